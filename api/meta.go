@@ -1,0 +1,96 @@
+package api
+
+// GroupVersion is the apiVersion of every resource.
+const GroupVersion = "projectcalico.org/v3"
+
+// Kinds of the resources.
+const (
+	KindNetworkPolicy                 = "NetworkPolicy"
+	KindGlobalNetworkPolicy           = "GlobalNetworkPolicy"
+	KindStagedNetworkPolicy           = "StagedNetworkPolicy"
+	KindStagedGlobalNetworkPolicy     = "StagedGlobalNetworkPolicy"
+	KindStagedKubernetesNetworkPolicy = "StagedKubernetesNetworkPolicy"
+	KindTier                          = "Tier"
+	KindNetworkSet                    = "NetworkSet"
+	KindGlobalNetworkSet              = "GlobalNetworkSet"
+	KindProfile                       = "Profile"
+	KindWorkloadEndpoint              = "WorkloadEndpoint"
+	KindHostEndpoint                  = "HostEndpoint"
+	KindIPPool                        = "IPPool"
+	KindNode                          = "Node"
+	KindFelixConfiguration            = "FelixConfiguration"
+	KindClusterInformation            = "ClusterInformation"
+)
+
+// Labels and label prefixes with a meaning of their own.
+const (
+	LabelNamespace      = "projectcalico.org/namespace"
+	LabelServiceAccount = "projectcalico.org/serviceaccount"
+	LabelOrchestrator   = "projectcalico.org/orchestrator"
+	LabelName           = "projectcalico.org/name"
+	LabelTier           = "projectcalico.org/tier"
+	// NamespaceLabelPrefix and ServiceAccountLabelPrefix begin the labels that
+	// an endpoint inherits from its namespace's and service account's profiles.
+	NamespaceLabelPrefix      = "pcns."
+	ServiceAccountLabelPrefix = "pcsa."
+	// AnnotationMetadata holds the name a user gave to a policy, as JSON.
+	AnnotationMetadata = "projectcalico.org/metadata"
+)
+
+// Names that exist whether or not the store holds them.
+const (
+	TierDefault         = "default"
+	TierKubeAdmin       = "kube-admin"
+	TierKubeBaseline    = "kube-baseline"
+	ProfileDefaultAllow = "projectcalico-default-allow"
+)
+
+// TypeMeta says what a document is.
+type TypeMeta struct {
+	Kind       string `json:"kind,omitempty"`
+	APIVersion string `json:"apiVersion,omitempty"`
+}
+
+// ObjectMeta is the part of Kubernetes' object metadata that is stored.
+type ObjectMeta struct {
+	Name              string            `json:"name,omitempty"`
+	GenerateName      string            `json:"generateName,omitempty"`
+	Namespace         string            `json:"namespace,omitempty"`
+	UID               string            `json:"uid,omitempty"`
+	ResourceVersion   string            `json:"resourceVersion,omitempty"`
+	Generation        int64             `json:"generation,omitempty"`
+	CreationTimestamp string            `json:"creationTimestamp,omitempty"`
+	DeletionTimestamp string            `json:"deletionTimestamp,omitempty"`
+	Labels            map[string]string `json:"labels,omitempty"`
+	Annotations       map[string]string `json:"annotations,omitempty"`
+	OwnerReferences   []OwnerReference  `json:"ownerReferences,omitempty"`
+	Finalizers        []string          `json:"finalizers,omitempty"`
+}
+
+// OwnerReference is Kubernetes' own.
+type OwnerReference struct {
+	APIVersion         string `json:"apiVersion"`
+	Kind               string `json:"kind"`
+	Name               string `json:"name"`
+	UID                string `json:"uid"`
+	Controller         *bool  `json:"controller,omitempty"`
+	BlockOwnerDeletion *bool  `json:"blockOwnerDeletion,omitempty"`
+}
+
+// Resource is any of the kinds of this package.
+type Resource interface {
+	Meta() *ObjectMeta
+	Type() *TypeMeta
+}
+
+// Object is embedded by every kind; its fields come first in the JSON.
+type Object struct {
+	TypeMeta `json:",inline"`
+	Metadata ObjectMeta `json:"metadata"`
+}
+
+// Meta returns the resource's metadata.
+func (o *Object) Meta() *ObjectMeta { return &o.Metadata }
+
+// Type returns the resource's kind and version.
+func (o *Object) Type() *TypeMeta { return &o.TypeMeta }

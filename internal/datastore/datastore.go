@@ -1,0 +1,66 @@
+// Package datastore says what a store of resources must do.
+//
+// A store maps keys (Calico's etcd paths) to stored JSON, each with the
+// revision at which it was written. It knows nothing of what the JSON says.
+// storetest holds the contract as tests; memstore is the reference.
+package datastore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/twillnet/twill/api"
+)
+
+// Errors that callers tell apart with errors.Is.
+var (
+	ErrNotFound     = errors.New("not found")
+	ErrExists       = errors.New("exists already")
+	ErrConflict     = errors.New("changed since it was read")
+	ErrCompacted    = errors.New("revision is compacted; list again")
+	ErrUnauthorized = errors.New("not authorized")
+	ErrUnavailable  = errors.New("datastore is unavailable")
+)
+
+// Store is a key-value store with revisions and watches.
+type Store interface {
+	// Get returns the present value of a key, or ErrNotFound.
+	Get(ctx context.Context, key string) (api.Update, error)
+	// List returns all keys that begin with prefix, sorted by key, all as they
+	// were at one revision.
+	List(ctx context.Context, prefix string) (Snapshot, error)
+	// Watch delivers every change under prefix after the given revision, in
+	// order. See Watcher.
+	Watch(ctx context.Context, prefix string, after int64) (Watcher, error)
+	// Create writes a new key, or returns ErrExists.
+	Create(ctx context.Context, kv api.Update) (api.Update, error)
+	// Update replaces an existing key: ErrNotFound if it is gone; ErrConflict
+	// if kv.Revision is not zero and the key has another one.
+	Update(ctx context.Context, kv api.Update) (api.Update, error)
+	// Delete removes a key; revision as in Update, zero for any.
+	Delete(ctx context.Context, key string, revision int64) error
+}
+
+// Snapshot is the content of a store at one revision.
+type Snapshot struct {
+	Items    []api.Update
+	Revision int64
+}
+
+// Watcher is a running watch.
+type Watcher interface {
+	// Next waits for changes and returns those at hand, in order, and the
+	// revision up to which the watch has seen everything. A batch may be empty
+	// when only the revision has progressed. An error ends the watch:
+	// ErrCompacted means that only a new List helps; on others, watch again
+	// from the last revision.
+	Next(ctx context.Context) (Changes, error)
+	// Close ends the watch and frees what it holds.
+	Close()
+}
+
+// Changes is one delivery of a watch.
+type Changes struct {
+	Updates  []api.Update
+	Revision int64
+}

@@ -1,0 +1,279 @@
+// Package intent is the typed answer of calc: what this node should be.
+//
+// In: nothing; these are values. Out: nothing; calc makes them, verdict judges
+// packets by them, dataplane drivers make the kernel match them.
+// Intents hold no references to api resources and are not changed once sent.
+package intent
+
+import "net/netip"
+
+// Batch is the smallest change from the last batch. Its fields are in the
+// order in which a driver may apply them; Removed goes last, reversed.
+type Batch struct {
+	IPSets    []IPSet // new sets, with their first members
+	Members   []MemberDelta
+	Policies  []Policy
+	Endpoints []Endpoint
+	Routes    []Route
+	Peers     []TunnelPeer
+	Host      *HostSettings // nil: unchanged
+	Removed   []Key
+	InSync    bool // true once every resource that existed at start is in
+}
+
+// Empty reports whether the batch changes nothing.
+func (b Batch) Empty() bool {
+	return len(b.IPSets)+len(b.Members)+len(b.Policies)+len(b.Endpoints)+len(b.Routes)+len(b.Peers)+len(b.Removed) == 0 && b.Host == nil
+}
+
+// KeyKind says what a Key names.
+type KeyKind uint8
+
+// Kinds of keys.
+const (
+	KeyIPSet KeyKind = iota + 1
+	KeyPolicy
+	KeyEndpoint
+	KeyRoute
+	KeyPeer
+	KeyHost
+)
+
+// Key names one intent. ID is SetID, PolicyID.String(), EndpointID.String() or Route.Dst.String().
+type Key struct {
+	Kind KeyKind
+	ID   string
+}
+
+// Outcome says what became of one intent in the kernel.
+type Outcome struct {
+	Key    Key
+	Err    error  // nil: it is in force
+	Reason string // why it is not up although Err is nil, such as "interface is absent"
+}
+
+// SetID names an IP set; equal content selection has an equal id.
+type SetID string
+
+// SetKind is the shape of a set's members.
+type SetKind uint8
+
+// Kinds of sets.
+const (
+	SetAddrs SetKind = iota // prefixes; a host is /32 or /128
+	SetPorts                // address (always a host prefix), protocol, port: named ports
+)
+
+// IPSet is a selection of addresses, of both families.
+type IPSet struct {
+	ID      SetID
+	Kind    SetKind
+	Comment string // the selector, for people
+	Members []Member
+}
+
+// Member is an element of a set. Proto and Port are zero in a SetAddrs.
+type Member struct {
+	Prefix netip.Prefix
+	Proto  uint8
+	Port   uint16
+}
+
+// MemberDelta changes a set that exists.
+type MemberDelta struct {
+	Set            SetID
+	Added, Removed []Member
+}
+
+// PolicyID names a policy or profile. Kind is api.KindNetworkPolicy, …GlobalNetworkPolicy or …Profile.
+type PolicyID struct {
+	Kind, Namespace, Name string
+}
+
+// String is kind/namespace/name, or kind/name.
+func (p PolicyID) String() string {
+	if p.Namespace == "" {
+		return p.Kind + "/" + p.Name
+	}
+	return p.Kind + "/" + p.Namespace + "/" + p.Name
+}
+
+// Policy is the rules of a policy or profile that some local endpoint uses.
+type Policy struct {
+	ID      PolicyID
+	Tier    string // empty for a profile
+	Ingress []Rule // a rule's identity is (policy, direction, index here)
+	Egress  []Rule
+	// Closed says why this stands for something missing or unreadable; its
+	// rules then deny everything.
+	Closed string
+}
+
+// Action of a rule, or at the end of a tier.
+type Action uint8
+
+// Actions. The zero value denies.
+const (
+	Deny Action = iota
+	Allow
+	Pass
+	Log
+)
+
+// String is the action as users write it.
+func (a Action) String() string { return [...]string{"Deny", "Allow", "Pass", "Log"}[a&3] }
+
+// Direction is seen from the endpoint.
+type Direction uint8
+
+// Directions.
+const (
+	Ingress Direction = iota
+	Egress
+)
+
+// String is the direction as users write it.
+func (d Direction) String() string {
+	if d == Ingress {
+		return "Ingress"
+	}
+	return "Egress"
+}
+
+// RuleID is the identity of a rule, in every log, counter and explanation.
+type RuleID struct {
+	Policy    PolicyID
+	Direction Direction
+	Index     int
+}
+
+// Family restricts a rule to one IP version.
+type Family uint8
+
+// Families.
+const (
+	AnyFamily Family = 0
+	IPv4      Family = 4
+	IPv6      Family = 6
+)
+
+// Rule is a conjunction: it matches if everything that is set in it matches.
+type Rule struct {
+	Action      Action
+	Void        bool // matches nothing; keeps its place
+	Family      Family
+	Protocol    uint8 // 0: any
+	NotProtocol uint8 // 0: none
+	ICMP        *ICMP
+	NotICMP     *ICMP
+	Src, Dst    Peer
+}
+
+// ICMP matches a type, and a code unless AnyCode.
+type ICMP struct {
+	Type, Code uint8
+	AnyCode    bool
+}
+
+// Peer is what one side of a packet must be.
+type Peer struct {
+	Nets    []netip.Prefix // in one of these, if any are given (of either family)
+	NotNets []netip.Prefix // in none of these
+	Sets    []SetID        // in all of these
+	NotSets []SetID        // in none of these
+	// The port must be in Ports or, with its address and protocol, in one of
+	// PortSets, if any of the two is given. Likewise in none of the others.
+	Ports       []PortRange
+	PortSets    []SetID
+	NotPorts    []PortRange
+	NotPortSets []SetID
+}
+
+// PortRange is inclusive at both ends.
+type PortRange struct{ Min, Max uint16 }
+
+// EndpointKind tells workloads from hosts.
+type EndpointKind uint8
+
+// Kinds of endpoints.
+const (
+	Workload EndpointKind = iota
+	Host
+)
+
+// EndpointID names an endpoint as the datastore does; Namespace is empty for a host's.
+type EndpointID struct {
+	Kind            EndpointKind
+	Namespace, Name string
+}
+
+// String is workload/namespace/name or host/name.
+func (e EndpointID) String() string {
+	if e.Kind == Host {
+		return "host/" + e.Name
+	}
+	return "workload/" + e.Namespace + "/" + e.Name
+}
+
+// Endpoint is a local endpoint with its policies by stage (SEMANTICS 1). A
+// workload has only Normal; a host may have all four.
+type Endpoint struct {
+	ID        EndpointID
+	Label     string       // for people: namespace/pod, or the host endpoint's name
+	Link      string       // interface name; "*" for all of a host's
+	MAC       string       // empty: unknown
+	Addrs     []netip.Addr // a workload's own; a host's expected
+	Spoofable []netip.Prefix
+	Untracked []Tier
+	PreDNAT   []Tier
+	Normal    []Tier
+	Forward   []Tier
+	Profiles  []PolicyID
+	Closed    string // why it must carry no traffic at all; empty: it may
+}
+
+// Tier is the policies of one tier that apply to one endpoint, in order. A
+// direction without any policy is skipped; otherwise it ends in Default.
+type Tier struct {
+	Name            string
+	Default         Action // Deny or Pass
+	Ingress, Egress []PolicyID
+}
+
+// RouteKind says what a route does.
+type RouteKind uint8
+
+// Kinds of routes.
+const (
+	RouteLink      RouteKind = iota // to a local endpoint, scope link
+	RouteBlackhole                  // an own block
+)
+
+// Route is one that the agent owns.
+type Route struct {
+	Dst  netip.Prefix
+	Kind RouteKind
+	Link string
+	MAC  string // of the endpoint, for a permanent neighbour; empty: resolve
+}
+
+// TunnelPeer is a remote end of an overlay; nothing makes one yet.
+type TunnelPeer struct {
+	Node string
+	Addr netip.Addr
+}
+
+// HostSettings are those of the whole node.
+type HostSettings struct {
+	EndpointToHost ToHost // what a workload's traffic to its host gets after its egress policy
+}
+
+// ToHost is the fate of a workload's packet to its own host.
+type ToHost uint8
+
+// Fates; the zero value drops, as upstream's.
+const (
+	ToHostDrop   ToHost = iota
+	ToHostReturn        // go on to the host's own policy
+	ToHostAccept
+)

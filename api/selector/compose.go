@@ -1,0 +1,75 @@
+package selector
+
+import "fmt"
+
+// And returns a selector that matches what both match. Its canonical text is
+// that of "(a) && (b)", except that all() disappears. Joins may nest deeper
+// than [MaxDepth]; text that deep is not read back.
+func And(a, b *Selector) *Selector {
+	if a.All() {
+		return b
+	}
+	if b.All() {
+		return a
+	}
+	nodes := make([]node, 0, len(a.nodes)+len(b.nodes)+1)
+	values := make([]string, 0, len(a.values)+len(b.values))
+	s := &Selector{nodes: nodes, values: values}
+	first := s.graft(a)
+	second := s.graft(b)
+	s.nodes[first].next = second
+	s.nodes = append(s.nodes, node{op: opAnd, first: first})
+	return s
+}
+
+// graft copies all of t behind what s holds, and returns t's root in s.
+func (s *Selector) graft(t *Selector) int32 {
+	nodeShift, valueShift := int32(len(s.nodes)), int32(len(s.values))
+	for _, n := range t.nodes {
+		switch n.op {
+		case opAnd, opOr:
+			n.first += nodeShift
+		case opIn, opNotIn:
+			n.first += valueShift
+			n.end += valueShift
+		}
+		if n.next != 0 {
+			n.next += nodeShift
+		}
+		s.nodes = append(s.nodes, n)
+	}
+	s.values = append(s.values, t.values...)
+	return s.root()
+}
+
+// AndText is And for texts. It reads both before it joins them: pasting text
+// that nobody read would let `x) || (y` widen what it is joined with.
+func AndText(a, b string) (string, error) {
+	first, err := Parse(a)
+	if err != nil {
+		return "", fmt.Errorf("join selectors: first: %w", err)
+	}
+	second, err := Parse(b)
+	if err != nil {
+		return "", fmt.Errorf("join selectors: second: %w", err)
+	}
+	return And(first, second).String(), nil
+}
+
+// Prefixed returns s with prefix before each label name, so that it can ask for
+// labels that an endpoint inherits under that prefix (pcns. for its namespace's,
+// pcsa. for its service account's). all() and global() stay as they are. The
+// prefix must consist of label characters.
+func (s *Selector) Prefixed(prefix string) *Selector {
+	if prefix == "" || len(s.nodes) == 0 {
+		return s
+	}
+	out := &Selector{nodes: make([]node, len(s.nodes)), values: s.values}
+	copy(out.nodes, s.nodes)
+	for i := range out.nodes {
+		if out.nodes[i].label != "" {
+			out.nodes[i].label = prefix + out.nodes[i].label
+		}
+	}
+	return out
+}

@@ -1,0 +1,54 @@
+package kernel
+
+// TableName is the nftables table that is ours; whatever is in it and not wanted is swept.
+const TableName = "twill"
+
+// Bits of the packet mark. All are within MarkMask; bits outside belong to others and are kept as they are.
+const (
+	MarkMask uint32 = 0xffff0000
+
+	// MarkAllowed: a policy or profile allowed the packet; the chain that asked reads it after the jump returns.
+	MarkAllowed uint32 = 0x00010000
+	// MarkPassed: a policy said pass; the rest of the tier is skipped.
+	MarkPassed uint32 = 0x00020000
+	// MarkScratch0 and MarkScratch1 live within one rule sequence, and mean nothing after it.
+	MarkScratch0 uint32 = 0x00040000
+	MarkScratch1 uint32 = 0x00080000
+	// MarkFromWorkload: the packet entered the host through the interface of a workload.
+	MarkFromWorkload uint32 = 0x00100000
+	// MarkMasquerade: NAT-outgoing was decided before postrouting.
+	MarkMasquerade uint32 = 0x00200000
+	// MarkTunnel: sent by the WireGuard socket itself; it must not be routed into the tunnel again.
+	MarkTunnel uint32 = 0x00400000
+	// MarkUntracked: an untracked policy allowed the packet, so it has no conntrack state to look at.
+	MarkUntracked uint32 = 0x00800000
+)
+
+// Bits of the conntrack mark, within ConntrackMask.
+const (
+	ConntrackMask uint32 = 0xffff0000
+
+	// ConntrackRevoked: the policy that allowed the flow no longer does; every stage drops it before it accepts
+	// established flows. Set by ctnetlink with this mask, so that the other bits stay.
+	ConntrackRevoked uint32 = 0x00010000
+	// ConntrackFromHost: the first packet of the flow was sent by the host itself.
+	ConntrackFromHost uint32 = 0x00020000
+)
+
+// Route protocol numbers: a route is ours if, and only if, it bears one of these.
+const (
+	RouteProtocolAgent   = 80 // also upstream's agent's: taking over works, running side by side does not
+	RouteProtocolSpeaker = 81 // routes learned by our BGP speaker
+)
+
+// Route metrics differ, so that the two never replace each other's route: IPv4 keys on (destination, tos, metric).
+const (
+	RouteMetricAgent   = 0 // the kernel's default; for IPv6 the kernel turns 0 into 1024
+	RouteMetricSpeaker = 2048
+)
+
+// NFLOG groups.
+const (
+	NFLogVerdicts uint16 = 801 // verdicts with generation and rule id in the prefix (attribution)
+	NFLogUser     uint16 = 802 // what a rule with action Log asked for
+)

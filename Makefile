@@ -1,0 +1,32 @@
+# make up: a working, protected three-host network on this machine. make test: all tests. See README.md.
+export CGO_ENABLED = 0
+BIN     := bin/twill
+VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X github.com/twillnet/twill/internal/ctl.Version=$(VERSION)
+GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.PHONY: build deps up down test lint bench agree
+build: ## bin/twill, one static binary
+	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
+
+deps: ## what tests and demonstrations call: nft (to read what we program)
+	@sh scripts/deps.sh
+
+up: deps build ## three hosts, six workloads, real policy, and a matrix of real connections
+	$(BIN) lab up --demo
+
+down: ## leave no trace
+	$(BIN) lab down
+
+test: deps build ## everything; as root, so that kernel tests run
+	REQUIRE_ROOT=1 go test -count=1 -timeout 30m ./...
+
+agree: deps ## kernel, verdict and world over many random worlds; prints the table
+	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run TestKernelAgrees -v ./internal/agreetest -worlds 500
+
+lint:
+	go vet ./...
+	go run $(GOLANGCI) run
+
+bench:
+	go test -run xxx -bench . -benchmem ./api/... ./internal/...

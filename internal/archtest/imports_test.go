@@ -1,0 +1,153 @@
+package archtest
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/twillnet/twill/"
+
+type pkg struct {
+	ImportPath, Dir, Doc               string
+	GoFiles, TestGoFiles, XTestGoFiles []string
+	Imports                            []string
+}
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Doc,GoFiles,TestGoFiles,XTestGoFiles,Imports", module+"...")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var ps []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		ps = append(ps, p)
+	}
+	if len(ps) < 5 {
+		t.Fatalf("go list found %d packages", len(ps))
+	}
+	return ps
+}
+
+// layers are those of DESIGN.md, "Who may import whom". The longest prefix wins.
+var layers = map[string]int{
+	"api": 0, "api/selector": 0,
+	"internal/intent": 1, "internal/datastore": 1, "internal/kernel": 1, "internal/dataplane/delta": 1,
+	"internal/datastore/memstore": 2, "internal/datastore/etcdstore": 2, "internal/datastore/storetest": 2,
+	"internal/syncer": 2, "internal/calc": 2, "internal/verdict": 2, "internal/dataplane/rules": 2, "internal/ifmon": 2,
+	"internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/host": 3, "internal/dataplane/sim": 3,
+	"internal/dataplane": 4,
+	"internal/agent":     5, "internal/node": 5, "internal/ctl": 5, "internal/lab": 5,
+	"cmd/twill":         6,
+	"internal/archtest": 7, "internal/agreetest": 7,
+}
+
+// family is a tree whose packages may import each other: a parent composes its parts.
+func layerOf(path string) (tree string, layer int) {
+	path = strings.TrimPrefix(path, module)
+	layer = -1
+	for t, l := range layers {
+		if (path == t || strings.HasPrefix(path, t+"/")) && len(t) >= len(tree) {
+			tree, layer = t, l
+		}
+	}
+	return tree, layer
+}
+
+// partOf are trees that a package may import although they are not below it.
+// The reasons: a parent composes its own parts; the command line starts the
+// daemons and the lab.
+var allowed = map[string][]string{
+	"internal/ctl": {"internal/agent", "internal/node", "internal/lab"},
+}
+
+func TestImportsFollowTheLayers(t *testing.T) {
+	for _, p := range packages(t) {
+		tree, layer := layerOf(p.ImportPath)
+		if layer < 0 {
+			t.Errorf("%s: has no layer; add it to layers, as DESIGN.md places it", p.ImportPath)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if !strings.HasPrefix(imp, module) {
+				continue
+			}
+			depTree, depLayer := layerOf(imp)
+			switch {
+			case depTree == tree, depLayer < layer, slices.Contains(allowed[tree], depTree):
+			default:
+				t.Errorf("%s (layer %d) imports %s (layer %d)", p.ImportPath, layer, imp, depLayer)
+			}
+			if strings.HasPrefix(tree, "internal/kernel") && !strings.HasPrefix(depTree, "internal/kernel") {
+				t.Errorf("%s imports %s: kernel speaks netip and its own values", p.ImportPath, imp)
+			}
+			if strings.HasPrefix(tree, "internal/dataplane") && (depTree == "api" || depTree == "api/selector" || strings.HasPrefix(depTree, "internal/datastore")) {
+				t.Errorf("%s imports %s: dataplane meets the rest in intent", p.ImportPath, imp)
+			}
+		}
+	}
+}
+
+func TestPureTreesStayPure(t *testing.T) {
+	pure := []string{"api", "internal/intent", "internal/calc", "internal/verdict", "internal/dataplane/delta", "internal/dataplane/rules"}
+	for _, p := range packages(t) {
+		path := strings.TrimPrefix(p.ImportPath, module)
+		if !slices.ContainsFunc(pure, func(t string) bool { return path == t || strings.HasPrefix(path, t+"/") }) {
+			continue
+		}
+		for _, imp := range p.Imports {
+			if slices.Contains([]string{"os", "net", "sync", "context", "log/slog", "log"}, imp) {
+				t.Errorf("%s imports %s: it must stay pure", p.ImportPath, imp)
+			}
+		}
+	}
+}
+
+// doors says who alone may import something.
+var doors = map[string][]string{
+	"github.com/vishvananda/":       {"internal/kernel"},
+	"golang.org/x/sys/unix":         {"internal/kernel"},
+	"github.com/cilium/ebpf":        {"internal/kernel"},
+	"os/exec":                       {"internal/kernel", "internal/lab", "internal/node", "internal/archtest"},
+	"go.etcd.io/":                   {"internal/datastore/etcdstore"},
+	"github.com/spf13/cobra":        {"internal/ctl", "cmd/twill"},
+	"charm.land/lipgloss":           {"internal/ctl", "internal/lab"},
+	"github.com/twillnet/twill/cmd": {},
+}
+
+func TestEachDependencyHasOneDoor(t *testing.T) {
+	for _, p := range packages(t) {
+		path := strings.TrimPrefix(p.ImportPath, module)
+		for _, imp := range p.Imports {
+			for door, users := range doors {
+				if strings.HasPrefix(imp, door) && !slices.ContainsFunc(users, func(u string) bool { return path == u || strings.HasPrefix(path, u+"/") }) {
+					t.Errorf("%s imports %s; only %v may", p.ImportPath, imp, users)
+				}
+			}
+		}
+	}
+}
+
+func TestNamesSayWhatAPackageIs(t *testing.T) {
+	for _, p := range packages(t) {
+		name := p.ImportPath[strings.LastIndex(p.ImportPath, "/")+1:]
+		if slices.Contains([]string{"util", "utils", "common", "helper", "helpers", "types", "base"}, name) {
+			t.Errorf("%s: the name says nothing", p.ImportPath)
+		}
+		if p.Doc == "" && len(p.GoFiles) > 0 {
+			t.Errorf("%s: has no package doc", p.ImportPath)
+		}
+	}
+}

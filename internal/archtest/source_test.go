@@ -1,0 +1,68 @@
+package archtest
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	maxFileLines = 500
+	maxFuncLines = 60
+)
+
+// longFiles and longFuncs are over the limit for a reason, given here.
+var (
+	longFiles = map[string]string{}
+	longFuncs = map[string]string{}
+)
+
+func TestFilesAndFunctionsAreShort(t *testing.T) {
+	for _, p := range packages(t) {
+		for _, f := range append(p.GoFiles, append(p.TestGoFiles, p.XTestGoFiles...)...) {
+			path := filepath.Join(p.Dir, f)
+			src, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rel := strings.TrimPrefix(p.ImportPath+"/"+f, module)
+			if n := bytes.Count(src, []byte("\n")); n > maxFileLines && longFiles[rel] == "" {
+				t.Errorf("%s has %d lines; split it by idea, or give a reason in longFiles", rel, n)
+			}
+			checkSource(t, rel, src)
+		}
+	}
+}
+
+func checkSource(t *testing.T, rel string, src []byte) {
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, rel, src, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	test := strings.HasSuffix(rel, "_test.go")
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			lines := fset.Position(n.End()).Line - fset.Position(n.Pos()).Line
+			if lines > maxFuncLines && !test && longFuncs[rel+":"+n.Name.Name] == "" {
+				t.Errorf("%s: %s has %d lines", rel, n.Name.Name, lines)
+			}
+			if n.Name.Name == "init" && n.Recv == nil {
+				t.Errorf("%s: init: a package that is imported must do nothing", rel)
+			}
+		case *ast.CallExpr:
+			if sel, ok := n.Fun.(*ast.SelectorExpr); ok && test {
+				if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" && sel.Sel.Name == "Sleep" {
+					t.Errorf("%s: time.Sleep in a test: wait for the event", fset.Position(n.Pos()))
+				}
+			}
+		}
+		return true
+	})
+}

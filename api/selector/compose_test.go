@@ -1,0 +1,61 @@
+package selector
+
+import (
+	"errors"
+	"testing"
+)
+
+func TestAnd(t *testing.T) {
+	for _, tt := range []struct{ name, a, b, want string }{
+		{"two conditions", `has(a)`, `has(b)`, `(has(a) && has(b))`},
+		{"all disappears on the left", ``, `has(b)`, `has(b)`},
+		{"all disappears on the right", `has(a)`, `all()`, `has(a)`},
+		{"all with all", ``, `all()`, `all()`},
+		{"not all stays", `!all()`, `has(a)`, `(!all() && has(a))`},
+		{"or keeps its parentheses", `has(a) || has(b)`, `has(c)`, `((has(a) || has(b)) && has(c))`},
+		{"groups and sets on both sides", `a in {"2","1"} || has(b)`, `c not in {"3"} && d in {"5","4"}`,
+			`((a in {"1", "2"} || has(b)) && (c not in {"3"} && d in {"4", "5"}))`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := And(parse(t, tt.a), parse(t, tt.b)).String(); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+			if got, err := AndText(tt.a, tt.b); got != tt.want || err != nil {
+				t.Errorf("as text %s, %v, want %s", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestAndLeavesItsOperandsAlone(t *testing.T) {
+	a, b := parse(t, `x in {"1"} && has(y)`), parse(t, `z == "2"`)
+	before := a.String() + b.String()
+	first := And(a, b)
+	And(And(first, a), b)
+	if a.String()+b.String() != before || first.String() != `((x in {"1"} && has(y)) && z == "2")` {
+		t.Errorf("changed: %s, %s, %s", a, b, first)
+	}
+}
+
+func TestAndTextRefusesTextThatWouldEscape(t *testing.T) {
+	const escape = `has(x)) || (has(y)`
+	var e *Error
+	if got, err := AndText(escape, `ns == "mine"`); !errors.As(err, &e) {
+		t.Errorf("joined to %s, %v", got, err)
+	}
+	if got, err := AndText(`ns == "mine"`, escape); !errors.As(err, &e) {
+		t.Errorf("joined to %s, %v", got, err)
+	}
+}
+
+func TestPrefixed(t *testing.T) {
+	s := parse(t, `a == "a" && !(has(b) || c in {"c"} || global() || all())`)
+	before := s.String()
+	got := s.Prefixed("pcns.")
+	if want := `(pcns.a == "a" && !(has(pcns.b) || pcns.c in {"c"} || global() || all()))`; got.String() != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if s.String() != before {
+		t.Errorf("the original became %s", s)
+	}
+}

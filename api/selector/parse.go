@@ -367,7 +367,7 @@ func (p *parser) unexpectedAfter() {
 		p.fail(p.pos, fmt.Sprintf("want &&, || or ), found %s; join conditions with && or ||, and close each (", p.found()))
 		return
 	}
-	p.fail(p.pos, fmt.Sprintf("want && , || or the end, found %s; join conditions with && or ||", p.found()))
+	p.fail(p.pos, fmt.Sprintf("want &&, || or the end, found %s; join conditions with && or ||", p.found()))
 }
 
 // found names what is at pos, for people.

@@ -30,8 +30,8 @@ type Map[K comparable, V any] struct {
 	equal   func(a, b V) bool
 	desired map[K]V
 	actual  map[K]V
-	updates map[K]struct{} // desired, and not actual or actually different
-	deletes map[K]struct{} // actual, and not desired
+	updates pending[K] // desired, and not actual or actually different
+	deletes pending[K] // actual, and not desired
 }
 
 // New returns an empty Map. Two values that are equal need no update; whatever
@@ -44,8 +44,8 @@ func New[K comparable, V any](equal func(desired, actual V) bool) *Map[K, V] {
 		equal:   equal,
 		desired: map[K]V{},
 		actual:  map[K]V{},
-		updates: map[K]struct{}{},
-		deletes: map[K]struct{}{},
+		updates: newPending[K](),
+		deletes: newPending[K](),
 	}
 }
 
@@ -90,9 +90,9 @@ func (m *Map[K, V]) Actual(k K) (V, bool) {
 // and nothing is left to delete.
 func (m *Map[K, V]) ResetActual() {
 	clear(m.actual)
-	clear(m.deletes)
+	m.deletes = newPending[K]()
 	for k := range m.desired {
-		m.updates[k] = struct{}{}
+		m.updates.put(k, true)
 	}
 }
 
@@ -111,7 +111,7 @@ func (m *Map[K, V]) ObservedAll(seq iter.Seq2[K, V]) {
 func (m *Map[K, V]) MarkApplied(k K) {
 	if v, ok := m.desired[k]; ok {
 		m.actual[k] = v
-		delete(m.updates, k) // not by equal: what we wrote is by definition right
+		m.updates.put(k, false) // not by equal: what we wrote is by definition right
 	}
 }
 
@@ -123,23 +123,13 @@ func (m *Map[K, V]) MarkDeleted(k K) { m.ObservedGone(k) }
 // becomes pending meanwhile may or may not come up.
 func (m *Map[K, V]) PendingUpdates() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
-		for k := range m.updates {
-			if !yield(k, m.desired[k]) {
-				return
-			}
-		}
+		m.updates.each(func(k K) bool { return yield(k, m.desired[k]) })
 	}
 }
 
 // PendingDeletes yields each key to remove, in no order, under the same terms.
 func (m *Map[K, V]) PendingDeletes() iter.Seq[K] {
-	return func(yield func(K) bool) {
-		for k := range m.deletes {
-			if !yield(k) {
-				return
-			}
-		}
-	}
+	return m.deletes.each
 }
 
 // All yields each desired key and value, in no order.
@@ -158,24 +148,16 @@ func (m *Map[K, V]) Len() int { return len(m.desired) }
 
 // Pending is the number of keys to update and to delete.
 func (m *Map[K, V]) Pending() (updates, deletes int) {
-	return len(m.updates), len(m.deletes)
+	return len(m.updates.keys), len(m.deletes.keys)
 }
 
 // InSync reports whether nothing is pending.
-func (m *Map[K, V]) InSync() bool { return len(m.updates) == 0 && len(m.deletes) == 0 }
+func (m *Map[K, V]) InSync() bool { return len(m.updates.keys) == 0 && len(m.deletes.keys) == 0 }
 
 // settle works out anew what is pending for one key.
 func (m *Map[K, V]) settle(k K) {
 	want, wanted := m.desired[k]
 	is, there := m.actual[k]
-	mark(m.updates, k, wanted && (!there || !m.equal(want, is)))
-	mark(m.deletes, k, there && !wanted)
-}
-
-func mark[K comparable](set map[K]struct{}, k K, in bool) {
-	if in {
-		set[k] = struct{}{}
-	} else {
-		delete(set, k)
-	}
+	m.updates.put(k, wanted && (!there || !m.equal(want, is)))
+	m.deletes.put(k, there && !wanted)
 }

@@ -201,10 +201,58 @@ func TestIterationCanStopEarly(t *testing.T) {
 	}
 }
 
+// A start makes everything pending once; later walks must not pay for it again,
+// not even while one key keeps failing.
+func TestPendingSetsShrinkAfterAStart(t *testing.T) {
+	m := New[int](equal)
+	for k := range 10000 {
+		m.Desire(k, 0)
+		m.Observed(k+10000, 0)
+	}
+	for k := range m.PendingUpdates() {
+		if k != 7 {
+			m.MarkApplied(k)
+		}
+	}
+	for k := range m.PendingDeletes() {
+		m.MarkDeleted(k)
+	}
+	for range m.PendingUpdates() {
+	}
+	for range m.PendingDeletes() {
+	}
+	if m.updates.peak > few || m.deletes.peak > few {
+		t.Errorf("walks still cost as much as %d and %d keys", m.updates.peak, m.deletes.peak)
+	}
+}
+
+// The inner walk shrinks the set under the outer one.
+func TestAWalkWithinAWalkYieldsNothingThatIsDone(t *testing.T) {
+	m := New[int](equal)
+	for k := range 1000 {
+		m.Desire(k, 0)
+	}
+	n := 0
+	for range m.PendingUpdates() {
+		n++
+		for k := range 995 {
+			m.MarkApplied(k)
+		}
+		for k := range m.PendingUpdates() {
+			m.MarkApplied(k)
+		}
+	}
+	if n != 1 || !m.InSync() {
+		t.Errorf("%d yielded after all was applied, want none", n-1)
+	}
+}
+
 func BenchmarkOneChangeAmongMany(b *testing.B) {
 	m := New[int](equal)
-	for k := range 100000 {
+	for k := range 100000 { // all pending at once, as at a start
 		m.Desire(k, 0)
+	}
+	for k := range m.PendingUpdates() {
 		m.MarkApplied(k)
 	}
 	v := 0

@@ -1,0 +1,185 @@
+package nftables
+
+import "net/netip"
+
+// IPv4Src loads the source address of an IPv4 packet; ask for the family first.
+func IPv4Src() Payload { return Payload{Base: NetworkHeader, Offset: 12, Len: 4} }
+
+// IPv4Dst loads the destination address of an IPv4 packet.
+func IPv4Dst() Payload { return Payload{Base: NetworkHeader, Offset: 16, Len: 4} }
+
+// IPv6Src loads the source address of an IPv6 packet.
+func IPv6Src() Payload { return Payload{Base: NetworkHeader, Offset: 8, Len: 16} }
+
+// IPv6Dst loads the destination address of an IPv6 packet.
+func IPv6Dst() Payload { return Payload{Base: NetworkHeader, Offset: 24, Len: 16} }
+
+// SrcPort loads the source port; ask for the protocol first.
+func SrcPort() Payload { return Payload{Base: TransportHeader, Offset: 0, Len: 2} }
+
+// DstPort loads the destination port.
+func DstPort() Payload { return Payload{Base: TransportHeader, Offset: 2, Len: 2} }
+
+// ICMPType loads the type of an ICMP or ICMPv6 message.
+func ICMPType() Payload { return Payload{Base: TransportHeader, Offset: 0, Len: 1} }
+
+// ICMPCode loads its code.
+func ICMPCode() Payload { return Payload{Base: TransportHeader, Offset: 1, Len: 1} }
+
+// In returns p loading into another register.
+func (p Payload) In(r Reg) Payload { p.Reg = r; return p }
+
+// Src loads the source address for a family.
+func Src(f Family) Payload {
+	if f == FamilyIPv6 {
+		return IPv6Src()
+	}
+	return IPv4Src()
+}
+
+// Dst loads the destination address for a family.
+func Dst(f Family) Payload {
+	if f == FamilyIPv6 {
+		return IPv6Dst()
+	}
+	return IPv4Dst()
+}
+
+// MatchNFProto matches packets of a family.
+func MatchNFProto(f Family) []Expr {
+	return []Expr{Meta{Key: MetaNFProto}, Cmp{Op: Eq, Data: []byte{uint8(f)}}}
+}
+
+// MatchL4Proto matches packets of a protocol, whatever the IPv6 extension headers.
+func MatchL4Proto(p uint8) []Expr {
+	return []Expr{Meta{Key: MetaL4Proto}, Cmp{Op: Eq, Data: []byte{p}}}
+}
+
+// MatchIIFName matches packets that came in through an interface. A name that ends in * matches what begins so.
+func MatchIIFName(name string) []Expr { return matchName(MetaIIFName, name) }
+
+// MatchOIFName matches packets that go out through an interface. A name that ends in * matches what begins so.
+func MatchOIFName(name string) []Expr { return matchName(MetaOIFName, name) }
+
+func matchName(key MetaKey, name string) []Expr {
+	data := KeyIfname(name)
+	if n := len(name); n > 0 && name[n-1] == '*' {
+		if n == 1 {
+			return nil // every interface
+		}
+		data = []byte(name[:n-1])
+	}
+	return []Expr{Meta{Key: key}, Cmp{Op: Eq, Data: data}}
+}
+
+// MatchMark matches packets whose mark, masked, has a value.
+func MatchMark(value, mask uint32) []Expr {
+	return []Expr{Meta{Key: MetaMark}, Bitwise{Mask: U32(mask), Xor: U32(0)}, Cmp{Op: Eq, Data: U32(value)}}
+}
+
+// MatchCTMark matches packets whose connection's mark, masked, has a value.
+func MatchCTMark(value, mask uint32) []Expr {
+	return []Expr{CT{Key: CTMark}, Bitwise{Mask: U32(mask), Xor: U32(0)}, Cmp{Op: Eq, Data: U32(value)}}
+}
+
+// MatchCTState matches packets whose connection is in one of the states.
+func MatchCTState(states uint32) []Expr {
+	return []Expr{CT{Key: CTState}, Bitwise{Mask: U32(states), Xor: U32(0)}, Cmp{Op: Neq, Data: U32(0)}}
+}
+
+// MatchCTStatus matches packets whose connection has one of the status bits.
+func MatchCTStatus(bits uint32) []Expr {
+	return []Expr{CT{Key: CTStatus}, Bitwise{Mask: U32(bits), Xor: U32(0)}, Cmp{Op: Neq, Data: U32(0)}}
+}
+
+// MatchSrc matches packets of p's family whose source is in p (or, with not, outside).
+func MatchSrc(p netip.Prefix, not bool) []Expr { return matchPrefix(Src(familyOf(p)), p, not) }
+
+// MatchDst matches packets of p's family whose destination is in p (or, with not, outside).
+func MatchDst(p netip.Prefix, not bool) []Expr { return matchPrefix(Dst(familyOf(p)), p, not) }
+
+func familyOf(p netip.Prefix) Family {
+	if p.Addr().Is4() {
+		return FamilyIPv4
+	}
+	return FamilyIPv6
+}
+
+// matchPrefix compares whole bytes where it can, since that is one expression less.
+func matchPrefix(load Payload, p netip.Prefix, not bool) []Expr {
+	p = p.Masked()
+	exprs := MatchNFProto(familyOf(p))
+	op := Eq
+	if not {
+		op = Neq
+	}
+	addr, bits := p.Addr().AsSlice(), p.Bits()
+	switch {
+	case !p.IsValid():
+		// A prefix that is none matches nothing, nor does its negation: byte 0 of a header is never both.
+		return append(exprs, load, Cmp{Op: Eq, Data: []byte{0}}, Cmp{Op: Eq, Data: []byte{1}})
+	case bits == 0 && !not:
+		return exprs
+	case bits == 0:
+		mask := make([]byte, load.Len)
+		return append(exprs, load, Bitwise{Mask: mask, Xor: mask}, Cmp{Op: Neq, Data: mask})
+	case bits%8 == 0:
+		load.Len = uint32(bits / 8)
+		return append(exprs, load, Cmp{Op: op, Data: addr[:bits/8]})
+	}
+	mask := make([]byte, len(addr))
+	for i := range bits {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return append(exprs, load, Bitwise{Mask: mask, Xor: make([]byte, len(mask))}, Cmp{Op: op, Data: addr})
+}
+
+// SetMarkBits sets some bits of the packet's mark, clears others, and keeps the rest.
+func SetMarkBits(set, clear uint32) []Expr {
+	return []Expr{Meta{Key: MetaMark}, setBits(set, clear), SetMeta{Key: MetaMark}}
+}
+
+// SetCTMarkBits sets some bits of the connection's mark, clears others, and keeps the rest.
+func SetCTMarkBits(set, clear uint32) []Expr {
+	return []Expr{CT{Key: CTMark}, setBits(set, clear), SetCT{Key: CTMark}}
+}
+
+func setBits(set, clear uint32) Bitwise {
+	return Bitwise{Mask: U32(^(set | clear)), Xor: U32(set)}
+}
+
+// MatchPorts matches a port, loaded by SrcPort or DstPort, that is in one of the ranges (or, with not, in none).
+// Ask for the protocol first. No range at all matches nothing; with not, everything.
+func MatchPorts(load Payload, ranges [][2]uint16, not bool) []Expr {
+	els := make([]Element, 0, len(ranges))
+	for _, r := range ranges {
+		if r[0] <= r[1] {
+			els = append(els, RangeElement(KeyPort(r[0]), KeyPort(r[1])))
+		}
+	}
+	els = MergeIntervals(els)
+	switch {
+	case len(els) == 0 && not:
+		return nil
+	case len(els) == 0:
+		return []Expr{load, Cmp{Op: Lt, Data: []byte{0, 0}, Reg: load.Reg}}
+	case len(els) == 1:
+		return []Expr{load, matchOne(els[0], not, load.Reg)}
+	}
+	interval := false
+	for _, el := range els {
+		interval = interval || el.End != nil
+	}
+	return []Expr{load, In{Set: Set{Key: TypeInetService, Interval: interval}, Elements: els, Not: not, Reg: load.Reg}}
+}
+
+func matchOne(el Element, not bool, r Reg) Expr {
+	if el.End != nil {
+		return Range{Not: not, From: el.Key, To: el.End, Reg: r}
+	}
+	op := Eq
+	if not {
+		op = Neq
+	}
+	return Cmp{Op: op, Data: el.Key, Reg: r}
+}

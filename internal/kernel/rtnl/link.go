@@ -1,0 +1,167 @@
+package rtnl
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/twillnet/twill/internal/kernel/netns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Link is a network interface.
+type Link struct {
+	Index  int
+	Name   string
+	Kind   string // veth, bridge, device, …
+	MAC    string // empty if it has none
+	MTU    int
+	Master int  // the index of its bridge, or 0
+	Up     bool // administratively
+	// Running: up, and with a carrier. Only then do routes through it carry packets.
+	Running bool
+}
+
+// Links returns all links.
+func (h *Handle) Links() ([]Link, error) {
+	var out []Link
+	err := dump(func() error {
+		ls, err := h.nl.LinkList()
+		out = out[:0]
+		for _, l := range ls {
+			out = append(out, fromLink(l))
+		}
+		return err
+	})
+	return out, wrap(err, "list links")
+}
+
+// Link returns the link of that name.
+func (h *Handle) Link(name string) (Link, error) {
+	l, err := h.nl.LinkByName(name)
+	if err != nil {
+		return Link{}, wrap(err, "link %s", name)
+	}
+	return fromLink(l), nil
+}
+
+// SetUp turns a link on or off.
+func (h *Handle) SetUp(index int, up bool) error {
+	l := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
+	if up {
+		return wrap(h.nl.LinkSetUp(l), "link %d up", index)
+	}
+	return wrap(h.nl.LinkSetDown(l), "link %d down", index)
+}
+
+// SetMAC changes the hardware address of a link.
+func (h *Handle) SetMAC(index int, mac string) error {
+	hw, err := net.ParseMAC(mac)
+	if err != nil {
+		return wrap(err, "link %d", index)
+	}
+	return wrap(h.nl.LinkSetHardwareAddr(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, hw), "link %d: address %s", index, mac)
+}
+
+// SetMTU changes the largest packet that a link carries.
+func (h *Handle) SetMTU(index, mtu int) error {
+	return wrap(h.nl.LinkSetMTU(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, mtu), "link %d: mtu %d", index, mtu)
+}
+
+// SetMaster puts a link into a bridge; 0 takes it out.
+func (h *Handle) SetMaster(index, master int) error {
+	return wrap(h.nl.LinkSetMasterByIndex(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, master), "link %d: master %d", index, master)
+}
+
+// AddVeth makes a pair of links that are down: name here, and peer here too or, if ns is not nil, in ns.
+func (h *Handle) AddVeth(name, peer string, ns *netns.Handle) error {
+	v := netlink.NewVeth(netlink.LinkAttrs{Name: name, TxQLen: -1})
+	v.PeerName = peer
+	if ns != nil {
+		v.PeerNamespace = netlink.NsFd(ns.FD())
+	}
+	return wrap(h.nl.LinkAdd(v), "add veth %s to %s", name, peer)
+}
+
+// AddBridge makes a bridge that is down.
+func (h *Handle) AddBridge(name string) error {
+	return wrap(h.nl.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name, TxQLen: -1}}), "add bridge %s", name)
+}
+
+// DeleteLink removes a link, and with it the other end of a veth.
+func (h *Handle) DeleteLink(index int) error {
+	return wrap(h.nl.LinkDel(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}), "delete link %d", index)
+}
+
+func fromLink(l netlink.Link) Link {
+	a := l.Attrs()
+	return Link{
+		Index: a.Index, Name: a.Name, Kind: l.Type(), MAC: a.HardwareAddr.String(), MTU: a.MTU, Master: a.MasterIndex,
+		Up: a.RawFlags&unix.IFF_UP != 0, Running: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0,
+	}
+}
+
+// Addr is an address of a link.
+type Addr struct {
+	Link   int          // its index
+	Prefix netip.Prefix // the address, not masked
+	// LinkScope: it is good on this link only, so that the kernel does not choose it as source for others.
+	LinkScope bool
+	Tentative bool // IPv6 is still asking whether another has it; nothing answers yet
+}
+
+// Addrs returns all addresses of all links.
+func (h *Handle) Addrs() ([]Addr, error) {
+	var out []Addr
+	err := dump(func() error {
+		as, err := h.nl.AddrList(nil, netlink.FAMILY_ALL)
+		out = out[:0]
+		for _, a := range as {
+			if p, ok := fromIPNet(a.IPNet); ok {
+				out = append(out, Addr{
+					Link: a.LinkIndex, Prefix: p, LinkScope: a.Scope == unix.RT_SCOPE_LINK,
+					Tentative: a.Flags&unix.IFA_F_TENTATIVE != 0,
+				})
+			}
+		}
+		return err
+	})
+	return out, wrap(err, "list addresses")
+}
+
+// AddAddr adds an address. IPv6 addresses are usable at once: we never share a link with strangers who could have the
+// same address, and a workload must not wait a second for that answer.
+func (h *Handle) AddAddr(a Addr) error {
+	v := &netlink.Addr{IPNet: toIPNet(a.Prefix), LinkIndex: a.Link}
+	if a.LinkScope {
+		v.Scope = unix.RT_SCOPE_LINK
+	}
+	if a.Prefix.Addr().Is6() {
+		v.Flags = unix.IFA_F_NODAD
+	}
+	return wrap(h.nl.AddrAdd(nil, v), "add address %s to link %d", a.Prefix, a.Link)
+}
+
+// DeleteAddr removes an address.
+func (h *Handle) DeleteAddr(a Addr) error {
+	return wrap(h.nl.AddrDel(nil, &netlink.Addr{IPNet: toIPNet(a.Prefix), LinkIndex: a.Link}), "delete address %s from link %d", a.Prefix, a.Link)
+}
+
+func toIPNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func fromIPNet(n *net.IPNet) (netip.Prefix, bool) {
+	if n == nil {
+		return netip.Prefix{}, false
+	}
+	a, ok := netip.AddrFromSlice(n.IP)
+	ones, bits := n.Mask.Size()
+	if !ok || bits == 0 {
+		return netip.Prefix{}, false
+	}
+	if bits == 32 {
+		a = a.Unmap()
+	}
+	return netip.PrefixFrom(a, ones), true
+}

@@ -1,0 +1,245 @@
+package rtnl
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Route is a route of one table.
+type Route struct {
+	Dst      netip.Prefix // masked
+	Kind     RouteKind
+	Link     int        // the index of the link it leads to; 0 for a blackhole
+	Gateway  netip.Addr // the zero value: the destination is on the link
+	Source   netip.Addr // what local processes send from; the zero value leaves it to the kernel
+	OnLink   bool       // the gateway is on the link, although no other route says so
+	Protocol int        // who made it: see kernel.RouteProtocolAgent
+	Metric   int        // 0 is the family's default, which for IPv6 the kernel shows as 1024
+	Table    int        // 0 is main
+}
+
+// RouteKind is what a route does with packets.
+type RouteKind uint8
+
+// Kinds of routes. A listed route of another kind is Other.
+const (
+	Unicast RouteKind = iota
+	Blackhole
+	Unreachable
+	Other
+)
+
+const defaultMetric6 = 1024
+
+// RouteFilter says which routes to list. Zero fields match all.
+type RouteFilter struct {
+	Protocol int
+	Table    int // zero is main
+	Link     int
+}
+
+// Routes lists the routes of both families that match; the kernel does the matching.
+func (h *Handle) Routes(f RouteFilter) ([]Route, error) {
+	filter := &netlink.Route{Protocol: netlink.RouteProtocol(f.Protocol), Table: tableOf(f.Table), LinkIndex: f.Link}
+	mask := netlink.RT_FILTER_TABLE
+	if f.Protocol != 0 {
+		mask |= netlink.RT_FILTER_PROTOCOL
+	}
+	if f.Link != 0 {
+		mask |= netlink.RT_FILTER_OIF
+	}
+	var out []Route
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		var part []Route
+		err := dump(func() error {
+			part = part[:0]
+			return h.nl.RouteListFilteredIter(family, filter, mask, func(r netlink.Route) bool {
+				part = append(part, fromRoute(r))
+				return true
+			})
+		})
+		if err != nil {
+			return nil, wrap(err, "list routes")
+		}
+		out = append(out, part...)
+	}
+	return out, nil
+}
+
+// AddRoute adds a route. It is ErrExists if there is one with that destination, metric and table, whoever made it.
+func (h *Handle) AddRoute(r Route) error {
+	return wrap(h.nl.RouteAdd(toRoute(r)), "add route %s", r.Dst)
+}
+
+// DeleteRoute removes a route of that protocol and no other; it is ErrNotFound if there is none.
+func (h *Handle) DeleteRoute(r Route) error {
+	if r.Protocol == 0 {
+		panic("rtnl: a route is deleted by its protocol, or another's would go")
+	}
+	v := toRoute(r)
+	v.Src, v.Flags = nil, 0 // not part of what identifies it
+	return wrap(h.nl.RouteDel(v), "delete route %s", r.Dst)
+}
+
+func tableOf(t int) int {
+	if t == 0 {
+		return unix.RT_TABLE_MAIN
+	}
+	return t
+}
+
+func toRoute(r Route) *netlink.Route {
+	v := &netlink.Route{
+		Dst: toIPNet(r.Dst), LinkIndex: r.Link, Protocol: netlink.RouteProtocol(r.Protocol),
+		Priority: r.Metric, Table: tableOf(r.Table), Type: unix.RTN_UNICAST,
+	}
+	if r.Dst.Addr().Is6() && r.Metric == 0 {
+		v.Priority = defaultMetric6 // so that a delete, too, names exactly one
+	}
+	switch r.Kind {
+	case Blackhole:
+		v.Type = unix.RTN_BLACKHOLE
+	case Unreachable:
+		v.Type = unix.RTN_UNREACHABLE
+	}
+	if r.Gateway.IsValid() {
+		v.Gw = r.Gateway.AsSlice()
+	} else if r.Kind == Unicast {
+		v.Scope = unix.RT_SCOPE_LINK
+	}
+	if r.Source.IsValid() {
+		v.Src = r.Source.AsSlice()
+	}
+	if r.OnLink {
+		v.Flags = unix.RTNH_F_ONLINK
+	}
+	return v
+}
+
+func fromRoute(v netlink.Route) Route {
+	r := Route{
+		Link: v.LinkIndex, Protocol: int(v.Protocol), Metric: v.Priority, OnLink: v.Flags&unix.RTNH_F_ONLINK != 0,
+		Gateway: fromIP(v.Gw), Source: fromIP(v.Src), Kind: kindOf(v.Type),
+	}
+	if v.Table != unix.RT_TABLE_MAIN {
+		r.Table = v.Table
+	}
+	if p, ok := fromIPNet(v.Dst); ok {
+		r.Dst = p
+	} else if v.Family == unix.AF_INET6 {
+		r.Dst = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	} else {
+		r.Dst = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return canonical(r)
+}
+
+// canonical undoes what the kernel fills in by itself.
+func canonical(r Route) Route {
+	if r.Dst.Addr().Is6() && r.Metric == defaultMetric6 {
+		r.Metric = 0
+	}
+	if r.Kind != Unicast {
+		r.Link = 0 // IPv6 shows lo
+	}
+	return r
+}
+
+func kindOf(t int) RouteKind {
+	switch t {
+	case unix.RTN_UNICAST:
+		return Unicast
+	case unix.RTN_BLACKHOLE:
+		return Blackhole
+	case unix.RTN_UNREACHABLE:
+		return Unreachable
+	}
+	return Other
+}
+
+func fromIP(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a
+}
+
+// Neighbour is an entry that resolves an address on a link.
+type Neighbour struct {
+	Link      int
+	Addr      netip.Addr
+	MAC       string // empty for a proxy
+	Permanent bool
+	Proxy     bool // answer for the address in its stead (neighbour discovery)
+}
+
+// Neighbours lists the entries of both families, without proxies.
+func (h *Handle) Neighbours() ([]Neighbour, error) {
+	return h.neighbours(h.nl.NeighList)
+}
+
+// Proxies lists the addresses for which the host answers.
+func (h *Handle) Proxies() ([]Neighbour, error) {
+	return h.neighbours(h.nl.NeighProxyList)
+}
+
+func (h *Handle) neighbours(list func(link, family int) ([]netlink.Neigh, error)) ([]Neighbour, error) {
+	var out []Neighbour
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		var part []Neighbour
+		err := dump(func() error {
+			ns, err := list(0, family) // in a strict request the kernel allows no link here
+			part = part[:0]
+			for _, n := range ns {
+				part = append(part, Neighbour{
+					Link: n.LinkIndex, Addr: fromIP(n.IP), MAC: n.HardwareAddr.String(),
+					Permanent: n.State&unix.NUD_PERMANENT != 0, Proxy: n.Flags&unix.NTF_PROXY != 0,
+				})
+			}
+			return err
+		})
+		if err != nil {
+			return nil, wrap(err, "list neighbours")
+		}
+		out = append(out, part...)
+	}
+	return out, nil
+}
+
+// SetNeighbour adds or changes an entry: there is one for each link and address.
+func (h *Handle) SetNeighbour(n Neighbour) error {
+	v, err := toNeighbour(n)
+	if err == nil {
+		err = h.nl.NeighSet(v)
+	}
+	return wrap(err, "neighbour %s on link %d", n.Addr, n.Link)
+}
+
+// DeleteNeighbour removes an entry.
+func (h *Handle) DeleteNeighbour(n Neighbour) error {
+	n.MAC = ""
+	v, err := toNeighbour(n)
+	if err == nil {
+		err = h.nl.NeighDel(v)
+	}
+	return wrap(err, "delete neighbour %s on link %d", n.Addr, n.Link)
+}
+
+func toNeighbour(n Neighbour) (*netlink.Neigh, error) {
+	v := &netlink.Neigh{LinkIndex: n.Link, IP: n.Addr.AsSlice(), State: unix.NUD_REACHABLE}
+	if n.Permanent {
+		v.State = unix.NUD_PERMANENT
+	}
+	if n.Proxy {
+		v.Flags, v.State = unix.NTF_PROXY, 0
+	}
+	if n.MAC != "" {
+		hw, err := net.ParseMAC(n.MAC)
+		if err != nil {
+			return nil, err
+		}
+		v.HardwareAddr = hw
+	}
+	return v, nil
+}

@@ -1,0 +1,274 @@
+package verdict
+
+import "github.com/twillnet/twill/internal/intent"
+
+// Stages of a packet's way (SEMANTICS 1).
+const (
+	stageUntracked = "untracked"
+	stagePreDNAT   = "pre-DNAT"
+	stageHost      = "host"
+	stageForward   = "forward"
+	stageWorkload  = "workload"
+)
+
+// Judge answers what becomes of p.
+func (s *State) Judge(p Packet) Verdict {
+	j := judge{s: s, p: p}
+	from, fromWorkload, ok := s.workload(p.InLink)
+	if fromWorkload && !ok {
+		return j.noEndpoint(from)
+	}
+	to, toWorkload, ok := s.workload(p.OutLink)
+	if toWorkload && !ok {
+		return j.noEndpoint(to)
+	}
+	if p.InLink != "" && !fromWorkload {
+		if v, done := j.hostEarly(); done {
+			return v
+		}
+	}
+	if p.InLink == "" && p.OutLink != "" && !toWorkload {
+		return j.hostOut()
+	}
+	switch {
+	case p.State == Established:
+		return j.without(true, ReasonEstablished)
+	case p.State == Invalid && (fromWorkload || toWorkload):
+		return j.without(false, ReasonInvalid)
+	case p.OutLink == "":
+		return j.toHost(from, fromWorkload)
+	case p.InLink == "": // "Host → local workload is always allowed"
+		return j.without(true, ReasonHostToLocal)
+	}
+	return j.forwarded(from, to, fromWorkload, toWorkload)
+}
+
+// judge is one packet on its way.
+type judge struct {
+	s       *State
+	p       Packet
+	trace   []Step
+	last    Verdict // of the last stage that decided
+	skipsIn bool    // an early stage allowed: inbound host-normal and -forward are skipped
+}
+
+// hostEarly is raw and pre-DNAT of an inbound packet; done if it is dropped, or
+// goes nowhere else.
+func (j *judge) hostEarly() (Verdict, bool) {
+	e, ok := j.s.hostEndpoint(j.p.InLink)
+	if !ok {
+		return Verdict{}, false
+	}
+	if e.Link != "*" { // "`*` host endpoints ignore doNotTrack"
+		switch j.tiers(stageUntracked, e, e.Untracked, intent.Ingress, j.p) {
+		case intent.Deny:
+			return j.last, true
+		case intent.Allow:
+			j.skipsIn, j.p.State = true, Untracked
+		}
+	}
+	if j.p.State == Established {
+		return Verdict{}, false
+	}
+	before := j.p
+	if before.OrigDst.IsValid() {
+		before.Dst, before.DstPort = before.OrigDst, before.OrigDstPort
+	}
+	switch j.tiers(stagePreDNAT, e, e.PreDNAT, intent.Ingress, before) {
+	case intent.Deny:
+		return j.last, true
+	case intent.Allow:
+		j.skipsIn = true
+	}
+	return Verdict{}, false
+}
+
+// hostOut is a local process sending through a host's own link.
+func (j *judge) hostOut() Verdict {
+	e, ok := j.s.hostEndpoint(j.p.OutLink)
+	if ok && e.Link != "*" {
+		switch j.tiers(stageUntracked, e, e.Untracked, intent.Egress, j.p) {
+		case intent.Deny:
+			return j.last
+		case intent.Allow:
+			j.p.State = Untracked
+		}
+	}
+	switch {
+	case j.p.State == Established:
+		return j.without(true, ReasonEstablished)
+	case !ok || j.p.State == Untracked:
+		return j.passed()
+	}
+	j.all(stageHost, e, e.Normal, intent.Egress)
+	return j.last
+}
+
+// toHost is a packet for a local process.
+func (j *judge) toHost(from intent.Endpoint, fromWorkload bool) Verdict {
+	if fromWorkload {
+		if !j.all(stageWorkload, from, from.Normal, intent.Egress) {
+			return j.last
+		}
+		switch j.s.host.EndpointToHost {
+		case intent.ToHostAccept:
+			return j.without(true, ReasonToHost)
+		case intent.ToHostReturn:
+		default:
+			return j.without(false, ReasonToHost)
+		}
+	}
+	if e, ok := j.s.hostEndpoint(j.p.InLink); ok && j.p.InLink != "" && !j.skipsIn {
+		j.all(stageHost, e, e.Normal, intent.Ingress)
+		return j.last
+	}
+	return j.passed()
+}
+
+// forwarded is a packet that comes in and goes out again: host in, from the
+// workload, to the workload, host out.
+func (j *judge) forwarded(from, to intent.Endpoint, fromWorkload, toWorkload bool) Verdict {
+	if e, ok := j.s.hostEndpoint(j.p.InLink); ok && !fromWorkload && !j.skipsIn && j.tiers(stageForward, e, e.Forward, intent.Ingress, j.p) == intent.Deny {
+		return j.last
+	}
+	if fromWorkload && !j.all(stageWorkload, from, from.Normal, intent.Egress) {
+		return j.last
+	}
+	if toWorkload && !j.all(stageWorkload, to, to.Normal, intent.Ingress) {
+		return j.last
+	}
+	if e, ok := j.s.hostEndpoint(j.p.OutLink); ok && !toWorkload && j.tiers(stageForward, e, e.Forward, intent.Egress, j.p) == intent.Deny {
+		return j.last
+	}
+	return j.passed()
+}
+
+// all is tiers, then profiles, then drop. It reports whether the packet passed.
+func (j *judge) all(stage string, e intent.Endpoint, tiers []intent.Tier, dir intent.Direction) bool {
+	if e.Closed != "" {
+		j.decide(false, Step{Stage: stage, Endpoint: e.ID, Outcome: ReasonClosed, By: intent.RuleID{Direction: dir, Index: NoRule}})
+		return false
+	}
+	if a := j.tiers(stage, e, tiers, dir, j.p); a != intent.Pass {
+		return a == intent.Allow
+	}
+	for _, id := range e.Profiles {
+		switch j.policy(Step{Stage: stage, Endpoint: e.ID}, id, dir, j.p) {
+		case intent.Allow:
+			return true
+		case intent.Deny:
+			return false
+		}
+	}
+	j.decide(false, Step{Stage: stage, Endpoint: e.ID, Outcome: ReasonNoProfileMatch, By: intent.RuleID{Direction: dir, Index: NoRule}})
+	return false
+}
+
+// tiers returns Allow or Deny, or Pass if no tier decided. The ends of tiers of
+// the early host stages decide nothing.
+func (j *judge) tiers(stage string, e intent.Endpoint, tiers []intent.Tier, dir intent.Direction, p Packet) intent.Action {
+	early := stage == stageUntracked || stage == stagePreDNAT
+	for _, t := range tiers {
+		ids := t.Ingress
+		if dir == intent.Egress {
+			ids = t.Egress
+		}
+		if len(ids) == 0 {
+			continue
+		}
+		step := Step{Stage: stage, Endpoint: e.ID, Tier: t.Name}
+		switch a := j.tier(step, ids, dir, p); {
+		case a == intent.Allow || a == intent.Deny:
+			return a
+		case a == intent.Log && t.Default == intent.Deny && !early: // nobody decided
+			step.Outcome, step.By = ReasonEndOfTier, intent.RuleID{Policy: ids[len(ids)-1], Direction: dir, Index: NoRule}
+			j.decide(false, step)
+			return intent.Deny
+		case a == intent.Log:
+			step.Outcome, step.By.Index = "end of tier: pass", NoRule
+			j.trace = append(j.trace, step)
+		}
+	}
+	return intent.Pass
+}
+
+// tier returns what the first policy that decides says; Log if none does.
+func (j *judge) tier(step Step, ids []intent.PolicyID, dir intent.Direction, p Packet) intent.Action {
+	for _, id := range ids {
+		if a := j.policy(step, id, dir, p); a != intent.Log {
+			return a
+		}
+	}
+	return intent.Log
+}
+
+// policy returns what the first rule that matches says; Log if none does. One
+// that nobody sent, or that stands for something unreadable, denies.
+func (j *judge) policy(step Step, id intent.PolicyID, dir intent.Direction, p Packet) intent.Action {
+	pol, ok := j.s.policies[id]
+	step.By = intent.RuleID{Policy: id, Direction: dir, Index: NoRule}
+	if !ok || pol.Closed != "" {
+		step.Outcome = ReasonPolicyClosed
+		if !ok {
+			step.Outcome = ReasonPolicyMissing
+		}
+		j.decide(false, step)
+		return intent.Deny
+	}
+	rules := pol.Ingress
+	if dir == intent.Egress {
+		rules = pol.Egress
+	}
+	for i, r := range rules {
+		if r.Action == intent.Log || !j.s.matches(r, p) {
+			continue
+		}
+		step.By.Index = i
+		if r.Action != intent.Pass {
+			step.Outcome = ReasonRule
+			j.decide(r.Action == intent.Allow, step)
+			return r.Action
+		}
+		if step.Tier == "" {
+			continue // a profile has no next tier to pass to
+		}
+		step.Outcome = "pass"
+		j.trace = append(j.trace, step)
+		return intent.Pass
+	}
+	return intent.Log
+}
+
+// decide notes a decision; it is final unless a later stage is asked.
+func (j *judge) decide(allowed bool, step Step) {
+	j.trace = append(j.trace, step)
+	j.last = Verdict{
+		Allowed: allowed, Endpoint: step.Endpoint, Tier: step.Tier,
+		By: step.By, Reason: step.Outcome, Trace: j.trace,
+	}
+}
+
+// without decides without a policy.
+func (j *judge) without(allowed bool, reason string) Verdict {
+	j.decide(allowed, Step{Outcome: reason, By: intent.RuleID{Index: NoRule}})
+	return j.last
+}
+
+// passed is the verdict of the last stage that allowed, if any was asked.
+func (j *judge) passed() Verdict {
+	if j.last.Reason == "" {
+		return j.without(true, ReasonNoPolicy)
+	}
+	return j.last
+}
+
+// noEndpoint: an interface that nobody has programmed, or whose endpoint is
+// closed, carries nothing, whatever the state of its connections.
+func (j *judge) noEndpoint(e intent.Endpoint) Verdict {
+	reason := ReasonUnknownLink
+	if e.Closed != "" {
+		reason = ReasonClosed
+	}
+	j.decide(false, Step{Stage: stageWorkload, Endpoint: e.ID, Outcome: reason, By: intent.RuleID{Index: NoRule}})
+	return j.last
+}

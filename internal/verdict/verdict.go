@@ -1,0 +1,208 @@
+// Package verdict judges packets by intents: what a node that has programmed
+// them must do with a packet that comes in and goes out by given links.
+//
+// In: [intent.Batch] values, merged into a [State]; then a [Packet].
+// Out: a [Verdict] with the rule that decided and the stages that were passed.
+//
+// It walks the stages of SEMANTICS 1: untracked, pre-DNAT, host and workload.
+// Not in it, since intents do not say it yet: failsafe ports, and the services
+// that a workload's host always answers (DHCP, neighbour discovery, DNS).
+// Spoofed sources are the reverse path's business and not asked here.
+//
+// A State has one owner; it is pure, and its answer depends on what was merged,
+// never on the order.
+package verdict
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// ConnState is what connection tracking says of a packet.
+type ConnState uint8
+
+// States of a packet's connection.
+const (
+	New ConnState = iota
+	Established
+	Invalid
+	Untracked
+)
+
+// Packet is one that passes this node.
+type Packet struct {
+	InLink, OutLink    string     // interface names; empty: from or to a local process
+	Src, Dst           netip.Addr // Dst is after DNAT
+	OrigDst            netip.Addr // before DNAT; the zero value means Dst
+	Proto              uint8
+	SrcPort, DstPort   uint16
+	OrigDstPort        uint16 // before DNAT; only read if OrigDst is set
+	ICMPType, ICMPCode uint8
+	State              ConnState
+}
+
+// NoRule is the index in [Verdict.By] if no rule decided.
+const NoRule = -1
+
+// Verdict is what becomes of a packet.
+type Verdict struct {
+	Allowed  bool
+	Endpoint intent.EndpointID // whose policy decided; zero if none did
+	Tier     string            // empty: a profile, or no policy at all
+	By       intent.RuleID     // Index is NoRule if Reason is not "rule"
+	Reason   string            // ReasonRule, or why without one
+	Trace    []Step            // all that was asked, in order; the last one decided
+}
+
+// Step is what one stage, tier or profile made of the packet.
+type Step struct {
+	Stage    string // untracked, pre-DNAT, host, forward, workload
+	Endpoint intent.EndpointID
+	Tier     string // empty: profiles, or none
+	Outcome  string // allow, deny, pass, or a reason
+	By       intent.RuleID
+}
+
+// Reasons of a verdict.
+const (
+	ReasonRule           = "rule"
+	ReasonEndOfTier      = "end of tier"
+	ReasonNoProfileMatch = "no profile matched"
+	ReasonPolicyMissing  = "policy is missing"
+	ReasonPolicyClosed   = "policy is closed"
+	ReasonClosed         = "endpoint is closed"
+	ReasonUnknownLink    = "no endpoint on this workload interface"
+	ReasonEstablished    = "established"
+	ReasonInvalid        = "invalid"
+	ReasonToHost         = "setting defaultEndpointToHostAction"
+	ReasonHostToLocal    = "a host always reaches its own workloads"
+	ReasonNoPolicy       = "no policy on this way"
+)
+
+// State is all that a node was told. Its zero value knows nothing, and drops
+// what any workload sends or is sent.
+type State struct {
+	// WorkloadPrefixes begin the names of interfaces that only workloads have;
+	// nil means "cali". On one without an endpoint nothing passes.
+	WorkloadPrefixes []string
+
+	sets      map[intent.SetID]*set
+	policies  map[intent.PolicyID]intent.Policy
+	endpoints map[intent.EndpointID]intent.Endpoint
+	links     map[string]intent.EndpointID // of workloads and named host interfaces
+	host      intent.HostSettings
+	dirty     bool // links must be made anew
+}
+
+// Merge takes over a batch.
+func (s *State) Merge(b intent.Batch) {
+	if s.sets == nil {
+		s.sets = map[intent.SetID]*set{}
+		s.policies = map[intent.PolicyID]intent.Policy{}
+		s.endpoints = map[intent.EndpointID]intent.Endpoint{}
+	}
+	for _, x := range b.IPSets {
+		s.sets[x.ID] = newSet(x.Members)
+	}
+	for _, d := range b.Members {
+		if x := s.sets[d.Set]; x != nil {
+			x.change(d)
+		}
+	}
+	for _, p := range b.Policies {
+		s.policies[p.ID] = p
+	}
+	for _, e := range b.Endpoints {
+		s.endpoints[e.ID] = e
+		s.dirty = true
+	}
+	if b.Host != nil {
+		s.host = *b.Host
+	}
+	for _, k := range b.Removed {
+		s.remove(k)
+	}
+}
+
+func (s *State) remove(k intent.Key) {
+	switch k.Kind {
+	case intent.KeyIPSet:
+		delete(s.sets, intent.SetID(k.ID))
+	case intent.KeyPolicy:
+		for id := range s.policies {
+			if id.String() == k.ID {
+				delete(s.policies, id)
+			}
+		}
+	case intent.KeyEndpoint:
+		for id := range s.endpoints {
+			if id.String() == k.ID {
+				delete(s.endpoints, id)
+			}
+		}
+		s.dirty = true
+	}
+}
+
+// onLink finds the endpoint of a link. If several claim it, the one that is not
+// closed, then the smallest name, so that order of arrival means nothing.
+func (s *State) onLink(link string) (intent.Endpoint, bool) {
+	if s.dirty || s.links == nil {
+		s.links = map[string]intent.EndpointID{}
+		for id, e := range s.endpoints {
+			had, ok := s.links[e.Link]
+			if e.Link != "" && (!ok || better(e, s.endpoints[had])) {
+				s.links[e.Link] = id
+			}
+		}
+		s.dirty = false
+	}
+	id, ok := s.links[link]
+	return s.endpoints[id], ok
+}
+
+func better(a, b intent.Endpoint) bool {
+	if (a.Closed == "") != (b.Closed == "") {
+		return a.Closed == ""
+	}
+	return a.ID.String() < b.ID.String()
+}
+
+// workloadLink reports whether only a workload can be on link.
+func (s *State) workloadLink(link string) bool {
+	prefixes := s.WorkloadPrefixes
+	if prefixes == nil {
+		prefixes = []string{"cali"}
+	}
+	for _, p := range prefixes {
+		if strings.HasPrefix(link, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// workload finds the workload on link. bound is true if link is a workload's;
+// then ok is false if nobody may use it.
+func (s *State) workload(link string) (e intent.Endpoint, bound, ok bool) {
+	if link == "" {
+		return e, false, false
+	}
+	e, ok = s.onLink(link)
+	if ok && e.ID.Kind == intent.Workload {
+		return e, true, e.Closed == ""
+	}
+	return intent.Endpoint{}, s.workloadLink(link), false
+}
+
+// hostEndpoint finds the host endpoint that a link is under: its own, or the
+// one for all links.
+func (s *State) hostEndpoint(link string) (intent.Endpoint, bool) {
+	if e, ok := s.onLink(link); ok && e.ID.Kind == intent.Host {
+		return e, true
+	}
+	e, ok := s.onLink("*")
+	return e, ok && e.ID.Kind == intent.Host
+}

@@ -1,0 +1,105 @@
+package world
+
+import "net/netip"
+
+// Query is a question: may Src open a flow like this to Dst?
+type Query struct {
+	Src, Dst           Party
+	Family             int // 4 or 6; which of the parties' addresses are meant
+	Proto              uint8
+	SrcPort, DstPort   uint16 // of TCP, UDP, SCTP, UDPLite
+	ICMPType, ICMPCode uint8  // of ICMP, ICMPv6
+}
+
+// Party is one end of a question. [World.Resolve] makes one from text.
+type Party struct {
+	Name     string       `json:"name"`               // namespace/workload, host/NODE or the address
+	Endpoint string       `json:"endpoint,omitempty"` // a workload's: namespace/name of its WorkloadEndpoint
+	Node     string       `json:"node,omitempty"`     // where it is; empty: nowhere in the cluster
+	Host     bool         `json:"host,omitempty"`     // it is Node itself
+	Addrs    []netip.Addr `json:"addrs,omitempty"`
+}
+
+// Answer is what becomes of the flow's first packet, and why.
+type Answer struct {
+	Allowed bool       `json:"allowed"`
+	Src     netip.Addr `json:"src"`
+	Dst     netip.Addr `json:"dst"`
+	Hops    []Hop      `json:"hops"` // in the order of the packet's way; all, even after one that denies
+	// Decided is the first denial, or the last hop's decision if there is none.
+	Decided Decision `json:"decided"`
+}
+
+// Hop is one endpoint's policy in one direction, or the host's setting.
+type Hop struct {
+	Endpoint  string   `json:"endpoint"`  // namespace/name of the WorkloadEndpoint; host/NODE
+	Name      string   `json:"name"`      // as people call it
+	Direction string   `json:"direction"` // Ingress or Egress
+	Node      string   `json:"node"`
+	Allowed   bool     `json:"allowed"`
+	Tiers     []Tier   `json:"tiers,omitempty"`    // up to the one that decided; those without a policy are Skipped
+	Profiles  []Policy `json:"profiles,omitempty"` // up to the one that decided
+	Decided   Decision `json:"decided"`
+}
+
+// Outcomes of a tier.
+const (
+	OutcomeAllow   = "allow"
+	OutcomeDeny    = "deny"
+	OutcomePass    = "pass"
+	OutcomeEndDeny = "end of tier: deny"
+	OutcomeEndPass = "end of tier: pass"
+	OutcomeSkipped = "skipped" // no policy of it applies in this direction
+)
+
+// Tier is what one tier made of the packet.
+type Tier struct {
+	Name     string   `json:"name"`
+	Outcome  string   `json:"outcome"`
+	Policies []Policy `json:"policies,omitempty"` // those that apply, up to the one that decided
+}
+
+// Policy is what one policy or profile made of the packet.
+type Policy struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	Rule      int    `json:"rule"` // index of the rule that decided; -1: none matched
+	Action    string `json:"action,omitempty"`
+	Text      string `json:"text,omitempty"`   // that rule, for people
+	Logged    []int  `json:"logged,omitempty"` // Log rules that matched on the way
+	Note      string `json:"note,omitempty"`   // what is wrong with it, such as "is missing"
+}
+
+// Reasons of a decision.
+const (
+	ReasonRule           = "rule"
+	ReasonProfileRule    = "profile rule"
+	ReasonEndOfTier      = "end of tier default"
+	ReasonNoProfileMatch = "no profile matched"
+	ReasonNoProfile      = "no profile"
+	ReasonProfileMissing = "profile is missing"
+	ReasonProfileClosed  = "profile cannot be read"
+	ReasonPolicyClosed   = "a policy of the namespace cannot be read"
+	ReasonClosed         = "endpoint is closed"
+	ReasonNoAddress      = "no address of this family"
+	ReasonHostToLocal    = "a host always reaches its own workloads"
+	ReasonToHost         = "setting defaultEndpointToHostAction"
+	ReasonNotJudged      = "no policy of ours is on this way"
+)
+
+// Decision is what decided, in one hop or altogether.
+type Decision struct {
+	Reason    string `json:"reason"`
+	Detail    string `json:"detail,omitempty"`    // more about Reason, for people
+	Endpoint  string `json:"endpoint,omitempty"`  // whose policy it was
+	Direction string `json:"direction,omitempty"` // Ingress or Egress
+	Tier      string `json:"tier,omitempty"`
+	Policy    string `json:"policy,omitempty"` // kind/namespace/name, or kind/name
+	RuleIndex int    `json:"ruleIndex"`        // -1: no rule
+	Action    string `json:"action"`           // Allow or Deny
+	Text      string `json:"text,omitempty"`   // the rule, for people
+	// Fields are the conditions that the deciding rule has, such as
+	// source.selector, in a fixed order.
+	Fields []string `json:"fields,omitempty"`
+}

@@ -1,0 +1,146 @@
+package world
+
+import (
+	"maps"
+	"net/netip"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+)
+
+// selectable is whatever a rule's selector can pick: an endpoint or a network set.
+type selectable struct {
+	labels   map[string]string
+	prefixes []netip.Prefix
+	ports    []api.EndpointPort // an endpoint's named ports
+}
+
+// endpoint is a workload's or a host's.
+type endpoint struct {
+	selectable
+	key       string
+	namespace string // empty for a host's
+	name      string // namespace/name of the resource
+	label     string // namespace/pod, as people call it
+	spec      api.WorkloadEndpointSpec
+	addrs     []netip.Addr
+	closed    string
+}
+
+// label makes endpoints and sets, once all profiles are known, in the order of keys.
+func (w *World) label(stored []api.Stored) {
+	for _, s := range stored {
+		switch r := s.Resource.(type) {
+		case *api.WorkloadEndpoint:
+			w.workloads = append(w.workloads, w.workload(s, r))
+		case *api.HostEndpoint:
+			e := &endpoint{key: s.Key, name: s.Ref.Name}
+			e.labels = w.inherit(r.Metadata.Labels, r.Spec.Profiles)
+			e.prefixes = readPrefixes(r.Spec.ExpectedIPs)
+			e.ports = r.Spec.Ports
+			w.hosts = append(w.hosts, e)
+		case *api.NetworkSet:
+			labels := w.inherit(r.Metadata.Labels, []string{"kns." + s.Ref.Namespace})
+			labels[api.LabelNamespace] = s.Ref.Namespace
+			w.sets = append(w.sets, selectable{labels: labels, prefixes: readPrefixes(r.Spec.Nets)})
+		case *api.GlobalNetworkSet:
+			labels := w.inherit(r.Metadata.Labels, nil)
+			w.sets = append(w.sets, selectable{labels: labels, prefixes: readPrefixes(r.Spec.Nets)})
+		}
+	}
+}
+
+func (w *World) workload(s api.Stored, r *api.WorkloadEndpoint) *endpoint {
+	e := &endpoint{key: s.Key, namespace: s.Ref.Namespace, name: s.Ref.Namespace + "/" + s.Ref.Name, spec: r.Spec, closed: s.Closed}
+	e.label = e.name
+	if n := workloadName(r.Spec); n != "" {
+		e.label = e.namespace + "/" + n
+	}
+	own := map[string]string{}
+	for k, v := range r.Metadata.Labels {
+		// Else a workload could join another namespace by labels of its own.
+		if !strings.HasPrefix(k, api.NamespaceLabelPrefix) && !strings.HasPrefix(k, api.ServiceAccountLabelPrefix) {
+			own[k] = v
+		}
+	}
+	e.labels = w.inherit(own, r.Spec.Profiles)
+	e.labels[api.LabelNamespace] = e.namespace
+	delete(e.labels, api.LabelServiceAccount)
+	if r.Spec.ServiceAccountName != "" {
+		e.labels[api.LabelServiceAccount] = r.Spec.ServiceAccountName
+	}
+	e.prefixes = readPrefixes(r.Spec.IPNetworks)
+	for _, p := range e.prefixes {
+		e.addrs = append(e.addrs, p.Addr())
+	}
+	for _, p := range r.Spec.Ports {
+		e.ports = append(e.ports, api.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
+	}
+	if e.closed == "" && len(e.addrs) == 0 {
+		e.closed = "it has no address"
+	}
+	return e
+}
+
+// workloadName is what people call it: the pod, or the workload.
+func workloadName(s api.WorkloadEndpointSpec) string {
+	if s.Pod != "" {
+		return s.Pod
+	}
+	return s.Workload
+}
+
+// inherit returns own labels and those of profiles: own ones win, then those of
+// an earlier profile.
+func (w *World) inherit(own map[string]string, profiles []string) map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, own)
+	for _, name := range profiles {
+		for k, v := range w.profiles[name].spec.LabelsToApply {
+			if _, had := out[k]; !had {
+				out[k] = v
+			}
+		}
+	}
+	return out
+}
+
+// closeDuplicates closes all but the endpoint of the smallest key, if several
+// claim one interface of one node.
+func (w *World) closeDuplicates() {
+	first := map[[2]string]*endpoint{}
+	for _, e := range w.workloads {
+		if e.spec.InterfaceName == "" {
+			continue
+		}
+		place := [2]string{e.spec.Node, e.spec.InterfaceName}
+		if had := first[place]; had == nil {
+			first[place] = e
+		} else if e.closed == "" {
+			e.closed = "interface " + e.spec.InterfaceName + " belongs to " + had.name
+			w.problem(e.key, "%s", e.closed)
+		}
+	}
+}
+
+// readPrefixes returns those that can be read, masked; an address is a prefix of itself.
+func readPrefixes(texts []string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range texts {
+		if p, err := netip.ParsePrefix(s); err == nil {
+			out = append(out, p.Masked())
+		} else if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+			out = append(out, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	return out
+}
+
+func contains(prefixes []netip.Prefix, a netip.Addr) bool {
+	for _, p := range prefixes {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}

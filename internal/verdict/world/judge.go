@@ -1,0 +1,227 @@
+package world
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+)
+
+// packet is the first one of the flow in question.
+type packet struct {
+	src, dst           netip.Addr
+	proto              uint8
+	srcPort, dstPort   uint16
+	icmpType, icmpCode uint8
+}
+
+// Judge answers q. The way of a packet: the egress policy of a workload that
+// sends it, then the ingress policy of a workload that receives it, wherever
+// the two are; the other side of a host's own workload is that host.
+func (w *World) Judge(q Query) Answer {
+	p := packet{
+		src: addrOf(q.Src, q.Family), dst: addrOf(q.Dst, q.Family), proto: q.Proto,
+		srcPort: q.SrcPort, dstPort: q.DstPort, icmpType: q.ICMPType, icmpCode: q.ICMPCode,
+	}
+	a := Answer{Src: p.src, Dst: p.dst}
+	from, to := w.endpoint(q.Src.Endpoint), w.endpoint(q.Dst.Endpoint)
+	for _, party := range []Party{q.Src, q.Dst} {
+		// A host reaches its own workloads from whatever address it has there.
+		local := party.Host && to != nil && to.spec.Node == party.Node
+		if !addrOf(party, q.Family).IsValid() && !local {
+			a.Decided = Decision{Reason: ReasonNoAddress, Detail: party.Name, RuleIndex: -1, Action: string(api.Deny)}
+			return a
+		}
+	}
+	if from != nil && from == to {
+		a.Allowed, a.Decided = true, notJudged()
+		return a
+	}
+	if from != nil {
+		a.Hops = append(a.Hops, w.hop(from, api.Egress, p))
+		if q.Dst.Host && q.Dst.Node == from.spec.Node {
+			a.Hops = append(a.Hops, w.toHostHop(q.Dst.Node))
+		}
+	}
+	if to != nil {
+		fromOwnHost := q.Src.Host && q.Src.Node == to.spec.Node
+		a.Hops = append(a.Hops, w.ingressHop(to, p, fromOwnHost))
+	}
+	a.decide()
+	return a
+}
+
+// addrOf is the party's first address of the family.
+func addrOf(p Party, family int) netip.Addr {
+	for _, a := range p.Addrs {
+		if a.Is4() == (family == 4) {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+func notJudged() Decision {
+	return Decision{Reason: ReasonNotJudged, RuleIndex: -1, Action: string(api.Allow)}
+}
+
+// decide sets the whole answer: each hop must allow.
+func (a *Answer) decide() {
+	a.Allowed, a.Decided = true, notJudged()
+	for _, h := range a.Hops {
+		a.Decided = h.Decided
+		if !h.Allowed {
+			a.Allowed = false
+			return
+		}
+	}
+}
+
+// ingressHop is a workload's ingress policy, unless its own host is asking:
+// "Host → local workload is always allowed, whatever policy says".
+func (w *World) ingressHop(e *endpoint, p packet, fromOwnHost bool) Hop {
+	if fromOwnHost && e.closed == "" {
+		h := newHop(e, api.Ingress)
+		return h.end(Decision{Reason: ReasonHostToLocal, RuleIndex: -1, Action: string(api.Allow)})
+	}
+	return w.hop(e, api.Ingress, p)
+}
+
+// toHostHop is what a workload's packet to its own host gets after the
+// workload's egress policy. Return goes on to the host's own policy; as long as
+// no host endpoint is enforced, that is Accept.
+func (w *World) toHostHop(name string) Hop {
+	action := w.toHost["node."+name]
+	if action == "" {
+		action = w.toHost["default"]
+	}
+	d := Decision{Reason: ReasonToHost, Detail: "Drop", RuleIndex: -1, Action: string(api.Deny)}
+	if action == "Return" || action == "Accept" {
+		d.Detail, d.Action = action, string(api.Allow)
+	}
+	h := Hop{Endpoint: "host/" + name, Name: "host/" + name, Direction: string(api.Ingress), Node: name}
+	return h.end(d)
+}
+
+func toHostAction(r *api.FelixConfiguration) string {
+	for _, a := range []string{"Drop", "Return", "Accept"} {
+		if strings.EqualFold(a, r.Spec.DefaultEndpointToHostAction) {
+			return a
+		}
+	}
+	return ""
+}
+
+func newHop(e *endpoint, dir api.PolicyType) Hop {
+	return Hop{Endpoint: e.name, Name: e.label, Direction: string(dir), Node: e.spec.Node}
+}
+
+// end closes a hop with what decided it.
+func (h Hop) end(d Decision) Hop {
+	d.Endpoint, d.Direction = h.Endpoint, h.Direction
+	h.Decided, h.Allowed = d, d.Action == string(api.Allow)
+	return h
+}
+
+// closedTier stands before all tiers and holds the policies that cannot be read.
+const closedTier = "closed"
+
+// hop is the workload stage of SEMANTICS 1: tiers, then profiles, then drop.
+func (w *World) hop(e *endpoint, dir api.PolicyType, p packet) Hop {
+	h := newHop(e, dir)
+	deny := func(reason, detail string) Hop {
+		return h.end(Decision{Reason: reason, Detail: detail, RuleIndex: -1, Action: string(api.Deny)})
+	}
+	if e.closed != "" {
+		return deny(ReasonClosed, e.closed)
+	}
+	for _, c := range w.closed {
+		if c.ref.Namespace == e.namespace {
+			seen := Policy{Kind: c.ref.Kind, Namespace: c.ref.Namespace, Name: c.ref.Name, Rule: -1, Action: string(api.Deny), Note: c.closed}
+			h.Tiers = append(h.Tiers, Tier{Name: closedTier, Outcome: OutcomeDeny, Policies: []Policy{seen}})
+			d := Decision{Reason: ReasonPolicyClosed, Detail: c.closed, Tier: closedTier, Policy: seen.ref(), RuleIndex: -1, Action: string(api.Deny)}
+			return h.end(d)
+		}
+	}
+	for _, name := range w.tierNames() {
+		t, d := w.tier(name, e, dir, p)
+		h.Tiers = append(h.Tiers, t)
+		if d != nil {
+			return h.end(*d)
+		}
+	}
+	return w.profileHop(h, e, dir, p)
+}
+
+// tier evaluates one tier; the decision is nil if the packet goes on to the next.
+func (w *World) tier(name string, e *endpoint, dir api.PolicyType, p packet) (Tier, *Decision) {
+	t := Tier{Name: name, Outcome: OutcomeSkipped}
+	for _, pol := range w.applicable(name, e, dir) {
+		seen, d := w.evaluate(pol.ref, rulesOf(pol.spec.Ingress, pol.spec.Egress, dir), p, scope{namespace: pol.ref.Namespace})
+		t.Policies = append(t.Policies, seen)
+		switch seen.Action {
+		case string(api.Allow), string(api.Deny):
+			t.Outcome = strings.ToLower(seen.Action)
+			d.Tier, d.Reason = name, ReasonRule
+			return t, d
+		case string(api.Pass):
+			t.Outcome = OutcomePass
+			return t, nil
+		}
+	}
+	if len(t.Policies) == 0 {
+		return t, nil
+	}
+	if w.endsInPass(name) {
+		t.Outcome = OutcomeEndPass
+		return t, nil
+	}
+	t.Outcome = OutcomeEndDeny
+	last := t.Policies[len(t.Policies)-1]
+	return t, &Decision{Reason: ReasonEndOfTier, Tier: name, Policy: last.ref(), RuleIndex: -1, Action: string(api.Deny)}
+}
+
+// profileHop is what happens after the last tier.
+func (w *World) profileHop(h Hop, e *endpoint, dir api.PolicyType, p packet) Hop {
+	for _, name := range e.spec.Profiles {
+		ref := api.Ref{Kind: api.KindProfile, Name: name}
+		prof, ok := w.profiles[name]
+		reason, note := ReasonProfileMissing, "is missing"
+		if ok && prof.closed != "" {
+			reason, note = ReasonProfileClosed, prof.closed
+		}
+		if !ok || prof.closed != "" {
+			h.Profiles = append(h.Profiles, Policy{Kind: ref.Kind, Name: name, Rule: -1, Action: string(api.Deny), Note: note})
+			return h.end(Decision{Reason: reason, Detail: "profile " + name + ": " + note, Policy: refText(ref), RuleIndex: -1, Action: string(api.Deny)})
+		}
+		seen, d := w.evaluate(ref, rulesOf(prof.spec.Ingress, prof.spec.Egress, dir), p, scope{profile: true})
+		h.Profiles = append(h.Profiles, seen)
+		if d != nil {
+			d.Reason = ReasonProfileRule
+			return h.end(*d)
+		}
+	}
+	reason := ReasonNoProfileMatch
+	if len(e.spec.Profiles) == 0 {
+		reason = ReasonNoProfile
+	}
+	return h.end(Decision{Reason: reason, RuleIndex: -1, Action: string(api.Deny)})
+}
+
+func rulesOf(ingress, egress []api.Rule, dir api.PolicyType) []api.Rule {
+	if dir == api.Ingress {
+		return ingress
+	}
+	return egress
+}
+
+func refText(r api.Ref) string {
+	if r.Namespace == "" {
+		return r.Kind + "/" + r.Name
+	}
+	return r.Kind + "/" + r.Namespace + "/" + r.Name
+}
+
+func (p Policy) ref() string {
+	return refText(api.Ref{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name})
+}

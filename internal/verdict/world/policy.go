@@ -1,0 +1,96 @@
+package world
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/api/selector"
+)
+
+// tierNames are all tiers in order: known ones by (order, none last, name),
+// then by name those that only policies speak of.
+func (w *World) tierNames() []string {
+	known := slices.SortedFunc(maps.Keys(w.tiers), func(a, b string) int {
+		return cmp.Or(compareOrder(w.tiers[a].Order, w.tiers[b].Order), cmp.Compare(a, b))
+	})
+	unknown := map[string]bool{}
+	for _, p := range w.policies {
+		if _, ok := w.tiers[p.tier()]; !ok {
+			unknown[p.tier()] = true
+		}
+	}
+	return append(known, slices.Sorted(maps.Keys(unknown))...)
+}
+
+// endsInPass: the default action is Deny, also of an unknown tier.
+func (w *World) endsInPass(name string) bool {
+	a := w.tiers[name].DefaultAction
+	return a != nil && *a == api.Pass
+}
+
+// compareOrder puts the lower first and none last.
+func compareOrder(a, b *float64) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return 1
+	case b == nil:
+		return -1
+	}
+	return cmp.Compare(*a, *b)
+}
+
+func (p policy) tier() string {
+	if p.spec.Tier == "" {
+		return api.TierDefault
+	}
+	return p.spec.Tier
+}
+
+// applicable returns the policies of a tier that apply to e in a direction, in
+// order: lower first, none last, ties by name/namespace/kind as one string.
+func (w *World) applicable(tier string, e *endpoint, dir api.PolicyType) []policy {
+	var out []policy
+	for _, p := range w.policies {
+		if p.tier() == tier && p.hasType(dir) && p.selects(e) {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b policy) int {
+		tie := func(p policy) string { return p.ref.Name + "/" + p.ref.Namespace + "/" + p.ref.Kind }
+		return cmp.Or(compareOrder(a.spec.Order, b.spec.Order), cmp.Compare(tie(a), tie(b)))
+	})
+	return out
+}
+
+// hasType: without types, a policy is for the directions in which it has
+// rules, and one without any rule is for ingress.
+func (p policy) hasType(dir api.PolicyType) bool {
+	if len(p.spec.Types) > 0 {
+		return slices.Contains(p.spec.Types, dir)
+	}
+	if dir == api.Egress {
+		return len(p.spec.Egress) > 0
+	}
+	return len(p.spec.Ingress) > 0 || len(p.spec.Egress) == 0
+}
+
+// selects reports whether p applies to workload e.
+func (p policy) selects(e *endpoint) bool {
+	if p.ref.Kind == api.KindNetworkPolicy && p.ref.Namespace != e.namespace {
+		return false
+	}
+	return matches(p.spec.Selector, "", e.labels) &&
+		matches(p.spec.ServiceAccountSelector, api.ServiceAccountLabelPrefix, e.labels) &&
+		(p.ref.Kind == api.KindNetworkPolicy || matches(p.spec.NamespaceSelector, api.NamespaceLabelPrefix, e.labels))
+}
+
+// matches asks text, each of its labels prefixed, about labels. Empty text
+// matches anything. Text that DecodeStored let through always parses.
+func matches(text, prefix string, labels map[string]string) bool {
+	s, err := selector.Parse(text)
+	return err == nil && s.Prefixed(prefix).Match(labels)
+}

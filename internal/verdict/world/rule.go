@@ -1,0 +1,193 @@
+package world
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/api/selector"
+)
+
+// scope is what a rule's meaning depends on besides itself.
+type scope struct {
+	namespace string // of a NetworkPolicy: its unqualified selectors mean this namespace
+	profile   bool
+}
+
+// evaluate walks rules in order. Its decision is nil unless a rule allowed or denied.
+func (w *World) evaluate(ref api.Ref, rules []api.Rule, p packet, in scope) (Policy, *Decision) {
+	seen := Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name, Rule: -1}
+	for i, r := range rules {
+		if !w.ruleMatches(r, p, in) {
+			continue
+		}
+		if r.Action == api.Log {
+			seen.Logged = append(seen.Logged, i)
+			continue
+		}
+		if r.Action == api.Pass && in.profile {
+			continue // there is no next tier; validation refuses it, and nothing stored says it
+		}
+		seen.Rule, seen.Action, seen.Text = i, string(r.Action), RuleText(r)
+		if r.Action == api.Pass {
+			return seen, nil
+		}
+		return seen, &Decision{
+			Policy: seen.ref(), RuleIndex: i, Action: seen.Action,
+			Text: seen.Text, Fields: RuleFields(r),
+		}
+	}
+	return seen, nil
+}
+
+// ruleMatches: everything that the rule says must be true of the packet.
+func (w *World) ruleMatches(r api.Rule, p packet, in scope) bool {
+	if r.Void {
+		return false
+	}
+	if r.IPVersion != nil && (*r.IPVersion == 4) != p.src.Is4() {
+		return false
+	}
+	if r.Protocol != nil && !isProtocol(*r.Protocol, p.proto) {
+		return false
+	}
+	if r.NotProtocol != nil && isProtocol(*r.NotProtocol, p.proto) {
+		return false
+	}
+	// ICMP exists only in IPv4, ICMPv6 only in IPv6.
+	if r.Protocol != nil && (p.proto == protoICMP && !p.src.Is4() || p.proto == protoICMPv6 && p.src.Is4()) {
+		return false
+	}
+	if r.ICMP != nil && !icmpMatches(*r.ICMP, p) {
+		return false
+	}
+	if r.NotICMP != nil && icmpMatches(*r.NotICMP, p) {
+		return false
+	}
+	return w.sideMatches(r, r.Source, p, p.src, p.srcPort, in) && w.sideMatches(r, r.Destination, p, p.dst, p.dstPort, in)
+}
+
+const (
+	protoICMP   = 1
+	protoICMPv6 = 58
+)
+
+func isProtocol(p api.Protocol, number uint8) bool {
+	n, ok := p.Number()
+	return ok && n == number
+}
+
+func icmpMatches(f api.ICMPFields, p packet) bool {
+	if p.proto != protoICMP && p.proto != protoICMPv6 {
+		return false
+	}
+	return (f.Type == nil || *f.Type == int(p.icmpType)) && (f.Code == nil || *f.Code == int(p.icmpCode))
+}
+
+// sideMatches asks all conditions of one side about its address and port.
+func (w *World) sideMatches(r api.Rule, side api.EntityRule, p packet, addr netip.Addr, port uint16, in scope) bool {
+	if len(side.Nets) > 0 && !contains(readPrefixes(side.Nets), addr) {
+		return false
+	}
+	if contains(readPrefixes(side.NotNets), addr) {
+		return false
+	}
+	if sel, given := positive(side, in); given && !w.anySelected(sel, func(m selectable) bool { return contains(m.prefixes, addr) }) {
+		return false
+	}
+	if side.NotSelector != "" {
+		not := func(labels map[string]string) bool { return matches(side.NotSelector, "", labels) }
+		if w.anySelected(not, func(m selectable) bool { return contains(m.prefixes, addr) }) {
+			return false
+		}
+	}
+	if len(side.Ports) > 0 && !w.portMatches(r, side, side.Ports, p, addr, port, in) {
+		return false
+	}
+	return !w.portMatches(r, side, side.NotPorts, p, addr, port, in)
+}
+
+// positive is what the labels of a member must be, if the side says anything
+// about that: selector AND namespaceSelector AND serviceAccounts.
+func positive(side api.EntityRule, in scope) (func(labels map[string]string) bool, bool) {
+	accounts := side.ServiceAccounts
+	if accounts != nil && len(accounts.Names) == 0 && accounts.Selector == "" {
+		accounts = nil
+	}
+	given := side.Selector != "" || side.NamespaceSelector != "" || accounts != nil
+	// Whoever speaks of endpoints in a NetworkPolicy, without naming a
+	// namespace, means its own, also when he only says which ones he does not mean.
+	own := in.namespace != "" && side.NamespaceSelector == "" && (given || side.NotSelector != "")
+	return func(labels map[string]string) bool {
+		namespace, namespaced := labels[api.LabelNamespace]
+		if own && (!namespaced || namespace != in.namespace) {
+			return false
+		}
+		if !matches(side.Selector, "", labels) || !namespaceMatches(side.NamespaceSelector, labels, namespaced) {
+			return false
+		}
+		if accounts == nil {
+			return true
+		}
+		name, has := labels[api.LabelServiceAccount]
+		return (len(accounts.Names) == 0 || has && slices.Contains(accounts.Names, name)) &&
+			matches(accounts.Selector, api.ServiceAccountLabelPrefix, labels)
+	}, given || own
+}
+
+// namespaceMatches: all() is anything in a namespace, global() anything in none.
+func namespaceMatches(text string, labels map[string]string, namespaced bool) bool {
+	if text == "" {
+		return true
+	}
+	s, err := selector.Parse(text)
+	switch {
+	case err != nil:
+		return false
+	case s.All():
+		return namespaced
+	case s.IsGlobal():
+		return !namespaced
+	}
+	return s.Prefixed(api.NamespaceLabelPrefix).Match(labels)
+}
+
+// anySelected reports whether something in the store, on any node, has such
+// labels and satisfies ok.
+func (w *World) anySelected(sel func(map[string]string) bool, ok func(selectable) bool) bool {
+	for _, list := range [][]*endpoint{w.workloads, w.hosts} {
+		for _, e := range list {
+			if sel(e.labels) && ok(e.selectable) {
+				return true
+			}
+		}
+	}
+	return slices.ContainsFunc(w.sets, func(m selectable) bool { return sel(m.labels) && ok(m) })
+}
+
+// portMatches reports whether port is one of ports: by number, or because addr
+// belongs to an endpoint that gives that name to it, for the rule's protocol.
+func (w *World) portMatches(r api.Rule, side api.EntityRule, ports []api.Port, p packet, addr netip.Addr, port uint16, in scope) bool {
+	sel, given := positive(side, in)
+	if !given {
+		sel = func(map[string]string) bool { return true }
+	}
+	for _, want := range ports {
+		if want.Name == "" {
+			if want.Min <= port && port <= want.Max {
+				return true
+			}
+			continue
+		}
+		named := func(m selectable) bool {
+			return contains(m.prefixes, addr) && slices.ContainsFunc(m.ports, func(have api.EndpointPort) bool {
+				n, _ := have.Protocol.Number()
+				return have.Name == want.Name && have.Port == port && n == p.proto && r.Protocol != nil && isProtocol(*r.Protocol, n)
+			})
+		}
+		if w.anySelected(sel, named) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,139 @@
+// Package world judges packets by the resources themselves: the slow, obvious way.
+//
+// In: [api.Update] values (a whole store, or a directory of files) and a
+// question: may this party send that to the other one?
+// Out: an [Answer] with each tier that was passed and the rule that decided.
+//
+// It is the oracle for calc, verdict and the kernel, and what `twill why` and
+// `twill plan` ask. It must stay readable beside SEMANTICS 1, so nothing here
+// is indexed or kept up to date: every question reads every resource. It shares
+// no code with calc, or the two would be wrong together.
+//
+// A World never changes once it is made: any number of goroutines may use it.
+package world
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/twillnet/twill/api"
+)
+
+// World is the state of all resources at one moment.
+type World struct {
+	policies  []policy // applicable kinds only, none closed
+	closed    []policy // namespaced policies that cannot be read
+	tiers     map[string]api.TierSpec
+	profiles  map[string]profile
+	workloads []*endpoint // sorted by key
+	hosts     []*endpoint // host endpoints, as members of selections
+	sets      []selectable
+	nodes     map[string]node
+	toHost    map[string]string // FelixConfiguration name → defaultEndpointToHostAction
+	problems  []api.Problem
+}
+
+// policy is what both policy kinds have in common.
+type policy struct {
+	ref    api.Ref
+	spec   api.GlobalNetworkPolicySpec
+	closed string
+}
+
+// profile is a stored one, or the built-in one.
+type profile struct {
+	spec   api.ProfileSpec
+	closed string
+}
+
+// New reads updates; of several with one key the last counts, and one without a
+// value removes the key. What cannot be read is in [World.Problems].
+func New(updates []api.Update) *World {
+	last := map[string]api.Update{}
+	for _, u := range updates {
+		last[u.Key] = u
+	}
+	w := &World{tiers: builtinTiers(), profiles: builtinProfiles(), nodes: map[string]node{}, toHost: map[string]string{}}
+	var stored []api.Stored
+	for _, key := range slices.Sorted(maps.Keys(last)) {
+		if last[key].Value == nil {
+			continue
+		}
+		s, err := api.DecodeStored(last[key])
+		if err != nil {
+			w.problems = append(w.problems, api.Problem{Key: key, Reason: err.Error()})
+			continue
+		}
+		w.problems = append(w.problems, s.Problems...)
+		stored = append(stored, s)
+	}
+	for _, s := range stored {
+		w.add(s)
+	}
+	w.label(stored)
+	w.closeDuplicates()
+	return w
+}
+
+// Problems are what was wrong in the updates, in the order of their keys.
+func (w *World) Problems() []api.Problem { return w.problems }
+
+// add takes over all that needs no other resource.
+func (w *World) add(s api.Stored) {
+	switch r := s.Resource.(type) {
+	case *api.NetworkPolicy:
+		w.addPolicy(policy{ref: s.Ref, closed: s.Closed, spec: api.GlobalNetworkPolicySpec{
+			Tier: r.Spec.Tier, Order: r.Spec.Order, Ingress: r.Spec.Ingress, Egress: r.Spec.Egress,
+			Selector: r.Spec.Selector, Types: r.Spec.Types, ServiceAccountSelector: r.Spec.ServiceAccountSelector,
+		}})
+	case *api.GlobalNetworkPolicy:
+		w.addPolicy(policy{ref: s.Ref, closed: s.Closed, spec: r.Spec})
+	case *api.Tier:
+		// The built-in tiers are what they are, whatever the store says. A tier
+		// that cannot be read is an unknown one.
+		if _, builtin := builtinTiers()[s.Ref.Name]; !builtin && s.Closed == "" {
+			w.tiers[s.Ref.Name] = r.Spec
+		}
+	case *api.Profile:
+		w.profiles[s.Ref.Name] = profile{spec: r.Spec, closed: s.Closed}
+	case *api.Node:
+		w.nodes[s.Ref.Name] = readNode(s.Ref.Name, r)
+	case *api.FelixConfiguration:
+		w.toHost[s.Ref.Name] = toHostAction(r)
+	}
+}
+
+// addPolicy sorts a policy by what becomes of it.
+func (w *World) addPolicy(p policy) {
+	switch {
+	case p.closed != "" && p.ref.Kind == api.KindNetworkPolicy:
+		w.closed = append(w.closed, p)
+	case p.closed != "": // a global one that cannot be read applies to nothing (SEMANTICS 3)
+	case p.spec.DoNotTrack || p.spec.PreDNAT: // for host endpoints alone
+	default:
+		w.policies = append(w.policies, p)
+	}
+}
+
+func number(f float64) *float64         { return &f }
+func actionOf(a api.Action) *api.Action { return &a }
+
+// builtinTiers exist even if the store lacks them (SEMANTICS 1).
+func builtinTiers() map[string]api.TierSpec {
+	return map[string]api.TierSpec{
+		api.TierKubeAdmin:    {Order: number(1000), DefaultAction: actionOf(api.Pass)},
+		api.TierDefault:      {Order: number(1_000_000), DefaultAction: actionOf(api.Deny)},
+		api.TierKubeBaseline: {Order: number(10_000_000), DefaultAction: actionOf(api.Pass)},
+	}
+}
+
+func builtinProfiles() map[string]profile {
+	allow := []api.Rule{{Action: api.Allow}}
+	return map[string]profile{api.ProfileDefaultAllow: {spec: api.ProfileSpec{Ingress: allow, Egress: allow}}}
+}
+
+// problem adds one that only shows when resources are seen together.
+func (w *World) problem(key, format string, args ...any) {
+	w.problems = append(w.problems, api.Problem{Key: key, Reason: fmt.Sprintf(format, args...)})
+}

@@ -1,0 +1,203 @@
+// Package netnstest gives a test network namespaces of its own, and packets between them.
+//
+// In: a test, and the links, addresses and routes that it wants.
+// Out: real kernel state, and probes whose result is awaited up to a deadline.
+//
+// Namespaces have no name: they go with the last thing in them, even if the test is killed. A test that needs them
+// skips without root, unless REQUIRE_ROOT=1 makes that a failure.
+package netnstest
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/internal/kernel/netns"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+// NS is a namespace of a test.
+type NS struct {
+	t    testing.TB
+	ns   *netns.Handle
+	rtnl *rtnl.Handle
+}
+
+// New makes a namespace with lo up and, for IPv6, without duplicate address detection, which takes a second.
+func New(t testing.TB) *NS {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		if os.Getenv("REQUIRE_ROOT") == "1" {
+			t.Fatal("needs root, and REQUIRE_ROOT=1 forbids to skip")
+		}
+		t.Skip("needs root")
+	}
+	ns, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &NS{t: t, ns: ns}
+	t.Cleanup(func() { _ = ns.Close() })
+	for _, path := range []string{"all", "default", "lo"} {
+		n.Sysctl("ipv6/conf/"+path+"/accept_dad", "0")
+		n.Sysctl("ipv6/conf/"+path+"/dad_transmits", "0")
+	}
+	if n.rtnl, err = rtnl.OpenIn(ns); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(n.rtnl.Close)
+	n.Up("lo")
+	return n
+}
+
+// Rtnl is a handle in the namespace, closed at the end of the test.
+func (n *NS) Rtnl() *rtnl.Handle { return n.rtnl }
+
+// Handle is the namespace itself.
+func (n *NS) Handle() *netns.Handle { return n.ns }
+
+// Do runs f on a thread in the namespace. Goroutines that f starts are elsewhere.
+func (n *NS) Do(f func()) {
+	n.t.Helper()
+	n.must(n.ns.Do(func() error { f(); return nil }))
+}
+
+// Run runs a program in the namespace and returns what it wrote; its failure fails the test.
+func (n *NS) Run(program string, args ...string) string {
+	n.t.Helper()
+	out, err := n.ns.Output(n.t.Context(), program, args...)
+	if err != nil {
+		n.t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// Sysctl writes a value under /proc/sys/net.
+func (n *NS) Sysctl(path, value string) {
+	n.t.Helper()
+	n.must(n.ns.Do(func() error { return os.WriteFile("/proc/sys/net/"+path, []byte(value), 0o644) }))
+}
+
+// SysctlValue reads a value under /proc/sys/net.
+func (n *NS) SysctlValue(path string) string {
+	n.t.Helper()
+	var b []byte
+	n.must(n.ns.Do(func() (err error) { b, err = os.ReadFile("/proc/sys/net/" + path); return err }))
+	return strings.TrimSpace(string(b))
+}
+
+// Forward makes the namespace a router for both families.
+func (n *NS) Forward() {
+	n.t.Helper()
+	n.Sysctl("ipv4/ip_forward", "1")
+	n.Sysctl("ipv6/conf/all/forwarding", "1")
+}
+
+// Veth makes a pair of links, both here and up.
+func (n *NS) Veth(a, b string) {
+	n.t.Helper()
+	n.must(n.rtnl.AddVeth(a, b, nil))
+	n.Up(a)
+	n.Up(b)
+}
+
+// VethTo makes a pair of links, one here and one in other, both up.
+func (n *NS) VethTo(other *NS, here, there string) {
+	n.t.Helper()
+	n.must(n.rtnl.AddVeth(here, there, other.ns))
+	n.Up(here)
+	other.Up(there)
+}
+
+// Link is the present state of a link; the test fails if there is none.
+func (n *NS) Link(name string) rtnl.Link {
+	n.t.Helper()
+	l, err := n.rtnl.Link(name)
+	n.must(err)
+	return l
+}
+
+// Addr adds addresses, such as 192.0.2.1/24 or fe80::1/64, to a link.
+func (n *NS) Addr(link string, prefixes ...string) {
+	n.t.Helper()
+	for _, p := range prefixes {
+		n.must(n.rtnl.AddAddr(rtnl.Addr{Link: n.Link(link).Index, Prefix: netip.MustParsePrefix(p)}))
+	}
+}
+
+// Up turns a link on.
+func (n *NS) Up(link string) {
+	n.t.Helper()
+	n.must(n.rtnl.SetUp(n.Link(link).Index, true))
+}
+
+// Down turns a link off; the kernel drops its IPv4 routes without a word.
+func (n *NS) Down(link string) {
+	n.t.Helper()
+	n.must(n.rtnl.SetUp(n.Link(link).Index, false))
+}
+
+// Flap turns a link off and on.
+func (n *NS) Flap(link string) {
+	n.t.Helper()
+	n.Down(link)
+	n.Up(link)
+}
+
+// Delete removes a link.
+func (n *NS) Delete(link string) {
+	n.t.Helper()
+	n.must(n.rtnl.DeleteLink(n.Link(link).Index))
+}
+
+// Route adds a route in the words of ip-route, such as "default via 192.0.2.1" or "10.65.0.5 dev wl1 proto 3".
+func (n *NS) Route(words string) {
+	n.t.Helper()
+	n.Run("ip", append([]string{familyFlag(words), "route", "add"}, strings.Fields(words)...)...)
+}
+
+// WantRoute fails the test unless ip-route shows a route of main that begins with these words.
+func (n *NS) WantRoute(t testing.TB, words string) {
+	t.Helper()
+	if routes := n.Run("ip", "-N", familyFlag(words), "route", "show"); !showsRoute(routes, words) {
+		t.Errorf("there is no route %q in:\n%s", words, routes)
+	}
+}
+
+// WantNoRoute fails the test if ip-route shows a route of main that begins with these words.
+func (n *NS) WantNoRoute(t testing.TB, words string) {
+	t.Helper()
+	if routes := n.Run("ip", "-N", familyFlag(words), "route", "show"); showsRoute(routes, words) {
+		t.Errorf("there is a route %q in:\n%s", words, routes)
+	}
+}
+
+func showsRoute(routes, words string) bool {
+	want := normal(words)
+	for line := range strings.Lines(routes) {
+		if strings.HasPrefix(normal(line)+" ", want+" ") {
+			return true
+		}
+	}
+	return false
+}
+
+// normal has one space between words, and names for what ip -N shows as numbers.
+func normal(line string) string {
+	return strings.NewReplacer("scope 253", "scope link", "scope 0", "scope global").Replace(strings.Join(strings.Fields(line), " "))
+}
+
+func familyFlag(words string) string {
+	if strings.Contains(words, "::") {
+		return "-6"
+	}
+	return "-4"
+}
+
+func (n *NS) must(err error) {
+	n.t.Helper()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}

@@ -1,0 +1,147 @@
+// Package sysctl is the door to /proc/sys/net of one namespace.
+//
+// In: a path below /proc/sys/net, such as "ipv4/conf/eth0/rp_filter", and a value. Out: the value, or [ErrNotFound].
+//
+// The kernel shows the namespace of the thread that reads, so each call runs on a thread in the namespace in which the
+// [Handle] was opened.
+package sysctl
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/twillnet/twill/internal/kernel/netns"
+)
+
+const root = "/proc/sys/net"
+
+// ErrNotFound: the kernel has no such setting, or the interface is gone.
+var ErrNotFound = errors.New("no such setting")
+
+// Handle reads and writes the settings of one namespace. Any goroutine may use it.
+type Handle struct{ ns *netns.Handle }
+
+// Setting is one value to write.
+type Setting struct{ Path, Value string }
+
+// Open opens a handle in the namespace of the calling thread.
+func Open() (*Handle, error) {
+	ns, err := netns.Current()
+	if err != nil {
+		return nil, err
+	}
+	return &Handle{ns: ns}, nil
+}
+
+// OpenIn opens a handle in ns, which may be closed afterwards.
+func OpenIn(ns *netns.Handle) (*Handle, error) {
+	var h *Handle
+	err := ns.Do(func() (err error) { h, err = Open(); return err })
+	return h, err
+}
+
+// Close closes the handle.
+func (h *Handle) Close() { _ = h.ns.Close() }
+
+// Get reads a setting, without the white space around it.
+func (h *Handle) Get(path string) (string, error) {
+	var value string
+	err := h.ns.Do(func() (err error) { value, err = read(path); return err })
+	return value, err
+}
+
+// Set writes a setting unless it has that value already: a write, even of the same value, makes events and, for
+// forwarding, resets other settings. It reports whether it wrote.
+func (h *Handle) Set(path, value string) (changed bool, err error) {
+	n, err := h.SetAll([]Setting{{path, value}})
+	return n > 0, err
+}
+
+// SetAll writes settings in their order, stops at the first error, and says how many it changed.
+func (h *Handle) SetAll(settings []Setting) (changed int, err error) {
+	err = h.ns.Do(func() error {
+		for _, s := range settings {
+			wrote, err := write(s)
+			if err != nil {
+				return err
+			}
+			if wrote {
+				changed++
+			}
+		}
+		return nil
+	})
+	return changed, err
+}
+
+// Links returns the names that have settings of their own below dir, such as "ipv6/conf", without all and default.
+func (h *Handle) Links(dir string) ([]string, error) {
+	path, err := resolve(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	err = h.ns.Do(func() error {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return wrap(dir, err)
+		}
+		for _, e := range entries {
+			if n := e.Name(); n != "all" && n != "default" {
+				names = append(names, n)
+			}
+		}
+		return nil
+	})
+	return names, err
+}
+
+// Link is an interface's name as a part of a path.
+func Link(name string) string { return strings.ReplaceAll(name, "/", "\\") }
+
+func write(s Setting) (bool, error) {
+	if now, err := read(s.Path); err != nil || now == s.Value {
+		return false, err
+	}
+	path, err := resolve(s.Path)
+	if err != nil {
+		return false, err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0) // never created: in proc that could only be a wrong path
+	if err != nil {
+		return false, wrap(s.Path, err)
+	}
+	_, err = f.WriteString(s.Value)
+	return true, wrap(s.Path, errors.Join(err, f.Close()))
+}
+
+func read(name string) (string, error) {
+	path, err := resolve(name)
+	if err != nil {
+		return "", err
+	}
+	b, err := os.ReadFile(path)
+	return strings.TrimSpace(string(b)), wrap(name, err)
+}
+
+// resolve keeps a path below root: an interface's name is other people's input.
+func resolve(name string) (string, error) {
+	if !filepath.IsLocal(name) || filepath.Clean(name) != name {
+		return "", fmt.Errorf("sysctl %q: not a path below net", name)
+	}
+	return filepath.Join(root, name), nil
+}
+
+func wrap(path string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("sysctl net/%s: %w", path, ErrNotFound)
+	}
+	return fmt.Errorf("sysctl net/%s: %w", path, err)
+}

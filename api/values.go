@@ -126,3 +126,34 @@ func ParsePort(s string) (Port, error) {
 	}
 	return Port{Min: uint16(a), Max: uint16(b)}, nil
 }
+
+// ASNumber is a BGP autonomous system's number. It is read from a number, or
+// from text, plain or dotted ("64512", "1.10"), and written as a number.
+type ASNumber uint32
+
+// UnmarshalJSON reads a number or text.
+func (a *ASNumber) UnmarshalJSON(b []byte) error {
+	s := string(b)
+	if len(b) > 0 && b[0] == '"' {
+		if err := json.Unmarshal(b, &s); err != nil {
+			return err
+		}
+	}
+	bits := 32
+	hi, lo, dotted := strings.Cut(s, ".")
+	var high uint64
+	if dotted {
+		bits = 16
+		n, err := strconv.ParseUint(hi, 10, bits)
+		if err != nil {
+			return fmt.Errorf("AS number %s: want 0–4294967295 or two numbers 0–65535 with a dot between", b)
+		}
+		high, s = n, lo
+	}
+	n, err := strconv.ParseUint(s, 10, bits)
+	if err != nil {
+		return fmt.Errorf("AS number %s: want 0–4294967295 or two numbers 0–65535 with a dot between", b)
+	}
+	*a = ASNumber(high<<16 | n)
+	return nil
+}

@@ -1,0 +1,96 @@
+package api
+
+// IPPool is a range of addresses that workloads get.
+type IPPool struct {
+	Object
+	Spec   IPPoolSpec    `json:"spec,omitempty"`
+	Status *IPPoolStatus `json:"status,omitempty"`
+}
+
+// IPPoolSpec is the body of an IPPool.
+type IPPoolSpec struct {
+	CIDR              string   `json:"cidr"`
+	VXLANMode         string   `json:"vxlanMode,omitempty"` // Never, Always, CrossSubnet
+	IPIPMode          string   `json:"ipipMode,omitempty"`
+	NATOutgoing       bool     `json:"natOutgoing,omitempty"`
+	Disabled          bool     `json:"disabled,omitempty"`
+	DisableBGPExport  bool     `json:"disableBGPExport,omitempty"`
+	BlockSize         int      `json:"blockSize,omitempty"` // prefix length of a block
+	NodeSelector      string   `json:"nodeSelector,omitempty"`
+	NamespaceSelector string   `json:"namespaceSelector,omitempty"`
+	AllowedUses       []string `json:"allowedUses,omitempty"` // Workload, Tunnel, LoadBalancer
+	AssignmentMode    string   `json:"assignmentMode,omitempty"`
+}
+
+// IPPoolStatus is written by controllers.
+type IPPoolStatus struct {
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// Node is a host of the cluster.
+type Node struct {
+	Object
+	Spec   NodeSpec   `json:"spec,omitempty"`
+	Status NodeStatus `json:"status"`
+}
+
+// NodeSpec is the body of a Node.
+type NodeSpec struct {
+	BGP                  *NodeBGPSpec       `json:"bgp,omitempty"`
+	IPv4VXLANTunnelAddr  string             `json:"ipv4VXLANTunnelAddr,omitempty"`
+	VXLANTunnelMACAddr   string             `json:"vxlanTunnelMACAddr,omitempty"`
+	IPv6VXLANTunnelAddr  string             `json:"ipv6VXLANTunnelAddr,omitempty"`
+	VXLANTunnelMACAddrV6 string             `json:"vxlanTunnelMACAddrV6,omitempty"`
+	OrchRefs             []OrchRef          `json:"orchRefs,omitempty"`
+	Wireguard            *NodeWireguardSpec `json:"wireguard,omitempty"`
+	Addresses            []NodeAddress      `json:"addresses,omitempty"`
+}
+
+// NodeBGPSpec says how a node speaks BGP, and by which addresses others know it.
+type NodeBGPSpec struct {
+	ASNumber                *ASNumber `json:"asNumber,omitempty"`    // nil: the cluster's
+	IPv4Address             string    `json:"ipv4Address,omitempty"` // with the length of its network's prefix
+	IPv6Address             string    `json:"ipv6Address,omitempty"`
+	IPv4IPIPTunnelAddr      string    `json:"ipv4IPIPTunnelAddr,omitempty"`
+	RouteReflectorClusterID string    `json:"routeReflectorClusterID,omitempty"`
+}
+
+// OrchRef is how an orchestrator names the node.
+type OrchRef struct {
+	NodeName     string `json:"nodeName,omitempty"`
+	Orchestrator string `json:"orchestrator"`
+}
+
+// NodeWireguardSpec has the addresses of the node's WireGuard interface.
+type NodeWireguardSpec struct {
+	InterfaceIPv4Address string `json:"interfaceIPv4Address,omitempty"`
+	InterfaceIPv6Address string `json:"interfaceIPv6Address,omitempty"`
+}
+
+// NodeAddress is one address of a node.
+type NodeAddress struct {
+	Address string `json:"address"`
+	Type    string `json:"type,omitempty"` // CalicoNodeIP, InternalIP, ExternalIP
+}
+
+// NodeStatus is written by the agent and by controllers.
+type NodeStatus struct {
+	WireguardPublicKey   string   `json:"wireguardPublicKey,omitempty"`
+	WireguardPublicKeyV6 string   `json:"wireguardPublicKeyV6,omitempty"`
+	PodCIDRs             []string `json:"podCIDRs,omitempty"`
+}
+
+// ClusterInformation is the one resource "default" that tells the state of the cluster.
+type ClusterInformation struct {
+	Object
+	Spec ClusterInformationSpec `json:"spec,omitempty"`
+}
+
+// ClusterInformationSpec is the body of a ClusterInformation.
+type ClusterInformationSpec struct {
+	ClusterGUID    string `json:"clusterGUID,omitempty"`
+	ClusterType    string `json:"clusterType,omitempty"`
+	CalicoVersion  string `json:"calicoVersion,omitempty"`
+	DatastoreReady *bool  `json:"datastoreReady,omitempty"` // false: everybody pauses
+	Variant        string `json:"variant,omitempty"`
+}

@@ -1,0 +1,65 @@
+package api
+
+// FelixConfiguration holds settings of the agents: "default" for all, "node.<n>"
+// for one node, any other name for the nodes that nodeSelector selects.
+type FelixConfiguration struct {
+	Object
+	Spec FelixConfigurationSpec `json:"spec,omitempty"`
+}
+
+// FelixConfigurationSpec is the body of a FelixConfiguration. Upstream has some
+// two hundred parameters; these are the ones that Twill honours, now or soon.
+// The others are refused by name in what users write, and kept in what is stored.
+// Durations are text such as "90s".
+type FelixConfigurationSpec struct {
+	NodeSelector string `json:"nodeSelector,omitempty"`
+
+	InterfacePrefix  string `json:"interfacePrefix,omitempty"`  // comma-separated; default cali
+	InterfaceExclude string `json:"interfaceExclude,omitempty"` // comma-separated
+
+	DefaultEndpointToHostAction string `json:"defaultEndpointToHostAction,omitempty"` // Drop (default), Return, Accept
+	ChainInsertMode             string `json:"chainInsertMode,omitempty"`             // Insert (default), Append
+
+	LogPrefix         string `json:"logPrefix,omitempty"`
+	LogSeverityScreen string `json:"logSeverityScreen,omitempty"` // Trace, Debug, Info (default), Warning, Error, Fatal, None
+	LogSeverityFile   string `json:"logSeverityFile,omitempty"`
+	LogSeveritySys    string `json:"logSeveritySys,omitempty"`
+	LogFilePath       string `json:"logFilePath,omitempty"`
+
+	IPv6Support                  *bool  `json:"ipv6Support,omitempty"`
+	DisableConntrackInvalidCheck *bool  `json:"disableConntrackInvalidCheck,omitempty"`
+	WorkloadSourceSpoofing       string `json:"workloadSourceSpoofing,omitempty"` // Disabled (default), Any
+	NATOutgoingAddress           string `json:"natOutgoingAddress,omitempty"`
+
+	FailsafeInboundHostPorts  *[]ProtoPort `json:"failsafeInboundHostPorts,omitempty"` // nil: the default ones; empty: none
+	FailsafeOutboundHostPorts *[]ProtoPort `json:"failsafeOutboundHostPorts,omitempty"`
+
+	ReportingInterval *string `json:"reportingInterval,omitempty"`
+	ReportingTTL      *string `json:"reportingTTL,omitempty"`
+
+	NftablesMode             *string `json:"nftablesMode,omitempty"` // Enabled, Disabled, Auto
+	NftablesRefreshInterval  *string `json:"nftablesRefreshInterval,omitempty"`
+	RouteRefreshInterval     *string `json:"routeRefreshInterval,omitempty"`
+	InterfaceRefreshInterval *string `json:"interfaceRefreshInterval,omitempty"`
+	IPSetsRefreshInterval    *string `json:"ipsetsRefreshInterval,omitempty"`
+	NftablesMarkMask         *uint32 `json:"nftablesMarkMask,omitempty"`
+	DeviceRouteProtocol      *int    `json:"deviceRouteProtocol,omitempty"`
+	RemoveExternalRoutes     *bool   `json:"removeExternalRoutes,omitempty"`
+
+	HealthEnabled            *bool   `json:"healthEnabled,omitempty"`
+	HealthHost               *string `json:"healthHost,omitempty"`
+	HealthPort               *int    `json:"healthPort,omitempty"`
+	PrometheusMetricsEnabled *bool   `json:"prometheusMetricsEnabled,omitempty"`
+	PrometheusMetricsHost    string  `json:"prometheusMetricsHost,omitempty"`
+	PrometheusMetricsPort    *int    `json:"prometheusMetricsPort,omitempty"`
+
+	AllowVXLANPacketsFromWorkloads *bool `json:"allowVXLANPacketsFromWorkloads,omitempty"`
+	AllowIPIPPacketsFromWorkloads  *bool `json:"allowIPIPPacketsFromWorkloads,omitempty"`
+}
+
+// ProtoPort is a port that stays open, or may be reached, whatever policy says.
+type ProtoPort struct {
+	Protocol string  `json:"protocol,omitempty"`
+	Port     uint16  `json:"port"`
+	Net      *string `json:"net,omitempty"` // nil: anywhere
+}

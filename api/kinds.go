@@ -1,0 +1,73 @@
+package api
+
+import (
+	"slices"
+	"strings"
+)
+
+// Kind describes one kind of resource.
+type Kind struct {
+	Kind       string   // NetworkPolicy
+	Plural     string   // networkpolicies: the word in keys and on the command line
+	Aliases    []string // short names, as calicoctl and kubectl have them
+	Namespaced bool
+	Policy     bool // has a tier; its stored form carries the user's name in an annotation
+	new        func() Resource
+}
+
+// Kinds returns all kinds, in the order in which they can be created: what
+// others refer to comes first.
+func Kinds() []Kind {
+	return []Kind{
+		{Kind: KindClusterInformation, Plural: "clusterinformations", Aliases: []string{"clusterinfo"}, new: func() Resource { return &ClusterInformation{} }},
+		{Kind: KindFelixConfiguration, Plural: "felixconfigurations", Aliases: []string{"felixconfig", "felixconfigs"}, new: func() Resource { return &FelixConfiguration{} }},
+		{Kind: KindNode, Plural: "nodes", Aliases: []string{"no"}, new: func() Resource { return &Node{} }},
+		{Kind: KindIPPool, Plural: "ippools", Aliases: []string{"ipp", "ipps", "pool", "pools"}, new: func() Resource { return &IPPool{} }},
+		{Kind: KindTier, Plural: "tiers", new: func() Resource { return &Tier{} }},
+		{Kind: KindProfile, Plural: "profiles", Aliases: []string{"pro", "prof", "profs"}, new: func() Resource { return &Profile{} }},
+		{Kind: KindGlobalNetworkSet, Plural: "globalnetworksets", Aliases: []string{"gns", "globalnetset", "globalnetsets"}, new: func() Resource { return &GlobalNetworkSet{} }},
+		{Kind: KindNetworkSet, Plural: "networksets", Namespaced: true, Aliases: []string{"netset", "netsets"}, new: func() Resource { return &NetworkSet{} }},
+		{Kind: KindGlobalNetworkPolicy, Plural: "globalnetworkpolicies", Policy: true, Aliases: []string{"gnp", "gnps", "cgnp"}, new: func() Resource { return &GlobalNetworkPolicy{} }},
+		{Kind: KindNetworkPolicy, Plural: "networkpolicies", Namespaced: true, Policy: true, Aliases: []string{"np", "nps", "policy", "policies", "pol", "pols"}, new: func() Resource { return &NetworkPolicy{} }},
+		{Kind: KindStagedGlobalNetworkPolicy, Plural: "stagedglobalnetworkpolicies", Policy: true, Aliases: []string{"sgnp", "sgnps"}, new: func() Resource { return &StagedGlobalNetworkPolicy{} }},
+		{Kind: KindStagedNetworkPolicy, Plural: "stagednetworkpolicies", Namespaced: true, Policy: true, Aliases: []string{"snp", "snps"}, new: func() Resource { return &StagedNetworkPolicy{} }},
+		{Kind: KindStagedKubernetesNetworkPolicy, Plural: "stagedkubernetesnetworkpolicies", Namespaced: true, Aliases: []string{"sknp", "sknps"}, new: func() Resource { return &StagedKubernetesNetworkPolicy{} }},
+		{Kind: KindHostEndpoint, Plural: "hostendpoints", Aliases: []string{"hep", "heps"}, new: func() Resource { return &HostEndpoint{} }},
+		{Kind: KindWorkloadEndpoint, Plural: "workloadendpoints", Namespaced: true, Aliases: []string{"wep", "weps"}, new: func() Resource { return &WorkloadEndpoint{} }},
+	}
+}
+
+var kinds = Kinds()
+
+// LookupKind finds a kind by its name, plural or short name, in any case.
+func LookupKind(nameOrAlias string) (Kind, bool) {
+	n := strings.ToLower(nameOrAlias)
+	for _, k := range kinds {
+		if n == strings.ToLower(k.Kind) || n == k.Plural || slices.Contains(k.Aliases, n) {
+			return k, true
+		}
+	}
+	return Kind{}, false
+}
+
+// New returns an empty resource with its kind and version set; nil if there is
+// no such kind.
+func New(kind string) Resource {
+	for _, k := range kinds {
+		if k.Kind == kind {
+			r := k.new()
+			*r.Type() = TypeMeta{Kind: kind, APIVersion: GroupVersion}
+			return r
+		}
+	}
+	return nil
+}
+
+func kindOf(kind string) (Kind, bool) {
+	for _, k := range kinds {
+		if k.Kind == kind {
+			return k, true
+		}
+	}
+	return Kind{}, false
+}

@@ -198,7 +198,7 @@ const (
 	FibMark    FibFlags = 4
 	FibIIF     FibFlags = 8
 	FibOIF     FibFlags = 16
-	FibPresent FibFlags = 32 // the result is 1 or 0: whether there is a route
+	FibPresent FibFlags = 32 // the result is U32(1) or U32(0): whether there is a route
 )
 
 // FibResult is what a route lookup gives.

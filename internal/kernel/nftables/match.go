@@ -134,6 +134,17 @@ func matchPrefix(load Payload, p netip.Prefix, not bool) []Expr {
 	return append(exprs, load, Bitwise{Mask: mask, Xor: make([]byte, len(mask))}, Cmp{Op: op, Data: addr})
 }
 
+// MatchNoReversePath matches packets whose source is not reached through the interface they came from. Only in
+// prerouting chains; loopback and multicast sources never match.
+func MatchNoReversePath() []Expr {
+	return []Expr{Fib{Flags: FibSaddr | FibIIF | FibPresent, Result: FibResultOIF}, Cmp{Op: Eq, Data: U32(0)}}
+}
+
+// MatchDstType matches packets whose destination is of a route type: RTN_LOCAL is 2.
+func MatchDstType(rtn uint32) []Expr {
+	return []Expr{Fib{Flags: FibDaddr, Result: FibResultAddrType}, Cmp{Op: Eq, Data: U32(rtn)}}
+}
+
 // SetMarkBits sets some bits of the packet's mark, clears others, and keeps the rest.
 func SetMarkBits(set, clear uint32) []Expr {
 	return []Expr{Meta{Key: MetaMark}, setBits(set, clear), SetMeta{Key: MetaMark}}

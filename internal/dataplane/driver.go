@@ -25,7 +25,8 @@ type Driver interface {
 	// the error if nothing could be tried or the failure is of no single intent. Outcomes are of intents whose fate
 	// changed, or that were tried again.
 	Apply(context.Context) ([]intent.Outcome, error)
-	// Resync reads the kernel's state back, so that the next Apply undoes what others changed.
+	// Resync reads the kernel's state back, so that the next Apply undoes what others changed. It comes before the
+	// first Apply, after each failure, and now and then.
 	Resync(context.Context) error
 }
 
@@ -35,9 +36,17 @@ type LinkAware interface {
 	Links([]ifmon.Change)
 }
 
-// Gated is a forwarding Driver whose work lets packets through, so that it waits for policy.
+// Gated is a forwarding Driver, whose work lets packets through, so that it waits for policy.
 type Gated interface {
-	// Secured tells which of the endpoints' policies are in force: it is called before Apply, with ready true once a
-	// complete policy transaction has been applied since the start.
-	Secured(ready bool)
+	// Gate tells what policy has come into force; ready is true once
+	// a complete policy transaction was applied since the start. held says of an interface that the policy of its
+	// endpoint is not in force yet, so that nothing may begin to flow through it.
+	Gate(ready bool, held func(link string) bool)
+}
+
+// Withdrawer is a forwarding Driver with something to take away before policy is: the reverse of the order in which
+// things are added.
+type Withdrawer interface {
+	// Withdraw does the pending removals and nothing else. What fails stays pending; Apply tries it again.
+	Withdraw(context.Context) []intent.Outcome
 }

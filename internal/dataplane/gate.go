@@ -1,0 +1,86 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/twillnet/twill/internal/intent"
+)
+
+var errNotReadBack = errors.New("it cannot be read back from the kernel")
+
+// gate knows which endpoints' policy is in force. Endpoints go by the ID of their [intent.Key].
+type gate struct {
+	open  bool              // there is no policy driver to wait for
+	ready bool              // a complete policy transaction was applied
+	sync  bool              // the source is in sync, so that the next transaction is complete
+	links map[string]string // the interface of each endpoint that waits, since its present policy is not in force
+	count map[string]int    // how many wait, by interface
+}
+
+func newGate(open bool) gate {
+	return gate{open: open, ready: open, links: map[string]string{}, count: map[string]int{}}
+}
+
+// held says that nothing may begin to flow through the interface.
+func (g *gate) held(link string) bool { return g.count[link] > 0 }
+
+func (g *gate) merge(b intent.Batch) {
+	g.sync = g.sync || b.InSync
+	if g.open {
+		return
+	}
+	for _, e := range b.Endpoints {
+		g.settle(e.ID.String())
+		g.links[e.ID.String()] = e.Link
+		g.count[e.Link]++
+	}
+	for _, k := range b.Removed {
+		if k.Kind == intent.KeyEndpoint {
+			g.settle(k.ID)
+		}
+	}
+}
+
+// settle says that the endpoint waits no longer.
+func (g *gate) settle(id string) {
+	link, waits := g.links[id]
+	if !waits {
+		return
+	}
+	delete(g.links, id)
+	if g.count[link]--; g.count[link] == 0 {
+		delete(g.count, link)
+	}
+}
+
+// secure says that the policy driver applied everything but what failed by its outcome. It returns the endpoints that
+// wait no longer, and whether anything opened.
+func (g *gate) secure(outcomes []intent.Outcome) (settled []intent.Outcome, opened bool) {
+	bad := map[string]bool{}
+	for _, o := range outcomes {
+		if o.Err != nil && o.Key.Kind == intent.KeyEndpoint {
+			bad[o.Key.ID] = true
+		}
+	}
+	for id := range g.links {
+		if !bad[id] {
+			g.settle(id)
+			settled = append(settled, intent.Outcome{Key: intent.Key{Kind: intent.KeyEndpoint, ID: id}})
+		}
+	}
+	opened = len(settled) > 0
+	if g.sync && !g.ready {
+		g.ready, opened = true, true
+	}
+	return settled, opened
+}
+
+// blame is the outcome of all endpoints that wait, when the policy driver failed as a whole.
+func (g *gate) blame(err error) []intent.Outcome {
+	var out []intent.Outcome
+	for id := range g.links {
+		out = append(out, intent.Outcome{Key: intent.Key{Kind: intent.KeyEndpoint, ID: id}, Err: fmt.Errorf("policy: %w", err)})
+	}
+	return out
+}

@@ -1,0 +1,259 @@
+package dataplane
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/twillnet/twill/internal/ifmon"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// Config is what a Loop is made of.
+type Config struct {
+	Policy     Driver   // decides which packets pass; nil: nothing does, and forwarding waits for nobody
+	Forwarding []Driver // lead packets to endpoints; each is applied after Policy, in this order
+
+	Retry    time.Duration // wait after a first failure, doubled with each more; zero means 100ms
+	MaxRetry time.Duration // the longest such wait; zero means 30s
+	Resync   time.Duration // how often to read back and undo what others changed; zero means 90s, negative never
+
+	Outcomes func([]intent.Outcome) // told what became of intents, from the loop's goroutine; nil: nobody is
+	Log      *slog.Logger           // nil: nowhere
+}
+
+// Loop carries batches and interface events to the drivers.
+type Loop struct {
+	cfg     Config
+	drivers []*drive // Policy first
+	gate    gate
+	fates   fates
+	started bool // a batch has come; before, nobody knows what should be, so nothing is applied
+}
+
+// drive is a driver and what the loop knows about it.
+type drive struct {
+	Driver
+	name     string
+	dirty    bool // something new to apply
+	stale    bool // its idea of the kernel is to be read back first
+	failures int  // since the last success
+	retryAt  time.Time
+	resyncAt time.Time
+}
+
+// New returns a Loop; Run makes it work.
+func New(cfg Config) *Loop {
+	setDefault(&cfg.Retry, 100*time.Millisecond)
+	setDefault(&cfg.MaxRetry, 30*time.Second)
+	setDefault(&cfg.Resync, 90*time.Second)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	l := &Loop{cfg: cfg, gate: newGate(cfg.Policy == nil), fates: newFates()}
+	drivers := cfg.Forwarding
+	if cfg.Policy != nil {
+		drivers = append([]Driver{cfg.Policy}, drivers...)
+	}
+	for _, d := range drivers {
+		l.drivers = append(l.drivers, &drive{Driver: d, name: nameOf(d), stale: true})
+	}
+	return l
+}
+
+// Run works until the context ends or batches is closed. What is in the kernel then stays there.
+func (l *Loop) Run(ctx context.Context, batches <-chan intent.Batch, links <-chan []ifmon.Change) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		l.wake(timer)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case b, ok := <-batches:
+			if !ok {
+				return nil
+			}
+			l.merge(b)
+		case c := <-links:
+			l.links(c)
+		case <-timer.C:
+		}
+		l.drain(batches, links)
+		l.round(ctx)
+	}
+}
+
+// drain takes whatever has come while the last round ran, so that one round does it all.
+func (l *Loop) drain(batches <-chan intent.Batch, links <-chan []ifmon.Change) {
+	for {
+		select {
+		case b, ok := <-batches:
+			if !ok {
+				return // Run will see it too
+			}
+			l.merge(b)
+		case c := <-links:
+			l.links(c)
+		default:
+			return
+		}
+	}
+}
+
+func (l *Loop) merge(b intent.Batch) {
+	l.gate.merge(b)
+	l.fates.forget(b.Removed)
+	for _, d := range l.drivers {
+		d.Merge(b)
+		d.dirty = true
+	}
+	l.started = true
+}
+
+func (l *Loop) links(changes []ifmon.Change) {
+	for _, d := range l.drivers {
+		if a, ok := d.Driver.(LinkAware); ok {
+			a.Links(changes)
+			d.dirty = true
+		}
+	}
+}
+
+// round gives each driver that is due its turn: removals from the forwarding drivers in reverse, then policy, then
+// the forwarding drivers. So nothing leads to an endpoint before its policy is in force, or after it is gone.
+func (l *Loop) round(ctx context.Context) {
+	if !l.started {
+		return
+	}
+	now := time.Now()
+	for _, d := range l.drivers {
+		l.resync(ctx, d, now)
+	}
+	for _, d := range slices.Backward(l.drivers) {
+		if w, ok := d.Driver.(Withdrawer); ok && d.due(now) && !d.stale {
+			l.fates.add(d, w.Withdraw(ctx)) // what is left, Apply tries again
+		}
+	}
+	for _, d := range l.drivers {
+		l.apply(ctx, d, now)
+	}
+	if out := l.fates.take(); len(out) > 0 && l.cfg.Outcomes != nil {
+		l.cfg.Outcomes(out)
+	}
+}
+
+func (l *Loop) resync(ctx context.Context, d *drive, now time.Time) {
+	periodic := l.cfg.Resync > 0 && !now.Before(d.resyncAt)
+	if !periodic && !d.again(now) && !(d.stale && d.due(now)) {
+		return
+	}
+	d.resyncAt = now.Add(max(l.cfg.Resync, 0))
+	if err := d.Resync(ctx); err != nil {
+		d.stale = true
+		l.failed(d, now, "resync", err)
+		return
+	}
+	d.stale, d.dirty = false, true
+}
+
+func (l *Loop) apply(ctx context.Context, d *drive, now time.Time) {
+	policy := l.cfg.Policy != nil && d == l.drivers[0]
+	if g, ok := d.Driver.(Gated); ok && !policy {
+		g.Gate(l.gate.ready, l.gate.held)
+	}
+	if !d.due(now) || d.stale {
+		// A policy driver that cannot even read back has secured nothing of what is new.
+		if policy && d.stale {
+			l.fates.add(d, l.gate.blame(errNotReadBack))
+		}
+		return
+	}
+	outcomes, err := d.Apply(ctx)
+	if ctx.Err() != nil {
+		return // we are leaving, which is nobody's failure
+	}
+	if policy {
+		l.secure(outcomes, err)
+	}
+	l.settle(d, now, outcomes, err)
+}
+
+// secure notes what the policy driver brought into force, and wakes the drivers that wait for it.
+func (l *Loop) secure(outcomes []intent.Outcome, err error) {
+	if err != nil {
+		l.fates.add(l.drivers[0], l.gate.blame(err))
+		return
+	}
+	settled, opened := l.gate.secure(outcomes)
+	l.fates.add(l.drivers[0], settled) // the driver's own words, if it has any, come after
+	if !opened {
+		return
+	}
+	for _, d := range l.drivers[1:] {
+		if _, ok := d.Driver.(Gated); ok {
+			d.dirty = true
+		}
+	}
+}
+
+// settle notes what came of a turn, and whether there is to be another soon.
+func (l *Loop) settle(d *drive, now time.Time, outcomes []intent.Outcome, err error) {
+	l.fates.add(d, outcomes)
+	switch one := firstError(outcomes); {
+	case err != nil:
+		d.stale = true
+		l.failed(d, now, "apply", err)
+	case one != nil:
+		l.failed(d, now, "apply", one)
+	default:
+		d.dirty, d.failures, d.retryAt = false, 0, time.Time{}
+	}
+}
+
+// failed leaves the driver's work pending, for a later time or the next news, whichever is first.
+func (l *Loop) failed(d *drive, now time.Time, op string, err error) {
+	wait := l.cfg.MaxRetry
+	if shift := min(d.failures, 20); l.cfg.Retry<<shift < wait {
+		wait = l.cfg.Retry << shift
+	}
+	d.failures++
+	d.dirty, d.retryAt = false, now.Add(wait)
+	l.cfg.Log.Error(op, "driver", d.name, "err", err, "failures", d.failures, "retry_in", wait)
+}
+
+// due: there is news, or the wait after a failure is over.
+func (d *drive) due(now time.Time) bool { return d.dirty || d.again(now) }
+
+// again: the wait after a failure is over. What the driver believes of the kernel is then in doubt.
+func (d *drive) again(now time.Time) bool { return !d.retryAt.IsZero() && !now.Before(d.retryAt) }
+
+// wake sets the timer to when the next driver wants a turn.
+func (l *Loop) wake(timer *time.Timer) {
+	var next time.Time
+	earlier := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	if l.started {
+		for _, d := range l.drivers {
+			earlier(d.retryAt)
+			if l.cfg.Resync > 0 {
+				earlier(d.resyncAt)
+			}
+		}
+	}
+	if next.IsZero() {
+		timer.Stop()
+		return
+	}
+	timer.Reset(time.Until(next))
+}
+
+func setDefault(d *time.Duration, value time.Duration) {
+	if *d == 0 {
+		*d = value
+	}
+}

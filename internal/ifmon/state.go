@@ -1,0 +1,141 @@
+package ifmon
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+// state is the pure part: events and lists in, changes out. Links are kept by index, which the kernel does not use
+// twice at a time, and told by name, which is what the rest of the agent knows.
+type state struct {
+	links map[int]*entry
+	known map[string]Link // what the reader was told
+	dirty map[string]bool // names that may differ from what was told
+}
+
+type entry struct {
+	link  rtnl.Link
+	addrs map[netip.Prefix]bool
+	downs int
+}
+
+func newState() *state {
+	return &state{links: map[int]*entry{}, known: map[string]Link{}, dirty: map[string]bool{}}
+}
+
+// list says that this is all there is; what happened before is not known.
+func (s *state) list(links []rtnl.Link, addrs []rtnl.Addr) {
+	old := s.links
+	s.links = map[int]*entry{}
+	for name := range s.known {
+		s.dirty[name] = true
+	}
+	for _, l := range links {
+		e := &entry{link: l, addrs: map[netip.Prefix]bool{}}
+		if was := old[l.Index]; was != nil {
+			e.downs = was.downs + 1 // it may have been down meanwhile
+		}
+		s.links[l.Index] = e
+		s.dirty[l.Name] = true
+	}
+	for _, a := range addrs {
+		if e := s.links[a.Link]; e != nil {
+			e.addrs[a.Prefix] = true
+		}
+	}
+}
+
+// event takes note of one change.
+func (s *state) event(ev rtnl.Event) {
+	switch {
+	case ev.Link != nil && ev.Gone:
+		if e := s.links[ev.Link.Index]; e != nil {
+			s.dirty[e.link.Name] = true
+			delete(s.links, ev.Link.Index)
+		}
+	case ev.Link != nil:
+		e := s.links[ev.Link.Index]
+		if e == nil {
+			e = &entry{addrs: map[netip.Prefix]bool{}}
+			s.links[ev.Link.Index] = e
+		} else {
+			s.dirty[e.link.Name] = true // its old name, if it was renamed
+		}
+		if e.link.Up && !ev.Link.Up {
+			e.downs++
+		}
+		e.link = *ev.Link
+		s.dirty[e.link.Name] = true
+	case ev.Addr != nil:
+		e := s.links[ev.Addr.Link]
+		if e == nil {
+			return // the last words of an interface that is gone
+		}
+		s.dirty[e.link.Name] = true
+		if ev.Gone {
+			delete(e.addrs, ev.Addr.Prefix)
+		} else {
+			e.addrs[ev.Addr.Prefix] = true
+		}
+	}
+}
+
+// changes is what the reader does not know yet, sorted by name.
+func (s *state) changes() []Change {
+	if len(s.dirty) == 0 {
+		return nil
+	}
+	now := map[string]Link{}
+	for _, e := range s.links {
+		if s.dirty[e.link.Name] {
+			now[e.link.Name] = e.value()
+		}
+	}
+	var out []Change
+	for name := range s.dirty {
+		was, wasThere := s.known[name]
+		is, isThere := now[name]
+		switch {
+		case isThere && (!wasThere || !equal(was, is)):
+			out = append(out, Change{Link: is})
+		case !isThere && wasThere:
+			out = append(out, Change{Link: Link{Name: name, Index: was.Index}, Gone: true})
+		default:
+			delete(s.dirty, name)
+		}
+	}
+	slices.SortFunc(out, func(a, b Change) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// told says that the reader has the changes.
+func (s *state) told(changes []Change) {
+	for _, c := range changes {
+		delete(s.dirty, c.Name)
+		if c.Gone {
+			delete(s.known, c.Name)
+		} else {
+			s.known[c.Name] = c.Link
+		}
+	}
+}
+
+func (e *entry) value() Link {
+	l := Link{Index: e.link.Index, Name: e.link.Name, MAC: e.link.MAC, Up: e.link.Up, Running: e.link.Running, Downs: e.downs}
+	for p := range e.addrs {
+		l.Addrs = append(l.Addrs, p)
+	}
+	slices.SortFunc(l.Addrs, netip.Prefix.Compare)
+	return l
+}
+
+func equal(a, b Link) bool {
+	return a.Index == b.Index && a.MAC == b.MAC && a.Up == b.Up && a.Running == b.Running && a.Downs == b.Downs && slices.Equal(a.Addrs, b.Addrs)
+}

@@ -69,6 +69,8 @@ type Policy struct {
 	Text      string `json:"text,omitempty"`   // that rule, for people
 	Logged    []int  `json:"logged,omitempty"` // Log rules that matched on the way
 	Note      string `json:"note,omitempty"`   // what is wrong with it, such as "is missing"
+
+	tags []string // of all rules that matched, for [Answer.Tags]
 }
 
 // Reasons of a decision.

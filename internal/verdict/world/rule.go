@@ -21,12 +21,13 @@ func (w *World) evaluate(ref api.Ref, rules []api.Rule, p packet, in scope) (Pol
 		if !w.ruleMatches(r, p, in) {
 			continue
 		}
+		if r.Action == api.Pass && in.profile {
+			continue // there is no next tier; validation refuses it, and nothing stored says it
+		}
+		seen.tags = append(seen.tags, ruleTags(r)...)
 		if r.Action == api.Log {
 			seen.Logged = append(seen.Logged, i)
 			continue
-		}
-		if r.Action == api.Pass && in.profile {
-			continue // there is no next tier; validation refuses it, and nothing stored says it
 		}
 		seen.Rule, seen.Action, seen.Text = i, string(r.Action), RuleText(r)
 		if r.Action == api.Pass {

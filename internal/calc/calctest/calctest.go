@@ -1,0 +1,169 @@
+// Package calctest makes random worlds, for whoever must agree about them.
+//
+// In: a random source and a [Config]. Out: a [World], which is a store full of
+// resources as [api.Update] values: its State, its next Step, and a [Query]
+// about it that is likely to meet its rules. [Coverage] counts what decided.
+//
+// The resources are written as JSON, not by way of api's types, so that a world
+// can hold what those types cannot say, and what only another program writes.
+package calctest
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/twillnet/twill/api"
+)
+
+// Config is the size of a world. A zero value means the default.
+type Config struct {
+	Nodes      int // hosts h1, h2, …; zero means 3
+	Namespaces int // ns1, ns2, …; zero means 3
+	Workloads  int // workload endpoints; zero means 9
+	Policies   int // namespaced ones, and as many global ones; zero means 7
+	Wrong      int // of a hundred resources so many are wrong in some way; zero means 4, negative none
+}
+
+func (c Config) withDefaults() Config {
+	for _, f := range []struct {
+		v    *int
+		zero int
+	}{{&c.Nodes, 3}, {&c.Namespaces, 3}, {&c.Workloads, 9}, {&c.Policies, 7}, {&c.Wrong, 4}} {
+		if *f.v == 0 {
+			*f.v = f.zero
+		}
+	}
+	return c
+}
+
+// World is a store whose resources change at random. One goroutine may use it.
+type World struct {
+	rng      *rand.Rand
+	cfg      Config
+	store    map[string]api.Update
+	slots    []slot
+	revision int64
+}
+
+// slot is a place for one resource: its key, and how to make up its value.
+type slot struct {
+	key    string
+	make   func() object
+	chance float64 // that it is there when the world begins
+}
+
+type object = map[string]any
+
+// Random makes a world.
+func Random(rng *rand.Rand, cfg Config) *World {
+	w := &World{rng: rng, cfg: cfg.withDefaults(), store: map[string]api.Update{}}
+	w.slots = w.allSlots()
+	for _, s := range w.slots {
+		if w.maybe(s.chance) {
+			w.put(s)
+		}
+	}
+	return w
+}
+
+// State is all resources, sorted by key.
+func (w *World) State() []api.Update {
+	var out []api.Update
+	for _, k := range slices.Sorted(maps.Keys(w.store)) {
+		out = append(out, w.store[k])
+	}
+	return out
+}
+
+// Step adds, changes or removes one resource; seldom it tears down several at
+// once. It returns what a watcher of the store would see.
+func (w *World) Step() []api.Update {
+	switch {
+	case w.maybe(0.02):
+		return w.Teardown(0.5)
+	case w.maybe(0.3):
+		if s := pick(w, w.slots); w.store[s.key].Key != "" {
+			return []api.Update{w.gone(s.key)}
+		}
+	}
+	return []api.Update{w.put(pick(w, w.slots))}
+}
+
+// Teardown removes that share of all resources, in any order; 1 leaves nothing.
+func (w *World) Teardown(share float64) []api.Update {
+	var out []api.Update
+	keys := slices.Sorted(maps.Keys(w.store))
+	w.rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	for _, k := range keys {
+		if w.maybe(share) {
+			out = append(out, w.gone(k))
+		}
+	}
+	return out
+}
+
+func (w *World) put(s slot) api.Update {
+	o := s.make()
+	if w.cfg.Wrong > 0 && w.rng.IntN(100) < w.cfg.Wrong {
+		w.spoil(o)
+	}
+	b, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // our own objects are always JSON
+	}
+	if w.cfg.Wrong > 0 && w.rng.IntN(400) < w.cfg.Wrong {
+		b = b[:len(b)/2] // as if a writer had died; not JSON at all
+	}
+	return w.set(api.Update{Key: s.key, Value: b})
+}
+
+func (w *World) gone(key string) api.Update { return w.set(api.Update{Key: key}) }
+
+func (w *World) set(u api.Update) api.Update {
+	w.revision++
+	u.Revision = w.revision
+	if u.Value == nil {
+		delete(w.store, u.Key)
+	} else {
+		w.store[u.Key] = u
+	}
+	return u
+}
+
+func (w *World) maybe(chance float64) bool { return w.rng.Float64() < chance }
+
+func pick[T any](w *World, from []T) T { return from[w.rng.IntN(len(from))] }
+
+// some picks between one and most of from, without repetition.
+func some[T any](w *World, most int, from ...T) []T {
+	var out []T
+	for _, i := range w.rng.Perm(len(from))[:1+w.rng.IntN(most)] {
+		out = append(out, from[i])
+	}
+	return out
+}
+
+// key is Calico's etcd path; namespace may be empty.
+func key(plural, namespace, name string) string {
+	if namespace != "" {
+		name = namespace + "/" + name
+	}
+	return "/calico/resources/v3/projectcalico.org/" + plural + "/" + name
+}
+
+// resource is the envelope of all kinds.
+func resource(kind, namespace, name string, labels, spec object) object {
+	meta := object{"name": name}
+	if namespace != "" {
+		meta["namespace"] = namespace
+	}
+	if len(labels) > 0 {
+		meta["labels"] = labels
+	}
+	return object{"kind": kind, "apiVersion": api.GroupVersion, "metadata": meta, "spec": spec}
+}
+
+func numbered(prefix string, n int) string { return fmt.Sprintf("%s%d", prefix, n) }

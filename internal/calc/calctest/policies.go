@@ -1,0 +1,199 @@
+package calctest
+
+import "github.com/twillnet/twill/api"
+
+var (
+	portNames   = []string{"http", "dns"}
+	portNumbers = []int{80, 443, 53, 8080}
+)
+
+// policy is any of the four kinds.
+func (w *World) policy(kind, namespace, name string) object {
+	spec := object{"tier": pick(w, []string{"t1", "t2", "t3", "default", "default", "default", "kube-admin", "kube-baseline", "ghost"})}
+	if w.maybe(0.1) {
+		delete(spec, "tier")
+	}
+	if w.maybe(0.7) {
+		spec["order"] = pick(w, []float64{1, 2.5, 2.5, 100, -3})
+	}
+	if w.maybe(0.7) {
+		spec["selector"] = w.selector()
+	}
+	if w.maybe(0.15) {
+		spec["serviceAccountSelector"] = w.inherited()
+	}
+	global := namespace == ""
+	if global && w.maybe(0.25) {
+		spec["namespaceSelector"] = pick(w, []string{w.inherited(), "all()"})
+	}
+	if global && kind == api.KindGlobalNetworkPolicy && w.maybe(0.05) {
+		spec["applyOnForward"] = true
+		spec[pick(w, []string{"doNotTrack", "preDNAT", "applyOnForward"})] = true
+	}
+	if w.maybe(0.75) {
+		spec["ingress"] = w.rules(4, namespace)
+	}
+	if w.maybe(0.75) && spec["preDNAT"] == nil {
+		spec["egress"] = w.rules(4, namespace)
+	}
+	if w.maybe(0.5) && spec["preDNAT"] == nil {
+		spec["types"] = pick(w, [][]string{{"Ingress"}, {"Egress"}, {"Ingress", "Egress"}})
+	}
+	return resource(kind, namespace, name, object{api.LabelTier: spec["tier"]}, spec)
+}
+
+// rules are up to most; those of a profile (no policy's scope) never pass.
+func (w *World) rules(most int, namespace string) []object {
+	var out []object
+	for range 1 + w.rng.IntN(most) {
+		out = append(out, w.rule())
+	}
+	return out
+}
+
+// rule demands one to three things of a packet, so that many packets match.
+func (w *World) rule() object {
+	r := object{"action": pick(w, []string{"Allow", "Allow", "Allow", "Allow", "Deny", "Log", "Pass"})}
+	source, destination := object{}, object{}
+	for range w.rng.IntN(4) {
+		side := source
+		if w.maybe(0.5) {
+			side = destination
+		}
+		pick(w, []func(){
+			func() { w.protocolField(r) },
+			func() { w.icmpField(r) },
+			func() { w.netField(side) },
+			func() { w.netField(side) },
+			func() { w.selectorField(side) },
+			func() { w.selectorField(side) },
+			func() { w.portField(r, side) },
+			func() { w.portField(r, side) },
+		})()
+	}
+	if len(source) > 0 {
+		r["source"] = source
+	}
+	if len(destination) > 0 {
+		r["destination"] = destination
+	}
+	return r
+}
+
+func (w *World) protocolField(r object) {
+	switch {
+	case r["protocol"] != nil:
+	case w.maybe(0.4):
+		r["ipVersion"] = pick(w, []int{4, 6})
+	case w.maybe(0.5):
+		r["notProtocol"] = pick(w, []any{"UDP", "ICMP", "SCTP", 47, "ICMPv6"})
+	case r["ipVersion"] == nil:
+		r["protocol"] = pick(w, []any{"TCP", "TCP", "UDP", 6, 17, "SCTP", "ICMP"})
+	}
+}
+
+func (w *World) icmpField(r object) {
+	if r["protocol"] != nil || r["ipVersion"] != nil || r["notProtocol"] != nil {
+		return
+	}
+	protocol, echo := "ICMP", 8
+	if w.maybe(0.5) {
+		protocol, echo = "ICMPv6", 128
+	}
+	r["protocol"] = protocol
+	if w.maybe(0.5) {
+		r["icmp"] = pick(w, []object{{"type": echo}, {"type": echo, "code": 0}, {"type": 3}})
+		return
+	}
+	r["notICMP"] = pick(w, []object{{"type": echo, "code": 1}, {"type": 13}, {"type": echo}})
+}
+
+func (w *World) netField(side object) {
+	if w.maybe(0.4) {
+		side["nets"] = some(w, 4, w.maskedNets()...)
+		return
+	}
+	// Without the prefixes of everything, which would match nothing.
+	side["notNets"] = some(w, 2, "10.65.1.0/24", "fd00:65::/112", "203.0.113.0/25", "192.0.2.0/24", "203.0.113.5/32")
+}
+
+func (w *World) selectorField(side object) {
+	switch w.rng.IntN(5) {
+	case 0, 1:
+		side["selector"] = w.selector()
+	case 2:
+		side["notSelector"] = pick(w, []string{w.selector(), `app == "cache"`, `role == "a" && app == "web"`})
+	case 3:
+		side["namespaceSelector"] = pick(w, []string{w.inherited(), "all()", "all()", "global()"})
+	case 4:
+		side["serviceAccounts"] = pick(w, []object{
+			{"names": accounts}, {"names": accounts[:1]}, {"selector": w.inherited()},
+			{"names": accounts, "selector": w.inherited()},
+		})
+	}
+}
+
+func (w *World) portField(r, side object) {
+	if r["notProtocol"] != nil || r["icmp"] != nil || r["notICMP"] != nil {
+		return
+	}
+	if p := r["protocol"]; p == nil || p == "ICMP" || p == "ICMPv6" {
+		r["protocol"] = pick(w, []any{"TCP", "TCP", "UDP", 17})
+	}
+	switch {
+	case w.maybe(0.35):
+		side["notPorts"] = some(w, 2, []any{80, "1000:1100", "8080:8090", "dns"}...)
+	case w.maybe(0.5):
+		side["ports"] = some(w, 2, []any{"http", "dns"}...)
+	default:
+		side["ports"] = some(w, 3, []any{80, 443, 53, "50:9000", "1:65535", "http", "30000:40000"}...)
+	}
+}
+
+func (w *World) selector() string {
+	return pick(w, []string{
+		"all()", "all()", `app == "web"`, `app != "web"`, `app in {"web", "db"}`, `app not in {"cache"}`, "has(role)", "!has(role)",
+		`role == "a" || app == "db"`, `role == "b" && has(app)`, `zone starts with "north"`, `zone contains "east"`, `env == "prod"`,
+		`has(projectcalico.org/namespace)`, `projectcalico.org/namespace == "ns1"`, `pcns.env == "prod"`,
+	})
+}
+
+// inherited asks for labels of namespaces or service accounts.
+func (w *World) inherited() string {
+	return pick(w, []string{`env == "prod"`, `env != "prod"`, `has(team)`, `team in {"red", "blue"}`, `!has(team) || env == "test"`})
+}
+
+// spoil makes a resource wrong in one of the ways of SEMANTICS 3.
+func (w *World) spoil(o object) {
+	spec := o["spec"].(object)
+	rules, _ := spec["ingress"].([]object)
+	if len(rules) == 0 {
+		rules, _ = spec["egress"].([]object)
+	}
+	if len(rules) == 0 {
+		spec["nobodyKnowsThis"] = true
+		return
+	}
+	r := rules[w.rng.IntN(len(rules))]
+	switch w.rng.IntN(9) {
+	case 0:
+		spec["selector"] = "app =="
+	case 1:
+		r["source"] = object{"selector": "has("}
+	case 2:
+		r["destination"] = object{"services": object{"name": "svc"}}
+	case 3:
+		r["http"] = object{"methods": []string{"GET"}}
+	case 4:
+		r["action"] = "Perhaps"
+	case 5:
+		r["source"] = object{"nets": []string{"10.65.0.0/33", "10.65.0.0/16"}}
+	case 6:
+		delete(r, "protocol")
+		r["destination"] = object{"ports": []any{80}}
+	case 7:
+		r["source"] = object{"nobodyKnowsThis": "x"}
+	case 8:
+		spec["types"] = []string{"Sideways"}
+	}
+}

@@ -1,0 +1,75 @@
+package calctest
+
+import (
+	"fmt"
+	"math/rand/v2"
+)
+
+// Query is a packet that opens a flow.
+type Query struct {
+	Src, Dst           string // an address, or host/NODE
+	Family             int    // 4 or 6
+	Proto              uint8
+	SrcPort, DstPort   uint16
+	ICMPType, ICMPCode uint8
+}
+
+// RandomQuery makes one up: mostly between workloads of this world, whether
+// they are there now or not, and with ports and types that its rules speak of.
+func (w *World) RandomQuery(rng *rand.Rand) Query {
+	q := Query{Family: 4, SrcPort: []uint16{1024, 33000, 33001, 80, 53}[rng.IntN(5)]}
+	if rng.IntN(2) == 0 {
+		q.Family = 6
+	}
+	from := rng.IntN(w.cfg.Workloads)
+	q.Src = w.workloadAddr(from, q.Family)
+	to := (from + 1 + rng.IntN(w.cfg.Workloads-1)) % w.cfg.Workloads
+	q.Dst = w.workloadAddr(to, q.Family)
+	switch rng.IntN(12) {
+	case 0, 1:
+		q.Src = w.otherAddr(rng, q.Family)
+	case 2, 3:
+		q.Dst = w.otherAddr(rng, q.Family)
+	}
+	switch rng.IntN(10) {
+	case 0, 1, 2:
+		q.Proto, q.SrcPort = 1, 0
+		q.ICMPType = []uint8{8, 8, 8, 3, 13}[rng.IntN(5)]
+		if q.Family == 6 {
+			q.Proto, q.ICMPType = 58, []uint8{128, 128, 128, 3, 13}[rng.IntN(5)]
+		}
+		q.ICMPCode = []uint8{0, 0, 0, 1}[rng.IntN(4)]
+		return q
+	case 3, 4, 5:
+		q.Proto = 17
+	case 6:
+		q.Proto = []uint8{132, 6, 6, 17}[rng.IntN(4)]
+	default:
+		q.Proto = 6
+	}
+	q.DstPort = []uint16{80, 80, 443, 443, 53, 53, 8080, 1050, 9999}[rng.IntN(9)]
+	return q
+}
+
+func (w *World) workloadAddr(i, family int) string {
+	if p := w.place(i); family == 4 {
+		return p.v4
+	} else {
+		return p.v6
+	}
+}
+
+// otherAddr is a host's address, or one from outside.
+func (w *World) otherAddr(rng *rand.Rand, family int) string {
+	v4, v6 := nodeAddrs(1 + rng.IntN(w.cfg.Nodes))
+	switch rng.IntN(3) {
+	case 0:
+		v4, v6 = "203.0.113.5", "2001:db8:ffff::5"
+	case 1:
+		v4, v6 = fmt.Sprintf("203.0.113.%d", 100+rng.IntN(100)), fmt.Sprintf("2001:db8:ffff::%x", rng.IntN(4))
+	}
+	if family == 4 {
+		return v4
+	}
+	return v6
+}

@@ -1,0 +1,220 @@
+package calctest
+
+import (
+	"fmt"
+
+	"github.com/twillnet/twill/api"
+)
+
+// allSlots is every place where a resource may be.
+func (w *World) allSlots() []slot {
+	var out []slot
+	add := func(chance float64, plural, namespace, name string, make func() object) {
+		out = append(out, slot{key(plural, namespace, name), make, chance})
+	}
+	for i := 1; i <= w.cfg.Nodes; i++ {
+		name := numbered("h", i)
+		add(1, "nodes", "", name, func() object { return w.node(i) })
+		add(0.3, "felixconfigurations", "", "node."+name, func() object { return w.felix("node." + name) })
+		add(0.4, "hostendpoints", "", name+"-eth0", func() object { return w.hostEndpoint(i) })
+	}
+	add(0.5, "felixconfigurations", "", "default", func() object { return w.felix("default") })
+	for _, name := range []string{"t1", "t2", "t3"} {
+		add(0.85, "tiers", "", name, func() object { return w.tier(name) })
+	}
+	// Whatever the store says of a built-in tier, it stays what it is.
+	add(0.2, "tiers", "", api.TierDefault, func() object { return w.tier(api.TierDefault) })
+	add(0.1, "tiers", "", api.TierKubeAdmin, func() object { return w.tier(api.TierKubeAdmin) })
+	for i := 1; i <= w.cfg.Namespaces; i++ {
+		ns := numbered("ns", i)
+		add(0.95, "profiles", "", "kns."+ns, func() object { return w.profile("kns."+ns, "pcns.") })
+		for _, sa := range accounts {
+			add(0.9, "profiles", "", "ksa."+ns+"."+sa, func() object { return w.profile("ksa."+ns+"."+sa, "pcsa.") })
+		}
+		for _, name := range []string{"set1", "set2"} {
+			add(0.7, "networksets", ns, name, func() object { return w.networkSet(ns, name) })
+		}
+		add(0.3, "stagednetworkpolicies", ns, "staged", func() object { return w.policy(api.KindStagedNetworkPolicy, ns, "staged") })
+	}
+	add(0.8, "profiles", "", "custom", func() object { return w.profile("custom", "") })
+	add(0.8, "profiles", "", "closed", func() object { return w.denyProfile("closed") })
+	for _, name := range []string{"gset1", "gset2"} {
+		add(0.8, "globalnetworksets", "", name, func() object { return w.networkSet("", name) })
+	}
+	add(0.3, "stagedglobalnetworkpolicies", "", "staged", func() object { return w.policy(api.KindStagedGlobalNetworkPolicy, "", "staged") })
+	for i := range w.cfg.Policies {
+		ns, name := numbered("ns", 1+i%w.cfg.Namespaces), numbered("p", i)
+		add(0.8, "networkpolicies", ns, name, func() object { return w.policy(api.KindNetworkPolicy, ns, name) })
+		add(0.8, "globalnetworkpolicies", "", numbered("g", i), func() object { return w.policy(api.KindGlobalNetworkPolicy, "", numbered("g", i)) })
+	}
+	for i := range w.cfg.Workloads {
+		e := w.place(i)
+		add(0.95, "workloadendpoints", e.namespace, e.resource, func() object { return w.workload(i) })
+	}
+	return out
+}
+
+var accounts = []string{"sa1", "sa2"}
+
+// place is what never changes about a workload.
+type place struct {
+	namespace, resource, workload, node, link string
+	v4, v6                                    string
+}
+
+func (w *World) place(i int) place {
+	node := numbered("h", 1+i%w.cfg.Nodes)
+	if i%2 == 0 {
+		node = "h1" // half of all, so that both ends are often on one host
+	}
+	name := numbered("w", i)
+	return place{
+		namespace: numbered("ns", 1+(i/2)%w.cfg.Namespaces), resource: node + "-k8s-" + name + "-eth0", workload: name, node: node,
+		link: numbered("cali", i), v4: fmt.Sprintf("10.65.%d.%d", i/4, 1+i), v6: fmt.Sprintf("fd00:65::%x:%x", i/4, 1+i),
+	}
+}
+
+func nodeAddrs(i int) (v4, v6 string) {
+	return fmt.Sprintf("192.0.2.%d", i), fmt.Sprintf("2001:db8::%x", i)
+}
+
+func (w *World) node(i int) object {
+	v4, v6 := nodeAddrs(i)
+	spec := object{"bgp": object{"ipv4Address": v4 + "/24", "ipv6Address": v6 + "/64"}}
+	if w.maybe(0.3) {
+		spec["addresses"] = []object{{"address": v4 + "/24"}, {"address": fmt.Sprintf("198.51.100.%d", i)}}
+	}
+	return resource(api.KindNode, "", numbered("h", i), nil, spec)
+}
+
+func (w *World) felix(name string) object {
+	return resource(api.KindFelixConfiguration, "", name, nil, object{"defaultEndpointToHostAction": pick(w, []string{"Drop", "Return", "Accept"})})
+}
+
+func (w *World) hostEndpoint(i int) object {
+	v4, v6 := nodeAddrs(i)
+	return resource(api.KindHostEndpoint, "", numbered("h", i)+"-eth0", w.labels(), object{
+		"node": numbered("h", i), "interfaceName": "eth0", "expectedIPs": []string{v4, v6}, "ports": w.ports(),
+	})
+}
+
+func (w *World) tier(name string) object {
+	spec := object{}
+	if w.maybe(0.9) {
+		spec["order"] = pick(w, []float64{10, 20, 20, 500, 2_000_000, 20_000_000})
+	}
+	if w.maybe(0.8) {
+		spec["defaultAction"] = pick(w, []string{"Deny", "Pass", "Pass"})
+	}
+	return resource(api.KindTier, "", name, nil, spec)
+}
+
+func (w *World) labels() object {
+	out := object{}
+	for _, l := range []struct {
+		name   string
+		values []string
+	}{{"app", []string{"web", "db", "cache"}}, {"role", []string{"a", "b"}}, {"zone", []string{"north", "north-east"}}} {
+		if w.maybe(0.7) {
+			out[l.name] = pick(w, l.values)
+		}
+	}
+	return out
+}
+
+func (w *World) profile(name, prefix string) object {
+	labels := object{}
+	for _, l := range [][]string{{"env", "prod", "test"}, {"team", "red", "blue"}} {
+		if w.maybe(0.7) {
+			labels[prefix+l[0]] = pick(w, l[1:])
+		}
+	}
+	if w.maybe(0.3) {
+		labels[pick(w, []string{"app", "role"})] = pick(w, []string{"web", "a", "db"})
+	}
+	spec := object{"labelsToApply": labels}
+	switch {
+	case prefix == "pcns." && w.maybe(0.75):
+		spec["ingress"], spec["egress"] = []object{{"action": "Allow"}}, []object{{"action": "Allow"}}
+	case prefix != "pcsa.":
+		spec["ingress"], spec["egress"] = w.rules(2, ""), w.rules(2, "")
+	}
+	return resource(api.KindProfile, "", name, nil, spec)
+}
+
+func (w *World) denyProfile(name string) object {
+	rules := []object{{"action": "Deny", "protocol": pick(w, []string{"TCP", "UDP"})}, {"action": pick(w, []string{"Log", "Deny"})}}
+	return resource(api.KindProfile, "", name, nil, object{"ingress": rules, "egress": rules})
+}
+
+func (w *World) networkSet(namespace, name string) object {
+	kind := api.KindNetworkSet
+	if namespace == "" {
+		kind = api.KindGlobalNetworkSet
+	}
+	return resource(kind, namespace, name, w.labels(), object{"nets": some(w, 3, w.allNets()...)})
+}
+
+// allNets are prefixes around the addresses that queries use; in sets they may
+// be unmasked.
+func (w *World) allNets() []string {
+	return append(w.maskedNets(), "203.0.113.77/25", "fd00:65::1/112", "10.65.1.9/23", "192.0.2.1/30")
+}
+
+func (w *World) maskedNets() []string {
+	out := []string{
+		"10.65.0.0/16", "10.65.0.0/24", "10.65.1.0/24", "fd00:65::/64", "fd00:65::/112", "192.0.2.0/24", "2001:db8::/64",
+		"203.0.113.0/24", "203.0.113.0/25", "2001:db8:ffff::/48", "0.0.0.0/0", "::/0", "203.0.113.5/32",
+	}
+	for range 3 {
+		p := w.place(w.rng.IntN(w.cfg.Workloads))
+		out = append(out, p.v4+"/32", p.v6+"/128")
+	}
+	return out
+}
+
+func (w *World) workload(i int) object {
+	p := w.place(i)
+	labels := w.labels()
+	labels[api.LabelNamespace], labels[api.LabelOrchestrator] = p.namespace, "k8s"
+	if w.maybe(0.1) {
+		labels["pcns.env"] = "prod" // must count for nothing
+	}
+	if w.maybe(0.05) {
+		labels[api.LabelNamespace] = "ns1" // a lie, at times
+	}
+	nets := [][]string{{p.v4 + "/32", p.v6 + "/128"}, {p.v4 + "/32", p.v6 + "/128"}, {p.v4 + "/32"}, {p.v6 + "/128"}}
+	spec := object{
+		"orchestrator": "k8s", "workload": p.workload, "pod": p.workload, "endpoint": "eth0", "node": p.node, "containerID": "c" + p.workload,
+		"interfaceName": p.link, "mac": "ee:ee:ee:ee:ee:ee", "ipNetworks": pick(w, nets), "ports": w.ports(),
+	}
+	profiles := []string{"kns." + p.namespace}
+	if w.maybe(0.8) {
+		sa := pick(w, accounts)
+		spec["serviceAccountName"] = sa
+		profiles = append(profiles, "ksa."+p.namespace+"."+sa)
+	}
+	switch {
+	case w.maybe(0.08):
+		profiles = nil
+	case w.maybe(0.15):
+		profiles = append([]string{pick(w, []string{"custom", "closed", "closed", "missing"})}, profiles...)
+	case w.maybe(0.1):
+		profiles = append(profiles[1:], api.ProfileDefaultAllow)
+	}
+	spec["profiles"] = profiles
+	if w.maybe(0.03) {
+		spec["interfaceName"] = w.place((i + 2) % w.cfg.Workloads).link // perhaps another's
+	}
+	return resource(api.KindWorkloadEndpoint, p.namespace, p.resource, labels, spec)
+}
+
+func (w *World) ports() []object {
+	var out []object
+	for _, name := range portNames {
+		if w.maybe(0.7) {
+			out = append(out, object{"name": name, "protocol": pick(w, []string{"TCP", "TCP", "UDP"}), "port": pick(w, portNumbers)})
+		}
+	}
+	return out
+}

@@ -1,0 +1,209 @@
+// Package nft makes the nftables table of SEMANTICS 2 match what it was told about sets, policies and endpoints.
+//
+// In: [intent.Batch] through [Driver.Merge], and the table as the kernel has it, through [Driver.Resync].
+// Out: one transaction for each [Driver.Apply], with only what differs; and an outcome for each intent.
+//
+// The table is a function of the intents alone, names included: an agent that starts anew finds what it wants already
+// there, and sends nothing. Until the source is in sync, only the skeleton is made where it is missing, which drops
+// what no policy is known for; the rest of the table stays as an earlier agent left it, and is neither widened nor
+// swept by what we know only in part.
+//
+// A set of addresses is up to four kernel sets: hosts (a hash) and prefixes (intervals), for each family. Those for
+// prefixes exist only while they have members. A rule that asks for a set with both kinds becomes two rules; its
+// negation stays one.
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/nftables"
+)
+
+// Config is what the driver must know of the host.
+type Config struct {
+	Table string // the table that is ours; empty means kernel.TableName
+	// Prefixes of the names of workloads' interfaces: one that no endpoint is known for carries nothing. Nil means "cali".
+	Prefixes   []string
+	AllowVXLAN bool // from workloads
+	AllowIPIP  bool // from workloads
+}
+
+// Conn is all that the driver needs of the kernel; *nftables.Conn has it.
+type Conn interface {
+	Commit(*nftables.Batch) error
+	List(table string) (*nftables.Ruleset, error)
+}
+
+// Driver owns one table. One goroutine may use it. Make it with New.
+type Driver struct {
+	cfg  Config
+	conn Conn
+
+	// What is wanted.
+	sets       map[intent.SetID]*ipset
+	policies   map[intent.PolicyID]*policy
+	endpoints  map[intent.EndpointID]*endpoint
+	toHost     intent.ToHost
+	inSync     bool
+	setUsers   index[intent.SetID, intent.PolicyID]
+	policyUser index[intent.PolicyID, intent.EndpointID]
+	linkUsers  index[string, intent.EndpointID]
+
+	// What of it must be rendered anew.
+	dirtyPolicies  map[intent.PolicyID]struct{}
+	dirtyEndpoints map[intent.EndpointID]struct{}
+	dirtyLinks     map[string]struct{}
+	callable       map[intent.PolicyID]bool // the chains of which policies are wanted
+
+	// Kernel objects by name, as they should be and as they are, and those where the two differ.
+	table       kernelTable
+	chains      map[string]*chain
+	ksets       map[string]*kset
+	dirtyChains map[string]struct{}
+	dirtyKsets  map[string]struct{}
+
+	touched map[intent.Key]struct{} // intents whose outcome is due
+	faults  map[intent.Key]fault
+}
+
+// fault is why an intent is not in force.
+type fault struct {
+	err    error
+	kernel bool // the kernel refused it: worth another try
+}
+
+// kernelTable is what is known of the table itself.
+type kernelTable struct {
+	read    bool // the kernel was asked
+	exists  bool
+	rebuild bool // something has another shape than we want: only making the table anew helps
+}
+
+// New returns a driver that knows nothing yet.
+func New(conn Conn, cfg Config) *Driver {
+	if cfg.Table == "" {
+		cfg.Table = kernel.TableName
+	}
+	if cfg.Prefixes == nil {
+		cfg.Prefixes = []string{"cali"}
+	}
+	d := &Driver{
+		cfg: cfg, conn: conn,
+		sets:      map[intent.SetID]*ipset{},
+		policies:  map[intent.PolicyID]*policy{},
+		endpoints: map[intent.EndpointID]*endpoint{},
+		setUsers:  index[intent.SetID, intent.PolicyID]{}, policyUser: index[intent.PolicyID, intent.EndpointID]{},
+		linkUsers:     index[string, intent.EndpointID]{},
+		dirtyPolicies: map[intent.PolicyID]struct{}{}, dirtyEndpoints: map[intent.EndpointID]struct{}{},
+		dirtyLinks: map[string]struct{}{}, callable: map[intent.PolicyID]bool{},
+		chains: map[string]*chain{}, ksets: map[string]*kset{},
+		dirtyChains: map[string]struct{}{}, dirtyKsets: map[string]struct{}{},
+		touched: map[intent.Key]struct{}{}, faults: map[intent.Key]fault{},
+	}
+	d.skeleton()
+	return d
+}
+
+// attempts bounds how often one Apply leaves out what the kernel refused and tries again.
+const attempts = 8
+
+// Apply makes the kernel match, in one transaction. What the kernel refuses is left out, endpoints that need it are
+// closed, and the rest goes on; all of it is tried again by the next Apply.
+func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
+	if !d.table.read {
+		if err := d.Resync(ctx); err != nil {
+			return nil, err
+		}
+	}
+	d.retryFaults()
+	resynced := false
+	for attempt := 0; ; attempt++ {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		d.refresh()
+		p := d.plan()
+		if p.empty() {
+			break
+		}
+		err := d.conn.Commit(p.batch)
+		if err == nil {
+			d.applied(p)
+			break
+		}
+		if !resynced && otherState(err) {
+			resynced = true
+			if rerr := d.Resync(ctx); rerr != nil {
+				return nil, errors.Join(err, rerr)
+			}
+			continue
+		}
+		if attempt >= attempts || !d.blame(p, err) {
+			d.table.read = false // what we believe may be wrong: look before the next try
+			return nil, fmt.Errorf("table %s: %w", d.cfg.Table, err)
+		}
+	}
+	return d.report()
+}
+
+// otherState reports whether err may come from a kernel that is not as we believe.
+func otherState(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.EEXIST) || errors.Is(err, syscall.EBUSY) ||
+		errors.Is(err, nftables.ErrOutcomeUnknown)
+}
+
+// blame finds the intents behind the operations that failed, and leaves them out from now on. It is false if that
+// cannot help.
+func (d *Driver) blame(p *plan, err error) bool {
+	var be *nftables.BatchError
+	if !errors.As(err, &be) {
+		return false
+	}
+	found := false
+	for _, op := range be.Ops {
+		key := p.owner(op.Index)
+		if _, known := d.faults[key]; known || !d.wanted(key) {
+			continue
+		}
+		d.faults[key] = fault{err: op, kernel: true}
+		d.markDirty(key)
+		found = true
+	}
+	return found
+}
+
+// retryFaults gives what the kernel refused another chance.
+func (d *Driver) retryFaults() {
+	for key, f := range d.faults {
+		if f.kernel {
+			delete(d.faults, key)
+			d.markDirty(key)
+		}
+	}
+}
+
+// report tells the outcomes that are due, and fails while something is not in force.
+func (d *Driver) report() ([]intent.Outcome, error) {
+	if !d.inSync {
+		return nil, nil
+	}
+	for key := range d.faults {
+		d.touched[key] = struct{}{}
+	}
+	out := make([]intent.Outcome, 0, len(d.touched))
+	var first error
+	for key := range d.touched {
+		o := intent.Outcome{Key: key, Err: d.faults[key].err, Reason: d.reason(key)}
+		if o.Err != nil && first == nil {
+			first = fmt.Errorf("%s: %w", key.ID, o.Err)
+		}
+		out = append(out, o)
+	}
+	clear(d.touched)
+	return out, first
+}

@@ -1,0 +1,204 @@
+package nft
+
+import (
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/twillnet/twill/internal/dataplane/delta"
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/nftables"
+)
+
+// sum stands for the text of a chain's rules; comparing it is comparing them.
+type sum [sha256.Size]byte
+
+// chain is a chain as it should be and as it is.
+type chain struct {
+	name   string
+	owner  intent.Key // zero: the skeleton
+	wanted bool
+	spec   nftables.Chain
+	rules  []nftables.Rule
+	sum    sum
+
+	exists bool
+	is     nftables.Chain
+	have   sum
+	pinned bool // until the source is in sync, leave it as it is if it exists
+}
+
+func (c *chain) pending() bool { return c.wanted != c.exists || c.wanted && c.have != c.sum }
+
+// kset is a kernel set or map as it should be and as it is. Keys of elems are those of elementID, values those of
+// elementValue.
+type kset struct {
+	owner  intent.Key // zero: the skeleton
+	wanted bool
+	spec   nftables.Set
+	elems  *delta.Map[string, string]
+
+	exists bool
+	is     nftables.Set
+	held   bool // a set that is wanted points here, even while this part of it is not
+}
+
+func newKset(spec nftables.Set) *kset {
+	return &kset{spec: spec, elems: delta.New[string](func(a, b string) bool { return a == b })}
+}
+
+func (k *kset) pending() bool { return k.wanted != k.exists || k.wanted && !k.elems.InSync() }
+
+func (k *kset) undesireAll() {
+	var ids []string
+	for id := range k.elems.All() {
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		k.elems.Undesire(id)
+	}
+}
+
+// elementID is the key of an element, and its end if it is an interval.
+func elementID(el nftables.Element) string {
+	if el.CatchAll {
+		return ""
+	}
+	return string(el.Key) + string(el.End)
+}
+
+// elementValue is the verdict of an element; only a goto is ever ours.
+func elementValue(el nftables.Element) string {
+	switch {
+	case el.Verdict == nil:
+		return string(el.Data)
+	case el.Verdict.Code == nftables.VerdictGoto:
+		return el.Verdict.Chain
+	}
+	return fmt.Sprintf("?%d %s", el.Verdict.Code, el.Verdict.Chain)
+}
+
+// element turns both back.
+func (k *kset) element(id, value string) nftables.Element {
+	n := k.spec.Key.Len()
+	if len(id) < n {
+		return nftables.Element{CatchAll: true}
+	}
+	el := nftables.Element{Key: []byte(id[:n])}
+	if len(id) > n {
+		el.End = []byte(id[n:])
+	}
+	if k.spec.Data == nftables.TypeVerdict {
+		v := nftables.Goto(value)
+		el.Verdict = &v
+	}
+	return el
+}
+
+// sameShape reports whether a set in the kernel can be used as the one we want.
+func sameShape(a, b nftables.Set) bool {
+	return a.Key == b.Key && a.Interval == b.Interval && a.Data == b.Data && a.Constant == b.Constant && a.Size == b.Size
+}
+
+// sameBase reports whether a chain in the kernel is called from where we want.
+func sameBase(a, b *nftables.Hook) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}
+
+// kset finds or makes the record of a kernel set. What it is for never changes, since that is in its name.
+func (d *Driver) kset(spec nftables.Set, owner intent.Key) *kset {
+	k := d.ksets[spec.Name]
+	if k == nil {
+		k = newKset(spec)
+		d.ksets[spec.Name] = k
+	}
+	k.spec, k.owner, k.held = spec, owner, true
+	return k
+}
+
+// want says whether a kernel set should be there.
+func (d *Driver) want(k *kset, wanted bool) {
+	k.wanted = wanted
+	d.checkKset(k)
+}
+
+// checkKset files a set under those with something to do, or not; call it after each change of elements.
+func (d *Driver) checkKset(k *kset) {
+	name := k.spec.Name
+	if k.wanted && k.exists && !sameShape(k.spec, k.is) {
+		d.table.rebuild = true
+	}
+	switch {
+	case k.pending():
+		d.dirtyKsets[name] = struct{}{}
+	default:
+		delete(d.dirtyKsets, name)
+		if !k.wanted && !k.held {
+			delete(d.ksets, name)
+		}
+	}
+}
+
+// setChain says what a chain should be.
+func (d *Driver) setChain(spec nftables.Chain, rs []nftables.Rule, owner intent.Key) {
+	spec.Table = d.cfg.Table
+	c := d.chains[spec.Name]
+	if c == nil {
+		c = &chain{name: spec.Name}
+		d.chains[spec.Name] = c
+	}
+	for i := range rs {
+		rs[i].Table, rs[i].Chain = spec.Table, spec.Name
+	}
+	c.wanted, c.spec, c.rules, c.owner = true, spec, rs, owner
+	c.sum = sumOf(rs)
+	d.checkChain(c)
+}
+
+// dropChain says that a chain should not be.
+func (d *Driver) dropChain(name string) {
+	if c := d.chains[name]; c != nil {
+		c.wanted, c.rules = false, nil
+		d.checkChain(c)
+	}
+}
+
+func (d *Driver) checkChain(c *chain) {
+	if c.wanted && c.exists && !sameBase(c.spec.Base, c.is.Base) {
+		d.table.rebuild = true
+	}
+	switch {
+	case c.pending():
+		d.dirtyChains[c.name] = struct{}{}
+	default:
+		delete(d.dirtyChains, c.name)
+		if !c.wanted {
+			delete(d.chains, c.name)
+		}
+	}
+}
+
+// sumOf stands for the rules of a chain, without counts and handles.
+func sumOf(rs []nftables.Rule) sum {
+	h := sha256.New()
+	for _, r := range rs {
+		for _, x := range r.Exprs {
+			h.Write([]byte(x.String()))
+			h.Write([]byte{0})
+		}
+		h.Write([]byte(r.Comment))
+		h.Write([]byte{1})
+	}
+	return sum(h.Sum(nil))
+}
+
+// setName names a kernel set; its comment says what it selects.
+func setName(prefix string, f intent.Family, id intent.SetID) string {
+	return rules.Name(fmt.Sprintf("%s%d-", prefix, f), string(id), string(id))
+}
+
+// comment makes a text fit to be a comment of a kernel object.
+func comment(text string) string { return rules.Shorten(text) }

@@ -1,0 +1,205 @@
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/nftables"
+)
+
+type exprs = []nftables.Expr
+
+// render turns a neutral chain into rules of the kernel.
+func (d *Driver) render(c rules.Chain) ([]nftables.Rule, error) {
+	out := make([]nftables.Rule, 0, len(c.Rules))
+	for _, r := range c.Rules {
+		if !r.ByFamily() {
+			var err error
+			if out, err = d.renderRule(out, r, intent.AnyFamily); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		for _, f := range families {
+			fr, ok := r.ForFamily(f)
+			if !ok {
+				continue
+			}
+			var err error
+			if out, err = d.renderRule(out, fr, f); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// renderRule appends the kernel's rules for one rule in one family.
+func (d *Driver) renderRule(out []nftables.Rule, r rules.Rule, f intent.Family) ([]nftables.Rule, error) {
+	alts := []exprs{nil}
+	if f != intent.AnyFamily {
+		alts = []exprs{nftables.MatchNFProto(nfFamily(f))}
+	}
+	for _, t := range r.Terms {
+		ways, err := d.renderTerm(t, f, r.Action == rules.Log)
+		if err != nil {
+			return nil, err
+		}
+		next := make([]exprs, 0, len(alts)*len(ways))
+		for _, a := range alts {
+			for _, w := range ways {
+				next = append(next, append(a[:len(a):len(a)], w...))
+			}
+		}
+		alts = next
+	}
+	for _, a := range alts {
+		out = append(out, nftables.Rule{Exprs: append(a, actionExprs(r)...), Comment: comment(r.Comment)})
+	}
+	return out, nil
+}
+
+func nfFamily(f intent.Family) nftables.Family {
+	if f == intent.IPv6 {
+		return nftables.FamilyIPv6
+	}
+	return nftables.FamilyIPv4
+}
+
+// actionExprs count what was matched and act on it.
+func actionExprs(r rules.Rule) exprs {
+	const both = kernel.MarkAllowed | kernel.MarkPassed
+	count := exprs{nftables.Counter{}}
+	switch r.Action {
+	case rules.Allow:
+		return append(append(count, nftables.SetMarkBits(kernel.MarkAllowed, 0)...), nftables.Return())
+	case rules.Pass:
+		return append(append(count, nftables.SetMarkBits(kernel.MarkPassed, 0)...), nftables.Return())
+	case rules.Log:
+		return append(count, nftables.NFLog{Group: kernel.NFLogUser, Prefix: comment(r.Comment)})
+	case rules.Jump:
+		return exprs{nftables.Jump(r.Target)}
+	case rules.Begin:
+		return nftables.SetMarkBits(0, both)
+	case rules.Next:
+		return nftables.SetMarkBits(0, kernel.MarkPassed)
+	case rules.Return:
+		return append(nftables.SetMarkBits(0, both), nftables.Return())
+	case rules.Accept:
+		return append(count, nftables.Accept())
+	}
+	return append(count, nftables.Drop())
+}
+
+// renderTerm gives the ways in which a term may match; more than one only for sets that are two in the kernel.
+// Exclusive, no packet matches in two ways.
+func (d *Driver) renderTerm(t rules.Term, f intent.Family, exclusive bool) ([]exprs, error) {
+	switch t.Kind {
+	case rules.Protocol:
+		return []exprs{{nftables.Meta{Key: nftables.MetaL4Proto}, compare(t.Not, t.Number)}}, nil
+	case rules.ICMPType:
+		return []exprs{{nftables.ICMPType(), compare(t.Not, t.Number)}}, nil
+	case rules.ICMPCode:
+		return []exprs{{nftables.ICMPCode(), compare(t.Not, t.Number)}}, nil
+	case rules.Ports:
+		ranges := make([][2]uint16, len(t.Ports))
+		for i, p := range t.Ports {
+			ranges[i] = [2]uint16{p.Min, p.Max}
+		}
+		return []exprs{nftables.MatchPorts(port(t.Side), ranges, t.Not)}, nil
+	case rules.Nets:
+		return []exprs{matchNets(t, f)}, nil
+	case rules.Allowed:
+		return []exprs{matchMark(kernel.MarkAllowed, t.Not)}, nil
+	case rules.Passed:
+		return []exprs{matchMark(kernel.MarkPassed, t.Not)}, nil
+	case rules.Addrs, rules.PortSet:
+		return d.renderSet(t, f, exclusive)
+	}
+	return nil, fmt.Errorf("term %s has no form in nftables", t)
+}
+
+func compare(not bool, n uint8) nftables.Cmp {
+	if not {
+		return nftables.Cmp{Op: nftables.Neq, Data: []byte{n}}
+	}
+	return nftables.Cmp{Op: nftables.Eq, Data: []byte{n}}
+}
+
+func matchMark(bit uint32, not bool) exprs {
+	if not {
+		return nftables.MatchMark(0, bit)
+	}
+	return nftables.MatchMark(bit, bit)
+}
+
+func port(s rules.Side) nftables.Payload {
+	if s == rules.Dst {
+		return nftables.DstPort()
+	}
+	return nftables.SrcPort()
+}
+
+func address(s rules.Side, f intent.Family) nftables.Payload {
+	if s == rules.Dst {
+		return nftables.Dst(nfFamily(f))
+	}
+	return nftables.Src(nfFamily(f))
+}
+
+// matchNets compares an address with one prefix, or looks it up among many.
+func matchNets(t rules.Term, f intent.Family) exprs {
+	load := address(t.Side, f)
+	if len(t.Nets) == 1 {
+		match := nftables.MatchSrc
+		if t.Side == rules.Dst {
+			match = nftables.MatchDst
+		}
+		return match(t.Nets[0], t.Not)[len(nftables.MatchNFProto(nfFamily(f))):] // the family is asked for already
+	}
+	els := nftables.PrefixElements(t.Nets)
+	interval := false
+	for _, el := range els {
+		interval = interval || el.End != nil
+	}
+	key := nftables.TypeIPv4Addr
+	if f == intent.IPv6 {
+		key = nftables.TypeIPv6Addr
+	}
+	return exprs{load, nftables.In{Set: nftables.Set{Key: key, Interval: interval}, Elements: els, Not: t.Not}}
+}
+
+// renderSet looks an address up in the kernel's sets for one set: positively in any, negatively in none.
+func (d *Driver) renderSet(t rules.Term, f intent.Family, exclusive bool) ([]exprs, error) {
+	s := d.sets[t.Set]
+	if s == nil || (s.kind == intent.SetPorts) != (t.Kind == rules.PortSet) || f == intent.AnyFamily {
+		return nil, fmt.Errorf("no such set as %s", t)
+	}
+	i := slot(netip.IPv4Unspecified())
+	if f == intent.IPv6 {
+		i = slot(netip.IPv6Unspecified())
+	}
+	load := exprs{address(t.Side, f)}
+	if s.kind == intent.SetPorts {
+		words := nftables.Reg(s.exact[i].spec.Key.Fields()[0].Len() / 4)
+		load = append(load, nftables.Meta{Key: nftables.MetaL4Proto, Reg: nftables.R1 + words},
+			port(t.Side).In(nftables.R1+words+1))
+	}
+	var ways []exprs
+	var none exprs
+	for _, name := range s.kinds(i) {
+		in := append(load[:len(load):len(load)], nftables.Lookup{Set: name})
+		if exclusive {
+			in = append(none[:len(none):len(none)], in...)
+		}
+		ways = append(ways, in)
+		none = append(append(none, load...), nftables.Lookup{Set: name, Not: true})
+	}
+	if t.Not {
+		return []exprs{none}, nil
+	}
+	return ways, nil
+}

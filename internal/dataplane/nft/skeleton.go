@@ -1,0 +1,191 @@
+package nft
+
+import (
+	"net/netip"
+
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/nftables"
+)
+
+// Sets and maps of the skeleton, keyed by the name of an interface.
+const (
+	setLinks  = "wl-links"  // of workloads whose policy is in force
+	setClosed = "wl-closed" // of workloads that must carry nothing
+	mapIn     = "wl-in"     // to the chain through which a workload receives
+	mapOut    = "wl-out"    // to the chain through which it sends
+	mapSource = "wl-source" // to the chain of addresses it may send from besides its own
+)
+
+// Chains of the skeleton. The base chains are the stages; to accept means that a packet has passed this stage.
+const (
+	baseSource     = "prerouting-source"
+	baseInput      = "input-from-workload"
+	baseForwardOut = "forward-from-workload"
+	baseForwardIn  = "forward-to-workload"
+
+	chainSource     = "wl-source-check"
+	chainGuard      = "wl-guard"
+	chainToHost     = "wl-to-host"
+	chainHostAction = "wl-host-action"
+)
+
+const (
+	protoIPIP   = 4
+	protoUDP    = 17
+	protoICMPv6 = 58
+)
+
+// skeleton wants what does not depend on any intent.
+func (d *Driver) skeleton() {
+	for _, name := range []string{setLinks, setClosed} {
+		d.want(d.kset(nftables.Set{Table: d.cfg.Table, Name: name, Key: nftables.TypeIfname}, intent.Key{}), true)
+	}
+	for _, name := range []string{mapIn, mapOut, mapSource} {
+		spec := nftables.Set{Table: d.cfg.Table, Name: name, Key: nftables.TypeIfname, Data: nftables.TypeVerdict}
+		d.want(d.kset(spec, intent.Key{}), true)
+	}
+	base := func(name string, hook nftables.HookNum, priority int32, rs []nftables.Rule) {
+		d.setChain(nftables.Chain{Name: name, Base: &nftables.Hook{
+			Type: nftables.TypeFilter, Hook: hook, Priority: priority, Policy: nftables.VerdictAccept,
+		}}, rs, intent.Key{})
+	}
+	base(baseSource, nftables.HookPrerouting, -300, []nftables.Rule{
+		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.Lookup{Set: setLinks}, nftables.Goto(chainSource)),
+	})
+	base(baseForwardOut, nftables.HookForward, -2, append(d.stage(nftables.MetaIIFName),
+		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.Lookup{Set: setLinks}, nftables.Jump(chainGuard)),
+		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.LookupVerdict{Map: mapOut}),
+		dropLinks(nftables.MetaIIFName)))
+	base(baseForwardIn, nftables.HookForward, -1, append(d.stage(nftables.MetaOIFName),
+		rule("invalid", append(append(exprs{nftables.Meta{Key: nftables.MetaOIFName}, nftables.Lookup{Set: setLinks}},
+			nftables.MatchCTState(nftables.StateInvalid)...), nftables.Counter{}, nftables.Drop())...),
+		rule("", nftables.Meta{Key: nftables.MetaOIFName}, nftables.LookupVerdict{Map: mapIn}),
+		dropLinks(nftables.MetaOIFName)))
+	base(baseInput, nftables.HookInput, 0, append(d.stage(nftables.MetaIIFName),
+		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.Lookup{Set: setLinks}, nftables.Jump(chainToHost)),
+		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.Lookup{Set: setLinks}, nftables.Goto(chainHostAction))))
+	own := func(name string, rs []nftables.Rule) {
+		d.setChain(nftables.Chain{Name: name}, rs, intent.Key{})
+	}
+	own(chainSource, sourceCheck())
+	own(chainGuard, d.guard())
+	own(chainToHost, toHost())
+	d.hostAction()
+	d.chains[chainHostAction].pinned = true
+}
+
+// rule is a rule of the skeleton.
+func rule(comment string, xs ...nftables.Expr) nftables.Rule {
+	return nftables.Rule{Exprs: xs, Comment: comment}
+}
+
+func join(parts ...[]nftables.Expr) []nftables.Expr {
+	var out []nftables.Expr
+	for _, p := range parts {
+		out = append(out, p...)
+	}
+	return out
+}
+
+func count(v nftables.Verdict) exprs { return exprs{nftables.Counter{}, v} }
+
+// stage begins every stage of workloads, seen through the incoming or outgoing interface. What nobody programmed is
+// dropped before established flows are accepted, and so are revoked flows.
+func (d *Driver) stage(key nftables.MetaKey) []nftables.Rule {
+	rs := []nftables.Rule{rule("closed endpoint", join(
+		exprs{nftables.Meta{Key: key}, nftables.Lookup{Set: setClosed}}, count(nftables.Drop()))...)}
+	for _, p := range d.cfg.Prefixes {
+		match := nftables.MatchIIFName
+		if key == nftables.MetaOIFName {
+			match = nftables.MatchOIFName
+		}
+		rs = append(rs, rule("interface that nobody programmed", join(match(p+"*"),
+			exprs{nftables.Meta{Key: key}, nftables.Lookup{Set: setLinks, Not: true}}, count(nftables.Drop()))...))
+	}
+	return append(rs,
+		rule("revoked", join(nftables.MatchCTMark(kernel.ConntrackRevoked, kernel.ConntrackRevoked), count(nftables.Drop()))...),
+		rule("", join(nftables.MatchCTState(nftables.StateEstablished|nftables.StateRelated), exprs{nftables.Accept()})...))
+}
+
+// dropLinks ends a stage for a workload that no map leads anywhere. The sets and maps change together, so this is for
+// the day on which they do not.
+func dropLinks(key nftables.MetaKey) nftables.Rule {
+	return rule("workload without a chain", join(
+		exprs{nftables.Meta{Key: key}, nftables.Lookup{Set: setLinks}}, count(nftables.Drop()))...)
+}
+
+// sourceCheck drops what a workload sends from an address that is not routed to it.
+func sourceCheck() []nftables.Rule {
+	anywhere := netip.MustParsePrefix("0.0.0.0/32")
+	return []nftables.Rule{
+		rule("", nftables.Fib{Flags: nftables.FibSaddr | nftables.FibIIF | nftables.FibPresent, Result: nftables.FibResultOIF},
+			nftables.Cmp{Op: nftables.Eq, Data: []byte{1}}, nftables.Return()),
+		rule("DHCP", join(nftables.MatchSrc(anywhere, false), ports(protoUDP, 68, 67), exprs{nftables.Return()})...),
+		rule("neighbour discovery, multicast listeners", join(nftables.MatchNFProto(nftables.FamilyIPv6),
+			icmpv6Types(130, 136), exprs{nftables.Return()})...),
+		rule("link-local", join(nftables.MatchSrc(netip.MustParsePrefix("fe80::/10"), false), exprs{nftables.Return()})...),
+		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.LookupVerdict{Map: mapSource}),
+		rule("spoofed source", count(nftables.Drop())...),
+	}
+}
+
+func ports(proto uint8, src, dst uint16) exprs {
+	return join(nftables.MatchL4Proto(proto), nftables.MatchPorts(nftables.SrcPort(), [][2]uint16{{src, src}}, false),
+		nftables.MatchPorts(nftables.DstPort(), [][2]uint16{{dst, dst}}, false))
+}
+
+// icmpv6Types matches a range of types, and version 2 of the multicast listener report, which came later.
+func icmpv6Types(first, last uint8) exprs {
+	return join(nftables.MatchL4Proto(protoICMPv6), exprs{nftables.ICMPType(), nftables.In{
+		Set:      nftables.Set{Key: nftables.TypeICMPv6Type, Interval: true},
+		Elements: []nftables.Element{nftables.RangeElement([]byte{first}, []byte{last}), nftables.RangeElement([]byte{143}, []byte{143})},
+	}})
+}
+
+// guard drops what no policy may allow to a workload that sends.
+func (d *Driver) guard() []nftables.Rule {
+	rs := []nftables.Rule{rule("invalid", join(nftables.MatchCTState(nftables.StateInvalid), count(nftables.Drop()))...)}
+	if !d.cfg.AllowVXLAN {
+		rs = append(rs, rule("VXLAN from a workload", join(nftables.MatchL4Proto(protoUDP),
+			nftables.MatchPorts(nftables.DstPort(), [][2]uint16{{4789, 4789}}, false), count(nftables.Drop()))...))
+	}
+	if !d.cfg.AllowIPIP {
+		rs = append(rs, rule("IPIP from a workload", join(nftables.MatchL4Proto(protoIPIP), count(nftables.Drop()))...))
+	}
+	return rs
+}
+
+// toHost lets through what a workload needs of its host, and asks its policy about the rest. Whoever called decides
+// what the policy lets return.
+func toHost() []nftables.Rule {
+	return []nftables.Rule{
+		rule("DHCP", join(nftables.MatchNFProto(nftables.FamilyIPv4), ports(protoUDP, 68, 67), count(nftables.Accept()))...),
+		rule("DHCPv6", join(nftables.MatchNFProto(nftables.FamilyIPv6), ports(protoUDP, 546, 547), count(nftables.Accept()))...),
+		rule("neighbour discovery, multicast listeners", join(nftables.MatchNFProto(nftables.FamilyIPv6),
+			icmpv6Types(130, 136), count(nftables.Accept()))...),
+		rule("", nftables.Jump(chainGuard)),
+		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.LookupVerdict{Map: mapOut}),
+		rule("workload without a chain", count(nftables.Drop())...),
+	}
+}
+
+// hostAction wants what becomes of packets to the host that policy let through. Return and accept differ only for
+// host endpoints, whose stage comes after this one.
+func (d *Driver) hostAction() {
+	r := rule("workload to its host: drop", count(nftables.Drop())...)
+	switch d.toHost {
+	case intent.ToHostReturn:
+		r = rule("workload to its host: return", count(nftables.Accept())...)
+	case intent.ToHostAccept:
+		r = rule("workload to its host: accept", count(nftables.Accept())...)
+	}
+	d.setChain(nftables.Chain{Name: chainHostAction}, []nftables.Rule{r}, intent.Key{})
+}
+
+// unpin lets go of what had to stay as it was until the source was in sync.
+func (d *Driver) unpin() {
+	for _, c := range d.chains {
+		c.pinned = false
+	}
+}

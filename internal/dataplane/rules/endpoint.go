@@ -1,0 +1,69 @@
+package rules
+
+import (
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// Endpoint is the chain through which a workload receives (Ingress) or sends (Egress). A closed one is not asked for:
+// the backend drops all of its packets without a chain.
+func Endpoint(e intent.Endpoint, dir intent.Direction) Chain {
+	name := e.Label
+	if name == "" {
+		name = e.ID.Namespace + "/" + e.ID.Name
+	}
+	way := " sends"
+	if dir == intent.Ingress {
+		way = " receives"
+	}
+	c := Chain{Name: EndpointChain(e.ID, dir), Comment: shorten(name, way)}
+	c.Rules = append(c.Rules, Rule{Action: Begin})
+	for _, t := range e.Normal {
+		rs := tier(t, dir)
+		if len(rs) > 0 && len(c.Rules) > 1 {
+			c.Rules = append(c.Rules, Rule{Action: Next}) // what an earlier tier passed, this one takes up
+		}
+		c.Rules = append(c.Rules, rs...)
+	}
+	for _, id := range e.Profiles {
+		c.Rules = append(c.Rules,
+			Rule{Action: Jump, Target: PolicyChain(id, dir), Comment: shorten(policyName(id), "")},
+			Rule{Terms: []Term{{Kind: Allowed}}, Action: Return})
+	}
+	c.Rules = append(c.Rules, Rule{Action: Deny, Comment: shorten(name, ": no profile matched")})
+	return c
+}
+
+// tier asks the policies of a tier in order, until one allows or passes. A tier without policies says nothing.
+func tier(t intent.Tier, dir intent.Direction) []Rule {
+	ids := t.Ingress
+	if dir == intent.Egress {
+		ids = t.Egress
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	var rs []Rule
+	notPassed := []Term{{Kind: Passed, Not: true}}
+	for i, id := range ids {
+		jump := Rule{Action: Jump, Target: PolicyChain(id, dir), Comment: shorten("tier "+t.Name+", "+policyName(id), "")}
+		if i > 0 {
+			jump.Terms = notPassed
+		}
+		rs = append(rs, jump, Rule{Terms: []Term{{Kind: Allowed}}, Action: Return})
+	}
+	if t.Default != intent.Pass {
+		rs = append(rs, Rule{Terms: notPassed, Action: Deny, Comment: shorten("end of tier "+t.Name, "")})
+	}
+	return rs
+}
+
+// Spoofable is the chain that lets a workload send from addresses that are not its own. It has no rules if there
+// are none.
+func Spoofable(e intent.Endpoint) Chain {
+	c := Chain{Name: SpoofChain(e.ID), Comment: shorten(e.Label, " may send from")}
+	if len(e.Spoofable) > 0 {
+		c.Rules = []Rule{{Terms: []Term{{Kind: Nets, Side: Src, Nets: e.Spoofable}}, Action: Accept},
+			{Action: Deny, Comment: "spoofed source"}}
+	}
+	return c
+}

@@ -1,0 +1,94 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// MaxComment is the longest comment, and log prefix, that a kernel keeps.
+const MaxComment = 127
+
+// PolicyChain is the name of the chain of a policy or profile in one direction.
+func PolicyChain(id intent.PolicyID, dir intent.Direction) string {
+	return Name("pol-"+inOut(dir)+"-", policyName(id), id.String())
+}
+
+// EndpointChain is the name of the chain through which an endpoint receives or sends.
+func EndpointChain(id intent.EndpointID, dir intent.Direction) string {
+	return Name("ep-"+inOut(dir)+"-", id.Name, id.String())
+}
+
+// SpoofChain is the name of the chain of addresses that an endpoint may send from besides its own.
+func SpoofChain(id intent.EndpointID) string { return Name("ep-src-", id.Name, id.String()) }
+
+// readable is how much of a name for people goes into the name of a chain or set.
+const readable = 28
+
+// Name makes a name that the kernel and its tools accept: prefix, what can be read of text, and a short hash of id,
+// which alone tells two names apart. The end of a long text says more than its start.
+func Name(prefix, text, id string) string {
+	sum := sha256.Sum256([]byte(id))
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '.', r == '_':
+			return r
+		}
+		return '.'
+	}, text)
+	if n := len(text); n > readable {
+		text = text[n-readable:]
+	}
+	return prefix + text + "-" + hex.EncodeToString(sum[:5])
+}
+
+// RuleComment names a rule for people: "prod/np-web ingress[2]".
+func RuleComment(id intent.RuleID) string {
+	return shorten(policyName(id.Policy), fmt.Sprintf(" %s[%d]", direction(id.Direction), id.Index))
+}
+
+// policyName is namespace/name, or name. Of a profile the kind is said too, since a policy may have the same name.
+func policyName(id intent.PolicyID) string {
+	switch {
+	case id.Namespace != "":
+		return id.Namespace + "/" + id.Name
+	case id.Kind == "Profile":
+		return "profile " + id.Name
+	}
+	return id.Name
+}
+
+func direction(d intent.Direction) string { return strings.ToLower(d.String()) }
+
+func inOut(d intent.Direction) string {
+	if d == intent.Ingress {
+		return "in"
+	}
+	return "out"
+}
+
+// Shorten makes a comment that the kernel takes.
+func Shorten(text string) string { return shorten(text, "") }
+
+// shorten joins text and tail within MaxComment bytes; what is too much is cut from the middle of text, because names
+// that differ mostly do so at an end. Quotes and control bytes would end the comment in nft's grammar.
+func shorten(text, tail string) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r == '"' || r == '\\' || r == 0x7f || r == utf8.RuneError {
+			return '\''
+		}
+		return r
+	}, text)
+	room := MaxComment - len(tail)
+	if len(text) > room {
+		const gap = ".."
+		head := (room - len(gap)) / 2
+		rest := room - len(gap) - head
+		text = strings.ToValidUTF8(text[:head], "") + gap + strings.ToValidUTF8(text[len(text)-rest:], "")
+	}
+	return text + tail
+}

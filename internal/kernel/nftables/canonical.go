@@ -122,7 +122,7 @@ func (el Element) text(s Set) string {
 
 // keyText prints a key by its type; what does not fit is printed as bytes.
 func keyText(t Type, b []byte) string {
-	if t.Len() != len(b) {
+	if n := t.Len(); n == 0 || n != len(b) {
 		return fmt.Sprintf("%x", b)
 	}
 	fields := t.Fields()

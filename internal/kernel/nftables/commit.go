@@ -41,7 +41,7 @@ func (c *Conn) Commit(b *Batch) error {
 		return &GenerationError{Want: b.GenID, Err: unix.ERESTART}
 	case len(a.errs) > 0:
 		return &BatchError{Ops: a.errs}
-	case a.acked:
+	case a.acked && !a.lost:
 		return nil
 	}
 	after, err := c.genID()
@@ -104,6 +104,7 @@ func (c *Conn) send(b *Batch, base uint32) error {
 type outcome struct {
 	acked bool // the last message was answered
 	stale bool
+	lost  bool // some answers did not fit, or could not be allocated
 	errs  []OpError
 }
 
@@ -116,7 +117,8 @@ func (c *Conn) answers(b *Batch, base uint32) (outcome, error) {
 		case errors.Is(err, unix.EAGAIN):
 			return a, nil
 		case errors.Is(err, unix.ENOBUFS):
-			continue // some answers were lost; those that are there still count
+			a.lost = true // those that are there still count
+			continue
 		case err != nil:
 			return a, fmt.Errorf("%w: read answer: %w", ErrOutcomeUnknown, err)
 		}

@@ -146,12 +146,13 @@ set hosts key ipv4_addr comment "all"
 
 func TestReadersSeeOneGenerationWhileWritersChangeTheTable(t *testing.T) {
 	n := newNet(t)
-	writer := newNet(t) // only to have a second connection: it is opened anew in n's namespace
+	var writer *Conn
 	var err error
-	n.do(func() { writer.Conn, err = Open() })
+	n.do(func() { writer, err = Open() })
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer writer.Close()
 	pair := [2]Set{{Table: "t", Name: "one", Key: TypeIPv4Addr}, {Table: "t", Name: "two", Key: TypeIPv4Addr}}
 	b := NewBatch()
 	b.AddTable(Table{Name: "t"})
@@ -272,7 +273,7 @@ func TestKernelFindsTheEdgesOfIntervalsAndAddingAgainIsNoError(t *testing.T) {
 	n.mustCommit(t, b)
 	b = NewBatch()
 	b.AddElements(vm, Element{Key: addr("10.0.0.1"), Verdict: new(Accept())})
-	if err := n.Commit(b); !errors.Is(err, unix.EBUSY) {
+	if err := n.Commit(b); !errors.Is(err, unix.EEXIST) {
 		t.Errorf("another verdict: %v", err)
 	}
 	b = NewBatch()

@@ -67,6 +67,7 @@ type Driver struct {
 	dirtyChains map[string]struct{}
 	dirtyKsets  map[string]struct{}
 
+	trying  *plan                   // while it is committed
 	touched map[intent.Key]struct{} // intents whose outcome is due
 	faults  map[intent.Key]fault
 }
@@ -131,7 +132,9 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 		if p.empty() {
 			break
 		}
+		d.trying = p
 		err := d.conn.Commit(p.batch)
+		d.trying = nil
 		if err == nil {
 			d.applied(p)
 			break

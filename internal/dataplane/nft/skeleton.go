@@ -120,7 +120,7 @@ func sourceCheck() []nftables.Rule {
 	anywhere := netip.MustParsePrefix("0.0.0.0/32")
 	return []nftables.Rule{
 		rule("", nftables.Fib{Flags: nftables.FibSaddr | nftables.FibIIF | nftables.FibPresent, Result: nftables.FibResultOIF},
-			nftables.Cmp{Op: nftables.Eq, Data: []byte{1}}, nftables.Return()),
+			nftables.Cmp{Op: nftables.Eq, Data: nftables.U32(1)}, nftables.Return()),
 		rule("DHCP", join(nftables.MatchSrc(anywhere, false), ports(protoUDP, 68, 67), exprs{nftables.Return()})...),
 		rule("neighbour discovery, multicast listeners", join(nftables.MatchNFProto(nftables.FamilyIPv6),
 			icmpv6Types(130, 136), exprs{nftables.Return()})...),
@@ -174,10 +174,11 @@ func toHost() []nftables.Rule {
 // host endpoints, whose stage comes after this one.
 func (d *Driver) hostAction() {
 	r := rule("workload to its host: drop", count(nftables.Drop())...)
-	switch d.toHost {
-	case intent.ToHostReturn:
+	switch {
+	case !d.inSync: // the setting may yet change; see pinned
+	case d.toHost == intent.ToHostReturn:
 		r = rule("workload to its host: return", count(nftables.Accept())...)
-	case intent.ToHostAccept:
+	case d.toHost == intent.ToHostAccept:
 		r = rule("workload to its host: accept", count(nftables.Accept())...)
 	}
 	d.setChain(nftables.Chain{Name: chainHostAction}, []nftables.Rule{r}, intent.Key{})
@@ -188,4 +189,5 @@ func (d *Driver) unpin() {
 	for _, c := range d.chains {
 		c.pinned = false
 	}
+	d.hostAction()
 }

@@ -1,0 +1,298 @@
+package nft
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/nftables"
+)
+
+var seed = flag.Uint64("seed", 1, "of the random tests")
+
+// world is the intents that are in force, and makes random changes of them.
+type world struct {
+	r         *rand.Rand
+	sets      map[intent.SetID]map[intent.Member]bool
+	kinds     map[intent.SetID]intent.SetKind
+	policies  map[intent.PolicyID]intent.Policy
+	endpoints map[intent.EndpointID]intent.Endpoint
+	host      intent.HostSettings
+}
+
+func newWorld(seed uint64) *world {
+	return &world{
+		r: rand.New(rand.NewPCG(seed, 3)), sets: map[intent.SetID]map[intent.Member]bool{}, kinds: map[intent.SetID]intent.SetKind{},
+		policies: map[intent.PolicyID]intent.Policy{}, endpoints: map[intent.EndpointID]intent.Endpoint{},
+	}
+}
+
+func (w *world) chance(n int) bool { return w.r.IntN(n) == 0 }
+
+func (w *world) member(k intent.SetKind) intent.Member {
+	p := randomPrefix(w.r, w.chance(2))
+	if k == intent.SetPorts {
+		return intent.Member{Prefix: netip.PrefixFrom(p.Addr(), p.Addr().BitLen()), Proto: 6, Port: uint16(80 + w.r.IntN(3))}
+	}
+	if w.chance(2) {
+		p = netip.PrefixFrom(p.Addr(), p.Addr().BitLen())
+	}
+	return intent.Member{Prefix: p}
+}
+
+func (w *world) someSets(k intent.SetKind) []intent.SetID {
+	var out []intent.SetID
+	for _, id := range slices.Sorted(maps.Keys(w.sets)) {
+		if w.kinds[id] == k && w.chance(4) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+func (w *world) peer() intent.Peer {
+	var p intent.Peer
+	for _, nets := range []*[]netip.Prefix{&p.Nets, &p.NotNets} {
+		for w.chance(3) {
+			*nets = append(*nets, randomPrefix(w.r, w.chance(2)))
+		}
+	}
+	for _, ports := range []*[]intent.PortRange{&p.Ports, &p.NotPorts} {
+		for w.chance(3) {
+			low := uint16(w.r.IntN(100))
+			*ports = append(*ports, intent.PortRange{Min: low, Max: low + uint16(w.r.IntN(3))})
+		}
+	}
+	p.Sets, p.NotSets = w.someSets(intent.SetAddrs), w.someSets(intent.SetAddrs)
+	p.PortSets, p.NotPortSets = w.someSets(intent.SetPorts), w.someSets(intent.SetPorts)
+	return p
+}
+
+func (w *world) rules() []intent.Rule {
+	var out []intent.Rule
+	for range w.r.IntN(4) {
+		r := intent.Rule{Action: intent.Action(w.r.IntN(4)), Void: w.chance(9), Protocol: []uint8{6, 17, 132}[w.r.IntN(3)], Src: w.peer(), Dst: w.peer()}
+		if w.chance(4) {
+			r = intent.Rule{Action: r.Action, Protocol: []uint8{1, 58}[w.r.IntN(2)], ICMP: &intent.ICMP{Type: 8, AnyCode: w.chance(2)}}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func (w *world) somePolicies() []intent.PolicyID {
+	var out []intent.PolicyID
+	for _, id := range slices.SortedFunc(maps.Keys(w.policies), func(a, b intent.PolicyID) int { return strings.Compare(a.Name, b.Name) }) {
+		if w.chance(2) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// step makes one change.
+func (w *world) step() intent.Batch {
+	var b intent.Batch
+	switch w.r.IntN(8) {
+	case 0: // a new set
+		id := intent.SetID(fmt.Sprintf("s:%d", w.r.IntN(8)))
+		if w.sets[id] == nil {
+			w.sets[id], w.kinds[id] = map[intent.Member]bool{}, intent.SetKind(w.r.IntN(2))
+			in := intent.IPSet{ID: id, Kind: w.kinds[id], Comment: "set " + string(id)}
+			for range w.r.IntN(5) {
+				m := w.member(in.Kind)
+				if !w.sets[id][m] {
+					w.sets[id][m] = true
+					in.Members = append(in.Members, m)
+				}
+			}
+			b.IPSets = append(b.IPSets, in)
+		}
+	case 1, 2, 3: // members come and go
+		for _, id := range slices.Sorted(maps.Keys(w.sets)) {
+			delta := intent.MemberDelta{Set: id}
+			m := w.member(w.kinds[id])
+			if w.sets[id][m] {
+				delete(w.sets[id], m)
+				delta.Removed = append(delta.Removed, m)
+			} else {
+				w.sets[id][m] = true
+				delta.Added = append(delta.Added, m)
+			}
+			b.Members = append(b.Members, delta)
+		}
+	case 4: // a policy comes or changes
+		id := np(fmt.Sprintf("np-%d", w.r.IntN(5)))
+		p := intent.Policy{ID: id, Tier: "default", Ingress: w.rules(), Egress: w.rules()}
+		if w.chance(6) {
+			p.Closed = "cannot be read"
+		}
+		w.policies[id] = p
+		b.Policies = append(b.Policies, p)
+	case 5: // an endpoint comes or changes
+		e := wl(fmt.Sprintf("ep-%d", w.r.IntN(4)), fmt.Sprintf("cali%d", w.r.IntN(4)))
+		e.Normal = []intent.Tier{tier("a", intent.Pass, w.somePolicies(), w.somePolicies()), tier("b", intent.Deny, w.somePolicies(), w.somePolicies())}
+		e.Profiles = w.somePolicies()
+		if w.chance(4) {
+			e.Closed = "is wrong"
+		}
+		if w.chance(4) {
+			e.Spoofable = []netip.Prefix{randomPrefix(w.r, w.chance(2))}
+		}
+		w.endpoints[e.ID] = e
+		b.Endpoints = append(b.Endpoints, e)
+	case 6: // something goes, whoever still asks for it
+		b.Removed = w.removal()
+	case 7:
+		w.host.EndpointToHost = intent.ToHost(w.r.IntN(3))
+		h := w.host
+		b.Host = &h
+	}
+	return b
+}
+
+func (w *world) removal() []intent.Key {
+	switch w.r.IntN(3) {
+	case 0:
+		for id := range w.endpoints {
+			delete(w.endpoints, id)
+			return []intent.Key{endpointKey(id)}
+		}
+	case 1:
+		for id := range w.policies {
+			delete(w.policies, id)
+			return []intent.Key{policyKey(id)}
+		}
+	case 2:
+		for id := range w.sets {
+			delete(w.sets, id)
+			return []intent.Key{{Kind: intent.KeyIPSet, ID: string(id)}}
+		}
+	}
+	return nil
+}
+
+// whole is all that is in force, as a node that starts would be told.
+func (w *world) whole() intent.Batch {
+	b := intent.Batch{InSync: true, Host: &w.host}
+	for id, members := range w.sets {
+		b.IPSets = append(b.IPSets, intent.IPSet{ID: id, Kind: w.kinds[id], Comment: "set " + string(id), Members: slices.Collect(maps.Keys(members))})
+	}
+	b.Policies = slices.Collect(maps.Values(w.policies))
+	b.Endpoints = slices.Collect(maps.Values(w.endpoints))
+	return b
+}
+
+func TestAnyPathMakesTheTableOfAFreshStart(t *testing.T) {
+	t.Logf("seed %d", *seed)
+	for run := range uint64(6) {
+		w := newWorld(*seed + run)
+		k := newKernel(t)
+		d := New(k, Config{})
+		d.Merge(intent.Batch{InSync: true})
+		for step := range 150 {
+			d.Merge(w.step())
+			if w.chance(3) {
+				continue // several changes in one transaction
+			}
+			// What refers to something that is gone fails by itself, and nothing else does.
+			if _, err := d.Apply(t.Context()); err != nil && !strings.Contains(err.Error(), "was not sent") && !strings.Contains(err.Error(), "does not hold") {
+				t.Fatalf("run %d, step %d: %v", run, step, err)
+			}
+			if step%25 != 24 {
+				continue
+			}
+			fresh := newKernel(t)
+			f := New(fresh, Config{})
+			f.Merge(w.whole())
+			_, _ = f.Apply(t.Context())
+			if got, want := k.canonical(t), fresh.canonical(t); got != want {
+				t.Fatalf("run %d, step %d: + not in a fresh one, - only there\n%s", run, step, lineDiff(want, got))
+			}
+			gen := k.genID(t)
+			f = New(connect(t, k.ns), Config{})
+			f.Merge(w.whole())
+			_, _ = f.Apply(t.Context())
+			if k.genID(t) != gen {
+				t.Fatalf("run %d, step %d: a restart changed the table", run, step)
+			}
+		}
+	}
+}
+
+// refusing stands for a kernel that refuses what is for some intents.
+type refusing struct {
+	*kernelConn
+	driver *Driver
+	bad    map[intent.Key]bool
+}
+
+func (r *refusing) Commit(b *nftables.Batch) error {
+	p := r.driver.trying
+	var ops []nftables.OpError
+	for i := range b.Len() {
+		if r.bad[p.owner(i)] {
+			ops = append(ops, nftables.OpError{Op: "test", Index: i, Err: syscall.EINVAL})
+		}
+	}
+	if len(ops) > 0 {
+		return &nftables.BatchError{Ops: ops}
+	}
+	return r.kernelConn.Commit(b)
+}
+
+func TestOneThatTheKernelRefusesDoesNotStopTheOthers(t *testing.T) {
+	k := newKernel(t)
+	conn := &refusing{kernelConn: k, bad: map[intent.Key]bool{policyKey(np("np-b")): true}}
+	d := New(conn, Config{})
+	conn.driver = d
+	b := everything()
+	other := wl("other-0", "cali2")
+	other.Profiles = []intent.PolicyID{{Kind: "Profile", Name: "kns.prod"}}
+	b.Endpoints = append(b.Endpoints, other)
+	d.Merge(b)
+	for range 2 { // the second try fails alike, and changes nothing
+		out, err := d.Apply(t.Context())
+		if !errors.Is(err, syscall.EINVAL) {
+			t.Fatalf("Apply: %v, want EINVAL", err)
+		}
+		failed := map[string]bool{}
+		for _, o := range out {
+			failed[o.Key.ID] = o.Err != nil
+		}
+		if !failed["NetworkPolicy/prod/np-b"] || !failed["workload/prod/web-0"] || failed["workload/prod/other-0"] || failed["NetworkPolicy/prod/np-web"] {
+			t.Errorf("outcomes %v", failed)
+		}
+		text := k.canonical(t)
+		for _, want := range []string{"ep-in-other-0", "pol-in-prod.np-web"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s is not in force", want)
+			}
+		}
+		for _, bad := range []string{"ep-in-web-0", "pol-in-prod.np-b"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%s is there, although its policy is not", bad)
+			}
+		}
+	}
+	if got := k.ns.Run("nft", "list set inet twill wl-closed"); !strings.Contains(got, "cali1") {
+		t.Errorf("the endpoint is not closed: %s", got)
+	}
+	conn.bad = nil
+	apply(t, d)
+	fresh := newKernel(t)
+	f := New(fresh, Config{})
+	f.Merge(b)
+	apply(t, f)
+	if got, want := k.canonical(t), fresh.canonical(t); got != want {
+		t.Error(lineDiff(want, got))
+	}
+}

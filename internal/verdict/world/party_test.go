@@ -1,0 +1,59 @@
+package world
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestResolve(t *testing.T) {
+	w := New(append(updates(t, base), updates(t, `WorkloadEndpoint prod/h1-k8s-web-eth1 {workload: web, pod: web, node: h1, orchestrator: k8s, endpoint: eth1, interfaceName: cali9, ipNetworks: [10.0.0.5/32]}`)...))
+	for _, tt := range []struct{ name, ask, want string }{
+		{"by the pod's name", "prod/db", "prod/h2-k8s-db-eth0 on h2"},
+		{"by the resource's name", "prod/h1-k8s-web-eth0", "prod/h1-k8s-web-eth0 on h1"},
+		{"by an address", "10.0.0.2", "prod/h2-k8s-db-eth0 on h2"},
+		{"by an IPv6 address in another spelling", "fd00:0::2", "prod/h2-k8s-db-eth0 on h2"},
+		{"a host by its name", "h1", "host/h1 on h1"},
+		{"a host by its name in full", "host/h1", "host/h1 on h1"},
+		{"a host by an address", "198.51.100.2", "host/h2 on h2"},
+		{"an address of nobody", "203.0.113.1", "203.0.113.1 on "},
+		{"two endpoints of one pod are ambiguous", "prod/web", "prod/web: ambiguous; say one of prod/h1-k8s-web-eth0, prod/h1-k8s-web-eth1"},
+		{"a wrong namespace gets a suggestion", "test/db", "test/db: no such workload, host or address; known are prod/db"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := w.Resolve(tt.ask)
+			got := p.Endpoint + " on " + p.Node
+			if p.Endpoint == "" {
+				got = p.Name + " on " + p.Node
+			}
+			if err != nil {
+				got = err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("Resolve(%s) = %s, want %s", tt.ask, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestAnAnswerTellsTheWholeWay(t *testing.T) {
+	w := New(append(updates(t, base), updates(t, `Tier sec {order: 1}
+GlobalNetworkPolicy a {tier: sec, selector: app == "db", ingress: [{action: Log}, {action: Pass, protocol: TCP}]}
+NetworkPolicy prod/b {selector: app == "db", ingress: [{action: Deny, protocol: TCP, destination: {ports: [80]}}]}`)...))
+	a := ask(t, w, "prod/web > prod/db tcp 80")
+	if len(a.Hops) != 2 || a.Allowed || a.Hops[0].Direction != "Egress" || a.Hops[1].Direction != "Ingress" || !a.Hops[0].Allowed {
+		t.Fatalf("hops = %+v, want an egress that allows and an ingress that denies", a.Hops)
+	}
+	b, err := json.Marshal(a.Hops[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"name":"sec","outcome":"pass"`, `"logged":[0]`, `"rule":1`, `"name":"default","outcome":"deny"`,
+		`"text":"Deny, protocol TCP, destination.ports [80]"`, `"fields":["protocol","destination.ports"]`, `"endpoint":"prod/h2-k8s-db-eth0"`,
+	} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("%s\nlacks %s", b, want)
+		}
+	}
+}

@@ -87,7 +87,7 @@ func (p Port) MarshalJSON() ([]byte, error) {
 func (p *Port) UnmarshalJSON(b []byte) error {
 	if len(b) == 0 || b[0] != '"' {
 		var n uint16
-		if err := json.Unmarshal(b, &n); err != nil {
+		if err := json.Unmarshal(b, &n); err != nil || string(b) == "null" {
 			return fmt.Errorf("port %s: want 0–65535, a range \"a:b\" or a name", b)
 		}
 		*p = Port{Min: n, Max: n}

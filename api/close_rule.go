@@ -1,0 +1,224 @@
+package api
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// closeRules closes each rule of a list by itself: an Allow, Pass or Log with a
+// condition that is not understood matches nothing, a Deny loses the condition
+// and so denies more. An action that nobody knows is a Deny.
+func (d *decoder) closeRules(l ruleList) {
+	found := d.takeRuleFindings(l.path)
+	for i := range *l.rules {
+		rule := &(*l.rules)[i]
+		path := fmt.Sprintf("%s[%d]", l.path, i)
+		amiss := found[path]
+		if amiss == nil {
+			amiss = map[string]string{}
+		}
+		for field, reason := range checkRule(rule) {
+			amiss[field] = reason
+		}
+		action, known := rule.Action, slices.Contains([]Action{Allow, Deny, Log, Pass}, rule.Action)
+		if _, unreadable := amiss["action"]; !known && !unreadable {
+			amiss["action"] = fmt.Sprintf("is %q: want Allow, Deny, Log or Pass", action)
+		}
+		if len(amiss) == 0 {
+			continue
+		}
+		become := "the rule matches nothing"
+		if !known || action == Deny {
+			become = "the rule denies without it"
+			widen(rule, amiss)
+		} else {
+			*rule = Rule{Action: action, Metadata: rule.Metadata, Void: true}
+		}
+		for _, field := range slices.Sorted(maps.Keys(amiss)) {
+			d.problem(strings.TrimSuffix(path+"."+field, "."), amiss[field]+"; "+become)
+		}
+	}
+}
+
+// takeRuleFindings moves the findings inside rules out of d.found, by rule and
+// condition. What a rule's metadata holds has no effect on packets.
+func (d *decoder) takeRuleFindings(list string) map[string]map[string]string {
+	byRule := map[string]map[string]string{}
+	rest := d.found[:0:0]
+	for _, f := range d.found {
+		inList, ok := strings.CutPrefix(f.path, list+"[")
+		index, field, closed := strings.Cut(inList, "]")
+		if !ok || !closed {
+			rest = append(rest, f)
+			continue
+		}
+		condition := conditionOf(strings.TrimPrefix(field, "."))
+		if condition == "metadata" {
+			continue
+		}
+		path := list + "[" + index + "]"
+		if byRule[path] == nil {
+			byRule[path] = map[string]string{}
+		}
+		byRule[path][condition] = f.reason
+	}
+	d.found = rest
+	return byRule
+}
+
+// conditionOf turns a path inside a rule into the condition that it belongs to:
+// source.nets[2] is part of source.nets.
+func conditionOf(field string) string {
+	parts := strings.SplitN(field, ".", 3)
+	for i := range parts {
+		parts[i], _, _ = strings.Cut(parts[i], "[")
+	}
+	if len(parts) > 1 && (parts[0] == "source" || parts[0] == "destination") {
+		return parts[0] + "." + parts[1]
+	}
+	return parts[0]
+}
+
+// widen makes a rule a Deny that has lost the conditions that are amiss, and
+// those that mean nothing without them.
+func widen(r *Rule, amiss map[string]string) {
+	r.Action = Deny
+	for len(amiss) > 0 {
+		for field := range amiss {
+			drop(r, field)
+		}
+		amiss = checkRule(r) // ports mean nothing without their protocol, and so on
+	}
+}
+
+func drop(r *Rule, field string) {
+	switch field {
+	case "ipVersion":
+		r.IPVersion = nil
+	case "protocol":
+		r.Protocol = nil
+	case "notProtocol":
+		r.NotProtocol = nil
+	case "icmp":
+		r.ICMP = nil
+	case "notICMP":
+		r.NotICMP = nil
+	case "http":
+		r.HTTP = nil
+	case "source":
+		r.Source = EntityRule{}
+	case "destination":
+		r.Destination = EntityRule{}
+	}
+	if name, ok := strings.CutPrefix(field, "source."); ok {
+		r.Source.drop(name)
+	}
+	if name, ok := strings.CutPrefix(field, "destination."); ok {
+		r.Destination.drop(name)
+	}
+}
+
+func (e *EntityRule) drop(field string) {
+	switch field {
+	case "nets":
+		e.Nets = nil
+	case "notNets":
+		e.NotNets = nil
+	case "selector":
+		e.Selector = ""
+	case "notSelector":
+		e.NotSelector = ""
+	case "namespaceSelector":
+		e.NamespaceSelector = ""
+	case "serviceAccounts":
+		e.ServiceAccounts = nil
+	case "services":
+		e.Services = nil
+	case "ports":
+		e.Ports = nil
+	case "notPorts":
+		e.NotPorts = nil
+	}
+}
+
+// checkRule returns the conditions of a rule that mean nothing, each with the
+// reason. It writes addresses as prefixes, and takes away conditions that are
+// empty.
+func checkRule(r *Rule) map[string]string {
+	amiss := map[string]string{}
+	if v := r.IPVersion; v != nil && *v != 4 && *v != 6 {
+		amiss["ipVersion"] = fmt.Sprintf("is %d: want 4 or 6", *v)
+	}
+	if r.Protocol != nil {
+		if _, ok := r.Protocol.Number(); !ok {
+			amiss["protocol"] = fmt.Sprintf("is %s: unknown", r.Protocol)
+		}
+	}
+	if r.NotProtocol != nil {
+		if _, ok := r.NotProtocol.Number(); !ok {
+			amiss["notProtocol"] = fmt.Sprintf("is %s: unknown", r.NotProtocol)
+		}
+	}
+	if r.HTTP != nil {
+		amiss["http"] = "is not honoured"
+	}
+	for _, i := range []struct {
+		field string
+		icmp  **ICMPFields
+	}{{"icmp", &r.ICMP}, {"notICMP", &r.NotICMP}} {
+		if reason := checkICMP(*i.icmp, r.Protocol); reason != "" {
+			amiss[i.field] = reason
+		} else if *i.icmp != nil && (*i.icmp).Type == nil {
+			*i.icmp = nil
+		}
+	}
+	checkEntity(&r.Source, r.Protocol, "source.", amiss)
+	checkEntity(&r.Destination, r.Protocol, "destination.", amiss)
+	return amiss
+}
+
+func checkEntity(e *EntityRule, p *Protocol, path string, amiss map[string]string) {
+	check := func(field, reason string) {
+		if reason != "" {
+			amiss[path+field] = reason
+		}
+	}
+	check("nets", checkNets(e.Nets))
+	check("notNets", checkNets(e.NotNets))
+	check("selector", checkSelector(e.Selector, false))
+	check("notSelector", checkSelector(e.NotSelector, false))
+	check("namespaceSelector", checkSelector(e.NamespaceSelector, true))
+	if e.ServiceAccounts != nil {
+		check("serviceAccounts", checkSelector(e.ServiceAccounts.Selector, false))
+	}
+	if e.Services != nil {
+		check("services", "is not honoured")
+	}
+	if !hasPorts(p) {
+		const reason = "needs protocol TCP, UDP, SCTP or UDPLite"
+		if len(e.Ports) > 0 {
+			check("ports", reason)
+		}
+		if len(e.NotPorts) > 0 {
+			check("notPorts", reason)
+		}
+	}
+}
+
+// checkNets says what is wrong in a rule's nets, and gives plain addresses the
+// length of a prefix. The list is replaced, since others may hold it.
+func checkNets(nets []string) string {
+	for i, s := range nets {
+		p, reason := prefixOf(s)
+		if reason == "" && p != p.Masked() {
+			reason = fmt.Sprintf("%s has bits beyond its length: want %s", s, p.Masked())
+		}
+		if reason != "" {
+			return reason
+		}
+		nets[i] = p.String()
+	}
+	return ""
+}

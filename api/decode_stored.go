@@ -1,0 +1,315 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// DecodeStored reads a value of the datastore. It closes what it does not
+// understand, see [Stored]. An error means that the value is not JSON, or the
+// key is not that of a resource, or the update has no value: then there is
+// nothing to build on, and the caller keeps what it had.
+//
+// The resource is made for those who decide on packets: addresses without a
+// length have theirs, what must not be believed is gone. Show users the stored
+// document itself, see [UserJSON].
+func DecodeStored(u Update) (Stored, error) {
+	ref, ok := ParseKey(u.Key)
+	if !ok {
+		return Stored{}, fmt.Errorf("%s: not the key of a resource", u.Key)
+	}
+	if u.Value == nil {
+		return Stored{}, fmt.Errorf("%s: no value", u.Key)
+	}
+	if !json.Valid(u.Value) {
+		return Stored{}, fmt.Errorf("%s: not JSON", u.Key)
+	}
+	d := decoder{Stored: Stored{Key: u.Key, Ref: ref, Resource: New(ref.Kind)}}
+	found := readStored(u.Value, d.Resource)
+	if found != nil {
+		d.Resource = New(ref.Kind)
+		w := walker{}
+		w.read(u.Value, reflect.ValueOf(d.Resource).Elem(), "")
+		d.found = w.found
+	}
+	d.identify()
+	d.close()
+	return d.Stored, nil
+}
+
+// readStored is the way that nearly all documents take: an error if anything is
+// amiss or unknown.
+func readStored(data []byte, r Resource) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if string(bytes.TrimSpace(data)) == "null" {
+		return fmt.Errorf("is null")
+	}
+	return dec.Decode(r)
+}
+
+// decoder turns what was found amiss in a document into what to do about it.
+type decoder struct {
+	Stored
+	found []finding
+}
+
+func (d *decoder) problem(field, reason string) {
+	d.Problems = append(d.Problems, Problem{Key: d.Key, Field: field, Reason: reason})
+}
+
+// shut closes the resource as a whole; the first reason is kept.
+func (d *decoder) shut(field, reason string) {
+	d.problem(field, reason)
+	if d.Closed == "" {
+		d.Closed = strings.TrimPrefix(field+": "+reason, ": ")
+	}
+}
+
+// identify makes the resource say what its key says, and finds the user's name.
+func (d *decoder) identify() {
+	t, m := d.Resource.Type(), d.Resource.Meta()
+	if t.Kind != "" && t.Kind != d.Ref.Kind {
+		d.shut("kind", fmt.Sprintf("is %q, but the key is that of a %s", t.Kind, d.Ref.Kind))
+	}
+	if t.APIVersion != "" && t.APIVersion != GroupVersion {
+		d.problem("apiVersion", fmt.Sprintf("is %q, not %s; read as if it were", t.APIVersion, GroupVersion))
+	}
+	*t = TypeMeta{Kind: d.Ref.Kind, APIVersion: GroupVersion}
+	m.Namespace = d.Ref.Namespace
+	if p, ok := policyOf(d.Resource); ok {
+		name, problem := userName(d.Ref.Name, *p.tier, m.Annotations)
+		if problem != "" {
+			d.problem(join("metadata.annotations", AnnotationMetadata), problem)
+		}
+		d.Ref.Name = name
+	}
+	m.Name = d.Ref.Name
+}
+
+// close does to each kind what wrong input must do to it.
+func (d *decoder) close() {
+	for _, l := range rulesOf(d.Resource) {
+		d.closeRules(l)
+	}
+	switch r := d.Resource.(type) {
+	case *Profile:
+		d.findings("spec", "spec.ingress", "spec.egress", "spec.labelsToApply*")
+		d.closeProfile(r)
+	case *Tier:
+		d.findings("spec", "spec.order")
+		d.closeTier(r)
+	case *WorkloadEndpoint:
+		d.findings("spec", "metadata", "metadata.labels*", "spec.node", "spec.interfaceName", "spec.profiles*",
+			"spec.serviceAccountName", "spec.ipNetworks")
+		d.closeWorkload(r)
+	case *HostEndpoint:
+		d.findings("spec", "metadata", "metadata.labels*", "spec.node", "spec.interfaceName", "spec.profiles*", "spec.expectedIPs")
+		r.Spec.ExpectedIPs = d.addresses("spec.expectedIPs", r.Spec.ExpectedIPs)
+		r.Spec.Ports = closePorts(d, r.Spec.Ports, func(p EndpointPort) (string, Protocol) { return p.Name, p.Protocol })
+	case *NetworkSet:
+		d.findings("spec", "spec.nets")
+		r.Spec.Nets = d.nets("spec.nets", r.Spec.Nets)
+	case *GlobalNetworkSet:
+		d.findings("spec", "spec.nets")
+		r.Spec.Nets = d.nets("spec.nets", r.Spec.Nets)
+	case *IPPool:
+		d.findings("spec", "spec.cidr")
+		if _, reason := prefixOf(r.Spec.CIDR); reason != "" && d.Closed == "" {
+			d.shut("spec.cidr", reason)
+		}
+	case *FelixConfiguration:
+		d.findings("")
+		d.closeSettings(r)
+	default:
+		if p, ok := policyOf(r); ok {
+			d.findings("spec", "spec.tier", "spec.order", "spec.selector", "spec.types*", "spec.serviceAccountSelector",
+				"spec.namespaceSelector", "spec.doNotTrack", "spec.preDNAT", "spec.applyOnForward", "spec.ingress", "spec.egress",
+				"spec.stagedAction")
+			d.closePolicy(p)
+			return
+		}
+		d.findings("spec")
+	}
+}
+
+// findings reports what was found amiss. Whatever hits one of the fatal paths
+// closes the resource; a * at the end takes in all that is below.
+func (d *decoder) findings(fatal ...string) {
+	for _, f := range d.found {
+		if f.path == "" || !f.unknown && hits(f.path, fatal) {
+			d.shut(f.path, f.reason)
+			continue
+		}
+		reason := f.reason
+		if f.unknown {
+			if strings.HasPrefix(f.path, "metadata") {
+				continue // bookkeeping of Kubernetes' that is no concern of ours
+			}
+			reason = "unknown field; kept, but not honoured"
+		}
+		d.problem(f.path, reason)
+	}
+}
+
+func hits(path string, fatal []string) bool {
+	for _, f := range fatal {
+		if prefix, below := strings.CutSuffix(f, "*"); path == f || below && within(path, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// within reports whether path is prefix or something below it.
+func within(path, prefix string) bool {
+	rest, ok := strings.CutPrefix(path, prefix)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+func (d *decoder) closePolicy(p policyView) {
+	for _, s := range []struct {
+		field string
+		text  *string
+	}{
+		{"spec.selector", p.selector},
+		{"spec.serviceAccountSelector", p.serviceAccountSelector},
+		{"spec.namespaceSelector", p.namespaceSelector},
+	} {
+		if s.text == nil {
+			continue
+		}
+		if reason := checkSelector(*s.text, false); reason != "" {
+			d.shut(s.field, reason)
+		}
+	}
+	for i, t := range *p.types {
+		if t != Ingress && t != Egress && d.Closed == "" {
+			d.shut(fmt.Sprintf("spec.types[%d]", i), fmt.Sprintf("is %q: want Ingress or Egress", t))
+		}
+	}
+}
+
+func (d *decoder) closeTier(r *Tier) {
+	a := r.Spec.DefaultAction
+	if a != nil && *a != Deny && *a != Pass {
+		d.problem("spec.defaultAction", fmt.Sprintf("is %q: want Deny or Pass; taken as Deny", *a))
+		deny := Deny
+		r.Spec.DefaultAction = &deny
+	}
+}
+
+func (d *decoder) closeProfile(r *Profile) {
+	for _, rules := range []*[]Rule{&r.Spec.Ingress, &r.Spec.Egress} {
+		for i := range *rules {
+			rule := &(*rules)[i]
+			if rule.Action == Pass && !rule.Void {
+				d.problem("spec", "a profile's rule must not pass: there is nothing after profiles")
+				*rule = Rule{Action: Pass, Metadata: rule.Metadata, Void: true}
+			}
+		}
+	}
+}
+
+// closeWorkload takes away what a workload must not say of itself: labels of
+// its namespace and service account come from their profiles alone.
+func (d *decoder) closeWorkload(r *WorkloadEndpoint) {
+	labels := map[string]string{}
+	for k, v := range r.Metadata.Labels {
+		if strings.HasPrefix(k, NamespaceLabelPrefix) || strings.HasPrefix(k, ServiceAccountLabelPrefix) {
+			continue
+		}
+		labels[k] = v
+	}
+	if len(labels) != len(r.Metadata.Labels) {
+		d.problem("metadata.labels", "labels that begin with pcns. or pcsa. are ignored: only a namespace or a service account gives those")
+		r.Metadata.Labels = labels
+	}
+	r.Spec.IPNetworks = d.addresses("spec.ipNetworks", r.Spec.IPNetworks)
+	if len(r.Spec.IPNetworks) == 0 && d.Closed == "" {
+		d.shut("spec.ipNetworks", "no address that can be read")
+	}
+	r.Spec.AllowSpoofedSourcePrefixes = d.nets("spec.allowSpoofedSourcePrefixes", r.Spec.AllowSpoofedSourcePrefixes)
+	if r.Spec.MAC != "" && !validMAC(r.Spec.MAC) {
+		d.problem("spec.mac", fmt.Sprintf("is %q: want six bytes such as ee:ee:ee:ee:ee:ee; ignored", r.Spec.MAC))
+		r.Spec.MAC = ""
+	}
+	r.Spec.Ports = closePorts(d, r.Spec.Ports, func(p WorkloadEndpointPort) (string, Protocol) { return p.Name, p.Protocol })
+}
+
+// closePorts keeps the ports that rules can ask for. Unnamed ones say nothing.
+func closePorts[P any](d *decoder, in []P, parts func(P) (string, Protocol)) []P {
+	var out []P
+	for i, p := range in {
+		name, proto := parts(p)
+		if _, ok := proto.Number(); !ok {
+			d.problem(fmt.Sprintf("spec.ports[%d].protocol", i), "unknown; the port is ignored")
+			continue
+		}
+		// A port whose number could not be read has none, and must not become port 0.
+		if name != "" && !d.foundIn(fmt.Sprintf("spec.ports[%d]", i)) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (d *decoder) foundIn(path string) bool {
+	for _, f := range d.found {
+		if !f.unknown && within(f.path, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// addresses keeps those that are one address each, as prefixes of full length.
+func (d *decoder) addresses(path string, in []string) []string {
+	var out []string
+	for i, s := range in {
+		p, reason := prefixOf(s)
+		if reason == "" && !p.IsSingleIP() {
+			reason = fmt.Sprintf("is %q: want one address (/32 or /128)", s)
+		}
+		if reason != "" {
+			d.problem(fmt.Sprintf("%s[%d]", path, i), reason+"; ignored")
+			continue
+		}
+		out = append(out, p.String())
+	}
+	return out
+}
+
+// nets keeps the prefixes that can be read. One with bits beyond its length
+// stays as it is written.
+func (d *decoder) nets(path string, in []string) []string {
+	var out []string
+	for i, s := range in {
+		p, reason := prefixOf(s)
+		if reason != "" {
+			d.problem(fmt.Sprintf("%s[%d]", path, i), reason+"; ignored")
+			continue
+		}
+		out = append(out, p.String())
+	}
+	return out
+}
+
+// closeSettings gives each bad setting back its default.
+func (d *decoder) closeSettings(r *FelixConfiguration) {
+	v := reflect.ValueOf(&r.Spec).Elem()
+	for _, e := range validateFelix(r) {
+		name, ok := strings.CutPrefix(e.Path, "spec.")
+		if !ok {
+			continue
+		}
+		d.problem(e.Path, e.Reason+"; the default is used")
+		name, _, _ = strings.Cut(name, "[")
+		if i := fieldByName(v.Type(), name, true); i != nil {
+			v.FieldByIndex(i).SetZero()
+		}
+	}
+}

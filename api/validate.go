@@ -1,0 +1,5 @@
+package api
+
+func validateFelix(r *FelixConfiguration) FieldErrors { return nil }
+
+const maxName = 253

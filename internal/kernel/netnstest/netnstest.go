@@ -185,7 +185,8 @@ func showsRoute(routes, words string) bool {
 
 // normal has one space between words, and names for what ip -N shows as numbers.
 func normal(line string) string {
-	return strings.NewReplacer("scope 253", "scope link", "scope 0", "scope global").Replace(strings.Join(strings.Fields(line), " "))
+	line = "^" + strings.Join(strings.Fields(line), " ")
+	return strings.NewReplacer("^6 ", "^blackhole ", "^7 ", "^unreachable ", "scope 253", "scope link", "scope 0", "scope global").Replace(line)
 }
 
 func familyFlag(words string) string {

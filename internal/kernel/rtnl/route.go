@@ -176,12 +176,12 @@ type Neighbour struct {
 
 // Neighbours lists the entries of both families, without proxies.
 func (h *Handle) Neighbours() ([]Neighbour, error) {
-	return h.neighbours(h.nl.NeighList)
+	return h.neighbours(h.loose.NeighList)
 }
 
 // Proxies lists the addresses for which the host answers.
 func (h *Handle) Proxies() ([]Neighbour, error) {
-	return h.neighbours(h.nl.NeighProxyList)
+	return h.neighbours(h.loose.NeighProxyList)
 }
 
 func (h *Handle) neighbours(list func(link, family int) ([]netlink.Neigh, error)) ([]Neighbour, error) {
@@ -189,7 +189,7 @@ func (h *Handle) neighbours(list func(link, family int) ([]netlink.Neigh, error)
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		var part []Neighbour
 		err := dump(func() error {
-			ns, err := list(0, family) // in a strict request the kernel allows no link here
+			ns, err := list(0, family)
 			part = part[:0]
 			for _, n := range ns {
 				part = append(part, Neighbour{

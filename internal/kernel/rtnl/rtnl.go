@@ -29,7 +29,10 @@ var (
 // Handle is an open door to one namespace.
 type Handle struct {
 	nl *netlink.Handle
-	ns *netns.Handle
+	// loose does without strict checks, for neighbour dumps: the library sends their padding as it finds it in memory,
+	// and a strict kernel answers now and then "invalid argument" [tried].
+	loose *netlink.Handle
+	ns    *netns.Handle
 }
 
 // Open opens a handle in the namespace of the calling thread.
@@ -53,7 +56,12 @@ func open(ns *netns.Handle) (*Handle, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("rtnetlink: %w", err), ns.Close())
 	}
-	h := &Handle{nl: nl, ns: ns}
+	loose, err := netlink.NewHandleAt(vnetns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		nl.Close()
+		return nil, errors.Join(fmt.Errorf("rtnetlink: %w", err), ns.Close())
+	}
+	h := &Handle{nl: nl, loose: loose, ns: ns}
 	// With it the kernel filters dumps, which is ten times faster than to filter here.
 	if err := nl.SetStrictCheck(true); err != nil {
 		h.Close()
@@ -65,6 +73,7 @@ func open(ns *netns.Handle) (*Handle, error) {
 // Close closes the handle.
 func (h *Handle) Close() {
 	h.nl.Close()
+	h.loose.Close()
 	_ = h.ns.Close()
 }
 

@@ -1,0 +1,342 @@
+// Package fib keeps the kernel's routes to local endpoints, and the blackholes of the node's own blocks.
+//
+// In: routes of [intent.Batch], interfaces of ifmon, and what the loop says of policy (Gate).
+// Out: routes of protocol kernel.RouteProtocolAgent in the main table, a permanent neighbour where the endpoint's MAC is
+// known, and an [intent.Outcome] for each route.
+//
+// A route of that protocol is ours and goes if nobody wants it; any other route is somebody else's and is never
+// replaced or removed, even if it stands in our way. A route appears once its interface is there and up and its
+// endpoint's policy is in force. What is stale is kept until the source is in sync and the interfaces are known, so that
+// a restart drops no packet.
+package fib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/twillnet/twill/internal/dataplane/delta"
+	"github.com/twillnet/twill/internal/ifmon"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+// ErrForeign: a route of somebody else has the destination.
+var ErrForeign = errors.New("a route that is not ours is there")
+
+// Table is the driver.
+type Table struct {
+	rtnl    *rtnl.Handle
+	intents map[netip.Prefix]intent.Route
+	byLink  map[string]map[netip.Prefix]bool
+	links   map[string]ifmon.Link
+
+	routes     *delta.Map[routeKey, rtnl.Route]
+	neighbours *delta.Map[neighbourKey, string] // to the MAC
+
+	held      func(link string) bool
+	inSync    bool
+	linksSeen bool
+	failed    map[netip.Prefix]error
+	news      map[netip.Prefix]bool // whose outcome may have changed
+}
+
+// routeKey is what the kernel keeps one route for, in one table.
+type routeKey struct {
+	dst    netip.Prefix
+	metric int
+}
+
+type neighbourKey struct {
+	link int
+	addr netip.Addr
+}
+
+// New returns a driver for the handle's namespace.
+func New(h *rtnl.Handle) *Table {
+	return &Table{
+		rtnl:    h,
+		intents: map[netip.Prefix]intent.Route{},
+		byLink:  map[string]map[netip.Prefix]bool{},
+		links:   map[string]ifmon.Link{},
+		routes: delta.New[routeKey](func(want, is rtnl.Route) bool {
+			return want.Kind == is.Kind && want.Link == is.Link && want.Gateway == is.Gateway
+		}),
+		neighbours: delta.New[neighbourKey](func(want, is string) bool { return want == is }),
+		held:       func(string) bool { return false },
+		failed:     map[netip.Prefix]error{},
+		news:       map[netip.Prefix]bool{},
+	}
+}
+
+// Merge takes note of a batch.
+func (t *Table) Merge(b intent.Batch) {
+	t.inSync = t.inSync || b.InSync
+	for _, r := range b.Routes {
+		r.Dst = r.Dst.Masked()
+		t.forget(r.Dst)
+		t.intents[r.Dst] = r
+		if r.Kind == intent.RouteLink {
+			if t.byLink[r.Link] == nil {
+				t.byLink[r.Link] = map[netip.Prefix]bool{}
+			}
+			t.byLink[r.Link][r.Dst] = true
+		}
+		t.resolve(r.Dst)
+	}
+	for _, k := range b.Removed {
+		if k.Kind != intent.KeyRoute {
+			continue
+		}
+		if dst, err := netip.ParsePrefix(k.ID); err == nil {
+			t.forget(dst)
+			delete(t.news, dst)
+		}
+	}
+}
+
+// forget drops an intent; what it made in the kernel becomes stale.
+func (t *Table) forget(dst netip.Prefix) {
+	old, ok := t.intents[dst]
+	if !ok {
+		return
+	}
+	t.unresolve(dst)
+	delete(t.intents, dst)
+	delete(t.failed, dst)
+	if set := t.byLink[old.Link]; set != nil {
+		delete(set, dst)
+		if len(set) == 0 {
+			delete(t.byLink, old.Link)
+		}
+	}
+}
+
+// Links takes note of interfaces.
+func (t *Table) Links(changes []ifmon.Change) {
+	t.linksSeen = true
+	for _, c := range changes {
+		was, known := t.links[c.Name]
+		if c.Gone {
+			delete(t.links, c.Name)
+		} else {
+			t.links[c.Name] = c.Link
+		}
+		same := known && !c.Gone && was.Index == c.Index && was.Up == c.Up
+		if same && was.Downs == c.Downs {
+			continue // an address, or something else that no route depends on
+		}
+		if known { // the kernel dropped its routes and neighbours, and does not say so for IPv4
+			t.unknown(was)
+		}
+		for dst := range t.byLink[c.Name] {
+			t.resolve(dst)
+		}
+	}
+}
+
+// unknown says that nobody knows which routes and neighbours the link still has. What is still there is found when an
+// add says that it exists.
+func (t *Table) unknown(l ifmon.Link) {
+	for dst := range t.byLink[l.Name] {
+		key := routeKey{dst: dst}
+		if r, ok := t.routes.Actual(key); ok && r.Link == l.Index {
+			t.routes.ObservedGone(key)
+		}
+		t.neighbours.ObservedGone(neighbourKey{l.Index, dst.Addr()})
+	}
+}
+
+// resolve works out what the kernel should have for an intent, now that it or its interface has changed.
+func (t *Table) resolve(dst netip.Prefix) {
+	t.unresolve(dst)
+	t.news[dst] = true
+	in := t.intents[dst]
+	r := rtnl.Route{Dst: dst, Protocol: kernel.RouteProtocolAgent, Metric: kernel.RouteMetricAgent}
+	if in.Kind == intent.RouteBlackhole {
+		r.Kind = rtnl.Blackhole
+		t.routes.Desire(routeKey{dst: dst}, r)
+		return
+	}
+	l, ok := t.links[in.Link]
+	if !ok || !l.Up {
+		return
+	}
+	r.Link = l.Index
+	t.routes.Desire(routeKey{dst: dst}, r)
+	if in.MAC != "" && dst.IsSingleIP() {
+		t.neighbours.Desire(neighbourKey{l.Index, dst.Addr()}, in.MAC)
+	}
+}
+
+func (t *Table) unresolve(dst netip.Prefix) {
+	if r, ok := t.routes.Desired(routeKey{dst: dst}); ok {
+		t.neighbours.Undesire(neighbourKey{r.Link, dst.Addr()})
+		t.routes.Undesire(routeKey{dst: dst})
+	}
+}
+
+// Gate takes note of the interfaces whose policy is not in force yet.
+func (t *Table) Gate(_ bool, held func(link string) bool) { t.held = held }
+
+// Resync reads back our routes, and the permanent neighbours on our endpoints' interfaces.
+func (t *Table) Resync(context.Context) error {
+	if err := t.readRoutes(); err != nil {
+		return err
+	}
+	all, err := t.rtnl.Neighbours()
+	if err != nil {
+		return err
+	}
+	ours := map[int]bool{}
+	for name := range t.byLink {
+		if l, ok := t.links[name]; ok {
+			ours[l.Index] = true
+		}
+	}
+	t.neighbours.ObservedAll(func(yield func(neighbourKey, string) bool) {
+		for _, n := range all {
+			if n.Permanent && ours[n.Link] && !yield(neighbourKey{n.Link, n.Addr}, n.MAC) {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+func (t *Table) readRoutes() error {
+	all, err := t.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolAgent})
+	if err != nil {
+		return err
+	}
+	t.routes.ObservedAll(func(yield func(routeKey, rtnl.Route) bool) {
+		for _, r := range all {
+			if !yield(routeKey{r.Dst, r.Metric}, r) {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// Withdraw removes what nobody wants any more.
+func (t *Table) Withdraw(ctx context.Context) []intent.Outcome {
+	_ = t.sweep(ctx) // what fails stays pending, and Apply tells of it
+	return nil
+}
+
+// sweep removes routes and neighbours that are ours and not wanted, once it is known what is wanted.
+func (t *Table) sweep(ctx context.Context) error {
+	if !t.inSync || !t.linksSeen {
+		return nil
+	}
+	var errs []error
+	for key := range t.routes.PendingDeletes() {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		r, _ := t.routes.Actual(key)
+		if err := t.rtnl.DeleteRoute(r); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+			errs = append(errs, err)
+			continue
+		}
+		t.routes.MarkDeleted(key)
+	}
+	for key := range t.neighbours.PendingDeletes() {
+		if err := t.rtnl.DeleteNeighbour(rtnl.Neighbour{Link: key.link, Addr: key.addr}); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+			errs = append(errs, err)
+			continue
+		}
+		t.neighbours.MarkDeleted(key)
+	}
+	return errors.Join(errs...)
+}
+
+// Apply removes and adds what is pending.
+func (t *Table) Apply(ctx context.Context) ([]intent.Outcome, error) {
+	err := t.sweep(ctx)
+	existing := t.addRoutes(ctx)
+	if len(existing) > 0 {
+		if e := t.readRoutes(); e != nil {
+			return nil, errors.Join(err, e)
+		}
+		// What is ours is now known: in order, or different and replaced. What still exists is not ours.
+		for _, dst := range t.addRoutes(ctx) {
+			t.failed[dst] = fmt.Errorf("route %s: %w", dst, ErrForeign)
+		}
+	}
+	for key, mac := range t.neighbours.PendingUpdates() {
+		dst := netip.PrefixFrom(key.addr, key.addr.BitLen())
+		if t.held(t.intents[dst].Link) {
+			continue
+		}
+		if e := t.rtnl.SetNeighbour(rtnl.Neighbour{Link: key.link, Addr: key.addr, MAC: mac, Permanent: true}); e != nil {
+			t.fail(dst, e)
+			continue
+		}
+		t.neighbours.MarkApplied(key)
+	}
+	return t.outcomes(), err
+}
+
+// addRoutes adds what is missing and returns the destinations for which the kernel says that a route exists.
+func (t *Table) addRoutes(ctx context.Context) (existing []netip.Prefix) {
+	for key, r := range t.routes.PendingUpdates() {
+		if ctx.Err() != nil {
+			return nil
+		}
+		t.news[key.dst] = true
+		if r.Kind == rtnl.Unicast && t.held(t.intents[key.dst].Link) {
+			continue
+		}
+		delete(t.failed, key.dst)
+		// Delete first: there is one route for a destination, and a replace could hit somebody else's.
+		if old, ok := t.routes.Actual(key); ok {
+			if err := t.rtnl.DeleteRoute(old); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+				t.fail(key.dst, err)
+				continue
+			}
+			t.routes.ObservedGone(key)
+		}
+		switch err := t.rtnl.AddRoute(r); {
+		case errors.Is(err, rtnl.ErrExists):
+			existing = append(existing, key.dst)
+		case err != nil:
+			t.fail(key.dst, err)
+		default:
+			t.routes.MarkApplied(key)
+		}
+	}
+	return existing
+}
+
+func (t *Table) fail(dst netip.Prefix, err error) {
+	t.failed[dst] = err
+	t.news[dst] = true
+}
+
+// outcomes tells what became of each route with news. One that waits for policy stays news.
+func (t *Table) outcomes() []intent.Outcome {
+	var out []intent.Outcome
+	waiting := map[netip.Prefix]bool{}
+	for dst := range t.news {
+		in := t.intents[dst]
+		o := intent.Outcome{Key: intent.Key{Kind: intent.KeyRoute, ID: dst.String()}, Err: t.failed[dst]}
+		l, there := t.links[in.Link]
+		switch {
+		case o.Err != nil || in.Kind == intent.RouteBlackhole:
+		case !there:
+			o.Reason = fmt.Sprintf("interface %s is absent", in.Link)
+		case !l.Up:
+			o.Reason = fmt.Sprintf("interface %s is down", in.Link)
+		case t.held(in.Link):
+			o.Reason = "policy is not in force yet"
+			waiting[dst] = true
+		}
+		out = append(out, o)
+	}
+	t.news = waiting
+	return out
+}

@@ -1,0 +1,298 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Document is one resource of a user's file.
+type Document struct {
+	Index    int // of its document in the file, from 0; the items of a List share one
+	Line     int // where that document begins, from 1
+	Resource Resource
+	JSON     []byte // the resource as it was written, as JSON
+}
+
+// Decode reads YAML or JSON: one or more documents, each a resource or a List
+// of resources. It is strict: what is not known, or known but not honoured yet,
+// is an error. It returns what could be read together with a [FieldErrors] for
+// the rest. It neither defaults nor validates: see [Default] and [Validate].
+//
+// YAML is version 1.1, as in all of Kubernetes: bare y, on or off are booleans
+// and 012 is ten. Where text is wanted, such a value is refused, not guessed.
+func Decode(data []byte) ([]Document, error) {
+	var s strict
+	for i, part := range splitDocuments(data) {
+		s.doc, s.line = i, part.line
+		s.document(part.data)
+	}
+	if len(s.errs) > 0 {
+		return s.out, s.errs
+	}
+	return s.out, nil
+}
+
+// strict collects the resources of a file and all that is wrong in it.
+type strict struct {
+	doc, line int
+	out       []Document
+	errs      FieldErrors
+}
+
+func (s *strict) fail(e FieldError) {
+	e.Doc, e.Line = s.doc, s.line
+	s.errs = append(s.errs, &e)
+}
+
+func (s *strict) document(data []byte) {
+	raw, err := toJSON(data)
+	if err != nil {
+		s.fail(FieldError{Reason: err.Error()})
+		return
+	}
+	if isNull(raw) {
+		return // nothing but comments
+	}
+	s.resource(raw, "", 0)
+}
+
+// maxLists bounds Lists within Lists.
+const maxLists = 3
+
+// resource reads one object; path is where it is in its document.
+func (s *strict) resource(raw []byte, path string, depth int) {
+	var head struct {
+		Kind       string          `json:"kind"`
+		APIVersion string          `json:"apiVersion"`
+		Items      json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(raw, &head); err != nil {
+		s.fail(FieldError{Path: path, Reason: "want an object with apiVersion, kind, metadata and spec, kind and apiVersion being text"})
+		return
+	}
+	if base, ok := strings.CutSuffix(head.Kind, "List"); ok {
+		if _, known := kindOf(base); known || base == "" {
+			s.list(head.Kind, head.Items, path, depth)
+			return
+		}
+	}
+	r := New(head.Kind)
+	if e := checkHead(head.Kind, head.APIVersion); e != nil {
+		e.Path = strings.TrimPrefix(path+"."+e.Path, ".")
+		s.fail(*e)
+		return
+	}
+	w := walker{exact: true}
+	w.read(raw, reflect.ValueOf(r).Elem(), path)
+	w.notHonoured(r, path)
+	name := strings.TrimPrefix(RefOf(r).String(), head.Kind+" ")
+	for _, f := range w.found {
+		e := f.explain()
+		e.Kind, e.Name = head.Kind, name
+		s.fail(e)
+	}
+	if len(w.found) == 0 {
+		s.out = append(s.out, Document{Index: s.doc, Line: s.line, Resource: r, JSON: raw})
+	}
+}
+
+func (s *strict) list(kind string, items json.RawMessage, path string, depth int) {
+	var list []json.RawMessage
+	if depth >= maxLists {
+		s.fail(FieldError{Kind: kind, Path: path, Reason: "lists within lists within lists: write the items one by one"})
+		return
+	}
+	if json.Unmarshal(items, &list) != nil {
+		s.fail(FieldError{Kind: kind, Path: join(path, "items"), Reason: want("a list", items)})
+	}
+	for i, item := range list {
+		s.resource(item, fmt.Sprintf("%s[%d]", join(path, "items"), i), depth+1)
+	}
+}
+
+func checkHead(kind, version string) *FieldError {
+	if kind == "" {
+		return &FieldError{Path: "kind", Reason: "is missing: want one of " + kindNames()}
+	}
+	if version != GroupVersion && version != "" {
+		return &FieldError{Kind: kind, Path: "apiVersion", Reason: fmt.Sprintf("is %q: want %s", version, GroupVersion)}
+	}
+	if _, ok := kindOf(kind); ok {
+		if version == "" {
+			return &FieldError{Kind: kind, Path: "apiVersion", Reason: "is missing: want " + GroupVersion}
+		}
+		return nil
+	}
+	if laterKinds[kind] {
+		return &FieldError{Kind: kind, Path: "kind", Reason: "Calico has this kind; Twill does not honour it yet"}
+	}
+	return &FieldError{
+		Kind: kind, Path: "kind", Reason: fmt.Sprintf("%q is unknown: want one of %s", kind, kindNames()),
+		Suggestion: nearest(kind, strings.Split(kindNames(), ", ")),
+	}
+}
+
+func kindNames() string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.Kind)
+	}
+	return strings.Join(names, ", ")
+}
+
+// explain says what to do about a finding.
+func (f finding) explain() FieldError {
+	e := FieldError{Path: f.path, Reason: f.reason}
+	if !f.unknown {
+		return e
+	}
+	if laterFields[f.in][f.field] {
+		e.Reason = notYet
+		return e
+	}
+	var names []string
+	for _, k := range fieldsOf(f.in) {
+		names = append(names, k.name)
+	}
+	e.Suggestion = nearest(f.field, names)
+	if e.Suggestion == "" {
+		e.Reason = "unknown field: here can be " + strings.Join(names, ", ")
+	}
+	return e
+}
+
+const notYet = "Calico has this field; Twill does not honour it yet"
+
+// notHonoured refuses the fields that our types have for the sake of what is
+// stored, and that nothing enforces yet.
+func (w *walker) notHonoured(r Resource, path string) {
+	for _, l := range rulesOf(r) {
+		for i, rule := range *l.rules {
+			p := strings.TrimPrefix(fmt.Sprintf("%s.%s[%d].", path, l.path, i), ".")
+			if rule.HTTP != nil {
+				w.note(p+"http", notYet)
+			}
+			if rule.Source.Services != nil {
+				w.note(p+"source.services", notYet)
+			}
+			if rule.Destination.Services != nil {
+				w.note(p+"destination.services", notYet)
+			}
+		}
+	}
+}
+
+// toJSON reads one document. Text that is JSON is read as JSON, where tabs and
+// escapes mean what they mean there.
+func toJSON(data []byte) (json.RawMessage, error) {
+	if json.Valid(data) {
+		if path := repeated(data, ""); path != "" {
+			return nil, fmt.Errorf("%s: is there more than once", path)
+		}
+		return data, nil
+	}
+	raw, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, errors.New(strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), "\n", " "))
+	}
+	return bytes.TrimSpace(raw), nil
+}
+
+// repeated finds a name that an object has twice.
+func repeated(raw []byte, path string) string {
+	if ms, ok := members(raw); ok {
+		seen := make(map[string]bool, len(ms))
+		for _, m := range ms {
+			p := join(path, m.name)
+			if seen[m.name] {
+				return p
+			}
+			seen[m.name] = true
+			if p = repeated(m.value, p); p != "" {
+				return p
+			}
+		}
+		return ""
+	}
+	var list []json.RawMessage
+	if len(raw) > 0 && raw[0] == '[' && json.Unmarshal(raw, &list) == nil {
+		for i, v := range list {
+			if p := repeated(v, fmt.Sprintf("%s[%d]", path, i)); p != "" {
+				return p
+			}
+		}
+	}
+	return ""
+}
+
+type part struct {
+	data []byte
+	line int
+}
+
+// splitDocuments cuts a file at the lines that begin with --- (in YAML these
+// always part documents, even inside of block text), or JSON values that stand
+// one behind the other.
+func splitDocuments(data []byte) []part {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	if parts, ok := splitJSON(data); ok {
+		return parts
+	}
+	var out []part
+	cur, at := []byte(nil), 1
+	flush := func() {
+		if len(bytes.TrimSpace(cur)) > 0 {
+			skipped := len(cur) - len(bytes.TrimLeft(cur, "\n"))
+			out = append(out, part{cur, at + skipped})
+		}
+		cur = nil
+	}
+	n := 0
+	for line := range bytes.Lines(data) {
+		n++
+		text := bytes.TrimRight(line, "\r\n")
+		rest, marker := bytes.CutPrefix(text, []byte("---"))
+		switch {
+		case marker && (len(rest) == 0 || rest[0] == ' ' || rest[0] == '\t'):
+			flush()
+			at = n
+			// What follows the marker on its line belongs to the document.
+			cur = append(append(cur, rest...), '\n')
+		case string(bytes.TrimRight(text, " \t")) == "...":
+			flush()
+			at = n + 1
+		default:
+			cur = append(cur, line...)
+		}
+	}
+	flush()
+	return out
+}
+
+func splitJSON(data []byte) ([]part, bool) {
+	if t := bytes.TrimSpace(data); len(t) == 0 || t[0] != '{' {
+		return nil, false
+	}
+	var out []part
+	dec := json.NewDecoder(bytes.NewReader(data))
+	for {
+		before := int(dec.InputOffset())
+		var raw json.RawMessage
+		err := dec.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			return out, true
+		}
+		if err != nil {
+			return nil, false
+		}
+		gap := len(data[before:]) - len(bytes.TrimLeft(data[before:], " \t\r\n"))
+		out = append(out, part{raw, 1 + bytes.Count(data[:before+gap], []byte("\n"))})
+	}
+}

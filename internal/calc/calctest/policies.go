@@ -3,8 +3,9 @@ package calctest
 import "github.com/twillnet/twill/api"
 
 var (
+	// portNames and the numbers that an endpoint may give them.
 	portNames   = []string{"http", "dns"}
-	portNumbers = []int{80, 443, 53, 8080}
+	portNumbers = map[string][]int{"http": {80, 80, 8080}, "dns": {53, 53, 443}}
 )
 
 // policy is any of the four kinds.
@@ -16,8 +17,8 @@ func (w *World) policy(kind, namespace, name string) object {
 	if w.maybe(0.7) {
 		spec["order"] = pick(w, []float64{1, 2.5, 2.5, 100, -3})
 	}
-	if w.maybe(0.7) {
-		spec["selector"] = w.selector()
+	if w.maybe(0.9) {
+		spec["selector"] = w.narrowSelector()
 	}
 	if w.maybe(0.15) {
 		spec["serviceAccountSelector"] = w.inherited()
@@ -31,10 +32,10 @@ func (w *World) policy(kind, namespace, name string) object {
 		spec[pick(w, []string{"doNotTrack", "preDNAT", "applyOnForward"})] = true
 	}
 	if w.maybe(0.75) {
-		spec["ingress"] = w.rules(4, namespace)
+		spec["ingress"] = w.rules(4, true)
 	}
 	if w.maybe(0.75) && spec["preDNAT"] == nil {
-		spec["egress"] = w.rules(4, namespace)
+		spec["egress"] = w.rules(4, true)
 	}
 	if w.maybe(0.5) && spec["preDNAT"] == nil {
 		spec["types"] = pick(w, [][]string{{"Ingress"}, {"Egress"}, {"Ingress", "Egress"}})
@@ -42,11 +43,15 @@ func (w *World) policy(kind, namespace, name string) object {
 	return resource(kind, namespace, name, object{api.LabelTier: spec["tier"]}, spec)
 }
 
-// rules are up to most; those of a profile (no policy's scope) never pass.
-func (w *World) rules(most int, namespace string) []object {
+// rules are up to most; those of a profile must not pass.
+func (w *World) rules(most int, pass bool) []object {
 	var out []object
 	for range 1 + w.rng.IntN(most) {
-		out = append(out, w.rule())
+		r := w.rule()
+		if r["action"] == "Pass" && !pass {
+			r["action"] = "Deny"
+		}
+		out = append(out, r)
 	}
 	return out
 }
@@ -55,7 +60,7 @@ func (w *World) rules(most int, namespace string) []object {
 func (w *World) rule() object {
 	r := object{"action": pick(w, []string{"Allow", "Allow", "Allow", "Allow", "Deny", "Log", "Pass"})}
 	source, destination := object{}, object{}
-	for range w.rng.IntN(4) {
+	for range pick(w, []int{0, 1, 1, 1, 1, 1, 2, 2, 3}) {
 		side := source
 		if w.maybe(0.5) {
 			side = destination
@@ -63,12 +68,15 @@ func (w *World) rule() object {
 		pick(w, []func(){
 			func() { w.protocolField(r) },
 			func() { w.icmpField(r) },
+			func() { w.icmpField(r) },
 			func() { w.netField(side) },
 			func() { w.netField(side) },
 			func() { w.selectorField(side) },
 			func() { w.selectorField(side) },
 			func() { w.portField(r, side) },
 			func() { w.portField(r, side) },
+			func() { w.namedPortField(r, side) },
+			func() { w.namedPortField(r, side) },
 		})()
 	}
 	if len(source) > 0 {
@@ -102,7 +110,7 @@ func (w *World) icmpField(r object) {
 	}
 	r["protocol"] = protocol
 	if w.maybe(0.5) {
-		r["icmp"] = pick(w, []object{{"type": echo}, {"type": echo, "code": 0}, {"type": 3}})
+		r["icmp"] = pick(w, []object{{"type": echo}, {"type": echo}, {"type": echo, "code": 0}, {"type": 3}})
 		return
 	}
 	r["notICMP"] = pick(w, []object{{"type": echo, "code": 1}, {"type": 13}, {"type": echo}})
@@ -140,13 +148,18 @@ func (w *World) portField(r, side object) {
 	if p := r["protocol"]; p == nil || p == "ICMP" || p == "ICMPv6" {
 		r["protocol"] = pick(w, []any{"TCP", "TCP", "UDP", 17})
 	}
-	switch {
-	case w.maybe(0.35):
+	if w.maybe(0.4) {
 		side["notPorts"] = some(w, 2, []any{80, "1000:1100", "8080:8090", "dns"}...)
-	case w.maybe(0.5):
-		side["ports"] = some(w, 2, []any{"http", "dns"}...)
-	default:
-		side["ports"] = some(w, 3, []any{80, 443, 53, "50:9000", "1:65535", "http", "30000:40000"}...)
+		return
+	}
+	side["ports"] = some(w, 3, []any{80, 443, 53, "50:9000", "1:65535", "http", "30000:40000"}...)
+}
+
+// namedPortField is apart from portField, since names match so seldom.
+func (w *World) namedPortField(r, side object) {
+	if r["protocol"] == nil && r["notProtocol"] == nil {
+		r["protocol"] = pick(w, []any{"TCP", "TCP", "TCP", 6, "UDP"})
+		side["ports"] = []any{"http", "dns"}
 	}
 }
 
@@ -155,6 +168,18 @@ func (w *World) selector() string {
 		"all()", "all()", `app == "web"`, `app != "web"`, `app in {"web", "db"}`, `app not in {"cache"}`, "has(role)", "!has(role)",
 		`role == "a" || app == "db"`, `role == "b" && has(app)`, `zone starts with "north"`, `zone contains "east"`, `env == "prod"`,
 		`has(projectcalico.org/namespace)`, `projectcalico.org/namespace == "ns1"`, `pcns.env == "prod"`,
+	})
+}
+
+// narrowSelector is what policies apply to: not to all, or profiles would never
+// be asked.
+func (w *World) narrowSelector() string {
+	if w.maybe(0.35) {
+		return w.selector()
+	}
+	return pick(w, []string{
+		`app == "web"`, `app == "db"`, `role == "a"`, `app == "cache" || role == "b"`, `zone ends with "east"`, `!has(app)`,
+		`env == "prod" && has(role)`, `app == "nobody"`,
 	})
 }
 
@@ -175,7 +200,7 @@ func (w *World) spoil(o object) {
 		return
 	}
 	r := rules[w.rng.IntN(len(rules))]
-	switch w.rng.IntN(9) {
+	switch w.rng.IntN(10) {
 	case 0:
 		spec["selector"] = "app =="
 	case 1:
@@ -195,5 +220,7 @@ func (w *World) spoil(o object) {
 		r["source"] = object{"nobodyKnowsThis": "x"}
 	case 8:
 		spec["types"] = []string{"Sideways"}
+	case 9:
+		r["action"] = "Pass" // which a profile must not
 	}
 }

@@ -1,6 +1,7 @@
 package calctest
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 )
@@ -17,19 +18,19 @@ type Query struct {
 // RandomQuery makes one up: mostly between workloads of this world, whether
 // they are there now or not, and with ports and types that its rules speak of.
 func (w *World) RandomQuery(rng *rand.Rand) Query {
-	q := Query{Family: 4, SrcPort: []uint16{1024, 33000, 33001, 80, 53}[rng.IntN(5)]}
+	q := Query{Family: 4, SrcPort: []uint16{1024, 33000, 80, 80, 80, 53, 53, 8080}[rng.IntN(8)]}
 	if rng.IntN(2) == 0 {
 		q.Family = 6
 	}
-	from := rng.IntN(w.cfg.Workloads)
-	q.Src = w.workloadAddr(from, q.Family)
-	to := (from + 1 + rng.IntN(w.cfg.Workloads-1)) % w.cfg.Workloads
-	q.Dst = w.workloadAddr(to, q.Family)
-	switch rng.IntN(12) {
+	from, to := w.twoWorkloads(rng, q.Family)
+	q.Src, q.Dst = w.workloadAddr(from, q.Family), w.workloadAddr(to, q.Family)
+	switch rng.IntN(16) {
 	case 0, 1:
 		q.Src = w.otherAddr(rng, q.Family)
 	case 2, 3:
 		q.Dst = w.otherAddr(rng, q.Family)
+	case 4:
+		q.Dst = "host/" + w.place(from).node
 	}
 	switch rng.IntN(10) {
 	case 0, 1, 2:
@@ -47,8 +48,26 @@ func (w *World) RandomQuery(rng *rand.Rand) Query {
 	default:
 		q.Proto = 6
 	}
-	q.DstPort = []uint16{80, 80, 443, 443, 53, 53, 8080, 1050, 9999}[rng.IntN(9)]
+	q.DstPort = []uint16{80, 80, 80, 443, 53, 53, 8080, 1050, 9999}[rng.IntN(9)]
 	return q
+}
+
+// twoWorkloads picks different ones; seldom one that has no address of the
+// family, or is not there.
+func (w *World) twoWorkloads(rng *rand.Rand, family int) (from, to int) {
+	there := func(i int) bool {
+		p := w.place(i)
+		value := w.store[key("workloadendpoints", p.namespace, p.resource)].Value
+		return bytes.Contains(value, []byte(w.workloadAddr(i, family)+"/"))
+	}
+	for range 6 {
+		from = rng.IntN(w.cfg.Workloads)
+		to = (from + 1 + rng.IntN(max(1, w.cfg.Workloads-1))) % w.cfg.Workloads
+		if there(from) && there(to) {
+			break
+		}
+	}
+	return from, to
 }
 
 func (w *World) workloadAddr(i, family int) string {

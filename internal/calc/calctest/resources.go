@@ -134,10 +134,10 @@ func (w *World) profile(name, prefix string) object {
 	}
 	spec := object{"labelsToApply": labels}
 	switch {
-	case prefix == "pcns." && w.maybe(0.75):
+	case prefix == "pcns." && w.maybe(0.6):
 		spec["ingress"], spec["egress"] = []object{{"action": "Allow"}}, []object{{"action": "Allow"}}
 	case prefix != "pcsa.":
-		spec["ingress"], spec["egress"] = w.rules(2, ""), w.rules(2, "")
+		spec["ingress"], spec["egress"] = w.rules(3, false), w.rules(3, false)
 	}
 	return resource(api.KindProfile, "", name, nil, spec)
 }
@@ -177,10 +177,10 @@ func (w *World) workload(i int) object {
 	p := w.place(i)
 	labels := w.labels()
 	labels[api.LabelNamespace], labels[api.LabelOrchestrator] = p.namespace, "k8s"
-	if w.maybe(0.1) {
+	if w.cfg.Wrong > 0 && w.maybe(0.1) {
 		labels["pcns.env"] = "prod" // must count for nothing
 	}
-	if w.maybe(0.05) {
+	if w.cfg.Wrong > 0 && w.maybe(0.05) {
 		labels[api.LabelNamespace] = "ns1" // a lie, at times
 	}
 	nets := [][]string{{p.v4 + "/32", p.v6 + "/128"}, {p.v4 + "/32", p.v6 + "/128"}, {p.v4 + "/32"}, {p.v6 + "/128"}}
@@ -195,15 +195,15 @@ func (w *World) workload(i int) object {
 		profiles = append(profiles, "ksa."+p.namespace+"."+sa)
 	}
 	switch {
-	case w.maybe(0.08):
+	case w.maybe(0.12):
 		profiles = nil
-	case w.maybe(0.15):
+	case w.maybe(0.3):
 		profiles = append([]string{pick(w, []string{"custom", "closed", "closed", "missing"})}, profiles...)
 	case w.maybe(0.1):
 		profiles = append(profiles[1:], api.ProfileDefaultAllow)
 	}
 	spec["profiles"] = profiles
-	if w.maybe(0.03) {
+	if w.cfg.Wrong > 0 && w.maybe(0.03) {
 		spec["interfaceName"] = w.place((i + 2) % w.cfg.Workloads).link // perhaps another's
 	}
 	return resource(api.KindWorkloadEndpoint, p.namespace, p.resource, labels, spec)
@@ -212,8 +212,8 @@ func (w *World) workload(i int) object {
 func (w *World) ports() []object {
 	var out []object
 	for _, name := range portNames {
-		if w.maybe(0.7) {
-			out = append(out, object{"name": name, "protocol": pick(w, []string{"TCP", "TCP", "UDP"}), "port": pick(w, portNumbers)})
+		if w.maybe(0.9) {
+			out = append(out, object{"name": name, "protocol": pick(w, []string{"TCP", "TCP", "TCP", "UDP"}), "port": pick(w, portNumbers[name])})
 		}
 	}
 	return out

@@ -143,11 +143,11 @@ func (w *World) endpoint(name string) *endpoint {
 func readNode(name string, r *api.Node) node {
 	n := node{name: name}
 	texts := []string{}
+	if r.Spec.BGP != nil { // first: by these the other nodes know it
+		texts = append(texts, r.Spec.BGP.IPv4Address, r.Spec.BGP.IPv6Address)
+	}
 	for _, a := range r.Spec.Addresses {
 		texts = append(texts, a.Address)
-	}
-	if r.Spec.BGP != nil {
-		texts = append(texts, r.Spec.BGP.IPv4Address, r.Spec.BGP.IPv6Address)
 	}
 	for _, s := range texts {
 		s, _, _ = strings.Cut(s, "/") // 192.0.2.1/24 is that address and its network's length

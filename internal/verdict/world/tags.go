@@ -35,9 +35,13 @@ func (a Answer) Tags() []string {
 	return out
 }
 
-// ruleTags are those of a rule that matched.
+// ruleTags are those of a rule that matched. The conditions of a Log rule do
+// not count: it decides nothing.
 func ruleTags(r api.Rule) []string {
 	out := []string{"action " + string(r.Action)}
+	if r.Action == api.Log {
+		return out
+	}
 	for _, f := range RuleFields(r) {
 		out = append(out, "field "+f)
 	}

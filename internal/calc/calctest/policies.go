@@ -58,9 +58,9 @@ func (w *World) rules(most int, pass bool) []object {
 
 // rule demands one to three things of a packet, so that many packets match.
 func (w *World) rule() object {
-	r := object{"action": pick(w, []string{"Allow", "Allow", "Allow", "Allow", "Deny", "Log", "Pass"})}
+	r := object{"action": pick(w, []string{"Allow", "Allow", "Allow", "Allow", "Allow", "Deny", "Log", "Pass"})}
 	source, destination := object{}, object{}
-	for range pick(w, []int{0, 1, 1, 1, 1, 1, 2, 2, 3}) {
+	for range pick(w, []int{0, 1, 1, 1, 1, 1, 1, 2, 2, 3}) {
 		side := source
 		if w.maybe(0.5) {
 			side = destination

@@ -24,13 +24,15 @@ func (w *World) RandomQuery(rng *rand.Rand) Query {
 	}
 	from, to := w.twoWorkloads(rng, q.Family)
 	q.Src, q.Dst = w.workloadAddr(from, q.Family), w.workloadAddr(to, q.Family)
-	switch rng.IntN(16) {
+	switch rng.IntN(20) {
 	case 0, 1:
 		q.Src = w.otherAddr(rng, q.Family)
 	case 2, 3:
 		q.Dst = w.otherAddr(rng, q.Family)
 	case 4:
 		q.Dst = "host/" + w.place(from).node
+	case 5:
+		q.Src = "host/" + w.place(to).node
 	}
 	switch rng.IntN(10) {
 	case 0, 1, 2:

@@ -104,7 +104,7 @@ func (w *World) tier(name string) object {
 		spec["order"] = pick(w, []float64{10, 20, 20, 500, 2_000_000, 20_000_000})
 	}
 	if w.maybe(0.8) {
-		spec["defaultAction"] = pick(w, []string{"Deny", "Pass", "Pass"})
+		spec["defaultAction"] = pick(w, []string{"Deny", "Pass", "Pass", "Pass"})
 	}
 	return resource(api.KindTier, "", name, nil, spec)
 }
@@ -203,7 +203,7 @@ func (w *World) workload(i int) object {
 		profiles = append(profiles[1:], api.ProfileDefaultAllow)
 	}
 	spec["profiles"] = profiles
-	if w.cfg.Wrong > 0 && w.maybe(0.03) {
+	if w.cfg.Wrong > 0 && w.maybe(0.05) {
 		spec["interfaceName"] = w.place((i + 2) % w.cfg.Workloads).link // perhaps another's
 	}
 	return resource(api.KindWorkloadEndpoint, p.namespace, p.resource, labels, spec)

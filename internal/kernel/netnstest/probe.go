@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -211,6 +212,10 @@ func (n *NS) Ping(src, dst netip.Addr, deadline time.Time) error {
 		return err
 	}
 	defer c.Close()
+	zone := dst.Zone()
+	if zone != "" { // a number: package net looks names up in the namespace of the process
+		zone = strconv.Itoa(n.Link(zone).Index)
+	}
 	id := uint16(time.Now().UnixNano())
 	packet := []byte{request, 0, 0, 0, byte(id >> 8), byte(id), 0, 1, 't', 'w', 'i', 'l'}
 	if dst.Is4() { // for ICMPv6 the kernel does it
@@ -218,7 +223,7 @@ func (n *NS) Ping(src, dst netip.Addr, deadline time.Time) error {
 	}
 	buf := make([]byte, 256)
 	return resend(deadline, func(until time.Time) error {
-		if _, err := c.WriteTo(packet, &net.IPAddr{IP: dst.AsSlice(), Zone: dst.Zone()}); err != nil {
+		if _, err := c.WriteTo(packet, &net.IPAddr{IP: dst.AsSlice(), Zone: zone}); err != nil {
 			return err
 		}
 		_ = c.SetReadDeadline(until)

@@ -1,0 +1,266 @@
+// Package host makes the host a router for its workloads: the gateway that they ask for answers, and packets are
+// forwarded.
+//
+// In: workload endpoints of [intent.Batch], interfaces of ifmon, and what the loop says of policy (Gate).
+// Out: settings and gateway addresses of each workload's interface on the host's side, the two global forwarding
+// switches, and an [intent.Outcome] for each workload endpoint.
+//
+// Nothing is done for an interface before its policy is in force, and forwarding is turned on only after the first
+// complete policy transaction: after a reboot there is no table until then.
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/internal/ifmon"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/kernel/sysctl"
+)
+
+// The gateways that workloads have as their default route. They are addresses of each workload's interface, of link
+// scope: proxy ARP would answer only where a route through another link covers the gateway, and so not on a host
+// without a default route.
+var (
+	Gateway4 = netip.MustParsePrefix("169.254.1.1/32")
+	Gateway6 = netip.MustParsePrefix("fe80::1/64")
+)
+
+// Config is the driver's.
+type Config struct {
+	// WorkloadPrefixes begin the names of interfaces that lead to workloads. When forwarding is turned on, the others
+	// go on accepting router advertisements if they did before; these never do. Empty means "cali" and "tap".
+	WorkloadPrefixes []string
+}
+
+// Host is the driver.
+type Host struct {
+	cfg    Config
+	rtnl   *rtnl.Handle
+	sysctl *sysctl.Handle
+
+	endpoints map[string]intent.Endpoint // by the ID of their key
+	byLink    map[string]string          // the endpoint of each interface
+	links     map[string]ifmon.Link
+	done      map[string]setup // what we did, by interface
+	stale     map[string]int   // interfaces, by name to index, that still have what we once did
+
+	ready, inSync, linksSeen bool
+	forwarding               bool // is on
+	held                     func(link string) bool
+	news                     map[string]bool // endpoints to look at
+	failed                   map[string]error
+}
+
+// setup identifies what an interface was set up for.
+type setup struct {
+	index, downs int
+	spoof        bool
+}
+
+// New returns a driver for the namespace of the handles.
+func New(h *rtnl.Handle, s *sysctl.Handle, cfg Config) *Host {
+	if len(cfg.WorkloadPrefixes) == 0 {
+		cfg.WorkloadPrefixes = []string{"cali", "tap"}
+	}
+	return &Host{
+		cfg: cfg, rtnl: h, sysctl: s,
+		endpoints: map[string]intent.Endpoint{}, byLink: map[string]string{}, links: map[string]ifmon.Link{},
+		done: map[string]setup{}, stale: map[string]int{}, news: map[string]bool{}, failed: map[string]error{},
+		held: func(string) bool { return false },
+	}
+}
+
+// Merge takes note of a batch.
+func (h *Host) Merge(b intent.Batch) {
+	h.inSync = h.inSync || b.InSync
+	for _, e := range b.Endpoints {
+		if e.ID.Kind != intent.Workload || e.Link == "" {
+			continue
+		}
+		id := e.ID.String()
+		if old, ok := h.endpoints[id]; ok && old.Link != e.Link {
+			h.release(old.Link, id)
+		}
+		h.endpoints[id] = e
+		h.byLink[e.Link] = id
+		h.news[id] = true
+	}
+	for _, k := range b.Removed {
+		if e, ok := h.endpoints[k.ID]; ok && k.Kind == intent.KeyEndpoint {
+			h.release(e.Link, k.ID)
+			delete(h.endpoints, k.ID)
+			delete(h.news, k.ID)
+			delete(h.failed, k.ID)
+		}
+	}
+}
+
+// release says that the endpoint no longer has the interface, unless another has it already.
+func (h *Host) release(link, id string) {
+	if h.byLink[link] != id {
+		return
+	}
+	delete(h.byLink, link)
+	if s, ok := h.done[link]; ok {
+		h.stale[link] = s.index
+		delete(h.done, link)
+	}
+}
+
+// Links takes note of interfaces.
+func (h *Host) Links(changes []ifmon.Change) {
+	h.linksSeen = true
+	for _, c := range changes {
+		was, known := h.links[c.Name]
+		if c.Gone {
+			delete(h.links, c.Name)
+			delete(h.stale, c.Name)
+			delete(h.done, c.Name)
+		} else {
+			h.links[c.Name] = c.Link
+		}
+		// Addresses matter too: it is by them that we hear when somebody removes a gateway.
+		if id, ok := h.byLink[c.Name]; ok {
+			h.news[id] = true
+			if known && !hasGateways(was, c.Link) {
+				delete(h.done, c.Name)
+			}
+		}
+	}
+}
+
+// hasGateways reports whether the interface kept its gateway addresses.
+func hasGateways(was, is ifmon.Link) bool {
+	for _, p := range []netip.Prefix{Gateway4, Gateway6} {
+		if slices.Contains(was.Addrs, p) && !slices.Contains(is.Addrs, p) {
+			return false
+		}
+	}
+	return true
+}
+
+// Gate takes note of what policy is in force.
+func (h *Host) Gate(ready bool, held func(link string) bool) {
+	if ready && !h.ready {
+		for id := range h.endpoints {
+			h.news[id] = true
+		}
+	}
+	h.ready, h.held = ready, held
+}
+
+// Resync makes Apply look at everything again: few of these settings have events. It also finds interfaces that an
+// earlier agent set up for endpoints that are gone.
+func (h *Host) Resync(context.Context) error {
+	addrs, err := h.rtnl.Addrs()
+	if err != nil {
+		return err
+	}
+	links, err := h.rtnl.Links()
+	if err != nil {
+		return err
+	}
+	clear(h.stale)
+	for _, a := range addrs {
+		// By the IPv4 gateway alone: others, such as Docker's bridge, have fe80::1 too.
+		if a.Prefix != Gateway4 || !a.LinkScope {
+			continue
+		}
+		if i := slices.IndexFunc(links, func(l rtnl.Link) bool { return l.Index == a.Link }); i >= 0 {
+			h.stale[links[i].Name] = a.Link
+		}
+	}
+	h.forwarding = false
+	clear(h.done)
+	for id := range h.endpoints {
+		h.news[id] = true
+	}
+	return nil
+}
+
+// Apply does what is pending.
+func (h *Host) Apply(ctx context.Context) ([]intent.Outcome, error) {
+	var errs []error
+	if h.ready && !h.forwarding {
+		err := h.turnOnForwarding()
+		h.forwarding = err == nil
+		errs = append(errs, err)
+	}
+	errs = append(errs, h.sweep())
+	var out []intent.Outcome
+	waiting := map[string]bool{}
+	for id := range h.news {
+		if ctx.Err() != nil {
+			return out, ctx.Err()
+		}
+		o := h.attach(h.endpoints[id])
+		o.Key = intent.Key{Kind: intent.KeyEndpoint, ID: id}
+		if o.Reason == notInForce {
+			waiting[id] = true
+		}
+		delete(h.failed, id)
+		if o.Err != nil {
+			h.failed[id] = o.Err
+		}
+		out = append(out, o)
+	}
+	h.news = waiting
+	for id := range h.failed {
+		h.news[id] = true
+	}
+	return out, errors.Join(errs...)
+}
+
+const notInForce = "policy is not in force yet"
+
+// attach sets up the interface of one endpoint, if it can be.
+func (h *Host) attach(e intent.Endpoint) intent.Outcome {
+	l, there := h.links[e.Link]
+	switch {
+	case !there:
+		return intent.Outcome{Reason: fmt.Sprintf("interface %s is absent", e.Link)}
+	case !h.ready || h.held(e.Link):
+		return intent.Outcome{Reason: notInForce}
+	}
+	now := setup{index: l.Index, downs: l.Downs, spoof: len(e.Spoofable) > 0}
+	if h.done[e.Link] != now {
+		if err := h.setUp(l, now); err != nil {
+			return intent.Outcome{Err: fmt.Errorf("interface %s: %w", e.Link, err)}
+		}
+		h.done[e.Link] = now
+	}
+	if !l.Up {
+		return intent.Outcome{Reason: fmt.Sprintf("interface %s is down", e.Link)}
+	}
+	return intent.Outcome{}
+}
+
+// sweep takes away what was done for interfaces that no endpoint has.
+func (h *Host) sweep() error {
+	if !h.inSync || !h.linksSeen {
+		return nil
+	}
+	var errs []error
+	for name, index := range h.stale {
+		if _, wanted := h.byLink[name]; !wanted {
+			if err := h.undo(name, index); err != nil {
+				errs = append(errs, fmt.Errorf("interface %s: %w", name, err))
+				continue
+			}
+		}
+		delete(h.stale, name)
+	}
+	return errors.Join(errs...)
+}
+
+// workloads reports whether an interface leads to a workload, to the best of our knowledge.
+func (h *Host) workloads(name string) bool {
+	_, ours := h.byLink[name]
+	return ours || slices.ContainsFunc(h.cfg.WorkloadPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}

@@ -1,0 +1,268 @@
+package host_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/internal/dataplane/host"
+	"github.com/twillnet/twill/internal/ifmon"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+	"github.com/twillnet/twill/internal/kernel/sysctl"
+)
+
+// rig is a driver in a namespace of its own.
+type rig struct {
+	t  *testing.T
+	ns *netnstest.NS
+	h  *host.Host
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, ns: netnstest.New(t)}
+	r.restart()
+	return r
+}
+
+// restart replaces the driver with one that knows nothing.
+func (r *rig) restart() {
+	r.t.Helper()
+	s, err := sysctl.OpenIn(r.ns.Handle())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(s.Close)
+	r.h = host.New(r.ns.Rtnl(), s, host.Config{})
+	r.resync()
+}
+
+func (r *rig) resync() {
+	r.t.Helper()
+	if err := r.h.Resync(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// workload makes a namespace with one address of each family, behind an interface of the host.
+func (r *rig) workload(link, v4, v6 string) *netnstest.NS {
+	r.t.Helper()
+	w := netnstest.New(r.t)
+	r.ns.VethTo(w, link, "eth0")
+	w.Addr("eth0", v4+"/32", v6+"/128")
+	w.Route("169.254.1.1 dev eth0 scope link")
+	w.Route("default via 169.254.1.1 dev eth0")
+	w.Route("default via fe80::1 dev eth0")
+	r.ns.Route(v4 + " dev " + link + " scope link")
+	r.ns.Route(v6 + " dev " + link)
+	return w
+}
+
+// links passes the present state of all interfaces on, as ifmon does.
+func (r *rig) links() {
+	r.t.Helper()
+	links, err := r.ns.Rtnl().Links()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var out []ifmon.Change
+	for _, l := range links {
+		out = append(out, ifmon.Change{Link: ifmon.Link{Index: l.Index, Name: l.Name, Up: l.Up}})
+	}
+	r.h.Links(out)
+}
+
+func (r *rig) apply() map[string]intent.Outcome {
+	r.t.Helper()
+	out, err := r.h.Apply(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	m := map[string]intent.Outcome{}
+	for _, o := range out {
+		m[o.Key.ID] = o
+	}
+	return m
+}
+
+func (r *rig) open() { r.h.Gate(true, func(string) bool { return false }) }
+
+func endpoints(inSync bool, links ...string) intent.Batch {
+	b := intent.Batch{InSync: inSync}
+	for _, l := range links {
+		b.Endpoints = append(b.Endpoints, intent.Endpoint{ID: intent.EndpointID{Namespace: "ns", Name: l}, Link: l})
+	}
+	return b
+}
+
+func (r *rig) want(values map[string]string) {
+	r.t.Helper()
+	for path, want := range values {
+		if got := r.ns.SysctlValue(path); got != want {
+			r.t.Errorf("%s = %s, want %s", path, got, want)
+		}
+	}
+}
+
+func TestGatewayAnswersOnAHostWithoutDefaultRoute(t *testing.T) {
+	r := newRig(t)
+	w1 := r.workload("cali1", "10.65.0.5", "2001:db8::5")
+	w2 := r.workload("cali2", "10.65.0.6", "2001:db8::6")
+	r.ns.WantNoRoute(t, "default")
+	r.h.Merge(endpoints(true, "cali1", "cali2"))
+	r.links()
+	r.open()
+	for id, o := range r.apply() {
+		if o.Err != nil || o.Reason != "" {
+			t.Errorf("outcome of %s = %+v", id, o)
+		}
+	}
+	for _, gateway := range []string{"169.254.1.1", "fe80::1%eth0"} {
+		if err := w1.Ping(netip.Addr{}, netip.MustParseAddr(gateway), time.Now().Add(netnstest.Patience)); err != nil {
+			t.Errorf("ping %s: %v", gateway, err)
+		}
+	}
+	for _, dst := range []string{"10.65.0.6", "2001:db8::6"} {
+		for _, proto := range []string{"icmp", "tcp"} {
+			netnstest.Probe{From: w1, To: w2, Proto: proto, Dst: netip.AddrPortFrom(netip.MustParseAddr(dst), 80)}.WantReach(t)
+		}
+	}
+	r.want(map[string]string{
+		"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1",
+		"ipv4/conf/cali1/forwarding": "1", "ipv4/conf/cali1/rp_filter": "1", "ipv4/conf/cali1/route_localnet": "1",
+		"ipv4/conf/cali1/proxy_arp": "1", "ipv4/neigh/cali1/proxy_delay": "0",
+		"ipv6/conf/cali1/forwarding": "1", "ipv6/conf/cali1/accept_ra": "0", "ipv6/conf/cali1/proxy_ndp": "1",
+	})
+}
+
+func TestNothingIsForwardedBeforePolicyIsInForce(t *testing.T) {
+	r := newRig(t)
+	r.workload("cali1", "10.65.0.5", "2001:db8::5")
+	r.h.Merge(endpoints(true, "cali1"))
+	r.links()
+	const id = "workload/ns/cali1"
+	if o := r.apply()[id]; o.Reason != "policy is not in force yet" {
+		t.Errorf("before the first transaction: %+v", o)
+	}
+	r.want(map[string]string{"ipv4/ip_forward": "0", "ipv6/conf/all/forwarding": "0", "ipv4/conf/cali1/forwarding": "0", "ipv4/conf/cali1/proxy_arp": "0"})
+	r.h.Gate(true, func(link string) bool { return link == "cali1" })
+	if o := r.apply()[id]; o.Reason != "policy is not in force yet" {
+		t.Errorf("before the endpoint's policy: %+v", o)
+	}
+	r.want(map[string]string{"ipv4/ip_forward": "1", "ipv4/conf/cali1/proxy_arp": "0"})
+	r.open()
+	if o := r.apply()[id]; o.Reason != "" || o.Err != nil {
+		t.Errorf("with policy: %+v", o)
+	}
+	r.want(map[string]string{"ipv4/conf/cali1/proxy_arp": "1"})
+}
+
+func TestHostKeepsAcceptingRouterAdvertisementsWhenItBecomesARouter(t *testing.T) {
+	r := newRig(t)
+	r.ns.Veth("uplink0", "uplink1")
+	r.ns.Veth("cali1", "cali1p")
+	r.ns.Sysctl("ipv6/conf/uplink1/accept_ra", "0")
+	r.h.Merge(endpoints(true))
+	r.links()
+	r.open()
+	r.apply()
+	r.want(map[string]string{
+		"ipv6/conf/uplink0/accept_ra": "2", "ipv6/conf/uplink1/accept_ra": "0",
+		"ipv6/conf/cali1/accept_ra": "1", // not ours yet, and as a router the kernel takes 1 for no
+	})
+}
+
+func TestMissingInterfaceIsAReasonAndAFlapIsMended(t *testing.T) {
+	r := newRig(t)
+	r.h.Merge(endpoints(true, "cali1"))
+	r.links()
+	r.open()
+	const id = "workload/ns/cali1"
+	if o := r.apply()[id]; o.Err != nil || o.Reason != "interface cali1 is absent" {
+		t.Errorf("outcome = %+v", o)
+	}
+	w := r.workload("cali1", "10.65.0.5", "2001:db8::5")
+	r.links()
+	r.apply()
+	r.ns.Flap("cali1") // the kernel drops IPv6 addresses with the link
+	l := r.ns.Link("cali1")
+	r.h.Links([]ifmon.Change{{Link: ifmon.Link{Index: l.Index, Name: l.Name, Up: true, Downs: 1}}})
+	if o := r.apply()[id]; o.Err != nil || o.Reason != "" {
+		t.Errorf("outcome = %+v", o)
+	}
+	if err := w.Ping(netip.Addr{}, netip.MustParseAddr("fe80::1%eth0"), time.Now().Add(netnstest.Patience)); err != nil {
+		t.Errorf("ping: %v", err)
+	}
+}
+
+func TestInterfaceIsGivenBackWhenItsEndpointGoes(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		lose func(r *rig)
+	}{
+		{name: "while the agent runs", lose: func(r *rig) {
+			r.h.Merge(intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: "workload/ns/cali1"}}})
+		}},
+		{name: "while the agent is down", lose: func(r *rig) {
+			r.restart()
+			r.h.Merge(endpoints(false, "cali2"))
+			r.links()
+			r.apply()
+			if got := r.ns.Run("ip", "addr", "show", "cali1"); !strings.Contains(got, "169.254.1.1") {
+				t.Error("the address went before the source was in sync")
+			}
+			r.h.Merge(endpoints(true))
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			r.ns.Veth("cali1", "cali1p")
+			r.ns.Veth("cali2", "cali2p")
+			r.h.Merge(endpoints(true, "cali1", "cali2"))
+			r.links()
+			r.open()
+			r.apply()
+			tt.lose(r)
+			r.apply()
+			if got := r.ns.Run("ip", "addr", "show", "cali1"); strings.Contains(got, "169.254.1.1") || strings.Contains(got, "fe80::1/") {
+				t.Errorf("addresses stayed:\n%s", got)
+			}
+			if got := r.ns.Run("ip", "addr", "show", "cali2"); !strings.Contains(got, "169.254.1.1/32 scope link") || !strings.Contains(got, "fe80::1/64") {
+				t.Errorf("the other endpoint lost its gateway:\n%s", got)
+			}
+			r.want(map[string]string{"ipv4/conf/cali1/proxy_arp": "0", "ipv4/conf/cali1/route_localnet": "0", "ipv4/conf/cali2/proxy_arp": "1"})
+		})
+	}
+}
+
+func TestResyncUndoesWhatOthersDid(t *testing.T) {
+	r := newRig(t)
+	r.ns.Veth("cali1", "cali1p")
+	r.h.Merge(endpoints(true, "cali1"))
+	r.links()
+	r.open()
+	r.apply()
+	r.ns.Sysctl("ipv4/conf/cali1/proxy_arp", "0")
+	r.ns.Sysctl("ipv4/ip_forward", "0")
+	r.ns.Run("ip", "addr", "del", "169.254.1.1/32", "dev", "cali1")
+	r.resync()
+	r.apply()
+	r.want(map[string]string{"ipv4/conf/cali1/proxy_arp": "1", "ipv4/ip_forward": "1"})
+	if got := r.ns.Run("ip", "addr", "show", "cali1"); !strings.Contains(got, "169.254.1.1/32 scope link") {
+		t.Errorf("the gateway is gone:\n%s", got)
+	}
+}
+
+func TestIPv6TurnedOffIsLeftOff(t *testing.T) {
+	r := newRig(t)
+	r.ns.Veth("cali1", "cali1p")
+	r.ns.Sysctl("ipv6/conf/cali1/disable_ipv6", "1")
+	r.h.Merge(endpoints(true, "cali1"))
+	r.links()
+	r.open()
+	if o := r.apply()["workload/ns/cali1"]; o.Err != nil || o.Reason != "" {
+		t.Errorf("outcome = %+v", o)
+	}
+	r.want(map[string]string{"ipv6/conf/cali1/disable_ipv6": "1", "ipv4/conf/cali1/proxy_arp": "1"})
+}

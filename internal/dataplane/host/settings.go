@@ -1,0 +1,122 @@
+package host
+
+import (
+	"errors"
+
+	"github.com/twillnet/twill/internal/ifmon"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/kernel/sysctl"
+)
+
+// setUp makes the interface a workload's: its gateway answers, and its packets are forwarded.
+func (h *Host) setUp(l ifmon.Link, s setup) error {
+	if _, err := h.sysctl.SetAll(settings4(l.Name, s.spoof)); err != nil {
+		return err
+	}
+	if err := h.addGateway(rtnl.Addr{Link: l.Index, Prefix: Gateway4, LinkScope: true}); err != nil {
+		return err
+	}
+	on, err := h.hasIPv6(l.Name)
+	if err != nil || !on {
+		return err
+	}
+	if _, err := h.sysctl.SetAll(settings6(l.Name)); err != nil {
+		return err
+	}
+	return h.addGateway(rtnl.Addr{Link: l.Index, Prefix: Gateway6, LinkScope: true})
+}
+
+func (h *Host) addGateway(a rtnl.Addr) error {
+	if err := h.rtnl.AddAddr(a); err != nil && !errors.Is(err, rtnl.ErrExists) {
+		return err
+	}
+	return nil
+}
+
+// settings4 turns forwarding on last, when all that guards it is there.
+func settings4(link string, spoof bool) []sysctl.Setting {
+	conf := "ipv4/conf/" + sysctl.Link(link) + "/"
+	strict := "1"
+	if spoof { // the policy driver checks sources; the kernel's check knows no exceptions
+		strict = "0"
+	}
+	return []sysctl.Setting{
+		{Path: conf + "rp_filter", Value: strict},
+		{Path: conf + "route_localnet", Value: "1"},
+		{Path: "ipv4/neigh/" + sysctl.Link(link) + "/proxy_delay", Value: "0"}, // by default an answer may take 0.8 s
+		{Path: conf + "proxy_arp", Value: "1"},
+		{Path: conf + "forwarding", Value: "1"},
+	}
+}
+
+func settings6(link string) []sysctl.Setting {
+	conf := "ipv6/conf/" + sysctl.Link(link) + "/"
+	return []sysctl.Setting{
+		{Path: conf + "accept_ra", Value: "0"}, // a workload must not become the host's router
+		{Path: "ipv6/neigh/" + sysctl.Link(link) + "/proxy_delay", Value: "0"},
+		{Path: conf + "proxy_ndp", Value: "1"},
+		{Path: conf + "forwarding", Value: "1"},
+	}
+}
+
+// hasIPv6 reports whether the interface speaks IPv6: the kernel may lack it, or somebody turned it off.
+func (h *Host) hasIPv6(link string) (bool, error) {
+	off, err := h.sysctl.Get("ipv6/conf/" + sysctl.Link(link) + "/disable_ipv6")
+	if errors.Is(err, sysctl.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && off == "0", err
+}
+
+// undo takes away what answers for us. Forwarding stays: what it may carry is policy's to say.
+func (h *Host) undo(link string, index int) error {
+	for _, a := range []rtnl.Addr{{Link: index, Prefix: Gateway4}, {Link: index, Prefix: Gateway6}} {
+		if err := h.rtnl.DeleteAddr(a); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+			return err
+		}
+	}
+	name := sysctl.Link(link)
+	for _, path := range []string{"ipv4/conf/" + name + "/proxy_arp", "ipv4/conf/" + name + "/route_localnet", "ipv6/conf/" + name + "/proxy_ndp"} {
+		if _, err := h.sysctl.Set(path, "0"); err != nil && !errors.Is(err, sysctl.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// turnOnForwarding makes the host a router for both families.
+func (h *Host) turnOnForwarding() error {
+	if _, err := h.sysctl.Set("ipv4/ip_forward", "1"); err != nil {
+		return err
+	}
+	const all6 = "ipv6/conf/all/forwarding"
+	switch on, err := h.sysctl.Get(all6); {
+	case errors.Is(err, sysctl.ErrNotFound):
+		return nil // the kernel has no IPv6
+	case err != nil:
+		return err
+	case on == "1":
+		return nil
+	}
+	// First: a router ignores router advertisements, and forgets the default routes that it learned from them, unless
+	// accept_ra is 2.
+	links, err := h.sysctl.Links("ipv6/conf")
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		if h.workloads(l) {
+			continue
+		}
+		path := "ipv6/conf/" + l + "/accept_ra"
+		value, err := h.sysctl.Get(path)
+		if err == nil && value == "1" {
+			_, err = h.sysctl.Set(path, "2")
+		}
+		if err != nil && !errors.Is(err, sysctl.ErrNotFound) {
+			return err
+		}
+	}
+	_, err = h.sysctl.Set(all6, "1")
+	return err
+}

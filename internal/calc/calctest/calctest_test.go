@@ -109,3 +109,17 @@ func TestWithoutWrongAllResourcesAreRight(t *testing.T) {
 		}
 	}
 }
+
+func TestTheOracleBearsWorldsInWhichAllIsWrong(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 4))
+		w := calctest.Random(rng, calctest.Config{Wrong: 100})
+		oracle := world.New(w.State())
+		for range 10 {
+			judge(t, oracle, w.RandomQuery(rng))
+		}
+		if len(oracle.Problems()) == 0 {
+			t.Errorf("seed %d: nothing is wrong", seed)
+		}
+	}
+}

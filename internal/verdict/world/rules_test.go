@@ -69,6 +69,33 @@ NetworkPolicy prod/a {selector: app == "db", ingress: [{action: Allow, source: {
 		"203.0.113.7 > prod/db tcp 80", "Allow: rule NetworkPolicy/prod/a#0",
 	},
 	{
+		"global() does not mean what is in a namespace", "MODEL: global() → !has(projectcalico.org/namespace)",
+		`NetworkPolicy prod/a {selector: app == "db", ingress: [{action: Allow, source: {namespaceSelector: global()}}]}`,
+		"test/cli > prod/db tcp 80", endOfDefault,
+	},
+	{
+		"a policy without rules and types leaves egress alone", "MODEL: absent → no egress rules: [Ingress]",
+		`NetworkPolicy prod/a {selector: app == "web"}`,
+		"prod/web > prod/db tcp 80", profileAllows,
+	},
+	{
+		"a service account selector leaves others alone", "MODEL: serviceAccountSelector with labels prefixed pcsa.",
+		`NetworkPolicy test/a {serviceAccountSelector: role == "human", ingress: [{action: Deny}]}`,
+		"prod/web > test/cli tcp 80", "Allow: profile rule Profile/kns.test#0",
+	},
+	{
+		"a network set is in its namespace whatever its labels say", "MODEL: label projectcalico.org/namespace forced",
+		`NetworkSet test/out {labels: {projectcalico.org/namespace: prod, kind: out}, nets: [203.0.113.0/24]}
+NetworkPolicy prod/a {selector: app == "db", ingress: [{action: Allow, source: {selector: kind == "out"}}]}`,
+		"203.0.113.7 > prod/db tcp 80", endOfDefault,
+	},
+	{
+		"a network set of the policy's namespace is selected", "MODEL: label projectcalico.org/namespace forced",
+		`NetworkSet prod/out {labels: {kind: out}, nets: [203.0.113.0/24]}
+NetworkPolicy prod/a {selector: app == "db", ingress: [{action: Allow, source: {selector: kind == "out"}}]}`,
+		"203.0.113.7 > prod/db tcp 80", "Allow: rule NetworkPolicy/prod/a#0",
+	},
+	{
 		"all() as a namespace selector excludes what is in none", "MODEL: all() → has(projectcalico.org/namespace)",
 		`GlobalNetworkSet out {nets: [203.0.113.0/24]}
 NetworkPolicy prod/a {selector: app == "db", ingress: [{action: Allow, source: {namespaceSelector: all()}}]}`,
@@ -133,6 +160,8 @@ var ruleCases = []stageCase{
 	{"a rule without a family is for both", "API-24", onDB(`{action: Allow}`), "prod/web > prod/db tcp6 80", dbAllowed},
 	{"protocol ICMP does not mean ICMPv6", "MODEL: protocol ICMP implies IPv4", onDB(`{action: Allow, protocol: ICMP}`), "prod/web > prod/db icmp6 128 0", endOfDefault},
 	{"protocol ICMPv6 by its number", "MODEL: ICMPv6 (58) implies IPv6", onDB(`{action: Allow, protocol: 58}`), "prod/web > prod/db icmp6 128 0", dbAllowed},
+	{"protocol ICMP is not in IPv6 even by its number", "MODEL: Protocol ICMP (name or 1) implies IPv4", onDB(`{action: Allow, protocol: 1}`), "prod/web > prod/db 1/6", endOfDefault},
+	{"protocol ICMPv6 is not in IPv4", "MODEL: ICMPv6 (58) implies IPv6", onDB(`{action: Allow, protocol: ICMPv6}`), "prod/web > prod/db 58", endOfDefault},
 	{"an ICMP type without a code means any code", "MODEL: icmp {type, code?}", onDB(`{action: Allow, protocol: ICMP, icmp: {type: 8}}`), "prod/web > prod/db icmp 8 3", dbAllowed},
 	{"an ICMP code must be equal", "MODEL: icmp {type, code?}", onDB(`{action: Allow, protocol: ICMP, icmp: {type: 8, code: 0}}`), "prod/web > prod/db icmp 8 3", endOfDefault},
 	{"notICMP with a code lets other codes match", "MODEL: unless type (and code if given) equal", onDB(`{action: Allow, protocol: ICMP, notICMP: {type: 8, code: 0}}`), "prod/web > prod/db icmp 8 3", dbAllowed},

@@ -10,7 +10,11 @@
 //
 // A set of addresses is up to four kernel sets: hosts (a hash) and prefixes (intervals), for each family. Those for
 // prefixes exist only while they have members. A rule that asks for a set with both kinds becomes two rules; its
-// negation stays one.
+// negation stays one. A family of which no set at all has a member has no kernel sets: nobody is in them.
+//
+// That a policy allows a packet ends the stage for it (accept), since each stage is a base chain of its own; only Pass
+// needs a mark. What the host does with a workload's packet that policy let through is therefore a stage after that of
+// policy, in input at priority 1.
 package nft
 
 import (
@@ -49,6 +53,7 @@ type Driver struct {
 	policies   map[intent.PolicyID]*policy
 	endpoints  map[intent.EndpointID]*endpoint
 	toHost     intent.ToHost
+	members    [2]int // of all sets, by family: while there are none, no set of that family is made
 	inSync     bool
 	setUsers   index[intent.SetID, intent.PolicyID]
 	policyUser index[intent.PolicyID, intent.EndpointID]
@@ -151,7 +156,7 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 			return nil, fmt.Errorf("table %s: %w", d.cfg.Table, err)
 		}
 	}
-	return d.report()
+	return d.report(), nil
 }
 
 // otherState reports whether err may come from a kernel that is not as we believe.
@@ -190,23 +195,18 @@ func (d *Driver) retryFaults() {
 	}
 }
 
-// report tells the outcomes that are due, and fails while something is not in force.
-func (d *Driver) report() ([]intent.Outcome, error) {
+// report tells the outcomes that are due: of what was touched, and of what is not in force.
+func (d *Driver) report() []intent.Outcome {
 	if !d.inSync {
-		return nil, nil
+		return nil
 	}
 	for key := range d.faults {
 		d.touched[key] = struct{}{}
 	}
 	out := make([]intent.Outcome, 0, len(d.touched))
-	var first error
 	for key := range d.touched {
-		o := intent.Outcome{Key: key, Err: d.faults[key].err, Reason: d.reason(key)}
-		if o.Err != nil && first == nil {
-			first = fmt.Errorf("%s: %w", key.ID, o.Err)
-		}
-		out = append(out, o)
+		out = append(out, intent.Outcome{Key: key, Err: d.faults[key].err, Reason: d.reason(key)})
 	}
 	clear(d.touched)
-	return out, first
+	return out
 }

@@ -31,18 +31,30 @@ type ipset struct {
 }
 
 // kinds are the kernel sets that rules must ask for in a family.
-func (s *ipset) kinds(slot int) []string {
-	names := []string{s.exact[slot].spec.Name}
+func (d *Driver) kinds(s *ipset, slot int) []string {
+	var names []string
+	if d.members[slot] > 0 {
+		names = append(names, s.exact[slot].spec.Name)
+	}
 	if s.covers[slot].n > 0 {
 		names = append(names, s.ranges[slot].spec.Name)
 	}
 	return names
 }
 
+// count is the number of members of a family.
+func (s *ipset) count(slot int) int {
+	n := s.exact[slot].elems.Len()
+	if s.ranges[slot] != nil {
+		n += s.covers[slot].n
+	}
+	return n
+}
+
 func (s *ipset) key() intent.Key { return intent.Key{Kind: intent.KeyIPSet, ID: string(s.id)} }
 
-// newIPSet names the kernel sets; those for hosts and ports always exist, so that rules need not change when the
-// first member of a family comes.
+// newIPSet names the kernel sets; those for hosts and ports exist even without members, so that rules need not change
+// when the first one comes.
 func (d *Driver) newIPSet(in intent.IPSet) *ipset {
 	s := &ipset{id: in.ID, kind: in.Kind, comment: in.Comment}
 	for i, f := range families {

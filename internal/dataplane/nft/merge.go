@@ -70,12 +70,13 @@ func (d *Driver) mergeSet(in intent.IPSet) {
 	if s == nil {
 		s = d.newIPSet(in)
 		d.sets[in.ID] = s
-	} else {
+	}
+	d.change(s, func() {
 		s.clear()
-	}
-	for _, m := range in.Members {
-		s.add(m)
-	}
+		for _, m := range in.Members {
+			s.add(m)
+		}
+	})
 	d.touched[s.key()] = struct{}{}
 	d.markSet(s)
 }
@@ -89,12 +90,14 @@ func (d *Driver) mergeMembers(m intent.MemberDelta) {
 		return
 	}
 	before := [2]bool{s.covers[0].n > 0, s.covers[1].n > 0}
-	for _, x := range m.Removed {
-		s.remove(x)
-	}
-	for _, x := range m.Added {
-		s.add(x)
-	}
+	d.change(s, func() {
+		for _, x := range m.Removed {
+			s.remove(x)
+		}
+		for _, x := range m.Added {
+			s.add(x)
+		}
+	})
 	d.touched[s.key()] = struct{}{}
 	if before != [2]bool{s.covers[0].n > 0, s.covers[1].n > 0} {
 		d.markSet(s) // rules change with the kinds of kernel sets
@@ -162,7 +165,7 @@ func (d *Driver) remove(key intent.Key) {
 	case intent.KeyIPSet:
 		id := intent.SetID(key.ID)
 		if s := d.sets[id]; s != nil {
-			s.clear()
+			d.change(s, s.clear)
 			s.release()
 			delete(d.sets, id)
 			d.markSet(s)
@@ -182,6 +185,26 @@ func (d *Driver) remove(key intent.Key) {
 	}
 }
 
+// change changes the members of a set. When a family gets its first member of any set, or loses its last, all sets and
+// all that ask for them change.
+func (d *Driver) change(s *ipset, f func()) {
+	before := d.members
+	for i := range families {
+		d.members[i] -= s.count(i)
+	}
+	f()
+	flip := false
+	for i := range families {
+		d.members[i] += s.count(i)
+		flip = flip || (before[i] > 0) != (d.members[i] > 0)
+	}
+	if flip {
+		for _, other := range d.sets {
+			d.markSet(other)
+		}
+	}
+}
+
 // markSet makes everything that depends on a set's kinds of kernel sets, or on its existence, be looked at again.
 func (d *Driver) markSet(s *ipset) {
 	d.settleSet(s)
@@ -195,7 +218,7 @@ func (d *Driver) settleSet(s *ipset) {
 	_, broken := d.faults[s.key()]
 	wanted := d.sets[s.id] == s && !broken
 	for i := range families {
-		d.want(s.exact[i], wanted)
+		d.want(s.exact[i], wanted && d.members[i] > 0)
 		if s.ranges[i] != nil {
 			d.want(s.ranges[i], wanted && s.covers[i].n > 0)
 		}

@@ -204,8 +204,10 @@ func TestAnyPathMakesTheTableOfAFreshStart(t *testing.T) {
 				continue // several changes in one transaction
 			}
 			// What refers to something that is gone fails by itself, and nothing else does.
-			if _, err := d.Apply(t.Context()); err != nil && !strings.Contains(err.Error(), "was not sent") && !strings.Contains(err.Error(), "does not hold") {
-				t.Fatalf("run %d, step %d: %v", run, step, err)
+			for _, o := range apply(t, d) {
+				if o.Err != nil && !strings.Contains(o.Err.Error(), "was not sent") && !strings.Contains(o.Err.Error(), "does not hold") {
+					t.Fatalf("run %d, step %d: %v: %v", run, step, o.Key, o.Err)
+				}
 			}
 			if step%25 != 24 {
 				continue
@@ -260,13 +262,9 @@ func TestOneThatTheKernelRefusesDoesNotStopTheOthers(t *testing.T) {
 	b.Endpoints = append(b.Endpoints, other)
 	d.Merge(b)
 	for range 2 { // the second try fails alike, and changes nothing
-		out, err := d.Apply(t.Context())
-		if !errors.Is(err, syscall.EINVAL) {
-			t.Fatalf("Apply: %v, want EINVAL", err)
-		}
 		failed := map[string]bool{}
-		for _, o := range out {
-			failed[o.Key.ID] = o.Err != nil
+		for _, o := range apply(t, d) {
+			failed[o.Key.ID] = errors.Is(o.Err, syscall.EINVAL)
 		}
 		if !failed["NetworkPolicy/prod/np-b"] || !failed["workload/prod/web-0"] || failed["workload/prod/other-0"] || failed["NetworkPolicy/prod/np-web"] {
 			t.Errorf("outcomes %v", failed)

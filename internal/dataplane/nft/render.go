@@ -16,6 +16,9 @@ type exprs = []nftables.Expr
 func (d *Driver) render(c rules.Chain) ([]nftables.Rule, error) {
 	out := make([]nftables.Rule, 0, len(c.Rules))
 	for _, r := range c.Rules {
+		if r.Action == rules.Return {
+			continue // what is allowed has left the stage already: see actionExprs
+		}
 		if !r.ByFamily() {
 			var err error
 			if out, err = d.renderRule(out, r, intent.AnyFamily); err != nil {
@@ -71,23 +74,18 @@ func nfFamily(f intent.Family) nftables.Family {
 
 // actionExprs count what was matched and act on it.
 func actionExprs(r rules.Rule) exprs {
-	const both = kernel.MarkAllowed | kernel.MarkPassed
 	count := exprs{nftables.Counter{}}
 	switch r.Action {
 	case rules.Allow:
-		return append(append(count, nftables.SetMarkBits(kernel.MarkAllowed, 0)...), nftables.Return())
+		return append(count, nftables.Accept())
 	case rules.Pass:
 		return append(append(count, nftables.SetMarkBits(kernel.MarkPassed, 0)...), nftables.Return())
 	case rules.Log:
 		return append(count, nftables.NFLog{Group: kernel.NFLogUser, Prefix: comment(r.Comment)})
 	case rules.Jump:
 		return exprs{nftables.Jump(r.Target)}
-	case rules.Begin:
-		return nftables.SetMarkBits(0, both)
-	case rules.Next:
+	case rules.Begin, rules.Next:
 		return nftables.SetMarkBits(0, kernel.MarkPassed)
-	case rules.Return:
-		return append(nftables.SetMarkBits(0, both), nftables.Return())
 	case rules.Accept:
 		return append(count, nftables.Accept())
 	}
@@ -112,8 +110,6 @@ func (d *Driver) renderTerm(t rules.Term, f intent.Family, exclusive bool) ([]ex
 		return []exprs{nftables.MatchPorts(port(t.Side), ranges, t.Not)}, nil
 	case rules.Nets:
 		return []exprs{matchNets(t, f)}, nil
-	case rules.Allowed:
-		return []exprs{matchMark(kernel.MarkAllowed, t.Not)}, nil
 	case rules.Passed:
 		return []exprs{matchMark(kernel.MarkPassed, t.Not)}, nil
 	case rules.Addrs, rules.PortSet:
@@ -172,7 +168,8 @@ func matchNets(t rules.Term, f intent.Family) exprs {
 	return exprs{load, nftables.In{Set: nftables.Set{Key: key, Interval: interval}, Elements: els, Not: t.Not}}
 }
 
-// renderSet looks an address up in the kernel's sets for one set: positively in any, negatively in none.
+// renderSet looks an address up in the kernel's sets for one set: positively in any, negatively in none. Where there is
+// no kernel set, nothing is in it.
 func (d *Driver) renderSet(t rules.Term, f intent.Family, exclusive bool) ([]exprs, error) {
 	s := d.sets[t.Set]
 	if s == nil || (s.kind == intent.SetPorts) != (t.Kind == rules.PortSet) || f == intent.AnyFamily {
@@ -190,7 +187,7 @@ func (d *Driver) renderSet(t rules.Term, f intent.Family, exclusive bool) ([]exp
 	}
 	var ways []exprs
 	var none exprs
-	for _, name := range s.kinds(i) {
+	for _, name := range d.kinds(s, i) {
 		in := append(load[:len(load):len(load)], nftables.Lookup{Set: name})
 		if exclusive {
 			in = append(none[:len(none):len(none)], in...)

@@ -21,12 +21,14 @@ const (
 const (
 	baseSource     = "prerouting-source"
 	baseInput      = "input-from-workload"
+	baseHost       = "input-after-workload"
 	baseForwardOut = "forward-from-workload"
 	baseForwardIn  = "forward-to-workload"
 
 	chainSource     = "wl-source-check"
 	chainGuard      = "wl-guard"
 	chainToHost     = "wl-to-host"
+	chainServices   = "wl-services"
 	chainHostAction = "wl-host-action"
 )
 
@@ -63,13 +65,18 @@ func (d *Driver) skeleton() {
 		rule("", nftables.Meta{Key: nftables.MetaOIFName}, nftables.LookupVerdict{Map: mapIn}),
 		dropLinks(nftables.MetaOIFName)))
 	base(baseInput, nftables.HookInput, 0, append(d.stage(nftables.MetaIIFName),
-		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.Lookup{Set: setLinks}, nftables.Jump(chainToHost)),
-		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.Lookup{Set: setLinks}, nftables.Goto(chainHostAction))))
+		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.Lookup{Set: setLinks}, nftables.Goto(chainToHost))))
+	base(baseHost, nftables.HookInput, 1, []nftables.Rule{
+		rule("", join(nftables.MatchCTState(nftables.StateEstablished|nftables.StateRelated), exprs{nftables.Accept()})...),
+		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.Lookup{Set: setLinks}, nftables.Jump(chainServices)),
+		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.Lookup{Set: setLinks}, nftables.Goto(chainHostAction)),
+	})
 	own := func(name string, rs []nftables.Rule) {
 		d.setChain(nftables.Chain{Name: name}, rs, intent.Key{})
 	}
 	own(chainSource, sourceCheck())
 	own(chainGuard, d.guard())
+	own(chainServices, services())
 	own(chainToHost, toHost())
 	d.hostAction()
 	d.chains[chainHostAction].pinned = true
@@ -156,14 +163,20 @@ func (d *Driver) guard() []nftables.Rule {
 	return rs
 }
 
-// toHost lets through what a workload needs of its host, and asks its policy about the rest. Whoever called decides
-// what the policy lets return.
-func toHost() []nftables.Rule {
+// services lets through what a workload needs of its host.
+func services() []nftables.Rule {
 	return []nftables.Rule{
 		rule("DHCP", join(nftables.MatchNFProto(nftables.FamilyIPv4), ports(protoUDP, 68, 67), count(nftables.Accept()))...),
 		rule("DHCPv6", join(nftables.MatchNFProto(nftables.FamilyIPv6), ports(protoUDP, 546, 547), count(nftables.Accept()))...),
 		rule("neighbour discovery, multicast listeners", join(nftables.MatchNFProto(nftables.FamilyIPv6),
 			icmpv6Types(130, 136), count(nftables.Accept()))...),
+	}
+}
+
+// toHost asks a workload's policy about what it sends to its host, services apart.
+func toHost() []nftables.Rule {
+	return []nftables.Rule{
+		rule("", nftables.Jump(chainServices)),
 		rule("", nftables.Jump(chainGuard)),
 		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.LookupVerdict{Map: mapOut}),
 		rule("workload without a chain", count(nftables.Drop())...),

@@ -1,0 +1,252 @@
+// Package embed runs an etcd member inside this process.
+//
+// In: a [Config]. Out: a running [Member] with endpoints that any etcd client
+// can use. It is what makes one host a working network with nothing else to
+// install.
+package embed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	etcd "go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+)
+
+// Config says where a member keeps its data and who may speak to it.
+type Config struct {
+	Dir          string   // data directory, made with mode 0700
+	ListenClient []string // http://HOST:PORT, https://HOST:PORT or unix://PATH
+	Name         string   // name of this member; empty means twill
+
+	// ListenPeer and Cluster make a member of several; empty: it is alone and
+	// opens no port for peers.
+	ListenPeer []string // http://HOST:PORT
+	Cluster    string   // all members as NAME=PEER-URL,NAME=PEER-URL
+
+	// Certificate, key and, if clients must show certificates too, the
+	// authority for theirs. They serve https:// endpoints.
+	CertFile, KeyFile, ClientCAFile string
+
+	Quota        int64         // bytes of the database; zero means 2 GiB
+	Retention    int64         // revisions kept when history is compacted, every five minutes; zero means 10000, negative all
+	StartTimeout time.Duration // zero means 30s
+
+	Logger *slog.Logger // nil: silent
+}
+
+// Member is a running member.
+type Member struct {
+	etcd      *etcd.Etcd
+	lock      *os.File
+	endpoints []string
+	once      sync.Once
+}
+
+// Start starts a member and returns when it serves. A member of several serves
+// only once most of them run. ctx bounds Start only.
+func Start(ctx context.Context, cfg Config) (*Member, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	server, err := cfg.server()
+	if err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	lock, err := lockDir(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("etcd: data directory %s: %w", cfg.Dir, err)
+	}
+	m := &Member{lock: lock, endpoints: slices.Clone(cfg.ListenClient)}
+	if err := m.start(ctx, cfg, server); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	return m, nil
+}
+
+func (m *Member) start(ctx context.Context, cfg Config, server *etcd.Config) error {
+	if err := freeSockets(server.ListenClientUrls); err != nil {
+		return err
+	}
+	var err error
+	if m.etcd, err = etcd.StartEtcd(server); err != nil {
+		return err
+	}
+	if err := restrictSockets(server.ListenClientUrls); err != nil {
+		return err
+	}
+	timeout := time.NewTimer(cmp.Or(cfg.StartTimeout, 30*time.Second))
+	defer timeout.Stop()
+	select {
+	case <-m.etcd.Server.ReadyNotify():
+	case err := <-m.etcd.Err():
+		return err
+	case <-m.etcd.Server.StopNotify():
+		return errors.New("stopped while starting")
+	case <-timeout.C:
+		return errors.New("not ready in time; do most members of the cluster run?")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	go func() {
+		for err := range m.etcd.Err() { // closed by Close
+			cfg.Logger.Error("etcd member", "err", err)
+		}
+	}()
+	return nil
+}
+
+// Endpoints returns what clients should connect to.
+func (m *Member) Endpoints() []string { return slices.Clone(m.endpoints) }
+
+// Done is closed when the member has stopped, by Close or by itself.
+func (m *Member) Done() <-chan struct{} { return m.etcd.Server.StopNotify() }
+
+// Close stops the member and frees its directory and ports.
+func (m *Member) Close() {
+	m.once.Do(func() {
+		if m.etcd != nil {
+			m.etcd.Close()
+		}
+		m.lock.Close() // frees the lock
+	})
+}
+
+func (c *Config) server() (*etcd.Config, error) {
+	if c.Dir == "" {
+		return nil, errors.New("no data directory is given")
+	}
+	clients, err := urls(c.ListenClient)
+	if err != nil {
+		return nil, err
+	}
+	if len(clients) == 0 {
+		return nil, errors.New("no address to listen on is given")
+	}
+	peers, err := urls(c.ListenPeer)
+	if err != nil {
+		return nil, err
+	}
+	s := etcd.NewConfig()
+	s.Name = cmp.Or(c.Name, "twill")
+	s.Dir = filepath.Join(c.Dir, "member-data")
+	s.ListenClientUrls, s.AdvertiseClientUrls = clients, clients
+	s.ListenPeerUrls = peers
+	if len(peers) > 0 {
+		s.AdvertisePeerUrls = peers
+	}
+	s.InitialCluster = cmp.Or(c.Cluster, s.InitialClusterFromName(s.Name))
+	s.QuotaBackendBytes = cmp.Or(c.Quota, 2<<30)
+	s.AutoCompactionMode = etcd.CompactorModeRevision
+	s.AutoCompactionRetention = fmt.Sprint(max(cmp.Or(c.Retention, 10000), 0)) // "0" keeps all
+	s.ClientTLSInfo = transport.TLSInfo{CertFile: c.CertFile, KeyFile: c.KeyFile,
+		TrustedCAFile: c.ClientCAFile, ClientCertAuth: c.ClientCAFile != ""}
+	// Small, since it lives beside an agent: less of the log in memory, no JSON gateway.
+	s.SnapshotCatchUpEntries = 1000
+	s.EnableGRPCGateway = false
+	// Clients ask for progress every few seconds, and an idle one pings.
+	s.GRPCKeepAliveMinTime = time.Second
+	if len(peers) == 0 {
+		// Alone there is nobody to lose an election to, so it need not wait for one.
+		s.TickMs, s.ElectionMs = 50, 500
+	}
+	// etcd logs its own ordinary stop as errors; what matters is returned.
+	s.ZapLoggerBuilder = etcd.NewZapLoggerBuilder(zap.NewNop())
+	s.LogLevel = "fatal"
+	return s, s.Validate()
+}
+
+func urls(texts []string) ([]url.URL, error) {
+	var us []url.URL
+	for _, text := range texts {
+		u, err := url.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
+		case u.Scheme == "unix" && u.Host+u.Path != "":
+		default:
+			return nil, fmt.Errorf("listen on %q: want http://HOST:PORT, https://HOST:PORT or unix://PATH", text)
+		}
+		us = append(us, *u)
+	}
+	return us, nil
+}
+
+// lockDir makes the directory and claims it. etcd itself would wait for ever
+// for a database that another process has open.
+func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = errors.New("in use by another member")
+		}
+		return nil, err
+	}
+	return f, nil
+}
+
+// freeSockets refuses sockets that someone answers on: etcd would remove the
+// file and take the name of a member that runs. It also makes their directories.
+func freeSockets(us []url.URL) error {
+	for _, path := range sockets(us) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		conn, err := net.Dial("unix", path)
+		if err == nil {
+			conn.Close()
+			return fmt.Errorf("listen unix %s: address already in use", path)
+		}
+		if st, err := os.Lstat(path); err == nil && st.Mode()&os.ModeSocket == 0 {
+			return fmt.Errorf("listen unix %s: the file exists and is no socket", path)
+		}
+	}
+	return nil
+}
+
+// restrictSockets lets only the owner connect: etcd asks nothing of who comes
+// through a socket.
+func restrictSockets(us []url.URL) error {
+	for _, path := range sockets(us) {
+		if err := os.Chmod(path, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sockets(us []url.URL) []string {
+	var paths []string
+	for _, u := range us {
+		if strings.HasPrefix(u.Scheme, "unix") {
+			paths = append(paths, u.Host+u.Path)
+		}
+	}
+	return paths
+}

@@ -1,0 +1,158 @@
+package etcdstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+// silentFor is after how many periods without an answer a watch has failed,
+// and in how many answers in a row the store must be behind us to have lost
+// its history.
+const silentFor = 3
+
+// watcher is one watch, on a stream of its own: asking a shared one for
+// progress gets no answer while any other watch on it is behind.
+type watcher struct {
+	s      *Store
+	prefix string
+	ctx    context.Context
+	cancel context.CancelFunc
+	rpc    clientv3.Watcher
+	ch     clientv3.WatchChan
+
+	seen    int64  // all changes up to this revision were delivered
+	cluster uint64 // the cluster's id; another one means another history
+	behind  int    // answers in a row with a revision below seen
+}
+
+// Watch delivers every change under prefix after the given revision. It
+// returns when etcd has begun the watch.
+func (s *Store) Watch(ctx context.Context, prefix string, after int64) (datastore.Watcher, error) {
+	client, err := s.connect(ctx)
+	if err != nil {
+		return nil, wrap("watch", prefix, err)
+	}
+	w := &watcher{s: s, prefix: prefix, seen: after, rpc: clientv3.NewWatcher(client)}
+	// Require a leader: a member that lost its cluster would be silent for ever.
+	w.ctx, w.cancel = context.WithCancel(clientv3.WithRequireLeader(ctx))
+	from, end := span(prefix)
+	// Watch itself waits for the stream, without end if etcd is away.
+	waiting := time.AfterFunc(s.cfg.RequestTimeout, w.cancel)
+	w.ch = w.rpc.Watch(w.ctx, from, clientv3.WithRange(end), clientv3.WithRev(after+1),
+		clientv3.WithProgressNotify(), clientv3.WithFragment(), clientv3.WithCreatedNotify())
+	resp, ok := <-w.ch
+	if !waiting.Stop() || !ok {
+		w.Close()
+		if ctx.Err() != nil {
+			return nil, wrap("watch", prefix, translate(ctx, ctx.Err()))
+		}
+		return nil, fmt.Errorf("watch %s: %w: no stream within %s", prefix, datastore.ErrUnavailable, s.cfg.RequestTimeout)
+	}
+	if err := resp.Err(); err != nil {
+		w.Close()
+		return nil, fmt.Errorf("watch %s after %d: %w", prefix, after, translate(ctx, err))
+	}
+	w.cluster = resp.Header.ClusterId
+	return w, nil
+}
+
+// Next waits for changes. When none come, it asks etcd where it is, so that a
+// dead connection, a lost leader and a store put back to an older state are
+// all found within a known time.
+func (w *watcher) Next(ctx context.Context) (datastore.Changes, error) {
+	changes, err := w.next(ctx)
+	if err != nil && ctx.Err() == nil {
+		w.Close()
+		err = fmt.Errorf("watch %s after %d: %w", w.prefix, w.seen, translate(w.ctx, err))
+	}
+	return changes, err
+}
+
+func (w *watcher) next(ctx context.Context) (datastore.Changes, error) {
+	tick := time.NewTicker(w.s.cfg.Progress)
+	defer tick.Stop()
+	for silent := 0; ; {
+		select {
+		case <-ctx.Done():
+			return datastore.Changes{}, ctx.Err()
+		case resp, ok := <-w.ch:
+			if !ok {
+				return datastore.Changes{}, fmt.Errorf("%w: the watch ended", datastore.ErrUnavailable)
+			}
+			silent = 0
+			changes, news, err := w.read(ctx, resp)
+			if err != nil || news {
+				return changes, err
+			}
+		case <-tick.C:
+			if silent++; silent > silentFor {
+				return datastore.Changes{}, fmt.Errorf("%w: nothing heard for %s", datastore.ErrUnavailable, silentFor*w.s.cfg.Progress)
+			}
+			w.ask()
+		}
+	}
+}
+
+// ask requests a sign of life. It does not wait for it, nor for a stream that
+// is being opened again: silence is what tells.
+func (w *watcher) ask() {
+	ctx, cancel := context.WithTimeout(w.ctx, w.s.cfg.Progress/4)
+	defer cancel()
+	if err := w.rpc.RequestProgress(ctx); err != nil {
+		w.s.cfg.Logger.Debug("ask for progress", "prefix", w.prefix, "err", err)
+	}
+}
+
+// read says what a response brings, and whether the caller should hear of it.
+func (w *watcher) read(ctx context.Context, resp clientv3.WatchResponse) (c datastore.Changes, news bool, err error) {
+	if err := resp.Err(); err != nil {
+		return c, false, err
+	}
+	if id := resp.Header.ClusterId; id != w.cluster {
+		return c, false, fmt.Errorf("%w: cluster is %x, was %x", datastore.ErrCompacted, id, w.cluster)
+	}
+	if len(resp.Events) > 0 {
+		w.behind = 0
+		for _, e := range resp.Events {
+			// The header has the store's revision, which may be ahead of what
+			// a watch that is catching up was sent.
+			w.seen = max(w.seen, e.Kv.ModRevision)
+			c.Updates = append(c.Updates, changeOf(e))
+		}
+		c.Revision = w.seen
+		return c, true, nil
+	}
+	rev := resp.Header.Revision
+	if rev >= w.seen {
+		w.behind = 0
+	} else if w.behind++; w.behind >= silentFor {
+		// A member may lag for a moment. For longer, the store was put back,
+		// and what comes would be taken for known until it passes seen.
+		return c, false, fmt.Errorf("%w: store is at %d", datastore.ErrCompacted, rev)
+	}
+	if rev > w.seen && w.s.progress.trusted(ctx, w.s) {
+		w.seen = rev
+		return datastore.Changes{Revision: rev}, true, nil
+	}
+	return c, false, nil
+}
+
+func changeOf(e *clientv3.Event) api.Update {
+	if e.Type == mvccpb.Event_DELETE {
+		return api.Update{Key: string(e.Kv.Key), Revision: e.Kv.ModRevision}
+	}
+	return updateOf((*mvccpb.KeyValue)(e.Kv))
+}
+
+// Close ends the watch and frees its stream.
+func (w *watcher) Close() {
+	w.cancel()
+	w.rpc.Close()
+}

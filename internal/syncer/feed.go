@@ -1,0 +1,117 @@
+package syncer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+// event is what a feed tells the loop about its prefix.
+type event struct {
+	feed     int
+	prefix   string
+	state    Status
+	snapshot bool         // updates are all that the prefix holds
+	revision int64        // of the snapshot
+	updates  []api.Update // else: changes
+	rewound  bool         // the store's history is another one: revisions cannot be compared
+}
+
+// staleLists is how many lists in a row may be older than what was seen. A
+// lagging replica catches up by then; a store put back from a backup does not.
+const staleLists = 3
+
+// feed lists and watches one prefix.
+type feed struct {
+	s      *Syncer
+	index  int
+	prefix string
+	log    *slog.Logger
+
+	revision int64 // all changes up to it were sent; zero: list first
+	highest  int64 // that revision has ever been
+	failures int   // in a row
+	stale    int   // lists in a row that were older than highest
+}
+
+// run goes on until ctx ends: whatever fails is tried again.
+func (f *feed) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := f.follow(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		f.failures++
+		state := WaitForDatastore
+		if errors.Is(err, datastore.ErrCompacted) {
+			f.revision = 0
+			state = ResyncInProgress
+		}
+		f.log.Warn("follow datastore", "err", err, "failures", f.failures)
+		if f.tell(ctx, event{state: state}) != nil || f.s.wait(ctx, f.failures) != nil {
+			return
+		}
+	}
+}
+
+// follow lists if it must and watches until something fails.
+func (f *feed) follow(ctx context.Context) error {
+	if f.revision == 0 {
+		if err := f.list(ctx); err != nil {
+			return err
+		}
+	}
+	w, err := f.s.store.Watch(ctx, f.prefix, f.revision)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if err := f.tell(ctx, event{state: InSync}); err != nil {
+		return err
+	}
+	for {
+		changes, err := w.Next(ctx)
+		if err != nil {
+			return err
+		}
+		f.failures = 0
+		if len(changes.Updates) > 0 {
+			if err := f.tell(ctx, event{state: InSync, updates: changes.Updates}); err != nil {
+				return err
+			}
+		}
+		f.revision = max(f.revision, changes.Revision)
+		f.highest = max(f.highest, f.revision)
+	}
+}
+
+// errStale ends an attempt; the next one lists again.
+var errStale = errors.New("list is older than what was seen")
+
+func (f *feed) list(ctx context.Context) error {
+	snap, err := f.s.store.List(ctx, f.prefix)
+	if err != nil {
+		return err
+	}
+	rewound := snap.Revision < f.highest
+	if rewound {
+		if f.stale++; f.stale < staleLists {
+			return errStale
+		}
+		f.log.Warn("the datastore was put back to an older state", "revision", snap.Revision, "seen", f.highest)
+	}
+	f.stale = 0
+	f.highest = snap.Revision
+	f.revision = snap.Revision
+	// The snapshot is complete, so the prefix is in sync although the watch,
+	// which brings what is later, does not run yet.
+	return f.tell(ctx, event{state: InSync, snapshot: true, revision: snap.Revision, updates: snap.Items, rewound: rewound})
+}
+
+func (f *feed) tell(ctx context.Context, e event) error {
+	e.feed, e.prefix = f.index, f.prefix
+	return f.s.send(ctx, e)
+}

@@ -1,0 +1,140 @@
+package syncer
+
+import (
+	"hash/maphash"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+)
+
+// mark tells one value of a key from another without keeping it. The revision
+// alone does not, since a store that was put back may use one again.
+type mark struct {
+	revision int64
+	sum      uint64
+}
+
+// merge is what the reader was told, what it has yet to be told, and how each
+// feed stands.
+type merge struct {
+	batch Batch          // pending; it is on offer to the reader
+	at    map[string]int // where in batch.Updates a key is
+	told  map[string]mark
+
+	states []Status // of each feed
+	listed []bool   // whether each feed was ever listed
+	dirty  bool     // Status or InSync changed
+	seed   maphash.Seed
+}
+
+func newMerge(feeds int) *merge {
+	return &merge{at: map[string]int{}, told: map[string]mark{}, seed: maphash.MakeSeed(),
+		states: make([]Status, feeds), listed: make([]bool, feeds)}
+}
+
+// news says whether there is something to tell.
+func (m *merge) news() bool { return m.dirty || len(m.batch.Updates) > 0 }
+
+// taken notes that the reader has the batch, and owns it.
+func (m *merge) taken() {
+	for _, u := range m.batch.Updates {
+		if u.Value == nil {
+			delete(m.told, u.Key)
+		} else {
+			m.told[u.Key] = m.markOf(u)
+		}
+	}
+	clear(m.at)
+	m.batch.Updates = nil
+	m.dirty = false
+}
+
+func (m *merge) apply(e event) {
+	if e.snapshot {
+		m.replace(e)
+		m.listed[e.feed] = true
+	} else {
+		for _, u := range e.updates {
+			m.put(u)
+		}
+	}
+	m.states[e.feed] = e.state
+	status := slices.Min(m.states)
+	if status == WaitForDatastore && slices.Max(m.states) > WaitForDatastore && !m.batch.InSync {
+		// At start one answer is enough to know that the store is there.
+		status = ResyncInProgress
+	}
+	inSync := m.batch.InSync || !slices.Contains(m.listed, false)
+	if status != m.batch.Status || inSync != m.batch.InSync {
+		m.batch.Status, m.batch.InSync = status, inSync
+		m.dirty = true
+	}
+}
+
+// replace makes a snapshot the truth about its prefix: what differs is
+// pending, what it lacks is gone.
+func (m *merge) replace(e event) {
+	held := make(map[string]bool, len(e.updates))
+	for _, u := range e.updates {
+		held[u.Key] = true
+		if e.rewound {
+			m.set(u)
+		} else {
+			m.put(u)
+		}
+	}
+	var gone []string
+	for key := range m.told {
+		if strings.HasPrefix(key, e.prefix) && !held[key] {
+			gone = append(gone, key)
+		}
+	}
+	for _, u := range m.batch.Updates {
+		if _, told := m.told[u.Key]; !told && strings.HasPrefix(u.Key, e.prefix) && !held[u.Key] {
+			gone = append(gone, u.Key)
+		}
+	}
+	for _, key := range gone {
+		m.set(api.Update{Key: key, Revision: e.revision})
+	}
+}
+
+// put makes an update pending unless it is older than what is known.
+func (m *merge) put(u api.Update) {
+	if i, pending := m.at[u.Key]; pending {
+		if u.Revision < m.batch.Updates[i].Revision {
+			return
+		}
+	} else if u.Revision < m.told[u.Key].revision {
+		return
+	}
+	m.set(u)
+}
+
+// set makes an update pending, in the place of an earlier one. What would tell
+// the reader nothing is dropped: else keys that come and go while it is slow
+// would pile up.
+func (m *merge) set(u api.Update) {
+	told, known := m.told[u.Key]
+	i, pending := m.at[u.Key]
+	switch nothing := u.Value == nil && !known || known && u.Value != nil && told == m.markOf(u); {
+	case nothing && pending:
+		last := len(m.batch.Updates) - 1
+		moved := m.batch.Updates[last]
+		m.batch.Updates[i] = moved
+		m.at[moved.Key] = i
+		m.batch.Updates = m.batch.Updates[:last]
+		delete(m.at, u.Key)
+	case nothing:
+	case pending:
+		m.batch.Updates[i] = u
+	default:
+		m.at[u.Key] = len(m.batch.Updates)
+		m.batch.Updates = append(m.batch.Updates, u)
+	}
+}
+
+func (m *merge) markOf(u api.Update) mark {
+	return mark{u.Revision, maphash.Bytes(m.seed, u.Value)}
+}

@@ -1,0 +1,168 @@
+// Package syncer follows a store.
+//
+// In: a [datastore.Store], listed and then watched. Out: [Batch], the
+// difference between what the reader was told and what the store holds.
+//
+// Each update is a key with its present value, or nil if it is gone. Any
+// history may be skipped, only the latest value counts; what is pending for a
+// slow reader is bounded by keys, not by events. Losing the watch, or the
+// history that it needs, shows only as a status: the reader sees no gap and
+// nothing twice. InSync is neither invented nor withheld.
+package syncer
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+// Status says how far what the reader was told can be relied on.
+type Status int
+
+const (
+	WaitForDatastore Status = iota // the store does not answer
+	ResyncInProgress               // some prefix is not listed yet, or must be listed again
+	InSync                         // every prefix was listed and is watched
+)
+
+func (s Status) String() string {
+	switch s {
+	case WaitForDatastore:
+		return "wait-for-ready"
+	case ResyncInProgress:
+		return "resync"
+	case InSync:
+		return "in-sync"
+	}
+	return "unknown"
+}
+
+// Batch is what changed since the last batch. The reader owns it.
+type Batch struct {
+	Updates []api.Update // one for each key, in no order that matters
+	Status  Status       // after the updates
+
+	// InSync is true once everything that the store held at start is in. It
+	// stays true: a store that is away later makes the resources old, not fewer.
+	InSync bool
+}
+
+// Config says what to follow.
+type Config struct {
+	Prefixes []string // empty means all resources, api.ResourcesPrefix
+
+	MinBackoff time.Duration // wait after the first failure, doubled at each, with jitter; zero means 100ms
+	MaxBackoff time.Duration // zero means 5s
+
+	Logger *slog.Logger // nil: silent
+}
+
+// Syncer follows a store. See Run.
+type Syncer struct {
+	store datastore.Store
+	cfg   Config
+	out   chan Batch
+	in    chan event
+}
+
+// New returns a syncer, which does nothing until Run.
+func New(store datastore.Store, cfg Config) *Syncer {
+	cfg.MinBackoff = cmp.Or(cfg.MinBackoff, 100*time.Millisecond)
+	cfg.MaxBackoff = max(cmp.Or(cfg.MaxBackoff, 5*time.Second), cfg.MinBackoff)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	cfg.Prefixes = disjoint(cfg.Prefixes)
+	return &Syncer{store: store, cfg: cfg, out: make(chan Batch), in: make(chan event)}
+}
+
+// Batches is where the changes come. It is closed when Run returns.
+func (s *Syncer) Batches() <-chan Batch { return s.out }
+
+// Run follows the store until ctx ends, and returns why it ended. Call it once.
+func (s *Syncer) Run(ctx context.Context) error {
+	defer close(s.out)
+	var feeds sync.WaitGroup
+	defer feeds.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for i, prefix := range s.cfg.Prefixes {
+		f := &feed{s: s, index: i, prefix: prefix, log: s.cfg.Logger.With("prefix", prefix)}
+		feeds.Go(func() { f.run(ctx) })
+	}
+	return s.loop(ctx)
+}
+
+// loop owns what the reader knows. It always accepts events, so a slow reader
+// makes the pending set grow by key, and holds up nobody.
+func (s *Syncer) loop(ctx context.Context) error {
+	m := newMerge(len(s.cfg.Prefixes))
+	for {
+		var out chan Batch
+		if m.news() {
+			out = s.out
+		}
+		select {
+		case e := <-s.in:
+			before := m.batch.Status
+			m.apply(e)
+			if m.batch.Status != before {
+				s.cfg.Logger.Info("datastore", "status", m.batch.Status.String(), "keys", len(m.told)+len(m.at))
+			}
+		case out <- m.batch:
+			m.taken()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// send hands an event to the loop.
+func (s *Syncer) send(ctx context.Context, e event) error {
+	select {
+	case s.in <- e:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// disjoint drops prefixes that others cover: a key must have one feed.
+func disjoint(prefixes []string) []string {
+	if len(prefixes) == 0 {
+		return []string{api.ResourcesPrefix}
+	}
+	sorted := slices.Sorted(slices.Values(prefixes))
+	kept := sorted[:1]
+	for _, p := range sorted[1:] {
+		if !strings.HasPrefix(p, kept[len(kept)-1]) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+// wait pauses after the given number of failures in a row. The jitter keeps a
+// thousand agents from coming back at the same moment.
+func (s *Syncer) wait(ctx context.Context, failures int) error {
+	d := s.cfg.MaxBackoff
+	if shift := failures - 1; shift < 30 && s.cfg.MinBackoff<<shift < d {
+		d = s.cfg.MinBackoff << max(shift, 0)
+	}
+	timer := time.NewTimer(d/2 + rand.N(d/2+1))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

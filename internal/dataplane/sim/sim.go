@@ -1,0 +1,258 @@
+// Package sim is an in-memory node: a driver for tests of calc and of the dataplane loop.
+//
+// In: [intent.Batch], as any driver gets them.
+// Out: what a node would have in force, and an error for whatever a driver without transactions could not do: a batch
+// that refers to something it has not made yet, or removes what is still in use.
+//
+// A batch is carried out in the order of its fields, Removed last and reversed. [Node.Fail] makes one intent fail, as
+// a kernel may.
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// Node is a simulated node. One goroutine may use it. Make it with New.
+type Node struct {
+	State
+	Applies, Resyncs int  // how often each was called
+	InSync           bool // a batch said so
+
+	queue   []intent.Batch
+	failing map[intent.Key]error
+	refused []error
+}
+
+// State is what is in force. Equal states are equal under reflect.DeepEqual.
+type State struct {
+	Sets      map[intent.SetID]Set
+	Policies  map[intent.PolicyID]intent.Policy
+	Endpoints map[intent.EndpointID]intent.Endpoint
+	Routes    map[string]intent.Route
+	Peers     map[string]intent.TunnelPeer
+	Host      intent.HostSettings
+}
+
+// Set is a set with its members.
+type Set struct {
+	Kind    intent.SetKind
+	Comment string
+	Members map[intent.Member]bool
+}
+
+// New returns a node on which nothing is in force.
+func New() *Node {
+	return &Node{
+		State: State{
+			Sets: map[intent.SetID]Set{}, Policies: map[intent.PolicyID]intent.Policy{}, Endpoints: map[intent.EndpointID]intent.Endpoint{},
+			Routes: map[string]intent.Route{}, Peers: map[string]intent.TunnelPeer{},
+		},
+		failing: map[intent.Key]error{},
+	}
+}
+
+// Fail makes an intent fail with err from now on; nil heals it.
+func (n *Node) Fail(key intent.Key, err error) {
+	if err == nil {
+		delete(n.failing, key)
+		return
+	}
+	n.failing[key] = err
+}
+
+// Refused tells what batches got wrong so far: nil, if calc did its work.
+func (n *Node) Refused() error { return errors.Join(n.refused...) }
+
+// Merge takes note of a batch.
+func (n *Node) Merge(b intent.Batch) { n.queue = append(n.queue, b) }
+
+// Resync does nothing: nobody else changes a simulated node.
+func (n *Node) Resync(context.Context) error { n.Resyncs++; return nil }
+
+// Apply carries out what was merged. While an intent fails, all that was merged with it and after it waits, so that
+// order holds; its outcome says so.
+func (n *Node) Apply(ctx context.Context) ([]intent.Outcome, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	n.Applies++
+	var out []intent.Outcome
+	for len(n.queue) > 0 {
+		b := n.queue[0]
+		keys := keysOf(b)
+		for _, k := range keys {
+			if err := n.failing[k]; err != nil {
+				return append(out, intent.Outcome{Key: k, Err: err}), nil
+			}
+		}
+		n.queue = n.queue[1:]
+		n.carryOut(b)
+		for _, k := range keys {
+			out = append(out, intent.Outcome{Key: k})
+		}
+	}
+	return out, nil
+}
+
+// keysOf names the intents that a batch changes.
+func keysOf(b intent.Batch) []intent.Key {
+	var keys []intent.Key
+	add := func(kind intent.KeyKind, id string) { keys = append(keys, intent.Key{Kind: kind, ID: id}) }
+	for _, s := range b.IPSets {
+		add(intent.KeyIPSet, string(s.ID))
+	}
+	for _, m := range b.Members {
+		add(intent.KeyIPSet, string(m.Set))
+	}
+	for _, p := range b.Policies {
+		add(intent.KeyPolicy, p.ID.String())
+	}
+	for _, e := range b.Endpoints {
+		add(intent.KeyEndpoint, e.ID.String())
+	}
+	for _, r := range b.Routes {
+		add(intent.KeyRoute, r.Dst.String())
+	}
+	for _, p := range b.Peers {
+		add(intent.KeyPeer, p.Node)
+	}
+	if b.Host != nil {
+		add(intent.KeyHost, "")
+	}
+	return keys
+}
+
+func (n *Node) refuse(format string, args ...any) {
+	n.refused = append(n.refused, fmt.Errorf(format, args...))
+}
+
+func (n *Node) carryOut(b intent.Batch) {
+	for _, s := range b.IPSets {
+		n.addSet(s)
+	}
+	for _, m := range b.Members {
+		n.addMembers(m)
+	}
+	for _, p := range b.Policies {
+		for _, id := range rules.Sets(p) {
+			if _, ok := n.Sets[id]; !ok {
+				n.refuse("policy %s asks for set %s, which is not there", p.ID, id)
+			}
+		}
+		n.Policies[p.ID] = p
+	}
+	for _, e := range b.Endpoints {
+		for _, id := range policiesOf(e) {
+			if _, ok := n.Policies[id]; !ok {
+				n.refuse("endpoint %s asks for policy %s, which is not there", e.ID, id)
+			}
+		}
+		n.Endpoints[e.ID] = e
+	}
+	for _, r := range b.Routes {
+		n.Routes[r.Dst.String()] = r
+	}
+	for _, p := range b.Peers {
+		n.Peers[p.Node] = p
+	}
+	if b.Host != nil {
+		n.Host = *b.Host
+	}
+	for _, k := range slices.Backward(b.Removed) {
+		n.remove(k)
+	}
+	n.InSync = n.InSync || b.InSync
+}
+
+func (n *Node) addSet(s intent.IPSet) {
+	set := Set{Kind: s.Kind, Comment: s.Comment, Members: map[intent.Member]bool{}}
+	for _, m := range s.Members {
+		if set.Members[m] {
+			n.refuse("set %s has member %v twice", s.ID, m)
+		}
+		set.Members[m] = true
+	}
+	n.Sets[s.ID] = set
+}
+
+func (n *Node) addMembers(d intent.MemberDelta) {
+	set, ok := n.Sets[d.Set]
+	if !ok {
+		n.refuse("members of set %s, which is not there", d.Set)
+		return
+	}
+	for _, m := range d.Removed {
+		if !set.Members[m] {
+			n.refuse("set %s loses member %v, which it does not have", d.Set, m)
+		}
+		delete(set.Members, m)
+	}
+	for _, m := range d.Added {
+		if set.Members[m] {
+			n.refuse("set %s gains member %v, which it has", d.Set, m)
+		}
+		set.Members[m] = true
+	}
+}
+
+// policiesOf are all policies and profiles that an endpoint asks for.
+func policiesOf(e intent.Endpoint) []intent.PolicyID {
+	ids := slices.Clone(e.Profiles)
+	for _, t := range slices.Concat(e.Untracked, e.PreDNAT, e.Normal, e.Forward) {
+		ids = append(append(ids, t.Ingress...), t.Egress...)
+	}
+	return ids
+}
+
+// remove takes an intent away, and refuses if it is still asked for.
+func (n *Node) remove(k intent.Key) {
+	there := false
+	switch k.Kind {
+	case intent.KeyIPSet:
+		id := intent.SetID(k.ID)
+		_, there = n.Sets[id]
+		for p, policy := range n.Policies {
+			if slices.Contains(rules.Sets(policy), id) {
+				n.refuse("set %s goes, while policy %s asks for it", id, p)
+			}
+		}
+		delete(n.Sets, id)
+	case intent.KeyPolicy:
+		for e, endpoint := range n.Endpoints {
+			for _, id := range policiesOf(endpoint) {
+				if id.String() == k.ID {
+					n.refuse("policy %s goes, while endpoint %s asks for it", k.ID, e)
+				}
+			}
+		}
+		there = removeBy(n.Policies, k.ID)
+	case intent.KeyEndpoint:
+		there = removeBy(n.Endpoints, k.ID)
+	case intent.KeyRoute:
+		_, there = n.Routes[k.ID]
+		delete(n.Routes, k.ID)
+	case intent.KeyPeer:
+		_, there = n.Peers[k.ID]
+		delete(n.Peers, k.ID)
+	}
+	if !there {
+		n.refuse("%v goes, which is not there", k)
+	}
+}
+
+// removeBy removes the entry whose key reads id.
+func removeBy[K interface {
+	comparable
+	fmt.Stringer
+}, V any](m map[K]V, id string) bool {
+	before := len(m)
+	maps.DeleteFunc(m, func(k K, _ V) bool { return k.String() == id })
+	return len(m) < before
+}

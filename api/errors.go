@@ -57,3 +57,12 @@ func (e FieldErrors) Unwrap() []error {
 	}
 	return out
 }
+
+// Err is e as an error: nil if nothing is wrong. (A FieldErrors that is put into
+// an error as it is would never be nil.)
+func (e FieldErrors) Err() error {
+	if len(e) == 0 {
+		return nil
+	}
+	return e
+}

@@ -1,0 +1,165 @@
+package api
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+func (v *validator) tier(r *Tier) {
+	s := &r.Spec
+	if s.DefaultAction != nil {
+		v.oneOf("spec.defaultAction", string(*s.DefaultAction), string(Deny), string(Pass))
+	}
+	fixed, builtin := builtinTiers[r.Metadata.Name]
+	if !builtin {
+		return
+	}
+	if s.Order == nil || *s.Order != *fixed.Order {
+		v.fail("spec.order", fmt.Sprintf("of the built-in tier %s is %.0f and cannot be changed", r.Metadata.Name, *fixed.Order))
+	}
+	if s.DefaultAction == nil || *s.DefaultAction != *fixed.DefaultAction {
+		v.fail("spec.defaultAction", fmt.Sprintf("of the built-in tier %s is %s and cannot be changed", r.Metadata.Name, *fixed.DefaultAction))
+	}
+}
+
+var linkLocal = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10")}
+
+func (v *validator) pool(s *IPPoolSpec) {
+	p, reason := prefixOf(s.CIDR)
+	switch {
+	case s.CIDR == "":
+		v.fail("spec.cidr", "is missing")
+	case reason != "":
+		v.fail("spec.cidr", reason)
+	case !strings.Contains(s.CIDR, "/"):
+		v.fail("spec.cidr", fmt.Sprintf("is %q: want a prefix with its length", s.CIDR))
+	case p != p.Masked():
+		v.suggest("spec.cidr", s.CIDR+" has bits beyond its length", p.Masked().String())
+	default:
+		v.poolRange(s, p)
+	}
+	modes := []string{"Never", "Always", "CrossSubnet"}
+	v.oneOf("spec.vxlanMode", s.VXLANMode, modes...)
+	v.oneOf("spec.ipipMode", s.IPIPMode, modes...)
+	if on(s.VXLANMode) && on(s.IPIPMode) {
+		v.fail("spec.ipipMode", "and spec.vxlanMode cannot both be on: set one of them to Never")
+	}
+	v.selector("spec.nodeSelector", s.NodeSelector, false)
+	v.selector("spec.namespaceSelector", s.NamespaceSelector, false)
+	for i, u := range s.AllowedUses {
+		v.oneOf(fmt.Sprintf("spec.allowedUses[%d]", i), u, "Workload", "Tunnel", "LoadBalancer")
+	}
+	v.unique("spec.allowedUses", s.AllowedUses)
+	if len(s.AllowedUses) > 1 && slices.Contains(s.AllowedUses, "LoadBalancer") {
+		v.fail("spec.allowedUses", "has LoadBalancer beside others: a pool for load balancers is for nothing else")
+	}
+	v.oneOf("spec.assignmentMode", s.AssignmentMode, "Automatic", "Manual")
+}
+
+func on(mode string) bool { return mode != "" && mode != "Never" }
+
+func (v *validator) poolRange(s *IPPoolSpec, p netip.Prefix) {
+	for _, l := range linkLocal {
+		if l.Overlaps(p) {
+			v.fail("spec.cidr", fmt.Sprintf("%s overlaps %s, whose addresses hold on one link only", s.CIDR, l))
+		}
+	}
+	low, high := 20, 32
+	if p.Addr().Is6() {
+		low, high = 116, 128
+		if on(s.IPIPMode) {
+			v.fail("spec.ipipMode", "is possible for IPv4 only: set it to Never")
+		}
+	}
+	switch {
+	case s.BlockSize < low || s.BlockSize > high:
+		v.fail("spec.blockSize", fmt.Sprintf("is %d: want %d to %d", s.BlockSize, low, high))
+	case p.Bits() > s.BlockSize:
+		v.fail("spec.cidr", fmt.Sprintf("%s has not room for one block of /%d: make it larger, or spec.blockSize greater", s.CIDR, s.BlockSize))
+	}
+}
+
+// ValidateUpdate returns what cannot be changed from old to fresh.
+func ValidateUpdate(old, fresh Resource) FieldErrors {
+	v := validator{r: fresh}
+	was, ok1 := old.(*IPPool)
+	is, ok2 := fresh.(*IPPool)
+	if ok1 && ok2 {
+		if was.Spec.CIDR != is.Spec.CIDR {
+			v.fail("spec.cidr", fmt.Sprintf("cannot be changed from %s: make another pool", was.Spec.CIDR))
+		}
+		if was.Spec.BlockSize != is.Spec.BlockSize {
+			v.fail("spec.blockSize", fmt.Sprintf("cannot be changed from %d: make another pool", was.Spec.BlockSize))
+		}
+	}
+	return v.errs
+}
+
+// ValidateAmong returns what is wrong with a resource beside others of its kind.
+func ValidateAmong(r Resource, others []Resource) FieldErrors {
+	v := validator{r: r}
+	pool, ok := r.(*IPPool)
+	if !ok {
+		return nil
+	}
+	mine, reason := prefixOf(pool.Spec.CIDR)
+	for _, o := range others {
+		other, ok := o.(*IPPool)
+		if !ok || reason != "" || other.Metadata.Name == pool.Metadata.Name {
+			continue
+		}
+		if theirs, bad := prefixOf(other.Spec.CIDR); bad == "" && mine.Overlaps(theirs) {
+			v.fail("spec.cidr", fmt.Sprintf("%s overlaps %s of pool %s", mine, theirs, other.Metadata.Name))
+		}
+	}
+	return v.errs
+}
+
+func (v *validator) node(s *NodeSpec) {
+	if b := s.BGP; b != nil {
+		v.nodeAddress("spec.bgp.ipv4Address", b.IPv4Address, true)
+		v.nodeAddress("spec.bgp.ipv6Address", b.IPv6Address, false)
+		v.gateway("spec.bgp.ipv4IPIPTunnelAddr", b.IPv4IPIPTunnelAddr, true)
+		v.gateway("spec.bgp.routeReflectorClusterID", b.RouteReflectorClusterID, true)
+		if b.IPv4Address == "" && b.IPv6Address == "" {
+			v.fail("spec.bgp", "has neither ipv4Address nor ipv6Address: give one, or remove spec.bgp")
+		}
+	}
+	v.gateway("spec.ipv4VXLANTunnelAddr", s.IPv4VXLANTunnelAddr, true)
+	v.gateway("spec.ipv6VXLANTunnelAddr", s.IPv6VXLANTunnelAddr, false)
+	for _, m := range []struct{ path, mac string }{
+		{"spec.vxlanTunnelMACAddr", s.VXLANTunnelMACAddr}, {"spec.vxlanTunnelMACAddrV6", s.VXLANTunnelMACAddrV6},
+	} {
+		if m.mac != "" && !validMAC(m.mac) {
+			v.fail(m.path, fmt.Sprintf("is %q: want six bytes such as 66:00:00:00:00:01", m.mac))
+		}
+	}
+	if w := s.Wireguard; w != nil {
+		v.gateway("spec.wireguard.interfaceIPv4Address", w.InterfaceIPv4Address, true)
+		v.gateway("spec.wireguard.interfaceIPv6Address", w.InterfaceIPv6Address, false)
+	}
+	for i, o := range s.OrchRefs {
+		if o.Orchestrator == "" {
+			v.fail(fmt.Sprintf("spec.orchRefs[%d].orchestrator", i), "is missing")
+		}
+	}
+	for i, a := range s.Addresses {
+		_, reason := prefixOf(a.Address)
+		v.check(fmt.Sprintf("spec.addresses[%d].address", i), reason)
+		v.optionally(fmt.Sprintf("spec.addresses[%d].type", i), a.Type, "CalicoNodeIP", "InternalIP", "ExternalIP")
+	}
+}
+
+// nodeAddress is an address, perhaps with the length of its network's prefix.
+func (v *validator) nodeAddress(path, s string, four bool) {
+	if s == "" {
+		return
+	}
+	p, reason := prefixOf(s)
+	if reason == "" && p.Addr().Is4() != four {
+		reason = fmt.Sprintf("%s is of the other family", s)
+	}
+	v.check(path, reason)
+}

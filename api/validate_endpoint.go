@@ -1,0 +1,175 @@
+package api
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+func (v *validator) workload(r *WorkloadEndpoint) {
+	s, m := &r.Spec, &r.Metadata
+	name, err := WorkloadEndpointName(*s)
+	switch {
+	case err != nil:
+		v.fail("metadata.name", err.Error())
+	case len(name) > maxName:
+		v.fail("metadata.name", fmt.Sprintf("%q has more than %d characters", name, maxName))
+	case strings.Contains(name, "/"):
+		v.fail("metadata.name", fmt.Sprintf("%q must not contain /", name))
+	case m.Name != name:
+		v.suggest("metadata.name", fmt.Sprintf("is %q, but node, orchestrator, workload and endpoint make it another", m.Name), name)
+	}
+	v.workloadLabels(r)
+	v.addresses("spec.ipNetworks", s.IPNetworks)
+	v.ipNATs(s)
+	v.gateway("spec.ipv4Gateway", s.IPv4Gateway, true)
+	v.gateway("spec.ipv6Gateway", s.IPv6Gateway, false)
+	v.profiles(s.Profiles)
+	if s.InterfaceName == "" {
+		v.fail("spec.interfaceName", "is missing: want the name of the workload's interface on the host")
+	} else {
+		v.check("spec.interfaceName", badInterface(s.InterfaceName))
+	}
+	if s.MAC != "" && !validMAC(s.MAC) {
+		v.fail("spec.mac", fmt.Sprintf("is %q: want six bytes such as ee:ee:ee:ee:ee:ee", s.MAC))
+	}
+	if s.ServiceAccountName != "" {
+		v.check("spec.serviceAccountName", badName(s.ServiceAccountName))
+	}
+	v.nets("spec.allowSpoofedSourcePrefixes", s.AllowSpoofedSourcePrefixes)
+	seen := map[string]bool{}
+	for i, p := range s.Ports {
+		path := fmt.Sprintf("spec.ports[%d]", i)
+		v.namedPort(path, EndpointPort{p.Name, p.Protocol, p.Port}, seen)
+		if p.HostIP != "" {
+			_, reason := addrOf(p.HostIP)
+			v.check(path+".hostIP", reason)
+		}
+	}
+}
+
+// workloadLabels refuses labels by which a workload would join another's
+// namespace or service account.
+func (v *validator) workloadLabels(r *WorkloadEndpoint) {
+	given := map[string]string{LabelNamespace: r.Metadata.Namespace, LabelOrchestrator: r.Spec.Orchestrator, LabelServiceAccount: r.Spec.ServiceAccountName}
+	for _, key := range slices.Sorted(maps.Keys(r.Metadata.Labels)) {
+		value := r.Metadata.Labels[key]
+		path := join("metadata.labels", key)
+		if strings.HasPrefix(key, NamespaceLabelPrefix) || strings.HasPrefix(key, ServiceAccountLabelPrefix) {
+			v.fail(path, "such labels come from the namespace and the service account alone: put it there, or remove it")
+		}
+		if want, ok := given[key]; ok && value != want {
+			v.fail(path, fmt.Sprintf("is %q, but the endpoint says %q: remove it, it is written by itself", value, want))
+		}
+	}
+}
+
+// addresses holds lists of single addresses with their full length.
+func (v *validator) addresses(path string, list []string) {
+	for i, s := range list {
+		p, reason := prefixOf(s)
+		if reason == "" && !p.IsSingleIP() {
+			reason = fmt.Sprintf("is %s: want one address, with /32 or /128", s)
+		}
+		v.check(fmt.Sprintf("%s[%d]", path, i), reason)
+	}
+	v.unique(path, list)
+}
+
+func (v *validator) ipNATs(s *WorkloadEndpointSpec) {
+	own := map[netip.Addr]bool{}
+	for _, n := range s.IPNetworks {
+		p, _ := prefixOf(n)
+		own[p.Addr()] = true
+	}
+	for i, n := range s.IPNATs {
+		path := fmt.Sprintf("spec.ipNATs[%d]", i)
+		in, reason1 := addrOf(n.InternalIP)
+		out, reason2 := addrOf(n.ExternalIP)
+		v.check(path+".internalIP", reason1)
+		v.check(path+".externalIP", reason2)
+		switch {
+		case reason1 != "" || reason2 != "":
+		case !own[in]:
+			v.fail(path+".internalIP", fmt.Sprintf("%s is not among spec.ipNetworks", in))
+		case in.Is4() != out.Is4():
+			v.fail(path+".externalIP", fmt.Sprintf("%s is not of the same family as %s", out, in))
+		}
+	}
+}
+
+func (v *validator) gateway(path, s string, four bool) {
+	if s == "" {
+		return
+	}
+	a, reason := addrOf(s)
+	if reason == "" && a.Is4() != four {
+		reason = fmt.Sprintf("%s is of the other family", s)
+	}
+	v.check(path, reason)
+}
+
+func (v *validator) profiles(list []string) {
+	for i, p := range list {
+		v.check(fmt.Sprintf("spec.profiles[%d]", i), badName(p))
+	}
+	v.unique("spec.profiles", list)
+}
+
+// badInterface says what is wrong with a network interface's name.
+func badInterface(s string) string {
+	if s == "" || len(s) > 15 || !only(s, word) || s == "." || s == ".." {
+		return fmt.Sprintf("is %q: want 1 to 15 letters, digits, dashes, dots and underscores", s)
+	}
+	return ""
+}
+
+func (v *validator) namedPort(path string, p EndpointPort, seen map[string]bool) {
+	n, _ := p.Protocol.Number()
+	if n != 6 && n != 17 && n != 132 {
+		v.fail(path+".protocol", fmt.Sprintf("is %q: want TCP, UDP or SCTP", p.Protocol.String()))
+	}
+	if p.Port == 0 {
+		v.fail(path+".port", "is 0: want 1 to 65535")
+	}
+	if p.Name == "" {
+		return // says nothing to rules
+	}
+	v.check(path+".name", badPortName(p.Name))
+	key := fmt.Sprintf("%s/%d", p.Name, n)
+	if seen[key] {
+		v.fail(path+".name", fmt.Sprintf("%q is there twice for protocol %s", p.Name, p.Protocol))
+	}
+	seen[key] = true
+}
+
+func (v *validator) host(r *HostEndpoint) {
+	s := &r.Spec
+	if s.Node == "" {
+		v.fail("spec.node", "is missing: want the name of the host's Node")
+	} else {
+		v.check("spec.node", badName(s.Node))
+	}
+	if s.InterfaceName == "" && len(s.ExpectedIPs) == 0 {
+		v.fail("spec.interfaceName", `is missing, and so is spec.expectedIPs: give one of them, or "*" for all interfaces`)
+	}
+	if s.InterfaceName != "" && s.InterfaceName != "*" {
+		v.check("spec.interfaceName", badInterface(s.InterfaceName))
+	}
+	for i, a := range s.ExpectedIPs {
+		_, reason := addrOf(a)
+		v.check(fmt.Sprintf("spec.expectedIPs[%d]", i), reason)
+	}
+	v.unique("spec.expectedIPs", s.ExpectedIPs)
+	v.profiles(s.Profiles)
+	seen := map[string]bool{}
+	for i, p := range s.Ports {
+		path := fmt.Sprintf("spec.ports[%d]", i)
+		if p.Name == "" {
+			v.fail(path+".name", "is missing")
+		}
+		v.namedPort(path, p, seen)
+	}
+}

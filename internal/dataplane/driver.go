@@ -50,3 +50,11 @@ type Withdrawer interface {
 	// Withdraw does the pending removals and nothing else. What fails stays pending; Apply tries it again.
 	Withdraw(context.Context) []intent.Outcome
 }
+
+// Drifting is a Driver that hears at once when somebody else touches its part of the kernel, instead of with the next
+// Resync.
+type Drifting interface {
+	// Drift is a channel of notes. The loop calls each from its own goroutine, so that it may change the driver's
+	// state, and then gives the driver a turn.
+	Drift() <-chan func()
+}

@@ -29,7 +29,14 @@ type Loop struct {
 	drivers []*drive // Policy first
 	gate    gate
 	fates   fates
+	drift   chan drift
 	started bool // a batch has come; before, nobody knows what should be, so nothing is applied
+}
+
+// drift is a note of one driver.
+type drift struct {
+	d    *drive
+	note func()
 }
 
 // drive is a driver and what the loop knows about it.
@@ -51,7 +58,7 @@ func New(cfg Config) *Loop {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Loop{cfg: cfg, gate: newGate(cfg.Policy == nil), fates: newFates()}
+	l := &Loop{cfg: cfg, gate: newGate(cfg.Policy == nil), fates: newFates(), drift: make(chan drift)}
 	drivers := cfg.Forwarding
 	if cfg.Policy != nil {
 		drivers = append([]Driver{cfg.Policy}, drivers...)
@@ -66,6 +73,13 @@ func New(cfg Config) *Loop {
 func (l *Loop) Run(ctx context.Context, batches <-chan intent.Batch, links <-chan []ifmon.Change) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, d := range l.drivers {
+		if a, ok := d.Driver.(Drifting); ok {
+			go l.listen(ctx, d, a.Drift())
+		}
+	}
 	for {
 		l.wake(timer)
 		select {
@@ -78,6 +92,8 @@ func (l *Loop) Run(ctx context.Context, batches <-chan intent.Batch, links <-cha
 			l.merge(b)
 		case c := <-links:
 			l.links(c)
+		case n := <-l.drift:
+			l.drifted(n)
 		case <-timer.C:
 		}
 		l.drain(batches, links)
@@ -96,6 +112,8 @@ func (l *Loop) drain(batches <-chan intent.Batch, links <-chan []ifmon.Change) {
 			l.merge(b)
 		case c := <-links:
 			l.links(c)
+		case n := <-l.drift:
+			l.drifted(n)
 		default:
 			return
 		}
@@ -119,6 +137,27 @@ func (l *Loop) links(changes []ifmon.Change) {
 			d.dirty = true
 		}
 	}
+}
+
+// listen passes a driver's notes on until the context ends.
+func (l *Loop) listen(ctx context.Context, d *drive, notes <-chan func()) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case note := <-notes:
+			select {
+			case l.drift <- drift{d, note}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func (l *Loop) drifted(n drift) {
+	n.note()
+	n.d.dirty = true
 }
 
 // round gives each driver that is due its turn: removals from the forwarding drivers in reverse, then policy, then

@@ -244,6 +244,27 @@ func TestForwardingWaitsForPolicy(t *testing.T) {
 	})
 }
 
+// drifter is a fake that hears of others' changes.
+type drifter struct {
+	fake
+	notes chan func()
+}
+
+func (d *drifter) Drift() <-chan func() { return d.notes }
+
+func TestDriftIsRepairedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &journal{}
+		d := &drifter{fake: fake{name: "fib", j: j}, notes: make(chan func())}
+		run(t, Config{Forwarding: []Driver{d, &fake{name: "host", j: j}}}, j, func(b *bench) {
+			b.batches <- intent.Batch{}
+			b.want(t, "fib resync", "host resync", "fib apply 1", "host apply 1")
+			d.notes <- func() { j.add("fib note") }
+			b.want(t, "fib note", "fib apply 0")
+		})
+	})
+}
+
 func TestIncompleteTransactionDoesNotOpenForwarding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &journal{}

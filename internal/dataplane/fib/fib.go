@@ -39,6 +39,8 @@ type Table struct {
 	held      func(link string) bool
 	inSync    bool
 	linksSeen bool
+	lost      bool // events were lost, so that the routes are to be read back
+	notes     chan func()
 	failed    map[netip.Prefix]error
 	news      map[netip.Prefix]bool // whose outcome may have changed
 }
@@ -66,6 +68,7 @@ func New(h *rtnl.Handle) *Table {
 		}),
 		neighbours: delta.New[neighbourKey](func(want, is string) bool { return want == is }),
 		held:       func(string) bool { return false },
+		notes:      make(chan func()),
 		failed:     map[netip.Prefix]error{},
 		news:       map[netip.Prefix]bool{},
 	}
@@ -211,6 +214,7 @@ func (t *Table) readRoutes() error {
 	if err != nil {
 		return err
 	}
+	t.lost = false
 	t.routes.ObservedAll(func(yield func(routeKey, rtnl.Route) bool) {
 		for _, r := range all {
 			if !yield(routeKey{r.Dst, r.Metric}, r) {
@@ -256,6 +260,11 @@ func (t *Table) sweep(ctx context.Context) error {
 
 // Apply removes and adds what is pending.
 func (t *Table) Apply(ctx context.Context) ([]intent.Outcome, error) {
+	if t.lost {
+		if err := t.readRoutes(); err != nil {
+			return nil, err
+		}
+	}
 	err := t.sweep(ctx)
 	existing := t.addRoutes(ctx)
 	if len(existing) > 0 {

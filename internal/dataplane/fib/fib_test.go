@@ -297,3 +297,40 @@ func TestResyncUndoesWhatOthersDid(t *testing.T) {
 		t.Errorf("neighbours are %q", got)
 	}
 }
+
+func TestWhatOthersDoToOurRoutesIsUndoneAtOnce(t *testing.T) {
+	r := newRig(t, netnstest.New(t))
+	r.ns.Veth("wl1", "wl1p")
+	r.tbl.Merge(both("wl1"))
+	r.untilUp("wl1")
+	r.apply()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.tbl.Run(ctx) }()
+	breakIt := func() {
+		r.ns.Run("ip", "route", "replace", "10.65.0.7", "dev", "wl1", "proto", "80", "scope", "link")
+		r.ns.Run("ip", "route", "replace", "10.65.0.5", "dev", "wl1p", "proto", "80", "scope", "link")
+	}
+	right := func() bool {
+		routes := r.ns.Run("ip", "route")
+		return strings.Contains(routes, "10.65.0.5 dev wl1 ") && !strings.Contains(routes, "10.65.0.7")
+	}
+	for deadline, begun := time.After(5*time.Second), false; !begun || !right(); {
+		if !begun { // until the watch has begun nothing is heard
+			breakIt()
+		}
+		select {
+		case note := <-r.tbl.Drift():
+			begun = true
+			note()
+			r.apply()
+		case <-time.After(10 * time.Millisecond):
+		case <-deadline:
+			t.Fatalf("still wrong:\n%s", r.ns.Run("ip", "route"))
+		}
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run = %v", err)
+	}
+}

@@ -1,0 +1,66 @@
+package fib
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+// Run listens to the kernel's route events until the context ends, so that what others do to our routes is undone at
+// once. Without it, the next Resync finds out.
+//
+// Our own changes are heard too. They say what the Table knows already; one that is late makes at worst an add that
+// finds its route there, or a delete that finds it gone.
+func (t *Table) Run(ctx context.Context) error {
+	w, err := t.rtnl.Watch(rtnl.WatchRoutes)
+	if err != nil {
+		return fmt.Errorf("routes: %w", err)
+	}
+	defer w.Close()
+	defer context.AfterFunc(ctx, func() { _ = w.Close() })()
+	for {
+		events, err := w.Receive()
+		var note func()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, rtnl.ErrOverrun):
+			note = func() { t.lost = true }
+		case err != nil:
+			return fmt.Errorf("routes: %w", err)
+		default:
+			ours := events[:0]
+			for _, e := range events {
+				if e.Route != nil && e.Route.Protocol == kernel.RouteProtocolAgent && e.Route.Table == 0 {
+					ours = append(ours, e)
+				}
+			}
+			if len(ours) == 0 {
+				continue
+			}
+			note = func() { t.observe(ours) }
+		}
+		select {
+		case t.notes <- note:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Drift is where Run tells the loop what it heard.
+func (t *Table) Drift() <-chan func() { return t.notes }
+
+func (t *Table) observe(events []rtnl.Event) {
+	for _, e := range events {
+		key := routeKey{e.Route.Dst, e.Route.Metric}
+		if is, ok := t.routes.Actual(key); e.Gone && ok && is.Link == e.Route.Link && is.Kind == e.Route.Kind {
+			t.routes.ObservedGone(key)
+		} else if !e.Gone {
+			t.routes.Observed(key, *e.Route)
+		}
+	}
+}

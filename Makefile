@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/ctl.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: build deps up down test lint bench agree
+.PHONY: build deps up down test lint bench agree mutants
 build: ## bin/twill, one static binary
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 
@@ -13,7 +13,7 @@ deps: ## what tests and demonstrations call: nft (to read what we program)
 	@sh scripts/deps.sh
 
 up: deps build ## three hosts, six workloads, real policy, and a matrix of real connections
-	$(BIN) lab up --demo
+	$(BIN) lab up
 
 down: ## leave no trace
 	$(BIN) lab down
@@ -23,6 +23,9 @@ test: deps build ## everything; as root, so that kernel tests run
 
 agree: deps ## kernel, verdict and world over many random worlds; prints the table
 	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run TestKernelAgrees -v ./internal/agreetest -worlds 500
+
+mutants: deps ## each listed fault in rules, nft and calc must be seen by packets
+	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run TestEachMutantIsCaught ./internal/agreetest -mutants
 
 lint:
 	go vet ./...

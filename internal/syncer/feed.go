@@ -17,7 +17,6 @@ type event struct {
 	snapshot bool         // updates are all that the prefix holds
 	revision int64        // of the snapshot
 	updates  []api.Update // else: changes
-	rewound  bool         // the store's history is another one: revisions cannot be compared
 }
 
 // staleLists is how many lists in a row may be older than what was seen. A
@@ -48,9 +47,13 @@ func (f *feed) run(ctx context.Context) {
 		state := WaitForDatastore
 		if errors.Is(err, datastore.ErrCompacted) {
 			f.revision = 0
-			state = ResyncInProgress
 		}
-		f.log.Warn("follow datastore", "err", err, "failures", f.failures)
+		if errors.Is(err, datastore.ErrCompacted) || errors.Is(err, errStale) {
+			state = ResyncInProgress // it answers
+		}
+		if f.failures == 1 || f.failures%20 == 0 { // not each of a long outage
+			f.log.Warn("follow datastore", "err", err, "failures", f.failures)
+		}
 		if f.tell(ctx, event{state: state}) != nil || f.s.wait(ctx, f.failures) != nil {
 			return
 		}
@@ -96,8 +99,7 @@ func (f *feed) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rewound := snap.Revision < f.highest
-	if rewound {
+	if snap.Revision < f.highest {
 		if f.stale++; f.stale < staleLists {
 			return errStale
 		}
@@ -108,7 +110,7 @@ func (f *feed) list(ctx context.Context) error {
 	f.revision = snap.Revision
 	// The snapshot is complete, so the prefix is in sync although the watch,
 	// which brings what is later, does not run yet.
-	return f.tell(ctx, event{state: InSync, snapshot: true, revision: snap.Revision, updates: snap.Items, rewound: rewound})
+	return f.tell(ctx, event{state: InSync, snapshot: true, revision: snap.Revision, updates: snap.Items})
 }
 
 func (f *feed) tell(ctx context.Context, e event) error {

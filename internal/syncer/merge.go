@@ -56,7 +56,7 @@ func (m *merge) apply(e event) {
 		m.listed[e.feed] = true
 	} else {
 		for _, u := range e.updates {
-			m.put(u)
+			m.set(u)
 		}
 	}
 	m.states[e.feed] = e.state
@@ -73,16 +73,13 @@ func (m *merge) apply(e event) {
 }
 
 // replace makes a snapshot the truth about its prefix: what differs is
-// pending, what it lacks is gone.
+// pending, what it lacks is gone. Revisions are not compared: the feed refuses
+// old snapshots, and in a store that was put back they mean something else.
 func (m *merge) replace(e event) {
 	held := make(map[string]bool, len(e.updates))
 	for _, u := range e.updates {
 		held[u.Key] = true
-		if e.rewound {
-			m.set(u)
-		} else {
-			m.put(u)
-		}
+		m.set(u)
 	}
 	var gone []string
 	for key := range m.told {
@@ -98,18 +95,6 @@ func (m *merge) replace(e event) {
 	for _, key := range gone {
 		m.set(api.Update{Key: key, Revision: e.revision})
 	}
-}
-
-// put makes an update pending unless it is older than what is known.
-func (m *merge) put(u api.Update) {
-	if i, pending := m.at[u.Key]; pending {
-		if u.Revision < m.batch.Updates[i].Revision {
-			return
-		}
-	} else if u.Revision < m.told[u.Key].revision {
-		return
-	}
-	m.set(u)
 }
 
 // set makes an update pending, in the place of an earlier one. What would tell

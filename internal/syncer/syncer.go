@@ -115,7 +115,7 @@ func (s *Syncer) loop(ctx context.Context) error {
 			before := m.batch.Status
 			m.apply(e)
 			if m.batch.Status != before {
-				s.cfg.Logger.Info("datastore", "status", m.batch.Status.String(), "keys", len(m.told)+len(m.at))
+				s.cfg.Logger.Info("datastore", "status", m.batch.Status.String())
 			}
 		case out <- m.batch:
 			m.taken()

@@ -1,0 +1,6 @@
+// Package agreetest asks whether kernel, verdict and verdict/world agree.
+//
+// In: random worlds of resources. Out: pass or fail, the seed, and a table of
+// what decided the packets. The kernel answers through real packets between
+// network namespaces; nothing of it is simulated.
+package agreetest

@@ -1,0 +1,203 @@
+package agreetest
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/internal/dataplane/nft"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+	"github.com/twillnet/twill/internal/kernel/nftables"
+	"github.com/twillnet/twill/internal/kernel/packet"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+const (
+	uplink    = "eth0"
+	workloads = 9 // of a world; their links are cali0 … cali8
+	nodeName  = "h1"
+)
+
+var wireMAC = packet.MAC{0x02, 0, 0, 0, 0, 0x01} // of all ends in the wires' namespace
+
+// node is a host in a namespace of its own. All its links end in another
+// namespace, which has no addresses: there, packets are made and seen.
+type node struct {
+	t      *testing.T
+	host   *netnstest.NS
+	wires  *netnstest.NS
+	socket *packet.Socket // in wires
+	conn   *nftables.Conn // in host
+	index  map[string]int // of a link's end in wires, by the link's name in host
+	names  map[int]string
+	mac    map[string]packet.MAC // of the link in host
+	routes map[netip.Prefix]rtnl.Route
+	mark   uint16
+	sent   map[packet.Packet]bool // tuples, so that no packet is a reply to an earlier one
+}
+
+func newNode(t *testing.T) *node {
+	n := &node{t: t, host: netnstest.New(t), wires: netnstest.New(t), index: map[string]int{}, names: map[int]string{},
+		mac: map[string]packet.MAC{}, routes: map[netip.Prefix]rtnl.Route{}, sent: map[packet.Packet]bool{}}
+	for i := range workloads {
+		n.addLink(fmt.Sprintf("cali%d", i))
+	}
+	n.addLink(uplink)
+	n.host.Forward()
+	for _, link := range append(slices.Collect(maps.Keys(n.mac)), "all") {
+		n.host.Sysctl("ipv4/conf/"+link+"/rp_filter", "0")
+		n.host.Sysctl("ipv4/conf/"+link+"/send_redirects", "0")
+	}
+	n.host.Do(func() {
+		var err error
+		n.conn, err = nftables.Open()
+		must(t, err)
+	})
+	t.Cleanup(func() { n.conn.Close() })
+	n.wires.Do(func() {
+		var err error
+		n.socket, err = packet.Open()
+		must(t, err)
+	})
+	t.Cleanup(func() { n.socket.Close() })
+	// Whatever is not here is behind the uplink.
+	out := n.link(uplink)
+	for _, via := range []string{"192.0.2.254", "2001:db8::ffff"} {
+		gw := netip.MustParseAddr(via)
+		must(t, n.host.Rtnl().SetNeighbour(rtnl.Neighbour{Link: out, Addr: gw, MAC: "02:00:00:00:00:01", Permanent: true}))
+		world := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		if gw.Is6() {
+			world = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		}
+		must(t, n.host.Rtnl().AddRoute(rtnl.Route{Dst: world, Link: out, Gateway: gw, OnLink: true, Protocol: 4}))
+	}
+	return n
+}
+
+func (n *node) link(name string) int {
+	return n.host.Link(name).Index
+}
+
+func (n *node) addLink(name string) {
+	n.host.VethTo(n.wires, name, "w"+name)
+	n.host.Up(name)
+	n.wires.Up("w" + name)
+	h, w := n.host.Link(name), n.wires.Link("w"+name)
+	n.index[name], n.names[w.Index] = w.Index, name
+	n.mac[name] = parseMAC(n.t, h.MAC)
+}
+
+func parseMAC(t *testing.T, s string) (m packet.MAC) {
+	if _, err := fmt.Sscanf(s, "%02x:%02x:%02x:%02x:%02x:%02x", &m[0], &m[1], &m[2], &m[3], &m[4], &m[5]); err != nil {
+		t.Fatalf("MAC %q: %v", s, err)
+	}
+	return m
+}
+
+// program makes the kernel what a batch from an empty start says, with a new
+// driver each time: what the last world left is the agent's restart.
+func (n *node) program(b intent.Batch) {
+	n.t.Helper()
+	d := nft.New(n.conn, nft.Config{})
+	must(n.t, d.Resync(n.t.Context()))
+	d.Merge(b)
+	outcomes, err := d.Apply(n.t.Context())
+	must(n.t, err)
+	for _, o := range outcomes {
+		must(n.t, o.Err)
+	}
+	n.setRoutes(b.Routes)
+}
+
+// setRoutes makes the routes to local endpoints exactly these.
+func (n *node) setRoutes(want []intent.Route) {
+	next := map[netip.Prefix]rtnl.Route{}
+	for _, r := range want {
+		next[r.Dst] = rtnl.Route{Dst: r.Dst, Link: n.link(r.Link), Protocol: kernel.RouteProtocolAgent}
+	}
+	for dst, r := range n.routes {
+		if next[dst] != r {
+			must(n.t, n.host.Rtnl().DeleteRoute(r))
+		}
+	}
+	for dst, r := range next {
+		if n.routes[dst] != r {
+			must(n.t, n.host.Rtnl().AddRoute(r))
+			must(n.t, n.host.Rtnl().SetNeighbour(rtnl.Neighbour{Link: r.Link, Addr: dst.Addr(), MAC: "02:00:00:00:00:01", Permanent: true}))
+		}
+	}
+	n.routes = next
+}
+
+// fresh reports whether a packet opens a flow that conntrack has not seen, in
+// either direction.
+func (n *node) fresh(p packet.Packet) bool {
+	p.Mark = 0
+	back := p
+	back.Src, back.Dst, back.SrcPort, back.DstPort = p.Dst, p.Src, p.DstPort, p.SrcPort
+	if n.sent[p] || n.sent[back] {
+		return false
+	}
+	n.sent[p] = true
+	return true
+}
+
+// send puts a packet on a link of the host, as if its other end had sent it.
+func (n *node) send(link string, p packet.Packet) {
+	n.t.Helper()
+	must(n.t, n.socket.Send(n.index[link], p.Frame(wireMAC, n.mac[link])))
+}
+
+// deliver sends packets, each on its link, and returns the links on which they
+// came out, by mark; those that did not come out are missing.
+func (n *node) deliver(ps []sending) map[uint16]string {
+	n.t.Helper()
+	out := map[uint16]string{}
+	want := map[uint16]packet.Packet{}
+	for i := range ps {
+		n.mark++
+		ps[i].Mark = n.mark
+		want[n.mark] = ps[i].Packet
+		n.send(ps[i].link, ps[i].Packet)
+	}
+	// The last one always comes back: what was sent before it has met its fate.
+	n.mark++
+	last := packet.Packet{Src: netip.MustParseAddr("198.51.100.1"), Dst: netip.MustParseAddr("198.51.100.2"), Proto: 17, SrcPort: 9, DstPort: 9, Mark: n.mark}
+	n.send(uplink, last)
+	deadline := time.Now().Add(5 * time.Second)
+	for grace := false; ; {
+		seen, ok, err := n.socket.Receive(deadline)
+		must(n.t, err)
+		if !ok && !grace {
+			n.t.Fatal("the packet that always passes did not come out")
+		}
+		if !ok {
+			return out
+		}
+		if seen.Packet == last {
+			grace, deadline = true, time.Now().Add(2*time.Millisecond) // for another core's queue
+			continue
+		}
+		if p, mine := want[seen.Mark]; mine && p.Src == seen.Src && p.Dst == seen.Dst && p.Proto == seen.Proto {
+			out[seen.Mark] = n.names[seen.Link]
+		}
+	}
+}
+
+// sending is a packet and the link on which it comes to the host.
+type sending struct {
+	packet.Packet
+	link string
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

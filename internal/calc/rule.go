@@ -1,0 +1,186 @@
+package calc
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/api/selector"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+const (
+	protoICMP   = 1 // IANA protocol numbers
+	protoICMPv6 = 58
+)
+
+// builder turns rules of one policy or profile into intents, and counts the sets they use.
+type builder struct {
+	g         *Graph
+	namespace string // of a NetworkPolicy; empty otherwise
+	used      []intent.SetID
+}
+
+func (b *builder) rules(in []api.Rule) []intent.Rule {
+	var out []intent.Rule
+	for _, r := range in {
+		out = append(out, b.rule(r))
+	}
+	return out
+}
+
+var actions = map[api.Action]intent.Action{api.Allow: intent.Allow, api.Deny: intent.Deny, api.Pass: intent.Pass, api.Log: intent.Log}
+
+func (b *builder) rule(r api.Rule) intent.Rule {
+	out := intent.Rule{Action: actions[r.Action], Void: r.Void}
+	if r.Void {
+		return out
+	}
+	if r.IPVersion != nil {
+		out.Family = intent.Family(*r.IPVersion)
+	}
+	if r.Protocol != nil {
+		out.Protocol, _ = r.Protocol.Number()
+	}
+	if r.NotProtocol != nil {
+		out.NotProtocol, _ = r.NotProtocol.Number()
+	}
+	switch implied := impliedFamily(out.Protocol); {
+	case implied == intent.AnyFamily:
+	case out.Family == intent.AnyFamily:
+		out.Family = implied
+	case out.Family != implied:
+		return intent.Rule{Action: out.Action, Void: true} // no packet is both
+	}
+	out.ICMP, out.NotICMP = icmp(r.ICMP), icmp(r.NotICMP)
+	out.Src = b.peer(r.Source, out.Protocol)
+	out.Dst = b.peer(r.Destination, out.Protocol)
+	return out
+}
+
+func impliedFamily(proto uint8) intent.Family {
+	switch proto {
+	case protoICMP:
+		return intent.IPv4
+	case protoICMPv6:
+		return intent.IPv6
+	}
+	return intent.AnyFamily
+}
+
+func icmp(f *api.ICMPFields) *intent.ICMP {
+	if f == nil || f.Type == nil {
+		return nil
+	}
+	out := &intent.ICMP{Type: uint8(*f.Type), AnyCode: f.Code == nil}
+	if f.Code != nil {
+		out.Code = uint8(*f.Code)
+	}
+	return out
+}
+
+// peer converts one side of a rule.
+func (b *builder) peer(e api.EntityRule, proto uint8) intent.Peer {
+	out := intent.Peer{Nets: prefixes(e.Nets), NotNets: prefixes(e.NotNets)}
+	sel := b.positive(e)
+	if sel != nil {
+		out.Sets = []intent.SetID{b.use(sel, nil)}
+	}
+	if e.NotSelector != "" {
+		out.NotSets = []intent.SetID{b.use(parse(e.NotSelector), nil)}
+	}
+	out.Ports, out.PortSets = b.ports(e.Ports, sel, proto)
+	out.NotPorts, out.NotPortSets = b.ports(e.NotPorts, sel, proto)
+	return out
+}
+
+func (b *builder) ports(ports []api.Port, sel *selector.Selector, proto uint8) (ranges []intent.PortRange, sets []intent.SetID) {
+	if sel == nil {
+		sel = parse("all()")
+	}
+	for _, p := range ports {
+		if p.Name == "" {
+			ranges = append(ranges, intent.PortRange{Min: p.Min, Max: p.Max})
+			continue
+		}
+		sets = append(sets, b.use(sel, &portName{p.Name, proto}))
+	}
+	return ranges, sets
+}
+
+func (b *builder) use(sel *selector.Selector, port *portName) intent.SetID {
+	id := b.g.use(sel, port)
+	b.used = append(b.used, id)
+	return id
+}
+
+// positive is the one selector that stands for all that a side says of labels; nil if it says nothing.
+func (b *builder) positive(e api.EntityRule) *selector.Selector {
+	var parts []*selector.Selector
+	add := func(s *selector.Selector) { parts = append(parts, s) }
+	if e.NamespaceSelector != "" {
+		add(namespaceSelector(e.NamespaceSelector))
+	}
+	if e.Selector != "" {
+		add(parse(e.Selector))
+	}
+	if a := e.ServiceAccounts; a != nil {
+		if len(a.Names) > 0 {
+			add(oneOf(api.LabelServiceAccount, a.Names))
+		}
+		if a.Selector != "" {
+			add(parse(a.Selector).Prefixed(api.ServiceAccountLabelPrefix))
+		}
+	}
+	if b.namespace != "" && e.NamespaceSelector == "" && (len(parts) > 0 || e.NotSelector != "") {
+		add(oneOf(api.LabelNamespace, []string{b.namespace}))
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	out := parts[0]
+	for _, p := range parts[1:] {
+		out = selector.And(out, p)
+	}
+	return out
+}
+
+// namespaceSelector asks about an endpoint's namespace: all() is in any, global() in none.
+func namespaceSelector(text string) *selector.Selector {
+	s := parse(text)
+	switch {
+	case s.All():
+		return parse("has(" + api.LabelNamespace + ")")
+	case s.IsGlobal():
+		return parse("!has(" + api.LabelNamespace + ")")
+	}
+	return s.Prefixed(api.NamespaceLabelPrefix)
+}
+
+// oneOf is a selector for a label's values. A value with both kinds of quotes
+// cannot be said in the language, and no endpoint can be meant by it.
+func oneOf(label string, values []string) *selector.Selector {
+	var quoted []string
+	for _, v := range values {
+		switch {
+		case !strings.Contains(v, `"`):
+			quoted = append(quoted, `"`+v+`"`)
+		case !strings.Contains(v, "'"):
+			quoted = append(quoted, "'"+v+"'")
+		}
+	}
+	slices.Sort(quoted)
+	return parse(label + " in {" + strings.Join(quoted, ",") + "}")
+}
+
+// nothing selects nothing.
+const nothing = "has(a) && !has(a)"
+
+// parse reads text that the decoder has let through; should it not parse after all, it selects nothing.
+func parse(text string) *selector.Selector {
+	s, err := selector.Parse(text)
+	if err != nil {
+		s, _ = selector.Parse(nothing)
+	}
+	return s
+}

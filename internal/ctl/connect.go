@@ -1,0 +1,74 @@
+package ctl
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/etcdstore"
+)
+
+// defaultEndpoint is where `twill etcd` listens when it is not told otherwise.
+const defaultEndpoint = "http://127.0.0.1:2379"
+
+// connection says how to reach the datastore: flags, and where a flag is not
+// given, the environment variables that calicoctl reads.
+type connection struct {
+	endpoints, user, password, cert, key, ca string
+	timeout                                  time.Duration
+}
+
+func (c *connection) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.endpoints, "etcd", "", "etcd endpoints, separated by commas (ETCD_ENDPOINTS; default "+defaultEndpoint+")")
+	f.StringVar(&c.user, "etcd-user", "", "etcd user name (ETCD_USERNAME; the password is taken from ETCD_PASSWORD)")
+	f.StringVar(&c.cert, "etcd-cert", "", "client certificate file (ETCD_CERT_FILE)")
+	f.StringVar(&c.key, "etcd-key", "", "key file of the client certificate (ETCD_KEY_FILE)")
+	f.StringVar(&c.ca, "etcd-ca", "", "CA certificate file (ETCD_CA_CERT_FILE)")
+	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for the datastore")
+}
+
+// config merges flags, environment and defaults.
+func (c *connection) config() etcdstore.Config {
+	return etcdstore.Config{
+		Endpoints: strings.Split(cmp.Or(c.endpoints, os.Getenv("ETCD_ENDPOINTS"), defaultEndpoint), ","),
+		Username:  cmp.Or(c.user, os.Getenv("ETCD_USERNAME")),
+		Password:  cmp.Or(c.password, os.Getenv("ETCD_PASSWORD")),
+		CertFile:  cmp.Or(c.cert, os.Getenv("ETCD_CERT_FILE")),
+		KeyFile:   cmp.Or(c.key, os.Getenv("ETCD_KEY_FILE")),
+		CAFile:    cmp.Or(c.ca, os.Getenv("ETCD_CA_CERT_FILE")),
+	}
+}
+
+// with opens the datastore for one command and gives it a deadline.
+func (c *connection) with(ctx context.Context, do func(context.Context, datastore.Store) error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	cfg := c.config()
+	cfg.DialTimeout = c.timeout
+	store, err := etcdstore.New(ctx, cfg)
+	if err != nil {
+		return c.explain(err)
+	}
+	defer store.Close()
+	return c.explain(do(ctx, store))
+}
+
+// explain adds what to do to an error of the connection.
+func (c *connection) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	switch {
+	case isUnreachable(err):
+		return fmt.Errorf("%w\nNo datastore answers at %s. Start one with `twill etcd` or `twill lab up`, or name yours with --etcd or ETCD_ENDPOINTS.",
+			err, strings.Join(c.config().Endpoints, ","))
+	default:
+		return err
+	}
+}

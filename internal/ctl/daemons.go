@@ -1,0 +1,125 @@
+package ctl
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/agent"
+	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/node"
+)
+
+func (c *command) agentCmd() *cobra.Command {
+	var cfg agent.Config
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Program this host's kernel from the datastore",
+		Long: `The agent watches the datastore, decides what this host should be, and makes
+the kernel so: an nftables table "twill", routes to local endpoints with
+protocol 80, addresses and sysctls of their interfaces.
+
+It may be killed and started again at any time: what is in the kernel stays in
+force, and an interface that nobody has programmed carries nothing.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg.Node = nodeName(cfg.Node)
+			cfg.Store = c.conn.config()
+			cfg.Log = c.log()
+			return agent.Run(cmd.Context(), cfg)
+		},
+	}
+	cmd.Flags().StringVar(&cfg.Node, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
+	cmd.Flags().StringSliceVar(&cfg.Prefixes, "interface-prefix", []string{"cali"}, "what names of workload interfaces begin with")
+	return cmd
+}
+
+func nodeName(flag string) string {
+	host, _ := os.Hostname()
+	return cmp.Or(flag, os.Getenv("NODENAME"), host)
+}
+
+func (c *command) etcdCmd() *cobra.Command {
+	var dir string
+	var listen []string
+	cmd := &cobra.Command{
+		Use:   "etcd",
+		Short: "Run an embedded etcd member",
+		Long: `Run an etcd member inside this process: a datastore for one host, or for a lab,
+with nothing else to install. Any etcd client works on it.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := c.log()
+			member, err := embed.Start(cmd.Context(), embed.Config{Dir: dir, ListenClient: listen, Logger: log})
+			if err != nil {
+				return err
+			}
+			log.Info("etcd is ready", "endpoints", member.Endpoints(), "dir", dir)
+			<-cmd.Context().Done()
+			member.Close()
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/twill/etcd", "where the data is kept")
+	cmd.Flags().StringSliceVar(&listen, "listen", []string{defaultEndpoint}, "URLs to listen on: http://ADDRESS:PORT or unix://PATH")
+	return cmd
+}
+
+func (c *command) nodeCmd() *cobra.Command {
+	var name, dir string
+	var listen []string
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Run what this host needs, supervised",
+		Long: `Run the daemons of one host as child processes: the agent, and with no etcd
+named, an embedded member of its own. A child that dies is started again with
+back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.`,
+		Example: `  twill node                                    # one host, its own datastore
+  twill node --etcd http://192.0.2.10:2379      # a host of a cluster
+  twill node --etcd-listen http://0.0.0.0:2379  # a datastore for others too`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			signals := make(chan os.Signal, 8)
+			signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+			defer signal.Stop(signals)
+			env := []string{"NODENAME=" + nodeName(name)}
+			var children []node.Child
+			own := c.conn.endpoints == "" && os.Getenv("ETCD_ENDPOINTS") == "" || len(listen) > 0
+			if own {
+				if len(listen) == 0 {
+					listen = []string{defaultEndpoint}
+				}
+				args := []string{"etcd", "--data-dir", filepath.Join(dir, "etcd")}
+				for _, l := range listen {
+					args = append(args, "--listen", l)
+				}
+				children = append(children, node.Child{Name: "etcd", Args: args})
+			}
+			children = append(children, node.Child{Name: "agent", Args: append([]string{"agent"}, c.conn.args(own, listen)...), Env: env})
+			return node.Run(cmd.Context(), node.Config{Children: children, Signals: signals, Stdout: c.stdio.Out, Stderr: c.stdio.Err, Log: c.log()})
+		},
+	}
+	cmd.Flags().StringVar(&name, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
+	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/twill", "where this host keeps its data")
+	cmd.Flags().StringSliceVar(&listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs")
+	return cmd
+}
+
+// args hands the connection on to a child; the password goes by environment.
+func (c *connection) args(own bool, listen []string) []string {
+	if own && c.endpoints == "" {
+		return []string{"--etcd", listen[0]}
+	}
+	var args []string
+	for flag, v := range map[string]string{"--etcd": c.endpoints, "--etcd-user": c.user, "--etcd-cert": c.cert, "--etcd-key": c.key, "--etcd-ca": c.ca} {
+		if v != "" {
+			args = append(args, fmt.Sprintf("%s=%s", flag, v))
+		}
+	}
+	return args
+}

@@ -1,0 +1,170 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/lab"
+)
+
+func (c *command) labCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Three hosts and six workloads on this machine",
+		Long: `A lab is a network of hosts as network namespaces of this machine, each with a
+real ` + "`twill node`" + ` of this same binary, and workloads behind veth pairs. It
+needs root and nothing else; "twill lab down" leaves no trace.`,
+	}
+	cmd.AddCommand(c.labUpCmd(), c.labDownCmd(), c.labStatusCmd(), c.labMatrixCmd(), c.labExecCmd(), c.labReachCmd())
+	return cmd
+}
+
+func (c *command) labUpCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:     "up",
+		Short:   "Bring the lab up, and show who reaches whom",
+		Long:    "Bring up hosts, datastore, workloads and policies, then measure with real\nconnections who reaches whom, beside what the oracle says.\n\nExit code: 0 every cell is right, 1 something is wrong.",
+		Example: "  twill lab up",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l := &lab.Lab{Spec: lab.Demo(), Out: c.stdio.Out}
+			begin := time.Now()
+			fmt.Fprintln(c.stdio.Out, "Twill lab:")
+			if err := l.Up(cmd.Context()); err != nil {
+				return fmt.Errorf("%w\nTake down what is there with `twill lab down`.", err)
+			}
+			if err := c.matrix(cmd.Context(), l); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.stdio.Out, "\nUp in %s. Try next:\n%s", time.Since(begin).Round(100*time.Millisecond), tryNext(l.Socket()))
+			return nil
+		},
+	}
+}
+
+func tryNext(socket string) string {
+	return `  export ETCD_ENDPOINTS=` + socket + `
+  bin/twill why demo/client demo/db tcp/5432           # which rule denies this?
+  bin/twill why demo/api demo/db tcp/5432              # which rule allows it?
+  bin/twill get networkpolicies,globalnetworkpolicies -A
+  bin/twill delete networkpolicy web -n demo && bin/twill lab matrix
+  bin/twill lab exec h1 -- nft list table inet twill   # what the kernel has
+  bin/twill lab exec demo/client -- ip route
+  bin/twill lab down
+`
+}
+
+// matrix measures, prints, and fails if a cell is wrong.
+func (c *command) matrix(ctx context.Context, l *lab.Lab) error {
+	cells, err := l.Matrix(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.stdio.Out, "\nWho reaches whom: %d real TCP connections, IPv4 and IPv6\n\n", len(cells))
+	if bad := lab.PrintMatrix(c.stdio.Out, &l.Spec, cells); bad > 0 {
+		return fmt.Errorf("%d of %d cells are not what verdict/world says; the logs are in %s", bad, len(cells), l.Dir)
+	}
+	fmt.Fprintf(c.stdio.Out, "\nAll %d cells are what verdict/world says.\n", len(cells))
+	return nil
+}
+
+func (c *command) labDownCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "down", Short: "Take the lab down, without a trace", Args: noArgs,
+		Long: "Stop the lab's processes and remove its network namespaces and files. It also\nremoves what an `up` that failed left behind, and is no error without a lab.",
+		RunE: func(*cobra.Command, []string) error { return (&lab.Lab{}).Down() },
+	}
+}
+
+// withLab gives a command the lab that is up.
+func withLab(do func(*lab.Lab) error) error {
+	l, err := lab.Open("")
+	if err != nil {
+		return err
+	}
+	return do(l)
+}
+
+func (c *command) labStatusCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "Show hosts, workloads and addresses", Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return withLab(func(l *lab.Lab) error {
+				if down := l.PrintStatus(c.stdio.Out); down > 0 {
+					return fmt.Errorf("%d hosts are down", down)
+				}
+				return nil
+			})
+		},
+	}
+}
+
+func (c *command) labMatrixCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "matrix", Short: "Measure again who reaches whom", Args: noArgs,
+		Long: "Measure with real connections who reaches whom, beside what the oracle says of\nthe policies that are in the datastore now.\n\nExit code: 0 every cell is right, 1 one is not.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withLab(func(l *lab.Lab) error { return c.matrix(cmd.Context(), l) })
+		},
+	}
+}
+
+func (c *command) labExecCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:     "exec NAME -- COMMAND…",
+		Short:   "Run a command in a host or workload of the lab",
+		Example: "  twill lab exec h1 -- nft list table inet twill\n  twill lab exec demo/client -- ip addr",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 2 || cmd.ArgsLenAtDash() > 1 {
+				return usage("lab exec: want the name of a host or workload, and a command: twill lab exec h1 -- ip route")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			return withLab(func(l *lab.Lab) error {
+				code, err := l.Exec(args[0], args[1:], c.stdio.In, c.stdio.Out, c.stdio.Err)
+				if err == nil && code != 0 {
+					return exit{code: code}
+				}
+				return err
+			})
+		},
+	}
+}
+
+func (c *command) labReachCmd() *cobra.Command {
+	var v6 bool
+	cmd := &cobra.Command{
+		Use:     "reach SRC DST tcp/PORT",
+		Short:   "Try one real connection between two workloads or hosts",
+		Long:    "Open a service on the port in DST, and try to connect to it from SRC.\n\nExit code: 0 it connects, 3 it does not.",
+		Example: "  twill lab reach demo/client demo/web tcp/80",
+		Args:    cobra.ExactArgs(3),
+		RunE: func(_ *cobra.Command, args []string) error {
+			text, ok := strings.CutPrefix(strings.ToLower(args[2]), "tcp/")
+			port, err := strconv.ParseUint(text, 10, 16)
+			if !ok || err != nil {
+				return usage("%q: want tcp/PORT", args[2])
+			}
+			return withLab(func(l *lab.Lab) error {
+				ok, err := l.Reach(args[0], args[1], uint16(port), v6)
+				if err != nil {
+					return err
+				}
+				if !ok {
+					fmt.Fprintln(c.stdio.Out, "no connection")
+					return exit{code: 3}
+				}
+				fmt.Fprintln(c.stdio.Out, "connected")
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&v6, "ipv6", "6", false, "over IPv6")
+	return cmd
+}

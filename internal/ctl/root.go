@@ -1,0 +1,127 @@
+// Package ctl is the command line: `twill apply`, `get`, `why`, `lab`, and the
+// daemons as subcommands.
+//
+// In: arguments, standard streams, environment. Out: text or JSON on the
+// streams, and an exit code: 0 done, 1 wrong, 2 usage; commands that answer a
+// question say in their help which code means what.
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Version is set by the build.
+var Version = "dev"
+
+// Stdio is where a command reads and writes.
+type Stdio struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// exit is an error with an exit code. An empty message prints nothing.
+type exit struct {
+	code int
+	msg  string
+}
+
+func (e exit) Error() string { return e.msg }
+
+// usage marks an error in how a command was called.
+func usage(format string, args ...any) error { return exit{2, fmt.Sprintf(format, args...)} }
+
+// Run runs one command and returns its exit code.
+func Run(ctx context.Context, args []string, stdio Stdio) int {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRoot(stdio)
+	root.SetArgs(args)
+	root.SetIn(stdio.In)
+	root.SetOut(stdio.Out)
+	root.SetErr(stdio.Err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	code := 1
+	var e exit
+	if errors.As(err, &e) {
+		code = e.code
+	}
+	if msg := err.Error(); msg != "" {
+		fmt.Fprintf(stdio.Err, "twill: %s\n", msg)
+	}
+	return code
+}
+
+// command carries what every subcommand needs.
+type command struct {
+	stdio Stdio
+	conn  connection
+	level slog.LevelVar
+}
+
+func newRoot(stdio Stdio) *cobra.Command {
+	c := &command{stdio: stdio}
+	root := &cobra.Command{
+		Use:   "twill",
+		Short: "Routed networking and network policy for containers, VMs and hosts",
+		Long: `Twill connects containers, VMs and hosts by plain IP routing, and enforces
+network policy at every endpoint. It speaks projectcalico.org/v3 resources and
+Calico's etcd layout.
+
+Try it on this machine:   twill lab up --demo
+Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%v\nRun '%s --help' for usage.", err, cmd.CommandPath())
+	})
+	c.conn.addFlags(root.PersistentFlags())
+	root.AddGroup(
+		&cobra.Group{ID: "resources", Title: "Resources:"},
+		&cobra.Group{ID: "explain", Title: "Explain:"},
+		&cobra.Group{ID: "daemons", Title: "Daemons:"},
+		&cobra.Group{ID: "try", Title: "Try:"},
+	)
+	add := func(group string, cmds ...*cobra.Command) {
+		for _, cmd := range cmds {
+			cmd.GroupID = group
+			root.AddCommand(cmd)
+		}
+	}
+	add("resources", c.applyCmd(), c.getCmd(), c.deleteCmd(), c.validateCmd())
+	add("explain", c.whyCmd(), c.selectorCmd())
+	add("daemons", c.nodeCmd(), c.agentCmd(), c.etcdCmd())
+	add("try", c.labCmd())
+	root.AddCommand(c.versionCmd())
+	return root
+}
+
+func (c *command) versionCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version of this binary", Args: noArgs,
+		Run: func(*cobra.Command, []string) { fmt.Fprintln(c.stdio.Out, "twill", Version) },
+	}
+}
+
+func (c *command) log() *slog.Logger {
+	return slog.New(slog.NewTextHandler(c.stdio.Err, &slog.HandlerOptions{Level: &c.level}))
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%s takes no arguments, got %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}

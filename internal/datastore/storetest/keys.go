@@ -1,0 +1,221 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+var keyContracts = []contract{
+	{"each write has a higher revision", eachWriteIsNewer},
+	{"values come back byte for byte", valuesAreKept},
+	{"an empty value is not a missing key", emptyIsNotMissing},
+	{"create refuses a key that exists", createRefuses},
+	{"update refuses a key that is missing or changed", updateRefuses},
+	{"delete refuses a key that is missing or changed", deleteRefuses},
+	{"a deleted key can be created again", deletedCanReturn},
+	{"a list is sorted, whole and of one revision", listIsWhole},
+	{"a prefix is of bytes, not of path segments", prefixIsBytes},
+	{"a caller cannot change what is stored", valuesAreApart},
+	{"of concurrent creates one wins", oneCreateWins},
+	{"concurrent updates by revision lose nothing", updatesByRevision},
+	{"an ended context ends a call", contextEndsCalls},
+}
+
+func eachWriteIsNewer(f *fixture) {
+	a := f.create("a", "1")
+	b := f.create("b", "1")
+	a2 := f.update("a", "2")
+	f.delete("b")
+	if !(0 < a.Revision && a.Revision < b.Revision && b.Revision < a2.Revision) {
+		f.Errorf("revisions are %d, %d, %d", a.Revision, b.Revision, a2.Revision)
+	}
+	if snap := f.list(); snap.Revision <= a2.Revision {
+		f.Errorf("after a deletion the revision is %d, not above %d", snap.Revision, a2.Revision)
+	}
+	got, err := f.store.Get(f.ctx, f.prefix+"a")
+	if err != nil || got.Revision != a2.Revision {
+		f.Errorf("get: got revision %d, error %v, want that of the write, %d", got.Revision, err, a2.Revision)
+	}
+}
+
+func valuesAreKept(f *fixture) {
+	value := "{ \"a\":\t\"\\u0041\", \"z\":1.0 }\n\x00\xff"
+	f.create("odd%2Fname/é", value)
+	got, err := f.store.Get(f.ctx, f.prefix+"odd%2Fname/é")
+	if err != nil || string(got.Value) != value {
+		f.Errorf("got %q, error %v, want %q", got.Value, err, value)
+	}
+	f.equal("list", f.words(f.list().Items), "odd%2Fname/é="+value)
+}
+
+func emptyIsNotMissing(f *fixture) {
+	kv := f.create("empty", "")
+	if kv.Value == nil {
+		f.Error("create returned a nil value")
+	}
+	got, err := f.store.Get(f.ctx, f.prefix+"empty")
+	if err != nil || got.Value == nil || len(got.Value) != 0 {
+		f.Errorf("get: got %#v, error %v, want an empty value that is not nil", got.Value, err)
+	}
+	if items := f.list().Items; len(items) != 1 || items[0].Value == nil {
+		f.Errorf("list: got %#v", items)
+	}
+}
+
+func createRefuses(f *fixture) {
+	f.create("a", "1")
+	_, err := f.store.Create(f.ctx, api.Update{Key: f.prefix + "a", Value: []byte("2")})
+	f.want("create again", err, datastore.ErrExists)
+	f.equal("list", f.words(f.list().Items), "a=1")
+}
+
+func updateRefuses(f *fixture) {
+	_, err := f.store.Get(f.ctx, f.prefix+"a")
+	f.want("get a missing key", err, datastore.ErrNotFound)
+	for _, revision := range []int64{0, 7} {
+		_, err = f.store.Update(f.ctx, api.Update{Key: f.prefix + "a", Value: []byte("1"), Revision: revision})
+		f.want("update a missing key", err, datastore.ErrNotFound)
+	}
+	first := f.create("a", "1")
+	second := f.update("a", "2")
+	first.Value = []byte("3")
+	_, err = f.store.Update(f.ctx, first)
+	f.want("update of an old revision", err, datastore.ErrConflict)
+	f.equal("list", f.words(f.list().Items), "a=2")
+	second.Value = []byte("4")
+	if _, err = f.store.Update(f.ctx, second); err != nil {
+		f.Errorf("update of the present revision: %v", err)
+	}
+	f.equal("list", f.words(f.list().Items), "a=4")
+}
+
+func deleteRefuses(f *fixture) {
+	for _, revision := range []int64{0, 7} {
+		f.want("delete a missing key", f.store.Delete(f.ctx, f.prefix+"a", revision), datastore.ErrNotFound)
+	}
+	first := f.create("a", "1")
+	second := f.update("a", "2")
+	f.want("delete of an old revision", f.store.Delete(f.ctx, f.prefix+"a", first.Revision), datastore.ErrConflict)
+	f.equal("list", f.words(f.list().Items), "a=2")
+	if err := f.store.Delete(f.ctx, f.prefix+"a", second.Revision); err != nil {
+		f.Errorf("delete of the present revision: %v", err)
+	}
+	f.equal("list", f.words(f.list().Items), "")
+}
+
+func deletedCanReturn(f *fixture) {
+	first := f.create("a", "1")
+	f.delete("a")
+	second := f.create("a", "2")
+	if second.Revision <= first.Revision+1 {
+		f.Errorf("revisions are %d, then %d", first.Revision, second.Revision)
+	}
+	_, err := f.store.Update(f.ctx, first)
+	f.want("update of the key's former life", err, datastore.ErrConflict)
+}
+
+func listIsWhole(f *fixture) {
+	want := ""
+	for i := range Many { // backwards, so that only sorting makes it right
+		f.create(fmt.Sprintf("k%03d", Many-1-i), "v")
+		want += fmt.Sprintf(" k%03d=v", i)
+	}
+	last := f.update("k000", "v")
+	snap := f.list()
+	f.equal("list", " "+f.words(snap.Items), want)
+	if snap.Revision < last.Revision {
+		f.Errorf("list is of revision %d, before the last write, %d", snap.Revision, last.Revision)
+	}
+	for _, kv := range snap.Items {
+		if kv.Revision <= 0 || kv.Revision > snap.Revision {
+			f.Errorf("%s has revision %d in a list of %d", kv.Key, kv.Revision, snap.Revision)
+		}
+	}
+}
+
+func prefixIsBytes(f *fixture) {
+	f.create("ab", "1")
+	f.create("a/x", "2")
+	f.create("b", "3")
+	snap, err := f.store.List(f.ctx, f.prefix+"a")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.equal("list of a", f.words(snap.Items), "a/x=2 ab=1")
+	all, err := f.store.List(f.ctx, "")
+	if err != nil || len(all.Items) < 3 {
+		f.Errorf("list of all: %d keys, error %v", len(all.Items), err)
+	}
+}
+
+func valuesAreApart(f *fixture) {
+	in := []byte("one")
+	if _, err := f.store.Create(f.ctx, api.Update{Key: f.prefix + "a", Value: in}); err != nil {
+		f.Fatal(err)
+	}
+	copy(in, "two")
+	copy(f.list().Items[0].Value, "two")
+	f.equal("list", f.words(f.list().Items), "a=one")
+}
+
+func oneCreateWins(f *fixture) {
+	var won, lost atomic.Int32
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			_, err := f.store.Create(f.ctx, api.Update{Key: f.prefix + "a", Value: fmt.Append(nil, i)})
+			switch {
+			case err == nil:
+				won.Add(1)
+			case errors.Is(err, datastore.ErrExists):
+				lost.Add(1)
+			default:
+				f.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if won.Load() != 1 || lost.Load() != 7 {
+		f.Errorf("%d won, %d lost", won.Load(), lost.Load())
+	}
+}
+
+func updatesByRevision(f *fixture) {
+	const writers, rounds = 4, 10
+	f.create("count", "0")
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for range rounds {
+				if err := f.increment("count"); err != nil {
+					f.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	f.equal("list", f.words(f.list().Items), fmt.Sprintf("count=%d", writers*rounds))
+}
+
+func (f *fixture) increment(name string) error {
+	for {
+		kv, err := f.store.Get(f.ctx, f.prefix+name)
+		if err != nil {
+			return err
+		}
+		var n int
+		if _, err := fmt.Sscan(string(kv.Value), &n); err != nil {
+			return err
+		}
+		kv.Value = fmt.Append(nil, n+1)
+		if _, err = f.store.Update(f.ctx, kv); !errors.Is(err, datastore.ErrConflict) {
+			return err
+		}
+	}
+}

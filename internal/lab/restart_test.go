@@ -1,0 +1,198 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/nftables"
+)
+
+const (
+	policyChanges = 1001
+	kills         = 5
+)
+
+// testLab is a lab of its own, with the binary of this tree.
+func testLab(t *testing.T, s Spec) *Lab {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		if os.Getenv("REQUIRE_ROOT") == "1" {
+			t.Fatal("needs root, and REQUIRE_ROOT=1 forbids to skip")
+		}
+		t.Skip("needs root")
+	}
+	exe := filepath.Join(t.TempDir(), "twill")
+	if out, err := exec.Command("go", "build", "-o", exe, "github.com/twillnet/twill/cmd/twill").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	s.Prefix = fmt.Sprintf("twt%d-", os.Getpid())
+	l := &Lab{Dir: t.TempDir(), Exe: exe, Spec: s}
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, h := range s.Hosts {
+				log, _ := os.ReadFile(filepath.Join(l.Dir, h.Name, "node.log"))
+				t.Logf("log of %s:\n%s", h.Name, log)
+			}
+		}
+		if err := l.Down(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := l.Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// await asks until it is so, or fails the test.
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("in 20 s it did not come that %s", what)
+		}
+	}
+}
+
+// agentPID finds the agent among the children of a host's twill node.
+func (l *Lab) agentPID(h Host) int {
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", h.PID, h.PID))
+	if len(children) == 0 { // started by another thread of it
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", h.PID))
+		for _, task := range tasks {
+			b, _ := os.ReadFile(task)
+			children = append(append(children, b...), ' ')
+		}
+	}
+	for _, f := range strings.Fields(string(children)) {
+		pid, _ := strconv.Atoi(f)
+		if cmdline, err := os.ReadFile(filepath.Join("/proc", f, "cmdline")); err == nil && strings.Contains(string(cmdline), "\x00agent\x00") {
+			return pid
+		}
+	}
+	return 0
+}
+
+// policy allows client → server on both ports, and differs in what does not matter to them.
+func policy(n int) api.Update {
+	return api.Update{Key: "/calico/resources/v3/projectcalico.org/networkpolicies/demo/server", Value: fmt.Appendf(nil,
+		`{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"server","namespace":"demo","annotations":{"projectcalico.org/metadata":"{\"name\":\"server\"}"}},"spec":{"tier":"default","order":100,"selector":"app == \"server\"","types":["Ingress","Egress"],`+
+			`"ingress":[{"action":"Allow","protocol":"UDP","source":{"nets":["203.0.113.%d/32"]}},{"action":"Allow","source":{"selector":"app in {\"client\",\"x%d\"}"}}],"egress":[{"action":"Allow","destination":{"selector":"app in {\"client\",\"y%d\"}"}}]}}`,
+		n%250, n, n%7)}
+}
+
+func restartSpec() Spec {
+	full := Demo()
+	s := Spec{Hosts: full.Hosts[:1]}
+	for i, name := range []string{"client", "server", "stranger"} {
+		s.Workloads = append(s.Workloads, Workload{Namespace: "demo", Name: name, Host: "h1", Port: 80, Labels: map[string]string{"app": name},
+			V4: netip.MustParseAddr(fmt.Sprintf("10.65.1.%d", i+2)), V6: netip.MustParseAddr(fmt.Sprintf("fd65:0:0:1::%d", i+2))})
+	}
+	s.Manifests = []byte(`{"kind":"Profile","apiVersion":"projectcalico.org/v3","metadata":{"name":"kns.demo"},"spec":{"ingress":[{"action":"Allow"}],"egress":[{"action":"Allow"}]}}`)
+	return s
+}
+
+func TestAgentKilledAmongChangesLosesNothingAndOpensNothing(t *testing.T) {
+	l := testLab(t, restartSpec())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	store, err := l.store(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if _, err := store.Create(ctx, policy(0)); err != nil {
+		t.Fatal(err)
+	}
+	client, server, stranger := &l.Spec.Workloads[0], &l.Spec.Workloads[1], &l.Spec.Workloads[2]
+	for _, v6 := range []bool{false, true} {
+		await(t, "the client reaches the server", func() bool { ok, err := l.Reach("client", "server", 80, v6); return ok && err == nil })
+		await(t, "the stranger does not", func() bool { ok, err := l.Reach("stranger", "server", 80, v6); return !ok && err == nil })
+	}
+	var streams []*stream
+	for _, v6 := range []bool{false, true} {
+		streams = append(streams,
+			startUDP(t, l, client, server, v6, true), startUDP(t, l, server, client, v6, true),
+			startUDP(t, l, stranger, server, v6, false), startUDP(t, l, server, stranger, v6, false),
+			startTCP(t, l, client, server, v6), startTCP(t, l, server, client, v6))
+	}
+	changeAndKill(ctx, t, l, store)
+	for _, s := range streams {
+		s.stop(t)
+	}
+	sameAsFresh(t, l)
+}
+
+// changeAndKill changes the policy many times and kills the agent among them.
+func changeAndKill(ctx context.Context, t *testing.T, l *Lab, store datastore.Store) {
+	for n := 1; n <= policyChanges; n++ {
+		if _, err := store.Update(ctx, policy(n)); err != nil {
+			t.Fatal(err)
+		}
+		if n%(policyChanges/kills) == policyChanges/kills/2 {
+			var pid int
+			await(t, "an agent runs", func() bool { pid = l.agentPID(l.Spec.Hosts[0]); return pid != 0 })
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	await(t, "the agent is back", func() bool { return l.agentPID(l.Spec.Hosts[0]) != 0 })
+}
+
+// sameAsFresh compares the kernel with what an agent makes that finds nothing.
+func sameAsFresh(t *testing.T, l *Lab) {
+	host := l.Spec.hostNS(l.Spec.Hosts[0])
+	table := func() (text string) {
+		err := inside(host, func() error {
+			conn, err := nftables.Open()
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			rs, err := conn.List(kernel.TableName)
+			if err == nil {
+				text = rs.Canonical()
+			}
+			return err
+		})
+		if err != nil {
+			return err.Error()
+		}
+		return text
+	}
+	// The kernel shows the last change: its rule has this address, and no change before it for a long while.
+	last := fmt.Sprintf("203.0.113.%d", policyChanges%250)
+	var after string
+	await(t, "the last change is in the kernel", func() bool { after = table(); return strings.Contains(after, last) })
+	pid := l.agentPID(l.Spec.Hosts[0])
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := inside(host, func() error {
+		conn, err := nftables.Open()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		var b nftables.Batch
+		b.PurgeTable(kernel.TableName)
+		return conn.Commit(&b)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var fresh string
+	await(t, "a fresh start makes the same table", func() bool { fresh = table(); return fresh == after })
+}

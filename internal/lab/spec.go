@@ -1,0 +1,153 @@
+// Package lab makes a network of hosts on this one machine, to see Twill work.
+//
+// In: a [Spec] of hosts and workloads. Out: network namespaces, one for each
+// host with a real `twill node` in it, one for each workload behind a veth;
+// and answers measured with real connections. Down leaves no trace.
+package lab
+
+import (
+	"crypto/sha1" //nolint:gosec // names interfaces as upstream does; nothing secret
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+//go:embed demo/policies.yaml
+var demoPolicies []byte
+
+// Spec is a lab: hosts on one link, and workloads on them.
+type Spec struct {
+	Prefix    string     `json:"prefix"` // begins the names of all its network namespaces
+	Hosts     []Host     `json:"hosts"`
+	Workloads []Workload `json:"workloads"`
+	Manifests []byte     `json:"-"` // resources to apply after those of hosts and workloads
+}
+
+// Host is a network namespace with a twill node in it.
+type Host struct {
+	Name string          `json:"name"`
+	V4   netip.Addr      `json:"v4"`
+	V6   netip.Addr      `json:"v6"`
+	Nets [2]netip.Prefix `json:"nets"`          // its workloads' addresses, v4 and v6
+	PID  int             `json:"pid,omitempty"` // of its twill node, once up
+}
+
+// Workload is a network namespace behind a veth of its host.
+type Workload struct {
+	Namespace string            `json:"namespace"`
+	Name      string            `json:"name"`
+	Host      string            `json:"host"`
+	V4        netip.Addr        `json:"v4"`
+	V6        netip.Addr        `json:"v6"`
+	Labels    map[string]string `json:"labels"`
+	Port      uint16            `json:"port"`               // the one that its service listens on
+	PortName  string            `json:"portName,omitempty"` // of that port
+}
+
+// String is namespace/name.
+func (w Workload) String() string { return w.Namespace + "/" + w.Name }
+
+// link is the host's end of the veth, named as upstream's CNI does, so that
+// the agent knows it for a workload's.
+func (w Workload) link() string {
+	sum := sha1.Sum([]byte(w.Namespace + "." + w.Name)) //nolint:gosec // see above
+	return "cali" + hex.EncodeToString(sum[:])[:11]
+}
+
+// endpointName is the name of the workload's resource.
+func (w Workload) endpointName() string {
+	double := func(s string) string { return strings.ReplaceAll(s, "-", "--") }
+	return double(w.Host) + "-k8s-" + double(w.Name) + "-eth0"
+}
+
+// workloadNS and hostNS name network namespaces.
+func (s *Spec) workloadNS(w Workload) string { return s.Prefix + w.Namespace + "." + w.Name }
+func (s *Spec) hostNS(h Host) string         { return s.Prefix + h.Name }
+func (s *Spec) switchNS() string             { return s.Prefix + "switch" } // holds the bridge that is the hosts' link
+
+// defaultPrefix is that of the lab that `twill lab up` makes.
+const defaultPrefix = "twl-"
+
+// Demo is three hosts and six workloads with policies that are small but real.
+func Demo() Spec {
+	s := Spec{Prefix: defaultPrefix, Manifests: demoPolicies}
+	for i := 1; i <= 3; i++ {
+		s.Hosts = append(s.Hosts, Host{
+			Name: fmt.Sprintf("h%d", i),
+			V4:   netip.MustParseAddr(fmt.Sprintf("172.30.0.%d", i)),
+			V6:   netip.MustParseAddr(fmt.Sprintf("fd30::%d", i)),
+			Nets: [2]netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.65.%d.0/24", i)), netip.MustParsePrefix(fmt.Sprintf("fd65:0:0:%d::/64", i))},
+		})
+	}
+	add := func(host int, namespace, name string, port uint16, portName string, labels map[string]string) {
+		n := len(s.Workloads) + 2
+		s.Workloads = append(s.Workloads, Workload{
+			Namespace: namespace, Name: name, Host: s.Hosts[host].Name, Port: port, PortName: portName, Labels: labels,
+			V4: netip.MustParseAddr(fmt.Sprintf("10.65.%d.%d", host+1, n)),
+			V6: netip.MustParseAddr(fmt.Sprintf("fd65:0:0:%d::%d", host+1, n)),
+		})
+	}
+	add(0, "demo", "client", 22, "", map[string]string{"app": "client"})
+	add(0, "demo", "web", 80, "http", map[string]string{"app": "web"})
+	add(1, "demo", "api", 8080, "", map[string]string{"app": "api"})
+	add(1, "demo", "admin", 22, "", map[string]string{"app": "admin", "role": "admin"})
+	add(2, "demo", "db", 5432, "", map[string]string{"app": "db"})
+	add(2, "other", "stranger", 80, "", map[string]string{"app": "stranger"})
+	return s
+}
+
+// host returns a host of the lab by name.
+func (s *Spec) host(name string) (*Host, bool) {
+	for i := range s.Hosts {
+		if s.Hosts[i].Name == name {
+			return &s.Hosts[i], true
+		}
+	}
+	return nil, false
+}
+
+// find returns the network namespace of a host or workload, by name or namespace/name.
+func (s *Spec) find(name string) (netns string, err error) {
+	if h, ok := s.host(name); ok {
+		return s.hostNS(*h), nil
+	}
+	var known, found []string
+	for _, h := range s.Hosts {
+		known = append(known, h.Name)
+	}
+	for _, w := range s.Workloads {
+		known = append(known, w.String())
+		if w.String() == name || w.Name == name {
+			found = append(found, s.workloadNS(w))
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return "", fmt.Errorf("no host or workload %q in this lab; there are %s", name, strings.Join(known, ", "))
+	}
+	return "", fmt.Errorf("%q is several workloads; name one as namespace/name", name)
+}
+
+// resources is the lab's own resources: nodes and workload endpoints.
+func (s *Spec) resources() string {
+	var b strings.Builder
+	for _, h := range s.Hosts {
+		fmt.Fprintf(&b, "---\napiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: %s}\nspec: {bgp: {ipv4Address: %s/24, ipv6Address: \"%s/64\"}}\n", h.Name, h.V4, h.V6)
+	}
+	for _, w := range s.Workloads {
+		fmt.Fprintf(&b, "---\napiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\nmetadata:\n  name: %s\n  namespace: %s\n  labels:\n    projectcalico.org/orchestrator: k8s\n", w.endpointName(), w.Namespace)
+		for k, v := range w.Labels {
+			fmt.Fprintf(&b, "    %s: %s\n", k, v)
+		}
+		fmt.Fprintf(&b, "spec:\n  orchestrator: k8s\n  node: %s\n  pod: %s\n  endpoint: eth0\n  interfaceName: %s\n  ipNetworks: [%s/32, \"%s/128\"]\n  profiles: [kns.%s]\n",
+			w.Host, w.Name, w.link(), w.V4, w.V6, w.Namespace)
+		if w.PortName != "" {
+			fmt.Fprintf(&b, "  ports: [{name: %s, protocol: TCP, port: %d}]\n", w.PortName, w.Port)
+		}
+	}
+	return b.String()
+}

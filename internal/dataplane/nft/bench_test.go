@@ -17,9 +17,9 @@ func host(i int) intent.Member {
 
 func sid(i int) intent.SetID { return intent.SetID(fmt.Sprintf("s:%06d", i)) }
 
-// node is one with about 2,000 kernel sets and 2,000 chains: 100 endpoints, each with 20 of 900 policies, whose rules
-// ask for 1,000 sets, the first of which has 100,000 members.
-func node(members int) intent.Batch {
+// node is one with 1,000 kernel sets and 2,000 chains: 100 endpoints, each with some of 900 policies, whose rules ask
+// for the sets, the first of which has so many members.
+func node(members, policies int) intent.Batch {
 	b := intent.Batch{InSync: true}
 	for i := range 1000 {
 		s := intent.IPSet{ID: sid(i), Comment: fmt.Sprintf("app == 'a%d'", i)}
@@ -38,7 +38,7 @@ func node(members int) intent.Batch {
 	for i := range 100 {
 		e := wl(fmt.Sprintf("pod-%d", i), fmt.Sprintf("cali%d", i))
 		var ids []intent.PolicyID
-		for j := range 20 {
+		for j := range policies {
 			ids = append(ids, np(fmt.Sprintf("np-%d", (i*9+j)%900)))
 		}
 		e.Normal = []intent.Tier{tier("default", intent.Deny, ids, ids)}
@@ -58,7 +58,7 @@ func nodePolicy(i int, port uint16) intent.Policy {
 
 func BenchmarkOneMemberOf100000(b *testing.B) {
 	d := New(newKernel(b), Config{})
-	d.Merge(node(100_000))
+	d.Merge(node(100_000, 9))
 	apply(b, d)
 	i := 0
 	for b.Loop() {
@@ -73,21 +73,28 @@ func BenchmarkOneMemberOf100000(b *testing.B) {
 	}
 }
 
+// The kernel walks all paths through the chains again after each new rule: its time follows policies by endpoint.
 func BenchmarkOnePolicyChanged(b *testing.B) {
-	d := New(newKernel(b), Config{})
-	d.Merge(node(20))
-	apply(b, d)
-	i := 0
-	for b.Loop() {
-		i++
-		d.Merge(intent.Batch{Policies: []intent.Policy{nodePolicy(i%900, uint16(i))}})
-		apply(b, d)
+	for _, n := range []int{1, 9, 20} {
+		b.Run(fmt.Sprintf("%d-for-each-endpoint", n), func(b *testing.B) {
+			d := New(newKernel(b), Config{})
+			d.Merge(node(20, n))
+			apply(b, d)
+			i := 0
+			for b.Loop() {
+				i++
+				p := nodePolicy(i%900, 80)
+				p.Ingress = nodePolicy(i%900, uint16(i)).Ingress
+				d.Merge(intent.Batch{Policies: []intent.Policy{p}})
+				apply(b, d)
+			}
+		})
 	}
 }
 
 func BenchmarkOneEndpointComesOrGoes(b *testing.B) {
 	d := New(newKernel(b), Config{})
-	all := node(20)
+	all := node(20, 9)
 	d.Merge(all)
 	apply(b, d)
 	e := all.Endpoints[0]
@@ -105,7 +112,7 @@ func BenchmarkOneEndpointComesOrGoes(b *testing.B) {
 
 func BenchmarkFullResync(b *testing.B) {
 	d := New(newKernel(b), Config{})
-	d.Merge(node(20))
+	d.Merge(node(20, 9))
 	apply(b, d)
 	for b.Loop() {
 		if err := d.Resync(b.Context()); err != nil {
@@ -116,7 +123,7 @@ func BenchmarkFullResync(b *testing.B) {
 }
 
 func BenchmarkFirstTransaction(b *testing.B) {
-	all := node(100_000)
+	all := node(100_000, 9)
 	for b.Loop() {
 		d := New(newKernel(b), Config{})
 		d.Merge(all)

@@ -2,6 +2,8 @@ package nft
 
 import (
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -149,6 +151,11 @@ func TestNftListShowsWhatWasProgrammed(t *testing.T) {
 	if t.Failed() {
 		t.Log(text)
 	}
+	file := filepath.Join(t.TempDir(), "ruleset")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	netnstest.New(t).Run("nft", "--check", "--file", file) // what is shown can be read again
 }
 
 func TestARestartChangesNothing(t *testing.T) {

@@ -123,6 +123,9 @@ func icmpAlternatives(r intent.Rule) ([][]Term, bool) {
 			alts = append(alts, []Term{{Kind: ICMPType, Number: m.Type}, {Kind: ICMPCode, Not: true, Number: m.Code}})
 		}
 		out = product(out, alts)
+		if r.Protocol == 0 && r.ICMP == nil { // nor is what is not ICMP
+			out = append(out, []Term{{Kind: Protocol, Not: true, Number: icmp}, {Kind: Protocol, Not: true, Number: icmpv6}})
+		}
 	}
 	return out, true
 }

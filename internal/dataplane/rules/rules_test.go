@@ -43,6 +43,8 @@ func TestEachRuleFieldBecomesTerms(t *testing.T) {
 			[]string{"proto=1 icmptype!=3 deny", "proto=1 icmptype=3 icmpcode!=1 deny"}},
 		{"ICMP without a protocol is that of either family", intent.Rule{ICMP: &intent.ICMP{Type: 8, AnyCode: true}}, []string{"proto=1 icmptype=8 deny", "proto=58 icmptype=8 deny"}},
 		{"ICMP of another protocol matches nothing", intent.Rule{Protocol: 6, ICMP: &intent.ICMP{Type: 8}}, nil},
+		{"not ICMP without a protocol holds for other protocols", intent.Rule{NotICMP: &intent.ICMP{Type: 8, AnyCode: true}},
+			[]string{"proto=1 icmptype!=8 deny", "proto=58 icmptype!=8 deny", "proto!=1 proto!=58 deny"}},
 		{"not ICMP of another protocol holds", intent.Rule{Protocol: 6, NotICMP: &intent.ICMP{Type: 8}}, []string{"proto=6 deny"}},
 		{"nets of both families stay one term", intent.Rule{Src: intent.Peer{Nets: nets("10.0.0.0/8", "fd00::/8")}}, []string{"src in {10.0.0.0/8,fd00::/8} deny"}},
 		{"not nets", intent.Rule{Dst: intent.Peer{NotNets: nets("10.0.0.0/8")}}, []string{"dst not in {10.0.0.0/8} deny"}},

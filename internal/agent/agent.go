@@ -51,7 +51,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer store.Close()
 
-	source := syncer.New(store, syncer.Config{Log: cfg.Log.With("part", "syncer")})
+	source := syncer.New(store, syncer.Config{Logger: cfg.Log.With("part", "syncer")})
 	links := ifmon.New(doors.rtnl)
 	loop := dataplane.New(dataplane.Config{
 		Policy: nft.New(doors.nft, nft.Config{Prefixes: cfg.Prefixes}),
@@ -92,7 +92,10 @@ func decide(ctx context.Context, g *calc.Graph, in <-chan syncer.Batch, out chan
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case b := <-in:
+		case b, ok := <-in:
+			if !ok {
+				return context.Canceled // the syncer has ended, and says why
+			}
 			g.Update(readable(b.Updates, &problems))
 			if b.InSync && !synced {
 				synced = true

@@ -79,7 +79,7 @@ func newRoot(stdio Stdio) *cobra.Command {
 network policy at every endpoint. It speaks projectcalico.org/v3 resources and
 Calico's etcd layout.
 
-Try it on this machine:   twill lab up --demo
+Try it on this machine:   twill lab up
 Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -1,0 +1,148 @@
+package ctl
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+)
+
+// header names the columns of a kind.
+func header(k api.Kind, o getOptions) []string {
+	var out []string
+	if k.Namespaced && (o.all || o.output == "wide") {
+		out = append(out, "NAMESPACE")
+	}
+	out = append(out, "NAME")
+	out = append(out, columns(k.Kind)...)
+	if o.output == "wide" {
+		out = append(out, "LABELS", "WRONG")
+	}
+	return out
+}
+
+func columns(kind string) []string {
+	switch kind {
+	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy, api.KindStagedNetworkPolicy, api.KindStagedGlobalNetworkPolicy:
+		return []string{"TIER", "ORDER", "TYPES", "RULES", "SELECTOR"}
+	case api.KindTier:
+		return []string{"ORDER", "DEFAULT"}
+	case api.KindNetworkSet, api.KindGlobalNetworkSet:
+		return []string{"NETS"}
+	case api.KindProfile:
+		return []string{"RULES", "LABELS TO APPLY"}
+	case api.KindWorkloadEndpoint:
+		return []string{"WORKLOAD", "NODE", "NETWORKS", "INTERFACE", "PROFILES"}
+	case api.KindHostEndpoint:
+		return []string{"NODE", "INTERFACE", "IPS"}
+	case api.KindIPPool:
+		return []string{"CIDR", "SELECTOR"}
+	case api.KindNode:
+		return []string{"IPV4", "IPV6"}
+	}
+	return nil
+}
+
+func row(f found, o getOptions) []string {
+	var out []string
+	if f.kind.Namespaced && (o.all || o.output == "wide") {
+		out = append(out, f.ref.Namespace)
+	}
+	out = append(out, f.ref.Name)
+	cells := values(f.res)
+	for len(cells) < len(columns(f.kind.Kind)) {
+		cells = append(cells, "?") // it could not be read; WRONG says why
+	}
+	out = append(out, cells...)
+	if o.output == "wide" {
+		labels := ""
+		if f.res != nil {
+			labels = pairs(f.res.Meta().Labels)
+		}
+		out = append(out, labels, f.note)
+	}
+	return out
+}
+
+func values(r api.Resource) []string {
+	switch r := r.(type) {
+	case *api.NetworkPolicy:
+		return policyRow(r.Spec.Tier, r.Spec.Order, r.Spec.Types, r.Spec.Ingress, r.Spec.Egress, r.Spec.Selector)
+	case *api.StagedNetworkPolicy:
+		return policyRow(r.Spec.Tier, r.Spec.Order, r.Spec.Types, r.Spec.Ingress, r.Spec.Egress, r.Spec.Selector)
+	case *api.GlobalNetworkPolicy:
+		return policyRow(r.Spec.Tier, r.Spec.Order, r.Spec.Types, r.Spec.Ingress, r.Spec.Egress, r.Spec.Selector)
+	case *api.StagedGlobalNetworkPolicy:
+		return policyRow(r.Spec.Tier, r.Spec.Order, r.Spec.Types, r.Spec.Ingress, r.Spec.Egress, r.Spec.Selector)
+	case *api.Tier:
+		action := api.Deny
+		if r.Spec.DefaultAction != nil {
+			action = *r.Spec.DefaultAction
+		}
+		return []string{number(r.Spec.Order), string(action)}
+	case *api.NetworkSet:
+		return []string{list(r.Spec.Nets)}
+	case *api.GlobalNetworkSet:
+		return []string{list(r.Spec.Nets)}
+	case *api.Profile:
+		return []string{rules(r.Spec.Ingress, r.Spec.Egress), pairs(r.Spec.LabelsToApply)}
+	case *api.WorkloadEndpoint:
+		workload := r.Spec.Pod
+		if workload == "" {
+			workload = r.Spec.Workload
+		}
+		return []string{workload, r.Spec.Node, list(r.Spec.IPNetworks), r.Spec.InterfaceName, list(r.Spec.Profiles)}
+	case *api.HostEndpoint:
+		return []string{r.Spec.Node, r.Spec.InterfaceName, list(r.Spec.ExpectedIPs)}
+	case *api.IPPool:
+		return []string{r.Spec.CIDR, r.Spec.NodeSelector}
+	case *api.Node:
+		if r.Spec.BGP == nil {
+			return []string{"", ""}
+		}
+		return []string{r.Spec.BGP.IPv4Address, r.Spec.BGP.IPv6Address}
+	}
+	return nil
+}
+
+func policyRow(tier string, order *float64, types []api.PolicyType, in, out []api.Rule, selector string) []string {
+	var ts []string
+	for _, t := range types {
+		ts = append(ts, string(t))
+	}
+	if tier == "" {
+		tier = api.TierDefault
+	}
+	if selector == "" {
+		selector = "all()"
+	}
+	return []string{tier, number(order), strings.Join(ts, ","), rules(in, out), selector}
+}
+
+func rules(in, out []api.Rule) string { return fmt.Sprintf("%d in, %d out", len(in), len(out)) }
+
+// number shows an order; none is last.
+func number(f *float64) string {
+	if f == nil {
+		return "last"
+	}
+	return strconv.FormatFloat(*f, 'f', -1, 64)
+}
+
+// list shows the first of many.
+func list(texts []string) string {
+	const most = 3
+	if len(texts) > most {
+		return strings.Join(texts[:most], ",") + fmt.Sprintf(" and %d more", len(texts)-most)
+	}
+	return strings.Join(texts, ",")
+}
+
+func pairs(m map[string]string) string {
+	var out []string
+	for _, k := range sortedKeys(m) {
+		out = append(out, k+"="+m[k])
+	}
+	return strings.Join(out, ",")
+}

@@ -93,7 +93,7 @@ func (p *place) route(link string, dst netip.Prefix, via netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	return p.nl.AddRoute(rtnl.Route{Dst: dst, Link: l.Index, Gateway: via, Protocol: protocolStatic, OnLink: true})
+	return p.nl.AddRoute(rtnl.Route{Dst: dst, Link: l.Index, Gateway: via, Protocol: protocolStatic, OnLink: via.IsValid()})
 }
 
 // makeHosts makes the hosts' namespaces, their common link, and routes to each

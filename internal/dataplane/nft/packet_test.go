@@ -279,9 +279,11 @@ func TestAFlowOutlivesItsPolicyUntilItIsRevoked(t *testing.T) {
 
 func TestTunnelsAndInvalidPacketsFromWorkloadsAreDropped(t *testing.T) {
 	h := newHosted(t)
-	h.d.Merge(pair(nil))
+	b := pair(nil)
+	b.Host = &intent.HostSettings{EndpointToHost: intent.ToHostAccept}
+	h.d.Merge(b)
 	apply(t, h.d)
-	h.check(t, "!a>out udp/4789", "out>a udp/4789")
+	h.check(t, "!a>out udp/4789", "out>a udp/4789", "!a>host udp/4789", "a>host udp/4790")
 	for _, way := range [][2]string{{"a", "out"}, {"out", "a"}} {
 		before := h.dropped(t, "invalid")
 		h.party(way[0]).Do(func() {

@@ -1,6 +1,7 @@
 package rtnl
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 
@@ -61,7 +62,7 @@ func (h *Handle) Routes(f RouteFilter) ([]Route, error) {
 				return true
 			})
 		})
-		if err != nil {
+		if err != nil && !errors.Is(err, unix.ENOENT) { // the family has no such table, and so no such routes
 			return nil, wrap(err, "list routes")
 		}
 		out = append(out, part...)

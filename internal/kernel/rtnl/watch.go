@@ -80,22 +80,26 @@ func openWatch(topics Topic) (*Watcher, error) {
 // Close ends the watch, and a Receive that waits, with os.ErrClosed.
 func (w *Watcher) Close() error { return w.f.Close() }
 
-// Receive waits for events. After ErrOverrun the watch goes on, and what was listed must be listed again.
+// Receive waits for events. After ErrOverrun the watch goes on, with what comes from then on; what was listed before
+// must be listed again.
 func (w *Watcher) Receive() ([]Event, error) {
 	raw, err := w.f.SyscallConn()
 	if err != nil {
-		return nil, wrap(err, "watch")
+		return nil, fmt.Errorf("watch: %w", err)
 	}
 	var n int
 	var from unix.Sockaddr
 	var rerr error
 	err = raw.Read(func(fd uintptr) bool {
 		n, from, rerr = unix.Recvfrom(int(fd), w.buf, unix.MSG_TRUNC)
+		if errors.Is(rerr, unix.ENOBUFS) {
+			drain(int(fd), w.buf)
+		}
 		return !errors.Is(rerr, unix.EAGAIN)
 	})
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("watch: %w", err)
+		return nil, fmt.Errorf("watch: %w (%w)", os.ErrClosed, err) // the poller's own error is not that one
 	case errors.Is(rerr, unix.ENOBUFS), n > len(w.buf):
 		return nil, ErrOverrun
 	case rerr != nil:
@@ -115,6 +119,16 @@ func (w *Watcher) Receive() ([]Event, error) {
 		}
 	}
 	return out, nil
+}
+
+// drain empties the queue after an overrun. Until it is empty the kernel drops all that comes, without another error
+// [tried], so that a list made before would miss it.
+func drain(fd int, buf []byte) {
+	for {
+		if _, _, err := unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT); err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
 }
 
 func parseEvent(m syscall.NetlinkMessage) (Event, bool) {

@@ -1,0 +1,182 @@
+package rtnl_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+func TestRoutesAreReadAsTheyWereWritten(t *testing.T) {
+	ns := netnstest.New(t)
+	ns.Veth("wl1", "wl1p")
+	ns.Addr("wl1", "192.0.2.1/24", "2001:db8:1::1/64")
+	h, link := ns.Rtnl(), ns.Link("wl1").Index
+	for _, want := range []rtnl.Route{
+		{Dst: prefix("10.65.0.5/32"), Link: link, Protocol: 80},
+		{Dst: prefix("2001:db8::5/128"), Link: link, Protocol: 80},
+		{Dst: prefix("10.65.0.0/26"), Kind: rtnl.Blackhole, Protocol: 80},
+		{Dst: prefix("2001:db8::/122"), Kind: rtnl.Blackhole, Protocol: 80},
+		{Dst: prefix("10.65.1.0/26"), Kind: rtnl.Unreachable, Protocol: 80, Metric: 7},
+		{Dst: prefix("10.66.0.0/26"), Link: link, Gateway: netip.MustParseAddr("192.0.2.2"), Source: netip.MustParseAddr("192.0.2.1"), Protocol: 80, Metric: 2048},
+		{Dst: prefix("2001:db8:2::/64"), Link: link, Gateway: netip.MustParseAddr("2001:db8:1::2"), Protocol: 80, Metric: 2048},
+		{Dst: prefix("10.67.0.0/26"), Link: link, Gateway: netip.MustParseAddr("198.51.100.1"), OnLink: true, Protocol: 80, Table: 300},
+		{Dst: prefix("0.0.0.0/0"), Link: link, Gateway: netip.MustParseAddr("192.0.2.2"), Protocol: 80},
+		{Dst: prefix("::/0"), Link: link, Gateway: netip.MustParseAddr("2001:db8:1::2"), Protocol: 80},
+	} {
+		t.Run(fmt.Sprintf("%s in table %d", want.Dst, want.Table), func(t *testing.T) {
+			w, err := h.Watch(rtnl.WatchRoutes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Close()
+			if err := h.AddRoute(want); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.AddRoute(want); !errors.Is(err, rtnl.ErrExists) {
+				t.Errorf("second AddRoute = %v, want %v", err, rtnl.ErrExists)
+			}
+			got, err := h.Routes(rtnl.RouteFilter{Protocol: 80, Table: want.Table})
+			if err != nil || len(got) != 1 || got[0] != want {
+				t.Errorf("Routes = %+v, %v\nwant %+v", got, err, want)
+			}
+			if e, err := w.Receive(); err != nil || len(e) != 1 || e[0].Gone || *e[0].Route != want {
+				t.Errorf("event = %+v, %v\nwant %+v", e, err, want)
+			}
+			other := want
+			other.Protocol = 4
+			if err := h.DeleteRoute(other); !errors.Is(err, rtnl.ErrNotFound) {
+				t.Errorf("DeleteRoute of another protocol = %v, want %v", err, rtnl.ErrNotFound)
+			}
+			if err := h.DeleteRoute(want); err != nil {
+				t.Error(err)
+			}
+			if e, err := w.Receive(); err != nil || len(e) != 1 || !e[0].Gone || *e[0].Route != want {
+				t.Errorf("event = %+v, %v\nwant the end of %+v", e, err, want)
+			}
+		})
+	}
+}
+
+func TestDeleteNamesItsMetric(t *testing.T) {
+	ns := netnstest.New(t)
+	ns.Veth("wl1", "wl1p")
+	h, link := ns.Rtnl(), ns.Link("wl1").Index
+	far := rtnl.Route{Dst: prefix("2001:db8::5/128"), Link: link, Protocol: 80, Metric: 2048}
+	if err := h.AddRoute(far); err != nil {
+		t.Fatal(err)
+	}
+	near := far
+	near.Metric = 0
+	if err := h.DeleteRoute(near); !errors.Is(err, rtnl.ErrNotFound) {
+		t.Errorf("DeleteRoute of the default metric = %v, want %v", err, rtnl.ErrNotFound)
+	}
+	ns.WantRoute(t, "2001:db8::5 dev wl1 proto 80 metric 2048")
+}
+
+func TestLinksAddressesAndNeighbours(t *testing.T) {
+	ns := netnstest.New(t)
+	h := ns.Rtnl()
+	if _, err := h.Link("none"); !errors.Is(err, rtnl.ErrNotFound) {
+		t.Errorf("Link = %v, want %v", err, rtnl.ErrNotFound)
+	}
+	ns.Veth("wl1", "wl1p")
+	if err := h.AddVeth("wl1", "x", nil); !errors.Is(err, rtnl.ErrExists) {
+		t.Errorf("AddVeth = %v, want %v", err, rtnl.ErrExists)
+	}
+	link := ns.Link("wl1").Index
+	if err := h.SetMAC(link, "02:00:00:00:00:01"); err != nil {
+		t.Error(err)
+	}
+	if l := ns.Link("wl1"); l.MAC != "02:00:00:00:00:01" || !l.Up || !l.Running || l.Kind != "veth" {
+		t.Errorf("Link = %+v", l)
+	}
+	for _, a := range []rtnl.Addr{{Link: link, Prefix: prefix("169.254.1.1/32"), LinkScope: true}, {Link: link, Prefix: prefix("2001:db8::1/64")}} {
+		if err := h.AddAddr(a); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.AddAddr(a); !errors.Is(err, rtnl.ErrExists) {
+			t.Errorf("second AddAddr = %v, want %v", err, rtnl.ErrExists)
+		}
+		if got, err := h.Addrs(); err != nil || !slices.Contains(got, a) {
+			t.Errorf("Addrs = %+v, %v; want %+v among them", got, err, a)
+		}
+		if err := h.DeleteAddr(a); err != nil {
+			t.Error(err)
+		}
+		if err := h.DeleteAddr(a); !errors.Is(err, rtnl.ErrNotFound) {
+			t.Errorf("second DeleteAddr = %v, want %v", err, rtnl.ErrNotFound)
+		}
+	}
+	for _, addr := range []string{"10.65.0.5", "2001:db8::5"} {
+		n := rtnl.Neighbour{Link: link, Addr: netip.MustParseAddr(addr), MAC: "02:00:00:00:00:05", Permanent: true}
+		if err := errors.Join(h.SetNeighbour(n), h.SetNeighbour(n)); err != nil {
+			t.Error(err)
+		}
+		if got, err := h.Neighbours(); err != nil || !slices.Contains(got, n) {
+			t.Errorf("Neighbours = %+v, %v; want %+v among them", got, err, n)
+		}
+		if err := h.DeleteNeighbour(n); err != nil {
+			t.Error(err)
+		}
+	}
+	proxy := rtnl.Neighbour{Link: link, Addr: netip.MustParseAddr("2001:db8::9"), Proxy: true}
+	if err := h.SetNeighbour(proxy); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := h.Proxies(); err != nil || len(got) != 1 || got[0].Addr != proxy.Addr || !got[0].Proxy {
+		t.Errorf("Proxies = %+v, %v", got, err)
+	}
+}
+
+func TestOverrunIsReportedAndTheWatchGoesOn(t *testing.T) {
+	ns := netnstest.New(t)
+	ns.Veth("wl1", "wl1p")
+	h := ns.Rtnl()
+	w, err := h.Watch(rtnl.WatchAddrs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	w.Shrink(t) // to a few events
+	for i := range 50 {
+		ns.Addr("wl1", fmt.Sprintf("10.65.0.%d/32", i))
+	}
+	for {
+		if _, err := w.Receive(); errors.Is(err, rtnl.ErrOverrun) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ns.Addr("wl1", "192.0.2.9/32")
+	for {
+		events, err := w.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(events, func(e rtnl.Event) bool { return e.Addr.Prefix == prefix("192.0.2.9/32") }) {
+			return
+		}
+	}
+}
+
+func TestCloseEndsAReceiveThatWaits(t *testing.T) {
+	w, err := netnstest.New(t).Rtnl().Watch(rtnl.WatchLinks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() { _, err := w.Receive(); done <- err }()
+	_ = w.Close()
+	if err := <-done; !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Receive = %v, want %v", err, os.ErrClosed)
+	}
+}

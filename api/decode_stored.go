@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -108,7 +109,11 @@ func (d *decoder) close() {
 		d.closeWorkload(r)
 	case *HostEndpoint:
 		d.findings("spec", "metadata", "metadata.labels*", "spec.node", "spec.interfaceName", "spec.profiles*", "spec.expectedIPs")
-		r.Spec.ExpectedIPs = d.addresses("spec.expectedIPs", r.Spec.ExpectedIPs)
+		d.addresses("spec.expectedIPs", r.Spec.ExpectedIPs)
+		r.Spec.ExpectedIPs = slices.DeleteFunc(r.Spec.ExpectedIPs, func(s string) bool {
+			p, reason := prefixOf(s)
+			return reason != "" || !p.IsSingleIP()
+		})
 		r.Spec.Ports = closePorts(d, r.Spec.Ports, func(p EndpointPort) (string, Protocol) { return p.Name, p.Protocol })
 	case *NetworkSet:
 		d.findings("spec", "spec.nets")

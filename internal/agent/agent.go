@@ -53,11 +53,12 @@ func Run(ctx context.Context, cfg Config) error {
 
 	source := syncer.New(store, syncer.Config{Logger: cfg.Log.With("part", "syncer")})
 	links := ifmon.New(doors.rtnl)
+	routes := fib.New(doors.rtnl)
 	loop := dataplane.New(dataplane.Config{
 		Policy: nft.New(doors.nft, nft.Config{Prefixes: cfg.Prefixes}),
 		Forwarding: []dataplane.Driver{
 			host.New(doors.rtnl, doors.sysctl, host.Config{WorkloadPrefixes: cfg.Prefixes}),
-			fib.New(doors.rtnl),
+			routes,
 		},
 		Outcomes: func(os []intent.Outcome) { logOutcomes(cfg.Log, os) },
 		Log:      cfg.Log.With("part", "dataplane"),
@@ -66,6 +67,7 @@ func Run(ctx context.Context, cfg Config) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return named("syncer", source.Run(ctx)) })
 	group.Go(func() error { return named("ifmon", links.Run(ctx)) })
+	group.Go(func() error { return named("fib", routes.Run(ctx)) })
 	group.Go(func() error {
 		return named("calc", decide(ctx, calc.New(cfg.Node), source.Batches(), batches, cfg.Log.With("part", "calc")))
 	})

@@ -90,7 +90,14 @@ func agree(t *testing.T, n *node, w *calctest.World, rng *rand.Rand, seen *calct
 	links := linksOf(batch)
 	var qs []question
 	for tries := 0; len(qs) < *each && tries < 40**each; tries++ {
-		if q, ok := ask(w.RandomQuery(rng), oracle, links); ok && n.fresh(q.Packet) {
+		c := w.RandomQuery(rng)
+		if rng.IntN(5) == 0 { // more ICMP than calctest asks: rules about it are few
+			c.Proto, c.ICMPType, c.SrcPort, c.DstPort = 1, []uint8{8, 13}[rng.IntN(2)], 0, 0
+			if c.Family == 6 {
+				c.Proto = 58
+			}
+		}
+		if q, ok := ask(c, oracle, links); ok && n.fresh(q.Packet) {
 			qs = append(qs, q)
 		}
 	}

@@ -22,6 +22,7 @@ import (
 const (
 	policyChanges = 1001
 	kills         = 5
+	changeEvery   = 5 * time.Millisecond
 )
 
 // testLab is a lab of its own, with the binary of this tree.
@@ -137,7 +138,10 @@ func TestAgentKilledAmongChangesLosesNothingAndOpensNothing(t *testing.T) {
 
 // changeAndKill changes the policy many times and kills the agent among them.
 func changeAndKill(ctx context.Context, t *testing.T, l *Lab, store datastore.Store) {
+	pace := time.NewTicker(changeEvery) // so that agents live among changes, and die among them
+	defer pace.Stop()
 	for n := 1; n <= policyChanges; n++ {
+		<-pace.C
 		if _, err := store.Update(ctx, policy(n)); err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +178,7 @@ func sameAsFresh(t *testing.T, l *Lab) {
 		return text
 	}
 	// The kernel shows the last change: its rule has this address, and no change before it for a long while.
-	last := fmt.Sprintf("203.0.113.%d", policyChanges%250)
+	last := fmt.Sprintf("%x", []byte{203, 0, 113, policyChanges % 250})
 	var after string
 	await(t, "the last change is in the kernel", func() bool { after = table(); return strings.Contains(after, last) })
 	pid := l.agentPID(l.Spec.Hosts[0])

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -54,13 +56,26 @@ func (s *strict) fail(e FieldError) {
 func (s *strict) document(data []byte) {
 	raw, err := toJSON(data)
 	if err != nil {
-		s.fail(FieldError{Reason: err.Error()})
+		s.fail(FieldError{Reason: s.inFile(err.Error())})
 		return
 	}
 	if isNull(raw) {
 		return // nothing but comments
 	}
 	s.resource(raw, "", 0)
+}
+
+var yamlLine = regexp.MustCompile(`\bline (\d+)`)
+
+// inFile turns the lines of which YAML's errors speak into lines of the file.
+func (s *strict) inFile(msg string) string {
+	return yamlLine.ReplaceAllStringFunc(msg, func(m string) string {
+		n, err := strconv.Atoi(strings.TrimPrefix(m, "line "))
+		if err != nil {
+			return m
+		}
+		return fmt.Sprintf("line %d", n+s.line-1)
+	})
 }
 
 // maxLists bounds Lists within Lists.
@@ -249,8 +264,8 @@ func splitDocuments(data []byte) []part {
 	cur, at := []byte(nil), 1
 	flush := func() {
 		if len(bytes.TrimSpace(cur)) > 0 {
-			skipped := len(cur) - len(bytes.TrimLeft(cur, "\n"))
-			out = append(out, part{cur, at + skipped})
+			text := bytes.TrimLeft(cur, "\r\n")
+			out = append(out, part{text, at + bytes.Count(cur[:len(cur)-len(text)], []byte("\n"))})
 		}
 		cur = nil
 	}

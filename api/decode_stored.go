@@ -35,6 +35,9 @@ func DecodeStored(u Update) (Stored, error) {
 		w := walker{}
 		w.read(u.Value, reflect.ValueOf(d.Resource).Elem(), "")
 		d.found = w.found
+		if isNull(u.Value) {
+			d.found = []finding{{reason: want("an object", u.Value)}}
+		}
 	}
 	d.identify()
 	d.close()

@@ -39,9 +39,12 @@ func (w *walker) read(raw []byte, v reflect.Value, path string) {
 		if isNull(raw) {
 			return
 		}
-		p := reflect.New(v.Type().Elem())
+		p, before := reflect.New(v.Type().Elem()), len(w.found)
 		w.read(raw, p.Elem(), path)
-		v.Set(p)
+		// What is not there has a default; what could not be read must not be zero instead.
+		if p.Elem().Kind() == reflect.Struct || len(w.found) == before {
+			v.Set(p)
+		}
 		return
 	}
 	if v.Addr().Type().Implements(unmarshaler) {

@@ -30,7 +30,8 @@ type Store interface {
 	// were at one revision.
 	List(ctx context.Context, prefix string) (Snapshot, error)
 	// Watch delivers every change under prefix after the given revision, in
-	// order. See Watcher.
+	// order. A revision that is forgotten, or that the store, put back from a
+	// backup, has yet to reach is ErrCompacted. See Watcher.
 	Watch(ctx context.Context, prefix string, after int64) (Watcher, error)
 	// Create writes a new key, or returns ErrExists.
 	Create(ctx context.Context, kv api.Update) (api.Update, error)

@@ -28,7 +28,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) (datastor
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if after < s.compacted {
+	if after < s.compacted || after > s.revision { // the latter: the store was put back
 		return nil, fmt.Errorf("watch %s after %d: %w", prefix, after, datastore.ErrCompacted)
 	}
 	return &watch{s: s, ctx: ctx, prefix: prefix, seen: after, drops: s.drops, closed: make(chan struct{})}, nil

@@ -1,0 +1,131 @@
+package embed_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+)
+
+func start(t *testing.T, cfg embed.Config) *embed.Member {
+	t.Helper()
+	m, err := embed.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+// socket returns a path short enough for a socket's name.
+func socket(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return filepath.Join(dir, "s")
+}
+
+func TestMemberKeepsDataAcrossRestarts(t *testing.T) {
+	path := socket(t)
+	cfg := embed.Config{Dir: filepath.Join(t.TempDir(), "new", "etcd"), ListenClient: []string{"unix://" + path}}
+	for round := range 3 {
+		begin := time.Now()
+		m := start(t, cfg)
+		t.Logf("round %d: ready after %s", round, time.Since(begin).Round(time.Millisecond))
+		s, err := etcdstore.New(t.Context(), etcdstore.Config{Endpoints: m.Endpoints()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Create(t.Context(), api.Update{Key: fmt.Sprint("/k", round), Value: []byte("v")}); err != nil {
+			t.Fatal(err)
+		}
+		snap, err := s.List(t.Context(), "/")
+		if err != nil || len(snap.Items) != round+1 {
+			t.Errorf("round %d: %d keys, error %v", round, len(snap.Items), err)
+		}
+		s.Close()
+		m.Close()
+		select {
+		case <-m.Done():
+		default:
+			t.Error("closed, but not done")
+		}
+	}
+}
+
+func TestOnlyTheOwnerMayUseWhatAMemberMakes(t *testing.T) {
+	path, dir := socket(t), filepath.Join(t.TempDir(), "etcd")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	start(t, embed.Config{Dir: dir, ListenClient: []string{"unix://" + path}})
+	for file, want := range map[string]os.FileMode{dir: 0o700, path: 0o600} {
+		st, err := os.Stat(file)
+		if err != nil || st.Mode().Perm() != want {
+			t.Errorf("%s: mode %v, error %v, want %v", file, st.Mode().Perm(), err, want)
+		}
+	}
+}
+
+func TestStartRefusesWhatIsTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	path, dir := socket(t), t.TempDir()
+	start(t, embed.Config{Dir: dir, ListenClient: []string{"unix://" + path}})
+	plain := socket(t)
+	if err := os.WriteFile(plain, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		cfg  embed.Config
+		want string
+	}{
+		{"a directory in use", embed.Config{Dir: dir, ListenClient: []string{"unix://" + socket(t)}}, dir + ": in use by another member"},
+		{"a socket in use", embed.Config{Dir: t.TempDir(), ListenClient: []string{"unix://" + path}}, path + ": address already in use"},
+		{"a port in use", embed.Config{Dir: t.TempDir(), ListenClient: []string{"http://" + taken.Addr().String()}}, "address already in use"},
+		{"a file that is no socket", embed.Config{Dir: t.TempDir(), ListenClient: []string{"unix://" + plain}}, "is no socket"},
+		{"a URL that is none", embed.Config{Dir: t.TempDir(), ListenClient: []string{"localhost:2379"}}, "want http://HOST:PORT"},
+		{"no directory", embed.Config{ListenClient: []string{"unix:///s"}}, "no data directory"},
+		{"no address", embed.Config{Dir: t.TempDir()}, "no address to listen on"},
+		{"https without a certificate", embed.Config{Dir: t.TempDir(), ListenClient: []string{"https://127.0.0.1:0"}}, "TLS key/cert"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m, err := embed.Start(t.Context(), tt.cfg)
+			if err == nil {
+				m.Close()
+				t.Fatal("started")
+			}
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %q, want it to say %q", err, tt.want)
+			}
+		})
+	}
+	if got, _ := os.ReadFile(plain); string(got) != "precious" {
+		t.Errorf("the file became %q", got)
+	}
+}
+
+func TestAStaleSocketIsNoHindrance(t *testing.T) {
+	path := socket(t)
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.Close()
+	start(t, embed.Config{Dir: t.TempDir(), ListenClient: []string{"unix://" + path}})
+}

@@ -1,0 +1,405 @@
+package syncer_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/syncer"
+)
+
+var seed = flag.Uint64("seed", 0, "seed of the random tests; zero takes a few fixed ones")
+
+// reader is what a consumer has been told.
+type reader struct {
+	t     *testing.T
+	sync  *syncer.Syncer
+	told  map[string]string
+	batch syncer.Batch // the last one, without updates
+	count int          // updates received
+	stop  func()
+}
+
+// follow runs a syncer over store, inside a synctest bubble.
+func follow(t *testing.T, store datastore.Store, cfg syncer.Config) *reader {
+	t.Helper()
+	s := syncer.New(store, cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	r := &reader{t: t, sync: s, told: map[string]string{}}
+	r.stop = func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("run: got %v", err)
+		}
+		if _, open := <-s.Batches(); open {
+			t.Error("batches are still open after run")
+		}
+	}
+	return r
+}
+
+func (r *reader) take(b syncer.Batch) {
+	r.t.Helper()
+	seen := map[string]bool{}
+	for _, u := range b.Updates {
+		if seen[u.Key] {
+			r.t.Errorf("%s is twice in a batch", u.Key)
+		}
+		seen[u.Key] = true
+		r.count++
+		if u.Value == nil {
+			if _, ok := r.told[u.Key]; !ok {
+				r.t.Errorf("%s is gone, but was never told of", u.Key)
+			}
+			delete(r.told, u.Key)
+		} else {
+			r.told[u.Key] = string(u.Value)
+		}
+	}
+	if r.batch.InSync && !b.InSync {
+		r.t.Error("InSync was taken back")
+	}
+	b.Updates = nil
+	r.batch = b
+}
+
+// drain takes what there is until all goroutines wait.
+func (r *reader) drain() {
+	r.t.Helper()
+	for {
+		synctest.Wait()
+		select {
+		case b := <-r.sync.Batches():
+			r.take(b)
+		default:
+			return
+		}
+	}
+}
+
+// settle drains for a virtual while, longer than any backoff.
+func (r *reader) settle() {
+	r.t.Helper()
+	timer := time.NewTimer(time.Minute)
+	for {
+		select {
+		case b := <-r.sync.Batches():
+			r.take(b)
+		case <-timer.C:
+			r.drain()
+			return
+		}
+	}
+}
+
+func (r *reader) want(words string) {
+	r.t.Helper()
+	var got []string
+	for _, k := range slices.Sorted(maps.Keys(r.told)) {
+		got = append(got, k+"="+r.told[k])
+	}
+	if g := strings.Join(got, " "); g != words {
+		r.t.Errorf("reader has %q, want %q", g, words)
+	}
+}
+
+func (r *reader) wantStatus(status syncer.Status, inSync bool) {
+	r.t.Helper()
+	if r.batch.Status != status || r.batch.InSync != inSync {
+		r.t.Errorf("status is %v, in sync %v; want %v, %v", r.batch.Status, r.batch.InSync, status, inSync)
+	}
+}
+
+// write sets keys from words like a=1, and deletes those like -a.
+func write(t *testing.T, s *memstore.Store, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		var err error
+		if key, gone := strings.CutPrefix(w, "-"); gone {
+			err = s.Delete(t.Context(), key, 0)
+		} else {
+			key, value, _ := strings.Cut(w, "=")
+			kv := api.Update{Key: key, Value: []byte(value)}
+			if _, err = s.Update(t.Context(), kv); errors.Is(err, datastore.ErrNotFound) {
+				_, err = s.Create(t.Context(), kv)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var all = syncer.Config{Prefixes: []string{"/"}}
+
+func TestSyncer(t *testing.T) {
+	down := func(memstore.Op) error { return datastore.ErrUnavailable }
+	for _, tt := range []struct {
+		name string
+		test func(*testing.T, *memstore.Store)
+	}{
+		{"an empty store is in sync", func(t *testing.T, s *memstore.Store) {
+			r := follow(t, s, all)
+			defer r.stop()
+			r.drain()
+			r.wantStatus(syncer.InSync, true)
+			r.want("")
+		}},
+		{"the first batch has all that there was", func(t *testing.T, s *memstore.Store) {
+			write(t, s, "/a=1", "/b=1", "/b=2")
+			r := follow(t, s, all)
+			defer r.stop()
+			r.take(<-r.sync.Batches())
+			r.want("/a=1 /b=2")
+			r.wantStatus(syncer.InSync, true)
+		}},
+		{"changes follow", func(t *testing.T, s *memstore.Store) {
+			r := follow(t, s, all)
+			defer r.stop()
+			write(t, s, "/a=1", "/b=1", "-/a", "/c=")
+			r.drain()
+			r.want("/b=1 /c=")
+		}},
+		{"only the prefixes asked for are told of", func(t *testing.T, s *memstore.Store) {
+			r := follow(t, s, syncer.Config{Prefixes: []string{"/y/", "/x/", "/x/sub/"}})
+			defer r.stop()
+			write(t, s, "/x/a=1", "/x/sub/a=1", "/y/a=1", "/z/a=1")
+			r.drain()
+			r.want("/x/a=1 /x/sub/a=1 /y/a=1")
+			if r.count != 3 {
+				t.Errorf("got %d updates, want 3", r.count)
+			}
+		}},
+		{"a slow reader gets the last value of each key, and nothing of what came and went", func(t *testing.T, s *memstore.Store) {
+			r := follow(t, s, all)
+			defer r.stop()
+			r.drain()
+			for i := range 1000 {
+				write(t, s, fmt.Sprint("/a=", i), fmt.Sprint("/brief", i, "=1"), fmt.Sprint("-/brief", i))
+				synctest.Wait()
+			}
+			r.drain()
+			r.want("/a=999")
+			if r.count != 1 {
+				t.Errorf("got %d updates, want 1", r.count)
+			}
+		}},
+		{"a store that is away is waited for", func(t *testing.T, s *memstore.Store) {
+			s.Fail(down)
+			r := follow(t, s, all)
+			defer r.stop()
+			r.settle()
+			r.wantStatus(syncer.WaitForDatastore, false)
+			s.Fail(nil)
+			write(t, s, "/a=1")
+			r.settle()
+			r.wantStatus(syncer.InSync, true)
+			r.want("/a=1")
+		}},
+		{"one prefix that cannot be listed withholds InSync", func(t *testing.T, s *memstore.Store) {
+			s.Fail(func(op memstore.Op) error {
+				if op.Verb == "list" && op.Key == "/y/" {
+					return datastore.ErrUnauthorized
+				}
+				return nil
+			})
+			write(t, s, "/x/a=1", "/y/a=1")
+			r := follow(t, s, syncer.Config{Prefixes: []string{"/x/", "/y/"}})
+			defer r.stop()
+			r.settle()
+			r.want("/x/a=1")
+			r.wantStatus(syncer.ResyncInProgress, false)
+			s.Fail(nil)
+			r.settle()
+			r.want("/x/a=1 /y/a=1")
+			r.wantStatus(syncer.InSync, true)
+		}},
+		{"a lost watch goes on where it was", func(t *testing.T, s *memstore.Store) {
+			write(t, s, "/a=1")
+			r := follow(t, s, all)
+			defer r.stop()
+			r.drain()
+			s.Fail(down)
+			s.DropWatches(nil)
+			r.settle()
+			r.wantStatus(syncer.WaitForDatastore, true)
+			s.Fail(func(op memstore.Op) error {
+				if op.Verb == "list" {
+					t.Error("listed again without need")
+				}
+				return nil
+			})
+			write(t, s, "/b=1", "-/a")
+			r.settle()
+			r.want("/b=1")
+			r.wantStatus(syncer.InSync, true)
+			if r.count != 3 {
+				t.Errorf("got %d updates, want 3", r.count)
+			}
+		}},
+		{"after a compaction only differences are told", func(t *testing.T, s *memstore.Store) {
+			write(t, s, "/a=1", "/b=1", "/c=1")
+			r := follow(t, s, all)
+			defer r.stop()
+			r.drain()
+			s.Fail(down)
+			s.DropWatches(nil)
+			r.settle()
+			write2 := func() { s.Fail(nil); write(t, s, "/b=2", "-/c", "/d=1") }
+			write2()
+			_ = s.Compact(t.Context(), s.Revision())
+			r.settle()
+			r.want("/a=1 /b=2 /d=1")
+			r.wantStatus(syncer.InSync, true)
+			if r.count != 6 {
+				t.Errorf("got %d updates, want 3 and 3 differences", r.count)
+			}
+		}},
+		{"a store put back from a backup becomes the truth", func(t *testing.T, s *memstore.Store) {
+			write(t, s, "/a=1", "/b=1", "/c=1", "/c=2")
+			r := follow(t, s, all)
+			defer r.stop()
+			r.drain()
+			backup := memstore.New()
+			write(t, backup, "/a=9", "/b=1")
+			s.Rewind(backup)
+			r.settle()
+			r.want("/a=9 /b=1")
+			r.wantStatus(syncer.InSync, true)
+			write(t, s, "/a=10")
+			r.settle()
+			r.want("/a=10 /b=1")
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { tt.test(t, memstore.New()) })
+		})
+	}
+}
+
+func TestBackoffIsBoundedAndGrows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		calls := 0
+		s.Fail(func(memstore.Op) error { calls++; return datastore.ErrUnavailable })
+		r := follow(t, s, all)
+		defer r.stop()
+		r.settle() // a minute
+		// Six steps up to 5s, then one each 2.5 to 5s.
+		if calls < 12 || calls > 40 {
+			t.Errorf("%d attempts in a minute", calls)
+		}
+	})
+}
+
+// TestAnyFaultsSameState lets a store change, fail, drop its watches, forget
+// and go back while the reader is now quick, now slow. Once the faults stop,
+// the reader must have what the store has.
+func TestAnyFaultsSameState(t *testing.T) {
+	seeds := []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}
+	if *seed != 0 {
+		seeds = []uint64{*seed}
+	}
+	for _, n := range seeds {
+		t.Run(fmt.Sprint("seed", n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { chaos(t, rand.New(rand.NewPCG(n, 0))) })
+		})
+	}
+}
+
+func chaos(t *testing.T, rnd *rand.Rand) {
+	prefixes := []string{"/x/", "/y/"}
+	s := memstore.New()
+	r := follow(t, s, syncer.Config{Prefixes: prefixes})
+	defer r.stop()
+	listed := map[string]bool{} // prefixes that were listed without a fault
+	faults := rand.New(rand.NewPCG(rnd.Uint64(), 0))
+	var mu sync.Mutex // both feeds ask
+	fail := func(op memstore.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if slices.Contains([]string{"create", "update", "delete"}, op.Verb) {
+			return nil
+		}
+		if faults.IntN(4) == 0 {
+			return []error{datastore.ErrUnavailable, datastore.ErrCompacted, datastore.ErrUnauthorized, errors.New("odd")}[faults.IntN(4)]
+		}
+		if op.Verb == "list" {
+			listed[op.Key] = true
+		}
+		return nil
+	}
+	s.Fail(fail)
+	backups := []*memstore.Store{}
+	for range 1500 {
+		switch key := prefixes[rnd.IntN(2)] + fmt.Sprint(rnd.IntN(8)); rnd.IntN(12) {
+		case 0, 1, 2, 3, 4:
+			write(t, s, fmt.Sprint(key, "=", rnd.IntN(5)))
+		case 5, 6:
+			_ = s.Delete(t.Context(), key, 0) // may be missing
+		case 7:
+			s.DropWatches(nil)
+		case 8:
+			_ = s.Compact(t.Context(), s.Revision()-rnd.Int64N(3))
+		case 9:
+			<-time.After(time.Duration(rnd.IntN(2000)) * time.Millisecond) // virtual
+		case 10:
+			r.drain()
+			mu.Lock()
+			if r.batch.InSync && len(listed) < len(prefixes) {
+				t.Error("InSync was invented")
+			}
+			mu.Unlock()
+		case 11:
+			if backups = rewind(rnd, s, backups); backups == nil {
+				// A store that passes its old revision before the watch is
+				// back cannot be told from one that only went on.
+				r.settle()
+				s.Fail(nil)
+				r.settle()
+				s.Fail(fail)
+			}
+		}
+	}
+	s.Fail(nil)
+	r.settle()
+	r.wantStatus(syncer.InSync, true)
+	snap, err := s.List(t.Context(), "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words []string
+	for _, kv := range snap.Items {
+		words = append(words, kv.Key+"="+string(kv.Value))
+	}
+	r.want(strings.Join(words, " "))
+}
+
+// rewind takes a backup now and then, and now and then puts one back; then it
+// returns nil.
+func rewind(rnd *rand.Rand, s *memstore.Store, backups []*memstore.Store) []*memstore.Store {
+	switch {
+	case rnd.IntN(3) == 0:
+		b := memstore.New()
+		b.Rewind(s)
+		return append(backups, b)
+	case rnd.IntN(8) == 0 && len(backups) > 0:
+		s.Rewind(backups[rnd.IntN(len(backups))])
+		return nil
+	}
+	return backups
+}

@@ -1,0 +1,295 @@
+package api
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// judge decodes, defaults and validates; want is the path of an error that must
+// be among those found, empty for none.
+func judge(t *testing.T, kind, meta, spec, want string) {
+	t.Helper()
+	docs, err := Decode([]byte("apiVersion: projectcalico.org/v3\nkind: " + kind + "\nmetadata: {" + meta + "}\nspec: " + spec))
+	if err != nil || len(docs) != 1 {
+		t.Fatalf("decode: %v", err)
+	}
+	r := docs[0].Resource
+	Default(r)
+	errs := Validate(r)
+	if want == "" {
+		if len(errs) > 0 {
+			t.Errorf("refused: %v", errs)
+		}
+		return
+	}
+	for _, e := range errs {
+		if e.Path == want {
+			if e.Reason == "" {
+				t.Errorf("%s has no reason", want)
+			}
+			return
+		}
+	}
+	t.Errorf("no error at %s: %v", want, errs)
+}
+
+func many(n int, s string) string { return strings.TrimSuffix(strings.Repeat(s+",", n), ",") }
+
+func TestRulesAreValidated(t *testing.T) {
+	for _, tt := range []struct{ name, rule, want string }{
+		{"an action", "action: Allow", ""},
+		{"a wrong action", "action: allow", "action"},
+		{"no action", "protocol: TCP", "action"},
+		{"ipVersion 6", "action: Allow, ipVersion: 6", ""},
+		{"ipVersion 5", "action: Allow, ipVersion: 5", "ipVersion"},
+		{"protocol by number", "action: Allow, protocol: 47", ""},
+		{"protocol 0", "action: Allow, protocol: 0", "protocol"},
+		{"protocol unknown", "action: Allow, protocol: TPC", "protocol"},
+		{"notProtocol unknown", "action: Allow, notProtocol: TPC", "notProtocol"},
+		{"icmp", "action: Allow, protocol: ICMP, icmp: {type: 8, code: 0}", ""},
+		{"icmp without protocol", "action: Allow, icmp: {type: 8}", "icmp"},
+		{"icmp with another protocol", "action: Allow, protocol: TCP, icmp: {type: 8}", "icmp"},
+		{"icmp code without type", "action: Allow, protocol: ICMP, icmp: {code: 0}", "icmp"},
+		{"icmp type 255", "action: Allow, protocol: ICMP, icmp: {type: 255}", "icmp"},
+		{"icmp code 256", "action: Allow, protocol: ICMP, icmp: {type: 1, code: 256}", "icmp"},
+		{"notICMP without protocol", "action: Allow, notICMP: {type: 8}", "notICMP"},
+		{"ICMP is of IPv4", "action: Allow, protocol: ICMP, ipVersion: 6", "protocol"},
+		{"ICMPv6 is of IPv6", "action: Allow, protocol: ICMPv6, ipVersion: 4", "protocol"},
+		{"nets of both families", "action: Allow, source: {nets: [10.0.0.0/8, 'fd00::/8']}", ""},
+		{"a net against ipVersion", "action: Allow, ipVersion: 6, source: {nets: [10.0.0.0/8]}", "source.nets[0]"},
+		{"a net against ICMPv6", "action: Allow, protocol: ICMPv6, destination: {notNets: [10.0.0.0/8]}", "destination.notNets[0]"},
+		{"an unmasked net", "action: Allow, source: {nets: [10.0.0.1/8]}", "source.nets[0]"},
+		{"a net that is none", "action: Allow, source: {notNets: [10.0.0.0/8, ten]}", "source.notNets[1]"},
+		{"256 nets", "action: Allow, source: {nets: [" + many(256, "10.0.0.0/8") + "]}", ""},
+		{"257 nets", "action: Allow, source: {nets: [" + many(257, "10.0.0.0/8") + "]}", "source.nets"},
+		{"ports", "action: Allow, protocol: TCP, destination: {ports: [80, '8000:9000', http]}", ""},
+		{"50 ports", "action: Allow, protocol: TCP, destination: {ports: [" + many(50, "80") + "]}", ""},
+		{"51 ports", "action: Allow, protocol: TCP, destination: {notPorts: [" + many(51, "80") + "]}", "destination.notPorts"},
+		{"ports without protocol", "action: Allow, destination: {ports: [80]}", "destination.ports"},
+		{"ports of ICMP", "action: Allow, protocol: ICMP, source: {notPorts: [80]}", "source.notPorts"},
+		{"a port's name with a space", "action: Allow, protocol: TCP, source: {ports: ['a b']}", "source.ports[0]"},
+		{"a selector", "action: Allow, source: {selector: 'a == \"b\"'}", ""},
+		{"a selector that does not parse", "action: Allow, source: {selector: 'a ='}", "source.selector"},
+		{"a notSelector that does not parse", "action: Allow, source: {notSelector: 'a ='}", "source.notSelector"},
+		{"a selector too long", "action: Allow, source: {selector: 'has(" + strings.Repeat("a", 500) + ") || has(" + strings.Repeat("b", 511) + ")'}", "source.selector"},
+		{"global() as namespaceSelector", "action: Allow, source: {namespaceSelector: global()}", ""},
+		{"global() within a namespaceSelector", "action: Allow, source: {namespaceSelector: 'global() || has(a)'}", "source.namespaceSelector"},
+		{"global() as selector", "action: Allow, source: {selector: global()}", "source.selector"},
+		{"service accounts", "action: Allow, source: {serviceAccounts: {names: [a], selector: has(b)}}", ""},
+		{"a service account's selector", "action: Allow, source: {serviceAccounts: {selector: '('}}", "source.serviceAccounts.selector"},
+		{"a service account's name", "action: Allow, source: {serviceAccounts: {names: ['A B']}}", "source.serviceAccounts.names[0]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			want := tt.want
+			if want != "" {
+				want = "spec.ingress[0]." + want
+			}
+			judge(t, KindNetworkPolicy, "name: a, namespace: b", "{ingress: [{"+tt.rule+"}]}", want)
+		})
+	}
+}
+
+func TestPoliciesAreValidated(t *testing.T) {
+	for _, tt := range []struct{ name, kind, spec, want string }{
+		{"an empty one", "GlobalNetworkPolicy", "{}", ""},
+		{"a tier's name", "GlobalNetworkPolicy", "{tier: A.b}", "spec.tier"},
+		{"a selector", "GlobalNetworkPolicy", "{selector: '('}", "spec.selector"},
+		{"a selector with global()", "GlobalNetworkPolicy", "{selector: global()}", "spec.selector"},
+		{"a namespaceSelector with global()", "GlobalNetworkPolicy", "{namespaceSelector: global()}", "spec.namespaceSelector"},
+		{"a serviceAccountSelector", "GlobalNetworkPolicy", "{serviceAccountSelector: '('}", "spec.serviceAccountSelector"},
+		{"a type", "GlobalNetworkPolicy", "{types: [ingress]}", "spec.types[0]"},
+		{"a type twice", "GlobalNetworkPolicy", "{types: [Egress, Egress]}", "spec.types[1]"},
+		{"a hint", "GlobalNetworkPolicy", "{performanceHints: [Fast]}", "spec.performanceHints[0]"},
+		{"1024 rules", "GlobalNetworkPolicy", "{egress: [" + many(1024, "{action: Deny}") + "]}", ""},
+		{"1025 rules", "GlobalNetworkPolicy", "{egress: [" + many(1025, "{action: Deny}") + "]}", "spec.egress"},
+		{"doNotTrack", "GlobalNetworkPolicy", "{doNotTrack: true, applyOnForward: true}", ""},
+		{"doNotTrack without applyOnForward", "GlobalNetworkPolicy", "{doNotTrack: true}", "spec.applyOnForward"},
+		{"doNotTrack with preDNAT", "GlobalNetworkPolicy", "{doNotTrack: true, preDNAT: true, applyOnForward: true}", "spec.preDNAT"},
+		{"preDNAT", "GlobalNetworkPolicy", "{preDNAT: true, applyOnForward: true, ingress: [{action: Deny}]}", ""},
+		{"preDNAT without applyOnForward", "GlobalNetworkPolicy", "{preDNAT: true}", "spec.applyOnForward"},
+		{"preDNAT with egress rules", "GlobalNetworkPolicy", "{preDNAT: true, applyOnForward: true, egress: [{action: Deny}]}", "spec.egress"},
+		{"preDNAT with egress among its types", "GlobalNetworkPolicy", "{preDNAT: true, applyOnForward: true, types: [Egress]}", "spec.types"},
+		{"a staged one", "StagedGlobalNetworkPolicy", "{selector: all()}", ""},
+		{"a staged one that deletes", "StagedGlobalNetworkPolicy", "{stagedAction: Delete}", ""},
+		{"a staged one that deletes and selects", "StagedGlobalNetworkPolicy", "{stagedAction: Delete, selector: all()}", "spec.stagedAction"},
+		{"a staged action", "StagedGlobalNetworkPolicy", "{stagedAction: Perhaps}", "spec.stagedAction"},
+		{"a profile", "Profile", "{ingress: [{action: Allow}], labelsToApply: {a: b}}", ""},
+		{"a profile that passes", "Profile", "{ingress: [{action: Pass}]}", "spec.ingress[0].action"},
+		{"a profile's label", "Profile", "{labelsToApply: {a: b c}}", "spec.labelsToApply.a"},
+	} {
+		t.Run(tt.name, func(t *testing.T) { judge(t, tt.kind, "name: a", tt.spec, tt.want) })
+	}
+}
+
+func TestNamesAreValidated(t *testing.T) {
+	for _, tt := range []struct{ name, kind, meta, want string }{
+		{"a subdomain", "GlobalNetworkPolicy", "name: default.foo-1", ""},
+		{"an upper case letter", "GlobalNetworkPolicy", "name: Foo", "metadata.name"},
+		{"a dot at the end", "GlobalNetworkPolicy", "name: foo.", "metadata.name"},
+		{"253 characters", "GlobalNetworkPolicy", "name: " + strings.Repeat("a", 253), ""},
+		{"254 characters", "GlobalNetworkPolicy", "name: " + strings.Repeat("a", 254), "metadata.name"},
+		{"no name", "GlobalNetworkPolicy", "labels: {}", "metadata.name"},
+		{"a generated name", "GlobalNetworkPolicy", "generateName: a", "metadata.generateName"},
+		{"a dot in a tier's name", "Tier", "name: a.b", "metadata.name"},
+		{"64 characters in a tier's name", "Tier", "name: " + strings.Repeat("a", 64), "metadata.name"},
+		{"a namespace that is not wanted", "Tier", "name: a, namespace: b", "metadata.namespace"},
+		{"a namespace left out is default", "NetworkPolicy", "name: a", ""},
+		{"a namespace that is no name", "NetworkPolicy", "name: a, namespace: B_", "metadata.namespace"},
+		{"a label's name", "Tier", "name: a, labels: {'-a': b}", "metadata.labels.-a"},
+		{"a label's value", "Tier", "name: a, labels: {a: '-'}", "metadata.labels.a"},
+		{"a label with a prefix", "Tier", "name: a, labels: {x.y/a: B_c}", ""},
+		{"an annotation's name", "Tier", "name: a, annotations: {'a b': anything goes}", `metadata.annotations["a b"]`},
+		{"the built-in profile", "Profile", "name: projectcalico-default-allow", "metadata.name"},
+		{"another cluster information", "ClusterInformation", "name: a", "metadata.name"},
+	} {
+		t.Run(tt.name, func(t *testing.T) { judge(t, tt.kind, tt.meta, "{}", tt.want) })
+	}
+}
+
+func TestWorkloadsAreValidated(t *testing.T) {
+	const good = "orchestrator: cni, node: n1, containerID: c, endpoint: e, interfaceName: cali1"
+	for _, tt := range []struct{ name, meta, spec, want string }{
+		{"a good one is named by itself", "", good + ", ipNetworks: [10.0.0.1/32, 'fd00::1/128']", ""},
+		{"another name", "name: other", good, "metadata.name"},
+		{"no node", "", "orchestrator: cni", "metadata.name"},
+		{"a network that is none", "", good + ", ipNetworks: [10.0.0.0/24]", "spec.ipNetworks[0]"},
+		{"an address twice", "", good + ", ipNetworks: [10.0.0.1/32, 10.0.0.1/32]", "spec.ipNetworks[1]"},
+		{"no interface", "", "orchestrator: cni, node: n1, containerID: c, endpoint: e", "spec.interfaceName"},
+		{"an interface's name too long", "", strings.Replace(good, "cali1", "cali0123456789ab", 1), "spec.interfaceName"},
+		{"a MAC", "", good + ", mac: 'ee:ee:ee:ee:ee:ee'", ""},
+		{"a MAC that is none", "", good + ", mac: 'ee:ee'", "spec.mac"},
+		{"a port's name twice", "", good + ", ports: [{name: a, protocol: TCP, port: 1}, {name: a, protocol: TCP, port: 2}]", "spec.ports[1].name"},
+		{"a port's name for two protocols", "", good + ", ports: [{name: a, protocol: TCP, port: 1}, {name: a, protocol: UDP, port: 1}]", ""},
+		{"a port of ICMP", "", good + ", ports: [{name: a, protocol: ICMP, port: 1}]", "spec.ports[0].protocol"},
+		{"port 0", "", good + ", ports: [{name: a, protocol: TCP, port: 0}]", "spec.ports[0].port"},
+		{"a NAT", "", good + ", ipNetworks: [10.0.0.1/32], ipNATs: [{internalIP: 10.0.0.1, externalIP: 192.0.2.1}]", ""},
+		{"a NAT of another's address", "", good + ", ipNATs: [{internalIP: 10.0.0.1, externalIP: 192.0.2.1}]", "spec.ipNATs[0].internalIP"},
+		{"a gateway of the other family", "", good + ", ipv4Gateway: 'fd00::1'", "spec.ipv4Gateway"},
+		{"a spoofed prefix", "", good + ", allowSpoofedSourcePrefixes: [x]", "spec.allowSpoofedSourcePrefixes[0]"},
+		{"a label of the namespace", "labels: {pcns.a: b}", good, "metadata.labels[\"pcns.a\"]"},
+		{"another namespace's label", "labels: {projectcalico.org/namespace: other}", good, "metadata.labels[\"projectcalico.org/namespace\"]"},
+		{"a profile twice", "", good + ", profiles: [a, a]", "spec.profiles[1]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			meta := strings.TrimPrefix(tt.meta+", namespace: prod", ", ")
+			judge(t, KindWorkloadEndpoint, meta, "{"+tt.spec+"}", tt.want)
+		})
+	}
+}
+
+func TestOtherKindsAreValidated(t *testing.T) {
+	for _, tt := range []struct{ kind, name, spec, want string }{
+		{"HostEndpoint", "a", "{node: n1, interfaceName: '*'}", ""},
+		{"HostEndpoint", "a", "{node: n1, expectedIPs: [192.0.2.1]}", ""},
+		{"HostEndpoint", "a", "{node: n1}", "spec.interfaceName"},
+		{"HostEndpoint", "a", "{interfaceName: eth0}", "spec.node"},
+		{"HostEndpoint", "a", "{node: n1, expectedIPs: [192.0.2.1/24]}", "spec.expectedIPs[0]"},
+		{"HostEndpoint", "a", "{node: n1, interfaceName: 'a b'}", "spec.interfaceName"},
+		{"HostEndpoint", "a", "{node: n1, interfaceName: a, ports: [{protocol: TCP, port: 1}]}", "spec.ports[0].name"},
+		{"GlobalNetworkSet", "a", "{nets: [10.0.0.1/8]}", ""},
+		{"GlobalNetworkSet", "a", "{nets: [x]}", "spec.nets[0]"},
+		{"Tier", "a", "{order: 5, defaultAction: Pass}", ""},
+		{"Tier", "a", "{defaultAction: Allow}", "spec.defaultAction"},
+		{"Tier", "default", "{}", ""},
+		{"Tier", "default", "{order: 5}", "spec.order"},
+		{"Tier", "kube-admin", "{defaultAction: Deny}", "spec.defaultAction"},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16}", ""},
+		{"IPPool", "a", "{cidr: 'fd00::/64'}", ""},
+		{"IPPool", "a", "{}", "spec.cidr"},
+		{"IPPool", "a", "{cidr: 10.65.0.1/16}", "spec.cidr"},
+		{"IPPool", "a", "{cidr: 10.65.0.1}", "spec.cidr"},
+		{"IPPool", "a", "{cidr: 169.254.1.0/24}", "spec.cidr"},
+		{"IPPool", "a", "{cidr: 10.65.0.0/27}", "spec.cidr"},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, blockSize: 19}", "spec.blockSize"},
+		{"IPPool", "a", "{cidr: 'fd00::/64', blockSize: 26}", "spec.blockSize"},
+		{"IPPool", "a", "{cidr: 'fd00::/64', ipipMode: Always}", "spec.ipipMode"},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, ipipMode: Always, vxlanMode: Always}", "spec.ipipMode"},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, vxlanMode: Sometimes}", "spec.vxlanMode"},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, allowedUses: [LoadBalancer]}", ""},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, allowedUses: [LoadBalancer, Tunnel]}", "spec.allowedUses"},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, nodeSelector: '('}", "spec.nodeSelector"},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, assignmentMode: Guess}", "spec.assignmentMode"},
+		{"Node", "a", "{bgp: {asNumber: '1.10', ipv4Address: 192.0.2.1/24}}", ""},
+		{"Node", "a", "{bgp: {}}", "spec.bgp"},
+		{"Node", "a", "{bgp: {ipv4Address: 'fd00::1'}}", "spec.bgp.ipv4Address"},
+		{"Node", "a", "{addresses: [{address: x}]}", "spec.addresses[0].address"},
+		{"Node", "a", "{vxlanTunnelMACAddr: x}", "spec.vxlanTunnelMACAddr"},
+		{"FelixConfiguration", "default", "{reportingInterval: 1m30s, defaultEndpointToHostAction: accept}", ""},
+		{"FelixConfiguration", "default", "{reportingInterval: soon}", "spec.reportingInterval"},
+		{"FelixConfiguration", "default", "{defaultEndpointToHostAction: Maybe}", "spec.defaultEndpointToHostAction"},
+		{"FelixConfiguration", "default", "{nodeSelector: all()}", "spec.nodeSelector"},
+		{"FelixConfiguration", "rack", "{}", "spec.nodeSelector"},
+		{"FelixConfiguration", "rack", "{nodeSelector: has(rack)}", ""},
+		{"FelixConfiguration", "default", "{healthPort: 70000}", "spec.healthPort"},
+		{"FelixConfiguration", "default", "{failsafeInboundHostPorts: [{protocol: icmp, port: 1}]}", "spec.failsafeInboundHostPorts[0].protocol"},
+	} {
+		t.Run(tt.kind+" "+tt.spec, func(t *testing.T) { judge(t, tt.kind, "name: "+tt.name, tt.spec, tt.want) })
+	}
+}
+
+func TestStagedKubernetesPoliciesAreValidated(t *testing.T) {
+	for _, tt := range []struct{ spec, want string }{
+		{"{podSelector: {matchLabels: {a: b}}, ingress: [{ports: [{protocol: TCP, port: 80, endPort: 90}], from: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}]}]}", ""},
+		{"{ingress: [{from: [{}]}]}", "spec.ingress[0].from[0]"},
+		{"{egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [11.0.0.0/16]}}]}]}", "spec.egress[0].to[0].ipBlock.except[0]"},
+		{"{egress: [{to: [{podSelector: {}, ipBlock: {cidr: 10.0.0.0/8}}]}]}", "spec.egress[0].to[0].ipBlock"},
+		{"{ingress: [{ports: [{port: http, endPort: 90}]}]}", "spec.ingress[0].ports[0].endPort"},
+		{"{podSelector: {matchExpressions: [{key: a, operator: In}]}}", "spec.podSelector.matchExpressions[0].values"},
+		{"{policyTypes: [Both]}", "spec.policyTypes[0]"},
+	} {
+		t.Run(tt.spec, func(t *testing.T) {
+			judge(t, KindStagedKubernetesNetworkPolicy, "name: a, namespace: b", tt.spec, tt.want)
+		})
+	}
+}
+
+func TestTypesAreDefaulted(t *testing.T) {
+	for _, tt := range []struct{ name, spec, want string }{
+		{"no rules", "{}", "[Ingress]"},
+		{"ingress rules", "{ingress: [{action: Deny}]}", "[Ingress]"},
+		{"egress rules", "{egress: [{action: Deny}]}", "[Egress]"},
+		{"both", "{ingress: [{action: Deny}], egress: [{action: Deny}]}", "[Ingress Egress]"},
+		{"given ones stay", "{types: [Egress]}", "[Egress]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			docs, err := Decode([]byte(head + "spec: " + tt.spec))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := docs[0].Resource.(*NetworkPolicy)
+			Default(p)
+			if got := fmt.Sprint(p.Spec.Types); got != tt.want || p.Spec.Tier != "default" {
+				t.Errorf("got %s, tier %q; want %s", got, p.Spec.Tier, tt.want)
+			}
+		})
+	}
+}
+
+func TestPoolsCannotMoveOrOverlap(t *testing.T) {
+	pool := func(name, cidr string) *IPPool {
+		p := New(KindIPPool).(*IPPool)
+		p.Metadata.Name, p.Spec.CIDR = name, cidr
+		Default(p)
+		return p
+	}
+	a := pool("a", "10.65.0.0/16")
+	if errs := ValidateUpdate(a, pool("a", "10.66.0.0/16")); len(errs) != 1 || errs[0].Path != "spec.cidr" {
+		t.Errorf("moved: %v", errs)
+	}
+	if errs := ValidateUpdate(a, pool("a", "10.65.0.0/16")); len(errs) != 0 {
+		t.Errorf("the same: %v", errs)
+	}
+	if errs := ValidateAmong(pool("b", "10.65.1.0/24"), []Resource{a}); len(errs) != 1 {
+		t.Errorf("overlap: %v", errs)
+	}
+	if errs := ValidateAmong(a, []Resource{a, pool("b", "10.66.0.0/16")}); len(errs) != 0 {
+		t.Errorf("no overlap: %v", errs)
+	}
+}
+
+func TestNothingWrongIsNoError(t *testing.T) {
+	if err := FieldErrors(nil).Err(); err != nil {
+		t.Error(err)
+	}
+}

@@ -29,15 +29,13 @@ func newSent() sent {
 // Flush returns the smallest change since the last Flush.
 func (g *Graph) Flush() intent.Batch {
 	b := intent.Batch{InSync: g.inSync}
-	var gone []intent.Key // in the order of a batch; Removed is the reverse
 	touched := map[intent.PolicyID]bool{}
 	goneEndpoints := g.flushEndpoints(&b, touched)
 	goneRoutes := g.flushRoutes(&b)
 	gonePolicies := g.flushPolicies(&b, touched)
 	g.flushSets(&b)
-	gone = append(append(append(b.Removed, gonePolicies...), goneEndpoints...), goneRoutes...)
-	slices.Reverse(gone)
-	b.Removed = gone
+	// In the order of a batch's fields: whoever removes begins at the end.
+	b.Removed = slices.Concat(b.Removed, gonePolicies, goneEndpoints, goneRoutes)
 	if h := g.host(); g.sent.host == nil || *g.sent.host != h {
 		g.sent.host = &h
 		copied := h

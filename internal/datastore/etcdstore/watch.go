@@ -3,6 +3,7 @@ package etcdstore
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -12,9 +13,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-// silentFor is after how many periods without an answer a watch has failed,
-// and in how many answers in a row the store must be behind us to have lost
-// its history.
+// silentFor is after how many periods without an answer a watch has failed.
 const silentFor = 3
 
 // watcher is one watch, on a stream of its own: asking a shared one for
@@ -29,7 +28,6 @@ type watcher struct {
 
 	seen    int64  // all changes up to this revision were delivered
 	cluster uint64 // the cluster's id; another one means another history
-	behind  int    // answers in a row with a revision below seen
 }
 
 // Watch delivers every change under prefix after the given revision. It
@@ -57,9 +55,15 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) (datastor
 	}
 	if err := resp.Err(); err != nil {
 		w.Close()
-		return nil, fmt.Errorf("watch %s after %d: %w", prefix, after, translate(ctx, err))
+		return nil, fmt.Errorf("watch %s after %d: %w", prefix, after, translate(ctx, refusal(err)))
 	}
 	w.cluster = resp.Header.ClusterId
+	if resp.Header.Revision < after {
+		if err := w.verify(ctx); err != nil {
+			w.Close()
+			return nil, fmt.Errorf("watch %s after %d: %w", prefix, after, err)
+		}
+	}
 	return w, nil
 }
 
@@ -69,8 +73,8 @@ func (s *Store) Watch(ctx context.Context, prefix string, after int64) (datastor
 func (w *watcher) Next(ctx context.Context) (datastore.Changes, error) {
 	changes, err := w.next(ctx)
 	if err != nil && ctx.Err() == nil {
-		w.Close()
 		err = fmt.Errorf("watch %s after %d: %w", w.prefix, w.seen, translate(w.ctx, err))
+		w.Close()
 	}
 	return changes, err
 }
@@ -86,18 +90,48 @@ func (w *watcher) next(ctx context.Context) (datastore.Changes, error) {
 			if !ok {
 				return datastore.Changes{}, fmt.Errorf("%w: the watch ended", datastore.ErrUnavailable)
 			}
-			silent = 0
 			changes, news, err := w.read(ctx, resp)
 			if err != nil || news {
 				return changes, err
 			}
+			if resp.Header.Revision >= w.seen {
+				silent = 0 // else a member that is behind: no better than silence
+			}
 		case <-tick.C:
 			if silent++; silent > silentFor {
+				if err := w.verify(ctx); err != nil {
+					return datastore.Changes{}, err
+				}
 				return datastore.Changes{}, fmt.Errorf("%w: nothing heard for %s", datastore.ErrUnavailable, silentFor*w.s.cfg.Progress)
 			}
 			w.ask()
 		}
 	}
+}
+
+// verify asks the cluster, as opposed to a member that may lag, whether it has
+// come as far as the watch. If not, it was put back from a backup, and what
+// comes until it passes that revision would be missed in silence.
+func (w *watcher) verify(ctx context.Context) error {
+	resp, err := w.s.do(ctx, clientv3.OpGet(w.prefix+"\x00", clientv3.WithCountOnly()))
+	if err != nil {
+		return err
+	}
+	if rev := resp.Get().Header.Revision; rev < w.seen {
+		return fmt.Errorf("%w: the store went back to %d", datastore.ErrCompacted, rev)
+	}
+	return nil
+}
+
+// refusal finds the reason for which etcd refused a watch, which it gives as
+// text only.
+func refusal(err error) error {
+	for _, u := range unauthorized {
+		if strings.Contains(err.Error(), u.Error()) {
+			return u
+		}
+	}
+	return err
 }
 
 // ask requests a sign of life. It does not wait for it, nor for a stream that
@@ -113,13 +147,12 @@ func (w *watcher) ask() {
 // read says what a response brings, and whether the caller should hear of it.
 func (w *watcher) read(ctx context.Context, resp clientv3.WatchResponse) (c datastore.Changes, news bool, err error) {
 	if err := resp.Err(); err != nil {
-		return c, false, err
+		return c, false, refusal(err)
 	}
 	if id := resp.Header.ClusterId; id != w.cluster {
 		return c, false, fmt.Errorf("%w: cluster is %x, was %x", datastore.ErrCompacted, id, w.cluster)
 	}
 	if len(resp.Events) > 0 {
-		w.behind = 0
 		for _, e := range resp.Events {
 			// The header has the store's revision, which may be ahead of what
 			// a watch that is catching up was sent.
@@ -130,13 +163,6 @@ func (w *watcher) read(ctx context.Context, resp clientv3.WatchResponse) (c data
 		return c, true, nil
 	}
 	rev := resp.Header.Revision
-	if rev >= w.seen {
-		w.behind = 0
-	} else if w.behind++; w.behind >= silentFor {
-		// A member may lag for a moment. For longer, the store was put back,
-		// and what comes would be taken for known until it passes seen.
-		return c, false, fmt.Errorf("%w: store is at %d", datastore.ErrCompacted, rev)
-	}
 	if rev > w.seen && w.s.progress.trusted(ctx, w.s) {
 		w.seen = rev
 		return datastore.Changes{Revision: rev}, true, nil

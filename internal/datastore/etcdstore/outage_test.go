@@ -1,0 +1,218 @@
+package etcdstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/datastore/storetest"
+)
+
+// next reads until the watch has brought n updates.
+func next(t *testing.T, w datastore.Watcher, n int) (updates []api.Update, revision int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for len(updates) < n {
+		c := must(w.Next(ctx))(t)
+		updates, revision = append(updates, c.Updates...), c.Revision
+	}
+	return updates, revision
+}
+
+// untilError reads until the watch fails.
+func untilError(t *testing.T, w datastore.Watcher) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		if _, err := w.Next(ctx); err != nil {
+			if ctx.Err() != nil {
+				t.Fatal("the watch did not notice")
+			}
+			return err
+		}
+	}
+}
+
+func TestAWatchNoticesThatItsMemberIsGone(t *testing.T) {
+	m := member(t)
+	s := open(t, etcdstore.Config{Endpoints: m.Endpoints(), RequestTimeout: 300 * time.Millisecond})
+	w := must(s.Watch(t.Context(), "/", 1))(t)
+	defer w.Close()
+	m.Close()
+	if err := untilError(t, w); !errors.Is(err, datastore.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAWatchOutlivesAQuickRestart(t *testing.T) {
+	dir := t.TempDir()
+	cfg := embed.Config{Dir: dir, ListenClient: []string{"http://" + freePort(t)}}
+	m := startMember(t, cfg)
+	s := open(t, etcdstore.Config{Endpoints: m.Endpoints(), Progress: 2 * time.Second})
+	w := must(s.Watch(t.Context(), "/", 1))(t)
+	defer w.Close()
+	must(s.Create(t.Context(), api.Update{Key: "/a", Value: []byte("1")}))(t)
+	m.Close()
+	startMember(t, cfg)
+	writeAgain(t, s, "/b")
+	if got, _ := next(t, w, 2); got[0].Key != "/a" || got[1].Key != "/b" {
+		t.Errorf("got %v", got)
+	}
+}
+
+// writeAgain creates a key, as often as it takes for the store to be back.
+func writeAgain(t *testing.T, s *etcdstore.Store, key string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		_, err := s.Create(ctx, api.Update{Key: key, Value: []byte("1")})
+		if err == nil || errors.Is(err, datastore.ErrExists) {
+			return
+		}
+		if !errors.Is(err, datastore.ErrUnavailable) || ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAStorePutBackIsNoticed(t *testing.T) {
+	addr := "http://" + freePort(t)
+	m := startMember(t, embed.Config{Dir: t.TempDir(), ListenClient: []string{addr}})
+	s := open(t, etcdstore.Config{Endpoints: m.Endpoints()})
+	for _, key := range []string{"/a", "/b", "/c"} {
+		must(s.Create(t.Context(), api.Update{Key: key, Value: []byte("1")}))(t)
+	}
+	w := must(s.Watch(t.Context(), "/", 1))(t)
+	defer w.Close()
+	_, revision := next(t, w, 3)
+	m.Close()
+	startMember(t, embed.Config{Dir: t.TempDir(), ListenClient: []string{addr}}) // empty, as if from a backup
+	for {
+		err := untilError(t, w)
+		if errors.Is(err, datastore.ErrCompacted) {
+			return
+		}
+		if w, err = s.Watch(t.Context(), "/", revision); err != nil {
+			if !errors.Is(err, datastore.ErrCompacted) {
+				t.Errorf("got %v", err)
+			}
+			return
+		}
+		defer w.Close()
+	}
+}
+
+func TestLossOfQuorum(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 15 s")
+	}
+	var cfgs []embed.Config
+	var cluster, endpoints []string
+	for i := range 3 {
+		peer, client := "http://"+freePort(t), "http://"+freePort(t)
+		name := fmt.Sprint("m", i)
+		cluster, endpoints = append(cluster, name+"="+peer), append(endpoints, client)
+		cfgs = append(cfgs, embed.Config{Dir: t.TempDir(), Name: name, ListenClient: []string{client}, ListenPeer: []string{peer}})
+	}
+	members := startAll(t, cfgs, cluster)
+	s := open(t, etcdstore.Config{Endpoints: endpoints[:1], Progress: time.Second})
+	kv := must(s.Create(t.Context(), api.Update{Key: "/a", Value: []byte("1")}))(t)
+	w := must(s.Watch(t.Context(), "/", kv.Revision))(t)
+	members[1].Close()
+	members[2].Close()
+	if err := untilError(t, w); !errors.Is(err, datastore.ErrUnavailable) {
+		t.Errorf("watch without a quorum: got %v", err)
+	}
+	if _, err := s.List(t.Context(), "/"); !errors.Is(err, datastore.ErrUnavailable) {
+		t.Errorf("list without a quorum: got %v", err)
+	}
+	startAll(t, cfgs[1:], cluster)
+	writeAgain(t, s, "/b")
+	w = must(s.Watch(t.Context(), "/", kv.Revision))(t)
+	defer w.Close()
+	if got, _ := next(t, w, 1); got[0].Key != "/b" {
+		t.Errorf("watch after the loss: got %v", got)
+	}
+}
+
+// startAll starts members at once, since each waits for most of the others.
+func startAll(t *testing.T, cfgs []embed.Config, cluster []string) []*embed.Member {
+	t.Helper()
+	type started struct {
+		i   int
+		m   *embed.Member
+		err error
+	}
+	ch := make(chan started)
+	for i, cfg := range cfgs {
+		cfg.Cluster = strings.Join(cluster, ",")
+		go func() {
+			m, err := embed.Start(t.Context(), cfg)
+			ch <- started{i, m, err}
+		}()
+	}
+	members := make([]*embed.Member, len(cfgs))
+	for range cfgs {
+		if s := <-ch; s.err != nil {
+			t.Error(s.err)
+		} else {
+			members[s.i] = s.m
+			t.Cleanup(s.m.Close)
+		}
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	return members
+}
+
+// TestContractOfInstalledEtcd holds whatever etcd the system has, such as
+// Debian's 3.4, to the contract.
+func TestContractOfInstalledEtcd(t *testing.T) {
+	binary, err := exec.LookPath("etcd")
+	if err != nil {
+		t.Skip("no etcd is installed")
+	}
+	client, peer := "http://"+freePort(t), "http://"+freePort(t)
+	cmd := exec.Command(binary, "--data-dir", filepath.Join(t.TempDir(), "d"), "--listen-client-urls", client, "--advertise-client-urls", client,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	waitFor(t, open(t, etcdstore.Config{Endpoints: []string{client}}))
+	c := admin(t, []string{client})
+	storetest.Run(t, func(t *testing.T) datastore.Store {
+		return compactable{open(t, etcdstore.Config{Endpoints: []string{client}, PageSize: 7}), c}
+	})
+}
+
+func waitFor(t *testing.T, s *etcdstore.Store) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		err := s.Ping(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package syncer_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/syncer"
+)
+
+// etcdWorld is a syncer on a real member, in real time.
+type etcdWorld struct {
+	*reader
+	cfg    embed.Config
+	member *embed.Member
+	store  *etcdstore.Store
+}
+
+func newEtcdWorld(t *testing.T) *etcdWorld {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "etcd") // short, as the name of a socket must be
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	w := &etcdWorld{cfg: embed.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}}}
+	w.start(t)
+	w.store, err = etcdstore.New(t.Context(), etcdstore.Config{Endpoints: w.member.Endpoints(),
+		Progress: 50 * time.Millisecond, RequestTimeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.store.Close() })
+	w.reader = follow(t, w.store, syncer.Config{Prefixes: []string{"/"}, MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond})
+	t.Cleanup(w.stop)
+	return w
+}
+
+func (w *etcdWorld) start(t *testing.T) {
+	t.Helper()
+	m, err := embed.Start(t.Context(), w.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	w.member = m
+}
+
+// until reads batches until what was told satisfies a condition.
+func (w *etcdWorld) until(what string, ok func() bool) {
+	w.t.Helper()
+	limit := time.NewTimer(20 * time.Second)
+	defer limit.Stop()
+	for !ok() {
+		select {
+		case b := <-w.sync.Batches():
+			w.take(b)
+		case <-limit.C:
+			w.t.Fatalf("waited for %s; reader has %v, %+v", what, w.told, w.batch)
+		}
+	}
+}
+
+func (w *etcdWorld) put(key, value string) {
+	w.t.Helper()
+	if _, err := w.store.Create(w.t.Context(), api.Update{Key: key, Value: []byte(value)}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *etcdWorld) synced() bool { return w.batch.Status == syncer.InSync }
+func (w *etcdWorld) away() bool   { return w.batch.Status == syncer.WaitForDatastore }
+
+func TestSyncerOutlivesRestartOfEtcd(t *testing.T) {
+	w := newEtcdWorld(t)
+	w.put("/a", "1")
+	w.until("a", func() bool { return w.told["/a"] == "1" && w.synced() })
+	for i := range 2 {
+		w.member.Close()
+		w.until("the loss", w.away)
+		w.start(t)
+		w.until("the return", w.synced)
+		key := fmt.Sprint("/b", i)
+		w.put(key, "1")
+		w.until(key, func() bool { return w.told[key] == "1" })
+	}
+	w.want("/a=1 /b0=1 /b1=1")
+	if w.count != 3 {
+		t.Errorf("got %d updates, want 3", w.count)
+	}
+}
+
+func TestSyncerOutlivesCompactionOfEtcd(t *testing.T) {
+	w := newEtcdWorld(t)
+	w.put("/a", "1")
+	w.put("/b", "1")
+	w.until("in sync", func() bool { return len(w.told) == 2 && w.synced() })
+	// While the syncer cannot hear, keys change and their history goes.
+	direct := func() *clientv3.Client {
+		c, err := clientv3.New(clientv3.Config{Endpoints: w.member.Endpoints(), Logger: zap.NewNop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for i := range 5 {
+		c := direct()
+		if _, err := c.Put(t.Context(), "/a", fmt.Sprint("x", i)); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := c.Put(t.Context(), fmt.Sprint("/new", i), "1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Compact(t.Context(), resp.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		w.member.Close()
+		w.start(t)
+	}
+	c := direct()
+	defer c.Close()
+	if _, err := c.Delete(context.Background(), "/b"); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the last state", func() bool {
+		_, b := w.told["/b"]
+		return !b && w.told["/a"] == "x4" && w.told["/new4"] == "1" && w.synced()
+	})
+	w.want("/a=x4 /new0=1 /new1=1 /new2=1 /new3=1 /new4=1")
+}

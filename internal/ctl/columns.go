@@ -2,6 +2,8 @@ package ctl
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -76,11 +78,7 @@ func values(r api.Resource) []string {
 	case *api.StagedGlobalNetworkPolicy:
 		return policyRow(r.Spec.Tier, r.Spec.Order, r.Spec.Types, r.Spec.Ingress, r.Spec.Egress, r.Spec.Selector)
 	case *api.Tier:
-		action := api.Deny
-		if r.Spec.DefaultAction != nil {
-			action = *r.Spec.DefaultAction
-		}
-		return []string{number(r.Spec.Order), string(action)}
+		return []string{number(r.Spec.Order), string(tierAction(r.Spec))}
 	case *api.NetworkSet:
 		return []string{list(r.Spec.Nets)}
 	case *api.GlobalNetworkSet:
@@ -122,6 +120,13 @@ func policyRow(tier string, order *float64, types []api.PolicyType, in, out []ap
 
 func rules(in, out []api.Rule) string { return fmt.Sprintf("%d in, %d out", len(in), len(out)) }
 
+func tierAction(t api.TierSpec) api.Action {
+	if t.DefaultAction == nil {
+		return api.Deny
+	}
+	return *t.DefaultAction
+}
+
 // number shows an order; none is last.
 func number(f *float64) string {
 	if f == nil {
@@ -146,3 +151,5 @@ func pairs(m map[string]string) string {
 	}
 	return strings.Join(out, ",")
 }
+
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

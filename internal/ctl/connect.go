@@ -22,6 +22,8 @@ const defaultEndpoint = "http://127.0.0.1:2379"
 type connection struct {
 	endpoints, user, password, cert, key, ca string
 	timeout                                  time.Duration
+	// open is how to get a store; nil is etcd. Tests have one in memory.
+	open func(context.Context) (datastore.Store, func(), error)
 }
 
 func (c *connection) addFlags(f *pflag.FlagSet) {
@@ -49,14 +51,26 @@ func (c *connection) config() etcdstore.Config {
 func (c *connection) with(ctx context.Context, do func(context.Context, datastore.Store) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	open := c.open
+	if open == nil {
+		open = c.etcd
+	}
+	store, closeStore, err := open(ctx)
+	if err != nil {
+		return c.explain(err)
+	}
+	defer closeStore()
+	return c.explain(do(ctx, store))
+}
+
+func (c *connection) etcd(ctx context.Context) (datastore.Store, func(), error) {
 	cfg := c.config()
 	cfg.DialTimeout = c.timeout
 	store, err := etcdstore.New(ctx, cfg)
 	if err != nil {
-		return c.explain(err)
+		return nil, nil, err
 	}
-	defer store.Close()
-	return c.explain(do(ctx, store))
+	return store, func() { _ = store.Close() }, nil
 }
 
 // explain adds what to do to an error of the connection.

@@ -26,7 +26,8 @@ protocol 80, addresses and sysctls of their interfaces.
 
 It may be killed and started again at any time: what is in the kernel stays in
 force, and an interface that nobody has programmed carries nothing.`,
-		Args: noArgs,
+		Example: "  twill agent --node h1 --etcd http://192.0.2.10:2379\n  twill agent --interface-prefix cali,tap",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg.Node = nodeName(cfg.Node)
 			cfg.Store = c.conn.config()
@@ -52,7 +53,8 @@ func (c *command) etcdCmd() *cobra.Command {
 		Short: "Run an embedded etcd member",
 		Long: `Run an etcd member inside this process: a datastore for one host, or for a lab,
 with nothing else to install. Any etcd client works on it.`,
-		Args: noArgs,
+		Example: "  twill etcd\n  twill etcd --data-dir /srv/etcd --listen http://0.0.0.0:2379\n  twill etcd --listen unix:///run/twill/etcd.sock",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := c.log()
 			member, err := embed.Start(cmd.Context(), embed.Config{Dir: dir, ListenClient: listen, Logger: log})

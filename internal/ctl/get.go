@@ -2,9 +2,12 @@ package ctl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -61,21 +64,25 @@ type found struct {
 	value api.Update
 	res   api.Resource
 	note  string // what is wrong in it
+
+	builtin bool // nothing stores it
 }
 
 func (c *command) get(ctx context.Context, s datastore.Store, args []string, o getOptions) error {
 	var all []found
+	namespaced := false
 	for word := range strings.SplitSeq(args[0], ",") {
 		kind, err := lookupKind(word)
 		if err != nil {
 			return err
 		}
+		namespaced = namespaced || kind.Namespaced
 		fs, err := find(ctx, s, kind, o)
 		if err != nil {
 			return err
 		}
 		if len(args) > 1 {
-			if fs, err = named(fs, kind, args[1:], o); err != nil {
+			if fs, err = named(ctx, s, fs, kind, args[1:], o); err != nil {
 				return err
 			}
 		}
@@ -83,6 +90,10 @@ func (c *command) get(ctx context.Context, s datastore.Store, args []string, o g
 	}
 	switch o.output {
 	case "yaml", "json":
+		if len(args) == 1 {
+			// The built-in profile cannot be applied, and a list can be.
+			all = slices.DeleteFunc(all, func(f found) bool { return f.builtin && f.kind.Kind == api.KindProfile })
+		}
 		return c.printDocuments(all, o.output, len(args) == 2 && len(all) == 1)
 	case "name":
 		for _, f := range all {
@@ -90,6 +101,7 @@ func (c *command) get(ctx context.Context, s datastore.Store, args []string, o g
 		}
 		return nil
 	}
+	o.all = o.all || !namespaced
 	c.printTables(all, o)
 	return nil
 }
@@ -105,7 +117,7 @@ func find(ctx context.Context, s datastore.Store, kind api.Kind, o getOptions) (
 		return nil, err
 	}
 	var out []found
-	have := map[string]bool{}
+	have := map[string]int{} // where it is in out
 	for _, u := range snap.Items {
 		f := found{kind: kind, value: u}
 		if st, err := api.DecodeStored(u); err == nil {
@@ -117,20 +129,45 @@ func find(ctx context.Context, s datastore.Store, kind api.Kind, o getOptions) (
 			f.ref, _ = api.ParseKey(u.Key)
 			f.note = err.Error()
 		}
-		have[f.ref.Name] = true
+		have[f.ref.Name] = len(out)
 		out = append(out, f)
 	}
 	for _, r := range builtins(kind.Kind) {
-		if !have[r.Meta().Name] {
+		i, stored := have[r.Meta().Name]
+		switch t, ok := r.(*api.Tier); {
+		case !stored:
 			value, err := api.EncodeStored(r)
 			if err != nil {
 				return nil, err
 			}
 			key, _ := api.Key(r)
-			out = append(out, found{kind: kind, ref: api.RefOf(r), res: r, value: api.Update{Key: key, Value: value}})
+			out = append(out, found{kind: kind, ref: api.RefOf(r), res: r, value: api.Update{Key: key, Value: value}, builtin: true})
+		case ok: // it is what it is, whatever is stored
+			if was, ok := out[i].res.(*api.Tier); ok && out[i].note == "" && !sameTier(was.Spec, t.Spec) {
+				was.Spec = t.Spec
+				out[i].note = "the stored order and default action are ignored: this tier is built in"
+			}
+			if out[i].res == nil {
+				out[i].res = r
+			}
 		}
 	}
+	if kind.Kind == api.KindTier {
+		slices.SortStableFunc(out, func(a, b found) int { return cmp.Compare(tierOrder(a.res), tierOrder(b.res)) })
+	}
 	return out, nil
+}
+
+func sameTier(a, b api.TierSpec) bool {
+	return number(a.Order) == number(b.Order) && tierAction(a) == tierAction(b)
+}
+
+// tierOrder sorts tiers as they are walked; none is last.
+func tierOrder(r api.Resource) float64 {
+	if t, ok := r.(*api.Tier); ok && t.Spec.Order != nil {
+		return *t.Spec.Order
+	}
+	return math.Inf(1)
 }
 
 // builtins are the resources that exist though nothing stores them.
@@ -154,7 +191,7 @@ func builtins(kind string) []api.Resource {
 }
 
 // named keeps those that were asked for; each must exist.
-func named(fs []found, kind api.Kind, names []string, o getOptions) ([]found, error) {
+func named(ctx context.Context, s datastore.Store, fs []found, kind api.Kind, names []string, o getOptions) ([]found, error) {
 	var out []found
 	for _, n := range names {
 		hit := false
@@ -164,28 +201,55 @@ func named(fs []found, kind api.Kind, names []string, o getOptions) ([]found, er
 			}
 		}
 		if !hit {
-			where := ""
-			if kind.Namespaced && !o.all {
-				where = " in namespace " + o.namespace + "; -A looks in all"
-			}
-			return nil, fmt.Errorf("%s/%s does not exist%s", singular(kind), n, where)
+			return nil, notThere(ctx, s, kind, n, o)
 		}
 	}
 	return out, nil
 }
 
+// notThere says what may have been meant.
+func notThere(ctx context.Context, s datastore.Store, kind api.Kind, name string, o getOptions) error {
+	o.all = true
+	all, err := find(ctx, s, kind, o)
+	if err != nil {
+		return err
+	}
+	var elsewhere, names []string
+	for _, f := range all {
+		if f.ref.Name == name {
+			elsewhere = append(elsewhere, "-n "+f.ref.Namespace)
+		}
+		names = append(names, f.ref.Name)
+	}
+	text := fmt.Sprintf("%s/%s does not exist", singular(kind), name)
+	if kind.Namespaced && len(elsewhere) > 0 {
+		return fmt.Errorf("%s in namespace %s; it does with %s", text, o.namespace, strings.Join(elsewhere, " or "))
+	}
+	slices.Sort(names)
+	const most = 8
+	if names = slices.Compact(names); len(names) > most {
+		names = append(names[:most], "…")
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("%s; there are no %s", text, kind.Plural)
+	}
+	return fmt.Errorf("%s; there are %s", text, strings.Join(names, ", "))
+}
+
 func (c *command) printDocuments(fs []found, format string, single bool) error {
 	docs := []json.RawMessage{}
+	var unreadable []error
 	for _, f := range fs {
 		doc, err := api.UserJSON(f.value)
 		if err != nil {
-			return fmt.Errorf("%s: %w", short(f.ref), err)
+			unreadable = append(unreadable, err)
+			continue
 		}
 		docs = append(docs, doc)
 	}
 	var text []byte
 	var err error
-	if single {
+	if single && len(docs) == 1 {
 		text = docs[0]
 	} else if text, err = json.Marshal(map[string]any{"apiVersion": api.GroupVersion, "kind": "List", "items": docs}); err != nil {
 		return err
@@ -201,12 +265,16 @@ func (c *command) printDocuments(fs []found, format string, single bool) error {
 	if err == nil {
 		_, err = c.stdio.Out.Write(text)
 	}
-	return err
+	return errors.Join(append(unreadable, err)...)
 }
 
 func (c *command) printTables(fs []found, o getOptions) {
 	if len(fs) == 0 {
-		fmt.Fprintln(c.stdio.Err, "nothing found; -A shows all namespaces")
+		hint := ""
+		if !o.all {
+			hint = " in namespace " + o.namespace + "; -A shows all namespaces"
+		}
+		fmt.Fprintln(c.stdio.Err, "nothing found"+hint)
 		return
 	}
 	w := tabwriter.NewWriter(c.stdio.Out, 0, 0, 2, ' ', 0)
@@ -222,6 +290,11 @@ func (c *command) printTables(fs []found, o getOptions) {
 		fmt.Fprintln(w, strings.Join(row(f, o), "\t"))
 	}
 	_ = w.Flush()
+	for _, f := range fs {
+		if f.note != "" && o.output != "wide" { // wide has a column for it
+			fmt.Fprintf(c.stdio.Err, "%s: %s\n", short(f.ref), f.note)
+		}
+	}
 }
 
 func lookupKind(word string) (api.Kind, error) {

@@ -20,6 +20,7 @@ func (c *command) labCmd() *cobra.Command {
 real ` + "`twill node`" + ` of this same binary, and workloads behind veth pairs. It
 needs root and nothing else; "twill lab down" leaves no trace.`,
 	}
+	cmd.RunE, cmd.Args = subcommandWanted, cobra.ArbitraryArgs
 	cmd.AddCommand(c.labUpCmd(), c.labDownCmd(), c.labStatusCmd(), c.labMatrixCmd(), c.labExecCmd(), c.labReachCmd())
 	return cmd
 }
@@ -93,6 +94,7 @@ func withLab(do func(*lab.Lab) error) error {
 func (c *command) labStatusCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Show hosts, workloads and addresses", Args: noArgs,
+		Long: "Show hosts, workloads and addresses of the lab that is up.\n\nExit code: 0 all hosts run, 1 one does not, or there is no lab.",
 		RunE: func(*cobra.Command, []string) error {
 			return withLab(func(l *lab.Lab) error {
 				if down := l.PrintStatus(c.stdio.Out); down > 0 {
@@ -144,7 +146,12 @@ func (c *command) labReachCmd() *cobra.Command {
 		Short:   "Try one real connection between two workloads or hosts",
 		Long:    "Open a service on the port in DST, and try to connect to it from SRC.\n\nExit code: 0 it connects, 3 it does not.",
 		Example: "  twill lab reach demo/client demo/web tcp/80",
-		Args:    cobra.ExactArgs(3),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 3 {
+				return usage("lab reach: want SRC DST tcp/PORT: twill lab reach demo/client demo/web tcp/80")
+			}
+			return nil
+		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			text, ok := strings.CutPrefix(strings.ToLower(args[2]), "tcp/")
 			port, err := strconv.ParseUint(text, 10, 16)

@@ -46,13 +46,30 @@ func (c *command) load(paths []string, recursive bool) ([]manifest, error) {
 			out = append(out, manifest{s.name, d})
 		}
 	}
+	wrong = append(wrong, repeated(out)...)
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("no resource in %d files", len(sources))
+		return nil, fmt.Errorf("no resource in %s", count(len(sources), "file"))
 	}
 	return out, nil
+}
+
+// repeated finds resources that are there twice: which of the two was meant?
+func repeated(ms []manifest) []error {
+	first := map[api.Ref]manifest{}
+	var out []error
+	for _, m := range ms {
+		ref := api.RefOf(m.Resource)
+		had, ok := first[ref]
+		if !ok || ref.Name == "" {
+			first[ref] = m
+			continue
+		}
+		out = append(out, fmt.Errorf("%s: %s (line %d): is there already: %s (line %d); remove one", m.file, ref, m.Line, had.file, had.Line))
+	}
+	return out
 }
 
 func inFile(name string, err error) []error {

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -43,7 +44,12 @@ func usage(format string, args ...any) error { return exit{2, fmt.Sprintf(format
 func Run(ctx context.Context, args []string, stdio Stdio) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root := newRoot(stdio)
+	return run(ctx, &command{stdio: stdio}, args)
+}
+
+func run(ctx context.Context, c *command, args []string) int {
+	stdio := c.stdio
+	root := newRoot(c)
 	root.SetArgs(args)
 	root.SetIn(stdio.In)
 	root.SetOut(stdio.Out)
@@ -70,8 +76,7 @@ type command struct {
 	level slog.LevelVar
 }
 
-func newRoot(stdio Stdio) *cobra.Command {
-	c := &command{stdio: stdio}
+func newRoot(c *command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "twill",
 		Short: "Routed networking and network policy for containers, VMs and hosts",
@@ -83,6 +88,8 @@ Try it on this machine:   twill lab up
 Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		RunE:          subcommandWanted,
+		Args:          cobra.ArbitraryArgs,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%v\nRun '%s --help' for usage.", err, cmd.CommandPath())
@@ -106,6 +113,19 @@ Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 	add("try", c.labCmd())
 	root.AddCommand(c.versionCmd())
 	return root
+}
+
+// subcommandWanted is what a command does that only has subcommands.
+func subcommandWanted(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	hint := ""
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
+	}
+	return usage("%s: no command %q%s\nRun '%s --help' for those there are.", cmd.CommandPath(), args[0], hint, cmd.CommandPath())
 }
 
 func (c *command) versionCmd() *cobra.Command {

@@ -13,6 +13,8 @@ func (c *command) selectorCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "selector",
 		Short: "Try selectors on labels",
+		RunE:  subcommandWanted,
+		Args:  cobra.ArbitraryArgs,
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "match 'EXPR' [KEY=VALUE…]",

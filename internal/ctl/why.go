@@ -2,15 +2,12 @@ package ctl
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
-	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/api"
@@ -41,6 +38,9 @@ Exit code: 0 allowed, 3 denied, 1 the question cannot be answered.`,
 			if len(args) != 3 {
 				return usage("why: want SRC DST PROTO/PORT: twill why demo/client demo/web tcp/80")
 			}
+			if !slices.Contains([]string{"", "text", "json"}, o.output) {
+				return usage("why: -o %q: want text or json", o.output)
+			}
 			if o.v4 && o.v6 {
 				return usage("why: -4 and -6 exclude each other; without them both families are asked")
 			}
@@ -52,7 +52,7 @@ Exit code: 0 allowed, 3 denied, 1 the question cannot be answered.`,
 	cmd.Flags().Uint16Var(&o.sport, "sport", 40000, "source port")
 	cmd.Flags().BoolVarP(&o.v4, "ipv4", "4", false, "IPv4 only")
 	cmd.Flags().BoolVarP(&o.v6, "ipv6", "6", false, "IPv6 only")
-	cmd.Flags().StringVarP(&o.output, "output", "o", "", "json; text without")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "text or json")
 	return cmd
 }
 
@@ -80,22 +80,15 @@ func (c *command) why(ctx context.Context, args []string, o whyOptions) error {
 	if q.Dst, err = w.Resolve(args[1]); err != nil {
 		return err
 	}
+	qs, err := inFamilies(q, w, o)
+	if err != nil {
+		return err
+	}
 	var answers []world.Answer
-	for _, f := range families(q, o) {
-		q := q
-		q.Family = f
-		if f == 6 && q.Proto == protoICMP {
-			q.Proto = protoICMPv6
-			if q.ICMPType == echo4 {
-				q.ICMPType = echo6
-			}
-		}
+	for _, q := range qs {
 		answers = append(answers, w.Judge(q))
 	}
-	if len(answers) == 0 {
-		return fmt.Errorf("%s and %s have no address of one family", args[0], args[1])
-	}
-	return c.printAnswers(answers, args, o)
+	return c.printWhy(explanation{question: strings.Join(args, " "), Answers: answers, Problems: involved(w.Problems(), us, answers)}, o)
 }
 
 // resources are those of files, or of the datastore.
@@ -170,119 +163,63 @@ func parseFlow(text string) (q world.Query, err error) {
 	return q, nil
 }
 
-// families are those in which both ends have an address, and that the flags want.
-func families(q world.Query, o whyOptions) []int {
-	has := func(p world.Party, is4 bool) bool {
-		return slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return a.Is4() == is4 })
-	}
-	var out []int
-	if !o.v6 && q.Proto != protoICMPv6 && has(q.Src, true) && has(q.Dst, true) {
-		out = append(out, 4)
-	}
-	if !o.v4 && has(q.Src, false) && has(q.Dst, false) {
-		out = append(out, 6)
-	}
-	return out
-}
-
-var (
-	styleAllow = lipgloss.NewStyle().Foreground(lipgloss.Color("2")).Bold(true)
-	styleDeny  = lipgloss.NewStyle().Foreground(lipgloss.Color("1")).Bold(true)
-	styleFaint = lipgloss.NewStyle().Faint(true)
-)
-
-func (c *command) printAnswers(answers []world.Answer, args []string, o whyOptions) error {
-	no := slices.ContainsFunc(answers, func(a world.Answer) bool { return !a.Allowed })
-	if o.output == "json" {
-		b, err := json.MarshalIndent(answers, "", "  ")
-		if err != nil {
-			return err
+// inFamilies asks q in each family in which both ends have an address and the
+// protocol means the same, and that the flags want.
+func inFamilies(q world.Query, w *world.World, o whyOptions) ([]world.Query, error) {
+	var out []world.Query
+	for _, family := range []int{4, 6} {
+		if family == 4 && o.v6 || family == 6 && o.v4 {
+			continue
 		}
-		fmt.Fprintln(c.stdio.Out, string(b))
-	} else {
-		shown := map[string]bool{}
-		for _, a := range answers {
-			text := explain(a)
-			if shown[text] { // both families alike: once is enough
-				continue
+		q := q
+		q.Family = family
+		if (ownHost(q) || has(q.Src, family)) && has(q.Dst, family) && translate(&q) {
+			out = append(out, q)
+		}
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	for _, p := range []world.Party{q.Src, q.Dst} {
+		if len(p.Addrs) == 0 && !p.Host { // its endpoint is closed, which is an answer
+			q.Family = 4
+			if o.v6 {
+				q.Family = 6
 			}
-			shown[text] = true
-			lipgloss.Fprintf(c.stdio.Out, "%s → %s %s  %s\n%s", args[0], args[1], args[2], styleFaint.Render(a.Src.String()+" → "+a.Dst.String()), text)
-		}
-		if len(shown) == 1 && len(answers) == 2 {
-			lipgloss.Fprintln(c.stdio.Out, styleFaint.Render("The same for IPv6."))
+			return []world.Query{q}, nil
 		}
 	}
-	if no {
-		return exit{code: denied}
-	}
-	return nil
+	return nil, fmt.Errorf("%s (%s) and %s (%s): no family in which both have an address and this protocol exists", q.Src.Name, addrs(q.Src), q.Dst.Name, addrs(q.Dst))
 }
 
-// explain is the way through the tiers on both ends, and what decided.
-func explain(a world.Answer) string {
-	var b strings.Builder
-	for _, h := range a.Hops {
-		node := ""
-		if h.Node != "" {
-			node = " on " + h.Node
-		}
-		fmt.Fprintf(&b, "  %s of %s%s\n", strings.ToLower(h.Direction), h.Name, styleFaint.Render(node))
-		for _, t := range h.Tiers {
-			if t.Outcome == world.OutcomeSkipped {
-				continue
-			}
-			fmt.Fprintf(&b, "    tier %s: %s\n", t.Name, t.Outcome)
-			explainPolicies(&b, t.Policies)
-		}
-		if len(h.Profiles) > 0 {
-			fmt.Fprintf(&b, "    profiles\n")
-			explainPolicies(&b, h.Profiles)
-		}
-	}
-	b.WriteString(decision(a) + "\n")
-	return b.String()
+// ownHost: a host reaches its own workloads from whatever address it has there.
+func ownHost(q world.Query) bool {
+	return q.Src.Host && q.Dst.Endpoint != "" && q.Src.Node == q.Dst.Node
 }
 
-func explainPolicies(b *strings.Builder, ps []world.Policy) {
-	for _, p := range ps {
-		name := p.Name
-		if p.Namespace != "" {
-			name = p.Namespace + "/" + name
-		}
-		what := "no rule matches"
-		if p.Rule >= 0 {
-			what = fmt.Sprintf("rule %d: %s", p.Rule, p.Text)
-		}
-		if p.Note != "" {
-			what = p.Note
-		}
-		fmt.Fprintf(b, "      %s %s: %s\n", p.Kind, name, what)
-	}
+func has(p world.Party, family int) bool {
+	return slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return a.Is4() == (family == 4) })
 }
 
-func decision(a world.Answer) string {
-	d := a.Decided
-	var why []string
-	if d.Policy != "" {
-		why = append(why, d.Policy)
+func addrs(p world.Party) string {
+	if len(p.Addrs) == 0 {
+		return "no known address"
 	}
-	if d.RuleIndex >= 0 {
-		why = append(why, fmt.Sprintf("%s rule %d", strings.ToLower(d.Direction), d.RuleIndex))
-	} else {
-		why = append(why, d.Reason)
+	var out []string
+	for _, a := range p.Addrs {
+		out = append(out, a.String())
 	}
-	if d.Tier != "" {
-		why = append(why, "tier "+d.Tier)
-	}
-	if d.Detail != "" {
-		why = append(why, d.Detail)
-	}
-	verdict := styleDeny.Render("DENIED")
-	if a.Allowed {
-		verdict = styleAllow.Render("ALLOWED")
-	}
-	return verdict + " by " + strings.Join(why, ", ")
+	return strings.Join(out, " ")
 }
 
-func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+// translate makes of an echo request that of the other family. Other types of
+// ICMP have numbers of their own in each, so they are asked in their own only.
+func translate(q *world.Query) bool {
+	switch {
+	case q.Family == 6 && q.Proto == protoICMP && q.ICMPType == echo4 && q.ICMPCode == 0:
+		q.Proto, q.ICMPType = protoICMPv6, echo6
+	case q.Family == 6 && q.Proto == protoICMP, q.Family == 4 && q.Proto == protoICMPv6:
+		return false
+	}
+	return true
+}

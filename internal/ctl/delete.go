@@ -1,0 +1,156 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+func (c *command) deleteCmd() *cobra.Command {
+	var paths []string
+	var recursive, ignore bool
+	var namespace string
+	cmd := &cobra.Command{
+		Use:     "delete KIND NAME… | -f FILE…",
+		Short:   "Delete resources by name or by file",
+		Long:    "Delete resources by kind and name, or those that files name: what others refer\nto last. Built-in tiers, and tiers that still hold policies, are not deleted.\n\nExit code: 0 deleted, 1 one does not exist or may not go, 2 usage.",
+		Example: "  twill delete networkpolicy web -n demo\n  twill delete -f policies/ --ignore-not-found",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			refs, err := c.refsToDelete(args, paths, recursive, namespace)
+			if err != nil {
+				return err
+			}
+			return c.conn.with(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
+				for _, ref := range refs {
+					if err := c.deleteOne(ctx, s, ref, ignore); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+		ValidArgsFunction: completeKinds,
+	}
+	fileFlags(cmd, &paths, &recursive)
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the resources")
+	cmd.Flags().BoolVar(&ignore, "ignore-not-found", false, "it is no error if a resource does not exist")
+	return cmd
+}
+
+func (c *command) refsToDelete(args, paths []string, recursive bool, namespace string) ([]api.Ref, error) {
+	var refs []api.Ref
+	if len(paths) > 0 {
+		if len(args) > 0 {
+			return nil, usage("delete: %q and -f: give names or files, not both", args[0])
+		}
+		ms, err := c.load(paths, recursive)
+		if err != nil {
+			return nil, err
+		}
+		ms = inOrder(ms)
+		for i := len(ms) - 1; i >= 0; i-- {
+			refs = append(refs, api.RefOf(ms[i].Resource))
+		}
+		return refs, nil
+	}
+	if len(args) < 2 {
+		return nil, usage("delete: want a kind and names, or -f FILE: twill delete networkpolicy web -n demo")
+	}
+	kind, err := lookupKind(args[0])
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range args[1:] {
+		ref := api.Ref{Kind: kind.Kind, Name: name}
+		if kind.Namespaced {
+			ref.Namespace = namespace
+		}
+		refs = append(refs, ref)
+	}
+	return refs, nil
+}
+
+func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref, ignore bool) error {
+	if ref.Kind == api.KindProfile && ref.Name == api.ProfileDefaultAllow {
+		return fmt.Errorf("%s is built in and cannot be deleted", short(ref))
+	}
+	if ref.Kind == api.KindTier {
+		if err := checkTierEmpty(ctx, s, ref.Name); err != nil {
+			return err
+		}
+	}
+	key, err := findKey(ctx, s, ref)
+	if err == nil {
+		err = s.Delete(ctx, key, 0)
+	}
+	switch {
+	case errors.Is(err, datastore.ErrNotFound) && ignore:
+		return nil
+	case errors.Is(err, datastore.ErrNotFound):
+		return fmt.Errorf("%s does not exist", short(ref))
+	case err != nil:
+		return err
+	}
+	fmt.Fprintf(c.stdio.Out, "%s deleted\n", short(ref))
+	return nil
+}
+
+// findKey is the key of a resource by the name that users know, whatever the
+// key says.
+func findKey(ctx context.Context, s datastore.Store, ref api.Ref) (string, error) {
+	u, err := findStored(ctx, s, ref)
+	var taken *takenError
+	if err == nil || !errors.Is(err, datastore.ErrNotFound) && !errors.As(err, &taken) {
+		return u.Key, err
+	}
+	snap, err := s.List(ctx, api.KeyPrefix(ref.Kind, ref.Namespace))
+	if err != nil {
+		return "", err
+	}
+	for _, u := range snap.Items {
+		if st, err := api.DecodeStored(u); err == nil && st.Ref == ref {
+			return u.Key, nil
+		}
+	}
+	return "", fmt.Errorf("%s: %w", short(ref), datastore.ErrNotFound)
+}
+
+// checkTierEmpty refuses to delete a tier that is built in or holds policies.
+func checkTierEmpty(ctx context.Context, s datastore.Store, name string) error {
+	switch name {
+	case api.TierDefault, api.TierKubeAdmin, api.TierKubeBaseline:
+		return fmt.Errorf("tier/%s is built in and cannot be deleted", name)
+	}
+	var holds []string
+	for _, k := range api.Kinds() {
+		if !k.Policy {
+			continue
+		}
+		snap, err := s.List(ctx, api.KeyPrefix(k.Kind, ""))
+		if err != nil {
+			return err
+		}
+		for _, u := range snap.Items {
+			if st, err := api.DecodeStored(u); err == nil && tierName(st.Resource) == name {
+				holds = append(holds, short(st.Ref))
+			}
+		}
+	}
+	if len(holds) > 0 {
+		return fmt.Errorf("tier/%s holds %s; delete first: %s", name, policies(len(holds)), strings.Join(holds, ", "))
+	}
+	return nil
+}
+
+func policies(n int) string {
+	if n == 1 {
+		return "1 policy"
+	}
+	return fmt.Sprintf("%d policies", n)
+}

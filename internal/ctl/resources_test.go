@@ -1,0 +1,246 @@
+package ctl
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/memstore"
+)
+
+const web = `apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: web, namespace: prod}
+spec: {selector: app == "web", ingress: [{action: Allow}]}
+`
+
+func TestApplySaysWhatItDid(t *testing.T) {
+	c := newCLI(t)
+	equal(t, c.want(0, "", "apply", "-f", prod), `
+node/h1 created
+tier/security created
+profile/kns.prod created
+globalnetworkpolicy/no-telnet created
+networkpolicy/prod/db created
+workloadendpoint/prod/h1-k8s-web-eth0 created
+workloadendpoint/prod/h2-k8s-db-eth0 created`)
+	contains(t, c.want(0, "", "apply", "-f", prod), "networkpolicy/prod/db unchanged", "tier/security unchanged")
+	equal(t, c.want(0, web, "apply", "-f", "-"), "networkpolicy/prod/web created")
+	equal(t, c.want(0, strings.Replace(web, "Allow", "Deny", 1), "apply", "-f", "-"), "networkpolicy/prod/web configured")
+	var got struct {
+		Metadata api.ObjectMeta `json:"metadata"`
+	}
+	if err := json.Unmarshal([]byte(c.stored("networkpolicies/prod/web")), &got); err != nil {
+		t.Fatal(err)
+	}
+	if m := got.Metadata; m.UID == "" || m.CreationTimestamp == "" || m.Labels[api.LabelTier] != "default" || m.Annotations[api.AnnotationMetadata] != `{"name":"web"}` {
+		t.Errorf("stored metadata: %+v", m)
+	}
+}
+
+func TestApplyKeepsWhatAnotherVersionWrote(t *testing.T) {
+	c := newCLI(t)
+	c.raw("networkpolicies/prod/web", `{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"web","namespace":"prod","uid":"u1"},"spec":{"selector":"all()","newer":7}}`)
+	equal(t, c.want(0, web, "apply", "-f", "-"), "networkpolicy/prod/web configured")
+	contains(t, c.stored("networkpolicies/prod/web"), `"newer":7`, `"uid":"u1"`, `app == \"web\"`)
+}
+
+func TestApplyTriesAgainWhenAnotherWriterWasFirst(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, web, "apply", "-f", "-")
+	left := 2
+	c.store.Fail(func(o memstore.Op) error {
+		if o.Verb == "update" && left > 0 {
+			left--
+			return datastore.ErrConflict
+		}
+		return nil
+	})
+	equal(t, c.want(0, strings.Replace(web, "Allow", "Deny", 1), "apply", "-f", "-"), "networkpolicy/prod/web configured")
+	left = 1000
+	contains(t, c.want(1, web, "apply", "-f", "-"), datastore.ErrConflict.Error())
+	c.store.Fail(nil)
+	contains(t, c.stored("networkpolicies/prod/web"), "Deny")
+}
+
+func TestApplyChecksWhatOnlyTheStoreKnows(t *testing.T) {
+	c := newCLI(t)
+	lost := strings.Replace(web, "spec: {", "spec: {tier: nowhere, ", 1)
+	contains(t, c.want(1, lost, "apply", "-f", "-"), "networkpolicy/prod/web: spec.tier", `tier "nowhere" does not exist; create it first`)
+	pool := func(name, cidr string) string {
+		return "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: " + name + "}\nspec: {cidr: " + cidr + "}\n---\n"
+	}
+	c.want(0, pool("a", "10.0.0.0/16"), "apply", "-f", "-")
+	contains(t, c.want(1, pool("b", "10.0.1.0/24"), "apply", "-f", "-"), "spec.cidr", "overlaps 10.0.0.0/16 of pool a")
+	contains(t, c.want(1, web+"---\n"+pool("a", "10.1.0.0/16"), "apply", "-f", "-"), "spec.cidr", "cannot be changed from 10.0.0.0/16")
+	if _, err := c.store.Get(t.Context(), api.ResourcesPrefix+"networkpolicies/prod/web"); !errors.Is(err, datastore.ErrNotFound) {
+		t.Errorf("web was written beside a pool that is wrong: %v", err)
+	}
+}
+
+func TestOldNamesOfPoliciesAreFound(t *testing.T) {
+	old := `{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"default.web","namespace":"prod"},"spec":{"tier":"default","selector":"all()"}}`
+	c := newCLI(t)
+	c.raw("networkpolicies/prod/default.web", old)
+	equal(t, c.want(0, "", "get", "np", "-n", "prod", "-o", "name"), "networkpolicy/prod/web")
+	equal(t, c.want(0, web, "apply", "-f", "-"), "networkpolicy/prod/web configured")
+	contains(t, c.stored("networkpolicies/prod/default.web"), `app == \"web\"`)
+	contains(t, c.stored("networkpolicies/prod/web"), "not found")
+
+	c = newCLI(t)
+	c.raw("networkpolicies/prod/default.web", old)
+	contains(t, c.want(1, strings.Replace(web, "name: web", "name: default.web", 1), "apply", "-f", "-"), "an old version stored networkpolicy/prod/web under this name")
+	contains(t, c.want(1, "", "delete", "np", "default.web", "-n", "prod"), "does not exist")
+	equal(t, c.want(0, "", "delete", "np", "web", "-n", "prod"), "networkpolicy/prod/web deleted")
+}
+
+func TestAPolicyMayBeCalledDefaultDotFoo(t *testing.T) {
+	c := newCLI(t)
+	dotted := strings.Replace(web, "name: web", "name: default.web", 1)
+	equal(t, c.want(0, dotted+"---\n"+web, "apply", "-f", "-"), "networkpolicy/prod/default.web created\nnetworkpolicy/prod/web created")
+	equal(t, c.want(0, dotted+"---\n"+web, "apply", "-f", "-"), "networkpolicy/prod/default.web unchanged\nnetworkpolicy/prod/web unchanged")
+	equal(t, c.want(0, "", "delete", "np", "web", "-n", "prod"), "networkpolicy/prod/web deleted")
+	contains(t, c.want(1, "", "delete", "np", "web", "-n", "prod"), "does not exist")
+	equal(t, c.want(0, "", "get", "np", "-A", "-o", "name"), "networkpolicy/prod/default.web")
+}
+
+func TestGetTables(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, "", "apply", "-f", prod)
+	for _, tt := range []struct{ name, args, want string }{
+		{"policies of a namespace", "get np -n prod", `
+NAME  TIER     ORDER  TYPES    RULES        SELECTOR
+db    default  100    Ingress  2 in, 0 out  app == "db"`},
+		{"tiers stand in their order, with the built-in ones", "get tiers", `
+NAME           ORDER     DEFAULT
+security       100       Pass
+kube-admin     1000      Pass
+default        1000000   Deny
+kube-baseline  10000000  Pass`},
+		{"endpoints of all namespaces", "get wep -A", `
+NAMESPACE  NAME             WORKLOAD  NODE  NETWORKS                  INTERFACE  PROFILES
+prod       h1-k8s-web-eth0  web       h1    10.65.0.1/32,fd65::1/128  caliweb    kns.prod
+prod       h2-k8s-db-eth0   db        h2    10.65.0.2/32,fd65::2/128  calidb     kns.prod`},
+		{"several kinds, one table each", "get profiles,gnp", `
+NAME                         RULES        LABELS TO APPLY
+kns.prod                     1 in, 1 out
+projectcalico-default-allow  1 in, 1 out
+
+NAME       TIER      ORDER  TYPES           RULES        SELECTOR
+no-telnet  security  10     Ingress,Egress  1 in, 1 out  all()`},
+		{"wide has labels, and what is wrong", "get nodes h1 -o wide", `
+NAME  IPV4          IPV6  LABELS  WRONG
+h1    192.0.2.1/24`},
+		{"names", "get tier,np -n prod -o name", "tier/security\ntier/kube-admin\ntier/default\ntier/kube-baseline\nnetworkpolicy/prod/db"},
+		{"nothing", "get np", "nothing found in namespace default; -A shows all namespaces"},
+		{"nothing of a kind without namespaces", "get ippools", "nothing found"},
+	} {
+		t.Run(tt.name, func(t *testing.T) { equal(t, c.want(0, "", strings.Fields(tt.args)...), tt.want) })
+	}
+}
+
+func TestGetSuggests(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, "", "apply", "-f", prod)
+	equal(t, c.want(1, "", "get", "np", "db"), "twill: networkpolicy/db does not exist in namespace default; it does with -n prod")
+	equal(t, c.want(1, "", "get", "gnp", "telnet"), "twill: globalnetworkpolicy/telnet does not exist; there are no-telnet")
+	equal(t, c.want(1, "", "get", "ippool", "x"), "twill: ippool/x does not exist; there are no ippools")
+}
+
+func TestGetIsAppliedAgainUnchanged(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, "", "apply", "-f", prod)
+	for _, format := range []string{"yaml", "json"} {
+		docs := c.want(0, "", "get", "np,gnp,profiles,wep,nodes,tiers", "-A", "-o", format)
+		contains(t, docs, "List")
+		if strings.Contains(docs, api.AnnotationMetadata) {
+			t.Errorf("users see the annotation that holds the name:\n%s", docs)
+		}
+		for l := range strings.Lines(c.want(0, docs, "apply", "-f", "-")) {
+			builtin := strings.Contains(l, "tier/kube-") || strings.Contains(l, "tier/default")
+			if !strings.Contains(l, "unchanged") && !(builtin && strings.Contains(l, "created")) {
+				t.Errorf("%s: %s", format, l)
+			}
+		}
+	}
+	contains(t, c.want(0, "", "get", "np", "db", "-n", "prod", "-o", "yaml"), "kind: NetworkPolicy", "name: db")
+	contains(t, c.want(0, "", "get", "profile", api.ProfileDefaultAllow, "-o", "yaml"), "action: Allow")
+}
+
+func TestGetShowsWhatIsWrong(t *testing.T) {
+	c := newCLI(t)
+	c.raw("networkpolicies/prod/bad", `{"metadata":{"name":"bad","namespace":"prod"},"spec":{"selector":"app = 1"}}`)
+	c.raw("networkpolicies/prod/worse", `{`)
+	c.raw("tiers/default", `{"metadata":{"name":"default"},"spec":{"order":7}}`)
+	contains(t, c.want(0, "", "get", "np", "-A"), "networkpolicy/prod/bad: spec.selector", "networkpolicy/prod/worse: ", "not JSON")
+	contains(t, c.want(0, "", "get", "tiers"), "default        1000000", "tier/default: the stored order and default action are ignored")
+	contains(t, c.want(1, "", "get", "np", "-A", "-o", "yaml"), "name: bad", "networkpolicies/prod/worse: not JSON")
+	contains(t, c.want(1, strings.ReplaceAll(web, "web", "worse"), "apply", "-f", "-"), "not JSON; delete it and create it anew")
+	equal(t, c.want(0, "", "delete", "np", "worse", "-n", "prod"), "networkpolicy/prod/worse deleted")
+}
+
+func TestDelete(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, "", "apply", "-f", prod)
+	equal(t, c.want(1, "", "delete", "tier", "default"), "twill: tier/default is built in and cannot be deleted")
+	equal(t, c.want(1, "", "delete", "profile", api.ProfileDefaultAllow), "twill: profile/projectcalico-default-allow is built in and cannot be deleted")
+	equal(t, c.want(1, "", "delete", "tier", "security"), "twill: tier/security holds 1 policy; delete first: globalnetworkpolicy/no-telnet")
+	equal(t, c.want(1, "", "delete", "np", "nope", "-n", "prod"), "twill: networkpolicy/prod/nope does not exist")
+	equal(t, c.want(0, "", "delete", "np", "nope", "-n", "prod", "--ignore-not-found"), "")
+	equal(t, c.want(0, "", "delete", "np", "db", "-n", "prod"), "networkpolicy/prod/db deleted")
+	out := c.want(0, "", "delete", "-f", prod, "--ignore-not-found")
+	if strings.Index(out, "no-telnet deleted") > strings.Index(out, "tier/security deleted") {
+		t.Errorf("a tier goes after its policies:\n%s", out)
+	}
+	if snap, err := c.store.List(t.Context(), api.Root); err != nil || len(snap.Items) > 0 {
+		t.Errorf("%d resources are left, %v", len(snap.Items), err)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	c := newCLI(t)
+	c.store.Fail(func(memstore.Op) error { t.Error("validate asks the store"); return nil })
+	equal(t, c.want(0, "", "validate", "-f", prod), "testdata/prod.yaml: 7 resources valid")
+	equal(t, c.want(0, web, "validate", "-f", "-"), "standard input: 1 resource valid")
+	for _, tt := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"a field nobody knows", strings.Replace(web, "ingress", "ingres", 1), []string{"NetworkPolicy prod/web (line 1): spec.ingres", "did you mean ingress?"}},
+		{"a value out of range, in the second document", web + "---\n" + strings.NewReplacer("name: web", "name: two", "action: Allow", "action: Alow").Replace(web),
+			[]string{"NetworkPolicy prod/two (line 6): spec.ingress[0].action", "Alow"}},
+		{"a selector that does not parse", strings.Replace(web, `app == "web"`, `app = "web"`, 1), []string{"spec.selector"}},
+		{"ports without a protocol", strings.Replace(web, "action: Allow", "action: Allow, destination: {ports: [1]}", 1), []string{"spec.ingress[0]"}},
+		{"the same twice", web + "---\n" + web, []string{"NetworkPolicy prod/web (line 6): is there already: standard input (line 1)"}},
+		{"no resource", "# nothing\n", []string{"no resource in 1 file"}},
+		{"no kind of ours", "apiVersion: projectcalico.org/v3\nkind: Policy\n", []string{"standard input: Policy (line 1): kind"}},
+		{"not YAML", "a: [", []string{"standard input: document 1 (line 1)"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) { contains(t, c.want(1, tt.text, "validate", "-f", "-"), tt.want...) })
+	}
+}
+
+func TestDirectoriesAreReadOneLevelOrAll(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("a.yaml", web)
+	write("notes.txt", "nothing of ours")
+	write("below/b.yml", strings.Replace(web, "name: web", "name: b", 1))
+	c := newCLI(t)
+	equal(t, c.want(0, "", "validate", "-f", dir), dir+"/a.yaml: 1 resource valid")
+	equal(t, c.want(0, "", "validate", "-f", dir, "-R"), dir+"/a.yaml: 1 resource valid\n"+dir+"/below/b.yml: 1 resource valid")
+	contains(t, c.want(1, "", "validate", "-f", filepath.Join(dir, "none")), "no such file")
+}

@@ -1,0 +1,46 @@
+package ctl
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func (c *command) validateCmd() *cobra.Command {
+	var paths []string
+	var recursive bool
+	cmd := &cobra.Command{
+		Use:     "validate -f FILE…",
+		Short:   "Check files of resources without a datastore",
+		Long:    "Check files, directories or standard input as `twill apply` would, without a\ndatastore.\n\nExit code: 0 all is valid, 1 something is not: file, resource, field and reason are printed.",
+		Example: "  twill validate -f policies/ -R\n  kubectl get … -o yaml | twill validate -f -",
+		Args:    noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			ms, err := c.load(paths, recursive)
+			if err != nil {
+				return err
+			}
+			counts := map[string]int{}
+			var files []string
+			for _, m := range ms {
+				if counts[m.file]++; counts[m.file] == 1 {
+					files = append(files, m.file)
+				}
+			}
+			for _, f := range files {
+				fmt.Fprintf(c.stdio.Out, "%s: %s valid\n", f, count(counts[f], "resource"))
+			}
+			return nil
+		},
+	}
+	fileFlags(cmd, &paths, &recursive)
+	return cmd
+}
+
+// count is a number with its noun: 1 resource, 2 resources.
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}

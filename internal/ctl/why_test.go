@@ -1,0 +1,112 @@
+package ctl
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write testdata/why.golden anew; read it before you commit it")
+
+// TestWhyGolden asks on a live store and on files; both must say what
+// testdata/why.golden holds: question, exit code, answer.
+func TestWhyGolden(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, "", "apply", "-f", prod)
+	const path = "testdata/why.golden"
+	golden, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for i, part := range strings.Split(string(golden), "# ") {
+		head, want, _ := strings.Cut(part, "\n")
+		if i == 0 {
+			continue // what stands before the first question
+		}
+		args, code, _ := strings.Cut(head, " => ")
+		got, out, errs := c.run("", append([]string{"why"}, strings.Fields(args)...)...)
+		all.WriteString("# " + args + " => " + string(rune('0'+got)) + "\n" + out + errs)
+		if *update {
+			continue
+		}
+		t.Run(args, func(t *testing.T) {
+			if code != string(rune('0'+got)) {
+				t.Errorf("exit code %d, want %s", got, code)
+			}
+			equal(t, out+errs, want)
+			_, offline, errs := newCLI(t).run("", append([]string{"why", "--files", prod}, strings.Fields(args)...)...)
+			equal(t, offline+errs, want)
+		})
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(all.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestWhyJSON(t *testing.T) {
+	code, out, _ := newCLI(t).run("", "why", "--files", prod, "prod/web", "prod/db", "tcp/80", "-o", "json")
+	var got explanation
+	if err := json.Unmarshal([]byte(out), &got); err != nil || code != denied || got.Allowed || len(got.Answers) != 2 {
+		t.Errorf("exit code %d, %v\n%s", code, err, out)
+	}
+	if d := got.Answers[0].Decided; d.Policy != "NetworkPolicy/prod/db" || d.Tier != "default" || d.RuleIndex != -1 {
+		t.Errorf("decided: %+v", d)
+	}
+}
+
+func TestWhyNamesWhatIsWrong(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, "", "apply", "-f", prod)
+	c.raw("networkpolicies/other/elsewhere", `{"metadata":{"name":"elsewhere","namespace":"other"},"spec":{"selector":"app = 1"}}`)
+	c.raw("globalnetworkpolicies/lost", `{"metadata":{"name":"lost"},"spec":{"selector":"all("}}`)
+	c.raw("networkpolicies/prod/void", `{"metadata":{"name":"void","namespace":"prod"},"spec":{"order":1,"selector":"all()","types":["Ingress"],"ingress":[{"action":"Allow","source":{"nets":["10.0.0.1/8/9"]}}]}}`)
+	out := c.want(3, "", "why", "prod/web", "prod/db", "tcp/80", "-4")
+	contains(t, out, "networkpolicy/prod/void: no rule matched", "Wrong in resources that may bear on this:", "globalnetworkpolicy/lost: spec.selector", "networkpolicy/prod/void: spec.ingress[0]")
+	if strings.Contains(out, "elsewhere") {
+		t.Errorf("a policy of another namespace has no part in this:\n%s", out)
+	}
+	c.raw("networkpolicies/prod/closed", `{"metadata":{"name":"closed","namespace":"prod"},"spec":{"selector":"app = 1"}}`)
+	contains(t, c.want(3, "", "why", "prod/web", "prod/db", "tcp/5432", "-4"), "DENIED: a policy of the namespace cannot be read (spec.selector", "networkpolicy/prod/closed: spec.selector")
+}
+
+func TestWhyOfAnEndpointWithoutAddress(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, "", "apply", "-f", prod)
+	c.raw("workloadendpoints/prod/h1-k8s-bare-eth0", `{"metadata":{"name":"h1-k8s-bare-eth0","namespace":"prod"},"spec":{"orchestrator":"k8s","node":"h1","pod":"bare","endpoint":"eth0","interfaceName":"calibare"}}`)
+	contains(t, c.want(3, "", "why", "prod/bare", "prod/db", "tcp/5432"), "DENIED: no address of this family (prod/bare)")
+}
+
+func TestWhyCannotAnswer(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, "", "apply", "-f", prod)
+	for args, want := range map[string]string{
+		"prod/wep prod/db tcp/1":         "prod/wep: no such workload, host or address",
+		"10.65.0.1 fd65::2 tcp/1":        "no family in which both have an address",
+		"prod/web prod/db icmpv6 -4":     "no family in which both have an address and this protocol exists",
+		"prod/web prod/db tcp/1 --files": "flag needs an argument",
+	} {
+		code, out, errs := c.run("", append([]string{"why"}, strings.Fields(args)...)...)
+		if code == 0 || code == denied {
+			t.Errorf("%s: exit code %d: %s", args, code, out)
+		}
+		contains(t, errs, want)
+	}
+}
+
+func TestWhatAProtocolMeansInEachFamily(t *testing.T) {
+	for args, families := range map[string]int{
+		"icmp": 2, "icmp/8": 2, "icmp/8/0": 2, "icmp/3/1": 1, "icmpv6": 1, "icmpv6/128/0": 1,
+		"tcp/80": 2, "UDP/53": 2, "sctp/5000": 2, "udplite/9": 2, "47": 2, "6/80": 2,
+	} {
+		_, out, _ := newCLI(t).run("", "why", "--files", prod, "prod/web", "prod/db", args, "-o", "json")
+		var got explanation
+		if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Answers) != families {
+			t.Errorf("%s: %d families, want %d: %v", args, len(got.Answers), families, err)
+		}
+	}
+}

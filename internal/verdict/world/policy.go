@@ -59,7 +59,7 @@ func (w *World) applicable(tier string, e *endpoint, dir api.PolicyType) []polic
 			out = append(out, p)
 		}
 	}
-	slices.SortFunc(out, func(a, b policy) int {
+	slices.SortStableFunc(out, func(a, b policy) int { // two keys may bear one name; then the keys decide
 		tie := func(p policy) string { return p.ref.Name + "/" + p.ref.Namespace + "/" + p.ref.Kind }
 		return cmp.Or(compareOrder(a.spec.Order, b.spec.Order), cmp.Compare(tie(a), tie(b)))
 	})

@@ -2,109 +2,145 @@ package calc
 
 import (
 	"cmp"
+	"encoding/binary"
 	"maps"
-	"net/netip"
 	"reflect"
 	"slices"
 
+	"github.com/twillnet/twill/internal/calc/policy"
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// sent is what the batches so far add up to, sets apart.
+// sent is what the batches so far add up to, sets and routes apart.
 type sent struct {
 	endpoints map[string]intent.Endpoint // by datastore key
+	stacks    map[string]*stack          // of those endpoints
 	policies  map[intent.PolicyID]intent.Policy
-	users     map[intent.PolicyID]int            // endpoints that refer to it
+	users     map[intent.PolicyID]int            // how many stacks and profile lists refer to it
 	sets      map[intent.PolicyID][]intent.SetID // that it uses
-	routes    map[netip.Prefix]intent.Route
 	host      *intent.HostSettings
-	inSync    bool
 }
 
 func newSent() sent {
-	return sent{endpoints: map[string]intent.Endpoint{}, policies: map[intent.PolicyID]intent.Policy{}, users: map[intent.PolicyID]int{},
-		sets: map[intent.PolicyID][]intent.SetID{}, routes: map[netip.Prefix]intent.Route{}}
+	return sent{endpoints: map[string]intent.Endpoint{}, stacks: map[string]*stack{}, policies: map[intent.PolicyID]intent.Policy{},
+		users: map[intent.PolicyID]int{}, sets: map[intent.PolicyID][]intent.SetID{}}
+}
+
+// stack is the tiers of all endpoints to which the same policies apply.
+type stack struct {
+	key   string // in Graph.stacks
+	tiers []intent.Tier
+	users int // endpoints
 }
 
 // Flush returns the smallest change since the last Flush.
 func (g *Graph) Flush() intent.Batch {
 	b := intent.Batch{InSync: g.inSync}
-	touched := map[intent.PolicyID]bool{}
-	goneEndpoints := g.flushEndpoints(&b, touched)
-	goneRoutes := g.flushRoutes(&b)
-	gonePolicies := g.flushPolicies(&b, touched)
-	g.flushSets(&b)
+	goneEndpoints := g.flushEndpoints(&b)
+	goneRoutes := g.routes.Flush(&b)
+	gonePolicies := g.flushPolicies(&b)
+	goneSets := g.sets.Flush(&b)
 	// In the order of a batch's fields: whoever removes begins at the end.
-	b.Removed = slices.Concat(b.Removed, gonePolicies, goneEndpoints, goneRoutes)
+	b.Removed = slices.Concat(goneSets, gonePolicies, goneEndpoints, goneRoutes)
 	if h := g.host(); g.sent.host == nil || *g.sent.host != h {
 		g.sent.host = &h
 		copied := h
 		b.Host = &copied
 	}
-	g.sent.inSync = g.inSync
 	return b
 }
 
-// flushEndpoints makes dirty endpoints anew; touched collects policies whose users changed.
-func (g *Graph) flushEndpoints(b *intent.Batch, touched map[intent.PolicyID]bool) (gone []intent.Key) {
+// flushEndpoints makes dirty endpoints anew, and makes policies dirty whose users change.
+func (g *Graph) flushEndpoints(b *intent.Batch) (gone []intent.Key) {
 	for _, key := range slices.Sorted(maps.Keys(g.dirtyLocals)) {
 		old, had := g.sent.endpoints[key]
-		if l := g.locals[key]; l != nil {
-			e := g.endpoint(key, l)
-			if had && reflect.DeepEqual(old, e) {
-				continue
+		oldStack := g.sent.stacks[key]
+		if item := g.here.Get(key); item != nil {
+			s := g.stack(item)
+			e := g.endpoint(item.Value, s)
+			g.hold(s)
+			g.count(e.Profiles, 1)
+			g.sent.endpoints[key], g.sent.stacks[key] = e, s
+			if !had || !sameEndpoint(old, e) {
+				g.routes.Set(key, routesOf(e))
+				b.Endpoints = append(b.Endpoints, e)
 			}
-			g.count(e, 1, touched)
-			g.sent.endpoints[key] = e
-			b.Endpoints = append(b.Endpoints, e)
 		} else if had {
 			delete(g.sent.endpoints, key)
+			delete(g.sent.stacks, key)
+			g.routes.Set(key, nil)
 			gone = append(gone, intent.Key{Kind: intent.KeyEndpoint, ID: old.ID.String()})
 		}
 		if had {
-			g.count(old, -1, touched)
+			g.count(old.Profiles, -1)
+			g.letGo(oldStack)
 		}
 	}
+	clear(g.dirtyLocals)
 	return gone
 }
 
-// count counts an endpoint's references to policies up or down.
-func (g *Graph) count(e intent.Endpoint, by int, touched map[intent.PolicyID]bool) {
-	add := func(ids []intent.PolicyID) {
-		for _, id := range ids {
-			touched[id] = true
-			if g.sent.users[id] += by; g.sent.users[id] == 0 {
-				delete(g.sent.users, id)
-			}
+// stack returns the tiers of a local endpoint.
+func (g *Graph) stack(item hereItem) *stack {
+	ids := g.here.Selectors(item)
+	key := make([]byte, 0, 4*len(ids))
+	for _, id := range ids {
+		key = binary.LittleEndian.AppendUint32(key, id)
+	}
+	if s := g.stacks[string(key)]; s != nil {
+		return s
+	}
+	ps := make([]*policy.Policy, len(ids))
+	for i, id := range ids {
+		ps[i] = g.applied[id].Policy
+	}
+	s := &stack{key: string(key), tiers: g.order.Tiers(ps)}
+	g.stacks[s.key] = s
+	return s
+}
+
+func (g *Graph) hold(s *stack) {
+	if s.users++; s.users == 1 {
+		g.countAll(s, 1)
+	}
+}
+
+// letGo counts one endpoint less. A stack without any is made anew if it is needed again.
+func (g *Graph) letGo(s *stack) {
+	if s.users--; s.users > 0 {
+		return
+	}
+	g.countAll(s, -1)
+	if g.stacks[s.key] == s {
+		delete(g.stacks, s.key)
+	}
+}
+
+func (g *Graph) countAll(s *stack, by int) {
+	for _, t := range s.tiers {
+		g.count(t.Ingress, by)
+		g.count(t.Egress, by)
+	}
+}
+
+// count counts references to policies up or down.
+func (g *Graph) count(ids []intent.PolicyID, by int) {
+	for _, id := range ids {
+		was := g.sent.users[id]
+		if was+by == 0 {
+			delete(g.sent.users, id)
+		} else {
+			g.sent.users[id] = was + by
+		}
+		if was == 0 || was+by == 0 {
+			g.dirtyPolicies[id] = true
 		}
 	}
-	for _, t := range e.Normal {
-		add(t.Ingress)
-		add(t.Egress)
-	}
-	add(e.Profiles)
 }
 
 // flushPolicies makes those anew that are used and changed, or used for the first time.
-func (g *Graph) flushPolicies(b *intent.Batch, touched map[intent.PolicyID]bool) (gone []intent.Key) {
-	byID := map[intent.PolicyID]*policy{}
-	for p := range g.dirtyPolicies {
-		byID[p.id] = p
-	}
-	for name := range g.dirtyProfiles {
-		touched[profileID(name)] = true
-	}
-	for id := range byID {
-		touched[id] = true
-	}
-	for _, l := range g.locals {
-		for p := range l.policies {
-			if touched[p.id] {
-				byID[p.id] = p
-			}
-		}
-	}
-	for _, id := range slices.SortedFunc(maps.Keys(touched), func(a, b intent.PolicyID) int { return cmp.Compare(a.String(), b.String()) }) {
+func (g *Graph) flushPolicies(b *intent.Batch) (gone []intent.Key) {
+	for _, id := range sortedIDs(maps.Keys(g.dirtyPolicies)) {
 		used := g.sent.sets[id]
 		old, had := g.sent.policies[id]
 		if g.sent.users[id] == 0 {
@@ -114,7 +150,7 @@ func (g *Graph) flushPolicies(b *intent.Batch, touched map[intent.PolicyID]bool)
 			}
 			delete(g.sent.sets, id)
 		} else {
-			now, sets := g.policyIntent(id, byID[id])
+			now, sets := g.policy(id)
 			g.sent.sets[id] = sets
 			if !had || !reflect.DeepEqual(old, now) {
 				g.sent.policies[id] = now
@@ -122,58 +158,23 @@ func (g *Graph) flushPolicies(b *intent.Batch, touched map[intent.PolicyID]bool)
 			}
 		}
 		for _, s := range used { // after the new ones are counted, so that what stays is not gone in between
-			g.release(s)
+			g.sets.Release(s)
 		}
 	}
 	clear(g.dirtyPolicies)
-	clear(g.dirtyProfiles)
-	clear(g.dirtyLocals)
 	return gone
 }
 
-func (g *Graph) policyIntent(id intent.PolicyID, p *policy) (intent.Policy, []intent.SetID) {
-	if p == nil {
-		return g.profileIntent(id.Name)
+func (g *Graph) policy(id intent.PolicyID) (intent.Policy, []intent.SetID) {
+	if p := g.policies[id]; p != nil {
+		return p.Intent(g.sets)
 	}
-	return g.intentOf(p)
+	return g.profiles[id.Name].Intent(id.Name, g.sets)
 }
 
-// flushRoutes makes the routes to the addresses of endpoints that carry
-// traffic; of two endpoints with one address, the one whose key is first has it.
-func (g *Graph) flushRoutes(b *intent.Batch) (gone []intent.Key) {
-	if len(g.dirtyLocals) == 0 {
-		return nil
-	}
-	want := map[netip.Prefix]intent.Route{}
-	for _, key := range slices.Sorted(maps.Keys(g.sent.endpoints)) {
-		e := g.sent.endpoints[key]
-		if e.Closed != "" {
-			continue
-		}
-		for _, a := range e.Addrs {
-			dst := netip.PrefixFrom(a, a.BitLen())
-			if _, taken := want[dst]; !taken {
-				want[dst] = intent.Route{Dst: dst, Kind: intent.RouteLink, Link: e.Link, MAC: e.MAC}
-			}
-		}
-	}
-	for _, dst := range sortedPrefixes(want) {
-		if g.sent.routes[dst] != want[dst] {
-			b.Routes = append(b.Routes, want[dst])
-		}
-	}
-	for _, dst := range sortedPrefixes(g.sent.routes) {
-		if _, ok := want[dst]; !ok {
-			gone = append(gone, intent.Key{Kind: intent.KeyRoute, ID: dst.String()})
-		}
-	}
-	g.sent.routes = want
-	return gone
-}
-
-func sortedPrefixes(m map[netip.Prefix]intent.Route) []netip.Prefix {
-	return slices.SortedFunc(maps.Keys(m), func(a, b netip.Prefix) int {
-		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+func sortedIDs(ids func(func(intent.PolicyID) bool)) []intent.PolicyID {
+	return slices.SortedFunc(ids, func(a, b intent.PolicyID) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 }
 
@@ -188,19 +189,12 @@ type State struct {
 
 // Intents returns the present answer, as of the last Flush.
 func (g *Graph) Intents() State {
-	var s State
-	for _, id := range slices.Sorted(maps.Keys(g.sets.selections)) {
-		s.IPSets = append(s.IPSets, g.sets.selections[id].whole())
-	}
-	for _, id := range slices.SortedFunc(maps.Keys(g.sent.policies), func(a, b intent.PolicyID) int { return cmp.Compare(a.String(), b.String()) }) {
+	s := State{IPSets: g.sets.Present(), Routes: g.routes.Sent(), Host: g.host()}
+	for _, id := range sortedIDs(maps.Keys(g.sent.policies)) {
 		s.Policies = append(s.Policies, g.sent.policies[id])
 	}
 	for _, key := range slices.Sorted(maps.Keys(g.sent.endpoints)) {
 		s.Endpoints = append(s.Endpoints, g.sent.endpoints[key])
 	}
-	for _, dst := range sortedPrefixes(g.sent.routes) {
-		s.Routes = append(s.Routes, g.sent.routes[dst])
-	}
-	s.Host = g.host()
 	return s
 }

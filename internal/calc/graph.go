@@ -6,19 +6,28 @@
 // A [Graph] depends on the resources it holds, not on how they came: it has
 // no clock, goroutine, lock or logger. One goroutine may use it.
 //
-// It asks each selector once for each distinct combination of labels (a
-// vector), not once for each endpoint, and only selectors of policies that
-// apply to an endpoint of this node.
+// It composes its nodes: one label index finds the policies of local endpoints,
+// another the addresses of IP sets; policy puts policies in order and makes their
+// rules; route has the routes. Only policies that apply to an endpoint of this
+// node are made, and only the sets of those.
 package calc
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/calc/ipset"
+	"github.com/twillnet/twill/internal/calc/label"
+	"github.com/twillnet/twill/internal/calc/policy"
+	"github.com/twillnet/twill/internal/calc/route"
 	"github.com/twillnet/twill/internal/intent"
+)
+
+type (
+	sourceItem = *label.Item[ipset.Source]
+	hereItem   = *label.Item[*local]
 )
 
 // Graph holds the resources that matter here, and what follows from them.
@@ -26,31 +35,46 @@ type Graph struct {
 	node   string
 	inSync bool
 
-	labels   labelIndex
-	sets     setIndex
-	policies map[string]*policy  // by datastore key
-	tiers    map[string]tier     // by name, of the store
-	profiles map[string]*profile // by name
-	locals   map[string]*local   // local workload endpoints, by datastore key
-	settings map[string]setting  // FelixConfigurations that concern this node, by name
+	sources *label.Index[ipset.Source] // all endpoints and network sets
+	sets    *ipset.Index[sourceItem]
+	here    *label.Index[*local] // local endpoints; its selectors are policies'
+	routes  *route.Table
+	order   *policy.Order
+
+	policies map[intent.PolicyID]*active
+	applied  map[uint32]*active         // by ID in here
+	profiles map[string]*policy.Profile // by name
+	links    map[string][]string        // keys of local endpoints that want an interface, sorted
+	settings map[string]setting         // FelixConfigurations that concern this node, by name
 	problems map[string][]api.Problem
 	closed   map[string]bool // keys of global policies that cannot be read: the node is not ready
+	unread   map[string]bool // keys whose value is not JSON, and of which nothing is known
 
 	dirtyLocals   map[string]bool
-	dirtyProfiles map[string]bool // by name: content or existence changed
-	dirtyPolicies map[*policy]bool
+	dirtyPolicies map[intent.PolicyID]bool // content or existence changed
+	stacks        map[string]*stack        // present ones, by the policies they are made of
 	sent          sent
+}
+
+// active is a policy and the ID of its selector among those of local endpoints.
+type active struct {
+	*policy.Policy
+	id uint32
 }
 
 // New returns a graph for the node of that name.
 func New(node string) *Graph {
 	g := &Graph{
-		node: node, policies: map[string]*policy{}, tiers: map[string]tier{}, profiles: map[string]*profile{}, locals: map[string]*local{},
-		settings: map[string]setting{}, problems: map[string][]api.Problem{}, closed: map[string]bool{},
-		dirtyLocals: map[string]bool{}, dirtyProfiles: map[string]bool{}, dirtyPolicies: map[*policy]bool{}, sent: newSent(),
+		node: node, routes: route.New(), order: policy.NewOrder(),
+		policies: map[intent.PolicyID]*active{}, applied: map[uint32]*active{}, profiles: map[string]*policy.Profile{}, links: map[string][]string{},
+		settings: map[string]setting{}, problems: map[string][]api.Problem{}, closed: map[string]bool{}, unread: map[string]bool{},
+		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, sent: newSent(),
 	}
-	g.sets = newSetIndex()
-	g.labels = newLabelIndex(&g.sets)
+	g.here = label.New(func(_ uint32, l hereItem) { g.dirtyLocals[l.Value.key] = true })
+	g.sets = ipset.New(func(changing func(uint32, sourceItem)) ipset.Labels[sourceItem] {
+		g.sources = label.New(changing)
+		return g.sources
+	})
 	return g
 }
 
@@ -72,10 +96,14 @@ func (g *Graph) Ready() (bool, []string) {
 	for _, k := range slices.Sorted(maps.Keys(g.closed)) {
 		why = append(why, fmt.Sprintf("%s cannot be read and applies to nothing", k))
 	}
+	for _, k := range slices.Sorted(maps.Keys(g.unread)) {
+		why = append(why, fmt.Sprintf("%s is not JSON, and nothing is known of it", k))
+	}
 	return len(why) == 0, why
 }
 
-// Update takes changes in. A value that is not a resource changes nothing but Problems.
+// Update takes changes in. A value that is not a resource changes nothing but
+// Problems, and Ready if nothing was known of its key.
 func (g *Graph) Update(us []api.Update) {
 	for _, u := range us {
 		g.update(u)
@@ -83,9 +111,11 @@ func (g *Graph) Update(us []api.Update) {
 }
 
 func (g *Graph) update(u api.Update) {
+	ref, ok := api.ParseKey(u.Key)
 	if u.Value == nil {
 		delete(g.problems, u.Key)
-		if ref, ok := api.ParseKey(u.Key); ok {
+		delete(g.unread, u.Key)
+		if ok {
 			g.remove(u.Key, ref)
 		}
 		return
@@ -93,36 +123,41 @@ func (g *Graph) update(u api.Update) {
 	s, err := api.DecodeStored(u)
 	if err != nil {
 		g.problems[u.Key] = []api.Problem{{Key: u.Key, Reason: err.Error()}}
+		if ok && !g.knows(u.Key, ref) {
+			g.unread[u.Key] = true
+		}
 		return
-	}
-	if len(s.Problems) > 0 {
-		g.problems[u.Key] = s.Problems
-	} else {
-		delete(g.problems, u.Key)
 	}
 	g.put(u.Key, s)
 }
 
 // put takes over the present value of a resource.
 func (g *Graph) put(key string, s api.Stored) {
+	delete(g.unread, key)
+	if len(s.Problems) > 0 {
+		g.problems[key] = s.Problems
+	} else {
+		delete(g.problems, key)
+	}
 	switch r := s.Resource.(type) {
 	case *api.WorkloadEndpoint:
 		g.putWorkload(key, s, r)
 	case *api.HostEndpoint:
-		g.labels.put(key, hostItem(r))
+		g.putSource(key, r.Metadata.Labels, r.Spec.Profiles, sourceOf(r.Spec.ExpectedIPs, hostPorts(r)))
 	case *api.NetworkSet:
-		g.labels.put(key, setItem(r.Metadata, r.Spec.Nets))
+		own := forced(r.Metadata.Labels, api.LabelNamespace, r.Metadata.Namespace)
+		g.putSource(key, own, []string{"kns." + r.Metadata.Namespace}, sourceOf(r.Spec.Nets, nil))
 	case *api.GlobalNetworkSet:
-		g.labels.put(key, setItem(r.Metadata, r.Spec.Nets))
+		g.putSource(key, r.Metadata.Labels, nil, sourceOf(r.Spec.Nets, nil))
 	case *api.Profile:
-		g.putProfile(s.Ref.Name, r, s.Closed)
+		g.profiles[s.Ref.Name] = policy.ProfileOf(r, s.Closed)
+		g.profileChanged(s.Ref.Name, r.Spec.LabelsToApply)
 	case *api.Tier:
-		g.tiers[s.Ref.Name] = tierOf(r)
-		g.tierChanged(s.Ref.Name)
+		g.setTier(s.Ref.Name, r)
 	case *api.NetworkPolicy, *api.GlobalNetworkPolicy:
 		g.putPolicy(key, s)
 	case *api.FelixConfiguration:
-		g.settings[s.Ref.Name] = settingOf(r)
+		g.putSetting(s.Ref.Name, settingOf(r))
 	}
 }
 
@@ -130,103 +165,32 @@ func (g *Graph) put(key string, s api.Stored) {
 func (g *Graph) remove(key string, ref api.Ref) {
 	switch ref.Kind {
 	case api.KindWorkloadEndpoint:
-		g.labels.remove(key)
+		g.removeSource(key)
 		g.removeLocal(key)
 	case api.KindHostEndpoint, api.KindNetworkSet, api.KindGlobalNetworkSet:
-		g.labels.remove(key)
+		g.removeSource(key)
 	case api.KindProfile:
-		g.putProfile(ref.Name, nil, "")
+		delete(g.profiles, ref.Name)
+		g.profileChanged(ref.Name, nil)
 	case api.KindTier:
-		delete(g.tiers, ref.Name)
-		g.tierChanged(ref.Name)
+		g.setTier(ref.Name, nil)
 	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy:
-		g.removePolicy(key)
+		delete(g.closed, key)
+		g.removePolicy(intent.PolicyID{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
 	case api.KindFelixConfiguration:
 		delete(g.settings, ref.Name)
 	}
 }
 
-// tier is where a tier stands and how it ends.
-type tier struct {
-	order *float64 // nil: last
-	pass  bool     // its default action
-	known bool
-}
-
-func tierOf(t *api.Tier) tier {
-	return tier{order: t.Spec.Order, pass: t.Spec.DefaultAction != nil && *t.Spec.DefaultAction == api.Pass, known: true}
-}
-
-func order(f float64) *float64 { return &f }
-
-// tier returns a tier by name. The built-in ones are what they are, whatever the store says.
-func (g *Graph) tier(name string) tier {
-	switch name {
-	case api.TierKubeAdmin:
-		return tier{order(1000), true, true}
-	case api.TierDefault:
-		return tier{order(1_000_000), false, true}
-	case api.TierKubeBaseline:
-		return tier{order(10_000_000), true, true}
+// knows reports whether there is a former value of a key, for kinds that matter here.
+func (g *Graph) knows(key string, ref api.Ref) bool {
+	switch ref.Kind {
+	case api.KindWorkloadEndpoint, api.KindHostEndpoint, api.KindNetworkSet, api.KindGlobalNetworkSet:
+		return g.sources.Get(key) != nil
+	case api.KindProfile:
+		return g.profiles[ref.Name] != nil
+	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy:
+		return g.policies[intent.PolicyID{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}] != nil || g.closed[key]
 	}
-	return g.tiers[name]
-}
-
-// tierChanged makes all endpoints dirty that have a policy of that tier.
-func (g *Graph) tierChanged(name string) {
-	for key, l := range g.locals {
-		for p := range l.policies {
-			if p.tier == name {
-				g.dirtyLocals[key] = true
-				break
-			}
-		}
-	}
-}
-
-// compareTiers puts known ones first, by (order, none last, name); unknown ones by name.
-func (g *Graph) compareTiers(a, b string) int {
-	x, y := g.tier(a), g.tier(b)
-	if x.known != y.known {
-		if x.known {
-			return -1
-		}
-		return 1
-	}
-	return cmp.Or(compareOrder(x.order, y.order), cmp.Compare(a, b))
-}
-
-func compareOrder(a, b *float64) int {
-	switch {
-	case a == nil && b == nil:
-		return 0
-	case a == nil:
-		return 1
-	case b == nil:
-		return -1
-	}
-	return cmp.Compare(*a, *b)
-}
-
-// setting is what a FelixConfiguration says that we honour.
-type setting struct {
-	toHost intent.ToHost
-	given  bool
-}
-
-func (g *Graph) host() intent.HostSettings {
-	for _, name := range []string{"node." + g.node, "default"} {
-		if s := g.settings[name]; s.given {
-			return intent.HostSettings{EndpointToHost: s.toHost}
-		}
-	}
-	return intent.HostSettings{}
-}
-
-var toHost = map[string]intent.ToHost{"Drop": intent.ToHostDrop, "Return": intent.ToHostReturn, "Accept": intent.ToHostAccept}
-
-// settingOf reads what is given; a value that is not understood counts as not given.
-func settingOf(f *api.FelixConfiguration) setting {
-	v, ok := toHost[f.Spec.DefaultEndpointToHostAction]
-	return setting{toHost: v, given: ok}
+	return ref.Kind != api.KindTier || g.order.Knows(ref.Name)
 }

@@ -1,6 +1,7 @@
-package calc
+package policy
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -14,24 +15,31 @@ const (
 	protoICMPv6 = 58
 )
 
-// builder turns rules of one policy or profile into intents, and counts the sets they use.
-type builder struct {
-	g         *Graph
+// Sets gives the IP sets that rules refer to.
+type Sets interface {
+	// Use returns the set of the addresses that a selector selects or, if port is
+	// not empty, of the ports of that name and protocol there. Each call counts.
+	Use(sel *selector.Selector, port string, proto uint8) intent.SetID
+}
+
+// converter turns rules of one policy or profile into intents, and notes the sets they use.
+type converter struct {
+	sets      Sets
 	namespace string // of a NetworkPolicy; empty otherwise
 	used      []intent.SetID
 }
 
-func (b *builder) rules(in []api.Rule) []intent.Rule {
+func (c *converter) rules(in []api.Rule) []intent.Rule {
 	var out []intent.Rule
 	for _, r := range in {
-		out = append(out, b.rule(r))
+		out = append(out, c.rule(r))
 	}
 	return out
 }
 
 var actions = map[api.Action]intent.Action{api.Allow: intent.Allow, api.Deny: intent.Deny, api.Pass: intent.Pass, api.Log: intent.Log}
 
-func (b *builder) rule(r api.Rule) intent.Rule {
+func (c *converter) rule(r api.Rule) intent.Rule {
 	out := intent.Rule{Action: actions[r.Action], Void: r.Void}
 	if r.Void {
 		return out
@@ -53,8 +61,8 @@ func (b *builder) rule(r api.Rule) intent.Rule {
 		return intent.Rule{Action: out.Action, Void: true} // no packet is both
 	}
 	out.ICMP, out.NotICMP = icmp(r.ICMP), icmp(r.NotICMP)
-	out.Src = b.peer(r.Source, out.Protocol)
-	out.Dst = b.peer(r.Destination, out.Protocol)
+	out.Src = c.peer(r.Source, out.Protocol)
+	out.Dst = c.peer(r.Destination, out.Protocol)
 	return out
 }
 
@@ -80,21 +88,21 @@ func icmp(f *api.ICMPFields) *intent.ICMP {
 }
 
 // peer converts one side of a rule.
-func (b *builder) peer(e api.EntityRule, proto uint8) intent.Peer {
+func (c *converter) peer(e api.EntityRule, proto uint8) intent.Peer {
 	out := intent.Peer{Nets: prefixes(e.Nets), NotNets: prefixes(e.NotNets)}
-	sel := b.positive(e)
+	sel := c.positive(e)
 	if sel != nil {
-		out.Sets = []intent.SetID{b.use(sel, nil)}
+		out.Sets = []intent.SetID{c.use(sel, "", 0)}
 	}
 	if e.NotSelector != "" {
-		out.NotSets = []intent.SetID{b.use(parse(e.NotSelector), nil)}
+		out.NotSets = []intent.SetID{c.use(parse(e.NotSelector), "", 0)}
 	}
-	out.Ports, out.PortSets = b.ports(e.Ports, sel, proto)
-	out.NotPorts, out.NotPortSets = b.ports(e.NotPorts, sel, proto)
+	out.Ports, out.PortSets = c.ports(e.Ports, sel, proto)
+	out.NotPorts, out.NotPortSets = c.ports(e.NotPorts, sel, proto)
 	return out
 }
 
-func (b *builder) ports(ports []api.Port, sel *selector.Selector, proto uint8) (ranges []intent.PortRange, sets []intent.SetID) {
+func (c *converter) ports(ports []api.Port, sel *selector.Selector, proto uint8) (ranges []intent.PortRange, sets []intent.SetID) {
 	if sel == nil {
 		sel = parse("all()")
 	}
@@ -103,19 +111,19 @@ func (b *builder) ports(ports []api.Port, sel *selector.Selector, proto uint8) (
 			ranges = append(ranges, intent.PortRange{Min: p.Min, Max: p.Max})
 			continue
 		}
-		sets = append(sets, b.use(sel, &portName{p.Name, proto}))
+		sets = append(sets, c.use(sel, p.Name, proto))
 	}
 	return ranges, sets
 }
 
-func (b *builder) use(sel *selector.Selector, port *portName) intent.SetID {
-	id := b.g.use(sel, port)
-	b.used = append(b.used, id)
+func (c *converter) use(sel *selector.Selector, port string, proto uint8) intent.SetID {
+	id := c.sets.Use(sel, port, proto)
+	c.used = append(c.used, id)
 	return id
 }
 
 // positive is the one selector that stands for all that a side says of labels; nil if it says nothing.
-func (b *builder) positive(e api.EntityRule) *selector.Selector {
+func (c *converter) positive(e api.EntityRule) *selector.Selector {
 	var parts []*selector.Selector
 	add := func(s *selector.Selector) { parts = append(parts, s) }
 	if e.NamespaceSelector != "" {
@@ -132,8 +140,8 @@ func (b *builder) positive(e api.EntityRule) *selector.Selector {
 			add(parse(a.Selector).Prefixed(api.ServiceAccountLabelPrefix))
 		}
 	}
-	if b.namespace != "" && e.NamespaceSelector == "" && (len(parts) > 0 || e.NotSelector != "") {
-		add(oneOf(api.LabelNamespace, []string{b.namespace}))
+	if c.namespace != "" && e.NamespaceSelector == "" && (len(parts) > 0 || e.NotSelector != "") {
+		add(oneOf(api.LabelNamespace, []string{c.namespace}))
 	}
 	if len(parts) == 0 {
 		return nil
@@ -183,4 +191,17 @@ func parse(text string) *selector.Selector {
 		s, _ = selector.Parse(nothing)
 	}
 	return s
+}
+
+// prefixes reads nets, masked; what cannot be read has been reported by the decoder.
+func prefixes(texts []string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, t := range texts {
+		if p, err := netip.ParsePrefix(t); err == nil {
+			out = append(out, p.Masked())
+		} else if a, err := netip.ParseAddr(t); err == nil {
+			out = append(out, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	return out
 }

@@ -1,0 +1,260 @@
+// Package ipset makes the IP sets that rules use.
+//
+// In: sources of addresses, which another index keeps under their labels; and
+// selectors, counted by their users. Out: new sets, changes of members and sets
+// that nobody uses any more, for a batch.
+//
+// A set's members are never stored. An address is in a set if one of its sources
+// is selected; a set that was sent only remembers what has been touched since.
+package ipset
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/twillnet/twill/api/selector"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// Labels is what sets need of the index of sources; S is its handle of one.
+type Labels[S comparable] interface {
+	Add(*selector.Selector) uint32
+	Drop(uint32)
+	Selects(uint32, S) bool
+	Selected(uint32, func(S))
+	Value(S) *Source
+}
+
+// Source is something that has addresses.
+type Source struct {
+	Addrs []netip.Prefix // without repetition
+	Ports []Port
+}
+
+// Port is a named port of a source.
+type Port struct {
+	Name  string
+	Proto uint8
+	Port  uint16
+}
+
+// Index holds the sets in use. Use New.
+type Index[S comparable] struct {
+	labels Labels[S]
+	one    map[netip.Prefix]S   // the source of an address
+	more   map[netip.Prefix][]S // the further sources of an address
+	sets   map[intent.SetID]*set
+	byID   map[uint32]*set // by the selector's ID in labels
+	dirty  map[*set]struct{}
+}
+
+// set is one selection, of addresses or of named ports.
+type set struct {
+	id       intent.SetID
+	selector *selector.Selector
+	selected uint32 // the selector's ID in labels
+	port     string // of named ports; empty: of addresses
+	proto    uint8
+	uses     int
+	sent     bool
+	touched  map[intent.Member]bool // since the last flush: whether it was a member then
+}
+
+// New returns an index without sets; open makes the index of sources, which must
+// call changing before a source enters or leaves a selection.
+func New[S comparable](open func(changing func(uint32, S)) Labels[S]) *Index[S] {
+	x := &Index[S]{one: map[netip.Prefix]S{}, more: map[netip.Prefix][]S{}, sets: map[intent.SetID]*set{}, byID: map[uint32]*set{}, dirty: map[*set]struct{}{}}
+	x.labels = open(x.changing)
+	return x
+}
+
+// changing notes what was true of each member that a source gives to a set.
+func (x *Index[S]) changing(id uint32, src S) {
+	s := x.byID[id]
+	if s == nil || !s.sent {
+		return // it is sent whole
+	}
+	s.members(x.labels.Value(src), func(m intent.Member) {
+		if _, ok := s.touched[m]; !ok {
+			if s.touched == nil {
+				s.touched = map[intent.Member]bool{}
+				x.dirty[s] = struct{}{}
+			}
+			s.touched[m] = x.has(s, m)
+		}
+	})
+}
+
+// Replaced follows the index of sources: old has gone from it, now has come;
+// zero means none.
+func (x *Index[S]) Replaced(old, now S) {
+	var none S
+	if old != none {
+		for _, a := range x.labels.Value(old).Addrs {
+			x.forget(a, old)
+		}
+	}
+	if now == none {
+		return
+	}
+	for _, a := range x.labels.Value(now).Addrs {
+		if _, taken := x.one[a]; taken {
+			x.more[a] = append(x.more[a], now)
+		} else {
+			x.one[a] = now
+		}
+	}
+}
+
+func (x *Index[S]) forget(a netip.Prefix, src S) {
+	rest := x.more[a]
+	switch i := slices.Index(rest, src); {
+	case i >= 0:
+		rest = slices.Delete(rest, i, i+1)
+	case len(rest) > 0:
+		x.one[a], rest = rest[0], rest[1:]
+	default:
+		delete(x.one, a)
+	}
+	if len(rest) == 0 {
+		delete(x.more, a)
+	} else {
+		x.more[a] = rest
+	}
+}
+
+// has reports whether some source gives m to a set.
+func (x *Index[S]) has(s *set, m intent.Member) bool {
+	src, ok := x.one[m.Prefix]
+	return ok && (x.gives(src, s, m) || slices.ContainsFunc(x.more[m.Prefix], func(src S) bool { return x.gives(src, s, m) }))
+}
+
+func (x *Index[S]) gives(src S, s *set, m intent.Member) bool {
+	return x.labels.Selects(s.selected, src) && (s.port == "" || slices.Contains(x.labels.Value(src).Ports, Port{s.port, m.Proto, m.Port}))
+}
+
+// members calls yield for each member that a source would give to a set.
+func (s *set) members(src *Source, yield func(intent.Member)) {
+	if s.port == "" {
+		for _, a := range src.Addrs {
+			yield(intent.Member{Prefix: a})
+		}
+		return
+	}
+	for _, p := range src.Ports {
+		if p.Name != s.port || p.Proto != s.proto {
+			continue
+		}
+		for _, a := range src.Addrs {
+			if a.IsSingleIP() {
+				yield(intent.Member{Prefix: a, Proto: p.Proto, Port: p.Port})
+			}
+		}
+	}
+}
+
+// Use returns the set of what a selector selects, or of the ports of that name
+// and protocol there, and counts one more user.
+func (x *Index[S]) Use(sel *selector.Selector, port string, proto uint8) intent.SetID {
+	id := setID(sel, port, proto)
+	s := x.sets[id]
+	if s == nil {
+		s = &set{id: id, selector: sel, port: port, proto: proto, selected: x.labels.Add(sel)}
+		x.sets[id], x.byID[s.selected] = s, s
+		x.dirty[s] = struct{}{}
+	}
+	s.uses++
+	return id
+}
+
+func setID(sel *selector.Selector, port string, proto uint8) intent.SetID {
+	if port == "" {
+		return intent.SetID(sel.UniqueID())
+	}
+	return intent.SetID("p:" + strconv.Itoa(int(proto)) + ":" + port + ":" + sel.UniqueID())
+}
+
+// Release counts one user less. Without any, a set goes with the next flush.
+func (x *Index[S]) Release(id intent.SetID) {
+	s := x.sets[id]
+	if s.uses--; s.uses == 0 {
+		x.dirty[s] = struct{}{}
+	}
+}
+
+// Flush puts into a batch what is new, changed and gone.
+func (x *Index[S]) Flush(b *intent.Batch) (gone []intent.Key) {
+	for _, s := range slices.SortedFunc(maps.Keys(x.dirty), compareSets) {
+		switch {
+		case s.uses == 0:
+			delete(x.sets, s.id)
+			delete(x.byID, s.selected) // first, so that nothing is noted of what goes
+			x.labels.Drop(s.selected)
+			if s.sent {
+				gone = append(gone, intent.Key{Kind: intent.KeyIPSet, ID: string(s.id)})
+			}
+		case !s.sent:
+			b.IPSets = append(b.IPSets, x.whole(s))
+			s.sent = true
+		default:
+			if d := x.delta(s); len(d.Added)+len(d.Removed) > 0 {
+				b.Members = append(b.Members, d)
+			}
+		}
+		s.touched = nil
+	}
+	clear(x.dirty)
+	return gone
+}
+
+// Present returns all sets, sorted by id.
+func (x *Index[S]) Present() []intent.IPSet {
+	var out []intent.IPSet
+	for _, s := range slices.SortedFunc(maps.Values(x.sets), compareSets) {
+		out = append(out, x.whole(s))
+	}
+	return out
+}
+
+func compareSets(a, b *set) int { return cmp.Compare(a.id, b.id) }
+
+func (x *Index[S]) whole(s *set) intent.IPSet {
+	out := intent.IPSet{ID: s.id, Comment: s.selector.String()}
+	if s.port != "" {
+		out.Kind, out.Comment = intent.SetPorts, s.port+" of "+out.Comment
+	}
+	x.labels.Selected(s.selected, func(src S) {
+		s.members(x.labels.Value(src), func(m intent.Member) { out.Members = append(out.Members, m) })
+	})
+	slices.SortFunc(out.Members, compareMembers)
+	out.Members = slices.Clip(slices.Compact(out.Members))
+	return out
+}
+
+func (x *Index[S]) delta(s *set) intent.MemberDelta {
+	d := intent.MemberDelta{Set: s.id}
+	for m, was := range s.touched {
+		switch is := x.has(s, m); {
+		case is && !was:
+			d.Added = append(d.Added, m)
+		case was && !is:
+			d.Removed = append(d.Removed, m)
+		}
+	}
+	slices.SortFunc(d.Added, compareMembers)
+	slices.SortFunc(d.Removed, compareMembers)
+	return d
+}
+
+func compareMembers(a, b intent.Member) int {
+	return cmp.Or(a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()),
+		cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
+}
+
+// Remembers counts what the index holds: nothing, once all has been taken away.
+func (x *Index[S]) Remembers() int {
+	return len(x.one) + len(x.more) + len(x.sets) + len(x.byID) + len(x.dirty)
+}

@@ -1,0 +1,136 @@
+package label
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/twillnet/twill/api/selector"
+)
+
+// need is one label without which a selector selects nothing; values nil: any value.
+type need struct {
+	label  string
+	values []string
+}
+
+// want is a selector and what it needs.
+type want struct {
+	sel   *selector.Selector
+	needs []need // empty: nothing is known
+	at    int    // the need by which it is found; -1: it is asked about all
+}
+
+// wanted knows selectors by a label that they need.
+type wanted struct {
+	byID    map[ID]*want
+	next    ID
+	free    []ID
+	byValue map[[2]string][]ID
+	byName  map[string][]ID
+	always  []ID
+}
+
+func newWanted() wanted {
+	return wanted{byID: map[ID]*want{}, byValue: map[[2]string][]ID{}, byName: map[string][]ID{}}
+}
+
+// needsOf reads a selector's restrictions, those with fewest values first.
+func needsOf(sel *selector.Selector) []need {
+	var out []need
+	for label, r := range sel.Restrictions() {
+		if r.MustBePresent {
+			values := r.MustHaveOneOfValues
+			if !r.Possible() {
+				values = []string{} // no vector is a candidate
+			}
+			out = append(out, need{label, values})
+		}
+	}
+	slices.SortFunc(out, func(a, b need) int {
+		if (a.values == nil) != (b.values == nil) {
+			if a.values == nil {
+				return 1
+			}
+			return -1
+		}
+		return cmp.Or(cmp.Compare(len(a.values), len(b.values)), cmp.Compare(a.label, b.label))
+	})
+	return out
+}
+
+// add finds for a selector the least crowded of its needs.
+func (w *wanted) add(sel *selector.Selector) ID {
+	id := w.next
+	if n := len(w.free); n > 0 {
+		id = w.free[n-1]
+		w.free = w.free[:n-1]
+	} else {
+		w.next++
+	}
+	s := &want{sel: sel, needs: needsOf(sel), at: -1}
+	crowd := 0
+	for i, n := range s.needs {
+		c := 0
+		for _, v := range n.values {
+			c += 1 + len(w.byValue[[2]string{n.label, v}])
+		}
+		if n.values == nil {
+			if s.at >= 0 {
+				break // a value says more than presence
+			}
+			c = 1 + len(w.byName[n.label])
+		}
+		if s.at < 0 || c < crowd {
+			s.at, crowd = i, c
+		}
+	}
+	w.byID[id] = s
+	w.lists(s, func(list []ID) []ID { return append(list, id) })
+	return id
+}
+
+func (w *wanted) drop(id ID) {
+	w.lists(w.byID[id], func(list []ID) []ID {
+		i := slices.Index(list, id)
+		list[i] = list[len(list)-1]
+		return list[:len(list)-1]
+	})
+	delete(w.byID, id)
+	w.free = append(w.free, id)
+}
+
+// lists changes all lists in which a selector is found.
+func (w *wanted) lists(s *want, change func([]ID) []ID) {
+	if s.at < 0 {
+		w.always = change(w.always)
+		return
+	}
+	n := s.needs[s.at]
+	if n.values == nil {
+		if w.byName[n.label] = change(w.byName[n.label]); len(w.byName[n.label]) == 0 {
+			delete(w.byName, n.label)
+		}
+		return
+	}
+	for _, v := range n.values {
+		k := [2]string{n.label, v}
+		if w.byValue[k] = change(w.byValue[k]); len(w.byValue[k]) == 0 {
+			delete(w.byValue, k)
+		}
+	}
+}
+
+// each calls yield for each selector that may select something with these
+// labels; for some more than once, if a label is given more than once.
+func (w *wanted) each(labels func(yield func(name, value string)), yield func(ID, *want)) {
+	give := func(ids []ID) {
+		for _, id := range ids {
+			yield(id, w.byID[id])
+		}
+	}
+	give(w.always)
+	labels(func(name, value string) {
+		give(w.byName[name])
+		give(w.byValue[[2]string{name, value}])
+	})
+}

@@ -1,0 +1,110 @@
+package calc
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// local is a workload endpoint of this node.
+type local struct {
+	key       string
+	id        intent.EndpointID
+	label     string
+	link, mac string
+	addrs     []netip.Addr
+	spoofable []netip.Prefix
+	profiles  []string
+	closed    string
+}
+
+func (g *Graph) putWorkload(key string, s api.Stored, w *api.WorkloadEndpoint) {
+	own := forced(forced(w.Metadata.Labels, api.LabelNamespace, w.Metadata.Namespace), api.LabelServiceAccount, w.Spec.ServiceAccountName)
+	src := sourceOf(w.Spec.IPNetworks, workloadPorts(w))
+	g.putSource(key, own, w.Spec.Profiles, src)
+	if w.Spec.Node != g.node {
+		g.removeLocal(key)
+		return
+	}
+	l := &local{
+		key: key, id: intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name},
+		label: w.Metadata.Namespace + "/" + cmp.Or(w.Spec.Pod, w.Spec.Workload, w.Metadata.Name), link: w.Spec.InterfaceName, mac: w.Spec.MAC,
+		spoofable: prefixes(w.Spec.AllowSpoofedSourcePrefixes), profiles: w.Spec.Profiles, closed: s.Closed,
+	}
+	for _, p := range src.Addrs {
+		l.addrs = append(l.addrs, p.Addr())
+	}
+	if len(l.addrs) == 0 && l.closed == "" {
+		l.closed = "it has no address"
+	}
+	if old := g.here.Get(key); old != nil {
+		g.unclaim(old.Value)
+	}
+	at, _ := slices.BinarySearch(g.links[l.link], key)
+	g.links[l.link] = slices.Insert(g.links[l.link], at, key)
+	g.linkChanged(l.link)
+	g.here.Put(key, own, w.Spec.Profiles, l)
+}
+
+func (g *Graph) removeLocal(key string) {
+	if item := g.here.Remove(key); item != nil {
+		g.dirtyLocals[key] = true
+		g.unclaim(item.Value)
+	}
+}
+
+// unclaim gives up an interface.
+func (g *Graph) unclaim(l *local) {
+	at, _ := slices.BinarySearch(g.links[l.link], l.key)
+	if g.links[l.link] = slices.Delete(g.links[l.link], at, at+1); len(g.links[l.link]) == 0 {
+		delete(g.links, l.link)
+	}
+	g.linkChanged(l.link)
+}
+
+// linkChanged makes those dirty that want that interface: which of them lives may have changed.
+func (g *Graph) linkChanged(link string) {
+	for _, key := range g.links[link] {
+		g.dirtyLocals[key] = true
+	}
+}
+
+// endpoint makes the intent of a local endpoint.
+func (g *Graph) endpoint(l *local, s *stack) intent.Endpoint {
+	e := intent.Endpoint{ID: l.id, Label: l.label, Link: l.link, MAC: l.mac, Addrs: l.addrs, Spoofable: l.spoofable, Normal: s.tiers, Closed: l.closed}
+	for _, p := range l.profiles {
+		e.Profiles = append(e.Profiles, profileID(p))
+	}
+	switch owner := g.links[l.link][0]; {
+	case l.link == "":
+		e.Closed = "it names no interface"
+	case owner != l.key:
+		e.Closed = "its interface " + l.link + " is that of " + g.here.Get(owner).Value.label
+		e.Link = "" // it must not close the owner's
+	}
+	return e
+}
+
+// routesOf are the routes to an endpoint that may carry traffic.
+func routesOf(e intent.Endpoint) []intent.Route {
+	if e.Closed != "" {
+		return nil
+	}
+	var out []intent.Route
+	for _, a := range e.Addrs {
+		out = append(out, intent.Route{Dst: netip.PrefixFrom(a, a.BitLen()), Kind: intent.RouteLink, Link: e.Link, MAC: e.MAC})
+	}
+	return out
+}
+
+func sameEndpoint(a, b intent.Endpoint) bool {
+	sameTier := func(a, b intent.Tier) bool {
+		return a.Name == b.Name && a.Default == b.Default && slices.Equal(a.Ingress, b.Ingress) && slices.Equal(a.Egress, b.Egress)
+	}
+	return a.ID == b.ID && a.Label == b.Label && a.Link == b.Link && a.MAC == b.MAC && a.Closed == b.Closed &&
+		slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Spoofable, b.Spoofable) && slices.Equal(a.Profiles, b.Profiles) &&
+		slices.EqualFunc(a.Normal, b.Normal, sameTier)
+}

@@ -1,0 +1,88 @@
+package calc
+
+import (
+	"net/netip"
+	"slices"
+	"unique"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/calc/ipset"
+)
+
+func (g *Graph) putSource(key string, labels map[string]string, parents []string, src ipset.Source) {
+	old := g.sources.Get(key)
+	g.sets.Replaced(old, g.sources.Put(key, labels, parents, src))
+}
+
+func (g *Graph) removeSource(key string) {
+	if old := g.sources.Remove(key); old != nil {
+		g.sets.Replaced(old, nil)
+	}
+}
+
+func sourceOf(addrs []string, ports []ipset.Port) ipset.Source {
+	return ipset.Source{Addrs: prefixes(addrs), Ports: ports}
+}
+
+func workloadPorts(w *api.WorkloadEndpoint) []ipset.Port {
+	var out []ipset.Port
+	for _, p := range w.Spec.Ports {
+		out = appendPort(out, p.Name, p.Protocol, p.Port)
+	}
+	return slices.Clip(out)
+}
+
+func hostPorts(h *api.HostEndpoint) []ipset.Port {
+	var out []ipset.Port
+	for _, p := range h.Spec.Ports {
+		out = appendPort(out, p.Name, p.Protocol, p.Port)
+	}
+	return slices.Clip(out)
+}
+
+// appendPort leaves out what rules cannot ask for. All endpoints share one copy of a name.
+func appendPort(out []ipset.Port, name string, proto api.Protocol, port uint16) []ipset.Port {
+	if n, ok := proto.Number(); ok && name != "" {
+		out = append(out, ipset.Port{Name: unique.Make(name).Value(), Proto: n, Port: port})
+	}
+	return out
+}
+
+// forced gives a label the value that only the place of its owner can give it;
+// an empty value takes it away. The resource is ours to change.
+func forced(labels map[string]string, name, value string) map[string]string {
+	switch {
+	case value == "":
+		delete(labels, name)
+		return labels
+	case labels == nil:
+		return map[string]string{name: value}
+	}
+	labels[name] = value
+	return labels
+}
+
+// prefixes reads nets, masked, each once; what cannot be read has been reported by the decoder.
+func prefixes(texts []string) []netip.Prefix {
+	out := make([]netip.Prefix, 0, len(texts))
+	seen := map[netip.Prefix]struct{}{}
+	for _, t := range texts {
+		p, err := netip.ParsePrefix(t)
+		if err != nil {
+			a, err := netip.ParseAddr(t)
+			if err != nil {
+				continue
+			}
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+		p = p.Masked()
+		if len(texts) > 1 {
+			if _, ok := seen[p]; ok {
+				continue
+			}
+			seen[p] = struct{}{}
+		}
+		out = append(out, p)
+	}
+	return out
+}

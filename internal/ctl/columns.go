@@ -70,13 +70,13 @@ func row(f found, o getOptions) []string {
 func values(r api.Resource) []string {
 	switch r := r.(type) {
 	case *api.NetworkPolicy:
-		return policyRow(r.Spec.Tier, r.Spec.Order, r.Spec.Types, r.Spec.Ingress, r.Spec.Egress, r.Spec.Selector)
+		return policyRow(r.Spec.Tier, r.Spec.Order, r.Spec.Types, r.Spec.Ingress, r.Spec.Egress, applies(r.Spec.Selector, "", r.Spec.ServiceAccountSelector))
 	case *api.StagedNetworkPolicy:
-		return policyRow(r.Spec.Tier, r.Spec.Order, r.Spec.Types, r.Spec.Ingress, r.Spec.Egress, r.Spec.Selector)
+		return policyRow(r.Spec.Tier, r.Spec.Order, r.Spec.Types, r.Spec.Ingress, r.Spec.Egress, applies(r.Spec.Selector, "", r.Spec.ServiceAccountSelector))
 	case *api.GlobalNetworkPolicy:
-		return policyRow(r.Spec.Tier, r.Spec.Order, r.Spec.Types, r.Spec.Ingress, r.Spec.Egress, r.Spec.Selector)
+		return policyRow(r.Spec.Tier, r.Spec.Order, r.Spec.Types, r.Spec.Ingress, r.Spec.Egress, applies(r.Spec.Selector, r.Spec.NamespaceSelector, r.Spec.ServiceAccountSelector))
 	case *api.StagedGlobalNetworkPolicy:
-		return policyRow(r.Spec.Tier, r.Spec.Order, r.Spec.Types, r.Spec.Ingress, r.Spec.Egress, r.Spec.Selector)
+		return policyRow(r.Spec.Tier, r.Spec.Order, r.Spec.Types, r.Spec.Ingress, r.Spec.Egress, applies(r.Spec.Selector, r.Spec.NamespaceSelector, r.Spec.ServiceAccountSelector))
 	case *api.Tier:
 		return []string{number(r.Spec.Order), string(tierAction(r.Spec))}
 	case *api.NetworkSet:
@@ -112,10 +112,21 @@ func policyRow(tier string, order *float64, types []api.PolicyType, in, out []ap
 	if tier == "" {
 		tier = api.TierDefault
 	}
+	return []string{tier, number(order), strings.Join(ts, ","), rules(in, out), selector}
+}
+
+// applies says in one cell to what a policy applies.
+func applies(selector, namespaces, accounts string) string {
 	if selector == "" {
 		selector = "all()"
 	}
-	return []string{tier, number(order), strings.Join(ts, ","), rules(in, out), selector}
+	if namespaces != "" {
+		selector += "; namespaces " + namespaces
+	}
+	if accounts != "" {
+		selector += "; service accounts " + accounts
+	}
+	return selector
 }
 
 func rules(in, out []api.Rule) string { return fmt.Sprintf("%d in, %d out", len(in), len(out)) }

@@ -118,10 +118,26 @@ func TestEveryCommandTeaches(t *testing.T) {
 
 func TestWrongCallsAreUsage(t *testing.T) {
 	for _, args := range [][]string{
-		{"aply"}, {"lab", "upp"}, {"get"}, {"get", "podds"}, {"get", "np", "-o", "xml"}, {"get", "np", "--no-such-flag"},
-		{"apply"}, {"apply", "-f", prod, "more"}, {"validate"}, {"delete", "np"}, {"delete", "np", "x", "-f", prod},
-		{"why", "a", "b"}, {"why", "a", "b", "tcp"}, {"why", "a", "b", "tcp/x"}, {"why", "a", "b", "tcp/70000"}, {"why", "a", "b", "foo/1"},
-		{"why", "a", "b", "icmp/300"}, {"why", "a", "b", "tcp/1", "-4", "-6"}, {"why", "a", "b", "tcp/1", "-o", "xml"}, {"lab", "reach", "a"},
+		{"aply"},
+		{"lab", "upp"},
+		{"get"},
+		{"get", "podds"},
+		{"get", "np", "-o", "xml"},
+		{"get", "np", "--no-such-flag"},
+		{"apply"},
+		{"apply", "-f", prod, "more"},
+		{"validate"},
+		{"delete", "np"},
+		{"delete", "np", "x", "-f", prod},
+		{"why", "a", "b"},
+		{"why", "a", "b", "tcp"},
+		{"why", "a", "b", "tcp/x"},
+		{"why", "a", "b", "tcp/70000"},
+		{"why", "a", "b", "foo/1"},
+		{"why", "a", "b", "icmp/300"},
+		{"why", "a", "b", "tcp/1", "-4", "-6"},
+		{"why", "a", "b", "tcp/1", "-o", "xml"},
+		{"lab", "reach", "a"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			contains(t, newCLI(t).want(2, "", args...), "twill: ")

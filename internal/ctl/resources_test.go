@@ -144,6 +144,12 @@ h1    192.0.2.1/24`},
 	}
 }
 
+func TestATableSaysToWhatAPolicyApplies(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {name: x}\nspec: {namespaceSelector: env == \"a\", serviceAccountSelector: has(b)}", "apply", "-f", "-")
+	contains(t, c.want(0, "", "get", "gnp"), `all(); namespaces env == "a"; service accounts has(b)`)
+}
+
 func TestGetSuggests(t *testing.T) {
 	c := newCLI(t)
 	c.want(0, "", "apply", "-f", prod)
@@ -163,7 +169,7 @@ func TestGetIsAppliedAgainUnchanged(t *testing.T) {
 		}
 		for l := range strings.Lines(c.want(0, docs, "apply", "-f", "-")) {
 			builtin := strings.Contains(l, "tier/kube-") || strings.Contains(l, "tier/default")
-			if !strings.Contains(l, "unchanged") && !(builtin && strings.Contains(l, "created")) {
+			if fresh := builtin && strings.Contains(l, "created"); !fresh && !strings.Contains(l, "unchanged") {
 				t.Errorf("%s: %s", format, l)
 			}
 		}
@@ -212,8 +218,10 @@ func TestValidate(t *testing.T) {
 		want       []string
 	}{
 		{"a field nobody knows", strings.Replace(web, "ingress", "ingres", 1), []string{"NetworkPolicy prod/web (line 1): spec.ingres", "did you mean ingress?"}},
-		{"a value out of range, in the second document", web + "---\n" + strings.NewReplacer("name: web", "name: two", "action: Allow", "action: Alow").Replace(web),
-			[]string{"NetworkPolicy prod/two (line 6): spec.ingress[0].action", "Alow"}},
+		{
+			"a value out of range, in the second document", web + "---\n" + strings.NewReplacer("name: web", "name: two", "action: Allow", "action: Alow").Replace(web),
+			[]string{"NetworkPolicy prod/two (line 6): spec.ingress[0].action", "Alow"},
+		},
 		{"a selector that does not parse", strings.Replace(web, `app == "web"`, `app = "web"`, 1), []string{"spec.selector"}},
 		{"ports without a protocol", strings.Replace(web, "action: Allow", "action: Allow, destination: {ports: [1]}", 1), []string{"spec.ingress[0]"}},
 		{"the same twice", web + "---\n" + web, []string{"NetworkPolicy prod/web (line 6): is there already: standard input (line 1)"}},

@@ -80,7 +80,7 @@ func (c *command) why(ctx context.Context, args []string, o whyOptions) error {
 	if q.Dst, err = w.Resolve(args[1]); err != nil {
 		return err
 	}
-	qs, err := inFamilies(q, w, o)
+	qs, err := inFamilies(q, o)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func parseFlow(text string) (q world.Query, err error) {
 
 // inFamilies asks q in each family in which both ends have an address and the
 // protocol means the same, and that the flags want.
-func inFamilies(q world.Query, w *world.World, o whyOptions) ([]world.Query, error) {
+func inFamilies(q world.Query, o whyOptions) ([]world.Query, error) {
 	var out []world.Query
 	for _, family := range []int{4, 6} {
 		if family == 4 && o.v6 || family == 6 && o.v4 {

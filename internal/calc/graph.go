@@ -153,6 +153,9 @@ func (g *Graph) put(key string, s api.Stored) {
 		g.profiles[s.Ref.Name] = policy.ProfileOf(r, s.Closed)
 		g.profileChanged(s.Ref.Name, r.Spec.LabelsToApply)
 	case *api.Tier:
+		if s.Closed != "" {
+			r = nil // one that cannot be read is as one that does not exist
+		}
 		g.setTier(s.Ref.Name, r)
 	case *api.NetworkPolicy, *api.GlobalNetworkPolicy:
 		g.putPolicy(key, s)

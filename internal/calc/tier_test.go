@@ -1,0 +1,32 @@
+package calc
+
+import (
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+const resourcesRoot = "/calico/resources/v3/projectcalico.org/"
+
+func rawUpdate(key, json string) api.Update {
+	return api.Update{Key: resourcesRoot + key, Value: []byte(json)}
+}
+
+func TestATierThatCannotBeReadComesAfterAllKnownOnesAndEndsInDeny(t *testing.T) {
+	g := New("h1")
+	g.Update([]api.Update{
+		rawUpdate("tiers/t", `{"kind":"Tier","apiVersion":"projectcalico.org/v3","metadata":{"name":"t"},"spec":{"order":"soon","defaultAction":"Pass"}}`),
+		rawUpdate("globalnetworkpolicies/a", `{"kind":"GlobalNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"a"},"spec":{"tier":"t","types":["Ingress"]}}`),
+		rawUpdate("globalnetworkpolicies/b", `{"kind":"GlobalNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"b"},"spec":{"tier":"default","types":["Ingress"]}}`),
+		rawUpdate("workloadendpoints/ns/h1-k8s-w-eth0", `{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3","metadata":{"name":"h1-k8s-w-eth0","namespace":"ns"},"spec":{"orchestrator":"k8s","node":"h1","pod":"w","endpoint":"eth0","interfaceName":"cali1","ipNetworks":["10.0.0.1/32"]}}`),
+	})
+	g.Flush()
+	es := g.Intents().Endpoints
+	if len(es) != 1 || len(es[0].Normal) != 2 {
+		t.Fatalf("endpoints %+v, want one with two tiers", es)
+	}
+	if last := es[0].Normal[1]; last.Name != "t" || last.Default != intent.Deny {
+		t.Errorf("last tier is %+v, want t, which ends in Deny", last)
+	}
+}

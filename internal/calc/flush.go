@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"encoding/binary"
 	"maps"
-	"reflect"
 	"slices"
 
+	"github.com/twillnet/twill/internal/calc/ipset"
 	"github.com/twillnet/twill/internal/calc/policy"
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -15,14 +15,14 @@ import (
 type sent struct {
 	endpoints map[string]intent.Endpoint // by datastore key
 	stacks    map[string]*stack          // of those endpoints
-	policies  map[intent.PolicyID]intent.Policy
+	policies  map[intent.PolicyID]*policy.Policy
 	users     map[intent.PolicyID]int            // how many stacks and profile lists refer to it
 	sets      map[intent.PolicyID][]intent.SetID // that it uses
 	host      *intent.HostSettings
 }
 
 func newSent() sent {
-	return sent{endpoints: map[string]intent.Endpoint{}, stacks: map[string]*stack{}, policies: map[intent.PolicyID]intent.Policy{},
+	return sent{endpoints: map[string]intent.Endpoint{}, stacks: map[string]*stack{}, policies: map[intent.PolicyID]*policy.Policy{},
 		users: map[intent.PolicyID]int{}, sets: map[intent.PolicyID][]intent.SetID{}}
 }
 
@@ -150,26 +150,32 @@ func (g *Graph) flushPolicies(b *intent.Batch) (gone []intent.Key) {
 			}
 			delete(g.sent.sets, id)
 		} else {
-			now, sets := g.policy(id)
-			g.sent.sets[id] = sets
-			if !had || !reflect.DeepEqual(old, now) {
-				g.sent.policies[id] = now
-				b.Policies = append(b.Policies, now)
+			now := g.policy(id)
+			g.sent.policies[id] = now
+			if had && now.Equal(old) {
+				continue
 			}
+			made, sets := g.convert.Policy(now)
+			g.sent.sets[id] = sets
+			b.Policies = append(b.Policies, made)
 		}
 		for _, s := range used { // after the new ones are counted, so that what stays is not gone in between
 			g.sets.Release(s)
 		}
 	}
 	clear(g.dirtyPolicies)
+	g.convert.Forget()
 	return gone
 }
 
-func (g *Graph) policy(id intent.PolicyID) (intent.Policy, []intent.SetID) {
+func (g *Graph) policy(id intent.PolicyID) *policy.Policy {
 	if p := g.policies[id]; p != nil {
-		return p.Intent(g.sets)
+		return p.Policy
 	}
-	return g.profiles[id.Name].Intent(id.Name, g.sets)
+	if p := g.profiles[id.Name]; p != nil {
+		return p
+	}
+	return policy.OfProfile(id.Name, nil, "")
 }
 
 func sortedIDs(ids func(func(intent.PolicyID) bool)) []intent.PolicyID {
@@ -189,9 +195,11 @@ type State struct {
 
 // Intents returns the present answer, as of the last Flush.
 func (g *Graph) Intents() State {
+	convert := policy.NewConverter(ipset.Names{})
 	s := State{IPSets: g.sets.Present(), Routes: g.routes.Sent(), Host: g.host()}
 	for _, id := range sortedIDs(maps.Keys(g.sent.policies)) {
-		s.Policies = append(s.Policies, g.sent.policies[id])
+		p, _ := convert.Policy(g.sent.policies[id])
+		s.Policies = append(s.Policies, p)
 	}
 	for _, key := range slices.Sorted(maps.Keys(g.sent.endpoints)) {
 		s.Endpoints = append(s.Endpoints, g.sent.endpoints[key])

@@ -40,12 +40,13 @@ type Graph struct {
 	here    *label.Index[*local] // local endpoints; its selectors are policies'
 	routes  *route.Table
 	order   *policy.Order
+	convert *policy.Converter
 
 	policies map[intent.PolicyID]*active
-	applied  map[uint32]*active         // by ID in here
-	profiles map[string]*policy.Profile // by name
-	links    map[string][]string        // keys of local endpoints that want an interface, sorted
-	settings map[string]setting         // FelixConfigurations that concern this node, by name
+	applied  map[uint32]*active        // by ID in here
+	profiles map[string]*policy.Policy // by name
+	links    map[string][]string       // keys of local endpoints that want an interface, sorted
+	settings map[string]setting        // FelixConfigurations that concern this node, by name
 	problems map[string][]api.Problem
 	closed   map[string]bool // keys of global policies that cannot be read: the node is not ready
 	unread   map[string]bool // keys whose value is not JSON, and of which nothing is known
@@ -66,7 +67,7 @@ type active struct {
 func New(node string) *Graph {
 	g := &Graph{
 		node: node, routes: route.New(), order: policy.NewOrder(),
-		policies: map[intent.PolicyID]*active{}, applied: map[uint32]*active{}, profiles: map[string]*policy.Profile{}, links: map[string][]string{},
+		policies: map[intent.PolicyID]*active{}, applied: map[uint32]*active{}, profiles: map[string]*policy.Policy{}, links: map[string][]string{},
 		settings: map[string]setting{}, problems: map[string][]api.Problem{}, closed: map[string]bool{}, unread: map[string]bool{},
 		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, sent: newSent(),
 	}
@@ -75,6 +76,7 @@ func New(node string) *Graph {
 		g.sources = label.New(changing)
 		return g.sources
 	})
+	g.convert = policy.NewConverter(g.sets)
 	return g
 }
 
@@ -150,7 +152,7 @@ func (g *Graph) put(key string, s api.Stored) {
 	case *api.GlobalNetworkSet:
 		g.putSource(key, r.Metadata.Labels, nil, sourceOf(r.Spec.Nets, nil))
 	case *api.Profile:
-		g.profiles[s.Ref.Name] = policy.ProfileOf(r, s.Closed)
+		g.profiles[s.Ref.Name] = policy.OfProfile(s.Ref.Name, r, s.Closed)
 		g.profileChanged(s.Ref.Name, r.Spec.LabelsToApply)
 	case *api.Tier:
 		if s.Closed != "" {

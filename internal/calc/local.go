@@ -34,9 +34,7 @@ func (g *Graph) putWorkload(key string, s api.Stored, w *api.WorkloadEndpoint) {
 		label: w.Metadata.Namespace + "/" + cmp.Or(w.Spec.Pod, w.Spec.Workload, w.Metadata.Name), link: w.Spec.InterfaceName, mac: w.Spec.MAC,
 		spoofable: prefixes(w.Spec.AllowSpoofedSourcePrefixes), profiles: w.Spec.Profiles, closed: s.Closed,
 	}
-	for _, p := range src.Addrs {
-		l.addrs = append(l.addrs, p.Addr())
-	}
+	src.Addrs.Each(func(p netip.Prefix) { l.addrs = append(l.addrs, p.Addr()) })
 	if len(l.addrs) == 0 && l.closed == "" {
 		l.closed = "it has no address"
 	}
@@ -93,7 +91,7 @@ func routesOf(e intent.Endpoint) []intent.Route {
 	if e.Closed != "" {
 		return nil
 	}
-	var out []intent.Route
+	out := make([]intent.Route, 0, len(e.Addrs))
 	for _, a := range e.Addrs {
 		out = append(out, intent.Route{Dst: netip.PrefixFrom(a, a.BitLen()), Kind: intent.RouteLink, Link: e.Link, MAC: e.MAC})
 	}

@@ -21,7 +21,11 @@ func (g *Graph) removeSource(key string) {
 }
 
 func sourceOf(addrs []string, ports []ipset.Port) ipset.Source {
-	return ipset.Source{Addrs: prefixes(addrs), Ports: ports}
+	src := ipset.Source{Addrs: ipset.Pack(prefixes(addrs))}
+	if len(ports) > 0 {
+		src.Ports = &ports
+	}
+	return src
 }
 
 func workloadPorts(w *api.WorkloadEndpoint) []ipset.Port {
@@ -62,10 +66,9 @@ func forced(labels map[string]string, name, value string) map[string]string {
 	return labels
 }
 
-// prefixes reads nets, masked, each once; what cannot be read has been reported by the decoder.
+// prefixes reads nets, masked; what cannot be read has been reported by the decoder.
 func prefixes(texts []string) []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(texts))
-	seen := map[netip.Prefix]struct{}{}
 	for _, t := range texts {
 		p, err := netip.ParsePrefix(t)
 		if err != nil {
@@ -75,14 +78,7 @@ func prefixes(texts []string) []netip.Prefix {
 			}
 			p = netip.PrefixFrom(a, a.BitLen())
 		}
-		p = p.Masked()
-		if len(texts) > 1 {
-			if _, ok := seen[p]; ok {
-				continue
-			}
-			seen[p] = struct{}{}
-		}
-		out = append(out, p)
+		out = append(out, p.Masked())
 	}
 	return out
 }

@@ -30,8 +30,8 @@ type Labels[S comparable] interface {
 
 // Source is something that has addresses.
 type Source struct {
-	Addrs []netip.Prefix // without repetition
-	Ports []Port
+	Addrs Addrs
+	Ports *[]Port // nil: none; nobody changes it
 }
 
 // Port is a named port of a source.
@@ -44,11 +44,17 @@ type Port struct {
 // Index holds the sets in use. Use New.
 type Index[S comparable] struct {
 	labels Labels[S]
-	one    map[netip.Prefix]S   // the source of an address
-	more   map[netip.Prefix][]S // the further sources of an address
-	sets   map[intent.SetID]*set
-	byID   map[uint32]*set // by the selector's ID in labels
-	dirty  map[*set]struct{}
+	holders[S]
+	sets  map[intent.SetID]*set
+	byID  map[uint32]*set // by the selector's ID in labels
+	dirty map[*set]struct{}
+	named map[name]intent.SetID // until the next flush, since a name costs a hash of its text
+}
+
+type name struct {
+	sel   *selector.Selector
+	port  string
+	proto uint8
 }
 
 // set is one selection, of addresses or of named ports.
@@ -66,7 +72,7 @@ type set struct {
 // New returns an index without sets; open makes the index of sources, which must
 // call changing before a source enters or leaves a selection.
 func New[S comparable](open func(changing func(uint32, S)) Labels[S]) *Index[S] {
-	x := &Index[S]{one: map[netip.Prefix]S{}, more: map[netip.Prefix][]S{}, sets: map[intent.SetID]*set{}, byID: map[uint32]*set{}, dirty: map[*set]struct{}{}}
+	x := &Index[S]{holders: newHolders[S](), sets: map[intent.SetID]*set{}, byID: map[uint32]*set{}, dirty: map[*set]struct{}{}, named: map[name]intent.SetID{}}
 	x.labels = open(x.changing)
 	return x
 }
@@ -93,73 +99,54 @@ func (x *Index[S]) changing(id uint32, src S) {
 func (x *Index[S]) Replaced(old, now S) {
 	var none S
 	if old != none {
-		for _, a := range x.labels.Value(old).Addrs {
-			x.forget(a, old)
-		}
+		x.labels.Value(old).Addrs.Each(func(a netip.Prefix) { x.remove(a, old) })
 	}
-	if now == none {
-		return
-	}
-	for _, a := range x.labels.Value(now).Addrs {
-		if _, taken := x.one[a]; taken {
-			x.more[a] = append(x.more[a], now)
-		} else {
-			x.one[a] = now
-		}
-	}
-}
-
-func (x *Index[S]) forget(a netip.Prefix, src S) {
-	rest := x.more[a]
-	switch i := slices.Index(rest, src); {
-	case i >= 0:
-		rest = slices.Delete(rest, i, i+1)
-	case len(rest) > 0:
-		x.one[a], rest = rest[0], rest[1:]
-	default:
-		delete(x.one, a)
-	}
-	if len(rest) == 0 {
-		delete(x.more, a)
-	} else {
-		x.more[a] = rest
+	if now != none {
+		x.labels.Value(now).Addrs.Each(func(a netip.Prefix) { x.add(a, now) })
 	}
 }
 
 // has reports whether some source gives m to a set.
 func (x *Index[S]) has(s *set, m intent.Member) bool {
-	src, ok := x.one[m.Prefix]
+	src, ok := x.first(m.Prefix)
 	return ok && (x.gives(src, s, m) || slices.ContainsFunc(x.more[m.Prefix], func(src S) bool { return x.gives(src, s, m) }))
 }
 
 func (x *Index[S]) gives(src S, s *set, m intent.Member) bool {
-	return x.labels.Selects(s.selected, src) && (s.port == "" || slices.Contains(x.labels.Value(src).Ports, Port{s.port, m.Proto, m.Port}))
+	return x.labels.Selects(s.selected, src) && (s.port == "" || x.labels.Value(src).offers(Port{s.port, m.Proto, m.Port}))
 }
+
+func (src *Source) offers(p Port) bool { return src.Ports != nil && slices.Contains(*src.Ports, p) }
 
 // members calls yield for each member that a source would give to a set.
 func (s *set) members(src *Source, yield func(intent.Member)) {
 	if s.port == "" {
-		for _, a := range src.Addrs {
-			yield(intent.Member{Prefix: a})
-		}
+		src.Addrs.Each(func(a netip.Prefix) { yield(intent.Member{Prefix: a}) })
 		return
 	}
-	for _, p := range src.Ports {
+	if src.Ports == nil {
+		return
+	}
+	for _, p := range *src.Ports {
 		if p.Name != s.port || p.Proto != s.proto {
 			continue
 		}
-		for _, a := range src.Addrs {
+		src.Addrs.Each(func(a netip.Prefix) {
 			if a.IsSingleIP() {
 				yield(intent.Member{Prefix: a, Proto: p.Proto, Port: p.Port})
 			}
-		}
+		})
 	}
 }
 
 // Use returns the set of what a selector selects, or of the ports of that name
 // and protocol there, and counts one more user.
 func (x *Index[S]) Use(sel *selector.Selector, port string, proto uint8) intent.SetID {
-	id := setID(sel, port, proto)
+	id, ok := x.named[name{sel, port, proto}]
+	if !ok {
+		id = setID(sel, port, proto)
+		x.named[name{sel, port, proto}] = id
+	}
 	s := x.sets[id]
 	if s == nil {
 		s = &set{id: id, selector: sel, port: port, proto: proto, selected: x.labels.Add(sel)}
@@ -168,6 +155,14 @@ func (x *Index[S]) Use(sel *selector.Selector, port string, proto uint8) intent.
 	}
 	s.uses++
 	return id
+}
+
+// Names names sets as an Index does, without counting.
+type Names struct{}
+
+// Use returns the name of the set that Index.Use would return.
+func (Names) Use(sel *selector.Selector, port string, proto uint8) intent.SetID {
+	return setID(sel, port, proto)
 }
 
 func setID(sel *selector.Selector, port string, proto uint8) intent.SetID {
@@ -207,6 +202,7 @@ func (x *Index[S]) Flush(b *intent.Batch) (gone []intent.Key) {
 		s.touched = nil
 	}
 	clear(x.dirty)
+	clear(x.named)
 	return gone
 }
 
@@ -256,5 +252,5 @@ func compareMembers(a, b intent.Member) int {
 
 // Remembers counts what the index holds: nothing, once all has been taken away.
 func (x *Index[S]) Remembers() int {
-	return len(x.one) + len(x.more) + len(x.sets) + len(x.byID) + len(x.dirty)
+	return len(x.v4) + len(x.v6) + len(x.more) + len(x.sets) + len(x.byID) + len(x.dirty) + len(x.named)
 }

@@ -30,6 +30,7 @@ type Index[T any] struct {
 	symbols  symbols
 	byLabel  map[uint32]*values // vectors by their own labels
 	parents  map[string]*parent[T]
+	lineages map[string]*lineage[T]
 	byParent map[string]map[string]map[*parent[T]]struct{} // parents by label and value
 	wanted   wanted
 	view     view[T] // scratch, so that asking a selector allocates nothing
@@ -48,7 +49,7 @@ type Item[T any] struct {
 func New[T any](changing func(ID, *Item[T])) *Index[T] {
 	x := &Index[T]{
 		changing: changing, items: map[string]*Item[T]{}, vectors: map[uint64]*vector[T]{}, symbols: newSymbols(),
-		byLabel: map[uint32]*values{}, parents: map[string]*parent[T]{}, byParent: map[string]map[string]map[*parent[T]]struct{}{}, wanted: newWanted(),
+		byLabel: map[uint32]*values{}, parents: map[string]*parent[T]{}, lineages: map[string]*lineage[T]{}, byParent: map[string]map[string]map[*parent[T]]struct{}{}, wanted: newWanted(),
 	}
 	x.view.x = x
 	return x
@@ -244,6 +245,6 @@ func (x *Index[T]) Value(it *Item[T]) *T { return &it.Value }
 
 // Remembers counts what the index holds: nothing, once all has been taken away.
 func (x *Index[T]) Remembers() int {
-	return len(x.items) + len(x.vectors) + len(x.slots) - len(x.free) + len(x.byLabel) + len(x.parents) + len(x.byParent) +
+	return len(x.items) + len(x.vectors) + len(x.slots) - len(x.free) + len(x.byLabel) + len(x.parents) + len(x.lineages) + len(x.byParent) +
 		len(x.symbols.ids) + len(x.wanted.byID) + len(x.wanted.byValue) + len(x.wanted.byName) + len(x.wanted.always)
 }

@@ -4,17 +4,18 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // vector is all items with the same own labels and the same parents.
 type vector[T any] struct {
-	pairs   []pair // own labels, sorted
-	parents []*parent[T]
-	in      []ID // the selectors that select it, sorted
-	first   *Item[T]
-	hash    uint64
-	chain   *vector[T] // another of the same hash
-	slot    uint32
+	pairs []pair // own labels, sorted
+	*lineage[T]
+	in    []ID // the selectors that select it, sorted
+	first *Item[T]
+	chain *vector[T] // another of the same hash
+	slot  uint32
 }
 
 func (v *vector[T]) has(id ID) bool {
@@ -37,6 +38,44 @@ type parent[T any] struct {
 	serial  uint64 // for hashes
 }
 
+// lineage is the parents of many vectors, in order.
+type lineage[T any] struct {
+	parents []*parent[T]
+	users   int
+}
+
+func (x *Index[T]) lineage(parents []string) *lineage[T] {
+	key := lineageKey(parents)
+	l := x.lineages[key]
+	if l == nil {
+		l = &lineage[T]{}
+		for _, name := range parents {
+			l.parents = append(l.parents, x.parent(name))
+		}
+		x.lineages[key] = l
+	}
+	return l
+}
+
+// lineageKey is the names with their lengths, so that no two lists have one key.
+func lineageKey(parents []string) string {
+	var b strings.Builder
+	for _, p := range parents {
+		b.WriteString(strconv.Itoa(len(p)))
+		b.WriteByte(':')
+		b.WriteString(p)
+	}
+	return b.String()
+}
+
+func names[T any](ps []*parent[T]) []string {
+	out := make([]string, len(ps))
+	for i, p := range ps {
+		out[i] = p.name
+	}
+	return out
+}
+
 // vector returns the one for these labels and parents; a new one has been judged.
 func (x *Index[T]) vector(labels map[string]string, parents []string) *vector[T] {
 	hash, known := x.find(labels, parents)
@@ -47,19 +86,12 @@ func (x *Index[T]) vector(labels map[string]string, parents []string) *vector[T]
 			}
 		}
 	}
-	v := &vector[T]{pairs: make([]pair, 0, len(labels))}
+	v := &vector[T]{pairs: make([]pair, 0, len(labels)), lineage: x.lineage(parents)}
 	for name, value := range labels {
 		v.pairs = append(v.pairs, pair{x.symbols.hold(name), x.symbols.hold(value)})
 	}
 	slices.SortFunc(v.pairs, comparePairs)
-	if len(parents) > 0 {
-		v.parents = make([]*parent[T], len(parents))
-		for i, name := range parents {
-			v.parents[i] = x.parent(name)
-		}
-	}
-	v.hash = hashOf(v.pairs, v.parents)
-	x.enter(v)
+	x.enter(v, hashOf(v.pairs, v.parents))
 	v.in = x.matching(v)
 	return v
 }
@@ -110,7 +142,7 @@ func sameParents[T any](a []*parent[T], names []string) bool {
 }
 
 // enter gives a vector its slot and puts it into all indexes.
-func (x *Index[T]) enter(v *vector[T]) {
+func (x *Index[T]) enter(v *vector[T], hash uint64) {
 	if n := len(x.free); n > 0 {
 		v.slot = x.free[n-1]
 		x.free = x.free[:n-1]
@@ -119,8 +151,9 @@ func (x *Index[T]) enter(v *vector[T]) {
 		v.slot = uint32(len(x.slots))
 		x.slots = append(x.slots, v)
 	}
-	v.chain = x.vectors[v.hash]
-	x.vectors[v.hash] = v
+	v.chain = x.vectors[hash]
+	x.vectors[hash] = v
+	v.users++
 	for _, p := range v.pairs {
 		of := x.byLabel[p.name]
 		if of == nil {
@@ -141,14 +174,15 @@ func (x *Index[T]) enter(v *vector[T]) {
 func (x *Index[T]) forget(v *vector[T]) {
 	x.slots[v.slot] = nil
 	x.free = append(x.free, v.slot)
-	if x.vectors[v.hash] == v {
+	hash := hashOf(v.pairs, v.parents)
+	if x.vectors[hash] == v {
 		if v.chain == nil {
-			delete(x.vectors, v.hash)
+			delete(x.vectors, hash)
 		} else {
-			x.vectors[v.hash] = v.chain
+			x.vectors[hash] = v.chain
 		}
 	} else {
-		before := x.vectors[v.hash]
+		before := x.vectors[hash]
 		for before.chain != v {
 			before = before.chain
 		}
@@ -169,6 +203,9 @@ func (x *Index[T]) forget(v *vector[T]) {
 			p.vectors.remove(func(slot uint32) bool { return x.slots[slot] != nil && slices.Contains(x.slots[slot].parents, p) })
 			x.dropParent(p)
 		}
+	}
+	if v.users--; v.users == 0 {
+		delete(x.lineages, lineageKey(names(v.parents)))
 	}
 	x.view.reset()
 }

@@ -6,6 +6,7 @@ package policy
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -64,7 +65,7 @@ func Of(s api.Stored) *Policy {
 		p.place.order = *spec.Order
 	}
 	p.place.ingress, p.place.egress = directions(spec.Types, spec.Ingress, spec.Egress)
-	p.ingress, p.egress = spec.Ingress, spec.Egress
+	p.ingress, p.egress = slices.Clone(spec.Ingress), slices.Clone(spec.Egress) // the decoder leaves room for more
 	inNamespace := parse("")
 	if s.Ref.Namespace != "" {
 		inNamespace = oneOf(api.LabelNamespace, []string{s.Ref.Namespace})
@@ -105,37 +106,10 @@ func (p *Policy) SamePlace(q *Policy) bool { return p.place == q.place }
 // Tier names the tier that p is in.
 func (p *Policy) Tier() string { return p.place.tier }
 
-// Intent makes the intent of a policy, and returns the sets that it uses.
-func (p *Policy) Intent(sets Sets) (intent.Policy, []intent.SetID) {
-	if p.closed != "" {
-		return denyAll(p.ID, TierClosed, p.closed), nil
-	}
-	c := converter{sets: sets, namespace: p.ID.Namespace}
-	out := intent.Policy{ID: p.ID, Tier: p.place.tier}
-	if p.place.ingress {
-		out.Ingress = c.rules(p.ingress)
-	}
-	if p.place.egress {
-		out.Egress = c.rules(p.egress)
-	}
-	return out, c.used
-}
-
-// denyAll is what stands in for what is missing or unreadable.
-func denyAll(id intent.PolicyID, tier, why string) intent.Policy {
-	deny := []intent.Rule{{Action: intent.Deny}}
-	return intent.Policy{ID: id, Tier: tier, Ingress: deny, Egress: deny, Closed: why}
-}
-
-// Profile is the rules of a profile. Its labels are no concern of this package.
-type Profile struct {
-	ingress, egress []api.Rule
-	closed          string
-}
-
-// ProfileOf reads a profile.
-func ProfileOf(r *api.Profile, closed string) *Profile {
-	return &Profile{ingress: r.Spec.Ingress, egress: r.Spec.Egress, closed: closed}
+// Equal reports whether the intents of p and q are equal.
+func (p *Policy) Equal(q *Policy) bool {
+	return p == q || p.ID == q.ID && p.closed == q.closed && p.place.tier == q.place.tier && p.place.ingress == q.place.ingress &&
+		p.place.egress == q.place.egress && reflect.DeepEqual(p.ingress, q.ingress) && reflect.DeepEqual(p.egress, q.egress)
 }
 
 // ProfileID names a profile's intent.
@@ -143,19 +117,17 @@ func ProfileID(name string) intent.PolicyID {
 	return intent.PolicyID{Kind: api.KindProfile, Name: name}
 }
 
-// Intent makes the intent of a profile, which is nil if there is none in the
-// store, and returns the sets that it uses.
-func (p *Profile) Intent(name string, sets Sets) (intent.Policy, []intent.SetID) {
-	id := ProfileID(name)
+// OfProfile reads the rules of a profile, as a policy without place. Nil is that
+// of a profile which is not in the store: it denies, unless it is built in.
+func OfProfile(name string, r *api.Profile, closed string) *Policy {
+	p := &Policy{ID: ProfileID(name), closed: closed, place: place{ingress: true, egress: true}}
 	switch {
-	case p == nil && name == api.ProfileDefaultAllow:
-		allow := []intent.Rule{{Action: intent.Allow}}
-		return intent.Policy{ID: id, Ingress: allow, Egress: allow}, nil
-	case p == nil:
-		return denyAll(id, "", "profile "+name+" is missing"), nil
-	case p.closed != "":
-		return denyAll(id, "", p.closed), nil
+	case r != nil:
+		p.ingress, p.egress = slices.Clone(r.Spec.Ingress), slices.Clone(r.Spec.Egress)
+	case name == api.ProfileDefaultAllow:
+		p.ingress, p.egress = []api.Rule{{Action: api.Allow}}, []api.Rule{{Action: api.Allow}}
+	default:
+		p.closed = "profile " + name + " is missing"
 	}
-	c := converter{sets: sets}
-	return intent.Policy{ID: id, Ingress: c.rules(p.ingress), Egress: c.rules(p.egress)}, c.used
+	return p
 }

@@ -22,24 +22,60 @@ type Sets interface {
 	Use(sel *selector.Selector, port string, proto uint8) intent.SetID
 }
 
-// converter turns rules of one policy or profile into intents, and notes the sets they use.
-type converter struct {
+// Converter turns policies into intents. It remembers selectors that it has
+// read, since many rules share them. Use NewConverter.
+type Converter struct {
 	sets      Sets
-	namespace string // of a NetworkPolicy; empty otherwise
+	selectors map[question]*selector.Selector
+	namespace string // of the NetworkPolicy in hand; empty otherwise
 	used      []intent.SetID
 }
 
-func (c *converter) rules(in []api.Rule) []intent.Rule {
-	var out []intent.Rule
-	for _, r := range in {
-		out = append(out, c.rule(r))
+// question is all that one side of a rule says of labels.
+type question struct {
+	namespace, selector, namespaces, accounts, names string
+}
+
+// NewConverter returns one that refers to these sets.
+func NewConverter(sets Sets) *Converter {
+	return &Converter{sets: sets, selectors: map[question]*selector.Selector{}}
+}
+
+// Forget lets go what was remembered.
+func (c *Converter) Forget() { clear(c.selectors) }
+
+// Policy makes the intent of a policy, and returns the sets that it uses.
+func (c *Converter) Policy(p *Policy) (intent.Policy, []intent.SetID) {
+	out := intent.Policy{ID: p.ID, Tier: p.place.tier}
+	if out.Closed = p.closed; out.Closed != "" {
+		deny := []intent.Rule{{Action: intent.Deny}}
+		out.Ingress, out.Egress = deny, deny
+		return out, nil
+	}
+	c.namespace, c.used = p.ID.Namespace, nil
+	if p.place.ingress {
+		out.Ingress = c.rules(p.ingress)
+	}
+	if p.place.egress {
+		out.Egress = c.rules(p.egress)
+	}
+	return out, c.used
+}
+
+func (c *Converter) rules(in []api.Rule) []intent.Rule {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([]intent.Rule, len(in))
+	for i := range in {
+		out[i] = c.rule(&in[i])
 	}
 	return out
 }
 
 var actions = map[api.Action]intent.Action{api.Allow: intent.Allow, api.Deny: intent.Deny, api.Pass: intent.Pass, api.Log: intent.Log}
 
-func (c *converter) rule(r api.Rule) intent.Rule {
+func (c *Converter) rule(r *api.Rule) intent.Rule {
 	out := intent.Rule{Action: actions[r.Action], Void: r.Void}
 	if r.Void {
 		return out
@@ -61,8 +97,8 @@ func (c *converter) rule(r api.Rule) intent.Rule {
 		return intent.Rule{Action: out.Action, Void: true} // no packet is both
 	}
 	out.ICMP, out.NotICMP = icmp(r.ICMP), icmp(r.NotICMP)
-	out.Src = c.peer(r.Source, out.Protocol)
-	out.Dst = c.peer(r.Destination, out.Protocol)
+	out.Src = c.peer(&r.Source, out.Protocol)
+	out.Dst = c.peer(&r.Destination, out.Protocol)
 	return out
 }
 
@@ -88,23 +124,41 @@ func icmp(f *api.ICMPFields) *intent.ICMP {
 }
 
 // peer converts one side of a rule.
-func (c *converter) peer(e api.EntityRule, proto uint8) intent.Peer {
+func (c *Converter) peer(e *api.EntityRule, proto uint8) intent.Peer {
 	out := intent.Peer{Nets: prefixes(e.Nets), NotNets: prefixes(e.NotNets)}
-	sel := c.positive(e)
+	q := question{namespace: c.namespace, selector: e.Selector, namespaces: e.NamespaceSelector}
+	if a := e.ServiceAccounts; a != nil {
+		q.accounts, q.names = a.Selector, strings.Join(a.Names, "\n")
+	}
+	var sel *selector.Selector
+	if e.NotSelector == "" {
+		sel = c.remember(q, func() *selector.Selector { return c.positive(e) })
+	} else {
+		sel = c.positive(e)
+	}
 	if sel != nil {
 		out.Sets = []intent.SetID{c.use(sel, "", 0)}
 	}
 	if e.NotSelector != "" {
-		out.NotSets = []intent.SetID{c.use(parse(e.NotSelector), "", 0)}
+		out.NotSets = []intent.SetID{c.use(c.remember(question{selector: e.NotSelector}, func() *selector.Selector { return parse(e.NotSelector) }), "", 0)}
 	}
 	out.Ports, out.PortSets = c.ports(e.Ports, sel, proto)
 	out.NotPorts, out.NotPortSets = c.ports(e.NotPorts, sel, proto)
 	return out
 }
 
-func (c *converter) ports(ports []api.Port, sel *selector.Selector, proto uint8) (ranges []intent.PortRange, sets []intent.SetID) {
+func (c *Converter) remember(q question, read func() *selector.Selector) *selector.Selector {
+	s, ok := c.selectors[q]
+	if !ok {
+		s = read()
+		c.selectors[q] = s
+	}
+	return s
+}
+
+func (c *Converter) ports(ports []api.Port, sel *selector.Selector, proto uint8) (ranges []intent.PortRange, sets []intent.SetID) {
 	if sel == nil {
-		sel = parse("all()")
+		sel = c.remember(question{selector: "all()"}, func() *selector.Selector { return parse("all()") })
 	}
 	for _, p := range ports {
 		if p.Name == "" {
@@ -116,14 +170,14 @@ func (c *converter) ports(ports []api.Port, sel *selector.Selector, proto uint8)
 	return ranges, sets
 }
 
-func (c *converter) use(sel *selector.Selector, port string, proto uint8) intent.SetID {
+func (c *Converter) use(sel *selector.Selector, port string, proto uint8) intent.SetID {
 	id := c.sets.Use(sel, port, proto)
 	c.used = append(c.used, id)
 	return id
 }
 
 // positive is the one selector that stands for all that a side says of labels; nil if it says nothing.
-func (c *converter) positive(e api.EntityRule) *selector.Selector {
+func (c *Converter) positive(e *api.EntityRule) *selector.Selector {
 	var parts []*selector.Selector
 	add := func(s *selector.Selector) { parts = append(parts, s) }
 	if e.NamespaceSelector != "" {

@@ -191,6 +191,7 @@ func TestOneDriversFailureDoesNotHoldOthers(t *testing.T) {
 		cfg := Config{Forwarding: []Driver{&fake{name: "fib", j: j, errs: always}, &fake{name: "host", j: j}}, Retry: time.Hour, MaxRetry: time.Hour, Resync: -1}
 		run(t, cfg, j, func(b *bench) {
 			b.batches <- intent.Batch{}
+			synctest.Wait() // else one round may take both
 			b.batches <- intent.Batch{}
 			b.want(t, "fib resync", "host resync", "fib apply 1", "host apply 1", "fib resync", "fib apply 1", "host apply 1")
 		})
@@ -273,6 +274,7 @@ func TestIncompleteTransactionDoesNotOpenForwarding(t *testing.T) {
 			early := endpoint()
 			early.InSync = false
 			b.batches <- early
+			synctest.Wait() // else one round may take both
 			b.batches <- intent.Batch{InSync: true}
 			synctest.Wait()
 			if want := []string{"ready=false held=false", "ready=true held=false"}; !slices.Equal(fib.gates, want) {

@@ -202,7 +202,7 @@ func badLabelKey(s string) string {
 		}
 		name = rest
 	}
-	if name == "" || len(name) > maxLabel || !only(name, word) || strings.Contains("_.-", name[:1]) || strings.Contains("_.-", name[len(name)-1:]) {
+	if name == "" || len(name) > maxLabel || !only(name, word) || strings.Trim(name, "_.-") != name {
 		return fmt.Sprintf("%q is no name for a label: want 1 to %d letters, digits, dashes, dots and underscores, a letter or digit at both ends", s, maxLabel)
 	}
 	return ""
@@ -212,7 +212,7 @@ func badLabelValue(s string) string {
 	if s == "" {
 		return ""
 	}
-	if len(s) > maxLabel || !only(s, word) || strings.Contains("_.-", s[:1]) || strings.Contains("_.-", s[len(s)-1:]) {
+	if len(s) > maxLabel || !only(s, word) || strings.Trim(s, "_.-") != s {
 		return fmt.Sprintf("has the value %q: want at most %d letters, digits, dashes, dots and underscores, a letter or digit at both ends", s, maxLabel)
 	}
 	return ""

@@ -13,8 +13,10 @@ func TestAnd(t *testing.T) {
 		{"all with all", ``, `all()`, `all()`},
 		{"not all stays", `!all()`, `has(a)`, `(!all() && has(a))`},
 		{"or keeps its parentheses", `has(a) || has(b)`, `has(c)`, `((has(a) || has(b)) && has(c))`},
-		{"groups and sets on both sides", `a in {"2","1"} || has(b)`, `c not in {"3"} && d in {"5","4"}`,
-			`((a in {"1", "2"} || has(b)) && (c not in {"3"} && d in {"4", "5"}))`},
+		{
+			"groups and sets on both sides", `a in {"2","1"} || has(b)`, `c not in {"3"} && d in {"5","4"}`,
+			`((a in {"1", "2"} || has(b)) && (c not in {"3"} && d in {"4", "5"}))`,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := And(parse(t, tt.a), parse(t, tt.b)).String(); got != tt.want {

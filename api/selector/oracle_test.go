@@ -1,6 +1,7 @@
 package selector
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -28,16 +29,21 @@ type expr interface {
 	level() int // how tightly it binds: 0 or, 1 and, 2 the rest
 }
 
-type call struct{ name, label string }
-type compare struct {
-	label, op string
-	values    []string
-}
-type negate struct{ e expr }
-type join struct {
-	op    string
-	parts []expr
-}
+type (
+	call    struct{ name, label string }
+	compare struct {
+		label, op string
+		values    []string
+	}
+)
+
+type (
+	negate struct{ e expr }
+	join   struct {
+		op    string
+		parts []expr
+	}
+)
 
 func (c call) eval(l labels) bool {
 	_, ok := l[c.label]
@@ -286,8 +292,8 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		s, err := Parse(text)
 		if err != nil {
-			e := err.(*Error)
-			if s != nil || e.Pos < 0 || e.Pos > len(text) || e.Error() == "" {
+			var e *Error
+			if !errors.As(err, &e) || s != nil || e.Pos < 0 || e.Pos > len(text) || e.Error() == "" {
 				t.Fatalf("%q: error %v at %d", text, err, e.Pos)
 			}
 			return

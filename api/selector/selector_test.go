@@ -109,8 +109,10 @@ func TestCanonicalText(t *testing.T) {
 		{"double quotes where the value has single ones", `a == "b'c"`, `a == "b'c"`},
 		{"no space at all", `!a=="b"&&(c!="d"||has(e))`, `(!a == "b" && (c != "d" || has(e)))`},
 		{"every label character", `has(azAZ09_./-)`, `has(azAZ09_./-)`},
-		{"keywords as labels", `in in {"a"} && not not in {"a"} && has == "b" && all == "c" && global != "d" && notin notin {} && contains contains "e" && starts starts with "f" && has(has) && has(in)`,
-			`(in in {"a"} && not not in {"a"} && has == "b" && all == "c" && global != "d" && notin not in {} && contains contains "e" && starts starts with "f" && has(has) && has(in))`},
+		{
+			"keywords as labels", `in in {"a"} && not not in {"a"} && has == "b" && all == "c" && global != "d" && notin notin {} && contains contains "e" && starts starts with "f" && has(has) && has(in)`,
+			`(in in {"a"} && not not in {"a"} && has == "b" && all == "c" && global != "d" && notin not in {} && contains contains "e" && starts starts with "f" && has(has) && has(in))`,
+		},
 		{"a label may begin with a keyword", `has-it == "x" && inner in {"y"} && all.b == "z"`, `(has-it == "x" && inner in {"y"} && all.b == "z")`},
 		{"a line break within a string", "a == 'x\ny'", "a == \"x\ny\""},
 		{"the longest label", "has(" + strings.Repeat("l", 512) + ")", "has(" + strings.Repeat("l", 512) + ")"},

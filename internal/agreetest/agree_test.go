@@ -110,8 +110,10 @@ func agree(t *testing.T, n *node, w *calctest.World, rng *rand.Rand, seen *calct
 	for i, q := range qs {
 		link, passed := out[ps[i].Mark]
 		passed = passed && strings.HasPrefix(link, q.out)
-		p := verdict.Packet{InLink: inLink(q, links), OutLink: outLink(q, links), Src: q.Src, Dst: q.Dst, Proto: q.Proto,
-			SrcPort: q.SrcPort, DstPort: q.DstPort, ICMPType: q.ICMPType, ICMPCode: q.ICMPCode}
+		p := verdict.Packet{
+			InLink: inLink(q, links), OutLink: outLink(q, links), Src: q.Src, Dst: q.Dst, Proto: q.Proto,
+			SrcPort: q.SrcPort, DstPort: q.DstPort, ICMPType: q.ICMPType, ICMPCode: q.ICMPCode,
+		}
 		q.verdict = v.Judge(p)
 		if passed != q.allowed || q.verdict.Allowed != q.allowed {
 			t.Errorf("%s -> %s proto %d ports %d %d icmp %d/%d in by %s: kernel %v (out by %q), verdict %v (%s %+v), world %v (%+v)", q.Src, q.Dst, q.Proto, q.SrcPort, q.DstPort,
@@ -165,8 +167,10 @@ func ask(c calctest.Query, w *world.World, links map[netip.Addr]string) (questio
 	}
 	a := w.Judge(world.Query{Src: src, Dst: dst, Family: c.Family, Proto: c.Proto, SrcPort: c.SrcPort, DstPort: c.DstPort, ICMPType: c.ICMPType, ICMPCode: c.ICMPCode})
 	q := question{answer: a, allowed: true, out: uplink}
-	q.Packet = packet.Packet{Src: addrOf(c.Src, a.Src), Dst: addrOf(c.Dst, a.Dst), Proto: c.Proto,
-		SrcPort: c.SrcPort, DstPort: c.DstPort, ICMPType: c.ICMPType, ICMPCode: c.ICMPCode}
+	q.Packet = packet.Packet{
+		Src: addrOf(c.Src, a.Src), Dst: addrOf(c.Dst, a.Dst), Proto: c.Proto,
+		SrcPort: c.SrcPort, DstPort: c.DstPort, ICMPType: c.ICMPType, ICMPCode: c.ICMPCode,
+	}
 	if !q.Src.IsValid() || !q.Dst.IsValid() {
 		return q, false
 	}

@@ -42,8 +42,10 @@ type node struct {
 }
 
 func newNode(t *testing.T) *node {
-	n := &node{t: t, host: netnstest.New(t), wires: netnstest.New(t), index: map[string]int{}, names: map[int]string{},
-		mac: map[string]packet.MAC{}, routes: map[netip.Prefix]rtnl.Route{}, sent: map[packet.Packet]bool{}}
+	n := &node{
+		t: t, host: netnstest.New(t), wires: netnstest.New(t), index: map[string]int{}, names: map[int]string{},
+		mac: map[string]packet.MAC{}, routes: map[netip.Prefix]rtnl.Route{}, sent: map[packet.Packet]bool{},
+	}
 	for i := range workloads {
 		n.addLink(fmt.Sprintf("cali%d", i))
 	}

@@ -22,8 +22,10 @@ type sent struct {
 }
 
 func newSent() sent {
-	return sent{endpoints: map[string]intent.Endpoint{}, stacks: map[string]*stack{}, policies: map[intent.PolicyID]*policy.Policy{},
-		users: map[intent.PolicyID]int{}, sets: map[intent.PolicyID][]intent.SetID{}}
+	return sent{
+		endpoints: map[string]intent.Endpoint{}, stacks: map[string]*stack{}, policies: map[intent.PolicyID]*policy.Policy{},
+		users: map[intent.PolicyID]int{}, sets: map[intent.PolicyID][]intent.SetID{},
+	}
 }
 
 // stack is the tiers of all endpoints to which the same policies apply.

@@ -46,19 +46,29 @@ func TestEventsBecomeTheLeastChange(t *testing.T) {
 		want   []Change
 	}{
 		{name: "news that change nothing are not told", events: []rtnl.Event{link(2, "eth0", true), addr(2, "192.0.2.1/24")}},
-		{name: "a link that went down and up again is told, since its routes are gone",
+		{
+			name:   "a link that went down and up again is told, since its routes are gone",
 			events: []rtnl.Event{link(2, "eth0", false), link(2, "eth0", true)},
-			want:   []Change{with(func(l *Link) { l.Downs = 1 })}},
+			want:   []Change{with(func(l *Link) { l.Downs = 1 })},
+		},
 		{name: "a link that came and went is not told", events: []rtnl.Event{link(7, "cali1", true), gone(link(7, "cali1", true))}},
 		{name: "an address that came and went is not told", events: []rtnl.Event{addr(2, "192.0.2.9/24"), gone(addr(2, "192.0.2.9/24"))}},
-		{name: "addresses are sorted", events: []rtnl.Event{addr(2, "2001:db8::1/64"), addr(2, "10.0.0.1/8")},
-			want: []Change{with(func(l *Link) { l.Addrs = prefixes("10.0.0.1/8", "192.0.2.1/24", "2001:db8::1/64") })}},
-		{name: "a renamed link is gone under its old name", events: []rtnl.Event{link(2, "wan", true)},
-			want: []Change{{Link: Link{Index: 2, Name: "eth0"}, Gone: true}, with(func(l *Link) { l.Name = "wan" })}},
-		{name: "another link of the same name is a change", events: []rtnl.Event{gone(link(2, "eth0", true)), link(3, "eth0", true)},
-			want: []Change{{Link: Link{Index: 3, Name: "eth0", Up: true, Running: true}}}},
-		{name: "two links that swap their names", events: []rtnl.Event{link(1, "tmp", true), link(2, "lo", true), link(1, "eth0", true)},
-			want: []Change{{Link: Link{Index: 1, Name: "eth0", Up: true, Running: true}}, with(func(l *Link) { l.Name = "lo" })}},
+		{
+			name: "addresses are sorted", events: []rtnl.Event{addr(2, "2001:db8::1/64"), addr(2, "10.0.0.1/8")},
+			want: []Change{with(func(l *Link) { l.Addrs = prefixes("10.0.0.1/8", "192.0.2.1/24", "2001:db8::1/64") })},
+		},
+		{
+			name: "a renamed link is gone under its old name", events: []rtnl.Event{link(2, "wan", true)},
+			want: []Change{{Link: Link{Index: 2, Name: "eth0"}, Gone: true}, with(func(l *Link) { l.Name = "wan" })},
+		},
+		{
+			name: "another link of the same name is a change", events: []rtnl.Event{gone(link(2, "eth0", true)), link(3, "eth0", true)},
+			want: []Change{{Link: Link{Index: 3, Name: "eth0", Up: true, Running: true}}},
+		},
+		{
+			name: "two links that swap their names", events: []rtnl.Event{link(1, "tmp", true), link(2, "lo", true), link(1, "eth0", true)},
+			want: []Change{{Link: Link{Index: 1, Name: "eth0", Up: true, Running: true}}, with(func(l *Link) { l.Name = "lo" })},
+		},
 		{name: "the last words of a link that is gone are not heard", events: []rtnl.Event{addr(9, "192.0.2.9/24")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

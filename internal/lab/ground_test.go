@@ -37,8 +37,10 @@ func groundSpec() Spec {
 	s := Spec{Hosts: Demo().Hosts[:1]}
 	for i, name := range []string{"demo/a", "demo/b", "other/c", "other/d", "mark/m1", "mark/m2"} {
 		ns, name, _ := strings.Cut(name, "/")
-		s.Workloads = append(s.Workloads, Workload{Namespace: ns, Name: name, Host: "h1", Port: 80, Labels: map[string]string{"app": name},
-			V4: netip.MustParseAddr(fmt.Sprintf("10.65.1.%d", i+2)), V6: netip.MustParseAddr(fmt.Sprintf("fd65:0:0:1::%d", i+2))})
+		s.Workloads = append(s.Workloads, Workload{
+			Namespace: ns, Name: name, Host: "h1", Port: 80, Labels: map[string]string{"app": name},
+			V4: netip.MustParseAddr(fmt.Sprintf("10.65.1.%d", i+2)), V6: netip.MustParseAddr(fmt.Sprintf("fd65:0:0:1::%d", i+2)),
+		})
 	}
 	var b strings.Builder
 	for _, ns := range []string{"demo", "other", "mark"} {

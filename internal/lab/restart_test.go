@@ -98,8 +98,10 @@ func restartSpec() Spec {
 	full := Demo()
 	s := Spec{Hosts: full.Hosts[:1]}
 	for i, name := range []string{"client", "server", "stranger"} {
-		s.Workloads = append(s.Workloads, Workload{Namespace: "demo", Name: name, Host: "h1", Port: 80, Labels: map[string]string{"app": name},
-			V4: netip.MustParseAddr(fmt.Sprintf("10.65.1.%d", i+2)), V6: netip.MustParseAddr(fmt.Sprintf("fd65:0:0:1::%d", i+2))})
+		s.Workloads = append(s.Workloads, Workload{
+			Namespace: "demo", Name: name, Host: "h1", Port: 80, Labels: map[string]string{"app": name},
+			V4: netip.MustParseAddr(fmt.Sprintf("10.65.1.%d", i+2)), V6: netip.MustParseAddr(fmt.Sprintf("fd65:0:0:1::%d", i+2)),
+		})
 	}
 	s.Manifests = []byte(`{"kind":"Profile","apiVersion":"projectcalico.org/v3","metadata":{"name":"kns.demo"},"spec":{"ingress":[{"action":"Allow"}],"egress":[{"action":"Allow"}]}}`)
 	return s

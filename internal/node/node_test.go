@@ -17,8 +17,10 @@ func start(t *testing.T, signals chan os.Signal, scripts ...string) (lines *bufi
 	t.Helper()
 	r, w := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
-	cfg := Config{Exe: "/bin/sh", Backoff: time.Millisecond, Grace: 5 * time.Second, Signals: signals, Stdout: w, Stderr: io.Discard,
-		Log: slog.New(slog.DiscardHandler)}
+	cfg := Config{
+		Exe: "/bin/sh", Backoff: time.Millisecond, Grace: 5 * time.Second, Signals: signals, Stdout: w, Stderr: io.Discard,
+		Log: slog.New(slog.DiscardHandler),
+	}
 	for _, s := range scripts {
 		cfg.Children = append(cfg.Children, Child{Name: strings.Fields(s)[0], Args: []string{"-c", s}, Env: []string{"FROM_NODE=yes"}})
 	}
@@ -78,8 +80,10 @@ func TestAChildThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
 	r, w := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, Config{Exe: "/bin/sh", Grace: time.Millisecond, Stdout: w, Log: slog.New(slog.DiscardHandler),
-			Children: []Child{{Name: "deaf", Args: []string{"-c", `trap '' TERM; echo ready; while :; do :; done`}}}})
+		done <- Run(ctx, Config{
+			Exe: "/bin/sh", Grace: time.Millisecond, Stdout: w, Log: slog.New(slog.DiscardHandler),
+			Children: []Child{{Name: "deaf", Args: []string{"-c", `trap '' TERM; echo ready; while :; do :; done`}}},
+		})
 	}()
 	next(t, bufio.NewScanner(r))
 	cancel()
@@ -95,8 +99,10 @@ func TestChildrenStopInReverseOrder(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r, w := io.Pipe()
 	go func() {
-		_ = Run(ctx, Config{Exe: "/bin/sh", Stdout: w, Log: slog.New(slog.DiscardHandler),
-			Children: []Child{{Name: "a", Args: []string{"-c", script("a")}}, {Name: "b", Args: []string{"-c", script("b")}}}})
+		_ = Run(ctx, Config{
+			Exe: "/bin/sh", Stdout: w, Log: slog.New(slog.DiscardHandler),
+			Children: []Child{{Name: "a", Args: []string{"-c", script("a")}}, {Name: "b", Args: []string{"-c", script("b")}}},
+		})
 		w.Close()
 	}()
 	lines := bufio.NewScanner(r)

@@ -34,8 +34,10 @@ func newEtcdWorld(t *testing.T) *etcdWorld {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	w := &etcdWorld{cfg: embed.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}}}
 	w.start(t)
-	w.store, err = etcdstore.New(t.Context(), etcdstore.Config{Endpoints: w.member.Endpoints(),
-		Progress: 50 * time.Millisecond, RequestTimeout: time.Second})
+	w.store, err = etcdstore.New(t.Context(), etcdstore.Config{
+		Endpoints: w.member.Endpoints(),
+		Progress:  50 * time.Millisecond, RequestTimeout: time.Second,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,8 +29,10 @@ type merge struct {
 }
 
 func newMerge(feeds int) *merge {
-	return &merge{at: map[string]int{}, told: map[string]mark{}, seed: maphash.MakeSeed(),
-		states: make([]Status, feeds), listed: make([]bool, feeds)}
+	return &merge{
+		at: map[string]int{}, told: map[string]mark{}, seed: maphash.MakeSeed(),
+		states: make([]Status, feeds), listed: make([]bool, feeds),
+	}
 }
 
 // news says whether there is something to tell.

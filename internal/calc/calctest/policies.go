@@ -135,7 +135,9 @@ func (w *World) selectorField(side object) {
 		side["namespaceSelector"] = pick(w, []string{w.inherited(), "all()", "all()", "global()"})
 	case 4:
 		side["serviceAccounts"] = pick(w, []object{
-			{"names": accounts}, {"names": accounts[:1]}, {"selector": w.inherited()},
+			{"names": accounts},
+			{"names": accounts[:1]},
+			{"selector": w.inherited()},
 			{"names": accounts, "selector": w.inherited()},
 		})
 	}

@@ -56,8 +56,10 @@ func Of(s api.Stored) *Policy {
 		if r.Spec.DoNotTrack || r.Spec.PreDNAT { // these are for host endpoints
 			return nil
 		}
-		spec = api.NetworkPolicySpec{Tier: r.Spec.Tier, Order: r.Spec.Order, Ingress: r.Spec.Ingress, Egress: r.Spec.Egress,
-			Selector: r.Spec.Selector, Types: r.Spec.Types, ServiceAccountSelector: r.Spec.ServiceAccountSelector}
+		spec = api.NetworkPolicySpec{
+			Tier: r.Spec.Tier, Order: r.Spec.Order, Ingress: r.Spec.Ingress, Egress: r.Spec.Egress,
+			Selector: r.Spec.Selector, Types: r.Spec.Types, ServiceAccountSelector: r.Spec.ServiceAccountSelector,
+		}
 		namespaces = r.Spec.NamespaceSelector
 	}
 	p.place = place{tier: cmp.Or(spec.Tier, api.TierDefault), last: spec.Order == nil, tie: s.Ref.Name + "/" + s.Ref.Namespace + "/" + s.Ref.Kind}

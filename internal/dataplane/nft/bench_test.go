@@ -50,8 +50,10 @@ func node(members, policies int) intent.Batch {
 func nodePolicy(i int, port uint16) intent.Policy {
 	var rs []intent.Rule
 	for j := range 3 {
-		rs = append(rs, intent.Rule{Action: intent.Allow, Protocol: 6,
-			Src: intent.Peer{Sets: []intent.SetID{sid((i + j) % 1000)}}, Dst: intent.Peer{Ports: []intent.PortRange{{Min: port, Max: port}}}})
+		rs = append(rs, intent.Rule{
+			Action: intent.Allow, Protocol: 6,
+			Src: intent.Peer{Sets: []intent.SetID{sid((i + j) % 1000)}}, Dst: intent.Peer{Ports: []intent.PortRange{{Min: port, Max: port}}},
+		})
 	}
 	return intent.Policy{ID: np(fmt.Sprintf("np-%d", i)), Tier: "default", Ingress: rs, Egress: rs}
 }

@@ -148,35 +148,57 @@ func TestPacketsGoWherePolicyLetsThem(t *testing.T) {
 	}{
 		{name: "profiles decide where no tier applies", batch: pair(nil), ways: []string{"out>a tcp/80", "a>b udp/53", "b>a icmp", "host>a tcp/80", "!a>host tcp/80", "!a>host icmp"}},
 		{name: "the setting lets a workload reach its host", batch: pair(nil), host: accept, ways: []string{"a>host tcp/80"}},
-		{name: "egress policy comes before the setting", batch: pair([]intent.Tier{tier("t", intent.Deny, nil, ids("p"))}, pol("p", nil, []intent.Rule{tcp(intent.Allow, 80)})),
-			host: accept, ways: []string{"a>host tcp/80", "!a>host tcp/81", "a>out tcp/80", "!a>out tcp/81", "out>a tcp/81"}},
-		{name: "a tier ends in its default", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p"), nil)}, pol("p", []intent.Rule{tcp(intent.Allow, 80)}, nil)),
-			ways: []string{"out>a tcp/80", "!out>a tcp/81", "!b>a icmp", "host>a tcp/81", "a>out tcp/81"}},
-		{name: "a tier may end in pass", batch: pair([]intent.Tier{tier("t", intent.Pass, ids("p"), nil)}, pol("p", []intent.Rule{tcp(intent.Deny, 80)}, nil)),
-			ways: []string{"!out>a tcp/80", "out>a tcp/81"}},
-		{name: "pass skips the rest of the tier, not the next one", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p", "q"), nil), tier("u", intent.Deny, ids("r"), nil)},
-			pol("p", []intent.Rule{tcp(intent.Pass, 80), tcp(intent.Pass, 82)}, nil), pol("q", []intent.Rule{tcp(intent.Deny, 80), tcp(intent.Allow, 81), tcp(intent.Deny, 82)}, nil),
-			pol("r", []intent.Rule{tcp(intent.Allow, 80)}, nil)),
-			ways: []string{"out>a tcp/80", "out>a tcp/81", "!out>a tcp/82", "!out>a tcp/83"}},
+		{
+			name: "egress policy comes before the setting", batch: pair([]intent.Tier{tier("t", intent.Deny, nil, ids("p"))}, pol("p", nil, []intent.Rule{tcp(intent.Allow, 80)})),
+			host: accept, ways: []string{"a>host tcp/80", "!a>host tcp/81", "a>out tcp/80", "!a>out tcp/81", "out>a tcp/81"},
+		},
+		{
+			name: "a tier ends in its default", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p"), nil)}, pol("p", []intent.Rule{tcp(intent.Allow, 80)}, nil)),
+			ways: []string{"out>a tcp/80", "!out>a tcp/81", "!b>a icmp", "host>a tcp/81", "a>out tcp/81"},
+		},
+		{
+			name: "a tier may end in pass", batch: pair([]intent.Tier{tier("t", intent.Pass, ids("p"), nil)}, pol("p", []intent.Rule{tcp(intent.Deny, 80)}, nil)),
+			ways: []string{"!out>a tcp/80", "out>a tcp/81"},
+		},
+		{
+			name: "pass skips the rest of the tier, not the next one", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p", "q"), nil), tier("u", intent.Deny, ids("r"), nil)},
+				pol("p", []intent.Rule{tcp(intent.Pass, 80), tcp(intent.Pass, 82)}, nil), pol("q", []intent.Rule{tcp(intent.Deny, 80), tcp(intent.Allow, 81), tcp(intent.Deny, 82)}, nil),
+				pol("r", []intent.Rule{tcp(intent.Allow, 80)}, nil)),
+			ways: []string{"out>a tcp/80", "out>a tcp/81", "!out>a tcp/82", "!out>a tcp/83"},
+		},
 		{name: "log goes on, and a policy that only logs ends its tier", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p"), nil)},
 			pol("p", []intent.Rule{{Action: intent.Log}, tcp(intent.Allow, 80), {Action: intent.Allow, Void: true}}, nil)), ways: []string{"out>a tcp/80", "!out>a tcp/81"}},
-		{name: "a set matches its hosts and its prefixes", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p"), nil)},
-			pol("p", []intent.Rule{from(intent.Allow, intent.Peer{Sets: []intent.SetID{"s"}})}, nil)),
-			sets: []intent.IPSet{set("s", "10.65.0.2/32", "fd65::b/128", "192.0.2.0/28", "192.0.2.0/24", "fd00::/64")}, ways: []string{"b>a tcp/80", "out>a tcp/80"}},
-		{name: "not in a set means in neither kind", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p"), nil)},
-			pol("p", []intent.Rule{from(intent.Allow, intent.Peer{NotSets: []intent.SetID{"s"}})}, nil)),
-			sets: []intent.IPSet{set("s", "10.65.0.2/32", "fd65::b/128", "192.0.3.0/24", "fd01::/64")}, ways: []string{"!b>a tcp/80", "out>a tcp/80"}},
-		{name: "an empty set matches nobody, and its negation all", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p"), ids("q"))},
-			pol("p", []intent.Rule{from(intent.Allow, intent.Peer{Sets: []intent.SetID{"s"}})}, nil), pol("q", nil, []intent.Rule{from(intent.Allow, intent.Peer{NotSets: []intent.SetID{"s"}})})),
-			sets: []intent.IPSet{set("s")}, ways: []string{"!b>a tcp/80", "a>out tcp/80"}},
-		{name: "nets of one family match no other, and not nets hold for it", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p"), nil)},
-			pol("p", []intent.Rule{from(intent.Allow, intent.Peer{Nets: []netip.Prefix{prefix("10.65.0.2/32")}}), from(intent.Allow, intent.Peer{Nets: []netip.Prefix{prefix("fd65::b/128")}, NotNets: []netip.Prefix{prefix("0.0.0.0/0")}})}, nil)),
-			ways: []string{"b>a tcp/80", "!out>a tcp/80"}},
-		{name: "named ports are matched with their address", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p"), nil)},
-			pol("p", []intent.Rule{{Action: intent.Allow, Protocol: 6, Dst: intent.Peer{PortSets: []intent.SetID{"n"}, Ports: []intent.PortRange{{Min: 90, Max: 91}}}}}, nil)),
-			sets: []intent.IPSet{{ID: "n", Kind: intent.SetPorts, Members: []intent.Member{{Prefix: prefix("10.65.0.1/32"), Proto: 6, Port: 80}, {Prefix: prefix("fd65::a/128"), Proto: 6, Port: 80},
-				{Prefix: prefix("10.65.0.1/32"), Proto: 17, Port: 81}, {Prefix: prefix("fd65::b/128"), Proto: 6, Port: 81}}}},
-			ways: []string{"out>a tcp/80", "out>a tcp/91", "!out>a tcp/81", "!out>a udp/80"}},
+		{
+			name: "a set matches its hosts and its prefixes", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p"), nil)},
+				pol("p", []intent.Rule{from(intent.Allow, intent.Peer{Sets: []intent.SetID{"s"}})}, nil)),
+			sets: []intent.IPSet{set("s", "10.65.0.2/32", "fd65::b/128", "192.0.2.0/28", "192.0.2.0/24", "fd00::/64")}, ways: []string{"b>a tcp/80", "out>a tcp/80"},
+		},
+		{
+			name: "not in a set means in neither kind", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p"), nil)},
+				pol("p", []intent.Rule{from(intent.Allow, intent.Peer{NotSets: []intent.SetID{"s"}})}, nil)),
+			sets: []intent.IPSet{set("s", "10.65.0.2/32", "fd65::b/128", "192.0.3.0/24", "fd01::/64")}, ways: []string{"!b>a tcp/80", "out>a tcp/80"},
+		},
+		{
+			name: "an empty set matches nobody, and its negation all", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p"), ids("q"))},
+				pol("p", []intent.Rule{from(intent.Allow, intent.Peer{Sets: []intent.SetID{"s"}})}, nil), pol("q", nil, []intent.Rule{from(intent.Allow, intent.Peer{NotSets: []intent.SetID{"s"}})})),
+			sets: []intent.IPSet{set("s")}, ways: []string{"!b>a tcp/80", "a>out tcp/80"},
+		},
+		{
+			name: "nets of one family match no other, and not nets hold for it", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p"), nil)},
+				pol("p", []intent.Rule{from(intent.Allow, intent.Peer{Nets: []netip.Prefix{prefix("10.65.0.2/32")}}), from(intent.Allow, intent.Peer{Nets: []netip.Prefix{prefix("fd65::b/128")}, NotNets: []netip.Prefix{prefix("0.0.0.0/0")}})}, nil)),
+			ways: []string{"b>a tcp/80", "!out>a tcp/80"},
+		},
+		{
+			name: "named ports are matched with their address", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p"), nil)},
+				pol("p", []intent.Rule{{Action: intent.Allow, Protocol: 6, Dst: intent.Peer{PortSets: []intent.SetID{"n"}, Ports: []intent.PortRange{{Min: 90, Max: 91}}}}}, nil)),
+			sets: []intent.IPSet{{ID: "n", Kind: intent.SetPorts, Members: []intent.Member{
+				{Prefix: prefix("10.65.0.1/32"), Proto: 6, Port: 80},
+				{Prefix: prefix("fd65::a/128"), Proto: 6, Port: 80},
+				{Prefix: prefix("10.65.0.1/32"), Proto: 17, Port: 81},
+				{Prefix: prefix("fd65::b/128"), Proto: 6, Port: 81},
+			}}},
+			ways: []string{"out>a tcp/80", "out>a tcp/91", "!out>a tcp/81", "!out>a udp/80"},
+		},
 		{name: "a closed endpoint carries nothing", batch: func() intent.Batch {
 			b := pair(nil)
 			b.Endpoints[0].Closed = "is wrong"
@@ -193,8 +215,10 @@ func TestPacketsGoWherePolicyLetsThem(t *testing.T) {
 			return b
 		}(), host: accept, ways: []string{"!out>a tcp/80", "!a>out tcp/80", "!a>host tcp/80", "out>b tcp/80"}},
 		{name: "an endpoint whose policy was not sent carries nothing", batch: pair([]intent.Tier{tier("t", intent.Pass, ids("gone"), nil)}), host: accept, ways: []string{"!out>a tcp/80", "!a>out tcp/80", "out>b tcp/80"}},
-		{name: "a closed policy denies", batch: pair([]intent.Tier{tier("t", intent.Pass, ids("p"), nil)}, intent.Policy{ID: np("p"), Tier: "t", Closed: "cannot be read", Ingress: []intent.Rule{anything}}),
-			ways: []string{"!out>a tcp/80", "a>out tcp/80"}},
+		{
+			name: "a closed policy denies", batch: pair([]intent.Tier{tier("t", intent.Pass, ids("p"), nil)}, intent.Policy{ID: np("p"), Tier: "t", Closed: "cannot be read", Ingress: []intent.Rule{anything}}),
+			ways: []string{"!out>a tcp/80", "a>out tcp/80"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -3,6 +3,7 @@ package nft
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
@@ -188,9 +189,9 @@ func (d *Driver) renderSet(t rules.Term, f intent.Family, exclusive bool) ([]exp
 	var ways []exprs
 	var none exprs
 	for _, name := range d.kinds(s, i) {
-		in := append(load[:len(load):len(load)], nftables.Lookup{Set: name})
+		in := slices.Concat(load, exprs{nftables.Lookup{Set: name}})
 		if exclusive {
-			in = append(none[:len(none):len(none)], in...)
+			in = slices.Concat(none, in)
 		}
 		ways = append(ways, in)
 		none = append(append(none, load...), nftables.Lookup{Set: name, Not: true})

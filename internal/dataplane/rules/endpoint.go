@@ -62,8 +62,10 @@ func tier(t intent.Tier, dir intent.Direction) []Rule {
 func Spoofable(e intent.Endpoint) Chain {
 	c := Chain{Name: SpoofChain(e.ID), Comment: shorten(e.Label, " may send from")}
 	if len(e.Spoofable) > 0 {
-		c.Rules = []Rule{{Terms: []Term{{Kind: Nets, Side: Src, Nets: e.Spoofable}}, Action: Accept},
-			{Action: Deny, Comment: "spoofed source"}}
+		c.Rules = []Rule{
+			{Terms: []Term{{Kind: Nets, Side: Src, Nets: e.Spoofable}}, Action: Accept},
+			{Action: Deny, Comment: "spoofed source"},
+		}
 	}
 	return c
 }

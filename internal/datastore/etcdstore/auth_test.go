@@ -42,17 +42,21 @@ type authority struct {
 
 func newAuthority(t *testing.T, name string) *authority {
 	a := &authority{dir: t.TempDir(), key: must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)}
-	a.cert = &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
+	a.cert = &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
 	a.sign(t, a.cert, "ca", a.key)
 	return a
 }
 
 // issue returns the files of a certificate and its key, for server and client.
 func (a *authority) issue(t *testing.T, name string) (cert, key string) {
-	return a.sign(t, &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+	return a.sign(t, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, name,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, name,
 		must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t))
 }
 
@@ -83,8 +87,10 @@ func TestClientCertificates(t *testing.T) {
 	cert, key := ca.issue(t, "client")
 	otherCert, otherKey := other.issue(t, "client")
 	read := func(file string) []byte { return must(os.ReadFile(file))(t) }
-	m := startMember(t, embed.Config{Dir: t.TempDir(), ListenClient: []string{"https://" + freePort(t)},
-		CertFile: serverCert, KeyFile: serverKey, ClientCAFile: ca.file()})
+	m := startMember(t, embed.Config{
+		Dir: t.TempDir(), ListenClient: []string{"https://" + freePort(t)},
+		CertFile: serverCert, KeyFile: serverKey, ClientCAFile: ca.file(),
+	})
 	for _, tt := range []struct {
 		name string
 		cfg  etcdstore.Config

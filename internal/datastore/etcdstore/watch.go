@@ -174,7 +174,7 @@ func changeOf(e *clientv3.Event) api.Update {
 	if e.Type == mvccpb.Event_DELETE {
 		return api.Update{Key: string(e.Kv.Key), Revision: e.Kv.ModRevision}
 	}
-	return updateOf((*mvccpb.KeyValue)(e.Kv))
+	return updateOf(e.Kv)
 }
 
 // Close ends the watch and frees its stream.

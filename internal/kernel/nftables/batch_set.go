@@ -154,8 +154,10 @@ func (b *Batch) DestroyElements(s Set, els ...Element) {
 func (b *Batch) elements(typ, flags uint16, verb string, s Set, id uint32, els []Element) {
 	adding := typ == unix.NFT_MSG_NEWSETELEM
 	for len(els) > 0 {
-		e := b.begin(typ, flags, op{verb: verb, kind: "elements of set", table: s.Table, name: s.Name, elements: true,
-			destroy: typ == msgDestroySetElem, key: s.Key})
+		e := b.begin(typ, flags, op{
+			verb: verb, kind: "elements of set", table: s.Table, name: s.Name, elements: true,
+			destroy: typ == msgDestroySetElem, key: s.Key,
+		})
 		e.checkName("set", s.Name)
 		e.str(unix.NFTA_SET_ELEM_LIST_TABLE, s.Table)
 		e.str(unix.NFTA_SET_ELEM_LIST_SET, s.Name)

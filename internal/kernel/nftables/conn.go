@@ -139,8 +139,10 @@ func eachMessage(b []byte, f func(message) error) error {
 		if n < headerLen || n > len(b) {
 			return errShortMessage
 		}
-		m := message{typ: binary.NativeEndian.Uint16(b[4:]), flags: binary.NativeEndian.Uint16(b[6:]),
-			seq: binary.NativeEndian.Uint32(b[8:]), body: b[headerLen:n]}
+		m := message{
+			typ: binary.NativeEndian.Uint16(b[4:]), flags: binary.NativeEndian.Uint16(b[6:]),
+			seq: binary.NativeEndian.Uint32(b[8:]), body: b[headerLen:n],
+		}
 		if m.typ >= unix.NLMSG_MIN_TYPE {
 			if len(m.body) < nfgenLen {
 				return errShortMessage

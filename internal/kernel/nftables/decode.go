@@ -161,8 +161,10 @@ func decodeTable(body []byte) (Table, error) {
 		return Table{}, fmt.Errorf("table: %w", err)
 	}
 	const handle = 4
-	return Table{Name: as.str(unix.NFTA_TABLE_NAME), Handle: as.u64(handle),
-		Comment: userText(as.get(attrTableUserData), udataComment)}, nil
+	return Table{
+		Name: as.str(unix.NFTA_TABLE_NAME), Handle: as.u64(handle),
+		Comment: userText(as.get(attrTableUserData), udataComment),
+	}, nil
 }
 
 func decodeChain(body []byte) (Chain, error) {
@@ -170,8 +172,10 @@ func decodeChain(body []byte) (Chain, error) {
 	if err != nil {
 		return Chain{}, fmt.Errorf("chain: %w", err)
 	}
-	c := Chain{Table: as.str(unix.NFTA_CHAIN_TABLE), Name: as.str(unix.NFTA_CHAIN_NAME),
-		Handle: as.u64(unix.NFTA_CHAIN_HANDLE), Comment: userText(as.get(attrChainUserData), udataComment)}
+	c := Chain{
+		Table: as.str(unix.NFTA_CHAIN_TABLE), Name: as.str(unix.NFTA_CHAIN_NAME),
+		Handle: as.u64(unix.NFTA_CHAIN_HANDLE), Comment: userText(as.get(attrChainUserData), udataComment),
+	}
 	if !as.has(unix.NFTA_CHAIN_HOOK) {
 		return c, nil
 	}
@@ -179,8 +183,10 @@ func decodeChain(body []byte) (Chain, error) {
 	if err != nil {
 		return Chain{}, fmt.Errorf("chain %s: %w", c.Name, err)
 	}
-	c.Base = &Hook{Type: as.str(unix.NFTA_CHAIN_TYPE), Hook: HookNum(h.u32(unix.NFTA_HOOK_HOOKNUM)),
-		Priority: int32(h.u32(unix.NFTA_HOOK_PRIORITY)), Policy: VerdictCode(as.u32(unix.NFTA_CHAIN_POLICY))}
+	c.Base = &Hook{
+		Type: as.str(unix.NFTA_CHAIN_TYPE), Hook: HookNum(h.u32(unix.NFTA_HOOK_HOOKNUM)),
+		Priority: int32(h.u32(unix.NFTA_HOOK_PRIORITY)), Policy: VerdictCode(as.u32(unix.NFTA_CHAIN_POLICY)),
+	}
 	return c, nil
 }
 
@@ -189,8 +195,10 @@ func decodeRule(body []byte) (Rule, error) {
 	if err != nil {
 		return Rule{}, fmt.Errorf("rule: %w", err)
 	}
-	r := Rule{Table: as.str(unix.NFTA_RULE_TABLE), Chain: as.str(unix.NFTA_RULE_CHAIN),
-		Handle: as.u64(unix.NFTA_RULE_HANDLE), Comment: userText(as.get(unix.NFTA_RULE_USERDATA), udataComment)}
+	r := Rule{
+		Table: as.str(unix.NFTA_RULE_TABLE), Chain: as.str(unix.NFTA_RULE_CHAIN),
+		Handle: as.u64(unix.NFTA_RULE_HANDLE), Comment: userText(as.get(unix.NFTA_RULE_USERDATA), udataComment),
+	}
 	list, err := as.nested(unix.NFTA_RULE_EXPRESSIONS)
 	if err != nil {
 		return Rule{}, fmt.Errorf("rule %d in chain %s: %w", r.Handle, r.Chain, err)

@@ -23,7 +23,8 @@ func decodeSet(body []byte) (rawSet, error) {
 	s := rawSet{anonymous: flags&unix.NFT_SET_ANONYMOUS != 0, Set: Set{
 		Table: as.str(unix.NFTA_SET_TABLE), Name: as.str(unix.NFTA_SET_NAME), Key: Type(as.u32(unix.NFTA_SET_KEY_TYPE)),
 		Interval: flags&unix.NFT_SET_INTERVAL != 0, Constant: flags&unix.NFT_SET_CONSTANT != 0,
-		Comment: userText(as.get(unix.NFTA_SET_USERDATA), udataSetComment), Handle: as.u64(attrSetHandle)}}
+		Comment: userText(as.get(unix.NFTA_SET_USERDATA), udataSetComment), Handle: as.u64(attrSetHandle),
+	}}
 	if flags&unix.NFT_SET_MAP != 0 {
 		s.Data = Type(as.u32(unix.NFTA_SET_DATA_TYPE))
 		if s.Data == dataTypeVerdict {
@@ -79,7 +80,8 @@ func decodeElement(b []byte) (rawElement, error) {
 	}
 	flags := as.u32(unix.NFTA_SET_ELEM_FLAGS)
 	el := rawElement{end: flags&unix.NFT_SET_ELEM_INTERVAL_END != 0, Element: Element{
-		CatchAll: flags&elemCatchAll != 0, Comment: userText(as.get(unix.NFTA_SET_ELEM_USERDATA), udataComment)}}
+		CatchAll: flags&elemCatchAll != 0, Comment: userText(as.get(unix.NFTA_SET_ELEM_USERDATA), udataComment),
+	}}
 	if !el.CatchAll {
 		if el.Key, err = as.value(unix.NFTA_SET_ELEM_KEY); err != nil {
 			return rawElement{}, err

@@ -60,14 +60,18 @@ func decodeLoad(name string, in attrs) Expr {
 		}
 		return x
 	case "fib":
-		return Fib{Flags: FibFlags(in.u32(unix.NFTA_FIB_FLAGS)), Result: FibResult(in.u32(unix.NFTA_FIB_RESULT)),
-			Reg: in.reg(unix.NFTA_FIB_DREG)}
+		return Fib{
+			Flags: FibFlags(in.u32(unix.NFTA_FIB_FLAGS)), Result: FibResult(in.u32(unix.NFTA_FIB_RESULT)),
+			Reg: in.reg(unix.NFTA_FIB_DREG),
+		}
 	}
 	if in.has(unix.NFTA_PAYLOAD_SREG) {
 		return nil // writing into packets is not ours
 	}
-	return Payload{Base: PayloadBase(in.u32(unix.NFTA_PAYLOAD_BASE)), Offset: in.u32(unix.NFTA_PAYLOAD_OFFSET),
-		Len: in.u32(unix.NFTA_PAYLOAD_LEN), Reg: in.reg(unix.NFTA_PAYLOAD_DREG)}
+	return Payload{
+		Base: PayloadBase(in.u32(unix.NFTA_PAYLOAD_BASE)), Offset: in.u32(unix.NFTA_PAYLOAD_OFFSET),
+		Len: in.u32(unix.NFTA_PAYLOAD_LEN), Reg: in.reg(unix.NFTA_PAYLOAD_DREG),
+	}
 }
 
 // decodeConst reads the expressions that hold constants.
@@ -82,8 +86,10 @@ func decodeConst(name string, in attrs) (Expr, error) {
 			return nil, err
 		}
 		to, err := in.value(unix.NFTA_RANGE_TO_DATA)
-		return Range{Not: in.u32(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ, From: from, To: to,
-			Reg: in.reg(unix.NFTA_RANGE_SREG)}, err
+		return Range{
+			Not: in.u32(unix.NFTA_RANGE_OP) == unix.NFT_RANGE_NEQ, From: from, To: to,
+			Reg: in.reg(unix.NFTA_RANGE_SREG),
+		}, err
 	case "bitwise":
 		if in.u32(attrBitwiseOp) != bitwiseBoolean {
 			return nil, nil // a shift
@@ -132,8 +138,10 @@ func decodeNAT(name string, in attrs) Expr {
 		x.ProtoMin, x.ProtoMax = regRange(in, unix.NFTA_REDIR_REG_PROTO_MIN, unix.NFTA_REDIR_REG_PROTO_MAX)
 		return x
 	}
-	x := NAT{Source: in.u32(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_SNAT, Family: Family(in.u32(unix.NFTA_NAT_FAMILY)),
-		Flags: in.u32(unix.NFTA_NAT_FLAGS) &^ natImplied}
+	x := NAT{
+		Source: in.u32(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_SNAT, Family: Family(in.u32(unix.NFTA_NAT_FAMILY)),
+		Flags: in.u32(unix.NFTA_NAT_FLAGS) &^ natImplied,
+	}
 	x.AddrMin, x.AddrMax = regRange(in, unix.NFTA_NAT_REG_ADDR_MIN, unix.NFTA_NAT_REG_ADDR_MAX)
 	x.ProtoMin, x.ProtoMax = regRange(in, unix.NFTA_NAT_REG_PROTO_MIN, unix.NFTA_NAT_REG_PROTO_MAX)
 	return x
@@ -156,12 +164,16 @@ func decodeAction(name string, in attrs) Expr {
 		if !in.has(unix.NFTA_LOG_GROUP) {
 			return nil // to the kernel's own log
 		}
-		return NFLog{Group: in.u16(unix.NFTA_LOG_GROUP), Prefix: in.str(unix.NFTA_LOG_PREFIX),
-			Snaplen: in.u32(unix.NFTA_LOG_SNAPLEN), Threshold: in.u16(unix.NFTA_LOG_QTHRESHOLD)}
+		return NFLog{
+			Group: in.u16(unix.NFTA_LOG_GROUP), Prefix: in.str(unix.NFTA_LOG_PREFIX),
+			Snaplen: in.u32(unix.NFTA_LOG_SNAPLEN), Threshold: in.u16(unix.NFTA_LOG_QTHRESHOLD),
+		}
 	case "limit":
-		return Limit{Rate: in.u64(unix.NFTA_LIMIT_RATE), Per: in.u64(unix.NFTA_LIMIT_UNIT),
+		return Limit{
+			Rate: in.u64(unix.NFTA_LIMIT_RATE), Per: in.u64(unix.NFTA_LIMIT_UNIT),
 			Burst: in.u32(unix.NFTA_LIMIT_BURST), Bytes: in.u32(unix.NFTA_LIMIT_TYPE) == unix.NFT_LIMIT_PKT_BYTES,
-			Over: in.u32(unix.NFTA_LIMIT_FLAGS)&unix.NFT_LIMIT_F_INV != 0}
+			Over: in.u32(unix.NFTA_LIMIT_FLAGS)&unix.NFT_LIMIT_F_INV != 0,
+		}
 	case "reject":
 		return Reject{Type: in.u32(unix.NFTA_REJECT_TYPE), Code: in.u8(unix.NFTA_REJECT_ICMP_CODE)}
 	case "notrack":

@@ -44,43 +44,80 @@ func setCases() map[string]setCase {
 	svc6 := Concat(TypeIPv6Addr, TypeInetProto, TypeInetService)
 	tcp, udp := []byte{6}, []byte{17}
 	return map[string]setCase{
-		"IPv4 hosts with comments": {Set{Key: TypeIPv4Addr, Comment: "all hosts"},
+		"IPv4 hosts with comments": {
+			Set{Key: TypeIPv4Addr, Comment: "all hosts"},
 			[]Element{{Key: addr("10.0.0.1"), Comment: "one"}, {Key: addr("10.0.0.2")}},
-			[]string{`type ipv4_addr`, `comment "all hosts"`, `elements = { 10.0.0.1 comment "one", 10.0.0.2 }`}},
+			[]string{`type ipv4_addr`, `comment "all hosts"`, `elements = { 10.0.0.1 comment "one", 10.0.0.2 }`},
+		},
 		"IPv6 hosts": {Set{Key: TypeIPv6Addr}, []Element{{Key: addr("fd00::1")}}, []string{`type ipv6_addr`, `{ fd00::1 }`}},
-		"interfaces": {Set{Key: TypeIfname}, []Element{{Key: KeyIfname("cali1")}, {Key: KeyIfname("cali2")}},
-			[]string{`type ifname`, `"cali1"`, `"cali2"`}},
+		"interfaces": {
+			Set{Key: TypeIfname},
+			[]Element{{Key: KeyIfname("cali1")}, {Key: KeyIfname("cali2")}},
+			[]string{`type ifname`, `"cali1"`, `"cali2"`},
+		},
 		"protocols": {Set{Key: TypeInetProto}, []Element{{Key: tcp}, {Key: udp}}, []string{`type inet_proto`, `{ tcp, udp }`}},
 		"ports":     {Set{Key: TypeInetService}, []Element{{Key: KeyPort(80)}}, []string{`type inet_service`, `{ 80 }`}},
-		"port ranges": {Set{Key: TypeInetService, Interval: true},
+		"port ranges": {
+			Set{Key: TypeInetService, Interval: true},
 			[]Element{RangeElement(KeyPort(0), KeyPort(79)), {Key: KeyPort(80)}, RangeElement(KeyPort(60000), KeyPort(65535))},
-			[]string{`flags interval`, `0-79, 80`, `60000-65535`}},
+			[]string{`flags interval`, `0-79, 80`, `60000-65535`},
+		},
 		"marks": {Set{Key: TypeMark}, []Element{{Key: U32(0x10000)}}, []string{`type mark`, `{ 0x00010000 }`}},
-		"named ports": {Set{Key: svc}, []Element{{Key: KeyConcat(addr("10.0.0.1"), tcp, KeyPort(80))}},
-			[]string{`type ipv4_addr . inet_proto . inet_service`, `{ 10.0.0.1 . tcp . 80 }`}},
-		"named ports of IPv6": {Set{Key: svc6}, []Element{{Key: KeyConcat(addr("fd00::1"), udp, KeyPort(53))}},
-			[]string{`type ipv6_addr . inet_proto . inet_service`, `{ fd00::1 . udp . 53 }`}},
-		"concatenation of ranges": {Set{Key: svc, Interval: true}, []Element{
-			{Key: KeyConcat(addr("10.0.0.0"), tcp, KeyPort(80)), End: KeyConcat(addr("10.0.0.255"), tcp, KeyPort(90))},
-			{Key: KeyConcat(addr("10.0.0.1"), udp, KeyPort(53))}},
-			[]string{`10.0.0.0/24 . tcp . 80-90`, `10.0.0.1 . udp . 53`}},
-		"interface and mark": {Set{Key: Concat(TypeIfname, TypeMark)},
-			[]Element{{Key: KeyConcat(KeyIfname("cali1"), U32(7))}}, []string{`type ifname . mark`}},
-		"verdict map": {Set{Key: TypeIfname, Data: TypeVerdict}, []Element{
-			{Key: KeyIfname("cali1"), Verdict: new(Goto("other"))}, {Key: KeyIfname("cali2"), Verdict: new(Jump("other"))},
-			{Key: KeyIfname("cali3"), Verdict: new(Drop())}},
-			[]string{`type ifname : verdict`, `"cali1" : goto other`, `"cali2" : jump other`, `"cali3" : drop`}},
-		"verdict map of prefixes": {Set{Key: TypeIPv4Addr, Data: TypeVerdict, Interval: true}, []Element{
-			{Key: addr("10.0.0.0"), End: addr("10.0.0.255"), Verdict: new(Accept())},
-			{Key: addr("10.0.1.0"), End: addr("10.0.1.255"), Verdict: new(Return())}},
-			[]string{`10.0.0.0/24 : accept`, `10.0.1.0/24 : return`}},
-		"map of marks": {Set{Key: TypeIPv4Addr, Data: TypeMark}, []Element{{Key: addr("10.0.0.1"), Data: U32(0x20000)}},
-			[]string{`type ipv4_addr : mark`, `10.0.0.1 : 0x00020000`}},
-		"map of addresses and ports": {Set{Key: TypeInetService, Data: Concat(TypeIPv4Addr, TypeInetService)},
+		"named ports": {
+			Set{Key: svc},
+			[]Element{{Key: KeyConcat(addr("10.0.0.1"), tcp, KeyPort(80))}},
+			[]string{`type ipv4_addr . inet_proto . inet_service`, `{ 10.0.0.1 . tcp . 80 }`},
+		},
+		"named ports of IPv6": {
+			Set{Key: svc6},
+			[]Element{{Key: KeyConcat(addr("fd00::1"), udp, KeyPort(53))}},
+			[]string{`type ipv6_addr . inet_proto . inet_service`, `{ fd00::1 . udp . 53 }`},
+		},
+		"concatenation of ranges": {
+			Set{Key: svc, Interval: true},
+			[]Element{
+				{Key: KeyConcat(addr("10.0.0.0"), tcp, KeyPort(80)), End: KeyConcat(addr("10.0.0.255"), tcp, KeyPort(90))},
+				{Key: KeyConcat(addr("10.0.0.1"), udp, KeyPort(53))},
+			},
+			[]string{`10.0.0.0/24 . tcp . 80-90`, `10.0.0.1 . udp . 53`},
+		},
+		"interface and mark": {
+			Set{Key: Concat(TypeIfname, TypeMark)},
+			[]Element{{Key: KeyConcat(KeyIfname("cali1"), U32(7))}},
+			[]string{`type ifname . mark`},
+		},
+		"verdict map": {
+			Set{Key: TypeIfname, Data: TypeVerdict},
+			[]Element{
+				{Key: KeyIfname("cali1"), Verdict: new(Goto("other"))},
+				{Key: KeyIfname("cali2"), Verdict: new(Jump("other"))},
+				{Key: KeyIfname("cali3"), Verdict: new(Drop())},
+			},
+			[]string{`type ifname : verdict`, `"cali1" : goto other`, `"cali2" : jump other`, `"cali3" : drop`},
+		},
+		"verdict map of prefixes": {
+			Set{Key: TypeIPv4Addr, Data: TypeVerdict, Interval: true},
+			[]Element{
+				{Key: addr("10.0.0.0"), End: addr("10.0.0.255"), Verdict: new(Accept())},
+				{Key: addr("10.0.1.0"), End: addr("10.0.1.255"), Verdict: new(Return())},
+			},
+			[]string{`10.0.0.0/24 : accept`, `10.0.1.0/24 : return`},
+		},
+		"map of marks": {
+			Set{Key: TypeIPv4Addr, Data: TypeMark},
+			[]Element{{Key: addr("10.0.0.1"), Data: U32(0x20000)}},
+			[]string{`type ipv4_addr : mark`, `10.0.0.1 : 0x00020000`},
+		},
+		"map of addresses and ports": {
+			Set{Key: TypeInetService, Data: Concat(TypeIPv4Addr, TypeInetService)},
 			[]Element{{Key: KeyPort(80), Data: KeyConcat(addr("10.0.0.1"), KeyPort(8080))}},
-			[]string{`80 : 10.0.0.1 . 8080`}},
-		"counters": {Set{Key: TypeIPv4Addr, Counter: true}, []Element{{Key: addr("10.0.0.1")}},
-			[]string{`10.0.0.1 counter packets 0 bytes 0`}},
+			[]string{`80 : 10.0.0.1 . 8080`},
+		},
+		"counters": {
+			Set{Key: TypeIPv4Addr, Counter: true},
+			[]Element{{Key: addr("10.0.0.1")}},
+			[]string{`10.0.0.1 counter packets 0 bytes 0`},
+		},
 		"size":                           {Set{Key: TypeIPv4Addr, Size: 100}, []Element{host(1)}, []string{`size 100`}},
 		"constant":                       {Set{Key: TypeIPv4Addr, Constant: true}, []Element{host(1)}, []string{`flags constant`}},
 		"catch-all":                      {Set{Key: TypeIPv4Addr, Data: TypeVerdict}, []Element{{CatchAll: true, Verdict: new(Drop())}}, []string{`* : drop`}},
@@ -217,8 +254,14 @@ func TestWhatKernelAndToolWriteIsReadTheSame(t *testing.T) {
 }
 
 func TestMergeIntervalsJoinsOnlyWhatOverlaps(t *testing.T) {
-	in := []Element{RangeElement([]byte{5}, []byte{9}), RangeElement([]byte{1}, []byte{3}), {Key: []byte{4}},
-		RangeElement([]byte{7}, []byte{12}), {Key: []byte{8}}, {Key: []byte{255}}, {Key: []byte{255}}}
+	in := []Element{
+		RangeElement([]byte{5}, []byte{9}), RangeElement([]byte{1}, []byte{3}),
+		{Key: []byte{4}},
+		RangeElement([]byte{7}, []byte{12}),
+		{Key: []byte{8}},
+		{Key: []byte{255}},
+		{Key: []byte{255}},
+	}
 	want := []Element{RangeElement([]byte{1}, []byte{3}), {Key: []byte{4}}, RangeElement([]byte{5}, []byte{12}), {Key: []byte{255}}}
 	if got := MergeIntervals(in); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v", got)

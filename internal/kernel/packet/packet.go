@@ -65,7 +65,7 @@ func (p Packet) transport() []byte {
 		return h
 	}
 	var h []byte
-	at := -1 // where the checksum is
+	var at int // where the checksum is
 	switch p.Proto {
 	case protoTCP:
 		h, at = ports(20), 16

@@ -153,8 +153,10 @@ func (c *Config) server() (*etcd.Config, error) {
 	s.QuotaBackendBytes = cmp.Or(c.Quota, 2<<30)
 	s.AutoCompactionMode = etcd.CompactorModeRevision
 	s.AutoCompactionRetention = fmt.Sprint(max(cmp.Or(c.Retention, 10000), 0)) // "0" keeps all
-	s.ClientTLSInfo = transport.TLSInfo{CertFile: c.CertFile, KeyFile: c.KeyFile,
-		TrustedCAFile: c.ClientCAFile, ClientCertAuth: c.ClientCAFile != ""}
+	s.ClientTLSInfo = transport.TLSInfo{
+		CertFile: c.CertFile, KeyFile: c.KeyFile,
+		TrustedCAFile: c.ClientCAFile, ClientCertAuth: c.ClientCAFile != "",
+	}
 	// Small, since it lives beside an agent: less of the log in memory, no JSON gateway.
 	s.SnapshotCatchUpEntries = 1000
 	s.EnableGRPCGateway = false

@@ -34,8 +34,11 @@ type FelixConfigurationSpec struct {
 	FailsafeInboundHostPorts  *[]ProtoPort `json:"failsafeInboundHostPorts,omitempty"` // nil: the default ones; empty: none
 	FailsafeOutboundHostPorts *[]ProtoPort `json:"failsafeOutboundHostPorts,omitempty"`
 
-	ReportingInterval *string `json:"reportingInterval,omitempty"`
-	ReportingTTL      *string `json:"reportingTTL,omitempty"`
+	ReportingInterval        *string `json:"reportingInterval,omitempty"`
+	ReportingTTL             *string `json:"reportingTTL,omitempty"`
+	EndpointReportingEnabled *bool   `json:"endpointReportingEnabled,omitempty"`
+	EndpointReportingDelay   *string `json:"endpointReportingDelay,omitempty"`
+	OpenstackRegion          string  `json:"openstackRegion,omitempty"`
 
 	NftablesMode             *string `json:"nftablesMode,omitempty"` // Enabled, Disabled, Auto
 	NftablesRefreshInterval  *string `json:"nftablesRefreshInterval,omitempty"`
@@ -52,6 +55,13 @@ type FelixConfigurationSpec struct {
 	PrometheusMetricsEnabled *bool   `json:"prometheusMetricsEnabled,omitempty"`
 	PrometheusMetricsHost    string  `json:"prometheusMetricsHost,omitempty"`
 	PrometheusMetricsPort    *int    `json:"prometheusMetricsPort,omitempty"`
+
+	PrometheusMetricsCertFile *string `json:"prometheusMetricsCertFile,omitempty"`
+	PrometheusMetricsKeyFile  *string `json:"prometheusMetricsKeyFile,omitempty"`
+	PrometheusMetricsCAFile   *string `json:"prometheusMetricsCAFile,omitempty"`
+
+	DebugHost *string `json:"debugHost,omitempty"`
+	DebugPort *int    `json:"debugPort,omitempty"`
 
 	AllowVXLANPacketsFromWorkloads *bool `json:"allowVXLANPacketsFromWorkloads,omitempty"`
 	AllowIPIPPacketsFromWorkloads  *bool `json:"allowIPIPPacketsFromWorkloads,omitempty"`

@@ -35,9 +35,9 @@ const laterSettings = `
 	bpfMapSizeConntrackCleanupQueue bpfMapSizeConntrackScaling bpfMapSizeIPSets bpfMapSizeIfState bpfMapSizeNATAffinity
 	bpfMapSizeNATBackend bpfMapSizeNATFrontend bpfMapSizePerCpuConntrack bpfMapSizeRoute bpfPSNATPorts bpfPolicyDebugEnabled
 	bpfProfiling bpfRedirectToPeer cgroupV2Path
-	dataplaneDriver dataplaneWatchdogTimeout debugDisableLogDropping debugHost debugMemoryProfilePath debugPort
+	dataplaneDriver dataplaneWatchdogTimeout debugDisableLogDropping debugMemoryProfilePath
 	debugSimulateCalcGraphHangAfter debugSimulateDataplaneApplyDelay debugSimulateDataplaneHangAfter deviceRouteSourceAddress
-	deviceRouteSourceAddressIPv6 endpointReportingDelay endpointReportingEnabled endpointStatusPathPrefix externalNodesList
+	deviceRouteSourceAddressIPv6 endpointStatusPathPrefix externalNodesList
 	featureDetectOverride featureGates floatingIPs flowLogsCollectorDebugTrace flowLogsFlushInterval flowLogsGoldmaneServer
 	flowLogsLocalReporter flowLogsPolicyEvaluationMode genericXDPEnabled goGCThreshold goMaxProcs goMemoryLimitMB
 	healthTimeoutOverrides ipForwarding ipipEnabled ipipMTU iptablesBackend iptablesFilterAllowAction iptablesFilterDenyAction
@@ -47,8 +47,8 @@ const laterSettings = `
 	kubeNodePortRanges liveMigrationRouteConvergenceTime localSubnetL2Reachability logActionRateLimit logActionRateLimitBurst
 	logDebugFilenameRegex logDropActionOverride maxIpsetSize metadataAddr metadataPort mtuIfacePattern natPortRange
 	netlinkTimeout nftablesFilterAllowAction nftablesFilterDenyAction nftablesMangleAllowAction nftablesMapRefreshInterval
-	openstackRegion policySyncPathPrefix programClusterRoutes prometheusGoMetricsEnabled prometheusMetricsCAFile
-	prometheusMetricsCertFile prometheusMetricsClientAuth prometheusMetricsKeyFile prometheusProcessMetricsEnabled
+	policySyncPathPrefix programClusterRoutes prometheusGoMetricsEnabled
+	prometheusMetricsClientAuth prometheusProcessMetricsEnabled
 	prometheusReporterCAFile prometheusReporterCertFile prometheusReporterKeyFile prometheusWireGuardMetricsEnabled
 	requireMTUFile routeSource routeSyncDisabled routeTableRange routeTableRanges serviceLoopPrevention
 	sidecarAccelerationEnabled usageReportingEnabled usageReportingInitialDelay usageReportingInterval useInternalDataplaneDriver
@@ -57,6 +57,22 @@ const laterSettings = `
 	wireguardListeningPort wireguardListeningPortV6 wireguardMTU wireguardMTUV6 wireguardRoutingRulePriority
 	wireguardThreadingEnabled xdpEnabled xdpRefreshInterval
 	dropActionOverride`
+
+// KnownSetting reports whether a FelixConfiguration of Calico's has a field of this name, in any case.
+func KnownSetting(name string) bool {
+	for word := range laterFields[reflect.TypeFor[FelixConfigurationSpec]()] {
+		if strings.EqualFold(word, name) {
+			return true
+		}
+	}
+	spec := reflect.TypeFor[FelixConfigurationSpec]()
+	for i := range spec.NumField() {
+		if strings.EqualFold(spec.Field(i).Name, name) {
+			return true
+		}
+	}
+	return false
+}
 
 // nearest finds the word that was probably meant: the one with the fewest
 // changes, if these are few for its length.

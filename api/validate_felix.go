@@ -44,6 +44,7 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 	}{
 		{"spec.reportingInterval", s.ReportingInterval},
 		{"spec.reportingTTL", s.ReportingTTL},
+		{"spec.endpointReportingDelay", s.EndpointReportingDelay},
 		{"spec.nftablesRefreshInterval", s.NftablesRefreshInterval},
 		{"spec.routeRefreshInterval", s.RouteRefreshInterval},
 		{"spec.interfaceRefreshInterval", s.InterfaceRefreshInterval},
@@ -60,6 +61,7 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 	}{
 		{"spec.healthPort", s.HealthPort, 65535},
 		{"spec.prometheusMetricsPort", s.PrometheusMetricsPort, 65535},
+		{"spec.debugPort", s.DebugPort, 65535},
 		{"spec.deviceRouteProtocol", s.DeviceRouteProtocol, 255},
 	} {
 		if n.n != nil && (*n.n < 0 || *n.n > n.high) {

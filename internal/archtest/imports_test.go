@@ -44,7 +44,7 @@ func packages(t *testing.T) []pkg {
 // layers are those of DESIGN.md, "Who may import whom". The longest prefix wins.
 var layers = map[string]int{
 	"api":             0,
-	"internal/intent": 1, "internal/datastore": 1, "internal/kernel": 1, "internal/dataplane/delta": 1,
+	"internal/intent": 1, "internal/config": 1, "internal/datastore": 1, "internal/kernel": 1, "internal/dataplane/delta": 1,
 	"internal/datastore/memstore": 2, "internal/datastore/etcdstore": 2, "internal/datastore/storetest": 2,
 	"internal/syncer": 2, "internal/calc": 2, "internal/verdict": 2, "internal/dataplane/rules": 2, "internal/ifmon": 2,
 	"internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/host": 3, "internal/dataplane/sim": 3,

@@ -44,7 +44,7 @@ func (g *Graph) Flush() intent.Batch {
 	goneSets := g.sets.Flush(&b)
 	// In the order of a batch's fields: whoever removes begins at the end.
 	b.Removed = slices.Concat(goneSets, gonePolicies, goneEndpoints, goneRoutes)
-	if h := g.host(); g.sent.host == nil || *g.sent.host != h {
+	if h := g.host(); g.sent.host == nil || !g.sent.host.Equal(h) {
 		g.sent.host = &h
 		copied := h
 		b.Host = &copied

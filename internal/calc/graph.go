@@ -22,6 +22,7 @@ import (
 	"github.com/twillnet/twill/internal/calc/label"
 	"github.com/twillnet/twill/internal/calc/policy"
 	"github.com/twillnet/twill/internal/calc/route"
+	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/intent"
 )
 
@@ -46,7 +47,9 @@ type Graph struct {
 	applied  map[uint32]*active        // by ID in here
 	profiles map[string]*policy.Policy // by name
 	links    map[string][]string       // keys of local endpoints that want an interface, sorted
-	settings map[string]setting        // FelixConfigurations that concern this node, by name
+	resolver *config.Resolver          // of FelixConfigurations
+	config   config.Effective
+	frozen   bool
 	problems map[string][]api.Problem
 	closed   map[string]bool // keys of global policies that cannot be read: the node is not ready
 	unread   map[string]bool // keys whose value is not JSON, and of which nothing is known
@@ -63,12 +66,13 @@ type active struct {
 	id uint32
 }
 
-// New returns a graph for the node of that name.
-func New(node string) *Graph {
+// New returns a graph for the node of that name. Local settings are those that
+// are known without the datastore, lowest first.
+func New(node string, local ...config.Layer) *Graph {
 	g := &Graph{
 		node: node, routes: route.New(), order: policy.NewOrder(),
 		policies: map[intent.PolicyID]*active{}, applied: map[uint32]*active{}, profiles: map[string]*policy.Policy{}, links: map[string][]string{},
-		settings: map[string]setting{}, problems: map[string][]api.Problem{}, closed: map[string]bool{}, unread: map[string]bool{},
+		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, closed: map[string]bool{}, unread: map[string]bool{},
 		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, sent: newSent(),
 	}
 	g.here = label.New(func(_ uint32, l hereItem) { g.dirtyLocals[l.Value.key] = true })
@@ -77,6 +81,7 @@ func New(node string) *Graph {
 		return g.sources
 	})
 	g.convert = policy.NewConverter(g.sets)
+	g.configure()
 	return g
 }
 
@@ -162,7 +167,18 @@ func (g *Graph) put(key string, s api.Stored) {
 	case *api.NetworkPolicy, *api.GlobalNetworkPolicy:
 		g.putPolicy(key, s)
 	case *api.FelixConfiguration:
-		g.putSetting(s.Ref.Name, settingOf(r))
+		r.Metadata.Name = s.Ref.Name
+		g.resolver.Set(r)
+		g.configure()
+	case *api.Node:
+		if s.Ref.Name == g.node {
+			g.resolver.SetLabels(r.Metadata.Labels)
+			g.configure()
+		}
+	case *api.ClusterInformation:
+		if s.Ref.Name == "default" {
+			g.frozen = r.Spec.DatastoreReady != nil && !*r.Spec.DatastoreReady
+		}
 	}
 }
 
@@ -183,7 +199,15 @@ func (g *Graph) remove(key string, ref api.Ref) {
 		delete(g.closed, key)
 		g.removePolicy(intent.PolicyID{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
 	case api.KindFelixConfiguration:
-		delete(g.settings, ref.Name)
+		g.resolver.Remove(ref.Name)
+		g.configure()
+	case api.KindNode:
+		if ref.Name == g.node {
+			g.resolver.SetLabels(nil)
+			g.configure()
+		}
+	case api.KindClusterInformation:
+		g.frozen = g.frozen && ref.Name != "default"
 	}
 }
 

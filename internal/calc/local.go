@@ -72,7 +72,10 @@ func (g *Graph) linkChanged(link string) {
 
 // endpoint makes the intent of a local endpoint.
 func (g *Graph) endpoint(l *local, s *stack) intent.Endpoint {
-	e := intent.Endpoint{ID: l.id, Label: l.label, Link: l.link, MAC: l.mac, Addrs: l.addrs, Spoofable: l.spoofable, Normal: s.tiers, Closed: l.closed}
+	e := intent.Endpoint{ID: l.id, Label: l.label, Link: l.link, MAC: l.mac, Addrs: l.addrs, Normal: s.tiers, Closed: l.closed}
+	if g.config.Settings.AllowSourceSpoofing {
+		e.Spoofable = l.spoofable
+	}
 	for _, p := range l.profiles {
 		e.Profiles = append(e.Profiles, profileID(p))
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/calc/policy"
+	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/intent"
 )
 
@@ -85,31 +86,31 @@ func (g *Graph) setTier(name string, r *api.Tier) {
 	}
 }
 
-// setting is what a FelixConfiguration says that we honour.
-type setting struct {
-	toHost intent.ToHost
-	given  bool
-}
-
-func (g *Graph) putSetting(name string, s setting) {
-	if name == "default" || name == "node."+g.node {
-		g.settings[name] = s
-	}
-}
-
-func (g *Graph) host() intent.HostSettings {
-	for _, name := range []string{"node." + g.node, "default"} {
-		if s := g.settings[name]; s.given {
-			return intent.HostSettings{EndpointToHost: s.toHost}
+// configure takes over changed settings. The order of their sources is config's.
+func (g *Graph) configure() {
+	was := g.config.Settings
+	g.config = g.resolver.Resolve()
+	if was.AllowSourceSpoofing != g.config.Settings.AllowSourceSpoofing {
+		for key := range g.sent.endpoints {
+			g.dirtyLocals[key] = true
 		}
 	}
-	return intent.HostSettings{}
 }
 
 var toHost = map[string]intent.ToHost{"Drop": intent.ToHostDrop, "Return": intent.ToHostReturn, "Accept": intent.ToHostAccept}
 
-// settingOf reads what is given; a value that is not understood counts as not given.
-func settingOf(f *api.FelixConfiguration) setting {
-	v, ok := toHost[f.Spec.DefaultEndpointToHostAction]
-	return setting{toHost: v, given: ok}
+func (g *Graph) host() intent.HostSettings {
+	s := g.config.Settings
+	return intent.HostSettings{
+		EndpointToHost: toHost[s.EndpointToHost], Prefixes: slices.Sorted(slices.Values(s.InterfacePrefixes)),
+		AllowVXLAN: s.AllowVXLAN, AllowIPIP: s.AllowIPIP, AllowInvalid: s.SkipInvalidCheck,
+		Refresh: intent.Refresh{Policy: s.PolicyRefresh, Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
+	}
 }
+
+// Settings are those in effect, as of the last Update.
+func (g *Graph) Settings() config.Effective { return g.config }
+
+// Frozen reports whether the datastore says that it is not ready: somebody is
+// moving it, so nothing that it holds may be acted upon. Nothing said is ready.
+func (g *Graph) Frozen() bool { return g.frozen }

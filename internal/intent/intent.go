@@ -5,7 +5,11 @@
 // Intents hold no references to api resources and are not changed once sent.
 package intent
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
 
 // Batch is the smallest change from the last batch. Its fields are in the
 // order in which a driver may apply them; Removed goes last, reversed.
@@ -263,10 +267,29 @@ type TunnelPeer struct {
 	Addr netip.Addr
 }
 
-// HostSettings are those of the whole node.
+// HostSettings are those of the whole node. They come in batches like all else,
+// so that a driver brings a change of them into force together with policy, and
+// needs no restart.
 type HostSettings struct {
 	EndpointToHost ToHost // what a workload's traffic to its host gets after its egress policy
+	// Prefixes of names of workloads' interfaces, sorted; nil: the driver's own default.
+	Prefixes     []string
+	AllowVXLAN   bool // from workloads
+	AllowIPIP    bool // from workloads
+	AllowInvalid bool // what conntrack calls invalid goes on to policy
+	Refresh      Refresh
 }
+
+// Equal reports whether two settings are the same.
+func (h HostSettings) Equal(o HostSettings) bool {
+	same := slices.Equal(h.Prefixes, o.Prefixes)
+	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
+		h.AllowInvalid == o.AllowInvalid && h.Refresh == o.Refresh
+}
+
+// Refresh says how often each part of the kernel is read back, besides what its
+// events tell; zero means never.
+type Refresh struct{ Policy, Routes, Interfaces time.Duration }
 
 // ToHost is the fate of a workload's packet to its own host.
 type ToHost uint8

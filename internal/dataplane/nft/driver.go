@@ -31,10 +31,9 @@ import (
 // Config is what the driver must know of the host.
 type Config struct {
 	Table string // the table that is ours; empty means kernel.TableName
-	// Prefixes of the names of workloads' interfaces: one that no endpoint is known for carries nothing. Nil means "cali".
-	Prefixes   []string
-	AllowVXLAN bool // from workloads
-	AllowIPIP  bool // from workloads
+	// Prefixes of the names of workloads' interfaces, until intents say them: one that no endpoint is known for carries
+	// nothing. Nil means "cali".
+	Prefixes []string
 }
 
 // Conn is all that the driver needs of the kernel; *nftables.Conn has it.
@@ -52,7 +51,7 @@ type Driver struct {
 	sets       map[intent.SetID]*ipset
 	policies   map[intent.PolicyID]*policy
 	endpoints  map[intent.EndpointID]*endpoint
-	toHost     intent.ToHost
+	host       intent.HostSettings
 	members    [2]int // of all sets, by family: while there are none, no set of that family is made
 	inSync     bool
 	setUsers   index[intent.SetID, intent.PolicyID]
@@ -112,6 +111,7 @@ func New(conn Conn, cfg Config) *Driver {
 		touched: map[intent.Key]struct{}{}, faults: map[intent.Key]fault{},
 	}
 	d.skeleton()
+	d.pin()
 	return d
 }
 

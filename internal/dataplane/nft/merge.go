@@ -47,8 +47,7 @@ func (d *Driver) Merge(b intent.Batch) {
 		d.mergeEndpoint(e)
 	}
 	if b.Host != nil {
-		d.toHost = b.Host.EndpointToHost
-		d.hostAction()
+		d.configure(*b.Host)
 		d.touched[hostKey] = struct{}{}
 	}
 	for i := len(b.Removed) - 1; i >= 0; i-- {

@@ -342,7 +342,8 @@ func TestTunnelsAndInvalidPacketsFromWorkloadsAreDropped(t *testing.T) {
 			t.Errorf("an invalid packet from %s to %s was not dropped", way[0], way[1])
 		}
 	}
-	loose := New(h.kernelConn, Config{AllowVXLAN: true})
+	loose := New(h.kernelConn, Config{})
+	loose.Merge(intent.Batch{Host: &intent.HostSettings{AllowVXLAN: true}})
 	loose.Merge(pair(nil))
 	apply(t, loose)
 	h.check(t, "a>out udp/4789")

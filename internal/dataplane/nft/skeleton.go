@@ -2,6 +2,7 @@ package nft
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
@@ -48,8 +49,15 @@ func (d *Driver) skeleton() {
 		d.want(d.kset(spec, intent.Key{}), true)
 	}
 	base := func(name string, hook nftables.HookNum, priority int32, rs []nftables.Rule) {
+		// Somebody who flushes the rules of a stage that forwards leaves it closed, until they are back. The host itself
+		// must stay within reach, so its stages are open then.
+		policy := nftables.VerdictAccept
+		if hook == nftables.HookForward {
+			policy = nftables.VerdictDrop
+			rs = append(rs, rule("not a workload's", nftables.Accept()))
+		}
 		d.setChain(nftables.Chain{Name: name, Base: &nftables.Hook{
-			Type: nftables.TypeFilter, Hook: hook, Priority: priority, Policy: nftables.VerdictAccept,
+			Type: nftables.TypeFilter, Hook: hook, Priority: priority, Policy: policy,
 		}}, rs, intent.Key{})
 	}
 	base(baseSource, nftables.HookPrerouting, -300, []nftables.Rule{
@@ -59,11 +67,11 @@ func (d *Driver) skeleton() {
 		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.Lookup{Set: setLinks}, nftables.Jump(chainGuard)),
 		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.LookupVerdict{Map: mapOut}),
 		dropLinks(nftables.MetaIIFName)))
-	base(baseForwardIn, nftables.HookForward, -1, append(d.stage(nftables.MetaOIFName),
-		rule("invalid", append(append(exprs{nftables.Meta{Key: nftables.MetaOIFName}, nftables.Lookup{Set: setLinks}},
-			nftables.MatchCTState(nftables.StateInvalid)...), nftables.Counter{}, nftables.Drop())...),
-		rule("", nftables.Meta{Key: nftables.MetaOIFName}, nftables.LookupVerdict{Map: mapIn}),
-		dropLinks(nftables.MetaOIFName)))
+	base(baseForwardIn, nftables.HookForward, -1, slices.Concat(d.stage(nftables.MetaOIFName),
+		d.invalid(nftables.Meta{Key: nftables.MetaOIFName}, nftables.Lookup{Set: setLinks}), []nftables.Rule{
+			rule("", nftables.Meta{Key: nftables.MetaOIFName}, nftables.LookupVerdict{Map: mapIn}),
+			dropLinks(nftables.MetaOIFName),
+		}))
 	base(baseInput, nftables.HookInput, 0, append(d.stage(nftables.MetaIIFName),
 		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.Lookup{Set: setLinks}, nftables.Goto(chainToHost))))
 	base(baseHost, nftables.HookInput, 1, []nftables.Rule{
@@ -79,7 +87,22 @@ func (d *Driver) skeleton() {
 	own(chainServices, services())
 	own(chainToHost, toHost())
 	d.hostAction()
-	d.chains[chainHostAction].pinned = true
+}
+
+// configure takes over settings. What of the skeleton follows from them changes in the next transaction.
+func (d *Driver) configure(h intent.HostSettings) {
+	d.host = h
+	if h.Prefixes != nil {
+		d.cfg.Prefixes = h.Prefixes
+	}
+	d.skeleton()
+}
+
+// pin leaves what follows from settings as an earlier agent made it, until the source is in sync.
+func (d *Driver) pin() {
+	for _, name := range []string{chainHostAction, chainGuard, baseForwardOut, baseForwardIn, baseInput} {
+		d.chains[name].pinned = true
+	}
 }
 
 // rule is a rule of the skeleton.
@@ -150,14 +173,22 @@ func icmpv6Types(first, last uint8) exprs {
 	}})
 }
 
+// invalid drops what conntrack calls so, unless the settings leave it to policy.
+func (d *Driver) invalid(match ...nftables.Expr) []nftables.Rule {
+	if d.host.AllowInvalid {
+		return nil
+	}
+	return []nftables.Rule{rule("invalid", join(match, nftables.MatchCTState(nftables.StateInvalid), count(nftables.Drop()))...)}
+}
+
 // guard drops what no policy may allow to a workload that sends.
 func (d *Driver) guard() []nftables.Rule {
-	rs := []nftables.Rule{rule("invalid", join(nftables.MatchCTState(nftables.StateInvalid), count(nftables.Drop()))...)}
-	if !d.cfg.AllowVXLAN {
+	rs := d.invalid()
+	if !d.host.AllowVXLAN {
 		rs = append(rs, rule("VXLAN from a workload", join(nftables.MatchL4Proto(protoUDP),
 			nftables.MatchPorts(nftables.DstPort(), [][2]uint16{{4789, 4789}}, false), count(nftables.Drop()))...))
 	}
-	if !d.cfg.AllowIPIP {
+	if !d.host.AllowIPIP {
 		rs = append(rs, rule("IPIP from a workload", join(nftables.MatchL4Proto(protoIPIP), count(nftables.Drop()))...))
 	}
 	return rs
@@ -189,9 +220,9 @@ func (d *Driver) hostAction() {
 	r := rule("workload to its host: drop", count(nftables.Drop())...)
 	switch {
 	case !d.inSync: // the setting may yet change; see pinned
-	case d.toHost == intent.ToHostReturn:
+	case d.host.EndpointToHost == intent.ToHostReturn:
 		r = rule("workload to its host: return", count(nftables.Accept())...)
-	case d.toHost == intent.ToHostAccept:
+	case d.host.EndpointToHost == intent.ToHostAccept:
 		r = rule("workload to its host: accept", count(nftables.Accept())...)
 	}
 	d.setChain(nftables.Chain{Name: chainHostAction}, []nftables.Rule{r}, intent.Key{})

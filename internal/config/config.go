@@ -1,0 +1,138 @@
+// Package config works out what settings an agent has, and where each came from.
+//
+// In: a configuration file's text, environment variables, and
+// FelixConfigurations with the labels of the node. Out: [Settings], the source
+// of each value, and what was wrong; a wrong value counts as not given.
+//
+// The order, later ones win: defaults, file, environment, the
+// FelixConfiguration "default", those whose nodeSelector selects the node by
+// name, and "node.<name>". In the environment TWILL_… wins over FELIX_…, and
+// that over the general names (NODENAME, DATASTORE_TYPE, ETCD_…).
+package config
+
+import (
+	"time"
+
+	"github.com/twillnet/twill/api"
+)
+
+// Settings are all parameters in effect. See Params for what they do.
+type Settings struct {
+	// Known before the datastore is.
+	Node          string
+	DatastoreType string
+	Etcd          Etcd
+	LogFormat     string // text or json
+
+	InterfacePrefixes   []string
+	EndpointToHost      string // Drop, Return or Accept
+	AllowVXLAN          bool   // from workloads
+	AllowIPIP           bool   // from workloads
+	SkipInvalidCheck    bool
+	AllowSourceSpoofing bool
+	PolicyRefresh       time.Duration // zero: never, as for the other two
+	RouteRefresh        time.Duration
+	InterfaceRefresh    time.Duration
+
+	LogSeverity         string // Trace, Debug, Info, Warning, Error, Fatal or None
+	Region              string
+	ReportingInterval   time.Duration // zero: no reports
+	ReportingTTL        time.Duration
+	ReportEndpoints     bool
+	EndpointReportDelay time.Duration
+	Health              Listener
+	Metrics             Listener
+	MetricsTLS          TLS
+	Debug               Listener
+}
+
+// TLS is the files of a server; without a certificate it speaks plain HTTP.
+type TLS struct{ CertFile, KeyFile, ClientCAFile string }
+
+// Etcd says how to reach the datastore.
+type Etcd struct {
+	Endpoints                     []string
+	Username, Password            string
+	CertFile, KeyFile, CACertFile string
+}
+
+// Listener is an address to listen at.
+type Listener struct {
+	Enabled bool
+	Host    string // empty: all addresses
+	Port    int
+}
+
+// Value is one parameter in effect.
+type Value struct {
+	Param *Param
+	Text  string
+	From  string // "default", or a layer's name
+}
+
+// Effective is what a Resolver answers.
+type Effective struct {
+	Settings Settings
+	Values   []Value // in the order of Params
+	Problems []Problem
+}
+
+// Problem is a value that could not be used.
+type Problem struct {
+	From, Name, Reason string
+}
+
+// Layer is one source of values, by the names of parameters.
+type Layer struct {
+	Name   string
+	Values map[string]string
+}
+
+// Resolver holds the layers. One goroutine may use it.
+type Resolver struct {
+	node   string
+	local  []Layer
+	labels map[string]string
+	stored map[string]stored
+}
+
+// New returns a Resolver for a node, with what is known without the datastore, lowest first.
+func New(node string, local ...Layer) *Resolver {
+	return &Resolver{node: node, local: local, stored: map[string]stored{}}
+}
+
+// Set takes over a FelixConfiguration.
+func (r *Resolver) Set(f *api.FelixConfiguration) { r.stored[f.Metadata.Name] = storedOf(f) }
+
+// Remove forgets one.
+func (r *Resolver) Remove(name string) { delete(r.stored, name) }
+
+// SetLabels says what labels the node has; nodeSelectors look at them.
+func (r *Resolver) SetLabels(labels map[string]string) { r.labels = labels }
+
+// Resolve works the settings out.
+func (r *Resolver) Resolve() Effective {
+	layers := append(append([]Layer(nil), r.local...), r.ofStore()...)
+	var out Effective
+	for i := range params {
+		p := &params[i]
+		v := Value{Param: p, Text: p.Default, From: "default"}
+		if err := p.set(&out.Settings, p.Default); err != nil {
+			panic("the default of " + p.Name + ": " + err.Error())
+		}
+		for n, l := range layers {
+			text, given := l.Values[p.Name]
+			if !given || p.Local && n >= len(r.local) {
+				continue
+			}
+			if err := p.set(&out.Settings, text); err != nil {
+				out.Problems = append(out.Problems, Problem{l.Name, p.Name, err.Error()})
+				_ = p.set(&out.Settings, v.Text) // it was good before
+				continue
+			}
+			v.Text, v.From = text, l.Name
+		}
+		out.Values = append(out.Values, v)
+	}
+	return out
+}

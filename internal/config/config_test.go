@@ -1,0 +1,147 @@
+package config_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/config"
+)
+
+func felix(name, selector string, action string) *api.FelixConfiguration {
+	f := api.New(api.KindFelixConfiguration).(*api.FelixConfiguration)
+	f.Metadata.Name = name
+	f.Spec.NodeSelector = selector
+	f.Spec.DefaultEndpointToHostAction = action
+	return f
+}
+
+func value(t *testing.T, e config.Effective, name string) config.Value {
+	t.Helper()
+	i := slices.IndexFunc(e.Values, func(v config.Value) bool { return v.Param.Name == name })
+	if i < 0 {
+		t.Fatalf("no parameter %s", name)
+	}
+	return e.Values[i]
+}
+
+func TestLaterSourcesWin(t *testing.T) {
+	file, problems := config.FromFile("twill.conf", "[global]\n# as upstream's\nDefaultEndpointToHostAction = return\nReportingIntervalSecs = 7\n")
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	env := func(vars ...string) config.Layer {
+		l, problems := config.FromEnv(vars)
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		return l
+	}
+	const name = "defaultEndpointToHostAction"
+	for _, tt := range []struct {
+		says       string
+		local      []config.Layer
+		stored     []*api.FelixConfiguration
+		want, from string
+	}{
+		{says: "nothing is given", want: "Drop", from: "default"},
+		{says: "a file", local: []config.Layer{file}, want: "return", from: "twill.conf"},
+		{says: "the environment over a file", local: []config.Layer{file, env("FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT")}, want: "ACCEPT", from: "environment"},
+		{says: "our names over upstream's", local: []config.Layer{env("TWILL_DEFAULT_ENDPOINT_TO_HOST_ACTION=Drop", "FELIX_DefaultEndpointToHostAction=Accept")}, want: "Drop", from: "environment"},
+		{says: "the datastore over the environment", local: []config.Layer{env("FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT")},
+			stored: []*api.FelixConfiguration{felix("default", "", "Return")}, want: "Return", from: "FelixConfiguration default"},
+		{says: "a selector over default", stored: []*api.FelixConfiguration{felix("default", "", "Return"), felix("rack", "rack == 'r1'", "Accept")},
+			want: "Accept", from: "FelixConfiguration rack"},
+		{says: "a selector of other nodes says nothing", stored: []*api.FelixConfiguration{felix("rack", "rack == 'r2'", "Accept")}, want: "Drop", from: "default"},
+		{says: "the node's own over a selector", stored: []*api.FelixConfiguration{felix("rack", "all()", "Accept"), felix("node.h1", "", "Return")},
+			want: "Return", from: "FelixConfiguration node.h1"},
+		{says: "another node's says nothing", stored: []*api.FelixConfiguration{felix("node.h2", "", "Return")}, want: "Drop", from: "default"},
+		{says: "a wrong value gives way to the one below", stored: []*api.FelixConfiguration{felix("default", "", "Return"), felix("node.h1", "", "Open")},
+			want: "Return", from: "FelixConfiguration default"},
+	} {
+		t.Run(tt.says, func(t *testing.T) {
+			r := config.New("h1", tt.local...)
+			r.SetLabels(map[string]string{"rack": "r1"})
+			for _, f := range tt.stored {
+				r.Set(f)
+			}
+			e := r.Resolve()
+			if v := value(t, e, name); v.Text != tt.want || v.From != tt.from {
+				t.Errorf("%s = %q from %s, want %q from %s", name, v.Text, v.From, tt.want, tt.from)
+			}
+			if !strings.EqualFold(e.Settings.EndpointToHost, tt.want) {
+				t.Errorf("in effect is %s, want %s", e.Settings.EndpointToHost, tt.want)
+			}
+		})
+	}
+}
+
+func TestValuesThatAreWrongAreReportedAndChangeNothing(t *testing.T) {
+	for _, tt := range []struct{ variable, problem string }{
+		{"TWILL_REPORTING_INTERVAL=soon", "want a duration"},
+		{"TWILL_REPORTING_INTERVAL=-3s", "want a duration"},
+		{"TWILL_HEALTH_PORT=0", "want a port"},
+		{"TWILL_HEALTH_ENABLED=perhaps", "want true or false"},
+		{"TWILL_INTERFACE_PREFIX=cali,a name", "want the beginning"},
+		{"FELIX_DATASTORETYPE=kubernetes", "want etcdv3"},
+		{"FELIX_BPFENABLED=true", "does not honour"},
+		{"TWILL_NO_SUCH=1", "no such parameter"},
+	} {
+		t.Run(tt.variable, func(t *testing.T) {
+			l, problems := config.FromEnv([]string{tt.variable})
+			e := config.New("h1", l).Resolve()
+			problems = append(problems, e.Problems...)
+			if len(problems) != 1 || !strings.Contains(problems[0].Reason, tt.problem) {
+				t.Errorf("problems = %v, want one with %q", problems, tt.problem)
+			}
+			if got, want := e.Settings, config.New("h1").Resolve().Settings; got.ReportingInterval != want.ReportingInterval || got.Health != want.Health ||
+				!slices.Equal(got.InterfacePrefixes, want.InterfacePrefixes) {
+				t.Errorf("settings = %+v, want the defaults", got)
+			}
+		})
+	}
+}
+
+func TestEveryUnitOfADuration(t *testing.T) {
+	for text, want := range map[string]time.Duration{"7": 7 * time.Second, "1.5": 1500 * time.Millisecond, "90s": 90 * time.Second, "1m30s": 90 * time.Second, "0": 0} {
+		l, _ := config.FromEnv([]string{"FELIX_REPORTINGINTERVALSECS=" + text})
+		if got := config.New("h1", l).Resolve().Settings.ReportingInterval; got != want {
+			t.Errorf("%q = %v, want %v", text, got, want)
+		}
+	}
+}
+
+func TestWhatSaysWhereTheDatastoreIsIsNotTakenFromIt(t *testing.T) {
+	for _, p := range config.Params() {
+		if p.Local && p.Fixed == "" {
+			t.Errorf("%s is local, but nothing says why it is not live", p.Name)
+		}
+	}
+	l, _ := config.FromEnv([]string{"ETCD_ENDPOINTS=http://192.0.2.1:2379, http://192.0.2.2:2379", "NODENAME=n7"})
+	s := config.New("h1", l).Resolve().Settings
+	if want := []string{"http://192.0.2.1:2379", "http://192.0.2.2:2379"}; !slices.Equal(s.Etcd.Endpoints, want) || s.Node != "n7" {
+		t.Errorf("endpoints %v of node %s, want %v of n7", s.Etcd.Endpoints, s.Node, want)
+	}
+}
+
+// Every field of a FelixConfiguration that a parameter is named after can be given there.
+func TestStoredSettingsArrive(t *testing.T) {
+	yes, no, port, every := true, false, 9199, "45s"
+	f := felix("default", "", "Accept")
+	f.Spec.HealthEnabled, f.Spec.HealthPort, f.Spec.ReportingInterval = &no, &port, &every
+	f.Spec.AllowVXLANPacketsFromWorkloads, f.Spec.WorkloadSourceSpoofing, f.Spec.DebugPort = &yes, "Any", &port
+	f.Spec.InterfacePrefix = "cali,tap"
+	r := config.New("h1")
+	r.Set(f)
+	s := r.Resolve().Settings
+	if s.Health != (config.Listener{Host: "localhost", Port: 9199}) || s.ReportingInterval != 45*time.Second || !s.AllowVXLAN || !s.AllowSourceSpoofing ||
+		s.Debug != (config.Listener{Enabled: true, Host: "localhost", Port: 9199}) || !slices.Equal(s.InterfacePrefixes, []string{"cali", "tap"}) {
+		t.Errorf("settings = %+v", s)
+	}
+	r.Remove("default")
+	if s := r.Resolve().Settings; !s.Health.Enabled || s.AllowVXLAN {
+		t.Errorf("after it went: %+v", s)
+	}
+}

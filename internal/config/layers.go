@@ -1,0 +1,143 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/api/selector"
+)
+
+// byName finds a parameter whatever the case, and with the endings that upstream's files and environment have.
+func byName(name string) *Param {
+	name = strings.ToLower(strings.ReplaceAll(name, "_", ""))
+	if a, ok := aliases[name]; ok {
+		name = a
+	}
+	for i := range params {
+		if n := strings.ToLower(params[i].Name); n == name || n+"secs" == name {
+			return &params[i]
+		}
+	}
+	return nil
+}
+
+var aliases = map[string]string{"node": "nodename", "felixhostname": "nodename", "etcdcacertfile": "etcdcafile", "etcdaddr": "etcdendpoints", "loglevel": "logseverityscreen"}
+
+// FromFile reads a file of lines `name = value`. Headings such as [global] are passed over, as upstream's felix.cfg has
+// them; # and ; begin a comment.
+func FromFile(name, content string) (Layer, []Problem) {
+	l := Layer{Name: name, Values: map[string]string{}}
+	var problems []Problem
+	for i, line := range strings.Split(content, "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") || strings.HasPrefix(line, "[") {
+			continue
+		}
+		at := fmt.Sprintf("%s:%d", name, i+1)
+		key, value, ok := strings.Cut(line, "=")
+		if !ok {
+			problems = append(problems, Problem{at, line, "want name = value"})
+			continue
+		}
+		key = strings.TrimSpace(key)
+		p := byName(key)
+		if p == nil {
+			problems = append(problems, Problem{at, key, unknown(key)})
+			continue
+		}
+		l.Values[p.Name] = strings.Trim(strings.TrimSpace(value), `"'`)
+	}
+	return l, problems
+}
+
+// FromEnv reads environment variables, given as NAME=value.
+func FromEnv(environ []string) (Layer, []Problem) {
+	l := Layer{Name: "environment", Values: map[string]string{}}
+	var problems []Problem
+	rank := map[string]int{}
+	put := func(p *Param, value string, r int) {
+		if r >= rank[p.Name] {
+			l.Values[p.Name], rank[p.Name] = value, r
+		}
+	}
+	for _, e := range slices.Sorted(slices.Values(environ)) {
+		name, value, _ := strings.Cut(e, "=")
+		for i := range params {
+			if slices.Contains(params[i].Env, name) {
+				put(&params[i], value, 1)
+			}
+		}
+		for r, prefix := range []string{"FELIX_", "TWILL_"} {
+			rest, ok := strings.CutPrefix(name, prefix)
+			if !ok || rest == "CONFIG" {
+				continue
+			}
+			if p := byName(rest); p != nil {
+				put(p, value, 2+r)
+			} else {
+				problems = append(problems, Problem{"environment", name, unknown(rest)})
+			}
+		}
+	}
+	return l, problems
+}
+
+func unknown(name string) string {
+	if api.KnownSetting(strings.ReplaceAll(name, "_", "")) {
+		return "this version does not honour it"
+	}
+	return "there is no such parameter; `twill config params` lists those there are"
+}
+
+// stored is a FelixConfiguration.
+type stored struct {
+	selector *selector.Selector // nil: its name says where it holds
+	values   map[string]string
+}
+
+func storedOf(f *api.FelixConfiguration) stored {
+	s := stored{values: map[string]string{}}
+	if f.Spec.NodeSelector != "" {
+		s.selector, _ = selector.Parse(f.Spec.NodeSelector) // one that cannot be read selects nothing: see ofStore
+	}
+	var fields map[string]json.RawMessage
+	if b, err := json.Marshal(f.Spec); err != nil || json.Unmarshal(b, &fields) != nil {
+		return s
+	}
+	for i := range params {
+		raw, ok := fields[params[i].Name]
+		if !ok {
+			continue
+		}
+		var text string
+		if json.Unmarshal(raw, &text) != nil {
+			text = string(raw) // a number, true or false
+		}
+		s.values[params[i].Name] = text
+	}
+	return s
+}
+
+// ofStore are the layers of the datastore that hold for this node, lowest first.
+func (r *Resolver) ofStore() []Layer {
+	var out []Layer
+	add := func(name string) {
+		if s, ok := r.stored[name]; ok {
+			out = append(out, Layer{Name: "FelixConfiguration " + name, Values: s.values})
+		}
+	}
+	own := "node." + r.node
+	add("default")
+	for _, name := range slices.Sorted(maps.Keys(r.stored)) {
+		s := r.stored[name]
+		if name != "default" && name != own && s.selector != nil && s.selector.Match(r.labels) {
+			add(name)
+		}
+	}
+	add(own)
+	return out
+}

@@ -1,0 +1,212 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Param is one parameter.
+type Param struct {
+	Name    string   // as in a FelixConfiguration
+	Type    string   // what its values look like, for people
+	Default string   // as text; empty: none
+	Help    string   // what it does
+	Env     []string // names in the environment besides TWILL_… and FELIX_…
+	Local   bool     // not taken from the datastore
+	Fixed   string   // why a change needs a restart; empty: it is live
+	set     func(*Settings, string) error
+}
+
+// Params are all parameters, in the order in which they are printed.
+func Params() []Param { return append([]Param(nil), params...) }
+
+const (
+	neededFirst = "it says where the other settings are read"
+	handlerMade = "it is chosen before the first line is written"
+)
+
+var params = []Param{
+	text("nodeName", "", "name of this node in the datastore; the host's name if none is given", func(s *Settings) *string { return &s.Node }).
+		local(neededFirst, "NODENAME", "FELIX_FELIXHOSTNAME"),
+	oneOf("datastoreType", "etcdv3", "what the datastore is", func(s *Settings) *string { return &s.DatastoreType }, "etcdv3").
+		local(neededFirst, "DATASTORE_TYPE"),
+	list("etcdEndpoints", "", "URLs of etcd", func(s *Settings) *[]string { return &s.Etcd.Endpoints }).
+		local(neededFirst, "ETCD_ENDPOINTS"),
+	text("etcdUsername", "", "etcd user name", func(s *Settings) *string { return &s.Etcd.Username }).local(neededFirst, "ETCD_USERNAME"),
+	text("etcdPassword", "", "its password", func(s *Settings) *string { return &s.Etcd.Password }).local(neededFirst, "ETCD_PASSWORD"),
+	text("etcdCertFile", "", "client certificate for etcd", func(s *Settings) *string { return &s.Etcd.CertFile }).local(neededFirst, "ETCD_CERT_FILE"),
+	text("etcdKeyFile", "", "key of the client certificate", func(s *Settings) *string { return &s.Etcd.KeyFile }).local(neededFirst, "ETCD_KEY_FILE"),
+	text("etcdCaFile", "", "CA certificate of etcd's servers", func(s *Settings) *string { return &s.Etcd.CACertFile }).local(neededFirst, "ETCD_CA_CERT_FILE"),
+
+	list("interfacePrefix", "cali", "what names of workloads' interfaces begin with; one that no endpoint is known for carries nothing",
+		func(s *Settings) *[]string { return &s.InterfacePrefixes }).check(interfaces),
+	oneOf("defaultEndpointToHostAction", "Drop", "what a workload's packets to its own host get after the workload's egress policy allowed them",
+		func(s *Settings) *string { return &s.EndpointToHost }, "Drop", "Return", "Accept"),
+	yesNo("allowVXLANPacketsFromWorkloads", "false", "let workloads send VXLAN (UDP port 4789)", func(s *Settings) *bool { return &s.AllowVXLAN }),
+	yesNo("allowIPIPPacketsFromWorkloads", "false", "let workloads send IPIP (protocol 4)", func(s *Settings) *bool { return &s.AllowIPIP }),
+	yesNo("disableConntrackInvalidCheck", "false", "do not drop packets that conntrack calls invalid; policy still judges them", func(s *Settings) *bool { return &s.SkipInvalidCheck }),
+	spoofing(),
+	duration("nftablesRefreshInterval", "180s", "how often the nftables table is read back, besides the kernel's own events; 0 never",
+		func(s *Settings) *time.Duration { return &s.PolicyRefresh }),
+	duration("routeRefreshInterval", "90s", "how often routes and neighbours are read back, besides the kernel's own events; 0 never",
+		func(s *Settings) *time.Duration { return &s.RouteRefresh }),
+	duration("interfaceRefreshInterval", "90s", "how often settings and addresses of interfaces are read back; 0 never",
+		func(s *Settings) *time.Duration { return &s.InterfaceRefresh }),
+
+	oneOf("logSeverityScreen", "Info", "the least severe lines that are written to standard error", func(s *Settings) *string { return &s.LogSeverity },
+		"Trace", "Debug", "Info", "Warning", "Error", "Fatal", "None"),
+	oneOf("logFormat", "text", "how lines of the log look", func(s *Settings) *string { return &s.LogFormat }, "text", "json").local(handlerMade),
+	text("openstackRegion", "", "the region in the keys of status", func(s *Settings) *string { return &s.Region }),
+	duration("reportingInterval", "30s", "how often the agent says in the datastore that it lives; 0 never", func(s *Settings) *time.Duration { return &s.ReportingInterval }),
+	duration("reportingTTL", "90s", "how long that is believed", func(s *Settings) *time.Duration { return &s.ReportingTTL }),
+	yesNo("endpointReportingEnabled", "true", "write the status of each local endpoint to the datastore", func(s *Settings) *bool { return &s.ReportEndpoints }),
+	duration("endpointReportingDelay", "1s", "how long changes of an endpoint's status are gathered before they are written",
+		func(s *Settings) *time.Duration { return &s.EndpointReportDelay }),
+	yesNo("healthEnabled", "true", "serve /liveness, /readiness and /status", func(s *Settings) *bool { return &s.Health.Enabled }),
+	text("healthHost", "localhost", "the address at which they are served", func(s *Settings) *string { return &s.Health.Host }),
+	port("healthPort", "9099", "the TCP port at which they are served", func(s *Settings) *int { return &s.Health.Port }),
+	yesNo("prometheusMetricsEnabled", "false", "serve /metrics", func(s *Settings) *bool { return &s.Metrics.Enabled }),
+	text("prometheusMetricsHost", "", "the address at which metrics are served; empty means all", func(s *Settings) *string { return &s.Metrics.Host }),
+	port("prometheusMetricsPort", "9091", "the TCP port at which metrics are served", func(s *Settings) *int { return &s.Metrics.Port }),
+	text("prometheusMetricsCertFile", "", "certificate with which metrics are served; empty means plain HTTP", func(s *Settings) *string { return &s.MetricsTLS.CertFile }),
+	text("prometheusMetricsKeyFile", "", "its key", func(s *Settings) *string { return &s.MetricsTLS.KeyFile }),
+	text("prometheusMetricsCAFile", "", "CA of the certificates that readers of metrics must show; empty means none must", func(s *Settings) *string { return &s.MetricsTLS.ClientCAFile }),
+	text("debugHost", "localhost", "the address at which profiles are served", func(s *Settings) *string { return &s.Debug.Host }),
+	debugPort(),
+}
+
+func (p Param) local(why string, env ...string) Param {
+	p.Local, p.Fixed, p.Env = true, why, env
+	return p
+}
+
+// check adds a condition on each word of a list.
+func (p Param) check(ok func(string) error) Param {
+	set := p.set
+	p.set = func(s *Settings, text string) error {
+		for _, w := range words(text) {
+			if err := ok(w); err != nil {
+				return err
+			}
+		}
+		return set(s, text)
+	}
+	return p
+}
+
+func text(name, value, help string, field func(*Settings) *string) Param {
+	return Param{Name: name, Type: "text", Default: value, Help: help, set: func(s *Settings, text string) error {
+		*field(s) = text
+		return nil
+	}}
+}
+
+func list(name, value, help string, field func(*Settings) *[]string) Param {
+	return Param{Name: name, Type: "list, with commas", Default: value, Help: help, set: func(s *Settings, text string) error {
+		*field(s) = words(text)
+		return nil
+	}}
+}
+
+func words(text string) []string {
+	var out []string
+	for w := range strings.SplitSeq(text, ",") {
+		if w = strings.TrimSpace(w); w != "" {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+func oneOf(name, value, help string, field func(*Settings) *string, allowed ...string) Param {
+	want := strings.Join(allowed, ", ")
+	return Param{Name: name, Type: want, Default: value, Help: help, set: func(s *Settings, text string) error {
+		for _, a := range allowed {
+			if strings.EqualFold(a, text) {
+				*field(s) = a
+				return nil
+			}
+		}
+		return fmt.Errorf("is %q: want %s", text, want)
+	}}
+}
+
+func yesNo(name, value, help string, field func(*Settings) *bool) Param {
+	return Param{Name: name, Type: "true or false", Default: value, Help: help, set: func(s *Settings, text string) error {
+		switch strings.ToLower(text) {
+		case "true", "1", "yes", "y", "t":
+			*field(s) = true
+		case "false", "0", "no", "n", "f":
+			*field(s) = false
+		default:
+			return fmt.Errorf("is %q: want true or false", text)
+		}
+		return nil
+	}}
+}
+
+// duration also takes a bare number, which means seconds, as upstream's files and environment have it.
+func duration(name, value, help string, field func(*Settings) *time.Duration) Param {
+	return Param{Name: name, Type: "duration, such as 90s", Default: value, Help: help, set: func(s *Settings, text string) error {
+		d, err := time.ParseDuration(text)
+		if seconds, e := strconv.ParseFloat(text, 64); e == nil && seconds < 1e9 {
+			d, err = time.Duration(seconds*float64(time.Second)), nil
+		}
+		if err != nil || d < 0 {
+			return fmt.Errorf("is %q: want a duration such as 90s or 1m30s", text)
+		}
+		*field(s) = d
+		return nil
+	}}
+}
+
+func port(name, value, help string, field func(*Settings) *int) Param {
+	return Param{Name: name, Type: "1 to 65535", Default: value, Help: help, set: func(s *Settings, text string) error {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > 65535 {
+			return fmt.Errorf("is %q: want a port, 1 to 65535", text)
+		}
+		*field(s) = n
+		return nil
+	}}
+}
+
+func debugPort() Param {
+	p := port("debugPort", "0", "the TCP port at which Go's profiles are served (/debug/pprof/); 0 means not at all", func(s *Settings) *int { return &s.Debug.Port })
+	set := p.set
+	p.Type = "0 to 65535"
+	p.set = func(s *Settings, text string) error {
+		if text == "0" {
+			s.Debug.Port, s.Debug.Enabled = 0, false
+			return nil
+		}
+		err := set(s, text)
+		s.Debug.Enabled = err == nil
+		return err
+	}
+	return p
+}
+
+func spoofing() Param {
+	p := oneOf("workloadSourceSpoofing", "Disabled", "Any honours an endpoint's allowSpoofedSourcePrefixes; Disabled lets it send from its own addresses alone",
+		func(*Settings) *string { return new(string) }, "Disabled", "Any")
+	set := p.set
+	p.set = func(s *Settings, text string) error {
+		if err := set(s, text); err != nil {
+			return err
+		}
+		s.AllowSourceSpoofing = strings.EqualFold(text, "Any")
+		return nil
+	}
+	return p
+}
+
+// interfaces refuses what can be no beginning of an interface's name.
+func interfaces(prefix string) error {
+	if len(prefix) > 14 || strings.ContainsAny(prefix, "/ \t*\"") {
+		return fmt.Errorf("has %q: want the beginning of an interface's name, at most 14 characters", prefix)
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package nftables
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrOverrun: events were lost; what changed is not known.
+var ErrOverrun = errors.New("nftables: events were lost")
+
+const (
+	watchBuffer     = 1 << 20
+	newGeneration   = unix.NFT_MSG_NEWGEN
+	attributeTable  = 1 // of every message but that of a generation: NFTA_TABLE_NAME, NFTA_CHAIN_TABLE, NFTA_RULE_TABLE, …
+	messagePortAt   = 12
+	subsystemOfType = 8
+)
+
+// Watcher hears of changes that others make.
+type Watcher struct {
+	f   *os.File
+	buf []byte
+}
+
+// Watch listens, in the network namespace of the calling thread, to all changes but those of own, which the kernel
+// does not even hand over: a large transaction would drown the rest.
+func Watch(own *Conn) (*Watcher, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, fmt.Errorf("nftables: watch: %w", err)
+	}
+	w := &Watcher{f: os.NewFile(uintptr(fd), "nftables events"), buf: make([]byte, readSize)}
+	port, err := own.port()
+	steps := []func() error{
+		func() error { return err },
+		func() error { return forceBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, watchBuffer) },
+		func() error { return ignore(fd, port) },
+		func() error { return unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) },
+		func() error {
+			return unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_NFTABLES)
+		},
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return nil, errors.Join(fmt.Errorf("nftables: watch: %w", err), w.Close())
+		}
+	}
+	return w, nil
+}
+
+// port is the netlink port of a Conn, by which the kernel says whose change it was.
+func (c *Conn) port() (uint32, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sa, err := unix.Getsockname(c.fd)
+	if err != nil {
+		return 0, err
+	}
+	a, ok := sa.(*unix.SockaddrNetlink)
+	if !ok {
+		return 0, errNoAnswer
+	}
+	return a.Pid, nil
+}
+
+// ignore makes the socket drop messages about changes that came through a port. All messages of one datagram are about
+// the same transaction.
+func ignore(fd int, port uint32) error {
+	var swapped [4]byte
+	binary.NativeEndian.PutUint32(swapped[:], port)
+	const takeAll = 0xffffffff
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: messagePortAt}, // loads as big-endian
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 0, Jf: 1, K: binary.BigEndian.Uint32(swapped[:])},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: takeAll},
+	}
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+}
+
+// Close ends the watch, and a Receive that waits, with os.ErrClosed.
+func (w *Watcher) Close() error { return w.f.Close() }
+
+// Receive waits for changes and returns the names of the tables that were touched. After ErrOverrun the watch goes on.
+func (w *Watcher) Receive() ([]string, error) {
+	raw, err := w.f.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("nftables: watch: %w", err)
+	}
+	var n int
+	var rerr error
+	err = raw.Read(func(fd uintptr) bool {
+		n, _, rerr = unix.Recvfrom(int(fd), w.buf, unix.MSG_TRUNC)
+		return !errors.Is(rerr, unix.EAGAIN)
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("nftables: watch: %w (%w)", os.ErrClosed, err)
+	case errors.Is(rerr, unix.ENOBUFS), n > len(w.buf):
+		return nil, ErrOverrun
+	case rerr != nil:
+		return nil, fmt.Errorf("nftables: watch: %w", rerr)
+	}
+	seen := map[string]bool{}
+	var tables []string
+	err = eachMessage(w.buf[:n], func(m message) error {
+		if m.typ>>subsystemOfType != unix.NFNL_SUBSYS_NFTABLES || m.typ&0xff == newGeneration {
+			return nil
+		}
+		as, err := parseAttrs(m.body)
+		if err != nil {
+			return err
+		}
+		if name := as.str(attributeTable); name != "" && !seen[name] {
+			seen[name] = true
+			tables = append(tables, name)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, ErrOverrun // unreadable is as good as lost
+	}
+	return tables, nil
+}

@@ -1,0 +1,61 @@
+package nftables_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+	"github.com/twillnet/twill/internal/kernel/nftables"
+)
+
+func TestWatchHearsOfOthersChangesAlone(t *testing.T) {
+	ns := netnstest.New(t)
+	var own *nftables.Conn
+	var w *nftables.Watcher
+	var err error
+	ns.Do(func() {
+		if own, err = nftables.Open(); err == nil {
+			w, err = nftables.Watch(own)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	b := nftables.NewBatch()
+	b.AddTable(nftables.Table{Name: "ours"})
+	b.AddChain(nftables.Chain{Table: "ours", Name: "c"})
+	if err := own.Commit(b); err != nil {
+		t.Fatal(err)
+	}
+	// Had it been heard of, our own change would come first.
+	for _, step := range []struct{ nft, table string }{
+		{"add table inet theirs", "theirs"},
+		{"add rule inet ours c counter", "ours"},
+		{"flush chain inet ours c", "ours"},
+		{"delete table inet ours", "ours"},
+	} {
+		ns.Run("nft", step.nft)
+		for {
+			tables, err := w.Receive()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(tables) == 0 {
+				continue // only the end of a transaction
+			}
+			if !slices.Equal(tables, []string{step.table}) {
+				t.Errorf("after %q: tables %v, want %s", step.nft, tables, step.table)
+			}
+			break
+		}
+	}
+	done := make(chan error)
+	go func() { _, err := w.Receive(); done <- err }()
+	_ = w.Close()
+	if err := <-done; !errors.Is(err, os.ErrClosed) {
+		t.Errorf("after Close: %v, want %v", err, os.ErrClosed)
+	}
+}

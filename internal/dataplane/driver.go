@@ -9,6 +9,7 @@ package dataplane
 
 import (
 	"context"
+	"time"
 
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
@@ -16,8 +17,7 @@ import (
 
 // A Driver makes one part of the kernel match what it was told. One goroutine calls it.
 //
-// DESIGN.md has a fourth method, Configure, for changes of configuration while running. It comes with live
-// configuration; until then a driver takes its configuration when it is made.
+// Settings come as [intent.HostSettings] in a batch (docs/decisions/001-settings-in-batches.md), so there is no Configure.
 type Driver interface {
 	// Merge takes note of a change. It works in memory only and never blocks. Merging a batch twice is harmless.
 	Merge(intent.Batch)
@@ -42,6 +42,18 @@ type Gated interface {
 	// a complete policy transaction was applied since the start. held says of an interface that the policy of its
 	// endpoint is not in force yet, so that nothing may begin to flow through it.
 	Gate(ready bool, held func(link string) bool)
+}
+
+// Repairing is a Driver that tells what it put right after somebody else changed it.
+type Repairing interface {
+	// Repairs are those since the last call.
+	Repairs() []intent.Repair
+}
+
+// Refreshing is a Driver whose settings say how often it is to be read back.
+type Refreshing interface {
+	// Refresh is that time, zero for never; ok is false until the settings are known.
+	Refresh() (every time.Duration, ok bool)
 }
 
 // Withdrawer is a forwarding Driver with something to take away before policy is: the reverse of the order in which

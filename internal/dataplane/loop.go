@@ -20,7 +20,17 @@ type Config struct {
 	Resync   time.Duration // how often to read back and undo what others changed; zero means 90s, negative never
 
 	Outcomes func([]intent.Outcome) // told what became of intents, from the loop's goroutine; nil: nobody is
+	Observer Observer               // nil: nobody watches
 	Log      *slog.Logger           // nil: nowhere
+}
+
+// Observer is told, from the loop's goroutine, what it does; metrics and health are made of it.
+type Observer interface {
+	Applied(driver string, took time.Duration, err error)
+	Resynced(driver string, took time.Duration, err error)
+	Repaired(driver string, cause intent.Cause, n int)
+	// Round is the end of one turn of all drivers. Settled: nothing is left to do, or to try again.
+	Round(settled bool)
 }
 
 // Loop carries batches and interface events to the drivers.
@@ -55,6 +65,9 @@ func New(cfg Config) *Loop {
 	setDefault(&cfg.Retry, 100*time.Millisecond)
 	setDefault(&cfg.MaxRetry, 30*time.Second)
 	setDefault(&cfg.Resync, 90*time.Second)
+	if cfg.Observer == nil {
+		cfg.Observer = nobody{}
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -126,6 +139,11 @@ func (l *Loop) merge(b intent.Batch) {
 	for _, d := range l.drivers {
 		d.Merge(b)
 		d.dirty = true
+		if every := l.every(d); b.Host != nil && every > 0 {
+			if soon := time.Now().Add(every); soon.Before(d.resyncAt) {
+				d.resyncAt = soon
+			}
+		}
 	}
 	l.started = true
 }
@@ -181,20 +199,35 @@ func (l *Loop) round(ctx context.Context) {
 	if out := l.fates.take(); len(out) > 0 && l.cfg.Outcomes != nil {
 		l.cfg.Outcomes(out)
 	}
+	l.cfg.Observer.Round(!slices.ContainsFunc(l.drivers, func(d *drive) bool { return d.dirty || d.stale || !d.retryAt.IsZero() }))
 }
 
 func (l *Loop) resync(ctx context.Context, d *drive, now time.Time) {
-	periodic := l.cfg.Resync > 0 && !now.Before(d.resyncAt)
+	every := l.every(d)
+	periodic := every > 0 && !now.Before(d.resyncAt)
 	if !periodic && !d.again(now) && !(d.stale && d.due(now)) {
 		return
 	}
-	d.resyncAt = now.Add(max(l.cfg.Resync, 0))
-	if err := d.Resync(ctx); err != nil {
+	d.resyncAt = now.Add(max(every, 0))
+	began := time.Now()
+	err := d.Resync(ctx)
+	l.cfg.Observer.Resynced(d.name, time.Since(began), err)
+	if err != nil {
 		d.stale = true
 		l.failed(d, now, "resync", err)
 		return
 	}
 	d.stale, d.dirty = false, true
+}
+
+// every is how often a driver is read back.
+func (l *Loop) every(d *drive) time.Duration {
+	if r, ok := d.Driver.(Refreshing); ok {
+		if every, known := r.Refresh(); known {
+			return every
+		}
+	}
+	return l.cfg.Resync
 }
 
 func (l *Loop) apply(ctx context.Context, d *drive, now time.Time) {
@@ -209,7 +242,10 @@ func (l *Loop) apply(ctx context.Context, d *drive, now time.Time) {
 		}
 		return
 	}
+	began := time.Now()
 	outcomes, err := d.Apply(ctx)
+	l.cfg.Observer.Applied(d.name, time.Since(began), err)
+	l.repaired(d)
 	if ctx.Err() != nil {
 		return // we are leaving, which is nobody's failure
 	}
@@ -218,6 +254,29 @@ func (l *Loop) apply(ctx context.Context, d *drive, now time.Time) {
 	}
 	l.settle(d, now, outcomes, err)
 }
+
+// repaired tells once what a driver put right.
+func (l *Loop) repaired(d *drive) {
+	r, ok := d.Driver.(Repairing)
+	if !ok {
+		return
+	}
+	count := map[intent.Cause]int{}
+	what := map[intent.Cause][]string{}
+	for _, x := range r.Repairs() {
+		if count[x.Cause]++; count[x.Cause] <= maxNamed {
+			what[x.Cause] = append(what[x.Cause], x.What)
+		}
+	}
+	for _, cause := range []intent.Cause{intent.ByEvent, intent.ByReadBack} {
+		if n := count[cause]; n > 0 {
+			l.cfg.Log.Warn("somebody changed what is ours; repaired", "driver", d.name, "cause", cause, "count", n, "what", what[cause])
+			l.cfg.Observer.Repaired(d.name, cause, n)
+		}
+	}
+}
+
+const maxNamed = 5 // repairs named in one line of the log
 
 // secure notes what the policy driver brought into force, and wakes the drivers that wait for it.
 func (l *Loop) secure(outcomes []intent.Outcome, err error) {
@@ -279,7 +338,7 @@ func (l *Loop) wake(timer *time.Timer) {
 	if l.started {
 		for _, d := range l.drivers {
 			earlier(d.retryAt)
-			if l.cfg.Resync > 0 {
+			if l.every(d) > 0 {
 				earlier(d.resyncAt)
 			}
 		}
@@ -296,3 +355,11 @@ func setDefault(d *time.Duration, value time.Duration) {
 		*d = value
 	}
 }
+
+// nobody watches.
+type nobody struct{}
+
+func (nobody) Applied(string, time.Duration, error)  {}
+func (nobody) Resynced(string, time.Duration, error) {}
+func (nobody) Repaired(string, intent.Cause, int)    {}
+func (nobody) Round(bool)                            {}

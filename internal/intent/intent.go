@@ -56,6 +56,22 @@ type Outcome struct {
 	Reason string // why it is not up although Err is nil, such as "interface is absent"
 }
 
+// Repair is something of ours that somebody else had changed, and that was put
+// right again.
+type Repair struct {
+	What  string // "chain wl-guard", "route 10.65.1.2/32", "ipv4/conf/cali1/rp_filter"
+	Cause Cause
+}
+
+// Cause is how a change of somebody else's was found.
+type Cause string
+
+// Causes.
+const (
+	ByEvent    Cause = "event"     // the kernel told at once
+	ByReadBack Cause = "read-back" // it has no event for it, or the event was lost
+)
+
 // SetID names an IP set; equal content selection has an equal id.
 type SetID string
 

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/twillnet/twill/internal/dataplane/delta"
 	"github.com/twillnet/twill/internal/ifmon"
@@ -40,7 +41,12 @@ type Table struct {
 	inSync    bool
 	linksSeen bool
 	lost      bool // events were lost, so that the routes are to be read back
+	read      bool // the routes were read back at least once
 	notes     chan func()
+	drifted   map[routeKey]intent.Cause // what somebody else changed
+	repairs   []intent.Repair
+	refresh   time.Duration
+	settled   bool // refresh is known
 	failed    map[netip.Prefix]error
 	news      map[netip.Prefix]bool // whose outcome may have changed
 }
@@ -69,6 +75,7 @@ func New(h *rtnl.Handle) *Table {
 		neighbours: delta.New[neighbourKey](func(want, is string) bool { return want == is }),
 		held:       func(string) bool { return false },
 		notes:      make(chan func()),
+		drifted:    map[routeKey]intent.Cause{},
 		failed:     map[netip.Prefix]error{},
 		news:       map[netip.Prefix]bool{},
 	}
@@ -77,6 +84,9 @@ func New(h *rtnl.Handle) *Table {
 // Merge takes note of a batch.
 func (t *Table) Merge(b intent.Batch) {
 	t.inSync = t.inSync || b.InSync
+	if b.Host != nil {
+		t.refresh, t.settled = b.Host.Refresh.Routes, true
+	}
 	for _, r := range b.Routes {
 		r.Dst = r.Dst.Masked()
 		t.forget(r.Dst)
@@ -178,6 +188,7 @@ func (t *Table) unresolve(dst netip.Prefix) {
 	if r, ok := t.routes.Desired(routeKey{dst: dst}); ok {
 		t.neighbours.Undesire(neighbourKey{r.Link, dst.Addr()})
 		t.routes.Undesire(routeKey{dst: dst})
+		delete(t.drifted, routeKey{dst: dst})
 	}
 }
 
@@ -215,6 +226,7 @@ func (t *Table) readRoutes() error {
 		return err
 	}
 	t.lost = false
+	before := t.pending()
 	t.routes.ObservedAll(func(yield func(routeKey, rtnl.Route) bool) {
 		for _, r := range all {
 			if !yield(routeKey{r.Dst, r.Metric}, r) {
@@ -222,8 +234,50 @@ func (t *Table) readRoutes() error {
 			}
 		}
 	})
+	after := t.pending()
+	for key := range t.drifted {
+		if !after[key] {
+			delete(t.drifted, key) // an event that was late
+		}
+	}
+	for key := range after {
+		if _, told := t.drifted[key]; t.read && !before[key] && !told {
+			t.drifted[key] = intent.ByReadBack
+		}
+	}
+	t.read = true
 	return nil
 }
+
+// pending are the routes that are not as they should be.
+func (t *Table) pending() map[routeKey]bool {
+	out := map[routeKey]bool{}
+	for key := range t.routes.PendingUpdates() {
+		out[key] = true
+	}
+	for key := range t.routes.PendingDeletes() {
+		out[key] = true
+	}
+	return out
+}
+
+// mended takes note that a route is as it should be.
+func (t *Table) mended(key routeKey) {
+	if cause, ok := t.drifted[key]; ok {
+		delete(t.drifted, key)
+		t.repairs = append(t.repairs, intent.Repair{What: "route " + key.dst.String(), Cause: cause})
+	}
+}
+
+// Repairs are what was put right since the last call.
+func (t *Table) Repairs() []intent.Repair {
+	out := t.repairs
+	t.repairs = nil
+	return out
+}
+
+// Refresh is how often the settings want the routes read back.
+func (t *Table) Refresh() (time.Duration, bool) { return t.refresh, t.settled }
 
 // Withdraw removes what nobody wants any more.
 func (t *Table) Withdraw(ctx context.Context) []intent.Outcome {
@@ -242,11 +296,16 @@ func (t *Table) sweep(ctx context.Context) error {
 			return ctx.Err()
 		}
 		r, _ := t.routes.Actual(key)
-		if err := t.rtnl.DeleteRoute(r); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+		err := t.rtnl.DeleteRoute(r)
+		if err != nil && !errors.Is(err, rtnl.ErrNotFound) {
 			errs = append(errs, err)
 			continue
 		}
 		t.routes.MarkDeleted(key)
+		if err == nil {
+			t.mended(key)
+		}
+		delete(t.drifted, key)
 	}
 	for key := range t.neighbours.PendingDeletes() {
 		if err := t.rtnl.DeleteNeighbour(rtnl.Neighbour{Link: key.link, Addr: key.addr}); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
@@ -316,6 +375,7 @@ func (t *Table) addRoutes(ctx context.Context) (existing []netip.Prefix) {
 			t.fail(key.dst, err)
 		default:
 			t.routes.MarkApplied(key)
+			t.mended(key)
 		}
 	}
 	return existing

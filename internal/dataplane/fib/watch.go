@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
@@ -57,10 +58,21 @@ func (t *Table) Drift() <-chan func() { return t.notes }
 func (t *Table) observe(events []rtnl.Event) {
 	for _, e := range events {
 		key := routeKey{e.Route.Dst, e.Route.Metric}
-		if is, ok := t.routes.Actual(key); e.Gone && ok && is.Link == e.Route.Link && is.Kind == e.Route.Kind {
+		is, known := t.routes.Actual(key)
+		switch {
+		case e.Gone && known && is.Link == e.Route.Link && is.Kind == e.Route.Kind:
 			t.routes.ObservedGone(key)
-		} else if !e.Gone {
+			if _, wanted := t.routes.Desired(key); wanted {
+				t.drifted[key] = intent.ByEvent
+			}
+		case !e.Gone:
 			t.routes.Observed(key, *e.Route)
+			if !known || is != *e.Route {
+				t.drifted[key] = intent.ByEvent // unless it is what we want: see below
+			}
+			if want, wanted := t.routes.Desired(key); wanted && want.Kind == e.Route.Kind && want.Link == e.Route.Link && want.Gateway == e.Route.Gateway {
+				delete(t.drifted, key)
+			}
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
@@ -47,8 +48,14 @@ type Host struct {
 	endpoints map[string]intent.Endpoint // by the ID of their key
 	byLink    map[string]string          // the endpoint of each interface
 	links     map[string]ifmon.Link
-	done      map[string]setup // what we did, by interface
-	stale     map[string]int   // interfaces, by name to index, that still have what we once did
+	done      map[string]setup        // what we did, by interface
+	doubt     map[string]intent.Cause // whether it still holds, by interface
+	hostDoubt intent.Cause            // whether forwarding is still on
+	repairs   []intent.Repair
+	notes     chan func()
+	refresh   time.Duration
+	settled   bool           // refresh is known
+	stale     map[string]int // interfaces, by name to index, that still have what we once did
 
 	ready, inSync, linksSeen bool
 	forwarding               bool // is on
@@ -71,7 +78,7 @@ func New(h *rtnl.Handle, s *sysctl.Handle, cfg Config) *Host {
 	return &Host{
 		cfg: cfg, rtnl: h, sysctl: s,
 		endpoints: map[string]intent.Endpoint{}, byLink: map[string]string{}, links: map[string]ifmon.Link{},
-		done: map[string]setup{}, stale: map[string]int{}, news: map[string]bool{}, failed: map[string]error{},
+		done: map[string]setup{}, doubt: map[string]intent.Cause{}, notes: make(chan func()), stale: map[string]int{}, news: map[string]bool{}, failed: map[string]error{},
 		held: func(string) bool { return false },
 	}
 }
@@ -79,6 +86,12 @@ func New(h *rtnl.Handle, s *sysctl.Handle, cfg Config) *Host {
 // Merge takes note of a batch.
 func (h *Host) Merge(b intent.Batch) {
 	h.inSync = h.inSync || b.InSync
+	if b.Host != nil {
+		h.refresh, h.settled = b.Host.Refresh.Interfaces, true
+		if b.Host.Prefixes != nil {
+			h.cfg.WorkloadPrefixes = b.Host.Prefixes
+		}
+	}
 	for _, e := range b.Endpoints {
 		if e.ID.Kind != intent.Workload || e.Link == "" {
 			continue
@@ -122,6 +135,7 @@ func (h *Host) Links(changes []ifmon.Change) {
 			delete(h.links, c.Name)
 			delete(h.stale, c.Name)
 			delete(h.done, c.Name)
+			delete(h.doubt, c.Name)
 		} else {
 			h.links[c.Name] = c.Link
 		}
@@ -129,7 +143,7 @@ func (h *Host) Links(changes []ifmon.Change) {
 		if id, ok := h.byLink[c.Name]; ok {
 			h.news[id] = true
 			if known && !hasGateways(was, c.Link) {
-				delete(h.done, c.Name)
+				h.doubt[c.Name] = intent.ByEvent
 			}
 		}
 	}
@@ -176,8 +190,14 @@ func (h *Host) Resync(context.Context) error {
 			h.stale[links[i].Name] = a.Link
 		}
 	}
-	h.forwarding = false
-	clear(h.done)
+	if h.forwarding && h.hostDoubt == "" {
+		h.hostDoubt = intent.ByReadBack
+	}
+	for link := range h.done {
+		if h.doubt[link] == "" {
+			h.doubt[link] = intent.ByReadBack
+		}
+	}
 	for id := range h.endpoints {
 		h.news[id] = true
 	}
@@ -187,10 +207,8 @@ func (h *Host) Resync(context.Context) error {
 // Apply does what is pending.
 func (h *Host) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	var errs []error
-	if h.ready && !h.forwarding {
-		err := h.turnOnForwarding()
-		h.forwarding = err == nil
-		errs = append(errs, err)
+	if h.ready && (!h.forwarding || h.hostDoubt != "") {
+		errs = append(errs, h.forward())
 	}
 	errs = append(errs, h.sweep())
 	var out []intent.Outcome
@@ -229,11 +247,16 @@ func (h *Host) attach(e intent.Endpoint) intent.Outcome {
 		return intent.Outcome{Reason: notInForce}
 	}
 	now := setup{index: l.Index, downs: l.Downs, spoof: len(e.Spoofable) > 0}
-	if h.done[e.Link] != now {
-		if err := h.setUp(l, now); err != nil {
+	if h.done[e.Link] != now || h.doubt[e.Link] != "" {
+		changed, err := h.setUp(l, now)
+		if err != nil {
 			return intent.Outcome{Err: fmt.Errorf("interface %s: %w", e.Link, err)}
 		}
+		if h.done[e.Link] == now {
+			h.repaired(changed, h.doubt[e.Link])
+		}
 		h.done[e.Link] = now
+		delete(h.doubt, e.Link)
 	}
 	if !l.Up {
 		return intent.Outcome{Reason: fmt.Sprintf("interface %s is down", e.Link)}

@@ -2,35 +2,41 @@ package host
 
 import (
 	"errors"
+	"net/netip"
 
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/kernel/sysctl"
 )
 
-// setUp makes the interface a workload's: its gateway answers, and its packets are forwarded.
-func (h *Host) setUp(l ifmon.Link, s setup) error {
-	if _, err := h.sysctl.SetAll(settings4(l.Name, s.spoof)); err != nil {
-		return err
+// setUp makes the interface a workload's: its gateway answers, and its packets are forwarded. It says what was not so.
+func (h *Host) setUp(l ifmon.Link, s setup) ([]string, error) {
+	changed, err := h.sysctl.SetAll(settings4(l.Name, s.spoof))
+	if err != nil {
+		return nil, err
 	}
-	if err := h.addGateway(rtnl.Addr{Link: l.Index, Prefix: Gateway4, LinkScope: true}); err != nil {
-		return err
+	if changed, err = h.addGateway(changed, l, Gateway4); err != nil {
+		return nil, err
 	}
 	on, err := h.hasIPv6(l.Name)
 	if err != nil || !on {
-		return err
+		return changed, err
 	}
-	if _, err := h.sysctl.SetAll(settings6(l.Name)); err != nil {
-		return err
+	changed6, err := h.sysctl.SetAll(settings6(l.Name))
+	if err != nil {
+		return nil, err
 	}
-	return h.addGateway(rtnl.Addr{Link: l.Index, Prefix: Gateway6, LinkScope: true})
+	return h.addGateway(append(changed, changed6...), l, Gateway6)
 }
 
-func (h *Host) addGateway(a rtnl.Addr) error {
-	if err := h.rtnl.AddAddr(a); err != nil && !errors.Is(err, rtnl.ErrExists) {
-		return err
+func (h *Host) addGateway(changed []string, l ifmon.Link, p netip.Prefix) ([]string, error) {
+	switch err := h.rtnl.AddAddr(rtnl.Addr{Link: l.Index, Prefix: p, LinkScope: true}); {
+	case errors.Is(err, rtnl.ErrExists):
+		return changed, nil
+	case err != nil:
+		return nil, err
 	}
-	return nil
+	return append(changed, "address "+p.Addr().String()+" of "+l.Name), nil
 }
 
 // settings4 turns forwarding on last, when all that guards it is there.
@@ -84,22 +90,51 @@ func (h *Host) undo(link string, index int) error {
 	return nil
 }
 
-// turnOnForwarding makes the host a router for both families.
-func (h *Host) turnOnForwarding() error {
-	if _, err := h.sysctl.Set("ipv4/ip_forward", "1"); err != nil {
-		return err
+// forward turns forwarding on, or on again.
+func (h *Host) forward() error {
+	changed, err := h.turnOnForwarding()
+	if h.forwarding {
+		h.repaired(changed, h.hostDoubt)
 	}
-	const all6 = "ipv6/conf/all/forwarding"
+	h.forwarding = err == nil
+	if err == nil {
+		h.hostDoubt = ""
+	}
+	return err
+}
+
+const (
+	all4 = "ipv4/ip_forward"
+	all6 = "ipv6/conf/all/forwarding"
+)
+
+// turnOnForwarding makes the host a router for both families. It says what was not so.
+func (h *Host) turnOnForwarding() (changed []string, err error) {
+	wrote, err := h.sysctl.Set(all4, "1")
+	if err != nil {
+		return nil, err
+	}
+	if wrote {
+		changed = append(changed, all4)
+	}
 	switch on, err := h.sysctl.Get(all6); {
 	case errors.Is(err, sysctl.ErrNotFound):
-		return nil // the kernel has no IPv6
+		return changed, nil // the kernel has no IPv6
 	case err != nil:
-		return err
+		return changed, err
 	case on == "1":
-		return nil
+		return changed, nil
 	}
-	// First: a router ignores router advertisements, and forgets the default routes that it learned from them, unless
-	// accept_ra is 2.
+	if err := h.keepRouters(); err != nil {
+		return changed, err
+	}
+	_, err = h.sysctl.Set(all6, "1")
+	return append(changed, all6), err
+}
+
+// keepRouters lets the host go on learning routers: one that forwards ignores router advertisements, and forgets the
+// default routes that it learned from them, unless accept_ra is 2.
+func (h *Host) keepRouters() error {
 	links, err := h.sysctl.Links("ipv6/conf")
 	if err != nil {
 		return err
@@ -117,6 +152,5 @@ func (h *Host) turnOnForwarding() error {
 			return err
 		}
 	}
-	_, err = h.sysctl.Set(all6, "1")
-	return err
+	return nil
 }

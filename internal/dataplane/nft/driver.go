@@ -52,6 +52,7 @@ type Driver struct {
 	policies   map[intent.PolicyID]*policy
 	endpoints  map[intent.EndpointID]*endpoint
 	host       intent.HostSettings
+	configured bool // host was sent
 	members    [2]int // of all sets, by family: while there are none, no set of that family is made
 	inSync     bool
 	setUsers   index[intent.SetID, intent.PolicyID]
@@ -70,6 +71,8 @@ type Driver struct {
 	ksets       map[string]*kset
 	dirtyChains map[string]struct{}
 	dirtyKsets  map[string]struct{}
+
+	drift drift
 
 	trying  *plan                   // while it is committed
 	touched map[intent.Key]struct{} // intents whose outcome is due
@@ -109,6 +112,7 @@ func New(conn Conn, cfg Config) *Driver {
 		chains: map[string]*chain{}, ksets: map[string]*kset{},
 		dirtyChains: map[string]struct{}{}, dirtyKsets: map[string]struct{}{},
 		touched: map[intent.Key]struct{}{}, faults: map[intent.Key]fault{},
+		drift: drift{notes: make(chan func())},
 	}
 	d.skeleton()
 	d.pin()
@@ -121,7 +125,7 @@ const attempts = 8
 // Apply makes the kernel match, in one transaction. What the kernel refuses is left out, endpoints that need it are
 // closed, and the rest goes on; all of it is tried again by the next Apply.
 func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
-	if !d.table.read {
+	if !d.table.read || d.drift.heard {
 		if err := d.Resync(ctx); err != nil {
 			return nil, err
 		}
@@ -156,6 +160,7 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 			return nil, fmt.Errorf("table %s: %w", d.cfg.Table, err)
 		}
 	}
+	d.mend()
 	return d.report(), nil
 }
 

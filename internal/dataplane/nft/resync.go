@@ -17,10 +17,12 @@ func (d *Driver) Resync(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read table %s: %w", d.cfg.Table, err)
 	}
+	before := d.known()
 	d.forget()
 	d.table = kernelTable{read: true, exists: rs.Exists}
 	d.observeChains(rs)
 	d.observeSets(rs)
+	d.compare(before)
 	return nil
 }
 

@@ -91,7 +91,7 @@ func (d *Driver) skeleton() {
 
 // configure takes over settings. What of the skeleton follows from them changes in the next transaction.
 func (d *Driver) configure(h intent.HostSettings) {
-	d.host = h
+	d.host, d.configured = h, true
 	if h.Prefixes != nil {
 		d.cfg.Prefixes = h.Prefixes
 	}

@@ -24,14 +24,24 @@ const (
 	WatchLinks Topic = 1 << iota
 	WatchAddrs
 	WatchRoutes
+	WatchConf
 )
 
-// Event is one change. Exactly one of Link, Addr and Route is set.
+// Event is one change. Exactly one of Link, Addr, Route and Conf is set.
 type Event struct {
 	Link  *Link
 	Addr  *Addr
 	Route *Route
+	Conf  *Conf
 	Gone  bool // else it is new, or has changed
+}
+
+// Conf is a change of those settings of an interface that the kernel tells of;
+// what did not change is -1 (linux/netconf.h).
+type Conf struct {
+	Link                             int // -1: all interfaces, and new ones
+	Family                           int // 4 or 6
+	Forwarding, RPFilter, ProxyNeigh int
 }
 
 // Watcher receives events, in the order in which the kernel made the changes.
@@ -66,6 +76,8 @@ func openWatch(topics Topic) (*Watcher, error) {
 		{WatchAddrs, unix.RTNLGRP_IPV6_IFADDR},
 		{WatchRoutes, unix.RTNLGRP_IPV4_ROUTE},
 		{WatchRoutes, unix.RTNLGRP_IPV6_ROUTE},
+		{WatchConf, unix.RTNLGRP_IPV4_NETCONF},
+		{WatchConf, unix.RTNLGRP_IPV6_NETCONF},
 	} {
 		if topics&g.topic != 0 {
 			groups |= 1 << (g.group - 1)
@@ -149,8 +161,52 @@ func parseEvent(m syscall.NetlinkMessage) (Event, bool) {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		r, ok := parseRoute(m.Data)
 		return Event{Route: &r, Gone: m.Header.Type == unix.RTM_DELROUTE}, ok
+	case unix.RTM_NEWNETCONF:
+		c, ok := parseConf(m.Data)
+		return Event{Conf: &c}, ok
 	}
 	return Event{}, false
+}
+
+// Attributes of a netconfmsg, and its length padded (linux/netconf.h).
+const (
+	netconfLink       = 1
+	netconfForwarding = 2
+	netconfRPFilter   = 3
+	netconfProxyNeigh = 5
+	netconfLen        = 4
+)
+
+func parseConf(b []byte) (Conf, bool) {
+	if len(b) < netconfLen {
+		return Conf{}, false
+	}
+	attrs, err := nl.ParseRouteAttr(b[netconfLen:])
+	if err != nil {
+		return Conf{}, false
+	}
+	c := Conf{Family: 4, Forwarding: -1, RPFilter: -1, ProxyNeigh: -1}
+	if b[0] == unix.AF_INET6 {
+		c.Family = 6
+	}
+	seen := false
+	for _, a := range attrs {
+		if len(a.Value) < 4 {
+			continue
+		}
+		v := int(int32(binary.NativeEndian.Uint32(a.Value)))
+		switch a.Attr.Type {
+		case netconfLink:
+			c.Link, seen = v, true
+		case netconfForwarding:
+			c.Forwarding = v
+		case netconfRPFilter:
+			c.RPFilter = v
+		case netconfProxyNeigh:
+			c.ProxyNeigh = v
+		}
+	}
+	return c, seen
 }
 
 func parseAddr(b []byte) (Addr, bool) {

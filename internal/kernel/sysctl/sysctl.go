@@ -57,12 +57,12 @@ func (h *Handle) Get(path string) (string, error) {
 // Set writes a setting unless it has that value already: a write, even of the same value, makes events and, for
 // forwarding, resets other settings. It reports whether it wrote.
 func (h *Handle) Set(path, value string) (changed bool, err error) {
-	n, err := h.SetAll([]Setting{{path, value}})
-	return n > 0, err
+	written, err := h.SetAll([]Setting{{path, value}})
+	return len(written) > 0, err
 }
 
-// SetAll writes settings in their order, stops at the first error, and says how many it changed.
-func (h *Handle) SetAll(settings []Setting) (changed int, err error) {
+// SetAll writes settings in their order, stops at the first error, and says which it changed.
+func (h *Handle) SetAll(settings []Setting) (changed []string, err error) {
 	err = h.ns.Do(func() error {
 		for _, s := range settings {
 			wrote, err := write(s)
@@ -70,7 +70,7 @@ func (h *Handle) SetAll(settings []Setting) (changed int, err error) {
 				return err
 			}
 			if wrote {
-				changed++
+				changed = append(changed, s.Path)
 			}
 		}
 		return nil

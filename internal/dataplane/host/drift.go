@@ -1,0 +1,94 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+// Run listens for changes of settings until the context ends, so that what others do to ours is undone at once. The
+// kernel tells of forwarding, rp_filter and proxy_arp; the rest is found by Resync.
+func (h *Host) Run(ctx context.Context) error {
+	w, err := h.rtnl.Watch(rtnl.WatchConf)
+	if err != nil {
+		return fmt.Errorf("settings: %w", err)
+	}
+	defer context.AfterFunc(ctx, func() { _ = w.Close() })()
+	for {
+		events, err := w.Receive()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, rtnl.ErrOverrun):
+			events = []rtnl.Event{{Conf: &rtnl.Conf{Link: -1}}}
+		case err != nil:
+			return fmt.Errorf("settings: %w", err)
+		}
+		select {
+		case h.notes <- func() { h.observe(events) }:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Drift is where Run tells the loop what it heard.
+func (h *Host) Drift() <-chan func() { return h.notes }
+
+// observe doubts what an event says is not as we want it. Our own writes are heard too, and are as we want them.
+func (h *Host) observe(events []rtnl.Event) {
+	byIndex := map[int]string{}
+	for name := range h.done {
+		byIndex[h.done[name].index] = name
+	}
+	for _, e := range events {
+		c := e.Conf
+		if c == nil {
+			continue
+		}
+		name, ours := byIndex[c.Link]
+		strict := 1
+		if h.done[name].spoof {
+			strict = 0
+		}
+		switch {
+		case c.Link == -1 && c.Forwarding != 1 && h.forwarding:
+			h.hostDoubt = intent.ByEvent // and it took the interfaces' own switches with it
+			for _, name := range byIndex {
+				h.mistrust(name)
+			}
+		case ours && (wrong(c.Forwarding, 1) || wrong(c.ProxyNeigh, 1) || c.Family == 4 && wrong(c.RPFilter, strict)):
+			h.mistrust(name)
+		}
+	}
+}
+
+func wrong(is, want int) bool { return is >= 0 && is != want }
+
+// mistrust makes Apply look at an interface again.
+func (h *Host) mistrust(link string) {
+	h.doubt[link] = intent.ByEvent
+	if id, ok := h.byLink[link]; ok {
+		h.news[id] = true
+	}
+}
+
+func (h *Host) repaired(what []string, cause intent.Cause) {
+	for _, w := range what {
+		h.repairs = append(h.repairs, intent.Repair{What: w, Cause: cause})
+	}
+}
+
+// Repairs are what was put right since the last call.
+func (h *Host) Repairs() []intent.Repair {
+	out := h.repairs
+	h.repairs = nil
+	return out
+}
+
+// Refresh is how often the settings want interfaces read back.
+func (h *Host) Refresh() (time.Duration, bool) { return h.refresh, h.settled }

@@ -1,8 +1,9 @@
 // Package agent joins the parts of the per-host agent; it has no logic of its own.
 //
-// In: a [Config]. Out: a running agent: datastore → syncer → gate → calc →
-// dataplane → kernel, each a named goroutine in one group. It ends when its
-// context does or when a part of it cannot go on; the kernel keeps what it has.
+// In: a [Config]. Out: a running agent: datastore → syncer → calc → dataplane →
+// kernel, each a named goroutine in one group; status, health and metrics
+// beside them. It ends when its context does or when a part of it cannot go on;
+// the kernel keeps what it has.
 package agent
 
 import (
@@ -13,7 +14,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/calc"
+	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/dataplane"
 	"github.com/twillnet/twill/internal/dataplane/fib"
 	"github.com/twillnet/twill/internal/dataplane/host"
@@ -29,11 +32,16 @@ import (
 
 // Config is all that an agent must be told.
 type Config struct {
-	Node     string   // this node's name in the datastore
-	Prefixes []string // of workload interfaces' names; nil means "cali"
+	Node     string // this node's name in the datastore
 	Store    etcdstore.Config
+	Local    []config.Layer   // settings known without the datastore, lowest first
+	Problems []config.Problem // what was wrong in these
+	Version  string
 	Log      *slog.Logger
+	Level    *slog.LevelVar // of Log; settings change it
 }
+
+const resources = api.ResourcesPrefix
 
 // Run runs an agent in the network namespace of the calling thread's process.
 func Run(ctx context.Context, cfg Config) error {
@@ -51,28 +59,33 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer store.Close()
 
+	graph := calc.New(cfg.Node, cfg.Local...)
+	watch := newReporter(cfg, store)
+	for _, p := range cfg.Problems {
+		cfg.Log.Warn("wrong setting", "from", p.From, "name", p.Name, "reason", p.Reason)
+	}
 	source := syncer.New(store, syncer.Config{Logger: cfg.Log.With("part", "syncer")})
 	links := ifmon.New(doors.rtnl)
+	policy := nft.New(doors.nft, nft.Config{Prefixes: graph.Settings().Settings.InterfacePrefixes})
+	interfaces := host.New(doors.rtnl, doors.sysctl, host.Config{})
 	routes := fib.New(doors.rtnl)
 	loop := dataplane.New(dataplane.Config{
-		Policy: nft.New(doors.nft, nft.Config{Prefixes: cfg.Prefixes}),
-		Forwarding: []dataplane.Driver{
-			host.New(doors.rtnl, doors.sysctl, host.Config{WorkloadPrefixes: cfg.Prefixes}),
-			routes,
-		},
-		Outcomes: func(os []intent.Outcome) { logOutcomes(cfg.Log, os) },
-		Log:      cfg.Log.With("part", "dataplane"),
+		Policy: policy, Forwarding: []dataplane.Driver{interfaces, routes},
+		Outcomes: watch.outcomes, Observer: watch, Log: cfg.Log.With("part", "dataplane"),
 	})
 	batches := make(chan intent.Batch)
+	d := decider{graph: graph, watch: watch, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc")}
+
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return named("syncer", source.Run(ctx)) })
-	group.Go(func() error { return named("ifmon", links.Run(ctx)) })
-	group.Go(func() error { return named("fib", routes.Run(ctx)) })
-	group.Go(func() error {
-		return named("calc", decide(ctx, calc.New(cfg.Node), source.Batches(), batches, cfg.Log.With("part", "calc")))
-	})
-	group.Go(func() error { return named("dataplane", loop.Run(ctx, batches, links.Changes())) })
-	cfg.Log.Info("agent runs", "node", cfg.Node)
+	for name, run := range map[string]func(context.Context) error{
+		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run,
+		"nft":       func(ctx context.Context) error { return policy.Run(ctx, doors.nftEvents) },
+		"dataplane": func(ctx context.Context) error { return loop.Run(ctx, batches, links.Changes()) },
+	} {
+		group.Go(func() error { return named(name, run(ctx)) })
+	}
+	watch.run(ctx, group)
+	cfg.Log.Info("agent runs", "node", cfg.Node, "version", cfg.Version)
 	if err := group.Wait(); !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -86,43 +99,13 @@ func named(part string, err error) error {
 	return fmt.Errorf("%s: %w", part, err)
 }
 
-// decide is calc's goroutine: updates in, what changes for this node out.
-func decide(ctx context.Context, g *calc.Graph, in <-chan syncer.Batch, out chan<- intent.Batch, log *slog.Logger) error {
-	problems := problemLog{log: log, told: map[string]string{}}
-	synced := false
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case b, ok := <-in:
-			if !ok {
-				return context.Canceled // the syncer has ended, and says why
-			}
-			g.Update(readable(b.Updates, &problems))
-			if b.InSync && !synced {
-				synced = true
-				g.SetInSync()
-			}
-		}
-		problems.tell(g.Problems())
-		batch := g.Flush()
-		if batch.Empty() && !batch.InSync {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case out <- batch:
-		}
-	}
-}
-
 // doors are the sockets through which the kernel is read and written. They
 // belong to the namespace in which the process was started.
 type doors struct {
-	rtnl   *rtnl.Handle
-	nft    *nftables.Conn
-	sysctl *sysctl.Handle
+	rtnl      *rtnl.Handle
+	nft       *nftables.Conn
+	nftEvents *nftables.Watcher
+	sysctl    *sysctl.Handle
 }
 
 func openDoors() (d doors, err error) {
@@ -130,6 +113,9 @@ func openDoors() (d doors, err error) {
 		return d, err
 	}
 	if d.nft, err = nftables.Open(); err == nil {
+		d.nftEvents, err = nftables.Watch(d.nft)
+	}
+	if err == nil {
 		d.sysctl, err = sysctl.Open()
 	}
 	if err != nil {
@@ -142,5 +128,11 @@ func (d doors) close() {
 	d.rtnl.Close()
 	if d.nft != nil {
 		d.nft.Close()
+	}
+	if d.nftEvents != nil {
+		d.nftEvents.Close()
+	}
+	if d.sysctl != nil {
+		d.sysctl.Close()
 	}
 }

@@ -51,6 +51,7 @@ type Graph struct {
 	config   config.Effective
 	frozen   bool
 	problems map[string][]api.Problem
+	findings uint64
 	closed   map[string]bool // keys of global policies that cannot be read: the node is not ready
 	unread   map[string]bool // keys whose value is not JSON, and of which nothing is known
 
@@ -88,6 +89,9 @@ func New(node string, local ...config.Layer) *Graph {
 // SetInSync says that every resource that existed at start has been given.
 func (g *Graph) SetInSync() { g.inSync = true }
 
+// Findings changes whenever Problems may have.
+func (g *Graph) Findings() uint64 { return g.findings }
+
 // Problems are those of all resources, by key.
 func (g *Graph) Problems() []api.Problem {
 	var out []api.Problem
@@ -120,7 +124,7 @@ func (g *Graph) Update(us []api.Update) {
 func (g *Graph) update(u api.Update) {
 	ref, ok := api.ParseKey(u.Key)
 	if u.Value == nil {
-		delete(g.problems, u.Key)
+		g.found(u.Key, nil)
 		delete(g.unread, u.Key)
 		if ok {
 			g.remove(u.Key, ref)
@@ -129,7 +133,7 @@ func (g *Graph) update(u api.Update) {
 	}
 	s, err := api.DecodeStored(u)
 	if err != nil {
-		g.problems[u.Key] = []api.Problem{{Key: u.Key, Reason: err.Error()}}
+		g.found(u.Key, []api.Problem{{Key: u.Key, Reason: err.Error() + "; what was known of it stays in force"}})
 		if ok && !g.knows(u.Key, ref) {
 			g.unread[u.Key] = true
 		}
@@ -138,14 +142,24 @@ func (g *Graph) update(u api.Update) {
 	g.put(u.Key, s)
 }
 
+// found takes note of what is wrong with a resource.
+func (g *Graph) found(key string, problems []api.Problem) {
+	_, had := g.problems[key]
+	switch {
+	case len(problems) > 0:
+		g.problems[key] = problems
+	case had:
+		delete(g.problems, key)
+	default:
+		return
+	}
+	g.findings++
+}
+
 // put takes over the present value of a resource.
 func (g *Graph) put(key string, s api.Stored) {
 	delete(g.unread, key)
-	if len(s.Problems) > 0 {
-		g.problems[key] = s.Problems
-	} else {
-		delete(g.problems, key)
-	}
+	g.found(key, s.Problems)
 	switch r := s.Resource.(type) {
 	case *api.WorkloadEndpoint:
 		g.putWorkload(key, s, r)

@@ -1,6 +1,9 @@
 package config_test
 
 import (
+	"bytes"
+	"flag"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -143,5 +146,23 @@ func TestStoredSettingsArrive(t *testing.T) {
 	r.Remove("default")
 	if s := r.Resolve().Settings; !s.Health.Enabled || s.AllowVXLAN {
 		t.Errorf("after it went: %+v", s)
+	}
+}
+
+var write = flag.Bool("write", false, "write docs/settings.md anew")
+
+func TestThePageIsTrue(t *testing.T) {
+	const page = "../../docs/settings.md"
+	var b bytes.Buffer
+	if err := config.Reference(&b); err != nil {
+		t.Fatal(err)
+	}
+	if *write {
+		if err := os.WriteFile(page, b.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(page); err != nil || !bytes.Equal(got, b.Bytes()) {
+		t.Errorf("%s is not what `twill config params` prints (%v); run go test ./internal/config -write", page, err)
 	}
 }

@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"os/signal"
@@ -10,40 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/twillnet/twill/internal/agent"
 	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
 	"github.com/twillnet/twill/internal/node"
 )
-
-func (c *command) agentCmd() *cobra.Command {
-	var cfg agent.Config
-	cmd := &cobra.Command{
-		Use:   "agent",
-		Short: "Program this host's kernel from the datastore",
-		Long: `The agent watches the datastore, decides what this host should be, and makes
-the kernel so: an nftables table "twill", routes to local endpoints with
-protocol 80, addresses and sysctls of their interfaces.
-
-It may be killed and started again at any time: what is in the kernel stays in
-force, and an interface that nobody has programmed carries nothing.`,
-		Example: "  twill agent --node h1 --etcd http://192.0.2.10:2379\n  twill agent --interface-prefix cali,tap",
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg.Node = nodeName(cfg.Node)
-			cfg.Store = c.conn.config()
-			cfg.Log = c.log()
-			return agent.Run(cmd.Context(), cfg)
-		},
-	}
-	cmd.Flags().StringVar(&cfg.Node, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
-	cmd.Flags().StringSliceVar(&cfg.Prefixes, "interface-prefix", []string{"cali"}, "what names of workload interfaces begin with")
-	return cmd
-}
-
-func nodeName(flag string) string {
-	host, _ := os.Hostname()
-	return cmp.Or(flag, os.Getenv("NODENAME"), host)
-}
 
 func (c *command) etcdCmd() *cobra.Command {
 	var dir string

@@ -29,6 +29,7 @@ type Observer interface {
 	Applied(driver string, took time.Duration, err error)
 	Resynced(driver string, took time.Duration, err error)
 	Repaired(driver string, cause intent.Cause, n int)
+	Merged() // one batch was taken over; the next Round that is settled brings it into force
 	// Round is the end of one turn of all drivers. Settled: nothing is left to do, or to try again.
 	Round(settled bool)
 }
@@ -146,6 +147,7 @@ func (l *Loop) merge(b intent.Batch) {
 		}
 	}
 	l.started = true
+	l.cfg.Observer.Merged()
 }
 
 func (l *Loop) links(changes []ifmon.Change) {
@@ -362,4 +364,5 @@ type nobody struct{}
 func (nobody) Applied(string, time.Duration, error)  {}
 func (nobody) Resynced(string, time.Duration, error) {}
 func (nobody) Repaired(string, intent.Cause, int)    {}
+func (nobody) Merged()                               {}
 func (nobody) Round(bool)                            {}

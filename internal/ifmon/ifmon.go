@@ -114,6 +114,15 @@ func (m *Monitor) take(s *state, r received) error {
 	return nil
 }
 
+// List returns the present state of all interfaces, once.
+func List(h *rtnl.Handle) ([]Change, error) {
+	s := newState()
+	if err := New(h).list(s); err != nil {
+		return nil, err
+	}
+	return s.changes(), nil
+}
+
 func (m *Monitor) list(s *state) error {
 	links, err := m.rtnl.Links()
 	if err != nil {

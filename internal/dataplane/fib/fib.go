@@ -249,36 +249,6 @@ func (t *Table) readRoutes() error {
 	return nil
 }
 
-// pending are the routes that are not as they should be.
-func (t *Table) pending() map[routeKey]bool {
-	out := map[routeKey]bool{}
-	for key := range t.routes.PendingUpdates() {
-		out[key] = true
-	}
-	for key := range t.routes.PendingDeletes() {
-		out[key] = true
-	}
-	return out
-}
-
-// mended takes note that a route is as it should be.
-func (t *Table) mended(key routeKey) {
-	if cause, ok := t.drifted[key]; ok {
-		delete(t.drifted, key)
-		t.repairs = append(t.repairs, intent.Repair{What: "route " + key.dst.String(), Cause: cause})
-	}
-}
-
-// Repairs are what was put right since the last call.
-func (t *Table) Repairs() []intent.Repair {
-	out := t.repairs
-	t.repairs = nil
-	return out
-}
-
-// Refresh is how often the settings want the routes read back.
-func (t *Table) Refresh() (time.Duration, bool) { return t.refresh, t.settled }
-
 // Withdraw removes what nobody wants any more.
 func (t *Table) Withdraw(ctx context.Context) []intent.Outcome {
 	_ = t.sweep(ctx) // what fails stays pending, and Apply tells of it

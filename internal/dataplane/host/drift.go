@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/kernel/sysctl"
 )
 
 // Run listens for changes of settings until the context ends, so that what others do to ours is undone at once. The
@@ -92,3 +96,47 @@ func (h *Host) Repairs() []intent.Repair {
 
 // Refresh is how often the settings want interfaces read back.
 func (h *Host) Refresh() (time.Duration, bool) { return h.refresh, h.settled }
+
+// Differences reads the settings of our endpoints' interfaces and says where they are not what we want. It changes
+// nothing.
+func (h *Host) Differences(context.Context) ([]string, error) {
+	addrs, err := h.rtnl.Addrs()
+	if err != nil {
+		return nil, err
+	}
+	want := []sysctl.Setting{{Path: all4, Value: "1"}, {Path: all6, Value: "1"}}
+	var out []string
+	for _, link := range slices.Sorted(maps.Keys(h.byLink)) {
+		l, there := h.links[link]
+		if !there {
+			continue
+		}
+		want = append(want, settings4(link, len(h.endpoints[h.byLink[link]].Spoofable) > 0)...)
+		gateways := []netip.Prefix{Gateway4}
+		on, err := h.hasIPv6(link)
+		if err != nil {
+			return nil, err
+		}
+		if on {
+			want, gateways = append(want, settings6(link)...), append(gateways, Gateway6)
+		}
+		for _, p := range gateways {
+			if !slices.ContainsFunc(addrs, func(a rtnl.Addr) bool { return a.Link == l.Index && a.Prefix == p }) {
+				out = append(out, fmt.Sprintf("address %s of %s is missing", p.Addr(), link))
+			}
+		}
+	}
+	for _, s := range want {
+		is, err := h.sysctl.Get(s.Path)
+		if errors.Is(err, sysctl.ErrNotFound) {
+			continue // the kernel has no IPv6, or the interface went
+		}
+		if err != nil {
+			return nil, err
+		}
+		if is != s.Value {
+			out = append(out, fmt.Sprintf("%s is %s, want %s", s.Path, is, s.Value))
+		}
+	}
+	return out, nil
+}

@@ -52,7 +52,7 @@ type Driver struct {
 	policies   map[intent.PolicyID]*policy
 	endpoints  map[intent.EndpointID]*endpoint
 	host       intent.HostSettings
-	configured bool // host was sent
+	configured bool   // host was sent
 	members    [2]int // of all sets, by family: while there are none, no set of that family is made
 	inSync     bool
 	setUsers   index[intent.SetID, intent.PolicyID]

@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/calc"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/syncer"
+)
+
+// decider is calc's goroutine: updates in, what changes for this node out.
+type decider struct {
+	graph *calc.Graph
+	watch *reporter
+	in    <-chan syncer.Batch
+	out   chan<- intent.Batch
+	log   *slog.Logger
+
+	told     map[string]string // problems that the log has, by key and field
+	findings uint64            // of the graph, when they were told
+	synced   bool
+	frozen   bool
+}
+
+func (d *decider) run(ctx context.Context) error {
+	d.settle()
+	for {
+		var heard time.Time
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case b, ok := <-d.in:
+			if !ok {
+				return context.Canceled // the syncer has ended, and says why
+			}
+			heard = time.Now()
+			d.take(b)
+		}
+		if d.freeze() {
+			continue
+		}
+		batch := d.graph.Flush()
+		d.watch.calculated(time.Since(heard), d.graph)
+		if batch.Empty() && !batch.InSync {
+			continue
+		}
+		d.watch.decided(batch, heard)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case d.out <- batch:
+		}
+	}
+}
+
+// take takes over what the source says.
+func (d *decider) take(b syncer.Batch) {
+	d.graph.Update(b.Updates)
+	if b.InSync && !d.synced {
+		d.synced = true
+		d.graph.SetInSync()
+	}
+	d.watch.source(b.Status)
+	if n := d.graph.Findings(); n != d.findings {
+		d.findings = n
+		d.tell(d.graph.Problems())
+	}
+	d.settle()
+}
+
+// tell logs each problem once, and again when it has changed.
+func (d *decider) tell(problems []api.Problem) {
+	now := map[string]string{}
+	for _, p := range problems {
+		at := strings.TrimSpace(p.Key + " " + p.Field)
+		now[at] = p.Reason
+		if d.told[at] != p.Reason {
+			d.log.Warn("wrong resource", "key", at, "reason", p.Reason)
+		}
+	}
+	d.told = now
+	d.watch.problems(problems)
+}
+
+// settle hands changed settings to those whose they are.
+func (d *decider) settle() { d.watch.configure(d.graph.Settings().Settings) }
+
+// freeze reports whether the datastore says that nothing it holds may be acted upon. The kernel then stays as it is.
+func (d *decider) freeze() bool {
+	if now := d.graph.Frozen(); now != d.frozen {
+		d.frozen = now
+		if now {
+			d.log.Warn("the datastore says that it is not ready; the kernel stays as it is, and nothing is written",
+				"key", api.ResourcesPrefix+"clusterinformations/default")
+		} else {
+			d.log.Info("the datastore is ready again")
+		}
+		d.watch.freeze(now)
+	}
+	return d.frozen
+}

@@ -1,0 +1,67 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twillnet/twill/internal/calc"
+	"github.com/twillnet/twill/internal/dataplane/fib"
+	"github.com/twillnet/twill/internal/dataplane/host"
+	"github.com/twillnet/twill/internal/dataplane/nft"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/ifmon"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// Difference is one thing in the kernel that is not what the datastore asks for.
+type Difference struct {
+	Part string `json:"part"` // nft, fib or host
+	What string `json:"what"`
+}
+
+// comparer is a driver that can say what Apply would change.
+type comparer interface {
+	Merge(intent.Batch)
+	Differences(context.Context) ([]string, error)
+}
+
+// Verify works out from the datastore what this node should be, as an agent
+// that starts would, and compares the kernel with it. It changes nothing, and
+// needs no running agent.
+func Verify(ctx context.Context, cfg Config, store datastore.Store) ([]Difference, error) {
+	d, err := openDoors()
+	if err != nil {
+		return nil, fmt.Errorf("open the kernel's doors (are you root?): %w", err)
+	}
+	defer d.close()
+	all, err := store.List(ctx, resources)
+	if err != nil {
+		return nil, err
+	}
+	g := calc.New(cfg.Node, cfg.Local...)
+	g.Update(all.Items)
+	g.SetInSync()
+	batch := g.Flush()
+	links, err := ifmon.List(d.rtnl)
+	if err != nil {
+		return nil, err
+	}
+	routes, interfaces := fib.New(d.rtnl), host.New(d.rtnl, d.sysctl, host.Config{})
+	routes.Links(links)
+	interfaces.Links(links)
+	var out []Difference
+	for _, p := range []struct {
+		name string
+		comparer
+	}{{"nft", nft.New(d.nft, nft.Config{})}, {"fib", routes}, {"host", interfaces}} {
+		p.Merge(batch)
+		found, err := p.Differences(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.name, err)
+		}
+		for _, what := range found {
+			out = append(out, Difference{p.name, what})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,62 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Reference writes the page about all parameters, as Markdown.
+func Reference(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString(`# Settings of the agent
+
+Printed by ` + "`twill config params`" + `; a test keeps this page equal to it.
+
+A setting is taken from, later ones win: its default; the file ` + "`/etc/twill/twill.conf`" + ` (lines of ` + "`name = value`" + `; ` + "`--config`" + ` or
+` + "`TWILL_CONFIG`" + ` names another; upstream's ` + "`felix.cfg`" + ` is understood); the environment; the command line; and the FelixConfiguration
+resources ` + "`default`" + `, then those whose nodeSelector selects the node, by name, then ` + "`node.<name>`" + `. In the environment a name is
+` + "`TWILL_`" + ` and the setting's name in any case, with or without underscores (` + "`TWILL_REPORTING_INTERVAL`" + `); upstream's ` + "`FELIX_…`" + ` names work
+too and yield to these; the general names below (` + "`NODENAME`" + `, ` + "`ETCD_ENDPOINTS`" + `) yield to both. A duration is a number with a unit,
+or a bare number of seconds.
+
+A value that is wrong is reported (log, ` + "`twill config`" + `, ` + "`twill status`" + `) and passed over: the next source below counts.
+
+` + "`twill config`" + ` prints what is in effect on a node, and where each value came from.
+
+## Live settings
+
+A change is in force at once: nothing is restarted and no packet is lost. What policy depends on changes in the same kernel
+transaction as policy.
+
+| setting | default | values | what it does |
+|---|---|---|---|
+`)
+	for _, p := range params {
+		if p.Fixed == "" {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", p.Name, code(p.Default), p.Type, p.Help)
+		}
+	}
+	b.WriteString(`
+## Settings that need a restart of the agent
+
+These cannot come from a FelixConfiguration either. A restart loses no packet.
+
+| setting | default | values | what it does | other names in the environment | why not live |
+|---|---|---|---|---|---|
+`)
+	for _, p := range params {
+		if p.Fixed != "" {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", p.Name, code(p.Default), p.Type, p.Help, code(strings.Join(p.Env, "`, `")), p.Fixed)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func code(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return "`" + s + "`"
+}

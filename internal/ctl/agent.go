@@ -1,0 +1,122 @@
+package ctl
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/agent"
+	"github.com/twillnet/twill/internal/config"
+	"github.com/twillnet/twill/internal/datastore/etcdstore"
+)
+
+// defaultConfigFile is read if it is there.
+const defaultConfigFile = "/etc/twill/twill.conf"
+
+// local is what is known of an agent's settings without the datastore.
+type local struct {
+	file, node string
+	prefixes   []string
+	layers     []config.Layer
+	settings   config.Settings
+	problems   []config.Problem
+}
+
+func (l *local) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&l.node, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
+	f.StringVar(&l.file, "config", "", "file of settings, lines of name = value (TWILL_CONFIG; default "+defaultConfigFile+", if it is there)")
+	f.StringSliceVar(&l.prefixes, "interface-prefix", nil, "what names of workload interfaces begin with (default cali)")
+}
+
+// read works out the local settings: defaults < file < environment < flags.
+func (l *local) read() error {
+	name := cmp.Or(l.file, os.Getenv("TWILL_CONFIG"))
+	content, err := os.ReadFile(cmp.Or(name, defaultConfigFile))
+	if err != nil && (name != "" || !errors.Is(err, fs.ErrNotExist)) {
+		return fmt.Errorf("read settings: %w", err)
+	}
+	file, inFile := config.FromFile(cmp.Or(name, defaultConfigFile), string(content))
+	env, inEnv := config.FromEnv(os.Environ())
+	flags := config.Layer{Name: "command line", Values: map[string]string{}}
+	if len(l.prefixes) > 0 {
+		flags.Values["interfacePrefix"] = strings.Join(l.prefixes, ",")
+	}
+	if l.node != "" {
+		flags.Values["nodeName"] = l.node
+	}
+	l.layers = []config.Layer{file, env, flags}
+	e := config.New("", l.layers...).Resolve()
+	l.settings, l.problems = e.Settings, append(append(inFile, inEnv...), e.Problems...)
+	for _, p := range e.Problems {
+		if p.Name == "datastoreType" {
+			return fmt.Errorf("%s %s: this version keeps its data in etcd only", p.Name, p.Reason)
+		}
+	}
+	if l.node = l.settings.Node; l.node == "" {
+		l.node, _ = os.Hostname()
+	}
+	return nil
+}
+
+// store says how to reach the datastore: flags first, then what the settings say.
+func (l *local) store(c *connection) etcdstore.Config {
+	cfg, e := c.config(), l.settings.Etcd
+	if c.endpoints == "" && len(e.Endpoints) > 0 {
+		cfg.Endpoints = e.Endpoints
+	}
+	cfg.Username, cfg.Password = cmp.Or(cfg.Username, e.Username), cmp.Or(cfg.Password, e.Password)
+	cfg.CertFile, cfg.KeyFile, cfg.CAFile = cmp.Or(cfg.CertFile, e.CertFile), cmp.Or(cfg.KeyFile, e.KeyFile), cmp.Or(cfg.CAFile, e.CACertFile)
+	return cfg
+}
+
+func (c *command) agentCmd() *cobra.Command {
+	var l local
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Program this host's kernel from the datastore",
+		Long: `The agent watches the datastore, decides what this host should be, and makes
+the kernel so: an nftables table "twill", routes to local endpoints with
+protocol 80, addresses and sysctls of their interfaces. What others change of
+that is put right at once.
+
+It may be killed and started again at any time: what is in the kernel stays in
+force, and an interface that nobody has programmed carries nothing.
+
+Settings come from a file, the environment (TWILL_…, FELIX_…) and the
+FelixConfiguration resources, and are live. See "twill config".`,
+		Example: "  twill agent --node h1 --etcd http://192.0.2.10:2379\n  TWILL_LOG_FORMAT=json twill agent --interface-prefix cali,tap",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := l.read(); err != nil {
+				return err
+			}
+			return agent.Run(cmd.Context(), agent.Config{
+				Node: l.node, Store: l.store(&c.conn), Local: l.layers, Version: Version,
+				Log: c.logAs(l.settings.LogFormat), Level: &c.level, Problems: l.problems,
+			})
+		},
+	}
+	l.addFlags(cmd)
+	return cmd
+}
+
+// logAs is the log in one of the formats that settings know.
+func (c *command) logAs(format string) *slog.Logger {
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(c.stdio.Err, &slog.HandlerOptions{Level: &c.level}))
+	}
+	return c.log()
+}
+
+// nodeName is for those that need no other setting.
+func nodeName(flag string) string {
+	host, _ := os.Hostname()
+	return cmp.Or(flag, os.Getenv("NODENAME"), host)
+}

@@ -1,0 +1,72 @@
+package fib
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// pending are the routes that are not as they should be.
+func (t *Table) pending() map[routeKey]bool {
+	out := map[routeKey]bool{}
+	for key := range t.routes.PendingUpdates() {
+		out[key] = true
+	}
+	for key := range t.routes.PendingDeletes() {
+		out[key] = true
+	}
+	return out
+}
+
+// mended takes note that a route is as it should be.
+func (t *Table) mended(key routeKey) {
+	if cause, ok := t.drifted[key]; ok {
+		delete(t.drifted, key)
+		t.repairs = append(t.repairs, intent.Repair{What: "route " + key.dst.String(), Cause: cause})
+	}
+}
+
+// Repairs are what was put right since the last call.
+func (t *Table) Repairs() []intent.Repair {
+	out := t.repairs
+	t.repairs = nil
+	return out
+}
+
+// Refresh is how often the settings want the routes read back.
+func (t *Table) Refresh() (time.Duration, bool) { return t.refresh, t.settled }
+
+// Differences reads our routes and neighbours back and says where they are not what the intents want. It changes nothing.
+func (t *Table) Differences(ctx context.Context) ([]string, error) {
+	if err := t.Resync(ctx); err != nil {
+		return nil, err
+	}
+	var out []string
+	byDst := func(a, b routeKey) int {
+		return cmp.Or(a.dst.Addr().Compare(b.dst.Addr()), cmp.Compare(a.dst.Bits(), b.dst.Bits()), cmp.Compare(a.metric, b.metric))
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(t.pending()), byDst) {
+		want, wanted := t.routes.Desired(key)
+		is, exists := t.routes.Actual(key)
+		switch {
+		case !exists:
+			out = append(out, fmt.Sprintf("route %s is missing", key.dst))
+		case !wanted:
+			out = append(out, fmt.Sprintf("route %s is there, and nobody wants it", key.dst))
+		default:
+			out = append(out, fmt.Sprintf("route %s differs: through interface %d, want %d", key.dst, is.Link, want.Link))
+		}
+	}
+	for key, mac := range t.neighbours.PendingUpdates() {
+		out = append(out, fmt.Sprintf("neighbour %s is missing or not at %s", key.addr, mac))
+	}
+	for key := range t.neighbours.PendingDeletes() {
+		out = append(out, fmt.Sprintf("neighbour %s is there, and nobody wants it", key.addr))
+	}
+	return out, nil
+}

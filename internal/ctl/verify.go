@@ -39,6 +39,7 @@ Exit code: 0 equal, 1 different or not possible, 2 usage.`,
 			}
 			cfg := agent.Config{Node: l.node, Local: l.layers, Log: c.log()}
 			var found []agent.Difference
+			c.conn.timeout += patience
 			err := c.conn.with(cmd.Context(), func(ctx context.Context, s datastore.Store) (err error) {
 				for end := time.Now().Add(patience); ; {
 					if found, err = agent.Verify(ctx, cfg, s); err != nil || len(found) == 0 || time.Now().After(end) {

@@ -22,8 +22,8 @@ type Link struct {
 	Up      bool           // administratively: the kernel accepts routes through it
 	Running bool           // and with a carrier
 	Addrs   []netip.Prefix // sorted, not masked
-	// Downs counts how often the interface went down, or may have while events were lost. Each time the kernel
-	// dropped its IPv4 routes without telling, so that a reader who sees the number change knows nothing about them.
+	// Downs counts how often the interface went down or lost its last IPv4 address, or may have while events were
+	// lost. Each time the kernel dropped its IPv4 routes without telling, so that a reader who sees the number change knows nothing about them.
 	Downs int
 }
 

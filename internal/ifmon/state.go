@@ -76,10 +76,22 @@ func (s *state) event(ev rtnl.Event) {
 		s.dirty[e.link.Name] = true
 		if ev.Gone {
 			delete(e.addrs, ev.Addr.Prefix)
+			if ev.Addr.Prefix.Addr().Is4() && !e.hasIPv4() {
+				e.downs++ // with the last address the kernel drops all IPv4 routes of the link, and does not tell [tried]
+			}
 		} else {
 			e.addrs[ev.Addr.Prefix] = true
 		}
 	}
+}
+
+func (e *entry) hasIPv4() bool {
+	for p := range e.addrs {
+		if p.Addr().Is4() {
+			return true
+		}
+	}
+	return false
 }
 
 // changes is what the reader does not know yet, sorted by name.

@@ -69,6 +69,11 @@ func TestEventsBecomeTheLeastChange(t *testing.T) {
 			name: "two links that swap their names", events: []rtnl.Event{link(1, "tmp", true), link(2, "lo", true), link(1, "eth0", true)},
 			want: []Change{{Link: Link{Index: 1, Name: "eth0", Up: true, Running: true}}, with(func(l *Link) { l.Name = "lo" })},
 		},
+		{
+			name:   "a link that lost its last IPv4 address and has it again is told, since its routes are gone",
+			events: []rtnl.Event{gone(addr(2, "192.0.2.1/24")), addr(2, "192.0.2.1/24")},
+			want:   []Change{with(func(l *Link) { l.Downs = 1 })},
+		},
 		{name: "the last words of a link that is gone are not heard", events: []rtnl.Event{addr(9, "192.0.2.9/24")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -81,7 +81,11 @@ func (h *Host) mistrust(link string) {
 	}
 }
 
+// repaired takes note of what was put right; without a cause it was never right before.
 func (h *Host) repaired(what []string, cause intent.Cause) {
+	if cause == "" {
+		return
+	}
 	for _, w := range what {
 		h.repairs = append(h.repairs, intent.Repair{What: w, Cause: cause})
 	}

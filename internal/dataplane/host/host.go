@@ -252,7 +252,7 @@ func (h *Host) attach(e intent.Endpoint) intent.Outcome {
 		if err != nil {
 			return intent.Outcome{Err: fmt.Errorf("interface %s: %w", e.Link, err)}
 		}
-		if h.done[e.Link] == now {
+		if h.done[e.Link].index == now.index {
 			h.repaired(changed, h.doubt[e.Link])
 		}
 		h.done[e.Link] = now

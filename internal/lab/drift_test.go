@@ -1,0 +1,153 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/config"
+)
+
+// TestWhatOthersChangeIsRepaired lets somebody meddle with what is ours, under
+// a denied and an allowed flow. Each repair is by the mechanism that the kernel
+// leaves us, and no denied packet passes while only rules or less are gone.
+func TestWhatOthersChangeIsRepaired(t *testing.T) {
+	g := newGround(t)
+	a, b, c := &g.Spec.Workloads[0], &g.Spec.Workloads[1], &g.Spec.Workloads[2]
+	link := b.link()
+	g.put(t, api.KindFelixConfiguration, "", "default", `{"interfaceRefreshInterval":"1s","routeRefreshInterval":"0","nftablesRefreshInterval":"0"}`)
+	g.put(t, api.KindNetworkPolicy, "demo", "p", `{"selector":"app == \"b\"","ingress":[{"action":"Allow","source":{"namespaceSelector":"team == \"other\""}}]}`)
+	g.want(t, "a -> b no", "c -> b yes")
+	denied := []*stream{startUDP(t, g.Lab, a, b, false, false), startUDP(t, g.Lab, a, b, true, false)}
+	for _, tt := range []struct {
+		name, meddle string
+		cause        string
+	}{
+		{"the rules of the table are flushed", "nft flush table inet twill", "event"},
+		{"the rules of a stage are flushed", "nft flush chain inet twill forward-to-workload", "event"},
+		{"a rule is added", "nft insert rule inet twill wl-guard counter drop", "event"},
+		{"an interface is taken out of the set of workloads", "nft delete element inet twill wl-links {" + link + "}", "event"},
+		{"a route is deleted", "ip route del " + b.V4.String(), "event"},
+		{"an IPv6 route is deleted", "ip -6 route del " + b.V6.String(), "event"},
+		{"somebody adds a route of our protocol", "ip route add 198.51.100.7/32 dev " + link + " proto 80", "event"},
+		{"the reverse path check is turned off", "sysctl -w net.ipv4.conf." + link + ".rp_filter=0", "event"},
+		{"forwarding is turned off", "sysctl -w net.ipv4.ip_forward=0", "event"},
+		{"forwarding of IPv6 is turned off", "sysctl -w net.ipv6.conf.all.forwarding=0", "event"},
+		{"the gateway's address is deleted", "ip addr del 169.254.1.1/32 dev " + link, "event"},
+		{"a setting without an event is changed", "sysctl -w net.ipv4.conf." + link + ".route_localnet=0", "read-back"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			was := g.repairs(t, tt.cause)
+			g.inHost(t, tt.meddle)
+			await(t, "a repair by "+tt.cause, func() bool { return g.repairs(t, tt.cause) > was })
+			g.verified(t)
+			g.want(t, "a -> b no", "c -> b yes")
+		})
+	}
+	for _, s := range denied {
+		s.stop(t)
+	}
+	// Without any table nothing guards the way until it is back, which the kernel tells at once.
+	flow := startTCP(t, g.Lab, c, b, false)
+	for _, meddle := range []string{"nft delete table inet twill", "nft flush ruleset"} {
+		was := g.repairs(t, "event")
+		g.inHost(t, meddle)
+		await(t, "a repair after "+meddle, func() bool { return g.repairs(t, "event") > was })
+		g.verified(t)
+		g.want(t, "a -> b no", "c -> b yes")
+	}
+	flow.stop(t)
+}
+
+// inHost runs a command on host h1.
+func (g *ground) inHost(t *testing.T, command string) {
+	t.Helper()
+	args := strings.Fields(command)
+	must(t, inside(g.Spec.hostNS(g.Spec.Hosts[0]), func() error {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", command, err, out)
+		}
+		return nil
+	}))
+}
+
+// repairs counts those of which the agent told.
+func (g *ground) repairs(t *testing.T, cause string) int {
+	t.Helper()
+	log, err := os.ReadFile(filepath.Join(g.Dir, "h1", "node.log"))
+	must(t, err)
+	n := 0
+	for line := range strings.SplitSeq(string(log), "\n") {
+		if strings.Contains(line, "somebody changed what is ours; repaired") && strings.Contains(line, "cause="+cause) {
+			n++
+		}
+	}
+	return n
+}
+
+// verified wants the kernel to be what the datastore asks for.
+func (g *ground) verified(t *testing.T) {
+	t.Helper()
+	var out string
+	err := inside(g.Spec.hostNS(g.Spec.Hosts[0]), func() error {
+		b, err := exec.Command(g.Exe, "verify", "--node", "h1", "--etcd", g.Socket(), "--patience", "10s").CombinedOutput()
+		out = string(b)
+		return err
+	})
+	if err != nil {
+		t.Errorf("twill verify: %v\n%s", err, out)
+	}
+}
+
+// TestEverySettingIsLive changes each setting that the page calls live, one at
+// a time and all at once, under traffic: no packet is lost, and the agent is
+// the one that was there before.
+func TestEverySettingIsLive(t *testing.T) {
+	g := newGround(t)
+	a, b := &g.Spec.Workloads[0], &g.Spec.Workloads[1]
+	other := map[string]string{
+		"interfacePrefix": `"cali,tap"`, "defaultEndpointToHostAction": `"Accept"`, "allowVXLANPacketsFromWorkloads": `true`,
+		"allowIPIPPacketsFromWorkloads": `true`, "disableConntrackInvalidCheck": `true`, "workloadSourceSpoofing": `"Any"`,
+		"nftablesRefreshInterval": `"2s"`, "routeRefreshInterval": `"2s"`, "interfaceRefreshInterval": `"2s"`, "logSeverityScreen": `"Debug"`,
+		"openstackRegion": `"west"`, "reportingInterval": `"1s"`, "reportingTTL": `"5s"`, "endpointReportingEnabled": `false`,
+		"endpointReportingDelay": `"2s"`, "healthEnabled": `false`, "healthHost": `"127.0.0.1"`, "healthPort": `9199`,
+		"prometheusMetricsEnabled": `true`, "prometheusMetricsHost": `"127.0.0.1"`, "prometheusMetricsPort": `9191`,
+		"prometheusMetricsCertFile": `""`, "prometheusMetricsKeyFile": `""`, "prometheusMetricsCAFile": `""`,
+		"debugHost": `"127.0.0.1"`, "debugPort": `9299`,
+	}
+	pid := g.agentPID(g.Spec.Hosts[0])
+	streams := []*stream{
+		startUDP(t, g.Lab, a, b, false, true), startUDP(t, g.Lab, b, a, true, true), startTCP(t, g.Lab, a, b, false), startTCP(t, g.Lab, b, a, true),
+	}
+	var all []string
+	for _, p := range config.Params() {
+		if p.Fixed != "" {
+			continue
+		}
+		value, ok := other[p.Name]
+		if !ok {
+			t.Errorf("the test has no other value of %s", p.Name)
+			continue
+		}
+		all = append(all, fmt.Sprintf("%q:%s", p.Name, value))
+		t.Run(p.Name, func(t *testing.T) {
+			g.put(t, api.KindFelixConfiguration, "", "default", fmt.Sprintf("{%q:%s}", p.Name, value))
+			g.beat(t)
+		})
+	}
+	t.Run("all at once", func(t *testing.T) {
+		g.put(t, api.KindFelixConfiguration, "", "default", "{"+strings.Join(all, ",")+"}")
+		g.want(t, "a -> h1:8080 yes", "a -> b yes")
+	})
+	g.want(t, "a -> h1:8080 no", "a -> b yes")
+	for _, s := range streams {
+		s.stop(t)
+	}
+	if now := g.agentPID(g.Spec.Hosts[0]); now != pid {
+		t.Errorf("the agent is %d, was %d: it was restarted", now, pid)
+	}
+}

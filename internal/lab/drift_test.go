@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/twillnet/twill/api"
@@ -87,6 +88,23 @@ func (g *ground) repairs(t *testing.T, cause string) int {
 		}
 	}
 	return n
+}
+
+// awaitLog waits until the log of h1 has a text so many times.
+func (g *ground) awaitLog(t *testing.T, text string, times int) {
+	t.Helper()
+	await(t, text, func() bool {
+		log, err := os.ReadFile(filepath.Join(g.Dir, "h1", "node.log"))
+		return err == nil && strings.Count(string(log), text) >= times
+	})
+}
+
+// killAgent kills h1's and waits for the next.
+func (g *ground) killAgent(t *testing.T) {
+	t.Helper()
+	old := g.agentPID(g.Spec.Hosts[0])
+	must(t, syscall.Kill(old, syscall.SIGKILL))
+	await(t, "another agent runs", func() bool { pid := g.agentPID(g.Spec.Hosts[0]); return pid != 0 && pid != old })
 }
 
 // verified wants the kernel to be what the datastore asks for.

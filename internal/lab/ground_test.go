@@ -181,6 +181,12 @@ func dial(t *testing.T, ns string, to netip.AddrPort, wait time.Duration) bool {
 func (g *ground) want(t *testing.T, lines ...string) {
 	t.Helper()
 	g.beat(t)
+	g.still(t, lines...)
+}
+
+// still is want where nothing new comes into force.
+func (g *ground) still(t *testing.T, lines ...string) {
+	t.Helper()
 	var wg sync.WaitGroup
 	wrong := make(chan string, 2*len(lines))
 	for _, line := range lines {

@@ -22,6 +22,7 @@ type Store struct {
 	mu     sync.Mutex
 	client *clientv3.Client // nil until the first log-in succeeded
 	closed bool
+	lease  lease
 }
 
 // New returns a store. It fails if the settings are wrong or etcd refuses the

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/twillnet/twill/api"
@@ -22,11 +24,13 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/host"
 	"github.com/twillnet/twill/internal/dataplane/nft"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/health"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/kernel/sysctl"
+	"github.com/twillnet/twill/internal/metrics"
 	"github.com/twillnet/twill/internal/syncer"
 )
 
@@ -37,6 +41,7 @@ type Config struct {
 	Local    []config.Layer   // settings known without the datastore, lowest first
 	Problems []config.Problem // what was wrong in these
 	Version  string
+	Socket   string // where to answer `twill status`; empty: nowhere
 	Log      *slog.Logger
 	Level    *slog.LevelVar // of Log; settings change it
 }
@@ -60,7 +65,9 @@ func Run(ctx context.Context, cfg Config) error {
 	defer store.Close()
 
 	graph := calc.New(cfg.Node, cfg.Local...)
-	watch := newReporter(cfg, store)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	watch := newReporter(cfg, store, metrics.New(registry))
 	for _, p := range cfg.Problems {
 		cfg.Log.Warn("wrong setting", "from", p.From, "name", p.Name, "reason", p.Reason)
 	}
@@ -74,17 +81,23 @@ func Run(ctx context.Context, cfg Config) error {
 		Outcomes: watch.outcomes, Observer: watch, Log: cfg.Log.With("part", "dataplane"),
 	})
 	batches := make(chan intent.Batch)
-	d := decider{graph: graph, watch: watch, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc")}
+	d := decider{graph: graph, watch: watch, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{})}
+	checker := health.New(watch.notReady)
+	checker.Part("syncer", quick, source.Ping)
+	checker.Part("calc", slow, d.Ping)
+	checker.Part("dataplane", slow, loop.Ping)
+	listen := doorway{watch, checker, registry}.listeners(cfg)
+	d.settings = listen.configure
 
 	group, ctx := errgroup.WithContext(ctx)
 	for name, run := range map[string]func(context.Context) error{
 		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run,
+		"status": watch.run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
 		"nft":       func(ctx context.Context) error { return policy.Run(ctx, doors.nftEvents) },
 		"dataplane": func(ctx context.Context) error { return loop.Run(ctx, batches, links.Changes()) },
 	} {
 		group.Go(func() error { return named(name, run(ctx)) })
 	}
-	watch.run(ctx, group)
 	cfg.Log.Info("agent runs", "node", cfg.Node, "version", cfg.Version)
 	if err := group.Wait(); !errors.Is(err, context.Canceled) {
 		return err

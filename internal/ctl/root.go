@@ -108,7 +108,7 @@ Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 		}
 	}
 	add("resources", c.applyCmd(), c.getCmd(), c.deleteCmd(), c.validateCmd())
-	add("explain", c.whyCmd(), c.selectorCmd(), c.verifyCmd(), c.configCmd())
+	add("explain", c.whyCmd(), c.selectorCmd(), c.verifyCmd(), c.statusCmd(), c.configCmd())
 	add("daemons", c.nodeCmd(), c.agentCmd(), c.etcdCmd())
 	add("try", c.labCmd())
 	root.AddCommand(c.versionCmd())

@@ -28,7 +28,7 @@ func (l *Lab) Exec(name string, argv []string, in io.Reader, out, errOut io.Writ
 	defer ns.Close()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errOut
-	cmd.Env = append(os.Environ(), "ETCD_ENDPOINTS="+l.Socket(), "PS1="+name+"# ")
+	cmd.Env = append(os.Environ(), "ETCD_ENDPOINTS="+l.Socket(), "PS1="+name+"# ", "NODENAME="+name, "TWILL_SOCKET="+l.AgentSocket(name))
 	if err := ns.Start(cmd); err != nil {
 		return 1, err
 	}

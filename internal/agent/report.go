@@ -213,6 +213,7 @@ func (r *reporter) Round(settled bool) {
 	r.merged = r.merged[:0]
 	if r.all && !r.complete && len(r.sent) == 0 {
 		r.complete = true
+		r.log.Info("all that the datastore asks for is in force", "endpoints", len(r.tracker.endpoints), "after", now.Sub(r.identity.Started).Round(time.Millisecond))
 		r.status.Complete()
 		r.status.Touch()
 	}

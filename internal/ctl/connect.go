@@ -51,6 +51,11 @@ func (c *connection) config() etcdstore.Config {
 func (c *connection) with(ctx context.Context, do func(context.Context, datastore.Store) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	return c.watching(ctx, do)
+}
+
+// watching is with for a command that stays: only opening has a deadline.
+func (c *connection) watching(ctx context.Context, do func(context.Context, datastore.Store) error) error {
 	open := c.open
 	if open == nil {
 		open = c.etcd

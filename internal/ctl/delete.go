@@ -35,11 +35,12 @@ func (c *command) deleteCmd() *cobra.Command {
 				return nil
 			})
 		},
-		ValidArgsFunction: completeKinds,
+		ValidArgsFunction: c.completeResources,
 	}
 	fileFlags(cmd, &paths, &recursive)
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the resources")
 	cmd.Flags().BoolVar(&ignore, "ignore-not-found", false, "it is no error if a resource does not exist")
+	c.completeFlags(cmd)
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 )
@@ -54,7 +55,55 @@ func (c *connection) with(ctx context.Context, do func(context.Context, datastor
 	return c.watching(ctx, do)
 }
 
-// watching is with for a command that stays: only opening has a deadline.
+// long is with for a command that may have much to do: each call has the deadline.
+func (c *connection) long(ctx context.Context, do func(context.Context, datastore.Store) error) error {
+	return c.watching(ctx, func(ctx context.Context, s datastore.Store) error {
+		return do(ctx, &timed{s, c.timeout})
+	})
+}
+
+// timed gives each call to a store a deadline.
+type timed struct {
+	datastore.Store
+	timeout time.Duration
+}
+
+// Get is part of datastore.Store.
+func (s *timed) Get(ctx context.Context, key string) (api.Update, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.Store.Get(ctx, key)
+}
+
+// List is part of datastore.Store.
+func (s *timed) List(ctx context.Context, prefix string) (datastore.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.Store.List(ctx, prefix)
+}
+
+// Create is part of datastore.Store.
+func (s *timed) Create(ctx context.Context, kv api.Update) (api.Update, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.Store.Create(ctx, kv)
+}
+
+// Update is part of datastore.Store.
+func (s *timed) Update(ctx context.Context, kv api.Update) (api.Update, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.Store.Update(ctx, kv)
+}
+
+// Delete is part of datastore.Store.
+func (s *timed) Delete(ctx context.Context, key string, revision int64) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.Store.Delete(ctx, key, revision)
+}
+
+// watching is with for a command that stays, and takes care of its own deadlines.
 func (c *connection) watching(ctx context.Context, do func(context.Context, datastore.Store) error) error {
 	open := c.open
 	if open == nil {

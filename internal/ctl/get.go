@@ -38,6 +38,8 @@ nothing stores them.
   custom-columns=NAME:.path,NAME:.path
                             a table of your own; a path is .spec.nets[0],
                             .spec.ingress[*].action, .metadata.labels.a\.b
+  custom-columns-file=FILE  the same from a file: a line of titles, one of paths
+  jsonpath={.path}          text with paths: {.items[*].metadata.name}{"\n"}
   go-template=…, go-template-file=FILE
                             Go's template language, given the document that
                             -o json shows
@@ -71,10 +73,10 @@ printed when it is back.`,
 	}
 	o.addNamespace(cmd)
 	o.addFilters(cmd)
-	cmd.Flags().StringVarP(&o.output, "output", "o", "", "ps, wide, yaml, json, name, custom-columns=…, go-template=…, go-template-file=…")
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "ps, wide, yaml, json, name, custom-columns=…, custom-columns-file=…, jsonpath=…, go-template=…, go-template-file=…")
 	cmd.Flags().BoolVar(&o.export, "export", false, "without what belongs to this cluster: uid, revision, times, owners")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "print what there is, then each change, until interrupted")
-	c.completeFlags(cmd, "ps", "wide", "yaml", "json", "name", "custom-columns=", "go-template=", "go-template-file=")
+	c.completeFlags(cmd, "ps", "wide", "yaml", "json", "name", "custom-columns=", "custom-columns-file=", "jsonpath=", "go-template=", "go-template-file=")
 	return cmd
 }
 
@@ -93,16 +95,29 @@ func (o *getOptions) check(args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	if o.watch && (len(kinds) != 1 || o.format.name == "go-template" || o.format.name == "name") {
+	if o.watch && (len(kinds) != 1 || o.format.name == "go-template" || o.format.name == "jsonpath" || o.format.name == "name") {
 		return usage("get -w: want one kind, and a table, custom-columns, yaml or json")
 	}
 	return nil
 }
 
 func (c *command) get(ctx context.Context, s datastore.Store, args []string, o getOptions) error {
-	kinds, err := lookupKinds(args[0])
+	all, err := c.lookFor(ctx, s, args, &o)
 	if err != nil {
 		return err
+	}
+	if len(args) == 1 && o.format.documents() {
+		// The built-in profile cannot be applied, and a list can be.
+		all = slices.DeleteFunc(all, func(f found) bool { return f.builtin && f.kind.Kind == api.KindProfile })
+	}
+	return c.print(all, o, len(args) == 2 && len(all) == 1)
+}
+
+// lookFor finds what KIND[,KIND…] [NAME…] and the flags mean.
+func (c *command) lookFor(ctx context.Context, s datastore.Store, args []string, o *getOptions) ([]found, error) {
+	kinds, err := lookupKinds(args[0])
+	if err != nil {
+		return nil, err
 	}
 	var all []found
 	namespaced := false
@@ -110,22 +125,17 @@ func (c *command) get(ctx context.Context, s datastore.Store, args []string, o g
 		namespaced = namespaced || kind.Namespaced
 		fs, err := find(ctx, s, kind, o.scope)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if len(args) > 1 {
 			if fs, err = named(ctx, s, fs, kind, args[1:], o.scope); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		all = append(all, fs...)
 	}
-	all = slices.DeleteFunc(all, func(f found) bool { return !o.narrow.keeps(f) })
-	if len(args) == 1 && o.format.documents() {
-		// The built-in profile cannot be applied, and a list can be.
-		all = slices.DeleteFunc(all, func(f found) bool { return f.builtin && f.kind.Kind == api.KindProfile })
-	}
 	o.all = o.all || !namespaced
-	return c.print(all, o, len(args) == 2 && len(kinds) == 1)
+	return slices.DeleteFunc(all, func(f found) bool { return !o.narrow.keeps(f) }), nil
 }
 
 // lookupKinds reads a list of kinds; all is every kind.

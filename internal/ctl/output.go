@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"text/template"
@@ -20,6 +21,14 @@ type format struct {
 	name    string // empty is a table
 	columns []column
 	tmpl    *template.Template
+	// jsonpath is text and paths in turn.
+	jsonpath []jsonpathPart
+}
+
+// jsonpathPart is text, or a path of a document.
+type jsonpathPart struct {
+	text string
+	path []step // nil: text
 }
 
 // column is one of custom-columns.
@@ -29,7 +38,9 @@ type column struct {
 }
 
 // documents reports whether whole resources are printed, one list of them.
-func (f format) documents() bool { return f.name == "yaml" || f.name == "json" || f.tmpl != nil }
+func (f format) documents() bool {
+	return f.name == "yaml" || f.name == "json" || f.tmpl != nil || f.jsonpath != nil
+}
 
 // parseFormat reads the value of -o.
 func parseFormat(text string) (format, error) {
@@ -42,6 +53,12 @@ func parseFormat(text string) (format, error) {
 	case name == "custom-columns" && arg != "":
 		columns, err := parseColumns(arg)
 		return format{name: name, columns: columns}, err
+	case name == "custom-columns-file" && arg != "":
+		columns, err := readColumns(arg)
+		return format{name: "custom-columns", columns: columns}, err
+	case name == "jsonpath" && arg != "":
+		parts, err := parseJSONPath(arg)
+		return format{name: name, jsonpath: parts}, err
 	case name == "go-template-file" && arg != "":
 		file, err := readFile(arg)
 		if err != nil {
@@ -56,7 +73,7 @@ func parseFormat(text string) (format, error) {
 		}
 		return format{name: name, tmpl: t}, nil
 	}
-	return format{}, usage("-o %q: want ps, wide, yaml, json, name, custom-columns=NAME:.path,…, go-template=… or go-template-file=FILE", text)
+	return format{}, usage("-o %q: want ps, wide, yaml, json, name, custom-columns=NAME:.path,…, custom-columns-file=FILE, go-template=…, go-template-file=FILE or jsonpath={.path}", text)
 }
 
 func parseColumns(text string) ([]column, error) {
@@ -73,6 +90,86 @@ func parseColumns(text string) ([]column, error) {
 		out = append(out, column{title, steps})
 	}
 	return out, nil
+}
+
+// readColumns reads a file of two lines, titles and paths, as kubectl does.
+func readColumns(file string) ([]column, error) {
+	text, err := readFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("-o custom-columns-file: %w", err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	titles := strings.Fields(lines[0])
+	if len(lines) != 2 || len(titles) == 0 || len(titles) != len(strings.Fields(lines[1])) {
+		return nil, usage("-o custom-columns-file: %s: want two lines, titles and below each its path, with blanks between them", file)
+	}
+	var out []column
+	for i, path := range strings.Fields(lines[1]) {
+		steps, err := parsePath(path)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, column{titles[i], steps})
+	}
+	return out, nil
+}
+
+// parseJSONPath reads text with paths and quoted text in braces:
+// {.metadata.name}{"\n"}. Filters and range are go-template's.
+func parseJSONPath(text string) ([]jsonpathPart, error) {
+	var out []jsonpathPart
+	for text != "" {
+		before, in, ok := strings.Cut(text, "{")
+		if before != "" {
+			out = append(out, jsonpathPart{text: before})
+		}
+		if !ok {
+			break
+		}
+		expr, after, closed := strings.Cut(in, "}")
+		if !closed {
+			return nil, usage("-o jsonpath: %q: a { without its }", text)
+		}
+		text = after
+		if strings.HasPrefix(expr, `"`) {
+			quoted, err := strconv.Unquote(expr)
+			if err != nil {
+				return nil, usage("-o jsonpath: {%s}: want quoted text", expr)
+			}
+			out = append(out, jsonpathPart{text: quoted})
+			continue
+		}
+		if !strings.HasPrefix(expr, ".") && !strings.HasPrefix(expr, "[") {
+			return nil, usage("-o jsonpath: {%s}: want a path such as {.items[*].metadata.name}; for more use -o go-template", expr)
+		}
+		path, err := parsePath(expr)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, jsonpathPart{path: append([]step{}, path...)})
+	}
+	return out, nil
+}
+
+func (f format) printPaths(w io.Writer, doc []byte) error {
+	v, err := tree(doc)
+	if err != nil {
+		return err
+	}
+	for _, p := range f.jsonpath {
+		text := p.text
+		if p.path != nil {
+			var cells []string
+			for _, v := range at(v, p.path) {
+				cells = append(cells, cell(v))
+			}
+			text = strings.Join(cells, " ")
+		}
+		if _, err := io.WriteString(w, text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // print writes what was found; single: it was asked for by name.
@@ -110,7 +207,9 @@ func (c *command) printDocuments(fs []found, o getOptions, single bool) error {
 	} else if text, err = json.Marshal(listOf{api.GroupVersion, "List", docs}); err != nil {
 		return err
 	}
-	if o.format.tmpl != nil {
+	if o.format.jsonpath != nil {
+		err = o.format.printPaths(c.stdio.Out, text)
+	} else if o.format.tmpl != nil {
 		err = execute(c.stdio.Out, o.format.tmpl, text)
 	} else {
 		text, err = render(o.format.name, text)

@@ -81,7 +81,9 @@ func TestABrokenExportIsRefusedWhole(t *testing.T) {
 		"a key twice":    strings.Repeat(`{"key":"/calico/a","value":"e30="}`+"\n", 2),
 		"nothing at all": "",
 	} {
-		t.Run(name, func(t *testing.T) { contains(t, (&cli{t, c.store}).want(1, text, "datastore", "import", "-f", "-"), "twill: -: ") })
+		t.Run(name, func(t *testing.T) {
+			contains(t, (&cli{t, c.store}).want(1, text, "datastore", "import", "-f", "-"), "twill: -: ")
+		})
 	}
 	if n := len(everything(t, c.store)); n != 0 {
 		t.Errorf("%d keys were written", n)

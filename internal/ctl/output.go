@@ -207,13 +207,13 @@ func (c *command) printDocuments(fs []found, o getOptions, single bool) error {
 	} else if text, err = json.Marshal(listOf{api.GroupVersion, "List", docs}); err != nil {
 		return err
 	}
-	if o.format.jsonpath != nil {
+	switch {
+	case o.format.jsonpath != nil:
 		err = o.format.printPaths(c.stdio.Out, text)
-	} else if o.format.tmpl != nil {
+	case o.format.tmpl != nil:
 		err = execute(c.stdio.Out, o.format.tmpl, text)
-	} else {
-		text, err = render(o.format.name, text)
-		if err == nil {
+	default:
+		if text, err = render(o.format.name, text); err == nil {
 			_, err = c.stdio.Out.Write(text)
 		}
 	}

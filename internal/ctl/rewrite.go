@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -47,7 +48,7 @@ func (r rewrite) once(ctx context.Context, s datastore.Store) (written, error) {
 		return written{}, err
 	}
 	if doc, err = r.edit(doc); err != nil {
-		return written{}, err
+		return written{}, fmt.Errorf("%s: %w", short(r.ref), err)
 	}
 	if err := r.checkIdentity(u, doc); err != nil {
 		return written{}, err
@@ -141,7 +142,10 @@ func faults(key string, doc, stored []byte) (api.Resource, api.FieldErrors) {
 	errors.As(err, &errs)
 	if st, err := api.DecodeStored(api.Update{Key: key, Value: stored}); err == nil {
 		for _, p := range st.Problems {
-			errs = append(errs, &api.FieldError{Kind: st.Ref.Kind, Name: st.Ref.Name, Path: p.Field, Reason: p.Reason})
+			if slices.ContainsFunc(errs, func(e *api.FieldError) bool { return e.Path == p.Field }) {
+				continue // users need not hear it twice
+			}
+			errs = append(errs, &api.FieldError{Kind: st.Ref.Kind, Name: strings.TrimPrefix(st.Ref.String(), st.Ref.Kind+" "), Path: p.Field, Reason: p.Reason})
 		}
 	}
 	return nil, errs

@@ -26,7 +26,7 @@ func TestPatch(t *testing.T) {
 		{"null removes a field", `-p '{"spec":{"order":null}}'`, 0, []string{"patched", "!order"}},
 		{"lists are replaced whole", `-p '{"spec":{"ingress":[{"action":"Deny"}]}}'`, 0, []string{`="ingress":[{"action":"Deny"}]`}},
 		{"what is so already is unchanged", "-p '{\"spec\":{\"order\":100}}'", 0, []string{"networkpolicy/prod/db unchanged"}},
-		{"a field nobody knows is refused by name", `-p '{"spec":{"slector":"all()"}}'`, 1, []string{"NetworkPolicy prod/db: spec.slector", "did you mean selector?"}},
+		{"a field nobody knows is refused by name", `-p '{"spec":{"slector":"all()"}}'`, 1, []string{"twill: NetworkPolicy prod/db: spec.slector: unknown field; did you mean selector?\n"}},
 		{"a value that is wrong", `-p '{"spec":{"selector":"app = 1"}}'`, 1, []string{"spec.selector"}},
 		{"a tier that does not exist", `-p '{"spec":{"tier":"nowhere"}}'`, 1, []string{`tier "nowhere" does not exist`}},
 		{"a name cannot change", `-p '{"metadata":{"name":"x"}}'`, 1, []string{`metadata.name cannot be changed to "x"; create another`}},
@@ -120,7 +120,7 @@ func TestLabel(t *testing.T) {
 	c.follow(
 		told{"set two", "", "label node h1 rack=r7 zone=a", 0, "node/h1 labeled"},
 		told{"the same again", "", "label node h1 rack=r7", 0, "node/h1 unchanged"},
-		told{"another value needs a word", "", "label node h1 rack=r8", 1, `twill: label rack is "r7" already; pass --overwrite to make it "r8"`},
+		told{"another value needs a word", "", "label node h1 rack=r8", 1, `twill: node/h1: label rack is "r7" already; pass --overwrite to make it "r8"`},
 		told{"with it", "", "label node h1 rack=r8 --overwrite", 0, "node/h1 labeled"},
 		told{"remove one, set one", "", "label node h1 rack- row=2", 0, "node/h1 labeled"},
 		told{"remove as calicoctl does", "", "label node h1 row --remove", 0, "node/h1 labeled"},

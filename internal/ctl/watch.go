@@ -41,7 +41,7 @@ func (c *command) watch(ctx context.Context, s datastore.Store, args []string, o
 		return err
 	}
 	o.all = o.all || !kind.Namespaced
-	w := &watcher{c: c, o: o, kind: kind, names: args[1:], out: &rows{c: c, o: o}, known: map[string]found{}}
+	w := &watcher{c: c, o: o, kind: kind, names: args[1:], out: &rows{c: c, o: o, widths: []int{len("changed")}}, known: map[string]found{}}
 	for pause := watchPause; ; {
 		before := w.after
 		err := w.follow(ctx, s)

@@ -206,7 +206,18 @@ func (w *writing) checkPresence(ctx context.Context, s datastore.Store, ms []man
 			wrong = append(wrong, fmt.Errorf("%s: %w", inWhere(m.file, ref, err), err))
 		}
 	}
-	return errors.Join(wrong...)
+	return few(wrong)
+}
+
+// mostErrors bounds how many of one sort are listed.
+const mostErrors = 10
+
+// few joins errors; of many it lists the first.
+func few(errs []error) error {
+	if n := len(errs) - mostErrors; n > 0 {
+		errs = append(errs[:mostErrors:mostErrors], fmt.Errorf("and %d more", n))
+	}
+	return errors.Join(errs...)
 }
 
 // existsError is a resource that was to be created and is there.

@@ -128,6 +128,9 @@ func TestLongWorkSaysHowFarItIs(t *testing.T) {
 		t.Errorf("%d created", n)
 	}
 	equal(t, errs, "twill: 1000 of 2500 applied\ntwill: 2000 of 2500 applied")
+	if said := c.want(1, many.String(), "create", "-f", "-"); strings.Count(said, "\n") != 11 || !strings.Contains(said, "and 2490 more") {
+		t.Errorf("of many mistakes of one sort the first are listed, not\n%.2000s", said)
+	}
 	if _, _, errs = c.run(web, "apply", "-f", "-"); errs != "" {
 		t.Errorf("short work says %q", errs)
 	}

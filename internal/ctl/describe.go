@@ -48,7 +48,7 @@ Exit code: 0 shown, 1 one does not exist, 2 usage.`,
 				if len(all) == 0 {
 					c.nothing(o)
 				}
-				d := describer{w: world.New(snap.Items), us: snap.Items}
+				d := newDescriber(snap.Items)
 				for i, f := range all {
 					if i > 0 {
 						fmt.Fprintln(c.stdio.Out)
@@ -68,9 +68,36 @@ Exit code: 0 shown, 1 one does not exist, 2 usage.`,
 
 // describer writes about resources of one state of the datastore.
 type describer struct {
-	w  *world.World
-	us []api.Update
-	b  bytes.Buffer
+	w         *world.World
+	tiers     []world.Tier
+	workloads []*api.WorkloadEndpoint
+	parties   map[string]world.Party // by namespace/name of the endpoint
+	keys      map[string]bool
+	problems  map[string][]string // by key
+	b         bytes.Buffer
+}
+
+func newDescriber(us []api.Update) *describer {
+	d := &describer{w: world.New(us), parties: map[string]world.Party{}, keys: map[string]bool{}, problems: map[string][]string{}}
+	d.tiers = d.w.Tiers()
+	for _, p := range d.w.Parties() {
+		d.parties[p.Endpoint] = p
+	}
+	for _, p := range d.w.Problems() {
+		d.problems[p.Key] = append(d.problems[p.Key], strings.TrimPrefix(p.Field+": "+p.Reason, ": "))
+	}
+	for _, u := range us {
+		d.keys[u.Key] = true
+		if !strings.HasPrefix(u.Key, api.KeyPrefix(api.KindWorkloadEndpoint, "")) {
+			continue
+		}
+		if st, err := api.DecodeStored(u); err == nil { // else its own description says so
+			if w, ok := st.Resource.(*api.WorkloadEndpoint); ok {
+				d.workloads = append(d.workloads, w)
+			}
+		}
+	}
+	return d
 }
 
 // line writes a name and its value, unless there is none.
@@ -120,11 +147,11 @@ func (d *describer) body(f found) {
 	case *api.NetworkPolicy:
 		d.policy(f.ref, r.Spec.Order, r.Spec.Types, applies(r.Spec.Selector, "", r.Spec.ServiceAccountSelector))
 		d.rules(r.Spec.Ingress, r.Spec.Egress)
-		d.workloads("Applies to", d.w.Selected(f.ref), "no workload")
+		d.list("Applies to", d.w.Selected(f.ref), "no workload")
 	case *api.GlobalNetworkPolicy:
 		d.policy(f.ref, r.Spec.Order, r.Spec.Types, applies(r.Spec.Selector, r.Spec.NamespaceSelector, r.Spec.ServiceAccountSelector))
 		d.rules(r.Spec.Ingress, r.Spec.Egress)
-		d.workloads("Applies to", d.w.Selected(f.ref), "no workload")
+		d.list("Applies to", d.w.Selected(f.ref), "no workload")
 	case *api.StagedNetworkPolicy:
 		d.line("Staged", "it is not enforced")
 		d.rules(r.Spec.Ingress, r.Spec.Egress)
@@ -136,10 +163,10 @@ func (d *describer) body(f found) {
 	case *api.Profile:
 		d.line("Gives", pairs(r.Spec.LabelsToApply))
 		d.rules(r.Spec.Ingress, r.Spec.Egress)
-		d.workloads("Used by", d.those(func(w *api.WorkloadEndpoint) bool { return slices.Contains(w.Spec.Profiles, f.ref.Name) }), "no workload")
+		d.list("Used by", d.those(func(w *api.WorkloadEndpoint) bool { return slices.Contains(w.Spec.Profiles, f.ref.Name) }), "no workload")
 	case *api.Node:
 		d.spec(f)
-		d.workloads("Runs", d.those(func(w *api.WorkloadEndpoint) bool { return w.Spec.Node == f.ref.Name }), "none")
+		d.list("Runs", d.those(func(w *api.WorkloadEndpoint) bool { return w.Spec.Node == f.ref.Name }), "none")
 	case *api.WorkloadEndpoint:
 		d.endpoint(f.ref.Namespace+"/"+f.ref.Name, r)
 	default:
@@ -149,11 +176,10 @@ func (d *describer) body(f found) {
 
 // policy writes where a policy stands.
 func (d *describer) policy(ref api.Ref, order *float64, types []api.PolicyType, selector string) {
-	tiers := d.w.Tiers()
-	for i, t := range tiers {
+	for i, t := range d.tiers {
 		for j, p := range t.Policies {
 			if ref == (api.Ref{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name}) {
-				d.line("Tier", fmt.Sprintf("%s: tier %d of %d, %s", t.Name, i+1, len(tiers), t.Outcome))
+				d.line("Tier", fmt.Sprintf("%s: tier %d of %d, %s", t.Name, i+1, len(d.tiers), t.Outcome))
 				d.line("Order", fmt.Sprintf("%s: policy %d of %d in its tier", number(order), j+1, len(t.Policies)))
 			}
 		}
@@ -180,9 +206,9 @@ func (d *describer) rules(in, out []api.Rule) {
 func (d *describer) tier(name string, spec api.TierSpec) {
 	d.line("Order", number(spec.Order))
 	d.line("Default", string(tierAction(spec)))
-	for i, t := range d.w.Tiers() {
+	for i, t := range d.tiers {
 		if t.Name == name {
-			d.line("Place", fmt.Sprintf("%d of %d", i+1, len(d.w.Tiers())))
+			d.line("Place", fmt.Sprintf("%d of %d", i+1, len(d.tiers)))
 			d.part("Policies", policyNames(t), "none")
 		}
 	}
@@ -220,18 +246,9 @@ func (d *describer) endpoint(name string, r *api.WorkloadEndpoint) {
 
 // those are the workloads whose endpoints fulfil a condition.
 func (d *describer) those(want func(*api.WorkloadEndpoint) bool) (out []world.Party) {
-	for _, u := range d.us {
-		if !strings.HasPrefix(u.Key, api.KeyPrefix(api.KindWorkloadEndpoint, "")) {
-			continue
-		}
-		st, err := api.DecodeStored(u)
-		if err != nil {
-			continue // which its own description says
-		}
-		if w, ok := st.Resource.(*api.WorkloadEndpoint); ok && want(w) {
-			if p, err := d.w.Resolve(st.Ref.Namespace + "/" + st.Ref.Name); err == nil {
-				out = append(out, p)
-			}
+	for _, w := range d.workloads {
+		if want(w) {
+			out = append(out, d.parties[w.Metadata.Namespace+"/"+w.Metadata.Name])
 		}
 	}
 	return out
@@ -240,7 +257,7 @@ func (d *describer) those(want func(*api.WorkloadEndpoint) bool) (out []world.Pa
 // mostWorkloads bounds what is listed; the number is always said.
 const mostWorkloads = 20
 
-func (d *describer) workloads(name string, ps []world.Party, none string) {
+func (d *describer) list(name string, ps []world.Party, none string) {
 	var lines []string
 	for i, p := range ps {
 		if i == mostWorkloads {
@@ -271,12 +288,7 @@ func (d *describer) spec(f found) {
 
 // findings are what is wrong in a resource, or with what it refers to.
 func (d *describer) findings(f found) []string {
-	var out []string
-	for _, p := range d.w.Problems() {
-		if p.Key == f.value.Key {
-			out = append(out, strings.TrimPrefix(p.Field+": "+p.Reason, ": "))
-		}
-	}
+	out := slices.Clone(d.problems[f.value.Key])
 	if f.note != "" && !slices.Contains(out, f.note) {
 		out = append(out, f.note)
 	}
@@ -300,6 +312,5 @@ func (d *describer) stored(kind, name string) bool {
 			return true
 		}
 	}
-	key := api.KeyPrefix(kind, "") + name
-	return slices.ContainsFunc(d.us, func(u api.Update) bool { return u.Key == key })
+	return d.keys[api.KeyPrefix(kind, "")+name]
 }

@@ -120,7 +120,7 @@ var doors = map[string][]string{
 	"github.com/vishvananda/":       {"internal/kernel"},
 	"golang.org/x/sys/unix":         {"internal/kernel"},
 	"github.com/cilium/ebpf":        {"internal/kernel"},
-	"os/exec":                       {"internal/kernel", "internal/lab", "internal/node", "internal/archtest"},
+	"os/exec":                       {"internal/kernel", "internal/lab", "internal/node", "internal/archtest", "internal/ctl"}, // ctl: the user's editor, see edit.go
 	"go.etcd.io/":                   {"internal/datastore/etcdstore"},
 	"github.com/spf13/cobra":        {"internal/ctl", "cmd/twill"},
 	"charm.land/lipgloss":           {"internal/ctl", "internal/lab"},

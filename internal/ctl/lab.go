@@ -2,7 +2,9 @@ package ctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/internal/lab"
+	"github.com/twillnet/twill/internal/lab/script"
 )
 
 func (c *command) labCmd() *cobra.Command {
@@ -21,7 +24,7 @@ real ` + "`twill node`" + ` of this same binary, and workloads behind veth pairs
 needs root and nothing else; "twill lab down" leaves no trace.`,
 	}
 	cmd.RunE, cmd.Args = subcommandWanted, cobra.ArbitraryArgs
-	cmd.AddCommand(c.labUpCmd(), c.labDownCmd(), c.labStatusCmd(), c.labMatrixCmd(), c.labExecCmd(), c.labReachCmd())
+	cmd.AddCommand(c.labUpCmd(), c.labDownCmd(), c.labStatusCmd(), c.labMatrixCmd(), c.labExecCmd(), c.labReachCmd(), c.labRunCmd())
 	return cmd
 }
 
@@ -174,4 +177,66 @@ func (c *command) labReachCmd() *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&v6, "ipv6", "6", false, "over IPv6")
 	return cmd
+}
+
+func (c *command) labRunCmd() *cobra.Command {
+	var r lab.Runner
+	cmd := &cobra.Command{
+		Use:   "run FILE…",
+		Short: "Run scenarios, each on hosts of its own",
+		Long: `Run scenario files: hosts, links, workloads, policy, faults, and what must be
+true after each. Each scenario has network namespaces and a datastore of its
+own, which are gone when it ends; a lab that is up is not touched.
+
+A scenario that fails leaves a bundle, a directory with its steps, logs,
+rulesets, routes, settings, captures and the datastore's content.
+
+The language is described in docs/lab.md; examples are in testdata/script.
+
+Exit code: 0 all passed, 1 one failed, 2 a file cannot be read as a scenario.`,
+		Example: "  twill lab run testdata/script/tier_pass.txt\n  twill lab run -v --bundle out testdata/script/*.txt",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("lab run: want files: twill lab run testdata/script/*.txt")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			scripts, err := readScripts(args)
+			if err != nil {
+				return err
+			}
+			r.Out = c.stdio.Out
+			if passed, failed := r.RunAll(cmd.Context(), scripts); failed > 0 || passed < len(scripts) {
+				return exit{code: 1}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVarP(&r.Verbose, "verbose", "v", false, "show each step, how long it took, and what programs write")
+	cmd.Flags().StringVar(&r.Bundle, "bundle", "", "directory in which a failed scenario leaves its bundle (default the system's temporary one)")
+	return cmd
+}
+
+// readScripts reads all files before the first is run, and tells of each that cannot be.
+func readScripts(files []string) ([]*script.Script, error) {
+	var scripts []*script.Script
+	var errs []error
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		s, err := script.Parse(f, string(text))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		scripts = append(scripts, s)
+	}
+	if len(errs) > 0 {
+		return nil, usage("lab run: %v", errors.Join(errs...))
+	}
+	return scripts, nil
 }

@@ -10,6 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
 // bundle writes all that a failed scenario knows, and returns the directory.
@@ -33,6 +36,9 @@ func (c *scenario) bundle(parent string, why error) string {
 	for _, h := range c.Spec.Hosts {
 		b.host(ctx, h.Name, c.Spec.hostNS(h))
 		b.copy(h.Name+"/node.log", c.logFile(h.Name))
+		b.asked(h.Name+"/table.txt", func() (string, error) { return table(c.Spec.hostNS(h)) })
+		b.asked(h.Name+"/verify.txt", func() (string, error) { return c.verify(ctx, c.Spec.hostNS(h), h.Name) })
+		b.asked(h.Name+"/metrics.txt", func() (string, error) { return scrape(ctx, c.agentSocket(h.Name)) })
 	}
 	for _, w := range c.Spec.Workloads {
 		b.end(ctx, w.Name, c.Spec.workloadNS(w))
@@ -62,6 +68,32 @@ func (b bundle) copy(name, from string) {
 		text = []byte(err.Error())
 	}
 	b.write(name, string(text))
+}
+
+// asked keeps an answer, and why there is none or only a part of one.
+func (b bundle) asked(name string, ask func() (string, error)) {
+	text, err := ask()
+	if err != nil {
+		text += "\n" + err.Error()
+	}
+	b.write(name, text+"\n")
+}
+
+// table is our nftables table in the canonical form in which rulesets are compared; it needs no nft.
+func table(ns string) (text string, err error) {
+	err = inside(ns, func() error {
+		conn, err := nftables.Open()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		rs, err := conn.List(kernel.TableName)
+		if err == nil {
+			text = rs.Canonical()
+		}
+		return err
+	})
+	return text, err
 }
 
 // program keeps what a program in a namespace writes.

@@ -168,6 +168,8 @@ func (c *scenario) do(ctx context.Context, a script.Action) error {
 		return c.kill(ctx, a)
 	case script.Cut:
 		return c.cutOrHeal(a)
+	case script.Compact:
+		return c.compact(ctx)
 	case script.Power:
 		return c.power(ctx, a)
 	case script.Exec:

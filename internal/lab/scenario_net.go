@@ -183,8 +183,12 @@ func (c *scenario) startStore(ctx context.Context) error {
 	return store.Close()
 }
 
-// settings of every agent of a scenario, so that it can be asked. Those in the datastore go before them.
-var scenarioEnv = []string{"ETCD_ENDPOINTS=", "TWILL_PROMETHEUSMETRICSENABLED=true"}
+// hostEnv is what programs on a host are told: whose they are, and where the agent answers.
+func (c *scenario) hostEnv(name string) []string {
+	return []string{"NODENAME=" + name, "TWILL_SOCKET=" + c.agentSocket(name)}
+}
+
+func (c *scenario) agentSocket(host string) string { return filepath.Join(c.Dir, host, "agent.sock") }
 
 func (c *scenario) startNodeOf(name string) error {
 	h, _ := c.Spec.host(name)
@@ -192,7 +196,7 @@ func (c *scenario) startNodeOf(name string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	p, err := launch(c.Spec.hostNS(*h), c.Exe, c.logFile(name), scenarioEnv, []string{"node", "--node", name, "--data-dir", dir, "--etcd", c.storeURL()})
+	p, err := launch(c.Spec.hostNS(*h), c.Exe, c.logFile(name), append(c.hostEnv(name), "ETCD_ENDPOINTS="), []string{"node", "--node", name, "--data-dir", dir, "--etcd", c.storeURL()})
 	if err != nil {
 		return err
 	}
@@ -261,10 +265,10 @@ func (c *scenario) restart(ctx context.Context, a script.Restart) error {
 			return err
 		}
 	}
-	if c.knows(a.Who) {
-		return c.waitAgent(ctx, a.Who)
+	if frozen, err := c.frozen(ctx); frozen || err != nil || !c.knows(a.Who) {
+		return err
 	}
-	return nil
+	return c.waitAgent(ctx, a.Who)
 }
 
 // agent is the process id of a host's agent, 0 if none runs.

@@ -58,7 +58,7 @@ func (c *scenario) named(name string) Workload {
 func (c *scenario) run(ns string, cmd *exec.Cmd) error {
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
-	cmd.Env = append(os.Environ(), "ETCD_ENDPOINTS="+c.Socket(), "PATH="+filepath.Dir(c.Exe)+":"+os.Getenv("PATH"))
+	cmd.Env = append(append(os.Environ(), "ETCD_ENDPOINTS="+c.Socket(), "PATH="+filepath.Dir(c.Exe)+":"+os.Getenv("PATH")), cmd.Env...)
 	start := cmd.Start
 	if ns != "" {
 		h, err := netns.Open(ns)
@@ -217,6 +217,16 @@ func (c *scenario) put(ctx context.Context, a script.Put) error {
 	return err
 }
 
+// compact makes the store forget what was: who was cut off cannot catch up change by change.
+func (c *scenario) compact(ctx context.Context) error {
+	store, err := c.store(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	return store.Compact(ctx)
+}
+
 func (c *scenario) exec(ctx context.Context, a script.Exec) error {
 	where, err := c.Spec.find(a.Where)
 	if err != nil {
@@ -228,7 +238,14 @@ func (c *scenario) exec(ctx context.Context, a script.Exec) error {
 			return err
 		}
 	}
-	return c.judge(c.run(where.ns, exec.CommandContext(ctx, argv[0], argv[1:]...)), a.Not)
+	if argv[0] == "twill" {
+		argv[0] = c.Exe // that of the hosts, which need not be in PATH
+	}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	if _, ok := c.Spec.host(a.Where); ok {
+		cmd.Env = c.hostEnv(a.Where)
+	}
+	return c.judge(c.run(where.ns, cmd), a.Not)
 }
 
 func (c *scenario) match(a script.Match) error {

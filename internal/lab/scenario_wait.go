@@ -19,6 +19,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/lab/script"
 )
 
@@ -34,6 +36,9 @@ func (c *scenario) settle(ctx context.Context) error {
 	if c.settled {
 		return nil
 	}
+	if frozen, err := c.frozen(ctx); frozen || err != nil {
+		return err
+	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	for _, h := range c.Spec.Hosts {
 		if c.knows(h.Name) {
@@ -43,6 +48,30 @@ func (c *scenario) settle(ctx context.Context) error {
 	err := group.Wait()
 	c.settled = err == nil
 	return err
+}
+
+// frozen reports whether the store says that it is not ready: then no host acts on what it has.
+func (c *scenario) frozen(ctx context.Context) (bool, error) {
+	if c.etcd == nil {
+		return false, nil
+	}
+	store, err := c.store(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer store.Close()
+	kv, err := store.Get(ctx, api.ResourcesPrefix+"clusterinformations/default")
+	if errors.Is(err, datastore.ErrNotFound) {
+		return false, nil
+	}
+	var info struct {
+		Spec struct{ DatastoreReady *bool }
+	}
+	if err == nil {
+		err = json.Unmarshal(kv.Value, &info)
+	}
+	ready := info.Spec.DatastoreReady
+	return ready != nil && !*ready, err
 }
 
 // waitAgent awaits that an agent runs on a host, and that the kernel is what the store asks for.
@@ -65,7 +94,7 @@ func (c *scenario) waitAgent(ctx context.Context, host string) error {
 
 func (c *scenario) verify(ctx context.Context, ns, host string) (string, error) {
 	cmd := exec.CommandContext(ctx, c.Exe, "--etcd", c.Socket(), "verify", "--node", host)
-	cmd.Env = append(os.Environ(), scenarioEnv...)
+	cmd.Env = append(os.Environ(), c.hostEnv(host)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := inside(ns, cmd.Start)
@@ -118,25 +147,34 @@ func (c *scenario) waitExec(ctx context.Context, a script.WaitExec) error {
 	return until(ctx, scenarioPatience, func(ctx context.Context) error { return c.exec(ctx, script.Exec(a)) })
 }
 
-// status awaits what `twill status` says on a host.
+// statusCommands are what a host is asked for its status, one after the other.
+var statusCommands = [][]string{{"verify", "--patience", "0s"}}
+
+// status awaits what a host says of itself; without a pattern, that nothing is wrong.
 func (c *scenario) status(ctx context.Context, a script.Status) error {
 	h, _ := c.Spec.host(a.Host)
 	return until(ctx, scenarioPatience, func(ctx context.Context) error {
-		err := c.run(c.Spec.hostNS(*h), exec.CommandContext(ctx, c.Exe, "status", "--node", a.Host))
-		if err = c.judge(err, false); err == nil && a.Pattern != nil && !a.Pattern.MatchString(c.stdout) {
-			err = fmt.Errorf("it says\n%s", c.wrote())
+		var said string
+		var wrong error
+		for _, args := range statusCommands {
+			cmd := exec.CommandContext(ctx, c.Exe, args...)
+			cmd.Env = c.hostEnv(a.Host)
+			wrong = errors.Join(wrong, c.judge(c.run(c.Spec.hostNS(*h), cmd), false))
+			said += c.stdout + c.stderr
 		}
-		return err
+		if c.stdout = said; a.Pattern == nil {
+			return wrong
+		}
+		if !a.Pattern.MatchString(said) {
+			return fmt.Errorf("it says\n%s", strings.TrimSpace(said))
+		}
+		return nil
 	})
 }
 
-// metricsAt is where an agent serves its metrics, in its host.
-const metricsAt = "127.0.0.1:9091"
-
 func (c *scenario) waitMetric(ctx context.Context, a script.WaitMetric) error {
-	h, _ := c.Spec.host(a.Host)
 	return until(ctx, scenarioPatience, func(ctx context.Context) error {
-		text, err := scrape(ctx, c.Spec.hostNS(*h))
+		text, err := scrape(ctx, c.agentSocket(a.Host))
 		if err != nil {
 			return err
 		}
@@ -148,14 +186,13 @@ func (c *scenario) waitMetric(ctx context.Context, a script.WaitMetric) error {
 	})
 }
 
-// scrape reads all metrics of the agent of a host.
-func scrape(ctx context.Context, ns string) (string, error) {
-	dial := func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
-		err = inside(ns, func() error { conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", metricsAt); return err })
-		return conn, err
+// scrape reads all metrics of the agent that answers at a socket.
+func scrape(ctx context.Context, socket string) (string, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metricsAt+"/metrics", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/metrics", nil)
 	if err != nil {
 		return "", err
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"time"
 )
@@ -75,7 +76,7 @@ func sendUDP(a, b end, port uint16, v6 bool) (*numbered, error) {
 		}
 		return err
 	})
-	go s.send(func([]byte, error) bool { return true }) // refused or unreachable: the receiver misses it
+	go s.send(func(error) bool { return true }) // refused or unreachable: the receiver misses it
 	return s, nil
 }
 
@@ -104,7 +105,7 @@ func sendTCP(ctx context.Context, a, b end, port uint16, v6 bool) (*numbered, er
 		return nil, errors.Join(err, s.tx.Close())
 	}
 	go s.receive(func(b []byte) error { _, err := io.ReadFull(s.rx, b); return err })
-	go s.send(func(_ []byte, err error) bool {
+	go s.send(func(err error) bool {
 		if err != nil {
 			s.fail("send: %v", err)
 		}
@@ -113,8 +114,8 @@ func sendTCP(ctx context.Context, a, b end, port uint16, v6 bool) (*numbered, er
 	return s, nil
 }
 
-// send writes a word at each tick; after is asked after each whether to go on.
-func (s *numbered) send(after func([]byte, error) bool) {
+// send writes a word at each tick; goesOn says whether an error is the end.
+func (s *numbered) send(goesOn func(error) bool) {
 	defer close(s.unsent)
 	tick := time.NewTicker(between)
 	defer tick.Stop()
@@ -124,10 +125,12 @@ func (s *numbered) send(after func([]byte, error) bool) {
 			return
 		case <-tick.C:
 		}
-		word := binary.BigEndian.AppendUint64(nil, s.sent.Load())
-		_, err := s.tx.Write(word)
+		_, err := s.tx.Write(binary.BigEndian.AppendUint64(nil, s.sent.Load()))
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return // by stopSending: this word was never sent
+		}
 		s.sent.Add(1)
-		if !after(word, err) {
+		if !goesOn(err) {
 			return
 		}
 	}

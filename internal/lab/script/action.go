@@ -83,6 +83,9 @@ type Cut struct {
 	Link string
 }
 
+// Compact makes the store forget its history.
+type Compact struct{}
+
 // Power stops or starts a host's twill node, or the store.
 type Power struct {
 	On  bool

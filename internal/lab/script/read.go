@@ -137,6 +137,11 @@ func readCut(l *line, heal bool) Action {
 	return c
 }
 
+func readCompact(l *line) Action {
+	l.oneOf("database", "store")
+	return Compact{}
+}
+
 func readExec(l *line) Exec {
 	e := Exec{Not: l.take("!")}
 	e.Where = l.name(aHost, aWorkload)

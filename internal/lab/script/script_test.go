@@ -34,6 +34,7 @@ func TestALineIsReadAsItsAction(t *testing.T) {
 		{"kill h1 agent -9", Kill{"h1", true}},
 		{"cut h1 store", Cut{false, "h1", ""}},
 		{"heal link h2", Cut{true, "", "h2"}},
+		{"compact store", Compact{}},
 		{"stop store", Power{false, "store"}},
 		{`exec ! h1 sh -c 'echo "a  b" # no comment'`, Exec{true, "h1", []string{"sh", "-c", `echo "a  b" # no comment`}}},
 		{`exec h1 echo "a \"b\" \\" x''y`, Exec{false, "h1", []string{"echo", `a "b" \`, "xy"}}},

@@ -43,6 +43,7 @@ var verbs = map[string]verb{
 	"kill":       {"kill HOST agent [-9]", false, readKill},
 	"cut":        {"cut HOST store | cut link NAME", false, func(l *line) Action { return readCut(l, false) }},
 	"heal":       {"heal HOST store | heal link NAME", false, func(l *line) Action { return readCut(l, true) }},
+	"compact":    {"compact store", false, readCompact},
 	"stop":       {"stop HOST|store", false, func(l *line) Action { return Power{false, l.hostOr("store")} }},
 	"start":      {"start HOST|store", false, func(l *line) Action { return Power{true, l.hostOr("store")} }},
 	"wait":       {"wait agent HOST | settled | status HOST WORKLOAD STATUS | log HOST|store PATTERN | metric HOST NAME[{LABEL=VALUE,…}] OP NUMBER | exec [!] WHERE COMMAND…", false, readWait},

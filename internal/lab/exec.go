@@ -73,7 +73,7 @@ func (l *Lab) PrintStatus(w io.Writer) int {
 	fmt.Fprintf(w, "datastore  %s\nlogs       %s/HOST/node.log\n\n", l.Socket(), l.Dir)
 	for _, h := range l.Spec.Hosts {
 		state := "twill node runs, pid " + strconv.Itoa(h.PID)
-		if !l.runs(h) {
+		if !l.runs(h.Name, h.PID) {
 			state = "twill node is DOWN"
 			down++
 		}

@@ -21,6 +21,7 @@ type Runner struct {
 	Out     io.Writer // progress
 	Verbose bool      // tell each step, and what programs write
 	Bundle  string    // where a failed scenario leaves what it knows; empty means the system's temporary directory
+	Keep    bool      // leave hosts and processes as they are at the end, as a lab that Down removes
 }
 
 // Result is what came of a scenario.
@@ -30,6 +31,7 @@ type Result struct {
 	Took   time.Duration
 	Err    error  // nil: passed; else it begins with file and line
 	Bundle string // of a failed one
+	Kept   string // directory of the lab that was kept
 }
 
 // RunAll runs scenarios one after the other, and tells how many passed and failed.
@@ -46,10 +48,15 @@ func (r Runner) RunAll(ctx context.Context, scripts []*script.Script) (passed, f
 		if res.Err == nil {
 			passed++
 			fmt.Fprintf(r.Out, "  passed, %d steps, %s\n", res.Steps, res.Took.Round(10*time.Millisecond))
-			continue
+		} else {
+			failed++
+			fmt.Fprintf(r.Out, "  FAILED: %v\n", res.Err)
 		}
-		failed++
-		fmt.Fprintf(r.Out, "  FAILED: %v\n  bundle: %s\n", res.Err, res.Bundle)
+		for _, left := range []struct{ what, dir string }{{"bundle", res.Bundle}, {"kept", res.Kept}} {
+			if left.dir != "" {
+				fmt.Fprintf(r.Out, "  %s: %s\n", left.what, left.dir)
+			}
+		}
 	}
 	fmt.Fprintf(r.Out, "%d passed, %d failed\n", passed, failed)
 	return passed, failed
@@ -85,7 +92,12 @@ func (r Runner) Run(ctx context.Context, s *script.Script) Result {
 	if res.Err != nil {
 		res.Bundle = c.bundle(r.Bundle, res.Err)
 	}
-	if err := c.close(); err != nil && res.Err == nil {
+	end := c.close
+	if r.Keep {
+		end, res.Kept = c.save, c.Dir
+	}
+	c.quiet()
+	if err := end(); err != nil && res.Err == nil {
 		res.Err = fmt.Errorf("%s: clean up: %w", s.File, err)
 	}
 	res.Took = time.Since(begin)
@@ -211,8 +223,8 @@ func (c *scenario) observe(ctx context.Context, a script.Action) (done bool, err
 	return false, nil
 }
 
-// close stops and removes all that the scenario made.
-func (c *scenario) close() error {
+// quiet ends streams and captures, which live in this process.
+func (c *scenario) quiet() {
 	for _, s := range c.streams {
 		s.stopSending()
 		s.close()
@@ -220,6 +232,10 @@ func (c *scenario) close() error {
 	for _, p := range c.captures {
 		p.close()
 	}
+}
+
+// close stops and removes all that the scenario made.
+func (c *scenario) close() error {
 	// The nodes may end together, and the store after them.
 	ends := make(chan error)
 	for _, p := range c.nodes {

@@ -173,7 +173,7 @@ func (c *scenario) startStore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.etcd = p
+	c.etcd, c.Spec.StorePID = p, p.cmd.Process.Pid
 	ctx, cancel := context.WithTimeout(ctx, scenarioPatience)
 	defer cancel()
 	store, err := c.store(ctx)

@@ -22,7 +22,8 @@ type Spec struct {
 	Prefix    string     `json:"prefix"` // begins the names of all its network namespaces
 	Hosts     []Host     `json:"hosts"`
 	Workloads []Workload `json:"workloads"`
-	Manifests []byte     `json:"-"` // resources to apply after those of hosts and workloads
+	StorePID  int        `json:"storePID,omitempty"` // of the store, where it is not in a host
+	Manifests []byte     `json:"-"`                  // resources to apply after those of hosts and workloads
 }
 
 // Host is a network namespace with a twill node in it.

@@ -94,14 +94,18 @@ func until(ctx context.Context, patience time.Duration, look func(context.Contex
 	defer cancel()
 	tick := time.NewTicker(pause)
 	defer tick.Stop()
+	var last error
 	for {
 		err := look(ctx)
 		if err == nil {
 			return nil
 		}
+		if ctx.Err() == nil || last == nil {
+			last = err // else it tells only that the look was cut short
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w (waited %s)", err, patience)
+			return fmt.Errorf("%w (waited %s)", last, patience)
 		case <-tick.C:
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/twillnet/twill/internal/lab/script"
 )
 
-// patience is how long what should come may take, on a busy machine.
+// scenarioPatience is how long what should come may take, on a busy machine.
 const scenarioPatience = 20 * time.Second
 
 // storeAddr is the store's on the hosts' link: it has a namespace of its own,

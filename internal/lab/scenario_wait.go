@@ -104,10 +104,13 @@ func (c *scenario) verify(ctx context.Context, ns, host string) (string, error) 
 	return strings.TrimSpace(out.String()), err
 }
 
+// waitPatience is how long `wait` waits: an agent hears of a store that fell silent after 20 to 30 s.
+const waitPatience = time.Minute
+
 // waitStatus reads what the agent writes for orchestrators (DATAMODEL: status keys).
 func (c *scenario) waitStatus(ctx context.Context, a script.WaitStatus) error {
 	w := c.named(a.Workload)
-	return until(ctx, scenarioPatience, func(ctx context.Context) error {
+	return until(ctx, waitPatience, func(ctx context.Context) error {
 		store, err := c.store(ctx)
 		if err != nil {
 			return err
@@ -134,7 +137,7 @@ func (c *scenario) waitStatus(ctx context.Context, a script.WaitStatus) error {
 }
 
 func (c *scenario) waitLog(ctx context.Context, a script.WaitLog) error {
-	return until(ctx, scenarioPatience, func(context.Context) error {
+	return until(ctx, waitPatience, func(context.Context) error {
 		log, err := os.ReadFile(c.logFile(a.Who))
 		if err == nil && !a.Pattern.Match(log) {
 			err = fmt.Errorf("nothing in the log of %s matches", a.Who)
@@ -144,7 +147,7 @@ func (c *scenario) waitLog(ctx context.Context, a script.WaitLog) error {
 }
 
 func (c *scenario) waitExec(ctx context.Context, a script.WaitExec) error {
-	return until(ctx, scenarioPatience, func(ctx context.Context) error { return c.exec(ctx, script.Exec(a)) })
+	return until(ctx, waitPatience, func(ctx context.Context) error { return c.exec(ctx, script.Exec(a)) })
 }
 
 // statusCommands are what a host is asked for its status, one after the other.
@@ -173,7 +176,7 @@ func (c *scenario) status(ctx context.Context, a script.Status) error {
 }
 
 func (c *scenario) waitMetric(ctx context.Context, a script.WaitMetric) error {
-	return until(ctx, scenarioPatience, func(ctx context.Context) error {
+	return until(ctx, waitPatience, func(ctx context.Context) error {
 		text, err := scrape(ctx, c.agentSocket(a.Host))
 		if err != nil {
 			return err

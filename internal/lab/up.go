@@ -71,7 +71,7 @@ func Open(dir string) (*Lab, error) {
 	}
 	b, err := os.ReadFile(l.stateFile())
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, errors.New("no lab is up on this machine; start one with `twill lab up`")
+		return nil, fmt.Errorf("no lab is up in %s; start one with `twill lab up`", l.Dir)
 	}
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +31,7 @@ type reporter struct {
 	status   *status.Reporter
 	problem  []config.Problem // in settings that are not the datastore's
 	identity Report           // what does not change
+	memory   config.Memory    // calc's goroutine's alone
 
 	mu        sync.Mutex
 	sent      []time.Time // when each batch that the dataplane has not taken over was heard of
@@ -146,6 +148,10 @@ func (r *reporter) configure(s config.Settings) {
 	if r.level != nil {
 		r.level.Set(levels[s.LogSeverity])
 	}
+	if r.memory != s.Memory {
+		r.memory = s.Memory
+		limit(s.Memory)
+	}
 	r.status.Configure(status.Settings{
 		Region: s.Region, Interval: s.ReportingInterval, TTL: s.ReportingTTL, Endpoints: s.ReportEndpoints, Delay: s.EndpointReportDelay,
 	})
@@ -214,6 +220,7 @@ func (r *reporter) Round(settled bool) {
 	if r.all && !r.complete && len(r.sent) == 0 {
 		r.complete = true
 		r.log.Info("all that the datastore asks for is in force", "endpoints", len(r.tracker.endpoints), "after", now.Sub(r.identity.Started).Round(time.Millisecond))
+		go debug.FreeOSMemory() // a start needs more than what comes after; do not keep it
 		r.status.Complete()
 		r.status.Touch()
 	}

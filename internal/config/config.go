@@ -44,6 +44,7 @@ type Settings struct {
 	Metrics             Listener
 	MetricsTLS          TLS
 	Debug               Listener
+	Memory              Memory
 }
 
 // TLS is the files of a server; without a certificate it speaks plain HTTP.
@@ -55,6 +56,9 @@ type Etcd struct {
 	Username, Password            string
 	CertFile, KeyFile, CACertFile string
 }
+
+// Memory is what Go's runtime is told; -1 leaves it to decide.
+type Memory struct{ GCPercent, LimitMB, MaxProcs int }
 
 // Listener is an address to listen at.
 type Listener struct {

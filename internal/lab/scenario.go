@@ -50,7 +50,7 @@ func (r Runner) RunAll(ctx context.Context, scripts []*script.Script) (passed, f
 			fmt.Fprintf(r.Out, "  passed, %d steps, %s\n", res.Steps, res.Took.Round(10*time.Millisecond))
 		} else {
 			failed++
-			fmt.Fprintf(r.Out, "  FAILED: %v\n", res.Err)
+			fmt.Fprintf(r.Out, "  FAILED: %s\n", strings.ReplaceAll(res.Err.Error(), "\n", "\n    "))
 		}
 		for _, left := range []struct{ what, dir string }{{"bundle", res.Bundle}, {"kept", res.Kept}} {
 			if left.dir != "" {

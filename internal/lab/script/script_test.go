@@ -3,6 +3,7 @@ package script
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -87,6 +88,18 @@ func TestAnErrorSaysWhereAndWhatWasExpected(t *testing.T) {
 		var e *Error
 		if !errors.As(err, &e) || !strings.HasPrefix(err.Error(), "f.txt:"+tt.want) {
 			t.Errorf("%s:\n got %v\nwant f.txt:%s…", tt.line, err, tt.want)
+		}
+	}
+}
+
+func TestTheReferenceHasEveryCommand(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/lab.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range verbs {
+		if !strings.Contains(string(text), "\n"+v.usage+"\n") {
+			t.Errorf("docs/lab.md has not the usage of %s: %s", name, v.usage)
 		}
 	}
 }

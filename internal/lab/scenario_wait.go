@@ -151,7 +151,7 @@ func (c *scenario) waitExec(ctx context.Context, a script.WaitExec) error {
 }
 
 // statusCommands are what a host is asked for its status, one after the other.
-var statusCommands = [][]string{{"verify", "--patience", "0s"}}
+var statusCommands = [][]string{{"verify", "--patience", "0s"}, {"status"}}
 
 // status awaits what a host says of itself; without a pattern, that nothing is wrong.
 func (c *scenario) status(ctx context.Context, a script.Status) error {

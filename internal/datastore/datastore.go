@@ -21,6 +21,7 @@ var (
 	ErrCompacted    = errors.New("revision is compacted; list again")
 	ErrUnauthorized = errors.New("not authorized")
 	ErrUnavailable  = errors.New("datastore is unavailable")
+	ErrFull         = errors.New("datastore is full, and can only be read")
 )
 
 // Store is a key-value store with revisions and watches.

@@ -50,8 +50,8 @@ var layers = map[string]int{
 	"internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/host": 3, "internal/dataplane/sim": 3,
 	"internal/dataplane": 4, "internal/status": 4, "internal/health": 4, "internal/metrics": 4, "internal/serve": 4,
 	"internal/agent": 5, "internal/node": 5, "internal/ctl": 5, "internal/lab": 5, "internal/outagetest": 5,
-	"cmd/twill":         6,
-	"internal/archtest": 7, "internal/agreetest": 7,
+	"cmd/twill":  6,
+	"hack/image": 6, "internal/archtest": 7, "internal/agreetest": 7,
 }
 
 // family is a tree whose packages may import each other: a parent composes its parts.

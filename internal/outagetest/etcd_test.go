@@ -135,7 +135,7 @@ func TestAMemberWithoutALeaderIsNoticed(t *testing.T) {
 		peers = append(peers, "http://"+freePort(t))
 		cluster = append(cluster, fmt.Sprintf("m%d=%s", i, peers[i]))
 	}
-	dir := must(os.MkdirTemp("", "etcd"))(t)
+	dir := must(os.MkdirTemp(memory, "etcd"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	var cfgs []embed.Config
 	for i := range 3 {

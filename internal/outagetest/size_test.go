@@ -31,7 +31,7 @@ func (w *world) raw() *clientv3.Client {
 
 func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 	t.Parallel()
-	dir := must(os.MkdirTemp("", "etcd"))(t)
+	dir := must(os.MkdirTemp(memory, "etcd"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	w := newWorldOn(t, must(embed.Start(t.Context(), embed.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}, Quota: 2 << 20}))(t))
 	w.follow(etcdstore.Config{})
@@ -80,7 +80,7 @@ func TestAListOf100000KeysAnewTellsNothingTwiceAndKeepsNoMemory(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	w.follow(etcdstore.Config{PageSize: 2000, RequestTimeout: 10 * time.Second})
+	w.follow(etcdstore.Config{PageSize: 2000, RequestTimeout: 3 * time.Second})
 	w.until("the first sync", w.synced)
 	before, told := heap(), w.count
 	for i := range 3 {

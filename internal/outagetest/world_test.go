@@ -26,6 +26,7 @@ const (
 	patience = 60 * time.Second // bounds what a test waits for
 	progress = 100 * time.Millisecond
 	request  = time.Second
+	memory   = "/dev/shm" // etcd waits for its disk at each write, which is not what is tested
 )
 
 // world is a syncer that reaches a real etcd through a proxy, and a store that
@@ -46,7 +47,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	dir := must(os.MkdirTemp("", "etcd"))(t) // short, as the name of a socket must be
+	dir := must(os.MkdirTemp(memory, "etcd"))(t) // short, as the name of a socket must be
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	cfg := embed.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}}
 	w := newWorldOn(t, must(embed.Start(t.Context(), cfg))(t))

@@ -48,8 +48,9 @@ var layers = map[string]int{
 	"internal/datastore/memstore": 2, "internal/datastore/etcdstore": 2, "internal/datastore/storetest": 2,
 	"internal/syncer": 2, "internal/calc": 2, "internal/verdict": 2, "internal/dataplane/rules": 2, "internal/ifmon": 2,
 	"internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/host": 3, "internal/dataplane/sim": 3,
-	"internal/dataplane": 4,
-	"internal/agent":     5, "internal/node": 5, "internal/ctl": 5, "internal/lab": 5,
+	"internal/dataplane/revoke": 3,
+	"internal/dataplane":        4,
+	"internal/agent":            5, "internal/node": 5, "internal/ctl": 5, "internal/lab": 5,
 	"cmd/twill":         6,
 	"internal/archtest": 7, "internal/agreetest": 7,
 }

@@ -10,6 +10,7 @@
 // endpoints that the changes touch; without any, there is no pass.
 //
 // Not judged: flows with no local workload at either end, what a workload sends from addresses that are not its own,
+// and DHCP, which a host serves whatever policy says.
 package revoke
 
 import (

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -23,10 +24,12 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/fib"
 	"github.com/twillnet/twill/internal/dataplane/host"
 	"github.com/twillnet/twill/internal/dataplane/nft"
+	"github.com/twillnet/twill/internal/dataplane/revoke"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 	"github.com/twillnet/twill/internal/health"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/conntrack"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/kernel/sysctl"
@@ -76,8 +79,9 @@ func Run(ctx context.Context, cfg Config) error {
 	policy := nft.New(doors.nft, nft.Config{Prefixes: graph.Settings().Settings.InterfacePrefixes})
 	interfaces := host.New(doors.rtnl, doors.sysctl, host.Config{})
 	routes := fib.New(doors.rtnl)
+	flows := revoke.New(revoke.Config{Table: doors.conntrack, Local: doors.addrs, Log: cfg.Log.With("part", "revoke")})
 	loop := dataplane.New(dataplane.Config{
-		Policy: policy, Forwarding: []dataplane.Driver{interfaces, routes},
+		Policy: policy, Forwarding: []dataplane.Driver{flows, interfaces, routes},
 		Outcomes: watch.outcomes, Observer: watch, Log: cfg.Log.With("part", "dataplane"),
 	})
 	batches := make(chan intent.Batch)
@@ -91,7 +95,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 	group, ctx := errgroup.WithContext(ctx)
 	for name, run := range map[string]func(context.Context) error{
-		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run,
+		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": flows.Run,
 		"status": watch.run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
 		"nft":       func(ctx context.Context) error { return policy.Run(ctx, doors.nftEvents) },
 		"dataplane": func(ctx context.Context) error { return loop.Run(ctx, batches, links.Changes()) },
@@ -119,6 +123,17 @@ type doors struct {
 	nft       *nftables.Conn
 	nftEvents *nftables.Watcher
 	sysctl    *sysctl.Handle
+	conntrack *conntrack.Conn
+}
+
+// addrs are the host's own addresses.
+func (d doors) addrs() ([]netip.Addr, error) {
+	as, err := d.rtnl.Addrs()
+	out := make([]netip.Addr, 0, len(as))
+	for _, a := range as {
+		out = append(out, a.Prefix.Addr())
+	}
+	return out, err
 }
 
 func openDoors() (d doors, err error) {
@@ -130,6 +145,9 @@ func openDoors() (d doors, err error) {
 	}
 	if err == nil {
 		d.sysctl, err = sysctl.Open()
+	}
+	if err == nil {
+		d.conntrack, err = conntrack.Open()
 	}
 	if err != nil {
 		d.close()
@@ -147,5 +165,8 @@ func (d doors) close() {
 	}
 	if d.sysctl != nil {
 		d.sysctl.Close()
+	}
+	if d.conntrack != nil {
+		_ = d.conntrack.Close()
 	}
 }

@@ -29,6 +29,7 @@ type Settings struct {
 	AllowVXLAN          bool   // from workloads
 	AllowIPIP           bool   // from workloads
 	SkipInvalidCheck    bool
+	RevokeFlows         bool
 	AllowSourceSpoofing bool
 	PolicyRefresh       time.Duration // zero: never, as for the other two
 	RouteRefresh        time.Duration

@@ -47,6 +47,8 @@ var params = []Param{
 	yesNo("allowVXLANPacketsFromWorkloads", "false", "let workloads send VXLAN (UDP port 4789)", func(s *Settings) *bool { return &s.AllowVXLAN }),
 	yesNo("allowIPIPPacketsFromWorkloads", "false", "let workloads send IPIP (protocol 4)", func(s *Settings) *bool { return &s.AllowIPIP }),
 	yesNo("disableConntrackInvalidCheck", "false", "do not drop packets that conntrack calls invalid; policy still judges them", func(s *Settings) *bool { return &s.SkipInvalidCheck }),
+	yesNo("flowRevocationEnabled", "true", "cut live flows as soon as a change of policy denies them; false lets them end by themselves",
+		func(s *Settings) *bool { return &s.RevokeFlows }),
 	spoofing(),
 	duration("nftablesRefreshInterval", "180s", "how often the nftables table is read back, besides the kernel's own events; 0 never",
 		func(s *Settings) *time.Duration { return &s.PolicyRefresh }),

@@ -293,6 +293,7 @@ type HostSettings struct {
 	AllowVXLAN   bool // from workloads
 	AllowIPIP    bool // from workloads
 	AllowInvalid bool // what conntrack calls invalid goes on to policy
+	KeepDenied   bool // flows that policy denies after they began live on
 	Refresh      Refresh
 }
 
@@ -300,7 +301,7 @@ type HostSettings struct {
 func (h HostSettings) Equal(o HostSettings) bool {
 	same := slices.Equal(h.Prefixes, o.Prefixes)
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
-		h.AllowInvalid == o.AllowInvalid && h.Refresh == o.Refresh
+		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.Refresh == o.Refresh
 }
 
 // Refresh says how often each part of the kernel is read back, besides what its

@@ -156,7 +156,7 @@ func TestEverySettingIsLive(t *testing.T) {
 		"endpointReportingDelay": `"2s"`, "healthEnabled": `false`, "healthHost": `"127.0.0.1"`, "healthPort": `9199`,
 		"prometheusMetricsEnabled": `true`, "prometheusMetricsHost": `"127.0.0.1"`, "prometheusMetricsPort": `9191`,
 		"prometheusMetricsCertFile": `""`, "prometheusMetricsKeyFile": `""`, "prometheusMetricsCAFile": `""`,
-		"debugHost": `"127.0.0.1"`, "debugPort": `9299`, "goGCThreshold": `60`, "goMemoryLimitMB": `512`, "goMaxProcs": `1`,
+		"debugHost": `"127.0.0.1"`, "debugPort": `9299`, "goGCThreshold": `60`, "goMemoryLimitMB": `512`, "goMaxProcs": `1`, "flowRevocationEnabled": `false`,
 	}
 	pid := g.agentPID(g.Spec.Hosts[0])
 	streams := []*stream{

@@ -150,8 +150,16 @@ func TestOnlyChangesThatTouchAnEndpointCostAPass(t *testing.T) {
 				return b
 			}(), 3},
 			{"a member of that set, too", intent.Batch{Members: []intent.MemberDelta{{Set: "s", Added: []intent.Member{{Prefix: netip.MustParsePrefix("192.0.2.9/32")}}}}}, 4},
+			{"that a member leaves it, which can deny nothing, does not", intent.Batch{Members: []intent.MemberDelta{{Set: "s", Removed: []intent.Member{{Prefix: netip.MustParsePrefix("192.0.2.9/32")}}}}}, 4},
 			{"a member of another set does not", intent.Batch{Members: []intent.MemberDelta{{Set: "u"}}}, 4},
-			{"that the endpoint goes does", intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: "workload/prod/server"}}}, 5},
+			{"a policy that allows by the set does", func() intent.Batch {
+				r := denied(6, 80)
+				r.Action, r.Src.Sets = intent.Allow, []intent.SetID{"s"}
+				return policy(r)
+			}(), 5},
+			{"a new member of what is allowed does not", intent.Batch{Members: []intent.MemberDelta{{Set: "s", Added: []intent.Member{{Prefix: netip.MustParsePrefix("192.0.2.9/32")}}}}}, 5},
+			{"one that leaves it does", intent.Batch{Members: []intent.MemberDelta{{Set: "s", Removed: []intent.Member{{Prefix: netip.MustParsePrefix("192.0.2.9/32")}}}}}, 6},
+			{"that the endpoint goes does", intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: "workload/prod/server"}}}, 7},
 		} {
 			if apply(s.batch); x.reads != s.reads {
 				t.Errorf("%s: the table was read %d times, want %d", s.name, x.reads, s.reads)

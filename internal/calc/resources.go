@@ -104,6 +104,7 @@ func (g *Graph) host() intent.HostSettings {
 	return intent.HostSettings{
 		EndpointToHost: toHost[s.EndpointToHost], Prefixes: slices.Sorted(slices.Values(s.InterfacePrefixes)),
 		AllowVXLAN: s.AllowVXLAN, AllowIPIP: s.AllowIPIP, AllowInvalid: s.SkipInvalidCheck, KeepDenied: !s.RevokeFlows,
+		Log:     intent.LogSettings(s.Log),
 		Refresh: intent.Refresh{Policy: s.PolicyRefresh, Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
 	}
 }

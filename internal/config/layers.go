@@ -119,6 +119,9 @@ func storedOf(f *api.FelixConfiguration) stored {
 		}
 		s.values[params[i].Name] = text
 	}
+	if list := f.Spec.HealthTimeoutOverrides; list != nil {
+		s.values["healthTimeoutOverrides"] = timeoutsText(list)
+	}
 	return s
 }
 

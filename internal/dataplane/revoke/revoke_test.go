@@ -159,7 +159,10 @@ func TestOnlyChangesThatTouchAnEndpointCostAPass(t *testing.T) {
 			}(), 5},
 			{"a new member of what is allowed does not", intent.Batch{Members: []intent.MemberDelta{{Set: "s", Added: []intent.Member{{Prefix: netip.MustParsePrefix("192.0.2.9/32")}}}}}, 5},
 			{"one that leaves it does", intent.Batch{Members: []intent.MemberDelta{{Set: "s", Removed: []intent.Member{{Prefix: netip.MustParsePrefix("192.0.2.9/32")}}}}}, 6},
-			{"that the endpoint goes does", intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: "workload/prod/server"}}}, 7},
+			{"a setting that turns it off does, to let all flows live", intent.Batch{Host: &intent.HostSettings{KeepDenied: true}}, 7},
+			{"and from then on nothing does", policy(denied(6, 80)), 7},
+			{"until it is on again", intent.Batch{Host: &intent.HostSettings{}}, 8},
+			{"that the endpoint goes does", intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: "workload/prod/server"}}}, 9},
 		} {
 			if apply(s.batch); x.reads != s.reads {
 				t.Errorf("%s: the table was read %d times, want %d", s.name, x.reads, s.reads)

@@ -77,8 +77,10 @@ func TestExactlyTheFlowsThatPolicyDeniesAreMarked(t *testing.T) {
 		{"of a flow that is denied", data, true},
 		{"between others", flow("192.0.2.9", "192.0.2.8", 6, 80), false},
 		{"from the server's own host", flow("192.0.2.1", s, 6, 80), false},
-		{"DHCP", conntrack.Flow{Original: conntrack.Tuple{Src: netip.MustParseAddr(s), Dst: netip.MustParseAddr("192.0.2.1"), Proto: 17, SrcPort: 68, DstPort: 67},
-			Reply: conntrack.Tuple{Src: netip.MustParseAddr("192.0.2.1")}, Mark: others}, false},
+		{"DHCP", conntrack.Flow{
+			Original: conntrack.Tuple{Src: netip.MustParseAddr(s), Dst: netip.MustParseAddr("192.0.2.1"), Proto: 17, SrcPort: 68, DstPort: 67},
+			Reply:    conntrack.Tuple{Src: netip.MustParseAddr("192.0.2.1")}, Mark: others,
+		}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			x := &table{flows: []conntrack.Flow{tt.flow}}

@@ -41,7 +41,7 @@ func TestScript(t *testing.T) {
 // TestAFailedScenarioLeavesWhatItKnew wants of each failure its place, a
 // bundle, and a count; and that what is kept can be taken down.
 func TestAFailedScenarioLeavesWhatItKnew(t *testing.T) {
-	const text = "# Title.\nhosts h1\nworkload h1 web 10.65.1.5 app=web\ncapture web eth0 seen\nexec ! h1 true\n"
+	const text = "# Title.\nhosts h1\nworkload h1 web 10.65.1.5 app=web\nreach h1 web tcp/80\ncapture web eth0 seen\nexec ! h1 true\n"
 	failing, err := script.Parse("some/dir/failing.txt", text)
 	must(t, err)
 	passing, err := script.Parse("passing.txt", "# Title.\nhosts h1\nwait agent h1\n")
@@ -51,7 +51,7 @@ func TestAFailedScenarioLeavesWhatItKnew(t *testing.T) {
 	if passed, failed := r.RunAll(t.Context(), []*script.Script{failing, passing}); passed != 1 || failed != 1 {
 		t.Errorf("%d passed, %d failed; want 1 and 1", passed, failed)
 	}
-	for _, want := range []string{"FAILED: some/dir/failing.txt:5: exec ! h1 true: it succeeded, and should not", "\n  bundle: " + r.Bundle, "\n1 passed, 1 failed\n"} {
+	for _, want := range []string{"FAILED: some/dir/failing.txt:6: exec ! h1 true: it succeeded, and should not", "\n  bundle: " + r.Bundle, "\n1 passed, 1 failed\n"} {
 		if !strings.Contains(told.String(), want) {
 			t.Errorf("it told\n%swant %s", told.String(), want)
 		}
@@ -61,7 +61,7 @@ func TestAFailedScenarioLeavesWhatItKnew(t *testing.T) {
 		t.Fatalf("bundles: %v", bundles)
 	}
 	for file, want := range map[string]string{
-		"scenario.txt": text, "failure.txt": "failing.txt:5", "steps.txt": "workload h1 web", "h1/node.log": "agent runs",
+		"scenario.txt": text, "failure.txt": "failing.txt:6", "steps.txt": "workload h1 web", "h1/node.log": "agent runs",
 		"h1/table.txt": "table inet twill", "h1/routes.txt": "10.65.1.5", "h1/sysctl.txt": "rp_filter = 1", "h1/verify.txt": "",
 		"h1/addresses.txt": "172.30.0.1", "web/addresses.txt": "10.65.1.5", "store/calico.json": "workloadendpoints/default/h1-k8s-web-eth0",
 		"store/node.log": "", "captures/seen.txt": "",

@@ -2,10 +2,13 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/twillnet/twill/internal/kernel/netns"
@@ -33,7 +36,7 @@ func listen(s *Spec) (*listeners, error) {
 
 func (ls *listeners) open(ns string, at netip.AddrPort) error {
 	return inside(ns, func() error {
-		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", at.String())
+		l, err := listenSoon(at)
 		if err != nil {
 			return err
 		}
@@ -50,6 +53,16 @@ func (ls *listeners) open(ns string, at netip.AddrPort) error {
 		})
 		return nil
 	})
+}
+
+// listenSoon waits for a port that was in use a moment ago: the kernel ends a socket some time after it is closed.
+func listenSoon(at netip.AddrPort) (net.Listener, error) {
+	for deadline := time.Now().Add(2 * time.Second); ; runtime.Gosched() {
+		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", at.String())
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
+			return l, err
+		}
+	}
 }
 
 // Close ends all services.

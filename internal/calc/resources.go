@@ -80,8 +80,10 @@ func (g *Graph) setTier(name string, r *api.Tier) {
 	}
 	clear(g.stacks)
 	for key, e := range g.sent.endpoints {
-		if slices.ContainsFunc(e.Normal, func(t intent.Tier) bool { return t.Name == name }) {
-			g.dirtyLocals[key] = true
+		for _, tiers := range [][]intent.Tier{e.Normal, e.Untracked, e.PreDNAT, e.Forward} {
+			if slices.ContainsFunc(tiers, func(t intent.Tier) bool { return t.Name == name }) {
+				g.dirtyLocals[key] = true
+			}
 		}
 	}
 }

@@ -108,6 +108,9 @@ func (g *Graph) endpoint(l *local, s *stack) intent.Endpoint {
 		e.Profiles = append(e.Profiles, profileID(p))
 	}
 	if l.id.Kind == intent.Host {
+		if e.Closed != "" {
+			return intent.Endpoint{ID: e.ID, Label: e.Label, Link: e.Link, Addrs: e.Addrs, Closed: e.Closed}
+		}
 		return e
 	}
 	switch owner := g.links[l.link][0]; {

@@ -106,8 +106,17 @@ func (g *Graph) host() intent.HostSettings {
 	return intent.HostSettings{
 		EndpointToHost: toHost[s.EndpointToHost], Prefixes: slices.Sorted(slices.Values(s.InterfacePrefixes)),
 		AllowVXLAN: s.AllowVXLAN, AllowIPIP: s.AllowIPIP, AllowInvalid: s.SkipInvalidCheck,
+		FailsafeIn: failsafes(s.FailsafeIn), FailsafeOut: failsafes(s.FailsafeOut),
 		Refresh: intent.Refresh{Policy: s.PolicyRefresh, Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
 	}
+}
+
+func failsafes(in []config.Failsafe) []intent.Failsafe {
+	var out []intent.Failsafe
+	for _, f := range in {
+		out = append(out, intent.Failsafe(f))
+	}
+	return out
 }
 
 // Settings are those in effect, as of the last Update.

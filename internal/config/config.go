@@ -30,6 +30,8 @@ type Settings struct {
 	AllowIPIP           bool   // from workloads
 	SkipInvalidCheck    bool
 	AllowSourceSpoofing bool
+	FailsafeIn          []Failsafe
+	FailsafeOut         []Failsafe
 	PolicyRefresh       time.Duration // zero: never, as for the other two
 	RouteRefresh        time.Duration
 	InterfaceRefresh    time.Duration

@@ -84,7 +84,7 @@ func Of(s api.Stored) *Policy {
 	} else {
 		p.Selector = selector.And(parse(spec.Selector), inNamespace)
 		if namespaces != "" {
-			p.Selector = selector.And(p.Selector, namespaceSelector(namespaces))
+			p.Selector = selector.And(p.Selector, selector.And(parse("has("+api.LabelNamespace+")"), namespaceSelector(namespaces)))
 		}
 		if spec.ServiceAccountSelector != "" {
 			p.Selector = selector.And(p.Selector, parse(spec.ServiceAccountSelector).Prefixed(api.ServiceAccountLabelPrefix))

@@ -196,6 +196,11 @@ func checkEntity(e *EntityRule, p *Protocol, path string, amiss map[string]strin
 	if e.Services != nil {
 		check("services", "is not honoured")
 	}
+	for field, n := range map[string]int{"ports": len(e.Ports), "notPorts": len(e.NotPorts)} {
+		if n > MaxPorts {
+			check(field, fmt.Sprintf("has %d ports: at most %d are read", n, MaxPorts))
+		}
+	}
 	if !hasPorts(p) {
 		const reason = "needs protocol TCP, UDP, SCTP or UDPLite"
 		if len(e.Ports) > 0 {

@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // DecodeStored reads a value of the datastore. It closes what it does not
 // understand, see [Stored]. An error means that the value is not JSON, or the
-// key is not that of a resource, or the update has no value: then there is
-// nothing to build on, and the caller keeps what it had.
+// key is not that of a resource, or the update has no value, or it is a network
+// set beyond the limits of limits.go: then there is nothing to build on, and the
+// caller keeps what it had.
 //
 // The resource is made for those who decide on packets: addresses without a
 // length have theirs, what must not be believed is gone. Show users the stored
@@ -25,10 +27,19 @@ func DecodeStored(u Update) (Stored, error) {
 	if u.Value == nil {
 		return Stored{}, fmt.Errorf("%s: no value", u.Key)
 	}
+	tooMuch := beyond(ref.Kind, u.Value)
+	if tooMuch != "" && isSet(ref.Kind) {
+		return Stored{}, fmt.Errorf("%s: %s", u.Key, tooMuch)
+	}
+	d := decoder{Stored: Stored{Key: u.Key, Ref: ref, Resource: New(ref.Kind)}}
+	if tooMuch != "" {
+		d.identify()
+		d.shut("", tooMuch)
+		return d.Stored, nil
+	}
 	if !json.Valid(u.Value) {
 		return Stored{}, fmt.Errorf("%s: not JSON", u.Key)
 	}
-	d := decoder{Stored: Stored{Key: u.Key, Ref: ref, Resource: New(ref.Kind)}}
 	found := readStored(u.Value, d.Resource)
 	if found != nil {
 		d.Resource = New(ref.Kind)
@@ -62,6 +73,13 @@ type decoder struct {
 }
 
 func (d *decoder) problem(field, reason string) {
+	switch n := len(d.Problems); {
+	case n == MaxProblems:
+		field, reason = "", fmt.Sprintf("more than %d things are wrong; the others are not listed", MaxProblems)
+	case n > MaxProblems:
+		return
+	}
+	field, reason = clip(field), clip(reason)
 	d.Problems = append(d.Problems, Problem{Key: d.Key, Field: field, Reason: reason})
 }
 
@@ -69,7 +87,7 @@ func (d *decoder) problem(field, reason string) {
 func (d *decoder) shut(field, reason string) {
 	d.problem(field, reason)
 	if d.Closed == "" {
-		d.Closed = strings.TrimPrefix(field+": "+reason, ": ")
+		d.Closed = strings.TrimPrefix(clip(field)+": "+clip(reason), ": ")
 	}
 }
 
@@ -251,6 +269,7 @@ func (d *decoder) closeWorkload(r *WorkloadEndpoint) {
 // closePorts keeps the ports that rules can ask for. Unnamed ones say nothing.
 func closePorts[P any](d *decoder, in []P, parts func(P) (string, Protocol)) []P {
 	var out []P
+	unreadable := d.elementsOf("spec.ports")
 	for i, p := range in {
 		name, proto := parts(p)
 		if _, ok := proto.Number(); !ok {
@@ -258,20 +277,23 @@ func closePorts[P any](d *decoder, in []P, parts func(P) (string, Protocol)) []P
 			continue
 		}
 		// A port whose number could not be read has none, and must not become port 0.
-		if name != "" && !d.foundIn(fmt.Sprintf("spec.ports[%d]", i)) {
+		if name != "" && !unreadable[strconv.Itoa(i)] {
 			out = append(out, p)
 		}
 	}
 	return out
 }
 
-func (d *decoder) foundIn(path string) bool {
+// elementsOf are the elements of a list, by index, in which something could not be read.
+func (d *decoder) elementsOf(list string) map[string]bool {
+	out := map[string]bool{}
 	for _, f := range d.found {
-		if !f.unknown && within(f.path, path) {
-			return true
+		if rest, ok := strings.CutPrefix(f.path, list+"["); ok && !f.unknown {
+			index, _, _ := strings.Cut(rest, "]")
+			out[index] = true
 		}
 	}
-	return false
+	return out
 }
 
 // addresses keeps those that are one address each, as prefixes of full length.

@@ -14,6 +14,9 @@ func checkSelector(text string, globalAllowed bool) string {
 	if text == "" {
 		return ""
 	}
+	if len(text) > MaxSelector {
+		return fmt.Sprintf("has %d bytes: at most %d are read", len(text), MaxSelector)
+	}
 	s, err := selector.Parse(text)
 	if err != nil {
 		return err.Error()

@@ -29,7 +29,7 @@ type walker struct {
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
 func (w *walker) note(path, reason string) {
-	w.found = append(w.found, finding{path: path, reason: reason})
+	w.found = append(w.found, finding{path: path, reason: clip(reason)})
 }
 
 // read fills v from raw. What is not readable stays zero; elements of a list

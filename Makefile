@@ -5,9 +5,14 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/ctl.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: build deps up down test lint bench agree mutants
+.PHONY: image build deps up down test lint bench agree mutants
 build: ## bin/twill, one static binary
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
+
+ARCH ?= $(shell go env GOARCH)
+image: ## bin/twill-image-ARCH.tar: an OCI archive with that binary alone (ARCH=arm64 for another)
+	GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '$(LDFLAGS)' -o bin/twill-$(ARCH) ./cmd/twill
+	go run ./hack/image -binary bin/twill-$(ARCH) -arch $(ARCH) -version $(VERSION) -o bin/twill-image-$(ARCH).tar
 
 deps: ## what tests and demonstrations call: nft (to read what we program)
 	@sh scripts/deps.sh

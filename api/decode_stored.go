@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -37,22 +38,30 @@ func DecodeStored(u Update) (Stored, error) {
 		d.shut("", tooMuch)
 		return d.Stored, nil
 	}
-	if !json.Valid(u.Value) {
-		return Stored{}, fmt.Errorf("%s: not JSON", u.Key)
-	}
-	found := readStored(u.Value, d.Resource)
-	if found != nil {
-		d.Resource = New(ref.Kind)
-		w := walker{}
-		w.read(u.Value, reflect.ValueOf(d.Resource).Elem(), "")
-		d.found = w.found
-		if isNull(u.Value) {
-			d.found = []finding{{reason: want("an object", u.Value)}}
+	if w, ok := d.Resource.(*WorkloadEndpoint); !ok || !quickWorkload(u.Value, w) {
+		if !json.Valid(u.Value) {
+			return Stored{}, fmt.Errorf("%s: not JSON", u.Key)
 		}
+		d.read(u.Value)
 	}
 	d.identify()
 	d.close()
 	return d.Stored, nil
+}
+
+// read takes in all that can be read, and notes what cannot.
+func (d *decoder) read(data []byte) {
+	d.Resource = New(d.Ref.Kind)
+	if readStored(data, d.Resource) == nil {
+		return
+	}
+	d.Resource = New(d.Ref.Kind)
+	w := walker{}
+	w.read(data, reflect.ValueOf(d.Resource).Elem(), "")
+	d.found = w.found
+	if isNull(data) {
+		d.found = []finding{{reason: want("an object", data)}}
+	}
 }
 
 // readStored is the way that nearly all documents take: an error if anything is
@@ -243,16 +252,12 @@ func (d *decoder) closeProfile(r *Profile) {
 // closeWorkload takes away what a workload must not say of itself: labels of
 // its namespace and service account come from their profiles alone.
 func (d *decoder) closeWorkload(r *WorkloadEndpoint) {
-	labels := map[string]string{}
-	for k, v := range r.Metadata.Labels {
-		if strings.HasPrefix(k, NamespaceLabelPrefix) || strings.HasPrefix(k, ServiceAccountLabelPrefix) {
-			continue
-		}
-		labels[k] = v
-	}
-	if len(labels) != len(r.Metadata.Labels) {
+	before := len(r.Metadata.Labels)
+	maps.DeleteFunc(r.Metadata.Labels, func(k, _ string) bool {
+		return strings.HasPrefix(k, NamespaceLabelPrefix) || strings.HasPrefix(k, ServiceAccountLabelPrefix)
+	})
+	if len(r.Metadata.Labels) != before {
 		d.problem("metadata.labels", "labels that begin with pcns. or pcsa. are ignored: only a namespace or a service account gives those")
-		r.Metadata.Labels = labels
 	}
 	r.Spec.IPNetworks = d.addresses("spec.ipNetworks", r.Spec.IPNetworks)
 	if len(r.Spec.IPNetworks) == 0 && d.Closed == "" {

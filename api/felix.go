@@ -63,6 +63,10 @@ type FelixConfigurationSpec struct {
 	DebugHost *string `json:"debugHost,omitempty"`
 	DebugPort *int    `json:"debugPort,omitempty"`
 
+	GoGCThreshold   *int `json:"goGCThreshold,omitempty"`   // per cent; default 40
+	GoMemoryLimitMB *int `json:"goMemoryLimitMB,omitempty"` // -1 (default): none
+	GoMaxProcs      *int `json:"goMaxProcs,omitempty"`      // -1 (default): as Go decides
+
 	AllowVXLANPacketsFromWorkloads *bool `json:"allowVXLANPacketsFromWorkloads,omitempty"`
 	AllowIPIPPacketsFromWorkloads  *bool `json:"allowIPIPPacketsFromWorkloads,omitempty"`
 }

@@ -54,11 +54,15 @@ func TestAValueBeyondALimitIsClosedAndTheLimitIsNamed(t *testing.T) {
 
 func TestWithinTheLimitsNothingIsClosed(t *testing.T) {
 	for _, tt := range []struct{ name, key, value string }{
-		{"a policy of 1,024 rules with 50 ports each", "networkpolicies/a/default.b",
-			`{"spec":{"ingress":[` + repeatedly(`{"action":"Allow","protocol":"TCP","destination":{"ports":[`+repeatedly("80", 50)+`]}}`, 1024) + `]}}`},
+		{
+			"a policy of 1,024 rules with 50 ports each", "networkpolicies/a/default.b",
+			`{"spec":{"ingress":[` + repeatedly(`{"action":"Allow","protocol":"TCP","destination":{"ports":[`+repeatedly("80", 50)+`]}}`, 1024) + `]}}`,
+		},
 		{"a set of 250,000 nets", "globalnetworksets/a", `{"spec":{"nets":[` + repeatedly(`"10.0.0.0/8"`, 250_000) + `]}}`},
-		{"1,024 labels, and text with quotes and brackets in it", "workloadendpoints/a/b",
-			`{"metadata":{"annotations":{"q":"` + strings.Repeat(`\"[{,`, 20_000) + `"},"labels":{` + numberedMembers(1024) + `}},"spec":{"ipNetworks":["10.0.0.1/32"]}}`},
+		{
+			"1,024 labels, and text with quotes and brackets in it", "workloadendpoints/a/b",
+			`{"metadata":{"annotations":{"q":"` + strings.Repeat(`\"[{,`, 20_000) + `"},"labels":{` + numberedMembers(1024) + `}},"spec":{"ipNetworks":["10.0.0.1/32"]}}`,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := DecodeStored(Update{Key: ResourcesPrefix + tt.key, Value: []byte(tt.value)})

@@ -82,3 +82,23 @@ func TestWorkloadEndpointNames(t *testing.T) {
 		})
 	}
 }
+
+func TestAWorkloadEndpointsNameIsReadBack(t *testing.T) {
+	for _, want := range []WorkloadEndpointParts{
+		{"node-1", "k8s", "web-0", "eth0"},
+		{"n", "openstack", "a-b-c", "e-1"},
+	} {
+		name, err := WorkloadEndpointName(WorkloadEndpointSpec{Node: want.Node, Orchestrator: want.Orchestrator, Pod: want.Workload, Workload: want.Workload, Endpoint: want.Endpoint})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := ParseWorkloadEndpointName(name); !ok || got != want {
+			t.Errorf("%s: got %+v, %v, want %+v", name, got, ok, want)
+		}
+	}
+	for _, name := range []string{"", "a", "a-b-c", "a-b-c-d-e", "-b-c-d", "a-b-c-", "a--b--c--d"} {
+		if got, ok := ParseWorkloadEndpointName(name); ok {
+			t.Errorf("%q: got %+v, want none", name, got)
+		}
+	}
+}

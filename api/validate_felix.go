@@ -68,6 +68,14 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 			v.fail(n.path, fmt.Sprintf("is %d: want 0 to %d", *n.n, n.high))
 		}
 	}
+	for _, n := range []struct {
+		path string
+		n    *int
+	}{{"spec.goGCThreshold", s.GoGCThreshold}, {"spec.goMemoryLimitMB", s.GoMemoryLimitMB}, {"spec.goMaxProcs", s.GoMaxProcs}} {
+		if n.n != nil && *n.n != -1 && *n.n < 1 {
+			v.fail(n.path, fmt.Sprintf("is %d: want a whole number from 1, or -1", *n.n))
+		}
+	}
 	if s.NftablesMarkMask != nil && *s.NftablesMarkMask == 0 {
 		v.fail("spec.nftablesMarkMask", "is 0: want a mask with bits in it")
 	}

@@ -33,3 +33,27 @@ func WorkloadEndpointName(s WorkloadEndpointSpec) (string, error) {
 	}
 	return strings.Join(out, "-"), nil
 }
+
+// WorkloadEndpointParts is what WorkloadEndpointName made a name of.
+type WorkloadEndpointParts struct{ Node, Orchestrator, Workload, Endpoint string }
+
+// ParseWorkloadEndpointName is the reverse; false: nobody who follows the rule made that name.
+func ParseWorkloadEndpointName(name string) (WorkloadEndpointParts, bool) {
+	parts, at := make([]string, 1, 4), 0
+	for i := 0; i < len(name); i++ {
+		switch {
+		case name[i] != '-':
+			parts[at] += name[i : i+1]
+		case i+1 < len(name) && name[i+1] == '-':
+			parts[at] += "-"
+			i++
+		default:
+			parts = append(parts, "")
+			at++
+		}
+	}
+	if len(parts) != 4 || parts[0] == "" || parts[1] == "" || parts[2] == "" || parts[3] == "" {
+		return WorkloadEndpointParts{}, false
+	}
+	return WorkloadEndpointParts{parts[0], parts[1], parts[2], parts[3]}, true
+}

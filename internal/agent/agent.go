@@ -11,7 +11,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/twillnet/twill/api"
@@ -21,12 +24,16 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/fib"
 	"github.com/twillnet/twill/internal/dataplane/host"
 	"github.com/twillnet/twill/internal/dataplane/nft"
+	"github.com/twillnet/twill/internal/dataplane/revoke"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/health"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/conntrack"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/kernel/sysctl"
+	"github.com/twillnet/twill/internal/metrics"
 	"github.com/twillnet/twill/internal/syncer"
 )
 
@@ -37,6 +44,7 @@ type Config struct {
 	Local    []config.Layer   // settings known without the datastore, lowest first
 	Problems []config.Problem // what was wrong in these
 	Version  string
+	Socket   string // where to answer `twill status`; empty: nowhere
 	Log      *slog.Logger
 	Level    *slog.LevelVar // of Log; settings change it
 }
@@ -60,7 +68,9 @@ func Run(ctx context.Context, cfg Config) error {
 	defer store.Close()
 
 	graph := calc.New(cfg.Node, cfg.Local...)
-	watch := newReporter(cfg, store)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	watch := newReporter(cfg, store, metrics.New(registry))
 	for _, p := range cfg.Problems {
 		cfg.Log.Warn("wrong setting", "from", p.From, "name", p.Name, "reason", p.Reason)
 	}
@@ -69,22 +79,29 @@ func Run(ctx context.Context, cfg Config) error {
 	policy := nft.New(doors.nft, nft.Config{Prefixes: graph.Settings().Settings.InterfacePrefixes})
 	interfaces := host.New(doors.rtnl, doors.sysctl, host.Config{})
 	routes := fib.New(doors.rtnl)
+	flows := revoke.New(revoke.Config{Table: doors.conntrack, Local: doors.addrs, Log: cfg.Log.With("part", "revoke")})
 	loop := dataplane.New(dataplane.Config{
-		Policy: policy, Forwarding: []dataplane.Driver{interfaces, routes},
+		Policy: policy, Forwarding: []dataplane.Driver{flows, interfaces, routes},
 		Outcomes: watch.outcomes, Observer: watch, Log: cfg.Log.With("part", "dataplane"),
 	})
 	batches := make(chan intent.Batch)
-	d := decider{graph: graph, watch: watch, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc")}
+	d := decider{graph: graph, watch: watch, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{})}
+	checker := health.New(watch.notReady)
+	checker.Part("syncer", quick, source.Ping)
+	checker.Part("calc", slow, d.Ping)
+	checker.Part("dataplane", slow, loop.Ping)
+	listen := doorway{watch, checker, registry}.listeners(cfg)
+	d.settings = listen.configure
 
 	group, ctx := errgroup.WithContext(ctx)
 	for name, run := range map[string]func(context.Context) error{
-		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run,
+		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": flows.Run,
+		"status": watch.run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
 		"nft":       func(ctx context.Context) error { return policy.Run(ctx, doors.nftEvents) },
 		"dataplane": func(ctx context.Context) error { return loop.Run(ctx, batches, links.Changes()) },
 	} {
 		group.Go(func() error { return named(name, run(ctx)) })
 	}
-	watch.run(ctx, group)
 	cfg.Log.Info("agent runs", "node", cfg.Node, "version", cfg.Version)
 	if err := group.Wait(); !errors.Is(err, context.Canceled) {
 		return err
@@ -106,6 +123,17 @@ type doors struct {
 	nft       *nftables.Conn
 	nftEvents *nftables.Watcher
 	sysctl    *sysctl.Handle
+	conntrack *conntrack.Conn
+}
+
+// addrs are the host's own addresses.
+func (d doors) addrs() ([]netip.Addr, error) {
+	as, err := d.rtnl.Addrs()
+	out := make([]netip.Addr, 0, len(as))
+	for _, a := range as {
+		out = append(out, a.Prefix.Addr())
+	}
+	return out, err
 }
 
 func openDoors() (d doors, err error) {
@@ -117,6 +145,9 @@ func openDoors() (d doors, err error) {
 	}
 	if err == nil {
 		d.sysctl, err = sysctl.Open()
+	}
+	if err == nil {
+		d.conntrack, err = conntrack.Open()
 	}
 	if err != nil {
 		d.close()
@@ -134,5 +165,8 @@ func (d doors) close() {
 	}
 	if d.sysctl != nil {
 		d.sysctl.Close()
+	}
+	if d.conntrack != nil {
+		_ = d.conntrack.Close()
 	}
 }

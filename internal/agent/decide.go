@@ -8,6 +8,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/calc"
+	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/syncer"
 )
@@ -19,6 +20,9 @@ type decider struct {
 	in    <-chan syncer.Batch
 	out   chan<- intent.Batch
 	log   *slog.Logger
+	pings chan struct{}
+
+	settings func(config.Settings) // told of them beside watch
 
 	told     map[string]string // problems that the log has, by key and field
 	findings uint64            // of the graph, when they were told
@@ -33,6 +37,8 @@ func (d *decider) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-d.pings:
+			continue
 		case b, ok := <-d.in:
 			if !ok {
 				return context.Canceled // the syncer has ended, and says why
@@ -54,6 +60,16 @@ func (d *decider) run(ctx context.Context) error {
 			return ctx.Err()
 		case d.out <- batch:
 		}
+	}
+}
+
+// Ping returns when calc has come round: it lives.
+func (d *decider) Ping(ctx context.Context) error {
+	select {
+	case d.pings <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -87,7 +103,11 @@ func (d *decider) tell(problems []api.Problem) {
 }
 
 // settle hands changed settings to those whose they are.
-func (d *decider) settle() { d.watch.configure(d.graph.Settings().Settings) }
+func (d *decider) settle() {
+	s := d.graph.Settings().Settings
+	d.watch.configure(s)
+	d.settings(s)
+}
 
 // freeze reports whether the datastore says that nothing it holds may be acted upon. The kernel then stays as it is.
 func (d *decider) freeze() bool {

@@ -1,51 +1,142 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/metrics"
+	"github.com/twillnet/twill/internal/status"
 	"github.com/twillnet/twill/internal/syncer"
 )
 
 // reporter hands what the parts say to logs, metrics, health and status. Its
 // methods are called from the goroutines of calc and of the dataplane.
 type reporter struct {
-	log   *slog.Logger
-	level *slog.LevelVar
+	log      *slog.Logger
+	level    *slog.LevelVar
+	metrics  *metrics.Metrics
+	status   *status.Reporter
+	problem  []config.Problem // in settings that are not the datastore's
+	identity Report           // what does not change
+	memory   config.Memory    // calc's goroutine's alone
 
-	mu      sync.Mutex
-	sent    []time.Time // when each batch that the dataplane has not taken over was heard of
-	merged  []time.Time // those that it has, and that are not in force yet
-	setting config.Settings
+	mu        sync.Mutex
+	sent      []time.Time // when each batch that the dataplane has not taken over was heard of
+	merged    []time.Time // those that it has, and that are not in force yet
+	all       bool        // a batch that says InSync is among these
+	complete  bool        // and it has been in force
+	synced    bool
+	frozen    bool
+	unready   []string // of the graph
+	findings  []Finding
+	failing   map[string]string // driver → what it last failed with
+	datastore Since
+	kernel    Since
+	tracker   *tracker
+	repairs   map[string]int
+	readBack  map[string]int // repairs by read-back since the driver last read back
 }
 
-func newReporter(cfg Config, _ datastore.Store) *reporter {
-	return &reporter{log: cfg.Log, level: cfg.Level}
+// unsettled bounds how many batches are timed while nothing settles.
+const unsettled = 1000
+
+func newReporter(cfg Config, store datastore.Expiring, m *metrics.Metrics) *reporter {
+	now := time.Now()
+	r := &reporter{
+		log: cfg.Log, level: cfg.Level, metrics: m, problem: cfg.Problems,
+		identity:  Report{Node: cfg.Node, Version: cfg.Version, Started: now},
+		failing:   map[string]string{},
+		datastore: Since{syncer.WaitForDatastore.String(), now}, kernel: Since{kernelUnknown, now},
+		tracker: newTracker(), repairs: map[string]int{}, readBack: map[string]int{},
+	}
+	r.status = status.New(status.Config{Node: cfg.Node, Version: cfg.Version, Store: store, Host: r.host, Log: cfg.Log.With("part", "status")})
+	m.Source(1)
+	return r
 }
 
-// run starts what must run.
-func (r *reporter) run(context.Context, *errgroup.Group) {}
+// States of the kernel, as a whole.
+const (
+	kernelUnknown = "not yet programmed"
+	kernelPending = "pending"
+	kernelSettled = "in force"
+)
 
 // decided: a batch is about to be sent to the dataplane.
-func (r *reporter) decided(_ intent.Batch, heard time.Time) {
+func (r *reporter) decided(b intent.Batch, heard time.Time) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.sent = append(r.sent, heard)
+	r.all = r.all || b.InSync
+	gone := r.tracker.wanted(b)
+	r.mu.Unlock()
+	r.status.Remove(gone)
 }
 
-func (r *reporter) calculated(time.Duration, *calc.Graph) {}
-func (r *reporter) source(syncer.Status)                  {}
-func (r *reporter) problems([]api.Problem)                {}
-func (r *reporter) freeze(bool)                           {}
+// calculated: the graph has worked out what a batch means.
+func (r *reporter) calculated(took time.Duration, g *calc.Graph) {
+	r.metrics.Calculated(took)
+	_, why := g.Ready()
+	r.mu.Lock()
+	changed := !slices.Equal(r.unready, why)
+	r.unready = why
+	r.mu.Unlock()
+	if changed {
+		r.status.Touch()
+	}
+}
+
+// source: how the datastore is.
+func (r *reporter) source(s syncer.Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.datastore.become(s.String())
+	r.synced = r.synced || s == syncer.InSync
+	r.metrics.Source(int(s) + 1)
+}
+
+func (s *Since) become(state string) {
+	if s.State != state {
+		*s = Since{state, time.Now()}
+	}
+}
+
+// problems: what is wrong in resources.
+func (r *reporter) problems(ps []api.Problem) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := map[Finding]time.Time{}
+	for _, f := range r.findings {
+		known[Finding{Where: f.Where, Reason: f.Reason}] = f.Since
+	}
+	r.findings = nil
+	for _, p := range ps {
+		f := Finding{Where: strings.TrimSpace(p.Key + " " + p.Field), Reason: p.Reason}
+		f.Since = cmp.Or(known[f], time.Now())
+		r.findings = append(r.findings, f)
+	}
+	r.metrics.Wrong(len(r.findings) + len(r.problem))
+}
+
+// freeze: whether the datastore says that nothing in it may be acted upon.
+func (r *reporter) freeze(frozen bool) {
+	r.mu.Lock()
+	r.frozen = frozen
+	r.mu.Unlock()
+	r.metrics.Frozen(frozen)
+	r.status.Freeze(frozen)
+}
 
 var levels = map[string]slog.Level{
 	"Trace": slog.LevelDebug - 4, "Debug": slog.LevelDebug, "Info": slog.LevelInfo, "Warning": slog.LevelWarn,
@@ -57,6 +148,13 @@ func (r *reporter) configure(s config.Settings) {
 	if r.level != nil {
 		r.level.Set(levels[s.LogSeverity])
 	}
+	if r.memory != s.Memory {
+		r.memory = s.Memory
+		limit(s.Memory)
+	}
+	r.status.Configure(status.Settings{
+		Region: s.Region, Interval: s.ReportingInterval, TTL: s.ReportingTTL, Endpoints: s.ReportEndpoints, Delay: s.EndpointReportDelay,
+	})
 }
 
 // outcomes tells what could not be done; that it was done is debug.
@@ -71,6 +169,25 @@ func (r *reporter) outcomes(os []intent.Outcome) {
 			r.log.Debug("in force", "intent", o.Key.ID)
 		}
 	}
+	r.mu.Lock()
+	r.tracker.became(os)
+	news := r.tracker.news(time.Now())
+	r.mu.Unlock()
+	r.status.Set(news)
+}
+
+// count brings those metrics up to date that say how much there is. It is for
+// whoever reads them: at each change it would cost more than the change.
+func (r *reporter) count() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.counts()
+	r.metrics.Has(metrics.Node{Endpoints: c.Endpoints, Policies: c.Policies, Sets: c.Sets, Routes: c.Routes})
+}
+
+func (r *reporter) counts() Counts {
+	states, policies, sets := r.tracker.counts()
+	return Counts{Endpoints: states, Policies: policies, Sets: sets, Routes: len(r.tracker.routes)}
 }
 
 // Merged is the dataplane's: it takes batches over in the order in which they were sent.
@@ -78,7 +195,9 @@ func (r *reporter) Merged() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.sent) > 0 {
-		r.merged = append(r.merged, r.sent[0])
+		if r.merged = append(r.merged, r.sent[0]); len(r.merged) > unsettled {
+			r.merged = r.merged[1:]
+		}
 		r.sent = r.sent[1:]
 	}
 }
@@ -87,16 +206,127 @@ func (r *reporter) Merged() {
 func (r *reporter) Round(settled bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if settled {
-		r.merged = r.merged[:0]
+	r.metrics.Settled(settled)
+	if !settled {
+		r.kernel.become(kernelPending)
+		return
+	}
+	r.kernel.become(kernelSettled)
+	now := time.Now()
+	for _, heard := range r.merged {
+		r.metrics.Change(now.Sub(heard))
+	}
+	r.merged = r.merged[:0]
+	if r.all && !r.complete && len(r.sent) == 0 {
+		r.complete = true
+		r.log.Info("all that the datastore asks for is in force", "endpoints", len(r.tracker.endpoints), "after", now.Sub(r.identity.Started).Round(time.Millisecond))
+		go debug.FreeOSMemory() // a start needs more than what comes after; do not keep it
+		r.status.Complete()
+		r.status.Touch()
 	}
 }
 
 // Applied is the dataplane's.
-func (r *reporter) Applied(string, time.Duration, error) {}
+func (r *reporter) Applied(driver string, took time.Duration, err error) {
+	r.metrics.Applied(driver, took, err)
+	r.fails(driver, err)
+}
 
 // Resynced is the dataplane's.
-func (r *reporter) Resynced(string, time.Duration, error) {}
+func (r *reporter) Resynced(driver string, took time.Duration, err error) {
+	r.metrics.Resynced(driver, took, err)
+	r.fails(driver, err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.readBack[driver] = 0
+	r.metrics.Differed(driver, 0) // what it did find is repaired next
+}
+
+func (r *reporter) fails(driver string, err error) {
+	what := ""
+	if err != nil {
+		what = err.Error()
+	}
+	r.mu.Lock()
+	changed := r.failing[driver] != what
+	r.failing[driver] = what
+	r.mu.Unlock()
+	if changed {
+		r.status.Touch()
+	}
+}
 
 // Repaired is the dataplane's.
-func (r *reporter) Repaired(string, intent.Cause, int) {}
+func (r *reporter) Repaired(driver string, cause intent.Cause, n int) {
+	r.metrics.Repaired(driver, string(cause), n)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.repairs[driver+" by "+string(cause)] += n
+	if cause == intent.ByReadBack {
+		r.readBack[driver] += n
+		r.metrics.Differed(driver, r.readBack[driver])
+	}
+}
+
+// notReady says why this node is not ready; none: it is.
+func (r *reporter) notReady() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.whyNot()
+}
+
+func (r *reporter) whyNot() []string {
+	var out []string
+	switch {
+	case !r.synced:
+		out = append(out, "never yet in sync with the datastore")
+	case r.frozen:
+		out = append(out, "the datastore says that it is not ready (datastoreReady of ClusterInformation default is false)")
+	case !r.complete:
+		out = append(out, "not all that the datastore asks for has been in force yet")
+	}
+	for _, driver := range slices.Sorted(maps.Keys(r.failing)) {
+		if what := r.failing[driver]; what != "" {
+			out = append(out, fmt.Sprintf("%s: %s", driver, what))
+		}
+	}
+	return append(out, r.unready...)
+}
+
+// host is what the status of the agent says in the datastore.
+func (r *reporter) host() (bool, []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	why := r.whyNot()
+	failed := r.tracker.failed()
+	slices.Sort(failed)
+	return len(why) == 0, append(why, failed...)
+}
+
+// report is all that is known.
+func (r *reporter) report() Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := r.identity
+	out.NotReady = r.whyNot()
+	out.Ready = len(out.NotReady) == 0
+	out.Datastore, out.Kernel, out.Counts, out.Repairs = r.datastore, r.kernel, r.counts(), maps.Clone(r.repairs)
+	out.Failed = r.tracker.failed()
+	slices.Sort(out.Failed)
+	for id, e := range r.tracker.endpoints {
+		out.Endpoints = append(out.Endpoints, EndpointReport{
+			Name: cmp.Or(e.label, id.String()), Interface: e.link, Status: e.state.Status, Reason: e.state.Reason, Since: e.since,
+		})
+	}
+	slices.SortFunc(out.Endpoints, func(a, b EndpointReport) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Interface, b.Interface))
+	})
+	for _, p := range r.problem {
+		out.Wrong = append(out.Wrong, Finding{Where: p.From + " " + p.Name, Reason: p.Reason, Since: out.Started})
+	}
+	out.Wrong = append(out.Wrong, r.findings...)
+	return out
+}
+
+// run writes status.
+func (r *reporter) run(ctx context.Context) error { return r.status.Run(ctx) }

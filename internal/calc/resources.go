@@ -105,7 +105,7 @@ func (g *Graph) host() intent.HostSettings {
 	s := g.config.Settings
 	return intent.HostSettings{
 		EndpointToHost: toHost[s.EndpointToHost], Prefixes: slices.Sorted(slices.Values(s.InterfacePrefixes)),
-		AllowVXLAN: s.AllowVXLAN, AllowIPIP: s.AllowIPIP, AllowInvalid: s.SkipInvalidCheck,
+		AllowVXLAN: s.AllowVXLAN, AllowIPIP: s.AllowIPIP, AllowInvalid: s.SkipInvalidCheck, KeepDenied: !s.RevokeFlows,
 		FailsafeIn: failsafes(s.FailsafeIn), FailsafeOut: failsafes(s.FailsafeOut),
 		Refresh: intent.Refresh{Policy: s.PolicyRefresh, Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
 	}

@@ -29,6 +29,7 @@ type Settings struct {
 	AllowVXLAN          bool   // from workloads
 	AllowIPIP           bool   // from workloads
 	SkipInvalidCheck    bool
+	RevokeFlows         bool
 	AllowSourceSpoofing bool
 	FailsafeIn          []Failsafe
 	FailsafeOut         []Failsafe
@@ -46,6 +47,7 @@ type Settings struct {
 	Metrics             Listener
 	MetricsTLS          TLS
 	Debug               Listener
+	Memory              Memory
 }
 
 // TLS is the files of a server; without a certificate it speaks plain HTTP.
@@ -57,6 +59,9 @@ type Etcd struct {
 	Username, Password            string
 	CertFile, KeyFile, CACertFile string
 }
+
+// Memory is what Go's runtime is told; -1 leaves it to decide.
+type Memory struct{ GCPercent, LimitMB, MaxProcs int }
 
 // Listener is an address to listen at.
 type Listener struct {

@@ -53,16 +53,24 @@ func TestLaterSourcesWin(t *testing.T) {
 		{says: "a file", local: []config.Layer{file}, want: "return", from: "twill.conf"},
 		{says: "the environment over a file", local: []config.Layer{file, env("FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT")}, want: "ACCEPT", from: "environment"},
 		{says: "our names over upstream's", local: []config.Layer{env("TWILL_DEFAULT_ENDPOINT_TO_HOST_ACTION=Drop", "FELIX_DefaultEndpointToHostAction=Accept")}, want: "Drop", from: "environment"},
-		{says: "the datastore over the environment", local: []config.Layer{env("FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT")},
-			stored: []*api.FelixConfiguration{felix("default", "", "Return")}, want: "Return", from: "FelixConfiguration default"},
-		{says: "a selector over default", stored: []*api.FelixConfiguration{felix("default", "", "Return"), felix("rack", "rack == 'r1'", "Accept")},
-			want: "Accept", from: "FelixConfiguration rack"},
+		{
+			says: "the datastore over the environment", local: []config.Layer{env("FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT")},
+			stored: []*api.FelixConfiguration{felix("default", "", "Return")}, want: "Return", from: "FelixConfiguration default",
+		},
+		{
+			says: "a selector over default", stored: []*api.FelixConfiguration{felix("default", "", "Return"), felix("rack", "rack == 'r1'", "Accept")},
+			want: "Accept", from: "FelixConfiguration rack",
+		},
 		{says: "a selector of other nodes says nothing", stored: []*api.FelixConfiguration{felix("rack", "rack == 'r2'", "Accept")}, want: "Drop", from: "default"},
-		{says: "the node's own over a selector", stored: []*api.FelixConfiguration{felix("rack", "all()", "Accept"), felix("node.h1", "", "Return")},
-			want: "Return", from: "FelixConfiguration node.h1"},
+		{
+			says: "the node's own over a selector", stored: []*api.FelixConfiguration{felix("rack", "all()", "Accept"), felix("node.h1", "", "Return")},
+			want: "Return", from: "FelixConfiguration node.h1",
+		},
 		{says: "another node's says nothing", stored: []*api.FelixConfiguration{felix("node.h2", "", "Return")}, want: "Drop", from: "default"},
-		{says: "a wrong value gives way to the one below", stored: []*api.FelixConfiguration{felix("default", "", "Return"), felix("node.h1", "", "Open")},
-			want: "Return", from: "FelixConfiguration default"},
+		{
+			says: "a wrong value gives way to the one below", stored: []*api.FelixConfiguration{felix("default", "", "Return"), felix("node.h1", "", "Open")},
+			want: "Return", from: "FelixConfiguration default",
+		},
 	} {
 		t.Run(tt.says, func(t *testing.T) {
 			r := config.New("h1", tt.local...)

@@ -73,8 +73,8 @@ func FromEnv(environ []string) (Layer, []Problem) {
 		}
 		for r, prefix := range []string{"FELIX_", "TWILL_"} {
 			rest, ok := strings.CutPrefix(name, prefix)
-			if !ok || rest == "CONFIG" {
-				continue
+			if !ok || rest == "CONFIG" || rest == "SOCKET" {
+				continue // where to find the file, and the agent: no settings
 			}
 			if p := byName(rest); p != nil {
 				put(p, value, 2+r)

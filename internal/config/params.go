@@ -47,6 +47,8 @@ var params = []Param{
 	yesNo("allowVXLANPacketsFromWorkloads", "false", "let workloads send VXLAN (UDP port 4789)", func(s *Settings) *bool { return &s.AllowVXLAN }),
 	yesNo("allowIPIPPacketsFromWorkloads", "false", "let workloads send IPIP (protocol 4)", func(s *Settings) *bool { return &s.AllowIPIP }),
 	yesNo("disableConntrackInvalidCheck", "false", "do not drop packets that conntrack calls invalid; policy still judges them", func(s *Settings) *bool { return &s.SkipInvalidCheck }),
+	yesNo("flowRevocationEnabled", "true", "cut live flows as soon as a change of policy denies them; false lets them end by themselves",
+		func(s *Settings) *bool { return &s.RevokeFlows }),
 	spoofing(),
 	failsafes("failsafeInboundHostPorts", failsafeIn, "ports of this host that no policy of its host endpoints can close", func(s *Settings) *[]Failsafe { return &s.FailsafeIn }),
 	failsafes("failsafeOutboundHostPorts", failsafeOut, "ports of others that no policy of its host endpoints can keep it from", func(s *Settings) *[]Failsafe { return &s.FailsafeOut }),
@@ -77,6 +79,9 @@ var params = []Param{
 	text("prometheusMetricsCAFile", "", "CA of the certificates that readers of metrics must show; empty means none must", func(s *Settings) *string { return &s.MetricsTLS.ClientCAFile }),
 	text("debugHost", "localhost", "the address at which profiles are served", func(s *Settings) *string { return &s.Debug.Host }),
 	debugPort(),
+	number("goGCThreshold", "40", "per cent by which memory may grow before garbage is collected: less memory, or less work", func(s *Settings) *int { return &s.Memory.GCPercent }),
+	number("goMemoryLimitMB", "-1", "megabytes near which garbage is collected more often; -1 no such limit", func(s *Settings) *int { return &s.Memory.LimitMB }),
+	number("goMaxProcs", "-1", "threads that run at once; -1 as many as the container or the host has processors", func(s *Settings) *int { return &s.Memory.MaxProcs }),
 }
 
 func (p Param) local(why string, env ...string) Param {
@@ -160,6 +165,18 @@ func duration(name, value, help string, field func(*Settings) *time.Duration) Pa
 			return fmt.Errorf("is %q: want a duration such as 90s or 1m30s", text)
 		}
 		*field(s) = d
+		return nil
+	}}
+}
+
+// number is at least 1, or -1.
+func number(name, value, help string, field func(*Settings) *int) Param {
+	return Param{Name: name, Type: "1 and more, or -1", Default: value, Help: help, set: func(s *Settings, text string) error {
+		n, err := strconv.Atoi(text)
+		if err != nil || n != -1 && n < 1 || n > 1<<30 {
+			return fmt.Errorf("is %q: want a whole number from 1, or -1", text)
+		}
+		*field(s) = n
 		return nil
 	}}
 }

@@ -78,6 +78,7 @@ func (l *local) store(c *connection) etcdstore.Config {
 
 func (c *command) agentCmd() *cobra.Command {
 	var l local
+	var socket string
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Program this host's kernel from the datastore",
@@ -98,12 +99,13 @@ FelixConfiguration resources, and are live. See "twill config".`,
 				return err
 			}
 			return agent.Run(cmd.Context(), agent.Config{
-				Node: l.node, Store: l.store(&c.conn), Local: l.layers, Version: Version,
+				Node: l.node, Store: l.store(&c.conn), Local: l.layers, Version: Version, Socket: socket,
 				Log: c.logAs(l.settings.LogFormat), Level: &c.level, Problems: l.problems,
 			})
 		},
 	}
 	l.addFlags(cmd)
+	cmd.Flags().StringVar(&socket, "socket", agentSocket(), "where to answer `twill status` (TWILL_SOCKET)")
 	return cmd
 }
 

@@ -13,12 +13,12 @@ import (
 // header names the columns of a kind.
 func header(k api.Kind, o getOptions) []string {
 	var out []string
-	if k.Namespaced && (o.all || o.output == "wide") {
+	if k.Namespaced && (o.all || o.format.name == "wide") {
 		out = append(out, "NAMESPACE")
 	}
 	out = append(out, "NAME")
 	out = append(out, columns(k.Kind)...)
-	if o.output == "wide" {
+	if o.format.name == "wide" {
 		out = append(out, "LABELS", "WRONG")
 	}
 	return out
@@ -48,7 +48,7 @@ func columns(kind string) []string {
 
 func row(f found, o getOptions) []string {
 	var out []string
-	if f.kind.Namespaced && (o.all || o.output == "wide") {
+	if f.kind.Namespaced && (o.all || o.format.name == "wide") {
 		out = append(out, f.ref.Namespace)
 	}
 	out = append(out, f.ref.Name)
@@ -57,7 +57,7 @@ func row(f found, o getOptions) []string {
 		cells = append(cells, "?") // it could not be read; WRONG says why
 	}
 	out = append(out, cells...)
-	if o.output == "wide" {
+	if o.format.name == "wide" {
 		labels := ""
 		if f.res != nil {
 			labels = pairs(f.res.Meta().Labels)

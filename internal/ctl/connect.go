@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 )
@@ -22,6 +23,8 @@ const defaultEndpoint = "http://127.0.0.1:2379"
 type connection struct {
 	endpoints, user, password, cert, key, ca string
 	timeout                                  time.Duration
+	path                                     string // of the configuration file; empty: where calicoctl has it
+	file                                     fileSpec
 	// open is how to get a store; nil is etcd. Tests have one in memory.
 	open func(context.Context) (datastore.Store, func(), error)
 }
@@ -32,18 +35,20 @@ func (c *connection) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.cert, "etcd-cert", "", "client certificate file (ETCD_CERT_FILE)")
 	f.StringVar(&c.key, "etcd-key", "", "key file of the client certificate (ETCD_KEY_FILE)")
 	f.StringVar(&c.ca, "etcd-ca", "", "CA certificate file (ETCD_CA_CERT_FILE)")
+	f.StringVarP(&c.path, "config", "c", "", "file that says where the datastore is, in calicoctl's form (default "+calicoctlConfig+", if it exists)")
+	f.Bool("allow-version-mismatch", false, "accepted for calicoctl's sake; versions never stand in the way")
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long to wait for the datastore")
 }
 
-// config merges flags, environment and defaults.
+// config merges flags, environment, file and defaults.
 func (c *connection) config() etcdstore.Config {
 	return etcdstore.Config{
-		Endpoints: strings.Split(cmp.Or(c.endpoints, os.Getenv("ETCD_ENDPOINTS"), defaultEndpoint), ","),
-		Username:  cmp.Or(c.user, os.Getenv("ETCD_USERNAME")),
-		Password:  cmp.Or(c.password, os.Getenv("ETCD_PASSWORD")),
-		CertFile:  cmp.Or(c.cert, os.Getenv("ETCD_CERT_FILE")),
-		KeyFile:   cmp.Or(c.key, os.Getenv("ETCD_KEY_FILE")),
-		CAFile:    cmp.Or(c.ca, os.Getenv("ETCD_CA_CERT_FILE")),
+		Endpoints: strings.Split(cmp.Or(c.endpoints, os.Getenv("ETCD_ENDPOINTS"), c.file.Endpoints, defaultEndpoint), ","),
+		Username:  cmp.Or(c.user, os.Getenv("ETCD_USERNAME"), c.file.Username),
+		Password:  cmp.Or(c.password, os.Getenv("ETCD_PASSWORD"), c.file.Password),
+		CertFile:  cmp.Or(c.cert, os.Getenv("ETCD_CERT_FILE"), c.file.CertFile),
+		KeyFile:   cmp.Or(c.key, os.Getenv("ETCD_KEY_FILE"), c.file.KeyFile),
+		CAFile:    cmp.Or(c.ca, os.Getenv("ETCD_CA_CERT_FILE"), c.file.CAFile),
 	}
 }
 
@@ -51,6 +56,62 @@ func (c *connection) config() etcdstore.Config {
 func (c *connection) with(ctx context.Context, do func(context.Context, datastore.Store) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	return c.watching(ctx, do)
+}
+
+// long is with for a command that may have much to do: each call has the deadline.
+func (c *connection) long(ctx context.Context, do func(context.Context, datastore.Store) error) error {
+	return c.watching(ctx, func(ctx context.Context, s datastore.Store) error {
+		return do(ctx, &timed{s, c.timeout})
+	})
+}
+
+// timed gives each call to a store a deadline.
+type timed struct {
+	datastore.Store
+	timeout time.Duration
+}
+
+// Get is part of datastore.Store.
+func (s *timed) Get(ctx context.Context, key string) (api.Update, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.Store.Get(ctx, key)
+}
+
+// List is part of datastore.Store.
+func (s *timed) List(ctx context.Context, prefix string) (datastore.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.Store.List(ctx, prefix)
+}
+
+// Create is part of datastore.Store.
+func (s *timed) Create(ctx context.Context, kv api.Update) (api.Update, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.Store.Create(ctx, kv)
+}
+
+// Update is part of datastore.Store.
+func (s *timed) Update(ctx context.Context, kv api.Update) (api.Update, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.Store.Update(ctx, kv)
+}
+
+// Delete is part of datastore.Store.
+func (s *timed) Delete(ctx context.Context, key string, revision int64) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.Store.Delete(ctx, key, revision)
+}
+
+// watching is with for a command that stays, and takes care of its own deadlines.
+func (c *connection) watching(ctx context.Context, do func(context.Context, datastore.Store) error) error {
+	if err := c.readFile(); err != nil {
+		return err
+	}
 	open := c.open
 	if open == nil {
 		open = c.etcd

@@ -9,36 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
 	"github.com/twillnet/twill/internal/node"
 )
-
-func (c *command) etcdCmd() *cobra.Command {
-	var dir string
-	var listen []string
-	cmd := &cobra.Command{
-		Use:   "etcd",
-		Short: "Run an embedded etcd member",
-		Long: `Run an etcd member inside this process: a datastore for one host, or for a lab,
-with nothing else to install. Any etcd client works on it.`,
-		Example: "  twill etcd\n  twill etcd --data-dir /srv/etcd --listen http://0.0.0.0:2379\n  twill etcd --listen unix:///run/twill/etcd.sock",
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			log := c.log()
-			member, err := embed.Start(cmd.Context(), embed.Config{Dir: dir, ListenClient: listen, Logger: log})
-			if err != nil {
-				return err
-			}
-			log.Info("etcd is ready", "endpoints", member.Endpoints(), "dir", dir)
-			<-cmd.Context().Done()
-			member.Close()
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/twill/etcd", "where the data is kept")
-	cmd.Flags().StringSliceVar(&listen, "listen", []string{defaultEndpoint}, "URLs to listen on: http://ADDRESS:PORT or unix://PATH")
-	return cmd
-}
 
 func (c *command) nodeCmd() *cobra.Command {
 	var name, dir string
@@ -74,6 +46,7 @@ back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.
 			return node.Run(cmd.Context(), node.Config{Children: children, Signals: signals, Stdout: c.stdio.Out, Stderr: c.stdio.Err, Log: c.log()})
 		},
 	}
+	cmd.AddCommand(c.installCmd(), c.uninstallCmd(), c.bootCmd())
 	cmd.Flags().StringVar(&name, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
 	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/twill", "where this host keeps its data")
 	cmd.Flags().StringSliceVar(&listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs")

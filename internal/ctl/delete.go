@@ -12,44 +12,68 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
+// deletion are the flags of delete.
+type deletion struct {
+	files     fileOptions
+	namespace string
+	ignore    bool
+	dry       dryRun
+}
+
 func (c *command) deleteCmd() *cobra.Command {
-	var paths []string
-	var recursive, ignore bool
-	var namespace string
+	var o deletion
 	cmd := &cobra.Command{
-		Use:     "delete KIND NAME… | -f FILE…",
-		Short:   "Delete resources by name or by file",
-		Long:    "Delete resources by kind and name, or those that files name: what others refer\nto last. Built-in tiers, and tiers that still hold policies, are not deleted.\n\nExit code: 0 deleted, 1 one does not exist or may not go, 2 usage.",
-		Example: "  twill delete networkpolicy web -n demo\n  twill delete -f policies/ --ignore-not-found",
+		Use:   "delete KIND NAME… | -f FILE…",
+		Short: "Delete resources by name or by file",
+		Long: `Delete resources by kind and name, or those that files name: what others refer
+to last. Built-in tiers, and tiers that still hold policies, are not deleted.
+
+Exit code: 0 deleted, 1 one does not exist or may not go, 2 usage.`,
+		Example: "  twill delete networkpolicy web -n demo\n  twill delete -f policies/ --skip-not-exists\n  twill delete tier security --dry-run",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			refs, err := c.refsToDelete(args, paths, recursive, namespace)
+			if err := o.dry.check("delete"); err != nil {
+				return err
+			}
+			refs, err := c.refsToDelete(args, o)
+			if o.files.skips(err) {
+				return nil
+			}
 			if err != nil {
 				return err
 			}
-			return c.conn.with(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
-				for _, ref := range refs {
-					if err := c.deleteOne(ctx, s, ref, ignore); err != nil {
-						return err
-					}
-				}
-				return nil
+			return c.conn.long(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
+				return c.deleteAll(ctx, o.dry.on(s), refs, o)
 			})
 		},
-		ValidArgsFunction: completeKinds,
+		ValidArgsFunction: c.completeResources,
 	}
-	fileFlags(cmd, &paths, &recursive)
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the resources")
-	cmd.Flags().BoolVar(&ignore, "ignore-not-found", false, "it is no error if a resource does not exist")
+	o.files.addFlags(cmd)
+	o.dry.addFlag(cmd)
+	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "default", "namespace of the resources")
+	cmd.Flags().BoolVarP(&o.ignore, "skip-not-exists", "s", false, "it is no error if a resource does not exist")
+	cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "the same, as kubectl calls it")
+	c.completeFlags(cmd)
 	return cmd
 }
 
-func (c *command) refsToDelete(args, paths []string, recursive bool, namespace string) ([]api.Ref, error) {
+func (c *command) deleteAll(ctx context.Context, s datastore.Store, refs []api.Ref, o deletion) error {
+	p := c.progress(len(refs), "deleted")
+	for i, ref := range refs {
+		if err := c.deleteOne(ctx, s, ref, o); err != nil {
+			return fmt.Errorf("%w%s", err, soFar(i, len(refs), "deleted"))
+		}
+		p.step()
+	}
+	return nil
+}
+
+func (c *command) refsToDelete(args []string, o deletion) ([]api.Ref, error) {
 	var refs []api.Ref
-	if len(paths) > 0 {
+	if len(o.files.paths) > 0 {
 		if len(args) > 0 {
 			return nil, usage("delete: %q and -f: give names or files, not both", args[0])
 		}
-		ms, err := c.load(paths, recursive)
+		ms, err := c.load(o.files.paths, o.files.recursive)
 		if err != nil {
 			return nil, err
 		}
@@ -69,14 +93,14 @@ func (c *command) refsToDelete(args, paths []string, recursive bool, namespace s
 	for _, name := range args[1:] {
 		ref := api.Ref{Kind: kind.Kind, Name: name}
 		if kind.Namespaced {
-			ref.Namespace = namespace
+			ref.Namespace = o.namespace
 		}
 		refs = append(refs, ref)
 	}
 	return refs, nil
 }
 
-func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref, ignore bool) error {
+func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref, o deletion) error {
 	if ref.Kind == api.KindProfile && ref.Name == api.ProfileDefaultAllow {
 		return fmt.Errorf("%s is built in and cannot be deleted", short(ref))
 	}
@@ -90,14 +114,14 @@ func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref,
 		err = s.Delete(ctx, key, 0)
 	}
 	switch {
-	case errors.Is(err, datastore.ErrNotFound) && ignore:
+	case errors.Is(err, datastore.ErrNotFound) && o.ignore:
 		return nil
 	case errors.Is(err, datastore.ErrNotFound):
-		return fmt.Errorf("%s does not exist", short(ref))
+		return fmt.Errorf("%s does not exist; --skip-not-exists makes that no error", short(ref))
 	case err != nil:
 		return err
 	}
-	fmt.Fprintf(c.stdio.Out, "%s deleted\n", short(ref))
+	c.say(ref, written{what: "deleted"}, o.dry)
 	return nil
 }
 

@@ -85,7 +85,7 @@ func manifests(path string, recursive bool) ([]string, error) {
 		return nil
 	})
 	if err == nil && len(out) == 0 {
-		err = fmt.Errorf("%s: no %s file in this directory", path, strings.Join(manifestEndings, ", "))
+		err = &emptyError{fmt.Sprintf("%s: no %s file in this directory", path, strings.Join(manifestEndings, ", "))}
 	}
 	return out, err
 }

@@ -2,7 +2,9 @@ package ctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/internal/lab"
+	"github.com/twillnet/twill/internal/lab/script"
 )
 
 func (c *command) labCmd() *cobra.Command {
@@ -21,7 +24,13 @@ real ` + "`twill node`" + ` of this same binary, and workloads behind veth pairs
 needs root and nothing else; "twill lab down" leaves no trace.`,
 	}
 	cmd.RunE, cmd.Args = subcommandWanted, cobra.ArbitraryArgs
-	cmd.AddCommand(c.labUpCmd(), c.labDownCmd(), c.labStatusCmd(), c.labMatrixCmd(), c.labExecCmd(), c.labReachCmd())
+	cmd.AddCommand(c.labUpCmd(), c.labRunCmd())
+	var dir string
+	for _, of := range []func(*string) *cobra.Command{c.labDownCmd, c.labStatusCmd, c.labMatrixCmd, c.labExecCmd, c.labReachCmd} {
+		sub := of(&dir)
+		sub.Flags().StringVar(&dir, "dir", lab.DefaultDir, "which lab; \"lab run --keep\" tells the directories of those that it keeps")
+		cmd.AddCommand(sub)
+	}
 	return cmd
 }
 
@@ -74,29 +83,29 @@ func (c *command) matrix(ctx context.Context, l *lab.Lab) error {
 	return nil
 }
 
-func (c *command) labDownCmd() *cobra.Command {
+func (c *command) labDownCmd(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "down", Short: "Take the lab down, without a trace", Args: noArgs,
 		Long: "Stop the lab's processes and remove its network namespaces and files. It also\nremoves what an `up` that failed left behind, and is no error without a lab.",
-		RunE: func(*cobra.Command, []string) error { return (&lab.Lab{}).Down() },
+		RunE: func(*cobra.Command, []string) error { return (&lab.Lab{Dir: *dir}).Down() },
 	}
 }
 
 // withLab gives a command the lab that is up.
-func withLab(do func(*lab.Lab) error) error {
-	l, err := lab.Open("")
+func withLab(dir string, do func(*lab.Lab) error) error {
+	l, err := lab.Open(dir)
 	if err != nil {
 		return err
 	}
 	return do(l)
 }
 
-func (c *command) labStatusCmd() *cobra.Command {
+func (c *command) labStatusCmd(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Show hosts, workloads and addresses", Args: noArgs,
 		Long: "Show hosts, workloads and addresses of the lab that is up.\n\nExit code: 0 all hosts run, 1 one does not, or there is no lab.",
 		RunE: func(*cobra.Command, []string) error {
-			return withLab(func(l *lab.Lab) error {
+			return withLab(*dir, func(l *lab.Lab) error {
 				if down := l.PrintStatus(c.stdio.Out); down > 0 {
 					return fmt.Errorf("%d hosts are down", down)
 				}
@@ -106,20 +115,21 @@ func (c *command) labStatusCmd() *cobra.Command {
 	}
 }
 
-func (c *command) labMatrixCmd() *cobra.Command {
+func (c *command) labMatrixCmd(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "matrix", Short: "Measure again who reaches whom", Args: noArgs,
 		Long: "Measure with real connections who reaches whom, beside what the oracle says of\nthe policies that are in the datastore now.\n\nExit code: 0 every cell is right, 1 one is not.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withLab(func(l *lab.Lab) error { return c.matrix(cmd.Context(), l) })
+			return withLab(*dir, func(l *lab.Lab) error { return c.matrix(cmd.Context(), l) })
 		},
 	}
 }
 
-func (c *command) labExecCmd() *cobra.Command {
+func (c *command) labExecCmd(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:     "exec NAME -- COMMAND…",
 		Short:   "Run a command in a host or workload of the lab",
+		Long:    "Run a command in the network namespace of a host or workload; the datastore is\nthat of the lab.\n\nExit code: that of the command.",
 		Example: "  twill lab exec h1 -- nft list table inet twill\n  twill lab exec demo/client -- ip addr",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || cmd.ArgsLenAtDash() > 1 {
@@ -128,7 +138,7 @@ func (c *command) labExecCmd() *cobra.Command {
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			return withLab(func(l *lab.Lab) error {
+			return withLab(*dir, func(l *lab.Lab) error {
 				code, err := l.Exec(args[0], args[1:], c.stdio.In, c.stdio.Out, c.stdio.Err)
 				if err == nil && code != 0 {
 					return exit{code: code}
@@ -139,7 +149,7 @@ func (c *command) labExecCmd() *cobra.Command {
 	}
 }
 
-func (c *command) labReachCmd() *cobra.Command {
+func (c *command) labReachCmd(dir *string) *cobra.Command {
 	var v6 bool
 	cmd := &cobra.Command{
 		Use:     "reach SRC DST tcp/PORT",
@@ -158,7 +168,7 @@ func (c *command) labReachCmd() *cobra.Command {
 			if !ok || err != nil {
 				return usage("%q: want tcp/PORT", args[2])
 			}
-			return withLab(func(l *lab.Lab) error {
+			return withLab(*dir, func(l *lab.Lab) error {
 				ok, err := l.Reach(args[0], args[1], uint16(port), v6)
 				if err != nil {
 					return err
@@ -174,4 +184,68 @@ func (c *command) labReachCmd() *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&v6, "ipv6", "6", false, "over IPv6")
 	return cmd
+}
+
+func (c *command) labRunCmd() *cobra.Command {
+	var r lab.Runner
+	cmd := &cobra.Command{
+		Use:   "run FILE…",
+		Short: "Run scenarios, each on hosts of its own",
+		Long: `Run scenario files: hosts, links, workloads, policy, faults, and what must be
+true after each. Each scenario has network namespaces and a datastore of its
+own, which are gone when it ends; a lab that is up is not touched. With --keep
+they stay, as a lab for "twill lab exec --dir DIR" and "twill lab down --dir DIR".
+
+A scenario that fails leaves a bundle, a directory with its steps, logs,
+rulesets, routes, settings, captures and the datastore's content.
+
+The language is described in docs/lab.md; examples are in testdata/script.
+
+Exit code: 0 all passed, 1 one failed, 2 a file cannot be read as a scenario.`,
+		Example: "  twill lab run testdata/script/tier_pass.txt\n  twill lab run -v --bundle out testdata/script/*.txt",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage("lab run: want files: twill lab run testdata/script/*.txt")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			scripts, err := readScripts(args)
+			if err != nil {
+				return err
+			}
+			r.Out = c.stdio.Out
+			if passed, failed := r.RunAll(cmd.Context(), scripts); failed > 0 || passed < len(scripts) {
+				return exit{code: 1}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&r.Keep, "keep", false, "leave the hosts of each scenario running at its end, as a lab to look around in")
+	cmd.Flags().BoolVarP(&r.Verbose, "verbose", "v", false, "show each step, how long it took, and what programs write")
+	cmd.Flags().StringVar(&r.Bundle, "bundle", "", "directory in which a failed scenario leaves its bundle (default the system's temporary one)")
+	return cmd
+}
+
+// readScripts reads all files before the first is run, and tells of each that cannot be.
+func readScripts(files []string) ([]*script.Script, error) {
+	var scripts []*script.Script
+	var errs []error
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		s, err := script.Parse(f, string(text))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		scripts = append(scripts, s)
+	}
+	if len(errs) > 0 {
+		return nil, usage("lab run: %v", errors.Join(errs...))
+	}
+	return scripts, nil
 }

@@ -19,11 +19,28 @@ type manifest struct {
 	api.Document
 }
 
-// fileFlags adds -f and -R.
-func fileFlags(cmd *cobra.Command, paths *[]string, recursive *bool) {
-	cmd.Flags().StringSliceVarP(paths, "filename", "f", nil, "file or directory of resources, or - for standard input; repeatable")
-	cmd.Flags().BoolVarP(recursive, "recursive", "R", false, "directories with all below them")
+// fileOptions are the flags of commands that read files.
+type fileOptions struct {
+	paths                []string
+	recursive, skipEmpty bool
 }
+
+func (o *fileOptions) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVarP(&o.paths, "filename", "f", nil, "file or directory of resources, or - for standard input; repeatable")
+	cmd.Flags().BoolVarP(&o.recursive, "recursive", "R", false, "directories with all below them")
+	cmd.Flags().BoolVar(&o.skipEmpty, "skip-empty", false, "it is no error if there is no resource in the files")
+}
+
+// skips reports whether err is only that there is nothing to do.
+func (o *fileOptions) skips(err error) bool {
+	var empty *emptyError
+	return o.skipEmpty && errors.As(err, &empty)
+}
+
+// emptyError is files, or a directory, in which there is no resource.
+type emptyError struct{ text string }
+
+func (e *emptyError) Error() string { return e.text }
 
 // load reads, decodes, defaults and validates everything, or says all that is wrong.
 func (c *command) load(paths []string, recursive bool) ([]manifest, error) {
@@ -51,7 +68,7 @@ func (c *command) load(paths []string, recursive bool) ([]manifest, error) {
 		return nil, err
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("no resource in %s", count(len(sources), "file"))
+		return nil, &emptyError{"no resource in " + count(len(sources), "file")}
 	}
 	return out, nil
 }

@@ -196,7 +196,7 @@ func TestDelete(t *testing.T) {
 	equal(t, c.want(1, "", "delete", "tier", "default"), "twill: tier/default is built in and cannot be deleted")
 	equal(t, c.want(1, "", "delete", "profile", api.ProfileDefaultAllow), "twill: profile/projectcalico-default-allow is built in and cannot be deleted")
 	equal(t, c.want(1, "", "delete", "tier", "security"), "twill: tier/security holds 1 policy; delete first: globalnetworkpolicy/no-telnet")
-	equal(t, c.want(1, "", "delete", "np", "nope", "-n", "prod"), "twill: networkpolicy/prod/nope does not exist")
+	equal(t, c.want(1, "", "delete", "np", "nope", "-n", "prod"), "twill: networkpolicy/prod/nope does not exist; --skip-not-exists makes that no error")
 	equal(t, c.want(0, "", "delete", "np", "nope", "-n", "prod", "--ignore-not-found"), "")
 	equal(t, c.want(0, "", "delete", "np", "db", "-n", "prod"), "networkpolicy/prod/db deleted")
 	out := c.want(0, "", "delete", "-f", prod, "--ignore-not-found")

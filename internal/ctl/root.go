@@ -107,11 +107,11 @@ Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 			root.AddCommand(cmd)
 		}
 	}
-	add("resources", c.applyCmd(), c.getCmd(), c.deleteCmd(), c.validateCmd())
-	add("explain", c.whyCmd(), c.selectorCmd(), c.verifyCmd(), c.configCmd())
+	add("resources", c.getCmd(), c.describeCmd(), c.applyCmd(), c.createCmd(), c.replaceCmd(), c.patchCmd(), c.labelCmd(), c.editCmd(), c.deleteCmd(), c.validateCmd())
+	add("explain", c.statusCmd(), c.whyCmd(), c.selectorCmd(), c.verifyCmd(), c.configCmd())
 	add("daemons", c.nodeCmd(), c.agentCmd(), c.etcdCmd())
 	add("try", c.labCmd())
-	root.AddCommand(c.versionCmd())
+	root.AddCommand(c.versionCmd(), c.datastoreCmd())
 	return root
 }
 
@@ -126,13 +126,6 @@ func subcommandWanted(cmd *cobra.Command, args []string) error {
 		hint = fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
 	}
 	return usage("%s: no command %q%s\nRun '%s --help' for those there are.", cmd.CommandPath(), args[0], hint, cmd.CommandPath())
-}
-
-func (c *command) versionCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Print the version of this binary", Args: noArgs,
-		Run: func(*cobra.Command, []string) { fmt.Fprintln(c.stdio.Out, "twill", Version) },
-	}
 }
 
 func (c *command) log() *slog.Logger {

@@ -7,8 +7,7 @@ import (
 )
 
 func (c *command) validateCmd() *cobra.Command {
-	var paths []string
-	var recursive bool
+	var files fileOptions
 	cmd := &cobra.Command{
 		Use:     "validate -f FILE…",
 		Short:   "Check files of resources without a datastore",
@@ -16,24 +15,27 @@ func (c *command) validateCmd() *cobra.Command {
 		Example: "  twill validate -f policies/ -R\n  kubectl get … -o yaml | twill validate -f -",
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			ms, err := c.load(paths, recursive)
+			ms, err := c.load(files.paths, files.recursive)
+			if files.skips(err) {
+				return nil
+			}
 			if err != nil {
 				return err
 			}
 			counts := map[string]int{}
-			var files []string
+			var names []string
 			for _, m := range ms {
 				if counts[m.file]++; counts[m.file] == 1 {
-					files = append(files, m.file)
+					names = append(names, m.file)
 				}
 			}
-			for _, f := range files {
+			for _, f := range names {
 				fmt.Fprintf(c.stdio.Out, "%s: %s valid\n", f, count(counts[f], "resource"))
 			}
 			return nil
 		},
 	}
-	fileFlags(cmd, &paths, &recursive)
+	files.addFlags(cmd)
 	return cmd
 }
 

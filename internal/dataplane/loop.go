@@ -41,6 +41,7 @@ type Loop struct {
 	gate    gate
 	fates   fates
 	drift   chan drift
+	pings   chan struct{}
 	started bool // a batch has come; before, nobody knows what should be, so nothing is applied
 }
 
@@ -72,7 +73,7 @@ func New(cfg Config) *Loop {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Loop{cfg: cfg, gate: newGate(cfg.Policy == nil), fates: newFates(), drift: make(chan drift)}
+	l := &Loop{cfg: cfg, gate: newGate(cfg.Policy == nil), fates: newFates(), drift: make(chan drift), pings: make(chan struct{})}
 	drivers := cfg.Forwarding
 	if cfg.Policy != nil {
 		drivers = append([]Driver{cfg.Policy}, drivers...)
@@ -108,10 +109,22 @@ func (l *Loop) Run(ctx context.Context, batches <-chan intent.Batch, links <-cha
 			l.links(c)
 		case n := <-l.drift:
 			l.drifted(n)
+		case <-l.pings:
+			continue
 		case <-timer.C:
 		}
 		l.drain(batches, links)
 		l.round(ctx)
+	}
+}
+
+// Ping returns when the loop has come round: it lives.
+func (l *Loop) Ping(ctx context.Context) error {
+	select {
+	case l.pings <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -8,6 +8,7 @@ package datastore
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/twillnet/twill/api"
 )
@@ -20,6 +21,7 @@ var (
 	ErrCompacted    = errors.New("revision is compacted; list again")
 	ErrUnauthorized = errors.New("not authorized")
 	ErrUnavailable  = errors.New("datastore is unavailable")
+	ErrFull         = errors.New("datastore is full, and can only be read")
 )
 
 // Store is a key-value store with revisions and watches.
@@ -40,6 +42,25 @@ type Store interface {
 	Update(ctx context.Context, kv api.Update) (api.Update, error)
 	// Delete removes a key; revision as in Update, zero for any.
 	Delete(ctx context.Context, key string, revision int64) error
+}
+
+// Expiring is a store in which a value can be made to go by itself: what its
+// writer must confirm, or readers take it for dead.
+type Expiring interface {
+	Store
+	// PutFor writes a key, whether it exists or not. Unless it is written
+	// again, it is deleted when ttl is over, at the latest some seconds after.
+	PutFor(ctx context.Context, kv api.Update, ttl time.Duration) error
+}
+
+// Put writes a key, whether it exists or not.
+func Put(ctx context.Context, s Store, kv api.Update) error {
+	kv.Revision = 0
+	_, err := s.Update(ctx, kv)
+	if errors.Is(err, ErrNotFound) {
+		_, err = s.Create(ctx, kv)
+	}
+	return err
 }
 
 // Snapshot is the content of a store at one revision.

@@ -295,6 +295,7 @@ type HostSettings struct {
 	AllowInvalid bool // what conntrack calls invalid goes on to policy
 	FailsafeIn   []Failsafe
 	FailsafeOut  []Failsafe
+	KeepDenied   bool // flows that policy denies after they began live on
 	Refresh      Refresh
 }
 
@@ -310,7 +311,7 @@ type Failsafe struct {
 func (h HostSettings) Equal(o HostSettings) bool {
 	same := slices.Equal(h.Prefixes, o.Prefixes) && slices.Equal(h.FailsafeIn, o.FailsafeIn) && slices.Equal(h.FailsafeOut, o.FailsafeOut)
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
-		h.AllowInvalid == o.AllowInvalid && h.Refresh == o.Refresh
+		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.Refresh == o.Refresh
 }
 
 // Refresh says how often each part of the kernel is read back, besides what its

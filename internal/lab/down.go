@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,8 +25,9 @@ func (l *Lab) Down() error {
 	}
 	var errs []error
 	for _, h := range l.Spec.Hosts {
-		errs = append(errs, l.stop(h))
+		errs = append(errs, l.stop(h.Name, h.PID))
 	}
+	errs = append(errs, l.stop(storeName, l.Spec.StorePID))
 	names, err := netns.List()
 	errs = append(errs, err)
 	for _, n := range names {
@@ -36,30 +38,30 @@ func (l *Lab) Down() error {
 	return errors.Join(append(errs, os.RemoveAll(l.Dir))...)
 }
 
-// stop ends a host's twill node, if the pid is still that process.
-func (l *Lab) stop(h Host) error {
-	if h.PID == 0 || !l.runs(h) {
+// stop ends a host's twill node or the store, if the pid is still that process.
+func (l *Lab) stop(who string, pid int) error {
+	if pid == 0 || !l.runs(who, pid) {
 		return nil
 	}
-	if err := syscall.Kill(h.PID, syscall.SIGTERM); err != nil {
-		return fmt.Errorf("stop twill node of %s (pid %d): %w", h.Name, h.PID, err)
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		return fmt.Errorf("stop twill of %s (pid %d): %w", who, pid, err)
 	}
-	for deadline := time.Now().Add(15 * time.Second); l.runs(h); {
+	for deadline := time.Now().Add(grace); l.runs(who, pid); {
 		if time.Now().After(deadline) {
-			return errors.Join(fmt.Errorf("twill node of %s (pid %d) did not stop; killed", h.Name, h.PID), syscall.Kill(h.PID, syscall.SIGKILL))
+			return errors.Join(fmt.Errorf("twill of %s (pid %d) did not stop; killed", who, pid), syscall.Kill(pid, syscall.SIGKILL))
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(pause)
 	}
 	return nil
 }
 
-// runs reports whether a host's twill node is alive: a pid may have been given to another process.
-func (l *Lab) runs(h Host) bool {
-	proc := filepath.Join("/proc", strconv.Itoa(h.PID))
-	cmdline, err := os.ReadFile(filepath.Join(proc, "cmdline"))
+// runs reports whether a process of ours is alive: a pid may have been given to another. Ours has its data here.
+func (l *Lab) runs(who string, pid int) bool {
+	cmdline, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	if err != nil {
 		return false
 	}
 	args := strings.Split(string(cmdline), "\x00")
-	return len(args) > 3 && args[1] == "node" && args[3] == h.Name
+	at := slices.Index(args, "--data-dir")
+	return at >= 0 && at+1 < len(args) && strings.HasPrefix(args[at+1]+"/", filepath.Join(l.Dir, who)+"/")
 }

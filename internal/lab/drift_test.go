@@ -1,10 +1,15 @@
 package lab
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -76,18 +81,34 @@ func (g *ground) inHost(t *testing.T, command string) {
 	}))
 }
 
-// repairs counts those of which the agent told.
-func (g *ground) repairs(t *testing.T, cause string) int {
+// repairs counts those of h1's agent, by cause, as its metrics do.
+func (g *ground) repairs(t *testing.T, cause string) (n int) {
 	t.Helper()
-	log, err := os.ReadFile(filepath.Join(g.Dir, "h1", "node.log"))
-	must(t, err)
-	n := 0
-	for line := range strings.SplitSeq(string(log), "\n") {
-		if strings.Contains(line, "somebody changed what is ours; repaired") && strings.Contains(line, "cause="+cause) {
-			n++
-		}
+	for _, driver := range []string{"nft", "fib", "host"} {
+		n += g.metric(t, fmt.Sprintf("twill_dataplane_repairs_total{cause=%q,driver=%q}", cause, driver))
 	}
 	return n
+}
+
+// metric is one of h1's agent; zero if there is none of that name and labels.
+func (g *ground) metric(t *testing.T, name string) int {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", g.AgentSocket("h1"))
+	}}}
+	resp, err := client.Get("http://agent/metrics")
+	must(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	must(t, err)
+	for line := range strings.SplitSeq(string(body), "\n") {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			n, err := strconv.ParseFloat(value, 64)
+			must(t, err)
+			return int(n)
+		}
+	}
+	return 0
 }
 
 // awaitLog waits until the log of h1 has a text so many times.
@@ -135,7 +156,7 @@ func TestEverySettingIsLive(t *testing.T) {
 		"endpointReportingDelay": `"2s"`, "healthEnabled": `false`, "healthHost": `"127.0.0.1"`, "healthPort": `9199`,
 		"prometheusMetricsEnabled": `true`, "prometheusMetricsHost": `"127.0.0.1"`, "prometheusMetricsPort": `9191`,
 		"prometheusMetricsCertFile": `""`, "prometheusMetricsKeyFile": `""`, "prometheusMetricsCAFile": `""`,
-		"debugHost": `"127.0.0.1"`, "debugPort": `9299`,
+		"debugHost": `"127.0.0.1"`, "debugPort": `9299`, "goGCThreshold": `60`, "goMemoryLimitMB": `512`, "goMaxProcs": `1`, "flowRevocationEnabled": `false`,
 	}
 	pid := g.agentPID(g.Spec.Hosts[0])
 	streams := []*stream{
@@ -160,6 +181,17 @@ func TestEverySettingIsLive(t *testing.T) {
 	t.Run("all at once", func(t *testing.T) {
 		g.put(t, api.KindFelixConfiguration, "", "default", "{"+strings.Join(all, ",")+"}")
 		g.want(t, "a -> h1:8080 yes", "a -> b yes")
+		for _, moved := range []string{"127.0.0.1:9191", "127.0.0.1:9299"} {
+			await(t, "a listener at "+moved, func() bool {
+				return inside(g.Spec.hostNS(g.Spec.Hosts[0]), func() error {
+					c, err := net.Dial("tcp", moved)
+					if err == nil {
+						c.Close()
+					}
+					return err
+				}) == nil
+			})
+		}
 	})
 	g.want(t, "a -> h1:8080 no", "a -> b yes")
 	for _, s := range streams {

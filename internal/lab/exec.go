@@ -21,14 +21,14 @@ func (l *Lab) Exec(name string, argv []string, in io.Reader, out, errOut io.Writ
 	if err != nil {
 		return 1, err
 	}
-	ns, err := netns.Open(target)
+	ns, err := netns.Open(target.ns)
 	if err != nil {
 		return 1, err
 	}
 	defer ns.Close()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errOut
-	cmd.Env = append(os.Environ(), "ETCD_ENDPOINTS="+l.Socket(), "PS1="+name+"# ")
+	cmd.Env = append(os.Environ(), "ETCD_ENDPOINTS="+l.Socket(), "PS1="+name+"# ", "NODENAME="+name, "TWILL_SOCKET="+l.AgentSocket(name))
 	if err := ns.Start(cmd); err != nil {
 		return 1, err
 	}
@@ -50,26 +50,13 @@ func (l *Lab) Reach(src, dst string, port uint16, v6 bool) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	addrOf := func(ns string) netip.Addr {
-		for _, h := range l.Spec.Hosts {
-			if l.Spec.hostNS(h) == ns {
-				return pick(v6, h.V4, h.V6)
-			}
-		}
-		for _, w := range l.Spec.Workloads {
-			if l.Spec.workloadNS(w) == ns {
-				return pick(v6, w.V4, w.V6)
-			}
-		}
-		return netip.Addr{}
-	}
-	at := netip.AddrPortFrom(addrOf(to), port)
+	at := netip.AddrPortFrom(to.addr(v6), port)
 	ls := &listeners{}
-	if err := ls.open(to, at); err != nil {
+	if err := ls.open(to.ns, at); err != nil {
 		return false, err
 	}
 	defer ls.Close()
-	return tryTCP(from, addrOf(from), at, 2*time.Second)
+	return tryTCP(from.ns, from.addr(v6), at, 2*time.Second)
 }
 
 func pick(v6 bool, four, six netip.Addr) netip.Addr {
@@ -86,7 +73,7 @@ func (l *Lab) PrintStatus(w io.Writer) int {
 	fmt.Fprintf(w, "datastore  %s\nlogs       %s/HOST/node.log\n\n", l.Socket(), l.Dir)
 	for _, h := range l.Spec.Hosts {
 		state := "twill node runs, pid " + strconv.Itoa(h.PID)
-		if !l.runs(h) {
+		if !l.runs(h.Name, h.PID) {
 			state = "twill node is DOWN"
 			down++
 		}

@@ -27,8 +27,8 @@ func TestNotReadyFreezes(t *testing.T) {
 	g.still(t, "a -> b no", "c -> d yes")
 	g.putRaw(t, lock, fmt.Sprintf(info, "true"))
 	g.want(t, "a -> b yes", "c -> d no")
-	close(flow.end) // it was established before the change; revocation is another matter
-	<-flow.done
+	flow.stopSending() // it was established before the change; revocation is another matter
+	flow.close()
 	if why := flow.wrong.Load(); why != nil {
 		t.Error(*why)
 	}

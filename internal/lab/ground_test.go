@@ -200,9 +200,9 @@ func (g *ground) still(t *testing.T, lines ...string) {
 			to := g.address(t, f[2], v6)
 			wg.Go(func() {
 				open := f[3] == "yes"
-				made := dial(t, from, to, patience)
+				made := dial(t, from.ns, to, patience)
 				for deadline := time.Now().Add(10 * time.Second); open && !made && time.Now().Before(deadline); {
-					made = dial(t, from, to, patience)
+					made = dial(t, from.ns, to, patience)
 				}
 				if made != open {
 					wrong <- fmt.Sprintf("%s over %s: connected %v", line, to, made)

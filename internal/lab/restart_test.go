@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,16 +26,7 @@ const (
 // testLab is a lab of its own, with the binary of this tree.
 func testLab(t *testing.T, s Spec) *Lab {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUIRE_ROOT") == "1" {
-			t.Fatal("needs root, and REQUIRE_ROOT=1 forbids to skip")
-		}
-		t.Skip("needs root")
-	}
-	exe := filepath.Join(t.TempDir(), "twill")
-	if out, err := exec.Command("go", "build", "-o", exe, "github.com/twillnet/twill/cmd/twill").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	exe := testBinary(t)
 	s.Prefix = fmt.Sprintf("twt%d-", os.Getpid())
 	l := &Lab{Dir: t.TempDir(), Exe: exe, Spec: s}
 	t.Cleanup(func() {
@@ -65,25 +54,6 @@ func await(t *testing.T, what string, is func() bool) {
 			t.Fatalf("in 20 s it did not come that %s", what)
 		}
 	}
-}
-
-// agentPID finds the agent among the children of a host's twill node.
-func (l *Lab) agentPID(h Host) int {
-	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", h.PID, h.PID))
-	if len(children) == 0 { // started by another thread of it
-		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", h.PID))
-		for _, task := range tasks {
-			b, _ := os.ReadFile(task)
-			children = append(append(children, b...), ' ')
-		}
-	}
-	for _, f := range strings.Fields(string(children)) {
-		pid, _ := strconv.Atoi(f)
-		if cmdline, err := os.ReadFile(filepath.Join("/proc", f, "cmdline")); err == nil && strings.Contains(string(cmdline), "\x00agent\x00") {
-			return pid
-		}
-	}
-	return 0
 }
 
 // policy allows client → server on both ports, and differs in what does not matter to them.
@@ -161,19 +131,8 @@ func changeAndKill(ctx context.Context, t *testing.T, l *Lab, store datastore.St
 // sameAsFresh compares the kernel with what an agent makes that finds nothing.
 func sameAsFresh(t *testing.T, l *Lab) {
 	host := l.Spec.hostNS(l.Spec.Hosts[0])
-	table := func() (text string) {
-		err := inside(host, func() error {
-			conn, err := nftables.Open()
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			rs, err := conn.List(kernel.TableName)
-			if err == nil {
-				text = rs.Canonical()
-			}
-			return err
-		})
+	table := func() string {
+		text, err := table(host)
 		if err != nil {
 			return err.Error()
 		}

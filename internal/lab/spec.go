@@ -22,7 +22,8 @@ type Spec struct {
 	Prefix    string     `json:"prefix"` // begins the names of all its network namespaces
 	Hosts     []Host     `json:"hosts"`
 	Workloads []Workload `json:"workloads"`
-	Manifests []byte     `json:"-"` // resources to apply after those of hosts and workloads
+	StorePID  int        `json:"storePID,omitempty"` // of the store, where it is not in a host
+	Manifests []byte     `json:"-"`                  // resources to apply after those of hosts and workloads
 }
 
 // Host is a network namespace with a twill node in it.
@@ -42,6 +43,7 @@ type Workload struct {
 	V4        netip.Addr        `json:"v4"`
 	V6        netip.Addr        `json:"v6"`
 	Labels    map[string]string `json:"labels"`
+	Profiles  []string          `json:"profiles,omitempty"` // nil: kns.NAMESPACE
 	Port      uint16            `json:"port"`               // the one that its service listens on
 	PortName  string            `json:"portName,omitempty"` // of that port
 }
@@ -70,17 +72,23 @@ func (s *Spec) switchNS() string             { return s.Prefix + "switch" } // h
 // defaultPrefix is that of the lab that `twill lab up` makes.
 const defaultPrefix = "twl-"
 
-// Demo is three hosts and six workloads with policies that are small but real.
-func Demo() Spec {
-	s := Spec{Prefix: defaultPrefix, Manifests: demoPolicies}
-	for i := 1; i <= 3; i++ {
-		s.Hosts = append(s.Hosts, Host{
-			Name: fmt.Sprintf("h%d", i),
-			V4:   netip.MustParseAddr(fmt.Sprintf("172.30.0.%d", i)),
-			V6:   netip.MustParseAddr(fmt.Sprintf("fd30::%d", i)),
-			Nets: [2]netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.65.%d.0/24", i)), netip.MustParsePrefix(fmt.Sprintf("fd65:0:0:%d::/64", i))},
+// plan gives hosts their addresses and their workloads' nets, by the order of their names.
+func plan(names ...string) []Host {
+	var hosts []Host
+	for i, name := range names {
+		hosts = append(hosts, Host{
+			Name: name,
+			V4:   netip.MustParseAddr(fmt.Sprintf("172.30.0.%d", i+1)),
+			V6:   netip.MustParseAddr(fmt.Sprintf("fd30::%d", i+1)),
+			Nets: [2]netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.65.%d.0/24", i+1)), netip.MustParsePrefix(fmt.Sprintf("fd65:0:0:%d::/64", i+1))},
 		})
 	}
+	return hosts
+}
+
+// Demo is three hosts and six workloads with policies that are small but real.
+func Demo() Spec {
+	s := Spec{Prefix: defaultPrefix, Manifests: demoPolicies, Hosts: plan("h1", "h2", "h3")}
 	add := func(host int, namespace, name string, port uint16, portName string, labels map[string]string) {
 		n := len(s.Workloads) + 2
 		s.Workloads = append(s.Workloads, Workload{
@@ -108,46 +116,69 @@ func (s *Spec) host(name string) (*Host, bool) {
 	return nil, false
 }
 
-// find returns the network namespace of a host or workload, by name or namespace/name.
-func (s *Spec) find(name string) (netns string, err error) {
+// end is where a flow begins or ends: a host or a workload.
+type end struct {
+	ns     string // its network namespace
+	v4, v6 netip.Addr
+}
+
+func (e end) addr(v6 bool) netip.Addr { return pick(v6, e.v4, e.v6) }
+
+// find returns a host or workload, by name or namespace/name.
+func (s *Spec) find(name string) (end, error) {
 	if h, ok := s.host(name); ok {
-		return s.hostNS(*h), nil
+		return end{s.hostNS(*h), h.V4, h.V6}, nil
 	}
-	var known, found []string
+	var known []string
+	var found []end
 	for _, h := range s.Hosts {
 		known = append(known, h.Name)
 	}
 	for _, w := range s.Workloads {
 		known = append(known, w.String())
 		if w.String() == name || w.Name == name {
-			found = append(found, s.workloadNS(w))
+			found = append(found, end{s.workloadNS(w), w.V4, w.V6})
 		}
 	}
 	switch len(found) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return "", fmt.Errorf("no host or workload %q in this lab; there are %s", name, strings.Join(known, ", "))
+		return end{}, fmt.Errorf("no host or workload %q in this lab; there are %s", name, strings.Join(known, ", "))
 	}
-	return "", fmt.Errorf("%q is several workloads; name one as namespace/name", name)
+	return end{}, fmt.Errorf("%q is several workloads; name one as namespace/name", name)
 }
 
 // resources is the lab's own resources: nodes and workload endpoints.
 func (s *Spec) resources() string {
 	var b strings.Builder
 	for _, h := range s.Hosts {
-		fmt.Fprintf(&b, "---\napiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: %s}\nspec: {bgp: {ipv4Address: %s/24, ipv6Address: \"%s/64\"}}\n", h.Name, h.V4, h.V6)
+		b.WriteString(h.resource())
 	}
 	for _, w := range s.Workloads {
-		fmt.Fprintf(&b, "---\napiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\nmetadata:\n  name: %s\n  namespace: %s\n  labels:\n    projectcalico.org/orchestrator: k8s\n", w.endpointName(), w.Namespace)
-		for k, v := range w.Labels {
-			fmt.Fprintf(&b, "    %s: %s\n", k, v)
-		}
-		fmt.Fprintf(&b, "spec:\n  orchestrator: k8s\n  node: %s\n  pod: %s\n  endpoint: eth0\n  interfaceName: %s\n  ipNetworks: [%s/32, \"%s/128\"]\n  profiles: [kns.%s]\n",
-			w.Host, w.Name, w.link(), w.V4, w.V6, w.Namespace)
-		if w.PortName != "" {
-			fmt.Fprintf(&b, "  ports: [{name: %s, protocol: TCP, port: %d}]\n", w.PortName, w.Port)
-		}
+		b.WriteString(w.resource())
+	}
+	return b.String()
+}
+
+func (h Host) resource() string {
+	return fmt.Sprintf("---\napiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: %s}\nspec: {bgp: {ipv4Address: %s/24, ipv6Address: \"%s/64\"}}\n", h.Name, h.V4, h.V6)
+}
+
+func (w Workload) resource() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "---\napiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\nmetadata:\n  name: %s\n  namespace: %s\n  labels:\n    projectcalico.org/orchestrator: k8s\n", w.endpointName(), w.Namespace)
+	for k, v := range w.Labels {
+		fmt.Fprintf(&b, "    %s: %q\n", k, v)
+	}
+	profiles := w.Profiles
+	if profiles == nil {
+		profiles = []string{"kns." + w.Namespace}
+	}
+	fmt.Fprintf(&b, "spec:\n  orchestrator: k8s\n  node: %s\n  pod: %s\n  endpoint: eth0\n  interfaceName: %s\n  ipNetworks: [%s/32, \"%s/128\"]\n  profiles: [%s]\n",
+		w.Host, w.Name, w.link(), w.V4, w.V6, strings.Join(profiles, ", "))
+	if w.PortName != "" {
+		fmt.Fprintf(&b, "  ports: [{name: %s, protocol: TCP, port: %d}]\n", w.PortName, w.Port)
 	}
 	return b.String()
 }

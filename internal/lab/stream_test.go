@@ -1,39 +1,20 @@
 package lab
 
 import (
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"io"
-	"net"
 	"net/netip"
-	"os"
-	"sync/atomic"
 	"testing"
-	"time"
 )
 
-// stream is a flow of numbered packets or words, until stopped.
+// stream is a flow of numbered words that a test judges when it stops it.
 type stream struct {
-	name     string
-	allowed  bool
-	end      chan struct{}
-	sent     atomic.Uint64
-	received atomic.Uint64
-	wrong    atomic.Pointer[string] // what went wrong first
-	done     chan struct{}          // closed when the receiver has ended
-	finish   func()                 // ends the receiver
+	*numbered
+	allowed bool
 }
 
-func (s *stream) fail(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	s.wrong.CompareAndSwap(nil, &text)
-}
-
+// addr and end, as streams and tests want them.
 func (w *Workload) addr(v6 bool) netip.Addr { return pick(v6, w.V4, w.V6) }
 
-// between is the pause between packets: ten thousand in a second from twelve streams would measure queues, not policy.
-const between = 2 * time.Millisecond
+func (w *Workload) end(l *Lab) end { return end{l.Spec.workloadNS(*w), w.V4, w.V6} }
 
 var nextPort uint16 = 20000
 
@@ -41,119 +22,35 @@ var nextPort uint16 = 20000
 func startUDP(t *testing.T, l *Lab, a, b *Workload, v6, allowed bool) *stream {
 	t.Helper()
 	nextPort++
-	to := netip.AddrPortFrom(b.addr(v6), nextPort)
-	var rx, tx *net.UDPConn
-	must(t, inside(l.Spec.workloadNS(*b), func() (err error) { rx, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(to)); return err }))
-	must(t, rx.SetReadBuffer(4<<20))
-	must(t, inside(l.Spec.workloadNS(*a), func() (err error) {
-		tx, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a.addr(v6), nextPort)), net.UDPAddrFromAddrPort(to))
-		return err
-	}))
-	s := &stream{name: fmt.Sprintf("udp %s -> %s v6=%v", a.Name, b.Name, v6), allowed: allowed, end: make(chan struct{}), done: make(chan struct{})}
-	s.finish = func() { _ = rx.SetReadDeadline(time.Now().Add(time.Second)) }
-	go func() { // receiver: counts, and wants each number once and in order
-		defer close(s.done)
-		defer rx.Close()
-		buf := make([]byte, 16)
-		for {
-			n, err := rx.Read(buf)
-			if err != nil {
-				if !errors.Is(err, os.ErrDeadlineExceeded) {
-					s.fail("receive: %v", err)
-				}
-				return
-			}
-			if got := binary.BigEndian.Uint64(buf[:n]); got != s.received.Load() && s.allowed {
-				s.fail("datagram %d came where %d was due", got, s.received.Load())
-			}
-			s.received.Add(1)
-		}
-	}()
-	go func() {
-		defer tx.Close()
-		tick := time.NewTicker(between)
-		defer tick.Stop()
-		for {
-			select {
-			case <-s.end:
-				return
-			case <-tick.C:
-			}
-			if _, err := tx.Write(binary.BigEndian.AppendUint64(nil, s.sent.Load())); err != nil && s.allowed {
-				s.fail("send: %v", err)
-			}
-			s.sent.Add(1)
-		}
-	}()
-	return s
+	s, err := sendUDP(a.end(l), b.end(l), nextPort, v6)
+	must(t, err)
+	return &stream{s, allowed}
 }
 
 // startTCP opens one connection from a to b and keeps numbered words flowing through it.
 func startTCP(t *testing.T, l *Lab, a, b *Workload, v6 bool) *stream {
 	t.Helper()
 	nextPort++
-	to := netip.AddrPortFrom(b.addr(v6), nextPort)
-	var lis net.Listener
-	must(t, inside(l.Spec.workloadNS(*b), func() (err error) { lis, err = net.Listen("tcp", to.String()); return err }))
-	var tx net.Conn
-	must(t, inside(l.Spec.workloadNS(*a), func() (err error) {
-		tx, err = (&net.Dialer{Timeout: 10 * time.Second, LocalAddr: &net.TCPAddr{IP: a.addr(v6).AsSlice()}}).Dial("tcp", to.String())
-		return err
-	}))
-	rx, err := lis.Accept()
+	s, err := sendTCP(t.Context(), a.end(l), b.end(l), nextPort, v6)
 	must(t, err)
-	lis.Close()
-	s := &stream{name: fmt.Sprintf("tcp %s -> %s v6=%v", a.Name, b.Name, v6), allowed: true, end: make(chan struct{}), done: make(chan struct{})}
-	s.finish = func() {}
-	go func() {
-		defer close(s.done)
-		defer rx.Close()
-		var b [8]byte
-		for {
-			if _, err := io.ReadFull(rx, b[:]); err != nil {
-				if !errors.Is(err, io.EOF) {
-					s.fail("receive: %v", err)
-				}
-				return
-			}
-			if got := binary.BigEndian.Uint64(b[:]); got != s.received.Load() {
-				s.fail("word %d came where %d was due", got, s.received.Load())
-			}
-			s.received.Add(1)
-		}
-	}()
-	go func() {
-		defer tx.Close()
-		tick := time.NewTicker(between)
-		defer tick.Stop()
-		for {
-			select {
-			case <-s.end:
-				return
-			case <-tick.C:
-			}
-			if _, err := tx.Write(binary.BigEndian.AppendUint64(nil, s.sent.Load())); err != nil {
-				s.fail("send: %v", err)
-				return
-			}
-			s.sent.Add(1)
-		}
-	}()
-	return s
+	return &stream{s, true}
 }
 
 // stop ends the stream and judges it.
 func (s *stream) stop(t *testing.T) {
 	t.Helper()
-	close(s.end)
-	s.finish()
-	<-s.done
-	sent, received := s.sent.Load(), s.received.Load()
-	if why := s.wrong.Load(); why != nil {
+	s.stopSending()
+	sent := s.sent.Load()
+	if s.allowed {
+		await(t, s.name+" has all that was sent, or lost some", func() bool { return s.received.Load() == sent || s.wrong.Load() != nil })
+	}
+	s.close()
+	received := s.received.Load()
+	if why := s.wrong.Load(); why != nil && s.allowed {
 		t.Errorf("%s: %s", s.name, *why)
 	}
 	switch {
-	case sent < 100:
+	case sent < enough:
 		t.Errorf("%s: only %d were sent; the test saw too little", s.name, sent)
 	case s.allowed && received != sent:
 		t.Errorf("%s: %d of %d lost", s.name, sent-received, sent)

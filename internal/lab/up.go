@@ -55,6 +55,9 @@ func (l *Lab) stateFile() string { return filepath.Join(l.Dir, "lab.json") }
 // Socket is the datastore of a lab, reachable from any network namespace.
 func (l *Lab) Socket() string { return "unix://" + filepath.Join(l.Dir, "etcd.sock") }
 
+// AgentSocket is where the agent of a host answers.
+func (l *Lab) AgentSocket(host string) string { return filepath.Join(l.Dir, host, "agent.sock") }
+
 // etcdURL is the datastore as the hosts reach it, over the lab's own link.
 func (l *Lab) etcdURL() string {
 	return "http://" + netip.AddrPortFrom(l.Spec.Hosts[0].V4, 2379).String()
@@ -68,7 +71,7 @@ func Open(dir string) (*Lab, error) {
 	}
 	b, err := os.ReadFile(l.stateFile())
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, errors.New("no lab is up on this machine; start one with `twill lab up`")
+		return nil, fmt.Errorf("no lab is up in %s; start one with `twill lab up`", l.Dir)
 	}
 	if err != nil {
 		return nil, err
@@ -165,7 +168,7 @@ func (l *Lab) startNode(h *Host, args []string) error {
 	defer log.Close()
 	cmd := exec.Command(l.Exe, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), "ETCD_ENDPOINTS=")
+	cmd.Env = append(os.Environ(), "ETCD_ENDPOINTS=", "TWILL_SOCKET="+l.AgentSocket(h.Name))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // outlives `lab up`
 	ns, err := netns.Open(l.Spec.hostNS(*h))
 	if err != nil {

@@ -71,6 +71,7 @@ type Syncer struct {
 	cfg   Config
 	out   chan Batch
 	in    chan event
+	pings chan struct{}
 }
 
 // New returns a syncer, which does nothing until Run.
@@ -81,7 +82,7 @@ func New(store datastore.Store, cfg Config) *Syncer {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	cfg.Prefixes = disjoint(cfg.Prefixes)
-	return &Syncer{store: store, cfg: cfg, out: make(chan Batch), in: make(chan event)}
+	return &Syncer{store: store, cfg: cfg, out: make(chan Batch), in: make(chan event), pings: make(chan struct{})}
 }
 
 // Batches is where the changes come. It is closed when Run returns.
@@ -99,6 +100,16 @@ func (s *Syncer) Run(ctx context.Context) error {
 		feeds.Go(func() { f.run(ctx) })
 	}
 	return s.loop(ctx)
+}
+
+// Ping returns when the loop has come round: it lives.
+func (s *Syncer) Ping(ctx context.Context) error {
+	select {
+	case s.pings <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // loop owns what the reader knows. It always accepts events, so a slow reader
@@ -119,6 +130,7 @@ func (s *Syncer) loop(ctx context.Context) error {
 			}
 		case out <- m.batch:
 			m.taken()
+		case <-s.pings:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -48,6 +48,7 @@ type Table struct {
 	refresh   time.Duration
 	settled   bool // refresh is known
 	failed    map[netip.Prefix]error
+	down      map[netip.Prefix]bool // the kernel says that their interface is
 	news      map[netip.Prefix]bool // whose outcome may have changed
 }
 
@@ -77,6 +78,7 @@ func New(h *rtnl.Handle) *Table {
 		notes:      make(chan func()),
 		drifted:    map[routeKey]intent.Cause{},
 		failed:     map[netip.Prefix]error{},
+		down:       map[netip.Prefix]bool{},
 		news:       map[netip.Prefix]bool{},
 	}
 }
@@ -119,6 +121,7 @@ func (t *Table) forget(dst netip.Prefix) {
 	t.unresolve(dst)
 	delete(t.intents, dst)
 	delete(t.failed, dst)
+	delete(t.down, dst)
 	if set := t.byLink[old.Link]; set != nil {
 		delete(set, dst)
 		if len(set) == 0 {
@@ -330,6 +333,7 @@ func (t *Table) addRoutes(ctx context.Context) (existing []netip.Prefix) {
 			continue
 		}
 		delete(t.failed, key.dst)
+		delete(t.down, key.dst)
 		// Delete first: there is one route for a destination, and a replace could hit somebody else's.
 		if old, ok := t.routes.Actual(key); ok {
 			if err := t.rtnl.DeleteRoute(old); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
@@ -341,6 +345,9 @@ func (t *Table) addRoutes(ctx context.Context) (existing []netip.Prefix) {
 		switch err := t.rtnl.AddRoute(r); {
 		case errors.Is(err, rtnl.ErrExists):
 			existing = append(existing, key.dst)
+		case errors.Is(err, rtnl.ErrDown):
+			// It has gone down since; the kernel is about to tell. It stays pending.
+			t.down[key.dst] = true
 		case err != nil:
 			t.fail(key.dst, err)
 		default:
@@ -365,11 +372,12 @@ func (t *Table) outcomes() []intent.Outcome {
 		o := intent.Outcome{Key: intent.Key{Kind: intent.KeyRoute, ID: dst.String()}, Err: t.failed[dst]}
 		l, there := t.links[in.Link]
 		switch {
-		case o.Err != nil || in.Kind == intent.RouteBlackhole:
+		case in.Kind == intent.RouteBlackhole:
 		case !there:
-			o.Reason = fmt.Sprintf("interface %s is absent", in.Link)
-		case !l.Up:
-			o.Reason = fmt.Sprintf("interface %s is down", in.Link)
+			o = t.waits(o, dst, fmt.Sprintf("interface %s is absent", in.Link))
+		case !l.Up || t.down[dst]:
+			o = t.waits(o, dst, fmt.Sprintf("interface %s is down", in.Link))
+		case o.Err != nil:
 		case t.held(in.Link):
 			o.Reason = "policy is not in force yet"
 			waiting[dst] = true
@@ -378,4 +386,11 @@ func (t *Table) outcomes() []intent.Outcome {
 	}
 	t.news = waiting
 	return out
+}
+
+// waits: what failed before does not count without the interface.
+func (t *Table) waits(o intent.Outcome, dst netip.Prefix, reason string) intent.Outcome {
+	delete(t.failed, dst)
+	o.Err, o.Reason = nil, reason
+	return o
 }

@@ -334,3 +334,26 @@ func TestWhatOthersDoToOurRoutesIsUndoneAtOnce(t *testing.T) {
 		t.Errorf("Run = %v", err)
 	}
 }
+
+func TestARouteThroughALinkThatIsGoingDownIsNoFailure(t *testing.T) {
+	r := newRig(t, netnstest.New(t))
+	r.ns.Veth("wl1", "wl1p")
+	r.tbl.Merge(both("wl1"))
+	r.untilUp("wl1")
+	r.apply()
+	r.ns.Run("ip", "link", "set", "wl1", "down") // the table has yet to hear of it
+	r.resync()
+	for _, heard := range []bool{false, true} {
+		if heard {
+			r.until("wl1", func(l ifmon.Link, _ bool) bool { return !l.Up })
+		}
+		out := r.apply()
+		r.want("10.65.0.5/32", nil, "interface wl1 is down", out)
+		r.want("2001:db8::5/128", nil, "interface wl1 is down", out)
+	}
+	r.ns.Run("ip", "link", "set", "wl1", "up")
+	r.untilUp("wl1")
+	out := r.apply()
+	r.want("10.65.0.5/32", nil, "", out)
+	r.want("2001:db8::5/128", nil, "", out)
+}

@@ -73,6 +73,12 @@ func nfFamily(f intent.Family) nftables.Family {
 	return nftables.FamilyIPv4
 }
 
+// What a rule with action Log may report: a flood of packets must not become a flood of copies. A packet over the limit
+// goes on, as any logged packet does.
+const logSnaplen = 128 // headers
+
+var logLimit = nftables.Limit{Rate: 100, Per: 1, Burst: 100}
+
 // actionExprs count what was matched and act on it.
 func actionExprs(r rules.Rule) exprs {
 	count := exprs{nftables.Counter{}}
@@ -82,7 +88,7 @@ func actionExprs(r rules.Rule) exprs {
 	case rules.Pass:
 		return append(append(count, nftables.SetMarkBits(kernel.MarkPassed, 0)...), nftables.Return())
 	case rules.Log:
-		return append(count, nftables.NFLog{Group: kernel.NFLogUser, Prefix: comment(r.Comment)})
+		return append(count, logLimit, nftables.NFLog{Group: kernel.NFLogUser, Prefix: comment(r.Comment), Snaplen: logSnaplen})
 	case rules.Jump:
 		return exprs{nftables.Jump(r.Target)}
 	case rules.Begin, rules.Next:

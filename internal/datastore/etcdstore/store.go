@@ -22,6 +22,7 @@ type Store struct {
 	mu     sync.Mutex
 	client *clientv3.Client // nil until the first log-in succeeded
 	closed bool
+	lease  lease
 }
 
 // New returns a store. It fails if the settings are wrong or etcd refuses the
@@ -160,7 +161,7 @@ func (s *Store) do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, er
 	bounded, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
 	resp, err := client.Do(bounded, op)
-	return resp, translate(ctx, err)
+	return resp, s.because(ctx, translate(ctx, err))
 }
 
 func written(resp clientv3.OpResponse, kv api.Update, err error) (api.Update, error) {

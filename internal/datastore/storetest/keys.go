@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -24,6 +25,8 @@ var keyContracts = []contract{
 	{"of concurrent creates one wins", oneCreateWins},
 	{"concurrent updates by revision lose nothing", updatesByRevision},
 	{"an ended context ends a call", contextEndsCalls},
+	{"a put writes whether the key exists or not", putWrites},
+	{"an expiring key goes when nobody confirms it", expiringGoes},
 }
 
 func eachWriteIsNewer(f *fixture) {
@@ -218,4 +221,43 @@ func (f *fixture) increment(name string) error {
 			return err
 		}
 	}
+}
+
+func putWrites(f *fixture) {
+	for _, value := range []string{"1", "2"} {
+		if err := datastore.Put(f.ctx, f.store, api.Update{Key: f.prefix + "a", Value: []byte(value), Revision: 7}); err != nil {
+			f.Fatal(err)
+		}
+		f.equal("list", f.words(f.list().Items), "a="+value)
+	}
+}
+
+func expiringGoes(f *fixture) {
+	store, ok := f.store.(datastore.Expiring)
+	if !ok {
+		f.Skip("keys of this store do not expire")
+	}
+	f.create("stays", "1")
+	since := f.list().Revision
+	for _, value := range []string{"1", "2"} {
+		if err := store.PutFor(f.ctx, api.Update{Key: f.prefix + "goes", Value: []byte(value)}, time.Second); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.equal("list", f.words(f.list().Items), "goes=2 stays=1")
+	w, err := f.store.Watch(f.ctx, f.prefix, since)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer w.Close()
+	for gone := false; !gone; {
+		changes, err := w.Next(f.ctx)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, u := range changes.Updates {
+			gone = gone || u.Value == nil
+		}
+	}
+	f.equal("list", f.words(f.list().Items), "stays=1")
 }

@@ -28,6 +28,10 @@ func (c *Conn) Commit(b *Batch) error {
 	if err != nil {
 		return err
 	}
+	return c.deaf(b, before, func() error { return c.commit(b, before) })
+}
+
+func (c *Conn) commit(b *Batch, before uint32) error {
 	base := c.take(uint32(len(b.ops)) + 2)
 	if err := c.send(b, base); err != nil {
 		return err

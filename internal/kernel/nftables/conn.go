@@ -25,6 +25,8 @@ type Conn struct {
 	seq  uint32
 	sndb int
 	rbuf []byte
+
+	watcher *Watcher // of others' changes; nil: there is none
 }
 
 // Open opens a socket in the network namespace of the calling thread.

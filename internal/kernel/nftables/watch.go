@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,10 +22,14 @@ const (
 	subsystemOfType = 8
 )
 
+// large is from how many bytes on a transaction of ours is made with its watcher deaf.
+const large = 16 << 10
+
 // Watcher hears of changes that others make.
 type Watcher struct {
-	f   *os.File
-	buf []byte
+	f      *os.File
+	buf    []byte
+	missed atomic.Bool // something may have gone by while it was deaf
 }
 
 // Watch listens, in the network namespace of the calling thread, to all changes but those of own, which the kernel
@@ -49,7 +55,46 @@ func Watch(own *Conn) (*Watcher, error) {
 			return nil, errors.Join(fmt.Errorf("nftables: watch: %w", err), w.Close())
 		}
 	}
+	own.mu.Lock()
+	own.watcher = w
+	own.mu.Unlock()
 	return w, nil
+}
+
+// deaf commits with the watcher out of its group if the transaction is large:
+// while anybody listens, the kernel makes a message of each element, which
+// costs more than the element itself [tried: two thirds of a first
+// transaction]. The generation tells whether somebody else came between.
+func (c *Conn) deaf(b *Batch, before uint32, commit func() error) error {
+	if c.watcher == nil || b.Size() < large || c.watcher.listen(unix.NETLINK_DROP_MEMBERSHIP) != nil {
+		return commit()
+	}
+	err := commit()
+	heard := c.watcher.listen(unix.NETLINK_ADD_MEMBERSHIP)
+	after, gerr := c.genID()
+	applied := uint32(1)
+	if err != nil {
+		applied = 0
+	}
+	if heard != nil || gerr != nil || after-before != applied {
+		c.watcher.missed.Store(true)
+		_ = c.watcher.f.SetReadDeadline(time.Unix(1, 0)) // wakes it; fails only once it is closed
+	}
+	return err
+}
+
+// listen enters or leaves the group.
+func (w *Watcher) listen(option int) error {
+	raw, err := w.f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if cerr := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, option, unix.NFNLGRP_NFTABLES)
+	}); cerr != nil {
+		return cerr
+	}
+	return err
 }
 
 // port is the netlink port of a Conn, by which the kernel says whose change it was.
@@ -97,6 +142,10 @@ func (w *Watcher) Receive() ([]string, error) {
 		n, _, rerr = unix.Recvfrom(int(fd), w.buf, unix.MSG_TRUNC)
 		return !errors.Is(rerr, unix.EAGAIN)
 	})
+	if w.missed.Swap(false) || errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = w.f.SetReadDeadline(time.Time{})
+		return nil, ErrOverrun
+	}
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("nftables: watch: %w (%w)", os.ErrClosed, err)

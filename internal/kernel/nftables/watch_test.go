@@ -2,6 +2,7 @@ package nftables_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -58,4 +59,65 @@ func TestWatchHearsOfOthersChangesAlone(t *testing.T) {
 	if err := <-done; !errors.Is(err, os.ErrClosed) {
 		t.Errorf("after Close: %v, want %v", err, os.ErrClosed)
 	}
+}
+
+func TestWhatHappensDuringALargeTransactionIsNotMissed(t *testing.T) {
+	ns := netnstest.New(t)
+	var own *nftables.Conn
+	var w *nftables.Watcher
+	var err error
+	ns.Do(func() {
+		if own, err = nftables.Open(); err == nil {
+			w, err = nftables.Watch(own)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	defer w.Close()
+	large := func(name string) *nftables.Batch {
+		b := nftables.NewBatch()
+		b.AddTable(nftables.Table{Name: name})
+		for i := range 500 {
+			b.AddChain(nftables.Chain{Table: name, Name: fmt.Sprintf("c%d", i)})
+		}
+		return b
+	}
+	ns.Run("nft", "add table inet theirs")
+	hear := func(want ...string) {
+		t.Helper()
+		for {
+			tables, err := w.Receive()
+			if errors.Is(err, nftables.ErrOverrun) {
+				tables = []string{"overrun"}
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if len(tables) == 0 {
+				continue
+			}
+			if !slices.Equal(tables, want) {
+				t.Errorf("heard %v, want %v", tables, want)
+			}
+			return
+		}
+	}
+	hear("theirs")
+	if err := own.CommitWith(large("alone"), func() {}); err != nil {
+		t.Fatal(err)
+	}
+	ns.Run("nft", "add table inet after")
+	hear("after") // and no overrun: nobody came between
+	if err := own.CommitWith(large("ours"), func() { ns.Run("nft", "add table inet between") }); err != nil {
+		t.Fatal(err)
+	}
+	hear("overrun")
+	broken := large("broken")
+	broken.DeleteTable("nonexistent")
+	if err := own.CommitWith(broken, func() {}); err == nil {
+		t.Fatal("a transaction that cannot be was made")
+	}
+	ns.Run("nft", "add table inet last")
+	hear("last")
 }

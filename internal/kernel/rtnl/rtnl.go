@@ -22,6 +22,7 @@ import (
 var (
 	ErrExists   = errors.New("exists already")
 	ErrNotFound = errors.New("does not exist")
+	ErrDown     = errors.New("its interface is down")
 	// ErrOverrun: the kernel dropped events since the reader was slow, so that all must be listed again.
 	ErrOverrun = errors.New("events were lost")
 )
@@ -92,6 +93,8 @@ func wrap(err error, what string, args ...any) error {
 		return fmt.Errorf("%s: %w", what, ErrExists)
 	case errors.As(err, &notFound), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EADDRNOTAVAIL):
 		return fmt.Errorf("%s: %w (%w)", what, ErrNotFound, err)
+	case errors.Is(err, unix.ENETDOWN):
+		return fmt.Errorf("%s: %w (%w)", what, ErrDown, err)
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return &kernel.UnsupportedError{Feature: what, Err: err}
 	}

@@ -72,11 +72,15 @@ func (w *World) applicable(tier string, e *endpoint, dir api.PolicyType, stage s
 			out = append(out, p)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b policy) int { // two keys may bear one name; then the keys decide
+	sortPolicies(out)
+	return out
+}
+
+func sortPolicies(ps []policy) {
+	slices.SortStableFunc(ps, func(a, b policy) int { // two keys may bear one name; then the keys decide
 		tie := func(p policy) string { return p.ref.Name + "/" + p.ref.Namespace + "/" + p.ref.Kind }
 		return cmp.Or(compareOrder(a.spec.Order, b.spec.Order), cmp.Compare(tie(a), tie(b)))
 	})
-	return out
 }
 
 // hasType: without types, a policy is for the directions in which it has

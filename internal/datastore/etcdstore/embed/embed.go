@@ -23,27 +23,37 @@ import (
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	etcd "go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
 )
 
 // Config says where a member keeps its data and who may speak to it.
 type Config struct {
-	Dir          string   // data directory, made with mode 0700
-	ListenClient []string // http://HOST:PORT, https://HOST:PORT or unix://PATH
-	Name         string   // name of this member; empty means twill
+	Dir             string   // data directory, made with mode 0700
+	ListenClient    []string // http://HOST:PORT, https://HOST:PORT or unix://PATH
+	AdvertiseClient []string // what other members tell clients; empty means ListenClient
+	Name            string   // name of this member; empty means twill
 
 	// ListenPeer and Cluster make a member of several; empty: it is alone and
 	// opens no port for peers.
-	ListenPeer []string // http://HOST:PORT
-	Cluster    string   // all members as NAME=PEER-URL,NAME=PEER-URL
+	ListenPeer    []string // http://HOST:PORT or https://HOST:PORT
+	AdvertisePeer []string // how the others reach it; empty means ListenPeer
+	Cluster       string   // all members as NAME=PEER-URL,NAME=PEER-URL
+	Join          bool     // the cluster runs already and was told of this member
 
 	// Certificate, key and, if clients must show certificates too, the
 	// authority for theirs. They serve https:// endpoints.
 	CertFile, KeyFile, ClientCAFile string
 
-	Quota        int64         // bytes of the database; zero means 2 GiB
-	Retention    int64         // revisions kept when history is compacted, every five minutes; zero means 10000, negative all
-	StartTimeout time.Duration // zero means 30s
+	// The same among members, with https:// for peers. Each shows its
+	// certificate to the others, so the authority is not optional, and should
+	// not be the clients': whoever it signs for may join.
+	PeerCertFile, PeerKeyFile, PeerCAFile string
+
+	Quota     int64 // bytes of the database; zero means 2 GiB
+	Retention int64 // revisions kept when history is compacted, every five minutes; zero means 10000, negative all
+
+	// StartTimeout bounds the start of a member that is alone; zero means 30s.
+	// One of several waits for the others until ctx ends, and says so.
+	StartTimeout time.Duration
 
 	Logger *slog.Logger // nil: silent
 }
@@ -89,18 +99,8 @@ func (m *Member) start(ctx context.Context, cfg Config, server *etcd.Config) err
 	if err := restrictSockets(server.ListenClientUrls); err != nil {
 		return err
 	}
-	timeout := time.NewTimer(cmp.Or(cfg.StartTimeout, 30*time.Second))
-	defer timeout.Stop()
-	select {
-	case <-m.etcd.Server.ReadyNotify():
-	case err := <-m.etcd.Err():
+	if err := m.ready(ctx, cfg); err != nil {
 		return err
-	case <-m.etcd.Server.StopNotify():
-		return errors.New("stopped while starting")
-	case <-timeout.C:
-		return errors.New("not ready in time; do most members of the cluster run?")
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 	go func() {
 		for err := range m.etcd.Err() { // closed by Close
@@ -108,6 +108,29 @@ func (m *Member) start(ctx context.Context, cfg Config, server *etcd.Config) err
 		}
 	}()
 	return nil
+}
+
+// ready waits until the member serves.
+func (m *Member) ready(ctx context.Context, cfg Config) error {
+	patience := time.NewTicker(cmp.Or(cfg.StartTimeout, 30*time.Second))
+	defer patience.Stop()
+	for {
+		select {
+		case <-m.etcd.Server.ReadyNotify():
+			return nil
+		case err := <-m.etcd.Err():
+			return err
+		case <-m.etcd.Server.StopNotify():
+			return errors.New("stopped while starting")
+		case <-patience.C:
+			if len(cfg.ListenPeer) == 0 {
+				return errors.New("not ready in time")
+			}
+			cfg.Logger.Warn("etcd waits for most members of the cluster to run", "cluster", cfg.Cluster)
+		case <-ctx.Done():
+			return fmt.Errorf("not ready: %w", ctx.Err())
+		}
+	}
 }
 
 // Endpoints returns what clients should connect to.
@@ -130,26 +153,12 @@ func (c *Config) server() (*etcd.Config, error) {
 	if c.Dir == "" {
 		return nil, errors.New("no data directory is given")
 	}
-	clients, err := urls(c.ListenClient)
-	if err != nil {
-		return nil, err
-	}
-	if len(clients) == 0 {
-		return nil, errors.New("no address to listen on is given")
-	}
-	peers, err := urls(c.ListenPeer)
-	if err != nil {
-		return nil, err
-	}
 	s := etcd.NewConfig()
 	s.Name = cmp.Or(c.Name, "twill")
 	s.Dir = filepath.Join(c.Dir, "member-data")
-	s.ListenClientUrls, s.AdvertiseClientUrls = clients, clients
-	s.ListenPeerUrls = peers
-	if len(peers) > 0 {
-		s.AdvertisePeerUrls = peers
+	if err := c.addresses(s); err != nil {
+		return nil, err
 	}
-	s.InitialCluster = cmp.Or(c.Cluster, s.InitialClusterFromName(s.Name))
 	s.QuotaBackendBytes = cmp.Or(c.Quota, 2<<30)
 	s.AutoCompactionMode = etcd.CompactorModeRevision
 	s.AutoCompactionRetention = fmt.Sprint(max(cmp.Or(c.Retention, 10000), 0)) // "0" keeps all
@@ -157,19 +166,63 @@ func (c *Config) server() (*etcd.Config, error) {
 		CertFile: c.CertFile, KeyFile: c.KeyFile,
 		TrustedCAFile: c.ClientCAFile, ClientCertAuth: c.ClientCAFile != "",
 	}
+	s.PeerTLSInfo = transport.TLSInfo{
+		CertFile: c.PeerCertFile, KeyFile: c.PeerKeyFile,
+		TrustedCAFile: c.PeerCAFile, ClientCertAuth: c.PeerCAFile != "",
+	}
 	// Small, since it lives beside an agent: less of the log in memory, no JSON gateway.
 	s.SnapshotCatchUpEntries = 1000
 	s.EnableGRPCGateway = false
 	// Clients ask for progress every few seconds, and an idle one pings.
 	s.GRPCKeepAliveMinTime = time.Second
-	if len(peers) == 0 {
+	if len(c.ListenPeer) == 0 {
 		// Alone there is nobody to lose an election to, so it need not wait for one.
 		s.TickMs, s.ElectionMs = 50, 500
 	}
-	// etcd logs its own ordinary stop as errors; what matters is returned.
-	s.ZapLoggerBuilder = etcd.NewZapLoggerBuilder(zap.NewNop())
-	s.LogLevel = "fatal"
+	s.ZapLoggerBuilder = etcd.NewZapLoggerBuilder(logTo(c.Logger))
+	s.LogLevel = "warn"
 	return s, s.Validate()
+}
+
+// addresses fills in where the member listens and what it is called.
+func (c *Config) addresses(s *etcd.Config) (err error) {
+	for _, l := range []struct {
+		texts []string
+		urls  *[]url.URL
+	}{
+		{c.ListenClient, &s.ListenClientUrls}, {cmpOr(c.AdvertiseClient, c.ListenClient), &s.AdvertiseClientUrls},
+		{c.ListenPeer, &s.ListenPeerUrls}, {cmpOr(c.AdvertisePeer, c.ListenPeer), &s.AdvertisePeerUrls},
+	} {
+		if *l.urls, err = urls(l.texts); err != nil {
+			return err
+		}
+	}
+	if len(s.ListenClientUrls) == 0 {
+		return errors.New("no address to listen on is given")
+	}
+	if len(s.ListenPeerUrls) == 0 {
+		if c.Cluster != "" || c.Join {
+			return errors.New("a member of several needs an address to listen on for its peers")
+		}
+		s.AdvertisePeerUrls = etcd.NewConfig().AdvertisePeerUrls // a name for itself; nobody calls it
+	}
+	for _, u := range s.ListenPeerUrls {
+		if u.Scheme == "https" && (c.PeerCertFile == "" || c.PeerKeyFile == "" || c.PeerCAFile == "") {
+			return fmt.Errorf("peers on %s need a certificate, its key and the peers' authority", u.String())
+		}
+	}
+	s.InitialCluster = cmp.Or(c.Cluster, s.InitialClusterFromName(s.Name))
+	if c.Join {
+		s.ClusterState = etcd.ClusterStateFlagExisting
+	}
+	return nil
+}
+
+func cmpOr(a, b []string) []string {
+	if len(a) > 0 {
+		return a
+	}
+	return b
 }
 
 func urls(texts []string) ([]url.URL, error) {
@@ -183,7 +236,7 @@ func urls(texts []string) ([]url.URL, error) {
 		case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
 		case u.Scheme == "unix" && u.Host+u.Path != "":
 		default:
-			return nil, fmt.Errorf("listen on %q: want http://HOST:PORT, https://HOST:PORT or unix://PATH", text)
+			return nil, fmt.Errorf("address %q: want http://HOST:PORT, https://HOST:PORT or unix://PATH", text)
 		}
 		us = append(us, *u)
 	}

@@ -1,61 +1,15 @@
 package ctl
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"time"
-
-	"github.com/google/uuid"
-	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 )
-
-func (c *command) applyCmd() *cobra.Command {
-	var paths []string
-	var recursive bool
-	cmd := &cobra.Command{
-		Use:   "apply -f FILE…",
-		Short: "Create or change resources from files",
-		Long: `Create the resources in files, directories or standard input, or change them to
-be so. All files are read and checked first; if one resource is wrong, nothing
-is written. A change is made on the stored document, so that fields which
-another version wrote stay.`,
-		Example: "  twill apply -f policies/\n  kubectl get … -o yaml | twill apply -f -",
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ms, err := c.load(paths, recursive)
-			if err != nil {
-				return err
-			}
-			return c.conn.with(cmd.Context(), func(ctx context.Context, s datastore.Store) error { return c.applyAll(ctx, s, inOrder(ms)) })
-		},
-	}
-	fileFlags(cmd, &paths, &recursive)
-	return cmd
-}
-
-func (c *command) applyAll(ctx context.Context, s datastore.Store, ms []manifest) error {
-	if err := checkTiers(ctx, s, ms); err != nil {
-		return err
-	}
-	if err := checkPools(ctx, s, ms); err != nil {
-		return err
-	}
-	for _, m := range ms {
-		what, err := applyOne(ctx, s, m.Resource)
-		if err != nil {
-			return fmt.Errorf("%s: %s: %w", m.file, short(api.RefOf(m.Resource)), err)
-		}
-		fmt.Fprintf(c.stdio.Out, "%s %s\n", short(api.RefOf(m.Resource)), what)
-	}
-	return nil
-}
 
 // checkTiers refuses policies of tiers that neither exist nor come with them:
 // such a policy would deny at the end of a tier nobody has ordered.
@@ -77,7 +31,7 @@ func checkTiers(ctx context.Context, s datastore.Store, ms []manifest) error {
 		case err == nil:
 			known[name] = true
 		case errors.Is(err, datastore.ErrNotFound):
-			wrong = append(wrong, fmt.Errorf("%s: %s: spec.tier: tier %q does not exist; create it first, or apply it with this file", m.file, short(api.RefOf(m.Resource)), name))
+			wrong = append(wrong, fmt.Errorf("%s: %s: spec.tier: tier %q does not exist; create it first, or write it with this policy", m.file, short(api.RefOf(m.Resource)), name))
 		default:
 			return err
 		}
@@ -133,49 +87,6 @@ func checkPools(ctx context.Context, s datastore.Store, ms []manifest) error {
 		wrong = append(wrong, inFile(m.file, errs.Err())...)
 	}
 	return errors.Join(wrong...)
-}
-
-// conflictTries is how often a change is made anew when another writer was first.
-const conflictTries = 10
-
-func applyOne(ctx context.Context, s datastore.Store, r api.Resource) (string, error) {
-	var err error
-	for range conflictTries {
-		var what string
-		if what, err = applyOnce(ctx, s, r); !errors.Is(err, datastore.ErrConflict) && !errors.Is(err, datastore.ErrExists) {
-			return what, err
-		}
-	}
-	return "", err
-}
-
-func applyOnce(ctx context.Context, s datastore.Store, r api.Resource) (string, error) {
-	old, err := findStored(ctx, s, api.RefOf(r))
-	if errors.Is(err, datastore.ErrNotFound) {
-		key, err := api.Key(r)
-		if err != nil {
-			return "", err
-		}
-		api.Prepare(r, uuid.NewString(), time.Now().UTC().Format(time.RFC3339))
-		value, err := api.EncodeStored(r)
-		if err != nil {
-			return "", err
-		}
-		_, err = s.Create(ctx, api.Update{Key: key, Value: value})
-		return "created", err
-	}
-	if err != nil {
-		return "", err
-	}
-	value, err := api.MergeRaw(old.Value, r)
-	if err != nil {
-		return "", err
-	}
-	if bytes.Equal(value, old.Value) {
-		return "unchanged", nil
-	}
-	_, err = s.Update(ctx, api.Update{Key: old.Key, Value: value, Revision: old.Revision})
-	return "configured", err
 }
 
 // findStored is a resource by the name that users know. Old versions of

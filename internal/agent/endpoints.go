@@ -1,0 +1,208 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/status"
+)
+
+// tracker knows how each local endpoint is: from what calc asked for, and what
+// the dataplane says became of it. An endpoint is up when all of it is in
+// force, its routes included.
+type tracker struct {
+	endpoints map[intent.EndpointID]*tracked
+	ids       map[string]intent.EndpointID // by the ID of their keys
+	links     map[string]intent.EndpointID
+	routes    map[string]string // destination → link
+	fates     map[intent.Key]intent.Outcome
+	others    map[intent.Key]bool // policies and sets, to count them
+	reach     map[string]map[string]bool
+	changed   map[intent.EndpointID]bool
+}
+
+type tracked struct {
+	label, link, closed string
+	state               status.Endpoint
+	since               time.Time
+}
+
+func newTracker() *tracker {
+	return &tracker{
+		endpoints: map[intent.EndpointID]*tracked{}, ids: map[string]intent.EndpointID{}, links: map[string]intent.EndpointID{},
+		routes: map[string]string{}, fates: map[intent.Key]intent.Outcome{}, others: map[intent.Key]bool{},
+		reach: map[string]map[string]bool{}, changed: map[intent.EndpointID]bool{},
+	}
+}
+
+// wanted takes over what calc asks for; it returns endpoints that are no more.
+func (t *tracker) wanted(b intent.Batch) (gone []intent.EndpointID) {
+	for _, k := range b.Removed {
+		delete(t.fates, k)
+		delete(t.others, k)
+		switch k.Kind {
+		case intent.KeyEndpoint:
+			if id, ok := t.ids[k.ID]; ok {
+				t.drop(id)
+				gone = append(gone, id)
+			}
+		case intent.KeyRoute:
+			t.unroute(k.ID)
+		}
+	}
+	for _, s := range b.IPSets {
+		t.others[intent.Key{Kind: intent.KeyIPSet, ID: string(s.ID)}] = true
+	}
+	for _, p := range b.Policies {
+		t.others[intent.Key{Kind: intent.KeyPolicy, ID: p.ID.String()}] = true
+	}
+	for _, e := range b.Endpoints {
+		old := t.endpoints[e.ID]
+		if old == nil {
+			old = &tracked{since: time.Now(), state: status.Endpoint{Status: status.Down, Reason: notYet}}
+			t.endpoints[e.ID], t.ids[e.ID.String()] = old, e.ID
+		} else if t.links[old.link] == e.ID {
+			delete(t.links, old.link)
+		}
+		old.label, old.link, old.closed = e.Label, e.Link, e.Closed
+		t.links[e.Link] = e.ID
+		t.changed[e.ID] = true
+	}
+	for _, r := range b.Routes {
+		dst := r.Dst.String()
+		t.unroute(dst)
+		t.routes[dst] = r.Link
+		if t.reach[r.Link] == nil {
+			t.reach[r.Link] = map[string]bool{}
+		}
+		t.reach[r.Link][dst] = true
+		t.touch(r.Link)
+	}
+	return gone
+}
+
+const notYet = "not yet in force"
+
+func (t *tracker) drop(id intent.EndpointID) {
+	e := t.endpoints[id]
+	if t.links[e.link] == id {
+		delete(t.links, e.link)
+	}
+	delete(t.endpoints, id)
+	delete(t.ids, id.String())
+	delete(t.changed, id)
+}
+
+func (t *tracker) unroute(dst string) {
+	link, ok := t.routes[dst]
+	if !ok {
+		return
+	}
+	delete(t.routes, dst)
+	if delete(t.reach[link], dst); len(t.reach[link]) == 0 {
+		delete(t.reach, link)
+	}
+	t.touch(link)
+}
+
+func (t *tracker) touch(link string) {
+	if id, ok := t.links[link]; ok {
+		t.changed[id] = true
+	}
+}
+
+// became takes over what the dataplane says.
+func (t *tracker) became(os []intent.Outcome) {
+	for _, o := range os {
+		t.fates[o.Key] = o
+		switch o.Key.Kind {
+		case intent.KeyEndpoint:
+			if id, ok := t.ids[o.Key.ID]; ok {
+				t.changed[id] = true
+			}
+		case intent.KeyRoute:
+			t.touch(t.routes[o.Key.ID])
+		}
+	}
+}
+
+// news returns the states that have changed since it was last asked.
+func (t *tracker) news(now time.Time) map[intent.EndpointID]status.Endpoint {
+	out := map[intent.EndpointID]status.Endpoint{}
+	for id := range t.changed {
+		e := t.endpoints[id]
+		if state := t.state(id, e); state != e.state {
+			if state.Status != e.state.Status {
+				e.since = now
+			}
+			e.state = state
+			out[id] = state
+		}
+	}
+	clear(t.changed)
+	return out
+}
+
+func (t *tracker) state(id intent.EndpointID, e *tracked) status.Endpoint {
+	if e.closed != "" {
+		return status.Endpoint{Status: status.Error, Reason: e.closed}
+	}
+	fate, known := t.fates[intent.Key{Kind: intent.KeyEndpoint, ID: id.String()}]
+	if !known {
+		return status.Endpoint{Status: status.Down, Reason: notYet}
+	}
+	worst := stateOf(fate)
+	for dst := range t.reach[e.link] {
+		route, known := t.fates[intent.Key{Kind: intent.KeyRoute, ID: dst}]
+		if !known {
+			route.Reason = "route " + dst + " is " + notYet
+		}
+		if s := stateOf(route); rank[s.Status] > rank[worst.Status] {
+			worst = s
+		}
+	}
+	return worst
+}
+
+var rank = map[string]int{status.Up: 0, status.Down: 1, status.Error: 2}
+
+func stateOf(o intent.Outcome) status.Endpoint {
+	switch {
+	case o.Err != nil:
+		return status.Endpoint{Status: status.Error, Reason: o.Err.Error()}
+	case o.Reason != "":
+		return status.Endpoint{Status: status.Down, Reason: o.Reason}
+	}
+	return status.Endpoint{Status: status.Up}
+}
+
+// failed is what is not in force and belongs to no endpoint: a policy, the route of a block.
+func (t *tracker) failed() []string {
+	var out []string
+	for k, o := range t.fates {
+		if o.Err == nil || k.Kind == intent.KeyEndpoint {
+			continue
+		}
+		if _, ofEndpoint := t.links[t.routes[k.ID]]; k.Kind == intent.KeyRoute && ofEndpoint {
+			continue
+		}
+		out = append(out, k.ID+": "+o.Err.Error())
+	}
+	return out
+}
+
+// counts says how much there is of everything.
+func (t *tracker) counts() (states map[string]int, policies, sets int) {
+	states = map[string]int{status.Up: 0, status.Down: 0, status.Error: 0}
+	for _, e := range t.endpoints {
+		states[e.state.Status]++
+	}
+	for k := range t.others {
+		if k.Kind == intent.KeyPolicy {
+			policies++
+		} else {
+			sets++
+		}
+	}
+	return states, policies, sets
+}

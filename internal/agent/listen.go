@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/twillnet/twill/internal/config"
+	"github.com/twillnet/twill/internal/health"
+	"github.com/twillnet/twill/internal/serve"
+)
+
+// How long a part may be busy before it counts as dead.
+const (
+	quick = 10 * time.Second
+	slow  = 90 * time.Second // a big transaction takes the kernel long
+)
+
+// listeners are the ways to ask an agent how it is.
+type listeners struct{ socket, health, metrics, debug *serve.Server }
+
+// doorway is what they hand out.
+type doorway struct {
+	watch   *reporter
+	checker *health.Checker
+	metrics prometheus.Gatherer
+}
+
+// numbers are the metrics, counted when they are asked for.
+func (d doorway) numbers() prometheus.Gatherer {
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		d.watch.count()
+		return d.metrics.Gather()
+	})
+}
+
+func (d doorway) listeners(cfg Config) listeners {
+	log := cfg.Log.With("part", "listen")
+	answers := http.NewServeMux()
+	answers.Handle("GET /", d.checker.Handler())
+	answers.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		_ = e.Encode(d.watch.report()) // the reader has gone
+	})
+	debug := http.NewServeMux()
+	debug.HandleFunc("GET /debug/pprof/", pprof.Index)
+	debug.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	debug.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	debug.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	debug.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	numbers := http.NewServeMux()
+	numbers.Handle("GET /metrics", promhttp.HandlerFor(d.numbers(), promhttp.HandlerOpts{}))
+	all := http.NewServeMux()
+	all.Handle("GET /metrics", numbers)
+	all.Handle("GET /", answers)
+	l := listeners{
+		socket: serve.New("the agent's socket", all, log), health: serve.New("health", answers, log),
+		metrics: serve.New("metrics", numbers, log), debug: serve.New("profiles", debug, log),
+	}
+	if cfg.Socket != "" {
+		l.socket.Move(serve.At{Network: "unix", Address: cfg.Socket})
+	}
+	return l
+}
+
+// configure moves them to where the settings say.
+func (l listeners) configure(s config.Settings) {
+	l.health.Move(at(s.Health))
+	l.debug.Move(at(s.Debug))
+	numbers := at(s.Metrics)
+	if numbers != (serve.At{}) {
+		numbers.CertFile, numbers.KeyFile, numbers.ClientCAFile = s.MetricsTLS.CertFile, s.MetricsTLS.KeyFile, s.MetricsTLS.ClientCAFile
+	}
+	l.metrics.Move(numbers)
+}
+
+func at(l config.Listener) serve.At {
+	if !l.Enabled {
+		return serve.At{}
+	}
+	return serve.At{Network: "tcp", Address: net.JoinHostPort(l.Host, strconv.Itoa(l.Port))}
+}
+
+// Ask asks the agent that listens at a socket for its report.
+func Ask(ctx context.Context, socket string) (Report, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/status", nil)
+	if err != nil {
+		return Report{}, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return Report{}, err
+	}
+	defer resp.Body.Close()
+	var out Report
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+		return Report{}, fmt.Errorf("the agent's answer: %w", err)
+	}
+	return out, nil
+}

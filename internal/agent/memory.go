@@ -1,0 +1,27 @@
+package agent
+
+import (
+	"math"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/twillnet/twill/internal/config"
+)
+
+// limit tells Go's runtime what settings say; -1 is what it has of itself.
+func limit(m config.Memory) {
+	percent, bytes := m.GCPercent, int64(math.MaxInt64)
+	if percent < 0 {
+		percent = 100
+	}
+	if m.LimitMB > 0 {
+		bytes = int64(m.LimitMB) << 20
+	}
+	debug.SetGCPercent(percent)
+	debug.SetMemoryLimit(bytes)
+	if m.MaxProcs > 0 {
+		runtime.GOMAXPROCS(m.MaxProcs)
+	} else {
+		runtime.SetDefaultGOMAXPROCS()
+	}
+}

@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/config"
+	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/metrics"
+	"github.com/twillnet/twill/internal/status"
+	"github.com/twillnet/twill/internal/syncer"
+)
+
+var (
+	web      = intent.EndpointID{Namespace: "prod", Name: "h1-k8s-web-eth0"}
+	webKey   = intent.Key{Kind: intent.KeyEndpoint, ID: web.String()}
+	routeKey = intent.Key{Kind: intent.KeyRoute, ID: "10.65.0.2/32"}
+	webBatch = intent.Batch{
+		Endpoints: []intent.Endpoint{{ID: web, Label: "prod/web", Link: "cali1"}},
+		Routes:    []intent.Route{{Dst: netip.MustParsePrefix("10.65.0.2/32"), Link: "cali1"}},
+	}
+)
+
+func TestAnEndpointIsAsItsWorstPart(t *testing.T) {
+	boom := errors.New("boom")
+	for _, tt := range []struct {
+		says     string
+		closed   string
+		outcomes []intent.Outcome
+		want     status.Endpoint
+	}{
+		{"nothing is known yet", "", nil, status.Endpoint{Status: status.Down, Reason: "not yet in force"}},
+		{"the route is awaited", "", []intent.Outcome{{Key: webKey}}, status.Endpoint{Status: status.Down, Reason: "route 10.65.0.2/32 is not yet in force"}},
+		{"all is in force", "", []intent.Outcome{{Key: webKey}, {Key: routeKey}}, status.Endpoint{Status: status.Up}},
+		{"the interface is absent", "", []intent.Outcome{{Key: webKey, Reason: "interface cali1 is absent"}, {Key: routeKey}}, status.Endpoint{Status: status.Down, Reason: "interface cali1 is absent"}},
+		{"the route fails", "", []intent.Outcome{{Key: webKey, Reason: "interface cali1 is absent"}, {Key: routeKey, Err: boom}}, status.Endpoint{Status: status.Error, Reason: "boom"}},
+		{"the policy fails", "", []intent.Outcome{{Key: webKey, Err: boom}, {Key: routeKey, Reason: "x"}}, status.Endpoint{Status: status.Error, Reason: "boom"}},
+		{"it is closed", "two endpoints have its interface", []intent.Outcome{{Key: webKey}, {Key: routeKey}}, status.Endpoint{Status: status.Error, Reason: "two endpoints have its interface"}},
+	} {
+		t.Run(tt.says, func(t *testing.T) {
+			tr := newTracker()
+			b := webBatch
+			b.Endpoints = slices.Clone(b.Endpoints)
+			b.Endpoints[0].Closed = tt.closed
+			tr.wanted(b)
+			tr.became(tt.outcomes)
+			tr.news(time.Now())
+			if got := tr.endpoints[web].state; got != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestWhatIsGoneIsForgotten(t *testing.T) {
+	tr := newTracker()
+	tr.wanted(webBatch)
+	tr.became([]intent.Outcome{{Key: webKey}, {Key: routeKey, Err: errors.New("boom")}})
+	gone := tr.wanted(intent.Batch{Removed: []intent.Key{routeKey, webKey}})
+	if !slices.Equal(gone, []intent.EndpointID{web}) {
+		t.Errorf("gone are %v", gone)
+	}
+	if n := len(tr.endpoints) + len(tr.ids) + len(tr.links) + len(tr.routes) + len(tr.fates) + len(tr.reach) + len(tr.news(time.Now())); n != 0 {
+		t.Errorf("%+v keeps %d things", tr, n)
+	}
+}
+
+func TestReadinessSaysWhyNot(t *testing.T) {
+	r := newReporter(Config{Node: "h1", Log: slog.New(slog.DiscardHandler)}, memstore.New(), metrics.New(prometheus.NewRegistry()))
+	step := func(says, want string, do func()) {
+		t.Helper()
+		do()
+		if got := strings.Join(r.notReady(), "; "); got != want {
+			t.Errorf("%s: not ready because %q, want %q", says, got, want)
+		}
+	}
+	const pending = "not all that the datastore asks for has been in force yet"
+	step("at start", "never yet in sync with the datastore", func() {})
+	step("in sync", pending, func() { r.source(syncer.InSync) })
+	step("calc has decided", pending, func() { r.decided(intent.Batch{InSync: true}, time.Now()); r.Round(true) })
+	step("a round that is not settled", pending, func() { r.Merged(); r.Round(false) })
+	step("all is in force", "", func() { r.Round(true) })
+	step("the datastore is away", "", func() { r.source(syncer.WaitForDatastore) })
+	step("a driver fails", "nft: boom", func() { r.Applied("nft", 0, errors.New("boom")) })
+	step("it works again", "", func() { r.Applied("nft", 0, nil) })
+	step("the datastore says so", "the datastore says that it is not ready (datastoreReady of ClusterInformation default is false)", func() { r.freeze(true) })
+}
+
+func TestTheReportNamesWhatIsWrongAndSinceWhen(t *testing.T) {
+	r := newReporter(Config{Node: "h1", Version: "v", Log: slog.New(slog.DiscardHandler), Problems: []config.Problem{{From: "environment", Name: "TWILL_X", Reason: "no such parameter"}}},
+		memstore.New(), metrics.New(prometheus.NewRegistry()))
+	found := []api.Problem{{Key: "/calico/x", Field: "spec.order", Reason: "want a number"}}
+	r.problems(found)
+	since := r.report().Wrong[1].Since
+	r.problems(append(found, api.Problem{Key: "/calico/y", Reason: "not JSON"}))
+	r.decided(webBatch, time.Now())
+	r.outcomes([]intent.Outcome{{Key: webKey, Reason: "interface cali1 is down"}, {Key: intent.Key{Kind: intent.KeyPolicy, ID: "Profile/p"}, Err: errors.New("boom")}})
+	r.Repaired("nft", intent.ByEvent, 2)
+	got := r.report()
+	if len(got.Wrong) != 3 || got.Wrong[0].Where != "environment TWILL_X" || got.Wrong[1].Where != "/calico/x spec.order" || !got.Wrong[1].Since.Equal(since) {
+		t.Errorf("wrong is %+v", got.Wrong)
+	}
+	if len(got.Endpoints) != 1 || got.Endpoints[0].Name != "prod/web" || got.Endpoints[0].Status != "down" || got.Endpoints[0].Reason != "interface cali1 is down" {
+		t.Errorf("endpoints are %+v", got.Endpoints)
+	}
+	if !slices.Equal(got.Failed, []string{"Profile/p: boom"}) || got.Repairs["nft by event"] != 2 || got.Counts.Endpoints["down"] != 1 {
+		t.Errorf("the report is %+v", got)
+	}
+}

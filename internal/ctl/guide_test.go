@@ -1,0 +1,81 @@
+package ctl
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var ofTheMoment = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|[0-9a-f]{8}-[0-9a-f-]{27}`)
+
+// TestTheGuideSaysWhatCommandsSay runs the ```console blocks of docs/cli.md, one
+// after the other on one store. With -update it writes them anew.
+func TestTheGuideSaysWhatCommandsSay(t *testing.T) {
+	path, err := filepath.Abs("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("testdata")
+	c := newCLI(t)
+	parts := strings.Split(string(text), "```")
+	blocks := 0
+	for i, p := range parts {
+		block, ok := strings.CutPrefix(p, "console\n")
+		if !ok || i%2 == 0 {
+			continue
+		}
+		blocks++
+		got := c.transcript(block)
+		if *update {
+			parts[i] = "console\n" + got
+			continue
+		}
+		equal(t, ofTheMoment.ReplaceAllString(got, "…"), ofTheMoment.ReplaceAllString(block, "…"))
+	}
+	if blocks < 5 {
+		t.Errorf("%d blocks are too few: are they marked ```console?", blocks)
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(strings.Join(parts, "```")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// transcript runs the lines that begin with "$ twill".
+func (c *cli) transcript(block string) string {
+	c.t.Helper()
+	var b strings.Builder
+	for line := range strings.Lines(block) {
+		args, ok := strings.CutPrefix(strings.TrimSpace(line), "$ twill ")
+		if !ok {
+			continue
+		}
+		code, out, errs := c.run("", words(args)...)
+		fmt.Fprintf(&b, "$ twill %s\n%s%s", args, out, errs)
+		if code != 0 {
+			fmt.Fprintf(&b, "[exit code %d]\n", code)
+		}
+	}
+	return b.String()
+}
+
+// TestTheGuideHasEveryCommand is about those on resources.
+func TestTheGuideHasEveryCommand(t *testing.T) {
+	text, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range newRoot(&command{}).Commands() {
+		if cmd.GroupID == "resources" {
+			contains(t, string(text), "`twill "+cmd.Name())
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package ctl
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/agent"
+	"github.com/twillnet/twill/internal/node"
+)
+
+func (c *command) installCmd() *cobra.Command {
+	in := node.Install{Out: c.stdio.Out, Found: agent.Found}
+	var noStart bool
+	var name string
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Install Twill on this host, or upgrade it",
+		Long: `Put this binary at /usr/local/bin/twill, two systemd units beside those of the
+host, and commented examples of settings in /etc/twill, and start it.
+
+twill-boot.service makes the host closed when it boots: an interface of a
+workload carries nothing until twill-node.service, the supervisor of the
+daemons, has its policy in force.
+
+To upgrade, run the new binary's "node install": settings are kept, and no
+packet is lost while the daemons start anew. "twill node uninstall" leaves the
+host as it was found.`,
+		Example: `  twill node install
+  twill node install --etcd https://192.0.2.1:2379 --etcd-ca /etc/twill/pki/agent/ca.crt
+  twill node install --dry-run
+  twill node install --root /mnt/image --no-start`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			in.Start = !noStart && in.Root == ""
+			if in.Root != "" || in.DryRun {
+				in.Found = nil // an image's kernel is not this one
+			}
+			for _, v := range []struct{ name, value string }{
+				{"ETCD_ENDPOINTS", c.conn.endpoints}, {"ETCD_CA_CERT_FILE", c.conn.ca}, {"ETCD_CERT_FILE", c.conn.cert}, {"ETCD_KEY_FILE", c.conn.key},
+				{"ETCD_USERNAME", c.conn.user}, {"NODENAME", name},
+			} {
+				if v.value != "" {
+					in.Env = append(in.Env, v.name+"="+v.value)
+				}
+			}
+			if err := in.Install(cmd.Context()); err != nil {
+				return err
+			}
+			if in.Start && !in.DryRun {
+				fmt.Fprintln(c.stdio.Out, "Installed. Check with `twill status`; the log is `journalctl -u twill-node`.")
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&in.DryRun, "dry-run", false, "only say what would be done")
+	f.BoolVar(&noStart, "no-start", false, "put files in place, and start nothing")
+	f.StringVar(&in.Root, "root", "", "install into this directory, such as a mounted image, and start nothing")
+	f.StringVar(&name, "node", "", "name of this node in the datastore (default the host's name)")
+	return cmd
+}
+
+func (c *command) uninstallCmd() *cobra.Command {
+	in := node.Install{Out: c.stdio.Out, Leave: agent.Leave}
+	var purge bool
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Leave this host as it was found",
+		Long: `Stop the daemons, take the nftables table and the routes out of the kernel, give
+back the kernel's settings as they were before "node install", and remove the
+files that it wrote. Workloads' interfaces stay, and are not guarded any more.
+
+The data of an embedded datastore stays unless --purge is given.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if in.Root != "" {
+				in.Leave = nil
+			}
+			return in.Uninstall(cmd.Context(), purge)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&in.DryRun, "dry-run", false, "only say what would be done")
+	f.BoolVar(&purge, "purge", false, "remove the datastore's data too")
+	f.StringVar(&in.Root, "root", "", "the directory into which it was installed")
+	return cmd
+}
+
+func (c *command) bootCmd() *cobra.Command {
+	var l local
+	cmd := &cobra.Command{
+		Use:   "boot",
+		Short: "Close this host until its agent has programmed it",
+		Long: `Load the table of nftables in which an interface of a workload carries nothing.
+twill-boot.service runs this before the network is up. It needs no datastore,
+and changes nothing if the table is there.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := l.read(); err != nil {
+				return err
+			}
+			done, err := agent.Boot(cmd.Context(), agent.Config{Node: l.node, Local: l.layers})
+			if err == nil && !done {
+				fmt.Fprintln(c.stdio.Out, "The table is there already; nothing is changed.")
+			}
+			return err
+		},
+	}
+	l.addFlags(cmd)
+	return cmd
+}

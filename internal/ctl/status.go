@@ -1,0 +1,212 @@
+package ctl
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/twillnet/twill/internal/agent"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/status"
+)
+
+// defaultSocket is where the agent of a host answers.
+const defaultSocket = "/run/twill/agent.sock"
+
+func agentSocket() string { return cmp.Or(os.Getenv("TWILL_SOCKET"), defaultSocket) }
+
+func (c *command) statusCmd() *cobra.Command {
+	var all bool
+	var socket, output string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "What this node does, what is wrong, and since when",
+		Long: `Ask the agent of this host: is it ready, is its datastore there, is everything
+in force, which endpoints are not up and why, what is wrong in resources and
+settings, and what of ours others have changed.
+
+With --all, read from the datastore what every node last reported.
+
+Exit code: 0 ready, 1 not ready or no answer, 2 usage.`,
+		Example: "  twill status\n  twill status -o wide\n  twill status -o json\n  twill status --all",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains([]string{"", "wide", "json", "yaml"}, output) {
+				return usage("-o %s: want wide, json or yaml, or nothing for a summary", output)
+			}
+			if all {
+				return c.statusOfAll(cmd.Context(), output)
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), c.conn.timeout)
+			defer cancel()
+			report, err := agent.Ask(ctx, socket)
+			if err != nil {
+				return explainAgent(socket, err)
+			}
+			if done, err := c.document(report, output); done || err != nil {
+				return errors.Join(err, notReady(report))
+			}
+			printReport(c.stdio.Out, report, output == "wide", time.Now())
+			return notReady(report)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "what every node last reported to the datastore")
+	cmd.Flags().StringVar(&socket, "socket", agentSocket(), "the agent's socket (TWILL_SOCKET)")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "wide, json or yaml")
+	return cmd
+}
+
+// explainAgent says what to do when the agent does not answer.
+func explainAgent(socket string, err error) error {
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no agent answers at %s: is one running on this host? start it with `twill node`, or name its socket with --socket", socket)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%s is root's: run this as root", socket)
+	}
+	return fmt.Errorf("ask the agent at %s: %w", socket, err)
+}
+
+func notReady(r agent.Report) error {
+	if r.Ready {
+		return nil
+	}
+	return exit{1, ""}
+}
+
+// document prints v as json or yaml, if that is wanted.
+func (c *command) document(v any, output string) (bool, error) {
+	var b []byte
+	var err error
+	switch output {
+	case "json":
+		b, err = json.MarshalIndent(v, "", "  ")
+		b = append(b, '\n')
+	case "yaml":
+		b, err = yaml.Marshal(v)
+	default:
+		return false, nil
+	}
+	if err == nil {
+		_, err = c.stdio.Out.Write(b)
+	}
+	return true, err
+}
+
+func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
+	state := "ready"
+	if !r.Ready {
+		state = "NOT READY"
+	}
+	fmt.Fprintf(w, "Node %s is %s; agent %s has run for %s.\n", r.Node, state, r.Version, ago(now, r.Started))
+	for _, why := range r.NotReady {
+		fmt.Fprintf(w, "  because: %s\n", why)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "  datastore\t%s for %s\n", r.Datastore.State, ago(now, r.Datastore.Since))
+	fmt.Fprintf(t, "  kernel\t%s for %s\n", r.Kernel.State, ago(now, r.Kernel.Since))
+	fmt.Fprintf(t, "  endpoints\t%d up, %d down, %d error\n", r.Counts.Endpoints[status.Up], r.Counts.Endpoints[status.Down], r.Counts.Endpoints[status.Error])
+	fmt.Fprintf(t, "  in use\t%d policies and profiles, %d sets of addresses, %d routes\n", r.Counts.Policies, r.Counts.Sets, r.Counts.Routes)
+	var repairs []string
+	for what, n := range r.Repairs {
+		repairs = append(repairs, fmt.Sprintf("%d × %s", n, what))
+	}
+	if slices.Sort(repairs); len(repairs) > 0 {
+		fmt.Fprintf(t, "  repaired\t%s; the log says what\n", strings.Join(repairs, ", "))
+	}
+	t.Flush()
+	printEndpoints(w, r, wide, now)
+	section(w, "Not in force", r.Failed)
+	var wrong []string
+	for _, f := range r.Wrong {
+		wrong = append(wrong, fmt.Sprintf("%s: %s (for %s)", f.Where, f.Reason, ago(now, f.Since)))
+	}
+	section(w, "Wrong in resources and settings", wrong)
+}
+
+func printEndpoints(w io.Writer, r agent.Report, wide bool, now time.Time) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	head := false
+	for _, e := range r.Endpoints {
+		if e.Status == status.Up && !wide {
+			continue
+		}
+		if !head {
+			head = true
+			fmt.Fprintln(t, "\nENDPOINT\tINTERFACE\tSTATUS\tFOR\tREASON")
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", e.Name, e.Interface, e.Status, ago(now, e.Since), e.Reason)
+	}
+	t.Flush()
+}
+
+func section(w io.Writer, title string, lines []string) {
+	if len(lines) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n%s:\n", title)
+	for _, l := range lines {
+		fmt.Fprintf(w, "  %s\n", l)
+	}
+}
+
+// ago is a length of time as people say it.
+func ago(now, then time.Time) string {
+	d := now.Sub(then)
+	switch {
+	case d < time.Minute:
+		return max(d, 0).Truncate(time.Second).String()
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
+	}
+	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
+}
+
+func (c *command) statusOfAll(ctx context.Context, output string) error {
+	var nodes []status.NodeStatus
+	if err := c.conn.with(ctx, func(ctx context.Context, s datastore.Store) (err error) {
+		nodes, err = status.Nodes(ctx, s)
+		return err
+	}); err != nil {
+		return err
+	}
+	if done, err := c.document(nodes, output); done {
+		return err
+	}
+	if len(nodes) == 0 {
+		fmt.Fprintln(c.stdio.Err, "No node has reported yet; an agent does so when it starts (`twill node`).")
+		return nil
+	}
+	t := tabwriter.NewWriter(c.stdio.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NODE\tAGENT\tLAST REPORT\tVERSION\tUP\tDOWN\tERROR\tERRORS OF THE HOST")
+	bad := false
+	for _, n := range nodes {
+		state := "ready"
+		switch {
+		case !n.Alive:
+			state = "silent"
+		case !n.Last.Ready:
+			state = "not ready"
+		}
+		bad = bad || state != "ready"
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", n.Node, state, n.Last.Time, n.Last.Version,
+			n.Endpoints[status.Up], n.Endpoints[status.Down], n.Endpoints[status.Error], strings.Join(n.Last.Errors, "; "))
+	}
+	t.Flush()
+	if bad {
+		return exit{1, ""}
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package ctl
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/agent"
+)
+
+func TestStatusOfAllNodesIsWhatTheyLastReported(t *testing.T) {
+	c := newCLI(t)
+	for key, value := range map[string]string{
+		"no-region/host/h1/status":                                    `{"time":"2026-11-21T10:00:30Z","uptime":60,"first_update":false,"ready":true,"version":"v1"}`,
+		"no-region/host/h1/last_reported_status":                      `{"time":"2026-11-21T10:00:30Z","uptime":60,"first_update":false,"ready":true,"version":"v1"}`,
+		"no-region/host/h1/workload/k8s/prod%2Fweb/endpoint/eth0":     `{"status":"up"}`,
+		"no-region/host/h1/workload/k8s/prod%2Fdb/endpoint/eth0":      `{"status":"error","reason":"x"}`,
+		"region-west/host/h2/last_reported_status":                    `{"time":"2026-11-21T09:00:00Z","uptime":1,"first_update":true}`,
+		"region-west/host/h2/workload/openstack/p%2Fvm/endpoint/tap0": `not JSON`,
+		"no-region/neutron_election":                                  `{}`,
+	} {
+		if _, err := c.store.Create(t.Context(), api.Update{Key: "/calico/felix/v2/" + key, Value: []byte(value)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, out, _ := c.run("", "status", "--all")
+	want := `NODE  AGENT   LAST REPORT           VERSION  UP  DOWN  ERROR  ERRORS OF THE HOST
+h1    ready   2026-11-21T10:00:30Z  v1       1   0     1      
+h2    silent  2026-11-21T09:00:00Z           0   0     0      
+`
+	if code != 1 || out != want {
+		t.Errorf("exit %d\n%s\nwant 1\n%s", code, out, want)
+	}
+}
+
+func TestStatusWithoutAnAgentSaysWhatToDo(t *testing.T) {
+	code, _, errs := newCLI(t).run("", "status", "--socket", "/nonexistent/agent.sock")
+	if code != 1 || !strings.Contains(errs, "start it with `twill node`") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+	if code, _, errs = newCLI(t).run("", "status", "-o", "xml"); code != 2 || !strings.Contains(errs, "want wide, json or yaml") {
+		t.Errorf("exit %d: %s", code, errs)
+	}
+}
+
+func TestAReportNamesWhatIsWrongFirst(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	since := func(d time.Duration) agent.Since { return agent.Since{State: "in force", Since: now.Add(-d)} }
+	r := agent.Report{
+		Node: "h1", Version: "v1", Started: now.Add(-50 * time.Hour), NotReady: []string{"nft: boom"},
+		Datastore: agent.Since{State: "in-sync", Since: now.Add(-90 * time.Minute)}, Kernel: since(3 * time.Second),
+		Counts:  agent.Counts{Endpoints: map[string]int{"up": 1, "down": 1}, Policies: 2, Sets: 3, Routes: 4},
+		Repairs: map[string]int{"nft by event": 2},
+		Endpoints: []agent.EndpointReport{
+			{Name: "prod/db", Interface: "cali2", Status: "down", Reason: "interface cali2 is absent", Since: now.Add(-time.Minute)},
+			{Name: "prod/web", Interface: "cali1", Status: "up", Since: now.Add(-time.Hour)},
+		},
+		Failed: []string{"Profile/p: boom"},
+		Wrong:  []agent.Finding{{Where: "/calico/x spec.order", Reason: "want a number", Since: now.Add(-time.Hour)}},
+	}
+	var b bytes.Buffer
+	printReport(&b, r, false, now)
+	want := `Node h1 is NOT READY; agent v1 has run for 2d.
+  because: nft: boom
+  datastore  in-sync for 1h30m
+  kernel     in force for 3s
+  endpoints  1 up, 1 down, 0 error
+  in use     2 policies and profiles, 3 sets of addresses, 4 routes
+  repaired   2 × nft by event; the log says what
+
+ENDPOINT  INTERFACE  STATUS  FOR  REASON
+prod/db   cali2      down    1m   interface cali2 is absent
+
+Not in force:
+  Profile/p: boom
+
+Wrong in resources and settings:
+  /calico/x spec.order: want a number (for 1h0m)
+`
+	if b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}

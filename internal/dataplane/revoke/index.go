@@ -1,0 +1,121 @@
+package revoke
+
+import (
+	"net/netip"
+
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// index tells which endpoints a change touches. Its keys are those of intents.
+type index struct {
+	endpoints map[string]intent.Endpoint
+	sets      map[string]map[intent.SetID]bool // of a policy
+}
+
+func newIndex() index {
+	return index{endpoints: map[string]intent.Endpoint{}, sets: map[string]map[intent.SetID]bool{}}
+}
+
+func (x *index) merge(b intent.Batch) {
+	for _, p := range b.Policies {
+		sets := map[intent.SetID]bool{}
+		for _, s := range rules.Sets(p) {
+			sets[s] = true
+		}
+		x.sets[p.ID.String()] = sets
+	}
+	for _, e := range b.Endpoints {
+		x.endpoints[e.ID.String()] = e
+	}
+	for _, k := range b.Removed {
+		switch k.Kind {
+		case intent.KeyPolicy:
+			delete(x.sets, k.ID)
+		case intent.KeyEndpoint:
+			delete(x.endpoints, k.ID)
+		}
+	}
+}
+
+// touched are the addresses of endpoints that a batch changes, as far as the index knows. Asked before and after the
+// batch is merged, it also finds those that had an address, a policy or a set, or have it now.
+func (x *index) touched(b intent.Batch) []netip.Addr {
+	policies, endpoints, sets := map[string]bool{}, map[string]bool{}, map[intent.SetID]bool{}
+	for _, p := range b.Policies {
+		policies[p.ID.String()] = true
+	}
+	for _, e := range b.Endpoints {
+		endpoints[e.ID.String()] = true
+	}
+	for _, s := range b.IPSets {
+		sets[s.ID] = true
+	}
+	for _, m := range b.Members {
+		sets[m.Set] = true
+	}
+	for _, k := range b.Removed {
+		policies[k.ID] = policies[k.ID] || k.Kind == intent.KeyPolicy
+		endpoints[k.ID] = endpoints[k.ID] || k.Kind == intent.KeyEndpoint
+	}
+	for p, uses := range x.sets {
+		for s := range sets {
+			if uses[s] {
+				policies[p] = true
+				break
+			}
+		}
+	}
+	var out []netip.Addr
+	for id, e := range x.endpoints {
+		if endpoints[id] || usesAny(e, policies) {
+			out = append(out, e.Addrs...)
+		}
+	}
+	return out
+}
+
+func usesAny(e intent.Endpoint, policies map[string]bool) bool {
+	for _, tiers := range [][]intent.Tier{e.Untracked, e.PreDNAT, e.Normal, e.Forward} {
+		for _, t := range tiers {
+			for _, ids := range [][]intent.PolicyID{t.Ingress, t.Egress} {
+				for _, id := range ids {
+					if policies[id.String()] {
+						return true
+					}
+				}
+			}
+		}
+	}
+	for _, id := range e.Profiles {
+		if policies[id.String()] {
+			return true
+		}
+	}
+	return false
+}
+
+// links are the interfaces of workloads by their addresses. Of several with one address, one that is open, then the
+// smallest name: the one to which package calc makes a route.
+func (x *index) links() map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	best := map[netip.Addr]intent.Endpoint{}
+	for _, e := range x.endpoints {
+		if e.ID.Kind != intent.Workload || e.Link == "" {
+			continue
+		}
+		for _, a := range e.Addrs {
+			if b, ok := best[a]; !ok || better(e, b) {
+				best[a], out[a] = e, e.Link
+			}
+		}
+	}
+	return out
+}
+
+func better(a, b intent.Endpoint) bool {
+	if (a.Closed == "") != (b.Closed == "") {
+		return a.Closed == ""
+	}
+	return a.ID.String() < b.ID.String()
+}

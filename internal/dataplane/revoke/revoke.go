@@ -1,0 +1,269 @@
+// Package revoke cuts live flows that policy no longer allows, and lets them live again when it does.
+//
+// In: [intent.Batch] through [Driver.Merge], and the kernel's table of connections.
+// Out: the bit [kernel.ConntrackRevoked] in the marks of exactly the flows that the intents deny; the table of package
+// nft drops such flows before it accepts established ones.
+//
+// A flow is judged by package verdict as if its first packet came now. Apply only says that what was merged is in the
+// kernel; [Driver.Run] then reads the table of connections once, in a goroutine of its own, so that a large one holds up
+// nobody. What comes meanwhile waits, and is one more pass, however many batches it is. A pass judges the flows of the
+// endpoints that the changes touch; without any, there is no pass.
+//
+// Not judged: flows with no local workload at either end, what a workload sends from addresses that are not its own,
+// and DHCP, which a host serves whatever policy says.
+package revoke
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/conntrack"
+	"github.com/twillnet/twill/internal/verdict"
+)
+
+// Table is the kernel's table of connections; *conntrack.Conn has it.
+type Table interface {
+	Each(func(conntrack.Flow)) error
+	Mark([]conntrack.Change) (int, error)
+}
+
+// Config is what the driver needs.
+type Config struct {
+	Table Table
+	// Local are the host's own addresses.
+	Local func() ([]netip.Addr, error)
+	Retry time.Duration // wait after a pass that failed; zero means 1s
+	Log   *slog.Logger  // nil: nowhere
+	// Done is told of each pass, from Run's goroutine; nil: nobody is.
+	Done func(Pass)
+}
+
+// Pass is what one look at the table came to.
+type Pass struct {
+	Flows, Judged, Revoked, Restored int
+	Took                             time.Duration
+	Err                              error
+}
+
+// Driver is package dataplane's. Merge and Apply are called by one goroutine, Run by another.
+type Driver struct {
+	cfg  Config
+	wake chan struct{}
+
+	mu      sync.Mutex
+	merged  []intent.Batch // taken over, not in the kernel yet
+	applied []intent.Batch // in the kernel, not looked at yet
+
+	// Run's own.
+	state     verdict.State
+	index     index
+	on        bool
+	ready     bool // the source is in sync: before, what is not known yet would be denied
+	touched   map[netip.Addr]bool
+	all       bool // every flow is to be judged
+	addrs     map[netip.Addr]string
+	stale     bool // addrs is to be made anew
+	hostAddrs map[netip.Addr]bool
+}
+
+// New returns a driver; Run makes it work.
+func New(cfg Config) *Driver {
+	if cfg.Retry == 0 {
+		cfg.Retry = time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Driver{on: true, cfg: cfg, wake: make(chan struct{}, 1), index: newIndex(), touched: map[netip.Addr]bool{}}
+}
+
+// Merge takes note of a change.
+func (d *Driver) Merge(b intent.Batch) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.merged = append(d.merged, b)
+}
+
+// Apply says that what was merged is in the kernel.
+func (d *Driver) Apply(context.Context) ([]intent.Outcome, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.merged) == 0 {
+		return nil, nil
+	}
+	d.applied = append(d.applied, d.merged...)
+	d.merged = nil
+	select {
+	case d.wake <- struct{}{}:
+	default: // Run will find this, too
+	}
+	return nil, nil
+}
+
+// Resync has nothing to read: each pass reads the table.
+func (d *Driver) Resync(context.Context) error { return nil }
+
+// Run makes passes until the context ends.
+func (d *Driver) Run(ctx context.Context) error {
+	var retry <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-d.wake:
+		case <-retry:
+		}
+		retry = nil
+		d.take()
+		if !d.ready || !d.all && len(d.touched) == 0 {
+			continue
+		}
+		p := d.pass()
+		if p.Err != nil {
+			d.cfg.Log.Error("flows that policy denies may live on", "err", p.Err, "retry_in", d.cfg.Retry)
+			retry = time.After(d.cfg.Retry)
+		} else if p.Revoked+p.Restored > 0 {
+			d.cfg.Log.Info("live flows follow policy", "revoked", p.Revoked, "restored", p.Restored, "judged", p.Judged, "took", p.Took)
+		}
+		if d.cfg.Done != nil {
+			d.cfg.Done(p)
+		}
+	}
+}
+
+// take takes over what is in the kernel, and notes whose flows it may concern.
+func (d *Driver) take() {
+	d.mu.Lock()
+	batches := d.applied
+	d.applied = nil
+	d.mu.Unlock()
+	for _, b := range batches {
+		for _, a := range d.index.touched(b) {
+			d.touched[a] = true
+		}
+		d.state.Merge(b)
+		d.index.merge(b)
+		for _, a := range d.index.touched(b) {
+			d.touched[a] = true
+		}
+		d.stale = d.stale || len(b.Endpoints)+len(b.Removed) > 0
+		if h := b.Host; h != nil {
+			d.state.WorkloadPrefixes = h.Prefixes
+			d.on, d.all = !h.KeepDenied, true
+		}
+		if b.InSync && !d.ready {
+			d.ready, d.all = true, true
+		}
+	}
+}
+
+// pass looks at the whole table once, and marks what must be.
+func (d *Driver) pass() (p Pass) {
+	began := time.Now()
+	defer func() { p.Took = time.Since(began) }()
+	if p.Err = d.locate(); p.Err != nil {
+		return p
+	}
+	// Marking waits until all is read, since the kernel's socket can do only one of the two at a time. The map drops
+	// what a table that changes meanwhile shows twice.
+	changes := map[conntrack.Tuple]conntrack.Change{}
+	p.Err = d.cfg.Table.Each(func(f conntrack.Flow) {
+		p.Flows++
+		if !d.all && !d.concerns(f) {
+			return
+		}
+		p.Judged++
+		is, want := f.Mark&kernel.ConntrackRevoked != 0, d.on && d.denied(f)
+		if is == want {
+			return
+		}
+		mark := uint32(0)
+		if want {
+			mark = kernel.ConntrackRevoked
+		}
+		changes[f.Original] = conntrack.Change{Flow: f, Mark: mark, Mask: kernel.ConntrackRevoked}
+	})
+	if p.Err != nil {
+		return p
+	}
+	list := make([]conntrack.Change, 0, len(changes))
+	for c := range maps.Values(changes) {
+		if c.Mark != 0 {
+			p.Revoked++
+		} else {
+			p.Restored++
+		}
+		list = append(list, c)
+	}
+	if _, p.Err = d.cfg.Table.Mark(list); p.Err == nil {
+		clear(d.touched)
+		d.all = false
+	}
+	return p
+}
+
+// locate finds out which addresses are whose.
+func (d *Driver) locate() error {
+	local, err := d.cfg.Local()
+	if err != nil {
+		return err
+	}
+	d.hostAddrs = make(map[netip.Addr]bool, len(local))
+	for _, a := range local {
+		d.hostAddrs[a] = true
+	}
+	if d.stale || d.addrs == nil {
+		d.addrs, d.stale = d.index.links(), false
+	}
+	return nil
+}
+
+func (d *Driver) concerns(f conntrack.Flow) bool {
+	return d.touched[f.Original.Src] || d.touched[f.Original.Dst] || d.touched[f.Reply.Src]
+}
+
+// elsewhere is the link of who is neither here nor a workload of this host. Which of its links it is makes no
+// difference to workloads.
+const elsewhere = "?"
+
+// denied reports whether the first packet of a flow would be dropped now.
+func (d *Driver) denied(f conntrack.Flow) bool {
+	to := f.Reply
+	o := f.Original
+	if f.Master.Src.IsValid() { // it lives by the leave of the flow that announced it
+		o, to = f.Master, conntrack.Tuple{Src: f.Master.Dst, SrcPort: f.Master.DstPort}
+	}
+	in, fromWorkload := d.link(o.Src)
+	out, toWorkload := d.link(to.Src)
+	if !fromWorkload && !toWorkload || dhcp(o) {
+		return false
+	}
+	p := verdict.Packet{
+		InLink: in, OutLink: out, Src: o.Src, Dst: to.Src, OrigDst: o.Dst, Proto: o.Proto,
+		SrcPort: o.SrcPort, DstPort: to.SrcPort, OrigDstPort: o.DstPort, ICMPType: o.ICMPType, ICMPCode: o.ICMPCode,
+		State: verdict.New,
+	}
+	return !d.state.Judge(p).Allowed
+}
+
+// link is the interface behind which an address is; empty: it is the host's own.
+func (d *Driver) link(a netip.Addr) (name string, workload bool) {
+	if l, ok := d.addrs[a]; ok {
+		return l, true
+	}
+	if d.hostAddrs[a] {
+		return "", false
+	}
+	return elsewhere, false
+}
+
+// dhcp is what every host answers; see the stage of services in package nft.
+func dhcp(t conntrack.Tuple) bool {
+	return t.Proto == 17 && (t.SrcPort == 68 && t.DstPort == 67 || t.SrcPort == 546 && t.DstPort == 547)
+}

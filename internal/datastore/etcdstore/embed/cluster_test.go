@@ -1,0 +1,209 @@
+package embed_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/datastore/etcdstore/embed/certs"
+)
+
+// freePort returns an address on which nothing listens.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// cluster is three members with TLS for clients and peers.
+type cluster struct {
+	dir     string // of the certificates
+	configs []embed.Config
+	members []*embed.Member
+}
+
+func makeCerts(t *testing.T, names ...string) string {
+	t.Helper()
+	cfg := certs.Config{Dir: t.TempDir(), Clients: []string{"agent"}}
+	for _, n := range names {
+		cfg.Members = append(cfg.Members, certs.Host{Name: n, Names: []string{"127.0.0.1"}})
+	}
+	if _, err := certs.Make(cfg); err != nil {
+		t.Fatal(err)
+	}
+	return cfg.Dir
+}
+
+// secured is a member's configuration with the certificates of dir.
+func secured(t *testing.T, dir, name, peer string) embed.Config {
+	t.Helper()
+	in := func(file string) string { return filepath.Join(dir, name, file) }
+	return embed.Config{
+		Name: name, Dir: t.TempDir(),
+		ListenClient: []string{"https://" + freePort(t)}, ListenPeer: []string{peer},
+		CertFile: in("server.crt"), KeyFile: in("server.key"), ClientCAFile: in("ca.crt"),
+		PeerCertFile: in("peer.crt"), PeerKeyFile: in("peer.key"), PeerCAFile: in("peer-ca.crt"),
+	}
+}
+
+func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	names := []string{"h1", "h2", "h3"}
+	c := &cluster{dir: makeCerts(t, names...), members: make([]*embed.Member, len(names))}
+	var all []string
+	for _, n := range names {
+		peer := "https://" + freePort(t)
+		all = append(all, n+"="+peer)
+		c.configs = append(c.configs, secured(t, c.dir, n, peer))
+	}
+	errs := make(chan error)
+	for i := range c.configs {
+		c.configs[i].Cluster = strings.Join(all, ",")
+		go func() {
+			var err error
+			c.members[i], err = embed.Start(t.Context(), c.configs[i]) // each waits for the others
+			errs <- err
+		}()
+	}
+	for range c.configs {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		for _, m := range c.members {
+			m.Close()
+		}
+	})
+	return c
+}
+
+// client opens a store that speaks to one member alone, as a client of that directory of certificates.
+func (c *cluster) client(t *testing.T, member int, certDir, ca string) *etcdstore.Store {
+	t.Helper()
+	s, err := etcdstore.New(t.Context(), etcdstore.Config{
+		Endpoints: c.configs[member].ListenClient, CAFile: ca,
+		CertFile: filepath.Join(certDir, "client.crt"), KeyFile: filepath.Join(certDir, "client.key"), RequestTimeout: 2 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func (c *cluster) agent(t *testing.T, member int) *etcdstore.Store {
+	t.Helper()
+	return c.client(t, member, filepath.Join(c.dir, "agent"), filepath.Join(c.dir, "ca.crt"))
+}
+
+// eventually repeats what may fail while a leader is elected.
+func eventually(t *testing.T, what string, do func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	for {
+		err := do(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestThreeMembersWithTLSServeWhileMostOfThemRun(t *testing.T) {
+	c := startCluster(t)
+	ctx := t.Context()
+	if _, err := c.agent(t, 0).Create(ctx, api.Update{Key: "/k", Value: []byte("1")}); err != nil {
+		t.Fatal(err)
+	}
+	third := c.agent(t, 2)
+	read := func(key, want string) {
+		t.Helper()
+		kv, err := third.Get(ctx, key)
+		if err != nil || string(kv.Value) != want {
+			t.Errorf("%s through another member: %q, error %v, want %q", key, kv.Value, err, want)
+		}
+	}
+	read("/k", "1")
+
+	c.members[0].Close()
+	second := c.agent(t, 1)
+	eventually(t, "write while one of three is down", func(ctx context.Context) error {
+		_, err := second.Create(ctx, api.Update{Key: "/k2", Value: []byte("2")})
+		if errors.Is(err, datastore.ErrExists) {
+			return nil // an earlier try was carried out, though its answer was lost
+		}
+		return err
+	})
+	read("/k2", "2")
+
+	var err error
+	if c.members[0], err = embed.Start(ctx, c.configs[0]); err != nil {
+		t.Fatalf("the member that was down: %v", err)
+	}
+	if kv, err := c.agent(t, 0).Get(ctx, "/k2"); err != nil || string(kv.Value) != "2" {
+		t.Errorf("the member that was down has %q, error %v, want what was written without it", kv.Value, err)
+	}
+}
+
+func TestAClusterRefusesCertificatesOfOthers(t *testing.T) {
+	c := startCluster(t)
+	other := makeCerts(t, "h1")
+	for _, tt := range []struct{ name, certs, ca, want string }{
+		{"a client that another authority signed", filepath.Join(other, "agent"), filepath.Join(c.dir, "ca.crt"), "certificate"},
+		{"a server that the client does not trust", filepath.Join(c.dir, "agent"), filepath.Join(other, "ca.crt"), "certificate signed by unknown authority"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := c.client(t, 0, tt.certs, tt.ca).Ping(t.Context())
+			if !errors.Is(err, datastore.ErrUnavailable) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got error %v, want it to be %v and to say %q", err, datastore.ErrUnavailable, tt.want)
+			}
+		})
+	}
+}
+
+func TestAMemberOfSeveralNeedsAllThatMakesItOne(t *testing.T) {
+	dir := makeCerts(t, "h1")
+	for _, tt := range []struct {
+		name   string
+		change func(*embed.Config)
+		want   string
+	}{
+		{"peers with TLS and no authority", func(c *embed.Config) { c.PeerCAFile = "" }, "need a certificate, its key and the peers' authority"},
+		{"a cluster without a port for peers", func(c *embed.Config) { c.ListenPeer = nil }, "needs an address to listen on for its peers"},
+		{"a cluster without this member", func(c *embed.Config) { c.Cluster = "h2=https://192.0.2.1:2380" }, "h1"},
+		{"an address for clients that is none", func(c *embed.Config) { c.AdvertiseClient = []string{"h1:2379"} }, "want http://HOST:PORT"},
+		{"joining where nobody answers", func(c *embed.Config) { c.Join = true }, "cluster"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := secured(t, dir, "h1", "https://"+freePort(t))
+			cfg.Cluster = "h1=" + cfg.ListenPeer[0] + ",h2=https://" + freePort(t)
+			tt.change(&cfg)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			m, err := embed.Start(ctx, cfg)
+			if err == nil {
+				m.Close()
+				t.Fatal("started")
+			}
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %q, want it to say %q", err, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,69 @@
+package etcdstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+// handshakeTime bounds the search for a reason.
+const handshakeTime = time.Second
+
+// because adds to an error after which etcd did not answer what a TLS handshake
+// of our own says: the client keeps that to itself, and who reads "deadline
+// exceeded" does not think of certificates.
+func (s *Store) because(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) || !errors.Is(err, datastore.ErrUnavailable) {
+		return err
+	}
+	conf, terr := s.cfg.tls()
+	if terr != nil || conf == nil {
+		return err
+	}
+	for _, e := range s.cfg.Endpoints {
+		u, perr := url.Parse(e)
+		if perr != nil || u.Scheme != "https" {
+			continue
+		}
+		if reason := distrust(conf, u.Host); reason != nil {
+			return fmt.Errorf("%w: %w", err, reason)
+		}
+	}
+	return err
+}
+
+// distrust is why one side does not accept the other's certificate; nil: it does, or nobody is there.
+func distrust(conf *tls.Config, address string) error {
+	conf = conf.Clone()
+	conf.NextProtos = []string{"h2"}
+	raw, err := net.DialTimeout("tcp", address, handshakeTime)
+	if err != nil {
+		return nil
+	}
+	defer raw.Close()
+	if conf.ServerName, _, err = net.SplitHostPort(address); err != nil {
+		return nil
+	}
+	_ = raw.SetDeadline(time.Now().Add(handshakeTime))
+	c := tls.Client(raw, conf)
+	if err = c.Handshake(); err == nil {
+		// In TLS 1.3 the server looks at our certificate after we believe that all is done.
+		_, err = c.Read(make([]byte, 1))
+	}
+	var timeout net.Error
+	if errors.Is(err, io.EOF) || errors.As(err, &timeout) && timeout.Timeout() {
+		return nil
+	}
+	if err != nil && !strings.Contains(err.Error(), "tls:") && !strings.Contains(err.Error(), "x509:") {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,109 @@
+package conntrack_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/internal/kernel/conntrack"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+)
+
+func open(t *testing.T, ns *netnstest.NS) *conntrack.Conn {
+	t.Helper()
+	var c *conntrack.Conn
+	ns.Do(func() {
+		var err error
+		if c, err = conntrack.Open(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// tracked is a namespace whose connections over lo are tracked, with one TCP, one UDP and one ICMP flow in each family.
+func tracked(t *testing.T) *netnstest.NS {
+	t.Helper()
+	ns := netnstest.New(t)
+	ns.Run("nft", "add table inet t; add chain inet t c { type filter hook input priority 0; }; add rule inet t c ct state established accept")
+	for _, a := range []string{"127.0.0.1", "::1"} {
+		at := netip.MustParseAddr(a)
+		for _, proto := range []string{"tcp", "udp", "icmp"} {
+			p := netnstest.Probe{From: ns, To: ns, Proto: proto, Dst: netip.AddrPortFrom(at, 4000)}
+			if err := p.Try(5 * time.Second); err != nil {
+				t.Fatal(proto, err)
+			}
+		}
+	}
+	return ns
+}
+
+func flows(t *testing.T, c *conntrack.Conn) map[conntrack.Tuple]conntrack.Flow {
+	t.Helper()
+	out := map[conntrack.Tuple]conntrack.Flow{}
+	if err := c.Each(func(f conntrack.Flow) { out[f.Original] = f }); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestMarkChangesTheBitsOfOneFlowAndNoOther(t *testing.T) {
+	c := open(t, tracked(t))
+	before := flows(t, c)
+	kinds := map[[2]bool]map[uint8]bool{}
+	for _, f := range before {
+		k := [2]bool{f.Original.Src.Is6(), true}
+		if kinds[k] == nil {
+			kinds[k] = map[uint8]bool{}
+		}
+		kinds[k][f.Original.Proto] = true
+		if f.Reply.Src != f.Original.Dst || f.Reply.DstPort != f.Original.SrcPort {
+			t.Errorf("the reply of %+v is %+v", f.Original, f.Reply)
+		}
+	}
+	for _, six := range []bool{false, true} {
+		icmp := uint8(1)
+		if six {
+			icmp = 58
+		}
+		for _, proto := range []uint8{6, 17, icmp} {
+			if !kinds[[2]bool{six, true}][proto] {
+				t.Errorf("no flow of protocol %d, IPv6 %v, in %v", proto, six, before)
+			}
+		}
+	}
+	for tuple, f := range before {
+		steps := []struct{ mark, mask, want uint32 }{
+			{0x00000007, 0x0000000f, 0x7}, {0x00010000, 0x00010000, 0x00010007}, {0, 0x00010000, 0x7}, {0, 0xffffffff, 0},
+		}
+		for _, s := range steps {
+			n, err := c.Mark([]conntrack.Change{{Flow: f, Mark: s.mark, Mask: s.mask}})
+			if err != nil || n != 1 {
+				t.Fatalf("%+v: %d flows changed: %v", tuple, n, err)
+			}
+			for other, now := range flows(t, c) {
+				want := uint32(0)
+				if other == tuple {
+					want = s.want
+				}
+				if now.Mark != want {
+					t.Errorf("mark of %+v is %#x, want %#x", other, now.Mark, want)
+				}
+			}
+		}
+	}
+}
+
+func TestAFlowThatIsGoneIsNeitherAnErrorNorMadeAnew(t *testing.T) {
+	c := open(t, netnstest.New(t))
+	a := netip.MustParseAddr("192.0.2.1")
+	gone := conntrack.Flow{Original: conntrack.Tuple{Src: a, Dst: a, Proto: 6, SrcPort: 1, DstPort: 2}}
+	n, err := c.Mark([]conntrack.Change{{Flow: gone, Mark: 1, Mask: 1}})
+	if n != 0 || err != nil {
+		t.Errorf("%d flows changed: %v", n, err)
+	}
+	if all := flows(t, c); len(all) != 0 {
+		t.Errorf("flows now: %v", all)
+	}
+}

@@ -1,0 +1,259 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/twillnet/twill/internal/kernel/netns"
+	"github.com/twillnet/twill/internal/lab/script"
+)
+
+// Runner runs scenarios, each on hosts of its own that are gone afterwards.
+type Runner struct {
+	Exe     string    // the binary that the hosts run; empty means this one
+	Out     io.Writer // progress
+	Verbose bool      // tell each step, and what programs write
+	Bundle  string    // where a failed scenario leaves what it knows; empty means the system's temporary directory
+	Keep    bool      // leave hosts and processes as they are at the end, as a lab that Down removes
+}
+
+// Result is what came of a scenario.
+type Result struct {
+	Name   string
+	Steps  int // that were done
+	Took   time.Duration
+	Err    error  // nil: passed; else it begins with file and line
+	Bundle string // of a failed one
+	Kept   string // directory of the lab that was kept
+}
+
+// RunAll runs scenarios one after the other, and tells how many passed and failed.
+func (r Runner) RunAll(ctx context.Context, scripts []*script.Script) (passed, failed int) {
+	if r.Out == nil {
+		r.Out = io.Discard
+	}
+	for _, s := range scripts {
+		if ctx.Err() != nil {
+			break
+		}
+		fmt.Fprintf(r.Out, "%s: %s\n", scenarioName(s), s.Title)
+		res := r.Run(ctx, s)
+		if res.Err == nil {
+			passed++
+			fmt.Fprintf(r.Out, "  passed, %d steps, %s\n", res.Steps, res.Took.Round(10*time.Millisecond))
+		} else {
+			failed++
+			fmt.Fprintf(r.Out, "  FAILED: %s\n", strings.ReplaceAll(res.Err.Error(), "\n", "\n    "))
+		}
+		for _, left := range []struct{ what, dir string }{{"bundle", res.Bundle}, {"kept", res.Kept}} {
+			if left.dir != "" {
+				fmt.Fprintf(r.Out, "  %s: %s\n", left.what, left.dir)
+			}
+		}
+	}
+	fmt.Fprintf(r.Out, "%d passed, %d failed\n", passed, failed)
+	return passed, failed
+}
+
+func scenarioName(s *script.Script) string {
+	return strings.TrimSuffix(filepath.Base(s.File), filepath.Ext(s.File))
+}
+
+// scenarios counts those of this process, for names that nobody else has.
+var scenarios atomic.Int64
+
+// Run runs one scenario. Several may run at once.
+func (r Runner) Run(ctx context.Context, s *script.Script) Result {
+	begin := time.Now()
+	res := Result{Name: scenarioName(s)}
+	if os.Geteuid() != 0 {
+		res.Err = errors.New("a lab makes network namespaces: run it as root")
+		return res
+	}
+	c, err := r.newScenario(s)
+	if err != nil {
+		res.Err = err
+		return res
+	}
+	for _, step := range s.Steps {
+		if err := c.step(ctx, step); err != nil {
+			res.Err = fmt.Errorf("%s:%d: %s: %w", s.File, step.Line, step.Text, err)
+			break
+		}
+		res.Steps++
+	}
+	if res.Err != nil {
+		res.Bundle = c.bundle(r.Bundle, res.Err)
+	}
+	end := c.close
+	if r.Keep {
+		end, res.Kept = c.save, c.Dir
+	}
+	c.quiet()
+	if err := end(); err != nil && res.Err == nil {
+		res.Err = fmt.Errorf("%s: clean up: %w", s.File, err)
+	}
+	res.Took = time.Since(begin)
+	return res
+}
+
+// scenario is a script while it runs.
+type scenario struct {
+	*Lab
+	script   *script.Script
+	verbose  io.Writer
+	told     strings.Builder // each step and how long it took, for the bundle
+	etcd     *process
+	nodes    map[string]*process
+	cut      map[string]bool // hosts that the store cannot answer
+	settled  bool            // nothing was changed since all kernels were seen to be right
+	streams  map[string]*watched
+	captures map[string]*capture
+	links    map[string]script.Link
+	stdout   string // of the last program
+	stderr   string
+}
+
+// newScenario makes a place for files and names; the hosts come with the first step.
+func (r Runner) newScenario(s *script.Script) (*scenario, error) {
+	dir, err := os.MkdirTemp("", "twill-lab-")
+	if err != nil {
+		return nil, err
+	}
+	c := &scenario{
+		Lab: &Lab{Dir: dir, Exe: r.Exe, Spec: Spec{Prefix: fmt.Sprintf("twt%d.%d-", os.Getpid(), scenarios.Add(1))}}, script: s, verbose: io.Discard,
+		nodes: map[string]*process{}, cut: map[string]bool{}, streams: map[string]*watched{}, captures: map[string]*capture{}, links: map[string]script.Link{},
+	}
+	if r.Verbose && r.Out != nil {
+		c.verbose = r.Out
+	}
+	return c, c.defaults()
+}
+
+// step does one line, and tells of it.
+func (c *scenario) step(ctx context.Context, s script.Step) error {
+	if err := ctx.Err(); err != nil {
+		return errors.New("interrupted")
+	}
+	begin := time.Now()
+	err := c.do(ctx, s.Do)
+	if ctx.Err() != nil {
+		err = errors.New("interrupted")
+	}
+	line := fmt.Sprintf("  %4d  %-64s %s\n", s.Line, s.Text, time.Since(begin).Round(time.Millisecond))
+	c.told.WriteString(line)
+	fmt.Fprint(c.verbose, line)
+	return err
+}
+
+// do does what a step says. Whatever may change something makes kernels unsettled.
+func (c *scenario) do(ctx context.Context, a script.Action) error {
+	if done, err := c.observe(ctx, a); done {
+		return err
+	}
+	c.settled = false
+	switch a := a.(type) {
+	case script.Hosts:
+		return c.hosts(ctx, a)
+	case script.Link:
+		return c.link(a)
+	case script.Workload:
+		return c.workload(ctx, a)
+	case script.Endpoint:
+		return c.endpoint(ctx, a)
+	case script.Apply:
+		return c.applyFiles(ctx, a)
+	case script.Delete:
+		return c.deleteSome(ctx, a)
+	case script.Put:
+		return c.put(ctx, a)
+	case script.Restart:
+		return c.restart(ctx, a)
+	case script.Kill:
+		return c.kill(ctx, a)
+	case script.Cut:
+		return c.cutOrHeal(a)
+	case script.Compact:
+		return c.compact(ctx)
+	case script.Power:
+		return c.power(ctx, a)
+	case script.Exec:
+		return c.exec(ctx, a)
+	}
+	return fmt.Errorf("no way to do %T", a)
+}
+
+// observe does the steps that only look.
+func (c *scenario) observe(ctx context.Context, a script.Action) (done bool, err error) {
+	switch a := a.(type) {
+	case script.Reach:
+		return true, c.reach(ctx, a)
+	case script.Stream:
+		return true, c.stream(ctx, a)
+	case script.StreamCheck:
+		return true, c.checkStream(ctx, a)
+	case script.Match:
+		return true, c.match(a)
+	case script.Status:
+		return true, c.status(ctx, a)
+	case script.Capture:
+		return true, c.capture(a)
+	case script.CaptureCheck:
+		return true, c.checkCapture(ctx, a)
+	case script.WaitAgent:
+		return true, c.waitAgent(ctx, a.Host)
+	case script.WaitSettled:
+		return true, c.settle(ctx)
+	case script.WaitStatus:
+		return true, c.waitStatus(ctx, a)
+	case script.WaitLog:
+		return true, c.waitLog(ctx, a)
+	case script.WaitMetric:
+		return true, c.waitMetric(ctx, a)
+	case script.WaitExec:
+		return true, c.waitExec(ctx, a)
+	}
+	return false, nil
+}
+
+// quiet ends streams and captures, which live in this process.
+func (c *scenario) quiet() {
+	for _, s := range c.streams {
+		s.stopSending()
+		s.close()
+	}
+	for _, p := range c.captures {
+		p.close()
+	}
+}
+
+// close stops and removes all that the scenario made.
+func (c *scenario) close() error {
+	// The nodes may end together, and the store after them.
+	ends := make(chan error)
+	for _, p := range c.nodes {
+		go func() { ends <- p.stop() }()
+	}
+	var errs []error
+	for range c.nodes {
+		errs = append(errs, <-ends)
+	}
+	if c.etcd != nil {
+		errs = append(errs, c.etcd.stop())
+	}
+	names, err := netns.List()
+	errs = append(errs, err)
+	for _, n := range names {
+		if strings.HasPrefix(n, c.Spec.Prefix) {
+			errs = append(errs, netns.Delete(n))
+		}
+	}
+	return errors.Join(append(errs, os.RemoveAll(c.Dir))...)
+}

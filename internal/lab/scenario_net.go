@@ -1,0 +1,311 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/lab/script"
+)
+
+// scenarioPatience is how long what should come may take, on a busy machine.
+const scenarioPatience = 20 * time.Second
+
+// storeAddr is the store's on the hosts' link: it has a namespace of its own,
+// so that each host may be cut from it, and it from all.
+var storeAddr = netip.MustParseAddr("172.30.0.250")
+
+const storeName = "store"
+
+func (c *scenario) storeURL() string { return "http://" + netip.AddrPortFrom(storeAddr, 2379).String() }
+func (c *scenario) storeNS() string  { return c.Spec.Prefix + storeName }
+func (c *scenario) logFile(who string) string {
+	return filepath.Join(c.Dir, who, "node.log")
+}
+
+// hosts makes hosts, the store, and a twill node in each host.
+func (c *scenario) hosts(ctx context.Context, h script.Hosts) error {
+	c.Spec.Hosts = plan(h.Names...)
+	if err := errors.Join(c.makeHosts(), c.makeStore()); err != nil {
+		return err
+	}
+	if err := c.startStore(ctx); err != nil {
+		return err
+	}
+	for _, name := range h.Names {
+		if err := c.startNodeOf(name); err != nil {
+			return err
+		}
+	}
+	return c.applyText(ctx, c.Spec.resources())
+}
+
+// makeStore makes the store's namespace, on the hosts' link.
+func (c *scenario) makeStore() error {
+	sw, err := open(c.Spec.switchNS())
+	if err != nil {
+		return err
+	}
+	defer sw.close()
+	bridge, err := sw.nl.Link("br0")
+	if err != nil {
+		return err
+	}
+	return c.attach(sw, bridge.Index, port{c.storeNS(), true, storeName, uplink, []netip.Prefix{netip.PrefixFrom(storeAddr, 24)}})
+}
+
+// port is a namespace's connection to a bridge of the switch.
+type port struct {
+	ns    string
+	isNew bool
+	name  string // in the switch
+	link  string // in the namespace
+	addrs []netip.Prefix
+}
+
+func (c *scenario) attach(sw *place, bridge int, p port) error {
+	enter := open
+	if p.isNew {
+		enter = create
+	}
+	there, err := enter(p.ns)
+	if err != nil {
+		return err
+	}
+	defer there.close()
+	if err := sw.nl.AddVeth(p.name, p.link, there.ns); err != nil {
+		return err
+	}
+	l, err := sw.nl.Link(p.name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(sw.nl.SetMaster(l.Index, bridge), sw.up(p.name), there.up(p.link), there.address(p.link, p.addrs...))
+}
+
+// link makes a bridge in the switch with a port for each end.
+func (c *scenario) link(a script.Link) error {
+	c.links[a.Name] = a
+	n := len(c.links)
+	sw, err := open(c.Spec.switchNS())
+	if err != nil {
+		return err
+	}
+	defer sw.close()
+	if err := errors.Join(sw.nl.AddBridge(a.Name), sw.up(a.Name)); err != nil {
+		return err
+	}
+	bridge, err := sw.nl.Link(a.Name)
+	if err != nil {
+		return err
+	}
+	for i, name := range []string{a.A, a.B} {
+		h, _ := c.Spec.host(name)
+		err = errors.Join(err, c.attach(sw, bridge.Index, port{c.Spec.hostNS(*h), false, portName(a.Name, i), a.Name, []netip.Prefix{
+			netip.PrefixFrom(netip.MustParseAddr(fmt.Sprintf("172.31.%d.%d", n, i+1)), 24),
+			netip.PrefixFrom(netip.MustParseAddr(fmt.Sprintf("fd31:0:0:%d::%d", n, i+1)), 64),
+		}}))
+	}
+	return err
+}
+
+// portName is a link's port in the switch for its end 0 or 1.
+func portName(link string, end int) string { return fmt.Sprintf("%s.%d", link, end) }
+
+// cutOrHeal takes a connection away, without a word to those who use it, or gives it back.
+func (c *scenario) cutOrHeal(a script.Cut) error {
+	if a.Link != "" {
+		return c.cutLink(a)
+	}
+	store, err := open(c.storeNS())
+	if err != nil {
+		return err
+	}
+	defer store.close()
+	// What the host sends arrives; the answers are lost. That leaves the host's own kernel alone.
+	h, _ := c.Spec.host(a.Host)
+	lost := rtnl.Route{Dst: netip.PrefixFrom(h.V4, 32), Kind: rtnl.Blackhole, Protocol: protocolStatic}
+	if a.Heal == !c.cut[a.Host] {
+		return fmt.Errorf("%s is cut from the store: %v already", a.Host, !a.Heal)
+	}
+	c.cut[a.Host] = !a.Heal
+	if a.Heal {
+		return store.nl.DeleteRoute(lost)
+	}
+	return store.nl.AddRoute(lost)
+}
+
+// cutLink takes the carrier off a link's ends, or off a host's uplink.
+func (c *scenario) cutLink(a script.Cut) error {
+	sw, err := open(c.Spec.switchNS())
+	if err != nil {
+		return err
+	}
+	defer sw.close()
+	ports := []string{a.Link}
+	if l, ok := c.links[a.Link]; ok {
+		ports = []string{portName(l.Name, 0), portName(l.Name, 1)}
+	}
+	for _, p := range ports {
+		l, e := sw.nl.Link(p)
+		if e == nil {
+			e = sw.nl.SetUp(l.Index, a.Heal)
+		}
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// startStore starts the store and waits until it answers.
+func (c *scenario) startStore(ctx context.Context) error {
+	dir := filepath.Join(c.Dir, storeName)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	args := []string{"etcd", "--data-dir", filepath.Join(dir, "etcd"), "--listen", c.storeURL(), "--listen", c.Socket()}
+	p, err := launch(c.storeNS(), c.Exe, c.logFile(storeName), nil, args)
+	if err != nil {
+		return err
+	}
+	c.etcd, c.Spec.StorePID = p, p.cmd.Process.Pid
+	ctx, cancel := context.WithTimeout(ctx, scenarioPatience)
+	defer cancel()
+	store, err := c.store(ctx)
+	if err != nil {
+		return fmt.Errorf("the store does not answer: %w", err)
+	}
+	return store.Close()
+}
+
+// hostEnv is what programs on a host are told: whose they are, and where the agent answers.
+func (c *scenario) hostEnv(name string) []string {
+	return []string{"NODENAME=" + name, "TWILL_SOCKET=" + c.agentSocket(name)}
+}
+
+func (c *scenario) agentSocket(host string) string { return filepath.Join(c.Dir, host, "agent.sock") }
+
+func (c *scenario) startNodeOf(name string) error {
+	h, _ := c.Spec.host(name)
+	dir := filepath.Join(c.Dir, name)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	p, err := launch(c.Spec.hostNS(*h), c.Exe, c.logFile(name), append(c.hostEnv(name), "ETCD_ENDPOINTS="), []string{"node", "--node", name, "--data-dir", dir, "--etcd", c.storeURL()})
+	if err != nil {
+		return err
+	}
+	c.nodes[name], h.PID = p, p.cmd.Process.Pid
+	return nil
+}
+
+func (c *scenario) stopNodeOf(name string) error {
+	p, ok := c.nodes[name]
+	if !ok {
+		return fmt.Errorf("%s is stopped already", name)
+	}
+	delete(c.nodes, name)
+	return p.stop()
+}
+
+func (c *scenario) stopStore() error {
+	if c.etcd == nil {
+		return errors.New("the store is stopped already")
+	}
+	p := c.etcd
+	c.etcd = nil
+	return p.stop()
+}
+
+func (c *scenario) power(ctx context.Context, a script.Power) error {
+	switch {
+	case a.Who == storeName && !a.On:
+		return c.stopStore()
+	case !a.On:
+		return c.stopNodeOf(a.Who)
+	case a.Who == storeName && c.etcd != nil, c.nodes[a.Who] != nil:
+		return fmt.Errorf("%s runs already", a.Who)
+	case a.Who == storeName:
+		return c.startStore(ctx)
+	}
+	return c.startNodeOf(a.Who)
+}
+
+func (c *scenario) restart(ctx context.Context, a script.Restart) error {
+	switch {
+	case a.Who == storeName:
+		if err := c.stopStore(); err != nil {
+			return err
+		}
+		return c.startStore(ctx)
+	case a.What == "node":
+		if err := c.stopNodeOf(a.Who); err != nil {
+			return err
+		}
+		if err := c.startNodeOf(a.Who); err != nil {
+			return err
+		}
+	default:
+		old, err := c.signalAgent(ctx, a.Who, syscall.SIGTERM)
+		if err != nil {
+			return err
+		}
+		err = until(ctx, scenarioPatience, func(context.Context) error {
+			if pid := c.agent(a.Who); pid == 0 || pid == old {
+				return errors.New("no other agent runs")
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if frozen, err := c.frozen(ctx); frozen || err != nil || !c.knows(a.Who) {
+		return err
+	}
+	return c.waitAgent(ctx, a.Who)
+}
+
+// agent is the process id of a host's agent, 0 if none runs.
+func (c *scenario) agent(host string) int {
+	h, _ := c.Spec.host(host)
+	if c.nodes[host] == nil {
+		return 0
+	}
+	return c.agentPID(*h)
+}
+
+func (c *scenario) signalAgent(ctx context.Context, host string, sig syscall.Signal) (pid int, err error) {
+	err = until(ctx, scenarioPatience, func(context.Context) error {
+		if pid = c.agent(host); pid == 0 {
+			return fmt.Errorf("no agent runs on %s", host)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return pid, syscall.Kill(pid, sig)
+}
+
+func (c *scenario) kill(ctx context.Context, a script.Kill) error {
+	sig := syscall.SIGTERM
+	if a.Hard {
+		sig = syscall.SIGKILL
+	}
+	pid, err := c.signalAgent(ctx, a.Host, sig)
+	if err != nil {
+		return err
+	}
+	return until(ctx, scenarioPatience, func(context.Context) error {
+		if c.agent(a.Host) == pid {
+			return fmt.Errorf("the agent of %s, pid %d, lives", a.Host, pid)
+		}
+		return nil
+	})
+}

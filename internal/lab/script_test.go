@@ -1,0 +1,118 @@
+package lab
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/internal/kernel/netns"
+	"github.com/twillnet/twill/internal/lab/script"
+)
+
+var bundleDir = flag.String("bundle", "", "where a failed scenario leaves what it knows")
+
+// TestScript runs each scenario of testdata/script, in namespaces of its own.
+func TestScript(t *testing.T) {
+	files, err := filepath.Glob("../../testdata/script/*.txt")
+	must(t, err)
+	if len(files) == 0 {
+		t.Fatal("no scenario in testdata/script")
+	}
+	exe := testBinary(t)
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		must(t, err)
+		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			s, err := script.Parse(f, string(text))
+			must(t, err)
+			var told strings.Builder
+			res := Runner{Exe: exe, Out: &told, Verbose: true, Bundle: *bundleDir}.Run(t.Context(), s)
+			if res.Err != nil {
+				t.Errorf("%v\n%sbundle: %s", res.Err, told.String(), res.Bundle)
+			}
+		})
+	}
+}
+
+// TestAFailedScenarioLeavesWhatItKnew wants of each failure its place, a
+// bundle, and a count; and that what is kept can be taken down.
+func TestAFailedScenarioLeavesWhatItKnew(t *testing.T) {
+	const text = "# Title.\nhosts h1\nworkload h1 web 10.65.1.5 app=web\ncapture web eth0 seen\nexec ! h1 true\n"
+	failing, err := script.Parse("some/dir/failing.txt", text)
+	must(t, err)
+	passing, err := script.Parse("passing.txt", "# Title.\nhosts h1\nwait agent h1\n")
+	must(t, err)
+	var told strings.Builder
+	r := Runner{Exe: testBinary(t), Out: &told, Bundle: t.TempDir()}
+	if passed, failed := r.RunAll(t.Context(), []*script.Script{failing, passing}); passed != 1 || failed != 1 {
+		t.Errorf("%d passed, %d failed; want 1 and 1", passed, failed)
+	}
+	for _, want := range []string{"FAILED: some/dir/failing.txt:5: exec ! h1 true: it succeeded, and should not", "\n  bundle: " + r.Bundle, "\n1 passed, 1 failed\n"} {
+		if !strings.Contains(told.String(), want) {
+			t.Errorf("it told\n%swant %s", told.String(), want)
+		}
+	}
+	bundles, _ := filepath.Glob(filepath.Join(r.Bundle, "twill-failing-*"))
+	if len(bundles) != 1 {
+		t.Fatalf("bundles: %v", bundles)
+	}
+	for file, want := range map[string]string{
+		"scenario.txt": text, "failure.txt": "failing.txt:5", "steps.txt": "workload h1 web", "h1/node.log": "agent runs",
+		"h1/table.txt": "table inet twill", "h1/routes.txt": "10.65.1.5", "h1/sysctl.txt": "rp_filter = 1", "h1/verify.txt": "",
+		"h1/addresses.txt": "172.30.0.1", "web/addresses.txt": "10.65.1.5", "store/calico.json": "workloadendpoints/default/h1-k8s-web-eth0",
+		"store/node.log": "", "captures/seen.txt": "",
+	} {
+		b, err := os.ReadFile(filepath.Join(bundles[0], file))
+		if err != nil || !strings.Contains(string(b), want) {
+			t.Errorf("%s: %v; want %q in\n%s", file, err, want, b)
+		}
+	}
+}
+
+// TestAKeptScenarioIsALab keeps one, opens it, and takes it down.
+func TestAKeptScenarioIsALab(t *testing.T) {
+	s, err := script.Parse("kept.txt", "hosts h1\nworkload h1 web 10.65.1.5\nreach h1 web tcp/80\n")
+	must(t, err)
+	res := Runner{Exe: testBinary(t), Keep: true}.Run(t.Context(), s)
+	must(t, res.Err)
+	l, err := Open(res.Kept)
+	must(t, err)
+	var out strings.Builder
+	if down := l.PrintStatus(&out); down != 0 {
+		t.Errorf("%d hosts are down:\n%s", down, out.String())
+	}
+	if ok, err := l.Reach("h1", "web", 81, false); !ok || err != nil {
+		t.Errorf("reach: %v, %v", ok, err)
+	}
+	must(t, l.Down())
+	names, err := netns.List()
+	must(t, err)
+	for _, n := range names {
+		if strings.HasPrefix(n, l.Spec.Prefix) {
+			t.Errorf("%s is still there", n)
+		}
+	}
+	if l.runs(storeName, l.Spec.StorePID) || l.runs("h1", l.Spec.Hosts[0].PID) {
+		t.Error("its processes still run")
+	}
+}
+
+// testBinary is twill of this tree; a test that needs it needs root too.
+func testBinary(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		if os.Getenv("REQUIRE_ROOT") == "1" {
+			t.Fatal("needs root, and REQUIRE_ROOT=1 forbids to skip")
+		}
+		t.Skip("needs root")
+	}
+	exe := filepath.Join(t.TempDir(), "twill")
+	if out, err := exec.Command("go", "build", "-o", exe, "github.com/twillnet/twill/cmd/twill").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return exe
+}

@@ -1,0 +1,208 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// tree is all files below a directory, with mode and content.
+func tree(t *testing.T, root string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		content := ""
+		if !d.IsDir() {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			content = string(b)
+		}
+		out[strings.TrimPrefix(path, root)] = fmt.Sprint(info.Mode(), " ", content)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// host is a root directory, a binary to install, and a systemd that remembers.
+func host(t *testing.T) (Install, *bytes.Buffer, *[]string) {
+	t.Helper()
+	root := t.TempDir()
+	for _, dir := range []string{"/etc/systemd/system", "/usr/local/bin", "/var/lib"} {
+		if err := os.MkdirAll(root+dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exe := filepath.Join(t.TempDir(), "twill")
+	if err := os.WriteFile(exe, []byte("a binary"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	out := &bytes.Buffer{}
+	return Install{
+		Exe: exe, Root: root, Start: true, Out: out,
+		System: func(_ context.Context, args ...string) error {
+			told = append(told, strings.Join(args, " "))
+			return nil
+		},
+		Found: func() (map[string]string, error) { return map[string]string{"ipv4/ip_forward": "0"}, nil },
+	}, out, &told
+}
+
+func TestUninstallLeavesTheHostAsItWasFound(t *testing.T) {
+	in, _, told := host(t)
+	before := tree(t, in.Root)
+	if err := in.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"daemon-reload", "enable --now twill-boot.service", "enable twill-node.service", "restart twill-node.service"}
+	if !slices.Equal(*told, want) {
+		t.Errorf("systemd is told %q, want %q", *told, want)
+	}
+	if got := tree(t, in.Root)["/usr/local/bin/twill"]; got != "-rwxr-xr-x a binary" {
+		t.Errorf("the binary is %q", got)
+	}
+	*told = nil
+	var given map[string]string
+	in.Leave = func(_ context.Context, found map[string]string) ([]string, error) {
+		if !slices.Equal(*told, []string{"disable --now twill-node.service twill-boot.service"}) {
+			t.Errorf("the kernel is left before the daemons are: %q", *told)
+		}
+		given = found
+		return nil, nil
+	}
+	if err := in.Uninstall(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if given["ipv4/ip_forward"] != "0" {
+		t.Errorf("the kernel is given back %v", given)
+	}
+	if after := tree(t, in.Root); !maps.Equal(before, after) {
+		t.Errorf("before\n%v\nafter\n%v", slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(after)))
+	}
+}
+
+func TestAnUpgradeReplacesTheBinaryAndKeepsSettings(t *testing.T) {
+	in, _, _ := host(t)
+	if err := os.MkdirAll(in.Root+"/etc/twill", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(in.Root+"/etc/twill/twill.conf", []byte("interfacePrefix = tap\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, in.Root)
+	for _, content := range []string{"one", "two"} {
+		if err := os.WriteFile(in.Exe, []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := in.Install(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		in.Found = func() (map[string]string, error) { return map[string]string{"ipv4/ip_forward": "1"}, nil } // by us, since
+	}
+	now := tree(t, in.Root)
+	if now["/usr/local/bin/twill"] != "-rwxr-xr-x two" || !strings.HasSuffix(now["/etc/twill/twill.conf"], "interfacePrefix = tap\n") {
+		t.Errorf("after an upgrade there are %q and %q", now["/usr/local/bin/twill"], now["/etc/twill/twill.conf"])
+	}
+	in.Leave = func(_ context.Context, found map[string]string) ([]string, error) {
+		if found["ipv4/ip_forward"] != "0" {
+			t.Errorf("the kernel is given back %v, not what the first install found", found)
+		}
+		return nil, nil
+	}
+	if err := in.Uninstall(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if after := tree(t, in.Root); !maps.Equal(before, after) {
+		t.Errorf("before\n%v\nafter\n%v", before, after)
+	}
+}
+
+func TestTheDatastoreStaysUnlessPurged(t *testing.T) {
+	in, out, _ := host(t)
+	before := tree(t, in.Root)
+	if err := in.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(in.Root+"/var/lib/twill/etcd/member", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Uninstall(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(in.Root + "/var/lib/twill/etcd/member"); err != nil || !strings.Contains(out.String(), "--purge") {
+		t.Errorf("the data: %v; said %s", err, out)
+	}
+	if err := in.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Uninstall(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(in.Root + "/var/lib/twill"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after --purge the directory is there: %v; before there were %v", err, before)
+	}
+}
+
+func TestADryRunChangesNothing(t *testing.T) {
+	in, out, told := host(t)
+	before := tree(t, in.Root)
+	in.DryRun = true
+	if err := in.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if after := tree(t, in.Root); !maps.Equal(before, after) || len(*told) > 0 {
+		t.Errorf("after a dry run there are %v, and systemd is told %v", after, *told)
+	}
+	if !strings.Contains(out.String(), "write "+in.Root+"/usr/local/bin/twill") || !strings.Contains(out.String(), "systemctl [restart twill-node.service]") {
+		t.Errorf("it says\n%s", out)
+	}
+}
+
+func TestUninstallOfNothingSaysSo(t *testing.T) {
+	in, _, _ := host(t)
+	if err := in.Uninstall(t.Context(), false); err == nil || !strings.Contains(err.Error(), "nothing was installed") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSystemdUnderstandsTheUnits(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd-analyze is not on this machine")
+	}
+	dir := t.TempDir()
+	var paths []string
+	for name, text := range map[string]string{bootUnit: bootUnitText, nodeUnit: nodeUnitText} {
+		path := filepath.Join(dir, name)
+		text = strings.ReplaceAll(text, binary, "/bin/true")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	out, err := exec.Command(analyze, append([]string{"verify", "--man=no", "--recursive-errors=no"}, paths...)...).CombinedOutput()
+	if err != nil || len(out) > 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -1,0 +1,74 @@
+package node
+
+import "strings"
+
+const bootUnitText = `# Written by "twill node install"; "twill node uninstall" takes it away.
+[Unit]
+Description=Twill: workloads carry nothing until their policy is in force
+Documentation=https://github.com/twillnet/twill/blob/main/docs/install.md
+DefaultDependencies=no
+After=local-fs.target systemd-modules-load.service
+Before=network-pre.target twill-node.service
+Wants=network-pre.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+EnvironmentFile=-/etc/twill/node.env
+ExecStart=/usr/local/bin/twill node boot
+
+[Install]
+WantedBy=sysinit.target
+`
+
+const nodeUnitText = `# Written by "twill node install"; "twill node uninstall" takes it away.
+[Unit]
+Description=Twill: networking and policy of this host
+Documentation=https://github.com/twillnet/twill/blob/main/docs/install.md
+After=network-online.target twill-boot.service
+Wants=network-online.target twill-boot.service
+
+[Service]
+Type=exec
+EnvironmentFile=-/etc/twill/node.env
+ExecStart=/usr/local/bin/twill node
+# It may die at any time: the kernel keeps policy and routes.
+Restart=always
+RestartSec=1
+KillMode=mixed
+LimitNOFILE=1048576
+OOMScoreAdjust=-900
+RuntimeDirectory=twill
+RuntimeDirectoryPreserve=yes
+
+[Install]
+WantedBy=multi-user.target
+`
+
+const configText = `# Settings of Twill's agent, lines of name = value. "twill config params" lists them with their
+# defaults; "twill config" prints what is in effect and where each value came from. The
+# environment and FelixConfiguration resources in the datastore win over this file.
+
+# interfacePrefix = cali
+# defaultEndpointToHostAction = Drop
+# prometheusMetricsEnabled = true
+`
+
+// envText is the environment of the units.
+func envText(lines []string) string {
+	text := `# Environment of twill-node.service. After a change: systemctl restart twill-node
+
+# Where the datastore is. Without this line the host runs a member of its own.
+# ETCD_ENDPOINTS=https://192.0.2.1:2379,https://192.0.2.2:2379,https://192.0.2.3:2379
+# ETCD_CA_CERT_FILE=/etc/twill/pki/agent/ca.crt
+# ETCD_CERT_FILE=/etc/twill/pki/agent/client.crt
+# ETCD_KEY_FILE=/etc/twill/pki/agent/client.key
+
+# Name of this node in the datastore; default is the host's name.
+# NODENAME=
+`
+	if len(lines) > 0 {
+		text += "\n" + strings.Join(lines, "\n") + "\n"
+	}
+	return text
+}

@@ -1,0 +1,215 @@
+package outagetest_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/outagetest"
+)
+
+func TestTheTruthArrivesAndNothingFlaps(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		fault func(*world)
+	}{
+		{"etcd is away while things change", func(w *world) {
+			w.proxy.Set(outagetest.Fault{Cut: true})
+			w.until("the loss", w.away)
+			w.change()
+			w.proxy.Set(outagetest.Fault{})
+		}},
+		{"etcd is away again and again", func(w *world) {
+			for i := range 3 {
+				w.proxy.Set(outagetest.Fault{Cut: true})
+				w.put("/k/stay02", fmt.Sprint(i))
+				w.until("the loss", w.away)
+				w.proxy.Set(outagetest.Fault{})
+				w.until("the return", w.synced)
+			}
+			w.change()
+		}},
+		{"etcd accepts and says nothing", func(w *world) {
+			w.proxy.Set(outagetest.Fault{Hang: true})
+			began := time.Now()
+			w.change()
+			w.until("the silence to be noticed", w.away)
+			w.t.Logf("noticed after %s, with progress asked for every %s and requests bounded by %s", time.Since(began).Round(time.Millisecond), progress, request)
+			w.proxy.Set(outagetest.Fault{})
+		}},
+		{"etcd is silent and then resets", func(w *world) {
+			w.proxy.Set(outagetest.Fault{Hang: true})
+			w.change()
+			w.until("the silence to be noticed", w.away)
+			w.proxy.Set(outagetest.Fault{Cut: true})
+			w.put("/k/stay03", "1")
+			w.proxy.Set(outagetest.Fault{})
+		}},
+		{"its history is compacted while it is away", func(w *world) {
+			w.proxy.Set(outagetest.Fault{Cut: true})
+			w.until("the loss", w.away)
+			w.change()
+			w.compact()
+			w.proxy.Set(outagetest.Fault{})
+		}},
+		{"it restarts, compacted in between", func(w *world) {
+			w.proxy.Set(outagetest.Fault{Cut: true})
+			w.until("the loss", w.away)
+			w.change()
+			w.compact()
+			w.member.Close()
+			w.start()
+			w.put("/k/stay04", "1")
+			w.proxy.Set(outagetest.Fault{})
+		}},
+		{"a list is cut half-way, many times", func(w *world) {
+			w.proxy.Set(outagetest.Fault{Cut: true})
+			w.until("the loss", w.away)
+			w.change()
+			w.compact()
+			for after := 100; after < 2500; after += 200 { // some end within a page, some between two
+				w.proxy.Set(outagetest.Fault{After: after})
+				before := w.proxy.Dropped()
+				w.until("a list to be cut", func() bool { return w.proxy.Dropped() > before })
+			}
+			w.proxy.Set(outagetest.Fault{})
+		}},
+		{"it is put back from an older backup", func(w *world) {
+			backup := w.backup()
+			w.until("the return", w.synced)
+			w.put("/k/later", "1") // and lost with the backup
+			w.change()
+			w.truth()
+			w.proxy.Set(outagetest.Fault{Cut: true})
+			w.restore(backup)
+			w.proxy.Set(outagetest.Fault{})
+			w.until("what is lost to be gone", func() bool { return w.told["/k/later"] == "" })
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel() // each waits for timers, most of the time
+			w := newWorld(t)
+			w.follow(etcdstore.Config{})
+			w.until("the first sync", w.synced)
+			tt.fault(w)
+			w.truth()
+			w.put("/k/stay05", "last") // and it is followed as before
+			w.truth()
+		})
+	}
+}
+
+func TestASlowStoreIsOnlySlow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.proxy.Set(outagetest.Fault{Delay: 100 * time.Millisecond}) // a list of 7 pages
+	w.follow(etcdstore.Config{Progress: time.Second, RequestTimeout: 5 * time.Second})
+	w.until("the first sync", w.synced)
+	for i := range 5 {
+		w.put("/k/stay00", fmt.Sprint(i))
+		w.until("a change", func() bool { return w.told["/k/stay00"] == fmt.Sprint(i) })
+		if !w.synced() {
+			t.Errorf("status is %v: slow is not away", w.batch.Status)
+		}
+	}
+	w.change()
+	w.truth()
+}
+
+func TestAMemberWithoutALeaderIsNoticed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 15 s")
+	}
+	t.Parallel()
+	var cluster, peers []string
+	for i := range 3 {
+		peers = append(peers, "http://"+freePort(t))
+		cluster = append(cluster, fmt.Sprintf("m%d=%s", i, peers[i]))
+	}
+	dir := must(os.MkdirTemp(memory, "etcd"))(t)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	var cfgs []embed.Config
+	for i := range 3 {
+		cfgs = append(cfgs, embed.Config{
+			Dir: filepath.Join(dir, fmt.Sprint(i)), Name: fmt.Sprint("m", i), ListenPeer: peers[i : i+1],
+			ListenClient: []string{"unix://" + filepath.Join(dir, fmt.Sprint("s", i))}, Cluster: strings.Join(cluster, ","),
+		})
+	}
+	members := startAll(t, cfgs)
+	w := newWorldOn(t, members[0])
+	w.follow(etcdstore.Config{})
+	w.until("the first sync", w.synced)
+	w.change()
+	members[1].Close()
+	members[2].Close()
+	// The member that is left answers, but knows nothing new: that must not pass for calm.
+	w.until("the loss of the leader", w.away)
+	startAll(t, cfgs[1:])
+	w.truth()
+	w.put("/k/stay05", "last")
+	w.truth()
+}
+
+// startAll starts members at once, since each waits for most of the others.
+func startAll(t *testing.T, cfgs []embed.Config) []*embed.Member {
+	t.Helper()
+	members := make([]*embed.Member, len(cfgs))
+	var group errgroup.Group
+	for i, cfg := range cfgs {
+		group.Go(func() (err error) {
+			members[i], err = embed.Start(t.Context(), cfg)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range members {
+		t.Cleanup(m.Close)
+	}
+	return members
+}
+
+// freePort returns an address on which nothing listens.
+func freePort(t *testing.T) string {
+	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// backup stops etcd, copies its data and starts it again.
+func (w *world) backup() string {
+	w.t.Helper()
+	w.member.Close()
+	dir := filepath.Join(w.t.TempDir(), "backup")
+	w.copy(filepath.Join(w.cfg.Dir, "member-data"), dir)
+	w.start()
+	return dir
+}
+
+func (w *world) restore(backup string) {
+	w.t.Helper()
+	w.member.Close()
+	data := filepath.Join(w.cfg.Dir, "member-data")
+	if err := os.RemoveAll(data); err != nil {
+		w.t.Fatal(err)
+	}
+	w.copy(backup, data)
+	w.start()
+}
+
+func (w *world) copy(from, to string) {
+	w.t.Helper()
+	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
+		w.t.Fatalf("%v: %s", err, out)
+	}
+}

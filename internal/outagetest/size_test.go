@@ -1,0 +1,110 @@
+package outagetest_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/outagetest"
+)
+
+// raw is a client that does what no store of ours does.
+func (w *world) raw() *clientv3.Client {
+	w.t.Helper()
+	c := must(clientv3.New(clientv3.Config{Endpoints: w.member.Endpoints(), Logger: zap.NewNop()}))(w.t)
+	w.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	dir := must(os.MkdirTemp(memory, "etcd"))(t)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	w := newWorldOn(t, must(embed.Start(t.Context(), embed.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}, Quota: 2 << 20}))(t))
+	w.follow(etcdstore.Config{})
+	w.until("the first sync", w.synced)
+	var err error
+	for i := 0; err == nil && i < 100; i++ {
+		_, err = w.direct.Create(t.Context(), api.Update{Key: fmt.Sprintf("/fill/%d", i), Value: []byte(strings.Repeat("x", 100<<10))})
+	}
+	if !errors.Is(err, datastore.ErrFull) || !strings.Contains(err.Error(), "defragment") {
+		t.Fatalf("the store is filled and says %v", err)
+	}
+	w.truth() // it is read as before
+	w.proxy.Set(outagetest.Fault{Cut: true})
+	w.until("the loss", w.away)
+	w.proxy.Set(outagetest.Fault{})
+	w.until("the return", w.synced) // and listed anew
+
+	c := w.raw()
+	got := must(c.Delete(t.Context(), "/fill/", clientv3.WithPrefix()))(t)
+	must(c.Compact(t.Context(), got.Header.Revision, clientv3.WithCompactPhysical()))(t)
+	must(c.Defragment(t.Context(), w.member.Endpoints()[0]))(t)
+	must(c.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}))(t)
+	w.change()
+	w.truth()
+}
+
+func TestAListOf100000KeysAnewTellsNothingTwiceAndKeepsNoMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes 100,000 keys")
+	}
+	w := newWorld(t)
+	c := w.raw()
+	const keys = 100_000
+	var group errgroup.Group
+	group.SetLimit(32) // etcd writes them to disk together
+	for at := 0; at < keys; at += 100 {
+		group.Go(func() error {
+			var ops []clientv3.Op
+			for i := range 100 {
+				ops = append(ops, clientv3.OpPut(fmt.Sprintf("/k/many/%06d", at+i), strings.Repeat("v", 500)))
+			}
+			_, err := c.Txn(t.Context()).Then(ops...).Commit()
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	w.follow(etcdstore.Config{PageSize: 2000, RequestTimeout: 3 * time.Second})
+	w.until("the first sync", w.synced)
+	before, told := heap(), w.count
+	for i := range 3 {
+		w.put("/other", fmt.Sprint(i)) // else there is nothing to compact
+		w.proxy.Set(outagetest.Fault{Cut: true})
+		w.until("the loss", w.away)
+		w.compact() // so that only a list helps
+		w.proxy.Set(outagetest.Fault{})
+		began := time.Now()
+		w.until("the return", w.synced)
+		t.Logf("listed anew in %s", time.Since(began).Round(time.Millisecond))
+	}
+	if w.count != told {
+		t.Errorf("%d updates of what had not changed", w.count-told)
+	}
+	// One list is some 60 MB; a tenth of it that stays each time would show.
+	if after := heap(); after > before+20<<20 {
+		t.Errorf("the heap has %d MB, had %d", after>>20, before>>20)
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

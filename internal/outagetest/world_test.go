@@ -1,0 +1,239 @@
+package outagetest_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/outagetest"
+	"github.com/twillnet/twill/internal/syncer"
+)
+
+const (
+	patience = 60 * time.Second // bounds what a test waits for
+	progress = 100 * time.Millisecond
+	request  = time.Second
+	memory   = "/dev/shm" // etcd waits for its disk at each write, which is not what is tested
+)
+
+// world is a syncer that reaches a real etcd through a proxy, and a store that
+// reaches it without.
+type world struct {
+	t      *testing.T
+	cfg    embed.Config
+	member *embed.Member
+	proxy  *outagetest.Proxy
+	direct *etcdstore.Store
+
+	sync  *syncer.Syncer
+	told  map[string]string
+	batch syncer.Batch // the last one, without updates
+	count int          // updates
+	stays map[string]bool
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir := must(os.MkdirTemp(memory, "etcd"))(t) // short, as the name of a socket must be
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	cfg := embed.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}}
+	w := newWorldOn(t, must(embed.Start(t.Context(), cfg))(t))
+	w.cfg = cfg
+	return w
+}
+
+func newWorldOn(t *testing.T, m *embed.Member) *world {
+	t.Helper()
+	w := &world{t: t, member: m, told: map[string]string{}, stays: map[string]bool{}}
+	t.Cleanup(m.Close)
+	w.proxy = must(outagetest.Listen(m.Endpoints()[0]))(t)
+	t.Cleanup(w.proxy.Close)
+	w.direct = openStore(t, etcdstore.Config{Endpoints: w.member.Endpoints()})
+	for i := range 20 { // these are there all the time
+		key := fmt.Sprintf("/k/stay%02d", i)
+		w.stays[key] = true
+		w.put(key, "0")
+	}
+	w.put("/k/leave", "0")
+	return w
+}
+
+// follow starts the syncer. Its store has small pages, so that a list has several answers.
+func (w *world) follow(cfg etcdstore.Config) {
+	w.t.Helper()
+	cfg.Endpoints, cfg.PageSize = []string{w.proxy.Endpoint()}, cmp.Or(cfg.PageSize, 3)
+	store := openStore(w.t, cfg)
+	w.sync = syncer.New(store, syncer.Config{Prefixes: []string{"/k/"}, MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.sync.Run(ctx) }()
+	w.t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			w.t.Errorf("run: got %v", err)
+		}
+	})
+}
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func openStore(t testing.TB, cfg etcdstore.Config) *etcdstore.Store {
+	t.Helper()
+	cfg.Progress, cfg.RequestTimeout = cmp.Or(cfg.Progress, progress), cmp.Or(cfg.RequestTimeout, request)
+	s := must(etcdstore.New(t.Context(), cfg))(t)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func (w *world) start() {
+	w.t.Helper()
+	w.member = must(embed.Start(w.t.Context(), w.cfg))(w.t)
+	w.t.Cleanup(w.member.Close)
+}
+
+// retried does something as often as it takes for etcd to be back.
+func (w *world) retried(what string, do func(context.Context) error) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	for {
+		err := do(ctx)
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, datastore.ErrUnavailable) || ctx.Err() != nil {
+			w.t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// put writes past the proxy.
+func (w *world) put(key, value string) {
+	w.t.Helper()
+	w.retried("put "+key, func(ctx context.Context) error {
+		u := api.Update{Key: key, Value: []byte(value)}
+		_, err := w.direct.Update(ctx, u)
+		if errors.Is(err, datastore.ErrNotFound) {
+			_, err = w.direct.Create(ctx, u)
+		}
+		if errors.Is(err, datastore.ErrExists) {
+			err = nil // an earlier try did it
+		}
+		return err
+	})
+}
+
+func (w *world) remove(key string) {
+	w.t.Helper()
+	w.retried("delete "+key, func(ctx context.Context) error {
+		err := w.direct.Delete(ctx, key, 0)
+		if errors.Is(err, datastore.ErrNotFound) {
+			return nil
+		}
+		return err
+	})
+}
+
+// change is what happens behind the syncer's back.
+func (w *world) change() {
+	w.t.Helper()
+	w.put("/k/stay00", "1")
+	w.put("/k/stay01", "1")
+	w.put("/k/new", "1")
+	w.put("/k/brief", "1")
+	w.remove("/k/brief")
+	w.remove("/k/leave")
+}
+
+// compact forgets all history.
+func (w *world) compact() {
+	w.t.Helper()
+	c := must(clientv3.New(clientv3.Config{Endpoints: w.member.Endpoints(), Logger: zap.NewNop()}))(w.t)
+	defer c.Close()
+	got := must(c.Get(w.t.Context(), "/"))(w.t)
+	must(c.Compact(w.t.Context(), got.Header.Revision, clientv3.WithCompactPhysical()))(w.t)
+}
+
+// take holds each batch to what must never happen.
+func (w *world) take(b syncer.Batch) {
+	w.t.Helper()
+	for _, u := range b.Updates {
+		w.count++
+		if u.Value == nil {
+			if w.stays[u.Key] {
+				w.t.Errorf("%s is reported gone; it was there all the time", u.Key)
+			}
+			delete(w.told, u.Key)
+			continue
+		}
+		w.told[u.Key] = string(u.Value)
+	}
+	if w.batch.InSync && !b.InSync {
+		w.t.Error("InSync was taken back")
+	}
+	if b.InSync {
+		for key := range w.stays {
+			if _, ok := w.told[key]; !ok {
+				w.t.Fatalf("in sync, but without %s", key)
+			}
+		}
+	}
+	b.Updates = nil
+	w.batch = b
+}
+
+// until reads batches until it is so.
+func (w *world) until(what string, is func() bool) {
+	w.t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for !is() {
+		select {
+		case b := <-w.sync.Batches():
+			w.take(b)
+		case <-look.C:
+		case <-limit.C:
+			w.t.Fatalf("waited for %s; reader has %v, %+v", what, w.told, w.batch)
+		}
+	}
+}
+
+func (w *world) synced() bool { return w.batch.Status == syncer.InSync }
+func (w *world) away() bool   { return w.batch.Status == syncer.WaitForDatastore }
+
+// truth reads batches until the reader has what etcd has.
+func (w *world) truth() {
+	w.t.Helper()
+	want := map[string]string{}
+	w.retried("list", func(ctx context.Context) error {
+		snap, err := w.direct.List(ctx, "/k/")
+		for _, kv := range snap.Items {
+			want[kv.Key] = string(kv.Value)
+		}
+		return err
+	})
+	w.until("the truth", func() bool { return w.synced() && maps.Equal(w.told, want) })
+}

@@ -1,0 +1,74 @@
+package status
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+// NodeStatus is what the datastore says of one node.
+type NodeStatus struct {
+	Node      string         `json:"node"`
+	Region    string         `json:"region,omitempty"`
+	Alive     bool           `json:"alive"`               // the agent confirmed that it lives, and that has not expired
+	Last      Process        `json:"last"`                // its last report
+	Endpoints map[string]int `json:"endpoints,omitempty"` // by state
+}
+
+// Nodes reads what agents have reported, by name of node.
+func Nodes(ctx context.Context, store datastore.Store) ([]NodeStatus, error) {
+	found := map[[2]string]*NodeStatus{}
+	prefix := api.Root + "felix/v2/"
+	all, err := store.List(ctx, prefix)
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range all.Items {
+		parts := strings.Split(strings.TrimPrefix(kv.Key, prefix), "/")
+		if len(parts) < 4 || parts[1] != "host" {
+			continue
+		}
+		region, _ := url.PathUnescape(strings.TrimPrefix(parts[0], "region-"))
+		if parts[0] == "no-region" {
+			region = ""
+		}
+		node, _ := url.PathUnescape(parts[2])
+		n := found[[2]string{region, node}]
+		if n == nil {
+			n = &NodeStatus{Node: node, Region: region, Endpoints: map[string]int{}}
+			found[[2]string{region, node}] = n
+		}
+		n.take(parts[3:], kv.Value)
+	}
+	var out []NodeStatus
+	for _, n := range found {
+		out = append(out, *n)
+	}
+	slices.SortFunc(out, func(a, b NodeStatus) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Region, b.Region)) })
+	return out, nil
+}
+
+// take takes one key in. What is not JSON says nothing.
+func (n *NodeStatus) take(key []string, value []byte) {
+	switch {
+	case key[0] == "status":
+		n.Alive = true
+		fallthrough
+	case key[0] == "last_reported_status":
+		var p Process
+		if json.Unmarshal(value, &p) == nil && p.Time >= n.Last.Time {
+			n.Last = p
+		}
+	case key[0] == "workload":
+		var e Endpoint
+		if json.Unmarshal(value, &e) == nil {
+			n.Endpoints[e.Status]++
+		}
+	}
+}

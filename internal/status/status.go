@@ -1,0 +1,347 @@
+// Package status keeps the datastore told of how a node does.
+//
+// In: the state of each local endpoint, and of the agent itself, as the agent
+// learns it. Out: the keys that upstream's agent writes, with upstream's fields
+// and beside them ours, which its readers ignore. The agent's own key goes by
+// itself when nobody confirms it: then the node is down.
+//
+// A key is written when its value has changed, the one that waits longest
+// first, and no more than 50 in a second. What cannot be written is tried again
+// for ever. At start, what an agent before this one wrote is taken over or removed.
+package status
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+const (
+	pace     = 20 * time.Millisecond // between writes: 50 in a second
+	soonest  = time.Second           // between two reports of the agent, when its state changes
+	minRetry = time.Second
+	maxRetry = 30 * time.Second
+)
+
+// Endpoint is the state of one endpoint, as it is stored.
+type Endpoint struct {
+	Status string `json:"status"` // Up, Down or Error
+	// Reason is why it is not up.
+	Reason string `json:"reason,omitempty"`
+}
+
+// States of an endpoint.
+const (
+	Up    = "up"
+	Down  = "down"  // nothing is wrong with it, but it is not in force, such as an interface that is down
+	Error = "error" // it cannot be brought into force, or must not be
+)
+
+// Process is the state of an agent, as it is stored. The first three fields are upstream's.
+type Process struct {
+	Time        string   `json:"time"`         // of the report, RFC 3339, UTC
+	Uptime      float64  `json:"uptime"`       // seconds
+	FirstUpdate bool     `json:"first_update"` // of this run of the agent
+	Version     string   `json:"version,omitempty"`
+	Ready       bool     `json:"ready"`
+	Errors      []string `json:"errors,omitempty"` // what is wrong with the host as a whole
+}
+
+// Settings of a Reporter; all can be changed while it runs.
+type Settings struct {
+	Region    string
+	Interval  time.Duration // between reports of the agent; zero: none
+	TTL       time.Duration // of such a report
+	Endpoints bool          // report these
+	Delay     time.Duration // for which changes of an endpoint are gathered
+}
+
+// Config of a Reporter.
+type Config struct {
+	Node    string
+	Version string
+	Store   datastore.Expiring
+	Host    func() (ready bool, errs []string) // asked at each report of the agent
+	Log     *slog.Logger
+}
+
+// Reporter writes status. Any goroutine may use it.
+type Reporter struct {
+	cfg  Config
+	wake chan struct{}
+
+	mu        sync.Mutex
+	settings  Settings
+	frozen    bool
+	endpoints map[intent.EndpointID]Endpoint
+	complete  bool // endpoints has all that there are
+	touched   bool // the agent's own state has changed
+
+	w writer // Run's alone
+}
+
+// New returns a Reporter, which writes nothing until Run.
+func New(cfg Config) *Reporter {
+	return &Reporter{cfg: cfg, wake: make(chan struct{}, 1), endpoints: map[intent.EndpointID]Endpoint{}}
+}
+
+// Configure takes settings over.
+func (r *Reporter) Configure(s Settings) {
+	r.change(func() bool {
+		changed := r.settings != s
+		r.settings = s
+		return changed
+	})
+}
+
+// Freeze stops all writing, until it is called with false.
+func (r *Reporter) Freeze(frozen bool) {
+	r.change(func() bool { r.frozen = frozen; return true })
+}
+
+// Set says how endpoints are.
+func (r *Reporter) Set(states map[intent.EndpointID]Endpoint) {
+	r.change(func() bool { maps.Copy(r.endpoints, states); return len(states) > 0 })
+}
+
+// Remove says that endpoints are no more.
+func (r *Reporter) Remove(ids []intent.EndpointID) {
+	r.change(func() bool {
+		for _, id := range ids {
+			delete(r.endpoints, id)
+		}
+		return len(ids) > 0
+	})
+}
+
+// Complete says that what was Set is all there is. Nothing is written of endpoints before.
+func (r *Reporter) Complete() { r.change(func() bool { r.complete = true; return true }) }
+
+// Touch says that what Config.Host answers has changed.
+func (r *Reporter) Touch() { r.change(func() bool { r.touched = true; return true }) }
+
+func (r *Reporter) change(f func() bool) {
+	r.mu.Lock()
+	changed := f()
+	r.mu.Unlock()
+	if !changed {
+		return
+	}
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run writes until the context ends.
+func (r *Reporter) Run(ctx context.Context) error {
+	r.w = writer{cfg: r.cfg, started: time.Now(), since: map[string]time.Time{}}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.wake:
+		case <-timer.C:
+		}
+		r.take()
+		next, err := r.w.turn(ctx, time.Now())
+		// News does not shorten this wait: it is what bounds the writes, and
+		// after a failure the store is in trouble as it is.
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(r.w.rest(err)):
+		}
+		if err != nil {
+			next = 0
+		}
+		if next >= 0 {
+			timer.Reset(next)
+		}
+	}
+}
+
+// take hands what was said to the writer.
+func (r *Reporter) take() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := &r.w
+	at := place{r.settings.Region, r.cfg.Node}
+	if at != w.at {
+		w.at, w.listed, w.first, w.reportAt = at, false, false, time.Time{}
+	}
+	if w.settings.Interval != r.settings.Interval {
+		w.reportAt = time.Time{}
+	}
+	w.settings, w.complete, w.frozen = r.settings, r.complete, r.frozen
+	if r.touched {
+		w.reportAt, r.touched = earlier(w.reportAt, w.reported.Add(soonest)), false
+	}
+	want := map[string]string{}
+	if r.settings.Endpoints {
+		for id, e := range r.endpoints {
+			if key, ok := at.endpoint(id); ok {
+				value, _ := json.Marshal(e)
+				want[key] = string(value)
+			}
+		}
+	}
+	w.want = want
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// writer is Run's own.
+type writer struct {
+	cfg      Config
+	settings Settings
+	at       place
+	want     map[string]string
+	complete bool
+	frozen   bool
+
+	wrote    map[string]string // what the datastore has, as far as is known
+	listed   bool              // wrote holds all
+	since    map[string]time.Time
+	started  time.Time
+	reportAt time.Time // zero: now
+	reported time.Time
+	first    bool // the first report was made
+	failures int
+}
+
+// turn does the one thing that is due, and says in how long to look again; negative: when there is news.
+func (w *writer) turn(ctx context.Context, now time.Time) (time.Duration, error) {
+	if w.frozen {
+		return -1, nil
+	}
+	next := time.Duration(-1)
+	if w.settings.Interval > 0 {
+		if !now.Before(w.reportAt) {
+			return 0, w.report(ctx, now)
+		}
+		next = w.reportAt.Sub(now)
+	}
+	if !w.complete {
+		return next, nil
+	}
+	if !w.listed {
+		return 0, w.list(ctx)
+	}
+	key := w.oldest(now)
+	if key == "" {
+		return next, nil
+	}
+	if due := w.since[key].Add(w.settings.Delay); due.After(now) {
+		if wait := due.Sub(now); next < 0 || wait < next {
+			next = wait
+		}
+		return next, nil
+	}
+	return 0, w.write(ctx, key)
+}
+
+// oldest is the key that differs for longest.
+func (w *writer) oldest(now time.Time) string {
+	differs := func(key string) bool {
+		value, wanted := w.want[key]
+		has, written := w.wrote[key]
+		return wanted != written || value != has
+	}
+	maps.DeleteFunc(w.since, func(key string, _ time.Time) bool { return !differs(key) })
+	for _, keys := range []map[string]string{w.want, w.wrote} {
+		for key := range keys {
+			if _, ok := w.since[key]; !ok && differs(key) {
+				w.since[key] = now
+			}
+		}
+	}
+	if len(w.since) == 0 {
+		return ""
+	}
+	return slices.MinFunc(slices.Collect(maps.Keys(w.since)), func(a, b string) int {
+		return cmp.Or(w.since[a].Compare(w.since[b]), cmp.Compare(a, b))
+	})
+}
+
+func (w *writer) write(ctx context.Context, key string) error {
+	value, wanted := w.want[key]
+	if !wanted {
+		if err := w.cfg.Store.Delete(ctx, key, 0); err != nil && !errors.Is(err, datastore.ErrNotFound) {
+			return err
+		}
+		delete(w.wrote, key)
+		return nil
+	}
+	if err := datastore.Put(ctx, w.cfg.Store, api.Update{Key: key, Value: []byte(value)}); err != nil {
+		return err
+	}
+	w.wrote[key] = value
+	return nil
+}
+
+// list finds what an agent before this one wrote, and what was written for another region.
+func (w *writer) list(ctx context.Context) error {
+	found := map[string]string{}
+	for _, prefix := range w.at.prefixes() {
+		all, err := w.cfg.Store.List(ctx, prefix)
+		if err != nil {
+			return err
+		}
+		for _, kv := range all.Items {
+			found[kv.Key] = string(kv.Value)
+		}
+	}
+	maps.Copy(found, w.wrote)
+	w.wrote, w.listed = found, true
+	return nil
+}
+
+func (w *writer) report(ctx context.Context, now time.Time) error {
+	ready, errs := w.cfg.Host()
+	value, err := json.Marshal(Process{
+		Time: now.UTC().Format(time.RFC3339), Uptime: now.Sub(w.started).Seconds(), FirstUpdate: !w.first,
+		Version: w.cfg.Version, Ready: ready, Errors: errs,
+	})
+	if err != nil {
+		return err
+	}
+	if err := w.cfg.Store.PutFor(ctx, api.Update{Key: w.at.process(), Value: value}, w.settings.TTL); err != nil {
+		return err
+	}
+	if err := datastore.Put(ctx, w.cfg.Store, api.Update{Key: w.at.lastProcess(), Value: value}); err != nil {
+		return err
+	}
+	w.first, w.reported, w.reportAt = true, now, now.Add(w.settings.Interval)
+	return nil
+}
+
+// rest is the wait after a turn.
+func (w *writer) rest(err error) time.Duration {
+	if err == nil {
+		w.failures = 0
+		return pace
+	}
+	if w.failures == 0 {
+		w.cfg.Log.Warn("status is not written; trying again", "err", err)
+	}
+	w.failures++
+	return min(minRetry<<min(w.failures-1, 10), maxRetry)
+}

@@ -1,0 +1,234 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+var settings = Settings{Interval: 30 * time.Second, TTL: 90 * time.Second, Endpoints: true, Delay: time.Second}
+
+// bench is a reporter on a store in memory, in virtual time.
+type bench struct {
+	*testing.T
+	store  *memstore.Store
+	r      *Reporter
+	errs   atomic.Pointer[[]string]
+	cancel func()
+}
+
+func run(t *testing.T, test func(*bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		b := &bench{T: t, store: memstore.New(), cancel: cancel}
+		b.start(ctx)
+		test(b)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func (b *bench) start(ctx context.Context) {
+	b.errs.Store(&[]string{})
+	b.r = New(Config{Node: "h1", Version: "v", Store: b.store, Log: slog.New(slog.DiscardHandler), Host: func() (bool, []string) {
+		errs := *b.errs.Load()
+		return len(errs) == 0, errs
+	}})
+	b.r.Configure(settings)
+	go b.r.Run(ctx)
+}
+
+// pass lets time go by, and all that is due with it.
+func pass(d time.Duration) {
+	<-time.After(d) // virtual
+	synctest.Wait()
+}
+
+func wep(name string) intent.EndpointID {
+	return intent.EndpointID{Kind: intent.Workload, Namespace: "prod", Name: "h1-k8s-" + name + "-eth0"}
+}
+
+func (b *bench) set(id intent.EndpointID, e Endpoint) {
+	b.r.Set(map[intent.EndpointID]Endpoint{id: e})
+}
+
+// want compares what the store has under a prefix of /calico/felix/.
+func (b *bench) want(prefix string, want ...string) {
+	b.Helper()
+	all, _ := b.store.List(b.Context(), api.Root+"felix/"+prefix)
+	var got []string
+	for _, kv := range all.Items {
+		got = append(got, strings.TrimPrefix(kv.Key, api.Root+"felix/"+prefix)+" "+string(kv.Value))
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		b.Errorf("the store has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+const workloads = "v2/no-region/host/h1/workload/"
+
+func TestEndpointsAreReportedAtUpstreamsKeys(t *testing.T) {
+	run(t, func(b *bench) {
+		b.set(wep("web"), Endpoint{Status: Up})
+		b.set(wep("db--0"), Endpoint{Status: Down, Reason: "interface cali1 is absent"})
+		b.set(intent.EndpointID{Kind: intent.Host, Name: "h1-eth0"}, Endpoint{Status: Up})
+		b.set(intent.EndpointID{Kind: intent.Workload, Namespace: "prod", Name: "odd"}, Endpoint{Status: Up})
+		b.r.Complete()
+		pass(3 * time.Second)
+		b.want(workloads,
+			`k8s/prod%2Fdb-0/endpoint/eth0 {"status":"down","reason":"interface cali1 is absent"}`,
+			`k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+		b.want("v1/", `host/h1/endpoint/h1-eth0 {"status":"up"}`)
+		b.r.Remove([]intent.EndpointID{wep("db--0")})
+		pass(3 * time.Second)
+		b.want(workloads, `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+	})
+}
+
+func TestWhatAnAgentBeforeLeftIsTakenOverOrRemoved(t *testing.T) {
+	run(t, func(b *bench) {
+		for _, key := range []string{"k8s/prod%2Fgone/endpoint/eth0", "k8s/prod%2Fweb/endpoint/eth0"} {
+			if _, err := b.store.Create(t.Context(), api.Update{Key: api.Root + "felix/" + workloads + key, Value: []byte(`{"status":"up"}`)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.set(wep("web"), Endpoint{Status: Up})
+		pass(time.Minute)
+		b.want(workloads, `k8s/prod%2Fgone/endpoint/eth0 {"status":"up"}`, `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+		b.r.Complete()
+		pass(3 * time.Second)
+		b.want(workloads, `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+	})
+}
+
+func TestAChangeThatIsTakenBackIsNeverWritten(t *testing.T) {
+	run(t, func(b *bench) {
+		b.set(wep("web"), Endpoint{Status: Up})
+		b.r.Complete()
+		pass(3 * time.Second)
+		before := b.store.Revision()
+		b.set(wep("web"), Endpoint{Status: Error, Reason: "x"})
+		pass(500 * time.Millisecond)
+		b.set(wep("web"), Endpoint{Status: Up})
+		pass(5 * time.Second)
+		if got := b.store.Revision(); got != before {
+			t.Errorf("the store's revision went from %d to %d", before, got)
+		}
+	})
+}
+
+func TestNoMoreThan50WritesASecondTheLongestWaitingFirst(t *testing.T) {
+	run(t, func(b *bench) {
+		pass(time.Second)
+		b.r.Complete()
+		pass(time.Second)
+		before := b.store.Revision()
+		b.set(wep("zz"), Endpoint{Status: Up})
+		pass(500 * time.Millisecond)
+		for i := range 500 {
+			b.set(wep(fmt.Sprintf("a%03d", i)), Endpoint{Status: Up})
+		}
+		pass(1100 * time.Millisecond) // what was set is due for 600 ms and 100 ms
+		b.want(workloads+"k8s/prod%2Fzz", `/endpoint/eth0 {"status":"up"}`)
+		pass(2 * time.Second)
+		if wrote := b.store.Revision() - before; wrote < 90 || wrote > 51+2*50 {
+			t.Errorf("%d writes in 2.1 s, want about 105", wrote)
+		}
+		pass(10 * time.Second)
+		if wrote := b.store.Revision() - before; wrote != 501 {
+			t.Errorf("%d writes in the end, want 501", wrote)
+		}
+	})
+}
+
+func TestTheAgentsOwnStatusGoesWhenNobodyConfirmsIt(t *testing.T) {
+	run(t, func(b *bench) {
+		process := func() (p Process) {
+			kv, err := b.store.Get(t.Context(), api.Root+"felix/v2/no-region/host/h1/status")
+			if err != nil {
+				return p
+			}
+			if err := json.Unmarshal(kv.Value, &p); err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		pass(100 * time.Millisecond)
+		if p := process(); !p.FirstUpdate || !p.Ready || p.Version != "v" || p.Time == "" {
+			t.Errorf("the first report is %+v", p)
+		}
+		pass(5 * time.Minute)
+		if p := process(); p.FirstUpdate || p.Uptime < 270 {
+			t.Errorf("after 5 minutes the report is %+v", p)
+		}
+		b.errs.Store(&[]string{"nft: no such file"})
+		b.r.Touch()
+		pass(1500 * time.Millisecond)
+		if p := process(); p.Ready || len(p.Errors) != 1 {
+			t.Errorf("an error is not reported soon: %+v", p)
+		}
+		b.cancel()
+		pass(2 * time.Minute)
+		if p := process(); p.Time != "" {
+			t.Errorf("the agent is gone for 2 minutes, and its status is %+v", p)
+		}
+		b.want("v2/no-region/host/h1/status")
+		if _, err := b.store.Get(context.Background(), api.Root+"felix/v2/no-region/host/h1/last_reported_status"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestSettingsAreLive(t *testing.T) {
+	run(t, func(b *bench) {
+		b.set(wep("web"), Endpoint{Status: Up})
+		b.r.Complete()
+		pass(3 * time.Second)
+		s := settings
+		s.Region = "north/1"
+		b.r.Configure(s)
+		pass(3 * time.Second)
+		b.want(workloads)
+		b.want("v2/region-north%2F1/host/h1/workload/", `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+		s.Endpoints, s.Interval = false, 0
+		b.r.Configure(s)
+		pass(3 * time.Minute)
+		b.want("v2/region-north%2F1/host/h1/workload/")
+		b.want("v2/region-north%2F1/host/h1/status")
+		b.r.Freeze(true)
+		s.Endpoints = true
+		b.r.Configure(s)
+		pass(time.Minute)
+		b.want("v2/region-north%2F1/host/h1/workload/")
+		b.r.Freeze(false)
+		pass(3 * time.Second)
+		b.want("v2/region-north%2F1/host/h1/workload/", `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+	})
+}
+
+func TestAStoreThatFailsIsTriedAgain(t *testing.T) {
+	run(t, func(b *bench) {
+		var calls atomic.Int64
+		b.store.Fail(func(memstore.Op) error { calls.Add(1); return errors.New("full") })
+		b.set(wep("web"), Endpoint{Status: Up})
+		b.r.Complete()
+		pass(10 * time.Minute)
+		if n := calls.Load(); n < 20 || n > 40 {
+			t.Errorf("%d calls in 10 minutes, want about 25", n)
+		}
+		b.store.Fail(nil)
+		pass(40 * time.Second)
+		b.want(workloads, `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+	})
+}

@@ -20,7 +20,10 @@ type FelixConfigurationSpec struct {
 	DefaultEndpointToHostAction string `json:"defaultEndpointToHostAction,omitempty"` // Drop (default), Return, Accept
 	ChainInsertMode             string `json:"chainInsertMode,omitempty"`             // Insert (default), Append
 
-	LogPrefix         string `json:"logPrefix,omitempty"`
+	LogPrefix               string  `json:"logPrefix,omitempty"`          // default calico-packet; %t, %k, %n, %p: tier, kind, name, namespace/name of the policy
+	LogActionRateLimit      *string `json:"logActionRateLimit,omitempty"` // such as 100/second, the default; none: no limit
+	LogActionRateLimitBurst *int    `json:"logActionRateLimitBurst,omitempty"`
+
 	LogSeverityScreen string `json:"logSeverityScreen,omitempty"` // Trace, Debug, Info (default), Warning, Error, Fatal, None
 	LogSeverityFile   string `json:"logSeverityFile,omitempty"`
 	LogSeveritySys    string `json:"logSeveritySys,omitempty"`
@@ -49,12 +52,18 @@ type FelixConfigurationSpec struct {
 	DeviceRouteProtocol      *int    `json:"deviceRouteProtocol,omitempty"`
 	RemoveExternalRoutes     *bool   `json:"removeExternalRoutes,omitempty"`
 
-	HealthEnabled            *bool   `json:"healthEnabled,omitempty"`
-	HealthHost               *string `json:"healthHost,omitempty"`
-	HealthPort               *int    `json:"healthPort,omitempty"`
-	PrometheusMetricsEnabled *bool   `json:"prometheusMetricsEnabled,omitempty"`
-	PrometheusMetricsHost    string  `json:"prometheusMetricsHost,omitempty"`
-	PrometheusMetricsPort    *int    `json:"prometheusMetricsPort,omitempty"`
+	HealthEnabled *bool   `json:"healthEnabled,omitempty"`
+	HealthHost    *string `json:"healthHost,omitempty"`
+	HealthPort    *int    `json:"healthPort,omitempty"`
+
+	HealthTimeoutOverrides []HealthTimeout `json:"healthTimeoutOverrides,omitempty"`
+
+	PrometheusMetricsEnabled *bool  `json:"prometheusMetricsEnabled,omitempty"`
+	PrometheusMetricsHost    string `json:"prometheusMetricsHost,omitempty"`
+	PrometheusMetricsPort    *int   `json:"prometheusMetricsPort,omitempty"`
+
+	PrometheusGoMetricsEnabled      *bool `json:"prometheusGoMetricsEnabled,omitempty"`
+	PrometheusProcessMetricsEnabled *bool `json:"prometheusProcessMetricsEnabled,omitempty"`
 
 	PrometheusMetricsCertFile *string `json:"prometheusMetricsCertFile,omitempty"`
 	PrometheusMetricsKeyFile  *string `json:"prometheusMetricsKeyFile,omitempty"`
@@ -69,6 +78,12 @@ type FelixConfigurationSpec struct {
 
 	AllowVXLANPacketsFromWorkloads *bool `json:"allowVXLANPacketsFromWorkloads,omitempty"`
 	AllowIPIPPacketsFromWorkloads  *bool `json:"allowIPIPPacketsFromWorkloads,omitempty"`
+}
+
+// HealthTimeout is how long a part of the agent may give no sign of life.
+type HealthTimeout struct {
+	Name    string `json:"name"`
+	Timeout string `json:"timeout"`
 }
 
 // ProtoPort is a port that stays open, or may be reached, whatever policy says.

@@ -151,9 +151,18 @@ func (in input) layer() ([]byte, error) {
 		return nil, err
 	}
 	entries := []entry{
-		{"etc/", 0o755, nil}, {"etc/ssl/", 0o755, nil}, {"etc/ssl/certs/", 0o755, nil}, {"etc/twill/", 0o755, nil},
-		{"run/", 0o755, nil}, {"tmp/", 0o1777, nil}, {"usr/", 0o755, nil}, {"usr/bin/", 0o755, nil},
-		{"usr/bin/twill", 0o755, program}, {"var/", 0o755, nil}, {"var/lib/", 0o755, nil}, {"var/lib/twill/", 0o700, nil},
+		{"etc/", 0o755, nil},
+		{"etc/ssl/", 0o755, nil},
+		{"etc/ssl/certs/", 0o755, nil},
+		{"etc/twill/", 0o755, nil},
+		{"run/", 0o755, nil},
+		{"tmp/", 0o1777, nil},
+		{"usr/", 0o755, nil},
+		{"usr/bin/", 0o755, nil},
+		{"usr/bin/twill", 0o755, program},
+		{"var/", 0o755, nil},
+		{"var/lib/", 0o755, nil},
+		{"var/lib/twill/", 0o700, nil},
 	}
 	if pem, err := os.ReadFile(authorities); err == nil {
 		entries = append(entries, entry{authorities[1:], 0o644, pem})

@@ -87,11 +87,15 @@ func Run(ctx context.Context, cfg Config) error {
 	batches := make(chan intent.Batch)
 	d := decider{graph: graph, watch: watch, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{})}
 	checker := health.New(watch.notReady)
-	checker.Part("syncer", quick, source.Ping)
-	checker.Part("calc", slow, d.Ping)
-	checker.Part("dataplane", slow, loop.Ping)
-	listen := doorway{watch, checker, registry}.listeners(cfg)
-	d.settings = listen.configure
+	checker.Part(partSyncer, quick, source.Ping)
+	checker.Part(partCalc, slow, d.Ping)
+	checker.Part(partDataplane, slow, loop.Ping)
+	door := &doorway{watch: watch, checker: checker, metrics: registry}
+	listen := door.listeners(cfg)
+	d.settings = func(s config.Settings) {
+		door.configure(s)
+		listen.configure(s)
+	}
 
 	group, ctx := errgroup.WithContext(ctx)
 	for name, run := range map[string]func(context.Context) error{

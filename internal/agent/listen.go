@@ -7,7 +7,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,25 +28,54 @@ const (
 	slow  = 90 * time.Second // a big transaction takes the kernel long
 )
 
+// Parts of the agent that can be asked for a sign of life.
+const (
+	partSyncer    = "syncer"
+	partCalc      = "calc"
+	partDataplane = "dataplane"
+)
+
 // listeners are the ways to ask an agent how it is.
 type listeners struct{ socket, health, metrics, debug *serve.Server }
 
 // doorway is what they hand out.
 type doorway struct {
 	watch   *reporter
+	hidden  atomic.Pointer[[]string] // beginnings of names of metrics that settings hide
 	checker *health.Checker
 	metrics prometheus.Gatherer
 }
 
 // numbers are the metrics, counted when they are asked for.
-func (d doorway) numbers() prometheus.Gatherer {
+func (d *doorway) numbers() prometheus.Gatherer {
 	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		d.watch.count()
-		return d.metrics.Gather()
+		all, err := d.metrics.Gather()
+		if hidden := d.hidden.Load(); hidden != nil {
+			all = slices.DeleteFunc(all, func(f *dto.MetricFamily) bool {
+				return slices.ContainsFunc(*hidden, func(begin string) bool { return strings.HasPrefix(f.GetName(), begin) })
+			})
+		}
+		return all, err
 	})
 }
 
-func (d doorway) listeners(cfg Config) listeners {
+// configure takes over settings of what is handed out.
+func (d *doorway) configure(s config.Settings) {
+	hidden := []string{}
+	if !s.GoMetrics {
+		hidden = append(hidden, "go_")
+	}
+	if !s.ProcessMetrics {
+		hidden = append(hidden, "process_")
+	}
+	d.hidden.Store(&hidden)
+	for _, part := range []string{partSyncer, partCalc, partDataplane} {
+		d.checker.Patience(part, s.HealthTimeouts[part])
+	}
+}
+
+func (d *doorway) listeners(cfg Config) listeners {
 	log := cfg.Log.With("part", "listen")
 	answers := http.NewServeMux()
 	answers.Handle("GET /", d.checker.Handler())

@@ -107,6 +107,7 @@ func (g *Graph) host() intent.HostSettings {
 		EndpointToHost: toHost[s.EndpointToHost], Prefixes: slices.Sorted(slices.Values(s.InterfacePrefixes)),
 		AllowVXLAN: s.AllowVXLAN, AllowIPIP: s.AllowIPIP, AllowInvalid: s.SkipInvalidCheck, KeepDenied: !s.RevokeFlows,
 		FailsafeIn: failsafes(s.FailsafeIn), FailsafeOut: failsafes(s.FailsafeOut),
+		Log:     intent.LogSettings(s.Log),
 		Refresh: intent.Refresh{Policy: s.PolicyRefresh, Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
 	}
 }

@@ -48,6 +48,10 @@ type Settings struct {
 	MetricsTLS          TLS
 	Debug               Listener
 	Memory              Memory
+	HealthTimeouts      map[string]time.Duration // by part
+	GoMetrics           bool
+	ProcessMetrics      bool
+	Log                 Log
 }
 
 // TLS is the files of a server; without a certificate it speaks plain HTTP.
@@ -58,6 +62,14 @@ type Etcd struct {
 	Endpoints                     []string
 	Username, Password            string
 	CertFile, KeyFile, CACertFile string
+}
+
+// Log is how rules with action Log report packets.
+type Log struct {
+	Prefix string
+	Rate   uint32 // packets in Per; zero: no limit
+	Per    time.Duration
+	Burst  uint32
 }
 
 // Memory is what Go's runtime is told; -1 leaves it to decide.

@@ -99,6 +99,10 @@ func TestValuesThatAreWrongAreReportedAndChangeNothing(t *testing.T) {
 		{"FELIX_DATASTORETYPE=kubernetes", "want etcdv3"},
 		{"FELIX_BPFENABLED=true", "does not honour"},
 		{"TWILL_NO_SUCH=1", "no such parameter"},
+		{"TWILL_LOG_ACTION_RATE_LIMIT=many", "want a number and a unit"},
+		{"TWILL_LOG_ACTION_RATE_LIMIT_BURST=0", "want 1 to 9999"},
+		{"TWILL_HEALTH_TIMEOUT_OVERRIDES=calc", "want part=duration"},
+		{"TWILL_GO_GC_THRESHOLD=0", "want a whole number"},
 	} {
 		t.Run(tt.variable, func(t *testing.T) {
 			l, problems := config.FromEnv([]string{tt.variable})

@@ -126,6 +126,9 @@ func storedOf(f *api.FelixConfiguration) stored {
 			s.values[name] = failsafeText(*list)
 		}
 	}
+	if list := f.Spec.HealthTimeoutOverrides; list != nil {
+		s.values["healthTimeoutOverrides"] = timeoutsText(list)
+	}
 	return s
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -60,7 +61,7 @@ func (l *local) read() error {
 		}
 	}
 	if l.node = l.settings.Node; l.node == "" {
-		l.node, _ = os.Hostname()
+		l.node = nodeName("")
 	}
 	return nil
 }
@@ -117,8 +118,28 @@ func (c *command) logAs(format string) *slog.Logger {
 	return c.log()
 }
 
-// nodeName is for those that need no other setting.
+// nameFiles hold the name that this node had before, ours and upstream's.
+var nameFiles = []string{"/var/lib/twill/nodename", "/var/lib/calico/nodename"}
+
+// nodeName is the name of this node: what it is told, what it was before, then
+// the host's. A host that is given another name stays the node that it was.
 func nodeName(flag string) string {
+	if told := cmp.Or(flag, os.Getenv("NODENAME")); told != "" {
+		return told
+	}
+	for _, file := range nameFiles {
+		if b, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(b)) != "" {
+			return strings.TrimSpace(string(b))
+		}
+	}
 	host, _ := os.Hostname()
-	return cmp.Or(flag, os.Getenv("NODENAME"), host)
+	return strings.ToLower(cmp.Or(os.Getenv("HOSTNAME"), host))
+}
+
+// keepName writes the name down for the next start.
+func keepName(dir, name string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "nodename"), []byte(name+"\n"), 0o644)
 }

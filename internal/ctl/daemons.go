@@ -29,7 +29,11 @@ back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.
 			signals := make(chan os.Signal, 8)
 			signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 			defer signal.Stop(signals)
-			env := []string{"NODENAME=" + nodeName(name)}
+			self := nodeName(name)
+			if err := keepName(dir, self); err != nil {
+				return fmt.Errorf("write down this node's name: %w", err)
+			}
+			env := []string{"NODENAME=" + self}
 			var children []node.Child
 			own := c.conn.endpoints == "" && os.Getenv("ETCD_ENDPOINTS") == "" || len(listen) > 0
 			if own {
@@ -43,6 +47,11 @@ back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.
 				children = append(children, node.Child{Name: "etcd", Args: args})
 			}
 			children = append(children, node.Child{Name: "agent", Args: append([]string{"agent"}, c.conn.args(own, listen)...), Env: env})
+			cfg := c.conn.config()
+			if own && c.conn.endpoints == "" {
+				cfg.Endpoints = listen[:1]
+			}
+			go ensureLater(cmd.Context(), cfg, c.log())
 			return node.Run(cmd.Context(), node.Config{Children: children, Signals: signals, Stdout: c.stdio.Out, Stderr: c.stdio.Err, Log: c.log()})
 		},
 	}

@@ -37,8 +37,12 @@ host as it was found.`,
 				in.Found = nil // an image's kernel is not this one
 			}
 			for _, v := range []struct{ name, value string }{
-				{"ETCD_ENDPOINTS", c.conn.endpoints}, {"ETCD_CA_CERT_FILE", c.conn.ca}, {"ETCD_CERT_FILE", c.conn.cert}, {"ETCD_KEY_FILE", c.conn.key},
-				{"ETCD_USERNAME", c.conn.user}, {"NODENAME", name},
+				{"ETCD_ENDPOINTS", c.conn.endpoints},
+				{"ETCD_CA_CERT_FILE", c.conn.ca},
+				{"ETCD_CERT_FILE", c.conn.cert},
+				{"ETCD_KEY_FILE", c.conn.key},
+				{"ETCD_USERNAME", c.conn.user},
+				{"NODENAME", name},
 			} {
 				if v.value != "" {
 					in.Env = append(in.Env, v.name+"="+v.value)

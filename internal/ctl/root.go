@@ -95,6 +95,8 @@ Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 		return usage("%v\nRun '%s --help' for usage.", err, cmd.CommandPath())
 	})
 	c.conn.addFlags(root.PersistentFlags())
+	root.PersistentFlags().Var(logLevel{&c.level}, "log-level", "least severe lines to write to standard error: debug, info, warning, error, fatal or panic")
+	root.PersistentFlags().String("context", "", "of a Kubernetes configuration file; of no use with etcd, which has none")
 	root.AddGroup(
 		&cobra.Group{ID: "resources", Title: "Resources:"},
 		&cobra.Group{ID: "explain", Title: "Explain:"},
@@ -126,6 +128,32 @@ func subcommandWanted(cmd *cobra.Command, args []string) error {
 		hint = fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
 	}
 	return usage("%s: no command %q%s\nRun '%s --help' for those there are.", cmd.CommandPath(), args[0], hint, cmd.CommandPath())
+}
+
+// logLevel is a flag that takes the names of levels that calicoctl knows.
+type logLevel struct{ level *slog.LevelVar }
+
+var levelNames = map[string]slog.Level{
+	"debug": slog.LevelDebug, "info": slog.LevelInfo, "warning": slog.LevelWarn, "warn": slog.LevelWarn, "error": slog.LevelError,
+	"fatal": slog.LevelError + 4, "panic": slog.LevelError + 4,
+}
+
+func (l logLevel) String() string {
+	if l.level == nil {
+		return "info"
+	}
+	return strings.ToLower(l.level.Level().String())
+}
+
+func (logLevel) Type() string { return "level" }
+
+func (l logLevel) Set(text string) error {
+	level, ok := levelNames[strings.ToLower(text)]
+	if !ok {
+		return errors.New("want debug, info, warning, error, fatal or panic")
+	}
+	l.level.Set(level)
+	return nil
 }
 
 func (c *command) log() *slog.Logger {

@@ -8,6 +8,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -30,6 +31,7 @@ type Checker struct {
 type part struct {
 	name     string
 	patience time.Duration
+	override time.Duration // by settings; zero: none
 	ping     func(context.Context) error
 
 	asked time.Time // since when an answer is awaited; zero: none is
@@ -44,6 +46,17 @@ func New(ready func() []string) *Checker { return &Checker{ready: ready} }
 // sign of life. Patience is how long it may be busy.
 func (c *Checker) Part(name string, patience time.Duration, ping func(context.Context) error) {
 	c.parts = append(c.parts, &part{name: name, patience: patience, ping: ping})
+}
+
+// Patience changes how long a part may be busy; zero: as it was given with the part.
+func (c *Checker) Patience(name string, patience time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.parts {
+		if p.name == name {
+			p.override = patience
+		}
+	}
 }
 
 // Dead names the parts that do not answer, and why.
@@ -64,7 +77,7 @@ func (c *Checker) Dead(ctx context.Context) []string {
 				out = append(out, fmt.Sprintf("%s: %v", p.name, p.err))
 			}
 		case <-ctx.Done():
-			if since := time.Since(p.asked); since > p.patience {
+			if since := time.Since(p.asked); since > cmp.Or(p.override, p.patience) {
 				out = append(out, fmt.Sprintf("%s: no sign of life for %s", p.name, since.Round(time.Second)))
 			}
 		}

@@ -34,6 +34,28 @@ func TestAPartThatAnswersLives(t *testing.T) {
 	}
 }
 
+func TestSettingsSayHowLongAPartMayBeBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan error)
+		c := New(func() []string { return nil })
+		c.Part("calc", time.Minute, func(context.Context) error { return <-release })
+		if code, _ := get(c, "/liveness"); code != 200 {
+			t.Error("it has only just been asked")
+		}
+		for _, step := range []struct {
+			patience time.Duration
+			code     int
+		}{{0, 200}, {10 * time.Second, 503}, {0, 200}} {
+			<-time.After(15 * time.Second)
+			c.Patience("calc", step.patience)
+			if code, body := get(c, "/liveness"); code != step.code {
+				t.Errorf("with patience %s: got %d %q, want %d", step.patience, code, body, step.code)
+			}
+		}
+		release <- nil
+	})
+}
+
 func TestABusyPartLivesAndOneThatHangsDoesNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan error)

@@ -296,6 +296,7 @@ type HostSettings struct {
 	FailsafeIn   []Failsafe
 	FailsafeOut  []Failsafe
 	KeepDenied   bool // flows that policy denies after they began live on
+	Log          LogSettings
 	Refresh      Refresh
 }
 
@@ -307,11 +308,19 @@ type Failsafe struct {
 	Net      netip.Prefix // the zero value: anywhere
 }
 
+// LogSettings say how rules with action Log report packets.
+type LogSettings struct {
+	Prefix string // %t, %k, %n, %p: tier, kind, name, namespace/name of the policy
+	Rate   uint32 // packets in Per, for each rule; zero: no limit
+	Per    time.Duration
+	Burst  uint32
+}
+
 // Equal reports whether two settings are the same.
 func (h HostSettings) Equal(o HostSettings) bool {
 	same := slices.Equal(h.Prefixes, o.Prefixes) && slices.Equal(h.FailsafeIn, o.FailsafeIn) && slices.Equal(h.FailsafeOut, o.FailsafeOut)
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
-		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.Refresh == o.Refresh
+		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.Log == o.Log && h.Refresh == o.Refresh
 }
 
 // Refresh says how often each part of the kernel is read back, besides what its

@@ -56,16 +56,16 @@ func Nodes(ctx context.Context, store datastore.Store) ([]NodeStatus, error) {
 
 // take takes one key in. What is not JSON says nothing.
 func (n *NodeStatus) take(key []string, value []byte) {
-	switch {
-	case key[0] == "status":
+	switch key[0] {
+	case "status":
 		n.Alive = true
 		fallthrough
-	case key[0] == "last_reported_status":
+	case "last_reported_status":
 		var p Process
 		if json.Unmarshal(value, &p) == nil && p.Time >= n.Last.Time {
 			n.Last = p
 		}
-	case key[0] == "workload":
+	case "workload":
 		var e Endpoint
 		if json.Unmarshal(value, &e) == nil {
 			n.Endpoints[e.Status]++

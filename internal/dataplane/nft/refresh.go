@@ -71,7 +71,13 @@ func (d *Driver) refreshPolicy(id intent.PolicyID) {
 			d.dropChain(name)
 			continue
 		}
-		d.renderChain(rules.Policy(p.Policy, dir), key)
+		c := rules.Policy(p.Policy, dir)
+		for i := range c.Rules {
+			if c.Rules[i].Action == rules.Log {
+				c.Rules[i].Comment = rules.Shorten(logPrefix(d.host.Log.Prefix, p.Policy) + c.Rules[i].Comment)
+			}
+		}
+		d.renderChain(c, key)
 	}
 }
 

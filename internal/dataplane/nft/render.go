@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
@@ -61,7 +63,7 @@ func (d *Driver) renderRule(out []nftables.Rule, r rules.Rule, f intent.Family) 
 		alts = next
 	}
 	for _, a := range alts {
-		out = append(out, nftables.Rule{Exprs: append(a, actionExprs(r)...), Comment: comment(r.Comment)})
+		out = append(out, nftables.Rule{Exprs: append(a, d.actionExprs(r)...), Comment: comment(r.Comment)})
 	}
 	return out, nil
 }
@@ -77,10 +79,33 @@ func nfFamily(f intent.Family) nftables.Family {
 // goes on, as any logged packet does.
 const logSnaplen = 128 // headers
 
-var logLimit = nftables.Limit{Rate: 100, Per: 1, Burst: 100}
+// log reports a packet, as far as the settings' limit allows.
+func (d *Driver) log(r rules.Rule) exprs {
+	set := d.host.Log
+	if !d.configured {
+		set = intent.LogSettings{Rate: 100, Per: time.Second, Burst: 100}
+	}
+	out := exprs{nftables.Counter{}}
+	if set.Rate > 0 {
+		out = append(out, nftables.Limit{Rate: uint64(set.Rate), Per: uint64(set.Per / time.Second), Burst: set.Burst})
+	}
+	return append(out, nftables.NFLog{Group: kernel.NFLogUser, Prefix: comment(r.Comment), Snaplen: logSnaplen})
+}
+
+// logPrefix begins what is reported of a policy's packets; what the rule is called follows.
+func logPrefix(format string, p intent.Policy) string {
+	if format == "" {
+		return ""
+	}
+	full := p.ID.Name
+	if p.ID.Namespace != "" {
+		full = p.ID.Namespace + "/" + full
+	}
+	return strings.NewReplacer("%t", p.Tier, "%k", p.ID.Kind, "%n", p.ID.Name, "%p", full).Replace(format) + ": "
+}
 
 // actionExprs count what was matched and act on it.
-func actionExprs(r rules.Rule) exprs {
+func (d *Driver) actionExprs(r rules.Rule) exprs {
 	count := exprs{nftables.Counter{}}
 	switch r.Action {
 	case rules.Allow:
@@ -88,7 +113,7 @@ func actionExprs(r rules.Rule) exprs {
 	case rules.Pass:
 		return append(append(count, nftables.SetMarkBits(kernel.MarkPassed, 0)...), nftables.Return())
 	case rules.Log:
-		return append(count, logLimit, nftables.NFLog{Group: kernel.NFLogUser, Prefix: comment(r.Comment), Snaplen: logSnaplen})
+		return d.log(r)
 	case rules.Jump:
 		return exprs{nftables.Jump(r.Target)}
 	case rules.Begin, rules.Next:

@@ -91,6 +91,11 @@ func (d *Driver) skeleton() {
 
 // configure takes over settings. What of the skeleton follows from them changes in the next transaction.
 func (d *Driver) configure(h intent.HostSettings) {
+	if d.host.Log != h.Log {
+		for id := range d.policies {
+			d.dirtyPolicies[id] = struct{}{}
+		}
+	}
 	d.host, d.configured = h, true
 	if h.Prefixes != nil {
 		d.cfg.Prefixes = h.Prefixes

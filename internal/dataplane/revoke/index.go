@@ -3,27 +3,49 @@ package revoke
 import (
 	"net/netip"
 
-	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
 )
 
 // index tells which endpoints a change touches. Its keys are those of intents.
 type index struct {
 	endpoints map[string]intent.Endpoint
-	sets      map[string]map[intent.SetID]bool // of a policy
+	sets      map[string]map[intent.SetID]use // of a policy
+}
+
+// use is what a change of a set's members can do to the packets that a policy sees.
+type use struct{ moreDenies, fewerDeny bool }
+
+// usesOf tells the uses of a policy's sets. More members of what is allowed deny nothing, nor do fewer of what is
+// denied; what is passed on may go either way.
+func usesOf(p intent.Policy) map[intent.SetID]use {
+	out := map[intent.SetID]use{}
+	note := func(ids []intent.SetID, more, fewer bool) {
+		for _, id := range ids {
+			u := out[id]
+			out[id] = use{u.moreDenies || more, u.fewerDeny || fewer}
+		}
+	}
+	for _, list := range [][]intent.Rule{p.Ingress, p.Egress} {
+		for _, r := range list {
+			allows, denies := r.Action == intent.Allow || r.Action == intent.Pass, r.Action == intent.Deny || r.Action == intent.Pass
+			for _, peer := range []intent.Peer{r.Src, r.Dst} {
+				note(peer.Sets, denies, allows)
+				note(peer.PortSets, denies, allows)
+				note(peer.NotSets, allows, denies)
+				note(peer.NotPortSets, allows, denies)
+			}
+		}
+	}
+	return out
 }
 
 func newIndex() index {
-	return index{endpoints: map[string]intent.Endpoint{}, sets: map[string]map[intent.SetID]bool{}}
+	return index{endpoints: map[string]intent.Endpoint{}, sets: map[string]map[intent.SetID]use{}}
 }
 
 func (x *index) merge(b intent.Batch) {
 	for _, p := range b.Policies {
-		sets := map[intent.SetID]bool{}
-		for _, s := range rules.Sets(p) {
-			sets[s] = true
-		}
-		x.sets[p.ID.String()] = sets
+		x.sets[p.ID.String()] = usesOf(p)
 	}
 	for _, e := range b.Endpoints {
 		x.endpoints[e.ID.String()] = e
@@ -39,9 +61,10 @@ func (x *index) merge(b intent.Batch) {
 }
 
 // touched are the addresses of endpoints that a batch changes, as far as the index knows. Asked before and after the
-// batch is merged, it also finds those that had an address, a policy or a set, or have it now.
-func (x *index) touched(b intent.Batch) []netip.Addr {
-	policies, endpoints, sets := map[string]bool{}, map[string]bool{}, map[intent.SetID]bool{}
+// batch is merged, it also finds those that had an address, a policy or a set, or have it now. Changes that can deny
+// nothing do not count, unless restore: they may allow what was denied before.
+func (x *index) touched(b intent.Batch, restore bool) []netip.Addr {
+	policies, endpoints, sets := map[string]bool{}, map[string]bool{}, map[intent.SetID]use{}
 	for _, p := range b.Policies {
 		policies[p.ID.String()] = true
 	}
@@ -49,22 +72,27 @@ func (x *index) touched(b intent.Batch) []netip.Addr {
 		endpoints[e.ID.String()] = true
 	}
 	for _, s := range b.IPSets {
-		sets[s.ID] = true
+		sets[s.ID] = use{true, true}
 	}
 	for _, m := range b.Members {
-		sets[m.Set] = true
+		u := sets[m.Set]
+		sets[m.Set] = use{u.moreDenies || len(m.Added) > 0, u.fewerDeny || len(m.Removed) > 0}
 	}
 	for _, k := range b.Removed {
 		policies[k.ID] = policies[k.ID] || k.Kind == intent.KeyPolicy
 		endpoints[k.ID] = endpoints[k.ID] || k.Kind == intent.KeyEndpoint
 	}
 	for p, uses := range x.sets {
-		for s := range sets {
-			if uses[s] {
+		for s, change := range sets {
+			u, ok := uses[s]
+			if ok && (restore || u.moreDenies && change.moreDenies || u.fewerDeny && change.fewerDeny) {
 				policies[p] = true
 				break
 			}
 		}
+	}
+	if len(policies)+len(endpoints) == 0 {
+		return nil // as nearly always: a remote endpoint came to a set that rules allow
 	}
 	var out []netip.Addr
 	for id, e := range x.endpoints {

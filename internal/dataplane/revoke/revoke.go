@@ -64,6 +64,7 @@ type Driver struct {
 	state     verdict.State
 	index     index
 	on        bool
+	revoked   bool // some flow has the mark
 	ready     bool // the source is in sync: before, what is not known yet would be denied
 	touched   map[netip.Addr]bool
 	all       bool // every flow is to be judged
@@ -121,10 +122,14 @@ func (d *Driver) Run(ctx context.Context) error {
 		}
 		retry = nil
 		d.take()
+		if !d.on && !d.all { // turned off, and no flow has the mark any more
+			clear(d.touched)
+		}
 		if !d.ready || !d.all && len(d.touched) == 0 {
 			continue
 		}
 		p := d.pass()
+		rest := min(9*p.Took, maxRest)
 		if p.Err != nil {
 			d.cfg.Log.Error("flows that policy denies may live on", "err", p.Err, "retry_in", d.cfg.Retry)
 			retry = time.After(d.cfg.Retry)
@@ -134,8 +139,17 @@ func (d *Driver) Run(ctx context.Context) error {
 		if d.cfg.Done != nil {
 			d.cfg.Done(p)
 		}
+		select { // what comes meanwhile is one pass
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(rest):
+		}
 	}
 }
+
+// maxRest bounds the rest after a pass. The kernel walks all the buckets of its table for each, 262,144 of them here,
+// however few flows there are, which takes 10 ms: so many changes take a tenth of a processor, and no more.
+const maxRest = 100 * time.Millisecond
 
 // take takes over what is in the kernel, and notes whose flows it may concern.
 func (d *Driver) take() {
@@ -144,12 +158,12 @@ func (d *Driver) take() {
 	d.applied = nil
 	d.mu.Unlock()
 	for _, b := range batches {
-		for _, a := range d.index.touched(b) {
+		for _, a := range d.index.touched(b, d.revoked) {
 			d.touched[a] = true
 		}
 		d.state.Merge(b)
 		d.index.merge(b)
-		for _, a := range d.index.touched(b) {
+		for _, a := range d.index.touched(b, d.revoked) {
 			d.touched[a] = true
 		}
 		d.stale = d.stale || len(b.Endpoints)+len(b.Removed) > 0
@@ -173,13 +187,17 @@ func (d *Driver) pass() (p Pass) {
 	// Marking waits until all is read, since the kernel's socket can do only one of the two at a time. The map drops
 	// what a table that changes meanwhile shows twice.
 	changes := map[conntrack.Tuple]conntrack.Change{}
+	revoked := false
 	p.Err = d.cfg.Table.Each(func(f conntrack.Flow) {
 		p.Flows++
+		is := f.Mark&kernel.ConntrackRevoked != 0
 		if !d.all && !d.concerns(f) {
+			revoked = revoked || is
 			return
 		}
 		p.Judged++
-		is, want := f.Mark&kernel.ConntrackRevoked != 0, d.on && d.denied(f)
+		want := d.on && d.denied(f)
+		revoked = revoked || want
 		if is == want {
 			return
 		}
@@ -203,7 +221,7 @@ func (d *Driver) pass() (p Pass) {
 	}
 	if _, p.Err = d.cfg.Table.Mark(list); p.Err == nil {
 		clear(d.touched)
-		d.all = false
+		d.all, d.revoked = false, revoked
 	}
 	return p
 }

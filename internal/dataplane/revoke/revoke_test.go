@@ -77,8 +77,10 @@ func TestExactlyTheFlowsThatPolicyDeniesAreMarked(t *testing.T) {
 		{"of a flow that is denied", data, true},
 		{"between others", flow("192.0.2.9", "192.0.2.8", 6, 80), false},
 		{"from the server's own host", flow("192.0.2.1", s, 6, 80), false},
-		{"DHCP", conntrack.Flow{Original: conntrack.Tuple{Src: netip.MustParseAddr(s), Dst: netip.MustParseAddr("192.0.2.1"), Proto: 17, SrcPort: 68, DstPort: 67},
-			Reply: conntrack.Tuple{Src: netip.MustParseAddr("192.0.2.1")}, Mark: others}, false},
+		{"DHCP", conntrack.Flow{
+			Original: conntrack.Tuple{Src: netip.MustParseAddr(s), Dst: netip.MustParseAddr("192.0.2.1"), Proto: 17, SrcPort: 68, DstPort: 67},
+			Reply:    conntrack.Tuple{Src: netip.MustParseAddr("192.0.2.1")}, Mark: others,
+		}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			x := &table{flows: []conntrack.Flow{tt.flow}}
@@ -150,8 +152,19 @@ func TestOnlyChangesThatTouchAnEndpointCostAPass(t *testing.T) {
 				return b
 			}(), 3},
 			{"a member of that set, too", intent.Batch{Members: []intent.MemberDelta{{Set: "s", Added: []intent.Member{{Prefix: netip.MustParsePrefix("192.0.2.9/32")}}}}}, 4},
+			{"that a member leaves it, which can deny nothing, does not", intent.Batch{Members: []intent.MemberDelta{{Set: "s", Removed: []intent.Member{{Prefix: netip.MustParsePrefix("192.0.2.9/32")}}}}}, 4},
 			{"a member of another set does not", intent.Batch{Members: []intent.MemberDelta{{Set: "u"}}}, 4},
-			{"that the endpoint goes does", intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: "workload/prod/server"}}}, 5},
+			{"a policy that allows by the set does", func() intent.Batch {
+				r := denied(6, 80)
+				r.Action, r.Src.Sets = intent.Allow, []intent.SetID{"s"}
+				return policy(r)
+			}(), 5},
+			{"a new member of what is allowed does not", intent.Batch{Members: []intent.MemberDelta{{Set: "s", Added: []intent.Member{{Prefix: netip.MustParsePrefix("192.0.2.9/32")}}}}}, 5},
+			{"one that leaves it does", intent.Batch{Members: []intent.MemberDelta{{Set: "s", Removed: []intent.Member{{Prefix: netip.MustParsePrefix("192.0.2.9/32")}}}}}, 6},
+			{"a setting that turns it off does, to let all flows live", intent.Batch{Host: &intent.HostSettings{KeepDenied: true}}, 7},
+			{"and from then on nothing does", policy(denied(6, 80)), 7},
+			{"until it is on again", intent.Batch{Host: &intent.HostSettings{}}, 8},
+			{"that the endpoint goes does", intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: "workload/prod/server"}}}, 9},
 		} {
 			if apply(s.batch); x.reads != s.reads {
 				t.Errorf("%s: the table was read %d times, want %d", s.name, x.reads, s.reads)

@@ -156,3 +156,47 @@ func unauthorized(t *testing.T, what string, err error) {
 		t.Errorf("%s: got error %v, want %v", what, err, datastore.ErrUnauthorized)
 	}
 }
+
+// TestTheRolesOfTheGuideAreEnough holds the table of docs/etcd.md to what each component does.
+func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
+	m := member(t)
+	c := admin(t, m.Endpoints())
+	ctx := t.Context()
+	must(c.UserAdd(ctx, "root", "secret"))(t)
+	must(c.UserGrantRole(ctx, "root", "root"))(t)
+	for user, grants := range map[string]map[string]clientv3.PermissionType{
+		"agent":    {"/calico/": clientv3.PermissionType(clientv3.PermRead), "/calico/felix/": clientv3.PermissionType(clientv3.PermReadWrite)},
+		"operator": {"/calico/": clientv3.PermissionType(clientv3.PermReadWrite)},
+		"reader":   {"/calico/": clientv3.PermissionType(clientv3.PermRead)},
+	} {
+		must(c.UserAdd(ctx, user, user))(t)
+		must(c.RoleAdd(ctx, user))(t)
+		for prefix, may := range grants {
+			must(c.RoleGrantPermission(ctx, user, prefix, clientv3.GetPrefixRangeEnd(prefix), may))(t)
+		}
+		must(c.UserGrantRole(ctx, user, user))(t)
+	}
+	must(c.AuthEnable(ctx))(t)
+	as := func(user string) *etcdstore.Store {
+		return open(t, etcdstore.Config{Endpoints: m.Endpoints(), Username: user, Password: user})
+	}
+	policy := api.Update{Key: api.ResourcesPrefix + "tiers/a", Value: []byte("{}")}
+	written := must(as("operator").Create(ctx, policy))(t)
+	for _, user := range []string{"agent", "reader"} {
+		s := as(user)
+		if got := must(s.List(ctx, api.ResourcesPrefix))(t); len(got.Items) != 1 {
+			t.Errorf("%s lists %v", user, got.Items)
+		}
+		w := must(s.Watch(ctx, api.ResourcesPrefix, written.Revision-1))(t)
+		if got := must(w.Next(ctx))(t); len(got.Updates) != 1 {
+			t.Errorf("%s hears %v", user, got)
+		}
+		w.Close()
+		unauthorized(t, user+" changes a resource", datastore.Put(ctx, s, policy))
+	}
+	status := api.Update{Key: api.Root + "felix/v2/no-region/host/h1/status", Value: []byte("{}")}
+	if err := as("agent").PutFor(ctx, status, time.Minute); err != nil {
+		t.Errorf("the agent's status: %v", err)
+	}
+	unauthorized(t, "a reader writes status", as("reader").PutFor(ctx, status, time.Minute))
+}

@@ -60,6 +60,10 @@ func exprCases() []exprCase {
 			name: "not a port range", exprs: join(tcp, MatchPorts(DstPort(), [][2]uint16{{1000, 2000}}, true)),
 			want: `tcp dport != 1000-2000`,
 		},
+		{
+			name: "ports that follow on each other", exprs: join(tcp, MatchPorts(DstPort(), [][2]uint16{{82, 90}, {81, 81}, {80, 80}, {85, 95}, {9, 7}, {65535, 65535}, {96, 65534}}, false)),
+			want: `tcp dport 80-65535`,
+		},
 		{name: "one port", exprs: join(tcp, MatchPorts(DstPort(), [][2]uint16{{443, 443}}, false)), want: `tcp dport 443`},
 		{
 			name: "many ports", exprs: join(tcp, MatchPorts(DstPort(), [][2]uint16{{443, 443}, {80, 80}}, false)),

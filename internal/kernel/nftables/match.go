@@ -1,6 +1,10 @@
 package nftables
 
-import "net/netip"
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
 
 // IPv4Src loads the source address of an IPv4 packet; ask for the family first.
 func IPv4Src() Payload { return Payload{Base: NetworkHeader, Offset: 12, Len: 4} }
@@ -163,12 +167,9 @@ func setBits(set, clear uint32) Bitwise {
 // Ask for the protocol first. No range at all matches nothing; with not, everything.
 func MatchPorts(load Payload, ranges [][2]uint16, not bool) []Expr {
 	els := make([]Element, 0, len(ranges))
-	for _, r := range ranges {
-		if r[0] <= r[1] {
-			els = append(els, RangeElement(KeyPort(r[0]), KeyPort(r[1])))
-		}
+	for _, r := range mergePorts(ranges) {
+		els = append(els, RangeElement(KeyPort(r[0]), KeyPort(r[1])))
 	}
-	els = MergeIntervals(els)
 	switch {
 	case len(els) == 0 && not:
 		return nil
@@ -182,6 +183,22 @@ func MatchPorts(load Payload, ranges [][2]uint16, not bool) []Expr {
 		interval = interval || el.End != nil
 	}
 	return []Expr{load, In{Set: Set{Key: TypeInetService, Interval: interval}, Elements: els, Not: not, Reg: load.Reg}}
+}
+
+// mergePorts joins ranges that overlap or follow on each other: one range needs no set, of which each costs the kernel a
+// walk through all others.
+func mergePorts(ranges [][2]uint16) [][2]uint16 {
+	var out [][2]uint16
+	for _, r := range slices.SortedFunc(slices.Values(ranges), func(a, b [2]uint16) int { return cmp.Compare(a[0], b[0]) }) {
+		switch last := len(out) - 1; {
+		case r[0] > r[1]: // holds nothing
+		case last >= 0 && uint32(r[0]) <= uint32(out[last][1])+1:
+			out[last][1] = max(out[last][1], r[1])
+		default:
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 func matchOne(el Element, not bool, r Reg) Expr {

@@ -114,7 +114,7 @@ func readStream(l *line) Action {
 }
 
 func readRestart(l *line) Action {
-	r := Restart{Who: l.hostOr("store"), What: "agent"}
+	r := Restart{Who: l.hostOrStore(), What: "agent"}
 	if len(l.words) > 0 && r.Who != "store" {
 		r.What = l.oneOf("process", "agent", "node")
 	}
@@ -185,7 +185,7 @@ func readWait(l *line) Action {
 	case "status":
 		return WaitStatus{l.name(aHost), l.name(aWorkload), l.next("a status").text}
 	case "log":
-		return WaitLog{l.hostOr("store"), l.pattern()}
+		return WaitLog{l.hostOrStore(), l.pattern()}
 	case "metric":
 		return readMetric(l)
 	case "exec":

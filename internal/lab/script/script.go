@@ -104,10 +104,10 @@ type word struct {
 func split(line string) ([]word, *Error) {
 	var words []word
 	for i := 0; i < len(line); {
-		switch c := line[i]; {
-		case c == ' ' || c == '\t':
+		switch line[i] {
+		case ' ', '\t':
 			i++
-		case c == '#':
+		case '#':
 			return words, nil
 		default:
 			text, n, err := one(line[i:])

@@ -39,8 +39,11 @@ func TestALineIsReadAsItsAction(t *testing.T) {
 		{"stop store", Power{false, "store"}},
 		{`exec ! h1 sh -c 'echo "a  b" # no comment'`, Exec{true, "h1", []string{"sh", "-c", `echo "a  b" # no comment`}}},
 		{`exec h1 echo "a \"b\" \\" x''y`, Exec{false, "h1", []string{"echo", `a "b" \`, "xy"}}},
-		{`wait metric h1 twill_repairs_total{part=nft,cause="event"} >= 1`, WaitMetric{"h1", "twill_repairs_total",
-			map[string]string{"part": "nft", "cause": "event"}, Compare{">=", 1}}},
+		{`wait metric h1 twill_repairs_total{part=nft,cause="event"} >= 1`, WaitMetric{
+			"h1", "twill_repairs_total",
+			map[string]string{"part": "nft", "cause": "event"},
+			Compare{">=", 1},
+		}},
 		{"wait exec ! web true", WaitExec{true, "web", []string{"true"}}},
 		{"capture h1 eth0 c tcp/80", Capture{"h1", "eth0", "c", "tcp", 80}},
 		{"capture web eth0 c icmp", Capture{"web", "eth0", "c", "icmp", 0}},

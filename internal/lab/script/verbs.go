@@ -44,8 +44,8 @@ var verbs = map[string]verb{
 	"cut":        {"cut HOST store | cut link NAME", false, func(l *line) Action { return readCut(l, false) }},
 	"heal":       {"heal HOST store | heal link NAME", false, func(l *line) Action { return readCut(l, true) }},
 	"compact":    {"compact store", false, readCompact},
-	"stop":       {"stop HOST|store", false, func(l *line) Action { return Power{false, l.hostOr("store")} }},
-	"start":      {"start HOST|store", false, func(l *line) Action { return Power{true, l.hostOr("store")} }},
+	"stop":       {"stop HOST|store", false, func(l *line) Action { return Power{false, l.hostOrStore()} }},
+	"start":      {"start HOST|store", false, func(l *line) Action { return Power{true, l.hostOrStore()} }},
 	"wait":       {"wait agent HOST | settled | status HOST WORKLOAD STATUS | log HOST|store PATTERN | metric HOST NAME[{LABEL=VALUE,…}] OP NUMBER | exec [!] WHERE COMMAND…", false, readWait},
 	"exec":       {"exec [!] WHERE COMMAND…", false, func(l *line) Action { return readExec(l) }},
 	"stdout":     {"[!] stdout PATTERN", true, func(l *line) Action { return Match{l.not, "stdout", l.pattern()} }},
@@ -186,9 +186,9 @@ func (l *line) name(kinds ...kind) string {
 	return ""
 }
 
-func (l *line) hostOr(other string) string {
-	if l.take(other) {
-		return other
+func (l *line) hostOrStore() string {
+	if l.take("store") {
+		return "store"
 	}
 	return l.name(aHost)
 }

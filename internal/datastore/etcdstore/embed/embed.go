@@ -190,8 +190,10 @@ func (c *Config) addresses(s *etcd.Config) (err error) {
 		texts []string
 		urls  *[]url.URL
 	}{
-		{c.ListenClient, &s.ListenClientUrls}, {cmpOr(c.AdvertiseClient, c.ListenClient), &s.AdvertiseClientUrls},
-		{c.ListenPeer, &s.ListenPeerUrls}, {cmpOr(c.AdvertisePeer, c.ListenPeer), &s.AdvertisePeerUrls},
+		{c.ListenClient, &s.ListenClientUrls},
+		{cmpOr(c.AdvertiseClient, c.ListenClient), &s.AdvertiseClientUrls},
+		{c.ListenPeer, &s.ListenPeerUrls},
+		{cmpOr(c.AdvertisePeer, c.ListenPeer), &s.AdvertisePeerUrls},
 	} {
 		if *l.urls, err = urls(l.texts); err != nil {
 			return err

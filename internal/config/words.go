@@ -1,0 +1,76 @@
+package config
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twillnet/twill/api"
+)
+
+// healthTimeouts are upstream's overrides: in text, part=duration and commas.
+func healthTimeouts() Param {
+	return Param{
+		Name: "healthTimeoutOverrides", Type: "part=duration, with commas", Help: "how long a part (syncer, calc, dataplane) may give no sign of life before /liveness fails",
+		set: func(s *Settings, text string) error {
+			out := map[string]time.Duration{}
+			for _, w := range words(text) {
+				part, value, _ := strings.Cut(w, "=")
+				d, err := time.ParseDuration(value)
+				if part == "" || err != nil || d <= 0 {
+					return fmt.Errorf("has %q: want part=duration, such as dataplane=120s", w)
+				}
+				out[strings.ToLower(part)] = d
+			}
+			s.HealthTimeouts = out
+			return nil
+		},
+	}
+}
+
+// timeoutsText is the same as text.
+func timeoutsText(list []api.HealthTimeout) string {
+	var out []string
+	for _, t := range list {
+		out = append(out, t.Name+"="+t.Timeout)
+	}
+	return strings.Join(out, ",")
+}
+
+var units = map[string]time.Duration{"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour}
+
+func logRate() Param {
+	return Param{
+		Name: "logActionRateLimit", Type: "number/second, /minute, /hour or /day, or none", Default: "100/second",
+		Help: "how many packets each rule with action Log reports; the others go on all the same",
+		set: func(s *Settings, text string) error {
+			if strings.EqualFold(text, "none") {
+				s.Log.Rate, s.Log.Per = 0, 0
+				return nil
+			}
+			number, unit, _ := strings.Cut(text, "/")
+			n, err := strconv.ParseUint(number, 10, 32)
+			per, known := units[strings.ToLower(unit)]
+			if err != nil || n == 0 || !known {
+				return fmt.Errorf("is %q: want a number and a unit, such as 100/second, or none", text)
+			}
+			s.Log.Rate, s.Log.Per = uint32(n), per
+			return nil
+		},
+	}
+}
+
+func burst() Param {
+	return Param{
+		Name: "logActionRateLimitBurst", Type: "1 to 9999", Default: "100", Help: "how many packets may exceed that limit at once",
+		set: func(s *Settings, text string) error {
+			n, err := strconv.ParseUint(text, 10, 32)
+			if err != nil || n < 1 || n > 9999 {
+				return fmt.Errorf("is %q: want 1 to 9999", text)
+			}
+			s.Log.Burst = uint32(n)
+			return nil
+		},
+	}
+}

@@ -1,11 +1,16 @@
 package embed_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -177,6 +182,38 @@ func TestAClusterRefusesCertificatesOfOthers(t *testing.T) {
 	}
 }
 
+func TestAPeerOfAnotherAuthorityDoesNotJoinAndBothSay(t *testing.T) {
+	right, wrong := makeCerts(t, "h1", "h2"), makeCerts(t, "h1", "h2")
+	// A client's authority is no peers' authority.
+	peers := []string{"https://" + freePort(t), "https://" + freePort(t)}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	said := [2]*logged{newLogged(), newLogged()}
+	done := make(chan error)
+	for i, dir := range []string{right, wrong} {
+		name := fmt.Sprint("h", i+1)
+		cfg := secured(t, dir, name, peers[i])
+		cfg.Cluster = "h1=" + peers[0] + ",h2=" + peers[1]
+		cfg.Logger = slog.New(slog.NewTextHandler(said[i], nil))
+		go func() {
+			m, err := embed.Start(ctx, cfg)
+			if err == nil {
+				m.Close()
+			}
+			done <- err
+		}()
+	}
+	for _, l := range said {
+		l.await(t, "certificate signed by unknown authority")
+	}
+	stop()
+	for range 2 {
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want a member that never was ready", err)
+		}
+	}
+}
+
 func TestAMemberOfSeveralNeedsAllThatMakesItOne(t *testing.T) {
 	dir := makeCerts(t, "h1")
 	for _, tt := range []struct {
@@ -205,5 +242,43 @@ func TestAMemberOfSeveralNeedsAllThatMakesItOne(t *testing.T) {
 				t.Errorf("got %q, want it to say %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// logged is what was logged so far.
+type logged struct {
+	mu    sync.Mutex
+	text  bytes.Buffer
+	wrote chan struct{}
+}
+
+func newLogged() *logged { return &logged{wrote: make(chan struct{}, 1)} }
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.wrote <- struct{}{}:
+	default:
+	}
+	return l.text.Write(p)
+}
+
+func (l *logged) lines() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(strings.Lines(l.text.String()))
+}
+
+// await waits until a line says that.
+func (l *logged) await(t *testing.T, want string) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	for !slices.ContainsFunc(l.lines(), func(line string) bool { return strings.Contains(line, want) }) {
+		select {
+		case <-l.wrote:
+		case <-deadline:
+			t.Fatalf("nothing says %q in:\n%s", want, strings.Join(l.lines(), ""))
+		}
 	}
 }

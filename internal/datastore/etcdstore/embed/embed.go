@@ -82,6 +82,9 @@ func Start(ctx context.Context, cfg Config) (*Member, error) {
 	}
 	m := &Member{lock: lock, endpoints: slices.Clone(cfg.ListenClient)}
 	if err := m.start(ctx, cfg, server); err != nil {
+		if m.etcd != nil {
+			m.etcd.Server.Stop() // else Close waits for listeners that only a member which is ready opens
+		}
 		m.Close()
 		return nil, fmt.Errorf("etcd: %w", err)
 	}

@@ -165,7 +165,7 @@ func ask(c calctest.Query, w *world.World, links map[netip.Addr]string) (questio
 	if err1 != nil || err2 != nil || src.Host && src.Node == nodeName || dst.Host && dst.Node == nodeName {
 		return question{}, false
 	}
-	a := w.Judge(world.Query{Src: src, Dst: dst, Family: c.Family, Proto: c.Proto, SrcPort: c.SrcPort, DstPort: c.DstPort, ICMPType: c.ICMPType, ICMPCode: c.ICMPCode})
+	a := w.Judge(world.Query{Src: src, Dst: dst, Uplink: uplink, Family: c.Family, Proto: c.Proto, SrcPort: c.SrcPort, DstPort: c.DstPort, ICMPType: c.ICMPType, ICMPCode: c.ICMPCode})
 	q := question{answer: a, allowed: true, out: uplink}
 	q.Packet = packet.Packet{
 		Src: addrOf(c.Src, a.Src), Dst: addrOf(c.Dst, a.Dst), Proto: c.Proto,

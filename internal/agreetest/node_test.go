@@ -167,9 +167,9 @@ func (n *node) deliver(ps []sending) map[uint16]string {
 		want[n.mark] = ps[i].Packet
 		n.send(ps[i].link, ps[i].Packet)
 	}
-	// The last one always comes back: what was sent before it has met its fate.
+	// The last one always comes out: no policy closes the way of multicast listeners. What was sent before has met its fate.
 	n.mark++
-	last := packet.Packet{Src: netip.MustParseAddr("198.51.100.1"), Dst: netip.MustParseAddr("198.51.100.2"), Proto: 17, SrcPort: 9, DstPort: 9, Mark: n.mark}
+	last := packet.Packet{Src: netip.MustParseAddr("2001:db8:99::1"), Dst: netip.MustParseAddr("2001:db8:99::2"), Proto: 58, ICMPType: 132, Mark: n.mark}
 	n.send(uplink, last)
 	deadline := time.Now().Add(5 * time.Second)
 	for grace := false; ; {

@@ -28,11 +28,11 @@ func newSent() sent {
 	}
 }
 
-// stack is the tiers of all endpoints to which the same policies apply.
+// stack is the tiers, by stage, of all endpoints of a kind to which the same policies apply.
 type stack struct {
-	key   string // in Graph.stacks
-	tiers []intent.Tier
-	users int // endpoints
+	key   string           // in Graph.stacks
+	tiers [4][]intent.Tier // by policy.Stage; a workload has only the normal ones
+	users int              // endpoints
 }
 
 // Flush returns the smallest change since the last Flush.
@@ -85,7 +85,8 @@ func (g *Graph) flushEndpoints(b *intent.Batch) (gone []intent.Key) {
 // stack returns the tiers of a local endpoint.
 func (g *Graph) stack(item hereItem) *stack {
 	ids := g.here.Selectors(item)
-	key := make([]byte, 0, 4*len(ids))
+	host := item.Value.id.Kind == intent.Host
+	key := append(make([]byte, 0, 1+4*len(ids)), byte(item.Value.id.Kind))
 	for _, id := range ids {
 		key = binary.LittleEndian.AppendUint32(key, id)
 	}
@@ -96,7 +97,12 @@ func (g *Graph) stack(item hereItem) *stack {
 	for i, id := range ids {
 		ps[i] = g.applied[id].Policy
 	}
-	s := &stack{key: string(key), tiers: g.order.Tiers(ps)}
+	s := &stack{key: string(key)}
+	for stage := range s.tiers {
+		if host || policy.Stage(stage) == policy.Normal {
+			s.tiers[stage] = g.order.Tiers(ps, policy.Stage(stage))
+		}
+	}
 	g.stacks[s.key] = s
 	return s
 }
@@ -119,9 +125,11 @@ func (g *Graph) letGo(s *stack) {
 }
 
 func (g *Graph) countAll(s *stack, by int) {
-	for _, t := range s.tiers {
-		g.count(t.Ingress, by)
-		g.count(t.Egress, by)
+	for _, tiers := range s.tiers {
+		for _, t := range tiers {
+			g.count(t.Ingress, by)
+			g.count(t.Egress, by)
+		}
 	}
 }
 

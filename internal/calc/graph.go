@@ -164,7 +164,7 @@ func (g *Graph) put(key string, s api.Stored) {
 	case *api.WorkloadEndpoint:
 		g.putWorkload(key, s, r)
 	case *api.HostEndpoint:
-		g.putSource(key, r.Metadata.Labels, r.Spec.Profiles, sourceOf(r.Spec.ExpectedIPs, hostPorts(r)))
+		g.putHost(key, s, r)
 	case *api.NetworkSet:
 		own := forced(r.Metadata.Labels, api.LabelNamespace, r.Metadata.Namespace)
 		g.putSource(key, own, []string{"kns." + r.Metadata.Namespace}, sourceOf(r.Spec.Nets, nil))
@@ -202,7 +202,10 @@ func (g *Graph) remove(key string, ref api.Ref) {
 	case api.KindWorkloadEndpoint:
 		g.removeSource(key)
 		g.removeLocal(key)
-	case api.KindHostEndpoint, api.KindNetworkSet, api.KindGlobalNetworkSet:
+	case api.KindHostEndpoint:
+		g.removeSource(key)
+		g.removeLocal(key)
+	case api.KindNetworkSet, api.KindGlobalNetworkSet:
 		g.removeSource(key)
 	case api.KindProfile:
 		delete(g.profiles, ref.Name)

@@ -6,10 +6,11 @@ import (
 	"slices"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/calc/policy"
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// local is a workload endpoint of this node.
+// local is an endpoint of this node.
 type local struct {
 	key       string
 	id        intent.EndpointID
@@ -41,10 +42,31 @@ func (g *Graph) putWorkload(key string, s api.Stored, w *api.WorkloadEndpoint) {
 	if old := g.here.Get(key); old != nil {
 		g.unclaim(old.Value)
 	}
-	at, _ := slices.BinarySearch(g.links[l.link], key)
-	g.links[l.link] = slices.Insert(g.links[l.link], at, key)
-	g.linkChanged(l.link)
+	g.claim(l)
 	g.here.Put(key, own, w.Spec.Profiles, l)
+}
+
+func (g *Graph) putHost(key string, s api.Stored, h *api.HostEndpoint) {
+	src := sourceOf(h.Spec.ExpectedIPs, hostPorts(h))
+	g.putSource(key, h.Metadata.Labels, h.Spec.Profiles, src)
+	if h.Spec.Node != g.node {
+		g.removeLocal(key)
+		return
+	}
+	l := &local{
+		key: key, id: intent.EndpointID{Kind: intent.Host, Name: s.Ref.Name}, label: s.Ref.Name, link: h.Spec.InterfaceName,
+		profiles: h.Spec.Profiles, closed: s.Closed,
+	}
+	src.Addrs.Each(func(p netip.Prefix) { l.addrs = append(l.addrs, p.Addr()) })
+	g.dirtyLocals[key] = true
+	g.here.Put(key, h.Metadata.Labels, h.Spec.Profiles, l)
+}
+
+// claim wants an interface for a workload.
+func (g *Graph) claim(l *local) {
+	at, _ := slices.BinarySearch(g.links[l.link], l.key)
+	g.links[l.link] = slices.Insert(g.links[l.link], at, l.key)
+	g.linkChanged(l.link)
 }
 
 func (g *Graph) removeLocal(key string) {
@@ -56,6 +78,9 @@ func (g *Graph) removeLocal(key string) {
 
 // unclaim gives up an interface.
 func (g *Graph) unclaim(l *local) {
+	if l.id.Kind == intent.Host {
+		return // several may name one interface: see verdict
+	}
 	at, _ := slices.BinarySearch(g.links[l.link], l.key)
 	if g.links[l.link] = slices.Delete(g.links[l.link], at, at+1); len(g.links[l.link]) == 0 {
 		delete(g.links, l.link)
@@ -72,12 +97,21 @@ func (g *Graph) linkChanged(link string) {
 
 // endpoint makes the intent of a local endpoint.
 func (g *Graph) endpoint(l *local, s *stack) intent.Endpoint {
-	e := intent.Endpoint{ID: l.id, Label: l.label, Link: l.link, MAC: l.mac, Addrs: l.addrs, Normal: s.tiers, Closed: l.closed}
+	e := intent.Endpoint{
+		ID: l.id, Label: l.label, Link: l.link, MAC: l.mac, Addrs: l.addrs, Closed: l.closed, Normal: s.tiers[policy.Normal],
+		Untracked: s.tiers[policy.Untracked], PreDNAT: s.tiers[policy.PreDNAT], Forward: s.tiers[policy.Forward],
+	}
 	if g.config.Settings.AllowSourceSpoofing {
 		e.Spoofable = l.spoofable
 	}
 	for _, p := range l.profiles {
 		e.Profiles = append(e.Profiles, profileID(p))
+	}
+	if l.id.Kind == intent.Host {
+		if e.Closed != "" {
+			return intent.Endpoint{ID: e.ID, Label: e.Label, Link: e.Link, Addrs: e.Addrs, Closed: e.Closed}
+		}
+		return e
 	}
 	switch owner := g.links[l.link][0]; {
 	case l.link == "":
@@ -91,7 +125,7 @@ func (g *Graph) endpoint(l *local, s *stack) intent.Endpoint {
 
 // routesOf are the routes to an endpoint that may carry traffic.
 func routesOf(e intent.Endpoint) []intent.Route {
-	if e.Closed != "" {
+	if e.Closed != "" || e.ID.Kind == intent.Host {
 		return nil
 	}
 	out := make([]intent.Route, 0, len(e.Addrs))
@@ -105,7 +139,8 @@ func sameEndpoint(a, b intent.Endpoint) bool {
 	sameTier := func(a, b intent.Tier) bool {
 		return a.Name == b.Name && a.Default == b.Default && slices.Equal(a.Ingress, b.Ingress) && slices.Equal(a.Egress, b.Egress)
 	}
+	same := func(a, b []intent.Tier) bool { return slices.EqualFunc(a, b, sameTier) }
 	return a.ID == b.ID && a.Label == b.Label && a.Link == b.Link && a.MAC == b.MAC && a.Closed == b.Closed &&
 		slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Spoofable, b.Spoofable) && slices.Equal(a.Profiles, b.Profiles) &&
-		slices.EqualFunc(a.Normal, b.Normal, sameTier)
+		same(a.Normal, b.Normal) && same(a.Untracked, b.Untracked) && same(a.PreDNAT, b.PreDNAT) && same(a.Forward, b.Forward)
 }

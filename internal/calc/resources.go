@@ -80,8 +80,10 @@ func (g *Graph) setTier(name string, r *api.Tier) {
 	}
 	clear(g.stacks)
 	for key, e := range g.sent.endpoints {
-		if slices.ContainsFunc(e.Normal, func(t intent.Tier) bool { return t.Name == name }) {
-			g.dirtyLocals[key] = true
+		for _, tiers := range [][]intent.Tier{e.Normal, e.Untracked, e.PreDNAT, e.Forward} {
+			if slices.ContainsFunc(tiers, func(t intent.Tier) bool { return t.Name == name }) {
+				g.dirtyLocals[key] = true
+			}
 		}
 	}
 }
@@ -104,9 +106,18 @@ func (g *Graph) host() intent.HostSettings {
 	return intent.HostSettings{
 		EndpointToHost: toHost[s.EndpointToHost], Prefixes: slices.Sorted(slices.Values(s.InterfacePrefixes)),
 		AllowVXLAN: s.AllowVXLAN, AllowIPIP: s.AllowIPIP, AllowInvalid: s.SkipInvalidCheck, KeepDenied: !s.RevokeFlows,
+		FailsafeIn: failsafes(s.FailsafeIn), FailsafeOut: failsafes(s.FailsafeOut),
 		Log:     intent.LogSettings(s.Log),
 		Refresh: intent.Refresh{Policy: s.PolicyRefresh, Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
 	}
+}
+
+func failsafes(in []config.Failsafe) []intent.Failsafe {
+	var out []intent.Failsafe
+	for _, f := range in {
+		out = append(out, intent.Failsafe(f))
+	}
+	return out
 }
 
 // Settings are those in effect, as of the last Update.

@@ -31,6 +31,8 @@ type Settings struct {
 	SkipInvalidCheck    bool
 	RevokeFlows         bool
 	AllowSourceSpoofing bool
+	FailsafeIn          []Failsafe
+	FailsafeOut         []Failsafe
 	PolicyRefresh       time.Duration // zero: never, as for the other two
 	RouteRefresh        time.Duration
 	InterfaceRefresh    time.Duration

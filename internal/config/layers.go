@@ -119,6 +119,13 @@ func storedOf(f *api.FelixConfiguration) stored {
 		}
 		s.values[params[i].Name] = text
 	}
+	for name, list := range map[string]*[]api.ProtoPort{
+		"failsafeInboundHostPorts": f.Spec.FailsafeInboundHostPorts, "failsafeOutboundHostPorts": f.Spec.FailsafeOutboundHostPorts,
+	} {
+		if delete(s.values, name); list != nil {
+			s.values[name] = failsafeText(*list)
+		}
+	}
 	if list := f.Spec.HealthTimeoutOverrides; list != nil {
 		s.values["healthTimeoutOverrides"] = timeoutsText(list)
 	}

@@ -50,6 +50,8 @@ var params = []Param{
 	yesNo("flowRevocationEnabled", "true", "cut live flows as soon as a change of policy denies them; false lets them end by themselves",
 		func(s *Settings) *bool { return &s.RevokeFlows }),
 	spoofing(),
+	failsafes("failsafeInboundHostPorts", failsafeIn, "ports of this host that no policy of its host endpoints can close", func(s *Settings) *[]Failsafe { return &s.FailsafeIn }),
+	failsafes("failsafeOutboundHostPorts", failsafeOut, "ports of others that no policy of its host endpoints can keep it from", func(s *Settings) *[]Failsafe { return &s.FailsafeOut }),
 	duration("nftablesRefreshInterval", "180s", "how often the nftables table is read back, besides the kernel's own events; 0 never",
 		func(s *Settings) *time.Duration { return &s.PolicyRefresh }),
 	duration("routeRefreshInterval", "90s", "how often routes and neighbours are read back, besides the kernel's own events; 0 never",

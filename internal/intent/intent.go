@@ -293,9 +293,19 @@ type HostSettings struct {
 	AllowVXLAN   bool // from workloads
 	AllowIPIP    bool // from workloads
 	AllowInvalid bool // what conntrack calls invalid goes on to policy
+	FailsafeIn   []Failsafe
+	FailsafeOut  []Failsafe
 	KeepDenied   bool // flows that policy denies after they began live on
 	Log          LogSettings
 	Refresh      Refresh
+}
+
+// Failsafe is what no policy of a host endpoint can close: inbound, a port of the
+// host, for others in Net; outbound, that port of others in Net.
+type Failsafe struct {
+	Protocol uint8
+	Port     uint16
+	Net      netip.Prefix // the zero value: anywhere
 }
 
 // LogSettings say how rules with action Log report packets.
@@ -308,7 +318,7 @@ type LogSettings struct {
 
 // Equal reports whether two settings are the same.
 func (h HostSettings) Equal(o HostSettings) bool {
-	same := slices.Equal(h.Prefixes, o.Prefixes)
+	same := slices.Equal(h.Prefixes, o.Prefixes) && slices.Equal(h.FailsafeIn, o.FailsafeIn) && slices.Equal(h.FailsafeOut, o.FailsafeOut)
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
 		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.Log == o.Log && h.Refresh == o.Refresh
 }

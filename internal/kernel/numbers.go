@@ -22,6 +22,8 @@ const (
 	MarkTunnel uint32 = 0x00400000
 	// MarkUntracked: an untracked policy allowed the packet, so it has no conntrack state to look at.
 	MarkUntracked uint32 = 0x00800000
+	// MarkHostPassed: an early stage allowed the packet in; the inbound stages of host endpoints are not asked again.
+	MarkHostPassed uint32 = 0x01000000
 )
 
 // Bits of the conntrack mark, within ConntrackMask.

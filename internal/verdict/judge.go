@@ -1,6 +1,10 @@
 package verdict
 
-import "github.com/twillnet/twill/internal/intent"
+import (
+	"net/netip"
+
+	"github.com/twillnet/twill/internal/intent"
+)
 
 // Stages of a packet's way (SEMANTICS 1).
 const (
@@ -59,7 +63,8 @@ func (j *judge) hostEarly() (Verdict, bool) {
 	if !ok {
 		return Verdict{}, false
 	}
-	if e.Link != "*" { // "`*` host endpoints ignore doNotTrack"
+	// "`*` host endpoints ignore doNotTrack"
+	if e.Link != "*" && !j.failsafe(intent.Ingress, false) && !j.failsafe(intent.Egress, true) {
 		switch j.tiers(stageUntracked, e, e.Untracked, intent.Ingress, j.p) {
 		case intent.Deny:
 			return j.last, true
@@ -74,6 +79,9 @@ func (j *judge) hostEarly() (Verdict, bool) {
 	if before.OrigDst.IsValid() {
 		before.Dst, before.DstPort = before.OrigDst, before.OrigDstPort
 	}
+	if failsafe(j.s.host.FailsafeIn, before.Proto, before.Src, before.DstPort) {
+		return Verdict{}, false
+	}
 	switch j.tiers(stagePreDNAT, e, e.PreDNAT, intent.Ingress, before) {
 	case intent.Deny:
 		return j.last, true
@@ -86,7 +94,7 @@ func (j *judge) hostEarly() (Verdict, bool) {
 // hostOut is a local process sending through a host's own link.
 func (j *judge) hostOut() Verdict {
 	e, ok := j.s.hostEndpoint(j.p.OutLink)
-	if ok && e.Link != "*" {
+	if ok && e.Link != "*" && !j.failsafe(intent.Egress, false) && !j.failsafe(intent.Ingress, true) {
 		switch j.tiers(stageUntracked, e, e.Untracked, intent.Egress, j.p) {
 		case intent.Deny:
 			return j.last
@@ -100,8 +108,36 @@ func (j *judge) hostOut() Verdict {
 	case !ok || j.p.State == Untracked:
 		return j.passed()
 	}
+	if j.failsafe(intent.Egress, false) {
+		return j.without(true, ReasonFailsafe)
+	}
 	j.all(stageHost, e, e.Normal, intent.Egress)
 	return j.last
+}
+
+// failsafe reports whether no policy may close this packet's way. Where nothing
+// is tracked, replies are seen too: then the ports are turned round.
+func (j *judge) failsafe(dir intent.Direction, reply bool) bool {
+	list, other, port := j.s.host.FailsafeOut, j.p.Dst, j.p.DstPort
+	if dir == intent.Ingress {
+		list = j.s.host.FailsafeIn
+	}
+	if (dir == intent.Ingress) != reply {
+		other = j.p.Src
+	}
+	if reply {
+		port = j.p.SrcPort
+	}
+	return failsafe(list, j.p.Proto, other, port)
+}
+
+func failsafe(list []intent.Failsafe, proto uint8, other netip.Addr, port uint16) bool {
+	for _, f := range list {
+		if f.Protocol == proto && f.Port == port && (!f.Net.IsValid() || f.Net.Contains(other)) {
+			return true
+		}
+	}
+	return false
 }
 
 // toHost is a packet for a local process.
@@ -119,6 +155,9 @@ func (j *judge) toHost(from intent.Endpoint, fromWorkload bool) Verdict {
 		}
 	}
 	if e, ok := j.s.hostEndpoint(j.p.InLink); ok && j.p.InLink != "" && !j.skipsIn {
+		if j.failsafe(intent.Ingress, false) {
+			return j.without(true, ReasonFailsafe)
+		}
 		j.all(stageHost, e, e.Normal, intent.Ingress)
 		return j.last
 	}
@@ -128,7 +167,7 @@ func (j *judge) toHost(from intent.Endpoint, fromWorkload bool) Verdict {
 // forwarded is a packet that comes in and goes out again: host in, from the
 // workload, to the workload, host out.
 func (j *judge) forwarded(from, to intent.Endpoint, fromWorkload, toWorkload bool) Verdict {
-	if e, ok := j.s.hostEndpoint(j.p.InLink); ok && !fromWorkload && !j.skipsIn && j.tiers(stageForward, e, e.Forward, intent.Ingress, j.p) == intent.Deny {
+	if e, ok := j.s.hostEndpoint(j.p.InLink); ok && !fromWorkload && !j.skipsIn && !j.through(e, intent.Ingress) {
 		return j.last
 	}
 	if fromWorkload && !j.all(stageWorkload, from, from.Normal, intent.Egress) {
@@ -137,10 +176,19 @@ func (j *judge) forwarded(from, to intent.Endpoint, fromWorkload, toWorkload boo
 	if toWorkload && !j.all(stageWorkload, to, to.Normal, intent.Ingress) {
 		return j.last
 	}
-	if e, ok := j.s.hostEndpoint(j.p.OutLink); ok && !toWorkload && j.tiers(stageForward, e, e.Forward, intent.Egress, j.p) == intent.Deny {
+	if e, ok := j.s.hostEndpoint(j.p.OutLink); ok && !toWorkload && !j.through(e, intent.Egress) {
 		return j.last
 	}
 	return j.passed()
+}
+
+// through is what a host endpoint says of what is forwarded through it.
+func (j *judge) through(e intent.Endpoint, dir intent.Direction) bool {
+	if e.Closed != "" {
+		j.decide(false, Step{Stage: stageForward, Endpoint: e.ID, Outcome: ReasonClosed, By: intent.RuleID{Direction: dir, Index: NoRule}})
+		return false
+	}
+	return j.tiers(stageForward, e, e.Forward, dir, j.p) != intent.Deny
 }
 
 // all is tiers, then profiles, then drop. It reports whether the packet passed.

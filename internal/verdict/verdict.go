@@ -5,8 +5,8 @@
 // Out: a [Verdict] with the rule that decided and the stages that were passed.
 //
 // It walks the stages of SEMANTICS 1: untracked, pre-DNAT, host and workload.
-// Not in it, since intents do not say it yet: failsafe ports, and the services
-// that a workload's host always answers (DHCP, neighbour discovery, DNS).
+// Not in it, since intents do not say it: the services that a workload's host
+// always answers (DHCP, neighbour discovery).
 // Spoofed sources are the reverse path's business and not asked here.
 //
 // A State has one owner; it is pure, and its answer depends on what was merged,
@@ -15,6 +15,7 @@ package verdict
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/twillnet/twill/internal/intent"
@@ -79,6 +80,7 @@ const (
 	ReasonToHost         = "setting defaultEndpointToHostAction"
 	ReasonHostToLocal    = "a host always reaches its own workloads"
 	ReasonNoPolicy       = "no policy on this way"
+	ReasonFailsafe       = "failsafe port"
 )
 
 // State is all that a node was told. Its zero value knows nothing, and drops
@@ -87,6 +89,9 @@ type State struct {
 	// WorkloadPrefixes begin the names of interfaces that only workloads have;
 	// nil means "cali". On one without an endpoint nothing passes.
 	WorkloadPrefixes []string
+	// Links are the addresses of the host's own interfaces, by which those host
+	// endpoints are found that name no interface.
+	Links map[string][]netip.Addr
 
 	sets      map[intent.SetID]*set
 	policies  map[intent.PolicyID]intent.Policy
@@ -152,15 +157,30 @@ func (s *State) onLink(link string) (intent.Endpoint, bool) {
 	if s.dirty || s.links == nil {
 		s.links = map[string]intent.EndpointID{}
 		for id, e := range s.endpoints {
-			had, ok := s.links[e.Link]
-			if e.Link != "" && (!ok || better(e, s.endpoints[had])) {
-				s.links[e.Link] = id
+			for _, link := range s.linksOf(e) {
+				if had, ok := s.links[link]; !ok || better(e, s.endpoints[had]) {
+					s.links[link] = id
+				}
 			}
 		}
 		s.dirty = false
 	}
 	id, ok := s.links[link]
 	return s.endpoints[id], ok
+}
+
+// linksOf are those that an endpoint names, or has by an address.
+func (s *State) linksOf(e intent.Endpoint) []string {
+	if e.Link != "" {
+		return []string{e.Link}
+	}
+	var out []string
+	for link, addrs := range s.Links {
+		if e.ID.Kind == intent.Host && slices.ContainsFunc(addrs, func(a netip.Addr) bool { return slices.Contains(e.Addrs, a) }) {
+			out = append(out, link)
+		}
+	}
+	return out
 }
 
 func better(a, b intent.Endpoint) bool {

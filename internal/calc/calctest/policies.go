@@ -27,7 +27,7 @@ func (w *World) policy(kind, namespace, name string) object {
 	if global && w.maybe(0.25) {
 		spec["namespaceSelector"] = pick(w, []string{w.inherited(), "all()"})
 	}
-	if global && kind == api.KindGlobalNetworkPolicy && w.maybe(0.05) {
+	if global && kind == api.KindGlobalNetworkPolicy && w.maybe(0.4) {
 		spec["applyOnForward"] = true
 		spec[pick(w, []string{"doNotTrack", "preDNAT", "applyOnForward"})] = true
 	}

@@ -37,6 +37,10 @@ func (w *World) allSlots() []slot {
 		add(0.3, "stagednetworkpolicies", ns, "staged", func() object { return w.policy(api.KindStagedNetworkPolicy, ns, "staged") })
 	}
 	add(0.8, "profiles", "", "custom", func() object { return w.profile("custom", "") })
+	add(0.95, "profiles", "", "open", func() object {
+		allow := []object{{"action": "Allow"}}
+		return resource(api.KindProfile, "", "open", nil, object{"ingress": allow, "egress": allow})
+	})
 	add(0.8, "profiles", "", "closed", func() object { return w.denyProfile("closed") })
 	for _, name := range []string{"gset1", "gset2"} {
 		add(0.8, "globalnetworksets", "", name, func() object { return w.networkSet("", name) })
@@ -88,14 +92,26 @@ func (w *World) node(i int) object {
 }
 
 func (w *World) felix(name string) object {
-	return resource(api.KindFelixConfiguration, "", name, nil, object{"defaultEndpointToHostAction": pick(w, []string{"Drop", "Return", "Accept"})})
+	spec := object{"defaultEndpointToHostAction": pick(w, []string{"Drop", "Return", "Accept"})}
+	if w.maybe(0.5) {
+		spec["failsafeInboundHostPorts"] = pick(w, [][]object{{}, {{"protocol": "tcp", "port": 443}}, {{"protocol": "udp", "port": 53, "net": "203.0.113.0/24"}}})
+	}
+	if w.maybe(0.5) {
+		spec["failsafeOutboundHostPorts"] = pick(w, [][]object{{}, {{"protocol": "tcp", "port": 53}}, {{"protocol": "tcp", "port": 443, "net": "2001:db8::/32"}}})
+	}
+	return resource(api.KindFelixConfiguration, "", name, nil, spec)
 }
 
 func (w *World) hostEndpoint(i int) object {
 	v4, v6 := nodeAddrs(i)
-	return resource(api.KindHostEndpoint, "", numbered("h", i)+"-eth0", w.labels(), object{
+	spec := object{
 		"node": numbered("h", i), "interfaceName": "eth0", "expectedIPs": []string{v4, v6}, "ports": w.ports(),
-	})
+		"profiles": pick(w, [][]string{{"open"}, {"open"}, {"open"}, {"custom", "open"}, {"kns.ns1"}, nil}),
+	}
+	if w.maybe(0.2) {
+		spec["interfaceName"] = "*"
+	}
+	return resource(api.KindHostEndpoint, "", numbered("h", i)+"-eth0", w.labels(), spec)
 }
 
 func (w *World) tier(name string) object {

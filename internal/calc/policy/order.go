@@ -83,9 +83,39 @@ func (o *Order) Knows(name string) bool {
 	return ok
 }
 
-// Tiers returns those of an endpoint to which these policies apply; it sorts them.
-func (o *Order) Tiers(ps []*Policy) []intent.Tier {
+// Stage is a part of a packet's way (SEMANTICS 1).
+type Stage uint8
+
+// Stages. A workload has only the normal one.
+const (
+	Normal Stage = iota
+	Untracked
+	PreDNAT
+	Forward
+)
+
+// at reports whether p is asked in a stage.
+func (p *Policy) at(s Stage) bool {
+	switch s {
+	case Untracked:
+		return p.place.untracked
+	case PreDNAT:
+		return p.place.preDNAT && !p.place.untracked
+	case Forward:
+		return p.place.forward && !p.place.untracked && !p.place.preDNAT
+	}
+	return !p.place.untracked && !p.place.preDNAT
+}
+
+// Tiers returns those of an endpoint to which these policies apply, in a stage.
+func (o *Order) Tiers(all []*Policy, stage Stage) []intent.Tier {
 	o.sort()
+	var ps []*Policy
+	for _, p := range all {
+		if p.at(stage) {
+			ps = append(ps, p)
+		}
+	}
 	slices.SortFunc(ps, func(a, b *Policy) int { return cmp.Compare(a.ranked, b.ranked) })
 	var out []intent.Tier
 	for len(ps) > 0 {

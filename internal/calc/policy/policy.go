@@ -39,10 +39,13 @@ type place struct {
 	last            bool   // it has no order
 	tie             string // name/namespace/kind
 	ingress, egress bool
+	untracked       bool // these two are for host endpoints alone
+	preDNAT         bool
+	forward         bool // also for what hosts forward
 }
 
-// Of reads a policy. It is nil if it never applies to workloads, or must not
-// apply to anything because it is global and cannot be read.
+// Of reads a policy. It is nil if it must not apply to anything because it is
+// global and cannot be read.
 func Of(s api.Stored) *Policy {
 	// The id is that of the key: two keys may have been given one name, by the
 	// annotations that upstream's older versions write.
@@ -53,9 +56,6 @@ func Of(s api.Stored) *Policy {
 	case *api.NetworkPolicy:
 		spec = r.Spec
 	case *api.GlobalNetworkPolicy:
-		if r.Spec.DoNotTrack || r.Spec.PreDNAT { // these are for host endpoints
-			return nil
-		}
 		spec = api.NetworkPolicySpec{
 			Tier: r.Spec.Tier, Order: r.Spec.Order, Ingress: r.Spec.Ingress, Egress: r.Spec.Egress,
 			Selector: r.Spec.Selector, Types: r.Spec.Types, ServiceAccountSelector: r.Spec.ServiceAccountSelector,
@@ -63,6 +63,9 @@ func Of(s api.Stored) *Policy {
 		namespaces = r.Spec.NamespaceSelector
 	}
 	p.place = place{tier: cmp.Or(spec.Tier, api.TierDefault), last: spec.Order == nil, tie: s.Ref.Name + "/" + s.Ref.Namespace + "/" + s.Ref.Kind}
+	if r, ok := s.Resource.(*api.GlobalNetworkPolicy); ok {
+		p.place.untracked, p.place.preDNAT, p.place.forward = r.Spec.DoNotTrack, r.Spec.PreDNAT, r.Spec.ApplyOnForward
+	}
 	if spec.Order != nil {
 		p.place.order = *spec.Order
 	}
@@ -81,7 +84,7 @@ func Of(s api.Stored) *Policy {
 	} else {
 		p.Selector = selector.And(parse(spec.Selector), inNamespace)
 		if namespaces != "" {
-			p.Selector = selector.And(p.Selector, namespaceSelector(namespaces))
+			p.Selector = selector.And(p.Selector, selector.And(parse("has("+api.LabelNamespace+")"), namespaceSelector(namespaces)))
 		}
 		if spec.ServiceAccountSelector != "" {
 			p.Selector = selector.And(p.Selector, parse(spec.ServiceAccountSelector).Prefixed(api.ServiceAccountLabelPrefix))

@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"syscall"
 
 	"github.com/twillnet/twill/internal/intent"
@@ -73,6 +74,7 @@ type Driver struct {
 	dirtyKsets  map[string]struct{}
 
 	drift drift
+	hosts hosts
 
 	trying  *plan                   // while it is committed
 	touched map[intent.Key]struct{} // intents whose outcome is due
@@ -113,6 +115,7 @@ func New(conn Conn, cfg Config) *Driver {
 		dirtyChains: map[string]struct{}{}, dirtyKsets: map[string]struct{}{},
 		touched: map[intent.Key]struct{}{}, faults: map[intent.Key]fault{},
 		drift: drift{notes: make(chan func())},
+		hosts: hosts{addrs: map[string][]netip.Addr{}},
 	}
 	d.skeleton()
 	d.pin()

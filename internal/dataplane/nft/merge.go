@@ -3,7 +3,9 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
@@ -138,6 +140,7 @@ func (d *Driver) mergeEndpoint(in intent.Endpoint) {
 		d.linkUsers.add(in.Link, in.ID)
 	}
 	d.dirtyEndpoints[in.ID] = struct{}{}
+	d.hosts.dirty = d.hosts.dirty || in.ID.Kind == intent.Host
 }
 
 func (d *Driver) unlinkEndpoint(e *endpoint) {
@@ -151,8 +154,10 @@ func (d *Driver) unlinkEndpoint(e *endpoint) {
 // policiesOf are all policies and profiles that an endpoint's chains call.
 func policiesOf(e intent.Endpoint) []intent.PolicyID {
 	ids := append([]intent.PolicyID(nil), e.Profiles...)
-	for _, t := range e.Normal {
-		ids = append(append(ids, t.Ingress...), t.Egress...)
+	for _, tiers := range [][]intent.Tier{e.Untracked, e.PreDNAT, e.Normal, e.Forward} {
+		for _, t := range tiers {
+			ids = append(append(ids, t.Ingress...), t.Egress...)
+		}
 	}
 	return ids
 }
@@ -178,6 +183,7 @@ func (d *Driver) remove(key intent.Key) {
 	case intent.KeyEndpoint:
 		for _, id := range d.endpointIDs(key.ID) {
 			d.unlinkEndpoint(d.endpoints[id])
+			d.hosts.dirty = d.hosts.dirty || id.Kind == intent.Host
 			delete(d.endpoints, id)
 			d.dirtyEndpoints[id] = struct{}{}
 		}
@@ -282,10 +288,12 @@ func (d *Driver) reason(key intent.Key) string {
 	for _, id := range d.endpointIDs(key.ID) {
 		e := d.endpoints[id]
 		switch {
-		case e.ID.Kind == intent.Host:
-			return "policy for host endpoints is not supported yet"
 		case e.Closed != "":
 			return e.Closed
+		case e.ID.Kind == intent.Host && !slices.Contains(slices.Collect(maps.Values(d.hosts.links)), e.ID):
+			return "no interface of this host is under it"
+		case e.ID.Kind == intent.Host:
+			return ""
 		case e.Link == "":
 			return "has no interface"
 		case e.open && d.winner(e.Link) != e:

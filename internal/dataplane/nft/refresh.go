@@ -15,6 +15,9 @@ var directions = [2]intent.Direction{intent.Ingress, intent.Egress}
 
 // refresh renders what changed. What refers to something missing is not rendered, and who needs that is closed.
 func (d *Driver) refresh() {
+	if d.hosts.dirty {
+		d.noteEarly()
+	}
 	for id := range d.dirtyPolicies {
 		delete(d.dirtyPolicies, id)
 		before := d.callable[id]
@@ -33,6 +36,9 @@ func (d *Driver) refresh() {
 	for link := range d.dirtyLinks {
 		delete(d.dirtyLinks, link)
 		d.refreshLink(link)
+	}
+	if d.hosts.dirty {
+		d.refreshHosts()
 	}
 }
 
@@ -77,7 +83,7 @@ func (d *Driver) refreshPolicy(id intent.PolicyID) {
 				c.Rules[i].Comment = rules.Shorten(logPrefix(d.host.Log.Prefix, p.Policy) + c.Rules[i].Comment)
 			}
 		}
-		d.renderChain(c, key)
+		d.renderChain(earlyActions(c, d.hosts.early[id]), key)
 	}
 }
 
@@ -161,6 +167,14 @@ func (d *Driver) refreshEndpoint(id intent.EndpointID) {
 		}
 	}
 	open := e != nil && e.ID.Kind == intent.Workload && e.Link != "" && e.Closed == "" && err == nil
+	if e == nil || e.ID.Kind == intent.Host {
+		d.hosts.dirty = true
+	}
+	if e != nil && e.ID.Kind == intent.Host {
+		e.open = d.needs(e) == nil
+		d.touched[key] = struct{}{}
+		return
+	}
 	if e != nil {
 		e.open = open
 		d.dirtyLinks[e.Link] = struct{}{}

@@ -110,6 +110,10 @@ func (d *Driver) actionExprs(r rules.Rule) exprs {
 	switch r.Action {
 	case rules.Allow:
 		return append(count, nftables.Accept())
+	case rules.AllowUntracked:
+		return slices.Concat(count, exprs{nftables.NoTrack{}}, nftables.SetMarkBits(kernel.MarkUntracked|kernel.MarkHostPassed, 0), exprs{nftables.Accept()})
+	case rules.AllowEarly:
+		return slices.Concat(count, nftables.SetMarkBits(kernel.MarkHostPassed, 0), exprs{nftables.Accept()})
 	case rules.Pass:
 		return append(append(count, nftables.SetMarkBits(kernel.MarkPassed, 0)...), nftables.Return())
 	case rules.Log:

@@ -96,7 +96,7 @@ func (d *Driver) configure(h intent.HostSettings) {
 			d.dirtyPolicies[id] = struct{}{}
 		}
 	}
-	d.host, d.configured = h, true
+	d.host, d.configured, d.hosts.dirty = h, true, true
 	if h.Prefixes != nil {
 		d.cfg.Prefixes = h.Prefixes
 	}

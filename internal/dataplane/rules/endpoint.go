@@ -24,11 +24,7 @@ func Endpoint(e intent.Endpoint, dir intent.Direction) Chain {
 		}
 		c.Rules = append(c.Rules, rs...)
 	}
-	for _, id := range e.Profiles {
-		c.Rules = append(c.Rules,
-			Rule{Action: Jump, Target: PolicyChain(id, dir), Comment: shorten(policyName(id), "")},
-			Rule{Terms: []Term{{Kind: Allowed}}, Action: Return})
-	}
+	c.Rules = append(c.Rules, profiles(e, dir)...)
 	c.Rules = append(c.Rules, Rule{Action: Deny, Comment: shorten(name, ": no profile matched")})
 	return c
 }

@@ -39,15 +39,17 @@ type Action uint8
 
 // Actions. The zero value denies.
 const (
-	Deny   Action = iota // drop the packet
-	Allow                // leave the mark that Allowed asks for, and return
-	Pass                 // leave the mark that Passed asks for, and return
-	Log                  // report the packet; go on
-	Jump                 // call the chain Target, and go on after it
-	Begin                // clear both marks; go on
-	Next                 // clear the mark that Passed asks for; go on
-	Return               // leave the endpoint's chain: what called it lets the packet go on
-	Accept               // the packet has passed this stage of the host
+	Deny           Action = iota // drop the packet
+	Allow                        // leave the mark that Allowed asks for, and return
+	Pass                         // leave the mark that Passed asks for, and return
+	Log                          // report the packet; go on
+	Jump                         // call the chain Target, and go on after it
+	Begin                        // clear both marks; go on
+	Next                         // clear the mark that Passed asks for; go on
+	Return                       // leave the endpoint's chain: what called it lets the packet go on
+	Accept                       // the packet has passed this stage of the host
+	AllowUntracked               // Allow of the untracked stage: no connection is made of the packet, and later stages know
+	AllowEarly                   // Allow before DNAT: later inbound stages of host endpoints are not asked
 )
 
 // Kind is what a term looks at.

@@ -9,6 +9,9 @@ type Query struct {
 	Proto              uint8
 	SrcPort, DstPort   uint16 // of TCP, UDP, SCTP, UDPLite
 	ICMPType, ICMPCode uint8  // of ICMP, ICMPv6
+	// Uplink names the interface by which packets come to and leave the hosts;
+	// empty: that of the host endpoint with an address of its node.
+	Uplink string
 }
 
 // Party is one end of a question. [World.Resolve] makes one from text.
@@ -35,12 +38,22 @@ type Hop struct {
 	Endpoint  string   `json:"endpoint"`  // namespace/name of the WorkloadEndpoint; host/NODE
 	Name      string   `json:"name"`      // as people call it
 	Direction string   `json:"direction"` // Ingress or Egress
+	Stage     string   `json:"stage"`     // workload, or one of a host endpoint's
 	Node      string   `json:"node"`
 	Allowed   bool     `json:"allowed"`
 	Tiers     []Tier   `json:"tiers,omitempty"`    // up to the one that decided; those without a policy are Skipped
 	Profiles  []Policy `json:"profiles,omitempty"` // up to the one that decided
 	Decided   Decision `json:"decided"`
 }
+
+// Stages of a packet's way (SEMANTICS 1).
+const (
+	StageWorkload  = "workload"
+	StageHost      = "host"      // to or from a process of the host
+	StageForward   = "forward"   // through the host
+	StagePreDNAT   = "pre-DNAT"  // before all others but the untracked one
+	StageUntracked = "untracked" // before conntrack
+)
 
 // Outcomes of a tier.
 const (
@@ -87,6 +100,7 @@ const (
 	ReasonNoAddress      = "no address of this family"
 	ReasonHostToLocal    = "a host always reaches its own workloads"
 	ReasonToHost         = "setting defaultEndpointToHostAction"
+	ReasonFailsafe       = "failsafe port"
 	ReasonNotJudged      = "no policy of ours is on this way"
 )
 

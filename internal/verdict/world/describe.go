@@ -37,7 +37,7 @@ func (w *World) Ladder(endpoint string, dir api.PolicyType) []Tier {
 		}
 	}
 	for _, name := range w.tierNames() {
-		if ps := w.applicable(name, e, dir); len(ps) > 0 {
+		if ps := w.applicable(name, e, dir, StageWorkload); len(ps) > 0 {
 			out = append(out, w.described(name, ps))
 		}
 	}

@@ -25,6 +25,7 @@ type endpoint struct {
 	spec      api.WorkloadEndpointSpec
 	addrs     []netip.Addr
 	closed    string
+	host      bool
 }
 
 // label makes endpoints and sets, once all profiles are known, in the order of keys.
@@ -34,7 +35,8 @@ func (w *World) label(stored []api.Stored) {
 		case *api.WorkloadEndpoint:
 			w.workloads = append(w.workloads, w.workload(s, r))
 		case *api.HostEndpoint:
-			e := &endpoint{key: s.Key, name: s.Ref.Name}
+			e := &endpoint{key: s.Key, name: "host/" + s.Ref.Name, label: s.Ref.Name, host: true, closed: s.Closed}
+			e.spec = api.WorkloadEndpointSpec{Node: r.Spec.Node, InterfaceName: r.Spec.InterfaceName, Profiles: r.Spec.Profiles}
 			e.labels = w.inherit(r.Metadata.Labels, r.Spec.Profiles)
 			e.prefixes = readPrefixes(r.Spec.ExpectedIPs)
 			e.ports = r.Spec.Ports

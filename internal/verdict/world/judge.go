@@ -37,15 +37,19 @@ func (w *World) Judge(q Query) Answer {
 		a.Allowed, a.Decided = true, notJudged()
 		return a
 	}
+	within := q.Src.Node != "" && q.Src.Node == q.Dst.Node // it does not leave its host
 	if from != nil {
 		a.Hops = append(a.Hops, w.hop(from, api.Egress, p))
-		if q.Dst.Host && q.Dst.Node == from.spec.Node {
-			a.Hops = append(a.Hops, w.toHostHop(q.Dst.Node))
+		if q.Dst.Host && within {
+			a.Hops = append(a.Hops, w.toHostHops(q.Dst.Node, p)...)
 		}
 	}
+	if !within {
+		a.Hops = append(a.Hops, w.leave(q, p, from == nil)...)
+		a.Hops = append(a.Hops, w.arrive(q, p, to == nil)...)
+	}
 	if to != nil {
-		fromOwnHost := q.Src.Host && q.Src.Node == to.spec.Node
-		a.Hops = append(a.Hops, w.ingressHop(to, p, fromOwnHost))
+		a.Hops = append(a.Hops, w.ingressHop(to, p, q.Src.Host && within))
 	}
 	a.decide()
 	return a
@@ -81,16 +85,16 @@ func (a *Answer) decide() {
 // "Host → local workload is always allowed, whatever policy says".
 func (w *World) ingressHop(e *endpoint, p packet, fromOwnHost bool) Hop {
 	if fromOwnHost && e.closed == "" {
-		h := newHop(e, api.Ingress)
+		h := newHop(e, api.Ingress, StageWorkload)
 		return h.end(Decision{Reason: ReasonHostToLocal, RuleIndex: -1, Action: string(api.Allow)})
 	}
 	return w.hop(e, api.Ingress, p)
 }
 
-// toHostHop is what a workload's packet to its own host gets after the
-// workload's egress policy. Return goes on to the host's own policy; as long as
-// no host endpoint is enforced, that is Accept.
-func (w *World) toHostHop(name string) Hop {
+// toHostHops are what a workload's packet to its own host gets after the
+// workload's egress policy. Return goes on to the policy of the host endpoint
+// for all interfaces, if there is one.
+func (w *World) toHostHops(name string, p packet) []Hop {
 	action := w.toHost["node."+name]
 	if action == "" {
 		action = w.toHost["default"]
@@ -99,8 +103,12 @@ func (w *World) toHostHop(name string) Hop {
 	if action == "Return" || action == "Accept" {
 		d.Detail, d.Action = action, string(api.Allow)
 	}
-	h := Hop{Endpoint: "host/" + name, Name: "host/" + name, Direction: string(api.Ingress), Node: name}
-	return h.end(d)
+	h := Hop{Endpoint: "host/" + name, Name: "host/" + name, Direction: string(api.Ingress), Stage: StageHost, Node: name}
+	hops := []Hop{h.end(d)}
+	if e := w.wildcard(name); e != nil && d.Detail == "Return" {
+		hops = append(hops, w.hostHop(e, api.Ingress, p, w.safe(name, api.Ingress, p)))
+	}
+	return hops
 }
 
 func toHostAction(r *api.FelixConfiguration) string {
@@ -112,8 +120,8 @@ func toHostAction(r *api.FelixConfiguration) string {
 	return ""
 }
 
-func newHop(e *endpoint, dir api.PolicyType) Hop {
-	return Hop{Endpoint: e.name, Name: e.label, Direction: string(dir), Node: e.spec.Node}
+func newHop(e *endpoint, dir api.PolicyType, stage string) Hop {
+	return Hop{Endpoint: e.name, Name: e.label, Direction: string(dir), Stage: stage, Node: e.spec.Node}
 }
 
 // end closes a hop with what decided it.
@@ -126,9 +134,14 @@ func (h Hop) end(d Decision) Hop {
 // closedTier stands before all tiers and holds the policies that cannot be read.
 const closedTier = "closed"
 
-// hop is the workload stage of SEMANTICS 1: tiers, then profiles, then drop.
+// hop is the workload stage of SEMANTICS 1, or the normal one of a host: tiers,
+// then profiles, then drop.
 func (w *World) hop(e *endpoint, dir api.PolicyType, p packet) Hop {
-	h := newHop(e, dir)
+	stage := StageWorkload
+	if e.host {
+		stage = StageHost
+	}
+	h := newHop(e, dir, stage)
 	deny := func(reason, detail string) Hop {
 		return h.end(Decision{Reason: reason, Detail: detail, RuleIndex: -1, Action: string(api.Deny)})
 	}
@@ -143,20 +156,28 @@ func (w *World) hop(e *endpoint, dir api.PolicyType, p packet) Hop {
 			return h.end(d)
 		}
 	}
-	for _, name := range w.tierNames() {
-		t, d := w.tier(name, e, dir, p)
-		h.Tiers = append(h.Tiers, t)
-		if d != nil {
-			return h.end(*d)
-		}
+	if d := w.walk(&h, e, dir, p); d != nil {
+		return h.end(*d)
 	}
 	return w.profileHop(h, e, dir, p)
 }
 
+// walk asks all tiers; nil if none decides.
+func (w *World) walk(h *Hop, e *endpoint, dir api.PolicyType, p packet) *Decision {
+	for _, name := range w.tierNames() {
+		t, d := w.tier(name, e, dir, p, h.Stage)
+		h.Tiers = append(h.Tiers, t)
+		if d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
 // tier evaluates one tier; the decision is nil if the packet goes on to the next.
-func (w *World) tier(name string, e *endpoint, dir api.PolicyType, p packet) (Tier, *Decision) {
+func (w *World) tier(name string, e *endpoint, dir api.PolicyType, p packet, stage string) (Tier, *Decision) {
 	t := Tier{Name: name, Outcome: OutcomeSkipped}
-	for _, pol := range w.applicable(name, e, dir) {
+	for _, pol := range w.applicable(name, e, dir, stage) {
 		seen, d := w.evaluate(pol.ref, rulesOf(pol.spec.Ingress, pol.spec.Egress, dir), p, scope{namespace: pol.ref.Namespace})
 		t.Policies = append(t.Policies, seen)
 		switch seen.Action {
@@ -172,7 +193,8 @@ func (w *World) tier(name string, e *endpoint, dir api.PolicyType, p packet) (Ti
 	if len(t.Policies) == 0 {
 		return t, nil
 	}
-	if w.endsInPass(name) {
+	// The ends of tiers of the early stages drop nothing.
+	if w.endsInPass(name) || stage == StageUntracked || stage == StagePreDNAT {
 		t.Outcome = OutcomeEndPass
 		return t, nil
 	}

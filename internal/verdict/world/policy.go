@@ -50,12 +50,25 @@ func (p policy) tier() string {
 	return p.spec.Tier
 }
 
-// applicable returns the policies of a tier that apply to e in a direction, in
-// order: lower first, none last, ties by name/namespace/kind as one string.
-func (w *World) applicable(tier string, e *endpoint, dir api.PolicyType) []policy {
+// at reports whether p is asked in a stage.
+func (p policy) at(stage string) bool {
+	switch {
+	case p.spec.DoNotTrack:
+		return stage == StageUntracked
+	case p.spec.PreDNAT:
+		return stage == StagePreDNAT
+	case stage == StageForward:
+		return p.spec.ApplyOnForward
+	}
+	return stage == StageWorkload || stage == StageHost
+}
+
+// applicable returns the policies of a tier that apply to e in a direction of a
+// stage, in order: lower first, none last, ties by name/namespace/kind as one string.
+func (w *World) applicable(tier string, e *endpoint, dir api.PolicyType, stage string) []policy {
 	var out []policy
 	for _, p := range w.policies {
-		if p.tier() == tier && p.hasType(dir) && p.selects(e) {
+		if p.tier() == tier && p.at(stage) && p.hasType(dir) && p.selects(e) {
 			out = append(out, p)
 		}
 	}
@@ -82,14 +95,14 @@ func (p policy) hasType(dir api.PolicyType) bool {
 	return len(p.spec.Ingress) > 0 || len(p.spec.Egress) == 0
 }
 
-// selects reports whether p applies to workload e.
+// selects reports whether p applies to e.
 func (p policy) selects(e *endpoint) bool {
 	if p.ref.Kind == api.KindNetworkPolicy && p.ref.Namespace != e.namespace {
 		return false
 	}
 	return matches(p.spec.Selector, "", e.labels) &&
 		matches(p.spec.ServiceAccountSelector, api.ServiceAccountLabelPrefix, e.labels) &&
-		(p.ref.Kind == api.KindNetworkPolicy || matches(p.spec.NamespaceSelector, api.NamespaceLabelPrefix, e.labels))
+		(p.spec.NamespaceSelector == "" || e.namespace != "" && matches(p.spec.NamespaceSelector, api.NamespaceLabelPrefix, e.labels))
 }
 
 // matches asks text, each of its labels prefixed, about labels. Empty text

@@ -129,7 +129,7 @@ NetworkPolicy test/a {ingress: [{action: Allow, source: {namespaceSelector: env 
 	},
 	{
 		"a host endpoint's expected addresses are selectable", "MODEL: their expectedIPs are members of selections by label",
-		`HostEndpoint h2-eth0 {labels: {role: host}, node: h2, interfaceName: eth0, expectedIPs: [192.0.2.2]}
+		`HostEndpoint h2-eth0 {labels: {role: host}, node: h2, interfaceName: eth0, expectedIPs: [192.0.2.2], profiles: [projectcalico-default-allow]}
 GlobalNetworkPolicy a {selector: app == "web", ingress: [{action: Allow, source: {selector: role == "host"}}]}`,
 		"host/h2 > prod/web tcp 80", "Allow: rule GlobalNetworkPolicy/a#0",
 	},

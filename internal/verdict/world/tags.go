@@ -27,7 +27,7 @@ func (a Answer) Tags() []string {
 				out = append(out, "profile "+p.Action)
 			}
 		}
-		out = append(out, "decided "+h.Decided.Reason)
+		out = append(out, "decided "+h.Decided.Reason, "stage "+h.Stage)
 		if !h.Allowed {
 			break
 		}

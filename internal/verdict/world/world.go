@@ -27,10 +27,11 @@ type World struct {
 	tiers     map[string]api.TierSpec
 	profiles  map[string]profile
 	workloads []*endpoint // sorted by key
-	hosts     []*endpoint // host endpoints, as members of selections
+	hosts     []*endpoint // host endpoints, sorted by key
 	sets      []selectable
 	nodes     map[string]node
-	toHost    map[string]string // FelixConfiguration name → defaultEndpointToHostAction
+	toHost    map[string]string    // FelixConfiguration name → defaultEndpointToHostAction
+	failsafes map[string]failsafes // FelixConfiguration name → what it says of them
 	problems  []api.Problem
 }
 
@@ -54,7 +55,7 @@ func New(updates []api.Update) *World {
 	for _, u := range updates {
 		last[u.Key] = u
 	}
-	w := &World{tiers: builtinTiers(), profiles: builtinProfiles(), nodes: map[string]node{}, toHost: map[string]string{}}
+	w := &World{tiers: builtinTiers(), profiles: builtinProfiles(), nodes: map[string]node{}, toHost: map[string]string{}, failsafes: map[string]failsafes{}}
 	var stored []api.Stored
 	for _, key := range slices.Sorted(maps.Keys(last)) {
 		if last[key].Value == nil {
@@ -101,6 +102,7 @@ func (w *World) add(s api.Stored) {
 		w.nodes[s.Ref.Name] = readNode(s.Ref.Name, r)
 	case *api.FelixConfiguration:
 		w.toHost[s.Ref.Name] = toHostAction(r)
+		w.failsafes[s.Ref.Name] = failsafes{in: r.Spec.FailsafeInboundHostPorts, out: r.Spec.FailsafeOutboundHostPorts}
 	}
 }
 
@@ -110,7 +112,6 @@ func (w *World) addPolicy(p policy) {
 	case p.closed != "" && p.ref.Kind == api.KindNetworkPolicy:
 		w.closed = append(w.closed, p)
 	case p.closed != "": // a global one that cannot be read applies to nothing (SEMANTICS 3)
-	case p.spec.DoNotTrack || p.spec.PreDNAT: // for host endpoints alone
 	default:
 		w.policies = append(w.policies, p)
 	}

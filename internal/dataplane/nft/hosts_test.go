@@ -1,0 +1,107 @@
+package nft
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/internal/ifmon"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// hep is a host endpoint.
+func hep(link string) intent.Endpoint {
+	return intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: "h"}, Label: "h", Link: link}
+}
+
+// ask is a tier that ends in deny and asks one policy, in the directions for which that has rules or is to isolate.
+func ask(p intent.Policy, dirs ...intent.Direction) []intent.Tier {
+	t := intent.Tier{Name: "default"}
+	if slices.Contains(dirs, intent.Ingress) {
+		t.Ingress = []intent.PolicyID{p.ID}
+	}
+	if slices.Contains(dirs, intent.Egress) {
+		t.Egress = []intent.PolicyID{p.ID}
+	}
+	return []intent.Tier{t}
+}
+
+func tcpFrom(action intent.Action, port uint16) intent.Rule {
+	return intent.Rule{Action: action, Protocol: 6, Src: intent.Peer{Ports: []intent.PortRange{{Min: port, Max: port}}}}
+}
+
+const (
+	in  = intent.Ingress
+	out = intent.Egress
+)
+
+func TestHostEndpointsAtEachStage(t *testing.T) {
+	safe := &intent.HostSettings{
+		FailsafeIn:  []intent.Failsafe{{Protocol: 6, Port: 22}, {Protocol: 6, Port: 23, Net: netip.MustParsePrefix("198.51.100.0/24")}},
+		FailsafeOut: []intent.Failsafe{{Protocol: 6, Port: 2379}, {Protocol: 17, Port: 53}},
+	}
+	returns := &intent.HostSettings{EndpointToHost: intent.ToHostReturn, FailsafeIn: safe.FailsafeIn, FailsafeOut: safe.FailsafeOut}
+	nothing, deny := pol("nothing", nil, nil), pol("deny", []intent.Rule{{Action: intent.Deny}}, []intent.Rule{{Action: intent.Deny}})
+	web := pol("web", []intent.Rule{tcp(intent.Allow, 80)}, nil)
+	replies := pol("raw", []intent.Rule{tcp(intent.Allow, 80)}, []intent.Rule{tcpFrom(intent.Allow, 80)})
+	denied := []string{"!out>host tcp/80", "!out>host udp/53", "!out>host icmp", "!host>out tcp/80", "!out>host tcp/23"}
+	failsafes := []string{"out>host tcp/22", "host>out tcp/2379", "host>out udp/53"}
+	around := []string{"host>a tcp/80", "out>a tcp/80", "a>out tcp/80", "a>b tcp/80"}
+	for _, tt := range []struct {
+		says string
+		hep  func(*intent.Endpoint)
+		set  *intent.HostSettings
+		want []string
+	}{
+		{"deny-all for all interfaces leaves failsafes, and what goes through", func(e *intent.Endpoint) {
+			e.Link, e.Normal = "*", ask(nothing, in, out)
+		}, safe, slices.Concat(denied, failsafes, around, []string{"!a>host tcp/80"})},
+		{"the same for the interface by its name", func(e *intent.Endpoint) { e.Normal = ask(nothing, in, out) }, safe, slices.Concat(denied, failsafes, around)},
+		{"without policy or profile nothing but failsafes", func(*intent.Endpoint) {}, safe, slices.Concat(denied, failsafes, around)},
+		{"a closed one carries nothing through either", func(e *intent.Endpoint) { e.Closed = "unreadable" }, safe,
+			slices.Concat(denied, failsafes, []string{"!out>a tcp/80", "!a>out tcp/80", "host>a tcp/80", "a>b tcp/80"})},
+		{"what policy allows in, and replies", func(e *intent.Endpoint) { e.Normal = ask(web, in) }, safe, []string{"out>host tcp/80", "!out>host tcp/81", "out>host tcp/22"}},
+		{"another interface is under no endpoint", func(e *intent.Endpoint) { e.Link, e.Normal = "up9", ask(nothing, in, out) }, safe, []string{"out>host tcp/80", "host>out tcp/80"}},
+		{"forwarded: the end of a tier, and only in the direction of its policies", func(e *intent.Endpoint) { e.Forward = ask(web, in) }, safe,
+			[]string{"out>a tcp/80", "!out>a tcp/81", "!out>a tcp/22", "a>out tcp/90", "a>b tcp/81"}},
+		{"forwarded out", func(e *intent.Endpoint) { e.Link, e.Forward = "*", ask(nothing, out) }, safe, []string{"!a>out tcp/80", "out>a tcp/80", "a>b tcp/81"}},
+		{"before DNAT a deny holds for the host and beyond, failsafes apart", func(e *intent.Endpoint) {
+			e.Link, e.Normal, e.PreDNAT = "*", ask(web, in), ask(deny, in)
+		}, safe, []string{"!out>host tcp/80", "!out>a tcp/80", "out>host tcp/22", "a>out tcp/80"}},
+		{"before DNAT no end of a tier drops", func(e *intent.Endpoint) { e.Link, e.PreDNAT = "*", ask(nothing, in) }, safe, []string{"out>a tcp/80"}},
+		{"what is allowed before DNAT is not asked about again", func(e *intent.Endpoint) {
+			e.Link, e.PreDNAT, e.Normal, e.Forward = "*", ask(web, in), ask(nothing, in), ask(nothing, in)
+		}, safe, []string{"out>host tcp/80", "!out>host tcp/81", "out>a tcp/80", "!out>a tcp/81"}},
+		{"untracked: both directions by rules of their own", func(e *intent.Endpoint) {
+			e.Untracked, e.Normal = ask(replies, in, out), ask(nothing, in, out)
+		}, safe, []string{"out>host tcp/80", "!out>host tcp/81", "out>host tcp/22", "host>out tcp/2379"}},
+		{"untracked: a deny, failsafes apart", func(e *intent.Endpoint) {
+			e.Untracked = ask(deny, in, out)
+		}, safe, []string{"!out>host tcp/80", "!out>a tcp/80", "out>host tcp/22", "host>out tcp/2379", "host>out udp/53"}},
+		{"the one for all interfaces has no untracked stage", func(e *intent.Endpoint) { e.Link, e.Untracked = "*", ask(deny, in, out) }, safe, []string{"out>a tcp/80"}},
+		{"what workloads may say to their host goes on to the one for all interfaces", func(e *intent.Endpoint) { e.Link, e.Normal = "*", ask(web, in) }, returns,
+			[]string{"a>host tcp/80", "!a>host tcp/81", "a>host tcp/22"}},
+		{"by an address of the interface", func(e *intent.Endpoint) {
+			e.Link, e.Addrs, e.Normal = "", []netip.Addr{netip.MustParseAddr("192.0.2.1")}, ask(nothing, in, out)
+		}, safe, slices.Concat(denied, failsafes)},
+	} {
+		t.Run(tt.says, func(t *testing.T) {
+			h := newHosted(t)
+			h.d.Links([]ifmon.Change{{Link: ifmon.Link{Name: "up0", Addrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}}}})
+			e := hep("up0")
+			tt.hep(&e)
+			b := pair(nil, nothing, deny, web, replies)
+			b.Endpoints, b.Host = append(b.Endpoints, e), tt.set
+			h.d.Merge(b)
+			apply(t, h.d)
+			h.check(t, tt.want...)
+			h.d.Merge(intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: e.ID.String()}}})
+			apply(t, h.d)
+			if rs := h.ns.Run("nft", "list", "table", "inet", "twill"); strings.Contains(rs, "host-in") || strings.Contains(rs, "hep-") {
+				t.Errorf("the endpoint is gone, and its chains are not:\n%s", rs)
+			}
+			h.check(t, "out>host tcp/80", "host>out tcp/80")
+		})
+	}
+}

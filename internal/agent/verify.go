@@ -46,6 +46,8 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) ([]Differenc
 	if err != nil {
 		return nil, err
 	}
+	policy := nft.New(d.nft, nft.Config{})
+	policy.Links(links)
 	routes, interfaces := fib.New(d.rtnl), host.New(d.rtnl, d.sysctl, host.Config{})
 	routes.Links(links)
 	interfaces.Links(links)
@@ -53,7 +55,7 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) ([]Differenc
 	for _, p := range []struct {
 		name string
 		comparer
-	}{{"nft", nft.New(d.nft, nft.Config{})}, {"fib", routes}, {"host", interfaces}} {
+	}{{"nft", policy}, {"fib", routes}, {"host", interfaces}} {
 		p.Merge(batch)
 		found, err := p.Differences(ctx)
 		if err != nil {

@@ -57,11 +57,11 @@ func TestEachMutantIsCaught(t *testing.T) {
 			b, err := json.Marshal(map[string]any{"Replace": map[string]string{path: wrong}})
 			must(t, err)
 			must(t, os.WriteFile(overlay, b, 0o600))
-			cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-count=1", "-run", "TestKernelAgrees", ".", "-brief", "-worlds=150")
+			cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-count=1", "-run", "TestKernelAgrees", ".", "-brief", "-worlds=500")
 			out, err := cmd.CombinedOutput()
 			switch {
 			case err == nil:
-				t.Error("survived: 150 worlds saw nothing wrong")
+				t.Error("survived: 500 worlds saw nothing wrong")
 			case !strings.Contains(string(out), "--- FAIL: TestKernelAgrees"):
 				t.Errorf("did not run:\n%s", out)
 			}

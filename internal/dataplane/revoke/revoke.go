@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -158,6 +159,7 @@ func (d *Driver) take() {
 	d.applied = nil
 	d.mu.Unlock()
 	for _, b := range batches {
+		b.Endpoints = workloadsOf(b.Endpoints)
 		for _, a := range d.index.touched(b, d.revoked) {
 			d.touched[a] = true
 		}
@@ -175,6 +177,11 @@ func (d *Driver) take() {
 			d.ready, d.all = true, true
 		}
 	}
+}
+
+// workloadsOf leaves host endpoints out: which interface a flow came by is not known here, and so not whose policy.
+func workloadsOf(all []intent.Endpoint) []intent.Endpoint {
+	return slices.DeleteFunc(slices.Clone(all), func(e intent.Endpoint) bool { return e.ID.Kind == intent.Host })
 }
 
 // pass looks at the whole table once, and marks what must be.

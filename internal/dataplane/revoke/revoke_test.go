@@ -213,3 +213,17 @@ func BenchmarkPass(b *testing.B) {
 		<-passes
 	}
 }
+
+// TestAHostEndpointRevokesNothing: which interface a flow came by is not known, so a host endpoint must not cut it.
+func TestAHostEndpointRevokesNothing(t *testing.T) {
+	x := &table{flows: []conntrack.Flow{flow("192.0.2.9", "10.65.0.2", 6, 80)}}
+	var passes []revoke.Pass
+	run(t, x, func(p revoke.Pass) { passes = append(passes, p) }, func(apply func(intent.Batch)) {
+		b := server()
+		b.Endpoints = append(b.Endpoints, intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: "all"}, Link: "*", Closed: "unreadable"})
+		apply(b)
+		if len(passes) == 0 || passes[0].Judged != 1 || x.flows[0].Mark != others {
+			t.Errorf("passes %+v, mark %#x", passes, x.flows[0].Mark)
+		}
+	})
+}

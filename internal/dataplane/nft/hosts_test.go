@@ -59,12 +59,16 @@ func TestHostEndpointsAtEachStage(t *testing.T) {
 		}, safe, slices.Concat(denied, failsafes, around, []string{"!a>host tcp/80"})},
 		{"the same for the interface by its name", func(e *intent.Endpoint) { e.Normal = ask(nothing, in, out) }, safe, slices.Concat(denied, failsafes, around)},
 		{"without policy or profile nothing but failsafes", func(*intent.Endpoint) {}, safe, slices.Concat(denied, failsafes, around)},
-		{"a closed one carries nothing through either", func(e *intent.Endpoint) { e.Closed = "unreadable" }, safe,
-			slices.Concat(denied, failsafes, []string{"!out>a tcp/80", "!a>out tcp/80", "host>a tcp/80", "a>b tcp/80"})},
+		{
+			"a closed one carries nothing through either", func(e *intent.Endpoint) { e.Closed = "unreadable" }, safe,
+			slices.Concat(denied, failsafes, []string{"!out>a tcp/80", "!a>out tcp/80", "host>a tcp/80", "a>b tcp/80"}),
+		},
 		{"what policy allows in, and replies", func(e *intent.Endpoint) { e.Normal = ask(web, in) }, safe, []string{"out>host tcp/80", "!out>host tcp/81", "out>host tcp/22"}},
 		{"another interface is under no endpoint", func(e *intent.Endpoint) { e.Link, e.Normal = "up9", ask(nothing, in, out) }, safe, []string{"out>host tcp/80", "host>out tcp/80"}},
-		{"forwarded: the end of a tier, and only in the direction of its policies", func(e *intent.Endpoint) { e.Forward = ask(web, in) }, safe,
-			[]string{"out>a tcp/80", "!out>a tcp/81", "!out>a tcp/22", "a>out tcp/90", "a>b tcp/81"}},
+		{
+			"forwarded: the end of a tier, and only in the direction of its policies", func(e *intent.Endpoint) { e.Forward = ask(web, in) }, safe,
+			[]string{"out>a tcp/80", "!out>a tcp/81", "!out>a tcp/22", "a>out tcp/90", "a>b tcp/81"},
+		},
 		{"forwarded out", func(e *intent.Endpoint) { e.Link, e.Forward = "*", ask(nothing, out) }, safe, []string{"!a>out tcp/80", "out>a tcp/80", "a>b tcp/81"}},
 		{"before DNAT a deny holds for the host and beyond, failsafes apart", func(e *intent.Endpoint) {
 			e.Link, e.Normal, e.PreDNAT = "*", ask(web, in), ask(deny, in)
@@ -80,8 +84,10 @@ func TestHostEndpointsAtEachStage(t *testing.T) {
 			e.Untracked = ask(deny, in, out)
 		}, safe, []string{"!out>host tcp/80", "!out>a tcp/80", "out>host tcp/22", "host>out tcp/2379", "host>out udp/53"}},
 		{"the one for all interfaces has no untracked stage", func(e *intent.Endpoint) { e.Link, e.Untracked = "*", ask(deny, in, out) }, safe, []string{"out>a tcp/80"}},
-		{"what workloads may say to their host goes on to the one for all interfaces", func(e *intent.Endpoint) { e.Link, e.Normal = "*", ask(web, in) }, returns,
-			[]string{"a>host tcp/80", "!a>host tcp/81", "a>host tcp/22"}},
+		{
+			"what workloads may say to their host goes on to the one for all interfaces", func(e *intent.Endpoint) { e.Link, e.Normal = "*", ask(web, in) }, returns,
+			[]string{"a>host tcp/80", "!a>host tcp/81", "a>host tcp/22"},
+		},
 		{"by an address of the interface", func(e *intent.Endpoint) {
 			e.Link, e.Addrs, e.Normal = "", []netip.Addr{netip.MustParseAddr("192.0.2.1")}, ask(nothing, in, out)
 		}, safe, slices.Concat(denied, failsafes)},

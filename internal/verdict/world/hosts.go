@@ -135,8 +135,13 @@ var (
 	defaultFailsafeIn  = append([]api.ProtoPort{{Protocol: "TCP", Port: 22}, {Protocol: "UDP", Port: 68}}, clusterPorts...)
 	defaultFailsafeOut = append([]api.ProtoPort{{Protocol: "UDP", Port: 53}, {Protocol: "UDP", Port: 67}}, clusterPorts...)
 	clusterPorts       = []api.ProtoPort{
-		{Protocol: "TCP", Port: 179}, {Protocol: "TCP", Port: 2379}, {Protocol: "TCP", Port: 2380}, {Protocol: "TCP", Port: 5473},
-		{Protocol: "TCP", Port: 6443}, {Protocol: "TCP", Port: 6666}, {Protocol: "TCP", Port: 6667},
+		{Protocol: "TCP", Port: 179},
+		{Protocol: "TCP", Port: 2379},
+		{Protocol: "TCP", Port: 2380},
+		{Protocol: "TCP", Port: 5473},
+		{Protocol: "TCP", Port: 6443},
+		{Protocol: "TCP", Port: 6666},
+		{Protocol: "TCP", Port: 6667},
 	}
 )
 

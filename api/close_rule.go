@@ -15,6 +15,11 @@ func (d *decoder) closeRules(l ruleList) {
 	for i := range *l.rules {
 		rule := &(*l.rules)[i]
 		path := fmt.Sprintf("%s[%d]", l.path, i)
+		for _, e := range []*EntityRule{&rule.Source, &rule.Destination} {
+			if e.Services != nil && e.Services.Namespace == "" {
+				e.Services.Namespace = d.Ref.Namespace
+			}
+		}
 		amiss := found[path]
 		if amiss == nil {
 			amiss = map[string]string{}
@@ -194,7 +199,7 @@ func checkEntity(e *EntityRule, p *Protocol, path string, amiss map[string]strin
 		check("serviceAccounts", checkSelector(e.ServiceAccounts.Selector, false))
 	}
 	if e.Services != nil {
-		check("services", "is not honoured")
+		check("services", checkServices(e, path == "destination."))
 	}
 	for field, n := range map[string]int{"ports": len(e.Ports), "notPorts": len(e.NotPorts)} {
 		if n > MaxPorts {
@@ -210,6 +215,22 @@ func checkEntity(e *EntityRule, p *Protocol, path string, amiss map[string]strin
 			check("notPorts", reason)
 		}
 	}
+}
+
+// checkServices says what is wrong in a service match. Which side may have one is for validation: a source means the
+// addresses of the service's endpoints, a destination these with their ports.
+func checkServices(e *EntityRule, destination bool) string {
+	switch {
+	case e.Services.Name == "":
+		return "has no name"
+	case e.Services.Namespace == "":
+		return "has no namespace: a global policy has none to take it from"
+	case len(e.Nets)+len(e.NotNets) > 0, e.Selector+e.NotSelector+e.NamespaceSelector != "", e.ServiceAccounts != nil:
+		return "cannot stand beside nets, selectors or serviceAccounts"
+	case destination && len(e.Ports)+len(e.NotPorts) > 0:
+		return "cannot stand beside ports: the service says which"
+	}
+	return ""
 }
 
 // checkNets says what is wrong in a rule's nets, and gives plain addresses the

@@ -194,12 +194,6 @@ func (w *walker) notHonoured(r Resource, path string) {
 			if rule.HTTP != nil {
 				w.note(p+"http", notYet)
 			}
-			if rule.Source.Services != nil {
-				w.note(p+"source.services", notYet)
-			}
-			if rule.Destination.Services != nil {
-				w.note(p+"destination.services", notYet)
-			}
 		}
 	}
 }

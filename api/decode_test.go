@@ -22,7 +22,6 @@ func TestUsersFilesAreReadStrictly(t *testing.T) {
 		{name: "a field that resembles none", in: head + "spec: {weather: fine}", path: "spec.weather", says: "here can be tier, order"},
 		{name: "a field that Calico has", in: "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: {bpfEnabled: true}", path: "spec.bpfEnabled", says: "Calico has this field"},
 		{name: "http", in: head + "spec: {ingress: [{action: Allow, http: {methods: [GET]}}]}", path: "spec.ingress[0].http", says: "Calico has this field"},
-		{name: "services", in: head + "spec: {egress: [{action: Allow, destination: {services: {name: a}}}]}", path: "spec.egress[0].destination.services", says: "Calico has this field"},
 		{name: "qosControls", in: "apiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\nmetadata: {name: a, namespace: b}\nspec: {qosControls: {}}", path: "spec.qosControls", says: "Calico has this field"},
 		{name: "a kind that Calico has", in: "apiVersion: projectcalico.org/v3\nkind: BGPPeer\nmetadata: {name: a}", path: "kind", says: "Calico has this kind"},
 		{name: "a mistyped kind", in: "apiVersion: projectcalico.org/v3\nkind: NetworkPolcy\nmetadata: {name: a}", path: "kind", says: "unknown", suggestion: "NetworkPolicy"},

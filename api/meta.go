@@ -10,6 +10,7 @@ const (
 	KindStagedNetworkPolicy           = "StagedNetworkPolicy"
 	KindStagedGlobalNetworkPolicy     = "StagedGlobalNetworkPolicy"
 	KindStagedKubernetesNetworkPolicy = "StagedKubernetesNetworkPolicy"
+	KindKubernetesEndpointSlice       = "KubernetesEndpointSlice"
 	KindTier                          = "Tier"
 	KindNetworkSet                    = "NetworkSet"
 	KindGlobalNetworkSet              = "GlobalNetworkSet"

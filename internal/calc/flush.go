@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/twillnet/twill/internal/calc/ipset"
 	"github.com/twillnet/twill/internal/calc/policy"
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -32,7 +31,9 @@ func newSent() sent {
 type stack struct {
 	key   string           // in Graph.stacks
 	tiers [4][]intent.Tier // by policy.Stage; a workload has only the normal ones
-	users int              // endpoints
+	// Staged is tiers as they would be if staged policies were enforced; nil: no different.
+	staged *[4][]intent.Tier
+	users  int // endpoints
 }
 
 // Flush returns the smallest change since the last Flush.
@@ -41,7 +42,7 @@ func (g *Graph) Flush() intent.Batch {
 	goneEndpoints := g.flushEndpoints(&b)
 	goneRoutes := g.routes.Flush(&b)
 	gonePolicies := g.flushPolicies(&b)
-	goneSets := g.sets.Flush(&b)
+	goneSets := append(g.sets.Flush(&b), g.serves.Flush(&b)...)
 	// In the order of a batch's fields: whoever removes begins at the end.
 	b.Removed = slices.Concat(goneSets, gonePolicies, goneEndpoints, goneRoutes)
 	if h := g.host(); g.sent.host == nil || !g.sent.host.Equal(h) {
@@ -98,9 +99,17 @@ func (g *Graph) stack(item hereItem) *stack {
 		ps[i] = g.applied[id].Policy
 	}
 	s := &stack{key: string(key)}
-	for stage := range s.tiers {
-		if host || policy.Stage(stage) == policy.Normal {
-			s.tiers[stage] = g.order.Tiers(ps, policy.Stage(stage))
+	if policy.Differs(ps) {
+		s.staged = &[4][]intent.Tier{}
+	}
+	for i := range s.tiers {
+		stage := policy.Stage(i)
+		if !host && stage != policy.Normal {
+			continue
+		}
+		s.tiers[i] = g.order.Tiers(ps, stage, false)
+		if s.staged != nil {
+			s.staged[i] = g.order.Tiers(ps, stage, true)
 		}
 	}
 	g.stacks[s.key] = s
@@ -125,7 +134,11 @@ func (g *Graph) letGo(s *stack) {
 }
 
 func (g *Graph) countAll(s *stack, by int) {
-	for _, tiers := range s.tiers {
+	all := s.tiers[:]
+	if s.staged != nil {
+		all = slices.Concat(all, s.staged[:])
+	}
+	for _, tiers := range all {
 		for _, t := range tiers {
 			g.count(t.Ingress, by)
 			g.count(t.Egress, by)
@@ -170,7 +183,7 @@ func (g *Graph) flushPolicies(b *intent.Batch) (gone []intent.Key) {
 			b.Policies = append(b.Policies, made)
 		}
 		for _, s := range used { // after the new ones are counted, so that what stays is not gone in between
-			g.sets.Release(s)
+			counted{g.sets, g.serves}.Release(s)
 		}
 	}
 	clear(g.dirtyPolicies)
@@ -205,8 +218,8 @@ type State struct {
 
 // Intents returns the present answer, as of the last Flush.
 func (g *Graph) Intents() State {
-	convert := policy.NewConverter(ipset.Names{})
-	s := State{IPSets: g.sets.Present(), Routes: g.routes.Sent(), Host: g.host()}
+	convert := policy.NewConverter(named{})
+	s := State{IPSets: append(g.sets.Present(), g.serves.Present()...), Routes: g.routes.Sent(), Host: g.host()}
 	for _, id := range sortedIDs(maps.Keys(g.sent.policies)) {
 		p, _ := convert.Policy(g.sent.policies[id])
 		s.Policies = append(s.Policies, p)

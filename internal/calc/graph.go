@@ -22,6 +22,7 @@ import (
 	"github.com/twillnet/twill/internal/calc/label"
 	"github.com/twillnet/twill/internal/calc/policy"
 	"github.com/twillnet/twill/internal/calc/route"
+	"github.com/twillnet/twill/internal/calc/service"
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -38,6 +39,7 @@ type Graph struct {
 
 	sources *label.Index[ipset.Source] // all endpoints and network sets
 	sets    *ipset.Index[sourceItem]
+	serves  *service.Index       // EndpointSlices, and the sets of services
 	here    *label.Index[*local] // local endpoints; its selectors are policies'
 	routes  *route.Table
 	order   *policy.Order
@@ -71,7 +73,7 @@ type active struct {
 // are known without the datastore, lowest first.
 func New(node string, local ...config.Layer) *Graph {
 	g := &Graph{
-		node: node, routes: route.New(), order: policy.NewOrder(),
+		node: node, serves: service.New(), routes: route.New(), order: policy.NewOrder(),
 		policies: map[intent.PolicyID]*active{}, applied: map[uint32]*active{}, profiles: map[string]*policy.Policy{}, links: map[string][]string{},
 		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, closed: map[string]bool{}, unread: map[string]bool{},
 		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, sent: newSent(),
@@ -81,7 +83,7 @@ func New(node string, local ...config.Layer) *Graph {
 		g.sources = label.New(changing)
 		return g.sources
 	})
-	g.convert = policy.NewConverter(g.sets)
+	g.convert = policy.NewConverter(counted{g.sets, g.serves})
 	g.configure()
 	return g
 }
@@ -170,6 +172,8 @@ func (g *Graph) put(key string, s api.Stored) {
 		g.putSource(key, own, []string{"kns." + r.Metadata.Namespace}, sourceOf(r.Spec.Nets, nil))
 	case *api.GlobalNetworkSet:
 		g.putSource(key, r.Metadata.Labels, nil, sourceOf(r.Spec.Nets, nil))
+	case *api.KubernetesEndpointSlice:
+		g.serves.Set(key, r)
 	case *api.Profile:
 		g.profiles[s.Ref.Name] = policy.OfProfile(s.Ref.Name, r, s.Closed)
 		g.profileChanged(s.Ref.Name, r.Spec.LabelsToApply)
@@ -178,7 +182,7 @@ func (g *Graph) put(key string, s api.Stored) {
 			r = nil // one that cannot be read is as one that does not exist
 		}
 		g.setTier(s.Ref.Name, r)
-	case *api.NetworkPolicy, *api.GlobalNetworkPolicy:
+	case *api.NetworkPolicy, *api.GlobalNetworkPolicy, *api.StagedNetworkPolicy, *api.StagedGlobalNetworkPolicy:
 		g.putPolicy(key, s)
 	case *api.FelixConfiguration:
 		r.Metadata.Name = s.Ref.Name
@@ -207,12 +211,14 @@ func (g *Graph) remove(key string, ref api.Ref) {
 		g.removeLocal(key)
 	case api.KindNetworkSet, api.KindGlobalNetworkSet:
 		g.removeSource(key)
+	case api.KindKubernetesEndpointSlice:
+		g.serves.Set(key, nil)
 	case api.KindProfile:
 		delete(g.profiles, ref.Name)
 		g.profileChanged(ref.Name, nil)
 	case api.KindTier:
 		g.setTier(ref.Name, nil)
-	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy:
+	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy, api.KindStagedNetworkPolicy, api.KindStagedGlobalNetworkPolicy:
 		delete(g.closed, key)
 		g.removePolicy(intent.PolicyID{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
 	case api.KindFelixConfiguration:
@@ -233,9 +239,11 @@ func (g *Graph) knows(key string, ref api.Ref) bool {
 	switch ref.Kind {
 	case api.KindWorkloadEndpoint, api.KindHostEndpoint, api.KindNetworkSet, api.KindGlobalNetworkSet:
 		return g.sources.Get(key) != nil
+	case api.KindKubernetesEndpointSlice:
+		return g.serves.Knows(key)
 	case api.KindProfile:
 		return g.profiles[ref.Name] != nil
-	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy:
+	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy, api.KindStagedNetworkPolicy, api.KindStagedGlobalNetworkPolicy:
 		return g.policies[intent.PolicyID{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}] != nil || g.closed[key]
 	}
 	return ref.Kind != api.KindTier || g.order.Knows(ref.Name)

@@ -101,6 +101,11 @@ func (g *Graph) endpoint(l *local, s *stack) intent.Endpoint {
 		ID: l.id, Label: l.label, Link: l.link, MAC: l.mac, Addrs: l.addrs, Closed: l.closed, Normal: s.tiers[policy.Normal],
 		Untracked: s.tiers[policy.Untracked], PreDNAT: s.tiers[policy.PreDNAT], Forward: s.tiers[policy.Forward],
 	}
+	if s.staged != nil {
+		e.Staged = &intent.Stages{
+			Normal: s.staged[policy.Normal], Untracked: s.staged[policy.Untracked], PreDNAT: s.staged[policy.PreDNAT], Forward: s.staged[policy.Forward],
+		}
+	}
 	if g.config.Settings.AllowSourceSpoofing {
 		e.Spoofable = l.spoofable
 	}
@@ -142,5 +147,7 @@ func sameEndpoint(a, b intent.Endpoint) bool {
 	same := func(a, b []intent.Tier) bool { return slices.EqualFunc(a, b, sameTier) }
 	return a.ID == b.ID && a.Label == b.Label && a.Link == b.Link && a.MAC == b.MAC && a.Closed == b.Closed &&
 		slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Spoofable, b.Spoofable) && slices.Equal(a.Profiles, b.Profiles) &&
-		same(a.Normal, b.Normal) && same(a.Untracked, b.Untracked) && same(a.PreDNAT, b.PreDNAT) && same(a.Forward, b.Forward)
+		same(a.Normal, b.Normal) && same(a.Untracked, b.Untracked) && same(a.PreDNAT, b.PreDNAT) && same(a.Forward, b.Forward) &&
+		(a.Staged == nil) == (b.Staged == nil) && (a.Staged == nil || same(a.Staged.Normal, b.Staged.Normal) &&
+		same(a.Staged.Untracked, b.Staged.Untracked) && same(a.Staged.PreDNAT, b.Staged.PreDNAT) && same(a.Staged.Forward, b.Staged.Forward))
 }

@@ -29,6 +29,10 @@ func (g *Graph) putPolicy(key string, s api.Stored) {
 		g.removePolicy(intent.PolicyID{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
 		return
 	}
+	if staged := g.policies[policy.Counterpart(p.ID)]; staged != nil {
+		p.Replaced = staged.Replaces(p)
+	}
+	defer g.replaced(policy.Counterpart(p.ID))
 	old := g.policies[p.ID]
 	g.dirtyPolicies[p.ID] = true
 	switch {
@@ -63,8 +67,22 @@ func (g *Graph) removePolicy(id intent.PolicyID) {
 	g.order.Remove(a.Policy)
 	g.here.Drop(a.id)
 	delete(g.policies, id)
+	defer g.replaced(policy.Counterpart(id))
 	delete(g.applied, a.id)
 	clear(g.stacks) // the ID may be given to another
+}
+
+// replaced notes whether a staged policy would take the place of the enforced one of that name, if there is one.
+func (g *Graph) replaced(id intent.PolicyID) {
+	a := g.policies[id]
+	if a == nil {
+		return
+	}
+	staged := g.policies[policy.Counterpart(id)]
+	if is := staged != nil && staged.Replaces(a.Policy); is != a.Replaced {
+		a.Replaced = is
+		g.reordered(a)
+	}
 }
 
 // reordered makes those endpoints dirty to which a policy applies.
@@ -80,7 +98,8 @@ func (g *Graph) setTier(name string, r *api.Tier) {
 	}
 	clear(g.stacks)
 	for key, e := range g.sent.endpoints {
-		for _, tiers := range [][]intent.Tier{e.Normal, e.Untracked, e.PreDNAT, e.Forward} {
+		as := e.AsStaged()
+		for _, tiers := range [][]intent.Tier{e.Normal, e.Untracked, e.PreDNAT, e.Forward, as.Normal, as.Untracked, as.PreDNAT, as.Forward} {
 			if slices.ContainsFunc(tiers, func(t intent.Tier) bool { return t.Name == name }) {
 				g.dirtyLocals[key] = true
 			}

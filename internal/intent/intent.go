@@ -8,6 +8,7 @@ package intent
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -117,6 +118,9 @@ func (p PolicyID) String() string {
 	}
 	return p.Kind + "/" + p.Namespace + "/" + p.Name
 }
+
+// Staged reports whether it is a policy that is judged and never enforced.
+func (p PolicyID) Staged() bool { return strings.HasPrefix(p.Kind, "Staged") }
 
 // Policy is the rules of a policy or profile that some local endpoint uses.
 type Policy struct {
@@ -250,6 +254,19 @@ type Endpoint struct {
 	Forward   []Tier
 	Profiles  []PolicyID
 	Closed    string // why it must carry no traffic at all; empty: it may
+	// Staged are the lists as they would be if staged policies were enforced; nil: no staged policy changes them.
+	Staged *Stages
+}
+
+// Stages are the tiers of an endpoint, by stage.
+type Stages struct{ Untracked, PreDNAT, Normal, Forward []Tier }
+
+// AsStaged is the endpoint as it would be if staged policies were enforced.
+func (e Endpoint) AsStaged() Endpoint {
+	if s := e.Staged; s != nil {
+		e.Untracked, e.PreDNAT, e.Normal, e.Forward = s.Untracked, s.PreDNAT, s.Normal, s.Forward
+	}
+	return e
 }
 
 // Tier is the policies of one tier that apply to one endpoint, in order. A

@@ -26,7 +26,7 @@ func TestWrongResources(t *testing.T) {
 		"port range":              `"protocol":"TCP","destination":{"ports":["90:70"]}`,
 		"ports without protocol":  `"destination":{"ports":[80]}`,
 		"http":                    `"http":{"methods":["GET"]}`,
-		"services":                `"destination":{"services":{"name":"s","namespace":"demo"}}`,
+		"services":                `"destination":{"services":{"name":"s","namespace":"demo"},"selector":"app == \"b\""}`,
 	} {
 		g.criterion(t, "an Allow that is not understood matches nothing: "+name, func(t *testing.T) {
 			g.put(t, api.KindNetworkPolicy, "demo", "wrong", `{"selector":"app == \"b\"","ingress":[{"action":"Allow",`+wrong+`},`+

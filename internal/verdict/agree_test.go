@@ -62,7 +62,7 @@ func (c *cluster) routed(node, link string, a netip.Addr) bool {
 }
 
 // judge sends the packet through the one or two nodes that see it.
-func (c *cluster) judge(w *links, q world.Query, a world.Answer) (bool, []verdict.Verdict) {
+func (c *cluster) judge(w *links, q world.Query, a world.Answer, staged bool) (bool, []verdict.Verdict) {
 	p := verdict.Packet{
 		Src: a.Src, Dst: a.Dst, Proto: q.Proto, SrcPort: q.SrcPort, DstPort: q.DstPort,
 		ICMPType: q.ICMPType, ICMPCode: q.ICMPCode,
@@ -74,7 +74,11 @@ func (c *cluster) judge(w *links, q world.Query, a world.Answer) (bool, []verdic
 			return false
 		}
 		p.InLink, p.OutLink = in, out
-		v := c.states[node].Judge(p)
+		judge := c.states[node].Judge
+		if staged {
+			judge = c.states[node].JudgeStaged
+		}
+		v := judge(p)
 		asked = append(asked, v)
 		return v.Allowed
 	}
@@ -138,7 +142,13 @@ func TestVerdictOfCalcIsWorld(t *testing.T) {
 		}
 	}
 	t.Logf("\n%s", cover.Table())
+	if share := cover.Share(stagedDiffers); *seed == 0 && share < 0.01 {
+		t.Errorf("staged policies would change %.1f %% of the answers, want 1 %%", 100*share)
+	}
 }
+
+// stagedDiffers is the tag of a packet for which staged policies would make a difference.
+const stagedDiffers = "staged policies would decide otherwise"
 
 // lastGood is what whoever feeds calc does: a value that is not JSON does not
 // replace the one before (SEMANTICS 3), so that calc and world judge one state.
@@ -161,6 +171,7 @@ func (g lastGood) state() []api.Update { return slices.Collect(maps.Values(g)) }
 func compare(t *testing.T, s uint64, rng *rand.Rand, w *calctest.World, state []api.Update, c *cluster, cover *calctest.Coverage) {
 	t.Helper()
 	oracle, l := world.New(state), readLinks(t, state)
+	staged := oracle.Staged()
 	for range 20 {
 		r := w.RandomQuery(rng)
 		if (r.Proto == 1 || r.Proto == 58) && rng.IntN(4) == 0 {
@@ -177,10 +188,19 @@ func compare(t *testing.T, s uint64, rng *rand.Rand, w *calctest.World, state []
 		if want.Decided.Reason == world.ReasonNoAddress {
 			continue // such a packet cannot be made
 		}
-		cover.Count(want.Allowed, want.Tags())
-		got, asked := c.judge(l, q, want)
+		would := staged.Judge(q)
+		tags := want.Tags()
+		if would.Allowed != want.Allowed {
+			tags = append(tags, stagedDiffers)
+		}
+		cover.Count(want.Allowed, tags)
+		got, asked := c.judge(l, q, want, false)
 		if got != want.Allowed || !sameRule(want, asked) {
 			t.Errorf("seed %d: %+v\n world %v by %+v\n hops %+v\n nodes %v by %+v", s, r, want.Allowed, want.Decided, want.Hops, got, asked)
+		}
+		got, asked = c.judge(l, q, would, true)
+		if got != would.Allowed || !sameRule(would, asked) {
+			t.Errorf("seed %d: if staged policies were enforced: %+v\n world %v by %+v\n hops %+v\n nodes %v by %+v", s, r, would.Allowed, would.Decided, would.Hops, got, asked)
 		}
 	}
 }

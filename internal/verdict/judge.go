@@ -15,6 +15,13 @@ const (
 	stageWorkload  = "workload"
 )
 
+// JudgeStaged answers what would become of p if staged policies were enforced.
+func (s *State) JudgeStaged(p Packet) Verdict {
+	s.staged = true
+	defer func() { s.staged = false }()
+	return s.Judge(p)
+}
+
 // Judge answers what becomes of p.
 func (s *State) Judge(p Packet) Verdict {
 	j := judge{s: s, p: p}

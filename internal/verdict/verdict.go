@@ -99,6 +99,7 @@ type State struct {
 	links     map[string]intent.EndpointID // of workloads and named host interfaces
 	host      intent.HostSettings
 	dirty     bool // links must be made anew
+	staged    bool // while JudgeStaged asks
 }
 
 // Merge takes over a batch.
@@ -166,6 +167,9 @@ func (s *State) onLink(link string) (intent.Endpoint, bool) {
 		s.dirty = false
 	}
 	id, ok := s.links[link]
+	if s.staged {
+		return s.endpoints[id].AsStaged(), ok
+	}
 	return s.endpoints[id], ok
 }
 

@@ -116,7 +116,13 @@ func TestTheOracleBearsWorldsInWhichAllIsWrong(t *testing.T) {
 		w := calctest.Random(rng, calctest.Config{Wrong: 100})
 		oracle := world.New(w.State())
 		for range 10 {
-			judge(t, oracle, w.RandomQuery(rng))
+			q := w.RandomQuery(rng)
+			if _, err := oracle.Resolve(q.Src); err != nil {
+				continue // nothing that can be read speaks of that host
+			}
+			if _, err := oracle.Resolve(q.Dst); err == nil {
+				judge(t, oracle, q)
+			}
 		}
 		if len(oracle.Problems()) == 0 {
 			t.Errorf("seed %d: nothing is wrong", seed)

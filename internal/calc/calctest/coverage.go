@@ -19,8 +19,11 @@ func Wanted() []string {
 		"action Allow", "action Deny", "action Log", "action Pass",
 		"tier allow", "tier deny", "tier pass", "tier end of tier: deny", "tier end of tier: pass", "tier skipped",
 		"profile Allow", "profile Deny", "decided no profile", "decided no profile matched", "decided profile is missing",
-		"decided endpoint is closed", "decided a host always reaches its own workloads", "decided setting defaultEndpointToHostAction",
-		"field ipVersion", "field protocol", "field notProtocol", "field icmp", "field notICMP",
+		"decided endpoint is closed", "decided a host always reaches its own workloads", "decided setting defaultEndpointToHostAction", "decided failsafe port",
+		"field source.services", "field destination.services", "field ipVersion", "field protocol", "field notProtocol", "field icmp", "field notICMP",
+	}
+	for _, stage := range []string{"untracked", "pre-DNAT", "host", "forward", "workload"} {
+		out = append(out, "stage "+stage)
 	}
 	for _, side := range []string{"source", "destination"} {
 		for _, f := range []string{"nets", "notNets", "selector", "notSelector", "namespaceSelector", "serviceAccounts", "ports", "notPorts", "named ports"} {

@@ -27,15 +27,20 @@ func (w *World) policy(kind, namespace, name string) object {
 	if global && w.maybe(0.25) {
 		spec["namespaceSelector"] = pick(w, []string{w.inherited(), "all()"})
 	}
-	if global && kind == api.KindGlobalNetworkPolicy && w.maybe(0.4) {
+	if global && kind != api.KindNetworkPolicy && w.maybe(0.5) {
 		spec["applyOnForward"] = true
-		spec[pick(w, []string{"doNotTrack", "preDNAT", "applyOnForward"})] = true
+		spec[pick(w, []string{"doNotTrack", "doNotTrack", "preDNAT", "preDNAT", "applyOnForward"})] = true
+		if w.maybe(0.6) { // host endpoints are few
+			spec["selector"] = "all()"
+			delete(spec, "namespaceSelector")
+			delete(spec, "serviceAccountSelector")
+		}
 	}
 	if w.maybe(0.75) {
-		spec["ingress"] = w.rules(4, true)
+		spec["ingress"] = w.rules(5, true, false)
 	}
 	if w.maybe(0.75) && spec["preDNAT"] == nil {
-		spec["egress"] = w.rules(4, true)
+		spec["egress"] = w.rules(5, true, true)
 	}
 	if w.maybe(0.5) && spec["preDNAT"] == nil {
 		spec["types"] = pick(w, [][]string{{"Ingress"}, {"Egress"}, {"Ingress", "Egress"}})
@@ -43,11 +48,24 @@ func (w *World) policy(kind, namespace, name string) object {
 	return resource(kind, namespace, name, object{api.LabelTier: spec["tier"]}, spec)
 }
 
+// staged is a policy that is not enforced; of a name that a policy has, too, it is for that one's place.
+func (w *World) staged(kind, namespace, name string) object {
+	o := w.policy(kind, namespace, name)
+	spec := o["spec"].(object)
+	switch {
+	case w.maybe(0.3):
+		spec["stagedAction"] = "Set"
+	case w.maybe(0.3):
+		o["spec"] = object{"tier": pick(w, []string{"t1", "t2", "default", "default"}), "stagedAction": "Delete"}
+	}
+	return o
+}
+
 // rules are up to most; those of a profile must not pass.
-func (w *World) rules(most int, pass bool) []object {
+func (w *World) rules(most int, pass, egress bool) []object {
 	var out []object
 	for range 1 + w.rng.IntN(most) {
-		r := w.rule()
+		r := w.rule(egress)
 		if r["action"] == "Pass" && !pass {
 			r["action"] = "Deny"
 		}
@@ -57,27 +75,43 @@ func (w *World) rules(most int, pass bool) []object {
 }
 
 // rule demands one to three things of a packet, so that many packets match.
-func (w *World) rule() object {
+func (w *World) rule(egress bool) object {
 	r := object{"action": pick(w, []string{"Allow", "Allow", "Allow", "Allow", "Allow", "Deny", "Log", "Pass"})}
 	source, destination := object{}, object{}
 	for range pick(w, []int{0, 1, 1, 1, 1, 1, 1, 2, 2, 3}) {
 		side := source
-		if w.maybe(0.5) {
+		if w.maybe(0.45) {
 			side = destination
 		}
 		pick(w, []func(){
 			func() { w.protocolField(r) },
 			func() { w.icmpField(r) },
 			func() { w.icmpField(r) },
+			func() { w.icmpField(r) },
 			func() { w.netField(side) },
 			func() { w.netField(side) },
+			func() { w.netField(side) },
+			func() { w.selectorField(side) },
 			func() { w.selectorField(side) },
 			func() { w.selectorField(side) },
 			func() { w.portField(r, side) },
 			func() { w.portField(r, side) },
 			func() { w.namedPortField(r, side) },
+			func() { w.namedPortField(r, side) },
+			func() { w.portField(r, side) },
 			func() { w.namedPortField(r, side) },
 		})()
+	}
+	if chance := map[bool]float64{false: 0.12, true: 0.25}[egress]; w.maybe(chance) {
+		service := object{"name": pick(w, []string{"svc1", "svc1", "svc2"}), "namespace": numbered("ns", 1+w.rng.IntN(w.cfg.Namespaces))}
+		if source = (object{"services": service}); egress {
+			source, destination = object{}, source
+			delete(r, "icmp")
+			delete(r, "notICMP")
+			if n := r["protocol"]; n == "ICMP" || n == "ICMPv6" {
+				delete(r, "protocol")
+			}
+		}
 	}
 	if len(source) > 0 {
 		r["source"] = source
@@ -126,14 +160,14 @@ func (w *World) netField(side object) {
 }
 
 func (w *World) selectorField(side object) {
-	switch w.rng.IntN(5) {
+	switch w.rng.IntN(6) {
 	case 0, 1:
 		side["selector"] = w.selector()
 	case 2:
-		side["notSelector"] = pick(w, []string{w.selector(), `app == "cache"`, `role == "a" && app == "web"`})
+		side["notSelector"] = pick(w, []string{w.selector(), `app == "cache"`, `role == "a" && app == "web"`, `zone == "nowhere"`})
 	case 3:
 		side["namespaceSelector"] = pick(w, []string{w.inherited(), "all()", "all()", "global()"})
-	case 4:
+	case 4, 5:
 		side["serviceAccounts"] = pick(w, []object{
 			{"names": accounts},
 			{"names": accounts[:1]},
@@ -192,7 +226,11 @@ func (w *World) inherited() string {
 
 // spoil makes a resource wrong in one of the ways of SEMANTICS 3.
 func (w *World) spoil(o object) {
-	spec := o["spec"].(object)
+	spec, ok := o["spec"].(object)
+	if !ok {
+		o["endpoints"] = 7 // a slice, which then gives nothing
+		return
+	}
 	rules, _ := spec["ingress"].([]object)
 	if len(rules) == 0 {
 		rules, _ = spec["egress"].([]object)
@@ -208,7 +246,7 @@ func (w *World) spoil(o object) {
 	case 1:
 		r["source"] = object{"selector": "has("}
 	case 2:
-		r["destination"] = object{"services": object{"name": "svc"}}
+		r["destination"] = object{"services": object{"name": "svc1"}, "nets": []string{"10.65.0.0/16"}}
 	case 3:
 		r["http"] = object{"methods": []string{"GET"}}
 	case 4:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 )
 
 // Query is a packet that opens a flow.
@@ -25,14 +26,18 @@ func (w *World) RandomQuery(rng *rand.Rand) Query {
 	from, to := w.twoWorkloads(rng, q.Family)
 	q.Src, q.Dst = w.workloadAddr(from, q.Family), w.workloadAddr(to, q.Family)
 	switch rng.IntN(20) {
-	case 0, 1:
+	case 0, 1, 6:
 		q.Src = w.otherAddr(rng, q.Family)
-	case 2, 3:
+	case 2, 3, 7:
 		q.Dst = w.otherAddr(rng, q.Family)
 	case 4:
 		q.Dst = "host/" + w.place(from).node
 	case 5:
 		q.Src = "host/" + w.place(to).node
+	case 8:
+		q.Src, q.Dst = w.otherAddr(rng, q.Family), "host/"+w.place(to).node
+	case 10:
+		q.Src, q.Dst = "host/"+w.place(to).node, w.otherAddr(rng, q.Family)
 	}
 	switch rng.IntN(10) {
 	case 0, 1, 2:
@@ -51,6 +56,9 @@ func (w *World) RandomQuery(rng *rand.Rand) Query {
 		q.Proto = 6
 	}
 	q.DstPort = []uint16{80, 80, 80, 443, 53, 53, 8080, 1050, 9999}[rng.IntN(9)]
+	if strings.HasPrefix(q.Src, "host/") || strings.HasPrefix(q.Dst, "host/") {
+		q.DstPort = []uint16{80, 443, 179, 179, 179, 68}[rng.IntN(6)] // failsafe ports among them
+	}
 	return q
 }
 

@@ -16,7 +16,7 @@ func (w *World) allSlots() []slot {
 		name := numbered("h", i)
 		add(1, "nodes", "", name, func() object { return w.node(i) })
 		add(0.3, "felixconfigurations", "", "node."+name, func() object { return w.felix("node." + name) })
-		add(0.4, "hostendpoints", "", name+"-eth0", func() object { return w.hostEndpoint(i) })
+		add(0.75, "hostendpoints", "", name+"-eth0", func() object { return w.hostEndpoint(i) })
 	}
 	add(0.5, "felixconfigurations", "", "default", func() object { return w.felix("default") })
 	for _, name := range []string{"t1", "t2", "t3"} {
@@ -34,7 +34,10 @@ func (w *World) allSlots() []slot {
 		for _, name := range []string{"set1", "set2"} {
 			add(0.7, "networksets", ns, name, func() object { return w.networkSet(ns, name) })
 		}
-		add(0.3, "stagednetworkpolicies", ns, "staged", func() object { return w.policy(api.KindStagedNetworkPolicy, ns, "staged") })
+		for _, name := range []string{"svc1-a", "svc1-b", "svc2-a"} {
+			add(0.85, "kubernetesendpointslices", ns, name, func() object { return w.endpointSlice(ns, name) })
+		}
+		add(0.3, "stagednetworkpolicies", ns, "staged", func() object { return w.staged(api.KindStagedNetworkPolicy, ns, "staged") })
 	}
 	add(0.8, "profiles", "", "custom", func() object { return w.profile("custom", "") })
 	add(0.95, "profiles", "", "open", func() object {
@@ -45,11 +48,13 @@ func (w *World) allSlots() []slot {
 	for _, name := range []string{"gset1", "gset2"} {
 		add(0.8, "globalnetworksets", "", name, func() object { return w.networkSet("", name) })
 	}
-	add(0.3, "stagedglobalnetworkpolicies", "", "staged", func() object { return w.policy(api.KindStagedGlobalNetworkPolicy, "", "staged") })
+	add(0.3, "stagedglobalnetworkpolicies", "", "staged", func() object { return w.staged(api.KindStagedGlobalNetworkPolicy, "", "staged") })
 	for i := range w.cfg.Policies {
 		ns, name := numbered("ns", 1+i%w.cfg.Namespaces), numbered("p", i)
 		add(0.8, "networkpolicies", ns, name, func() object { return w.policy(api.KindNetworkPolicy, ns, name) })
 		add(0.8, "globalnetworkpolicies", "", numbered("g", i), func() object { return w.policy(api.KindGlobalNetworkPolicy, "", numbered("g", i)) })
+		add(0.15, "stagednetworkpolicies", ns, name, func() object { return w.staged(api.KindStagedNetworkPolicy, ns, name) })
+		add(0.15, "stagedglobalnetworkpolicies", "", numbered("g", i), func() object { return w.staged(api.KindStagedGlobalNetworkPolicy, "", numbered("g", i)) })
 	}
 	for i := range w.cfg.Workloads {
 		e := w.place(i)
@@ -93,10 +98,10 @@ func (w *World) node(i int) object {
 
 func (w *World) felix(name string) object {
 	spec := object{"defaultEndpointToHostAction": pick(w, []string{"Drop", "Return", "Accept"})}
-	if w.maybe(0.5) {
+	if w.maybe(0.3) {
 		spec["failsafeInboundHostPorts"] = pick(w, [][]object{{}, {{"protocol": "tcp", "port": 443}}, {{"protocol": "udp", "port": 53, "net": "203.0.113.0/24"}}})
 	}
-	if w.maybe(0.5) {
+	if w.maybe(0.3) {
 		spec["failsafeOutboundHostPorts"] = pick(w, [][]object{{}, {{"protocol": "tcp", "port": 53}}, {{"protocol": "tcp", "port": 443, "net": "2001:db8::/32"}}})
 	}
 	return resource(api.KindFelixConfiguration, "", name, nil, spec)
@@ -153,9 +158,27 @@ func (w *World) profile(name, prefix string) object {
 	case prefix == "pcns." && w.maybe(0.6):
 		spec["ingress"], spec["egress"] = []object{{"action": "Allow"}}, []object{{"action": "Allow"}}
 	case prefix != "pcsa.":
-		spec["ingress"], spec["egress"] = w.rules(3, false), w.rules(3, false)
+		spec["ingress"], spec["egress"] = w.rules(3, false, false), w.rules(3, false, true)
 	}
 	return resource(api.KindProfile, "", name, nil, spec)
+}
+
+// endpointSlice is a part of the service that its name begins with.
+func (w *World) endpointSlice(namespace, name string) object {
+	var v4, v6 []object
+	for _, i := range w.rng.Perm(w.cfg.Workloads)[w.rng.IntN(w.cfg.Workloads):] {
+		v4, v6 = append(v4, object{"addresses": []string{w.place(i).v4}}), append(v6, object{"addresses": []string{w.place(i).v6}})
+	}
+	kind, endpoints := "IPv4", append(v4, object{"addresses": []string{"203.0.113.5"}, "conditions": object{"ready": false}})
+	if w.maybe(0.5) {
+		kind, endpoints = "IPv6", v6
+	}
+	o := resource(api.KindKubernetesEndpointSlice, namespace, name, object{api.LabelServiceName: name[:4]}, nil)
+	delete(o, "spec")
+	o["addressType"], o["endpoints"] = kind, endpoints
+	o["ports"] = some(w, 6, object{"name": "http", "port": 80}, object{"protocol": "UDP", "port": 53}, object{"protocol": "UDP", "port": 80}, object{"protocol": "TCP", "port": 443}, object{"name": "none"},
+		object{"protocol": "TCP", "port": 53})
+	return o
 }
 
 func (w *World) denyProfile(name string) object {

@@ -107,12 +107,18 @@ func (p *Policy) at(s Stage) bool {
 	return !p.place.untracked && !p.place.preDNAT
 }
 
-// Tiers returns those of an endpoint to which these policies apply, in a stage.
-func (o *Order) Tiers(all []*Policy, stage Stage) []intent.Tier {
+// Differs reports whether staged policies would change what applies, if they were enforced.
+func Differs(all []*Policy) bool {
+	return slices.ContainsFunc(all, func(p *Policy) bool { return p.place.staged || p.Replaced })
+}
+
+// Tiers returns those of an endpoint to which these policies apply, in a stage: as they are enforced, or as they would be
+// if staged policies were.
+func (o *Order) Tiers(all []*Policy, stage Stage, staged bool) []intent.Tier {
 	o.sort()
 	var ps []*Policy
 	for _, p := range all {
-		if p.at(stage) {
+		if p.at(stage) && (staged && !p.Replaced && !p.place.deletes || !staged && !p.place.staged) {
 			ps = append(ps, p)
 		}
 	}

@@ -28,6 +28,8 @@ type Policy struct {
 	ingress  []api.Rule
 	egress   []api.Rule
 	ranked   int // in Order
+	// Replaced: a staged policy would take its place, or take it away.
+	Replaced bool
 }
 
 // place is what decides where a policy stands and whom it concerns.
@@ -42,29 +44,24 @@ type place struct {
 	untracked       bool // these two are for host endpoints alone
 	preDNAT         bool
 	forward         bool // also for what hosts forward
+	staged          bool // it is never enforced
+	deletes         bool // if it were, it would only take away the policy of its name
 }
 
-// Of reads a policy. It is nil if it must not apply to anything because it is
-// global and cannot be read.
+// Of reads a policy, staged or not. It is nil if it must not apply to anything, because it is global or staged and cannot
+// be read.
 func Of(s api.Stored) *Policy {
 	// The id is that of the key: two keys may have been given one name, by the
 	// annotations that upstream's older versions write.
 	p := &Policy{ID: intent.PolicyID{Kind: s.Ref.Kind, Namespace: s.Ref.Namespace, Name: s.Key[strings.LastIndexByte(s.Key, '/')+1:]}, closed: s.Closed}
-	var spec api.NetworkPolicySpec
-	var namespaces string
-	switch r := s.Resource.(type) {
-	case *api.NetworkPolicy:
-		spec = r.Spec
-	case *api.GlobalNetworkPolicy:
-		spec = api.NetworkPolicySpec{
-			Tier: r.Spec.Tier, Order: r.Spec.Order, Ingress: r.Spec.Ingress, Egress: r.Spec.Egress,
-			Selector: r.Spec.Selector, Types: r.Spec.Types, ServiceAccountSelector: r.Spec.ServiceAccountSelector,
-		}
-		namespaces = r.Spec.NamespaceSelector
+	spec, action := specOf(s.Resource)
+	p.place = place{
+		tier: cmp.Or(spec.Tier, api.TierDefault), last: spec.Order == nil, tie: s.Ref.Name + "/" + s.Ref.Namespace + "/" + s.Ref.Kind,
+		untracked: spec.DoNotTrack, preDNAT: spec.PreDNAT, forward: spec.ApplyOnForward,
+		staged: p.ID.Staged(), deletes: action == "Delete",
 	}
-	p.place = place{tier: cmp.Or(spec.Tier, api.TierDefault), last: spec.Order == nil, tie: s.Ref.Name + "/" + s.Ref.Namespace + "/" + s.Ref.Kind}
-	if r, ok := s.Resource.(*api.GlobalNetworkPolicy); ok {
-		p.place.untracked, p.place.preDNAT, p.place.forward = r.Spec.DoNotTrack, r.Spec.PreDNAT, r.Spec.ApplyOnForward
+	if p.place.staged && (p.closed != "" || action == "Learn" || action == "Ignore") {
+		return nil
 	}
 	if spec.Order != nil {
 		p.place.order = *spec.Order
@@ -83,16 +80,63 @@ func Of(s api.Stored) *Policy {
 		p.Selector, p.ingress, p.egress = inNamespace, nil, nil
 	} else {
 		p.Selector = selector.And(parse(spec.Selector), inNamespace)
-		if namespaces != "" {
-			p.Selector = selector.And(p.Selector, selector.And(parse("has("+api.LabelNamespace+")"), namespaceSelector(namespaces)))
+		if spec.NamespaceSelector != "" {
+			p.Selector = selector.And(p.Selector, selector.And(parse("has("+api.LabelNamespace+")"), namespaceSelector(spec.NamespaceSelector)))
 		}
 		if spec.ServiceAccountSelector != "" {
 			p.Selector = selector.And(p.Selector, parse(spec.ServiceAccountSelector).Prefixed(api.ServiceAccountLabelPrefix))
+		}
+		if p.place.deletes {
+			p.Selector = parse(nothing)
 		}
 	}
 	p.place.selector = p.Selector.String()
 	return p
 }
+
+// specOf is what all kinds of policy say, and the action of a staged one.
+func specOf(r api.Resource) (api.GlobalNetworkPolicySpec, string) {
+	switch r := r.(type) {
+	case *api.NetworkPolicy:
+		return global(r.Spec), ""
+	case *api.StagedNetworkPolicy:
+		return global(r.Spec.NetworkPolicySpec), r.Spec.StagedAction
+	case *api.GlobalNetworkPolicy:
+		return r.Spec, ""
+	case *api.StagedGlobalNetworkPolicy:
+		return r.Spec.GlobalNetworkPolicySpec, r.Spec.StagedAction
+	}
+	return api.GlobalNetworkPolicySpec{}, ""
+}
+
+func global(s api.NetworkPolicySpec) api.GlobalNetworkPolicySpec {
+	return api.GlobalNetworkPolicySpec{
+		Tier: s.Tier, Order: s.Order, Ingress: s.Ingress, Egress: s.Egress,
+		Selector: s.Selector, Types: s.Types, ServiceAccountSelector: s.ServiceAccountSelector,
+	}
+}
+
+// stagedKinds: which kind of policy takes the place of which.
+var stagedKinds = map[string]string{api.KindStagedNetworkPolicy: api.KindNetworkPolicy, api.KindStagedGlobalNetworkPolicy: api.KindGlobalNetworkPolicy}
+
+// Counterpart names the policy whose place a staged one would take, or the other way round.
+func Counterpart(id intent.PolicyID) intent.PolicyID {
+	for staged, enforced := range stagedKinds {
+		switch id.Kind {
+		case staged:
+			id.Kind = enforced
+			return id
+		case enforced:
+			id.Kind = staged
+			return id
+		}
+	}
+	return id
+}
+
+// Replaces reports whether p, a staged policy, would take the place of q: it has the name by which it was found, and is
+// in the same tier.
+func (p *Policy) Replaces(q *Policy) bool { return p.place.staged && p.place.tier == q.place.tier }
 
 // directions: without types, those that have rules; without any rule, ingress.
 func directions(types []api.PolicyType, in, out []api.Rule) (ingress, egress bool) {

@@ -20,6 +20,8 @@ type Sets interface {
 	// Use returns the set of the addresses that a selector selects or, if port is
 	// not empty, of the ports of that name and protocol there. Each call counts.
 	Use(sel *selector.Selector, port string, proto uint8) intent.SetID
+	// Service returns the set of the endpoints of a service: with their ports, or their addresses alone. Each call counts.
+	Service(namespace, name string, ports bool) intent.SetID
 }
 
 // Converter turns policies into intents. It remembers selectors that it has
@@ -99,6 +101,12 @@ func (c *Converter) rule(r *api.Rule) intent.Rule {
 	out.ICMP, out.NotICMP = icmp(r.ICMP), icmp(r.NotICMP)
 	out.Src = c.peer(&r.Source, out.Protocol)
 	out.Dst = c.peer(&r.Destination, out.Protocol)
+	if s := r.Source.Services; s != nil {
+		out.Src.Sets = append(out.Src.Sets, c.service(s, false))
+	}
+	if s := r.Destination.Services; s != nil {
+		out.Dst.PortSets = append(out.Dst.PortSets, c.service(s, true))
+	}
 	return out
 }
 
@@ -168,6 +176,13 @@ func (c *Converter) ports(ports []api.Port, sel *selector.Selector, proto uint8)
 		sets = append(sets, c.use(sel, p.Name, proto))
 	}
 	return ranges, sets
+}
+
+// service is the set of those who serve: as sources their addresses count, as destinations also their ports.
+func (c *Converter) service(s *api.ServiceMatch, ports bool) intent.SetID {
+	id := c.sets.Service(s.Namespace, s.Name, ports)
+	c.used = append(c.used, id)
+	return id
 }
 
 func (c *Converter) use(sel *selector.Selector, port string, proto uint8) intent.SetID {

@@ -111,10 +111,14 @@ func (d *Driver) mergePolicy(in intent.Policy) {
 	if old := d.policies[in.ID]; old != nil {
 		d.unlinkPolicy(old)
 	}
-	p := &policy{Policy: in, sets: rules.Sets(in)}
+	p := &policy{Policy: in}
+	if !in.ID.Staged() { // those are judged, but not here
+		p.sets = rules.Sets(in)
+	}
 	d.policies[in.ID] = p
 	for _, id := range p.sets {
 		d.setUsers.add(id, in.ID)
+		d.settle(id)
 	}
 	d.touched[policyKey(in.ID)] = struct{}{}
 	d.dirtyPolicies[in.ID] = struct{}{}
@@ -123,6 +127,13 @@ func (d *Driver) mergePolicy(in intent.Policy) {
 func (d *Driver) unlinkPolicy(p *policy) {
 	for _, id := range p.sets {
 		d.setUsers.remove(id, p.ID)
+		d.settle(id)
+	}
+}
+
+func (d *Driver) settle(id intent.SetID) {
+	if s := d.sets[id]; s != nil {
+		d.settleSet(s)
 	}
 }
 
@@ -221,7 +232,7 @@ func (d *Driver) markSet(s *ipset) {
 // settleSet says which kernel sets a set should have.
 func (d *Driver) settleSet(s *ipset) {
 	_, broken := d.faults[s.key()]
-	wanted := d.sets[s.id] == s && !broken
+	wanted := d.sets[s.id] == s && !broken && len(d.setUsers[s.id]) > 0
 	for i := range families {
 		d.want(s.exact[i], wanted && d.members[i] > 0)
 		if s.ranges[i] != nil {

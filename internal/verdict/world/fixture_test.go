@@ -3,6 +3,7 @@ package world
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,7 +30,7 @@ var plurals = map[string]string{
 	"NetworkPolicy": "networkpolicies", "GlobalNetworkPolicy": "globalnetworkpolicies", "StagedNetworkPolicy": "stagednetworkpolicies",
 	"StagedGlobalNetworkPolicy": "stagedglobalnetworkpolicies", "Node": "nodes", "Profile": "profiles", "Tier": "tiers",
 	"WorkloadEndpoint": "workloadendpoints", "HostEndpoint": "hostendpoints", "NetworkSet": "networksets",
-	"GlobalNetworkSet": "globalnetworksets", "FelixConfiguration": "felixconfigurations",
+	"KubernetesEndpointSlice": "kubernetesendpointslices", "GlobalNetworkSet": "globalnetworksets", "FelixConfiguration": "felixconfigurations",
 }
 
 // updates reads lines "Kind [namespace/]name {spec…}"; labels is metadata's.
@@ -73,7 +74,12 @@ func document(t *testing.T, kind, name, text string) []byte {
 		meta["labels"] = labels
 		delete(spec, "labels")
 	}
-	b, err := json.Marshal(map[string]any{"kind": kind, "apiVersion": api.GroupVersion, "metadata": meta, "spec": spec})
+	doc := map[string]any{"kind": kind, "apiVersion": api.GroupVersion, "metadata": meta, "spec": spec}
+	if kind == api.KindKubernetesEndpointSlice { // which has no spec
+		delete(doc, "spec")
+		maps.Copy(doc, spec)
+	}
+	b, err := json.Marshal(doc)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,7 +97,7 @@ func (p policy) hasType(dir api.PolicyType) bool {
 
 // selects reports whether p applies to e.
 func (p policy) selects(e *endpoint) bool {
-	if p.ref.Kind == api.KindNetworkPolicy && p.ref.Namespace != e.namespace {
+	if p.ref.Namespace != "" && p.ref.Namespace != e.namespace {
 		return false
 	}
 	return matches(p.spec.Selector, "", e.labels) &&

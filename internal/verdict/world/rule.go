@@ -65,7 +65,33 @@ func (w *World) ruleMatches(r api.Rule, p packet, in scope) bool {
 	if r.NotICMP != nil && icmpMatches(*r.NotICMP, p) {
 		return false
 	}
+	if s := r.Source.Services; s != nil && !w.serving(*s, p.src, nil) {
+		return false
+	}
+	if s := r.Destination.Services; s != nil && !w.serving(*s, p.dst, &p) {
+		return false
+	}
 	return w.sideMatches(r, r.Source, p, p.src, p.srcPort, in) && w.sideMatches(r, r.Destination, p, p.dst, p.dstPort, in)
+}
+
+// serving reports whether an address is one of those behind a service and, if a packet is given, its destination port
+// one of those that serve there.
+func (w *World) serving(s api.ServiceMatch, addr netip.Addr, p *packet) bool {
+	for _, slice := range w.serves {
+		if slice.Metadata.Namespace != s.Namespace || slice.Service() != s.Name {
+			continue
+		}
+		serves := p == nil || slices.ContainsFunc(slice.Ports, func(port api.SlicePort) bool {
+			proto, number, ok := port.Number()
+			return ok && proto == p.proto && number == p.dstPort
+		})
+		for _, e := range slice.Endpoints {
+			if serves && slices.ContainsFunc(e.Addresses, func(text string) bool { a, err := netip.ParseAddr(text); return err == nil && a == addr }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 const (

@@ -184,6 +184,29 @@ GlobalNetworkPolicy b {tier: first, ingress: [{action: Allow}], egress: [{action
 		"test/cli > prod/db tcp 80", "Deny: a policy of the namespace cannot be read NetworkPolicy/prod/a",
 	},
 	{
+		"a service as destination is its endpoints with their ports", "PARITY API-32: ports come from the service",
+		`KubernetesEndpointSlice prod/db-1 {labels: {kubernetes.io/service-name: db}, addressType: IPv4, endpoints: [{addresses: [10.0.0.2]}], ports: [{port: 5432}]}
+NetworkPolicy prod/a {selector: app == "web", egress: [{action: Allow, destination: {services: {name: db}}}]}`,
+		"prod/web > prod/db tcp 5432", profileAllows,
+	},
+	{
+		"and no other port", "PARITY API-32: ports come from the service",
+		`KubernetesEndpointSlice prod/db-1 {labels: {kubernetes.io/service-name: db}, addressType: IPv4, endpoints: [{addresses: [10.0.0.2]}], ports: [{port: 5432}]}
+NetworkPolicy prod/a {selector: app == "web", egress: [{action: Allow, destination: {services: {name: db}}}]}`,
+		"prod/web > prod/db tcp 80", endOfDefault,
+	},
+	{
+		"a service as source is its addresses, from any port", "PARITY API-32: ingress: IPs only",
+		`KubernetesEndpointSlice test/cli-1 {labels: {kubernetes.io/service-name: cli}, addressType: IPv4, endpoints: [{addresses: [10.0.0.3]}], ports: [{port: 1}]}
+NetworkPolicy prod/a {selector: app == "db", ingress: [{action: Allow, source: {services: {name: cli, namespace: test}}}]}`,
+		"test/cli > prod/db tcp 80 from 4000", "Allow: rule NetworkPolicy/prod/a#0",
+	},
+	{
+		"a service that nobody knows is nobody", "closed by default",
+		`NetworkPolicy prod/a {selector: app == "web", egress: [{action: Allow, destination: {services: {name: db}}}]}`,
+		"prod/web > prod/db tcp 5432", endOfDefault,
+	},
+	{
 		"a namespaced policy that cannot be read leaves other namespaces alone", "S3: of its namespace",
 		`NetworkPolicy prod/a {selector: "app ==", ingress: [{action: Allow}]}`,
 		"203.0.113.4 > test/cli tcp 80", "Allow: profile rule Profile/kns.test#0",

@@ -60,6 +60,9 @@ func conditions(r api.Rule) []condition {
 		add(e.NotSelector != "", s.name+".notSelector", e.NotSelector)
 		add(e.NamespaceSelector != "", s.name+".namespaceSelector", e.NamespaceSelector)
 		add(e.ServiceAccounts != nil, s.name+".serviceAccounts", accountsText(e.ServiceAccounts))
+		if e.Services != nil {
+			add(true, s.name+".services", e.Services.Namespace+"/"+e.Services.Name)
+		}
 		add(len(e.Ports) > 0, s.name+".ports", list(e.Ports))
 		add(len(e.NotPorts) > 0, s.name+".notPorts", list(e.NotPorts))
 	}

@@ -32,6 +32,8 @@ type World struct {
 	nodes     map[string]node
 	toHost    map[string]string    // FelixConfiguration name → defaultEndpointToHostAction
 	failsafes map[string]failsafes // FelixConfiguration name → what it says of them
+	serves    []*api.KubernetesEndpointSlice
+	staged    []staged
 	problems  []api.Problem
 }
 
@@ -90,6 +92,16 @@ func (w *World) add(s api.Stored) {
 		}})
 	case *api.GlobalNetworkPolicy:
 		w.addPolicy(policy{ref: s.Ref, closed: s.Closed, spec: r.Spec})
+	case *api.StagedNetworkPolicy:
+		p := policy{ref: s.Ref, spec: api.GlobalNetworkPolicySpec{
+			Tier: r.Spec.Tier, Order: r.Spec.Order, Ingress: r.Spec.Ingress, Egress: r.Spec.Egress,
+			Selector: r.Spec.Selector, Types: r.Spec.Types, ServiceAccountSelector: r.Spec.ServiceAccountSelector,
+		}}
+		w.stage(s, p, r.Spec.StagedAction, api.KindNetworkPolicy)
+	case *api.StagedGlobalNetworkPolicy:
+		w.stage(s, policy{ref: s.Ref, spec: r.Spec.GlobalNetworkPolicySpec}, r.Spec.StagedAction, api.KindGlobalNetworkPolicy)
+	case *api.KubernetesEndpointSlice:
+		w.serves = append(w.serves, r)
 	case *api.Tier:
 		// The built-in tiers are what they are, whatever the store says. A tier
 		// that cannot be read is an unknown one.

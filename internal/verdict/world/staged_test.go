@@ -1,0 +1,52 @@
+package world
+
+import "testing"
+
+// stagedCases: what would become of a packet if staged policies were enforced; in the world as it is, profiles allow it.
+var stagedCases = []stageCase{
+	{
+		"a staged policy is as one of its kind", "PARITY API-13: never enforced; evaluated",
+		`StagedNetworkPolicy prod/a {selector: app == "db", ingress: [{action: Deny}]}`,
+		"prod/web > prod/db tcp 80", "Deny: rule StagedNetworkPolicy/prod/a#0",
+	},
+	{
+		"it takes the place of the policy of its name", "PARITY API-13: stagedAction Set",
+		`GlobalNetworkPolicy a {selector: app == "db", ingress: [{action: Allow}]}
+StagedGlobalNetworkPolicy a {stagedAction: Set, selector: app == "web", egress: [{action: Deny}]}`,
+		"prod/web > prod/db tcp 80", "Deny: rule StagedGlobalNetworkPolicy/a#0",
+	},
+	{
+		"but not of one in another tier", "PARITY API-13",
+		`Tier first {order: 1}
+GlobalNetworkPolicy a {selector: app == "db", ingress: [{action: Allow}]}
+StagedGlobalNetworkPolicy a {tier: first, selector: app == "db", ingress: [{action: Pass}]}`,
+		"prod/web > prod/db tcp 80", "Allow: rule GlobalNetworkPolicy/a#0",
+	},
+	{
+		"it can take a policy away", "PARITY API-13: stagedAction Delete",
+		`NetworkPolicy prod/a {selector: app == "db", ingress: [{action: Allow, source: {selector: app == "web"}}]}
+NetworkPolicy prod/b {order: 1, selector: app == "web", egress: [{action: Allow}]}
+StagedNetworkPolicy prod/a {stagedAction: Delete}
+StagedNetworkPolicy prod/c {selector: app == "db", ingress: [{action: Deny}]}`,
+		"prod/web > prod/db tcp 80", "Deny: rule StagedNetworkPolicy/prod/c#0",
+	},
+	{
+		"one that cannot be read would do nothing", "S3, and never enforced: it closes nothing",
+		`StagedNetworkPolicy prod/a {selector: "app ==", ingress: [{action: Deny}]}`,
+		"prod/web > prod/db tcp 80", profileAllows,
+	},
+}
+
+func TestWhatStagedPoliciesWouldDo(t *testing.T) {
+	for _, tt := range stagedCases {
+		t.Run(tt.name, func(t *testing.T) {
+			w := New(append(updates(t, base), updates(t, tt.add)...))
+			if !ask(t, w, tt.ask).Allowed {
+				t.Errorf("in the world as it is, %s is denied", tt.ask)
+			}
+			if got := say(ask(t, w.Staged(), tt.ask).Decided); got != tt.want {
+				t.Errorf("%s: %s, want %s (%s)", tt.ask, got, tt.want, tt.cite)
+			}
+		})
+	}
+}

@@ -24,7 +24,11 @@ type explanation struct {
 	question string
 	Allowed  bool           `json:"allowed"` // in each family
 	Answers  []world.Answer `json:"answers"` // one for each family that both ends have
-	Problems []problem      `json:"problems,omitempty"`
+	// Staged: the answers are as if staged policies were enforced.
+	Staged bool `json:"staged,omitempty"`
+	// Otherwise are the answers of the other world, where it allows what this one denies, or the other way round.
+	Otherwise []world.Answer `json:"otherwise,omitempty"`
+	Problems  []problem      `json:"problems,omitempty"`
 }
 
 // problem is something wrong in a resource that may bear on the answer.
@@ -69,6 +73,13 @@ func (e explanation) text() string {
 	}
 	if len(e.Answers) == 2 && e.Answers[0].Allowed != e.Answers[1].Allowed {
 		fmt.Fprintf(&b, "%s\n", styleWarn.Render("IPv4 and IPv6 differ."))
+	}
+	for _, a := range e.Otherwise {
+		says := "If staged policies were enforced: "
+		if e.Staged {
+			says = "Without staged policies, as it is now: "
+		}
+		fmt.Fprintf(&b, "%s%s\n", styleWarn.Render(says), decision(a))
 	}
 	for i, p := range e.Problems {
 		if i == 0 {

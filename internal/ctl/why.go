@@ -27,6 +27,9 @@ func (c *command) whyCmd() *cobra.Command {
 and the rule that decides. The answer comes from the resources themselves: those
 in the datastore, or with --files those in a directory, with no store at all.
 
+Staged policies decide nothing. Where they would decide otherwise, the answer says
+so; --staged shows the way as it would be if all of them were enforced.
+
 SRC, DST     namespace/workload, host/NODE, or an address
 PROTO/PORT   tcp/443, udp/53, sctp/5000, icmp, icmp/TYPE/CODE, or a protocol number
 
@@ -49,6 +52,7 @@ Exit code: 0 allowed, 3 denied, 1 the question cannot be answered.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return c.why(cmd.Context(), args, o) },
 	}
 	cmd.Flags().StringSliceVar(&o.files, "files", nil, "read resources from files or directories, not from the datastore")
+	cmd.Flags().BoolVar(&o.staged, "staged", false, "answer as if staged policies were enforced")
 	cmd.Flags().Uint16Var(&o.sport, "sport", 40000, "source port")
 	cmd.Flags().BoolVarP(&o.v4, "ipv4", "4", false, "IPv4 only")
 	cmd.Flags().BoolVarP(&o.v6, "ipv6", "6", false, "IPv6 only")
@@ -60,6 +64,7 @@ type whyOptions struct {
 	files  []string
 	sport  uint16
 	v4, v6 bool
+	staged bool
 	output string
 }
 
@@ -84,11 +89,20 @@ func (c *command) why(ctx context.Context, args []string, o whyOptions) error {
 	if err != nil {
 		return err
 	}
-	var answers []world.Answer
+	e := explanation{question: strings.Join(args, " "), Staged: o.staged}
+	staged := w.Staged()
 	for _, q := range qs {
-		answers = append(answers, w.Judge(q))
+		is, would := w.Judge(q), staged.Judge(q)
+		if o.staged {
+			is, would = would, is
+		}
+		e.Answers = append(e.Answers, is)
+		if is.Allowed != would.Allowed {
+			e.Otherwise = append(e.Otherwise, would)
+		}
 	}
-	return c.printWhy(explanation{question: strings.Join(args, " "), Answers: answers, Problems: involved(w.Problems(), us, answers)}, o)
+	e.Problems = involved(w.Problems(), us, e.Answers)
+	return c.printWhy(e, o)
 }
 
 // resources are those of files, or of the datastore.

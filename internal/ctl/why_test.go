@@ -74,6 +74,21 @@ func TestWhyNamesWhatIsWrong(t *testing.T) {
 	contains(t, c.want(3, "", "why", "prod/web", "prod/db", "tcp/5432", "-4"), "DENIED: a policy of the namespace cannot be read (spec.selector", "networkpolicy/prod/closed: spec.selector")
 }
 
+func TestWhyTellsWhatStagedPoliciesWouldChange(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, "", "apply", "-f", prod)
+	c.want(0, stagedDeny, "apply", "-f", "-")
+	const would = "DENIED by stagednetworkpolicy/prod/try rule 0 (Deny) in tier default, ingress of prod/db"
+	contains(t, c.want(0, "", "why", "prod/web", "prod/db", "tcp/5432", "-4"), "ALLOWED by", "If staged policies were enforced: "+would)
+	contains(t, c.want(3, "", "why", "prod/web", "prod/db", "tcp/5432", "-4", "--staged"), "\n"+would, "Without staged policies, as it is now: ALLOWED by")
+	if out := c.want(3, "", "why", "prod/web", "prod/db", "tcp/80", "-4"); strings.Contains(out, "taged") {
+		t.Errorf("both deny, so that there is nothing to tell:\n%s", out)
+	}
+}
+
+const stagedDeny = `{apiVersion: projectcalico.org/v3, kind: StagedNetworkPolicy, metadata: {name: try, namespace: prod},
+ spec: {order: 1, selector: app == "db", ingress: [{action: Deny}]}}`
+
 func TestWhyOfAnEndpointWithoutAddress(t *testing.T) {
 	c := newCLI(t)
 	c.want(0, "", "apply", "-f", prod)

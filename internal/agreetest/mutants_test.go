@@ -35,8 +35,8 @@ func readMutants(t *testing.T) []mutant {
 
 func TestEachMutantIsCaught(t *testing.T) {
 	all := readMutants(t)
-	if len(all) < 20 {
-		t.Errorf("%d mutants, want 20", len(all))
+	if len(all) < 30 {
+		t.Errorf("%d mutants, want 30", len(all))
 	}
 	root, err := filepath.Abs("../..")
 	must(t, err)

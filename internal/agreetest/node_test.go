@@ -8,10 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/nft"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
+	"github.com/twillnet/twill/internal/kernel/nflog"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/kernel/packet"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
@@ -21,6 +23,8 @@ const (
 	uplink    = "eth0"
 	workloads = 9 // of a world; their links are cali0 … cali8
 	nodeName  = "h1"
+	ownV4     = "192.0.2.1" // of h1 in random worlds
+	ownV6     = "2001:db8::1"
 )
 
 var wireMAC = packet.MAC{0x02, 0, 0, 0, 0, 0x01} // of all ends in the wires' namespace
@@ -32,9 +36,13 @@ type node struct {
 	host   *netnstest.NS
 	wires  *netnstest.NS
 	socket *packet.Socket // in wires
+	own    *packet.Host   // in host: what its processes send
 	conn   *nftables.Conn // in host
+	drops  *nflog.Conn    // in host: what policy dropped, and why
+	inputs *nflog.Conn    // in host: what reached its processes
+	names  *attribution.Table
 	index  map[string]int // of a link's end in wires, by the link's name in host
-	names  map[int]string
+	links  map[int]string
 	mac    map[string]packet.MAC // of the link in host
 	routes map[netip.Prefix]rtnl.Route
 	mark   uint16
@@ -43,7 +51,7 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	n := &node{
-		t: t, host: netnstest.New(t), wires: netnstest.New(t), index: map[string]int{}, names: map[int]string{},
+		t: t, host: netnstest.New(t), wires: netnstest.New(t), index: map[string]int{}, links: map[int]string{}, names: attribution.New(),
 		mac: map[string]packet.MAC{}, routes: map[netip.Prefix]rtnl.Route{}, sent: map[packet.Packet]bool{},
 	}
 	for i := range workloads {
@@ -55,12 +63,9 @@ func newNode(t *testing.T) *node {
 		n.host.Sysctl("ipv4/conf/"+link+"/rp_filter", "0")
 		n.host.Sysctl("ipv4/conf/"+link+"/send_redirects", "0")
 	}
-	n.host.Do(func() {
-		var err error
-		n.conn, err = nftables.Open()
-		must(t, err)
-	})
-	t.Cleanup(func() { n.conn.Close() })
+	n.host.Run("ip", "addr", "add", ownV4+"/32", "dev", uplink)
+	n.host.Run("ip", "addr", "add", ownV6+"/128", "dev", uplink, "nodad")
+	n.open()
 	n.wires.Do(func() {
 		var err error
 		n.socket, err = packet.Open()
@@ -81,6 +86,32 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
+// open opens all doors of the host. Behind our own stages, a chain reports what its processes would get, and ends it there,
+// so that nothing is answered.
+func (n *node) open() {
+	t := n.t
+	n.host.Run("nft", fmt.Sprintf(`table inet probe { chain input { type filter hook input priority 1000; log group %d snaplen 128 drop; }; }`, groupInput))
+	n.host.Do(func() {
+		var err error
+		n.conn, err = nftables.Open()
+		must(t, err)
+		n.own, err = packet.OpenHost()
+		must(t, err)
+		n.drops, err = nflog.Open(nflog.Config{Group: kernel.NFLogVerdicts, Collect: 1})
+		must(t, err)
+		n.inputs, err = nflog.Open(nflog.Config{Group: groupInput, Collect: 1})
+		must(t, err)
+	})
+	t.Cleanup(func() {
+		n.conn.Close()
+		n.own.Close()
+		must(t, n.drops.Close())
+		must(t, n.inputs.Close())
+	})
+}
+
+const groupInput = 900
+
 func (n *node) link(name string) int {
 	return n.host.Link(name).Index
 }
@@ -90,7 +121,7 @@ func (n *node) addLink(name string) {
 	n.host.Up(name)
 	n.wires.Up("w" + name)
 	h, w := n.host.Link(name), n.wires.Link("w"+name)
-	n.index[name], n.names[w.Index] = w.Index, name
+	n.index[name], n.links[w.Index] = w.Index, name
 	n.mac[name] = parseMAC(n.t, h.MAC)
 }
 
@@ -105,7 +136,8 @@ func parseMAC(t *testing.T, s string) (m packet.MAC) {
 // driver each time: what the last world left is the agent's restart.
 func (n *node) program(b intent.Batch) {
 	n.t.Helper()
-	d := nft.New(n.conn, nft.Config{})
+	n.names = attribution.New()
+	d := nft.New(n.conn, nft.Config{Names: n.names})
 	must(n.t, d.Resync(n.t.Context()))
 	d.Merge(b)
 	outcomes, err := d.Apply(n.t.Context())
@@ -149,17 +181,59 @@ func (n *node) fresh(p packet.Packet) bool {
 	return true
 }
 
-// send puts a packet on a link of the host, as if its other end had sent it.
+// send puts a packet on a link of the host, as if its other end had sent it; without a link, as one of its own.
 func (n *node) send(link string, p packet.Packet) {
 	n.t.Helper()
+	if link == "" {
+		must(n.t, n.own.Send(p))
+		return
+	}
 	must(n.t, n.socket.Send(n.index[link], p.Frame(wireMAC, n.mac[link])))
 }
 
-// deliver sends packets, each on its link, and returns the links on which they
-// came out, by mark; those that did not come out are missing.
-func (n *node) deliver(ps []sending) map[uint16]string {
+// fates are what became of packets, by mark.
+type fates struct {
+	out     map[uint16]string          // the links on which they came out; empty: they reached a process of the host
+	dropped map[uint16]intent.Decision // what reported to have dropped them
+}
+
+// hear reads what the host's rules report.
+func (n *node) hear(f fates) {
 	n.t.Helper()
-	out := map[uint16]string{}
+	read := func(c *nflog.Conn, each func(nflog.Packet, packet.Packet)) {
+		for {
+			p, ok, err := c.Receive(time.Now())
+			must(n.t, err)
+			if !ok {
+				break
+			}
+			if seen, ip := packet.ParseIP(p.Payload); ip {
+				each(p, seen)
+			}
+		}
+		if c.Lost() > 0 {
+			n.t.Fatal("reports were lost")
+		}
+	}
+	read(n.inputs, func(_ nflog.Packet, seen packet.Packet) { f.out[seen.Mark] = "" })
+	read(n.drops, func(p nflog.Packet, seen packet.Packet) {
+		name, ours := attribution.Parse(p.Prefix)
+		d, current, known := n.names.Resolve(name)
+		if !ours || !known || !current {
+			n.t.Errorf("a packet was dropped under the name %q: ours %v, known %v, current %v", p.Prefix, ours, known, current)
+		}
+		if _, twice := f.dropped[seen.Mark]; twice {
+			n.t.Errorf("%+v was dropped twice", seen)
+		}
+		f.dropped[seen.Mark] = d
+	})
+}
+
+// deliver sends packets, each on its link, and returns what became of them.
+func (n *node) deliver(ps []sending) fates {
+	n.t.Helper()
+	f := fates{map[uint16]string{}, map[uint16]intent.Decision{}}
+	out := f.out
 	want := map[uint16]packet.Packet{}
 	for i := range ps {
 		n.mark++
@@ -179,14 +253,15 @@ func (n *node) deliver(ps []sending) map[uint16]string {
 			n.t.Fatal("the packet that always passes did not come out")
 		}
 		if !ok {
-			return out
+			n.hear(f)
+			return f
 		}
 		if seen.Packet == last {
 			grace, deadline = true, time.Now().Add(2*time.Millisecond) // for another core's queue
 			continue
 		}
 		if p, mine := want[seen.Mark]; mine && p.Src == seen.Src && p.Dst == seen.Dst && p.Proto == seen.Proto {
-			out[seen.Mark] = n.names[seen.Link]
+			out[seen.Mark] = n.links[seen.Link]
 		}
 	}
 }

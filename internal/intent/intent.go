@@ -313,8 +313,10 @@ type HostSettings struct {
 	FailsafeIn   []Failsafe
 	FailsafeOut  []Failsafe
 	KeepDenied   bool // flows that policy denies after they began live on
-	Log          LogSettings
-	Refresh      Refresh
+	// ReportAllowed: rules report what they allow, too, and not only what they drop.
+	ReportAllowed bool
+	Log           LogSettings
+	Refresh       Refresh
 }
 
 // Failsafe is what no policy of a host endpoint can close: inbound, a port of the
@@ -337,7 +339,7 @@ type LogSettings struct {
 func (h HostSettings) Equal(o HostSettings) bool {
 	same := slices.Equal(h.Prefixes, o.Prefixes) && slices.Equal(h.FailsafeIn, o.FailsafeIn) && slices.Equal(h.FailsafeOut, o.FailsafeOut)
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
-		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.Log == o.Log && h.Refresh == o.Refresh
+		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.ReportAllowed == o.ReportAllowed && h.Log == o.Log && h.Refresh == o.Refresh
 }
 
 // Refresh says how often each part of the kernel is read back, besides what its

@@ -217,16 +217,16 @@ func sameRule(a world.Answer, asked []verdict.Verdict) bool {
 	if len(asked) == 0 {
 		return want.RuleIndex < 0
 	}
-	for len(asked) > 1 && asked[len(asked)-1].Allowed && asked[len(asked)-1].Reason == verdict.ReasonNoPolicy {
+	for len(asked) > 1 && asked[len(asked)-1].Allowed && asked[len(asked)-1].Reason == intent.ReasonNoPolicy {
 		asked = asked[:len(asked)-1]
 	}
 	v := asked[len(asked)-1]
 	if want.RuleIndex < 0 {
-		return want.Reason != world.ReasonEndOfTier || v.Reason == verdict.ReasonEndOfTier && v.Tier == want.Tier
+		return want.Reason != world.ReasonEndOfTier || v.Reason == intent.ReasonEndOfTier && v.Tier == want.Tier
 	}
 	dir := intent.Ingress
 	if want.Direction == string(api.Egress) {
 		dir = intent.Egress
 	}
-	return v.Reason == verdict.ReasonRule && v.By.Policy.String() == want.Policy && v.By.Index == want.RuleIndex && v.By.Direction == dir && v.Tier == want.Tier
+	return v.Reason == intent.ReasonRule && v.Rule.Policy.String() == want.Policy && v.Rule.Index == want.RuleIndex && v.Rule.Direction == dir && v.Tier == want.Tier
 }

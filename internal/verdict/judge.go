@@ -43,13 +43,13 @@ func (s *State) Judge(p Packet) Verdict {
 	}
 	switch {
 	case p.State == Established:
-		return j.without(true, ReasonEstablished)
+		return j.without(true, intent.ReasonEstablished)
 	case p.State == Invalid && (fromWorkload || toWorkload):
-		return j.without(false, ReasonInvalid)
+		return j.without(false, intent.ReasonInvalid)
 	case p.OutLink == "":
 		return j.toHost(from, fromWorkload)
 	case p.InLink == "": // "Host → local workload is always allowed"
-		return j.without(true, ReasonHostToLocal)
+		return j.without(true, intent.ReasonHostToLocal)
 	}
 	return j.forwarded(from, to, fromWorkload, toWorkload)
 }
@@ -111,12 +111,12 @@ func (j *judge) hostOut() Verdict {
 	}
 	switch {
 	case j.p.State == Established:
-		return j.without(true, ReasonEstablished)
+		return j.without(true, intent.ReasonEstablished)
 	case !ok || j.p.State == Untracked:
 		return j.passed()
 	}
 	if j.failsafe(intent.Egress, false) {
-		return j.without(true, ReasonFailsafe)
+		return j.without(true, intent.ReasonFailsafe)
 	}
 	j.all(stageHost, e, e.Normal, intent.Egress)
 	return j.last
@@ -155,15 +155,15 @@ func (j *judge) toHost(from intent.Endpoint, fromWorkload bool) Verdict {
 		}
 		switch j.s.host.EndpointToHost {
 		case intent.ToHostAccept:
-			return j.without(true, ReasonToHost)
+			return j.without(true, intent.ReasonToHost)
 		case intent.ToHostReturn:
 		default:
-			return j.without(false, ReasonToHost)
+			return j.without(false, intent.ReasonToHost)
 		}
 	}
 	if e, ok := j.s.hostEndpoint(j.p.InLink); ok && j.p.InLink != "" && !j.skipsIn {
 		if j.failsafe(intent.Ingress, false) {
-			return j.without(true, ReasonFailsafe)
+			return j.without(true, intent.ReasonFailsafe)
 		}
 		j.all(stageHost, e, e.Normal, intent.Ingress)
 		return j.last
@@ -192,7 +192,7 @@ func (j *judge) forwarded(from, to intent.Endpoint, fromWorkload, toWorkload boo
 // through is what a host endpoint says of what is forwarded through it.
 func (j *judge) through(e intent.Endpoint, dir intent.Direction) bool {
 	if e.Closed != "" {
-		j.decide(false, Step{Stage: stageForward, Endpoint: e.ID, Outcome: ReasonClosed, By: intent.RuleID{Direction: dir, Index: NoRule}})
+		j.decide(false, Step{Stage: stageForward, Endpoint: e.ID, Outcome: intent.ReasonClosed, By: intent.RuleID{Direction: dir, Index: intent.NoRule}})
 		return false
 	}
 	return j.tiers(stageForward, e, e.Forward, dir, j.p) != intent.Deny
@@ -201,7 +201,7 @@ func (j *judge) through(e intent.Endpoint, dir intent.Direction) bool {
 // all is tiers, then profiles, then drop. It reports whether the packet passed.
 func (j *judge) all(stage string, e intent.Endpoint, tiers []intent.Tier, dir intent.Direction) bool {
 	if e.Closed != "" {
-		j.decide(false, Step{Stage: stage, Endpoint: e.ID, Outcome: ReasonClosed, By: intent.RuleID{Direction: dir, Index: NoRule}})
+		j.decide(false, Step{Stage: stage, Endpoint: e.ID, Outcome: intent.ReasonClosed, By: intent.RuleID{Direction: dir, Index: intent.NoRule}})
 		return false
 	}
 	if a := j.tiers(stage, e, tiers, dir, j.p); a != intent.Pass {
@@ -215,7 +215,7 @@ func (j *judge) all(stage string, e intent.Endpoint, tiers []intent.Tier, dir in
 			return false
 		}
 	}
-	j.decide(false, Step{Stage: stage, Endpoint: e.ID, Outcome: ReasonNoProfileMatch, By: intent.RuleID{Direction: dir, Index: NoRule}})
+	j.decide(false, Step{Stage: stage, Endpoint: e.ID, Outcome: intent.ReasonNoProfileMatch, By: intent.RuleID{Direction: dir, Index: intent.NoRule}})
 	return false
 }
 
@@ -236,11 +236,11 @@ func (j *judge) tiers(stage string, e intent.Endpoint, tiers []intent.Tier, dir 
 		case a == intent.Allow || a == intent.Deny:
 			return a
 		case a == intent.Log && t.Default == intent.Deny && !early: // nobody decided
-			step.Outcome, step.By = ReasonEndOfTier, intent.RuleID{Policy: ids[len(ids)-1], Direction: dir, Index: NoRule}
+			step.Outcome, step.By = intent.ReasonEndOfTier, intent.RuleID{Policy: ids[len(ids)-1], Direction: dir, Index: intent.NoRule}
 			j.decide(false, step)
 			return intent.Deny
 		case a == intent.Log:
-			step.Outcome, step.By.Index = "end of tier: pass", NoRule
+			step.Outcome, step.By.Index = "end of tier: pass", intent.NoRule
 			j.trace = append(j.trace, step)
 		}
 	}
@@ -261,11 +261,11 @@ func (j *judge) tier(step Step, ids []intent.PolicyID, dir intent.Direction, p P
 // that nobody sent, or that stands for something unreadable, denies.
 func (j *judge) policy(step Step, id intent.PolicyID, dir intent.Direction, p Packet) intent.Action {
 	pol, ok := j.s.policies[id]
-	step.By = intent.RuleID{Policy: id, Direction: dir, Index: NoRule}
+	step.By = intent.RuleID{Policy: id, Direction: dir, Index: intent.NoRule}
 	if !ok || pol.Closed != "" {
-		step.Outcome = ReasonPolicyClosed
+		step.Outcome = intent.ReasonPolicyClosed
 		if !ok {
-			step.Outcome = ReasonPolicyMissing
+			step.Outcome = intent.ReasonPolicyMissing
 		}
 		j.decide(false, step)
 		return intent.Deny
@@ -280,7 +280,7 @@ func (j *judge) policy(step Step, id intent.PolicyID, dir intent.Direction, p Pa
 		}
 		step.By.Index = i
 		if r.Action != intent.Pass {
-			step.Outcome = ReasonRule
+			step.Outcome = intent.ReasonRule
 			j.decide(r.Action == intent.Allow, step)
 			return r.Action
 		}
@@ -298,21 +298,21 @@ func (j *judge) policy(step Step, id intent.PolicyID, dir intent.Direction, p Pa
 func (j *judge) decide(allowed bool, step Step) {
 	j.trace = append(j.trace, step)
 	j.last = Verdict{
-		Allowed: allowed, Endpoint: step.Endpoint, Tier: step.Tier,
-		By: step.By, Reason: step.Outcome, Trace: j.trace,
+		Decision: intent.Decision{Allowed: allowed, Endpoint: step.Endpoint, Tier: step.Tier, Rule: step.By, Reason: step.Outcome},
+		Trace:    j.trace,
 	}
 }
 
 // without decides without a policy.
 func (j *judge) without(allowed bool, reason string) Verdict {
-	j.decide(allowed, Step{Outcome: reason, By: intent.RuleID{Index: NoRule}})
+	j.decide(allowed, Step{Outcome: reason, By: intent.RuleID{Index: intent.NoRule}})
 	return j.last
 }
 
 // passed is the verdict of the last stage that allowed, if any was asked.
 func (j *judge) passed() Verdict {
 	if j.last.Reason == "" {
-		return j.without(true, ReasonNoPolicy)
+		return j.without(true, intent.ReasonNoPolicy)
 	}
 	return j.last
 }
@@ -320,10 +320,10 @@ func (j *judge) passed() Verdict {
 // noEndpoint: an interface that nobody has programmed, or whose endpoint is
 // closed, carries nothing, whatever the state of its connections.
 func (j *judge) noEndpoint(e intent.Endpoint) Verdict {
-	reason := ReasonUnknownLink
+	reason := intent.ReasonUnknownLink
 	if e.Closed != "" {
-		reason = ReasonClosed
+		reason = intent.ReasonClosed
 	}
-	j.decide(false, Step{Stage: stageWorkload, Endpoint: e.ID, Outcome: reason, By: intent.RuleID{Index: NoRule}})
+	j.decide(false, Step{Stage: stageWorkload, Endpoint: e.ID, Outcome: reason, By: intent.RuleID{Index: intent.NoRule}})
 	return j.last
 }

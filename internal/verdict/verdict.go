@@ -44,17 +44,10 @@ type Packet struct {
 	State              ConnState
 }
 
-// NoRule is the index in [Verdict.By] if no rule decided.
-const NoRule = -1
-
 // Verdict is what becomes of a packet.
 type Verdict struct {
-	Allowed  bool
-	Endpoint intent.EndpointID // whose policy decided; zero if none did
-	Tier     string            // empty: a profile, or no policy at all
-	By       intent.RuleID     // Index is NoRule if Reason is not "rule"
-	Reason   string            // ReasonRule, or why without one
-	Trace    []Step            // all that was asked, in order; the last one decided
+	intent.Decision
+	Trace []Step // all that was asked, in order; the last one decided
 }
 
 // Step is what one stage, tier or profile made of the packet.
@@ -65,23 +58,6 @@ type Step struct {
 	Outcome  string // allow, deny, pass, or a reason
 	By       intent.RuleID
 }
-
-// Reasons of a verdict.
-const (
-	ReasonRule           = "rule"
-	ReasonEndOfTier      = "end of tier"
-	ReasonNoProfileMatch = "no profile matched"
-	ReasonPolicyMissing  = "policy is missing"
-	ReasonPolicyClosed   = "policy is closed"
-	ReasonClosed         = "endpoint is closed"
-	ReasonUnknownLink    = "no endpoint on this workload interface"
-	ReasonEstablished    = "established"
-	ReasonInvalid        = "invalid"
-	ReasonToHost         = "setting defaultEndpointToHostAction"
-	ReasonHostToLocal    = "a host always reaches its own workloads"
-	ReasonNoPolicy       = "no policy on this way"
-	ReasonFailsafe       = "failsafe port"
-)
 
 // State is all that a node was told. Its zero value knows nothing, and drops
 // what any workload sends or is sent.

@@ -69,22 +69,22 @@ func TestWorkloadStage(t *testing.T) {
 		want   bool
 		reason string
 	}{
-		{"a profile allows", packet("eth0", "cali1", 6, 80), true, ReasonRule},
-		{"a port in a range is allowed", packet("eth0", "cali2", 6, 90), true, ReasonRule},
-		{"a named port is allowed", packet("eth0", "cali2", 6, 8080), true, ReasonRule},
-		{"the end of the tier denies", packet("eth0", "cali2", 6, 91), false, ReasonEndOfTier},
-		{"both ends local: egress denies", packet("cali2", "cali1", 17, 80), false, ReasonRule},
-		{"both ends local: ingress denies", packet("cali1", "cali2", 17, 80), false, ReasonEndOfTier},
-		{"pass out of the last tier reaches the profile", packet("cali2", "eth0", 6, 80), true, ReasonRule},
-		{"an unknown workload interface drops what it sends", packet("cali9", "eth0", 6, 80), false, ReasonUnknownLink},
-		{"an unknown workload interface drops what it is sent", packet("eth0", "cali9", 6, 80), false, ReasonUnknownLink},
-		{"a closed endpoint drops", packet("eth0", "cali3", 6, 80), false, ReasonClosed},
-		{"a closed endpoint drops what its host sends", packet("", "cali3", 6, 80), false, ReasonClosed},
-		{"a host reaches its own workload", packet("", "cali2", 17, 9), true, ReasonHostToLocal},
-		{"a workload does not reach its host by default", packet("cali1", "", 6, 80), false, ReasonToHost},
-		{"established is accepted", with(packet("cali1", "cali2", 17, 80), func(p *Packet) { p.State = Established }), true, ReasonEstablished},
-		{"invalid is dropped", with(packet("cali1", "eth0", 6, 80), func(p *Packet) { p.State = Invalid }), false, ReasonInvalid},
-		{"traffic that is no workload's passes", packet("eth0", "eth1", 6, 80), true, ReasonNoPolicy},
+		{"a profile allows", packet("eth0", "cali1", 6, 80), true, intent.ReasonRule},
+		{"a port in a range is allowed", packet("eth0", "cali2", 6, 90), true, intent.ReasonRule},
+		{"a named port is allowed", packet("eth0", "cali2", 6, 8080), true, intent.ReasonRule},
+		{"the end of the tier denies", packet("eth0", "cali2", 6, 91), false, intent.ReasonEndOfTier},
+		{"both ends local: egress denies", packet("cali2", "cali1", 17, 80), false, intent.ReasonRule},
+		{"both ends local: ingress denies", packet("cali1", "cali2", 17, 80), false, intent.ReasonEndOfTier},
+		{"pass out of the last tier reaches the profile", packet("cali2", "eth0", 6, 80), true, intent.ReasonRule},
+		{"an unknown workload interface drops what it sends", packet("cali9", "eth0", 6, 80), false, intent.ReasonUnknownLink},
+		{"an unknown workload interface drops what it is sent", packet("eth0", "cali9", 6, 80), false, intent.ReasonUnknownLink},
+		{"a closed endpoint drops", packet("eth0", "cali3", 6, 80), false, intent.ReasonClosed},
+		{"a closed endpoint drops what its host sends", packet("", "cali3", 6, 80), false, intent.ReasonClosed},
+		{"a host reaches its own workload", packet("", "cali2", 17, 9), true, intent.ReasonHostToLocal},
+		{"a workload does not reach its host by default", packet("cali1", "", 6, 80), false, intent.ReasonToHost},
+		{"established is accepted", with(packet("cali1", "cali2", 17, 80), func(p *Packet) { p.State = Established }), true, intent.ReasonEstablished},
+		{"invalid is dropped", with(packet("cali1", "eth0", 6, 80), func(p *Packet) { p.State = Invalid }), false, intent.ReasonInvalid},
+		{"traffic that is no workload's passes", packet("eth0", "eth1", 6, 80), true, intent.ReasonNoPolicy},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if v := node().Judge(tt.p); v.Allowed != tt.want || v.Reason != tt.reason {
@@ -142,11 +142,11 @@ func TestMergeTakesBackWhatItGave(t *testing.T) {
 		t.Errorf("the host setting is not taken over: %+v", v)
 	}
 	s.Merge(intent.Batch{Removed: []intent.Key{{Kind: intent.KeyPolicy, ID: allow.String()}}})
-	if v := s.Judge(packet("eth0", "cali1", 6, 80)); v.Allowed || v.Reason != ReasonPolicyMissing {
+	if v := s.Judge(packet("eth0", "cali1", 6, 80)); v.Allowed || v.Reason != intent.ReasonPolicyMissing {
 		t.Errorf("a missing profile gives %+v", v)
 	}
 	s.Merge(intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: "workload/ns/open"}}})
-	if v := s.Judge(packet("eth0", "cali1", 6, 80)); v.Reason != ReasonUnknownLink {
+	if v := s.Judge(packet("eth0", "cali1", 6, 80)); v.Reason != intent.ReasonUnknownLink {
 		t.Errorf("a removed endpoint gives %+v", v)
 	}
 }

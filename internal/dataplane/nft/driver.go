@@ -24,6 +24,7 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/nftables"
@@ -35,6 +36,8 @@ type Config struct {
 	// Prefixes of the names of workloads' interfaces, until intents say them: one that no endpoint is known for carries
 	// nothing. Nil means "cali".
 	Prefixes []string
+	// Names are told what decides at each rule, so that others can say which rule dropped a packet; nil: nobody asks.
+	Names *attribution.Table
 }
 
 // Conn is all that the driver needs of the kernel; *nftables.Conn has it.
@@ -101,6 +104,9 @@ func New(conn Conn, cfg Config) *Driver {
 	}
 	if cfg.Prefixes == nil {
 		cfg.Prefixes = []string{"cali"}
+	}
+	if cfg.Names == nil {
+		cfg.Names = attribution.New()
 	}
 	d := &Driver{
 		cfg: cfg, conn: conn,

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 
+	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/delta"
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
@@ -142,8 +143,14 @@ func (d *Driver) checkKset(k *kset) {
 	}
 }
 
-// setChain says what a chain should be.
+// setChain says what a chain should be, in which only what reports is named.
 func (d *Driver) setChain(spec nftables.Chain, rs []nftables.Rule, owner intent.Key) {
+	d.setNamedChain(spec, rs, namesOf(rs), owner)
+}
+
+// setNamedChain says what a chain should be, and what decides at each of its rules.
+func (d *Driver) setNamedChain(spec nftables.Chain, rs []nftables.Rule, names []attribution.Name, owner intent.Key) {
+	d.cfg.Names.Chain(spec.Name, names)
 	spec.Table = d.cfg.Table
 	c := d.chains[spec.Name]
 	if c == nil {
@@ -162,6 +169,7 @@ func (d *Driver) setChain(spec nftables.Chain, rs []nftables.Rule, owner intent.
 func (d *Driver) dropChain(name string) {
 	if c := d.chains[name]; c != nil {
 		c.wanted, c.rules = false, nil
+		d.cfg.Names.Chain(name, nil)
 		d.checkChain(c)
 	}
 }

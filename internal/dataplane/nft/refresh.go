@@ -55,6 +55,9 @@ func (d *Driver) usable(id intent.PolicyID) error {
 }
 
 func (d *Driver) refreshPolicy(id intent.PolicyID) {
+	if id.Staged() {
+		return // nothing calls it
+	}
 	key := policyKey(id)
 	p := d.policies[id]
 	if p == nil {
@@ -241,11 +244,12 @@ func (d *Driver) refreshLink(link string) {
 
 // renderChain makes a neutral chain a wanted one. That it cannot be rendered is the owner's fault.
 func (d *Driver) renderChain(c rules.Chain, owner intent.Key) {
-	rs, err := d.render(c)
+	rs, names, err := d.render(c)
 	if err != nil {
 		// Only a set of the wrong kind or none leads here, and those were looked for before.
 		d.fail(owner, errors.Join(errors.New("our own mistake"), err))
-		rs = []nftables.Rule{{Exprs: []nftables.Expr{nftables.Counter{}, nftables.Drop()}, Comment: "could not be rendered"}}
+		rs = []nftables.Rule{{Exprs: d.drop("could not be rendered"), Comment: "could not be rendered"}}
+		names = namesOf(rs)
 	}
-	d.setChain(nftables.Chain{Name: c.Name, Comment: comment(c.Comment)}, rs, owner)
+	d.setNamedChain(nftables.Chain{Name: c.Name, Comment: comment(c.Comment)}, rs, names, owner)
 }

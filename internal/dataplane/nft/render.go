@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
@@ -15,36 +16,41 @@ import (
 
 type exprs = []nftables.Expr
 
-// render turns a neutral chain into rules of the kernel.
-func (d *Driver) render(c rules.Chain) ([]nftables.Rule, error) {
-	out := make([]nftables.Rule, 0, len(c.Rules))
+// render turns a neutral chain into rules of the kernel, and says what decides at each.
+func (d *Driver) render(c rules.Chain) (out []nftables.Rule, names []attribution.Name, err error) {
+	out = make([]nftables.Rule, 0, len(c.Rules))
 	for _, r := range c.Rules {
 		if r.Action == rules.Return {
 			continue // what is allowed has left the stage already: see actionExprs
 		}
-		if !r.ByFamily() {
-			var err error
-			if out, err = d.renderRule(out, r, intent.AnyFamily); err != nil {
-				return nil, err
-			}
-			continue
+		var name attribution.Name
+		if r.By.Reason != "" {
+			name = d.cfg.Names.Name(r.By, c.Generation)
 		}
-		for _, f := range families {
-			fr, ok := r.ForFamily(f)
-			if !ok {
-				continue
+		if !r.ByFamily() {
+			if out, err = d.renderRule(out, r, intent.AnyFamily, name); err != nil {
+				return nil, nil, err
 			}
-			var err error
-			if out, err = d.renderRule(out, fr, f); err != nil {
-				return nil, err
+		} else {
+			for _, f := range families {
+				fr, ok := r.ForFamily(f)
+				if !ok {
+					continue
+				}
+				if out, err = d.renderRule(out, fr, f, name); err != nil {
+					return nil, nil, err
+				}
 			}
+		}
+		for len(names) < len(out) {
+			names = append(names, name)
 		}
 	}
-	return out, nil
+	return out, names, nil
 }
 
 // renderRule appends the kernel's rules for one rule in one family.
-func (d *Driver) renderRule(out []nftables.Rule, r rules.Rule, f intent.Family) ([]nftables.Rule, error) {
+func (d *Driver) renderRule(out []nftables.Rule, r rules.Rule, f intent.Family, name attribution.Name) ([]nftables.Rule, error) {
 	alts := []exprs{nil}
 	if f != intent.AnyFamily {
 		alts = []exprs{nftables.MatchNFProto(nfFamily(f))}
@@ -63,7 +69,7 @@ func (d *Driver) renderRule(out []nftables.Rule, r rules.Rule, f intent.Family) 
 		alts = next
 	}
 	for _, a := range alts {
-		out = append(out, nftables.Rule{Exprs: append(a, d.actionExprs(r)...), Comment: comment(r.Comment)})
+		out = append(out, nftables.Rule{Exprs: append(a, d.actionExprs(r, name)...), Comment: comment(r.Comment)})
 	}
 	return out, nil
 }
@@ -104,9 +110,38 @@ func logPrefix(format string, p intent.Policy) string {
 	return strings.NewReplacer("%t", p.Tier, "%k", p.ID.Kind, "%n", p.ID.Name, "%p", full).Replace(format) + ": "
 }
 
-// actionExprs count what was matched and act on it.
-func (d *Driver) actionExprs(r rules.Rule) exprs {
+// tell begins what decides about a packet: it is counted, and reported under the name of what decides. What is allowed
+// is reported only if somebody asked for it.
+func (d *Driver) tell(by intent.Decision, name attribution.Name) exprs {
 	count := exprs{nftables.Counter{}}
+	if by.Reason == "" || by.Allowed && !d.host.ReportAllowed {
+		return count
+	}
+	return append(count, nftables.NFLog{Group: kernel.NFLogVerdicts, Prefix: name.Prefix()})
+}
+
+// drop is the end of a packet for a reason that is the same on any host.
+func (d *Driver) drop(reason string) exprs {
+	by := intent.Decision{Reason: reason, Rule: intent.RuleID{Index: intent.NoRule}}
+	return append(d.tell(by, d.cfg.Names.Name(by, 0)), nftables.Drop())
+}
+
+// namesOf are what decides at each rule, as far as they report it.
+func namesOf(rs []nftables.Rule) []attribution.Name {
+	out := make([]attribution.Name, len(rs))
+	for i, r := range rs {
+		for _, x := range r.Exprs {
+			if l, ok := x.(nftables.NFLog); ok && l.Group == kernel.NFLogVerdicts {
+				out[i], _ = attribution.Parse(l.Prefix)
+			}
+		}
+	}
+	return out
+}
+
+// actionExprs count what was matched and act on it.
+func (d *Driver) actionExprs(r rules.Rule, name attribution.Name) exprs {
+	count := d.tell(r.By, name)
 	switch r.Action {
 	case rules.Allow:
 		return append(count, nftables.Accept())

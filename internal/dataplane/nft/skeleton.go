@@ -33,6 +33,9 @@ const (
 	chainHostAction = "wl-host-action"
 )
 
+// reasonNoChain is a state of the table that should not be.
+const reasonNoChain = "workload without a chain"
+
 const (
 	protoIPIP   = 4
 	protoUDP    = 17
@@ -66,11 +69,11 @@ func (d *Driver) skeleton() {
 	base(baseForwardOut, nftables.HookForward, -2, append(d.stage(nftables.MetaIIFName),
 		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.Lookup{Set: setLinks}, nftables.Jump(chainGuard)),
 		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.LookupVerdict{Map: mapOut}),
-		dropLinks(nftables.MetaIIFName)))
+		d.dropLinks(nftables.MetaIIFName)))
 	base(baseForwardIn, nftables.HookForward, -1, slices.Concat(d.stage(nftables.MetaOIFName),
 		d.invalid(nftables.Meta{Key: nftables.MetaOIFName}, nftables.Lookup{Set: setLinks}), []nftables.Rule{
 			rule("", nftables.Meta{Key: nftables.MetaOIFName}, nftables.LookupVerdict{Map: mapIn}),
-			dropLinks(nftables.MetaOIFName),
+			d.dropLinks(nftables.MetaOIFName),
 		}))
 	base(baseInput, nftables.HookInput, 0, append(d.stage(nftables.MetaIIFName),
 		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.Lookup{Set: setLinks}, nftables.Goto(chainToHost))))
@@ -82,16 +85,16 @@ func (d *Driver) skeleton() {
 	own := func(name string, rs []nftables.Rule) {
 		d.setChain(nftables.Chain{Name: name}, rs, intent.Key{})
 	}
-	own(chainSource, sourceCheck())
+	own(chainSource, d.sourceCheck())
 	own(chainGuard, d.guard())
 	own(chainServices, services())
-	own(chainToHost, toHost())
+	own(chainToHost, d.toHost())
 	d.hostAction()
 }
 
 // configure takes over settings. What of the skeleton follows from them changes in the next transaction.
 func (d *Driver) configure(h intent.HostSettings) {
-	if d.host.Log != h.Log {
+	if d.host.Log != h.Log || d.host.ReportAllowed != h.ReportAllowed {
 		for id := range d.policies {
 			d.dirtyPolicies[id] = struct{}{}
 		}
@@ -129,29 +132,29 @@ func count(v nftables.Verdict) exprs { return exprs{nftables.Counter{}, v} }
 // dropped before established flows are accepted, and so are revoked flows.
 func (d *Driver) stage(key nftables.MetaKey) []nftables.Rule {
 	rs := []nftables.Rule{rule("closed endpoint", join(
-		exprs{nftables.Meta{Key: key}, nftables.Lookup{Set: setClosed}}, count(nftables.Drop()))...)}
+		exprs{nftables.Meta{Key: key}, nftables.Lookup{Set: setClosed}}, d.drop(intent.ReasonClosed))...)}
 	for _, p := range d.cfg.Prefixes {
 		match := nftables.MatchIIFName
 		if key == nftables.MetaOIFName {
 			match = nftables.MatchOIFName
 		}
 		rs = append(rs, rule("interface that nobody programmed", join(match(p+"*"),
-			exprs{nftables.Meta{Key: key}, nftables.Lookup{Set: setLinks, Not: true}}, count(nftables.Drop()))...))
+			exprs{nftables.Meta{Key: key}, nftables.Lookup{Set: setLinks, Not: true}}, d.drop(intent.ReasonUnknownLink))...))
 	}
 	return append(rs,
-		rule("revoked", join(nftables.MatchCTMark(kernel.ConntrackRevoked, kernel.ConntrackRevoked), count(nftables.Drop()))...),
+		rule("revoked", join(nftables.MatchCTMark(kernel.ConntrackRevoked, kernel.ConntrackRevoked), d.drop(intent.ReasonRevoked))...),
 		rule("", join(nftables.MatchCTState(nftables.StateEstablished|nftables.StateRelated), exprs{nftables.Accept()})...))
 }
 
 // dropLinks ends a stage for a workload that no map leads anywhere. The sets and maps change together, so this is for
 // the day on which they do not.
-func dropLinks(key nftables.MetaKey) nftables.Rule {
+func (d *Driver) dropLinks(key nftables.MetaKey) nftables.Rule {
 	return rule("workload without a chain", join(
-		exprs{nftables.Meta{Key: key}, nftables.Lookup{Set: setLinks}}, count(nftables.Drop()))...)
+		exprs{nftables.Meta{Key: key}, nftables.Lookup{Set: setLinks}}, d.drop(reasonNoChain))...)
 }
 
 // sourceCheck drops what a workload sends from an address that is not routed to it.
-func sourceCheck() []nftables.Rule {
+func (d *Driver) sourceCheck() []nftables.Rule {
 	anywhere := netip.MustParsePrefix("0.0.0.0/32")
 	return []nftables.Rule{
 		rule("", nftables.Fib{Flags: nftables.FibSaddr | nftables.FibIIF | nftables.FibPresent, Result: nftables.FibResultOIF},
@@ -161,7 +164,7 @@ func sourceCheck() []nftables.Rule {
 			icmpv6Types(130, 136), exprs{nftables.Return()})...),
 		rule("link-local", join(nftables.MatchSrc(netip.MustParsePrefix("fe80::/10"), false), exprs{nftables.Return()})...),
 		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.LookupVerdict{Map: mapSource}),
-		rule("spoofed source", count(nftables.Drop())...),
+		rule("spoofed source", d.drop(intent.ReasonSpoofed)...),
 	}
 }
 
@@ -183,7 +186,7 @@ func (d *Driver) invalid(match ...nftables.Expr) []nftables.Rule {
 	if d.host.AllowInvalid {
 		return nil
 	}
-	return []nftables.Rule{rule("invalid", join(match, nftables.MatchCTState(nftables.StateInvalid), count(nftables.Drop()))...)}
+	return []nftables.Rule{rule("invalid", join(match, nftables.MatchCTState(nftables.StateInvalid), d.drop(intent.ReasonInvalid))...)}
 }
 
 // guard drops what no policy may allow to a workload that sends.
@@ -191,10 +194,10 @@ func (d *Driver) guard() []nftables.Rule {
 	rs := d.invalid()
 	if !d.host.AllowVXLAN {
 		rs = append(rs, rule("VXLAN from a workload", join(nftables.MatchL4Proto(protoUDP),
-			nftables.MatchPorts(nftables.DstPort(), [][2]uint16{{4789, 4789}}, false), count(nftables.Drop()))...))
+			nftables.MatchPorts(nftables.DstPort(), [][2]uint16{{4789, 4789}}, false), d.drop(intent.ReasonTunnel))...))
 	}
 	if !d.host.AllowIPIP {
-		rs = append(rs, rule("IPIP from a workload", join(nftables.MatchL4Proto(protoIPIP), count(nftables.Drop()))...))
+		rs = append(rs, rule("IPIP from a workload", join(nftables.MatchL4Proto(protoIPIP), d.drop(intent.ReasonTunnel))...))
 	}
 	return rs
 }
@@ -210,19 +213,19 @@ func services() []nftables.Rule {
 }
 
 // toHost asks a workload's policy about what it sends to its host, services apart.
-func toHost() []nftables.Rule {
+func (d *Driver) toHost() []nftables.Rule {
 	return []nftables.Rule{
 		rule("", nftables.Jump(chainServices)),
 		rule("", nftables.Jump(chainGuard)),
 		rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.LookupVerdict{Map: mapOut}),
-		rule("workload without a chain", count(nftables.Drop())...),
+		rule("workload without a chain", d.drop(reasonNoChain)...),
 	}
 }
 
 // hostAction wants what becomes of packets to the host that policy let through. Return and accept differ only for
 // host endpoints, whose stage comes after this one.
 func (d *Driver) hostAction() {
-	r := rule("workload to its host: drop", count(nftables.Drop())...)
+	r := rule("workload to its host: drop", d.drop(intent.ReasonToHost)...)
 	switch {
 	case !d.inSync: // the setting may yet change; see pinned
 	case d.host.EndpointToHost == intent.ToHostReturn:

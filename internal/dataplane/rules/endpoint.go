@@ -18,19 +18,19 @@ func Endpoint(e intent.Endpoint, dir intent.Direction) Chain {
 	c := Chain{Name: EndpointChain(e.ID, dir), Comment: shorten(name, way)}
 	c.Rules = append(c.Rules, Rule{Action: Begin})
 	for _, t := range e.Normal {
-		rs := tier(t, dir)
+		rs := tier(e.ID, t, dir)
 		if len(rs) > 0 && len(c.Rules) > 1 {
 			c.Rules = append(c.Rules, Rule{Action: Next}) // what an earlier tier passed, this one takes up
 		}
 		c.Rules = append(c.Rules, rs...)
 	}
 	c.Rules = append(c.Rules, profiles(e, dir)...)
-	c.Rules = append(c.Rules, Rule{Action: Deny, Comment: shorten(name, ": no profile matched")})
+	c.Rules = append(c.Rules, Rule{Action: Deny, Comment: shorten(name, ": no profile matched"), By: end(e.ID, dir, intent.ReasonNoProfileMatch)})
 	return c
 }
 
 // tier asks the policies of a tier in order, until one allows or passes. A tier without policies says nothing.
-func tier(t intent.Tier, dir intent.Direction) []Rule {
+func tier(of intent.EndpointID, t intent.Tier, dir intent.Direction) []Rule {
 	ids := t.Ingress
 	if dir == intent.Egress {
 		ids = t.Egress
@@ -48,9 +48,16 @@ func tier(t intent.Tier, dir intent.Direction) []Rule {
 		rs = append(rs, jump, Rule{Terms: []Term{{Kind: Allowed}}, Action: Return})
 	}
 	if t.Default != intent.Pass {
-		rs = append(rs, Rule{Terms: notPassed, Action: Deny, Comment: shorten("end of tier "+t.Name, "")})
+		by := end(of, dir, intent.ReasonEndOfTier)
+		by.Tier, by.Rule.Policy = t.Name, ids[len(ids)-1]
+		rs = append(rs, Rule{Terms: notPassed, Action: Deny, Comment: shorten("end of tier "+t.Name, ""), By: by})
 	}
 	return rs
+}
+
+// end is a denial of an endpoint's that no rule of a policy decided.
+func end(of intent.EndpointID, dir intent.Direction, reason string) intent.Decision {
+	return intent.Decision{Reason: reason, Endpoint: of, Rule: intent.RuleID{Direction: dir, Index: intent.NoRule}}
 }
 
 // Spoofable is the chain that lets a workload send from addresses that are not its own. It has no rules if there
@@ -60,7 +67,7 @@ func Spoofable(e intent.Endpoint) Chain {
 	if len(e.Spoofable) > 0 {
 		c.Rules = []Rule{
 			{Terms: []Term{{Kind: Nets, Side: Src, Nets: e.Spoofable}}, Action: Accept},
-			{Action: Deny, Comment: "spoofed source"},
+			{Action: Deny, Comment: "spoofed source", By: end(e.ID, intent.Egress, intent.ReasonSpoofed)},
 		}
 	}
 	return c

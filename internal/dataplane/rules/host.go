@@ -37,7 +37,7 @@ func HostEndpoint(e intent.Endpoint, s Stage, dir intent.Direction) Chain {
 	c := Chain{Name: HostChain(e.ID, s, dir), Comment: shorten("host endpoint "+e.ID.Name, " "+direction(dir))}
 	if e.Closed != "" {
 		if !s.early() {
-			c.Rules = []Rule{{Action: Deny, Comment: shorten(e.ID.Name+": "+e.Closed, "")}}
+			c.Rules = []Rule{{Action: Deny, Comment: shorten(e.ID.Name+": "+e.Closed, ""), By: end(e.ID, dir, intent.ReasonClosed)}}
 		}
 		return c
 	}
@@ -45,7 +45,7 @@ func HostEndpoint(e intent.Endpoint, s Stage, dir intent.Direction) Chain {
 		if s.early() {
 			t.Default = intent.Pass
 		}
-		rs := tier(t, dir)
+		rs := tier(e.ID, t, dir)
 		if len(rs) == 0 {
 			continue
 		}
@@ -63,7 +63,7 @@ func HostEndpoint(e intent.Endpoint, s Stage, dir intent.Direction) Chain {
 			c.Rules = append(c.Rules, Rule{Action: Begin})
 		}
 		c.Rules = append(c.Rules, profiles(e, dir)...)
-		c.Rules = append(c.Rules, Rule{Action: Deny, Comment: shorten(e.ID.Name, ": no profile matched")})
+		c.Rules = append(c.Rules, Rule{Action: Deny, Comment: shorten(e.ID.Name, ": no profile matched"), By: end(e.ID, dir, intent.ReasonNoProfileMatch)})
 	}
 	return c
 }

@@ -1,6 +1,9 @@
 package rules
 
 import (
+	"fmt"
+	"hash/fnv"
+
 	"github.com/twillnet/twill/internal/intent"
 )
 
@@ -8,20 +11,43 @@ import (
 func Policy(p intent.Policy, dir intent.Direction) Chain {
 	c := Chain{Name: PolicyChain(p.ID, dir), Comment: shorten(policyName(p.ID), " "+direction(dir))}
 	if p.Closed != "" {
-		c.Rules = []Rule{{Action: Deny, Comment: shorten(policyName(p.ID)+": "+p.Closed, "")}}
+		by := intent.Decision{Reason: intent.ReasonPolicyClosed, Tier: p.Tier, Rule: intent.RuleID{Policy: p.ID, Direction: dir, Index: intent.NoRule}}
+		c.Rules = []Rule{{Action: Deny, Comment: shorten(policyName(p.ID)+": "+p.Closed, ""), By: by}}
 		return c
 	}
 	list := p.Ingress
 	if dir == intent.Egress {
 		list = p.Egress
 	}
+	c.Generation = generation(list)
 	for i, r := range list {
-		comment := RuleComment(intent.RuleID{Policy: p.ID, Direction: dir, Index: i})
+		id := intent.RuleID{Policy: p.ID, Direction: dir, Index: i}
+		comment := RuleComment(id)
+		by := intent.Decision{Reason: intent.ReasonRule, Allowed: r.Action == intent.Allow, Tier: p.Tier, Rule: id}
+		if r.Action == intent.Log || r.Action == intent.Pass {
+			by = intent.Decision{} // they decide nothing
+		}
 		for _, terms := range lower(r) {
-			c.Rules = append(c.Rules, Rule{Terms: terms, Action: policyAction(r.Action), Comment: comment})
+			c.Rules = append(c.Rules, Rule{Terms: terms, Action: policyAction(r.Action), Comment: comment, By: by})
 		}
 	}
 	return c
+}
+
+// generation stands for what rules say.
+func generation(list []intent.Rule) uint16 {
+	h := fnv.New32a()
+	for _, r := range list {
+		for _, p := range []*intent.ICMP{r.ICMP, r.NotICMP} {
+			if p != nil {
+				fmt.Fprint(h, *p)
+			}
+		}
+		r.ICMP, r.NotICMP = nil, nil // by value, above
+		fmt.Fprintf(h, "%v\n", r)
+	}
+	sum := h.Sum32()
+	return uint16(sum) ^ uint16(sum>>16)
 }
 
 func policyAction(a intent.Action) Action {

@@ -24,6 +24,8 @@ type Chain struct {
 	Name    string // a function of what the chain is for, never of history
 	Comment string
 	Rules   []Rule
+	// Generation stands for what the rules of a policy say: a change of them changes it.
+	Generation uint16
 }
 
 // Rule acts on packets that all its terms match; without terms, on all.
@@ -32,6 +34,8 @@ type Rule struct {
 	Action  Action
 	Target  string // of Jump: the name of a chain
 	Comment string // leads people to the policy; at most MaxComment bytes
+	// By is what decides where this rule allows or denies, for those who report or count it; without Reason: nobody does.
+	By intent.Decision
 }
 
 // Action is what a rule does.

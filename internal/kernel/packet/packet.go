@@ -1,8 +1,9 @@
 // Package packet puts single packets on links and sees what comes out of others.
 //
 // In: a [Packet] as a value. Out: Ethernet frames on an AF_PACKET socket, and
-// the packets that arrive. It is for tests and probes that must see each
-// packet's fate and cannot wait for a connection to time out.
+// the packets that arrive. Frames are for tests and probes that must see each
+// packet's fate and cannot wait for a connection to time out; whoever gets
+// packets from the kernel reads them with [ParseIP].
 package packet
 
 import (
@@ -133,17 +134,26 @@ func Parse(frame []byte) (Packet, bool) {
 	if len(frame) < 14 {
 		return Packet{}, false
 	}
-	b := frame[14:]
-	var p Packet
-	switch binary.BigEndian.Uint16(frame[12:]) {
-	case etherIP4:
+	if t := binary.BigEndian.Uint16(frame[12:]); t != etherIP4 && t != etherIP6 {
+		return Packet{}, false
+	}
+	return ParseIP(frame[14:])
+}
+
+// ParseIP decodes a packet from its IP header on; false for what is not IP or too short.
+func ParseIP(b []byte) (p Packet, ok bool) {
+	if len(b) == 0 {
+		return p, false
+	}
+	switch b[0] >> 4 {
+	case 4:
 		if len(b) < 20 || int(b[0]&15)*4 < 20 || len(b) < int(b[0]&15)*4 {
 			return p, false
 		}
 		p.Proto, p.Mark = b[9], binary.BigEndian.Uint16(b[4:])
 		p.Src, p.Dst = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
 		b = b[int(b[0]&15)*4:]
-	case etherIP6:
+	case 6:
 		if len(b) < 40 {
 			return p, false
 		}

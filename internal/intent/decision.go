@@ -1,0 +1,46 @@
+package intent
+
+import (
+	"fmt"
+	"hash/fnv"
+)
+
+// Decision is one thing that can decide about a packet: a rule, the end of a tier or of an endpoint's policy, or what is
+// so on any host.
+type Decision struct {
+	Reason   string // ReasonRule, or why without one
+	Allowed  bool
+	Endpoint EndpointID // whose policy; zero: that of the packet's interface, since others share the rule
+	Tier     string     // empty: a profile, or no policy at all
+	Rule     RuleID     // Index is NoRule if Reason is not ReasonRule
+}
+
+// NoRule is the index of a rule that there is not.
+const NoRule = -1
+
+// Reasons for a decision.
+const (
+	ReasonRule           = "rule"
+	ReasonEndOfTier      = "end of tier"
+	ReasonNoProfileMatch = "no profile matched"
+	ReasonPolicyMissing  = "policy is missing"
+	ReasonPolicyClosed   = "policy is closed"
+	ReasonClosed         = "endpoint is closed"
+	ReasonUnknownLink    = "no endpoint on this workload interface"
+	ReasonEstablished    = "established"
+	ReasonInvalid        = "invalid"
+	ReasonToHost         = "setting defaultEndpointToHostAction"
+	ReasonHostToLocal    = "a host always reaches its own workloads"
+	ReasonNoPolicy       = "no policy on this way"
+	ReasonFailsafe       = "failsafe port"
+	ReasonRevoked        = "policy no longer allows this flow"
+	ReasonSpoofed        = "spoofed source"
+	ReasonTunnel         = "encapsulation from a workload"
+)
+
+// Hash stands for what decides, in 32 bits: it is the same on all hosts and after any restart.
+func (d Decision) Hash() uint32 {
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%s|%t|%s|%s|%s|%d|%d", d.Reason, d.Allowed, d.Endpoint, d.Tier, d.Rule.Policy, d.Rule.Direction, d.Rule.Index)
+	return h.Sum32()
+}

@@ -1,0 +1,235 @@
+// Package nflog is the door to packets that the kernel's rules report.
+//
+// In: a group (see numbers.go in package kernel), which rules name. Out: a [Packet] for each one that they report, with the
+// prefix of the rule. A [Conn] belongs to the network namespace in which it was opened. While nobody has a group open, a
+// report costs the kernel next to nothing.
+package nflog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/twillnet/twill/internal/kernel"
+)
+
+// Packet is what a rule reported.
+type Packet struct {
+	Prefix  string // of the rule
+	In, Out int    // indexes of the interfaces; zero: none (yet)
+	Payload []byte // from its IP header on, as much as was asked for; valid until the next Receive
+}
+
+// Config says what to copy, and when.
+type Config struct {
+	Group   uint16
+	Snaplen uint32        // bytes of each packet; zero means 128, for headers
+	Wait    time.Duration // how long the kernel may collect packets before it sends them; zero means 10ms
+	Collect uint32        // and how many; zero means 64
+}
+
+// Conn is a socket for one group. One goroutine may use it; any may ask what was Lost.
+type Conn struct {
+	fd   int
+	buf  []byte
+	rest []byte // of the last datagram, not looked at yet
+	lost atomic.Uint64
+}
+
+// Sizes of the socket: what one datagram may hold, and how much may wait for us.
+const (
+	readSize      = 256 << 10
+	receiveBuffer = 4 << 20
+)
+
+// Messages and attributes of linux/netfilter/nfnetlink_log.h.
+const (
+	msgPacket = 0
+	msgConfig = 1
+
+	attrIfindexIn  = 4
+	attrIfindexOut = 5
+	attrPayload    = 9
+	attrPrefix     = 10
+
+	cfgCommand   = 1
+	cfgMode      = 2
+	cfgTimeout   = 4
+	cfgThreshold = 5
+
+	commandBind = 1
+	copyPacket  = 2
+)
+
+// Open binds a group in the network namespace of the calling thread.
+func Open(cfg Config) (*Conn, error) {
+	if cfg.Snaplen == 0 {
+		cfg.Snaplen = 128
+	}
+	if cfg.Wait == 0 {
+		cfg.Wait = 10 * time.Millisecond
+	}
+	if cfg.Collect == 0 {
+		cfg.Collect = 64
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, fmt.Errorf("nflog: open netlink socket: %w", err)
+	}
+	c := &Conn{fd: fd, buf: make([]byte, readSize)}
+	if err := c.setUp(cfg); err != nil {
+		return nil, errors.Join(fmt.Errorf("nflog group %d: %w", cfg.Group, err), unix.Close(fd))
+	}
+	return c, nil
+}
+
+func (c *Conn) setUp(cfg Config) error {
+	if err := unix.Bind(c.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	if unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
+		if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer); err != nil {
+			return err
+		}
+	}
+	mode := append(binary.BigEndian.AppendUint32(nil, cfg.Snaplen), copyPacket, 0)
+	for _, a := range [][]byte{
+		attribute(cfgCommand, []byte{commandBind}),
+		attribute(cfgMode, mode),
+		attribute(cfgTimeout, binary.BigEndian.AppendUint32(nil, uint32(cfg.Wait/(10*time.Millisecond)))),
+		attribute(cfgThreshold, binary.BigEndian.AppendUint32(nil, cfg.Collect)),
+	} {
+		if err := c.configure(cfg.Group, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// configure sends one setting of a group and waits for the kernel's answer. Packets may come before it; those are lost.
+func (c *Conn) configure(group uint16, attr []byte) error {
+	m := make([]byte, unix.SizeofNlMsghdr)
+	m = append(m, unix.AF_UNSPEC, 0, byte(group>>8), byte(group))
+	m = append(m, attr...)
+	binary.NativeEndian.PutUint32(m, uint32(len(m)))
+	binary.NativeEndian.PutUint16(m[4:], unix.NFNL_SUBSYS_ULOG<<8|msgConfig)
+	binary.NativeEndian.PutUint16(m[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK)
+	if err := unix.Sendto(c.fd, m, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	for {
+		n, _, err := unix.Recvfrom(c.fd, c.buf, 0)
+		if err != nil {
+			return err
+		}
+		typ, body, _, ok := next(c.buf[:n])
+		if !ok || typ != unix.NLMSG_ERROR || len(body) < 4 {
+			continue
+		}
+		switch e := unix.Errno(-int32(binary.NativeEndian.Uint32(body))); e {
+		case 0:
+			return nil
+		case unix.EOPNOTSUPP, unix.EINVAL:
+			return &kernel.UnsupportedError{Feature: "NFLOG", Err: e}
+		case unix.EBUSY:
+			return fmt.Errorf("%w: another process reads this group", e)
+		default:
+			return e
+		}
+	}
+}
+
+func attribute(typ uint16, data []byte) []byte {
+	a := binary.NativeEndian.AppendUint16(nil, uint16(4+len(data)))
+	a = append(binary.NativeEndian.AppendUint16(a, typ), data...)
+	for len(a)%4 != 0 {
+		a = append(a, 0)
+	}
+	return a
+}
+
+// Lost counts the times when the kernel had to throw reports away, because nobody took them in time.
+func (c *Conn) Lost() uint64 { return c.lost.Load() }
+
+// Receive returns the next packet. It waits for one until the deadline, and is false then.
+func (c *Conn) Receive(deadline time.Time) (Packet, bool, error) {
+	for {
+		for len(c.rest) > 0 {
+			typ, body, rest, ok := next(c.rest)
+			if c.rest = rest; ok && typ == unix.NFNL_SUBSYS_ULOG<<8|msgPacket {
+				return decode(body), true, nil
+			}
+		}
+		n, err := c.read(deadline)
+		switch {
+		case errors.Is(err, unix.ENOBUFS):
+			c.lost.Add(1)
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.ETIMEDOUT):
+			return Packet{}, false, nil
+		case err != nil:
+			return Packet{}, false, fmt.Errorf("nflog: %w", err)
+		default:
+			c.rest = c.buf[:n]
+		}
+	}
+}
+
+func (c *Conn) read(deadline time.Time) (int, error) {
+	for {
+		n, _, err := unix.Recvfrom(c.fd, c.buf, unix.MSG_DONTWAIT)
+		if !errors.Is(err, unix.EAGAIN) {
+			return n, err
+		}
+		wait := time.Until(deadline)
+		if wait <= 0 {
+			return 0, unix.ETIMEDOUT
+		}
+		fds := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, int((wait+time.Millisecond-1)/time.Millisecond)); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Close gives the group up.
+func (c *Conn) Close() error { return unix.Close(c.fd) }
+
+// next takes one message off b; false if b is cut off.
+func next(b []byte) (typ uint16, body, rest []byte, ok bool) {
+	if len(b) < unix.SizeofNlMsghdr {
+		return 0, nil, nil, false
+	}
+	size := int(binary.NativeEndian.Uint32(b))
+	if size < unix.SizeofNlMsghdr || size > len(b) {
+		return 0, nil, nil, false
+	}
+	return binary.NativeEndian.Uint16(b[4:]), b[unix.SizeofNlMsghdr:size], b[min((size+3)&^3, len(b)):], true
+}
+
+// decode reads a packet's message, behind whose netfilter header are attributes.
+func decode(b []byte) (p Packet) {
+	for b = b[min(4, len(b)):]; len(b) >= 4; {
+		size, typ := int(binary.NativeEndian.Uint16(b)), binary.NativeEndian.Uint16(b[2:])
+		if size < 4 || size > len(b) {
+			return p
+		}
+		v := b[4:size]
+		switch {
+		case typ == attrPrefix && len(v) > 0:
+			p.Prefix = string(v[:len(v)-1])
+		case typ == attrPayload:
+			p.Payload = v
+		case typ == attrIfindexIn && len(v) == 4:
+			p.In = int(binary.BigEndian.Uint32(v))
+		case typ == attrIfindexOut && len(v) == 4:
+			p.Out = int(binary.BigEndian.Uint32(v))
+		}
+		b = b[min((size+3)&^3, len(b)):]
+	}
+	return p
+}

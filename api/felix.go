@@ -24,6 +24,10 @@ type FelixConfigurationSpec struct {
 	LogActionRateLimit      *string `json:"logActionRateLimit,omitempty"` // such as 100/second, the default; none: no limit
 	LogActionRateLimitBurst *int    `json:"logActionRateLimitBurst,omitempty"`
 
+	FlowLogsLocalReporter        string `json:"flowLogsLocalReporter,omitempty"`        // Disabled (default), Enabled
+	FlowLogsPolicyEvaluationMode string `json:"flowLogsPolicyEvaluationMode,omitempty"` // None, Continuous (default)
+	FlowRevocationEnabled        *bool  `json:"flowRevocationEnabled,omitempty"`        // ours; default true
+
 	LogSeverityScreen string `json:"logSeverityScreen,omitempty"` // Trace, Debug, Info (default), Warning, Error, Fatal, None
 	LogSeverityFile   string `json:"logSeverityFile,omitempty"`
 	LogSeveritySys    string `json:"logSeveritySys,omitempty"`

@@ -21,7 +21,9 @@ import (
 	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/dataplane"
+	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/fib"
+	"github.com/twillnet/twill/internal/dataplane/flows"
 	"github.com/twillnet/twill/internal/dataplane/host"
 	"github.com/twillnet/twill/internal/dataplane/nft"
 	"github.com/twillnet/twill/internal/dataplane/revoke"
@@ -29,7 +31,9 @@ import (
 	"github.com/twillnet/twill/internal/health"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/conntrack"
+	"github.com/twillnet/twill/internal/kernel/nflog"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/kernel/sysctl"
@@ -71,17 +75,16 @@ func Run(ctx context.Context, cfg Config) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	watch := newReporter(cfg, store, metrics.New(registry))
-	for _, p := range cfg.Problems {
-		cfg.Log.Warn("wrong setting", "from", p.From, "name", p.Name, "reason", p.Reason)
-	}
 	source := syncer.New(store, syncer.Config{Logger: cfg.Log.With("part", "syncer")})
 	links := ifmon.New(doors.rtnl)
-	policy := nft.New(doors.nft, nft.Config{Prefixes: graph.Settings().Settings.InterfacePrefixes})
+	names := attribution.New()
+	policy := nft.New(doors.nft, nft.Config{Prefixes: graph.Settings().Settings.InterfacePrefixes, Names: names})
 	interfaces := host.New(doors.rtnl, doors.sysctl, host.Config{})
 	routes := fib.New(doors.rtnl)
-	flows := revoke.New(revoke.Config{Table: doors.conntrack, Local: doors.addrs, Log: cfg.Log.With("part", "revoke")})
+	live := revoke.New(revoke.Config{Table: doors.conntrack, Local: doors.addrs, Log: cfg.Log.With("part", "revoke")})
+	reports := flows.New(flows.Config{Names: names, Open: openReports, Staged: live.Staged, Log: cfg.Log.With("part", "flows")})
 	loop := dataplane.New(dataplane.Config{
-		Policy: policy, Forwarding: []dataplane.Driver{flows, interfaces, routes},
+		Policy: policy, Forwarding: []dataplane.Driver{live, reports, interfaces, routes},
 		Outcomes: watch.outcomes, Observer: watch, Log: cfg.Log.With("part", "dataplane"),
 	})
 	batches := make(chan intent.Batch)
@@ -90,16 +93,14 @@ func Run(ctx context.Context, cfg Config) error {
 	checker.Part(partSyncer, quick, source.Ping)
 	checker.Part(partCalc, slow, d.Ping)
 	checker.Part(partDataplane, slow, loop.Ping)
-	door := &doorway{watch: watch, checker: checker, metrics: registry}
+	door := &doorway{watch: watch, checker: checker, metrics: registry, tally: tally{doors.counts, names, reports}}
+	watch.metrics.Traffic(door.tally.traffic)
 	listen := door.listeners(cfg)
-	d.settings = func(s config.Settings) {
-		door.configure(s)
-		listen.configure(s)
-	}
+	d.settings = []func(config.Settings){door.configure, listen.configure}
 
 	group, ctx := errgroup.WithContext(ctx)
 	for name, run := range map[string]func(context.Context) error{
-		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": flows.Run,
+		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": reports.Run,
 		"status": watch.run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
 		"nft":       func(ctx context.Context) error { return policy.Run(ctx, doors.nftEvents) },
 		"dataplane": func(ctx context.Context) error { return loop.Run(ctx, batches, links.Changes()) },
@@ -125,9 +126,15 @@ func named(part string, err error) error {
 type doors struct {
 	rtnl      *rtnl.Handle
 	nft       *nftables.Conn
+	counts    *nftables.Conn // to read what rules counted, while nft is at work
 	nftEvents *nftables.Watcher
 	sysctl    *sysctl.Handle
 	conntrack *conntrack.Conn
+}
+
+// openReports opens what rules report.
+func openReports() (flows.Source, error) {
+	return nflog.Open(nflog.Config{Group: kernel.NFLogVerdicts})
 }
 
 // addrs are the host's own addresses.
@@ -148,6 +155,9 @@ func openDoors() (d doors, err error) {
 		d.nftEvents, err = nftables.Watch(d.nft)
 	}
 	if err == nil {
+		d.counts, err = nftables.Open()
+	}
+	if err == nil {
 		d.sysctl, err = sysctl.Open()
 	}
 	if err == nil {
@@ -161,8 +171,10 @@ func openDoors() (d doors, err error) {
 
 func (d doors) close() {
 	d.rtnl.Close()
-	if d.nft != nil {
-		d.nft.Close()
+	for _, c := range []*nftables.Conn{d.nft, d.counts} {
+		if c != nil {
+			c.Close()
+		}
 	}
 	if d.nftEvents != nil {
 		d.nftEvents.Close()

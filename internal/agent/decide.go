@@ -22,7 +22,7 @@ type decider struct {
 	log   *slog.Logger
 	pings chan struct{}
 
-	settings func(config.Settings) // told of them beside watch
+	settings []func(config.Settings) // told of them beside watch
 
 	told     map[string]string // problems that the log has, by key and field
 	findings uint64            // of the graph, when they were told
@@ -106,7 +106,9 @@ func (d *decider) tell(problems []api.Problem) {
 func (d *decider) settle() {
 	s := d.graph.Settings().Settings
 	d.watch.configure(s)
-	d.settings(s)
+	for _, told := range d.settings {
+		told(s)
+	}
 }
 
 // freeze reports whether the datastore says that nothing it holds may be acted upon. The kernel then stays as it is.

@@ -44,6 +44,7 @@ type doorway struct {
 	hidden  atomic.Pointer[[]string] // beginnings of names of metrics that settings hide
 	checker *health.Checker
 	metrics prometheus.Gatherer
+	tally   tally
 }
 
 // numbers are the metrics, counted when they are asked for.
@@ -96,6 +97,7 @@ func (d *doorway) listeners(cfg Config) listeners {
 	all := http.NewServeMux()
 	all.Handle("GET /metrics", numbers)
 	all.Handle("GET /", answers)
+	d.tally.serve(all)
 	l := listeners{
 		socket: serve.New("the agent's socket", all, log), health: serve.New("health", answers, log),
 		metrics: serve.New("metrics", numbers, log), debug: serve.New("profiles", debug, log),
@@ -126,14 +128,7 @@ func at(l config.Listener) serve.At {
 
 // Ask asks the agent that listens at a socket for its report.
 func Ask(ctx context.Context, socket string) (Report, error) {
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/status", nil)
-	if err != nil {
-		return Report{}, err
-	}
-	resp, err := client.Do(req)
+	resp, err := ask(ctx, socket, "/status")
 	if err != nil {
 		return Report{}, err
 	}
@@ -143,4 +138,24 @@ func Ask(ctx context.Context, socket string) (Report, error) {
 		return Report{}, fmt.Errorf("the agent's answer: %w", err)
 	}
 	return out, nil
+}
+
+// ask gets a path of what an agent hands out at its socket.
+func ask(ctx context.Context, socket, path string) (*http.Response, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		return nil, fmt.Errorf("the agent answers %s to %s; is it of this version?", resp.Status, path)
+	}
+	return resp, nil
 }

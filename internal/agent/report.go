@@ -64,6 +64,9 @@ func newReporter(cfg Config, store datastore.Expiring, m *metrics.Metrics) *repo
 	}
 	r.status = status.New(status.Config{Node: cfg.Node, Version: cfg.Version, Store: store, Host: r.host, Log: cfg.Log.With("part", "status")})
 	m.Source(1)
+	for _, p := range cfg.Problems {
+		cfg.Log.Warn("wrong setting", "from", p.From, "name", p.Name, "reason", p.Reason)
+	}
 	return r
 }
 

@@ -18,6 +18,7 @@ type sent struct {
 	users     map[intent.PolicyID]int            // how many stacks and profile lists refer to it
 	sets      map[intent.PolicyID][]intent.SetID // that it uses
 	host      *intent.HostSettings
+	staged    int // stacks in use that staged policies would change
 }
 
 func newSent() sent {
@@ -117,8 +118,12 @@ func (g *Graph) stack(item hereItem) *stack {
 }
 
 func (g *Graph) hold(s *stack) {
-	if s.users++; s.users == 1 {
-		g.countAll(s, 1)
+	if s.users++; s.users > 1 {
+		return
+	}
+	g.countAll(s, 1)
+	if s.staged != nil {
+		g.sent.staged++
 	}
 }
 
@@ -128,6 +133,9 @@ func (g *Graph) letGo(s *stack) {
 		return
 	}
 	g.countAll(s, -1)
+	if s.staged != nil {
+		g.sent.staged--
+	}
 	if g.stacks[s.key] == s {
 		delete(g.stacks, s.key)
 	}

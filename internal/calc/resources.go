@@ -125,7 +125,8 @@ func (g *Graph) host() intent.HostSettings {
 	return intent.HostSettings{
 		EndpointToHost: toHost[s.EndpointToHost], Prefixes: slices.Sorted(slices.Values(s.InterfacePrefixes)),
 		AllowVXLAN: s.AllowVXLAN, AllowIPIP: s.AllowIPIP, AllowInvalid: s.SkipInvalidCheck, KeepDenied: !s.RevokeFlows,
-		FailsafeIn: failsafes(s.FailsafeIn), FailsafeOut: failsafes(s.FailsafeOut),
+		ReportAllowed: s.ReportFlows == "Enabled" || s.EvaluateStaged == "Continuous" && g.sent.staged > 0,
+		FailsafeIn:    failsafes(s.FailsafeIn), FailsafeOut: failsafes(s.FailsafeOut),
 		Log:     intent.LogSettings(s.Log),
 		Refresh: intent.Refresh{Policy: s.PolicyRefresh, Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
 	}

@@ -30,6 +30,8 @@ type Settings struct {
 	AllowIPIP           bool   // from workloads
 	SkipInvalidCheck    bool
 	RevokeFlows         bool
+	ReportFlows         string // Enabled: also those that policy allows
+	EvaluateStaged      string // Continuous: staged policies judge live flows
 	AllowSourceSpoofing bool
 	FailsafeIn          []Failsafe
 	FailsafeOut         []Failsafe

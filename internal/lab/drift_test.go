@@ -163,6 +163,7 @@ func TestEverySettingIsLive(t *testing.T) {
 		"prometheusMetricsEnabled": `true`, "prometheusMetricsHost": `"127.0.0.1"`, "prometheusMetricsPort": `9191`,
 		"prometheusMetricsCertFile": `""`, "prometheusMetricsKeyFile": `""`, "prometheusMetricsCAFile": `""`,
 		"debugHost": `"127.0.0.1"`, "debugPort": `9299`, "goGCThreshold": `60`, "goMemoryLimitMB": `512`, "goMaxProcs": `1`, "flowRevocationEnabled": `false`,
+		"flowLogsLocalReporter": `"Enabled"`, "flowLogsPolicyEvaluationMode": `"None"`,
 		"healthTimeoutOverrides": `[{"name":"calc","timeout":"60s"}]`, "prometheusGoMetricsEnabled": `false`, "prometheusProcessMetricsEnabled": `false`,
 		"failsafeInboundHostPorts": `[{"protocol":"TCP","port":22}]`, "failsafeOutboundHostPorts": `[]`,
 		"logPrefix": `"%t"`, "logActionRateLimit": `"none"`, "logActionRateLimitBurst": `7`,

@@ -65,10 +65,10 @@ type State struct {
 	// WorkloadPrefixes begin the names of interfaces that only workloads have;
 	// nil means "cali". On one without an endpoint nothing passes.
 	WorkloadPrefixes []string
-	// Links are the addresses of the host's own interfaces, by which those host
-	// endpoints are found that name no interface.
-	Links map[string][]netip.Addr
+	// IgnoreHosts leaves host endpoints out.
+	IgnoreHosts bool
 
+	addrs     map[string][]netip.Addr // of the host's own interfaces
 	sets      map[intent.SetID]*set
 	policies  map[intent.PolicyID]intent.Policy
 	endpoints map[intent.EndpointID]intent.Endpoint
@@ -76,6 +76,17 @@ type State struct {
 	host      intent.HostSettings
 	dirty     bool // links must be made anew
 	staged    bool // while JudgeStaged asks
+}
+
+// SetLink says which addresses an interface of the host has, by which those host endpoints are found that name none.
+func (s *State) SetLink(name string, addrs []netip.Addr) {
+	if s.addrs == nil {
+		s.addrs = map[string][]netip.Addr{}
+	}
+	if s.addrs[name] = addrs; len(addrs) == 0 {
+		delete(s.addrs, name)
+	}
+	s.dirty = true
 }
 
 // Merge takes over a batch.
@@ -155,7 +166,7 @@ func (s *State) linksOf(e intent.Endpoint) []string {
 		return []string{e.Link}
 	}
 	var out []string
-	for link, addrs := range s.Links {
+	for link, addrs := range s.addrs {
 		if e.ID.Kind == intent.Host && slices.ContainsFunc(addrs, func(a netip.Addr) bool { return slices.Contains(e.Addrs, a) }) {
 			out = append(out, link)
 		}
@@ -201,8 +212,8 @@ func (s *State) workload(link string) (e intent.Endpoint, bound, ok bool) {
 // one for all links.
 func (s *State) hostEndpoint(link string) (intent.Endpoint, bool) {
 	if e, ok := s.onLink(link); ok && e.ID.Kind == intent.Host {
-		return e, true
+		return e, !s.IgnoreHosts
 	}
 	e, ok := s.onLink("*")
-	return e, ok && e.ID.Kind == intent.Host
+	return e, ok && e.ID.Kind == intent.Host && !s.IgnoreHosts
 }

@@ -9,6 +9,8 @@
 // nobody. What comes meanwhile waits, and is one more pass, however many batches it is. A pass judges the flows of the
 // endpoints that the changes touch; without any, there is no pass.
 //
+// It holds what the kernel enforces now, so [Driver.Staged] answers what staged policies would make of a packet.
+//
 // Not judged: flows with no local workload at either end, what a workload sends from addresses that are not its own,
 // and DHCP, which a host serves whatever policy says.
 package revoke
@@ -22,6 +24,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/conntrack"
@@ -61,8 +64,10 @@ type Driver struct {
 	merged  []intent.Batch // taken over, not in the kernel yet
 	applied []intent.Batch // in the kernel, not looked at yet
 
+	judging sync.Mutex // for state
+	state   verdict.State
+
 	// Run's own.
-	state     verdict.State
 	index     index
 	on        bool
 	revoked   bool // some flow has the mark
@@ -106,6 +111,29 @@ func (d *Driver) Apply(context.Context) ([]intent.Outcome, error) {
 	default: // Run will find this, too
 	}
 	return nil, nil
+}
+
+// Links takes note of the addresses by which those host endpoints are found that name no interface.
+func (d *Driver) Links(changes []ifmon.Change) {
+	d.judging.Lock()
+	defer d.judging.Unlock()
+	for _, c := range changes {
+		var addrs []netip.Addr
+		for _, p := range c.Addrs {
+			addrs = append(addrs, p.Addr())
+		}
+		if c.Gone {
+			addrs = nil
+		}
+		d.state.SetLink(c.Name, addrs)
+	}
+}
+
+// Staged says what would become of a packet if staged policies were enforced.
+func (d *Driver) Staged(p verdict.Packet) verdict.Verdict {
+	d.judging.Lock()
+	defer d.judging.Unlock()
+	return d.state.JudgeStaged(p)
 }
 
 // Resync has nothing to read: each pass reads the table.
@@ -158,12 +186,14 @@ func (d *Driver) take() {
 	batches := d.applied
 	d.applied = nil
 	d.mu.Unlock()
+	d.judging.Lock()
+	defer d.judging.Unlock()
 	for _, b := range batches {
+		d.state.Merge(b)
 		b.Endpoints = workloadsOf(b.Endpoints)
 		for _, a := range d.index.touched(b, d.revoked) {
 			d.touched[a] = true
 		}
-		d.state.Merge(b)
 		d.index.merge(b)
 		for _, a := range d.index.touched(b, d.revoked) {
 			d.touched[a] = true
@@ -195,6 +225,8 @@ func (d *Driver) pass() (p Pass) {
 	// what a table that changes meanwhile shows twice.
 	changes := map[conntrack.Tuple]conntrack.Change{}
 	revoked := false
+	d.judging.Lock()
+	d.state.IgnoreHosts = true
 	p.Err = d.cfg.Table.Each(func(f conntrack.Flow) {
 		p.Flows++
 		is := f.Mark&kernel.ConntrackRevoked != 0
@@ -214,6 +246,8 @@ func (d *Driver) pass() (p Pass) {
 		}
 		changes[f.Original] = conntrack.Change{Flow: f, Mark: mark, Mask: kernel.ConntrackRevoked}
 	})
+	d.state.IgnoreHosts = false
+	d.judging.Unlock()
 	if p.Err != nil {
 		return p
 	}

@@ -21,6 +21,7 @@ import (
 type Packet struct {
 	Prefix  string // of the rule
 	In, Out int    // indexes of the interfaces; zero: none (yet)
+	Early   bool   // it was reported before it was routed
 	Payload []byte // from its IP header on, as much as was asked for; valid until the next Receive
 }
 
@@ -51,6 +52,7 @@ const (
 	msgPacket = 0
 	msgConfig = 1
 
+	attrHeader     = 1 // whose third byte is the hook
 	attrIfindexIn  = 4
 	attrIfindexOut = 5
 	attrPayload    = 9
@@ -222,6 +224,8 @@ func decode(b []byte) (p Packet) {
 		switch {
 		case typ == attrPrefix && len(v) > 0:
 			p.Prefix = string(v[:len(v)-1])
+		case typ == attrHeader && len(v) >= 3:
+			p.Early = v[2] == unix.NF_INET_PRE_ROUTING
 		case typ == attrPayload:
 			p.Payload = v
 		case typ == attrIfindexIn && len(v) == 4:

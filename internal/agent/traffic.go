@@ -1,0 +1,209 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/twillnet/twill/internal/dataplane/attribution"
+	"github.com/twillnet/twill/internal/dataplane/flows"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/nftables"
+	"github.com/twillnet/twill/internal/metrics"
+)
+
+// RuleCount is how many packets a rule of a policy, or what ends a tier, decided about on this node, since it is in the
+// kernel as it is. Of a flow, only the first packet is asked about.
+type RuleCount struct {
+	Policy    string `json:"policy,omitempty"` // kind/namespace/name, or kind/name; of the end of a tier: its last policy
+	Direction string `json:"direction"`
+	Rule      int    `json:"rule"` // -1: no rule
+	Reason    string `json:"reason"`
+	Tier      string `json:"tier,omitempty"`
+	Allowed   bool   `json:"allowed"`
+	Packets   uint64 `json:"packets"`
+	Bytes     uint64 `json:"bytes,omitempty"`
+	// Staged: it is of a staged policy, and counts the packets that this would have turned.
+	Staged bool `json:"staged,omitempty"`
+}
+
+// tally counts what decided about packets.
+type tally struct {
+	conn  *nftables.Conn
+	names *attribution.Table
+	flows *flows.Collector
+}
+
+// counts reads what the kernel counted, and what staged policies would have done.
+func (t tally) counts() ([]RuleCount, error) {
+	rs, err := t.conn.Outline(kernel.TableName)
+	if err != nil {
+		return nil, err
+	}
+	chains := map[string][]nftables.Counter{}
+	for _, r := range rs.Rules {
+		var n nftables.Counter
+		for _, x := range r.Exprs {
+			if c, ok := x.(nftables.Counter); ok {
+				n = c
+			}
+		}
+		chains[r.Chain] = append(chains[r.Chain], n)
+	}
+	sums := map[RuleCount]nftables.Counter{}
+	for chain, counters := range chains {
+		names := t.names.Rules(chain)
+		if len(names) != len(counters) {
+			continue // it is about to change
+		}
+		for i, d := range names {
+			if d.Reason == "" || counters[i].Packets == 0 {
+				continue
+			}
+			key := RuleCount{Direction: d.Rule.Direction.String(), Rule: d.Rule.Index, Reason: d.Reason, Tier: d.Tier, Allowed: d.Allowed}
+			if d.Rule.Policy != (intent.PolicyID{}) {
+				key.Policy = d.Rule.Policy.String()
+			}
+			n := sums[key]
+			sums[key] = nftables.Counter{Packets: n.Packets + counters[i].Packets, Bytes: n.Bytes + counters[i].Bytes}
+		}
+	}
+	out := []RuleCount{}
+	for key, n := range sums {
+		key.Packets, key.Bytes = n.Packets, n.Bytes
+		out = append(out, key)
+	}
+	for w, n := range t.flows.Counts().Staged {
+		out = append(out, RuleCount{Policy: w.Policy, Direction: w.Dir, Rule: w.Rule, Reason: w.Reason, Tier: w.Tier, Allowed: w.Allowed, Packets: n, Staged: true})
+	}
+	slices.SortFunc(out, func(a, b RuleCount) int {
+		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Tier, b.Tier))
+	})
+	return out, nil
+}
+
+// traffic is that for metrics.
+func (t tally) traffic() metrics.Traffic {
+	n := t.flows.Counts()
+	out := metrics.Traffic{Allowed: float64(n.Allowed), Denied: float64(n.Dropped), Unknown: float64(n.Unknown), Lost: float64(n.Lost)}
+	counts, err := t.counts()
+	if err != nil {
+		return out // the kernel is asked again with the next reading
+	}
+	staged := map[metrics.RuleCount]float64{} // by what is a label: a rule's decision may differ by tier
+	for _, c := range counts {
+		r := metrics.RuleCount{Policy: c.Policy, Direction: c.Direction, Rule: strconv.Itoa(c.Rule), Action: "deny"}
+		if c.Allowed {
+			r.Action = "allow"
+		}
+		switch {
+		case c.Staged:
+			staged[r] += float64(c.Packets)
+		case c.Policy != "":
+			r.Packets, r.Bytes = float64(c.Packets), float64(c.Bytes)
+			out.Rules = append(out.Rules, r)
+		}
+	}
+	for r, n := range staged {
+		r.Packets = n
+		out.Staged = append(out.Staged, r)
+	}
+	return out
+}
+
+// serve answers for flows and counts.
+func (t tally) serve(mux *http.ServeMux) {
+	mux.HandleFunc("GET /counts", func(w http.ResponseWriter, _ *http.Request) {
+		counts, err := t.counts()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(counts) // the reader has gone
+	})
+	mux.HandleFunc("GET /flows", func(w http.ResponseWriter, r *http.Request) {
+		last, err := strconv.Atoi(cmp.Or(r.URL.Query().Get("last"), "0"))
+		if err != nil {
+			http.Error(w, "last: want a number", http.StatusBadRequest)
+			return
+		}
+		t.stream(w, r, last)
+	})
+}
+
+// stream writes the last flows, a line each, and goes on as long as somebody reads if asked to follow.
+func (t tally) stream(w http.ResponseWriter, r *http.Request, last int) {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	e := json.NewEncoder(w)
+	out := http.NewResponseController(w)
+	// Listen first, so that nothing is missed in between; what is in both is told by its time.
+	more, end := t.flows.Listen()
+	defer end()
+	var latest flows.Flow
+	for _, f := range t.flows.Last(last) {
+		if latest = f; e.Encode(f) != nil {
+			return
+		}
+	}
+	if r.URL.Query().Get("follow") == "" {
+		return
+	}
+	for {
+		if err := out.Flush(); err != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case f := <-more:
+			if f.Time.After(latest.Time) && e.Encode(f) != nil {
+				return
+			}
+		}
+	}
+}
+
+// Flows asks the agent that listens at a socket for its last flows, and if follow is set for all that come, until the
+// context ends or each fails.
+func Flows(ctx context.Context, socket string, last int, follow bool, each func(flows.Flow) error) error {
+	path := "/flows?last=" + strconv.Itoa(last)
+	if follow {
+		path += "&follow=1"
+	}
+	resp, err := ask(ctx, socket, path)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	d := json.NewDecoder(resp.Body)
+	for d.More() {
+		var f flows.Flow
+		if err := d.Decode(&f); err != nil {
+			return fmt.Errorf("the agent's answer: %w", err)
+		}
+		if err := each(f); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// Counted asks the agent that listens at a socket what its rules counted.
+func Counted(ctx context.Context, socket string) ([]RuleCount, error) {
+	resp, err := ask(ctx, socket, "/counts")
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var out []RuleCount
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+		return nil, fmt.Errorf("the agent's answer: %w", err)
+	}
+	return out, nil
+}

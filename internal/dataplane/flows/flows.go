@@ -1,0 +1,231 @@
+// Package flows tells what the kernel's rules dropped and, where somebody asked for it, allowed: which packet, between
+// whom, and which rule of which policy decided.
+//
+// In: reports of the kernel (package nflog), the names under which they come (package attribution), endpoints and
+// interfaces. Out: a [Flow] for each report, to whoever listens, and the last ones to whoever comes later. Of endpoints
+// with staged policies it also says what those would have decided, and counts it.
+//
+// It is a driver for the sake of what drivers are told; it writes nothing. A report is of one packet: a sender that tries
+// again is reported again, and an allowed flow once for each endpoint whose policy it passes.
+package flows
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/twillnet/twill/internal/dataplane/attribution"
+	"github.com/twillnet/twill/internal/ifmon"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/nflog"
+	"github.com/twillnet/twill/internal/verdict"
+)
+
+// Flow is what became of one packet.
+type Flow struct {
+	Time     time.Time  `json:"time"`
+	Allowed  bool       `json:"allowed"`
+	Reason   string     `json:"reason"`             // "rule", or why without one
+	Endpoint string     `json:"endpoint,omitempty"` // whose policy decided: namespace/workload, or the host endpoint
+	Dir      string     `json:"direction"`          // of that endpoint: Ingress or Egress
+	Tier     string     `json:"tier,omitempty"`
+	Policy   string     `json:"policy,omitempty"`  // kind/namespace/name, or kind/name
+	Rule     int        `json:"rule"`              // its index in that direction; -1: no rule
+	Changed  bool       `json:"changed,omitempty"` // the policy says something else by now
+	Src      netip.Addr `json:"src"`
+	Dst      netip.Addr `json:"dst"`
+	From     string     `json:"from,omitempty"` // who has Src, if it is an endpoint of this node
+	To       string     `json:"to,omitempty"`
+	Proto    uint8      `json:"proto"`
+	SrcPort  uint16     `json:"srcPort,omitempty"`
+	DstPort  uint16     `json:"dstPort,omitempty"`
+	ICMPType uint8      `json:"icmpType,omitempty"`
+	ICMPCode uint8      `json:"icmpCode,omitempty"`
+	In       string     `json:"in,omitempty"`  // interface; empty: from a process of the host, or not known at this stage
+	Out      string     `json:"out,omitempty"` // likewise
+	// Staged is what staged policies would have decided, if that is something else.
+	Staged *Would `json:"staged,omitempty"`
+}
+
+// Would is a decision that was not made.
+type Would struct {
+	Allowed  bool   `json:"allowed"`
+	Reason   string `json:"reason"`
+	Endpoint string `json:"endpoint,omitempty"`
+	Dir      string `json:"direction"`
+	Tier     string `json:"tier,omitempty"`
+	Policy   string `json:"policy,omitempty"`
+	Rule     int    `json:"rule"`
+}
+
+// Source is where reports come from; *nflog.Conn is one.
+type Source interface {
+	Receive(deadline time.Time) (nflog.Packet, bool, error)
+	Lost() uint64
+	Close() error
+}
+
+// Config is what a Collector is made of.
+type Config struct {
+	Names  *attribution.Table
+	Open   func() (Source, error)
+	Staged func(verdict.Packet) verdict.Verdict // what staged policies would make of a packet
+	Retry  time.Duration                        // wait until reports are asked for again after a failure; zero means 5s
+	Log    *slog.Logger                         // nil: nowhere
+}
+
+// Kept is how many flows are remembered for those who come later.
+const Kept = 1000
+
+// Collector follows the kernel's reports. Use New; Run makes it work.
+type Collector struct {
+	cfg Config
+
+	mu        sync.Mutex
+	endpoints map[intent.EndpointID]endpoint
+	byLink    map[string]intent.EndpointID // of workloads, and of host endpoints that name an interface
+	byAddr    map[netip.Addr]string        // who of this node has an address
+	links     map[int]string               // by index
+	staged    int                          // endpoints that staged policies would change
+	ring      []Flow
+	next      int // in ring, once it is full
+	listeners map[chan Flow]*uint64
+	counts    Counts
+}
+
+// endpoint is what flows say of one.
+type endpoint struct {
+	label  string
+	link   string
+	addrs  []netip.Addr
+	staged bool
+}
+
+// New returns a collector that has heard nothing.
+func New(cfg Config) *Collector {
+	if cfg.Retry == 0 {
+		cfg.Retry = 5 * time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Collector{
+		cfg: cfg, endpoints: map[intent.EndpointID]endpoint{}, byLink: map[string]intent.EndpointID{}, byAddr: map[netip.Addr]string{},
+		links: map[int]string{}, listeners: map[chan Flow]*uint64{}, counts: Counts{Staged: map[Would]uint64{}},
+	}
+}
+
+// Merge takes note of endpoints.
+func (c *Collector) Merge(b intent.Batch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range b.Endpoints {
+		c.forget(e.ID)
+		label := e.Label
+		if label == "" {
+			label = e.ID.Namespace + "/" + e.ID.Name
+		}
+		if e.ID.Kind == intent.Host {
+			label = "host/" + e.ID.Name
+		}
+		n := endpoint{label: label, link: e.Link, addrs: e.Addrs, staged: e.Staged != nil}
+		c.endpoints[e.ID] = n
+		if e.Link != "" && e.Closed == "" {
+			c.byLink[e.Link] = e.ID
+		}
+		if e.ID.Kind == intent.Workload {
+			for _, a := range e.Addrs {
+				c.byAddr[a] = label
+			}
+		}
+		if n.staged {
+			c.staged++
+		}
+	}
+	for _, k := range b.Removed {
+		if k.Kind != intent.KeyEndpoint {
+			continue
+		}
+		for id := range c.endpoints {
+			if id.String() == k.ID {
+				c.forget(id)
+			}
+		}
+	}
+}
+
+func (c *Collector) forget(id intent.EndpointID) {
+	n, known := c.endpoints[id]
+	if !known {
+		return
+	}
+	delete(c.endpoints, id)
+	if c.byLink[n.link] == id {
+		delete(c.byLink, n.link)
+	}
+	for _, a := range n.addrs {
+		if c.byAddr[a] == n.label {
+			delete(c.byAddr, a)
+		}
+	}
+	if n.staged {
+		c.staged--
+	}
+}
+
+// Links takes note of the names of interfaces.
+func (c *Collector) Links(changes []ifmon.Change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ch := range changes {
+		if ch.Gone {
+			delete(c.links, ch.Index)
+		} else {
+			c.links[ch.Index] = ch.Name
+		}
+	}
+}
+
+// Apply has nothing to do.
+func (c *Collector) Apply(context.Context) ([]intent.Outcome, error) { return nil, nil }
+
+// Resync has nothing to read.
+func (c *Collector) Resync(context.Context) error { return nil }
+
+// Run follows reports until the context ends. Without them, everything else goes on.
+func (c *Collector) Run(ctx context.Context) error {
+	for {
+		if err := c.follow(ctx); err != nil && ctx.Err() == nil {
+			c.cfg.Log.Warn("what policy drops is not reported", "err", err, "retry_in", c.cfg.Retry)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(c.cfg.Retry):
+		}
+	}
+}
+
+func (c *Collector) follow(ctx context.Context) error {
+	s, err := c.cfg.Open()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	const look = time.Second // how long the end of the context may go unseen
+	for ctx.Err() == nil {
+		p, ok, err := s.Receive(time.Now().Add(look))
+		if err != nil {
+			return err
+		}
+		if ok {
+			c.report(p)
+		}
+		c.mu.Lock()
+		c.counts.Lost = s.Lost()
+		c.mu.Unlock()
+	}
+	return nil
+}

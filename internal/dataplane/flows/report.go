@@ -1,0 +1,159 @@
+package flows
+
+import (
+	"cmp"
+	"maps"
+	"time"
+
+	"github.com/twillnet/twill/internal/dataplane/attribution"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/nflog"
+	"github.com/twillnet/twill/internal/kernel/packet"
+	"github.com/twillnet/twill/internal/verdict"
+)
+
+// Counts is how much was heard since the start.
+type Counts struct {
+	Allowed, Dropped uint64           // reports
+	Unknown          uint64           // reports under names that nobody knows, such as those of a chain that an earlier agent wrote
+	Lost             uint64           // times at which the kernel threw reports away, since they came too fast
+	Staged           map[Would]uint64 // packets for which staged policies would have decided otherwise, by what they would have
+}
+
+// Counts returns how much was heard since the start.
+func (c *Collector) Counts() Counts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := c.counts
+	out.Staged = maps.Clone(out.Staged)
+	return out
+}
+
+// report makes a flow of a report, and hands it out.
+func (c *Collector) report(p nflog.Packet) {
+	name, _ := attribution.Parse(p.Prefix)
+	d, current, known := c.cfg.Names.Resolve(name)
+	ip, isIP := packet.ParseIP(p.Payload)
+	if !known || !isIP {
+		c.mu.Lock()
+		c.counts.Unknown++
+		c.mu.Unlock()
+		return
+	}
+	c.mu.Lock()
+	f := c.flow(d, ip, c.links[p.In], c.links[p.Out])
+	f.Changed = !current
+	staged := c.staged > 0 && !p.Early // before routing, where the packet goes is not known
+	c.mu.Unlock()
+	if staged {
+		f.Staged = c.would(f, ip)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.Allowed {
+		c.counts.Allowed++
+	} else {
+		c.counts.Dropped++
+	}
+	if f.Staged != nil && f.Staged.Allowed != f.Allowed {
+		c.counts.Staged[*f.Staged]++
+	}
+	c.hand(f)
+}
+
+// flow puts together what is known of a packet.
+func (c *Collector) flow(d intent.Decision, ip packet.Packet, in, out string) Flow {
+	f := Flow{
+		Time: time.Now(), Allowed: d.Allowed, Reason: d.Reason, Dir: d.Rule.Direction.String(), Tier: d.Tier, Rule: d.Rule.Index,
+		Src: ip.Src, Dst: ip.Dst, From: c.byAddr[ip.Src], To: c.byAddr[ip.Dst], Proto: ip.Proto, SrcPort: ip.SrcPort, DstPort: ip.DstPort,
+		ICMPType: ip.ICMPType, ICMPCode: ip.ICMPCode, In: in, Out: out,
+	}
+	if d.Rule.Policy != (intent.PolicyID{}) {
+		f.Policy = d.Rule.Policy.String()
+	}
+	if d.Rule.Index == intent.NoRule && d.Endpoint == (intent.EndpointID{}) && d.Rule.Policy == (intent.PolicyID{}) {
+		// One of the rules that all endpoints share: whose it is follows from the interfaces.
+		if _, sends := c.byLink[in]; sends {
+			f.Dir = intent.Egress.String()
+		}
+	}
+	id := d.Endpoint
+	if id == (intent.EndpointID{}) {
+		link := out
+		if f.Dir == intent.Egress.String() {
+			link = in
+			if in == "" { // sent by the host: the endpoint is that of its own interface
+				link = out
+			}
+		} else if out == "" {
+			link = in // received by the host
+		}
+		id = cmp.Or(c.byLink[link], c.byLink["*"])
+	}
+	f.Endpoint = c.endpoints[id].label
+	return f
+}
+
+// would is what staged policies would have made of a packet: nil if the same. It is asked by the stage that decides about
+// one endpoint, so that a packet that passes two is not counted twice.
+func (c *Collector) would(f Flow, ip packet.Packet) *Would {
+	v := c.cfg.Staged(verdict.Packet{
+		InLink: f.In, OutLink: f.Out, Src: ip.Src, Dst: ip.Dst, Proto: ip.Proto, SrcPort: ip.SrcPort, DstPort: ip.DstPort,
+		ICMPType: ip.ICMPType, ICMPCode: ip.ICMPCode,
+	})
+	policy := ""
+	if v.Rule.Policy != (intent.PolicyID{}) {
+		policy = v.Rule.Policy.String()
+	}
+	c.mu.Lock()
+	w := Would{
+		Allowed: v.Allowed, Reason: v.Reason, Endpoint: c.endpoints[v.Endpoint].label, Dir: v.Rule.Direction.String(),
+		Tier: v.Tier, Policy: policy, Rule: v.Rule.Index,
+	}
+	c.mu.Unlock()
+	switch turned, here := w.Allowed != f.Allowed, w.Endpoint == f.Endpoint && w.Dir == f.Dir; {
+	case turned && (w.Allowed || here), !turned && here && v.Rule.Policy.Staged():
+		return &w
+	}
+	return nil // no different, or the other stage will say it, or has
+}
+
+// hand gives a flow to all who listen. Who is too slow misses it, and is told how many.
+func (c *Collector) hand(f Flow) {
+	if len(c.ring) < Kept {
+		c.ring = append(c.ring, f)
+	} else {
+		c.ring[c.next] = f
+		c.next = (c.next + 1) % Kept
+	}
+	for ch, missed := range c.listeners {
+		select {
+		case ch <- f:
+		default:
+			*missed++
+		}
+	}
+}
+
+// Last returns up to n flows, the oldest first.
+func (c *Collector) Last(n int) []Flow {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := append(append([]Flow{}, c.ring[c.next:]...), c.ring[:c.next]...)
+	return all[len(all)-min(max(n, 0), len(all)):]
+}
+
+// Listen returns a channel of all flows from now on, and how to end it, which says how many were missed.
+func (c *Collector) Listen() (<-chan Flow, func() (missed uint64)) {
+	const waiting = 1024
+	ch, missed := make(chan Flow, waiting), new(uint64)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.listeners[ch] = missed
+	return ch, func() uint64 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.listeners, ch)
+		return *missed
+	}
+}

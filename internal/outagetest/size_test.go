@@ -18,6 +18,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/outagetest"
 )
 
@@ -59,9 +60,7 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 }
 
 func TestAListOf100000KeysAnewTellsNothingTwiceAndKeepsNoMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("writes 100,000 keys")
-	}
+	machinetest.Dear(t, "writes 100,000 keys")
 	w := newWorld(t)
 	c := w.raw()
 	const keys = 100_000

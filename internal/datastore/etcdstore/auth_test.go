@@ -21,6 +21,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
 func must[T any](v T, err error) func(testing.TB) T {
@@ -74,13 +75,6 @@ func (a *authority) sign(t *testing.T, c *x509.Certificate, name string, key *ec
 
 func (a *authority) file() string { return filepath.Join(a.dir, "ca.crt") }
 
-// freePort returns an address on which nothing listens.
-func freePort(t testing.TB) string {
-	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func TestClientCertificates(t *testing.T) {
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "other")
 	serverCert, serverKey := ca.issue(t, "server")
@@ -88,7 +82,7 @@ func TestClientCertificates(t *testing.T) {
 	otherCert, otherKey := other.issue(t, "client")
 	read := func(file string) []byte { return must(os.ReadFile(file))(t) }
 	m := startMember(t, embed.Config{
-		Dir: t.TempDir(), ListenClient: []string{"https://" + freePort(t)},
+		Dir: t.TempDir(), ListenClient: []string{"https://" + machinetest.Address(t)},
 		CertFile: serverCert, KeyFile: serverKey, ClientCAFile: ca.file(),
 	})
 	for _, tt := range []struct {

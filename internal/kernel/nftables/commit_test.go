@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
 func TestFailedTransactionChangesNothingAndNamesWhatFailed(t *testing.T) {
@@ -101,10 +101,7 @@ func TestDestroyAndPurgeNeedNothingToBeThere(t *testing.T) {
 	b.DestroyTable("t")
 	b.DestroyTable("t")
 	err := n.Commit(b)
-	var ue *kernel.UnsupportedError
-	if errors.As(err, &ue) {
-		t.Skip(ue)
-	}
+	machinetest.Supported(t, err)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,7 @@ func TestTheTruthArrivesAndNothingFlaps(t *testing.T) {
 		fault func(*world)
 	}{
 		{"etcd is away while things change", func(w *world) {
-			w.proxy.Set(outagetest.Fault{Cut: true})
-			w.until("the loss", w.away)
+			w.cut()
 			w.change()
 			w.proxy.Set(outagetest.Fault{})
 		}},
@@ -55,15 +54,13 @@ func TestTheTruthArrivesAndNothingFlaps(t *testing.T) {
 			w.proxy.Set(outagetest.Fault{})
 		}},
 		{"its history is compacted while it is away", func(w *world) {
-			w.proxy.Set(outagetest.Fault{Cut: true})
-			w.until("the loss", w.away)
+			w.cut()
 			w.change()
 			w.compact()
 			w.proxy.Set(outagetest.Fault{})
 		}},
 		{"it restarts, compacted in between", func(w *world) {
-			w.proxy.Set(outagetest.Fault{Cut: true})
-			w.until("the loss", w.away)
+			w.cut()
 			w.change()
 			w.compact()
 			w.member.Close()
@@ -72,8 +69,7 @@ func TestTheTruthArrivesAndNothingFlaps(t *testing.T) {
 			w.proxy.Set(outagetest.Fault{})
 		}},
 		{"a list is cut half-way, many times", func(w *world) {
-			w.proxy.Set(outagetest.Fault{Cut: true})
-			w.until("the loss", w.away)
+			w.cut()
 			w.change()
 			w.compact()
 			for after := 100; after < 2500; after += 200 { // some end within a page, some between two

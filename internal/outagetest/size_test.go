@@ -45,8 +45,7 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 		t.Fatalf("the store is filled and says %v", err)
 	}
 	w.truth() // it is read as before
-	w.proxy.Set(outagetest.Fault{Cut: true})
-	w.until("the loss", w.away)
+	w.cut()
 	w.proxy.Set(outagetest.Fault{})
 	w.until("the return", w.synced) // and listed anew
 
@@ -84,8 +83,7 @@ func TestAListOf100000KeysAnewTellsNothingTwiceAndKeepsNoMemory(t *testing.T) {
 	before, told := heap(), w.count
 	for i := range 3 {
 		w.put("/other", fmt.Sprint(i)) // else there is nothing to compact
-		w.proxy.Set(outagetest.Fault{Cut: true})
-		w.until("the loss", w.away)
+		w.cut()
 		w.compact() // so that only a list helps
 		w.proxy.Set(outagetest.Fault{})
 		began := time.Now()

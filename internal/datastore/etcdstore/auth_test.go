@@ -110,19 +110,36 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
+// grants is what a role may do below prefixes.
+type grants map[string]clientv3.PermissionType
+
+// word is the password of a user.
+func word(user string) string { return user + "'s word" }
+
+// users makes etcd ask who is there: root, and users with roles of their names.
+func users(t *testing.T, c *clientv3.Client, all map[string]grants) {
+	t.Helper()
+	ctx := t.Context()
+	must(c.UserAdd(ctx, "root", "secret"))(t)
+	must(c.UserGrantRole(ctx, "root", "root"))(t)
+	for user, role := range all {
+		must(c.UserAdd(ctx, user, word(user)))(t)
+		must(c.RoleAdd(ctx, user))(t)
+		for prefix, may := range role {
+			must(c.RoleGrantPermission(ctx, user, prefix, clientv3.GetPrefixRangeEnd(prefix), may))(t)
+		}
+		must(c.UserGrantRole(ctx, user, user))(t)
+	}
+	must(c.AuthEnable(ctx))(t)
+}
+
 func TestUsers(t *testing.T) {
 	m := member(t)
 	c := admin(t, m.Endpoints())
 	ctx := t.Context()
-	must(c.UserAdd(ctx, "root", "secret"))(t)
-	must(c.UserGrantRole(ctx, "root", "root"))(t)
-	must(c.UserAdd(ctx, "agent", "word"))(t)
-	must(c.RoleAdd(ctx, "agent"))(t)
-	must(c.RoleGrantPermission(ctx, "agent", "/mine/", clientv3.GetPrefixRangeEnd("/mine/"), clientv3.PermissionType(clientv3.PermReadWrite)))(t)
-	must(c.UserGrantRole(ctx, "agent", "agent"))(t)
-	must(c.AuthEnable(ctx))(t)
+	users(t, c, map[string]grants{"agent": {"/mine/": clientv3.PermissionType(clientv3.PermReadWrite)}})
 
-	s := open(t, etcdstore.Config{Endpoints: m.Endpoints(), Username: "agent", Password: "word"})
+	s := open(t, etcdstore.Config{Endpoints: m.Endpoints(), Username: "agent", Password: word("agent")})
 	kv := must(s.Create(ctx, api.Update{Key: "/mine/a", Value: []byte("1")}))(t)
 	w := must(s.Watch(ctx, "/mine/", kv.Revision-1))(t)
 	defer w.Close()
@@ -156,23 +173,13 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 	m := member(t)
 	c := admin(t, m.Endpoints())
 	ctx := t.Context()
-	must(c.UserAdd(ctx, "root", "secret"))(t)
-	must(c.UserGrantRole(ctx, "root", "root"))(t)
-	for user, grants := range map[string]map[string]clientv3.PermissionType{
+	users(t, c, map[string]grants{
 		"agent":    {"/calico/": clientv3.PermissionType(clientv3.PermRead), "/calico/felix/": clientv3.PermissionType(clientv3.PermReadWrite)},
 		"operator": {"/calico/": clientv3.PermissionType(clientv3.PermReadWrite)},
 		"reader":   {"/calico/": clientv3.PermissionType(clientv3.PermRead)},
-	} {
-		must(c.UserAdd(ctx, user, user))(t)
-		must(c.RoleAdd(ctx, user))(t)
-		for prefix, may := range grants {
-			must(c.RoleGrantPermission(ctx, user, prefix, clientv3.GetPrefixRangeEnd(prefix), may))(t)
-		}
-		must(c.UserGrantRole(ctx, user, user))(t)
-	}
-	must(c.AuthEnable(ctx))(t)
+	})
 	as := func(user string) *etcdstore.Store {
-		return open(t, etcdstore.Config{Endpoints: m.Endpoints(), Username: user, Password: user})
+		return open(t, etcdstore.Config{Endpoints: m.Endpoints(), Username: user, Password: word(user)})
 	}
 	policy := api.Update{Key: api.ResourcesPrefix + "tiers/a", Value: []byte("{}")}
 	written := must(as("operator").Create(ctx, policy))(t)

@@ -163,6 +163,13 @@ func TestMistakesAreFoundBeforeTheKernelIsAsked(t *testing.T) {
 		"verdict with chain, not one": func(b *Batch) { b.AddRule(Rule{Table: "t", Chain: "c", Exprs: one(Verdict{Chain: "x"})}) },
 		"jump to nowhere":             func(b *Batch) { b.AddRule(Rule{Table: "t", Chain: "c", Exprs: one(Jump(""))}) },
 	}
+	closed, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
 	for name, f := range cases {
 		t.Run(name, func(t *testing.T) {
 			b := NewBatch()
@@ -170,7 +177,7 @@ func TestMistakesAreFoundBeforeTheKernelIsAsked(t *testing.T) {
 			if b.Err() == nil {
 				t.Error("no error")
 			}
-			if err := (&Conn{fd: -1}).Commit(b); err == nil || errors.Is(err, unix.EBADF) {
+			if err := closed.Commit(b); err == nil || errors.Is(err, unix.EBADF) {
 				t.Errorf("commit says %v", err)
 			}
 		})
@@ -224,7 +231,7 @@ func TestLostAnswersAreToldFromFailures(t *testing.T) {
 
 func TestMoreErrorsThanTheReceiveBufferHoldsAreStillAFailure(t *testing.T) {
 	n := newNet(t)
-	if err := unix.SetsockoptInt(n.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4096); err != nil {
+	if err := unix.SetsockoptInt(n.sock.FD(), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 4096); err != nil {
 		t.Fatal(err)
 	}
 	b := NewBatch()

@@ -15,7 +15,7 @@ image: ## bin/twill-image-ARCH.tar: an OCI archive with that binary alone (ARCH=
 	go run ./hack/image -binary bin/twill-$(ARCH) -arch $(ARCH) -version $(VERSION) -o bin/twill-image-$(ARCH).tar
 
 deps: ## what tests and demonstrations call: nft (to read what we program)
-	@sh scripts/deps.sh
+	@sh scripts/deps.sh nft
 
 up: deps build ## three hosts, six workloads, real policy, and a matrix of real connections
 	$(BIN) lab up
@@ -24,6 +24,7 @@ down: ## leave no trace
 	$(BIN) lab down
 
 test: deps build ## everything; as root, so that kernel tests run
+	@sh scripts/deps.sh systemd-analyze
 	REQUIRE_ROOT=1 go test -count=1 -timeout 30m ./...
 
 agree: deps ## kernel, verdict and world over many random worlds; prints the table

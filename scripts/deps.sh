@@ -1,7 +1,15 @@
 #!/bin/sh
-# Installs what tests and demonstrations call beside our own binary: Debian's nft lists what we program.
+# Installs the programs that are named: nft lists what we program, for tests and demonstrations; systemd-analyze reads
+# the units that we install, for tests.
 set -eu
-command -v nft >/dev/null 2>&1 || [ -x /usr/sbin/nft ] && exit 0
-echo "installing nftables (apt-get)"
-apt-get update -qq || true
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends nftables >/dev/null
+for program in "$@"; do
+	command -v "$program" >/dev/null 2>&1 || [ -x "/usr/sbin/$program" ] && continue
+	case $program in
+	nft) package=nftables ;;
+	systemd-analyze) package=systemd ;;
+	*) echo "$0: no package is known for $program" >&2; exit 2 ;;
+	esac
+	echo "installing $package (apt-get)"
+	apt-get update -qq || true
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null
+done

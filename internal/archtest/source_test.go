@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,6 +21,15 @@ const (
 var (
 	longFiles = map[string]string{}
 	longFuncs = map[string]string{}
+)
+
+// maySkip says why a package may leave a test out by itself.
+var (
+	skips   = map[string]bool{"Skip": true, "Skipf": true, "SkipNow": true}
+	maySkip = map[string]string{
+		"internal/kernel/machinetest":  "the one place that decides what a lack of the machine means",
+		"internal/datastore/storetest": "a store says which parts of the contract it has",
+	}
 )
 
 func TestFilesAndFunctionsAreShort(t *testing.T) {
@@ -57,9 +67,12 @@ func checkSource(t *testing.T, rel string, src []byte) {
 				t.Errorf("%s: init: a package that is imported must do nothing", rel)
 			}
 		case *ast.CallExpr:
-			if sel, ok := n.Fun.(*ast.SelectorExpr); ok && test {
-				if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" && sel.Sel.Name == "Sleep" {
+			if sel, ok := n.Fun.(*ast.SelectorExpr); ok {
+				if x, ok := sel.X.(*ast.Ident); ok && test && x.Name == "time" && sel.Sel.Name == "Sleep" {
 					t.Errorf("%s: time.Sleep in a test: wait for the event", fset.Position(n.Pos()))
+				}
+				if skips[sel.Sel.Name] && maySkip[path.Dir(rel)] == "" {
+					t.Errorf("%s: a test skips through machinetest, which knows when it must not", fset.Position(n.Pos()))
 				}
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -134,10 +135,29 @@ func TestWhatSaysWhereTheDatastoreIsIsNotTakenFromIt(t *testing.T) {
 			t.Errorf("%s is local, but nothing says why it is not live", p.Name)
 		}
 	}
-	l, _ := config.FromEnv([]string{"ETCD_ENDPOINTS=http://192.0.2.1:2379, http://192.0.2.2:2379", "NODENAME=n7"})
+}
+
+func TestGeneralNamesOfTheEnvironmentSayWhereTheDatastoreIs(t *testing.T) {
+	general := []string{
+		"NODENAME=n7", "DATASTORE_TYPE=etcdv3", "ETCD_ENDPOINTS=http://192.0.2.1:2379, http://192.0.2.2:2379", "ETCD_USERNAME=u", "ETCD_PASSWORD=p",
+		"ETCD_CERT_FILE=/crt", "ETCD_KEY_FILE=/key", "ETCD_CA_CERT_FILE=/ca",
+	}
+	l, problems := config.FromEnv(general)
 	s := config.New("h1", l).Resolve().Settings
-	if want := []string{"http://192.0.2.1:2379", "http://192.0.2.2:2379"}; !slices.Equal(s.Etcd.Endpoints, want) || s.Node != "n7" {
-		t.Errorf("endpoints %v of node %s, want %v of n7", s.Etcd.Endpoints, s.Node, want)
+	want := config.Etcd{
+		Endpoints: []string{"http://192.0.2.1:2379", "http://192.0.2.2:2379"}, Username: "u", Password: "p", CertFile: "/crt", KeyFile: "/key", CACertFile: "/ca",
+	}
+	if len(problems) != 0 || !reflect.DeepEqual(s.Etcd, want) || s.Node != "n7" {
+		t.Errorf("%+v of node %s, want %+v of n7; problems %v", s.Etcd, s.Node, want, problems)
+	}
+	l, problems = config.FromEnv(append(general, "FELIX_ETCDENDPOINTS=http://192.0.2.3:2379", "FELIX_FELIXHOSTNAME=n8"))
+	s = config.New("h1", l).Resolve().Settings
+	if len(problems) != 0 || !slices.Equal(s.Etcd.Endpoints, []string{"http://192.0.2.3:2379"}) || s.Node != "n8" {
+		t.Errorf("names for the agent alone: %v of node %s; problems %v", s.Etcd.Endpoints, s.Node, problems)
+	}
+	l, _ = config.FromEnv([]string{"DATASTORE_TYPE=kubernetes"})
+	if e := config.New("h1", l).Resolve(); len(e.Problems) != 1 {
+		t.Errorf("another datastore is taken for etcd: problems %v", e.Problems)
 	}
 }
 

@@ -52,6 +52,17 @@ func (c *cli) raw(kindAndName, value string) {
 	}
 }
 
+// outrun makes another writer come first at the next so many updates.
+func (c *cli) outrun(updates int) {
+	c.store.Fail(func(o memstore.Op) error {
+		if o.Verb == "update" && updates > 0 {
+			updates--
+			return datastore.ErrConflict
+		}
+		return nil
+	})
+}
+
 func (c *cli) stored(kindAndName string) string {
 	u, err := c.store.Get(c.t.Context(), api.ResourcesPrefix+kindAndName)
 	if err != nil {

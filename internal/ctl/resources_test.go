@@ -53,18 +53,10 @@ func TestApplyKeepsWhatAnotherVersionWrote(t *testing.T) {
 func TestApplyTriesAgainWhenAnotherWriterWasFirst(t *testing.T) {
 	c := newCLI(t)
 	c.want(0, web, "apply", "-f", "-")
-	left := 2
-	c.store.Fail(func(o memstore.Op) error {
-		if o.Verb == "update" && left > 0 {
-			left--
-			return datastore.ErrConflict
-		}
-		return nil
-	})
+	c.outrun(2)
 	equal(t, c.want(0, strings.Replace(web, "Allow", "Deny", 1), "apply", "-f", "-"), "networkpolicy/prod/web configured")
-	left = 1000
+	c.outrun(1000)
 	contains(t, c.want(1, web, "apply", "-f", "-"), datastore.ErrConflict.Error())
-	c.store.Fail(nil)
 	contains(t, c.stored("networkpolicies/prod/web"), "Deny")
 }
 

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/twillnet/twill/api"
-	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
 )
 
@@ -101,16 +100,9 @@ func TestWhatWasWrongBeforeStopsNoEditButNothingWrongComesIn(t *testing.T) {
 func TestAnEditIsMadeAnewWhenAnotherWriterWasFirst(t *testing.T) {
 	c := newCLI(t)
 	c.want(0, web, "apply", "-f", "-")
-	left := 3
-	c.store.Fail(func(o memstore.Op) error {
-		if o.Verb == "update" && left > 0 {
-			left--
-			return datastore.ErrConflict
-		}
-		return nil
-	})
+	c.outrun(3)
 	equal(t, c.want(0, "", "label", "np", "web", "-n", "prod", "a=b"), "networkpolicy/prod/web labeled")
-	left = 1000
+	c.outrun(1000)
 	contains(t, c.want(1, "", "label", "np", "web", "-n", "prod", "a=c", "--overwrite"), "try again when its other writer is quiet")
 }
 

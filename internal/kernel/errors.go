@@ -8,7 +8,7 @@ import (
 	"fmt"
 )
 
-// UnsupportedError says that the running kernel lacks a feature. It is the only reason for which a test may skip, and
+// UnsupportedError says that the running kernel lacks a feature. Tests that need it skip, see machinetest, and
 // drivers use it to choose another way.
 type UnsupportedError struct {
 	Feature string // what was asked for, in words: "nftables destroy"

@@ -15,14 +15,18 @@ const (
 	silence  = 500 * time.Millisecond // how long ! reach must hear nothing: all is on this machine
 )
 
+// ends are the two that a flow goes between.
+func (c *scenario) ends(f script.Flow) (src, dst end, err error) {
+	if src, err = c.Spec.find(f.Src); err == nil {
+		dst, err = c.Spec.find(f.Dst)
+	}
+	return src, dst, err
+}
+
 // reach awaits that all that was written is in force: what was true before is no
 // answer. Then it awaits an answer on each family, or wants none on any.
 func (c *scenario) reach(ctx context.Context, a script.Reach) error {
-	src, err := c.Spec.find(a.Src)
-	if err != nil {
-		return err
-	}
-	dst, err := c.Spec.find(a.Dst)
+	src, dst, err := c.ends(a.Flow)
 	if err != nil {
 		return err
 	}
@@ -69,11 +73,7 @@ type watched struct {
 }
 
 func (c *scenario) stream(ctx context.Context, a script.Stream) error {
-	src, err := c.Spec.find(a.Src)
-	if err != nil {
-		return err
-	}
-	dst, err := c.Spec.find(a.Dst)
+	src, dst, err := c.ends(a.Flow)
 	if err != nil {
 		return err
 	}

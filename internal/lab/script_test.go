@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kernel/netns"
 	"github.com/twillnet/twill/internal/lab/script"
 )
@@ -104,12 +105,7 @@ func TestAKeptScenarioIsALab(t *testing.T) {
 // testBinary is twill of this tree; a test that needs it needs root too.
 func testBinary(t *testing.T) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUIRE_ROOT") == "1" {
-			t.Fatal("needs root, and REQUIRE_ROOT=1 forbids to skip")
-		}
-		t.Skip("needs root")
-	}
+	machinetest.Root(t)
 	exe := filepath.Join(t.TempDir(), "twill")
 	if out, err := exec.Command("go", "build", "-o", exe, "github.com/twillnet/twill/cmd/twill").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
 // tree is all files below a directory, with mode and content.
@@ -187,10 +189,7 @@ func TestUninstallOfNothingSaysSo(t *testing.T) {
 }
 
 func TestSystemdUnderstandsTheUnits(t *testing.T) {
-	analyze, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		t.Skip("systemd-analyze is not on this machine")
-	}
+	analyze := machinetest.Program(t, "systemd-analyze")
 	dir := t.TempDir()
 	var paths []string
 	for name, text := range map[string]string{bootUnit: bootUnitText, nodeUnit: nodeUnitText} {

@@ -2,7 +2,6 @@ package outagetest_test
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/outagetest"
 )
 
@@ -23,8 +23,7 @@ func TestTheTruthArrivesAndNothingFlaps(t *testing.T) {
 		fault func(*world)
 	}{
 		{"etcd is away while things change", func(w *world) {
-			w.proxy.Set(outagetest.Fault{Cut: true})
-			w.until("the loss", w.away)
+			w.cut()
 			w.change()
 			w.proxy.Set(outagetest.Fault{})
 		}},
@@ -55,15 +54,13 @@ func TestTheTruthArrivesAndNothingFlaps(t *testing.T) {
 			w.proxy.Set(outagetest.Fault{})
 		}},
 		{"its history is compacted while it is away", func(w *world) {
-			w.proxy.Set(outagetest.Fault{Cut: true})
-			w.until("the loss", w.away)
+			w.cut()
 			w.change()
 			w.compact()
 			w.proxy.Set(outagetest.Fault{})
 		}},
 		{"it restarts, compacted in between", func(w *world) {
-			w.proxy.Set(outagetest.Fault{Cut: true})
-			w.until("the loss", w.away)
+			w.cut()
 			w.change()
 			w.compact()
 			w.member.Close()
@@ -72,8 +69,7 @@ func TestTheTruthArrivesAndNothingFlaps(t *testing.T) {
 			w.proxy.Set(outagetest.Fault{})
 		}},
 		{"a list is cut half-way, many times", func(w *world) {
-			w.proxy.Set(outagetest.Fault{Cut: true})
-			w.until("the loss", w.away)
+			w.cut()
 			w.change()
 			w.compact()
 			for after := 100; after < 2500; after += 200 { // some end within a page, some between two
@@ -126,13 +122,11 @@ func TestASlowStoreIsOnlySlow(t *testing.T) {
 }
 
 func TestAMemberWithoutALeaderIsNoticed(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes 15 s")
-	}
+	machinetest.Dear(t, "takes 15 s")
 	t.Parallel()
 	var cluster, peers []string
 	for i := range 3 {
-		peers = append(peers, "http://"+freePort(t))
+		peers = append(peers, "http://"+machinetest.Address(t))
 		cluster = append(cluster, fmt.Sprintf("m%d=%s", i, peers[i]))
 	}
 	dir := must(os.MkdirTemp(memory, "etcd"))(t)
@@ -177,13 +171,6 @@ func startAll(t *testing.T, cfgs []embed.Config) []*embed.Member {
 		t.Cleanup(m.Close)
 	}
 	return members
-}
-
-// freePort returns an address on which nothing listens.
-func freePort(t *testing.T) string {
-	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // backup stops etcd, copies its data and starts it again.

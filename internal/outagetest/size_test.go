@@ -18,6 +18,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/outagetest"
 )
 
@@ -44,8 +45,7 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 		t.Fatalf("the store is filled and says %v", err)
 	}
 	w.truth() // it is read as before
-	w.proxy.Set(outagetest.Fault{Cut: true})
-	w.until("the loss", w.away)
+	w.cut()
 	w.proxy.Set(outagetest.Fault{})
 	w.until("the return", w.synced) // and listed anew
 
@@ -59,9 +59,7 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 }
 
 func TestAListOf100000KeysAnewTellsNothingTwiceAndKeepsNoMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("writes 100,000 keys")
-	}
+	machinetest.Dear(t, "writes 100,000 keys")
 	w := newWorld(t)
 	c := w.raw()
 	const keys = 100_000
@@ -85,8 +83,7 @@ func TestAListOf100000KeysAnewTellsNothingTwiceAndKeepsNoMemory(t *testing.T) {
 	before, told := heap(), w.count
 	for i := range 3 {
 		w.put("/other", fmt.Sprint(i)) // else there is nothing to compact
-		w.proxy.Set(outagetest.Fault{Cut: true})
-		w.until("the loss", w.away)
+		w.cut()
 		w.compact() // so that only a list helps
 		w.proxy.Set(outagetest.Fault{})
 		began := time.Now()

@@ -112,6 +112,13 @@ func (w *world) start() {
 	w.t.Cleanup(w.member.Close)
 }
 
+// cut takes etcd away and waits until that is noticed.
+func (w *world) cut() {
+	w.t.Helper()
+	w.proxy.Set(outagetest.Fault{Cut: true})
+	w.until("the loss", w.away)
+}
+
 // retried does something as often as it takes for etcd to be back.
 func (w *world) retried(what string, do func(context.Context) error) {
 	w.t.Helper()

@@ -17,6 +17,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
 func start(t *testing.T) *Server {
@@ -27,17 +29,6 @@ func start(t *testing.T) *Server {
 	go func() { ended <- s.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-ended })
 	return s
-}
-
-// freePort is one that nobody listens at.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func client(network, address string, conf *tls.Config) *http.Client {
@@ -65,7 +56,7 @@ func await(t *testing.T, c *http.Client, url string, answers bool) {
 
 func TestAServerMoves(t *testing.T) {
 	s := start(t)
-	a, b := freePort(t), freePort(t)
+	a, b := machinetest.Address(t), machinetest.Address(t)
 	s.Move(At{Network: "tcp", Address: a})
 	await(t, client("tcp", a, nil), "http://x/", true)
 	s.Move(At{Network: "tcp", Address: b})
@@ -82,7 +73,7 @@ func TestAPortThatIsTakenLeavesTheOldOneOpen(t *testing.T) {
 	}
 	defer taken.Close()
 	s := start(t)
-	a := freePort(t)
+	a := machinetest.Address(t)
 	s.Move(At{Network: "tcp", Address: a})
 	await(t, client("tcp", a, nil), "http://x/", true)
 	s.Move(At{Network: "tcp", Address: taken.Addr().String()})
@@ -118,7 +109,7 @@ func TestTLSWithClientsThatMustShowACertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := start(t)
-	a := freePort(t)
+	a := machinetest.Address(t)
 	s.Move(At{Network: "tcp", Address: a, CertFile: cert, KeyFile: key, ClientCAFile: cert})
 	known := &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}
 	await(t, client("tcp", a, known), "https://x/", true)

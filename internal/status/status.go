@@ -86,6 +86,7 @@ type Reporter struct {
 	endpoints map[intent.EndpointID]Endpoint
 	complete  bool // endpoints has all that there are
 	touched   bool // the agent's own state has changed
+	news      bool // something of the above has changed since take
 
 	w writer // Run's alone
 }
@@ -133,6 +134,7 @@ func (r *Reporter) Touch() { r.change(func() bool { r.touched = true; return tru
 func (r *Reporter) change(f func() bool) {
 	r.mu.Lock()
 	changed := f()
+	r.news = r.news || changed
 	r.mu.Unlock()
 	if !changed {
 		return
@@ -173,11 +175,15 @@ func (r *Reporter) Run(ctx context.Context) error {
 	}
 }
 
-// take hands what was said to the writer.
+// take hands what was said to the writer: mostly nothing, between two of many writes.
 func (r *Reporter) take() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := &r.w
+	if !r.news && w.want != nil {
+		return
+	}
+	r.news = false
 	at := place{r.settings.Region, r.cfg.Node}
 	if at != w.at {
 		w.at, w.listed, w.first, w.reportAt = at, false, false, time.Time{}

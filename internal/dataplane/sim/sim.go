@@ -1,6 +1,6 @@
-// Package sim is an in-memory node: a driver for tests of calc and of the dataplane loop.
+// Package sim is an in-memory node: what tests of calc apply batches to.
 //
-// In: [intent.Batch], as any driver gets them.
+// In: [intent.Batch], as drivers get them.
 // Out: what a node would have in force, and an error for whatever a driver without transactions could not do: a batch
 // that refers to something it has not made yet, or removes what is still in use.
 //
@@ -22,8 +22,7 @@ import (
 // Node is a simulated node. One goroutine may use it. Make it with New.
 type Node struct {
 	State
-	Applies, Resyncs int  // how often each was called
-	InSync           bool // a batch said so
+	InSync bool // a batch said so
 
 	queue   []intent.Batch
 	failing map[intent.Key]error
@@ -73,16 +72,12 @@ func (n *Node) Refused() error { return errors.Join(n.refused...) }
 // Merge takes note of a batch.
 func (n *Node) Merge(b intent.Batch) { n.queue = append(n.queue, b) }
 
-// Resync does nothing: nobody else changes a simulated node.
-func (n *Node) Resync(context.Context) error { n.Resyncs++; return nil }
-
 // Apply carries out what was merged. While an intent fails, all that was merged with it and after it waits, so that
 // order holds; its outcome says so.
 func (n *Node) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	n.Applies++
 	var out []intent.Outcome
 	for len(n.queue) > 0 {
 		b := n.queue[0]

@@ -21,6 +21,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
 func must[T any](v T, err error) func(testing.TB) T {
@@ -74,13 +75,6 @@ func (a *authority) sign(t *testing.T, c *x509.Certificate, name string, key *ec
 
 func (a *authority) file() string { return filepath.Join(a.dir, "ca.crt") }
 
-// freePort returns an address on which nothing listens.
-func freePort(t testing.TB) string {
-	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func TestClientCertificates(t *testing.T) {
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "other")
 	serverCert, serverKey := ca.issue(t, "server")
@@ -88,7 +82,7 @@ func TestClientCertificates(t *testing.T) {
 	otherCert, otherKey := other.issue(t, "client")
 	read := func(file string) []byte { return must(os.ReadFile(file))(t) }
 	m := startMember(t, embed.Config{
-		Dir: t.TempDir(), ListenClient: []string{"https://" + freePort(t)},
+		Dir: t.TempDir(), ListenClient: []string{"https://" + machinetest.Address(t)},
 		CertFile: serverCert, KeyFile: serverKey, ClientCAFile: ca.file(),
 	})
 	for _, tt := range []struct {
@@ -116,19 +110,36 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
+// grants is what a role may do below prefixes.
+type grants map[string]clientv3.PermissionType
+
+// word is the password of a user.
+func word(user string) string { return user + "'s word" }
+
+// users makes etcd ask who is there: root, and users with roles of their names.
+func users(t *testing.T, c *clientv3.Client, all map[string]grants) {
+	t.Helper()
+	ctx := t.Context()
+	must(c.UserAdd(ctx, "root", "secret"))(t)
+	must(c.UserGrantRole(ctx, "root", "root"))(t)
+	for user, role := range all {
+		must(c.UserAdd(ctx, user, word(user)))(t)
+		must(c.RoleAdd(ctx, user))(t)
+		for prefix, may := range role {
+			must(c.RoleGrantPermission(ctx, user, prefix, clientv3.GetPrefixRangeEnd(prefix), may))(t)
+		}
+		must(c.UserGrantRole(ctx, user, user))(t)
+	}
+	must(c.AuthEnable(ctx))(t)
+}
+
 func TestUsers(t *testing.T) {
 	m := member(t)
 	c := admin(t, m.Endpoints())
 	ctx := t.Context()
-	must(c.UserAdd(ctx, "root", "secret"))(t)
-	must(c.UserGrantRole(ctx, "root", "root"))(t)
-	must(c.UserAdd(ctx, "agent", "word"))(t)
-	must(c.RoleAdd(ctx, "agent"))(t)
-	must(c.RoleGrantPermission(ctx, "agent", "/mine/", clientv3.GetPrefixRangeEnd("/mine/"), clientv3.PermissionType(clientv3.PermReadWrite)))(t)
-	must(c.UserGrantRole(ctx, "agent", "agent"))(t)
-	must(c.AuthEnable(ctx))(t)
+	users(t, c, map[string]grants{"agent": {"/mine/": clientv3.PermissionType(clientv3.PermReadWrite)}})
 
-	s := open(t, etcdstore.Config{Endpoints: m.Endpoints(), Username: "agent", Password: "word"})
+	s := open(t, etcdstore.Config{Endpoints: m.Endpoints(), Username: "agent", Password: word("agent")})
 	kv := must(s.Create(ctx, api.Update{Key: "/mine/a", Value: []byte("1")}))(t)
 	w := must(s.Watch(ctx, "/mine/", kv.Revision-1))(t)
 	defer w.Close()
@@ -162,23 +173,13 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 	m := member(t)
 	c := admin(t, m.Endpoints())
 	ctx := t.Context()
-	must(c.UserAdd(ctx, "root", "secret"))(t)
-	must(c.UserGrantRole(ctx, "root", "root"))(t)
-	for user, grants := range map[string]map[string]clientv3.PermissionType{
+	users(t, c, map[string]grants{
 		"agent":    {"/calico/": clientv3.PermissionType(clientv3.PermRead), "/calico/felix/": clientv3.PermissionType(clientv3.PermReadWrite)},
 		"operator": {"/calico/": clientv3.PermissionType(clientv3.PermReadWrite)},
 		"reader":   {"/calico/": clientv3.PermissionType(clientv3.PermRead)},
-	} {
-		must(c.UserAdd(ctx, user, user))(t)
-		must(c.RoleAdd(ctx, user))(t)
-		for prefix, may := range grants {
-			must(c.RoleGrantPermission(ctx, user, prefix, clientv3.GetPrefixRangeEnd(prefix), may))(t)
-		}
-		must(c.UserGrantRole(ctx, user, user))(t)
-	}
-	must(c.AuthEnable(ctx))(t)
+	})
 	as := func(user string) *etcdstore.Store {
-		return open(t, etcdstore.Config{Endpoints: m.Endpoints(), Username: user, Password: user})
+		return open(t, etcdstore.Config{Endpoints: m.Endpoints(), Username: user, Password: word(user)})
 	}
 	policy := api.Update{Key: api.ResourcesPrefix + "tiers/a", Value: []byte("{}")}
 	written := must(as("operator").Create(ctx, policy))(t)

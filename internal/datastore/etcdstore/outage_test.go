@@ -15,6 +15,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
 	"github.com/twillnet/twill/internal/datastore/storetest"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
 // next reads until the watch has brought n updates.
@@ -57,7 +58,7 @@ func TestAWatchNoticesThatItsMemberIsGone(t *testing.T) {
 
 func TestAWatchOutlivesAQuickRestart(t *testing.T) {
 	dir := t.TempDir()
-	cfg := embed.Config{Dir: dir, ListenClient: []string{"http://" + freePort(t)}}
+	cfg := embed.Config{Dir: dir, ListenClient: []string{"http://" + machinetest.Address(t)}}
 	m := startMember(t, cfg)
 	s := open(t, etcdstore.Config{Endpoints: m.Endpoints(), Progress: 2 * time.Second})
 	w := must(s.Watch(t.Context(), "/", 1))(t)
@@ -88,7 +89,7 @@ func writeAgain(t *testing.T, s *etcdstore.Store, key string) {
 }
 
 func TestAStorePutBackIsNoticed(t *testing.T) {
-	addr := "http://" + freePort(t)
+	addr := "http://" + machinetest.Address(t)
 	m := startMember(t, embed.Config{Dir: t.TempDir(), ListenClient: []string{addr}})
 	s := open(t, etcdstore.Config{Endpoints: m.Endpoints()})
 	for _, key := range []string{"/a", "/b", "/c"} {
@@ -115,13 +116,11 @@ func TestAStorePutBackIsNoticed(t *testing.T) {
 }
 
 func TestLossOfQuorum(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes 15 s")
-	}
+	machinetest.Dear(t, "takes 15 s")
 	var cfgs []embed.Config
 	var cluster, endpoints []string
 	for i := range 3 {
-		peer, client := "http://"+freePort(t), "http://"+freePort(t)
+		peer, client := "http://"+machinetest.Address(t), "http://"+machinetest.Address(t)
 		name := fmt.Sprint("m", i)
 		cluster, endpoints = append(cluster, name+"="+peer), append(endpoints, client)
 		cfgs = append(cfgs, embed.Config{Dir: t.TempDir(), Name: name, ListenClient: []string{client}, ListenPeer: []string{peer}})
@@ -181,11 +180,8 @@ func startAll(t *testing.T, cfgs []embed.Config, cluster []string) []*embed.Memb
 // TestContractOfInstalledEtcd holds whatever etcd the system has, such as
 // Debian's 3.4, to the contract.
 func TestContractOfInstalledEtcd(t *testing.T) {
-	binary, err := exec.LookPath("etcd")
-	if err != nil {
-		t.Skip("no etcd is installed")
-	}
-	client, peer := "http://"+freePort(t), "http://"+freePort(t)
+	binary := machinetest.Installed(t, "etcd")
+	client, peer := "http://"+machinetest.Address(t), "http://"+machinetest.Address(t)
 	cmd := exec.Command(binary, "--data-dir", filepath.Join(t.TempDir(), "d"), "--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer)
 	if err := cmd.Start(); err != nil {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/nlsock"
 )
 
 // Tuple is one direction of a flow. Of ICMP, the ports are zero.
@@ -43,10 +44,10 @@ type Change struct {
 
 // Conn is a netlink socket. Any goroutine may use it; they take turns.
 type Conn struct {
-	mu  sync.Mutex
-	fd  int
-	seq uint32
-	buf []byte
+	mu   sync.Mutex
+	sock *nlsock.Socket
+	seq  uint32
+	buf  []byte
 }
 
 // What one message of the kernel may hold, and how many answers may wait for us.
@@ -58,36 +59,22 @@ const (
 
 // Open opens a socket in the network namespace of the calling thread.
 func Open() (*Conn, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	sock, err := nlsock.Open(receiveBuffer)
 	if err != nil {
-		return nil, fmt.Errorf("conntrack: open netlink socket: %w", err)
+		return nil, fmt.Errorf("conntrack: %w", err)
 	}
-	err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
-	if err == nil && unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
+	// An answer that does not come must not stop the agent for ever.
+	if err := unix.SetsockoptTimeval(sock.FD(), unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
+		return nil, errors.Join(fmt.Errorf("conntrack: set up netlink socket: %w", err), sock.Close())
 	}
-	if err == nil {
-		err = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
-	}
-	if err == nil { // an answer that does not come must not stop the agent for ever
-		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10})
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("conntrack: set up netlink socket: %w", err), unix.Close(fd))
-	}
-	return &Conn{fd: fd, buf: make([]byte, readSize)}, nil
+	return &Conn{sock: sock, buf: make([]byte, readSize)}, nil
 }
 
 // Close closes the socket.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fd < 0 {
-		return nil
-	}
-	err := unix.Close(c.fd)
-	c.fd = -1
-	return err
+	return c.sock.Close()
 }
 
 // Each reads the flows of both families and hands each to f, once or, if the table changes meanwhile, more often.
@@ -103,7 +90,7 @@ func (c *Conn) Each(f func(Flow)) error {
 			switch m.typ {
 			case unix.NLMSG_DONE, unix.NLMSG_ERROR:
 				done = true
-				return errnoOf(m.body)
+				return nlsock.Errno(m.body)
 			}
 			if flow, ok := decode(m.body); ok {
 				f(flow)
@@ -153,7 +140,7 @@ func (c *Conn) markSome(changes []Change) (changed int, _ error) {
 				return nil
 			}
 			left--
-			switch err := errnoOf(m.body); {
+			switch err := nlsock.Errno(m.body); {
 			case err == nil:
 				changed++
 			case errors.Is(err, unix.ENOENT):
@@ -192,12 +179,12 @@ func (c *Conn) message(flags, typ uint16, family uint8, body []byte) []byte {
 // send sends messages, after it has thrown away what an exchange that failed left behind.
 func (c *Conn) send(b []byte) error {
 	for {
-		_, _, err := unix.Recvfrom(c.fd, c.buf, unix.MSG_DONTWAIT)
+		_, _, err := unix.Recvfrom(c.sock.FD(), c.buf, unix.MSG_DONTWAIT)
 		if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
-	return unix.Sendto(c.fd, b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	return unix.Sendto(c.sock.FD(), b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 }
 
 // message is what the kernel sent; the body of a flow begins after the netfilter header.
@@ -207,7 +194,7 @@ type message struct {
 }
 
 func (c *Conn) receive(f func(message) error) error {
-	n, _, err := unix.Recvfrom(c.fd, c.buf, 0)
+	n, _, err := unix.Recvfrom(c.sock.FD(), c.buf, 0)
 	if errors.Is(err, unix.EINTR) {
 		return nil
 	}
@@ -227,16 +214,6 @@ func (c *Conn) receive(f func(message) error) error {
 			return err
 		}
 		b = b[min((size+3)&^3, len(b)):]
-	}
-	return nil
-}
-
-func errnoOf(b []byte) error {
-	if len(b) < 4 {
-		return nil
-	}
-	if e := int32(binary.NativeEndian.Uint32(b)); e != 0 {
-		return unix.Errno(-e)
 	}
 	return nil
 }

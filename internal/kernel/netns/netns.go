@@ -50,9 +50,6 @@ func Open(name string) (*Handle, error) {
 	return h, nil
 }
 
-// OpenPID opens the namespace of a process.
-func OpenPID(pid int) (*Handle, error) { return OpenPath(fmt.Sprintf("/proc/%d/ns/net", pid)) }
-
 // OpenPath opens a namespace by the path of its file, as container runtimes give it.
 func OpenPath(path string) (*Handle, error) {
 	f, err := os.Open(path)

@@ -3,8 +3,8 @@
 // In: a test, and the links, addresses and routes that it wants.
 // Out: real kernel state, and probes whose result is awaited up to a deadline.
 //
-// Namespaces have no name: they go with the last thing in them, even if the test is killed. A test that needs them
-// skips without root, unless REQUIRE_ROOT=1 makes that a failure.
+// Namespaces have no name: they go with the last thing in them, even if the test is killed. They need root, see
+// machinetest.
 package netnstest
 
 import (
@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kernel/netns"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
@@ -27,12 +28,7 @@ type NS struct {
 // New makes a namespace with lo up and, for IPv6, without duplicate address detection, which takes a second.
 func New(t testing.TB) *NS {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUIRE_ROOT") == "1" {
-			t.Fatal("needs root, and REQUIRE_ROOT=1 forbids to skip")
-		}
-		t.Skip("needs root")
-	}
+	machinetest.Root(t)
 	ns, err := netns.New()
 	if err != nil {
 		t.Fatal(err)

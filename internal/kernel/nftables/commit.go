@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/nlsock"
 )
 
 // Commit applies a batch, all of it or nothing: one message, one transaction. An empty batch does nothing.
@@ -96,7 +97,7 @@ func (c *Conn) send(b *Batch, base uint32) error {
 		}
 	}
 	c.drain()
-	_, err := unix.SendmsgBuffers(c.fd, [][]byte{head.buf, body, tail.buf}, nil,
+	_, err := unix.SendmsgBuffers(c.sock.FD(), [][]byte{head.buf, body, tail.buf}, nil,
 		&unix.SockaddrNetlink{Family: unix.AF_NETLINK}, 0)
 	if err != nil {
 		return fmt.Errorf("nftables: send %d bytes: %w", total, err)
@@ -142,7 +143,7 @@ func (a *outcome) answer(b *Batch, m message, index int) {
 	if index < -1 || index > len(b.ops) {
 		return // of an earlier exchange
 	}
-	err := errnoOf(m.body)
+	err := nlsock.Errno(m.body)
 	if err == nil {
 		a.acked = a.acked || index == len(b.ops)-1
 		return

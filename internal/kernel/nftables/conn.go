@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/twillnet/twill/internal/kernel/nlsock"
 )
 
 // Buffers: the answers to a batch must fit the receive buffer, and the batch itself the send buffer. Their defaults lose
@@ -21,7 +23,7 @@ const (
 // goroutines; they take turns.
 type Conn struct {
 	mu   sync.Mutex
-	fd   int
+	sock *nlsock.Socket
 	seq  uint32
 	sndb int
 	rbuf []byte
@@ -31,28 +33,16 @@ type Conn struct {
 
 // Open opens a socket in the network namespace of the calling thread.
 func Open() (*Conn, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	sock, err := nlsock.Open(receiveBuffer)
 	if err != nil {
-		return nil, fmt.Errorf("nftables: open netlink socket: %w", err)
+		return nil, fmt.Errorf("nftables: %w", err)
 	}
-	c := &Conn{fd: fd, seq: 1, sndb: sendBuffer, rbuf: make([]byte, readSize)}
-	steps := []struct {
-		what string
-		do   func() error
-	}{
-		{"bind", func() error { return unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) }},
-		{"send buffer", func() error { return c.setSendBuffer(sendBuffer) }},
-		{"receive buffer", func() error {
-			return forceBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBuffer)
-		}},
-		{"extended answers", func() error { return unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1) }},
-		{"short answers", func() error { return unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1) }},
+	c := &Conn{sock: sock, seq: 1, rbuf: make([]byte, readSize)}
+	if err = c.setSendBuffer(sendBuffer); err == nil { // and errors shall say where they are
+		err = unix.SetsockoptInt(sock.FD(), unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
 	}
-	for _, s := range steps {
-		if err := s.do(); err != nil {
-			_ = unix.Close(fd) // the error that counts is the first
-			return nil, fmt.Errorf("nftables: set up netlink socket: %s: %w", s.what, err)
-		}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("nftables: set up netlink socket: %w", err), sock.Close())
 	}
 	return c, nil
 }
@@ -61,25 +51,12 @@ func Open() (*Conn, error) {
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fd < 0 {
-		return nil
-	}
-	err := unix.Close(c.fd)
-	c.fd = -1
-	return err
+	return c.sock.Close()
 }
 
 func (c *Conn) setSendBuffer(n int) error {
 	c.sndb = n
-	return forceBuffer(c.fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, n)
-}
-
-// forceBuffer goes beyond the system's limit if it may, and to the limit if not.
-func forceBuffer(fd, force, plain, n int) error {
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, n); err == nil {
-		return nil
-	}
-	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, plain, n)
+	return nlsock.SendBuffer(c.sock.FD(), n)
 }
 
 // take reserves n sequence numbers, never using zero.
@@ -163,7 +140,7 @@ func eachMessage(b []byte, f func(message) error) error {
 // part of a dump is made while the last one is read.
 func (c *Conn) receive() ([]byte, error) {
 	for {
-		n, _, err := unix.Recvfrom(c.fd, c.rbuf, unix.MSG_DONTWAIT)
+		n, _, err := unix.Recvfrom(c.sock.FD(), c.rbuf, unix.MSG_DONTWAIT)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -187,7 +164,7 @@ func (c *Conn) drain() {
 // piece is errDumpInterrupted, after it has been read to its end.
 func (c *Conn) request(msg []byte, seq uint32, dump bool, f func(message) error) error {
 	c.drain()
-	if err := unix.Sendto(c.fd, msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(c.sock.FD(), msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
 	var first error
@@ -210,7 +187,7 @@ func (c *Conn) request(msg []byte, seq uint32, dump bool, f func(message) error)
 			interrupted = interrupted || m.flags&unix.NLM_F_DUMP_INTR != 0
 			if m.typ == unix.NLMSG_ERROR || m.typ == unix.NLMSG_DONE {
 				done = true
-				return errnoOf(m.body)
+				return nlsock.Errno(m.body)
 			}
 			if first != nil || interrupted {
 				return nil
@@ -228,14 +205,3 @@ func (c *Conn) request(msg []byte, seq uint32, dump bool, f func(message) error)
 }
 
 var errDumpInterrupted = errors.New("ruleset changed while it was read")
-
-// errnoOf reads the status with which errors and dumps end: zero is none.
-func errnoOf(body []byte) error {
-	if len(body) < 4 {
-		return nil
-	}
-	if e := int32(binary.NativeEndian.Uint32(body)); e != 0 {
-		return unix.Errno(-e)
-	}
-	return nil
-}

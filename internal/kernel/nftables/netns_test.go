@@ -1,13 +1,14 @@
 package nftables
 
 import (
-	"os"
 	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
 // testNet is a network namespace of its own, with a connection into it. Its thread is never given back to the runtime:
@@ -19,12 +20,7 @@ type testNet struct {
 
 func newNet(tb testing.TB) *testNet {
 	tb.Helper()
-	if os.Geteuid() != 0 {
-		if os.Getenv("REQUIRE_ROOT") == "1" {
-			tb.Fatal("needs root")
-		}
-		tb.Skip("needs root")
-	}
+	machinetest.Root(tb)
 	n := &testNet{calls: make(chan func())}
 	opened := make(chan error)
 	go func() {
@@ -60,11 +56,9 @@ func (n *testNet) do(f func()) {
 // nft runs Debian's tool in the namespace.
 func (n *testNet) nft(tb testing.TB, args ...string) string {
 	tb.Helper()
-	path, err := exec.LookPath("nft")
-	if err != nil {
-		tb.Skip("nft is not installed")
-	}
+	path := machinetest.Program(tb, "nft")
 	var out []byte
+	var err error
 	n.do(func() { out, err = exec.Command(path, args...).CombinedOutput() })
 	if err != nil {
 		tb.Fatalf("nft %s: %v\n%s", strings.Join(args, " "), err, out)

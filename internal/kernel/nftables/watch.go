@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/twillnet/twill/internal/kernel/nlsock"
 )
 
 // ErrOverrun: events were lost; what changed is not known.
@@ -43,7 +45,7 @@ func Watch(own *Conn) (*Watcher, error) {
 	port, err := own.port()
 	steps := []func() error{
 		func() error { return err },
-		func() error { return forceBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, watchBuffer) },
+		func() error { return nlsock.ReceiveBuffer(fd, watchBuffer) },
 		func() error { return ignore(fd, port) },
 		func() error { return unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) },
 		func() error {
@@ -101,7 +103,7 @@ func (w *Watcher) listen(option int) error {
 func (c *Conn) port() (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	sa, err := unix.Getsockname(c.fd)
+	sa, err := unix.Getsockname(c.sock.FD())
 	if err != nil {
 		return 0, err
 	}

@@ -11,20 +11,26 @@ import (
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
-func TestWatchHearsOfOthersChangesAlone(t *testing.T) {
-	ns := netnstest.New(t)
-	var own *nftables.Conn
-	var w *nftables.Watcher
+// watched is a namespace, a connection into it, and a watch for all that does not come through that.
+func watched(t *testing.T) (ns *netnstest.NS, own *nftables.Conn, w *nftables.Watcher) {
+	t.Helper()
+	ns = netnstest.New(t)
 	var err error
 	ns.Do(func() {
 		if own, err = nftables.Open(); err == nil {
+			t.Cleanup(func() { _ = own.Close() })
 			w, err = nftables.Watch(own)
 		}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer own.Close()
+	t.Cleanup(func() { _ = w.Close() })
+	return ns, own, w
+}
+
+func TestWatchHearsOfOthersChangesAlone(t *testing.T) {
+	ns, own, w := watched(t)
 	b := nftables.NewBatch()
 	b.AddTable(nftables.Table{Name: "ours"})
 	b.AddChain(nftables.Chain{Table: "ours", Name: "c"})
@@ -62,20 +68,7 @@ func TestWatchHearsOfOthersChangesAlone(t *testing.T) {
 }
 
 func TestWhatHappensDuringALargeTransactionIsNotMissed(t *testing.T) {
-	ns := netnstest.New(t)
-	var own *nftables.Conn
-	var w *nftables.Watcher
-	var err error
-	ns.Do(func() {
-		if own, err = nftables.Open(); err == nil {
-			w, err = nftables.Watch(own)
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer own.Close()
-	defer w.Close()
+	ns, own, w := watched(t)
 	large := func(name string) *nftables.Batch {
 		b := nftables.NewBatch()
 		b.AddTable(nftables.Table{Name: name})

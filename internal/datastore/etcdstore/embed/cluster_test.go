@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,18 +18,8 @@ import (
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
 	"github.com/twillnet/twill/internal/datastore/etcdstore/embed/certs"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
-
-// freePort returns an address on which nothing listens.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // cluster is three members with TLS for clients and peers.
 type cluster struct {
@@ -57,7 +46,7 @@ func secured(t *testing.T, dir, name, peer string) embed.Config {
 	in := func(file string) string { return filepath.Join(dir, name, file) }
 	return embed.Config{
 		Name: name, Dir: t.TempDir(),
-		ListenClient: []string{"https://" + freePort(t)}, ListenPeer: []string{peer},
+		ListenClient: []string{"https://" + machinetest.Address(t)}, ListenPeer: []string{peer},
 		CertFile: in("server.crt"), KeyFile: in("server.key"), ClientCAFile: in("ca.crt"),
 		PeerCertFile: in("peer.crt"), PeerKeyFile: in("peer.key"), PeerCAFile: in("peer-ca.crt"),
 	}
@@ -69,7 +58,7 @@ func startCluster(t *testing.T) *cluster {
 	c := &cluster{dir: makeCerts(t, names...), members: make([]*embed.Member, len(names))}
 	var all []string
 	for _, n := range names {
-		peer := "https://" + freePort(t)
+		peer := "https://" + machinetest.Address(t)
 		all = append(all, n+"="+peer)
 		c.configs = append(c.configs, secured(t, c.dir, n, peer))
 	}
@@ -185,7 +174,7 @@ func TestAClusterRefusesCertificatesOfOthers(t *testing.T) {
 func TestAPeerOfAnotherAuthorityDoesNotJoinAndBothSay(t *testing.T) {
 	right, wrong := makeCerts(t, "h1", "h2"), makeCerts(t, "h1", "h2")
 	// A client's authority is no peers' authority.
-	peers := []string{"https://" + freePort(t), "https://" + freePort(t)}
+	peers := []string{"https://" + machinetest.Address(t), "https://" + machinetest.Address(t)}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	said := [2]*logged{newLogged(), newLogged()}
@@ -228,8 +217,8 @@ func TestAMemberOfSeveralNeedsAllThatMakesItOne(t *testing.T) {
 		{"joining where nobody answers", func(c *embed.Config) { c.Join = true }, "cluster"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cfg := secured(t, dir, "h1", "https://"+freePort(t))
-			cfg.Cluster = "h1=" + cfg.ListenPeer[0] + ",h2=https://" + freePort(t)
+			cfg := secured(t, dir, "h1", "https://"+machinetest.Address(t))
+			cfg.Cluster = "h1=" + cfg.ListenPeer[0] + ",h2=https://" + machinetest.Address(t)
 			tt.change(&cfg)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()

@@ -194,9 +194,9 @@ func (c *Config) addresses(s *etcd.Config) (err error) {
 		urls  *[]url.URL
 	}{
 		{c.ListenClient, &s.ListenClientUrls},
-		{cmpOr(c.AdvertiseClient, c.ListenClient), &s.AdvertiseClientUrls},
+		{c.AdvertiseClient, &s.AdvertiseClientUrls},
 		{c.ListenPeer, &s.ListenPeerUrls},
-		{cmpOr(c.AdvertisePeer, c.ListenPeer), &s.AdvertisePeerUrls},
+		{c.AdvertisePeer, &s.AdvertisePeerUrls},
 	} {
 		if *l.urls, err = urls(l.texts); err != nil {
 			return err
@@ -204,6 +204,12 @@ func (c *Config) addresses(s *etcd.Config) (err error) {
 	}
 	if len(s.ListenClientUrls) == 0 {
 		return errors.New("no address to listen on is given")
+	}
+	if len(s.AdvertiseClientUrls) == 0 {
+		s.AdvertiseClientUrls = s.ListenClientUrls
+	}
+	if len(s.AdvertisePeerUrls) == 0 {
+		s.AdvertisePeerUrls = s.ListenPeerUrls
 	}
 	if len(s.ListenPeerUrls) == 0 {
 		if c.Cluster != "" || c.Join {
@@ -221,13 +227,6 @@ func (c *Config) addresses(s *etcd.Config) (err error) {
 		s.ClusterState = etcd.ClusterStateFlagExisting
 	}
 	return nil
-}
-
-func cmpOr(a, b []string) []string {
-	if len(a) > 0 {
-		return a
-	}
-	return b
 }
 
 func urls(texts []string) ([]url.URL, error) {

@@ -1,0 +1,80 @@
+// Package machinetest asks of the machine what a test needs of it.
+//
+// In: a test, and what it cannot do without. Out: the test goes on, or skips and says what is lacking; with
+// REQUIRE_ROOT=1 the lack is a failure. No test skips for anything else of the machine, and none in another way.
+package machinetest
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/twillnet/twill/internal/kernel"
+)
+
+// Root is for tests that make namespaces or program a kernel.
+func Root(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		lacks(t, "root")
+	}
+}
+
+// Program is for tests that call a program of others; it returns its path.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		lacks(t, name)
+	}
+	return path
+}
+
+// Installed is for tests of what a machine has of another's program, and of nothing where it has none: such a test
+// skips even with REQUIRE_ROOT=1.
+func Installed(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("%s is not installed", name)
+	}
+	return path
+}
+
+// Supported skips if err says that this kernel lacks a feature, which no setting of the machine could give it.
+func Supported(t testing.TB, err error) {
+	t.Helper()
+	var lack *kernel.UnsupportedError
+	if errors.As(err, &lack) {
+		t.Skip(lack)
+	}
+}
+
+// Dear is for tests that take long, or much; -short leaves them out.
+func Dear(t testing.TB, price string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skipf("-short leaves out what %s", price)
+	}
+}
+
+func lacks(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv("REQUIRE_ROOT") == "1" {
+		t.Fatalf("needs %s, and REQUIRE_ROOT=1 forbids to skip", what)
+	}
+	t.Skipf("needs %s", what)
+}
+
+// Address is one of the loopback on which nothing listens.
+func Address(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}

@@ -19,6 +19,9 @@ func header(k api.Kind, o getOptions) []string {
 	out = append(out, "NAME")
 	out = append(out, columns(k.Kind)...)
 	if o.format.name == "wide" {
+		if o.hits != nil && k.Policy {
+			out = append(out, "PACKETS HERE")
+		}
 		out = append(out, "LABELS", "WRONG")
 	}
 	return out
@@ -61,6 +64,9 @@ func row(f found, o getOptions) []string {
 		labels := ""
 		if f.res != nil {
 			labels = pairs(f.res.Meta().Labels)
+		}
+		if o.hits != nil && f.kind.Policy {
+			out = append(out, o.hits[hitsKey(f)])
 		}
 		out = append(out, labels, f.note)
 	}

@@ -79,7 +79,10 @@ func (e explanation) text() string {
 		if e.Staged {
 			says = "Without staged policies, as it is now: "
 		}
-		fmt.Fprintf(&b, "%s%s\n", styleWarn.Render(says), decision(a))
+		if text := says + decision(a); !shown[text] {
+			shown[text] = true
+			fmt.Fprintf(&b, "%s%s\n", styleWarn.Render(says), decision(a))
+		}
 	}
 	for i, p := range e.Problems {
 		if i == 0 {

@@ -20,6 +20,7 @@ type getOptions struct {
 	export bool
 	watch  bool
 	narrow filter
+	hits   map[string]string // what the rules of each policy decided about on this host; nil: nobody says
 }
 
 func (c *command) getCmd() *cobra.Command {
@@ -33,7 +34,8 @@ may be given as upstream's tools take them: networkpolicies, networkpolicy, np;
 nothing stores them.
 
 -o FORMAT
-  ps, wide                  a table; wide has labels and what is wrong
+  ps, wide                  a table; wide has labels, what is wrong, and of policies
+                            the packets that their rules decided about on this host
   yaml, json, name          documents, or kind/name
   custom-columns=NAME:.path,NAME:.path
                             a table of your own; a path is .spec.nets[0],
@@ -109,6 +111,9 @@ func (c *command) get(ctx context.Context, s datastore.Store, args []string, o g
 	if len(args) == 1 && o.format.documents() {
 		// The built-in profile cannot be applied, and a list can be.
 		all = slices.DeleteFunc(all, func(f found) bool { return f.builtin && f.kind.Kind == api.KindProfile })
+	}
+	if o.format.name == "wide" {
+		o.hits = c.hits(ctx)
 	}
 	return c.print(all, o, len(args) == 2 && len(all) == 1)
 }

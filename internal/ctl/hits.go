@@ -1,0 +1,52 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/twillnet/twill/internal/agent"
+)
+
+// patience is how long a table waits for the agent of this host, which need not be there.
+const patience = 2 * time.Second
+
+// hits are what the rules of each policy decided about on this host; nil if no agent answers.
+func (c *command) hits(ctx context.Context) map[string]string {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	counts, err := agent.Counted(ctx, agentSocket())
+	if err != nil {
+		return nil
+	}
+	cells := map[string][]string{}
+	for _, n := range counts {
+		at := fmt.Sprintf("%s[%d]", strings.ToLower(n.Direction), n.Rule)
+		if n.Rule < 0 {
+			at = strings.ToLower(n.Direction) + " " + n.Reason
+		}
+		act := "deny"
+		if n.Allowed {
+			act = "allow"
+		}
+		if n.Staged {
+			act = "would " + act
+		}
+		cells[n.Policy] = append(cells[n.Policy], fmt.Sprintf("%s %s %d", at, act, n.Packets))
+	}
+	out := map[string]string{}
+	for policy, list := range cells {
+		out[policy] = strings.Join(list, ", ")
+	}
+	return out
+}
+
+// hitsKey names a policy as the agent does.
+func hitsKey(f found) string {
+	name := f.value.Key[strings.LastIndexByte(f.value.Key, '/')+1:]
+	if f.kind.Namespaced {
+		return f.kind.Kind + "/" + f.ref.Namespace + "/" + name
+	}
+	return f.kind.Kind + "/" + name
+}

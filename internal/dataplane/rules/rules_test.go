@@ -214,6 +214,9 @@ func TestNamesAndCommentsFitTheKernel(t *testing.T) {
 	if got := Shorten(strings.Repeat("é", 200)); len(got) > MaxComment || strings.ContainsRune(got, '\uFFFD') {
 		t.Errorf("cut within a rune: %q", got)
 	}
+	if got := Fit("prod/"+long+" ingress[2]", 63); len(got) != 63 || !strings.HasPrefix(got, "prod/n") || !strings.HasSuffix(got, "n ingress[2]") {
+		t.Errorf("cut elsewhere than in the middle: %q", got)
+	}
 }
 
 func TestSetsAreEachNamedOnce(t *testing.T) {

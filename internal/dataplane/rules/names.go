@@ -51,12 +51,15 @@ func RuleComment(id intent.RuleID) string {
 	return shorten(policyName(id.Policy), fmt.Sprintf(" %s[%d]", direction(id.Direction), id.Index))
 }
 
+// profileKind is the kind of policies that are profiles.
+const profileKind = "Profile"
+
 // policyName is namespace/name, or name. Of a profile the kind is said too, since a policy may have the same name.
 func policyName(id intent.PolicyID) string {
 	switch {
 	case id.Namespace != "":
 		return id.Namespace + "/" + id.Name
-	case id.Kind == "Profile":
+	case id.Kind == profileKind:
 		return "profile " + id.Name
 	}
 	return id.Name

@@ -16,6 +16,9 @@ func Policy(p intent.Policy, dir intent.Direction) Chain {
 		list = p.Egress
 	}
 	for i, r := range list {
+		if r.Action == intent.Pass && p.ID.Kind == profileKind {
+			continue // there is no tier after profiles; a chain that returned would skip the rules after this one
+		}
 		comment := RuleComment(intent.RuleID{Policy: p.ID, Direction: dir, Index: i})
 		for _, terms := range lower(r) {
 			c.Rules = append(c.Rules, Rule{Terms: terms, Action: policyAction(r.Action), Comment: comment})

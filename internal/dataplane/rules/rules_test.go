@@ -183,6 +183,13 @@ func TestAClosedPolicyDeniesWhateverItsRulesSay(t *testing.T) {
 	}
 }
 
+func TestAProfilePassesToNobody(t *testing.T) {
+	p := intent.Policy{ID: intent.PolicyID{Kind: "Profile", Name: "p"}, Ingress: []intent.Rule{{Action: intent.Pass}, {Action: intent.Allow}}}
+	if c := Policy(p, intent.Ingress); len(c.Rules) != 1 || c.Rules[0].String() != "allow # profile p ingress[1]" {
+		t.Errorf("verdict goes on to the next rule; here is %s", c)
+	}
+}
+
 func TestNamesAndCommentsFitTheKernel(t *testing.T) {
 	long := strings.Repeat("n", 253)
 	for _, tt := range []struct {

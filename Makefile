@@ -14,7 +14,7 @@ image: ## bin/twill-image-ARCH.tar: an OCI archive with that binary alone (ARCH=
 	GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '$(LDFLAGS)' -o bin/twill-$(ARCH) ./cmd/twill
 	go run ./hack/image -binary bin/twill-$(ARCH) -arch $(ARCH) -version $(VERSION) -o bin/twill-image-$(ARCH).tar
 
-deps: ## what tests and demonstrations call: nft (to read what we program)
+deps: ## what tests and demonstrations call: nft (to read what we program), iptables, ipset
 	@sh scripts/deps.sh
 
 up: deps build ## three hosts, six workloads, real policy, and a matrix of real connections

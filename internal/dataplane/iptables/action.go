@@ -8,23 +8,23 @@ import (
 	"github.com/twillnet/twill/internal/kernel"
 )
 
-// verdict is a chain that a policy's chain goes to, so that its end returns to the caller of the policy.
-type verdict string
+// outcome is a chain that a policy's chain goes to, so that its end returns to the caller of the policy.
+type outcome string
 
 const (
-	allow     verdict = "tw-allow"
-	pass      verdict = "tw-pass"
-	early     verdict = "tw-early"
-	untracked verdict = "tw-untracked"
+	allow     outcome = "tw-allow"
+	pass      outcome = "tw-pass"
+	early     outcome = "tw-early"
+	untracked outcome = "tw-untracked"
 )
 
-var verdicts = []verdict{allow, pass, early, untracked}
+var outcomes = []outcome{allow, pass, early, untracked}
 
 // rules leave in the mark what was decided.
-func (v verdict) rules() []string {
-	add := func(target string) string { return fmt.Sprintf("-A %s %s", v, target) }
+func (o outcome) rules() []string {
+	add := func(target string) string { return fmt.Sprintf("-A %s %s", o, target) }
 	set := func(bits uint32) string { return add(setMark(bits, bits)) }
-	switch v {
+	switch o {
 	case pass:
 		return []string{set(kernel.MarkPassed)}
 	case early:
@@ -35,10 +35,10 @@ func (v verdict) rules() []string {
 	return []string{set(kernel.MarkAllowed)}
 }
 
-// answer goes to a verdict.
-func (w *writer) answer(v verdict) string {
-	w.verdicts[v] = true
-	return "-g " + string(v)
+// answer goes to an outcome.
+func (w *writer) answer(o outcome) string {
+	w.outcomes[o] = true
+	return "-g " + string(o)
 }
 
 // target is what a rule does with what it matched.

@@ -56,7 +56,7 @@ func (r Renderer) Render(chains []rules.Chain) (Text, error) {
 	if r.Table == "" {
 		r.Table = Filter
 	}
-	w := writer{Renderer: r, verdicts: map[verdict]bool{}, sets: map[string]Set{}}
+	w := writer{Renderer: r, outcomes: map[outcome]bool{}, sets: map[string]Set{}}
 	names := map[string]string{}
 	for _, c := range chains {
 		name := ChainName(c.Name)
@@ -77,7 +77,7 @@ type writer struct {
 	Renderer
 	heads    []string // chains
 	body     []string // their rules
-	verdicts map[verdict]bool
+	outcomes map[outcome]bool
 	sets     map[string]Set
 }
 
@@ -94,15 +94,15 @@ func (w *writer) chain(name string, c rules.Chain) error {
 }
 
 // text puts the parts together. To declare a chain empties it, so a chain that another text of the same table declares
-// too, as each verdict is, must be the same in both.
+// too, as each outcome is, must be the same in both.
 func (w *writer) text() Text {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%s\n", w.Table)
 	var body []string
-	for _, v := range verdicts {
-		if w.verdicts[v] {
-			fmt.Fprintf(&b, ":%s - [0:0]\n", v)
-			body = append(body, v.rules()...)
+	for _, o := range outcomes {
+		if w.outcomes[o] {
+			fmt.Fprintf(&b, ":%s - [0:0]\n", o)
+			body = append(body, o.rules()...)
 		}
 	}
 	for _, name := range w.heads {

@@ -121,9 +121,9 @@ func TestNamesFitAndStayApart(t *testing.T) {
 		}
 		seen[got] = n
 	}
-	for _, v := range verdicts {
-		if strings.Count(string(v), "-") > 1 {
-			t.Errorf("chain %s could be that of a neutral chain", v)
+	for _, o := range outcomes {
+		if strings.Count(string(o), "-") > 1 {
+			t.Errorf("chain %s could be that of a neutral chain", o)
 		}
 	}
 	for _, k := range []intent.SetKind{intent.SetAddrs, intent.SetPorts} {
@@ -177,6 +177,6 @@ var selections = []intent.IPSet{
 
 func TestGoldenSets(t *testing.T) {
 	for _, f := range families {
-		golden(t, fmt.Sprintf("sets.v%d.ipset", f), RestoreSets(f, selections))
+		golden(t, fmt.Sprintf("sets.v%d.txt", f), RestoreSets(f, selections))
 	}
 }

@@ -22,7 +22,7 @@ const hashed = 12
 
 var alphabet = base32.StdEncoding.WithPadding(base32.NoPadding)
 
-// ChainName is the name in iptables of a neutral chain. No verdict's chain has the form that it has.
+// ChainName is the name in iptables of a neutral chain. No outcome's chain has the form that it has.
 func ChainName(neutral string) string { return shortName("tw-", neutral, maxChain) }
 
 // shortName tells texts apart by their hash alone; their beginnings are for people. Comments say the rest.

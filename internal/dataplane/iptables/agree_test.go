@@ -96,7 +96,23 @@ func (r random) icmp() *intent.ICMP {
 	return &intent.ICMP{Type: pick(r, []uint8{1, 3, 13}), Code: uint8(r.IntN(2)), AnyCode: r.chance(2)}
 }
 
+// lists is a rule that has nothing but lists too long for one line, so that several blocks often decide together.
+func (r random) lists() intent.Rule {
+	some := func() []netip.Prefix { return []netip.Prefix{pick(r, someNets), pick(r, someNets), pick(r, someNets)} }
+	out := intent.Rule{Action: pick(r, []intent.Action{intent.Deny, intent.Allow, intent.Pass}), Src: intent.Peer{Nets: some()}, Dst: intent.Peer{Nets: some()}}
+	if r.chance(3) {
+		out.Protocol, out.Src.Ports = pick(r, withPorts), evens(16)
+	}
+	if r.chance(3) {
+		out.Dst.NotNets = []netip.Prefix{pick(r, someNets[:4]), pick(r, someNets[6:10])}
+	}
+	return out
+}
+
 func (r random) rule() intent.Rule {
+	if r.chance(3) {
+		return r.lists()
+	}
 	out := intent.Rule{
 		Action: pick(r, []intent.Action{intent.Deny, intent.Allow, intent.Allow, intent.Pass, intent.Log}),
 		Void:   r.chance(20), Src: r.peer(), Dst: r.peer(), ICMP: r.icmp(), NotICMP: r.icmp(),

@@ -61,7 +61,8 @@ func TestEveryKindOfTermHasAForm(t *testing.T) {
 			if !slices.ContainsFunc(termCases, func(c struct {
 				name  string
 				terms []rules.Term
-			}) bool {
+			},
+			) bool {
 				return slices.ContainsFunc(c.terms, func(t rules.Term) bool { return t.Kind == k })
 			}) {
 				t.Errorf("%s: no golden text has it", name)

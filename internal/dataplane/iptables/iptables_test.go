@@ -164,13 +164,20 @@ func TestATextNamesTheSetsItNeeds(t *testing.T) {
 // selections are sets with members of each kind.
 var selections = []intent.IPSet{
 	{ID: "s:mixed", Members: []intent.Member{
-		{Prefix: prefixes("10.0.0.1/32")[0]}, {Prefix: prefixes("10.1.0.0/16")[0]}, {Prefix: prefixes("10.1.2.3/16")[0]},
-		{Prefix: prefixes("fd00::1/128")[0]}, {Prefix: prefixes("fd01::/16")[0]}, {},
+		{Prefix: prefixes("10.0.0.1/32")[0]},
+		{Prefix: prefixes("10.1.0.0/16")[0]},
+		{Prefix: prefixes("10.1.2.3/16")[0]},
+		{Prefix: prefixes("fd00::1/128")[0]},
+		{Prefix: prefixes("fd01::/16")[0]},
+		{},
 	}},
 	{ID: "s:all", Members: []intent.Member{{Prefix: prefixes("0.0.0.0/0")[0]}, {Prefix: prefixes("::/0")[0]}, {Prefix: prefixes("128.0.0.0/1")[0]}}},
 	{ID: "p:6:http:x", Kind: intent.SetPorts, Members: []intent.Member{
-		{Prefix: prefixes("10.0.0.1/32")[0], Proto: 6, Port: 80}, {Prefix: prefixes("fd00::1/128")[0], Proto: 132, Port: 8080},
-		{Prefix: prefixes("10.0.0.0/24")[0], Proto: 6, Port: 80}, {Prefix: prefixes("::/128")[0], Proto: 6, Port: 80}, {Prefix: prefixes("10.0.0.1/32")[0], Proto: 47},
+		{Prefix: prefixes("10.0.0.1/32")[0], Proto: 6, Port: 80},
+		{Prefix: prefixes("fd00::1/128")[0], Proto: 132, Port: 8080},
+		{Prefix: prefixes("10.0.0.0/24")[0], Proto: 6, Port: 80},
+		{Prefix: prefixes("::/128")[0], Proto: 6, Port: 80},
+		{Prefix: prefixes("10.0.0.1/32")[0], Proto: 47},
 	}},
 	{ID: "s:empty"},
 }

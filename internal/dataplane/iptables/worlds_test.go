@@ -138,15 +138,22 @@ func actionChains() []rules.Chain {
 	long := strings.Repeat("long-", 23) + "np ingress[7]"
 	return []rules.Chain{
 		{Name: "all-actions", Comment: "each action, with a comment", Rules: []rules.Rule{
-			{Action: rules.Begin}, {Action: rules.Next},
-			{Action: rules.Log, Comment: "prod/np-web ingress[2]"}, {Action: rules.Log, Comment: long}, {Action: rules.Log},
-			{Action: rules.Jump, Target: "several-rules"}, {Action: rules.Return, Terms: []rules.Term{{Kind: rules.Allowed}}},
+			{Action: rules.Begin},
+			{Action: rules.Next},
+			{Action: rules.Log, Comment: "prod/np-web ingress[2]"},
+			{Action: rules.Log, Comment: long},
+			{Action: rules.Log},
+			{Action: rules.Jump, Target: "several-rules"},
+			{Action: rules.Return, Terms: []rules.Term{{Kind: rules.Allowed}}},
 			{Action: rules.Pass, Terms: []rules.Term{proto(6)}, Comment: `what would "end" a \ comment`},
-			{Action: rules.AllowEarly, Terms: []rules.Term{proto(17)}}, {Action: rules.Allow, Terms: []rules.Term{proto(132)}, Comment: long},
-			{Action: rules.Accept, Terms: []rules.Term{proto(136)}}, {Action: rules.Deny, Comment: "end of tier t"},
+			{Action: rules.AllowEarly, Terms: []rules.Term{proto(17)}},
+			{Action: rules.Allow, Terms: []rules.Term{proto(132)}, Comment: long},
+			{Action: rules.Accept, Terms: []rules.Term{proto(136)}},
+			{Action: rules.Deny, Comment: "end of tier t"},
 		}},
 		{Name: "several-rules", Comment: "an action that ends the chain may be several rules, others take the mark", Rules: []rules.Rule{
-			{Action: rules.Log, Terms: twoNets, Comment: "n egress[0]"}, {Action: rules.Jump, Target: "empty", Terms: twoNets},
+			{Action: rules.Log, Terms: twoNets, Comment: "n egress[0]"},
+			{Action: rules.Jump, Target: "empty", Terms: twoNets},
 			{Action: rules.Allow, Terms: twoNets, Comment: "n egress[1]"},
 		}},
 		{Name: "empty"},

@@ -24,7 +24,7 @@ down: ## leave no trace
 	$(BIN) lab down
 
 test: deps build ## everything; as root, so that kernel tests run
-	@sh scripts/deps.sh systemd-analyze
+	@sh scripts/deps.sh systemd-analyze iptables-nft-restore iptables-legacy-restore ipset
 	REQUIRE_ROOT=1 go test -count=1 -timeout 30m ./...
 
 agree: deps ## kernel, verdict and world over many random worlds; prints the table

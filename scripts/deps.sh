@@ -1,11 +1,13 @@
 #!/bin/sh
 # Installs the programs that are named: nft lists what we program, for tests and demonstrations; systemd-analyze reads
-# the units that we install, for tests.
+# the units that we install, for tests; iptables and ipset take the texts that internal/dataplane/iptables makes, in tests.
 set -eu
 for program in "$@"; do
 	command -v "$program" >/dev/null 2>&1 || [ -x "/usr/sbin/$program" ] && continue
 	case $program in
 	nft) package=nftables ;;
+	iptables-nft-restore | iptables-legacy-restore) package=iptables ;;
+	ipset) package=ipset ;;
 	systemd-analyze) package=systemd ;;
 	*) echo "$0: no package is known for $program" >&2; exit 2 ;;
 	esac

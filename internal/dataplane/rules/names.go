@@ -51,12 +51,15 @@ func RuleComment(id intent.RuleID) string {
 	return shorten(policyName(id.Policy), fmt.Sprintf(" %s[%d]", direction(id.Direction), id.Index))
 }
 
+// profileKind is the kind of policies that are profiles.
+const profileKind = "Profile"
+
 // policyName is namespace/name, or name. Of a profile the kind is said too, since a policy may have the same name.
 func policyName(id intent.PolicyID) string {
 	switch {
 	case id.Namespace != "":
 		return id.Namespace + "/" + id.Name
-	case id.Kind == "Profile":
+	case id.Kind == profileKind:
 		return "profile " + id.Name
 	}
 	return id.Name
@@ -74,21 +77,23 @@ func inOut(d intent.Direction) string {
 // Shorten makes a comment that the kernel takes.
 func Shorten(text string) string { return shorten(text, "") }
 
-// shorten joins text and tail within MaxComment bytes; what is too much is cut from the middle of text, because names
-// that differ mostly do so at an end. Quotes and control bytes would end the comment in nft's grammar.
-func shorten(text, tail string) string {
+// shorten joins text and tail within MaxComment bytes.
+func shorten(text, tail string) string { return Fit(text, MaxComment-len(tail)) + tail }
+
+// Fit makes a text that tools take of at most so many bytes. What is too much is cut from the middle, because names that
+// differ mostly do so at an end. Quotes and control bytes would end the text in the grammars of nft and iptables.
+func Fit(text string, room int) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r == '"' || r == '\\' || r == 0x7f || r == utf8.RuneError {
 			return '\''
 		}
 		return r
 	}, text)
-	room := MaxComment - len(tail)
 	if len(text) > room {
 		const gap = ".."
 		head := (room - len(gap)) / 2
 		rest := room - len(gap) - head
 		text = strings.ToValidUTF8(text[:head], "") + gap + strings.ToValidUTF8(text[len(text)-rest:], "")
 	}
-	return text + tail
+	return text
 }

@@ -21,6 +21,9 @@ func Policy(p intent.Policy, dir intent.Direction) Chain {
 	}
 	c.Generation = generation(list)
 	for i, r := range list {
+		if r.Action == intent.Pass && p.ID.Kind == profileKind {
+			continue // there is no tier after profiles; a chain that returned would skip the rules after this one
+		}
 		id := intent.RuleID{Policy: p.ID, Direction: dir, Index: i}
 		comment := RuleComment(id)
 		by := intent.Decision{Reason: intent.ReasonRule, Allowed: r.Action == intent.Allow, Tier: p.Tier, Rule: id}

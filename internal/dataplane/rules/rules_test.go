@@ -183,6 +183,13 @@ func TestAClosedPolicyDeniesWhateverItsRulesSay(t *testing.T) {
 	}
 }
 
+func TestAProfilePassesToNobody(t *testing.T) {
+	p := intent.Policy{ID: intent.PolicyID{Kind: "Profile", Name: "p"}, Ingress: []intent.Rule{{Action: intent.Pass}, {Action: intent.Allow}}}
+	if c := Policy(p, intent.Ingress); len(c.Rules) != 1 || c.Rules[0].String() != "allow # profile p ingress[1]" {
+		t.Errorf("verdict goes on to the next rule; here is %s", c)
+	}
+}
+
 func TestNamesAndCommentsFitTheKernel(t *testing.T) {
 	long := strings.Repeat("n", 253)
 	for _, tt := range []struct {
@@ -213,6 +220,9 @@ func TestNamesAndCommentsFitTheKernel(t *testing.T) {
 	}
 	if got := Shorten(strings.Repeat("é", 200)); len(got) > MaxComment || strings.ContainsRune(got, '\uFFFD') {
 		t.Errorf("cut within a rune: %q", got)
+	}
+	if got := Fit("prod/"+long+" ingress[2]", 63); len(got) != 63 || !strings.HasPrefix(got, "prod/n") || !strings.HasSuffix(got, "n ingress[2]") {
+		t.Errorf("cut elsewhere than in the middle: %q", got)
 	}
 }
 

@@ -1,0 +1,112 @@
+package iptables
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/kernel"
+)
+
+// outcome is a chain that a policy's chain goes to, so that its end returns to the caller of the policy.
+type outcome string
+
+const (
+	allow     outcome = "tw-allow"
+	pass      outcome = "tw-pass"
+	early     outcome = "tw-early"
+	untracked outcome = "tw-untracked"
+)
+
+var outcomes = []outcome{allow, pass, early, untracked}
+
+// rules leave in the mark what was decided.
+func (o outcome) rules() []string {
+	add := func(target string) string { return fmt.Sprintf("-A %s %s", o, target) }
+	set := func(bits uint32) string { return add(setMark(bits, bits)) }
+	switch o {
+	case pass:
+		return []string{set(kernel.MarkPassed)}
+	case early:
+		return []string{set(kernel.MarkAllowed | kernel.MarkHostPassed)}
+	case untracked:
+		return []string{add("-j CT --notrack"), set(kernel.MarkAllowed | kernel.MarkUntracked | kernel.MarkHostPassed)}
+	}
+	return []string{set(kernel.MarkAllowed)}
+}
+
+// answer goes to an outcome.
+func (w *writer) answer(o outcome) string {
+	w.outcomes[o] = true
+	return "-g " + string(o)
+}
+
+// target is what a rule does with what it matched.
+func (w *writer) target(r rules.Rule) (string, error) {
+	switch r.Action {
+	case rules.Deny:
+		return "-j DROP", nil
+	case rules.Allow, rules.Accept: // ACCEPT would pass the later stages of the hook too
+		return w.answer(allow), nil
+	case rules.Pass:
+		return w.answer(pass), nil
+	case rules.Log:
+		return w.log(r)
+	case rules.Jump:
+		return "-j " + ChainName(r.Target), nil
+	case rules.Begin:
+		return setMark(0, kernel.MarkAllowed|kernel.MarkPassed), nil
+	case rules.Next:
+		return setMark(0, kernel.MarkPassed), nil
+	case rules.Return:
+		return "-j RETURN", nil
+	case rules.AllowUntracked:
+		if w.Table != Raw { // elsewhere the connection is made already, and the kernel refuses the target
+			return "", fmt.Errorf("table %s: only raw is before conntrack", w.Table)
+		}
+		return w.answer(untracked), nil
+	case rules.AllowEarly:
+		return w.answer(early), nil
+	}
+	return "", fmt.Errorf("action %s has no form in iptables", r.Action)
+}
+
+// ends reports whether a packet that was acted on leaves the chain. If not, it must be acted on once only.
+func ends(a rules.Action) bool {
+	return a != rules.Log && a != rules.Jump && a != rules.Begin && a != rules.Next
+}
+
+// Limits of what the tools and the kernel take.
+const (
+	logSnaplen = 128 // headers; see nft
+	// maxPrefix is what xt_NFLOG keeps: the legacy backend cuts the rest off silently, and the end says which rule it was.
+	maxPrefix = 63
+	maxRate   = 10000 // packets a second, and the greatest burst
+	day       = 24 * time.Hour
+)
+
+// log reports a packet, as far as the settings' limit allows. Over it, a packet goes on as any logged packet does.
+func (w *writer) log(r rules.Rule) (string, error) {
+	text := fmt.Sprintf("-j NFLOG --nflog-group %d --nflog-size %d", kernel.NFLogUser, logSnaplen)
+	if r.Comment != "" {
+		text += " --nflog-prefix " + quote(r.Comment, maxPrefix)
+	}
+	set := w.Log
+	if set.Rate == 0 {
+		return text, nil
+	}
+	unit, ok := map[time.Duration]string{time.Second: "second", time.Minute: "minute", time.Hour: "hour", day: "day"}[set.Per]
+	if !ok {
+		return "", fmt.Errorf("limit of logs: no unit for %s", set.Per)
+	}
+	rate := min(uint64(set.Rate), uint64(maxRate*(set.Per/time.Second)))
+	// The kernel counts what a full bucket is worth in 32 bits and refuses more than about five days of the rate.
+	burst := min(uint64(set.Burst), maxRate, rate*uint64(day/set.Per))
+	return fmt.Sprintf("-m limit --limit %d/%s --limit-burst %d %s", rate, unit, max(burst, 1), text), nil
+}
+
+func setMark(bits, mask uint32) string { return fmt.Sprintf("-j MARK --set-xmark %#x/%#x", bits, mask) }
+
+func matchMark(bits, mask uint32) string {
+	return fmt.Sprintf("-m mark --mark %#x/%#x", bits, mask)
+}

@@ -1,0 +1,105 @@
+package iptables
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"testing"
+
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// declared are the constants of a type in rules.go, in order.
+func declared(t *testing.T, typ string) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "../rules/rules.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, d := range file.Decls {
+		g, ok := d.(*ast.GenDecl)
+		if !ok || g.Tok != token.CONST {
+			continue
+		}
+		if first, ok := g.Specs[0].(*ast.ValueSpec).Type.(*ast.Ident); !ok || first.Name != typ {
+			continue
+		}
+		for _, s := range g.Specs {
+			names = append(names, s.(*ast.ValueSpec).Names[0].Name)
+		}
+	}
+	return names
+}
+
+func TestEveryKindOfTermHasAForm(t *testing.T) {
+	kinds := declared(t, "Kind")
+	if len(kinds) < 10 {
+		t.Fatalf("rules declares kinds %v", kinds)
+	}
+	for i, name := range kinds {
+		for _, not := range []bool{false, true} {
+			k := rules.Kind(i + 1)
+			term := rules.Term{Kind: k, Not: not, Number: 6, Set: "s", Nets: prefixes("10.0.0.0/8"), Ports: ports("80")}
+			var terms []rules.Term
+			switch k {
+			case rules.ICMPCode:
+				terms = []rules.Term{number(rules.ICMPType, 3)}
+			case rules.Ports:
+				terms = []rules.Term{proto(6)}
+			}
+			without, _ := one(intent.IPv4, rules.Rule{Terms: terms})
+			said, err := one(intent.IPv4, rules.Rule{Terms: append(terms, term)})
+			switch {
+			case err != nil:
+				t.Errorf("%s, not %v: %v", name, not, err)
+			case said == without && (k != rules.Family || !not):
+				t.Errorf("%s, not %v: the rule is as without it: %q", name, not, said)
+			}
+			if !slices.ContainsFunc(termCases, func(c struct {
+				name  string
+				terms []rules.Term
+			},
+			) bool {
+				return slices.ContainsFunc(c.terms, func(t rules.Term) bool { return t.Kind == k })
+			}) {
+				t.Errorf("%s: no golden text has it", name)
+			}
+		}
+	}
+	if said, err := one(intent.IPv4, rules.Rule{Terms: []rules.Term{{Kind: rules.Kind(len(kinds) + 1)}}}); err == nil {
+		t.Errorf("a kind that is not: %q", said)
+	}
+}
+
+func TestEveryActionHasAForm(t *testing.T) {
+	actions := declared(t, "Action")
+	if len(actions) < 11 {
+		t.Fatalf("rules declares actions %v", actions)
+	}
+	seen := map[string]string{}
+	for i, name := range actions {
+		a := rules.Action(i)
+		said, err := one(intent.IPv4, rules.Rule{Action: a, Target: "x"})
+		if err != nil || said == "" {
+			t.Errorf("%s: %q, %v", name, said, err)
+		}
+		if other := seen[said]; other != "" && a != rules.Accept { // Allow of a stage is Allow
+			t.Errorf("%s is said as %s: %q", name, other, said)
+		}
+		seen[said] = name
+		golden := slices.ContainsFunc(worlds, func(w world) bool {
+			return slices.ContainsFunc(w.chains, func(c rules.Chain) bool {
+				return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return r.Action == a })
+			})
+		})
+		if !golden {
+			t.Errorf("%s: no golden text has it", name)
+		}
+	}
+	if said, err := one(intent.IPv4, rules.Rule{Action: rules.Action(len(actions))}); err == nil {
+		t.Errorf("an action that is not: %q", said)
+	}
+}

@@ -1,0 +1,93 @@
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// maxMembers is the most that a set takes; ipset's own default is 65,536.
+const maxMembers = 1 << 20
+
+// Set is a kernel set of one family.
+type Set struct {
+	Name   string
+	ID     intent.SetID
+	Kind   intent.SetKind
+	Family intent.Family
+}
+
+// setOf names the kernel set for a set. The kind is in the name: a term that takes one kind for the other finds no set.
+func setOf(id intent.SetID, kind intent.SetKind, f intent.Family) Set {
+	prefix := "tw4"
+	if f == intent.IPv6 {
+		prefix = "tw6"
+	}
+	switch kind {
+	case intent.SetPorts:
+		prefix += "-port-"
+	default:
+		prefix += "-net-"
+	}
+	return Set{Name: shortName(prefix, string(id), maxSet), ID: id, Kind: kind, Family: f}
+}
+
+// Create is the line of ipset that makes the set.
+func (s Set) Create() string {
+	kind, family := "hash:net", "inet"
+	if s.Kind == intent.SetPorts {
+		kind = "hash:ip,port"
+	}
+	if s.Family == intent.IPv6 {
+		family = "inet6"
+	}
+	return fmt.Sprintf("create %s %s family %s maxelem %d", s.Name, kind, family, maxMembers)
+}
+
+// Elements are what ipset has for a member; none if it is of the other family, or nothing that this kind of set has.
+func (s Set) Elements(m intent.Member) []string {
+	p := m.Prefix.Masked()
+	a := p.Addr()
+	if !p.IsValid() || a.Is4In6() || a.Is4() != (s.Family == intent.IPv4) {
+		return nil
+	}
+	switch {
+	case s.Kind == intent.SetPorts:
+		// The kernel refuses the unspecified address here, and ipset a port of a protocol without ports.
+		if !p.IsSingleIP() || a.IsUnspecified() || !slices.Contains(withPorts, m.Proto) {
+			return nil
+		}
+		return []string{fmt.Sprintf("%s,%d:%d", a, m.Proto, m.Port)}
+	case p.Bits() == 0: // hash:net has no prefix of length 0; two halves are all of it
+		half := netip.AddrFrom4([4]byte{128})
+		if a.Is6() {
+			half = netip.AddrFrom16([16]byte{128})
+		}
+		return []string{netip.PrefixFrom(a, 1).String(), netip.PrefixFrom(half, 1).String()}
+	}
+	return []string{p.String()}
+}
+
+// RestoreSets is the text for `ipset restore` that makes sets of a family with their members.
+func RestoreSets(f intent.Family, sets []intent.IPSet) string {
+	var lines []string
+	for _, in := range sets {
+		s := setOf(in.ID, in.Kind, f)
+		lines = append(lines, s.Create())
+		var add []string
+		for _, m := range in.Members {
+			for _, el := range s.Elements(m) {
+				add = append(add, "add "+s.Name+" "+el)
+			}
+		}
+		slices.Sort(add)
+		lines = append(lines, slices.Compact(add)...) // members that differ in host bits are one prefix
+	}
+	if len(lines) == 0 {
+		return ""
+	}
+	return strings.Join(lines, "\n") + "\n"
+}

@@ -27,6 +27,17 @@ type IPPoolStatus struct {
 	Conditions []Condition `json:"conditions,omitempty"`
 }
 
+// IPReservation keeps addresses from being given out unasked.
+type IPReservation struct {
+	Object
+	Spec IPReservationSpec `json:"spec,omitempty"`
+}
+
+// IPReservationSpec is the body of an IPReservation.
+type IPReservationSpec struct {
+	ReservedCIDRs []string `json:"reservedCIDRs,omitempty"`
+}
+
 // Node is a host of the cluster.
 type Node struct {
 	Object

@@ -156,6 +156,9 @@ func (d *decoder) close() {
 		if _, reason := prefixOf(r.Spec.CIDR); reason != "" && d.Closed == "" {
 			d.shut("spec.cidr", reason)
 		}
+	case *IPReservation:
+		d.findings("spec", "spec.reservedCIDRs")
+		r.Spec.ReservedCIDRs = d.nets("spec.reservedCIDRs", r.Spec.ReservedCIDRs)
 	case *FelixConfiguration:
 		d.findings("")
 		d.closeSettings(r)

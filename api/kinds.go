@@ -23,6 +23,7 @@ func Kinds() []Kind {
 		{Kind: KindFelixConfiguration, Plural: "felixconfigurations", Aliases: []string{"felixconfig", "felixconfigs"}, new: func() Resource { return &FelixConfiguration{} }},
 		{Kind: KindNode, Plural: "nodes", Aliases: []string{"no"}, new: func() Resource { return &Node{} }},
 		{Kind: KindIPPool, Plural: "ippools", Aliases: []string{"ipp", "ipps", "pool", "pools"}, new: func() Resource { return &IPPool{} }},
+		{Kind: KindIPReservation, Plural: "ipreservations", Aliases: []string{"ipresv", "ipresvs", "ipr"}, new: func() Resource { return &IPReservation{} }},
 		{Kind: KindTier, Plural: "tiers", new: func() Resource { return &Tier{} }},
 		{Kind: KindProfile, Plural: "profiles", Aliases: []string{"pro", "prof", "profs"}, new: func() Resource { return &Profile{} }},
 		{Kind: KindGlobalNetworkSet, Plural: "globalnetworksets", Aliases: []string{"gns", "globalnetset", "globalnetsets"}, new: func() Resource { return &GlobalNetworkSet{} }},

@@ -18,6 +18,7 @@ const (
 	KindWorkloadEndpoint              = "WorkloadEndpoint"
 	KindHostEndpoint                  = "HostEndpoint"
 	KindIPPool                        = "IPPool"
+	KindIPReservation                 = "IPReservation"
 	KindNode                          = "Node"
 	KindFelixConfiguration            = "FelixConfiguration"
 	KindClusterInformation            = "ClusterInformation"

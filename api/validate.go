@@ -104,6 +104,8 @@ func (v *validator) spec() {
 		v.host(r)
 	case *IPPool:
 		v.pool(&r.Spec)
+	case *IPReservation:
+		v.nets("spec.reservedCIDRs", r.Spec.ReservedCIDRs)
 	case *Node:
 		v.node(&r.Spec)
 	case *FelixConfiguration:

@@ -95,6 +95,8 @@ func assign(dst, src Resource) bool {
 		return set(d, src)
 	case *IPPool:
 		return set(d, src)
+	case *IPReservation:
+		return set(d, src)
 	case *Node:
 		return set(d, src)
 	case *FelixConfiguration:

@@ -43,6 +43,8 @@ func columns(kind string) []string {
 		return []string{"NODE", "INTERFACE", "IPS"}
 	case api.KindIPPool:
 		return []string{"CIDR", "SELECTOR"}
+	case api.KindIPReservation:
+		return []string{"RESERVED"}
 	case api.KindNode:
 		return []string{"IPV4", "IPV6"}
 	}
@@ -101,6 +103,8 @@ func values(r api.Resource) []string {
 		return []string{r.Spec.Node, r.Spec.InterfaceName, list(r.Spec.ExpectedIPs)}
 	case *api.IPPool:
 		return []string{r.Spec.CIDR, r.Spec.NodeSelector}
+	case *api.IPReservation:
+		return []string{list(r.Spec.ReservedCIDRs)}
 	case *api.Node:
 		if r.Spec.BGP == nil {
 			return []string{"", ""}

@@ -257,6 +257,17 @@ func TestABlockThatCannotBeReadIsLeftAlone(t *testing.T) {
 	f.refused(AutoArgs{Node: "h1", Handle: "a", Num4: 1}, "1 blocks cannot be read")
 }
 
+func TestAFreeListThatLiesGivesNothingAwayTwice(t *testing.T) {
+	f := newFixture(t)
+	f.put("ippools/p", `"cidr":"10.0.0.0/30","blockSize":30`)
+	f.raw("/calico/ipam/v2/host/h1/ipv4/block/10.0.0.0-30", `{"state":"confirmed","deleted":false}`)
+	f.raw("/calico/ipam/v2/handle/a", `{"block":{"10.0.0.0/30":1},"deleted":false}`)
+	f.raw("/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-30", `{"cidr":"10.0.0.0/30","affinity":"host:h1","allocations":[0,null,null,null],`+
+		`"unallocated":[0,9,-1,1,1,2,3],"attributes":[{"handle_id":"a"}],"sequenceNumber":5,"sequenceNumberForAllocation":{"0":4},"deleted":false}`)
+	f.equal("what is free", f.assign("h1", "b", 3), "10.0.0.1 10.0.0.2 10.0.0.3")
+	f.clean()
+}
+
 func TestBlocksForWindowsKeepFourAddresses(t *testing.T) {
 	f := newFixture(t)
 	f.put("ippools/p", `"cidr":"10.0.0.0/29","blockSize":29`)

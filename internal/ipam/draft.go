@@ -30,6 +30,7 @@ type doc struct {
 	handle   *api.Handle
 	affinity *api.Affinity
 	dirty    bool
+	guard    bool // must not have changed, though it is not written
 	gone     bool // is to be deleted, or is not there
 	more     bool // of a handle: it counts more than before
 }
@@ -188,6 +189,14 @@ func (e *doc) fault() error {
 	return e.bad
 }
 
+// blockNow is the block that is stored; nil if there is none.
+func (e *doc) blockNow() *api.Block {
+	if e == nil || e.gone {
+		return nil
+	}
+	return e.block
+}
+
 // value is what is to be stored.
 func (e *doc) value() ([]byte, error) {
 	switch {
@@ -220,6 +229,11 @@ func (a *Allocator) commit(ctx context.Context, d *draft) error {
 		return a.inSteps(ctx, changed)
 	}
 	t := datastore.Txn{If: map[string]int64{}}
+	for _, e := range d.order {
+		if e.guard {
+			t.If[e.key] = e.was.Revision
+		}
+	}
 	for _, e := range changed {
 		t.If[e.key] = e.was.Revision
 		if e.gone {

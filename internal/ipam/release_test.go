@@ -35,6 +35,9 @@ func TestALateReleaseDoesNotHitTheNextOwner(t *testing.T) {
 		if freed, err := f.Release(t.Context(), late); !errors.As(err, &reused) || !errors.Is(err, ErrReused) || reused.Handle != again || len(freed) > 0 {
 			t.Errorf("late, now %s's: %v, %v", again, freed, err)
 		}
+		if freed, err := f.Release(t.Context(), Release{Addr: one.Addr, Handle: "c"}); !errors.Is(err, ErrReused) || len(freed) > 0 {
+			t.Errorf("of another handle: %v, %v", freed, err)
+		}
 		if freed, err := f.Release(t.Context(), Release{Addr: one.Addr}); err != nil || len(freed) != 1 {
 			t.Errorf("whoever has it: %v, %v", freed, err)
 		}

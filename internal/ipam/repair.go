@@ -52,6 +52,7 @@ func (a *Allocator) repair(ctx context.Context, f Finding, ours map[string]int64
 		if e.was.Revision != revision {
 			return errStale
 		}
+		e.guard = true
 	}
 	if err := f.mend(&mending{ctx, d}); err != nil {
 		return err

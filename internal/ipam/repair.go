@@ -3,7 +3,6 @@ package ipam
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 
@@ -141,9 +140,6 @@ func (m *mending) dropBlock(p netip.Prefix) error {
 	e, err := m.block(p)
 	if err != nil {
 		return err
-	}
-	if !empty(e.block) {
-		return fmt.Errorf("block %s %w", p, ErrInUse)
 	}
 	own, owned := e.block.Owner()
 	e.remove()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -156,3 +157,19 @@ func Used(b *api.Block) Usage {
 func (v *Survey) sortedKeys(prefix string) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(v.docs)), func(k string) bool { return !strings.HasPrefix(k, prefix) })
 }
+
+// HandleOf is the handle of an allocation.
+func HandleOf(l Allocation) string { return handleOf(l.Attr) }
+
+// Spec is the body of a pool.
+func (v *Survey) Spec(pool string) api.IPPoolSpec {
+	for _, p := range v.pools {
+		if p.Metadata.Name == pool {
+			return p.Spec
+		}
+	}
+	return api.IPPoolSpec{}
+}
+
+// Size is how many addresses a prefix has.
+func Size(p netip.Prefix) float64 { return math.Pow(2, float64(p.Addr().BitLen()-p.Bits())) }

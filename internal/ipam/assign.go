@@ -307,7 +307,7 @@ func (f *filling) borrow(ctx context.Context) error {
 		all = append(slices.Clone(all[at:]), all[:at]...)
 	}
 	for _, e := range all {
-		if e.block == nil || f.left == 0 {
+		if f.left == 0 || e.open().block == nil {
 			continue
 		}
 		if own, ok := e.block.Owner(); ok && own.Type != f.owner.Type {
@@ -342,7 +342,7 @@ func (f *filling) whyNot(ctx context.Context, p Pool) string {
 			continue
 		}
 		blocks++
-		if e.block == nil {
+		if e.open().block == nil {
 			bad++
 			continue
 		}

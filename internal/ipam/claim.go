@@ -41,7 +41,7 @@ func (f *filling) free(ctx context.Context) (*doc, error) {
 		}
 	}
 	for _, e := range all {
-		if _, ok := f.pool(keyOf(e)); !ok || e.block == nil || e.dirty || !f.idle(e.block) {
+		if _, ok := f.pool(keyOf(e)); !ok || e.open().block == nil || e.dirty || !f.idle(e.block) {
 			continue
 		}
 		if was, ok := e.block.Owner(); ok {

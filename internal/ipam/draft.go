@@ -30,6 +30,7 @@ type doc struct {
 	handle   *api.Handle
 	affinity *api.Affinity
 	dirty    bool
+	closed   bool // its value was not looked at yet, see open
 	guard    bool // must not have changed, though it is not written
 	gone     bool // is to be deleted, or is not there
 	more     bool // of a handle: it counts more than before
@@ -49,7 +50,7 @@ func (d *draft) doc(key string) (*doc, bool) {
 func (d *draft) read(ctx context.Context, key string) (*doc, error) {
 	e, ok := d.doc(key)
 	if ok {
-		return e, nil
+		return e.open(), nil
 	}
 	u, err := d.a.store.Get(ctx, key)
 	if errors.Is(err, datastore.ErrNotFound) {
@@ -61,6 +62,15 @@ func (d *draft) read(ctx context.Context, key string) (*doc, error) {
 	}
 	e.decode(u)
 	return e, nil
+}
+
+// open looks at a value that was listed. Of a thousand blocks one is needed, mostly.
+func (e *doc) open() *doc {
+	if e.closed {
+		e.closed = false
+		e.decode(e.was)
+	}
+	return e
 }
 
 func (e *doc) decode(u api.Update) {
@@ -78,7 +88,7 @@ func (d *draft) block(ctx context.Context, p netip.Prefix) (*doc, error) {
 	return d.read(ctx, api.BlockKey(p))
 }
 
-// blocks reads all blocks of a family; those that cannot be read are bad.
+// blocks reads all blocks of a family, closed; those that cannot be read are bad when opened.
 func (d *draft) blocks(ctx context.Context, of netip.Addr) ([]*doc, error) {
 	prefix := api.BlocksPrefix(of)
 	if !d.lists[prefix] {
@@ -90,7 +100,7 @@ func (d *draft) blocks(ctx context.Context, of netip.Addr) ([]*doc, error) {
 			e, known := d.doc(u.Key)
 			switch {
 			case !known:
-				e.decode(u)
+				e.was, e.gone, e.closed = u, false, true
 			case e.was.Revision != u.Revision:
 				return nil, fmt.Errorf("%s: %w", u.Key, errAgain)
 			}

@@ -224,6 +224,33 @@ func DecodeBlock(u Update) (*Block, error) {
 	return b, nil
 }
 
+// BlockOwner reads only whose a block is: false if it is nobody's. Those who route
+// need no more, and a block changes with each of its addresses.
+func BlockOwner(u Update) (netip.Prefix, Owner, bool, error) {
+	p, ok := ParseBlockKey(u.Key)
+	if !ok {
+		return netip.Prefix{}, Owner{}, false, fmt.Errorf("%s: not the key of a block", u.Key)
+	}
+	var b struct {
+		CIDR         netip.Prefix `json:"cidr"`
+		Affinity     *string      `json:"affinity"`
+		HostAffinity *string      `json:"hostAffinity"`
+	}
+	if err := decodeValue(u, &b); err != nil {
+		return p, Owner{}, false, err
+	}
+	switch {
+	case b.CIDR != p:
+		return p, Owner{}, false, fmt.Errorf("%s: is the block %s", u.Key, b.CIDR)
+	case b.Affinity != nil:
+		own, ok := ParseOwner(*b.Affinity)
+		return p, own, ok, nil
+	case b.HostAffinity != nil:
+		return p, Owner{OwnerHost, *b.HostAffinity}, true, nil
+	}
+	return p, Owner{}, false, nil
+}
+
 // DecodeHandle reads a handle.
 func DecodeHandle(u Update) (*Handle, error) {
 	h := &Handle{}

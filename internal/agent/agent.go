@@ -53,7 +53,8 @@ type Config struct {
 	Level    *slog.LevelVar // of Log; settings change it
 }
 
-const resources = api.ResourcesPrefix
+// followed are the keys of which calc is told.
+var followed = []string{api.ResourcesPrefix, api.BlockPrefix}
 
 // Run runs an agent in the network namespace of the calling thread's process.
 func Run(ctx context.Context, cfg Config) error {
@@ -75,7 +76,7 @@ func Run(ctx context.Context, cfg Config) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	watch := newReporter(cfg, store, metrics.New(registry))
-	source := syncer.New(store, syncer.Config{Logger: cfg.Log.With("part", "syncer")})
+	source := syncer.New(store, syncer.Config{Prefixes: followed, Logger: cfg.Log.With("part", "syncer")})
 	links := ifmon.New(doors.rtnl)
 	names := attribution.New()
 	policy := nft.New(doors.nft, nft.Config{Prefixes: graph.Settings().Settings.InterfacePrefixes, Names: names})

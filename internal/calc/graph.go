@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/calc/ipset"
@@ -124,6 +125,10 @@ func (g *Graph) Update(us []api.Update) {
 }
 
 func (g *Graph) update(u api.Update) {
+	if strings.HasPrefix(u.Key, api.BlockPrefix) {
+		g.block(u)
+		return
+	}
 	ref, ok := api.ParseKey(u.Key)
 	if u.Value == nil {
 		g.found(u.Key, nil)

@@ -2,6 +2,7 @@ package calctest
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/twillnet/twill/api"
 )
@@ -59,6 +60,25 @@ func (w *World) allSlots() []slot {
 	for i := range w.cfg.Workloads {
 		e := w.place(i)
 		add(0.95, "workloadendpoints", e.namespace, e.resource, func() object { return w.workload(i) })
+	}
+	return append(out, w.blockSlots()...)
+}
+
+// blockSlots are blocks of addresses, some of which hold workloads' addresses.
+func (w *World) blockSlots() []slot {
+	var out []slot
+	for i := range w.cfg.Blocks {
+		cidr := netip.MustParsePrefix(fmt.Sprintf("10.65.%d.0/26", i))
+		if i%3 == 2 { // as small as an address, and a workload's
+			cidr = netip.MustParsePrefix(w.place(i%w.cfg.Workloads).v4 + "/32")
+		}
+		out = append(out, slot{api.BlockKey(cidr), func() object {
+			b := object{"cidr": cidr.String(), "affinity": nil, "allocations": []any{}, "unallocated": []int{}, "attributes": []any{}}
+			if w.maybe(0.8) {
+				b["affinity"] = "host:" + numbered("h", 1+w.rng.IntN(w.cfg.Nodes))
+			}
+			return b
+		}, 0.7})
 	}
 	return out
 }

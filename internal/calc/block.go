@@ -1,6 +1,10 @@
 package calc
 
 import (
+	"cmp"
+	"net/netip"
+	"slices"
+
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -25,4 +29,41 @@ func (g *Graph) block(u api.Update) {
 		return
 	}
 	g.routes.Set(u.Key, nil)
+}
+
+// pool is what hosts must know of a pool of addresses.
+type pool struct {
+	cidr netip.Prefix
+	nat  bool
+}
+
+// putPool takes over a pool. One of which the range cannot be read is as one that does not exist.
+func (g *Graph) putPool(key string, s api.Stored, r *api.IPPool) {
+	cidr, err := netip.ParsePrefix(r.Spec.CIDR)
+	if err != nil || s.Closed != "" {
+		delete(g.pools, key)
+		return
+	}
+	g.pools[key] = pool{cidr.Masked(), r.Spec.NATOutgoing}
+}
+
+// natOutgoing says from which pools packets leave with the host's address, and for where not.
+func (g *Graph) natOutgoing() intent.NATOutgoing {
+	var n intent.NATOutgoing
+	for _, p := range g.pools {
+		n.Pool = append(n.Pool, p.cidr)
+		if p.nat {
+			n.From = append(n.From, p.cidr)
+		}
+	}
+	if len(n.From) == 0 {
+		return intent.NATOutgoing{}
+	}
+	for _, ps := range []*[]netip.Prefix{&n.From, &n.Pool} {
+		slices.SortFunc(*ps, func(a, b netip.Prefix) int {
+			return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+		})
+		*ps = slices.Compact(*ps)
+	}
+	return n
 }

@@ -87,3 +87,43 @@ func TestABlockThatCannotBeReadIsAProblemUntilItCan(t *testing.T) {
 		t.Errorf("problems %+v", ps)
 	}
 }
+
+func poolUpdate(name, spec string) api.Update {
+	u := api.Update{Key: api.ResourcesPrefix + "ippools/" + name}
+	if spec != "" {
+		u.Value = []byte(`{"spec":{` + spec + `}}`)
+	}
+	return u
+}
+
+func TestPoolsSayWhoLeavesWithTheHostsAddress(t *testing.T) {
+	g := New("h1")
+	if b := g.Flush(); len(b.Host.NAT.From)+len(b.Host.NAT.Pool) != 0 {
+		t.Errorf("without a pool: %v", b.Host.NAT)
+	}
+	for _, tt := range []struct {
+		name   string
+		update api.Update
+		want   string // empty: nothing changes
+	}{
+		{"a pool that does not ask for it", poolUpdate("a", `"cidr":"10.66.0.0/16"`), ""},
+		{"one that does", poolUpdate("b", `"cidr":"10.65.0.0/16","natOutgoing":true`), "[10.65.0.0/16] [10.65.0.0/16 10.66.0.0/16]"},
+		{"of IPv6, and disabled", poolUpdate("c", `"cidr":"fd65::/64","natOutgoing":true,"disabled":true`), "[10.65.0.0/16 fd65::/64] [10.65.0.0/16 10.66.0.0/16 fd65::/64]"},
+		{"the same again", poolUpdate("c", `"cidr":"fd65::/64","natOutgoing":true`), ""},
+		{"another of the same range", poolUpdate("d", `"cidr":"fd65::/64","natOutgoing":true`), ""},
+		{"one that cannot be read", poolUpdate("e", `"cidr":"10.65","natOutgoing":true`), ""},
+		{"one that does not ask any more", poolUpdate("b", `"cidr":"10.65.0.0/16"`), "[fd65::/64] [10.65.0.0/16 10.66.0.0/16 fd65::/64]"},
+		{"one of two is gone", poolUpdate("c", ""), ""},
+		{"both are", poolUpdate("d", ""), "[] []"},
+	} {
+		g.Update([]api.Update{tt.update})
+		b := g.Flush()
+		got := ""
+		if b.Host != nil {
+			got = fmt.Sprintf("%v %v", b.Host.NAT.From, b.Host.NAT.Pool)
+		}
+		if got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}

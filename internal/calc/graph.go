@@ -53,6 +53,7 @@ type Graph struct {
 	resolver *config.Resolver          // of FelixConfigurations
 	config   config.Effective
 	frozen   bool
+	pools    map[string]pool // by key
 	problems map[string][]api.Problem
 	findings uint64
 	closed   map[string]bool // keys of global policies that cannot be read: the node is not ready
@@ -76,7 +77,7 @@ func New(node string, local ...config.Layer) *Graph {
 	g := &Graph{
 		node: node, serves: service.New(), routes: route.New(), order: policy.NewOrder(),
 		policies: map[intent.PolicyID]*active{}, applied: map[uint32]*active{}, profiles: map[string]*policy.Policy{}, links: map[string][]string{},
-		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, closed: map[string]bool{}, unread: map[string]bool{},
+		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, pools: map[string]pool{}, closed: map[string]bool{}, unread: map[string]bool{},
 		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, sent: newSent(),
 	}
 	g.here = label.New(func(_ uint32, l hereItem) { g.dirtyLocals[l.Value.key] = true })
@@ -198,6 +199,8 @@ func (g *Graph) put(key string, s api.Stored) {
 			g.resolver.SetLabels(r.Metadata.Labels)
 			g.configure()
 		}
+	case *api.IPPool:
+		g.putPool(key, s, r)
 	case *api.ClusterInformation:
 		if s.Ref.Name == "default" {
 			g.frozen = r.Spec.DatastoreReady != nil && !*r.Spec.DatastoreReady
@@ -234,6 +237,8 @@ func (g *Graph) remove(key string, ref api.Ref) {
 			g.resolver.SetLabels(nil)
 			g.configure()
 		}
+	case api.KindIPPool:
+		delete(g.pools, key)
 	case api.KindClusterInformation:
 		g.frozen = g.frozen && ref.Name != "default"
 	}

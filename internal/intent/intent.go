@@ -317,6 +317,13 @@ type HostSettings struct {
 	ReportAllowed bool
 	Log           LogSettings
 	Refresh       Refresh
+	NAT           NATOutgoing
+}
+
+// NATOutgoing gives packets from some pools to what is in no pool the host's own address.
+type NATOutgoing struct {
+	From []netip.Prefix // pools that ask for it, sorted
+	Pool []netip.Prefix // all of them, sorted; empty if From is
 }
 
 // Failsafe is what no policy of a host endpoint can close: inbound, a port of the
@@ -338,6 +345,7 @@ type LogSettings struct {
 // Equal reports whether two settings are the same.
 func (h HostSettings) Equal(o HostSettings) bool {
 	same := slices.Equal(h.Prefixes, o.Prefixes) && slices.Equal(h.FailsafeIn, o.FailsafeIn) && slices.Equal(h.FailsafeOut, o.FailsafeOut)
+	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool)
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
 		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.ReportAllowed == o.ReportAllowed && h.Log == o.Log && h.Refresh == o.Refresh
 }

@@ -100,6 +100,7 @@ func (d *Driver) configure(h intent.HostSettings) {
 		}
 	}
 	d.host, d.configured, d.hosts.dirty = h, true, true
+	d.natOutgoing()
 	if h.Prefixes != nil {
 		d.cfg.Prefixes = h.Prefixes
 	}
@@ -242,4 +243,5 @@ func (d *Driver) unpin() {
 		c.pinned = false
 	}
 	d.hostAction()
+	d.natOutgoing()
 }

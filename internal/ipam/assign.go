@@ -200,6 +200,9 @@ func (f *filling) takeFrom(ctx context.Context, e *doc, p Pool) error {
 		f.got = append(f.got, Address{b.Addr(ord), b.CIDR, p.Name, b.SequenceOf(ord)})
 	}
 	f.left -= len(ords)
+	if own, ok := b.Owner(); ok && own == f.owner {
+		f.a.roomy[f.roomyKey()] = b.CIDR
+	}
 	e.touch()
 	return f.d.count(ctx, f.Handle, b.CIDR, len(ords))
 }
@@ -210,7 +213,21 @@ func (f *filling) own(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// A node may have many blocks, of which most are full.
+	hint := f.a.roomy[f.roomyKey()]
+	slices.SortStableFunc(blocks, func(a, b netip.Prefix) int {
+		switch hint {
+		case a:
+			return -1
+		case b:
+			return 1
+		}
+		return 0
+	})
 	for _, p := range blocks {
+		if f.left == 0 && len(f.got) > 0 {
+			return nil // how many it has matters only to who claims another
+		}
 		e, err := f.d.block(ctx, p)
 		if err != nil {
 			return err
@@ -238,6 +255,8 @@ func (f *filling) own(ctx context.Context) error {
 	}
 	return nil
 }
+
+func (f *filling) roomyKey() string { return fmt.Sprintf("%s %v", f.owner, f.four) }
 
 // claims are the blocks to which an owner has a claim, of whatever state.
 func (a *Allocator) claims(ctx context.Context, o api.Owner, four bool) ([]netip.Prefix, error) {

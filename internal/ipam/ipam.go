@@ -47,7 +47,7 @@ type Config struct {
 	Now      func() time.Time // nil: time.Now
 	TwoPhase bool             // do without transactions even where the store has them
 	Tries    int              // how often a change is begun anew when another writer was first; zero means 100
-	// Pause waits before a try is repeated; nil: a random time, up to 50ms and longer each time.
+	// Pause waits before a try is repeated; nil: a random time, up to 4ms and longer each time.
 	Pause func(ctx context.Context, try int) error
 }
 
@@ -58,6 +58,9 @@ type Allocator struct {
 	txn   datastore.Transactional // nil: two-phase
 	cfg   Config
 	turn  chan struct{}
+	// roomy are blocks in which there was room last time, by owner and family. Who has the turn may
+	// use it. It only says where to look first.
+	roomy map[string]netip.Prefix
 }
 
 // New returns an allocator on a store.
@@ -71,7 +74,7 @@ func New(s datastore.Store, cfg Config) *Allocator {
 	if cfg.Pause == nil {
 		cfg.Pause = pause
 	}
-	a := &Allocator{store: s, cfg: cfg, turn: make(chan struct{}, 1)}
+	a := &Allocator{store: s, cfg: cfg, turn: make(chan struct{}, 1), roomy: map[string]netip.Prefix{}}
 	if t, ok := s.(datastore.Transactional); ok && !cfg.TwoPhase {
 		a.txn = t
 	}
@@ -79,12 +82,12 @@ func New(s datastore.Store, cfg Config) *Allocator {
 }
 
 const (
-	shortPause = 50 * time.Millisecond
-	longPause  = time.Second
+	shortPause = 4 * time.Millisecond
+	longPause  = 250 * time.Millisecond
 )
 
 func pause(ctx context.Context, try int) error {
-	limit := min(shortPause<<min(try, 5), longPause)
+	limit := min(shortPause<<min(try, 8), longPause)
 	t := time.NewTimer(rand.N(limit))
 	defer t.Stop()
 	select {

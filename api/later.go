@@ -6,7 +6,7 @@ import (
 )
 
 // laterKinds are kinds of Calico's that come with later issues.
-var laterKinds = wordSet(`BGPConfiguration BGPPeer BGPFilter IPAMConfiguration IPAMConfig IPAMBlock IPAMHandle BlockAffinity
+var laterKinds = wordSet(`BGPConfiguration BGPPeer BGPFilter IPAMConfig IPAMBlock IPAMHandle
 	KubeControllersConfiguration CalicoNodeStatus LiveMigration`)
 
 // laterFields are fields that Calico has and this version does not honour: they

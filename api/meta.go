@@ -19,6 +19,8 @@ const (
 	KindHostEndpoint                  = "HostEndpoint"
 	KindIPPool                        = "IPPool"
 	KindIPReservation                 = "IPReservation"
+	KindIPAMConfiguration             = "IPAMConfiguration"
+	KindBlockAffinity                 = "BlockAffinity"
 	KindNode                          = "Node"
 	KindFelixConfiguration            = "FelixConfiguration"
 	KindClusterInformation            = "ClusterInformation"

@@ -104,6 +104,10 @@ func (v *validator) spec() {
 		v.host(r)
 	case *IPPool:
 		v.pool(&r.Spec)
+	case *IPAMConfiguration:
+		v.ipam(r)
+	case *BlockAffinity:
+		v.fail("kind", "is a view of who has which block: nobody writes it")
 	case *IPReservation:
 		v.nets("spec.reservedCIDRs", r.Spec.ReservedCIDRs)
 	case *Node:

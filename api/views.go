@@ -95,6 +95,10 @@ func assign(dst, src Resource) bool {
 		return set(d, src)
 	case *IPPool:
 		return set(d, src)
+	case *IPAMConfiguration:
+		return set(d, src)
+	case *BlockAffinity:
+		return set(d, src)
 	case *IPReservation:
 		return set(d, src)
 	case *Node:

@@ -43,6 +43,10 @@ func columns(kind string) []string {
 		return []string{"NODE", "INTERFACE", "IPS"}
 	case api.KindIPPool:
 		return []string{"CIDR", "SELECTOR"}
+	case api.KindIPAMConfiguration:
+		return []string{"STRICT AFFINITY", "AUTO ALLOCATE", "MAX BLOCKS", "COOL-DOWN"}
+	case api.KindBlockAffinity:
+		return []string{"CIDR", "TYPE", "NODE", "STATE"}
 	case api.KindIPReservation:
 		return []string{"RESERVED"}
 	case api.KindNode:
@@ -103,6 +107,11 @@ func values(r api.Resource) []string {
 		return []string{r.Spec.Node, r.Spec.InterfaceName, list(r.Spec.ExpectedIPs)}
 	case *api.IPPool:
 		return []string{r.Spec.CIDR, r.Spec.NodeSelector}
+	case *api.IPAMConfiguration:
+		s := r.Spec
+		return []string{strconv.FormatBool(s.StrictAffinity), strconv.FormatBool(s.AutoAllocateBlocks), strconv.Itoa(s.MaxBlocksPerHost), strconv.Itoa(s.IPCooldownSeconds)}
+	case *api.BlockAffinity:
+		return []string{r.Spec.CIDR, r.Spec.Type, r.Spec.Node, r.Spec.State}
 	case *api.IPReservation:
 		return []string{list(r.Spec.ReservedCIDRs)}
 	case *api.Node:

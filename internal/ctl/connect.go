@@ -138,7 +138,7 @@ func (c *connection) watching(ctx context.Context, do func(context.Context, data
 		return c.explain(err)
 	}
 	defer closeStore()
-	return c.explain(do(ctx, store))
+	return c.explain(do(ctx, withViews(store)))
 }
 
 func (c *connection) etcd(ctx context.Context) (datastore.Store, func(), error) {

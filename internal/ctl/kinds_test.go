@@ -21,7 +21,7 @@ func TestEveryKindTakesEveryCommand(t *testing.T) {
 	}
 	left := map[string]bool{}
 	for _, k := range api.Kinds() {
-		left[k.Kind] = true
+		left[k.Kind] = !k.View && k.Kind != api.KindIPAMConfiguration // see TestViewsOfAddressManagement
 	}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -45,8 +45,10 @@ func TestEveryKindTakesEveryCommand(t *testing.T) {
 		delete(left, st.Ref.Kind)
 		t.Run(key, func(t *testing.T) { everyCommand(t, key, value, st) })
 	}
-	for kind := range left {
-		t.Errorf("no document of kind %s", kind)
+	for kind, missing := range left {
+		if missing {
+			t.Errorf("no document of kind %s", kind)
+		}
 	}
 }
 

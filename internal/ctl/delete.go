@@ -10,6 +10,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/ipam"
 )
 
 // deletion are the flags of delete.
@@ -110,6 +111,9 @@ func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref,
 		}
 	}
 	key, err := findKey(ctx, s, ref)
+	if err == nil && ref.Kind == api.KindIPPool {
+		err = c.retirePool(ctx, s, key, ref)
+	}
 	if err == nil {
 		err = s.Delete(ctx, key, 0)
 	}
@@ -123,6 +127,21 @@ func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref,
 	}
 	c.say(ref, written{what: "deleted"}, o.dry)
 	return nil
+}
+
+// retirePool gives up the blocks of a pool that is about to go.
+func (c *command) retirePool(ctx context.Context, s datastore.Store, key string, ref api.Ref) error {
+	inUse, err := ipam.New(s, ipam.Config{}).RetirePool(ctx, key, func(stored []byte) ([]byte, error) {
+		doc, err := tree(stored)
+		if err != nil {
+			return nil, err
+		}
+		return inOrderOf(stored, mergePatch(doc, map[string]any{"spec": map[string]any{"disabled": true}})), nil
+	})
+	if inUse > 0 {
+		fmt.Fprintf(c.stdio.Err, "twill: %s: addresses of it stay in use until they are released, %d now\n", short(ref), inUse)
+	}
+	return err
 }
 
 // findKey is the key of a resource by the name that users know, whatever the

@@ -126,12 +126,33 @@ func TestIPAMSplitKeepsAllElse(t *testing.T) {
 
 func TestIPAMConfigureRefusesContradictions(t *testing.T) {
 	c := withAddresses(t)
-	contains(t, c.want(1, "", "ipam", "configure", "--maxblocks=4"), "strictAffinity is not")
-	contains(t, c.want(1, "", "ipam", "configure", "--auto-allocate-blocks=false"), "are both false")
+	contains(t, c.want(1, "", "ipam", "configure", "--maxblocks=4"), "spec.maxBlocksPerHost: needs spec.strictAffinity")
+	contains(t, c.want(1, "", "ipam", "configure", "--auto-allocate-blocks=false"), "cannot both be false")
 	contains(t, c.want(0, "", "ipam", "configure", "--strictaffinity=true", "--max-blocks-per-host=4"), "strictAffinity      true", "borrowed addresses stay so until they are released, 1 now")
 	equal(t, c.ipam("config")[0], `{"strict_affinity":true,"auto_allocate_blocks":true,"maxBlocksPerHost":4}`)
 	c.want(0, "", "ipam", "configure", "--maxblocks=0", "--strictaffinity=false")
 	equal(t, c.ipam("config")[0], `{"auto_allocate_blocks":true}`)
+}
+
+func TestADeletedPoolLeavesNoBlocksBehind(t *testing.T) {
+	c := withAddresses(t)
+	before := c.store.Revision()
+	contains(t, c.want(0, "", "delete", "ippool", "pods", "--dry-run"), "deleted (dry run)", "5 now")
+	if c.store.Revision() != before {
+		t.Error("a dry run wrote something")
+	}
+	contains(t, c.want(0, "", "delete", "ippool", "pods", "spare"), "ippool/pods: addresses of it stay in use until they are released, 5 now", "ippool/spare deleted")
+	out := c.want(0, "", "get", "blockaffinities")
+	if strings.Contains(out, "10.65.0.0/28") || strings.Contains(out, "10.65.0.16/28") {
+		t.Errorf("blocks of a pool that is gone have owners:\n%s", out)
+	}
+	c.raw("ippools/broken", "{")
+	c.raw("ippools/wrong", `{"spec":{"cidr":"10.65"}}`)
+	c.want(0, "", "delete", "ippool", "broken", "wrong")
+	c.want(0, "", "ipam", "release", "--force", "--ip=10.65.0.1,10.65.0.2,10.65.0.3,10.65.0.4")
+	if _, err := c.store.Get(t.Context(), api.IPAMPrefix+"assignment/ipv4/block/10.65.0.0-28"); err == nil {
+		t.Error("a block that is nobody's stays when its last address is released")
+	}
 }
 
 func TestIPAMWrongCallsAreUsage(t *testing.T) {

@@ -127,3 +127,46 @@ func (a *Allocator) ReleaseAffinity(ctx context.Context, owner api.Owner, p neti
 		return d.unclaim(ctx, owner, p)
 	})
 }
+
+// RetirePool disables a pool and gives up its blocks, before it is deleted: empty
+// ones go at once, the others with their last address. It returns how many
+// addresses of it are in use.
+func (a *Allocator) RetirePool(ctx context.Context, key string, disable func(stored []byte) ([]byte, error)) (int, error) {
+	u, err := a.store.Get(ctx, key)
+	if err != nil {
+		return 0, err
+	}
+	st, _ := api.DecodeStored(u) // of what cannot be read nobody has a block
+	r, ok := st.Resource.(*api.IPPool)
+	if !ok {
+		return 0, nil
+	}
+	pool, ok := poolOf(r)
+	if !ok {
+		return 0, nil
+	}
+	if u.Value, err = disable(u.Value); err == nil {
+		_, err = a.store.Update(ctx, u) // else somebody claims a block that was just given up
+	}
+	if err != nil {
+		return 0, err
+	}
+	d := &draft{a: a, docs: map[string]*doc{}}
+	all, err := d.blocks(ctx, pool.CIDR.Addr())
+	if err != nil {
+		return 0, err
+	}
+	inUse := 0
+	for _, e := range all {
+		if !pool.CIDR.Contains(keyOf(e).Addr()) || e.open().block == nil {
+			continue
+		}
+		inUse += used(e.block)
+		if own, owned := e.block.Owner(); owned {
+			if err := a.ReleaseAffinity(ctx, own, e.block.CIDR, false); err != nil {
+				return inUse, err
+			}
+		}
+	}
+	return inUse, nil
+}

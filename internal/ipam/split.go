@@ -121,7 +121,7 @@ func (a *Allocator) setConfig(ctx context.Context, change func(*api.IPAMConfig))
 		}
 	}
 	change(&c)
-	if err := CheckConfig(c); err != nil {
+	if err := api.Validate(c.Resource()).Err(); err != nil {
 		return c, err
 	}
 	value, err := json.Marshal(c)
@@ -129,19 +129,6 @@ func (a *Allocator) setConfig(ctx context.Context, change func(*api.IPAMConfig))
 		_, err = a.put(ctx, u, value)
 	}
 	return c, err
-}
-
-// CheckConfig says what is wrong with a configuration.
-func CheckConfig(c api.IPAMConfig) error {
-	switch {
-	case !c.StrictAffinity && !c.AutoAllocateBlocks:
-		return errors.New("strictAffinity and autoAllocateBlocks are both false: hosts could neither claim blocks nor would their own be kept for them; set one of them")
-	case c.MaxBlocksPerHost > 0 && !c.StrictAffinity:
-		return errors.New("maxBlocksPerHost is set and strictAffinity is not: a host over its limit would borrow from others without end; set strictAffinity, or maxBlocksPerHost to 0")
-	case c.MaxBlocksPerHost < 0 || c.CooldownSeconds < 0:
-		return errors.New("maxBlocksPerHost and ipCooldownSeconds cannot be negative")
-	}
-	return nil
 }
 
 // BorrowedIn counts the addresses in use on other nodes than their blocks'.

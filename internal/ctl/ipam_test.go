@@ -115,7 +115,9 @@ func TestIPAMSplitKeepsAllElse(t *testing.T) {
 	}
 	contains(t, c.want(0, "", "ipam", "show"), "split-pods-0  10.65.0.0/26    2")
 	for _, wrong := range [][]string{
-		{"1", "--name", "pods6", "into 1 parts"}, {"6", "--name", "pods6", "want a power of two"}, {"8", "--name", "split-pods-0", "its blocks are /28"},
+		{"1", "--name", "pods6", "into 1 parts"},
+		{"6", "--name", "pods6", "want a power of two"},
+		{"8", "--name", "split-pods-0", "its blocks are /28"},
 		{"2", "--name", "nope", "there is no such pool"},
 	} {
 		contains(t, c.want(1, "", append([]string{"ipam", "split"}, wrong[:3]...)...), wrong[3])
@@ -157,9 +159,20 @@ func TestADeletedPoolLeavesNoBlocksBehind(t *testing.T) {
 
 func TestIPAMWrongCallsAreUsage(t *testing.T) {
 	for _, args := range [][]string{
-		{"ipam", "shw"}, {"ipam", "show", "--ip=x"}, {"ipam", "show", "-o", "xml"}, {"ipam", "show", "--ip=::ffff:10.0.0.1"}, {"ipam", "check", "-o", "name"},
-		{"ipam", "release"}, {"ipam", "release", "--ip=1"}, {"ipam", "release", "--ip=10.0.0.1", "--from-report=x"}, {"ipam", "split", "2"}, {"ipam", "split", "--name", "p"},
-		{"ipam", "split", "x", "--name", "p"}, {"ipam", "split", "2", "--name", "p", "--cidr", "10.0.0.0/8"}, {"ipam", "configure"}, {"ipam", "configure", "--timeout", "1s"},
+		{"ipam", "shw"},
+		{"ipam", "show", "--ip=x"},
+		{"ipam", "show", "-o", "xml"},
+		{"ipam", "show", "--ip=::ffff:10.0.0.1"},
+		{"ipam", "check", "-o", "name"},
+		{"ipam", "release"},
+		{"ipam", "release", "--ip=1"},
+		{"ipam", "release", "--ip=10.0.0.1", "--from-report=x"},
+		{"ipam", "split", "2"},
+		{"ipam", "split", "--name", "p"},
+		{"ipam", "split", "x", "--name", "p"},
+		{"ipam", "split", "2", "--name", "p", "--cidr", "10.0.0.0/8"},
+		{"ipam", "configure"},
+		{"ipam", "configure", "--timeout", "1s"},
 	} {
 		contains(t, newCLI(t).want(2, "", args...), "twill: ")
 	}

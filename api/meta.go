@@ -36,6 +36,10 @@ const (
 	ServiceAccountLabelPrefix = "pcsa."
 	// AnnotationMetadata holds the name a user gave to a policy, as JSON.
 	AnnotationMetadata = "projectcalico.org/metadata"
+	// AnnotationReject on a Deny rule, "true": who sent the packet is told, and need not wait.
+	AnnotationReject = AnnotationPrefix + "reject"
+	// AnnotationPrefix begins the annotations of rules that are ours and not Calico's.
+	AnnotationPrefix = "twill.net/"
 )
 
 // Names that exist whether or not the store holds them.

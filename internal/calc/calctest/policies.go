@@ -77,6 +77,9 @@ func (w *World) rules(most int, pass, egress bool) []object {
 // rule demands one to three things of a packet, so that many packets match.
 func (w *World) rule(egress bool) object {
 	r := object{"action": pick(w, []string{"Allow", "Allow", "Allow", "Allow", "Allow", "Deny", "Log", "Pass"})}
+	if r["action"] == "Deny" && w.maybe(0.4) {
+		r["metadata"] = object{"annotations": object{api.AnnotationReject: "true"}}
+	}
 	source, destination := object{}, object{}
 	for range pick(w, []int{0, 1, 1, 1, 1, 1, 1, 2, 2, 3}) {
 		side := source

@@ -52,10 +52,9 @@ func (w *World) policy(kind, namespace, name string) object {
 func (w *World) staged(kind, namespace, name string) object {
 	o := w.policy(kind, namespace, name)
 	spec := o["spec"].(object)
-	switch {
-	case w.maybe(0.3):
+	if w.maybe(0.3) {
 		spec["stagedAction"] = "Set"
-	case w.maybe(0.3):
+	} else if w.maybe(0.3) {
 		o["spec"] = object{"tier": pick(w, []string{"t1", "t2", "default", "default"}), "stagedAction": "Delete"}
 	}
 	return o

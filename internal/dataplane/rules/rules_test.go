@@ -40,11 +40,13 @@ func TestEachRuleFieldBecomesTerms(t *testing.T) {
 		{"reject of all but UDP", intent.Rule{Reject: true, NotProtocol: 17}, []string{"proto=6 reset", "proto!=17 reject"}},
 		{"reject of an ICMP type without a protocol", intent.Rule{Reject: true, ICMP: &intent.ICMP{Type: 8, AnyCode: true}}, []string{"proto=1 icmptype=8 reject", "proto=58 icmptype=8 reject"}},
 		{
-			"reject of what is not an ICMP type", intent.Rule{Reject: true, NotICMP: &intent.ICMP{Type: 8, AnyCode: true}},
+			"reject of what is not an ICMP type",
+			intent.Rule{Reject: true, NotICMP: &intent.ICMP{Type: 8, AnyCode: true}},
 			[]string{"proto=6 reset", "proto=1 icmptype!=8 reject", "proto=58 icmptype!=8 reject", "proto!=1 proto!=58 reject"},
 		},
 		{
-			"reject of ports without a protocol", intent.Rule{Reject: true, Dst: intent.Peer{Ports: port(80, 80)}},
+			"reject of ports without a protocol",
+			intent.Rule{Reject: true, Dst: intent.Peer{Ports: port(80, 80)}},
 			[]string{
 				"proto=6 dstport in {80} reset", "proto=6 dstport in {80} reject", "proto=17 dstport in {80} reject",
 				"proto=132 dstport in {80} reject", "proto=136 dstport in {80} reject",

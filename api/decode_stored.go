@@ -156,6 +156,9 @@ func (d *decoder) close() {
 		if _, reason := prefixOf(r.Spec.CIDR); reason != "" && d.Closed == "" {
 			d.shut("spec.cidr", reason)
 		}
+	case *KubeControllersConfiguration:
+		d.findings("spec", "spec.controllers", "spec.controllers.node", hostEndpointPath+"*")
+		d.closeControllers(r)
 	case *FelixConfiguration:
 		d.findings("")
 		d.closeSettings(r)

@@ -21,6 +21,7 @@ const (
 	KindNode                          = "Node"
 	KindFelixConfiguration            = "FelixConfiguration"
 	KindClusterInformation            = "ClusterInformation"
+	KindKubeControllersConfiguration  = "KubeControllersConfiguration"
 )
 
 // Labels and label prefixes with a meaning of their own.
@@ -30,6 +31,10 @@ const (
 	LabelOrchestrator   = "projectcalico.org/orchestrator"
 	LabelName           = "projectcalico.org/name"
 	LabelTier           = "projectcalico.org/tier"
+	// LabelCreatedBy with CreatedByControllers is on resources that nobody wrote by hand, and which may be changed and
+	// removed again: Calico's controllers and ours know them by it.
+	LabelCreatedBy       = "projectcalico.org/created-by"
+	CreatedByControllers = "calico-kube-controllers"
 	// NamespaceLabelPrefix and ServiceAccountLabelPrefix begin the labels that
 	// an endpoint inherits from its namespace's and service account's profiles.
 	NamespaceLabelPrefix      = "pcns."

@@ -147,6 +147,9 @@ func (c *command) namesOf(ctx context.Context) func(netip.Addr) string {
 // flowText is a flow in one line; what staged policies would have decided is a second one.
 func flowText(f flows.Flow) string {
 	var b strings.Builder
+	if f.Missed > 0 {
+		b.WriteString(styleWarn.Render(fmt.Sprintf("%d flows came faster than they were read, and are not shown", f.Missed)) + "\n")
+	}
 	act := styleDeny.Render("DENY ")
 	if f.Allowed {
 		act = styleAllow.Render("ALLOW")

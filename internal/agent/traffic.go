@@ -37,7 +37,14 @@ type RuleCount struct {
 type tally struct {
 	conn  *nftables.Conn
 	names *attribution.Table
-	flows *flows.Collector
+	flows heard
+}
+
+// heard is what was reported, and what will be.
+type heard interface {
+	Counts() flows.Counts
+	Last(n int) []flows.Flow
+	Listen() (<-chan flows.Flow, func())
 }
 
 // counts reads what the kernel counted, and what staged policies would have done.

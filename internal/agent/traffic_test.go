@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -55,6 +56,19 @@ type socket struct {
 	flows *flows.Collector
 	in    reports
 	ended chan string // the path of each request that was answered to its end
+	ears  atomic.Int32
+}
+
+// ear counts who listens.
+type ear struct {
+	*flows.Collector
+	n *atomic.Int32
+}
+
+func (e ear) Listen() (<-chan flows.Flow, func()) {
+	e.n.Add(1)
+	ch, end := e.Collector.Listen()
+	return ch, func() { end(); e.n.Add(-1) }
 }
 
 func newSocket(t *testing.T) *socket {
@@ -65,7 +79,7 @@ func newSocket(t *testing.T) *socket {
 	ctx, end := context.WithCancel(context.Background())
 	go func() { defer close(done); _ = s.flows.Run(ctx) }()
 	mux := http.NewServeMux()
-	tally{names: s.names, flows: s.flows}.serve(mux)
+	tally{names: s.names, flows: ear{s.flows, &s.ears}}.serve(mux)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() { s.ended <- r.URL.String() }()
 		mux.ServeHTTP(w, r)
@@ -97,6 +111,19 @@ func (s *socket) drop(t *testing.T, ports ...int) {
 	// One that is nobody's, twice: when the second is taken, the first has been counted, and all that came before.
 	for range 2 {
 		s.in <- nflog.Packet{}
+	}
+}
+
+// quiet waits until the agent has ended to answer, and wants nobody to listen any more.
+func (s *socket) quiet(t *testing.T) {
+	t.Helper()
+	select {
+	case <-s.ended:
+	case <-time.After(netnstest.Patience):
+		t.Error("the agent goes on telling")
+	}
+	if n := s.ears.Load(); n != 0 {
+		t.Errorf("%d still listen", n)
 	}
 }
 
@@ -152,11 +179,7 @@ func TestTheSocketGoesOnUntilTheReaderGoes(t *testing.T) {
 	if want := []int{2, 11, 12, 13}; !errors.Is(err, enough) || !slices.Equal(portsOf(got), want) {
 		t.Errorf("got %v (%v), want %v", portsOf(got), err, want)
 	}
-	select {
-	case <-s.ended:
-	case <-time.After(netnstest.Patience):
-		t.Error("the agent goes on telling")
-	}
+	s.quiet(t)
 }
 
 func TestAReaderThatIsCalledOffEnds(t *testing.T) {
@@ -166,11 +189,7 @@ func TestAReaderThatIsCalledOffEnds(t *testing.T) {
 	if err := Flows(ctx, s.path, 1, true, func(flows.Flow) error { cancel(); return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("it ends with %v", err)
 	}
-	select {
-	case <-s.ended:
-	case <-time.After(netnstest.Patience):
-		t.Error("the agent goes on telling")
-	}
+	s.quiet(t)
 }
 
 // A reader that does not read holds up nobody, and learns in the end how much it missed.
@@ -243,7 +262,7 @@ func counting(t *testing.T) (tally, *netnstest.NS) {
 	d := nft.New(conn, nft.Config{Names: names})
 	nine := intent.Peer{Ports: []intent.PortRange{{Min: 9, Max: 9}}}
 	p := intent.Policy{ID: intent.PolicyID{Kind: "GlobalNetworkPolicy", Name: "p"}, Tier: "default", Egress: []intent.Rule{
-		{Action: intent.Deny, Protocol: 17, Dst: nine}, {Action: intent.Allow, Protocol: 17, Dst: intent.Peer{Ports: []intent.PortRange{{Min: 10, Max: 10}}}},
+		{Action: intent.Log, Protocol: 17}, {Action: intent.Deny, Protocol: 17, Dst: nine}, {Action: intent.Allow, Protocol: 17, Dst: intent.Peer{Ports: []intent.PortRange{{Min: 10, Max: 10}}}},
 	}}
 	hep := intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: "up"}, Link: "eth0", Normal: []intent.Tier{{Name: "default", Egress: []intent.PolicyID{p.ID}}}}
 	d.Merge(intent.Batch{InSync: true, Policies: []intent.Policy{p}, Endpoints: []intent.Endpoint{hep}})
@@ -279,8 +298,8 @@ func TestTheSocketTellsWhatRulesCounted(t *testing.T) {
 	policy, tier := "GlobalNetworkPolicy/p", "default"
 	want := []RuleCount{
 		{Policy: policy, Direction: "Egress", Rule: -1, Reason: intent.ReasonEndOfTier, Tier: tier, Packets: 1, Bytes: 40},
-		{Policy: policy, Direction: "Egress", Rule: 0, Reason: intent.ReasonRule, Tier: tier, Packets: 3, Bytes: 120},
-		{Policy: policy, Direction: "Egress", Rule: 1, Reason: intent.ReasonRule, Tier: tier, Allowed: true, Packets: 1, Bytes: 40},
+		{Policy: policy, Direction: "Egress", Rule: 1, Reason: intent.ReasonRule, Tier: tier, Packets: 3, Bytes: 120},
+		{Policy: policy, Direction: "Egress", Rule: 2, Reason: intent.ReasonRule, Tier: tier, Allowed: true, Packets: 1, Bytes: 40},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("counted\n%+v, want\n%+v", got, want)
@@ -288,6 +307,14 @@ func TestTheSocketTellsWhatRulesCounted(t *testing.T) {
 	n := counts.traffic()
 	if len(n.Rules) != 3 || len(n.Staged) != 0 {
 		t.Errorf("for metrics: %+v", n)
+	}
+	for _, chain := range strings.Split(ns.Run("nft", "list", "chains"), "\n") { // somebody meddles: what is counted where is not known
+		if _, name, found := strings.Cut(chain, "chain p"); found {
+			ns.Run("nft", "insert", "rule", "inet", kernel.TableName, "p"+strings.TrimSuffix(name, " {"), "counter packets 70 bytes 7")
+		}
+	}
+	if got, err := counts.counts(); err != nil || !slices.Equal(got, want[:1]) {
+		t.Errorf("with a rule of somebody else's: %+v, %v", got, err)
 	}
 	ns.Run("nft", "delete", "table", "inet", kernel.TableName)
 	if got, err := counts.counts(); err != nil || len(got) != 0 {

@@ -30,7 +30,7 @@ func workload(name, link, addr string) intent.Endpoint {
 var (
 	web = workload("web", "cali1", addrWeb)
 	db  = workload("db", "cali2", addrDB)
-	up  = intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: "up"}, Link: "eth0"}
+	up  = intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: "up"}, Link: "eth0", Addrs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
 	np  = intent.PolicyID{Kind: "NetworkPolicy", Namespace: "ns", Name: "p"}
 )
 
@@ -206,7 +206,8 @@ func TestEndpointsComeMoveAndGo(t *testing.T) {
 		{"moved: what it has now", intent.Batch{}, nil, "10.65.0.3", linkNew, [2]string{"ns/web", "ns/web"}},
 		{"the interface's name is given to another", intent.Batch{}, []ifmon.Change{{Link: ifmon.Link{Index: linkNew, Name: "cali2"}}}, addrDB, linkNew, [2]string{"ns/db", "ns/db"}},
 		{"the interface is gone", intent.Batch{}, []ifmon.Change{{Link: ifmon.Link{Index: linkNew, Name: "cali2"}, Gone: true}}, addrDB, linkNew, [2]string{"ns/db", ""}},
-		{"the endpoint is gone", intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: db.ID.String()}, {Kind: intent.KeyPolicy, ID: web.ID.String()}}}, nil, addrDB, linkDB, [2]string{}},
+		{"another has the interface now", intent.Batch{Endpoints: []intent.Endpoint{workload("db2", "cali2", "10.65.0.4")}}, nil, addrDB, linkDB, [2]string{"ns/db", "ns/db2"}},
+		{"the endpoint is gone", intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: db.ID.String()}, {Kind: intent.KeyPolicy, ID: web.ID.String()}}}, nil, addrDB, linkDB, [2]string{"", "ns/db2"}},
 	} {
 		c.Merge(step.batch)
 		c.Links(step.links)

@@ -124,7 +124,7 @@ func TestReportsCollectedIntoOneDatagramAreToldOneByOne(t *testing.T) {
 	c := open(t, ns, Config{Group: group, Collect: 3, Wait: time.Hour})
 	send := sender(t, ns, "127.0.0.1:9")
 	send(1, 2)
-	if p, ok, err := c.Receive(time.Now()); ok || err != nil {
+	if p, ok, err := c.Receive(time.Now().Add(netnstest.Silence)); ok || err != nil {
 		t.Fatalf("before three were collected: %+v, %v", p, err)
 	}
 	send(3)

@@ -94,7 +94,8 @@ func TestAReportBecomesAFlow(t *testing.T) {
 			Flow{Reason: "rule", Endpoint: "host/up", Dir: "Egress", Tier: "default", Policy: "NetworkPolicy/ns/p", Rule: 1, Out: "eth0"},
 		},
 		{
-			"no profile of an endpoint matched", intent.Decision{Reason: intent.ReasonNoProfileMatch, Endpoint: db.ID, Rule: intent.RuleID{Index: intent.NoRule}},
+			"no profile of an endpoint matched",
+			intent.Decision{Reason: intent.ReasonNoProfileMatch, Endpoint: db.ID, Rule: intent.RuleID{Index: intent.NoRule}},
 			addrWeb, addrDB, linkWeb, linkDB,
 			Flow{Reason: "no profile matched", Endpoint: "ns/db", Dir: "Ingress", Rule: -1, From: "ns/web", To: "ns/db", In: "cali1", Out: "cali2"},
 		},
@@ -157,8 +158,10 @@ func TestWhatNobodyKnowsIsCounted(t *testing.T) {
 	c := node(nil)
 	good := told(c, ruleOf(np, intent.Ingress, 0, false), addrFar, addrWeb)
 	for _, p := range []nflog.Packet{
-		{Prefix: "another's", Payload: good.Payload}, {Prefix: attribution.Name{ID: 5}.Prefix(), Payload: good.Payload},
-		{Prefix: good.Prefix}, {Prefix: good.Prefix, Payload: []byte{0x60, 0}},
+		{Prefix: "another's", Payload: good.Payload},
+		{Prefix: attribution.Name{ID: 5}.Prefix(), Payload: good.Payload},
+		{Prefix: good.Prefix},
+		{Prefix: good.Prefix, Payload: []byte{0x60, 0}},
 	} {
 		c.report(p)
 	}

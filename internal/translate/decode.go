@@ -20,17 +20,19 @@ import (
 // Object is a Kubernetes object that [Decode] has read.
 type Object struct {
 	Kind   string
-	object metav1.Object
+	object metav1.Object // a *PartialObjectMetadata says nothing to policy
 }
 
 // Name is namespace/name, or name.
 func (o Object) Name() string { return nameOf(o.object) }
 
-// kinds are those that Decode reads.
-var kinds = []struct {
-	version, kind string
-	make          func() metav1.Object
-}{
+type kind struct {
+	version, name string
+	empty         func() metav1.Object
+}
+
+// kinds are those that mean something to policy.
+var kinds = []kind{
 	{"networking.k8s.io/v1", "NetworkPolicy", func() metav1.Object { return &networkingv1.NetworkPolicy{} }},
 	{"v1", "Namespace", func() metav1.Object { return &corev1.Namespace{} }},
 	{"v1", "Pod", func() metav1.Object { return &corev1.Pod{} }},
@@ -39,14 +41,13 @@ var kinds = []struct {
 	{"discovery.k8s.io/v1", "EndpointSlice", func() metav1.Object { return &discoveryv1.EndpointSlice{} }},
 }
 
-// OfKubernetes reports whether an apiVersion is one of Kubernetes' own: v1,
-// apps/v1, or a group below k8s.io.
-func OfKubernetes(version string) bool {
-	group, _, grouped := strings.Cut(version, "/")
-	if !grouped {
-		return len(version) > 1 && version[0] == 'v' && version[1] >= '0' && version[1] <= '9'
+// saysNothing: a kind that has no bearing on policy. In the group of NetworkPolicy only those that are known can be one,
+// so that a typing error is not a policy less.
+func saysNothing(version, name string) bool {
+	if group, _, _ := strings.Cut(version, "/"); group == "networking.k8s.io" {
+		return slices.Contains([]string{"Ingress", "IngressClass", "IPAddress", "ServiceCIDR"}, name)
 	}
-	return strings.HasSuffix(group, ".k8s.io") || group != "" && !strings.Contains(group, ".")
+	return !slices.ContainsFunc(kinds, func(k kind) bool { return k.name == name })
 }
 
 // Decode reads one object, written as JSON. It is strict, as kubectl is with
@@ -64,16 +65,19 @@ func Decode(raw []byte) (Object, error) {
 		name := strings.TrimPrefix(head.Metadata.Namespace+"/"+head.Metadata.Name, "/")
 		return &api.FieldError{Kind: head.Kind, Name: name, Path: path, Reason: reason}
 	}
-	i := slices.IndexFunc(kinds, func(k struct {
-		version, kind string
-		make          func() metav1.Object
-	}) bool {
-		return k.version == head.APIVersion && k.kind == head.Kind
-	})
-	if i < 0 {
-		return Object{}, api.FieldErrors{fail("kind", fmt.Sprintf("is %s of %s, which says nothing to policy: want %s", head.Kind, head.APIVersion, kindNames()))}
+	if saysNothing(head.APIVersion, head.Kind) {
+		other := &metav1.PartialObjectMetadata{}
+		other.Namespace, other.Name = head.Metadata.Namespace, head.Metadata.Name
+		return Object{head.Kind, other}, nil
 	}
-	out := Object{Kind: head.Kind, object: kinds[i].make()}
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == head.Kind })
+	if i < 0 {
+		return Object{}, api.FieldErrors{fail("kind", fmt.Sprintf("%q is unknown: want one of %s", head.Kind, kindNames()))}
+	}
+	if head.APIVersion != kinds[i].version {
+		return Object{}, api.FieldErrors{fail("apiVersion", fmt.Sprintf("is %q: want %s", head.APIVersion, kinds[i].version))}
+	}
+	out := Object{Kind: head.Kind, object: kinds[i].empty()}
 	var errs api.FieldErrors
 	strict, err := kjson.UnmarshalStrict(raw, out.object)
 	var wrong *json.UnmarshalTypeError
@@ -105,7 +109,7 @@ func Decode(raw []byte) (Object, error) {
 func kindNames() string {
 	var names []string
 	for _, k := range kinds {
-		names = append(names, k.kind)
+		names = append(names, k.name)
 	}
 	return strings.Join(names, ", ")
 }
@@ -123,21 +127,24 @@ func Resources(o Object) ([]api.Resource, error) {
 	case *discoveryv1.EndpointSlice:
 		return only(EndpointSlice(o))
 	case *corev1.Pod:
-		if w, err := Pod(o); w != nil {
-			return only(w, err)
-		} else {
+		w, err := Pod(o)
+		if w == nil {
 			return nil, err
 		}
+		return only(w, err)
 	}
 	return nil, nil
 }
 
 func only[R api.Resource](r R, err error) ([]api.Resource, error) { return []api.Resource{r}, err }
 
-// Nothing says why an object that is a workload gives no endpoint; empty for all others.
+// Nothing says why an object makes no resources where a reader could expect some; empty for all others.
 func (o Object) Nothing() string {
-	if p, ok := o.object.(*corev1.Pod); ok {
-		return NoEndpoint(p)
+	switch object := o.object.(type) {
+	case *corev1.Pod:
+		return NoEndpoint(object)
+	case *metav1.PartialObjectMetadata:
+		return "says nothing to policy"
 	}
 	return ""
 }

@@ -30,10 +30,10 @@ func Implied(objects []Object) []api.Resource {
 			pods = append(pods, o)
 		}
 	}
-	need := func(profile string, make func() (*api.Profile, error)) {
+	need := func(profile string, as func() (*api.Profile, error)) {
 		if !have[profile] {
 			have[profile] = true
-			p, _ := make() // there is nothing in it that could be wrong
+			p, _ := as() // there is nothing in it that could be wrong
 			out = append(out, p)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -48,6 +49,17 @@ func saysNothing(version, name string) bool {
 		return slices.Contains([]string{"Ingress", "IngressClass", "IPAddress", "ServiceCIDR"}, name)
 	}
 	return !slices.ContainsFunc(kinds, func(k kind) bool { return k.name == name })
+}
+
+// Of is an object that is held already.
+func Of(o metav1.Object) Object {
+	out := Object{object: o}
+	for _, k := range kinds {
+		if reflect.TypeOf(k.empty()) == reflect.TypeOf(o) {
+			out.Kind = k.name
+		}
+	}
+	return out
 }
 
 // Decode reads one object, written as JSON. It is strict, as kubectl is with

@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/ctl.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: image build deps up down test lint bench agree mutants
+.PHONY: image build deps up down test lint bench agree mutants conformance
 build: ## bin/twill, one static binary
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 
@@ -32,6 +32,9 @@ agree: deps ## kernel, verdict and world over many random worlds; prints the tab
 
 mutants: deps ## each listed fault in rules, nft and calc must be seen by packets
 	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run TestEachMutantIsCaught ./internal/agreetest -mutants
+
+conformance: deps ## cyclonus' 230 cases: its judge, ours and real connections agree about each
+	cd test/conformance && REQUIRE_ROOT=1 go test -count=1 -timeout 30m -v ./...
 
 lint:
 	go vet ./...

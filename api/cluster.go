@@ -55,6 +55,13 @@ type NodeSpec struct {
 	OrchRefs             []OrchRef          `json:"orchRefs,omitempty"`
 	Wireguard            *NodeWireguardSpec `json:"wireguard,omitempty"`
 	Addresses            []NodeAddress      `json:"addresses,omitempty"`
+	Interfaces           []NodeInterface    `json:"interfaces,omitempty"`
+}
+
+// NodeInterface is an interface of a node, for those who make host endpoints of them.
+type NodeInterface struct {
+	Name      string   `json:"name,omitempty"`
+	Addresses []string `json:"addresses,omitempty"`
 }
 
 // NodeBGPSpec says how a node speaks BGP, and by which addresses others know it.

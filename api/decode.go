@@ -31,20 +31,37 @@ type Document struct {
 // and 012 is ten. Where text is wanted, such a value is refused, not guessed.
 func Decode(data []byte) ([]Document, error) {
 	var s strict
+	s.file(data)
+	return s.out, s.errs.Err()
+}
+
+// Foreign is an object in a user's file whose apiVersion is not ours.
+type Foreign struct {
+	Index, Line int // as of a Document
+	JSON        []byte
+}
+
+// DecodeMixed is [Decode] for files in which others' objects stand beside
+// resources; what they mean is for the caller to say.
+func DecodeMixed(data []byte) ([]Document, []Foreign, error) {
+	s := strict{mixed: true}
+	s.file(data)
+	return s.out, s.foreign, s.errs.Err()
+}
+
+func (s *strict) file(data []byte) {
 	for i, part := range splitDocuments(data) {
 		s.doc, s.line = i, part.line
 		s.document(part.data)
 	}
-	if len(s.errs) > 0 {
-		return s.out, s.errs
-	}
-	return s.out, nil
 }
 
 // strict collects the resources of a file and all that is wrong in it.
 type strict struct {
+	mixed     bool // foreign objects are kept, not refused
 	doc, line int
 	out       []Document
+	foreign   []Foreign
 	errs      FieldErrors
 }
 
@@ -97,6 +114,10 @@ func (s *strict) resource(raw []byte, path string, depth int) {
 			s.list(head.Kind, head.Items, path, depth)
 			return
 		}
+	}
+	if s.mixed && head.APIVersion != GroupVersion && head.APIVersion != "" && head.Kind != "" {
+		s.foreign = append(s.foreign, Foreign{s.doc, s.line, raw})
+		return
 	}
 	r := New(head.Kind)
 	if e := checkHead(head.Kind, head.APIVersion); e != nil {

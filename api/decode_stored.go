@@ -159,6 +159,9 @@ func (d *decoder) close() {
 	case *IPReservation:
 		d.findings("spec", "spec.reservedCIDRs")
 		r.Spec.ReservedCIDRs = d.nets("spec.reservedCIDRs", r.Spec.ReservedCIDRs)
+	case *KubeControllersConfiguration:
+		d.findings("spec", "spec.controllers", "spec.controllers.node", hostEndpointPath+"*")
+		d.closeControllers(r)
 	case *FelixConfiguration:
 		d.findings("")
 		d.closeSettings(r)

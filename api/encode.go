@@ -108,24 +108,6 @@ func shallow(r Resource) Resource {
 	return c
 }
 
-// ForUser returns a copy as users see it: without the annotation that holds the
-// name. (DecodeStored has put the name itself in place.)
-func ForUser(r Resource) Resource {
-	c := shallow(r)
-	if c == nil {
-		return r
-	}
-	m := c.Meta()
-	if _, ok := m.Annotations[AnnotationMetadata]; ok {
-		m.Annotations = maps.Clone(m.Annotations)
-		delete(m.Annotations, AnnotationMetadata)
-		if len(m.Annotations) == 0 {
-			m.Annotations = nil
-		}
-	}
-	return c
-}
-
 // userName returns the name that a user gave to a stored policy. Without the
 // annotation a policy of tier default loses the prefix that old versions of
 // upstream gave it.

@@ -33,7 +33,6 @@ func FuzzDecodeStored(f *testing.F) {
 			}
 		}
 		_ = Validate(s.Resource)
-		_ = ForUser(s.Resource)
 		_, _ = UserJSON(Update{Key: key, Value: data})
 		if merged, err := MergeRaw(data, s.Resource); err == nil && !json.Valid(merged) {
 			t.Fatalf("merged into %s", merged)

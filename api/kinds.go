@@ -22,6 +22,7 @@ func Kinds() []Kind {
 	return []Kind{
 		{Kind: KindClusterInformation, Plural: "clusterinformations", Aliases: []string{"clusterinfo"}, new: func() Resource { return &ClusterInformation{} }},
 		{Kind: KindFelixConfiguration, Plural: "felixconfigurations", Aliases: []string{"felixconfig", "felixconfigs"}, new: func() Resource { return &FelixConfiguration{} }},
+		{Kind: KindKubeControllersConfiguration, Plural: "kubecontrollersconfigurations", Aliases: []string{"kubecontrollersconfig", "kcc"}, new: func() Resource { return &KubeControllersConfiguration{} }},
 		{Kind: KindNode, Plural: "nodes", Aliases: []string{"no"}, new: func() Resource { return &Node{} }},
 		{Kind: KindIPPool, Plural: "ippools", Aliases: []string{"ipp", "ipps", "pool", "pools"}, new: func() Resource { return &IPPool{} }},
 		{Kind: KindIPReservation, Plural: "ipreservations", Aliases: []string{"ipresv", "ipresvs", "ipr"}, new: func() Resource { return &IPReservation{} }},

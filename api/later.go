@@ -7,7 +7,7 @@ import (
 
 // laterKinds are kinds of Calico's that come with later issues.
 var laterKinds = wordSet(`BGPConfiguration BGPPeer BGPFilter IPAMConfig IPAMBlock IPAMHandle
-	KubeControllersConfiguration CalicoNodeStatus LiveMigration`)
+	CalicoNodeStatus LiveMigration`)
 
 // laterFields are fields that Calico has and this version does not honour: they
 // are refused by name, never passed over.

@@ -114,6 +114,8 @@ func (v *validator) spec() {
 		v.node(&r.Spec)
 	case *FelixConfiguration:
 		v.errs = append(v.errs, validateFelix(r)...)
+	case *KubeControllersConfiguration:
+		v.errs = append(v.errs, validateControllers(r)...)
 	case *ClusterInformation:
 		if r.Metadata.Name != "default" {
 			v.fail("metadata.name", fmt.Sprintf("is %q: there is only one, with the name default", r.Metadata.Name))

@@ -107,6 +107,8 @@ func assign(dst, src Resource) bool {
 		return set(d, src)
 	case *ClusterInformation:
 		return set(d, src)
+	case *KubeControllersConfiguration:
+		return set(d, src)
 	}
 	return false
 }

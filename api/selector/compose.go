@@ -1,7 +1,5 @@
 package selector
 
-import "fmt"
-
 // And returns a selector that matches what both match. Its canonical text is
 // that of "(a) && (b)", except that all() disappears. Joins may nest deeper
 // than [MaxDepth]; text that deep is not read back.
@@ -40,20 +38,6 @@ func (s *Selector) graft(t *Selector) int32 {
 	}
 	s.values = append(s.values, t.values...)
 	return s.root()
-}
-
-// AndText is And for texts. It reads both before it joins them: pasting text
-// that nobody read would let `x) || (y` widen what it is joined with.
-func AndText(a, b string) (string, error) {
-	first, err := Parse(a)
-	if err != nil {
-		return "", fmt.Errorf("join selectors: first: %w", err)
-	}
-	second, err := Parse(b)
-	if err != nil {
-		return "", fmt.Errorf("join selectors: second: %w", err)
-	}
-	return And(first, second).String(), nil
 }
 
 // Prefixed returns s with prefix before each label name, so that it can ask for

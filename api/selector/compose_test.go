@@ -1,9 +1,6 @@
 package selector
 
-import (
-	"errors"
-	"testing"
-)
+import "testing"
 
 func TestAnd(t *testing.T) {
 	for _, tt := range []struct{ name, a, b, want string }{
@@ -22,9 +19,6 @@ func TestAnd(t *testing.T) {
 			if got := And(parse(t, tt.a), parse(t, tt.b)).String(); got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
-			if got, err := AndText(tt.a, tt.b); got != tt.want || err != nil {
-				t.Errorf("as text %s, %v, want %s", got, err, tt.want)
-			}
 		})
 	}
 }
@@ -36,17 +30,6 @@ func TestAndLeavesItsOperandsAlone(t *testing.T) {
 	And(And(first, a), b)
 	if a.String()+b.String() != before || first.String() != `((x in {"1"} && has(y)) && z == "2")` {
 		t.Errorf("changed: %s, %s, %s", a, b, first)
-	}
-}
-
-func TestAndTextRefusesTextThatWouldEscape(t *testing.T) {
-	const escape = `has(x)) || (has(y)`
-	var e *Error
-	if got, err := AndText(escape, `ns == "mine"`); !errors.As(err, &e) {
-		t.Errorf("joined to %s, %v", got, err)
-	}
-	if got, err := AndText(`ns == "mine"`, escape); !errors.As(err, &e) {
-		t.Errorf("joined to %s, %v", got, err)
 	}
 }
 

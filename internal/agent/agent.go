@@ -39,6 +39,7 @@ import (
 	"github.com/twillnet/twill/internal/kernel/sysctl"
 	"github.com/twillnet/twill/internal/metrics"
 	"github.com/twillnet/twill/internal/syncer"
+	"github.com/twillnet/twill/internal/upkeep"
 )
 
 // Config is all that an agent must be told.
@@ -89,7 +90,8 @@ func Run(ctx context.Context, cfg Config) error {
 		Outcomes: watch.outcomes, Observer: watch, Log: cfg.Log.With("part", "dataplane"),
 	})
 	batches := make(chan intent.Batch)
-	d := decider{graph: graph, watch: watch, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{})}
+	keep := upkeep.New(upkeep.Config{Node: cfg.Node, Store: store, Log: cfg.Log.With("part", "upkeep")})
+	d := decider{graph: graph, watch: watch, keep: keep, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{})}
 	checker := health.New(watch.notReady)
 	checker.Part(partSyncer, quick, source.Ping)
 	checker.Part(partCalc, slow, d.Ping)
@@ -102,7 +104,7 @@ func Run(ctx context.Context, cfg Config) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for name, run := range map[string]func(context.Context) error{
 		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": reports.Run,
-		"status": watch.run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
+		"status": watch.run, "upkeep": keep.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
 		"nft":       func(ctx context.Context) error { return policy.Run(ctx, doors.nftEvents) },
 		"dataplane": func(ctx context.Context) error { return loop.Run(ctx, batches, links.Changes()) },
 	} {

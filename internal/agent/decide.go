@@ -11,12 +11,14 @@ import (
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/syncer"
+	"github.com/twillnet/twill/internal/upkeep"
 )
 
 // decider is calc's goroutine: updates in, what changes for this node out.
 type decider struct {
 	graph *calc.Graph
 	watch *reporter
+	keep  *upkeep.Keeper
 	in    <-chan syncer.Batch
 	out   chan<- intent.Batch
 	log   *slog.Logger
@@ -76,6 +78,7 @@ func (d *decider) Ping(ctx context.Context) error {
 // take takes over what the source says.
 func (d *decider) take(b syncer.Batch) {
 	d.graph.Update(b.Updates)
+	d.keep.Update(b.Updates, b.InSync)
 	if b.InSync && !d.synced {
 		d.synced = true
 		d.graph.SetInSync()

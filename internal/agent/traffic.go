@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -36,7 +37,14 @@ type RuleCount struct {
 type tally struct {
 	conn  *nftables.Conn
 	names *attribution.Table
-	flows *flows.Collector
+	flows heard
+}
+
+// heard is what was reported, and what will be.
+type heard interface {
+	Counts() flows.Counts
+	Last(n int) []flows.Flow
+	Listen() (<-chan flows.Flow, func())
 }
 
 // counts reads what the kernel counted, and what staged policies would have done.
@@ -95,25 +103,33 @@ func (t tally) traffic() metrics.Traffic {
 	if err != nil {
 		return out // the kernel is asked again with the next reading
 	}
-	staged := map[metrics.RuleCount]float64{} // by what is a label: a rule's decision may differ by tier
+	out.Rules, out.Staged = labelled(counts)
+	return out
+}
+
+// labelled sums counts up by what is a label: the end of a tier and a policy that is closed are both a policy's, and
+// neither is one of its rules.
+func labelled(counts []RuleCount) (rules, staged []metrics.RuleCount) {
+	type sum struct{ packets, bytes uint64 }
+	sums := map[bool]map[metrics.RuleCount]sum{false: {}, true: {}}
 	for _, c := range counts {
 		r := metrics.RuleCount{Policy: c.Policy, Direction: c.Direction, Rule: strconv.Itoa(c.Rule), Action: "deny"}
 		if c.Allowed {
 			r.Action = "allow"
 		}
-		switch {
-		case c.Staged:
-			staged[r] += float64(c.Packets)
-		case c.Policy != "":
-			r.Packets, r.Bytes = float64(c.Packets), float64(c.Bytes)
-			out.Rules = append(out.Rules, r)
+		if c.Staged || c.Policy != "" {
+			n := sums[c.Staged][r]
+			sums[c.Staged][r] = sum{n.packets + c.Packets, n.bytes + c.Bytes}
 		}
 	}
-	for r, n := range staged {
-		r.Packets = n
-		out.Staged = append(out.Staged, r)
+	list := func(m map[metrics.RuleCount]sum) (out []metrics.RuleCount) {
+		for r, n := range m {
+			r.Packets, r.Bytes = float64(n.packets), float64(n.bytes)
+			out = append(out, r)
+		}
+		return out
 	}
-	return out
+	return list(sums[false]), list(sums[true])
 }
 
 // serve answers for flows and counts.
@@ -181,7 +197,14 @@ func Flows(ctx context.Context, socket string, last int, follow bool, each func(
 		return err
 	}
 	defer resp.Body.Close()
-	d := json.NewDecoder(resp.Body)
+	if err := eachFlow(resp.Body, each); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+func eachFlow(answer io.Reader, each func(flows.Flow) error) error {
+	d := json.NewDecoder(answer)
 	for d.More() {
 		var f flows.Flow
 		if err := d.Decode(&f); err != nil {
@@ -191,7 +214,7 @@ func Flows(ctx context.Context, socket string, last int, follow bool, each func(
 			return err
 		}
 	}
-	return ctx.Err()
+	return nil
 }
 
 // Counted asks the agent that listens at a socket what its rules counted.

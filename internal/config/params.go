@@ -51,7 +51,7 @@ var params = []Param{
 		func(s *Settings) *bool { return &s.RevokeFlows }),
 	oneOf("flowLogsLocalReporter", "Disabled", "Enabled: flows that policy allows are reported, too, and `twill flows --allowed` shows them; drops always are",
 		func(s *Settings) *string { return &s.ReportFlows }, "Disabled", "Enabled"),
-	oneOf("flowLogsPolicyEvaluationMode", "Continuous", "Continuous: live flows of endpoints with staged policies are judged by these, too, and counted; None: they are not",
+	oneOf("flowLogsPolicyEvaluationMode", "Continuous", "Continuous: while an endpoint has staged policies, flows that are allowed are judged by these, too, as they begin; None: only what is dropped is",
 		func(s *Settings) *string { return &s.EvaluateStaged }, "None", "Continuous"),
 	spoofing(),
 	failsafes("failsafeInboundHostPorts", failsafeIn, "ports of this host that no policy of its host endpoints can close", func(s *Settings) *[]Failsafe { return &s.FailsafeIn }),

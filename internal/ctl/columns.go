@@ -51,6 +51,8 @@ func columns(kind string) []string {
 		return []string{"RESERVED"}
 	case api.KindNode:
 		return []string{"IPV4", "IPV6"}
+	case api.KindKubeControllersConfiguration:
+		return []string{"HOST ENDPOINTS", "DEFAULT", "TEMPLATES"}
 	}
 	return nil
 }
@@ -119,6 +121,9 @@ func values(r api.Resource) []string {
 			return []string{"", ""}
 		}
 		return []string{r.Spec.BGP.IPv4Address, r.Spec.BGP.IPv6Address}
+	case *api.KubeControllersConfiguration:
+		h := r.HostEndpoints()
+		return []string{h.AutoCreate, h.CreateDefaultHostEndpoint, strconv.Itoa(len(h.Templates))}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/autohep"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/ipam"
 )
@@ -28,6 +29,7 @@ func (c *command) deleteCmd() *cobra.Command {
 		Short: "Delete resources by name or by file",
 		Long: `Delete resources by kind and name, or those that files name: what others refer
 to last. Built-in tiers, and tiers that still hold policies, are not deleted.
+With a node go the host endpoints that were made for it automatically.
 
 Exit code: 0 deleted, 1 one does not exist or may not go, 2 usage.`,
 		Example: "  twill delete networkpolicy web -n demo\n  twill delete -f policies/ --skip-not-exists\n  twill delete tier security --dry-run",
@@ -126,6 +128,33 @@ func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref,
 		return err
 	}
 	c.say(ref, written{what: "deleted"}, o.dry)
+	if ref.Kind == api.KindNode {
+		return c.deleteMadeFor(ctx, s, ref.Name, o)
+	}
+	return nil
+}
+
+// deleteMadeFor deletes the automatic host endpoints of a node that is gone. Its own agent does so, too, if it lives; no other
+// one does.
+func (c *command) deleteMadeFor(ctx context.Context, s datastore.Store, node string, o deletion) error {
+	snap, err := s.List(ctx, api.KeyPrefix(api.KindHostEndpoint, ""))
+	if err != nil {
+		return err
+	}
+	for _, u := range snap.Items {
+		st, err := api.DecodeStored(u)
+		h, ok := st.Resource.(*api.HostEndpoint)
+		if err != nil || !ok || h.Spec.Node != node || !autohep.Made(h) {
+			continue
+		}
+		switch err := s.Delete(ctx, u.Key, 0); {
+		case errors.Is(err, datastore.ErrNotFound):
+		case err != nil:
+			return err
+		default:
+			c.say(st.Ref, written{what: "deleted"}, o.dry)
+		}
+	}
 	return nil
 }
 

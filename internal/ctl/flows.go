@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
@@ -62,7 +64,7 @@ answers.`,
 	f := cmd.Flags()
 	f.StringVar(&o.socket, "socket", agentSocket(), "the agent's socket (TWILL_SOCKET)")
 	f.StringVarP(&o.output, "output", "o", "text", "text, or json: an object a line")
-	f.IntVar(&o.last, "last", 100, "how many of those that were before")
+	f.IntVar(&o.last, "last", 100, "how many of those that were before, of what is asked for")
 	f.BoolVarP(&o.follow, "follow", "f", false, "go on with what comes")
 	f.BoolVar(&o.allowed, "allowed", false, "also what policy allows")
 	f.BoolVar(&o.staged, "staged", false, "only where staged policies would decide otherwise")
@@ -78,37 +80,46 @@ func (c *command) flows(ctx context.Context, o flowOptions) error {
 	if !o.offline {
 		names = c.namesOf(ctx)
 	}
-	shown := 0
-	err := agent.Flows(ctx, o.socket, o.last, o.follow, func(f flows.Flow) error {
-		if f.From == "" {
-			f.From = names(f.Src)
+	var latest time.Time
+	var kept []flows.Flow // what was before: all of it is looked through, and the last of what is wanted shown
+	err := agent.Flows(ctx, o.socket, flows.Kept, false, func(f flows.Flow) error {
+		latest = f.Time
+		if f.From, f.To = cmp.Or(f.From, names(f.Src)), cmp.Or(f.To, names(f.Dst)); o.wants(f) {
+			kept = append(kept, f)
 		}
-		if f.To == "" {
-			f.To = names(f.Dst)
-		}
-		if !o.wants(f) {
-			return nil
-		}
-		shown++
-		if o.output == "json" {
-			b, err := json.Marshal(f)
-			if err == nil {
-				_, err = fmt.Fprintln(c.stdio.Out, string(b))
-			}
-			return err
-		}
-		_, err := lipgloss.Fprint(c.stdio.Out, flowText(f))
-		return err
-	})
-	switch {
-	case errors.Is(err, context.Canceled):
 		return nil
-	case err != nil:
-		return explainAgent(o.socket, err)
-	case shown == 0 && o.output != "json":
+	})
+	kept = kept[len(kept)-min(max(o.last, 0), len(kept)):]
+	for i := 0; i < len(kept) && err == nil; i++ {
+		err = c.showFlow(kept[i], o.output)
+	}
+	if err == nil && len(kept) == 0 && !o.follow && o.output != "json" {
 		fmt.Fprintln(c.stdio.Err, "no flows: nothing was dropped, or nothing of what was asked for")
 	}
-	return nil
+	if err == nil && o.follow {
+		err = agent.Flows(ctx, o.socket, flows.Kept, true, func(f flows.Flow) error {
+			if f.From, f.To = cmp.Or(f.From, names(f.Src)), cmp.Or(f.To, names(f.Dst)); !f.Time.After(latest) || !o.wants(f) {
+				return nil
+			}
+			return c.showFlow(f, o.output)
+		})
+	}
+	if err == nil || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return explainAgent(o.socket, err)
+}
+
+func (c *command) showFlow(f flows.Flow, output string) error {
+	if output != "json" {
+		_, err := lipgloss.Fprint(c.stdio.Out, flowText(f))
+		return err
+	}
+	b, err := json.Marshal(f)
+	if err == nil {
+		_, err = fmt.Fprintln(c.stdio.Out, string(b))
+	}
+	return err
 }
 
 // wants reports whether a flow is one of those that were asked for.
@@ -147,6 +158,9 @@ func (c *command) namesOf(ctx context.Context) func(netip.Addr) string {
 // flowText is a flow in one line; what staged policies would have decided is a second one.
 func flowText(f flows.Flow) string {
 	var b strings.Builder
+	if f.Missed > 0 {
+		b.WriteString(styleWarn.Render(fmt.Sprintf("%d flows came faster than they were read, and are not shown", f.Missed)) + "\n")
+	}
 	act := styleDeny.Render("DENY ")
 	if f.Allowed {
 		act = styleAllow.Render("ALLOW")

@@ -52,16 +52,8 @@ func (c *command) load(paths []string, recursive bool) ([]manifest, error) {
 	var wrong []error
 	for _, s := range sources {
 		docs, err := api.Decode(s.data)
-		wrong = append(wrong, inFile(s.name, err)...)
-		for _, d := range docs {
-			api.Default(d.Resource)
-			errs := api.Validate(d.Resource)
-			for _, e := range errs {
-				e.Doc, e.Line = d.Index, d.Line
-			}
-			wrong = append(wrong, inFile(s.name, errs.Err())...)
-			out = append(out, manifest{s.name, d})
-		}
+		ms, errs := take(s.name, docs, err)
+		out, wrong = append(out, ms...), append(wrong, errs...)
 	}
 	wrong = append(wrong, repeated(out)...)
 	if err := errors.Join(wrong...); err != nil {
@@ -71,6 +63,17 @@ func (c *command) load(paths []string, recursive bool) ([]manifest, error) {
 		return nil, &emptyError{"no resource in " + count(len(sources), "file")}
 	}
 	return out, nil
+}
+
+// take defaults and validates what was read of a file.
+func take(file string, docs []api.Document, err error) (out []manifest, wrong []error) {
+	wrong = inFile(file, err)
+	for _, d := range docs {
+		api.Default(d.Resource)
+		wrong = append(wrong, inFile(file, inLine(d.Index, d.Line, api.Validate(d.Resource).Err()))...)
+		out = append(out, manifest{file, d})
+	}
+	return out, wrong
 }
 
 // repeated finds resources that are there twice: which of the two was meant?

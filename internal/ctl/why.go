@@ -25,7 +25,8 @@ func (c *command) whyCmd() *cobra.Command {
 		Short: "Say whether a flow may pass, and which rule decides",
 		Long: `Say whether SRC may open a flow to DST, the way through the tiers on both ends,
 and the rule that decides. The answer comes from the resources themselves: those
-in the datastore, or with --files those in a directory, with no store at all.
+in the datastore, or with --files those in a directory, with no store at all;
+there Kubernetes' own objects are understood, too (see "twill translate").
 
 Staged policies decide nothing. Where they would decide otherwise, the answer says
 so; --staged shows the way as it would be if all of them were enforced.
@@ -115,22 +116,11 @@ func (c *command) resources(ctx context.Context, o whyOptions) (us []api.Update,
 		})
 		return us, err
 	}
-	ms, err := c.load(o.files, true)
+	ms, err := c.loadMixed(o.files, true)
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range ms {
-		key, err := api.Key(m.Resource)
-		if err != nil {
-			return nil, err
-		}
-		value, err := api.EncodeStored(m.Resource)
-		if err != nil {
-			return nil, err
-		}
-		us = append(us, api.Update{Key: key, Value: value})
-	}
-	return us, nil
+	return stored(ms)
 }
 
 const (
@@ -187,7 +177,7 @@ func inFamilies(q world.Query, o whyOptions) ([]world.Query, error) {
 		}
 		q := q
 		q.Family = family
-		if (ownHost(q) || has(q.Src, family)) && has(q.Dst, family) && translate(&q) {
+		if (ownHost(q) || has(q.Src, family)) && has(q.Dst, family) && sameMeaning(&q) {
 			out = append(out, q)
 		}
 	}
@@ -226,9 +216,9 @@ func addrs(p world.Party) string {
 	return strings.Join(out, " ")
 }
 
-// translate makes of an echo request that of the other family. Other types of
+// sameMeaning makes of an echo request that of the other family. Other types of
 // ICMP have numbers of their own in each, so they are asked in their own only.
-func translate(q *world.Query) bool {
+func sameMeaning(q *world.Query) bool {
 	switch {
 	case q.Family == 6 && q.Proto == protoICMP && q.ICMPType == echo4 && q.ICMPCode == 0:
 		q.Proto, q.ICMPType = protoICMPv6, echo6

@@ -171,6 +171,9 @@ type RuleID struct {
 	Index     int
 }
 
+// Rejects reports whether a packet that the rule denies is answered.
+func (r Rule) Rejects() bool { return r.Reject && r.Action == Deny && !r.Void }
+
 // Family restricts a rule to one IP version.
 type Family uint8
 
@@ -185,6 +188,7 @@ const (
 type Rule struct {
 	Action      Action
 	Void        bool // matches nothing; keeps its place
+	Reject      bool // of a Deny: the sender is told, where the kernel can
 	Family      Family
 	Protocol    uint8 // 0: any
 	NotProtocol uint8 // 0: none

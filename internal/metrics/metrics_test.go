@@ -47,27 +47,6 @@ func reference() string {
 	return m.Reference()
 }
 
-func TestRulesAreCountedWhenSomebodyAsks(t *testing.T) {
-	reg := prometheus.NewRegistry()
-	New(reg).Traffic(func() Traffic {
-		return Traffic{
-			Rules:  []RuleCount{{Policy: "NetworkPolicy/ns/p", Direction: "Ingress", Rule: "0", Action: "deny", Packets: 7, Bytes: 420}},
-			Staged: []RuleCount{{Policy: "StagedNetworkPolicy/ns/p", Direction: "Egress", Rule: "1", Action: "deny", Packets: 2}},
-			Denied: 9, Lost: 1,
-		}
-	})
-	if err := testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP twill_policy_bytes_total Bytes of these.
-# TYPE twill_policy_bytes_total counter
-twill_policy_bytes_total{action="deny",direction="Ingress",policy="NetworkPolicy/ns/p",rule="0"} 420
-# HELP twill_staged_policy_packets_total Packets for which staged policies would have decided otherwise, by what they would have done.
-# TYPE twill_staged_policy_packets_total counter
-twill_staged_policy_packets_total{action="deny",direction="Egress",policy="StagedNetworkPolicy/ns/p",rule="1"} 2
-`), "twill_policy_bytes_total", "twill_staged_policy_packets_total"); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestRepairsAreCountedByCause(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := New(reg)

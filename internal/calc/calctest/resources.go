@@ -3,6 +3,7 @@ package calctest
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/twillnet/twill/api"
 )
@@ -189,7 +190,7 @@ func (w *World) endpointSlice(namespace, name string) object {
 	for _, i := range w.rng.Perm(w.cfg.Workloads)[w.rng.IntN(w.cfg.Workloads):] {
 		v4, v6 = append(v4, object{"addresses": []string{w.place(i).v4}}), append(v6, object{"addresses": []string{w.place(i).v6}})
 	}
-	kind, endpoints := "IPv4", append(v4, object{"addresses": []string{"203.0.113.5"}, "conditions": object{"ready": false}})
+	kind, endpoints := "IPv4", slices.Concat(v4, []object{{"addresses": []string{"203.0.113.5"}, "conditions": object{"ready": false}}})
 	if w.maybe(0.5) {
 		kind, endpoints = "IPv6", v6
 	}

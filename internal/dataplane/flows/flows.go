@@ -13,6 +13,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"strconv"
 	"sync"
 	"time"
 
@@ -43,8 +44,10 @@ type Flow struct {
 	DstPort  uint16     `json:"dstPort,omitempty"`
 	ICMPType uint8      `json:"icmpType,omitempty"`
 	ICMPCode uint8      `json:"icmpCode,omitempty"`
-	In       string     `json:"in,omitempty"`  // interface; empty: from a process of the host, or not known at this stage
+	In       string     `json:"in,omitempty"`  // interface, by #index if its name is not known; empty: from a process of the host, or open at this stage
 	Out      string     `json:"out,omitempty"` // likewise
+	// Missed is how many flows came before this one and after the last that this reader got, who was too slow for them.
+	Missed uint64 `json:"missed,omitempty"`
 	// Staged is what staged policies would have decided, if that is something else.
 	Staged *Would `json:"staged,omitempty"`
 }
@@ -132,7 +135,7 @@ func (c *Collector) Merge(b intent.Batch) {
 		}
 		n := endpoint{label: label, link: e.Link, addrs: e.Addrs, staged: e.Staged != nil}
 		c.endpoints[e.ID] = n
-		if e.Link != "" && e.Closed == "" {
+		if _, taken := c.byLink[e.Link]; e.Link != "" && (e.Closed == "" || !taken) { // an open one comes first
 			c.byLink[e.Link] = e.ID
 		}
 		if e.ID.Kind == intent.Workload {
@@ -188,6 +191,15 @@ func (c *Collector) Links(changes []ifmon.Change) {
 	}
 }
 
+// link names an interface. One that was not heard of is none of ours, but it is not the host itself either.
+func (c *Collector) link(index int) string {
+	name, known := c.links[index]
+	if !known && index != 0 {
+		return "#" + strconv.Itoa(index)
+	}
+	return name
+}
+
 // Apply has nothing to do.
 func (c *Collector) Apply(context.Context) ([]intent.Outcome, error) { return nil, nil }
 
@@ -214,6 +226,9 @@ func (c *Collector) follow(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
+	c.mu.Lock()
+	before := c.counts.Lost // by sources that were closed
+	c.mu.Unlock()
 	const look = time.Second // how long the end of the context may go unseen
 	for ctx.Err() == nil {
 		p, ok, err := s.Receive(time.Now().Add(look))
@@ -224,7 +239,7 @@ func (c *Collector) follow(ctx context.Context) error {
 			c.report(p)
 		}
 		c.mu.Lock()
-		c.counts.Lost = s.Lost()
+		c.counts.Lost = before + s.Lost()
 		c.mu.Unlock()
 	}
 	return nil

@@ -1,7 +1,6 @@
 package flows
 
 import (
-	"cmp"
 	"maps"
 	"time"
 
@@ -41,7 +40,7 @@ func (c *Collector) report(p nflog.Packet) {
 		return
 	}
 	c.mu.Lock()
-	f := c.flow(d, ip, c.links[p.In], c.links[p.Out])
+	f := c.flow(d, ip, c.link(p.In), c.link(p.Out))
 	f.Changed = !current
 	staged := c.staged > 0 && !p.Early // before routing, where the packet goes is not known
 	c.mu.Unlock()
@@ -88,7 +87,9 @@ func (c *Collector) flow(d intent.Decision, ip packet.Packet, in, out string) Fl
 		} else if out == "" {
 			link = in // received by the host
 		}
-		id = cmp.Or(c.byLink[link], c.byLink["*"])
+		if id = c.byLink[link]; id == (intent.EndpointID{}) && d.Reason != intent.ReasonUnknownLink { // that is a workload's interface
+			id = c.byLink["*"]
+		}
 	}
 	f.Endpoint = c.endpoints[id].label
 	return f
@@ -118,7 +119,7 @@ func (c *Collector) would(f Flow, ip packet.Packet) *Would {
 	return nil // no different, or the other stage will say it, or has
 }
 
-// hand gives a flow to all who listen. Who is too slow misses it, and is told how many.
+// hand gives a flow to all who listen. Who is too slow misses it, and learns with the next one how many there were.
 func (c *Collector) hand(f Flow) {
 	if len(c.ring) < Kept {
 		c.ring = append(c.ring, f)
@@ -127,8 +128,10 @@ func (c *Collector) hand(f Flow) {
 		c.next = (c.next + 1) % Kept
 	}
 	for ch, missed := range c.listeners {
+		f.Missed = *missed
 		select {
 		case ch <- f:
+			*missed = 0
 		default:
 			*missed++
 		}
@@ -143,17 +146,18 @@ func (c *Collector) Last(n int) []Flow {
 	return all[len(all)-min(max(n, 0), len(all)):]
 }
 
-// Listen returns a channel of all flows from now on, and how to end it, which says how many were missed.
-func (c *Collector) Listen() (<-chan Flow, func() (missed uint64)) {
-	const waiting = 1024
-	ch, missed := make(chan Flow, waiting), new(uint64)
+// waiting is how many flows a listener may be behind.
+const waiting = 1024
+
+// Listen returns a channel of all flows from now on, and how to end it.
+func (c *Collector) Listen() (<-chan Flow, func()) {
+	ch := make(chan Flow, waiting)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.listeners[ch] = missed
-	return ch, func() uint64 {
+	c.listeners[ch] = new(uint64)
+	return ch, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.listeners, ch)
-		return *missed
 	}
 }

@@ -32,7 +32,8 @@ func TestSettingsLetPassWhatIsElseDropped(t *testing.T) {
 	}{
 		{
 			"IPIP", "IPIP from a workload", "ip4:4",
-			append([]byte{0x45, 0, 0, 20, 0, 0, 0, 0, 64, 59}, make([]byte, 10)...), intent.HostSettings{AllowIPIP: true},
+			append([]byte{0x45, 0, 0, 20, 0, 0, 0, 0, 64, 59}, make([]byte, 10)...),
+			intent.HostSettings{AllowIPIP: true},
 		},
 		{"what conntrack calls invalid", "invalid", "ip4:tcp", append([]byte{12: 5 << 4, 13: 4}, make([]byte, 6)...), intent.HostSettings{AllowInvalid: true}},
 	} {

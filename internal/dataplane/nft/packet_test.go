@@ -29,7 +29,7 @@ var addrs = map[string][2]string{
 	"a": {"10.65.0.1", "fd65::a"}, "b": {"10.65.0.2", "fd65::b"}, "out": {"192.0.2.2", "fd00::2"}, "host": {"192.0.2.1", "fd00::1"},
 }
 
-func newHosted(t *testing.T, links ...string) *hosted {
+func newHosted(t testing.TB, links ...string) *hosted {
 	t.Helper()
 	k := newKernel(t)
 	h := &hosted{kernelConn: k, a: netnstest.New(t), b: netnstest.New(t), out: netnstest.New(t), d: New(k, Config{})}

@@ -173,8 +173,12 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 	m := member(t)
 	c := admin(t, m.Endpoints())
 	ctx := t.Context()
+	const hosts = "/calico/resources/v3/projectcalico.org/hostendpoints/"
 	users(t, c, map[string]grants{
-		"agent":    {"/calico/": clientv3.PermissionType(clientv3.PermRead), "/calico/felix/": clientv3.PermissionType(clientv3.PermReadWrite)},
+		"agent": {
+			"/calico/": clientv3.PermissionType(clientv3.PermRead), "/calico/felix/": clientv3.PermissionType(clientv3.PermReadWrite),
+			hosts: clientv3.PermissionType(clientv3.PermReadWrite),
+		},
 		"operator": {"/calico/": clientv3.PermissionType(clientv3.PermReadWrite)},
 		"reader":   {"/calico/": clientv3.PermissionType(clientv3.PermRead)},
 	})
@@ -198,6 +202,11 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 	status := api.Update{Key: api.Root + "felix/v2/no-region/host/h1/status", Value: []byte("{}")}
 	if err := as("agent").PutFor(ctx, status, time.Minute); err != nil {
 		t.Errorf("the agent's status: %v", err)
+	}
+	host := must(as("agent").Create(ctx, api.Update{Key: hosts + "h1-auto-hep", Value: []byte("{}")}))(t)
+	host = must(as("agent").Update(ctx, host))(t)
+	if err := as("agent").Delete(ctx, host.Key, host.Revision); err != nil {
+		t.Errorf("the agent's automatic host endpoint: %v", err)
 	}
 	unauthorized(t, "a reader writes status", as("reader").PutFor(ctx, status, time.Minute))
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/nlsock"
 )
 
 // Packet is what a rule reported.
@@ -35,7 +36,7 @@ type Config struct {
 
 // Conn is a socket for one group. One goroutine may use it; any may ask what was Lost.
 type Conn struct {
-	fd   int
+	sock *nlsock.Socket
 	buf  []byte
 	rest []byte // of the last datagram, not looked at yet
 	lost atomic.Uint64
@@ -78,26 +79,18 @@ func Open(cfg Config) (*Conn, error) {
 	if cfg.Collect == 0 {
 		cfg.Collect = 64
 	}
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	sock, err := nlsock.Open(receiveBuffer)
 	if err != nil {
-		return nil, fmt.Errorf("nflog: open netlink socket: %w", err)
+		return nil, fmt.Errorf("nflog: %w", err)
 	}
-	c := &Conn{fd: fd, buf: make([]byte, readSize)}
+	c := &Conn{sock: sock, buf: make([]byte, readSize)}
 	if err := c.setUp(cfg); err != nil {
-		return nil, errors.Join(fmt.Errorf("nflog group %d: %w", cfg.Group, err), unix.Close(fd))
+		return nil, errors.Join(fmt.Errorf("nflog group %d: %w", cfg.Group, err), sock.Close())
 	}
 	return c, nil
 }
 
 func (c *Conn) setUp(cfg Config) error {
-	if err := unix.Bind(c.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return err
-	}
-	if unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
-		if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer); err != nil {
-			return err
-		}
-	}
 	mode := append(binary.BigEndian.AppendUint32(nil, cfg.Snaplen), copyPacket, 0)
 	for _, a := range [][]byte{
 		attribute(cfgCommand, []byte{commandBind}),
@@ -120,27 +113,25 @@ func (c *Conn) configure(group uint16, attr []byte) error {
 	binary.NativeEndian.PutUint32(m, uint32(len(m)))
 	binary.NativeEndian.PutUint16(m[4:], unix.NFNL_SUBSYS_ULOG<<8|msgConfig)
 	binary.NativeEndian.PutUint16(m[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK)
-	if err := unix.Sendto(c.fd, m, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(c.sock.FD(), m, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
 	for {
-		n, _, err := unix.Recvfrom(c.fd, c.buf, 0)
+		n, _, err := unix.Recvfrom(c.sock.FD(), c.buf, 0)
 		if err != nil {
 			return err
 		}
 		typ, body, _, ok := next(c.buf[:n])
-		if !ok || typ != unix.NLMSG_ERROR || len(body) < 4 {
+		if !ok || typ != unix.NLMSG_ERROR {
 			continue
 		}
-		switch e := unix.Errno(-int32(binary.NativeEndian.Uint32(body))); e {
-		case 0:
-			return nil
-		case unix.EOPNOTSUPP, unix.EINVAL:
-			return &kernel.UnsupportedError{Feature: "NFLOG", Err: e}
-		case unix.EBUSY:
-			return fmt.Errorf("%w: another process reads this group", e)
+		switch err := nlsock.Errno(body); {
+		case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
+			return &kernel.UnsupportedError{Feature: "NFLOG", Err: err}
+		case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EPERM): // EPERM: the group is another socket's, whoever asks
+			return fmt.Errorf("another process reads this group, or this one lacks CAP_NET_ADMIN: %w", err)
 		default:
-			return e
+			return err
 		}
 	}
 }
@@ -183,7 +174,7 @@ func (c *Conn) Receive(deadline time.Time) (Packet, bool, error) {
 
 func (c *Conn) read(deadline time.Time) (int, error) {
 	for {
-		n, _, err := unix.Recvfrom(c.fd, c.buf, unix.MSG_DONTWAIT)
+		n, _, err := unix.Recvfrom(c.sock.FD(), c.buf, unix.MSG_DONTWAIT)
 		if !errors.Is(err, unix.EAGAIN) {
 			return n, err
 		}
@@ -191,7 +182,7 @@ func (c *Conn) read(deadline time.Time) (int, error) {
 		if wait <= 0 {
 			return 0, unix.ETIMEDOUT
 		}
-		fds := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}
+		fds := []unix.PollFd{{Fd: int32(c.sock.FD()), Events: unix.POLLIN}}
 		if _, err := unix.Poll(fds, int((wait+time.Millisecond-1)/time.Millisecond)); err != nil {
 			return 0, err
 		}
@@ -199,7 +190,7 @@ func (c *Conn) read(deadline time.Time) (int, error) {
 }
 
 // Close gives the group up.
-func (c *Conn) Close() error { return unix.Close(c.fd) }
+func (c *Conn) Close() error { return c.sock.Close() }
 
 // next takes one message off b; false if b is cut off.
 func next(b []byte) (typ uint16, body, rest []byte, ok bool) {

@@ -114,9 +114,6 @@ func (t Type) order() uint32 {
 
 func padded(n int) int { return (n + 3) &^ 3 }
 
-// KeyAddr is an address.
-func KeyAddr(a netip.Addr) []byte { return a.Unmap().AsSlice() }
-
 // KeyPort is an inet_service.
 func KeyPort(p uint16) []byte { return binary.BigEndian.AppendUint16(nil, p) }
 

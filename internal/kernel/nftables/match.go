@@ -91,11 +91,6 @@ func MatchCTState(states uint32) []Expr {
 	return []Expr{CT{Key: CTState}, Bitwise{Mask: U32(states), Xor: U32(0)}, Cmp{Op: Neq, Data: U32(0)}}
 }
 
-// MatchCTStatus matches packets whose connection has one of the status bits.
-func MatchCTStatus(bits uint32) []Expr {
-	return []Expr{CT{Key: CTStatus}, Bitwise{Mask: U32(bits), Xor: U32(0)}, Cmp{Op: Neq, Data: U32(0)}}
-}
-
 // MatchSrc matches packets of p's family whose source is in p (or, with not, outside).
 func MatchSrc(p netip.Prefix, not bool) []Expr { return matchPrefix(Src(familyOf(p)), p, not) }
 
@@ -138,29 +133,9 @@ func matchPrefix(load Payload, p netip.Prefix, not bool) []Expr {
 	return append(exprs, load, Bitwise{Mask: mask, Xor: make([]byte, len(mask))}, Cmp{Op: op, Data: addr})
 }
 
-// MatchNoReversePath matches packets whose source is not reached through the interface they came from. Only in
-// prerouting chains; loopback and multicast sources never match.
-func MatchNoReversePath() []Expr {
-	return []Expr{Fib{Flags: FibSaddr | FibIIF | FibPresent, Result: FibResultOIF}, Cmp{Op: Eq, Data: U32(0)}}
-}
-
-// MatchDstType matches packets whose destination is of a route type: RTN_LOCAL is 2.
-func MatchDstType(rtn uint32) []Expr {
-	return []Expr{Fib{Flags: FibDaddr, Result: FibResultAddrType}, Cmp{Op: Eq, Data: U32(rtn)}}
-}
-
 // SetMarkBits sets some bits of the packet's mark, clears others, and keeps the rest.
 func SetMarkBits(set, clear uint32) []Expr {
-	return []Expr{Meta{Key: MetaMark}, setBits(set, clear), SetMeta{Key: MetaMark}}
-}
-
-// SetCTMarkBits sets some bits of the connection's mark, clears others, and keeps the rest.
-func SetCTMarkBits(set, clear uint32) []Expr {
-	return []Expr{CT{Key: CTMark}, setBits(set, clear), SetCT{Key: CTMark}}
-}
-
-func setBits(set, clear uint32) Bitwise {
-	return Bitwise{Mask: U32(^(set | clear)), Xor: U32(set)}
+	return []Expr{Meta{Key: MetaMark}, Bitwise{Mask: U32(^(set | clear)), Xor: U32(set)}, SetMeta{Key: MetaMark}}
 }
 
 // MatchPorts matches a port, loaded by SrcPort or DstPort, that is in one of the ranges (or, with not, in none).

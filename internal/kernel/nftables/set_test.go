@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func addr(s string) []byte { return KeyAddr(netip.MustParseAddr(s)) }
+func addr(s string) []byte { return netip.MustParseAddr(s).AsSlice() }
 
 func host(i int) Element {
 	return Element{Key: []byte{10, byte(i >> 16), byte(i >> 8), byte(i)}}

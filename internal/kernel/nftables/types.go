@@ -114,7 +114,7 @@ type Set struct {
 	Handle   uint64 // only read
 }
 
-// Element is an element of a set or map. Make keys with KeyAddr, KeyPort, … and KeyConcat, or Prefix and Range.
+// Element is an element of a set or map. Make keys with KeyPort, … and KeyConcat, or Prefix and Range.
 type Element struct {
 	Key []byte
 	// End is the last key of an interval, itself included; nil when the interval is one key.

@@ -1,0 +1,162 @@
+package translate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/twillnet/twill/api"
+)
+
+// Object is a Kubernetes object that [Decode] has read.
+type Object struct {
+	Kind   string
+	object metav1.Object // a *PartialObjectMetadata says nothing to policy
+}
+
+// Name is namespace/name, or name.
+func (o Object) Name() string { return nameOf(o.object) }
+
+type kind struct {
+	version, name string
+	empty         func() metav1.Object
+}
+
+// kinds are those that mean something to policy.
+var kinds = []kind{
+	{"networking.k8s.io/v1", "NetworkPolicy", func() metav1.Object { return &networkingv1.NetworkPolicy{} }},
+	{"v1", "Namespace", func() metav1.Object { return &corev1.Namespace{} }},
+	{"v1", "Pod", func() metav1.Object { return &corev1.Pod{} }},
+	{"v1", "ServiceAccount", func() metav1.Object { return &corev1.ServiceAccount{} }},
+	{"v1", "Service", func() metav1.Object { return &corev1.Service{} }},
+	{"discovery.k8s.io/v1", "EndpointSlice", func() metav1.Object { return &discoveryv1.EndpointSlice{} }},
+}
+
+// saysNothing: a kind that has no bearing on policy. In the group of NetworkPolicy only those that are known can be one,
+// so that a typing error is not a policy less.
+func saysNothing(version, name string) bool {
+	if group, _, _ := strings.Cut(version, "/"); group == "networking.k8s.io" {
+		return slices.Contains([]string{"Ingress", "IngressClass", "IPAddress", "ServiceCIDR"}, name)
+	}
+	return !slices.ContainsFunc(kinds, func(k kind) bool { return k.name == name })
+}
+
+// Of is an object that is held already.
+func Of(o metav1.Object) Object {
+	out := Object{object: o}
+	for _, k := range kinds {
+		if reflect.TypeOf(k.empty()) == reflect.TypeOf(o) {
+			out.Kind = k.name
+		}
+	}
+	return out
+}
+
+// Decode reads one object, written as JSON. It is strict, as kubectl is with
+// --validate=strict: what Kubernetes does not know is an error. An object
+// without a namespace is in that called default.
+func Decode(raw []byte) (Object, error) {
+	var head struct {
+		metav1.TypeMeta
+		Metadata struct {
+			Name, Namespace string
+		} `json:"metadata"`
+	}
+	_ = json.Unmarshal(raw, &head) // what is wrong is found below
+	fail := func(path, reason string) *api.FieldError {
+		name := strings.TrimPrefix(head.Metadata.Namespace+"/"+head.Metadata.Name, "/")
+		return &api.FieldError{Kind: head.Kind, Name: name, Path: path, Reason: reason}
+	}
+	if saysNothing(head.APIVersion, head.Kind) {
+		other := &metav1.PartialObjectMetadata{}
+		other.Namespace, other.Name = head.Metadata.Namespace, head.Metadata.Name
+		return Object{head.Kind, other}, nil
+	}
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == head.Kind })
+	if i < 0 {
+		return Object{}, api.FieldErrors{fail("kind", fmt.Sprintf("%q is unknown: want one of %s", head.Kind, kindNames()))}
+	}
+	if head.APIVersion != kinds[i].version {
+		return Object{}, api.FieldErrors{fail("apiVersion", fmt.Sprintf("is %q: want %s", head.APIVersion, kinds[i].version))}
+	}
+	out := Object{Kind: head.Kind, object: kinds[i].empty()}
+	var errs api.FieldErrors
+	strict, err := kjson.UnmarshalStrict(raw, out.object)
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrong):
+		errs = append(errs, fail(wrong.Field, fmt.Sprintf("is a %s: want %s", wrong.Value, wrong.Type)))
+	case err != nil:
+		errs = append(errs, fail("", err.Error()))
+	}
+	for _, e := range strict {
+		path, reason := "", e.Error()
+		if f, ok := e.(kjson.FieldError); ok { //nolint:errorlint // the package hands these out as they are
+			path = f.FieldPath()
+			reason, _, _ = strings.Cut(reason, " \"")
+		}
+		errs = append(errs, fail(path, reason))
+	}
+	if out.object.GetNamespace() == "" && head.Kind != "Namespace" {
+		out.object.SetNamespace("default")
+	}
+	for _, part := range []struct{ path, value string }{{"metadata.name", out.object.GetName()}, {"metadata.namespace", out.object.GetNamespace()}} {
+		if reasons := content.IsDNS1123Subdomain(part.value); len(reasons) > 0 && (part.value != "" || part.path == "metadata.name") {
+			errs = append(errs, fail(part.path, fmt.Sprintf("is %q: %s", part.value, reasons[0])))
+		}
+	}
+	return out, errs.Err()
+}
+
+func kindNames() string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Resources translates one object by itself. There may be none: a service gives
+// nothing but what is in [Implied].
+func Resources(o Object) ([]api.Resource, error) {
+	switch o := o.object.(type) {
+	case *networkingv1.NetworkPolicy:
+		return only(Policy(o))
+	case *corev1.Namespace:
+		return only(Namespace(o))
+	case *corev1.ServiceAccount:
+		return only(ServiceAccount(o))
+	case *discoveryv1.EndpointSlice:
+		return only(EndpointSlice(o))
+	case *corev1.Pod:
+		w, err := Pod(o)
+		if w == nil {
+			return nil, err
+		}
+		return only(w, err)
+	}
+	return nil, nil
+}
+
+func only[R api.Resource](r R, err error) ([]api.Resource, error) { return []api.Resource{r}, err }
+
+// Nothing says why an object makes no resources where a reader could expect some; empty for all others.
+func (o Object) Nothing() string {
+	switch object := o.object.(type) {
+	case *corev1.Pod:
+		return NoEndpoint(object)
+	case *metav1.PartialObjectMetadata:
+		return "says nothing to policy"
+	}
+	return ""
+}

@@ -1,0 +1,156 @@
+package translate
+
+import (
+	"cmp"
+	"crypto/sha1" //nolint:gosec // a name that must equal Calico's, no secret
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/twillnet/twill/api"
+)
+
+const (
+	orchestrator    = "k8s"
+	podInterface    = "eth0"
+	defaultAccount  = "default"
+	maxLabelValue   = 63
+	annotationID    = "cni.projectcalico.org/containerID"
+	interfacePrefix = "cali"
+	interfaceDigits = 11 // of a hash: with the prefix, the 15 characters that the kernel allows
+)
+
+// NoEndpoint says why a pod gives no endpoint; empty if it gives one.
+func NoEndpoint(p *corev1.Pod) string {
+	switch {
+	case p.Spec.HostNetwork:
+		return "is in its host's network: host endpoints protect that"
+	case ended(p):
+		return "has ended"
+	case p.Spec.NodeName == "":
+		return "is on no node yet (spec.nodeName)"
+	case len(podIPs(p)) == 0:
+		return "has no address yet (status.podIPs)"
+	}
+	return ""
+}
+
+// ended: its address may already be another pod's.
+func ended(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// Pod translates a pod; the endpoint is nil if it has none, see [NoEndpoint].
+func Pod(p *corev1.Pod) (*api.WorkloadEndpoint, error) {
+	if NoEndpoint(p) != "" {
+		return nil, nil
+	}
+	o := &object{kind: "Pod", meta: p}
+	account := accountOf(p)
+	out := &api.WorkloadEndpoint{Spec: api.WorkloadEndpointSpec{
+		Orchestrator: orchestrator, Node: p.Spec.NodeName, Pod: p.Name, Endpoint: podInterface,
+		ContainerID: p.Annotations[annotationID], ServiceAccountName: account,
+		InterfaceName: InterfaceName(p.Namespace, p.Name),
+		Profiles:      []string{NamespacePrefix + p.Namespace, accountProfile(p.Namespace, account)},
+		IPNetworks:    o.networks(p), Ports: o.containerPorts(p),
+	}}
+	name, err := api.WorkloadEndpointName(out.Spec)
+	if err != nil {
+		o.fail("spec.nodeName", "is %q: %v", p.Spec.NodeName, err)
+		return nil, o.errs
+	}
+	out.Object = o.head(api.KindWorkloadEndpoint, p.Namespace, name)
+	out.Metadata.Labels = o.podLabels(p, account)
+	return out, o.errs.Err()
+}
+
+// InterfaceName is what Calico's CNI plugin calls the host's end of a pod's link.
+func InterfaceName(namespace, pod string) string {
+	sum := sha1.Sum([]byte(namespace + "." + pod))
+	return interfacePrefix + hex.EncodeToString(sum[:])[:interfaceDigits]
+}
+
+// accountOf is the pod's service account; Kubernetes itself gives the one called default.
+func accountOf(p *corev1.Pod) string {
+	return cmp.Or(p.Spec.ServiceAccountName, p.Spec.DeprecatedServiceAccount, defaultAccount)
+}
+
+// podLabels are the pod's own ones, and what we say of it. Those that namespace
+// and account give are not the pod's to have: it could join another's by them.
+func (o *object) podLabels(p *corev1.Pod, account string) map[string]string {
+	out := o.labels(p.Labels)
+	maps.DeleteFunc(out, func(key, _ string) bool {
+		return strings.HasPrefix(key, api.NamespaceLabelPrefix) || strings.HasPrefix(key, api.ServiceAccountLabelPrefix)
+	})
+	out[api.LabelNamespace], out[api.LabelOrchestrator] = p.Namespace, orchestrator
+	delete(out, api.LabelServiceAccount)
+	if len(account) <= maxLabelValue { // a name may be longer than a label's value
+		out[api.LabelServiceAccount] = account
+	}
+	return out
+}
+
+// networks are the pod's addresses with their full length.
+func (o *object) networks(p *corev1.Pod) []string {
+	var out []string
+	for i, text := range podIPs(p) {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Zone() != "" {
+			o.fail(fmt.Sprintf("status.podIPs[%d].ip", i), "is %q: want an address", text)
+			continue
+		}
+		a = a.Unmap()
+		out = append(out, netip.PrefixFrom(a, a.BitLen()).String())
+	}
+	return out
+}
+
+func podIPs(p *corev1.Pod) []string {
+	var out []string
+	for _, ip := range p.Status.PodIPs {
+		out = append(out, ip.IP)
+	}
+	if len(out) == 0 && p.Status.PodIP != "" {
+		out = []string{p.Status.PodIP}
+	}
+	return out
+}
+
+// containers are those that run as long as the pod does: also init containers
+// that are started again whenever they end.
+func containers(p *corev1.Pod) []corev1.Container {
+	out := slices.Clone(p.Spec.Containers)
+	for _, c := range p.Spec.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// containerPorts are those that rules or hosts can name; a port that means
+// nothing is left out, so that a rule which names it allows nothing.
+func (o *object) containerPorts(p *corev1.Pod) []api.WorkloadEndpointPort {
+	var out []api.WorkloadEndpointPort
+	for _, c := range containers(p) {
+		for i, port := range c.Ports {
+			path := fmt.Sprintf("spec.containers[name=%s].ports[%d]", c.Name, i)
+			protocol, ok := o.protocol(path+".protocol", port.Protocol)
+			number, read := o.portNumber(path+".containerPort", port.ContainerPort)
+			if !ok || !read || port.Name != "" && !o.portName(path+".name", port.Name) {
+				continue
+			}
+			host := uint16(0)
+			if port.HostPort != 0 {
+				host, _ = o.portNumber(path+".hostPort", port.HostPort)
+			}
+			out = append(out, api.WorkloadEndpointPort{Name: port.Name, Protocol: api.Protocol{Name: protocol}, Port: number, HostPort: host, HostIP: port.HostIP})
+		}
+	}
+	return out
+}

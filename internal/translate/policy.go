@@ -1,0 +1,74 @@
+package translate
+
+import (
+	"fmt"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/twillnet/twill/api"
+)
+
+// PolicyPrefix begins the names of policies that come from Kubernetes.
+const PolicyPrefix = "knp.default."
+
+// policyOrder is the order of all policies that come from Kubernetes: they only
+// allow, so among themselves their order does not matter.
+const policyOrder = 1000
+
+// Policy translates a NetworkPolicy.
+func Policy(np *networkingv1.NetworkPolicy) (*api.NetworkPolicy, error) {
+	o := &object{kind: "NetworkPolicy", meta: np}
+	out := &api.NetworkPolicy{Object: o.head(api.KindNetworkPolicy, np.Namespace, PolicyPrefix+np.Name)}
+	s := &out.Spec
+	s.Tier, s.Order = api.TierDefault, ptr(float64(policyOrder))
+	var whom, which bool
+	s.Selector, whom = o.pods("spec.podSelector", &np.Spec.PodSelector)
+	s.Types, which = o.types(np.Spec)
+	for i, r := range np.Spec.Ingress {
+		path := fmt.Sprintf("spec.ingress[%d]", i)
+		for _, peer := range o.peers(path+".from", r.From) {
+			for _, m := range o.ports(path+".ports", r.Ports) {
+				s.Ingress = append(s.Ingress, api.Rule{Action: api.Allow, Protocol: m.protocol, Source: peer, Destination: api.EntityRule{Ports: m.ports}})
+			}
+		}
+	}
+	for i, r := range np.Spec.Egress {
+		path := fmt.Sprintf("spec.egress[%d]", i)
+		for _, peer := range o.peers(path+".to", r.To) {
+			for _, m := range o.ports(path+".ports", r.Ports) {
+				peer.Ports = m.ports
+				s.Egress = append(s.Egress, api.Rule{Action: api.Allow, Protocol: m.protocol, Destination: peer})
+			}
+		}
+	}
+	if !whom || !which {
+		// It restricts somebody, and nobody knows whom or in which direction.
+		s.Selector, s.Types, s.Ingress, s.Egress = anyPod, []api.PolicyType{api.Ingress, api.Egress}, nil, nil
+	}
+	return out, o.errs.Err()
+}
+
+// types are the directions that a policy restricts. Unlike in v3, ingress is
+// always among them if none is named.
+func (o *object) types(spec networkingv1.NetworkPolicySpec) (out []api.PolicyType, ok bool) {
+	if len(spec.PolicyTypes) == 0 {
+		out = []api.PolicyType{api.Ingress}
+		if len(spec.Egress) > 0 {
+			out = append(out, api.Egress)
+		}
+		return out, true
+	}
+	ok = true
+	for i, t := range spec.PolicyTypes {
+		t := api.PolicyType(t)
+		switch {
+		case t != api.Ingress && t != api.Egress:
+			o.fail(fmt.Sprintf("spec.policyTypes[%d]", i), "is %q: want Ingress or Egress", t)
+			ok = false
+		case !slices.Contains(out, t):
+			out = append(out, t)
+		}
+	}
+	return out, ok
+}

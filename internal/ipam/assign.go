@@ -48,7 +48,9 @@ type request struct {
 	attr  api.BlockAttribute
 }
 
-// Assign gives out all addresses that are asked for, or none.
+// Assign gives out all addresses that are asked for, or none. After an error other
+// than ErrNoAddress, such as datastore.ErrUnavailable, it is not known which of
+// the two: release the handle.
 func (a *Allocator) Assign(ctx context.Context, args AutoArgs) ([]Address, error) {
 	r, err := a.request(ctx, args)
 	if err != nil {

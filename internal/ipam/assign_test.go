@@ -201,6 +201,38 @@ func TestAnEmptyBlockIsTakenFromItsOwnerWhenItIsOld(t *testing.T) {
 	f.clean()
 }
 
+func TestBlocksOfAFormerPoolAreNotOverlapped(t *testing.T) {
+	for _, size := range []string{"28", "31"} { // larger and smaller than the blocks that are there
+		f := newFixture(t)
+		for i, a := range []string{"10.0.0.1", "10.0.0.9"} {
+			if _, err := f.AssignIP(t.Context(), IPArgs{Addr: addr(a), Node: "h1", Handle: string(rune('a' + i))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.put("ippools/p", `"cidr":"10.0.0.0/27","blockSize":`+size)
+		got, err := f.AssignIP(t.Context(), IPArgs{Addr: addr("10.0.0.2"), Node: "h1", Handle: "c"})
+		if err != nil || got.Block.String() != "10.0.0.0/30" {
+			t.Errorf("/%s: by name, within a former block: %+v, %v", size, got, err)
+		}
+		if _, err := f.AssignIP(t.Context(), IPArgs{Addr: addr("10.0.0.5"), Node: "h1", Handle: "c"}); (err != nil) != (size == "28") {
+			t.Errorf("/%s: by name, beside a former block: %v", size, err)
+		}
+		var last error
+		for i := 0; last == nil; i++ {
+			_, last = f.Assign(t.Context(), AutoArgs{Node: "h2", Handle: "x", Num4: 1})
+			if i > 40 {
+				t.Fatal("there is no end of addresses")
+			}
+		}
+		f.clean() // nothing overlaps
+		f.raw("/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-29", `{"cidr":"10.0.0.0/29","affinity":"host:h1","allocations":[null,null,null,null,null,null,null,null],`+
+			`"unallocated":[0,1,2,3,4,5,6,7],"attributes":[],"sequenceNumber":1,"sequenceNumberForAllocation":{},"deleted":false}`)
+		if found := f.check(0); !strings.Contains(found[0].words(), "10.0.0.0/29 and 10.0.0.0/30 have addresses in common") {
+			t.Errorf("/%s: an overlap was not found: %s", size, found[0].words())
+		}
+	}
+}
+
 func TestAnAddressByName(t *testing.T) {
 	f := newFixture(t)
 	got, err := f.AssignIP(t.Context(), IPArgs{Addr: addr("10.0.0.5"), Node: "h1", Handle: "a"})

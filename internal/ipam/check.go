@@ -53,6 +53,7 @@ type CheckOptions struct {
 func (v *Survey) Check(o CheckOptions) []Finding {
 	c := &checking{Survey: v, CheckOptions: o, have: map[string]map[string]int{}}
 	c.broken()
+	c.overlaps()
 	for _, b := range v.Blocks {
 		c.block(b)
 		for _, l := range Allocations(b) {
@@ -105,7 +106,14 @@ func (c *checking) block(b *api.Block) {
 			Fix: "make the list anew from the allocations", mend: func(m *mending) error { return m.freeList(b.CIDR) },
 		}, key)
 	}
-	if _, ok := c.PoolOf(b.CIDR); ok || len(c.Pools) == 0 && used(b) > 0 {
+	if _, owned := b.Owner(); !owned && c.rested(b) {
+		c.add(Finding{
+			Kind: FoundBlock, Block: b.CIDR.String(), Problem: "is nobody's, and nobody has an address of it", Proof: "it has no affinity, and all of it is free",
+			Fix: "delete it", mend: func(m *mending) error { return m.dropBlock(b.CIDR) },
+		}, key)
+		return
+	}
+	if _, ok := c.PoolOf(b.CIDR); ok {
 		return
 	}
 	f := Finding{Kind: FoundBlock, Block: b.CIDR.String(), Problem: "belongs to no pool", Proof: "no IPPool contains " + b.CIDR.String()}
@@ -115,6 +123,36 @@ func (c *checking) block(b *api.Block) {
 		f.Kept = count(used(b), "address") + " of it are in use; it goes with the last of them, or make a pool for it"
 	}
 	c.add(f, key)
+}
+
+// rested reports whether nobody has an address of a block, and none must cool down.
+func (c *checking) rested(b *api.Block) bool {
+	for ord := range b.Allocations {
+		attr := b.Attribute(ord)
+		if attr == nil || handleOf(attr) == windows {
+			continue
+		}
+		since, err := time.Parse(time.RFC3339, attr.ReleasedAt)
+		if err != nil || c.Now.Sub(since) < seconds(c.config.CooldownSeconds) {
+			return false
+		}
+	}
+	return true
+}
+
+// overlaps finds blocks that have addresses in common, which two could be given.
+func (c *checking) overlaps() {
+	var last *api.Block // that reaches furthest
+	for _, b := range c.Blocks {
+		if last != nil && last.CIDR.Overlaps(b.CIDR) {
+			c.add(Finding{
+				Kind: FoundBlock, Block: b.CIDR.String(), Problem: "overlaps another block",
+				Proof: fmt.Sprintf("%s and %s have addresses in common", last.CIDR, b.CIDR), Kept: "release what is in one of them; it goes with its last address and its affinity",
+			}, api.BlockKey(b.CIDR), api.BlockKey(last.CIDR))
+			continue
+		}
+		last = b
+	}
 }
 
 func first(list []string, n int) []string {

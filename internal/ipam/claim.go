@@ -32,7 +32,7 @@ func (f *filling) free(ctx context.Context) (*doc, error) {
 		if p.Why != "" {
 			continue
 		}
-		if at, ok := f.gap(p, exists); ok {
+		if at, ok := f.gap(p, taken{exists, oddIn(p, all)}); ok {
 			b := newBlock(at, f.owner, f.a.cfg.Now())
 			if f.Windows {
 				reserveForWindows(b)
@@ -74,12 +74,12 @@ func (f *filling) idle(b *api.Block) bool {
 
 // gap finds a block of the pool that does not exist. Each owner begins to look
 // at a place of its own, so that hosts that start together do not race for one.
-func (f *filling) gap(p Pool, exists map[netip.Prefix]*doc) (netip.Prefix, bool) {
+func (f *filling) gap(p Pool, by taken) (netip.Prefix, bool) {
 	first := nth(p, seed(f.owner.Name)%(uint64(1)<<min(p.size-p.CIDR.Bits(), 63)))
 	at, wrapped := first, false
 	for {
 		last := at
-		if _, is := exists[at]; !is {
+		if !by.has(at) {
 			r, reserved := f.reservedWhole(at)
 			if !reserved && f.hasFree(at) {
 				return at, true
@@ -99,6 +99,29 @@ func (f *filling) gap(p Pool, exists map[netip.Prefix]*doc) (netip.Prefix, bool)
 			return netip.Prefix{}, false
 		}
 	}
+}
+
+// taken are the blocks that exist: those of the pool's size, and others, which a
+// former pool of the same range left behind.
+type taken struct {
+	exists map[netip.Prefix]*doc
+	odd    []netip.Prefix
+}
+
+func (t taken) has(block netip.Prefix) bool {
+	_, is := t.exists[block]
+	return is || slices.ContainsFunc(t.odd, block.Overlaps)
+}
+
+// oddIn are the blocks within a pool that are larger or smaller than its own.
+func oddIn(p Pool, all []*doc) []netip.Prefix {
+	var out []netip.Prefix
+	for _, e := range all {
+		if b := keyOf(e); b.Bits() != p.size && b.Overlaps(p.CIDR) {
+			out = append(out, b)
+		}
+	}
+	return out
 }
 
 // lastOf is the last address of a prefix.

@@ -77,9 +77,13 @@ func (w *world) poolFor(addr netip.Addr, use string) (Pool, error) {
 
 func (w *world) takeThis(ctx context.Context, d *draft, block netip.Prefix, args IPArgs) (Address, error) {
 	e, err := d.block(ctx, block)
+	if err == nil && e.gone {
+		e, err = d.insteadOf(ctx, e, args.Addr)
+	}
 	if err = errors.Join(err, e.fault()); err != nil {
 		return Address{}, err
 	}
+	block = keyOf(e)
 	owner := ownerOf(args.Node, args.Use)
 	switch own, owned := Owner(e.block); {
 	case e.gone:
@@ -109,6 +113,25 @@ func (w *world) takeThis(ctx context.Context, d *draft, block netip.Prefix, args
 	out := Address{Addr: args.Addr, Block: block, Sequence: b.SequenceOf(ord)}
 	e.touch()
 	return out, d.count(ctx, args.Handle, block, 1)
+}
+
+// insteadOf finds the block that has an address although it is not of its pool's
+// size, as a former pool of the same range may have left it. A block that would
+// overlap another is not made.
+func (d *draft) insteadOf(ctx context.Context, absent *doc, addr netip.Addr) (*doc, error) {
+	all, err := d.blocks(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range all {
+		switch b := keyOf(e); {
+		case b.Contains(addr):
+			return e.open(), nil
+		case b.Overlaps(keyOf(absent)):
+			return nil, fmt.Errorf("its block would be %s, which overlaps block %s of a former pool; release what is in that, or make its addresses' pool anew", keyOf(absent), b)
+		}
+	}
+	return absent, nil
 }
 
 // Owner is who has a block; the zero Owner and false if nobody has, or there is none.

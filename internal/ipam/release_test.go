@@ -125,6 +125,26 @@ func TestReleasedAddressesCoolDown(t *testing.T) {
 	f.clean()
 }
 
+func TestABlockThatOnlyCoolsDownAndIsNobodysIsFound(t *testing.T) {
+	f := newFixture(t)
+	f.configure(api.IPAMConfig{AutoAllocateBlocks: true, CooldownSeconds: 60})
+	f.assign("h1", "a", 1)
+	f.ReleaseByHandle(t.Context(), "a")
+	if err := f.ReleaseHostAffinities(t.Context(), "h1", false); err != nil {
+		t.Fatal(err)
+	}
+	f.clean() // it cools down
+	f.now = f.now.Add(time.Minute)
+	found := f.check(0)
+	if len(found) != 1 || !strings.Contains(found[0].Problem, "is nobody's") {
+		t.Fatalf("found %+v", found)
+	}
+	if r := f.Repair(t.Context(), found); r[0].Err != nil {
+		t.Error(r[0].Err)
+	}
+	f.equal("state", f.state(), "")
+}
+
 func TestANodeGivesItsBlocksUp(t *testing.T) {
 	f := newFixture(t)
 	if _, err := f.Assign(t.Context(), AutoArgs{Node: "h1", Handle: "a", Num4: 5, Num6: 1}); err != nil {

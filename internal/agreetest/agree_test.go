@@ -114,8 +114,8 @@ func agree(t *testing.T, n *node, w *calctest.World, rng *rand.Rand, seen *calct
 		}
 		q.verdict = v.Judge(p)
 		if passed != q.allowed || q.verdict.Allowed != q.allowed {
-			t.Errorf("%s -> %s proto %d ports %d %d icmp %d/%d in by %s: kernel %v (out by %q), verdict %v (%s %+v), world %v (%+v)", q.Src, q.Dst, q.Proto, q.SrcPort, q.DstPort,
-				q.ICMPType, q.ICMPCode, q.link, passed, link, q.verdict.Allowed, q.verdict.Reason, q.verdict.Rule, q.allowed, q.answer.Decided)
+			t.Errorf("%s -> %s proto %d ports %d %d icmp %d/%d in by %s: kernel %v (out by %q; dropped by %+v), verdict %v (%s %+v), world %v (%+v)", q.Src, q.Dst, q.Proto, q.SrcPort, q.DstPort,
+				q.ICMPType, q.ICMPCode, q.link, passed, link, f.dropped[ps[i].Mark], q.verdict.Allowed, q.verdict.Reason, q.verdict.Rule, q.allowed, q.answer.Decided)
 			trace, _ := json.Marshal(q.answer.Hops)
 			t.Logf("world: %s", trace)
 			t.Logf("verdict: %+v", q.verdict.Trace)

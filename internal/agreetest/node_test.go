@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/nft"
@@ -67,6 +71,11 @@ func newNode(t *testing.T) *node {
 	n.host.Sysctl("ipv6/icmp/ratelimit", "0")
 	n.host.Run("ip", "addr", "add", ownV4+"/32", "dev", uplink)
 	n.host.Run("ip", "addr", "add", ownV6+"/128", "dev", uplink, "nodad")
+	for began := time.Now(); !strings.HasPrefix(n.host.Run("ip", "-6", "route", "get", ownV6), "local"); {
+		if time.Since(began) > netnstest.Patience {
+			t.Fatalf("%s is not the host's own: its link has not come up", ownV6)
+		}
+	}
 	n.open()
 	n.wires.Do(func() {
 		var err error
@@ -256,8 +265,11 @@ func (n *node) hear(f fates) {
 }
 
 // deliver sends packets, each on its link, and returns what became of them.
+//
+// All is sent from one core, in whose queue packets keep their order: also those that a router or an answer sends on.
 func (n *node) deliver(ps []sending) fates {
 	n.t.Helper()
+	defer oneCore(n.t)()
 	f := fates{map[uint16]string{}, map[uint16]intent.Decision{}, map[uint16]string{}, map[uint16]packet.Packet{}}
 	for i := range ps {
 		n.mark++
@@ -270,25 +282,39 @@ func (n *node) deliver(ps []sending) fates {
 	last := packet.Packet{Src: netip.MustParseAddr("2001:db8:99::1"), Dst: netip.MustParseAddr("2001:db8:99::2"), Proto: 58, ICMPType: 132, Mark: n.mark}
 	n.send(uplink, last)
 	deadline := time.Now().Add(5 * time.Second)
-	for grace := false; ; {
+	for {
 		seen, ok, err := n.socket.Receive(deadline)
 		must(n.t, err)
-		if !ok && !grace {
+		if !ok {
 			n.t.Fatal("the packet that always passes did not come out")
 		}
-		if !ok {
+		if seen.Packet == last {
 			n.hear(f)
 			return f
-		}
-		if seen.Packet == last {
-			grace, deadline = true, time.Now().Add(2*time.Millisecond) // for another core's queue
-			continue
 		}
 		if f.is(seen.Packet) {
 			f.out[seen.Mark] = n.links[seen.Link]
 		} else if mark, answer := f.answered(seen); answer {
 			f.told[mark] = n.links[seen.Link]
 		}
+	}
+}
+
+// oneCore keeps the caller on one core; undo lets it go.
+func oneCore(t *testing.T) (undo func()) {
+	t.Helper()
+	runtime.LockOSThread()
+	var all, one unix.CPUSet
+	must(t, unix.SchedGetaffinity(0, &all))
+	for cpu := 0; one.Count() == 0; cpu++ {
+		if all.IsSet(cpu) {
+			one.Set(cpu)
+		}
+	}
+	must(t, unix.SchedSetaffinity(0, &one))
+	return func() {
+		must(t, unix.SchedSetaffinity(0, &all))
+		runtime.UnlockOSThread()
 	}
 }
 

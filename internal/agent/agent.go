@@ -18,6 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/attach"
+	"github.com/twillnet/twill/internal/attach/wire"
 	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/dataplane"
@@ -49,7 +51,7 @@ type Config struct {
 	Local    []config.Layer   // settings known without the datastore, lowest first
 	Problems []config.Problem // what was wrong in these
 	Version  string
-	Socket   string // where to answer `twill status`; empty: nowhere
+	Socket   string // where to answer `twill status` and plugins; empty: nowhere
 	Log      *slog.Logger
 	Level    *slog.LevelVar // of Log; settings change it
 }
@@ -91,19 +93,22 @@ func Run(ctx context.Context, cfg Config) error {
 	})
 	batches := make(chan intent.Batch)
 	keep := upkeep.New(upkeep.Config{Node: cfg.Node, Store: store, Log: cfg.Log.With("part", "upkeep")})
-	d := decider{graph: graph, watch: watch, keep: keep, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{})}
+	d := decider{graph: graph, watch: watch, keep: keep, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local)}
+	plugins := attach.New(attach.Config{
+		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
+	})
 	checker := health.New(watch.notReady)
 	checker.Part(partSyncer, quick, source.Ping)
 	checker.Part(partCalc, slow, d.Ping)
 	checker.Part(partDataplane, slow, loop.Ping)
-	door := &doorway{watch: watch, checker: checker, metrics: registry, tally: tally{doors.counts, names, reports}}
+	door := &doorway{watch: watch, checker: checker, metrics: registry, tally: tally{doors.counts, names, reports}, plugins: plugins}
 	watch.metrics.Traffic(door.tally.traffic)
 	listen := door.listeners(cfg)
 	d.settings = []func(config.Settings){door.configure, listen.configure}
 
 	group, ctx := errgroup.WithContext(ctx)
 	for name, run := range map[string]func(context.Context) error{
-		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": reports.Run,
+		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": reports.Run, "attach": plugins.Run,
 		"status": watch.run, "upkeep": keep.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
 		"nft":       func(ctx context.Context) error { return policy.Run(ctx, doors.nftEvents) },
 		"dataplane": func(ctx context.Context) error { return loop.Run(ctx, batches, links.Changes()) },
@@ -116,6 +121,14 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	return nil // asked to stop
 }
+
+// attached is what attach needs of the agent.
+type attached struct {
+	*decider
+	*reporter
+}
+
+func (a attached) NotReady() []string { return a.reporter.notReady() }
 
 func named(part string, err error) error {
 	if err == nil {

@@ -50,10 +50,9 @@ var layers = map[string]int{
 	"internal/dataplane/attribution": 2, "internal/autohep": 2,
 	"internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/host": 3, "internal/dataplane/sim": 3,
 	"internal/ipam": 3, "internal/dataplane/revoke": 3, "internal/dataplane/flows": 3, "internal/dataplane/iptables": 3,
-	"internal/dataplane": 4, "internal/status": 4, "internal/health": 4, "internal/metrics": 4, "internal/serve": 4,
-	"internal/upkeep": 4,
-	"internal/agent":  5, "internal/node": 5, "internal/ctl": 5, "internal/lab": 5, "internal/outagetest": 5,
-	"cmd/twill":  6,
+	"internal/dataplane": 4, "internal/status": 4, "internal/cni": 4, "internal/attach": 4, "internal/attach/wire": 1, "internal/health": 4, "internal/metrics": 4, "internal/serve": 4, "internal/upkeep": 4,
+	"internal/agent": 5, "internal/node": 5, "internal/ctl": 5, "internal/lab": 5, "internal/outagetest": 5,
+	"cmd/twill": 6, "cmd/twill-cni": 6,
 	"hack/image": 6, "internal/archtest": 7, "internal/agreetest": 7,
 }
 

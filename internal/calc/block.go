@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/intent"
@@ -59,6 +60,13 @@ func (g *Graph) natOutgoing() intent.NATOutgoing {
 	if len(n.From) == 0 {
 		return intent.NATOutgoing{}
 	}
+	s := g.config.Settings.NAT
+	n.Addr, n.Ports, n.Link = s.Addr, intent.PortRange{Min: s.Ports[0], Max: s.Ports[1]}, s.Link
+	if s.Exclusions == "IPPoolsAndHostIPs" {
+		for _, as := range g.nodes {
+			n.Pool = append(n.Pool, as...)
+		}
+	}
 	for _, ps := range []*[]netip.Prefix{&n.From, &n.Pool} {
 		slices.SortFunc(*ps, func(a, b netip.Prefix) int {
 			return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
@@ -66,4 +74,25 @@ func (g *Graph) natOutgoing() intent.NATOutgoing {
 		*ps = slices.Compact(*ps)
 	}
 	return n
+}
+
+// putNode takes over a node's addresses; nil: it is gone.
+func (g *Graph) putNode(key string, r *api.Node) {
+	delete(g.nodes, key)
+	if r == nil {
+		return
+	}
+	var texts []string
+	if b := r.Spec.BGP; b != nil {
+		texts = append(texts, b.IPv4Address, b.IPv6Address)
+	}
+	for _, a := range r.Spec.Addresses {
+		texts = append(texts, a.Address)
+	}
+	for _, text := range texts {
+		text, _, _ = strings.Cut(text, "/") // with the length of its network's prefix
+		if a, err := netip.ParseAddr(text); err == nil {
+			g.nodes[key] = append(g.nodes[key], netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()))
+		}
+	}
 }

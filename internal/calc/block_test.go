@@ -96,6 +96,23 @@ func poolUpdate(name, spec string) api.Update {
 	return u
 }
 
+func TestSettingsSayHowTheyLeave(t *testing.T) {
+	g := New("h1")
+	g.Update([]api.Update{
+		poolUpdate("a", `"cidr":"10.65.0.0/16","natOutgoing":true`),
+		{Key: api.ResourcesPrefix + "nodes/h2", Value: []byte(`{"spec":{"bgp":{"ipv4Address":"192.0.2.2/24","ipv6Address":"2001:db8::2/64"},"addresses":[{"address":"198.51.100.2"}]}}`)},
+		{Key: api.ResourcesPrefix + "felixconfigurations/default", Value: []byte(`{"spec":{"natOutgoingAddress":"192.0.2.7","natPortRange":"1000:2000","natOutgoingExclusions":"IPPoolsAndHostIPs","iptablesNATOutgoingInterfaceFilter":"eth+"}}`)},
+	})
+	n := g.Flush().Host.NAT
+	if got, want := fmt.Sprint(n), "{[10.65.0.0/16] [10.65.0.0/16 192.0.2.2/32 198.51.100.2/32 2001:db8::2/128] 192.0.2.7 {1000 2000} eth*}"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	g.Update([]api.Update{{Key: api.ResourcesPrefix + "nodes/h2"}})
+	if n := g.Flush().Host.NAT; len(n.Pool) != 1 {
+		t.Errorf("a node is gone, and its addresses are not: %v", n.Pool)
+	}
+}
+
 func TestPoolsSayWhoLeavesWithTheHostsAddress(t *testing.T) {
 	g := New("h1")
 	if b := g.Flush(); len(b.Host.NAT.From)+len(b.Host.NAT.Pool) != 0 {

@@ -15,6 +15,7 @@ package calc
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -53,7 +54,8 @@ type Graph struct {
 	resolver *config.Resolver          // of FelixConfigurations
 	config   config.Effective
 	frozen   bool
-	pools    map[string]pool // by key
+	pools    map[string]pool           // by key
+	nodes    map[string][]netip.Prefix // by key
 	problems map[string][]api.Problem
 	findings uint64
 	closed   map[string]bool // keys of global policies that cannot be read: the node is not ready
@@ -77,7 +79,7 @@ func New(node string, local ...config.Layer) *Graph {
 	g := &Graph{
 		node: node, serves: service.New(), routes: route.New(), order: policy.NewOrder(),
 		policies: map[intent.PolicyID]*active{}, applied: map[uint32]*active{}, profiles: map[string]*policy.Policy{}, links: map[string][]string{},
-		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, pools: map[string]pool{}, closed: map[string]bool{}, unread: map[string]bool{},
+		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, pools: map[string]pool{}, nodes: map[string][]netip.Prefix{}, closed: map[string]bool{}, unread: map[string]bool{},
 		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, sent: newSent(),
 	}
 	g.here = label.New(func(_ uint32, l hereItem) { g.dirtyLocals[l.Value.key] = true })
@@ -195,6 +197,7 @@ func (g *Graph) put(key string, s api.Stored) {
 		g.resolver.Set(r)
 		g.configure()
 	case *api.Node:
+		g.putNode(key, r)
 		if s.Ref.Name == g.node {
 			g.resolver.SetLabels(r.Metadata.Labels)
 			g.configure()
@@ -233,6 +236,7 @@ func (g *Graph) remove(key string, ref api.Ref) {
 		g.resolver.Remove(ref.Name)
 		g.configure()
 	case api.KindNode:
+		g.putNode(key, nil)
 		if ref.Name == g.node {
 			g.resolver.SetLabels(nil)
 			g.configure()

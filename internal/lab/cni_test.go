@@ -208,6 +208,19 @@ func aloneInBothFamilies(t *testing.T, r *caller) {
 	}
 }
 
+func aloneWithIPv6(t *testing.T, r *caller) {
+	l := r.list("net", `{"type": "twill-ipam", "assign_ipv4": "false", "assign_ipv6": "true", "ipv6_pools": ["six"]}`)
+	a, b := r.container(), r.container()
+	r.add(l, a)
+	r.add(l, b)
+	if len(a.addrs) != 1 || !netip.MustParsePrefix("fd66::/48").Contains(a.addrs[0]) {
+		t.Errorf("addresses: %v", a.addrs)
+	}
+	a.reaches(t, b, 80)
+	r.del(l, a)
+	r.del(l, b)
+}
+
 func resultIsStandard(t *testing.T, r *caller) {
 	l, c := r.list("net", both), r.container()
 	got := r.add(l, c)

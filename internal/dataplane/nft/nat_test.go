@@ -25,6 +25,11 @@ func nat(from, pool string) *intent.HostSettings {
 // seenFrom is the address that one party sees when another connects.
 func (h *hosted) seenFrom(t *testing.T, from, to string, family int) string {
 	t.Helper()
+	return h.seenAs(t, from, to, family).Addr().String()
+}
+
+func (h *hosted) seenAs(t *testing.T, from, to string, family int) netip.AddrPort {
+	t.Helper()
 	at := netip.AddrPortFrom(netip.MustParseAddr(addrs[to][family]), 8080)
 	l, err := h.party(to).ListenTCP(at)
 	if err != nil {
@@ -51,7 +56,7 @@ func (h *hosted) seenFrom(t *testing.T, from, to string, family int) string {
 	if !ok {
 		t.Fatal("nothing was accepted")
 	}
-	return netip.MustParseAddrPort(a.String()).Addr().String()
+	return netip.MustParseAddrPort(a.String())
 }
 
 func TestPacketsToTheWorldLeaveWithTheHostsAddress(t *testing.T) {
@@ -91,6 +96,38 @@ func TestPacketsToTheWorldLeaveWithTheHostsAddress(t *testing.T) {
 	}
 	if got := h.ns.Run("nft", "list", "table", "inet", "twill"); strings.Contains(got, "masquerade") || strings.Contains(got, baseNAT) {
 		t.Errorf("nobody asks for it, and there is a stage for it:\n%s", got)
+	}
+}
+
+func TestNATIsAsSettingsSay(t *testing.T) {
+	h := newHosted(t)
+	h.ns.Addr("lo", "192.0.2.77/32")
+	const pools = "10.65.0.0/24 fd65::/64"
+	for _, step := range []struct {
+		name string
+		set  func(*intent.NATOutgoing)
+		out  [2]string
+		low  uint16 // the lowest port that the outside may see
+	}{
+		{"another address, which is of IPv4", func(n *intent.NATOutgoing) { n.Addr = netip.MustParseAddr("192.0.2.77") }, [2]string{"192.0.2.77", addrs["host"][1]}, 1},
+		{"ports", func(n *intent.NATOutgoing) { n.Ports = intent.PortRange{Min: 61000, Max: 61999} }, addrs["host"], 61000},
+		{"address and ports", func(n *intent.NATOutgoing) {
+			n.Addr, n.Ports = netip.MustParseAddr("192.0.2.77"), intent.PortRange{Min: 62000, Max: 62000}
+		}, [2]string{"192.0.2.77", addrs["host"][1]}, 62000},
+		{"by an interface that is not theirs", func(n *intent.NATOutgoing) { n.Link = "nowhere0" }, addrs["a"], 1},
+		{"by one whose name begins so", func(n *intent.NATOutgoing) { n.Link = "up*" }, addrs["host"], 1},
+	} {
+		b := pair(nil)
+		b.Host = nat(pools, pools)
+		step.set(&b.Host.NAT)
+		h.d.Merge(b)
+		apply(t, h.d)
+		for family := range 2 {
+			got := h.seenAs(t, "a", "out", family)
+			if got.Addr().String() != step.out[family] || got.Port() < step.low {
+				t.Errorf("%s: the outside sees %s, want %s with a port of %d or more", step.name, got, step.out[family], step.low)
+			}
+		}
 	}
 }
 

@@ -38,6 +38,7 @@ const reasonNoChain = "workload without a chain"
 
 const (
 	protoIPIP   = 4
+	protoTCP    = 6
 	protoUDP    = 17
 	protoICMPv6 = 58
 )

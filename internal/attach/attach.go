@@ -19,6 +19,7 @@ import (
 	"github.com/twillnet/twill/internal/attach/wire"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/ipam"
 )
 
 // Config is what a Server is made of.
@@ -37,6 +38,8 @@ type Addresses interface {
 	Release(ctx context.Context, handle string) error
 	// Handles are those of this node that begin so.
 	Handles(ctx context.Context, prefix string) ([]string, error)
+	// Sweep frees what this node's containers left, if it was so at the last call, too.
+	Sweep(ctx context.Context, now time.Time) (freed []netip.Addr, err error)
 }
 
 // Kernel is the rest of the agent.
@@ -95,7 +98,9 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 	out.Addrs = r.Addrs
 	if len(r.Addrs) == 0 {
 		undo = append(undo, func(ctx context.Context) error { return s.cfg.Addresses.Release(ctx, handle(r.Ref)) })
-		if out.Addrs, err = s.cfg.Addresses.Assign(ctx, handle(r.Ref), r.IPAM, about(s.cfg.Node, r)); err != nil {
+		whose := about(s.cfg.Node, r, time.Now())
+		whose[api.AttributeNote] = ipam.NoteContainer
+		if out.Addrs, err = s.cfg.Addresses.Assign(ctx, handle(r.Ref), r.IPAM, whose); err != nil {
 			return out, err
 		}
 	}
@@ -174,7 +179,7 @@ func (s *Server) Check(ctx context.Context, r wire.Request) (struct{}, error) {
 
 // Assign gives out addresses without an endpoint: another plugin makes that.
 func (s *Server) Assign(ctx context.Context, r wire.Request) (wire.Attached, error) {
-	addrs, err := s.cfg.Addresses.Assign(ctx, handle(r.Ref), r.IPAM, about(s.cfg.Node, r))
+	addrs, err := s.cfg.Addresses.Assign(ctx, handle(r.Ref), r.IPAM, about(s.cfg.Node, r, time.Now()))
 	return wire.Attached{Addrs: addrs}, err
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
@@ -397,6 +398,44 @@ func TestNotesOfDetachedContainersAreWorkedOff(t *testing.T) {
 	b.must(err)
 	if left := b.left(); len(left) > 0 || len(names) != 1 {
 		t.Errorf("left: %v, notes: %v", left, names)
+	}
+}
+
+func TestTheAgentFreesWhatItsContainersLeft(t *testing.T) {
+	b := newBed(t)
+	b.must(second(b.Attach(t.Context(), request("kept"))))
+	kept := b.left()
+	later := time.Now().Add(time.Hour)
+	leak := func(container string) {
+		w := about("h1", request(container), time.Now())
+		w[api.AttributeNote] = ipam.NoteContainer
+		b.must(second(b.cfg.Addresses.Assign(t.Context(), "net."+container, wire.IPAM{V4: true}, w)))
+	}
+	leak("killed")
+	others := about("h2", request("others"), time.Now()) // another node's, and one that is no container's
+	others[api.AttributeNote] = ipam.NoteContainer
+	b.must(second(b.cfg.Addresses.Assign(t.Context(), "net.others", wire.IPAM{V4: true}, others)))
+	b.must(second(b.cfg.Addresses.Assign(t.Context(), "tool.x", wire.IPAM{V4: true}, about("h1", request("x"), time.Now()))))
+	for i, tt := range []struct {
+		now   time.Time
+		freed int
+	}{
+		{time.Now(), 0}, // too young
+		{later, 0},      // seen for the first time
+		{later, 1},
+		{later, 0},
+	} {
+		freed, err := b.cfg.Addresses.Sweep(t.Context(), tt.now)
+		b.must(err)
+		if len(freed) != tt.freed {
+			t.Errorf("sweep %d freed %v, want %d", i, freed, tt.freed)
+		}
+	}
+	left := b.left()
+	for _, k := range append(kept, "net.others", "tool.x") {
+		if !strings.Contains(strings.Join(left, " "), k) {
+			t.Errorf("%s was freed; left: %v", k, left)
+		}
 	}
 }
 

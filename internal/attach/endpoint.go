@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
@@ -22,9 +23,9 @@ const (
 // handle is under which an attachment's addresses are; upstream makes the same.
 func handle(r wire.Ref) string { return r.Network + "." + r.ContainerID }
 
-// about is what is kept with an address, so that it can be told who has it.
-func about(node string, r wire.Request) map[string]string {
-	out := map[string]string{api.AttributeNode: node}
+// about is what is kept with an address, so that it can be told who has it, and since when.
+func about(node string, r wire.Request, now time.Time) map[string]string {
+	out := map[string]string{api.AttributeNode: node, api.AttributeTimestamp: now.UTC().Format(time.RFC3339)}
 	if r.Pod != nil {
 		out[api.AttributeNamespace], out[api.AttributePod] = r.Pod.Namespace, r.Pod.Name
 	}

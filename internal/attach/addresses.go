@@ -17,7 +17,7 @@ import (
 
 // NewAddresses are those of the datastore's pools, for one node.
 func NewAddresses(s datastore.Store, node string) Addresses {
-	return &addresses{Allocator: ipam.New(s, ipam.Config{}), node: node}
+	return &addresses{Allocator: ipam.New(s, ipam.Config{Reuse: time.Second}), node: node}
 }
 
 type addresses struct {

@@ -44,9 +44,11 @@ type Addresses interface {
 
 // Kernel is the rest of the agent.
 type Kernel interface {
-	// Overlay tells calc what was just written, before the datastore's watch does. It returns when what follows from it
-	// has been handed to the dataplane.
+	// Overlay tells calc what is in the datastore, or is about to be (Pending), before its watch does. It returns when what
+	// follows from it has been handed to the dataplane.
 	Overlay(ctx context.Context, us []api.Update) error
+	// Written says at which revision something is that was Pending.
+	Written(u api.Update)
 	// InForce waits until an endpoint's routes and policy are in the kernel; an error says why they are not.
 	InForce(ctx context.Context, id intent.EndpointID) error
 	// NotReady says why nothing new may be attached; none: it may.
@@ -109,11 +111,8 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 		return out, err
 	}
 	undo = append(undo, func(ctx context.Context) error { return s.remove(ctx, w) })
-	us, old, err := s.write(ctx, r, w)
+	old, err := s.makeTrue(ctx, r, w)
 	if err != nil {
-		return out, err
-	}
-	if err = s.inForce(ctx, w, us); err != nil {
 		return out, err
 	}
 	if old != "" && old != handle(r.Ref) { // the pod's last container, which nobody detached
@@ -125,14 +124,39 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 	return out, nil
 }
 
-func (s *Server) inForce(ctx context.Context, w *api.WorkloadEndpoint, us []api.Update) error {
+// makeTrue writes an endpoint to the datastore, and brings it into force meanwhile; old is the handle of whom it replaces. An
+// endpoint that fails to be written is taken back by remove.
+func (s *Server) makeTrue(ctx context.Context, r wire.Request, w *api.WorkloadEndpoint) (old string, err error) {
+	kv, err := encode(w)
+	if err != nil {
+		return "", err
+	}
+	us := []api.Update{{Key: kv.Key, Value: kv.Value, Revision: Pending}}
+	if r.Pod == nil {
+		profile, err := s.profile(ctx, r.Network)
+		if err != nil {
+			return "", err
+		}
+		us = append(us, profile)
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := s.cfg.Kernel.Overlay(ctx, us); err != nil {
-		return err
+	forced := make(chan error, 1)
+	go func() {
+		err := s.cfg.Kernel.Overlay(ctx, us)
+		if err == nil {
+			err = s.cfg.Kernel.InForce(ctx, intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name})
+		}
+		forced <- err
+	}()
+	now, old, err := s.write(ctx, r, w, kv)
+	if err != nil {
+		cancel()
+		<-forced
+		return "", err
 	}
-	id := intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name}
-	return s.cfg.Kernel.InForce(ctx, id)
+	s.cfg.Kernel.Written(now)
+	return old, <-forced
 }
 
 // Detach takes back what Attach gave. That there is nothing is no error.

@@ -31,6 +31,7 @@ type kernel struct {
 	overlay  error
 	inForce  error
 	asked    []string
+	written  []api.Update
 	onForced func()
 }
 
@@ -48,6 +49,12 @@ func (k *kernel) Overlay(_ context.Context, us []api.Update) error {
 		}
 	}
 	return nil
+}
+
+func (k *kernel) Written(u api.Update) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.written = append(k.written, u)
 }
 
 func (k *kernel) InForce(_ context.Context, id intent.EndpointID) error {
@@ -279,6 +286,10 @@ func TestAFaultAtAnyStepLeavesAllOrNothing(t *testing.T) {
 		switch left := b.left(); {
 		case err == nil && len(left) != 3:
 			t.Errorf("step %d: attached, and there is %v", step, left)
+		case err != nil && len(b.kernel.told) > 0:
+			t.Errorf("step %d: %v, and calc still has %v", step, err, b.kernel.told)
+		case err == nil && (len(b.kernel.written) != 1 || b.kernel.written[0].Revision == 0 || b.kernel.written[0].Revision == Pending):
+			t.Errorf("step %d: calc was told of the revisions %v", step, b.kernel.written)
 		case err != nil && len(left) > 0:
 			t.Errorf("step %d: %v, and there is still %v", step, err, left)
 		}
@@ -459,6 +470,8 @@ func TestOlderWordsDoNotUndoWhatWasJustWritten(t *testing.T) {
 		{"what was deleted, again", at("k", 10, ""), at("k", 10, "v"), false},
 		{"the deletion itself", at("k", 10, ""), at("k", 11, ""), true},
 		{"another key", at("k", 10, "v"), at("l", 1, "v"), true},
+		{"anything, while it is being written", at("k", Pending, "v"), at("k", 10, "v"), false},
+		{"anything, after it was forgotten", at("k", 0, ""), at("k", 1, "v"), true},
 	} {
 		var o Overlay
 		o.Put([]api.Update{tt.put})

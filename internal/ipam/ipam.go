@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/twillnet/twill/api"
@@ -49,6 +50,9 @@ type Config struct {
 	Tries    int              // how often a change is begun anew when another writer was first; zero means 100
 	// Pause waits before a try is repeated; nil: a random time, up to 4ms and longer each time.
 	Pause func(ctx context.Context, try int) error
+	// Reuse is how long what Assign read of pools, reservations, configuration, node and namespaces is good for the next
+	// Assign; zero means for that one alone. One that finds no address looks anew.
+	Reuse time.Duration
 }
 
 // Allocator gives out and takes back addresses. Any goroutine may use it; the
@@ -61,6 +65,10 @@ type Allocator struct {
 	// roomy are blocks in which there was room last time, by owner and family. Who has the turn may
 	// use it. It only says where to look first.
 	roomy map[string]netip.Prefix
+
+	mu     sync.Mutex
+	recent *world // what Assign read last, and
+	until  time.Time
 }
 
 // New returns an allocator on a store.

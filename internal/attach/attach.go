@@ -63,15 +63,18 @@ type Server struct {
 	busy map[string]chan struct{} // by container: one thing at a time
 	// containers about which something is asked
 	containers map[string]int
+
+	slots chan struct{} // held while attaching: more at once would only wait for each other
 }
 
 // New returns a server.
 func New(cfg Config) *Server {
-	return &Server{cfg: cfg, busy: map[string]chan struct{}{}, containers: map[string]int{}}
+	return &Server{cfg: cfg, busy: map[string]chan struct{}{}, containers: map[string]int{}, slots: make(chan struct{}, atOnce)}
 }
 
 // How long things may take. A runtime gives a plugin minutes, and a user waits.
 const (
+	atOnce   = 16
 	patience = 20 * time.Second // for the kernel
 	cleanup  = 10 * time.Second // for undoing what failed
 )
@@ -86,6 +89,12 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 		return out, err
 	}
 	defer done()
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		return out, ctx.Err()
+	}
 	var undo []func(context.Context) error
 	defer func() {
 		if err == nil {

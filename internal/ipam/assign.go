@@ -60,7 +60,7 @@ func (a *Allocator) Assign(ctx context.Context, args AutoArgs) ([]Address, error
 	}
 	out, err := r.assign(ctx, args)
 	if errors.Is(err, ErrNoAddress) && r.old { // there may be another pool by now
-		a.forget()
+		a.forget(ctx, r.world)
 		return a.Assign(ctx, args)
 	}
 	return out, err

@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/twillnet/twill/api"
@@ -66,9 +65,9 @@ type Allocator struct {
 	// use it. It only says where to look first.
 	roomy map[string]netip.Prefix
 
-	mu     sync.Mutex
-	recent *world // what Assign read last, and
-	until  time.Time
+	reading chan struct{} // who holds it may look at what follows
+	recent  *world        // what Assign read last
+	until   time.Time     // it is good
 }
 
 // New returns an allocator on a store.
@@ -82,7 +81,7 @@ func New(s datastore.Store, cfg Config) *Allocator {
 	if cfg.Pause == nil {
 		cfg.Pause = pause
 	}
-	a := &Allocator{store: s, cfg: cfg, turn: make(chan struct{}, 1), roomy: map[string]netip.Prefix{}}
+	a := &Allocator{store: s, cfg: cfg, turn: make(chan struct{}, 1), reading: make(chan struct{}, 1), roomy: map[string]netip.Prefix{}}
 	if t, ok := s.(datastore.Transactional); ok && !cfg.TwoPhase {
 		a.txn = t
 	}

@@ -50,30 +50,39 @@ func (a *Allocator) world(ctx context.Context) (*world, error) {
 	return w, err
 }
 
-// reused is a world that may have been read a little while ago; old says whether it was.
+// reused is a world that may have been read a little while ago; old says whether it was. Of many who need one, one reads.
 func (a *Allocator) reused(ctx context.Context) (w *world, old bool, err error) {
-	now := a.cfg.Now()
-	a.mu.Lock()
-	w = a.recent
-	old = w != nil && now.Before(a.until)
-	a.mu.Unlock()
-	if old {
-		return w, true, nil
+	if a.cfg.Reuse == 0 {
+		w, err = a.world(ctx)
+		return w, false, err
 	}
+	select {
+	case a.reading <- struct{}{}:
+		defer func() { <-a.reading }()
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+	if a.recent != nil && a.cfg.Now().Before(a.until) {
+		return a.recent, true, nil
+	}
+	until := a.cfg.Now().Add(a.cfg.Reuse)
 	w, err = a.world(ctx)
-	if err == nil && a.cfg.Reuse > 0 {
-		a.mu.Lock()
-		a.recent, a.until = w, now.Add(a.cfg.Reuse)
-		a.mu.Unlock()
+	if err == nil {
+		a.recent, a.until = w, until
 	}
 	return w, false, err
 }
 
-// forget makes the next Assign look anew.
-func (a *Allocator) forget() {
-	a.mu.Lock()
-	a.recent = nil
-	a.mu.Unlock()
+// forget makes the next Assign look anew, unless another has since.
+func (a *Allocator) forget(ctx context.Context, w *world) {
+	select {
+	case a.reading <- struct{}{}:
+		if a.recent == w {
+			a.recent = nil
+		}
+		<-a.reading
+	case <-ctx.Done():
+	}
 }
 
 // ReadConfig reads the configuration; where none is stored, the default holds.

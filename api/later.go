@@ -6,7 +6,7 @@ import (
 )
 
 // laterKinds are kinds of Calico's that come with later issues.
-var laterKinds = wordSet(`BGPConfiguration BGPPeer BGPFilter IPReservation IPAMConfiguration IPAMConfig IPAMBlock IPAMHandle BlockAffinity
+var laterKinds = wordSet(`IPReservation IPAMConfiguration IPAMConfig IPAMBlock IPAMHandle BlockAffinity
 	KubeControllersConfiguration CalicoNodeStatus LiveMigration`)
 
 // laterFields are fields that Calico has and this version does not honour: they
@@ -14,6 +14,11 @@ var laterKinds = wordSet(`BGPConfiguration BGPPeer BGPFilter IPReservation IPAMC
 var laterFields = map[reflect.Type]map[string]bool{
 	reflect.TypeFor[WorkloadEndpointSpec]():   wordSet("qosControls"),
 	reflect.TypeFor[FelixConfigurationSpec](): wordSet(laterSettings),
+	reflect.TypeFor[BGPConfigurationSpec](): wordSet(`serviceLoadBalancerAggregation localWorkloadPeeringIPV4 localWorkloadPeeringIPV6
+		programClusterRoutes ipv4NormalRoutePriority ipv6NormalRoutePriority`),
+	reflect.TypeFor[BGPPeerSpec]():        wordSet("reachableBy localWorkloadSelector"),
+	reflect.TypeFor[BGPFilterRule]():      wordSet("interface priority"),
+	reflect.TypeFor[BGPFilterOperation](): wordSet("setPriority"),
 }
 
 func wordSet(text string) map[string]bool {

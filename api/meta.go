@@ -19,6 +19,9 @@ const (
 	KindHostEndpoint                  = "HostEndpoint"
 	KindIPPool                        = "IPPool"
 	KindNode                          = "Node"
+	KindBGPConfiguration              = "BGPConfiguration"
+	KindBGPPeer                       = "BGPPeer"
+	KindBGPFilter                     = "BGPFilter"
 	KindFelixConfiguration            = "FelixConfiguration"
 	KindClusterInformation            = "ClusterInformation"
 )

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -45,6 +46,12 @@ func columns(kind string) []string {
 		return []string{"CIDR", "SELECTOR"}
 	case api.KindNode:
 		return []string{"IPV4", "IPV6"}
+	case api.KindBGPConfiguration:
+		return []string{"MESH", "AS"}
+	case api.KindBGPPeer:
+		return []string{"PEER", "NODES", "AS"}
+	case api.KindBGPFilter:
+		return []string{"EXPORT", "IMPORT"}
 	}
 	return nil
 }
@@ -106,6 +113,32 @@ func values(r api.Resource) []string {
 			return []string{"", ""}
 		}
 		return []string{r.Spec.BGP.IPv4Address, r.Spec.BGP.IPv6Address}
+	}
+	return bgpValues(r)
+}
+
+func bgpValues(r api.Resource) []string {
+	switch r := r.(type) {
+	case *api.BGPConfiguration:
+		mesh, as := "", ""
+		if r.Spec.NodeToNodeMeshEnabled != nil {
+			mesh = strconv.FormatBool(*r.Spec.NodeToNodeMeshEnabled)
+		}
+		if r.Spec.ASNumber != nil {
+			as = strconv.Itoa(int(*r.Spec.ASNumber))
+		}
+		return []string{mesh, as}
+	case *api.BGPPeer:
+		as := ""
+		if r.Spec.ASNumber != 0 {
+			as = strconv.Itoa(int(r.Spec.ASNumber))
+		}
+		return []string{r.Spec.PeerIP + r.Spec.PeerSelector, cmp.Or(r.Spec.Node, r.Spec.NodeSelector, "all()"), as}
+	case *api.BGPFilter:
+		return []string{
+			fmt.Sprintf("%d rules", len(r.Spec.ExportV4)+len(r.Spec.ExportV6)),
+			fmt.Sprintf("%d rules", len(r.Spec.ImportV4)+len(r.Spec.ImportV6)),
+		}
 	}
 	return nil
 }

@@ -59,10 +59,13 @@ func network(t *testing.T, birds int) (*host, []*bird) {
 func (b *bird) run(config string) {
 	b.t.Helper()
 	b.config = "router id " + b.addr + ";\nprotocol device {}\nprotocol direct { ipv4; ipv6; interface \"eth0\"; }\n" + config
-	b.start()
+	b.start("-f")
 }
 
-func (b *bird) start() {
+// restart starts BIRD again as after a crash: it tells nothing before all its peers are back.
+func (b *bird) restart() { b.start("-f", "-R") }
+
+func (b *bird) start(args ...string) {
 	b.t.Helper()
 	path := filepath.Join(b.dir, "bird.conf")
 	if err := os.WriteFile(path, []byte(b.config), 0o600); err != nil {
@@ -73,7 +76,7 @@ func (b *bird) start() {
 		b.t.Fatal(err)
 	}
 	defer log.Close()
-	b.cmd = exec.Command(machinetest.Program(b.t, "bird"), "-f", "-R", "-c", path, "-s", b.socket())
+	b.cmd = exec.Command(machinetest.Program(b.t, "bird"), append(args, "-c", path, "-s", b.socket())...)
 	b.cmd.Stdout, b.cmd.Stderr = log, log
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := b.Handle().Start(b.cmd); err != nil {

@@ -31,6 +31,8 @@ type library struct {
 	mu       sync.Mutex // guards what callbacks write
 	dirty    map[netip.Prefix]bool
 	complete []netip.Addr         // peers that said that they have told all
+	rose     []netip.Addr         // peers whose session came up
+	fell     []netip.Addr         // peers whose session broke and whose routes the library keeps
 	seen     map[netip.Addr]phase // of sessions
 }
 
@@ -147,8 +149,14 @@ func (b *library) onPeer(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 		}
 	case up:
 		b.log.Info("session is up", "peer", peer)
+		b.rose = append(b.rose, peer)
+		defer b.wake()
 	case was.Up:
 		b.log.Warn("session is down", "peer", peer, "why", now.Why)
+		if e.Peer.State.DisconnectReason == api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART {
+			b.fell = append(b.fell, peer)
+			defer b.wake()
+		}
 	}
 	if up {
 		now.Why = ""
@@ -196,6 +204,60 @@ func (b *library) changes() (map[netip.Prefix][]netip.Addr, []netip.Addr) {
 		b.best(family, out)
 	}
 	return out, complete
+}
+
+// silence ends sessions that broke for want of a sign of life. The library takes these for restarts and keeps their
+// routes; but a peer that restarts closes its connection, and one that is silent forwards nothing. That we sent a
+// notification is all by which they differ.
+func (b *library) silence(ctx context.Context) map[netip.Addr]error {
+	b.mu.Lock()
+	rose, fell := b.rose, b.fell
+	b.rose, b.fell = nil, nil
+	b.mu.Unlock()
+	for _, peer := range rose {
+		if is, open := b.open[peer]; open {
+			is.notified = b.notified(ctx, peer)
+			b.open[peer] = is
+		}
+	}
+	failed := map[netip.Addr]error{}
+	for _, peer := range fell {
+		is, open := b.open[peer]
+		if !open {
+			continue
+		}
+		sent := b.notified(ctx, peer)
+		if sent == is.notified {
+			continue
+		}
+		is.notified, is.restarting = 0, false
+		if err := b.close(ctx, peer, is); err != nil {
+			failed[peer] = err
+			continue
+		}
+		if err := b.srv.AddPeer(ctx, &api.AddPeerRequest{Peer: is.peer()}); err != nil {
+			failed[peer] = err
+			continue
+		}
+		b.open[peer] = is
+		b.mu.Lock()
+		b.seen[peer] = phase{Since: time.Now(), Why: whyDown(apiutil.PeerState{DisconnectReason: api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED})}
+		b.mu.Unlock()
+		b.log.Warn("its routes go", "peer", peer, "why", "no sign of life within the hold time")
+	}
+	return failed
+}
+
+// notified is how many notifications were sent to a peer.
+func (b *library) notified(ctx context.Context, peer netip.Addr) uint64 {
+	var n uint64
+	err := b.srv.ListPeer(ctx, &api.ListPeerRequest{Address: peer.String()}, func(p *api.Peer) {
+		n = p.GetState().GetMessages().GetSent().GetNotification()
+	})
+	if err != nil {
+		b.log.Error("BGP: list sessions", "err", err)
+	}
+	return n
 }
 
 // few are so many destinations that looking each up is cheaper than walking all.

@@ -20,6 +20,7 @@ type wanted struct {
 	session    plan.Session
 	password   string
 	restarting bool // we were there before, and our routes are still in the kernel
+	notified   uint64 // how many notifications the peer had been sent when the session came up
 }
 
 // Times of sessions, in seconds. The library waits 120 and 30 if it is not told otherwise, which a restart must not.
@@ -46,6 +47,7 @@ func (b *library) setSessions(ctx context.Context, want map[netip.Addr]wanted) m
 	for peer, is := range b.open {
 		w, wanted := want[peer]
 		if wanted && w.same(is) {
+			w.notified = is.notified
 			b.open[peer] = w
 			continue
 		}

@@ -120,7 +120,7 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 				reread.Reset(settle)
 			}
 		case <-news:
-			s.learn()
+			s.learn(ctx)
 		case <-reread.C:
 			if err := s.read(); err != nil {
 				s.trouble("kernel", err)
@@ -228,7 +228,10 @@ func (s *Speaker) release(why string) {
 }
 
 // learn takes in what the library has to tell.
-func (s *Speaker) learn() {
+func (s *Speaker) learn(ctx context.Context) {
+	for peer, err := range s.bgp.silence(ctx) {
+		s.trouble("session "+peer.String(), err)
+	}
 	routes, complete := s.bgp.changes()
 	s.fib.learned(routes)
 	if s.holds.IsZero() {

@@ -31,6 +31,7 @@ type bird struct {
 
 // network is a host, and BIRDs at the other ends of links of its own: 192.0.2.0/24 and 2001:db8:1::/64 are on a bridge.
 func network(t *testing.T, birds int) (*host, []*bird) {
+	t.Parallel()
 	t.Helper()
 	machinetest.Program(t, "bird")
 	h := &host{NS: netnstest.New(t), t: t}

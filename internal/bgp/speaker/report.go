@@ -17,33 +17,33 @@ import (
 
 // Report says how a speaker is.
 type Report struct {
-	Node     string
-	Off      string     `json:",omitempty"` // it does not speak, and why
-	AS       uint32     `json:",omitempty"`
-	RouterID netip.Addr `json:",omitzero"`
-	Since    time.Time
-	Holding  time.Time `json:",omitzero"` // routes of a former speaker are kept, at most until then
-	Sessions []Session `json:",omitempty"`
-	Told     int       // routes of this node's own that are for peers
-	Learned  int       // destinations that peers told
-	Kernel   int       // routes that are in the kernel for it
-	Problems []string  `json:",omitempty"`
+	Node     string     `json:"node"`
+	Off      string     `json:"off,omitempty"` // it does not speak, and why
+	AS       uint32     `json:"as,omitempty"`
+	RouterID netip.Addr `json:"routerID,omitzero"`
+	Since    time.Time  `json:"since"`
+	Holding  time.Time  `json:"holding,omitzero"` // routes of a former speaker are kept, at most until then
+	Sessions []Session  `json:"sessions,omitempty"`
+	Told     int        `json:"told"`    // routes of this node's own that are for peers
+	Learned  int        `json:"learned"` // destinations that peers told
+	Kernel   int        `json:"kernel"`  // routes that are in the kernel for it
+	Problems []string   `json:"problems,omitempty"`
 }
 
 // Session says how one session is.
 type Session struct {
-	Peer     netip.Addr
-	PeerNode string `json:",omitempty"`
-	From     string // mesh, or the BGPPeer
-	AS       uint32
-	LocalAS  uint32
-	Client   bool   `json:",omitempty"`
-	State    string // Established, or as far as it got
-	Since    time.Time
-	Why      string `json:",omitempty"` // it is not up
-	Received uint64
-	Accepted uint64
-	Told     uint64
+	Peer     netip.Addr `json:"peer"`
+	PeerNode string     `json:"peerNode,omitempty"`
+	From     string     `json:"from"` // mesh, or the BGPPeer
+	AS       uint32     `json:"as"`
+	LocalAS  uint32     `json:"localAS"`
+	Client   bool       `json:"client,omitempty"`
+	State    string     `json:"state"` // Established, or as far as it got
+	Since    time.Time  `json:"since"`
+	Why      string     `json:"why,omitempty"` // it is not up
+	Received uint64     `json:"received"`
+	Accepted uint64     `json:"accepted"`
+	Told     uint64     `json:"told"`
 }
 
 // Established is the state of a session that is up.
@@ -51,32 +51,32 @@ const Established = "Established"
 
 // Route is one path to a destination.
 type Route struct {
-	Dst         netip.Prefix
-	Own         bool       `json:",omitempty"`
-	From        netip.Addr `json:",omitzero"`
-	NextHop     netip.Addr `json:",omitzero"`
-	Best        bool       `json:",omitempty"`
-	Stale       bool       `json:",omitempty"`
-	ASPath      []uint32   `json:",omitempty"`
-	Communities []string   `json:",omitempty"`
-	Kernel      string     `json:",omitempty"` // installed, or why it is not; of best paths
+	Dst         netip.Prefix `json:"dst"`
+	Own         bool         `json:"own,omitempty"`
+	From        netip.Addr   `json:"from,omitzero"`
+	NextHop     netip.Addr   `json:"nextHop,omitzero"`
+	Best        bool         `json:"best,omitempty"`
+	Stale       bool         `json:"stale,omitempty"`
+	ASPath      []uint32     `json:"asPath,omitempty"`
+	Communities []string     `json:"communities,omitempty"`
+	Kernel      string       `json:"kernel,omitempty"` // installed, or why it is not; of best paths
 }
 
 // Explanation says what becomes of a destination.
 type Explanation struct {
-	Asked netip.Prefix
-	Dst   netip.Prefix  `json:",omitzero"`  // what is known that covers it; invalid: nothing
-	Own   string        `json:",omitempty"` // it is a route of the agent's here: told, or why it is not
-	Paths []Route       `json:",omitempty"`
-	Peers []PeerVerdict `json:",omitempty"`
+	Asked netip.Prefix  `json:"asked"`
+	Dst   netip.Prefix  `json:"dst,omitzero"`  // what is known that covers it; invalid: nothing
+	Own   string        `json:"own,omitempty"` // it is a route of the agent's here: told, or why it is not
+	Paths []Route       `json:"paths,omitempty"`
+	Peers []PeerVerdict `json:"peers,omitempty"`
 }
 
 // PeerVerdict says whether one peer is told.
 type PeerVerdict struct {
-	Peer     netip.Addr
-	PeerNode string `json:",omitempty"`
-	Told     bool
-	Why      string
+	Peer     netip.Addr `json:"peer"`
+	PeerNode string     `json:"peerNode,omitempty"`
+	Told     bool       `json:"told"`
+	Why      string     `json:"why"`
 }
 
 // do runs something in the loop.

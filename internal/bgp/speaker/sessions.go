@@ -19,7 +19,7 @@ import (
 type wanted struct {
 	session    plan.Session
 	password   string
-	restarting bool // we were there before, and our routes are still in the kernel
+	restarting bool   // we were there before, and our routes are still in the kernel
 	notified   uint64 // how many notifications the peer had been sent when the session came up
 }
 

@@ -208,13 +208,13 @@ func (s *Speaker) sessions(ctx context.Context) {
 // restarting takes over what a former speaker left.
 func (s *Speaker) restarting(p plan.Plan) {
 	if len(s.fib.actual) == 0 {
+		s.fib.held = false
 		return
 	}
 	s.holds, s.waiting = time.Now().Add(p.Restart()), map[netip.Addr]bool{}
 	for _, session := range p.Sessions {
 		s.waiting[session.Peer] = true
 	}
-	s.fib.held = true
 	s.cfg.Log.Info("restarted: keeping routes until peers have told theirs", "routes", len(s.fib.actual), "at_most", p.Restart())
 }
 

@@ -48,19 +48,23 @@ func (d *decoder) closeRules(l ruleList) {
 }
 
 // takeRuleFindings moves the findings inside rules out of d.found, by rule and
-// condition. What a rule's metadata holds has no effect on packets.
+// condition. What a rule's metadata holds has no effect on packets, our own annotation apart.
 func (d *decoder) takeRuleFindings(list string) map[string]map[string]string {
 	byRule := map[string]map[string]string{}
 	rest := d.found[:0:0]
 	for _, f := range d.found {
 		inList, ok := strings.CutPrefix(f.path, list+"[")
-		index, field, closed := strings.Cut(inList, "]")
+		index, _, closed := strings.Cut(inList, "]")
 		if !ok || !closed {
 			rest = append(rest, f)
 			continue
 		}
-		condition := conditionOf(strings.TrimPrefix(field, "."))
-		if condition == "metadata" {
+		inRule := strings.TrimPrefix(strings.TrimPrefix(f.path, list+"["+index+"]"), ".")
+		condition := conditionOf(inRule)
+		switch {
+		case inRule == rejectField:
+			condition = rejectField
+		case condition == "metadata":
 			continue
 		}
 		path := list + "[" + index + "]"
@@ -112,6 +116,11 @@ func drop(r *Rule, field string) {
 		r.NotICMP = nil
 	case "http":
 		r.HTTP = nil
+	case rejectField:
+		if r.Metadata != nil {
+			r.Metadata = &RuleMetadata{Annotations: maps.Clone(r.Metadata.Annotations)}
+			delete(r.Metadata.Annotations, AnnotationReject)
+		}
 	case "source":
 		r.Source = EntityRule{}
 	case "destination":
@@ -178,6 +187,9 @@ func checkRule(r *Rule) map[string]string {
 		} else if *i.icmp != nil && (*i.icmp).Type == nil {
 			*i.icmp = nil
 		}
+	}
+	if reason := checkReject(r); reason != "" {
+		amiss[rejectField] = reason
 	}
 	checkEntity(&r.Source, r.Protocol, "source.", amiss)
 	checkEntity(&r.Destination, r.Protocol, "destination.", amiss)

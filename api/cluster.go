@@ -27,6 +27,17 @@ type IPPoolStatus struct {
 	Conditions []Condition `json:"conditions,omitempty"`
 }
 
+// IPReservation keeps addresses from being given out unasked.
+type IPReservation struct {
+	Object
+	Spec IPReservationSpec `json:"spec,omitempty"`
+}
+
+// IPReservationSpec is the body of an IPReservation.
+type IPReservationSpec struct {
+	ReservedCIDRs []string `json:"reservedCIDRs,omitempty"`
+}
+
 // Node is a host of the cluster.
 type Node struct {
 	Object
@@ -44,6 +55,13 @@ type NodeSpec struct {
 	OrchRefs             []OrchRef          `json:"orchRefs,omitempty"`
 	Wireguard            *NodeWireguardSpec `json:"wireguard,omitempty"`
 	Addresses            []NodeAddress      `json:"addresses,omitempty"`
+	Interfaces           []NodeInterface    `json:"interfaces,omitempty"`
+}
+
+// NodeInterface is an interface of a node, for those who make host endpoints of them.
+type NodeInterface struct {
+	Name      string   `json:"name,omitempty"`
+	Addresses []string `json:"addresses,omitempty"`
 }
 
 // NodeBGPSpec says how a node speaks BGP, and by which addresses others know it.

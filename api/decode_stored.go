@@ -162,6 +162,12 @@ func (d *decoder) close() {
 	case *BGPFilter:
 		d.findings("spec", "spec.exportV4", "spec.importV4", "spec.exportV6", "spec.importV6")
 		d.closeBGPFilter(&r.Spec)
+	case *IPReservation:
+		d.findings("spec", "spec.reservedCIDRs")
+		r.Spec.ReservedCIDRs = d.nets("spec.reservedCIDRs", r.Spec.ReservedCIDRs)
+	case *KubeControllersConfiguration:
+		d.findings("spec", "spec.controllers", "spec.controllers.node", hostEndpointPath+"*")
+		d.closeControllers(r)
 	case *FelixConfiguration:
 		d.findings("")
 		d.closeSettings(r)

@@ -36,7 +36,11 @@ type FelixConfigurationSpec struct {
 	IPv6Support                  *bool  `json:"ipv6Support,omitempty"`
 	DisableConntrackInvalidCheck *bool  `json:"disableConntrackInvalidCheck,omitempty"`
 	WorkloadSourceSpoofing       string `json:"workloadSourceSpoofing,omitempty"` // Disabled (default), Any
-	NATOutgoingAddress           string `json:"natOutgoingAddress,omitempty"`
+
+	NATOutgoingAddress                 string `json:"natOutgoingAddress,omitempty"`
+	NATPortRange                       *Port  `json:"natPortRange,omitempty"`
+	NATOutgoingExclusions              string `json:"natOutgoingExclusions,omitempty"`              // IPPoolsOnly (default), IPPoolsAndHostIPs
+	IptablesNATOutgoingInterfaceFilter string `json:"iptablesNATOutgoingInterfaceFilter,omitempty"` // an interface's name; + at its end: any that begins so
 
 	FailsafeInboundHostPorts  *[]ProtoPort `json:"failsafeInboundHostPorts,omitempty"` // nil: the default ones; empty: none
 	FailsafeOutboundHostPorts *[]ProtoPort `json:"failsafeOutboundHostPorts,omitempty"`

@@ -12,6 +12,7 @@ type Kind struct {
 	Aliases    []string // short names, as calicoctl and kubectl have them
 	Namespaced bool
 	Policy     bool // has a tier; its stored form carries the user's name in an annotation
+	View       bool // nothing stores it: it is made of keys that are no resources, and only read
 	new        func() Resource
 }
 
@@ -21,11 +22,15 @@ func Kinds() []Kind {
 	return []Kind{
 		{Kind: KindClusterInformation, Plural: "clusterinformations", Aliases: []string{"clusterinfo"}, new: func() Resource { return &ClusterInformation{} }},
 		{Kind: KindFelixConfiguration, Plural: "felixconfigurations", Aliases: []string{"felixconfig", "felixconfigs"}, new: func() Resource { return &FelixConfiguration{} }},
+		{Kind: KindKubeControllersConfiguration, Plural: "kubecontrollersconfigurations", Aliases: []string{"kubecontrollersconfig", "kcc"}, new: func() Resource { return &KubeControllersConfiguration{} }},
 		{Kind: KindNode, Plural: "nodes", Aliases: []string{"no"}, new: func() Resource { return &Node{} }},
 		{Kind: KindIPPool, Plural: "ippools", Aliases: []string{"ipp", "ipps", "pool", "pools"}, new: func() Resource { return &IPPool{} }},
 		{Kind: KindBGPConfiguration, Plural: "bgpconfigurations", Aliases: []string{"bgpconfig", "bgpconfigs"}, new: func() Resource { return &BGPConfiguration{} }},
 		{Kind: KindBGPFilter, Plural: "bgpfilters", new: func() Resource { return &BGPFilter{} }},
 		{Kind: KindBGPPeer, Plural: "bgppeers", Aliases: []string{"bgpp", "bgpps", "bp", "bps"}, new: func() Resource { return &BGPPeer{} }},
+		{Kind: KindIPReservation, Plural: "ipreservations", Aliases: []string{"ipresv", "ipresvs", "ipr"}, new: func() Resource { return &IPReservation{} }},
+		{Kind: KindIPAMConfiguration, Plural: "ipamconfigurations", Aliases: []string{"ipamconfig", "ipamconfigs"}, new: func() Resource { return &IPAMConfiguration{} }},
+		{Kind: KindBlockAffinity, Plural: "blockaffinities", View: true, Aliases: []string{"affinity", "affinities"}, new: func() Resource { return &BlockAffinity{} }},
 		{Kind: KindTier, Plural: "tiers", new: func() Resource { return &Tier{} }},
 		{Kind: KindProfile, Plural: "profiles", Aliases: []string{"pro", "prof", "profs"}, new: func() Resource { return &Profile{} }},
 		{Kind: KindGlobalNetworkSet, Plural: "globalnetworksets", Aliases: []string{"gns", "globalnetset", "globalnetsets"}, new: func() Resource { return &GlobalNetworkSet{} }},

@@ -6,8 +6,7 @@ import (
 )
 
 // laterKinds are kinds of Calico's that come with later issues.
-var laterKinds = wordSet(`IPReservation IPAMConfiguration IPAMConfig IPAMBlock IPAMHandle BlockAffinity
-	KubeControllersConfiguration CalicoNodeStatus LiveMigration`)
+var laterKinds = wordSet(`IPAMConfig IPAMBlock IPAMHandle CalicoNodeStatus LiveMigration`)
 
 // laterFields are fields that Calico has and this version does not honour: they
 // are refused by name, never passed over.
@@ -47,10 +46,10 @@ const laterSettings = `
 	genericXDPEnabled
 	ipForwarding ipipEnabled ipipMTU iptablesBackend iptablesFilterAllowAction iptablesFilterDenyAction
 	iptablesLockFilePath iptablesLockProbeInterval iptablesLockTimeout iptablesMangleAllowAction iptablesMarkMask
-	iptablesNATOutgoingInterfaceFilter iptablesPostWriteCheckInterval iptablesRefreshInterval ipv4ElevatedRoutePriority
+	iptablesPostWriteCheckInterval iptablesRefreshInterval ipv4ElevatedRoutePriority
 	ipv6ElevatedRoutePriority ipv4NormalRoutePriority ipv6NormalRoutePriority istioAmbientMode istioDSCPMark kubeMasqueradeBit
 	kubeNodePortRanges liveMigrationRouteConvergenceTime localSubnetL2Reachability
-	logDebugFilenameRegex logDropActionOverride maxIpsetSize metadataAddr metadataPort mtuIfacePattern natPortRange
+	logDebugFilenameRegex logDropActionOverride maxIpsetSize metadataAddr metadataPort mtuIfacePattern
 	netlinkTimeout nftablesFilterAllowAction nftablesFilterDenyAction nftablesMangleAllowAction nftablesMapRefreshInterval
 	policySyncPathPrefix programClusterRoutes
 	prometheusMetricsClientAuth

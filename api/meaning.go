@@ -93,6 +93,25 @@ func hasPorts(p *Protocol) bool {
 	return ok && (n == 6 || n == 17 || n == 132 || n == 136)
 }
 
+// rejectField is where a rule says that it rejects.
+var rejectField = join("metadata.annotations", AnnotationReject)
+
+// checkReject says what is wrong in what a rule says of rejecting.
+func checkReject(r *Rule) string {
+	if r.Metadata == nil {
+		return ""
+	}
+	switch value, given := r.Metadata.Annotations[AnnotationReject]; {
+	case !given || value == "false":
+		return ""
+	case value != "true":
+		return fmt.Sprintf("is %q: want \"true\" or \"false\"", clip(value))
+	case r.Action != Deny:
+		return fmt.Sprintf("is for rules with action Deny: this one has %q", clip(string(r.Action)))
+	}
+	return ""
+}
+
 func checkICMP(f *ICMPFields, p *Protocol) string {
 	if f == nil {
 		return ""

@@ -18,12 +18,16 @@ const (
 	KindWorkloadEndpoint              = "WorkloadEndpoint"
 	KindHostEndpoint                  = "HostEndpoint"
 	KindIPPool                        = "IPPool"
+	KindIPReservation                 = "IPReservation"
+	KindIPAMConfiguration             = "IPAMConfiguration"
+	KindBlockAffinity                 = "BlockAffinity"
 	KindNode                          = "Node"
 	KindBGPConfiguration              = "BGPConfiguration"
 	KindBGPPeer                       = "BGPPeer"
 	KindBGPFilter                     = "BGPFilter"
 	KindFelixConfiguration            = "FelixConfiguration"
 	KindClusterInformation            = "ClusterInformation"
+	KindKubeControllersConfiguration  = "KubeControllersConfiguration"
 )
 
 // Labels and label prefixes with a meaning of their own.
@@ -33,12 +37,20 @@ const (
 	LabelOrchestrator   = "projectcalico.org/orchestrator"
 	LabelName           = "projectcalico.org/name"
 	LabelTier           = "projectcalico.org/tier"
+	// LabelCreatedBy with CreatedByControllers is on resources that nobody wrote by hand, and which may be changed and
+	// removed again: Calico's controllers and ours know them by it.
+	LabelCreatedBy       = "projectcalico.org/created-by"
+	CreatedByControllers = "calico-kube-controllers"
 	// NamespaceLabelPrefix and ServiceAccountLabelPrefix begin the labels that
 	// an endpoint inherits from its namespace's and service account's profiles.
 	NamespaceLabelPrefix      = "pcns."
 	ServiceAccountLabelPrefix = "pcsa."
 	// AnnotationMetadata holds the name a user gave to a policy, as JSON.
 	AnnotationMetadata = "projectcalico.org/metadata"
+	// AnnotationReject on a Deny rule, "true": who sent the packet is told, and need not wait.
+	AnnotationReject = AnnotationPrefix + "reject"
+	// AnnotationPrefix begins the annotations of rules that are ours and not Calico's.
+	AnnotationPrefix = "twill.net/"
 )
 
 // Names that exist whether or not the store holds them.

@@ -144,6 +144,11 @@ type Rule struct {
 	Void bool `json:"-"`
 }
 
+// Rejects reports whether the rule tells the sender that it denies.
+func (r *Rule) Rejects() bool {
+	return r.Action == Deny && r.Metadata != nil && r.Metadata.Annotations[AnnotationReject] == "true"
+}
+
 // EntityRule is what one side of a packet must be.
 type EntityRule struct {
 	Nets              []string             `json:"nets,omitempty"`

@@ -28,6 +28,15 @@ func TestRulesCloseByThemselves(t *testing.T) {
 		{"an unknown field inside a side makes an Allow void", `{"action":"Allow","source":{"sky":"blue"}}`, "void"},
 		{"an unknown field inside a side leaves the rest of a Deny", `{"action":"Deny","source":{"sky":"blue","nets":["10.0.0.0/8"]}}`, "Deny src-nets"},
 		{"metadata is harmless", `{"action":"Allow","metadata":{"annotations":{"a":1},"more":true}}`, "Allow"},
+		{"a Deny that rejects", `{"action":"Deny","metadata":{"annotations":{"twill.net/reject":"true"}}}`, "Deny rejects"},
+		{"a Deny that rejects and is not understood denies more, and rejects", `{"action":"Deny","sky":1,"protocol":"TCP","metadata":{"annotations":{"twill.net/reject":"true"}}}`, "Deny TCP rejects"},
+		{"a reject that is neither true nor false is none", `{"action":"Deny","protocol":"TCP","metadata":{"annotations":{"twill.net/reject":"yes","a":"b"}}}`, "Deny TCP"},
+		{"a reject that is no text is none", `{"action":"Deny","protocol":"TCP","metadata":{"annotations":{"twill.net/reject":true}}}`, "Deny TCP"},
+		{"an Allow that rejects matches nothing", `{"action":"Allow","metadata":{"annotations":{"twill.net/reject":"true"}}}`, "void"},
+		{"an Allow with a reject that is no text matches nothing", `{"action":"Allow","metadata":{"annotations":{"twill.net/reject":true}}}`, "void"},
+		{"a Pass that rejects matches nothing", `{"action":"Pass","metadata":{"annotations":{"twill.net/reject":"true"}}}`, "void"},
+		{"an Allow that expressly does not reject stays", `{"action":"Allow","metadata":{"annotations":{"twill.net/reject":"false"}}}`, "Allow"},
+		{"an unknown action does not reject", `{"action":"Shred","metadata":{"annotations":{"twill.net/reject":"true"}}}`, "Deny"},
 		{"an unknown action denies what is understood", `{"action":"Shred","protocol":"UDP"}`, "Deny UDP"},
 		{"an action in lower case is unknown", `{"action":"allow"}`, "Deny"},
 		{"a missing action denies", `{"protocol":"UDP"}`, "Deny UDP"},
@@ -70,7 +79,7 @@ func TestRulesCloseByThemselves(t *testing.T) {
 			if got := brief(p.Spec.Ingress[1]); got != "Allow TCP" {
 				t.Errorf("the rule beside became %s", got)
 			}
-			changed := tt.want == "void" || strings.HasPrefix(tt.want, "Deny")
+			changed := tt.want == "void" || strings.HasPrefix(tt.want, "Deny") && tt.want != "Deny rejects"
 			if changed != (len(s.Problems) > 0) {
 				t.Errorf("problems %v", s.Problems)
 			}
@@ -96,6 +105,7 @@ func brief(r Rule) string {
 	add(r.ICMP != nil, "icmp")
 	add(r.NotICMP != nil, "notICMP")
 	add(r.HTTP != nil, "http")
+	add(r.Rejects(), "rejects")
 	for side, e := range map[string]EntityRule{"src": r.Source, "dst": r.Destination} {
 		add(len(e.Nets) > 0, side+"-nets")
 		add(len(e.NotNets) > 0, side+"-notNets")

@@ -104,6 +104,12 @@ func (v *validator) spec() {
 		v.host(r)
 	case *IPPool:
 		v.pool(&r.Spec)
+	case *IPAMConfiguration:
+		v.ipam(r)
+	case *BlockAffinity:
+		v.fail("kind", "is a view of who has which block: nobody writes it")
+	case *IPReservation:
+		v.nets("spec.reservedCIDRs", r.Spec.ReservedCIDRs)
 	case *Node:
 		v.node(&r.Spec)
 	case *BGPConfiguration:
@@ -114,6 +120,8 @@ func (v *validator) spec() {
 		v.bgpFilter(&r.Spec)
 	case *FelixConfiguration:
 		v.errs = append(v.errs, validateFelix(r)...)
+	case *KubeControllersConfiguration:
+		v.errs = append(v.errs, validateControllers(r)...)
 	case *ClusterInformation:
 		if r.Metadata.Name != "default" {
 			v.fail("metadata.name", fmt.Sprintf("is %q: there is only one, with the name default", r.Metadata.Name))

@@ -150,6 +150,13 @@ func (v *validator) node(s *NodeSpec) {
 		v.check(fmt.Sprintf("spec.addresses[%d].address", i), reason)
 		v.optionally(fmt.Sprintf("spec.addresses[%d].type", i), a.Type, "CalicoNodeIP", "InternalIP", "ExternalIP")
 	}
+	for i, n := range s.Interfaces {
+		v.check(fmt.Sprintf("spec.interfaces[%d].name", i), badInterface(n.Name))
+		for j, a := range n.Addresses {
+			_, reason := prefixOf(a)
+			v.check(fmt.Sprintf("spec.interfaces[%d].addresses[%d]", i, j), reason)
+		}
+	}
 }
 
 // nodeAddress is an address, perhaps with the length of its network's prefix.

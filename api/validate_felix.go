@@ -31,6 +31,13 @@ func validateFelix(r *FelixConfiguration) FieldErrors {
 	}
 	v.interfaces("spec.interfacePrefix", s.InterfacePrefix)
 	v.gateway("spec.natOutgoingAddress", s.NATOutgoingAddress, true)
+	v.anyCase("spec.natOutgoingExclusions", s.NATOutgoingExclusions, "IPPoolsOnly", "IPPoolsAndHostIPs")
+	if p := s.NATPortRange; p != nil && (p.Name != "" || p.Min == 0 || p.Max < p.Min) {
+		v.fail("spec.natPortRange", fmt.Sprintf("is %s: want a range such as 32768:65535", p))
+	}
+	if name := s.IptablesNATOutgoingInterfaceFilter; name != "" {
+		v.interfaces("spec.iptablesNATOutgoingInterfaceFilter", strings.TrimSuffix(name, "+"))
+	}
 	v.felixNumbers(s)
 	v.failsafes("spec.failsafeInboundHostPorts", s.FailsafeInboundHostPorts)
 	v.failsafes("spec.failsafeOutboundHostPorts", s.FailsafeOutboundHostPorts)

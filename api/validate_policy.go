@@ -2,7 +2,9 @@ package api
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 )
 
 // Limits of policies and rules.
@@ -107,11 +109,21 @@ func (v *validator) rule(path string, r *Rule, egress bool) {
 	if r.HTTP != nil {
 		v.http(path+".http", r)
 	}
-	if r.Metadata != nil {
-		for key := range r.Metadata.Annotations {
-			v.check(join(path+".metadata.annotations", key), badLabelKey(key))
+	v.ruleAnnotations(path, r)
+}
+
+func (v *validator) ruleAnnotations(path string, r *Rule) {
+	if r.Metadata == nil {
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.Metadata.Annotations)) {
+		at := join(path+".metadata.annotations", key)
+		v.check(at, badLabelKey(key))
+		if strings.HasPrefix(key, AnnotationPrefix) && key != AnnotationReject {
+			v.suggest(at, "is unknown: of Twill's own annotations rules have one", AnnotationReject)
 		}
 	}
+	v.check(path+"."+rejectField, checkReject(r))
 }
 
 func (v *validator) protocol(path string, p *Protocol) {

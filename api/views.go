@@ -95,6 +95,12 @@ func assign(dst, src Resource) bool {
 		return set(d, src)
 	case *IPPool:
 		return set(d, src)
+	case *IPAMConfiguration:
+		return set(d, src)
+	case *BlockAffinity:
+		return set(d, src)
+	case *IPReservation:
+		return set(d, src)
 	case *Node:
 		return set(d, src)
 	case *FelixConfiguration:
@@ -106,6 +112,8 @@ func assign(dst, src Resource) bool {
 	case *BGPFilter:
 		return set(d, src)
 	case *ClusterInformation:
+		return set(d, src)
+	case *KubeControllersConfiguration:
 		return set(d, src)
 	}
 	return false

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the programs that are named: nft lists what we program, for tests and demonstrations; systemd-analyze reads
-# the units that we install, for tests; iptables and ipset take the texts that internal/dataplane/iptables makes, in tests.
+# the units that we install, iptables and ipset take the texts of internal/dataplane/iptables, and the CNI project's plugins are
+# chained behind ours, in tests.
 set -eu
 for program in "$@"; do
 	command -v "$program" >/dev/null 2>&1 || [ -x "/usr/sbin/$program" ] && continue
@@ -8,6 +9,7 @@ for program in "$@"; do
 	nft) package=nftables ;;
 	iptables-nft-restore | iptables-legacy-restore) package=iptables ;;
 	ipset) package=ipset ;;
+	/usr/lib/cni/portmap) package=containernetworking-plugins ;;
 	systemd-analyze) package=systemd ;;
 	*) echo "$0: no package is known for $program" >&2; exit 2 ;;
 	esac

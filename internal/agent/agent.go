@@ -18,6 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/attach"
+	"github.com/twillnet/twill/internal/attach/wire"
 	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/dataplane"
@@ -39,6 +41,7 @@ import (
 	"github.com/twillnet/twill/internal/kernel/sysctl"
 	"github.com/twillnet/twill/internal/metrics"
 	"github.com/twillnet/twill/internal/syncer"
+	"github.com/twillnet/twill/internal/upkeep"
 )
 
 // Config is all that an agent must be told.
@@ -48,12 +51,13 @@ type Config struct {
 	Local    []config.Layer   // settings known without the datastore, lowest first
 	Problems []config.Problem // what was wrong in these
 	Version  string
-	Socket   string // where to answer `twill status`; empty: nowhere
+	Socket   string // where to answer `twill status` and plugins; empty: nowhere
 	Log      *slog.Logger
 	Level    *slog.LevelVar // of Log; settings change it
 }
 
-const resources = api.ResourcesPrefix
+// followed are the keys of which calc is told.
+var followed = []string{api.ResourcesPrefix, api.BlockPrefix}
 
 // Run runs an agent in the network namespace of the calling thread's process.
 func Run(ctx context.Context, cfg Config) error {
@@ -75,7 +79,7 @@ func Run(ctx context.Context, cfg Config) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	watch := newReporter(cfg, store, metrics.New(registry))
-	source := syncer.New(store, syncer.Config{Logger: cfg.Log.With("part", "syncer")})
+	source := syncer.New(store, syncer.Config{Prefixes: followed, Logger: cfg.Log.With("part", "syncer")})
 	links := ifmon.New(doors.rtnl)
 	names := attribution.New()
 	policy := nft.New(doors.nft, nft.Config{Prefixes: graph.Settings().Settings.InterfacePrefixes, Names: names})
@@ -88,20 +92,24 @@ func Run(ctx context.Context, cfg Config) error {
 		Outcomes: watch.outcomes, Observer: watch, Log: cfg.Log.With("part", "dataplane"),
 	})
 	batches := make(chan intent.Batch)
-	d := decider{graph: graph, watch: watch, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{})}
+	keep := upkeep.New(upkeep.Config{Node: cfg.Node, Store: store, Log: cfg.Log.With("part", "upkeep")})
+	d := decider{graph: graph, watch: watch, keep: keep, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local)}
+	plugins := attach.New(attach.Config{
+		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
+	})
 	checker := health.New(watch.notReady)
 	checker.Part(partSyncer, quick, source.Ping)
 	checker.Part(partCalc, slow, d.Ping)
 	checker.Part(partDataplane, slow, loop.Ping)
-	door := &doorway{watch: watch, checker: checker, metrics: registry, tally: tally{doors.counts, names, reports}}
+	door := &doorway{watch: watch, checker: checker, metrics: registry, tally: tally{doors.counts, names, reports}, plugins: plugins}
 	watch.metrics.Traffic(door.tally.traffic)
 	listen := door.listeners(cfg)
 	d.settings = []func(config.Settings){door.configure, listen.configure}
 
 	group, ctx := errgroup.WithContext(ctx)
 	for name, run := range map[string]func(context.Context) error{
-		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": reports.Run,
-		"status": watch.run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
+		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": reports.Run, "attach": plugins.Run,
+		"status": watch.run, "upkeep": keep.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
 		"nft":       func(ctx context.Context) error { return policy.Run(ctx, doors.nftEvents) },
 		"dataplane": func(ctx context.Context) error { return loop.Run(ctx, batches, links.Changes()) },
 	} {
@@ -113,6 +121,14 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	return nil // asked to stop
 }
+
+// attached is what attach needs of the agent.
+type attached struct {
+	*decider
+	*reporter
+}
+
+func (a attached) NotReady() []string { return a.reporter.notReady() }
 
 func named(part string, err error) error {
 	if err == nil {

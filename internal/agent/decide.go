@@ -7,21 +7,26 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/attach"
 	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/syncer"
+	"github.com/twillnet/twill/internal/upkeep"
 )
 
 // decider is calc's goroutine: updates in, what changes for this node out.
 type decider struct {
 	graph *calc.Graph
 	watch *reporter
+	keep  *upkeep.Keeper
 	in    <-chan syncer.Batch
 	out   chan<- intent.Batch
 	log   *slog.Logger
 	pings chan struct{}
+	local chan local // what this agent wrote itself
 
+	overlay  attach.Overlay
 	settings []func(config.Settings) // told of them beside watch
 
 	told     map[string]string // problems that the log has, by key and field
@@ -34,11 +39,17 @@ func (d *decider) run(ctx context.Context) error {
 	d.settle()
 	for {
 		var heard time.Time
+		told := func() {}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-d.pings:
 			continue
+		case l := <-d.local:
+			heard = time.Now()
+			d.overlay.Put(l.updates)
+			d.graph.Update(l.updates)
+			told = func() { close(l.told) }
 		case b, ok := <-d.in:
 			if !ok {
 				return context.Canceled // the syncer has ended, and says why
@@ -47,11 +58,13 @@ func (d *decider) run(ctx context.Context) error {
 			d.take(b)
 		}
 		if d.freeze() {
+			told()
 			continue
 		}
 		batch := d.graph.Flush()
 		d.watch.calculated(time.Since(heard), d.graph)
 		if batch.Empty() && !batch.InSync {
+			told()
 			continue
 		}
 		d.watch.decided(batch, heard)
@@ -59,7 +72,30 @@ func (d *decider) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case d.out <- batch:
+			told()
 		}
+	}
+}
+
+// local are updates that this agent wrote itself.
+type local struct {
+	updates []api.Update
+	told    chan struct{} // closed when what follows has been handed to the dataplane
+}
+
+// Overlay is for [attach.Kernel].
+func (d *decider) Overlay(ctx context.Context, us []api.Update) error {
+	l := local{us, make(chan struct{})}
+	select {
+	case d.local <- l:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-l.told:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -75,7 +111,8 @@ func (d *decider) Ping(ctx context.Context) error {
 
 // take takes over what the source says.
 func (d *decider) take(b syncer.Batch) {
-	d.graph.Update(b.Updates)
+	d.graph.Update(d.overlay.Filter(b.Updates))
+	d.keep.Update(b.Updates, b.InSync)
 	if b.InSync && !d.synced {
 		d.synced = true
 		d.graph.SetInSync()

@@ -25,6 +25,7 @@ type tracked struct {
 	label, link, closed string
 	state               status.Endpoint
 	since               time.Time
+	asked               bool // for something of which the dataplane has not said what became of it
 }
 
 func newTracker() *tracker {
@@ -64,7 +65,7 @@ func (t *tracker) wanted(b intent.Batch) (gone []intent.EndpointID) {
 		} else if t.links[old.link] == e.ID {
 			delete(t.links, old.link)
 		}
-		old.label, old.link, old.closed = e.Label, e.Link, e.Closed
+		old.label, old.link, old.closed, old.asked = e.Label, e.Link, e.Closed, true
 		t.links[e.Link] = e.ID
 		t.changed[e.ID] = true
 	}
@@ -119,6 +120,7 @@ func (t *tracker) became(os []intent.Outcome) {
 		case intent.KeyEndpoint:
 			if id, ok := t.ids[o.Key.ID]; ok {
 				t.changed[id] = true
+				t.endpoints[id].asked = false
 			}
 		case intent.KeyRoute:
 			t.touch(t.routes[o.Key.ID])
@@ -162,6 +164,16 @@ func (t *tracker) state(id intent.EndpointID, e *tracked) status.Endpoint {
 		}
 	}
 	return worst
+}
+
+// inForce is how an endpoint is now; false: what was asked for last is still on its way.
+func (t *tracker) inForce(id intent.EndpointID) (status.Endpoint, bool) {
+	e := t.endpoints[id]
+	if e == nil {
+		return status.Endpoint{Status: status.Down, Reason: notYet}, false
+	}
+	s := t.state(id, e)
+	return s, !e.asked
 }
 
 var rank = map[string]int{status.Up: 0, status.Down: 1, status.Error: 2}

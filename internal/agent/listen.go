@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/twillnet/twill/internal/attach"
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/health"
 	"github.com/twillnet/twill/internal/serve"
@@ -45,6 +46,7 @@ type doorway struct {
 	checker *health.Checker
 	metrics prometheus.Gatherer
 	tally   tally
+	plugins *attach.Server
 }
 
 // numbers are the metrics, counted when they are asked for.
@@ -98,6 +100,7 @@ func (d *doorway) listeners(cfg Config) listeners {
 	all.Handle("GET /metrics", numbers)
 	all.Handle("GET /", answers)
 	d.tally.serve(all)
+	d.plugins.Serve(all)
 	l := listeners{
 		socket: serve.New("the agent's socket", all, log), health: serve.New("health", answers, log),
 		metrics: serve.New("metrics", numbers, log), debug: serve.New("profiles", debug, log),

@@ -46,6 +46,7 @@ type reporter struct {
 	datastore Since
 	kernel    Since
 	tracker   *tracker
+	moved     chan struct{} // closed when the dataplane says something
 	repairs   map[string]int
 	readBack  map[string]int // repairs by read-back since the driver last read back
 }
@@ -60,7 +61,7 @@ func newReporter(cfg Config, store datastore.Expiring, m *metrics.Metrics) *repo
 		identity:  Report{Node: cfg.Node, Version: cfg.Version, Started: now},
 		failing:   map[string]string{},
 		datastore: Since{syncer.WaitForDatastore.String(), now}, kernel: Since{kernelUnknown, now},
-		tracker: newTracker(), repairs: map[string]int{}, readBack: map[string]int{},
+		tracker: newTracker(), moved: make(chan struct{}), repairs: map[string]int{}, readBack: map[string]int{},
 	}
 	r.status = status.New(status.Config{Node: cfg.Node, Version: cfg.Version, Store: store, Host: r.host, Log: cfg.Log.With("part", "status")})
 	m.Source(1)
@@ -175,8 +176,31 @@ func (r *reporter) outcomes(os []intent.Outcome) {
 	r.mu.Lock()
 	r.tracker.became(os)
 	news := r.tracker.news(time.Now())
+	close(r.moved)
+	r.moved = make(chan struct{})
 	r.mu.Unlock()
 	r.status.Set(news)
+}
+
+// InForce waits until what was last asked for of an endpoint is in the kernel.
+func (r *reporter) InForce(ctx context.Context, id intent.EndpointID) error {
+	for {
+		r.mu.Lock()
+		state, answered := r.tracker.inForce(id)
+		moved := r.moved
+		r.mu.Unlock()
+		if answered && state.Status != status.Down {
+			if state.Status == status.Error {
+				return fmt.Errorf("%s: %s", id, state.Reason)
+			}
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %s: %w", id, state.Reason, ctx.Err())
+		}
+	}
 }
 
 // count brings those metrics up to date that say how much there is. It is for

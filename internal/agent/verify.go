@@ -34,12 +34,14 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) ([]Differenc
 		return nil, fmt.Errorf("open the kernel's doors (are you root?): %w", err)
 	}
 	defer d.close()
-	all, err := store.List(ctx, resources)
-	if err != nil {
-		return nil, err
-	}
 	g := calc.New(cfg.Node, cfg.Local...)
-	g.Update(all.Items)
+	for _, prefix := range followed {
+		all, err := store.List(ctx, prefix)
+		if err != nil {
+			return nil, err
+		}
+		g.Update(all.Items)
+	}
 	g.SetInSync()
 	batch := g.Flush()
 	links, err := ifmon.List(d.rtnl)

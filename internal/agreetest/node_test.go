@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/nft"
@@ -63,8 +67,15 @@ func newNode(t *testing.T) *node {
 		n.host.Sysctl("ipv4/conf/"+link+"/rp_filter", "0")
 		n.host.Sysctl("ipv4/conf/"+link+"/send_redirects", "0")
 	}
+	n.host.Sysctl("ipv4/icmp_ratelimit", "0") // each packet that is rejected is answered
+	n.host.Sysctl("ipv6/icmp/ratelimit", "0")
 	n.host.Run("ip", "addr", "add", ownV4+"/32", "dev", uplink)
 	n.host.Run("ip", "addr", "add", ownV6+"/128", "dev", uplink, "nodad")
+	for began := time.Now(); !strings.HasPrefix(n.host.Run("ip", "-6", "route", "get", ownV6), "local"); {
+		if time.Since(began) > netnstest.Patience {
+			t.Fatalf("%s is not the host's own: its link has not come up", ownV6)
+		}
+	}
 	n.open()
 	n.wires.Do(func() {
 		var err error
@@ -195,6 +206,27 @@ func (n *node) send(link string, p packet.Packet) {
 type fates struct {
 	out     map[uint16]string          // the links on which they came out; empty: they reached a process of the host
 	dropped map[uint16]intent.Decision // what reported to have dropped them
+	told    map[uint16]string          // the links by which their senders were told that they were rejected
+	sent    map[uint16]packet.Packet
+}
+
+// is finds the packet that was seen: what the host says itself may have any mark.
+func (f fates) is(seen packet.Packet) bool {
+	p, mine := f.sent[seen.Mark]
+	return mine && p.Src == seen.Src && p.Dst == seen.Dst && p.Proto == seen.Proto
+}
+
+// answered finds the packet that the host answered for another: by a reset of its connection, or by an error that quotes it.
+func (f fates) answered(seen packet.Seen) (uint16, bool) {
+	if q := seen.Quoted; q != (packet.Packet{}) {
+		return q.Mark, f.is(q) && q.Proto != 6
+	}
+	for mark, p := range f.sent {
+		if seen.Proto == 6 && p.Proto == 6 && p.Src == seen.Dst && p.Dst == seen.Src && p.SrcPort == seen.DstPort && p.DstPort == seen.SrcPort {
+			return mark, true
+		}
+	}
+	return 0, false
 }
 
 // hear reads what the host's rules report.
@@ -207,7 +239,7 @@ func (n *node) hear(f fates) {
 			if !ok {
 				break
 			}
-			if seen, ip := packet.ParseIP(p.Payload); ip {
+			if seen, ip := packet.ParseIP(p.Payload); ip && f.is(seen) {
 				each(p, seen)
 			}
 		}
@@ -233,15 +265,16 @@ func (n *node) hear(f fates) {
 }
 
 // deliver sends packets, each on its link, and returns what became of them.
+//
+// All is sent from one core, in whose queue packets keep their order: also those that a router or an answer sends on.
 func (n *node) deliver(ps []sending) fates {
 	n.t.Helper()
-	f := fates{map[uint16]string{}, map[uint16]intent.Decision{}}
-	out := f.out
-	want := map[uint16]packet.Packet{}
+	defer oneCore(n.t)()
+	f := fates{map[uint16]string{}, map[uint16]intent.Decision{}, map[uint16]string{}, map[uint16]packet.Packet{}}
 	for i := range ps {
 		n.mark++
 		ps[i].Mark = n.mark
-		want[n.mark] = ps[i].Packet
+		f.sent[n.mark] = ps[i].Packet
 		n.send(ps[i].link, ps[i].Packet)
 	}
 	// The last one always comes out: no policy closes the way of multicast listeners. What was sent before has met its fate.
@@ -249,23 +282,39 @@ func (n *node) deliver(ps []sending) fates {
 	last := packet.Packet{Src: netip.MustParseAddr("2001:db8:99::1"), Dst: netip.MustParseAddr("2001:db8:99::2"), Proto: 58, ICMPType: 132, Mark: n.mark}
 	n.send(uplink, last)
 	deadline := time.Now().Add(5 * time.Second)
-	for grace := false; ; {
+	for {
 		seen, ok, err := n.socket.Receive(deadline)
 		must(n.t, err)
-		if !ok && !grace {
+		if !ok {
 			n.t.Fatal("the packet that always passes did not come out")
 		}
-		if !ok {
+		if seen.Packet == last {
 			n.hear(f)
 			return f
 		}
-		if seen.Packet == last {
-			grace, deadline = true, time.Now().Add(2*time.Millisecond) // for another core's queue
-			continue
+		if f.is(seen.Packet) {
+			f.out[seen.Mark] = n.links[seen.Link]
+		} else if mark, answer := f.answered(seen); answer {
+			f.told[mark] = n.links[seen.Link]
 		}
-		if p, mine := want[seen.Mark]; mine && p.Src == seen.Src && p.Dst == seen.Dst && p.Proto == seen.Proto {
-			out[seen.Mark] = n.links[seen.Link]
+	}
+}
+
+// oneCore keeps the caller on one core; undo lets it go.
+func oneCore(t *testing.T) (undo func()) {
+	t.Helper()
+	runtime.LockOSThread()
+	var all, one unix.CPUSet
+	must(t, unix.SchedGetaffinity(0, &all))
+	for cpu := 0; one.Count() == 0; cpu++ {
+		if all.IsSet(cpu) {
+			one.Set(cpu)
 		}
+	}
+	must(t, unix.SchedSetaffinity(0, &one))
+	return func() {
+		must(t, unix.SchedSetaffinity(0, &all))
+		runtime.UnlockOSThread()
 	}
 }
 

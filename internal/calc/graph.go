@@ -15,7 +15,9 @@ package calc
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/calc/ipset"
@@ -52,6 +54,8 @@ type Graph struct {
 	resolver *config.Resolver          // of FelixConfigurations
 	config   config.Effective
 	frozen   bool
+	pools    map[string]pool           // by key
+	nodes    map[string][]netip.Prefix // by key
 	problems map[string][]api.Problem
 	findings uint64
 	closed   map[string]bool // keys of global policies that cannot be read: the node is not ready
@@ -75,7 +79,7 @@ func New(node string, local ...config.Layer) *Graph {
 	g := &Graph{
 		node: node, serves: service.New(), routes: route.New(), order: policy.NewOrder(),
 		policies: map[intent.PolicyID]*active{}, applied: map[uint32]*active{}, profiles: map[string]*policy.Policy{}, links: map[string][]string{},
-		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, closed: map[string]bool{}, unread: map[string]bool{},
+		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, pools: map[string]pool{}, nodes: map[string][]netip.Prefix{}, closed: map[string]bool{}, unread: map[string]bool{},
 		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, sent: newSent(),
 	}
 	g.here = label.New(func(_ uint32, l hereItem) { g.dirtyLocals[l.Value.key] = true })
@@ -124,6 +128,10 @@ func (g *Graph) Update(us []api.Update) {
 }
 
 func (g *Graph) update(u api.Update) {
+	if strings.HasPrefix(u.Key, api.BlockPrefix) {
+		g.block(u)
+		return
+	}
 	ref, ok := api.ParseKey(u.Key)
 	if u.Value == nil {
 		g.found(u.Key, nil)
@@ -189,10 +197,13 @@ func (g *Graph) put(key string, s api.Stored) {
 		g.resolver.Set(r)
 		g.configure()
 	case *api.Node:
+		g.putNode(key, r)
 		if s.Ref.Name == g.node {
 			g.resolver.SetLabels(r.Metadata.Labels)
 			g.configure()
 		}
+	case *api.IPPool:
+		g.putPool(key, s, r)
 	case *api.ClusterInformation:
 		if s.Ref.Name == "default" {
 			g.frozen = r.Spec.DatastoreReady != nil && !*r.Spec.DatastoreReady
@@ -225,10 +236,13 @@ func (g *Graph) remove(key string, ref api.Ref) {
 		g.resolver.Remove(ref.Name)
 		g.configure()
 	case api.KindNode:
+		g.putNode(key, nil)
 		if ref.Name == g.node {
 			g.resolver.SetLabels(nil)
 			g.configure()
 		}
+	case api.KindIPPool:
+		delete(g.pools, key)
 	case api.KindClusterInformation:
 		g.frozen = g.frozen && ref.Name != "default"
 	}

@@ -27,7 +27,7 @@ func TestAnyPathSameIntents(t *testing.T) {
 	for i := range 40 {
 		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
 		// Values that are not JSON are left out: of them the graph keeps what it had, so that the path matters.
-		w := calctest.Random(rng, calctest.Config{Wrong: -1})
+		w := calctest.Random(rng, calctest.Config{Wrong: -1, Blocks: 6})
 		g, node := New("h1"), sim.New()
 		apply := func() {
 			node.Merge(g.Flush())
@@ -66,7 +66,7 @@ func TestAnyPathSameIntents(t *testing.T) {
 func TestBatchesAddUpToTheIntents(t *testing.T) {
 	for i := range 20 {
 		rng := rand.New(rand.NewPCG(*seed, uint64(1000+i)))
-		w := calctest.Random(rng, calctest.Config{})
+		w := calctest.Random(rng, calctest.Config{Blocks: 6})
 		g, node := New("h1"), sim.New()
 		g.Update(w.State())
 		for range 100 {

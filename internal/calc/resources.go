@@ -129,6 +129,7 @@ func (g *Graph) host() intent.HostSettings {
 		FailsafeIn:    failsafes(s.FailsafeIn), FailsafeOut: failsafes(s.FailsafeOut),
 		Log:     intent.LogSettings(s.Log),
 		Refresh: intent.Refresh{Policy: s.PolicyRefresh, Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
+		NAT:     g.natOutgoing(),
 	}
 }
 

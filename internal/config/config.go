@@ -30,6 +30,7 @@ type Settings struct {
 	AllowIPIP           bool   // from workloads
 	SkipInvalidCheck    bool
 	RevokeFlows         bool
+	NAT                 NAT
 	ReportFlows         string // Enabled: also those that policy allows
 	EvaluateStaged      string // Continuous: staged policies judge live flows
 	AllowSourceSpoofing bool

@@ -106,7 +106,7 @@ FelixConfiguration resources, and are live. See "twill config".`,
 		},
 	}
 	l.addFlags(cmd)
-	cmd.Flags().StringVar(&socket, "socket", agentSocket(), "where to answer `twill status` (TWILL_SOCKET)")
+	cmd.Flags().StringVar(&socket, "socket", agentSocket(), "where to answer `twill status` and plugins (TWILL_SOCKET)")
 	return cmd
 }
 

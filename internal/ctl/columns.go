@@ -44,6 +44,12 @@ func columns(kind string) []string {
 		return []string{"NODE", "INTERFACE", "IPS"}
 	case api.KindIPPool:
 		return []string{"CIDR", "SELECTOR"}
+	case api.KindIPAMConfiguration:
+		return []string{"STRICT AFFINITY", "AUTO ALLOCATE", "MAX BLOCKS", "COOL-DOWN"}
+	case api.KindBlockAffinity:
+		return []string{"CIDR", "TYPE", "NODE", "STATE"}
+	case api.KindIPReservation:
+		return []string{"RESERVED"}
 	case api.KindNode:
 		return []string{"IPV4", "IPV6"}
 	case api.KindBGPConfiguration:
@@ -52,6 +58,8 @@ func columns(kind string) []string {
 		return []string{"PEER", "NODES", "AS"}
 	case api.KindBGPFilter:
 		return []string{"EXPORT", "IMPORT"}
+	case api.KindKubeControllersConfiguration:
+		return []string{"HOST ENDPOINTS", "DEFAULT", "TEMPLATES"}
 	}
 	return nil
 }
@@ -108,11 +116,21 @@ func values(r api.Resource) []string {
 		return []string{r.Spec.Node, r.Spec.InterfaceName, list(r.Spec.ExpectedIPs)}
 	case *api.IPPool:
 		return []string{r.Spec.CIDR, r.Spec.NodeSelector}
+	case *api.IPAMConfiguration:
+		s := r.Spec
+		return []string{strconv.FormatBool(s.StrictAffinity), strconv.FormatBool(s.AutoAllocateBlocks), strconv.Itoa(s.MaxBlocksPerHost), strconv.Itoa(s.IPCooldownSeconds)}
+	case *api.BlockAffinity:
+		return []string{r.Spec.CIDR, r.Spec.Type, r.Spec.Node, r.Spec.State}
+	case *api.IPReservation:
+		return []string{list(r.Spec.ReservedCIDRs)}
 	case *api.Node:
 		if r.Spec.BGP == nil {
 			return []string{"", ""}
 		}
 		return []string{r.Spec.BGP.IPv4Address, r.Spec.BGP.IPv6Address}
+	case *api.KubeControllersConfiguration:
+		h := r.HostEndpoints()
+		return []string{h.AutoCreate, h.CreateDefaultHostEndpoint, strconv.Itoa(len(h.Templates))}
 	}
 	return bgpValues(r)
 }

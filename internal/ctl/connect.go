@@ -62,8 +62,25 @@ func (c *connection) with(ctx context.Context, do func(context.Context, datastor
 // long is with for a command that may have much to do: each call has the deadline.
 func (c *connection) long(ctx context.Context, do func(context.Context, datastore.Store) error) error {
 	return c.watching(ctx, func(ctx context.Context, s datastore.Store) error {
-		return do(ctx, &timed{s, c.timeout})
+		t := &timed{s, c.timeout}
+		if txn, ok := s.(datastore.Transactional); ok {
+			return do(ctx, &timedTxn{t, txn})
+		}
+		return do(ctx, t)
 	})
+}
+
+// timedTxn is timed for a store with transactions.
+type timedTxn struct {
+	*timed
+	txn datastore.Transactional
+}
+
+// Transact is part of datastore.Transactional.
+func (s *timedTxn) Transact(ctx context.Context, t datastore.Txn) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.txn.Transact(ctx, t)
 }
 
 // timed gives each call to a store a deadline.
@@ -121,7 +138,7 @@ func (c *connection) watching(ctx context.Context, do func(context.Context, data
 		return c.explain(err)
 	}
 	defer closeStore()
-	return c.explain(do(ctx, store))
+	return c.explain(do(ctx, withViews(store)))
 }
 
 func (c *connection) etcd(ctx context.Context) (datastore.Store, func(), error) {

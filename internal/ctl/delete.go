@@ -9,7 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/autohep"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/ipam"
 )
 
 // deletion are the flags of delete.
@@ -27,6 +29,7 @@ func (c *command) deleteCmd() *cobra.Command {
 		Short: "Delete resources by name or by file",
 		Long: `Delete resources by kind and name, or those that files name: what others refer
 to last. Built-in tiers, and tiers that still hold policies, are not deleted.
+With a node go the host endpoints that were made for it automatically.
 
 Exit code: 0 deleted, 1 one does not exist or may not go, 2 usage.`,
 		Example: "  twill delete networkpolicy web -n demo\n  twill delete -f policies/ --skip-not-exists\n  twill delete tier security --dry-run",
@@ -110,6 +113,9 @@ func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref,
 		}
 	}
 	key, err := findKey(ctx, s, ref)
+	if err == nil && ref.Kind == api.KindIPPool {
+		err = c.retirePool(ctx, s, key, ref)
+	}
 	if err == nil {
 		err = s.Delete(ctx, key, 0)
 	}
@@ -122,7 +128,49 @@ func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref,
 		return err
 	}
 	c.say(ref, written{what: "deleted"}, o.dry)
+	if ref.Kind == api.KindNode {
+		return c.deleteMadeFor(ctx, s, ref.Name, o)
+	}
 	return nil
+}
+
+// deleteMadeFor deletes the automatic host endpoints of a node that is gone. Its own agent does so, too, if it lives; no other
+// one does.
+func (c *command) deleteMadeFor(ctx context.Context, s datastore.Store, node string, o deletion) error {
+	snap, err := s.List(ctx, api.KeyPrefix(api.KindHostEndpoint, ""))
+	if err != nil {
+		return err
+	}
+	for _, u := range snap.Items {
+		st, err := api.DecodeStored(u)
+		h, ok := st.Resource.(*api.HostEndpoint)
+		if err != nil || !ok || h.Spec.Node != node || !autohep.Made(h) {
+			continue
+		}
+		switch err := s.Delete(ctx, u.Key, 0); {
+		case errors.Is(err, datastore.ErrNotFound):
+		case err != nil:
+			return err
+		default:
+			c.say(st.Ref, written{what: "deleted"}, o.dry)
+		}
+	}
+	return nil
+}
+
+// retirePool gives up the blocks of a pool that is about to go.
+func (c *command) retirePool(ctx context.Context, s datastore.Store, key string, ref api.Ref) error {
+	inUse, err := ipam.New(s, ipam.Config{}).RetirePool(ctx, key, func(stored []byte) ([]byte, error) {
+		doc, err := tree(stored)
+		if err != nil {
+			return nil, err
+		}
+		return inOrderOf(stored, mergePatch(doc, map[string]any{"spec": map[string]any{"disabled": true}})), nil
+	})
+	if inUse > 0 {
+		fmt.Fprintf(c.stdio.Err, "twill: %s: addresses of it stay in use until they are released, %d now\n", short(ref), inUse)
+	}
+	return err
 }
 
 // findKey is the key of a resource by the name that users know, whatever the

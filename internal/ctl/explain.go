@@ -173,6 +173,9 @@ func decision(a world.Answer) string {
 	if d.Endpoint != "" {
 		who = ", " + strings.ToLower(d.Direction) + " of " + hopName(a, d)
 	}
+	if d.Reject != "" {
+		who += "; " + d.Reject
+	}
 	switch d.Reason {
 	case world.ReasonRule:
 		return fmt.Sprintf("%s by %s rule %d (%s) in tier %s%s", verdict, refOf(d.Policy), d.RuleIndex, d.Text, d.Tier, who)

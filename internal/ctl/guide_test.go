@@ -11,10 +11,16 @@ import (
 
 var ofTheMoment = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|[0-9a-f]{8}-[0-9a-f-]{27}`)
 
-// TestTheGuideSaysWhatCommandsSay runs the ```console blocks of docs/cli.md, one
+// TestTheGuideSaysWhatCommandsSay runs the ```console blocks of guides, those of one
 // after the other on one store. With -update it writes them anew.
 func TestTheGuideSaysWhatCommandsSay(t *testing.T) {
-	path, err := filepath.Abs("../../docs/cli.md")
+	for _, guide := range []string{"cli.md", "ipam.md"} {
+		t.Run(guide, func(t *testing.T) { followGuide(t, guide) })
+	}
+}
+
+func followGuide(t *testing.T, guide string) {
+	path, err := filepath.Abs("../../docs/" + guide)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,12 +16,13 @@ func TestEveryKindTakesEveryCommand(t *testing.T) {
 	const dir = "../../api/testdata/golden"
 	docs := map[string]string{ // and those of which there is no golden form
 		"stagedglobalnetworkpolicies/try":        `{"kind":"StagedGlobalNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"try"},"spec":{"stagedAction":"Set","tier":"default","selector":"all()","types":["Ingress"]}}`,
+		"kubecontrollersconfigurations/default":  `{"kind":"KubeControllersConfiguration","apiVersion":"projectcalico.org/v3","metadata":{"name":"default"},"spec":{"controllers":{"node":{"hostEndpoint":{"autoCreate":"Enabled"}}}},"status":{}}`,
 		"kubernetesendpointslices/prod/db-1":     `{"kind":"KubernetesEndpointSlice","apiVersion":"projectcalico.org/v3","metadata":{"name":"db-1","namespace":"prod","labels":{"kubernetes.io/service-name":"db"}},"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.2"],"conditions":{"ready":true}}],"ports":[{"name":"sql","protocol":"TCP","port":5432}]}`,
 		"stagedkubernetesnetworkpolicies/prod/k": `{"kind":"StagedKubernetesNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"k","namespace":"prod"},"spec":{"stagedAction":"Set","podSelector":{},"policyTypes":["Ingress"]}}`,
 	}
 	left := map[string]bool{}
 	for _, k := range api.Kinds() {
-		left[k.Kind] = true
+		left[k.Kind] = !k.View && k.Kind != api.KindIPAMConfiguration // see TestViewsOfAddressManagement
 	}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -45,8 +46,10 @@ func TestEveryKindTakesEveryCommand(t *testing.T) {
 		delete(left, st.Ref.Kind)
 		t.Run(key, func(t *testing.T) { everyCommand(t, key, value, st) })
 	}
-	for kind := range left {
-		t.Errorf("no document of kind %s", kind)
+	for kind, missing := range left {
+		if missing {
+			t.Errorf("no document of kind %s", kind)
+		}
 	}
 }
 

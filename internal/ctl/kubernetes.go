@@ -81,9 +81,9 @@ func (c *command) loadMixed(paths []string, recursive bool) ([]manifest, error) 
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}
-	ms, errs := c.translated(objects, out)
+	ms, wrong := c.translated(objects, out)
 	out = append(out, ms...)
-	wrong = append(errs, repeated(out)...)
+	wrong = append(wrong, repeated(out)...)
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}

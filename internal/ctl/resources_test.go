@@ -182,6 +182,17 @@ func TestGetShowsWhatIsWrong(t *testing.T) {
 	equal(t, c.want(0, "", "delete", "np", "worse", "-n", "prod"), "networkpolicy/prod/worse deleted")
 }
 
+func TestWithANodeGoWhatWasMadeForIt(t *testing.T) {
+	c := newCLI(t)
+	c.raw("nodes/h1", "{}")
+	c.raw("hostendpoints/h1-auto-hep", `{"metadata":{"labels":{"projectcalico.org/created-by":"calico-kube-controllers"}},"spec":{"node":"h1","interfaceName":"*"}}`)
+	c.raw("hostendpoints/h2-auto-hep", `{"metadata":{"labels":{"projectcalico.org/created-by":"calico-kube-controllers"}},"spec":{"node":"h2","interfaceName":"*"}}`)
+	c.raw("hostendpoints/h1-eth0", `{"spec":{"node":"h1","interfaceName":"eth0"}}`)
+	equal(t, c.want(0, "", "delete", "node", "h1", "--dry-run"), "node/h1 deleted (dry run)\nhostendpoint/h1-auto-hep deleted (dry run)")
+	equal(t, c.want(0, "", "delete", "node", "h1"), "node/h1 deleted\nhostendpoint/h1-auto-hep deleted")
+	equal(t, c.want(0, "", "get", "hep", "-o", "name"), "hostendpoint/h1-eth0\nhostendpoint/h2-auto-hep")
+}
+
 func TestDelete(t *testing.T) {
 	c := newCLI(t)
 	c.want(0, "", "apply", "-f", prod)

@@ -59,6 +59,44 @@ func TestWhyJSON(t *testing.T) {
 	}
 }
 
+func TestWhySaysWhetherTheSenderIsTold(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, "", "apply", "-f", prod)
+	c.want(0, rejecting, "apply", "-f", "-")
+	contains(t, c.want(3, "", "why", "prod/web", "prod/db", "tcp/5432", "-4"),
+		"DENIED by networkpolicy/prod/first rule 0 (Deny and reject, protocol TCP) in tier default, ingress of prod/db; the sender is told\n")
+	contains(t, c.want(3, "", "why", "host/h1", "203.0.113.9", "tcp/80", "-4"),
+		"DENIED by globalnetworkpolicy/out rule 0 (Deny and reject) in tier default, egress of h1; in silence: at this stage the sender cannot be told\n")
+	if out := c.want(3, "", "why", "prod/web", "prod/db", "tcp/80", "-4"); !strings.Contains(out, "rule 0 (Deny and reject") {
+		t.Errorf("it is\n%s", out)
+	}
+	if out := c.want(3, "", "why", "prod/web", "prod/db", "udp/80", "-4"); strings.Contains(out, "told") {
+		t.Errorf("nothing rejects:\n%s", out)
+	}
+}
+
+const rejecting = `
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: first, namespace: prod}
+spec:
+  order: 1
+  selector: app == "db"
+  types: [Ingress]
+  ingress:
+  - {action: Deny, protocol: TCP, metadata: {annotations: {twill.net/reject: "true"}}}
+---
+apiVersion: projectcalico.org/v3
+kind: HostEndpoint
+metadata: {name: h1, labels: {role: host}}
+spec: {node: h1, interfaceName: "*", expectedIPs: [192.0.2.1]}
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: out}
+spec: {selector: role == "host", types: [Egress], egress: [{action: Deny, metadata: {annotations: {twill.net/reject: "true"}}}]}
+`
+
 func TestWhyNamesWhatIsWrong(t *testing.T) {
 	c := newCLI(t)
 	c.want(0, "", "apply", "-f", prod)

@@ -8,6 +8,8 @@ package datastore
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twillnet/twill/api"
@@ -51,6 +53,49 @@ type Expiring interface {
 	// PutFor writes a key, whether it exists or not. Unless it is written
 	// again, it is deleted when ttl is over, at the latest some seconds after.
 	PutFor(ctx context.Context, kv api.Update, ttl time.Duration) error
+}
+
+// Transactional is a store that can change several keys at once, or none.
+type Transactional interface {
+	Store
+	// Transact makes all changes of t at one revision, which it returns, if all
+	// its conditions hold; else it makes none, and returns ErrConflict. After
+	// ErrUnavailable it is not known whether they were made.
+	Transact(ctx context.Context, t Txn) (int64, error)
+}
+
+// Txn is one transaction. Each key is written or deleted once at most.
+type Txn struct {
+	If     map[string]int64 // by key, the revision it must have; zero: it must not exist
+	Put    []api.Update     // whether they exist or not; their revisions mean nothing
+	Delete []string         // whether they exist or not
+}
+
+// MostChanges is how many conditions or changes a transaction can have.
+const MostChanges = 128
+
+// Check says what is wrong with a transaction, whatever the store holds.
+func (t Txn) Check() error {
+	if max(len(t.If), len(t.Put)+len(t.Delete)) > MostChanges {
+		return fmt.Errorf("%d conditions and %d changes: at most %d are possible in one transaction", len(t.If), len(t.Put)+len(t.Delete), MostChanges)
+	}
+	seen := map[string]bool{}
+	for _, key := range t.Keys() {
+		if seen[key] {
+			return fmt.Errorf("%s is changed twice in one transaction", key)
+		}
+		seen[key] = true
+	}
+	return nil
+}
+
+// Keys are those that the transaction changes.
+func (t Txn) Keys() []string {
+	keys := slices.Clone(t.Delete)
+	for _, kv := range t.Put {
+		keys = append(keys, kv.Key)
+	}
+	return keys
 }
 
 // Put writes a key, whether it exists or not.

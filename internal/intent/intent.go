@@ -171,6 +171,9 @@ type RuleID struct {
 	Index     int
 }
 
+// Rejects reports whether a packet that the rule denies is answered.
+func (r Rule) Rejects() bool { return r.Reject && r.Action == Deny && !r.Void }
+
 // Family restricts a rule to one IP version.
 type Family uint8
 
@@ -185,6 +188,7 @@ const (
 type Rule struct {
 	Action      Action
 	Void        bool // matches nothing; keeps its place
+	Reject      bool // of a Deny: the sender is told, where the kernel can
 	Family      Family
 	Protocol    uint8 // 0: any
 	NotProtocol uint8 // 0: none
@@ -317,6 +321,17 @@ type HostSettings struct {
 	ReportAllowed bool
 	Log           LogSettings
 	Refresh       Refresh
+	NAT           NATOutgoing
+}
+
+// NATOutgoing gives packets from some pools to what is in no pool the host's own address.
+type NATOutgoing struct {
+	From []netip.Prefix // pools that ask for it, sorted
+	Pool []netip.Prefix // all of them, and what else is inside, sorted; empty if From is
+	// How: the zero value gives packets that leave by any interface its address, and whatever port is free.
+	Addr  netip.Addr // IPv4; instead of the interface's
+	Ports PortRange  // of TCP and UDP; the zero value: any
+	Link  string     // by which they leave; * at its end: any that begins so
 }
 
 // Failsafe is what no policy of a host endpoint can close: inbound, a port of the
@@ -338,6 +353,8 @@ type LogSettings struct {
 // Equal reports whether two settings are the same.
 func (h HostSettings) Equal(o HostSettings) bool {
 	same := slices.Equal(h.Prefixes, o.Prefixes) && slices.Equal(h.FailsafeIn, o.FailsafeIn) && slices.Equal(h.FailsafeOut, o.FailsafeOut)
+	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool) &&
+		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
 		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.ReportAllowed == o.ReportAllowed && h.Log == o.Log && h.Refresh == o.Refresh
 }

@@ -174,12 +174,9 @@ func (g *ground) unprogrammed(t *testing.T) {
 	g.want(t, append(closed, "a -> h1:8080 yes")...)
 
 	// The same with an endpoint: what closed it was that alone.
-	a := g.Spec.Workloads[0]
-	doc := g.value(t, key(api.KindWorkloadEndpoint, "demo", a.endpointName()))
-	doc = strings.NewReplacer(a.endpointName(), x.endpointName(), a.link(), x.link(), a.V4.String()+"/", x.V4.String()+"/", a.V6.String()+"/", x.V6.String()+"/").Replace(doc)
-	k := g.putRaw(t, key(api.KindWorkloadEndpoint, "demo", x.endpointName()), doc)
+	g.does(t, x.resource(), "apply", "-f", "-")
 	g.want(t, "x -> a yes", "a -> x yes", "x -> h1:8080 yes", "h1 -> x yes")
-	must(t, g.store.Delete(t.Context(), k, 0))
+	must(t, g.store.Delete(t.Context(), key(api.KindWorkloadEndpoint, "demo", x.endpointName()), 0))
 	// Its routes by hand are gone with the agent's own, or were not: either way nothing passes.
 	g.want(t, closed...)
 }

@@ -166,6 +166,7 @@ func TestEverySettingIsLive(t *testing.T) {
 		"flowLogsLocalReporter": `"Enabled"`, "flowLogsPolicyEvaluationMode": `"None"`,
 		"healthTimeoutOverrides": `[{"name":"calc","timeout":"60s"}]`, "prometheusGoMetricsEnabled": `false`, "prometheusProcessMetricsEnabled": `false`,
 		"failsafeInboundHostPorts": `[{"protocol":"TCP","port":22}]`, "failsafeOutboundHostPorts": `[]`,
+		"natOutgoingAddress": `"172.30.0.1"`, "natPortRange": `"40000:50000"`, "natOutgoingExclusions": `"IPPoolsAndHostIPs"`, "iptablesNATOutgoingInterfaceFilter": `"eth+"`,
 		"logPrefix": `"%t"`, "logActionRateLimit": `"none"`, "logActionRateLimitBurst": `7`,
 	}
 	pid := g.agentPID(g.Spec.Hosts[0])

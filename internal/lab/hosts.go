@@ -145,16 +145,8 @@ func (l *Lab) makeHost(sw *place, bridge int, h Host) error {
 	return err
 }
 
-// makeWorkloads makes the workloads' namespaces and veth pairs, as a CNI plugin would.
-func (l *Lab) makeWorkloads() error {
-	for _, w := range l.Spec.Workloads {
-		if err := l.makeWorkload(w); err != nil {
-			return fmt.Errorf("workload %s: %w", w, err)
-		}
-	}
-	return nil
-}
-
+// makeWorkload makes a workload's namespace and veth pair, and nothing else: nobody has assigned its addresses, and no
+// endpoint says whose they are.
 func (l *Lab) makeWorkload(w Workload) error {
 	h, ok := l.Spec.host(w.Host)
 	if !ok {

@@ -24,7 +24,7 @@ const (
 )
 
 // testLab is a lab of its own, with the binary of this tree.
-func testLab(t *testing.T, s Spec) *Lab {
+func testLab(t testing.TB, s Spec) *Lab {
 	t.Helper()
 	exe := testBinary(t)
 	s.Prefix = fmt.Sprintf("twt%d-", os.Getpid())
@@ -47,7 +47,7 @@ func testLab(t *testing.T, s Spec) *Lab {
 }
 
 // await asks until it is so, or fails the test.
-func await(t *testing.T, what string, is func() bool) {
+func await(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !is(); {
 		if time.Now().After(deadline) {

@@ -43,7 +43,7 @@ func (c *scenario) hosts(ctx context.Context, h script.Hosts) error {
 			return err
 		}
 	}
-	return c.applyText(ctx, c.Spec.resources())
+	return c.applyText(ctx, c.Spec.infrastructure())
 }
 
 // makeStore makes the store's namespace, on the hosts' link.

@@ -103,7 +103,7 @@ func TestAKeptScenarioIsALab(t *testing.T) {
 }
 
 // testBinary is twill of this tree; a test that needs it needs root too.
-func testBinary(t *testing.T) string {
+func testBinary(t testing.TB) string {
 	t.Helper()
 	machinetest.Root(t)
 	exe := filepath.Join(t.TempDir(), "twill")

@@ -149,34 +149,41 @@ func (s *Spec) find(name string) (end, error) {
 	return end{}, fmt.Errorf("%q is several workloads; name one as namespace/name", name)
 }
 
-// resources is the lab's own resources: nodes and workload endpoints.
-func (s *Spec) resources() string {
+// infrastructure is what there is before any workload: nodes, and pools of addresses.
+func (s *Spec) infrastructure() string {
 	var b strings.Builder
 	for _, h := range s.Hosts {
 		b.WriteString(h.resource())
 	}
-	for _, w := range s.Workloads {
-		b.WriteString(w.resource())
+	for name, cidr := range pools {
+		fmt.Fprintf(&b, "---\napiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: %s}\nspec: {cidr: %q}\n", name, cidr)
 	}
 	return b.String()
 }
+
+// pools hold the addresses of all workloads.
+var pools = map[string]string{"ipv4": "10.65.0.0/16", "ipv6": "fd65::/48"}
 
 func (h Host) resource() string {
 	return fmt.Sprintf("---\napiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: %s}\nspec: {bgp: {ipv4Address: %s/24, ipv6Address: \"%s/64\"}}\n", h.Name, h.V4, h.V6)
 }
 
+func (w Workload) profiles() []string {
+	if w.Profiles == nil {
+		return []string{"kns." + w.Namespace}
+	}
+	return w.Profiles
+}
+
+// resource is the endpoint of a workload that the CNI plugin has not attached: some other orchestrator's.
 func (w Workload) resource() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "---\napiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\nmetadata:\n  name: %s\n  namespace: %s\n  labels:\n    projectcalico.org/orchestrator: k8s\n", w.endpointName(), w.Namespace)
 	for k, v := range w.Labels {
 		fmt.Fprintf(&b, "    %s: %q\n", k, v)
 	}
-	profiles := w.Profiles
-	if profiles == nil {
-		profiles = []string{"kns." + w.Namespace}
-	}
 	fmt.Fprintf(&b, "spec:\n  orchestrator: k8s\n  node: %s\n  pod: %s\n  endpoint: eth0\n  interfaceName: %s\n  ipNetworks: [%s/32, \"%s/128\"]\n  profiles: [%s]\n",
-		w.Host, w.Name, w.link(), w.V4, w.V6, strings.Join(profiles, ", "))
+		w.Host, w.Name, w.link(), w.V4, w.V6, strings.Join(w.profiles(), ", "))
 	if w.PortName != "" {
 		fmt.Fprintf(&b, "  ports: [{name: %s, protocol: TCP, port: %d}]\n", w.PortName, w.Port)
 	}

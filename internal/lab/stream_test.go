@@ -60,7 +60,7 @@ func (s *stream) stop(t *testing.T) {
 	t.Logf("%s: sent %d, received %d", s.name, sent, received)
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

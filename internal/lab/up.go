@@ -120,8 +120,8 @@ func (l *Lab) Up(ctx context.Context) error {
 	}{
 		{fmt.Sprintf("%d hosts on one link", len(l.Spec.Hosts)), l.makeHosts},
 		{"a datastore in " + l.Spec.Hosts[0].Name + ", a twill node in each host", func() error { return l.startNodes(ctx) }},
-		{"policy and endpoints into the datastore", func() error { return l.apply(ctx) }},
-		{fmt.Sprintf("%d workloads", len(l.Spec.Workloads)), l.makeWorkloads},
+		{"pools and policy into the datastore", func() error { return l.apply(ctx) }},
+		{fmt.Sprintf("%d workloads, by the CNI plugin", len(l.Spec.Workloads)), func() error { return l.attachWorkloads(ctx) }},
 	}
 	for _, s := range steps {
 		if err := l.step(s.what, s.do); err != nil {
@@ -202,7 +202,7 @@ func (l *Lab) store(ctx context.Context) (*etcdstore.Store, error) {
 
 // apply writes the lab's resources with the command line that users have.
 func (l *Lab) apply(ctx context.Context) error {
-	for _, doc := range [][]byte{[]byte(l.Spec.resources()), l.Spec.Manifests} {
+	for _, doc := range [][]byte{[]byte(l.Spec.infrastructure()), l.Spec.Manifests} {
 		if len(doc) == 0 {
 			continue
 		}

@@ -281,6 +281,7 @@ func (j *judge) policy(step Step, id intent.PolicyID, dir intent.Direction, p Pa
 		step.By.Index = i
 		if r.Action != intent.Pass {
 			step.Outcome = intent.ReasonRule
+			step.Reject = r.Rejects() && answers(step.Stage, dir)
 			j.decide(r.Action == intent.Allow, step)
 			return r.Action
 		}
@@ -294,11 +295,18 @@ func (j *judge) policy(step Step, id intent.PolicyID, dir intent.Direction, p Pa
 	return intent.Log
 }
 
+// answers reports whether a stage can tell the sender. Before conntrack an answer would be of no connection, and policy of
+// the other direction would decide about it; what the host sends is judged in postrouting, where the kernel has no answers.
+func answers(stage string, dir intent.Direction) bool {
+	return stage != stageUntracked && (stage != stageHost || dir != intent.Egress)
+}
+
 // decide notes a decision; it is final unless a later stage is asked.
 func (j *judge) decide(allowed bool, step Step) {
 	j.trace = append(j.trace, step)
 	j.last = Verdict{
 		Decision: intent.Decision{Allowed: allowed, Endpoint: step.Endpoint, Tier: step.Tier, Rule: step.By, Reason: step.Outcome},
+		Rejected: step.Reject,
 		Trace:    j.trace,
 	}
 }

@@ -47,7 +47,8 @@ type Packet struct {
 // Verdict is what becomes of a packet.
 type Verdict struct {
 	intent.Decision
-	Trace []Step // all that was asked, in order; the last one decided
+	Rejected bool   // the sender is told that it was denied
+	Trace    []Step // all that was asked, in order; the last one decided
 }
 
 // Step is what one stage, tier or profile made of the packet.
@@ -57,6 +58,7 @@ type Step struct {
 	Tier     string // empty: profiles, or none
 	Outcome  string // allow, deny, pass, or a reason
 	By       intent.RuleID
+	Reject   bool // the sender is told
 }
 
 // State is all that a node was told. Its zero value knows nothing, and drops

@@ -24,6 +24,7 @@ type Config struct {
 	Namespaces int // ns1, ns2, …; zero means 3
 	Workloads  int // workload endpoints; zero means 9
 	Policies   int // namespaced ones, and as many global ones; zero means 7
+	Blocks     int // blocks of addresses of these nodes; zero means none
 	Wrong      int // of a hundred resources so many are wrong in some way; zero means 4, negative none
 }
 

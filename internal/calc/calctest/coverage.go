@@ -16,7 +16,7 @@ type Coverage struct {
 // Wanted are the tags that a run must show, as world's Answer.Tags gives them.
 func Wanted() []string {
 	out := []string{
-		"action Allow", "action Deny", "action Log", "action Pass",
+		"action Allow", "action Deny", "action Log", "action Pass", "reject",
 		"tier allow", "tier deny", "tier pass", "tier end of tier: deny", "tier end of tier: pass", "tier skipped",
 		"profile Allow", "profile Deny", "decided no profile", "decided no profile matched", "decided profile is missing",
 		"decided endpoint is closed", "decided a host always reaches its own workloads", "decided setting defaultEndpointToHostAction", "decided failsafe port",

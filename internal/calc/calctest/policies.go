@@ -52,10 +52,9 @@ func (w *World) policy(kind, namespace, name string) object {
 func (w *World) staged(kind, namespace, name string) object {
 	o := w.policy(kind, namespace, name)
 	spec := o["spec"].(object)
-	switch {
-	case w.maybe(0.3):
+	if w.maybe(0.3) {
 		spec["stagedAction"] = "Set"
-	case w.maybe(0.3):
+	} else if w.maybe(0.3) {
 		o["spec"] = object{"tier": pick(w, []string{"t1", "t2", "default", "default"}), "stagedAction": "Delete"}
 	}
 	return o
@@ -77,6 +76,9 @@ func (w *World) rules(most int, pass, egress bool) []object {
 // rule demands one to three things of a packet, so that many packets match.
 func (w *World) rule(egress bool) object {
 	r := object{"action": pick(w, []string{"Allow", "Allow", "Allow", "Allow", "Allow", "Deny", "Log", "Pass"})}
+	if r["action"] == "Deny" && w.maybe(0.4) {
+		r["metadata"] = object{"annotations": object{api.AnnotationReject: "true"}}
+	}
 	source, destination := object{}, object{}
 	for range pick(w, []int{0, 1, 1, 1, 1, 1, 1, 2, 2, 3}) {
 		side := source

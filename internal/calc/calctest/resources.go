@@ -2,6 +2,8 @@ package calctest
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"github.com/twillnet/twill/api"
 )
@@ -59,6 +61,25 @@ func (w *World) allSlots() []slot {
 	for i := range w.cfg.Workloads {
 		e := w.place(i)
 		add(0.95, "workloadendpoints", e.namespace, e.resource, func() object { return w.workload(i) })
+	}
+	return append(out, w.blockSlots()...)
+}
+
+// blockSlots are blocks of addresses, some of which hold workloads' addresses.
+func (w *World) blockSlots() []slot {
+	var out []slot
+	for i := range w.cfg.Blocks {
+		cidr := netip.MustParsePrefix(fmt.Sprintf("10.65.%d.0/26", i))
+		if i%3 == 2 { // as small as an address, and a workload's
+			cidr = netip.MustParsePrefix(w.place(i%w.cfg.Workloads).v4 + "/32")
+		}
+		out = append(out, slot{api.BlockKey(cidr), func() object {
+			b := object{"cidr": cidr.String(), "affinity": nil, "allocations": []any{}, "unallocated": []int{}, "attributes": []any{}}
+			if w.maybe(0.8) {
+				b["affinity"] = "host:" + numbered("h", 1+w.rng.IntN(w.cfg.Nodes))
+			}
+			return b
+		}, 0.7})
 	}
 	return out
 }
@@ -169,7 +190,7 @@ func (w *World) endpointSlice(namespace, name string) object {
 	for _, i := range w.rng.Perm(w.cfg.Workloads)[w.rng.IntN(w.cfg.Workloads):] {
 		v4, v6 = append(v4, object{"addresses": []string{w.place(i).v4}}), append(v6, object{"addresses": []string{w.place(i).v6}})
 	}
-	kind, endpoints := "IPv4", append(v4, object{"addresses": []string{"203.0.113.5"}, "conditions": object{"ready": false}})
+	kind, endpoints := "IPv4", slices.Concat(v4, []object{{"addresses": []string{"203.0.113.5"}, "conditions": object{"ready": false}}})
 	if w.maybe(0.5) {
 		kind, endpoints = "IPv6", v6
 	}

@@ -78,7 +78,7 @@ func (c *Converter) rules(in []api.Rule) []intent.Rule {
 var actions = map[api.Action]intent.Action{api.Allow: intent.Allow, api.Deny: intent.Deny, api.Pass: intent.Pass, api.Log: intent.Log}
 
 func (c *Converter) rule(r *api.Rule) intent.Rule {
-	out := intent.Rule{Action: actions[r.Action], Void: r.Void}
+	out := intent.Rule{Action: actions[r.Action], Void: r.Void, Reject: r.Rejects() && !r.Void}
 	if r.Void {
 		return out
 	}

@@ -1,7 +1,8 @@
 // Package route makes the routes that this node owns.
 //
-// In: what each local endpoint wants routed to it. Out: routes that are new,
-// changed or gone, for a batch.
+// In: what each local endpoint wants routed to it, and the node's own blocks of
+// addresses, whose rest leads nowhere. Out: routes that are new, changed or gone,
+// for a batch.
 package route
 
 import (
@@ -16,7 +17,7 @@ import (
 // Table holds what is wanted. Use New.
 type Table struct {
 	owners map[string][]netip.Prefix     // what an owner wants, by its key
-	claims map[netip.Prefix][]claim      // sorted by owner; the first has it
+	claims map[netip.Prefix][]claim      // sorted by kind and owner; the first has it
 	sent   map[netip.Prefix]intent.Route // what batches so far add up to
 	dirty  map[netip.Prefix]struct{}     // where sent may differ from the claims
 }
@@ -32,7 +33,8 @@ func New() *Table {
 }
 
 // Set replaces what an owner wants, each destination once. Of several owners of
-// one destination the one whose key is first has it.
+// one destination the one whose key is first has it; but an endpoint's address is
+// the endpoint's, though its block has no other.
 func (t *Table) Set(owner string, routes []intent.Route) {
 	for _, dst := range t.owners[owner] {
 		rest := slices.DeleteFunc(t.claims[dst], func(c claim) bool { return c.owner == owner })
@@ -49,7 +51,9 @@ func (t *Table) Set(owner string, routes []intent.Route) {
 	for i, r := range routes {
 		wants[i] = r.Dst
 		cs := t.claims[r.Dst]
-		at, _ := slices.BinarySearchFunc(cs, owner, func(c claim, owner string) int { return cmp.Compare(c.owner, owner) })
+		at, _ := slices.BinarySearchFunc(cs, claim{owner, r}, func(a, b claim) int {
+			return cmp.Or(cmp.Compare(a.route.Kind, b.route.Kind), cmp.Compare(a.owner, b.owner))
+		})
 		t.claims[r.Dst] = slices.Insert(cs, at, claim{owner, r})
 		t.dirty[r.Dst] = struct{}{}
 	}

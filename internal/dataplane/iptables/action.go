@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
 )
 
@@ -67,8 +68,23 @@ func (w *writer) target(r rules.Rule) (string, error) {
 		return w.answer(untracked), nil
 	case rules.AllowEarly:
 		return w.answer(early), nil
+	case rules.Reset, rules.Reject:
+		return w.reject(r.Action), nil
 	}
 	return "", fmt.Errorf("action %s has no form in iptables", r.Action)
+}
+
+// reject tells the sender; in tables other than filter the kernel refuses the target.
+func (w *writer) reject(a rules.Action) string {
+	switch {
+	case w.Table != Filter:
+		return "-j DROP"
+	case a == rules.Reset:
+		return "-j REJECT --reject-with tcp-reset"
+	case w.Family == intent.IPv6:
+		return "-j REJECT --reject-with icmp6-adm-prohibited"
+	}
+	return "-j REJECT --reject-with icmp-admin-prohibited"
 }
 
 // ends reports whether a packet that was acted on leaves the chain. If not, it must be acted on once only.

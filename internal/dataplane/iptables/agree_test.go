@@ -99,7 +99,7 @@ func (r random) icmp() *intent.ICMP {
 // lists is a rule that has nothing but lists too long for one line, so that several blocks often decide together.
 func (r random) lists() intent.Rule {
 	some := func() []netip.Prefix { return []netip.Prefix{pick(r, someNets), pick(r, someNets), pick(r, someNets)} }
-	out := intent.Rule{Action: pick(r, []intent.Action{intent.Deny, intent.Allow, intent.Pass}), Src: intent.Peer{Nets: some()}, Dst: intent.Peer{Nets: some()}}
+	out := intent.Rule{Action: pick(r, []intent.Action{intent.Deny, intent.Allow, intent.Pass}), Src: intent.Peer{Nets: some()}, Dst: intent.Peer{Nets: some()}, Reject: r.chance(2)}
 	if r.chance(3) {
 		out.Protocol, out.Src.Ports = pick(r, withPorts), evens(16)
 	}
@@ -115,7 +115,7 @@ func (r random) rule() intent.Rule {
 	}
 	out := intent.Rule{
 		Action: pick(r, []intent.Action{intent.Deny, intent.Allow, intent.Allow, intent.Pass, intent.Log}),
-		Void:   r.chance(20), Src: r.peer(), Dst: r.peer(), ICMP: r.icmp(), NotICMP: r.icmp(),
+		Void:   r.chance(20), Reject: r.chance(2), Src: r.peer(), Dst: r.peer(), ICMP: r.icmp(), NotICMP: r.icmp(),
 	}
 	if r.chance(6) {
 		out.Family = pick(r, families)

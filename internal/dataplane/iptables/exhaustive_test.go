@@ -82,7 +82,7 @@ func TestEveryActionHasAForm(t *testing.T) {
 	seen := map[string]string{}
 	for i, name := range actions {
 		a := rules.Action(i)
-		said, err := one(intent.IPv4, rules.Rule{Action: a, Target: "x"})
+		said, err := one(intent.IPv4, rules.Rule{Action: a, Target: "x", Terms: []rules.Term{proto(6)}})
 		if err != nil || said == "" {
 			t.Errorf("%s: %q, %v", name, said, err)
 		}

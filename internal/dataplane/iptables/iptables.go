@@ -16,6 +16,7 @@
 package iptables
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -129,6 +130,9 @@ func (w *writer) rule(chain string, r rules.Rule) error {
 	c, err := conjoin(fr.Terms, w.Family)
 	if err != nil || c.never {
 		return err
+	}
+	if r.Action == rules.Reset && c.proto != tcp { // the kernel refuses it
+		return errors.New("a reset of what may not be TCP")
 	}
 	target, err := w.target(r)
 	if err != nil {

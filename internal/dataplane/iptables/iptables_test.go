@@ -53,9 +53,13 @@ func (w world) render(t *testing.T, f intent.Family) Text {
 	return text
 }
 
-// one renders a chain of one rule in the table that has a form for every action, and is what is said of the rule.
+// one renders a chain of one rule in the table that has a form for its action, and is what is said of the rule.
 func one(f intent.Family, r rules.Rule) (string, error) {
-	text, err := Renderer{Table: Raw, Family: f}.Render([]rules.Chain{{Name: "c", Rules: []rules.Rule{r}}})
+	table := Filter
+	if r.Action == rules.AllowUntracked {
+		table = Raw
+	}
+	text, err := Renderer{Table: table, Family: f}.Render([]rules.Chain{{Name: "c", Rules: []rules.Rule{r}}})
 	var out []string
 	for line := range strings.Lines(text.Restore) {
 		if said, ok := strings.CutPrefix(line, "-A "+ChainName("c")+" "); ok {
@@ -73,6 +77,8 @@ func TestWhatIptablesCannotSayIsAnError(t *testing.T) {
 	}{
 		{"no family", Renderer{}, rules.Rule{}},
 		{"notrack after conntrack", Renderer{Family: 4}, rules.Rule{Action: rules.AllowUntracked}},
+		{"a reset of any protocol", Renderer{Family: 4}, rules.Rule{Action: rules.Reset}},
+		{"a reset of UDP", Renderer{Family: 4}, rules.Rule{Action: rules.Reset, Terms: []rules.Term{proto(17)}}},
 		{"protocol 0 is every protocol", Renderer{Family: 4}, rules.Rule{Terms: []rules.Term{proto(0)}}},
 		{"ICMP type 255 is every type", Renderer{Family: 4}, rules.Rule{Terms: []rules.Term{number(rules.ICMPType, 255)}}},
 		{"a code without a type", Renderer{Family: 4}, rules.Rule{Terms: []rules.Term{number(rules.ICMPCode, 1)}}},

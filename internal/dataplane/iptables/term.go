@@ -14,6 +14,7 @@ import (
 // Protocols that matches depend on.
 const (
 	icmp   = 1
+	tcp    = 6
 	icmpv6 = 58
 )
 

@@ -149,12 +149,15 @@ func actionChains() []rules.Chain {
 			{Action: rules.AllowEarly, Terms: []rules.Term{proto(17)}},
 			{Action: rules.Allow, Terms: []rules.Term{proto(132)}, Comment: long},
 			{Action: rules.Accept, Terms: []rules.Term{proto(136)}},
+			{Action: rules.Reset, Terms: []rules.Term{proto(6)}, Comment: "prod/np-web ingress[3]"},
+			{Action: rules.Reject, Comment: "prod/np-web ingress[3]"},
 			{Action: rules.Deny, Comment: "end of tier t"},
 		}},
 		{Name: "several-rules", Comment: "an action that ends the chain may be several rules, others take the mark", Rules: []rules.Rule{
 			{Action: rules.Log, Terms: twoNets, Comment: "n egress[0]"},
 			{Action: rules.Jump, Target: "empty", Terms: twoNets},
 			{Action: rules.Allow, Terms: twoNets, Comment: "n egress[1]"},
+			{Action: rules.Reset, Terms: append([]rules.Term{proto(6), inNets(rules.Dst, "10.2.0.0/16", "10.3.0.0/16", "fd02::/16", "fd03::/16")}, twoNets...), Comment: "n egress[2]"},
 		}},
 		{Name: "empty"},
 	}
@@ -181,6 +184,7 @@ func workload() []rules.Chain {
 		{ID: gnp, Ingress: []intent.Rule{
 			{Action: intent.Log, Protocol: 6, Dst: intent.Peer{Ports: ports("22"), PortSets: []intent.SetID{"p:6:ssh:x"}}},
 			{Action: intent.Deny, Src: intent.Peer{Nets: prefixes("198.51.100.0/24", "203.0.113.0/24", "2001:db8:bad::/48")}},
+			{Action: intent.Deny, Protocol: 17, Reject: true},
 			{Action: intent.Pass},
 		}, Egress: []intent.Rule{{Action: intent.Allow, NotICMP: &intent.ICMP{Type: 3, Code: 4}}}},
 		{ID: np, Ingress: []intent.Rule{
@@ -207,7 +211,7 @@ func hostChains(s rules.Stage, a rules.Action) []rules.Chain {
 	e := intent.Endpoint{ID: host, Untracked: tiers, PreDNAT: tiers}
 	c := rules.Policy(intent.Policy{ID: gnp, Ingress: []intent.Rule{
 		{Action: intent.Allow, Protocol: 6, Src: intent.Peer{Sets: []intent.SetID{"s:peers"}}, Dst: intent.Peer{Ports: ports("179")}},
-		{Action: intent.Deny, Protocol: 6},
+		{Action: intent.Deny, Protocol: 6, Reject: true},
 	}}, intent.Ingress)
 	c.Rules[0].Action = a
 	return []rules.Chain{c, rules.HostEndpoint(e, s, intent.Ingress)}

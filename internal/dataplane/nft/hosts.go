@@ -63,6 +63,7 @@ type hosts struct {
 	links  map[string]intent.EndpointID    // which endpoint each is under, everyLink included
 	chains map[string]struct{}             // that were wanted
 	early  map[intent.PolicyID]rules.Stage // policies that are asked before conntrack or DNAT
+	mute   map[intent.PolicyID]bool        // policies that are asked in postrouting, which cannot reject
 }
 
 // refreshHosts makes all chains of host endpoints anew. There are few of them, and they change seldom.
@@ -78,6 +79,9 @@ func (d *Driver) refreshHosts() {
 				continue
 			}
 			c := rules.HostEndpoint(d.shutIfBroken(e), s.stage, s.dir)
+			if s.hook == nftables.HookPostrouting {
+				d.askSilently(c, e)
+			}
 			if len(c.Rules) == 0 {
 				if link != everyLink { // it is under an endpoint of its own, which says nothing
 					ask = append(ask, rule("", join(matchLink(s.dir, link), exprs{nftables.Accept()})...))
@@ -105,6 +109,22 @@ func (d *Driver) refreshHosts() {
 		}
 	}
 	d.hosts.chains = wanted
+}
+
+// askSilently leads a chain that is called from postrouting to the silent chains of policies that reject: the kernel refuses
+// the whole transaction if a chain that rejects can be reached from there.
+func (d *Driver) askSilently(c rules.Chain, e *endpoint) {
+	for _, id := range e.policies {
+		if p := d.policies[id]; p == nil || !rules.Rejects(p.Policy, intent.Egress) {
+			continue
+		}
+		loud, silent := rules.PolicyChain(id, intent.Egress), rules.SilentChain(id, intent.Egress)
+		for i := range c.Rules {
+			if c.Rules[i].Target == loud {
+				c.Rules[i].Target = silent
+			}
+		}
+	}
 }
 
 // linksInOrder puts the one for all others last.
@@ -240,9 +260,10 @@ func (d *Driver) failsafes(dir intent.Direction, reply bool) []nftables.Rule {
 	return rs
 }
 
-// noteEarly says at which early stage policies are asked, so that what they allow is known later on.
-func (d *Driver) noteEarly() {
-	early := map[intent.PolicyID]rules.Stage{}
+// noteStages says at which early stage policies are asked, so that what they allow is known later on, and which are asked
+// where nothing can be rejected.
+func (d *Driver) noteStages() {
+	early, mute := map[intent.PolicyID]rules.Stage{}, map[intent.PolicyID]bool{}
 	for _, e := range d.endpoints {
 		if e.ID.Kind != intent.Host {
 			continue
@@ -254,17 +275,32 @@ func (d *Driver) noteEarly() {
 				}
 			}
 		}
+		for _, id := range egressOf(e.Normal, e.Profiles) {
+			mute[id] = true
+		}
 	}
 	for id := range d.policies {
-		if early[id] != d.hosts.early[id] {
+		if early[id] != d.hosts.early[id] || mute[id] != d.hosts.mute[id] {
 			d.dirtyPolicies[id] = struct{}{}
 		}
 	}
-	d.hosts.early = early
+	d.hosts.early, d.hosts.mute = early, mute
 }
 
-// earlyActions are those of a policy that is asked early.
+func egressOf(tiers []intent.Tier, profiles []intent.PolicyID) []intent.PolicyID {
+	out := slices.Clone(profiles)
+	for _, t := range tiers {
+		out = append(out, t.Egress...)
+	}
+	return out
+}
+
+// earlyActions are those of a policy that is asked early. Before conntrack nothing is answered: the answer would be of no
+// connection, and policy of the other direction would decide about it.
 func earlyActions(c rules.Chain, s rules.Stage) rules.Chain {
+	if s == rules.Untracked {
+		c = rules.Mute(c)
+	}
 	for i := range c.Rules {
 		switch {
 		case c.Rules[i].Action != rules.Allow:

@@ -16,7 +16,7 @@ var directions = [2]intent.Direction{intent.Ingress, intent.Egress}
 // refresh renders what changed. What refers to something missing is not rendered, and who needs that is closed.
 func (d *Driver) refresh() {
 	if d.hosts.dirty {
-		d.noteEarly()
+		d.noteStages()
 	}
 	for id := range d.dirtyPolicies {
 		delete(d.dirtyPolicies, id)
@@ -75,19 +75,37 @@ func (d *Driver) refreshPolicy(id intent.PolicyID) {
 		delete(d.callable, id)
 	}
 	for _, dir := range directions {
-		name := rules.PolicyChain(id, dir)
 		if !callable {
-			d.dropChain(name)
+			d.dropChain(rules.PolicyChain(id, dir))
 			continue
 		}
-		c := rules.Policy(p.Policy, dir)
-		for i := range c.Rules {
-			if c.Rules[i].Action == rules.Log {
-				c.Rules[i].Comment = rules.Shorten(logPrefix(d.host.Log.Prefix, p.Policy) + c.Rules[i].Comment)
-			}
-		}
-		d.renderChain(earlyActions(c, d.hosts.early[id]), key)
+		d.renderPolicy(p, earlyActions(rules.Policy(p.Policy, dir), d.hosts.early[id]))
 	}
+	d.refreshSilent(id, callable)
+}
+
+// refreshSilent makes a second chain of a policy that rejects, if host endpoints ask it about what their host sends. Those
+// must call the one chain or the other.
+func (d *Driver) refreshSilent(id intent.PolicyID, callable bool) {
+	name := rules.SilentChain(id, intent.Egress)
+	had := d.chains[name] != nil && d.chains[name].wanted
+	wanted := callable && d.hosts.mute[id] && rules.Rejects(d.policies[id].Policy, intent.Egress)
+	if wanted {
+		d.renderPolicy(d.policies[id], rules.Silent(d.policies[id].Policy, intent.Egress))
+	} else {
+		d.dropChain(name)
+	}
+	d.hosts.dirty = d.hosts.dirty || wanted != had
+}
+
+// renderPolicy makes a chain of a policy a wanted one. Its logs begin as the settings say.
+func (d *Driver) renderPolicy(p *policy, c rules.Chain) {
+	for i := range c.Rules {
+		if c.Rules[i].Action == rules.Log {
+			c.Rules[i].Comment = rules.Shorten(logPrefix(d.host.Log.Prefix, p.Policy) + c.Rules[i].Comment)
+		}
+	}
+	d.renderChain(c, policyKey(p.ID))
 }
 
 // missingSet says which set of a policy cannot be looked up.

@@ -159,6 +159,10 @@ func (d *Driver) actionExprs(r rules.Rule, name attribution.Name) exprs {
 		return nftables.SetMarkBits(0, kernel.MarkPassed)
 	case rules.Accept:
 		return append(count, nftables.Accept())
+	case rules.Reset:
+		return append(count, nftables.Reject{Type: nftables.RejectReset})
+	case rules.Reject:
+		return append(count, nftables.Reject{Type: nftables.RejectICMPX, Code: nftables.ProhibitedICMPX})
 	}
 	return append(count, nftables.Drop())
 }

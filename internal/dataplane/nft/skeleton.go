@@ -38,6 +38,7 @@ const reasonNoChain = "workload without a chain"
 
 const (
 	protoIPIP   = 4
+	protoTCP    = 6
 	protoUDP    = 17
 	protoICMPv6 = 58
 )
@@ -100,6 +101,7 @@ func (d *Driver) configure(h intent.HostSettings) {
 		}
 	}
 	d.host, d.configured, d.hosts.dirty = h, true, true
+	d.natOutgoing()
 	if h.Prefixes != nil {
 		d.cfg.Prefixes = h.Prefixes
 	}
@@ -242,4 +244,5 @@ func (d *Driver) unpin() {
 		c.pinned = false
 	}
 	d.hostAction()
+	d.natOutgoing()
 }

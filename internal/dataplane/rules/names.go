@@ -18,6 +18,11 @@ func PolicyChain(id intent.PolicyID, dir intent.Direction) string {
 	return Name("pol-"+inOut(dir)+"-", policyName(id), id.String())
 }
 
+// SilentChain is the name of the chain of a policy for stages at which it cannot reject.
+func SilentChain(id intent.PolicyID, dir intent.Direction) string {
+	return Name("mute-"+inOut(dir)+"-", policyName(id), id.String())
+}
+
 // EndpointChain is the name of the chain through which an endpoint receives or sends.
 func EndpointChain(id intent.EndpointID, dir intent.Direction) string {
 	return Name("ep-"+inOut(dir)+"-", id.Name, id.String())

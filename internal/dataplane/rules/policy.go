@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -30,8 +31,59 @@ func Policy(p intent.Policy, dir intent.Direction) Chain {
 		if r.Action == intent.Log || r.Action == intent.Pass {
 			by = intent.Decision{} // they decide nothing
 		}
-		for _, terms := range lower(r) {
-			c.Rules = append(c.Rules, Rule{Terms: terms, Action: policyAction(r.Action), Comment: comment, By: by})
+		for _, a := range answers(r) {
+			for _, terms := range lower(a.Rule) {
+				c.Rules = append(c.Rules, Rule{Terms: terms, Action: a.action, Comment: comment, By: by})
+			}
+		}
+	}
+	return c
+}
+
+// answer is a rule for some protocols, and what it does.
+type answer struct {
+	intent.Rule
+	action Action
+}
+
+// answers are the rules that stand for one. One that rejects is two, of which the first takes what is TCP.
+func answers(r intent.Rule) []answer {
+	if !r.Rejects() {
+		return []answer{{r, policyAction(r.Action)}}
+	}
+	if r.Protocol == tcp {
+		return []answer{{r, Reset}}
+	}
+	others := answer{r, Reject}
+	if r.Protocol != 0 || r.NotProtocol == tcp || r.ICMP != nil {
+		return []answer{others}
+	}
+	r.Protocol, r.NotProtocol, r.NotICMP = tcp, 0, nil // as TCP is neither
+	return []answer{{r, Reset}, others}
+}
+
+// Rejects reports whether a rule of a policy rejects in a direction.
+func Rejects(p intent.Policy, dir intent.Direction) bool {
+	list := p.Ingress
+	if dir == intent.Egress {
+		list = p.Egress
+	}
+	return p.Closed == "" && slices.ContainsFunc(list, intent.Rule.Rejects)
+}
+
+// Silent is a policy's chain for a stage that cannot tell the sender: what would be rejected is dropped. Its name is another
+// one, since the same policy may be asked at other stages.
+func Silent(p intent.Policy, dir intent.Direction) Chain {
+	c := Mute(Policy(p, dir))
+	c.Name = SilentChain(p.ID, dir)
+	return c
+}
+
+// Mute makes of what rejects what drops.
+func Mute(c Chain) Chain {
+	for i := range c.Rules {
+		if a := c.Rules[i].Action; a == Reset || a == Reject {
+			c.Rules[i].Action = Deny
 		}
 	}
 	return c

@@ -54,6 +54,8 @@ const (
 	Accept                       // the packet has passed this stage of the host
 	AllowUntracked               // Allow of the untracked stage: no connection is made of the packet, and later stages know
 	AllowEarly                   // Allow before DNAT: later inbound stages of host endpoints are not asked
+	Reset                        // drop the packet, and reset the TCP connection; only rules for TCP have it
+	Reject                       // drop the packet, and tell the sender by ICMP that it is prohibited
 )
 
 // Kind is what a term looks at.
@@ -97,6 +99,7 @@ type Term struct {
 // Protocols that terms depend on.
 const (
 	icmp   = 1
+	tcp    = 6
 	icmpv6 = 58
 )
 

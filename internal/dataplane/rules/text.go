@@ -10,7 +10,7 @@ import (
 
 // String is the action in one word.
 func (a Action) String() string {
-	names := [...]string{"deny", "allow", "pass", "log", "jump", "begin", "next", "return", "accept", "allow-untracked", "allow-early"}
+	names := [...]string{"deny", "allow", "pass", "log", "jump", "begin", "next", "return", "accept", "allow-untracked", "allow-early", "reset", "reject"}
 	if int(a) < len(names) {
 		return names[a]
 	}

@@ -173,9 +173,14 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 	m := member(t)
 	c := admin(t, m.Endpoints())
 	ctx := t.Context()
+	const hosts = "/calico/resources/v3/projectcalico.org/hostendpoints/"
 	users(t, c, map[string]grants{
-		"agent":    {"/calico/": clientv3.PermissionType(clientv3.PermRead), "/calico/felix/": clientv3.PermissionType(clientv3.PermReadWrite)},
+		"agent": {
+			"/calico/": clientv3.PermissionType(clientv3.PermRead), "/calico/felix/": clientv3.PermissionType(clientv3.PermReadWrite),
+			hosts: clientv3.PermissionType(clientv3.PermReadWrite),
+		},
 		"operator": {"/calico/": clientv3.PermissionType(clientv3.PermReadWrite)},
+		"ipam":     {"/calico/": clientv3.PermissionType(clientv3.PermRead), api.IPAMPrefix: clientv3.PermissionType(clientv3.PermReadWrite)},
 		"reader":   {"/calico/": clientv3.PermissionType(clientv3.PermRead)},
 	})
 	as := func(user string) *etcdstore.Store {
@@ -199,5 +204,20 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 	if err := as("agent").PutFor(ctx, status, time.Minute); err != nil {
 		t.Errorf("the agent's status: %v", err)
 	}
+	host := must(as("agent").Create(ctx, api.Update{Key: hosts + "h1-auto-hep", Value: []byte("{}")}))(t)
+	host = must(as("agent").Update(ctx, host))(t)
+	if err := as("agent").Delete(ctx, host.Key, host.Revision); err != nil {
+		t.Errorf("the agent's automatic host endpoint: %v", err)
+	}
+	block := api.Update{Key: api.BlockPrefix + "ipv4/block/10.65.0.0-26", Value: []byte("{}")}
+	claim := datastore.Txn{If: map[string]int64{block.Key: 0, policy.Key: written.Revision}, Put: []api.Update{block, {Key: api.HandleKey("a")}}}
+	if _, err := as("ipam").Transact(ctx, claim); err != nil {
+		t.Errorf("an address, if a resource is as it was read: %v", err)
+	}
+	claim = datastore.Txn{If: map[string]int64{}, Put: []api.Update{block, policy}}
+	_, err := as("ipam").Transact(ctx, claim)
+	unauthorized(t, "who gives out addresses changes a resource", err)
+	_, err = as("agent").Transact(ctx, datastore.Txn{Put: []api.Update{block}})
+	unauthorized(t, "an agent changes a block", err)
 	unauthorized(t, "a reader writes status", as("reader").PutFor(ctx, status, time.Minute))
 }

@@ -47,7 +47,7 @@ func startMember(t testing.TB, cfg embed.Config) *embed.Member {
 // open returns a store with short times, so that tests need not wait.
 func open(t testing.TB, cfg etcdstore.Config) *etcdstore.Store {
 	t.Helper()
-	cfg.Progress = cmp.Or(cfg.Progress, 50*time.Millisecond)
+	cfg.Progress = cmp.Or(cfg.Progress, 400*time.Millisecond)
 	cfg.RequestTimeout = cmp.Or(cfg.RequestTimeout, 3*time.Second)
 	s, err := etcdstore.New(t.Context(), cfg)
 	if err != nil {

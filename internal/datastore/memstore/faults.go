@@ -9,8 +9,8 @@ import (
 
 // Op is a call that is about to be made.
 type Op struct {
-	Verb string // get, list, watch, next, create, update, delete
-	Key  string // or the prefix
+	Verb string // get, list, watch, next, create, update, delete, put, transact
+	Key  string // or the prefix, or the keys with blanks between them
 }
 
 // Fail makes each call ask f first, and fail with the error it returns. Nil

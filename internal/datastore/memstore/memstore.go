@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 
@@ -102,8 +103,9 @@ func (s *Store) Delete(ctx context.Context, key string, revision int64) error {
 	if err := s.check(key, revision); err != nil {
 		return fmt.Errorf("delete %s: %w", key, err)
 	}
-	delete(s.items, key)
-	s.record(api.Update{Key: key})
+	s.revision++
+	s.deleteNow(key)
+	s.wake()
 	return nil
 }
 
@@ -139,22 +141,28 @@ func (s *Store) check(key string, revision int64) error {
 }
 
 func (s *Store) put(kv api.Update) api.Update {
+	s.revision++
+	kv = s.putNow(kv)
+	s.wake()
+	return copyOf(kv)
+}
+
+// putNow writes at the present revision.
+func (s *Store) putNow(kv api.Update) api.Update {
 	kv = copyOf(kv)
 	if kv.Value == nil {
 		kv.Value = []byte{} // nil would say that it is gone
 	}
-	kv.Revision = s.revision + 1
+	kv.Revision = s.revision
 	s.items[kv.Key] = kv
-	s.record(kv)
-	return copyOf(kv)
+	s.history = append(s.history, kv)
+	return kv
 }
 
-// record gives a change the next revision and wakes the watches.
-func (s *Store) record(kv api.Update) {
-	s.revision++
-	kv.Revision = s.revision
-	s.history = append(s.history, kv)
-	s.wake()
+// deleteNow removes at the present revision.
+func (s *Store) deleteNow(key string) {
+	delete(s.items, key)
+	s.history = append(s.history, api.Update{Key: key, Revision: s.revision})
 }
 
 func (s *Store) wake() {
@@ -163,9 +171,9 @@ func (s *Store) wake() {
 }
 
 // after returns the index of the first change that is younger than revision.
-// Each revision has exactly one change.
+// A transaction has one revision for all its changes.
 func (s *Store) after(revision int64) int {
-	return int(min(max(revision-s.compacted, 0), int64(len(s.history))))
+	return sort.Search(len(s.history), func(i int) bool { return s.history[i].Revision > revision })
 }
 
 func copyOf(kv api.Update) api.Update {

@@ -39,7 +39,7 @@ type contract struct {
 // Run holds a store to the contract. open is called for each clause; the
 // stores may share content, since each clause keeps to a prefix of its own.
 func Run(t *testing.T, open func(*testing.T) datastore.Store) {
-	for i, c := range slices.Concat(keyContracts, watchContracts) {
+	for i, c := range slices.Concat(keyContracts, watchContracts, txnContracts) {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()

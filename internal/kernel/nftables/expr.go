@@ -242,7 +242,11 @@ const (
 	RejectICMPX uint32 = 2
 )
 
-// Reject drops the packet and tells the sender.
+// ProhibitedICMPX is the code of RejectICMPX that says in both families: administratively prohibited.
+const ProhibitedICMPX uint8 = 3
+
+// Reject drops the packet and tells the sender. The kernel takes it in chains that only prerouting, input, forward and
+// output lead to.
 type Reject struct {
 	Type uint32
 	Code uint8

@@ -124,8 +124,11 @@ func decodeLookup(in attrs) Expr {
 	return LookupData{Map: set, Reg: src, Dst: in.reg(unix.NFTA_LOOKUP_DREG)}
 }
 
-// natImplied are the flags that the kernel derives from the registers.
-const natImplied = 1<<0 | 1<<1
+// natPorts says that there is a range of ports; natImplied are the flags that follow from the registers.
+const (
+	natPorts   = 1 << 1 // NF_NAT_RANGE_PROTO_SPECIFIED
+	natImplied = 1<<0 | natPorts
+)
 
 func decodeNAT(name string, in attrs) Expr {
 	switch name {

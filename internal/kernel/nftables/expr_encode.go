@@ -234,8 +234,12 @@ func (e *encoder) optionalReg(attr uint16, r *Reg) {
 }
 
 func (x Masq) encode(e *encoder) {
-	if x.Flags != 0 {
-		e.u32(unix.NFTA_MASQ_FLAGS, x.Flags)
+	flags := x.Flags
+	if x.ProtoMin != nil { // the kernel derives this of NAT and Redirect, and not of Masq
+		flags |= natPorts
+	}
+	if flags != 0 {
+		e.u32(unix.NFTA_MASQ_FLAGS, flags)
 	}
 	e.optionalReg(unix.NFTA_MASQ_REG_PROTO_MIN, x.ProtoMin)
 	e.optionalReg(unix.NFTA_MASQ_REG_PROTO_MAX, x.ProtoMax)

@@ -140,6 +140,23 @@ func Parse(frame []byte) (Packet, bool) {
 	return ParseIP(frame[14:])
 }
 
+// Quoted decodes the packet that a message of ICMP is about which says that it did not arrive (RFC 792; RFC 4443, 3.1);
+// false for other packets.
+func Quoted(b []byte) (Packet, bool) {
+	p, ok := ParseIP(b)
+	head := 40
+	switch {
+	case ok && p.Proto == protoICMP && p.ICMPType == 3:
+		head = int(b[0]&15) * 4
+	case !ok || p.Proto != protoICMPv6 || p.ICMPType != 1:
+		return Packet{}, false
+	}
+	if len(b) < head+8 {
+		return Packet{}, false
+	}
+	return ParseIP(b[head+8:])
+}
+
 // ParseIP decodes a packet from its IP header on; false for what is not IP or too short.
 func ParseIP(b []byte) (p Packet, ok bool) {
 	if len(b) == 0 {

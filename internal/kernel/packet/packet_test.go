@@ -41,3 +41,23 @@ func TestParseTakesNoShortFrame(t *testing.T) {
 		}
 	}
 }
+
+func TestAnICMPErrorQuotesWhatItIsAbout(t *testing.T) {
+	a4, b4 := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	a6, b6 := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
+	for _, tt := range []struct{ about, in Packet }{
+		{Packet{Src: a4, Dst: b4, Proto: 17, SrcPort: 1000, DstPort: 53, Mark: 7}, Packet{Src: b4, Dst: a4, Proto: 1, ICMPType: 3, ICMPCode: 13}},
+		{Packet{Src: a6, Dst: b6, Proto: 6, SrcPort: 1000, DstPort: 80, Mark: 9}, Packet{Src: b6, Dst: a6, Proto: 58, ICMPType: 1, ICMPCode: 1}},
+	} {
+		ip := append(tt.in.Frame(MAC{}, MAC{})[14:], tt.about.Frame(MAC{}, MAC{})[14:]...)
+		if got, ok := Quoted(ip); !ok || got != tt.about {
+			t.Errorf("got %+v, %v; want %+v", got, ok, tt.about)
+		}
+		if got, ok := Quoted(tt.about.Frame(MAC{}, MAC{})[14:]); ok {
+			t.Errorf("%+v quotes %+v", tt.about, got)
+		}
+		if got, ok := Quoted(ip[:30]); ok {
+			t.Errorf("a short one quotes %+v", got)
+		}
+	}
+}

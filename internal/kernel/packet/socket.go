@@ -17,7 +17,8 @@ type Socket struct{ fd int }
 // Seen is a packet that arrived.
 type Seen struct {
 	Packet
-	Link int // index of the link
+	Link   int    // index of the link
+	Quoted Packet // what an ICMP error is about; the zero value: this is none
 }
 
 // Open opens a socket in the calling thread's network namespace.
@@ -69,7 +70,9 @@ func (s *Socket) Receive(deadline time.Time) (Seen, bool, error) {
 			continue
 		}
 		if p, ok := Parse(buf[:n]); ok {
-			return Seen{p, ll.Ifindex}, true, nil
+			s := Seen{Packet: p, Link: ll.Ifindex}
+			s.Quoted, _ = Quoted(buf[14:n])
+			return s, true, nil
 		}
 	}
 }

@@ -16,8 +16,9 @@ type Link struct {
 	Kind   string // veth, bridge, device, …
 	MAC    string // empty if it has none
 	MTU    int
-	Master int  // the index of its bridge, or 0
-	Up     bool // administratively
+	Alias  string // for people and for who made it; the kernel does not care
+	Master int    // the index of its bridge, or 0
+	Up     bool   // administratively
 	// Running: up, and with a carrier. Only then do routes through it carry packets.
 	Running bool
 }
@@ -68,6 +69,11 @@ func (h *Handle) SetMTU(index, mtu int) error {
 	return wrap(h.nl.LinkSetMTU(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, mtu), "link %d: mtu %d", index, mtu)
 }
 
+// SetAlias gives a link a text of at most 255 bytes.
+func (h *Handle) SetAlias(index int, text string) error {
+	return wrap(h.nl.LinkSetAlias(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, text), "alias of link %d", index)
+}
+
 // SetMaster puts a link into a bridge; 0 takes it out.
 func (h *Handle) SetMaster(index, master int) error {
 	return wrap(h.nl.LinkSetMasterByIndex(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, master), "link %d: master %d", index, master)
@@ -96,7 +102,7 @@ func (h *Handle) DeleteLink(index int) error {
 func fromLink(l netlink.Link) Link {
 	a := l.Attrs()
 	return Link{
-		Index: a.Index, Name: a.Name, Kind: l.Type(), MAC: a.HardwareAddr.String(), MTU: a.MTU, Master: a.MasterIndex,
+		Index: a.Index, Name: a.Name, Kind: l.Type(), MAC: a.HardwareAddr.String(), MTU: a.MTU, Alias: a.Alias, Master: a.MasterIndex,
 		Up: a.RawFlags&unix.IFF_UP != 0, Running: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0,
 	}
 }

@@ -104,6 +104,12 @@ const (
 	ReasonNotJudged      = "no policy of ours is on this way"
 )
 
+// What a rule that rejects comes to.
+const (
+	RejectTold   = "the sender is told"
+	RejectSilent = "in silence: at this stage the sender cannot be told"
+)
+
 // Decision is what decided, in one hop or altogether.
 type Decision struct {
 	Reason    string `json:"reason"`
@@ -115,6 +121,8 @@ type Decision struct {
 	RuleIndex int    `json:"ruleIndex"`        // -1: no rule
 	Action    string `json:"action"`           // Allow or Deny
 	Text      string `json:"text,omitempty"`   // the rule, for people
+	// Reject is set if the rule rejects: RejectTold or RejectSilent.
+	Reject string `json:"reject,omitempty"`
 	// Fields are the conditions that the deciding rule has, such as
 	// source.selector, in a fixed order.
 	Fields []string `json:"fields,omitempty"`

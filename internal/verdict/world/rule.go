@@ -33,10 +33,14 @@ func (w *World) evaluate(ref api.Ref, rules []api.Rule, p packet, in scope) (Pol
 		if r.Action == api.Pass {
 			return seen, nil
 		}
-		return seen, &Decision{
+		d := &Decision{
 			Policy: seen.ref(), RuleIndex: i, Action: seen.Action,
 			Text: seen.Text, Fields: RuleFields(r),
 		}
+		if r.Rejects() {
+			d.Reject = RejectTold
+		}
+		return seen, d
 	}
 	return seen, nil
 }

@@ -25,6 +25,9 @@ func RuleFields(r api.Rule) []string {
 // RuleText is a rule in one line: its action, and what it demands.
 func RuleText(r api.Rule) string {
 	parts := []string{string(r.Action)}
+	if r.Rejects() {
+		parts[0] += " and reject"
+	}
 	for _, c := range conditions(r) {
 		parts = append(parts, c.field+" "+c.value)
 	}

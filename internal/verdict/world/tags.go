@@ -42,6 +42,9 @@ func ruleTags(r api.Rule) []string {
 	if r.Action == api.Log {
 		return out
 	}
+	if r.Rejects() {
+		out = append(out, "reject")
+	}
 	for _, f := range RuleFields(r) {
 		out = append(out, "field "+f)
 	}

@@ -1,0 +1,76 @@
+package attach
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/attach/wire"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/ipam"
+)
+
+// NewAddresses are those of the datastore's pools, for one node.
+func NewAddresses(s datastore.Store, node string) Addresses {
+	return addresses{ipam.New(s, ipam.Config{}), node}
+}
+
+type addresses struct {
+	*ipam.Allocator
+	node string
+}
+
+func (a addresses) Assign(ctx context.Context, handle string, want wire.IPAM, about map[string]string) ([]netip.Addr, error) {
+	var out []netip.Addr
+	if len(want.Addrs) > 0 {
+		for _, addr := range want.Addrs {
+			got, err := a.AssignIP(ctx, ipam.IPArgs{Addr: addr, Node: a.node, Handle: handle, Attributes: about})
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, got.Addr)
+		}
+		return out, nil
+	}
+	args := ipam.AutoArgs{
+		Node: a.node, Handle: handle, Attributes: about, Namespace: about[api.AttributeNamespace],
+		Pools: slices.Concat(want.Pools4, want.Pools6),
+	}
+	if want.V4 {
+		args.Num4 = 1
+	}
+	if want.V6 {
+		args.Num6 = 1
+	}
+	got, err := a.Allocator.Assign(ctx, args)
+	for _, g := range got {
+		out = append(out, g.Addr)
+	}
+	return out, err
+}
+
+func (a addresses) Release(ctx context.Context, handle string) error {
+	_, err := a.ReleaseByHandle(ctx, handle)
+	return err
+}
+
+func (a addresses) Handles(ctx context.Context, prefix string) ([]string, error) {
+	all, err := a.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	var out []string
+	for _, b := range all.Blocks {
+		for _, l := range ipam.Allocations(b) {
+			h := l.Attr.Handle
+			if h != nil && strings.HasPrefix(*h, prefix) && l.Attr.Owner[api.AttributeNode] == a.node && !seen[*h] {
+				seen[*h] = true
+				out = append(out, *h)
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,236 @@
+// Package attach is the agent's end of a container's attachment.
+//
+// In: a [wire.Request] from a plugin that has made the link. Out: addresses, a WorkloadEndpoint in the datastore, and the
+// word that its routes and policy are in the kernel; or a [wire.Refusal], and nothing of it is left. What a crash leaves
+// behind carries the container's ID, so that detaching the container, or collecting what has no container, finds it.
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/attach/wire"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// Config is what a Server is made of.
+type Config struct {
+	Node      string
+	Store     datastore.Store
+	Addresses Addresses
+	Kernel    Kernel
+	Notes     string // directory of what is to be detached, see wire.NotesOf
+	Log       *slog.Logger
+}
+
+// Addresses assigns addresses under a handle, by which all of them are found again.
+type Addresses interface {
+	Assign(ctx context.Context, handle string, want wire.IPAM, about map[string]string) ([]netip.Addr, error)
+	Release(ctx context.Context, handle string) error
+	// Handles are those of this node that begin so.
+	Handles(ctx context.Context, prefix string) ([]string, error)
+}
+
+// Kernel is the rest of the agent.
+type Kernel interface {
+	// Overlay tells calc what was just written, before the datastore's watch does. It returns when what follows from it
+	// has been handed to the dataplane.
+	Overlay(ctx context.Context, us []api.Update) error
+	// InForce waits until an endpoint's routes and policy are in the kernel; an error says why they are not.
+	InForce(ctx context.Context, id intent.EndpointID) error
+	// NotReady says why nothing new may be attached; none: it may.
+	NotReady() []string
+}
+
+// Server attaches and detaches.
+type Server struct {
+	cfg Config
+
+	mu   sync.Mutex
+	busy map[string]chan struct{} // by container: one thing at a time
+	// containers about which something is asked
+	containers map[string]int
+}
+
+// New returns a server.
+func New(cfg Config) *Server {
+	return &Server{cfg: cfg, busy: map[string]chan struct{}{}, containers: map[string]int{}}
+}
+
+// How long things may take. A runtime gives a plugin minutes, and a user waits.
+const (
+	patience = 20 * time.Second // for the kernel
+	cleanup  = 10 * time.Second // for undoing what failed
+)
+
+// Attach gives a container addresses, an endpoint, and what policy says of it, in force.
+func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached, err error) {
+	if why := s.cfg.Kernel.NotReady(); len(why) > 0 {
+		return out, &wire.Refusal{Reason: "the agent is not ready: " + why[0], Later: true}
+	}
+	done, err := s.lock(ctx, r.Ref)
+	if err != nil {
+		return out, err
+	}
+	defer done()
+	var undo []func(context.Context) error
+	defer func() {
+		if err == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+		defer cancel()
+		for i := len(undo) - 1; i >= 0; i-- {
+			err = errors.Join(err, undo[i](ctx))
+		}
+	}()
+	out.Addrs = r.Addrs
+	if len(r.Addrs) == 0 {
+		undo = append(undo, func(ctx context.Context) error { return s.cfg.Addresses.Release(ctx, handle(r.Ref)) })
+		if out.Addrs, err = s.cfg.Addresses.Assign(ctx, handle(r.Ref), r.IPAM, about(s.cfg.Node, r)); err != nil {
+			return out, err
+		}
+	}
+	w, err := s.endpoint(r, out.Addrs)
+	if err != nil {
+		return out, err
+	}
+	undo = append(undo, func(ctx context.Context) error { return s.remove(ctx, w) })
+	us, old, err := s.write(ctx, r, w)
+	if err != nil {
+		return out, err
+	}
+	if err = s.inForce(ctx, w, us); err != nil {
+		return out, err
+	}
+	if old != "" && old != handle(r.Ref) { // the pod's last container, which nobody detached
+		if err := s.cfg.Addresses.Release(ctx, old); err != nil {
+			s.cfg.Log.Warn("an address stays assigned to a container that is gone", "handle", old, "err", err)
+		}
+	}
+	out.Endpoint = w.Metadata.Namespace + "/" + w.Metadata.Name
+	return out, nil
+}
+
+func (s *Server) inForce(ctx context.Context, w *api.WorkloadEndpoint, us []api.Update) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := s.cfg.Kernel.Overlay(ctx, us); err != nil {
+		return err
+	}
+	id := intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name}
+	return s.cfg.Kernel.InForce(ctx, id)
+}
+
+// Detach takes back what Attach gave. That there is nothing is no error.
+func (s *Server) Detach(ctx context.Context, r wire.Ref) (struct{}, error) {
+	done, err := s.lock(ctx, r)
+	if err != nil {
+		return struct{}{}, err
+	}
+	defer done()
+	w, err := s.endpoint(wire.Request{Ref: r}, nil)
+	if err == nil {
+		err = s.remove(ctx, w)
+	}
+	if err != nil {
+		return struct{}{}, err // the address stays with its endpoint
+	}
+	return struct{}{}, s.cfg.Addresses.Release(ctx, handle(r))
+}
+
+// Check says what is missing of an attachment.
+func (s *Server) Check(ctx context.Context, r wire.Request) (struct{}, error) {
+	w, err := s.endpoint(r, r.Addrs)
+	if err != nil {
+		return struct{}{}, err
+	}
+	have, _, err := s.stored(ctx, w)
+	switch {
+	case errors.Is(err, datastore.ErrNotFound):
+		return struct{}{}, fmt.Errorf("the datastore has no WorkloadEndpoint %s/%s", w.Metadata.Namespace, w.Metadata.Name)
+	case err != nil:
+		return struct{}{}, err
+	case have.Spec.ContainerID != r.ContainerID:
+		return struct{}{}, fmt.Errorf("WorkloadEndpoint %s/%s is that of container %s", w.Metadata.Namespace, w.Metadata.Name, have.Spec.ContainerID)
+	}
+	for i, n := range w.Spec.IPNetworks {
+		if i >= len(have.Spec.IPNetworks) || have.Spec.IPNetworks[i] != n {
+			return struct{}{}, fmt.Errorf("WorkloadEndpoint %s/%s has the addresses %v, not %v", w.Metadata.Namespace, w.Metadata.Name, have.Spec.IPNetworks, w.Spec.IPNetworks)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return struct{}{}, s.cfg.Kernel.InForce(ctx, intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name})
+}
+
+// Assign gives out addresses without an endpoint: another plugin makes that.
+func (s *Server) Assign(ctx context.Context, r wire.Request) (wire.Attached, error) {
+	addrs, err := s.cfg.Addresses.Assign(ctx, handle(r.Ref), r.IPAM, about(s.cfg.Node, r))
+	return wire.Attached{Addrs: addrs}, err
+}
+
+// Release takes them back.
+func (s *Server) Release(ctx context.Context, r wire.Ref) (struct{}, error) {
+	return struct{}{}, s.cfg.Addresses.Release(ctx, handle(r))
+}
+
+// Serve adds what plugins ask for to the agent's socket.
+func (s *Server) Serve(mux *http.ServeMux) {
+	mux.Handle("POST "+wire.PathAttach, wire.Answer(s.Attach))
+	mux.Handle("POST "+wire.PathDetach, wire.Answer(s.Detach))
+	mux.Handle("POST "+wire.PathCheck, wire.Answer(s.Check))
+	mux.Handle("POST "+wire.PathGC, wire.Answer(s.Collect))
+	mux.Handle("POST "+wire.PathStatus, wire.Answer(s.Status))
+	mux.Handle("POST "+wire.PathAssign, wire.Answer(s.Assign))
+	mux.Handle("POST "+wire.PathRelease, wire.Answer(s.Release))
+}
+
+// Status says whether containers can be attached.
+func (s *Server) Status(_ context.Context, _ wire.Ref) (struct{}, error) {
+	if why := s.cfg.Kernel.NotReady(); len(why) > 0 {
+		return struct{}{}, &wire.Refusal{Reason: "the agent is not ready: " + why[0], Later: true}
+	}
+	return struct{}{}, nil
+}
+
+// lock keeps two requests about one container apart.
+func (s *Server) lock(ctx context.Context, r wire.Ref) (func(), error) {
+	key := r.Network + " " + r.ContainerID + " " + r.Ifname
+	if r.Pod != nil {
+		key = "pod " + r.Pod.Namespace + "/" + r.Pod.Name + " " + r.Ifname
+	}
+	for {
+		s.mu.Lock()
+		other, taken := s.busy[key]
+		if !taken {
+			mine := make(chan struct{})
+			s.busy[key] = mine
+			s.containers[r.ContainerID]++
+			s.mu.Unlock()
+			return func() {
+				s.mu.Lock()
+				delete(s.busy, key)
+				if s.containers[r.ContainerID]--; s.containers[r.ContainerID] == 0 {
+					delete(s.containers, r.ContainerID)
+				}
+				s.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}

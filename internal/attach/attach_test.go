@@ -1,0 +1,436 @@
+package attach
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/attach/wire"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/ipam"
+)
+
+// kernel brings everything into force at once, unless it is told to fail.
+type kernel struct {
+	mu       sync.Mutex
+	told     map[string]string // what calc has heard, by key
+	unready  []string
+	overlay  error
+	inForce  error
+	asked    []string
+	onForced func()
+}
+
+func (k *kernel) Overlay(_ context.Context, us []api.Update) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.overlay != nil {
+		return k.overlay
+	}
+	for _, u := range us {
+		if u.Value == nil {
+			delete(k.told, u.Key)
+		} else {
+			k.told[u.Key] = string(u.Value)
+		}
+	}
+	return nil
+}
+
+func (k *kernel) InForce(_ context.Context, id intent.EndpointID) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asked = append(k.asked, id.String())
+	if k.onForced != nil {
+		k.onForced()
+	}
+	return k.inForce
+}
+
+func (k *kernel) NotReady() []string { return k.unready }
+
+// flaky fails at one call, or from one call on, as a process that was killed does.
+type flaky struct {
+	*memstore.Store
+	mu      sync.Mutex
+	left    int // calls that still succeed; negative: all
+	forever bool
+}
+
+var errFault = errors.New("injected fault")
+
+func (f *flaky) fails() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.left < 0:
+		return nil
+	case f.left > 0:
+		f.left--
+		return nil
+	case !f.forever:
+		f.left = -1
+	}
+	return errFault
+}
+
+func (f *flaky) Get(ctx context.Context, key string) (api.Update, error) {
+	if err := f.fails(); err != nil {
+		return api.Update{}, err
+	}
+	return f.Store.Get(ctx, key)
+}
+
+func (f *flaky) List(ctx context.Context, prefix string) (datastore.Snapshot, error) {
+	if err := f.fails(); err != nil {
+		return datastore.Snapshot{}, err
+	}
+	return f.Store.List(ctx, prefix)
+}
+
+func (f *flaky) Create(ctx context.Context, kv api.Update) (api.Update, error) {
+	if err := f.fails(); err != nil {
+		return api.Update{}, err
+	}
+	return f.Store.Create(ctx, kv)
+}
+
+func (f *flaky) Update(ctx context.Context, kv api.Update) (api.Update, error) {
+	if err := f.fails(); err != nil {
+		return api.Update{}, err
+	}
+	return f.Store.Update(ctx, kv)
+}
+
+func (f *flaky) Delete(ctx context.Context, key string, revision int64) error {
+	if err := f.fails(); err != nil {
+		return err
+	}
+	return f.Store.Delete(ctx, key, revision)
+}
+
+func (f *flaky) Transact(ctx context.Context, x datastore.Txn) (int64, error) {
+	if err := f.fails(); err != nil {
+		return 0, err
+	}
+	return f.Store.Transact(ctx, x)
+}
+
+// bed is a server on a store with a pool for each family.
+type bed struct {
+	*testing.T
+	*Server
+	store  *flaky
+	kernel *kernel
+}
+
+func newBed(t *testing.T) *bed {
+	b := &bed{T: t, store: &flaky{Store: memstore.New(), left: -1}}
+	for name, cidr := range map[string]string{"four": "10.65.0.0/24", "six": "fd65::/64"} {
+		p := &api.IPPool{Object: api.Object{TypeMeta: api.TypeMeta{Kind: "IPPool", APIVersion: api.GroupVersion}, Metadata: api.ObjectMeta{Name: name}}}
+		p.Spec.CIDR = cidr
+		b.put(p)
+	}
+	b.put(&api.Node{Object: api.Object{TypeMeta: api.TypeMeta{Kind: "Node", APIVersion: api.GroupVersion}, Metadata: api.ObjectMeta{Name: "h1"}}})
+	b.restart()
+	return b
+}
+
+func (b *bed) put(r api.Resource) {
+	b.Helper()
+	kv, err := encode(r)
+	if err == nil {
+		_, err = b.store.Store.Create(b.Context(), kv)
+	}
+	b.must(err)
+}
+
+// restart is another process on the same store.
+func (b *bed) restart() {
+	b.kernel = &kernel{told: map[string]string{}}
+	b.store.left, b.store.forever = -1, false
+	b.Server = New(Config{Node: "h1", Store: b.store, Addresses: NewAddresses(b.store, "h1"), Kernel: b.kernel, Notes: b.TempDir(), Log: slog.New(slog.DiscardHandler)})
+}
+
+func (b *bed) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// left are endpoints, and addresses with their handles.
+func (b *bed) left() []string {
+	b.Helper()
+	var out []string
+	snap, err := b.store.Store.List(b.Context(), api.ResourcesPrefix+"workloadendpoints/")
+	b.must(err)
+	for _, u := range snap.Items {
+		out = append(out, strings.TrimPrefix(u.Key, api.ResourcesPrefix))
+	}
+	all, err := ipam.New(b.store.Store, ipam.Config{}).Look(b.Context())
+	b.must(err)
+	for _, block := range all.Blocks {
+		for _, l := range ipam.Allocations(block) {
+			out = append(out, l.Addr.String()+" of "+*l.Attr.Handle)
+		}
+	}
+	return out
+}
+
+func request(container string) wire.Request {
+	return wire.Request{
+		Ref:  wire.Ref{Network: "net", ContainerID: container, Ifname: "eth0"},
+		Link: "cali" + container, MAC: "02:00:00:00:00:02", IPAM: wire.IPAM{V4: true, V6: true}, Labels: map[string]string{"app": "web"},
+	}
+}
+
+func ofPod(container, pod string) wire.Request {
+	r := request(container)
+	r.Pod = &wire.Pod{Namespace: "prod", Name: pod}
+	return r
+}
+
+func TestAContainerIsAttachedAndDetached(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		request wire.Request
+		want    string // of the endpoint
+	}{
+		{"outside Kubernetes", request("c1"), `default/h1-cni-c1-eth0 {"orchestrator":"cni","node":"h1","containerID":"c1","endpoint":"eth0","ipNetworks":["ADDRS"],"profiles":["net"],"interfaceName":"calic1","mac":"02:00:00:00:00:02"}`},
+		{"a pod", ofPod("c1", "web"), `prod/h1-k8s-web-eth0 {"orchestrator":"k8s","node":"h1","containerID":"c1","pod":"web","endpoint":"eth0","serviceAccountName":"default","ipNetworks":["ADDRS"],"profiles":["kns.prod","ksa.prod.default"],"interfaceName":"calic1","mac":"02:00:00:00:00:02"}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBed(t)
+			forced := false
+			b.kernel.onForced = func() {
+				forced = true
+				if len(b.kernel.told) == 0 {
+					t.Error("calc was not told before the kernel was waited for")
+				}
+			}
+			out, err := b.Attach(t.Context(), tt.request)
+			b.must(err)
+			if !forced || len(out.Addrs) != 2 || !out.Addrs[0].Is4() || !out.Addrs[1].Is6() {
+				t.Fatalf("attached: %+v, in force: %v", out, forced)
+			}
+			namespace, name, _ := strings.Cut(out.Endpoint, "/")
+			key := api.KeyPrefix(api.KindWorkloadEndpoint, "") + namespace + "/" + name
+			u, err := b.store.Get(t.Context(), key)
+			b.must(err)
+			var doc struct{ Spec json.RawMessage }
+			b.must(json.Unmarshal(u.Value, &doc))
+			addrs := out.Addrs[0].String() + `/32","` + out.Addrs[1].String() + "/128"
+			if got, want := out.Endpoint+" "+string(doc.Spec), strings.ReplaceAll(tt.want, "ADDRS", addrs); !sameJSON(got, want) {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			_, err = b.Check(t.Context(), withAddrs(tt.request, out.Addrs))
+			b.must(err)
+			for range 2 { // the second time there is nothing to do
+				_, err = b.Detach(t.Context(), tt.request.Ref)
+				b.must(err)
+				if left := b.left(); len(left) > 0 {
+					t.Errorf("left: %v", left)
+				}
+			}
+			if _, told := b.kernel.told[key]; told {
+				t.Error("calc was not told that it is gone")
+			}
+			if _, err := b.Check(t.Context(), withAddrs(tt.request, out.Addrs)); err == nil {
+				t.Error("CHECK finds what is gone")
+			}
+		})
+	}
+}
+
+func sameJSON(a, b string) bool {
+	nameA, docA, _ := strings.Cut(a, " ")
+	nameB, docB, _ := strings.Cut(b, " ")
+	var va, vb any
+	return nameA == nameB && json.Unmarshal([]byte(docA), &va) == nil && json.Unmarshal([]byte(docB), &vb) == nil && fmt.Sprint(va) == fmt.Sprint(vb)
+}
+
+func withAddrs(r wire.Request, addrs []netip.Addr) wire.Request {
+	r.Addrs = addrs
+	return r
+}
+
+// At whichever call of the store something fails, either all is there or nothing is.
+func TestAFaultAtAnyStepLeavesAllOrNothing(t *testing.T) {
+	for step := 0; ; step++ {
+		b := newBed(t)
+		b.store.left = step
+		_, err := b.Attach(t.Context(), ofPod("c1", "web"))
+		reached := b.store.left < 0
+		b.store.left = -1
+		switch left := b.left(); {
+		case err == nil && len(left) != 3:
+			t.Errorf("step %d: attached, and there is %v", step, left)
+		case err != nil && len(left) > 0:
+			t.Errorf("step %d: %v, and there is still %v", step, err, left)
+		}
+		if !reached {
+			if step < 5 {
+				t.Errorf("only %d steps: nothing was injected", step)
+			}
+			return
+		}
+	}
+}
+
+func TestWhatTheKernelRefusesLeavesNothing(t *testing.T) {
+	for name, fail := range map[string]func(*kernel){
+		"calc does not take it":     func(k *kernel) { k.overlay = errFault },
+		"it does not come in force": func(k *kernel) { k.inForce = errFault },
+	} {
+		b := newBed(t)
+		fail(b.kernel)
+		_, err := b.Attach(t.Context(), request("c1"))
+		if left := b.left(); !errors.Is(err, errFault) || len(left) > 0 {
+			t.Errorf("%s: %v, and there is %v", name, err, left)
+		}
+	}
+	b := newBed(t)
+	b.kernel.unready = []string{"the datastore says that it is not ready"}
+	var refusal *wire.Refusal
+	if _, err := b.Attach(t.Context(), request("c1")); !errors.As(err, &refusal) || !refusal.Later || !strings.Contains(refusal.Reason, "not ready") || len(b.left()) > 0 {
+		t.Errorf("an agent that is not ready: %v, and there is %v", err, b.left())
+	}
+}
+
+// A process that is killed at any call leaves something that DEL takes away, and so does GC.
+func TestWhatACrashLeavesIsFound(t *testing.T) {
+	for _, do := range []struct {
+		name  string
+		begin func(*bed) error
+	}{
+		{"attach", func(b *bed) error { _, err := b.Attach(b.Context(), ofPod("c1", "web")); return err }},
+		{"detach", func(b *bed) error {
+			b.store.left = -1
+			if _, err := b.Attach(b.Context(), ofPod("c1", "web")); err != nil {
+				return err
+			}
+			return nil
+		}},
+	} {
+		for step := 0; step < 30; step++ {
+			for name, clean := range map[string]func(*bed) error{
+				"DEL": func(b *bed) error { _, err := b.Detach(b.Context(), ofPod("c1", "web").Ref); return err },
+				"GC": func(b *bed) error {
+					_, err := b.Collect(b.Context(), wire.Valid{Network: "net", Refs: []wire.Ref{request("other").Ref}})
+					return err
+				},
+			} {
+				b := newBed(t)
+				b.must(second(b.Attach(t.Context(), request("other"))))
+				kept := b.left()
+				b.store.left, b.store.forever = step, true
+				_ = do.begin(b)
+				if do.name == "detach" {
+					b.store.left, b.store.forever = step, true
+					_, _ = b.Detach(t.Context(), ofPod("c1", "web").Ref)
+				}
+				b.restart()
+				b.must(clean(b))
+				if left := b.left(); !slices.Equal(left, kept) {
+					t.Errorf("%s, killed at step %d, then %s: left %v, want %v", do.name, step, name, left, kept)
+				}
+			}
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestANewContainerOfAPodTakesItsPlace(t *testing.T) {
+	b := newBed(t)
+	b.must(second(b.Attach(t.Context(), ofPod("old", "web"))))
+	b.must(second(b.Attach(t.Context(), ofPod("new", "web"))))
+	left := b.left()
+	if len(left) != 3 || strings.Contains(strings.Join(left, " "), "net.old") {
+		t.Errorf("the old container's addresses stayed: %v", left)
+	}
+	b.must(second(b.Detach(t.Context(), ofPod("old", "web").Ref))) // late
+	if again := b.left(); !slices.Equal(again, left) {
+		t.Errorf("detaching the old one took from the new one: %v, was %v", again, left)
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	b := newBed(t)
+	var wait sync.WaitGroup
+	for i := range 40 {
+		wait.Go(func() {
+			r := ofPod(fmt.Sprintf("c%d", i), fmt.Sprintf("p%d", i%20)) // two containers want to be each pod
+			if _, err := b.Attach(t.Context(), r); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	if left := b.left(); len(left) != 20*3 {
+		t.Errorf("%d things, want an endpoint and two addresses for each of 20 pods: %v", len(left), left)
+	}
+}
+
+func TestNotesOfDetachedContainersAreWorkedOff(t *testing.T) {
+	b := newBed(t)
+	b.must(second(b.Attach(t.Context(), request("c1"))))
+	text, err := json.Marshal(request("c1").Ref)
+	b.must(err)
+	b.must(os.WriteFile(filepath.Join(b.cfg.Notes, "c1.eth0.json"), text, 0o600))
+	b.must(os.WriteFile(filepath.Join(b.cfg.Notes, "c2.eth0.new"), []byte("{"), 0o600)) // half written
+	b.must(b.workOff(t.Context()))
+	names, err := filepath.Glob(filepath.Join(b.cfg.Notes, "*"))
+	b.must(err)
+	if left := b.left(); len(left) > 0 || len(names) != 1 {
+		t.Errorf("left: %v, notes: %v", left, names)
+	}
+}
+
+func TestOlderWordsDoNotUndoWhatWasJustWritten(t *testing.T) {
+	at := func(key string, revision int64, value string) api.Update {
+		u := api.Update{Key: key, Revision: revision}
+		if value != "" {
+			u.Value = []byte(value)
+		}
+		return u
+	}
+	for _, tt := range []struct {
+		name      string
+		put, then api.Update
+		passes    bool
+	}{
+		{"an older deletion", at("k", 10, "v"), at("k", 9, ""), false},
+		{"its own echo", at("k", 10, "v"), at("k", 10, "v"), true},
+		{"a later change", at("k", 10, "v"), at("k", 11, "w"), true},
+		{"a later deletion", at("k", 10, "v"), at("k", 11, ""), true},
+		{"what was deleted, again", at("k", 10, ""), at("k", 10, "v"), false},
+		{"the deletion itself", at("k", 10, ""), at("k", 11, ""), true},
+		{"another key", at("k", 10, "v"), at("l", 1, "v"), true},
+	} {
+		var o Overlay
+		o.Put([]api.Update{tt.put})
+		if got := len(o.Filter([]api.Update{tt.then})) == 1; got != tt.passes {
+			t.Errorf("%s: passes %v, want %v", tt.name, got, tt.passes)
+		}
+	}
+	var o Overlay
+	o.Put([]api.Update{at("k", 10, "v")})
+	o.Filter([]api.Update{at("k", 10, "v")})
+	if len(o.Filter([]api.Update{at("k", 3, "v")})) != 1 {
+		t.Error("once the datastore has caught up, its word counts, also after it was put back")
+	}
+}

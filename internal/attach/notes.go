@@ -1,0 +1,69 @@
+package attach
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/twillnet/twill/internal/attach/wire"
+)
+
+// How often notes are looked for, and whether the agent is ready to work them off.
+const (
+	every = 2 * time.Second
+	soon  = 200 * time.Millisecond
+)
+
+// Run works off what plugins noted while no agent ran, until the context ends.
+func (s *Server) Run(ctx context.Context) error {
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C:
+		}
+		wait := soon
+		if len(s.cfg.Kernel.NotReady()) == 0 {
+			wait = every
+			if err := s.workOff(ctx); err != nil && ctx.Err() == nil {
+				s.cfg.Log.Warn("a container that is gone stays attached; trying again", "err", err)
+			}
+		}
+		t.Reset(wait)
+	}
+}
+
+func (s *Server) workOff(ctx context.Context) error {
+	names, err := os.ReadDir(s.cfg.Notes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	failed := []error{err}
+	for _, n := range names {
+		if !strings.HasSuffix(n.Name(), ".json") {
+			continue // it is still being written
+		}
+		path := filepath.Join(s.cfg.Notes, n.Name())
+		data, err := os.ReadFile(path)
+		var r wire.Ref
+		if err == nil {
+			err = json.Unmarshal(data, &r)
+		}
+		if err == nil {
+			_, err = s.Detach(ctx, r)
+		}
+		if err == nil {
+			s.cfg.Log.Info("detached a container that went while no agent ran", "container", r.ContainerID, "network", r.Network)
+			err = os.Remove(path)
+		}
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
+}

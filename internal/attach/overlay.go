@@ -1,0 +1,52 @@
+package attach
+
+import (
+	"sync"
+
+	"github.com/twillnet/twill/api"
+)
+
+// Overlay is what this node wrote itself and calc was told at once. Until the datastore's own word has reached the same
+// revision, older words about these keys are held back: a watch that lags, or a list that was taken before.
+type Overlay struct {
+	mu   sync.Mutex
+	keys map[string]mark
+}
+
+type mark struct {
+	revision int64
+	gone     bool // it was deleted after that revision
+}
+
+// Put takes note of what was written.
+func (o *Overlay) Put(us []api.Update) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.keys == nil {
+		o.keys = map[string]mark{}
+	}
+	for _, u := range us {
+		o.keys[u.Key] = mark{u.Revision, u.Value == nil}
+	}
+}
+
+// Filter returns those updates of the datastore that are news.
+func (o *Overlay) Filter(us []api.Update) []api.Update {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.keys) == 0 {
+		return us
+	}
+	out := us[:0:0]
+	for _, u := range us {
+		m, marked := o.keys[u.Key]
+		if marked {
+			if u.Revision < m.revision || u.Revision == m.revision && m.gone {
+				continue
+			}
+			delete(o.keys, u.Key)
+		}
+		out = append(out, u)
+	}
+	return out
+}

@@ -1,0 +1,98 @@
+package calc
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// block takes over whose a block of addresses is. What of an own block no
+// endpoint has, leads nowhere: else a packet to it would leave by the default
+// route, and perhaps come back by the same way.
+func (g *Graph) block(u api.Update) {
+	if u.Value == nil {
+		g.found(u.Key, nil)
+		g.routes.Set(u.Key, nil)
+		return
+	}
+	p, owner, owned, err := api.BlockOwner(u)
+	if err != nil {
+		g.found(u.Key, []api.Problem{{Key: u.Key, Reason: err.Error() + "; what was known of it stays in force"}})
+		return
+	}
+	g.found(u.Key, nil)
+	if owned && owner == (api.Owner{Type: api.OwnerHost, Name: g.node}) {
+		g.routes.Set(u.Key, []intent.Route{{Dst: p, Kind: intent.RouteBlackhole}})
+		return
+	}
+	g.routes.Set(u.Key, nil)
+}
+
+// pool is what hosts must know of a pool of addresses.
+type pool struct {
+	cidr netip.Prefix
+	nat  bool
+}
+
+// putPool takes over a pool. One of which the range cannot be read is as one that does not exist.
+func (g *Graph) putPool(key string, s api.Stored, r *api.IPPool) {
+	cidr, err := netip.ParsePrefix(r.Spec.CIDR)
+	if err != nil || s.Closed != "" {
+		delete(g.pools, key)
+		return
+	}
+	g.pools[key] = pool{cidr.Masked(), r.Spec.NATOutgoing}
+}
+
+// natOutgoing says from which pools packets leave with the host's address, and for where not.
+func (g *Graph) natOutgoing() intent.NATOutgoing {
+	var n intent.NATOutgoing
+	for _, p := range g.pools {
+		n.Pool = append(n.Pool, p.cidr)
+		if p.nat {
+			n.From = append(n.From, p.cidr)
+		}
+	}
+	if len(n.From) == 0 {
+		return intent.NATOutgoing{}
+	}
+	s := g.config.Settings.NAT
+	n.Addr, n.Ports, n.Link = s.Addr, intent.PortRange{Min: s.Ports[0], Max: s.Ports[1]}, s.Link
+	if s.Exclusions == "IPPoolsAndHostIPs" {
+		for _, as := range g.nodes {
+			n.Pool = append(n.Pool, as...)
+		}
+	}
+	for _, ps := range []*[]netip.Prefix{&n.From, &n.Pool} {
+		slices.SortFunc(*ps, func(a, b netip.Prefix) int {
+			return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+		})
+		*ps = slices.Compact(*ps)
+	}
+	return n
+}
+
+// putNode takes over a node's addresses; nil: it is gone.
+func (g *Graph) putNode(key string, r *api.Node) {
+	delete(g.nodes, key)
+	if r == nil {
+		return
+	}
+	var texts []string
+	if b := r.Spec.BGP; b != nil {
+		texts = append(texts, b.IPv4Address, b.IPv6Address)
+	}
+	for _, a := range r.Spec.Addresses {
+		texts = append(texts, a.Address)
+	}
+	for _, text := range texts {
+		text, _, _ = strings.Cut(text, "/") // with the length of its network's prefix
+		if a, err := netip.ParseAddr(text); err == nil {
+			g.nodes[key] = append(g.nodes[key], netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()))
+		}
+	}
+}

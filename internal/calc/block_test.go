@@ -1,0 +1,146 @@
+package calc
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+func blockUpdate(cidr, affinity string) api.Update {
+	name := strings.Replace(cidr, "/", "-", 1)
+	fam := "ipv4"
+	if strings.Contains(cidr, ":") {
+		fam = "ipv6"
+	}
+	u := api.Update{Key: "/calico/ipam/v2/assignment/" + fam + "/block/" + name}
+	if affinity != "" {
+		u.Value = []byte(fmt.Sprintf(`{"cidr":%q,%s,"allocations":[0,null],"unallocated":[1],"attributes":[{"handle_id":"x"}],"sequenceNumber":1}`, cidr, affinity))
+	}
+	return u
+}
+
+func workloadUpdate(addr string) api.Update {
+	return api.Update{Key: api.ResourcesPrefix + "workloadendpoints/prod/h1-k8s-a-eth0", Value: []byte(
+		`{"spec":{"node":"h1","orchestrator":"k8s","pod":"a","endpoint":"eth0","interfaceName":"calia","ipNetworks":["` + addr + `"]}}`)}
+}
+
+func routesAsText(g *Graph) string {
+	g.Flush()
+	var out []string
+	for _, r := range g.routes.Sent() {
+		kind := "to " + r.Link
+		if r.Kind == intent.RouteBlackhole {
+			kind = "nowhere"
+		}
+		out = append(out, r.Dst.String()+" "+kind)
+	}
+	return strings.Join(out, ", ")
+}
+
+func TestOwnBlocksLeadNowhereButForEndpoints(t *testing.T) {
+	const own, others = `"affinity":"host:h1"`, `"affinity":"host:h2"`
+	for _, tt := range []struct {
+		name    string
+		updates []api.Update
+		want    string
+	}{
+		{"an own block", []api.Update{blockUpdate("10.65.0.0/26", own)}, "10.65.0.0/26 nowhere"},
+		{"of IPv6", []api.Update{blockUpdate("fd65::/122", own)}, "fd65::/122 nowhere"},
+		{"as old versions wrote it", []api.Update{blockUpdate("10.65.0.0/26", `"hostAffinity":"h1"`)}, "10.65.0.0/26 nowhere"},
+		{"another's", []api.Update{blockUpdate("10.65.0.0/26", others)}, ""},
+		{"a load balancer's", []api.Update{blockUpdate("10.65.0.0/26", `"affinity":"virtual:h1"`)}, ""},
+		{"nobody's", []api.Update{blockUpdate("10.65.0.0/26", `"affinity":null`)}, ""},
+		{"one that is gone", []api.Update{blockUpdate("10.65.0.0/26", own), blockUpdate("10.65.0.0/26", "")}, ""},
+		{"one that was given up", []api.Update{blockUpdate("10.65.0.0/26", own), blockUpdate("10.65.0.0/26", `"affinity":null`)}, ""},
+		{"one that cannot be read any more", []api.Update{blockUpdate("10.65.0.0/26", own), {Key: blockUpdate("10.65.0.0/26", "").Key, Value: []byte("{")}}, "10.65.0.0/26 nowhere"},
+		{"beside an endpoint", []api.Update{blockUpdate("10.65.0.0/26", own), workloadUpdate("10.65.0.1/32")}, "10.65.0.0/26 nowhere, 10.65.0.1/32 to calia"},
+		{"an endpoint in a block of one address", []api.Update{blockUpdate("10.65.0.1/32", own), workloadUpdate("10.65.0.1/32")}, "10.65.0.1/32 to calia"},
+		{"the same, the endpoint first", []api.Update{workloadUpdate("10.65.0.1/32"), blockUpdate("10.65.0.1/32", own)}, "10.65.0.1/32 to calia"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := New("h1")
+			g.Update(tt.updates)
+			if got := routesAsText(g); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestABlockThatCannotBeReadIsAProblemUntilItCan(t *testing.T) {
+	g := New("h1")
+	key := blockUpdate("10.65.0.0/26", "").Key
+	for _, wrong := range []string{"{", `{"cidr":"10.65.9.0/26","affinity":"host:h1"}`} {
+		g.Update([]api.Update{{Key: key, Value: []byte(wrong)}})
+		if ps := g.Problems(); len(ps) != 1 || ps[0].Key != key {
+			t.Errorf("%s: problems %+v", wrong, ps)
+		}
+		if ready, why := g.Ready(); !ready {
+			t.Errorf("%s: not ready, since %v; a route that is missing opens nothing", wrong, why)
+		}
+	}
+	g.Update([]api.Update{blockUpdate("10.65.0.0/26", `"affinity":"host:h1"`)})
+	if ps := g.Problems(); len(ps) != 0 {
+		t.Errorf("problems %+v", ps)
+	}
+}
+
+func poolUpdate(name, spec string) api.Update {
+	u := api.Update{Key: api.ResourcesPrefix + "ippools/" + name}
+	if spec != "" {
+		u.Value = []byte(`{"spec":{` + spec + `}}`)
+	}
+	return u
+}
+
+func TestSettingsSayHowTheyLeave(t *testing.T) {
+	g := New("h1")
+	g.Update([]api.Update{
+		poolUpdate("a", `"cidr":"10.65.0.0/16","natOutgoing":true`),
+		{Key: api.ResourcesPrefix + "nodes/h2", Value: []byte(`{"spec":{"bgp":{"ipv4Address":"192.0.2.2/24","ipv6Address":"2001:db8::2/64"},"addresses":[{"address":"198.51.100.2"}]}}`)},
+		{Key: api.ResourcesPrefix + "felixconfigurations/default", Value: []byte(`{"spec":{"natOutgoingAddress":"192.0.2.7","natPortRange":"1000:2000","natOutgoingExclusions":"IPPoolsAndHostIPs","iptablesNATOutgoingInterfaceFilter":"eth+"}}`)},
+	})
+	n := g.Flush().Host.NAT
+	if got, want := fmt.Sprint(n), "{[10.65.0.0/16] [10.65.0.0/16 192.0.2.2/32 198.51.100.2/32 2001:db8::2/128] 192.0.2.7 {1000 2000} eth*}"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	g.Update([]api.Update{{Key: api.ResourcesPrefix + "nodes/h2"}})
+	if n := g.Flush().Host.NAT; len(n.Pool) != 1 {
+		t.Errorf("a node is gone, and its addresses are not: %v", n.Pool)
+	}
+}
+
+func TestPoolsSayWhoLeavesWithTheHostsAddress(t *testing.T) {
+	g := New("h1")
+	if b := g.Flush(); len(b.Host.NAT.From)+len(b.Host.NAT.Pool) != 0 {
+		t.Errorf("without a pool: %v", b.Host.NAT)
+	}
+	for _, tt := range []struct {
+		name   string
+		update api.Update
+		want   string // empty: nothing changes
+	}{
+		{"a pool that does not ask for it", poolUpdate("a", `"cidr":"10.66.0.0/16"`), ""},
+		{"one that does", poolUpdate("b", `"cidr":"10.65.0.0/16","natOutgoing":true`), "[10.65.0.0/16] [10.65.0.0/16 10.66.0.0/16]"},
+		{"of IPv6, and disabled", poolUpdate("c", `"cidr":"fd65::/64","natOutgoing":true,"disabled":true`), "[10.65.0.0/16 fd65::/64] [10.65.0.0/16 10.66.0.0/16 fd65::/64]"},
+		{"the same again", poolUpdate("c", `"cidr":"fd65::/64","natOutgoing":true`), ""},
+		{"another of the same range", poolUpdate("d", `"cidr":"fd65::/64","natOutgoing":true`), ""},
+		{"one that cannot be read", poolUpdate("e", `"cidr":"10.65","natOutgoing":true`), ""},
+		{"one that does not ask any more", poolUpdate("b", `"cidr":"10.65.0.0/16"`), "[fd65::/64] [10.65.0.0/16 10.66.0.0/16 fd65::/64]"},
+		{"one of two is gone", poolUpdate("c", ""), ""},
+		{"both are", poolUpdate("d", ""), "[] []"},
+	} {
+		g.Update([]api.Update{tt.update})
+		b := g.Flush()
+		got := ""
+		if b.Host != nil {
+			got = fmt.Sprintf("%v %v", b.Host.NAT.From, b.Host.NAT.Pool)
+		}
+		if got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}

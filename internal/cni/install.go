@@ -1,0 +1,190 @@
+package cni
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/libcni"
+
+	"github.com/twillnet/twill/internal/attach/wire"
+)
+
+// Install puts the plugin where a container runtime looks for it.
+type Install struct {
+	Exe     string    // the binary; empty: twill-cni beside this one, or this one
+	BinDir  string    // where runtimes look for plugins
+	ConfDir string    // and for networks
+	Conf    string    // name of the network's file there
+	Network []byte    // its content; empty: DefaultNetwork
+	Upgrade bool      // also replace a binary that is there
+	Skip    []string  // names of binaries that are not to be installed
+	DryRun  bool      // only say what would be done
+	Out     io.Writer // told what is done, a line each
+}
+
+// Defaults of runtimes.
+const (
+	DefaultBinDir  = "/opt/cni/bin"
+	DefaultConfDir = "/etc/cni/net.d"
+	DefaultConf    = "10-twill.conflist"
+)
+
+// names of the binary; Calico's, so that its networks work as they are.
+var names = []string{"twill", "twill-ipam", "calico", "calico-ipam"}
+
+// DefaultNetwork is the network that Install writes, with the plugins that most clusters chain.
+func DefaultNetwork(mtu int, v4, v6 bool) []byte {
+	conf := map[string]any{
+		"name": "twill", "cniVersion": "1.0.0",
+		"plugins": []any{
+			map[string]any{
+				"type": "twill", "socket": wire.DefaultSocket, "mtu": mtu,
+				"ipam": map[string]any{"type": "twill-ipam", "assign_ipv4": v4, "assign_ipv6": v6},
+			},
+			map[string]any{"type": "portmap", "snat": true, "capabilities": map[string]bool{"portMappings": true}},
+			map[string]any{"type": "bandwidth", "capabilities": map[string]bool{"bandwidth": true}},
+		},
+	}
+	text, err := json.MarshalIndent(conf, "", "  ")
+	if err != nil {
+		panic(err) // it is made of plain values
+	}
+	return append(text, '\n')
+}
+
+// Install writes the binary, then the network: a runtime that sees the network finds the plugin.
+func (i Install) Install() error {
+	if i.Network == nil {
+		i.Network = DefaultNetwork(0, true, false)
+	}
+	if _, err := libcni.NetworkConfFromBytes(i.Network); err != nil {
+		if _, single := libcni.NetworkPluginConfFromBytes(i.Network); single != nil {
+			return fmt.Errorf("the network cannot be used: %w", err)
+		}
+	}
+	program, err := i.program()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		path := filepath.Join(i.BinDir, name)
+		have, err := os.ReadFile(path)
+		switch {
+		case slices.Contains(i.Skip, name):
+			continue
+		case err == nil && bytes.Equal(have, program):
+			continue
+		case err == nil && !i.Upgrade:
+			i.say("kept %s, which is another binary (UPDATE_CNI_BINARIES=false)", path)
+			continue
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
+		if err := i.write(path, program, 0o755); err != nil {
+			return err
+		}
+	}
+	return i.write(filepath.Join(i.ConfDir, i.Conf), i.Network, 0o600)
+}
+
+// Uninstall removes the network first, so that no container is begun any more, and then the binaries that are ours.
+func (i Install) Uninstall() error {
+	conf := filepath.Join(i.ConfDir, i.Conf)
+	if text, err := os.ReadFile(conf); err == nil {
+		if !ourNetwork(text) {
+			return fmt.Errorf("%s is a network of another plugin; nothing is removed", conf)
+		}
+		if err := i.remove(conf); err != nil {
+			return err
+		}
+	}
+	program, err := i.program()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		path := filepath.Join(i.BinDir, name)
+		have, err := os.ReadFile(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return err
+		case !bytes.Equal(have, program):
+			i.say("kept %s, which is another binary", path)
+			continue
+		}
+		if err := i.remove(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// alone is the name of the plugin's own binary, which starts faster than the one that has the daemons, too.
+const alone = "twill-cni"
+
+func (i Install) program() ([]byte, error) {
+	if i.Exe != "" {
+		return os.ReadFile(i.Exe)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find own binary: %w", err)
+	}
+	if program, err := os.ReadFile(filepath.Join(filepath.Dir(exe), alone)); err == nil {
+		return program, nil
+	}
+	return os.ReadFile(exe)
+}
+
+func ourNetwork(text []byte) bool {
+	var conf struct {
+		Type    string `json:"type"`
+		Plugins []struct {
+			Type string `json:"type"`
+		} `json:"plugins"`
+	}
+	if json.Unmarshal(text, &conf) != nil {
+		return false
+	}
+	return pluginNames[conf.Type] || len(conf.Plugins) > 0 && pluginNames[conf.Plugins[0].Type]
+}
+
+// write puts a file in place at once: nobody sees half of it.
+func (i Install) write(path string, content []byte, mode fs.FileMode) error {
+	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, content) {
+		return nil
+	}
+	i.say("write %s", path)
+	if i.DryRun {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	// Runtimes look at all that ends in .conf, .conflist or .json, and at plugins by name.
+	fresh := filepath.Join(filepath.Dir(path), "."+strings.ReplaceAll(filepath.Base(path), ".", "-")+".new")
+	if err := os.WriteFile(fresh, content, mode); err != nil {
+		return errors.Join(err, os.Remove(fresh))
+	}
+	return os.Rename(fresh, path)
+}
+
+func (i Install) remove(path string) error {
+	i.say("remove %s", path)
+	if i.DryRun {
+		return nil
+	}
+	return os.Remove(path)
+}
+
+func (i Install) say(format string, args ...any) { fmt.Fprintf(i.Out, format+"\n", args...) }

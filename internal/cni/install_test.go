@@ -1,0 +1,92 @@
+package cni
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+)
+
+func installIn(t *testing.T, binary string) (Install, *bytes.Buffer) {
+	t.Helper()
+	dir, out := t.TempDir(), &bytes.Buffer{}
+	exe := filepath.Join(dir, "built")
+	if err := os.WriteFile(exe, []byte(binary), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return Install{Exe: exe, BinDir: filepath.Join(dir, "bin"), ConfDir: filepath.Join(dir, "net.d"), Conf: DefaultConf, Upgrade: true, Out: out}, out
+}
+
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+func TestInstallAndUninstall(t *testing.T) {
+	in, out := installIn(t, "v1")
+	for range 2 {
+		if err := in.Install(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if lines := strings.Count(out.String(), "\n"); lines != 5 {
+		t.Errorf("the second time something was written again:\n%s", out)
+	}
+	if got := files(t, in.BinDir); !slices.Equal(got, []string{"calico", "calico-ipam", "twill", "twill-ipam"}) {
+		t.Errorf("binaries: %v", got)
+	}
+	list, err := libcni.NetworkConfFromFile(filepath.Join(in.ConfDir, DefaultConf))
+	if err != nil || list.Plugins[0].Network.Type != "twill" || list.Plugins[0].Network.IPAM.Type != "twill-ipam" {
+		t.Errorf("a runtime reads of the network: %v, %v", list, err)
+	}
+	other := filepath.Join(in.BinDir, "calico")
+	if err := os.WriteFile(other, []byte("upstream's"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Uninstall(); err != nil {
+		t.Fatal(err)
+	}
+	if got := append(files(t, in.BinDir), files(t, in.ConfDir)...); !slices.Equal(got, []string{"calico"}) {
+		t.Errorf("left: %v, want only what is not ours", got)
+	}
+}
+
+func TestInstallKeepsWhatItIsToldToKeep(t *testing.T) {
+	in, out := installIn(t, "v2")
+	in.Upgrade, in.Skip = false, []string{"calico-ipam"}
+	if err := os.MkdirAll(in.BinDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(in.BinDir, "twill"), []byte("v1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Install(); err != nil {
+		t.Fatal(err)
+	}
+	have, _ := os.ReadFile(filepath.Join(in.BinDir, "twill"))
+	if got := files(t, in.BinDir); string(have) != "v1" || slices.Contains(got, "calico-ipam") || !slices.Contains(got, "calico") {
+		t.Errorf("binaries: %v, twill is %s\n%s", got, have, out)
+	}
+	in.Network = []byte(`{"cniVersion": "1.0.0", "plugins": 1}`)
+	if err := in.Install(); err == nil || !strings.Contains(err.Error(), "the network cannot be used") {
+		t.Errorf("a network that no runtime reads: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(in.ConfDir, DefaultConf), []byte(`{"plugins": [{"type": "bridge"}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Uninstall(); err == nil || !strings.Contains(err.Error(), "of another plugin") {
+		t.Errorf("uninstall of somebody else's network: %v", err)
+	}
+}

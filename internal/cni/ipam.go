@@ -1,0 +1,51 @@
+package cni
+
+import (
+	"net"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/twillnet/twill/internal/attach/wire"
+)
+
+// assign is ADD of the IPAM plugin, for networks of others.
+func assign(args *skel.CmdArgs) (err error) {
+	defer func() { err = failed(err) }()
+	ctx, cancel := within()
+	defer cancel()
+	c, err := readConf(args)
+	if err != nil {
+		return err
+	}
+	r, err := c.request(args)
+	if err != nil {
+		return err
+	}
+	var out wire.Attached
+	if err := wire.Ask(ctx, c.Socket, wire.PathAssign, r, &out); err != nil {
+		return err
+	}
+	result := &current.Result{CNIVersion: current.ImplementedSpecVersion}
+	for _, a := range out.Addrs {
+		result.IPs = append(result.IPs, &current.IPConfig{Address: net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}})
+	}
+	return types.PrintResult(result, c.CNIVersion)
+}
+
+// giveBack is DEL of the IPAM plugin.
+func giveBack(args *skel.CmdArgs) (err error) {
+	defer func() { err = failed(err) }()
+	ctx, cancel := within()
+	defer cancel()
+	c, err := readConf(args)
+	if err != nil {
+		return err
+	}
+	r, err := c.request(args)
+	if err != nil {
+		return err
+	}
+	return wire.Ask(ctx, c.Socket, wire.PathRelease, r.Ref, nil)
+}

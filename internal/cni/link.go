@@ -1,0 +1,282 @@
+package cni
+
+import (
+	"crypto/sha1" //nolint:gosec // names that must equal Calico's, no secret
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twillnet/twill/internal/attach/wire"
+	"github.com/twillnet/twill/internal/kernel/netns"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/kernel/sysctl"
+)
+
+// The next hop of all containers; the agent answers for it on the host's end of each link.
+var (
+	gateway4 = netip.MustParseAddr("169.254.1.1")
+	gateway6 = netip.MustParseAddr("fe80::1")
+)
+
+const (
+	linkPrefix = "cali"
+	linkDigits = 11 // with the prefix, the 15 characters that the kernel allows
+)
+
+// linkName is what the host's end is called: with Kubernetes after the pod, else after the container.
+func linkName(r wire.Ref) string {
+	if r.Pod != nil {
+		sum := sha1.Sum([]byte(r.Pod.Namespace + "." + r.Pod.Name)) //nolint:gosec // see above
+		return linkPrefix + hex.EncodeToString(sum[:])[:linkDigits]
+	}
+	return linkPrefix + r.ContainerID[:min(len(r.ContainerID), linkDigits)]
+}
+
+// alias marks a link as ours, and says whose it is.
+func alias(r wire.Ref) string { return aliasOf(r.Network) + r.ContainerID + " " + r.Ifname }
+
+func aliasOf(network string) string { return "twill " + network + " " }
+
+// ends are both ends of a container's link.
+type ends struct {
+	host, inside *rtnl.Handle
+	ns           *netns.Handle
+	path         string // of ns
+	request      wire.Request
+}
+
+// open opens the namespaces of a request. Without a container's, inside is nil: it is gone, or nobody knows it.
+func open(path string, r wire.Request) (*ends, error) {
+	e := &ends{path: path, request: r}
+	var err error
+	if e.host, err = rtnl.Open(); err != nil {
+		return nil, err
+	}
+	if path == "" {
+		return e, nil
+	}
+	if e.ns, err = netns.OpenPath(path); err == nil {
+		e.inside, err = rtnl.OpenIn(e.ns)
+	}
+	if err != nil {
+		e.close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *ends) close() {
+	e.host.Close()
+	if e.inside != nil {
+		e.inside.Close()
+	}
+	if e.ns != nil {
+		_ = e.ns.Close()
+	}
+}
+
+// connect makes the link. The container's end is down and has no address, so that nothing can pass.
+func (e *ends) connect(mtu int) (mac string, err error) {
+	if err := e.remove(); err != nil { // what a container of the same name left
+		return "", err
+	}
+	if err := e.host.AddVeth(e.request.Link, e.request.Ifname, e.ns); err != nil {
+		return "", err
+	}
+	near, err := e.host.Link(e.request.Link)
+	if err != nil {
+		return "", err
+	}
+	far, err := e.inside.Link(e.request.Ifname)
+	if err != nil {
+		return "", err
+	}
+	err = e.host.SetAlias(near.Index, alias(e.request.Ref))
+	if mtu > 0 {
+		err = errors.Join(err, e.host.SetMTU(near.Index, mtu), e.inside.SetMTU(far.Index, mtu))
+	}
+	return far.MAC, errors.Join(err, e.host.SetUp(near.Index, true))
+}
+
+// free: ADD must not harm what an earlier ADD made.
+func (e *ends) free() error {
+	_, err := e.inside.Link(e.request.Ifname)
+	switch {
+	case err == nil:
+		return fmt.Errorf("the container has an interface %s already", e.request.Ifname)
+	case errors.Is(err, rtnl.ErrNotFound):
+		return nil
+	}
+	return err
+}
+
+// remove deletes the link, if there is one. One of this name that is another's stays.
+func (e *ends) remove() error {
+	l, err := e.host.Link(e.request.Link)
+	if errors.Is(err, rtnl.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if l.Kind != "veth" || l.Alias != "" && e.request.Pod == nil && l.Alias != alias(e.request.Ref) {
+		return fmt.Errorf("interface %s of this host is a %s %q, and not this container's", l.Name, l.Kind, l.Alias)
+	}
+	if err := e.host.DeleteLink(l.Index); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+		return err
+	}
+	return nil
+}
+
+// configure gives the container's end its addresses and routes, and turns it on.
+func (e *ends) configure(addrs []netip.Addr, c *conf) error {
+	if err := e.sysctls(addrs, c); err != nil {
+		return err
+	}
+	near, err := e.host.Link(e.request.Link)
+	if err != nil {
+		return err
+	}
+	far, err := e.inside.Link(e.request.Ifname)
+	if err == nil {
+		err = e.inside.SetUp(far.Index, true)
+	}
+	if err != nil {
+		return err
+	}
+	told := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		if err := e.inside.AddAddr(rtnl.Addr{Link: far.Index, Prefix: netip.PrefixFrom(a, a.BitLen())}); err != nil {
+			return err
+		}
+		gateway, world := gatewayOf(a)
+		if told[gateway] {
+			continue
+		}
+		told[gateway] = true
+		routes := []rtnl.Route{{Dst: netip.PrefixFrom(gateway, gateway.BitLen()), Link: far.Index}}
+		if c.IncludeDefaultRoutes == nil || *c.IncludeDefaultRoutes {
+			routes = append(routes, rtnl.Route{Dst: world, Link: far.Index, Gateway: gateway, OnLink: true})
+		}
+		err := e.inside.SetNeighbour(rtnl.Neighbour{Link: far.Index, Addr: gateway, MAC: near.MAC, Permanent: true})
+		for _, r := range routes {
+			err = errors.Join(err, e.inside.AddRoute(r))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return e.settled(far.Index, addrs)
+}
+
+// settled waits until IPv6 addresses are the container's own: until the kernel has noticed that the link is up, in a task of
+// its own, what is sent to them is lost.
+func (e *ends) settled(link int, addrs []netip.Addr) error {
+	const tableLocal = 255
+	for deadline := time.Now().Add(5 * time.Second); ; {
+		routes, err := e.inside.Routes(rtnl.RouteFilter{Table: tableLocal, Link: link})
+		if err != nil {
+			return err
+		}
+		missing := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
+			return a.Is4() || slices.ContainsFunc(routes, func(r rtnl.Route) bool { return r.Dst == netip.PrefixFrom(a, a.BitLen()) })
+		})
+		if len(missing) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s is not in use yet: the link does not come up", missing[0])
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func gatewayOf(a netip.Addr) (gateway netip.Addr, world netip.Prefix) {
+	if a.Is4() {
+		return gateway4, netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return gateway6, netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
+// sysctls: addresses are used at once, since the datastore has seen to it that they are nobody else's.
+func (e *ends) sysctls(addrs []netip.Addr, c *conf) error {
+	h, err := sysctl.OpenIn(e.ns)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	link := sysctl.Link(e.request.Ifname)
+	forward := "0"
+	if c.ContainerSettings.AllowIPForwarding {
+		forward = "1"
+	}
+	settings := []sysctl.Setting{{Path: "ipv4/ip_forward", Value: forward}}
+	six := []sysctl.Setting{
+		{Path: "ipv6/conf/all/forwarding", Value: forward}, {Path: "ipv6/conf/" + link + "/accept_dad", Value: "0"},
+		{Path: "ipv6/conf/" + link + "/accept_ra", Value: "0"}, {Path: "ipv6/conf/" + link + "/disable_ipv6", Value: "0"},
+	}
+	for _, a := range addrs {
+		if a.Is6() {
+			settings = append(settings, six...)
+			break
+		}
+	}
+	_, err = h.SetAll(settings)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("this host has no IPv6: %w", err)
+	}
+	return err
+}
+
+// check says what is missing of what connect and configure made.
+func (e *ends) check(addrs []netip.Addr) error {
+	if _, err := e.host.Link(e.request.Link); err != nil {
+		return fmt.Errorf("the host's end: %w", err)
+	}
+	far, err := e.inside.Link(e.request.Ifname)
+	if err != nil {
+		return fmt.Errorf("the container's end: %w", err)
+	}
+	if !far.Up {
+		return fmt.Errorf("%s is down in the container", far.Name)
+	}
+	have, err := e.inside.Addrs()
+	if err != nil {
+		return err
+	}
+	for _, a := range addrs {
+		found := false
+		for _, h := range have {
+			found = found || h.Link == far.Index && h.Prefix.Addr() == a
+		}
+		if !found {
+			return fmt.Errorf("%s lacks the address %s in the container", far.Name, a)
+		}
+	}
+	return nil
+}
+
+// sweep deletes the links of a network whose containers are not valid.
+func sweep(network string, valid []wire.Ref) error {
+	host, err := rtnl.Open()
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	links, err := host.Links()
+	keep := map[string]bool{}
+	for _, r := range valid {
+		keep[alias(wire.Ref{Network: network, ContainerID: r.ContainerID, Ifname: r.Ifname})] = true
+	}
+	for _, l := range links {
+		if strings.HasPrefix(l.Alias, aliasOf(network)) && !keep[l.Alias] {
+			err = errors.Join(err, host.DeleteLink(l.Index))
+		}
+	}
+	return err
+}

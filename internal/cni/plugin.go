@@ -1,0 +1,267 @@
+// Package cni is the plugin that container runtimes call: CNI 1.1, and the older versions that they still speak.
+//
+// In: CNI's environment and a network's configuration on standard input. Out: a link with addresses and routes in the
+// container's namespace, and the result as JSON; or an error, and nothing of it is left. Addresses and policy are the
+// agent's, which is asked over its socket: the plugin has no credentials, and nothing passes before policy is in force.
+package cni
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/twillnet/twill/internal/attach/wire"
+)
+
+// Names by which runtimes call the binary; those of Calico's plugins are among them, so that its configurations work.
+var (
+	pluginNames = map[string]bool{"twill": true, "calico": true}
+	ipamNames   = map[string]bool{"twill-ipam": true, "calico-ipam": true}
+)
+
+// Called reports whether a runtime calls the program, by its name and environment.
+func Called(argv0 string) bool {
+	name := filepath.Base(argv0)
+	return os.Getenv("CNI_COMMAND") != "" && (pluginNames[name] || ipamNames[name])
+}
+
+// Main answers the runtime and returns the exit code.
+func Main(argv0, release string) int {
+	funcs := skel.CNIFuncs{Add: add, Del: del, Check: check, GC: collect, Status: status}
+	if ipamNames[filepath.Base(argv0)] {
+		funcs = skel.CNIFuncs{Add: assign, Del: giveBack, Check: func(*skel.CmdArgs) error { return nil }, GC: collect, Status: status}
+	}
+	if e := skel.PluginMainFuncsWithError(funcs, version.All, "twill "+release); e != nil {
+		_ = e.Print() // there is nobody else to tell
+		return 1
+	}
+	return 0
+}
+
+// patience is for one command; runtimes give up after minutes.
+const patience = 60 * time.Second
+
+func within() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), patience)
+}
+
+func add(args *skel.CmdArgs) (err error) {
+	defer func() { err = failed(err) }()
+	ctx, cancel := within()
+	defer cancel()
+	c, err := readConf(args)
+	if err != nil {
+		return err
+	}
+	r, err := c.request(args)
+	if err != nil {
+		return err
+	}
+	if err := wire.Ask(ctx, c.Socket, wire.PathStatus, r.Ref, nil); err != nil {
+		return err // before there is anything to undo
+	}
+	e, err := open(args.Netns, r)
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	if err := e.free(); err != nil {
+		return err
+	}
+	result, err := c.attach(ctx, e)
+	if err != nil {
+		return errors.Join(err, c.detach(ctx, e))
+	}
+	return types.PrintResult(result, c.CNIVersion)
+}
+
+// attach makes everything, the container's end last.
+func (c *conf) attach(ctx context.Context, e *ends) (result *current.Result, err error) {
+	r := &e.request
+	result = &current.Result{CNIVersion: current.ImplementedSpecVersion, DNS: c.DNS}
+	if !c.IPAM.ours() {
+		if result, err = c.delegate(ctx); err != nil {
+			return nil, err
+		}
+		for _, ip := range result.IPs {
+			a, _ := netip.AddrFromSlice(ip.Address.IP)
+			r.Addrs = append(r.Addrs, a.Unmap())
+		}
+	}
+	if r.MAC, err = e.connect(c.MTU); err != nil {
+		return nil, err
+	}
+	var out wire.Attached
+	if err := wire.Ask(ctx, c.Socket, wire.PathAttach, *r, &out); err != nil {
+		return nil, err
+	}
+	if err := e.configure(out.Addrs, c); err != nil {
+		return nil, err
+	}
+	return e.result(result, out.Addrs)
+}
+
+// delegate asks another plugin for addresses.
+func (c *conf) delegate(ctx context.Context) (*current.Result, error) {
+	r, err := invoke.DelegateAdd(ctx, c.IPAM.Type, c.raw, nil)
+	if err != nil {
+		return nil, err
+	}
+	out, err := current.NewResultFromResult(r)
+	if err == nil && len(out.IPs) == 0 {
+		err = types.NewError(types.ErrInvalidNetworkConfig, "IPAM plugin "+c.IPAM.Type+" assigned no address", "")
+	}
+	return out, err
+}
+
+// result says what there is now, as the runtime and chained plugins read it.
+func (e *ends) result(out *current.Result, addrs []netip.Addr) (*current.Result, error) {
+	near, err := e.host.Link(e.request.Link)
+	if err != nil {
+		return nil, err
+	}
+	far, err := e.inside.Link(e.request.Ifname)
+	if err != nil {
+		return nil, err
+	}
+	const inside = 1 // the index of the container's end
+	out.Interfaces = []*current.Interface{{Name: near.Name, Mac: near.MAC, Mtu: near.MTU}, {Name: far.Name, Mac: far.MAC, Mtu: far.MTU, Sandbox: e.path}}
+	out.IPs, out.Routes = nil, nil
+	told := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		gateway, world := gatewayOf(a)
+		whole := net.CIDRMask(a.BitLen(), a.BitLen())
+		out.IPs = append(out.IPs, &current.IPConfig{Interface: current.Int(inside), Address: net.IPNet{IP: a.AsSlice(), Mask: whole}})
+		if !told[gateway] {
+			told[gateway] = true
+			out.Routes = append(out.Routes, &types.Route{Dst: net.IPNet{IP: world.Addr().AsSlice(), Mask: net.CIDRMask(0, a.BitLen())}, GW: gateway.AsSlice()})
+		}
+	}
+	return out, nil
+}
+
+func del(args *skel.CmdArgs) (err error) {
+	defer func() { err = failed(err) }()
+	ctx, cancel := within()
+	defer cancel()
+	c, err := readConf(args)
+	if err != nil {
+		return err
+	}
+	r, err := c.request(args)
+	if err != nil {
+		return err
+	}
+	e, err := open("", r)
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	return c.detach(ctx, e)
+}
+
+// detach takes everything away. The agent goes first, so that it does not look for a link that it still wants; what comes
+// over a link of which it knows nothing is dropped.
+func (c *conf) detach(ctx context.Context, e *ends) error {
+	err := wire.Ask(ctx, c.Socket, wire.PathDetach, e.request.Ref, nil)
+	if errors.Is(err, wire.ErrNoAgent) {
+		err = leaveNote(wire.NotesOf(c.Socket), e.request.Ref)
+	}
+	mine, failed := e.mine()
+	if mine && failed == nil {
+		failed = e.remove()
+	}
+	if err = errors.Join(err, failed); err == nil && !c.IPAM.ours() {
+		err = invoke.DelegateDel(ctx, c.IPAM.Type, c.raw, nil)
+	}
+	return err
+}
+
+func check(args *skel.CmdArgs) (err error) {
+	defer func() { err = failed(err) }()
+	ctx, cancel := within()
+	defer cancel()
+	c, err := readConf(args)
+	if err != nil {
+		return err
+	}
+	r, err := c.request(args)
+	if err != nil {
+		return err
+	}
+	if err := version.ParsePrevResult(&c.PluginConf); err != nil {
+		return invalid("prevResult: %v", err)
+	}
+	if c.PrevResult == nil {
+		return invalid("prevResult is missing: CHECK compares with it")
+	}
+	previous, err := current.NewResultFromResult(c.PrevResult)
+	if err != nil {
+		return invalid("prevResult: %v", err)
+	}
+	for _, ip := range previous.IPs {
+		a, _ := netip.AddrFromSlice(ip.Address.IP)
+		r.Addrs = append(r.Addrs, a.Unmap())
+	}
+	e, err := open(args.Netns, r)
+	if err != nil {
+		return err
+	}
+	defer e.close()
+	if err := e.check(r.Addrs); err != nil {
+		return err
+	}
+	if !c.IPAM.ours() {
+		if err := invoke.DelegateCheck(ctx, c.IPAM.Type, c.raw, nil); err != nil {
+			return err
+		}
+	}
+	return wire.Ask(ctx, c.Socket, wire.PathCheck, r, nil)
+}
+
+// collect is GC: what has no container any more goes.
+func collect(args *skel.CmdArgs) (err error) {
+	defer func() { err = failed(err) }()
+	ctx, cancel := within()
+	defer cancel()
+	c, err := readConf(args)
+	if err != nil {
+		return err
+	}
+	v := wire.Valid{Network: c.Name}
+	for _, a := range c.ValidAttachments {
+		v.Refs = append(v.Refs, wire.Ref{Network: c.Name, ContainerID: a.ContainerID, Ifname: a.IfName})
+	}
+	err = sweep(c.Name, v.Refs)
+	err = errors.Join(err, wire.Ask(ctx, c.Socket, wire.PathGC, v, nil))
+	if !c.IPAM.ours() {
+		err = errors.Join(err, invoke.DelegateGC(ctx, c.IPAM.Type, c.raw, nil))
+	}
+	return err
+}
+
+func status(args *skel.CmdArgs) error {
+	ctx, cancel := within()
+	defer cancel()
+	c, err := readConf(args)
+	if err != nil {
+		return err
+	}
+	if err := wire.Ask(ctx, c.Socket, wire.PathStatus, wire.Ref{Network: c.Name}, nil); err != nil {
+		return types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
+	}
+	if !c.IPAM.ours() {
+		return invoke.DelegateStatus(ctx, c.IPAM.Type, c.raw, nil)
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package ctl
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+// withAddresses is a cluster with addresses, of which a few are leaked.
+func withAddresses(t *testing.T) *cli {
+	t.Helper()
+	c := newCLI(t)
+	c.want(0, "", "datastore", "import", "-f", "testdata/ipam.jsonl")
+	return c
+}
+
+func TestIPAMShowInAllForms(t *testing.T) {
+	c := withAddresses(t)
+	var doc struct {
+		Pools []poolUse `json:"pools"`
+	}
+	if err := json.Unmarshal([]byte(c.want(0, "", "ipam", "show", "-o", "json")), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if p := doc.Pools[0]; p.Name != "pods" || p.Usage.InUse != 5 || p.Usage.Free != 251 || len(p.Blocks) != 2 || p.Blocks[1].Affinity != "host:n9" {
+		t.Errorf("got %+v", p)
+	}
+	contains(t, c.want(0, "", "ipam", "show", "-o", "yaml"), "name: pods6")
+	contains(t, c.want(0, "", "ipam", "show", "--ip=10.65.0.3", "-o", "json"), `"handle": "k8s-pod-network.api"`)
+	contains(t, c.want(0, "", "ipam", "show", "--ip=fd65::9"), "fd65::9 is free")
+	contains(t, c.want(0, "", "ipam", "show", "--ip=192.0.2.9"), "is in no pool")
+	contains(t, c.want(0, "", "ipam", "show", "--show-borrowed", "-o", "json"), `"node": "n2"`)
+	contains(t, c.want(0, "", "ipam", "show", "--show-configuration"), "autoAllocateBlocks  true")
+	contains(t, newCLI(t).want(0, "", "ipam", "show"), "apply an IPPool")
+	// A block whose pool is gone is shown, too.
+	c.want(0, "", "delete", "ippool", "pods")
+	contains(t, c.want(0, "", "ipam", "show", "--show-blocks"), "no pool", "10.65.0.16/28")
+}
+
+func TestIPAMReportsAreReleased(t *testing.T) {
+	c := withAddresses(t)
+	report := file(t, "report.json", c.want(1, "", "ipam", "check", "-o", "json"))
+	// Its address is somebody else's by the time that the report is used.
+	c.want(0, "", "ipam", "release", "--ip=10.65.0.16")
+	contains(t, c.want(0, "", "ipam", "release", "--from-report="+report), "10.65.0.4 released", "10.65.0.16 is free already")
+	contains(t, c.want(0, "", "ipam", "show", "--ip=10.65.0.4"), "10.65.0.4 is free")
+	contains(t, c.want(1, "", "ipam", "release", "--from-report="+file(t, "no.json", "{}")), "want what `twill ipam check -o json` prints")
+
+	late := withAddresses(t)
+	text, err := os.ReadFile(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := strings.Replace(string(text), `"sequence": 1767323045000000004`, `"sequence": 17`, 1)
+	contains(t, late.want(1, "", "ipam", "release", "--from-report="+file(t, "old.json", old)), "10.65.0.4 belongs to somebody else by now", "10.65.0.16 released")
+}
+
+func TestIPAMReleaseSparesEndpoints(t *testing.T) {
+	c := withAddresses(t)
+	contains(t, c.want(1, "", "ipam", "release", "--ip=10.65.0.1"), "release 10.65.0.1: in use by endpoint prod/n1-k8s-web-eth0 on n1; delete the endpoint or pass --force")
+	contains(t, c.want(0, "", "ipam", "release", "--ip=10.65.0.1", "--force"), "10.65.0.1 released")
+	contains(t, c.want(1, "", "ipam", "check"), "10.65.0.1", "is an endpoint's, and not allocated")
+}
+
+func TestIPAMFixLeavesHealthyDataAlone(t *testing.T) {
+	c := withAddresses(t)
+	keys := []string{"assignment/ipv4/block/10.65.0.0-28", "handle/k8s-pod-network.web", "host/n1/ipv4/block/10.65.0.0-28"}
+	before := c.ipam(keys...)
+	contains(t, c.want(0, "", "ipam", "check", "--fix", "--settle", "1ms"), "fixed: free it", "fixed: delete the claim", "fixed: give it up", "fixed: delete it")
+	after := c.ipam(keys...)
+	if before[1] != after[1] || before[2] != after[2] {
+		t.Errorf("changed:\n%v\nto\n%v", before, after)
+	}
+	if got := strings.Count(after[0], `"handle_id"`); got != 3 {
+		t.Errorf("%d of three addresses in use are left: %s", got, after[0])
+	}
+	revision := c.store.Revision()
+	contains(t, c.want(0, "", "ipam", "check", "--fix", "--settle", "1ms"), "Nothing is amiss.")
+	if c.store.Revision() != revision {
+		t.Error("a repair of healthy data wrote something")
+	}
+}
+
+func (c *cli) ipam(keys ...string) (out []string) {
+	c.t.Helper()
+	for _, k := range keys {
+		u, err := c.store.Get(c.t.Context(), api.IPAMPrefix+k)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		out = append(out, string(u.Value))
+	}
+	return out
+}
+
+func TestIPAMSplitKeepsAllElse(t *testing.T) {
+	c := withAddresses(t)
+	if err := datastore.Put(t.Context(), c.store, api.Update{Key: api.ResourcesPrefix + "ippools/pods", Value: []byte(
+		`{"kind":"IPPool","apiVersion":"projectcalico.org/v3","metadata":{"name":"pods","uid":"u","annotations":{"pods":"10.65.0.0/24"}},"spec":{"newer":1,"cidr":"10.65.0.0/24","blockSize":28,"natOutgoing":true}}`)}); err != nil {
+		t.Fatal(err)
+	}
+	before := c.store.Revision()
+	contains(t, c.want(0, "", "ipam", "split", "4", "--cidr", "10.65.0.0/24"), "ippool/split-pods-0 10.65.0.0/26 created", "ippool/split-pods-3 10.65.0.192/26 created")
+	if c.store.Revision() != before+1 {
+		t.Error("it is not one transaction")
+	}
+	stored := c.stored("ippools/split-pods-1")
+	contains(t, stored, `"name":"split-pods-1"`, `"annotations":{"pods":"10.65.0.0/24"}},"spec":{"newer":1,"cidr":"10.65.0.64/26","blockSize":28,"natOutgoing":true}}`)
+	if strings.Contains(stored, `"uid":"u"`) {
+		t.Errorf("two pools have one uid: %s", stored)
+	}
+	contains(t, c.want(0, "", "ipam", "show"), "split-pods-0  10.65.0.0/26    2")
+	for _, wrong := range [][]string{
+		{"1", "--name", "pods6", "into 1 parts"},
+		{"6", "--name", "pods6", "want a power of two"},
+		{"8", "--name", "split-pods-0", "its blocks are /28"},
+		{"2", "--name", "nope", "there is no such pool"},
+	} {
+		contains(t, c.want(1, "", append([]string{"ipam", "split"}, wrong[:3]...)...), wrong[3])
+	}
+	c.want(0, "", "ipam", "split", "2", "--name", "split-pods-0")
+	contains(t, c.stored("ippools/split-pods-0"), "not found")
+}
+
+func TestIPAMConfigureRefusesContradictions(t *testing.T) {
+	c := withAddresses(t)
+	contains(t, c.want(1, "", "ipam", "configure", "--maxblocks=4"), "spec.maxBlocksPerHost: needs spec.strictAffinity")
+	contains(t, c.want(1, "", "ipam", "configure", "--auto-allocate-blocks=false"), "cannot both be false")
+	contains(t, c.want(0, "", "ipam", "configure", "--strictaffinity=true", "--max-blocks-per-host=4"), "strictAffinity      true", "borrowed addresses stay so until they are released, 1 now")
+	equal(t, c.ipam("config")[0], `{"strict_affinity":true,"auto_allocate_blocks":true,"maxBlocksPerHost":4}`)
+	c.want(0, "", "ipam", "configure", "--maxblocks=0", "--strictaffinity=false")
+	equal(t, c.ipam("config")[0], `{"auto_allocate_blocks":true}`)
+}
+
+func TestADeletedPoolLeavesNoBlocksBehind(t *testing.T) {
+	c := withAddresses(t)
+	before := c.store.Revision()
+	contains(t, c.want(0, "", "delete", "ippool", "pods", "--dry-run"), "deleted (dry run)", "5 now")
+	if c.store.Revision() != before {
+		t.Error("a dry run wrote something")
+	}
+	contains(t, c.want(0, "", "delete", "ippool", "pods", "spare"), "ippool/pods: addresses of it stay in use until they are released, 5 now", "ippool/spare deleted")
+	out := c.want(0, "", "get", "blockaffinities")
+	if strings.Contains(out, "10.65.0.0/28") || strings.Contains(out, "10.65.0.16/28") {
+		t.Errorf("blocks of a pool that is gone have owners:\n%s", out)
+	}
+	c.raw("ippools/broken", "{")
+	c.raw("ippools/wrong", `{"spec":{"cidr":"10.65"}}`)
+	c.want(0, "", "delete", "ippool", "broken", "wrong")
+	c.want(0, "", "ipam", "release", "--force", "--ip=10.65.0.1,10.65.0.2,10.65.0.3,10.65.0.4")
+	if _, err := c.store.Get(t.Context(), api.IPAMPrefix+"assignment/ipv4/block/10.65.0.0-28"); err == nil {
+		t.Error("a block that is nobody's stays when its last address is released")
+	}
+}
+
+func TestIPAMWrongCallsAreUsage(t *testing.T) {
+	for _, args := range [][]string{
+		{"ipam", "shw"},
+		{"ipam", "show", "--ip=x"},
+		{"ipam", "show", "-o", "xml"},
+		{"ipam", "show", "--ip=::ffff:10.0.0.1"},
+		{"ipam", "check", "-o", "name"},
+		{"ipam", "release"},
+		{"ipam", "release", "--ip=1"},
+		{"ipam", "release", "--ip=10.0.0.1", "--from-report=x"},
+		{"ipam", "split", "2"},
+		{"ipam", "split", "--name", "p"},
+		{"ipam", "split", "x", "--name", "p"},
+		{"ipam", "split", "2", "--name", "p", "--cidr", "10.0.0.0/8"},
+		{"ipam", "configure"},
+		{"ipam", "configure", "--timeout", "1s"},
+	} {
+		contains(t, newCLI(t).want(2, "", args...), "twill: ")
+	}
+}
+
+func TestIPAMFormatsAreOffered(t *testing.T) {
+	if out := newCLI(t).want(0, "", "__complete", "ipam", "show", "-o", ""); !strings.Contains(out, "wide\n") || !strings.Contains(out, "json\n") {
+		t.Errorf("offered: %s", out)
+	}
+}

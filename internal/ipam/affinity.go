@@ -1,0 +1,172 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/twillnet/twill/api"
+)
+
+// BlockArgs asks for a block with room, before anybody asks for an address.
+type BlockArgs struct {
+	Node  string
+	Six   bool
+	Use   string   // empty: UseWorkload
+	Pools []string // names or CIDRs; empty: those that fit
+}
+
+// EnsureBlock returns a block of the node with an address left, and claims one if it has none.
+func (a *Allocator) EnsureBlock(ctx context.Context, args BlockArgs) (netip.Prefix, error) {
+	what := "claim a block for " + args.Node
+	r, err := a.request(ctx, AutoArgs{Node: args.Node, Handle: "-", Use: args.Use, Pools: args.Pools})
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%s: %w", what, err)
+	}
+	var out netip.Prefix
+	err = a.change(ctx, what, func(d *draft) error {
+		f := &filling{request: r, d: d, four: !args.Six, pools: r.choose(!args.Six, r.asker)}
+		var err error
+		out, err = f.room(ctx)
+		return err
+	})
+	return out, err
+}
+
+// room finds a block of the owner's with an address left, or claims one.
+func (f *filling) room(ctx context.Context) (netip.Prefix, error) {
+	if err := f.own(ctx); err != nil { // takes nothing, since nothing is wanted
+		return netip.Prefix{}, err
+	}
+	for _, e := range f.d.order {
+		if own, _ := Owner(e.block); e.gone || own != f.owner {
+			continue
+		}
+		_, ok := f.pool(e.block.CIDR)
+		for _, ord := range e.block.Unallocated {
+			if ok && ord >= 0 && ord < e.block.Size() && f.isFree(e.block.Addr(ord)) {
+				return e.block.CIDR, f.d.claim(ctx, f.owner, e.block.CIDR)
+			}
+		}
+	}
+	f.left = 1
+	if err := f.claimOne(ctx); err != nil {
+		return netip.Prefix{}, err
+	}
+	if f.claimed != nil {
+		return f.claimed.block.CIDR, nil
+	}
+	for i, p := range f.pools {
+		if p.Why == "" {
+			f.pools[i].Why = f.whyNot(ctx, p)
+		}
+	}
+	return netip.Prefix{}, &NoAddressError{Node: f.Node, Want: 1, Four: f.four, Pools: f.pools}
+}
+
+// ReleaseHostAffinities gives up all blocks of a node: empty ones are deleted;
+// the others stay, as nobody's, until their last address is released. If they
+// must be empty, none is given up when one is not.
+func (a *Allocator) ReleaseHostAffinities(ctx context.Context, node string, mustBeEmpty bool) error {
+	owner := ownerOf(node, UseWorkload)
+	if err := checkNames(node, "-"); err != nil {
+		return err
+	}
+	for _, four := range []bool{true, false} {
+		blocks, err := a.claims(ctx, owner, four)
+		if err != nil {
+			return fmt.Errorf("release blocks of %s: %w", node, err)
+		}
+		if mustBeEmpty {
+			if err := a.allEmpty(ctx, blocks, owner); err != nil {
+				return fmt.Errorf("release blocks of %s: %w", node, err)
+			}
+		}
+		for _, p := range blocks {
+			if err := a.ReleaseAffinity(ctx, owner, p, mustBeEmpty); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a *Allocator) allEmpty(ctx context.Context, blocks []netip.Prefix, owner api.Owner) error {
+	d := &draft{a: a, docs: map[string]*doc{}}
+	for _, p := range blocks {
+		e, err := d.block(ctx, p)
+		if err = errors.Join(err, e.fault()); err != nil {
+			return err
+		}
+		if own, ok := Owner(e.block); ok && own == owner && !empty(e.block) {
+			return fmt.Errorf("block %s %w: %d", p, ErrInUse, used(e.block))
+		}
+	}
+	return nil
+}
+
+// ReleaseAffinity gives up one block of an owner.
+func (a *Allocator) ReleaseAffinity(ctx context.Context, owner api.Owner, p netip.Prefix, mustBeEmpty bool) error {
+	return a.change(ctx, fmt.Sprintf("release block %s of %s", p, owner.Name), func(d *draft) error {
+		e, err := d.block(ctx, p)
+		if err = errors.Join(err, e.fault()); err != nil {
+			return err
+		}
+		if own, ok := Owner(e.block); ok && own == owner && !e.gone {
+			switch {
+			case empty(e.block):
+				e.remove()
+			case mustBeEmpty:
+				return fmt.Errorf("block %s %w: %d", p, ErrInUse, used(e.block))
+			default:
+				e.block.Affinity = nil
+				e.touch()
+			}
+		}
+		return d.unclaim(ctx, owner, p)
+	})
+}
+
+// RetirePool disables a pool and gives up its blocks, before it is deleted: empty
+// ones go at once, the others with their last address. It returns how many
+// addresses of it are in use.
+func (a *Allocator) RetirePool(ctx context.Context, key string, disable func(stored []byte) ([]byte, error)) (int, error) {
+	u, err := a.store.Get(ctx, key)
+	if err != nil {
+		return 0, err
+	}
+	st, _ := api.DecodeStored(u) // of what cannot be read nobody has a block
+	r, ok := st.Resource.(*api.IPPool)
+	if !ok {
+		return 0, nil
+	}
+	pool, ok := poolOf(r)
+	if !ok {
+		return 0, nil
+	}
+	if u.Value, err = disable(u.Value); err == nil {
+		_, err = a.store.Update(ctx, u) // else somebody claims a block that was just given up
+	}
+	if err != nil {
+		return 0, err
+	}
+	d := &draft{a: a, docs: map[string]*doc{}}
+	all, err := d.blocks(ctx, pool.CIDR.Addr())
+	if err != nil {
+		return 0, err
+	}
+	inUse := 0
+	for _, e := range all {
+		if !pool.CIDR.Contains(keyOf(e).Addr()) || e.open().block == nil {
+			continue
+		}
+		inUse += used(e.block)
+		if own, owned := e.block.Owner(); owned {
+			if err := a.ReleaseAffinity(ctx, own, e.block.CIDR, false); err != nil {
+				return inUse, err
+			}
+		}
+	}
+	return inUse, nil
+}

@@ -1,0 +1,399 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+)
+
+// mostBlocks is how many blocks of a family a host may have if nobody says otherwise.
+const mostBlocks = 20
+
+// AutoArgs asks for addresses, whichever they are.
+type AutoArgs struct {
+	Node       string
+	Handle     string            // whose the addresses are; by it they are released
+	Attributes map[string]string // kept with each address, see api.AttributePod and others
+	Num4, Num6 int
+	Use        string   // empty: UseWorkload
+	Namespace  string   // of the workload, for namespaceSelectors
+	Pools      []string // names or CIDRs; empty: those that fit
+	MaxBlocks  int      // of one family, for this node; zero: what is configured
+	Windows    bool     // new blocks keep what Windows needs, and nothing is borrowed
+}
+
+func (g AutoArgs) String() string {
+	var what []string
+	if g.Num4 > 0 || g.Num6 == 0 {
+		what = append(what, count(g.Num4, "IPv4 address"))
+	}
+	if g.Num6 > 0 {
+		what = append(what, count(g.Num6, "IPv6 address"))
+	}
+	return fmt.Sprintf("assign %s on %s", strings.Join(what, " and "), g.Node)
+}
+
+// request is AutoArgs with all that must be known to fill it.
+type request struct {
+	AutoArgs
+	*world
+	a     *Allocator
+	owner api.Owner
+	asker asker
+	attr  api.BlockAttribute
+}
+
+// Assign gives out all addresses that are asked for, or none. After an error other
+// than ErrNoAddress, such as datastore.ErrUnavailable, it is not known which of
+// the two: release the handle.
+func (a *Allocator) Assign(ctx context.Context, args AutoArgs) ([]Address, error) {
+	r, err := a.request(ctx, args)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", args, err)
+	}
+	var out []Address
+	err = a.change(ctx, args.String(), func(d *draft) error {
+		out = nil
+		for _, f := range []struct {
+			four bool
+			n    int
+		}{{true, args.Num4}, {false, args.Num6}} {
+			if f.n == 0 {
+				continue
+			}
+			got, err := r.fill(ctx, d, f.four, f.n)
+			if err != nil {
+				return err
+			}
+			out = append(out, got...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// request reads what decides where the addresses may come from.
+func (a *Allocator) request(ctx context.Context, args AutoArgs) (*request, error) {
+	if args.Use == "" {
+		args.Use = UseWorkload
+	}
+	if err := checkNames(args.Node, args.Handle); err != nil {
+		return nil, err
+	}
+	w, err := a.world(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &request{AutoArgs: args, world: w, a: a, owner: ownerOf(args.Node, args.Use), attr: attribute(args.Handle, args.Attributes)}
+	r.asker = asker{node: args.Node, use: args.Use, namespace: args.Namespace, pools: args.Pools}
+	node, err := labelsOf(ctx, a.store, api.Ref{Kind: api.KindNode, Name: args.Node})
+	if err != nil {
+		return nil, err
+	}
+	if node != nil {
+		r.asker.nodeKnown, r.asker.nodeLabels = true, node.Meta().Labels
+	}
+	if args.Namespace != "" {
+		r.asker.namespaceLabels, err = a.namespaceLabels(ctx, args.Namespace)
+	}
+	return r, err
+}
+
+// namespaceLabels are those that the namespace's profile hands on.
+func (a *Allocator) namespaceLabels(ctx context.Context, namespace string) (map[string]string, error) {
+	out := map[string]string{api.LabelName: namespace}
+	profile, err := labelsOf(ctx, a.store, api.Ref{Kind: api.KindProfile, Name: "kns." + namespace})
+	if p, ok := profile.(*api.Profile); ok {
+		for k, v := range p.Spec.LabelsToApply {
+			if name, ok := strings.CutPrefix(k, api.NamespaceLabelPrefix); ok {
+				out[name] = v
+			}
+		}
+	}
+	return out, err
+}
+
+// checkNames refuses what cannot be part of a key.
+func checkNames(node, handle string) error {
+	switch {
+	case node == "" || strings.Contains(node, "/"):
+		return fmt.Errorf("node %q: want a name without /", node)
+	case handle == "":
+		return errors.New("no handle: without one nobody could say whose the addresses are")
+	case strings.ContainsAny(handle, "/\r"):
+		return fmt.Errorf("handle %q: must not contain /", handle)
+	}
+	return nil
+}
+
+func attribute(handle string, attrs map[string]string) api.BlockAttribute {
+	return api.BlockAttribute{Handle: &handle, Owner: attrs}
+}
+
+// fill finds n addresses of a family: in blocks that the node has, then in new
+// ones, then in those of others.
+func (r *request) fill(ctx context.Context, d *draft, four bool, n int) ([]Address, error) {
+	pools := r.choose(four, r.asker)
+	f := &filling{request: r, d: d, four: four, left: n, pools: pools}
+	if slices.ContainsFunc(pools, func(p Pool) bool { return p.Why == "" }) {
+		for _, step := range []func(context.Context) error{f.own, f.claimNew, f.borrow} {
+			if err := step(ctx); err != nil {
+				return nil, err
+			}
+			if f.left == 0 {
+				return f.got, nil
+			}
+		}
+	}
+	for i := range pools {
+		if pools[i].Why == "" {
+			pools[i].Why = f.whyNot(ctx, pools[i])
+		}
+	}
+	return nil, &NoAddressError{Node: r.Node, Want: n, Four: four, Pools: pools}
+}
+
+// filling is the search for addresses of one family.
+type filling struct {
+	*request
+	d       *draft
+	four    bool
+	left    int
+	pools   []Pool
+	got     []Address
+	owned   int    // blocks that the node has
+	limit   string // why no further block was claimed
+	claimed *doc   // the last one
+}
+
+// pool is the usable one that a block belongs to.
+func (f *filling) pool(block netip.Prefix) (Pool, bool) {
+	for _, p := range f.pools {
+		if p.Why == "" && p.size == block.Bits() && p.CIDR.Contains(block.Addr()) {
+			return p, true
+		}
+	}
+	return Pool{}, false
+}
+
+func (r *request) isFree(a netip.Addr) bool {
+	return !slices.ContainsFunc(r.reserved, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// takeFrom allocates what a block has, up to what is wanted.
+func (f *filling) takeFrom(ctx context.Context, e *doc, p Pool) error {
+	b := e.block
+	if thaw(b, f.a.cfg.Now(), seconds(f.config.CooldownSeconds)) {
+		e.touch()
+	}
+	ords := take(b, f.left, f.attr, f.isFree)
+	if len(ords) == 0 {
+		return nil
+	}
+	for _, ord := range ords {
+		f.got = append(f.got, Address{b.Addr(ord), b.CIDR, p.Name, b.SequenceOf(ord)})
+	}
+	f.left -= len(ords)
+	if own, ok := b.Owner(); ok && own == f.owner {
+		f.a.roomy[f.roomyKey()] = b.CIDR
+	}
+	e.touch()
+	return f.d.count(ctx, f.Handle, b.CIDR, len(ords))
+}
+
+// own takes from the blocks that the node has.
+func (f *filling) own(ctx context.Context) error {
+	blocks, err := f.a.claims(ctx, f.owner, f.four)
+	if err != nil {
+		return err
+	}
+	// A node may have many blocks, of which most are full.
+	hint := f.a.roomy[f.roomyKey()]
+	slices.SortStableFunc(blocks, func(a, b netip.Prefix) int {
+		switch hint {
+		case a:
+			return -1
+		case b:
+			return 1
+		}
+		return 0
+	})
+	for _, p := range blocks {
+		if f.left == 0 && len(f.got) > 0 {
+			return nil // how many it has matters only to who claims another
+		}
+		e, err := f.d.block(ctx, p)
+		if err != nil {
+			return err
+		}
+		if e.block == nil || e.gone {
+			continue
+		}
+		if own, ok := e.block.Owner(); !ok || own != f.owner {
+			continue // a claim that was not settled, or is stale; the block says whose it is
+		}
+		f.owned++
+		pool, ok := f.pool(p)
+		if !ok || f.left == 0 {
+			continue
+		}
+		before := f.left
+		if err := f.takeFrom(ctx, e, pool); err != nil {
+			return err
+		}
+		if f.left < before {
+			if err := f.d.claim(ctx, f.owner, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *filling) roomyKey() string { return fmt.Sprintf("%s %v", f.owner, f.four) }
+
+// claims are the blocks to which an owner has a claim, of whatever state.
+func (a *Allocator) claims(ctx context.Context, o api.Owner, four bool) ([]netip.Prefix, error) {
+	snap, err := a.store.List(ctx, api.AffinitiesPrefix(o))
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.Prefix
+	for _, u := range snap.Items {
+		if own, p, ok := api.ParseAffinityKey(u.Key); ok && own == o && p.Addr().Is4() == four {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// claimNew takes from blocks that nobody had.
+func (f *filling) claimNew(ctx context.Context) error {
+	for f.left > 0 {
+		if err := f.claimOne(ctx); err != nil || f.claimed == nil {
+			return err
+		}
+		pool, _ := f.pool(f.claimed.block.CIDR)
+		if err := f.takeFrom(ctx, f.claimed, pool); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// claimOne makes a block the owner's, if it may have another and there is one.
+func (f *filling) claimOne(ctx context.Context) (err error) {
+	f.claimed = nil
+	most := mostBlocks
+	for _, n := range []int{f.config.MaxBlocksPerHost, f.MaxBlocks} {
+		if n > 0 {
+			most = n
+		}
+	}
+	switch {
+	case !f.config.AutoAllocateBlocks:
+		f.limit = "hosts may not claim blocks by themselves (autoAllocateBlocks is false)"
+		return nil
+	case f.owned >= most:
+		f.limit = fmt.Sprintf("%s has %s already, which is the most it may have (maxBlocksPerHost)", f.owner.Name, count(f.owned, "block"))
+		return nil
+	}
+	if f.claimed, err = f.free(ctx); err != nil || f.claimed == nil {
+		return err
+	}
+	f.owned++
+	return f.d.claim(ctx, f.owner, f.claimed.block.CIDR)
+}
+
+// borrow takes from blocks of others.
+func (f *filling) borrow(ctx context.Context) error {
+	if f.config.StrictAffinity || f.Windows {
+		return nil
+	}
+	all, err := f.d.blocks(ctx, familyOf(f.four))
+	if err != nil {
+		return err
+	}
+	// Not all hosts begin at the same block.
+	if n := len(all); n > 0 {
+		at := int(seed(f.owner.Name) % uint64(n))
+		all = append(slices.Clone(all[at:]), all[:at]...)
+	}
+	for _, e := range all {
+		if f.left == 0 || e.open().block == nil {
+			continue
+		}
+		if own, ok := e.block.Owner(); ok && own.Type != f.owner.Type {
+			continue // hosts do not borrow from load balancers, nor the other way round
+		}
+		if pool, ok := f.pool(e.block.CIDR); ok {
+			if err := f.takeFrom(ctx, e, pool); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func familyOf(four bool) netip.Addr {
+	if four {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// whyNot says why a pool that may be used had too little.
+func (f *filling) whyNot(ctx context.Context, p Pool) string {
+	all, err := f.d.blocks(ctx, familyOf(f.four))
+	if err != nil {
+		return fmt.Sprintf("is not known well enough: %v", err)
+	}
+	blocks, inUse, cold, elsewhere, bad := 0, 0, 0, 0, 0
+	for _, e := range all {
+		key, _ := api.ParseBlockKey(e.key)
+		if !p.CIDR.Contains(key.Addr()) {
+			continue
+		}
+		blocks++
+		if e.open().block == nil {
+			bad++
+			continue
+		}
+		inUse += used(e.block)
+		for ord := range e.block.Allocations {
+			if resting(e.block.Attribute(ord)) {
+				cold++
+			}
+		}
+		if own, ok := e.block.Owner(); ok && own != f.owner {
+			elsewhere += len(e.block.Unallocated)
+		}
+	}
+	parts := []string{fmt.Sprintf("has too few left: %d in use in %s", inUse, count(blocks, "block"))}
+	add := func(n int, format string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf(format, n))
+		}
+	}
+	add(cold, "%d cooling down")
+	add(elsewhere, "%d free in blocks of others")
+	add(bad, "%d blocks cannot be read")
+	if n := len(f.reserved); n > 0 {
+		parts = append(parts, count(n, "range")+" reserved")
+	}
+	if f.limit != "" {
+		parts = append(parts, f.limit)
+	}
+	if elsewhere > 0 && f.config.StrictAffinity {
+		parts = append(parts, "strictAffinity forbids borrowing")
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,450 @@
+package ipam
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twillnet/twill/api"
+)
+
+// Kinds of findings.
+const (
+	FoundLeak     = "leak"     // an address is allocated, and nobody has it
+	FoundHandle   = "handle"   // a handle counts other than blocks have
+	FoundBlock    = "block"    // a block contradicts itself, or belongs to no pool
+	FoundClaim    = "claim"    // an affinity and its block disagree, or its node is gone
+	FoundEndpoint = "endpoint" // an endpoint has an address that is not its own
+	FoundBroken   = "broken"   // a value that cannot be read
+)
+
+// Finding is one thing that is not as it should be.
+type Finding struct {
+	Kind     string     `json:"kind"`
+	Address  netip.Addr `json:"address,omitzero"`
+	Block    string     `json:"block,omitempty"`
+	Handle   string     `json:"handle,omitempty"`
+	Sequence uint64     `json:"sequence,omitempty"`
+	Owner    string     `json:"owner,omitempty"`
+	Problem  string     `json:"problem"`        // what is wrong
+	Proof    string     `json:"proof"`          // how that is known
+	Fix      string     `json:"fix,omitempty"`  // what a repair does; empty: nothing, see Kept
+	Kept     string     `json:"kept,omitempty"` // why it is left alone
+
+	seen map[string]int64 // revisions of what it was concluded from
+	mend func(*mending) error
+}
+
+// id is equal for the same finding of two surveys.
+func (f Finding) id() string {
+	return strings.Join([]string{f.Kind, f.Address.String(), f.Block, f.Handle, f.Owner, fmt.Sprint(f.Sequence), fmt.Sprint(f.seen)}, "|")
+}
+
+// CheckOptions say what counts as proven.
+type CheckOptions struct {
+	Now   time.Time
+	Grace time.Duration // an address that is younger is nobody's leak yet
+}
+
+// Check compares blocks, handles, affinities, endpoints and nodes.
+func (v *Survey) Check(o CheckOptions) []Finding {
+	c := &checking{Survey: v, CheckOptions: o, have: map[string]map[string]int{}}
+	c.broken()
+	c.overlaps()
+	for _, b := range v.Blocks {
+		c.block(b)
+		for _, l := range Allocations(b) {
+			c.allocation(l)
+		}
+	}
+	c.handles()
+	c.claims()
+	c.endpoints()
+	return c.found
+}
+
+// checking is a check that runs.
+type checking struct {
+	*Survey
+	CheckOptions
+	have  map[string]map[string]int // allocations by handle and block
+	found []Finding
+}
+
+// add notes a finding, with the revisions of the keys it is concluded from.
+func (c *checking) add(f Finding, keys ...string) {
+	f.seen = map[string]int64{}
+	for _, k := range keys {
+		f.seen[k] = 0
+		if e := c.docs[k]; e != nil {
+			f.seen[k] = e.was.Revision
+		}
+	}
+	c.found = append(c.found, f)
+}
+
+func (c *checking) broken() {
+	for _, key := range c.sortedKeys("") {
+		if e := c.docs[key]; e.bad != nil {
+			c.add(Finding{
+				Kind: FoundBroken, Problem: key + " cannot be read", Proof: e.bad.Error(),
+				Kept: "nobody knows which addresses it has: compare it with a backup, or delete it by hand if nothing uses its addresses",
+			}, key)
+		}
+	}
+}
+
+// block compares a block with itself and with pools.
+func (c *checking) block(b *api.Block) {
+	key := api.BlockKey(b.CIDR)
+	if faults := b.Faults(); len(faults) > 0 {
+		c.add(Finding{
+			Kind: FoundBlock, Block: b.CIDR.String(), Problem: "its list of free addresses is wrong", Proof: strings.Join(first(faults, 3), "; "),
+			Fix: "make the list anew from the allocations", mend: func(m *mending) error { return m.freeList(b.CIDR) },
+		}, key)
+	}
+	if _, owned := b.Owner(); !owned && c.rested(b) {
+		c.add(Finding{
+			Kind: FoundBlock, Block: b.CIDR.String(), Problem: "is nobody's, and nobody has an address of it", Proof: "it has no affinity, and all of it is free",
+			Fix: "delete it", mend: func(m *mending) error { return m.dropBlock(b.CIDR) },
+		}, key)
+		return
+	}
+	if _, ok := c.PoolOf(b.CIDR); ok {
+		return
+	}
+	f := Finding{Kind: FoundBlock, Block: b.CIDR.String(), Problem: "belongs to no pool", Proof: "no IPPool contains " + b.CIDR.String()}
+	if empty(b) {
+		f.Fix, f.mend = "delete it: nobody has an address of it", func(m *mending) error { return m.dropBlock(b.CIDR) }
+	} else {
+		f.Kept = count(used(b), "address") + " of it are in use; it goes with the last of them, or make a pool for it"
+	}
+	c.add(f, key)
+}
+
+// rested reports whether nobody has an address of a block, and none must cool down.
+func (c *checking) rested(b *api.Block) bool {
+	for ord := range b.Allocations {
+		attr := b.Attribute(ord)
+		if attr == nil || handleOf(attr) == windows {
+			continue
+		}
+		since, err := time.Parse(time.RFC3339, attr.ReleasedAt)
+		if err != nil || c.Now.Sub(since) < seconds(c.config.CooldownSeconds) {
+			return false
+		}
+	}
+	return true
+}
+
+// overlaps finds blocks that have addresses in common, which two could be given.
+func (c *checking) overlaps() {
+	var last *api.Block // that reaches furthest
+	for _, b := range c.Blocks {
+		if last != nil && last.CIDR.Overlaps(b.CIDR) {
+			c.add(Finding{
+				Kind: FoundBlock, Block: b.CIDR.String(), Problem: "overlaps another block",
+				Proof: fmt.Sprintf("%s and %s have addresses in common", last.CIDR, b.CIDR), Kept: "release what is in one of them; it goes with its last address and its affinity",
+			}, api.BlockKey(b.CIDR), api.BlockKey(last.CIDR))
+			continue
+		}
+		last = b
+	}
+}
+
+func first(list []string, n int) []string {
+	if len(list) > n {
+		return append(slices.Clone(list[:n]), "…")
+	}
+	return list
+}
+
+// allocation asks whether somebody has the address.
+func (c *checking) allocation(l Allocation) {
+	if resting(l.Attr) {
+		return // its user gave it back
+	}
+	handle, block := handleOf(l.Attr), l.Block.CIDR.String()
+	if handle == windows {
+		return
+	}
+	if c.have[handle] == nil {
+		c.have[handle] = map[string]int{}
+	}
+	c.have[handle][block]++
+	if len(c.users[l.Addr]) > 0 {
+		return
+	}
+	proof, proven, holds := c.orphan(l, handle)
+	if holds {
+		return
+	}
+	f := Finding{
+		Kind: FoundLeak, Address: l.Addr, Block: block, Handle: handle, Sequence: l.Block.SequenceOf(l.ord), Owner: describe(l.Attr.Owner),
+		Problem: "is allocated, and nobody has it", Proof: proof,
+	}
+	switch age, known := c.age(l.Attr); {
+	case !proven:
+		f.Problem = "is allocated, and no endpoint has it"
+		f.Kept = "nothing proves that it is leaked; `twill ipam release --ip=" + l.Addr.String() + "` frees it"
+	case !known:
+		f.Kept = "nothing says how old it is; `twill ipam release --ip=" + l.Addr.String() + "` frees it"
+	case age < c.Grace:
+		f.Kept = fmt.Sprintf("it is %s old, and its endpoint may be on its way (--grace %s)", max(age, 0).Truncate(time.Second), c.Grace)
+	default:
+		f.Fix = "free it"
+		f.mend = func(m *mending) error { return m.freeAddress(l.Addr, l.Block.CIDR, handle, f.Sequence) }
+	}
+	c.add(f, api.BlockKey(l.Block.CIDR), api.HandleKey(handle))
+}
+
+// orphan looks for the owner of an address that no endpoint has. It proves that
+// there is none, or that there is one, or neither.
+func (c *checking) orphan(l Allocation, handle string) (proof string, proven, holds bool) {
+	attrs := l.Attr.Owner
+	node := attrs[api.AttributeNode]
+	gone := node != "" && len(c.nodes) > 0 && c.nodes[node] == nil
+	if typ := attrs[api.AttributeType]; typ != "" {
+		if gone {
+			return fmt.Sprintf("it is the %s of node %s, which does not exist", typ, node), true, false
+		}
+		has, known := tunnelOf(c.nodes[node], typ)
+		switch {
+		case !known:
+			return fmt.Sprintf("it is the %s of node %s, of which nothing is known", typ, node), false, false
+		case has == l.Addr.String():
+			return "", true, true
+		case has == "":
+			return fmt.Sprintf("it is the %s of node %s, which has none", typ, node), true, false
+		}
+		return fmt.Sprintf("it is the %s of node %s, which has %s", typ, node, has), true, false
+	}
+	pod, namespace := attrs[api.AttributePod], attrs[api.AttributeNamespace]
+	switch {
+	case pod != "" && namespace != "":
+		proof = fmt.Sprintf("it was given to %s/%s, and no WorkloadEndpoint has it", namespace, pod)
+		if gone {
+			proof += fmt.Sprintf("; node %s does not exist", node)
+		}
+		return proof, true, false
+	case gone:
+		return fmt.Sprintf("it was given to node %s, which does not exist, and no WorkloadEndpoint has it", node), true, false
+	case c.docs[api.HandleKey(handle)] == nil:
+		return fmt.Sprintf("its handle %q does not exist, and no WorkloadEndpoint has it", handle), true, false
+	}
+	return "no WorkloadEndpoint has it, and its attributes do not say what it is for", false, false
+}
+
+// tunnelOf is the address of a node's tunnel; false if nothing is known of the node or the type.
+func tunnelOf(n *api.Node, typ string) (string, bool) {
+	if n == nil {
+		return "", false
+	}
+	s := n.Spec
+	bgp, wg := s.BGP, s.Wireguard
+	if bgp == nil {
+		bgp = &api.NodeBGPSpec{}
+	}
+	if wg == nil {
+		wg = &api.NodeWireguardSpec{}
+	}
+	by := map[string]string{
+		"ipipTunnelAddress": bgp.IPv4IPIPTunnelAddr, "vxlanTunnelAddress": s.IPv4VXLANTunnelAddr, "vxlanV6TunnelAddress": s.IPv6VXLANTunnelAddr,
+		"wireguardTunnelAddress": wg.InterfaceIPv4Address, "wireguardV6TunnelAddress": wg.InterfaceIPv6Address,
+	}
+	has, known := by[typ]
+	return has, known
+}
+
+// age is how long ago an address was given out, where that was written down.
+func (c *checking) age(attr *api.BlockAttribute) (time.Duration, bool) {
+	text, _, _ := strings.Cut(attr.Owner[api.AttributeTimestamp], " m=") // Go's monotonic clock
+	for _, layout := range []string{"2006-01-02 15:04:05.999999999 -0700 MST", time.RFC3339Nano} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return c.Now.Sub(t), true
+		}
+	}
+	return 0, false
+}
+
+func describe(owner map[string]string) string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(owner)) {
+		if k != api.AttributeTimestamp {
+			out = append(out, k+"="+owner[k])
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// handles compares what handles count with what blocks have.
+func (c *checking) handles() {
+	ids := map[string]bool{}
+	for _, key := range c.sortedKeys(api.HandlePrefix) {
+		if id, ok := api.ParseHandleKey(key); ok && c.docs[key].handle != nil && c.docs[key].bad == nil {
+			ids[id] = true
+		}
+	}
+	for id := range c.have {
+		if id != "" && (c.docs[api.HandleKey(id)] == nil || c.docs[api.HandleKey(id)].bad == nil) {
+			ids[id] = true
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		c.handle(id)
+	}
+}
+
+func (c *checking) handle(id string) {
+	counts := map[string]int{}
+	e := c.docs[api.HandleKey(id)]
+	if e != nil {
+		counts = e.handle.Block
+	}
+	keys := []string{api.HandleKey(id)}
+	var wrong []string
+	both := maps.Clone(counts)
+	maps.Copy(both, c.have[id])
+	for _, block := range slices.Sorted(maps.Keys(both)) {
+		p, err := netip.ParsePrefix(block)
+		if err == nil {
+			if b := c.docs[api.BlockKey(p)]; b != nil && b.bad != nil {
+				return // the block cannot be read, and the handle may be right
+			}
+			keys = append(keys, api.BlockKey(p))
+		}
+		if counts[block] != c.have[id][block] {
+			wrong = append(wrong, fmt.Sprintf("it counts %d of %s, which has %d", counts[block], block, c.have[id][block]))
+		}
+	}
+	if len(wrong) == 0 && (e == nil || len(e.handle.Block) > 0) {
+		return
+	}
+	f := Finding{Kind: FoundHandle, Handle: id, Problem: "counts other than blocks have", Proof: strings.Join(first(wrong, 3), "; "), Fix: "count anew"}
+	switch {
+	case e == nil:
+		f.Problem, f.Fix = "does not exist, and addresses are its", "make it, with its count"
+	case len(c.have[id]) == 0:
+		f.Problem, f.Fix = "has no address", "delete it"
+		if len(wrong) == 0 {
+			f.Proof = "it counts none, and no block has one"
+		}
+	}
+	have := maps.Clone(c.have[id])
+	f.mend = func(m *mending) error { return m.recount(id, have) }
+	c.add(f, keys...)
+}
+
+// claims compares affinities with blocks and nodes.
+func (c *checking) claims() {
+	for _, key := range c.sortedKeys(api.IPAMPrefix) {
+		own, p, ok := api.ParseAffinityKey(key)
+		if !ok {
+			continue
+		}
+		f := Finding{Kind: FoundClaim, Block: p.String(), Owner: own.String()}
+		e := c.docs[api.BlockKey(p)]
+		if e != nil && e.bad != nil {
+			continue
+		}
+		state := ""
+		if a := c.docs[key].affinity; a != nil && c.docs[key].bad == nil {
+			state = a.State
+		}
+		switch has, owned := claimant(e); {
+		case e == nil || !owned || has != own:
+			f.Problem, f.Proof = "is claimed, and is not its", fmt.Sprintf("the block is %s's", has.Name)
+			if e == nil {
+				f.Proof = "the block does not exist"
+			} else if !owned {
+				f.Proof = "the block is nobody's"
+			}
+			f.Fix, f.mend = "delete the claim", func(m *mending) error { return m.dropClaim(own, p) }
+		case state != api.AffinityConfirmed && state != "":
+			f.Problem, f.Proof = "is claimed, and not confirmed", fmt.Sprintf("its state is %s, and the block is its", state)
+			f.Fix, f.mend = "confirm it", func(m *mending) error { return m.confirm(own, p) }
+		default:
+			continue
+		}
+		c.add(f, key, api.BlockKey(p))
+	}
+	for _, b := range c.Blocks {
+		c.owner(b)
+	}
+}
+
+func claimant(e *doc) (api.Owner, bool) {
+	if e == nil {
+		return api.Owner{}, false
+	}
+	return Owner(e.block)
+}
+
+// owner asks whether a block's owner exists and knows of it.
+func (c *checking) owner(b *api.Block) {
+	own, ok := b.Owner()
+	if !ok {
+		return
+	}
+	key := api.AffinityKey(own, b.CIDR)
+	f := Finding{Kind: FoundClaim, Block: b.CIDR.String(), Owner: own.String()}
+	switch {
+	case c.lost(own):
+		f.Problem, f.Proof = "is a block of a node that is gone", fmt.Sprintf("the datastore has no node %s, and no endpoint on it", own.Name)
+		f.Fix, f.mend = "give it up", func(m *mending) error { return m.giveUp(own, b.CIDR) }
+	case c.docs[key] == nil:
+		f.Problem, f.Proof = "is its, and not claimed", key+" does not exist"
+		f.Fix, f.mend = "write the claim", func(m *mending) error { return m.confirm(own, b.CIDR) }
+	default:
+		return
+	}
+	c.add(f, key, api.BlockKey(b.CIDR))
+}
+
+// lost reports whether a host is gone for certain.
+func (c *checking) lost(own api.Owner) bool {
+	if own.Type != api.OwnerHost || len(c.nodes) == 0 || c.nodes[own.Name] != nil {
+		return false
+	}
+	for _, us := range c.users {
+		if slices.ContainsFunc(us, func(u user) bool { return u.node == own.Name }) {
+			return false
+		}
+	}
+	return true
+}
+
+// endpoints looks for addresses that two have, or that are not allocated.
+func (c *checking) endpoints() {
+	for _, a := range slices.SortedFunc(maps.Keys(c.users), netip.Addr.Compare) {
+		us := c.users[a]
+		if len(us) > 1 {
+			c.add(Finding{
+				Kind: FoundEndpoint, Address: a, Owner: us[0].ref.String(), Problem: "is the address of several endpoints",
+				Proof: fmt.Sprintf("%s and %s have it", us[0].ref, us[1].ref), Kept: "delete the endpoint that is not there any more",
+			})
+		}
+		pool, ok := c.PoolOf(netip.PrefixFrom(a, a.BitLen()))
+		if !ok {
+			continue // not of ours
+		}
+		block, err := a.Prefix(pool.size)
+		e := c.docs[api.BlockKey(block)]
+		if err != nil || e != nil && e.bad != nil {
+			continue
+		}
+		if e != nil && e.block != nil {
+			if ord, ok := e.block.Ordinal(a); ok && e.block.Attribute(ord) != nil && !resting(e.block.Attribute(ord)) {
+				continue
+			}
+		}
+		c.add(Finding{
+			Kind: FoundEndpoint, Address: a, Block: block.String(), Owner: us[0].ref.String(), Problem: "is an endpoint's, and not allocated",
+			Proof: fmt.Sprintf("%s has it, and pool %s may give it to another", us[0].ref, pool.Name),
+			Kept:  "make the endpoint anew, or keep its address from being given out with an IPReservation",
+		}, api.BlockKey(block))
+	}
+}

@@ -1,0 +1,284 @@
+package ipam
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+// draft is the next state of some keys, and the state it was made from.
+type draft struct {
+	a     *Allocator
+	docs  map[string]*doc
+	order []*doc
+	lists map[string]bool // prefixes that were read whole
+}
+
+// doc is one key. Which of the values it has, follows from the key.
+type doc struct {
+	key      string
+	was      api.Update // its revision is zero if the key is not there
+	before   []byte     // the value that was read; nil if there was none
+	bad      error      // why that could not be read
+	block    *api.Block
+	handle   *api.Handle
+	affinity *api.Affinity
+	dirty    bool
+	closed   bool // its value was not looked at yet, see open
+	guard    bool // must not have changed, though it is not written
+	gone     bool // is to be deleted, or is not there
+	more     bool // of a handle: it counts more than before
+}
+
+func (d *draft) doc(key string) (*doc, bool) {
+	e, ok := d.docs[key]
+	if !ok {
+		e = &doc{key: key, was: api.Update{Key: key}, gone: true}
+		d.docs[key] = e
+		d.order = append(d.order, e)
+	}
+	return e, ok
+}
+
+// read brings a key into the draft.
+func (d *draft) read(ctx context.Context, key string) (*doc, error) {
+	e, ok := d.doc(key)
+	if ok {
+		return e.open(), nil
+	}
+	u, err := d.a.store.Get(ctx, key)
+	if errors.Is(err, datastore.ErrNotFound) {
+		return e, nil
+	}
+	if err != nil {
+		delete(d.docs, key)
+		return nil, err
+	}
+	e.decode(u)
+	return e, nil
+}
+
+// open looks at a value that was listed. Of a thousand blocks one is needed, mostly.
+func (e *doc) open() *doc {
+	if e.closed {
+		e.closed = false
+		e.decode(e.was)
+	}
+	return e
+}
+
+func (e *doc) decode(u api.Update) {
+	e.was, e.before, e.gone = u, u.Value, false
+	if _, ok := api.ParseBlockKey(u.Key); ok {
+		e.block, e.bad = api.DecodeBlock(u)
+	} else if _, ok := api.ParseHandleKey(u.Key); ok {
+		e.handle, e.bad = api.DecodeHandle(u)
+	} else {
+		e.affinity, e.bad = api.DecodeAffinity(u)
+	}
+}
+
+func (d *draft) block(ctx context.Context, p netip.Prefix) (*doc, error) {
+	return d.read(ctx, api.BlockKey(p))
+}
+
+// blocks reads all blocks of a family, closed; those that cannot be read are bad when opened.
+func (d *draft) blocks(ctx context.Context, of netip.Addr) ([]*doc, error) {
+	prefix := api.BlocksPrefix(of)
+	if !d.lists[prefix] {
+		snap, err := d.a.store.List(ctx, prefix)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range snap.Items {
+			e, known := d.doc(u.Key)
+			switch {
+			case !known:
+				e.was, e.gone, e.closed = u, false, true
+			case e.was.Revision != u.Revision:
+				return nil, fmt.Errorf("%s: %w", u.Key, errAgain)
+			}
+		}
+		if d.lists == nil {
+			d.lists = map[string]bool{}
+		}
+		d.lists[prefix] = true
+	}
+	var out []*doc
+	for _, e := range d.order {
+		if p, ok := api.ParseBlockKey(e.key); ok && !e.gone && p.Addr().BitLen() == of.BitLen() {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// create puts a new block, that nobody may have made meanwhile.
+func (d *draft) create(b *api.Block) *doc {
+	e, _ := d.doc(api.BlockKey(b.CIDR))
+	e.block, e.dirty, e.gone = b, true, false
+	return e
+}
+
+// touch says that a block was changed.
+func (e *doc) touch() {
+	if !e.dirty {
+		e.dirty = true
+		e.block.Sequence++
+	}
+}
+
+// remove says that a key is to go.
+func (e *doc) remove() { e.dirty, e.gone = true, true }
+
+// claim makes an owner's affinity to a block confirmed.
+func (d *draft) claim(ctx context.Context, o api.Owner, p netip.Prefix) error {
+	e, err := d.read(ctx, api.AffinityKey(o, p))
+	if err != nil {
+		return err
+	}
+	if e.bad != nil {
+		e.affinity = nil // it says nothing, and it is ours by its key
+	}
+	if e.gone || e.affinity == nil || e.affinity.State != api.AffinityConfirmed {
+		if e.affinity == nil {
+			e.affinity = &api.Affinity{}
+		}
+		e.affinity.State, e.dirty, e.gone = api.AffinityConfirmed, true, false
+	}
+	return nil
+}
+
+// unclaim takes an owner's affinity to a block away.
+func (d *draft) unclaim(ctx context.Context, o api.Owner, p netip.Prefix) error {
+	e, err := d.read(ctx, api.AffinityKey(o, p))
+	if err == nil && !e.gone {
+		e.remove()
+	}
+	return err
+}
+
+// count changes how many addresses of a block a handle has. It counts down to
+// none at most: a handle that counts too few is no reason to keep an address.
+func (d *draft) count(ctx context.Context, handle string, p netip.Prefix, by int) error {
+	if handle == "" {
+		return nil
+	}
+	e, err := d.read(ctx, api.HandleKey(handle))
+	if err = errors.Join(err, e.fault()); err != nil {
+		return err
+	}
+	if e.gone {
+		if by < 0 {
+			return nil
+		}
+		e.handle, e.gone = &api.Handle{Block: map[string]int{}}, false
+	}
+	e.dirty, e.more = true, e.more || by > 0
+	n := e.handle.Block[p.String()] + by
+	if e.handle.Block[p.String()] = n; n <= 0 {
+		delete(e.handle.Block, p.String())
+	}
+	if len(e.handle.Block) == 0 {
+		e.remove()
+	}
+	return nil
+}
+
+// fault is why a doc cannot be used.
+func (e *doc) fault() error {
+	if e == nil {
+		return nil
+	}
+	return e.bad
+}
+
+// blockNow is the block that is stored; nil if there is none.
+func (e *doc) blockNow() *api.Block {
+	if e == nil || e.gone {
+		return nil
+	}
+	return e.block
+}
+
+// value is what is to be stored.
+func (e *doc) value() ([]byte, error) {
+	switch {
+	case e.block != nil:
+		return json.Marshal(e.block)
+	case e.handle != nil:
+		return json.Marshal(e.handle)
+	}
+	return json.Marshal(e.affinity)
+}
+
+// changed are the docs that differ from what is stored.
+func (d *draft) changed() []*doc {
+	var out []*doc
+	for _, e := range d.order {
+		if e.dirty && !(e.gone && e.was.Revision == 0) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// commit makes the store what the draft says.
+func (a *Allocator) commit(ctx context.Context, d *draft) error {
+	changed := d.changed()
+	if len(changed) == 0 {
+		return nil
+	}
+	if a.txn == nil {
+		return a.inSteps(ctx, changed)
+	}
+	t := datastore.Txn{If: map[string]int64{}}
+	for _, e := range d.order {
+		if e.guard {
+			t.If[e.key] = e.was.Revision
+		}
+	}
+	for _, e := range changed {
+		t.If[e.key] = e.was.Revision
+		if e.gone {
+			t.Delete = append(t.Delete, e.key)
+			continue
+		}
+		value, err := e.value()
+		if err != nil {
+			return err
+		}
+		t.Put = append(t.Put, api.Update{Key: e.key, Value: value})
+	}
+	revision, err := a.txn.Transact(ctx, t)
+	if err != nil && !isConflict(err) && a.isDone(ctx, t) {
+		return nil
+	}
+	for _, e := range changed {
+		if e.was.Revision = revision; e.gone {
+			e.was.Revision = 0
+		}
+	}
+	return err
+}
+
+// isDone asks whether a transaction was made of which no answer came.
+func (a *Allocator) isDone(ctx context.Context, t datastore.Txn) bool {
+	for _, kv := range t.Put {
+		if is, err := a.store.Get(ctx, kv.Key); err != nil || !bytes.Equal(is.Value, kv.Value) {
+			return false
+		}
+	}
+	for _, key := range t.Delete {
+		if _, err := a.store.Get(ctx, key); !errors.Is(err, datastore.ErrNotFound) {
+			return false
+		}
+	}
+	return true
+}

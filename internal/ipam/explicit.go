@@ -1,0 +1,143 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/twillnet/twill/api"
+)
+
+// IPArgs asks for one address.
+type IPArgs struct {
+	Addr       netip.Addr
+	Node       string
+	Handle     string
+	Attributes map[string]string
+	Use        string // empty: UseWorkload
+}
+
+// AssignedError says who has an address.
+type AssignedError struct {
+	Addr   netip.Addr
+	Handle string
+}
+
+// Is makes it an ErrAssigned.
+func (e *AssignedError) Is(target error) bool { return target == ErrAssigned }
+
+func (e *AssignedError) Error() string {
+	return fmt.Sprintf("%v to handle %s", ErrAssigned, e.Handle)
+}
+
+// AssignIP gives out one address that the caller names. Reservations and the
+// pool's selectors do not matter: whoever names an address, means it. A block
+// that does not exist becomes the node's.
+func (a *Allocator) AssignIP(ctx context.Context, args IPArgs) (Address, error) {
+	what := fmt.Sprintf("assign %s on %s", args.Addr, args.Node)
+	if args.Use == "" {
+		args.Use = UseWorkload
+	}
+	if err := checkNames(args.Node, args.Handle); err != nil {
+		return Address{}, fmt.Errorf("%s: %w", what, err)
+	}
+	w, err := a.world(ctx)
+	if err != nil {
+		return Address{}, fmt.Errorf("%s: %w", what, err)
+	}
+	pool, err := w.poolFor(args.Addr, args.Use)
+	if err != nil {
+		return Address{}, fmt.Errorf("%s: %w", what, err)
+	}
+	block, _ := args.Addr.Prefix(pool.size) // an address of the pool's family
+	var out Address
+	err = a.change(ctx, what, func(d *draft) error {
+		out, err = w.takeThis(ctx, d, block, args)
+		out.Pool = pool.Name
+		return err
+	})
+	return out, err
+}
+
+// poolFor finds the pool of an address, and says why it is of no use.
+func (w *world) poolFor(addr netip.Addr, use string) (Pool, error) {
+	for _, p := range w.pools {
+		pool, ok := poolOf(p)
+		if !ok || !pool.CIDR.Contains(addr) {
+			continue
+		}
+		if why := (asker{use: use, pools: []string{pool.Name}}).unfit(p); why != "" {
+			return pool, fmt.Errorf("%w: pool %s %s", ErrNoPool, pool.Name, why)
+		}
+		return pool, nil
+	}
+	return Pool{}, fmt.Errorf("%w: no IPPool contains it", ErrNoPool)
+}
+
+func (w *world) takeThis(ctx context.Context, d *draft, block netip.Prefix, args IPArgs) (Address, error) {
+	e, err := d.block(ctx, block)
+	if err == nil && e.gone {
+		e, err = d.insteadOf(ctx, e, args.Addr)
+	}
+	if err = errors.Join(err, e.fault()); err != nil {
+		return Address{}, err
+	}
+	block = keyOf(e)
+	owner := ownerOf(args.Node, args.Use)
+	switch own, owned := Owner(e.block); {
+	case e.gone:
+		e = d.create(newBlock(block, owner, d.a.cfg.Now()))
+		err = d.claim(ctx, owner, block)
+	case own == owner:
+		err = d.claim(ctx, owner, block)
+	case w.config.StrictAffinity:
+		if !owned {
+			own.Name = "nobody"
+		}
+		return Address{}, fmt.Errorf("%w: block %s is %s's", ErrAffinity, block, own.Name)
+	}
+	if err != nil {
+		return Address{}, err
+	}
+	b := e.block
+	ord, _ := b.Ordinal(args.Addr)
+	if resting(b.Attribute(ord)) { // cooling down is for those who do not care which they get
+		release(b, []int{ord}, "")
+		e.touch()
+	}
+	if attr := b.Attribute(ord); attr != nil {
+		return Address{}, &AssignedError{args.Addr, handleOf(attr)}
+	}
+	takeThis(b, ord, attribute(args.Handle, args.Attributes))
+	out := Address{Addr: args.Addr, Block: block, Sequence: b.SequenceOf(ord)}
+	e.touch()
+	return out, d.count(ctx, args.Handle, block, 1)
+}
+
+// insteadOf finds the block that has an address although it is not of its pool's
+// size, as a former pool of the same range may have left it. A block that would
+// overlap another is not made.
+func (d *draft) insteadOf(ctx context.Context, absent *doc, addr netip.Addr) (*doc, error) {
+	all, err := d.blocks(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range all {
+		switch b := keyOf(e); {
+		case b.Contains(addr):
+			return e.open(), nil
+		case b.Overlaps(keyOf(absent)):
+			return nil, fmt.Errorf("its block would be %s, which overlaps block %s of a former pool; release what is in that, or make its addresses' pool anew", keyOf(absent), b)
+		}
+	}
+	return absent, nil
+}
+
+// Owner is who has a block; the zero Owner and false if nobody has, or there is none.
+func Owner(b *api.Block) (api.Owner, bool) {
+	if b == nil {
+		return api.Owner{}, false
+	}
+	return b.Owner()
+}

@@ -1,0 +1,237 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/api/selector"
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+// Pool is one that was looked at for a request.
+type Pool struct {
+	Name string
+	CIDR netip.Prefix
+	Why  string // it was of no use; empty: it was used
+	size int    // prefix length of its blocks
+}
+
+// world is what decides where addresses may come from. It changes rarely, and a
+// request that began before a change may end as if it had not happened.
+type world struct {
+	pools    []*api.IPPool // by name
+	reserved []netip.Prefix
+	config   api.IPAMConfig
+}
+
+func (a *Allocator) world(ctx context.Context) (*world, error) {
+	w := &world{}
+	var err error
+	if w.pools, err = readAll[*api.IPPool](ctx, a.store, api.KindIPPool); err != nil {
+		return nil, err
+	}
+	rs, err := readAll[*api.IPReservation](ctx, a.store, api.KindIPReservation)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rs {
+		w.reserved = append(w.reserved, netsOf(r.Spec.ReservedCIDRs)...)
+	}
+	w.config, err = ReadConfig(ctx, a.store)
+	return w, err
+}
+
+// ReadConfig reads the configuration; where none is stored, the default holds.
+func ReadConfig(ctx context.Context, s datastore.Store) (api.IPAMConfig, error) {
+	u, err := s.Get(ctx, api.IPAMConfigKey)
+	if errors.Is(err, datastore.ErrNotFound) {
+		return api.DefaultIPAMConfig(), nil
+	}
+	if err != nil {
+		return api.IPAMConfig{}, err
+	}
+	return api.DecodeIPAMConfig(u)
+}
+
+// readAll reads all resources of a kind that can be believed.
+func readAll[R api.Resource](ctx context.Context, s datastore.Store, kind string) ([]R, error) {
+	snap, err := s.List(ctx, api.KeyPrefix(kind, ""))
+	if err != nil {
+		return nil, err
+	}
+	var out []R
+	for _, u := range snap.Items {
+		st, err := api.DecodeStored(u)
+		if err != nil || st.Closed != "" {
+			continue
+		}
+		if r, ok := st.Resource.(R); ok {
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}
+
+// labelsOf reads the labels of a resource; nil if there is none.
+func labelsOf(ctx context.Context, s datastore.Store, ref api.Ref) (api.Resource, error) {
+	key, err := ref.Key()
+	if err != nil {
+		return nil, err
+	}
+	u, err := s.Get(ctx, key)
+	if errors.Is(err, datastore.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	st, err := api.DecodeStored(u)
+	return st.Resource, err
+}
+
+func netsOf(texts []string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, t := range texts {
+		if p, err := netip.ParsePrefix(t); err == nil {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+func poolOf(p *api.IPPool) (Pool, bool) {
+	cidr, err := netip.ParsePrefix(p.Spec.CIDR)
+	if err != nil {
+		return Pool{}, false
+	}
+	size := p.Spec.BlockSize
+	if size == 0 { // upstream's default, for what its old versions wrote
+		size = 26
+		if cidr.Addr().Is6() {
+			size = 122
+		}
+	}
+	return Pool{Name: p.Metadata.Name, CIDR: cidr.Masked(), size: size}, size >= cidr.Bits() && size <= cidr.Addr().BitLen()
+}
+
+// asker is who wants addresses, as far as pools ask about it.
+type asker struct {
+	node, use, namespace string
+	pools                []string // names or CIDRs that were asked for
+	nodeLabels           map[string]string
+	namespaceLabels      map[string]string
+	nodeKnown            bool
+}
+
+// choose says of each pool of a family whether it may be used, in the order in
+// which they are.
+func (w *world) choose(four bool, k asker) []Pool {
+	var out []Pool
+	for _, p := range w.pools {
+		pool, ok := poolOf(p)
+		if !ok {
+			pool = Pool{Name: p.Metadata.Name, Why: fmt.Sprintf("its cidr %q or blockSize %d cannot be read", p.Spec.CIDR, p.Spec.BlockSize)}
+		} else if pool.CIDR.Addr().Is4() != four {
+			continue
+		} else {
+			pool.Why = k.unfit(p)
+		}
+		out = append(out, pool)
+	}
+	if len(k.pools) > 0 {
+		at := func(p Pool) int { return max(slices.Index(k.pools, p.Name), slices.Index(k.pools, p.CIDR.String())) }
+		slices.SortStableFunc(out, func(a, b Pool) int { return at(a) - at(b) })
+	}
+	return out
+}
+
+// unfit says why a pool may not be used; empty if it may.
+func (k asker) unfit(p *api.IPPool) string {
+	s := p.Spec
+	uses := s.AllowedUses
+	if len(uses) == 0 {
+		uses = []string{UseWorkload, UseTunnel}
+	}
+	asked := slices.Contains(k.pools, p.Metadata.Name) || slices.Contains(k.pools, s.CIDR)
+	switch {
+	case s.Disabled:
+		return "is disabled"
+	case p.Metadata.DeletionTimestamp != "":
+		return "is being deleted"
+	case !slices.Contains(uses, k.use):
+		return fmt.Sprintf("is for %s only (allowedUses), not for %s", strings.Join(uses, " and "), k.use)
+	case asked:
+		return ""
+	case len(k.pools) > 0:
+		return "is not one of those asked for"
+	case s.AssignmentMode == "Manual":
+		return "gives addresses only to those who ask for it by name (assignmentMode Manual)"
+	}
+	if why := unmatched("nodeSelector", s.NodeSelector, k.nodeLabels); why != "" && k.use != UseLoadBalancer {
+		if !k.nodeKnown {
+			why += ", and the datastore has no node " + k.node
+		}
+		return why
+	}
+	if k.use == UseTunnel {
+		return "" // a tunnel is in no namespace
+	}
+	return unmatched("namespaceSelector", s.NamespaceSelector, k.namespaceLabels)
+}
+
+func unmatched(field, text string, labels map[string]string) string {
+	if text == "" {
+		return ""
+	}
+	sel, err := selector.Parse(text)
+	if err != nil {
+		return fmt.Sprintf("its %s cannot be read: %v", field, err)
+	}
+	if !sel.Match(labels) {
+		return fmt.Sprintf("its %s %s does not match", field, text)
+	}
+	return ""
+}
+
+// NoAddressError says of each pool why it could not help.
+type NoAddressError struct {
+	Node  string
+	Want  int
+	Four  bool
+	Pools []Pool
+}
+
+// Is makes it an ErrNoAddress.
+func (e *NoAddressError) Is(target error) bool { return target == ErrNoAddress }
+
+// Error has all reasons, and what helps.
+func (e *NoAddressError) Error() string {
+	fam := "IPv6"
+	if e.Four {
+		fam = "IPv4"
+	}
+	if len(e.Pools) == 0 {
+		return fmt.Sprintf("%v: there is no %s pool; apply an IPPool", ErrNoAddress, fam)
+	}
+	var why []string
+	for _, p := range e.Pools {
+		why = append(why, fmt.Sprintf("pool %s %s %s", p.Name, p.CIDR, p.Why))
+	}
+	return fmt.Sprintf("%v for %s, %s wanted: %s; `twill ipam check` finds leaked addresses, another IPPool adds some",
+		ErrNoAddress, e.Node, count(e.Want, fam+" address"), strings.Join(why, "; "))
+}
+
+func count(n int, what string) string {
+	switch {
+	case n == 1:
+		return "1 " + what
+	case strings.HasSuffix(what, "s"):
+		return fmt.Sprintf("%d %ses", n, what)
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

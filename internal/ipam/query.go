@@ -1,0 +1,61 @@
+package ipam
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/twillnet/twill/api"
+)
+
+// Lease is what is known of one address.
+type Lease struct {
+	Addr       netip.Addr        `json:"address"`
+	Pool       string            `json:"pool,omitempty"`
+	Reserved   bool              `json:"reserved,omitempty"`
+	Block      string            `json:"block,omitempty"` // empty: there is none yet
+	Affinity   string            `json:"affinity,omitempty"`
+	Assigned   bool              `json:"assigned"`
+	Handle     string            `json:"handle,omitempty"`
+	Sequence   uint64            `json:"sequence,omitempty"`
+	Owner      map[string]string `json:"owner,omitempty"`
+	Alternate  map[string]string `json:"alternate,omitempty"`
+	ReleasedAt string            `json:"releasedAt,omitempty"` // it cools down
+}
+
+// QueryIP tells what is known of an address.
+func (a *Allocator) QueryIP(ctx context.Context, addr netip.Addr) (Lease, error) {
+	out := Lease{Addr: addr}
+	w, err := a.world(ctx)
+	if err != nil {
+		return out, err
+	}
+	for _, p := range w.pools {
+		if pool, ok := poolOf(p); ok && pool.CIDR.Contains(addr) {
+			out.Pool = pool.Name
+		}
+	}
+	out.Reserved = slices.ContainsFunc(w.reserved, func(p netip.Prefix) bool { return p.Contains(addr) })
+	p, ok, err := a.blockOf(ctx, addr)
+	if err != nil || !ok {
+		return out, err
+	}
+	u, err := a.store.Get(ctx, api.BlockKey(p))
+	if err != nil {
+		return out, err
+	}
+	b, err := api.DecodeBlock(u)
+	if err != nil {
+		return out, err
+	}
+	out.Block = p.String()
+	if own, ok := b.Owner(); ok {
+		out.Affinity = own.String()
+	}
+	ord, _ := b.Ordinal(addr)
+	if attr := b.Attribute(ord); attr != nil {
+		out.Assigned, out.ReleasedAt = !resting(attr), attr.ReleasedAt
+		out.Handle, out.Sequence, out.Owner, out.Alternate = handleOf(attr), b.SequenceOf(ord), attr.Owner, attr.Alternate
+	}
+	return out, nil
+}

@@ -1,0 +1,224 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+)
+
+// Release names an allocation. Give handle and sequence where they are known:
+// they keep a release that comes late from freeing what is somebody else's by now.
+type Release struct {
+	Addr     netip.Addr
+	Handle   string  // empty: whoever has it
+	Sequence *uint64 // nil: of whatever time
+}
+
+// ReusedError is a release of what belongs to somebody else by now.
+type ReusedError struct {
+	Addr     netip.Addr
+	Handle   string // that has it
+	Sequence uint64
+}
+
+// Is makes it an ErrReused.
+func (e *ReusedError) Is(target error) bool { return target == ErrReused }
+
+func (e *ReusedError) Error() string {
+	return fmt.Sprintf("%s %v: handle %s, sequence %d", e.Addr, ErrReused, e.Handle, e.Sequence)
+}
+
+// Release takes addresses back and returns those that it freed; an address that
+// is free already is no error. If one of a block belongs to somebody else by
+// now, none of that block is freed.
+func (a *Allocator) Release(ctx context.Context, rs ...Release) ([]netip.Addr, error) {
+	config, err := ReadConfig(ctx, a.store)
+	if err != nil {
+		return nil, fmt.Errorf("release: %w", err)
+	}
+	byBlock := map[netip.Prefix][]Release{}
+	var order []netip.Prefix
+	for _, r := range rs {
+		b, ok, err := a.blockOf(ctx, r.Addr)
+		if err != nil {
+			return nil, fmt.Errorf("release %s: %w", r.Addr, err)
+		}
+		if !ok {
+			continue // no block, so nobody has it
+		}
+		if byBlock[b] == nil {
+			order = append(order, b)
+		}
+		byBlock[b] = append(byBlock[b], r)
+	}
+	var freed []netip.Addr
+	var errs []error
+	for _, p := range order {
+		var got []netip.Addr
+		err := a.change(ctx, fmt.Sprintf("release %s", list(byBlock[p])), func(d *draft) (err error) {
+			got, err = a.releaseIn(ctx, d, p, byBlock[p], config)
+			return err
+		})
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		freed = append(freed, got...)
+	}
+	return freed, errors.Join(errs...)
+}
+
+func list(rs []Release) string {
+	var out []string
+	for _, r := range rs {
+		out = append(out, r.Addr.String())
+	}
+	return strings.Join(out, " ")
+}
+
+// blockOf finds the block that has an address: by its pool, or if there is none, among all.
+func (a *Allocator) blockOf(ctx context.Context, addr netip.Addr) (netip.Prefix, bool, error) {
+	pools, err := readAll[*api.IPPool](ctx, a.store, api.KindIPPool)
+	if err != nil {
+		return netip.Prefix{}, false, err
+	}
+	for _, p := range pools {
+		if pool, ok := poolOf(p); ok && pool.CIDR.Contains(addr) {
+			block, err := addr.Prefix(pool.size)
+			if _, gone := a.store.Get(ctx, api.BlockKey(block)); gone == nil {
+				return block, err == nil, err
+			}
+		}
+	}
+	// The pool is gone, or has other blocks than it had.
+	snap, err := a.store.List(ctx, api.BlocksPrefix(addr))
+	if err != nil {
+		return netip.Prefix{}, false, err
+	}
+	for _, u := range snap.Items {
+		if p, ok := api.ParseBlockKey(u.Key); ok && p.Contains(addr) {
+			return p, true, nil
+		}
+	}
+	return netip.Prefix{}, false, nil
+}
+
+// releaseIn frees addresses of one block.
+func (a *Allocator) releaseIn(ctx context.Context, d *draft, p netip.Prefix, rs []Release, config api.IPAMConfig) ([]netip.Addr, error) {
+	e, err := d.block(ctx, p)
+	if err = errors.Join(err, e.fault()); err != nil || e.gone {
+		return nil, err
+	}
+	b := e.block
+	byHandle := map[string]int{}
+	var ords []int
+	for _, r := range rs {
+		ord, _ := b.Ordinal(r.Addr)
+		attr := b.Attribute(ord)
+		if attr == nil || resting(attr) || slices.Contains(ords, ord) {
+			continue
+		}
+		has := handleOf(attr)
+		if r.Handle != "" && r.Handle != has || r.Sequence != nil && *r.Sequence != b.SequenceOf(ord) {
+			return nil, &ReusedError{r.Addr, has, b.SequenceOf(ord)}
+		}
+		ords = append(ords, ord)
+		byHandle[has]++
+	}
+	for _, handle := range slices.Sorted(maps.Keys(byHandle)) {
+		if err := d.count(ctx, handle, p, -byHandle[handle]); err != nil {
+			return nil, err
+		}
+	}
+	return a.free(e, ords, config), nil
+}
+
+// free frees ordinals of a block. A block that nobody has a claim to goes with its last address.
+func (a *Allocator) free(e *doc, ords []int, config api.IPAMConfig) []netip.Addr {
+	if len(ords) == 0 {
+		return nil
+	}
+	var out []netip.Addr
+	for _, ord := range ords {
+		out = append(out, e.block.Addr(ord))
+	}
+	since := ""
+	if config.CooldownSeconds > 0 {
+		since = a.timestamp()
+	}
+	e.touch()
+	release(e.block, ords, since)
+	if _, owned := e.block.Owner(); !owned && empty(e.block) {
+		e.remove()
+	}
+	return out
+}
+
+// ReleaseByHandle takes back all addresses of a handle, and returns them. A
+// handle that does not exist has none, which is no error.
+func (a *Allocator) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Addr, error) {
+	config, err := ReadConfig(ctx, a.store)
+	if err != nil {
+		return nil, fmt.Errorf("release handle %s: %w", handle, err)
+	}
+	var freed []netip.Addr
+	err = a.change(ctx, "release handle "+handle, func(d *draft) error {
+		freed = nil
+		h, err := d.read(ctx, api.HandleKey(handle))
+		if err = errors.Join(err, h.fault()); err != nil || h.gone {
+			return err
+		}
+		for _, text := range slices.Sorted(maps.Keys(h.handle.Block)) {
+			p, err := netip.ParsePrefix(text)
+			if err != nil {
+				continue // it counts addresses of nothing
+			}
+			e, err := d.block(ctx, p)
+			if err = errors.Join(err, e.fault()); err != nil {
+				return err
+			}
+			if e.gone {
+				continue
+			}
+			freed = append(freed, a.free(e, of(e.block, handle), config)...)
+		}
+		h.remove()
+		return nil
+	})
+	slices.SortFunc(freed, netip.Addr.Compare)
+	return freed, err
+}
+
+// Addresses returns those that a handle has.
+func (a *Allocator) Addresses(ctx context.Context, handle string) ([]netip.Addr, error) {
+	d := &draft{a: a, docs: map[string]*doc{}}
+	h, err := d.read(ctx, api.HandleKey(handle))
+	if err = errors.Join(err, h.fault()); err != nil || h.gone {
+		return nil, err
+	}
+	var out []netip.Addr
+	for _, text := range slices.Sorted(maps.Keys(h.handle.Block)) {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			continue
+		}
+		e, err := d.block(ctx, p)
+		if err = errors.Join(err, e.fault()); err != nil {
+			return nil, err
+		}
+		if e.gone {
+			continue
+		}
+		for _, ord := range of(e.block, handle) {
+			out = append(out, e.block.Addr(ord))
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return out, nil
+}

@@ -1,0 +1,202 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+
+	"github.com/twillnet/twill/api"
+)
+
+// Repaired is what became of a finding.
+type Repaired struct {
+	Finding
+	Err error // nil: it is put right; ErrReused and conflicts: it changed since, and is looked at next time
+}
+
+// Repair puts right what has a Fix, each by itself, and only if nothing that the
+// finding was concluded from has changed since.
+func (a *Allocator) Repair(ctx context.Context, fs []Finding) []Repaired {
+	var out []Repaired
+	ours := map[string]int64{} // what keys were changed to by repairs before
+	for _, f := range fs {
+		if f.mend == nil {
+			continue
+		}
+		out = append(out, Repaired{f, a.repair(ctx, f, ours)})
+	}
+	return out
+}
+
+// errStale: another finding's repair, or somebody else, was first.
+var errStale = errors.New("changed since it was looked at; check again")
+
+func (a *Allocator) repair(ctx context.Context, f Finding, ours map[string]int64) error {
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	d := &draft{a: a, docs: map[string]*doc{}}
+	for key, revision := range f.seen {
+		e, err := d.read(ctx, key)
+		if err != nil {
+			return err
+		}
+		if now, mended := ours[key]; mended {
+			revision = now
+		}
+		if e.was.Revision != revision {
+			return errStale
+		}
+		e.guard = true
+	}
+	if err := f.mend(&mending{ctx, d}); err != nil {
+		return err
+	}
+	changed := d.changed()
+	if err := a.commit(ctx, d); err != nil {
+		if isConflict(err) {
+			return errStale
+		}
+		return err
+	}
+	// What this repair wrote is no reason not to make the next one.
+	for _, e := range changed {
+		ours[e.key] = e.was.Revision
+	}
+	return nil
+}
+
+// Both are the findings of the second survey that were there at the first, with
+// nothing changed between: what was merely under way is not among them.
+func Both(before, after []Finding) []Finding {
+	was := map[string]bool{}
+	for _, f := range before {
+		was[f.id()] = true
+	}
+	var out []Finding
+	for _, f := range after {
+		if was[f.id()] {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// mending is a repair that is made.
+type mending struct {
+	ctx context.Context
+	d   *draft
+}
+
+func (m *mending) block(p netip.Prefix) (*doc, error) {
+	e, err := m.d.block(m.ctx, p)
+	if err = errors.Join(err, e.fault()); err == nil && e.gone {
+		err = errStale
+	}
+	return e, err
+}
+
+func (m *mending) freeAddress(addr netip.Addr, block netip.Prefix, handle string, sequence uint64) error {
+	e, err := m.block(block)
+	if err != nil {
+		return err
+	}
+	ord, _ := e.block.Ordinal(addr)
+	if attr := e.block.Attribute(ord); attr == nil || handleOf(attr) != handle || e.block.SequenceOf(ord) != sequence {
+		return errStale
+	}
+	m.d.a.free(e, []int{ord}, api.IPAMConfig{})
+	return m.d.count(m.ctx, handle, block, -1)
+}
+
+func (m *mending) freeList(p netip.Prefix) error {
+	e, err := m.block(p)
+	if err != nil {
+		return err
+	}
+	var list []int
+	seen := map[int]bool{}
+	for _, ord := range e.block.Unallocated {
+		if ord >= 0 && ord < e.block.Size() && e.block.Allocations[ord] == nil && !seen[ord] {
+			list = append(list, ord)
+			seen[ord] = true
+		}
+	}
+	for ord, at := range e.block.Allocations {
+		if at == nil && !seen[ord] {
+			list = append(list, ord)
+		}
+	}
+	e.block.Unallocated = list
+	e.touch()
+	return nil
+}
+
+func (m *mending) dropBlock(p netip.Prefix) error {
+	e, err := m.block(p)
+	if err != nil {
+		return err
+	}
+	own, owned := e.block.Owner()
+	e.remove()
+	if owned {
+		return m.d.unclaim(m.ctx, own, p)
+	}
+	return nil
+}
+
+// recount sets a handle to what blocks have, less what repairs before this one freed.
+func (m *mending) recount(id string, have map[string]int) error {
+	e, err := m.d.read(m.ctx, api.HandleKey(id))
+	if err = errors.Join(err, e.fault()); err != nil {
+		return err
+	}
+	now := map[string]int{}
+	for text := range have {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			continue
+		}
+		b, err := m.d.block(m.ctx, p)
+		if err = errors.Join(err, b.fault()); err != nil {
+			return err
+		}
+		if b.gone {
+			continue
+		}
+		if n := len(of(b.block, id)); n > 0 {
+			now[text] = n
+		}
+	}
+	if e.handle == nil {
+		e.handle = &api.Handle{Block: map[string]int{}}
+	}
+	if !e.gone && maps.Equal(e.handle.Block, now) && len(now) > 0 {
+		return nil
+	}
+	e.handle.Block, e.dirty, e.gone = now, true, len(now) == 0
+	return nil
+}
+
+func (m *mending) dropClaim(own api.Owner, p netip.Prefix) error {
+	return m.d.unclaim(m.ctx, own, p)
+}
+
+func (m *mending) confirm(own api.Owner, p netip.Prefix) error { return m.d.claim(m.ctx, own, p) }
+
+func (m *mending) giveUp(own api.Owner, p netip.Prefix) error {
+	e, err := m.block(p)
+	if err != nil {
+		return err
+	}
+	if e.block.Affinity = nil; empty(e.block) {
+		e.remove()
+	} else {
+		e.touch()
+	}
+	return m.d.unclaim(m.ctx, own, p)
+}

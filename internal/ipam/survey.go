@@ -1,0 +1,175 @@
+package ipam
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+// Survey is all that bears on addresses. Blocks, handles and affinities are of
+// one revision; what uses addresses was read after them, so that an address
+// whose user comes or goes meanwhile looks leaked at worst, and never another way.
+type Survey struct {
+	*world
+	Pools  []Pool
+	Blocks []*api.Block // sorted
+	docs   map[string]*doc
+	nodes  map[string]*api.Node
+	users  map[netip.Addr][]user
+}
+
+// user is an endpoint that has an address.
+type user struct {
+	ref  api.Ref
+	node string
+	pod  string
+}
+
+// Look reads everything.
+func (a *Allocator) Look(ctx context.Context) (*Survey, error) {
+	v := &Survey{docs: map[string]*doc{}, nodes: map[string]*api.Node{}, users: map[netip.Addr][]user{}}
+	snap, err := a.store.List(ctx, api.IPAMPrefix)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range snap.Items {
+		if u.Key == api.IPAMConfigKey {
+			continue
+		}
+		e := &doc{key: u.Key}
+		e.decode(u)
+		v.docs[u.Key] = e
+		if e.block != nil {
+			v.Blocks = append(v.Blocks, e.block)
+		}
+	}
+	slices.SortFunc(v.Blocks, func(a, b *api.Block) int { return comparePrefixes(a.CIDR, b.CIDR) })
+	if v.world, err = a.world(ctx); err != nil {
+		return nil, err
+	}
+	for _, p := range v.pools {
+		if pool, ok := poolOf(p); ok {
+			v.Pools = append(v.Pools, pool)
+		}
+	}
+	return v, v.readUsers(ctx, a.store)
+}
+
+func (v *Survey) readUsers(ctx context.Context, s datastore.Store) error {
+	nodes, err := readAll[*api.Node](ctx, s, api.KindNode)
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		v.nodes[n.Metadata.Name] = n
+	}
+	// Endpoints that are closed count, too: they have their addresses nevertheless.
+	snap, err := s.List(ctx, api.KeyPrefix(api.KindWorkloadEndpoint, ""))
+	if err != nil {
+		return err
+	}
+	for _, u := range snap.Items {
+		st, err := api.DecodeStored(u)
+		if err != nil {
+			return err // who cannot be read may have any address
+		}
+		w, ok := st.Resource.(*api.WorkloadEndpoint)
+		if !ok {
+			continue
+		}
+		for _, t := range w.Spec.IPNetworks {
+			if p, err := netip.ParsePrefix(t); err == nil {
+				v.users[p.Addr()] = append(v.users[p.Addr()], user{st.Ref, w.Spec.Node, cmp.Or(w.Spec.Pod, w.Spec.Workload)})
+			}
+		}
+	}
+	return nil
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+// PoolOf is the pool that a block belongs to.
+func (v *Survey) PoolOf(block netip.Prefix) (Pool, bool) {
+	for _, p := range v.Pools {
+		if p.CIDR.Bits() <= block.Bits() && p.CIDR.Contains(block.Addr()) {
+			return p, true
+		}
+	}
+	return Pool{}, false
+}
+
+// Allocation is one address that somebody has, or that cools down.
+type Allocation struct {
+	Addr  netip.Addr
+	Block *api.Block
+	ord   int
+	Attr  *api.BlockAttribute
+}
+
+// Borrowed is the node that uses an address of another's block.
+func (l Allocation) Borrowed() (node string, yes bool) {
+	own, ok := l.Block.Owner()
+	node = l.Attr.Owner[api.AttributeNode]
+	return node, node != "" && (!ok || own.Type == api.OwnerHost && own.Name != node) && !resting(l.Attr)
+}
+
+// Allocations are those of a block, in order.
+func Allocations(b *api.Block) []Allocation {
+	var out []Allocation
+	for ord := range b.Allocations {
+		if attr := b.Attribute(ord); attr != nil {
+			out = append(out, Allocation{b.Addr(ord), b, ord, attr})
+		}
+	}
+	return out
+}
+
+// Usage counts a block's addresses, or several blocks'.
+type Usage struct {
+	Addresses float64 `json:"addresses"` // of an IPv6 pool there are many
+	InUse     int     `json:"inUse"`
+	Cooling   int     `json:"cooling"`
+	Free      float64 `json:"free"`
+}
+
+// Used counts the addresses of a block.
+func Used(b *api.Block) Usage {
+	u := Usage{Addresses: float64(b.Size()), InUse: used(b)}
+	for _, l := range Allocations(b) {
+		if resting(l.Attr) {
+			u.Cooling++
+		}
+	}
+	u.Free = float64(len(b.Unallocated))
+	return u
+}
+
+// sortedKeys are the survey's keys below a prefix.
+func (v *Survey) sortedKeys(prefix string) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(v.docs)), func(k string) bool { return !strings.HasPrefix(k, prefix) })
+}
+
+// HandleOf is the handle of an allocation.
+func HandleOf(l Allocation) string { return handleOf(l.Attr) }
+
+// Spec is the body of a pool.
+func (v *Survey) Spec(pool string) api.IPPoolSpec {
+	for _, p := range v.pools {
+		if p.Metadata.Name == pool {
+			return p.Spec
+		}
+	}
+	return api.IPPoolSpec{}
+}
+
+// Size is how many addresses a prefix has.
+func Size(p netip.Prefix) float64 { return math.Pow(2, float64(p.Addr().BitLen()-p.Bits())) }

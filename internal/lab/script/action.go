@@ -70,9 +70,10 @@ type StreamCheck struct{ Name, Want string }
 // Restart ends a process and awaits its successor.
 type Restart struct{ Who, What string }
 
-// Kill ends the agent of a host and awaits nothing.
+// Kill ends a daemon of a host and awaits nothing.
 type Kill struct {
 	Host string
+	What string // agent or bgp
 	Hard bool // SIGKILL instead of SIGTERM
 }
 

@@ -253,7 +253,11 @@ func printExplanation(w io.Writer, e speaker.Explanation) {
 		if p.Best {
 			chosen = "chosen; kernel: " + cmp.Or(p.Kernel, "not yet")
 		}
-		fmt.Fprintf(w, "  %s told it, next hop %s, AS path [%s]: %s\n", p.From, p.NextHop, strings.Trim(fmt.Sprint(p.ASPath), "[]"), chosen)
+		path := ""
+		if len(p.ASPath) > 0 {
+			path = ", AS path " + strings.Trim(fmt.Sprint(p.ASPath), "[]")
+		}
+		fmt.Fprintf(w, "  %s told it, next hop %s%s: %s\n", p.From, p.NextHop, path, chosen)
 	}
 	for _, p := range e.Peers {
 		told := "is not told"

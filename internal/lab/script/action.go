@@ -74,7 +74,7 @@ type Restart struct{ Who, What string }
 type Kill struct {
 	Host string
 	What string // agent or bgp
-	Hard bool // SIGKILL instead of SIGTERM
+	Hard bool   // SIGKILL instead of SIGTERM
 }
 
 // Cut takes a connection away; Heal gives it back.

@@ -110,6 +110,13 @@ type host struct {
 // start runs a speaker with a plan.
 func (h *host) start(p plan.Plan) {
 	h.t.Helper()
+	h.launch()
+	h.plan(p)
+}
+
+// launch runs a speaker that has no plan yet.
+func (h *host) launch() {
+	h.t.Helper()
 	h.cmd = exec.Command(os.Args[0])
 	h.cmd.Env = append(os.Environ(), asChild+"=1")
 	log, err := os.CreateTemp(h.t.TempDir(), "log")
@@ -120,7 +127,7 @@ func (h *host) start(p plan.Plan) {
 	h.cmd.Stderr = log
 	h.t.Cleanup(func() {
 		if text, _ := os.ReadFile(log.Name()); h.t.Failed() {
-			h.t.Logf("speaker of %s:\n%s", p.Node, text)
+			h.t.Logf("speaker:\n%s", text)
 		}
 	})
 	if h.in, err = h.cmd.StdinPipe(); err != nil {
@@ -137,7 +144,6 @@ func (h *host) start(p plan.Plan) {
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(h.kill)
-	h.plan(p)
 }
 
 // kill ends the speaker without a word.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
@@ -249,4 +250,28 @@ func TestANextHopBehindARouter(t *testing.T) {
 	h.wantRoute("10.204.0.0/26 via 192.0.2.9 proto 186")
 	h.Route("198.51.100.7/32 via 192.0.2.8")
 	h.wantRoute("10.204.0.0/26 via 192.0.2.8 proto 186")
+}
+
+func TestWithoutAPlanNothingMoves(t *testing.T) {
+	h, birds := network(t, 1)
+	birds[0].run(statics + speaks("twill", "local as 64512; direct;", "", ""))
+	p := planOf(session("192.0.2.2", 64512), session("2001:db8:1::2", 64512))
+	h.start(p)
+	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
+	h.kill()
+	gone := withdrawals(t, h.Rtnl(), kernel.RouteProtocolSpeaker)
+	h.launch()
+	h.agent("10.65.1.0/26") // an event, so that the loop comes round
+	if r := h.ask(request{}).Report; r.Kernel != 2 || r.Node != "" {
+		t.Errorf("%+v", r)
+	}
+	h.plan(p)
+	h.up("192.0.2.2", "2001:db8:1::2")
+	birds[0].wants("10.65.1.0/26")
+	if went := gone(); len(went) > 0 {
+		t.Errorf("went %v", went)
+	}
+	h.plan(plan.Plan{Node: "h1", Off: "its Node is gone"})
+	h.wantNoRoute("10.204.0.0/26") // who does not speak has nothing from peers
+	birds[0].lacks("10.65.1.0/26") // and they nothing from it
 }

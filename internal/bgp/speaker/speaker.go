@@ -267,7 +267,7 @@ func (s *Speaker) heed(events []rtnl.Event) bool {
 	if events == nil {
 		return true
 	}
-	again, changed := false, false
+	again, changed, ways := false, false, false
 	for _, e := range events {
 		switch {
 		case e.Route == nil:
@@ -278,8 +278,11 @@ func (s *Speaker) heed(events []rtnl.Event) bool {
 		case ours(*e.Route):
 			again = again || s.fib.surprised(*e.Route, e.Gone)
 		default:
-			s.fib.lost() // somebody's route may be the way to a next hop
+			ways = true // somebody's route may be the way to a next hop
 		}
+	}
+	if ways {
+		s.fib.lost()
 	}
 	if changed {
 		s.tell()

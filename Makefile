@@ -25,7 +25,7 @@ down: ## leave no trace
 	$(BIN) lab down
 
 test: deps build ## everything; as root, so that kernel tests run
-	@sh scripts/deps.sh systemd-analyze iptables-nft-restore iptables-legacy-restore ipset /usr/lib/cni/portmap
+	@sh scripts/deps.sh systemd-analyze iptables-nft-restore iptables-legacy-restore ipset bird vtysh /usr/lib/cni/portmap
 	REQUIRE_ROOT=1 go test -count=1 -timeout 30m ./...
 
 agree: deps ## kernel, verdict and world over many random worlds; prints the table

@@ -156,6 +156,12 @@ func (d *decoder) close() {
 		if _, reason := prefixOf(r.Spec.CIDR); reason != "" && d.Closed == "" {
 			d.shut("spec.cidr", reason)
 		}
+	case *BGPPeer:
+		d.findings("spec", "spec.node", "spec.nodeSelector", "spec.peerIP", "spec.asNumber", "spec.localASNumber", "spec.peerSelector",
+			"spec.password*", "spec.ttlSecurity", "spec.filters*")
+	case *BGPFilter:
+		d.findings("spec", "spec.exportV4", "spec.importV4", "spec.exportV6", "spec.importV6")
+		d.closeBGPFilter(&r.Spec)
 	case *IPReservation:
 		d.findings("spec", "spec.reservedCIDRs")
 		r.Spec.ReservedCIDRs = d.nets("spec.reservedCIDRs", r.Spec.ReservedCIDRs)

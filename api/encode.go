@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 )
 
@@ -86,6 +87,13 @@ func clone(r Resource) (Resource, error) {
 		for i, rule := range *rules.rules {
 			if rule.Void {
 				return nil, fmt.Errorf("encode %s: %s[%d] was not understood when it was read; edit the stored document instead", RefOf(r), rules.path, i)
+			}
+		}
+	}
+	if f, ok := r.(*BGPFilter); ok {
+		for _, l := range bgpRules(&f.Spec) {
+			if i := slices.IndexFunc(l.rules, func(r BGPFilterRule) bool { return r.Void }); i >= 0 {
+				return nil, fmt.Errorf("encode %s: %s[%d] was not understood when it was read; edit the stored document instead", RefOf(r), l.path, i)
 			}
 		}
 	}

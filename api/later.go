@@ -6,14 +6,18 @@ import (
 )
 
 // laterKinds are kinds of Calico's that come with later issues.
-var laterKinds = wordSet(`BGPConfiguration BGPPeer BGPFilter IPAMConfig IPAMBlock IPAMHandle
-	CalicoNodeStatus LiveMigration`)
+var laterKinds = wordSet(`IPAMConfig IPAMBlock IPAMHandle CalicoNodeStatus LiveMigration`)
 
 // laterFields are fields that Calico has and this version does not honour: they
 // are refused by name, never passed over.
 var laterFields = map[reflect.Type]map[string]bool{
 	reflect.TypeFor[WorkloadEndpointSpec]():   wordSet("qosControls"),
 	reflect.TypeFor[FelixConfigurationSpec](): wordSet(laterSettings),
+	reflect.TypeFor[BGPConfigurationSpec](): wordSet(`serviceLoadBalancerAggregation localWorkloadPeeringIPV4 localWorkloadPeeringIPV6
+		programClusterRoutes ipv4NormalRoutePriority ipv6NormalRoutePriority`),
+	reflect.TypeFor[BGPPeerSpec]():        wordSet("reachableBy localWorkloadSelector"),
+	reflect.TypeFor[BGPFilterRule]():      wordSet("interface priority"),
+	reflect.TypeFor[BGPFilterOperation](): wordSet("setPriority"),
 }
 
 func wordSet(text string) map[string]bool {

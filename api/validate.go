@@ -112,6 +112,12 @@ func (v *validator) spec() {
 		v.nets("spec.reservedCIDRs", r.Spec.ReservedCIDRs)
 	case *Node:
 		v.node(&r.Spec)
+	case *BGPConfiguration:
+		v.bgpConfiguration(r)
+	case *BGPPeer:
+		v.bgpPeer(&r.Spec)
+	case *BGPFilter:
+		v.bgpFilter(&r.Spec)
 	case *FelixConfiguration:
 		v.errs = append(v.errs, validateFelix(r)...)
 	case *KubeControllersConfiguration:

@@ -105,6 +105,12 @@ func assign(dst, src Resource) bool {
 		return set(d, src)
 	case *FelixConfiguration:
 		return set(d, src)
+	case *BGPConfiguration:
+		return set(d, src)
+	case *BGPPeer:
+		return set(d, src)
+	case *BGPFilter:
+		return set(d, src)
 	case *ClusterInformation:
 		return set(d, src)
 	case *KubeControllersConfiguration:

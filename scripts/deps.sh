@@ -1,8 +1,19 @@
 #!/bin/sh
 # Installs the programs that are named: nft lists what we program, for tests and demonstrations; systemd-analyze reads
 # the units that we install, iptables and ipset take the texts of internal/dataplane/iptables, and the CNI project's plugins are
-# chained behind ours, in tests.
+# chained behind ours, in tests; bird and FRR are BGP peers of ours there.
 set -eu
+
+# Daemons that a package brings are not started: tests run their own.
+quiet() {
+	policy=/usr/sbin/policy-rc.d
+	if [ ! -e "$policy" ]; then
+		printf '#!/bin/sh\nexit 101\n' >"$policy"
+		chmod +x "$policy"
+		trap 'rm -f "$policy"' EXIT
+	fi
+}
+
 for program in "$@"; do
 	command -v "$program" >/dev/null 2>&1 || [ -x "/usr/sbin/$program" ] && continue
 	case $program in
@@ -10,10 +21,13 @@ for program in "$@"; do
 	iptables-nft-restore | iptables-legacy-restore) package=iptables ;;
 	ipset) package=ipset ;;
 	/usr/lib/cni/portmap) package=containernetworking-plugins ;;
+	bird) package=bird2 ;;
+	vtysh) package=frr ;;
 	systemd-analyze) package=systemd ;;
 	*) echo "$0: no package is known for $program" >&2; exit 2 ;;
 	esac
 	echo "installing $package (apt-get)"
+	quiet
 	apt-get update -qq || true
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null
 done

@@ -96,6 +96,13 @@ func Leave(ctx context.Context, found map[string]string) (did []string, err erro
 
 func (d doors) leaveRoutes(ctx context.Context) (did []string, err error) {
 	routes, err := d.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolAgent})
+	learned, lerr := d.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolSpeaker})
+	err = errors.Join(err, lerr)
+	for _, r := range learned {
+		if r.Metric == kernel.RouteMetricSpeaker || r.Metric == kernel.RouteMetricSpeakerNext { // else another speaker's
+			routes = append(routes, r)
+		}
+	}
 	for _, r := range routes {
 		if ctx.Err() != nil {
 			return did, ctx.Err()

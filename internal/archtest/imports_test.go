@@ -47,7 +47,7 @@ var layers = map[string]int{
 	"internal/intent": 1, "internal/config": 1, "internal/datastore": 1, "internal/kernel": 1, "internal/dataplane/delta": 1,
 	"internal/datastore/memstore": 2, "internal/datastore/etcdstore": 2, "internal/datastore/storetest": 2,
 	"internal/syncer": 2, "internal/calc": 2, "internal/translate": 2, "internal/verdict": 2, "internal/dataplane/rules": 2, "internal/ifmon": 2,
-	"internal/dataplane/attribution": 2, "internal/autohep": 2,
+	"internal/dataplane/attribution": 2, "internal/autohep": 2, "internal/bgp/plan": 2, "internal/bgp/speaker": 3, "internal/bgp/daemon": 5,
 	"internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/host": 3, "internal/dataplane/sim": 3,
 	"internal/ipam": 3, "internal/dataplane/revoke": 3, "internal/dataplane/flows": 3, "internal/dataplane/iptables": 3,
 	"internal/dataplane": 4, "internal/status": 4, "internal/cni": 4, "internal/attach": 4, "internal/attach/wire": 1, "internal/health": 4, "internal/metrics": 4, "internal/serve": 4, "internal/upkeep": 4,
@@ -72,7 +72,7 @@ func layerOf(path string) (tree string, layer int) {
 // The reasons: a parent composes its own parts; the command line starts the
 // daemons and the lab.
 var allowed = map[string][]string{
-	"internal/ctl": {"internal/agent", "internal/node", "internal/lab"},
+	"internal/ctl": {"internal/agent", "internal/bgp/daemon", "internal/node", "internal/lab"},
 }
 
 func TestImportsFollowTheLayers(t *testing.T) {
@@ -103,7 +103,7 @@ func TestImportsFollowTheLayers(t *testing.T) {
 }
 
 func TestPureTreesStayPure(t *testing.T) {
-	pure := []string{"api", "internal/intent", "internal/calc", "internal/verdict", "internal/dataplane/delta", "internal/dataplane/rules", "internal/autohep"}
+	pure := []string{"api", "internal/intent", "internal/calc", "internal/verdict", "internal/dataplane/delta", "internal/dataplane/rules", "internal/autohep", "internal/bgp/plan"}
 	for _, p := range packages(t) {
 		path := strings.TrimPrefix(p.ImportPath, module)
 		if !slices.ContainsFunc(pure, func(t string) bool { return path == t || strings.HasPrefix(path, t+"/") }) {
@@ -124,6 +124,7 @@ var doors = map[string][]string{
 	"github.com/cilium/ebpf":        {"internal/kernel"},
 	"os/exec":                       {"internal/kernel", "internal/lab", "internal/node", "internal/archtest", "internal/ctl"}, // ctl: the user's editor, see edit.go
 	"go.etcd.io/":                   {"internal/datastore/etcdstore"},
+	"github.com/osrg/gobgp":         {"internal/bgp/speaker"},
 	"github.com/spf13/cobra":        {"internal/ctl", "cmd/twill"},
 	"charm.land/lipgloss":           {"internal/ctl", "internal/lab"},
 	"github.com/twillnet/twill/cmd": {},

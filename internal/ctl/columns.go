@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -51,6 +52,12 @@ func columns(kind string) []string {
 		return []string{"RESERVED"}
 	case api.KindNode:
 		return []string{"IPV4", "IPV6"}
+	case api.KindBGPConfiguration:
+		return []string{"MESH", "AS"}
+	case api.KindBGPPeer:
+		return []string{"PEER", "NODES", "AS"}
+	case api.KindBGPFilter:
+		return []string{"EXPORT", "IMPORT"}
 	case api.KindKubeControllersConfiguration:
 		return []string{"HOST ENDPOINTS", "DEFAULT", "TEMPLATES"}
 	}
@@ -124,6 +131,32 @@ func values(r api.Resource) []string {
 	case *api.KubeControllersConfiguration:
 		h := r.HostEndpoints()
 		return []string{h.AutoCreate, h.CreateDefaultHostEndpoint, strconv.Itoa(len(h.Templates))}
+	}
+	return bgpValues(r)
+}
+
+func bgpValues(r api.Resource) []string {
+	switch r := r.(type) {
+	case *api.BGPConfiguration:
+		mesh, as := "", ""
+		if r.Spec.NodeToNodeMeshEnabled != nil {
+			mesh = strconv.FormatBool(*r.Spec.NodeToNodeMeshEnabled)
+		}
+		if r.Spec.ASNumber != nil {
+			as = strconv.Itoa(int(*r.Spec.ASNumber))
+		}
+		return []string{mesh, as}
+	case *api.BGPPeer:
+		as := ""
+		if r.Spec.ASNumber != 0 {
+			as = strconv.Itoa(int(r.Spec.ASNumber))
+		}
+		return []string{r.Spec.PeerIP + r.Spec.PeerSelector, cmp.Or(r.Spec.Node, r.Spec.NodeSelector, "all()"), as}
+	case *api.BGPFilter:
+		return []string{
+			fmt.Sprintf("%d rules", len(r.Spec.ExportV4)+len(r.Spec.ExportV6)),
+			fmt.Sprintf("%d rules", len(r.Spec.ImportV4)+len(r.Spec.ImportV6)),
+		}
 	}
 	return nil
 }

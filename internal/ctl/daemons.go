@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/signal"
@@ -13,14 +14,16 @@ import (
 )
 
 func (c *command) nodeCmd() *cobra.Command {
-	var name, dir string
+	var name, dir, bgp string
 	var listen []string
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Run what this host needs, supervised",
-		Long: `Run the daemons of one host as child processes: the agent, and with no etcd
+		Long: `Run the daemons of one host as child processes: the agent, BGP, and with no etcd
 named, an embedded member of its own. A child that dies is started again with
-back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.`,
+back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.
+
+With --bgp=off nothing speaks BGP: for a host whose routes something else brings.`,
 		Example: `  twill node                                    # one host, its own datastore
   twill node --etcd http://192.0.2.10:2379      # a host of a cluster
   twill node --etcd-listen http://0.0.0.0:2379  # a datastore for others too`,
@@ -29,6 +32,9 @@ back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.
 			signals := make(chan os.Signal, 8)
 			signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 			defer signal.Stop(signals)
+			if bgp != "on" && bgp != "off" {
+				return usage("node: --bgp=%s: want on or off", bgp)
+			}
 			self := nodeName(name)
 			if err := keepName(dir, self); err != nil {
 				return fmt.Errorf("write down this node's name: %w", err)
@@ -47,6 +53,10 @@ back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.
 				children = append(children, node.Child{Name: "etcd", Args: args})
 			}
 			children = append(children, node.Child{Name: "agent", Args: append([]string{"agent"}, c.conn.args(own, listen)...), Env: env})
+			if bgp == "on" {
+				args := append([]string{"bgp", "--data-dir", dir}, c.conn.args(own, listen)...)
+				children = append(children, node.Child{Name: "bgp", Args: args, Env: env})
+			}
 			cfg := c.conn.config()
 			if own && c.conn.endpoints == "" {
 				cfg.Endpoints = listen[:1]
@@ -55,9 +65,10 @@ back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.
 			return node.Run(cmd.Context(), node.Config{Children: children, Signals: signals, Stdout: c.stdio.Out, Stderr: c.stdio.Err, Log: c.log()})
 		},
 	}
-	cmd.AddCommand(c.installCmd(), c.uninstallCmd(), c.bootCmd())
+	cmd.AddCommand(c.nodeStatusCmd(), c.installCmd(), c.uninstallCmd(), c.bootCmd())
 	cmd.Flags().StringVar(&name, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
 	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/twill", "where this host keeps its data")
+	cmd.Flags().StringVar(&bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; off: do not (TWILL_BGP)")
 	cmd.Flags().StringSliceVar(&listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs")
 	return cmd
 }

@@ -39,14 +39,17 @@ const (
 
 // Route protocol numbers: a route is ours if, and only if, it bears one of these.
 const (
-	RouteProtocolAgent   = 80 // also upstream's agent's: taking over works, running side by side does not
-	RouteProtocolSpeaker = 81 // routes learned by our BGP speaker
+	RouteProtocolAgent   = 80  // also upstream's agent's: taking over works, running side by side does not
+	RouteProtocolSpeaker = 186 // RTPROT_BGP: routes learned by the BGP speaker
 )
 
 // Route metrics differ, so that the two never replace each other's route: IPv4 keys on (destination, tos, metric).
 const (
 	RouteMetricAgent   = 0 // the kernel's default; for IPv6 the kernel turns 0 into 1024
 	RouteMetricSpeaker = 2048
+	// RouteMetricSpeakerNext takes turns with RouteMetricSpeaker when a learned route changes: the new one is there
+	// before the old one goes.
+	RouteMetricSpeakerNext = 2049
 )
 
 // NFLOG groups.

@@ -96,8 +96,7 @@ func (p *place) route(link string, dst netip.Prefix, via netip.Addr) error {
 	return p.nl.AddRoute(rtnl.Route{Dst: dst, Link: l.Index, Gateway: via, Protocol: protocolStatic, OnLink: via.IsValid()})
 }
 
-// makeHosts makes the hosts' namespaces, their common link, and routes to each
-// other's workloads (until BGP does that).
+// makeHosts makes the hosts' namespaces and their common link. Routes to each other's workloads are BGP's.
 func (l *Lab) makeHosts() error {
 	sw, err := create(l.Spec.switchNS())
 	if err != nil {
@@ -132,17 +131,8 @@ func (l *Lab) makeHost(sw *place, bridge int, h Host) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(sw.nl.SetMaster(port.Index, bridge), sw.up(h.Name), p.up(uplink),
+	return errors.Join(sw.nl.SetMaster(port.Index, bridge), sw.up(h.Name), p.up(uplink),
 		p.address(uplink, netip.PrefixFrom(h.V4, 24), netip.PrefixFrom(h.V6, 64)))
-	if err != nil {
-		return err
-	}
-	for _, other := range l.Spec.Hosts {
-		if other.Name != h.Name {
-			err = errors.Join(err, p.route(uplink, other.Nets[0], other.V4), p.route(uplink, other.Nets[1], other.V6))
-		}
-	}
-	return err
 }
 
 // makeWorkload makes a workload's namespace and veth pair, and nothing else: nobody has assigned its addresses, and no

@@ -251,7 +251,7 @@ func (c *scenario) restart(ctx context.Context, a script.Restart) error {
 			return err
 		}
 	default:
-		old, err := c.signalAgent(ctx, a.Who, syscall.SIGTERM)
+		old, err := c.signalDaemon(ctx, a.Who, "agent", syscall.SIGTERM)
 		if err != nil {
 			return err
 		}
@@ -272,18 +272,21 @@ func (c *scenario) restart(ctx context.Context, a script.Restart) error {
 }
 
 // agent is the process id of a host's agent, 0 if none runs.
-func (c *scenario) agent(host string) int {
+func (c *scenario) agent(host string) int { return c.daemon(host, "agent") }
+
+// daemon finds a child of a host's node; 0 if there is none.
+func (c *scenario) daemon(host, what string) int {
 	h, _ := c.Spec.host(host)
 	if c.nodes[host] == nil {
 		return 0
 	}
-	return c.agentPID(*h)
+	return childOf(h.PID, what)
 }
 
-func (c *scenario) signalAgent(ctx context.Context, host string, sig syscall.Signal) (pid int, err error) {
+func (c *scenario) signalDaemon(ctx context.Context, host, what string, sig syscall.Signal) (pid int, err error) {
 	err = until(ctx, scenarioPatience, func(context.Context) error {
-		if pid = c.agent(host); pid == 0 {
-			return fmt.Errorf("no agent runs on %s", host)
+		if pid = c.daemon(host, what); pid == 0 {
+			return fmt.Errorf("no %s runs on %s", what, host)
 		}
 		return nil
 	})
@@ -298,13 +301,13 @@ func (c *scenario) kill(ctx context.Context, a script.Kill) error {
 	if a.Hard {
 		sig = syscall.SIGKILL
 	}
-	pid, err := c.signalAgent(ctx, a.Host, sig)
+	pid, err := c.signalDaemon(ctx, a.Host, a.What, sig)
 	if err != nil {
 		return err
 	}
 	return until(ctx, scenarioPatience, func(context.Context) error {
-		if c.agent(a.Host) == pid {
-			return fmt.Errorf("the agent of %s, pid %d, lives", a.Host, pid)
+		if c.daemon(a.Host, a.What) == pid {
+			return fmt.Errorf("%s of %s, pid %d, lives", a.What, a.Host, pid)
 		}
 		return nil
 	})

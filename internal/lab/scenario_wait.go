@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,6 +47,9 @@ func (c *scenario) settle(ctx context.Context) error {
 		}
 	}
 	err := group.Wait()
+	if err == nil {
+		err = c.awaitRoutes(ctx, slices.DeleteFunc(slices.Clone(c.Spec.Hosts), func(h Host) bool { return c.nodes[h.Name] == nil }))
+	}
 	c.settled = err == nil
 	return err
 }

@@ -153,8 +153,9 @@ func (s *Spec) find(name string) (end, error) {
 func (s *Spec) infrastructure() string {
 	var b strings.Builder
 	for _, h := range s.Hosts {
-		b.WriteString(h.resource())
+		b.WriteString(h.resource(s.reflects(h)))
 	}
+	b.WriteString(s.bgpResources())
 	for name, cidr := range pools {
 		fmt.Fprintf(&b, "---\napiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: %s}\nspec: {cidr: %q}\n", name, cidr)
 	}
@@ -164,8 +165,12 @@ func (s *Spec) infrastructure() string {
 // pools hold the addresses of all workloads.
 var pools = map[string]string{"ipv4": "10.65.0.0/16", "ipv6": "fd65::/48"}
 
-func (h Host) resource() string {
-	return fmt.Sprintf("---\napiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: %s}\nspec: {bgp: {ipv4Address: %s/24, ipv6Address: \"%s/64\"}}\n", h.Name, h.V4, h.V6)
+func (h Host) resource(reflects bool) string {
+	labels, cluster := "", ""
+	if reflects {
+		labels, cluster = `, labels: {route-reflector: ""}`, ", routeReflectorClusterID: 244.0.0.1"
+	}
+	return fmt.Sprintf("---\napiVersion: projectcalico.org/v3\nkind: Node\nmetadata: {name: %s%s}\nspec: {bgp: {ipv4Address: %s/24, ipv6Address: \"%s/64\"%s}}\n", h.Name, labels, h.V4, h.V6, cluster)
 }
 
 func (w Workload) profiles() []string {

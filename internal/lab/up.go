@@ -122,6 +122,7 @@ func (l *Lab) Up(ctx context.Context) error {
 		{"a datastore in " + l.Spec.Hosts[0].Name + ", a twill node in each host", func() error { return l.startNodes(ctx) }},
 		{"pools and policy into the datastore", func() error { return l.apply(ctx) }},
 		{fmt.Sprintf("%d workloads, by the CNI plugin", len(l.Spec.Workloads)), func() error { return l.attachWorkloads(ctx) }},
+		{"routes of all hosts in all kernels, by BGP", func() error { return l.awaitRoutes(ctx, l.Spec.Hosts) }},
 	}
 	for _, s := range steps {
 		if err := l.step(s.what, s.do); err != nil {

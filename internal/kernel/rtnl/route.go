@@ -20,6 +20,7 @@ type Route struct {
 	Protocol int        // who made it: see kernel.RouteProtocolAgent
 	Metric   int        // 0 is the family's default, which for IPv6 the kernel shows as 1024
 	Table    int        // 0 is main
+	Hops     Hops       // more than one next hop; Link, Gateway and OnLink are zero then
 }
 
 // RouteKind is what a route does with packets.
@@ -82,6 +83,7 @@ func (h *Handle) DeleteRoute(r Route) error {
 	}
 	v := toRoute(r)
 	v.Src, v.Flags = nil, 0 // not part of what identifies it
+	v.MultiPath = nil       // all of its next hops go
 	return wrap(h.nl.RouteDel(v), "delete route %s", r.Dst)
 }
 
@@ -106,7 +108,11 @@ func toRoute(r Route) *netlink.Route {
 	case Unreachable:
 		v.Type = unix.RTN_UNREACHABLE
 	}
-	if r.Gateway.IsValid() {
+	if hops := r.Hops.List(); len(hops) > 0 {
+		for _, h := range hops {
+			v.MultiPath = append(v.MultiPath, &netlink.NexthopInfo{LinkIndex: h.Link, Gw: h.Gateway.AsSlice()})
+		}
+	} else if r.Gateway.IsValid() {
 		v.Gw = r.Gateway.AsSlice()
 	} else if r.Kind == Unicast {
 		v.Scope = unix.RT_SCOPE_LINK
@@ -127,6 +133,13 @@ func fromRoute(v netlink.Route) Route {
 	}
 	if v.Table != unix.RT_TABLE_MAIN {
 		r.Table = v.Table
+	}
+	if len(v.MultiPath) > 0 {
+		hops := make([]Hop, 0, len(v.MultiPath))
+		for _, h := range v.MultiPath {
+			hops = append(hops, Hop{Link: h.LinkIndex, Gateway: fromIP(h.Gw)})
+		}
+		r.Hops, r.Link, r.Gateway, r.OnLink = MakeHops(hops...), 0, netip.Addr{}, false
 	}
 	if p, ok := fromIPNet(v.Dst); ok {
 		r.Dst = p

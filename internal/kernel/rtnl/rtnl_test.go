@@ -28,6 +28,8 @@ func TestRoutesAreReadAsTheyWereWritten(t *testing.T) {
 		{Dst: prefix("10.66.0.0/26"), Link: link, Gateway: netip.MustParseAddr("192.0.2.2"), Source: netip.MustParseAddr("192.0.2.1"), Protocol: 80, Metric: 2048},
 		{Dst: prefix("2001:db8:2::/64"), Link: link, Gateway: netip.MustParseAddr("2001:db8:1::2"), Protocol: 80, Metric: 2048},
 		{Dst: prefix("10.67.0.0/26"), Link: link, Gateway: netip.MustParseAddr("198.51.100.1"), OnLink: true, Protocol: 80, Table: 300},
+		{Dst: prefix("10.68.0.0/26"), Hops: twoHops(link, "192.0.2.2", "192.0.2.3"), Protocol: 186, Metric: 2048},
+		{Dst: prefix("2001:db8:3::/64"), Hops: twoHops(link, "2001:db8:1::2", "2001:db8:1::3"), Protocol: 186, Metric: 2048},
 		{Dst: prefix("0.0.0.0/0"), Link: link, Gateway: netip.MustParseAddr("192.0.2.2"), Protocol: 80},
 		{Dst: prefix("::/0"), Link: link, Gateway: netip.MustParseAddr("2001:db8:1::2"), Protocol: 80},
 	} {
@@ -43,7 +45,7 @@ func TestRoutesAreReadAsTheyWereWritten(t *testing.T) {
 			if err := h.AddRoute(want); !errors.Is(err, rtnl.ErrExists) {
 				t.Errorf("second AddRoute = %v, want %v", err, rtnl.ErrExists)
 			}
-			got, err := h.Routes(rtnl.RouteFilter{Protocol: 80, Table: want.Table})
+			got, err := h.Routes(rtnl.RouteFilter{Protocol: want.Protocol, Table: want.Table})
 			if err != nil || len(got) != 1 || got[0] != want {
 				t.Errorf("Routes = %+v, %v\nwant %+v", got, err, want)
 			}
@@ -62,6 +64,35 @@ func TestRoutesAreReadAsTheyWereWritten(t *testing.T) {
 				t.Errorf("event = %+v, gone %t\nwant the end of %+v", got, gone, want)
 			}
 		})
+	}
+}
+
+func twoHops(link int, a, b string) rtnl.Hops {
+	return rtnl.MakeHops(rtnl.Hop{Link: link, Gateway: netip.MustParseAddr(b)}, rtnl.Hop{Link: link, Gateway: netip.MustParseAddr(a)})
+}
+
+func TestLookupFindsTheNextHop(t *testing.T) {
+	ns := netnstest.New(t)
+	ns.Veth("wl1", "wl1p")
+	ns.Addr("wl1", "192.0.2.1/24", "2001:db8:1::1/64")
+	ns.Route("10.66.0.0/26 via 192.0.2.2")
+	ns.Route("blackhole 10.67.0.0/26")
+	h, link := ns.Rtnl(), ns.Link("wl1").Index
+	for _, tt := range []struct {
+		to   string
+		want rtnl.Hop
+		err  bool
+	}{
+		{to: "192.0.2.9", want: rtnl.Hop{Link: link}},
+		{to: "2001:db8:1::9", want: rtnl.Hop{Link: link}},
+		{to: "10.66.0.1", want: rtnl.Hop{Link: link, Gateway: netip.MustParseAddr("192.0.2.2")}},
+		{to: "10.67.0.1", err: true},
+		{to: "192.0.2.1", err: true}, // the host itself
+		{to: "203.0.113.1", err: true},
+	} {
+		if got, err := h.Lookup(netip.MustParseAddr(tt.to)); got != tt.want || (err != nil) != tt.err {
+			t.Errorf("Lookup(%s) = %+v, %v; want %+v", tt.to, got, err, tt.want)
+		}
 	}
 }
 

@@ -273,6 +273,8 @@ func parseRoute(b []byte) (Route, bool) {
 			r.Metric = number
 		case unix.RTA_TABLE:
 			r.Table = number
+		case unix.RTA_MULTIPATH:
+			r.Hops = parseHops(at.Value)
 		}
 	}
 	if r.Table == unix.RT_TABLE_MAIN {

@@ -70,10 +70,11 @@ type StreamCheck struct{ Name, Want string }
 // Restart ends a process and awaits its successor.
 type Restart struct{ Who, What string }
 
-// Kill ends the agent of a host and awaits nothing.
+// Kill ends a daemon of a host and awaits nothing.
 type Kill struct {
 	Host string
-	Hard bool // SIGKILL instead of SIGTERM
+	What string // agent or bgp
+	Hard bool   // SIGKILL instead of SIGTERM
 }
 
 // Cut takes a connection away; Heal gives it back.

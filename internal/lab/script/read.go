@@ -123,7 +123,7 @@ func readRestart(l *line) Action {
 
 func readKill(l *line) Action {
 	k := Kill{Host: l.name(aHost)}
-	l.oneOf("process", "agent")
+	k.What = l.oneOf("process", "agent", "bgp")
 	k.Hard = l.take("-9")
 	return k
 }

@@ -40,7 +40,7 @@ var verbs = map[string]verb{
 	"reach":      {"[!] reach SRC DST tcp/PORT|udp/PORT|icmp [v4|v6]", true, func(l *line) Action { return Reach{l.not, l.flow()} }},
 	"stream":     {"stream NAME SRC DST tcp/PORT|udp/PORT [v4|v6] | stream check NAME lossless|alive|stopped|silent", false, readStream},
 	"restart":    {"restart HOST [agent|node] | restart store", false, readRestart},
-	"kill":       {"kill HOST agent [-9]", false, readKill},
+	"kill":       {"kill HOST agent|bgp [-9]", false, readKill},
 	"cut":        {"cut HOST store | cut link NAME", false, func(l *line) Action { return readCut(l, false) }},
 	"heal":       {"heal HOST store | heal link NAME", false, func(l *line) Action { return readCut(l, true) }},
 	"compact":    {"compact store", false, readCompact},

@@ -1,0 +1,327 @@
+package api
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Limits of BGP's own.
+const (
+	maxRestart      = 4095 * time.Second // RFC 4724: twelve bits
+	maxKeepalive    = 21845 * time.Second
+	communityParts  = 2
+	largeCommunity  = 3
+	maxFilterOps    = 10
+	nodeConfigBegin = "node."
+)
+
+func (v *validator) bgpConfiguration(r *BGPConfiguration) {
+	s, name := &r.Spec, r.Metadata.Name
+	node, own := strings.CutPrefix(name, nodeConfigBegin)
+	switch {
+	case name == "default":
+	case !own || node == "":
+		v.fail("metadata.name", fmt.Sprintf("is %q: want default, or node.<name of a node>", name))
+	default:
+		v.onlyDefault(s)
+	}
+	v.optionally("spec.logSeverityScreen", s.LogSeverityScreen, "Debug", "Info", "Warning", "Error", "Fatal")
+	if s.ASNumber != nil && *s.ASNumber == 0 {
+		v.fail("spec.asNumber", "is 0: want 1 to 4294967295")
+	}
+	for _, l := range []struct {
+		path   string
+		blocks []BGPServiceBlock
+	}{{"spec.serviceLoadBalancerIPs", s.ServiceLoadBalancerIPs}, {"spec.serviceExternalIPs", s.ServiceExternalIPs}, {"spec.serviceClusterIPs", s.ServiceClusterIPs}} {
+		for i, b := range l.blocks {
+			v.masked(fmt.Sprintf("%s[%d].cidr", l.path, i), b.CIDR)
+		}
+	}
+	v.communities(s)
+	v.bgpPassword("spec.nodeMeshPassword", s.NodeMeshPassword)
+	v.bgpTime("spec.nodeMeshMaxRestartTime", s.NodeMeshMaxRestartTime, maxRestart)
+	v.optionally("spec.bindMode", s.BindMode, "None", "NodeIP")
+	for i, n := range s.IgnoredInterfaces {
+		if stem := strings.TrimSuffix(n, "*"); n == "" || stem != "" && badInterface(stem) != "" {
+			v.fail(fmt.Sprintf("spec.ignoredInterfaces[%d]", i), fmt.Sprintf("is %q: want the name of an interface, perhaps with * at the end", n))
+		}
+	}
+	v.unique("spec.ignoredInterfaces", s.IgnoredInterfaces)
+}
+
+// onlyDefault refuses what one node cannot have otherwise than all.
+func (v *validator) onlyDefault(s *BGPConfigurationSpec) {
+	for _, f := range []struct {
+		path string
+		set  bool
+	}{
+		{"spec.nodeToNodeMeshEnabled", s.NodeToNodeMeshEnabled != nil},
+		{"spec.asNumber", s.ASNumber != nil},
+		{"spec.nodeMeshPassword", s.NodeMeshPassword != nil},
+		{"spec.nodeMeshMaxRestartTime", s.NodeMeshMaxRestartTime != ""},
+		{"spec.communities", len(s.Communities) > 0 && len(s.PrefixAdvertisements) == 0},
+	} {
+		if f.set {
+			v.fail(f.path, `is possible in "default" only`)
+		}
+	}
+}
+
+func (v *validator) communities(s *BGPConfigurationSpec) {
+	names := map[string]bool{}
+	for i, c := range s.Communities {
+		path := fmt.Sprintf("spec.communities[%d]", i)
+		v.check(path+".name", badName(c.Name))
+		v.check(path+".value", badCommunity(c.Value))
+		if names[c.Name] {
+			v.fail(path+".name", fmt.Sprintf("%q is there twice", c.Name))
+		}
+		names[c.Name] = true
+	}
+	for i, a := range s.PrefixAdvertisements {
+		path := fmt.Sprintf("spec.prefixAdvertisements[%d]", i)
+		v.masked(path+".cidr", a.CIDR)
+		if len(a.Communities) == 0 {
+			v.fail(path+".communities", "is missing: want names of spec.communities, or values")
+		}
+		for j, c := range a.Communities {
+			if reason := badCommunity(c); !names[c] && reason != "" {
+				v.fail(fmt.Sprintf("%s.communities[%d]", path, j), fmt.Sprintf("is %q, which spec.communities does not name; %s", c, reason))
+			}
+		}
+	}
+}
+
+// badCommunity says what is wrong with a community's value.
+func badCommunity(s string) string {
+	parts := strings.Split(s, ":")
+	bits := 16
+	switch len(parts) {
+	case communityParts:
+	case largeCommunity:
+		bits = 32
+	default:
+		return fmt.Sprintf("is %q: want aa:nn of 16 bits each, or aa:nn:mm of 32", s)
+	}
+	for _, p := range parts {
+		if n, err := strconv.ParseUint(p, 10, bits); err != nil || strconv.FormatUint(n, 10) != p {
+			return fmt.Sprintf("is %q: want aa:nn of 16 bits each, or aa:nn:mm of 32", s)
+		}
+	}
+	return ""
+}
+
+// masked is a prefix without bits beyond its length.
+func (v *validator) masked(path, s string) netip.Prefix {
+	p, reason := prefixOf(s)
+	switch {
+	case s == "":
+		v.fail(path, "is missing")
+	case reason != "":
+		v.fail(path, reason)
+	case p != p.Masked():
+		v.suggest(path, s+" has bits beyond its length", p.Masked().String())
+	}
+	return p
+}
+
+func (v *validator) bgpPassword(path string, p *BGPPassword) {
+	if p == nil {
+		return
+	}
+	if p.SecretKeyRef == nil {
+		v.fail(path+".secretKeyRef", "is missing")
+		return
+	}
+	v.check(path+".secretKeyRef.name", badName(p.SecretKeyRef.Name))
+	if k := p.SecretKeyRef.Key; k == "" || !only(k, word) || k == "." || k == ".." {
+		v.fail(path+".secretKeyRef.key", fmt.Sprintf("is %q: want letters, digits, dashes, dots and underscores", k))
+	}
+}
+
+// bgpTime is a duration of whole seconds.
+func (v *validator) bgpTime(path, s string, most time.Duration) {
+	if s == "" {
+		return
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < time.Second || d > most || d%time.Second != 0 {
+		v.fail(path, fmt.Sprintf("is %q: want whole seconds, 1s to %s", s, most))
+	}
+}
+
+func (v *validator) bgpPeer(s *BGPPeerSpec) {
+	if s.Node != "" && s.NodeSelector != "" {
+		v.fail("spec.nodeSelector", "and spec.node cannot both be set")
+	}
+	v.selector("spec.nodeSelector", s.NodeSelector, false)
+	v.selector("spec.peerSelector", s.PeerSelector, false)
+	switch {
+	case s.PeerSelector != "" && (s.PeerIP != "" || s.ASNumber != 0):
+		v.fail("spec.peerSelector", "cannot be set beside spec.peerIP or spec.asNumber: the nodes that it selects say both")
+	case s.PeerSelector != "":
+	case s.PeerIP == "":
+		v.fail("spec.peerIP", "is missing, and so is spec.peerSelector: give one of them")
+	default:
+		if _, ok := PeerAddress(s.PeerIP); !ok {
+			v.fail("spec.peerIP", fmt.Sprintf("is %q: want an address, perhaps with a port: 192.0.2.1:179 or [2001:db8::1]:179", s.PeerIP))
+		}
+		if s.ASNumber == 0 {
+			v.fail("spec.asNumber", "is missing: want the AS number of the peer")
+		}
+	}
+	if s.LocalASNumber != nil && *s.LocalASNumber == 0 {
+		v.fail("spec.localASNumber", "is 0: want 1 to 4294967295")
+	}
+	v.optionally("spec.nextHopMode", s.NextHopMode, "Auto", "Self", "Keep")
+	if s.KeepOriginalNextHop && s.NextHopMode != "" {
+		v.fail("spec.keepOriginalNextHop", "and spec.nextHopMode cannot both be set: nextHopMode is the newer")
+	}
+	v.optionally("spec.sourceAddress", s.SourceAddress, "UseNodeIP", "None")
+	v.optionally("spec.reversePeering", s.ReversePeering, "Auto", "Manual")
+	v.bgpPassword("spec.password", s.Password)
+	v.bgpTime("spec.maxRestartTime", s.MaxRestartTime, maxRestart)
+	v.bgpTime("spec.keepaliveTime", s.KeepaliveTime, maxKeepalive)
+	if n := s.NumAllowedLocalASNumbers; n != nil && (*n < 0 || *n > 255) {
+		v.fail("spec.numAllowedLocalASNumbers", fmt.Sprintf("is %d: want 0 to 255", *n))
+	}
+	if s.TTLSecurity != nil && *s.TTLSecurity == 0 {
+		v.fail("spec.ttlSecurity", "is 0: want the number of hops to the peer, 1 to 255")
+	}
+	for i, f := range s.Filters {
+		v.check(fmt.Sprintf("spec.filters[%d]", i), badName(f))
+	}
+	v.unique("spec.filters", s.Filters)
+}
+
+// PeerAddress reads the address of a peer; the port is 0 if there is none.
+func PeerAddress(s string) (netip.AddrPort, bool) {
+	if a, reason := addrOf(s); reason == "" {
+		return netip.AddrPortFrom(a, 0), true
+	}
+	ap, err := netip.ParseAddrPort(s)
+	return ap, err == nil && ap.Port() != 0 && ap.Addr().Zone() == ""
+}
+
+func (v *validator) bgpFilter(s *BGPFilterSpec) {
+	for _, l := range bgpRules(s) {
+		for i, r := range l.rules {
+			v.bgpRule(fmt.Sprintf("%s[%d]", l.path, i), r, l.four)
+		}
+	}
+}
+
+func (v *validator) bgpRule(path string, r BGPFilterRule, four bool) {
+	v.oneOf(path+".action", r.Action, "Accept", "Reject")
+	v.optionally(path+".source", r.Source, "RemotePeers")
+	v.optionally(path+".peerType", r.PeerType, "eBGP", "iBGP")
+	switch {
+	case r.CIDR == "" && (r.MatchOperator != "" || r.PrefixLength != nil):
+		v.fail(path+".cidr", "is missing, although there is a matchOperator or prefixLength")
+	case r.CIDR == "":
+	default:
+		if p := v.masked(path+".cidr", r.CIDR); p.IsValid() && p.Addr().Is4() != four {
+			v.fail(path+".cidr", r.CIDR+" is of the other family")
+		}
+		v.oneOf(path+".matchOperator", r.MatchOperator, "Equal", "NotEqual", "In", "NotIn")
+	}
+	v.prefixLength(path+".prefixLength", r.PrefixLength, four)
+	if c := r.Communities; c != nil {
+		if len(c.Values) != 1 {
+			v.fail(path+".communities.values", fmt.Sprintf("has %d communities: want one", len(c.Values)))
+		}
+		for i, value := range c.Values {
+			v.check(fmt.Sprintf("%s.communities.values[%d]", path, i), badCommunity(value))
+		}
+	}
+	if slices.Contains(r.ASPathPrefix, 0) {
+		v.fail(path+".asPathPrefix", "has 0, which is no AS number")
+	}
+	v.bgpOperations(path+".operations", r)
+}
+
+func (v *validator) prefixLength(path string, l *BGPPrefixLength, four bool) {
+	if l == nil {
+		return
+	}
+	most, low, high := int32(128), int32(0), int32(0)
+	if four {
+		most = 32
+	}
+	if l.Min != nil {
+		low = *l.Min
+	}
+	if high = most; l.Max != nil {
+		high = *l.Max
+	}
+	if low < 0 || high > most || low > high {
+		v.fail(path, fmt.Sprintf("is %d to %d: want 0 to %d, the lower first", low, high, most))
+	}
+}
+
+func (v *validator) bgpOperations(path string, r BGPFilterRule) {
+	if len(r.Operations) > 0 && r.Action != "Accept" {
+		v.fail(path, "are possible with action Accept only")
+	}
+	if len(r.Operations) > maxFilterOps {
+		v.fail(path, fmt.Sprintf("has %d: at most %d are possible", len(r.Operations), maxFilterOps))
+	}
+	for i, o := range r.Operations {
+		p := fmt.Sprintf("%s[%d]", path, i)
+		switch {
+		case (o.AddCommunity == nil) == (o.PrependASPath == nil):
+			v.fail(p, "want one of addCommunity and prependASPath")
+		case o.AddCommunity != nil:
+			v.check(p+".addCommunity.value", badCommunity(o.AddCommunity.Value))
+		case len(o.PrependASPath.Prefix) == 0 || slices.Contains(o.PrependASPath.Prefix, 0):
+			v.fail(p+".prependASPath.prefix", "want AS numbers, none of them 0")
+		}
+	}
+}
+
+// closeBGPFilter closes rules that are not understood: one that accepts matches nothing, one that rejects keeps what
+// is understood of it.
+func (d *decoder) closeBGPFilter(s *BGPFilterSpec) {
+	v := validator{r: d.Resource}
+	for _, l := range bgpRules(s) {
+		for i := range l.rules {
+			r, path := &l.rules[i], fmt.Sprintf("%s[%d]", l.path, i)
+			v.errs = nil
+			v.bgpRule(path, *r, l.four)
+			for _, e := range v.errs {
+				d.problem(e.Path, e.Reason)
+			}
+			odd := slices.ContainsFunc(d.found, func(f finding) bool { return within(f.path, path) })
+			switch {
+			case !odd && len(v.errs) == 0:
+			case r.Action == "Accept":
+				r.Void = true
+			default:
+				r.keepUnderstood(v.errs, path)
+			}
+		}
+	}
+}
+
+// keepUnderstood drops the conditions that are wrong; an action that is none rejects.
+func (r *BGPFilterRule) keepUnderstood(errs FieldErrors, path string) {
+	r.Action, r.Operations = "Reject", nil
+	for _, e := range errs {
+		switch field, _, _ := strings.Cut(strings.TrimPrefix(e.Path, path+"."), "."); field {
+		case "cidr", "matchOperator", "prefixLength":
+			r.CIDR, r.MatchOperator, r.PrefixLength = "", "", nil
+		case "source":
+			r.Source = ""
+		case "peerType":
+			r.PeerType = ""
+		case "communities":
+			r.Communities = nil
+		case "asPathPrefix":
+			r.ASPathPrefix = nil
+		}
+	}
+}

@@ -1,0 +1,177 @@
+// Package daemon joins the parts of `twill bgp`; it has no logic of its own.
+//
+// In: a [Config]. Out: datastore → syncer → plan → speaker ↔ kernel, and a socket that says how it is. The last plan is
+// kept on disk, so that a speaker that starts while the datastore is away goes on with it.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"reflect"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/bgp/speaker"
+	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/serve"
+	"github.com/twillnet/twill/internal/syncer"
+)
+
+// Config is all that the daemon must be told.
+type Config struct {
+	Node    string // this node's name in the datastore
+	Store   etcdstore.Config
+	Dir     string // where the last plan is kept
+	Secrets string // passwords: a folder for each secret, a file for each of its keys
+	Socket  string // where to answer; empty: nowhere
+	Log     *slog.Logger
+}
+
+const (
+	redial     = 2 * time.Second
+	lookAgain  = 5 * time.Second // at files of passwords
+	planFile   = "bgp-plan.json"
+	socketName = "BGP's socket"
+)
+
+// Run speaks BGP in the network namespace of the calling thread's process until the context ends.
+func Run(ctx context.Context, cfg Config) error {
+	if cfg.Node == "" {
+		return errors.New("bgp: no node name; set NODENAME or --node")
+	}
+	h, err := rtnl.Open()
+	if err != nil {
+		return fmt.Errorf("bgp: open the kernel's door (are you root?): %w", err)
+	}
+	defer h.Close()
+	secrets := secretDir{dir: cfg.Secrets}
+	s := speaker.New(speaker.Config{Rtnl: h, Secret: secrets.read, Log: cfg.Log.With("part", "speaker")})
+	socket := serve.New(socketName, answers(s), cfg.Log)
+	if cfg.Socket != "" {
+		socket.Move(serve.At{Network: "unix", Address: cfg.Socket})
+	}
+	plans := make(chan plan.Plan)
+	k := keeper{cfg: cfg, out: plans, secrets: secrets, file: filepath.Join(cfg.Dir, planFile)}
+	group, ctx := errgroup.WithContext(ctx)
+	for name, run := range map[string]func(context.Context) error{
+		"speaker": func(ctx context.Context) error { return s.Run(ctx, plans) },
+		"socket":  socket.Run,
+		"plan":    k.run,
+	} {
+		group.Go(func() error { return fmt.Errorf("%s: %w", name, run(ctx)) })
+	}
+	cfg.Log.Info("bgp runs", "node", cfg.Node)
+	if err := group.Wait(); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil // asked to stop: peers are told nothing, and keep what they have until we are back
+}
+
+// keeper makes plans of what the datastore has, and keeps the last.
+type keeper struct {
+	cfg     Config
+	out     chan<- plan.Plan
+	secrets secretDir
+	file    string
+	last    plan.Plan
+}
+
+func (k *keeper) run(ctx context.Context) error {
+	if p, err := load(k.file); err == nil && p.Node == k.cfg.Node {
+		k.cfg.Log.Info("going on with the last plan until the datastore answers", "file", k.file)
+		if err := k.send(ctx, p); err != nil {
+			return err
+		}
+	}
+	store, err := k.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	source := syncer.New(store, syncer.Config{Prefixes: plan.Prefixes(), Logger: k.cfg.Log.With("part", "syncer")})
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return source.Run(ctx) })
+	group.Go(func() error { return k.follow(ctx, source.Batches()) })
+	return group.Wait()
+}
+
+// dial waits until the datastore answers.
+func (k *keeper) dial(ctx context.Context) (*etcdstore.Store, error) {
+	said := ""
+	for {
+		store, err := etcdstore.New(ctx, k.cfg.Store)
+		if err == nil {
+			return store, nil
+		}
+		if said != err.Error() {
+			k.cfg.Log.Error("datastore", "err", err, "retry_in", redial)
+			said = err.Error()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(redial):
+		}
+	}
+}
+
+// follow turns batches into plans. A plan is made only of all that there is: half a world would close sessions.
+func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch) error {
+	world, complete := plan.New(), false
+	look := time.NewTicker(lookAgain)
+	defer look.Stop()
+	marks := k.secrets.marks(k.last)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case b, open := <-batches:
+			if !open {
+				return ctx.Err()
+			}
+			for _, u := range b.Updates {
+				world.Update(u)
+			}
+			if complete = complete || b.InSync; !complete {
+				continue
+			}
+			p := world.Plan(k.cfg.Node)
+			if reflect.DeepEqual(p, k.last) {
+				continue
+			}
+			if err := k.send(ctx, p); err != nil {
+				return err
+			}
+			marks = k.secrets.marks(p)
+			if err := save(k.file, p); err != nil {
+				k.cfg.Log.Error("the last plan is not kept: without the datastore a restart would know no peers", "err", err)
+			}
+		case <-look.C:
+			if fresh := k.secrets.marks(k.last); fresh != marks {
+				marks = fresh
+				if err := k.send(ctx, k.last); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+func (k *keeper) send(ctx context.Context, p plan.Plan) error {
+	k.last = p
+	for _, problem := range p.Problems {
+		k.cfg.Log.Warn("resource", "err", problem)
+	}
+	select {
+	case k.out <- p:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,70 @@
+package daemon
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/internal/bgp/plan"
+)
+
+func TestTheLastPlanIsReadAsItWasWrittenAndIsNobodyElses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "twill", planFile)
+	want := plan.Plan{Node: "h1", AS: 64512, Sessions: []plan.Session{{Peer: netip.MustParseAddr("192.0.2.2"), Password: &plan.Secret{Name: "a", Key: "b"}, Restart: time.Second}}}
+	for range 2 { // the second over the first
+		if err := save(file, want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := load(file)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if names, _ := filepath.Glob(filepath.Join(filepath.Dir(file), "*")); len(names) != 1 {
+		t.Errorf("left behind: %v", names)
+	}
+	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := load(file); err == nil {
+		t.Error("half a plan was read")
+	}
+}
+
+func TestPasswordsAreFiles(t *testing.T) {
+	d := secretDir{t.TempDir()}
+	p := plan.Plan{Sessions: []plan.Session{{Password: &plan.Secret{Name: "bgp", Key: "tor"}}}}
+	none := d.marks(p)
+	if _, err := d.read(*p.Sessions[0].Password); err == nil {
+		t.Error("a password that is not there was read")
+	}
+	write := func(text string) {
+		t.Helper()
+		path := filepath.Join(d.dir, "bgp", "tor")
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("\n")
+	if _, err := d.read(*p.Sessions[0].Password); err == nil {
+		t.Error("an empty password was taken")
+	}
+	write(" with spaces \n")
+	if got, err := d.read(*p.Sessions[0].Password); got != " with spaces " || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	first := d.marks(p)
+	write("another\n")
+	if second := d.marks(p); first == none || second == first {
+		t.Errorf("a change is not seen: %q, %q, %q", none, first, second)
+	}
+}

@@ -1,0 +1,143 @@
+// Package plan decides with whom a node speaks BGP, and what it tells and believes.
+//
+// In: [api.Update] of Nodes, BGPConfigurations, BGPPeers, BGPFilters and IPPools, in any order. Out: a [Plan] for one
+// node, which depends on the resources that a [World] holds and on nothing else. It is a value: it can be compared,
+// and written down as JSON.
+package plan
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Plan is all that a node's speaker must do.
+type Plan struct {
+	Node     string
+	Off      string           `json:",omitempty"` // why this node does not speak BGP; all else is empty then
+	AS       uint32           `json:",omitempty"`
+	RouterID netip.Addr       `json:",omitzero"`
+	Listen   []netip.AddrPort `json:",omitempty"`
+	Sessions []Session        `json:",omitempty"` // one for each peer's address, sorted by it
+	// Originate are prefixes of services: told to peers as they are, whatever the kernel has.
+	Originate []netip.Prefix `json:",omitempty"`
+	// Foreign are prefixes whose routes others put into the kernel: those of pools that are encapsulated, which are
+	// the agent's, and those of services.
+	Foreign  []netip.Prefix `json:",omitempty"`
+	Marks    []Mark         `json:",omitempty"`
+	Ignored  []string       `json:",omitempty"` // interfaces whose routes are not told; * at the end stands for anything
+	Problems []string       `json:",omitempty"` // what in the resources could not be honoured
+}
+
+// Mark puts communities on this node's routes within a prefix.
+type Mark struct {
+	Prefix      netip.Prefix
+	Communities []string
+}
+
+// NextHop says which next hop a session tells.
+type NextHop string
+
+// Next hops. Auto: this node towards other systems and for its own routes, else as it was told.
+const (
+	NextHopAuto NextHop = ""
+	NextHopSelf NextHop = "self"
+	NextHopKeep NextHop = "keep"
+)
+
+// Session is one wanted session.
+type Session struct {
+	Peer     netip.Addr
+	Port     uint16
+	Why      string     // mesh, or BGPPeer and its name
+	PeerNode string     `json:",omitempty"` // the peer is this node of the cluster
+	AS       uint32     // the peer's
+	LocalAS  uint32     // ours towards it
+	Source   netip.Addr `json:",omitzero"`  // zero: the kernel chooses
+	Passive  bool       `json:",omitempty"` // the peer calls
+	Password *Secret    `json:",omitempty"`
+	NextHop  NextHop    `json:",omitempty"`
+	Hops     uint8      `json:",omitempty"` // TTL security: how far the peer may be; 0: anywhere
+
+	Keepalive, Hold, Restart time.Duration
+
+	Client       bool       `json:",omitempty"` // we reflect to it
+	Cluster      netip.Addr `json:",omitzero"`
+	AllowLocalAS uint8      `json:",omitempty"`
+
+	Import, Export []Rule `json:",omitempty"` // the first that matches decides; none: import accepts, export rejects
+}
+
+// Internal reports whether both ends are of one autonomous system.
+func (s Session) Internal() bool { return s.AS == s.LocalAS }
+
+// Secret names a password.
+type Secret struct {
+	Name, Key string
+}
+
+// Times that hold where nothing else is said: those of most implementations, and the restart time that upstream has.
+const (
+	DefaultAS        = 64512
+	DefaultPort      = 179
+	DefaultKeepalive = 30 * time.Second
+	DefaultRestart   = 120 * time.Second
+	holdKeepalives   = 3
+)
+
+// Restart is how long peers may take to come back before what they told is forgotten.
+func (p Plan) Restart() time.Duration {
+	longest := time.Duration(0)
+	for _, s := range p.Sessions {
+		longest = max(longest, s.Restart)
+	}
+	return longest
+}
+
+// Session finds the session with a peer.
+func (p Plan) Session(peer netip.Addr) (Session, bool) {
+	i := slices.IndexFunc(p.Sessions, func(s Session) bool { return s.Peer == peer })
+	if i < 0 {
+		return Session{}, false
+	}
+	return p.Sessions[i], true
+}
+
+// IsForeign reports whether somebody else brings routes to a prefix into the kernel.
+func (p Plan) IsForeign(dst netip.Prefix) bool {
+	return slices.ContainsFunc(p.Foreign, func(f netip.Prefix) bool { return Covers(f, dst) })
+}
+
+// CommunitiesOf are the communities that this node's own route to dst carries.
+func (p Plan) CommunitiesOf(dst netip.Prefix) []string {
+	var out []string
+	for _, m := range p.Marks {
+		if Covers(m.Prefix, dst) {
+			out = append(out, m.Communities...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Ignores reports whether routes through an interface are not told.
+func (p Plan) Ignores(link string) bool {
+	return slices.ContainsFunc(p.Ignored, func(pattern string) bool {
+		if stem, wild := cutStar(pattern); wild {
+			return len(link) >= len(stem) && link[:len(stem)] == stem
+		}
+		return pattern == link
+	})
+}
+
+func cutStar(s string) (string, bool) {
+	if n := len(s) - 1; n >= 0 && s[n] == '*' {
+		return s[:n], true
+	}
+	return s, false
+}
+
+// Covers reports whether all of b is in a.
+func Covers(a, b netip.Prefix) bool {
+	return a.Bits() <= b.Bits() && a.Contains(b.Addr())
+}

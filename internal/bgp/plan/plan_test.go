@@ -1,0 +1,303 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/bgp/plan"
+)
+
+// three hosts of both families, the third without IPv6.
+const three = `
+Node h1 {labels: {rack: a}} {bgp: {ipv4Address: 192.0.2.1/24, ipv6Address: '2001:db8::1/64'}}
+Node h2 {labels: {rack: a, rr: one}} {bgp: {ipv4Address: 192.0.2.2/24, ipv6Address: '2001:db8::2/64'}}
+Node h3 {labels: {rack: b}} {bgp: {ipv4Address: 192.0.2.3/24}}
+`
+
+// world reads lines of kind, name, metadata (optional) and spec.
+func world(t *testing.T, text string) *plan.World {
+	t.Helper()
+	w := plan.New()
+	for line := range strings.Lines(text) {
+		f := strings.SplitN(strings.TrimSpace(line), " ", 3)
+		if len(f) < 3 {
+			continue
+		}
+		meta, spec := "{}", f[2]
+		if strings.HasPrefix(spec, "{labels") {
+			meta, spec, _ = strings.Cut(spec, "}} ")
+			meta += "}}"
+		}
+		doc := fmt.Sprintf("apiVersion: projectcalico.org/v3\nkind: %s\nmetadata: {name: %s, %s\nspec: %s", f[0], f[1], meta[1:], spec)
+		docs, err := api.Decode([]byte(doc))
+		if err != nil {
+			t.Fatalf("%s\n%v", doc, err)
+		}
+		api.Default(docs[0].Resource)
+		if errs := api.Validate(docs[0].Resource); len(errs) > 0 {
+			t.Fatalf("%s\n%v", doc, errs)
+		}
+		key, _ := api.Key(docs[0].Resource)
+		value, err := api.EncodeStored(docs[0].Resource)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Update(api.Update{Key: key, Value: value})
+	}
+	return w
+}
+
+// brief is a session in one line.
+func brief(s plan.Session) string {
+	out := fmt.Sprintf("%s as %d", netip.AddrPortFrom(s.Peer, s.Port), s.AS)
+	add := func(is bool, words string, args ...any) {
+		if is {
+			out += " " + fmt.Sprintf(words, args...)
+		}
+	}
+	add(s.LocalAS != plan.DefaultAS, "local %d", s.LocalAS)
+	add(!s.Source.IsValid(), "from any")
+	add(s.Passive, "passive")
+	add(s.Client, "client of %s", s.Cluster)
+	add(s.NextHop != "", "next hop %s", s.NextHop)
+	add(s.Hops > 0, "within %d", s.Hops)
+	add(s.Password != nil, "password")
+	add(s.Restart != plan.DefaultRestart, "restart %s", s.Restart)
+	add(s.Keepalive != plan.DefaultKeepalive, "alive %s/%s", s.Keepalive, s.Hold)
+	add(s.AllowLocalAS > 0, "own AS %d", s.AllowLocalAS)
+	return out
+}
+
+func TestSessions(t *testing.T) {
+	for _, tt := range []struct {
+		name, world, node string
+		want              []string
+	}{
+		{"a full mesh of both families; who calls has the greater text", three, "h2", []string{
+			"192.0.2.1:179 as 64512", "192.0.2.3:179 as 64512 passive", "[2001:db8::1]:179 as 64512",
+		}},
+		{"a node has no session of a family that the other lacks", three, "h3", []string{"192.0.2.1:179 as 64512", "192.0.2.2:179 as 64512"}},
+		{"the mesh can be off", three + "BGPConfiguration default {nodeToNodeMeshEnabled: false}", "h1", nil},
+		{"the cluster's AS number, and one node's own", three + "BGPConfiguration default {asNumber: 65000}\nNode h3 {bgp: {ipv4Address: 192.0.2.3, asNumber: 65003}}", "h1", []string{
+			"192.0.2.2:179 as 65000 local 65000 passive", "192.0.2.3:179 as 65003 local 65000 passive", "[2001:db8::2]:179 as 65000 local 65000 passive",
+		}},
+		{"another port, of all and of one", three + "BGPConfiguration default {listenPort: 1790}\nBGPConfiguration node.h3 {listenPort: 1791}", "h1", []string{
+			"192.0.2.2:1790 as 64512 passive", "192.0.2.3:1791 as 64512 passive", "[2001:db8::2]:1790 as 64512 passive",
+		}},
+		{"the mesh's password and restart time", three + "BGPConfiguration default {nodeMeshPassword: {secretKeyRef: {name: a, key: b}}, nodeMeshMaxRestartTime: 5s}", "h3", []string{
+			"192.0.2.1:179 as 64512 password restart 5s", "192.0.2.2:179 as 64512 password restart 5s",
+		}},
+		{"a reflector is not of the mesh", three + "Node h2 {bgp: {ipv4Address: 192.0.2.2, routeReflectorClusterID: 244.0.0.1}}", "h1", []string{"192.0.2.3:179 as 64512 passive"}},
+		{"a reflector alone has no sessions", three + "Node h2 {bgp: {ipv4Address: 192.0.2.2, routeReflectorClusterID: 244.0.0.1}}", "h2", nil},
+		{"clients of a reflector", reflector, "h1", []string{"192.0.2.2:179 as 64512 passive"}},
+		{"the reflector has them without being told", reflector, "h2", []string{
+			"192.0.2.1:179 as 64512 client of 244.0.0.1", "192.0.2.3:179 as 64512 passive client of 244.0.0.1",
+		}},
+		{"unless peering is one way", reflector + "BGPPeer rr {nodeSelector: 'rack == \"b\"', peerSelector: has(rr), reversePeering: Manual}", "h2", nil},
+		{"two reflectors of one cluster are no clients", reflector + "Node h3 {labels: {rr: one}} {bgp: {ipv4Address: 192.0.2.3, routeReflectorClusterID: 244.0.0.1}}", "h2", []string{
+			"192.0.2.1:179 as 64512 client of 244.0.0.1", "192.0.2.3:179 as 64512 passive",
+		}},
+		{"reflectors of other clusters are clients", reflector + "Node h3 {labels: {rr: one}} {bgp: {ipv4Address: 192.0.2.3, routeReflectorClusterID: 244.0.0.2}}", "h2", []string{
+			"192.0.2.1:179 as 64512 client of 244.0.0.1", "192.0.2.3:179 as 64512 passive client of 244.0.0.1",
+		}},
+		{"a peer of all nodes", alone + "BGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009}", "h3", []string{"192.0.2.9:179 as 65009"}},
+		{"a peer of one node", alone + "BGPPeer tor {node: h1, peerIP: '192.0.2.9:1799', asNumber: 65009}", "h1", []string{"192.0.2.9:1799 as 65009"}},
+		{"is not of another", alone + "BGPPeer tor {node: h1, peerIP: 192.0.2.9, asNumber: 65009}", "h2", nil},
+		{"a peer of some nodes", alone + "BGPPeer tor {nodeSelector: 'rack == \"a\"', peerIP: 192.0.2.9, asNumber: 65009}", "h2", []string{"192.0.2.9:179 as 65009"}},
+		{"is not of others", alone + "BGPPeer tor {nodeSelector: 'rack == \"a\"', peerIP: 192.0.2.9, asNumber: 65009}", "h3", nil},
+		{"an external peer is never a client", strings.Replace(reflector, "BGPPeer rr", "BGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009}\nBGPPeer rr", 1), "h2", []string{
+			"192.0.2.1:179 as 64512 client of 244.0.0.1", "192.0.2.3:179 as 64512 passive client of 244.0.0.1", "192.0.2.9:179 as 65009",
+		}},
+		{"nobody peers with itself", alone + "BGPPeer h1 {peerIP: 192.0.2.1, asNumber: 64512}", "h1", nil},
+		{"a peer that is a node listens where that node does", alone + "BGPConfiguration node.h1 {listenPort: 1790}\nBGPPeer h1 {node: h2, peerIP: 192.0.2.1, asNumber: 64512}", "h2", []string{"192.0.2.1:1790 as 64512"}},
+		{"what a peer says goes before the mesh", three + "BGPPeer h1 {node: h3, peerIP: 192.0.2.1, asNumber: 64512, maxRestartTime: 7s}", "h3", []string{"192.0.2.1:179 as 64512 restart 7s", "192.0.2.2:179 as 64512"}},
+		{"what is of the node goes before what is of all", alone + "BGPPeer a {peerIP: 192.0.2.9, asNumber: 1}\nBGPPeer z {node: h1, peerIP: 192.0.2.9, asNumber: 2}", "h1", []string{"192.0.2.9:179 as 2"}},
+		{"all that can be said", alone + "BGPPeer tor {peerIP: 192.0.2.9, asNumber: 1, localASNumber: 2, sourceAddress: None, nextHopMode: Keep, ttlSecurity: 1, password: {secretKeyRef: {name: a, key: b}}, maxRestartTime: 9s, keepaliveTime: 1s, numAllowedLocalASNumbers: 3}", "h1", []string{
+			"192.0.2.9:179 as 1 local 2 from any next hop keep within 1 password restart 9s alive 1s/3s own AS 3",
+		}},
+		{"the older way to keep the next hop", alone + "BGPPeer tor {peerIP: 192.0.2.9, asNumber: 1, keepOriginalNextHop: true}", "h1", []string{"192.0.2.9:179 as 1 next hop keep"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var got []string
+			for _, s := range world(t, tt.world).Plan(tt.node).Sessions {
+				got = append(got, brief(s))
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("sessions of %s:\n got %s\nwant %s", tt.node, strings.Join(got, "\n     "), strings.Join(tt.want, "\n     "))
+			}
+		})
+	}
+}
+
+const (
+	alone     = three + "BGPConfiguration default {nodeToNodeMeshEnabled: false}\n"
+	reflector = alone + "Node h2 {labels: {rr: one}} {bgp: {ipv4Address: 192.0.2.2, routeReflectorClusterID: 244.0.0.1}}\nBGPPeer rr {nodeSelector: all(), peerSelector: has(rr)}\n"
+)
+
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+func TestWhatIsTold(t *testing.T) {
+	const pools = alone + "IPPool p {cidr: 10.65.0.0/16}\nIPPool hidden {cidr: 10.66.0.0/16, disableBGPExport: true}\nIPPool six {cidr: 'fd00:65::/48'}\nBGPConfiguration default {nodeToNodeMeshEnabled: false, serviceClusterIPs: [{cidr: 10.96.0.0/12}]}\n"
+	for _, tt := range []struct {
+		name, filter string
+		route        plan.Route
+		accept       bool
+		by           string
+	}{
+		{name: "a block of a pool", route: plan.Route{Dst: prefix("10.65.1.0/26")}, accept: true, by: "IPPool p"},
+		{name: "a learned one too, as reflectors need", route: plan.Route{Dst: prefix("10.65.1.0/26"), Learned: true}, accept: true, by: "IPPool p"},
+		{name: "what is wider than the pool is not", route: plan.Route{Dst: prefix("10.0.0.0/8")}},
+		{name: "what is of no pool is not", route: plan.Route{Dst: prefix("198.51.100.0/24")}},
+		{name: "a pool that is not exported", route: plan.Route{Dst: prefix("10.66.1.0/26")}, by: "IPPool hidden (disableBGPExport)"},
+		{name: "a service prefix", route: plan.Route{Dst: prefix("10.96.0.0/12")}, accept: true, by: "service prefix 10.96.0.0/12"},
+		{name: "a filter goes before pools", filter: "{cidr: 10.65.1.0/26, matchOperator: Equal, action: Reject}", route: plan.Route{Dst: prefix("10.65.1.0/26")}, by: "BGPFilter f exportV4[0]"},
+		{name: "and before a pool that is not exported", filter: "{cidr: 10.66.0.0/16, matchOperator: In, action: Accept}", route: plan.Route{Dst: prefix("10.66.1.0/26")}, accept: true, by: "BGPFilter f exportV4[0]"},
+		{name: "what it does not match goes on", filter: "{cidr: 10.65.1.0/26, matchOperator: Equal, action: Reject}", route: plan.Route{Dst: prefix("10.65.2.0/26")}, accept: true, by: "IPPool p"},
+		{name: "Equal is not In", filter: "{cidr: 10.65.0.0/16, matchOperator: Equal, action: Reject}", route: plan.Route{Dst: prefix("10.65.2.0/26")}, accept: true, by: "IPPool p"},
+		{name: "NotEqual", filter: "{cidr: 10.65.0.0/16, matchOperator: NotEqual, action: Reject}", route: plan.Route{Dst: prefix("10.65.2.0/26")}, by: "BGPFilter f exportV4[0]"},
+		{name: "NotIn", filter: "{cidr: 10.65.0.0/16, matchOperator: NotIn, action: Reject}", route: plan.Route{Dst: prefix("10.96.0.0/12")}, by: "BGPFilter f exportV4[0]"},
+		{name: "a length out of bounds", filter: "{cidr: 10.65.0.0/16, matchOperator: In, prefixLength: {max: 24}, action: Reject}", route: plan.Route{Dst: prefix("10.65.2.0/26")}, accept: true, by: "IPPool p"},
+		{name: "a length within bounds", filter: "{cidr: 10.65.0.0/16, matchOperator: In, prefixLength: {min: 26}, action: Reject}", route: plan.Route{Dst: prefix("10.65.2.0/26")}, by: "BGPFilter f exportV4[0]"},
+		{name: "RemotePeers is not about own routes", filter: "{source: RemotePeers, action: Reject}", route: plan.Route{Dst: prefix("10.65.2.0/26")}, accept: true, by: "IPPool p"},
+		{name: "RemotePeers is about learned ones", filter: "{source: RemotePeers, action: Reject}", route: plan.Route{Dst: prefix("10.65.2.0/26"), Learned: true}, by: "BGPFilter f exportV4[0]"},
+		{name: "a rule for internal peers only", filter: "{peerType: iBGP, action: Reject}", route: plan.Route{Dst: prefix("10.65.2.0/26")}, accept: true, by: "IPPool p"},
+		{name: "a rule for external peers only", filter: "{peerType: eBGP, action: Reject}", route: plan.Route{Dst: prefix("10.65.2.0/26")}, by: "BGPFilter f exportV4[0]"},
+		{name: "a community that is not there", filter: "{communities: {values: ['1:2']}, action: Reject}", route: plan.Route{Dst: prefix("10.65.2.0/26"), Communities: []string{"1:3"}}, accept: true, by: "IPPool p"},
+		{name: "a community that is there", filter: "{communities: {values: ['1:2']}, action: Reject}", route: plan.Route{Dst: prefix("10.65.2.0/26"), Communities: []string{"1:3", "1:2"}}, by: "BGPFilter f exportV4[0]"},
+		{name: "a path that begins otherwise", filter: "{asPathPrefix: [1, 2], action: Reject}", route: plan.Route{Dst: prefix("10.65.2.0/26"), ASPath: []uint32{1, 3}}, accept: true, by: "IPPool p"},
+		{name: "a path that begins so", filter: "{asPathPrefix: [1, 2], action: Reject}", route: plan.Route{Dst: prefix("10.65.2.0/26"), ASPath: []uint32{1, 2, 3}}, by: "BGPFilter f exportV4[0]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text := pools + "BGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009}"
+			if tt.filter != "" {
+				text = pools + "BGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009, filters: [f]}\nBGPFilter f {exportV4: [" + tt.filter + "], exportV6: [{action: Reject}], importV4: [{action: Reject}]}"
+			}
+			s := world(t, text).Plan("h1").Sessions[0]
+			got, ok := plan.Decide(s.Export, tt.route)
+			if got.Accept != tt.accept || got.Name != tt.by || ok != (tt.by != "") {
+				t.Errorf("%+v: %q accepts %t, want %q %t", tt.route, got.Name, got.Accept, tt.by, tt.accept)
+			}
+		})
+	}
+}
+
+func TestOperationsInTheirOrder(t *testing.T) {
+	w := world(t, alone+"BGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009, filters: [f]}\n"+
+		"BGPFilter f {importV4: [{action: Accept, operations: [{addCommunity: {value: '1:2'}}, {prependASPath: {prefix: [1, 2]}}, {prependASPath: {prefix: [3]}}]}]}")
+	r := w.Plan("h1").Sessions[0].Import[0]
+	if !slices.Equal(r.Add, []string{"1:2"}) || !slices.Equal(r.Prepend, []uint32{3, 1, 2}) {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestAMissingFilterClosesTheSession(t *testing.T) {
+	p := world(t, alone+"IPPool p {cidr: 10.65.0.0/16}\nBGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009, filters: [f]}").Plan("h1")
+	route := plan.Route{Dst: prefix("10.65.1.0/26")}
+	if r, _ := plan.Decide(p.Sessions[0].Export, route); r.Accept {
+		t.Errorf("%s", r)
+	}
+	if r, ok := plan.Decide(p.Sessions[0].Import, route); r.Accept || !ok {
+		t.Errorf("%s", r)
+	}
+	if len(p.Problems) != 1 || !strings.Contains(p.Problems[0], "there is no BGPFilter f") {
+		t.Errorf("%q", p.Problems)
+	}
+}
+
+func TestSettingsOfANode(t *testing.T) {
+	w := world(t, three+`
+IPPool vx {cidr: 10.67.0.0/16, vxlanMode: CrossSubnet}
+IPPool ip {cidr: 10.68.0.0/16, ipipMode: Always}
+IPPool p {cidr: 10.65.0.0/16}
+BGPConfiguration default {bindMode: NodeIP, ignoredInterfaces: [eth9], serviceExternalIPs: [{cidr: 198.51.100.0/24}], communities: [{name: red, value: '1:2'}], prefixAdvertisements: [{cidr: 10.65.0.0/16, communities: [red, '1:2:3']}, {cidr: 10.65.1.0/26, communities: ['1:9']}]}
+BGPConfiguration node.h3 {bindMode: None, ignoredInterfaces: ['eth*', lo], listenPort: 1790}
+`)
+	h1, h3 := w.Plan("h1"), w.Plan("h3")
+	for _, tt := range []struct {
+		what      string
+		got, want any
+	}{
+		{"bind mode of all", h1.Listen, []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:179"), netip.MustParseAddrPort("[2001:db8::1]:179")}},
+		{"bind mode of one, without IPv6", h3.Listen, []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:1790")}},
+		{"interfaces of all", h1.Ignored, []string{"eth9"}},
+		{"interfaces of one", h3.Ignored, []string{"eth*", "lo"}},
+		{"a pattern", h3.Ignores("eth12"), true},
+		{"a name", h3.Ignores("lo1"), false},
+		{"services", h1.Originate, []netip.Prefix{prefix("198.51.100.0/24")}},
+		{"others' routes: VXLAN", h1.IsForeign(prefix("10.67.1.0/26")), true},
+		{"others' routes: IPIP", h1.IsForeign(prefix("10.68.1.0/26")), true},
+		{"others' routes: services", h1.IsForeign(prefix("198.51.100.7/32")), true},
+		{"not others' routes", h1.IsForeign(prefix("10.65.1.0/26")), false},
+		{"communities by name and value", h1.CommunitiesOf(prefix("10.65.2.0/26")), []string{"1:2", "1:2:3"}},
+		{"communities of all prefixes that cover", h1.CommunitiesOf(prefix("10.65.1.0/26")), []string{"1:2", "1:2:3", "1:9"}},
+		{"communities of none", h1.CommunitiesOf(prefix("10.64.1.0/26")), []string(nil)},
+		{"router id", h1.RouterID, netip.MustParseAddr("192.0.2.1")},
+	} {
+		if !reflect.DeepEqual(tt.got, tt.want) && fmt.Sprint(tt.got) != fmt.Sprint(tt.want) {
+			t.Errorf("%s: %v, want %v", tt.what, tt.got, tt.want)
+		}
+	}
+}
+
+func TestANodeWithIPv6AloneHasARouterID(t *testing.T) {
+	p := world(t, "Node six {bgp: {ipv6Address: '2001:db8::6'}}\nNode seven {bgp: {ipv6Address: '2001:db8::7'}}").Plan("six")
+	if !p.RouterID.Is4() || p.RouterID == world(t, "Node seven {bgp: {ipv6Address: '2001:db8::7'}}").Plan("seven").RouterID || len(p.Sessions) != 1 {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestANodeThatDoesNotSpeakSaysWhy(t *testing.T) {
+	for node, want := range map[string]string{"h9": "there is no Node h9", "bare": "Node bare has no address"} {
+		if p := world(t, three+"Node bare {addresses: []}").Plan(node); !strings.HasPrefix(p.Off, want) || len(p.Sessions) > 0 {
+			t.Errorf("%s: %+v", node, p)
+		}
+	}
+}
+
+func TestAPlanIsItsJSON(t *testing.T) {
+	p := world(t, three+"IPPool p {cidr: 10.65.0.0/16}\nBGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009, sourceAddress: None, password: {secretKeyRef: {name: a, key: b}}}").Plan("h1")
+	text, err := json.Marshal(p)
+	var back plan.Plan
+	if err != nil || json.Unmarshal(text, &back) != nil || !reflect.DeepEqual(p, back) {
+		t.Errorf("%v\n%+v\n%+v", err, p, back)
+	}
+}
+
+func TestTheOrderOfUpdatesDoesNotMatter(t *testing.T) {
+	lines := slices.Collect(strings.Lines(reflector + "IPPool p {cidr: 10.65.0.0/16}\nBGPFilter f {exportV4: [{action: Reject}]}\n"))
+	want := world(t, strings.Join(lines, "")).Plan("h2")
+	last := map[string]string{} // of several versions the last counts
+	for _, l := range lines {
+		if f := strings.Fields(l); len(f) > 2 {
+			last[f[0]+" "+f[1]] = l
+		}
+	}
+	for range 20 { // in the order in which Go walks the map, which differs
+		text := ""
+		for _, l := range last {
+			text += l
+		}
+		if got := world(t, text).Plan("h2"); !reflect.DeepEqual(got, want) {
+			t.Fatalf("from\n%s\n got %+v\nwant %+v", text, got, want)
+		}
+	}
+}
+
+func TestWhatIsGoneIsGoneAndWhatIsNoJSONStays(t *testing.T) {
+	w := world(t, three)
+	key := api.ResourcesPrefix + "nodes/h2"
+	w.Update(api.Update{Key: key, Value: []byte("{")})
+	if p := w.Plan("h3"); len(p.Sessions) != 2 || len(p.Problems) != 1 {
+		t.Errorf("%+v", p)
+	}
+	w.Update(api.Update{Key: key})
+	if p := w.Plan("h3"); len(p.Sessions) != 1 || len(p.Problems) != 0 {
+		t.Errorf("%+v", p)
+	}
+}

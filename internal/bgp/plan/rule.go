@@ -1,0 +1,124 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+)
+
+// Rule says what becomes of some routes. All conditions that are given must match.
+type Rule struct {
+	Name      string       // where it is from
+	Prefix    netip.Prefix `json:",omitzero"`  // invalid: any
+	Not       bool         `json:",omitempty"` // what Prefix, Min and Max say must not match
+	Min, Max  int          // bounds of the route's length
+	Learned   bool         `json:",omitempty"` // only what a peer told us
+	Community string       `json:",omitempty"`
+	ASPath    []uint32     `json:",omitempty"` // the path begins so
+	Accept    bool         `json:",omitempty"`
+
+	Add     []string `json:",omitempty"` // communities
+	Prepend []uint32 `json:",omitempty"` // in the order in which they are to stand
+}
+
+// Route is what rules look at.
+type Route struct {
+	Dst         netip.Prefix
+	Learned     bool
+	Communities []string
+	ASPath      []uint32
+}
+
+// Matches reports whether a rule is about a route.
+func (r Rule) Matches(t Route) bool {
+	if r.Prefix.IsValid() {
+		in := Covers(r.Prefix, t.Dst) && t.Dst.Bits() >= r.Min && t.Dst.Bits() <= r.Max
+		if in == r.Not {
+			return false
+		}
+	}
+	return (!r.Learned || t.Learned) &&
+		(r.Community == "" || slices.Contains(t.Communities, r.Community)) &&
+		len(t.ASPath) >= len(r.ASPath) && slices.Equal(t.ASPath[:len(r.ASPath)], r.ASPath)
+}
+
+// Decide returns the first of the rules that matches; false if none does.
+func Decide(rules []Rule, t Route) (Rule, bool) {
+	i := slices.IndexFunc(rules, func(r Rule) bool { return r.Matches(t) })
+	if i < 0 {
+		return Rule{}, false
+	}
+	return rules[i], true
+}
+
+// String is the rule as people read it.
+func (r Rule) String() string {
+	what := "rejects"
+	if r.Accept {
+		what = "accepts"
+	}
+	return r.Name + " " + what
+}
+
+// filterRules are the rules of one list of a filter, for sessions of one kind.
+func filterRules(name string, list []api.BGPFilterRule, internal bool) []Rule {
+	var out []Rule
+	for i, r := range list {
+		if r.Void || r.PeerType == "eBGP" && internal || r.PeerType == "iBGP" && !internal {
+			continue
+		}
+		rule := Rule{Name: fmt.Sprintf("BGPFilter %s[%d]", name, i), Learned: r.Source == "RemotePeers", Accept: r.Action == "Accept"}
+		if p, err := netip.ParsePrefix(r.CIDR); err == nil {
+			rule.prefix(p.Masked(), r)
+		}
+		if r.Communities != nil && len(r.Communities.Values) > 0 {
+			rule.Community = r.Communities.Values[0]
+		}
+		for _, as := range r.ASPathPrefix {
+			rule.ASPath = append(rule.ASPath, uint32(as))
+		}
+		for _, o := range r.Operations {
+			rule.operation(o)
+		}
+		out = append(out, rule)
+	}
+	return out
+}
+
+func (r *Rule) prefix(p netip.Prefix, from api.BGPFilterRule) {
+	r.Prefix, r.Min, r.Max = p, p.Bits(), p.Addr().BitLen()
+	if l := from.PrefixLength; l != nil {
+		if l.Min != nil {
+			r.Min = max(int(*l.Min), p.Bits())
+		}
+		if l.Max != nil {
+			r.Max = int(*l.Max)
+		}
+	}
+	if strings.HasSuffix(from.MatchOperator, "Equal") {
+		r.Max = min(r.Max, p.Bits())
+	}
+	r.Not = strings.HasPrefix(from.MatchOperator, "Not")
+}
+
+// operation adds what an operation does. Of several prepends the last stands first.
+func (r *Rule) operation(o api.BGPFilterOperation) {
+	switch {
+	case o.AddCommunity != nil:
+		r.Add = append(r.Add, o.AddCommunity.Value)
+	case o.PrependASPath != nil:
+		var front []uint32
+		for _, as := range o.PrependASPath.Prefix {
+			front = append(front, uint32(as))
+		}
+		r.Prepend = append(front, r.Prepend...)
+	}
+}
+
+// within is a rule for all of a prefix.
+func within(name string, p netip.Prefix, accept bool) Rule {
+	return Rule{Name: name, Prefix: p, Min: p.Bits(), Max: p.Addr().BitLen(), Accept: accept}
+}

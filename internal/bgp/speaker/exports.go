@@ -1,0 +1,134 @@
+package speaker
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+type routeKey struct {
+	dst    netip.Prefix
+	metric int
+}
+
+// exports are the agent's routes, and which of them the library has.
+type exports struct {
+	agent      map[routeKey]rtnl.Route
+	links      map[int]string
+	originated map[netip.Prefix]string // to its communities
+}
+
+// local reports whether a route is one that the agent made for what is on this host. Those with a gateway are its
+// ways to other hosts.
+func local(r rtnl.Route) bool {
+	return r.Protocol == kernel.RouteProtocolAgent && r.Table == 0 && !r.Gateway.IsValid() && r.Hops == rtnl.Hops{} &&
+		(r.Kind == rtnl.Unicast || r.Kind == rtnl.Blackhole)
+}
+
+func (e *exports) read(h *rtnl.Handle, links []rtnl.Link) error {
+	routes, err := h.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolAgent})
+	if err != nil {
+		return err
+	}
+	clear(e.agent)
+	for _, r := range routes {
+		e.heed(r, false)
+	}
+	clear(e.links)
+	for _, l := range links {
+		e.links[l.Index] = l.Name
+	}
+	return nil
+}
+
+// heed takes in a change, and reports whether it was about a route of the agent's.
+func (e *exports) heed(r rtnl.Route, gone bool) bool {
+	if !local(r) {
+		return false
+	}
+	if key := (routeKey{r.Dst, r.Metric}); gone {
+		delete(e.agent, key)
+	} else {
+		e.agent[key] = r
+	}
+	return true
+}
+
+// verdict is why a route of the agent's is told, or is not.
+type verdict struct {
+	told bool
+	why  string
+}
+
+// verdicts says of each of the agent's routes whether it is told: those are that no other covers.
+func (e *exports) verdicts(p plan.Plan) map[netip.Prefix]verdict {
+	sorted := make([]rtnl.Route, 0, len(e.agent))
+	for _, r := range e.agent {
+		sorted = append(sorted, r)
+	}
+	slices.SortFunc(sorted, func(a, b rtnl.Route) int {
+		if c := a.Dst.Addr().Compare(b.Dst.Addr()); c != 0 {
+			return c
+		}
+		return a.Dst.Bits() - b.Dst.Bits()
+	})
+	out := make(map[netip.Prefix]verdict, len(sorted))
+	var cover rtnl.Route // the widest so far that may cover what follows
+	for _, r := range sorted {
+		link := e.links[r.Link]
+		switch {
+		case cover.Dst.IsValid() && cover.Dst != r.Dst && plan.Covers(cover.Dst, r.Dst):
+			out[r.Dst] = verdict{why: fmt.Sprintf("it is within %s, which is told", cover.Dst)}
+		case p.Ignores(link):
+			out[r.Dst] = verdict{why: "interface " + link + " is among ignoredInterfaces"}
+		default:
+			out[r.Dst], cover = verdict{told: true}, r
+		}
+	}
+	for _, dst := range p.Originate {
+		if !out[dst].told {
+			out[dst] = verdict{told: true}
+		}
+	}
+	return out
+}
+
+// originate makes the library have what is told, and nothing else.
+func (e *exports) originate(b *library, p plan.Plan) error {
+	var add []origin
+	want := map[netip.Prefix]bool{}
+	for dst, v := range e.verdicts(p) {
+		if !v.told {
+			continue
+		}
+		want[dst] = true
+		communities := p.CommunitiesOf(dst)
+		if had, ok := e.originated[dst]; !ok || had != strings.Join(communities, " ") {
+			add = append(add, origin{dst, communities})
+		}
+	}
+	var gone []netip.Prefix
+	for dst := range e.originated {
+		if !want[dst] {
+			gone = append(gone, dst)
+		}
+	}
+	if err := b.withdraw(gone); err != nil {
+		return err
+	}
+	for _, dst := range gone {
+		delete(e.originated, dst)
+	}
+	if err := b.announce(add); err != nil {
+		return err
+	}
+	for _, o := range add {
+		e.originated[o.dst] = strings.Join(o.communities, " ")
+	}
+	return nil
+}

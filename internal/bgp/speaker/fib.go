@@ -1,0 +1,260 @@
+package speaker
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+// errForeign: both of our places for a destination are taken by routes of somebody else.
+var errForeign = errors.New("routes that are not ours have our metrics")
+
+// metrics are the two places for a learned route. A changed one takes the place that is free before the old one goes,
+// so that packets always find one, and nothing is ever replaced.
+var metrics = [2]int{kernel.RouteMetricSpeaker, kernel.RouteMetricSpeakerNext}
+
+// ours reports whether a route is the speaker's.
+func ours(r rtnl.Route) bool {
+	return r.Protocol == kernel.RouteProtocolSpeaker && r.Table == 0 && slices.Contains(metrics[:], r.Metric)
+}
+
+// fib keeps learned routes in the kernel.
+type fib struct {
+	rtnl    *rtnl.Handle
+	want    map[netip.Prefix][]netip.Addr // next hops as peers told them
+	actual  map[netip.Prefix][2]rtnl.Route
+	dirty   map[netip.Prefix]bool
+	hops    map[netip.Addr]resolved
+	failed  map[netip.Prefix]error
+	held    bool // what nobody told stays
+	foreign func(netip.Prefix) bool
+}
+
+// resolved is the way to a next hop.
+type resolved struct {
+	hop rtnl.Hop
+	err error
+}
+
+func newFIB(h *rtnl.Handle) fib {
+	return fib{
+		rtnl: h, want: map[netip.Prefix][]netip.Addr{}, actual: map[netip.Prefix][2]rtnl.Route{}, dirty: map[netip.Prefix]bool{},
+		hops: map[netip.Addr]resolved{}, failed: map[netip.Prefix]error{}, foreign: func(netip.Prefix) bool { return false },
+		held: true, // until the first plan
+	}
+}
+
+// learned takes in what is best now, by destination; no next hops: nobody tells it any more. Nil: nothing is told.
+func (f *fib) learned(routes map[netip.Prefix][]netip.Addr) {
+	if routes == nil {
+		clear(f.want)
+		f.everything()
+	}
+	for dst, hops := range routes {
+		f.dirty[dst] = true
+		if len(hops) == 0 {
+			delete(f.want, dst)
+		} else {
+			f.want[dst] = hops
+		}
+	}
+}
+
+// everything is to be looked at again.
+func (f *fib) everything() {
+	for dst := range f.want {
+		f.dirty[dst] = true
+	}
+	for dst := range f.actual {
+		f.dirty[dst] = true
+	}
+}
+
+// lost forgets the ways to next hops; routes by a way that is another now are changed.
+func (f *fib) lost() {
+	old := f.hops
+	f.hops = map[netip.Addr]resolved{}
+	changed := map[netip.Addr]bool{}
+	for hop, was := range old {
+		if is := f.resolve(hop); is.hop != was.hop || (is.err == nil) != (was.err == nil) {
+			changed[hop] = true
+		}
+	}
+	if len(changed) == 0 {
+		return
+	}
+	for dst, hops := range f.want {
+		if slices.ContainsFunc(hops, func(h netip.Addr) bool { return changed[h] }) {
+			f.dirty[dst] = true
+		}
+	}
+}
+
+// read reads back what the kernel has.
+func (f *fib) read() error {
+	routes, err := f.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolSpeaker})
+	if err != nil {
+		return err
+	}
+	f.everything() // what is gone, too
+	clear(f.actual)
+	for _, r := range routes {
+		if ours(r) {
+			f.put(r)
+			f.dirty[r.Dst] = true
+		}
+	}
+	f.lost()
+	return nil
+}
+
+func place(metric int) int { return slices.Index(metrics[:], metric) }
+
+func (f *fib) put(r rtnl.Route) {
+	both := f.actual[r.Dst]
+	both[place(r.Metric)] = r
+	f.actual[r.Dst] = both
+}
+
+func (f *fib) drop(r rtnl.Route) {
+	both := f.actual[r.Dst]
+	both[place(r.Metric)] = rtnl.Route{}
+	if f.actual[r.Dst] = both; both == [2]rtnl.Route{} {
+		delete(f.actual, r.Dst)
+	}
+}
+
+// surprised reports whether an event is not the echo of what we did: the tables are then to be read again, since
+// events that are late say nothing of what is now.
+func (f *fib) surprised(r rtnl.Route, gone bool) bool {
+	is := f.actual[r.Dst][place(r.Metric)]
+	if gone {
+		return is == r
+	}
+	return is != r
+}
+
+// apply writes what is pending. It goes on where something fails, and returns what failed first.
+func (f *fib) apply() error {
+	clear(f.failed)
+	var failed []netip.Prefix
+	for dst := range f.dirty {
+		if err := f.one(dst); err != nil {
+			f.failed[dst] = err
+			failed = append(failed, dst)
+			continue
+		}
+		delete(f.dirty, dst)
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	first := slices.MinFunc(failed, func(a, b netip.Prefix) int { return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) })
+	if len(failed) == 1 {
+		return f.failed[first]
+	}
+	return fmt.Errorf("%w; and %d others", f.failed[first], len(failed)-1)
+}
+
+// one makes the kernel right about one destination.
+func (f *fib) one(dst netip.Prefix) error {
+	want, err := f.route(dst)
+	if err != nil {
+		return err
+	}
+	have := f.actual[dst]
+	if !want.Dst.IsValid() {
+		if f.held && len(f.want[dst]) == 0 {
+			return nil
+		}
+		return f.remove(have[0], have[1])
+	}
+	for i, h := range have {
+		if want.Metric = metrics[i]; h == want {
+			return f.remove(have[1-i])
+		}
+	}
+	for i, h := range have {
+		if h.Dst.IsValid() {
+			continue // its place is taken; what is in it goes after
+		}
+		want.Metric = metrics[i]
+		err = f.rtnl.AddRoute(want)
+		if errors.Is(err, rtnl.ErrExists) {
+			err = fmt.Errorf("route %s: %w", dst, errForeign)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		f.put(want)
+		return f.remove(have[1-i])
+	}
+	if have[0].Dst.IsValid() || have[1].Dst.IsValid() {
+		return errors.Join(err, f.remove(have[0], have[1])) // both places are ours, or the other is foreign: next time
+	}
+	return err
+}
+
+func (f *fib) remove(routes ...rtnl.Route) error {
+	for _, r := range routes {
+		if !r.Dst.IsValid() {
+			continue
+		}
+		if err := f.rtnl.DeleteRoute(r); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+			return err
+		}
+		f.drop(r)
+	}
+	return nil
+}
+
+// route is the route that is wanted; the zero value if there is to be none.
+func (f *fib) route(dst netip.Prefix) (rtnl.Route, error) {
+	hops := f.want[dst]
+	if len(hops) == 0 || f.foreign(dst) {
+		return rtnl.Route{}, nil
+	}
+	var ways []rtnl.Hop
+	var failed error
+	for _, hop := range hops {
+		way := f.resolve(hop)
+		if way.err != nil {
+			failed = fmt.Errorf("route %s: next hop %s: %w", dst, hop, way.err)
+			continue
+		}
+		ways = append(ways, way.hop)
+	}
+	r := rtnl.Route{Dst: dst, Protocol: kernel.RouteProtocolSpeaker}
+	switch all := rtnl.MakeHops(ways...).List(); len(all) {
+	case 0:
+		return rtnl.Route{}, failed
+	case 1:
+		r.Link, r.Gateway = all[0].Link, all[0].Gateway
+	default:
+		r.Hops = rtnl.MakeHops(all...)
+	}
+	return r, nil
+}
+
+// resolve finds the way to a next hop: the next hop itself if it is on a link of ours, else the gateway towards it.
+func (f *fib) resolve(hop netip.Addr) resolved {
+	if r, ok := f.hops[hop]; ok {
+		return r
+	}
+	way, err := f.rtnl.Lookup(hop)
+	if err == nil && !way.Gateway.IsValid() {
+		way.Gateway = hop
+	}
+	r := resolved{way, err}
+	f.hops[hop] = r
+	return r
+}
+
+// conflicts are the destinations for which the kernel is not right, and why.
+func (f *fib) conflict(dst netip.Prefix) error { return f.failed[dst] }

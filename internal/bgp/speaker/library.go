@@ -1,0 +1,333 @@
+package speaker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v4/pkg/server"
+
+	"github.com/twillnet/twill/internal/bgp/plan"
+)
+
+// library is GoBGP, as the speaker uses it. What it calls back with is collected until the loop asks.
+type library struct {
+	srv      *server.BgpServer
+	as       uint32
+	routerID netip.Addr
+	listen   []netip.AddrPort
+	log      *slog.Logger
+	open     map[netip.Addr]wanted
+	rules    rules
+	news     chan struct{} // there is something to ask for
+
+	mu       sync.Mutex // guards what callbacks write
+	dirty    map[netip.Prefix]bool
+	complete []netip.Addr         // peers that said that they have told all
+	rose     []netip.Addr         // peers whose session came up
+	fell     []netip.Addr         // peers whose session broke and whose routes the library keeps
+	seen     map[netip.Addr]phase // of sessions
+}
+
+// phase is what was last seen of a session.
+type phase struct {
+	Up    bool
+	Since time.Time
+	Why   string // it is not up
+}
+
+// families are those that sessions have, each by addresses of its own family.
+var families = []bgp.Family{bgp.RF_IPv4_UC, bgp.RF_IPv6_UC}
+
+func familyOf(four bool) bgp.Family {
+	if four {
+		return bgp.RF_IPv4_UC
+	}
+	return bgp.RF_IPv6_UC
+}
+
+// startLibrary listens, and believes and tells nothing yet.
+func startLibrary(ctx context.Context, p plan.Plan, log *slog.Logger) (*library, error) {
+	level := &slog.LevelVar{}
+	level.Set(slog.LevelError)
+	b := &library{
+		srv: server.NewBgpServer(server.LoggerOption(slog.New(atLeast{log.Handler(), level}), level)), as: p.AS, routerID: p.RouterID, listen: p.Listen, log: log,
+		open: map[netip.Addr]wanted{}, news: make(chan struct{}, 1), dirty: map[netip.Prefix]bool{}, seen: map[netip.Addr]phase{},
+	}
+	go b.srv.Serve()
+	global := &api.Global{Asn: p.AS, RouterId: p.RouterID.String(), UseMultiplePaths: true}
+	for _, at := range p.Listen {
+		global.ListenPort = int32(at.Port())
+		global.ListenAddresses = append(global.ListenAddresses, at.Addr().String())
+	}
+	if err := b.srv.StartBgp(ctx, &api.StartBgpRequest{Global: global}); err != nil {
+		return nil, fmt.Errorf("listen on %v: %w", p.Listen, err)
+	}
+	err := b.srv.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnBestPath: b.onPaths, OnPathEor: b.onComplete, OnPeerUpdate: b.onPeer},
+		server.WatchBestPath(true), server.WatchEor(true), server.WatchPeer())
+	if err != nil {
+		b.stop()
+		return nil, err
+	}
+	return b, nil
+}
+
+// atLeast drops what is below a level.
+type atLeast struct {
+	slog.Handler
+	level *slog.LevelVar
+}
+
+// Enabled is part of slog.Handler.
+func (h atLeast) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= h.level.Level() && h.Handler.Enabled(ctx, l)
+}
+
+// WithAttrs is part of slog.Handler.
+func (h atLeast) WithAttrs(as []slog.Attr) slog.Handler {
+	return atLeast{h.Handler.WithAttrs(as), h.level}
+}
+
+// WithGroup is part of slog.Handler.
+func (h atLeast) WithGroup(name string) slog.Handler {
+	return atLeast{h.Handler.WithGroup(name), h.level}
+}
+
+// fits reports whether a plan can be made true without beginning anew.
+func (b *library) fits(p plan.Plan) bool {
+	return p.Off == "" && p.AS == b.as && p.RouterID == b.routerID && slices.Equal(p.Listen, b.listen)
+}
+
+// stop ends all sessions, and says so to peers.
+func (b *library) stop() { b.srv.Stop() }
+
+func (b *library) wake() {
+	select {
+	case b.news <- struct{}{}:
+	default:
+	}
+}
+
+func (b *library) onPaths(paths []*apiutil.Path, _ time.Time) {
+	b.mu.Lock()
+	for _, p := range paths {
+		if dst, ok := prefixOf(p.Nlri); ok {
+			b.dirty[dst] = true
+		}
+	}
+	b.mu.Unlock()
+	b.wake()
+}
+
+func (b *library) onComplete(p *apiutil.Path, _ time.Time) {
+	b.mu.Lock()
+	b.complete = append(b.complete, p.PeerAddress)
+	b.mu.Unlock()
+	b.wake()
+}
+
+func (b *library) onPeer(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
+	if e.Type != apiutil.PEER_EVENT_STATE {
+		return
+	}
+	peer, up := e.Peer.State.NeighborAddress, e.Peer.State.SessionState == bgp.BGP_FSM_ESTABLISHED
+	b.mu.Lock()
+	was, known := b.seen[peer]
+	now := phase{Up: up, Since: at, Why: whyDown(e.Peer.State)}
+	switch {
+	case up == was.Up && known:
+		now.Since = was.Since
+		if now.Why == "" {
+			now.Why = was.Why
+		}
+	case up:
+		b.log.Info("session is up", "peer", peer)
+		b.rose = append(b.rose, peer)
+		defer b.wake()
+	case was.Up:
+		b.log.Warn("session is down", "peer", peer, "why", now.Why)
+		if e.Peer.State.DisconnectReason == api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART {
+			b.fell = append(b.fell, peer)
+			defer b.wake()
+		}
+	}
+	if up {
+		now.Why = ""
+	}
+	b.seen[peer] = now
+	b.mu.Unlock()
+}
+
+// whyDown says in words why a session ended.
+func whyDown(s apiutil.PeerState) string {
+	switch s.DisconnectReason {
+	case api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED:
+		return "no sign of life within the hold time"
+	case api.PeerState_DISCONNECT_REASON_READ_FAILED, api.PeerState_DISCONNECT_REASON_WRITE_FAILED:
+		return "the connection broke"
+	case api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART:
+		return "the peer restarts; its routes are kept"
+	case api.PeerState_DISCONNECT_REASON_RESTART_TIMER_EXPIRED:
+		return "the peer did not come back within its restart time"
+	case api.PeerState_DISCONNECT_REASON_NOTIFICATION_RECEIVED:
+		return "the peer closed it: " + s.DisconnectMessage
+	case api.PeerState_DISCONNECT_REASON_NOTIFICATION_SENT:
+		return "closed from here: " + s.DisconnectMessage
+	case api.PeerState_DISCONNECT_REASON_BAD_PEER_AS:
+		return "the peer has another AS number: " + s.DisconnectMessage
+	case api.PeerState_DISCONNECT_REASON_INVALID_MSG:
+		return "the peer sent what is no BGP: " + s.DisconnectMessage
+	case api.PeerState_DISCONNECT_REASON_HARD_RESET:
+		return "the peer reset it"
+	}
+	return ""
+}
+
+// changes returns the destinations whose routes changed, with their next hops now, and the peers that have told all.
+func (b *library) changes() (map[netip.Prefix][]netip.Addr, []netip.Addr) {
+	b.mu.Lock()
+	dirty, complete := b.dirty, b.complete
+	b.dirty, b.complete = map[netip.Prefix]bool{}, nil
+	b.mu.Unlock()
+	out := make(map[netip.Prefix][]netip.Addr, len(dirty))
+	for dst := range dirty {
+		out[dst] = nil
+	}
+	for _, family := range families {
+		b.best(family, out)
+	}
+	return out, complete
+}
+
+// silence ends sessions that broke for want of a sign of life. The library takes these for restarts and keeps their
+// routes; but a peer that restarts closes its connection, and one that is silent forwards nothing. That we sent a
+// notification is all by which they differ.
+func (b *library) silence(ctx context.Context) map[netip.Addr]error {
+	b.mu.Lock()
+	rose, fell := b.rose, b.fell
+	b.rose, b.fell = nil, nil
+	b.mu.Unlock()
+	for _, peer := range rose {
+		if is, open := b.open[peer]; open {
+			is.notified = b.notified(ctx, peer)
+			b.open[peer] = is
+		}
+	}
+	failed := map[netip.Addr]error{}
+	for _, peer := range fell {
+		is, open := b.open[peer]
+		if !open {
+			continue
+		}
+		sent := b.notified(ctx, peer)
+		if sent == is.notified {
+			continue
+		}
+		is.notified, is.restarting = 0, false
+		if err := b.close(ctx, peer, is); err != nil {
+			failed[peer] = err
+			continue
+		}
+		if err := b.srv.AddPeer(ctx, &api.AddPeerRequest{Peer: is.peer()}); err != nil {
+			failed[peer] = err
+			continue
+		}
+		b.open[peer] = is
+		b.mu.Lock()
+		b.seen[peer] = phase{Since: time.Now(), Why: whyDown(apiutil.PeerState{DisconnectReason: api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED})}
+		b.mu.Unlock()
+		b.log.Warn("its routes go", "peer", peer, "why", "no sign of life within the hold time")
+	}
+	return failed
+}
+
+// notified is how many notifications were sent to a peer.
+func (b *library) notified(ctx context.Context, peer netip.Addr) uint64 {
+	var n uint64
+	err := b.srv.ListPeer(ctx, &api.ListPeerRequest{Address: peer.String()}, func(p *api.Peer) {
+		n = p.GetState().GetMessages().GetSent().GetNotification()
+	})
+	if err != nil {
+		b.log.Error("BGP: list sessions", "err", err)
+	}
+	return n
+}
+
+// few are so many destinations that looking each up is cheaper than walking all.
+const few = 256
+
+// best fills in the next hops of the destinations that are asked for.
+func (b *library) best(family bgp.Family, out map[netip.Prefix][]netip.Addr) {
+	req := apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family}
+	n := 0
+	for dst := range out {
+		if familyOf(dst.Addr().Is4()) != family {
+			continue
+		}
+		if n++; n <= few {
+			req.Prefixes = append(req.Prefixes, &apiutil.LookupPrefix{Prefix: dst.String()})
+		}
+	}
+	if n == 0 {
+		return
+	}
+	if n > few {
+		req.Prefixes = nil
+	}
+	err := b.srv.ListPath(req, func(nlri bgp.NLRI, paths []*apiutil.Path) {
+		dst, ok := prefixOf(nlri)
+		if _, asked := out[dst]; ok && asked {
+			out[dst] = nextHops(paths)
+		}
+	})
+	if err != nil {
+		b.log.Error("BGP: list paths", "err", err)
+	}
+}
+
+// nextHops are those of the best paths; none if the best is our own.
+func nextHops(paths []*apiutil.Path) []netip.Addr {
+	var out []netip.Addr
+	for _, p := range paths {
+		if !p.Best {
+			continue
+		}
+		if !fromPeer(p) {
+			return nil
+		}
+		if hop := nextHop(p); hop.IsValid() {
+			out = append(out, hop)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+func fromPeer(p *apiutil.Path) bool { return p.PeerAddress.IsValid() && !p.PeerAddress.IsUnspecified() }
+
+func nextHop(p *apiutil.Path) netip.Addr {
+	for _, a := range p.Attrs {
+		switch a := a.(type) {
+		case *bgp.PathAttributeNextHop:
+			return a.Value
+		case *bgp.PathAttributeMpReachNLRI:
+			return a.Nexthop
+		}
+	}
+	return netip.Addr{}
+}
+
+func prefixOf(n bgp.NLRI) (netip.Prefix, bool) {
+	p, ok := n.(*bgp.IPAddrPrefix)
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	return p.Prefix, true
+}

@@ -1,0 +1,298 @@
+package speaker
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/twillnet/twill/internal/bgp/plan"
+)
+
+// Report says how a speaker is.
+type Report struct {
+	Node     string     `json:"node"`
+	Off      string     `json:"off,omitempty"` // it does not speak, and why
+	AS       uint32     `json:"as,omitempty"`
+	RouterID netip.Addr `json:"routerID,omitzero"`
+	Since    time.Time  `json:"since"`
+	Holding  time.Time  `json:"holding,omitzero"` // routes of a former speaker are kept, at most until then
+	Sessions []Session  `json:"sessions,omitempty"`
+	Told     int        `json:"told"`    // routes of this node's own that are for peers
+	Learned  int        `json:"learned"` // destinations that peers told
+	Kernel   int        `json:"kernel"`  // routes that are in the kernel for it
+	Problems []string   `json:"problems,omitempty"`
+}
+
+// Session says how one session is.
+type Session struct {
+	Peer     netip.Addr `json:"peer"`
+	PeerNode string     `json:"peerNode,omitempty"`
+	From     string     `json:"from"` // mesh, or the BGPPeer
+	AS       uint32     `json:"as"`
+	LocalAS  uint32     `json:"localAS"`
+	Client   bool       `json:"client,omitempty"`
+	State    string     `json:"state"` // Established, or as far as it got
+	Since    time.Time  `json:"since"`
+	Why      string     `json:"why,omitempty"` // it is not up
+	Received uint64     `json:"received"`
+	Accepted uint64     `json:"accepted"`
+	Told     uint64     `json:"told"`
+}
+
+// Established is the state of a session that is up.
+const Established = "Established"
+
+// Route is one path to a destination.
+type Route struct {
+	Dst         netip.Prefix `json:"dst"`
+	Own         bool         `json:"own,omitempty"`
+	From        netip.Addr   `json:"from,omitzero"`
+	NextHop     netip.Addr   `json:"nextHop,omitzero"`
+	Best        bool         `json:"best,omitempty"`
+	Stale       bool         `json:"stale,omitempty"`
+	ASPath      []uint32     `json:"asPath,omitempty"`
+	Communities []string     `json:"communities,omitempty"`
+	Kernel      string       `json:"kernel,omitempty"` // installed, or why it is not; of best paths
+}
+
+// Explanation says what becomes of a destination.
+type Explanation struct {
+	Asked netip.Prefix  `json:"asked"`
+	Dst   netip.Prefix  `json:"dst,omitzero"`  // what is known that covers it; invalid: nothing
+	Own   string        `json:"own,omitempty"` // it is a route of the agent's here: told, or why it is not
+	Paths []Route       `json:"paths,omitempty"`
+	Peers []PeerVerdict `json:"peers,omitempty"`
+}
+
+// PeerVerdict says whether one peer is told.
+type PeerVerdict struct {
+	Peer     netip.Addr `json:"peer"`
+	PeerNode string     `json:"peerNode,omitempty"`
+	Told     bool       `json:"told"`
+	Why      string     `json:"why"`
+}
+
+// do runs something in the loop.
+func (s *Speaker) do(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	select {
+	case s.asks <- func() { f(); close(done) }:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	<-done
+	return nil
+}
+
+// Report says how the speaker is.
+func (s *Speaker) Report(ctx context.Context) (r Report, err error) {
+	err = s.do(ctx, func() { r = s.report(ctx) })
+	return r, err
+}
+
+func (s *Speaker) report(ctx context.Context) Report {
+	p := s.plan
+	r := Report{
+		Node: p.Node, Off: p.Off, AS: p.AS, RouterID: p.RouterID, Since: s.begun, Holding: s.holds,
+		Learned: len(s.fib.want), Kernel: len(s.fib.actual), Problems: slices.Clone(p.Problems),
+	}
+	for _, what := range slices.Sorted(maps.Keys(s.problems)) {
+		r.Problems = append(r.Problems, what+": "+s.problems[what])
+	}
+	if s.bgp == nil {
+		return r
+	}
+	r.Told = len(s.told.originated)
+	states := s.bgp.states(ctx)
+	for _, w := range p.Sessions {
+		session := states[w.Peer]
+		session.Peer, session.PeerNode, session.From, session.AS, session.LocalAS, session.Client = w.Peer, w.PeerNode, w.Why, w.AS, w.LocalAS, w.Client
+		switch {
+		case session.State == "":
+			session.State, session.Since, session.Why = "Closed", s.begun, s.problems["session "+w.Peer.String()]
+		case session.State != Established && session.Why == "" && w.Passive:
+			session.Why = "the peer has not called yet"
+		case session.State != Established && session.Why == "":
+			session.Why = "no answer yet: not reachable, nobody listens, or another password"
+		}
+		r.Sessions = append(r.Sessions, session)
+	}
+	return r
+}
+
+// states are those of the library's sessions.
+func (b *library) states(ctx context.Context) map[netip.Addr]Session {
+	words := map[api.PeerState_SessionState]string{
+		api.PeerState_SESSION_STATE_IDLE: "Idle", api.PeerState_SESSION_STATE_CONNECT: "Connect", api.PeerState_SESSION_STATE_ACTIVE: "Active",
+		api.PeerState_SESSION_STATE_OPENSENT: "OpenSent", api.PeerState_SESSION_STATE_OPENCONFIRM: "OpenConfirm",
+		api.PeerState_SESSION_STATE_ESTABLISHED: Established,
+	}
+	out := map[netip.Addr]Session{}
+	err := b.srv.ListPeer(ctx, &api.ListPeerRequest{EnableAdvertised: true}, func(p *api.Peer) {
+		peer, err := netip.ParseAddr(p.GetState().GetNeighborAddress())
+		if err != nil {
+			return
+		}
+		s := Session{State: words[p.GetState().GetSessionState()]}
+		for _, f := range p.GetAfiSafis() {
+			s.Received += f.GetState().GetReceived()
+			s.Accepted += f.GetState().GetAccepted()
+			s.Told += f.GetState().GetAdvertised()
+		}
+		b.mu.Lock()
+		s.Since, s.Why = b.seen[peer].Since, b.seen[peer].Why
+		b.mu.Unlock()
+		out[peer] = s
+	})
+	if err != nil {
+		b.log.Error("BGP: list sessions", "err", err)
+	}
+	return out
+}
+
+// Routes are all paths that are known, by destination.
+func (s *Speaker) Routes(ctx context.Context) (out []Route, err error) {
+	err = s.do(ctx, func() { out = s.paths(nil) })
+	return out, err
+}
+
+// paths lists those to one destination, or all.
+func (s *Speaker) paths(dst *netip.Prefix) []Route {
+	var out []Route
+	if s.bgp == nil {
+		return nil
+	}
+	for _, family := range families {
+		req := apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family}
+		if dst != nil {
+			if familyOf(dst.Addr().Is4()) != family {
+				continue
+			}
+			req.Prefixes = []*apiutil.LookupPrefix{{Prefix: dst.String()}}
+		}
+		err := s.bgp.srv.ListPath(req, func(nlri bgp.NLRI, paths []*apiutil.Path) {
+			at, ok := prefixOf(nlri)
+			if !ok || dst != nil && at != *dst {
+				return
+			}
+			for _, p := range paths {
+				out = append(out, s.route(at, p))
+			}
+		})
+		if err != nil {
+			s.cfg.Log.Error("BGP: list paths", "err", err)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Route) int {
+		return cmp.Or(a.Dst.Addr().Compare(b.Dst.Addr()), a.Dst.Bits()-b.Dst.Bits())
+	})
+	return out
+}
+
+func (s *Speaker) route(dst netip.Prefix, p *apiutil.Path) Route {
+	r := Route{
+		Dst: dst, Own: !fromPeer(p), Best: p.Best, Stale: p.Stale, ASPath: asPathOf(p), Communities: communitiesOf(p),
+	}
+	if r.Own {
+		return r
+	}
+	r.From, r.NextHop = p.PeerAddress, nextHop(p)
+	if !r.Best {
+		return r
+	}
+	_, there := s.fib.actual[dst]
+	switch err := s.fib.failed[dst]; {
+	case s.plan.IsForeign(dst):
+		r.Kernel = "left to the agent"
+	case err != nil:
+		r.Kernel = err.Error()
+	case there:
+		r.Kernel = "installed"
+	}
+	return r
+}
+
+// Explain says what becomes of a destination, or of what covers it.
+func (s *Speaker) Explain(ctx context.Context, asked netip.Prefix) (e Explanation, err error) {
+	err = s.do(ctx, func() { e = s.explain(asked) })
+	return e, err
+}
+
+func (s *Speaker) explain(asked netip.Prefix) Explanation {
+	e := Explanation{Asked: asked}
+	verdicts := s.told.verdicts(s.plan)
+	known := slices.Collect(maps.Keys(verdicts))
+	known = append(known, slices.Collect(maps.Keys(s.fib.want))...)
+	for _, dst := range known {
+		if plan.Covers(dst, asked) && (!e.Dst.IsValid() || dst.Bits() > e.Dst.Bits()) {
+			e.Dst = dst
+		}
+	}
+	if !e.Dst.IsValid() {
+		return e
+	}
+	v, own := verdicts[e.Dst]
+	if own {
+		e.Own = "told to peers, as their rules say"
+		if !v.told {
+			e.Own = "not told by itself: " + v.why
+			return e
+		}
+	}
+	e.Paths = s.paths(&e.Dst)
+	if s.bgp == nil {
+		return e
+	}
+	for _, w := range s.plan.Sessions {
+		if w.Peer.Is4() == e.Dst.Addr().Is4() {
+			e.Peers = append(e.Peers, s.toldTo(w, e.Dst, e.Paths))
+		}
+	}
+	return e
+}
+
+// toldTo asks the library whether a peer is told, and the plan why.
+func (s *Speaker) toldTo(w plan.Session, dst netip.Prefix, paths []Route) PeerVerdict {
+	v := PeerVerdict{Peer: w.Peer, PeerNode: w.PeerNode}
+	req := apiutil.ListPathRequest{
+		TableType: api.TableType_TABLE_TYPE_ADJ_OUT, Name: w.Peer.String(), Family: familyOf(dst.Addr().Is4()),
+		Prefixes: []*apiutil.LookupPrefix{{Prefix: dst.String()}},
+	}
+	_ = s.bgp.srv.ListPath(req, func(nlri bgp.NLRI, paths []*apiutil.Path) { // no such session: it is told nothing
+		at, _ := prefixOf(nlri)
+		v.Told = v.Told || at == dst && len(paths) > 0
+	})
+	i := slices.IndexFunc(paths, func(r Route) bool { return r.Best })
+	if i < 0 {
+		v.Why = "there is no path"
+		return v
+	}
+	best := paths[i]
+	rule, matched := plan.Decide(w.Export, plan.Route{Dst: dst, Learned: !best.Own, Communities: best.Communities, ASPath: best.ASPath})
+	from, _ := s.plan.Session(best.From)
+	s.bgp.mu.Lock()
+	up := s.bgp.seen[w.Peer].Up
+	s.bgp.mu.Unlock()
+	switch {
+	case !up:
+		v.Why = "the session is not up"
+	case best.From == w.Peer:
+		v.Why = "it is the one who told it"
+	case !matched:
+		v.Why = "no pool and no rule allows it"
+	case !rule.Accept:
+		v.Why = rule.String()
+	case !best.Own && from.Internal() && w.Internal() && !w.Client && !from.Client:
+		v.Why = "learned within the system, and this node does not reflect to it"
+	default:
+		v.Why = rule.String()
+	}
+	return v
+}

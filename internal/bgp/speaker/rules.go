@@ -1,0 +1,299 @@
+package speaker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/osrg/gobgp/v4/api"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/twillnet/twill/internal/bgp/plan"
+)
+
+// rules are what the library has of the rules of all sessions: one generation of policies at a time, each for the
+// sessions that have the same rules.
+type rules struct {
+	generation int
+	text       string                // of all, to see whether something changed
+	of         map[netip.Addr]string // of each session
+	policies   []*api.Policy
+	sets       []*api.DefinedSet
+}
+
+// marker is on a route while a rule changes it in several steps; it never leaves this process.
+const marker = "4294967295:4294967295:4294967295"
+
+// setRules makes the library judge routes by the sessions' rules. Sessions whose rules changed tell and judge anew
+// what they have; others notice nothing.
+func (b *library) setRules(ctx context.Context, sessions []plan.Session) error {
+	groups, of := grouped(sessions)
+	text, err := json.Marshal(groups)
+	if err != nil {
+		return err
+	}
+	if b.rules.of != nil && string(text) == b.rules.text {
+		return nil
+	}
+	fresh := rules{generation: b.rules.generation + 1, text: string(text), of: of}
+	draft := policyDraft{generation: fresh.generation}
+	draft.set(api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, "marker", "^"+marker+"$")
+	for i, g := range groups {
+		draft.group(i, g)
+	}
+	fresh.policies, fresh.sets = draft.policies, draft.sets
+	if err := b.install(ctx, fresh, draft); err != nil {
+		b.remove(ctx, fresh)
+		return err
+	}
+	old := b.rules
+	b.rules = fresh
+	b.remove(ctx, old)
+	for peer := range b.open {
+		if before, known := old.of[peer]; known && before != of[peer] {
+			err := b.srv.ResetPeer(ctx, &api.ResetPeerRequest{Address: peer.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_BOTH})
+			if err != nil {
+				return fmt.Errorf("apply new rules to %s: %w", peer, err)
+			}
+		}
+	}
+	return nil
+}
+
+// install adds a generation, and switches to it.
+func (b *library) install(ctx context.Context, fresh rules, draft policyDraft) error {
+	for _, s := range fresh.sets {
+		if err := b.srv.AddDefinedSet(ctx, &api.AddDefinedSetRequest{DefinedSet: s}); err != nil {
+			return fmt.Errorf("rules: %s: %w", s.Name, err)
+		}
+	}
+	for _, p := range fresh.policies {
+		if err := b.srv.AddPolicy(ctx, &api.AddPolicyRequest{Policy: p}); err != nil {
+			return fmt.Errorf("rules: %s: %w", p.Name, err)
+		}
+	}
+	for _, a := range []*api.PolicyAssignment{
+		{Name: "global", Direction: api.PolicyDirection_POLICY_DIRECTION_IMPORT, DefaultAction: api.RouteAction_ROUTE_ACTION_ACCEPT, Policies: draft.in},
+		{Name: "global", Direction: api.PolicyDirection_POLICY_DIRECTION_EXPORT, DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT, Policies: draft.out},
+	} {
+		if err := b.srv.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: a}); err != nil {
+			return fmt.Errorf("rules: %w", err)
+		}
+	}
+	return nil
+}
+
+// remove takes a generation out that is not in use. What stays of it is not asked any more.
+func (b *library) remove(ctx context.Context, old rules) {
+	for _, p := range old.policies {
+		if err := b.srv.DeletePolicy(ctx, &api.DeletePolicyRequest{Policy: &api.Policy{Name: p.Name}, All: true}); err != nil {
+			b.log.Debug("BGP: old rules stay", "err", err)
+		}
+	}
+	for _, s := range old.sets {
+		if err := b.srv.DeleteDefinedSet(ctx, &api.DeleteDefinedSetRequest{DefinedSet: s, All: true}); err != nil {
+			b.log.Debug("BGP: old rules stay", "err", err)
+		}
+	}
+}
+
+// group are sessions with the same rules.
+type group struct {
+	Peers          []string
+	Import, Export []plan.Rule
+	NextHop        plan.NextHop
+	External       uint32 // our AS number towards external peers; 0: they are internal
+}
+
+// grouped brings sessions with the same rules together, so that a route is judged once for hundreds of peers.
+func grouped(sessions []plan.Session) ([]group, map[netip.Addr]string) {
+	byText, of := map[string]*group{}, map[netip.Addr]string{}
+	for _, s := range sessions {
+		g := group{Import: s.Import, Export: s.Export, NextHop: s.NextHop}
+		if !s.Internal() {
+			g.External = s.LocalAS
+		}
+		text, _ := json.Marshal(g) // plain values always encode
+		if byText[string(text)] == nil {
+			byText[string(text)] = &g
+		}
+		same := byText[string(text)]
+		same.Peers = append(same.Peers, netip.PrefixFrom(s.Peer, s.Peer.BitLen()).String())
+		of[s.Peer] = string(text)
+	}
+	var out []group
+	for _, text := range slices.Sorted(maps.Keys(byText)) {
+		slices.Sort(byText[text].Peers)
+		out = append(out, *byText[text])
+	}
+	return out, of
+}
+
+// policyDraft is a generation of policies that is being made.
+type policyDraft struct {
+	generation int
+	sets       []*api.DefinedSet
+	policies   []*api.Policy
+	in, out    []*api.Policy
+}
+
+func (d *policyDraft) name(words string, args ...any) string {
+	return fmt.Sprintf("g%d-", d.generation) + fmt.Sprintf(words, args...)
+}
+
+func (d *policyDraft) set(t api.DefinedType, name string, list ...string) string {
+	name = d.name("%s", name)
+	d.sets = append(d.sets, &api.DefinedSet{DefinedType: t, Name: name, List: list})
+	return name
+}
+
+func (d *policyDraft) group(i int, g group) {
+	peers := d.set(api.DefinedType_DEFINED_TYPE_NEIGHBOR, fmt.Sprintf("%d-peers", i), g.Peers...)
+	for _, l := range []struct {
+		way   string
+		rules []plan.Rule
+		into  *[]*api.Policy
+	}{{"in", g.Import, &d.in}, {"out", g.Export, &d.out}} {
+		if len(l.rules) == 0 {
+			continue
+		}
+		p := &api.Policy{Name: d.name("%d-%s", i, l.way)}
+		for j, r := range l.rules {
+			w := writer{draft: d, name: fmt.Sprintf("%d-%s-%d", i, l.way, j), peers: peers, out: l.way == "out", group: g}
+			p.Statements = append(p.Statements, w.rule(r)...)
+		}
+		d.policies = append(d.policies, p)
+		*l.into = append(*l.into, &api.Policy{Name: p.Name})
+	}
+}
+
+// writer writes the statements of one rule.
+type writer struct {
+	draft *policyDraft
+	name  string
+	peers string
+	out   bool
+	group group
+	steps []*api.Statement
+}
+
+// rule is one statement, or several if it changes the route more than a statement can: the first then puts a mark
+// on the route, and the last takes it off.
+func (w *writer) rule(r plan.Rule) []*api.Statement {
+	if !r.Accept {
+		w.match(r, &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_REJECT})
+		return w.steps
+	}
+	if len(r.Add) == 0 && len(r.Prepend) == 0 {
+		w.match(r, w.accept())
+		return w.steps
+	}
+	w.match(r, &api.Actions{LargeCommunity: change(api.CommunityAction_TYPE_ADD, marker)})
+	marked := func() *api.Conditions {
+		return &api.Conditions{
+			NeighborSet:       &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: w.peers},
+			LargeCommunitySet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: w.draft.name("marker")},
+		}
+	}
+	standard, larges := parts(r.Add)
+	if len(standard) > 0 {
+		w.step(marked(), &api.Actions{Community: change(api.CommunityAction_TYPE_ADD, standard...)})
+	}
+	if len(larges) > 0 {
+		w.step(marked(), &api.Actions{LargeCommunity: change(api.CommunityAction_TYPE_ADD, larges...)})
+	}
+	front := r.Prepend
+	if w.out && len(front) > 0 && w.group.External != 0 && front[0] != w.group.External {
+		front = append([]uint32{w.group.External}, front...) // peers expect our number first
+	}
+	for _, as := range slices.Backward(front) {
+		w.step(marked(), &api.Actions{AsPrepend: &api.AsPrependAction{Asn: as, Repeat: 1}})
+	}
+	last := w.accept()
+	last.LargeCommunity = change(api.CommunityAction_TYPE_REMOVE, "^"+marker+"$")
+	w.step(marked(), last)
+	return w.steps
+}
+
+// match does something to the routes of a rule. The library knows internal, external and local routes, but not
+// "learned": these are two statements.
+func (w *writer) match(r plan.Rule, a *api.Actions) {
+	c := w.conditions(r)
+	if !r.Learned || !w.out {
+		w.step(c, a)
+		return
+	}
+	for _, t := range []api.Conditions_RouteType{api.Conditions_ROUTE_TYPE_INTERNAL, api.Conditions_ROUTE_TYPE_EXTERNAL} {
+		c := proto.CloneOf(c)
+		c.RouteType = t
+		w.step(c, a)
+	}
+}
+
+func change(t api.CommunityAction_Type, communities ...string) *api.CommunityAction {
+	return &api.CommunityAction{Type: t, Communities: communities}
+}
+
+func (w *writer) step(c *api.Conditions, a *api.Actions) {
+	name := w.draft.name("%s-%d", w.name, len(w.steps))
+	w.steps = append(w.steps, &api.Statement{Name: name, Conditions: c, Actions: a})
+}
+
+func (w *writer) accept() *api.Actions {
+	a := &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT}
+	if !w.out {
+		return a
+	}
+	switch w.group.NextHop {
+	case plan.NextHopSelf:
+		a.Nexthop = &api.NexthopAction{Self: true}
+	case plan.NextHopKeep:
+		a.Nexthop = &api.NexthopAction{Unchanged: true}
+	}
+	return a
+}
+
+func (w *writer) conditions(r plan.Rule) *api.Conditions {
+	c := &api.Conditions{NeighborSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: w.peers}}
+	if r.Prefix.IsValid() {
+		name := w.draft.name("%s-prefix", w.name)
+		w.draft.sets = append(w.draft.sets, &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_PREFIX, Name: name, Prefixes: []*api.Prefix{
+			{IpPrefix: r.Prefix.String(), MaskLengthMin: uint32(r.Min), MaskLengthMax: uint32(r.Max)},
+		}})
+		c.PrefixSet = &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: name}
+		if r.Not {
+			c.PrefixSet.Type = api.MatchSet_TYPE_INVERT
+		}
+	}
+	switch {
+	case r.Community == "":
+	case large(r.Community):
+		name := w.draft.set(api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, w.name+"-community", "^"+r.Community+"$")
+		c.LargeCommunitySet = &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: name}
+	default:
+		name := w.draft.set(api.DefinedType_DEFINED_TYPE_COMMUNITY, w.name+"-community", "^"+r.Community+"$")
+		c.CommunitySet = &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: name}
+	}
+	if len(r.ASPath) > 0 {
+		name := w.draft.set(api.DefinedType_DEFINED_TYPE_AS_PATH, w.name+"-path", w.path(r.ASPath))
+		c.AsPathSet = &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: name}
+	}
+	return c
+}
+
+// path is a regular expression for paths that begin so. What goes to external peers has our own number first
+// already when the library judges it.
+func (w *writer) path(front []uint32) string {
+	if w.out && w.group.External != 0 {
+		front = append([]uint32{w.group.External}, front...)
+	}
+	var words []string
+	for _, as := range front {
+		words = append(words, fmt.Sprint(as))
+	}
+	return "^" + strings.Join(words, "_") + "_"
+}

@@ -1,0 +1,132 @@
+package speaker_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/internal/bgp/plan"
+)
+
+// ordered waits until BIRD's paths of a route are this.
+func (b *bird) path(dst, want string) {
+	b.t.Helper()
+	await(b.t, 15*time.Second, func() error {
+		if out := b.ask("show", "route", dst, "all"); !strings.Contains(out, "BGP.as_path: "+want+"\n") {
+			return fmt.Errorf("no path %q in:\n%s", want, out)
+		}
+		return nil
+	})
+}
+
+func TestRulesOfASession(t *testing.T) {
+	h, birds := network(t, 2)
+	inside, outside := birds[0], birds[1]
+	inside.run(`protocol static s4 { ipv4; route 10.65.20.0/26 blackhole { bgp_community.add((7, 8)); }; route 10.65.21.0/26 blackhole; route 10.204.0.0/26 blackhole { bgp_path.prepend(9); bgp_path.prepend(9); }; route 198.51.100.0/24 blackhole; }` +
+		speaks("twill", "local as 64512; direct;", "", ""))
+	outside.run(speaks("twill", "local as 65001; multihop;", "", ""))
+	h.agent("10.65.1.0/26", "10.65.2.0/26", "10.65.2.200/32")
+	in, out := session("192.0.2.2", 64512), session("192.0.2.3", 65001)
+	within := func(s string) plan.Rule { p := prefix(s); return plan.Rule{Prefix: p, Min: p.Bits(), Max: 32} }
+	with := func(r plan.Rule, change func(*plan.Rule)) plan.Rule { change(&r); return r }
+	in.Import = []plan.Rule{
+		{Name: "communities", Community: "7:8", Accept: true, Add: []string{"64512:1", "64512:2:3"}},
+		{Name: "path", ASPath: []uint32{9, 9}},
+		with(within("198.51.100.0/24"), func(r *plan.Rule) { r.Accept, r.Prepend = true, []uint32{65010, 65011} }),
+	}
+	out.Export = append([]plan.Rule{
+		with(within("10.65.2.0/24"), func(r *plan.Rule) {
+			r.Accept, r.Max, r.Add, r.Prepend = true, 26, []string{"64512:9"}, []uint32{65020, 65020}
+		}),
+		with(within("10.65.1.0/26"), func(r *plan.Rule) { r.Not, r.Learned, r.Community = true, true, "64512:2:3" }),
+		{Name: "learned", Learned: true, Accept: true},
+	}, pools[0])
+	h.start(planOf(in, out))
+	outside.path("10.65.2.0/26", "64512 65020 65020 64512")
+	outside.wants("10.65.2.0/26", "BGP.community: (64512,9)")
+	outside.path("10.65.1.0/26", "64512")   // by the pool
+	outside.path("10.65.2.200/32", "64512") // too narrow for the first rule, and covered by no route: by the pool
+	outside.path("10.65.21.0/26", "64512")  // learned
+	outside.path("198.51.100.0/24", "64512 65010 65011")
+	outside.lacks("10.65.20.0/26") // learned, with a community that it was given here
+	outside.lacks("10.204.0.0/26") // never taken in
+	h.wantRoute("10.65.20.0/26 via 192.0.2.2")
+	h.wantNoRoute("10.204.0.0/26")
+	if all := outside.ask("show", "route", "all"); strings.Contains(all, "4294967295") {
+		t.Errorf("a mark has left this process:\n%s", all)
+	}
+	for _, r := range h.ask(request{}).Routes {
+		if r.Dst == prefix("10.65.20.0/26") && strings.Join(r.Communities, " ") != "64512:1 64512:2:3 7:8" {
+			t.Errorf("taken in with %v", r.Communities)
+		}
+	}
+
+	// The library and the plan agree about who is told.
+	for _, dst := range []string{"10.65.1.0/26", "10.65.2.0/26", "10.65.20.0/26", "10.65.21.0/26", "198.51.100.0/24"} {
+		e := h.ask(request{Explain: prefix(dst)}).Explain
+		for _, p := range e.Peers {
+			if p.Peer == out.Peer && p.Told == strings.Contains(p.Why, "rejects") {
+				t.Errorf("%s: %+v", dst, p)
+			}
+		}
+	}
+}
+
+func TestNextHops(t *testing.T) {
+	h, birds := network(t, 3)
+	inside, self, keep := birds[0], birds[1], birds[2]
+	inside.run(statics + speaks("twill", "local as 64512; direct;", "", ""))
+	self.run(speaks("twill", "local as 64512; direct;", "", ""))
+	keep.run(speaks("twill", "local as 65001; multihop;", "", ""))
+	one, two, three := session("192.0.2.2", 64512), session("192.0.2.3", 64512), session("192.0.2.4", 65001)
+	all := []plan.Rule{{Name: "all", Accept: true}}
+	one.Export, two.Export, three.Export = all, all, all
+	two.NextHop, three.NextHop = plan.NextHopSelf, plan.NextHopKeep
+	for _, s := range []*plan.Session{&one, &two} {
+		s.Client, s.Cluster = true, prefix("244.0.0.1/32").Addr()
+	}
+	h.start(planOf(one, two, three))
+	self.wants("10.204.0.0/26", "BGP.next_hop: 192.0.2.1", "BGP.originator_id: 192.0.2.2", "BGP.cluster_list: 244.0.0.1")
+	keep.wants("10.204.0.0/26", "BGP.next_hop: 192.0.2.2", "BGP.as_path: 64512")
+	two.NextHop = plan.NextHopAuto // as it was told, while sessions stay up
+	since := h.session("192.0.2.3").Since
+	h.plan(planOf(one, two, three))
+	self.wants("10.204.0.0/26", "BGP.next_hop: 192.0.2.2")
+	if now := h.session("192.0.2.3").Since; !now.Equal(since) {
+		t.Errorf("the session began at %s, then at %s", since, now)
+	}
+}
+
+func TestTTLSecurity(t *testing.T) {
+	h, birds := network(t, 1)
+	birds[0].run(statics + speaks("twill", "local as 65001; multihop 1; ttl security on;", "", ""))
+	s := session("192.0.2.2", 65001)
+	h.start(planOf(s)) // from too near: the peer wants TTL 255
+	await(t, 10*time.Second, func() error {
+		if got := h.session("192.0.2.2"); got.State != "Active" && got.State != "OpenSent" {
+			return fmt.Errorf("%+v", got)
+		}
+		return nil
+	})
+	s.Hops = 1
+	h.plan(planOf(s))
+	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
+}
+
+func TestForeignPoolsAreLeftAlone(t *testing.T) {
+	h, birds := network(t, 1)
+	birds[0].run(statics + speaks("twill", "local as 64512; direct;", "", ""))
+	p := planOf(session("192.0.2.2", 64512))
+	p.Foreign = append(p.Foreign, prefix("10.204.0.0/16"))
+	h.start(p)
+	await(t, 10*time.Second, func() error {
+		if r := h.ask(request{}); r.Report.Learned != 1 || r.Report.Kernel != 0 || len(r.Routes) != 1 || r.Routes[0].Kernel != "left to the agent" {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
+	p.Foreign = nil
+	h.plan(p)
+	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
+}

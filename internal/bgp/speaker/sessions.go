@@ -1,0 +1,203 @@
+package speaker
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/twillnet/twill/internal/bgp/plan"
+)
+
+// wanted is a session with what is not in the plan.
+type wanted struct {
+	session    plan.Session
+	password   string
+	restarting bool   // we were there before, and our routes are still in the kernel
+	notified   uint64 // how many notifications the peer had been sent when the session came up
+}
+
+// Times of sessions, in seconds. The library waits 120 and 30 if it is not told otherwise, which a restart must not.
+const (
+	callEvery     = 2
+	idleAfterDown = 1
+	// deferral is how long a speaker that restarts waits for all peers to tell theirs before it tells its own; its
+	// peers keep what it told before.
+	deferral = 5
+	maxTTL   = 255
+)
+
+// same reports whether a session can stay as it is; rules and next hops are not part of it.
+func (w wanted) same(o wanted) bool {
+	a, b := w.session, o.session
+	a.Import, a.Export, a.NextHop, a.Why, a.PeerNode = nil, nil, "", "", ""
+	b.Import, b.Export, b.NextHop, b.Why, b.PeerNode = nil, nil, "", "", ""
+	return reflect.DeepEqual(a, b) && w.password == o.password
+}
+
+// setSessions opens and closes sessions; those that stay as they are notice nothing.
+func (b *library) setSessions(ctx context.Context, want map[netip.Addr]wanted) map[netip.Addr]error {
+	failed := map[netip.Addr]error{}
+	for peer, is := range b.open {
+		w, wanted := want[peer]
+		if wanted && w.same(is) {
+			w.notified = is.notified
+			b.open[peer] = w
+			continue
+		}
+		if err := b.close(ctx, peer, is); err != nil {
+			failed[peer] = err
+		}
+	}
+	for peer, w := range want {
+		if _, open := b.open[peer]; open {
+			continue
+		}
+		if err := b.srv.AddPeer(ctx, &api.AddPeerRequest{Peer: w.peer()}); err != nil {
+			failed[peer] = err
+			continue
+		}
+		b.open[peer] = w
+	}
+	return failed
+}
+
+// close ends a session. The library forgets a listener's password only when the session gets another one first.
+func (b *library) close(ctx context.Context, peer netip.Addr, is wanted) error {
+	if is.password != "" {
+		is.password = ""
+		p := is.peer()
+		p.Conf.AdminDown = true
+		if _, err := b.srv.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: p}); err != nil {
+			return fmt.Errorf("forget the password: %w", err)
+		}
+	}
+	if err := b.srv.DeletePeer(ctx, &api.DeletePeerRequest{Address: peer.String()}); err != nil {
+		return err
+	}
+	delete(b.open, peer)
+	b.mu.Lock()
+	delete(b.seen, peer)
+	b.mu.Unlock()
+	return nil
+}
+
+// peer is a session in the library's words.
+func (w wanted) peer() *api.Peer {
+	s := w.session
+	family := &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
+	if s.Peer.Is4() {
+		family.Afi = api.Family_AFI_IP
+	}
+	seconds := func(d time.Duration) uint64 { return uint64(d / time.Second) }
+	p := &api.Peer{
+		Conf: &api.PeerConf{
+			NeighborAddress: s.Peer.String(), PeerAsn: s.AS, LocalAsn: s.LocalAS, AuthPassword: w.password,
+			AllowOwnAsn: uint32(s.AllowLocalAS),
+		},
+		Timers: &api.Timers{Config: &api.TimersConfig{
+			ConnectRetry: callEvery, IdleHoldTimeAfterReset: idleAfterDown,
+			KeepaliveInterval: seconds(s.Keepalive), HoldTime: seconds(s.Hold),
+		}},
+		Transport: &api.Transport{RemotePort: uint32(s.Port), PassiveMode: s.Passive},
+		GracefulRestart: &api.GracefulRestart{
+			Enabled: true, RestartTime: uint32(seconds(s.Restart)), DeferralTime: deferral, LocalRestarting: w.restarting,
+		},
+		AfiSafis: []*api.AfiSafi{{
+			Config:            &api.AfiSafiConfig{Family: family, Enabled: true},
+			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}},
+		}},
+	}
+	if s.Source.IsValid() {
+		p.Transport.LocalAddress = s.Source.String()
+	}
+	switch {
+	case s.Hops > 0:
+		p.TtlSecurity = &api.TtlSecurity{Enabled: true, TtlMin: maxTTL + 1 - uint32(s.Hops)}
+	case !s.Internal():
+		p.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: maxTTL}
+	}
+	if s.Client {
+		p.RouteReflector = &api.RouteReflector{RouteReflectorClient: true, RouteReflectorClusterId: s.Cluster.String()}
+	}
+	return p
+}
+
+// origin is a prefix of ours with its communities.
+type origin struct {
+	dst         netip.Prefix
+	communities []string
+}
+
+// perCall is how many paths one call carries.
+const perCall = 1000
+
+func (b *library) announce(os []origin) error {
+	for chunk := range slices.Chunk(os, perCall) {
+		paths := make([]*apiutil.Path, 0, len(chunk))
+		for _, o := range chunk {
+			p, err := o.path()
+			if err != nil {
+				return fmt.Errorf("announce %s: %w", o.dst, err)
+			}
+			paths = append(paths, p)
+		}
+		answers, err := b.srv.AddPath(apiutil.AddPathRequest{Paths: paths})
+		if err != nil {
+			return fmt.Errorf("announce: %w", err)
+		}
+		for i, a := range answers {
+			if a.Error != nil {
+				return fmt.Errorf("announce %s: %w", chunk[i].dst, a.Error)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *library) withdraw(dsts []netip.Prefix) error {
+	for chunk := range slices.Chunk(dsts, perCall) {
+		paths := make([]*apiutil.Path, 0, len(chunk))
+		for _, dst := range chunk {
+			p, err := origin{dst: dst}.path()
+			if err != nil {
+				return fmt.Errorf("withdraw %s: %w", dst, err)
+			}
+			paths = append(paths, p)
+		}
+		if err := b.srv.DeletePath(apiutil.DeletePathRequest{Paths: paths}); err != nil {
+			return fmt.Errorf("withdraw: %w", err)
+		}
+	}
+	return nil
+}
+
+// path is the origin in the library's words. With no next hop, each session puts in its own address.
+func (o origin) path() (*apiutil.Path, error) {
+	nlri, err := bgp.NewIPAddrPrefix(o.dst)
+	if err != nil {
+		return nil, err
+	}
+	family := familyOf(o.dst.Addr().Is4())
+	attrs := []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP)}
+	if family == bgp.RF_IPv4_UC {
+		hop, err := bgp.NewPathAttributeNextHop(netip.IPv4Unspecified())
+		if err != nil {
+			return nil, err
+		}
+		attrs = append(attrs, hop)
+	} else {
+		reach, err := bgp.NewPathAttributeMpReachNLRI(family, []bgp.PathNLRI{{NLRI: nlri}}, netip.IPv6Unspecified())
+		if err != nil {
+			return nil, err
+		}
+		attrs = append(attrs, reach)
+	}
+	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: append(attrs, communityAttrs(o.communities)...)}, nil
+}

@@ -1,0 +1,323 @@
+// Package speaker speaks BGP for one node: it makes a [plan.Plan] true.
+//
+// In: plans, and the kernel's routes: those of the agent (kernel.RouteProtocolAgent) are told to peers, by the rules of
+// each session. Out: sessions, and what peers tell as routes of kernel.RouteProtocolSpeaker.
+//
+// A route with that protocol and one of its two metrics is the speaker's; any other is somebody else's and is never
+// replaced or removed. What a former speaker left in the kernel stays until its peers are back and have told all
+// they know, or the restart time is over. A speaker that ends says nothing to its peers, so that these, too, keep its
+// routes until it is back.
+//
+// One speaker belongs to one process and one network namespace: the BGP library listens where its threads are.
+package speaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+// Config is all that a speaker must be told.
+type Config struct {
+	Rtnl *rtnl.Handle
+	// Secret returns a password. A session whose password cannot be had is not opened.
+	Secret func(plan.Secret) (string, error)
+	Log    *slog.Logger
+}
+
+// Times of the loop.
+const (
+	settle     = 50 * time.Millisecond // before tables are read again, so that a burst of events costs one reading
+	retryAfter = 2 * time.Second       // what failed is tried again
+)
+
+// Speaker is a running speaker. Use New and Run.
+type Speaker struct {
+	cfg   Config
+	asks  chan func()
+	plan  plan.Plan
+	told  exports
+	fib   fib
+	bgp   *library
+	begun time.Time
+	// holds: routes of a former speaker stay until then.
+	holds    time.Time
+	waiting  map[netip.Addr]bool // peers of the first plan that have not told all yet
+	problems map[string]string   // what does not work, by what it is about
+}
+
+// New returns a speaker, which does nothing until Run.
+func New(cfg Config) *Speaker {
+	s := &Speaker{cfg: cfg, asks: make(chan func()), problems: map[string]string{}}
+	s.told = exports{agent: map[routeKey]rtnl.Route{}, links: map[int]string{}}
+	s.fib = newFIB(cfg.Rtnl)
+	return s
+}
+
+// Run speaks as the plans say until the context ends.
+func (s *Speaker) Run(ctx context.Context, plans <-chan plan.Plan) error {
+	s.begun = time.Now()
+	watch, err := s.cfg.Rtnl.Watch(rtnl.WatchLinks | rtnl.WatchAddrs | rtnl.WatchRoutes)
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
+	if err := s.read(); err != nil {
+		return err
+	}
+	events := make(chan []rtnl.Event)
+	go receive(ctx, watch, events)
+	return s.loop(ctx, plans, events)
+}
+
+// receive hands events on; nil stands for lost ones.
+func receive(ctx context.Context, watch *rtnl.Watcher, out chan<- []rtnl.Event) {
+	for {
+		events, err := watch.Receive()
+		switch {
+		case errors.Is(err, os.ErrClosed):
+			return
+		case err != nil:
+			events = nil
+		case len(events) == 0:
+			continue
+		}
+		select {
+		case out <- events:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// loop owns all state.
+func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-chan []rtnl.Event) error {
+	reread, retry, hold := time.NewTimer(time.Hour), time.NewTimer(time.Hour), time.NewTimer(time.Hour)
+	for _, t := range []*time.Timer{reread, retry, hold} {
+		t.Stop()
+		defer t.Stop()
+	}
+	var news <-chan struct{}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case p := <-plans:
+			s.adopt(ctx, p)
+			if !s.holds.IsZero() {
+				hold.Reset(time.Until(s.holds))
+			}
+		case es := <-events:
+			if s.heed(es) {
+				reread.Reset(settle)
+			}
+		case <-news:
+			s.learn(ctx)
+		case <-reread.C:
+			if err := s.read(); err != nil {
+				s.trouble("kernel", err)
+				reread.Reset(retryAfter)
+			}
+		case <-hold.C:
+			s.release("the restart time is over")
+		case <-retry.C:
+			if s.plan.Node != "" {
+				s.adopt(ctx, s.plan)
+			}
+			s.fib.everything()
+		case ask := <-s.asks:
+			ask()
+		}
+		if s.bgp != nil {
+			news = s.bgp.news
+		}
+		if failed := s.apply(); failed {
+			retry.Reset(retryAfter)
+		}
+	}
+}
+
+// adopt makes a plan the one that holds.
+func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
+	first := s.plan.Node == ""
+	s.plan = p
+	if s.bgp != nil && !s.bgp.fits(p) {
+		s.cfg.Log.Warn("BGP begins anew: AS number, router id or listening address changed")
+		s.bgp.stop()
+		s.bgp = nil
+		s.fib.learned(nil)
+	}
+	if p.Off != "" {
+		s.release(p.Off)
+		return
+	}
+	if first {
+		s.restarting(p)
+	}
+	maps.DeleteFunc(s.waiting, func(peer netip.Addr, _ bool) bool { _, wanted := p.Session(peer); return !wanted })
+	if s.bgp == nil {
+		b, err := startLibrary(ctx, p, s.cfg.Log)
+		if err != nil {
+			s.trouble("listen", err)
+			return
+		}
+		s.bgp, s.told.originated = b, map[netip.Prefix]string{}
+	}
+	s.fine("listen")
+	if err := s.bgp.setRules(ctx, p.Sessions); err != nil {
+		s.trouble("rules", err)
+		return // with no rules a session would tell and believe everything
+	}
+	s.fine("rules")
+	s.tell() // first, so that whom we call gets all before we say that it is all
+	s.sessions(ctx)
+	s.fib.foreign = p.IsForeign
+	s.fib.everything()
+}
+
+// sessions opens, changes and closes sessions.
+func (s *Speaker) sessions(ctx context.Context) {
+	want := map[netip.Addr]wanted{}
+	for _, session := range s.plan.Sessions {
+		w := wanted{session: session, restarting: s.waiting[session.Peer]}
+		what := "session " + session.Peer.String()
+		if session.Password != nil {
+			password, err := s.cfg.Secret(*session.Password)
+			if err != nil {
+				s.trouble(what, fmt.Errorf("not opened: password: %w", err))
+				continue
+			}
+			w.password = password
+		}
+		s.fine(what)
+		want[session.Peer] = w
+	}
+	for peer, err := range s.bgp.setSessions(ctx, want) {
+		s.trouble("session "+peer.String(), err)
+	}
+}
+
+// restarting takes over what a former speaker left.
+func (s *Speaker) restarting(p plan.Plan) {
+	if len(s.fib.actual) == 0 {
+		s.fib.held = false
+		return
+	}
+	s.holds, s.waiting = time.Now().Add(p.Restart()), map[netip.Addr]bool{}
+	for _, session := range p.Sessions {
+		s.waiting[session.Peer] = true
+	}
+	s.cfg.Log.Info("restarted: keeping routes until peers have told theirs", "routes", len(s.fib.actual), "at_most", p.Restart())
+}
+
+// release lets go of what a former speaker left and no peer told again.
+func (s *Speaker) release(why string) {
+	if s.fib.held {
+		s.cfg.Log.Info("stale routes go", "why", why)
+	}
+	s.holds, s.waiting, s.fib.held = time.Time{}, nil, false
+	s.fib.everything()
+}
+
+// learn takes in what the library has to tell.
+func (s *Speaker) learn(ctx context.Context) {
+	for peer, err := range s.bgp.silence(ctx) {
+		s.trouble("session "+peer.String(), err)
+	}
+	routes, complete := s.bgp.changes()
+	s.fib.learned(routes)
+	if s.holds.IsZero() {
+		return
+	}
+	for _, peer := range complete {
+		delete(s.waiting, peer)
+	}
+	if len(s.waiting) == 0 {
+		s.release("all peers have told theirs")
+	}
+}
+
+// read reads routes and links, and makes of them what is told.
+func (s *Speaker) read() error {
+	links, err := s.cfg.Rtnl.Links()
+	if err != nil {
+		return err
+	}
+	if err := s.told.read(s.cfg.Rtnl, links); err != nil {
+		return err
+	}
+	if err := s.fib.read(); err != nil {
+		return err
+	}
+	s.fine("kernel")
+	s.tell()
+	return nil
+}
+
+// heed looks at events, and reports whether the tables must be read again.
+func (s *Speaker) heed(events []rtnl.Event) bool {
+	if events == nil {
+		return true
+	}
+	again, changed, ways := false, false, false
+	for _, e := range events {
+		switch {
+		case e.Route == nil:
+			again = true // a link that goes down takes routes with it without a word
+		case e.Route.Table != 0:
+		case s.told.heed(*e.Route, e.Gone):
+			changed = true
+		case ours(*e.Route):
+			again = again || s.fib.surprised(*e.Route, e.Gone)
+		default:
+			ways = true // somebody's route may be the way to a next hop
+		}
+	}
+	if ways {
+		s.fib.lost()
+	}
+	if changed {
+		s.tell()
+	}
+	return again
+}
+
+// tell gives the library what is to be told.
+func (s *Speaker) tell() {
+	if s.bgp == nil || s.plan.Off != "" {
+		return
+	}
+	if err := s.told.originate(s.bgp, s.plan); err != nil {
+		s.trouble("origin", err)
+		return
+	}
+	s.fine("origin")
+}
+
+// apply writes what is pending into the kernel, and reports whether something failed.
+func (s *Speaker) apply() bool {
+	if err := s.fib.apply(); err != nil {
+		s.trouble("routes", err)
+	} else {
+		s.fine("routes")
+	}
+	return len(s.problems) > 0
+}
+
+// trouble notes what does not work, and logs it once.
+func (s *Speaker) trouble(what string, err error) {
+	if s.problems[what] != err.Error() {
+		s.cfg.Log.Error("BGP", "what", what, "err", err, "retry_in", retryAfter)
+	}
+	s.problems[what] = err.Error()
+}
+
+func (s *Speaker) fine(what string) { delete(s.problems, what) }

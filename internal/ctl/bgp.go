@@ -1,0 +1,332 @@
+package ctl
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/bgp/daemon"
+	"github.com/twillnet/twill/internal/bgp/speaker"
+)
+
+// bgpSocket is beside the agent's.
+func bgpSocket() string {
+	return cmp.Or(os.Getenv("TWILL_BGP_SOCKET"), filepath.Join(filepath.Dir(agentSocket()), "bgp.sock"))
+}
+
+// defaultSecrets is where passwords of sessions are: a folder for each secret, a file for each key.
+const defaultSecrets = "/etc/twill/secrets"
+
+func (c *command) bgpCmd() *cobra.Command {
+	var l local
+	var dir, secrets, socket string
+	cmd := &cobra.Command{
+		Use:   "bgp",
+		Short: "Speak BGP for this host, and show what it says",
+		Long: `Speak BGP as Node, BGPConfiguration, BGPPeer, BGPFilter and IPPool resources say:
+tell peers the agent's routes (protocol 80) that no other of them covers, and put
+what peers tell into the kernel with protocol bgp (186) and metric 2048 or 2049.
+Routes of others are never touched. "twill node" runs it as one of its children.
+
+It may be killed and started again at any time: routes stay, here and at peers
+that know graceful restart, until it is back, or the restart time is over.
+
+Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K below
+--secrets-dir, without the line's end. A change is seen within five seconds.`,
+		Example: "  twill bgp --node h1 --etcd http://192.0.2.10:2379\n  twill bgp peers\n  twill bgp why 10.65.1.0/26",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := l.read(); err != nil {
+				return err
+			}
+			cfg := l.store(&c.conn)
+			cfg.DialTimeout = c.conn.timeout
+			return daemon.Run(cmd.Context(), daemon.Config{
+				Node: l.node, Store: cfg, Dir: dir, Secrets: secrets, Socket: socket, Log: c.logAs(l.settings.LogFormat),
+			})
+		},
+	}
+	l.addFlags(cmd)
+	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/twill", "where the last plan is kept")
+	cmd.Flags().StringVar(&secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
+	cmd.PersistentFlags().StringVar(&socket, "socket", bgpSocket(), "the daemon's socket (TWILL_BGP_SOCKET)")
+	cmd.AddCommand(c.bgpPeersCmd(&socket), c.bgpRoutesCmd(&socket), c.bgpWhyCmd(&socket))
+	return cmd
+}
+
+func (c *command) bgpPeersCmd(socket *string) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "peers",
+		Short: "Show the sessions of this host, since when, and why one is down",
+		Long:  "Show the sessions of this host: their state and since when, why one is down, and how\nmany prefixes each brought and was told.\n\nExit code: 0 all are up, 1 some are not, or no answer.",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.askBGP(cmd.Context(), *socket, func(ctx context.Context) error {
+				r, err := daemon.Report(ctx, *socket)
+				if err != nil {
+					return err
+				}
+				if done, err := c.document(r, output); !done {
+					printSessions(c.stdio.Out, r, time.Now())
+				} else if err != nil {
+					return err
+				}
+				return allUp(r)
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	return cmd
+}
+
+// askBGP gives a question a deadline, and its failure words.
+func (c *command) askBGP(ctx context.Context, socket string, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.conn.timeout)
+	defer cancel()
+	err := do(ctx)
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no BGP daemon answers at %s: is one running on this host? start it with `twill node` or `twill bgp`, or name its socket with --socket", socket)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%s is root's: run this as root", socket)
+	}
+	return err
+}
+
+func allUp(r speaker.Report) error {
+	if slices.ContainsFunc(r.Sessions, func(s speaker.Session) bool { return s.State != speaker.Established }) {
+		return exit{1, ""}
+	}
+	return nil
+}
+
+func printSessions(w io.Writer, r speaker.Report, now time.Time) {
+	if r.Off != "" {
+		fmt.Fprintf(w, "node %s does not speak BGP: %s\n", r.Node, r.Off)
+		return
+	}
+	if r.Node == "" {
+		fmt.Fprintln(w, "no plan yet: the datastore has not answered, and there is none on disk")
+		return
+	}
+	fmt.Fprintf(w, "node %s, AS %d, router id %s: %d prefixes told, %d learned, %d in the kernel\n", r.Node, r.AS, r.RouterID, r.Told, r.Learned, r.Kernel)
+	if !r.Holding.IsZero() {
+		fmt.Fprintf(w, "restarting: routes of before stay until all peers have told theirs, at most %s more\n", r.Holding.Sub(now).Round(time.Second))
+	}
+	if len(r.Sessions) > 0 {
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "PEER\tNODE\tFROM\tAS\tSTATE\tSINCE\tRECEIVED\tACCEPTED\tTOLD\tNOTE")
+		for _, s := range r.Sessions {
+			note := s.Why
+			if s.Client {
+				note = strings.TrimSuffix("client; "+note, "; ")
+			}
+			since := ""
+			if !s.Since.IsZero() {
+				since = now.Sub(s.Since).Round(time.Second).String()
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%d\t%s\n", s.Peer, s.PeerNode, s.From, s.AS, s.State, since, s.Received, s.Accepted, s.Told, note)
+		}
+		t.Flush()
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintln(w, "wrong: "+p)
+	}
+}
+
+func (c *command) bgpRoutesCmd(socket *string) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "routes",
+		Short: "Show all paths that are known, which are chosen, and what the kernel has",
+		Long:  "Show all paths that this host has or was told, which of them are chosen, and what the\nkernel has of them, or why it has not.",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.askBGP(cmd.Context(), *socket, func(ctx context.Context) error {
+				routes, err := daemon.Routes(ctx, *socket)
+				if err != nil {
+					return err
+				}
+				if done, err := c.document(routes, output); done {
+					return err
+				}
+				printPaths(c.stdio.Out, routes)
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	return cmd
+}
+
+func printPaths(w io.Writer, routes []speaker.Route) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "PREFIX\tBEST\tFROM\tNEXT HOP\tAS PATH\tCOMMUNITIES\tKERNEL")
+	for _, r := range routes {
+		from, hop, best := "this node", "", ""
+		if !r.Own {
+			from, hop = r.From.String(), r.NextHop.String()
+		}
+		if r.Best {
+			best = "*"
+		}
+		if r.Stale {
+			best += " stale"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Dst, best, from, hop, strings.Trim(fmt.Sprint(r.ASPath), "[]"), strings.Join(r.Communities, " "), r.Kernel)
+	}
+	t.Flush()
+}
+
+func (c *command) bgpWhyCmd(socket *string) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "why PREFIX",
+		Short: "Say what becomes of a prefix or address: who told it, who is told, and why not",
+		Long:  "Say what is known of a prefix or an address, or of what covers it: who told it, what the\nkernel has, which peers are told, and by which rule others are not.\n\nExit code: 0 something is known, 3 nothing is, 1 no answer.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usage("bgp why: want one prefix or address")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dst, err := netip.ParsePrefix(args[0])
+			if a, bad := netip.ParseAddr(args[0]); bad == nil {
+				dst, err = netip.PrefixFrom(a, a.BitLen()), nil
+			}
+			if err != nil {
+				return usage("bgp why: %q: want a prefix or an address", args[0])
+			}
+			return c.askBGP(cmd.Context(), *socket, func(ctx context.Context) error {
+				e, err := daemon.Explain(ctx, *socket, dst)
+				if err != nil {
+					return err
+				}
+				if done, err := c.document(e, output); !done {
+					printExplanation(c.stdio.Out, e)
+				} else if err != nil {
+					return err
+				}
+				if !e.Dst.IsValid() {
+					return exit{3, ""}
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	return cmd
+}
+
+func printExplanation(w io.Writer, e speaker.Explanation) {
+	if !e.Dst.IsValid() {
+		fmt.Fprintf(w, "%s: nothing is known: the agent has no route to it here, and no peer told one\n", e.Asked)
+		return
+	}
+	fmt.Fprintf(w, "%s", e.Dst)
+	if e.Dst != e.Asked {
+		fmt.Fprintf(w, " (the narrowest that covers %s)", e.Asked)
+	}
+	fmt.Fprintln(w)
+	if e.Own != "" {
+		fmt.Fprintf(w, "  a route of this node: %s\n", e.Own)
+	}
+	for _, p := range e.Paths {
+		if p.Own {
+			continue
+		}
+		chosen := "not chosen"
+		if p.Best {
+			chosen = "chosen; kernel: " + cmp.Or(p.Kernel, "not yet")
+		}
+		path := ""
+		if len(p.ASPath) > 0 {
+			path = ", AS path " + strings.Trim(fmt.Sprint(p.ASPath), "[]")
+		}
+		fmt.Fprintf(w, "  %s told it, next hop %s%s: %s\n", p.From, p.NextHop, path, chosen)
+	}
+	for _, p := range e.Peers {
+		told := "is not told"
+		if p.Told {
+			told = "is told"
+		}
+		fmt.Fprintf(w, "  %s %s: %s\n", strings.TrimSpace(p.Peer.String()+" "+p.PeerNode), told, p.Why)
+	}
+}
+
+// nodeStatusCmd is calicoctl's way to ask the same.
+func (c *command) nodeStatusCmd() *cobra.Command {
+	var socket string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the BGP sessions of this host, as calicoctl does",
+		Long:  "Show the BGP sessions of this host by family: peer, type, state, since when, and why one\nis not up. \"twill bgp peers\" shows more.",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.askBGP(cmd.Context(), socket, func(ctx context.Context) error {
+				r, err := daemon.Report(ctx, socket)
+				if err == nil {
+					printNodeStatus(c.stdio.Out, r)
+				}
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&socket, "socket", bgpSocket(), "the BGP daemon's socket (TWILL_BGP_SOCKET)")
+	return cmd
+}
+
+func printNodeStatus(w io.Writer, r speaker.Report) {
+	fmt.Fprintln(w, "Calico process is running.")
+	if r.Off != "" {
+		fmt.Fprintf(w, "\nBGP is off: %s\n", r.Off)
+		return
+	}
+	for _, four := range []bool{true, false} {
+		name := "IPv6"
+		if four {
+			name = "IPv4"
+		}
+		fmt.Fprintf(w, "\n%s BGP status\n", name)
+		t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+		n := 0
+		for _, s := range r.Sessions {
+			if s.Peer.Is4() != four {
+				continue
+			}
+			if n++; n == 1 {
+				fmt.Fprintln(t, "PEER ADDRESS\tPEER TYPE\tSTATE\tSINCE\tINFO")
+			}
+			state, info := "start", strings.TrimSuffix(s.State+": "+s.Why, ": ")
+			if s.State == speaker.Established {
+				state, info = "up", s.State
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", s.Peer, peerType(s), state, s.Since.Format(time.DateTime), info)
+		}
+		t.Flush()
+		if n == 0 {
+			fmt.Fprintf(w, "No %s peers found.\n", name)
+		}
+	}
+}
+
+func peerType(s speaker.Session) string {
+	if s.From == "mesh" {
+		return "node-to-node mesh"
+	}
+	return s.From
+}

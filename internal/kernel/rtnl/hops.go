@@ -1,0 +1,89 @@
+package rtnl
+
+import (
+	"cmp"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"unique"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// MaxHops is how many next hops a route may have; more are left out.
+const MaxHops = 16
+
+// Hop is one of the next hops of a route.
+type Hop struct {
+	Link    int // its index
+	Gateway netip.Addr
+}
+
+// Hops are the next hops of a route, sorted, among which the kernel shares out flows. Values with the same hops are
+// equal; the zero value has none. A hundred thousand routes by the same hops hold them once.
+type Hops struct {
+	h unique.Handle[[MaxHops]Hop]
+}
+
+// MakeHops makes a set of next hops, each once.
+func MakeHops(hops ...Hop) Hops {
+	hops = slices.Clone(hops)
+	slices.SortFunc(hops, func(a, b Hop) int { return cmp.Or(a.Gateway.Compare(b.Gateway), cmp.Compare(a.Link, b.Link)) })
+	hops = slices.Compact(hops)
+	if len(hops) == 0 {
+		return Hops{}
+	}
+	var all [MaxHops]Hop
+	copy(all[:], hops)
+	return Hops{unique.Make(all)}
+}
+
+// List returns the next hops.
+func (h Hops) List() []Hop {
+	if h == (Hops{}) {
+		return nil
+	}
+	all := h.h.Value()
+	n := slices.Index(all[:], Hop{})
+	if n < 0 {
+		n = MaxHops
+	}
+	return all[:n]
+}
+
+// parseHops reads the next hops of an event: struct rtnexthop of linux/rtnetlink.h, each with attributes.
+func parseHops(b []byte) Hops {
+	var out []Hop
+	for len(b) >= unix.SizeofRtNexthop {
+		n := int(binary.NativeEndian.Uint16(b))
+		if n < unix.SizeofRtNexthop || n > len(b) {
+			break
+		}
+		h := Hop{Link: int(int32(binary.NativeEndian.Uint32(b[4:])))}
+		attrs, _ := nl.ParseRouteAttr(b[unix.SizeofRtNexthop:n])
+		for _, a := range attrs {
+			if a.Attr.Type == unix.RTA_GATEWAY {
+				h.Gateway, _ = netip.AddrFromSlice(a.Value)
+			}
+		}
+		out = append(out, h)
+		b = b[min((n+unix.NLMSG_ALIGNTO-1)&^(unix.NLMSG_ALIGNTO-1), len(b)):]
+	}
+	return MakeHops(out...)
+}
+
+// Lookup returns the route by which the host sends to an address: its link, and its gateway if it has one. It is
+// ErrNotFound if there is none that leads to another host.
+func (h *Handle) Lookup(to netip.Addr) (Hop, error) {
+	rs, err := h.loose.RouteGet(to.AsSlice())
+	if err != nil {
+		return Hop{}, wrap(err, "look up %s", to)
+	}
+	for _, r := range rs {
+		if r.Type == unix.RTN_UNICAST && r.LinkIndex != 0 {
+			return Hop{Link: r.LinkIndex, Gateway: fromIP(r.Gw)}, nil
+		}
+	}
+	return Hop{}, wrap(unix.ESRCH, "look up %s", to)
+}

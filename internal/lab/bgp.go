@@ -1,0 +1,116 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+// bgpResources make one of three or more hosts a route reflector; fewer have a mesh, which needs no resource.
+func (s *Spec) bgpResources() string {
+	if len(s.Hosts) < 3 {
+		return ""
+	}
+	return `---
+apiVersion: projectcalico.org/v3
+kind: BGPConfiguration
+metadata: {name: default}
+spec: {nodeToNodeMeshEnabled: false}
+---
+apiVersion: projectcalico.org/v3
+kind: BGPPeer
+metadata: {name: reflectors}
+spec: {nodeSelector: all(), peerSelector: has(route-reflector)}
+`
+}
+
+// reflects reports whether a host is the reflector.
+func (s *Spec) reflects(h Host) bool { return len(s.Hosts) >= 3 && s.Hosts[1].Name == h.Name }
+
+// awaitRoutes waits until each host has the routes that the others tell, and no others of theirs.
+func (l *Lab) awaitRoutes(ctx context.Context, hosts []Host) error {
+	return until(ctx, 30*time.Second, func(context.Context) error { return l.routed(hosts) })
+}
+
+// bgpTable is what BGP tells and knows on one host.
+type bgpTable struct {
+	host    Host
+	told    []netip.Prefix
+	learned map[netip.Prefix]netip.Addr // to next hops
+}
+
+func (l *Lab) routed(hosts []Host) error {
+	var tables []bgpTable
+	for _, h := range hosts {
+		t, err := l.table(h)
+		if err != nil {
+			return err
+		}
+		tables = append(tables, t)
+	}
+	var errs []error
+	for _, a := range tables {
+		for _, b := range tables {
+			if a.host.Name != b.host.Name {
+				errs = append(errs, b.knows(a))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// knows reports what a host does not know of another, or still believes of it.
+func (t bgpTable) knows(other bgpTable) error {
+	for _, dst := range other.told {
+		if via := t.learned[dst]; via != other.host.V4 && via != other.host.V6 {
+			return fmt.Errorf("%s has not learned %s from %s", t.host.Name, dst, other.host.Name)
+		}
+	}
+	for dst, via := range t.learned {
+		if (via == other.host.V4 || via == other.host.V6) && !slices.Contains(other.told, dst) {
+			return fmt.Errorf("%s still has %s, which %s does not tell", t.host.Name, dst, other.host.Name)
+		}
+	}
+	return nil
+}
+
+func (l *Lab) table(h Host) (bgpTable, error) {
+	t := bgpTable{host: h, learned: map[netip.Prefix]netip.Addr{}}
+	p, err := open(l.Spec.hostNS(h))
+	if err != nil {
+		return t, err
+	}
+	defer p.close()
+	agents, err := p.nl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolAgent})
+	if err != nil {
+		return t, err
+	}
+	for _, r := range agents {
+		covered := slices.ContainsFunc(agents, func(o rtnl.Route) bool {
+			return o.Dst != r.Dst && o.Dst.Bits() < r.Dst.Bits() && o.Dst.Contains(r.Dst.Addr())
+		})
+		if !covered && l.inPool(r.Dst) {
+			t.told = append(t.told, r.Dst)
+		}
+	}
+	learned, err := p.nl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolSpeaker})
+	for _, r := range learned {
+		t.learned[r.Dst] = r.Gateway
+	}
+	return t, err
+}
+
+func (l *Lab) inPool(dst netip.Prefix) bool {
+	for _, cidr := range pools {
+		if netip.MustParsePrefix(cidr).Contains(dst.Addr()) {
+			return true
+		}
+	}
+	return false
+}

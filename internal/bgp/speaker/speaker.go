@@ -136,7 +136,7 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 		case ask := <-s.asks:
 			ask()
 		}
-		if s.bgp != nil {
+		if news = nil; s.bgp != nil {
 			news = s.bgp.news
 		}
 		if failed := s.apply(); failed {
@@ -150,7 +150,11 @@ func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
 	first := s.plan.Node == ""
 	s.plan = p
 	if s.bgp != nil && !s.bgp.fits(p) {
-		s.cfg.Log.Warn("BGP begins anew: AS number, router id or listening address changed")
+		why := "AS number, router id or listening address changed"
+		if p.Off != "" {
+			why = p.Off
+		}
+		s.cfg.Log.Warn("all sessions end", "why", why)
 		s.bgp.stop()
 		s.bgp = nil
 		s.fib.learned(nil)

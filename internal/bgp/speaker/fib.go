@@ -45,7 +45,7 @@ func newFIB(h *rtnl.Handle) fib {
 	return fib{
 		rtnl: h, want: map[netip.Prefix][]netip.Addr{}, actual: map[netip.Prefix][2]rtnl.Route{}, dirty: map[netip.Prefix]bool{},
 		hops: map[netip.Addr]resolved{}, failed: map[netip.Prefix]error{}, foreign: func(netip.Prefix) bool { return false },
-		held: true, // until the first plan
+		held: true,
 	}
 }
 

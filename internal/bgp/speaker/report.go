@@ -100,7 +100,7 @@ func (s *Speaker) Report(ctx context.Context) (r Report, err error) {
 func (s *Speaker) report(ctx context.Context) Report {
 	p := s.plan
 	r := Report{
-		Node: p.Node, Off: p.Off, AS: p.AS, RouterID: p.RouterID, Since: s.begun, Holding: s.holds,
+		Node: p.Node, Off: p.Off, AS: p.AS, RouterID: p.RouterID, Since: s.begun, Holding: s.hold.until,
 		Learned: len(s.fib.want), Kernel: len(s.fib.actual), Problems: slices.Clone(p.Problems),
 	}
 	for _, what := range slices.Sorted(maps.Keys(s.problems)) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/bgp/speaker"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
@@ -274,4 +275,37 @@ func TestWithoutAPlanNothingMoves(t *testing.T) {
 	h.plan(plan.Plan{Node: "h1", Off: "its Node is gone"})
 	h.wantNoRoute("10.204.0.0/26") // who does not speak has nothing from peers
 	birds[0].lacks("10.65.1.0/26") // and they nothing from it
+}
+
+// TestWhatIsToldALittleLateNeverWent is what a client sees of a reflector that restarts together with another client:
+// it says that it has told all, and tells the other's routes a moment later.
+func TestWhatIsToldALittleLateNeverWent(t *testing.T) {
+	h, birds := network(t, 1)
+	b := birds[0]
+	b.run(statics + speaks("twill", "local as 64512; direct;", "", ""))
+	p := planOf(session("192.0.2.2", 64512))
+	h.start(p)
+	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
+	h.kill()
+	b.configure("route 10.204.0.0/26 blackhole;", "")
+	gone := withdrawals(t, h.Rtnl(), kernel.RouteProtocolSpeaker)
+	h.start(p)
+	await(t, 15*time.Second, func() error {
+		if r := h.ask(request{}).Report; r.Node == "" || !r.Holding.IsZero() || r.Sessions[0].State != speaker.Established {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
+	b.configure("protocol static s4 { ipv4; ", "protocol static s4 { ipv4; route 10.204.0.0/26 blackhole;")
+	await(t, 10*time.Second, func() error {
+		if r := h.ask(request{}).Report; r.Learned != 1 {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
+	if went := gone(); len(went) > 0 {
+		t.Errorf("went %v", went)
+	}
+	b.configure("route 10.204.0.0/26 blackhole;", "")
+	h.wantNoRoute("10.204.0.0/26") // but not for ever
 }

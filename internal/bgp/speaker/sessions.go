@@ -29,7 +29,7 @@ const (
 	idleAfterDown = 1
 	// deferral is how long a speaker that restarts waits for all peers to tell theirs before it tells its own; its
 	// peers keep what it told before.
-	deferral = 5
+	deferral = 20
 	maxTTL   = 255
 )
 

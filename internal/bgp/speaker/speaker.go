@@ -41,17 +41,15 @@ const (
 
 // Speaker is a running speaker. Use New and Run.
 type Speaker struct {
-	cfg   Config
-	asks  chan func()
-	plan  plan.Plan
-	told  exports
-	fib   fib
-	bgp   *library
-	begun time.Time
-	// holds: routes of a former speaker stay until then.
-	holds    time.Time
-	waiting  map[netip.Addr]bool // peers of the first plan that have not told all yet
-	problems map[string]string   // what does not work, by what it is about
+	cfg      Config
+	asks     chan func()
+	plan     plan.Plan
+	told     exports
+	fib      fib
+	bgp      *library
+	begun    time.Time
+	hold     hold
+	problems map[string]string // what does not work, by what it is about
 }
 
 // New returns a speaker, which does nothing until Run.
@@ -112,9 +110,6 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 			return ctx.Err()
 		case p := <-plans:
 			s.adopt(ctx, p)
-			if !s.holds.IsZero() {
-				hold.Reset(time.Until(s.holds))
-			}
 		case es := <-events:
 			if s.heed(es) {
 				reread.Reset(settle)
@@ -127,7 +122,6 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 				reread.Reset(retryAfter)
 			}
 		case <-hold.C:
-			s.release("the restart time is over")
 		case <-retry.C:
 			if s.plan.Node != "" {
 				s.adopt(ctx, s.plan)
@@ -138,6 +132,9 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 		}
 		if news = nil; s.bgp != nil {
 			news = s.bgp.news
+		}
+		if wait, holds := s.holding(); holds {
+			hold.Reset(wait)
 		}
 		if failed := s.apply(); failed {
 			retry.Reset(retryAfter)
@@ -160,13 +157,20 @@ func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
 		s.fib.learned(nil)
 	}
 	if p.Off != "" {
-		s.release(p.Off)
+		s.hold.end()
 		return
 	}
 	if first {
-		s.restarting(p)
+		s.hold.begin(p, len(s.fib.actual) > 0, time.Now())
+		if len(s.fib.actual) > 0 {
+			s.cfg.Log.Info("restarted: keeping routes until peers have told theirs", "routes", len(s.fib.actual), "at_most", p.Restart())
+		}
 	}
-	maps.DeleteFunc(s.waiting, func(peer netip.Addr, _ bool) bool { _, wanted := p.Session(peer); return !wanted })
+	for peer := range maps.Clone(s.hold.waiting) {
+		if _, wanted := p.Session(peer); !wanted {
+			s.hold.forget(peer)
+		}
+	}
 	if s.bgp == nil {
 		b, err := startLibrary(ctx, p, s.cfg.Log)
 		if err != nil {
@@ -191,7 +195,7 @@ func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
 func (s *Speaker) sessions(ctx context.Context) {
 	want := map[netip.Addr]wanted{}
 	for _, session := range s.plan.Sessions {
-		w := wanted{session: session, restarting: s.waiting[session.Peer]}
+		w := wanted{session: session, restarting: s.hold.waiting[session.Peer]}
 		what := "session " + session.Peer.String()
 		if session.Password != nil {
 			password, err := s.cfg.Secret(*session.Password)
@@ -209,26 +213,15 @@ func (s *Speaker) sessions(ctx context.Context) {
 	}
 }
 
-// restarting takes over what a former speaker left.
-func (s *Speaker) restarting(p plan.Plan) {
-	if len(s.fib.actual) == 0 {
-		s.fib.held = false
-		return
+// holding reports whether routes stay that nobody tells, and for how long.
+func (s *Speaker) holding() (time.Duration, bool) {
+	now := time.Now()
+	at, holds := s.hold.next(now)
+	if s.fib.held && !holds {
+		s.fib.everything() // what was kept may go
 	}
-	s.holds, s.waiting = time.Now().Add(p.Restart()), map[netip.Addr]bool{}
-	for _, session := range p.Sessions {
-		s.waiting[session.Peer] = true
-	}
-	s.cfg.Log.Info("restarted: keeping routes until peers have told theirs", "routes", len(s.fib.actual), "at_most", p.Restart())
-}
-
-// release lets go of what a former speaker left and no peer told again.
-func (s *Speaker) release(why string) {
-	if s.fib.held {
-		s.cfg.Log.Info("stale routes go", "why", why)
-	}
-	s.holds, s.waiting, s.fib.held = time.Time{}, nil, false
-	s.fib.everything()
+	s.fib.held = holds
+	return at.Sub(now), holds && !at.IsZero()
 }
 
 // learn takes in what the library has to tell.
@@ -237,16 +230,10 @@ func (s *Speaker) learn(ctx context.Context) {
 		s.trouble("session "+peer.String(), err)
 	}
 	routes, complete := s.bgp.changes()
-	s.fib.learned(routes)
-	if s.holds.IsZero() {
-		return
-	}
 	for _, peer := range complete {
-		delete(s.waiting, peer)
+		s.hold.complete(peer, time.Now())
 	}
-	if len(s.waiting) == 0 {
-		s.release("all peers have told theirs")
-	}
+	s.fib.learned(routes)
 }
 
 // read reads routes and links, and makes of them what is told.

@@ -1,0 +1,255 @@
+// Package birdconf renders a plan for BIRD 2, for sites that keep it.
+//
+// In: a [plan.Plan], passwords, and the blocks that the agent has in the kernel. Out: the text of one configuration for
+// both families, with which BIRD tells and believes what our own speaker would.
+package birdconf
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/kernel"
+)
+
+// Config is all that a rendering depends on.
+type Config struct {
+	Plan plan.Plan
+	// Blocks are the agent's blackholes: what lies within is not told by itself. BIRD cannot see that one route covers another.
+	Blocks []netip.Prefix
+	// Secret returns a password. A session without its password is left out, with a remark.
+	Secret func(plan.Secret) (string, error)
+}
+
+// Render returns the configuration.
+func Render(c Config) string {
+	w := writer{Config: c}
+	p := c.Plan
+	w.line("# Written by twill; changes are lost. Node %s.", p.Node)
+	if p.Off != "" {
+		w.line("# BGP is off: %s", p.Off)
+		w.line("router id 127.0.0.1;")
+		w.line("protocol device {}")
+		return w.text.String()
+	}
+	w.line("router id %s;", p.RouterID)
+	w.line("")
+	w.line("protocol device { scan time 2; }")
+	w.line("# The ways to next hops. Workloads' interfaces are the agent's.")
+	w.line("protocol direct { ipv4; ipv6; interface %s; }", w.interfaces())
+	for _, four := range []bool{true, false} {
+		w.kernel(four)
+	}
+	for _, s := range p.Sessions {
+		w.session(s)
+	}
+	return w.text.String()
+}
+
+type writer struct {
+	Config
+	text strings.Builder
+}
+
+func (w *writer) line(format string, args ...any) {
+	fmt.Fprintf(&w.text, format+"\n", args...)
+}
+
+func (w *writer) interfaces() string {
+	var out []string
+	for _, i := range append(slices.Clone(w.Plan.Ignored), "cali*", "kube-ipvs*") {
+		out = append(out, fmt.Sprintf("-%q", i))
+	}
+	return strings.Join(append(out, `"*"`), ", ")
+}
+
+func version(four bool) string {
+	if four {
+		return "4"
+	}
+	return "6"
+}
+
+// kernel takes in the agent's routes, and puts learned ones out.
+func (w *writer) kernel(four bool) {
+	v := version(four)
+	w.line("")
+	w.line("filter twill_import%s {", v)
+	w.line("  if krt_source != %d then reject; # only the agent's", kernel.RouteProtocolAgent)
+	w.line("  if dest != RTD_BLACKHOLE && dest != RTD_UNICAST then reject;")
+	w.line("  if gw != :: then reject; # its ways to other hosts; BIRD has no gateway as :: in both families")
+	for _, i := range w.Plan.Ignored {
+		w.line("  if defined(ifname) && ifname ~ %q then reject;", i)
+	}
+	for _, b := range w.Blocks {
+		if b.Addr().Is4() == four && b.Bits() < b.Addr().BitLen() {
+			w.line("  if net ~ [ %s{%d,%d} ] then reject; # told as a whole", b, b.Bits()+1, b.Addr().BitLen())
+		}
+	}
+	w.line("  accept;")
+	w.line("}")
+	w.line("filter twill_kernel%s {", v)
+	w.line("  if source != RTS_BGP then reject;")
+	for _, f := range w.Plan.Foreign {
+		if f.Addr().Is4() == four {
+			w.line("  if net ~ %s then reject; # others bring its routes", f)
+		}
+	}
+	w.line("  accept;")
+	w.line("}")
+	w.line("protocol kernel twill_kernel_%s {", v)
+	w.line("  learn; persist; scan time 2; graceful restart; merge paths on; metric %d;", kernel.RouteMetricSpeaker)
+	w.line("  ipv%s { import filter twill_import%s; export filter twill_kernel%s; };", v, v, v)
+	w.line("}")
+	var own []netip.Prefix
+	for _, p := range w.Plan.Originate {
+		if p.Addr().Is4() == four {
+			own = append(own, p)
+		}
+	}
+	if len(own) == 0 {
+		return
+	}
+	w.line("protocol static twill_services%s {", v)
+	w.line("  ipv%s;", v)
+	for _, p := range own {
+		w.line("  route %s blackhole;", p)
+	}
+	w.line("}")
+}
+
+// session is one protocol of BIRD's.
+func (w *writer) session(s plan.Session) {
+	password, why := "", error(nil)
+	if s.Password != nil {
+		if password, why = w.Secret(*s.Password); why == nil && strings.ContainsAny(password, "\"\n") {
+			why = fmt.Errorf("BIRD cannot have a password with quotes or line ends")
+		}
+	}
+	w.line("")
+	w.line("# %s", strings.TrimSpace(s.Why+" "+s.PeerNode))
+	if why != nil {
+		w.line("# %s is left out: password: %s", s.Peer, strings.ReplaceAll(why.Error(), "\n", " "))
+		return
+	}
+	w.line("protocol bgp %s {", Name(s))
+	local := ""
+	if s.Source.IsValid() {
+		local = s.Source.String() + " "
+	}
+	port := uint16(plan.DefaultPort)
+	if len(w.Plan.Listen) > 0 {
+		port = w.Plan.Listen[0].Port()
+	}
+	w.line("  local %sport %d as %d;", local, port, s.LocalAS)
+	w.line("  neighbor %s port %d as %d;", s.Peer, s.Port, s.AS)
+	if s.Hops > 0 {
+		w.line("  ttl security on; multihop %d;", s.Hops)
+	} else {
+		w.line("  multihop;")
+	}
+	w.line("  keepalive time %d; hold time %d;", int(s.Keepalive.Seconds()), int(s.Hold.Seconds()))
+	w.line("  graceful restart on; graceful restart time %d;", int(s.Restart.Seconds()))
+	w.line("  connect delay time 2; connect retry time 5; error wait time 5,30;")
+	if password != "" {
+		w.line("  password %q;", password)
+	}
+	if s.Passive {
+		w.line("  passive on;")
+	}
+	if s.Client {
+		w.line("  rr client; rr cluster id %s;", s.Cluster)
+	}
+	if s.AllowLocalAS > 0 {
+		w.line("  allow local as %d;", s.AllowLocalAS)
+	}
+	w.line("  ipv%s {", version(s.Peer.Is4()))
+	w.line("    import filter {")
+	for _, r := range s.Import {
+		w.rule(r)
+	}
+	w.line("      accept;")
+	w.line("    };")
+	w.line("    export filter {")
+	w.marks(s.Peer.Is4())
+	for _, r := range s.Export {
+		w.rule(r)
+	}
+	w.line("      reject;")
+	w.line("    };")
+	switch s.NextHop {
+	case plan.NextHopSelf:
+		w.line("    next hop self;")
+	case plan.NextHopKeep:
+		w.line("    next hop keep;")
+	}
+	w.line("  };")
+	w.line("}")
+}
+
+// Name is how BIRD knows a session.
+func Name(s plan.Session) string {
+	return "twill_" + strings.NewReplacer(".", "_", ":", "_").Replace(s.Peer.String())
+}
+
+// marks puts communities on this node's own routes.
+func (w *writer) marks(four bool) {
+	for _, m := range w.Plan.Marks {
+		if m.Prefix.Addr().Is4() == four {
+			w.line("      if source != RTS_BGP && net ~ %s then { %s }", m.Prefix, add(m.Communities))
+		}
+	}
+}
+
+func add(communities []string) string {
+	var out []string
+	for _, c := range communities {
+		out = append(out, fmt.Sprintf("%s.add(%s);", kind(c), tuple(c)))
+	}
+	return strings.Join(out, " ")
+}
+
+func kind(community string) string {
+	if strings.Count(community, ":") == 2 {
+		return "bgp_large_community"
+	}
+	return "bgp_community"
+}
+
+func tuple(community string) string { return "(" + strings.ReplaceAll(community, ":", ", ") + ")" }
+
+// rule is a condition and what it leads to.
+func (w *writer) rule(r plan.Rule) {
+	var conditions []string
+	if r.Prefix.IsValid() {
+		c := fmt.Sprintf("net ~ [ %s{%d,%d} ]", r.Prefix, r.Min, r.Max)
+		if r.Not {
+			c = "!(" + c + ")"
+		}
+		conditions = append(conditions, c)
+	}
+	if r.Learned {
+		conditions = append(conditions, "source = RTS_BGP")
+	}
+	if r.Community != "" {
+		conditions = append(conditions, fmt.Sprintf("%s ~ %s", tuple(r.Community), kind(r.Community)))
+	}
+	if len(r.ASPath) > 0 {
+		conditions = append(conditions, fmt.Sprintf("bgp_path ~ [= %s * =]", strings.Trim(fmt.Sprint(r.ASPath), "[]")))
+	}
+	does := "reject;"
+	if r.Accept {
+		does = add(r.Add)
+		for _, as := range slices.Backward(r.Prepend) {
+			does += fmt.Sprintf(" bgp_path.prepend(%d);", as)
+		}
+		does = strings.TrimSpace(does + " accept;")
+	}
+	if len(conditions) == 0 {
+		w.line("      %s # %s", does, r.Name)
+		return
+	}
+	w.line("      if %s then { %s } # %s", strings.Join(conditions, " && "), does, r.Name)
+}

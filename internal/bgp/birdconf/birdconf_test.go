@@ -1,0 +1,188 @@
+package birdconf_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/internal/bgp/birdconf"
+	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
+
+func secret(s plan.Secret) (string, error) {
+	if s.Key == "none" {
+		return "", errors.New("no such file")
+	}
+	return "sesame", nil
+}
+
+// everything is a plan in which each thing that can be said is said.
+func everything() birdconf.Config {
+	s := plan.Session{
+		Peer: addr("192.0.2.2"), Port: 1790, Why: "BGPPeer tor", PeerNode: "h2", AS: 65001, LocalAS: 64513, Source: addr("192.0.2.1"), Passive: true,
+		Password: &plan.Secret{Name: "a", Key: "b"}, NextHop: plan.NextHopKeep, Hops: 1, Keepalive: 10 * time.Second, Hold: 30 * time.Second, Restart: 5 * time.Second,
+		AllowLocalAS: 2,
+		Import:       []plan.Rule{{Name: "none"}},
+		Export: []plan.Rule{
+			{Name: "in", Prefix: prefix("10.65.0.0/16"), Min: 16, Max: 26, Accept: true, Add: []string{"1:2", "1:2:3"}, Prepend: []uint32{5, 6}},
+			{Name: "not", Prefix: prefix("10.66.0.0/16"), Not: true, Min: 16, Max: 32, Learned: true, Community: "7:8", ASPath: []uint32{9, 10}},
+			{Name: "large", Community: "7:8:9", Accept: true},
+		},
+	}
+	six, lacking := s, s
+	six.Peer, six.Source, six.Import, six.Export = addr("2001:db8::2"), netip.Addr{}, nil, nil
+	six.Password, six.Passive, six.NextHop, six.Hops, six.AllowLocalAS = nil, false, plan.NextHopSelf, 0, 0
+	six.AS, six.Client, six.Cluster = six.LocalAS, true, addr("244.0.0.1")
+	lacking.Peer, lacking.Password = addr("192.0.2.3"), &plan.Secret{Name: "a", Key: "none"}
+	return birdconf.Config{
+		Blocks: []netip.Prefix{prefix("10.65.1.0/26"), prefix("10.65.9.9/32"), prefix("fd00:65::/122")}, Secret: secret,
+		Plan: plan.Plan{
+			Node: "h1", AS: 64512, RouterID: addr("192.0.2.1"), Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:179")},
+			Sessions: []plan.Session{s, lacking, six}, Originate: []netip.Prefix{prefix("10.96.0.0/12"), prefix("fd00:96::/108")},
+			Foreign: []netip.Prefix{prefix("10.96.0.0/12"), prefix("fd00:67::/48")}, Ignored: []string{"eth9"},
+			Marks: []plan.Mark{{Prefix: prefix("10.65.0.0/16"), Communities: []string{"64512:120"}}},
+		},
+	}
+}
+
+func TestBIRDTakesWhatIsRendered(t *testing.T) {
+	bird := machinetest.Program(t, "bird")
+	for name, c := range map[string]birdconf.Config{"everything": everything(), "off": {Plan: plan.Plan{Node: "h1", Off: "there is no Node h1"}}} {
+		t.Run(name, func(t *testing.T) {
+			text := birdconf.Render(c)
+			path := filepath.Join(t.TempDir(), "bird.conf")
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := exec.Command(bird, "-p", "-c", path).CombinedOutput(); err != nil {
+				t.Errorf("%v: %s\n%s", err, out, text)
+			}
+		})
+	}
+}
+
+func TestEachThingOfAPlanIsRendered(t *testing.T) {
+	text := birdconf.Render(everything())
+	for _, want := range []string{
+		"router id 192.0.2.1;", `interface -"eth9", -"cali*", -"kube-ipvs*", "*";`, "if krt_source != 80 then reject;",
+		"if net ~ [ 10.65.1.0/26{27,32} ] then reject;", "if net ~ [ fd00:65::/122{123,128} ] then reject;", "metric 2048;",
+		"if net ~ fd00:67::/48 then reject;", "route 10.96.0.0/12 blackhole;", "route fd00:96::/108 blackhole;",
+		"protocol bgp twill_192_0_2_2 {", "local 192.0.2.1 port 179 as 64513;", "neighbor 192.0.2.2 port 1790 as 65001;",
+		"ttl security on; multihop 1;", "keepalive time 10; hold time 30;", "graceful restart on; graceful restart time 5;",
+		`password "sesame";`, "passive on;", "rr client; rr cluster id 244.0.0.1;", "allow local as 2;", "next hop keep;", "next hop self;",
+		"      reject; # none",
+		"if net ~ [ 10.65.0.0/16{16,26} ] then { bgp_community.add((1, 2)); bgp_large_community.add((1, 2, 3)); bgp_path.prepend(6); bgp_path.prepend(5); accept; } # in",
+		"if !(net ~ [ 10.66.0.0/16{16,32} ]) && source = RTS_BGP && (7, 8) ~ bgp_community && bgp_path ~ [= 9 10 * =] then { reject; } # not",
+		"if (7, 8, 9) ~ bgp_large_community then { accept; } # large",
+		"if source != RTS_BGP && net ~ 10.65.0.0/16 then { bgp_community.add((64512, 120)); }",
+		"# 192.0.2.3 is left out: password: no such file", "neighbor 2001:db8::2 port 1790 as 64513;", "  local port 179 as 64513;",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "10.65.9.9/32{") {
+		t.Error("nothing lies within one address")
+	}
+}
+
+// TestHostsWithBIRDRouteForEachOther is the reachability that our own speaker gives, seen in the kernels.
+func TestHostsWithBIRDRouteForEachOther(t *testing.T) {
+	bird := machinetest.Program(t, "bird")
+	one, two := netnstest.New(t), netnstest.New(t)
+	one.VethTo(two, "eth0", "eth0")
+	allowed := []plan.Rule{{Name: "p", Prefix: prefix("10.65.0.0/16"), Min: 16, Max: 32, Accept: true}}
+	for i, ns := range []*netnstest.NS{one, two} {
+		me, other := fmt.Sprintf("192.0.2.%d", i+1), fmt.Sprintf("192.0.2.%d", 2-i)
+		ns.Addr("eth0", me+"/24")
+		ns.Forward()
+		block := prefix(fmt.Sprintf("10.65.%d.0/26", i+1))
+		for _, dst := range []string{block.String(), fmt.Sprintf("10.65.%d.5/32", i+1), fmt.Sprintf("10.65.200.%d/32", i+1), fmt.Sprintf("198.51.100.%d/32", i+1)} {
+			if err := ns.Rtnl().AddRoute(rtnl.Route{Dst: prefix(dst), Kind: rtnl.Blackhole, Protocol: kernel.RouteProtocolAgent}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ns.Route("10.65.77.0/24 via " + other + " proto 17") // somebody else's
+		text := birdconf.Render(birdconf.Config{Blocks: []netip.Prefix{block}, Secret: secret, Plan: plan.Plan{
+			Node: me, AS: 64512, RouterID: addr(me), Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:179")}, Sessions: []plan.Session{{
+				Peer: addr(other), Port: 179, Why: "mesh", AS: 64512, LocalAS: 64512, Source: addr(me), Passive: i == 0, Password: &plan.Secret{Name: "a", Key: "b"},
+				Keepalive: plan.DefaultKeepalive, Hold: 90 * time.Second, Restart: plan.DefaultRestart, Export: allowed,
+			}},
+		}})
+		run(t, ns, bird, text)
+	}
+	for i, ns := range []*netnstest.NS{one, two} {
+		other := 2 - i
+		await(t, func() error {
+			table := ns.Run("ip", "-N", "route", "show", "proto", "12")
+			for _, want := range []string{fmt.Sprintf("10.65.%d.0/26 via 192.0.2.%d", other, other), fmt.Sprintf("10.65.200.%d via", other), "metric 2048"} {
+				if !strings.Contains(table, want) {
+					return fmt.Errorf("no %q in\n%s", want, table)
+				}
+			}
+			for _, not := range []string{fmt.Sprintf("10.65.%d.5", other), "198.51.100", "10.65.77.0"} {
+				if strings.Contains(table, not) {
+					t.Fatalf("%s was told:\n%s", not, table)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+func run(t *testing.T, ns *netnstest.NS, bird, text string) {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "bird.conf")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bird, "-f", "-c", path, "-s", filepath.Join(dir, "ctl"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := ns.Handle().Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, _ := exec.Command("birdc", "-s", filepath.Join(dir, "ctl"), "show", "route", "all").CombinedOutput()
+			more, _ := exec.Command("birdc", "-s", filepath.Join(dir, "ctl"), "show", "protocols", "all").CombinedOutput()
+			t.Logf("%s\n%s\n%s", text, out, more)
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+}
+
+// await looks until a condition holds.
+func await(t *testing.T, look func() error) {
+	t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := look()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline.C:
+			t.Fatal(err)
+		case <-tick.C:
+		}
+	}
+}

@@ -23,7 +23,8 @@ func (c *command) nodeCmd() *cobra.Command {
 named, an embedded member of its own. A child that dies is started again with
 back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.
 
-With --bgp=off nothing speaks BGP: for a host whose routes something else brings.`,
+With --bgp=bird it writes the configuration of a BIRD that the host runs; with
+--bgp=off nothing speaks BGP: for a host whose routes something else brings.`,
 		Example: `  twill node                                    # one host, its own datastore
   twill node --etcd http://192.0.2.10:2379      # a host of a cluster
   twill node --etcd-listen http://0.0.0.0:2379  # a datastore for others too`,
@@ -32,8 +33,9 @@ With --bgp=off nothing speaks BGP: for a host whose routes something else brings
 			signals := make(chan os.Signal, 8)
 			signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 			defer signal.Stop(signals)
-			if bgp != "on" && bgp != "off" {
-				return usage("node: --bgp=%s: want on or off", bgp)
+			speaker, known := map[string]string{"on": "bgp", "bird": "confd", "off": ""}[bgp]
+			if !known {
+				return usage("node: --bgp=%s: want on, bird or off", bgp)
 			}
 			self := nodeName(name)
 			if err := keepName(dir, self); err != nil {
@@ -53,9 +55,9 @@ With --bgp=off nothing speaks BGP: for a host whose routes something else brings
 				children = append(children, node.Child{Name: "etcd", Args: args})
 			}
 			children = append(children, node.Child{Name: "agent", Args: append([]string{"agent"}, c.conn.args(own, listen)...), Env: env})
-			if bgp == "on" {
-				args := append([]string{"bgp", "--data-dir", dir}, c.conn.args(own, listen)...)
-				children = append(children, node.Child{Name: "bgp", Args: args, Env: env})
+			if speaker != "" {
+				args := append([]string{speaker, "--data-dir", dir}, c.conn.args(own, listen)...)
+				children = append(children, node.Child{Name: speaker, Args: args, Env: env})
 			}
 			cfg := c.conn.config()
 			if own && c.conn.endpoints == "" {
@@ -68,7 +70,7 @@ With --bgp=off nothing speaks BGP: for a host whose routes something else brings
 	cmd.AddCommand(c.nodeStatusCmd(), c.installCmd(), c.uninstallCmd(), c.bootCmd())
 	cmd.Flags().StringVar(&name, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
 	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/twill", "where this host keeps its data")
-	cmd.Flags().StringVar(&bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; off: do not (TWILL_BGP)")
+	cmd.Flags().StringVar(&bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: write BIRD's configuration; off: neither (TWILL_BGP)")
 	cmd.Flags().StringSliceVar(&listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs")
 	return cmd
 }

@@ -165,6 +165,12 @@ func (w *writer) session(s plan.Session) {
 	if s.AllowLocalAS > 0 {
 		w.line("  allow local as %d;", s.AllowLocalAS)
 	}
+	w.channel(s)
+	w.line("}")
+}
+
+// channel is what a session tells and believes.
+func (w *writer) channel(s plan.Session) {
 	w.line("  ipv%s {", version(s.Peer.Is4()))
 	w.line("    import filter {")
 	for _, r := range s.Import {
@@ -186,7 +192,6 @@ func (w *writer) session(s plan.Session) {
 		w.line("    next hop keep;")
 	}
 	w.line("  };")
-	w.line("}")
 }
 
 // Name is how BIRD knows a session.

@@ -22,7 +22,7 @@ import (
 // bird is Debian's BIRD 2 in a namespace.
 type bird struct {
 	*netnstest.NS
-	t      *testing.T
+	t      testing.TB
 	addr   string
 	dir    string
 	config string
@@ -30,9 +30,11 @@ type bird struct {
 }
 
 // network is a host, and BIRDs at the other ends of links of its own: 192.0.2.0/24 and 2001:db8:1::/64 are on a bridge.
-func network(t *testing.T, birds int) (*host, []*bird) {
-	t.Parallel()
+func network(t testing.TB, birds int) (*host, []*bird) {
 	t.Helper()
+	if p, ok := t.(*testing.T); ok {
+		p.Parallel()
+	}
 	machinetest.Program(t, "bird")
 	h := &host{NS: netnstest.New(t), t: t}
 	nl := h.Rtnl()

@@ -101,7 +101,7 @@ func child(in io.Reader, out io.Writer) error {
 // host is a namespace in which a speaker runs.
 type host struct {
 	*netnstest.NS
-	t   *testing.T
+	t   testing.TB
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Scanner
@@ -177,7 +177,7 @@ func (h *host) ask(q request) answer {
 }
 
 // await looks until a condition holds.
-func await(t *testing.T, within time.Duration, look func() error) {
+func await(t testing.TB, within time.Duration, look func() error) {
 	t.Helper()
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()

@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+// fakeBIRD answers at a control socket as BIRD does, and tells what it was told.
+func fakeBIRD(t *testing.T, answer string) (socket string, told chan string) {
+	t.Helper()
+	socket, told = filepath.Join(t.TempDir(), "ctl"), make(chan string, 8)
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprintln(c, "0001 BIRD 2.0.12 ready.")
+			line, _ := bufio.NewReader(c).ReadString('\n')
+			told <- strings.TrimSpace(line)
+			fmt.Fprint(c, answer)
+			_ = c.Close()
+		}
+	}()
+	return socket, told
+}
+
+func TestBIRDsConfigurationIsReplacedOnlyWhenItChangedAndIsRight(t *testing.T) {
+	ns := netnstest.New(t)
+	socket, told := fakeBIRD(t, "0002-Reading configuration from /etc/bird/bird.conf\n0003 Reconfigured\n")
+	dir := t.TempDir()
+	checked, refuse := 0, error(nil)
+	w := confWriter{rtnl: ns.Rtnl(), secrets: secretDir{dir}, cfg: Confd{
+		Config: Config{Log: slog.New(slog.DiscardHandler)}, Output: filepath.Join(dir, "bird.conf"), Bird: socket,
+		Check: func(string) error { checked++; return refuse },
+	}}
+	p := plan.Plan{Node: "h1", AS: 64512, RouterID: netip.MustParseAddr("192.0.2.1")}
+	content := func() string { b, _ := os.ReadFile(w.cfg.Output); return string(b) }
+	write := func(want error) {
+		t.Helper()
+		if err := w.write(p); !errors.Is(err, want) {
+			t.Fatalf("write: %v, want %v", err, want)
+		}
+	}
+	write(nil)
+	if got := <-told; got != "configure" || !strings.Contains(content(), "router id 192.0.2.1;") {
+		t.Errorf("BIRD was told %q; the file has\n%s", got, content())
+	}
+	if info, err := os.Stat(w.cfg.Output); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	write(nil) // the same
+	if checked != 1 || len(told) != 0 {
+		t.Errorf("what did not change was checked %d times, and told %d", checked, len(told))
+	}
+	if err := os.Chmod(w.cfg.Output, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	block := rtnl.Route{Dst: netip.MustParsePrefix("10.65.1.0/26"), Kind: rtnl.Blackhole, Protocol: kernel.RouteProtocolAgent}
+	if err := ns.Rtnl().AddRoute(block); err != nil {
+		t.Fatal(err)
+	}
+	write(nil)
+	<-told
+	if info, _ := os.Stat(w.cfg.Output); !strings.Contains(content(), "10.65.1.0/26{27,32}") || info.Mode().Perm() != 0o640 {
+		t.Errorf("after a new block, mode %v:\n%s", info.Mode(), content())
+	}
+	before := content()
+	refuse = errors.New("syntax error")
+	p.RouterID = netip.MustParseAddr("192.0.2.9")
+	write(refuse)
+	if _, err := os.Stat(w.cfg.Output + ".stage"); content() != before || err == nil || len(told) != 0 {
+		t.Errorf("what BIRD refuses: stage file %v, told %d, file\n%s", err, len(told), content())
+	}
+	w.cfg.KeepStage = true
+	write(refuse)
+	if _, err := os.Stat(w.cfg.Output + ".stage"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestABIRDThatRefusesSaysSo(t *testing.T) {
+	socket, _ := fakeBIRD(t, "0002-Reading configuration\n8002 /etc/bird/bird.conf:3:1 syntax error\n")
+	if err := reload(socket); err == nil || !strings.Contains(err.Error(), "syntax error") {
+		t.Errorf("%v", err)
+	}
+	if err := reload(filepath.Join(t.TempDir(), "none")); err != nil {
+		t.Errorf("a BIRD that does not run: %v", err)
+	}
+}

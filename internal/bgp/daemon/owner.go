@@ -1,0 +1,14 @@
+package daemon
+
+import (
+	"io/fs"
+	"syscall"
+)
+
+// owner is whose a file is.
+func owner(info fs.FileInfo) (uid, gid int) {
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(s.Uid), int(s.Gid)
+	}
+	return -1, -1
+}

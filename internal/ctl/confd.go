@@ -1,0 +1,57 @@
+package ctl
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/bgp/daemon"
+)
+
+func (c *command) confdCmd() *cobra.Command {
+	var l local
+	var cfg daemon.Confd
+	cmd := &cobra.Command{
+		Use:   "confd",
+		Short: "Write BIRD's configuration from the datastore, for sites that keep BIRD",
+		Long: `Write the configuration of BIRD 2 from the same resources that "twill bgp" speaks
+by, for sites that keep BIRD. A new one is written beside the old one and shown
+to "bird -p"; if BIRD takes it, it replaces the old one, and BIRD is told to read
+it. What did not change is not written.
+
+BIRD itself is run by the host: Debian's bird.service reads /etc/bird/bird.conf.
+"twill node --bgp=bird" runs this in place of "twill bgp".`,
+		Example: "  twill confd --onetime --output /tmp/bird.conf --bird-socket=\n  twill confd --node h1",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := l.read(); err != nil {
+				return err
+			}
+			cfg.Node, cfg.Store, cfg.Log, cfg.Check = l.node, l.store(&c.conn), c.logAs(l.settings.LogFormat), checkBird
+			cfg.Store.DialTimeout = c.conn.timeout
+			return daemon.RunConfd(cmd.Context(), cfg)
+		},
+	}
+	l.addFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&cfg.Dir, "data-dir", "/var/lib/twill", "where the last plan is kept")
+	f.StringVar(&cfg.Secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
+	f.StringVar(&cfg.Output, "output", "/etc/bird/bird.conf", "the configuration")
+	f.StringVar(&cfg.Bird, "bird-socket", "/run/bird/bird.ctl", "BIRD's control socket; empty: do not tell it")
+	f.BoolVar(&cfg.Onetime, "onetime", false, "write it once, and end")
+	f.BoolVar(&cfg.KeepStage, "keep-stage-file", false, "leave a configuration that BIRD refuses beside the output")
+	return cmd
+}
+
+// checkBird asks BIRD what it says of a configuration.
+func checkBird(file string) error {
+	out, err := exec.Command("bird", "-p", "-c", file).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

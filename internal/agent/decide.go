@@ -99,6 +99,9 @@ func (d *decider) Overlay(ctx context.Context, us []api.Update) error {
 	}
 }
 
+// Written is for [attach.Kernel].
+func (d *decider) Written(u api.Update) { d.overlay.Put([]api.Update{u}) }
+
 // Ping returns when calc has come round: it lives.
 func (d *decider) Ping(ctx context.Context) error {
 	select {

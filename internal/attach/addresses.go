@@ -2,9 +2,12 @@ package attach
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
@@ -14,15 +17,37 @@ import (
 
 // NewAddresses are those of the datastore's pools, for one node.
 func NewAddresses(s datastore.Store, node string) Addresses {
-	return addresses{ipam.New(s, ipam.Config{}), node}
+	return &addresses{Allocator: ipam.New(s, ipam.Config{Reuse: time.Second}), node: node}
 }
 
 type addresses struct {
 	*ipam.Allocator
 	node string
+	last []ipam.Finding // of Sweep
 }
 
-func (a addresses) Assign(ctx context.Context, handle string, want wire.IPAM, about map[string]string) ([]netip.Addr, error) {
+// grace is the age below which an address is nobody's leak yet: its endpoint may be on its way.
+const grace = 15 * time.Minute
+
+func (a *addresses) Sweep(ctx context.Context, now time.Time) (freed []netip.Addr, err error) {
+	all, err := a.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := slices.DeleteFunc(all.Check(ipam.CheckOptions{Now: now, Grace: grace}), func(f ipam.Finding) bool { return f.Fix == "" || !f.IsContainerOf(a.node) })
+	both := ipam.Both(a.last, found)
+	a.last = found
+	for _, r := range a.Repair(ctx, both) {
+		if r.Err == nil {
+			freed = append(freed, r.Address)
+		} else {
+			err = errors.Join(err, fmt.Errorf("%s: %w", r.Address, r.Err))
+		}
+	}
+	return freed, err
+}
+
+func (a *addresses) Assign(ctx context.Context, handle string, want wire.IPAM, about map[string]string) ([]netip.Addr, error) {
 	var out []netip.Addr
 	if len(want.Addrs) > 0 {
 		for _, addr := range want.Addrs {
@@ -51,12 +76,12 @@ func (a addresses) Assign(ctx context.Context, handle string, want wire.IPAM, ab
 	return out, err
 }
 
-func (a addresses) Release(ctx context.Context, handle string) error {
+func (a *addresses) Release(ctx context.Context, handle string) error {
 	_, err := a.ReleaseByHandle(ctx, handle)
 	return err
 }
 
-func (a addresses) Handles(ctx context.Context, prefix string) ([]string, error) {
+func (a *addresses) Handles(ctx context.Context, prefix string) ([]string, error) {
 	all, err := a.Look(ctx)
 	if err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ import (
 	"github.com/twillnet/twill/internal/attach/wire"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/ipam"
 )
 
 // Config is what a Server is made of.
@@ -37,13 +38,17 @@ type Addresses interface {
 	Release(ctx context.Context, handle string) error
 	// Handles are those of this node that begin so.
 	Handles(ctx context.Context, prefix string) ([]string, error)
+	// Sweep frees what this node's containers left, if it was so at the last call, too.
+	Sweep(ctx context.Context, now time.Time) (freed []netip.Addr, err error)
 }
 
 // Kernel is the rest of the agent.
 type Kernel interface {
-	// Overlay tells calc what was just written, before the datastore's watch does. It returns when what follows from it
-	// has been handed to the dataplane.
+	// Overlay tells calc what is in the datastore, or is about to be (Pending), before its watch does. It returns when what
+	// follows from it has been handed to the dataplane.
 	Overlay(ctx context.Context, us []api.Update) error
+	// Written says at which revision something is that was Pending.
+	Written(u api.Update)
 	// InForce waits until an endpoint's routes and policy are in the kernel; an error says why they are not.
 	InForce(ctx context.Context, id intent.EndpointID) error
 	// NotReady says why nothing new may be attached; none: it may.
@@ -58,15 +63,18 @@ type Server struct {
 	busy map[string]chan struct{} // by container: one thing at a time
 	// containers about which something is asked
 	containers map[string]int
+
+	slots chan struct{} // held while attaching: more at once would only wait for each other
 }
 
 // New returns a server.
 func New(cfg Config) *Server {
-	return &Server{cfg: cfg, busy: map[string]chan struct{}{}, containers: map[string]int{}}
+	return &Server{cfg: cfg, busy: map[string]chan struct{}{}, containers: map[string]int{}, slots: make(chan struct{}, atOnce)}
 }
 
 // How long things may take. A runtime gives a plugin minutes, and a user waits.
 const (
+	atOnce   = 16
 	patience = 20 * time.Second // for the kernel
 	cleanup  = 10 * time.Second // for undoing what failed
 )
@@ -81,6 +89,12 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 		return out, err
 	}
 	defer done()
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	case <-ctx.Done():
+		return out, ctx.Err()
+	}
 	var undo []func(context.Context) error
 	defer func() {
 		if err == nil {
@@ -95,7 +109,9 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 	out.Addrs = r.Addrs
 	if len(r.Addrs) == 0 {
 		undo = append(undo, func(ctx context.Context) error { return s.cfg.Addresses.Release(ctx, handle(r.Ref)) })
-		if out.Addrs, err = s.cfg.Addresses.Assign(ctx, handle(r.Ref), r.IPAM, about(s.cfg.Node, r)); err != nil {
+		whose := about(s.cfg.Node, r, time.Now())
+		whose[api.AttributeNote] = ipam.NoteContainer
+		if out.Addrs, err = s.cfg.Addresses.Assign(ctx, handle(r.Ref), r.IPAM, whose); err != nil {
 			return out, err
 		}
 	}
@@ -104,11 +120,8 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 		return out, err
 	}
 	undo = append(undo, func(ctx context.Context) error { return s.remove(ctx, w) })
-	us, old, err := s.write(ctx, r, w)
+	old, err := s.makeTrue(ctx, r, w)
 	if err != nil {
-		return out, err
-	}
-	if err = s.inForce(ctx, w, us); err != nil {
 		return out, err
 	}
 	if old != "" && old != handle(r.Ref) { // the pod's last container, which nobody detached
@@ -120,14 +133,39 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 	return out, nil
 }
 
-func (s *Server) inForce(ctx context.Context, w *api.WorkloadEndpoint, us []api.Update) error {
+// makeTrue writes an endpoint to the datastore, and brings it into force meanwhile; old is the handle of whom it replaces. An
+// endpoint that fails to be written is taken back by remove.
+func (s *Server) makeTrue(ctx context.Context, r wire.Request, w *api.WorkloadEndpoint) (old string, err error) {
+	kv, err := encode(w)
+	if err != nil {
+		return "", err
+	}
+	us := []api.Update{{Key: kv.Key, Value: kv.Value, Revision: Pending}}
+	if r.Pod == nil {
+		profile, err := s.profile(ctx, r.Network)
+		if err != nil {
+			return "", err
+		}
+		us = append(us, profile)
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := s.cfg.Kernel.Overlay(ctx, us); err != nil {
-		return err
+	forced := make(chan error, 1)
+	go func() {
+		err := s.cfg.Kernel.Overlay(ctx, us)
+		if err == nil {
+			err = s.cfg.Kernel.InForce(ctx, intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name})
+		}
+		forced <- err
+	}()
+	now, old, err := s.write(ctx, r, w, kv)
+	if err != nil {
+		cancel()
+		<-forced
+		return "", err
 	}
-	id := intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name}
-	return s.cfg.Kernel.InForce(ctx, id)
+	s.cfg.Kernel.Written(now)
+	return old, <-forced
 }
 
 // Detach takes back what Attach gave. That there is nothing is no error.
@@ -174,7 +212,7 @@ func (s *Server) Check(ctx context.Context, r wire.Request) (struct{}, error) {
 
 // Assign gives out addresses without an endpoint: another plugin makes that.
 func (s *Server) Assign(ctx context.Context, r wire.Request) (wire.Attached, error) {
-	addrs, err := s.cfg.Addresses.Assign(ctx, handle(r.Ref), r.IPAM, about(s.cfg.Node, r))
+	addrs, err := s.cfg.Addresses.Assign(ctx, handle(r.Ref), r.IPAM, about(s.cfg.Node, r, time.Now()))
 	return wire.Attached{Addrs: addrs}, err
 }
 

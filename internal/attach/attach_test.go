@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
@@ -30,6 +31,7 @@ type kernel struct {
 	overlay  error
 	inForce  error
 	asked    []string
+	written  []api.Update
 	onForced func()
 }
 
@@ -47,6 +49,12 @@ func (k *kernel) Overlay(_ context.Context, us []api.Update) error {
 		}
 	}
 	return nil
+}
+
+func (k *kernel) Written(u api.Update) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.written = append(k.written, u)
 }
 
 func (k *kernel) InForce(_ context.Context, id intent.EndpointID) error {
@@ -278,6 +286,10 @@ func TestAFaultAtAnyStepLeavesAllOrNothing(t *testing.T) {
 		switch left := b.left(); {
 		case err == nil && len(left) != 3:
 			t.Errorf("step %d: attached, and there is %v", step, left)
+		case err != nil && len(b.kernel.told) > 0:
+			t.Errorf("step %d: %v, and calc still has %v", step, err, b.kernel.told)
+		case err == nil && (len(b.kernel.written) != 1 || b.kernel.written[0].Revision == 0 || b.kernel.written[0].Revision == Pending):
+			t.Errorf("step %d: calc was told of the revisions %v", step, b.kernel.written)
 		case err != nil && len(left) > 0:
 			t.Errorf("step %d: %v, and there is still %v", step, err, left)
 		}
@@ -400,6 +412,44 @@ func TestNotesOfDetachedContainersAreWorkedOff(t *testing.T) {
 	}
 }
 
+func TestTheAgentFreesWhatItsContainersLeft(t *testing.T) {
+	b := newBed(t)
+	b.must(second(b.Attach(t.Context(), request("kept"))))
+	kept := b.left()
+	later := time.Now().Add(time.Hour)
+	leak := func(container string) {
+		w := about("h1", request(container), time.Now())
+		w[api.AttributeNote] = ipam.NoteContainer
+		b.must(second(b.cfg.Addresses.Assign(t.Context(), "net."+container, wire.IPAM{V4: true}, w)))
+	}
+	leak("killed")
+	others := about("h2", request("others"), time.Now()) // another node's, and one that is no container's
+	others[api.AttributeNote] = ipam.NoteContainer
+	b.must(second(b.cfg.Addresses.Assign(t.Context(), "net.others", wire.IPAM{V4: true}, others)))
+	b.must(second(b.cfg.Addresses.Assign(t.Context(), "tool.x", wire.IPAM{V4: true}, about("h1", request("x"), time.Now()))))
+	for i, tt := range []struct {
+		now   time.Time
+		freed int
+	}{
+		{time.Now(), 0}, // too young
+		{later, 0},      // seen for the first time
+		{later, 1},
+		{later, 0},
+	} {
+		freed, err := b.cfg.Addresses.Sweep(t.Context(), tt.now)
+		b.must(err)
+		if len(freed) != tt.freed {
+			t.Errorf("sweep %d freed %v, want %d", i, freed, tt.freed)
+		}
+	}
+	left := b.left()
+	for _, k := range append(kept, "net.others", "tool.x") {
+		if !strings.Contains(strings.Join(left, " "), k) {
+			t.Errorf("%s was freed; left: %v", k, left)
+		}
+	}
+}
+
 func TestOlderWordsDoNotUndoWhatWasJustWritten(t *testing.T) {
 	at := func(key string, revision int64, value string) api.Update {
 		u := api.Update{Key: key, Revision: revision}
@@ -420,6 +470,8 @@ func TestOlderWordsDoNotUndoWhatWasJustWritten(t *testing.T) {
 		{"what was deleted, again", at("k", 10, ""), at("k", 10, "v"), false},
 		{"the deletion itself", at("k", 10, ""), at("k", 11, ""), true},
 		{"another key", at("k", 10, "v"), at("l", 1, "v"), true},
+		{"anything, while it is being written", at("k", Pending, "v"), at("k", 10, "v"), false},
+		{"anything, after it was forgotten", at("k", 0, ""), at("k", 1, "v"), true},
 	} {
 		var o Overlay
 		o.Put([]api.Update{tt.put})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
@@ -22,9 +23,9 @@ const (
 // handle is under which an attachment's addresses are; upstream makes the same.
 func handle(r wire.Ref) string { return r.Network + "." + r.ContainerID }
 
-// about is what is kept with an address, so that it can be told who has it.
-func about(node string, r wire.Request) map[string]string {
-	out := map[string]string{api.AttributeNode: node}
+// about is what is kept with an address, so that it can be told who has it, and since when.
+func about(node string, r wire.Request, now time.Time) map[string]string {
+	out := map[string]string{api.AttributeNode: node, api.AttributeTimestamp: now.UTC().Format(time.RFC3339)}
 	if r.Pod != nil {
 		out[api.AttributeNamespace], out[api.AttributePod] = r.Pod.Namespace, r.Pod.Name
 	}
@@ -81,27 +82,17 @@ func (s *Server) stored(ctx context.Context, w *api.WorkloadEndpoint) (*api.Work
 	return st.Resource.(*api.WorkloadEndpoint), u, nil
 }
 
-// write puts an endpoint into the datastore, and the profile that it needs; old is the handle of whom it replaces.
-func (s *Server) write(ctx context.Context, r wire.Request, w *api.WorkloadEndpoint) (us []api.Update, old string, err error) {
-	if r.Pod == nil {
-		if us, err = s.profile(ctx, r.Network); err != nil {
-			return nil, "", err
-		}
-	}
-	kv, err := encode(w)
-	if err != nil {
-		return nil, "", err
-	}
+// write puts an endpoint into the datastore; old is the handle of whom it replaces.
+func (s *Server) write(ctx context.Context, r wire.Request, w *api.WorkloadEndpoint, kv api.Update) (now api.Update, old string, err error) {
 	for range 5 {
-		had, was, err := s.stored(ctx, w)
-		var now api.Update
-		switch {
-		case errors.Is(err, datastore.ErrNotFound):
-			now, err = s.cfg.Store.Create(ctx, kv)
-		case was.Value == nil:
-			return nil, "", err
-		default: // also one that cannot be read
-			if had != nil {
+		now, err = s.cfg.Store.Create(ctx, kv)
+		if errors.Is(err, datastore.ErrExists) {
+			var had *api.WorkloadEndpoint
+			had, was, failed := s.stored(ctx, w)
+			if was.Value == nil && !errors.Is(failed, datastore.ErrNotFound) {
+				return now, "", failed
+			}
+			if had != nil { // else it cannot be read
 				old = handle(wire.Ref{Network: r.Network, ContainerID: had.Spec.ContainerID})
 			}
 			next := kv
@@ -109,13 +100,13 @@ func (s *Server) write(ctx context.Context, r wire.Request, w *api.WorkloadEndpo
 			now, err = s.cfg.Store.Update(ctx, next)
 		}
 		if err == nil {
-			return append(us, now), old, nil
+			return now, old, nil
 		}
 		if !errors.Is(err, datastore.ErrExists) && !errors.Is(err, datastore.ErrConflict) && !errors.Is(err, datastore.ErrNotFound) {
-			return nil, "", err
+			return now, "", err
 		}
 	}
-	return nil, "", fmt.Errorf("WorkloadEndpoint %s/%s changes all the time; who else writes it?", w.Metadata.Namespace, w.Metadata.Name)
+	return now, "", fmt.Errorf("WorkloadEndpoint %s/%s changes all the time; who else writes it?", w.Metadata.Namespace, w.Metadata.Name)
 }
 
 func encode(r api.Resource) (kv api.Update, err error) {
@@ -128,7 +119,7 @@ func encode(r api.Resource) (kv api.Update, err error) {
 
 // profile makes the profile of a network, unless somebody has: its members reach each other and everything else, and
 // nobody else reaches them.
-func (s *Server) profile(ctx context.Context, network string) ([]api.Update, error) {
+func (s *Server) profile(ctx context.Context, network string) (api.Update, error) {
 	p := &api.Profile{Object: api.Object{
 		TypeMeta: api.TypeMeta{Kind: api.KindProfile, APIVersion: api.GroupVersion}, Metadata: api.ObjectMeta{Name: network},
 	}}
@@ -136,37 +127,37 @@ func (s *Server) profile(ctx context.Context, network string) ([]api.Update, err
 	p.Spec.Ingress = []api.Rule{{Action: api.Allow, Source: api.EntityRule{Selector: "has(" + network + ")"}}}
 	p.Spec.Egress = []api.Rule{{Action: api.Allow}}
 	if err := api.Validate(p).Err(); err != nil {
-		return nil, err
+		return api.Update{}, err
 	}
 	kv, err := encode(p)
 	if err != nil {
-		return nil, err
+		return api.Update{}, err
 	}
 	if u, err := s.cfg.Store.Get(ctx, kv.Key); err == nil {
-		return []api.Update{u}, nil
+		return u, nil
 	}
 	u, err := s.cfg.Store.Create(ctx, kv)
-	switch {
-	case errors.Is(err, datastore.ErrExists):
-		u, err = s.cfg.Store.Get(ctx, kv.Key)
-		return []api.Update{u}, err
-	case err != nil:
-		return nil, err
+	if errors.Is(err, datastore.ErrExists) {
+		return s.cfg.Store.Get(ctx, kv.Key)
 	}
-	return []api.Update{u}, nil
+	return u, err
 }
 
-// remove deletes an endpoint that is still its container's, and tells calc.
+// remove deletes an endpoint that is still its container's, and tells calc how it is then.
 func (s *Server) remove(ctx context.Context, w *api.WorkloadEndpoint) error {
 	for range 5 {
 		have, u, err := s.stored(ctx, w)
 		switch {
-		case errors.Is(err, datastore.ErrNotFound):
-			return nil
+		case u.Value == nil: // it is gone; or nobody knows, and what was Pending is not to stay
+			key, _ := api.Key(w) // stored has made it
+			if errors.Is(err, datastore.ErrNotFound) {
+				err = nil
+			}
+			return errors.Join(err, s.cfg.Kernel.Overlay(ctx, []api.Update{{Key: key}}))
 		case err != nil:
 			return err
-		case have.Spec.ContainerID != w.Spec.ContainerID:
-			return nil // that of a newer container of the same pod
+		case have.Spec.ContainerID != w.Spec.ContainerID: // that of a newer container of the same pod
+			return s.cfg.Kernel.Overlay(ctx, []api.Update{u})
 		}
 		err = s.cfg.Store.Delete(ctx, u.Key, u.Revision)
 		if errors.Is(err, datastore.ErrConflict) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,10 +20,14 @@ const (
 	soon  = 200 * time.Millisecond
 )
 
-// Run works off what plugins noted while no agent ran, until the context ends.
+// sweeps is how often leaked addresses are looked for. Each look reads all blocks, so nodes do not look at once.
+const sweeps = time.Hour
+
+// Run works off what plugins noted while no agent ran, and frees what leaked, until the context ends.
 func (s *Server) Run(ctx context.Context) error {
 	t := time.NewTimer(0)
 	defer t.Stop()
+	next := time.Now().Add(rand.N(sweeps))
 	for {
 		select {
 		case <-ctx.Done():
@@ -35,8 +40,22 @@ func (s *Server) Run(ctx context.Context) error {
 			if err := s.workOff(ctx); err != nil && ctx.Err() == nil {
 				s.cfg.Log.Warn("a container that is gone stays attached; trying again", "err", err)
 			}
+			if now := time.Now(); now.After(next) {
+				next = now.Add(sweeps)
+				s.sweep(ctx, now)
+			}
 		}
 		t.Reset(wait)
+	}
+}
+
+func (s *Server) sweep(ctx context.Context, now time.Time) {
+	freed, err := s.cfg.Addresses.Sweep(ctx, now)
+	if len(freed) > 0 {
+		s.cfg.Log.Warn("freed addresses that no container of this node has any more", "addresses", freed)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.cfg.Log.Warn("leaked addresses of this node could not be freed", "err", err)
 	}
 }
 

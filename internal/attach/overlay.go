@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"math"
 	"sync"
 
 	"github.com/twillnet/twill/api"
@@ -12,6 +13,9 @@ type Overlay struct {
 	mu   sync.Mutex
 	keys map[string]mark
 }
+
+// Pending is the revision of what is being written: until it is known, nothing that the datastore says of it counts.
+const Pending = math.MaxInt64
 
 type mark struct {
 	revision int64

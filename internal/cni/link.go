@@ -178,7 +178,7 @@ func (e *ends) configure(addrs []netip.Addr, c *conf) error {
 // its own, what is sent to them is lost.
 func (e *ends) settled(link int, addrs []netip.Addr) error {
 	const tableLocal = 255
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	for deadline := time.Now().Add(patience / 3); ; {
 		routes, err := e.inside.Routes(rtnl.RouteFilter{Table: tableLocal, Link: link})
 		if err != nil {
 			return err

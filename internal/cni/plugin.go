@@ -49,7 +49,7 @@ func Main(argv0, release string) int {
 }
 
 // patience is for one command; runtimes give up after minutes.
-const patience = 60 * time.Second
+const patience = 90 * time.Second
 
 func within() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), patience)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
 )
 
 // mostBlocks is how many blocks of a family a host may have if nobody says otherwise.
@@ -42,6 +43,7 @@ func (g AutoArgs) String() string {
 type request struct {
 	AutoArgs
 	*world
+	old   bool // the world was read a little while ago
 	a     *Allocator
 	owner api.Owner
 	asker asker
@@ -56,8 +58,17 @@ func (a *Allocator) Assign(ctx context.Context, args AutoArgs) ([]Address, error
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", args, err)
 	}
+	out, err := r.assign(ctx, args)
+	if errors.Is(err, ErrNoAddress) && r.old { // there may be another pool by now
+		a.forget(ctx, r.world)
+		return a.Assign(ctx, args)
+	}
+	return out, err
+}
+
+func (r *request) assign(ctx context.Context, args AutoArgs) ([]Address, error) {
 	var out []Address
-	err = a.change(ctx, args.String(), func(d *draft) error {
+	err := r.a.change(ctx, args.String(), func(d *draft) error {
 		out = nil
 		for _, f := range []struct {
 			four bool
@@ -88,13 +99,13 @@ func (a *Allocator) request(ctx context.Context, args AutoArgs) (*request, error
 	if err := checkNames(args.Node, args.Handle); err != nil {
 		return nil, err
 	}
-	w, err := a.world(ctx)
+	w, old, err := a.reused(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r := &request{AutoArgs: args, world: w, a: a, owner: ownerOf(args.Node, args.Use), attr: attribute(args.Handle, args.Attributes)}
+	r := &request{AutoArgs: args, world: w, old: old, a: a, owner: ownerOf(args.Node, args.Use), attr: attribute(args.Handle, args.Attributes)}
 	r.asker = asker{node: args.Node, use: args.Use, namespace: args.Namespace, pools: args.Pools}
-	node, err := labelsOf(ctx, a.store, api.Ref{Kind: api.KindNode, Name: args.Node})
+	node, err := w.labelled(ctx, a.store, api.Ref{Kind: api.KindNode, Name: args.Node})
 	if err != nil {
 		return nil, err
 	}
@@ -102,15 +113,15 @@ func (a *Allocator) request(ctx context.Context, args AutoArgs) (*request, error
 		r.asker.nodeKnown, r.asker.nodeLabels = true, node.Meta().Labels
 	}
 	if args.Namespace != "" {
-		r.asker.namespaceLabels, err = a.namespaceLabels(ctx, args.Namespace)
+		r.asker.namespaceLabels, err = w.namespaceLabels(ctx, a.store, args.Namespace)
 	}
 	return r, err
 }
 
 // namespaceLabels are those that the namespace's profile hands on.
-func (a *Allocator) namespaceLabels(ctx context.Context, namespace string) (map[string]string, error) {
+func (w *world) namespaceLabels(ctx context.Context, s datastore.Store, namespace string) (map[string]string, error) {
 	out := map[string]string{api.LabelName: namespace}
-	profile, err := labelsOf(ctx, a.store, api.Ref{Kind: api.KindProfile, Name: "kns." + namespace})
+	profile, err := w.labelled(ctx, s, api.Ref{Kind: api.KindProfile, Name: "kns." + namespace})
 	if p, ok := profile.(*api.Profile); ok {
 		for k, v := range p.Spec.LabelsToApply {
 			if name, ok := strings.CutPrefix(k, api.NamespaceLabelPrefix); ok {

@@ -11,6 +11,20 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
+func TestWhatWasReadIsGoodForAWhile(t *testing.T) {
+	f := newFixture(t)
+	f.Allocator = f.allocator(f.store, Config{Reuse: time.Second})
+	f.assign("h1", "a", 1)
+	f.put("ippools/p", `"cidr":"10.0.0.0/28","blockSize":30,"disabled":true`)
+	f.assign("h1", "a", 1) // as if it had begun before
+	f.now = f.now.Add(time.Second)
+	f.refused(AutoArgs{Node: "h1", Handle: "a", Num4: 1}, "pool p 10.0.0.0/28 is disabled")
+	f.put("ippools/q", `"cidr":"10.1.0.0/28","blockSize":30`)
+	if got := f.assign("h1", "a", 1); !strings.HasPrefix(got, "10.1.0.") {
+		t.Errorf("a pool that was just made gives %s", got)
+	}
+}
+
 func TestAnAddressIsABlockAHandleAndAnAffinityInOneChange(t *testing.T) {
 	f := newFixture(t)
 	f.put("ippools/p", `"cidr":"10.0.0.0/30","blockSize":30`)

@@ -34,6 +34,8 @@ type Finding struct {
 	Fix      string     `json:"fix,omitempty"`  // what a repair does; empty: nothing, see Kept
 	Kept     string     `json:"kept,omitempty"` // why it is left alone
 
+	node string           // of a leak: for which it was allocated
+	note string           // and what else was kept with it
 	seen map[string]int64 // revisions of what it was concluded from
 	mend func(*mending) error
 }
@@ -41,6 +43,15 @@ type Finding struct {
 // id is equal for the same finding of two surveys.
 func (f Finding) id() string {
 	return strings.Join([]string{f.Kind, f.Address.String(), f.Block, f.Handle, f.Owner, fmt.Sprint(f.Sequence), fmt.Sprint(f.seen)}, "|")
+}
+
+// NoteContainer is kept with an address, as its api.AttributeNote, whose container has a WorkloadEndpoint for as long as it
+// has the address.
+const NoteContainer = "container"
+
+// IsContainerOf: it is the leak of an address that was allocated on a node for a container.
+func (f Finding) IsContainerOf(node string) bool {
+	return f.Kind == FoundLeak && f.node == node && f.note == NoteContainer
 }
 
 // CheckOptions say what counts as proven.
@@ -184,7 +195,7 @@ func (c *checking) allocation(l Allocation) {
 	}
 	f := Finding{
 		Kind: FoundLeak, Address: l.Addr, Block: block, Handle: handle, Sequence: l.Block.SequenceOf(l.ord), Owner: describe(l.Attr.Owner),
-		Problem: "is allocated, and nobody has it", Proof: proof,
+		Problem: "is allocated, and nobody has it", Proof: proof, node: l.Attr.Owner[api.AttributeNode], note: l.Attr.Owner[api.AttributeNote],
 	}
 	switch age, known := c.age(l.Attr); {
 	case !proven:
@@ -230,6 +241,8 @@ func (c *checking) orphan(l Allocation, handle string) (proof string, proven, ho
 			proof += fmt.Sprintf("; node %s does not exist", node)
 		}
 		return proof, true, false
+	case attrs[api.AttributeNote] == NoteContainer:
+		return "it was given to the container of handle " + handle + ", and no WorkloadEndpoint has it", true, false
 	case gone:
 		return fmt.Sprintf("it was given to node %s, which does not exist, and no WorkloadEndpoint has it", node), true, false
 	case c.docs[api.HandleKey(handle)] == nil:

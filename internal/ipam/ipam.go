@@ -49,6 +49,9 @@ type Config struct {
 	Tries    int              // how often a change is begun anew when another writer was first; zero means 100
 	// Pause waits before a try is repeated; nil: a random time, up to 4ms and longer each time.
 	Pause func(ctx context.Context, try int) error
+	// Reuse is how long what Assign read of pools, reservations, configuration, node and namespaces is good for the next
+	// Assign; zero means for that one alone. One that finds no address looks anew.
+	Reuse time.Duration
 }
 
 // Allocator gives out and takes back addresses. Any goroutine may use it; the
@@ -61,6 +64,10 @@ type Allocator struct {
 	// roomy are blocks in which there was room last time, by owner and family. Who has the turn may
 	// use it. It only says where to look first.
 	roomy map[string]netip.Prefix
+
+	reading chan struct{} // who holds it may look at what follows
+	recent  *world        // what Assign read last
+	until   time.Time     // it is good
 }
 
 // New returns an allocator on a store.
@@ -74,7 +81,7 @@ func New(s datastore.Store, cfg Config) *Allocator {
 	if cfg.Pause == nil {
 		cfg.Pause = pause
 	}
-	a := &Allocator{store: s, cfg: cfg, turn: make(chan struct{}, 1), roomy: map[string]netip.Prefix{}}
+	a := &Allocator{store: s, cfg: cfg, turn: make(chan struct{}, 1), reading: make(chan struct{}, 1), roomy: map[string]netip.Prefix{}}
 	if t, ok := s.(datastore.Transactional); ok && !cfg.TwoPhase {
 		a.txn = t
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/api/selector"
@@ -27,10 +28,13 @@ type world struct {
 	pools    []*api.IPPool // by name
 	reserved []netip.Prefix
 	config   api.IPAMConfig
+
+	mu     sync.Mutex
+	others map[string]api.Resource // whose labels were asked for, by key; nil: there is none
 }
 
 func (a *Allocator) world(ctx context.Context) (*world, error) {
-	w := &world{}
+	w := &world{others: map[string]api.Resource{}}
 	var err error
 	if w.pools, err = readAll[*api.IPPool](ctx, a.store, api.KindIPPool); err != nil {
 		return nil, err
@@ -44,6 +48,41 @@ func (a *Allocator) world(ctx context.Context) (*world, error) {
 	}
 	w.config, err = ReadConfig(ctx, a.store)
 	return w, err
+}
+
+// reused is a world that may have been read a little while ago; old says whether it was. Of many who need one, one reads.
+func (a *Allocator) reused(ctx context.Context) (w *world, old bool, err error) {
+	if a.cfg.Reuse == 0 {
+		w, err = a.world(ctx)
+		return w, false, err
+	}
+	select {
+	case a.reading <- struct{}{}:
+		defer func() { <-a.reading }()
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+	if a.recent != nil && a.cfg.Now().Before(a.until) {
+		return a.recent, true, nil
+	}
+	until := a.cfg.Now().Add(a.cfg.Reuse)
+	w, err = a.world(ctx)
+	if err == nil {
+		a.recent, a.until = w, until
+	}
+	return w, false, err
+}
+
+// forget makes the next Assign look anew, unless another has since.
+func (a *Allocator) forget(ctx context.Context, w *world) {
+	select {
+	case a.reading <- struct{}{}:
+		if a.recent == w {
+			a.recent = nil
+		}
+		<-a.reading
+	case <-ctx.Done():
+	}
 }
 
 // ReadConfig reads the configuration; where none is stored, the default holds.
@@ -77,21 +116,32 @@ func readAll[R api.Resource](ctx context.Context, s datastore.Store, kind string
 	return out, nil
 }
 
-// labelsOf reads the labels of a resource; nil if there is none.
-func labelsOf(ctx context.Context, s datastore.Store, ref api.Ref) (api.Resource, error) {
+// labelled reads a resource for its labels; nil if there is none.
+func (w *world) labelled(ctx context.Context, s datastore.Store, ref api.Ref) (api.Resource, error) {
 	key, err := ref.Key()
 	if err != nil {
 		return nil, err
 	}
+	w.mu.Lock()
+	r, known := w.others[key]
+	w.mu.Unlock()
+	if known {
+		return r, nil
+	}
 	u, err := s.Get(ctx, key)
-	if errors.Is(err, datastore.ErrNotFound) {
-		return nil, nil
+	if err == nil {
+		var st api.Stored
+		st, err = api.DecodeStored(u)
+		r = st.Resource
+	} else if errors.Is(err, datastore.ErrNotFound) {
+		err = nil
 	}
-	if err != nil {
-		return nil, err
+	if err == nil {
+		w.mu.Lock()
+		w.others[key] = r
+		w.mu.Unlock()
 	}
-	st, err := api.DecodeStored(u)
-	return st.Resource, err
+	return r, err
 }
 
 func netsOf(texts []string) []netip.Prefix {

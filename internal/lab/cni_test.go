@@ -21,6 +21,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
+	"github.com/twillnet/twill/internal/kernel/packet"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
@@ -176,6 +177,7 @@ func TestCNI(t *testing.T) {
 		"GC takes what has no container":       collected,
 		"a second ADD harms nothing":           secondAdd,
 		"policy is in force when ADD returns":  policyFirst,
+		"a capture of all that comes":          capturedFromBefore,
 		"without an agent":                     withoutAgent,
 		"killed at any moment":                 killed,
 	} {
@@ -316,13 +318,7 @@ func policyFirst(t *testing.T, r *caller) {
 	l := r.list("net", `{"type": "calico-ipam"}`)
 	client := r.container()
 	r.add(l, client)
-	store, err := r.store(t.Context())
-	must(t, err)
-	defer store.Close()
-	deny := api.Update{Key: key(api.KindGlobalNetworkPolicy, "", "only-80"), Value: []byte(`{"kind":"GlobalNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"only-80"},"spec":{"selector":"all()","types":["Ingress"],"ingress":[{"action":"Allow","protocol":"TCP","destination":{"ports":[80]}}]}}`)}
-	_, err = store.Create(t.Context(), deny)
-	must(t, err)
-	defer func() { must(t, store.Delete(t.Context(), deny.Key, 0)) }()
+	defer r.onlyPort80()()
 	for range 20 {
 		c := r.container()
 		open, err := c.ListenTCP(netip.MustParseAddrPort("0.0.0.0:80"))
@@ -347,6 +343,95 @@ func policyFirst(t *testing.T, r *caller) {
 		r.del(l, c)
 	}
 	r.del(l, client)
+}
+
+// capturedFromBefore: another workload sends to a container's address before there is a container, while ADD runs and after.
+// What policy denies never comes out of the container's link; what it allows does, from the first packet after ADD on.
+func capturedFromBefore(t *testing.T, r *caller) {
+	l := r.list("net", `{"type": "calico-ipam"}`)
+	client := r.container()
+	r.add(l, client)
+	defer r.del(l, client)
+	defer r.onlyPort80()()
+	var out *packet.Host
+	client.Do(func() { out = must2(packet.OpenHost())(t) })
+	defer out.Close()
+	for i := range 10 {
+		c := r.container()
+		dst := netip.AddrFrom4([4]byte{10, 66, 99, byte(i)})
+		c.conf.Args = [][2]string{{"IgnoreUnknown", "1"}, {"IP", dst.String()}}
+		var in *packet.Socket
+		c.Do(func() { in = must2(packet.Open())(t) })
+		seq := uint16(1000)
+		send := func() {
+			for _, port := range []uint16{81, 80} {
+				must(t, out.Send(packet.Packet{Src: client.addrs[0], Dst: dst, Proto: 6, SrcPort: seq, DstPort: port}))
+			}
+			seq++
+		}
+		added := make(chan struct{})
+		go func() {
+			defer close(added)
+			r.add(l, c)
+		}()
+		for running := true; running; {
+			select {
+			case <-added:
+				running = false
+			default:
+				send()
+			}
+		}
+		first := seq
+		for range 100 {
+			send()
+		}
+		wantCaptured(t, in, client.addrs[0], first, seq)
+		must(t, in.Close())
+		r.del(l, c)
+	}
+}
+
+// wantCaptured reads what came from src: all source ports from first to before end, and nothing but to port 80.
+func wantCaptured(t *testing.T, in *packet.Socket, src netip.Addr, first, end uint16) {
+	t.Helper()
+	missing := map[uint16]bool{}
+	for s := first; s < end; s++ {
+		missing[s] = true
+	}
+	for len(missing) > 0 {
+		p, ok, err := in.Receive(time.Now().Add(netnstest.Patience))
+		must(t, err)
+		switch {
+		case !ok:
+			t.Fatalf("of the packets after ADD %d were lost", len(missing))
+		case p.Src == src && p.DstPort != 80:
+			t.Fatalf("what policy denies came: %+v", p)
+		}
+		delete(missing, p.SrcPort)
+	}
+}
+
+func must2[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		must(t, err)
+		return v
+	}
+}
+
+// onlyPort80 denies all other ingress of all workloads; undo takes that back.
+func (r *caller) onlyPort80() (undo func()) {
+	r.t.Helper()
+	store, err := r.store(r.t.Context())
+	must(r.t, err)
+	deny := api.Update{Key: key(api.KindGlobalNetworkPolicy, "", "only-80"), Value: []byte(`{"kind":"GlobalNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"only-80"},"spec":{"selector":"all()","types":["Ingress"],"ingress":[{"action":"Allow","protocol":"TCP","destination":{"ports":[80]}}]}}`)}
+	_, err = store.Create(r.t.Context(), deny)
+	must(r.t, err)
+	return func() {
+		must(r.t, store.Delete(r.t.Context(), deny.Key, 0))
+		store.Close()
+	}
 }
 
 func withoutAgent(t *testing.T, r *caller) {

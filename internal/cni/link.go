@@ -217,8 +217,10 @@ func (e *ends) sysctls(addrs []netip.Addr, c *conf) error {
 	}
 	settings := []sysctl.Setting{{Path: "ipv4/ip_forward", Value: forward}}
 	six := []sysctl.Setting{
-		{Path: "ipv6/conf/all/forwarding", Value: forward}, {Path: "ipv6/conf/" + link + "/accept_dad", Value: "0"},
-		{Path: "ipv6/conf/" + link + "/accept_ra", Value: "0"}, {Path: "ipv6/conf/" + link + "/disable_ipv6", Value: "0"},
+		{Path: "ipv6/conf/all/forwarding", Value: forward},
+		{Path: "ipv6/conf/" + link + "/accept_dad", Value: "0"},
+		{Path: "ipv6/conf/" + link + "/accept_ra", Value: "0"},
+		{Path: "ipv6/conf/" + link + "/disable_ipv6", Value: "0"},
 	}
 	for _, a := range addrs {
 		if a.Is6() {

@@ -259,6 +259,7 @@ func TestWithoutAPlanNothingMoves(t *testing.T) {
 	p := planOf(session("192.0.2.2", 64512), session("2001:db8:1::2", 64512))
 	h.start(p)
 	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
+	h.wantRoute("fd00:204::/64 via 2001:db8:1::2 proto 186")
 	h.kill()
 	gone := withdrawals(t, h.Rtnl(), kernel.RouteProtocolSpeaker)
 	h.launch()

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -164,10 +165,12 @@ func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch) error 
 }
 
 func (k *keeper) send(ctx context.Context, p plan.Plan) error {
-	k.last = p
 	for _, problem := range p.Problems {
-		k.cfg.Log.Warn("resource", "err", problem)
+		if !slices.Contains(k.last.Problems, problem) {
+			k.cfg.Log.Warn("resource", "err", problem)
+		}
 	}
+	k.last = p
 	select {
 	case k.out <- p:
 		return nil

@@ -2,11 +2,14 @@ package speaker_test
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
 // ordered waits until BIRD's paths of a route are this.
@@ -127,6 +130,37 @@ func TestForeignPoolsAreLeftAlone(t *testing.T) {
 		return nil
 	})
 	p.Foreign = nil
+	h.plan(p)
+	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
+}
+
+func TestAnotherPortOwnNumbersInPathsAndIgnoredInterfaces(t *testing.T) {
+	h, birds := network(t, 1)
+	b := birds[0]
+	b.run(strings.ReplaceAll(`protocol static s4 { ipv4; route 10.204.0.0/26 blackhole { bgp_path.prepend(64512); }; }`+
+		speaks("twill", "local port 1791 as 65001; multihop;", "", ""), "neighbor 192.0.2.1 as", "neighbor 192.0.2.1 port 1790 as"))
+	if err := h.Rtnl().AddRoute(rtnl.Route{Dst: prefix("10.65.3.3/32"), Link: h.Link("br0").Index, Protocol: kernel.RouteProtocolAgent}); err != nil {
+		t.Fatal(err)
+	}
+	h.agent("10.65.1.0/26")
+	s := session("192.0.2.2", 65001)
+	s.Port = 1791
+	p := planOf(s)
+	p.Listen = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:1790")}
+	p.Ignored = []string{"br*"}
+	h.start(p)
+	b.wants("10.65.1.0/26")
+	b.lacks("10.65.3.3/32")
+	if e := h.ask(request{Explain: prefix("10.65.3.3/32")}).Explain; !strings.Contains(e.Own, "interface br0 is among ignoredInterfaces") {
+		t.Errorf("%+v", e)
+	}
+	p.Ignored = nil
+	h.plan(p)
+	b.wants("10.65.3.3/32")
+	if routes := h.ask(request{}).Routes; len(routes) != 2 { // a path with our own number is not believed
+		t.Errorf("%+v", routes)
+	}
+	p.Sessions[0].AllowLocalAS = 1
 	h.plan(p)
 	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
 }

@@ -47,8 +47,7 @@ func (d *decider) run(ctx context.Context) error {
 			continue
 		case l := <-d.local:
 			heard = time.Now()
-			d.overlay.Put(l.updates)
-			d.graph.Update(l.updates)
+			d.graph.Update(d.overlay.Current(l.updates))
 			told = func() { close(l.told) }
 		case b, ok := <-d.in:
 			if !ok {
@@ -85,6 +84,11 @@ type local struct {
 
 // Overlay is for [attach.Kernel].
 func (d *decider) Overlay(ctx context.Context, us []api.Update) error {
+	for _, u := range us {
+		if u.Revision != attach.Pending { // else it was announced, and may be written by now
+			d.overlay.Put([]api.Update{u})
+		}
+	}
 	l := local{us, make(chan struct{})}
 	select {
 	case d.local <- l:
@@ -97,6 +101,11 @@ func (d *decider) Overlay(ctx context.Context, us []api.Update) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Announce is for [attach.Kernel].
+func (d *decider) Announce(key string) {
+	d.overlay.Put([]api.Update{{Key: key, Value: []byte{}, Revision: attach.Pending}})
 }
 
 // Written is for [attach.Kernel].

@@ -47,7 +47,9 @@ type Kernel interface {
 	// Overlay tells calc what is in the datastore, or is about to be (Pending), before its watch does. It returns when what
 	// follows from it has been handed to the dataplane.
 	Overlay(ctx context.Context, us []api.Update) error
-	// Written says at which revision something is that was Pending.
+	// Announce says that something is about to be written, and Written at which revision it then was; between the two,
+	// Overlay may tell it as Pending.
+	Announce(key string)
 	Written(u api.Update)
 	// InForce waits until an endpoint's routes and policy are in the kernel; an error says why they are not.
 	InForce(ctx context.Context, id intent.EndpointID) error
@@ -150,6 +152,7 @@ func (s *Server) makeTrue(ctx context.Context, r wire.Request, w *api.WorkloadEn
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	s.cfg.Kernel.Announce(kv.Key)
 	forced := make(chan error, 1)
 	go func() {
 		err := s.cfg.Kernel.Overlay(ctx, us)

@@ -25,14 +25,15 @@ import (
 
 // kernel brings everything into force at once, unless it is told to fail.
 type kernel struct {
-	mu       sync.Mutex
-	told     map[string]string // what calc has heard, by key
-	unready  []string
-	overlay  error
-	inForce  error
-	asked    []string
-	written  []api.Update
-	onForced func()
+	mu        sync.Mutex
+	told      map[string]string // what calc has heard, by key
+	unready   []string
+	overlay   error
+	inForce   error
+	asked     []string
+	written   []api.Update
+	announced []string
+	onForced  func()
 }
 
 func (k *kernel) Overlay(_ context.Context, us []api.Update) error {
@@ -49,6 +50,12 @@ func (k *kernel) Overlay(_ context.Context, us []api.Update) error {
 		}
 	}
 	return nil
+}
+
+func (k *kernel) Announce(key string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.announced = append(k.announced, key)
 }
 
 func (k *kernel) Written(u api.Update) {

@@ -34,6 +34,19 @@ func (o *Overlay) Put(us []api.Update) {
 	}
 }
 
+// Current are those of what was put that the datastore's own word has not overtaken.
+func (o *Overlay) Current(us []api.Update) []api.Update {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	out := us[:0:0]
+	for _, u := range us {
+		if _, marked := o.keys[u.Key]; marked {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
 // Filter returns those updates of the datastore that are news.
 func (o *Overlay) Filter(us []api.Update) []api.Update {
 	o.mu.Lock()

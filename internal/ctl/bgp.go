@@ -32,6 +32,8 @@ const defaultSecrets = "/etc/twill/secrets"
 func (c *command) bgpCmd() *cobra.Command {
 	var l local
 	var dir, secrets, socket string
+	var reflector bool
+	var reg registration
 	cmd := &cobra.Command{
 		Use:   "bgp",
 		Short: "Speak BGP for this host, and show what it says",
@@ -43,24 +45,38 @@ Routes of others are never touched. "twill node" runs it as one of its children.
 It may be killed and started again at any time: routes stay, here and at peers
 that know graceful restart, until it is back, or the restart time is over.
 
+With --reflector this host reflects routes between other hosts, and does nothing
+else: it tells nothing of its own, and its kernel gets no route. Its Node has a
+routeReflectorClusterID; --cluster-id and --ip write it. It needs no agent, and
+reads Nodes, BGP resources and IPPools alone. "twill node --bgp=reflector" runs it.
+
 Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K below
 --secrets-dir, without the line's end. A change is seen within five seconds.`,
-		Example: "  twill bgp --node h1 --etcd http://192.0.2.10:2379\n  twill bgp peers\n  twill bgp why 10.65.1.0/26",
-		Args:    noArgs,
+		Example: `  twill bgp --node h1 --etcd http://192.0.2.10:2379
+  twill bgp --reflector --cluster-id 244.0.0.1 --ip 192.0.2.7/24 --etcd http://192.0.2.10:2379
+  twill bgp peers
+  twill bgp why 10.65.1.0/26`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := l.read(); err != nil {
+			if err := errors.Join(l.read(), reg.check(reflector)); err != nil {
 				return err
 			}
 			cfg := l.store(&c.conn)
 			cfg.DialTimeout = c.conn.timeout
+			log := c.logAs(l.settings.LogFormat)
+			if reg.asked() {
+				go reg.registerLater(cmd.Context(), cfg, l.node, log)
+			}
 			return daemon.Run(cmd.Context(), daemon.Config{
-				Node: l.node, Store: cfg, Dir: dir, Secrets: secrets, Socket: socket, Log: c.logAs(l.settings.LogFormat),
+				Node: l.node, Store: cfg, Dir: dir, Secrets: secrets, Socket: socket, Reflector: reflector, Log: log,
 			})
 		},
 	}
 	l.addFlags(cmd)
 	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/twill", "where the last plan is kept")
 	cmd.Flags().StringVar(&secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
+	cmd.Flags().BoolVar(&reflector, "reflector", false, "reflect routes between other hosts, and do nothing else")
+	reg.addFlags(cmd.Flags())
 	cmd.PersistentFlags().StringVar(&socket, "socket", bgpSocket(), "the daemon's socket (TWILL_BGP_SOCKET)")
 	cmd.AddCommand(c.bgpPeersCmd(&socket), c.bgpRoutesCmd(&socket), c.bgpWhyCmd(&socket))
 	return cmd
@@ -122,7 +138,11 @@ func printSessions(w io.Writer, r speaker.Report, now time.Time) {
 		fmt.Fprintln(w, "no plan yet: the datastore has not answered, and there is none on disk")
 		return
 	}
-	fmt.Fprintf(w, "node %s, AS %d, router id %s: %d prefixes told, %d learned, %d in the kernel\n", r.Node, r.AS, r.RouterID, r.Told, r.Learned, r.Kernel)
+	kernel := fmt.Sprintf("%d in the kernel", r.Kernel)
+	if r.Reflects {
+		kernel = "none for the kernel: this host only reflects"
+	}
+	fmt.Fprintf(w, "node %s, AS %d, router id %s: %d prefixes told, %d learned, %s\n", r.Node, r.AS, r.RouterID, r.Told, r.Learned, kernel)
 	if !r.Holding.IsZero() {
 		fmt.Fprintf(w, "restarting: routes of before stay until all peers have told theirs, at most %s more\n", r.Holding.Sub(now).Round(time.Second))
 	}

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"os/signal"
@@ -13,9 +14,18 @@ import (
 	"github.com/twillnet/twill/internal/node"
 )
 
+// nodeOptions say what a host runs.
+type nodeOptions struct {
+	name, dir, bgp string
+	listen         []string
+	registration   registration
+}
+
+// speakers are the subcommands that --bgp stands for.
+var speakers = map[string]string{"on": "bgp", "bird": "confd", "reflector": "bgp", "off": ""}
+
 func (c *command) nodeCmd() *cobra.Command {
-	var name, dir, bgp string
-	var listen []string
+	var o nodeOptions
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Run what this host needs, supervised",
@@ -24,55 +34,85 @@ named, an embedded member of its own. A child that dies is started again with
 back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.
 
 With --bgp=bird it writes the configuration of a BIRD that the host runs; with
---bgp=off nothing speaks BGP: for a host whose routes something else brings.`,
+--bgp=off nothing speaks BGP: for a host whose routes something else brings.
+With --bgp=reflector the host reflects routes between others and does nothing
+else: there is no agent, and no workload can be on it.`,
 		Example: `  twill node                                    # one host, its own datastore
   twill node --etcd http://192.0.2.10:2379      # a host of a cluster
-  twill node --etcd-listen http://0.0.0.0:2379  # a datastore for others too`,
+  twill node --etcd-listen http://0.0.0.0:2379  # a datastore for others too
+  twill node --bgp=reflector --cluster-id 244.0.0.1 --ip 192.0.2.7/24 --etcd http://192.0.2.10:2379`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			signals := make(chan os.Signal, 8)
-			signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
-			defer signal.Stop(signals)
-			speaker, known := map[string]string{"on": "bgp", "bird": "confd", "off": ""}[bgp]
-			if !known {
-				return usage("node: --bgp=%s: want on, bird or off", bgp)
-			}
-			self := nodeName(name)
-			if err := keepName(dir, self); err != nil {
-				return fmt.Errorf("write down this node's name: %w", err)
-			}
-			env := []string{"NODENAME=" + self}
-			var children []node.Child
-			own := c.conn.endpoints == "" && os.Getenv("ETCD_ENDPOINTS") == "" || len(listen) > 0
-			if own {
-				if len(listen) == 0 {
-					listen = []string{defaultEndpoint}
-				}
-				args := []string{"etcd", "--data-dir", filepath.Join(dir, "etcd")}
-				for _, l := range listen {
-					args = append(args, "--listen", l)
-				}
-				children = append(children, node.Child{Name: "etcd", Args: args})
-			}
-			children = append(children, node.Child{Name: "agent", Args: append([]string{"agent"}, c.conn.args(own, listen)...), Env: env})
-			if speaker != "" {
-				args := append([]string{speaker, "--data-dir", dir}, c.conn.args(own, listen)...)
-				children = append(children, node.Child{Name: speaker, Args: args, Env: env})
-			}
-			cfg := c.conn.config()
-			if own && c.conn.endpoints == "" {
-				cfg.Endpoints = listen[:1]
-			}
-			go ensureLater(cmd.Context(), cfg, c.log())
-			return node.Run(cmd.Context(), node.Config{Children: children, Signals: signals, Stdout: c.stdio.Out, Stderr: c.stdio.Err, Log: c.log()})
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.runNode(cmd.Context(), &o) },
 	}
 	cmd.AddCommand(c.nodeStatusCmd(), c.installCmd(), c.uninstallCmd(), c.bootCmd())
-	cmd.Flags().StringVar(&name, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
-	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/twill", "where this host keeps its data")
-	cmd.Flags().StringVar(&bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: write BIRD's configuration; off: neither (TWILL_BGP)")
-	cmd.Flags().StringSliceVar(&listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs")
+	cmd.Flags().StringVar(&o.name, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
+	cmd.Flags().StringVar(&o.dir, "data-dir", "/var/lib/twill", "where this host keeps its data")
+	cmd.Flags().StringVar(&o.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: write BIRD's configuration; reflector: reflect and do nothing else; off: none of it (TWILL_BGP)")
+	cmd.Flags().StringSliceVar(&o.listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs")
+	o.registration.addFlags(cmd.Flags())
 	return cmd
+}
+
+func (c *command) runNode(ctx context.Context, o *nodeOptions) error {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+	defer signal.Stop(signals)
+	own := c.conn.endpoints == "" && os.Getenv("ETCD_ENDPOINTS") == "" || len(o.listen) > 0
+	if err := o.check(own); err != nil {
+		return err
+	}
+	o.name = nodeName(o.name)
+	if err := keepName(o.dir, o.name); err != nil {
+		return fmt.Errorf("write down this node's name: %w", err)
+	}
+	if own && len(o.listen) == 0 {
+		o.listen = []string{defaultEndpoint}
+	}
+	cfg := c.conn.config()
+	if own && c.conn.endpoints == "" {
+		cfg.Endpoints = o.listen[:1]
+	}
+	if own || !o.reflector() { // which has no need to write
+		go ensureLater(ctx, cfg, c.log())
+	}
+	children := o.children(own, c.conn.args(own, o.listen))
+	return node.Run(ctx, node.Config{Children: children, Signals: signals, Stdout: c.stdio.Out, Stderr: c.stdio.Err, Log: c.log()})
+}
+
+func (o *nodeOptions) reflector() bool { return o.bgp == "reflector" }
+
+func (o *nodeOptions) check(own bool) error {
+	if _, known := speakers[o.bgp]; !known {
+		return usage("node: --bgp=%s: want on, bird, reflector or off", o.bgp)
+	}
+	if o.reflector() && own && len(o.listen) == 0 {
+		return usage("node: --bgp=reflector: a datastore of its own would know no peers; name the others' with --etcd, or have it here for them with --etcd-listen")
+	}
+	return o.registration.check(o.reflector())
+}
+
+// children are what the host runs, in the order of their start.
+func (o *nodeOptions) children(own bool, store []string) []node.Child {
+	env := []string{"NODENAME=" + o.name}
+	var out []node.Child
+	if own {
+		args := []string{"etcd", "--data-dir", filepath.Join(o.dir, "etcd")}
+		for _, l := range o.listen {
+			args = append(args, "--listen", l)
+		}
+		out = append(out, node.Child{Name: "etcd", Args: args})
+	}
+	if !o.reflector() {
+		out = append(out, node.Child{Name: "agent", Args: append([]string{"agent"}, store...), Env: env})
+	}
+	if speaker := speakers[o.bgp]; speaker != "" {
+		args := append([]string{speaker, "--data-dir", o.dir}, store...)
+		if o.reflector() {
+			args = append(append(args, "--reflector"), o.registration.args()...)
+		}
+		out = append(out, node.Child{Name: speaker, Args: args, Env: env})
+	}
+	return out
 }
 
 // args hands the connection on to a child; the password goes by environment.

@@ -30,8 +30,11 @@ spec: {nodeSelector: all(), peerSelector: has(route-reflector)}
 `
 }
 
-// reflects reports whether a host is the reflector.
-func (s *Spec) reflects(h Host) bool { return len(s.Hosts) >= 3 && s.Hosts[1].Name == h.Name }
+// reflects reports whether a host with workloads is the reflector: where there are three, and no dedicated one.
+func (s *Spec) reflects(h Host) bool {
+	dedicated := slices.ContainsFunc(s.Hosts, func(h Host) bool { return h.Reflector })
+	return !dedicated && len(s.Hosts) >= 3 && s.Hosts[1].Name == h.Name
+}
 
 // awaitRoutes waits until each host has the routes that the others tell, and no others of theirs.
 func (l *Lab) awaitRoutes(ctx context.Context, hosts []Host) error {
@@ -48,6 +51,9 @@ type bgpTable struct {
 func (l *Lab) routed(hosts []Host) error {
 	var tables []bgpTable
 	for _, h := range hosts {
+		if h.Reflector {
+			continue // it tells nothing, and has no routes
+		}
 		t, err := l.table(h)
 		if err != nil {
 			return err

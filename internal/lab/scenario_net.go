@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -32,6 +33,9 @@ func (c *scenario) logFile(who string) string {
 // hosts makes hosts, the store, and a twill node in each host.
 func (c *scenario) hosts(ctx context.Context, h script.Hosts) error {
 	c.Spec.Hosts = plan(h.Names...)
+	for i := range c.Spec.Hosts {
+		c.Spec.Hosts[i].Reflector = slices.Contains(h.Reflectors, c.Spec.Hosts[i].Name)
+	}
 	if err := errors.Join(c.makeHosts(), c.makeStore()); err != nil {
 		return err
 	}
@@ -196,7 +200,11 @@ func (c *scenario) startNodeOf(name string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	p, err := launch(c.Spec.hostNS(*h), c.Exe, c.logFile(name), append(c.hostEnv(name), "ETCD_ENDPOINTS="), []string{"node", "--node", name, "--data-dir", dir, "--etcd", c.storeURL()})
+	args := []string{"node", "--node", name, "--data-dir", dir, "--etcd", c.storeURL()}
+	if h.Reflector {
+		args = append(args, "--bgp=reflector", "--cluster-id=244.0.0.1", fmt.Sprintf("--ip=%s/24,%s/64", h.V4, h.V6))
+	}
+	p, err := launch(c.Spec.hostNS(*h), c.Exe, c.logFile(name), append(c.hostEnv(name), "ETCD_ENDPOINTS="), args)
 	if err != nil {
 		return err
 	}

@@ -25,9 +25,10 @@ import (
 	"github.com/twillnet/twill/internal/lab/script"
 )
 
-// knows reports whether a host can know what the store asks for: its node runs, and the store answers it.
+// knows reports whether a host can know what the store asks for: its agent is to run, and the store answers it.
 func (c *scenario) knows(host string) bool {
-	return c.nodes[host] != nil && c.etcd != nil && !c.cut[host]
+	h, _ := c.Spec.host(host)
+	return !h.Reflector && c.nodes[host] != nil && c.etcd != nil && !c.cut[host]
 }
 
 // settle awaits that all that was written is in force: the kernel of each host

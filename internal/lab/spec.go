@@ -33,6 +33,8 @@ type Host struct {
 	V6   netip.Addr      `json:"v6"`
 	Nets [2]netip.Prefix `json:"nets"`          // its workloads' addresses, v4 and v6
 	PID  int             `json:"pid,omitempty"` // of its twill node, once up
+	// Reflector: it reflects and does nothing else. Its twill node registers it.
+	Reflector bool `json:"reflector,omitempty"`
 }
 
 // Workload is a network namespace behind a veth of its host.
@@ -153,7 +155,9 @@ func (s *Spec) find(name string) (end, error) {
 func (s *Spec) infrastructure() string {
 	var b strings.Builder
 	for _, h := range s.Hosts {
-		b.WriteString(h.resource(s.reflects(h)))
+		if !h.Reflector {
+			b.WriteString(h.resource(s.reflects(h)))
+		}
 	}
 	b.WriteString(s.bgpResources())
 	for name, cidr := range pools {

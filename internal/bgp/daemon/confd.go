@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +42,7 @@ func RunConfd(ctx context.Context, cfg Confd) error {
 	defer h.Close()
 	plans := make(chan plan.Plan)
 	secrets := secretDir{dir: cfg.Secrets}
-	k := keeper{cfg: cfg.Config, out: plans, secrets: secrets, file: filepath.Join(cfg.Dir, planFile)}
+	k := newKeeper(cfg.Config, plans, secrets)
 	w := confWriter{cfg: cfg, rtnl: h, secrets: secrets}
 	if cfg.Onetime {
 		p, err := k.now(ctx)

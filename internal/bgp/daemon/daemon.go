@@ -31,7 +31,9 @@ type Config struct {
 	Dir     string // where the last plan is kept
 	Secrets string // passwords: a folder for each secret, a file for each of its keys
 	Socket  string // where to answer; empty: nowhere
-	Log     *slog.Logger
+	// Reflector: this host reflects, and does nothing else.
+	Reflector bool
+	Log       *slog.Logger
 }
 
 const (
@@ -51,14 +53,15 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("bgp: open the kernel's door (are you root?): %w", err)
 	}
 	defer h.Close()
-	secrets := secretDir{dir: cfg.Secrets}
-	s := speaker.New(speaker.Config{Rtnl: h, Secret: secrets.read, Log: cfg.Log.With("part", "speaker")})
+	secrets, plans := secretDir{dir: cfg.Secrets}, make(chan plan.Plan)
+	k := newKeeper(cfg, plans, secrets)
+	s := speaker.New(speaker.Config{
+		Rtnl: h, Secret: secrets.read, Returns: cfg.Reflector && k.before.Node != "", Log: cfg.Log.With("part", "speaker"),
+	})
 	socket := serve.New(socketName, answers(s), cfg.Log)
 	if cfg.Socket != "" {
 		socket.Move(serve.At{Network: "unix", Address: cfg.Socket})
 	}
-	plans := make(chan plan.Plan)
-	k := keeper{cfg: cfg, out: plans, secrets: secrets, file: filepath.Join(cfg.Dir, planFile)}
 	group, ctx := errgroup.WithContext(ctx)
 	for name, run := range map[string]func(context.Context) error{
 		"speaker": func(ctx context.Context) error { return s.Run(ctx, plans) },
@@ -80,13 +83,23 @@ type keeper struct {
 	out     chan<- plan.Plan
 	secrets secretDir
 	file    string
+	before  plan.Plan // of the last run
 	last    plan.Plan
 }
 
+// newKeeper reads the plan of before, if it is one of this node in its present part.
+func newKeeper(cfg Config, out chan<- plan.Plan, secrets secretDir) *keeper {
+	k := &keeper{cfg: cfg, out: out, secrets: secrets, file: filepath.Join(cfg.Dir, planFile)}
+	if p, err := load(k.file); err == nil && p.Node == cfg.Node && p.Dedicated == cfg.Reflector {
+		k.before = p
+	}
+	return k
+}
+
 func (k *keeper) run(ctx context.Context) error {
-	if p, err := load(k.file); err == nil && p.Node == k.cfg.Node {
+	if k.before.Node != "" {
 		k.cfg.Log.Info("going on with the last plan until the datastore answers", "file", k.file)
-		if err := k.send(ctx, p); err != nil {
+		if err := k.send(ctx, k.before); err != nil {
 			return err
 		}
 	}
@@ -143,6 +156,9 @@ func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch) error 
 				continue
 			}
 			p := world.Plan(k.cfg.Node)
+			if k.cfg.Reflector {
+				p = p.Reflector()
+			}
 			if reflect.DeepEqual(p, k.last) {
 				continue
 			}

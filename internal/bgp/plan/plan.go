@@ -6,6 +6,7 @@
 package plan
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -18,7 +19,10 @@ type Plan struct {
 	AS       uint32           `json:",omitempty"`
 	RouterID netip.Addr       `json:",omitzero"`
 	Listen   []netip.AddrPort `json:",omitempty"`
-	Sessions []Session        `json:",omitempty"` // one for each peer's address, sorted by it
+	Cluster  netip.Addr       `json:",omitzero"` // this node reflects, under this id
+	// Dedicated: this host reflects and does nothing else. It tells nothing of its own, and its kernel gets no route.
+	Dedicated bool      `json:",omitempty"`
+	Sessions  []Session `json:",omitempty"` // one for each peer's address, sorted by it
 	// Originate are prefixes of services: told to peers as they are, whatever the kernel has.
 	Originate []netip.Prefix `json:",omitempty"`
 	// Foreign are prefixes whose routes others put into the kernel: those of pools that are encapsulated, which are
@@ -103,9 +107,19 @@ func (p Plan) Session(peer netip.Addr) (Session, bool) {
 	return p.Sessions[i], true
 }
 
-// IsForeign reports whether somebody else brings routes to a prefix into the kernel.
+// Reflector is the plan of a host that does nothing but reflect: for one that has no workloads, and forwards for nobody.
+func (p Plan) Reflector() Plan {
+	if p.Off == "" && !p.Cluster.IsValid() {
+		p = Plan{Node: p.Node, Problems: p.Problems, Off: fmt.Sprintf(
+			"Node %s has no spec.bgp.routeReflectorClusterID: it is to reflect and do nothing else, and without one it does not reflect (--cluster-id sets it)", p.Node)}
+	}
+	p.Dedicated, p.Originate = true, nil
+	return p
+}
+
+// IsForeign reports whether routes to a prefix are not for this speaker to bring into the kernel.
 func (p Plan) IsForeign(dst netip.Prefix) bool {
-	return slices.ContainsFunc(p.Foreign, func(f netip.Prefix) bool { return Covers(f, dst) })
+	return p.Dedicated || slices.ContainsFunc(p.Foreign, func(f netip.Prefix) bool { return Covers(f, dst) })
 }
 
 // CommunitiesOf are the communities that this node's own route to dst carries.

@@ -301,3 +301,24 @@ func TestWhatIsGoneIsGoneAndWhatIsNoJSONStays(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+func TestADedicatedReflectorReflectsAndNothingElse(t *testing.T) {
+	w := world(t, reflector+"BGPConfiguration default {nodeToNodeMeshEnabled: true, serviceClusterIPs: [{cidr: 10.96.0.0/12}]}\nIPPool four {cidr: 10.65.0.0/16}")
+	host, only := w.Plan("h2"), w.Plan("h2").Reflector()
+	if len(host.Originate) != 1 || len(only.Originate) != 0 {
+		t.Errorf("a host tells %v, a reflector %v of its own", host.Originate, only.Originate)
+	}
+	dst := netip.MustParsePrefix("10.65.1.0/26")
+	if host.IsForeign(dst) || !only.IsForeign(dst) {
+		t.Errorf("%s is for the kernel of a host, and not of a reflector: %v, %v", dst, !host.IsForeign(dst), !only.IsForeign(dst))
+	}
+	if !reflect.DeepEqual(host.Sessions, only.Sessions) || !only.Dedicated || host.Dedicated {
+		t.Errorf("%+v\n%+v", host, only)
+	}
+	if none := w.Plan("h1").Reflector(); !strings.Contains(none.Off, "Node h1 has no spec.bgp.routeReflectorClusterID") || len(none.Sessions) > 0 || !none.Dedicated {
+		t.Errorf("without a cluster id: %+v", none)
+	}
+	if off := w.Plan("h9").Reflector(); !strings.Contains(off.Off, "there is no Node h9") || !off.Dedicated {
+		t.Errorf("without a Node: %+v", off)
+	}
+}

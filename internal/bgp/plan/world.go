@@ -170,7 +170,7 @@ func (w *World) Plan(node string) Plan {
 		}
 		return p
 	}
-	p.AS, p.RouterID = me.as, routerID(me)
+	p.AS, p.RouterID, p.Cluster = me.as, routerID(me), me.cluster
 	w.settings(&p, me)
 	d := draft{World: w, plan: &p, me: me, hosts: w.hosts(), taken: map[netip.Addr]string{}}
 	d.pools()

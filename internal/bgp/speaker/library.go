@@ -23,6 +23,7 @@ type library struct {
 	as       uint32
 	routerID netip.Addr
 	listen   []netip.AddrPort
+	reflects bool // and nothing else: what is best is nobody's business here
 	log      *slog.Logger
 	open     map[netip.Addr]wanted
 	rules    rules
@@ -58,7 +59,7 @@ func startLibrary(ctx context.Context, p plan.Plan, log *slog.Logger) (*library,
 	level := &slog.LevelVar{}
 	level.Set(slog.LevelError)
 	b := &library{
-		srv: server.NewBgpServer(server.LoggerOption(slog.New(atLeast{log.Handler(), level}), level)), as: p.AS, routerID: p.RouterID, listen: p.Listen, log: log,
+		srv: server.NewBgpServer(server.LoggerOption(slog.New(atLeast{log.Handler(), level}), level)), as: p.AS, routerID: p.RouterID, listen: p.Listen, reflects: p.Dedicated, log: log,
 		open: map[netip.Addr]wanted{}, news: make(chan struct{}, 1), dirty: map[netip.Prefix]bool{}, seen: map[netip.Addr]phase{},
 	}
 	go b.srv.Serve()
@@ -70,8 +71,11 @@ func startLibrary(ctx context.Context, p plan.Plan, log *slog.Logger) (*library,
 	if err := b.srv.StartBgp(ctx, &api.StartBgpRequest{Global: global}); err != nil {
 		return nil, fmt.Errorf("listen on %v: %w", p.Listen, err)
 	}
-	err := b.srv.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnBestPath: b.onPaths, OnPathEor: b.onComplete, OnPeerUpdate: b.onPeer},
-		server.WatchBestPath(true), server.WatchEor(true), server.WatchPeer())
+	watch := []server.WatchOption{server.WatchEor(true), server.WatchPeer()}
+	if !p.Dedicated {
+		watch = append(watch, server.WatchBestPath(true))
+	}
+	err := b.srv.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnBestPath: b.onPaths, OnPathEor: b.onComplete, OnPeerUpdate: b.onPeer}, watch...)
 	if err != nil {
 		b.stop()
 		return nil, err
@@ -102,7 +106,7 @@ func (h atLeast) WithGroup(name string) slog.Handler {
 
 // fits reports whether a plan can be made true without beginning anew.
 func (b *library) fits(p plan.Plan) bool {
-	return p.Off == "" && p.AS == b.as && p.RouterID == b.routerID && slices.Equal(p.Listen, b.listen)
+	return p.Off == "" && p.AS == b.as && p.RouterID == b.routerID && slices.Equal(p.Listen, b.listen) && p.Dedicated == b.reflects
 }
 
 // stop ends all sessions, and says so to peers.

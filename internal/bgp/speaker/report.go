@@ -21,6 +21,7 @@ type Report struct {
 	Off      string     `json:"off,omitempty"` // it does not speak, and why
 	AS       uint32     `json:"as,omitempty"`
 	RouterID netip.Addr `json:"routerID,omitzero"`
+	Reflects bool       `json:"reflects,omitempty"` // and does nothing else: no route is for its kernel
 	Since    time.Time  `json:"since"`
 	Holding  time.Time  `json:"holding,omitzero"` // routes of a former speaker are kept, at most until then
 	Sessions []Session  `json:"sessions,omitempty"`
@@ -109,7 +110,10 @@ func (s *Speaker) report(ctx context.Context) Report {
 	if s.bgp == nil {
 		return r
 	}
-	r.Told = len(s.told.originated)
+	r.Told, r.Reflects = len(s.told.originated), p.Dedicated
+	if p.Dedicated {
+		r.Learned = s.bgp.known(ctx)
+	}
 	states := s.bgp.states(ctx)
 	for _, w := range p.Sessions {
 		session := states[w.Peer]
@@ -153,6 +157,37 @@ func (b *library) states(ctx context.Context) map[netip.Addr]Session {
 	})
 	if err != nil {
 		b.log.Error("BGP: list sessions", "err", err)
+	}
+	return out
+}
+
+// known is how many destinations the library has.
+func (b *library) known(ctx context.Context) int {
+	n := 0
+	for _, four := range []bool{true, false} {
+		t, err := b.srv.GetTable(ctx, &api.GetTableRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: apiFamily(four)})
+		if err != nil {
+			b.log.Error("BGP: count routes", "err", err)
+			continue
+		}
+		n += int(t.NumDestination)
+	}
+	return n
+}
+
+// covering are the destinations that cover one.
+func (b *library) covering(asked netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	err := b.srv.ListPath(apiutil.ListPathRequest{
+		TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: familyOf(asked.Addr().Is4()),
+		Prefixes: []*apiutil.LookupPrefix{{Prefix: asked.String(), LookupOption: apiutil.LOOKUP_SHORTER}},
+	}, func(nlri bgp.NLRI, _ []*apiutil.Path) {
+		if dst, ok := prefixOf(nlri); ok {
+			out = append(out, dst)
+		}
+	})
+	if err != nil {
+		b.log.Error("BGP: look up", "err", err)
 	}
 	return out
 }
@@ -209,6 +244,8 @@ func (s *Speaker) route(dst netip.Prefix, p *apiutil.Path) Route {
 	}
 	_, there := s.fib.actual[dst]
 	switch err := s.fib.failed[dst]; {
+	case s.plan.Dedicated:
+		r.Kernel = "not for it: this host only reflects"
 	case s.plan.IsForeign(dst):
 		r.Kernel = "left to the agent"
 	case err != nil:
@@ -229,7 +266,9 @@ func (s *Speaker) explain(asked netip.Prefix) Explanation {
 	e := Explanation{Asked: asked}
 	verdicts := s.told.verdicts(s.plan)
 	known := slices.Collect(maps.Keys(verdicts))
-	known = append(known, slices.Collect(maps.Keys(s.fib.want))...)
+	if s.bgp != nil {
+		known = append(known, s.bgp.covering(asked)...)
+	}
 	for _, dst := range known {
 		if plan.Covers(dst, asked) && (!e.Dst.IsValid() || dst.Bits() > e.Dst.Bits()) {
 			e.Dst = dst

@@ -88,13 +88,17 @@ func (b *library) close(ctx context.Context, peer netip.Addr, is wanted) error {
 	return nil
 }
 
+func apiFamily(four bool) *api.Family {
+	if four {
+		return &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
+	}
+	return &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
+}
+
 // peer is a session in the library's words.
 func (w wanted) peer() *api.Peer {
 	s := w.session
-	family := &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
-	if s.Peer.Is4() {
-		family.Afi = api.Family_AFI_IP
-	}
+	family := apiFamily(s.Peer.Is4())
 	seconds := func(d time.Duration) uint64 { return uint64(d / time.Second) }
 	p := &api.Peer{
 		Conf: &api.PeerConf{

@@ -30,7 +30,10 @@ type Config struct {
 	Rtnl *rtnl.Handle
 	// Secret returns a password. A session whose password cannot be had is not opened.
 	Secret func(plan.Secret) (string, error)
-	Log    *slog.Logger
+	// Returns: a speaker ran here before, and peers may still have what it told. One that has routes in the kernel sees
+	// that by itself; a dedicated reflector has none.
+	Returns bool
+	Log     *slog.Logger
 }
 
 // Times of the loop.
@@ -161,8 +164,9 @@ func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
 		return
 	}
 	if first {
-		s.hold.begin(p, len(s.fib.actual) > 0, time.Now())
-		if len(s.fib.actual) > 0 {
+		left := len(s.fib.actual) > 0 || s.cfg.Returns
+		s.hold.begin(p, left, time.Now())
+		if left {
 			s.cfg.Log.Info("restarted: keeping routes until peers have told theirs", "routes", len(s.fib.actual), "at_most", p.Restart())
 		}
 	}

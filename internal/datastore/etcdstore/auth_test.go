@@ -18,6 +18,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
@@ -182,6 +183,10 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 		"operator": {"/calico/": clientv3.PermissionType(clientv3.PermReadWrite)},
 		"ipam":     {"/calico/": clientv3.PermissionType(clientv3.PermRead), api.IPAMPrefix: clientv3.PermissionType(clientv3.PermReadWrite)},
 		"reader":   {"/calico/": clientv3.PermissionType(clientv3.PermRead)},
+		"reflector": {
+			api.ResourcesPrefix + "nodes/": clientv3.PermissionType(clientv3.PermRead), api.ResourcesPrefix + "bgp": clientv3.PermissionType(clientv3.PermRead),
+			api.ResourcesPrefix + "ippools/": clientv3.PermissionType(clientv3.PermRead),
+		},
 	})
 	as := func(user string) *etcdstore.Store {
 		return open(t, etcdstore.Config{Endpoints: m.Endpoints(), Username: user, Password: word(user)})
@@ -219,5 +224,15 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 	unauthorized(t, "who gives out addresses changes a resource", err)
 	_, err = as("agent").Transact(ctx, datastore.Txn{Put: []api.Update{block}})
 	unauthorized(t, "an agent changes a block", err)
+	reflector := as("reflector")
+	for _, prefix := range plan.Prefixes() {
+		must(reflector.List(ctx, prefix))(t)
+		must(reflector.Watch(ctx, prefix, written.Revision))(t).Close()
+	}
+	_, err = reflector.List(ctx, api.ResourcesPrefix+"workloadendpoints/")
+	unauthorized(t, "a dedicated reflector reads endpoints", err)
+	if err := reflector.Ping(ctx); err != nil {
+		t.Errorf("a dedicated reflector asks whether the store is there: %v", err)
+	}
 	unauthorized(t, "a reader writes status", as("reader").PutFor(ctx, status, time.Minute))
 }

@@ -8,8 +8,8 @@ import (
 // Action is what a step does: one of the types below.
 type Action any
 
-// Hosts makes the hosts, each with a twill node, and the store.
-type Hosts struct{ Names []string }
+// Hosts makes the hosts, each with a twill node, and the store. Dedicated reflectors are the last of the names.
+type Hosts struct{ Names, Reflectors []string }
 
 // Link makes another link between two hosts.
 type Link struct{ A, B, Name string }

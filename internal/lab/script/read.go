@@ -15,11 +15,19 @@ func readHosts(l *line) Action {
 			l.fail(1, "hosts stand in line %d already; name all of them there", s.Line)
 		}
 	}
-	for l.err == nil && (len(h.Names) == 0 || len(l.words) > 0) {
+	reflectors := false
+	for l.err == nil && (len(h.Names) == 0 || len(l.words) > 0 || reflectors && len(h.Reflectors) == 0) {
+		if len(h.Names) > 0 && !reflectors && l.take("reflectors") {
+			reflectors = true
+			continue
+		}
 		if w := l.words; len(w) > 0 && len(w[0].text) > maxLink {
 			l.fail(w[0].col, "%q is longer than the %d characters of a link's name", w[0].text, maxLink)
 		}
-		h.Names = append(h.Names, l.declare(aHost))
+		name := l.declare(aHost)
+		if h.Names = append(h.Names, name); reflectors {
+			h.Reflectors = append(h.Reflectors, name)
+		}
 	}
 	if len(h.Names) > maxHosts {
 		l.fail(1, "%d hosts; want at most %d", len(h.Names), maxHosts)

@@ -1,0 +1,119 @@
+package ctl
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+)
+
+func TestADedicatedReflectorRegistersItself(t *testing.T) {
+	for _, tt := range []struct {
+		name, stored string
+		r            registration
+		want, lacks  []string
+	}{
+		{"a new Node", "", registration{"244.0.0.1", []string{"192.0.2.7/24", "2001:db8::7"}}, []string{
+			`"labels":{"route-reflector":""}`, `"routeReflectorClusterID":"244.0.0.1"`, `"ipv4Address":"192.0.2.7/24"`, `"ipv6Address":"2001:db8::7"`,
+		}, nil},
+		{"one that is there keeps what it has", `{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"r1","uid":"u","labels":{"route-reflector":"mine","rack":"a"}},` +
+			`"spec":{"bgp":{"ipv4Address":"192.0.2.7/24","asNumber":65001},"unknown":{"x":1}},"status":{}}`, registration{cluster: "244.0.0.1"}, []string{
+			`"route-reflector":"mine"`, `"rack":"a"`, `"asNumber":65001`, `"ipv4Address":"192.0.2.7/24"`, `"routeReflectorClusterID":"244.0.0.1"`, `"uid":"u"`, `"unknown":{"x":1}`,
+		}, nil},
+		{
+			"what is not told is not written", `{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"r1"},"spec":{},"status":{}}`,
+			registration{ips: []string{"192.0.2.7"}},
+			[]string{`"ipv4Address":"192.0.2.7"`},
+			[]string{"route-reflector", "routeReflectorClusterID", "ipv6Address"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCLI(t)
+			if tt.stored != "" {
+				c.raw("nodes/r1", tt.stored)
+			}
+			for range 2 { // a restart
+				if err := tt.r.register(context.Background(), c.store, "r1"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := c.stored("nodes/r1")
+			contains(t, got, tt.want...)
+			for _, l := range tt.lacks {
+				if strings.Contains(got, l) {
+					t.Errorf("%q in %s", l, got)
+				}
+			}
+			if st, err := api.DecodeStored(api.Update{Key: api.ResourcesPrefix + "nodes/r1", Value: []byte(got)}); err != nil || st.Closed != "" {
+				t.Errorf("%v, %+v", err, st)
+			}
+		})
+	}
+}
+
+func TestWhatAReflectorIsToldIsChecked(t *testing.T) {
+	for text, r := range map[string]registration{
+		"--cluster-id=1":             {cluster: "1"},
+		"--cluster-id=2001:db8::1":   {cluster: "2001:db8::1"},
+		"--ip=h1":                    {ips: []string{"h1"}},
+		"--ip=192.0.2.8":             {ips: []string{"192.0.2.7", "192.0.2.8"}},
+		"--ip=::ffff:192.0.2.7":      {ips: []string{"::ffff:192.0.2.7"}},
+		"--ip=192.0.2.0/24/24: want": {ips: []string{"192.0.2.0/24/24"}},
+	} {
+		if err := r.check(true); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: got %v", text, err)
+		}
+	}
+	r := registration{cluster: "244.0.0.1"}
+	if err := r.check(false); err == nil {
+		t.Error("a host that is no dedicated reflector was told a cluster id")
+	}
+	if err := r.check(true); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatAHostRuns(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		o    nodeOptions
+		own  bool
+		want string
+	}{
+		{"agent and BGP", nodeOptions{bgp: "on"}, false, "agent --etcd=x | bgp --data-dir /d --etcd=x"},
+		{"with a store", nodeOptions{bgp: "off", listen: []string{"http://[::1]:1"}}, true, "etcd --data-dir /d/etcd --listen http://[::1]:1 | agent --etcd=x"},
+		{"BIRD", nodeOptions{bgp: "bird"}, false, "agent --etcd=x | confd --data-dir /d --etcd=x"},
+		{
+			"a reflector has no agent",
+			nodeOptions{bgp: "reflector", registration: registration{"244.0.0.1", []string{"192.0.2.7", "2001:db8::7"}}},
+			false,
+			"bgp --data-dir /d --etcd=x --reflector --cluster-id=244.0.0.1 --ip=192.0.2.7,2001:db8::7",
+		},
+		{
+			"a reflector beside a store",
+			nodeOptions{bgp: "reflector", listen: []string{"http://192.0.2.7:2379"}},
+			true,
+			"etcd --data-dir /d/etcd --listen http://192.0.2.7:2379 | bgp --data-dir /d --etcd=x --reflector",
+		},
+	} {
+		tt.o.dir, tt.o.name = "/d", "h1"
+		if err := tt.o.check(tt.own); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		var got []string
+		for _, c := range tt.o.children(tt.own, []string{"--etcd=x"}) {
+			got = append(got, strings.Join(c.Args, " "))
+			if c.Name != "etcd" && !slices.Equal(c.Env, []string{"NODENAME=h1"}) {
+				t.Errorf("%s: %v", c.Name, c.Env)
+			}
+		}
+		equal(t, strings.Join(got, " | "), tt.want)
+	}
+	for _, o := range []nodeOptions{{bgp: "yes"}, {bgp: "reflector"}, {bgp: "on", registration: registration{cluster: "244.0.0.1"}}} {
+		if err := o.check(true); err == nil {
+			t.Errorf("%+v was taken", o)
+		}
+	}
+}

@@ -279,6 +279,9 @@ func printExplanation(w io.Writer, e speaker.Explanation) {
 		}
 		fmt.Fprintf(w, "  %s told it, next hop %s%s: %s\n", p.From, p.NextHop, path, chosen)
 	}
+	for _, r := range e.Beside {
+		fmt.Fprintf(w, "  in the kernel beside it, of somebody else: %s\n", r)
+	}
 	for _, p := range e.Peers {
 		told := "is not told"
 		if p.Told {

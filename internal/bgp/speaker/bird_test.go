@@ -260,7 +260,7 @@ func TestExternalPeersWithAPassword(t *testing.T) {
 	four.Password, six.Password = &plan.Secret{Name: "bgp", Key: "wrong"}, &plan.Secret{Name: "bgp", Key: "none"}
 	h.start(planOf(four, six))
 	await(t, 10*time.Second, func() error {
-		if s := h.session("192.0.2.2"); s.State != "Active" || !strings.Contains(s.Why, "another password") {
+		if s := h.session("192.0.2.2"); s.State != "Active" || !strings.Contains(s.Why, "packets whose password is not that of their session") {
 			return fmt.Errorf("with the wrong password: %+v", s)
 		}
 		return nil
@@ -274,10 +274,21 @@ func TestExternalPeersWithAPassword(t *testing.T) {
 	b.wants("10.65.1.0/26", "BGP.as_path: 64512", "192.0.2.1")
 	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186 metric 2048")
 
-	// Without a password on both ends: the listener must forget it, too.
-	b.configure("password \"sesame\";", "passive;")
+	// One end has none.
 	four.Password = nil
 	h.plan(planOf(four, six))
+	await(t, 15*time.Second, func() error {
+		if s := h.session("192.0.2.2"); s.State == speaker.Established || !strings.Contains(s.Why, "packets with a password where the session has none") {
+			return fmt.Errorf("without a password: %+v", s)
+		}
+		return nil
+	})
+	if s := h.session("2001:db8:1::2"); s.State != speaker.Established {
+		t.Errorf("the session that is right: %+v", s)
+	}
+
+	// Without a password on both ends: the listener must forget it, too.
+	b.configure("password \"sesame\";", "passive;")
 	h.up("192.0.2.2", "2001:db8:1::2")
 }
 

@@ -1,7 +1,6 @@
 package speaker
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -31,7 +30,9 @@ type fib struct {
 	dirty   map[netip.Prefix]bool
 	hops    map[netip.Addr]resolved
 	failed  map[netip.Prefix]error
-	held    bool // what nobody told stays
+	refused map[netip.Prefix]string // what peers tell and no kernel should have
+	own     map[netip.Addr]bool     // addresses of this host
+	held    bool                    // what nobody told stays
 	foreign func(netip.Prefix) bool
 }
 
@@ -44,7 +45,7 @@ type resolved struct {
 func newFIB(h *rtnl.Handle) fib {
 	return fib{
 		rtnl: h, want: map[netip.Prefix][]netip.Addr{}, actual: map[netip.Prefix][2]rtnl.Route{}, dirty: map[netip.Prefix]bool{},
-		hops: map[netip.Addr]resolved{}, failed: map[netip.Prefix]error{}, foreign: func(netip.Prefix) bool { return false },
+		hops: map[netip.Addr]resolved{}, failed: map[netip.Prefix]error{}, refused: map[netip.Prefix]string{}, foreign: func(netip.Prefix) bool { return false },
 		held: true,
 	}
 }
@@ -101,6 +102,14 @@ func (f *fib) read() error {
 	if err != nil {
 		return err
 	}
+	addrs, err := f.rtnl.Addrs()
+	if err != nil {
+		return err
+	}
+	f.own = make(map[netip.Addr]bool, len(addrs))
+	for _, a := range addrs {
+		f.own[a.Prefix.Addr()] = true
+	}
 	f.everything() // what is gone, too
 	clear(f.actual)
 	for _, r := range routes {
@@ -154,7 +163,7 @@ func (f *fib) apply() error {
 	if len(failed) == 0 {
 		return nil
 	}
-	first := slices.MinFunc(failed, func(a, b netip.Prefix) int { return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) })
+	first := slices.MinFunc(failed, comparePrefixes)
 	if len(failed) == 1 {
 		return f.failed[first]
 	}
@@ -217,7 +226,12 @@ func (f *fib) remove(routes ...rtnl.Route) error {
 // route is the route that is wanted; the zero value if there is to be none.
 func (f *fib) route(dst netip.Prefix) (rtnl.Route, error) {
 	hops := f.want[dst]
+	delete(f.refused, dst)
 	if len(hops) == 0 || f.foreign(dst) {
+		return rtnl.Route{}, nil
+	}
+	if why := never(dst, f.own); why != "" {
+		f.refused[dst] = why
 		return rtnl.Route{}, nil
 	}
 	var ways []rtnl.Hop

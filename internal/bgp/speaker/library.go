@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -169,6 +171,19 @@ func (b *library) onPeer(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	b.mu.Unlock()
 }
 
+// deaf reports whether the library passes over what peers say: it compares the time of a message with that at which the
+// session came up, to the second and by the clock on the wall.
+func (b *library) deaf(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.seen {
+		if p.Up && p.Since.Unix() > now.Unix() {
+			return true
+		}
+	}
+	return false
+}
+
 // whyDown says in words why a session ended.
 func whyDown(s apiutil.PeerState) string {
 	switch s.DisconnectReason {
@@ -181,17 +196,32 @@ func whyDown(s apiutil.PeerState) string {
 	case api.PeerState_DISCONNECT_REASON_RESTART_TIMER_EXPIRED:
 		return "the peer did not come back within its restart time"
 	case api.PeerState_DISCONNECT_REASON_NOTIFICATION_RECEIVED:
-		return "the peer closed it: " + s.DisconnectMessage
+		return "the peer closed it: " + told(s.DisconnectMessage)
 	case api.PeerState_DISCONNECT_REASON_NOTIFICATION_SENT:
-		return "closed from here: " + s.DisconnectMessage
+		return "closed from here: " + blame.ReplaceAllString(told(s.DisconnectMessage), "what it sent is wrong: $0")
 	case api.PeerState_DISCONNECT_REASON_BAD_PEER_AS:
-		return "the peer has another AS number: " + s.DisconnectMessage
+		return "the peer has another AS number than it should"
 	case api.PeerState_DISCONNECT_REASON_INVALID_MSG:
-		return "the peer sent what is no BGP: " + s.DisconnectMessage
+		return "its first message is not acceptable: BGP's version, hold time, router id (none, or ours) or capabilities"
 	case api.PeerState_DISCONNECT_REASON_HARD_RESET:
 		return "the peer reset it"
 	}
 	return ""
+}
+
+// notification is how the library writes one.
+var notification = regexp.MustCompile(`^notification-\w+ code \d+\((.*?)\)(?: subcode \d+\((.*)\))?$`)
+
+// blame begins the notifications that say that the other end sent something wrong.
+var blame = regexp.MustCompile(`^(header|open|update): `)
+
+// told is a notification in words.
+func told(message string) string {
+	m := notification.FindStringSubmatch(message)
+	if m == nil {
+		return message
+	}
+	return strings.TrimSuffix(m[1]+": "+m[2], ": ")
 }
 
 // changes returns the destinations whose routes changed, with their next hops now, and the peers that have told all.

@@ -3,6 +3,7 @@ package speaker
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/kernel/netstat"
 )
 
 // Report says how a speaker is.
@@ -65,11 +67,13 @@ type Route struct {
 
 // Explanation says what becomes of a destination.
 type Explanation struct {
-	Asked netip.Prefix  `json:"asked"`
-	Dst   netip.Prefix  `json:"dst,omitzero"`  // what is known that covers it; invalid: nothing
-	Own   string        `json:"own,omitempty"` // it is a route of the agent's here: told, or why it is not
-	Paths []Route       `json:"paths,omitempty"`
-	Peers []PeerVerdict `json:"peers,omitempty"`
+	Asked netip.Prefix `json:"asked"`
+	Dst   netip.Prefix `json:"dst,omitzero"`  // what is known that covers it; invalid: nothing
+	Own   string       `json:"own,omitempty"` // it is a route of the agent's here: told, or why it is not
+	// Beside are routes to it in the kernel that are neither ours nor the agent's.
+	Beside []string      `json:"beside,omitempty"`
+	Paths  []Route       `json:"paths,omitempty"`
+	Peers  []PeerVerdict `json:"peers,omitempty"`
 }
 
 // PeerVerdict says whether one peer is told.
@@ -107,6 +111,9 @@ func (s *Speaker) report(ctx context.Context) Report {
 	for _, what := range slices.Sorted(maps.Keys(s.problems)) {
 		r.Problems = append(r.Problems, what+": "+s.problems[what])
 	}
+	if refused := s.fib.refusals(); refused != "" {
+		r.Problems = append(r.Problems, refused)
+	}
 	if s.bgp == nil {
 		return r
 	}
@@ -114,7 +121,7 @@ func (s *Speaker) report(ctx context.Context) Report {
 	if p.Dedicated {
 		r.Learned = s.bgp.known(ctx)
 	}
-	states := s.bgp.states(ctx)
+	states, hint := s.bgp.states(ctx), s.passwordHint()
 	for _, w := range p.Sessions {
 		session := states[w.Peer]
 		session.Peer, session.PeerNode, session.From, session.AS, session.LocalAS, session.Client = w.Peer, w.PeerNode, w.Why, w.AS, w.LocalAS, w.Client
@@ -122,13 +129,31 @@ func (s *Speaker) report(ctx context.Context) Report {
 		case session.State == "":
 			session.State, session.Since, session.Why = "Closed", s.begun, s.problems["session "+w.Peer.String()]
 		case session.State != Established && session.Why == "" && w.Passive:
-			session.Why = "the peer has not called yet"
+			session.Why = "the peer has not called yet" + hint[w.Password != nil]
 		case session.State != Established && session.Why == "":
-			session.Why = "no answer yet: not reachable, nobody listens, or another password"
+			session.Why = "no answer yet: not reachable, nobody listens, or another password" + hint[w.Password != nil]
 		}
 		r.Sessions = append(r.Sessions, session)
 	}
 	return r
+}
+
+// passwordHint says what the kernel has thrown away since the plan was made, which peers are not told either: for
+// sessions with a password, and without.
+func (s *Speaker) passwordHint() map[bool]string {
+	now, err := netstat.TCP()
+	if err != nil {
+		return nil
+	}
+	since := func(counter string) uint64 { return now[counter] - s.counters[counter] }
+	out := map[bool]string{}
+	if n := since("TCPMD5Failure") + since("TCPMD5NotFound"); n > 0 {
+		out[true] = fmt.Sprintf("; the kernel has thrown away %d packets whose password is not that of their session", n)
+	}
+	if n := since("TCPMD5Unexpected"); n > 0 {
+		out[false] = fmt.Sprintf("; the kernel has thrown away %d packets with a password where the session has none", n)
+	}
+	return out
 }
 
 // states are those of the library's sessions.
@@ -243,11 +268,14 @@ func (s *Speaker) route(dst netip.Prefix, p *apiutil.Path) Route {
 		return r
 	}
 	_, there := s.fib.actual[dst]
+	refused := s.fib.refused[dst]
 	switch err := s.fib.failed[dst]; {
 	case s.plan.Dedicated:
 		r.Kernel = "not for it: this host only reflects"
 	case s.plan.IsForeign(dst):
 		r.Kernel = "left to the agent"
+	case refused != "":
+		r.Kernel = "refused: " + refused
 	case err != nil:
 		r.Kernel = err.Error()
 	case there:
@@ -286,6 +314,10 @@ func (s *Speaker) explain(asked netip.Prefix) Explanation {
 		}
 	}
 	e.Paths = s.paths(&e.Dst)
+	var err error
+	if e.Beside, err = beside(s.cfg.Rtnl, e.Dst); err != nil {
+		s.cfg.Log.Error("BGP: list routes", "err", err)
+	}
 	if s.bgp == nil {
 		return e
 	}

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/kernel/netstat"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
@@ -40,7 +41,13 @@ type Config struct {
 const (
 	settle     = 50 * time.Millisecond // before tables are read again, so that a burst of events costs one reading
 	retryAfter = 2 * time.Second       // what failed is tried again
+	// lookAtClock is how often it is looked at whether the clock was set back.
+	lookAtClock = 5 * time.Second
 )
+
+// errClock: whoever runs the speaker starts it again, and no route moves meanwhile. Our own times, and those of sessions,
+// are by the clock that nobody sets.
+var errClock = errors.New("the clock was set back to before a session came up, and until then the BGP library passes over all that is said in it: starting anew")
 
 // Speaker is a running speaker. Use New and Run.
 type Speaker struct {
@@ -53,6 +60,7 @@ type Speaker struct {
 	begun    time.Time
 	hold     hold
 	problems map[string]string // what does not work, by what it is about
+	counters map[string]uint64 // those of TCP when the plan came
 }
 
 // New returns a speaker, which does nothing until Run.
@@ -106,12 +114,15 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 		t.Stop()
 		defer t.Stop()
 	}
+	clock := time.NewTicker(lookAtClock)
+	defer clock.Stop()
 	var news <-chan struct{}
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case p := <-plans:
+			s.counters, _ = netstat.TCP() // without it less is known of passwords
 			s.adopt(ctx, p)
 		case es := <-events:
 			if s.heed(es) {
@@ -123,6 +134,10 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 			if err := s.read(); err != nil {
 				s.trouble("kernel", err)
 				reread.Reset(retryAfter)
+			}
+		case <-clock.C:
+			if s.bgp != nil && s.bgp.deaf(time.Now()) {
+				return errClock
 			}
 		case <-hold.C:
 		case <-retry.C:

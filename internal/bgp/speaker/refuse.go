@@ -1,0 +1,84 @@
+package speaker
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+// thisNetwork are addresses that mean this host on this network (RFC 1122, 3.2.1.3).
+var thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
+
+// never says why no route to a destination is put into the kernel, whoever tells it; empty: it may be.
+// A default route may: it stands behind the host's own.
+func never(dst netip.Prefix, own map[netip.Addr]bool) string {
+	a := dst.Addr()
+	switch {
+	case dst.Bits() == 0:
+		return ""
+	case a.IsLoopback():
+		return "loopback addresses are each host's own"
+	case a.IsLinkLocalUnicast():
+		return "link-local addresses mean something else on each link"
+	case a.IsMulticast():
+		return "multicast is not routed by these routes"
+	case a.Is4In6(), a.IsUnspecified(), thisNetwork.Contains(a):
+		return "no host has such an address"
+	case dst.IsSingleIP() && own[a]:
+		return "it is an address of this host"
+	}
+	return ""
+}
+
+// refusals are those of what peers tell now, in one line; empty: there are none.
+func (f *fib) refusals() string {
+	if len(f.refused) == 0 {
+		return ""
+	}
+	first := slices.MinFunc(slices.Collect(maps.Keys(f.refused)), comparePrefixes)
+	text := fmt.Sprintf("refused %s: %s", first, f.refused[first])
+	if n := len(f.refused) - 1; n > 0 {
+		text += fmt.Sprintf("; and %d others", n)
+	}
+	return text
+}
+
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits())
+}
+
+// makers are who makes routes of a protocol, as ip route calls them (/etc/iproute2/rt_protos).
+var makers = map[int]string{2: "kernel", 3: "boot", 4: "static", 9: "ra", 12: "bird", 16: "dhcp", 186: "bgp", 188: "ospf", 196: "zstatic"}
+
+// beside are the routes of others to a destination, in words.
+func beside(h *rtnl.Handle, dst netip.Prefix) ([]string, error) {
+	all, err := h.Routes(rtnl.RouteFilter{})
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, r := range all {
+		if r.Dst != dst || ours(r) || r.Protocol == kernel.RouteProtocolAgent {
+			continue
+		}
+		metric, order := r.Metric, "goes before ours"
+		if metric == 0 && dst.Addr().Is6() {
+			metric = 1024 // what the kernel makes of none
+		}
+		if metric > kernel.RouteMetricSpeaker {
+			order = "goes after ours"
+		}
+		via := ""
+		if r.Gateway.IsValid() {
+			via = " via " + r.Gateway.String()
+		}
+		out = append(out, strings.TrimSpace(fmt.Sprintf("protocol %s%s, metric %d: it %s, and is not touched", cmp.Or(makers[r.Protocol], fmt.Sprint(r.Protocol)), via, metric, order)))
+	}
+	return out, nil
+}

@@ -33,7 +33,7 @@ func BenchmarkRoutesOfAPeer(b *testing.B) {
 				h.start(planOf(session("192.0.2.2", 64512)))
 				h.kernel(b, n)
 				b.ReportMetric(time.Since(began).Seconds(), "s/learned")
-				b.ReportMetric(float64(h.resident(b)), "MB")
+				b.ReportMetric(float64(resident(b, h.cmd.Process.Pid)), "MB")
 				await(b, 10*time.Second, func() error { // routes stay for a moment after the first of them
 					if r := h.ask(request{}).Report; time.Since(r.Sessions[0].Since) < 6*time.Second {
 						return fmt.Errorf("just up")
@@ -63,12 +63,12 @@ func (h *host) kernel(b *testing.B, n int) {
 	})
 }
 
-// resident is the speaker's memory.
-func (h *host) resident(b *testing.B) int {
-	b.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.cmd.Process.Pid))
+// resident is the memory of a process.
+func resident(t testing.TB, pid int) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(string(status), "VmRSS:")
 	kb, _ := strconv.Atoi(strings.Fields(rest)[0])

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime/pprof"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,6 +41,7 @@ func TestMain(m *testing.M) {
 type request struct {
 	Plan    *plan.Plan   `json:",omitempty"`
 	Explain netip.Prefix `json:",omitzero"`
+	Profile string       `json:",omitempty"` // write one of the processor to this file from now on, until the next request
 }
 
 // answer is a line from a child, to each request.
@@ -73,9 +75,20 @@ func child(in io.Reader, out io.Writer) error {
 	lines, encoder := bufio.NewScanner(in), json.NewEncoder(out)
 	lines.Buffer(nil, 1<<24)
 	for lines.Scan() {
+		pprof.StopCPUProfile()
 		var q request
 		if err := json.Unmarshal(lines.Bytes(), &q); err != nil {
 			return err
+		}
+		if q.Profile != "" {
+			f, err := os.Create(q.Profile)
+			if err == nil {
+				err = pprof.StartCPUProfile(f)
+			}
+			if err = errors.Join(err, encoder.Encode(answer{})); err != nil {
+				return err
+			}
+			continue
 		}
 		if q.Plan != nil {
 			select {

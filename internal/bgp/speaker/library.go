@@ -29,14 +29,16 @@ type library struct {
 	log      *slog.Logger
 	open     map[netip.Addr]wanted
 	rules    rules
-	news     chan struct{} // there is something to ask for
+	young    map[netip.Addr]time.Time // sessions that came up a moment ago
+	news     chan struct{}            // there is something to ask for
 
 	mu       sync.Mutex // guards what callbacks write
 	dirty    map[netip.Prefix]bool
-	complete []netip.Addr         // peers that said that they have told all
-	rose     []netip.Addr         // peers whose session came up
-	fell     []netip.Addr         // peers whose session broke and whose routes the library keeps
-	seen     map[netip.Addr]phase // of sessions
+	complete []netip.Addr             // peers that said that they have told all
+	rose     []netip.Addr             // peers whose session came up
+	fell     []netip.Addr             // peers whose session broke and whose routes the library keeps
+	seen     map[netip.Addr]phase     // of sessions
+	moved    map[netip.Addr]time.Time // when a route last changed, by who told it; the zero address: this node
 }
 
 // phase is what was last seen of a session.
@@ -62,7 +64,7 @@ func startLibrary(ctx context.Context, p plan.Plan, log *slog.Logger) (*library,
 	level.Set(slog.LevelError)
 	b := &library{
 		srv: server.NewBgpServer(server.LoggerOption(slog.New(atLeast{log.Handler(), level}), level)), as: p.AS, routerID: p.RouterID, listen: p.Listen, reflects: p.Dedicated, log: log,
-		open: map[netip.Addr]wanted{}, news: make(chan struct{}, 1), dirty: map[netip.Prefix]bool{}, seen: map[netip.Addr]phase{},
+		open: map[netip.Addr]wanted{}, news: make(chan struct{}, 1), dirty: map[netip.Prefix]bool{}, seen: map[netip.Addr]phase{}, moved: map[netip.Addr]time.Time{}, young: map[netip.Addr]time.Time{},
 	}
 	go b.srv.Serve()
 	global := &api.Global{Asn: p.AS, RouterId: p.RouterID.String(), UseMultiplePaths: true}
@@ -73,11 +75,8 @@ func startLibrary(ctx context.Context, p plan.Plan, log *slog.Logger) (*library,
 	if err := b.srv.StartBgp(ctx, &api.StartBgpRequest{Global: global}); err != nil {
 		return nil, fmt.Errorf("listen on %v: %w", p.Listen, err)
 	}
-	watch := []server.WatchOption{server.WatchEor(true), server.WatchPeer()}
-	if !p.Dedicated {
-		watch = append(watch, server.WatchBestPath(true))
-	}
-	err := b.srv.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnBestPath: b.onPaths, OnPathEor: b.onComplete, OnPeerUpdate: b.onPeer}, watch...)
+	err := b.srv.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnBestPath: b.onPaths, OnPathEor: b.onComplete, OnPeerUpdate: b.onPeer},
+		server.WatchBestPath(true), server.WatchEor(true), server.WatchPeer())
 	if err != nil {
 		b.stop()
 		return nil, err
@@ -122,14 +121,20 @@ func (b *library) wake() {
 }
 
 func (b *library) onPaths(paths []*apiutil.Path, _ time.Time) {
+	now := time.Now()
 	b.mu.Lock()
 	for _, p := range paths {
+		if b.moved[p.PeerAddress] = now; b.reflects {
+			continue
+		}
 		if dst, ok := prefixOf(p.Nlri); ok {
 			b.dirty[dst] = true
 		}
 	}
 	b.mu.Unlock()
-	b.wake()
+	if !b.reflects {
+		b.wake()
+	}
 }
 
 func (b *library) onComplete(p *apiutil.Path, _ time.Time) {
@@ -251,7 +256,7 @@ func (b *library) silence(ctx context.Context) map[netip.Addr]error {
 	for _, peer := range rose {
 		if is, open := b.open[peer]; open {
 			is.notified = b.notified(ctx, peer)
-			b.open[peer] = is
+			b.open[peer], b.young[peer] = is, time.Now()
 		}
 	}
 	failed := map[netip.Addr]error{}

@@ -107,13 +107,16 @@ func receive(ctx context.Context, watch *rtnl.Watcher, out chan<- []rtnl.Event) 
 	}
 }
 
+// idle is a timer that does not run.
+func idle() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
 // loop owns all state.
 func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-chan []rtnl.Event) error {
-	reread, retry, hold := time.NewTimer(time.Hour), time.NewTimer(time.Hour), time.NewTimer(time.Hour)
-	for _, t := range []*time.Timer{reread, retry, hold} {
-		t.Stop()
-		defer t.Stop()
-	}
+	reread, retry, hold, young := idle(), idle(), idle(), idle()
 	clock := time.NewTicker(lookAtClock)
 	defer clock.Stop()
 	var news <-chan struct{}
@@ -140,6 +143,7 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 				return errClock
 			}
 		case <-hold.C:
+		case <-young.C:
 		case <-retry.C:
 			if s.plan.Node != "" {
 				s.adopt(ctx, s.plan)
@@ -153,6 +157,9 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 		}
 		if wait, holds := s.holding(); holds {
 			hold.Reset(wait)
+		}
+		if next := s.catchUp(ctx); !next.IsZero() {
+			young.Reset(time.Until(next))
 		}
 		if failed := s.apply(); failed {
 			retry.Reset(retryAfter)
@@ -241,6 +248,23 @@ func (s *Speaker) holding() (time.Duration, bool) {
 	}
 	s.fib.held = holds
 	return at.Sub(now), holds && !at.IsZero()
+}
+
+// catchUp has peers told what they may have missed, and returns when to ask again. While the library waits for peers
+// to tell theirs it tells nobody anything, and misses nothing.
+func (s *Speaker) catchUp(ctx context.Context) time.Time {
+	now := time.Now()
+	if s.bgp == nil || len(s.bgp.young) == 0 {
+		return time.Time{}
+	}
+	if defers := s.begun.Add(deferral * time.Second); len(s.hold.waiting) > 0 && now.Before(defers) {
+		return defers
+	}
+	next, err := s.bgp.catchUp(ctx, now)
+	if err != nil {
+		s.cfg.Log.Error("BGP", "err", err) // the session is down again
+	}
+	return next
 }
 
 // learn takes in what the library has to tell.

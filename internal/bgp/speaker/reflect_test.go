@@ -1,0 +1,136 @@
+package speaker_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+)
+
+// reflectorPlan is that of a dedicated reflector for the peers of a load.
+func reflectorPlan(peers int) plan.Plan {
+	p := planOf()
+	p.RouterID, p.Cluster, p.Dedicated = netip.MustParseAddr(loadTarget), netip.MustParseAddr("244.0.0.1"), true
+	for i := range peers {
+		s := session(loadAddr(i), 64512)
+		s.Source, s.Passive, s.Client, s.Cluster = p.RouterID, true, true, p.Cluster
+		s.Keepalive, s.Hold = 30*time.Second, 90*time.Second
+		s.Export = []plan.Rule{{Name: "IPPool", Prefix: prefix("11.0.0.0/8"), Min: 8, Max: 32, Accept: true}}
+		p.Sessions = append(p.Sessions, s)
+	}
+	return p
+}
+
+// birdReflector is the same for BIRD.
+func birdReflector(peers int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "router id %s;\nprotocol device {}\nprotocol direct { ipv4; }\n", loadTarget)
+	b.WriteString("filter pools { if net ~ [ 11.0.0.0/8{8,32} ] then accept; reject; }\n")
+	for i := range peers {
+		fmt.Fprintf(&b, "protocol bgp p%d { local %s as 64512; neighbor %s as 64512; direct; passive; rr client; rr cluster id 244.0.0.1; ipv4 { import all; export filter pools; }; }\n",
+			i, loadTarget, loadAddr(i))
+	}
+	return b.String()
+}
+
+func TestAllClientsOfAReflectorHaveTheRoutesOfAllOthers(t *testing.T) {
+	t.Parallel()
+	machinetest.Root(t)
+	const peers, each = 10, 100
+	h := &host{NS: netnstest.New(t), t: t}
+	l := newLoad(t, h.NS, peers, each)
+	h.start(reflectorPlan(peers))
+	l.call(t, 64512)
+	l.out(t, 20*time.Second)
+	r := h.ask(request{})
+	if r.Report.Learned != peers*each || r.Report.Kernel != 0 || r.Report.Told != 0 || !r.Report.Reflects {
+		t.Errorf("%+v", r.Report)
+	}
+	if table := h.Run("ip", "route", "show", "proto", "bgp"); table != "" {
+		t.Errorf("in the kernel of a reflector:\n%s", table)
+	}
+	// One peer dies, and comes back with nothing: its routes go everywhere.
+	if err := l.tell(true, l.peers[0]); err != nil {
+		t.Fatal(err)
+	}
+	l.await(t, 20*time.Second, &l.full, 1) // it still has those of all others
+	l.back(t, 20*time.Second)
+}
+
+// usage is what a process has used of processors, and its memory.
+func usage(t testing.TB, pid int) (cpu time.Duration, mb int) {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	f := strings.Fields(rest)
+	user, _ := strconv.Atoi(f[11])
+	system, _ := strconv.Atoi(f[12])
+	const tick = 10 * time.Millisecond // USER_HZ
+	return time.Duration(user+system) * tick, resident(t, pid)
+}
+
+// BenchmarkReflector is one reflector with many clients that each have routes: from when they begin to tell them until
+// each has those of all others, and then until each has heard that all are gone.
+func BenchmarkReflector(b *testing.B) {
+	for _, size := range []struct{ peers, each int }{{100, 100}, {500, 100}} {
+		for _, who := range []string{"bird", "twill"} {
+			b.Run(fmt.Sprintf("%dx%d/%s", size.peers, size.each, who), func(b *testing.B) {
+				for range b.N {
+					reflectOnce(b, who, size.peers, size.each)
+				}
+			})
+		}
+	}
+}
+
+func reflectOnce(b *testing.B, who string, peers, each int) {
+	h := &host{NS: netnstest.New(b), t: b}
+	l := newLoad(b, h.NS, peers, each)
+	var pid int
+	if who == "bird" {
+		r := &bird{NS: h.NS, t: b, addr: loadTarget, dir: b.TempDir(), config: birdReflector(peers)}
+		machinetest.Program(b, "bird")
+		r.start("-f")
+		defer r.kill()
+		pid = r.cmd.Process.Pid
+	} else {
+		h.start(reflectorPlan(peers))
+		defer h.kill()
+		pid = h.cmd.Process.Pid
+	}
+	began := time.Now()
+	l.call(b, 64512)
+	b.ReportMetric(time.Since(began).Seconds(), "s/sessions")
+	<-time.After(3 * time.Second) // what comes with sessions is over
+	if file := os.Getenv("TWILL_PROFILE"); file != "" && who == "twill" {
+		h.ask(request{Profile: file})
+	}
+	before, _ := usage(b, pid)
+	mine, _ := usage(b, os.Getpid())
+	b.ReportMetric(l.out(b, 10*time.Minute).Seconds(), "s/told")
+	after, _ := usage(b, pid)
+	mineAfter, _ := usage(b, os.Getpid())
+	b.ReportMetric((after - before).Seconds(), "cpu-s/told")
+	b.ReportMetric((mineAfter - mine).Seconds(), "cpu-s/load")
+	if who == "twill" {
+		h.ask(request{})
+	}
+	rest, mb := usage(b, pid)
+	const quiet = 10 * time.Second
+	<-time.After(quiet)
+	rested, _ := usage(b, pid)
+	b.ReportMetric((rested-rest).Seconds()/quiet.Seconds()*100, "%cpu/rest")
+	b.ReportMetric(float64(mb), "MB")
+	b.ReportMetric(l.back(b, 10*time.Minute).Seconds(), "s/withdrawn")
+	l.shut()
+}

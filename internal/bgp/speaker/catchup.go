@@ -59,3 +59,19 @@ func (b *library) missed(peer netip.Addr, since time.Time) bool {
 	}
 	return false
 }
+
+// defers reports whether the library tells a peer nothing yet, and so nothing has passed it by: not before all others
+// are there and have told theirs, or the time for that is over.
+func (b *library) defers(peer netip.Addr) bool {
+	if !b.open[peer].restarting || time.Since(b.begun) > deferral*time.Second {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for other := range b.open {
+		if other != peer && !b.seen[other].Up {
+			return true
+		}
+	}
+	return false
+}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"runtime/pprof"
 	"strings"
 	"syscall"
@@ -25,6 +26,9 @@ import (
 
 // A speaker belongs to one process and one namespace: tests run this binary again, in theirs.
 const asChild = "TWILL_TEST_SPEAKER"
+
+// asReturning: a speaker was there before.
+const asReturning = "TWILL_TEST_RETURNS"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asChild) != "" {
@@ -41,7 +45,8 @@ func TestMain(m *testing.M) {
 type request struct {
 	Plan    *plan.Plan   `json:",omitempty"`
 	Explain netip.Prefix `json:",omitzero"`
-	Profile string       `json:",omitempty"` // write one of the processor to this file from now on, until the next request
+	// Profile is a file to write the profile of the processor into, from now until the next request; .heap: the memory's.
+	Profile string `json:",omitempty"`
 }
 
 // answer is a line from a child, to each request.
@@ -61,6 +66,7 @@ func child(in io.Reader, out io.Writer) error {
 	}
 	s := speaker.New(speaker.Config{
 		Rtnl: h, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})),
+		Returns: os.Getenv(asReturning) != "",
 		Secret: func(k plan.Secret) (string, error) {
 			if p, ok := passwords[k]; ok {
 				return p, nil
@@ -81,11 +87,7 @@ func child(in io.Reader, out io.Writer) error {
 			return err
 		}
 		if q.Profile != "" {
-			f, err := os.Create(q.Profile)
-			if err == nil {
-				err = pprof.StartCPUProfile(f)
-			}
-			if err = errors.Join(err, encoder.Encode(answer{})); err != nil {
+			if err := errors.Join(profile(q.Profile), encoder.Encode(answer{})); err != nil {
 				return err
 			}
 			continue
@@ -109,6 +111,18 @@ func child(in io.Reader, out io.Writer) error {
 		}
 	}
 	return lines.Err()
+}
+
+func profile(file string) error {
+	f, err := os.Create(file)
+	switch {
+	case err != nil:
+		return err
+	case strings.HasSuffix(file, ".heap"):
+		runtime.GC()
+		return pprof.WriteHeapProfile(f)
+	}
+	return pprof.StartCPUProfile(f)
 }
 
 // host is a namespace in which a speaker runs.

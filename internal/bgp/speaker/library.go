@@ -30,7 +30,8 @@ type library struct {
 	open     map[netip.Addr]wanted
 	rules    rules
 	young    map[netip.Addr]time.Time // sessions that came up a moment ago
-	news     chan struct{}            // there is something to ask for
+	begun    time.Time
+	news     chan struct{} // there is something to ask for
 
 	mu       sync.Mutex // guards what callbacks write
 	dirty    map[netip.Prefix]bool
@@ -64,7 +65,7 @@ func startLibrary(ctx context.Context, p plan.Plan, log *slog.Logger) (*library,
 	level.Set(slog.LevelError)
 	b := &library{
 		srv: server.NewBgpServer(server.LoggerOption(slog.New(atLeast{log.Handler(), level}), level)), as: p.AS, routerID: p.RouterID, listen: p.Listen, reflects: p.Dedicated, log: log,
-		open: map[netip.Addr]wanted{}, news: make(chan struct{}, 1), dirty: map[netip.Prefix]bool{}, seen: map[netip.Addr]phase{}, moved: map[netip.Addr]time.Time{}, young: map[netip.Addr]time.Time{},
+		open: map[netip.Addr]wanted{}, news: make(chan struct{}, 1), dirty: map[netip.Prefix]bool{}, seen: map[netip.Addr]phase{}, moved: map[netip.Addr]time.Time{}, young: map[netip.Addr]time.Time{}, begun: time.Now(),
 	}
 	go b.srv.Serve()
 	global := &api.Global{Asn: p.AS, RouterId: p.RouterID.String(), UseMultiplePaths: true}
@@ -256,7 +257,10 @@ func (b *library) silence(ctx context.Context) map[netip.Addr]error {
 	for _, peer := range rose {
 		if is, open := b.open[peer]; open {
 			is.notified = b.notified(ctx, peer)
-			b.open[peer], b.young[peer] = is, time.Now()
+			b.open[peer] = is
+			if !b.defers(peer) {
+				b.young[peer] = time.Now()
+			}
 		}
 	}
 	failed := map[netip.Addr]error{}

@@ -75,8 +75,8 @@ func (l *load) shut() {
 	l.done.Wait()
 }
 
-// call establishes all sessions; each peer has told that it has nothing to tell yet.
-func (l *load) call(t testing.TB, as uint32) {
+// call establishes all sessions. Each peer says at once that it has told all, or first its routes.
+func (l *load) call(t testing.TB, tell bool) {
 	t.Helper()
 	errs := make(chan error, len(l.peers))
 	l.ns.Do(func() {
@@ -91,7 +91,10 @@ func (l *load) call(t testing.TB, as uint32) {
 	})
 	for _, p := range l.peers {
 		go func() {
-			err := p.establish(as)
+			err := p.establish(64512)
+			if err == nil && tell {
+				err = l.tell(false, p)
+			}
 			if err == nil {
 				_, err = p.Write(endOfRIB)
 			}

@@ -47,7 +47,7 @@ func TestAllClientsOfAReflectorHaveTheRoutesOfAllOthers(t *testing.T) {
 	h := &host{NS: netnstest.New(t), t: t}
 	l := newLoad(t, h.NS, peers, each)
 	h.start(reflectorPlan(peers))
-	l.call(t, 64512)
+	l.call(t, false)
 	l.out(t, 20*time.Second)
 	r := h.ask(request{})
 	if r.Report.Learned != peers*each || r.Report.Kernel != 0 || r.Report.Told != 0 || !r.Report.Reflects {
@@ -79,58 +79,97 @@ func usage(t testing.TB, pid int) (cpu time.Duration, mb int) {
 	return time.Duration(user+system) * tick, resident(t, pid)
 }
 
+// TWILL_PROFILE is where profiles of our own side go: FILE of the processor, FILE.heap of the memory.
+const profiles = "TWILL_PROFILE"
+
 // BenchmarkReflector is one reflector with many clients that each have routes: from when they begin to tell them until
 // each has those of all others, and then until each has heard that all are gone.
 func BenchmarkReflector(b *testing.B) {
-	for _, size := range []struct{ peers, each int }{{100, 100}, {500, 100}} {
+	for _, size := range []struct{ peers, each int }{{100, 10}, {500, 2}, {100, 100}, {200, 100}, {500, 100}} {
 		for _, who := range []string{"bird", "twill"} {
 			b.Run(fmt.Sprintf("%dx%d/%s", size.peers, size.each, who), func(b *testing.B) {
 				for range b.N {
-					reflectOnce(b, who, size.peers, size.each)
+					r := newReflecting(b, who, size.peers, size.each)
+					r.load.call(b, false)
+					<-time.After(3 * time.Second) // what comes with sessions is over
+					r.measure(b, func() { r.load.out(b, 10*time.Minute) })
+					r.rest(b)
+					b.ReportMetric(r.load.back(b, 10*time.Minute).Seconds(), "s/withdrawn")
+					r.end()
 				}
 			})
 		}
 	}
 }
 
-func reflectOnce(b *testing.B, who string, peers, each int) {
+// BenchmarkReflectorStart is a reflector that comes back: all clients call it at once and tell their routes.
+func BenchmarkReflectorStart(b *testing.B) {
+	for _, size := range []struct{ peers, each int }{{100, 10}, {500, 2}, {100, 100}, {200, 100}} {
+		for _, who := range []string{"bird", "twill"} {
+			b.Run(fmt.Sprintf("%dx%d/%s", size.peers, size.each, who), func(b *testing.B) {
+				b.Setenv(asReturning, "1")
+				for range b.N {
+					r := newReflecting(b, who, size.peers, size.each)
+					r.measure(b, func() {
+						r.load.call(b, true)
+						r.load.await(b, 10*time.Minute, &r.load.full, size.peers)
+					})
+					r.rest(b)
+					r.end()
+				}
+			})
+		}
+	}
+}
+
+// reflecting is a reflector that is measured.
+type reflecting struct {
+	load *load
+	host *host // ours; nil: BIRD
+	pid  int
+	end  func()
+}
+
+func newReflecting(b *testing.B, who string, peers, each int) *reflecting {
 	h := &host{NS: netnstest.New(b), t: b}
-	l := newLoad(b, h.NS, peers, each)
-	var pid int
+	r := &reflecting{load: newLoad(b, h.NS, peers, each)}
 	if who == "bird" {
-		r := &bird{NS: h.NS, t: b, addr: loadTarget, dir: b.TempDir(), config: birdReflector(peers)}
 		machinetest.Program(b, "bird")
-		r.start("-f")
-		defer r.kill()
-		pid = r.cmd.Process.Pid
-	} else {
-		h.start(reflectorPlan(peers))
-		defer h.kill()
-		pid = h.cmd.Process.Pid
+		bird := &bird{NS: h.NS, t: b, addr: loadTarget, dir: b.TempDir(), config: birdReflector(peers)}
+		bird.start("-f")
+		r.pid, r.end = bird.cmd.Process.Pid, func() { r.load.shut(); bird.kill() }
+		return r
 	}
-	began := time.Now()
-	l.call(b, 64512)
-	b.ReportMetric(time.Since(began).Seconds(), "s/sessions")
-	<-time.After(3 * time.Second) // what comes with sessions is over
-	if file := os.Getenv("TWILL_PROFILE"); file != "" && who == "twill" {
-		h.ask(request{Profile: file})
+	h.start(reflectorPlan(peers))
+	r.host, r.pid, r.end = h, h.cmd.Process.Pid, func() { r.load.shut(); h.kill() }
+	return r
+}
+
+// measure does something and reports how long it took, and what it took of processors here and there.
+func (r *reflecting) measure(b *testing.B, do func()) {
+	if file := os.Getenv(profiles); file != "" && r.host != nil {
+		r.host.ask(request{Profile: file})
 	}
-	before, _ := usage(b, pid)
 	mine, _ := usage(b, os.Getpid())
-	b.ReportMetric(l.out(b, 10*time.Minute).Seconds(), "s/told")
-	after, _ := usage(b, pid)
-	mineAfter, _ := usage(b, os.Getpid())
-	b.ReportMetric((after - before).Seconds(), "cpu-s/told")
-	b.ReportMetric((mineAfter - mine).Seconds(), "cpu-s/load")
-	if who == "twill" {
-		h.ask(request{})
+	its, _ := usage(b, r.pid)
+	began := time.Now()
+	do()
+	b.ReportMetric(time.Since(began).Seconds(), "s/told")
+	after, _ := usage(b, r.pid)
+	b.ReportMetric((after - its).Seconds(), "cpu-s/told")
+	after, _ = usage(b, os.Getpid())
+	b.ReportMetric((after - mine).Seconds(), "cpu-s/load")
+	if file := os.Getenv(profiles); file != "" && r.host != nil {
+		r.host.ask(request{Profile: file + ".heap"})
 	}
-	rest, mb := usage(b, pid)
+}
+
+// rest reports memory, and what is used of a processor when nothing happens.
+func (r *reflecting) rest(b *testing.B) {
+	before, mb := usage(b, r.pid)
 	const quiet = 10 * time.Second
 	<-time.After(quiet)
-	rested, _ := usage(b, pid)
-	b.ReportMetric((rested-rest).Seconds()/quiet.Seconds()*100, "%cpu/rest")
+	after, _ := usage(b, r.pid)
+	b.ReportMetric((after-before).Seconds()/quiet.Seconds()*100, "%cpu/rest")
 	b.ReportMetric(float64(mb), "MB")
-	b.ReportMetric(l.back(b, 10*time.Minute).Seconds(), "s/withdrawn")
-	l.shut()
 }

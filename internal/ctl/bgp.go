@@ -31,7 +31,7 @@ const defaultSecrets = "/etc/twill/secrets"
 
 func (c *command) bgpCmd() *cobra.Command {
 	var l local
-	var dir, secrets, socket string
+	var cfg daemon.Config
 	cmd := &cobra.Command{
 		Use:   "bgp",
 		Short: "Speak BGP for this host, and show what it says",
@@ -51,19 +51,22 @@ Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K belo
 			if err := l.read(); err != nil {
 				return err
 			}
-			cfg := l.store(&c.conn)
-			cfg.DialTimeout = c.conn.timeout
-			return daemon.Run(cmd.Context(), daemon.Config{
-				Node: l.node, Store: cfg, Dir: dir, Secrets: secrets, Socket: socket, Log: c.logAs(l.settings.LogFormat),
-			})
+			cfg.Node, cfg.Store, cfg.Log = l.node, l.store(&c.conn), c.logAs(l.settings.LogFormat)
+			cfg.Store.DialTimeout = c.conn.timeout
+			return daemon.Run(cmd.Context(), cfg)
 		},
 	}
 	l.addFlags(cmd)
-	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/twill", "where the last plan is kept")
-	cmd.Flags().StringVar(&secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
-	cmd.PersistentFlags().StringVar(&socket, "socket", bgpSocket(), "the daemon's socket (TWILL_BGP_SOCKET)")
-	cmd.AddCommand(c.bgpPeersCmd(&socket), c.bgpRoutesCmd(&socket), c.bgpWhyCmd(&socket))
+	cmd.Flags().StringVar(&cfg.Dir, "data-dir", "/var/lib/twill", "where the last plan is kept")
+	cmd.Flags().StringVar(&cfg.Secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
+	addRouterID(cmd, &cfg.RouterID)
+	cmd.PersistentFlags().StringVar(&cfg.Socket, "socket", bgpSocket(), "the daemon's socket (TWILL_BGP_SOCKET)")
+	cmd.AddCommand(c.bgpPeersCmd(&cfg.Socket), c.bgpRoutesCmd(&cfg.Socket), c.bgpWhyCmd(&cfg.Socket))
 	return cmd
+}
+
+func addRouterID(cmd *cobra.Command, id *string) {
+	cmd.Flags().StringVar(id, "router-id", os.Getenv("CALICO_ROUTER_ID"), "an IPv4 address, or hash for a number made of the node's name; default: the node's IPv4 address (CALICO_ROUTER_ID)")
 }
 
 func (c *command) bgpPeersCmd(socket *string) *cobra.Command {

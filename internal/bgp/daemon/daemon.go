@@ -26,12 +26,13 @@ import (
 
 // Config is all that the daemon must be told.
 type Config struct {
-	Node    string // this node's name in the datastore
-	Store   etcdstore.Config
-	Dir     string // where the last plan is kept
-	Secrets string // passwords: a folder for each secret, a file for each of its keys
-	Socket  string // where to answer; empty: nowhere
-	Log     *slog.Logger
+	Node     string // this node's name in the datastore
+	RouterID string // see [plan.World]
+	Store    etcdstore.Config
+	Dir      string // where the last plan is kept
+	Secrets  string // passwords: a folder for each secret, a file for each of its keys
+	Socket   string // where to answer; empty: nowhere
+	Log      *slog.Logger
 }
 
 const (
@@ -45,6 +46,9 @@ const (
 func Run(ctx context.Context, cfg Config) error {
 	if cfg.Node == "" {
 		return errors.New("bgp: no node name; set NODENAME or --node")
+	}
+	if err := plan.CheckRouterID(cfg.RouterID); err != nil {
+		return fmt.Errorf("bgp: %w", err)
 	}
 	h, err := rtnl.Open()
 	if err != nil {
@@ -125,6 +129,7 @@ func (k *keeper) dial(ctx context.Context) (*etcdstore.Store, error) {
 // follow turns batches into plans. A plan is made only of all that there is: half a world would close sessions.
 func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch) error {
 	world, complete := plan.New(), false
+	world.RouterID = k.cfg.RouterID
 	look := time.NewTicker(lookAgain)
 	defer look.Stop()
 	marks := k.secrets.marks(k.last)

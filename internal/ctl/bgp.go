@@ -18,6 +18,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/internal/bgp/daemon"
+	"github.com/twillnet/twill/internal/bgp/nodestatus"
+	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/bgp/speaker"
 )
 
@@ -51,7 +53,7 @@ Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K belo
 			if err := l.read(); err != nil {
 				return err
 			}
-			cfg.Node, cfg.Store, cfg.Log = l.node, l.store(&c.conn), c.logAs(l.settings.LogFormat)
+			cfg.Node, cfg.Version, cfg.Store, cfg.Log = l.node, Version, l.store(&c.conn), c.logAs(l.settings.LogFormat)
 			cfg.Store.DialTimeout = c.conn.timeout
 			return daemon.Run(cmd.Context(), cfg)
 		},
@@ -61,7 +63,7 @@ Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K belo
 	cmd.Flags().StringVar(&cfg.Secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
 	addRouterID(cmd, &cfg.RouterID)
 	cmd.PersistentFlags().StringVar(&cfg.Socket, "socket", bgpSocket(), "the daemon's socket (TWILL_BGP_SOCKET)")
-	cmd.AddCommand(c.bgpPeersCmd(&cfg.Socket), c.bgpRoutesCmd(&cfg.Socket), c.bgpWhyCmd(&cfg.Socket))
+	cmd.AddCommand(c.bgpPeersCmd(&cfg.Socket), c.bgpRoutesCmd(&cfg.Socket), c.bgpWhyCmd(&cfg.Socket), c.bgpReadyCmd(&cfg.Socket))
 	return cmd
 }
 
@@ -107,6 +109,31 @@ func (c *command) askBGP(ctx context.Context, socket string, do func(context.Con
 		return fmt.Errorf("%s is root's: run this as root", socket)
 	}
 	return err
+}
+
+func (c *command) bgpReadyCmd(socket *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ready",
+		Short: "Say whether routes by BGP can be relied upon: for a readiness probe",
+		Long: `Say whether routes by BGP can be relied upon: there is a plan, a restart is over,
+and a session is up if any is wanted. "twill bgp peers" says more.
+
+Exit code: 0 ready, 1 not ready or no answer.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.askBGP(cmd.Context(), *socket, func(ctx context.Context) error {
+				r, err := daemon.Report(ctx, *socket)
+				if err != nil {
+					return err
+				}
+				if why := nodestatus.NotReady(r); len(why) > 0 {
+					return errors.New(strings.Join(why, "; "))
+				}
+				fmt.Fprintln(c.stdio.Out, "ready")
+				return nil
+			})
+		},
+	}
 }
 
 func allUp(r speaker.Report) error {
@@ -328,7 +355,7 @@ func printNodeStatus(w io.Writer, r speaker.Report) {
 }
 
 func peerType(s speaker.Session) string {
-	if s.From == "mesh" {
+	if s.From == plan.FromMesh {
 		return "node-to-node mesh"
 	}
 	return s.From

@@ -51,7 +51,7 @@ var layers = map[string]int{
 	"internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/host": 3, "internal/dataplane/sim": 3,
 	"internal/ipam": 3, "internal/dataplane/revoke": 3, "internal/dataplane/flows": 3, "internal/dataplane/iptables": 3,
 	"internal/dataplane": 4, "internal/status": 4, "internal/cni": 4, "internal/attach": 4, "internal/attach/wire": 1, "internal/health": 4, "internal/metrics": 4, "internal/serve": 4, "internal/upkeep": 4,
-	"internal/nodeaddr": 2, "internal/nodekeep": 4,
+	"internal/doctor": 3, "internal/hostfacts": 4, "internal/nodeaddr": 2, "internal/nodekeep": 4,
 	"internal/agent": 5, "internal/node": 5, "internal/ctl": 5, "internal/lab": 5, "internal/outagetest": 5,
 	"cmd/twill": 6, "cmd/twill-cni": 6,
 	"hack/image": 6, "internal/archtest": 7, "internal/agreetest": 7,
@@ -104,7 +104,7 @@ func TestImportsFollowTheLayers(t *testing.T) {
 }
 
 func TestPureTreesStayPure(t *testing.T) {
-	pure := []string{"api", "internal/intent", "internal/calc", "internal/verdict", "internal/dataplane/delta", "internal/dataplane/rules", "internal/autohep", "internal/bgp/plan", "internal/bgp/birdconf", "internal/nodeaddr"}
+	pure := []string{"api", "internal/intent", "internal/calc", "internal/verdict", "internal/dataplane/delta", "internal/dataplane/rules", "internal/autohep", "internal/bgp/plan", "internal/bgp/birdconf", "internal/nodeaddr", "internal/doctor"}
 	for _, p := range packages(t) {
 		path := strings.TrimPrefix(p.ImportPath, module)
 		if !slices.ContainsFunc(pure, func(t string) bool { return path == t || strings.HasPrefix(path, t+"/") }) {

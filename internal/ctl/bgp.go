@@ -101,7 +101,11 @@ func (c *command) bgpPeersCmd(socket *string) *cobra.Command {
 func (c *command) askBGP(ctx context.Context, socket string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.conn.timeout)
 	defer cancel()
-	err := do(ctx)
+	return explainSpeaker(socket, do(ctx))
+}
+
+// explainSpeaker says what to do when the BGP daemon does not answer.
+func explainSpeaker(socket string, err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no BGP daemon answers at %s: is one running on this host? start it with `twill node` or `twill bgp`, or name its socket with --socket", socket)

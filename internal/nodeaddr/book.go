@@ -89,17 +89,7 @@ func (b *Book) Others(self string, addrs ...netip.Addr) (out []Other) {
 
 // Clashes are the nodes that have an address that this one has in its own Node.
 func (b *Book) Clashes(self string) []Other {
-	n := b.nodes[self]
-	if n == nil {
-		return nil
-	}
-	var mine []netip.Addr
-	for _, f := range []Family{V4, V6} {
-		if a := parse(Address(n, f)); a.IsValid() {
-			mine = append(mine, a)
-		}
-	}
-	return b.Others(self, mine...)
+	return b.Others(self, Addrs(b.nodes[self])...)
 }
 
 // fieldsOf are a node's addresses, wherever it says them.

@@ -93,6 +93,16 @@ func Address(n *api.Node, f Family) string {
 	return n.Spec.BGP.IPv6Address
 }
 
+// Addrs are the addresses by which a Node is known.
+func Addrs(n *api.Node) (out []netip.Addr) {
+	for _, f := range []Family{V4, V6} {
+		if a := parse(Address(n, f)); a.IsValid() {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
 // Detected reports whether a Node's address was found and written by its node itself.
 func Detected(n *api.Node, address string) bool {
 	return n != nil && address != "" && slices.Contains(strings.Split(n.Metadata.Annotations[AnnotationDetected], ","), address)

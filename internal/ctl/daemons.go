@@ -68,6 +68,9 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	if err != nil {
 		return err
 	}
+	if _, err := firstPools(); err != nil {
+		return usage("node: %v", err)
+	}
 	self := nodeName(o.name)
 	if err := keepName(o.dir, self); err != nil {
 		return fmt.Errorf("write down this node's name: %w", err)

@@ -99,6 +99,8 @@ func TestPoolsOfTheEnvironmentAreMadeOnce(t *testing.T) {
 	t.Setenv("NO_DEFAULT_POOLS", "")
 	t.Setenv("CALICO_IPV4POOL_BLOCK_SIZE", "1000")
 	contains(t, pools(), "CALICO_IPV4POOL_…: ", "spec.blockSize")
+	_, _, errs := c.run("", "node", "--data-dir", t.TempDir())
+	contains(t, errs, "twill: node: CALICO_IPV4POOL_…: ") // at the start, and not for ever after
 	t.Setenv("CALICO_IPV4POOL_BLOCK_SIZE", "28")
 	t.Setenv("CALICO_IPV4POOL_VXLAN", "Off")
 	t.Setenv("CALICO_IPV4POOL_DISABLE_BGP_EXPORT", "true")

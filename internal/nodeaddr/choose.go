@@ -96,7 +96,7 @@ func (w Want) fixed(h Host) Choice {
 			if a.Prefix.Addr() != w.Fixed.Addr() {
 				continue
 			}
-			if w.Fixed.IsSingleIP() {
+			if w.Bare {
 				return Choice{i.Name, a.Prefix}
 			}
 			return Choice{i.Name, w.Fixed}
@@ -113,7 +113,7 @@ func (w Want) reach(h Host) (Choice, error) {
 	if why := unfit(from); why != "" {
 		return Choice{}, &NotFoundError{Want: w, Cause: fmt.Sprintf("what is sent to %s goes out from %s, which %s", w.Method.reach, from, why)}
 	}
-	w.Fixed = netip.PrefixFrom(from, from.BitLen())
+	w.Fixed, w.Bare = netip.PrefixFrom(from, from.BitLen()), true
 	return w.fixed(h), nil
 }
 

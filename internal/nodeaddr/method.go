@@ -140,6 +140,7 @@ type Want struct {
 	Order  Order
 	Method Method
 	Fixed  netip.Prefix
+	Bare   bool // Fixed was given without a length, which is that of its interface then
 }
 
 // ParseWant reads what a user wrote: autodetect, none, an address with or without a length, or nothing, which is Fill
@@ -166,7 +167,7 @@ func ParseWant(f Family, address, method string) (Want, error) {
 	w.Order = Fixed
 	w.Fixed, err = netip.ParsePrefix(address)
 	if a, bad := netip.ParseAddr(address); bad == nil {
-		w.Fixed, err = netip.PrefixFrom(a, a.BitLen()), nil
+		w.Fixed, w.Bare, err = netip.PrefixFrom(a, a.BitLen()), true, nil
 	}
 	if err != nil || w.Fixed.Addr().Is4() != f.Four || w.Fixed.Addr().Zone() != "" {
 		return w, fmt.Errorf("%s (%s) is %q: want autodetect, none, or an %s address with or without a length", f.Flag, f.Env, address, f.Name)

@@ -36,6 +36,8 @@ func Settle(n *api.Node, found []Found) (out []Change) {
 		to := f.Choice.Addr
 		switch {
 		case f.Want.Order == Keep || f.Err != nil || now == to.String():
+		case f.Want.Bare && f.Choice.Interface == "" && parse(now) == to.Addr():
+			// Its interface is away: the length that it had there stays.
 		case f.Want.Order == Fixed:
 			out = append(out, Change{f.Want.Family, now, to, "it was asked for by " + f.Want.Flag + " (" + f.Want.Env + ")"})
 		case now == "", f.Want.Order == Detect, Detected(n, now):

@@ -41,6 +41,8 @@ func TestNobodysOwnChoiceIsOverwrittenUnasked(t *testing.T) {
 		{name: "told to leave it", ip: "none", has: b, detected: b, found: a, want: b + " " + b},
 		{name: "told which", ip: a, has: b, found: a, want: a + " "},
 		{name: "told which, that was found before", ip: a, has: b, detected: b, found: a, want: a + " "},
+		{name: "told which, without a length, while its interface is away", ip: "192.0.2.1", has: a, found: "192.0.2.1/32", want: a + " "},
+		{name: "told which, with a length, while its interface is away", ip: "192.0.2.1/32", has: a, found: "192.0.2.1/32", want: "192.0.2.1/32 "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w, err := ParseWant(V4, tt.ip, "")
@@ -50,6 +52,9 @@ func TestNobodysOwnChoiceIsOverwrittenUnasked(t *testing.T) {
 			f := Found{Want: w, Err: errors.New("nothing")}
 			if tt.found != "" {
 				f = Found{Want: w, Choice: Choice{"eth0", netip.MustParsePrefix(tt.found)}}
+				if f.Choice.Addr.IsSingleIP() {
+					f.Choice.Interface = "" // as for an address that no interface has
+				}
 			}
 			n := node("h1", tt.has, tt.detected)
 			Apply(n, []Found{f}, Settle(n, []Found{f}))

@@ -156,6 +156,7 @@ func (k *Keeper) round(ctx context.Context) error {
 		k.say("interfaces", slog.LevelError, err.Error())
 		return err
 	}
+	k.say("interfaces", slog.LevelError, "")
 	var found []nodeaddr.Found
 	for _, w := range k.cfg.Wants {
 		if w.Order == nodeaddr.Keep {

@@ -157,7 +157,7 @@ func TestAnExplicitAddressIsNotFollowed(t *testing.T) {
 	run(t, "192.0.2.1", nil, func(b *bench) {
 		b.want("at the start", `"ipv4Address":"192.0.2.1/24"`)
 		b.has("192.0.2.7/24")
-		b.want("the host has another", `"ipv4Address":"192.0.2.1/`)
+		b.want("the host has another", `"ipv4Address":"192.0.2.1/24"`)
 		if strings.Contains(b.node("h1"), "detected") {
 			b.Errorf("an address that was asked for is taken for found: %s", b.node("h1"))
 		}

@@ -60,6 +60,39 @@ func (x *index) merge(b intent.Batch) {
 	}
 }
 
+// addrsOf are the addresses that the endpoints had that a batch removes or changes.
+func (x *index) addrsOf(b intent.Batch) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	note := func(id string) {
+		for _, a := range x.endpoints[id].Addrs {
+			out[a] = true
+		}
+	}
+	for _, e := range b.Endpoints {
+		note(e.ID.String())
+	}
+	for _, k := range b.Removed {
+		if k.Kind == intent.KeyEndpoint {
+			note(k.ID)
+		}
+	}
+	return out
+}
+
+// fresh are the addresses of the endpoints that a batch adds.
+func (x *index) fresh(b intent.Batch) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for _, e := range b.Endpoints {
+		if _, known := x.endpoints[e.ID.String()]; known {
+			continue
+		}
+		for _, a := range e.Addrs {
+			out[a] = true
+		}
+	}
+	return out
+}
+
 // touched are the addresses of endpoints that a batch changes, as far as the index knows. Asked before and after the
 // batch is merged, it also finds those that had an address, a policy or a set, or have it now. Changes that can deny
 // nothing do not count, unless restore: they may allow what was denied before.

@@ -69,7 +69,7 @@ func (a *Allocator) Assign(ctx context.Context, args AutoArgs) ([]Address, error
 func (r *request) assign(ctx context.Context, args AutoArgs) ([]Address, error) {
 	var out []Address
 	err := r.a.change(ctx, args.String(), func(d *draft) error {
-		out = nil
+		out, d.blind = nil, d.first && r.a.txn != nil && r.a.cfg.Reuse > 0
 		for _, f := range []struct {
 			four bool
 			n    int
@@ -155,6 +155,9 @@ func (r *request) fill(ctx context.Context, d *draft, four bool, n int) ([]Addre
 	pools := r.choose(four, r.asker)
 	f := &filling{request: r, d: d, four: four, left: n, pools: pools}
 	if slices.ContainsFunc(pools, func(p Pool) bool { return p.Why == "" }) {
+		if d.blind {
+			return f.again(ctx)
+		}
 		for _, step := range []func(context.Context) error{f.own, f.claimNew, f.borrow} {
 			if err := step(ctx); err != nil {
 				return nil, err
@@ -218,6 +221,29 @@ func (f *filling) takeFrom(ctx context.Context, e *doc, p Pool) error {
 	}
 	e.touch()
 	return f.d.count(ctx, f.Handle, b.CIDR, len(ords))
+}
+
+// again takes from the block in which there was room last time, without a look at the store.
+func (f *filling) again(ctx context.Context) ([]Address, error) {
+	p, known := f.a.roomy[f.roomyKey()]
+	pool, usable := f.pool(p)
+	if !known || !usable {
+		return nil, errAgain
+	}
+	e, err := f.d.block(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if own, ok := e.block.Owner(); !ok || own != f.owner {
+		return nil, errAgain
+	}
+	if err := f.takeFrom(ctx, e, pool); err != nil {
+		return nil, err
+	}
+	if f.left > 0 {
+		return nil, errAgain
+	}
+	return f.got, f.d.claim(ctx, f.owner, p)
 }
 
 // own takes from the blocks that the node has.

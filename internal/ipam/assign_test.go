@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,33 @@ func TestWhatWasReadIsGoodForAWhile(t *testing.T) {
 	if got := f.assign("h1", "a", 1); !strings.HasPrefix(got, "10.1.0.") {
 		t.Errorf("a pool that was just made gives %s", got)
 	}
+}
+
+func TestWhatWasWrittenIsNotReadAgain(t *testing.T) {
+	f := newFixture(t)
+	var calls []string
+	a := f.through(func(verb, _ string) fault { calls = append(calls, verb); return works }, false, func() error { return nil })
+	assign := func(handle string, want ...string) {
+		t.Helper()
+		calls = nil
+		if _, err := a.Assign(t.Context(), AutoArgs{Node: "h1", Handle: handle, Num4: 1, Num6: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if f.sound(handle, false); !slices.Equal(calls, want) {
+			t.Errorf("%s: the store was asked to %v, want %v", handle, calls, want)
+		}
+	}
+	anew := []string{"list", "get", "get", "get", "list", "get", "get", "transact"} // claims, then block, handle and claim of each family
+	if _, err := a.Assign(t.Context(), AutoArgs{Node: "h1", Handle: "a", Num4: 1, Num6: 1}); err != nil {
+		t.Fatal(err)
+	}
+	assign("b", "transact")
+	if _, err := a.ReleaseByHandle(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	assign("c", "transact")
+	f.assign("h2", "other", 13) // all that h1 does not have, and of its blocks what is left
+	assign("c", append([]string{"transact"}, anew...)...)
 }
 
 func TestAnAddressIsABlockAHandleAndAnAffinityInOneChange(t *testing.T) {

@@ -18,6 +18,8 @@ type draft struct {
 	docs  map[string]*doc
 	order []*doc
 	lists map[string]bool // prefixes that were read whole
+	first bool            // no other was made of the same change
+	blind bool            // nothing is read: what was kept is so, and handles are new
 }
 
 // doc is one key. Which of the values it has, follows from the key.
@@ -52,6 +54,9 @@ func (d *draft) read(ctx context.Context, key string) (*doc, error) {
 	if ok {
 		return e.open(), nil
 	}
+	if d.blind {
+		return d.recall(e)
+	}
 	u, err := d.a.store.Get(ctx, key)
 	if errors.Is(err, datastore.ErrNotFound) {
 		return e, nil
@@ -62,6 +67,42 @@ func (d *draft) read(ctx context.Context, key string) (*doc, error) {
 	}
 	e.decode(u)
 	return e, nil
+}
+
+// recall makes a key what it was after the last change, or a handle that is not there.
+func (d *draft) recall(e *doc) (*doc, error) {
+	kept, ok := d.a.kept[e.key]
+	if ok {
+		delete(d.a.kept, e.key) // it is the draft's to change now
+		*e = *kept
+		e.guard = true
+		return e, nil
+	}
+	if _, ok := api.ParseHandleKey(e.key); ok {
+		return e, nil
+	}
+	return nil, fmt.Errorf("%s: %w", e.key, errAgain)
+}
+
+// mostKept is how many keys are kept: blocks and affinities of one node, of which it needs two at a time.
+const mostKept = 64
+
+// keep remembers what a draft made of the store.
+func (a *Allocator) keep(d *draft) {
+	if a.cfg.Reuse == 0 {
+		return
+	}
+	if len(a.kept) > mostKept {
+		clear(a.kept)
+	}
+	for _, e := range d.order {
+		delete(a.kept, e.key)
+		if e.gone || e.closed || e.bad != nil || e.handle != nil {
+			continue
+		}
+		e.dirty, e.guard = false, false
+		a.kept[e.key] = e
+	}
 }
 
 // open looks at a value that was listed. Of a thousand blocks one is needed, mostly.
@@ -264,6 +305,9 @@ func (a *Allocator) commit(ctx context.Context, d *draft) error {
 		if e.was.Revision = revision; e.gone {
 			e.was.Revision = 0
 		}
+	}
+	if err == nil {
+		a.keep(d)
 	}
 	return err
 }

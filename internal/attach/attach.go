@@ -108,6 +108,8 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 			err = errors.Join(err, undo[i](ctx))
 		}
 	}()
+	profiles := sync.OnceValues(func() ([]api.Update, error) { return s.profiles(ctx, r) })
+	go profiles() //nolint:errcheck // makeTrue asks for it
 	out.Addrs = r.Addrs
 	if len(r.Addrs) == 0 {
 		undo = append(undo, func(ctx context.Context) error { return s.cfg.Addresses.Release(ctx, handle(r.Ref)) })
@@ -122,7 +124,7 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 		return out, err
 	}
 	undo = append(undo, func(ctx context.Context) error { return s.remove(ctx, w) })
-	old, err := s.makeTrue(ctx, r, w)
+	old, err := s.makeTrue(ctx, r, w, profiles)
 	if err != nil {
 		return out, err
 	}
@@ -137,19 +139,16 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 
 // makeTrue writes an endpoint to the datastore, and brings it into force meanwhile; old is the handle of whom it replaces. An
 // endpoint that fails to be written is taken back by remove.
-func (s *Server) makeTrue(ctx context.Context, r wire.Request, w *api.WorkloadEndpoint) (old string, err error) {
+func (s *Server) makeTrue(ctx context.Context, r wire.Request, w *api.WorkloadEndpoint, profiles func() ([]api.Update, error)) (old string, err error) {
 	kv, err := encode(w)
 	if err != nil {
 		return "", err
 	}
-	us := []api.Update{{Key: kv.Key, Value: kv.Value, Revision: Pending}}
-	if r.Pod == nil {
-		profile, err := s.profile(ctx, r.Network)
-		if err != nil {
-			return "", err
-		}
-		us = append(us, profile)
+	us, err := profiles()
+	if err != nil {
+		return "", err
 	}
+	us = append(us, api.Update{Key: kv.Key, Value: kv.Value, Revision: Pending})
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	s.cfg.Kernel.Announce(kv.Key)

@@ -117,6 +117,15 @@ func encode(r api.Resource) (kv api.Update, err error) {
 	return kv, err
 }
 
+// profiles are those that a request's endpoint has, and that are not Kubernetes'.
+func (s *Server) profiles(ctx context.Context, r wire.Request) ([]api.Update, error) {
+	if r.Pod != nil {
+		return nil, nil
+	}
+	p, err := s.profile(ctx, r.Network)
+	return []api.Update{p}, err
+}
+
 // profile makes the profile of a network, unless somebody has: its members reach each other and everything else, and
 // nobody else reaches them.
 func (s *Server) profile(ctx context.Context, network string) (api.Update, error) {

@@ -19,7 +19,8 @@ type draft struct {
 	order []*doc
 	lists map[string]bool // prefixes that were read whole
 	first bool            // no other was made of the same change
-	blind bool            // nothing is read: what was kept is so, and handles are new
+	blind bool            // only the blocks are read: claims are as they were kept, and handles are new
+	extra *Beside
 }
 
 // doc is one key. Which of the values it has, follows from the key.
@@ -54,7 +55,8 @@ func (d *draft) read(ctx context.Context, key string) (*doc, error) {
 	if ok {
 		return e.open(), nil
 	}
-	if d.blind {
+	_, isBlock := api.ParseBlockKey(key)
+	if d.blind && !isBlock {
 		return d.recall(e)
 	}
 	u, err := d.a.store.Get(ctx, key)
@@ -65,15 +67,19 @@ func (d *draft) read(ctx context.Context, key string) (*doc, error) {
 		delete(d.docs, key)
 		return nil, err
 	}
+	if kept := d.a.kept[key]; kept != nil && kept.was.Revision == u.Revision {
+		delete(d.a.kept, key) // it is the draft's to change now
+		*e = *kept
+		return e, nil
+	}
 	e.decode(u)
 	return e, nil
 }
 
 // recall makes a key what it was after the last change, or a handle that is not there.
 func (d *draft) recall(e *doc) (*doc, error) {
-	kept, ok := d.a.kept[e.key]
-	if ok {
-		delete(d.a.kept, e.key) // it is the draft's to change now
+	if kept, ok := d.a.kept[e.key]; ok {
+		delete(d.a.kept, e.key)
 		*e = *kept
 		e.guard = true
 		return e, nil
@@ -280,6 +286,10 @@ func (a *Allocator) commit(ctx context.Context, d *draft) error {
 		return a.inSteps(ctx, changed)
 	}
 	t := datastore.Txn{If: map[string]int64{}}
+	if d.extra != nil {
+		t.If[d.extra.kv.Key] = d.extra.kv.Revision
+		t.Put = append(t.Put, d.extra.kv)
+	}
 	for _, e := range d.order {
 		if e.guard {
 			t.If[e.key] = e.was.Revision
@@ -298,8 +308,10 @@ func (a *Allocator) commit(ctx context.Context, d *draft) error {
 		t.Put = append(t.Put, api.Update{Key: e.key, Value: value})
 	}
 	revision, err := a.txn.Transact(ctx, t)
-	if err != nil && !isConflict(err) && a.isDone(ctx, t) {
-		return nil
+	if err != nil && !isConflict(err) {
+		if was, done := a.isDone(ctx, t); done {
+			revision, err = was, nil
+		}
 	}
 	for _, e := range changed {
 		if e.was.Revision = revision; e.gone {
@@ -308,21 +320,24 @@ func (a *Allocator) commit(ctx context.Context, d *draft) error {
 	}
 	if err == nil {
 		a.keep(d)
+		d.extra.written(revision)
 	}
 	return err
 }
 
-// isDone asks whether a transaction was made of which no answer came.
-func (a *Allocator) isDone(ctx context.Context, t datastore.Txn) bool {
+// isDone asks whether a transaction was made of which no answer came, and which revision the store had then.
+func (a *Allocator) isDone(ctx context.Context, t datastore.Txn) (revision int64, done bool) {
 	for _, kv := range t.Put {
-		if is, err := a.store.Get(ctx, kv.Key); err != nil || !bytes.Equal(is.Value, kv.Value) {
-			return false
+		is, err := a.store.Get(ctx, kv.Key)
+		if err != nil || !bytes.Equal(is.Value, kv.Value) {
+			return 0, false
 		}
+		revision = is.Revision
 	}
 	for _, key := range t.Delete {
 		if _, err := a.store.Get(ctx, key); !errors.Is(err, datastore.ErrNotFound) {
-			return false
+			return 0, false
 		}
 	}
-	return true
+	return revision, true
 }

@@ -51,7 +51,8 @@ type Config struct {
 	Pause func(ctx context.Context, try int) error
 	// Reuse is how long what Assign read of pools, reservations, configuration, node and namespaces is good for the next
 	// Assign; zero means for that one alone. One that finds no address looks anew. The blocks that the last change wrote
-	// are then taken as they were written, unless the store has other revisions of them when it comes to the next.
+	// are then not decoded again if the store has the same revision, and claims are taken to be as they were left: the
+	// transaction says whether they are.
 	Reuse time.Duration
 }
 

@@ -19,7 +19,8 @@ type Link struct {
 	Alias  string // for people and for who made it; the kernel does not care
 	Master int    // the index of its bridge, or 0
 	Up     bool   // administratively
-	// Running: up, and with a carrier. Only then do routes through it carry packets.
+	// Running: up, with a carrier, and the kernel has noticed that in a task of its own. Until then it throws away what is
+	// to be sent.
 	Running bool
 }
 
@@ -103,7 +104,7 @@ func fromLink(l netlink.Link) Link {
 	a := l.Attrs()
 	return Link{
 		Index: a.Index, Name: a.Name, Kind: l.Type(), MAC: a.HardwareAddr.String(), MTU: a.MTU, Alias: a.Alias, Master: a.MasterIndex,
-		Up: a.RawFlags&unix.IFF_UP != 0, Running: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0,
+		Up: a.RawFlags&unix.IFF_UP != 0, Running: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_RUNNING != 0,
 	}
 }
 

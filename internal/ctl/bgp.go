@@ -18,6 +18,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/internal/bgp/daemon"
+	"github.com/twillnet/twill/internal/bgp/nodestatus"
+	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/bgp/speaker"
 )
 
@@ -31,8 +33,7 @@ const defaultSecrets = "/etc/twill/secrets"
 
 func (c *command) bgpCmd() *cobra.Command {
 	var l local
-	var dir, secrets, socket string
-	var reflector bool
+	var cfg daemon.Config
 	var reg registration
 	cmd := &cobra.Command{
 		Use:   "bgp",
@@ -47,39 +48,41 @@ that know graceful restart, until it is back, or the restart time is over.
 
 With --reflector this host reflects routes between other hosts, and does nothing
 else: it tells nothing of its own, and its kernel gets no route. Its Node has a
-routeReflectorClusterID; --cluster-id and --ip write it. It needs no agent, and
-reads Nodes, BGP resources and IPPools alone. "twill node --bgp=reflector" runs it.
+routeReflectorClusterID; --cluster-id writes it. It needs no agent, and reads
+Nodes, BGP resources and IPPools alone. "twill node --bgp=reflector" runs it.
 
 Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K below
 --secrets-dir, without the line's end. A change is seen within five seconds.`,
 		Example: `  twill bgp --node h1 --etcd http://192.0.2.10:2379
-  twill bgp --reflector --cluster-id 244.0.0.1 --ip 192.0.2.7/24 --etcd http://192.0.2.10:2379
+  twill bgp --reflector --cluster-id 244.0.0.1 --etcd http://192.0.2.10:2379
   twill bgp peers
   twill bgp why 10.65.1.0/26`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(l.read(), reg.check(reflector)); err != nil {
+			if err := errors.Join(l.read(), reg.check(cfg.Reflector)); err != nil {
 				return err
 			}
-			cfg := l.store(&c.conn)
-			cfg.DialTimeout = c.conn.timeout
-			log := c.logAs(l.settings.LogFormat)
-			if reg.asked() {
-				go reg.registerLater(cmd.Context(), cfg, l.node, log)
+			cfg.Node, cfg.Version, cfg.Store, cfg.Log = l.node, Version, l.store(&c.conn), c.logAs(l.settings.LogFormat)
+			cfg.Store.DialTimeout = c.conn.timeout
+			if reg.cluster != "" {
+				go reg.registerLater(cmd.Context(), cfg.Store, l.node, cfg.Log)
 			}
-			return daemon.Run(cmd.Context(), daemon.Config{
-				Node: l.node, Store: cfg, Dir: dir, Secrets: secrets, Socket: socket, Reflector: reflector, Log: log,
-			})
+			return daemon.Run(cmd.Context(), cfg)
 		},
 	}
 	l.addFlags(cmd)
-	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/twill", "where the last plan is kept")
-	cmd.Flags().StringVar(&secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
-	cmd.Flags().BoolVar(&reflector, "reflector", false, "reflect routes between other hosts, and do nothing else")
+	cmd.Flags().StringVar(&cfg.Dir, "data-dir", "/var/lib/twill", "where the last plan is kept")
+	cmd.Flags().StringVar(&cfg.Secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
+	cmd.Flags().BoolVar(&cfg.Reflector, "reflector", false, "reflect routes between other hosts, and do nothing else")
 	reg.addFlags(cmd.Flags())
-	cmd.PersistentFlags().StringVar(&socket, "socket", bgpSocket(), "the daemon's socket (TWILL_BGP_SOCKET)")
-	cmd.AddCommand(c.bgpPeersCmd(&socket), c.bgpRoutesCmd(&socket), c.bgpWhyCmd(&socket))
+	addRouterID(cmd, &cfg.RouterID)
+	cmd.PersistentFlags().StringVar(&cfg.Socket, "socket", bgpSocket(), "the daemon's socket (TWILL_BGP_SOCKET)")
+	cmd.AddCommand(c.bgpPeersCmd(&cfg.Socket), c.bgpRoutesCmd(&cfg.Socket), c.bgpWhyCmd(&cfg.Socket), c.bgpReadyCmd(&cfg.Socket))
 	return cmd
+}
+
+func addRouterID(cmd *cobra.Command, id *string) {
+	cmd.Flags().StringVar(id, "router-id", os.Getenv("CALICO_ROUTER_ID"), "an IPv4 address, or hash for a number made of the node's name; default: the node's IPv4 address (CALICO_ROUTER_ID)")
 }
 
 func (c *command) bgpPeersCmd(socket *string) *cobra.Command {
@@ -112,7 +115,11 @@ func (c *command) bgpPeersCmd(socket *string) *cobra.Command {
 func (c *command) askBGP(ctx context.Context, socket string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.conn.timeout)
 	defer cancel()
-	err := do(ctx)
+	return explainSpeaker(socket, do(ctx))
+}
+
+// explainSpeaker says what to do when the BGP daemon does not answer.
+func explainSpeaker(socket string, err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no BGP daemon answers at %s: is one running on this host? start it with `twill node` or `twill bgp`, or name its socket with --socket", socket)
@@ -120,6 +127,31 @@ func (c *command) askBGP(ctx context.Context, socket string, do func(context.Con
 		return fmt.Errorf("%s is root's: run this as root", socket)
 	}
 	return err
+}
+
+func (c *command) bgpReadyCmd(socket *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ready",
+		Short: "Say whether routes by BGP can be relied upon: for a readiness probe",
+		Long: `Say whether routes by BGP can be relied upon: there is a plan, a restart is over,
+and a session is up if any is wanted. "twill bgp peers" says more.
+
+Exit code: 0 ready, 1 not ready or no answer.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.askBGP(cmd.Context(), *socket, func(ctx context.Context) error {
+				r, err := daemon.Report(ctx, *socket)
+				if err != nil {
+					return err
+				}
+				if why := nodestatus.NotReady(r); len(why) > 0 {
+					return errors.New(strings.Join(why, "; "))
+				}
+				fmt.Fprintln(c.stdio.Out, "ready")
+				return nil
+			})
+		},
+	}
 }
 
 func allUp(r speaker.Report) error {
@@ -348,7 +380,7 @@ func printNodeStatus(w io.Writer, r speaker.Report) {
 }
 
 func peerType(s speaker.Session) string {
-	if s.From == "mesh" {
+	if s.From == plan.FromMesh {
 		return "node-to-node mesh"
 	}
 	return s.From

@@ -14,16 +14,6 @@ import (
 	"github.com/twillnet/twill/internal/node"
 )
 
-// nodeOptions say what a host runs.
-type nodeOptions struct {
-	name, dir, bgp string
-	listen         []string
-	registration   registration
-}
-
-// speakers are the subcommands that --bgp stands for.
-var speakers = map[string]string{"on": "bgp", "bird": "confd", "reflector": "bgp", "off": ""}
-
 func (c *command) nodeCmd() *cobra.Command {
 	var o nodeOptions
 	cmd := &cobra.Command{
@@ -33,6 +23,10 @@ func (c *command) nodeCmd() *cobra.Command {
 named, an embedded member of its own. A child that dies is started again with
 back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.
 
+The address by which other nodes know this one is found among the interfaces, and
+written into the Node if that has none: "twill node address" shows which. What
+somebody wrote there stays, unless --ip says otherwise.
+
 With --bgp=bird it writes the configuration of a BIRD that the host runs; with
 --bgp=off nothing speaks BGP: for a host whose routes something else brings.
 With --bgp=reflector the host reflects routes between others and does nothing
@@ -40,26 +34,50 @@ else: there is no agent, and no workload can be on it.`,
 		Example: `  twill node                                    # one host, its own datastore
   twill node --etcd http://192.0.2.10:2379      # a host of a cluster
   twill node --etcd-listen http://0.0.0.0:2379  # a datastore for others too
-  twill node --bgp=reflector --cluster-id 244.0.0.1 --ip 192.0.2.7/24 --etcd http://192.0.2.10:2379`,
+  twill node --ip-autodetection-method interface=bond0 --ip6 autodetect
+  twill node --bgp=reflector --cluster-id 244.0.0.1 --etcd http://192.0.2.10:2379`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.runNode(cmd.Context(), &o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.runNode(cmd.Context(), o)
+		},
 	}
-	cmd.AddCommand(c.nodeStatusCmd(), c.installCmd(), c.uninstallCmd(), c.bootCmd())
+	cmd.AddCommand(c.nodeStatusCmd(), c.nodeAddressCmd(), c.installCmd(), c.uninstallCmd(), c.bootCmd())
 	cmd.Flags().StringVar(&o.name, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
 	cmd.Flags().StringVar(&o.dir, "data-dir", "/var/lib/twill", "where this host keeps its data")
 	cmd.Flags().StringVar(&o.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: write BIRD's configuration; reflector: reflect and do nothing else; off: none of it (TWILL_BGP)")
-	cmd.Flags().StringSliceVar(&o.listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs")
 	o.registration.addFlags(cmd.Flags())
+	o.addrs.addFlags(cmd.Flags())
+	cmd.Flags().StringVar(&o.addrs.as, "as", os.Getenv("AS"), "this node's AS number, written into its Node; default: what is there (AS)")
+	cmd.Flags().StringSliceVar(&o.listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs")
 	return cmd
 }
 
-func (c *command) runNode(ctx context.Context, o *nodeOptions) error {
+// nodeOptions are what `twill node` is told.
+type nodeOptions struct {
+	name, dir, bgp string
+	listen         []string // empty: there is no etcd of our own, unless none is named
+	addrs          addressing
+	registration   registration
+}
+
+// speakers are the subcommands that --bgp stands for.
+var speakers = map[string]string{"on": "bgp", "bird": "confd", "reflector": "bgp", "off": ""}
+
+// runNode runs the daemons of a host until the context ends.
+func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
 	own := c.conn.endpoints == "" && os.Getenv("ETCD_ENDPOINTS") == "" || len(o.listen) > 0
 	if err := o.check(own); err != nil {
 		return err
+	}
+	keeps, err := o.addrs.config()
+	if err != nil {
+		return err
+	}
+	if _, err := firstPools(); err != nil {
+		return usage("node: %v", err)
 	}
 	o.name = nodeName(o.name)
 	if err := keepName(o.dir, o.name); err != nil {
@@ -72,9 +90,9 @@ func (c *command) runNode(ctx context.Context, o *nodeOptions) error {
 	if own && c.conn.endpoints == "" {
 		cfg.Endpoints = o.listen[:1]
 	}
-	if own || !o.reflector() { // which has no need to write
-		go ensureLater(ctx, cfg, c.log())
-	}
+	keeps.Node, keeps.Log = o.name, c.log()
+	fill := own || !o.reflector() // which has no need of it where it is another's
+	go prepare(ctx, cfg, keeps, fill)
 	children := o.children(own, c.conn.args(own, o.listen))
 	return node.Run(ctx, node.Config{Children: children, Signals: signals, Stdout: c.stdio.Out, Stderr: c.stdio.Err, Log: c.log()})
 }

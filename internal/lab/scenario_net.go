@@ -194,7 +194,8 @@ func (c *scenario) hostEnv(name string) []string {
 
 func (c *scenario) agentSocket(host string) string { return filepath.Join(c.Dir, host, "agent.sock") }
 
-func (c *scenario) startNodeOf(name string) error {
+// startNodeOf starts a host's node with an environment beside that of all.
+func (c *scenario) startNodeOf(name string, env ...string) error {
 	h, _ := c.Spec.host(name)
 	dir := filepath.Join(c.Dir, name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -202,9 +203,9 @@ func (c *scenario) startNodeOf(name string) error {
 	}
 	args := []string{"node", "--node", name, "--data-dir", dir, "--etcd", c.storeURL()}
 	if h.Reflector {
-		args = append(args, "--bgp=reflector", "--cluster-id=244.0.0.1", fmt.Sprintf("--ip=%s/24,%s/64", h.V4, h.V6))
+		args = append(args, "--bgp=reflector", "--cluster-id=244.0.0.1", fmt.Sprintf("--ip=%s/24", h.V4), fmt.Sprintf("--ip6=%s/64", h.V6))
 	}
-	p, err := launch(c.Spec.hostNS(*h), c.Exe, c.logFile(name), append(c.hostEnv(name), "ETCD_ENDPOINTS="), args)
+	p, err := launch(c.Spec.hostNS(*h), c.Exe, c.logFile(name), slices.Concat(c.hostEnv(name), nodeEnv, env), args)
 	if err != nil {
 		return err
 	}
@@ -241,7 +242,7 @@ func (c *scenario) power(ctx context.Context, a script.Power) error {
 	case a.Who == storeName:
 		return c.startStore(ctx)
 	}
-	return c.startNodeOf(a.Who)
+	return c.startNodeOf(a.Who, a.Env...)
 }
 
 func (c *scenario) restart(ctx context.Context, a script.Restart) error {

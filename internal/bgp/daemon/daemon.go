@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/bgp/nodestatus"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/bgp/speaker"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
@@ -26,11 +28,13 @@ import (
 
 // Config is all that the daemon must be told.
 type Config struct {
-	Node    string // this node's name in the datastore
-	Store   etcdstore.Config
-	Dir     string // where the last plan is kept
-	Secrets string // passwords: a folder for each secret, a file for each of its keys
-	Socket  string // where to answer; empty: nowhere
+	Node     string // this node's name in the datastore
+	RouterID string // see [plan.World]
+	Store    etcdstore.Config
+	Dir      string // where the last plan is kept
+	Secrets  string // passwords: a folder for each secret, a file for each of its keys
+	Socket   string // where to answer; empty: nowhere
+	Version  string
 	// Reflector: this host reflects, and does nothing else.
 	Reflector bool
 	Log       *slog.Logger
@@ -48,6 +52,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Node == "" {
 		return errors.New("bgp: no node name; set NODENAME or --node")
 	}
+	if err := plan.CheckRouterID(cfg.RouterID); err != nil {
+		return fmt.Errorf("bgp: %w", err)
+	}
 	h, err := rtnl.Open()
 	if err != nil {
 		return fmt.Errorf("bgp: open the kernel's door (are you root?): %w", err)
@@ -58,6 +65,7 @@ func Run(ctx context.Context, cfg Config) error {
 	s := speaker.New(speaker.Config{
 		Rtnl: h, Secret: secrets.read, Returns: cfg.Reflector && k.before.Node != "", Log: cfg.Log.With("part", "speaker"),
 	})
+	k.statuses = statuses{s, h}
 	socket := serve.New(socketName, answers(s), cfg.Log)
 	if cfg.Socket != "" {
 		socket.Move(serve.At{Network: "unix", Address: cfg.Socket})
@@ -79,12 +87,13 @@ func Run(ctx context.Context, cfg Config) error {
 
 // keeper makes plans of what the datastore has, and keeps the last.
 type keeper struct {
-	cfg     Config
-	out     chan<- plan.Plan
-	secrets secretDir
-	file    string
-	before  plan.Plan // of the last run
-	last    plan.Plan
+	cfg      Config
+	statuses statuses // zero: nobody is told how sessions are
+	out      chan<- plan.Plan
+	secrets  secretDir
+	file     string
+	before   plan.Plan // of the last run
+	last     plan.Plan
 }
 
 // newKeeper reads the plan of before, if it is one of this node in its present part.
@@ -108,10 +117,16 @@ func (k *keeper) run(ctx context.Context) error {
 		return err
 	}
 	defer store.Close()
-	source := syncer.New(store, syncer.Config{Prefixes: plan.Prefixes(), Logger: k.cfg.Log.With("part", "syncer")})
+	prefixes, status := plan.Prefixes(), func(api.Update) bool { return false }
 	group, ctx := errgroup.WithContext(ctx)
+	if k.statuses.speaker != nil {
+		keep := nodestatus.New(nodestatus.Config{Node: k.cfg.Node, Store: store, Ask: k.statuses.facts(k.cfg.Version), Log: k.cfg.Log.With("part", "status")})
+		prefixes, status = append(prefixes, nodestatus.Prefixes()...), keep.Update
+		group.Go(func() error { return keep.Run(ctx) })
+	}
+	source := syncer.New(store, syncer.Config{Prefixes: prefixes, Logger: k.cfg.Log.With("part", "syncer")})
 	group.Go(func() error { return source.Run(ctx) })
-	group.Go(func() error { return k.follow(ctx, source.Batches()) })
+	group.Go(func() error { return k.follow(ctx, source.Batches(), status) })
 	return group.Wait()
 }
 
@@ -135,9 +150,11 @@ func (k *keeper) dial(ctx context.Context) (*etcdstore.Store, error) {
 	}
 }
 
-// follow turns batches into plans. A plan is made only of all that there is: half a world would close sessions.
-func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch) error {
+// follow turns batches into plans. A plan is made only of all that there is: half a world would close sessions. What
+// somebody else takes is no part of it.
+func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch, taken func(api.Update) bool) error {
 	world, complete := plan.New(), false
+	world.RouterID = k.cfg.RouterID
 	look := time.NewTicker(lookAgain)
 	defer look.Stop()
 	marks := k.secrets.marks(k.last)
@@ -149,10 +166,14 @@ func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch) error 
 			if !open {
 				return ctx.Err()
 			}
+			changed := b.InSync
 			for _, u := range b.Updates {
-				world.Update(u)
+				if !taken(u) {
+					world.Update(u)
+					changed = true
+				}
 			}
-			if complete = complete || b.InSync; !complete {
+			if complete = complete || b.InSync; !complete || !changed {
 				continue
 			}
 			p := world.Plan(k.cfg.Node)

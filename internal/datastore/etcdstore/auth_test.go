@@ -18,6 +18,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/bgp/nodestatus"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
@@ -184,8 +185,9 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 		"ipam":     {"/calico/": clientv3.PermissionType(clientv3.PermRead), api.IPAMPrefix: clientv3.PermissionType(clientv3.PermReadWrite)},
 		"reader":   {"/calico/": clientv3.PermissionType(clientv3.PermRead)},
 		"reflector": {
-			api.ResourcesPrefix + "nodes/": clientv3.PermissionType(clientv3.PermRead), api.ResourcesPrefix + "bgp": clientv3.PermissionType(clientv3.PermRead),
-			api.ResourcesPrefix + "ippools/": clientv3.PermissionType(clientv3.PermRead),
+			api.ResourcesPrefix + "clusterinformations/": clientv3.PermissionType(clientv3.PermRead),
+			api.ResourcesPrefix + "nodes/":               clientv3.PermissionType(clientv3.PermRead), api.ResourcesPrefix + "bgp": clientv3.PermissionType(clientv3.PermRead),
+			api.ResourcesPrefix + "ippools/": clientv3.PermissionType(clientv3.PermRead), api.ResourcesPrefix + "caliconodestatuses/": clientv3.PermissionType(clientv3.PermReadWrite),
 		},
 	})
 	as := func(user string) *etcdstore.Store {
@@ -225,7 +227,7 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 	_, err = as("agent").Transact(ctx, datastore.Txn{Put: []api.Update{block}})
 	unauthorized(t, "an agent changes a block", err)
 	reflector := as("reflector")
-	for _, prefix := range plan.Prefixes() {
+	for _, prefix := range append(plan.Prefixes(), nodestatus.Prefixes()...) {
 		must(reflector.List(ctx, prefix))(t)
 		must(reflector.Watch(ctx, prefix, written.Revision))(t).Close()
 	}

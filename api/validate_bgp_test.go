@@ -3,6 +3,7 @@ package api
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestBGPConfigurationsAreValidated(t *testing.T) {
@@ -57,6 +58,45 @@ func TestBGPPeersAreValidated(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) { judge(t, KindBGPPeer, "name: p", tt.spec, tt.want) })
 	}
+}
+
+func TestBFDIsSaidByAnAnnotation(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want BFD
+		ok   bool
+	}{
+		{"off", BFD{}, true},
+		{"300ms", BFD{300 * time.Millisecond, 3}, true},
+		{"1sx5", BFD{time.Second, 5}, true},
+		{"50msx2", BFD{50 * time.Millisecond, 2}, true},
+		{"1mx255", BFD{time.Minute, 255}, true},
+		{text: "on"},
+		{text: ""},
+		{text: "300"},
+		{text: "49ms"},
+		{text: "61s"},
+		{text: "-1s"},
+		{text: "100.0005ms"},
+		{text: "300msx1"},
+		{text: "300msx256"},
+		{text: "300msx"},
+		{text: "300ms x 3"},
+		{text: "x3"},
+	} {
+		if got, err := ParseBFD(tt.text); got != tt.want || (err == nil) != tt.ok {
+			t.Errorf("%q: %+v, %v", tt.text, got, err)
+		}
+		want := ""
+		if !tt.ok {
+			want = `metadata.annotations["twill.net/bfd"]`
+		}
+		meta := "name: default, annotations: {twill.net/bfd: '" + tt.text + "'}"
+		judge(t, KindBGPConfiguration, meta, "{}", want)
+		judge(t, KindBGPPeer, meta, "{peerSelector: all()}", want)
+	}
+	judge(t, KindBGPPeer, "name: a, annotations: {twill.net/bdf: 'off'}", "{peerSelector: all()}", `metadata.annotations["twill.net/bdf"]`)
+	judge(t, KindBGPPeer, "name: a, annotations: {example.org/bfd: 'yes'}", "{peerSelector: all()}", "")
 }
 
 func TestBGPFiltersAreValidated(t *testing.T) {

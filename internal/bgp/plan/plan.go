@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/twillnet/twill/api"
 )
 
 // Plan is all that a node's speaker must do.
@@ -60,6 +62,7 @@ type Session struct {
 	Hops     uint8      `json:",omitempty"` // TTL security: how far the peer may be; 0: anywhere
 
 	Keepalive, Hold, Restart time.Duration
+	BFD                      BFD `json:",omitzero"` // the zero value: none
 
 	Client       bool       `json:",omitempty"` // we reflect to it
 	Cluster      netip.Addr `json:",omitzero"`
@@ -70,6 +73,12 @@ type Session struct {
 
 // Internal reports whether both ends are of one autonomous system.
 func (s Session) Internal() bool { return s.AS == s.LocalAS }
+
+// BFD says how soon a session must know that its peer cannot be reached, if that is one hop away.
+type BFD struct {
+	api.BFD
+	Asked bool `json:",omitempty"` // by a resource, and not only by default
+}
 
 // Secret names a password.
 type Secret struct {

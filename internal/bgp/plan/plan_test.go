@@ -30,7 +30,7 @@ func world(t *testing.T, text string) *plan.World {
 			continue
 		}
 		meta, spec := "{}", f[2]
-		if strings.HasPrefix(spec, "{labels") {
+		if strings.HasPrefix(spec, "{labels") || strings.HasPrefix(spec, "{annotations") {
 			meta, spec, _ = strings.Cut(spec, "}} ")
 			meta += "}}"
 		}
@@ -71,6 +71,7 @@ func brief(s plan.Session) string {
 	add(s.Restart != plan.DefaultRestart, "restart %s", s.Restart)
 	add(s.Keepalive != plan.DefaultKeepalive, "alive %s/%s", s.Keepalive, s.Hold)
 	add(s.AllowLocalAS > 0, "own AS %d", s.AllowLocalAS)
+	add(s.BFD != plan.BFD{BFD: api.DefaultBFD}, "BFD %sx%d asked %t", s.BFD.Interval, s.BFD.Multiplier, s.BFD.Asked)
 	return out
 }
 
@@ -117,6 +118,15 @@ func TestSessions(t *testing.T) {
 		{"nobody peers with itself", alone + "BGPPeer h1 {peerIP: 192.0.2.1, asNumber: 64512}", "h1", nil},
 		{"a peer that is a node listens where that node does", alone + "BGPConfiguration node.h1 {listenPort: 1790}\nBGPPeer h1 {node: h2, peerIP: 192.0.2.1, asNumber: 64512}", "h2", []string{"192.0.2.1:1790 as 64512"}},
 		{"what a peer says goes before the mesh", three + "BGPPeer h1 {node: h3, peerIP: 192.0.2.1, asNumber: 64512, maxRestartTime: 7s}", "h3", []string{"192.0.2.1:179 as 64512 restart 7s", "192.0.2.2:179 as 64512"}},
+		{"BFD off for all", three + "BGPConfiguration default {annotations: {twill.net/bfd: 'off'}} {}", "h3", []string{
+			"192.0.2.1:179 as 64512 BFD 0sx0 asked false", "192.0.2.2:179 as 64512 BFD 0sx0 asked false",
+		}},
+		{"and asked for on one node", three + "BGPConfiguration default {annotations: {twill.net/bfd: 'off'}} {}\nBGPConfiguration node.h3 {annotations: {twill.net/bfd: 300ms}} {}", "h3", []string{
+			"192.0.2.1:179 as 64512 BFD 300msx3 asked true", "192.0.2.2:179 as 64512 BFD 300msx3 asked true",
+		}},
+		{"and otherwise with one peer", three + "BGPPeer h1 {annotations: {twill.net/bfd: 1sx5}} {node: h3, peerIP: 192.0.2.1, asNumber: 64512}", "h3", []string{
+			"192.0.2.1:179 as 64512 BFD 1sx5 asked true", "192.0.2.2:179 as 64512",
+		}},
 		{"what is of the node goes before what is of all", alone + "BGPPeer a {peerIP: 192.0.2.9, asNumber: 1}\nBGPPeer z {node: h1, peerIP: 192.0.2.9, asNumber: 2}", "h1", []string{"192.0.2.9:179 as 2"}},
 		{"all that can be said", alone + "BGPPeer tor {peerIP: 192.0.2.9, asNumber: 1, localASNumber: 2, sourceAddress: None, nextHopMode: Keep, ttlSecurity: 1, password: {secretKeyRef: {name: a, key: b}}, maxRestartTime: 9s, keepaliveTime: 1s, numAllowedLocalASNumbers: 3}", "h1", []string{
 			"192.0.2.9:179 as 1 local 2 from any next hop keep within 1 password restart 9s alive 1s/3s own AS 3",

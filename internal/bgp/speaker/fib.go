@@ -31,7 +31,8 @@ type fib struct {
 	dirty   map[netip.Prefix]bool
 	hops    map[netip.Addr]resolved
 	failed  map[netip.Prefix]error
-	held    bool // what nobody told stays
+	held    bool                // what nobody told stays
+	dead    map[netip.Addr]bool // peers by whom nothing may be sent, not even on what stays
 	foreign func(netip.Prefix) bool
 }
 
@@ -168,10 +169,12 @@ func (f *fib) one(dst netip.Prefix) error {
 		return err
 	}
 	have := f.actual[dst]
-	if !want.Dst.IsValid() {
-		if f.held && len(f.want[dst]) == 0 {
+	if !want.Dst.IsValid() && f.held && len(f.want[dst]) == 0 {
+		if want = f.living(have); want.Dst.IsValid() && (want == have[0] || want == have[1]) {
 			return nil
 		}
+	}
+	if !want.Dst.IsValid() {
 		return f.remove(have[0], have[1])
 	}
 	for i, h := range have {
@@ -199,6 +202,32 @@ func (f *fib) one(dst netip.Prefix) error {
 		return errors.Join(err, f.remove(have[0], have[1])) // both places are ours, or the other is foreign: next time
 	}
 	return err
+}
+
+// living is what may stay of a route that nobody tells any more: the ways that do not lead by somebody dead.
+func (f *fib) living(have [2]rtnl.Route) rtnl.Route {
+	is := have[0]
+	if !is.Dst.IsValid() {
+		is = have[1]
+	}
+	if f.dead[is.Gateway] {
+		return rtnl.Route{}
+	}
+	hops := is.Hops.List()
+	alive := slices.DeleteFunc(slices.Clone(hops), func(h rtnl.Hop) bool { return f.dead[h.Gateway] })
+	if len(alive) == len(hops) {
+		return is
+	}
+	is.Hops = rtnl.Hops{}
+	switch len(alive) {
+	case 0:
+		return rtnl.Route{}
+	case 1:
+		is.Link, is.Gateway = alive[0].Link, alive[0].Gateway
+	default:
+		is.Hops = rtnl.MakeHops(alive...)
+	}
+	return is
 }
 
 func (f *fib) remove(routes ...rtnl.Route) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
+	"github.com/twillnet/twill/internal/bgp/bfd"
 	"github.com/twillnet/twill/internal/bgp/plan"
 )
 
@@ -44,6 +45,7 @@ type Session struct {
 	Received uint64     `json:"received"`
 	Accepted uint64     `json:"accepted"`
 	Told     uint64     `json:"told"`
+	BFD      bfd.Status `json:"bfd"` // whether the path to the peer is alive
 }
 
 // Established is the state of a session that is up.
@@ -113,6 +115,7 @@ func (s *Speaker) report(ctx context.Context) Report {
 	states := s.bgp.states(ctx)
 	for _, w := range p.Sessions {
 		session := states[w.Peer]
+		session.BFD = s.live.of(w)
 		session.Peer, session.PeerNode, session.From, session.AS, session.LocalAS, session.Client = w.Peer, w.PeerNode, w.Why, w.AS, w.LocalAS, w.Client
 		switch {
 		case session.State == "":

@@ -21,6 +21,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/twillnet/twill/internal/bgp/bfd"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
@@ -30,7 +31,9 @@ type Config struct {
 	Rtnl *rtnl.Handle
 	// Secret returns a password. A session whose password cannot be had is not opened.
 	Secret func(plan.Secret) (string, error)
-	Log    *slog.Logger
+	// Alive is told what BFD says of the paths to peers, whenever it changes; nil: there is no BFD now.
+	Alive <-chan []bfd.Status
+	Log   *slog.Logger
 }
 
 // Times of the loop.
@@ -49,12 +52,13 @@ type Speaker struct {
 	bgp      *library
 	begun    time.Time
 	hold     hold
+	live     liveness
 	problems map[string]string // what does not work, by what it is about
 }
 
 // New returns a speaker, which does nothing until Run.
 func New(cfg Config) *Speaker {
-	s := &Speaker{cfg: cfg, asks: make(chan func()), problems: map[string]string{}}
+	s := &Speaker{cfg: cfg, asks: make(chan func()), problems: map[string]string{}, live: liveness{dead: map[netip.Addr]bool{}}}
 	s.told = exports{agent: map[routeKey]rtnl.Route{}, links: map[int]string{}}
 	s.fib = newFIB(cfg.Rtnl)
 	return s
@@ -116,6 +120,8 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 			}
 		case <-news:
 			s.learn(ctx)
+		case statuses := <-s.cfg.Alive:
+			s.alive(ctx, statuses)
 		case <-reread.C:
 			if err := s.read(); err != nil {
 				s.trouble("kernel", err)
@@ -169,6 +175,11 @@ func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
 	for peer := range maps.Clone(s.hold.waiting) {
 		if _, wanted := p.Session(peer); !wanted {
 			s.hold.forget(peer)
+		}
+	}
+	for peer := range maps.Clone(s.live.dead) {
+		if _, wanted := p.Session(peer); !wanted {
+			delete(s.live.dead, peer)
 		}
 	}
 	if s.bgp == nil {
@@ -226,7 +237,11 @@ func (s *Speaker) holding() (time.Duration, bool) {
 
 // learn takes in what the library has to tell.
 func (s *Speaker) learn(ctx context.Context) {
-	for peer, err := range s.bgp.silence(ctx) {
+	rose, failed := s.bgp.silence(ctx)
+	for _, peer := range rose {
+		delete(s.live.dead, peer) // it is not dead, whatever BFD says
+	}
+	for peer, err := range failed {
 		s.trouble("session "+peer.String(), err)
 	}
 	routes, complete := s.bgp.changes()

@@ -19,8 +19,8 @@ func (c *command) nodeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Run what this host needs, supervised",
-		Long: `Run the daemons of one host as child processes: the agent, BGP, and with no etcd
-named, an embedded member of its own. A child that dies is started again with
+		Long: `Run the daemons of one host as child processes: the agent, BGP, BFD, and with no
+etcd named, an embedded member of its own. A child that dies is started again with
 back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.
 
 With --bgp=bird it writes the configuration of a BIRD that the host runs; with
@@ -55,10 +55,7 @@ With --bgp=bird it writes the configuration of a BIRD that the host runs; with
 				children = append(children, node.Child{Name: "etcd", Args: args})
 			}
 			children = append(children, node.Child{Name: "agent", Args: append([]string{"agent"}, c.conn.args(own, listen)...), Env: env})
-			if speaker != "" {
-				args := append([]string{speaker, "--data-dir", dir}, c.conn.args(own, listen)...)
-				children = append(children, node.Child{Name: speaker, Args: args, Env: env})
-			}
+			children = append(children, speakers(speaker, dir, c.conn.args(own, listen), env)...)
 			cfg := c.conn.config()
 			if own && c.conn.endpoints == "" {
 				cfg.Endpoints = listen[:1]
@@ -73,6 +70,18 @@ With --bgp=bird it writes the configuration of a BIRD that the host runs; with
 	cmd.Flags().StringVar(&bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: write BIRD's configuration; off: neither (TWILL_BGP)")
 	cmd.Flags().StringSliceVar(&listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs")
 	return cmd
+}
+
+// speakers are what brings routes to and from other hosts. BIRD has a BFD of its own.
+func speakers(speaker, dir string, connection, env []string) []node.Child {
+	out := []node.Child{{Name: speaker, Args: append([]string{speaker, "--data-dir", dir}, connection...), Env: env}}
+	switch speaker {
+	case "":
+		return nil
+	case "bgp":
+		return append([]node.Child{{Name: "bfd", Args: []string{"bfd", "--data-dir", dir}, Env: env}}, out...)
+	}
+	return out
 }
 
 // args hands the connection on to a child; the password goes by environment.

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/twillnet/twill/internal/bgp/bfd"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/bgp/speaker"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
@@ -31,6 +32,7 @@ type Config struct {
 	Dir     string // where the last plan is kept
 	Secrets string // passwords: a folder for each secret, a file for each of its keys
 	Socket  string // where to answer; empty: nowhere
+	BFD     string // the BFD daemon's socket; empty: there is none
 	Log     *slog.Logger
 }
 
@@ -52,7 +54,8 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer h.Close()
 	secrets := secretDir{dir: cfg.Secrets}
-	s := speaker.New(speaker.Config{Rtnl: h, Secret: secrets.read, Log: cfg.Log.With("part", "speaker")})
+	alive := make(chan []bfd.Status)
+	s := speaker.New(speaker.Config{Rtnl: h, Secret: secrets.read, Alive: alive, Log: cfg.Log.With("part", "speaker")})
 	socket := serve.New(socketName, answers(s), cfg.Log)
 	if cfg.Socket != "" {
 		socket.Move(serve.At{Network: "unix", Address: cfg.Socket})
@@ -60,11 +63,15 @@ func Run(ctx context.Context, cfg Config) error {
 	plans := make(chan plan.Plan)
 	k := keeper{cfg: cfg, out: plans, secrets: secrets, file: filepath.Join(cfg.Dir, planFile)}
 	group, ctx := errgroup.WithContext(ctx)
-	for name, run := range map[string]func(context.Context) error{
+	parts := map[string]func(context.Context) error{
 		"speaker": func(ctx context.Context) error { return s.Run(ctx, plans) },
 		"socket":  socket.Run,
 		"plan":    k.run,
-	} {
+	}
+	if cfg.BFD != "" {
+		parts["BFD"] = func(ctx context.Context) error { return watchBFD(ctx, cfg.BFD, alive, cfg.Log) }
+	}
+	for name, run := range parts {
 		group.Go(func() error { return fmt.Errorf("%s: %w", name, run(ctx)) })
 	}
 	cfg.Log.Info("bgp runs", "node", cfg.Node)

@@ -63,14 +63,7 @@ func Explain(ctx context.Context, socket string, dst netip.Prefix) (e speaker.Ex
 }
 
 func ask(ctx context.Context, socket, path string, into any) error {
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://bgp"+path, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(req)
+	resp, err := get(ctx, socket, path)
 	if err != nil {
 		return err
 	}
@@ -82,4 +75,16 @@ func ask(ctx context.Context, socket, path string, into any) error {
 		return fmt.Errorf("the BGP daemon's answer: %w", err)
 	}
 	return nil
+}
+
+// get asks who answers at a socket.
+func get(ctx context.Context, socket, path string) (*http.Response, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://bgp"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return client.Do(req)
 }

@@ -42,6 +42,10 @@ func Render(c Config) string {
 	for _, four := range []bool{true, false} {
 		w.kernel(four)
 	}
+	if slices.ContainsFunc(p.Sessions, func(s plan.Session) bool { return s.BFD.Asked }) {
+		w.line("")
+		w.line("protocol bfd { accept direct; }")
+	}
 	for _, s := range p.Sessions {
 		w.session(s)
 	}
@@ -145,9 +149,18 @@ func (w *writer) session(s plan.Session) {
 	}
 	w.line("  local %sport %d as %d;", local, port, s.LocalAS)
 	w.line("  neighbor %s port %d as %d;", s.Peer, s.Port, s.AS)
-	if s.Hops > 0 {
+	switch {
+	case s.BFD.Asked:
+		// BIRD speaks the BFD of neighbours only with those that it calls direct. It dies with BIRD, whose peers then forget it
+		// even if it restarts: so it is there only for who asks for it.
+		ttl := ""
+		if s.Hops > 0 {
+			ttl = " ttl security on;"
+		}
+		w.line("  direct;%s bfd { interval %d us; multiplier %d; };", ttl, s.BFD.Interval.Microseconds(), s.BFD.Multiplier)
+	case s.Hops > 0:
 		w.line("  ttl security on; multihop %d;", s.Hops)
-	} else {
+	default:
 		w.line("  multihop;")
 	}
 	w.line("  keepalive time %d; hold time %d;", int(s.Keepalive.Seconds()), int(s.Hold.Seconds()))

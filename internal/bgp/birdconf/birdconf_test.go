@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/bgp/birdconf"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/kernel"
@@ -47,6 +48,7 @@ func everything() birdconf.Config {
 	six.Peer, six.Source, six.Import, six.Export = addr("2001:db8::2"), netip.Addr{}, nil, nil
 	six.Password, six.Passive, six.NextHop, six.Hops, six.AllowLocalAS = nil, false, plan.NextHopSelf, 0, 0
 	six.AS, six.Client, six.Cluster = six.LocalAS, true, addr("244.0.0.1")
+	six.BFD = plan.BFD{BFD: api.BFD{Interval: 300 * time.Millisecond, Multiplier: 3}, Asked: true}
 	lacking.Peer, lacking.Password = addr("192.0.2.3"), &plan.Secret{Name: "a", Key: "none"}
 	return birdconf.Config{
 		Blocks: []netip.Prefix{prefix("10.65.1.0/26"), prefix("10.65.9.9/32"), prefix("fd00:65::/122")}, Secret: secret,
@@ -83,6 +85,7 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 		"if net ~ fd00:67::/48 then reject;", "route 10.96.0.0/12 blackhole;", "route fd00:96::/108 blackhole;",
 		"protocol bgp twill_192_0_2_2 {", "local 192.0.2.1 port 179 as 64513;", "neighbor 192.0.2.2 port 1790 as 65001;",
 		"ttl security on; multihop 1;", "keepalive time 10; hold time 30;", "graceful restart on; graceful restart time 5;",
+		"protocol bfd { accept direct; }", "  direct; bfd { interval 300000 us; multiplier 3; };",
 		`password "sesame";`, "passive on;", "rr client; rr cluster id 244.0.0.1;", "allow local as 2;", "next hop keep;", "next hop self;",
 		"      reject; # none",
 		"if net ~ [ 10.65.0.0/16{16,26} ] then { bgp_community.add((1, 2)); bgp_large_community.add((1, 2, 3)); bgp_path.prepend(6); bgp_path.prepend(5); accept; } # in",
@@ -144,7 +147,37 @@ func TestHostsWithBIRDRouteForEachOther(t *testing.T) {
 	}
 }
 
-func run(t *testing.T, ns *netnstest.NS, bird, text string) {
+// TestBIRDSpeaksBFDWhereItIsAskedFor: one hop, as all of ours do.
+func TestBIRDSpeaksBFDWhereItIsAskedFor(t *testing.T) {
+	bird := machinetest.Program(t, "bird")
+	one, two := netnstest.New(t), netnstest.New(t)
+	one.VethTo(two, "eth0", "eth0")
+	var sockets []string
+	for i, ns := range []*netnstest.NS{one, two} {
+		me, other := fmt.Sprintf("192.0.2.%d", i+1), fmt.Sprintf("192.0.2.%d", 2-i)
+		ns.Addr("eth0", me+"/24")
+		p := plan.Plan{Node: me, AS: 64512, RouterID: addr(me), Sessions: []plan.Session{{
+			Peer: addr(other), Port: 179, Why: "mesh", AS: 64512, LocalAS: 64512, Source: addr(me), Passive: i == 0,
+			Keepalive: plan.DefaultKeepalive, Hold: 90 * time.Second, Restart: plan.DefaultRestart, BFD: plan.BFD{BFD: api.DefaultBFD},
+		}}}
+		if text := birdconf.Render(birdconf.Config{Plan: p}); strings.Contains(text, "bfd") {
+			t.Errorf("nobody asked for it:\n%s", text)
+		}
+		p.Sessions[0].BFD.Asked = true
+		sockets = append(sockets, run(t, ns, bird, birdconf.Render(birdconf.Config{Plan: p})))
+	}
+	for _, s := range sockets {
+		await(t, func() error {
+			out, _ := exec.Command("birdc", "-s", s, "show", "bfd", "sessions").CombinedOutput() // its text says what failed
+			if line := strings.Join(strings.Fields(string(out)), " "); !strings.Contains(line, "eth0 Up") || !strings.HasSuffix(line, "0.300 0.900") {
+				return fmt.Errorf("%s", out)
+			}
+			return nil
+		})
+	}
+}
+
+func run(t *testing.T, ns *netnstest.NS, bird, text string) (socket string) {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "bird.conf")
@@ -165,6 +198,7 @@ func run(t *testing.T, ns *netnstest.NS, bird, text string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
+	return filepath.Join(dir, "ctl")
 }
 
 // await looks until a condition holds.

@@ -178,6 +178,8 @@ func (c *scenario) do(ctx context.Context, a script.Action) error {
 		return c.restart(ctx, a)
 	case script.Kill:
 		return c.kill(ctx, a)
+	case script.Busy:
+		return c.busy(ctx, a)
 	case script.Cut:
 		return c.cutOrHeal(a)
 	case script.Compact:

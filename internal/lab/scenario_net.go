@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/lab/script"
@@ -53,7 +57,7 @@ func (c *scenario) makeStore() error {
 		return err
 	}
 	defer sw.close()
-	bridge, err := sw.nl.Link("br0")
+	bridge, err := sw.nl.Link(switchBridge)
 	if err != nil {
 		return err
 	}
@@ -141,25 +145,52 @@ func (c *scenario) cutOrHeal(a script.Cut) error {
 	return store.nl.AddRoute(lost)
 }
 
-// cutLink takes the carrier off a link's ends, or off a host's uplink.
+// cutLink takes the carrier off a link's ends, or off a host's uplink; silently it takes the ports from their bridge.
 func (c *scenario) cutLink(a script.Cut) error {
 	sw, err := open(c.Spec.switchNS())
 	if err != nil {
 		return err
 	}
 	defer sw.close()
-	ports := []string{a.Link}
+	ports, on := []string{a.Link}, switchBridge
 	if l, ok := c.links[a.Link]; ok {
-		ports = []string{portName(l.Name, 0), portName(l.Name, 1)}
+		ports, on = []string{portName(l.Name, 0), portName(l.Name, 1)}, l.Name
+	}
+	bridge, err := sw.nl.Link(on)
+	if err != nil {
+		return err
 	}
 	for _, p := range ports {
 		l, e := sw.nl.Link(p)
-		if e == nil {
-			e = sw.nl.SetUp(l.Index, a.Heal)
+		switch {
+		case e != nil:
+		case a.Heal:
+			e = errors.Join(sw.nl.SetMaster(l.Index, bridge.Index), sw.nl.SetUp(l.Index, true))
+		case a.Silent:
+			e = sw.nl.SetMaster(l.Index, 0)
+		default:
+			e = sw.nl.SetUp(l.Index, false)
 		}
 		err = errors.Join(err, e)
 	}
 	return err
+}
+
+// busy keeps all processors busy, by a process for each, as other programs on a host do.
+func (c *scenario) busy(ctx context.Context, a script.Busy) error {
+	ctx, cancel := context.WithTimeout(ctx, a.For)
+	defer cancel()
+	group, each := errgroup.WithContext(ctx)
+	for range runtime.NumCPU() {
+		group.Go(func() error {
+			cmd := exec.CommandContext(each, "/bin/sh", "-c", "while :; do :; done")
+			if err := cmd.Run(); each.Err() == nil {
+				return fmt.Errorf("it ended too soon: %w", err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
 }
 
 // startStore starts the store and waits until it answers.

@@ -40,6 +40,7 @@ BIRD itself is run by the host: Debian's bird.service reads /etc/bird/bird.conf.
 	f := cmd.Flags()
 	f.StringVar(&cfg.Dir, "data-dir", "/var/lib/twill", "where the last plan is kept")
 	f.StringVar(&cfg.Secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
+	addRouterID(cmd, &cfg.RouterID)
 	f.StringVar(&cfg.Output, "output", "/etc/bird/bird.conf", "the configuration")
 	f.StringVar(&cfg.Bird, "bird-socket", "/run/bird/bird.ctl", "BIRD's control socket; empty: do not tell it")
 	f.BoolVar(&cfg.Onetime, "onetime", false, "write it once, and end")

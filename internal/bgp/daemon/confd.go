@@ -36,6 +36,9 @@ func RunConfd(ctx context.Context, cfg Confd) error {
 	if cfg.Node == "" {
 		return errors.New("confd: no node name; set NODENAME or --node")
 	}
+	if err := plan.CheckRouterID(cfg.RouterID); err != nil {
+		return fmt.Errorf("confd: %w", err)
+	}
 	h, err := rtnl.Open()
 	if err != nil {
 		return fmt.Errorf("confd: open the kernel's door: %w", err)
@@ -69,6 +72,7 @@ func (k *keeper) now(ctx context.Context) (plan.Plan, error) {
 	}
 	defer store.Close()
 	world := plan.New()
+	world.RouterID = k.cfg.RouterID
 	for _, prefix := range plan.Prefixes() {
 		snap, err := store.List(ctx, prefix)
 		if err != nil {

@@ -41,7 +41,8 @@ func TestALineIsReadAsItsAction(t *testing.T) {
 		{"kill h1 bfd", Kill{"h1", "bfd", false}},
 		{"busy 1500ms", Busy{1500 * time.Millisecond}},
 		{"compact store", Compact{}},
-		{"stop store", Power{false, "store"}},
+		{"stop store", Power{false, "store", nil}},
+		{"start h1 IP=autodetect IP6=", Power{true, "h1", []string{"IP=autodetect", "IP6="}}},
 		{`exec ! h1 sh -c 'echo "a  b" # no comment'`, Exec{true, "h1", []string{"sh", "-c", `echo "a  b" # no comment`}}},
 		{`exec h1 echo "a \"b\" \\" x''y`, Exec{false, "h1", []string{"echo", `a "b" \`, "xy"}}},
 		{`wait metric h1 twill_repairs_total{part=nft,cause="event"} >= 1`, WaitMetric{

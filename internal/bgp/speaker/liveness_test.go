@@ -94,7 +94,7 @@ func TestARestartOrACut(t *testing.T) {
 			h.alive(lost("192.0.2.2", independent))
 			if independent {
 				h.wantNoRoute("10.204.0.0/26")
-				b.restart()
+				b.start("-f") // as after a reboot: it waits for nobody
 				h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
 				return
 			}

@@ -23,8 +23,9 @@ func (c *command) nodeCmd() *cobra.Command {
 named, an embedded member of its own. A child that dies is started again with
 back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.
 
-With --bgp=bird it writes the configuration of a BIRD that the host runs; with
---bgp=off nothing speaks BGP: for a host whose routes something else brings.`,
+With --bgp=bird a BIRD 2 speaks BGP (apt install bird2), and "twill confd" keeps
+its configuration; with --bgp=off nothing does: for a host whose routes something
+else brings. On a host that runs, each may be had in place of another.`,
 		Example: `  twill node                                    # one host, its own datastore
   twill node --etcd http://192.0.2.10:2379      # a host of a cluster
   twill node --etcd-listen http://0.0.0.0:2379  # a datastore for others too`,
@@ -59,6 +60,9 @@ With --bgp=bird it writes the configuration of a BIRD that the host runs; with
 				args := append([]string{speaker, "--data-dir", dir}, c.conn.args(own, listen)...)
 				children = append(children, node.Child{Name: speaker, Args: args, Env: env})
 			}
+			if bgp == "bird" { // asked to end, it would tell peers to forget its routes
+				children = append(children, node.Child{Name: "bird", Args: []string{"bird"}, Quit: syscall.SIGKILL})
+			}
 			cfg := c.conn.config()
 			if own && c.conn.endpoints == "" {
 				cfg.Endpoints = listen[:1]
@@ -70,7 +74,7 @@ With --bgp=bird it writes the configuration of a BIRD that the host runs; with
 	cmd.AddCommand(c.nodeStatusCmd(), c.installCmd(), c.uninstallCmd(), c.bootCmd())
 	cmd.Flags().StringVar(&name, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
 	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/twill", "where this host keeps its data")
-	cmd.Flags().StringVar(&bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: write BIRD's configuration; off: neither (TWILL_BGP)")
+	cmd.Flags().StringVar(&bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: have BIRD speak it; off: neither (TWILL_BGP)")
 	cmd.Flags().StringSliceVar(&listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs")
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -185,7 +186,33 @@ func (c *scenario) startStore(ctx context.Context) error {
 
 // hostEnv is what programs on a host are told: whose they are, and where the agent answers.
 func (c *scenario) hostEnv(name string) []string {
-	return []string{"NODENAME=" + name, "TWILL_SOCKET=" + c.agentSocket(name)}
+	return []string{
+		"NODENAME=" + name, "TWILL_SOCKET=" + c.agentSocket(name),
+		"TWILL_BIRD_CONF=" + filepath.Join(c.Dir, name, "bird.conf"), "TWILL_BIRD_SOCKET=" + filepath.Join(c.Dir, name, "bird.ctl"),
+	}
+}
+
+// speaks says who speaks BGP for a host, in the words of `twill node --bgp`.
+func (c *scenario) speaks(host string) string {
+	if mode := c.bgp[host]; mode != "" {
+		return mode
+	}
+	if slices.Contains(c.bird, host) || slices.Contains(c.bird, AllHosts) {
+		return "bird"
+	}
+	return "on"
+}
+
+// switchBGP has another speak BGP for a host.
+func (c *scenario) switchBGP(a script.BGP) error {
+	c.bgp[a.Host] = a.Mode
+	if c.nodes[a.Host] == nil {
+		return nil
+	}
+	if err := c.stopNodeOf(a.Host); err != nil {
+		return err
+	}
+	return c.startNodeOf(a.Host)
 }
 
 func (c *scenario) agentSocket(host string) string { return filepath.Join(c.Dir, host, "agent.sock") }
@@ -196,7 +223,7 @@ func (c *scenario) startNodeOf(name string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	p, err := launch(c.Spec.hostNS(*h), c.Exe, c.logFile(name), append(c.hostEnv(name), "ETCD_ENDPOINTS="), []string{"node", "--node", name, "--data-dir", dir, "--etcd", c.storeURL()})
+	p, err := launch(c.Spec.hostNS(*h), c.Exe, c.logFile(name), append(c.hostEnv(name), "ETCD_ENDPOINTS="), []string{"node", "--node", name, "--data-dir", dir, "--etcd", c.storeURL(), "--bgp", c.speaks(name)})
 	if err != nil {
 		return err
 	}
@@ -277,6 +304,9 @@ func (c *scenario) agent(host string) int { return c.daemon(host, "agent") }
 // daemon finds a child of a host's node; 0 if there is none.
 func (c *scenario) daemon(host, what string) int {
 	h, _ := c.Spec.host(host)
+	if what == "bgp" && c.speaks(host) == "bird" {
+		what = "bird"
+	}
 	if c.nodes[host] == nil {
 		return 0
 	}

@@ -30,9 +30,9 @@ func Render(c Config) string {
 	w.line("# Written by twill; changes are lost. Node %s.", p.Node)
 	if p.Off != "" {
 		w.line("# BGP is off: %s", p.Off)
-		w.line("router id 127.0.0.1;")
-		w.line("protocol device {}")
-		return w.text.String()
+		p.RouterID = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	} else {
+		w.line("graceful restart wait %d;", int(p.Restart().Seconds()))
 	}
 	w.line("router id %s;", p.RouterID)
 	w.line("")
@@ -100,7 +100,7 @@ func (w *writer) kernel(four bool) {
 	w.line("  accept;")
 	w.line("}")
 	w.line("protocol kernel twill_kernel_%s {", v)
-	w.line("  learn; persist; scan time 2; graceful restart; merge paths on; metric %d;", kernel.RouteMetricSpeaker)
+	w.line("  learn; persist; scan time 2; graceful restart; merge paths on; metric %d;", kernel.RouteMetricBIRD)
 	w.line("  ipv%s { import filter twill_import%s; export filter twill_kernel%s; };", v, v, v)
 	w.line("}")
 	var own []netip.Prefix

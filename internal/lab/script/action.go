@@ -73,7 +73,7 @@ type Restart struct{ Who, What string }
 // Kill ends a daemon of a host and awaits nothing.
 type Kill struct {
 	Host string
-	What string // agent or bgp
+	What string // agent, bgp (which may be BIRD) or confd
 	Hard bool   // SIGKILL instead of SIGTERM
 }
 
@@ -83,6 +83,9 @@ type Cut struct {
 	Host string // from the store; empty: Link is cut
 	Link string
 }
+
+// BGP says who speaks BGP for a host; its node is started again if it runs.
+type BGP struct{ Host, Mode string }
 
 // Compact makes the store forget its history.
 type Compact struct{}

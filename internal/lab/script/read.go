@@ -123,7 +123,7 @@ func readRestart(l *line) Action {
 
 func readKill(l *line) Action {
 	k := Kill{Host: l.name(aHost)}
-	k.What = l.oneOf("process", "agent", "bgp")
+	k.What = l.oneOf("process", "agent", "bgp", "confd")
 	k.Hard = l.take("-9")
 	return k
 }

@@ -31,7 +31,8 @@ func (c *command) birdCmd() *cobra.Command {
 Where the kernel has routes that a BIRD or "twill bgp" learned before, BIRD starts
 as after a crash: peers keep this host's routes, and it keeps theirs, until it
 has heard all. So end it by SIGKILL: on SIGTERM, BIRD tells peers to forget.`,
-		Args: noArgs,
+		Example: "  twill bird\n  twill bird --config /tmp/bird.conf --bird-socket /tmp/bird.ctl",
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			exe, err := exec.LookPath("bird")
 			if err != nil {

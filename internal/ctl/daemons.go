@@ -34,7 +34,7 @@ else brings. On a host that runs, each may be had in place of another.`,
 			signals := make(chan os.Signal, 8)
 			signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 			defer signal.Stop(signals)
-			speaker, known := map[string]string{"on": "bgp", "bird": "confd", "off": ""}[bgp]
+			speakers, known := speakersOf[bgp]
 			if !known {
 				return usage("node: --bgp=%s: want on, bird or off", bgp)
 			}
@@ -49,19 +49,14 @@ else brings. On a host that runs, each may be had in place of another.`,
 				if len(listen) == 0 {
 					listen = []string{defaultEndpoint}
 				}
-				args := []string{"etcd", "--data-dir", filepath.Join(dir, "etcd")}
-				for _, l := range listen {
-					args = append(args, "--listen", l)
-				}
-				children = append(children, node.Child{Name: "etcd", Args: args})
+				children = append(children, member(dir, listen))
 			}
 			children = append(children, node.Child{Name: "agent", Args: append([]string{"agent"}, c.conn.args(own, listen)...), Env: env})
-			if speaker != "" {
-				args := append([]string{speaker, "--data-dir", dir}, c.conn.args(own, listen)...)
-				children = append(children, node.Child{Name: speaker, Args: args, Env: env})
-			}
-			if bgp == "bird" { // asked to end, it would tell peers to forget its routes
-				children = append(children, node.Child{Name: "bird", Args: []string{"bird"}, Quit: syscall.SIGKILL})
+			for _, s := range speakers {
+				if s.Env = env; s.Name != "bird" {
+					s.Args = append([]string{s.Name, "--data-dir", dir}, c.conn.args(own, listen)...)
+				}
+				children = append(children, s)
 			}
 			cfg := c.conn.config()
 			if own && c.conn.endpoints == "" {
@@ -77,6 +72,23 @@ else brings. On a host that runs, each may be had in place of another.`,
 	cmd.Flags().StringVar(&bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: have BIRD speak it; off: neither (TWILL_BGP)")
 	cmd.Flags().StringSliceVar(&listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs")
 	return cmd
+}
+
+// member is an embedded member of etcd.
+func member(dir string, listen []string) node.Child {
+	args := []string{"etcd", "--data-dir", filepath.Join(dir, "etcd")}
+	for _, l := range listen {
+		args = append(args, "--listen", l)
+	}
+	return node.Child{Name: "etcd", Args: args}
+}
+
+// speakersOf are the daemons that speak BGP, by --bgp. BIRD is killed: asked to end, it would tell peers to forget its
+// routes.
+var speakersOf = map[string][]node.Child{
+	"on":   {{Name: "bgp"}},
+	"bird": {{Name: "confd"}, {Name: "bird", Args: []string{"bird"}, Quit: syscall.SIGKILL}},
+	"off":  nil,
 }
 
 // args hands the connection on to a child; the password goes by environment.

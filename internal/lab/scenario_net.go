@@ -33,6 +33,11 @@ func (c *scenario) logFile(who string) string {
 // hosts makes hosts, the store, and a twill node in each host.
 func (c *scenario) hosts(ctx context.Context, h script.Hosts) error {
 	c.Spec.Hosts = plan(h.Names...)
+	for _, name := range c.bird {
+		if name != AllHosts && !slices.Contains(h.Names, name) {
+			return fmt.Errorf("BIRD is wanted on %s, which is no host of this scenario", name)
+		}
+	}
 	if err := errors.Join(c.makeHosts(), c.makeStore()); err != nil {
 		return err
 	}
@@ -328,7 +333,7 @@ func (c *scenario) signalDaemon(ctx context.Context, host, what string, sig sysc
 
 func (c *scenario) kill(ctx context.Context, a script.Kill) error {
 	sig := syscall.SIGTERM
-	if a.Hard {
+	if a.Hard || a.What == "bgp" && c.speaks(a.Host) == "bird" { // as twill node ends BIRD
 		sig = syscall.SIGKILL
 	}
 	pid, err := c.signalDaemon(ctx, a.Host, a.What, sig)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/twillnet/twill/internal/bgp/birdctl"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/kernel"
 )
@@ -32,9 +33,10 @@ func Render(c Config) string {
 		w.line("# BGP is off: %s", p.Off)
 		p.RouterID = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	} else {
-		w.line("graceful restart wait %d;", int(p.Restart().Seconds()))
+		w.line("graceful restart wait %d;", max(1, int(p.Restart().Seconds())))
 	}
 	w.line("router id %s;", p.RouterID)
+	w.line("timeformat protocol %q;", birdctl.TimeFormat)
 	w.line("")
 	w.line("protocol device { scan time 2; }")
 	w.line("# The ways to next hops. Workloads' interfaces are the agent's.")
@@ -100,8 +102,9 @@ func (w *writer) kernel(four bool) {
 	w.line("  accept;")
 	w.line("}")
 	w.line("protocol kernel twill_kernel_%s {", v)
+	// What the host has itself is preferred to what peers tell, whose preference is 100.
 	w.line("  learn; persist; scan time 2; graceful restart; merge paths on; metric %d;", kernel.RouteMetricBIRD)
-	w.line("  ipv%s { import filter twill_import%s; export filter twill_kernel%s; };", v, v, v)
+	w.line("  ipv%s { preference 200; import filter twill_import%s; export filter twill_kernel%s; };", v, v, v)
 	w.line("}")
 	var own []netip.Prefix
 	for _, p := range w.Plan.Originate {
@@ -152,7 +155,7 @@ func (w *writer) session(s plan.Session) {
 	}
 	w.line("  keepalive time %d; hold time %d;", int(s.Keepalive.Seconds()), int(s.Hold.Seconds()))
 	w.line("  graceful restart on; graceful restart time %d;", int(s.Restart.Seconds()))
-	w.line("  connect delay time 2; connect retry time 5; error wait time 5,30;")
+	w.line("  connect delay time 1; connect retry time 5; error wait time 1,30;")
 	if password != "" {
 		w.line("  password %q;", password)
 	}
@@ -172,6 +175,7 @@ func (w *writer) session(s plan.Session) {
 // channel is what a session tells and believes.
 func (w *writer) channel(s plan.Session) {
 	w.line("  ipv%s {", version(s.Peer.Is4()))
+	w.line("    import keep filtered;")
 	w.line("    import filter {")
 	for _, r := range s.Import {
 		w.rule(r)
@@ -179,6 +183,7 @@ func (w *writer) channel(s plan.Session) {
 	w.line("      accept;")
 	w.line("    };")
 	w.line("    export filter {")
+	w.line("      if source = RTS_DEVICE then reject; # the ways to next hops")
 	w.marks(s.Peer.Is4())
 	for _, r := range s.Export {
 		w.rule(r)

@@ -79,7 +79,7 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 	text := birdconf.Render(everything())
 	for _, want := range []string{
 		"router id 192.0.2.1;", `interface -"eth9", -"cali*", -"kube-ipvs*", "*";`, "if krt_source != 80 then reject;",
-		"if net ~ [ 10.65.1.0/26{27,32} ] then reject;", "if net ~ [ fd00:65::/122{123,128} ] then reject;", "metric 2048;",
+		"if net ~ [ 10.65.1.0/26{27,32} ] then reject;", "if net ~ [ fd00:65::/122{123,128} ] then reject;", "metric 2050;", "graceful restart wait 5;",
 		"if net ~ fd00:67::/48 then reject;", "route 10.96.0.0/12 blackhole;", "route fd00:96::/108 blackhole;",
 		"protocol bgp twill_192_0_2_2 {", "local 192.0.2.1 port 179 as 64513;", "neighbor 192.0.2.2 port 1790 as 65001;",
 		"ttl security on; multihop 1;", "keepalive time 10; hold time 30;", "graceful restart on; graceful restart time 5;",
@@ -129,7 +129,7 @@ func TestHostsWithBIRDRouteForEachOther(t *testing.T) {
 		other := 2 - i
 		await(t, func() error {
 			table := ns.Run("ip", "-N", "route", "show", "proto", "12")
-			for _, want := range []string{fmt.Sprintf("10.65.%d.0/26 via 192.0.2.%d", other, other), fmt.Sprintf("10.65.200.%d via", other), "metric 2048"} {
+			for _, want := range []string{fmt.Sprintf("10.65.%d.0/26 via 192.0.2.%d", other, other), fmt.Sprintf("10.65.200.%d via", other), "metric 2050"} {
 				if !strings.Contains(table, want) {
 					return fmt.Errorf("no %q in\n%s", want, table)
 				}

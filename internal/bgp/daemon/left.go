@@ -1,8 +1,11 @@
 package daemon
 
 import (
+	"errors"
 	"slices"
+	"time"
 
+	"github.com/twillnet/twill/internal/bgp/birdctl"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
@@ -31,4 +34,33 @@ func Left() (bool, error) {
 	}
 	birds, err := learnedBy(h, kernel.RouteProtocolBIRD, kernel.RouteMetricBIRD)
 	return len(birds) > 0, err
+}
+
+// lingers is how long former routes stay after BIRD waits for nobody: a reflector that restarts may say that it has told
+// all before it has.
+const lingers = 5 * time.Second
+
+// tidy removes what `twill bgp` left here, once BIRD has taken over.
+func (w *confWriter) tidy(now time.Time) {
+	if len(w.former) == 0 || w.cfg.Bird == "" {
+		return
+	}
+	if _, recovering, err := birdctl.Recovering(w.cfg.Bird); err != nil || recovering || w.untold {
+		w.steady = time.Time{}
+		return
+	}
+	if w.steady.IsZero() {
+		w.steady = now
+	}
+	if now.Sub(w.steady) < lingers {
+		return
+	}
+	for len(w.former) > 0 {
+		if err := w.rtnl.DeleteRoute(w.former[0]); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+			w.cfg.Log.Error("routes of twill bgp are still there", "err", err, "routes", len(w.former), "retry_in", beat)
+			return
+		}
+		w.former = w.former[1:]
+	}
+	w.cfg.Log.Info("BIRD has taken over; routes of twill bgp are gone")
 }

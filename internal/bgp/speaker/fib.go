@@ -31,7 +31,8 @@ type fib struct {
 	dirty   map[netip.Prefix]bool
 	hops    map[netip.Addr]resolved
 	failed  map[netip.Prefix]error
-	held    bool // what nobody told stays
+	held    bool         // what nobody told stays
+	former  []rtnl.Route // those of a BIRD that spoke here before us
 	foreign func(netip.Prefix) bool
 }
 
@@ -113,6 +114,27 @@ func (f *fib) read() error {
 	return nil
 }
 
+// readFormer finds the routes of a BIRD that spoke here before us. One that runs beside us is none of our business.
+func (f *fib) readFormer() error {
+	routes, err := f.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolBIRD})
+	f.former = slices.DeleteFunc(routes, func(r rtnl.Route) bool { return r.Table != 0 || r.Metric != kernel.RouteMetricBIRD })
+	return err
+}
+
+// forget removes them, when ours are there.
+func (f *fib) forget() error {
+	for len(f.former) > 0 {
+		if err := f.rtnl.DeleteRoute(f.former[0]); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+			return err
+		}
+		f.former = f.former[1:]
+	}
+	return nil
+}
+
+// left is how many routes of a former speaker the kernel has, before there is a plan.
+func (f *fib) left() int { return len(f.actual) + len(f.former) }
+
 func place(metric int) int { return slices.Index(metrics[:], metric) }
 
 func (f *fib) put(r rtnl.Route) {
@@ -150,6 +172,9 @@ func (f *fib) apply() error {
 			continue
 		}
 		delete(f.dirty, dst)
+	}
+	if len(failed) == 0 && !f.held {
+		return f.forget()
 	}
 	if len(failed) == 0 {
 		return nil

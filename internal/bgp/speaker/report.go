@@ -226,25 +226,9 @@ func (s *Speaker) Explain(ctx context.Context, asked netip.Prefix) (e Explanatio
 }
 
 func (s *Speaker) explain(asked netip.Prefix) Explanation {
-	e := Explanation{Asked: asked}
-	verdicts := s.told.verdicts(s.plan)
-	known := slices.Collect(maps.Keys(verdicts))
-	known = append(known, slices.Collect(maps.Keys(s.fib.want))...)
-	for _, dst := range known {
-		if plan.Covers(dst, asked) && (!e.Dst.IsValid() || dst.Bits() > e.Dst.Bits()) {
-			e.Dst = dst
-		}
-	}
-	if !e.Dst.IsValid() {
+	e, more := s.told.verdicts(s.plan).Explain(asked, maps.Keys(s.fib.want))
+	if !more {
 		return e
-	}
-	v, own := verdicts[e.Dst]
-	if own {
-		e.Own = "told to peers, as their rules say"
-		if !v.told {
-			e.Own = "not told by itself: " + v.why
-			return e
-		}
 	}
 	e.Paths = s.paths(&e.Dst)
 	if s.bgp == nil {
@@ -269,30 +253,9 @@ func (s *Speaker) toldTo(w plan.Session, dst netip.Prefix, paths []Route) PeerVe
 		at, _ := prefixOf(nlri)
 		v.Told = v.Told || at == dst && len(paths) > 0
 	})
-	i := slices.IndexFunc(paths, func(r Route) bool { return r.Best })
-	if i < 0 {
-		v.Why = "there is no path"
-		return v
-	}
-	best := paths[i]
-	rule, matched := plan.Decide(w.Export, plan.Route{Dst: dst, Learned: !best.Own, Communities: best.Communities, ASPath: best.ASPath})
-	from, _ := s.plan.Session(best.From)
 	s.bgp.mu.Lock()
 	up := s.bgp.seen[w.Peer].Up
 	s.bgp.mu.Unlock()
-	switch {
-	case !up:
-		v.Why = "the session is not up"
-	case best.From == w.Peer:
-		v.Why = "it is the one who told it"
-	case !matched:
-		v.Why = "no pool and no rule allows it"
-	case !rule.Accept:
-		v.Why = rule.String()
-	case !best.Own && from.Internal() && w.Internal() && !w.Client && !from.Client:
-		v.Why = "learned within the system, and this node does not reflect to it"
-	default:
-		v.Why = rule.String()
-	}
+	v.Why = Because(s.plan, w, up, paths)
 	return v
 }

@@ -34,6 +34,8 @@ func TestALineIsReadAsItsAction(t *testing.T) {
 		{"restart store", Restart{"store", "agent"}},
 		{"kill h1 agent -9", Kill{"h1", "agent", true}},
 		{"kill h1 bgp", Kill{"h1", "bgp", false}},
+		{"kill h1 confd -9", Kill{"h1", "confd", true}},
+		{"bgp h1 bird", BGP{"h1", "bird"}},
 		{"cut h1 store", Cut{false, "h1", ""}},
 		{"heal link h2", Cut{true, "", "h2"}},
 		{"compact store", Compact{}},

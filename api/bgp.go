@@ -21,6 +21,9 @@ type BGPConfigurationSpec struct {
 	NodeMeshMaxRestartTime string                `json:"nodeMeshMaxRestartTime,omitempty"` // empty: 120s
 	BindMode               string                `json:"bindMode,omitempty"`               // None, NodeIP
 	IgnoredInterfaces      []string              `json:"ignoredInterfaces,omitempty"`      // names, * at the end stands for anything
+	// The only values of these are what we do: prefixes of services are told as a whole, and BGP's routes are its own.
+	ServiceLoadBalancerAggregation string `json:"serviceLoadBalancerAggregation,omitempty"` // Enabled
+	ProgramClusterRoutes           string `json:"programClusterRoutes,omitempty"`           // Enabled
 }
 
 // BGPServiceBlock is a range of addresses of services.
@@ -76,6 +79,7 @@ type BGPPeerSpec struct {
 	TTLSecurity              *uint8       `json:"ttlSecurity,omitempty"` // hops to the peer
 	Filters                  []string     `json:"filters,omitempty"`     // names of BGPFilters, in order
 	ReversePeering           string       `json:"reversePeering,omitempty"`
+	ReachableBy              string       `json:"reachableBy,omitempty"` // a gateway: the peer gets a route of its own through it
 }
 
 // BGPFilter is a list of rules for routes that a session brings or sends.

@@ -41,6 +41,8 @@ func (v *validator) bgpConfiguration(r *BGPConfiguration) {
 			v.masked(fmt.Sprintf("%s[%d].cidr", l.path, i), b.CIDR)
 		}
 	}
+	v.onlyEnabled("spec.serviceLoadBalancerAggregation", s.ServiceLoadBalancerAggregation, "single addresses of services are not told, whole prefixes are")
+	v.onlyEnabled("spec.programClusterRoutes", s.ProgramClusterRoutes, "the agent does not bring routes to other hosts, BGP does")
 	v.communities(s)
 	v.bgpPassword("spec.nodeMeshPassword", s.NodeMeshPassword)
 	v.bgpTime("spec.nodeMeshMaxRestartTime", s.NodeMeshMaxRestartTime, maxRestart)
@@ -51,6 +53,15 @@ func (v *validator) bgpConfiguration(r *BGPConfiguration) {
 		}
 	}
 	v.unique("spec.ignoredInterfaces", s.IgnoredInterfaces)
+}
+
+// onlyEnabled refuses to turn off what cannot be done otherwise, and says why.
+func (v *validator) onlyEnabled(path, value, why string) {
+	if value == "Disabled" {
+		v.fail(path, "is Disabled, which this version does not honour: "+why)
+		return
+	}
+	v.optionally(path, value, "Enabled")
 }
 
 // onlyDefault refuses what one node cannot have otherwise than all.
@@ -174,6 +185,7 @@ func (v *validator) bgpPeer(s *BGPPeerSpec) {
 			v.fail("spec.asNumber", "is missing: want the AS number of the peer")
 		}
 	}
+	v.reachableBy(s)
 	if s.LocalASNumber != nil && *s.LocalASNumber == 0 {
 		v.fail("spec.localASNumber", "is 0: want 1 to 4294967295")
 	}
@@ -196,6 +208,23 @@ func (v *validator) bgpPeer(s *BGPPeerSpec) {
 		v.check(fmt.Sprintf("spec.filters[%d]", i), badName(f))
 	}
 	v.unique("spec.filters", s.Filters)
+}
+
+// reachableBy is a gateway to one peer.
+func (v *validator) reachableBy(s *BGPPeerSpec) {
+	if s.ReachableBy == "" {
+		return
+	}
+	gateway, reason := addrOf(s.ReachableBy)
+	peer, ok := PeerAddress(s.PeerIP)
+	switch {
+	case reason != "":
+		v.fail("spec.reachableBy", reason)
+	case s.PeerIP == "":
+		v.fail("spec.reachableBy", "is possible beside spec.peerIP only: it is the way to that peer")
+	case ok && (peer.Addr().Is4() != gateway.Is4() || peer.Addr() == gateway):
+		v.fail("spec.reachableBy", s.ReachableBy+" is no gateway to "+peer.Addr().String()+": want another address of its family")
+	}
 }
 
 // PeerAddress reads the address of a peer; the port is 0 if there is none.

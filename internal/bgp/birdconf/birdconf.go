@@ -6,6 +6,7 @@ package birdconf
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -93,6 +94,7 @@ func (w *writer) kernel(four bool) {
 	w.line("  accept;")
 	w.line("}")
 	w.line("filter twill_kernel%s {", v)
+	w.line("  if source = RTS_STATIC && proto = \"twill_ways%s\" then accept;", v)
 	w.line("  if source != RTS_BGP then reject;")
 	for _, f := range w.Plan.Foreign {
 		if f.Addr().Is4() == four {
@@ -106,6 +108,7 @@ func (w *writer) kernel(four bool) {
 	w.line("  learn; persist; scan time 2; graceful restart; merge paths on; metric %d;", kernel.RouteMetricBIRD)
 	w.line("  ipv%s { preference 200; import filter twill_import%s; export filter twill_kernel%s; };", v, v, v)
 	w.line("}")
+	w.ways(four)
 	var own []netip.Prefix
 	for _, p := range w.Plan.Originate {
 		if p.Addr().Is4() == four {
@@ -119,6 +122,22 @@ func (w *writer) kernel(four bool) {
 	w.line("  ipv%s;", v)
 	for _, p := range own {
 		w.line("  route %s blackhole;", p)
+	}
+	w.line("}")
+}
+
+// ways are routes to peers through gateways.
+func (w *writer) ways(four bool) {
+	ways := plan.Ways(w.Plan.Sessions)
+	sorted := slices.SortedFunc(maps.Keys(ways), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	sorted = slices.DeleteFunc(sorted, func(p netip.Prefix) bool { return p.Addr().Is4() != four })
+	if len(sorted) == 0 {
+		return
+	}
+	w.line("protocol static twill_ways%s {", version(four))
+	w.line("  ipv%s;", version(four))
+	for _, dst := range sorted {
+		w.line("  route %s via %s;", dst, ways[dst])
 	}
 	w.line("}")
 }
@@ -183,7 +202,7 @@ func (w *writer) channel(s plan.Session) {
 	w.line("      accept;")
 	w.line("    };")
 	w.line("    export filter {")
-	w.line("      if source = RTS_DEVICE then reject; # the ways to next hops")
+	w.line("      if source = RTS_DEVICE || proto = \"twill_ways%s\" then reject; # the ways to next hops", version(s.Peer.Is4()))
 	w.marks(s.Peer.Is4())
 	for _, r := range s.Export {
 		w.rule(r)

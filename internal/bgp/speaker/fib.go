@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
@@ -31,8 +32,9 @@ type fib struct {
 	dirty   map[netip.Prefix]bool
 	hops    map[netip.Addr]resolved
 	failed  map[netip.Prefix]error
-	held    bool         // what nobody told stays
-	former  []rtnl.Route // those of a BIRD that spoke here before us
+	held    bool                        // what nobody told stays
+	ways    map[netip.Prefix]netip.Addr // to peers, through gateways: reachableBy
+	former  []rtnl.Route                // those of a BIRD that spoke here before us
 	foreign func(netip.Prefix) bool
 }
 
@@ -93,6 +95,18 @@ func (f *fib) lost() {
 		if slices.ContainsFunc(hops, func(h netip.Addr) bool { return changed[h] }) {
 			f.dirty[dst] = true
 		}
+	}
+}
+
+// reach is told the ways to peers that go through a gateway. They are there whatever peers tell: who tells the way to
+// itself would take it away with the session.
+func (f *fib) reach(sessions []plan.Session) {
+	for dst := range f.ways {
+		f.dirty[dst] = true
+	}
+	f.ways = plan.Ways(sessions)
+	for dst := range f.ways {
+		f.dirty[dst] = true
 	}
 }
 
@@ -165,6 +179,11 @@ func (f *fib) surprised(r rtnl.Route, gone bool) bool {
 func (f *fib) apply() error {
 	clear(f.failed)
 	var failed []netip.Prefix
+	for dst := range f.ways { // first: they are ways to next hops
+		if f.dirty[dst] && f.actual[dst] == [2]rtnl.Route{} && f.one(dst) == nil {
+			f.lost()
+		}
+	}
 	for dst := range f.dirty {
 		if err := f.one(dst); err != nil {
 			f.failed[dst] = err
@@ -242,7 +261,9 @@ func (f *fib) remove(routes ...rtnl.Route) error {
 // route is the route that is wanted; the zero value if there is to be none.
 func (f *fib) route(dst netip.Prefix) (rtnl.Route, error) {
 	hops := f.want[dst]
-	if len(hops) == 0 || f.foreign(dst) {
+	if gateway, is := f.ways[dst]; is {
+		hops = []netip.Addr{gateway}
+	} else if len(hops) == 0 || f.foreign(dst) {
 		return rtnl.Route{}, nil
 	}
 	var ways []rtnl.Hop

@@ -42,6 +42,7 @@ func (b *library) setRules(ctx context.Context, sessions []plan.Session) error {
 	fresh := rules{generation: b.rules.generation + 1, text: string(text), of: of}
 	draft := policyDraft{generation: fresh.generation}
 	draft.set(api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, "marker", "^"+marker+"$")
+	draft.unmark()
 	for i, g := range groups {
 		draft.group(i, g)
 	}
@@ -149,6 +150,18 @@ func (d *policyDraft) set(t api.DefinedType, name string, list ...string) string
 	name = d.name("%s", name)
 	d.sets = append(d.sets, &api.DefinedSet{DefinedType: t, Name: name, List: list})
 	return name
+}
+
+// unmark takes the mark off what comes in, before all else: a peer that tells a route with it would pass for one whose
+// route a rule has let through already.
+func (d *policyDraft) unmark() {
+	p := &api.Policy{Name: d.name("unmark"), Statements: []*api.Statement{{
+		Name:       d.name("unmark"),
+		Conditions: &api.Conditions{LargeCommunitySet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: d.name("marker")}},
+		Actions:    &api.Actions{LargeCommunity: change(api.CommunityAction_TYPE_REMOVE, "^"+marker+"$")},
+	}}}
+	d.policies = append(d.policies, p)
+	d.in = append(d.in, &api.Policy{Name: p.Name})
 }
 
 func (d *policyDraft) group(i int, g group) {

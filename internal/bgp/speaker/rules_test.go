@@ -164,3 +164,29 @@ func TestAnotherPortOwnNumbersInPathsAndIgnoredInterfaces(t *testing.T) {
 	h.plan(p)
 	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
 }
+
+// TestAPeerCannotForgeAMark tells routes with the mark that rules of several steps put on a route while it is judged:
+// one that no rule lets in, and one that no rule lets out.
+func TestAPeerCannotForgeAMark(t *testing.T) {
+	h, birds := network(t, 2)
+	forger, other := birds[0], birds[1]
+	const mark = "{ bgp_large_community.add((4294967295, 4294967295, 4294967295)); }"
+	forger.run("protocol static s4 { ipv4; route 198.51.100.0/24 blackhole " + mark + "; route 10.65.20.0/26 blackhole " + mark + "; route 10.65.21.0/26 blackhole; }" +
+		speaks("twill", "local as 65001; multihop;", "", ""))
+	other.run(speaks("twill", "local as 65002; multihop;", "", ""))
+	in, out := session("192.0.2.2", 65001), session("192.0.2.3", 65002)
+	exactly := func(s string) plan.Rule {
+		p := prefix(s)
+		return plan.Rule{Prefix: p, Min: p.Bits(), Max: p.Bits(), Accept: true}
+	}
+	several := exactly("10.65.21.0/26")
+	several.Add = []string{"64512:1"}
+	in.Import = []plan.Rule{several, exactly("10.65.20.0/26"), {Name: "nothing else"}}
+	out.Export = []plan.Rule{several, {Name: "nothing else"}}
+	h.start(planOf(in, out))
+	h.wantRoute("10.65.20.0/26 via 192.0.2.2")
+	h.wantRoute("10.65.21.0/26 via 192.0.2.2")
+	other.wants("10.65.21.0/26", "(64512,1)")
+	h.wantNoRoute("198.51.100.0/24")
+	other.lacks("10.65.20.0/26")
+}

@@ -189,6 +189,7 @@ func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
 	s.tell() // first, so that whom we call gets all before we say that it is all
 	s.sessions(ctx)
 	s.fib.foreign = p.IsForeign
+	s.fib.reach(p.Sessions)
 	s.fib.everything()
 }
 

@@ -102,6 +102,7 @@ type BGPFilterRule struct {
 	CIDR          string               `json:"cidr,omitempty"`
 	PrefixLength  *BGPPrefixLength     `json:"prefixLength,omitempty"`
 	Source        string               `json:"source,omitempty"`        // RemotePeers: only what a peer told us
+	Interface     string               `json:"interface,omitempty"`     // of exports: the interface of a route of the node's own; * and ? stand for others
 	MatchOperator string               `json:"matchOperator,omitempty"` // Equal, NotEqual, In, NotIn
 	PeerType      string               `json:"peerType,omitempty"`      // eBGP, iBGP
 	Communities   *BGPCommunityMatch   `json:"communities,omitempty"`
@@ -142,15 +143,16 @@ type BGPPrependASPath struct {
 // bgpRules are the lists of a filter, with their paths.
 func bgpRules(s *BGPFilterSpec) []bgpRuleList {
 	return []bgpRuleList{
-		{"spec.exportV4", s.ExportV4, true},
-		{"spec.importV4", s.ImportV4, true},
-		{"spec.exportV6", s.ExportV6, false},
-		{"spec.importV6", s.ImportV6, false},
+		{"spec.exportV4", s.ExportV4, true, true},
+		{"spec.importV4", s.ImportV4, true, false},
+		{"spec.exportV6", s.ExportV6, false, true},
+		{"spec.importV6", s.ImportV6, false, false},
 	}
 }
 
 type bgpRuleList struct {
-	path  string
-	rules []BGPFilterRule
-	four  bool
+	path   string
+	rules  []BGPFilterRule
+	four   bool
+	export bool
 }

@@ -16,7 +16,7 @@ var laterFields = map[reflect.Type]map[string]bool{
 	reflect.TypeFor[BGPConfigurationSpec](): wordSet(`localWorkloadPeeringIPV4 localWorkloadPeeringIPV6
 		ipv4NormalRoutePriority ipv6NormalRoutePriority`),
 	reflect.TypeFor[BGPPeerSpec]():        wordSet("localWorkloadSelector"),
-	reflect.TypeFor[BGPFilterRule]():      wordSet("interface priority"),
+	reflect.TypeFor[BGPFilterRule]():      wordSet("priority"),
 	reflect.TypeFor[BGPFilterOperation](): wordSet("setPriority"),
 }
 

@@ -239,15 +239,23 @@ func PeerAddress(s string) (netip.AddrPort, bool) {
 func (v *validator) bgpFilter(s *BGPFilterSpec) {
 	for _, l := range bgpRules(s) {
 		for i, r := range l.rules {
-			v.bgpRule(fmt.Sprintf("%s[%d]", l.path, i), r, l.four)
+			v.bgpRule(fmt.Sprintf("%s[%d]", l.path, i), r, l)
 		}
 	}
 }
 
-func (v *validator) bgpRule(path string, r BGPFilterRule, four bool) {
+func (v *validator) bgpRule(path string, r BGPFilterRule, of bgpRuleList) {
+	four := of.four
 	v.oneOf(path+".action", r.Action, "Accept", "Reject")
 	v.optionally(path+".source", r.Source, "RemotePeers")
 	v.optionally(path+".peerType", r.PeerType, "eBGP", "iBGP")
+	switch name := strings.NewReplacer("*", "x", "?", "x").Replace(r.Interface); {
+	case r.Interface == "":
+	case !of.export:
+		v.fail(path+".interface", "is possible in exportV4 and exportV6 only: the way to a next hop is looked for when a route is believed")
+	case badInterface(name) != "":
+		v.fail(path+".interface", fmt.Sprintf("is %q: want the name of an interface, in which * and ? may stand for others", r.Interface))
+	}
 	switch {
 	case r.CIDR == "" && (r.MatchOperator != "" || r.PrefixLength != nil):
 		v.fail(path+".cidr", "is missing, although there is a matchOperator or prefixLength")
@@ -320,7 +328,7 @@ func (d *decoder) closeBGPFilter(s *BGPFilterSpec) {
 		for i := range l.rules {
 			r, path := &l.rules[i], fmt.Sprintf("%s[%d]", l.path, i)
 			v.errs = nil
-			v.bgpRule(path, *r, l.four)
+			v.bgpRule(path, *r, l)
 			for _, e := range v.errs {
 				d.problem(e.Path, e.Reason)
 			}
@@ -345,6 +353,8 @@ func (r *BGPFilterRule) keepUnderstood(errs FieldErrors, path string) {
 			r.CIDR, r.MatchOperator, r.PrefixLength = "", "", nil
 		case "source":
 			r.Source = ""
+		case "interface":
+			r.Interface = ""
 		case "peerType":
 			r.PeerType = ""
 		case "communities":

@@ -104,7 +104,7 @@ func TestWhatBGPDoesNotHonourIsRefusedByName(t *testing.T) {
 	for _, tt := range []struct{ kind, spec, path string }{
 		{KindBGPConfiguration, "{ipv4NormalRoutePriority: 5}", "spec.ipv4NormalRoutePriority"},
 		{KindBGPPeer, "{localWorkloadSelector: all()}", "spec.localWorkloadSelector"},
-		{KindBGPFilter, "{exportV4: [{action: Accept, interface: eth0}]}", "spec.exportV4[0].interface"},
+		{KindBGPFilter, "{exportV4: [{action: Accept, priority: 5}]}", "spec.exportV4[0].priority"},
 		{KindBGPFilter, "{exportV4: [{action: Accept, operations: [{setPriority: {value: 5}}]}]}", "spec.exportV4[0].operations[0].setPriority"},
 	} {
 		_, err := Decode([]byte("apiVersion: projectcalico.org/v3\nkind: " + tt.kind + "\nmetadata: {name: a}\nspec: " + tt.spec))
@@ -118,7 +118,9 @@ func TestFilterRulesCloseByThemselves(t *testing.T) {
 	for _, tt := range []struct{ name, rule, want string }{
 		{"an understood rule stays", `{"action":"Accept","cidr":"10.0.0.0/8","matchOperator":"In"}`, "Accept 10.0.0.0/8"},
 		{"an unknown field makes an Accept void", `{"action":"Accept","phase":"full"}`, "void"},
-		{"a field not honoured makes an Accept void", `{"action":"Accept","interface":"eth0"}`, "void"},
+		{"a field not honoured makes an Accept void", `{"action":"Accept","priority":5}`, "void"},
+		{"an interface of what peers tell makes an Accept void", `{"action":"Accept","interface":"eth0"}`, "void"},
+		{"an interface of what peers tell makes a Reject wider", `{"action":"Reject","interface":"eth0","source":"RemotePeers"}`, "Reject  RemotePeers"},
 		{"an unknown field leaves a Reject", `{"action":"Reject","cidr":"10.0.0.0/8","matchOperator":"In","phase":"full"}`, "Reject 10.0.0.0/8"},
 		{"a prefix that is none makes a Reject wider", `{"action":"Reject","cidr":"ten","matchOperator":"In","source":"RemotePeers"}`, "Reject  RemotePeers"},
 		{"an unknown operator makes an Accept void", `{"action":"Accept","cidr":"10.0.0.0/8","matchOperator":"Near"}`, "void"},

@@ -262,6 +262,9 @@ func (w *writer) rule(r plan.Rule) {
 	if r.Learned {
 		conditions = append(conditions, "source = RTS_BGP")
 	}
+	if r.Interface != "" {
+		conditions = append(conditions, fmt.Sprintf("source != RTS_BGP && defined(ifname) && ifname ~ %q", r.Interface))
+	}
 	if r.Community != "" {
 		conditions = append(conditions, fmt.Sprintf("%s ~ %s", tuple(r.Community), kind(r.Community)))
 	}

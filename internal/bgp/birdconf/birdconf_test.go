@@ -41,6 +41,7 @@ func everything() birdconf.Config {
 			{Name: "in", Prefix: prefix("10.65.0.0/16"), Min: 16, Max: 26, Accept: true, Add: []string{"1:2", "1:2:3"}, Prepend: []uint32{5, 6}},
 			{Name: "not", Prefix: prefix("10.66.0.0/16"), Not: true, Min: 16, Max: 32, Learned: true, Community: "7:8", ASPath: []uint32{9, 10}},
 			{Name: "large", Community: "7:8:9", Accept: true},
+			{Name: "link", Interface: "cali*", Accept: true},
 		},
 	}
 	six, lacking := s, s
@@ -88,6 +89,7 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 		"      reject; # none",
 		"if net ~ [ 10.65.0.0/16{16,26} ] then { bgp_community.add((1, 2)); bgp_large_community.add((1, 2, 3)); bgp_path.prepend(6); bgp_path.prepend(5); accept; } # in",
 		"if !(net ~ [ 10.66.0.0/16{16,32} ]) && source = RTS_BGP && (7, 8) ~ bgp_community && bgp_path ~ [= 9 10 * =] then { reject; } # not",
+		`if source != RTS_BGP && defined(ifname) && ifname ~ "cali*" then { accept; } # link`,
 		"if (7, 8, 9) ~ bgp_large_community then { accept; } # large",
 		"if source != RTS_BGP && net ~ 10.65.0.0/16 then { bgp_community.add((64512, 120)); }",
 		"# 192.0.2.3 is left out: password: no such file", "neighbor 2001:db8::2 port 1790 as 64513;", "  local port 179 as 64513;",

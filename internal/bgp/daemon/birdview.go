@@ -211,7 +211,7 @@ func (w *confWriter) explain(asked netip.Prefix) (speaker.Explanation, error) {
 		name := birdconf.Name(s)
 		e.Peers = append(e.Peers, speaker.PeerVerdict{
 			Peer: s.Peer, PeerNode: s.PeerNode, Told: birdctl.Told(w.cfg.Bird, name, e.Dst),
-			Why: speaker.Because(w.plan, s, protocols[name].State == speaker.Established, e.Paths),
+			Why: speaker.Because(w.plan, s, protocols[name].State == speaker.Established, e),
 		})
 	}
 	return e, err

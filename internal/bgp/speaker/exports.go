@@ -81,7 +81,7 @@ func (e *exports) verdicts(p plan.Plan) Verdicts {
 		case p.Ignores(link):
 			out[r.Dst] = Verdict{Why: "interface " + link + " is among ignoredInterfaces"}
 		default:
-			out[r.Dst], cover = Verdict{Told: true}, r
+			out[r.Dst], cover = Verdict{Told: true, Link: link}, r
 		}
 	}
 	for _, dst := range p.Originate {
@@ -101,7 +101,7 @@ func (e *exports) originate(b *library, p plan.Plan) error {
 			continue
 		}
 		want[dst] = true
-		communities := p.CommunitiesOf(dst)
+		communities := append(p.CommunitiesOf(dst), b.rules.marksOf(v.Link)...)
 		if had, ok := e.originated[dst]; !ok || had != strings.Join(communities, " ") {
 			add = append(add, origin{dst, communities})
 		}

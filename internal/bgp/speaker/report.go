@@ -64,11 +64,13 @@ type Route struct {
 
 // Explanation says what becomes of a destination.
 type Explanation struct {
-	Asked netip.Prefix  `json:"asked"`
-	Dst   netip.Prefix  `json:"dst,omitzero"`  // what is known that covers it; invalid: nothing
-	Own   string        `json:"own,omitempty"` // it is a route of the agent's here: told, or why it is not
-	Paths []Route       `json:"paths,omitempty"`
-	Peers []PeerVerdict `json:"peers,omitempty"`
+	Asked netip.Prefix `json:"asked"`
+	Dst   netip.Prefix `json:"dst,omitzero"`  // what is known that covers it; invalid: nothing
+	Own   string       `json:"own,omitempty"` // it is a route of the agent's here: told, or why it is not
+	Paths []Route      `json:"paths,omitempty"`
+	// Interface is that of the agent's route, if it has one.
+	Interface string        `json:"interface,omitempty"`
+	Peers     []PeerVerdict `json:"peers,omitempty"`
 }
 
 // PeerVerdict says whether one peer is told.
@@ -236,26 +238,26 @@ func (s *Speaker) explain(asked netip.Prefix) Explanation {
 	}
 	for _, w := range s.plan.Sessions {
 		if w.Peer.Is4() == e.Dst.Addr().Is4() {
-			e.Peers = append(e.Peers, s.toldTo(w, e.Dst, e.Paths))
+			e.Peers = append(e.Peers, s.toldTo(w, e))
 		}
 	}
 	return e
 }
 
 // toldTo asks the library whether a peer is told, and the plan why.
-func (s *Speaker) toldTo(w plan.Session, dst netip.Prefix, paths []Route) PeerVerdict {
+func (s *Speaker) toldTo(w plan.Session, e Explanation) PeerVerdict {
 	v := PeerVerdict{Peer: w.Peer, PeerNode: w.PeerNode}
 	req := apiutil.ListPathRequest{
-		TableType: api.TableType_TABLE_TYPE_ADJ_OUT, Name: w.Peer.String(), Family: familyOf(dst.Addr().Is4()),
-		Prefixes: []*apiutil.LookupPrefix{{Prefix: dst.String()}},
+		TableType: api.TableType_TABLE_TYPE_ADJ_OUT, Name: w.Peer.String(), Family: familyOf(e.Dst.Addr().Is4()),
+		Prefixes: []*apiutil.LookupPrefix{{Prefix: e.Dst.String()}},
 	}
 	_ = s.bgp.srv.ListPath(req, func(nlri bgp.NLRI, paths []*apiutil.Path) { // no such session: it is told nothing
 		at, _ := prefixOf(nlri)
-		v.Told = v.Told || at == dst && len(paths) > 0
+		v.Told = v.Told || at == e.Dst && len(paths) > 0
 	})
 	s.bgp.mu.Lock()
 	up := s.bgp.seen[w.Peer].Up
 	s.bgp.mu.Unlock()
-	v.Why = Because(s.plan, w, up, paths)
+	v.Why = Because(s.plan, w, up, e)
 	return v
 }

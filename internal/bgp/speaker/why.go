@@ -13,6 +13,7 @@ import (
 type Verdict struct {
 	Told bool
 	Why  string
+	Link string // the interface that it leads through
 }
 
 // Verdicts are those of all of the agent's routes on a host, and of the prefixes of services.
@@ -50,19 +51,19 @@ func (v Verdicts) Explain(asked netip.Prefix, learned iter.Seq[netip.Prefix]) (e
 		e.Own = "not told by itself: " + own.Why
 		return e, false
 	case is:
-		e.Own = "told to peers, as their rules say"
+		e.Own, e.Interface = "told to peers, as their rules say", own.Link
 	}
 	return e, e.Dst.IsValid()
 }
 
-// Because says why a peer is told of one of these paths, all to one destination, or of none.
-func Because(p plan.Plan, w plan.Session, up bool, paths []Route) string {
-	i := slices.IndexFunc(paths, func(r Route) bool { return r.Best })
+// Because says why a peer is told of what is explained, or is not.
+func Because(p plan.Plan, w plan.Session, up bool, e Explanation) string {
+	i := slices.IndexFunc(e.Paths, func(r Route) bool { return r.Best })
 	if i < 0 {
 		return "there is no path"
 	}
-	best := paths[i]
-	rule, matched := plan.Decide(w.Export, plan.Route{Dst: best.Dst, Learned: !best.Own, Communities: best.Communities, ASPath: best.ASPath})
+	best := e.Paths[i]
+	rule, matched := plan.Decide(w.Export, plan.Route{Dst: best.Dst, Learned: !best.Own, Link: e.Interface, Communities: best.Communities, ASPath: best.ASPath})
 	from, _ := p.Session(best.From)
 	switch {
 	case !up:

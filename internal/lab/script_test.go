@@ -28,6 +28,9 @@ func TestScript(t *testing.T) {
 		must(t, err)
 		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
 			t.Parallel()
+			if strings.Contains(string(text), " bird") {
+				machinetest.Program(t, "bird")
+			}
 			runScript(t, Runner{Exe: exe}, f, string(text))
 		})
 	}

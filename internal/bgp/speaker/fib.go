@@ -301,6 +301,3 @@ func (f *fib) resolve(hop netip.Addr) resolved {
 	f.hops[hop] = r
 	return r
 }
-
-// conflicts are the destinations for which the kernel is not right, and why.
-func (f *fib) conflict(dst netip.Prefix) error { return f.failed[dst] }

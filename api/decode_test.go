@@ -23,7 +23,7 @@ func TestUsersFilesAreReadStrictly(t *testing.T) {
 		{name: "a field that Calico has", in: "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: {bpfEnabled: true}", path: "spec.bpfEnabled", says: "Calico has this field"},
 		{name: "http", in: head + "spec: {ingress: [{action: Allow, http: {methods: [GET]}}]}", path: "spec.ingress[0].http", says: "Calico has this field"},
 		{name: "qosControls", in: "apiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\nmetadata: {name: a, namespace: b}\nspec: {qosControls: {}}", path: "spec.qosControls", says: "Calico has this field"},
-		{name: "a kind that Calico has", in: "apiVersion: projectcalico.org/v3\nkind: CalicoNodeStatus\nmetadata: {name: a}", path: "kind", says: "Calico has this kind"},
+		{name: "a kind that Calico has", in: "apiVersion: projectcalico.org/v3\nkind: LiveMigration\nmetadata: {name: a}", path: "kind", says: "Calico has this kind"},
 		{name: "a mistyped kind", in: "apiVersion: projectcalico.org/v3\nkind: NetworkPolcy\nmetadata: {name: a}", path: "kind", says: "unknown", suggestion: "NetworkPolicy"},
 		{name: "Kubernetes' policy of the same name", in: "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a}", path: "apiVersion", says: "want projectcalico.org/v3"},
 		{name: "no version", in: "kind: Tier\nmetadata: {name: a}", path: "apiVersion", says: "missing"},

@@ -26,7 +26,7 @@ func TestWrongKeysAreRefused(t *testing.T) {
 	for _, key := range []string{
 		"", "/", "/calico/", ResourcesPrefix, ResourcesPrefix + "tiers", ResourcesPrefix + "tiers/", ResourcesPrefix + "tiers/a/b",
 		ResourcesPrefix + "networkpolicies/web", ResourcesPrefix + "networkpolicies//web", ResourcesPrefix + "networkpolicies/a/", ResourcesPrefix + "networkpolicies/a/b/c",
-		ResourcesPrefix + "caliconodestatuses/x", "/calico/ipam/v2/config",
+		ResourcesPrefix + "livemigrations/x", "/calico/ipam/v2/config",
 	} {
 		if ref, ok := ParseKey(key); ok {
 			t.Errorf("%q read as %+v", key, ref)

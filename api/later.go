@@ -6,7 +6,7 @@ import (
 )
 
 // laterKinds are kinds of Calico's that come with later issues.
-var laterKinds = wordSet(`IPAMConfig IPAMBlock IPAMHandle CalicoNodeStatus LiveMigration`)
+var laterKinds = wordSet(`IPAMConfig IPAMBlock IPAMHandle LiveMigration`)
 
 // laterFields are fields that Calico has and this version does not honour: they
 // are refused by name, never passed over.

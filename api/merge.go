@@ -78,7 +78,7 @@ func MergeRaw(old []byte, r Resource) ([]byte, error) {
 		return fresh, nil
 	}
 	now, _ := members(fresh)
-	if s := lookup(was, "status"); s != nil && emptyObject(lookup(now, "status")) {
+	if s := lookup(was, "status"); s != nil && blank(lookup(now, "status")) {
 		now = replace(now, "status", s)
 	}
 	keep := []string{"name", "uid", "creationTimestamp", "generation", "deletionTimestamp", "ownerReferences", "finalizers"}
@@ -98,6 +98,20 @@ func MergeRaw(old []byte, r Resource) ([]byte, error) {
 func emptyObject(raw []byte) bool {
 	ms, ok := members(raw)
 	return raw == nil || ok && len(ms) == 0
+}
+
+// blank reports whether a value says nothing: all that is in it is empty, zero or null.
+func blank(raw []byte) bool {
+	if raw == nil {
+		return true
+	}
+	ms, ok := members(raw)
+	for _, m := range ms {
+		if !blank(m.value) {
+			return false
+		}
+	}
+	return ok || slices.Contains([]string{"null", "0", `""`, "false", "[]"}, string(raw))
 }
 
 func replace(ms []member, name string, v json.RawMessage) []member {

@@ -26,6 +26,7 @@ const (
 	KindBGPPeer                       = "BGPPeer"
 	KindBGPFilter                     = "BGPFilter"
 	KindFelixConfiguration            = "FelixConfiguration"
+	KindCalicoNodeStatus              = "CalicoNodeStatus"
 	KindClusterInformation            = "ClusterInformation"
 	KindKubeControllersConfiguration  = "KubeControllersConfiguration"
 )

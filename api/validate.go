@@ -112,6 +112,8 @@ func (v *validator) spec() {
 		v.nets("spec.reservedCIDRs", r.Spec.ReservedCIDRs)
 	case *Node:
 		v.node(&r.Spec)
+	case *CalicoNodeStatus:
+		v.nodeStatus(&r.Spec)
 	case *BGPConfiguration:
 		v.bgpConfiguration(r)
 	case *BGPPeer:

@@ -170,3 +170,27 @@ func (v *validator) nodeAddress(path, s string, four bool) {
 	}
 	v.check(path, reason)
 }
+
+// longestPeriod is a day, as upstream has it.
+const longestPeriod = 24 * 60 * 60
+
+func (v *validator) nodeStatus(s *CalicoNodeStatusSpec) {
+	if s.Node == "" {
+		v.fail("spec.node", "is missing: want the name of the node that is to say how it is")
+	} else {
+		v.check("spec.node", badName(s.Node))
+	}
+	if len(s.Classes) == 0 {
+		v.fail("spec.classes", "is missing: want some of Agent, BGP, Routes")
+	}
+	for i, c := range s.Classes {
+		v.oneOf(fmt.Sprintf("spec.classes[%d]", i), c, ClassAgent, ClassBGP, ClassRoutes)
+	}
+	v.unique("spec.classes", s.Classes)
+	switch p := s.UpdatePeriodSeconds; {
+	case p == nil:
+		v.fail("spec.updatePeriodSeconds", "is missing: want a number of seconds, or 0 for no updates")
+	case *p > longestPeriod:
+		v.fail("spec.updatePeriodSeconds", fmt.Sprintf("is %d: at most %d are possible, a day", *p, longestPeriod))
+	}
+}

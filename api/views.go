@@ -103,6 +103,8 @@ func assign(dst, src Resource) bool {
 		return set(d, src)
 	case *Node:
 		return set(d, src)
+	case *CalicoNodeStatus:
+		return set(d, src)
 	case *FelixConfiguration:
 		return set(d, src)
 	case *BGPConfiguration:

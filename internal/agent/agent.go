@@ -93,7 +93,7 @@ func Run(ctx context.Context, cfg Config) error {
 	})
 	batches := make(chan intent.Batch)
 	keep := upkeep.New(upkeep.Config{Node: cfg.Node, Store: store, Log: cfg.Log.With("part", "upkeep")})
-	d := decider{graph: graph, watch: watch, keep: keep, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local)}
+	d := decider{node: cfg.Node, graph: graph, watch: watch, keep: keep, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local)}
 	plugins := attach.New(attach.Config{
 		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
 	})

@@ -11,12 +11,14 @@ import (
 	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/nodeaddr"
 	"github.com/twillnet/twill/internal/syncer"
 	"github.com/twillnet/twill/internal/upkeep"
 )
 
 // decider is calc's goroutine: updates in, what changes for this node out.
 type decider struct {
+	node  string
 	graph *calc.Graph
 	watch *reporter
 	keep  *upkeep.Keeper
@@ -27,6 +29,7 @@ type decider struct {
 	local chan local // what this agent wrote itself
 
 	overlay  attach.Overlay
+	nodes    nodeaddr.Book
 	settings []func(config.Settings) // told of them beside watch
 
 	told     map[string]string // problems that the log has, by key and field
@@ -130,11 +133,28 @@ func (d *decider) take(b syncer.Batch) {
 		d.graph.SetInSync()
 	}
 	d.watch.source(b.Status)
-	if n := d.graph.Findings(); n != d.findings {
+	nodes := d.hearNodes(b.Updates) && d.synced
+	if n := d.graph.Findings(); n != d.findings || nodes || b.InSync {
 		d.findings = n
-		d.tell(d.graph.Problems())
+		d.tell(append(d.graph.Problems(), d.clashes()...))
 	}
 	d.settle()
+}
+
+// hearNodes takes in the addresses of all nodes, and reports whether there was one among the updates.
+func (d *decider) hearNodes(us []api.Update) (any bool) {
+	for _, u := range us {
+		any = d.nodes.Update(u) || any
+	}
+	return any
+}
+
+// clashes are addresses of this node that others have too.
+func (d *decider) clashes() (out []api.Problem) {
+	for _, o := range d.nodes.Clashes(d.node) {
+		out = append(out, api.Problem{Key: api.KeyPrefix(api.KindNode, "") + d.node, Reason: o.String() + "; " + o.Fix()})
+	}
+	return out
 }
 
 // tell logs each problem once, and again when it has changed.

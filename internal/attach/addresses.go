@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/api"
-	"github.com/twillnet/twill/internal/attach/wire"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/ipam"
 )
@@ -47,11 +46,12 @@ func (a *addresses) Sweep(ctx context.Context, now time.Time) (freed []netip.Add
 	return freed, err
 }
 
-func (a *addresses) Assign(ctx context.Context, handle string, want wire.IPAM, about map[string]string) ([]netip.Addr, error) {
+func (a *addresses) Assign(ctx context.Context, g Grant) ([]netip.Addr, error) {
+	want := g.Want
 	var out []netip.Addr
 	if len(want.Addrs) > 0 {
 		for _, addr := range want.Addrs {
-			got, err := a.AssignIP(ctx, ipam.IPArgs{Addr: addr, Node: a.node, Handle: handle, Attributes: about})
+			got, err := a.AssignIP(ctx, ipam.IPArgs{Addr: addr, Node: a.node, Handle: g.Handle, Attributes: g.About})
 			if err != nil {
 				return nil, err
 			}
@@ -60,8 +60,8 @@ func (a *addresses) Assign(ctx context.Context, handle string, want wire.IPAM, a
 		return out, nil
 	}
 	args := ipam.AutoArgs{
-		Node: a.node, Handle: handle, Attributes: about, Namespace: about[api.AttributeNamespace],
-		Pools: slices.Concat(want.Pools4, want.Pools6),
+		Node: a.node, Handle: g.Handle, Attributes: g.About, Namespace: g.About[api.AttributeNamespace],
+		Pools: slices.Concat(want.Pools4, want.Pools6), Beside: g.Beside,
 	}
 	if want.V4 {
 		args.Num4 = 1
@@ -70,10 +70,14 @@ func (a *addresses) Assign(ctx context.Context, handle string, want wire.IPAM, a
 		args.Num6 = 1
 	}
 	got, err := a.Allocator.Assign(ctx, args)
-	for _, g := range got {
-		out = append(out, g.Addr)
+	return plain(got), err
+}
+
+func plain(all []ipam.Address) (out []netip.Addr) {
+	for _, a := range all {
+		out = append(out, a.Addr)
 	}
-	return out, err
+	return out
 }
 
 func (a *addresses) Release(ctx context.Context, handle string) error {

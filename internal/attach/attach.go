@@ -34,12 +34,20 @@ type Config struct {
 
 // Addresses assigns addresses under a handle, by which all of them are found again.
 type Addresses interface {
-	Assign(ctx context.Context, handle string, want wire.IPAM, about map[string]string) ([]netip.Addr, error)
+	Assign(ctx context.Context, g Grant) ([]netip.Addr, error)
 	Release(ctx context.Context, handle string) error
 	// Handles are those of this node that begin so.
 	Handles(ctx context.Context, prefix string) ([]string, error)
 	// Sweep frees what this node's containers left, if it was so at the last call, too.
 	Sweep(ctx context.Context, now time.Time) (freed []netip.Addr, err error)
+}
+
+// Grant says which addresses are wanted, and for whom.
+type Grant struct {
+	Handle string
+	Want   wire.IPAM
+	About  map[string]string
+	Beside *ipam.Beside // what is written with them; nil: nothing
 }
 
 // Kernel is the rest of the agent.
@@ -108,67 +116,28 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 			err = errors.Join(err, undo[i](ctx))
 		}
 	}()
-	out.Addrs = r.Addrs
 	if len(r.Addrs) == 0 {
 		undo = append(undo, func(ctx context.Context) error { return s.cfg.Addresses.Release(ctx, handle(r.Ref)) })
+	}
+	b := s.birth(ctx, r)
+	undo = append(undo, b.undo)
+	if out.Addrs = r.Addrs; len(r.Addrs) == 0 {
 		whose := about(s.cfg.Node, r, time.Now())
 		whose[api.AttributeNote] = ipam.NoteContainer
-		if out.Addrs, err = s.cfg.Addresses.Assign(ctx, handle(r.Ref), r.IPAM, whose); err != nil {
+		if out.Addrs, err = s.cfg.Addresses.Assign(ctx, Grant{handle(r.Ref), r.IPAM, whose, &b.beside}); err != nil {
 			return out, err
 		}
 	}
-	w, err := s.endpoint(r, out.Addrs)
-	if err != nil {
+	if err := b.complete(ctx, out.Addrs); err != nil {
 		return out, err
 	}
-	undo = append(undo, func(ctx context.Context) error { return s.remove(ctx, w) })
-	old, err := s.makeTrue(ctx, r, w)
-	if err != nil {
-		return out, err
-	}
-	if old != "" && old != handle(r.Ref) { // the pod's last container, which nobody detached
-		if err := s.cfg.Addresses.Release(ctx, old); err != nil {
-			s.cfg.Log.Warn("an address stays assigned to a container that is gone", "handle", old, "err", err)
+	if b.old != "" && b.old != handle(r.Ref) { // the pod's last container, which nobody detached
+		if err := s.cfg.Addresses.Release(ctx, b.old); err != nil {
+			s.cfg.Log.Warn("an address stays assigned to a container that is gone", "handle", b.old, "err", err)
 		}
 	}
-	out.Endpoint = w.Metadata.Namespace + "/" + w.Metadata.Name
+	out.Endpoint = b.endpoint.Metadata.Namespace + "/" + b.endpoint.Metadata.Name
 	return out, nil
-}
-
-// makeTrue writes an endpoint to the datastore, and brings it into force meanwhile; old is the handle of whom it replaces. An
-// endpoint that fails to be written is taken back by remove.
-func (s *Server) makeTrue(ctx context.Context, r wire.Request, w *api.WorkloadEndpoint) (old string, err error) {
-	kv, err := encode(w)
-	if err != nil {
-		return "", err
-	}
-	us := []api.Update{{Key: kv.Key, Value: kv.Value, Revision: Pending}}
-	if r.Pod == nil {
-		profile, err := s.profile(ctx, r.Network)
-		if err != nil {
-			return "", err
-		}
-		us = append(us, profile)
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	s.cfg.Kernel.Announce(kv.Key)
-	forced := make(chan error, 1)
-	go func() {
-		err := s.cfg.Kernel.Overlay(ctx, us)
-		if err == nil {
-			err = s.cfg.Kernel.InForce(ctx, intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name})
-		}
-		forced <- err
-	}()
-	now, old, err := s.write(ctx, r, w, kv)
-	if err != nil {
-		cancel()
-		<-forced
-		return "", err
-	}
-	s.cfg.Kernel.Written(now)
-	return old, <-forced
 }
 
 // Detach takes back what Attach gave. That there is nothing is no error.
@@ -215,7 +184,7 @@ func (s *Server) Check(ctx context.Context, r wire.Request) (struct{}, error) {
 
 // Assign gives out addresses without an endpoint: another plugin makes that.
 func (s *Server) Assign(ctx context.Context, r wire.Request) (wire.Attached, error) {
-	addrs, err := s.cfg.Addresses.Assign(ctx, handle(r.Ref), r.IPAM, about(s.cfg.Node, r, time.Now()))
+	addrs, err := s.cfg.Addresses.Assign(ctx, Grant{Handle: handle(r.Ref), Want: r.IPAM, About: about(s.cfg.Node, r, time.Now())})
 	return wire.Attached{Addrs: addrs}, err
 }
 

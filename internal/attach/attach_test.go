@@ -427,13 +427,13 @@ func TestTheAgentFreesWhatItsContainersLeft(t *testing.T) {
 	leak := func(container string) {
 		w := about("h1", request(container), time.Now())
 		w[api.AttributeNote] = ipam.NoteContainer
-		b.must(second(b.cfg.Addresses.Assign(t.Context(), "net."+container, wire.IPAM{V4: true}, w)))
+		b.must(second(b.cfg.Addresses.Assign(t.Context(), Grant{"net." + container, wire.IPAM{V4: true}, w, nil})))
 	}
 	leak("killed")
 	others := about("h2", request("others"), time.Now()) // another node's, and one that is no container's
 	others[api.AttributeNote] = ipam.NoteContainer
-	b.must(second(b.cfg.Addresses.Assign(t.Context(), "net.others", wire.IPAM{V4: true}, others)))
-	b.must(second(b.cfg.Addresses.Assign(t.Context(), "tool.x", wire.IPAM{V4: true}, about("h1", request("x"), time.Now()))))
+	b.must(second(b.cfg.Addresses.Assign(t.Context(), Grant{"net.others", wire.IPAM{V4: true}, others, nil})))
+	b.must(second(b.cfg.Addresses.Assign(t.Context(), Grant{"tool.x", wire.IPAM{V4: true}, about("h1", request("x"), time.Now()), nil})))
 	for i, tt := range []struct {
 		now   time.Time
 		freed int

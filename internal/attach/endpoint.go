@@ -87,16 +87,10 @@ func (s *Server) write(ctx context.Context, r wire.Request, w *api.WorkloadEndpo
 	for range 5 {
 		now, err = s.cfg.Store.Create(ctx, kv)
 		if errors.Is(err, datastore.ErrExists) {
-			var had *api.WorkloadEndpoint
-			had, was, failed := s.stored(ctx, w)
-			if was.Value == nil && !errors.Is(failed, datastore.ErrNotFound) {
-				return now, "", failed
-			}
-			if had != nil { // else it cannot be read
-				old = handle(wire.Ref{Network: r.Network, ContainerID: had.Spec.ContainerID})
-			}
 			next := kv
-			next.Revision = was.Revision
+			if next.Revision, old, err = s.known(ctx, r, w); err != nil {
+				return now, "", err
+			}
 			now, err = s.cfg.Store.Update(ctx, next)
 		}
 		if err == nil {
@@ -115,6 +109,15 @@ func encode(r api.Resource) (kv api.Update, err error) {
 		kv.Value, err = api.EncodeStored(r)
 	}
 	return kv, err
+}
+
+// profiles are those that a request's endpoint has, and that are not Kubernetes'.
+func (s *Server) profiles(ctx context.Context, r wire.Request) ([]api.Update, error) {
+	if r.Pod != nil {
+		return nil, nil
+	}
+	p, err := s.profile(ctx, r.Network)
+	return []api.Update{p}, err
 }
 
 // profile makes the profile of a network, unless somebody has: its members reach each other and everything else, and

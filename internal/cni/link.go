@@ -1,11 +1,13 @@
 package cni
 
 import (
+	"crypto/rand"
 	"crypto/sha1" //nolint:gosec // names that must equal Calico's, no secret
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -48,6 +50,7 @@ type ends struct {
 	ns           *netns.Handle
 	path         string // of ns
 	request      wire.Request
+	near, far    rtnl.Link // what connect made
 }
 
 // open opens the namespaces of a request. Without a container's, inside is nil: it is gone, or nobody knows it.
@@ -80,27 +83,38 @@ func (e *ends) close() {
 	}
 }
 
+// newMAC makes an address of those that anybody may give (IEEE 802c: local, of one station).
+func newMAC() (string, error) {
+	mac := make(net.HardwareAddr, 6)
+	_, err := rand.Read(mac)
+	mac[0] = mac[0]&^1 | 2
+	return mac.String(), err
+}
+
 // connect makes the link. The container's end is down and has no address, so that nothing can pass.
-func (e *ends) connect(mtu int) (mac string, err error) {
+func (e *ends) connect(c *conf) error {
 	if err := e.remove(); err != nil { // what a container of the same name left
-		return "", err
+		return err
 	}
 	if err := e.host.AddVeth(e.request.Link, e.request.Ifname, e.ns); err != nil {
-		return "", err
+		return err
 	}
 	near, err := e.host.Link(e.request.Link)
 	if err != nil {
-		return "", err
+		return err
 	}
 	far, err := e.inside.Link(e.request.Ifname)
 	if err != nil {
-		return "", err
+		return err
 	}
-	err = e.host.SetAlias(near.Index, alias(e.request.Ref))
-	if mtu > 0 {
-		err = errors.Join(err, e.host.SetMTU(near.Index, mtu), e.inside.SetMTU(far.Index, mtu))
+	err = errors.Join(e.host.SetAlias(near.Index, alias(e.request.Ref)), e.inside.SetMAC(far.Index, e.request.MAC))
+	far.MAC = e.request.MAC
+	if c.MTU > 0 {
+		err = errors.Join(err, e.host.SetMTU(near.Index, c.MTU), e.inside.SetMTU(far.Index, c.MTU))
+		near.MTU, far.MTU = c.MTU, c.MTU
 	}
-	return far.MAC, errors.Join(err, e.host.SetUp(near.Index, true))
+	e.near, e.far = near, far
+	return errors.Join(err, e.host.SetUp(near.Index, true), e.sysctls(c))
 }
 
 // free: ADD must not harm what an earlier ADD made.
@@ -135,18 +149,8 @@ func (e *ends) remove() error {
 
 // configure gives the container's end its addresses and routes, and turns it on.
 func (e *ends) configure(addrs []netip.Addr, c *conf) error {
-	if err := e.sysctls(addrs, c); err != nil {
-		return err
-	}
-	near, err := e.host.Link(e.request.Link)
-	if err != nil {
-		return err
-	}
-	far, err := e.inside.Link(e.request.Ifname)
-	if err == nil {
-		err = e.inside.SetUp(far.Index, true)
-	}
-	if err != nil {
+	near, far := e.near, e.far
+	if err := e.inside.SetUp(far.Index, true); err != nil {
 		return err
 	}
 	told := map[netip.Addr]bool{}
@@ -174,11 +178,15 @@ func (e *ends) configure(addrs []netip.Addr, c *conf) error {
 	return e.settled(far.Index, addrs)
 }
 
-// settled waits until IPv6 addresses are the container's own: until the kernel has noticed that the link is up, in a task of
-// its own, what is sent to them is lost.
+// settled waits until the kernel has noticed, in tasks of its own, that the link is up: before, the host's end throws away
+// what is sent, and IPv6 addresses are not the container's own.
 func (e *ends) settled(link int, addrs []netip.Addr) error {
 	const tableLocal = 255
 	for deadline := time.Now().Add(patience / 3); ; {
+		near, err := e.host.Link(e.near.Name)
+		if err != nil {
+			return err
+		}
 		routes, err := e.inside.Routes(rtnl.RouteFilter{Table: tableLocal, Link: link})
 		if err != nil {
 			return err
@@ -186,15 +194,17 @@ func (e *ends) settled(link int, addrs []netip.Addr) error {
 		missing := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
 			return a.Is4() || slices.ContainsFunc(routes, func(r rtnl.Route) bool { return r.Dst == netip.PrefixFrom(a, a.BitLen()) })
 		})
-		if len(missing) == 0 {
+		if near.Running && len(missing) == 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s is not in use yet: the link does not come up", missing[0])
+			return fmt.Errorf("the link %s does not come up, for %v", near.Name, addrs)
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(blink)
 	}
 }
+
+const blink = 200 * time.Microsecond
 
 func gatewayOf(a netip.Addr) (gateway netip.Addr, world netip.Prefix) {
 	if a.Is4() {
@@ -204,7 +214,7 @@ func gatewayOf(a netip.Addr) (gateway netip.Addr, world netip.Prefix) {
 }
 
 // sysctls: addresses are used at once, since the datastore has seen to it that they are nobody else's.
-func (e *ends) sysctls(addrs []netip.Addr, c *conf) error {
+func (e *ends) sysctls(c *conf) error {
 	h, err := sysctl.OpenIn(e.ns)
 	if err != nil {
 		return err
@@ -222,11 +232,8 @@ func (e *ends) sysctls(addrs []netip.Addr, c *conf) error {
 		{Path: "ipv6/conf/" + link + "/accept_ra", Value: "0"},
 		{Path: "ipv6/conf/" + link + "/disable_ipv6", Value: "0"},
 	}
-	for _, a := range addrs {
-		if a.Is6() {
-			settings = append(settings, six...)
-			break
-		}
+	if r := e.request; r.IPAM.V6 || slices.ContainsFunc(slices.Concat(r.Addrs, r.IPAM.Addrs), netip.Addr.Is6) {
+		settings = append(settings, six...)
 	}
 	_, err = h.SetAll(settings)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -67,9 +67,6 @@ func add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := wire.Ask(ctx, c.Socket, wire.PathStatus, r.Ref, nil); err != nil {
-		return err // before there is anything to undo
-	}
 	e, err := open(args.Netns, r)
 	if err != nil {
 		return err
@@ -79,17 +76,24 @@ func add(args *skel.CmdArgs) (err error) {
 		return err
 	}
 	result, err := c.attach(ctx, e)
-	if err != nil {
+	switch {
+	case errors.Is(err, wire.ErrNoAgent):
+		return errors.Join(err, e.remove()) // nobody knows of it
+	case err != nil:
 		return errors.Join(err, c.detach(ctx, e))
 	}
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// attach makes everything, the container's end last.
+// attach makes everything. The link is made while the agent brings routes and policy into force; the container's end gets
+// its addresses, and is turned on, when they are.
 func (c *conf) attach(ctx context.Context, e *ends) (result *current.Result, err error) {
 	r := &e.request
 	result = &current.Result{CNIVersion: current.ImplementedSpecVersion, DNS: c.DNS}
 	if !c.IPAM.ours() {
+		if err := wire.Ask(ctx, c.Socket, wire.PathStatus, r.Ref, nil); err != nil {
+			return nil, err // before the other plugin has anything to undo
+		}
 		if result, err = c.delegate(ctx); err != nil {
 			return nil, err
 		}
@@ -98,17 +102,26 @@ func (c *conf) attach(ctx context.Context, e *ends) (result *current.Result, err
 			r.Addrs = append(r.Addrs, a.Unmap())
 		}
 	}
-	if r.MAC, err = e.connect(c.MTU); err != nil {
+	if r.MAC, err = newMAC(); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var out wire.Attached
-	if err := wire.Ask(ctx, c.Socket, wire.PathAttach, *r, &out); err != nil {
+	asked := make(chan error, 1)
+	go func(r wire.Request) { asked <- wire.Ask(ctx, c.Socket, wire.PathAttach, r, &out) }(*r)
+	if err := e.connect(c); err != nil {
+		cancel()
+		<-asked // so that it does not attach what is being detached
+		return nil, err
+	}
+	if err := <-asked; err != nil {
 		return nil, err
 	}
 	if err := e.configure(out.Addrs, c); err != nil {
 		return nil, err
 	}
-	return e.result(result, out.Addrs)
+	return e.result(result, out.Addrs), nil
 }
 
 // delegate asks another plugin for addresses.
@@ -125,15 +138,8 @@ func (c *conf) delegate(ctx context.Context) (*current.Result, error) {
 }
 
 // result says what there is now, as the runtime and chained plugins read it.
-func (e *ends) result(out *current.Result, addrs []netip.Addr) (*current.Result, error) {
-	near, err := e.host.Link(e.request.Link)
-	if err != nil {
-		return nil, err
-	}
-	far, err := e.inside.Link(e.request.Ifname)
-	if err != nil {
-		return nil, err
-	}
+func (e *ends) result(out *current.Result, addrs []netip.Addr) *current.Result {
+	near, far := e.near, e.far
 	const inside = 1 // the index of the container's end
 	out.Interfaces = []*current.Interface{{Name: near.Name, Mac: near.MAC, Mtu: near.MTU}, {Name: far.Name, Mac: far.MAC, Mtu: far.MTU, Sandbox: e.path}}
 	out.IPs, out.Routes = nil, nil
@@ -147,7 +153,7 @@ func (e *ends) result(out *current.Result, addrs []netip.Addr) (*current.Result,
 			out.Routes = append(out.Routes, &types.Route{Dst: net.IPNet{IP: world.Addr().AsSlice(), Mask: net.CIDRMask(0, a.BitLen())}, GW: gateway.AsSlice()})
 		}
 	}
-	return out, nil
+	return out
 }
 
 func del(args *skel.CmdArgs) (err error) {

@@ -18,6 +18,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/internal/bgp/daemon"
+	"github.com/twillnet/twill/internal/bgp/nodestatus"
+	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/bgp/speaker"
 )
 
@@ -31,7 +33,7 @@ const defaultSecrets = "/etc/twill/secrets"
 
 func (c *command) bgpCmd() *cobra.Command {
 	var l local
-	var dir, secrets, socket string
+	var cfg daemon.Config
 	cmd := &cobra.Command{
 		Use:   "bgp",
 		Short: "Speak BGP for this host, and show what it says",
@@ -51,19 +53,22 @@ Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K belo
 			if err := l.read(); err != nil {
 				return err
 			}
-			cfg := l.store(&c.conn)
-			cfg.DialTimeout = c.conn.timeout
-			return daemon.Run(cmd.Context(), daemon.Config{
-				Node: l.node, Store: cfg, Dir: dir, Secrets: secrets, Socket: socket, Log: c.logAs(l.settings.LogFormat),
-			})
+			cfg.Node, cfg.Version, cfg.Store, cfg.Log = l.node, Version, l.store(&c.conn), c.logAs(l.settings.LogFormat)
+			cfg.Store.DialTimeout = c.conn.timeout
+			return daemon.Run(cmd.Context(), cfg)
 		},
 	}
 	l.addFlags(cmd)
-	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/twill", "where the last plan is kept")
-	cmd.Flags().StringVar(&secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
-	cmd.PersistentFlags().StringVar(&socket, "socket", bgpSocket(), "the daemon's socket (TWILL_BGP_SOCKET)")
-	cmd.AddCommand(c.bgpPeersCmd(&socket), c.bgpRoutesCmd(&socket), c.bgpWhyCmd(&socket))
+	cmd.Flags().StringVar(&cfg.Dir, "data-dir", "/var/lib/twill", "where the last plan is kept")
+	cmd.Flags().StringVar(&cfg.Secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
+	addRouterID(cmd, &cfg.RouterID)
+	cmd.PersistentFlags().StringVar(&cfg.Socket, "socket", bgpSocket(), "the daemon's socket (TWILL_BGP_SOCKET)")
+	cmd.AddCommand(c.bgpPeersCmd(&cfg.Socket), c.bgpRoutesCmd(&cfg.Socket), c.bgpWhyCmd(&cfg.Socket), c.bgpReadyCmd(&cfg.Socket))
 	return cmd
+}
+
+func addRouterID(cmd *cobra.Command, id *string) {
+	cmd.Flags().StringVar(id, "router-id", os.Getenv("CALICO_ROUTER_ID"), "an IPv4 address, or hash for a number made of the node's name; default: the node's IPv4 address (CALICO_ROUTER_ID)")
 }
 
 func (c *command) bgpPeersCmd(socket *string) *cobra.Command {
@@ -96,7 +101,11 @@ func (c *command) bgpPeersCmd(socket *string) *cobra.Command {
 func (c *command) askBGP(ctx context.Context, socket string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.conn.timeout)
 	defer cancel()
-	err := do(ctx)
+	return explainSpeaker(socket, do(ctx))
+}
+
+// explainSpeaker says what to do when the BGP daemon does not answer.
+func explainSpeaker(socket string, err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("no BGP daemon answers at %s: is one running on this host? start it with `twill node` or `twill bgp`, or name its socket with --socket", socket)
@@ -104,6 +113,31 @@ func (c *command) askBGP(ctx context.Context, socket string, do func(context.Con
 		return fmt.Errorf("%s is root's: run this as root", socket)
 	}
 	return err
+}
+
+func (c *command) bgpReadyCmd(socket *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ready",
+		Short: "Say whether routes by BGP can be relied upon: for a readiness probe",
+		Long: `Say whether routes by BGP can be relied upon: there is a plan, a restart is over,
+and a session is up if any is wanted. "twill bgp peers" says more.
+
+Exit code: 0 ready, 1 not ready or no answer.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.askBGP(cmd.Context(), *socket, func(ctx context.Context) error {
+				r, err := daemon.Report(ctx, *socket)
+				if err != nil {
+					return err
+				}
+				if why := nodestatus.NotReady(r); len(why) > 0 {
+					return errors.New(strings.Join(why, "; "))
+				}
+				fmt.Fprintln(c.stdio.Out, "ready")
+				return nil
+			})
+		},
+	}
 }
 
 func allUp(r speaker.Report) error {
@@ -325,7 +359,7 @@ func printNodeStatus(w io.Writer, r speaker.Report) {
 }
 
 func peerType(s speaker.Session) string {
-	if s.From == "mesh" {
+	if s.From == plan.FromMesh {
 		return "node-to-node mesh"
 	}
 	return s.From

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/twillnet/twill/api"
 )
@@ -52,6 +53,8 @@ func columns(kind string) []string {
 		return []string{"RESERVED"}
 	case api.KindNode:
 		return []string{"IPV4", "IPV6"}
+	case api.KindCalicoNodeStatus:
+		return []string{"NODE", "CLASSES", "EVERY", "UPDATED", "BGP", "IPV4 PEERS", "IPV6 PEERS", "ROUTES"}
 	case api.KindBGPConfiguration:
 		return []string{"MESH", "AS"}
 	case api.KindBGPPeer:
@@ -152,6 +155,8 @@ func bgpValues(r api.Resource) []string {
 			as = strconv.Itoa(int(r.Spec.ASNumber))
 		}
 		return []string{r.Spec.PeerIP + r.Spec.PeerSelector, cmp.Or(r.Spec.Node, r.Spec.NodeSelector, "all()"), as}
+	case *api.CalicoNodeStatus:
+		return nodeStatusRow(r)
 	case *api.BGPFilter:
 		return []string{
 			fmt.Sprintf("%d rules", len(r.Spec.ExportV4)+len(r.Spec.ExportV6)),
@@ -159,6 +164,34 @@ func bgpValues(r api.Resource) []string {
 		}
 	}
 	return nil
+}
+
+// nodeStatusRow shows a status; what it was not asked to have, or has not yet, is empty.
+func nodeStatusRow(r *api.CalicoNodeStatus) []string {
+	every, updated := "", "never"
+	if p := r.Spec.UpdatePeriodSeconds; p != nil {
+		every = (time.Duration(*p) * time.Second).String()
+		if *p == 0 {
+			every = "never"
+		}
+	}
+	s := r.Status
+	out := []string{r.Spec.Node, list(r.Spec.Classes), every, updated, "", "", "", ""}
+	if s.LastUpdated == nil {
+		return out
+	}
+	out[3] = *s.LastUpdated
+	if slices.Contains(r.Spec.Classes, api.ClassAgent) {
+		out[4] = s.Agent.BIRDV4.State
+	}
+	if b := s.BGP; slices.Contains(r.Spec.Classes, api.ClassBGP) {
+		out[5] = fmt.Sprintf("%d of %d up", b.NumberEstablishedV4, b.NumberEstablishedV4+b.NumberNotEstablishedV4)
+		out[6] = fmt.Sprintf("%d of %d up", b.NumberEstablishedV6, b.NumberEstablishedV6+b.NumberNotEstablishedV6)
+	}
+	if slices.Contains(r.Spec.Classes, api.ClassRoutes) {
+		out[7] = strconv.Itoa(len(s.Routes.RoutesV4) + len(s.Routes.RoutesV6) + s.Routes.OmittedV4 + s.Routes.OmittedV6)
+	}
+	return out
 }
 
 func policyRow(tier string, order *float64, types []api.PolicyType, in, out []api.Rule, selector string) []string {

@@ -31,7 +31,7 @@ it. What did not change is not written.
 				return err
 			}
 			cfg.Node, cfg.Store, cfg.Log, cfg.Check = l.node, l.store(&c.conn), c.logAs(l.settings.LogFormat), checkBird
-			cfg.Store.DialTimeout = c.conn.timeout
+			cfg.Store.DialTimeout, cfg.Version = c.conn.timeout, Version
 			return daemon.RunConfd(cmd.Context(), cfg)
 		},
 	}
@@ -40,6 +40,7 @@ it. What did not change is not written.
 	f.StringVar(&cfg.Dir, "data-dir", "/var/lib/twill", "where the last plan is kept")
 	f.StringVar(&cfg.Secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
 	f.StringVar(&cfg.Socket, "socket", bgpSocket(), "where to answer \"twill bgp peers\", routes and why (TWILL_BGP_SOCKET)")
+	addRouterID(cmd, &cfg.RouterID)
 	f.StringVar(&cfg.Output, "output", birdConf(), "the configuration (TWILL_BIRD_CONF)")
 	f.StringVar(&cfg.Bird, "bird-socket", birdSocket(), "BIRD's control socket; empty: do not tell it (TWILL_BIRD_SOCKET)")
 	f.BoolVar(&cfg.Onetime, "onetime", false, "write it once, and end")

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"os/signal"
@@ -14,8 +15,7 @@ import (
 )
 
 func (c *command) nodeCmd() *cobra.Command {
-	var name, dir, bgp string
-	var listen []string
+	var o nodeOptions
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Run what this host needs, supervised",
@@ -23,55 +23,82 @@ func (c *command) nodeCmd() *cobra.Command {
 named, an embedded member of its own. A child that dies is started again with
 back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.
 
+The address by which other nodes know this one is found among the interfaces, and
+written into the Node if that has none: "twill node address" shows which. What
+somebody wrote there stays, unless --ip says otherwise.
+
 With --bgp=bird a BIRD 2 speaks BGP (apt install bird2), and "twill confd" keeps
 its configuration; with --bgp=off nothing does: for a host whose routes something
 else brings. On a host that runs, each may be had in place of another.`,
 		Example: `  twill node                                    # one host, its own datastore
   twill node --etcd http://192.0.2.10:2379      # a host of a cluster
-  twill node --etcd-listen http://0.0.0.0:2379  # a datastore for others too`,
+  twill node --etcd-listen http://0.0.0.0:2379  # a datastore for others too
+  twill node --ip-autodetection-method interface=bond0 --ip6 autodetect`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			signals := make(chan os.Signal, 8)
-			signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
-			defer signal.Stop(signals)
-			speakers, known := speakersOf[bgp]
-			if !known {
-				return usage("node: --bgp=%s: want on, bird or off", bgp)
-			}
-			self := nodeName(name)
-			if err := keepName(dir, self); err != nil {
-				return fmt.Errorf("write down this node's name: %w", err)
-			}
-			env := []string{"NODENAME=" + self}
-			var children []node.Child
-			own := c.conn.endpoints == "" && os.Getenv("ETCD_ENDPOINTS") == "" || len(listen) > 0
-			if own {
-				if len(listen) == 0 {
-					listen = []string{defaultEndpoint}
-				}
-				children = append(children, member(dir, listen))
-			}
-			children = append(children, node.Child{Name: "agent", Args: append([]string{"agent"}, c.conn.args(own, listen)...), Env: env})
-			for _, s := range speakers {
-				if s.Env = env; s.Name != "bird" {
-					s.Args = append([]string{s.Name, "--data-dir", dir}, c.conn.args(own, listen)...)
-				}
-				children = append(children, s)
-			}
-			cfg := c.conn.config()
-			if own && c.conn.endpoints == "" {
-				cfg.Endpoints = listen[:1]
-			}
-			go ensureLater(cmd.Context(), cfg, c.log())
-			return node.Run(cmd.Context(), node.Config{Children: children, Signals: signals, Stdout: c.stdio.Out, Stderr: c.stdio.Err, Log: c.log()})
+			return c.runNode(cmd.Context(), o)
 		},
 	}
-	cmd.AddCommand(c.nodeStatusCmd(), c.installCmd(), c.uninstallCmd(), c.bootCmd())
-	cmd.Flags().StringVar(&name, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
-	cmd.Flags().StringVar(&dir, "data-dir", "/var/lib/twill", "where this host keeps its data")
-	cmd.Flags().StringVar(&bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: have BIRD speak it; off: neither (TWILL_BGP)")
-	cmd.Flags().StringSliceVar(&listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs")
+	cmd.AddCommand(c.nodeStatusCmd(), c.nodeAddressCmd(), c.installCmd(), c.uninstallCmd(), c.bootCmd())
+	cmd.Flags().StringVar(&o.name, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
+	cmd.Flags().StringVar(&o.dir, "data-dir", "/var/lib/twill", "where this host keeps its data")
+	cmd.Flags().StringVar(&o.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: have BIRD speak it; off: neither (TWILL_BGP)")
+	o.addrs.addFlags(cmd.Flags())
+	cmd.Flags().StringVar(&o.addrs.as, "as", os.Getenv("AS"), "this node's AS number, written into its Node; default: what is there (AS)")
+	cmd.Flags().StringSliceVar(&o.listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs")
 	return cmd
+}
+
+// nodeOptions are what `twill node` is told.
+type nodeOptions struct {
+	name, dir, bgp string
+	listen         []string // empty: there is no etcd of our own, unless none is named
+	addrs          addressing
+}
+
+// runNode runs the daemons of a host until the context ends.
+func (c *command) runNode(ctx context.Context, o nodeOptions) error {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+	defer signal.Stop(signals)
+	speakers, known := speakersOf[o.bgp]
+	if !known {
+		return usage("node: --bgp=%s: want on, bird or off", o.bgp)
+	}
+	keeps, err := o.addrs.config()
+	if err != nil {
+		return err
+	}
+	if _, err := firstPools(); err != nil {
+		return usage("node: %v", err)
+	}
+	self := nodeName(o.name)
+	if err := keepName(o.dir, self); err != nil {
+		return fmt.Errorf("write down this node's name: %w", err)
+	}
+	env := []string{"NODENAME=" + self}
+	var children []node.Child
+	own := c.conn.endpoints == "" && os.Getenv("ETCD_ENDPOINTS") == "" || len(o.listen) > 0
+	if own {
+		if len(o.listen) == 0 {
+			o.listen = []string{defaultEndpoint}
+		}
+		children = append(children, member(o.dir, o.listen))
+	}
+	children = append(children, node.Child{Name: "agent", Args: append([]string{"agent"}, c.conn.args(own, o.listen)...), Env: env})
+	for _, s := range speakers {
+		if s.Env = env; s.Name != "bird" {
+			s.Args = append([]string{s.Name, "--data-dir", o.dir}, c.conn.args(own, o.listen)...)
+		}
+		children = append(children, s)
+	}
+	cfg := c.conn.config()
+	if own && c.conn.endpoints == "" {
+		cfg.Endpoints = o.listen[:1]
+	}
+	keeps.Node, keeps.Log = self, c.log()
+	go prepare(ctx, cfg, keeps)
+	return node.Run(ctx, node.Config{Children: children, Signals: signals, Stdout: c.stdio.Out, Stderr: c.stdio.Err, Log: c.log()})
 }
 
 // member is an embedded member of etcd.

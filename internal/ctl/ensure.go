@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore"
 )
 
 // ensured is what a datastore needs so that upstream's tools work on it too: who
@@ -44,29 +41,4 @@ func ensure(ctx context.Context, store datastore.Store) error {
 		}
 	}
 	return nil
-}
-
-// ensureLater does so when the datastore answers, however long that takes.
-func ensureLater(ctx context.Context, cfg etcdstore.Config, log *slog.Logger) {
-	wait := time.NewTicker(2 * time.Second)
-	defer wait.Stop()
-	for {
-		err := func() error {
-			store, err := etcdstore.New(ctx, cfg)
-			if err != nil {
-				return err
-			}
-			defer store.Close()
-			return ensure(ctx, store)
-		}()
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		log.Debug("the datastore is not ready for use yet", "err", err)
-		select {
-		case <-ctx.Done():
-			return
-		case <-wait.C:
-		}
-	}
 }

@@ -26,6 +26,25 @@ type AutoArgs struct {
 	Pools      []string // names or CIDRs; empty: those that fit
 	MaxBlocks  int      // of one family, for this node; zero: what is configured
 	Windows    bool     // new blocks keep what Windows needs, and nothing is borrowed
+	Beside     *Beside  // nil: nothing
+}
+
+// Beside is one key that is written in the same transaction as the addresses, where the store has transactions.
+type Beside struct {
+	// Make is called with addresses that are free, before they are assigned, and again if another took them meanwhile. The
+	// revision that it returns is the one that the key must have; zero: it must not exist.
+	Make func(context.Context, []Address) (api.Update, error)
+	// Written is what was written, with its revision; without one, nothing was.
+	Written api.Update
+
+	kv api.Update
+}
+
+func (b *Beside) written(revision int64) {
+	if b != nil {
+		b.Written = b.kv
+		b.Written.Revision = revision
+	}
 }
 
 func (g AutoArgs) String() string {
@@ -66,10 +85,10 @@ func (a *Allocator) Assign(ctx context.Context, args AutoArgs) ([]Address, error
 	return out, err
 }
 
-func (r *request) assign(ctx context.Context, args AutoArgs) ([]Address, error) {
-	var out []Address
-	err := r.a.change(ctx, args.String(), func(d *draft) error {
-		out = nil
+func (r *request) assign(ctx context.Context, args AutoArgs) (out []Address, err error) {
+	err = r.a.change(ctx, args.String(), func(d *draft) error {
+		out, d.blind = nil, d.first && r.a.txn != nil && r.a.cfg.Reuse > 0
+		d.extra = r.Beside
 		for _, f := range []struct {
 			four bool
 			n    int
@@ -83,7 +102,11 @@ func (r *request) assign(ctx context.Context, args AutoArgs) ([]Address, error) 
 			}
 			out = append(out, got...)
 		}
-		return nil
+		if r.Beside == nil || r.a.txn == nil {
+			return nil
+		}
+		r.Beside.kv, err = r.Beside.Make(ctx, out)
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -155,6 +178,9 @@ func (r *request) fill(ctx context.Context, d *draft, four bool, n int) ([]Addre
 	pools := r.choose(four, r.asker)
 	f := &filling{request: r, d: d, four: four, left: n, pools: pools}
 	if slices.ContainsFunc(pools, func(p Pool) bool { return p.Why == "" }) {
+		if d.blind {
+			return f.again(ctx)
+		}
 		for _, step := range []func(context.Context) error{f.own, f.claimNew, f.borrow} {
 			if err := step(ctx); err != nil {
 				return nil, err
@@ -218,6 +244,29 @@ func (f *filling) takeFrom(ctx context.Context, e *doc, p Pool) error {
 	}
 	e.touch()
 	return f.d.count(ctx, f.Handle, b.CIDR, len(ords))
+}
+
+// again takes from the block in which there was room last time.
+func (f *filling) again(ctx context.Context) ([]Address, error) {
+	p, known := f.a.roomy[f.roomyKey()]
+	pool, usable := f.pool(p)
+	if !known || !usable {
+		return nil, errAgain
+	}
+	e, err := f.d.block(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if own, ok := Owner(e.blockNow()); !ok || own != f.owner {
+		return nil, errAgain
+	}
+	if err := f.takeFrom(ctx, e, pool); err != nil {
+		return nil, err
+	}
+	if f.left > 0 {
+		return nil, errAgain
+	}
+	return f.got, f.d.claim(ctx, f.owner, p)
 }
 
 // own takes from the blocks that the node has.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,37 @@ func TestWhatWasReadIsGoodForAWhile(t *testing.T) {
 	if got := f.assign("h1", "a", 1); !strings.HasPrefix(got, "10.1.0.") {
 		t.Errorf("a pool that was just made gives %s", got)
 	}
+}
+
+func TestABlockThatWasWrittenIsReadAndNothingElse(t *testing.T) {
+	f := newFixture(t)
+	var calls []string
+	a := f.through(func(verb, _ string) fault { calls = append(calls, verb); return works }, false, func() error { return nil })
+	assign := func(handle string, want ...string) {
+		t.Helper()
+		calls = nil
+		if _, err := a.Assign(t.Context(), AutoArgs{Node: "h1", Handle: handle, Num4: 1, Num6: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if f.sound(handle, false); !slices.Equal(calls, want) {
+			t.Errorf("%s: the store was asked to %v, want %v", handle, calls, want)
+		}
+	}
+	first, err := a.Assign(t.Context(), AutoArgs{Node: "h1", Handle: "a", Num4: 1, Num6: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	assign("b", "get", "get", "transact")
+	if _, err := a.ReleaseByHandle(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	assign("c", "get", "get", "transact")
+	f.raw(api.AffinityKey(ownerOf("h1", UseWorkload), first[0].Block), `{"state":"pendingDeletion"}`)
+	assign("d", "get", "get", "transact", "list", "get", "get", "get", "list", "get", "get", "transact") // claims; block, handle, claim
+	if _, err := f.ReleaseByHandle(t.Context(), "b"); err != nil {                                       // by somebody else
+		t.Fatal(err)
+	}
+	assign("e", "get", "get", "transact")
 }
 
 func TestAnAddressIsABlockAHandleAndAnAffinityInOneChange(t *testing.T) {

@@ -18,6 +18,9 @@ type draft struct {
 	docs  map[string]*doc
 	order []*doc
 	lists map[string]bool // prefixes that were read whole
+	first bool            // no other was made of the same change
+	blind bool            // only the blocks are read: claims are as they were kept, and handles are new
+	extra *Beside
 }
 
 // doc is one key. Which of the values it has, follows from the key.
@@ -52,6 +55,10 @@ func (d *draft) read(ctx context.Context, key string) (*doc, error) {
 	if ok {
 		return e.open(), nil
 	}
+	_, isBlock := api.ParseBlockKey(key)
+	if d.blind && !isBlock {
+		return d.recall(e)
+	}
 	u, err := d.a.store.Get(ctx, key)
 	if errors.Is(err, datastore.ErrNotFound) {
 		return e, nil
@@ -60,8 +67,48 @@ func (d *draft) read(ctx context.Context, key string) (*doc, error) {
 		delete(d.docs, key)
 		return nil, err
 	}
+	if kept := d.a.kept[key]; kept != nil && kept.was.Revision == u.Revision {
+		delete(d.a.kept, key) // it is the draft's to change now
+		*e = *kept
+		return e, nil
+	}
 	e.decode(u)
 	return e, nil
+}
+
+// recall makes a key what it was after the last change, or a handle that is not there.
+func (d *draft) recall(e *doc) (*doc, error) {
+	if kept, ok := d.a.kept[e.key]; ok {
+		delete(d.a.kept, e.key)
+		*e = *kept
+		e.guard = true
+		return e, nil
+	}
+	if _, ok := api.ParseHandleKey(e.key); ok {
+		return e, nil
+	}
+	return nil, fmt.Errorf("%s: %w", e.key, errAgain)
+}
+
+// mostKept is how many keys are kept: blocks and affinities of one node, of which it needs two at a time.
+const mostKept = 64
+
+// keep remembers what a draft made of the store.
+func (a *Allocator) keep(d *draft) {
+	if a.cfg.Reuse == 0 {
+		return
+	}
+	if len(a.kept) > mostKept {
+		clear(a.kept)
+	}
+	for _, e := range d.order {
+		delete(a.kept, e.key)
+		if e.gone || e.closed || e.bad != nil || e.handle != nil {
+			continue
+		}
+		e.dirty, e.guard = false, false
+		a.kept[e.key] = e
+	}
 }
 
 // open looks at a value that was listed. Of a thousand blocks one is needed, mostly.
@@ -239,6 +286,10 @@ func (a *Allocator) commit(ctx context.Context, d *draft) error {
 		return a.inSteps(ctx, changed)
 	}
 	t := datastore.Txn{If: map[string]int64{}}
+	if d.extra != nil {
+		t.If[d.extra.kv.Key] = d.extra.kv.Revision
+		t.Put = append(t.Put, d.extra.kv)
+	}
 	for _, e := range d.order {
 		if e.guard {
 			t.If[e.key] = e.was.Revision
@@ -257,28 +308,36 @@ func (a *Allocator) commit(ctx context.Context, d *draft) error {
 		t.Put = append(t.Put, api.Update{Key: e.key, Value: value})
 	}
 	revision, err := a.txn.Transact(ctx, t)
-	if err != nil && !isConflict(err) && a.isDone(ctx, t) {
-		return nil
+	if err != nil && !isConflict(err) {
+		if was, done := a.isDone(ctx, t); done {
+			revision, err = was, nil
+		}
 	}
 	for _, e := range changed {
 		if e.was.Revision = revision; e.gone {
 			e.was.Revision = 0
 		}
 	}
+	if err == nil {
+		a.keep(d)
+		d.extra.written(revision)
+	}
 	return err
 }
 
-// isDone asks whether a transaction was made of which no answer came.
-func (a *Allocator) isDone(ctx context.Context, t datastore.Txn) bool {
+// isDone asks whether a transaction was made of which no answer came, and which revision the store had then.
+func (a *Allocator) isDone(ctx context.Context, t datastore.Txn) (revision int64, done bool) {
 	for _, kv := range t.Put {
-		if is, err := a.store.Get(ctx, kv.Key); err != nil || !bytes.Equal(is.Value, kv.Value) {
-			return false
+		is, err := a.store.Get(ctx, kv.Key)
+		if err != nil || !bytes.Equal(is.Value, kv.Value) {
+			return 0, false
 		}
+		revision = is.Revision
 	}
 	for _, key := range t.Delete {
 		if _, err := a.store.Get(ctx, key); !errors.Is(err, datastore.ErrNotFound) {
-			return false
+			return 0, false
 		}
 	}
-	return true
+	return revision, true
 }

@@ -50,7 +50,9 @@ type Config struct {
 	// Pause waits before a try is repeated; nil: a random time, up to 4ms and longer each time.
 	Pause func(ctx context.Context, try int) error
 	// Reuse is how long what Assign read of pools, reservations, configuration, node and namespaces is good for the next
-	// Assign; zero means for that one alone. One that finds no address looks anew.
+	// Assign; zero means for that one alone. One that finds no address looks anew. The blocks that the last change wrote
+	// are then not decoded again if the store has the same revision, and claims are taken to be as they were left: the
+	// transaction says whether they are.
 	Reuse time.Duration
 }
 
@@ -64,6 +66,8 @@ type Allocator struct {
 	// roomy are blocks in which there was room last time, by owner and family. Who has the turn may
 	// use it. It only says where to look first.
 	roomy map[string]netip.Prefix
+	// kept is what the last changes left in blocks and affinities, by key. Who has the turn may use it.
+	kept map[string]*doc
 
 	reading chan struct{} // who holds it may look at what follows
 	recent  *world        // what Assign read last
@@ -81,7 +85,7 @@ func New(s datastore.Store, cfg Config) *Allocator {
 	if cfg.Pause == nil {
 		cfg.Pause = pause
 	}
-	a := &Allocator{store: s, cfg: cfg, turn: make(chan struct{}, 1), reading: make(chan struct{}, 1), roomy: map[string]netip.Prefix{}}
+	a := &Allocator{store: s, cfg: cfg, turn: make(chan struct{}, 1), reading: make(chan struct{}, 1), roomy: map[string]netip.Prefix{}, kept: map[string]*doc{}}
 	if t, ok := s.(datastore.Transactional); ok && !cfg.TwoPhase {
 		a.txn = t
 	}
@@ -129,7 +133,7 @@ func (a *Allocator) change(ctx context.Context, what string, make func(*draft) e
 		return fmt.Errorf("%s: %w", what, ctx.Err())
 	}
 	for try := 0; ; try++ {
-		d := &draft{a: a, docs: map[string]*doc{}}
+		d := &draft{a: a, docs: map[string]*doc{}, first: try == 0}
 		err := make(d)
 		if err == nil {
 			err = a.commit(ctx, d)
@@ -139,6 +143,9 @@ func (a *Allocator) change(ctx context.Context, what string, make func(*draft) e
 		}
 		if !isConflict(err) || try+1 >= a.cfg.Tries {
 			return fmt.Errorf("%s: %w", what, err)
+		}
+		if d.blind {
+			continue // nobody need have been first
 		}
 		if err := a.cfg.Pause(ctx, try); err != nil {
 			return fmt.Errorf("%s: %w", what, err)

@@ -3,6 +3,7 @@ package ipam
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -85,9 +86,9 @@ func (s faulty) Delete(ctx context.Context, key string, revision int64) error {
 	return s.call("delete", key, func() error { return s.Store.Delete(ctx, key, revision) })
 }
 
-// through is an allocator on a store that asks at before each call.
+// through is an allocator on a store that asks at before each call. It keeps what it read.
 func (f *fixture) through(at func(verb, key string) fault, twoPhase bool, pause func() error) *Allocator {
-	cfg := Config{TwoPhase: twoPhase, Pause: func(context.Context, int) error { return pause() }}
+	cfg := Config{TwoPhase: twoPhase, Reuse: time.Nanosecond, Pause: func(context.Context, int) error { return pause() }}
 	s := faulty{f.store, at}
 	if twoPhase {
 		return f.allocator(s, cfg)

@@ -222,13 +222,14 @@ func (c *scenario) switchBGP(a script.BGP) error {
 
 func (c *scenario) agentSocket(host string) string { return filepath.Join(c.Dir, host, "agent.sock") }
 
-func (c *scenario) startNodeOf(name string) error {
+// startNodeOf starts a host's node with an environment beside that of all.
+func (c *scenario) startNodeOf(name string, env ...string) error {
 	h, _ := c.Spec.host(name)
 	dir := filepath.Join(c.Dir, name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	p, err := launch(c.Spec.hostNS(*h), c.Exe, c.logFile(name), append(c.hostEnv(name), "ETCD_ENDPOINTS="), []string{"node", "--node", name, "--data-dir", dir, "--etcd", c.storeURL(), "--bgp", c.speaks(name)})
+	p, err := launch(c.Spec.hostNS(*h), c.Exe, c.logFile(name), slices.Concat(c.hostEnv(name), nodeEnv, env), []string{"node", "--node", name, "--data-dir", dir, "--etcd", c.storeURL(), "--bgp", c.speaks(name)})
 	if err != nil {
 		return err
 	}
@@ -265,7 +266,7 @@ func (c *scenario) power(ctx context.Context, a script.Power) error {
 	case a.Who == storeName:
 		return c.startStore(ctx)
 	}
-	return c.startNodeOf(a.Who)
+	return c.startNodeOf(a.Who, a.Env...)
 }
 
 func (c *scenario) restart(ctx context.Context, a script.Restart) error {

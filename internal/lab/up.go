@@ -132,6 +132,9 @@ func (l *Lab) Up(ctx context.Context) error {
 	return nil
 }
 
+// nodeEnv is what all nodes of a lab are told: the lab itself writes their Nodes.
+var nodeEnv = []string{"ETCD_ENDPOINTS=", "IP=none", "IP6=none", "AS="}
+
 // startNodes starts `twill node` in every host, and waits for the datastore.
 func (l *Lab) startNodes(ctx context.Context) error {
 	for i := range l.Spec.Hosts {
@@ -169,7 +172,7 @@ func (l *Lab) startNode(h *Host, args []string) error {
 	defer log.Close()
 	cmd := exec.Command(l.Exe, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), "ETCD_ENDPOINTS=", "TWILL_SOCKET="+l.AgentSocket(h.Name))
+	cmd.Env = append(append(os.Environ(), nodeEnv...), "TWILL_SOCKET="+l.AgentSocket(h.Name))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // outlives `lab up`
 	ns, err := netns.Open(l.Spec.hostNS(*h))
 	if err != nil {

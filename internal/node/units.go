@@ -66,6 +66,13 @@ func envText(lines []string) string {
 
 # Name of this node in the datastore; default is the host's name.
 # NODENAME=
+
+# This node's addresses for other nodes: autodetect, none or an address. Default: IPv4 is found if
+# the Node has none. "twill node address" shows what would be found, and how.
+# IP=autodetect
+# IP_AUTODETECTION_METHOD=interface=bond0,eth.*
+# IP6=autodetect
+# IP6_AUTODETECTION_METHOD=cidr=2001:db8::/32
 `
 	if len(lines) > 0 {
 		text += "\n" + strings.Join(lines, "\n") + "\n"

@@ -84,16 +84,17 @@ type Reporter struct {
 	settings  Settings
 	frozen    bool
 	endpoints map[intent.EndpointID]Endpoint
-	complete  bool // endpoints has all that there are
-	touched   bool // the agent's own state has changed
-	news      bool // something of the above has changed since take
+	fresh     map[intent.EndpointID]bool // of endpoints: Set or removed since take
+	complete  bool                       // endpoints has all that there are
+	touched   bool                       // the agent's own state has changed
+	news      bool                       // something of the above has changed since take
 
 	w writer // Run's alone
 }
 
 // New returns a Reporter, which writes nothing until Run.
 func New(cfg Config) *Reporter {
-	return &Reporter{cfg: cfg, wake: make(chan struct{}, 1), endpoints: map[intent.EndpointID]Endpoint{}}
+	return &Reporter{cfg: cfg, wake: make(chan struct{}, 1), endpoints: map[intent.EndpointID]Endpoint{}, fresh: map[intent.EndpointID]bool{}}
 }
 
 // Configure takes settings over.
@@ -112,7 +113,12 @@ func (r *Reporter) Freeze(frozen bool) {
 
 // Set says how endpoints are.
 func (r *Reporter) Set(states map[intent.EndpointID]Endpoint) {
-	r.change(func() bool { maps.Copy(r.endpoints, states); return len(states) > 0 })
+	r.change(func() bool {
+		for id, e := range states {
+			r.endpoints[id], r.fresh[id] = e, true
+		}
+		return len(states) > 0
+	})
 }
 
 // Remove says that endpoints are no more.
@@ -120,6 +126,7 @@ func (r *Reporter) Remove(ids []intent.EndpointID) {
 	r.change(func() bool {
 		for _, id := range ids {
 			delete(r.endpoints, id)
+			r.fresh[id] = true
 		}
 		return len(ids) > 0
 	})
@@ -147,7 +154,7 @@ func (r *Reporter) change(f func() bool) {
 
 // Run writes until the context ends.
 func (r *Reporter) Run(ctx context.Context) error {
-	r.w = writer{cfg: r.cfg, started: time.Now(), since: map[string]time.Time{}}
+	r.w = writer{cfg: r.cfg, started: time.Now(), since: map[string]time.Time{}, look: map[string]bool{}}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -185,6 +192,7 @@ func (r *Reporter) take() {
 	}
 	r.news = false
 	at := place{r.settings.Region, r.cfg.Node}
+	anew := w.want == nil || at != w.at || w.settings.Endpoints != r.settings.Endpoints
 	if at != w.at {
 		w.at, w.listed, w.first, w.reportAt = at, false, false, time.Time{}
 	}
@@ -195,16 +203,26 @@ func (r *Reporter) take() {
 	if r.touched {
 		w.reportAt, r.touched = earlier(w.reportAt, w.reported.Add(soonest)), false
 	}
-	want := map[string]string{}
-	if r.settings.Endpoints {
-		for id, e := range r.endpoints {
-			if key, ok := at.endpoint(id); ok {
-				value, _ := json.Marshal(e)
-				want[key] = string(value)
-			}
+	if anew {
+		w.want, w.all = map[string]string{}, true
+		for id := range r.endpoints {
+			r.fresh[id] = true
 		}
 	}
-	w.want = want
+	for id := range r.fresh {
+		if key, ok := at.endpoint(id); ok {
+			delete(w.want, key)
+			w.look[key] = true
+		}
+	}
+	for id := range r.fresh {
+		e, is := r.endpoints[id]
+		if key, ok := at.endpoint(id); ok && is && r.settings.Endpoints {
+			value, _ := json.Marshal(e)
+			w.want[key] = string(value)
+		}
+	}
+	clear(r.fresh)
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -220,6 +238,8 @@ type writer struct {
 	settings Settings
 	at       place
 	want     map[string]string
+	look     map[string]bool // keys in which want or wrote may have changed since oldest
+	all      bool            // any may have
 	complete bool
 	frozen   bool
 
@@ -271,14 +291,22 @@ func (w *writer) oldest(now time.Time) string {
 		has, written := w.wrote[key]
 		return wanted != written || value != has
 	}
-	maps.DeleteFunc(w.since, func(key string, _ time.Time) bool { return !differs(key) })
-	for _, keys := range []map[string]string{w.want, w.wrote} {
-		for key := range keys {
-			if _, ok := w.since[key]; !ok && differs(key) {
-				w.since[key] = now
+	if w.all {
+		for _, keys := range []map[string]string{w.want, w.wrote} {
+			for key := range keys {
+				w.look[key] = true
 			}
 		}
 	}
+	for key := range w.look {
+		if _, ok := w.since[key]; !differs(key) {
+			delete(w.since, key)
+		} else if !ok {
+			w.since[key] = now
+		}
+	}
+	clear(w.look)
+	w.all = false
 	if len(w.since) == 0 {
 		return ""
 	}
@@ -288,6 +316,7 @@ func (w *writer) oldest(now time.Time) string {
 }
 
 func (w *writer) write(ctx context.Context, key string) error {
+	w.look[key] = true
 	value, wanted := w.want[key]
 	if !wanted {
 		if err := w.cfg.Store.Delete(ctx, key, 0); err != nil && !errors.Is(err, datastore.ErrNotFound) {
@@ -316,7 +345,7 @@ func (w *writer) list(ctx context.Context) error {
 		}
 	}
 	maps.Copy(found, w.wrote)
-	w.wrote, w.listed = found, true
+	w.wrote, w.listed, w.all = found, true, true
 	return nil
 }
 

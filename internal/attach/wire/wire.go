@@ -56,7 +56,7 @@ type Pod struct {
 // Request asks for a container to be attached.
 type Request struct {
 	Ref
-	Link   string            `json:"link"` // the host's end, which exists already
+	Link   string            `json:"link"` // the host's end, which exists, or is being made
 	MAC    string            `json:"mac"`  // of the container's end
 	Labels map[string]string `json:"labels,omitempty"`
 	// Addrs are those that another plugin has assigned; none: assign as IPAM says.

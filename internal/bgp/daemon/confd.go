@@ -37,6 +37,9 @@ func RunConfd(ctx context.Context, cfg Confd) error {
 	if cfg.Node == "" {
 		return errors.New("confd: no node name; set NODENAME or --node")
 	}
+	if err := plan.CheckRouterID(cfg.RouterID); err != nil {
+		return fmt.Errorf("confd: %w", err)
+	}
 	h, err := rtnl.Open()
 	if err != nil {
 		return fmt.Errorf("confd: open the kernel's door: %w", err)
@@ -44,8 +47,8 @@ func RunConfd(ctx context.Context, cfg Confd) error {
 	defer h.Close()
 	plans := make(chan plan.Plan)
 	secrets := secretDir{dir: cfg.Secrets}
-	k := keeper{cfg: cfg.Config, out: plans, secrets: secrets, file: filepath.Join(cfg.Dir, planFile)}
 	w := &confWriter{cfg: cfg, rtnl: h, secrets: secrets, asks: make(chan func()), begun: time.Now()}
+	k := keeper{cfg: cfg.Config, statuses: statuses{w, h}, out: plans, secrets: secrets, file: filepath.Join(cfg.Dir, planFile)}
 	if cfg.Onetime {
 		p, err := k.now(ctx)
 		if err != nil {
@@ -78,6 +81,7 @@ func (k *keeper) now(ctx context.Context) (plan.Plan, error) {
 	}
 	defer store.Close()
 	world := plan.New()
+	world.RouterID = k.cfg.RouterID
 	for _, prefix := range plan.Prefixes() {
 		snap, err := store.List(ctx, prefix)
 		if err != nil {

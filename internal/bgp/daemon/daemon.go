@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/bgp/nodestatus"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/bgp/speaker"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
@@ -26,12 +28,14 @@ import (
 
 // Config is all that the daemon must be told.
 type Config struct {
-	Node    string // this node's name in the datastore
-	Store   etcdstore.Config
-	Dir     string // where the last plan is kept
-	Secrets string // passwords: a folder for each secret, a file for each of its keys
-	Socket  string // where to answer; empty: nowhere
-	Log     *slog.Logger
+	Node     string // this node's name in the datastore
+	RouterID string // see [plan.World]
+	Store    etcdstore.Config
+	Dir      string // where the last plan is kept
+	Secrets  string // passwords: a folder for each secret, a file for each of its keys
+	Socket   string // where to answer; empty: nowhere
+	Version  string
+	Log      *slog.Logger
 }
 
 const (
@@ -46,6 +50,9 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Node == "" {
 		return errors.New("bgp: no node name; set NODENAME or --node")
 	}
+	if err := plan.CheckRouterID(cfg.RouterID); err != nil {
+		return fmt.Errorf("bgp: %w", err)
+	}
 	h, err := rtnl.Open()
 	if err != nil {
 		return fmt.Errorf("bgp: open the kernel's door (are you root?): %w", err)
@@ -58,7 +65,7 @@ func Run(ctx context.Context, cfg Config) error {
 		socket.Move(serve.At{Network: "unix", Address: cfg.Socket})
 	}
 	plans := make(chan plan.Plan)
-	k := keeper{cfg: cfg, out: plans, secrets: secrets, file: filepath.Join(cfg.Dir, planFile)}
+	k := keeper{cfg: cfg, statuses: statuses{s, h}, out: plans, secrets: secrets, file: filepath.Join(cfg.Dir, planFile)}
 	group, ctx := errgroup.WithContext(ctx)
 	for name, run := range map[string]func(context.Context) error{
 		"speaker": func(ctx context.Context) error { return s.Run(ctx, plans) },
@@ -76,11 +83,12 @@ func Run(ctx context.Context, cfg Config) error {
 
 // keeper makes plans of what the datastore has, and keeps the last.
 type keeper struct {
-	cfg     Config
-	out     chan<- plan.Plan
-	secrets secretDir
-	file    string
-	last    plan.Plan
+	cfg      Config
+	statuses statuses // zero: nobody is told how sessions are
+	out      chan<- plan.Plan
+	secrets  secretDir
+	file     string
+	last     plan.Plan
 }
 
 func (k *keeper) run(ctx context.Context) error {
@@ -95,10 +103,16 @@ func (k *keeper) run(ctx context.Context) error {
 		return err
 	}
 	defer store.Close()
-	source := syncer.New(store, syncer.Config{Prefixes: plan.Prefixes(), Logger: k.cfg.Log.With("part", "syncer")})
+	prefixes, status := plan.Prefixes(), func(api.Update) bool { return false }
 	group, ctx := errgroup.WithContext(ctx)
+	if k.statuses.speaker != nil {
+		keep := nodestatus.New(nodestatus.Config{Node: k.cfg.Node, Store: store, Ask: k.statuses.facts(k.cfg.Version), Log: k.cfg.Log.With("part", "status")})
+		prefixes, status = append(prefixes, nodestatus.Prefixes()...), keep.Update
+		group.Go(func() error { return keep.Run(ctx) })
+	}
+	source := syncer.New(store, syncer.Config{Prefixes: prefixes, Logger: k.cfg.Log.With("part", "syncer")})
 	group.Go(func() error { return source.Run(ctx) })
-	group.Go(func() error { return k.follow(ctx, source.Batches()) })
+	group.Go(func() error { return k.follow(ctx, source.Batches(), status) })
 	return group.Wait()
 }
 
@@ -122,9 +136,11 @@ func (k *keeper) dial(ctx context.Context) (*etcdstore.Store, error) {
 	}
 }
 
-// follow turns batches into plans. A plan is made only of all that there is: half a world would close sessions.
-func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch) error {
+// follow turns batches into plans. A plan is made only of all that there is: half a world would close sessions. What
+// somebody else takes is no part of it.
+func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch, taken func(api.Update) bool) error {
 	world, complete := plan.New(), false
+	world.RouterID = k.cfg.RouterID
 	look := time.NewTicker(lookAgain)
 	defer look.Stop()
 	marks := k.secrets.marks(k.last)
@@ -136,10 +152,14 @@ func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch) error 
 			if !open {
 				return ctx.Err()
 			}
+			changed := b.InSync
 			for _, u := range b.Updates {
-				world.Update(u)
+				if !taken(u) {
+					world.Update(u)
+					changed = true
+				}
 			}
-			if complete = complete || b.InSync; !complete {
+			if complete = complete || b.InSync; !complete || !changed {
 				continue
 			}
 			p := world.Plan(k.cfg.Node)

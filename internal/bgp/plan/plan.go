@@ -50,6 +50,7 @@ type Session struct {
 	Peer     netip.Addr
 	Port     uint16
 	Why      string     // mesh, or BGPPeer and its name
+	Global   bool       `json:",omitempty"` // that BGPPeer is for all nodes
 	PeerNode string     `json:",omitempty"` // the peer is this node of the cluster
 	AS       uint32     // the peer's
 	LocalAS  uint32     // ours towards it
@@ -105,6 +106,9 @@ func (p Plan) Restart() time.Duration {
 	}
 	return longest
 }
+
+// FromMesh is why a session is that no BGPPeer made.
+const FromMesh = "mesh"
 
 // Session finds the session with a peer.
 func (p Plan) Session(peer netip.Addr) (Session, bool) {

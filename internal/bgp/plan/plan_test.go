@@ -254,6 +254,30 @@ func TestANodeWithIPv6AloneHasARouterID(t *testing.T) {
 	}
 }
 
+func TestARouterIDCanBeAskedFor(t *testing.T) {
+	for _, tt := range []struct{ id, want, wrong string }{
+		{"", "192.0.2.1", ""},
+		{"10.0.0.9", "10.0.0.9", ""},
+		{"hash", "", ""},
+		{"2001:db8::1", "", "want an IPv4 address, hash, or nothing"},
+		{"0.0.0.0", "", "want an IPv4 address"},
+		{"h1", "", "want an IPv4 address"},
+	} {
+		if err := plan.CheckRouterID(tt.id); (err != nil) != (tt.wrong != "") || err != nil && !strings.Contains(err.Error(), tt.wrong) {
+			t.Errorf("%q: %v, want %q", tt.id, err, tt.wrong)
+		}
+		if tt.wrong != "" {
+			continue
+		}
+		w := world(t, "Node h1 {bgp: {ipv4Address: 192.0.2.1/24}}")
+		w.RouterID = tt.id
+		got := w.Plan("h1").RouterID
+		if tt.want != "" && got.String() != tt.want || !got.Is4() || tt.id == "hash" && got.String() == "192.0.2.1" {
+			t.Errorf("%q: router id %s, want %s", tt.id, got, tt.want)
+		}
+	}
+}
+
 func TestANodeThatDoesNotSpeakSaysWhy(t *testing.T) {
 	for node, want := range map[string]string{"h9": "there is no Node h9", "bare": "Node bare has no address"} {
 		if p := world(t, three+"Node bare {addresses: []}").Plan(node); !strings.HasPrefix(p.Off, want) || len(p.Sessions) > 0 {

@@ -125,7 +125,7 @@ func (d *draft) address(name string, s *api.BGPPeerSpec, at netip.AddrPort) {
 // draw begins a session as a BGPPeer says.
 func (d *draft) draw(name string, s *api.BGPPeerSpec, peer netip.Addr) Session {
 	out := d.begin(peer)
-	out.Why = "BGPPeer " + name
+	out.Why, out.Global = "BGPPeer "+name, s.Node == "" && s.NodeSelector == ""
 	if s.LocalASNumber != nil {
 		out.LocalAS = uint32(*s.LocalASNumber)
 	}
@@ -189,7 +189,7 @@ func (d *draft) mesh() {
 				continue
 			}
 			s := d.begin(a)
-			s.Why, s.Port, s.AS, s.PeerNode, s.Passive = "mesh", h.port, h.as, h.name, d.waits(a)
+			s.Why, s.Port, s.AS, s.PeerNode, s.Passive = FromMesh, h.port, h.as, h.name, d.waits(a)
 			s.Restart = seconds(all.NodeMeshMaxRestartTime, DefaultRestart)
 			if all.NodeMeshPassword != nil && all.NodeMeshPassword.SecretKeyRef != nil {
 				s.Password = &Secret{all.NodeMeshPassword.SecretKeyRef.Name, all.NodeMeshPassword.SecretKeyRef.Key}

@@ -24,6 +24,10 @@ func Prefixes() []string {
 
 // World holds the resources that BGP is about. Use New.
 type World struct {
+	// RouterID is that of the node, as CALICO_ROUTER_ID has it: an IPv4 address; hash, for a number made of the node's
+	// name; or nothing, for the node's IPv4 address.
+	RouterID string
+
 	nodes   map[string]*api.Node
 	configs map[string]*api.BGPConfiguration
 	peers   map[string]*api.BGPPeer
@@ -170,7 +174,7 @@ func (w *World) Plan(node string) Plan {
 		}
 		return p
 	}
-	p.AS, p.RouterID = me.as, routerID(me)
+	p.AS, p.RouterID = me.as, w.routerID(me)
 	w.settings(&p, me)
 	d := draft{World: w, plan: &p, me: me, hosts: w.hosts(), taken: map[netip.Addr]string{}}
 	d.pools()
@@ -180,15 +184,29 @@ func (w *World) Plan(node string) Plan {
 	return p
 }
 
-// routerID is the node's IPv4 address; a number made of its name where it has none.
-func routerID(h host) netip.Addr {
-	if h.four.IsValid() {
+// routerID is what is asked for, else the node's IPv4 address; a number made of its name where it has none.
+func (w *World) routerID(h host) netip.Addr {
+	if id, err := netip.ParseAddr(w.RouterID); err == nil {
+		return id
+	}
+	if h.four.IsValid() && w.RouterID != RouterIDHash {
 		return h.four.Addr()
 	}
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(h.name)) // never fails
 	n := sum.Sum32()
 	return netip.AddrFrom4([4]byte{byte(n>>24)%223 + 1, byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+// RouterIDHash asks for a router id that is made of the node's name.
+const RouterIDHash = "hash"
+
+// CheckRouterID says what is wrong with a wanted router id.
+func CheckRouterID(text string) error {
+	if a, err := netip.ParseAddr(text); text == "" || text == RouterIDHash || err == nil && a.Is4() && !a.IsUnspecified() {
+		return nil
+	}
+	return fmt.Errorf("router id %q: want an IPv4 address, hash, or nothing", text)
 }
 
 // settings are those of the node's own configuration, else those of all.

@@ -22,6 +22,7 @@ type Report struct {
 	AS       uint32     `json:"as,omitempty"`
 	RouterID netip.Addr `json:"routerID,omitzero"`
 	Since    time.Time  `json:"since"`
+	Planned  time.Time  `json:"planned,omitzero"` // when it was last told what to do
 	Holding  time.Time  `json:"holding,omitzero"` // routes of a former speaker are kept, at most until then
 	Sessions []Session  `json:"sessions,omitempty"`
 	Told     int        `json:"told"`    // routes of this node's own that are for peers
@@ -34,7 +35,8 @@ type Report struct {
 type Session struct {
 	Peer     netip.Addr `json:"peer"`
 	PeerNode string     `json:"peerNode,omitempty"`
-	From     string     `json:"from"` // mesh, or the BGPPeer
+	From     string     `json:"from"`             // mesh, or the BGPPeer
+	Global   bool       `json:"global,omitempty"` // which is for all nodes
 	AS       uint32     `json:"as"`
 	LocalAS  uint32     `json:"localAS"`
 	Client   bool       `json:"client,omitempty"`
@@ -48,6 +50,9 @@ type Session struct {
 
 // Established is the state of a session that is up.
 const Established = "Established"
+
+// Installed says that a path's route is in the kernel.
+const Installed = "installed"
 
 // Route is one path to a destination.
 type Route struct {
@@ -102,7 +107,7 @@ func (s *Speaker) Report(ctx context.Context) (r Report, err error) {
 func (s *Speaker) report(ctx context.Context) Report {
 	p := s.plan
 	r := Report{
-		Node: p.Node, Off: p.Off, AS: p.AS, RouterID: p.RouterID, Since: s.begun, Holding: s.hold.until,
+		Node: p.Node, Off: p.Off, AS: p.AS, RouterID: p.RouterID, Since: s.begun, Planned: s.planned, Holding: s.hold.until,
 		Learned: len(s.fib.want), Kernel: len(s.fib.actual), Problems: slices.Clone(p.Problems),
 	}
 	for _, what := range slices.Sorted(maps.Keys(s.problems)) {
@@ -115,7 +120,8 @@ func (s *Speaker) report(ctx context.Context) Report {
 	states := s.bgp.states(ctx)
 	for _, w := range p.Sessions {
 		session := states[w.Peer]
-		session.Peer, session.PeerNode, session.From, session.AS, session.LocalAS, session.Client = w.Peer, w.PeerNode, w.Why, w.AS, w.LocalAS, w.Client
+		session.Peer, session.PeerNode, session.From, session.Global = w.Peer, w.PeerNode, w.Why, w.Global
+		session.AS, session.LocalAS, session.Client = w.AS, w.LocalAS, w.Client
 		switch {
 		case session.State == "":
 			session.State, session.Since, session.Why = "Closed", s.begun, s.problems["session "+w.Peer.String()]
@@ -216,7 +222,7 @@ func (s *Speaker) route(dst netip.Prefix, p *apiutil.Path) Route {
 	case err != nil:
 		r.Kernel = err.Error()
 	case there:
-		r.Kernel = "installed"
+		r.Kernel = Installed
 	}
 	return r
 }

@@ -36,8 +36,8 @@ const (
 // same reports whether a session can stay as it is; rules and next hops are not part of it.
 func (w wanted) same(o wanted) bool {
 	a, b := w.session, o.session
-	a.Import, a.Export, a.NextHop, a.Why, a.PeerNode = nil, nil, "", "", ""
-	b.Import, b.Export, b.NextHop, b.Why, b.PeerNode = nil, nil, "", "", ""
+	a.Import, a.Export, a.NextHop, a.Why, a.Global, a.PeerNode = nil, nil, "", "", false, ""
+	b.Import, b.Export, b.NextHop, b.Why, b.Global, b.PeerNode = nil, nil, "", "", false, ""
 	return reflect.DeepEqual(a, b) && w.password == o.password
 }
 

@@ -48,6 +48,7 @@ type Speaker struct {
 	fib      fib
 	bgp      *library
 	begun    time.Time
+	planned  time.Time // when the plan came
 	hold     hold
 	problems map[string]string // what does not work, by what it is about
 }
@@ -145,7 +146,7 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 // adopt makes a plan the one that holds.
 func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
 	first := s.plan.Node == ""
-	s.plan = p
+	s.plan, s.planned = p, time.Now()
 	if s.bgp != nil && !s.bgp.fits(p) {
 		why := "AS number, router id or listening address changed"
 		if p.Off != "" {

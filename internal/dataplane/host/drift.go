@@ -45,16 +45,12 @@ func (h *Host) Drift() <-chan func() { return h.notes }
 
 // observe doubts what an event says is not as we want it. Our own writes are heard too, and are as we want them.
 func (h *Host) observe(events []rtnl.Event) {
-	byIndex := map[int]string{}
-	for name := range h.done {
-		byIndex[h.done[name].index] = name
-	}
 	for _, e := range events {
 		c := e.Conf
 		if c == nil {
 			continue
 		}
-		name, ours := byIndex[c.Link]
+		name, ours := h.ours(c.Link)
 		strict := 1
 		if h.done[name].spoof {
 			strict = 0
@@ -62,13 +58,23 @@ func (h *Host) observe(events []rtnl.Event) {
 		switch {
 		case c.Link == -1 && c.Forwarding != 1 && h.forwarding:
 			h.hostDoubt = intent.ByEvent // and it took the interfaces' own switches with it
-			for _, name := range byIndex {
+			for name := range h.done {
 				h.mistrust(name)
 			}
 		case ours && (wrong(c.Forwarding, 1) || wrong(c.ProxyNeigh, 1) || c.Family == 4 && wrong(c.RPFilter, strict)):
 			h.mistrust(name)
 		}
 	}
+}
+
+// ours finds the interface that was set up with an index.
+func (h *Host) ours(index int) (name string, ok bool) {
+	for name, s := range h.done {
+		if s.index == index {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 func wrong(is, want int) bool { return is >= 0 && is != want }

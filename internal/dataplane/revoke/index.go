@@ -2,6 +2,7 @@ package revoke
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -9,7 +10,9 @@ import (
 // index tells which endpoints a change touches. Its keys are those of intents.
 type index struct {
 	endpoints map[string]intent.Endpoint
-	sets      map[string]map[intent.SetID]use // of a policy
+	sets      map[string]map[intent.SetID]use  // of a policy
+	policies  map[intent.SetID]map[string]bool // that use a set
+	users     map[string]map[string]bool       // endpoints that have a policy or profile
 }
 
 // use is what a change of a set's members can do to the packets that a policy sees.
@@ -40,24 +43,103 @@ func usesOf(p intent.Policy) map[intent.SetID]use {
 }
 
 func newIndex() index {
-	return index{endpoints: map[string]intent.Endpoint{}, sets: map[string]map[intent.SetID]use{}}
+	return index{
+		endpoints: map[string]intent.Endpoint{}, sets: map[string]map[intent.SetID]use{},
+		policies: map[intent.SetID]map[string]bool{}, users: map[string]map[string]bool{},
+	}
+}
+
+// link says that one thing has to do with another, or no longer.
+func link[K comparable](m map[K]map[string]bool, k K, to string, on bool) {
+	switch {
+	case on && m[k] == nil:
+		m[k] = map[string]bool{to: true}
+	case on:
+		m[k][to] = true
+	default:
+		if delete(m[k], to); len(m[k]) == 0 {
+			delete(m, k)
+		}
+	}
+}
+
+// policy takes over a policy's uses of sets; nil: it is gone.
+func (x *index) policy(id string, uses map[intent.SetID]use) {
+	for s := range x.sets[id] {
+		link(x.policies, s, id, false)
+	}
+	delete(x.sets, id)
+	if uses != nil {
+		x.sets[id] = uses
+	}
+	for s := range uses {
+		link(x.policies, s, id, true)
+	}
+}
+
+// endpoint takes over an endpoint; nil: it is gone.
+func (x *index) endpoint(id string, e *intent.Endpoint) {
+	for _, p := range policiesOf(x.endpoints[id]) {
+		link(x.users, p, id, false)
+	}
+	delete(x.endpoints, id)
+	if e == nil {
+		return
+	}
+	x.endpoints[id] = *e
+	for _, p := range policiesOf(*e) {
+		link(x.users, p, id, true)
+	}
 }
 
 func (x *index) merge(b intent.Batch) {
 	for _, p := range b.Policies {
-		x.sets[p.ID.String()] = usesOf(p)
+		x.policy(p.ID.String(), usesOf(p))
 	}
 	for _, e := range b.Endpoints {
-		x.endpoints[e.ID.String()] = e
+		x.endpoint(e.ID.String(), &e)
 	}
 	for _, k := range b.Removed {
 		switch k.Kind {
 		case intent.KeyPolicy:
-			delete(x.sets, k.ID)
+			x.policy(k.ID, nil)
 		case intent.KeyEndpoint:
-			delete(x.endpoints, k.ID)
+			x.endpoint(k.ID, nil)
 		}
 	}
+}
+
+// addrsOf are the addresses that the endpoints had that a batch removes or changes.
+func (x *index) addrsOf(b intent.Batch) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	note := func(id string) {
+		for _, a := range x.endpoints[id].Addrs {
+			out[a] = true
+		}
+	}
+	for _, e := range b.Endpoints {
+		note(e.ID.String())
+	}
+	for _, k := range b.Removed {
+		if k.Kind == intent.KeyEndpoint {
+			note(k.ID)
+		}
+	}
+	return out
+}
+
+// fresh are the addresses of the endpoints that a batch adds.
+func (x *index) fresh(b intent.Batch) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for _, e := range b.Endpoints {
+		if _, known := x.endpoints[e.ID.String()]; known {
+			continue
+		}
+		for _, a := range e.Addrs {
+			out[a] = true
+		}
+	}
+	return out
 }
 
 // touched are the addresses of endpoints that a batch changes, as far as the index knows. Asked before and after the
@@ -82,45 +164,39 @@ func (x *index) touched(b intent.Batch, restore bool) []netip.Addr {
 		policies[k.ID] = policies[k.ID] || k.Kind == intent.KeyPolicy
 		endpoints[k.ID] = endpoints[k.ID] || k.Kind == intent.KeyEndpoint
 	}
-	for p, uses := range x.sets {
-		for s, change := range sets {
-			u, ok := uses[s]
-			if ok && (restore || u.moreDenies && change.moreDenies || u.fewerDeny && change.fewerDeny) {
+	for s, change := range sets {
+		for p := range x.policies[s] {
+			u := x.sets[p][s]
+			if restore || u.moreDenies && change.moreDenies || u.fewerDeny && change.fewerDeny {
 				policies[p] = true
-				break
 			}
 		}
 	}
-	if len(policies)+len(endpoints) == 0 {
-		return nil // as nearly always: a remote endpoint came to a set that rules allow
+	for p := range policies {
+		for id := range x.users[p] {
+			endpoints[id] = true
+		}
 	}
 	var out []netip.Addr
-	for id, e := range x.endpoints {
-		if endpoints[id] || usesAny(e, policies) {
-			out = append(out, e.Addrs...)
-		}
+	for id := range endpoints {
+		out = append(out, x.endpoints[id].Addrs...)
 	}
 	return out
 }
 
-func usesAny(e intent.Endpoint, policies map[string]bool) bool {
+// policiesOf are all policies and profiles that an endpoint has.
+func policiesOf(e intent.Endpoint) (out []string) {
 	for _, tiers := range [][]intent.Tier{e.Untracked, e.PreDNAT, e.Normal, e.Forward} {
 		for _, t := range tiers {
-			for _, ids := range [][]intent.PolicyID{t.Ingress, t.Egress} {
-				for _, id := range ids {
-					if policies[id.String()] {
-						return true
-					}
-				}
+			for _, id := range slices.Concat(t.Ingress, t.Egress) {
+				out = append(out, id.String())
 			}
 		}
 	}
 	for _, id := range e.Profiles {
-		if policies[id.String()] {
-			return true
-		}
+		out = append(out, id.String())
 	}
-	return false
+	return out
 }
 
 // links are the interfaces of workloads by their addresses. Of several with one address, one that is open, then the

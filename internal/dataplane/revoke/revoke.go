@@ -9,6 +9,9 @@
 // nobody. What comes meanwhile waits, and is one more pass, however many batches it is. A pass judges the flows of the
 // endpoints that the changes touch; without any, there is no pass.
 //
+// When a workload goes, its flows are deleted, so that who gets its address next inherits none. That is why a new workload,
+// to which nothing can have been connected, waits for its pass a while: many that come together are one pass.
+//
 // It holds what the kernel enforces now, so [Driver.Staged] answers what staged policies would make of a packet.
 //
 // Not judged: flows with no local workload at either end, what a workload sends from addresses that are not its own,
@@ -35,6 +38,7 @@ import (
 type Table interface {
 	Each(func(conntrack.Flow)) error
 	Mark([]conntrack.Change) (int, error)
+	Forget([]conntrack.Flow) (int, error)
 }
 
 // Config is what the driver needs.
@@ -50,9 +54,10 @@ type Config struct {
 
 // Pass is what one look at the table came to.
 type Pass struct {
-	Flows, Judged, Revoked, Restored int
-	Took                             time.Duration
-	Err                              error
+	Flows, Judged, Revoked, Restored, Forgotten int
+
+	Took time.Duration
+	Err  error
 }
 
 // Driver is package dataplane's. Merge and Apply are called by one goroutine, Run by another.
@@ -73,7 +78,9 @@ type Driver struct {
 	revoked   bool // some flow has the mark
 	ready     bool // the source is in sync: before, what is not known yet would be denied
 	touched   map[netip.Addr]bool
-	all       bool // every flow is to be judged
+	gone      map[netip.Addr]bool // those of touched that were a workload's, and are nobody's here
+	all       bool                // every flow is to be judged
+	urgent    bool                // not only new workloads are touched
 	addrs     map[netip.Addr]string
 	stale     bool // addrs is to be made anew
 	hostAddrs map[netip.Addr]bool
@@ -87,7 +94,7 @@ func New(cfg Config) *Driver {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Driver{on: true, cfg: cfg, wake: make(chan struct{}, 1), index: newIndex(), touched: map[netip.Addr]bool{}}
+	return &Driver{on: true, cfg: cfg, wake: make(chan struct{}, 1), index: newIndex(), touched: map[netip.Addr]bool{}, gone: map[netip.Addr]bool{}}
 }
 
 // Merge takes note of a change.
@@ -141,29 +148,40 @@ func (d *Driver) Resync(context.Context) error { return nil }
 
 // Run makes passes until the context ends.
 func (d *Driver) Run(ctx context.Context) error {
-	var retry <-chan time.Time
+	var later, retry <-chan time.Time
 	for {
+		due := false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-d.wake:
+		case <-later:
+			due, later = true, nil
 		case <-retry:
+			due, retry = true, nil
 		}
-		retry = nil
 		d.take()
 		if !d.on && !d.all { // turned off, and no flow has the mark any more
 			clear(d.touched)
+			clear(d.gone)
 		}
 		if !d.ready || !d.all && len(d.touched) == 0 {
 			continue
 		}
+		if !due && !d.all && !d.urgent {
+			if later == nil {
+				later = time.After(settling)
+			}
+			continue
+		}
+		later, retry = nil, nil
 		p := d.pass()
 		rest := min(9*p.Took, maxRest)
 		if p.Err != nil {
 			d.cfg.Log.Error("flows that policy denies may live on", "err", p.Err, "retry_in", d.cfg.Retry)
 			retry = time.After(d.cfg.Retry)
-		} else if p.Revoked+p.Restored > 0 {
-			d.cfg.Log.Info("live flows follow policy", "revoked", p.Revoked, "restored", p.Restored, "judged", p.Judged, "took", p.Took)
+		} else if p.Revoked+p.Restored+p.Forgotten > 0 {
+			d.cfg.Log.Info("live flows follow policy", "revoked", p.Revoked, "restored", p.Restored, "forgotten", p.Forgotten, "judged", p.Judged, "took", p.Took)
 		}
 		if d.cfg.Done != nil {
 			d.cfg.Done(p)
@@ -180,6 +198,9 @@ func (d *Driver) Run(ctx context.Context) error {
 // however few flows there are, which takes 10 ms: so many changes take a tenth of a processor, and no more.
 const maxRest = 100 * time.Millisecond
 
+// settling is how long new workloads wait for their pass.
+const settling = time.Second
+
 // take takes over what is in the kernel, and notes whose flows it may concern.
 func (d *Driver) take() {
 	d.mu.Lock()
@@ -191,12 +212,17 @@ func (d *Driver) take() {
 	for _, b := range batches {
 		d.state.Merge(b)
 		b.Endpoints = workloadsOf(b.Endpoints)
-		for _, a := range d.index.touched(b, d.revoked) {
-			d.touched[a] = true
-		}
+		had, fresh := d.index.addrsOf(b), d.index.fresh(b)
+		d.touch(d.index.touched(b, d.revoked), nil)
 		d.index.merge(b)
-		for _, a := range d.index.touched(b, d.revoked) {
-			d.touched[a] = true
+		d.touch(d.index.touched(b, d.revoked), fresh)
+		for a := range had {
+			d.gone[a] = true
+		}
+		for _, e := range b.Endpoints {
+			for _, a := range e.Addrs {
+				delete(d.gone, a)
+			}
 		}
 		d.stale = d.stale || len(b.Endpoints)+len(b.Removed) > 0
 		if h := b.Host; h != nil {
@@ -206,6 +232,14 @@ func (d *Driver) take() {
 		if b.InSync && !d.ready {
 			d.ready, d.all = true, true
 		}
+	}
+}
+
+// touch notes whose flows are to be judged: at once, but for those of fresh workloads.
+func (d *Driver) touch(addrs []netip.Addr, fresh map[netip.Addr]bool) {
+	for _, a := range addrs {
+		d.touched[a] = true
+		d.urgent = d.urgent || !fresh[a]
 	}
 }
 
@@ -224,6 +258,7 @@ func (d *Driver) pass() (p Pass) {
 	// Marking waits until all is read, since the kernel's socket can do only one of the two at a time. The map drops
 	// what a table that changes meanwhile shows twice.
 	changes := map[conntrack.Tuple]conntrack.Change{}
+	forget := map[conntrack.Tuple]conntrack.Flow{}
 	revoked := false
 	d.judging.Lock()
 	d.state.IgnoreHosts = true
@@ -235,6 +270,10 @@ func (d *Driver) pass() (p Pass) {
 			return
 		}
 		p.Judged++
+		if d.on && d.orphaned(f) {
+			forget[f.Original] = f
+			return
+		}
 		want := d.on && d.denied(f)
 		revoked = revoked || want
 		if is == want {
@@ -261,10 +300,27 @@ func (d *Driver) pass() (p Pass) {
 		list = append(list, c)
 	}
 	if _, p.Err = d.cfg.Table.Mark(list); p.Err == nil {
+		p.Forgotten, p.Err = d.cfg.Table.Forget(slices.Collect(maps.Values(forget)))
+	}
+	if p.Err == nil {
 		clear(d.touched)
-		d.all, d.revoked = false, revoked
+		clear(d.gone)
+		d.all, d.urgent, d.revoked = false, false, revoked
 	}
 	return p
+}
+
+// orphaned reports whether a flow was that of a workload that has gone, and is no other's of this host.
+func (d *Driver) orphaned(f conntrack.Flow) bool {
+	ends := []netip.Addr{f.Original.Src, f.Original.Dst, f.Reply.Src}
+	gone := false
+	for _, a := range ends {
+		if _, workload := d.addrs[a]; workload {
+			return false
+		}
+		gone = gone || d.gone[a]
+	}
+	return gone
 }
 
 // locate finds out which addresses are whose.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,13 @@ func (x *table) Mark(changes []conntrack.Change) (int, error) {
 		}
 	}
 	return len(changes), nil
+}
+
+func (x *table) Forget(gone []conntrack.Flow) (int, error) {
+	x.flows = slices.DeleteFunc(x.flows, func(f conntrack.Flow) bool {
+		return slices.ContainsFunc(gone, func(g conntrack.Flow) bool { return g.Original == f.Original })
+	})
+	return len(gone), nil
 }
 
 const others = 0x00000042 // bits of somebody else
@@ -170,6 +178,72 @@ func TestOnlyChangesThatTouchAnEndpointCostAPass(t *testing.T) {
 				t.Errorf("%s: the table was read %d times, want %d", s.name, x.reads, s.reads)
 			}
 		}
+	})
+}
+
+func TestAWorkloadTakesItsFlowsWithIt(t *testing.T) {
+	const gone, stays, world = "10.65.0.2", "10.65.0.3", "192.0.2.9"
+	translated := flow(world, "192.0.2.1", 6, 8080) // to the host's port 8080, which leads to the one that goes
+	translated.Reply.Src = netip.MustParseAddr(gone)
+	x := &table{flows: []conntrack.Flow{
+		flow(world, gone, 6, 80), flow(gone, world, 17, 53), flow("192.0.2.1", gone, 6, 80), translated,
+		flow(stays, gone, 6, 80), flow(world, stays, 6, 80), flow(world, "192.0.2.1", 6, 22),
+	}}
+	kept := x.flows[4:]
+	kept = slices.Clone(kept)
+	other := intent.Endpoint{
+		ID: intent.EndpointID{Namespace: "prod", Name: "other"}, Link: "cali2", Addrs: []netip.Addr{netip.MustParseAddr(stays)},
+		Normal: server().Endpoints[0].Normal,
+	}
+	var passes []revoke.Pass
+	run(t, x, func(p revoke.Pass) { passes = append(passes, p) }, func(apply func(intent.Batch)) {
+		b := server()
+		b.Endpoints = append(b.Endpoints, other)
+		if apply(b); len(x.flows) != 7 {
+			t.Fatalf("flows before: %v", x.flows)
+		}
+		apply(intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: "workload/prod/server"}}})
+		if !slices.Equal(x.flows, kept) {
+			t.Errorf("flows\n%v, want\n%v", x.flows, kept)
+		}
+		if p := passes[len(passes)-1]; p.Forgotten != 4 {
+			t.Errorf("%+v, want 4 forgotten", p)
+		}
+	})
+}
+
+func TestNewWorkloadsWaitForTheirPass(t *testing.T) {
+	x := &table{}
+	fresh := func(name, addr string) intent.Batch {
+		return intent.Batch{Endpoints: []intent.Endpoint{{
+			ID: intent.EndpointID{Namespace: "prod", Name: name}, Link: "cali-" + name, Addrs: []netip.Addr{netip.MustParseAddr(addr)},
+			Normal: server().Endpoints[0].Normal,
+		}}}
+	}
+	run(t, x, nil, func(apply func(intent.Batch)) {
+		at := func(want int, what string) {
+			t.Helper()
+			if synctest.Wait(); x.reads != want {
+				t.Errorf("%s: the table was read %d times, want %d", what, x.reads, want)
+			}
+		}
+		apply(server())
+		at(1, "the source is in sync")
+		<-time.After(time.Minute)
+		apply(fresh("a", "10.65.0.3"))
+		apply(fresh("b", "10.65.0.4"))
+		at(1, "two new workloads")
+		<-time.After(time.Second)
+		at(2, "a second later")
+		<-time.After(time.Minute)
+		at(2, "and that is all")
+		apply(fresh("c", "10.65.0.5"))
+		apply(policy(denied(6, 80)))
+		at(3, "a change of policy meanwhile")
+		<-time.After(time.Minute)
+		at(3, "which looked at the new one, too")
+		apply(fresh("c", "10.65.0.6"))
+		at(4, "another address of a known one")
 	})
 }
 

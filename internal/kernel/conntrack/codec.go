@@ -9,8 +9,9 @@ import (
 
 // Messages and attributes of ctnetlink (linux/netfilter/nfnetlink_conntrack.h).
 const (
-	msgNew = 0
-	msgGet = 1
+	msgNew    = 0
+	msgGet    = 1
+	msgDelete = 2
 
 	attrOriginal = 1
 	attrReply    = 2
@@ -98,13 +99,18 @@ func (t *Tuple) decodeProto(typ uint16, v []byte) {
 	}
 }
 
-// encode names a flow by its original tuple, and says its mark.
-func encode(c Change) []byte {
-	out := attr(nil, attrOriginal|nested, encodeTuple(c.Flow.Original))
-	if c.Flow.Zone != 0 {
-		out = attr(out, attrZone, binary.BigEndian.AppendUint16(nil, c.Flow.Zone))
+// encodeName names a flow by its original tuple.
+func encodeName(f Flow) []byte {
+	out := attr(nil, attrOriginal|nested, encodeTuple(f.Original))
+	if f.Zone != 0 {
+		out = attr(out, attrZone, binary.BigEndian.AppendUint16(nil, f.Zone))
 	}
-	out = attr(out, attrMark, binary.BigEndian.AppendUint32(nil, c.Mark))
+	return out
+}
+
+// encode names a flow, and says its mark.
+func encode(c Change) []byte {
+	out := attr(encodeName(c.Flow), attrMark, binary.BigEndian.AppendUint32(nil, c.Mark))
 	return attr(out, attrMarkMask, binary.BigEndian.AppendUint32(nil, c.Mask))
 }
 

@@ -1,8 +1,9 @@
 // Package conntrack is the door to the kernel's table of connections.
 //
 // In and out: [Flow] values; a [Conn] belongs to the network namespace in which it was opened. [Conn.Each] reads the
-// table, [Conn.Mark] changes bits of the marks of flows that were read, with a mask, so that the bits of others stay.
-// Only the tuple and the mark are sent: whatever else a flow has stays as it is, and what is gone is not made anew.
+// table, [Conn.Mark] changes bits of the marks of flows that were read, with a mask, so that the bits of others stay, and
+// [Conn.Forget] deletes flows. Only the tuple and the mark are sent: whatever else a flow has stays as it is, and what is
+// gone is not made anew.
 package conntrack
 
 import (
@@ -54,7 +55,7 @@ type Conn struct {
 const (
 	readSize      = 64 << 10
 	receiveBuffer = 8 << 20
-	batch         = 500 // changes sent before their answers are read
+	batch         = 500 // requests sent before their answers are read
 )
 
 // Open opens a socket in the network namespace of the calling thread.
@@ -106,35 +107,54 @@ func (c *Conn) Each(f func(Flow)) error {
 
 // Mark makes changes, and returns how many flows have them now. Flows that are gone are passed over.
 func (c *Conn) Mark(changes []Change) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	changed := 0
-	for len(changes) > 0 {
-		part := changes[:min(batch, len(changes))]
-		changes = changes[len(part):]
-		n, err := c.markSome(part)
-		changed += n
-		if err != nil {
-			return changed, fmt.Errorf("conntrack: mark flows: %w", unsupported(err))
-		}
+	n, err := c.request(len(changes), func(i int) []byte { return c.about(msgNew, changes[i].Flow, encode(changes[i])) })
+	if err != nil {
+		err = fmt.Errorf("conntrack: mark flows: %w", unsupported(err))
 	}
-	return changed, nil
+	return n, err
 }
 
-func (c *Conn) markSome(changes []Change) (changed int, _ error) {
-	var msgs []byte
-	for _, ch := range changes {
-		family := uint8(unix.AF_INET)
-		if ch.Flow.Original.Src.Is6() {
-			family = unix.AF_INET6
-		}
-		msgs = append(msgs, c.message(unix.NLM_F_ACK, msgNew, family, encode(ch))...)
+// Forget deletes flows, and returns how many there were. The next packet of a flow that goes on is judged as its first.
+func (c *Conn) Forget(flows []Flow) (int, error) {
+	n, err := c.request(len(flows), func(i int) []byte { return c.about(msgDelete, flows[i], encodeName(flows[i])) })
+	if err != nil {
+		err = fmt.Errorf("conntrack: delete flows: %w", unsupported(err))
 	}
+	return n, err
+}
+
+// about makes a request about one flow.
+func (c *Conn) about(typ uint16, f Flow, body []byte) []byte {
+	family := uint8(unix.AF_INET)
+	if f.Original.Src.Is6() {
+		family = unix.AF_INET6
+	}
+	return c.message(unix.NLM_F_ACK, typ, family, body)
+}
+
+// request sends n requests, and returns how many were done. Those about flows that are gone are none.
+func (c *Conn) request(n int, make func(i int) []byte) (done int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for from := 0; from < n && err == nil; from += batch {
+		var msgs []byte
+		to := min(from+batch, n)
+		for i := from; i < to; i++ {
+			msgs = append(msgs, make(i)...)
+		}
+		var some int
+		some, err = c.exchange(msgs, to-from)
+		done += some
+	}
+	return done, err
+}
+
+func (c *Conn) exchange(msgs []byte, n int) (done int, _ error) {
 	if err := c.send(msgs); err != nil {
 		return 0, err
 	}
 	var first error
-	for left := len(changes); left > 0; {
+	for left := n; left > 0; {
 		err := c.receive(func(m message) error {
 			if m.typ != unix.NLMSG_ERROR {
 				return nil
@@ -142,7 +162,7 @@ func (c *Conn) markSome(changes []Change) (changed int, _ error) {
 			left--
 			switch err := nlsock.Errno(m.body); {
 			case err == nil:
-				changed++
+				done++
 			case errors.Is(err, unix.ENOENT):
 			case first == nil:
 				first = err
@@ -150,10 +170,10 @@ func (c *Conn) markSome(changes []Change) (changed int, _ error) {
 			return nil
 		})
 		if err != nil {
-			return changed, err
+			return done, err
 		}
 	}
-	return changed, first
+	return done, first
 }
 
 // unsupported makes what a kernel without conntrack over netlink says an error that callers know.

@@ -95,6 +95,29 @@ func TestMarkChangesTheBitsOfOneFlowAndNoOther(t *testing.T) {
 	}
 }
 
+func TestForgetDeletesOneFlowAndNoOther(t *testing.T) {
+	c := open(t, tracked(t))
+	left := flows(t, c)
+	for tuple, f := range left {
+		if n, err := c.Forget([]conntrack.Flow{f}); err != nil || n != 1 {
+			t.Fatalf("%+v: %d flows deleted: %v", tuple, n, err)
+		}
+		if n, err := c.Forget([]conntrack.Flow{f}); err != nil || n != 0 {
+			t.Errorf("%+v again: %d flows deleted: %v", tuple, n, err)
+		}
+		delete(left, tuple)
+		now := flows(t, c)
+		if len(now) != len(left) {
+			t.Errorf("after %+v there are %d flows, want %d", tuple, len(now), len(left))
+		}
+		for other := range left {
+			if _, is := now[other]; !is {
+				t.Errorf("%+v went with %+v", other, tuple)
+			}
+		}
+	}
+}
+
 func TestAFlowThatIsGoneIsNeitherAnErrorNorMadeAnew(t *testing.T) {
 	c := open(t, netnstest.New(t))
 	a := netip.MustParseAddr("192.0.2.1")

@@ -102,22 +102,59 @@ func inline(x Expr, anonymous map[string]SetState) Expr {
 	return in
 }
 
-// dump asks for all objects of a kind and hands over the attributes of each message.
+// dump asks for all objects of a kind of the inet family, and hands over the attributes of each message.
 func (c *Conn) dump(typ uint16, fill func(*encoder), f func(body []byte) error) error {
-	var e encoder
-	seq := c.take(1)
-	e.begin(unix.NFNL_SUBSYS_NFTABLES<<8|typ, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, uint8(FamilyINet), 0, seq)
-	fill(&e)
-	e.end()
-	if e.err != nil {
-		return e.err
-	}
-	return c.request(e.buf, seq, true, func(m message) error {
+	return c.dumpFamily(uint8(FamilyINet), typ, fill, func(m message) error {
 		if m.family != uint8(FamilyINet) {
 			return nil
 		}
 		return f(m.body)
 	})
+}
+
+func (c *Conn) dumpFamily(family uint8, typ uint16, fill func(*encoder), f func(message) error) error {
+	var e encoder
+	seq := c.take(1)
+	e.begin(unix.NFNL_SUBSYS_NFTABLES<<8|typ, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, family, 0, seq)
+	fill(&e)
+	e.end()
+	if e.err != nil {
+		return e.err
+	}
+	return c.request(e.buf, seq, true, f)
+}
+
+// FamilyChain is a chain of any family, and of anybody: iptables-nft has its own there too.
+type FamilyChain struct {
+	Family string // ip, ip6, inet, arp, bridge, netdev
+	Chain
+}
+
+var familyNames = map[uint8]string{
+	unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_ARP: "arp", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_NETDEV: "netdev",
+}
+
+// AllChains lists the chains of all tables of all families.
+func (c *Conn) AllChains() ([]FamilyChain, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []FamilyChain
+	var err error
+	for range attempts {
+		out = out[:0]
+		err = c.dumpFamily(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETCHAIN, func(*encoder) {}, func(m message) error {
+			ch, err := decodeChain(m.body)
+			out = append(out, FamilyChain{familyNames[m.family], ch})
+			return err
+		})
+		if !errors.Is(err, errDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("nftables: list chains: %w", err)
+	}
+	return out, nil
 }
 
 // ListTables names the tables of the inet family.

@@ -3,6 +3,8 @@ package rtnl
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"unique"
@@ -86,4 +88,19 @@ func (h *Handle) Lookup(to netip.Addr) (Hop, error) {
 		}
 	}
 	return Hop{}, wrap(unix.ESRCH, "look up %s", to)
+}
+
+// RouteTo returns the route by which the host sends to an address, also one of its own: its Source is what it sends
+// from. Nothing is sent. It is ErrNotFound if there is none.
+func (h *Handle) RouteTo(to netip.Addr) (Route, error) {
+	rs, err := h.loose.RouteGet(to.AsSlice())
+	switch {
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL):
+		return Route{}, fmt.Errorf("route to %s: %w (%w)", to, ErrNotFound, err)
+	case err != nil:
+		return Route{}, wrap(err, "route to %s", to)
+	case len(rs) == 0:
+		return Route{}, wrap(unix.ESRCH, "route to %s", to)
+	}
+	return fromRoute(rs[0]), nil
 }

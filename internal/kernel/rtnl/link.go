@@ -19,7 +19,8 @@ type Link struct {
 	Alias  string // for people and for who made it; the kernel does not care
 	Master int    // the index of its bridge, or 0
 	Up     bool   // administratively
-	// Running: up, and with a carrier. Only then do routes through it carry packets.
+	// Running: up, with a carrier, and the kernel has noticed that in a task of its own. Until then it throws away what is
+	// to be sent.
 	Running bool
 }
 
@@ -103,7 +104,7 @@ func fromLink(l netlink.Link) Link {
 	a := l.Attrs()
 	return Link{
 		Index: a.Index, Name: a.Name, Kind: l.Type(), MAC: a.HardwareAddr.String(), MTU: a.MTU, Alias: a.Alias, Master: a.MasterIndex,
-		Up: a.RawFlags&unix.IFF_UP != 0, Running: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0,
+		Up: a.RawFlags&unix.IFF_UP != 0, Running: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_RUNNING != 0,
 	}
 }
 
@@ -114,6 +115,16 @@ type Addr struct {
 	// LinkScope: it is good on this link only, so that the kernel does not choose it as source for others.
 	LinkScope bool
 	Tentative bool // IPv6 is still asking whether another has it; nothing answers yet
+	Duplicate bool // IPv6 has asked, and another has it
+	Passing   bool // IPv6: temporary, for privacy, or deprecated; another takes its place
+}
+
+// mark takes over the kernel's flags (IFA_F_…).
+func (a *Addr) mark(flags uint32) {
+	a.Tentative = flags&unix.IFA_F_TENTATIVE != 0
+	a.Duplicate = flags&unix.IFA_F_DADFAILED != 0
+	// The flag of temporary addresses is that of secondary ones in IPv4.
+	a.Passing = flags&unix.IFA_F_DEPRECATED != 0 || a.Prefix.Addr().Is6() && flags&unix.IFA_F_TEMPORARY != 0
 }
 
 // Addrs returns all addresses of all links.
@@ -124,10 +135,9 @@ func (h *Handle) Addrs() ([]Addr, error) {
 		out = out[:0]
 		for _, a := range as {
 			if p, ok := fromIPNet(a.IPNet); ok {
-				out = append(out, Addr{
-					Link: a.LinkIndex, Prefix: p, LinkScope: a.Scope == unix.RT_SCOPE_LINK,
-					Tentative: a.Flags&unix.IFA_F_TENTATIVE != 0,
-				})
+				addr := Addr{Link: a.LinkIndex, Prefix: p, LinkScope: a.Scope == unix.RT_SCOPE_LINK}
+				addr.mark(uint32(a.Flags))
+				out = append(out, addr)
 			}
 		}
 		return err

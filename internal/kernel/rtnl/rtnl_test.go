@@ -96,6 +96,49 @@ func TestLookupFindsTheNextHop(t *testing.T) {
 	}
 }
 
+func TestRouteToSaysWhatTheHostSendsFrom(t *testing.T) {
+	ns := netnstest.New(t)
+	ns.Veth("eth0", "peer")
+	ns.Addr("eth0", "192.0.2.1/24", "192.0.2.7/24", "2001:db8:1::1/64")
+	ns.Route("10.66.0.0/26 via 192.0.2.2 src 192.0.2.7")
+	ns.Route("unreachable 10.67.0.0/26")
+	for _, tt := range []struct{ to, want string }{
+		{"192.0.2.9", "192.0.2.1"},
+		{"192.0.2.1", "192.0.2.1"},
+		{"10.66.0.1", "192.0.2.7"},
+		{"2001:db8:1::9", "2001:db8:1::1"},
+		{"10.67.0.1", ""},
+		{"203.0.113.1", ""},
+		{"2001:db8:2::1", ""},
+	} {
+		got, err := ns.Rtnl().RouteTo(netip.MustParseAddr(tt.to))
+		if tt.want == "" && !errors.Is(err, rtnl.ErrNotFound) || tt.want != "" && (err != nil || got.Source.String() != tt.want) {
+			t.Errorf("RouteTo(%s) = from %s, %v; want %s", tt.to, got.Source, err, tt.want)
+		}
+	}
+}
+
+func TestAddressesSayIfTheyAreForUse(t *testing.T) {
+	ns := netnstest.New(t)
+	ns.Veth("eth0", "peer")
+	ns.Run("ip", "-6", "addr", "add", "2001:db8::1/64", "dev", "eth0")
+	ns.Run("ip", "-6", "addr", "add", "2001:db8::2/64", "dev", "eth0", "preferred_lft", "0")
+	ns.Addr("eth0", "192.0.2.1/24", "192.0.2.2/24") // the second is secondary, whose flag is that of temporary ones
+	addrs, err := ns.Rtnl().Addrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	passing := map[string]bool{}
+	for _, a := range addrs {
+		passing[a.Prefix.String()] = a.Passing
+	}
+	for p, want := range map[string]bool{"2001:db8::1/64": false, "2001:db8::2/64": true, "192.0.2.1/24": false, "192.0.2.2/24": false} {
+		if got, there := passing[p]; !there || got != want {
+			t.Errorf("%s: passing %v (there: %v), want %v", p, got, there, want)
+		}
+	}
+}
+
 // routeEvent is the next event about a destination; the kernel has others to
 // tell in between, such as IPv6 addresses that are no longer tentative.
 func routeEvent(t *testing.T, w *rtnl.Watcher, dst netip.Prefix) (r rtnl.Route, gone bool) {

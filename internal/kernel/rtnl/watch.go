@@ -220,6 +220,7 @@ func parseAddr(b []byte) (Addr, bool) {
 	}
 	a := Addr{Link: int(msg.Index), LinkScope: msg.Scope == unix.RT_SCOPE_LINK}
 	var local, address netip.Addr
+	var flags uint32
 	for _, at := range attrs {
 		switch at.Attr.Type {
 		case unix.IFA_LOCAL:
@@ -227,7 +228,9 @@ func parseAddr(b []byte) (Addr, bool) {
 		case unix.IFA_ADDRESS:
 			address, _ = netip.AddrFromSlice(at.Value)
 		case unix.IFA_FLAGS:
-			a.Tentative = len(at.Value) >= 4 && binary.NativeEndian.Uint32(at.Value)&unix.IFA_F_TENTATIVE != 0
+			if len(at.Value) >= 4 {
+				flags = binary.NativeEndian.Uint32(at.Value)
+			}
 		}
 	}
 	switch {
@@ -238,6 +241,7 @@ func parseAddr(b []byte) (Addr, bool) {
 	default:
 		a.Prefix = netip.PrefixFrom(address, int(msg.Prefixlen))
 	}
+	a.mark(flags)
 	return a, a.Prefix.IsValid()
 }
 

@@ -93,7 +93,8 @@ type Compact struct{}
 // Power stops or starts a host's twill node, or the store.
 type Power struct {
 	On  bool
-	Who string // a host, or store
+	Who string   // a host, or store
+	Env []string // NAME=VALUE, for the host's node
 }
 
 // Exec runs a program in a host or workload; Not: it must fail.

@@ -68,6 +68,18 @@ func readWorkload(l *line) Action {
 	return w
 }
 
+func readStart(l *line) Action {
+	p := Power{On: true, Who: l.hostOrStore()}
+	for p.Who != "store" && len(l.words) > 0 {
+		w := l.next("a variable")
+		if name, _, ok := strings.Cut(w.text, "="); !ok || name == "" {
+			l.fail(w.col, "%q: want NAME=VALUE, for the environment of the node", w.text)
+		}
+		p.Env = append(p.Env, w.text)
+	}
+	return p
+}
+
 func (l *line) option(w *Workload) {
 	o := l.next("an option")
 	name, value, ok := strings.Cut(o.text, "=")

@@ -39,7 +39,8 @@ func TestALineIsReadAsItsAction(t *testing.T) {
 		{"cut h1 store", Cut{false, "h1", ""}},
 		{"heal link h2", Cut{true, "", "h2"}},
 		{"compact store", Compact{}},
-		{"stop store", Power{false, "store"}},
+		{"stop store", Power{false, "store", nil}},
+		{"start h1 IP=autodetect IP6=", Power{true, "h1", []string{"IP=autodetect", "IP6="}}},
 		{`exec ! h1 sh -c 'echo "a  b" # no comment'`, Exec{true, "h1", []string{"sh", "-c", `echo "a  b" # no comment`}}},
 		{`exec h1 echo "a \"b\" \\" x''y`, Exec{false, "h1", []string{"echo", `a "b" \`, "xy"}}},
 		{`wait metric h1 twill_repairs_total{part=nft,cause="event"} >= 1`, WaitMetric{

@@ -1,0 +1,191 @@
+package doctor
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/api"
+)
+
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
+
+// node tells the book of a Node.
+func (f *Facts) node(name, v4 string) {
+	n := api.New(api.KindNode).(*api.Node)
+	n.Metadata.Name = name
+	if v4 != "" {
+		n.Spec.BGP = &api.NodeBGPSpec{IPv4Address: v4}
+	}
+	key, _ := api.Key(n)
+	value, _ := api.EncodeStored(n)
+	f.Book.Update(api.Update{Key: key, Value: value})
+}
+
+// healthy is a host with one workload, one uplink and one peer, where all is well.
+func healthy() *Facts {
+	f := &Facts{
+		Node: "h1", Kernel: Kernel{Release: "6.1"},
+		Sysctl: map[string]string{
+			conntrackMax: "1000", conntrackCount: "10", "ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1",
+			"ipv4/conf/all/rp_filter": "1", "ipv4/conf/eth0/rp_filter": "0", "ipv4/conf/eth1/rp_filter": "0", "ipv4/conf/cali1/rp_filter": "1",
+		},
+		Store: Store{Latency: time.Millisecond, Members: []Member{{Endpoint: "http://192.0.2.9:2379", Version: "3.5.1"}}},
+		BGP: BGP{
+			Mode: "on", Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:179")},
+			Sessions: []Session{{Peer: addr("192.0.2.2"), Node: "h2", State: "Established", Up: true}},
+		},
+		Pools: []netip.Prefix{prefix("10.65.0.0/16")},
+		Links: []Link{
+			{Name: "lo", Up: true, Addrs: []netip.Prefix{prefix("127.0.0.1/8")}},
+			{Name: "eth0", Up: true, MTU: 1500, Addrs: []netip.Prefix{prefix("192.0.2.1/24")}},
+			{Name: "cali1", Up: true, Workload: true, Addrs: []netip.Prefix{prefix("169.254.1.1/32")}},
+			{Name: "tunl0"},
+			{Name: "docker0", Up: true},
+		},
+		Doubles:   []Double{{Addr: addr("192.0.2.1"), Link: "eth0"}},
+		Listeners: []Listener{{At: netip.MustParseAddrPort("0.0.0.0:179"), Process: "twill", PID: 7, Ours: true}},
+		Paths:     []Path{{Node: "h2", Addr: addr("192.0.2.2"), Link: "eth0", MTU: 1500, Largest: 1500}, {Node: "h3", Addr: addr("192.0.2.3"), Link: "eth0", MTU: 1500}},
+		Routes: []Route{
+			{Dst: prefix("0.0.0.0/0"), Protocol: 4, Link: "eth0"},
+			{Dst: prefix("192.0.2.0/24"), Protocol: 2, Link: "eth0"},
+			{Dst: prefix("10.65.0.5/32"), Protocol: 80, Link: "cali1"},
+			{Dst: prefix("10.65.1.0/26"), Protocol: 186, Metric: 2048, Link: "eth0"},
+			{Dst: prefix("10.0.0.0/8"), Protocol: 4, Link: "eth0"}, // wider than a pool: less specific than ours
+		},
+		Processes: []Process{{"twill", 7}, {"kube-proxy", 8}},
+		Chains: []Chain{
+			{Family: "inet", Table: "twill", Name: "forward", Hook: "forward", Drop: true},
+			{Family: "ip", Table: "nat", Name: "KUBE-SERVICES"},
+			{Family: "ip", Table: "filter", Name: "FORWARD", Hook: "forward"},
+		},
+	}
+	f.node("h1", "192.0.2.1/24")
+	f.node("h2", "192.0.2.2/24")
+	return f
+}
+
+func text(found []Finding) string {
+	var b strings.Builder
+	for _, f := range found {
+		if f.Verdict != OK {
+			b.WriteString(f.Check + " " + string(f.Verdict) + ": " + f.Found + "\n")
+		}
+	}
+	return b.String()
+}
+
+func TestAHealthyHostHasNothing(t *testing.T) {
+	found := Judge(healthy())
+	if got := text(found); got != "" {
+		t.Errorf("found:\n%s", got)
+	}
+	if len(found) != len(checks) || Failed(found) {
+		t.Errorf("%d findings of %d checks", len(found), len(checks))
+	}
+	for _, f := range found {
+		if f.Check == "" || f.Found == "" || f.Fix != "" {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+func TestEachFaultIsFound(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		plant func(*Facts)
+		want  string // lines; each must be found, and nothing else
+	}{
+		{"no nf_tables", func(f *Facts) { f.Kernel.Err = "kernel does not support nftables" }, "kernel fail: Linux 6.1: kernel does not support nftables"},
+		{"connections nearly full", func(f *Facts) { f.Sysctl[conntrackCount] = "950" }, "conntrack warn: 950 of at most 1000 connections are tracked; beyond that, new ones are dropped"},
+		{"no connection tracking", func(f *Facts) { delete(f.Sysctl, conntrackMax) }, "conntrack warn: the kernel does not say how many connections it tracks"},
+		{"the store is away", func(f *Facts) { f.Store.Err = "datastore is unavailable" }, `store fail: datastore is unavailable
+node warn: not known: the datastore does not answer
+duplicates warn: not known: the datastore does not answer
+port warn: not known: the datastore does not answer
+path-mtu warn: not known: the datastore does not answer
+routes warn: not known: the datastore does not answer`},
+		{"a member is away", func(f *Facts) {
+			f.Store.Members = append(f.Store.Members, Member{Endpoint: "http://192.0.2.8:2379", Err: "unavailable"})
+		}, "store warn: http://192.0.2.8:2379 does not answer: unavailable"},
+		{"the store is slow", func(f *Facts) { f.Store.Latency = time.Second }, "store warn: a small read takes 1s"},
+		{"the store is frozen", func(f *Facts) { f.Store.Frozen = true }, "store warn: it says that it is not ready (datastoreReady is false): nothing changes and nothing is written"},
+		{"no agent", func(f *Facts) { f.Agent.Err = "no agent answers"; f.Sysctl["ipv4/ip_forward"] = "0" }, "agent fail: no agent answers\nforwarding warn: IPv4 is not forwarded yet"},
+		{"the agent is not ready", func(f *Facts) { f.Agent.NotReady = []string{"never yet in sync"} }, "agent fail: not ready: never yet in sync"},
+		{
+			"wrong resources", func(f *Facts) { f.Agent.Wrong = []string{"a", "b", "c", "d", "e", "f", "g"} },
+			"agent warn: wrong: a\nagent warn: wrong: b\nagent warn: wrong: c\nagent warn: wrong: d\nagent warn: wrong: e\nagent warn: and 2 more",
+		},
+		{"forwarding was turned off", func(f *Facts) { f.Sysctl["ipv6/conf/all/forwarding"] = "0" }, "forwarding fail: IPv6 is not forwarded, though the agent is ready"},
+		{"strict with two uplinks", func(f *Facts) {
+			f.Links = append(f.Links, Link{Name: "eth1", Up: true, Addrs: []netip.Prefix{prefix("198.51.100.1/24")}})
+		}, "reverse-path warn: strict on eth0, eth1, and the host has several uplinks (eth0, eth1): packets that take another way back are dropped"},
+		{"strict on all, loose on each", func(f *Facts) {
+			f.Links = append(f.Links, Link{Name: "eth1", Up: true, Addrs: []netip.Prefix{prefix("198.51.100.1/24")}})
+			f.Sysctl["ipv4/conf/eth0/rp_filter"], f.Sysctl["ipv4/conf/eth1/rp_filter"] = "2", "2"
+		}, ""},
+		{"no Node", func(f *Facts) { f.Node = "h9" }, "node fail: the datastore has no Node h9"},
+		{"a Node without an address", func(f *Facts) { f.node("h1", "") }, "node fail: Node h1 has no address: no BGP, no routes to its workloads"},
+		{"an address of nobody", func(f *Facts) { f.node("h1", "192.0.2.77/24") }, "node fail: Node h1 says 192.0.2.77, which no interface of this host has"},
+		{"an interface that is down", func(f *Facts) { f.Links[1].Up = false }, "node fail: 192.0.2.1 is on eth0, which is down"},
+		{"another Node has it", func(f *Facts) { f.node("h3", "192.0.2.1") }, "duplicates fail: 192.0.2.1 is also that of node h3 (spec.bgp.ipv4Address)"},
+		{"another host has it", func(f *Facts) { f.Doubles[0].MAC = "02:00:00:00:00:09" }, "duplicates fail: 192.0.2.1 is also that of 02:00:00:00:00:09 on eth0"},
+		{"nobody could be asked", func(f *Facts) { f.Doubles[0].Err = "not permitted" }, "duplicates warn: 192.0.2.1: nobody on eth0 could be asked: not permitted"},
+		{"no speaker", func(f *Facts) { f.BGP.Err, f.BGP.Sessions, f.Listeners = "no BGP daemon answers", nil, nil }, "bgp fail: no BGP daemon answers"},
+		{"it is to be off", func(f *Facts) { f.BGP = BGP{Mode: "off", Err: "no BGP daemon answers"}; f.Listeners = nil }, ""},
+		{"BIRD is to speak", func(f *Facts) {
+			f.BGP = BGP{Mode: "bird", Err: "no BGP daemon answers"}
+			f.Processes = append(f.Processes, Process{"bird", 9})
+			f.Listeners = []Listener{{At: netip.MustParseAddrPort("0.0.0.0:179"), Process: "bird", PID: 9}}
+			f.Routes = append(f.Routes, Route{Dst: prefix("10.65.2.0/26"), Protocol: 12, Link: "eth0"})
+		}, ""},
+		{"BIRD is to speak, and does not", func(f *Facts) { f.BGP = BGP{Mode: "bird", Err: "no BGP daemon answers"} }, "bgp fail: BIRD is to speak here, and does not run"},
+		{"a session is down", func(f *Facts) {
+			f.BGP.Sessions[0].Up, f.BGP.Sessions[0].State, f.BGP.Sessions[0].Why = false, "Active", "no answer yet"
+			f.Peers = []Peer{{At: netip.MustParseAddrPort("192.0.2.2:179"), Node: "h2", Result: PortRefused}, {At: netip.MustParseAddrPort("192.0.2.3:179"), Result: PortSilent}, {At: netip.MustParseAddrPort("192.0.2.4:179"), Result: PortOpen}}
+		}, "bgp fail: h2 (192.0.2.2): Active: no answer yet\nport warn: h2 (192.0.2.2:179): nobody listens\nport warn: 192.0.2.3:179: no answer"},
+		{"somebody else has the port", func(f *Facts) {
+			f.Listeners = []Listener{{At: netip.MustParseAddrPort("0.0.0.0:179"), Process: "bgpd", PID: 9}}
+		}, "port fail: 0.0.0.0:179 is bgpd's (pid 9)"},
+		{"nobody has the port", func(f *Facts) { f.Listeners = nil }, "port fail: nobody listens on [0.0.0.0:179]"},
+		{"a narrow way", func(f *Facts) { f.Paths[0].Largest = 1400 }, "path-mtu fail: to h2 (192.0.2.2) packets of 1400 bytes arrive, and larger ones do not, though eth0 takes 1500: large transfers hang"},
+		{"BIRD's routes", func(f *Facts) {
+			f.Routes = append(f.Routes, Route{Dst: prefix("10.65.2.0/26"), Protocol: 12, Link: "eth0"})
+		}, "routes warn: 10.65.2.0/26 dev eth0 is within pool 10.65.0.0/16, and made by BIRD"},
+		{"another BGP daemon's routes", func(f *Facts) {
+			f.Routes = append(f.Routes, Route{Dst: prefix("10.65.2.0/26"), Protocol: 186, Metric: 20, Link: "eth0"})
+		}, "routes warn: 10.65.2.0/26 dev eth0 is within pool 10.65.0.0/16, and made by another BGP daemon"},
+		{"the host's own network in a pool", func(f *Facts) {
+			f.Routes = append(f.Routes, Route{Dst: prefix("10.65.0.0/16"), Protocol: 2, Link: "eth1"})
+		}, "routes warn: 10.65.0.0/16 dev eth1 is within pool 10.65.0.0/16, and made by the kernel, for an address of an interface"},
+		{"Calico's agent", func(f *Facts) { f.Processes = append(f.Processes, Process{"calico-felix", 9}) }, "writers fail: calico-felix runs here (pid 9): Calico's agent: both write routes of protocol 80, and each removes the other's"},
+		{"kube-proxy's leftovers", func(f *Facts) { f.Processes = nil }, "chains warn: chains KUBE-… of kube-proxy are left in ip nat: they go on dropping and translating"},
+		{"Calico's leftovers", func(f *Facts) {
+			f.Chains = append(f.Chains, Chain{Family: "ip6", Table: "filter", Name: "cali-INPUT"}, Chain{Family: "ip", Table: "calico", Name: "x"}, Chain{Family: "ip", Table: "calico", Name: "y"})
+		}, "chains warn: chains cali-… of Calico are left in ip6 filter: they go on dropping and translating\nchains warn: table ip calico is left of Calico: it goes on dropping"},
+		{"Docker's policy", func(f *Facts) { f.Chains[2].Drop = true }, "chains warn: chain FORWARD of table ip filter drops what no rule of it accepts: also what policy allows workloads"},
+		{"devices", func(f *Facts) {
+			f.Links[3].Up = true
+			f.Links = append(f.Links, Link{Name: "vxlan.calico"}, Link{Name: "cilium_host"})
+		}, "devices warn: tunl0 is up or has addresses: Calico's, of IPIP\ndevices warn: vxlan.calico is Calico's\ndevices warn: cilium_host is Cilium's"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := healthy()
+			tt.plant(f)
+			found := Judge(f)
+			if got := strings.TrimSpace(text(found)); got != tt.want {
+				t.Errorf("got:\n%s\nwant:\n%s", got, tt.want)
+			}
+			if Failed(found) != strings.Contains(tt.want, " fail: ") {
+				t.Errorf("failed is %v", Failed(found))
+			}
+			for _, x := range found {
+				if (x.Fix == "") != (x.Verdict == OK) {
+					t.Errorf("%+v: what is not ok has a fix, and nothing else", x)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,145 @@
+package doctor
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/twillnet/twill/internal/nodeaddr"
+)
+
+// Facts are what was gathered on a host.
+type Facts struct {
+	Node      string // this host's name in the datastore
+	Kernel    Kernel
+	Sysctl    map[string]string // by path below /proc/sys/net; absent: the kernel has none
+	Store     Store
+	Agent     Agent
+	BGP       BGP
+	Book      nodeaddr.Book // addresses of all Nodes
+	Pools     []netip.Prefix
+	Links     []Link
+	Doubles   []Double // of this node's addresses on their links
+	Listeners []Listener
+	Peers     []Peer // whose port was tried
+	Paths     []Path
+	Routes    []Route // of main, unicast
+	Processes []Process
+	Chains    []Chain
+}
+
+// Kernel is what the kernel can.
+type Kernel struct {
+	Release string
+	Err     string // why the least table and a veth pair could not be made in a namespace of their own
+}
+
+// Store is how the datastore answers.
+type Store struct {
+	Err     string
+	Latency time.Duration // of a small read
+	Members []Member
+	Frozen  bool // it says that it is not ready
+}
+
+// Member is one endpoint.
+type Member struct{ Endpoint, Version, Err string }
+
+// Agent is what the agent says of itself.
+type Agent struct {
+	Err      string // it does not answer
+	NotReady []string
+	Wrong    []string
+}
+
+// BGP is what the speaker says of itself.
+type BGP struct {
+	Mode     string // who is to speak: on (we), bird, off
+	Err      string // it does not answer
+	Off      string
+	Sessions []Session
+	Problems []string
+	Listen   []netip.AddrPort // as the plan wants it
+	Wanted   []netip.AddrPort // the peers' ends, as the plan has them
+}
+
+// Session is one of its sessions.
+type Session struct {
+	Peer  netip.Addr
+	Node  string
+	State string
+	Up    bool
+	Why   string
+}
+
+// Link is an interface.
+type Link struct {
+	Name     string
+	Kind     string
+	Up       bool
+	Workload bool // it leads to one
+	MTU      int
+	Addrs    []netip.Prefix
+}
+
+// Double is another host that has an address of this node on its link; without a MAC nobody has.
+type Double struct {
+	Addr netip.Addr
+	Link string
+	MAC  string
+	Err  string // it could not be asked
+}
+
+// Listener is a process that waits for connections on BGP's port.
+type Listener struct {
+	At      netip.AddrPort
+	Process string // empty: not known
+	PID     int
+	Ours    bool
+}
+
+// Peer is a peer without a session, whose port was tried.
+type Peer struct {
+	At     netip.AddrPort
+	Node   string
+	Result PortResult
+}
+
+// PortResult is what became of a try to connect.
+type PortResult string
+
+// Results.
+const (
+	PortOpen    PortResult = "open"
+	PortRefused PortResult = "refused"
+	PortSilent  PortResult = "silent"
+)
+
+// Path is the way to another node.
+type Path struct {
+	Node    string
+	Addr    netip.Addr
+	Link    string
+	MTU     int // of the link
+	Largest int // the largest packet that came back whole; 0: none did
+}
+
+// Route is a route of the kernel.
+type Route struct {
+	Dst      netip.Prefix
+	Protocol int
+	Metric   int
+	Link     string
+}
+
+// Process is one that runs in this network namespace.
+type Process struct {
+	Name string
+	PID  int
+}
+
+// Chain is a chain of nftables that is not ours; those of iptables-nft are among them.
+type Chain struct {
+	Family, Table, Name string
+	Hook                string // prerouting, input, forward, output, postrouting; empty: none
+	Drop                bool   // what nothing accepts is dropped
+}

@@ -1,0 +1,232 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/twillnet/twill/internal/kernel"
+)
+
+func kernelHas(f *Facts) []Finding {
+	if f.Kernel.Err != "" {
+		return one(Fail, "modprobe nf_tables nf_conntrack veth; if there are no such modules, take a kernel that has them (Debian 12's 6.1 has)",
+			"Linux %s: %s", f.Kernel.Release, f.Kernel.Err)
+	}
+	return one(OK, "", "Linux %s makes tables and veth pairs", f.Kernel.Release)
+}
+
+const (
+	conntrackMax   = "netfilter/nf_conntrack_max"
+	conntrackCount = "netfilter/nf_conntrack_count"
+)
+
+func conntrackRoom(f *Facts) []Finding {
+	most, err1 := strconv.Atoi(f.Sysctl[conntrackMax])
+	count, err2 := strconv.Atoi(f.Sysctl[conntrackCount])
+	switch {
+	case err1 != nil || err2 != nil:
+		return one(Warn, "modprobe nf_conntrack", "the kernel does not say how many connections it tracks")
+	case count > most*9/10:
+		return one(Warn, fmt.Sprintf("sysctl -w net.netfilter.nf_conntrack_max=%d, and in /etc/sysctl.d for the next boot", 2*most),
+			"%d of at most %d connections are tracked; beyond that, new ones are dropped", count, most)
+	}
+	return one(OK, "", "%d of at most %d connections", count, most)
+}
+
+func storeAnswers(f *Facts) (out []Finding) {
+	s := f.Store
+	if s.Err != "" {
+		return one(Fail, "see that etcd runs there and that no firewall is between; or name yours with --etcd or ETCD_ENDPOINTS", "%s", s.Err)
+	}
+	var versions []string
+	for _, m := range s.Members {
+		if m.Err != "" {
+			out = append(out, one(Warn, "see that etcd runs there; as long as most of the members do, nothing is lost", "%s does not answer: %s", m.Endpoint, m.Err)...)
+			continue
+		}
+		versions = append(versions, m.Endpoint+" (etcd "+m.Version+")")
+	}
+	switch {
+	case s.Frozen:
+		out = append(out, one(Warn, `twill patch clusterinformation default -p '{"spec":{"datastoreReady":true}}', when what is under way is done`,
+			"it says that it is not ready (datastoreReady is false): nothing changes and nothing is written")...)
+	case s.Latency > slowStore:
+		out = append(out, one(Warn, "look at the disk and the load of etcd's hosts, and at the way there", "a small read takes %s", s.Latency.Round(millisecond))...)
+	default:
+		out = append(out, one(OK, "", "%s; a small read takes %s", list(versions, 3), s.Latency.Round(millisecond/10))...)
+	}
+	return out
+}
+
+func agentReady(f *Facts) (out []Finding) {
+	a := f.Agent
+	if a.Err != "" {
+		return one(Fail, "systemctl start twill-node; journalctl -u twill-node says why it does not stay up", "%s", a.Err)
+	}
+	for _, why := range a.NotReady {
+		out = append(out, one(Fail, "twill status", "not ready: %s", why)...)
+	}
+	for i, w := range a.Wrong {
+		if i == 5 {
+			out = append(out, one(Warn, "twill status", "and %d more", len(a.Wrong)-i)...)
+			break
+		}
+		out = append(out, one(Warn, "correct that resource or setting", "wrong: %s", w)...)
+	}
+	if len(out) == 0 {
+		return one(OK, "", "it is ready")
+	}
+	return out
+}
+
+func forwards(f *Facts) (out []Finding) {
+	var on []string
+	for _, p := range []struct{ family, path string }{{"IPv4", "ipv4/ip_forward"}, {"IPv6", "ipv6/conf/all/forwarding"}} {
+		switch value, there := f.Sysctl[p.path]; {
+		case !there:
+		case value == "1":
+			on = append(on, p.family)
+		case f.Agent.Err != "" || len(f.Agent.NotReady) > 0:
+			out = append(out, one(Warn, "see the check of the agent: it turns forwarding on once policy is in force", "%s is not forwarded yet", p.family)...)
+		default:
+			out = append(out, one(Fail, fmt.Sprintf("find what turns net.%s off (files in /etc/sysctl.d, another network manager); the agent's next look turns it on again",
+				strings.ReplaceAll(p.path, "/", ".")), "%s is not forwarded, though the agent is ready", p.family)...)
+		}
+	}
+	if len(on) > 0 {
+		out = append(out, one(OK, "", "%s", strings.Join(on, " and "))...)
+	}
+	return out
+}
+
+// reversePath is about uplinks: on workloads' interfaces strict is right, and the agent's.
+func reversePath(f *Facts) (out []Finding) {
+	var strict, uplinks []string
+	for _, l := range f.Links {
+		if l.Workload || !l.Up || !slices.ContainsFunc(l.Addrs, global4) || f.Sysctl["ipv4/conf/"+l.Name+"/rp_filter"] == "" {
+			continue
+		}
+		uplinks = append(uplinks, l.Name)
+		// The kernel takes the greater of the two: 1 is strict, 2 is loose.
+		if max(f.Sysctl["ipv4/conf/all/rp_filter"], f.Sysctl["ipv4/conf/"+l.Name+"/rp_filter"]) == "1" {
+			strict = append(strict, l.Name)
+		}
+	}
+	if len(uplinks) > 1 && len(strict) > 0 {
+		return one(Warn, fmt.Sprintf("sysctl -w net.ipv4.conf.%s.rp_filter=2 (loose), and in /etc/sysctl.d for the next boot", strict[0]),
+			"strict on %s, and the host has several uplinks (%s): packets that take another way back are dropped", list(strict, 5), list(uplinks, 5))
+	}
+	return one(OK, "", "%d uplinks, %d strict", len(uplinks), len(strict))
+}
+
+// foreignNames are interfaces that other networks make.
+var foreignNames = []struct{ name, whose string }{
+	{"vxlan.calico", "Calico"},
+	{"vxlan-v6.calico", "Calico"},
+	{"wireguard.cali", "Calico"},
+	{"wg-v6.cali", "Calico"},
+	{"flannel.1", "flannel"},
+	{"flannel-v6.1", "flannel"},
+	{"cni0", "flannel or another bridge plugin"},
+	{"cilium_host", "Cilium"},
+	{"cilium_net", "Cilium"},
+	{"cilium_vxlan", "Cilium"},
+	{"weave", "Weave"},
+}
+
+func devices(f *Facts) (out []Finding) {
+	for _, l := range f.Links {
+		for _, n := range foreignNames {
+			if l.Name == n.name {
+				out = append(out, one(Warn, "stop that network if it runs, then: ip link delete "+l.Name, "%s is %s's", l.Name, n.whose)...)
+			}
+		}
+		if l.Name == "tunl0" && (l.Up || len(l.Addrs) > 0) { // the kernel makes it, down and bare, with the module
+			out = append(out, one(Warn, "ip addr flush dev tunl0; ip link set tunl0 down", "tunl0 is up or has addresses: Calico's, of IPIP")...)
+		}
+	}
+	if len(out) == 0 {
+		return one(OK, "", "none of other networks")
+	}
+	return out
+}
+
+// foreignWriters are daemons that write what we write.
+var foreignWriters = map[string]struct {
+	verdict Verdict
+	what    string
+}{
+	"calico-felix": {Fail, "Calico's agent: both write routes of protocol 80, and each removes the other's"},
+	"calico-node":  {Fail, "Calico's agent: both write routes of protocol 80, and each removes the other's"},
+	"flanneld":     {Warn, "flannel's agent: it routes to other nodes too"},
+	"cilium-agent": {Warn, "Cilium's agent: it programs endpoints and routes too"},
+	"weaver":       {Warn, "Weave's router"},
+}
+
+func writers(f *Facts) (out []Finding) {
+	for _, p := range f.Processes {
+		if w, known := foreignWriters[p.Name]; known {
+			out = append(out, one(w.verdict, "stop it and keep it from starting again", "%s runs here (pid %d): %s", p.Name, p.PID, w.what)...)
+		}
+	}
+	if len(out) == 0 {
+		return one(OK, "", "only ours")
+	}
+	return out
+}
+
+func (f *Facts) runs(name string) bool {
+	return slices.ContainsFunc(f.Processes, func(p Process) bool { return p.Name == name })
+}
+
+// foreignPrefixes begin the names of others' chains.
+var foreignPrefixes = []struct {
+	prefix, whose string
+	daemons       []string // while one of these runs, they are no leftover
+	fix           string
+}{
+	{"cali-", "Calico", nil, "iptables-save | grep -v cali- | iptables-restore, and the same with ip6tables; or reboot"},
+	{"KUBE-", "kube-proxy", []string{"kube-proxy", "kubelet", "k3s", "k3s-server", "k3s-agent"}, "kube-proxy --cleanup, or reboot"},
+	{"FLANNEL-", "flannel", []string{"flanneld", "k3s", "k3s-server"}, "iptables-save | grep -v FLANNEL- | iptables-restore; or reboot"},
+	{"CILIUM_", "Cilium", []string{"cilium-agent"}, "iptables-save | grep -v CILIUM_ | iptables-restore, and the same with ip6tables; or reboot"},
+}
+
+func foreignChains(f *Facts) (out []Finding) {
+	for _, p := range foreignPrefixes {
+		tables := map[string]int{}
+		for _, c := range f.Chains {
+			if strings.HasPrefix(c.Name, p.prefix) {
+				tables[c.Family+" "+c.Table]++
+			}
+		}
+		if len(tables) > 0 && !slices.ContainsFunc(p.daemons, f.runs) {
+			out = append(out, one(Warn, p.fix, "chains %s… of %s are left in %s: they go on dropping and translating", p.prefix, p.whose, list(slices.Sorted(maps.Keys(tables)), 4))...)
+		}
+	}
+	seen := map[string]bool{}
+	for _, c := range f.Chains {
+		table := c.Family + " " + c.Table
+		if !seen[table] && c.Table == "calico" {
+			out = append(out, one(Warn, "nft delete table "+table, "table %s is left of Calico: it goes on dropping", table)...)
+		}
+		seen[table] = true
+		if c.Hook == "forward" && c.Drop && table != "inet "+kernel.TableName {
+			fix := fmt.Sprintf("nft chain %s %s '{ policy accept; }'", table, c.Name)
+			if c.Name == "FORWARD" && f.hasChain("DOCKER-USER") {
+				fix = "iptables -I DOCKER-USER -i cali+ -j ACCEPT and -o cali+ -j ACCEPT (Docker sets this policy), or " + fix
+			}
+			out = append(out, one(Warn, fix, "chain %s of table %s drops what no rule of it accepts: also what policy allows workloads", c.Name, table)...)
+		}
+	}
+	if len(out) == 0 {
+		return one(OK, "", "none that stand in the way")
+	}
+	return out
+}
+
+func (f *Facts) hasChain(name string) bool {
+	return slices.ContainsFunc(f.Chains, func(c Chain) bool { return c.Name == name })
+}

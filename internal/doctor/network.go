@@ -1,0 +1,235 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/nodeaddr"
+)
+
+const (
+	millisecond = time.Millisecond
+	slowStore   = 200 * time.Millisecond
+)
+
+func global4(p netip.Prefix) bool {
+	return p.Addr().Is4() && p.Addr().IsGlobalUnicast() && !p.Addr().IsLinkLocalUnicast()
+}
+
+// Own are the addresses in this host's Node.
+func (f *Facts) Own() []netip.Addr { return nodeaddr.Addrs(f.Book.Node(f.Node)) }
+
+// linkOf is the interface that has an address; nil if none has.
+func (f *Facts) linkOf(a netip.Addr) *Link {
+	for i, l := range f.Links {
+		if slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == a }) {
+			return &f.Links[i]
+		}
+	}
+	return nil
+}
+
+// unknown is what there is to say of what only the datastore knows.
+func unknown() []Finding {
+	return one(Warn, "see the check of the store", "not known: the datastore does not answer")
+}
+
+func nodeHas(f *Facts) (out []Finding) {
+	if f.Store.Err != "" {
+		return unknown()
+	}
+	own := f.Own()
+	switch {
+	case f.Book.Node(f.Node) == nil:
+		return one(Fail, "start `twill node`, which writes it, or name this node as the datastore does (NODENAME); `twill node address` says what would be found",
+			"the datastore has no Node %s", f.Node)
+	case len(own) == 0:
+		return one(Fail, "`twill node address` says what is found; give it with IP or IP_AUTODETECTION_METHOD", "Node %s has no address: no BGP, no routes to its workloads", f.Node)
+	}
+	for _, a := range own {
+		switch l := f.linkOf(a); {
+		case l == nil:
+			out = append(out, one(Fail, "`twill node address` says what is found; start `twill node` with IP=autodetect, or correct the Node", "Node %s says %s, which no interface of this host has", f.Node, a)...)
+		case !l.Up:
+			out = append(out, one(Fail, "ip link set "+l.Name+" up", "%s is on %s, which is down", a, l.Name)...)
+		default:
+			out = append(out, one(OK, "", "%s on %s", a, l.Name)...)
+		}
+	}
+	return out
+}
+
+func duplicates(f *Facts) (out []Finding) {
+	if f.Store.Err != "" {
+		return unknown()
+	}
+	for _, o := range f.Book.Clashes(f.Node) {
+		out = append(out, one(Fail, o.Fix(), "%s", o)...)
+	}
+	asked := 0
+	for _, d := range f.Doubles {
+		switch {
+		case d.MAC != "":
+			out = append(out, one(Fail, "find that host (its switch port, or its MAC's maker), and give one of the two another address", "%s is also that of %s on %s", d.Addr, d.MAC, d.Link)...)
+		case d.Err != "":
+			out = append(out, one(Warn, "run this as root", "%s: nobody on %s could be asked: %s", d.Addr, d.Link, d.Err)...)
+		default:
+			asked++
+		}
+	}
+	if len(out) == 0 {
+		return one(OK, "", "%d Nodes compared, %d addresses asked for on their links", len(f.Book.Nodes()), asked)
+	}
+	return out
+}
+
+func bgpUp(f *Facts) (out []Finding) {
+	b := f.BGP
+	switch {
+	case b.Mode == "off":
+		return one(OK, "", "nobody is to speak BGP here (TWILL_BGP=off)")
+	case b.Mode == "bird" && f.runs("bird"):
+		return one(OK, "", "BIRD speaks here: ask birdc")
+	case b.Mode == "bird":
+		return one(Fail, "systemctl enable --now bird; `twill confd` writes its configuration", "BIRD is to speak here, and does not run")
+	case b.Err != "":
+		return one(Fail, "start `twill node`, without --bgp=off (TWILL_BGP); journalctl -u twill-node says why it does not stay up", "%s", b.Err)
+	case b.Off != "":
+		return one(Fail, "see the check of the node", "%s", b.Off)
+	}
+	up := 0
+	for _, s := range b.Sessions {
+		if s.Up {
+			up++
+			continue
+		}
+		out = append(out, one(Fail, "see the checks of the port and of the way there; `twill bgp peers` on both ends", "%s: %s: %s", withNode(s.Peer.String(), s.Node), s.State, s.Why)...)
+	}
+	for _, p := range b.Problems {
+		out = append(out, one(Warn, "correct that resource", "wrong: %s", p)...)
+	}
+	if len(out) == 0 {
+		return one(OK, "", "%d of %d sessions are up", up, len(b.Sessions))
+	}
+	return out
+}
+
+func withNode(addr, node string) string {
+	if node == "" {
+		return addr
+	}
+	return fmt.Sprintf("%s (%s)", node, addr)
+}
+
+func ports(f *Facts) (out []Finding) {
+	ours, wanted := 0, f.speaks()
+	if wanted && f.Store.Err != "" {
+		return unknown()
+	}
+	for _, l := range f.Listeners {
+		if l.Ours {
+			ours++
+		} else if wanted {
+			out = append(out, one(Fail, fmt.Sprintf("stop it (kill %d; systemctl disable --now its service), or have BIRD speak: TWILL_BGP=bird", l.PID), "%s is %s's (pid %d)", l.At, l.Process, l.PID)...)
+		}
+	}
+	if wanted && ours == 0 && len(out) == 0 {
+		out = append(out, one(Fail, "journalctl -u twill-node says why `twill bgp` does not listen", "nobody listens on %v", f.BGP.Listen)...)
+	}
+	for _, p := range f.Peers {
+		who := withNode(p.At.String(), p.Node)
+		switch p.Result {
+		case PortRefused:
+			out = append(out, one(Warn, "start `twill node` there, or see what listens there and on which port (listenPort of BGPConfiguration)", "%s: nobody listens", who)...)
+		case PortSilent:
+			out = append(out, one(Warn, "see that the host is up, and that no firewall or policy is between", "%s: no answer", who)...)
+		}
+	}
+	switch {
+	case len(out) > 0:
+		return out
+	case !wanted:
+		return one(OK, "", "not needed: see the check of BGP")
+	}
+	return one(OK, "", "ours here; %d peers without a session tried", len(f.Peers))
+}
+
+// speaks reports whether our own speaker is at work.
+func (f *Facts) speaks() bool {
+	return f.BGP.Mode != "off" && f.BGP.Mode != "bird" && f.BGP.Err == "" && f.BGP.Off == ""
+}
+
+func pathMTU(f *Facts) (out []Finding) {
+	if f.Store.Err != "" {
+		return unknown()
+	}
+	whole, mute := 0, 0
+	for _, p := range f.Paths {
+		switch {
+		case p.Largest >= p.MTU:
+			whole++
+		case p.Largest == 0:
+			mute++ // policy may deny echo; what else is wrong there, other checks find
+		default:
+			out = append(out, one(Fail, fmt.Sprintf("give every link on the way the same MTU, or: ip link set %s mtu %d here, and the same there", p.Link, p.Largest),
+				"to %s packets of %d bytes arrive, and larger ones do not, though %s takes %d: large transfers hang", withNode(p.Addr.String(), p.Node), p.Largest, p.Link, p.MTU)...)
+		}
+	}
+	if len(out) == 0 {
+		text := fmt.Sprintf("%d ways tried, whole on %d", len(f.Paths), whole)
+		if mute > 0 {
+			text += fmt.Sprintf("; %d nodes do not answer to an echo", mute)
+		}
+		return one(OK, "", "%s", text)
+	}
+	return out
+}
+
+// protocols are names of route protocols (rtnetlink(7), /etc/iproute2/rt_protos).
+var protocols = map[int]string{2: "the kernel, for an address of an interface", 3: "boot scripts", 4: "an administrator", 11: "FRR (zebra)", 12: "BIRD", 16: "DHCP", 186: "another BGP daemon"}
+
+func foreignRoutes(f *Facts) (out []Finding) {
+	if f.Store.Err != "" {
+		return unknown()
+	}
+	for _, r := range f.Routes {
+		i := slices.IndexFunc(f.Pools, func(p netip.Prefix) bool { return p.Bits() <= r.Dst.Bits() && p.Contains(r.Dst.Addr()) })
+		if i < 0 || ours(r) {
+			continue
+		}
+		by := protocols[r.Protocol]
+		if by == "" {
+			by = fmt.Sprintf("protocol %d", r.Protocol)
+		}
+		fix := fmt.Sprintf("stop what makes it, or: ip route del %s dev %s proto %d", r.Dst, r.Link, r.Protocol)
+		switch {
+		case r.Protocol == protocolKernel:
+			fix = "take another range for the pool, or another network for the interface"
+		case r.Protocol == protocolBIRD && f.BGP.Mode == "bird":
+			continue // it is who speaks here
+		case r.Protocol == protocolBIRD && f.runs("bird"):
+			fix = "stop BIRD, or have it alone: TWILL_BGP=bird"
+		}
+		out = append(out, one(Warn, fix, "%s dev %s is within pool %s, and made by %s", r.Dst, r.Link, f.Pools[i], by)...)
+		if len(out) == 10 {
+			return append(out, one(Warn, "ip route show", "and perhaps more")...)
+		}
+	}
+	if len(out) == 0 {
+		return one(OK, "", "%d routes, none of others within %d pools", len(f.Routes), len(f.Pools))
+	}
+	return out
+}
+
+const (
+	protocolKernel = 2
+	protocolBIRD   = 12
+)
+
+func ours(r Route) bool {
+	return r.Protocol == kernel.RouteProtocolAgent ||
+		r.Protocol == kernel.RouteProtocolSpeaker && (r.Metric == kernel.RouteMetricSpeaker || r.Metric == kernel.RouteMetricSpeakerNext)
+}

@@ -1,0 +1,307 @@
+// Package hostfacts gathers what package doctor judges: from the kernel, from /proc, and from other hosts on the wire.
+//
+// In: the network namespace of the calling thread, and what the datastore says ([Host]). Out: the parts of
+// [doctor.Facts] that are the host's. Nothing of the host is changed; what must be tried is tried in a namespace of its
+// own. What cannot be read is absent, or says why.
+package hostfacts
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/doctor"
+	"github.com/twillnet/twill/internal/kernel/netns"
+	"github.com/twillnet/twill/internal/kernel/nftables"
+	"github.com/twillnet/twill/internal/kernel/probe"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/kernel/sysctl"
+	"github.com/twillnet/twill/internal/nodeaddr"
+)
+
+// Host reads a host. Its namespace is that of the thread that opened it.
+type Host struct {
+	rtnl   *rtnl.Handle
+	sysctl *sysctl.Handle
+	ns     *netns.Handle
+}
+
+// Open opens the doors of the calling thread's namespace.
+func Open() (*Host, error) {
+	h := &Host{}
+	var err error
+	if h.rtnl, err = rtnl.Open(); err == nil {
+		h.sysctl, err = sysctl.Open()
+	}
+	if err == nil {
+		h.ns, err = netns.Current()
+	}
+	if err != nil {
+		h.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// Close closes them.
+func (h *Host) Close() {
+	if h.rtnl != nil {
+		h.rtnl.Close()
+	}
+	if h.sysctl != nil {
+		h.sysctl.Close()
+	}
+	_ = h.ns.Close()
+}
+
+// Kernel tries what an agent needs in a namespace of its own: table is the least that an agent programs.
+func Kernel(table func() error) doctor.Kernel {
+	release, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	k := doctor.Kernel{Release: strings.TrimSpace(string(release))}
+	if err := tryKernel(table); err != nil {
+		k.Err = err.Error()
+	}
+	return k
+}
+
+func tryKernel(table func() error) error {
+	ns, err := netns.New()
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	h, err := rtnl.OpenIn(ns)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	return errors.Join(h.AddVeth("a", "b", nil), ns.Do(table))
+}
+
+// Read fills in what the kernel says of the host. Names of workloads' interfaces begin with one of the prefixes.
+func (h *Host) Read(f *doctor.Facts, prefixes []string) error {
+	links, err := h.rtnl.Links()
+	if err != nil {
+		return err
+	}
+	addrs, err := h.rtnl.Addrs()
+	if err != nil {
+		return err
+	}
+	names := map[int]string{}
+	paths := []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "netfilter/nf_conntrack_max", "netfilter/nf_conntrack_count", "ipv4/conf/all/rp_filter"}
+	for _, l := range links {
+		names[l.Index] = l.Name
+		paths = append(paths, "ipv4/conf/"+sysctl.Link(l.Name)+"/rp_filter")
+		link := doctor.Link{Name: l.Name, Kind: l.Kind, Up: l.Up, MTU: l.MTU, Workload: slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(l.Name, p) })}
+		for _, a := range addrs {
+			if a.Link == l.Index {
+				link.Addrs = append(link.Addrs, a.Prefix)
+			}
+		}
+		f.Links = append(f.Links, link)
+	}
+	f.Sysctl = map[string]string{}
+	for _, p := range paths {
+		if value, err := h.sysctl.Get(p); err == nil {
+			f.Sysctl[p] = value
+		}
+	}
+	if err := h.routes(f, names); err != nil {
+		return err
+	}
+	if err := h.chains(f); err != nil {
+		return err
+	}
+	f.Processes = h.processes()
+	return nil
+}
+
+func (h *Host) routes(f *doctor.Facts, names map[int]string) error {
+	routes, err := h.rtnl.Routes(rtnl.RouteFilter{})
+	for _, r := range routes {
+		if r.Kind == rtnl.Unicast && !r.Dst.Addr().IsLinkLocalUnicast() && !r.Dst.Addr().IsMulticast() {
+			f.Routes = append(f.Routes, doctor.Route{Dst: r.Dst, Protocol: r.Protocol, Metric: r.Metric, Link: names[r.Link]})
+		}
+	}
+	return err
+}
+
+var hooks = map[nftables.HookNum]string{
+	nftables.HookPrerouting: "prerouting", nftables.HookInput: "input", nftables.HookForward: "forward", nftables.HookOutput: "output", nftables.HookPostrouting: "postrouting",
+}
+
+func (h *Host) chains(f *doctor.Facts) error {
+	return h.ns.Do(func() error {
+		c, err := nftables.Open()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		chains, err := c.AllChains()
+		for _, ch := range chains {
+			out := doctor.Chain{Family: ch.Family, Table: ch.Table, Name: ch.Name}
+			if ch.Base != nil && slices.Contains([]string{"ip", "ip6", "inet"}, ch.Family) {
+				out.Hook, out.Drop = hooks[ch.Base.Hook], ch.Base.Policy == nftables.VerdictDrop
+			}
+			f.Chains = append(f.Chains, out)
+		}
+		return err
+	})
+}
+
+// Times of questions to other hosts.
+const (
+	askWithin  = 900 * time.Millisecond
+	echoWithin = 500 * time.Millisecond
+	dialWithin = time.Second
+	smallest   = 576 // what every host takes
+	mostPaths  = 10  // nodes whose way is measured
+)
+
+// Ask asks who else has this node's addresses, and how large a packet may be on the way to other nodes.
+func (h *Host) Ask(f *doctor.Facts) {
+	var mu sync.Mutex
+	var wait sync.WaitGroup
+	for _, a := range f.Own() {
+		wait.Go(func() {
+			if d, ok := h.double(a, f.Links); ok {
+				mu.Lock()
+				f.Doubles = append(f.Doubles, d)
+				mu.Unlock()
+			}
+		})
+	}
+	for _, p := range h.ways(f) {
+		wait.Go(func() {
+			h.measure(&p)
+			mu.Lock()
+			f.Paths = append(f.Paths, p)
+			mu.Unlock()
+		})
+	}
+	for _, s := range f.BGP.Sessions {
+		if at := peerPort(f, s); !s.Up && at.IsValid() {
+			wait.Go(func() {
+				p := doctor.Peer{At: at, Node: s.Node, Result: h.dial(at)}
+				mu.Lock()
+				f.Peers = append(f.Peers, p)
+				mu.Unlock()
+			})
+		}
+	}
+	wait.Wait()
+	slices.SortFunc(f.Doubles, func(a, b doctor.Double) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(f.Paths, func(a, b doctor.Path) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(f.Peers, func(a, b doctor.Peer) int { return a.At.Compare(b.At) })
+}
+
+// double asks on the link of an address who else has it; false if it is on no link on which one can ask.
+func (h *Host) double(a netip.Addr, links []doctor.Link) (doctor.Double, bool) {
+	i := slices.IndexFunc(links, func(l doctor.Link) bool {
+		return slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == a })
+	})
+	if i < 0 {
+		return doctor.Double{}, false
+	}
+	l, err := h.rtnl.Link(links[i].Name)
+	if err != nil || len(l.MAC) != len("02:00:00:00:00:01") || l.Name == "lo" {
+		return doctor.Double{}, false
+	}
+	d := doctor.Double{Addr: a, Link: l.Name}
+	err = h.ns.Do(func() (err error) {
+		d.MAC, err = probe.Holder(probe.Link{Index: l.Index, MAC: l.MAC}, a, askWithin)
+		return err
+	})
+	if err != nil {
+		d.Err = err.Error()
+	}
+	return d, true
+}
+
+// ways are those to the first of the other nodes, by name after this one, so that not all ask the same.
+func (h *Host) ways(f *doctor.Facts) (out []doctor.Path) {
+	nodes := f.Book.Nodes()
+	at, _ := slices.BinarySearchFunc(nodes, f.Node, func(n *api.Node, name string) int { return strings.Compare(n.Metadata.Name, name) })
+	nodes = slices.Concat(nodes[at:], nodes[:at])
+	for _, n := range nodes {
+		if n.Metadata.Name == f.Node || len(out) >= mostPaths {
+			continue
+		}
+		for _, a := range nodeaddr.Addrs(n) {
+			hop, err := h.rtnl.Lookup(a)
+			if err != nil {
+				continue // there is no way; what needs one says so
+			}
+			for _, l := range f.Links {
+				if link, err := h.rtnl.Link(l.Name); err == nil && link.Index == hop.Link {
+					out = append(out, doctor.Path{Node: n.Metadata.Name, Addr: a, Link: l.Name, MTU: l.MTU})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// measure finds the largest packet that comes back.
+func (h *Host) measure(p *doctor.Path) {
+	// Twice: the first may wait for the neighbour to be found, and one may be lost.
+	echo := func(size int) bool {
+		for range 2 {
+			if h.ns.Do(func() error { return probe.Echo(p.Addr, size, echoWithin) }) == nil {
+				return true
+			}
+		}
+		return false
+	}
+	if !echo(smallest) {
+		return
+	}
+	if echo(p.MTU) {
+		p.Largest = p.MTU
+		return
+	}
+	low, high := smallest, p.MTU
+	for high-low > 1 {
+		if mid := (low + high) / 2; echo(mid) {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	p.Largest = low
+}
+
+func peerPort(f *doctor.Facts, s doctor.Session) netip.AddrPort {
+	for _, p := range f.BGP.Wanted {
+		if p.Addr() == s.Peer {
+			return p
+		}
+	}
+	return netip.AddrPort{}
+}
+
+// dial tries a port, as any client would.
+func (h *Host) dial(at netip.AddrPort) doctor.PortResult {
+	err := h.ns.Do(func() error {
+		c, err := net.DialTimeout("tcp", at.String(), dialWithin) // of an address, so that it stays on this thread
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+	switch {
+	case err == nil:
+		return doctor.PortOpen
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return doctor.PortRefused
+	}
+	return doctor.PortSilent
+}

@@ -1,0 +1,113 @@
+package hostfacts
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/twillnet/twill/internal/doctor"
+)
+
+// processes are those in the host's network namespace.
+func (h *Host) processes() (out []doctor.Process) {
+	own, err := os.Stat(fmt.Sprintf("/proc/self/fd/%d", h.ns.FD()))
+	if err != nil {
+		return nil
+	}
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		ns, err := os.Stat(dir + "/ns/net")
+		if err != nil || !os.SameFile(own, ns) {
+			continue // it ended meanwhile, or is elsewhere
+		}
+		name, _ := os.ReadFile(dir + "/comm")
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		out = append(out, doctor.Process{Name: strings.TrimSpace(string(name)), PID: pid})
+	}
+	return out
+}
+
+// Listeners fills in who waits for connections on BGP's ports.
+func (h *Host) Listeners(f *doctor.Facts) {
+	ports := map[uint16]bool{}
+	for _, l := range f.BGP.Listen {
+		ports[l.Port()] = true
+	}
+	sockets := map[string]netip.AddrPort{}
+	for _, table := range []string{"tcp", "tcp6"} {
+		var text []byte
+		_ = h.ns.Do(func() (err error) { text, err = os.ReadFile("/proc/thread-self/net/" + table); return err }) // a family that is off has none
+		for inode, at := range listening(string(text)) {
+			if ports[at.Port()] {
+				sockets[inode] = at
+			}
+		}
+	}
+	for _, p := range f.Processes {
+		if len(sockets) == 0 {
+			return
+		}
+		dir := fmt.Sprintf("/proc/%d", p.PID)
+		fds, _ := filepath.Glob(dir + "/fd/*")
+		for _, fd := range fds {
+			link, _ := os.Readlink(fd)
+			inode, isSocket := strings.CutPrefix(link, "socket:[")
+			inode = strings.TrimSuffix(inode, "]")
+			if at, ok := sockets[inode]; isSocket && ok {
+				f.Listeners = append(f.Listeners, doctor.Listener{At: at, Process: p.Name, PID: p.PID, Ours: ours(dir)})
+				delete(sockets, inode)
+			}
+		}
+	}
+	for _, at := range sockets {
+		f.Listeners = append(f.Listeners, doctor.Listener{At: at, Process: "somebody unknown"})
+	}
+}
+
+// ours reports whether a process is of this binary, or of an older one of the same name.
+func ours(dir string) bool {
+	a, errA := os.Stat(dir + "/exe")
+	b, errB := os.Stat("/proc/self/exe")
+	if errA == nil && errB == nil && os.SameFile(a, b) {
+		return true
+	}
+	exe, _ := os.Readlink(dir + "/exe")
+	return filepath.Base(strings.TrimSuffix(exe, " (deleted)")) == "twill"
+}
+
+const listenState = "0A" // TCP_LISTEN
+
+// listening reads /proc/net/tcp: the addresses of sockets that listen, by inode.
+func listening(table string) map[string]netip.AddrPort {
+	out := map[string]netip.AddrPort{}
+	for line := range strings.Lines(table) {
+		f := strings.Fields(line)
+		if len(f) < 10 || f[3] != listenState {
+			continue
+		}
+		if at, ok := socketAddr(f[1]); ok {
+			out[f[9]] = at
+		}
+	}
+	return out
+}
+
+// socketAddr reads an address as the kernel prints it: words of the host's byte order, and a port.
+func socketAddr(text string) (netip.AddrPort, bool) {
+	addr, port, _ := strings.Cut(text, ":")
+	b, err := hex.DecodeString(addr)
+	number, err2 := strconv.ParseUint(port, 16, 16)
+	if err != nil || err2 != nil || len(b)%4 != 0 {
+		return netip.AddrPort{}, false
+	}
+	for i := 0; i < len(b); i += 4 {
+		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
+	}
+	a, ok := netip.AddrFromSlice(b)
+	return netip.AddrPortFrom(a.Unmap(), uint16(number)), ok
+}

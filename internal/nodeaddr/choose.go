@@ -1,0 +1,199 @@
+package nodeaddr
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Host is what is known of this host's interfaces.
+type Host struct {
+	Interfaces []Interface // as the kernel lists them: the oldest first
+	// SourceTo says from which address the kernel would send to a destination; it sends nothing there.
+	SourceTo func(dst string, four bool) (netip.Addr, error)
+}
+
+// Interface is one of them.
+type Interface struct {
+	Name  string
+	Up    bool
+	Addrs []Addr
+}
+
+// Addr is an address of an interface, with the length of its network's prefix.
+type Addr struct {
+	Prefix netip.Prefix
+	Unfit  string // why it cannot stand for the node, if the kernel says so: it is tentative, temporary, …
+}
+
+// Choice is an address that was found.
+type Choice struct {
+	Interface string
+	Addr      netip.Prefix
+}
+
+// Passed is an interface that was passed over.
+type Passed struct {
+	Interface string
+	Why       string
+}
+
+// NotFoundError says why no address was found, interface by interface.
+type NotFoundError struct {
+	Want   Want
+	Passed []Passed
+	Cause  string // if it was not for the interfaces
+}
+
+// Error lists the interfaces and says what to set.
+func (e *NotFoundError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "no %s address of this host found by %s", e.Want.Name, e.Want.Method)
+	if e.Cause != "" {
+		fmt.Fprintf(&b, ": %s", e.Cause)
+	}
+	for i, p := range e.Passed {
+		sep := "; "
+		if i == 0 {
+			sep = ": "
+		}
+		fmt.Fprintf(&b, "%s%s %s", sep, p.Interface, p.Why)
+	}
+	if e.Cause == "" && len(e.Passed) == 0 {
+		b.WriteString(": there is no interface")
+	}
+	fmt.Fprintf(&b, ". Give the address with %s (%s), or another way with %s-autodetection-method (%s): %s", e.Want.Flag, e.Want.Env, e.Want.Flag, e.Want.Family.Method, methods)
+	return b.String()
+}
+
+// Choose finds the address, or says with a [NotFoundError] why there is none.
+func (w Want) Choose(h Host) (Choice, error) {
+	switch {
+	case w.Order == Fixed:
+		return w.fixed(h), nil
+	case w.Method.kind == canReach:
+		return w.reach(h)
+	}
+	e := &NotFoundError{Want: w}
+	for _, i := range w.inOrder(h.Interfaces) {
+		why := w.passOver(i)
+		if why == "" {
+			var c Choice
+			if c, why = w.of(i); why == "" {
+				return c, nil
+			}
+		}
+		e.Passed = append(e.Passed, Passed{i.Name, why})
+	}
+	return Choice{}, e
+}
+
+// fixed gives an address without a length that of its interface.
+func (w Want) fixed(h Host) Choice {
+	for _, i := range h.Interfaces {
+		for _, a := range i.Addrs {
+			if a.Prefix.Addr() != w.Fixed.Addr() {
+				continue
+			}
+			if w.Bare {
+				return Choice{i.Name, a.Prefix}
+			}
+			return Choice{i.Name, w.Fixed}
+		}
+	}
+	return Choice{Addr: w.Fixed}
+}
+
+func (w Want) reach(h Host) (Choice, error) {
+	from, err := h.SourceTo(w.Method.reach, w.Four)
+	if err != nil {
+		return Choice{}, &NotFoundError{Want: w, Cause: err.Error()}
+	}
+	if why := unfit(from); why != "" {
+		return Choice{}, &NotFoundError{Want: w, Cause: fmt.Sprintf("what is sent to %s goes out from %s, which %s", w.Method.reach, from, why)}
+	}
+	w.Fixed, w.Bare = netip.PrefixFrom(from, from.BitLen()), true
+	return w.fixed(h), nil
+}
+
+// inOrder has the interfaces in the order in which they are tried: of interface=, by the patterns.
+func (w Want) inOrder(all []Interface) []Interface {
+	rank := func(i Interface) int {
+		if w.Method.kind == byInterface {
+			for n, p := range w.Method.patterns {
+				if p.MatchString(i.Name) {
+					return n
+				}
+			}
+		}
+		return len(w.Method.patterns)
+	}
+	out := slices.Clone(all)
+	slices.SortStableFunc(out, func(a, b Interface) int { return rank(a) - rank(b) })
+	return out
+}
+
+// passOver says why an interface is not looked at; empty: it is.
+func (w Want) passOver(i Interface) string {
+	if w.Method.kind == byInterface || w.Method.kind == skipInterface {
+		matched := false
+		for _, p := range w.Method.patterns {
+			matched = matched || p.MatchString(i.Name)
+		}
+		switch {
+		case w.Method.kind == byInterface && !matched:
+			return "matches no pattern"
+		case w.Method.kind == skipInterface && matched:
+			return "is to be skipped"
+		}
+	}
+	if w.Method.kind == firstFound || w.Method.kind == skipInterface {
+		for _, p := range leftOut {
+			if p.MatchString(i.Name) {
+				return fmt.Sprintf("has a name (%s) that is left out unless asked for by interface=", p)
+			}
+		}
+	}
+	if !i.Up {
+		return "is down"
+	}
+	return ""
+}
+
+// of finds the address of an interface, or says why it has none.
+func (w Want) of(i Interface) (Choice, string) {
+	var whys []string
+	for _, a := range i.Addrs {
+		if a.Prefix.Addr().Is4() != w.Four {
+			continue
+		}
+		switch why := unfit(a.Prefix.Addr()); {
+		case why != "":
+			whys = append(whys, fmt.Sprintf("%s %s", a.Prefix, why))
+		case a.Unfit != "":
+			whys = append(whys, fmt.Sprintf("%s %s", a.Prefix, a.Unfit))
+		case w.Method.kind == byPrefix && !slices.ContainsFunc(w.Method.prefixes, func(p netip.Prefix) bool { return p.Contains(a.Prefix.Addr()) }):
+			whys = append(whys, fmt.Sprintf("%s is in no wanted prefix", a.Prefix))
+		default:
+			return Choice{i.Name, a.Prefix}, ""
+		}
+	}
+	if len(whys) == 0 {
+		return Choice{}, "has no " + w.Name + " address"
+	}
+	return Choice{}, "has only addresses that do not fit (" + strings.Join(whys, ", ") + ")"
+}
+
+// unfit says why an address can be nobody's for others; empty: it can.
+func unfit(a netip.Addr) string {
+	switch {
+	case a.IsLoopback():
+		return "is a loopback address"
+	case a.IsLinkLocalUnicast():
+		return "holds on one link only"
+	case !a.IsGlobalUnicast():
+		return "is no unicast address"
+	}
+	return ""
+}

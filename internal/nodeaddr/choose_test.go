@@ -1,0 +1,139 @@
+package nodeaddr
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func addrs(prefixes ...string) (out []Addr) {
+	for _, p := range prefixes {
+		p, unfit, _ := strings.Cut(p, " ")
+		out = append(out, Addr{Prefix: netip.MustParsePrefix(p), Unfit: unfit})
+	}
+	return out
+}
+
+// host has what a host with containers, tunnels and two uplinks has.
+func host() Host {
+	return Host{
+		Interfaces: []Interface{
+			{"lo", true, addrs("127.0.0.1/8", "10.255.0.1/32", "::1/128", "2001:db8:ff::1/128")},
+			{"eth0", false, addrs("198.51.100.1/24")},
+			{"docker0", true, addrs("172.17.0.1/16")},
+			{"eth1", true, addrs("169.254.7.7/16", "192.0.2.1/24", "192.0.2.2/24", "fe80::1/64", "2001:db8::aaaa/64 is temporary or deprecated", "2001:db8::1/64")},
+			{"bond0", true, addrs("203.0.113.1/25", "2001:db8:1::1/64")},
+			{"cali1234", true, addrs("169.254.1.1/32")},
+			{"ibmveth0", true, nil},
+		},
+		SourceTo: func(dst string, four bool) (netip.Addr, error) {
+			from := map[string]string{"203.0.113.9": "203.0.113.1", "10.255.0.9": "10.255.7.7", "127.0.0.9": "127.0.0.1"}
+			if four && from[dst] != "" {
+				return netip.MustParseAddr(from[dst]), nil
+			}
+			return netip.Addr{}, errors.New("route to " + dst + ": network is unreachable")
+		},
+	}
+}
+
+func TestAddressesAreChosen(t *testing.T) {
+	for _, tt := range []struct {
+		name, method string
+		v4, v6       string // the interface and address; or what the error says
+	}{
+		{"the first that is up and not left out", "first-found", "eth1 192.0.2.1/24", "eth1 2001:db8::1/64"},
+		{"nothing is the first found", "", "eth1 192.0.2.1/24", "eth1 2001:db8::1/64"},
+		{"by name", "interface=bond.*", "bond0 203.0.113.1/25", "bond0 2001:db8:1::1/64"},
+		{"by name, the first pattern before the first interface", "interface=bond0, eth.*", "bond0 203.0.113.1/25", "bond0 2001:db8:1::1/64"},
+		{"by name, the next pattern where the first has none", "interface=eth0,eth1", "eth1 192.0.2.1/24", "eth1 2001:db8::1/64"},
+		{"by name, also one that is left out else", "interface=docker0", "docker0 172.17.0.1/16", "docker0 has no IPv6 address"},
+		{"by name, an address of lo that is not its own", "interface=^lo$", "lo 10.255.0.1/32", "lo 2001:db8:ff::1/128"},
+		{"by name, and it is down", "interface=eth0", "eth0 is down", "eth0 is down"},
+		{"by name, and there is none", "interface=ens.*", "eth1 matches no pattern", "bond0 matches no pattern"},
+		{"others than", "skip-interface=eth.*", "bond0 203.0.113.1/25", "bond0 2001:db8:1::1/64"},
+		{"others than all", "skip-interface=^eth,bond0", "eth1 is to be skipped", "ibmveth0 has no IPv6 address"},
+		{"in a prefix", "cidr=203.0.113.0/24,2001:db8:1::/48", "bond0 203.0.113.1/25", "bond0 2001:db8:1::1/64"},
+		{"in a prefix, the second address", "cidr=192.0.2.2/32", "eth1 192.0.2.2/24", "2001:db8::1/64 is in no wanted prefix"},
+		{"in a prefix, of any interface", "cidr=172.16.0.0/12", "docker0 172.17.0.1/16", "is in no wanted prefix"},
+		{"by the way there", "can-reach=203.0.113.9", "bond0 203.0.113.1/25", "unreachable"},
+		{"by the way there, from an address that no interface has", "can-reach=10.255.0.9", " 10.255.7.7/32", "unreachable"},
+		{"by the way there, from loopback", "can-reach=127.0.0.9", "goes out from 127.0.0.1, which is a loopback address", "unreachable"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for f, want := range map[Family]string{V4: tt.v4, V6: tt.v6} {
+				w, err := ParseWant(f, "autodetect", tt.method)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c, err := w.Choose(host())
+				got := c.Interface + " " + c.Addr.String()
+				if err != nil {
+					got = err.Error()
+				}
+				if got != want && (err == nil || !strings.Contains(got, want)) {
+					t.Errorf("%s: got %s, want %s", f.Name, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestAnAddressThatIsNotFoundIsExplained(t *testing.T) {
+	w, err := ParseWant(V4, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := host()
+	h.Interfaces = append(h.Interfaces[:3], h.Interfaces[5:]...)
+	_, err = w.Choose(h)
+	const want = `no IPv4 address of this host found by first-found: lo has a name (^lo) that is left out unless asked for by interface=; eth0 is down; ` +
+		`docker0 has a name (^docker) that is left out unless asked for by interface=; cali1234 has a name (^cali) that is left out unless asked for by interface=; ibmveth0 has no IPv4 address. ` +
+		`Give the address with --ip (IP), or another way with --ip-autodetection-method (IP_AUTODETECTION_METHOD): first-found, can-reach=ADDRESS, interface=PATTERN,…, skip-interface=PATTERN,… or cidr=PREFIX,…`
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+func TestWhatUsersWantIsRead(t *testing.T) {
+	for _, tt := range []struct {
+		name, ip, method, want string // the order and address; or what the error says
+	}{
+		{"nothing", "", "", "fill"},
+		{"autodetect", "autodetect", "cidr=192.0.2.0/24", "detect"},
+		{"none", "none", "", "keep"},
+		{"an address", "192.0.2.1", "", "fixed 192.0.2.1/24"},
+		{"an address with its length", "192.0.2.1/28", "", "fixed 192.0.2.1/28"},
+		{"an address of nobody", "192.0.2.77", "", "fixed 192.0.2.77/32"},
+		{"of the other family", "2001:db8::1", "", "want autodetect, none, or an IPv4 address"},
+		{"no address", "eth0", "", `--ip (IP) is "eth0": want`},
+		{"loopback", "127.0.0.1", "", "is a loopback address: no other node can reach this one by it"},
+		{"link-local", "169.254.0.9/16", "", "holds on one link only"},
+		{"multicast", "224.0.0.1", "", "is no unicast address"},
+		{"unspecified", "0.0.0.0", "", "is no unicast address"},
+		{"an unknown method", "", "best", `"best": want first-found, can-reach=`},
+		{"an unknown method with a value", "", "mac=02", `"mac=02": want first-found, can-reach=`},
+		{"a method without its value", "", "interface=", "nothing follows the ="},
+		{"a pattern that is none", "", "interface=eth(", "interface: \"eth(\": error parsing regexp"},
+		{"a prefix that is none", "", "cidr=192.0.2.0", "cidr: \"192.0.2.0\": want a prefix"},
+		{"Kubernetes", "", "kubernetes-internal-ip", "this version has no access to Kubernetes"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, err := ParseWant(V4, tt.ip, tt.method)
+			got := map[Order]string{Fill: "fill", Detect: "detect", Keep: "keep", Fixed: "fixed"}[w.Order]
+			if w.Order == Fixed && err == nil {
+				c, _ := w.Choose(host())
+				got += " " + c.Addr.String()
+			}
+			if err != nil {
+				got = err.Error()
+			}
+			if got != tt.want && (err == nil || !strings.Contains(got, tt.want)) {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+	if w, err := ParseWant(V6, "", ""); w.Order != Keep || err != nil {
+		t.Errorf("IPv6 unless asked for: %v, %v; want it left alone", w.Order, err)
+	}
+}

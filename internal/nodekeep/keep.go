@@ -1,0 +1,284 @@
+// Package nodekeep writes this host's addresses into its Node.
+//
+// In: the kernel's interfaces as they change, what the user wants, and the Nodes of all. Out: the Node of this host is
+// created, and has the addresses that package nodeaddr finds; other fields of it stay as they are.
+//
+// An address that another node has is not written. What cannot be found or written is said once, and tried again when
+// something has changed. Nothing is written before the datastore is known whole, or while it says that it is not ready.
+package nodekeep
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/nodeaddr"
+	"github.com/twillnet/twill/internal/syncer"
+)
+
+// Config of a Keeper.
+type Config struct {
+	Node     string
+	AS       *api.ASNumber // to write beside the addresses; nil leaves it as it is
+	Wants    []nodeaddr.Want
+	Anyway   bool          // write an address that another node has
+	Poll     time.Duration // look again without an event; zero means 60s
+	Settle   time.Duration // wait for interfaces that change to come to rest; zero means 1s
+	Store    datastore.Store
+	Look     func(context.Context) (nodeaddr.Host, error)
+	Watch    func(context.Context, chan<- struct{}) error // say that links or addresses have changed, until the context ends
+	Log      *slog.Logger
+	minRetry time.Duration
+}
+
+// Idle reports whether there is nothing to keep.
+func (c Config) Idle() bool {
+	return c.AS == nil && !slices.ContainsFunc(c.Wants, func(w nodeaddr.Want) bool { return w.Order != nodeaddr.Keep })
+}
+
+// Keeper keeps the addresses of one Node.
+type Keeper struct {
+	cfg    Config
+	book   nodeaddr.Book
+	own    api.Update // the Node as it is stored
+	synced bool
+	frozen bool
+	said   map[string]string // by what it is about, what the log last said
+}
+
+// New returns a Keeper, which does nothing until Run.
+func New(c Config) *Keeper {
+	if c.Poll == 0 {
+		c.Poll = time.Minute
+	}
+	if c.Settle == 0 {
+		c.Settle = time.Second
+	}
+	if c.minRetry == 0 {
+		c.minRetry = time.Second
+	}
+	return &Keeper{cfg: c, said: map[string]string{}}
+}
+
+// Run keeps until the context ends.
+func (k *Keeper) Run(ctx context.Context) error {
+	source := syncer.New(k.cfg.Store, syncer.Config{
+		Prefixes: []string{api.KeyPrefix(api.KindNode, ""), api.KeyPrefix(api.KindClusterInformation, "")}, Logger: k.cfg.Log,
+	})
+	events := make(chan struct{}, 1)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return source.Run(ctx) })
+	group.Go(func() error { return k.cfg.Watch(ctx, events) })
+	group.Go(func() error { return k.loop(ctx, source.Batches(), events) })
+	return group.Wait()
+}
+
+func (k *Keeper) loop(ctx context.Context, batches <-chan syncer.Batch, events <-chan struct{}) error {
+	again := time.NewTimer(k.cfg.Poll)
+	defer again.Stop()
+	soon := false // interfaces that never rest must not put off the look for ever
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case b, open := <-batches:
+			if !open {
+				return ctx.Err()
+			}
+			if !k.take(b) {
+				continue
+			}
+		case <-events:
+			if !soon {
+				soon = true
+				again.Reset(k.cfg.Settle)
+			}
+			continue
+		case <-again.C:
+		}
+		soon = false
+		wait := k.cfg.Poll
+		if err := k.round(ctx); err != nil {
+			wait = k.cfg.minRetry
+		}
+		again.Reset(wait)
+	}
+}
+
+// take takes in what the datastore says, and reports whether to look.
+func (k *Keeper) take(b syncer.Batch) bool {
+	changed := b.InSync && !k.synced
+	k.synced = k.synced || b.InSync
+	for _, u := range b.Updates {
+		ref, _ := api.ParseKey(u.Key)
+		switch {
+		case k.book.Update(u):
+			changed = true
+			if ref.Name == k.cfg.Node {
+				k.own = u
+			}
+		case ref.Kind == api.KindClusterInformation && ref.Name == "default":
+			was := k.frozen
+			k.frozen = frozen(u)
+			changed = changed || was != k.frozen
+		}
+	}
+	return changed
+}
+
+func frozen(u api.Update) bool {
+	if u.Value == nil {
+		return false
+	}
+	s, err := api.DecodeStored(u)
+	info, ok := s.Resource.(*api.ClusterInformation)
+	return err == nil && ok && info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady
+}
+
+// round looks, and writes what there is to write. An error is one that goes away by itself.
+func (k *Keeper) round(ctx context.Context) error {
+	if !k.synced || k.frozen {
+		return nil
+	}
+	host, err := k.cfg.Look(ctx)
+	if err != nil {
+		k.say("interfaces", slog.LevelError, err.Error())
+		return err
+	}
+	k.say("interfaces", slog.LevelError, "")
+	var found []nodeaddr.Found
+	for _, w := range k.cfg.Wants {
+		if w.Order == nodeaddr.Keep {
+			continue
+		}
+		f := nodeaddr.Found{Want: w}
+		f.Choice, f.Err = w.Choose(host)
+		found = append(found, f)
+	}
+	n := k.book.Node(k.cfg.Node)
+	k.report(n, found)
+	changes := k.allowed(nodeaddr.Settle(n, found))
+	k.clashes()
+	if err := k.write(ctx, found, changes); err != nil {
+		k.say("write", slog.LevelWarn, err.Error())
+		return err
+	}
+	k.say("write", slog.LevelWarn, "")
+	return nil
+}
+
+// report says what was not found. If the Node has an address, that stays, and it is less bad.
+func (k *Keeper) report(n *api.Node, found []nodeaddr.Found) {
+	for _, f := range found {
+		at := "find " + f.Want.Name
+		switch now := nodeaddr.Address(n, f.Want.Family); {
+		case f.Err == nil:
+			k.say(at, slog.LevelError, "")
+		case now == "":
+			k.say(at, slog.LevelError, f.Err.Error())
+		case f.Want.Order == nodeaddr.Detect || nodeaddr.Detected(n, now):
+			k.say(at, slog.LevelWarn, fmt.Sprintf("%v. The Node keeps %s", f.Err, now))
+		}
+	}
+}
+
+// allowed leaves out addresses that other nodes have.
+func (k *Keeper) allowed(changes []nodeaddr.Change) (out []nodeaddr.Change) {
+	taken := map[string]string{}
+	for _, c := range changes {
+		others := k.book.Others(k.cfg.Node, c.To.Addr())
+		if len(others) == 0 || k.cfg.Anyway {
+			out = append(out, c)
+			continue
+		}
+		taken[c.Family.Name] = fmt.Sprintf("the Node is not given %s: %s; %s", c.To, others[0], others[0].Fix())
+	}
+	for _, f := range []nodeaddr.Family{nodeaddr.V4, nodeaddr.V6} {
+		k.say("taken "+f.Name, slog.LevelError, taken[f.Name])
+	}
+	return out
+}
+
+// clashes warns of addresses that the Node has, and others too.
+func (k *Keeper) clashes() {
+	var text []string
+	for _, o := range k.book.Clashes(k.cfg.Node) {
+		text = append(text, o.String()+"; "+o.Fix())
+	}
+	if k.cfg.Anyway {
+		text = nil
+	}
+	k.say("clash", slog.LevelWarn, strings.Join(text, ". "))
+}
+
+// say logs what is wrong once, and again when it has changed.
+func (k *Keeper) say(about string, level slog.Level, text string) {
+	if text != "" && k.said[about] != text {
+		k.cfg.Log.Log(context.Background(), level, "the node's address", "err", text)
+	}
+	k.said[about] = text
+}
+
+// write makes the Node, or changes it at the revision that was heard of.
+func (k *Keeper) write(ctx context.Context, found []nodeaddr.Found, changes []nodeaddr.Change) error {
+	n := api.New(api.KindNode).(*api.Node)
+	n.Metadata.Name = k.cfg.Node
+	if k.own.Value != nil {
+		if err := json.Unmarshal(k.own.Value, n); err != nil {
+			return fmt.Errorf("Node %s is not given its address: what is stored cannot be read: %w", k.cfg.Node, err)
+		}
+	} else if len(changes) == 0 {
+		return nil // a Node without an address is of no use to others
+	}
+	nodeaddr.Apply(n, found, changes)
+	if k.cfg.AS != nil && n.Spec.BGP != nil {
+		n.Spec.BGP.ASNumber = k.cfg.AS
+	}
+	kv, err := k.store(ctx, n)
+	if errors.Is(err, datastore.ErrConflict) || errors.Is(err, datastore.ErrExists) || errors.Is(err, datastore.ErrNotFound) {
+		return nil // somebody was faster: it will be heard of
+	}
+	if err != nil {
+		return fmt.Errorf("write Node %s: %w", k.cfg.Node, err)
+	}
+	if kv.Revision > k.own.Revision {
+		k.own = kv
+		k.book.Update(kv)
+	}
+	for _, c := range changes {
+		k.cfg.Log.Info("the node's address is written", "field", c.Family.Field, "address", c.To, "was", c.From, "why", c.Why)
+	}
+	return nil
+}
+
+// store writes a Node if it differs from what is stored.
+func (k *Keeper) store(ctx context.Context, n *api.Node) (api.Update, error) {
+	if k.own.Value == nil {
+		key, err := api.Key(n)
+		if err != nil {
+			return api.Update{}, err
+		}
+		api.Prepare(n, uuid.NewString(), time.Now().UTC().Format(time.RFC3339))
+		value, err := api.EncodeStored(n)
+		if err != nil {
+			return api.Update{}, err
+		}
+		return k.cfg.Store.Create(ctx, api.Update{Key: key, Value: value})
+	}
+	value, err := api.MergeRaw(k.own.Value, n)
+	if err != nil || bytes.Equal(value, k.own.Value) {
+		return k.own, err
+	}
+	return k.cfg.Store.Update(ctx, api.Update{Key: k.own.Key, Value: value, Revision: k.own.Revision})
+}

@@ -1,0 +1,294 @@
+package nodekeep
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+	"github.com/twillnet/twill/internal/nodeaddr"
+)
+
+var nodesPrefix = api.KeyPrefix(api.KindNode, "")
+
+// bench is a keeper of node h1 on a store in memory, whose host is what the test says, in virtual time.
+type bench struct {
+	*testing.T
+	store *memstore.Store
+	mu    sync.Mutex
+	log   bytes.Buffer
+	addrs []string // of eth0
+	tell  chan<- struct{}
+}
+
+func (b *bench) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.log.Write(p)
+}
+
+func (b *bench) said() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.log.String()
+}
+
+func (b *bench) look(context.Context) (nodeaddr.Host, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := nodeaddr.Interface{Name: "eth0", Up: true}
+	for _, a := range b.addrs {
+		i.Addrs = append(i.Addrs, nodeaddr.Addr{Prefix: netip.MustParsePrefix(a)})
+	}
+	return nodeaddr.Host{Interfaces: []nodeaddr.Interface{i}}, nil
+}
+
+func (b *bench) watch(ctx context.Context, tell chan<- struct{}) error {
+	b.tell = tell
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// has gives the host addresses, and waits until that has been looked at.
+func (b *bench) has(addrs ...string) {
+	b.mu.Lock()
+	b.addrs = addrs
+	b.mu.Unlock()
+	b.tell <- struct{}{}
+	<-time.After(2 * time.Second) // virtual
+	synctest.Wait()
+}
+
+func (b *bench) put(name, doc string) {
+	b.Helper()
+	if err := datastore.Put(b.Context(), b.store, api.Update{Key: nodesPrefix + name, Value: []byte(doc)}); err != nil {
+		b.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// node is what is stored.
+func (b *bench) node(name string) string {
+	u, err := b.store.Get(b.Context(), nodesPrefix+name)
+	if errors.Is(err, datastore.ErrNotFound) {
+		return ""
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	return string(u.Value)
+}
+
+func (b *bench) want(step, text string) {
+	b.Helper()
+	if got := b.node("h1"); !strings.Contains(got, text) {
+		b.Errorf("%s: stored is %s; want %s in it\nlog: %s", step, got, text, b.said())
+	}
+}
+
+func (b *bench) wantSaid(step, text string) {
+	b.Helper()
+	if !strings.Contains(b.said(), text) {
+		b.Errorf("%s: the log has no %q:\n%s", step, text, b.said())
+	}
+}
+
+// run runs a test with a keeper that is told ip, in virtual time.
+func run(t *testing.T, ip string, change func(*Config), steps func(*bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		b := &bench{T: t, store: memstore.New(), addrs: []string{"192.0.2.1/24"}}
+		w, err := nodeaddr.ParseWant(nodeaddr.V4, ip, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := Config{
+			Node: "h1", Wants: []nodeaddr.Want{w}, Store: b.store, Look: b.look, Watch: b.watch, Log: slog.New(slog.NewTextHandler(b, nil)),
+		}
+		if change != nil {
+			change(&cfg)
+		}
+		done := make(chan error)
+		go func() { done <- New(cfg).Run(ctx) }()
+		synctest.Wait()
+		steps(b)
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run = %v", err)
+		}
+	})
+}
+
+func TestAnAddressIsFoundAndFollowed(t *testing.T) {
+	as := api.ASNumber(64999)
+	run(t, "", func(c *Config) { c.AS = &as }, func(b *bench) {
+		b.want("at the start", `"spec":{"bgp":{"asNumber":64999,"ipv4Address":"192.0.2.1/24"}}`)
+		b.want("at the start", `"annotations":{"twill.net/detected-addresses":"192.0.2.1/24"}`)
+		b.has("192.0.2.7/24")
+		b.want("another address", `"ipv4Address":"192.0.2.7/24"`)
+		b.has()
+		b.want("none", `"ipv4Address":"192.0.2.7/24"`)
+		b.wantSaid("none", "The Node keeps 192.0.2.7/24")
+		b.put("h1", `{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"h1"},"spec":{"bgp":{"ipv4Address":"198.51.100.1/24"},"future":1},"status":{}}`)
+		b.has("192.0.2.8/24")
+		b.want("by hand", `"ipv4Address":"198.51.100.1/24"`)
+		b.want("what another version wrote", `"future":1`)
+		if err := b.store.Delete(b.Context(), nodesPrefix+"h1", 0); err != nil {
+			b.Fatal(err)
+		}
+		synctest.Wait()
+		b.want("the Node was deleted", `"ipv4Address":"192.0.2.8/24"`)
+	})
+}
+
+func TestAnExplicitAddressIsNotFollowed(t *testing.T) {
+	run(t, "192.0.2.1", nil, func(b *bench) {
+		b.want("at the start", `"ipv4Address":"192.0.2.1/24"`)
+		b.has("192.0.2.7/24")
+		b.want("the host has another", `"ipv4Address":"192.0.2.1/24"`)
+		if strings.Contains(b.node("h1"), "detected") {
+			b.Errorf("an address that was asked for is taken for found: %s", b.node("h1"))
+		}
+	})
+}
+
+func TestAnAddressThatIsTakenIsNotWritten(t *testing.T) {
+	other := func(ip string) string {
+		return fmt.Sprintf(`{"kind":"Node","metadata":{"name":"h2"},"spec":{"bgp":{"ipv4Address":"%s"}}}`, ip)
+	}
+	run(t, "", nil, func(b *bench) {
+		b.put("h2", other("192.0.2.7"))
+		b.has("192.0.2.7/24")
+		b.want("taken", `"ipv4Address":"192.0.2.1/24"`)
+		b.wantSaid("taken", "the Node is not given 192.0.2.7/24: 192.0.2.7 is also that of node h2 (spec.bgp.ipv4Address); give one of the two another address (--ip,")
+		b.put("h2", other("192.0.2.99"))
+		b.want("free again", `"ipv4Address":"192.0.2.7/24"`)
+		b.put("h2", other("192.0.2.7/24"))
+		b.want("taken later", `"ipv4Address":"192.0.2.7/24"`)
+		b.wantSaid("taken later", `level=WARN msg="the node's address" err="192.0.2.7 is also that of node h2`)
+	})
+	run(t, "", func(c *Config) { c.Anyway = true }, func(b *bench) {
+		b.put("h2", other("192.0.2.7"))
+		b.has("192.0.2.7/24")
+		b.want("unchecked", `"ipv4Address":"192.0.2.7/24"`)
+	})
+}
+
+func TestWhatCannotBeFoundOrWrittenIsTriedAgain(t *testing.T) {
+	run(t, "", nil, func(b *bench) {
+		if err := b.store.Delete(b.Context(), nodesPrefix+"h1", 0); err != nil {
+			b.Fatal(err)
+		}
+		b.has("fe80::1/64")
+		if err := b.store.Delete(b.Context(), nodesPrefix+"h1", 0); err != nil && !errors.Is(err, datastore.ErrNotFound) {
+			b.Fatal(err)
+		}
+		synctest.Wait()
+		if got := b.node("h1"); got != "" {
+			b.Errorf("a Node without an address is of no use: %s", got)
+		}
+		b.wantSaid("nothing is found", "level=ERROR")
+		b.wantSaid("nothing is found", "eth0 has no IPv4 address")
+		b.store.Fail(func(op memstore.Op) error {
+			if op.Verb == "create" {
+				return datastore.ErrUnavailable
+			}
+			return nil
+		})
+		b.has("192.0.2.3/24")
+		b.wantSaid("the store is away", "write Node h1")
+		b.store.Fail(nil)
+		<-time.After(2 * time.Second) // virtual
+		synctest.Wait()
+		b.want("it is back", `"ipv4Address":"192.0.2.3/24"`)
+	})
+}
+
+func TestNothingIsWrittenWhileTheDatastoreIsNotReady(t *testing.T) {
+	key := api.KeyPrefix(api.KindClusterInformation, "") + "default"
+	run(t, "", nil, func(b *bench) {
+		set := func(ready bool) {
+			if err := datastore.Put(b.Context(), b.store, api.Update{Key: key, Value: fmt.Appendf(nil, `{"spec":{"datastoreReady":%v}}`, ready)}); err != nil {
+				b.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		set(false)
+		b.has("192.0.2.5/24")
+		b.want("frozen", `"ipv4Address":"192.0.2.1/24"`)
+		set(true)
+		b.want("ready again", `"ipv4Address":"192.0.2.5/24"`)
+	})
+}
+
+// TestTheKernelsAddressesAreFollowed is on a real kernel, in real time.
+func TestTheKernelsAddressesAreFollowed(t *testing.T) {
+	ns := netnstest.New(t)
+	ns.Veth("docker0", "peer0")
+	ns.Veth("eth0", "peer1")
+	ns.Addr("docker0", "172.17.0.1/16")
+	ns.Addr("eth0", "192.0.2.1/24", "2001:db8::1/64")
+	store := memstore.New()
+	var wants []nodeaddr.Want
+	for f, method := range map[nodeaddr.Family]string{nodeaddr.V4: "can-reach=192.0.2.9", nodeaddr.V6: "interface=eth.*"} {
+		w, err := nodeaddr.ParseWant(f, "autodetect", method)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wants = append(wants, w)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	k := New(Config{
+		Node: "h1", Wants: wants, Store: store, Settle: time.Millisecond, Poll: 50 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
+		Look:  func(ctx context.Context) (nodeaddr.Host, error) { return Look(ctx, ns.Rtnl()) },
+		Watch: func(ctx context.Context, tell chan<- struct{}) error { return Watch(ctx, ns.Rtnl(), tell) },
+	})
+	done := make(chan error)
+	go func() { done <- k.Run(ctx) }()
+	awaitNode(t, store, `"ipv4Address":"192.0.2.1/24","ipv6Address":"2001:db8::1/64"`)
+	ns.Run("ip", "addr", "del", "192.0.2.1/24", "dev", "eth0")
+	ns.Run("ip", "addr", "add", "192.0.2.200/25", "dev", "eth0")
+	ns.Route("192.0.2.0/25 dev eth0") // no event that is listened to: the next poll sees it
+	awaitNode(t, store, `"ipv4Address":"192.0.2.200/25","ipv6Address":"2001:db8::1/64"`)
+	ns.Run("ip", "addr", "add", "2001:db8:7::1/64", "dev", "eth0")
+	ns.Run("ip", "addr", "del", "2001:db8::1/64", "dev", "eth0")
+	awaitNode(t, store, `"ipv6Address":"2001:db8:7::1/64"`)
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run = %v", err)
+	}
+}
+
+// awaitNode waits until what is stored has a text.
+func awaitNode(t *testing.T, store datastore.Store, text string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for last := ""; ; {
+		if u, err := store.Get(ctx, nodesPrefix+"h1"); err == nil {
+			last = string(u.Value)
+		}
+		if strings.Contains(last, text) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("stored is %s; want %s in it", last, text)
+		case <-tick.C:
+		}
+	}
+}

@@ -57,6 +57,7 @@ func TestScriptWithBIRD(t *testing.T) {
 	}{
 		{"bgp_live", []string{AllHosts}},
 		{"bgp_live", []string{"h2"}},
+		{"bgp_node_status", []string{AllHosts}},
 		{"bgp_restart", []string{AllHosts}},
 		{"bgp_restart", []string{"h2"}},
 		{"bgp_mesh_to_reflectors", []string{AllHosts}},

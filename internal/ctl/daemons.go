@@ -27,8 +27,9 @@ The address by which other nodes know this one is found among the interfaces, an
 written into the Node if that has none: "twill node address" shows which. What
 somebody wrote there stays, unless --ip says otherwise.
 
-With --bgp=bird it writes the configuration of a BIRD that the host runs; with
---bgp=off nothing speaks BGP: for a host whose routes something else brings.`,
+With --bgp=bird a BIRD 2 speaks BGP (apt install bird2), and "twill confd" keeps
+its configuration; with --bgp=off nothing does: for a host whose routes something
+else brings. On a host that runs, each may be had in place of another.`,
 		Example: `  twill node                                    # one host, its own datastore
   twill node --etcd http://192.0.2.10:2379      # a host of a cluster
   twill node --etcd-listen http://0.0.0.0:2379  # a datastore for others too
@@ -41,7 +42,7 @@ With --bgp=bird it writes the configuration of a BIRD that the host runs; with
 	cmd.AddCommand(c.nodeStatusCmd(), c.nodeAddressCmd(), c.installCmd(), c.uninstallCmd(), c.bootCmd())
 	cmd.Flags().StringVar(&o.name, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
 	cmd.Flags().StringVar(&o.dir, "data-dir", "/var/lib/twill", "where this host keeps its data")
-	cmd.Flags().StringVar(&o.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: write BIRD's configuration; off: neither (TWILL_BGP)")
+	cmd.Flags().StringVar(&o.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: have BIRD speak it; off: neither (TWILL_BGP)")
 	o.addrs.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.addrs.as, "as", os.Getenv("AS"), "this node's AS number, written into its Node; default: what is there (AS)")
 	cmd.Flags().StringSliceVar(&o.listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs")
@@ -60,7 +61,7 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
-	speaker, known := map[string]string{"on": "bgp", "bird": "confd", "off": ""}[o.bgp]
+	speakers, known := speakersOf[o.bgp]
 	if !known {
 		return usage("node: --bgp=%s: want on, bird or off", o.bgp)
 	}
@@ -82,14 +83,17 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 		if len(o.listen) == 0 {
 			o.listen = []string{defaultEndpoint}
 		}
-		args := []string{"etcd", "--data-dir", filepath.Join(o.dir, "etcd")}
-		for _, l := range o.listen {
-			args = append(args, "--listen", l)
-		}
-		children = append(children, node.Child{Name: "etcd", Args: args})
+		children = append(children, member(o.dir, o.listen))
 	}
 	children = append(children, node.Child{Name: "agent", Args: append([]string{"agent"}, c.conn.args(own, o.listen)...), Env: env})
-	children = append(children, speakers(speaker, o.dir, c.conn.args(own, o.listen), env)...)
+	for _, s := range speakers {
+		if s.Env = env; s.Name == "bfd" {
+			s.Args = []string{s.Name, "--data-dir", o.dir}
+		} else if s.Name != "bird" {
+			s.Args = append([]string{s.Name, "--data-dir", o.dir}, c.conn.args(own, o.listen)...)
+		}
+		children = append(children, s)
+	}
 	cfg := c.conn.config()
 	if own && c.conn.endpoints == "" {
 		cfg.Endpoints = o.listen[:1]
@@ -99,16 +103,21 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	return node.Run(ctx, node.Config{Children: children, Signals: signals, Stdout: c.stdio.Out, Stderr: c.stdio.Err, Log: c.log()})
 }
 
-// speakers are what brings routes to and from other hosts. BIRD has a BFD of its own.
-func speakers(speaker, dir string, connection, env []string) []node.Child {
-	out := []node.Child{{Name: speaker, Args: append([]string{speaker, "--data-dir", dir}, connection...), Env: env}}
-	switch speaker {
-	case "":
-		return nil
-	case "bgp":
-		return append([]node.Child{{Name: "bfd", Args: []string{"bfd", "--data-dir", dir}, Env: env}}, out...)
+// member is an embedded member of etcd.
+func member(dir string, listen []string) node.Child {
+	args := []string{"etcd", "--data-dir", filepath.Join(dir, "etcd")}
+	for _, l := range listen {
+		args = append(args, "--listen", l)
 	}
-	return out
+	return node.Child{Name: "etcd", Args: args}
+}
+
+// speakersOf are the daemons that speak BGP, by --bgp. BIRD is killed: asked to end, it would tell peers to forget its
+// routes. It has a BFD of its own.
+var speakersOf = map[string][]node.Child{
+	"on":   {{Name: "bfd"}, {Name: "bgp"}},
+	"bird": {{Name: "confd"}, {Name: "bird", Args: []string{"bird"}, Quit: syscall.SIGKILL}},
+	"off":  nil,
 }
 
 // args hands the connection on to a child; the password goes by environment.

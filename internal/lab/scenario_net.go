@@ -37,6 +37,11 @@ func (c *scenario) logFile(who string) string {
 // hosts makes hosts, the store, and a twill node in each host.
 func (c *scenario) hosts(ctx context.Context, h script.Hosts) error {
 	c.Spec.Hosts = plan(h.Names...)
+	for _, name := range c.bird {
+		if name != AllHosts && !slices.Contains(h.Names, name) {
+			return fmt.Errorf("BIRD is wanted on %s, which is no host of this scenario", name)
+		}
+	}
 	if err := errors.Join(c.makeHosts(), c.makeStore()); err != nil {
 		return err
 	}
@@ -217,7 +222,33 @@ func (c *scenario) startStore(ctx context.Context) error {
 
 // hostEnv is what programs on a host are told: whose they are, and where the agent answers.
 func (c *scenario) hostEnv(name string) []string {
-	return []string{"NODENAME=" + name, "TWILL_SOCKET=" + c.agentSocket(name)}
+	return []string{
+		"NODENAME=" + name, "TWILL_SOCKET=" + c.agentSocket(name),
+		"TWILL_BIRD_CONF=" + filepath.Join(c.Dir, name, "bird.conf"), "TWILL_BIRD_SOCKET=" + filepath.Join(c.Dir, name, "bird.ctl"),
+	}
+}
+
+// speaks says who speaks BGP for a host, in the words of `twill node --bgp`.
+func (c *scenario) speaks(host string) string {
+	if mode := c.bgp[host]; mode != "" {
+		return mode
+	}
+	if slices.Contains(c.bird, host) || slices.Contains(c.bird, AllHosts) {
+		return "bird"
+	}
+	return "on"
+}
+
+// switchBGP has another speak BGP for a host.
+func (c *scenario) switchBGP(a script.BGP) error {
+	c.bgp[a.Host] = a.Mode
+	if c.nodes[a.Host] == nil {
+		return nil
+	}
+	if err := c.stopNodeOf(a.Host); err != nil {
+		return err
+	}
+	return c.startNodeOf(a.Host)
 }
 
 func (c *scenario) agentSocket(host string) string { return filepath.Join(c.Dir, host, "agent.sock") }
@@ -229,7 +260,7 @@ func (c *scenario) startNodeOf(name string, env ...string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	p, err := launch(c.Spec.hostNS(*h), c.Exe, c.logFile(name), slices.Concat(c.hostEnv(name), nodeEnv, env), []string{"node", "--node", name, "--data-dir", dir, "--etcd", c.storeURL()})
+	p, err := launch(c.Spec.hostNS(*h), c.Exe, c.logFile(name), slices.Concat(c.hostEnv(name), nodeEnv, env), []string{"node", "--node", name, "--data-dir", dir, "--etcd", c.storeURL(), "--bgp", c.speaks(name)})
 	if err != nil {
 		return err
 	}
@@ -310,6 +341,9 @@ func (c *scenario) agent(host string) int { return c.daemon(host, "agent") }
 // daemon finds a child of a host's node; 0 if there is none.
 func (c *scenario) daemon(host, what string) int {
 	h, _ := c.Spec.host(host)
+	if what == "bgp" && c.speaks(host) == "bird" {
+		what = "bird"
+	}
 	if c.nodes[host] == nil {
 		return 0
 	}
@@ -331,7 +365,7 @@ func (c *scenario) signalDaemon(ctx context.Context, host, what string, sig sysc
 
 func (c *scenario) kill(ctx context.Context, a script.Kill) error {
 	sig := syscall.SIGTERM
-	if a.Hard {
+	if a.Hard || a.What == "bgp" && c.speaks(a.Host) == "bird" { // as twill node ends BIRD
 		sig = syscall.SIGKILL
 	}
 	pid, err := c.signalDaemon(ctx, a.Host, a.What, sig)

@@ -12,8 +12,15 @@ import (
 	"github.com/twillnet/twill/internal/bgp/speaker"
 )
 
+// speaks is who can be asked: our own speaker, or what is known of a BIRD.
+type speaks interface {
+	Report(ctx context.Context) (speaker.Report, error)
+	Routes(ctx context.Context) ([]speaker.Route, error)
+	Explain(ctx context.Context, dst netip.Prefix) (speaker.Explanation, error)
+}
+
 // answers are what the daemon says of itself.
-func answers(s *speaker.Speaker) http.Handler {
+func answers(s speaks) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, r *http.Request) {
 		report, err := s.Report(r.Context())

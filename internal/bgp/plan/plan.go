@@ -57,6 +57,7 @@ type Session struct {
 	AS       uint32     // the peer's
 	LocalAS  uint32     // ours towards it
 	Source   netip.Addr `json:",omitzero"`  // zero: the kernel chooses
+	Via      netip.Addr `json:",omitzero"`  // the gateway to the peer, if it has a route of its own; else the kernel knows
 	Passive  bool       `json:",omitempty"` // the peer calls
 	Password *Secret    `json:",omitempty"`
 	NextHop  NextHop    `json:",omitempty"`
@@ -79,6 +80,17 @@ func (s Session) Internal() bool { return s.AS == s.LocalAS }
 type BFD struct {
 	api.BFD
 	Asked bool `json:",omitempty"` // by a resource, and not only by default
+}
+
+// Ways are the routes to peers that go through a gateway, of reachableBy.
+func Ways(sessions []Session) map[netip.Prefix]netip.Addr {
+	out := map[netip.Prefix]netip.Addr{}
+	for _, s := range sessions {
+		if s.Via.IsValid() {
+			out[netip.PrefixFrom(s.Peer, s.Peer.BitLen())] = s.Via
+		}
+	}
+	return out
 }
 
 // Secret names a password.

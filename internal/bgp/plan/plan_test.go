@@ -64,6 +64,7 @@ func brief(s plan.Session) string {
 	add(s.LocalAS != plan.DefaultAS, "local %d", s.LocalAS)
 	add(!s.Source.IsValid(), "from any")
 	add(s.Passive, "passive")
+	add(s.Via.IsValid(), "via %s", s.Via)
 	add(s.Client, "client of %s", s.Cluster)
 	add(s.NextHop != "", "next hop %s", s.NextHop)
 	add(s.Hops > 0, "within %d", s.Hops)
@@ -109,6 +110,7 @@ func TestSessions(t *testing.T) {
 		}},
 		{"a peer of all nodes", alone + "BGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009}", "h3", []string{"192.0.2.9:179 as 65009"}},
 		{"a peer of one node", alone + "BGPPeer tor {node: h1, peerIP: '192.0.2.9:1799', asNumber: 65009}", "h1", []string{"192.0.2.9:1799 as 65009"}},
+		{"a peer behind a gateway", alone + "BGPPeer tor {node: h1, peerIP: 198.51.100.9, asNumber: 65009, reachableBy: 192.0.2.9}", "h1", []string{"198.51.100.9:179 as 65009 via 192.0.2.9"}},
 		{"is not of another", alone + "BGPPeer tor {node: h1, peerIP: 192.0.2.9, asNumber: 65009}", "h2", nil},
 		{"a peer of some nodes", alone + "BGPPeer tor {nodeSelector: 'rack == \"a\"', peerIP: 192.0.2.9, asNumber: 65009}", "h2", []string{"192.0.2.9:179 as 65009"}},
 		{"is not of others", alone + "BGPPeer tor {nodeSelector: 'rack == \"a\"', peerIP: 192.0.2.9, asNumber: 65009}", "h3", nil},

@@ -105,6 +105,7 @@ func (d *draft) peer(name string, s *api.BGPPeerSpec) {
 func (d *draft) address(name string, s *api.BGPPeerSpec, at netip.AddrPort) {
 	session := d.draw(name, s, at.Addr())
 	session.Port, session.AS = DefaultPort, uint32(s.ASNumber)
+	session.Via, _ = netip.ParseAddr(s.ReachableBy) // none: it is empty
 	var cluster netip.Addr
 	for _, h := range d.hosts {
 		if h.addr(at.Addr().Is4()) == at.Addr() {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
@@ -31,8 +32,10 @@ type fib struct {
 	dirty   map[netip.Prefix]bool
 	hops    map[netip.Addr]resolved
 	failed  map[netip.Prefix]error
-	held    bool                // what nobody told stays
-	dead    map[netip.Addr]bool // peers by whom nothing may be sent, not even on what stays
+	held    bool                        // what nobody told stays
+	ways    map[netip.Prefix]netip.Addr // to peers, through gateways: reachableBy
+	former  []rtnl.Route                // those of a BIRD that spoke here before us
+	dead    map[netip.Addr]bool         // peers by whom nothing may be sent, not even on what stays
 	foreign func(netip.Prefix) bool
 }
 
@@ -96,6 +99,18 @@ func (f *fib) lost() {
 	}
 }
 
+// reach is told the ways to peers that go through a gateway. They are there whatever peers tell: who tells the way to
+// itself would take it away with the session.
+func (f *fib) reach(sessions []plan.Session) {
+	for dst := range f.ways {
+		f.dirty[dst] = true
+	}
+	f.ways = plan.Ways(sessions)
+	for dst := range f.ways {
+		f.dirty[dst] = true
+	}
+}
+
 // read reads back what the kernel has.
 func (f *fib) read() error {
 	routes, err := f.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolSpeaker})
@@ -113,6 +128,27 @@ func (f *fib) read() error {
 	f.lost()
 	return nil
 }
+
+// readFormer finds the routes of a BIRD that spoke here before us. One that runs beside us is none of our business.
+func (f *fib) readFormer() error {
+	routes, err := f.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolBIRD})
+	f.former = slices.DeleteFunc(routes, func(r rtnl.Route) bool { return r.Table != 0 || r.Metric != kernel.RouteMetricBIRD })
+	return err
+}
+
+// forget removes them, when ours are there.
+func (f *fib) forget() error {
+	for len(f.former) > 0 {
+		if err := f.rtnl.DeleteRoute(f.former[0]); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+			return err
+		}
+		f.former = f.former[1:]
+	}
+	return nil
+}
+
+// left is how many routes of a former speaker the kernel has, before there is a plan.
+func (f *fib) left() int { return len(f.actual) + len(f.former) }
 
 func place(metric int) int { return slices.Index(metrics[:], metric) }
 
@@ -144,6 +180,11 @@ func (f *fib) surprised(r rtnl.Route, gone bool) bool {
 func (f *fib) apply() error {
 	clear(f.failed)
 	var failed []netip.Prefix
+	for dst := range f.ways { // first: they are ways to next hops
+		if f.dirty[dst] && f.actual[dst] == [2]rtnl.Route{} && f.one(dst) == nil {
+			f.lost()
+		}
+	}
 	for dst := range f.dirty {
 		if err := f.one(dst); err != nil {
 			f.failed[dst] = err
@@ -151,6 +192,9 @@ func (f *fib) apply() error {
 			continue
 		}
 		delete(f.dirty, dst)
+	}
+	if len(failed) == 0 && !f.held {
+		return f.forget()
 	}
 	if len(failed) == 0 {
 		return nil
@@ -246,7 +290,9 @@ func (f *fib) remove(routes ...rtnl.Route) error {
 // route is the route that is wanted; the zero value if there is to be none.
 func (f *fib) route(dst netip.Prefix) (rtnl.Route, error) {
 	hops := f.want[dst]
-	if len(hops) == 0 || f.foreign(dst) {
+	if gateway, is := f.ways[dst]; is {
+		hops = []netip.Addr{gateway}
+	} else if len(hops) == 0 || f.foreign(dst) {
 		return rtnl.Route{}, nil
 	}
 	var ways []rtnl.Hop
@@ -284,6 +330,3 @@ func (f *fib) resolve(hop netip.Addr) resolved {
 	f.hops[hop] = r
 	return r
 }
-
-// conflicts are the destinations for which the kernel is not right, and why.
-func (f *fib) conflict(dst netip.Prefix) error { return f.failed[dst] }

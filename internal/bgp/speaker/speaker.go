@@ -73,7 +73,7 @@ func (s *Speaker) Run(ctx context.Context, plans <-chan plan.Plan) error {
 		return err
 	}
 	defer watch.Close()
-	if err := s.read(); err != nil {
+	if err := errors.Join(s.read(), s.fib.readFormer()); err != nil {
 		return err
 	}
 	events := make(chan []rtnl.Event)
@@ -168,9 +168,10 @@ func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
 		return
 	}
 	if first {
-		s.hold.begin(p, len(s.fib.actual) > 0, time.Now())
-		if len(s.fib.actual) > 0 {
-			s.cfg.Log.Info("restarted: keeping routes until peers have told theirs", "routes", len(s.fib.actual), "at_most", p.Restart())
+		left := s.fib.left()
+		s.hold.begin(p, left > 0, time.Now())
+		if left > 0 {
+			s.cfg.Log.Info("restarted: keeping routes until peers have told theirs", "routes", left, "at_most", p.Restart())
 		}
 	}
 	for peer := range maps.Clone(s.hold.waiting) {
@@ -200,6 +201,7 @@ func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
 	s.tell() // first, so that whom we call gets all before we say that it is all
 	s.sessions(ctx)
 	s.fib.foreign = p.IsForeign
+	s.fib.reach(p.Sessions)
 	s.fib.everything()
 }
 

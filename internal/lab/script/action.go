@@ -74,7 +74,7 @@ type Restart struct{ Who, What string }
 // Kill ends a daemon of a host and awaits nothing.
 type Kill struct {
 	Host string
-	What string // agent, bgp or bfd
+	What string // agent, bgp (which may be BIRD), bfd or confd
 	Hard bool   // SIGKILL instead of SIGTERM
 }
 
@@ -89,6 +89,9 @@ type Cut struct {
 
 // Busy keeps all processors busy for a while.
 type Busy struct{ For time.Duration }
+
+// BGP says who speaks BGP for a host; its node is started again if it runs.
+type BGP struct{ Host, Mode string }
 
 // Compact makes the store forget its history.
 type Compact struct{}

@@ -136,7 +136,7 @@ func readRestart(l *line) Action {
 
 func readKill(l *line) Action {
 	k := Kill{Host: l.name(aHost)}
-	k.What = l.oneOf("process", "agent", "bgp", "bfd")
+	k.What = l.oneOf("process", "agent", "bgp", "bfd", "confd")
 	k.Hard = l.take("-9")
 	return k
 }

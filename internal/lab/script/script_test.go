@@ -40,6 +40,8 @@ func TestALineIsReadAsItsAction(t *testing.T) {
 		{"cut link h2 silently", Cut{Link: "h2", Silent: true}},
 		{"kill h1 bfd", Kill{"h1", "bfd", false}},
 		{"busy 1500ms", Busy{1500 * time.Millisecond}},
+		{"kill h1 confd -9", Kill{"h1", "confd", true}},
+		{"bgp h1 bird", BGP{"h1", "bird"}},
 		{"compact store", Compact{}},
 		{"stop store", Power{false, "store", nil}},
 		{"start h1 IP=autodetect IP6=", Power{true, "h1", []string{"IP=autodetect", "IP6="}}},

@@ -21,6 +21,9 @@ type BGPConfigurationSpec struct {
 	NodeMeshMaxRestartTime string                `json:"nodeMeshMaxRestartTime,omitempty"` // empty: 120s
 	BindMode               string                `json:"bindMode,omitempty"`               // None, NodeIP
 	IgnoredInterfaces      []string              `json:"ignoredInterfaces,omitempty"`      // names, * at the end stands for anything
+	// The only values of these are what we do: prefixes of services are told as a whole, and BGP's routes are its own.
+	ServiceLoadBalancerAggregation string `json:"serviceLoadBalancerAggregation,omitempty"` // Enabled
+	ProgramClusterRoutes           string `json:"programClusterRoutes,omitempty"`           // Enabled
 }
 
 // BGPServiceBlock is a range of addresses of services.
@@ -76,6 +79,7 @@ type BGPPeerSpec struct {
 	TTLSecurity              *uint8       `json:"ttlSecurity,omitempty"` // hops to the peer
 	Filters                  []string     `json:"filters,omitempty"`     // names of BGPFilters, in order
 	ReversePeering           string       `json:"reversePeering,omitempty"`
+	ReachableBy              string       `json:"reachableBy,omitempty"` // a gateway: the peer gets a route of its own through it
 }
 
 // BGPFilter is a list of rules for routes that a session brings or sends.
@@ -98,6 +102,7 @@ type BGPFilterRule struct {
 	CIDR          string               `json:"cidr,omitempty"`
 	PrefixLength  *BGPPrefixLength     `json:"prefixLength,omitempty"`
 	Source        string               `json:"source,omitempty"`        // RemotePeers: only what a peer told us
+	Interface     string               `json:"interface,omitempty"`     // of exports: the interface of a route of the node's own; * and ? stand for others
 	MatchOperator string               `json:"matchOperator,omitempty"` // Equal, NotEqual, In, NotIn
 	PeerType      string               `json:"peerType,omitempty"`      // eBGP, iBGP
 	Communities   *BGPCommunityMatch   `json:"communities,omitempty"`
@@ -138,15 +143,16 @@ type BGPPrependASPath struct {
 // bgpRules are the lists of a filter, with their paths.
 func bgpRules(s *BGPFilterSpec) []bgpRuleList {
 	return []bgpRuleList{
-		{"spec.exportV4", s.ExportV4, true},
-		{"spec.importV4", s.ImportV4, true},
-		{"spec.exportV6", s.ExportV6, false},
-		{"spec.importV6", s.ImportV6, false},
+		{"spec.exportV4", s.ExportV4, true, true},
+		{"spec.importV4", s.ImportV4, true, false},
+		{"spec.exportV6", s.ExportV6, false, true},
+		{"spec.importV6", s.ImportV6, false, false},
 	}
 }
 
 type bgpRuleList struct {
-	path  string
-	rules []BGPFilterRule
-	four  bool
+	path   string
+	rules  []BGPFilterRule
+	four   bool
+	export bool
 }

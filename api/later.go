@@ -13,10 +13,10 @@ var laterKinds = wordSet(`IPAMConfig IPAMBlock IPAMHandle LiveMigration`)
 var laterFields = map[reflect.Type]map[string]bool{
 	reflect.TypeFor[WorkloadEndpointSpec]():   wordSet("qosControls"),
 	reflect.TypeFor[FelixConfigurationSpec](): wordSet(laterSettings),
-	reflect.TypeFor[BGPConfigurationSpec](): wordSet(`serviceLoadBalancerAggregation localWorkloadPeeringIPV4 localWorkloadPeeringIPV6
-		programClusterRoutes ipv4NormalRoutePriority ipv6NormalRoutePriority`),
-	reflect.TypeFor[BGPPeerSpec]():        wordSet("reachableBy localWorkloadSelector"),
-	reflect.TypeFor[BGPFilterRule]():      wordSet("interface priority"),
+	reflect.TypeFor[BGPConfigurationSpec](): wordSet(`localWorkloadPeeringIPV4 localWorkloadPeeringIPV6
+		ipv4NormalRoutePriority ipv6NormalRoutePriority`),
+	reflect.TypeFor[BGPPeerSpec]():        wordSet("localWorkloadSelector"),
+	reflect.TypeFor[BGPFilterRule]():      wordSet("priority"),
 	reflect.TypeFor[BGPFilterOperation](): wordSet("setPriority"),
 }
 

@@ -50,7 +50,9 @@ const (
 	AnnotationMetadata = "projectcalico.org/metadata"
 	// AnnotationReject on a Deny rule, "true": who sent the packet is told, and need not wait.
 	AnnotationReject = AnnotationPrefix + "reject"
-	// AnnotationPrefix begins the annotations of rules that are ours and not Calico's.
+	// AnnotationBFD on a BGPConfiguration or BGPPeer: see [ParseBFD].
+	AnnotationBFD = AnnotationPrefix + "bfd"
+	// AnnotationPrefix begins the annotations that are ours and not Calico's.
 	AnnotationPrefix = "twill.net/"
 )
 

@@ -116,8 +116,10 @@ func (v *validator) spec() {
 		v.nodeStatus(&r.Spec)
 	case *BGPConfiguration:
 		v.bgpConfiguration(r)
+		v.bfd(r.Metadata.Annotations)
 	case *BGPPeer:
 		v.bgpPeer(&r.Spec)
+		v.bfd(r.Metadata.Annotations)
 	case *BGPFilter:
 		v.bgpFilter(&r.Spec)
 	case *FelixConfiguration:

@@ -41,6 +41,8 @@ func (v *validator) bgpConfiguration(r *BGPConfiguration) {
 			v.masked(fmt.Sprintf("%s[%d].cidr", l.path, i), b.CIDR)
 		}
 	}
+	v.onlyEnabled("spec.serviceLoadBalancerAggregation", s.ServiceLoadBalancerAggregation, "single addresses of services are not told, whole prefixes are")
+	v.onlyEnabled("spec.programClusterRoutes", s.ProgramClusterRoutes, "the agent does not bring routes to other hosts, BGP does")
 	v.communities(s)
 	v.bgpPassword("spec.nodeMeshPassword", s.NodeMeshPassword)
 	v.bgpTime("spec.nodeMeshMaxRestartTime", s.NodeMeshMaxRestartTime, maxRestart)
@@ -51,6 +53,15 @@ func (v *validator) bgpConfiguration(r *BGPConfiguration) {
 		}
 	}
 	v.unique("spec.ignoredInterfaces", s.IgnoredInterfaces)
+}
+
+// onlyEnabled refuses to turn off what cannot be done otherwise, and says why.
+func (v *validator) onlyEnabled(path, value, why string) {
+	if value == "Disabled" {
+		v.fail(path, "is Disabled, which this version does not honour: "+why)
+		return
+	}
+	v.optionally(path, value, "Enabled")
 }
 
 // onlyDefault refuses what one node cannot have otherwise than all.
@@ -174,6 +185,7 @@ func (v *validator) bgpPeer(s *BGPPeerSpec) {
 			v.fail("spec.asNumber", "is missing: want the AS number of the peer")
 		}
 	}
+	v.reachableBy(s)
 	if s.LocalASNumber != nil && *s.LocalASNumber == 0 {
 		v.fail("spec.localASNumber", "is 0: want 1 to 4294967295")
 	}
@@ -198,6 +210,23 @@ func (v *validator) bgpPeer(s *BGPPeerSpec) {
 	v.unique("spec.filters", s.Filters)
 }
 
+// reachableBy is a gateway to one peer.
+func (v *validator) reachableBy(s *BGPPeerSpec) {
+	if s.ReachableBy == "" {
+		return
+	}
+	gateway, reason := addrOf(s.ReachableBy)
+	peer, ok := PeerAddress(s.PeerIP)
+	switch {
+	case reason != "":
+		v.fail("spec.reachableBy", reason)
+	case s.PeerIP == "":
+		v.fail("spec.reachableBy", "is possible beside spec.peerIP only: it is the way to that peer")
+	case ok && (peer.Addr().Is4() != gateway.Is4() || peer.Addr() == gateway):
+		v.fail("spec.reachableBy", s.ReachableBy+" is no gateway to "+peer.Addr().String()+": want another address of its family")
+	}
+}
+
 // PeerAddress reads the address of a peer; the port is 0 if there is none.
 func PeerAddress(s string) (netip.AddrPort, bool) {
 	if a, reason := addrOf(s); reason == "" {
@@ -210,15 +239,23 @@ func PeerAddress(s string) (netip.AddrPort, bool) {
 func (v *validator) bgpFilter(s *BGPFilterSpec) {
 	for _, l := range bgpRules(s) {
 		for i, r := range l.rules {
-			v.bgpRule(fmt.Sprintf("%s[%d]", l.path, i), r, l.four)
+			v.bgpRule(fmt.Sprintf("%s[%d]", l.path, i), r, l)
 		}
 	}
 }
 
-func (v *validator) bgpRule(path string, r BGPFilterRule, four bool) {
+func (v *validator) bgpRule(path string, r BGPFilterRule, of bgpRuleList) {
+	four := of.four
 	v.oneOf(path+".action", r.Action, "Accept", "Reject")
 	v.optionally(path+".source", r.Source, "RemotePeers")
 	v.optionally(path+".peerType", r.PeerType, "eBGP", "iBGP")
+	switch name := strings.NewReplacer("*", "x", "?", "x").Replace(r.Interface); {
+	case r.Interface == "":
+	case !of.export:
+		v.fail(path+".interface", "is possible in exportV4 and exportV6 only: the way to a next hop is looked for when a route is believed")
+	case badInterface(name) != "":
+		v.fail(path+".interface", fmt.Sprintf("is %q: want the name of an interface, in which * and ? may stand for others", r.Interface))
+	}
 	switch {
 	case r.CIDR == "" && (r.MatchOperator != "" || r.PrefixLength != nil):
 		v.fail(path+".cidr", "is missing, although there is a matchOperator or prefixLength")
@@ -291,7 +328,7 @@ func (d *decoder) closeBGPFilter(s *BGPFilterSpec) {
 		for i := range l.rules {
 			r, path := &l.rules[i], fmt.Sprintf("%s[%d]", l.path, i)
 			v.errs = nil
-			v.bgpRule(path, *r, l.four)
+			v.bgpRule(path, *r, l)
 			for _, e := range v.errs {
 				d.problem(e.Path, e.Reason)
 			}
@@ -316,6 +353,8 @@ func (r *BGPFilterRule) keepUnderstood(errs FieldErrors, path string) {
 			r.CIDR, r.MatchOperator, r.PrefixLength = "", "", nil
 		case "source":
 			r.Source = ""
+		case "interface":
+			r.Interface = ""
 		case "peerType":
 			r.PeerType = ""
 		case "communities":

@@ -3,6 +3,7 @@ package api
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestBGPConfigurationsAreValidated(t *testing.T) {
@@ -12,6 +13,10 @@ func TestBGPConfigurationsAreValidated(t *testing.T) {
 		{"that of a node", "node.h1", "{listenPort: 1790, bindMode: NodeIP, ignoredInterfaces: ['eth*', lo0]}", ""},
 		{"another name", "mine", "{}", "metadata.name"},
 		{"a node without a name", "node.", "{}", "metadata.name"},
+		{"what we do anyway", "default", "{serviceLoadBalancerAggregation: Enabled, programClusterRoutes: Enabled}", ""},
+		{"single addresses of services", "default", "{serviceLoadBalancerAggregation: Disabled}", "spec.serviceLoadBalancerAggregation"},
+		{"routes by the agent", "default", "{programClusterRoutes: Disabled}", "spec.programClusterRoutes"},
+		{"something else", "default", "{programClusterRoutes: Sometimes}", "spec.programClusterRoutes"},
 		{"AS 0", "default", "{asNumber: 0}", "spec.asNumber"},
 		{"a mesh of one node", "node.h1", "{nodeToNodeMeshEnabled: true}", "spec.nodeToNodeMeshEnabled"},
 		{"an AS number of one node, which its Node says", "node.h1", "{asNumber: 65000}", "spec.asNumber"},
@@ -41,6 +46,11 @@ func TestBGPPeersAreValidated(t *testing.T) {
 		{"an IPv6 address with a port", "{peerIP: '[2001:db8::1]:1790', asNumber: 65000}", ""},
 		{"other nodes", "{nodeSelector: all(), peerSelector: has(rr)}", ""},
 		{"all that can be said", "{node: h1, peerIP: 192.0.2.1, asNumber: 1, localASNumber: 2, nextHopMode: Keep, sourceAddress: None, maxRestartTime: 5s, keepaliveTime: 10s, numAllowedLocalASNumbers: 1, ttlSecurity: 1, filters: [a], reversePeering: Manual}", ""},
+		{"a gateway", "{peerIP: '192.0.2.1:1790', asNumber: 1, reachableBy: 198.51.100.1}", ""},
+		{"a gateway that is no address", "{peerIP: 192.0.2.1, asNumber: 1, reachableBy: 198.51.100.1/24}", "spec.reachableBy"},
+		{"a gateway of the other family", "{peerIP: 192.0.2.1, asNumber: 1, reachableBy: '2001:db8::1'}", "spec.reachableBy"},
+		{"a peer that is its own gateway", "{peerIP: 192.0.2.1, asNumber: 1, reachableBy: 192.0.2.1}", "spec.reachableBy"},
+		{"a gateway to nodes", "{peerSelector: all(), reachableBy: 192.0.2.1}", "spec.reachableBy"},
 		{"neither address nor selector", "{node: h1}", "spec.peerIP"},
 		{"both", "{peerIP: 192.0.2.1, asNumber: 1, peerSelector: all()}", "spec.peerSelector"},
 		{"no AS number", "{peerIP: 192.0.2.1}", "spec.asNumber"},
@@ -57,6 +67,45 @@ func TestBGPPeersAreValidated(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) { judge(t, KindBGPPeer, "name: p", tt.spec, tt.want) })
 	}
+}
+
+func TestBFDIsSaidByAnAnnotation(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want BFD
+		ok   bool
+	}{
+		{"off", BFD{}, true},
+		{"300ms", BFD{300 * time.Millisecond, 3}, true},
+		{"1sx5", BFD{time.Second, 5}, true},
+		{"50msx2", BFD{50 * time.Millisecond, 2}, true},
+		{"1mx255", BFD{time.Minute, 255}, true},
+		{text: "on"},
+		{text: ""},
+		{text: "300"},
+		{text: "49ms"},
+		{text: "61s"},
+		{text: "-1s"},
+		{text: "100.0005ms"},
+		{text: "300msx1"},
+		{text: "300msx256"},
+		{text: "300msx"},
+		{text: "300ms x 3"},
+		{text: "x3"},
+	} {
+		if got, err := ParseBFD(tt.text); got != tt.want || (err == nil) != tt.ok {
+			t.Errorf("%q: %+v, %v", tt.text, got, err)
+		}
+		want := ""
+		if !tt.ok {
+			want = `metadata.annotations["twill.net/bfd"]`
+		}
+		meta := "name: default, annotations: {twill.net/bfd: '" + tt.text + "'}"
+		judge(t, KindBGPConfiguration, meta, "{}", want)
+		judge(t, KindBGPPeer, meta, "{peerSelector: all()}", want)
+	}
+	judge(t, KindBGPPeer, "name: a, annotations: {twill.net/bdf: 'off'}", "{peerSelector: all()}", `metadata.annotations["twill.net/bdf"]`)
+	judge(t, KindBGPPeer, "name: a, annotations: {example.org/bfd: 'yes'}", "{peerSelector: all()}", "")
 }
 
 func TestBGPFiltersAreValidated(t *testing.T) {
@@ -94,8 +143,8 @@ func TestBGPFiltersAreValidated(t *testing.T) {
 func TestWhatBGPDoesNotHonourIsRefusedByName(t *testing.T) {
 	for _, tt := range []struct{ kind, spec, path string }{
 		{KindBGPConfiguration, "{ipv4NormalRoutePriority: 5}", "spec.ipv4NormalRoutePriority"},
-		{KindBGPPeer, "{reachableBy: 192.0.2.9}", "spec.reachableBy"},
-		{KindBGPFilter, "{exportV4: [{action: Accept, interface: eth0}]}", "spec.exportV4[0].interface"},
+		{KindBGPPeer, "{localWorkloadSelector: all()}", "spec.localWorkloadSelector"},
+		{KindBGPFilter, "{exportV4: [{action: Accept, priority: 5}]}", "spec.exportV4[0].priority"},
 		{KindBGPFilter, "{exportV4: [{action: Accept, operations: [{setPriority: {value: 5}}]}]}", "spec.exportV4[0].operations[0].setPriority"},
 	} {
 		_, err := Decode([]byte("apiVersion: projectcalico.org/v3\nkind: " + tt.kind + "\nmetadata: {name: a}\nspec: " + tt.spec))
@@ -109,7 +158,9 @@ func TestFilterRulesCloseByThemselves(t *testing.T) {
 	for _, tt := range []struct{ name, rule, want string }{
 		{"an understood rule stays", `{"action":"Accept","cidr":"10.0.0.0/8","matchOperator":"In"}`, "Accept 10.0.0.0/8"},
 		{"an unknown field makes an Accept void", `{"action":"Accept","phase":"full"}`, "void"},
-		{"a field not honoured makes an Accept void", `{"action":"Accept","interface":"eth0"}`, "void"},
+		{"a field not honoured makes an Accept void", `{"action":"Accept","priority":5}`, "void"},
+		{"an interface of what peers tell makes an Accept void", `{"action":"Accept","interface":"eth0"}`, "void"},
+		{"an interface of what peers tell makes a Reject wider", `{"action":"Reject","interface":"eth0","source":"RemotePeers"}`, "Reject  RemotePeers"},
 		{"an unknown field leaves a Reject", `{"action":"Reject","cidr":"10.0.0.0/8","matchOperator":"In","phase":"full"}`, "Reject 10.0.0.0/8"},
 		{"a prefix that is none makes a Reject wider", `{"action":"Reject","cidr":"ten","matchOperator":"In","source":"RemotePeers"}`, "Reject  RemotePeers"},
 		{"an unknown operator makes an Accept void", `{"action":"Accept","cidr":"10.0.0.0/8","matchOperator":"Near"}`, "void"},

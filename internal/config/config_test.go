@@ -31,6 +31,15 @@ func value(t *testing.T, e config.Effective, name string) config.Value {
 	return e.Values[i]
 }
 
+func TestVariablesThatAreNoSettingsAreNotTakenForSome(t *testing.T) {
+	if _, problems := config.FromEnv([]string{"TWILL_SOCKET=/a", "TWILL_BGP=bird", "TWILL_BIRD_CONF=/b", "FELIX_CONFIG=/c"}); len(problems) > 0 {
+		t.Error(problems)
+	}
+	if _, problems := config.FromEnv([]string{"TWILL_BIRDS=x"}); len(problems) == 0 {
+		t.Error("a variable that is nothing is no problem")
+	}
+}
+
 func TestLaterSourcesWin(t *testing.T) {
 	file, problems := config.FromFile("twill.conf", "[global]\n# as upstream's\nDefaultEndpointToHostAction = return\nReportingIntervalSecs = 7\n")
 	if len(problems) > 0 {

@@ -54,6 +54,9 @@ func FromFile(name, content string) (Layer, []Problem) {
 	return l, problems
 }
 
+// noSettings are variables that say where things are, and what `twill node` runs beside the agent.
+var noSettings = []string{"CONFIG", "SOCKET", "BGP", "BGP_SOCKET", "SECRETS_DIR", "BIRD_CONF", "BIRD_SOCKET"}
+
 // FromEnv reads environment variables, given as NAME=value.
 func FromEnv(environ []string) (Layer, []Problem) {
 	l := Layer{Name: "environment", Values: map[string]string{}}
@@ -73,8 +76,8 @@ func FromEnv(environ []string) (Layer, []Problem) {
 		}
 		for r, prefix := range []string{"FELIX_", "TWILL_"} {
 			rest, ok := strings.CutPrefix(name, prefix)
-			if !ok || rest == "CONFIG" || rest == "SOCKET" {
-				continue // where to find the file, and the agent: no settings
+			if !ok || slices.Contains(noSettings, rest) {
+				continue
 			}
 			if p := byName(rest); p != nil {
 				put(p, value, 2+r)

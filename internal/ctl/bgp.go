@@ -76,6 +76,7 @@ Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K belo
 	cmd.Flags().BoolVar(&cfg.Reflector, "reflector", false, "reflect routes between other hosts, and do nothing else")
 	reg.addFlags(cmd.Flags())
 	addRouterID(cmd, &cfg.RouterID)
+	cmd.Flags().StringVar(&cfg.BFD, "bfd-socket", bfdSocket(), "the BFD daemon's socket; empty: there is none (TWILL_BFD_SOCKET)")
 	cmd.PersistentFlags().StringVar(&cfg.Socket, "socket", bgpSocket(), "the daemon's socket (TWILL_BGP_SOCKET)")
 	cmd.AddCommand(c.bgpPeersCmd(&cfg.Socket), c.bgpRoutesCmd(&cfg.Socket), c.bgpWhyCmd(&cfg.Socket), c.bgpReadyCmd(&cfg.Socket))
 	return cmd
@@ -90,7 +91,7 @@ func (c *command) bgpPeersCmd(socket *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "peers",
 		Short: "Show the sessions of this host, since when, and why one is down",
-		Long:  "Show the sessions of this host: their state and since when, why one is down, and how\nmany prefixes each brought and was told.\n\nExit code: 0 all are up, 1 some are not, or no answer.",
+		Long:  "Show the sessions of this host: their state and since when, why one is down, and how\nmany prefixes each brought and was told. BFD is Up, or as far as it got; Off is not a\nfault. -o wide says since when, how fast it notices, and why it is not up.\n\nExit code: 0 all are up, 1 some are not, or no answer.",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.askBGP(cmd.Context(), *socket, func(ctx context.Context) error {
@@ -98,8 +99,10 @@ func (c *command) bgpPeersCmd(socket *string) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if done, err := c.document(r, output); !done {
-					printSessions(c.stdio.Out, r, time.Now())
+				if output == "wide" {
+					printSessions(c.stdio.Out, r, time.Now(), true)
+				} else if done, err := c.document(r, output); !done {
+					printSessions(c.stdio.Out, r, time.Now(), false)
 				} else if err != nil {
 					return err
 				}
@@ -107,7 +110,7 @@ func (c *command) bgpPeersCmd(socket *string) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "wide, json or yaml")
 	return cmd
 }
 
@@ -161,7 +164,7 @@ func allUp(r speaker.Report) error {
 	return nil
 }
 
-func printSessions(w io.Writer, r speaker.Report, now time.Time) {
+func printSessions(w io.Writer, r speaker.Report, now time.Time, more bool) {
 	if r.Off != "" {
 		fmt.Fprintf(w, "node %s does not speak BGP: %s\n", r.Node, r.Off)
 		return
@@ -180,23 +183,50 @@ func printSessions(w io.Writer, r speaker.Report, now time.Time) {
 	}
 	if len(r.Sessions) > 0 {
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "PEER\tNODE\tFROM\tAS\tSTATE\tSINCE\tRECEIVED\tACCEPTED\tTOLD\tNOTE")
+		fmt.Fprintln(t, strings.Join(sessionHead(more), "\t"))
 		for _, s := range r.Sessions {
-			note := s.Why
-			if s.Client {
-				note = strings.TrimSuffix("client; "+note, "; ")
-			}
-			since := ""
-			if !s.Since.IsZero() {
-				since = now.Sub(s.Since).Round(time.Second).String()
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%d\t%s\n", s.Peer, s.PeerNode, s.From, s.AS, s.State, since, s.Received, s.Accepted, s.Told, note)
+			fmt.Fprintln(t, strings.Join(sessionRow(s, now, more), "\t"))
 		}
 		t.Flush()
 	}
 	for _, p := range r.Problems {
 		fmt.Fprintln(w, "wrong: "+p)
 	}
+}
+
+func sessionHead(more bool) []string {
+	head := []string{"PEER", "NODE", "FROM", "AS", "STATE", "SINCE", "RECEIVED", "ACCEPTED", "TOLD", "BFD"}
+	if more {
+		head = append(head, "BFD SINCE", "BFD EVERY", "BFD NOTICES IN", "BFD NOTE")
+	}
+	return append(head, "NOTE")
+}
+
+func sessionRow(s speaker.Session, now time.Time, more bool) []string {
+	note := s.Why
+	if s.Client {
+		note = strings.TrimSuffix("client; "+note, "; ")
+	}
+	row := []string{
+		s.Peer.String(), s.PeerNode, s.From, fmt.Sprint(s.AS), s.State, age(s.Since, now),
+		fmt.Sprint(s.Received), fmt.Sprint(s.Accepted), fmt.Sprint(s.Told), s.BFD.State,
+	}
+	if more {
+		interval, detection := "", ""
+		if s.BFD.Detection > 0 {
+			interval, detection = s.BFD.Interval.String(), s.BFD.Detection.String()
+		}
+		row = append(row, age(s.BFD.Since, now), interval, detection, s.BFD.Why)
+	}
+	return append(row, note)
+}
+
+// age is how long something has been so; empty if nobody knows.
+func age(since, now time.Time) string {
+	if since.IsZero() {
+		return ""
+	}
+	return now.Sub(since).Round(time.Second).String()
 }
 
 func (c *command) bgpRoutesCmd(socket *string) *cobra.Command {

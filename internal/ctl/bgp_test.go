@@ -7,14 +7,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twillnet/twill/internal/bgp/bfd"
 	"github.com/twillnet/twill/internal/bgp/speaker"
 )
 
 var bgpReport = speaker.Report{
 	Node: "h1", AS: 64512, RouterID: netip.MustParseAddr("192.0.2.1"), Told: 2, Learned: 3, Kernel: 3, Problems: []string{"resource x"},
 	Sessions: []speaker.Session{
-		{Peer: netip.MustParseAddr("192.0.2.2"), PeerNode: "h2", From: "mesh", AS: 64512, State: speaker.Established, Since: noon.Add(-time.Minute), Received: 1, Accepted: 1, Told: 2, Client: true},
-		{Peer: netip.MustParseAddr("2001:db8::9"), From: "BGPPeer tor", AS: 65001, State: "Active", Since: noon.Add(-time.Hour), Why: "no sign of life within the hold time"},
+		{Peer: netip.MustParseAddr("192.0.2.2"), PeerNode: "h2", From: "mesh", AS: 64512, State: speaker.Established, Since: noon.Add(-time.Minute), Received: 1, Accepted: 1, Told: 2, Client: true, BFD: bfd.Status{State: "Up", Since: noon.Add(-time.Second), Interval: bfd.Period(300 * time.Millisecond), Detection: bfd.Period(900 * time.Millisecond)}},
+		{Peer: netip.MustParseAddr("2001:db8::9"), From: "BGPPeer tor", AS: 65001, State: "Active", Since: noon.Add(-time.Hour), Why: "no sign of life within the hold time", BFD: bfd.Status{State: "Down", Since: noon.Add(-time.Minute), Why: "no packet yet"}},
 	},
 }
 
@@ -26,14 +27,21 @@ func TestSessionsAreShownWithWhyTheyAreDown(t *testing.T) {
 		print func(*bytes.Buffer)
 		want  string
 	}{
-		{"peers", func(b *bytes.Buffer) { printSessions(b, bgpReport, noon) }, `
+		{"peers", func(b *bytes.Buffer) { printSessions(b, bgpReport, noon, false) }, `
 node h1, AS 64512, router id 192.0.2.1: 2 prefixes told, 3 learned, 3 in the kernel
-PEER         NODE  FROM         AS     STATE        SINCE   RECEIVED  ACCEPTED  TOLD  NOTE
-192.0.2.2    h2    mesh         64512  Established  1m0s    1         1         2     client
-2001:db8::9        BGPPeer tor  65001  Active       1h0m0s  0         0         0     no sign of life within the hold time
+PEER         NODE  FROM         AS     STATE        SINCE   RECEIVED  ACCEPTED  TOLD  BFD   NOTE
+192.0.2.2    h2    mesh         64512  Established  1m0s    1         1         2     Up    client
+2001:db8::9        BGPPeer tor  65001  Active       1h0m0s  0         0         0     Down  no sign of life within the hold time
 wrong: resource x
 `},
-		{"peers of a node that is off", func(b *bytes.Buffer) { printSessions(b, speaker.Report{Node: "h1", Off: "no address"}, noon) }, `
+		{"peers with all of BFD", func(b *bytes.Buffer) { printSessions(b, bgpReport, noon, true) }, `
+node h1, AS 64512, router id 192.0.2.1: 2 prefixes told, 3 learned, 3 in the kernel
+PEER         NODE  FROM         AS     STATE        SINCE   RECEIVED  ACCEPTED  TOLD  BFD   BFD SINCE  BFD EVERY  BFD NOTICES IN  BFD NOTE       NOTE
+192.0.2.2    h2    mesh         64512  Established  1m0s    1         1         2     Up    1s         300ms      900ms                          client
+2001:db8::9        BGPPeer tor  65001  Active       1h0m0s  0         0         0     Down  1m0s                                  no packet yet  no sign of life within the hold time
+wrong: resource x
+`},
+		{"peers of a node that is off", func(b *bytes.Buffer) { printSessions(b, speaker.Report{Node: "h1", Off: "no address"}, noon, false) }, `
 node h1 does not speak BGP: no address
 `},
 		{"node status", func(b *bytes.Buffer) { printNodeStatus(b, bgpReport) }, `

@@ -23,8 +23,7 @@ by, for sites that keep BIRD. A new one is written beside the old one and shown
 to "bird -p"; if BIRD takes it, it replaces the old one, and BIRD is told to read
 it. What did not change is not written.
 
-BIRD itself is run by the host: Debian's bird.service reads /etc/bird/bird.conf.
-"twill node --bgp=bird" runs this in place of "twill bgp".`,
+"twill node --bgp=bird" runs this and "twill bird" in place of "twill bgp".`,
 		Example: "  twill confd --onetime --output /tmp/bird.conf --bird-socket=\n  twill confd --node h1",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -32,7 +31,7 @@ BIRD itself is run by the host: Debian's bird.service reads /etc/bird/bird.conf.
 				return err
 			}
 			cfg.Node, cfg.Store, cfg.Log, cfg.Check = l.node, l.store(&c.conn), c.logAs(l.settings.LogFormat), checkBird
-			cfg.Store.DialTimeout = c.conn.timeout
+			cfg.Store.DialTimeout, cfg.Version = c.conn.timeout, Version
 			return daemon.RunConfd(cmd.Context(), cfg)
 		},
 	}
@@ -40,9 +39,10 @@ BIRD itself is run by the host: Debian's bird.service reads /etc/bird/bird.conf.
 	f := cmd.Flags()
 	f.StringVar(&cfg.Dir, "data-dir", "/var/lib/twill", "where the last plan is kept")
 	f.StringVar(&cfg.Secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
+	f.StringVar(&cfg.Socket, "socket", bgpSocket(), "where to answer \"twill bgp peers\", routes and why (TWILL_BGP_SOCKET)")
 	addRouterID(cmd, &cfg.RouterID)
-	f.StringVar(&cfg.Output, "output", "/etc/bird/bird.conf", "the configuration")
-	f.StringVar(&cfg.Bird, "bird-socket", "/run/bird/bird.ctl", "BIRD's control socket; empty: do not tell it")
+	f.StringVar(&cfg.Output, "output", birdConf(), "the configuration (TWILL_BIRD_CONF)")
+	f.StringVar(&cfg.Bird, "bird-socket", birdSocket(), "BIRD's control socket; empty: do not tell it (TWILL_BIRD_SOCKET)")
 	f.BoolVar(&cfg.Onetime, "onetime", false, "write it once, and end")
 	f.BoolVar(&cfg.KeepStage, "keep-stage-file", false, "leave a configuration that BIRD refuses beside the output")
 	return cmd

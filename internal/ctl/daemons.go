@@ -19,16 +19,18 @@ func (c *command) nodeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Run what this host needs, supervised",
-		Long: `Run the daemons of one host as child processes: the agent, BGP, and with no etcd
-named, an embedded member of its own. A child that dies is started again with
+		Long: `Run the daemons of one host as child processes: the agent, BGP, BFD, and with no
+etcd named, an embedded member of its own. A child that dies is started again with
 back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.
 
 The address by which other nodes know this one is found among the interfaces, and
 written into the Node if that has none: "twill node address" shows which. What
 somebody wrote there stays, unless --ip says otherwise.
 
-With --bgp=bird it writes the configuration of a BIRD that the host runs; with
---bgp=off nothing speaks BGP: for a host whose routes something else brings.
+With --bgp=bird a BIRD 2 speaks BGP (apt install bird2), and "twill confd" keeps
+its configuration; with --bgp=off nothing does: for a host whose routes something
+else brings. On a host that runs, each may be had in place of another.
+
 With --bgp=reflector the host reflects routes between others and does nothing
 else: there is no agent, and no workload can be on it.`,
 		Example: `  twill node                                    # one host, its own datastore
@@ -44,7 +46,7 @@ else: there is no agent, and no workload can be on it.`,
 	cmd.AddCommand(c.nodeStatusCmd(), c.nodeAddressCmd(), c.installCmd(), c.uninstallCmd(), c.bootCmd())
 	cmd.Flags().StringVar(&o.name, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
 	cmd.Flags().StringVar(&o.dir, "data-dir", "/var/lib/twill", "where this host keeps its data")
-	cmd.Flags().StringVar(&o.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: write BIRD's configuration; reflector: reflect and do nothing else; off: none of it (TWILL_BGP)")
+	cmd.Flags().StringVar(&o.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: have BIRD speak it; reflector: reflect and do nothing else; off: none of it (TWILL_BGP)")
 	o.registration.addFlags(cmd.Flags())
 	o.addrs.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.addrs.as, "as", os.Getenv("AS"), "this node's AS number, written into its Node; default: what is there (AS)")
@@ -59,9 +61,6 @@ type nodeOptions struct {
 	addrs          addressing
 	registration   registration
 }
-
-// speakers are the subcommands that --bgp stands for.
-var speakers = map[string]string{"on": "bgp", "bird": "confd", "reflector": "bgp", "off": ""}
 
 // runNode runs the daemons of a host until the context ends.
 func (c *command) runNode(ctx context.Context, o nodeOptions) error {
@@ -100,7 +99,7 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 func (o *nodeOptions) reflector() bool { return o.bgp == "reflector" }
 
 func (o *nodeOptions) check(own bool) error {
-	if _, known := speakers[o.bgp]; !known {
+	if _, known := speakersOf[o.bgp]; !known {
 		return usage("node: --bgp=%s: want on, bird, reflector or off", o.bgp)
 	}
 	if o.reflector() && own && len(o.listen) == 0 {
@@ -114,23 +113,41 @@ func (o *nodeOptions) children(own bool, store []string) []node.Child {
 	env := []string{"NODENAME=" + o.name}
 	var out []node.Child
 	if own {
-		args := []string{"etcd", "--data-dir", filepath.Join(o.dir, "etcd")}
-		for _, l := range o.listen {
-			args = append(args, "--listen", l)
-		}
-		out = append(out, node.Child{Name: "etcd", Args: args})
+		out = append(out, member(o.dir, o.listen))
 	}
 	if !o.reflector() {
 		out = append(out, node.Child{Name: "agent", Args: append([]string{"agent"}, store...), Env: env})
 	}
-	if speaker := speakers[o.bgp]; speaker != "" {
-		args := append([]string{speaker, "--data-dir", o.dir}, store...)
-		if o.reflector() {
-			args = append(append(args, "--reflector"), o.registration.args()...)
+	for _, s := range speakersOf[o.bgp] {
+		if s.Env = env; s.Name == "bfd" {
+			s.Args = []string{s.Name, "--data-dir", o.dir}
+		} else if s.Name != "bird" {
+			s.Args = append([]string{s.Name, "--data-dir", o.dir}, store...)
 		}
-		out = append(out, node.Child{Name: speaker, Args: args, Env: env})
+		if o.reflector() && s.Name == "bgp" {
+			s.Args = append(append(s.Args, "--reflector"), o.registration.args()...)
+		}
+		out = append(out, s)
 	}
 	return out
+}
+
+// member is an embedded member of etcd.
+func member(dir string, listen []string) node.Child {
+	args := []string{"etcd", "--data-dir", filepath.Join(dir, "etcd")}
+	for _, l := range listen {
+		args = append(args, "--listen", l)
+	}
+	return node.Child{Name: "etcd", Args: args}
+}
+
+// speakersOf are the daemons that speak BGP, by --bgp. BIRD is killed: asked to end, it would tell peers to forget its
+// routes. It has a BFD of its own.
+var speakersOf = map[string][]node.Child{
+	"on":        {{Name: "bfd"}, {Name: "bgp"}},
+	"bird":      {{Name: "confd"}, {Name: "bird", Args: []string{"bird"}, Quit: syscall.SIGKILL}},
+	"reflector": {{Name: "bfd"}, {Name: "bgp"}},
+	"off":       nil,
 }
 
 // args hands the connection on to a child; the password goes by environment.

@@ -67,20 +67,20 @@ func TestWhatAHostRuns(t *testing.T) {
 		own  bool
 		want string
 	}{
-		{"agent and BGP", nodeOptions{bgp: "on"}, false, "agent --etcd=x | bgp --data-dir /d --etcd=x"},
+		{"agent and BGP", nodeOptions{bgp: "on"}, false, "agent --etcd=x | bfd --data-dir /d | bgp --data-dir /d --etcd=x"},
 		{"with a store", nodeOptions{bgp: "off", listen: []string{"http://[::1]:1"}}, true, "etcd --data-dir /d/etcd --listen http://[::1]:1 | agent --etcd=x"},
-		{"BIRD", nodeOptions{bgp: "bird"}, false, "agent --etcd=x | confd --data-dir /d --etcd=x"},
+		{"BIRD", nodeOptions{bgp: "bird"}, false, "agent --etcd=x | confd --data-dir /d --etcd=x | bird"},
 		{
 			"a reflector has no agent",
 			nodeOptions{bgp: "reflector", registration: registration{"244.0.0.1"}},
 			false,
-			"bgp --data-dir /d --etcd=x --reflector --cluster-id=244.0.0.1",
+			"bfd --data-dir /d | bgp --data-dir /d --etcd=x --reflector --cluster-id=244.0.0.1",
 		},
 		{
 			"a reflector beside a store",
 			nodeOptions{bgp: "reflector", listen: []string{"http://192.0.2.7:2379"}},
 			true,
-			"etcd --data-dir /d/etcd --listen http://192.0.2.7:2379 | bgp --data-dir /d --etcd=x --reflector",
+			"etcd --data-dir /d/etcd --listen http://192.0.2.7:2379 | bfd --data-dir /d | bgp --data-dir /d --etcd=x --reflector",
 		},
 	} {
 		tt.o.dir, tt.o.name = "/d", "h1"

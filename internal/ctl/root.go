@@ -111,7 +111,7 @@ Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 	}
 	add("resources", c.getCmd(), c.describeCmd(), c.applyCmd(), c.createCmd(), c.replaceCmd(), c.patchCmd(), c.labelCmd(), c.editCmd(), c.deleteCmd(), c.validateCmd(), c.ipamCmd())
 	add("explain", c.statusCmd(), c.doctorCmd(), c.whyCmd(), c.flowsCmd(), c.selectorCmd(), c.translateCmd(), c.verifyCmd(), c.configCmd())
-	add("daemons", c.nodeCmd(), c.agentCmd(), c.bgpCmd(), c.confdCmd(), c.etcdCmd(), c.cniCmd())
+	add("daemons", c.nodeCmd(), c.agentCmd(), c.bgpCmd(), c.bfdCmd(), c.confdCmd(), c.birdCmd(), c.etcdCmd(), c.cniCmd())
 	add("try", c.labCmd())
 	root.AddCommand(c.versionCmd(), c.datastoreCmd())
 	return root

@@ -136,11 +136,14 @@ routes warn: not known: the datastore does not answer`},
 		{"no speaker", func(f *Facts) { f.BGP.Err, f.BGP.Sessions, f.Listeners = "no BGP daemon answers", nil, nil }, "bgp fail: no BGP daemon answers"},
 		{"it is to be off", func(f *Facts) { f.BGP = BGP{Mode: "off", Err: "no BGP daemon answers"}; f.Listeners = nil }, ""},
 		{"BIRD is to speak", func(f *Facts) {
-			f.BGP = BGP{Mode: "bird", Err: "no BGP daemon answers"}
+			f.BGP.Mode = "bird"
 			f.Processes = append(f.Processes, Process{"bird", 9})
 			f.Listeners = []Listener{{At: netip.MustParseAddrPort("0.0.0.0:179"), Process: "bird", PID: 9}}
 			f.Routes = append(f.Routes, Route{Dst: prefix("10.65.2.0/26"), Protocol: 12, Link: "eth0"})
 		}, ""},
+		{"BIRD speaks, and nobody keeps its configuration", func(f *Facts) {
+			f.BGP, f.Processes = BGP{Mode: "bird", Err: "no BGP daemon answers"}, append(f.Processes, Process{"bird", 9})
+		}, "bgp fail: no BGP daemon answers"},
 		{"BIRD is to speak, and does not", func(f *Facts) { f.BGP = BGP{Mode: "bird", Err: "no BGP daemon answers"} }, "bgp fail: BIRD is to speak here, and does not run"},
 		{"a session is down", func(f *Facts) {
 			f.BGP.Sessions[0].Up, f.BGP.Sessions[0].State, f.BGP.Sessions[0].Why = false, "Active", "no answer yet"

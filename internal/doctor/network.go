@@ -91,10 +91,8 @@ func bgpUp(f *Facts) (out []Finding) {
 	switch {
 	case b.Mode == "off":
 		return one(OK, "", "nobody is to speak BGP here (TWILL_BGP=off)")
-	case b.Mode == "bird" && f.runs("bird"):
-		return one(OK, "", "BIRD speaks here: ask birdc")
-	case b.Mode == "bird":
-		return one(Fail, "systemctl enable --now bird; `twill confd` writes its configuration", "BIRD is to speak here, and does not run")
+	case b.Mode == "bird" && !f.runs("bird"):
+		return one(Fail, "apt install bird2; `twill node --bgp=bird` runs it: journalctl -u twill-node says why it does not stay up", "BIRD is to speak here, and does not run")
 	case b.Err != "":
 		return one(Fail, "start `twill node`, without --bgp=off (TWILL_BGP); journalctl -u twill-node says why it does not stay up", "%s", b.Err)
 	case b.Off != "":

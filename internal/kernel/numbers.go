@@ -41,6 +41,7 @@ const (
 const (
 	RouteProtocolAgent   = 80  // also upstream's agent's: taking over works, running side by side does not
 	RouteProtocolSpeaker = 186 // RTPROT_BGP: routes learned by the BGP speaker
+	RouteProtocolBIRD    = 12  // RTPROT_BIRD: routes learned by a BIRD in its place, if they have RouteMetricBIRD
 )
 
 // Route metrics differ, so that the two never replace each other's route: IPv4 keys on (destination, tos, metric).
@@ -50,6 +51,8 @@ const (
 	// RouteMetricSpeakerNext takes turns with RouteMetricSpeaker when a learned route changes: the new one is there
 	// before the old one goes.
 	RouteMetricSpeakerNext = 2049
+	// RouteMetricBIRD is another, so that the routes of both are there while a host goes from one to the other.
+	RouteMetricBIRD = 2050
 )
 
 // NFLOG groups.

@@ -105,11 +105,16 @@ func (l *Lab) table(h Host) (bgpTable, error) {
 			t.told = append(t.told, r.Dst)
 		}
 	}
-	learned, err := p.nl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolSpeaker})
-	for _, r := range learned {
-		t.learned[r.Dst] = r.Gateway
+	for _, protocol := range []int{kernel.RouteProtocolSpeaker, kernel.RouteProtocolBIRD} {
+		learned, err := p.nl.Routes(rtnl.RouteFilter{Protocol: protocol})
+		if err != nil {
+			return t, err
+		}
+		for _, r := range learned {
+			t.learned[r.Dst] = r.Gateway
+		}
 	}
-	return t, err
+	return t, nil
 }
 
 func (l *Lab) inPool(dst netip.Prefix) bool {

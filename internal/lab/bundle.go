@@ -36,6 +36,10 @@ func (c *scenario) bundle(parent string, why error) string {
 	for _, h := range c.Spec.Hosts {
 		b.host(ctx, h.Name, c.Spec.hostNS(h))
 		b.copy(h.Name+"/node.log", c.logFile(h.Name))
+		if c.speaks(h.Name) == "bird" {
+			b.copy(h.Name+"/bird.conf", filepath.Join(c.Dir, h.Name, "bird.conf"))
+			b.program(ctx, h.Name+"/bird.txt", c.Spec.hostNS(h), "sh", "-c", "for w in 'status' 'protocols all' 'route all'; do birdc -s "+filepath.Join(c.Dir, h.Name, "bird.ctl")+" show $w; done")
+		}
 		b.asked(h.Name+"/table.txt", func() (string, error) { return table(c.Spec.hostNS(h)) })
 		b.asked(h.Name+"/verify.txt", func() (string, error) { return c.verify(ctx, c.Spec.hostNS(h), h.Name) })
 		b.asked(h.Name+"/metrics.txt", func() (string, error) { return scrape(ctx, c.agentSocket(h.Name)) })

@@ -12,6 +12,7 @@ import (
 
 const (
 	uplink         = "eth0" // of hosts, and of workloads in their own namespace
+	switchBridge   = "br0"  // in the switch's namespace: all hosts are on it
 	protocolStatic = 4      // RTPROT_STATIC: an administrator's route, rtnetlink(7)
 )
 
@@ -103,10 +104,10 @@ func (l *Lab) makeHosts() error {
 		return err
 	}
 	defer sw.close()
-	if err := errors.Join(sw.nl.AddBridge("br0"), sw.up("br0")); err != nil {
+	if err := errors.Join(sw.nl.AddBridge(switchBridge), sw.up(switchBridge)); err != nil {
 		return err
 	}
-	bridge, err := sw.nl.Link("br0")
+	bridge, err := sw.nl.Link(switchBridge)
 	if err != nil {
 		return err
 	}

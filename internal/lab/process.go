@@ -71,14 +71,14 @@ func (l *Lab) agentPID(h Host) int { return agentOf(h.PID) }
 
 func agentOf(node int) int { return childOf(node, "agent") }
 
-// childOf finds the process that a twill node runs as a subcommand; 0 if there is none.
+// childOf finds the process that a twill node runs as a subcommand, or that became BIRD; 0 if there is none.
 func childOf(node int, command string) int {
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", node))
 	for _, task := range tasks { // any thread of it may have started the child
 		children, _ := os.ReadFile(task)
 		for f := range strings.FieldsSeq(string(children)) {
 			cmdline, err := os.ReadFile(filepath.Join("/proc", f, "cmdline"))
-			if err == nil && strings.Contains(string(cmdline), "\x00"+command+"\x00") {
+			if err == nil && strings.Contains("\x00"+string(cmdline), "\x00"+command+"\x00") {
 				pid, _ := strconv.Atoi(f)
 				return pid
 			}

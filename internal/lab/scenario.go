@@ -21,8 +21,12 @@ type Runner struct {
 	Out     io.Writer // progress
 	Verbose bool      // tell each step, and what programs write
 	Bundle  string    // where a failed scenario leaves what it knows; empty means the system's temporary directory
+	BIRD    []string  // hosts for which BIRD speaks BGP from the begin; AllHosts means all
 	Keep    bool      // leave hosts and processes as they are at the end, as a lab that Down removes
 }
+
+// AllHosts stands for every host of a scenario.
+const AllHosts = "all"
 
 // Result is what came of a scenario.
 type Result struct {
@@ -112,8 +116,10 @@ type scenario struct {
 	told     strings.Builder // each step and how long it took, for the bundle
 	etcd     *process
 	nodes    map[string]*process
-	cut      map[string]bool // hosts that the store cannot answer
-	settled  bool            // nothing was changed since all kernels were seen to be right
+	bird     []string          // as the runner has it
+	bgp      map[string]string // by host, where a step said who speaks BGP
+	cut      map[string]bool   // hosts that the store cannot answer
+	settled  bool              // nothing was changed since all kernels were seen to be right
 	streams  map[string]*watched
 	captures map[string]*capture
 	links    map[string]script.Link
@@ -128,7 +134,7 @@ func (r Runner) newScenario(s *script.Script) (*scenario, error) {
 		return nil, err
 	}
 	c := &scenario{
-		Lab: &Lab{Dir: dir, Exe: r.Exe, Spec: Spec{Prefix: fmt.Sprintf("twt%d.%d-", os.Getpid(), scenarios.Add(1))}}, script: s, verbose: io.Discard,
+		Lab: &Lab{Dir: dir, Exe: r.Exe, Spec: Spec{Prefix: fmt.Sprintf("twt%d.%d-", os.Getpid(), scenarios.Add(1))}}, script: s, verbose: io.Discard, bird: r.BIRD, bgp: map[string]string{},
 		nodes: map[string]*process{}, cut: map[string]bool{}, streams: map[string]*watched{}, captures: map[string]*capture{}, links: map[string]script.Link{},
 	}
 	if r.Verbose && r.Out != nil {
@@ -178,6 +184,10 @@ func (c *scenario) do(ctx context.Context, a script.Action) error {
 		return c.restart(ctx, a)
 	case script.Kill:
 		return c.kill(ctx, a)
+	case script.Busy:
+		return c.busy(ctx, a)
+	case script.BGP:
+		return c.switchBGP(a)
 	case script.Cut:
 		return c.cutOrHeal(a)
 	case script.Compact:

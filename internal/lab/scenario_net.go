@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/lab/script"
@@ -36,6 +40,11 @@ func (c *scenario) hosts(ctx context.Context, h script.Hosts) error {
 	for i := range c.Spec.Hosts {
 		c.Spec.Hosts[i].Reflector = slices.Contains(h.Reflectors, c.Spec.Hosts[i].Name)
 	}
+	for _, name := range c.bird {
+		if name != AllHosts && !slices.Contains(h.Names, name) {
+			return fmt.Errorf("BIRD is wanted on %s, which is no host of this scenario", name)
+		}
+	}
 	if err := errors.Join(c.makeHosts(), c.makeStore()); err != nil {
 		return err
 	}
@@ -57,7 +66,7 @@ func (c *scenario) makeStore() error {
 		return err
 	}
 	defer sw.close()
-	bridge, err := sw.nl.Link("br0")
+	bridge, err := sw.nl.Link(switchBridge)
 	if err != nil {
 		return err
 	}
@@ -145,25 +154,52 @@ func (c *scenario) cutOrHeal(a script.Cut) error {
 	return store.nl.AddRoute(lost)
 }
 
-// cutLink takes the carrier off a link's ends, or off a host's uplink.
+// cutLink takes the carrier off a link's ends, or off a host's uplink; silently it takes the ports from their bridge.
 func (c *scenario) cutLink(a script.Cut) error {
 	sw, err := open(c.Spec.switchNS())
 	if err != nil {
 		return err
 	}
 	defer sw.close()
-	ports := []string{a.Link}
+	ports, on := []string{a.Link}, switchBridge
 	if l, ok := c.links[a.Link]; ok {
-		ports = []string{portName(l.Name, 0), portName(l.Name, 1)}
+		ports, on = []string{portName(l.Name, 0), portName(l.Name, 1)}, l.Name
+	}
+	bridge, err := sw.nl.Link(on)
+	if err != nil {
+		return err
 	}
 	for _, p := range ports {
 		l, e := sw.nl.Link(p)
-		if e == nil {
-			e = sw.nl.SetUp(l.Index, a.Heal)
+		switch {
+		case e != nil:
+		case a.Heal:
+			e = errors.Join(sw.nl.SetMaster(l.Index, bridge.Index), sw.nl.SetUp(l.Index, true))
+		case a.Silent:
+			e = sw.nl.SetMaster(l.Index, 0)
+		default:
+			e = sw.nl.SetUp(l.Index, false)
 		}
 		err = errors.Join(err, e)
 	}
 	return err
+}
+
+// busy keeps all processors busy, by a process for each, as other programs on a host do.
+func (c *scenario) busy(ctx context.Context, a script.Busy) error {
+	ctx, cancel := context.WithTimeout(ctx, a.For)
+	defer cancel()
+	group, each := errgroup.WithContext(ctx)
+	for range runtime.NumCPU() {
+		group.Go(func() error {
+			cmd := exec.CommandContext(each, "/bin/sh", "-c", "while :; do :; done")
+			if err := cmd.Run(); each.Err() == nil {
+				return fmt.Errorf("it ended too soon: %w", err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
 }
 
 // startStore starts the store and waits until it answers.
@@ -189,7 +225,36 @@ func (c *scenario) startStore(ctx context.Context) error {
 
 // hostEnv is what programs on a host are told: whose they are, and where the agent answers.
 func (c *scenario) hostEnv(name string) []string {
-	return []string{"NODENAME=" + name, "TWILL_SOCKET=" + c.agentSocket(name)}
+	return []string{
+		"NODENAME=" + name, "TWILL_SOCKET=" + c.agentSocket(name),
+		"TWILL_BIRD_CONF=" + filepath.Join(c.Dir, name, "bird.conf"), "TWILL_BIRD_SOCKET=" + filepath.Join(c.Dir, name, "bird.ctl"),
+	}
+}
+
+// speaks says who speaks BGP for a host, in the words of `twill node --bgp`.
+func (c *scenario) speaks(host string) string {
+	if mode := c.bgp[host]; mode != "" {
+		return mode
+	}
+	if h, _ := c.Spec.host(host); h.Reflector {
+		return "reflector"
+	}
+	if slices.Contains(c.bird, host) || slices.Contains(c.bird, AllHosts) {
+		return "bird"
+	}
+	return "on"
+}
+
+// switchBGP has another speak BGP for a host.
+func (c *scenario) switchBGP(a script.BGP) error {
+	c.bgp[a.Host] = a.Mode
+	if c.nodes[a.Host] == nil {
+		return nil
+	}
+	if err := c.stopNodeOf(a.Host); err != nil {
+		return err
+	}
+	return c.startNodeOf(a.Host)
 }
 
 func (c *scenario) agentSocket(host string) string { return filepath.Join(c.Dir, host, "agent.sock") }
@@ -201,9 +266,9 @@ func (c *scenario) startNodeOf(name string, env ...string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	args := []string{"node", "--node", name, "--data-dir", dir, "--etcd", c.storeURL()}
+	args := []string{"node", "--node", name, "--data-dir", dir, "--etcd", c.storeURL(), "--bgp", c.speaks(name)}
 	if h.Reflector {
-		args = append(args, "--bgp=reflector", "--cluster-id=244.0.0.1", fmt.Sprintf("--ip=%s/24", h.V4), fmt.Sprintf("--ip6=%s/64", h.V6))
+		args = append(args, "--cluster-id=244.0.0.1", fmt.Sprintf("--ip=%s/24", h.V4), fmt.Sprintf("--ip6=%s/64", h.V6))
 	}
 	p, err := launch(c.Spec.hostNS(*h), c.Exe, c.logFile(name), slices.Concat(c.hostEnv(name), nodeEnv, env), args)
 	if err != nil {
@@ -286,6 +351,9 @@ func (c *scenario) agent(host string) int { return c.daemon(host, "agent") }
 // daemon finds a child of a host's node; 0 if there is none.
 func (c *scenario) daemon(host, what string) int {
 	h, _ := c.Spec.host(host)
+	if what == "bgp" && c.speaks(host) == "bird" {
+		what = "bird"
+	}
 	if c.nodes[host] == nil {
 		return 0
 	}
@@ -307,7 +375,7 @@ func (c *scenario) signalDaemon(ctx context.Context, host, what string, sig sysc
 
 func (c *scenario) kill(ctx context.Context, a script.Kill) error {
 	sig := syscall.SIGTERM
-	if a.Hard {
+	if a.Hard || a.What == "bgp" && c.speaks(a.Host) == "bird" { // as twill node ends BIRD
 		sig = syscall.SIGKILL
 	}
 	pid, err := c.signalDaemon(ctx, a.Host, a.What, sig)

@@ -28,14 +28,57 @@ func TestScript(t *testing.T) {
 		must(t, err)
 		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
 			t.Parallel()
-			s, err := script.Parse(f, string(text))
-			must(t, err)
-			var told strings.Builder
-			res := Runner{Exe: exe, Out: &told, Verbose: true, Bundle: *bundleDir}.Run(t.Context(), s)
-			if res.Err != nil {
-				t.Errorf("%v\n%sbundle: %s", res.Err, told.String(), res.Bundle)
+			if strings.Contains(string(text), " bird") {
+				machinetest.Program(t, "bird")
 			}
+			runScript(t, Runner{Exe: exe}, f, string(text))
 		})
+	}
+}
+
+func runScript(t *testing.T, r Runner, file, text string) {
+	t.Helper()
+	s, err := script.Parse(file, text)
+	must(t, err)
+	var told strings.Builder
+	r.Out, r.Verbose, r.Bundle = &told, true, *bundleDir
+	if res := r.Run(t.Context(), s); res.Err != nil {
+		t.Errorf("%v\n%sbundle: %s", res.Err, told.String(), res.Bundle)
+	}
+}
+
+// TestScriptWithBIRD runs scenarios of BGP on hosts that keep BIRD, all or some: they must not see a difference.
+func TestScriptWithBIRD(t *testing.T) {
+	machinetest.Program(t, "bird")
+	exe := testBinary(t)
+	for _, tt := range []struct {
+		name string
+		bird []string
+	}{
+		{"bgp_live", []string{AllHosts}},
+		{"bgp_live", []string{"h2"}},
+		{"bgp_node_status", []string{AllHosts}},
+		{"bgp_restart", []string{AllHosts}},
+		{"bgp_restart", []string{"h2"}},
+		{"bgp_mesh_to_reflectors", []string{AllHosts}},
+	} {
+		t.Run(tt.name+"/"+tt.bird[0], func(t *testing.T) {
+			t.Parallel()
+			file := "../../testdata/script/" + tt.name + ".txt"
+			text, err := os.ReadFile(file)
+			must(t, err)
+			runScript(t, Runner{Exe: exe, BIRD: tt.bird}, file, string(text))
+		})
+	}
+}
+
+func TestBIRDIsForHostsThatThereAre(t *testing.T) {
+	machinetest.Root(t)
+	s, err := script.Parse("bird.txt", "hosts h1\n")
+	must(t, err)
+	res := Runner{Exe: "/bin/false", BIRD: []string{"h1", "h9"}, Bundle: t.TempDir()}.Run(t.Context(), s)
+	if res.Err == nil || !strings.Contains(res.Err.Error(), "h9") {
+		t.Errorf("BIRD on a host that there is not: %v", res.Err)
 	}
 }
 

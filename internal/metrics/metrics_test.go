@@ -3,6 +3,7 @@ package metrics
 import (
 	"errors"
 	"flag"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/twillnet/twill/internal/bgp/bfd"
 )
 
 var write = flag.Bool("write", false, "write the table of docs/metrics.md anew")
@@ -44,7 +47,38 @@ func TestTheReferencePageIsWhatIsRegistered(t *testing.T) {
 func reference() string {
 	m := New(prometheus.NewRegistry())
 	m.Traffic(func() Traffic { return Traffic{} })
+	b := NewBFD(prometheus.NewRegistry())
+	b.Follow(func() ([]bfd.Status, bfd.Counts) { return nil, bfd.Counts{} })
+	m.list = append(m.list, b.list...)
 	return m.Reference()
+}
+
+func TestBFDIsCounted(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	b := NewBFD(reg)
+	b.Follow(func() ([]bfd.Status, bfd.Counts) {
+		at := netip.MustParseAddr
+		return []bfd.Status{{Peer: at("192.0.2.1"), State: "Up", Losses: 2}, {Peer: at("192.0.2.2"), State: "Down"}, {Peer: at("192.0.2.3"), State: bfd.Off}}, bfd.Counts{Sent: 7, Far: 1}
+	})
+	b.Late(time.Millisecond)
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(`
+# HELP twill_bfd_session_up 1 while BFD with the peer is up; no series for peers with which there is no BFD.
+# TYPE twill_bfd_session_up gauge
+twill_bfd_session_up{peer="192.0.2.1"} 1
+twill_bfd_session_up{peer="192.0.2.2"} 0
+# HELP twill_bfd_losses_total Times at which the path to the peer was found dead.
+# TYPE twill_bfd_losses_total counter
+twill_bfd_losses_total{peer="192.0.2.1"} 2
+twill_bfd_losses_total{peer="192.0.2.2"} 0
+`), "twill_bfd_session_up", "twill_bfd_losses_total"); err != nil {
+		t.Error(err)
+	}
+	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+	if n, err := testutil.GatherAndCount(reg, "twill_bfd_packets_total"); n != 6 || err != nil {
+		t.Errorf("%d series of packets, %v", n, err)
+	}
 }
 
 func TestRepairsAreCountedByCause(t *testing.T) {

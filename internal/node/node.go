@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -23,8 +24,9 @@ import (
 // Child is one daemon.
 type Child struct {
 	Name string
-	Args []string // argv after the binary
-	Env  []string // added to the supervisor's own
+	Args []string       // argv after the binary
+	Env  []string       // added to the supervisor's own
+	Quit syscall.Signal // asks it to end; zero means SIGTERM
 }
 
 // Config says what to supervise, and how.
@@ -56,6 +58,12 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Grace == 0 {
 		c.Grace = 10 * time.Second
+	}
+	c.Children = slices.Clone(c.Children)
+	for i := range c.Children {
+		if c.Children[i].Quit == 0 {
+			c.Children[i].Quit = syscall.SIGTERM
+		}
 	}
 	return c, nil
 }
@@ -137,7 +145,7 @@ func (k *keeper) once(log *slog.Logger) (err error, stopped bool) {
 	cmd.Stdout, cmd.Stderr = k.cfg.Stdout, k.cfg.Stderr
 	// The kernel sends Pdeathsig when the thread that forked ends, so that
 	// thread is kept until the child has ended.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: k.child.Quit, Setpgid: true}
 	ended := make(chan error, 1)
 	started := make(chan error, 1)
 	go func() {
@@ -163,7 +171,7 @@ func (k *keeper) once(log *slog.Logger) (err error, stopped bool) {
 		return err, false
 	case <-k.stop:
 	}
-	_ = cmd.Process.Signal(syscall.SIGTERM)
+	_ = cmd.Process.Signal(k.child.Quit)
 	select {
 	case <-ended:
 	case <-time.After(k.cfg.Grace):

@@ -113,3 +113,25 @@ func TestChildrenStopInReverseOrder(t *testing.T) {
 		t.Errorf("stopped in order %q, %q; want b, then a", first, second)
 	}
 }
+
+func TestAChildIsEndedAsItAsks(t *testing.T) {
+	r, w := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- Run(ctx, Config{
+			Exe: "/bin/sh", Grace: time.Minute, Stdout: w, Stderr: io.Discard, Log: slog.New(slog.DiscardHandler),
+			Children: []Child{{Name: "deaf", Args: []string{"-c", `trap 'echo heard' TERM; echo ready; while :; do read x; sleep 1; done`}, Quit: syscall.SIGKILL}},
+		})
+		w.Close()
+	}()
+	lines := bufio.NewScanner(r)
+	next(t, lines)
+	cancel()
+	if lines.Scan() {
+		t.Errorf("it was asked another way: %q", lines.Text())
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -6,10 +6,12 @@ package birdconf
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/twillnet/twill/internal/bgp/birdctl"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/kernel"
 )
@@ -30,17 +32,22 @@ func Render(c Config) string {
 	w.line("# Written by twill; changes are lost. Node %s.", p.Node)
 	if p.Off != "" {
 		w.line("# BGP is off: %s", p.Off)
-		w.line("router id 127.0.0.1;")
-		w.line("protocol device {}")
-		return w.text.String()
+		p.RouterID = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	} else {
+		w.line("graceful restart wait %d;", max(1, int(p.Restart().Seconds())))
 	}
 	w.line("router id %s;", p.RouterID)
+	w.line("timeformat protocol %q;", birdctl.TimeFormat)
 	w.line("")
 	w.line("protocol device { scan time 2; }")
 	w.line("# The ways to next hops. Workloads' interfaces are the agent's.")
 	w.line("protocol direct { ipv4; ipv6; interface %s; }", w.interfaces())
 	for _, four := range []bool{true, false} {
 		w.kernel(four)
+	}
+	if slices.ContainsFunc(p.Sessions, func(s plan.Session) bool { return s.BFD.Asked }) {
+		w.line("")
+		w.line("protocol bfd { accept direct; }")
 	}
 	for _, s := range p.Sessions {
 		w.session(s)
@@ -91,6 +98,7 @@ func (w *writer) kernel(four bool) {
 	w.line("  accept;")
 	w.line("}")
 	w.line("filter twill_kernel%s {", v)
+	w.line("  if source = RTS_STATIC && proto = \"twill_ways%s\" then accept;", v)
 	w.line("  if source != RTS_BGP then reject;")
 	for _, f := range w.Plan.Foreign {
 		if f.Addr().Is4() == four {
@@ -100,9 +108,11 @@ func (w *writer) kernel(four bool) {
 	w.line("  accept;")
 	w.line("}")
 	w.line("protocol kernel twill_kernel_%s {", v)
-	w.line("  learn; persist; scan time 2; graceful restart; merge paths on; metric %d;", kernel.RouteMetricSpeaker)
-	w.line("  ipv%s { import filter twill_import%s; export filter twill_kernel%s; };", v, v, v)
+	// What the host has itself is preferred to what peers tell, whose preference is 100.
+	w.line("  learn; persist; scan time 2; graceful restart; merge paths on; metric %d;", kernel.RouteMetricBIRD)
+	w.line("  ipv%s { preference 200; import filter twill_import%s; export filter twill_kernel%s; };", v, v, v)
 	w.line("}")
+	w.ways(four)
 	var own []netip.Prefix
 	for _, p := range w.Plan.Originate {
 		if p.Addr().Is4() == four {
@@ -116,6 +126,22 @@ func (w *writer) kernel(four bool) {
 	w.line("  ipv%s;", v)
 	for _, p := range own {
 		w.line("  route %s blackhole;", p)
+	}
+	w.line("}")
+}
+
+// ways are routes to peers through gateways.
+func (w *writer) ways(four bool) {
+	ways := plan.Ways(w.Plan.Sessions)
+	sorted := slices.SortedFunc(maps.Keys(ways), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	sorted = slices.DeleteFunc(sorted, func(p netip.Prefix) bool { return p.Addr().Is4() != four })
+	if len(sorted) == 0 {
+		return
+	}
+	w.line("protocol static twill_ways%s {", version(four))
+	w.line("  ipv%s;", version(four))
+	for _, dst := range sorted {
+		w.line("  route %s via %s;", dst, ways[dst])
 	}
 	w.line("}")
 }
@@ -145,14 +171,23 @@ func (w *writer) session(s plan.Session) {
 	}
 	w.line("  local %sport %d as %d;", local, port, s.LocalAS)
 	w.line("  neighbor %s port %d as %d;", s.Peer, s.Port, s.AS)
-	if s.Hops > 0 {
+	switch {
+	case s.BFD.Asked:
+		// BIRD speaks the BFD of neighbours only with those that it calls direct. It dies with BIRD, whose peers then forget it
+		// even if it restarts: so it is there only for who asks for it.
+		ttl := ""
+		if s.Hops > 0 {
+			ttl = " ttl security on;"
+		}
+		w.line("  direct;%s bfd { interval %d us; multiplier %d; };", ttl, s.BFD.Interval.Microseconds(), s.BFD.Multiplier)
+	case s.Hops > 0:
 		w.line("  ttl security on; multihop %d;", s.Hops)
-	} else {
+	default:
 		w.line("  multihop;")
 	}
 	w.line("  keepalive time %d; hold time %d;", int(s.Keepalive.Seconds()), int(s.Hold.Seconds()))
 	w.line("  graceful restart on; graceful restart time %d;", int(s.Restart.Seconds()))
-	w.line("  connect delay time 2; connect retry time 5; error wait time 5,30;")
+	w.line("  connect delay time 1; connect retry time 5; error wait time 1,30;")
 	if password != "" {
 		w.line("  password %q;", password)
 	}
@@ -172,6 +207,7 @@ func (w *writer) session(s plan.Session) {
 // channel is what a session tells and believes.
 func (w *writer) channel(s plan.Session) {
 	w.line("  ipv%s {", version(s.Peer.Is4()))
+	w.line("    import keep filtered;")
 	w.line("    import filter {")
 	for _, r := range s.Import {
 		w.rule(r)
@@ -179,6 +215,7 @@ func (w *writer) channel(s plan.Session) {
 	w.line("      accept;")
 	w.line("    };")
 	w.line("    export filter {")
+	w.line("      if source = RTS_DEVICE || proto = \"twill_ways%s\" then reject; # the ways to next hops", version(s.Peer.Is4()))
 	w.marks(s.Peer.Is4())
 	for _, r := range s.Export {
 		w.rule(r)
@@ -237,6 +274,9 @@ func (w *writer) rule(r plan.Rule) {
 	}
 	if r.Learned {
 		conditions = append(conditions, "source = RTS_BGP")
+	}
+	if r.Interface != "" {
+		conditions = append(conditions, fmt.Sprintf("source != RTS_BGP && defined(ifname) && ifname ~ %q", r.Interface))
 	}
 	if r.Community != "" {
 		conditions = append(conditions, fmt.Sprintf("%s ~ %s", tuple(r.Community), kind(r.Community)))

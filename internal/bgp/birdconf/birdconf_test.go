@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/bgp/birdconf"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/kernel"
@@ -34,19 +35,22 @@ func secret(s plan.Secret) (string, error) {
 func everything() birdconf.Config {
 	s := plan.Session{
 		Peer: addr("192.0.2.2"), Port: 1790, Why: "BGPPeer tor", PeerNode: "h2", AS: 65001, LocalAS: 64513, Source: addr("192.0.2.1"), Passive: true,
-		Password: &plan.Secret{Name: "a", Key: "b"}, NextHop: plan.NextHopKeep, Hops: 1, Keepalive: 10 * time.Second, Hold: 30 * time.Second, Restart: 5 * time.Second,
+		Password: &plan.Secret{Name: "a", Key: "b"}, NextHop: plan.NextHopKeep, Hops: 1, Keepalive: 10 * time.Second, Hold: 30 * time.Second, Restart: 5 * time.Second, Via: addr("192.0.2.254"),
 		AllowLocalAS: 2,
 		Import:       []plan.Rule{{Name: "none"}},
 		Export: []plan.Rule{
 			{Name: "in", Prefix: prefix("10.65.0.0/16"), Min: 16, Max: 26, Accept: true, Add: []string{"1:2", "1:2:3"}, Prepend: []uint32{5, 6}},
 			{Name: "not", Prefix: prefix("10.66.0.0/16"), Not: true, Min: 16, Max: 32, Learned: true, Community: "7:8", ASPath: []uint32{9, 10}},
 			{Name: "large", Community: "7:8:9", Accept: true},
+			{Name: "link", Interface: "cali*", Accept: true},
 		},
 	}
 	six, lacking := s, s
-	six.Peer, six.Source, six.Import, six.Export = addr("2001:db8::2"), netip.Addr{}, nil, nil
+	six.Peer, six.Source, six.Import, six.Export, six.Via = addr("2001:db8::2"), netip.Addr{}, nil, nil, addr("2001:db8::fe")
+	lacking.Via = netip.Addr{}
 	six.Password, six.Passive, six.NextHop, six.Hops, six.AllowLocalAS = nil, false, plan.NextHopSelf, 0, 0
 	six.AS, six.Client, six.Cluster = six.LocalAS, true, addr("244.0.0.1")
+	six.BFD = plan.BFD{BFD: api.BFD{Interval: 300 * time.Millisecond, Multiplier: 3}, Asked: true}
 	lacking.Peer, lacking.Password = addr("192.0.2.3"), &plan.Secret{Name: "a", Key: "none"}
 	return birdconf.Config{
 		Blocks: []netip.Prefix{prefix("10.65.1.0/26"), prefix("10.65.9.9/32"), prefix("fd00:65::/122")}, Secret: secret,
@@ -79,14 +83,16 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 	text := birdconf.Render(everything())
 	for _, want := range []string{
 		"router id 192.0.2.1;", `interface -"eth9", -"cali*", -"kube-ipvs*", "*";`, "if krt_source != 80 then reject;",
-		"if net ~ [ 10.65.1.0/26{27,32} ] then reject;", "if net ~ [ fd00:65::/122{123,128} ] then reject;", "metric 2048;",
+		"if net ~ [ 10.65.1.0/26{27,32} ] then reject;", "if net ~ [ fd00:65::/122{123,128} ] then reject;", "metric 2050;", "graceful restart wait 5;",
 		"if net ~ fd00:67::/48 then reject;", "route 10.96.0.0/12 blackhole;", "route fd00:96::/108 blackhole;",
 		"protocol bgp twill_192_0_2_2 {", "local 192.0.2.1 port 179 as 64513;", "neighbor 192.0.2.2 port 1790 as 65001;",
 		"ttl security on; multihop 1;", "keepalive time 10; hold time 30;", "graceful restart on; graceful restart time 5;",
-		`password "sesame";`, "passive on;", "rr client; rr cluster id 244.0.0.1;", "allow local as 2;", "next hop keep;", "next hop self;",
+		"protocol bfd { accept direct; }", "  direct; bfd { interval 300000 us; multiplier 3; };",
+		"route 192.0.2.2/32 via 192.0.2.254;", "route 2001:db8::2/128 via 2001:db8::fe;", `password "sesame";`, "passive on;", "rr client; rr cluster id 244.0.0.1;", "allow local as 2;", "next hop keep;", "next hop self;",
 		"      reject; # none",
 		"if net ~ [ 10.65.0.0/16{16,26} ] then { bgp_community.add((1, 2)); bgp_large_community.add((1, 2, 3)); bgp_path.prepend(6); bgp_path.prepend(5); accept; } # in",
 		"if !(net ~ [ 10.66.0.0/16{16,32} ]) && source = RTS_BGP && (7, 8) ~ bgp_community && bgp_path ~ [= 9 10 * =] then { reject; } # not",
+		`if source != RTS_BGP && defined(ifname) && ifname ~ "cali*" then { accept; } # link`,
 		"if (7, 8, 9) ~ bgp_large_community then { accept; } # large",
 		"if source != RTS_BGP && net ~ 10.65.0.0/16 then { bgp_community.add((64512, 120)); }",
 		"# 192.0.2.3 is left out: password: no such file", "neighbor 2001:db8::2 port 1790 as 64513;", "  local port 179 as 64513;",
@@ -121,6 +127,9 @@ func TestHostsWithBIRDRouteForEachOther(t *testing.T) {
 			Node: me, AS: 64512, RouterID: addr(me), Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:179")}, Sessions: []plan.Session{{
 				Peer: addr(other), Port: 179, Why: "mesh", AS: 64512, LocalAS: 64512, Source: addr(me), Passive: i == 0, Password: &plan.Secret{Name: "a", Key: "b"},
 				Keepalive: plan.DefaultKeepalive, Hold: 90 * time.Second, Restart: plan.DefaultRestart, Export: allowed,
+			}, {
+				Peer: addr(fmt.Sprintf("10.65.15%d.9", i+1)), Via: addr(other), Port: 179, Why: "BGPPeer far", AS: 65001, LocalAS: 64512,
+				Keepalive: plan.DefaultKeepalive, Hold: 90 * time.Second, Restart: plan.DefaultRestart, Export: allowed,
 			}},
 		}})
 		run(t, ns, bird, text)
@@ -129,12 +138,12 @@ func TestHostsWithBIRDRouteForEachOther(t *testing.T) {
 		other := 2 - i
 		await(t, func() error {
 			table := ns.Run("ip", "-N", "route", "show", "proto", "12")
-			for _, want := range []string{fmt.Sprintf("10.65.%d.0/26 via 192.0.2.%d", other, other), fmt.Sprintf("10.65.200.%d via", other), "metric 2048"} {
+			for _, want := range []string{fmt.Sprintf("10.65.15%d.9 via 192.0.2.%d", i+1, other), fmt.Sprintf("10.65.%d.0/26 via 192.0.2.%d", other, other), fmt.Sprintf("10.65.200.%d via", other), "metric 2050"} {
 				if !strings.Contains(table, want) {
 					return fmt.Errorf("no %q in\n%s", want, table)
 				}
 			}
-			for _, not := range []string{fmt.Sprintf("10.65.%d.5", other), "198.51.100", "10.65.77.0"} {
+			for _, not := range []string{fmt.Sprintf("10.65.%d.5", other), fmt.Sprintf("10.65.15%d.9", other), "198.51.100", "10.65.77.0"} {
 				if strings.Contains(table, not) {
 					t.Fatalf("%s was told:\n%s", not, table)
 				}
@@ -144,7 +153,37 @@ func TestHostsWithBIRDRouteForEachOther(t *testing.T) {
 	}
 }
 
-func run(t *testing.T, ns *netnstest.NS, bird, text string) {
+// TestBIRDSpeaksBFDWhereItIsAskedFor: one hop, as all of ours do.
+func TestBIRDSpeaksBFDWhereItIsAskedFor(t *testing.T) {
+	bird := machinetest.Program(t, "bird")
+	one, two := netnstest.New(t), netnstest.New(t)
+	one.VethTo(two, "eth0", "eth0")
+	var sockets []string
+	for i, ns := range []*netnstest.NS{one, two} {
+		me, other := fmt.Sprintf("192.0.2.%d", i+1), fmt.Sprintf("192.0.2.%d", 2-i)
+		ns.Addr("eth0", me+"/24")
+		p := plan.Plan{Node: me, AS: 64512, RouterID: addr(me), Sessions: []plan.Session{{
+			Peer: addr(other), Port: 179, Why: "mesh", AS: 64512, LocalAS: 64512, Source: addr(me), Passive: i == 0,
+			Keepalive: plan.DefaultKeepalive, Hold: 90 * time.Second, Restart: plan.DefaultRestart, BFD: plan.BFD{BFD: api.DefaultBFD},
+		}}}
+		if text := birdconf.Render(birdconf.Config{Plan: p}); strings.Contains(text, "bfd") {
+			t.Errorf("nobody asked for it:\n%s", text)
+		}
+		p.Sessions[0].BFD.Asked = true
+		sockets = append(sockets, run(t, ns, bird, birdconf.Render(birdconf.Config{Plan: p})))
+	}
+	for _, s := range sockets {
+		await(t, func() error {
+			out, _ := exec.Command("birdc", "-s", s, "show", "bfd", "sessions").CombinedOutput() // its text says what failed
+			if line := strings.Join(strings.Fields(string(out)), " "); !strings.Contains(line, "eth0 Up") || !strings.HasSuffix(line, "0.300 0.900") {
+				return fmt.Errorf("%s", out)
+			}
+			return nil
+		})
+	}
+}
+
+func run(t *testing.T, ns *netnstest.NS, bird, text string) (socket string) {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "bird.conf")
@@ -165,6 +204,7 @@ func run(t *testing.T, ns *netnstest.NS, bird, text string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
+	return filepath.Join(dir, "ctl")
 }
 
 // await looks until a condition holds.

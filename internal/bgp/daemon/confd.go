@@ -1,23 +1,24 @@
 package daemon
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/twillnet/twill/internal/bgp/birdconf"
+	"github.com/twillnet/twill/internal/bgp/birdctl"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/serve"
 )
 
 // Confd says how BIRD's configuration is kept.
@@ -45,8 +46,9 @@ func RunConfd(ctx context.Context, cfg Confd) error {
 	defer h.Close()
 	plans := make(chan plan.Plan)
 	secrets := secretDir{dir: cfg.Secrets}
+	w := &confWriter{cfg: cfg, rtnl: h, secrets: secrets, asks: make(chan func()), begun: time.Now()}
 	k := newKeeper(cfg.Config, plans, secrets)
-	w := confWriter{cfg: cfg, rtnl: h, secrets: secrets}
+	k.statuses = statuses{w, h}
 	if cfg.Onetime {
 		p, err := k.now(ctx)
 		if err != nil {
@@ -54,8 +56,16 @@ func RunConfd(ctx context.Context, cfg Confd) error {
 		}
 		return w.write(p)
 	}
+	if w.former, err = speakers(h); err != nil {
+		return fmt.Errorf("confd: %w", err)
+	}
+	socket := serve.New(socketName, answers(w), cfg.Log)
+	if cfg.Socket != "" {
+		socket.Move(serve.At{Network: "unix", Address: cfg.Socket})
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return k.run(ctx) })
+	group.Go(func() error { return socket.Run(ctx) })
 	group.Go(func() error { return w.follow(ctx, plans) })
 	if err := group.Wait(); !errors.Is(err, context.Canceled) {
 		return err
@@ -84,12 +94,22 @@ func (k *keeper) now(ctx context.Context) (plan.Plan, error) {
 	return world.Plan(k.cfg.Node), nil
 }
 
-// confWriter writes BIRD's configuration.
+// confWriter writes BIRD's configuration, and tells how BIRD is. One goroutine, follow, has all of it.
 type confWriter struct {
 	cfg     Confd
 	rtnl    *rtnl.Handle
 	secrets secretDir
+	asks    chan func()
+	begun   time.Time
+	plan    plan.Plan
+	wrong   string       // the configuration is not what the plan says, and why
+	untold  bool         // BIRD has not read it
+	former  []rtnl.Route // of `twill bgp`, which spoke here before
+	steady  time.Time    // since when BIRD waits for nobody
 }
+
+// beat is how often what did not succeed is tried again.
+const beat = time.Second
 
 // follow writes it anew when the plan or the node's blocks change.
 func (w *confWriter) follow(ctx context.Context, plans <-chan plan.Plan) error {
@@ -99,34 +119,50 @@ func (w *confWriter) follow(ctx context.Context, plans <-chan plan.Plan) error {
 	}
 	defer watch.Close()
 	blocks := make(chan struct{}, 1)
-	go func() {
-		for {
-			events, err := watch.Receive()
-			if errors.Is(err, os.ErrClosed) {
-				return
-			}
-			if err == nil && !slices.ContainsFunc(events, func(e rtnl.Event) bool { return e.Route != nil && isBlock(*e.Route) }) {
-				continue
-			}
-			select {
-			case blocks <- struct{}{}:
-			default:
-			}
-		}
-	}()
-	var p plan.Plan
+	go blocksChange(watch, blocks)
+	again := time.NewTicker(beat)
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case p = <-plans:
+		case ask := <-w.asks:
+			ask()
+			continue
+		case <-again.C:
+			if w.tidy(time.Now()); w.wrong == "" {
+				continue
+			}
+		case w.plan = <-plans:
 		case <-blocks:
 		}
-		if p.Node == "" {
+		if w.plan.Node == "" {
 			continue
 		}
-		if err := w.write(p); err != nil {
-			w.cfg.Log.Error("BIRD's configuration stays as it was", "err", err)
+		why := ""
+		if err := w.write(w.plan); err != nil {
+			why = err.Error()
+		}
+		if why != "" && why != w.wrong {
+			w.cfg.Log.Error("BIRD's configuration stays as it was", "err", why, "retry_in", beat)
+		}
+		w.wrong = why
+	}
+}
+
+// blocksChange tells when the agent's blocks in the kernel may have changed.
+func blocksChange(watch *rtnl.Watcher, out chan<- struct{}) {
+	for {
+		events, err := watch.Receive()
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
+		if err == nil && !slices.ContainsFunc(events, func(e rtnl.Event) bool { return e.Route != nil && isBlock(*e.Route) }) {
+			continue
+		}
+		select {
+		case out <- struct{}{}:
+		default:
 		}
 	}
 }
@@ -149,9 +185,25 @@ func (w *confWriter) write(p plan.Plan) error {
 	}
 	slices.SortFunc(blocks, func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
 	text := birdconf.Render(birdconf.Config{Plan: p, Blocks: blocks, Secret: w.secrets.read})
-	if old, err := os.ReadFile(w.cfg.Output); err == nil && string(old) == text {
+	if old, err := os.ReadFile(w.cfg.Output); err != nil || string(old) != text {
+		if err := w.replace(text); err != nil {
+			return err
+		}
+		w.cfg.Log.Info("BIRD's configuration is written", "file", w.cfg.Output, "sessions", len(p.Sessions))
+		w.untold = true
+	}
+	if w.cfg.Bird == "" || !w.untold {
 		return nil
 	}
+	if err := birdctl.Configure(w.cfg.Bird); err != nil && !doesNotRun(err) { // one that starts reads it
+		return err
+	}
+	w.untold = false
+	return nil
+}
+
+// replace puts a configuration in the place of the old one, if BIRD takes it.
+func (w *confWriter) replace(text string) error {
 	stage := w.cfg.Output + ".stage"
 	if err := os.WriteFile(stage, []byte(text), 0o600); err != nil { // it has passwords
 		return err
@@ -165,14 +217,12 @@ func (w *confWriter) write(p plan.Plan) error {
 	if err := keepOwner(w.cfg.Output, stage); err != nil {
 		return err
 	}
-	if err := os.Rename(stage, w.cfg.Output); err != nil {
-		return err
-	}
-	w.cfg.Log.Info("BIRD's configuration is written", "file", w.cfg.Output, "sessions", len(p.Sessions))
-	if w.cfg.Bird == "" {
-		return nil
-	}
-	return reload(w.cfg.Bird)
+	return os.Rename(stage, w.cfg.Output)
+}
+
+// doesNotRun reports whether there is no BIRD at a socket.
+func doesNotRun(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // keepOwner gives a file the mode of the one that it replaces, so that a BIRD that is not root can read it.
@@ -186,31 +236,4 @@ func keepOwner(old, fresh string) error {
 	}
 	uid, gid := owner(info)
 	return errors.Join(os.Chown(fresh, uid, gid), os.Chmod(fresh, info.Mode().Perm()&^0o007))
-}
-
-// reload has BIRD read its configuration. One that does not run reads it when it starts.
-func reload(socket string) error {
-	conn, err := net.DialTimeout("unix", socket, time.Second)
-	if err != nil {
-		return nil //nolint:nilerr // see above
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintln(conn, "configure"); err != nil {
-		return fmt.Errorf("tell BIRD: %w", err)
-	}
-	lines := bufio.NewScanner(conn)
-	for lines.Scan() {
-		code, text, last := strings.Cut(lines.Text(), " ")
-		if len(code) != 4 || !last || code == "0001" {
-			continue // the greeting, or more to come
-		}
-		if code[0] == '8' || code[0] == '9' {
-			return fmt.Errorf("BIRD: %s", text)
-		}
-		return nil
-	}
-	return fmt.Errorf("BIRD did not answer: %w", lines.Err())
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/bgp/bfd"
 	"github.com/twillnet/twill/internal/bgp/nodestatus"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/bgp/speaker"
@@ -34,6 +35,7 @@ type Config struct {
 	Dir      string // where the last plan is kept
 	Secrets  string // passwords: a folder for each secret, a file for each of its keys
 	Socket   string // where to answer; empty: nowhere
+	BFD      string // the BFD daemon's socket; empty: there is none
 	Version  string
 	// Reflector: this host reflects, and does nothing else.
 	Reflector bool
@@ -62,8 +64,9 @@ func Run(ctx context.Context, cfg Config) error {
 	defer h.Close()
 	secrets, plans := secretDir{dir: cfg.Secrets}, make(chan plan.Plan)
 	k := newKeeper(cfg, plans, secrets)
+	alive := make(chan []bfd.Status)
 	s := speaker.New(speaker.Config{
-		Rtnl: h, Secret: secrets.read, Returns: cfg.Reflector && k.before.Node != "", Log: cfg.Log.With("part", "speaker"),
+		Rtnl: h, Secret: secrets.read, Alive: alive, Returns: cfg.Reflector && k.before.Node != "", Log: cfg.Log.With("part", "speaker"),
 	})
 	k.statuses = statuses{s, h}
 	socket := serve.New(socketName, answers(s), cfg.Log)
@@ -71,11 +74,15 @@ func Run(ctx context.Context, cfg Config) error {
 		socket.Move(serve.At{Network: "unix", Address: cfg.Socket})
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for name, run := range map[string]func(context.Context) error{
+	parts := map[string]func(context.Context) error{
 		"speaker": func(ctx context.Context) error { return s.Run(ctx, plans) },
 		"socket":  socket.Run,
 		"plan":    k.run,
-	} {
+	}
+	if cfg.BFD != "" {
+		parts["BFD"] = func(ctx context.Context) error { return watchBFD(ctx, cfg.BFD, alive, cfg.Log) }
+	}
+	for name, run := range parts {
 		group.Go(func() error { return fmt.Errorf("%s: %w", name, run(ctx)) })
 	}
 	cfg.Log.Info("bgp runs", "node", cfg.Node)

@@ -12,8 +12,15 @@ import (
 	"github.com/twillnet/twill/internal/bgp/speaker"
 )
 
+// speaks is who can be asked: our own speaker, or what is known of a BIRD.
+type speaks interface {
+	Report(ctx context.Context) (speaker.Report, error)
+	Routes(ctx context.Context) ([]speaker.Route, error)
+	Explain(ctx context.Context, dst netip.Prefix) (speaker.Explanation, error)
+}
+
 // answers are what the daemon says of itself.
-func answers(s *speaker.Speaker) http.Handler {
+func answers(s speaks) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, r *http.Request) {
 		report, err := s.Report(r.Context())
@@ -63,14 +70,7 @@ func Explain(ctx context.Context, socket string, dst netip.Prefix) (e speaker.Ex
 }
 
 func ask(ctx context.Context, socket, path string, into any) error {
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://bgp"+path, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(req)
+	resp, err := get(ctx, socket, path)
 	if err != nil {
 		return err
 	}
@@ -82,4 +82,16 @@ func ask(ctx context.Context, socket, path string, into any) error {
 		return fmt.Errorf("the BGP daemon's answer: %w", err)
 	}
 	return nil
+}
+
+// get asks who answers at a socket.
+func get(ctx context.Context, socket, path string) (*http.Response, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://bgp"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return client.Do(req)
 }

@@ -6,13 +6,12 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/bgp/nodestatus"
-	"github.com/twillnet/twill/internal/bgp/speaker"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
 // statuses is whom to ask for what CalicoNodeStatus resources say.
 type statuses struct {
-	speaker *speaker.Speaker
+	speaker speaks
 	rtnl    *rtnl.Handle
 }
 

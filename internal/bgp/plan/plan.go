@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/twillnet/twill/api"
 )
 
 // Plan is all that a node's speaker must do.
@@ -59,12 +61,14 @@ type Session struct {
 	AS       uint32     // the peer's
 	LocalAS  uint32     // ours towards it
 	Source   netip.Addr `json:",omitzero"`  // zero: the kernel chooses
+	Via      netip.Addr `json:",omitzero"`  // the gateway to the peer, if it has a route of its own; else the kernel knows
 	Passive  bool       `json:",omitempty"` // the peer calls
 	Password *Secret    `json:",omitempty"`
 	NextHop  NextHop    `json:",omitempty"`
 	Hops     uint8      `json:",omitempty"` // TTL security: how far the peer may be; 0: anywhere
 
 	Keepalive, Hold, Restart time.Duration
+	BFD                      BFD `json:",omitzero"` // the zero value: none
 
 	Client       bool       `json:",omitempty"` // we reflect to it
 	Cluster      netip.Addr `json:",omitzero"`
@@ -75,6 +79,23 @@ type Session struct {
 
 // Internal reports whether both ends are of one autonomous system.
 func (s Session) Internal() bool { return s.AS == s.LocalAS }
+
+// BFD says how soon a session must know that its peer cannot be reached, if that is one hop away.
+type BFD struct {
+	api.BFD
+	Asked bool `json:",omitempty"` // by a resource, and not only by default
+}
+
+// Ways are the routes to peers that go through a gateway, of reachableBy.
+func Ways(sessions []Session) map[netip.Prefix]netip.Addr {
+	out := map[netip.Prefix]netip.Addr{}
+	for _, s := range sessions {
+		if s.Via.IsValid() {
+			out[netip.PrefixFrom(s.Peer, s.Peer.BitLen())] = s.Via
+		}
+	}
+	return out
+}
 
 // Secret names a password.
 type Secret struct {

@@ -30,7 +30,7 @@ func world(t *testing.T, text string) *plan.World {
 			continue
 		}
 		meta, spec := "{}", f[2]
-		if strings.HasPrefix(spec, "{labels") {
+		if strings.HasPrefix(spec, "{labels") || strings.HasPrefix(spec, "{annotations") {
 			meta, spec, _ = strings.Cut(spec, "}} ")
 			meta += "}}"
 		}
@@ -64,6 +64,7 @@ func brief(s plan.Session) string {
 	add(s.LocalAS != plan.DefaultAS, "local %d", s.LocalAS)
 	add(!s.Source.IsValid(), "from any")
 	add(s.Passive, "passive")
+	add(s.Via.IsValid(), "via %s", s.Via)
 	add(s.Client, "client of %s", s.Cluster)
 	add(s.NextHop != "", "next hop %s", s.NextHop)
 	add(s.Hops > 0, "within %d", s.Hops)
@@ -71,6 +72,7 @@ func brief(s plan.Session) string {
 	add(s.Restart != plan.DefaultRestart, "restart %s", s.Restart)
 	add(s.Keepalive != plan.DefaultKeepalive, "alive %s/%s", s.Keepalive, s.Hold)
 	add(s.AllowLocalAS > 0, "own AS %d", s.AllowLocalAS)
+	add(s.BFD != plan.BFD{BFD: api.DefaultBFD}, "BFD %sx%d asked %t", s.BFD.Interval, s.BFD.Multiplier, s.BFD.Asked)
 	return out
 }
 
@@ -108,6 +110,7 @@ func TestSessions(t *testing.T) {
 		}},
 		{"a peer of all nodes", alone + "BGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009}", "h3", []string{"192.0.2.9:179 as 65009"}},
 		{"a peer of one node", alone + "BGPPeer tor {node: h1, peerIP: '192.0.2.9:1799', asNumber: 65009}", "h1", []string{"192.0.2.9:1799 as 65009"}},
+		{"a peer behind a gateway", alone + "BGPPeer tor {node: h1, peerIP: 198.51.100.9, asNumber: 65009, reachableBy: 192.0.2.9}", "h1", []string{"198.51.100.9:179 as 65009 via 192.0.2.9"}},
 		{"is not of another", alone + "BGPPeer tor {node: h1, peerIP: 192.0.2.9, asNumber: 65009}", "h2", nil},
 		{"a peer of some nodes", alone + "BGPPeer tor {nodeSelector: 'rack == \"a\"', peerIP: 192.0.2.9, asNumber: 65009}", "h2", []string{"192.0.2.9:179 as 65009"}},
 		{"is not of others", alone + "BGPPeer tor {nodeSelector: 'rack == \"a\"', peerIP: 192.0.2.9, asNumber: 65009}", "h3", nil},
@@ -117,6 +120,15 @@ func TestSessions(t *testing.T) {
 		{"nobody peers with itself", alone + "BGPPeer h1 {peerIP: 192.0.2.1, asNumber: 64512}", "h1", nil},
 		{"a peer that is a node listens where that node does", alone + "BGPConfiguration node.h1 {listenPort: 1790}\nBGPPeer h1 {node: h2, peerIP: 192.0.2.1, asNumber: 64512}", "h2", []string{"192.0.2.1:1790 as 64512"}},
 		{"what a peer says goes before the mesh", three + "BGPPeer h1 {node: h3, peerIP: 192.0.2.1, asNumber: 64512, maxRestartTime: 7s}", "h3", []string{"192.0.2.1:179 as 64512 restart 7s", "192.0.2.2:179 as 64512"}},
+		{"BFD off for all", three + "BGPConfiguration default {annotations: {twill.net/bfd: 'off'}} {}", "h3", []string{
+			"192.0.2.1:179 as 64512 BFD 0sx0 asked false", "192.0.2.2:179 as 64512 BFD 0sx0 asked false",
+		}},
+		{"and asked for on one node", three + "BGPConfiguration default {annotations: {twill.net/bfd: 'off'}} {}\nBGPConfiguration node.h3 {annotations: {twill.net/bfd: 300ms}} {}", "h3", []string{
+			"192.0.2.1:179 as 64512 BFD 300msx3 asked true", "192.0.2.2:179 as 64512 BFD 300msx3 asked true",
+		}},
+		{"and otherwise with one peer", three + "BGPPeer h1 {annotations: {twill.net/bfd: 1sx5}} {node: h3, peerIP: 192.0.2.1, asNumber: 64512}", "h3", []string{
+			"192.0.2.1:179 as 64512 BFD 1sx5 asked true", "192.0.2.2:179 as 64512",
+		}},
 		{"what is of the node goes before what is of all", alone + "BGPPeer a {peerIP: 192.0.2.9, asNumber: 1}\nBGPPeer z {node: h1, peerIP: 192.0.2.9, asNumber: 2}", "h1", []string{"192.0.2.9:179 as 2"}},
 		{"all that can be said", alone + "BGPPeer tor {peerIP: 192.0.2.9, asNumber: 1, localASNumber: 2, sourceAddress: None, nextHopMode: Keep, ttlSecurity: 1, password: {secretKeyRef: {name: a, key: b}}, maxRestartTime: 9s, keepaliveTime: 1s, numAllowedLocalASNumbers: 3}", "h1", []string{
 			"192.0.2.9:179 as 1 local 2 from any next hop keep within 1 password restart 9s alive 1s/3s own AS 3",

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ type Rule struct {
 	Not       bool         `json:",omitempty"` // what Prefix, Min and Max say must not match
 	Min, Max  int          // bounds of the route's length
 	Learned   bool         `json:",omitempty"` // only what a peer told us
+	Interface string       `json:",omitempty"` // only what this node has itself, through such an interface; * and ? stand for others
 	Community string       `json:",omitempty"`
 	ASPath    []uint32     `json:",omitempty"` // the path begins so
 	Accept    bool         `json:",omitempty"`
@@ -28,6 +30,7 @@ type Rule struct {
 type Route struct {
 	Dst         netip.Prefix
 	Learned     bool
+	Link        string // the interface of a route of this node's own
 	Communities []string
 	ASPath      []uint32
 }
@@ -41,8 +44,15 @@ func (r Rule) Matches(t Route) bool {
 		}
 	}
 	return (!r.Learned || t.Learned) &&
+		(r.Interface == "" || !t.Learned && NameMatches(r.Interface, t.Link)) &&
 		(r.Community == "" || slices.Contains(t.Communities, r.Community)) &&
 		len(t.ASPath) >= len(r.ASPath) && slices.Equal(t.ASPath[:len(r.ASPath)], r.ASPath)
+}
+
+// NameMatches reports whether a rule's Interface is that of a link. No link has no name.
+func NameMatches(pattern, link string) bool {
+	ok, err := path.Match(pattern, link)
+	return ok && err == nil && link != ""
 }
 
 // Decide returns the first of the rules that matches; false if none does.
@@ -70,7 +80,7 @@ func filterRules(name string, list []api.BGPFilterRule, internal bool) []Rule {
 		if r.Void || r.PeerType == "eBGP" && internal || r.PeerType == "iBGP" && !internal {
 			continue
 		}
-		rule := Rule{Name: fmt.Sprintf("BGPFilter %s[%d]", name, i), Learned: r.Source == "RemotePeers", Accept: r.Action == "Accept"}
+		rule := Rule{Name: fmt.Sprintf("BGPFilter %s[%d]", name, i), Learned: r.Source == "RemotePeers", Interface: r.Interface, Accept: r.Action == "Accept"}
 		if p, err := netip.ParsePrefix(r.CIDR); err == nil {
 			rule.prefix(p.Masked(), r)
 		}

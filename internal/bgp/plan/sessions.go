@@ -105,6 +105,7 @@ func (d *draft) peer(name string, s *api.BGPPeerSpec) {
 func (d *draft) address(name string, s *api.BGPPeerSpec, at netip.AddrPort) {
 	session := d.draw(name, s, at.Addr())
 	session.Port, session.AS = DefaultPort, uint32(s.ASNumber)
+	session.Via, _ = netip.ParseAddr(s.ReachableBy) // none: it is empty
 	var cluster netip.Addr
 	for _, h := range d.hosts {
 		if h.addr(at.Addr().Is4()) == at.Addr() {
@@ -149,6 +150,9 @@ func (d *draft) draw(name string, s *api.BGPPeerSpec, peer netip.Addr) Session {
 	if n := s.NumAllowedLocalASNumbers; n != nil {
 		out.AllowLocalAS = uint8(*n)
 	}
+	if own, said := bfdOf(&d.World.peers[name].Metadata); said {
+		out.BFD = own
+	}
 	return out
 }
 
@@ -157,7 +161,26 @@ func (d *draft) begin(peer netip.Addr) Session {
 	return Session{
 		Peer: peer, LocalAS: d.me.as, Source: d.me.addr(peer.Is4()),
 		Keepalive: DefaultKeepalive, Hold: holdKeepalives * DefaultKeepalive, Restart: DefaultRestart,
+		BFD: d.bfd(),
 	}
+}
+
+// bfd is what holds for sessions of this node of which nothing else is said.
+func (d *draft) bfd() BFD {
+	for _, name := range []string{"node." + d.me.name, "default"} {
+		if c := d.configs[name]; c != nil {
+			if b, said := bfdOf(&c.Metadata); said {
+				return b
+			}
+		}
+	}
+	return BFD{BFD: api.DefaultBFD}
+}
+
+// bfdOf is what a resource says; what cannot be read is as if it were not there, and among the plan's problems.
+func bfdOf(m *api.ObjectMeta) (BFD, bool) {
+	b, err := api.ParseBFD(m.Annotations[api.AnnotationBFD])
+	return BFD{BFD: b, Asked: b != (api.BFD{})}, err == nil
 }
 
 // reflect makes the peer a client if this node reflects and the peer does not, or for another cluster.

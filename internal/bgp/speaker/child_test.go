@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twillnet/twill/internal/bgp/bfd"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/bgp/speaker"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
@@ -44,6 +45,7 @@ func TestMain(m *testing.M) {
 // request is a line to a child: a plan, or a question.
 type request struct {
 	Plan    *plan.Plan   `json:",omitempty"`
+	Alive   []bfd.Status `json:",omitempty"`
 	Explain netip.Prefix `json:",omitzero"`
 	// Profile is a file to write the profile of the processor into, from now until the next request; .heap: the memory's.
 	Profile string `json:",omitempty"`
@@ -64,8 +66,9 @@ func child(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	alive := make(chan []bfd.Status)
 	s := speaker.New(speaker.Config{
-		Rtnl: h, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})),
+		Rtnl: h, Alive: alive, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Returns: os.Getenv(asReturning) != "",
 		Secret: func(k plan.Secret) (string, error) {
 			if p, ok := passwords[k]; ok {
@@ -98,6 +101,9 @@ func child(in io.Reader, out io.Writer) error {
 			case err := <-failed:
 				return err
 			}
+		}
+		if q.Alive != nil {
+			alive <- q.Alive
 		}
 		var a answer
 		if a.Report, err = s.Report(ctx); err == nil {
@@ -183,6 +189,9 @@ func (h *host) kill() {
 }
 
 func (h *host) plan(p plan.Plan) answer { return h.ask(request{Plan: &p}) }
+
+// alive tells the speaker what BFD says.
+func (h *host) alive(statuses ...bfd.Status) answer { return h.ask(request{Alive: statuses}) }
 
 func (h *host) ask(q request) answer {
 	h.t.Helper()

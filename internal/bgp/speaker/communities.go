@@ -67,7 +67,9 @@ func communitiesOf(p *apiutil.Path) []string {
 			}
 		case *bgp.PathAttributeLargeCommunities:
 			for _, l := range a.Values {
-				out = append(out, l.String())
+				if c := l.String(); !strings.HasPrefix(c, marks) {
+					out = append(out, c)
+				}
 			}
 		}
 	}

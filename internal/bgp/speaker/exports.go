@@ -59,14 +59,8 @@ func (e *exports) heed(r rtnl.Route, gone bool) bool {
 	return true
 }
 
-// verdict is why a route of the agent's is told, or is not.
-type verdict struct {
-	told bool
-	why  string
-}
-
 // verdicts says of each of the agent's routes whether it is told: those are that no other covers.
-func (e *exports) verdicts(p plan.Plan) map[netip.Prefix]verdict {
+func (e *exports) verdicts(p plan.Plan) Verdicts {
 	sorted := make([]rtnl.Route, 0, len(e.agent))
 	for _, r := range e.agent {
 		sorted = append(sorted, r)
@@ -77,22 +71,22 @@ func (e *exports) verdicts(p plan.Plan) map[netip.Prefix]verdict {
 		}
 		return a.Dst.Bits() - b.Dst.Bits()
 	})
-	out := make(map[netip.Prefix]verdict, len(sorted))
+	out := make(Verdicts, len(sorted))
 	var cover rtnl.Route // the widest so far that may cover what follows
 	for _, r := range sorted {
 		link := e.links[r.Link]
 		switch {
 		case cover.Dst.IsValid() && cover.Dst != r.Dst && plan.Covers(cover.Dst, r.Dst):
-			out[r.Dst] = verdict{why: fmt.Sprintf("it is within %s, which is told", cover.Dst)}
+			out[r.Dst] = Verdict{Why: fmt.Sprintf("it is within %s, which is told", cover.Dst)}
 		case p.Ignores(link):
-			out[r.Dst] = verdict{why: "interface " + link + " is among ignoredInterfaces"}
+			out[r.Dst] = Verdict{Why: "interface " + link + " is among ignoredInterfaces"}
 		default:
-			out[r.Dst], cover = verdict{told: true}, r
+			out[r.Dst], cover = Verdict{Told: true, Link: link}, r
 		}
 	}
 	for _, dst := range p.Originate {
-		if !out[dst].told {
-			out[dst] = verdict{told: true}
+		if !out[dst].Told {
+			out[dst] = Verdict{Told: true}
 		}
 	}
 	return out
@@ -103,11 +97,11 @@ func (e *exports) originate(b *library, p plan.Plan) error {
 	var add []origin
 	want := map[netip.Prefix]bool{}
 	for dst, v := range e.verdicts(p) {
-		if !v.told {
+		if !v.Told {
 			continue
 		}
 		want[dst] = true
-		communities := p.CommunitiesOf(dst)
+		communities := append(p.CommunitiesOf(dst), b.rules.marksOf(v.Link)...)
 		if had, ok := e.originated[dst]; !ok || had != strings.Join(communities, " ") {
 			add = append(add, origin{dst, communities})
 		}

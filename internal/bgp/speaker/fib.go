@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
@@ -30,9 +31,12 @@ type fib struct {
 	dirty   map[netip.Prefix]bool
 	hops    map[netip.Addr]resolved
 	failed  map[netip.Prefix]error
-	refused map[netip.Prefix]string // what peers tell and no kernel should have
-	own     map[netip.Addr]bool     // addresses of this host
-	held    bool                    // what nobody told stays
+	refused map[netip.Prefix]string     // what peers tell and no kernel should have
+	own     map[netip.Addr]bool         // addresses of this host
+	held    bool                        // what nobody told stays
+	ways    map[netip.Prefix]netip.Addr // to peers, through gateways: reachableBy
+	former  []rtnl.Route                // those of a BIRD that spoke here before us
+	dead    map[netip.Addr]bool         // peers by whom nothing may be sent, not even on what stays
 	foreign func(netip.Prefix) bool
 }
 
@@ -96,6 +100,18 @@ func (f *fib) lost() {
 	}
 }
 
+// reach is told the ways to peers that go through a gateway. They are there whatever peers tell: who tells the way to
+// itself would take it away with the session.
+func (f *fib) reach(sessions []plan.Session) {
+	for dst := range f.ways {
+		f.dirty[dst] = true
+	}
+	f.ways = plan.Ways(sessions)
+	for dst := range f.ways {
+		f.dirty[dst] = true
+	}
+}
+
 // read reads back what the kernel has.
 func (f *fib) read() error {
 	routes, err := f.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolSpeaker})
@@ -121,6 +137,27 @@ func (f *fib) read() error {
 	f.lost()
 	return nil
 }
+
+// readFormer finds the routes of a BIRD that spoke here before us. One that runs beside us is none of our business.
+func (f *fib) readFormer() error {
+	routes, err := f.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolBIRD})
+	f.former = slices.DeleteFunc(routes, func(r rtnl.Route) bool { return r.Table != 0 || r.Metric != kernel.RouteMetricBIRD })
+	return err
+}
+
+// forget removes them, when ours are there.
+func (f *fib) forget() error {
+	for len(f.former) > 0 {
+		if err := f.rtnl.DeleteRoute(f.former[0]); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+			return err
+		}
+		f.former = f.former[1:]
+	}
+	return nil
+}
+
+// left is how many routes of a former speaker the kernel has, before there is a plan.
+func (f *fib) left() int { return len(f.actual) + len(f.former) }
 
 func place(metric int) int { return slices.Index(metrics[:], metric) }
 
@@ -152,6 +189,11 @@ func (f *fib) surprised(r rtnl.Route, gone bool) bool {
 func (f *fib) apply() error {
 	clear(f.failed)
 	var failed []netip.Prefix
+	for dst := range f.ways { // first: they are ways to next hops
+		if f.dirty[dst] && f.actual[dst] == [2]rtnl.Route{} && f.one(dst) == nil {
+			f.lost()
+		}
+	}
 	for dst := range f.dirty {
 		if err := f.one(dst); err != nil {
 			f.failed[dst] = err
@@ -159,6 +201,9 @@ func (f *fib) apply() error {
 			continue
 		}
 		delete(f.dirty, dst)
+	}
+	if len(failed) == 0 && !f.held {
+		return f.forget()
 	}
 	if len(failed) == 0 {
 		return nil
@@ -177,10 +222,12 @@ func (f *fib) one(dst netip.Prefix) error {
 		return err
 	}
 	have := f.actual[dst]
-	if !want.Dst.IsValid() {
-		if f.held && len(f.want[dst]) == 0 {
+	if !want.Dst.IsValid() && f.held && len(f.want[dst]) == 0 {
+		if want = f.living(have); want.Dst.IsValid() && (want == have[0] || want == have[1]) {
 			return nil
 		}
+	}
+	if !want.Dst.IsValid() {
 		return f.remove(have[0], have[1])
 	}
 	for i, h := range have {
@@ -210,6 +257,32 @@ func (f *fib) one(dst netip.Prefix) error {
 	return err
 }
 
+// living is what may stay of a route that nobody tells any more: the ways that do not lead by somebody dead.
+func (f *fib) living(have [2]rtnl.Route) rtnl.Route {
+	is := have[0]
+	if !is.Dst.IsValid() {
+		is = have[1]
+	}
+	if f.dead[is.Gateway] {
+		return rtnl.Route{}
+	}
+	hops := is.Hops.List()
+	alive := slices.DeleteFunc(slices.Clone(hops), func(h rtnl.Hop) bool { return f.dead[h.Gateway] })
+	if len(alive) == len(hops) {
+		return is
+	}
+	is.Hops = rtnl.Hops{}
+	switch len(alive) {
+	case 0:
+		return rtnl.Route{}
+	case 1:
+		is.Link, is.Gateway = alive[0].Link, alive[0].Gateway
+	default:
+		is.Hops = rtnl.MakeHops(alive...)
+	}
+	return is
+}
+
 func (f *fib) remove(routes ...rtnl.Route) error {
 	for _, r := range routes {
 		if !r.Dst.IsValid() {
@@ -227,7 +300,9 @@ func (f *fib) remove(routes ...rtnl.Route) error {
 func (f *fib) route(dst netip.Prefix) (rtnl.Route, error) {
 	hops := f.want[dst]
 	delete(f.refused, dst)
-	if len(hops) == 0 || f.foreign(dst) {
+	if gateway, is := f.ways[dst]; is {
+		hops = []netip.Addr{gateway}
+	} else if len(hops) == 0 || f.foreign(dst) {
 		return rtnl.Route{}, nil
 	}
 	if why := never(dst, f.own); why != "" {
@@ -269,6 +344,3 @@ func (f *fib) resolve(hop netip.Addr) resolved {
 	f.hops[hop] = r
 	return r
 }
-
-// conflicts are the destinations for which the kernel is not right, and why.
-func (f *fib) conflict(dst netip.Prefix) error { return f.failed[dst] }

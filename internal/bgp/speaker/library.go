@@ -248,10 +248,11 @@ func (b *library) changes() (map[netip.Prefix][]netip.Addr, []netip.Addr) {
 
 // silence ends sessions that broke for want of a sign of life. The library takes these for restarts and keeps their
 // routes; but a peer that restarts closes its connection, and one that is silent forwards nothing. That we sent a
-// notification is all by which they differ.
-func (b *library) silence(ctx context.Context) map[netip.Addr]error {
+// notification is all by which they differ. It returns who came up since.
+func (b *library) silence(ctx context.Context) (rose []netip.Addr, failed map[netip.Addr]error) {
 	b.mu.Lock()
-	rose, fell := b.rose, b.fell
+	rose = b.rose
+	fell := b.fell
 	b.rose, b.fell = nil, nil
 	b.mu.Unlock()
 	for _, peer := range rose {
@@ -263,7 +264,7 @@ func (b *library) silence(ctx context.Context) map[netip.Addr]error {
 			}
 		}
 	}
-	failed := map[netip.Addr]error{}
+	failed = map[netip.Addr]error{}
 	for _, peer := range fell {
 		is, open := b.open[peer]
 		if !open {
@@ -273,22 +274,11 @@ func (b *library) silence(ctx context.Context) map[netip.Addr]error {
 		if sent == is.notified {
 			continue
 		}
-		is.notified, is.restarting = 0, false
-		if err := b.close(ctx, peer, is); err != nil {
+		if err := b.reopen(ctx, peer, whyDown(apiutil.PeerState{DisconnectReason: api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED})); err != nil {
 			failed[peer] = err
-			continue
 		}
-		if err := b.srv.AddPeer(ctx, &api.AddPeerRequest{Peer: is.peer()}); err != nil {
-			failed[peer] = err
-			continue
-		}
-		b.open[peer] = is
-		b.mu.Lock()
-		b.seen[peer] = phase{Since: time.Now(), Why: whyDown(apiutil.PeerState{DisconnectReason: api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED})}
-		b.mu.Unlock()
-		b.log.Warn("its routes go", "peer", peer, "why", "no sign of life within the hold time")
 	}
-	return failed
+	return rose, failed
 }
 
 // notified is how many notifications were sent to a peer.

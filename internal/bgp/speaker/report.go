@@ -13,6 +13,7 @@ import (
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
+	"github.com/twillnet/twill/internal/bgp/bfd"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/kernel/netstat"
 )
@@ -49,6 +50,7 @@ type Session struct {
 	Received uint64     `json:"received"`
 	Accepted uint64     `json:"accepted"`
 	Told     uint64     `json:"told"`
+	BFD      bfd.Status `json:"bfd"` // whether the path to the peer is alive
 }
 
 // Established is the state of a session that is up.
@@ -76,9 +78,11 @@ type Explanation struct {
 	Dst   netip.Prefix `json:"dst,omitzero"`  // what is known that covers it; invalid: nothing
 	Own   string       `json:"own,omitempty"` // it is a route of the agent's here: told, or why it is not
 	// Beside are routes to it in the kernel that are neither ours nor the agent's.
-	Beside []string      `json:"beside,omitempty"`
-	Paths  []Route       `json:"paths,omitempty"`
-	Peers  []PeerVerdict `json:"peers,omitempty"`
+	Beside []string `json:"beside,omitempty"`
+	Paths  []Route  `json:"paths,omitempty"`
+	// Interface is that of the agent's route, if it has one.
+	Interface string        `json:"interface,omitempty"`
+	Peers     []PeerVerdict `json:"peers,omitempty"`
 }
 
 // PeerVerdict says whether one peer is told.
@@ -129,6 +133,7 @@ func (s *Speaker) report(ctx context.Context) Report {
 	states, hint := s.bgp.states(ctx), s.passwordHint()
 	for _, w := range p.Sessions {
 		session := states[w.Peer]
+		session.BFD = s.live.of(w)
 		session.Peer, session.PeerNode, session.From, session.Global = w.Peer, w.PeerNode, w.Why, w.Global
 		session.AS, session.LocalAS, session.Client = w.AS, w.LocalAS, w.Client
 		switch {
@@ -297,27 +302,13 @@ func (s *Speaker) Explain(ctx context.Context, asked netip.Prefix) (e Explanatio
 }
 
 func (s *Speaker) explain(asked netip.Prefix) Explanation {
-	e := Explanation{Asked: asked}
-	verdicts := s.told.verdicts(s.plan)
-	known := slices.Collect(maps.Keys(verdicts))
+	var learned []netip.Prefix
 	if s.bgp != nil {
-		known = append(known, s.bgp.covering(asked)...)
+		learned = s.bgp.covering(asked)
 	}
-	for _, dst := range known {
-		if plan.Covers(dst, asked) && (!e.Dst.IsValid() || dst.Bits() > e.Dst.Bits()) {
-			e.Dst = dst
-		}
-	}
-	if !e.Dst.IsValid() {
+	e, more := s.told.verdicts(s.plan).Explain(asked, slices.Values(learned))
+	if !more {
 		return e
-	}
-	v, own := verdicts[e.Dst]
-	if own {
-		e.Own = "told to peers, as their rules say"
-		if !v.told {
-			e.Own = "not told by itself: " + v.why
-			return e
-		}
 	}
 	e.Paths = s.paths(&e.Dst)
 	var err error
@@ -329,47 +320,26 @@ func (s *Speaker) explain(asked netip.Prefix) Explanation {
 	}
 	for _, w := range s.plan.Sessions {
 		if w.Peer.Is4() == e.Dst.Addr().Is4() {
-			e.Peers = append(e.Peers, s.toldTo(w, e.Dst, e.Paths))
+			e.Peers = append(e.Peers, s.toldTo(w, e))
 		}
 	}
 	return e
 }
 
 // toldTo asks the library whether a peer is told, and the plan why.
-func (s *Speaker) toldTo(w plan.Session, dst netip.Prefix, paths []Route) PeerVerdict {
+func (s *Speaker) toldTo(w plan.Session, e Explanation) PeerVerdict {
 	v := PeerVerdict{Peer: w.Peer, PeerNode: w.PeerNode}
 	req := apiutil.ListPathRequest{
-		TableType: api.TableType_TABLE_TYPE_ADJ_OUT, Name: w.Peer.String(), Family: familyOf(dst.Addr().Is4()),
-		Prefixes: []*apiutil.LookupPrefix{{Prefix: dst.String()}},
+		TableType: api.TableType_TABLE_TYPE_ADJ_OUT, Name: w.Peer.String(), Family: familyOf(e.Dst.Addr().Is4()),
+		Prefixes: []*apiutil.LookupPrefix{{Prefix: e.Dst.String()}},
 	}
 	_ = s.bgp.srv.ListPath(req, func(nlri bgp.NLRI, paths []*apiutil.Path) { // no such session: it is told nothing
 		at, _ := prefixOf(nlri)
-		v.Told = v.Told || at == dst && len(paths) > 0
+		v.Told = v.Told || at == e.Dst && len(paths) > 0
 	})
-	i := slices.IndexFunc(paths, func(r Route) bool { return r.Best })
-	if i < 0 {
-		v.Why = "there is no path"
-		return v
-	}
-	best := paths[i]
-	rule, matched := plan.Decide(w.Export, plan.Route{Dst: dst, Learned: !best.Own, Communities: best.Communities, ASPath: best.ASPath})
-	from, _ := s.plan.Session(best.From)
 	s.bgp.mu.Lock()
 	up := s.bgp.seen[w.Peer].Up
 	s.bgp.mu.Unlock()
-	switch {
-	case !up:
-		v.Why = "the session is not up"
-	case best.From == w.Peer:
-		v.Why = "it is the one who told it"
-	case !matched:
-		v.Why = "no pool and no rule allows it"
-	case !rule.Accept:
-		v.Why = rule.String()
-	case !best.Own && from.Internal() && w.Internal() && !w.Client && !from.Client:
-		v.Why = "learned within the system, and this node does not reflect to it"
-	default:
-		v.Why = rule.String()
-	}
+	v.Why = Because(s.plan, w, up, e)
 	return v
 }

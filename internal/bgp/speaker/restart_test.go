@@ -310,3 +310,23 @@ func TestWhatIsToldALittleLateNeverWent(t *testing.T) {
 	b.configure("route 10.204.0.0/26 blackhole;", "")
 	h.wantNoRoute("10.204.0.0/26") // but not for ever
 }
+
+// TestAPeerBehindAGateway has a peer that the kernel knows no way to, until the plan says which: reachableBy.
+func TestAPeerBehindAGateway(t *testing.T) {
+	h, birds := network(t, 2)
+	peer, gateway := birds[0], birds[1]
+	peer.Addr("lo", "198.51.100.9/32")
+	peer.run(statics + speaks("twill", "local 198.51.100.9 as 65001; multihop;", "", ""))
+	gateway.Forward()
+	gateway.Route("198.51.100.9/32 via 192.0.2.2")
+	s := session("198.51.100.9", 65001)
+	s.Via = netip.MustParseAddr("192.0.2.3")
+	h.start(planOf(s))
+	h.wantRoute("198.51.100.9 via 192.0.2.3 dev br0 proto 186")
+	h.up("198.51.100.9")
+	h.wantRoute("10.204.0.0/26 via 192.0.2.3 dev br0 proto 186")
+	h.Run("ip", "route", "del", "198.51.100.9", "via", "192.0.2.3") // somebody
+	h.wantRoute("198.51.100.9 via 192.0.2.3 dev br0 proto 186")
+	h.plan(planOf(session("192.0.2.2", 65001)))
+	h.wantNoRoute("198.51.100.9")
+}

@@ -23,10 +23,37 @@ type rules struct {
 	of         map[netip.Addr]string // of each session
 	policies   []*api.Policy
 	sets       []*api.DefinedSet
+	// links are the interfaces that rules ask for, ever; each has a mark, which those of our routes carry that lead
+	// through such an interface.
+	links []string
 }
 
-// marker is on a route while a rule changes it in several steps; it never leaves this process.
-const marker = "4294967295:4294967295:4294967295"
+// Marks on routes never leave this process, and none is believed that comes from outside.
+const (
+	marks   = "4294967295:4294967295:"
+	anyMark = "^" + marks
+	marker  = marks + "4294967295" // on a route while a rule changes it in several steps
+)
+
+// mark is that of the interfaces of a rule.
+func (r *rules) mark(pattern string) string {
+	i := slices.Index(r.links, pattern)
+	if i < 0 {
+		i, r.links = len(r.links), append(r.links, pattern)
+	}
+	return fmt.Sprint(marks, i)
+}
+
+// marksOf are those of a route through a link.
+func (r *rules) marksOf(link string) []string {
+	var out []string
+	for i, pattern := range r.links {
+		if plan.NameMatches(pattern, link) {
+			out = append(out, fmt.Sprint(marks, i))
+		}
+	}
+	return out
+}
 
 // setRules makes the library judge routes by the sessions' rules. Sessions whose rules changed tell and judge anew
 // what they have; others notice nothing.
@@ -39,9 +66,18 @@ func (b *library) setRules(ctx context.Context, sessions []plan.Session) error {
 	if b.rules.of != nil && string(text) == b.rules.text {
 		return nil
 	}
-	fresh := rules{generation: b.rules.generation + 1, text: string(text), of: of}
-	draft := policyDraft{generation: fresh.generation}
+	fresh := rules{generation: b.rules.generation + 1, text: string(text), of: of, links: slices.Clone(b.rules.links)}
+	draft := policyDraft{generation: fresh.generation, rules: &fresh}
+	for _, g := range groups { // all are known before the first statement, which must take them off
+		for _, r := range g.Export {
+			if r.Interface != "" {
+				fresh.mark(r.Interface)
+			}
+		}
+	}
 	draft.set(api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, "marker", "^"+marker+"$")
+	draft.set(api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, "marks", anyMark)
+	draft.unmark()
 	for i, g := range groups {
 		draft.group(i, g)
 	}
@@ -136,6 +172,7 @@ func grouped(sessions []plan.Session) ([]group, map[netip.Addr]string) {
 // policyDraft is a generation of policies that is being made.
 type policyDraft struct {
 	generation int
+	rules      *rules
 	sets       []*api.DefinedSet
 	policies   []*api.Policy
 	in, out    []*api.Policy
@@ -149,6 +186,24 @@ func (d *policyDraft) set(t api.DefinedType, name string, list ...string) string
 	name = d.name("%s", name)
 	d.sets = append(d.sets, &api.DefinedSet{DefinedType: t, Name: name, List: list})
 	return name
+}
+
+// learned are the kinds of routes that peers tell.
+var learned = []api.Conditions_RouteType{api.Conditions_ROUTE_TYPE_INTERNAL, api.Conditions_ROUTE_TYPE_EXTERNAL}
+
+// unmark takes marks off what comes in, before all else: a peer that tells a route with it would pass for one whose
+// route a rule has let through already.
+func (d *policyDraft) unmark() {
+	p := &api.Policy{Name: d.name("unmark")}
+	for i, t := range learned {
+		p.Statements = append(p.Statements, &api.Statement{
+			Name:       d.name("unmark-%d", i),
+			Conditions: &api.Conditions{RouteType: t, LargeCommunitySet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: d.name("marks")}},
+			Actions:    &api.Actions{LargeCommunity: change(api.CommunityAction_TYPE_REMOVE, anyMark)},
+		})
+	}
+	d.policies = append(d.policies, p)
+	d.in = append(d.in, &api.Policy{Name: p.Name})
 }
 
 func (d *policyDraft) group(i int, g group) {
@@ -214,7 +269,7 @@ func (w *writer) rule(r plan.Rule) []*api.Statement {
 		w.step(marked(), &api.Actions{AsPrepend: &api.AsPrependAction{Asn: as, Repeat: 1}})
 	}
 	last := w.accept()
-	last.LargeCommunity = change(api.CommunityAction_TYPE_REMOVE, "^"+marker+"$")
+	last.LargeCommunity = change(api.CommunityAction_TYPE_REMOVE, anyMark)
 	w.step(marked(), last)
 	return w.steps
 }
@@ -227,7 +282,7 @@ func (w *writer) match(r plan.Rule, a *api.Actions) {
 		w.step(c, a)
 		return
 	}
-	for _, t := range []api.Conditions_RouteType{api.Conditions_ROUTE_TYPE_INTERNAL, api.Conditions_ROUTE_TYPE_EXTERNAL} {
+	for _, t := range learned {
 		c := proto.CloneOf(c)
 		c.RouteType = t
 		w.step(c, a)
@@ -247,6 +302,9 @@ func (w *writer) accept() *api.Actions {
 	a := &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT}
 	if !w.out {
 		return a
+	}
+	if len(w.draft.rules.links) > 0 {
+		a.LargeCommunity = change(api.CommunityAction_TYPE_REMOVE, anyMark)
 	}
 	switch w.group.NextHop {
 	case plan.NextHopSelf:
@@ -269,14 +327,21 @@ func (w *writer) conditions(r plan.Rule) *api.Conditions {
 			c.PrefixSet.Type = api.MatchSet_TYPE_INVERT
 		}
 	}
+	var larges []string
+	if r.Interface != "" {
+		larges = append(larges, "^"+w.draft.rules.mark(r.Interface)+"$")
+	}
 	switch {
 	case r.Community == "":
 	case large(r.Community):
-		name := w.draft.set(api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, w.name+"-community", "^"+r.Community+"$")
-		c.LargeCommunitySet = &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: name}
+		larges = append(larges, "^"+r.Community+"$")
 	default:
 		name := w.draft.set(api.DefinedType_DEFINED_TYPE_COMMUNITY, w.name+"-community", "^"+r.Community+"$")
 		c.CommunitySet = &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: name}
+	}
+	if len(larges) > 0 {
+		name := w.draft.set(api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, w.name+"-larges", larges...)
+		c.LargeCommunitySet = &api.MatchSet{Type: api.MatchSet_TYPE_ALL, Name: name}
 	}
 	if len(r.ASPath) > 0 {
 		name := w.draft.set(api.DefinedType_DEFINED_TYPE_AS_PATH, w.name+"-path", w.path(r.ASPath))

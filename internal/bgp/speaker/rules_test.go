@@ -164,3 +164,71 @@ func TestAnotherPortOwnNumbersInPathsAndIgnoredInterfaces(t *testing.T) {
 	h.plan(p)
 	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
 }
+
+// TestAPeerCannotForgeAMark tells routes with the mark that rules of several steps put on a route while it is judged:
+// one that no rule lets in, and one that no rule lets out.
+func TestAPeerCannotForgeAMark(t *testing.T) {
+	h, birds := network(t, 2)
+	forger, other := birds[0], birds[1]
+	const mark = "{ bgp_large_community.add((4294967295, 4294967295, 4294967295)); }"
+	forger.run("protocol static s4 { ipv4; route 198.51.100.0/24 blackhole " + mark + "; route 10.65.20.0/26 blackhole " + mark + "; route 10.65.21.0/26 blackhole; }" +
+		speaks("twill", "local as 65001; multihop;", "", ""))
+	other.run(speaks("twill", "local as 65002; multihop;", "", ""))
+	in, out := session("192.0.2.2", 65001), session("192.0.2.3", 65002)
+	exactly := func(s string) plan.Rule {
+		p := prefix(s)
+		return plan.Rule{Prefix: p, Min: p.Bits(), Max: p.Bits(), Accept: true}
+	}
+	several := exactly("10.65.21.0/26")
+	several.Add = []string{"64512:1"}
+	in.Import = []plan.Rule{several, exactly("10.65.20.0/26"), {Name: "nothing else"}}
+	out.Export = []plan.Rule{several, {Name: "nothing else"}}
+	h.start(planOf(in, out))
+	h.wantRoute("10.65.20.0/26 via 192.0.2.2")
+	h.wantRoute("10.65.21.0/26 via 192.0.2.2")
+	other.wants("10.65.21.0/26", "(64512,1)")
+	h.wantNoRoute("198.51.100.0/24")
+	other.lacks("10.65.20.0/26")
+}
+
+// TestRulesAboutInterfaces tells routes by the interface that they lead through, and follows a plan that thinks again.
+func TestRulesAboutInterfaces(t *testing.T) {
+	h, birds := network(t, 2)
+	b, forger := birds[0], birds[1]
+	b.run(speaks("twill", "local as 65001; multihop;", "", ""))
+	forger.run("protocol static s4 { ipv4; route 10.65.20.0/26 blackhole { bgp_large_community.add((4294967295, 4294967295, 0)); }; }" +
+		speaks("twill", "local as 65002; multihop;", "", ""))
+	h.Veth("cali1", "peer1")
+	h.Up("cali1")
+	h.Up("peer1")
+	for dst, link := range map[string]string{"10.65.3.3/32": "br0", "10.65.3.4/32": "cali1"} {
+		if err := h.Rtnl().AddRoute(rtnl.Route{Dst: prefix(dst), Link: h.Link(link).Index, Protocol: kernel.RouteProtocolAgent}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.agent("10.65.1.0/26")
+	s, in := session("192.0.2.2", 65001), session("192.0.2.3", 65002)
+	s.Export = []plan.Rule{{Name: "workloads", Interface: "cali*", Accept: true, Add: []string{"1:2:3"}}, {Name: "no other", Interface: "b?0"}, {Name: "blocks", Prefix: prefix("10.65.1.0/26"), Min: 26, Max: 26, Accept: true}}
+	h.start(planOf(s, in))
+	b.wants("10.65.3.4/32", "BGP.large_community: (1, 2, 3)")
+	b.wants("10.65.1.0/26")
+	b.lacks("10.65.3.3/32")
+	h.wantRoute("10.65.20.0/26 via 192.0.2.3")
+	b.lacks("10.65.20.0/26") // whatever its peer says of it
+	for dst, want := range map[string]string{"10.65.3.4/32": "workloads accepts", "10.65.3.3/32": "no other rejects", "10.65.1.0/26": "blocks accepts"} {
+		if e := h.ask(request{Explain: prefix(dst)}).Explain; len(e.Peers) == 0 || e.Peers[0].Why != want || e.Peers[0].Told != strings.HasSuffix(want, "accepts") {
+			t.Errorf("%s: %+v", dst, e)
+		}
+	}
+	s.Export = []plan.Rule{{Name: "not these", Interface: "cali*"}, {Name: "this", Interface: "br0", Accept: true}}
+	h.plan(planOf(s, in))
+	b.wants("10.65.3.3/32")
+	b.lacks("10.65.3.4/32")
+	b.lacks("10.65.1.0/26")
+	s.Export = []plan.Rule{pools[0]}
+	h.plan(planOf(s, in))
+	b.wants("10.65.3.4/32")
+	if all := b.ask("show", "route", "all"); strings.Contains(all, "4294967295") {
+		t.Errorf("a mark has left this process:\n%s", all)
+	}
+}

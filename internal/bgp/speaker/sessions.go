@@ -33,11 +33,12 @@ const (
 	maxTTL   = 255
 )
 
-// same reports whether a session can stay as it is; rules and next hops are not part of it.
+// same reports whether a session can stay as it is; rules, next hops and BFD are not part of it.
 func (w wanted) same(o wanted) bool {
 	a, b := w.session, o.session
 	a.Import, a.Export, a.NextHop, a.Why, a.Global, a.PeerNode = nil, nil, "", "", false, ""
 	b.Import, b.Export, b.NextHop, b.Why, b.Global, b.PeerNode = nil, nil, "", "", false, ""
+	a.BFD, b.BFD = plan.BFD{}, plan.BFD{}
 	return reflect.DeepEqual(a, b) && w.password == o.password
 }
 

@@ -21,6 +21,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/twillnet/twill/internal/bgp/bfd"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/kernel/netstat"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
@@ -31,6 +32,8 @@ type Config struct {
 	Rtnl *rtnl.Handle
 	// Secret returns a password. A session whose password cannot be had is not opened.
 	Secret func(plan.Secret) (string, error)
+	// Alive is told what BFD says of the paths to peers, whenever it changes; nil: there is no BFD now.
+	Alive <-chan []bfd.Status
 	// Returns: a speaker ran here before, and peers may still have what it told. One that has routes in the kernel sees
 	// that by itself; a dedicated reflector has none.
 	Returns bool
@@ -60,13 +63,14 @@ type Speaker struct {
 	begun    time.Time
 	planned  time.Time // when the plan came
 	hold     hold
+	live     liveness
 	problems map[string]string // what does not work, by what it is about
 	counters map[string]uint64 // those of TCP when the plan came
 }
 
 // New returns a speaker, which does nothing until Run.
 func New(cfg Config) *Speaker {
-	s := &Speaker{cfg: cfg, asks: make(chan func()), problems: map[string]string{}}
+	s := &Speaker{cfg: cfg, asks: make(chan func()), problems: map[string]string{}, live: liveness{dead: map[netip.Addr]bool{}}}
 	s.told = exports{agent: map[routeKey]rtnl.Route{}, links: map[int]string{}}
 	s.fib = newFIB(cfg.Rtnl)
 	return s
@@ -80,7 +84,7 @@ func (s *Speaker) Run(ctx context.Context, plans <-chan plan.Plan) error {
 		return err
 	}
 	defer watch.Close()
-	if err := s.read(); err != nil {
+	if err := errors.Join(s.read(), s.fib.readFormer()); err != nil {
 		return err
 	}
 	events := make(chan []rtnl.Event)
@@ -134,6 +138,8 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 			}
 		case <-news:
 			s.learn(ctx)
+		case statuses := <-s.cfg.Alive:
+			s.alive(ctx, statuses)
 		case <-reread.C:
 			if err := s.read(); err != nil {
 				s.trouble("kernel", err)
@@ -187,15 +193,21 @@ func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
 		return
 	}
 	if first {
-		left := len(s.fib.actual) > 0 || s.cfg.Returns
-		s.hold.begin(p, left, time.Now())
-		if left {
-			s.cfg.Log.Info("restarted: keeping routes until peers have told theirs", "routes", len(s.fib.actual), "at_most", p.Restart())
+		left := s.fib.left()
+		returns := left > 0 || s.cfg.Returns
+		s.hold.begin(p, returns, time.Now())
+		if returns {
+			s.cfg.Log.Info("restarted: keeping routes until peers have told theirs", "routes", left, "at_most", p.Restart())
 		}
 	}
 	for peer := range maps.Clone(s.hold.waiting) {
 		if _, wanted := p.Session(peer); !wanted {
 			s.hold.forget(peer)
+		}
+	}
+	for peer := range maps.Clone(s.live.dead) {
+		if _, wanted := p.Session(peer); !wanted {
+			delete(s.live.dead, peer)
 		}
 	}
 	if s.bgp == nil {
@@ -215,6 +227,7 @@ func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
 	s.tell() // first, so that whom we call gets all before we say that it is all
 	s.sessions(ctx)
 	s.fib.foreign = p.IsForeign
+	s.fib.reach(p.Sessions)
 	s.fib.everything()
 }
 
@@ -270,7 +283,11 @@ func (s *Speaker) catchUp(ctx context.Context) time.Time {
 
 // learn takes in what the library has to tell.
 func (s *Speaker) learn(ctx context.Context) {
-	for peer, err := range s.bgp.silence(ctx) {
+	rose, failed := s.bgp.silence(ctx)
+	for _, peer := range rose {
+		delete(s.live.dead, peer) // it is not dead, whatever BFD says
+	}
+	for peer, err := range failed {
 		s.trouble("session "+peer.String(), err)
 	}
 	routes, complete := s.bgp.changes()

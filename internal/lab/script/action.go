@@ -3,6 +3,7 @@ package script
 import (
 	"net/netip"
 	"regexp"
+	"time"
 )
 
 // Action is what a step does: one of the types below.
@@ -73,7 +74,7 @@ type Restart struct{ Who, What string }
 // Kill ends a daemon of a host and awaits nothing.
 type Kill struct {
 	Host string
-	What string // agent or bgp
+	What string // agent, bgp (which may be BIRD), bfd or confd
 	Hard bool   // SIGKILL instead of SIGTERM
 }
 
@@ -82,7 +83,15 @@ type Cut struct {
 	Heal bool
 	Host string // from the store; empty: Link is cut
 	Link string
+	// Silent: packets are lost, and both ends have their carrier.
+	Silent bool
 }
+
+// Busy keeps all processors busy for a while.
+type Busy struct{ For time.Duration }
+
+// BGP says who speaks BGP for a host; its node is started again if it runs.
+type BGP struct{ Host, Mode string }
 
 // Compact makes the store forget its history.
 type Compact struct{}

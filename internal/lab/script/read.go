@@ -3,6 +3,7 @@ package script
 import (
 	"net/netip"
 	"strings"
+	"time"
 )
 
 // maxHosts is what the lab's address plan has room for.
@@ -143,18 +144,29 @@ func readRestart(l *line) Action {
 
 func readKill(l *line) Action {
 	k := Kill{Host: l.name(aHost)}
-	k.What = l.oneOf("process", "agent", "bgp")
+	k.What = l.oneOf("process", "agent", "bgp", "bfd", "confd")
 	k.Hard = l.take("-9")
 	return k
 }
 
 func readCut(l *line, heal bool) Action {
 	if l.take("link") {
-		return Cut{Heal: heal, Link: l.name(aLink, aHost)}
+		c := Cut{Heal: heal, Link: l.name(aLink, aHost)}
+		c.Silent = !heal && l.take("silently")
+		return c
 	}
 	c := Cut{Heal: heal, Host: l.name(aHost)}
 	l.oneOf("end", "store")
 	return c
+}
+
+func readBusy(l *line) Action {
+	w := l.next("a time span, such as 5s")
+	d, err := time.ParseDuration(w.text)
+	if err != nil || d <= 0 {
+		l.fail(w.col, "%q is no time span; want one such as 5s", w.text)
+	}
+	return Busy{d}
 }
 
 func readCompact(l *line) Action {

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 const begin = "# Title.\nhosts h1 h2\nworkload h1 web 10.65.1.5\nworkload h2 client 10.65.2.7\n"
@@ -34,8 +35,13 @@ func TestALineIsReadAsItsAction(t *testing.T) {
 		{"restart store", Restart{"store", "agent"}},
 		{"kill h1 agent -9", Kill{"h1", "agent", true}},
 		{"kill h1 bgp", Kill{"h1", "bgp", false}},
-		{"cut h1 store", Cut{false, "h1", ""}},
-		{"heal link h2", Cut{true, "", "h2"}},
+		{"cut h1 store", Cut{Host: "h1"}},
+		{"heal link h2", Cut{Heal: true, Link: "h2"}},
+		{"cut link h2 silently", Cut{Link: "h2", Silent: true}},
+		{"kill h1 bfd", Kill{"h1", "bfd", false}},
+		{"busy 1500ms", Busy{1500 * time.Millisecond}},
+		{"kill h1 confd -9", Kill{"h1", "confd", true}},
+		{"bgp h1 bird", BGP{"h1", "bird"}},
 		{"compact store", Compact{}},
 		{"stop store", Power{false, "store", nil}},
 		{"start h1 IP=autodetect IP6=", Power{true, "h1", []string{"IP=autodetect", "IP6="}}},
@@ -86,6 +92,9 @@ func TestAnErrorSaysWhereAndWhatWasExpected(t *testing.T) {
 		{"wait metric h1 up{a} >= 1", `5:16: "a" in "up{a}": want LABEL=VALUE`},
 		{"wait metric h1 up => 1", `5:19: "=>" is no comparison; want ==`},
 		{"wait for h1", `5:6: "for" is no condition; want agent,`},
+		{"busy long", `5:6: "long" is no time span; want one such as 5s`},
+		{"busy -1s", `5:6: "-1s" is no time span; want one such as 5s`},
+		{"heal link h2 silently", `5:14: "silently" is too much; want: heal HOST store | heal link NAME`},
 		{"cut h1 stor", `5:8: "stor" is no end; want store`},
 		{"-- a --\n-- a --", `6:4: a second document a`},
 	} {

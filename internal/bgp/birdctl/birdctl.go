@@ -1,0 +1,73 @@
+// Package birdctl asks a BIRD 2 how it is, over its control socket.
+//
+// In: the socket, and what BIRD answers there: text for people, as birdc shows it. Out: values. A line that is not
+// understood is left out, so that another BIRD shows less, and nothing wrong. The times are read as birdconf has BIRD
+// write them.
+package birdctl
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Codes of BIRD's answers.
+const (
+	greeting  = 1
+	firstFail = 8000 // this and all above say that something failed
+)
+
+// patience is how long BIRD may take to answer; one with many routes is busy when it reads a configuration.
+const patience = 30 * time.Second
+
+// line is one line of an answer.
+type line struct {
+	code int
+	text string
+}
+
+// Configure has BIRD read its configuration.
+func Configure(socket string) error {
+	_, err := ask(socket, "configure")
+	return err
+}
+
+// ask gives BIRD a command, and returns the answer. One that says that something failed is an error.
+func ask(socket, command string) ([]line, error) {
+	conn, err := net.DialTimeout("unix", socket, time.Second)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return nil, err
+	}
+	if _, err := fmt.Fprintln(conn, command); err != nil {
+		return nil, fmt.Errorf("tell BIRD: %w", err)
+	}
+	var out []line
+	code := 0
+	lines := bufio.NewScanner(conn)
+	for lines.Scan() {
+		text, last := lines.Text(), false
+		if n, err := strconv.Atoi(text[:min(4, len(text))]); err == nil && len(text) > 4 && (text[4] == ' ' || text[4] == '-') {
+			code, last, text = n, text[4] == ' ', text[5:]
+		} else {
+			text = strings.TrimPrefix(text, " ") // more of the same
+		}
+		if code == greeting {
+			continue
+		}
+		if code >= firstFail {
+			return nil, fmt.Errorf("BIRD: %s", text)
+		}
+		if out = append(out, line{code, text}); last {
+			return out, nil
+		}
+	}
+	return nil, fmt.Errorf("BIRD did not answer to %q: %w", command, cmp.Or(lines.Err(), net.ErrClosed))
+}

@@ -1,0 +1,178 @@
+package birdctl
+
+import (
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Codes of the lines that are read.
+const (
+	protocolHead  = 1002
+	protocolBody  = 1006
+	routeHead     = 1007
+	routeType     = 1008
+	routeAttrs    = 1012
+	statusRestart = 24
+)
+
+// TimeFormat is how birdconf has BIRD write the times of protocols; Go's form of the same is timeForm.
+const (
+	TimeFormat = "%FT%T"
+	timeForm   = "2006-01-02T15:04:05"
+)
+
+// Protocol is one of BIRD's protocols; sessions are some of them.
+type Protocol struct {
+	Name      string
+	Since     time.Time
+	State     string // of BGP: Established, or how far it is
+	LastError string
+	Imported  uint64 // routes
+	Filtered  uint64 // that were refused
+	Exported  uint64
+}
+
+// Path is one way to a destination.
+type Path struct {
+	Dst         netip.Prefix
+	Protocol    string // that brought it
+	Type        string // BGP, inherit (of the kernel), static, device
+	Best        bool
+	Stale       bool
+	NextHop     netip.Addr
+	ASPath      []uint32
+	Communities []string
+}
+
+// Recovering reports whether BIRD restarts and keeps routes until peers have told theirs, and for how long at most.
+func Recovering(socket string) (most time.Duration, is bool, err error) {
+	lines, err := ask(socket, "show status")
+	for _, l := range lines {
+		if l.code != statusRestart {
+			continue
+		}
+		is = true
+		if wait, ok := strings.CutPrefix(strings.TrimSpace(l.text), "Wait timer is "); ok {
+			left, _, _ := strings.Cut(wait, "/")
+			seconds, _ := strconv.ParseFloat(left, 64) // not understood: none
+			most = time.Duration(seconds * float64(time.Second))
+		}
+	}
+	return most, is, err
+}
+
+// Protocols are all, by name.
+func Protocols(socket string) (map[string]Protocol, error) {
+	lines, err := ask(socket, "show protocols all")
+	return readProtocols(lines), err
+}
+
+func readProtocols(lines []line) map[string]Protocol {
+	out := map[string]Protocol{}
+	var p Protocol
+	for _, l := range lines {
+		switch l.code {
+		case protocolHead:
+			const name, since = 0, 4
+			if f := strings.Fields(l.text); len(f) > since {
+				p = Protocol{Name: f[name]}
+				p.Since, _ = time.ParseInLocation(timeForm, f[since], time.Local) // not understood: not known
+			}
+		case protocolBody:
+			p.read(l.text)
+		}
+		if p.Name != "" {
+			out[p.Name] = p
+		}
+	}
+	return out
+}
+
+// read takes in one line about a protocol.
+func (p *Protocol) read(text string) {
+	key, value, _ := strings.Cut(strings.TrimSpace(text), ":")
+	switch value = strings.TrimSpace(value); key {
+	case "BGP state":
+		p.State = value
+	case "Last error":
+		p.LastError = value
+	case "Routes":
+		for part := range strings.SplitSeq(value, ", ") {
+			number, what, _ := strings.Cut(part, " ")
+			n, _ := strconv.ParseUint(number, 10, 64)
+			switch what {
+			case "imported":
+				p.Imported = n
+			case "filtered":
+				p.Filtered = n
+			case "exported":
+				p.Exported = n
+			}
+		}
+	}
+}
+
+// Paths are all that BIRD knows and believes.
+func Paths(socket string) ([]Path, error) {
+	lines, err := ask(socket, "show route all")
+	return readPaths(lines), err
+}
+
+// Told reports whether a session tells a destination.
+func Told(socket, session string, dst netip.Prefix) bool {
+	lines, err := ask(socket, "show route "+dst.String()+" export "+session)
+	return err == nil && len(readPaths(lines)) > 0 // it is an error if there is no such route or session
+}
+
+// headForm is the first line of a path: prefix (none: that of the one before), kind, protocol, * if it is the best, preference.
+var headForm = regexp.MustCompile(`^(\S*)\s+\S+ \[(\S+) [^\]]*\]( [*!])? \(\d+([^)/]*)`)
+
+func readPaths(lines []line) []Path {
+	var out []Path
+	var dst netip.Prefix
+	for _, l := range lines {
+		switch l.code {
+		case routeHead:
+			m := headForm.FindStringSubmatch(l.text)
+			if m == nil {
+				continue // a table's name, or a next hop
+			}
+			if p, err := netip.ParsePrefix(m[1]); err == nil {
+				dst = p
+			}
+			out = append(out, Path{Dst: dst, Protocol: m[2], Best: m[3] == " *", Stale: strings.Contains(m[4], "s")})
+		case routeType, routeAttrs:
+			if len(out) > 0 {
+				out[len(out)-1].read(l.text)
+			}
+		}
+	}
+	return out
+}
+
+// read takes in one attribute.
+func (p *Path) read(text string) {
+	key, value, _ := strings.Cut(strings.TrimSpace(text), ": ")
+	switch key {
+	case "Type":
+		p.Type, _, _ = strings.Cut(value, " ")
+	case "BGP.next_hop":
+		first, _, _ := strings.Cut(value, " ") // the second is link-local
+		p.NextHop, _ = netip.ParseAddr(first)
+	case "BGP.as_path":
+		for f := range strings.FieldsSeq(value) {
+			if n, err := strconv.ParseUint(f, 10, 32); err == nil {
+				p.ASPath = append(p.ASPath, uint32(n))
+			}
+		}
+	case "BGP.community", "BGP.large_community":
+		for c := range strings.SplitSeq(strings.ReplaceAll(value, " ", ""), ")") {
+			if c = strings.TrimPrefix(c, "("); c != "" {
+				p.Communities = append(p.Communities, strings.ReplaceAll(c, ",", ":"))
+			}
+		}
+	}
+}

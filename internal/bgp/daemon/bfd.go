@@ -1,0 +1,247 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/twillnet/twill/internal/bgp/bfd"
+	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/kernel/sched"
+	"github.com/twillnet/twill/internal/metrics"
+	"github.com/twillnet/twill/internal/serve"
+)
+
+// BFD says where the daemon of BFD finds what it needs.
+type BFD struct {
+	Dir    string // where the last plan is kept, which says who the peers are
+	Socket string // where to answer; empty: nowhere
+	Log    *slog.Logger
+}
+
+const (
+	bfdSocketName = "BFD's socket"
+	lookForPlan   = 500 * time.Millisecond
+	relisten      = 5 * time.Second
+	reconnect     = 200 * time.Millisecond
+	heap          = 64 << 20 // bytes; garbage is collected only when they are used up
+)
+
+// RunBFD keeps BFD sessions with the peers of the last plan until the context ends. It is a process apart from the one
+// that speaks BGP, and of all others, so that neither a restart nor a busy processor looks like a dead path.
+func RunBFD(ctx context.Context, cfg BFD) error {
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(heap)
+	if err := sched.Realtime(); err != nil {
+		cfg.Log.Warn("BFD runs without real-time scheduling: on a busy host a peer may wrongly be taken for dead; give it CAP_SYS_NICE, or longer intervals", "err", err)
+	}
+	h, err := rtnl.Open()
+	if err != nil {
+		return fmt.Errorf("bfd: open the kernel's door (are you root?): %w", err)
+	}
+	defer h.Close()
+	reg := prometheus.NewRegistry()
+	counted := metrics.NewBFD(reg)
+	engine, err := listen(ctx, bfd.Config{Way: way(h), Log: cfg.Log, Late: counted.Late}, cfg.Log)
+	if err != nil {
+		return err
+	}
+	counted.Follow(func() ([]bfd.Status, bfd.Counts) {
+		all, _ := engine.Statuses()
+		return all, engine.Counts()
+	})
+	socket := serve.New(bfdSocketName, bfdAnswers(engine, reg), cfg.Log)
+	if cfg.Socket != "" {
+		socket.Move(serve.At{Network: "unix", Address: cfg.Socket})
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for name, run := range map[string]func(context.Context) error{
+		"engine": engine.Run,
+		"socket": socket.Run,
+		"plan": func(ctx context.Context) error {
+			return followPlan(ctx, filepath.Join(cfg.Dir, planFile), engine, cfg.Log)
+		},
+		"links": func(ctx context.Context) error { return followLinks(ctx, h, engine) },
+	} {
+		group.Go(func() error { return fmt.Errorf("%s: %w", name, run(ctx)) })
+	}
+	cfg.Log.Info("bfd runs")
+	if err := group.Wait(); !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("bfd: %w", err)
+	}
+	return nil
+}
+
+// listen waits until nobody else has the port.
+func listen(ctx context.Context, cfg bfd.Config, log *slog.Logger) (*bfd.Engine, error) {
+	said := false
+	for {
+		e, err := bfd.New(cfg)
+		if err == nil {
+			return e, nil
+		}
+		if !said {
+			log.Error("no BFD: does another program speak it on this host?", "err", err, "retry_in", relisten)
+			said = true
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(relisten):
+		}
+	}
+}
+
+// way finds the link on which a peer is.
+func way(h *rtnl.Handle) func(netip.Addr) (int, error) {
+	return func(peer netip.Addr) (int, error) {
+		hop, err := h.Lookup(peer)
+		switch {
+		case err != nil:
+			return 0, err
+		case hop.Gateway.IsValid():
+			return 0, fmt.Errorf("%s is behind %s: BFD is for peers on a link of this host", peer, hop.Gateway)
+		}
+		return hop.Link, nil
+	}
+}
+
+// followPlan has the engine want the peers of the plan on disk, which whoever speaks BGP keeps.
+func followPlan(ctx context.Context, file string, engine *bfd.Engine, log *slog.Logger) error {
+	look := time.NewTicker(lookForPlan)
+	defer look.Stop()
+	var last fs.FileInfo
+	for {
+		if info, err := os.Stat(file); err == nil && (last == nil || !os.SameFile(info, last) || info.ModTime() != last.ModTime()) {
+			last = info
+			if p, err := load(file); err != nil {
+				log.Error("the plan cannot be read; BFD goes on as it is", "err", err)
+			} else {
+				engine.Want(peersOf(p))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-look.C:
+		}
+	}
+}
+
+func peersOf(p plan.Plan) []bfd.Peer {
+	var out []bfd.Peer
+	for _, s := range p.Sessions {
+		if s.BFD.Interval > 0 {
+			out = append(out, bfd.Peer{Addr: s.Peer, Source: s.Source, Timing: bfd.Timing(s.BFD.BFD)})
+		}
+	}
+	return out
+}
+
+// followLinks tells the engine when peers may be on other links than before.
+func followLinks(ctx context.Context, h *rtnl.Handle, engine *bfd.Engine) error {
+	watch, err := h.Watch(rtnl.WatchLinks | rtnl.WatchAddrs)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = watch.Close() })
+	defer stop()
+	for {
+		events, err := watch.Receive()
+		if errors.Is(err, os.ErrClosed) {
+			return ctx.Err()
+		}
+		if err != nil || len(events) > 0 {
+			engine.Changed()
+		}
+	}
+}
+
+// bfdAnswers are what the daemon says of itself: once, or whenever it changes.
+func bfdAnswers(engine *bfd.Engine, reg prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /watch", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		encoder, flush := json.NewEncoder(w), http.NewResponseController(w)
+		for {
+			all, changed := engine.Statuses()
+			if all == nil {
+				all = []bfd.Status{}
+			}
+			if errors.Join(encoder.Encode(all), flush.Flush()) != nil {
+				return // the reader has gone
+			}
+			select {
+			case <-r.Context().Done():
+				return
+			case <-changed:
+			}
+		}
+	})
+	return mux
+}
+
+// watchBFD hands on what the BFD daemon says, and nil when there is none.
+func watchBFD(ctx context.Context, socket string, out chan<- []bfd.Status, log *slog.Logger) error {
+	tell := func(s []bfd.Status) error {
+		select {
+		case out <- s:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	for {
+		err := readBFD(ctx, socket, tell)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		log.Debug("BFD", "err", err, "retry_in", reconnect)
+		if err := tell(nil); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(reconnect):
+		}
+	}
+}
+
+func readBFD(ctx context.Context, socket string, tell func([]bfd.Status) error) error {
+	resp, err := get(ctx, socket, "/watch")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the BFD daemon answers %s", resp.Status)
+	}
+	for decoder := json.NewDecoder(resp.Body); ; {
+		var all []bfd.Status
+		if err := decoder.Decode(&all); errors.Is(err, io.EOF) {
+			return io.ErrUnexpectedEOF
+		} else if err != nil {
+			return err
+		}
+		if err := tell(all); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/twillnet/twill/internal/bgp/birdconf"
+	"github.com/twillnet/twill/internal/bgp/birdctl"
+	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/bgp/speaker"
+	"github.com/twillnet/twill/internal/kernel"
+)
+
+// do runs something in the loop.
+func (w *confWriter) do(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	select {
+	case w.asks <- func() { done <- f() }:
+		return <-done
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Report says how BIRD is, in the words of our own speaker.
+func (w *confWriter) Report(ctx context.Context) (r speaker.Report, err error) {
+	err = w.do(ctx, func() error { r, err = w.report(); return err })
+	return r, err
+}
+
+func (w *confWriter) report() (speaker.Report, error) {
+	p := w.plan
+	r := speaker.Report{Node: p.Node, Off: p.Off, AS: p.AS, RouterID: p.RouterID, Since: w.begun, Problems: slices.Clone(p.Problems)}
+	if w.wrong != "" {
+		r.Problems = append(r.Problems, "BIRD's configuration: "+w.wrong)
+	}
+	installed, err := w.installed()
+	if err != nil {
+		return r, err
+	}
+	r.Kernel = len(installed)
+	verdicts, err := speaker.Judge(w.rtnl, p)
+	if err != nil {
+		return r, err
+	}
+	for _, v := range verdicts {
+		if v.Told {
+			r.Told++
+		}
+	}
+	if p.Off != "" {
+		r.Told = 0
+		return r, nil
+	}
+	protocols, err := birdctl.Protocols(w.cfg.Bird)
+	if err == nil {
+		err = w.fromBIRD(&r)
+	}
+	if err != nil { // it is told in each session, too
+		r.Problems = append(r.Problems, "BIRD does not answer: "+err.Error())
+	}
+	for _, s := range p.Sessions {
+		r.Sessions = append(r.Sessions, w.session(s, protocols))
+	}
+	return r, nil
+}
+
+// fromBIRD adds what BIRD alone knows.
+func (w *confWriter) fromBIRD(r *speaker.Report) error {
+	most, recovering, err := birdctl.Recovering(w.cfg.Bird)
+	if err != nil {
+		return err
+	}
+	if recovering {
+		r.Holding = time.Now().Add(most)
+	}
+	paths, err := birdctl.Paths(w.cfg.Bird)
+	r.Learned = len(learned(paths))
+	return err
+}
+
+// learned are the destinations that peers told.
+func learned(paths []birdctl.Path) map[netip.Prefix]bool {
+	out := map[netip.Prefix]bool{}
+	for _, p := range paths {
+		if p.Type == typeBGP {
+			out[p.Dst] = true
+		}
+	}
+	return out
+}
+
+// Kinds of BIRD's routes.
+const (
+	typeBGP    = "BGP"
+	typeDevice = "device" // its ways to next hops
+)
+
+func (w *confWriter) session(s plan.Session, protocols map[string]birdctl.Protocol) speaker.Session {
+	is, there := protocols[birdconf.Name(s)]
+	out := speaker.Session{
+		Peer: s.Peer, PeerNode: s.PeerNode, From: s.Why, AS: s.AS, LocalAS: s.LocalAS, Client: s.Client,
+		State: is.State, Since: is.Since, Why: is.LastError, Received: is.Imported + is.Filtered, Accepted: is.Imported, Told: is.Exported,
+	}
+	switch {
+	case !there:
+		out.State, out.Since, out.Why = "Closed", w.begun, "BIRD has no such session"
+		if s.Password != nil {
+			if _, err := w.secrets.read(*s.Password); err != nil {
+				out.Why = "not opened: password: " + err.Error()
+			}
+		}
+	case out.State == speaker.Established:
+		out.Why = ""
+	case out.Why == "" && s.Passive:
+		out.Why = "the peer has not called yet"
+	case out.Why == "":
+		out.Why = "no answer yet: not reachable, nobody listens, or another password"
+	}
+	return out
+}
+
+// installed are the destinations that the kernel has from BIRD.
+func (w *confWriter) installed() (map[netip.Prefix]bool, error) {
+	routes, err := learnedBy(w.rtnl, kernel.RouteProtocolBIRD, kernel.RouteMetricBIRD)
+	out := map[netip.Prefix]bool{}
+	for _, r := range routes {
+		out[r.Dst] = true
+	}
+	return out, err
+}
+
+// Routes are all paths that BIRD knows and believes.
+func (w *confWriter) Routes(ctx context.Context) (out []speaker.Route, err error) {
+	err = w.do(ctx, func() error { out, err = w.routes(); return err })
+	return out, err
+}
+
+func (w *confWriter) routes() ([]speaker.Route, error) {
+	paths, err := birdctl.Paths(w.cfg.Bird)
+	if err != nil {
+		return nil, fmt.Errorf("BIRD does not answer: %w", err)
+	}
+	installed, err := w.installed()
+	if err != nil {
+		return nil, err
+	}
+	peers := map[string]netip.Addr{}
+	for _, s := range w.plan.Sessions {
+		peers[birdconf.Name(s)] = s.Peer
+	}
+	var out []speaker.Route
+	for _, p := range paths {
+		r := speaker.Route{
+			Dst: p.Dst, Own: p.Type != typeBGP, From: peers[p.Protocol], NextHop: p.NextHop, Best: p.Best, Stale: p.Stale,
+			ASPath: p.ASPath, Communities: p.Communities,
+		}
+		switch {
+		case p.Type == typeDevice:
+			continue
+		case r.Own || !r.Best:
+		case w.plan.IsForeign(p.Dst):
+			r.Kernel = "left to the agent"
+		case installed[p.Dst]:
+			r.Kernel = "installed"
+		}
+		out = append(out, r)
+	}
+	slices.SortStableFunc(out, func(a, b speaker.Route) int {
+		return cmp.Or(a.Dst.Addr().Compare(b.Dst.Addr()), a.Dst.Bits()-b.Dst.Bits())
+	})
+	return out, nil
+}
+
+// Explain says what becomes of a destination, or of what covers it.
+func (w *confWriter) Explain(ctx context.Context, asked netip.Prefix) (e speaker.Explanation, err error) {
+	err = w.do(ctx, func() error { e, err = w.explain(asked); return err })
+	return e, err
+}
+
+func (w *confWriter) explain(asked netip.Prefix) (speaker.Explanation, error) {
+	verdicts, err := speaker.Judge(w.rtnl, w.plan)
+	if err != nil {
+		return speaker.Explanation{}, err
+	}
+	routes, err := w.routes()
+	if err != nil {
+		return speaker.Explanation{}, err
+	}
+	known := map[netip.Prefix]bool{}
+	for _, r := range routes {
+		if !r.Own {
+			known[r.Dst] = true
+		}
+	}
+	e, more := verdicts.Explain(asked, maps.Keys(known))
+	if !more {
+		return e, nil
+	}
+	e.Paths = slices.DeleteFunc(routes, func(r speaker.Route) bool { return r.Dst != e.Dst })
+	protocols, err := birdctl.Protocols(w.cfg.Bird)
+	for _, s := range w.plan.Sessions {
+		if s.Peer.Is4() != e.Dst.Addr().Is4() {
+			continue
+		}
+		name := birdconf.Name(s)
+		e.Peers = append(e.Peers, speaker.PeerVerdict{
+			Peer: s.Peer, PeerNode: s.PeerNode, Told: birdctl.Told(w.cfg.Bird, name, e.Dst),
+			Why: speaker.Because(w.plan, s, protocols[name].State == speaker.Established, e),
+		})
+	}
+	return e, err
+}

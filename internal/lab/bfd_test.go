@@ -1,0 +1,211 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/internal/bgp/speaker"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/lab/script"
+)
+
+var busyFor = flag.Duration("busy", 5*time.Second, "how long BFD must bear busy processors")
+
+// bfdBound is three intervals of BFD, and what it may take to act on it.
+const bfdBound = 900*time.Millisecond + 300*time.Millisecond
+
+const threeHosts = `# Three hosts, each with a workload.
+hosts h1 h2 h3
+workload h1 web 10.65.1.5
+workload h2 api 10.65.2.6
+workload h3 client 10.65.3.7
+reach client web tcp/80
+reach web api tcp/80 v6
+`
+
+// bfdLab is three hosts that know each other, and have for a while.
+func bfdLab(t *testing.T) *Lab {
+	machinetest.Dear(t, "waits for BGP to be at rest")
+	s, err := script.Parse("three.txt", threeHosts)
+	must(t, err)
+	exe := testBinary(t)
+	res := Runner{Exe: exe, Keep: true}.Run(t.Context(), s)
+	must(t, res.Err)
+	l, err := Open(res.Kept)
+	must(t, err)
+	l.Exe = exe
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, h := range l.Spec.Hosts {
+				log, _ := os.ReadFile(filepath.Join(l.Dir, h.Name, "node.log"))
+				t.Logf("%s:\n%s", h.Name, log)
+			}
+		}
+		must(t, l.Down())
+	})
+	return l
+}
+
+// steady waits until all sessions have been up for so long that nothing is kept for who restarts.
+func (l *Lab) steady(t *testing.T) {
+	t.Helper()
+	must(t, until(t.Context(), time.Minute, func(ctx context.Context) error {
+		for _, h := range l.Spec.Hosts {
+			r, err := l.sessions(ctx, h)
+			if err != nil {
+				return err
+			}
+			for _, s := range r.Sessions {
+				if s.State != speaker.Established || s.BFD.State != "Up" || time.Since(s.Since) < 6*time.Second {
+					return fmt.Errorf("%s: %+v", h.Name, s)
+				}
+			}
+		}
+		return nil
+	}))
+}
+
+func (l *Lab) sessions(ctx context.Context, h Host) (r speaker.Report, err error) {
+	cmd := exec.CommandContext(ctx, l.Exe, "bgp", "peers", "-o", "json", "--socket", filepath.Join(l.Dir, h.Name, "bgp.sock"))
+	out, err := cmd.Output()
+	if len(out) > 0 {
+		return r, json.Unmarshal(out, &r) // it fails if a session is down
+	}
+	return r, err
+}
+
+// forgets watches a host until it has no route by an address, and tells when the last went.
+func (l *Lab) forgets(t *testing.T, h Host, via []netip.Addr) <-chan time.Time {
+	t.Helper()
+	p, err := open(l.Spec.hostNS(h))
+	must(t, err)
+	t.Cleanup(p.close)
+	watch, err := p.nl.Watch(rtnl.WatchRoutes)
+	must(t, err)
+	t.Cleanup(func() { _ = watch.Close() })
+	out := make(chan time.Time, 1)
+	left := func() int {
+		n := 0
+		routes, _ := p.nl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolSpeaker})
+		for _, r := range routes {
+			if r.Gateway == via[0] || r.Gateway == via[1] {
+				n++
+			}
+		}
+		return n
+	}
+	if left() == 0 {
+		t.Fatalf("%s has no route by %s", h.Name, via)
+	}
+	go func() {
+		for {
+			events, err := watch.Receive()
+			if errors.Is(err, os.ErrClosed) {
+				return
+			}
+			if len(events) > 0 && left() == 0 {
+				out <- time.Now()
+				return
+			}
+		}
+	}()
+	return out
+}
+
+// port takes a host's port from the bridge, which leaves it its carrier, or puts it back.
+func (l *Lab) port(t *testing.T, h Host, connected bool) {
+	t.Helper()
+	sw, err := open(l.Spec.switchNS())
+	must(t, err)
+	defer sw.close()
+	port, err := sw.nl.Link(h.Name)
+	must(t, err)
+	bridge, err := sw.nl.Link(switchBridge)
+	must(t, err)
+	if !connected {
+		bridge.Index = 0
+	}
+	must(t, sw.nl.SetMaster(port.Index, bridge.Index))
+}
+
+// busy keeps all processors busy until it is stopped.
+func busy(t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- (&scenario{}).busy(ctx, script.Busy{For: time.Hour}) }()
+	return func() { cancel(); <-ended }
+}
+
+// TestAHostThatIsCutSilentlyIsForgottenInTime cuts a host from the link without a word: it hears nothing, and has its
+// carrier. All others drop its routes, one because BFD tells it, one because the reflector does.
+func TestAHostThatIsCutSilentlyIsForgottenInTime(t *testing.T) {
+	l := bfdLab(t)
+	cut := l.Spec.Hosts[2]
+	for round := range 2 {
+		l.steady(t)
+		if round == 1 { // and on busy hosts
+			defer busy(t)()
+		}
+		gone := []<-chan time.Time{}
+		for _, h := range l.Spec.Hosts[:2] {
+			gone = append(gone, l.forgets(t, h, []netip.Addr{cut.V4, cut.V6}))
+		}
+		began := time.Now()
+		l.port(t, cut, false)
+		for i, at := range gone {
+			select {
+			case at := <-at:
+				t.Logf("round %d: %s forgot it after %s", round, l.Spec.Hosts[i].Name, at.Sub(began).Round(time.Millisecond))
+				if took := at.Sub(began); took > bfdBound {
+					t.Errorf("%s forgot it after %s, want %s at most", l.Spec.Hosts[i].Name, took, bfdBound)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("%s still sends to who is cut", l.Spec.Hosts[i].Name)
+			}
+		}
+		back := time.Now()
+		l.port(t, cut, true)
+		must(t, l.awaitRoutes(t.Context(), l.Spec.Hosts))
+		t.Logf("round %d: all routes were back after %s", round, time.Since(back).Round(time.Millisecond))
+	}
+}
+
+// TestNoSessionFlapsOnBusyProcessors: -busy=60s is the criterion; less is for every day.
+func TestNoSessionFlapsOnBusyProcessors(t *testing.T) {
+	l := bfdLab(t)
+	l.steady(t)
+	stop := busy(t)
+	ctx, cancel := context.WithTimeout(t.Context(), *busyFor)
+	defer cancel()
+	<-ctx.Done()
+	stop()
+	for _, h := range l.Spec.Hosts {
+		r, err := l.sessions(t.Context(), h)
+		must(t, err)
+		for _, s := range r.Sessions {
+			if s.State != speaker.Established || s.BFD.State != "Up" || s.BFD.Losses > 0 || time.Since(s.Since) < *busyFor || time.Since(s.BFD.Since) < *busyFor {
+				t.Errorf("%s: %+v", h.Name, s)
+			}
+		}
+		text, err := scrape(t.Context(), filepath.Join(l.Dir, h.Name, "bfd.sock"))
+		must(t, err)
+		if n, _ := sumMetric(text, "twill_bfd_packets_total", map[string]string{"what": "received"}); n < busyFor.Seconds()*3 {
+			t.Errorf("%s heard %v packets", h.Name, n)
+		}
+		late, _ := sumMetric(text, "twill_bfd_late_seconds_bucket", map[string]string{"le": "0.0512"})
+		all, _ := sumMetric(text, "twill_bfd_late_seconds_count", nil)
+		t.Logf("%s: %v of %v packets were sent more than 51 ms late", h.Name, all-late, all)
+	}
+}

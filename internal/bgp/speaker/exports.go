@@ -19,7 +19,7 @@ type routeKey struct {
 // exports are the agent's routes, and which of them the library has.
 type exports struct {
 	agent      map[routeKey]rtnl.Route
-	links      map[int]string
+	links      map[int]rtnl.Link
 	originated map[netip.Prefix]string // to its communities
 }
 
@@ -37,26 +37,58 @@ func (e *exports) read(h *rtnl.Handle, links []rtnl.Link) error {
 	}
 	clear(e.agent)
 	for _, r := range routes {
-		e.heed(r, false)
+		if local(r) {
+			e.agent[routeKey{r.Dst, r.Metric}] = r
+		}
 	}
 	clear(e.links)
 	for _, l := range links {
-		e.links[l.Index] = l.Name
+		e.links[l.Index] = l
 	}
 	return nil
 }
 
-// heed takes in a change, and reports whether it was about a route of the agent's.
-func (e *exports) heed(r rtnl.Route, gone bool) bool {
-	if !local(r) {
-		return false
+// link takes in a change, and reports whether it may have taken routes with it, or changed what is said of an interface's.
+func (e *exports) link(l rtnl.Link, gone bool) bool {
+	was, known := e.links[l.Index]
+	if gone {
+		delete(e.links, l.Index)
+		return known
 	}
+	e.links[l.Index] = l
+	return known && (was.Name != l.Name || was.Up && !l.Up || was.Running && !l.Running)
+}
+
+// heed takes in a change of one of the agent's routes, and reports whether other things may be told for it.
+func (e *exports) heed(r rtnl.Route, gone bool) bool {
+	_, told := e.originated[r.Dst]
+	news := told || !gone && !e.covered(r.Dst)
 	if key := (routeKey{r.Dst, r.Metric}); gone {
 		delete(e.agent, key)
 	} else {
 		e.agent[key] = r
 	}
-	return true
+	return news
+}
+
+// covered reports whether a route is within another of the agent's that is told: most are, the addresses of a block.
+func (e *exports) covered(dst netip.Prefix) bool {
+	for bits := dst.Bits() - 1; bits >= 0; bits-- {
+		wide, _ := dst.Addr().Prefix(bits)
+		if _, told := e.originated[wide]; told && e.has(wide) {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *exports) has(dst netip.Prefix) bool {
+	for key := range e.agent {
+		if key.dst == dst {
+			return true
+		}
+	}
+	return false
 }
 
 // verdicts says of each of the agent's routes whether it is told: those are that no other covers.
@@ -74,7 +106,7 @@ func (e *exports) verdicts(p plan.Plan) Verdicts {
 	out := make(Verdicts, len(sorted))
 	var cover rtnl.Route // the widest so far that may cover what follows
 	for _, r := range sorted {
-		link := e.links[r.Link]
+		link := e.links[r.Link].Name
 		switch {
 		case cover.Dst.IsValid() && cover.Dst != r.Dst && plan.Covers(cover.Dst, r.Dst):
 			out[r.Dst] = Verdict{Why: fmt.Sprintf("it is within %s, which is told", cover.Dst)}

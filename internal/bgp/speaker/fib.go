@@ -138,6 +138,11 @@ func (f *fib) read() error {
 	return nil
 }
 
+// address takes in a change of this host's own addresses, and reports whether it may matter to routes.
+func (f *fib) address(a netip.Addr, gone bool) bool {
+	return !a.IsLinkLocalUnicast() && (gone || !f.own[a])
+}
+
 // readFormer finds the routes of a BIRD that spoke here before us. One that runs beside us is none of our business.
 func (f *fib) readFormer() error {
 	routes, err := f.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolBIRD})

@@ -71,7 +71,7 @@ type Speaker struct {
 // New returns a speaker, which does nothing until Run.
 func New(cfg Config) *Speaker {
 	s := &Speaker{cfg: cfg, asks: make(chan func()), problems: map[string]string{}, live: liveness{dead: map[netip.Addr]bool{}}}
-	s.told = exports{agent: map[routeKey]rtnl.Route{}, links: map[int]string{}}
+	s.told = exports{agent: map[routeKey]rtnl.Route{}, links: map[int]rtnl.Link{}}
 	s.fib = newFIB(cfg.Rtnl)
 	return s
 }
@@ -322,11 +322,13 @@ func (s *Speaker) heed(events []rtnl.Event) bool {
 	again, changed, ways := false, false, false
 	for _, e := range events {
 		switch {
-		case e.Route == nil:
-			again = true // a link that goes down takes routes with it without a word
-		case e.Route.Table != 0:
-		case s.told.heed(*e.Route, e.Gone):
-			changed = true
+		case e.Link != nil: // one that goes down takes routes with it without a word
+			again = s.told.link(*e.Link, e.Gone) || again
+		case e.Addr != nil:
+			again = s.fib.address(e.Addr.Prefix.Addr(), e.Gone) || again
+		case e.Route == nil || e.Route.Table != 0:
+		case local(*e.Route):
+			changed = s.told.heed(*e.Route, e.Gone) || changed
 		case ours(*e.Route):
 			again = again || s.fib.surprised(*e.Route, e.Gone)
 		default:

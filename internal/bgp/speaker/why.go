@@ -25,7 +25,7 @@ func Judge(h *rtnl.Handle, p plan.Plan) (Verdicts, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := exports{agent: map[routeKey]rtnl.Route{}, links: map[int]string{}}
+	e := exports{agent: map[routeKey]rtnl.Route{}, links: map[int]rtnl.Link{}}
 	if err := e.read(h, links); err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func (a *Allocator) Assign(ctx context.Context, args AutoArgs) ([]Address, error
 
 func (r *request) assign(ctx context.Context, args AutoArgs) (out []Address, err error) {
 	err = r.a.change(ctx, args.String(), func(d *draft) error {
-		out, d.blind = nil, d.first && r.a.txn != nil && r.a.cfg.Reuse > 0
+		out, d.blind = nil, d.first && r.a.cfg.Now().Before(r.a.keptUntil)
 		d.extra = r.Beside
 		for _, f := range []struct {
 			four bool

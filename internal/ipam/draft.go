@@ -19,7 +19,7 @@ type draft struct {
 	order []*doc
 	lists map[string]bool // prefixes that were read whole
 	first bool            // no other was made of the same change
-	blind bool            // only the blocks are read: claims are as they were kept, and handles are new
+	blind bool            // nothing is read: blocks and claims are as they were kept, and handles are new
 	extra *Beside
 }
 
@@ -55,8 +55,7 @@ func (d *draft) read(ctx context.Context, key string) (*doc, error) {
 	if ok {
 		return e.open(), nil
 	}
-	_, isBlock := api.ParseBlockKey(key)
-	if d.blind && !isBlock {
+	if d.blind {
 		return d.recall(e)
 	}
 	u, err := d.a.store.Get(ctx, key)
@@ -70,9 +69,9 @@ func (d *draft) read(ctx context.Context, key string) (*doc, error) {
 	if kept := d.a.kept[key]; kept != nil && kept.was.Revision == u.Revision {
 		delete(d.a.kept, key) // it is the draft's to change now
 		*e = *kept
-		return e, nil
+	} else {
+		e.decode(u)
 	}
-	e.decode(u)
 	return e, nil
 }
 
@@ -101,6 +100,7 @@ func (a *Allocator) keep(d *draft) {
 	if len(a.kept) > mostKept {
 		clear(a.kept)
 	}
+	a.keptUntil = a.cfg.Now().Add(a.cfg.Reuse)
 	for _, e := range d.order {
 		delete(a.kept, e.key)
 		if e.gone || e.closed || e.bad != nil || e.handle != nil {

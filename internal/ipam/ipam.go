@@ -51,8 +51,8 @@ type Config struct {
 	Pause func(ctx context.Context, try int) error
 	// Reuse is how long what Assign read of pools, reservations, configuration, node and namespaces is good for the next
 	// Assign; zero means for that one alone. One that finds no address looks anew. The blocks that the last change wrote
-	// are then not decoded again if the store has the same revision, and claims are taken to be as they were left: the
-	// transaction says whether they are.
+	// are then taken to be as they were left, since the transaction says whether they are; and later, if the store has the
+	// same revision, they are not decoded again.
 	Reuse time.Duration
 }
 
@@ -67,7 +67,8 @@ type Allocator struct {
 	// use it. It only says where to look first.
 	roomy map[string]netip.Prefix
 	// kept is what the last changes left in blocks and affinities, by key. Who has the turn may use it.
-	kept map[string]*doc
+	kept      map[string]*doc
+	keptUntil time.Time // they need not be read
 
 	reading chan struct{} // who holds it may look at what follows
 	recent  *world        // what Assign read last

@@ -10,10 +10,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
 )
 
 // Paths on the agent's socket.
@@ -96,38 +100,81 @@ func (r *Refusal) Error() string { return r.Reason }
 // ErrNoAgent means that nobody answers at the socket.
 var ErrNoAgent = errors.New("no agent answers on this host")
 
-// Ask sends a question to the agent at a socket and reads its answer into out, unless that is nil.
+// Ask sends a question to the agent at a socket and reads its answer into out, unless that is nil. It speaks HTTP/1.0 by
+// itself: a plugin's process asks once, and package net/http takes a millisecond to begin.
 func Ask(ctx context.Context, socket, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://agent"+path, bytes.NewReader(body))
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
-		return err
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("%w at %s: %v; is `twill node` running?", ErrNoAgent, socket, errors.Unwrap(err))
 	}
-	resp, err := client.Do(req)
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" {
-		return fmt.Errorf("%w at %s: %v; is `twill node` running?", ErrNoAgent, socket, dial.Err)
-	}
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	answer, err := exchange(conn, path, body)
 	switch {
-	case resp.StatusCode == http.StatusOK && out == nil:
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return fmt.Errorf("the agent at %s: %w", socket, err)
+	case answer.code != http200:
+		return answer.refusal(socket, path)
+	case out == nil:
 		return nil
-	case resp.StatusCode == http.StatusOK:
-		return json.NewDecoder(resp.Body).Decode(out)
-	case resp.Header.Get("Content-Type") != contentType:
-		return fmt.Errorf("the agent at %s answers %s to %s; is it of this version?", socket, resp.Status, path)
+	}
+	return json.Unmarshal(answer.body, out)
+}
+
+const http200 = "200"
+
+// answer is an answer of HTTP.
+type answer struct {
+	code, status, contentType string
+	body                      []byte
+}
+
+// exchange asks once and reads until the agent closes the connection.
+func exchange(conn io.ReadWriter, path string, body []byte) (a answer, err error) {
+	head := fmt.Sprintf("POST %s HTTP/1.0\r\nHost: agent\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n", path, contentType, len(body))
+	if _, err := conn.Write(append([]byte(head), body...)); err != nil {
+		return a, err
+	}
+	all, broken := io.ReadAll(io.LimitReader(conn, maxAnswer))
+	top, rest, whole := bytes.Cut(all, []byte("\r\n\r\n"))
+	lines := strings.Split(string(top), "\r\n")
+	version, status, _ := strings.Cut(lines[0], " ")
+	if !whole || !strings.HasPrefix(version, "HTTP/1.") {
+		return a, errors.Join(errors.New("it went away without an answer"), broken)
+	}
+	a.status, a.body = status, rest
+	a.code, _, _ = strings.Cut(status, " ")
+	for _, line := range lines[1:] {
+		name, value, _ := strings.Cut(line, ":")
+		switch value = strings.TrimSpace(value); strings.ToLower(name) {
+		case "content-type":
+			a.contentType = value
+		case "content-length":
+			n, err := strconv.Atoi(value)
+			if broken = err; err == nil && n != len(rest) { // else all is there, and how the connection ended does not matter
+				broken = io.ErrUnexpectedEOF
+			}
+		}
+	}
+	return a, broken
+}
+
+// refusal is why the agent did not do it.
+func (a answer) refusal(socket, path string) error {
+	if a.contentType != contentType {
+		return fmt.Errorf("the agent at %s answers %s to %s; is it of this version?", socket, a.status, path)
 	}
 	refusal := &Refusal{}
-	if err := json.NewDecoder(resp.Body).Decode(refusal); err != nil {
+	if err := json.Unmarshal(a.body, refusal); err != nil {
 		return fmt.Errorf("the agent's refusal: %w", err)
 	}
 	return refusal
@@ -136,6 +183,7 @@ func Ask(ctx context.Context, socket, path string, in, out any) error {
 const (
 	contentType = "application/json"
 	maxRequest  = 4 << 20
+	maxAnswer   = 4 << 20
 )
 
 // Answer handles a question: f gets it and returns the answer. An error that is no [Refusal] is passed on as one.

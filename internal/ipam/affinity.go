@@ -74,7 +74,7 @@ func (a *Allocator) ReleaseHostAffinities(ctx context.Context, node string, must
 		return err
 	}
 	for _, four := range []bool{true, false} {
-		blocks, err := a.claims(ctx, owner, four)
+		blocks, err := a.draft().claims(ctx, owner, four)
 		if err != nil {
 			return fmt.Errorf("release blocks of %s: %w", node, err)
 		}
@@ -93,7 +93,7 @@ func (a *Allocator) ReleaseHostAffinities(ctx context.Context, node string, must
 }
 
 func (a *Allocator) allEmpty(ctx context.Context, blocks []netip.Prefix, owner api.Owner) error {
-	d := &draft{a: a, docs: map[string]*doc{}}
+	d := a.draft()
 	for _, p := range blocks {
 		e, err := d.block(ctx, p)
 		if err = errors.Join(err, e.fault()); err != nil {
@@ -151,7 +151,7 @@ func (a *Allocator) RetirePool(ctx context.Context, key string, disable func(sto
 	if err != nil {
 		return 0, err
 	}
-	d := &draft{a: a, docs: map[string]*doc{}}
+	d := a.draft()
 	all, err := d.blocks(ctx, pool.CIDR.Addr())
 	if err != nil {
 		return 0, err

@@ -271,7 +271,7 @@ func (f *filling) again(ctx context.Context) ([]Address, error) {
 
 // own takes from the blocks that the node has.
 func (f *filling) own(ctx context.Context) error {
-	blocks, err := f.a.claims(ctx, f.owner, f.four)
+	blocks, err := f.d.claims(ctx, f.owner, f.four)
 	if err != nil {
 		return err
 	}
@@ -319,21 +319,6 @@ func (f *filling) own(ctx context.Context) error {
 }
 
 func (f *filling) roomyKey() string { return fmt.Sprintf("%s %v", f.owner, f.four) }
-
-// claims are the blocks to which an owner has a claim, of whatever state.
-func (a *Allocator) claims(ctx context.Context, o api.Owner, four bool) ([]netip.Prefix, error) {
-	snap, err := a.store.List(ctx, api.AffinitiesPrefix(o))
-	if err != nil {
-		return nil, err
-	}
-	var out []netip.Prefix
-	for _, u := range snap.Items {
-		if own, p, ok := api.ParseAffinityKey(u.Key); ok && own == o && p.Addr().Is4() == four {
-			out = append(out, p)
-		}
-	}
-	return out, nil
-}
 
 // claimNew takes from blocks that nobody had.
 func (f *filling) claimNew(ctx context.Context) error {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twillnet/twill/api"
@@ -50,13 +51,26 @@ func TestWhatWasWrittenIsNotReadAgainForAWhile(t *testing.T) {
 	}
 	assign("c", "transact")
 	f.raw(api.AffinityKey(ownerOf("h1", UseWorkload), first[0].Block), `{"state":"pendingDeletion"}`)
-	assign("d", "transact", "list", "get", "get", "get", "list", "get", "get", "transact") // claims; block, handle, claim
-	if _, err := f.ReleaseByHandle(t.Context(), "b"); err != nil {                         // by somebody else
+	assign("d", "transact", "list", "get", "get", "get", "transact") // claims; block, handle, block
+	if _, err := f.ReleaseByHandle(t.Context(), "b"); err != nil {   // by somebody else
 		t.Fatal(err)
 	}
-	assign("e", "transact", "list", "get", "get", "get", "list", "get", "get", "transact")
+	assign("e", "transact", "list", "get", "get", "get", "transact")
 	f.now = f.now.Add(time.Second)
-	assign("f", "list", "list", "get", "get", "list", "get", "get", "get", "list", "get", "get", "transact") // pools, reservations, configuration, node; then all
+	assign("f", "list", "list", "get", "get", "list", "get", "get", "get", "transact") // pools, reservations, configuration, node; then all
+}
+
+func TestWhatGrowsOldIsReadAnewByTheWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.Allocator = f.allocator(f.store, Config{Reuse: time.Second})
+		f.assign("h1", "a", 1)
+		f.put("ippools/p", `"cidr":"10.0.0.0/28","blockSize":30,"disabled":true`)
+		f.now = f.now.Add(600 * time.Millisecond)
+		f.assign("h1", "a", 1) // does not wait for it
+		synctest.Wait()
+		f.refused(AutoArgs{Node: "h1", Handle: "a", Num4: 1}, "pool p 10.0.0.0/28 is disabled")
+	})
 }
 
 func TestAnAddressIsABlockAHandleAndAnAffinityInOneChange(t *testing.T) {

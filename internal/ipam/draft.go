@@ -39,6 +39,8 @@ type doc struct {
 	more     bool // of a handle: it counts more than before
 }
 
+func (a *Allocator) draft() *draft { return &draft{a: a, docs: map[string]*doc{}} }
+
 func (d *draft) doc(key string) (*doc, bool) {
 	e, ok := d.docs[key]
 	if !ok {
@@ -135,27 +137,51 @@ func (d *draft) block(ctx context.Context, p netip.Prefix) (*doc, error) {
 	return d.read(ctx, api.BlockKey(p))
 }
 
+// claims are the blocks of a family to which an owner has a claim, of whatever state.
+func (d *draft) claims(ctx context.Context, o api.Owner, four bool) ([]netip.Prefix, error) {
+	prefix := api.AffinitiesPrefix(o)
+	if err := d.list(ctx, prefix); err != nil {
+		return nil, err
+	}
+	var out []netip.Prefix
+	for _, e := range d.order {
+		if own, p, ok := api.ParseAffinityKey(e.key); ok && own == o && p.Addr().Is4() == four && !e.gone {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// list brings all keys with a prefix into the draft, closed.
+func (d *draft) list(ctx context.Context, prefix string) error {
+	if d.lists[prefix] {
+		return nil
+	}
+	snap, err := d.a.store.List(ctx, prefix)
+	if err != nil {
+		return err
+	}
+	for _, u := range snap.Items {
+		e, known := d.doc(u.Key)
+		switch {
+		case !known:
+			e.was, e.gone, e.closed = u, false, true
+		case e.was.Revision != u.Revision:
+			return fmt.Errorf("%s: %w", u.Key, errAgain)
+		}
+	}
+	if d.lists == nil {
+		d.lists = map[string]bool{}
+	}
+	d.lists[prefix] = true
+	return nil
+}
+
 // blocks reads all blocks of a family, closed; those that cannot be read are bad when opened.
 func (d *draft) blocks(ctx context.Context, of netip.Addr) ([]*doc, error) {
 	prefix := api.BlocksPrefix(of)
-	if !d.lists[prefix] {
-		snap, err := d.a.store.List(ctx, prefix)
-		if err != nil {
-			return nil, err
-		}
-		for _, u := range snap.Items {
-			e, known := d.doc(u.Key)
-			switch {
-			case !known:
-				e.was, e.gone, e.closed = u, false, true
-			case e.was.Revision != u.Revision:
-				return nil, fmt.Errorf("%s: %w", u.Key, errAgain)
-			}
-		}
-		if d.lists == nil {
-			d.lists = map[string]bool{}
-		}
-		d.lists[prefix] = true
+	if err := d.list(ctx, prefix); err != nil {
+		return nil, err
 	}
 	var out []*doc
 	for _, e := range d.order {

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/twillnet/twill/api"
@@ -73,6 +74,8 @@ type Allocator struct {
 	reading chan struct{} // who holds it may look at what follows
 	recent  *world        // what Assign read last
 	until   time.Time     // it is good
+
+	renewing atomic.Bool // somebody reads another
 }
 
 // New returns an allocator on a store.
@@ -134,7 +137,8 @@ func (a *Allocator) change(ctx context.Context, what string, make func(*draft) e
 		return fmt.Errorf("%s: %w", what, ctx.Err())
 	}
 	for try := 0; ; try++ {
-		d := &draft{a: a, docs: map[string]*doc{}, first: try == 0}
+		d := a.draft()
+		d.first = try == 0
 		err := make(d)
 		if err == nil {
 			err = a.commit(ctx, d)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/api/selector"
@@ -30,11 +32,11 @@ type world struct {
 	config   api.IPAMConfig
 
 	mu     sync.Mutex
-	others map[string]api.Resource // whose labels were asked for, by key; nil: there is none
+	others map[api.Ref]api.Resource // whose labels were asked for; nil: there is none
 }
 
 func (a *Allocator) world(ctx context.Context) (*world, error) {
-	w := &world{others: map[string]api.Resource{}}
+	w := &world{others: map[api.Ref]api.Resource{}}
 	var err error
 	if w.pools, err = readAll[*api.IPPool](ctx, a.store, api.KindIPPool); err != nil {
 		return nil, err
@@ -51,6 +53,7 @@ func (a *Allocator) world(ctx context.Context) (*world, error) {
 }
 
 // reused is a world that may have been read a little while ago; old says whether it was. Of many who need one, one reads.
+// While addresses are asked for all the time, it is read anew before it is too old, and nobody waits for it.
 func (a *Allocator) reused(ctx context.Context) (w *world, old bool, err error) {
 	if a.cfg.Reuse == 0 {
 		w, err = a.world(ctx)
@@ -62,15 +65,45 @@ func (a *Allocator) reused(ctx context.Context) (w *world, old bool, err error) 
 	case <-ctx.Done():
 		return nil, false, ctx.Err()
 	}
-	if a.recent != nil && a.cfg.Now().Before(a.until) {
-		return a.recent, true, nil
+	now := a.cfg.Now()
+	if a.recent == nil || !now.Before(a.until) {
+		w, err = a.world(ctx)
+		if err == nil {
+			a.recent, a.until = w, now.Add(a.cfg.Reuse)
+		}
+		return w, false, err
 	}
-	until := a.cfg.Now().Add(a.cfg.Reuse)
-	w, err = a.world(ctx)
-	if err == nil {
-		a.recent, a.until = w, until
+	if now.After(a.until.Add(-a.cfg.Reuse/2)) && a.renewing.CompareAndSwap(false, true) {
+		go a.renew(context.WithoutCancel(ctx), a.recent, now)
 	}
-	return w, false, err
+	return a.recent, true, nil
+}
+
+// renew reads a world in place of one that grows old, with all that was asked of that.
+func (a *Allocator) renew(ctx context.Context, old *world, now time.Time) {
+	defer a.renewing.Store(false)
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Reuse)
+	defer cancel()
+	w, err := a.world(ctx)
+	if err != nil {
+		return // who needs one will be told
+	}
+	old.mu.Lock()
+	asked := slices.Collect(maps.Keys(old.others))
+	old.mu.Unlock()
+	for _, ref := range asked {
+		if _, err := w.labelled(ctx, a.store, ref); err != nil {
+			return
+		}
+	}
+	select {
+	case a.reading <- struct{}{}:
+		if a.recent == old {
+			a.recent, a.until = w, now.Add(a.cfg.Reuse)
+		}
+		<-a.reading
+	case <-ctx.Done():
+	}
 }
 
 // forget makes the next Assign look anew, unless another has since.
@@ -118,15 +151,15 @@ func readAll[R api.Resource](ctx context.Context, s datastore.Store, kind string
 
 // labelled reads a resource for its labels; nil if there is none.
 func (w *world) labelled(ctx context.Context, s datastore.Store, ref api.Ref) (api.Resource, error) {
-	key, err := ref.Key()
-	if err != nil {
-		return nil, err
-	}
 	w.mu.Lock()
-	r, known := w.others[key]
+	r, known := w.others[ref]
 	w.mu.Unlock()
 	if known {
 		return r, nil
+	}
+	key, err := ref.Key()
+	if err != nil {
+		return nil, err
 	}
 	u, err := s.Get(ctx, key)
 	if err == nil {
@@ -138,7 +171,7 @@ func (w *world) labelled(ctx context.Context, s datastore.Store, ref api.Ref) (a
 	}
 	if err == nil {
 		w.mu.Lock()
-		w.others[key] = r
+		w.others[ref] = r
 		w.mu.Unlock()
 	}
 	return r, err

@@ -197,7 +197,7 @@ func (a *Allocator) ReleaseByHandle(ctx context.Context, handle string) ([]netip
 
 // Addresses returns those that a handle has.
 func (a *Allocator) Addresses(ctx context.Context, handle string) ([]netip.Addr, error) {
-	d := &draft{a: a, docs: map[string]*doc{}}
+	d := a.draft()
 	h, err := d.read(ctx, api.HandleKey(handle))
 	if err = errors.Join(err, h.fault()); err != nil || h.gone {
 		return nil, err

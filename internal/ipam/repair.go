@@ -39,7 +39,7 @@ func (a *Allocator) repair(ctx context.Context, f Finding, ours map[string]int64
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	d := &draft{a: a, docs: map[string]*doc{}}
+	d := a.draft()
 	for key, revision := range f.seen {
 		e, err := d.read(ctx, key)
 		if err != nil {

@@ -69,7 +69,7 @@ func (a *Allocator) inSteps(ctx context.Context, changed []*doc) error {
 // uphold makes a handle count no fewer than the blocks that were just written have.
 func (a *Allocator) uphold(ctx context.Context, e *doc, blocks []*doc) error {
 	for {
-		d := &draft{a: a, docs: map[string]*doc{}}
+		d := a.draft()
 		now, err := d.read(ctx, e.key)
 		if err = errors.Join(err, now.fault()); err != nil || now.was.Revision == e.was.Revision {
 			return err
@@ -98,7 +98,7 @@ func (a *Allocator) uphold(ctx context.Context, e *doc, blocks []*doc) error {
 func (a *Allocator) upholdClaim(ctx context.Context, key string) error {
 	own, p, _ := api.ParseAffinityKey(key)
 	for {
-		d := &draft{a: a, docs: map[string]*doc{}}
+		d := a.draft()
 		block, err := d.block(ctx, p)
 		if has, owned := Owner(block.blockNow()); err != nil || !owned || has != own {
 			return err

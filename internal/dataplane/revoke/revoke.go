@@ -199,7 +199,7 @@ func (d *Driver) Run(ctx context.Context) error {
 const maxRest = 100 * time.Millisecond
 
 // settling is how long new workloads wait for their pass.
-const settling = time.Second
+const settling = 5 * time.Second
 
 // take takes over what is in the kernel, and notes whose flows it may concern.
 func (d *Driver) take() {

@@ -181,7 +181,7 @@ func (r *request) fill(ctx context.Context, d *draft, four bool, n int) ([]Addre
 		if d.blind {
 			return f.again(ctx)
 		}
-		for _, step := range []func(context.Context) error{f.own, f.claimNew, f.borrow} {
+		for _, step := range []func(context.Context) error{f.own, f.claimNew, f.ownFull, f.borrow} {
 			if err := step(ctx); err != nil {
 				return nil, err
 			}
@@ -206,9 +206,10 @@ type filling struct {
 	left    int
 	pools   []Pool
 	got     []Address
-	owned   int    // blocks that the node has
-	limit   string // why no further block was claimed
-	claimed *doc   // the last one
+	owned   int            // blocks that the node has
+	full    []netip.Prefix // of these, those that were full when they were looked at last
+	limit   string         // why no further block was claimed
+	claimed *doc           // the last one
 }
 
 // pool is the usable one that a block belongs to.
@@ -223,6 +224,16 @@ func (f *filling) pool(block netip.Prefix) (Pool, bool) {
 
 func (r *request) isFree(a netip.Addr) bool {
 	return !slices.ContainsFunc(r.reserved, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// remember notes whether there is nothing to be had in a block, now or when addresses have rested.
+func (a *Allocator) remember(b *api.Block) {
+	rests := slices.ContainsFunc(b.Attributes, func(attr api.BlockAttribute) bool { return resting(&attr) })
+	if len(b.Unallocated) > 0 || rests {
+		delete(a.full, b.CIDR)
+	} else if a.cfg.Reuse > 0 {
+		a.full[b.CIDR] = true
+	}
 }
 
 // takeFrom allocates what a block has, up to what is wanted.
@@ -286,6 +297,19 @@ func (f *filling) own(ctx context.Context) error {
 		}
 		return 0
 	})
+	if f.left > 0 {
+		f.full = slices.DeleteFunc(slices.Clone(blocks), func(p netip.Prefix) bool { return !f.a.full[p] })
+		blocks = slices.DeleteFunc(blocks, func(p netip.Prefix) bool { return f.a.full[p] })
+		f.owned += len(f.full)
+	}
+	return f.from(ctx, blocks)
+}
+
+// ownFull takes from the node's blocks that were full, if there is no other way: others may have given addresses back.
+func (f *filling) ownFull(ctx context.Context) error { return f.from(ctx, f.full) }
+
+// from takes from blocks to which the node has a claim.
+func (f *filling) from(ctx context.Context, blocks []netip.Prefix) error {
 	for _, p := range blocks {
 		if f.left == 0 && len(f.got) > 0 {
 			return nil // how many it has matters only to who claims another
@@ -309,6 +333,7 @@ func (f *filling) own(ctx context.Context) error {
 		if err := f.takeFrom(ctx, e, pool); err != nil {
 			return err
 		}
+		f.a.remember(e.block)
 		if f.left < before {
 			if err := f.d.claim(ctx, f.owner, p); err != nil {
 				return err

@@ -105,11 +105,17 @@ func (a *Allocator) keep(d *draft) {
 	a.keptUntil = a.cfg.Now().Add(a.cfg.Reuse)
 	for _, e := range d.order {
 		delete(a.kept, e.key)
+		if p, ok := api.ParseBlockKey(e.key); ok && e.gone {
+			delete(a.full, p)
+		}
 		if e.gone || e.closed || e.bad != nil || e.handle != nil {
 			continue
 		}
 		e.dirty, e.guard = false, false
 		a.kept[e.key] = e
+		if e.block != nil {
+			a.remember(e.block)
+		}
 	}
 }
 

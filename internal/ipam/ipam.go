@@ -67,6 +67,7 @@ type Allocator struct {
 	// roomy are blocks in which there was room last time, by owner and family. Who has the turn may
 	// use it. It only says where to look first.
 	roomy map[string]netip.Prefix
+	full  map[netip.Prefix]bool // so are these: blocks in which there was none
 	// kept is what the last changes left in blocks and affinities, by key. Who has the turn may use it.
 	kept      map[string]*doc
 	keptUntil time.Time // they need not be read
@@ -89,7 +90,7 @@ func New(s datastore.Store, cfg Config) *Allocator {
 	if cfg.Pause == nil {
 		cfg.Pause = pause
 	}
-	a := &Allocator{store: s, cfg: cfg, turn: make(chan struct{}, 1), reading: make(chan struct{}, 1), roomy: map[string]netip.Prefix{}, kept: map[string]*doc{}}
+	a := &Allocator{store: s, cfg: cfg, turn: make(chan struct{}, 1), reading: make(chan struct{}, 1), roomy: map[string]netip.Prefix{}, full: map[netip.Prefix]bool{}, kept: map[string]*doc{}}
 	if t, ok := s.(datastore.Transactional); ok && !cfg.TwoPhase {
 		a.txn = t
 	}

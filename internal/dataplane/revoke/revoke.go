@@ -68,6 +68,7 @@ type Driver struct {
 	mu      sync.Mutex
 	merged  []intent.Batch // taken over, not in the kernel yet
 	applied []intent.Batch // in the kernel, not looked at yet
+	links   []ifmon.Change // not looked at yet
 
 	judging sync.Mutex // for state
 	state   verdict.State
@@ -113,17 +114,27 @@ func (d *Driver) Apply(context.Context) ([]intent.Outcome, error) {
 	}
 	d.applied = append(d.applied, d.merged...)
 	d.merged = nil
-	select {
-	case d.wake <- struct{}{}:
-	default: // Run will find this, too
-	}
+	d.nudge()
 	return nil, nil
 }
 
 // Links takes note of the addresses by which those host endpoints are found that name no interface.
 func (d *Driver) Links(changes []ifmon.Change) {
-	d.judging.Lock()
-	defer d.judging.Unlock()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.links = append(d.links, changes...) // not into state: who judges has that for as long as a pass takes
+	d.nudge()
+}
+
+// nudge wakes Run, which finds all that is new.
+func (d *Driver) nudge() {
+	select {
+	case d.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+func (d *Driver) setLinks(changes []ifmon.Change) {
 	for _, c := range changes {
 		var addrs []netip.Addr
 		for _, p := range c.Addrs {
@@ -204,11 +215,12 @@ const settling = 5 * time.Second
 // take takes over what is in the kernel, and notes whose flows it may concern.
 func (d *Driver) take() {
 	d.mu.Lock()
-	batches := d.applied
-	d.applied = nil
+	batches, links := d.applied, d.links
+	d.applied, d.links = nil, nil
 	d.mu.Unlock()
 	d.judging.Lock()
 	defer d.judging.Unlock()
+	d.setLinks(links)
 	for _, b := range batches {
 		d.state.Merge(b)
 		b.Endpoints = workloadsOf(b.Endpoints)

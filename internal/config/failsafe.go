@@ -17,10 +17,11 @@ type Failsafe struct {
 }
 
 // What stays within reach by default: what a host needs to be repaired from afar (SSH, DHCP), and to stay in the
-// cluster (BGP, etcd, Typha, the Kubernetes API, the same defaults as upstream's).
+// cluster (BGP, etcd, Typha, the Kubernetes API: upstream's defaults; and BFD, which upstream has not: it would say that
+// a host is dead to which policy closes the port).
 const (
-	failsafeIn  = "tcp:22,udp:68,tcp:179,tcp:2379,tcp:2380,tcp:5473,tcp:6443,tcp:6666,tcp:6667"
-	failsafeOut = "udp:53,udp:67,tcp:179,tcp:2379,tcp:2380,tcp:5473,tcp:6443,tcp:6666,tcp:6667"
+	failsafeIn  = "tcp:22,udp:68,tcp:179,tcp:2379,tcp:2380,udp:3784,tcp:5473,tcp:6443,tcp:6666,tcp:6667"
+	failsafeOut = "udp:53,udp:67,tcp:179,tcp:2379,tcp:2380,udp:3784,tcp:5473,tcp:6443,tcp:6666,tcp:6667"
 )
 
 func failsafes(name, value, help string, field func(*Settings) *[]Failsafe) Param {

@@ -138,6 +138,7 @@ var (
 		{Protocol: "TCP", Port: 179},
 		{Protocol: "TCP", Port: 2379},
 		{Protocol: "TCP", Port: 2380},
+		{Protocol: "UDP", Port: 3784},
 		{Protocol: "TCP", Port: 5473},
 		{Protocol: "TCP", Port: 6443},
 		{Protocol: "TCP", Port: 6666},

@@ -24,6 +24,11 @@ type BGPConfigurationSpec struct {
 	// The only values of these are what we do: prefixes of services are told as a whole, and BGP's routes are its own.
 	ServiceLoadBalancerAggregation string `json:"serviceLoadBalancerAggregation,omitempty"` // Enabled
 	ProgramClusterRoutes           string `json:"programClusterRoutes,omitempty"`           // Enabled
+
+	LocalWorkloadPeeringIPv4 Later `json:"localWorkloadPeeringIPV4,omitempty"`
+	LocalWorkloadPeeringIPv6 Later `json:"localWorkloadPeeringIPV6,omitempty"`
+	IPv4NormalRoutePriority  Later `json:"ipv4NormalRoutePriority,omitempty"`
+	IPv6NormalRoutePriority  Later `json:"ipv6NormalRoutePriority,omitempty"`
 }
 
 // BGPServiceBlock is a range of addresses of services.
@@ -46,6 +51,8 @@ type PrefixAdvertisement struct {
 // BGPPassword names a secret; the secret itself is never in the datastore.
 type BGPPassword struct {
 	SecretKeyRef *SecretKeyRef `json:"secretKeyRef,omitempty"`
+	// Unread: it cannot be known which secret is meant, and why; no session may be opened. See DecodeStored.
+	Unread string `json:"-"`
 }
 
 // SecretKeyRef names one value of a secret.
@@ -80,6 +87,7 @@ type BGPPeerSpec struct {
 	Filters                  []string     `json:"filters,omitempty"`     // names of BGPFilters, in order
 	ReversePeering           string       `json:"reversePeering,omitempty"`
 	ReachableBy              string       `json:"reachableBy,omitempty"` // a gateway: the peer gets a route of its own through it
+	LocalWorkloadSelector    Later        `json:"localWorkloadSelector,omitempty"`
 }
 
 // BGPFilter is a list of rules for routes that a session brings or sends.
@@ -109,6 +117,7 @@ type BGPFilterRule struct {
 	ASPathPrefix  []ASNumber           `json:"asPathPrefix,omitempty"`
 	Action        string               `json:"action"` // Accept, Reject
 	Operations    []BGPFilterOperation `json:"operations,omitempty"`
+	Priority      Later                `json:"priority,omitempty"`
 	// Void: it accepts, and was not understood; it matches nothing. See DecodeStored.
 	Void bool `json:"-"`
 }
@@ -128,6 +137,7 @@ type BGPCommunityMatch struct {
 type BGPFilterOperation struct {
 	AddCommunity  *BGPAddCommunity  `json:"addCommunity,omitempty"`
 	PrependASPath *BGPPrependASPath `json:"prependASPath,omitempty"`
+	SetPriority   Later             `json:"setPriority,omitempty"`
 }
 
 // BGPAddCommunity adds a community.

@@ -32,6 +32,7 @@ func (d *decoder) closeRules(l ruleList) {
 			amiss["action"] = fmt.Sprintf("is %q: want Allow, Deny, Log or Pass", action)
 		}
 		if len(amiss) == 0 {
+			d.reportDeadNets(path, rule)
 			continue
 		}
 		become := "the rule matches nothing"
@@ -44,6 +45,14 @@ func (d *decoder) closeRules(l ruleList) {
 		for _, field := range slices.Sorted(maps.Keys(amiss)) {
 			d.problem(strings.TrimSuffix(path+"."+field, "."), amiss[field]+"; "+become)
 		}
+	}
+}
+
+// reportDeadNets says what is without effect in a rule that is understood.
+func (d *decoder) reportDeadNets(path string, r *Rule) {
+	dead := deadNets(r)
+	for _, field := range slices.Sorted(maps.Keys(dead)) {
+		d.problem(path+"."+field, dead[field])
 	}
 }
 
@@ -106,8 +115,11 @@ func drop(r *Rule, field string) {
 	switch field {
 	case "ipVersion":
 		r.IPVersion = nil
-	case "protocol":
+	case "protocol": // and the ports, which without it would be those of the protocols that have ports, and this one may have been another
 		r.Protocol = nil
+		for _, e := range []*EntityRule{&r.Source, &r.Destination} {
+			e.Ports, e.NotPorts = nil, nil
+		}
 	case "notProtocol":
 		r.NotProtocol = nil
 	case "icmp":
@@ -218,15 +230,8 @@ func checkEntity(e *EntityRule, p *Protocol, path string, amiss map[string]strin
 			check(field, fmt.Sprintf("has %d ports: at most %d are read", n, MaxPorts))
 		}
 	}
-	if !hasPorts(p) {
-		const reason = "needs protocol TCP, UDP, SCTP or UDPLite"
-		if len(e.Ports) > 0 {
-			check("ports", reason)
-		}
-		if len(e.NotPorts) > 0 {
-			check("notPorts", reason)
-		}
-	}
+	check("ports", checkPorts(e.Ports, p))
+	check("notPorts", checkPorts(e.NotPorts, p))
 }
 
 // checkServices says what is wrong in a service match. Which side may have one is for validation: a source means the

@@ -18,9 +18,15 @@ type IPPoolSpec struct {
 	BlockSize         int      `json:"blockSize,omitempty"` // prefix length of a block
 	NodeSelector      string   `json:"nodeSelector,omitempty"`
 	NamespaceSelector string   `json:"namespaceSelector,omitempty"`
-	AllowedUses       []string `json:"allowedUses,omitempty"` // Workload, Tunnel, LoadBalancer
-	AssignmentMode    string   `json:"assignmentMode,omitempty"`
+	AllowedUses       []string `json:"allowedUses,omitempty"`    // Workload, Tunnel, LoadBalancer
+	AssignmentMode    *string  `json:"assignmentMode,omitempty"` // nil: Automatic
 }
+
+// Modes in which a pool's addresses are given out.
+const (
+	AssignAutomatic = "Automatic"
+	AssignManual    = "Manual" // to those that ask for the pool by its name
+)
 
 // IPPoolStatus is written by controllers.
 type IPPoolStatus struct {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,15 +17,19 @@ import (
 
 // Document is one resource of a user's file.
 type Document struct {
-	Index    int // of its document in the file, from 0; the items of a List share one
+	Index    int // of its document in the file, from 0; the items of a list or sequence share one
 	Line     int // where that document begins, from 1
 	Resource Resource
-	JSON     []byte // the resource as it was written, as JSON
+	JSON     []byte      // the resource as it was written, as JSON
+	Warnings FieldErrors // fields that have no effect, see [Unhonoured]; the resource is right all the same
 }
 
-// Decode reads YAML or JSON: one or more documents, each a resource or a List
-// of resources. It is strict: what is not known, or known but not honoured yet,
-// is an error. It returns what could be read together with a [FieldErrors] for
+// Decode reads YAML or JSON: one or more documents, each a resource, a list of
+// resources (a List, or that of a kind, such as a NetworkPolicyList), or a
+// sequence of these. Fields may be written in any case, as Calico's own tools
+// take them. It is strict: what is not known, or would have to be honoured and
+// is not, is an error; see [Unhonoured] for what is only warned of. It returns
+// what could be read together with a [FieldErrors] for
 // the rest. It neither defaults nor validates: see [Default] and [Validate].
 //
 // YAML is version 1.1, as in all of Kubernetes: bare y, on or off are booleans
@@ -79,7 +84,16 @@ func (s *strict) document(data []byte) {
 	if isNull(raw) {
 		return // nothing but comments
 	}
-	s.resource(raw, "", 0)
+	s.value(raw, "", 0)
+}
+
+// value reads an object, or a sequence of them: calicoctl prints several resources so.
+func (s *strict) value(raw []byte, path string, depth int) {
+	if len(raw) > 0 && raw[0] == '[' {
+		s.items(raw, path, depth)
+		return
+	}
+	s.resource(raw, path, depth)
 }
 
 var yamlLine = regexp.MustCompile(`\bline (\d+)`)
@@ -95,15 +109,14 @@ func (s *strict) inFile(msg string) string {
 	})
 }
 
-// maxLists bounds Lists within Lists.
+// maxLists bounds lists within lists.
 const maxLists = 3
 
 // resource reads one object; path is where it is in its document.
 func (s *strict) resource(raw []byte, path string, depth int) {
 	var head struct {
-		Kind       string          `json:"kind"`
-		APIVersion string          `json:"apiVersion"`
-		Items      json.RawMessage `json:"items"`
+		Kind       string `json:"kind"`
+		APIVersion string `json:"apiVersion"`
 	}
 	if err := json.Unmarshal(raw, &head); err != nil {
 		s.fail(FieldError{Path: path, Reason: "want an object with apiVersion, kind, metadata and spec, kind and apiVersion being text"})
@@ -111,7 +124,7 @@ func (s *strict) resource(raw []byte, path string, depth int) {
 	}
 	if base, ok := strings.CutSuffix(head.Kind, "List"); ok {
 		if _, known := kindOf(base); known || base == "" {
-			s.list(head.Kind, head.Items, path, depth)
+			s.list(raw, path, depth)
 			return
 		}
 	}
@@ -125,31 +138,117 @@ func (s *strict) resource(raw []byte, path string, depth int) {
 		s.fail(*e)
 		return
 	}
-	w := walker{exact: true}
+	w := walker{strict: true}
 	w.read(raw, reflect.ValueOf(r).Elem(), path)
-	w.notHonoured(r, path)
 	name := strings.TrimPrefix(RefOf(r).String(), head.Kind+" ")
+	had := len(s.errs)
 	for _, f := range w.found {
 		e := f.explain()
 		e.Kind, e.Name = head.Kind, name
 		s.fail(e)
 	}
-	if len(w.found) == 0 {
-		s.out = append(s.out, Document{Index: s.doc, Line: s.line, Resource: r, JSON: raw})
+	var warnings FieldErrors
+	for _, n := range Notices(r) {
+		e := FieldError{Doc: s.doc, Line: s.line, Kind: head.Kind, Name: name, Path: strings.TrimPrefix(path+"."+n.Path, "."), Reason: n.Reason()}
+		if n.Fate == Refused {
+			s.fail(e)
+			continue
+		}
+		warnings = append(warnings, &e)
+	}
+	for _, e := range idle(r) {
+		e.Doc, e.Line, e.Path = s.doc, s.line, strings.TrimPrefix(path+"."+e.Path, ".")
+		warnings = append(warnings, e)
+	}
+	if len(s.errs) == had {
+		s.out = append(s.out, Document{Index: s.doc, Line: s.line, Resource: r, JSON: raw, Warnings: warnings})
 	}
 }
 
-func (s *strict) list(kind string, items json.RawMessage, path string, depth int) {
+// listHead is what a list has; its metadata is the server's, and says nothing of the resources.
+type listHead struct {
+	TypeMeta `json:",inline"`
+	Metadata struct {
+		ResourceVersion    string `json:"resourceVersion"`
+		SelfLink           string `json:"selfLink"`
+		Continue           string `json:"continue"`
+		RemainingItemCount *int64 `json:"remainingItemCount"`
+	} `json:"metadata"`
+	Items listItems `json:"items"`
+}
+
+// listItems are the items as they are written.
+type listItems []byte
+
+// UnmarshalJSON keeps the text.
+func (l *listItems) UnmarshalJSON(b []byte) error {
+	*l = slices.Clone(b)
+	return nil
+}
+
+// list reads a List, or the list of a kind. The items of the latter need not say again what they are: upstream's types of lists
+// know it.
+func (s *strict) list(raw []byte, path string, depth int) {
+	var head listHead
+	w := walker{strict: true}
+	w.read(raw, reflect.ValueOf(&head).Elem(), path)
+	for _, f := range w.found {
+		e := f.explain()
+		e.Kind = head.Kind
+		s.fail(e)
+	}
+	at := join(path, "items")
+	if of := strings.TrimSuffix(head.Kind, "List"); of != "" {
+		head.Items = s.typed(head, of, at)
+	}
+	if len(w.found) == 0 && head.Items != nil {
+		s.items(head.Items, at, depth)
+	} else if head.Items == nil {
+		s.fail(FieldError{Kind: head.Kind, Path: at, Reason: "is missing: want a list"})
+	}
+}
+
+// typed gives the items of a kind's list their kind and version, and refuses others.
+func (s *strict) typed(head listHead, kind, path string) []byte {
+	var items []json.RawMessage
+	if json.Unmarshal(head.Items, &items) != nil || items == nil {
+		return head.Items // what it is instead is for items to say
+	}
+	for i, item := range items {
+		ms, ok := members(item)
+		if !ok {
+			continue
+		}
+		has := func(name string) json.RawMessage {
+			return lookupFold(ms, name)
+		}
+		text, _ := json.Marshal(kind)
+		if k := has("kind"); k != nil && string(k) != string(text) {
+			s.fail(FieldError{Kind: head.Kind, Path: fmt.Sprintf("%s[%d].kind", path, i), Reason: fmt.Sprintf("is %s in a %s", clip(string(k)), head.Kind)})
+			return []byte("[]")
+		} else if k == nil {
+			ms = append(ms, member{"kind", text})
+		}
+		if version, _ := json.Marshal(head.APIVersion); has("apiVersion") == nil {
+			ms = append(ms, member{"apiVersion", version})
+		}
+		items[i] = writeObject(ms)
+	}
+	raw, _ := json.Marshal(items) // they were JSON
+	return raw
+}
+
+func (s *strict) items(raw []byte, path string, depth int) {
 	var list []json.RawMessage
 	if depth >= maxLists {
-		s.fail(FieldError{Kind: kind, Path: path, Reason: "lists within lists within lists: write the items one by one"})
+		s.fail(FieldError{Path: path, Reason: "lists within lists within lists: write the items one by one"})
 		return
 	}
-	if json.Unmarshal(items, &list) != nil {
-		s.fail(FieldError{Kind: kind, Path: join(path, "items"), Reason: want("a list", items)})
+	if json.Unmarshal(raw, &list) != nil {
+		s.fail(FieldError{Path: path, Reason: want("a list", raw)})
 	}
 	for i, item := range list {
-		s.resource(item, fmt.Sprintf("%s[%d]", join(path, "items"), i), depth+1)
+		s.value(item, fmt.Sprintf("%s[%d]", path, i), depth+1)
 	}
 }
 
@@ -189,10 +288,6 @@ func (f finding) explain() FieldError {
 	if !f.unknown {
 		return e
 	}
-	if laterFields[f.in][f.field] {
-		e.Reason = notYet
-		return e
-	}
 	var names []string
 	for _, k := range fieldsOf(f.in) {
 		names = append(names, k.name)
@@ -202,21 +297,6 @@ func (f finding) explain() FieldError {
 		e.Reason = "unknown field: here can be " + strings.Join(names, ", ")
 	}
 	return e
-}
-
-const notYet = "Calico has this field; Twill does not honour it yet"
-
-// notHonoured refuses the fields that our types have for the sake of what is
-// stored, and that nothing enforces yet.
-func (w *walker) notHonoured(r Resource, path string) {
-	for _, l := range rulesOf(r) {
-		for i, rule := range *l.rules {
-			p := strings.TrimPrefix(fmt.Sprintf("%s.%s[%d].", path, l.path, i), ".")
-			if rule.HTTP != nil {
-				w.note(p+"http", notYet)
-			}
-		}
-	}
 }
 
 // toJSON reads one document. Text that is JSON is read as JSON, where tabs and
@@ -307,7 +387,7 @@ func splitDocuments(data []byte) []part {
 }
 
 func splitJSON(data []byte) ([]part, bool) {
-	if t := bytes.TrimSpace(data); len(t) == 0 || t[0] != '{' {
+	if t := bytes.TrimSpace(data); len(t) == 0 || t[0] != '{' && t[0] != '[' {
 		return nil, false
 	}
 	var out []part

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -78,7 +77,17 @@ func readStored(data []byte, r Resource) error {
 // decoder turns what was found amiss in a document into what to do about it.
 type decoder struct {
 	Stored
-	found []finding
+	found   []finding
+	notices []Notice
+}
+
+// unhonoured notes a value on which nothing acts.
+func (d *decoder) unhonoured(n Notice) {
+	had := len(d.Problems)
+	d.problem(n.Path, n.Reason())
+	if len(d.Problems) > had && n.Fate == Warned {
+		d.Problems[had].NoEffect = true
+	}
 }
 
 func (d *decoder) problem(field, reason string) {
@@ -104,6 +113,7 @@ func (d *decoder) shut(field, reason string) {
 func (d *decoder) identify() {
 	t, m := d.Resource.Type(), d.Resource.Meta()
 	if t.Kind != "" && t.Kind != d.Ref.Kind {
+		d.NoObject = true
 		d.shut("kind", fmt.Sprintf("is %q, but the key is that of a %s", t.Kind, d.Ref.Kind))
 	}
 	if t.APIVersion != "" && t.APIVersion != GroupVersion {
@@ -126,6 +136,11 @@ func (d *decoder) close() {
 	for _, l := range rulesOf(d.Resource) {
 		d.closeRules(l)
 	}
+	d.notices = Notices(d.Resource)
+	for _, n := range d.notices {
+		d.unhonoured(n)
+	}
+	d.closeLabels()
 	switch r := d.Resource.(type) {
 	case *Profile:
 		d.findings("spec", "spec.ingress", "spec.egress", "spec.labelsToApply*")
@@ -146,22 +161,13 @@ func (d *decoder) close() {
 		})
 		r.Spec.Ports = closePorts(d, r.Spec.Ports, func(p EndpointPort) (string, Protocol) { return p.Name, p.Protocol })
 	case *NetworkSet:
-		d.findings("spec", "spec.nets")
+		d.findings(setFatal...)
 		r.Spec.Nets = d.nets("spec.nets", r.Spec.Nets)
 	case *GlobalNetworkSet:
-		d.findings("spec", "spec.nets")
+		d.findings(setFatal...)
 		r.Spec.Nets = d.nets("spec.nets", r.Spec.Nets)
-	case *IPPool:
-		d.findings("spec", "spec.cidr")
-		if _, reason := prefixOf(r.Spec.CIDR); reason != "" && d.Closed == "" {
-			d.shut("spec.cidr", reason)
-		}
-	case *BGPPeer:
-		d.findings("spec", "spec.node", "spec.nodeSelector", "spec.peerIP", "spec.asNumber", "spec.localASNumber", "spec.peerSelector",
-			"spec.password*", "spec.ttlSecurity", "spec.filters*")
-	case *BGPFilter:
-		d.findings("spec", "spec.exportV4", "spec.importV4", "spec.exportV6", "spec.importV6")
-		d.closeBGPFilter(&r.Spec)
+	case *IPPool, *Node, *ClusterInformation, *BGPConfiguration, *BGPPeer, *BGPFilter:
+		d.closeRouting()
 	case *IPReservation:
 		d.findings("spec", "spec.reservedCIDRs")
 		r.Spec.ReservedCIDRs = d.nets("spec.reservedCIDRs", r.Spec.ReservedCIDRs)
@@ -169,7 +175,7 @@ func (d *decoder) close() {
 		d.findings("spec", "spec.controllers", "spec.controllers.node", hostEndpointPath+"*")
 		d.closeControllers(r)
 	case *FelixConfiguration:
-		d.findings("")
+		d.findings("spec")
 		d.closeSettings(r)
 	default:
 		if p, ok := policyOf(r); ok {
@@ -183,11 +189,15 @@ func (d *decoder) close() {
 	}
 }
 
+// setFatal is what of a network set cannot be missing: without it, nobody would be denied as one of its nets.
+var setFatal = []string{"spec", "spec.nets", "metadata", "metadata.labels*"}
+
 // findings reports what was found amiss. Whatever hits one of the fatal paths
 // closes the resource; a * at the end takes in all that is below.
 func (d *decoder) findings(fatal ...string) {
 	for _, f := range d.found {
 		if f.path == "" || !f.unknown && hits(f.path, fatal) {
+			d.NoObject = d.NoObject || f.path == "" || f.path == "spec"
 			d.shut(f.path, f.reason)
 			continue
 		}
@@ -261,16 +271,8 @@ func (d *decoder) closeProfile(r *Profile) {
 	}
 }
 
-// closeWorkload takes away what a workload must not say of itself: labels of
-// its namespace and service account come from their profiles alone.
+// closeWorkload keeps what can be read of a workload.
 func (d *decoder) closeWorkload(r *WorkloadEndpoint) {
-	before := len(r.Metadata.Labels)
-	maps.DeleteFunc(r.Metadata.Labels, func(k, _ string) bool {
-		return strings.HasPrefix(k, NamespaceLabelPrefix) || strings.HasPrefix(k, ServiceAccountLabelPrefix)
-	})
-	if len(r.Metadata.Labels) != before {
-		d.problem("metadata.labels", "labels that begin with pcns. or pcsa. are ignored: only a namespace or a service account gives those")
-	}
 	r.Spec.IPNetworks = d.addresses("spec.ipNetworks", r.Spec.IPNetworks)
 	if len(r.Spec.IPNetworks) == 0 && d.Closed == "" {
 		d.shut("spec.ipNetworks", "no address that can be read")
@@ -289,8 +291,8 @@ func closePorts[P any](d *decoder, in []P, parts func(P) (string, Protocol)) []P
 	unreadable := d.elementsOf("spec.ports")
 	for i, p := range in {
 		name, proto := parts(p)
-		if _, ok := proto.Number(); !ok {
-			d.problem(fmt.Sprintf("spec.ports[%d].protocol", i), "unknown; the port is ignored")
+		if !hasPorts(&proto) {
+			d.problem(fmt.Sprintf("spec.ports[%d].protocol", i), "is none that has ports; the port is ignored")
 			continue
 		}
 		// A port whose number could not be read has none, and must not become port 0.
@@ -355,7 +357,7 @@ func (d *decoder) closeSettings(r *FelixConfiguration) {
 		}
 		d.problem(e.Path, e.Reason+"; the default is used")
 		name, _, _ = strings.Cut(name, "[")
-		if i := fieldByName(v.Type(), name, true); i != nil {
+		if i := fieldByName(v.Type(), name); i != nil {
 			v.FieldByIndex(i).SetZero()
 		}
 	}

@@ -8,6 +8,8 @@ import (
 
 const head = "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: web, namespace: prod}\n"
 
+const felixHead = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: "
+
 func TestUsersFilesAreReadStrictly(t *testing.T) {
 	for _, tt := range []struct {
 		name, in   string
@@ -17,18 +19,26 @@ func TestUsersFilesAreReadStrictly(t *testing.T) {
 		{name: "a plain policy", in: head + "spec: {selector: all()}"},
 		{name: "what comes with a later issue but is stored", in: "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {name: a}\nspec: {doNotTrack: true, applyOnForward: true}"},
 		{name: "a mistyped field", in: head + "spec: {ingres: []}", path: "spec.ingres", says: "unknown field", suggestion: "ingress"},
-		{name: "a field in the wrong case", in: head + "spec: {Selector: all()}", path: "spec.Selector", says: "unknown field", suggestion: "selector"},
+		{name: "a field in another case", in: head + "spec: {Selector: all()}"},
+		{name: "a field in two cases", in: head + "spec: {selector: all(), SELECTOR: none()}", path: "spec.selector", says: "is there already, as SELECTOR"},
+		{name: "what a server notes about its own work", in: "apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {name: a, managedFields: [{manager: kubectl}], selfLink: /a, deletionGracePeriodSeconds: null, creationTimestamp: null}"},
+		{name: "metadata that nobody has", in: "apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {name: a, managedField: []}", path: "metadata.managedField", says: "unknown field"},
 		{name: "a mistyped field of a rule", in: head + "spec: {ingress: [{action: Allow}, {action: Allow, source: {selectr: a}}]}", path: "spec.ingress[1].source.selectr", says: "unknown", suggestion: "selector"},
 		{name: "a field that resembles none", in: head + "spec: {weather: fine}", path: "spec.weather", says: "here can be tier, order"},
-		{name: "a field that Calico has", in: "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: {bpfEnabled: true}", path: "spec.bpfEnabled", says: "Calico has this field"},
+		{name: "a field that would have to be honoured", in: felixHead + "{wireguardEnabled: true}", path: "spec.wireguardEnabled", says: "traffic between hosts would go unencrypted"},
+		{name: "a NAT of a workload", in: "apiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\nmetadata: {name: a, namespace: b}\nspec: {ipNATs: [{internalIP: 10.0.0.1, externalIP: 192.0.2.1}]}", path: "spec.ipNATs", says: "Calico has this field"},
+		{name: "a field in a List that would have to be honoured", in: "apiVersion: v1\nkind: List\nitems: [{apiVersion: projectcalico.org/v3, kind: FelixConfiguration, metadata: {name: a}, spec: {wireguardEnabled: true}}]", path: "items[0].spec.wireguardEnabled", says: "Calico has this field"},
 		{name: "http", in: head + "spec: {ingress: [{action: Allow, http: {methods: [GET]}}]}", path: "spec.ingress[0].http", says: "Calico has this field"},
-		{name: "qosControls", in: "apiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\nmetadata: {name: a, namespace: b}\nspec: {qosControls: {}}", path: "spec.qosControls", says: "Calico has this field"},
+		{name: "fields that Calico has and that say nothing", in: felixHead + "{bpfLogLevel: '', bpfLogFilters: {}, bpfDSROptoutCIDRs: [], iptablesBackend: null}"},
+		{name: "an empty field that nobody has", in: felixHead + "{bpfLogLevl: ''}", path: "spec.bpfLogLevl", says: "unknown field", suggestion: "bpfLogLevel"},
+		{name: "a newer field of Calico's address management", in: "apiVersion: projectcalico.org/v3\nkind: IPAMConfiguration\nmetadata: {name: default}\nspec: {kubeVirtVMAddressPersistence: Enabled}", path: "spec.kubeVirtVMAddressPersistence", says: "Calico has this field"},
 		{name: "a kind that Calico has", in: "apiVersion: projectcalico.org/v3\nkind: LiveMigration\nmetadata: {name: a}", path: "kind", says: "Calico has this kind"},
 		{name: "a mistyped kind", in: "apiVersion: projectcalico.org/v3\nkind: NetworkPolcy\nmetadata: {name: a}", path: "kind", says: "unknown", suggestion: "NetworkPolicy"},
 		{name: "Kubernetes' policy of the same name", in: "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: a}", path: "apiVersion", says: "want projectcalico.org/v3"},
 		{name: "no version", in: "kind: Tier\nmetadata: {name: a}", path: "apiVersion", says: "missing"},
 		{name: "no kind", in: "a: b", path: "kind", says: "missing"},
-		{name: "no object", in: "- a\n- b", says: "want an object"},
+		{name: "no object", in: "a", says: "want an object"},
+		{name: "no object in a sequence", in: "- a\n- b", path: "[0]", says: "want an object"},
 		{name: "a key twice in YAML", in: head + "spec: {selector: a, selector: b}", says: "already set"},
 		{name: "a key twice in JSON", in: `{"kind":"Tier","apiVersion":"projectcalico.org/v3","metadata":{"name":"a","name":"b"}}`, says: "metadata.name: is there more than once"},
 		{name: "YAML that is none", in: "a: [", says: "line 1"},
@@ -36,7 +46,11 @@ func TestUsersFilesAreReadStrictly(t *testing.T) {
 		{name: "a port too large", in: head + "spec: {ingress: [{action: Allow, destination: {ports: [70000]}}]}", path: "spec.ingress[0].destination.ports[0]", says: "0–65535"},
 		{name: "null in a list", in: head + "spec: {ingress: [null]}", path: "spec.ingress[0]", says: "null"},
 		{name: "an error within a List", in: "apiVersion: v1\nkind: List\nitems: [{apiVersion: projectcalico.org/v3, kind: Tier, metadata: {name: a}, spec: {ordr: 1}}]", path: "items[0].spec.ordr", says: "unknown", suggestion: "order"},
-		{name: "a List without items", in: "apiVersion: v1\nkind: List", path: "items", says: "want a list"},
+		{name: "a List without items", in: "apiVersion: v1\nkind: List", path: "items", says: "is missing: want a list"},
+		{name: "a List whose items are none", in: "apiVersion: v1\nkind: List\nitems: {}", path: "items", says: "want a list"},
+		{name: "a List with a mistyped field", in: "apiVersion: v1\nkind: List\nitmes: []\nitems: []", path: "itmes", says: "unknown field", suggestion: "items"},
+		{name: "another kind in the list of one", in: "apiVersion: projectcalico.org/v3\nkind: TierList\nitems: [{kind: Node, metadata: {name: a}}]", path: "items[0].kind", says: `is "Node" in a TierList`},
+		{name: "an error within a sequence", in: "- {apiVersion: projectcalico.org/v3, kind: Tier, metadata: {name: a}, spec: {ordr: 1}}", path: "[0].spec.ordr", says: "unknown", suggestion: "order"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			docs, err := Decode([]byte(tt.in))
@@ -55,6 +69,27 @@ func TestUsersFilesAreReadStrictly(t *testing.T) {
 			}
 			if !strings.Contains(err.Error(), tt.suggestion) {
 				t.Errorf("the error does not suggest: %v", err)
+			}
+		})
+	}
+}
+
+// TestSeveralResourcesInOneDocument are the forms in which calicoctl, kubectl and Twill print more than one.
+func TestSeveralResourcesInOneDocument(t *testing.T) {
+	const a = "apiVersion: projectcalico.org/v3, kind: Tier, "
+	for _, tt := range []struct{ name, in string }{
+		{"the list of a kind", "apiVersion: projectcalico.org/v3\nkind: TierList\nmetadata: {resourceVersion: '7'}\nitems: [{" + a + "metadata: {name: a}}, {" + a + "metadata: {name: b}}]"},
+		{"the list of a kind, whose items do not say what they are", "apiVersion: projectcalico.org/v3\nkind: TierList\nitems: [{metadata: {name: a}}, {metadata: {name: b}}]"},
+		{"a List of Kubernetes", "apiVersion: v1\nkind: List\nmetadata: {resourceVersion: '', selfLink: ''}\nitems: [{" + a + "metadata: {name: a}}, {" + a + "metadata: {name: b}}]"},
+		{"a sequence", "- {" + a + "metadata: {name: a}}\n- {" + a + "metadata: {name: b}}"},
+		{"a sequence of lists", "- {apiVersion: v1, kind: List, items: [{" + a + "metadata: {name: a}}]}\n- {" + a + "metadata: {name: b}}"},
+		{"sequences in JSON, one behind the other", `[{"apiVersion":"projectcalico.org/v3","kind":"Tier","metadata":{"name":"a"}}]` + "\n" + `[{"apiVersion":"projectcalico.org/v3","kind":"Tier","metadata":{"name":"b"}}]`},
+		{"an empty list beside others", "apiVersion: projectcalico.org/v3\nkind: NodeList\nmetadata: {}\nitems: null\n---\n- {" + a + "metadata: {name: a}}\n- {" + a + "metadata: {name: b}}"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			docs, err := Decode([]byte(tt.in))
+			if err != nil || len(docs) != 2 || docs[0].Resource.Meta().Name != "a" || docs[1].Resource.Meta().Name != "b" || docs[0].Resource.Type().Kind != KindTier {
+				t.Errorf("%d documents, %v", len(docs), err)
 			}
 		})
 	}

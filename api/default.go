@@ -72,6 +72,14 @@ var builtinTiers = map[string]TierSpec{
 	TierKubeBaseline: {Order: ptr(10000000.0), DefaultAction: ptr(Pass)},
 }
 
+// BuiltinProfile is projectcalico-default-allow, which exists though nothing stores it.
+func BuiltinProfile() *Profile {
+	p := New(KindProfile).(*Profile)
+	p.Metadata.Name = ProfileDefaultAllow
+	p.Spec.Ingress, p.Spec.Egress = []Rule{{Action: Allow}}, []Rule{{Action: Allow}}
+	return p
+}
+
 func ptr[T any](v T) *T { return &v }
 
 func defaultTier(r *Tier) {
@@ -82,8 +90,11 @@ func defaultTier(r *Tier) {
 			r.Spec.DefaultAction = ptr(*fixed.DefaultAction)
 		}
 	}
-	if builtin && r.Spec.Order == nil {
-		r.Spec.Order = ptr(*fixed.Order)
+	if r.Spec.Order == nil { // upstream stores it: a tier without an order was last, when the default tier had none
+		r.Spec.Order = ptr(*builtinTiers[TierDefault].Order)
+		if builtin {
+			r.Spec.Order = ptr(*fixed.Order)
+		}
 	}
 }
 
@@ -106,7 +117,7 @@ func defaultPool(s *IPPoolSpec) {
 	if len(s.AllowedUses) == 0 {
 		s.AllowedUses = []string{"Workload", "Tunnel"}
 	}
-	if s.AssignmentMode == "" {
-		s.AssignmentMode = "Automatic"
+	if s.AssignmentMode == nil {
+		s.AssignmentMode = ptr(AssignAutomatic)
 	}
 }

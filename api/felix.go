@@ -8,9 +8,8 @@ type FelixConfiguration struct {
 }
 
 // FelixConfigurationSpec is the body of a FelixConfiguration. Upstream has some
-// two hundred parameters; these are the ones that Twill honours, now or soon.
-// The others are refused by name in what users write, and kept in what is stored.
-// Durations are text such as "90s".
+// two hundred parameters; those on which Twill does not act are LaterSettings,
+// or in the table of [Unhonoured]. Durations are text such as "90s".
 type FelixConfigurationSpec struct {
 	NodeSelector string `json:"nodeSelector,omitempty"`
 
@@ -28,11 +27,14 @@ type FelixConfigurationSpec struct {
 	FlowLogsPolicyEvaluationMode string `json:"flowLogsPolicyEvaluationMode,omitempty"` // None, Continuous (default)
 	FlowRevocationEnabled        *bool  `json:"flowRevocationEnabled,omitempty"`        // ours; default true
 
+	NftablesTableOwnerEnabled *bool `json:"nftablesTableOwnerEnabled,omitempty"` // ours; default true
+
 	LogSeverityScreen string `json:"logSeverityScreen,omitempty"` // Trace, Debug, Info (default), Warning, Error, Fatal, None
 	LogSeverityFile   string `json:"logSeverityFile,omitempty"`
 	LogSeveritySys    string `json:"logSeveritySys,omitempty"`
 	LogFilePath       string `json:"logFilePath,omitempty"`
 
+	IPForwarding                 string `json:"ipForwarding,omitempty"` // Enabled (default), Disabled
 	IPv6Support                  *bool  `json:"ipv6Support,omitempty"`
 	DisableConntrackInvalidCheck *bool  `json:"disableConntrackInvalidCheck,omitempty"`
 	WorkloadSourceSpoofing       string `json:"workloadSourceSpoofing,omitempty"` // Disabled (default), Any
@@ -86,6 +88,8 @@ type FelixConfigurationSpec struct {
 
 	AllowVXLANPacketsFromWorkloads *bool `json:"allowVXLANPacketsFromWorkloads,omitempty"`
 	AllowIPIPPacketsFromWorkloads  *bool `json:"allowIPIPPacketsFromWorkloads,omitempty"`
+
+	LaterSettings
 }
 
 // HealthTimeout is how long a part of the agent may give no sign of life.

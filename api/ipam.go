@@ -244,6 +244,9 @@ func BlockOwner(u Update) (netip.Prefix, Owner, bool, error) {
 		return p, Owner{}, false, fmt.Errorf("%s: is the block %s", u.Key, b.CIDR)
 	case b.Affinity != nil:
 		own, ok := ParseOwner(*b.Affinity)
+		if !ok && *b.Affinity != "" && (own.Name == "" || own.Type == "") {
+			return p, Owner{}, false, fmt.Errorf("%s: affinity is %q: want the kind of an owner and its name, as in host:NODE", u.Key, clip(*b.Affinity))
+		}
 		return p, own, ok, nil
 	case b.HostAffinity != nil:
 		return p, Owner{OwnerHost, *b.HostAffinity}, true, nil

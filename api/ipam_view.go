@@ -14,10 +14,11 @@ type IPAMConfiguration struct {
 
 // IPAMConfigurationSpec is the body of an IPAMConfiguration.
 type IPAMConfigurationSpec struct {
-	StrictAffinity     bool `json:"strictAffinity"`
-	MaxBlocksPerHost   int  `json:"maxBlocksPerHost,omitempty"`
-	AutoAllocateBlocks bool `json:"autoAllocateBlocks"`
-	IPCooldownSeconds  int  `json:"ipCooldownSeconds,omitempty"`
+	StrictAffinity               bool  `json:"strictAffinity"`
+	MaxBlocksPerHost             int   `json:"maxBlocksPerHost,omitempty"`
+	AutoAllocateBlocks           bool  `json:"autoAllocateBlocks"`
+	IPCooldownSeconds            int   `json:"ipCooldownSeconds,omitempty"`
+	KubeVirtVMAddressPersistence Later `json:"kubeVirtVMAddressPersistence,omitempty"`
 }
 
 // BlockAffinity shows whose a block is. etcd holds it as an [Affinity], whose key says the rest.

@@ -48,7 +48,7 @@ type AutoHostEndpoints struct {
 // HostEndpointTemplate is one host endpoint for each node that it selects, or, with a pattern, one for each of its
 // interfaces that matches.
 type HostEndpointTemplate struct {
-	GenerateName     string            `json:"generateName,omitempty"`     // a part of its name
+	GenerateName     string            `json:"generateName,omitempty"`     // a part of its name; empty: its name has no such part
 	InterfaceCIDRs   []string          `json:"interfaceCIDRs,omitempty"`   // its addresses are those of the node in these
 	InterfacePattern string            `json:"interfacePattern,omitempty"` // a regular expression
 	Labels           map[string]string `json:"labels,omitempty"`           // they win over the node's

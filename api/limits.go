@@ -17,7 +17,7 @@ const (
 	MaxElements = 1 << 16 // of all lists of a resource, which is what costs: rules, ports, profiles
 	MaxNets     = 1 << 18 // the same, of a network set
 	MaxSelector = 4096    // bytes of one selector; for its depth see selector.MaxDepth
-	MaxPorts    = 1024    // of one side of a rule: each name of one is a set of its own
+	MaxPorts    = 1024    // of one side of a rule: names are looked for at each port of an endpoint
 	MaxProblems = 100     // reported of one resource
 	maxReason   = 500     // bytes of one reason, and of a field's path
 )

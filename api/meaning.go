@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/twillnet/twill/api/selector"
@@ -91,6 +92,16 @@ func hasPorts(p *Protocol) bool {
 	}
 	n, ok := p.Number()
 	return ok && (n == 6 || n == 17 || n == 132 || n == 136)
+}
+
+// checkPorts says what ports of a rule lack. Names may stand without a protocol: each port has its own, and a name means
+// those of any (upstream since pull request 11916). Numbers may not.
+func checkPorts(ports []Port, p *Protocol) string {
+	numbers := func(p Port) bool { return p.Name == "" }
+	if len(ports) == 0 || hasPorts(p) || p == nil && !slices.ContainsFunc(ports, numbers) {
+		return ""
+	}
+	return "needs protocol TCP, UDP, SCTP or UDPLite"
 }
 
 // rejectField is where a rule says that it rejects.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 )
 
 // member is one field of a JSON object; their order is kept.
@@ -38,6 +39,16 @@ func members(raw []byte) (out []member, ok bool) {
 func lookup(ms []member, name string) json.RawMessage {
 	for _, m := range slices.Backward(ms) { // the last of several counts, as in encoding/json
 		if m.name == name {
+			return m.value
+		}
+	}
+	return nil
+}
+
+// lookupFold is lookup for a name in any case.
+func lookupFold(ms []member, name string) json.RawMessage {
+	for _, m := range slices.Backward(ms) {
+		if strings.EqualFold(m.name, name) {
 			return m.value
 		}
 	}
@@ -175,7 +186,7 @@ func mergeObject(old, now json.RawMessage, t reflect.Type) json.RawMessage {
 		}
 	}
 	for _, m := range was {
-		if fieldByName(t, m.name, false) == nil {
+		if fieldByName(t, m.name) == nil {
 			is = replace(is, m.name, m.value)
 		}
 	}

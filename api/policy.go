@@ -23,7 +23,8 @@ const (
 // NetworkPolicy applies to the workload endpoints of its namespace.
 type NetworkPolicy struct {
 	Object
-	Spec NetworkPolicySpec `json:"spec"`
+	Spec   NetworkPolicySpec `json:"spec"`
+	Status *PolicyStatus     `json:"status,omitempty"`
 }
 
 // NetworkPolicySpec is the body of a NetworkPolicy.
@@ -41,7 +42,8 @@ type NetworkPolicySpec struct {
 // GlobalNetworkPolicy applies to workload endpoints of any namespace and to host endpoints.
 type GlobalNetworkPolicy struct {
 	Object
-	Spec GlobalNetworkPolicySpec `json:"spec"`
+	Spec   GlobalNetworkPolicySpec `json:"spec"`
+	Status *PolicyStatus           `json:"status,omitempty"`
 }
 
 // GlobalNetworkPolicySpec is the body of a GlobalNetworkPolicy.
@@ -60,10 +62,14 @@ type GlobalNetworkPolicySpec struct {
 	PerformanceHints       []string     `json:"performanceHints,omitempty"`
 }
 
+// AssumeNeededOnEveryNode is a performance hint: every node has the policy's sets ready before an endpoint needs them.
+const AssumeNeededOnEveryNode = "AssumeNeededOnEveryNode"
+
 // StagedNetworkPolicy is a NetworkPolicy that is judged but never enforced.
 type StagedNetworkPolicy struct {
 	Object
-	Spec StagedNetworkPolicySpec `json:"spec"`
+	Spec   StagedNetworkPolicySpec `json:"spec"`
+	Status *PolicyStatus           `json:"status,omitempty"`
 }
 
 // StagedNetworkPolicySpec is the body of a StagedNetworkPolicy.
@@ -75,13 +81,19 @@ type StagedNetworkPolicySpec struct {
 // StagedGlobalNetworkPolicy is a GlobalNetworkPolicy that is judged but never enforced.
 type StagedGlobalNetworkPolicy struct {
 	Object
-	Spec StagedGlobalNetworkPolicySpec `json:"spec"`
+	Spec   StagedGlobalNetworkPolicySpec `json:"spec"`
+	Status *PolicyStatus                 `json:"status,omitempty"`
 }
 
 // StagedGlobalNetworkPolicySpec is the body of a StagedGlobalNetworkPolicy.
 type StagedGlobalNetworkPolicySpec struct {
 	StagedAction string `json:"stagedAction,omitempty"`
 	GlobalNetworkPolicySpec
+}
+
+// PolicyStatus is written by upstream's controllers.
+type PolicyStatus struct {
+	Conditions []Condition `json:"conditions,omitempty"`
 }
 
 // Tier orders groups of policies.

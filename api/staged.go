@@ -3,13 +3,14 @@ package api
 // StagedKubernetesNetworkPolicy is a Kubernetes NetworkPolicy that is judged but never enforced.
 type StagedKubernetesNetworkPolicy struct {
 	Object
-	Spec StagedKubernetesNetworkPolicySpec `json:"spec"`
+	Spec   StagedKubernetesNetworkPolicySpec `json:"spec"`
+	Status *PolicyStatus                     `json:"status,omitempty"`
 }
 
 // StagedKubernetesNetworkPolicySpec is Kubernetes' NetworkPolicySpec with a staged action.
 type StagedKubernetesNetworkPolicySpec struct {
 	StagedAction string        `json:"stagedAction,omitempty"`
-	PodSelector  LabelSelector `json:"podSelector,omitzero"`
+	PodSelector  LabelSelector `json:"podSelector"`
 	Ingress      []KubeIngress `json:"ingress,omitempty"`
 	Egress       []KubeEgress  `json:"egress,omitempty"`
 	PolicyTypes  []PolicyType  `json:"policyTypes,omitempty"`

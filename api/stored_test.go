@@ -1,7 +1,7 @@
 package api
 
 import (
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +16,7 @@ func stored(t *testing.T, tail, doc string) Stored {
 	return s
 }
 
-// TestRulesCloseByThemselves is the first row of SEMANTICS 3. want is what is
+// TestRulesCloseByThemselves is the first row of docs/wrong-input.md. want is what is
 // left: void, or the rule in short; the rule beside it must stay as it is.
 func TestRulesCloseByThemselves(t *testing.T) {
 	for _, tt := range []struct{ name, rule, want string }{
@@ -57,6 +57,9 @@ func TestRulesCloseByThemselves(t *testing.T) {
 		{"a bad port takes all ports from a Deny", `{"action":"Deny","protocol":"TCP","destination":{"ports":[80,"9:1"]}}`, "Deny TCP"},
 		{"a null port is bad", `{"action":"Deny","protocol":"TCP","destination":{"ports":[null]}}`, "Deny TCP"},
 		{"ports need a protocol", `{"action":"Allow","destination":{"ports":[80]}}`, "void"},
+		{"named ports need none", `{"action":"Allow","destination":{"ports":["http"]}}`, "Allow dst-ports"},
+		{"but beside numbers", `{"action":"Allow","destination":{"ports":["http",80]}}`, "void"},
+		{"named ports of a Deny go with an unknown protocol", `{"action":"Deny","protocol":"FOO","destination":{"ports":["http"]},"source":{"nets":["10.0.0.0/8"]}}`, "Deny src-nets"},
 		{"ports of a Deny go with an unknown protocol", `{"action":"Deny","protocol":"FOO","destination":{"ports":[80]},"source":{"nets":["10.0.0.0/8"]}}`, "Deny src-nets"},
 		{"ICMP's type needs its protocol", `{"action":"Allow","protocol":"TCP","icmp":{"type":8}}`, "void"},
 		{"ICMP's code needs a type", `{"action":"Allow","protocol":"ICMP","icmp":{"code":8}}`, "void"},
@@ -190,10 +193,30 @@ func TestAProfileMustNotPass(t *testing.T) {
 	}
 }
 
-func TestAWorkloadCannotJoinANamespaceByItsLabels(t *testing.T) {
-	s := stored(t, "workloadendpoints/a/w", `{"metadata":{"labels":{"pcns.env":"prod","pcsa.x":"y","app":"web"}},"spec":{"ipNetworks":["10.0.0.1/32"]}}`)
-	if got := s.Resource.Meta().Labels; fmt.Sprint(got) != "map[app:web]" || len(s.Problems) != 1 || s.Closed != "" {
-		t.Errorf("labels %v, problems %v", got, s.Problems)
+func TestNothingJoinsANamespaceByItsLabels(t *testing.T) {
+	const claims = `{"pcns.env":"prod","pcsa.x":"y","projectcalico.org/namespace":"prod","projectcalico.org/serviceaccount":"robot","projectcalico.org/orchestrator":"k8s","projectcalico.org/name":"n","app":"web"}`
+	for _, tt := range []struct{ name, key, doc, want string }{
+		{"a workload", "workloadendpoints/a/w", `{"metadata":{"labels":` + claims + `},"spec":{"ipNetworks":["10.0.0.1/32"]}}`, "app projectcalico.org/name"},
+		{
+			"a workload has its own", "workloadendpoints/prod/w", `{"metadata":{"labels":` + claims + `},"spec":{"ipNetworks":["10.0.0.1/32"],"serviceAccountName":"robot","orchestrator":"k8s"}}`,
+			"app projectcalico.org/name projectcalico.org/namespace projectcalico.org/orchestrator projectcalico.org/serviceaccount",
+		},
+		{"a host endpoint", "hostendpoints/h", `{"metadata":{"labels":` + claims + `},"spec":{"node":"n","interfaceName":"*"}}`, "app projectcalico.org/name"},
+		{"a network set", "networksets/a/s", `{"metadata":{"labels":` + claims + `},"spec":{"nets":["10.0.0.0/8"]}}`, "app projectcalico.org/name"},
+		{"a network set of that namespace", "networksets/prod/s", `{"metadata":{"labels":` + claims + `},"spec":{"nets":["10.0.0.0/8"]}}`, "app projectcalico.org/name projectcalico.org/namespace"},
+		{"a global network set", "globalnetworksets/s", `{"metadata":{"labels":` + claims + `},"spec":{"nets":["10.0.0.0/8"]}}`, "app projectcalico.org/name"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := stored(t, tt.key, tt.doc)
+			got := strings.Join(slices.Sorted(maps.Keys(s.Resource.Meta().Labels)), " ")
+			if kept := len(strings.Fields(tt.want)); got != tt.want || len(s.Problems) != 7-kept || s.Closed != "" {
+				t.Errorf("labels %s, closed %q, problems %v", got, s.Closed, s.Problems)
+			}
+		})
+	}
+	s := stored(t, "profiles/p", `{"spec":{"labelsToApply":`+claims+`}}`)
+	if got := strings.Join(slices.Sorted(maps.Keys(s.Resource.(*Profile).Spec.LabelsToApply)), " "); got != "app pcns.env pcsa.x projectcalico.org/name" || len(s.Problems) != 3 || s.Closed != "" {
+		t.Errorf("a profile hands on %s; closed %q, problems %v", got, s.Closed, s.Problems)
 	}
 }
 
@@ -232,5 +255,50 @@ func TestPlainAddressesBecomePrefixes(t *testing.T) {
 	p := stored(t, "networkpolicies/a/p", `{"spec":{"ingress":[{"action":"Allow","source":{"nets":["10.0.0.1","fd00::1","10.0.0.0/8"]}}]}}`).Resource.(*NetworkPolicy)
 	if got := p.Spec.Ingress[0].Source.Nets; !slices.Equal(got, []string{"10.0.0.1/32", "fd00::1/128", "10.0.0.0/8"}) {
 		t.Errorf("got %v", got)
+	}
+}
+
+// TestWhatNoPacketMatchesIsReported: such a rule stays as it is, and does nothing for that family, as with upstream.
+func TestWhatNoPacketMatchesIsReported(t *testing.T) {
+	for _, tt := range []struct{ name, rule, field string }{
+		{"nets of two families at two ends", `{"action":"Deny","source":{"nets":["10.0.0.0/8"]},"destination":{"notNets":["fd00::/8"]}}`, "spec.ingress[0].destination.notNets"},
+		{"not in everything", `{"action":"Deny","source":{"notNets":["0.0.0.0/0"]}}`, "spec.ingress[0].source.notNets"},
+		{"a net against ipVersion", `{"action":"Allow","ipVersion":6,"source":{"nets":["10.0.0.0/8"]}}`, "spec.ingress[0].source.nets"},
+		{"a net against ICMP", `{"action":"Allow","protocol":"ICMP","destination":{"nets":["fd00::/8"]}}`, "spec.ingress[0].destination.nets"},
+		{"both families in each list", `{"action":"Allow","source":{"nets":["10.0.0.0/8","fd00::/8"]},"destination":{"notNets":["10.0.0.0/8","fd00::/8"]}}`, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := stored(t, "globalnetworkpolicies/p", `{"spec":{"ingress":[`+tt.rule+`]}}`)
+			if r := s.Resource.(*GlobalNetworkPolicy).Spec.Ingress[0]; r.Void || !slices.ContainsFunc(r.netLists(), func(l netList) bool { return len(l.nets) > 0 }) {
+				t.Errorf("the rule became %+v", r)
+			}
+			named := slices.ContainsFunc(s.Problems, func(p Problem) bool { return p.Field == tt.field })
+			if named != (tt.field != "") || tt.field == "" && len(s.Problems) > 0 {
+				t.Errorf("problems %v", s.Problems)
+			}
+		})
+	}
+}
+
+func TestWhatCalicoWritesEmptyIsNoProblem(t *testing.T) {
+	s := stored(t, "felixconfigurations/default", `{"spec":{"bpfLogLevel":"","bpfConnectTimeLoadBalancing":"Enabled"}}`)
+	if len(s.Problems) != 1 || s.Problems[0].Field != "spec.bpfConnectTimeLoadBalancing" || !s.Problems[0].NoEffect || s.Closed != "" {
+		t.Errorf("problems %v, closed %q; want only the field that says something", s.Problems, s.Closed)
+	}
+}
+
+// TestWhatIsRefusedOnlyWhenWritten has values that validation refuses and that stay in force where they are stored.
+func TestWhatIsRefusedOnlyWhenWritten(t *testing.T) {
+	f := stored(t, "felixconfigurations/default", `{"spec":{"prometheusMetricsHost":"a b","openstackRegion":"R_1"}}`)
+	if spec := f.Resource.(*FelixConfiguration).Spec; spec.PrometheusMetricsHost != "a b" || spec.OpenstackRegion != "R_1" {
+		t.Errorf("settings gave way to their defaults: %+v", spec)
+	}
+	p := stored(t, "ippools/a", `{"spec":{"cidr":"10.65.0.0/16","assignmentMode":"","allowedUses":["LoadBalancer"],"disableBGPExport":true,"nodeSelector":"has(a)"}}`)
+	if p.Closed != "" || len(p.Problems) != 0 {
+		t.Errorf("pool: closed %q, problems %v", p.Closed, p.Problems)
+	}
+	n := stored(t, "networkpolicies/b/x", `{"spec":{"tier":"default","types":["Ingress"],"ingress":[{"action":"Allow","protocol":"tcp","destination":{"ports":["0:80"]}}]}}`)
+	if rules := n.Resource.(*NetworkPolicy).Spec.Ingress; n.Closed != "" || len(rules) != 1 || rules[0].Void {
+		t.Errorf("policy: closed %q, rules %+v", n.Closed, rules)
 	}
 }

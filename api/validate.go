@@ -12,6 +12,8 @@ const (
 	maxName     = 253
 	maxLabel    = 63
 	maxSelector = 1024
+	// maxAnnotations is how many bytes an object's annotations may have, names and values together: Kubernetes has the same limit.
+	maxAnnotations = 256 << 10
 )
 
 // Validate returns what is wrong in a resource, each with the field, the reason
@@ -112,6 +114,8 @@ func (v *validator) spec() {
 		v.nets("spec.reservedCIDRs", r.Spec.ReservedCIDRs)
 	case *Node:
 		v.node(&r.Spec)
+		v.wireguardKey("status.wireguardPublicKey", r.Status.WireguardPublicKey)
+		v.wireguardKey("status.wireguardPublicKeyV6", r.Status.WireguardPublicKeyV6)
 	case *CalicoNodeStatus:
 		v.nodeStatus(&r.Spec)
 	case *BGPConfiguration:
@@ -124,6 +128,7 @@ func (v *validator) spec() {
 		v.bgpFilter(&r.Spec)
 	case *FelixConfiguration:
 		v.errs = append(v.errs, validateFelix(r)...)
+		v.felixWritten(&r.Spec)
 	case *KubeControllersConfiguration:
 		v.errs = append(v.errs, validateControllers(r)...)
 	case *ClusterInformation:
@@ -147,6 +152,8 @@ func (v *validator) metadata() {
 	case k.Kind == KindWorkloadEndpoint: // its own rule, see workload
 	case k.Kind == KindTier:
 		v.check("metadata.name", badLabelName(m.Name))
+	case k.Policy:
+		v.check("metadata.name", badPolicyName(m.Name, k.Namespaced))
 	default:
 		v.check("metadata.name", badName(m.Name))
 	}
@@ -159,8 +166,19 @@ func (v *validator) metadata() {
 		v.fail("metadata.namespace", fmt.Sprintf("is %q: a %s has no namespace; remove it", m.Namespace, k.Kind))
 	}
 	v.labels("metadata.labels", m.Labels)
-	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
-		v.check(join("metadata.annotations", key), badLabelKey(strings.ToLower(key)))
+	v.reservedLabels()
+	v.annotations("metadata.annotations", m.Annotations)
+}
+
+// annotations have names as labels do, in any case, and values of any form.
+func (v *validator) annotations(path string, annotations map[string]string) {
+	size := 0
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		v.check(join(path, key), badLabelKey(strings.ToLower(key)))
+		size += len(key) + len(annotations[key])
+	}
+	if size > maxAnnotations {
+		v.fail(path, fmt.Sprintf("have %d bytes: at most %d are possible", size, maxAnnotations))
 	}
 }
 
@@ -182,6 +200,18 @@ func badName(s string) string {
 		}
 	}
 	return ""
+}
+
+// badPolicyName says what is wrong with a policy's name. A dot in it parted tier and name once, so there is at most one;
+// but for the policies that are made of Kubernetes' and OpenStack's own, which are in namespaces.
+func badPolicyName(s string, namespaced bool) string {
+	if reason := badName(s); reason != "" || strings.Count(s, ".") <= 1 {
+		return reason
+	}
+	if namespaced && (strings.HasPrefix(s, "knp.default.") || strings.HasPrefix(s, "ossg.default.")) {
+		return ""
+	}
+	return fmt.Sprintf("is %q: want at most one dot", s)
 }
 
 // badLabelName says what is wrong with a DNS-1123 label.

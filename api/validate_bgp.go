@@ -20,16 +20,11 @@ const (
 )
 
 func (v *validator) bgpConfiguration(r *BGPConfiguration) {
-	s, name := &r.Spec, r.Metadata.Name
-	node, own := strings.CutPrefix(name, nodeConfigBegin)
-	switch {
-	case name == "default":
-	case !own || node == "":
-		v.fail("metadata.name", fmt.Sprintf("is %q: want default, or node.<name of a node>", name))
-	default:
+	s := &r.Spec
+	if r.Metadata.Name != "default" {
 		v.onlyDefault(s)
 	}
-	v.optionally("spec.logSeverityScreen", s.LogSeverityScreen, "Debug", "Info", "Warning", "Error", "Fatal")
+	v.anyCase("spec.logSeverityScreen", s.LogSeverityScreen, "Trace", "Debug", "Info", "Warning", "Error", "Fatal")
 	if s.ASNumber != nil && *s.ASNumber == 0 {
 		v.fail("spec.asNumber", "is 0: want 1 to 4294967295")
 	}
@@ -48,11 +43,17 @@ func (v *validator) bgpConfiguration(r *BGPConfiguration) {
 	v.bgpTime("spec.nodeMeshMaxRestartTime", s.NodeMeshMaxRestartTime, maxRestart)
 	v.optionally("spec.bindMode", s.BindMode, "None", "NodeIP")
 	for i, n := range s.IgnoredInterfaces {
-		if stem := strings.TrimSuffix(n, "*"); n == "" || stem != "" && badInterface(stem) != "" {
-			v.fail(fmt.Sprintf("spec.ignoredInterfaces[%d]", i), fmt.Sprintf("is %q: want the name of an interface, perhaps with * at the end", n))
-		}
+		v.check(fmt.Sprintf("spec.ignoredInterfaces[%d]", i), badPattern(n))
 	}
 	v.unique("spec.ignoredInterfaces", s.IgnoredInterfaces)
+}
+
+// badPattern says what is wrong with a pattern of interfaces' names.
+func badPattern(n string) string {
+	if stem := strings.TrimSuffix(n, "*"); n == "" || stem != "" && badInterface(stem) != "" {
+		return fmt.Sprintf("is %q: want the name of an interface, perhaps with * at the end", n)
+	}
+	return ""
 }
 
 // onlyEnabled refuses to turn off what cannot be done otherwise, and says why.
@@ -181,9 +182,6 @@ func (v *validator) bgpPeer(s *BGPPeerSpec) {
 		if _, ok := PeerAddress(s.PeerIP); !ok {
 			v.fail("spec.peerIP", fmt.Sprintf("is %q: want an address, perhaps with a port: 192.0.2.1:179 or [2001:db8::1]:179", s.PeerIP))
 		}
-		if s.ASNumber == 0 {
-			v.fail("spec.asNumber", "is missing: want the AS number of the peer")
-		}
 	}
 	v.reachableBy(s)
 	if s.LocalASNumber != nil && *s.LocalASNumber == 0 {
@@ -252,7 +250,7 @@ func (v *validator) bgpRule(path string, r BGPFilterRule, of bgpRuleList) {
 	switch name := strings.NewReplacer("*", "x", "?", "x").Replace(r.Interface); {
 	case r.Interface == "":
 	case !of.export:
-		v.fail(path+".interface", "is possible in exportV4 and exportV6 only: the way to a next hop is looked for when a route is believed")
+		v.fail(path+".interface", "is possible in exportV4 and exportV6 only: through which interface a route leads is looked up after it was accepted")
 	case badInterface(name) != "":
 		v.fail(path+".interface", fmt.Sprintf("is %q: want the name of an interface, in which * and ? may stand for others", r.Interface))
 	}
@@ -332,7 +330,8 @@ func (d *decoder) closeBGPFilter(s *BGPFilterSpec) {
 			for _, e := range v.errs {
 				d.problem(e.Path, e.Reason)
 			}
-			odd := slices.ContainsFunc(d.found, func(f finding) bool { return within(f.path, path) })
+			odd := slices.ContainsFunc(d.found, func(f finding) bool { return within(f.path, path) }) ||
+				slices.ContainsFunc(d.notices, func(n Notice) bool { return within(n.Path, path) })
 			switch {
 			case !odd && len(v.errs) == 0:
 			case r.Action == "Accept":
@@ -363,4 +362,32 @@ func (r *BGPFilterRule) keepUnderstood(errs FieldErrors, path string) {
 			r.ASPathPrefix = nil
 		}
 	}
+}
+
+// idle is what is right in a resource, and keeps it from being of use: upstream takes it too.
+func idle(r Resource) FieldErrors {
+	v := validator{r: r}
+	switch r := r.(type) {
+	case *BGPConfiguration:
+		v.check("metadata.name", ofNoNode(r.Metadata.Name))
+	case *BGPPeer:
+		v.check("spec.asNumber", ofNoAS(&r.Spec))
+	}
+	return v.errs
+}
+
+// ofNoNode says that no node goes by a BGPConfiguration of this name.
+func ofNoNode(name string) string {
+	if node, own := strings.CutPrefix(name, nodeConfigBegin); name == "default" || own && node != "" {
+		return ""
+	}
+	return fmt.Sprintf("is %q, by which no node goes: nodes go by default and node.<name of the node>", name)
+}
+
+// ofNoAS says that it is not known of which AS a peer is.
+func ofNoAS(s *BGPPeerSpec) string {
+	if s.PeerIP == "" || s.PeerSelector != "" || s.ASNumber != 0 {
+		return ""
+	}
+	return "is missing: there is no session with this peer until it says of which AS it is"
 }

@@ -11,8 +11,8 @@ func TestBGPConfigurationsAreValidated(t *testing.T) {
 		{"the default", "default", "{asNumber: 65000, nodeToNodeMeshEnabled: false}", ""},
 		{"a dotted AS number", "default", "{asNumber: '1.10'}", ""},
 		{"that of a node", "node.h1", "{listenPort: 1790, bindMode: NodeIP, ignoredInterfaces: ['eth*', lo0]}", ""},
-		{"another name", "mine", "{}", "metadata.name"},
-		{"a node without a name", "node.", "{}", "metadata.name"},
+		{"another name, as upstream takes it", "mine", "{}", ""},
+		{"a mesh of another name", "mine", "{nodeToNodeMeshEnabled: true}", "spec.nodeToNodeMeshEnabled"},
 		{"what we do anyway", "default", "{serviceLoadBalancerAggregation: Enabled, programClusterRoutes: Enabled}", ""},
 		{"single addresses of services", "default", "{serviceLoadBalancerAggregation: Disabled}", "spec.serviceLoadBalancerAggregation"},
 		{"routes by the agent", "default", "{programClusterRoutes: Disabled}", "spec.programClusterRoutes"},
@@ -53,7 +53,7 @@ func TestBGPPeersAreValidated(t *testing.T) {
 		{"a gateway to nodes", "{peerSelector: all(), reachableBy: 192.0.2.1}", "spec.reachableBy"},
 		{"neither address nor selector", "{node: h1}", "spec.peerIP"},
 		{"both", "{peerIP: 192.0.2.1, asNumber: 1, peerSelector: all()}", "spec.peerSelector"},
-		{"no AS number", "{peerIP: 192.0.2.1}", "spec.asNumber"},
+		{"no AS number, as upstream takes it", "{peerIP: 192.0.2.1}", ""},
 		{"a name as address", "{peerIP: tor1, asNumber: 1}", "spec.peerIP"},
 		{"port 0", "{peerIP: '192.0.2.1:0', asNumber: 1}", "spec.peerIP"},
 		{"node and nodeSelector", "{node: h1, nodeSelector: all(), peerIP: 192.0.2.1, asNumber: 1}", "spec.nodeSelector"},
@@ -179,6 +179,42 @@ func TestFilterRulesCloseByThemselves(t *testing.T) {
 			}
 			if _, err := EncodeStored(s.Resource); (err != nil) != rules[0].Void {
 				t.Errorf("stored again: %v", err)
+			}
+		})
+	}
+}
+
+// What upstream takes and what is of no use is taken and warned of, and stays visible while it is stored.
+func TestWhatIsOfNoUseIsWarnedOf(t *testing.T) {
+	for _, tt := range []struct{ name, key, doc, path string }{
+		{"a BGP configuration that no node goes by", "bgpconfigurations/mine", `{"kind":"BGPConfiguration","apiVersion":"projectcalico.org/v3","metadata":{"name":"mine"},"spec":{}}`, "metadata.name"},
+		{"that of a node without a name", "bgpconfigurations/node.", `{"kind":"BGPConfiguration","apiVersion":"projectcalico.org/v3","metadata":{"name":"node."},"spec":{}}`, "metadata.name"},
+		{"a peer without an AS number", "bgppeers/a", `{"kind":"BGPPeer","apiVersion":"projectcalico.org/v3","metadata":{"name":"a"},"spec":{"peerIP":"192.0.2.1"}}`, "spec.asNumber"},
+		{"peers that say it themselves", "bgppeers/a", `{"kind":"BGPPeer","apiVersion":"projectcalico.org/v3","metadata":{"name":"a"},"spec":{"peerSelector":"all()"}}`, ""},
+		{"that of a node", "bgpconfigurations/node.a", `{"kind":"BGPConfiguration","apiVersion":"projectcalico.org/v3","metadata":{"name":"node.a"},"spec":{}}`, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			docs, err := Decode([]byte(tt.doc))
+			if err != nil || len(docs) != 1 {
+				t.Fatal(err)
+			}
+			got := ""
+			for _, w := range docs[0].Warnings {
+				got = w.Path
+			}
+			if got != tt.path {
+				t.Errorf("a user hears of %q, want %q", got, tt.path)
+			}
+			st, err := DecodeStored(Update{Key: ResourcesPrefix + tt.key, Value: []byte(tt.doc)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = ""
+			for _, p := range st.Problems {
+				got = p.Field
+			}
+			if got != tt.path {
+				t.Errorf("the problem of what is stored is at %q, want %q", got, tt.path)
 			}
 		})
 	}

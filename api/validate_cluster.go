@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -49,14 +50,40 @@ func (v *validator) pool(s *IPPoolSpec) {
 	v.selector("spec.nodeSelector", s.NodeSelector, false)
 	v.selector("spec.namespaceSelector", s.NamespaceSelector, false)
 	for i, u := range s.AllowedUses {
-		v.oneOf(fmt.Sprintf("spec.allowedUses[%d]", i), u, "Workload", "Tunnel", "LoadBalancer")
+		v.oneOf(fmt.Sprintf("spec.allowedUses[%d]", i), u, "Workload", "Tunnel", useLoadBalancer)
 	}
 	v.unique("spec.allowedUses", s.AllowedUses)
-	if len(s.AllowedUses) > 1 && slices.Contains(s.AllowedUses, "LoadBalancer") {
+	if len(s.AllowedUses) > 1 && slices.Contains(s.AllowedUses, useLoadBalancer) {
 		v.fail("spec.allowedUses", "has LoadBalancer beside others: a pool for load balancers is for nothing else")
 	}
-	v.oneOf("spec.assignmentMode", s.AssignmentMode, "Automatic", "Manual")
+	if m := s.AssignmentMode; m != nil { // upstream refuses a mode that is there and empty
+		v.oneOf("spec.assignmentMode", *m, AssignAutomatic, AssignManual)
+	}
+	if slices.Contains(s.AllowedUses, useLoadBalancer) {
+		v.loadBalancerPool(s)
+	}
 }
+
+// loadBalancerPool refuses what such a pool must not have: its addresses are no workload's and on no node, and are
+// advertised by BGP or not at all.
+func (v *validator) loadBalancerPool(s *IPPoolSpec) {
+	const of = " a pool for load balancers"
+	if on(s.VXLANMode) {
+		v.fail("spec.vxlanMode", "is not possible for"+of+": set it to Never")
+	}
+	if on(s.IPIPMode) {
+		v.fail("spec.ipipMode", "is not possible for"+of+": set it to Never")
+	}
+	if s.DisableBGPExport {
+		v.fail("spec.disableBGPExport", "must be false for"+of)
+	}
+	if s.NodeSelector != "all()" {
+		v.fail("spec.nodeSelector", "must be all() for"+of+", whose addresses are on no node")
+	}
+}
+
+// useLoadBalancer among a pool's allowedUses.
+const useLoadBalancer = "LoadBalancer"
 
 func on(mode string) bool { return mode != "" && mode != "Never" }
 
@@ -76,7 +103,7 @@ func (v *validator) poolRange(s *IPPoolSpec, p netip.Prefix) {
 	switch {
 	case s.BlockSize < low || s.BlockSize > high:
 		v.fail("spec.blockSize", fmt.Sprintf("is %d: want %d to %d", s.BlockSize, low, high))
-	case p.Bits() > s.BlockSize:
+	case p.Bits() > s.BlockSize && !s.Disabled: // a pool that is disabled has no blocks
 		v.fail("spec.cidr", fmt.Sprintf("%s has not room for one block of /%d: make it larger, or spec.blockSize greater", s.CIDR, s.BlockSize))
 	}
 }
@@ -92,6 +119,9 @@ func ValidateUpdate(old, fresh Resource) FieldErrors {
 		}
 		if was.Spec.BlockSize != is.Spec.BlockSize {
 			v.fail("spec.blockSize", fmt.Sprintf("cannot be changed from %d: make another pool", was.Spec.BlockSize))
+		}
+		if slices.Contains(was.Spec.AllowedUses, useLoadBalancer) && !slices.Contains(is.Spec.AllowedUses, useLoadBalancer) {
+			v.fail("spec.allowedUses", "cannot be changed from LoadBalancer: make another pool")
 		}
 	}
 	return v.errs
@@ -123,8 +153,8 @@ func (v *validator) node(s *NodeSpec) {
 		v.nodeAddress("spec.bgp.ipv6Address", b.IPv6Address, false)
 		v.gateway("spec.bgp.ipv4IPIPTunnelAddr", b.IPv4IPIPTunnelAddr, true)
 		v.gateway("spec.bgp.routeReflectorClusterID", b.RouteReflectorClusterID, true)
-		if b.IPv4Address == "" && b.IPv6Address == "" {
-			v.fail("spec.bgp", "has neither ipv4Address nor ipv6Address: give one, or remove spec.bgp")
+		if *b == (NodeBGPSpec{}) {
+			v.fail("spec.bgp", "is empty: give an address, or remove spec.bgp")
 		}
 	}
 	v.gateway("spec.ipv4VXLANTunnelAddr", s.IPv4VXLANTunnelAddr, true)
@@ -156,6 +186,16 @@ func (v *validator) node(s *NodeSpec) {
 			_, reason := prefixOf(a)
 			v.check(fmt.Sprintf("spec.interfaces[%d].addresses[%d]", i, j), reason)
 		}
+	}
+}
+
+// wireguardKey is a public key as wg(8) writes it: 32 bytes in base64.
+func (v *validator) wireguardKey(path, s string) {
+	if s == "" {
+		return
+	}
+	if key, err := base64.StdEncoding.DecodeString(s); err != nil || len(key) != 32 {
+		v.fail(path, fmt.Sprintf("is %q: want 32 bytes in base64", clip(s)))
 	}
 }
 

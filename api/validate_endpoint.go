@@ -2,9 +2,6 @@ package api
 
 import (
 	"fmt"
-	"maps"
-	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -21,9 +18,7 @@ func (v *validator) workload(r *WorkloadEndpoint) {
 	case m.Name != name:
 		v.suggest("metadata.name", fmt.Sprintf("is %q, but node, orchestrator, workload and endpoint make it another", m.Name), name)
 	}
-	v.workloadLabels(r)
 	v.addresses("spec.ipNetworks", s.IPNetworks)
-	v.ipNATs(s)
 	v.gateway("spec.ipv4Gateway", s.IPv4Gateway, true)
 	v.gateway("spec.ipv6Gateway", s.IPv6Gateway, false)
 	v.profiles(s.Profiles)
@@ -35,6 +30,9 @@ func (v *validator) workload(r *WorkloadEndpoint) {
 	if s.MAC != "" && !validMAC(s.MAC) {
 		v.fail("spec.mac", fmt.Sprintf("is %q: want six bytes such as ee:ee:ee:ee:ee:ee", s.MAC))
 	}
+	if s.ContainerID != "" {
+		v.check("spec.containerID", badContainerID(s.ContainerID))
+	}
 	if s.ServiceAccountName != "" {
 		v.check("spec.serviceAccountName", badName(s.ServiceAccountName))
 	}
@@ -43,25 +41,12 @@ func (v *validator) workload(r *WorkloadEndpoint) {
 	for i, p := range s.Ports {
 		path := fmt.Sprintf("spec.ports[%d]", i)
 		v.namedPort(path, EndpointPort{p.Name, p.Protocol, p.Port}, seen)
+		if p.Name == "" && p.HostPort == 0 {
+			v.fail(path+".name", "is missing, and so is hostPort: without either, nothing can mean this port")
+		}
 		if p.HostIP != "" {
 			_, reason := addrOf(p.HostIP)
 			v.check(path+".hostIP", reason)
-		}
-	}
-}
-
-// workloadLabels refuses labels by which a workload would join another's
-// namespace or service account.
-func (v *validator) workloadLabels(r *WorkloadEndpoint) {
-	given := map[string]string{LabelNamespace: r.Metadata.Namespace, LabelOrchestrator: r.Spec.Orchestrator, LabelServiceAccount: r.Spec.ServiceAccountName}
-	for _, key := range slices.Sorted(maps.Keys(r.Metadata.Labels)) {
-		value := r.Metadata.Labels[key]
-		path := join("metadata.labels", key)
-		if strings.HasPrefix(key, NamespaceLabelPrefix) || strings.HasPrefix(key, ServiceAccountLabelPrefix) {
-			v.fail(path, "such labels come from the namespace and the service account alone: put it there, or remove it")
-		}
-		if want, ok := given[key]; ok && value != want {
-			v.fail(path, fmt.Sprintf("is %q, but the endpoint says %q: remove it, it is written by itself", value, want))
 		}
 	}
 }
@@ -76,28 +61,6 @@ func (v *validator) addresses(path string, list []string) {
 		v.check(fmt.Sprintf("%s[%d]", path, i), reason)
 	}
 	v.unique(path, list)
-}
-
-func (v *validator) ipNATs(s *WorkloadEndpointSpec) {
-	own := map[netip.Addr]bool{}
-	for _, n := range s.IPNetworks {
-		p, _ := prefixOf(n)
-		own[p.Addr()] = true
-	}
-	for i, n := range s.IPNATs {
-		path := fmt.Sprintf("spec.ipNATs[%d]", i)
-		in, reason1 := addrOf(n.InternalIP)
-		out, reason2 := addrOf(n.ExternalIP)
-		v.check(path+".internalIP", reason1)
-		v.check(path+".externalIP", reason2)
-		switch {
-		case reason1 != "" || reason2 != "":
-		case !own[in]:
-			v.fail(path+".internalIP", fmt.Sprintf("%s is not among spec.ipNetworks", in))
-		case in.Is4() != out.Is4():
-			v.fail(path+".externalIP", fmt.Sprintf("%s is not of the same family as %s", out, in))
-		}
-	}
 }
 
 func (v *validator) gateway(path, s string, four bool) {
@@ -126,10 +89,21 @@ func badInterface(s string) string {
 	return ""
 }
 
+// badContainerID holds what CNI says of container IDs (CNI specification 1.1.0, section 2, CNI_CONTAINERID). Upstream
+// allows neither dots nor underscores, but a runtime may have them.
+func badContainerID(s string) string {
+	if !only(s, word) || strings.ContainsRune("_.-", rune(s[0])) {
+		return fmt.Sprintf("is %q: want letters, digits, dashes, dots and underscores, a letter or digit first", clip(s))
+	}
+	return ""
+}
+
 func (v *validator) namedPort(path string, p EndpointPort, seen map[string]bool) {
 	n, _ := p.Protocol.Number()
 	if n != 6 && n != 17 && n != 132 {
 		v.fail(path+".protocol", fmt.Sprintf("is %q: want TCP, UDP or SCTP", p.Protocol.String()))
+	} else {
+		v.protocol(path+".protocol", &p.Protocol)
 	}
 	if p.Port == 0 {
 		v.fail(path+".port", "is 0: want 1 to 65535")

@@ -2,7 +2,10 @@ package api
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // validateFelix is apart from Validate because stored settings are judged by it
@@ -20,6 +23,7 @@ func validateFelix(r *FelixConfiguration) FieldErrors {
 	v.selector("spec.nodeSelector", s.NodeSelector, false)
 	v.anyCase("spec.defaultEndpointToHostAction", s.DefaultEndpointToHostAction, "Drop", "Return", "Accept")
 	v.anyCase("spec.chainInsertMode", s.ChainInsertMode, "Insert", "Append")
+	v.anyCase("spec.ipForwarding", s.IPForwarding, Enabled, Disabled)
 	v.anyCase("spec.workloadSourceSpoofing", s.WorkloadSourceSpoofing, "Disabled", "Any")
 	for _, l := range []struct{ path, level string }{
 		{"spec.logSeverityScreen", s.LogSeverityScreen}, {"spec.logSeverityFile", s.LogSeverityFile}, {"spec.logSeveritySys", s.LogSeveritySys},
@@ -30,6 +34,7 @@ func validateFelix(r *FelixConfiguration) FieldErrors {
 		v.anyCase("spec.nftablesMode", *s.NftablesMode, "Enabled", "Disabled", "Auto")
 	}
 	v.interfaces("spec.interfacePrefix", s.InterfacePrefix)
+	v.excluded("spec.interfaceExclude", s.InterfaceExclude)
 	v.gateway("spec.natOutgoingAddress", s.NATOutgoingAddress, true)
 	v.anyCase("spec.natOutgoingExclusions", s.NATOutgoingExclusions, "IPPoolsOnly", "IPPoolsAndHostIPs")
 	if p := s.NATPortRange; p != nil && (p.Name != "" || p.Min == 0 || p.Max < p.Min) {
@@ -42,6 +47,47 @@ func validateFelix(r *FelixConfiguration) FieldErrors {
 	v.failsafes("spec.failsafeInboundHostPorts", s.FailsafeInboundHostPorts)
 	v.failsafes("spec.failsafeOutboundHostPorts", s.FailsafeOutboundHostPorts)
 	return v.errs
+}
+
+// maxRegion leaves room for the prefix openstack-region- in a name of at most 63 characters, as upstream has it.
+const maxRegion = maxLabel - len("openstack-region-")
+
+// felixWritten holds what is refused in what users write, and is no reason to take a default in its place when it is
+// stored: an address at which metrics are served would become all addresses.
+func (v *validator) felixWritten(s *FelixConfigurationSpec) {
+	if h := s.PrometheusMetricsHost; h != "" && (len(h) > 64 || !only(h, word+":+")) {
+		v.fail("spec.prometheusMetricsHost", fmt.Sprintf("is %q: want an address, or a name of at most 64 characters", clip(h)))
+	}
+	if r := s.OpenstackRegion; r != "" && (len(r) > maxRegion || badLabelName(r) != "") {
+		v.fail("spec.openstackRegion", fmt.Sprintf("is %q: want at most %d lower-case letters, digits and dashes, a letter or digit at both ends", clip(r), maxRegion))
+	}
+	for i, o := range s.HealthTimeoutOverrides {
+		path := fmt.Sprintf("spec.healthTimeoutOverrides[%d]", i)
+		if o.Name == "" || !only(o.Name, lower+upper+digits+"_ -") {
+			v.fail(path+".name", fmt.Sprintf("is %q: want letters, digits, underscores, dashes and spaces", clip(o.Name)))
+		}
+		v.duration(path+".timeout", &o.Timeout)
+	}
+}
+
+// maxLogBurst is upstream's.
+const maxLogBurst = 9999
+
+var logUnits = map[string]time.Duration{"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour}
+
+// ParseLogRate reads a FelixConfiguration's logActionRateLimit, such as 100/second: how many packets in which time. "none" is no
+// limit: zero, and no time.
+func ParseLogRate(text string) (uint32, time.Duration, error) {
+	if strings.EqualFold(text, "none") {
+		return 0, 0, nil
+	}
+	number, unit, _ := strings.Cut(text, "/")
+	n, err := strconv.ParseUint(number, 10, 32)
+	per, known := logUnits[strings.ToLower(unit)]
+	if err != nil || n == 0 || !known {
+		return 0, 0, fmt.Errorf("is %q: want a number and a unit, such as 100/second, or none", text)
+	}
+	return uint32(n), per, nil
 }
 
 func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
@@ -60,6 +106,14 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 		if d.text != nil && !validDuration(*d.text) {
 			v.fail(d.path, fmt.Sprintf("is %q: want a duration such as 90s or 1m30s", *d.text))
 		}
+	}
+	if t := s.LogActionRateLimit; t != nil && *t != "" {
+		if _, _, err := ParseLogRate(*t); err != nil {
+			v.fail("spec.logActionRateLimit", err.Error())
+		}
+	}
+	if n := s.LogActionRateLimitBurst; n != nil && (*n < 1 || *n > maxLogBurst) {
+		v.fail("spec.logActionRateLimitBurst", fmt.Sprintf("is %d: want 1 to %d", *n, maxLogBurst))
 	}
 	for _, n := range []struct {
 		path string
@@ -83,8 +137,8 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 			v.fail(n.path, fmt.Sprintf("is %d: want a whole number from 1, or -1", *n.n))
 		}
 	}
-	if s.NftablesMarkMask != nil && *s.NftablesMarkMask == 0 {
-		v.fail("spec.nftablesMarkMask", "is 0: want a mask with bits in it")
+	if m := s.NftablesMarkMask; m != nil && *m&PacketMarks != PacketMarks {
+		v.fail("spec.nftablesMarkMask", fmt.Sprintf("is %#08x: want one that has the bits %#08x, which Twill uses in marks of packets", *m, PacketMarks))
 	}
 }
 
@@ -106,6 +160,32 @@ func (v *validator) interfaces(path, list string) {
 		v.check(path, badInterface(s))
 	}
 }
+
+func (v *validator) excluded(path, list string) {
+	for s := range strings.SplitSeq(list, ",") {
+		if s = strings.TrimSpace(s); s == "" {
+			continue
+		}
+		pattern, ok := ExcludedPattern(s)
+		if !ok {
+			v.check(path, badInterface(s))
+		} else if _, err := regexp.Compile(pattern); err != nil {
+			v.fail(path, err.Error())
+		}
+	}
+}
+
+// ExcludedPattern is the regular expression that a word of interfaceExclude is, between slashes; false: it is a name.
+func ExcludedPattern(word string) (string, bool) {
+	pattern, ok := strings.CutPrefix(word, "/")
+	if !ok {
+		return "", false
+	}
+	return strings.CutSuffix(pattern, "/")
+}
+
+// PacketMarks are the bits of packets' marks that the agent uses.
+const PacketMarks uint32 = 0x018f0000
 
 func (v *validator) failsafes(path string, ports *[]ProtoPort) {
 	if ports == nil {

@@ -36,6 +36,9 @@ func (v *validator) kubePorts(path string, ports []KubePort) {
 		if p.Port != nil && p.Port.Name == "" && p.Port.Min != p.Port.Max {
 			v.fail(at+".port", "is a range: Kubernetes wants port and endPort")
 		}
+		if p.Port != nil && p.Port.Name == "" && p.Port.Min == 0 {
+			v.fail(at+".port", "is 0: want 1 to 65535, or a name")
+		}
 		if p.EndPort != nil && (p.Port == nil || p.Port.Name != "" || *p.EndPort < p.Port.Max) {
 			v.fail(at+".endPort", "needs a numeric port that is not above it")
 		}

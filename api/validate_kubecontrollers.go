@@ -63,7 +63,11 @@ func (v *validator) controllers(c *ControllersConfig) {
 		v.optionally(hostEndpointPath+".createDefaultHostEndpoint", h.CreateDefaultHostEndpoint, Enabled, Disabled)
 		var names []string
 		for i := range h.Templates {
-			v.template(fmt.Sprintf("%s.templates[%d]", hostEndpointPath, i), &h.Templates[i])
+			t, at := &h.Templates[i], fmt.Sprintf("%s.templates[%d]", hostEndpointPath, i)
+			v.template(at, t)
+			if t.GenerateName == "" && t.InterfacePattern == "" && h.CreateDefaultHostEndpoint != Disabled {
+				v.fail(at+".generateName", "is missing: so the host endpoint has the name of the default one; give one, or set createDefaultHostEndpoint to Disabled")
+			}
 			names = append(names, h.Templates[i].GenerateName)
 		}
 		v.unique(hostEndpointPath+".templates", names)
@@ -74,7 +78,9 @@ func (v *validator) controllers(c *ControllersConfig) {
 const hostEndpointPath = "spec.controllers.node.hostEndpoint"
 
 func (v *validator) template(path string, t *HostEndpointTemplate) {
-	v.check(path+".generateName", badName(t.GenerateName))
+	if t.GenerateName != "" {
+		v.check(path+".generateName", badName(t.GenerateName))
+	}
 	v.selector(path+".nodeSelector", t.NodeSelector, false)
 	v.labels(path+".labels", t.Labels)
 	if len(t.InterfaceCIDRs) == 0 && t.InterfacePattern == "" {

@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -29,7 +30,7 @@ func (v *validator) policy(p policyView) {
 	}
 	v.unique("spec.types", types)
 	for i, h := range *p.hints {
-		v.oneOf(fmt.Sprintf("spec.performanceHints[%d]", i), h, "AssumeNeededOnEveryNode")
+		v.oneOf(fmt.Sprintf("spec.performanceHints[%d]", i), h, AssumeNeededOnEveryNode)
 	}
 	v.unique("spec.performanceHints", *p.hints)
 	for _, l := range rulesOf(v.r) {
@@ -69,11 +70,19 @@ func (v *validator) hostPolicy(s *GlobalNetworkPolicySpec) {
 	}
 }
 
+// labelAccountName is the label by which a service account's profile gives its name on.
+const labelAccountName = ServiceAccountLabelPrefix + LabelName
+
 func (v *validator) profile(r *Profile) {
 	if r.Metadata.Name == ProfileDefaultAllow {
-		v.fail("metadata.name", "is that of a built-in profile, which is never stored: choose another")
+		v.builtinProfile(r)
 	}
-	v.labels("spec.labelsToApply", r.Spec.LabelsToApply)
+	labels := maps.Clone(r.Spec.LabelsToApply)
+	if account, ok := labels[labelAccountName]; ok { // a name may be longer than the value of a label
+		delete(labels, labelAccountName)
+		v.check(join("spec.labelsToApply", labelAccountName), badName(account))
+	}
+	v.labels("spec.labelsToApply", labels)
 	for _, l := range rulesOf(r) {
 		v.rules(l)
 		for i, rule := range *l.rules {
@@ -81,6 +90,20 @@ func (v *validator) profile(r *Profile) {
 				v.fail(fmt.Sprintf("%s[%d].action", l.path, i), "is Pass: nothing comes after profiles; want Allow, Deny or Log")
 			}
 		}
+	}
+}
+
+// builtinProfile takes the built-in profile as it is read, and nothing else under its name: it is never stored.
+func (v *validator) builtinProfile(r *Profile) {
+	const fixed = "of a built-in profile cannot be changed: choose another metadata.name"
+	if want := BuiltinProfile(); !reflect.DeepEqual(r.Spec, want.Spec) {
+		v.fail("spec", fixed)
+	}
+	if len(r.Metadata.Labels) > 0 {
+		v.fail("metadata.labels", fixed)
+	}
+	if len(r.Metadata.Annotations) > 0 {
+		v.fail("metadata.annotations", fixed)
 	}
 }
 
@@ -116,9 +139,9 @@ func (v *validator) ruleAnnotations(path string, r *Rule) {
 	if r.Metadata == nil {
 		return
 	}
+	v.annotations(path+".metadata.annotations", r.Metadata.Annotations)
 	for _, key := range slices.Sorted(maps.Keys(r.Metadata.Annotations)) {
 		at := join(path+".metadata.annotations", key)
-		v.check(at, badLabelKey(key))
 		if strings.HasPrefix(key, AnnotationPrefix) && key != AnnotationReject {
 			v.suggest(at, "is unknown: of Twill's own annotations rules have one", AnnotationReject)
 		}
@@ -130,10 +153,10 @@ func (v *validator) protocol(path string, p *Protocol) {
 	if p == nil {
 		return
 	}
-	if _, ok := p.Number(); ok {
+	names := []string{"TCP", "UDP", "ICMP", "ICMPv6", "SCTP", "UDPLite"}
+	if _, ok := p.Number(); ok && (p.Name == "" || only(p.Name, digits) || slices.Contains(names, p.Name)) {
 		return
 	}
-	names := []string{"TCP", "UDP", "ICMP", "ICMPv6", "SCTP", "UDPLite"}
 	v.suggest(path, fmt.Sprintf("is %s: want TCP, UDP, ICMP, ICMPv6, SCTP, UDPLite or a number from 1 to 255", p), nearest(p.Name, names))
 }
 
@@ -154,23 +177,16 @@ func (v *validator) family(path string, r *Rule) {
 		}
 		family, because = of, "protocol "+r.Protocol.String()
 	}
-	if family == 0 {
-		return
-	}
-	for _, l := range []struct {
-		path string
-		nets []string
-	}{
-		{".source.nets", r.Source.Nets},
-		{".source.notNets", r.Source.NotNets},
-		{".destination.nets", r.Destination.Nets},
-		{".destination.notNets", r.Destination.NotNets},
-	} {
+	dead := deadNets(r)
+	for _, l := range r.netLists() {
+		reason := dead[l.field]
 		for i, s := range l.nets {
-			if p, reason := prefixOf(s); reason == "" && p.Addr().Is4() != (family == 4) {
-				v.fail(fmt.Sprintf("%s%s[%d]", path, l.path, i), fmt.Sprintf("%s is not of IPv%d, but the rule has %s", s, family, because))
+			if p, bad := prefixOf(s); family != 0 && bad == "" && p.Addr().Is4() != (family == 4) {
+				v.fail(fmt.Sprintf("%s.%s[%d]", path, l.field, i), fmt.Sprintf("%s is not of IPv%d, but the rule has %s", s, family, because))
+				reason = ""
 			}
 		}
+		v.check(path+"."+l.field, reason)
 	}
 }
 
@@ -226,12 +242,16 @@ func (v *validator) ports(path string, ports []Port, r *Rule) {
 	if len(ports) > maxPorts {
 		v.fail(path, fmt.Sprintf("has %d ports: at most %d are possible; use ranges", len(ports), maxPorts))
 	}
-	if !hasPorts(r.Protocol) {
-		v.fail(path, "needs protocol TCP, UDP, SCTP or UDPLite: set the rule's protocol")
+	if reason := checkPorts(ports, r.Protocol); reason != "" {
+		v.fail(path, reason+": set the rule's protocol")
 	}
 	for i, p := range ports {
-		if p.Name != "" {
-			v.check(fmt.Sprintf("%s[%d]", path, i), badPortName(p.Name))
+		at := fmt.Sprintf("%s[%d]", path, i)
+		switch {
+		case p.Name != "":
+			v.check(at, badPortName(p.Name))
+		case p.Min == 0:
+			v.fail(at, fmt.Sprintf("is %s: ports begin at 1", p))
 		}
 	}
 }

@@ -49,12 +49,18 @@ func TestRulesAreValidated(t *testing.T) {
 		{"a Log that rejects", "action: Log, metadata: {annotations: {twill.net/reject: 'true'}}", `metadata.annotations["twill.net/reject"]`},
 		{"a reject that is neither", "action: Deny, metadata: {annotations: {twill.net/reject: tcp-reset}}", `metadata.annotations["twill.net/reject"]`},
 		{"an annotation of ours that there is not", "action: Deny, metadata: {annotations: {twill.net/rejekt: 'true'}}", `metadata.annotations["twill.net/rejekt"]`},
+		{"an annotation with upper case before the slash", "action: Allow, metadata: {annotations: {Example.com/a: b}}", ""},
+		{"annotations of 256 KiB", "action: Allow, metadata: {annotations: {a: " + strings.Repeat("x", 256<<10-1) + "}}", ""},
+		{"annotations of more than 256 KiB", "action: Allow, metadata: {annotations: {a: x, b: " + strings.Repeat("x", 256<<10-2) + "}}", "metadata.annotations"},
 		{"an annotation of others", "action: Allow, metadata: {annotations: {example.com/reject: 'true'}}", ""},
 		{"ipVersion 6", "action: Allow, ipVersion: 6", ""},
 		{"ipVersion 5", "action: Allow, ipVersion: 5", "ipVersion"},
 		{"protocol by number", "action: Allow, protocol: 47", ""},
 		{"protocol 0", "action: Allow, protocol: 0", "protocol"},
 		{"protocol unknown", "action: Allow, protocol: TPC", "protocol"},
+		{"protocol in another case", "action: Allow, protocol: tcp", "protocol"},
+		{"notProtocol in another case", "action: Allow, notProtocol: Udp", "notProtocol"},
+		{"protocol by a number that is text", "action: Allow, protocol: '6'", ""},
 		{"notProtocol unknown", "action: Allow, notProtocol: TPC", "notProtocol"},
 		{"icmp", "action: Allow, protocol: ICMP, icmp: {type: 8, code: 0}", ""},
 		{"icmp without protocol", "action: Allow, icmp: {type: 8}", "icmp"},
@@ -66,6 +72,13 @@ func TestRulesAreValidated(t *testing.T) {
 		{"ICMP is of IPv4", "action: Allow, protocol: ICMP, ipVersion: 6", "protocol"},
 		{"ICMPv6 is of IPv6", "action: Allow, protocol: ICMPv6, ipVersion: 4", "protocol"},
 		{"nets of both families", "action: Allow, source: {nets: [10.0.0.0/8, 'fd00::/8']}", ""},
+		{"notNets of both families", "action: Allow, source: {notNets: [10.0.0.0/8, 'fd00::/8']}", ""},
+		{"nets of both families and notNets of one", "action: Allow, source: {nets: [10.0.0.0/8, 'fd00::/8'], notNets: [10.1.0.0/16]}", "source.nets"},
+		{"nets of both families at one end, of one at the other", "action: Allow, source: {nets: [10.0.0.0/8]}, destination: {nets: [10.0.0.0/8, 'fd00::/8']}", "destination.nets"},
+		{"nets and notNets of one family each", "action: Deny, source: {nets: [10.0.0.0/8]}, destination: {notNets: ['fd00::/8']}", "destination.notNets"},
+		{"not in everything", "action: Deny, source: {notNets: [0.0.0.0/0]}", "source.notNets"},
+		{"not in everything of one family and some of the other", "action: Deny, destination: {notNets: ['::/0', 10.0.0.0/8]}", "destination.notNets"},
+		{"everything", "action: Deny, destination: {nets: ['::/0', 0.0.0.0/0]}", ""},
 		{"a net against ipVersion", "action: Allow, ipVersion: 6, source: {nets: [10.0.0.0/8]}", "source.nets[0]"},
 		{"a net against ICMPv6", "action: Allow, protocol: ICMPv6, destination: {notNets: [10.0.0.0/8]}", "destination.notNets[0]"},
 		{"an unmasked net", "action: Allow, source: {nets: [10.0.0.1/8]}", "source.nets[0]"},
@@ -76,7 +89,14 @@ func TestRulesAreValidated(t *testing.T) {
 		{"50 ports", "action: Allow, protocol: TCP, destination: {ports: [" + many(50, "80") + "]}", ""},
 		{"51 ports", "action: Allow, protocol: TCP, destination: {notPorts: [" + many(51, "80") + "]}", "destination.notPorts"},
 		{"ports without protocol", "action: Allow, destination: {ports: [80]}", "destination.ports"},
+		{"named ports without protocol", "action: Allow, destination: {ports: [http, dns]}, source: {notPorts: [http]}", ""},
+		{"a named port and a number without protocol", "action: Allow, destination: {ports: [http, 80]}", "destination.ports"},
+		{"a named port of a protocol that has none", "action: Allow, protocol: 47, destination: {ports: [http]}", "destination.ports"},
 		{"ports of ICMP", "action: Allow, protocol: ICMP, source: {notPorts: [80]}", "source.notPorts"},
+		{"port 0", "action: Allow, protocol: TCP, destination: {ports: [0]}", "destination.ports[0]"},
+		{"a range from 0", "action: Allow, protocol: TCP, source: {notPorts: [80, '0:1023']}", "source.notPorts[1]"},
+		{"a port's name of 128 characters", "action: Allow, protocol: TCP, source: {ports: [" + strings.Repeat("a", 128) + "]}", ""},
+		{"a port's name of 129 characters", "action: Allow, protocol: TCP, source: {ports: [" + strings.Repeat("a", 129) + "]}", "source.ports[0]"},
 		{"a port's name with a space", "action: Allow, protocol: TCP, source: {ports: ['a b']}", "source.ports[0]"},
 		{"a selector", "action: Allow, source: {selector: 'a == \"b\"'}", ""},
 		{"a selector that does not parse", "action: Allow, source: {selector: 'a ='}", "source.selector"},
@@ -138,6 +158,17 @@ func TestNamesAreValidated(t *testing.T) {
 		{"a dot at the end", "GlobalNetworkPolicy", "name: foo.", "metadata.name"},
 		{"253 characters", "GlobalNetworkPolicy", "name: " + strings.Repeat("a", 253), ""},
 		{"254 characters", "GlobalNetworkPolicy", "name: " + strings.Repeat("a", 254), "metadata.name"},
+		{"two dots in a global policy's name", "GlobalNetworkPolicy", "name: a.b.c", "metadata.name"},
+		{"two dots in a staged global policy's name", "StagedGlobalNetworkPolicy", "name: a.b.c", "metadata.name"},
+		{"two dots in a policy's name", "NetworkPolicy", "name: a.b.c", "metadata.name"},
+		{"two dots in a staged policy's name", "StagedNetworkPolicy", "name: a.b.c", "metadata.name"},
+		{"two dots in another kind's name", "GlobalNetworkSet", "name: a.b.c", ""},
+		{"a tier before a policy's name", "NetworkPolicy", "name: default.a", ""},
+		{"a policy that Kubernetes' own becomes", "NetworkPolicy", "name: knp.default.a.b", ""},
+		{"a policy that OpenStack's groups become", "NetworkPolicy", "name: ossg.default.a", ""},
+		{"a policy with such a beginning and no name", "NetworkPolicy", "name: knp.default", ""},
+		{"a global policy named as Kubernetes' own", "GlobalNetworkPolicy", "name: knp.default.a", "metadata.name"},
+		{"annotations of more than 256 KiB", "Tier", "name: a, annotations: {a: x, b: " + strings.Repeat("x", 256<<10-2) + "}", "metadata.annotations"},
 		{"no name", "GlobalNetworkPolicy", "labels: {}", "metadata.name"},
 		{"a generated name", "GlobalNetworkPolicy", "generateName: a", "metadata.generateName"},
 		{"a dot in a tier's name", "Tier", "name: a.b", "metadata.name"},
@@ -149,7 +180,7 @@ func TestNamesAreValidated(t *testing.T) {
 		{"a label's value", "Tier", "name: a, labels: {a: '-'}", "metadata.labels.a"},
 		{"a label with a prefix", "Tier", "name: a, labels: {x.y/a: B_c}", ""},
 		{"an annotation's name", "Tier", "name: a, annotations: {'a b': anything goes}", `metadata.annotations["a b"]`},
-		{"the built-in profile", "Profile", "name: projectcalico-default-allow", "metadata.name"},
+		{"the built-in profile", "Profile", "name: projectcalico-default-allow", "spec"},
 		{"another cluster information", "ClusterInformation", "name: a", "metadata.name"},
 	} {
 		t.Run(tt.name, func(t *testing.T) { judge(t, tt.kind, tt.meta, "{}", tt.want) })
@@ -172,8 +203,12 @@ func TestWorkloadsAreValidated(t *testing.T) {
 		{"a port's name for two protocols", "", good + ", ports: [{name: a, protocol: TCP, port: 1}, {name: a, protocol: UDP, port: 1}]", ""},
 		{"a port of ICMP", "", good + ", ports: [{name: a, protocol: ICMP, port: 1}]", "spec.ports[0].protocol"},
 		{"port 0", "", good + ", ports: [{name: a, protocol: TCP, port: 0}]", "spec.ports[0].port"},
-		{"a NAT", "", good + ", ipNetworks: [10.0.0.1/32], ipNATs: [{internalIP: 10.0.0.1, externalIP: 192.0.2.1}]", ""},
-		{"a NAT of another's address", "", good + ", ipNATs: [{internalIP: 10.0.0.1, externalIP: 192.0.2.1}]", "spec.ipNATs[0].internalIP"},
+		{"a port of a protocol in another case", "", good + ", ports: [{name: a, protocol: tcp, port: 1}]", "spec.ports[0].protocol"},
+		{"a port without a name that the host has, too", "", good + ", ports: [{protocol: TCP, port: 1, hostPort: 80}]", ""},
+		{"a port without a name that nothing can mean", "", good + ", ports: [{protocol: TCP, port: 1}]", "spec.ports[0].name"},
+		{"a container's ID as CNI has it", "", strings.Replace(good, "containerID: c", "containerID: 0a_B.c-d", 1), ""},
+		{"a container's ID with a space", "", strings.Replace(good, "containerID: c", "containerID: 'a b'", 1), "spec.containerID"},
+		{"a container's ID that begins with a dash", "", strings.Replace(good, "containerID: c", "containerID: -a", 1), "spec.containerID"},
 		{"a gateway of the other family", "", good + ", ipv4Gateway: 'fd00::1'", "spec.ipv4Gateway"},
 		{"a spoofed prefix", "", good + ", allowSpoofedSourcePrefixes: [x]", "spec.allowSpoofedSourcePrefixes[0]"},
 		{"a label of the namespace", "labels: {pcns.a: b}", good, "metadata.labels[\"pcns.a\"]"},
@@ -183,6 +218,28 @@ func TestWorkloadsAreValidated(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			meta := strings.TrimPrefix(tt.meta+", namespace: prod", ", ")
 			judge(t, KindWorkloadEndpoint, meta, "{"+tt.spec+"}", tt.want)
+		})
+	}
+}
+
+func TestReservedLabelsAreRefused(t *testing.T) {
+	for _, tt := range []struct{ kind, meta, spec, want string }{
+		{"NetworkSet", "namespace: a, labels: {pcns.env: prod}", "{}", `metadata.labels["pcns.env"]`},
+		{"NetworkSet", "namespace: a, labels: {pcns.projectcalico.org/name: prod}", "{}", `metadata.labels["pcns.projectcalico.org/name"]`},
+		{"NetworkSet", "namespace: a, labels: {projectcalico.org/namespace: prod}", "{}", `metadata.labels["projectcalico.org/namespace"]`},
+		{"NetworkSet", "namespace: a, labels: {projectcalico.org/namespace: a}", "{}", ""},
+		{"NetworkSet", "namespace: a, labels: {projectcalico.org/orchestrator: k8s}", "{}", `metadata.labels["projectcalico.org/orchestrator"]`},
+		{"GlobalNetworkSet", "labels: {projectcalico.org/namespace: prod}", "{}", `metadata.labels["projectcalico.org/namespace"]`},
+		{"GlobalNetworkSet", "labels: {pcsa.role: bot}", "{}", `metadata.labels["pcsa.role"]`},
+		{"GlobalNetworkSet", "labels: {projectcalico.org/serviceaccount: robot}", "{}", `metadata.labels["projectcalico.org/serviceaccount"]`},
+		{"GlobalNetworkSet", "labels: {projectcalico.org/name: x, app: web}", "{}", ""},
+		{"HostEndpoint", "labels: {pcns.env: prod}", "{node: n1, interfaceName: '*'}", `metadata.labels["pcns.env"]`},
+		{"HostEndpoint", "labels: {projectcalico.org/namespace: prod}", "{node: n1, interfaceName: '*'}", `metadata.labels["projectcalico.org/namespace"]`},
+		{"Profile", "", "{labelsToApply: {pcns.env: prod, pcsa.a: b}}", ""},
+		{"Profile", "", "{labelsToApply: {projectcalico.org/namespace: prod}}", `spec.labelsToApply["projectcalico.org/namespace"]`},
+	} {
+		t.Run(tt.kind+" "+tt.meta, func(t *testing.T) {
+			judge(t, tt.kind, strings.TrimSuffix("name: x, "+tt.meta, ", "), tt.spec, tt.want)
 		})
 	}
 }
@@ -217,20 +274,71 @@ func TestOtherKindsAreValidated(t *testing.T) {
 		{"IPPool", "a", "{cidr: 10.65.0.0/16, vxlanMode: Sometimes}", "spec.vxlanMode"},
 		{"IPPool", "a", "{cidr: 10.65.0.0/16, allowedUses: [LoadBalancer]}", ""},
 		{"IPPool", "a", "{cidr: 10.65.0.0/16, allowedUses: [LoadBalancer, Tunnel]}", "spec.allowedUses"},
+		{"IPPool", "a", "{cidr: 10.65.0.0/27, disabled: true}", ""},
+		{"IPPool", "a", "{cidr: 10.65.0.0/27, disabled: true, blockSize: 33}", "spec.blockSize"},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, allowedUses: [LoadBalancer], nodeSelector: all()}", ""},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, allowedUses: [LoadBalancer], nodeSelector: has(rack)}", "spec.nodeSelector"},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, allowedUses: [LoadBalancer], disableBGPExport: true}", "spec.disableBGPExport"},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, allowedUses: [LoadBalancer], ipipMode: Always}", "spec.ipipMode"},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, allowedUses: [LoadBalancer], vxlanMode: CrossSubnet}", "spec.vxlanMode"},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, namespaceSelector: has(a), allowedUses: [Workload, Tunnel]}", ""},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, assignmentMode: Manual}", ""},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, assignmentMode: ''}", "spec.assignmentMode"},
 		{"IPPool", "a", "{cidr: 10.65.0.0/16, nodeSelector: '('}", "spec.nodeSelector"},
 		{"IPPool", "a", "{cidr: 10.65.0.0/16, assignmentMode: Guess}", "spec.assignmentMode"},
 		{"Node", "a", "{bgp: {asNumber: '1.10', ipv4Address: 192.0.2.1/24}}", ""},
 		{"Node", "a", "{bgp: {}}", "spec.bgp"},
+		{"Node", "a", "{bgp: {ipv4IPIPTunnelAddr: 10.65.0.1}}", ""},
+		{"Node", "a", "{bgp: {asNumber: 64512}}", ""},
+		{"Node", "a", "{}\nstatus: {wireguardPublicKey: 'lIZGNy2QqzQ6DyrAvSsQFQRqVK2W2qPLZkqkOQ3a9lw='}", ""},
+		{"Node", "a", "{}\nstatus: {wireguardPublicKey: 'lIZGNy2QqzQ='}", "status.wireguardPublicKey"},
+		{"Node", "a", "{}\nstatus: {wireguardPublicKeyV6: no key}", "status.wireguardPublicKeyV6"},
 		{"Node", "a", "{bgp: {ipv4Address: 'fd00::1'}}", "spec.bgp.ipv4Address"},
 		{"Node", "a", "{addresses: [{address: x}]}", "spec.addresses[0].address"},
 		{"Node", "a", "{vxlanTunnelMACAddr: x}", "spec.vxlanTunnelMACAddr"},
 		{"FelixConfiguration", "default", "{reportingInterval: 1m30s, defaultEndpointToHostAction: accept}", ""},
 		{"FelixConfiguration", "default", "{reportingInterval: soon}", "spec.reportingInterval"},
+		{"FelixConfiguration", "default", "{logActionRateLimit: 9999/day, logActionRateLimitBurst: 9999}", ""},
+		{"FelixConfiguration", "default", "{logActionRateLimit: none}", ""},
+		{"FelixConfiguration", "default", "{logActionRateLimit: often}", "spec.logActionRateLimit"},
+		{"FelixConfiguration", "default", "{logActionRateLimit: 0/second}", "spec.logActionRateLimit"},
+		{"FelixConfiguration", "default", "{logActionRateLimitBurst: -5}", "spec.logActionRateLimitBurst"},
+		{"FelixConfiguration", "default", "{logActionRateLimitBurst: 10000}", "spec.logActionRateLimitBurst"},
 		{"FelixConfiguration", "default", "{defaultEndpointToHostAction: Maybe}", "spec.defaultEndpointToHostAction"},
 		{"FelixConfiguration", "default", "{nodeSelector: all()}", "spec.nodeSelector"},
 		{"FelixConfiguration", "rack", "{}", "spec.nodeSelector"},
 		{"FelixConfiguration", "rack", "{nodeSelector: has(rack)}", ""},
 		{"FelixConfiguration", "default", "{healthPort: 70000}", "spec.healthPort"},
+		{"FelixConfiguration", "default", "{bpfLogLevel: ''}", ""},
+		{"FelixConfiguration", "default", "{ipForwarding: disabled}", ""},
+		{"FelixConfiguration", "default", "{ipForwarding: perhaps}", "spec.ipForwarding"},
+		{"FelixConfiguration", "default", "{nftablesMarkMask: 0xffff0000}", ""},
+		{"FelixConfiguration", "default", "{nftablesMarkMask: 0xff000000}", "spec.nftablesMarkMask"},
+		{"FelixConfiguration", "default", "{interfaceExclude: '/^kube/,veth1'}", ""},
+		{"FelixConfiguration", "default", "{interfaceExclude: '/^kube(/,veth1'}", "spec.interfaceExclude"},
+		{"FelixConfiguration", "default", "{interfaceExclude: 'a b'}", "spec.interfaceExclude"},
+		{"FelixConfiguration", "default", "{healthTimeoutOverrides: [{name: calc, timeout: 90s}]}", ""},
+		{"FelixConfiguration", "default", "{healthTimeoutOverrides: [{name: '', timeout: 90s}]}", "spec.healthTimeoutOverrides[0].name"},
+		{"FelixConfiguration", "default", "{healthTimeoutOverrides: [{name: a, timeout: 1s}, {name: a=b, timeout: 90s}]}", "spec.healthTimeoutOverrides[1].name"},
+		{"FelixConfiguration", "default", "{healthTimeoutOverrides: [{name: calc, timeout: -1s}]}", "spec.healthTimeoutOverrides[0].timeout"},
+		{"FelixConfiguration", "default", "{prometheusMetricsHost: 'fd00::1'}", ""},
+		{"FelixConfiguration", "default", "{prometheusMetricsHost: 'a b'}", "spec.prometheusMetricsHost"},
+		{"FelixConfiguration", "default", "{prometheusMetricsHost: " + strings.Repeat("a", 65) + "}", "spec.prometheusMetricsHost"},
+		{"FelixConfiguration", "default", "{openstackRegion: region-1}", ""},
+		{"FelixConfiguration", "default", "{openstackRegion: Region_1}", "spec.openstackRegion"},
+		{"FelixConfiguration", "default", "{openstackRegion: " + strings.Repeat("a", 47) + "}", "spec.openstackRegion"},
+		{"FelixConfiguration", "default", "{logSeverityScreen: wARNING}", ""},
+		{"BGPConfiguration", "default", "{logSeverityScreen: INFO}", ""},
+		{"BGPConfiguration", "default", "{logSeverityScreen: trace}", ""},
+		{"BGPConfiguration", "default", "{logSeverityScreen: Loud}", "spec.logSeverityScreen"},
+		{"BGPFilter", "a", "{importV4: [{action: Accept, interface: eth0}]}", "spec.importV4[0].interface"},
+		{"KubeControllersConfiguration", "default", "{controllers: {node: {hostEndpoint: {createDefaultHostEndpoint: Disabled, templates: [{interfaceCIDRs: [10.0.0.0/8]}]}}}}", ""},
+		{"KubeControllersConfiguration", "default", "{controllers: {node: {hostEndpoint: {templates: [{interfacePattern: ^eth}]}}}}", ""},
+		{"KubeControllersConfiguration", "default", "{controllers: {node: {hostEndpoint: {templates: [{interfaceCIDRs: [10.0.0.0/8]}]}}}}", "spec.controllers.node.hostEndpoint.templates[0].generateName"},
+		{"KubeControllersConfiguration", "default", "{controllers: {node: {hostEndpoint: {templates: [{interfaceCIDRs: [10.0.0.0/8]}, {interfaceCIDRs: [10.0.0.0/8]}]}}}}", "spec.controllers.node.hostEndpoint.templates[1]"},
+		{"Profile", "a", "{labelsToApply: {pcsa.projectcalico.org/name: " + strings.Repeat("a", 64) + "}}", ""},
+		{"Profile", "a", "{labelsToApply: {pcsa.projectcalico.org/name: A_b}}", `spec.labelsToApply["pcsa.projectcalico.org/name"]`},
+		{"Profile", "a", "{labelsToApply: {pcsa.role: " + strings.Repeat("a", 64) + "}}", `spec.labelsToApply["pcsa.role"]`},
 		{"FelixConfiguration", "default", "{failsafeInboundHostPorts: [{protocol: icmp, port: 1}]}", "spec.failsafeInboundHostPorts[0].protocol"},
 	} {
 		t.Run(tt.kind+" "+tt.spec, func(t *testing.T) { judge(t, tt.kind, "name: "+tt.name, tt.spec, tt.want) })
@@ -246,6 +354,7 @@ func TestStagedKubernetesPoliciesAreValidated(t *testing.T) {
 		{"{ingress: [{ports: [{port: http, endPort: 90}]}]}", "spec.ingress[0].ports[0].endPort"},
 		{"{podSelector: {matchExpressions: [{key: a, operator: In}]}}", "spec.podSelector.matchExpressions[0].values"},
 		{"{policyTypes: [Both]}", "spec.policyTypes[0]"},
+		{"{ingress: [{ports: [{port: 0}]}]}", "spec.ingress[0].ports[0].port"},
 	} {
 		t.Run(tt.spec, func(t *testing.T) {
 			judge(t, KindStagedKubernetesNetworkPolicy, "name: a, namespace: b", tt.spec, tt.want)
@@ -288,6 +397,11 @@ func TestPoolsCannotMoveOrOverlap(t *testing.T) {
 	}
 	if errs := ValidateUpdate(a, pool("a", "10.65.0.0/16")); len(errs) != 0 {
 		t.Errorf("the same: %v", errs)
+	}
+	balancers := pool("a", "10.65.0.0/16")
+	balancers.Spec.AllowedUses = []string{"LoadBalancer"}
+	if errs := ValidateUpdate(balancers, a); len(errs) != 1 || errs[0].Path != "spec.allowedUses" {
+		t.Errorf("taken from load balancers: %v", errs)
 	}
 	if errs := ValidateAmong(pool("b", "10.65.1.0/24"), []Resource{a}); len(errs) != 1 {
 		t.Errorf("overlap: %v", errs)

@@ -22,8 +22,8 @@ type finding struct {
 // walker reads a document into a Go value field by field, and notes what it
 // cannot read instead of giving up.
 type walker struct {
-	exact bool // names of fields must be as they are, not in another case
-	found []finding
+	strict bool // for users: a field that is there in two spellings is an error
+	found  []finding
 }
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
@@ -41,6 +41,9 @@ func (w *walker) read(raw []byte, v reflect.Value, path string) {
 		}
 		p, before := reflect.New(v.Type().Elem()), len(w.found)
 		w.read(raw, p.Elem(), path)
+		if p.Elem().Kind() == reflect.Slice && p.Elem().IsNil() && len(w.found) == before {
+			p.Elem().Set(reflect.MakeSlice(p.Elem().Type(), 0, 0)) // an empty list is not the same as none here
+		}
 		// What is not there has a default; what could not be read must not be zero instead.
 		if p.Elem().Kind() == reflect.Struct || len(w.found) == before {
 			v.Set(p)
@@ -69,9 +72,18 @@ func (w *walker) object(raw []byte, v reflect.Value, path string) {
 		w.note(path, want("an object", raw))
 		return
 	}
+	had := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		p := join(path, name)
-		i := fieldByName(v.Type(), name, w.exact)
+		i := fieldByName(v.Type(), name)
+		if other, twice := had[strings.ToLower(name)]; twice && w.strict && i != nil {
+			w.note(p, "is there already, as "+other)
+			continue
+		}
+		had[strings.ToLower(name)] = name
+		if i == nil && v.Type() == reflect.TypeFor[ObjectMeta]() && serverOwned[strings.ToLower(name)] {
+			continue
+		}
 		if i == nil {
 			w.found = append(w.found, finding{path: p, reason: "unknown field", unknown: true, in: v.Type(), field: name})
 			continue
@@ -86,8 +98,8 @@ func (w *walker) list(raw []byte, v reflect.Value, path string) {
 		w.note(path, want("a list", raw))
 		return
 	}
-	if items == nil {
-		return
+	if len(items) == 0 {
+		return // an empty list is as none, so that what holds nothing else is nothing, too
 	}
 	out := reflect.MakeSlice(v.Type(), len(items), len(items))
 	for i, item := range items {
@@ -162,6 +174,25 @@ func want(what string, raw []byte) string {
 	return s
 }
 
+// saysNothing reports whether a value is empty. False and 0 are not: they may differ from a default.
+func saysNothing(raw []byte) bool {
+	var v any
+	if json.Unmarshal(raw, &v) != nil {
+		return false
+	}
+	switch v := v.(type) {
+	case nil:
+		return true
+	case string:
+		return v == ""
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	}
+	return false
+}
+
 func isNull(raw []byte) bool { return string(bytes.TrimSpace(raw)) == "null" }
 
 func join(path, name string) string {
@@ -174,15 +205,19 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
+// serverOwned are the fields of Kubernetes' metadata that its server writes about its own work. Nobody reads them here, and
+// upstream's tools leave them out of what they store; so they may be in a file, in lower case here.
+var serverOwned = wordSet("managedfields selflink deletiongraceperiodseconds clustername")
+
 // fieldByName finds a field by its JSON name, looking into embedded structs.
-// encoding/json takes names in any case; so does this unless exact.
-func fieldByName(t reflect.Type, name string, exact bool) []int {
+// As encoding/json, and so upstream's tools, it takes names in any case.
+func fieldByName(t reflect.Type, name string) []int {
 	var loose []int
 	for _, f := range fieldsOf(t) {
 		if f.name == name {
 			return f.index
 		}
-		if !exact && loose == nil && strings.EqualFold(f.name, name) {
+		if loose == nil && strings.EqualFold(f.name, name) {
 			loose = f.index
 		}
 	}

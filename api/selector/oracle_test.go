@@ -2,24 +2,14 @@ package selector
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/twillnet/twill/internal/seedtest"
 )
-
-var seed = flag.Uint64("seed", 0, "replay one random run; zero picks a new one")
-
-func random(t *testing.T) *rand.Rand {
-	n := *seed
-	if n == 0 {
-		n = rand.Uint64()
-	}
-	t.Logf("seed %d", n)
-	return rand.New(rand.NewPCG(n, 0))
-}
 
 // expr is the slow, obvious selector: a tree that evaluates itself and writes
 // itself in one of the many ways that people may write it.
@@ -197,7 +187,7 @@ func everyLabelSet() []labels {
 }
 
 func TestRandomSelectorsAgreeWithTheObviousEvaluation(t *testing.T) {
-	r := random(t)
+	r := seedtest.Rand(t)
 	sets := everyLabelSet()
 	for range 400 {
 		e := randomExpr(r, 3)
@@ -222,7 +212,7 @@ func TestRandomSelectorsAgreeWithTheObviousEvaluation(t *testing.T) {
 }
 
 func TestRandomJoinsAndPrefixesAgreeWithTheObviousEvaluation(t *testing.T) {
-	r := random(t)
+	r := seedtest.Rand(t)
 	sets := everyLabelSet()
 	for range 200 {
 		x, y := randomExpr(r, 2), randomExpr(r, 2)
@@ -248,7 +238,7 @@ func TestRandomJoinsAndPrefixesAgreeWithTheObviousEvaluation(t *testing.T) {
 }
 
 func TestRandomRestrictionsNeverClaimTooMuch(t *testing.T) {
-	r := random(t)
+	r := seedtest.Rand(t)
 	sets := everyLabelSet()
 	claims := 0
 	for range 300 {

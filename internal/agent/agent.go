@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -64,7 +65,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Node == "" {
 		return errors.New("agent: no node name; set NODENAME or --node")
 	}
-	doors, err := openDoors()
+	doors, graph, err := begin(cfg)
 	if err != nil {
 		return fmt.Errorf("agent: open the kernel's doors (are you root?): %w", err)
 	}
@@ -75,25 +76,24 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	defer store.Close()
 
-	graph := calc.New(cfg.Node, cfg.Local...)
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry := newRegistry()
 	watch := newReporter(cfg, store, metrics.New(registry))
 	source := syncer.New(store, syncer.Config{Prefixes: followed, Logger: cfg.Log.With("part", "syncer")})
 	links := ifmon.New(doors.rtnl)
 	names := attribution.New()
-	policy := nft.New(doors.nft, nft.Config{Prefixes: graph.Settings().Settings.InterfacePrefixes, Names: names})
+	doors.probeOwner(cfg.Log, graph.Settings().Settings)
+	policy := nft.New(doors.nft, nft.Config{Prefixes: graph.Settings().Settings.InterfacePrefixes, Names: names, Reader: doors.reader})
 	interfaces := host.New(doors.rtnl, doors.sysctl, host.Config{})
 	routes := fib.New(doors.rtnl)
 	live := revoke.New(revoke.Config{Table: doors.conntrack, Local: doors.addrs, Log: cfg.Log.With("part", "revoke")})
-	reports := flows.New(flows.Config{Names: names, Open: openReports, Staged: live.Staged, Log: cfg.Log.With("part", "flows")})
+	dropped, logged := newCollectors(cfg.Log, names, live)
 	loop := dataplane.New(dataplane.Config{
-		Policy: policy, Forwarding: []dataplane.Driver{live, reports, interfaces, routes},
+		Policy: policy, Forwarding: []dataplane.Driver{interfaces, routes}, Followers: []dataplane.Follower{live, dropped, logged},
 		Outcomes: watch.outcomes, Observer: watch, Log: cfg.Log.With("part", "dataplane"),
 	})
 	batches := make(chan intent.Batch)
 	keep := upkeep.New(upkeep.Config{Node: cfg.Node, Store: store, Log: cfg.Log.With("part", "upkeep")})
-	d := decider{node: cfg.Node, graph: graph, watch: watch, keep: keep, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local)}
+	d := decider{node: cfg.Node, graph: graph, watch: watch, keep: keep, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local), hold: doors.guarded(cfg.Log)}
 	plugins := attach.New(attach.Config{
 		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
 	})
@@ -101,14 +101,14 @@ func Run(ctx context.Context, cfg Config) error {
 	checker.Part(partSyncer, quick, source.Ping)
 	checker.Part(partCalc, slow, d.Ping)
 	checker.Part(partDataplane, slow, loop.Ping)
-	door := &doorway{watch: watch, checker: checker, metrics: registry, tally: tally{doors.counts, names, reports}, plugins: plugins}
+	door := &doorway{watch: watch, checker: checker, metrics: registry, tally: tally{doors.counts, names, dropped, logged}, plugins: plugins}
 	watch.metrics.Traffic(door.tally.traffic)
 	listen := door.listeners(cfg)
 	d.settings = []func(config.Settings){door.configure, listen.configure}
 
 	group, ctx := errgroup.WithContext(ctx)
 	for name, run := range map[string]func(context.Context) error{
-		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": reports.Run, "attach": plugins.Run,
+		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "leftovers": watch.traces.run,
 		"status": watch.run, "upkeep": keep.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
 		"nft":       func(ctx context.Context) error { return policy.Run(ctx, doors.nftEvents) },
 		"dataplane": func(ctx context.Context) error { return loop.Run(ctx, batches, links.Changes()) },
@@ -120,6 +120,20 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	return nil // asked to stop
+}
+
+// newRegistry has the metrics of the process itself.
+func newRegistry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+// probeOwner says in the log if this kernel cannot keep others from changing our table, although the settings ask for it.
+func (d doors) probeOwner(log *slog.Logger, s config.Settings) {
+	if err := d.nft.ProbeOwner(); err != nil && s.OwnTable {
+		log.Warn("others may change the nftables table, see docs/decisions/015", "table", table, "err", err)
+	}
 }
 
 // attached is what attach needs of the agent.
@@ -143,14 +157,48 @@ type doors struct {
 	rtnl      *rtnl.Handle
 	nft       *nftables.Conn
 	counts    *nftables.Conn // to read what rules counted, while nft is at work
+	reader    *nftables.Conn // to read the table back, likewise
 	nftEvents *nftables.Watcher
 	sysctl    *sysctl.Handle
 	conntrack *conntrack.Conn
 }
 
-// openReports opens what rules report.
-func openReports() (flows.Source, error) {
-	return nflog.Open(nflog.Config{Group: kernel.NFLogVerdicts})
+// newCollectors make what hears of packets that rules decided about, and of those that rules with action Log logged: each
+// has flows and listeners of its own, so that logs do not push drops out.
+func newCollectors(log *slog.Logger, names *attribution.Table, live *revoke.Driver) (dropped, logged *flows.Collector) {
+	open := func(group uint16) func() (flows.Source, error) {
+		return func() (flows.Source, error) { return nflog.Open(nflog.Config{Group: group}) }
+	}
+	dropped = flows.New(flows.Config{Names: names, Open: open(kernel.NFLogVerdicts), Staged: live.Staged, Log: log.With("part", "flows")})
+	log = log.With("part", "logs")
+	logged = flows.New(flows.Config{Names: names, Open: open(kernel.NFLogLogged), What: "what rules with action Log match", Log: log, Print: log})
+	return dropped, logged
+}
+
+// begin opens the doors and makes calc.
+func begin(cfg Config) (doors, *calc.Graph, error) {
+	d, err := openDoors()
+	if err != nil {
+		return d, nil, err
+	}
+	g, err := d.graph(cfg)
+	if err != nil {
+		d.close()
+	}
+	return d, g, err
+}
+
+// graph makes calc for the host. It knows the interfaces that plugins attached before: their alias says so, which only the
+// host can write.
+func (d doors) graph(cfg Config) (*calc.Graph, error) {
+	links, err := d.rtnl.Links()
+	g := calc.New(cfg.Node, cfg.Local...)
+	for _, l := range links {
+		if strings.HasPrefix(l.Alias, wire.AliasPrefix) {
+			g.Attached(l.Name)
+		}
+	}
+	return g, err
 }
 
 // addrs are the host's own addresses.
@@ -174,6 +222,9 @@ func openDoors() (d doors, err error) {
 		d.counts, err = nftables.Open()
 	}
 	if err == nil {
+		d.reader, err = nftables.Open()
+	}
+	if err == nil {
 		d.sysctl, err = sysctl.Open()
 	}
 	if err == nil {
@@ -187,7 +238,7 @@ func openDoors() (d doors, err error) {
 
 func (d doors) close() {
 	d.rtnl.Close()
-	for _, c := range []*nftables.Conn{d.nft, d.counts} {
+	for _, c := range []*nftables.Conn{d.nft, d.counts, d.reader} {
 		if c != nil {
 			c.Close()
 		}

@@ -27,6 +27,7 @@ type decider struct {
 	log   *slog.Logger
 	pings chan struct{}
 	local chan local // what this agent wrote itself
+	hold  bool       // an upstream agent's rules guard workloads: hand nothing over before all is known, see [doors.guarded]
 
 	overlay  attach.Overlay
 	nodes    nodeaddr.Book
@@ -35,6 +36,7 @@ type decider struct {
 	told     map[string]string // problems that the log has, by key and field
 	findings uint64            // of the graph, when they were told
 	synced   bool
+	sent     bool // a batch that says InSync
 	frozen   bool
 }
 
@@ -50,25 +52,31 @@ func (d *decider) run(ctx context.Context) error {
 			continue
 		case l := <-d.local:
 			heard = time.Now()
+			for _, link := range d.overlay.Links() {
+				d.graph.Attached(link)
+			}
 			d.graph.Update(d.overlay.Current(l.updates))
 			told = func() { close(l.told) }
 		case b, ok := <-d.in:
 			if !ok {
 				return context.Canceled // the syncer has ended, and says why
 			}
-			heard = time.Now()
+			heard = d.hear()
 			d.take(b)
 		}
-		if d.freeze() {
+		if d.freeze() || d.hold && !d.synced {
+			d.watch.unconcerned() // for as long as that is so
 			told()
 			continue
 		}
 		batch := d.graph.Flush()
 		d.watch.calculated(time.Since(heard), d.graph)
-		if batch.Empty() && !batch.InSync {
-			told()
+		if batch.Empty() && (!batch.InSync || d.sent) {
+			d.watch.unconcerned()
+			told() // most of what the datastore says is not this node's, and must not cost it a round
 			continue
 		}
+		d.sent = d.sent || batch.InSync
 		d.watch.decided(batch, heard)
 		select {
 		case <-ctx.Done():
@@ -77,6 +85,13 @@ func (d *decider) run(ctx context.Context) error {
 			told()
 		}
 	}
+}
+
+// hear notes when a change was heard of.
+func (d *decider) hear() time.Time {
+	now := time.Now()
+	d.watch.hears(now)
+	return now
 }
 
 // local are updates that this agent wrote itself.
@@ -107,9 +122,7 @@ func (d *decider) Overlay(ctx context.Context, us []api.Update) error {
 }
 
 // Announce is for [attach.Kernel].
-func (d *decider) Announce(key string) {
-	d.overlay.Put([]api.Update{{Key: key, Value: []byte{}, Revision: attach.Pending}})
-}
+func (d *decider) Announce(key, link string) { d.overlay.Announce(key, link) }
 
 // Written is for [attach.Kernel].
 func (d *decider) Written(u api.Update) { d.overlay.Put([]api.Update{u}) }
@@ -128,13 +141,14 @@ func (d *decider) Ping(ctx context.Context) error {
 func (d *decider) take(b syncer.Batch) {
 	d.graph.Update(d.overlay.Filter(b.Updates))
 	d.keep.Update(b.Updates, b.InSync)
-	if b.InSync && !d.synced {
+	first := b.InSync && !d.synced // the flag stays set in all batches that follow
+	if first {
 		d.synced = true
 		d.graph.SetInSync()
 	}
 	d.watch.source(b.Status)
 	nodes := d.hearNodes(b.Updates) && d.synced
-	if n := d.graph.Findings(); n != d.findings || nodes || b.InSync {
+	if n := d.graph.Findings(); n != d.findings || nodes || first {
 		d.findings = n
 		d.tell(append(d.graph.Problems(), d.clashes()...))
 	}

@@ -1,11 +1,80 @@
 package agent
 
 import (
+	"log/slog"
 	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach"
+	"github.com/twillnet/twill/internal/calc"
+	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/metrics"
+	"github.com/twillnet/twill/internal/syncer"
+	"github.com/twillnet/twill/internal/upkeep"
 )
+
+// TestWhatChangesNothingHereReachesNoDriver: of the datastore's changes, most are other nodes'.
+func TestWhatChangesNothingHereReachesNoDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store := slog.New(slog.DiscardHandler), memstore.New()
+		in, out := make(chan syncer.Batch), make(chan intent.Batch, 10)
+		d := &decider{
+			node: "h1", graph: calc.New("h1"), in: in, out: out, log: log,
+			watch: newReporter(Config{Node: "h1", Log: log}, store, metrics.New(prometheus.NewRegistry())),
+			keep:  upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log}),
+		}
+		ended := make(chan error)
+		go func() { ended <- d.run(t.Context()) }()
+		set := api.Update{Key: api.ResourcesPrefix + "networksets/prod/unused", Value: []byte(`{"spec":{"nets":["192.0.2.0/24"]}}`)}
+		for range 3 {
+			in <- syncer.Batch{Updates: []api.Update{set}, InSync: true, Status: syncer.InSync}
+			synctest.Wait()
+		}
+		if len(out) != 1 || !(<-out).InSync {
+			t.Errorf("%d batches, want the one that says that all is in", len(out)+1)
+		}
+		close(in)
+		<-ended
+	})
+}
+
+// TestWhereAnotherAgentsRulesGuardNothingIsHandedOverBeforeAllIsKnown: the first batch would close the host until then.
+func TestWhereAnotherAgentsRulesGuardNothingIsHandedOverBeforeAllIsKnown(t *testing.T) {
+	for _, hold := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			log, store := slog.New(slog.DiscardHandler), memstore.New()
+			in, out := make(chan syncer.Batch), make(chan intent.Batch, 10)
+			d := &decider{
+				node: "h1", graph: calc.New("h1"), in: in, out: out, log: log, hold: hold,
+				watch: newReporter(Config{Node: "h1", Log: log}, store, metrics.New(prometheus.NewRegistry())),
+				keep:  upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log}),
+			}
+			ended := make(chan error)
+			go func() { ended <- d.run(t.Context()) }()
+			profile := api.Update{Key: api.ResourcesPrefix + "profiles/p", Value: []byte(`{"metadata":{"name":"p"},"spec":{"labelsToApply":{"a":"b"}}}`)}
+			in <- syncer.Batch{Updates: []api.Update{profile}, Status: syncer.ResyncInProgress}
+			synctest.Wait()
+			if early := len(out) > 0; early == hold {
+				t.Errorf("hold %v: handed over before all is known: %v", hold, early)
+			}
+			in <- syncer.Batch{InSync: true, Status: syncer.InSync}
+			synctest.Wait()
+			last := intent.Batch{}
+			for len(out) > 0 {
+				last = <-out
+			}
+			if !last.InSync || hold && last.Host == nil {
+				t.Errorf("hold %v: the last batch is %+v", hold, last)
+			}
+			close(in)
+			<-ended
+		})
+	}
+}
 
 // However late calc comes round to what this agent wrote, what others write after that counts.
 func TestWhatIsWrittenLateDoesNotHideWhatComesAfter(t *testing.T) {
@@ -23,7 +92,7 @@ func TestWhatIsWrittenLateDoesNotHideWhatComesAfter(t *testing.T) {
 		{"written and heard of", func(d *decider) { d.Written(at(5)); d.overlay.Filter([]api.Update{at(5)}) }, false, 6, true},
 	} {
 		d := &decider{local: make(chan local)}
-		d.Announce("k")
+		d.Announce("k", "cali1")
 		tt.before(d)
 		took := make(chan int, 1)
 		go func() {

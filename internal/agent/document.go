@@ -8,15 +8,22 @@ type Report struct {
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
 	// Ready: all that is known is in force, and it is known well enough. Else NotReady says why not.
-	Ready     bool             `json:"ready"`
-	NotReady  []string         `json:"notReady,omitempty"`
-	Datastore Since            `json:"datastore"`
+	Ready     bool     `json:"ready"`
+	NotReady  []string `json:"notReady,omitempty"`
+	Datastore Since    `json:"datastore"`
+	// Unwritten is why what the node is to say of itself cannot be written into the datastore; empty: it can.
+	Unwritten string           `json:"unwritten,omitempty"`
 	Kernel    Since            `json:"kernel"`
 	Counts    Counts           `json:"counts"`
 	Repairs   map[string]int   `json:"repairs,omitempty"` // "nft by event" → how many
 	Endpoints []EndpointReport `json:"endpoints"`
-	Wrong     []Finding        `json:"wrong,omitempty"`  // in resources and settings
-	Failed    []string         `json:"failed,omitempty"` // not in force, and not an endpoint's
+	Wrong     []Finding        `json:"wrong,omitempty"`    // in resources and settings
+	NoEffect  []Finding        `json:"noEffect,omitempty"` // fields of resources on which nothing acts; nothing is wrong
+	Failed    []string         `json:"failed,omitempty"`   // not in force, and not an endpoint's
+	// Unforwarded are the families that settings do not want to be forwarded: IPv4, IPv6.
+	Unforwarded []string `json:"unforwarded,omitempty"`
+	// Leftovers are what an upstream agent left in the kernel: its rules decide about packets, too, until they are removed.
+	Leftovers []string `json:"leftovers,omitempty"`
 }
 
 // Since is a state and when it began.

@@ -112,9 +112,12 @@ func (t *tracker) touch(link string) {
 	}
 }
 
-// became takes over what the dataplane says.
-func (t *tracker) became(os []intent.Outcome) {
+// became takes over what the dataplane says, and returns what of it is new.
+func (t *tracker) became(os []intent.Outcome) (changed []intent.Outcome) {
 	for _, o := range os {
+		if old, known := t.fates[o.Key]; !known || stateOf(old) != stateOf(o) {
+			changed = append(changed, o)
+		}
 		t.fates[o.Key] = o
 		switch o.Key.Kind {
 		case intent.KeyEndpoint:
@@ -126,6 +129,7 @@ func (t *tracker) became(os []intent.Outcome) {
 			t.touch(t.routes[o.Key.ID])
 		}
 	}
+	return changed
 }
 
 // news returns the states that have changed since it was last asked.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/dataplane/nft"
+	"github.com/twillnet/twill/internal/doctor"
+	"github.com/twillnet/twill/internal/hostfacts"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
@@ -28,13 +31,34 @@ func Boot(ctx context.Context, cfg Config) (done bool, err error) {
 	}
 	defer d.close()
 	tables, err := d.nft.ListTables()
-	if err != nil || slices.Contains(tables, table) {
+	if err != nil || slices.Contains(tables, table) || d.guarded(slog.New(slog.DiscardHandler)) {
 		return false, err
 	}
 	driver := nft.New(d.nft, nft.Config{})
 	driver.Merge(calc.New(cfg.Node, cfg.Local...).Flush())
 	_, err = driver.Apply(ctx)
 	return err == nil, err
+}
+
+// guarded reports whether there is no table of ours, and an upstream agent's rules decide about packets. To close the host
+// until the datastore has been read would cut what these allow, and guard nothing that they leave open: what is known then
+// comes in one transaction, and until then all is as it was.
+func (d doors) guarded(log *slog.Logger) bool {
+	tables, err := d.nft.ListTables()
+	if err != nil || slices.Contains(tables, table) {
+		return false
+	}
+	h, err := hostfacts.Open()
+	if err != nil {
+		return false
+	}
+	defer h.Close()
+	var f doctor.Facts
+	if err := h.Traces(&f); err != nil || !f.Leftovers().Guard() {
+		return false
+	}
+	log.Info("the rules of an upstream agent guard workloads, until the datastore has been read")
+	return true
 }
 
 // Found are settings of the host as a whole that an agent changes, by path below /proc/sys/net.
@@ -67,35 +91,60 @@ func Found() (map[string]string, error) {
 
 // Leave takes out of the kernel what an agent put there, and gives back the
 // settings that were found. Interfaces of workloads stay, and what is theirs.
-// It says what it did.
+// Where an upstream agent runs already, routes of protocol 80 are its own by
+// now, and it needs forwarding: both stay. It says what it did.
 func Leave(ctx context.Context, found map[string]string) (did []string, err error) {
 	d, err := openDoors()
 	if err != nil {
 		return nil, fmt.Errorf("open the kernel's doors (are you root?): %w", err)
 	}
 	defer d.close()
+	successor, err := upstreamRuns()
+	if err != nil {
+		return nil, err
+	}
 	// First the ways, then what guards them.
-	routes, err := d.leaveRoutes(ctx)
-	did = append(did, routes...)
-	settings, serr := d.giveBack(found)
-	did = append(did, settings...)
-	if err = errors.Join(err, serr); err != nil {
+	did, err = d.leaveRoutes(ctx, successor != "")
+	if successor == "" {
+		settings, serr := d.giveBack(found)
+		did, err = append(did, settings...), errors.Join(err, serr)
+	} else {
+		did = append(did, "routes of protocol 80 and forwarding stay: "+successor+" runs here, and has them from now on")
+	}
+	if err != nil {
 		return did, err
 	}
 	tables, err := d.nft.ListTables()
 	if err != nil || !slices.Contains(tables, table) {
 		return did, err
 	}
-	b := nftables.NewBatch()
-	b.DeleteTable(table)
-	if err := d.nft.Commit(b); err != nil {
+	var owned *nftables.OwnedError
+	if err := d.nft.Dissolve(nftables.FamilyINet, table); errors.As(err, &owned) {
+		return did, fmt.Errorf("%w: stop the agent first", err)
+	} else if err != nil {
 		return did, err
 	}
 	return append(did, "nftables table inet "+table+" is deleted"), nil
 }
 
-func (d doors) leaveRoutes(ctx context.Context) (did []string, err error) {
-	routes, err := d.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolAgent})
+// upstreamRuns names an upstream agent in the namespace of the calling thread; empty: there is none.
+func upstreamRuns() (string, error) {
+	h, err := hostfacts.Open()
+	if err != nil {
+		return "", err
+	}
+	defer h.Close()
+	f := doctor.Facts{Processes: h.Processes()}
+	return f.UpstreamAgent(), nil
+}
+
+// leaveRoutes deletes ours. To other nodes only upstream's agent makes some of protocol 80, with a gateway.
+func (d doors) leaveRoutes(ctx context.Context, successor bool) (did []string, err error) {
+	var routes []rtnl.Route
+	if !successor {
+		routes, err = d.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolAgent})
+		routes = slices.DeleteFunc(routes, func(r rtnl.Route) bool { return r.Gateway.IsValid() })
+	}
 	learned, lerr := d.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolSpeaker})
 	err = errors.Join(err, lerr)
 	for _, r := range learned {

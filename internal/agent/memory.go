@@ -8,14 +8,15 @@ import (
 	"github.com/twillnet/twill/internal/config"
 )
 
-// limit tells Go's runtime what settings say; -1 is what it has of itself.
+// limit tells Go's runtime what settings say; -1 is what it has of itself, but that garbage is then collected near the limit of
+// memory alone, if there is one: without either, memory would grow for ever.
 func limit(m config.Memory) {
 	percent, bytes := m.GCPercent, int64(math.MaxInt64)
-	if percent < 0 {
-		percent = 100
-	}
 	if m.LimitMB > 0 {
 		bytes = int64(m.LimitMB) << 20
+	}
+	if percent < 0 && m.LimitMB <= 0 {
+		percent = 100
 	}
 	debug.SetGCPercent(percent)
 	debug.SetMemoryLimit(bytes)

@@ -32,27 +32,28 @@ type reporter struct {
 	problem  []config.Problem // in settings that are not the datastore's
 	identity Report           // what does not change
 	memory   config.Memory    // calc's goroutine's alone
+	traces   *traces
 
-	mu        sync.Mutex
-	sent      []time.Time // when each batch that the dataplane has not taken over was heard of
-	merged    []time.Time // those that it has, and that are not in force yet
-	all       bool        // a batch that says InSync is among these
-	complete  bool        // and it has been in force
-	synced    bool
-	frozen    bool
-	unready   []string // of the graph
-	findings  []Finding
-	failing   map[string]string // driver → what it last failed with
-	datastore Since
-	kernel    Since
-	tracker   *tracker
-	moved     chan struct{} // closed when the dataplane says something
-	repairs   map[string]int
-	readBack  map[string]int // repairs by read-back since the driver last read back
+	mu          sync.Mutex
+	changes     changes
+	late        bool // one of these was, when it was looked at last
+	alarm       bool // a timer runs for the first that may become late
+	all         bool // a batch that says InSync was sent
+	complete    bool // and it has been in force
+	synced      bool
+	frozen      bool
+	unready     []string // of the graph
+	findings    []Finding
+	noEffect    []Finding
+	unforwarded []string          // families
+	failing     map[string]string // driver → what it last failed with
+	datastore   Since
+	kernel      Since
+	tracker     *tracker
+	moved       chan struct{} // closed when the dataplane says something
+	repairs     map[string]int
+	readBack    map[string]int // repairs by read-back since the driver last read back
 }
-
-// unsettled bounds how many batches are timed while nothing settles.
-const unsettled = 1000
 
 func newReporter(cfg Config, store datastore.Expiring, m *metrics.Metrics) *reporter {
 	now := time.Now()
@@ -61,7 +62,7 @@ func newReporter(cfg Config, store datastore.Expiring, m *metrics.Metrics) *repo
 		identity:  Report{Node: cfg.Node, Version: cfg.Version, Started: now},
 		failing:   map[string]string{},
 		datastore: Since{syncer.WaitForDatastore.String(), now}, kernel: Since{kernelUnknown, now},
-		tracker: newTracker(), moved: make(chan struct{}), repairs: map[string]int{}, readBack: map[string]int{},
+		traces: &traces{log: cfg.Log.With("part", "leftovers")}, tracker: newTracker(), moved: make(chan struct{}), repairs: map[string]int{}, readBack: map[string]int{},
 	}
 	r.status = status.New(status.Config{Node: cfg.Node, Version: cfg.Version, Store: store, Host: r.host, Log: cfg.Log.With("part", "status")})
 	m.Source(1)
@@ -78,11 +79,57 @@ const (
 	kernelSettled = "in force"
 )
 
+// hears: calc begins to work out what a change means.
+func (r *reporter) hears(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changes.calc = at
+	r.watch()
+}
+
+// unconcerned: the change means nothing to this node.
+func (r *reporter) unconcerned() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changes.calc = time.Time{}
+	r.watch()
+}
+
+// watch has status written when a change becomes late, and when none is so any more.
+func (r *reporter) watch() {
+	now := time.Now()
+	if is := r.changes.late(now) != ""; is != r.late {
+		r.late = is
+		r.status.Touch()
+	}
+	oldest := r.changes.oldest()
+	if r.alarm || r.late || oldest.IsZero() {
+		return
+	}
+	r.alarm = true
+	time.AfterFunc(oldest.Add(lateAfter).Sub(now), func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.alarm = false
+		r.watch()
+	})
+}
+
 // decided: a batch is about to be sent to the dataplane.
 func (r *reporter) decided(b intent.Batch, heard time.Time) {
 	r.mu.Lock()
-	r.sent = append(r.sent, heard)
+	r.changes.decide(heard)
+	r.watch()
 	r.all = r.all || b.InSync
+	if b.Host != nil {
+		r.unforwarded = nil
+		if b.Host.NoForwarding {
+			r.unforwarded = append(r.unforwarded, "IPv4")
+		}
+		if b.Host.NoForwarding || b.Host.NoIPv6 {
+			r.unforwarded = append(r.unforwarded, "IPv6")
+		}
+	}
 	gone := r.tracker.wanted(b)
 	r.mu.Unlock()
 	r.status.Remove(gone)
@@ -121,13 +168,17 @@ func (r *reporter) problems(ps []api.Problem) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := map[Finding]time.Time{}
-	for _, f := range r.findings {
+	for _, f := range slices.Concat(r.findings, r.noEffect) {
 		known[Finding{Where: f.Where, Reason: f.Reason}] = f.Since
 	}
-	r.findings = nil
+	r.findings, r.noEffect = nil, nil
 	for _, p := range ps {
 		f := Finding{Where: strings.TrimSpace(p.Key + " " + p.Field), Reason: p.Reason}
 		f.Since = cmp.Or(known[f], time.Now())
+		if p.NoEffect {
+			r.noEffect = append(r.noEffect, f)
+			continue
+		}
 		r.findings = append(r.findings, f)
 	}
 	r.metrics.Wrong(len(r.findings) + len(r.problem))
@@ -161,9 +212,15 @@ func (r *reporter) configure(s config.Settings) {
 	})
 }
 
-// outcomes tells what could not be done; that it was done is debug.
+// outcomes logs what could not be done, once; success is logged at debug level.
 func (r *reporter) outcomes(os []intent.Outcome) {
-	for _, o := range os {
+	r.mu.Lock()
+	changed := r.tracker.became(os)
+	news := r.tracker.news(time.Now())
+	close(r.moved)
+	r.moved = make(chan struct{})
+	r.mu.Unlock()
+	for _, o := range changed {
 		switch {
 		case o.Err != nil:
 			r.log.Error("not in force", "intent", o.Key.ID, "err", o.Err)
@@ -173,12 +230,6 @@ func (r *reporter) outcomes(os []intent.Outcome) {
 			r.log.Debug("in force", "intent", o.Key.ID)
 		}
 	}
-	r.mu.Lock()
-	r.tracker.became(os)
-	news := r.tracker.news(time.Now())
-	close(r.moved)
-	r.moved = make(chan struct{})
-	r.mu.Unlock()
 	r.status.Set(news)
 }
 
@@ -221,30 +272,21 @@ func (r *reporter) counts() Counts {
 func (r *reporter) Merged() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.sent) > 0 {
-		if r.merged = append(r.merged, r.sent[0]); len(r.merged) > unsettled {
-			r.merged = r.merged[1:]
-		}
-		r.sent = r.sent[1:]
-	}
+	r.changes.merge()
 }
 
-// Round is the dataplane's: if it is settled, all that was taken over is in force.
-func (r *reporter) Round(settled bool) {
+// Round is the dataplane's: if no driver is pending, all that was taken over is in force, but for what failed alone.
+func (r *reporter) Round(settled bool, pending []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.metrics.Settled(settled)
-	if !settled {
-		r.kernel.become(kernelPending)
-		return
-	}
-	r.kernel.become(kernelSettled)
+	r.kernel.become(map[bool]string{true: kernelSettled, false: kernelPending}[settled])
 	now := time.Now()
-	for _, heard := range r.merged {
+	for _, heard := range r.changes.round(pending) {
 		r.metrics.Change(now.Sub(heard))
 	}
-	r.merged = r.merged[:0]
-	if r.all && !r.complete && len(r.sent) == 0 {
+	r.watch()
+	if r.all && !r.complete && r.changes.arrived() {
 		r.complete = true
 		r.log.Info("all that the datastore asks for is in force", "endpoints", len(r.tracker.endpoints), "after", now.Sub(r.identity.Started).Round(time.Millisecond))
 		go debug.FreeOSMemory() // a start needs more than what comes after; do not keep it
@@ -262,7 +304,7 @@ func (r *reporter) Applied(driver string, took time.Duration, err error) {
 // Resynced is the dataplane's.
 func (r *reporter) Resynced(driver string, took time.Duration, err error) {
 	r.metrics.Resynced(driver, took, err)
-	r.fails(driver, err)
+	r.fails(driver+" read-back", err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.readBack[driver] = 0
@@ -317,6 +359,9 @@ func (r *reporter) whyNot() []string {
 			out = append(out, fmt.Sprintf("%s: %s", driver, what))
 		}
 	}
+	if what := r.changes.late(time.Now()); what != "" {
+		out = append(out, what)
+	}
 	return append(out, r.unready...)
 }
 
@@ -332,12 +377,17 @@ func (r *reporter) host() (bool, []string) {
 
 // report is all that is known.
 func (r *reporter) report() Report {
+	left := r.traces.lines()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := r.identity
+	out.Leftovers = left
 	out.NotReady = r.whyNot()
 	out.Ready = len(out.NotReady) == 0
 	out.Datastore, out.Kernel, out.Counts, out.Repairs = r.datastore, r.kernel, r.counts(), maps.Clone(r.repairs)
+	if err := r.status.Trouble(); err != nil {
+		out.Unwritten = err.Error()
+	}
 	out.Failed = r.tracker.failed()
 	slices.Sort(out.Failed)
 	for id, e := range r.tracker.endpoints {
@@ -352,6 +402,7 @@ func (r *reporter) report() Report {
 		out.Wrong = append(out.Wrong, Finding{Where: p.From + " " + p.Name, Reason: p.Reason, Since: out.Started})
 	}
 	out.Wrong = append(out.Wrong, r.findings...)
+	out.NoEffect, out.Unforwarded = slices.Clone(r.noEffect), r.unforwarded
 	return out
 }
 

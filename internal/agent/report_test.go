@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"net/netip"
@@ -86,9 +87,9 @@ func TestReadinessSaysWhyNot(t *testing.T) {
 	const pending = "not all that the datastore asks for has been in force yet"
 	step("at start", "never yet in sync with the datastore", func() {})
 	step("in sync", pending, func() { r.source(syncer.InSync) })
-	step("calc has decided", pending, func() { r.decided(intent.Batch{InSync: true}, time.Now()); r.Round(true) })
-	step("a round that is not settled", pending, func() { r.Merged(); r.Round(false) })
-	step("all is in force", "", func() { r.Round(true) })
+	step("calc has decided", pending, func() { r.decided(intent.Batch{InSync: true}, time.Now()); r.Round(true, nil) })
+	step("a round that is not settled", pending, func() { r.Merged(); r.Round(false, []string{"nft"}) })
+	step("all is in force", "", func() { r.Round(true, nil) })
 	step("the datastore is away", "", func() { r.source(syncer.WaitForDatastore) })
 	step("a driver fails", "nft: boom", func() { r.Applied("nft", 0, errors.New("boom")) })
 	step("it works again", "", func() { r.Applied("nft", 0, nil) })
@@ -101,7 +102,7 @@ func TestTheReportNamesWhatIsWrongAndSinceWhen(t *testing.T) {
 	found := []api.Problem{{Key: "/calico/x", Field: "spec.order", Reason: "want a number"}}
 	r.problems(found)
 	since := r.report().Wrong[1].Since
-	r.problems(append(found, api.Problem{Key: "/calico/y", Reason: "not JSON"}))
+	r.problems(append(found, api.Problem{Key: "/calico/y", Reason: "not JSON"}, api.Problem{Key: "/calico/z", Field: "spec.bpfEnabled", Reason: "has no effect", NoEffect: true}))
 	r.decided(webBatch, time.Now())
 	r.outcomes([]intent.Outcome{{Key: webKey, Reason: "interface cali1 is down"}, {Key: intent.Key{Kind: intent.KeyPolicy, ID: "Profile/p"}, Err: errors.New("boom")}})
 	r.Repaired("nft", intent.ByEvent, 2)
@@ -109,10 +110,35 @@ func TestTheReportNamesWhatIsWrongAndSinceWhen(t *testing.T) {
 	if len(got.Wrong) != 3 || got.Wrong[0].Where != "environment TWILL_X" || got.Wrong[1].Where != "/calico/x spec.order" || !got.Wrong[1].Since.Equal(since) {
 		t.Errorf("wrong is %+v", got.Wrong)
 	}
+	if len(got.NoEffect) != 1 || got.NoEffect[0].Where != "/calico/z spec.bpfEnabled" {
+		t.Errorf("without effect is %+v", got.NoEffect)
+	}
 	if len(got.Endpoints) != 1 || got.Endpoints[0].Name != "prod/web" || got.Endpoints[0].Status != "down" || got.Endpoints[0].Reason != "interface cali1 is down" {
 		t.Errorf("endpoints are %+v", got.Endpoints)
 	}
 	if !slices.Equal(got.Failed, []string{"Profile/p: boom"}) || got.Repairs["nft by event"] != 2 || got.Counts.Endpoints["down"] != 1 {
 		t.Errorf("the report is %+v", got)
+	}
+}
+
+func TestAFailureIsLoggedWhenItBeginsAndWhenItChanges(t *testing.T) {
+	var log bytes.Buffer
+	r := newReporter(Config{Node: "h1", Log: slog.New(slog.NewTextHandler(&log, nil))}, memstore.New(), metrics.New(prometheus.NewRegistry()))
+	for _, tt := range []struct {
+		name  string
+		o     intent.Outcome
+		lines int
+	}{
+		{"it fails", intent.Outcome{Key: routeKey, Err: errors.New("boom")}, 1},
+		{"it is tried again", intent.Outcome{Key: routeKey, Err: errors.New("boom")}, 1},
+		{"it fails in another way", intent.Outcome{Key: routeKey, Err: errors.New("bang")}, 2},
+		{"it waits", intent.Outcome{Key: routeKey, Reason: "interface cali1 is down"}, 3},
+		{"it is in force, which is debug", intent.Outcome{Key: routeKey}, 3},
+		{"it fails anew", intent.Outcome{Key: routeKey, Err: errors.New("bang")}, 4},
+	} {
+		r.outcomes([]intent.Outcome{tt.o})
+		if n := strings.Count(log.String(), "\n"); n != tt.lines {
+			t.Errorf("%s: %d lines, want %d", tt.name, n, tt.lines)
+		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/twillnet/twill/internal/metrics"
 )
 
-// RuleCount is how many packets a rule of a policy, or what ends a tier, decided about on this node, since it is in the
+// RuleCount is how many packets a rule of a policy, or what ends a tier, decided about or logged on this node, since it is in the
 // kernel as it is. Of a flow, only the first packet is asked about.
 type RuleCount struct {
 	Policy    string `json:"policy,omitempty"` // kind/namespace/name, or kind/name; of the end of a tier: its last policy
@@ -27,6 +27,7 @@ type RuleCount struct {
 	Reason    string `json:"reason"`
 	Tier      string `json:"tier,omitempty"`
 	Allowed   bool   `json:"allowed"`
+	Logged    bool   `json:"logged,omitempty"` // the rule decides nothing, and Allowed says nothing
 	Packets   uint64 `json:"packets"`
 	Bytes     uint64 `json:"bytes,omitempty"`
 	// Staged: it is of a staged policy, and counts the packets that this would have turned.
@@ -35,9 +36,10 @@ type RuleCount struct {
 
 // tally counts what decided about packets.
 type tally struct {
-	conn  *nftables.Conn
-	names *attribution.Table
-	flows heard
+	conn   *nftables.Conn
+	names  *attribution.Table
+	flows  heard
+	logged heard // by rules with action Log
 }
 
 // heard is what was reported, and what will be.
@@ -73,7 +75,7 @@ func (t tally) counts() ([]RuleCount, error) {
 			if d.Reason == "" || counters[i].Packets == 0 {
 				continue
 			}
-			key := RuleCount{Direction: d.Rule.Direction.String(), Rule: d.Rule.Index, Reason: d.Reason, Tier: d.Tier, Allowed: d.Allowed}
+			key := RuleCount{Direction: d.Rule.Direction.String(), Rule: d.Rule.Index, Reason: d.Reason, Tier: d.Tier, Allowed: d.Allowed, Logged: d.Reason == intent.ReasonLogged}
 			if d.Rule.Policy != (intent.PolicyID{}) {
 				key.Policy = d.Rule.Policy.String()
 			}
@@ -97,8 +99,10 @@ func (t tally) counts() ([]RuleCount, error) {
 
 // traffic is that for metrics.
 func (t tally) traffic() metrics.Traffic {
-	n := t.flows.Counts()
-	out := metrics.Traffic{Allowed: float64(n.Allowed), Denied: float64(n.Dropped), Unknown: float64(n.Unknown), Lost: float64(n.Lost)}
+	n, l := t.flows.Counts(), t.logged.Counts()
+	out := metrics.Traffic{
+		Allowed: float64(n.Allowed), Denied: float64(n.Dropped), Logged: float64(l.Logged), Unknown: float64(n.Unknown + l.Unknown), Lost: float64(n.Lost + l.Lost),
+	}
 	counts, err := t.counts()
 	if err != nil {
 		return out // the kernel is asked again with the next reading
@@ -114,7 +118,10 @@ func labelled(counts []RuleCount) (rules, staged []metrics.RuleCount) {
 	sums := map[bool]map[metrics.RuleCount]sum{false: {}, true: {}}
 	for _, c := range counts {
 		r := metrics.RuleCount{Policy: c.Policy, Direction: c.Direction, Rule: strconv.Itoa(c.Rule), Action: "deny"}
-		if c.Allowed {
+		switch {
+		case c.Logged:
+			r.Action = "log"
+		case c.Allowed:
 			r.Action = "allow"
 		}
 		if c.Staged || c.Policy != "" {
@@ -149,20 +156,24 @@ func (t tally) serve(mux *http.ServeMux) {
 			http.Error(w, "last: want a number", http.StatusBadRequest)
 			return
 		}
-		t.stream(w, r, last)
+		from := t.flows
+		if r.URL.Query().Get("logged") != "" {
+			from = t.logged
+		}
+		stream(w, r, from, last)
 	})
 }
 
 // stream writes the last flows, a line each, and goes on as long as somebody reads if asked to follow.
-func (t tally) stream(w http.ResponseWriter, r *http.Request, last int) {
+func stream(w http.ResponseWriter, r *http.Request, from heard, last int) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	e := json.NewEncoder(w)
 	out := http.NewResponseController(w)
 	// Listen first, so that nothing is missed in between; what is in both is told by its time.
-	more, end := t.flows.Listen()
+	more, end := from.Listen()
 	defer end()
 	var latest flows.Flow
-	for _, f := range t.flows.Last(last) {
+	for _, f := range from.Last(last) {
 		if latest = f; e.Encode(f) != nil {
 			return
 		}
@@ -185,12 +196,21 @@ func (t tally) stream(w http.ResponseWriter, r *http.Request, last int) {
 	}
 }
 
-// Flows asks the agent that listens at a socket for its last flows, and if follow is set for all that come, until the
-// context ends or each fails.
-func Flows(ctx context.Context, socket string, last int, follow bool, each func(flows.Flow) error) error {
-	path := "/flows?last=" + strconv.Itoa(last)
-	if follow {
+// WhichFlows says for which flows an agent is asked.
+type WhichFlows struct {
+	Last   int  // how many of those that were
+	Follow bool // and all that come
+	Logged bool // what rules with action Log reported, instead of what was dropped or allowed
+}
+
+// Flows asks the agent that listens at a socket for flows, until there are no more, the context ends or each fails.
+func Flows(ctx context.Context, socket string, which WhichFlows, each func(flows.Flow) error) error {
+	path := "/flows?last=" + strconv.Itoa(which.Last)
+	if which.Follow {
 		path += "&follow=1"
+	}
+	if which.Logged {
+		path += "&logged=1"
 	}
 	resp, err := ask(ctx, socket, path)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/dataplane/fib"
 	"github.com/twillnet/twill/internal/dataplane/host"
 	"github.com/twillnet/twill/internal/dataplane/nft"
@@ -34,7 +33,10 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) ([]Differenc
 		return nil, fmt.Errorf("open the kernel's doors (are you root?): %w", err)
 	}
 	defer d.close()
-	g := calc.New(cfg.Node, cfg.Local...)
+	g, err := d.graph(cfg)
+	if err != nil {
+		return nil, err
+	}
 	for _, prefix := range followed {
 		all, err := store.List(ctx, prefix)
 		if err != nil {

@@ -2,5 +2,6 @@
 //
 // In: random worlds of resources. Out: pass or fail, the seed, and a table of
 // what decided the packets. The kernel answers through real packets between
-// network namespaces; nothing of it is simulated.
+// network namespaces; nothing of it is simulated. Some worlds are programmed at
+// once; others change step by step under one driver, beside flows that live.
 package agreetest

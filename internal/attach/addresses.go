@@ -80,8 +80,12 @@ func plain(all []ipam.Address) (out []netip.Addr) {
 	return out
 }
 
-func (a *addresses) Release(ctx context.Context, handle string) error {
-	_, err := a.ReleaseByHandle(ctx, handle)
+func (a *addresses) Release(ctx context.Context, handle string, which func(map[string]string) bool) error {
+	if which == nil {
+		_, err := a.ReleaseByHandle(ctx, handle)
+		return err
+	}
+	_, err := a.ReleaseWhere(ctx, handle, which)
 	return err
 }
 

@@ -1,6 +1,6 @@
 // Package attach is the agent's end of a container's attachment.
 //
-// In: a [wire.Request] from a plugin that has made the link. Out: addresses, a WorkloadEndpoint in the datastore, and the
+// In: a [wire.Request] from a plugin that makes the link meanwhile. Out: addresses, a WorkloadEndpoint in the datastore, and the
 // word that its routes and policy are in the kernel; or a [wire.Refusal], and nothing of it is left. What a crash leaves
 // behind carries the container's ID, so that detaching the container, or collecting what has no container, finds it.
 package attach
@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,7 +36,10 @@ type Config struct {
 // Addresses assigns addresses under a handle, by which all of them are found again.
 type Addresses interface {
 	Assign(ctx context.Context, g Grant) ([]netip.Addr, error)
-	Release(ctx context.Context, handle string) error
+	// Release takes back those of a handle whose attributes are as asked for; nil: all.
+	Release(ctx context.Context, handle string, which func(attributes map[string]string) bool) error
+	// Leases are those of a handle.
+	Leases(ctx context.Context, handle string) ([]ipam.Lease, error)
 	// Handles are those of this node that begin so.
 	Handles(ctx context.Context, prefix string) ([]string, error)
 	// Sweep frees what this node's containers left, if it was so at the last call, too.
@@ -55,9 +59,9 @@ type Kernel interface {
 	// Overlay tells calc what is in the datastore, or is about to be (Pending), before its watch does. It returns when what
 	// follows from it has been handed to the dataplane.
 	Overlay(ctx context.Context, us []api.Update) error
-	// Announce says that something is about to be written, and Written at which revision it then was; between the two,
-	// Overlay may tell it as Pending.
-	Announce(key string)
+	// Announce says that an endpoint is about to be written, over a link that the plugin makes, and Written at which
+	// revision it then was; between the two, Overlay may tell it as Pending.
+	Announce(key, link string)
 	Written(u api.Update)
 	// InForce waits until an endpoint's routes and policy are in the kernel; an error says why they are not.
 	InForce(ctx context.Context, id intent.EndpointID) error
@@ -70,9 +74,11 @@ type Server struct {
 	cfg Config
 
 	mu   sync.Mutex
-	busy map[string]chan struct{} // by container: one thing at a time
+	busy map[string]chan struct{} // by container or pod: one thing at a time
 	// containers about which something is asked
 	containers map[string]int
+
+	accounts sync.Once // to say that pods have none
 
 	slots chan struct{} // held while attaching: more at once would only wait for each other
 }
@@ -91,8 +97,8 @@ const (
 
 // Attach gives a container addresses, an endpoint, and what policy says of it, in force.
 func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached, err error) {
-	if why := s.cfg.Kernel.NotReady(); len(why) > 0 {
-		return out, &wire.Refusal{Reason: "the agent is not ready: " + why[0], Later: true}
+	if err := s.ready(); err != nil {
+		return out, err
 	}
 	done, err := s.lock(ctx, r.Ref)
 	if err != nil {
@@ -104,6 +110,9 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 		defer func() { <-s.slots }()
 	case <-ctx.Done():
 		return out, ctx.Err()
+	}
+	if err := s.clear(ctx, r.Ref); err != nil {
+		return out, err
 	}
 	var undo []func(context.Context) error
 	defer func() {
@@ -117,7 +126,9 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 		}
 	}()
 	if len(r.Addrs) == 0 {
-		undo = append(undo, func(ctx context.Context) error { return s.cfg.Addresses.Release(ctx, handle(r.Ref)) })
+		undo = append(undo, func(ctx context.Context) error {
+			return s.cfg.Addresses.Release(ctx, handle(r.Ref), func(a map[string]string) bool { return a[attributeMAC] == r.MAC })
+		})
 	}
 	b := s.birth(ctx, r)
 	undo = append(undo, b.undo)
@@ -132,7 +143,7 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 		return out, err
 	}
 	if b.old != "" && b.old != handle(r.Ref) { // the pod's last container, which nobody detached
-		if err := s.cfg.Addresses.Release(ctx, b.old); err != nil {
+		if err := s.cfg.Addresses.Release(ctx, b.old, nil); err != nil {
 			s.cfg.Log.Warn("an address stays assigned to a container that is gone", "handle", b.old, "err", err)
 		}
 	}
@@ -147,14 +158,27 @@ func (s *Server) Detach(ctx context.Context, r wire.Ref) (struct{}, error) {
 		return struct{}{}, err
 	}
 	defer done()
+	return struct{}{}, s.detach(ctx, r)
+}
+
+func (s *Server) detach(ctx context.Context, r wire.Ref) error {
 	w, err := s.endpoint(wire.Request{Ref: r}, nil)
 	if err == nil {
 		err = s.remove(ctx, w)
 	}
 	if err != nil {
-		return struct{}{}, err // the address stays with its endpoint
+		return err // the address stays with its endpoint
 	}
-	return struct{}{}, s.cfg.Addresses.Release(ctx, handle(r))
+	all, err := s.endpoints(ctx, r)
+	if err != nil {
+		return err
+	}
+	for _, have := range all {
+		if have.Spec.ContainerID == r.ContainerID && network(have) == r.Network {
+			return nil // the handle is that of another interface of the container
+		}
+	}
+	return s.cfg.Addresses.Release(ctx, handle(r), ofInterface(r.Ifname))
 }
 
 // Check says what is missing of an attachment.
@@ -169,8 +193,8 @@ func (s *Server) Check(ctx context.Context, r wire.Request) (struct{}, error) {
 		return struct{}{}, fmt.Errorf("the datastore has no WorkloadEndpoint %s/%s", w.Metadata.Namespace, w.Metadata.Name)
 	case err != nil:
 		return struct{}{}, err
-	case have.Spec.ContainerID != r.ContainerID:
-		return struct{}{}, fmt.Errorf("WorkloadEndpoint %s/%s is that of container %s", w.Metadata.Namespace, w.Metadata.Name, have.Spec.ContainerID)
+	case have.Spec.ContainerID != r.ContainerID || !inNetwork(have, r.Network):
+		return struct{}{}, fmt.Errorf("WorkloadEndpoint %s/%s is that of container %s in network %s", w.Metadata.Namespace, w.Metadata.Name, have.Spec.ContainerID, network(have))
 	}
 	for i, n := range w.Spec.IPNetworks {
 		if i >= len(have.Spec.IPNetworks) || have.Spec.IPNetworks[i] != n {
@@ -184,13 +208,53 @@ func (s *Server) Check(ctx context.Context, r wire.Request) (struct{}, error) {
 
 // Assign gives out addresses without an endpoint: another plugin makes that.
 func (s *Server) Assign(ctx context.Context, r wire.Request) (wire.Attached, error) {
+	if err := s.ready(); err != nil {
+		return wire.Attached{}, err
+	}
+	done, err := s.lock(ctx, r.Ref)
+	if err != nil {
+		return wire.Attached{}, err
+	}
+	defer done()
+	have, err := s.cfg.Addresses.Leases(ctx, handle(r.Ref))
+	if err != nil {
+		return wire.Attached{}, err
+	}
+	for _, l := range have {
+		if has := l.Owner[attributeInterface]; has != "" && has != r.Ifname {
+			return wire.Attached{}, &wire.Refusal{Reason: fmt.Sprintf("container %s has addresses of network %s for its interface %s already; this version cannot keep a second interface apart from it", r.ContainerID, r.Network, has)}
+		}
+	}
 	addrs, err := s.cfg.Addresses.Assign(ctx, Grant{Handle: handle(r.Ref), Want: r.IPAM, About: about(s.cfg.Node, r, time.Now())})
 	return wire.Attached{Addrs: addrs}, err
 }
 
+// Assigned says which of the addresses that a request names are not assigned to it.
+func (s *Server) Assigned(ctx context.Context, r wire.Request) (struct{}, error) {
+	if len(r.Addrs) == 0 {
+		return struct{}{}, errors.New("no address was given to compare with")
+	}
+	have, err := s.cfg.Addresses.Leases(ctx, handle(r.Ref))
+	if err != nil {
+		return struct{}{}, err
+	}
+	mine := ofInterface(r.Ifname)
+	for _, a := range r.Addrs {
+		if !slices.ContainsFunc(have, func(l ipam.Lease) bool { return l.Addr == a && mine(l.Owner) }) {
+			return struct{}{}, fmt.Errorf("%s is not assigned to the interface %s of container %s in network %s", a, r.Ifname, r.ContainerID, r.Network)
+		}
+	}
+	return struct{}{}, nil
+}
+
 // Release takes them back.
 func (s *Server) Release(ctx context.Context, r wire.Ref) (struct{}, error) {
-	return struct{}{}, s.cfg.Addresses.Release(ctx, handle(r))
+	done, err := s.lock(ctx, r)
+	if err != nil {
+		return struct{}{}, err
+	}
+	defer done()
+	return struct{}{}, s.cfg.Addresses.Release(ctx, handle(r), ofInterface(r.Ifname))
 }
 
 // Serve adds what plugins ask for to the agent's socket.
@@ -201,22 +265,29 @@ func (s *Server) Serve(mux *http.ServeMux) {
 	mux.Handle("POST "+wire.PathGC, wire.Answer(s.Collect))
 	mux.Handle("POST "+wire.PathStatus, wire.Answer(s.Status))
 	mux.Handle("POST "+wire.PathAssign, wire.Answer(s.Assign))
+	mux.Handle("POST "+wire.PathAssigned, wire.Answer(s.Assigned))
 	mux.Handle("POST "+wire.PathRelease, wire.Answer(s.Release))
 }
 
 // Status says whether containers can be attached.
 func (s *Server) Status(_ context.Context, _ wire.Ref) (struct{}, error) {
-	if why := s.cfg.Kernel.NotReady(); len(why) > 0 {
-		return struct{}{}, &wire.Refusal{Reason: "the agent is not ready: " + why[0], Later: true}
-	}
-	return struct{}{}, nil
+	return struct{}{}, s.ready()
 }
 
-// lock keeps two requests about one container apart.
+// ready says why nothing new may be given out, if so: among other reasons, the datastore may be locked for a migration, and what
+// is written to it then is lost.
+func (s *Server) ready() error {
+	if why := s.cfg.Kernel.NotReady(); len(why) > 0 {
+		return &wire.Refusal{Reason: "the agent is not ready: " + why[0], Later: true}
+	}
+	return nil
+}
+
+// lock keeps two requests about one container, or pod, apart.
 func (s *Server) lock(ctx context.Context, r wire.Ref) (func(), error) {
-	key := r.Network + " " + r.ContainerID + " " + r.Ifname
+	key := r.ContainerID
 	if r.Pod != nil {
-		key = "pod " + r.Pod.Namespace + "/" + r.Pod.Name + " " + r.Ifname
+		key = "pod " + r.Pod.Namespace + "/" + r.Pod.Name
 	}
 	for {
 		s.mu.Lock()

@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -60,7 +61,7 @@ func (b *birth) begin(ctx context.Context, addrs []netip.Addr) (err error) {
 	us = append(us, api.Update{Key: b.kv.Key, Value: b.kv.Value, Revision: Pending})
 	ctx, b.cancel = context.WithTimeout(ctx, patience)
 	id := intent.EndpointID{Kind: intent.Workload, Namespace: b.endpoint.Metadata.Namespace, Name: b.endpoint.Metadata.Name}
-	b.s.cfg.Kernel.Announce(b.kv.Key)
+	b.s.cfg.Kernel.Announce(b.kv.Key, b.endpoint.Spec.InterfaceName)
 	forced := make(chan error, 1)
 	b.forced = forced
 	go func() {
@@ -121,5 +122,5 @@ func (s *Server) known(ctx context.Context, r wire.Request, w *api.WorkloadEndpo
 	case had == nil: // it cannot be read
 		return was.Revision, "", nil
 	}
-	return was.Revision, handle(wire.Ref{Network: r.Network, ContainerID: had.Spec.ContainerID}), nil
+	return was.Revision, handle(wire.Ref{Network: cmp.Or(network(had), r.Network), ContainerID: had.Spec.ContainerID}), nil
 }

@@ -46,7 +46,7 @@ func (s *Server) Collect(ctx context.Context, v wire.Valid) (struct{}, error) {
 		if containers[container] || s.attaching(container) {
 			continue
 		}
-		failed = append(failed, s.cfg.Addresses.Release(ctx, h))
+		failed = append(failed, s.cfg.Addresses.Release(ctx, h, nil))
 	}
 	return struct{}{}, errors.Join(failed...)
 }

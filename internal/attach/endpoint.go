@@ -25,7 +25,12 @@ func handle(r wire.Ref) string { return r.Network + "." + r.ContainerID }
 
 // about is what is kept with an address, so that it can be told who has it, and since when.
 func about(node string, r wire.Request, now time.Time) map[string]string {
-	out := map[string]string{api.AttributeNode: node, api.AttributeTimestamp: now.UTC().Format(time.RFC3339)}
+	out := map[string]string{
+		api.AttributeNode: node, api.AttributeTimestamp: now.UTC().Format(time.RFC3339), attributeInterface: r.Ifname,
+	}
+	if r.MAC != "" {
+		out[attributeMAC] = r.MAC
+	}
 	if r.Pod != nil {
 		out[api.AttributeNamespace], out[api.AttributePod] = r.Pod.Namespace, r.Pod.Name
 	}
@@ -43,11 +48,10 @@ func (s *Server) endpoint(r wire.Request, addrs []netip.Addr) (*api.WorkloadEndp
 		labels = map[string]string{}
 	}
 	if r.Pod != nil {
-		const account = "default"
+		// Which account the pod has only Kubernetes says. None is closed: what is allowed to an account is not allowed to it.
 		namespace = r.Pod.Namespace
-		w.Spec.Orchestrator, w.Spec.Pod, w.Spec.ServiceAccountName = orchestratorKubernetes, r.Pod.Name, account
-		w.Spec.Profiles = []string{"kns." + namespace, "ksa." + namespace + "." + account}
-		labels[api.LabelServiceAccount] = account
+		w.Spec.Orchestrator, w.Spec.Pod = orchestratorKubernetes, r.Pod.Name
+		w.Spec.Profiles = []string{"kns." + namespace}
 	}
 	labels[api.LabelNamespace], labels[api.LabelOrchestrator] = namespace, w.Spec.Orchestrator
 	for _, a := range addrs {
@@ -159,7 +163,8 @@ func (s *Server) remove(ctx context.Context, w *api.WorkloadEndpoint) error {
 			return errors.Join(err, s.cfg.Kernel.Overlay(ctx, []api.Update{{Key: key}}))
 		case err != nil:
 			return err
-		case have.Spec.ContainerID != w.Spec.ContainerID: // that of a newer container of the same pod
+		case have.Spec.ContainerID != w.Spec.ContainerID || !inNetwork(have, network(w)) || w.Spec.MAC != "" && have.Spec.MAC != w.Spec.MAC:
+			// It is that of a newer container of the same pod, of another network, or of another call.
 			return s.cfg.Kernel.Overlay(ctx, []api.Update{u})
 		}
 		err = s.cfg.Store.Delete(ctx, u.Key, u.Revision)

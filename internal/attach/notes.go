@@ -2,16 +2,9 @@ package attach
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"io/fs"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
-
-	"github.com/twillnet/twill/internal/attach/wire"
 )
 
 // How often notes are looked for, and whether the agent is ready to work them off.
@@ -60,27 +53,13 @@ func (s *Server) sweep(ctx context.Context, now time.Time) {
 }
 
 func (s *Server) workOff(ctx context.Context) error {
-	names, err := os.ReadDir(s.cfg.Notes)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	all, err := s.notes()
 	failed := []error{err}
-	for _, n := range names {
-		if !strings.HasSuffix(n.Name(), ".json") {
-			continue // it is still being written
-		}
-		path := filepath.Join(s.cfg.Notes, n.Name())
-		data, err := os.ReadFile(path)
-		var r wire.Ref
+	for _, n := range all {
+		done, err := s.lock(ctx, n.ref)
 		if err == nil {
-			err = json.Unmarshal(data, &r)
-		}
-		if err == nil {
-			_, err = s.Detach(ctx, r)
-		}
-		if err == nil {
-			s.cfg.Log.Info("detached a container that went while no agent ran", "container", r.ContainerID, "network", r.Network)
-			err = os.Remove(path)
+			err = s.workOffOne(ctx, n)
+			done()
 		}
 		failed = append(failed, err)
 	}

@@ -10,8 +10,9 @@ import (
 // Overlay is what this node wrote itself and calc was told at once. Until the datastore's own word has reached the same
 // revision, older words about these keys are held back: a watch that lags, or a list that was taken before.
 type Overlay struct {
-	mu   sync.Mutex
-	keys map[string]mark
+	mu    sync.Mutex
+	keys  map[string]mark
+	links []string
 }
 
 // Pending is the revision of what is being written: until it is known, nothing that the datastore says of it counts.
@@ -32,6 +33,23 @@ func (o *Overlay) Put(us []api.Update) {
 	for _, u := range us {
 		o.keys[u.Key] = mark{u.Revision, u.Value == nil}
 	}
+}
+
+// Announce takes note that an endpoint is about to be written, and of its link.
+func (o *Overlay) Announce(key, link string) {
+	o.Put([]api.Update{{Key: key, Value: []byte{}, Revision: Pending}})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.links = append(o.links, link)
+}
+
+// Links are those that were announced since the last call.
+func (o *Overlay) Links() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	out := o.links
+	o.links = nil
+	return out
 }
 
 // Current are those of what was put that the datastore's own word has not overtaken.

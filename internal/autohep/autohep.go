@@ -111,7 +111,9 @@ func (m *maker) add(spec api.HostEndpointSpec, labels map[string]string, parts .
 func name(node string, parts ...string) string {
 	out := node
 	for _, p := range parts {
-		out += "-" + p
+		if p != "" {
+			out += "-" + p
+		}
 	}
 	if out += "-" + suffix; len(out) <= maxName {
 		return out

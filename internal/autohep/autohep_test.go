@@ -55,6 +55,7 @@ func TestWantedHostEndpoints(t *testing.T) {
 			want: "h1-auto-hep * 192.0.2.1 2001:db8::1 10.65.0.1 10.65.0.2 fd00::2 10.65.0.3 fd00::3 10.0.0.9 198.51.100.1 127.0.0.1",
 		},
 		{name: "a template takes the addresses in its prefixes", cfg: on(api.HostEndpointTemplate{GenerateName: "t", InterfaceCIDRs: []string{"192.0.2.0/28", "10.0.0.0/8"}}), want: "h1-t-auto-hep  192.0.2.1"},
+		{name: "a template without a name gives no part of one", cfg: on(api.HostEndpointTemplate{InterfaceCIDRs: []string{"192.0.2.0/28"}}), want: "h1-auto-hep  192.0.2.1"},
 		{name: "a template for no address of the node", cfg: on(api.HostEndpointTemplate{GenerateName: "t", InterfaceCIDRs: []string{"10.0.0.0/8"}})},
 		{name: "a template for other nodes", cfg: on(api.HostEndpointTemplate{GenerateName: "t", InterfaceCIDRs: []string{"::/0"}, NodeSelector: "rack == 'b'"})},
 		{name: "a template for such nodes", cfg: on(api.HostEndpointTemplate{GenerateName: "t", InterfaceCIDRs: []string{"::/0"}, NodeSelector: "rack == 'a'"}), want: "h1-t-auto-hep  2001:db8::1"},

@@ -11,7 +11,7 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// The worlds of GOALS.md, "calc graph alone": what upstream's own benchmark has,
+// The worlds of docs/benchmarks.md, calc alone: what upstream's own benchmark has,
 // as many different label sets included.
 const (
 	namespaces = 100

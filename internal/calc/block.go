@@ -21,7 +21,7 @@ func (g *Graph) block(u api.Update) {
 	}
 	p, owner, owned, err := api.BlockOwner(u)
 	if err != nil {
-		g.found(u.Key, []api.Problem{{Key: u.Key, Reason: err.Error() + "; what was known of it stays in force"}})
+		g.kept(u.Key, err, false) // a route that is missing opens nothing: the node is ready without it
 		return
 	}
 	g.found(u.Key, nil)
@@ -38,14 +38,12 @@ type pool struct {
 	nat  bool
 }
 
-// putPool takes over a pool. One of which the range cannot be read is as one that does not exist.
-func (g *Graph) putPool(key string, s api.Stored, r *api.IPPool) {
-	cidr, err := netip.ParsePrefix(r.Spec.CIDR)
-	if err != nil || s.Closed != "" {
-		delete(g.pools, key)
-		return
+// putPool takes over a pool, whose range can be read: else it would not have been admitted.
+func (g *Graph) putPool(key string, r *api.IPPool) {
+	g.dirtyHost = true
+	for _, cidr := range prefixes([]string{r.Spec.CIDR}) {
+		g.pools[key] = pool{cidr, r.Spec.NATOutgoing}
 	}
-	g.pools[key] = pool{cidr.Masked(), r.Spec.NATOutgoing}
 }
 
 // natOutgoing says from which pools packets leave with the host's address, and for where not.
@@ -78,6 +76,7 @@ func (g *Graph) natOutgoing() intent.NATOutgoing {
 
 // putNode takes over a node's addresses; nil: it is gone.
 func (g *Graph) putNode(key string, r *api.Node) {
+	g.dirtyHost = true
 	delete(g.nodes, key)
 	if r == nil {
 		return

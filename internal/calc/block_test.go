@@ -144,3 +144,25 @@ func TestPoolsSayWhoLeavesWithTheHostsAddress(t *testing.T) {
 		}
 	}
 }
+
+func TestFindingsChangeOnlyWithProblems(t *testing.T) {
+	g := New("h1")
+	bad := poolUpdate("a", `"cidr":"10.65"`)
+	for _, tt := range []struct {
+		name   string
+		update api.Update
+		change bool
+	}{
+		{"a pool that cannot be read", bad, true},
+		{"the same once more", bad, false},
+		{"another that can", poolUpdate("b", `"cidr":"10.65.0.0/16"`), false},
+		{"the first is mended", poolUpdate("a", `"cidr":"10.66.0.0/16"`), true},
+		{"and goes", poolUpdate("a", ""), false},
+	} {
+		before := g.Findings()
+		g.Update([]api.Update{tt.update})
+		if got := g.Findings() != before; got != tt.change {
+			t.Errorf("%s: findings changed: %v, want %v; problems %v", tt.name, got, tt.change, g.Problems())
+		}
+	}
+}

@@ -46,12 +46,21 @@ func (g *Graph) Flush() intent.Batch {
 	goneSets := append(g.sets.Flush(&b), g.serves.Flush(&b)...)
 	// In the order of a batch's fields: whoever removes begins at the end.
 	b.Removed = slices.Concat(goneSets, gonePolicies, goneEndpoints, goneRoutes)
+	g.flushHost(&b)
+	return b
+}
+
+// flushHost sends the settings of the node if they are others than before.
+func (g *Graph) flushHost(b *intent.Batch) {
+	if !g.dirtyHost {
+		return
+	}
+	g.dirtyHost = false
 	if h := g.host(); g.sent.host == nil || !g.sent.host.Equal(h) {
 		g.sent.host = &h
 		copied := h
 		b.Host = &copied
 	}
-	return b
 }
 
 // flushEndpoints makes dirty endpoints anew, and makes policies dirty whose users change.
@@ -124,6 +133,7 @@ func (g *Graph) hold(s *stack) {
 	g.countAll(s, 1)
 	if s.staged != nil {
 		g.sent.staged++
+		g.dirtyHost = true
 	}
 }
 
@@ -135,6 +145,7 @@ func (g *Graph) letGo(s *stack) {
 	g.countAll(s, -1)
 	if s.staged != nil {
 		g.sent.staged--
+		g.dirtyHost = true
 	}
 	if g.stacks[s.key] == s {
 		delete(g.stacks, s.key)

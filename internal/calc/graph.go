@@ -13,7 +13,6 @@
 package calc
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -51,6 +50,7 @@ type Graph struct {
 	applied  map[uint32]*active        // by ID in here
 	profiles map[string]*policy.Policy // by name
 	links    map[string][]string       // keys of local endpoints that want an interface, sorted
+	attached map[string]bool           // interfaces that a plugin of this host made
 	resolver *config.Resolver          // of FelixConfigurations
 	config   config.Effective
 	frozen   bool
@@ -58,9 +58,10 @@ type Graph struct {
 	nodes    map[string][]netip.Prefix // by key
 	problems map[string][]api.Problem
 	findings uint64
-	closed   map[string]bool // keys of global policies that cannot be read: the node is not ready
-	unread   map[string]bool // keys whose value is not JSON, and of which nothing is known
+	unread   map[string]string // keys of which nothing is known since their value cannot be understood, and why
+	admitted map[string]bool   // keys of nodes, pools, settings and cluster information that are known
 
+	dirtyHost     bool // something that host depends on may have changed
 	dirtyLocals   map[string]bool
 	dirtyPolicies map[intent.PolicyID]bool // content or existence changed
 	stacks        map[string]*stack        // present ones, by the policies they are made of
@@ -70,7 +71,8 @@ type Graph struct {
 // active is a policy and the ID of its selector among those of local endpoints.
 type active struct {
 	*policy.Policy
-	id uint32
+	id      uint32
+	assumed bool // it counts as used, see assume
 }
 
 // New returns a graph for the node of that name. Local settings are those that
@@ -78,8 +80,8 @@ type active struct {
 func New(node string, local ...config.Layer) *Graph {
 	g := &Graph{
 		node: node, serves: service.New(), routes: route.New(), order: policy.NewOrder(),
-		policies: map[intent.PolicyID]*active{}, applied: map[uint32]*active{}, profiles: map[string]*policy.Policy{}, links: map[string][]string{},
-		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, pools: map[string]pool{}, nodes: map[string][]netip.Prefix{}, closed: map[string]bool{}, unread: map[string]bool{},
+		policies: map[intent.PolicyID]*active{}, applied: map[uint32]*active{}, profiles: map[string]*policy.Policy{}, links: map[string][]string{}, attached: map[string]bool{},
+		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, pools: map[string]pool{}, nodes: map[string][]netip.Prefix{}, unread: map[string]string{}, admitted: map[string]bool{},
 		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, sent: newSent(),
 	}
 	g.here = label.New(func(_ uint32, l hereItem) { g.dirtyLocals[l.Value.key] = true })
@@ -95,7 +97,7 @@ func New(node string, local ...config.Layer) *Graph {
 // SetInSync says that every resource that existed at start has been given.
 func (g *Graph) SetInSync() { g.inSync = true }
 
-// Findings changes whenever Problems may have.
+// Findings changes whenever Problems does.
 func (g *Graph) Findings() uint64 { return g.findings }
 
 // Problems are those of all resources, by key.
@@ -110,16 +112,13 @@ func (g *Graph) Problems() []api.Problem {
 // Ready reports whether all that concerns this node was understood well enough, and else why not.
 func (g *Graph) Ready() (bool, []string) {
 	var why []string
-	for _, k := range slices.Sorted(maps.Keys(g.closed)) {
-		why = append(why, fmt.Sprintf("%s cannot be read and applies to nothing", k))
-	}
 	for _, k := range slices.Sorted(maps.Keys(g.unread)) {
-		why = append(why, fmt.Sprintf("%s is not JSON, and nothing is known of it", k))
+		why = append(why, g.unread[k]+"; nothing else is known of it")
 	}
 	return len(why) == 0, why
 }
 
-// Update takes changes in. A value that is not a resource changes nothing but
+// Update takes changes in. A value that [api.Admit] does not admit changes nothing but
 // Problems, and Ready if nothing was known of its key.
 func (g *Graph) Update(us []api.Update) {
 	for _, u := range us {
@@ -136,32 +135,41 @@ func (g *Graph) update(u api.Update) {
 	if u.Value == nil {
 		g.found(u.Key, nil)
 		delete(g.unread, u.Key)
+		delete(g.admitted, u.Key)
 		if ok {
 			g.remove(u.Key, ref)
 		}
 		return
 	}
-	s, err := api.DecodeStored(u)
+	s, err := api.Admit(u)
 	if err != nil {
-		g.found(u.Key, []api.Problem{{Key: u.Key, Reason: err.Error() + "; what was known of it stays in force"}})
-		if ok && !g.knows(u.Key, ref) {
-			g.unread[u.Key] = true
+		unknown := ok && !g.knows(u.Key, ref)
+		if unknown && s.Closed != "" && ref.Kind == api.KindNetworkPolicy {
+			g.put(u.Key, s) // whom it may be about is known: its namespace, to which it denies everything
 		}
+		g.kept(u.Key, err, unknown)
 		return
 	}
 	g.put(u.Key, s)
 }
 
+// kept notes a value that cannot be understood: what was known of its key stays in force. unknown: nothing was.
+func (g *Graph) kept(key string, err error, unknown bool) {
+	g.found(key, []api.Problem{{Key: key, Reason: err.Error() + "; what was known of it stays in force"}})
+	if unknown {
+		g.unread[key] = err.Error()
+	}
+}
+
 // found takes note of what is wrong with a resource.
 func (g *Graph) found(key string, problems []api.Problem) {
-	_, had := g.problems[key]
 	switch {
+	case slices.Equal(g.problems[key], problems):
+		return
 	case len(problems) > 0:
 		g.problems[key] = problems
-	case had:
-		delete(g.problems, key)
 	default:
-		return
+		delete(g.problems, key)
 	}
 	g.findings++
 }
@@ -193,18 +201,22 @@ func (g *Graph) put(key string, s api.Stored) {
 	case *api.NetworkPolicy, *api.GlobalNetworkPolicy, *api.StagedNetworkPolicy, *api.StagedGlobalNetworkPolicy:
 		g.putPolicy(key, s)
 	case *api.FelixConfiguration:
+		g.admitted[key] = true
 		r.Metadata.Name = s.Ref.Name
 		g.resolver.Set(r)
 		g.configure()
 	case *api.Node:
+		g.admitted[key] = true
 		g.putNode(key, r)
 		if s.Ref.Name == g.node {
 			g.resolver.SetLabels(r.Metadata.Labels)
 			g.configure()
 		}
 	case *api.IPPool:
-		g.putPool(key, s, r)
+		g.admitted[key] = true
+		g.putPool(key, r)
 	case *api.ClusterInformation:
+		g.admitted[key] = true
 		if s.Ref.Name == "default" {
 			g.frozen = r.Spec.DatastoreReady != nil && !*r.Spec.DatastoreReady
 		}
@@ -230,7 +242,6 @@ func (g *Graph) remove(key string, ref api.Ref) {
 	case api.KindTier:
 		g.setTier(ref.Name, nil)
 	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy, api.KindStagedNetworkPolicy, api.KindStagedGlobalNetworkPolicy:
-		delete(g.closed, key)
 		g.removePolicy(intent.PolicyID{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
 	case api.KindFelixConfiguration:
 		g.resolver.Remove(ref.Name)
@@ -243,6 +254,7 @@ func (g *Graph) remove(key string, ref api.Ref) {
 		}
 	case api.KindIPPool:
 		delete(g.pools, key)
+		g.dirtyHost = true
 	case api.KindClusterInformation:
 		g.frozen = g.frozen && ref.Name != "default"
 	}
@@ -258,7 +270,9 @@ func (g *Graph) knows(key string, ref api.Ref) bool {
 	case api.KindProfile:
 		return g.profiles[ref.Name] != nil
 	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy, api.KindStagedNetworkPolicy, api.KindStagedGlobalNetworkPolicy:
-		return g.policies[intent.PolicyID{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}] != nil || g.closed[key]
+		return g.policies[intent.PolicyID{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}] != nil
+	case api.KindNode, api.KindIPPool, api.KindFelixConfiguration, api.KindClusterInformation:
+		return g.admitted[key]
 	}
 	return ref.Kind != api.KindTier || g.order.Knows(ref.Name)
 }

@@ -118,9 +118,12 @@ func (g *Graph) endpoint(l *local, s *stack) intent.Endpoint {
 		}
 		return e
 	}
+	refused := g.refused(l.link)
 	switch owner := g.links[l.link][0]; {
 	case l.link == "":
 		e.Closed = "it names no interface"
+	case refused != "":
+		e.Closed, e.Link = refused, "" // no driver may touch the interface
 	case owner != l.key:
 		e.Closed = "its interface " + l.link + " is that of " + g.here.Get(owner).Value.label
 		e.Link = "" // it must not close the owner's

@@ -1,7 +1,6 @@
 package calc
 
 import (
-	"flag"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -9,9 +8,8 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/calc/calctest"
 	"github.com/twillnet/twill/internal/dataplane/sim"
+	"github.com/twillnet/twill/internal/seedtest"
 )
-
-var seed = flag.Uint64("seed", 1, "of the random worlds")
 
 // fresh is the oracle: a graph that is given the present resources at once, in any order.
 func fresh(rng *rand.Rand, us []api.Update) State {
@@ -24,18 +22,19 @@ func fresh(rng *rand.Rand, us []api.Update) State {
 }
 
 func TestAnyPathSameIntents(t *testing.T) {
+	seed := seedtest.New(t)
 	for i := range 40 {
-		rng := rand.New(rand.NewPCG(*seed, uint64(i)))
+		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		// Values that are not JSON are left out: of them the graph keeps what it had, so that the path matters.
 		w := calctest.Random(rng, calctest.Config{Wrong: -1, Blocks: 6})
 		g, node := New("h1"), sim.New()
 		apply := func() {
 			node.Merge(g.Flush())
 			if _, err := node.Apply(t.Context()); err != nil {
-				t.Fatalf("seed %d world %d: apply: %v", *seed, i, err)
+				t.Fatalf("seed %d world %d: apply: %v", seed, i, err)
 			}
 			if err := node.Refused(); err != nil {
-				t.Fatalf("seed %d world %d: batch refused: %v", *seed, i, err)
+				t.Fatalf("seed %d world %d: batch refused: %v", seed, i, err)
 			}
 		}
 		g.Update(w.State())
@@ -49,39 +48,40 @@ func TestAnyPathSameIntents(t *testing.T) {
 			}
 			apply()
 			if got, want := g.Intents(), fresh(rng, w.State()); !reflect.DeepEqual(got, want) {
-				t.Fatalf("seed %d world %d step %d:\n got %+v\nwant %+v", *seed, i, step, got, want)
+				t.Fatalf("seed %d world %d step %d:\n got %+v\nwant %+v", seed, i, step, got, want)
 			}
 		}
 		g.Update(w.Teardown(1))
 		apply()
 		if got, want := g.Intents(), fresh(rng, nil); !reflect.DeepEqual(got, want) {
-			t.Fatalf("seed %d world %d: after teardown %+v remains", *seed, i, got)
+			t.Fatalf("seed %d world %d: after teardown %+v remains", seed, i, got)
 		}
 		if n := g.sources.Remembers() + g.here.Remembers() + g.sets.Remembers() + g.serves.Remembers() + len(g.policies) + len(g.applied) + len(g.links) + len(g.stacks) + len(g.sent.sets) + len(g.sent.users) + len(g.sent.stacks); n != 0 {
-			t.Fatalf("seed %d world %d: %d things are remembered after all is gone", *seed, i, n)
+			t.Fatalf("seed %d world %d: %d things are remembered after all is gone", seed, i, n)
 		}
 	}
 }
 
 func TestBatchesAddUpToTheIntents(t *testing.T) {
+	seed := seedtest.New(t)
 	for i := range 20 {
-		rng := rand.New(rand.NewPCG(*seed, uint64(1000+i)))
+		rng := rand.New(rand.NewPCG(seed, uint64(1000+i)))
 		w := calctest.Random(rng, calctest.Config{Blocks: 6})
 		g, node := New("h1"), sim.New()
 		g.Update(w.State())
 		for range 100 {
 			node.Merge(g.Flush())
 			if _, err := node.Apply(t.Context()); err != nil || node.Refused() != nil {
-				t.Fatalf("seed %d world %d: %v %v", *seed, i, err, node.Refused())
+				t.Fatalf("seed %d world %d: %v %v", seed, i, err, node.Refused())
 			}
 			want := g.Intents()
 			if len(node.Endpoints) != len(want.Endpoints) || len(node.Policies) != len(want.Policies) || len(node.Routes) != len(want.Routes) || len(node.Sets) != len(want.IPSets) {
-				t.Fatalf("seed %d world %d: node has %d endpoints, %d policies, %d routes, %d sets; want %d, %d, %d, %d", *seed, i, len(node.Endpoints), len(node.Policies),
+				t.Fatalf("seed %d world %d: node has %d endpoints, %d policies, %d routes, %d sets; want %d, %d, %d, %d", seed, i, len(node.Endpoints), len(node.Policies),
 					len(node.Routes), len(node.Sets), len(want.Endpoints), len(want.Policies), len(want.Routes), len(want.IPSets))
 			}
 			for _, s := range want.IPSets {
 				if got := node.Sets[s.ID]; len(got.Members) != len(s.Members) {
-					t.Fatalf("seed %d world %d: set %s has %d members, want %d", *seed, i, s.ID, len(got.Members), len(s.Members))
+					t.Fatalf("seed %d world %d: set %s has %d members, want %d", seed, i, s.ID, len(got.Members), len(s.Members))
 				}
 			}
 			g.Update(w.Step())

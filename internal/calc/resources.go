@@ -2,6 +2,7 @@ package calc
 
 import (
 	"slices"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/calc/policy"
@@ -19,10 +20,6 @@ func (g *Graph) profileChanged(name string, labels map[string]string) {
 }
 
 func (g *Graph) putPolicy(key string, s api.Stored) {
-	delete(g.closed, key)
-	if s.Closed != "" && s.Ref.Kind == api.KindGlobalNetworkPolicy {
-		g.closed[key] = true
-	}
 	p := policy.Of(s)
 	if p == nil {
 		ref, _ := api.ParseKey(key)
@@ -50,6 +47,17 @@ func (g *Graph) putPolicy(key string, s api.Stored) {
 		g.order.Replace(old.Policy, p)
 		old.Policy = p
 	}
+	g.assume(g.policies[p.ID], p.Everywhere)
+}
+
+// assume takes a policy for used, or no longer, whether an endpoint of this node has it or not: then its sets are there
+// before the first endpoint needs them.
+func (g *Graph) assume(a *active, used bool) {
+	if a.assumed == used {
+		return
+	}
+	a.assumed = used
+	g.count([]intent.PolicyID{a.ID}, map[bool]int{true: 1, false: -1}[used])
 }
 
 func (g *Graph) addPolicy(p *policy.Policy) {
@@ -64,6 +72,7 @@ func (g *Graph) removePolicy(id intent.PolicyID) {
 		return
 	}
 	g.dirtyPolicies[id] = true
+	g.assume(a, false)
 	g.order.Remove(a.Policy)
 	g.here.Drop(a.id)
 	delete(g.policies, id)
@@ -111,7 +120,9 @@ func (g *Graph) setTier(name string, r *api.Tier) {
 func (g *Graph) configure() {
 	was := g.config.Settings
 	g.config = g.resolver.Resolve()
-	if was.AllowSourceSpoofing != g.config.Settings.AllowSourceSpoofing {
+	g.dirtyHost = true
+	now := g.config.Settings
+	if was.AllowSourceSpoofing != now.AllowSourceSpoofing || !slices.Equal(was.InterfacePrefixes, now.InterfacePrefixes) {
 		for key := range g.sent.endpoints {
 			g.dirtyLocals[key] = true
 		}
@@ -120,17 +131,27 @@ func (g *Graph) configure() {
 
 var toHost = map[string]intent.ToHost{"Drop": intent.ToHostDrop, "Return": intent.ToHostReturn, "Accept": intent.ToHostAccept}
 
+// host makes the settings of this node, from the configuration, the pools, all nodes' addresses, and whether a staged
+// policy is in use. Whoever changes one of these sets dirtyHost.
 func (g *Graph) host() intent.HostSettings {
 	s := g.config.Settings
 	return intent.HostSettings{
-		EndpointToHost: toHost[s.EndpointToHost], Prefixes: slices.Sorted(slices.Values(s.InterfacePrefixes)),
-		AllowVXLAN: s.AllowVXLAN, AllowIPIP: s.AllowIPIP, AllowInvalid: s.SkipInvalidCheck, KeepDenied: !s.RevokeFlows,
+		EndpointToHost: toHost[s.EndpointToHost], Prefixes: slices.Sorted(slices.Values(s.InterfacePrefixes)), Exclude: s.InterfaceExclude, NoForwarding: s.Forwarding == "Disabled", NoIPv6: !s.IPv6,
+		AllowVXLAN: s.AllowVXLAN, AllowIPIP: s.AllowIPIP, AllowInvalid: s.SkipInvalidCheck, KeepDenied: !s.RevokeFlows, OwnTable: s.OwnTable,
 		ReportAllowed: s.ReportFlows == "Enabled" || s.EvaluateStaged == "Continuous" && g.sent.staged > 0,
 		FailsafeIn:    failsafes(s.FailsafeIn), FailsafeOut: failsafes(s.FailsafeOut),
 		Log:     intent.LogSettings(s.Log),
-		Refresh: intent.Refresh{Policy: s.PolicyRefresh, Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
+		Refresh: intent.Refresh{Policy: shorter(s.PolicyRefresh, s.SetsRefresh), Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
 		NAT:     g.natOutgoing(),
 	}
+}
+
+// shorter is the shorter of two intervals, of which zero is none.
+func shorter(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }
 
 func failsafes(in []config.Failsafe) []intent.Failsafe {

@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"context"
 	"net"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -11,41 +12,33 @@ import (
 )
 
 // assign is ADD of the IPAM plugin, for networks of others.
-func assign(args *skel.CmdArgs) (err error) {
-	defer func() { err = failed(err) }()
-	ctx, cancel := within()
-	defer cancel()
-	c, err := readConf(args)
-	if err != nil {
-		return err
-	}
-	r, err := c.request(args)
-	if err != nil {
-		return err
-	}
-	var out wire.Attached
-	if err := wire.Ask(ctx, c.Socket, wire.PathAssign, r, &out); err != nil {
-		return err
-	}
-	result := &current.Result{CNIVersion: current.ImplementedSpecVersion}
-	for _, a := range out.Addrs {
-		result.IPs = append(result.IPs, &current.IPConfig{Address: net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}})
-	}
-	return types.PrintResult(result, c.CNIVersion)
+func assign(args *skel.CmdArgs) error {
+	return about(args, func(ctx context.Context, c *conf, r wire.Request) error {
+		var out wire.Attached
+		if err := wire.Ask(ctx, c.Socket, wire.PathAssign, r, &out); err != nil {
+			return err
+		}
+		result := &current.Result{CNIVersion: current.ImplementedSpecVersion}
+		for _, a := range out.Addrs {
+			result.IPs = append(result.IPs, &current.IPConfig{Address: net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}})
+		}
+		return types.PrintResult(result, c.CNIVersion)
+	})
+}
+
+// assigned is CHECK of the IPAM plugin.
+func assigned(args *skel.CmdArgs) error {
+	return about(args, func(ctx context.Context, c *conf, r wire.Request) (err error) {
+		if r.Addrs, err = c.previous(); err != nil {
+			return err
+		}
+		return wire.Ask(ctx, c.Socket, wire.PathAssigned, r, nil)
+	})
 }
 
 // giveBack is DEL of the IPAM plugin.
-func giveBack(args *skel.CmdArgs) (err error) {
-	defer func() { err = failed(err) }()
-	ctx, cancel := within()
-	defer cancel()
-	c, err := readConf(args)
-	if err != nil {
-		return err
-	}
-	r, err := c.request(args)
-	if err != nil {
-		return err
-	}
-	return wire.Ask(ctx, c.Socket, wire.PathRelease, r.Ref, nil)
+func giveBack(args *skel.CmdArgs) error {
+	return about(args, func(ctx context.Context, c *conf, r wire.Request) error {
+		return wire.Ask(ctx, c.Socket, wire.PathRelease, r.Ref, nil)
+	})
 }

@@ -39,11 +39,6 @@ func linkName(r wire.Ref) string {
 	return linkPrefix + r.ContainerID[:min(len(r.ContainerID), linkDigits)]
 }
 
-// alias marks a link as ours, and says whose it is.
-func alias(r wire.Ref) string { return aliasOf(r.Network) + r.ContainerID + " " + r.Ifname }
-
-func aliasOf(network string) string { return "twill " + network + " " }
-
 // ends are both ends of a container's link.
 type ends struct {
 	host, inside *rtnl.Handle
@@ -107,7 +102,7 @@ func (e *ends) connect(c *conf) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(e.host.SetAlias(near.Index, alias(e.request.Ref)), e.inside.SetMAC(far.Index, e.request.MAC))
+	err = errors.Join(e.host.SetAlias(near.Index, e.request.Alias()), e.inside.SetMAC(far.Index, e.request.MAC))
 	far.MAC = e.request.MAC
 	if c.MTU > 0 {
 		err = errors.Join(err, e.host.SetMTU(near.Index, c.MTU), e.inside.SetMTU(far.Index, c.MTU))
@@ -129,8 +124,9 @@ func (e *ends) free() error {
 	return err
 }
 
-// remove deletes the link, if there is one. One of this name that is another's stays.
-func (e *ends) remove() error {
+// apart refuses what could not be kept apart from what the host has: its end of the link is named after the container, or
+// the pod, alone. A link of an earlier container of the pod is no hindrance: connect takes it away.
+func (e *ends) apart() error {
 	l, err := e.host.Link(e.request.Link)
 	if errors.Is(err, rtnl.ErrNotFound) {
 		return nil
@@ -138,13 +134,72 @@ func (e *ends) remove() error {
 	if err != nil {
 		return err
 	}
-	if l.Kind != "veth" || l.Alias != "" && e.request.Pod == nil && l.Alias != alias(e.request.Ref) {
+	r := e.request.Ref
+	if has, ok := wire.ParseAlias(l.Alias); ok {
+		switch {
+		case has.ContainerID == r.ContainerID && (has.Ifname != r.Ifname || has.Network != r.Network):
+			return fmt.Errorf("container %s has the interface %s of network %s already, by %s of this host; this version gives a container one interface", r.ContainerID, has.Ifname, has.Network, l.Name)
+		case has.ContainerID == r.ContainerID || r.Pod != nil:
+			return nil
+		}
+	}
+	switch far, err := e.farOf(l); {
+	case err != nil:
+		return err
+	case far != "":
+		return fmt.Errorf("the container has the interface %s already, by %s of this host; this version gives a container one interface", far, l.Name)
+	case l.Kind != "veth" || l.Alias != "" || r.Pod == nil:
 		return fmt.Errorf("interface %s of this host is a %s %q, and not this container's", l.Name, l.Kind, l.Alias)
 	}
-	if err := e.host.DeleteLink(l.Index); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+	return nil // what Calico's plugin made for the pod's last container, or what one that was killed did
+}
+
+// farOf is the name of a link's other end, if that is in the container.
+func (e *ends) farOf(l rtnl.Link) (string, error) {
+	if e.inside == nil || l.Kind != "veth" {
+		return "", nil
+	}
+	links, err := e.inside.Links()
+	for _, in := range links {
+		if in.Peer == l.Index && in.Index == l.Peer {
+			return in.Name, err
+		}
+	}
+	return "", err
+}
+
+// remove deletes the link, if there is one: apart has said that it may go.
+func (e *ends) remove() error {
+	l, err := e.host.Link(e.request.Link)
+	if errors.Is(err, rtnl.ErrNotFound) {
+		return nil
+	}
+	if err == nil {
+		err = e.host.DeleteLink(l.Index)
+	}
+	if errors.Is(err, rtnl.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// removeMine deletes the link if it is this attachment's: its alias says so or, where a plugin was killed before it wrote
+// one, its other end. Another container of the same pod may have taken its place, or be about to.
+func (e *ends) removeMine() error {
+	l, err := e.host.Link(e.request.Link)
+	if errors.Is(err, rtnl.ErrNotFound) {
+		return nil
+	}
+	mine := l.Alias == e.request.Alias()
+	if err == nil && l.Alias == "" {
+		var far string
+		far, err = e.farOf(l)
+		mine = far == e.request.Ifname
+	}
+	if err != nil || !mine {
 		return err
 	}
-	return nil
+	return e.remove()
 }
 
 // configure gives the container's end its addresses and routes, and turns it on.
@@ -244,8 +299,12 @@ func (e *ends) sysctls(c *conf) error {
 
 // check says what is missing of what connect and configure made.
 func (e *ends) check(addrs []netip.Addr) error {
-	if _, err := e.host.Link(e.request.Link); err != nil {
+	near, err := e.host.Link(e.request.Link)
+	if err != nil {
 		return fmt.Errorf("the host's end: %w", err)
+	}
+	if near.Alias != "" && near.Alias != e.request.Alias() {
+		return fmt.Errorf("the host's end: %s is %q, another attachment's", near.Name, near.Alias)
 	}
 	far, err := e.inside.Link(e.request.Ifname)
 	if err != nil {
@@ -280,10 +339,10 @@ func sweep(network string, valid []wire.Ref) error {
 	links, err := host.Links()
 	keep := map[string]bool{}
 	for _, r := range valid {
-		keep[alias(wire.Ref{Network: network, ContainerID: r.ContainerID, Ifname: r.Ifname})] = true
+		keep[wire.Ref{Network: network, ContainerID: r.ContainerID, Ifname: r.Ifname}.Alias()] = true
 	}
 	for _, l := range links {
-		if strings.HasPrefix(l.Alias, aliasOf(network)) && !keep[l.Alias] {
+		if strings.HasPrefix(l.Alias, wire.AliasOf(network)) && !keep[l.Alias] {
 			err = errors.Join(err, host.DeleteLink(l.Index))
 		}
 	}

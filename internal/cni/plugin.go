@@ -39,7 +39,7 @@ func Called(argv0 string) bool {
 func Main(argv0, release string) int {
 	funcs := skel.CNIFuncs{Add: add, Del: del, Check: check, GC: collect, Status: status}
 	if ipamNames[filepath.Base(argv0)] {
-		funcs = skel.CNIFuncs{Add: assign, Del: giveBack, Check: func(*skel.CmdArgs) error { return nil }, GC: collect, Status: status}
+		funcs = skel.CNIFuncs{Add: assign, Del: giveBack, Check: assigned, GC: collect, Status: status}
 	}
 	if e := skel.PluginMainFuncsWithError(funcs, version.All, "twill "+release); e != nil {
 		_ = e.Print() // there is nobody else to tell
@@ -51,38 +51,47 @@ func Main(argv0, release string) int {
 // patience is for one command; runtimes give up after minutes.
 const patience = 90 * time.Second
 
-func within() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), patience)
-}
-
-func add(args *skel.CmdArgs) (err error) {
-	defer func() { err = failed(err) }()
-	ctx, cancel := within()
+// within does what is to be done with a network's configuration, and makes of its error one that runtimes read.
+func within(args *skel.CmdArgs, do func(context.Context, *conf) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := readConf(args)
-	if err != nil {
-		return err
+	if err == nil {
+		err = do(ctx, c)
 	}
-	r, err := c.request(args)
-	if err != nil {
-		return err
-	}
-	e, err := open(args.Netns, r)
-	if err != nil {
-		return err
-	}
-	defer e.close()
-	if err := e.free(); err != nil {
-		return err
-	}
-	result, err := c.attach(ctx, e)
-	switch {
-	case errors.Is(err, wire.ErrNoAgent):
-		return errors.Join(err, e.remove()) // nobody knows of it
-	case err != nil:
-		return errors.Join(err, c.detach(ctx, e))
-	}
-	return types.PrintResult(result, c.CNIVersion)
+	return failed(err)
+}
+
+// about is within, for what is about one container.
+func about(args *skel.CmdArgs, do func(context.Context, *conf, wire.Request) error) error {
+	return within(args, func(ctx context.Context, c *conf) error {
+		r, err := c.request(args)
+		if err != nil {
+			return err
+		}
+		return do(ctx, c, r)
+	})
+}
+
+func add(args *skel.CmdArgs) error {
+	return about(args, func(ctx context.Context, c *conf, r wire.Request) error {
+		e, err := open(args.Netns, r)
+		if err != nil {
+			return err
+		}
+		defer e.close()
+		if err := errors.Join(e.free(), e.apart()); err != nil {
+			return err
+		}
+		result, err := c.attach(ctx, e)
+		switch {
+		case errors.Is(err, wire.ErrNoAgent):
+			return errors.Join(err, e.removeMine()) // nobody knows of it
+		case err != nil:
+			return errors.Join(err, c.detach(ctx, e))
+		}
+		return types.PrintResult(result, c.CNIVersion)
+	})
 }
 
 // attach makes everything. The link is made while the agent brings routes and policy into force; the container's end gets
@@ -156,24 +165,18 @@ func (e *ends) result(out *current.Result, addrs []netip.Addr) *current.Result {
 	return out
 }
 
-func del(args *skel.CmdArgs) (err error) {
-	defer func() { err = failed(err) }()
-	ctx, cancel := within()
-	defer cancel()
-	c, err := readConf(args)
-	if err != nil {
-		return err
-	}
-	r, err := c.request(args)
-	if err != nil {
-		return err
-	}
-	e, err := open("", r)
-	if err != nil {
-		return err
-	}
-	defer e.close()
-	return c.detach(ctx, e)
+func del(args *skel.CmdArgs) error {
+	return about(args, func(ctx context.Context, c *conf, r wire.Request) error {
+		e, err := open(args.Netns, r)
+		if err != nil { // the container is gone; the rest goes, too
+			e, err = open("", r)
+		}
+		if err != nil {
+			return err
+		}
+		defer e.close()
+		return c.detach(ctx, e)
+	})
 }
 
 // detach takes everything away. The agent goes first, so that it does not look for a link that it still wants; what comes
@@ -183,91 +186,78 @@ func (c *conf) detach(ctx context.Context, e *ends) error {
 	if errors.Is(err, wire.ErrNoAgent) {
 		err = leaveNote(wire.NotesOf(c.Socket), e.request.Ref)
 	}
-	mine, failed := e.mine()
-	if mine && failed == nil {
-		failed = e.remove()
-	}
-	if err = errors.Join(err, failed); err == nil && !c.IPAM.ours() {
+	if err = errors.Join(err, e.removeMine()); err == nil && !c.IPAM.ours() {
 		err = invoke.DelegateDel(ctx, c.IPAM.Type, c.raw, nil)
 	}
 	return err
 }
 
-func check(args *skel.CmdArgs) (err error) {
-	defer func() { err = failed(err) }()
-	ctx, cancel := within()
-	defer cancel()
-	c, err := readConf(args)
-	if err != nil {
-		return err
-	}
-	r, err := c.request(args)
-	if err != nil {
-		return err
-	}
+func check(args *skel.CmdArgs) error {
+	return about(args, func(ctx context.Context, c *conf, r wire.Request) error {
+		var err error
+		if r.Addrs, err = c.previous(); err != nil {
+			return err
+		}
+		e, err := open(args.Netns, r)
+		if err != nil {
+			return err
+		}
+		defer e.close()
+		if err := e.check(r.Addrs); err != nil {
+			return err
+		}
+		if !c.IPAM.ours() {
+			if err := invoke.DelegateCheck(ctx, c.IPAM.Type, c.raw, nil); err != nil {
+				return err
+			}
+		}
+		return wire.Ask(ctx, c.Socket, wire.PathCheck, r, nil)
+	})
+}
+
+// previous are the addresses that ADD gave, as the runtime has kept them.
+func (c *conf) previous() (out []netip.Addr, err error) {
 	if err := version.ParsePrevResult(&c.PluginConf); err != nil {
-		return invalid("prevResult: %v", err)
+		return nil, invalid("prevResult: %v", err)
 	}
 	if c.PrevResult == nil {
-		return invalid("prevResult is missing: CHECK compares with it")
+		return nil, invalid("prevResult is missing: CHECK compares with it")
 	}
 	previous, err := current.NewResultFromResult(c.PrevResult)
 	if err != nil {
-		return invalid("prevResult: %v", err)
+		return nil, invalid("prevResult: %v", err)
 	}
 	for _, ip := range previous.IPs {
 		a, _ := netip.AddrFromSlice(ip.Address.IP)
-		r.Addrs = append(r.Addrs, a.Unmap())
+		out = append(out, a.Unmap())
 	}
-	e, err := open(args.Netns, r)
-	if err != nil {
-		return err
-	}
-	defer e.close()
-	if err := e.check(r.Addrs); err != nil {
-		return err
-	}
-	if !c.IPAM.ours() {
-		if err := invoke.DelegateCheck(ctx, c.IPAM.Type, c.raw, nil); err != nil {
-			return err
-		}
-	}
-	return wire.Ask(ctx, c.Socket, wire.PathCheck, r, nil)
+	return out, nil
 }
 
 // collect is GC: what has no container any more goes.
-func collect(args *skel.CmdArgs) (err error) {
-	defer func() { err = failed(err) }()
-	ctx, cancel := within()
-	defer cancel()
-	c, err := readConf(args)
-	if err != nil {
+func collect(args *skel.CmdArgs) error {
+	return within(args, func(ctx context.Context, c *conf) error {
+		v := wire.Valid{Network: c.Name}
+		for _, a := range c.ValidAttachments {
+			v.Refs = append(v.Refs, wire.Ref{Network: c.Name, ContainerID: a.ContainerID, Ifname: a.IfName})
+		}
+		err := sweep(c.Name, v.Refs)
+		err = errors.Join(err, wire.Ask(ctx, c.Socket, wire.PathGC, v, nil))
+		if !c.IPAM.ours() {
+			err = errors.Join(err, invoke.DelegateGC(ctx, c.IPAM.Type, c.raw, nil))
+		}
 		return err
-	}
-	v := wire.Valid{Network: c.Name}
-	for _, a := range c.ValidAttachments {
-		v.Refs = append(v.Refs, wire.Ref{Network: c.Name, ContainerID: a.ContainerID, Ifname: a.IfName})
-	}
-	err = sweep(c.Name, v.Refs)
-	err = errors.Join(err, wire.Ask(ctx, c.Socket, wire.PathGC, v, nil))
-	if !c.IPAM.ours() {
-		err = errors.Join(err, invoke.DelegateGC(ctx, c.IPAM.Type, c.raw, nil))
-	}
-	return err
+	})
 }
 
 func status(args *skel.CmdArgs) error {
-	ctx, cancel := within()
-	defer cancel()
-	c, err := readConf(args)
-	if err != nil {
-		return err
-	}
-	if err := wire.Ask(ctx, c.Socket, wire.PathStatus, wire.Ref{Network: c.Name}, nil); err != nil {
-		return types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
-	}
-	if !c.IPAM.ours() {
-		return invoke.DelegateStatus(ctx, c.IPAM.Type, c.raw, nil)
-	}
-	return nil
+	return within(args, func(ctx context.Context, c *conf) error {
+		if err := wire.Ask(ctx, c.Socket, wire.PathStatus, wire.Ref{Network: c.Name}, nil); err != nil {
+			return types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
+		}
+		if !c.IPAM.ours() {
+			return invoke.DelegateStatus(ctx, c.IPAM.Type, c.raw, nil)
+		}
+		return nil
+	})
 }

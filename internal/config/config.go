@@ -5,8 +5,8 @@
 // of each value, and what was wrong; a wrong value counts as not given.
 //
 // The order, later ones win: defaults, file, environment, the
-// FelixConfiguration "default", those whose nodeSelector selects the node by
-// name, and "node.<name>". In the environment TWILL_… wins over FELIX_…, and
+// FelixConfiguration "default", those whose nodeSelector selects the node, the
+// newest first, and "node.<name>". In the environment TWILL_… wins over FELIX_…, and
 // that over the general names (NODENAME, DATASTORE_TYPE, ETCD_…).
 package config
 
@@ -26,17 +26,22 @@ type Settings struct {
 
 	InterfacePrefixes   []string
 	EndpointToHost      string // Drop, Return or Accept
+	Forwarding          string // Enabled, Disabled
+	IPv6                bool   // forward it
 	AllowVXLAN          bool   // from workloads
 	AllowIPIP           bool   // from workloads
 	SkipInvalidCheck    bool
 	RevokeFlows         bool
+	OwnTable            bool // nobody else may change the nftables table
 	NAT                 NAT
 	ReportFlows         string // Enabled: also those that policy allows
 	EvaluateStaged      string // Continuous: staged policies judge live flows
 	AllowSourceSpoofing bool
 	FailsafeIn          []Failsafe
 	FailsafeOut         []Failsafe
+	InterfaceExclude    []string      // names, and regular expressions between slashes
 	PolicyRefresh       time.Duration // zero: never, as for the other two
+	SetsRefresh         time.Duration // zero: as PolicyRefresh
 	RouteRefresh        time.Duration
 	InterfaceRefresh    time.Duration
 

@@ -40,6 +40,11 @@ func TestVariablesThatAreNoSettingsAreNotTakenForSome(t *testing.T) {
 	}
 }
 
+func made(f *api.FelixConfiguration, at string) *api.FelixConfiguration {
+	f.Metadata.CreationTimestamp = at
+	return f
+}
+
 func TestLaterSourcesWin(t *testing.T) {
 	file, problems := config.FromFile("twill.conf", "[global]\n# as upstream's\nDefaultEndpointToHostAction = return\nReportingIntervalSecs = 7\n")
 	if len(problems) > 0 {
@@ -70,6 +75,12 @@ func TestLaterSourcesWin(t *testing.T) {
 		{
 			says: "a selector over default", stored: []*api.FelixConfiguration{felix("default", "", "Return"), felix("rack", "rack == 'r1'", "Accept")},
 			want: "Accept", from: "FelixConfiguration rack",
+		},
+		{
+			says: "the oldest of several selectors", stored: []*api.FelixConfiguration{
+				made(felix("a", "all()", "Accept"), "2026-11-01T00:00:00Z"), made(felix("z", "all()", "Return"), "2026-11-02T00:00:00Z"), made(felix("m", "all()", "Drop"), "2026-11-02T00:00:00Z"),
+			},
+			want: "Accept", from: "FelixConfiguration a",
 		},
 		{says: "a selector of other nodes says nothing", stored: []*api.FelixConfiguration{felix("rack", "rack == 'r2'", "Accept")}, want: "Drop", from: "default"},
 		{
@@ -176,12 +187,14 @@ func TestStoredSettingsArrive(t *testing.T) {
 	f := felix("default", "", "Accept")
 	f.Spec.HealthEnabled, f.Spec.HealthPort, f.Spec.ReportingInterval = &no, &port, &every
 	f.Spec.AllowVXLANPacketsFromWorkloads, f.Spec.WorkloadSourceSpoofing, f.Spec.DebugPort = &yes, "Any", &port
-	f.Spec.InterfacePrefix = "cali,tap"
+	f.Spec.IPv6Support = &no
+	f.Spec.InterfacePrefix, f.Spec.InterfaceExclude, f.Spec.IPSetsRefreshInterval = "cali,tap", "/^kube/,dummy0", &every
 	r := config.New("h1")
 	r.Set(f)
 	s := r.Resolve().Settings
-	if s.Health != (config.Listener{Host: "localhost", Port: 9199}) || s.ReportingInterval != 45*time.Second || !s.AllowVXLAN || !s.AllowSourceSpoofing ||
-		s.Debug != (config.Listener{Enabled: true, Host: "localhost", Port: 9199}) || !slices.Equal(s.InterfacePrefixes, []string{"cali", "tap"}) {
+	if s.IPv6 || s.Health != (config.Listener{Host: "localhost", Port: 9199}) || s.ReportingInterval != 45*time.Second || !s.AllowVXLAN || !s.AllowSourceSpoofing ||
+		s.Debug != (config.Listener{Enabled: true, Host: "localhost", Port: 9199}) || !slices.Equal(s.InterfacePrefixes, []string{"cali", "tap"}) ||
+		!slices.Equal(s.InterfaceExclude, []string{"/^kube/", "dummy0"}) || s.SetsRefresh != 45*time.Second {
 		t.Errorf("settings = %+v", s)
 	}
 	r.Remove("default")

@@ -99,11 +99,12 @@ func unknown(name string) string {
 // stored is a FelixConfiguration.
 type stored struct {
 	selector *selector.Selector // nil: its name says where it holds
+	created  string             // when it was, RFC 3339; empty: not known
 	values   map[string]string
 }
 
 func storedOf(f *api.FelixConfiguration) stored {
-	s := stored{values: map[string]string{}}
+	s := stored{values: map[string]string{}, created: f.Metadata.CreationTimestamp}
 	if f.Spec.NodeSelector != "" {
 		s.selector, _ = selector.Parse(f.Spec.NodeSelector) // one that cannot be read selects nothing: see ofStore
 	}
@@ -145,7 +146,11 @@ func (r *Resolver) ofStore() []Layer {
 	}
 	own := "node." + r.node
 	add("default")
-	for _, name := range slices.Sorted(maps.Keys(r.stored)) {
+	names := slices.Sorted(maps.Keys(r.stored))
+	slices.SortStableFunc(names, func(a, b string) int { // the oldest last, which wins
+		return strings.Compare(r.stored[b].created, r.stored[a].created)
+	})
+	for _, name := range names {
 		s := r.stored[name]
 		if name != "default" && name != own && s.selector != nil && s.selector.Match(r.labels) {
 			add(name)

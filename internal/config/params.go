@@ -2,9 +2,12 @@ package config
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/twillnet/twill/api"
 )
 
 // Param is one parameter.
@@ -42,8 +45,14 @@ var params = []Param{
 
 	list("interfacePrefix", "cali", "what names of workloads' interfaces begin with; one that no endpoint is known for carries nothing",
 		func(s *Settings) *[]string { return &s.InterfacePrefixes }).check(interfaces),
+	list("interfaceExclude", "kube-ipvs0", "names of interfaces, or /regular expressions/, that no host endpoint has by an address (expectedIPs)",
+		func(s *Settings) *[]string { return &s.InterfaceExclude }).check(excluded),
 	oneOf("defaultEndpointToHostAction", "Drop", "what a workload's packets to its own host get after the workload's egress policy allowed them",
 		func(s *Settings) *string { return &s.EndpointToHost }, "Drop", "Return", "Accept"),
+	oneOf("ipForwarding", "Enabled", "Disabled: the agent does not make a router of the host, for one that has no workloads; what is on it does not turn off",
+		func(s *Settings) *string { return &s.Forwarding }, "Enabled", "Disabled"),
+	yesNo("ipv6Support", "true", "forward IPv6; false: the agent does not turn that on, on the host or on workloads' interfaces (off it turns nothing), and rules for IPv6 are as ever",
+		func(s *Settings) *bool { return &s.IPv6 }),
 	yesNo("allowVXLANPacketsFromWorkloads", "false", "let workloads send VXLAN (UDP port 4789)", func(s *Settings) *bool { return &s.AllowVXLAN }),
 	yesNo("allowIPIPPacketsFromWorkloads", "false", "let workloads send IPIP (protocol 4)", func(s *Settings) *bool { return &s.AllowIPIP }),
 	yesNo("disableConntrackInvalidCheck", "false", "do not drop packets that conntrack calls invalid; policy still judges them", func(s *Settings) *bool { return &s.SkipInvalidCheck }),
@@ -63,6 +72,10 @@ var params = []Param{
 	failsafes("failsafeOutboundHostPorts", failsafeOut, "ports of others that no policy of its host endpoints can keep it from", func(s *Settings) *[]Failsafe { return &s.FailsafeOut }),
 	duration("nftablesRefreshInterval", "180s", "how often the nftables table is read back, besides the kernel's own events; 0 never",
 		func(s *Settings) *time.Duration { return &s.PolicyRefresh }),
+	duration("ipsetsRefreshInterval", "0", "how often sets of addresses are read back; they are in the nftables table, so the shorter of the two intervals counts; 0 as nftablesRefreshInterval",
+		func(s *Settings) *time.Duration { return &s.SetsRefresh }),
+	yesNo("nftablesTableOwnerEnabled", "true", "own the nftables table (flags owner and persist, from Linux 6.9 on), so that nobody else changes, deletes or flushes it while the agent lives",
+		func(s *Settings) *bool { return &s.OwnTable }),
 	duration("routeRefreshInterval", "90s", "how often routes and neighbours are read back, besides the kernel's own events; 0 never",
 		func(s *Settings) *time.Duration { return &s.RouteRefresh }),
 	duration("interfaceRefreshInterval", "90s", "how often settings and addresses of interfaces are read back; 0 never",
@@ -95,7 +108,7 @@ var params = []Param{
 	text("prometheusMetricsCAFile", "", "CA of the certificates that readers of metrics must show; empty means none must", func(s *Settings) *string { return &s.MetricsTLS.ClientCAFile }),
 	text("debugHost", "localhost", "the address at which profiles are served", func(s *Settings) *string { return &s.Debug.Host }),
 	debugPort(),
-	number("goGCThreshold", "40", "per cent by which memory may grow before garbage is collected: less memory, or less work", func(s *Settings) *int { return &s.Memory.GCPercent }),
+	number("goGCThreshold", "40", "per cent by which memory may grow before garbage is collected: less memory, or less work; -1 it is collected near goMemoryLimitMB alone, and without that as at 100", func(s *Settings) *int { return &s.Memory.GCPercent }),
 	number("goMemoryLimitMB", "-1", "megabytes near which garbage is collected more often; -1 no such limit", func(s *Settings) *int { return &s.Memory.LimitMB }),
 	number("goMaxProcs", "-1", "threads that run at once; -1 as many as the container or the host has processors", func(s *Settings) *int { return &s.Memory.MaxProcs }),
 }
@@ -244,4 +257,13 @@ func interfaces(prefix string) error {
 		return fmt.Errorf("has %q: want the beginning of an interface's name, at most 14 characters", prefix)
 	}
 	return nil
+}
+
+// excluded refuses what is neither an interface's name nor a regular expression between slashes.
+func excluded(word string) error {
+	if pattern, ok := api.ExcludedPattern(word); ok {
+		_, err := regexp.Compile(pattern)
+		return err
+	}
+	return interfaces(word)
 }

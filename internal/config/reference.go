@@ -15,7 +15,7 @@ Printed by ` + "`twill config params`" + `; a test keeps this page equal to it.
 
 A setting is taken from, later ones win: its default; the file ` + "`/etc/twill/twill.conf`" + ` (lines of ` + "`name = value`" + `; ` + "`--config`" + ` or
 ` + "`TWILL_CONFIG`" + ` names another; upstream's ` + "`felix.cfg`" + ` is understood); the environment; the command line; and the FelixConfiguration
-resources ` + "`default`" + `, then those whose nodeSelector selects the node, by name, then ` + "`node.<name>`" + `. In the environment a name is
+resources ` + "`default`" + `, then those whose nodeSelector selects the node, the oldest last, then ` + "`node.<name>`" + `. In the environment a name is
 ` + "`TWILL_`" + ` and the setting's name in any case, with or without underscores (` + "`TWILL_REPORTING_INTERVAL`" + `); upstream's ` + "`FELIX_…`" + ` names work
 too and yield to these; the general names below (` + "`NODENAME`" + `, ` + "`ETCD_ENDPOINTS`" + `) yield to both. A duration is a number with a unit,
 or a bare number of seconds.

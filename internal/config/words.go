@@ -38,24 +38,16 @@ func timeoutsText(list []api.HealthTimeout) string {
 	return strings.Join(out, ",")
 }
 
-var units = map[string]time.Duration{"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour}
-
 func logRate() Param {
 	return Param{
 		Name: "logActionRateLimit", Type: "number/second, /minute, /hour or /day, or none", Default: "100/second",
 		Help: "how many packets each rule with action Log reports; the others go on all the same",
 		set: func(s *Settings, text string) error {
-			if strings.EqualFold(text, "none") {
-				s.Log.Rate, s.Log.Per = 0, 0
-				return nil
+			n, per, err := api.ParseLogRate(text)
+			if err != nil {
+				return err
 			}
-			number, unit, _ := strings.Cut(text, "/")
-			n, err := strconv.ParseUint(number, 10, 32)
-			per, known := units[strings.ToLower(unit)]
-			if err != nil || n == 0 || !known {
-				return fmt.Errorf("is %q: want a number and a unit, such as 100/second, or none", text)
-			}
-			s.Log.Rate, s.Log.Per = uint32(n), per
+			s.Log.Rate, s.Log.Per = n, per
 			return nil
 		},
 	}

@@ -30,10 +30,15 @@ type local struct {
 }
 
 func (l *local) addFlags(cmd *cobra.Command) {
+	l.addNodeFlags(cmd)
+	cmd.Flags().StringSliceVar(&l.prefixes, "interface-prefix", nil, "what names of workload interfaces begin with (default cali)")
+}
+
+// addNodeFlags adds those that say which node this is, and where its settings are.
+func (l *local) addNodeFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&l.node, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
 	f.StringVar(&l.file, "config", "", "file of settings, lines of name = value (TWILL_CONFIG; default "+defaultConfigFile+", if it is there)")
-	f.StringSliceVar(&l.prefixes, "interface-prefix", nil, "what names of workload interfaces begin with (default cali)")
 }
 
 // read works out the local settings: defaults < file < environment < flags.
@@ -66,15 +71,17 @@ func (l *local) read() error {
 	return nil
 }
 
-// store says how to reach the datastore: flags first, then what the settings say.
+// store says how to reach the datastore: flags first, then what the settings say, which know ETCD_… too.
 func (l *local) store(c *connection) etcdstore.Config {
-	cfg, e := c.config(), l.settings.Etcd
-	if c.endpoints == "" && len(e.Endpoints) > 0 {
-		cfg.Endpoints = e.Endpoints
+	e := l.settings.Etcd
+	return etcdstore.Config{
+		Endpoints: strings.Split(cmp.Or(c.endpoints, strings.Join(e.Endpoints, ","), defaultEndpoint), ","),
+		Username:  cmp.Or(c.user, e.Username),
+		Password:  e.Password,
+		CertFile:  cmp.Or(c.cert, e.CertFile),
+		KeyFile:   cmp.Or(c.key, e.KeyFile),
+		CAFile:    cmp.Or(c.ca, e.CACertFile),
 	}
-	cfg.Username, cfg.Password = cmp.Or(cfg.Username, e.Username), cmp.Or(cfg.Password, e.Password)
-	cfg.CertFile, cfg.KeyFile, cfg.CAFile = cmp.Or(cfg.CertFile, e.CertFile), cmp.Or(cfg.KeyFile, e.KeyFile), cmp.Or(cfg.CAFile, e.CACertFile)
-	return cfg
 }
 
 func (c *command) agentCmd() *cobra.Command {
@@ -96,6 +103,7 @@ FelixConfiguration resources, and are live. See "twill config".`,
 		Example: "  twill agent --node h1 --etcd http://192.0.2.10:2379\n  TWILL_LOG_FORMAT=json twill agent --interface-prefix cali,tap",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			ignoreHangup()
 			if err := l.read(); err != nil {
 				return err
 			}

@@ -31,6 +31,7 @@ twill.net/bfd of a BGPPeer or BGPConfiguration says how fast to notice, or off.`
 		Example: "  twill bfd --data-dir /var/lib/twill",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			ignoreHangup()
 			cfg.Log = c.log()
 			return daemon.RunBFD(cmd.Context(), cfg)
 		},

@@ -59,6 +59,7 @@ Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K belo
   twill bgp why 10.65.1.0/26`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			ignoreHangup()
 			if err := errors.Join(l.read(), reg.check(cfg.Reflector)); err != nil {
 				return err
 			}
@@ -110,7 +111,7 @@ func (c *command) bgpPeersCmd(socket *string) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "wide, json or yaml")
+	addOutputs(cmd, &output, "wide", "json", "yaml")
 	return cmd
 }
 
@@ -250,7 +251,7 @@ func (c *command) bgpRoutesCmd(socket *string) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	addOutputs(cmd, &output, "json", "yaml")
 	return cmd
 }
 
@@ -310,7 +311,7 @@ func (c *command) bgpWhyCmd(socket *string) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	addOutputs(cmd, &output, "json", "yaml")
 	return cmd
 }
 

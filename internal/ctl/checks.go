@@ -70,7 +70,7 @@ func checkPools(ctx context.Context, s datastore.Store, ms []manifest) error {
 	}
 	stored := map[string]api.Resource{}
 	for _, u := range snap.Items {
-		if st, err := api.DecodeStored(u); err == nil {
+		if st, err := api.Admit(u); err == nil { // what means nothing may become anything: that is how it is put right
 			stored[st.Ref.Name] = st.Resource
 			if _, changes := pools[st.Ref.Name]; !changes {
 				pools[st.Ref.Name] = st.Resource

@@ -41,7 +41,7 @@ func (c *command) completeResources(cmd *cobra.Command, args []string, word stri
 	var out []string
 	c.ask(cmd, func(ctx context.Context, s datastore.Store) error {
 		for _, k := range kinds {
-			fs, err := find(ctx, s, k, o)
+			fs, _, err := find(ctx, s, k, o)
 			if err != nil {
 				return err
 			}
@@ -99,22 +99,14 @@ func (c *command) ask(cmd *cobra.Command, do func(context.Context, datastore.Sto
 	_ = c.conn.with(ctx, do) // see completionTime
 }
 
-// completeFlags offers namespaces from the store, and formats.
-func (c *command) completeFlags(cmd *cobra.Command, formats ...string) {
-	offer := func(flag string, f func(*cobra.Command, string) ([]string, cobra.ShellCompDirective)) {
-		if cmd.Flags().Lookup(flag) == nil {
-			return
-		}
-		_ = cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
-			return f(cmd, word)
-		}) // it fails only where there is no such flag
+// completeFlags offers namespaces from the store.
+func (c *command) completeFlags(cmd *cobra.Command) {
+	if cmd.Flags().Lookup("namespace") == nil {
+		return
 	}
-	offer("namespace", func(cmd *cobra.Command, word string) ([]string, cobra.ShellCompDirective) {
+	_ = cmd.RegisterFlagCompletionFunc("namespace", func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		return beginning(c.namespaces(cmd), word), cobra.ShellCompDirectiveNoFileComp
-	})
-	offer("output", func(_ *cobra.Command, word string) ([]string, cobra.ShellCompDirective) {
-		return beginning(formats, word), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-	})
+	}) // it fails only where there is no such flag
 }
 
 // namespaces are those that hold something.

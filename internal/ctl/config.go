@@ -2,14 +2,12 @@ package ctl
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/config"
@@ -51,14 +49,14 @@ Exit code: 0 all values are good, 1 some are not and were passed over, 2 usage.`
 			if err := c.printConfig(e, all, output); err != nil {
 				return err
 			}
-			return wrongSettings(append(l.problems, e.Problems...), stored)
+			return wrongSettings(c.stdio.Err, append(l.problems, e.Problems...), stored)
 		},
 	}
 	l.addFlags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&all, "all", false, "also print what has its default")
 	f.BoolVar(&offline, "offline", false, "do not ask the datastore")
-	f.StringVarP(&output, "output", "o", "", "json or yaml, or nothing for a table")
+	addOutput(cmd, &output, "json or yaml, or nothing for a table", "json", "yaml")
 	cmd.AddCommand(&cobra.Command{
 		Use: "params", Short: "Print the reference of all settings, as Markdown", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return config.Reference(c.stdio.Out) },
@@ -118,21 +116,10 @@ func (c *command) printConfig(e config.Effective, all bool, output string) error
 		}
 		out = append(out, s)
 	}
-	switch output {
-	case "":
-		return printSettings(c.stdio.Out, out)
-	case "json", "yaml":
-		b, err := json.MarshalIndent(out, "", "  ")
-		if err == nil && output == "yaml" {
-			b, err = yaml.JSONToYAML(b)
-		}
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(c.stdio.Out, strings.TrimRight(string(b), "\n"))
-		return nil
+	if done, err := c.document(out, output); done {
+		return err
 	}
-	return usage("-o %s: want json or yaml, or nothing for a table", output)
+	return printSettings(c.stdio.Out, out)
 }
 
 func printSettings(w io.Writer, out []setting) error {
@@ -152,13 +139,17 @@ func printSettings(w io.Writer, out []setting) error {
 	return nil
 }
 
-// wrongSettings is an error that lists what was passed over.
-func wrongSettings(local []config.Problem, stored []api.Problem) error {
+// wrongSettings is an error that lists what was passed over. What has no effect is only warned of, to w.
+func wrongSettings(w io.Writer, local []config.Problem, stored []api.Problem) error {
 	var lines []string
 	for _, p := range local {
 		lines = append(lines, fmt.Sprintf("  %s: %s %s", p.From, p.Name, p.Reason))
 	}
 	for _, p := range stored {
+		if p.NoEffect {
+			fmt.Fprintf(w, "warning: %s: %s %s\n", strings.TrimPrefix(p.Key, api.ResourcesPrefix), p.Field, p.Reason)
+			continue
+		}
 		lines = append(lines, fmt.Sprintf("  %s: %s %s", strings.TrimPrefix(p.Key, api.ResourcesPrefix), p.Field, p.Reason))
 	}
 	if len(lines) == 0 {

@@ -3,7 +3,9 @@ package ctl
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -15,8 +17,9 @@ import (
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 )
 
-// defaultEndpoint is where `twill etcd` listens when it is not told otherwise.
-const defaultEndpoint = "http://127.0.0.1:2379"
+// defaultEndpoint is where `twill etcd` listens, and clients look, when nothing else is named: a socket in a directory that
+// only root may enter (decision 020).
+const defaultEndpoint = "unix:///run/twill/etcd/client.sock"
 
 // connection says how to reach the datastore: flags, and where a flag is not
 // given, the environment variables that calicoctl reads.
@@ -157,6 +160,8 @@ func (c *connection) explain(err error) error {
 		return nil
 	}
 	switch {
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		return fmt.Errorf("%w\nThe datastore of this host is root's alone: run this as root, or name another one with --etcd or ETCD_ENDPOINTS.", err)
 	case isUnreachable(err):
 		return fmt.Errorf("%w\nNo datastore answers at %s. Start one with `twill etcd` or `twill lab up`, or name yours with --etcd or ETCD_ENDPOINTS.",
 			err, strings.Join(c.config().Endpoints, ","))

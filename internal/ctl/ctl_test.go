@@ -52,6 +52,14 @@ func (c *cli) raw(kindAndName, value string) {
 	}
 }
 
+// put is raw, for what may be there.
+func (c *cli) put(kindAndName, value string) {
+	c.t.Helper()
+	if err := datastore.Put(c.t.Context(), c.store, api.Update{Key: api.ResourcesPrefix + kindAndName, Value: []byte(value)}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 // outrun makes another writer come first at the next so many updates.
 func (c *cli) outrun(updates int) {
 	c.store.Fail(func(o memstore.Op) error {

@@ -7,10 +7,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/twillnet/twill/internal/datastore/etcdstore"
 	"github.com/twillnet/twill/internal/node"
 )
 
@@ -40,26 +43,35 @@ else: there is no agent, and no workload can be on it.`,
   twill node --bgp=reflector --cluster-id 244.0.0.1 --etcd http://192.0.2.10:2379`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.local.read(); err != nil {
+				return err
+			}
 			return c.runNode(cmd.Context(), o)
 		},
 	}
-	cmd.AddCommand(c.nodeStatusCmd(), c.nodeAddressCmd(), c.installCmd(), c.uninstallCmd(), c.bootCmd())
-	cmd.Flags().StringVar(&o.name, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
+	cmd.AddCommand(c.nodeStatusCmd(), c.nodeAddressCmd(), c.installCmd(), c.uninstallCmd(), c.cleanupCmd(), c.bootCmd())
+	o.local.addNodeFlags(cmd)
 	cmd.Flags().StringVar(&o.dir, "data-dir", "/var/lib/twill", "where this host keeps its data")
 	cmd.Flags().StringVar(&o.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: have BIRD speak it; reflector: reflect and do nothing else; off: none of it (TWILL_BGP)")
 	o.registration.addFlags(cmd.Flags())
 	o.addrs.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.addrs.as, "as", os.Getenv("AS"), "this node's AS number, written into its Node; default: what is there (AS)")
-	cmd.Flags().StringSliceVar(&o.listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs")
+	cmd.Flags().StringSliceVar(&o.listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs, too; whoever reaches them needs no password")
 	return cmd
 }
 
+// ignoreHangup has SIGHUP mean nothing to a daemon of ours, whose settings are live. `twill node` passes it on for BIRD, which reads
+// its configuration again, and a terminal that closes sends it to all.
+func ignoreHangup() { signal.Ignore(syscall.SIGHUP) }
+
 // nodeOptions are what `twill node` is told.
 type nodeOptions struct {
-	name, dir, bgp string
-	listen         []string // empty: there is no etcd of our own, unless none is named
-	addrs          addressing
-	registration   registration
+	local        local
+	dir, bgp     string
+	listen       []string // where our own etcd listens; empty: there is none
+	alone        bool     // our own etcd is for nobody but this host
+	addrs        addressing
+	registration registration
 }
 
 // runNode runs the daemons of a host until the context ends.
@@ -67,8 +79,9 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
-	own := c.conn.endpoints == "" && os.Getenv("ETCD_ENDPOINTS") == "" || len(o.listen) > 0
-	if err := o.check(own); err != nil {
+	cfg := o.local.store(&c.conn)
+	own := o.ownStore(c.conn.endpoints)
+	if err := o.check(); err != nil {
 		return err
 	}
 	keeps, err := o.addrs.config()
@@ -78,31 +91,36 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	if _, err := firstPools(); err != nil {
 		return usage("node: %v", err)
 	}
-	o.name = nodeName(o.name)
-	if err := keepName(o.dir, o.name); err != nil {
+	if err := keepName(o.dir, o.local.node); err != nil {
 		return fmt.Errorf("write down this node's name: %w", err)
 	}
-	if own && len(o.listen) == 0 {
-		o.listen = []string{defaultEndpoint}
-	}
-	cfg := c.conn.config()
-	if own && c.conn.endpoints == "" {
-		cfg.Endpoints = o.listen[:1]
-	}
-	keeps.Node, keeps.Log = o.name, c.log()
+	keeps.Node, keeps.Log = o.local.node, c.log()
 	fill := own || !o.reflector() // which has no need of it where it is another's
 	go prepare(ctx, cfg, keeps, fill)
-	children := o.children(own, c.conn.args(own, o.listen))
+	children := o.children(own, storeArgs(cfg))
 	return node.Run(ctx, node.Config{Children: children, Signals: signals, Stdout: c.stdio.Out, Stderr: c.stdio.Err, Log: c.log()})
+}
+
+// ownStore says whether the host has an etcd member of its own. If no datastore is named, that one is it, and it listens
+// where clients look by default, whatever else was asked for.
+func (o *nodeOptions) ownStore(flag string) bool {
+	if named := flag != "" || len(o.local.settings.Etcd.Endpoints) > 0; named {
+		return len(o.listen) > 0
+	}
+	o.alone = len(o.listen) == 0
+	if !slices.Contains(o.listen, defaultEndpoint) {
+		o.listen = append([]string{defaultEndpoint}, o.listen...)
+	}
+	return true
 }
 
 func (o *nodeOptions) reflector() bool { return o.bgp == "reflector" }
 
-func (o *nodeOptions) check(own bool) error {
+func (o *nodeOptions) check() error {
 	if _, known := speakersOf[o.bgp]; !known {
 		return usage("node: --bgp=%s: want on, bird, reflector or off", o.bgp)
 	}
-	if o.reflector() && own && len(o.listen) == 0 {
+	if o.reflector() && o.alone {
 		return usage("node: --bgp=reflector: a datastore of its own would know no peers; name the others' with --etcd, or have it here for them with --etcd-listen")
 	}
 	return o.registration.check(o.reflector())
@@ -110,7 +128,11 @@ func (o *nodeOptions) check(own bool) error {
 
 // children are what the host runs, in the order of their start.
 func (o *nodeOptions) children(own bool, store []string) []node.Child {
-	env := []string{"NODENAME=" + o.name}
+	// TWILL_NODENAME, which wins over FELIX_FELIXHOSTNAME and NODENAME: all children have the name that was found here.
+	env := []string{"NODENAME=" + o.local.node, "TWILL_NODENAME=" + o.local.node}
+	if o.local.file != "" {
+		env = append(env, "TWILL_CONFIG="+o.local.file)
+	}
 	var out []node.Child
 	if own {
 		out = append(out, member(o.dir, o.listen))
@@ -150,15 +172,14 @@ var speakersOf = map[string][]node.Child{
 	"off":       nil,
 }
 
-// args hands the connection on to a child; the password goes by environment.
-func (c *connection) args(own bool, listen []string) []string {
-	if own && c.endpoints == "" {
-		return []string{"--etcd", listen[0]}
-	}
-	var args []string
-	for flag, v := range map[string]string{"--etcd": c.endpoints, "--etcd-user": c.user, "--etcd-cert": c.cert, "--etcd-key": c.key, "--etcd-ca": c.ca} {
-		if v != "" {
-			args = append(args, fmt.Sprintf("%s=%s", flag, v))
+// storeArgs hand the connection on to a child; the password goes by the environment, or the file of settings.
+func storeArgs(cfg etcdstore.Config) []string {
+	args := []string{"--etcd=" + strings.Join(cfg.Endpoints, ",")}
+	for _, f := range []struct{ name, value string }{
+		{"--etcd-user", cfg.Username}, {"--etcd-cert", cfg.CertFile}, {"--etcd-key", cfg.KeyFile}, {"--etcd-ca", cfg.CAFile},
+	} {
+		if f.value != "" {
+			args = append(args, f.name+"="+f.value)
 		}
 	}
 	return args

@@ -75,8 +75,7 @@ func setReady(ctx context.Context, s datastore.Store, ready bool) (written, erro
 	if !errors.As(err, &gone) {
 		return done, err
 	}
-	info := &api.ClusterInformation{}
-	info.Kind, info.APIVersion, info.Metadata.Name = clusterInfo.Kind, api.GroupVersion, clusterInfo.Name
+	info := newCluster()
 	info.Spec.DatastoreReady = &ready
 	return createNew(ctx, s, info)
 }

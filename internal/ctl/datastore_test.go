@@ -43,7 +43,7 @@ func everything(t *testing.T, s *memstore.Store) map[string]string {
 func TestAnExportIsImportedAsItWas(t *testing.T) {
 	from := newCLI(t)
 	from.want(0, "", "apply", "-f", prod)
-	from.raw("clusterinformations/default", `{"kind":"ClusterInformation","apiVersion":"projectcalico.org/v3","metadata":{"name":"default","uid":"u"},"spec":{"clusterGUID":"g","newer":1,"datastoreReady":true}}`)
+	from.put("clusterinformations/default", `{"kind":"ClusterInformation","apiVersion":"projectcalico.org/v3","metadata":{"name":"default","uid":"u"},"spec":{"clusterGUID":"g","newer":1,"datastoreReady":true}}`)
 	from.raw("bgppeers/p1", `{"spec":{}}`) // a kind that this version does not know
 	for key, value := range map[string]string{"ipam/v2/handle/x": "not\x00json", "felix/v2/no-region/host/h1/status": "{}"} {
 		if _, err := from.store.Create(t.Context(), api.Update{Key: api.Root + key, Value: []byte(value)}); err != nil {
@@ -54,9 +54,9 @@ func TestAnExportIsImportedAsItWas(t *testing.T) {
 	if code != 0 {
 		t.Fatal(said)
 	}
-	contains(t, said, "10 keys exported, as of revision ")
+	contains(t, said, "13 keys exported, as of revision ")
 	to := newCLI(t)
-	equal(t, to.want(0, export, "datastore", "import", "-f", "-"), "10 keys imported; the datastore is locked: twill datastore unlock starts the cluster")
+	equal(t, to.want(0, export, "datastore", "import", "-f", "-"), "13 keys imported; the datastore is locked: twill datastore unlock starts the cluster")
 	contains(t, to.stored("clusterinformations/default"), `"clusterGUID":"g","newer":1,"datastoreReady":false`)
 	to.want(0, "", "datastore", "unlock")
 	want, got := everything(t, from.store), everything(t, to.store)
@@ -115,6 +115,13 @@ func TestCalicoctlsConfigurationFileSaysWhereTheDatastoreIs(t *testing.T) {
 	contains(t, c.want(1, "", "get", "tiers", "-c", "/nope"), "configuration: ", "no such file")
 	contains(t, c.want(1, "", "get", "tiers", "-c", file(t, "cfg", "kind: Tier\n")), `kind is "Tier": want CalicoAPIConfig`)
 	contains(t, c.want(1, "", "get", "tiers", "-c", file(t, "cfg", strings.Replace(text, "etcdv3", "kubernetes", 1))), "only etcdv3 is supported yet")
+	for field, why := range map[string]string{"etcdDiscoverySrv": "not looked up by DNS", "etcdCACert": "name that in etcdCACertFile", "etcdEndpoint": "no such field"} {
+		contains(t, c.want(1, "", "get", "tiers", "-c", file(t, "cfg", text+"  "+field+": x\n")), "spec."+field+": ", why)
+		c.want(0, "", "get", "tiers", "-c", file(t, "cfg", text+"  "+field+": \"\"\n  k8sAPIEndpoint: http://192.0.2.9\n"))
+	}
+	c.want(0, "", "get", "tiers", "-c", file(t, "cfg", text+"  etcdKey:\n  etcdpassword: p\n  K8SAPIEndpoint: http://192.0.2.9\n"))
+	t.Setenv("ETCD_DISCOVERY_SRV", "example.org")
+	contains(t, c.want(1, "", "get", "tiers", "-c", file(t, "cfg", text)), "ETCD_DISCOVERY_SRV: ")
 }
 
 func TestLongWorkHasADeadlineForEachCallNotForAll(t *testing.T) {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/api"
-	"github.com/twillnet/twill/internal/autohep"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/ipam"
 )
@@ -19,7 +19,10 @@ type deletion struct {
 	files     fileOptions
 	namespace string
 	ignore    bool
+	cascade   bool // with a node, all that hangs on it
+	force     bool // a node whose agent lives
 	dry       dryRun
+	seen      map[api.Ref]string // metadata.resourceVersion of files
 }
 
 func (c *command) deleteCmd() *cobra.Command {
@@ -29,15 +32,27 @@ func (c *command) deleteCmd() *cobra.Command {
 		Short: "Delete resources by name or by file",
 		Long: `Delete resources by kind and name, or those that files name: what others refer
 to last. Built-in tiers, and tiers that still hold policies, are not deleted.
-With a node go the host endpoints that were made for it automatically.
 
-Exit code: 0 deleted, 1 one does not exist or may not go, 2 usage.`,
-		Example: "  twill delete networkpolicy web -n demo\n  twill delete -f policies/ --skip-not-exists\n  twill delete tier security --dry-run",
+With a node goes what is its own: blocks, addresses of tunnels, its status and
+automatic host endpoints. If more hangs on it (endpoints, addresses, BGPPeers and
+settings that name it) that is listed, and it is asked for; where nobody can be
+asked, --cascade says yes. A node whose agent lives is not deleted: it would write
+all of it anew. --cascade also deletes what others left of a node that is gone.
+
+With a metadata.resourceVersion in a file, a resource that somebody has changed
+since is not deleted, and nothing else is. If one of several does not exist or
+may not go, the others are deleted nevertheless.
+
+Exit code: 0 deleted, 1 one does not exist, has changed or may not go, 2 usage.`,
+		Example: "  twill delete networkpolicy web -n demo\n  twill delete -f policies/ --skip-not-exists\n  twill delete tier security --dry-run\n  twill delete node h3 --cascade",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.dry.check("delete"); err != nil {
 				return err
 			}
-			refs, err := c.refsToDelete(args, o)
+			if err := checkNamespace(cmd, args); err != nil {
+				return err
+			}
+			refs, err := c.refsToDelete(args, &o)
 			if o.files.skips(err) {
 				return nil
 			}
@@ -55,22 +70,50 @@ Exit code: 0 deleted, 1 one does not exist or may not go, 2 usage.`,
 	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "default", "namespace of the resources")
 	cmd.Flags().BoolVarP(&o.ignore, "skip-not-exists", "s", false, "it is no error if a resource does not exist")
 	cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "the same, as kubectl calls it")
+	cmd.Flags().BoolVar(&o.cascade, "cascade", false, "with a node, delete all that hangs on it, and do not ask")
+	cmd.Flags().BoolVar(&o.force, "force", false, "delete a node though its agent lives")
 	c.completeFlags(cmd)
 	return cmd
 }
 
 func (c *command) deleteAll(ctx context.Context, s datastore.Store, refs []api.Ref, o deletion) error {
+	if err := checkSeen(ctx, s, refs, o.seen); err != nil {
+		return err
+	}
 	p := c.progress(len(refs), "deleted")
+	var wrong []error
 	for i, ref := range refs {
-		if err := c.deleteOne(ctx, s, ref, o); err != nil {
-			return fmt.Errorf("%w%s", err, soFar(i, len(refs), "deleted"))
+		err := c.deleteOne(ctx, s, ref, o)
+		if isUnreachable(err) {
+			return errors.Join(few(wrong), fmt.Errorf("%w%s", err, soFar(i-len(wrong), len(refs), "deleted")))
+		}
+		if err != nil {
+			wrong = append(wrong, err)
 		}
 		p.step()
 	}
-	return nil
+	return few(wrong)
 }
 
-func (c *command) refsToDelete(args []string, o deletion) ([]api.Ref, error) {
+// checkSeen refuses to delete what was changed since the file was written, before anything is deleted.
+func checkSeen(ctx context.Context, s datastore.Store, refs []api.Ref, seen map[api.Ref]string) error {
+	var wrong []error
+	for _, ref := range refs {
+		if seen[ref] == "" {
+			continue
+		}
+		u, err := findStored(ctx, s, ref)
+		if err == nil {
+			err = checkRevision(ref, u, seen[ref])
+		}
+		if err != nil && !errors.Is(err, datastore.ErrNotFound) {
+			wrong = append(wrong, err)
+		}
+	}
+	return few(wrong)
+}
+
+func (c *command) refsToDelete(args []string, o *deletion) ([]api.Ref, error) {
 	var refs []api.Ref
 	if len(o.files.paths) > 0 {
 		if len(args) > 0 {
@@ -81,8 +124,11 @@ func (c *command) refsToDelete(args []string, o deletion) ([]api.Ref, error) {
 			return nil, err
 		}
 		ms = inOrder(ms)
+		o.seen = map[api.Ref]string{}
 		for i := len(ms) - 1; i >= 0; i-- {
-			refs = append(refs, api.RefOf(ms[i].Resource))
+			ref := api.RefOf(ms[i].Resource)
+			refs = append(refs, ref)
+			o.seen[ref] = ms[i].Resource.Meta().ResourceVersion
 		}
 		return refs, nil
 	}
@@ -104,7 +150,7 @@ func (c *command) refsToDelete(args []string, o deletion) ([]api.Ref, error) {
 }
 
 func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref, o deletion) error {
-	if ref.Kind == api.KindProfile && ref.Name == api.ProfileDefaultAllow {
+	if builtIn(ref) {
 		return fmt.Errorf("%s is built in and cannot be deleted", short(ref))
 	}
 	if ref.Kind == api.KindTier {
@@ -112,12 +158,21 @@ func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref,
 			return err
 		}
 	}
+	if ref.Kind == api.KindNode {
+		return c.deleteNode(ctx, s, ref, o)
+	}
 	key, err := findKey(ctx, s, ref)
 	if err == nil && ref.Kind == api.KindIPPool {
 		err = c.retirePool(ctx, s, key, ref)
 	}
 	if err == nil {
-		err = s.Delete(ctx, key, 0)
+		err = s.Delete(ctx, key, o.revision(ref))
+	}
+	if errors.Is(err, datastore.ErrConflict) { // it has changed since checkSeen, or is gone
+		if stale := checkSeen(ctx, s, []api.Ref{ref}, o.seen); stale != nil {
+			return stale
+		}
+		err = datastore.ErrNotFound
 	}
 	switch {
 	case errors.Is(err, datastore.ErrNotFound) && o.ignore:
@@ -128,34 +183,16 @@ func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref,
 		return err
 	}
 	c.say(ref, written{what: "deleted"}, o.dry)
-	if ref.Kind == api.KindNode {
-		return c.deleteMadeFor(ctx, s, ref.Name, o)
-	}
 	return nil
 }
 
-// deleteMadeFor deletes the automatic host endpoints of a node that is gone. Its own agent does so, too, if it lives; no other
-// one does.
-func (c *command) deleteMadeFor(ctx context.Context, s datastore.Store, node string, o deletion) error {
-	snap, err := s.List(ctx, api.KeyPrefix(api.KindHostEndpoint, ""))
-	if err != nil {
-		return err
+// revision is the only one that a file wants deleted; 0 if it does not say.
+func (o deletion) revision(ref api.Ref) int64 {
+	n, err := strconv.ParseInt(o.seen[ref], 10, 64)
+	if err != nil || ref.Kind == api.KindIPPool { // retirePool has changed it just now
+		return 0
 	}
-	for _, u := range snap.Items {
-		st, err := api.DecodeStored(u)
-		h, ok := st.Resource.(*api.HostEndpoint)
-		if err != nil || !ok || h.Spec.Node != node || !autohep.Made(h) {
-			continue
-		}
-		switch err := s.Delete(ctx, u.Key, 0); {
-		case errors.Is(err, datastore.ErrNotFound):
-		case err != nil:
-			return err
-		default:
-			c.say(st.Ref, written{what: "deleted"}, o.dry)
-		}
-	}
-	return nil
+	return n
 }
 
 // retirePool gives up the blocks of a pool that is about to go.

@@ -36,10 +36,13 @@ Exit code: 0 shown, 1 one does not exist, 2 usage.`,
 			return err
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkNamespace(cmd, args); err != nil {
+				return err
+			}
 			return c.conn.with(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
-				all, err := c.lookFor(ctx, s, args, &o)
-				if err != nil {
-					return err
+				all, missing := c.lookFor(ctx, s, args, &o)
+				if missing != nil && len(all) == 0 {
+					return missing
 				}
 				snap, err := s.List(ctx, api.Root)
 				if err != nil {
@@ -55,7 +58,7 @@ Exit code: 0 shown, 1 one does not exist, 2 usage.`,
 					}
 					_, _ = c.stdio.Out.Write(d.describe(f))
 				}
-				return nil
+				return missing
 			})
 		},
 		ValidArgsFunction: c.completeResources,

@@ -74,7 +74,7 @@ Findings:   none`},
 		{"a built-in tier", "describe tier kube-admin", `
 Name:       kube-admin
 Kind:       Tier
-Built in:   yes; nothing is stored
+Key:        /calico/resources/v3/projectcalico.org/tiers/kube-admin
 Order:      1000
 Default:    Pass
 Place:      2 of 5

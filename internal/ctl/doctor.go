@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -24,11 +23,19 @@ import (
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 	"github.com/twillnet/twill/internal/doctor"
 	"github.com/twillnet/twill/internal/hostfacts"
+	"github.com/twillnet/twill/internal/leftovers"
+	"github.com/twillnet/twill/internal/status"
 )
 
+// doctorFlags are those of `twill doctor`.
+type doctorFlags struct {
+	local
+	output, agentAt, bgpAt, bgp, fix string
+	force                            bool
+}
+
 func (c *command) doctorCmd() *cobra.Command {
-	var l local
-	var output, agentAt, bgpAt, bgp string
+	var d doctorFlags
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what keeps this host from working, and say what to do",
@@ -41,28 +48,27 @@ attempts to connect to peers that have no session.
 The checks:
   ` + strings.Join(doctor.About(), "\n  ") + `
 
+With --fix leftovers, remove what an upstream agent left in the kernel: its chains in
+iptables (legacy and nft), its tables of nftables, IP sets, routes and tunnels. It is
+refused while that agent runs, and while ours does not guard workloads.
+
 Exit code: 0 nothing fails, 1 something does, 2 usage.`,
-		Example: "  twill doctor\n  twill doctor -o wide      # the fixes in a column\n  twill doctor -o json",
+		Example: "  twill doctor\n  twill doctor -o wide      # the fixes in a column\n  twill doctor -o json\n  " + doctor.FixLeftovers,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains([]string{"", "wide", "json", "yaml"}, output) {
-				return usage("-o %s: want wide, json or yaml, or nothing", output)
+			if d.fix != "" && d.fix != "leftovers" {
+				return usage("--fix %s: there is only --fix leftovers", d.fix)
 			}
-			if err := l.read(); err != nil {
+			f, err := c.facts(cmd.Context(), &d)
+			if err != nil {
 				return err
 			}
-			f := &doctor.Facts{Node: l.node, BGP: doctor.BGP{Mode: bgp}}
-			cfg := l.store(&c.conn)
-			cfg.DialTimeout = c.conn.timeout
-			wanted := readStore(cmd.Context(), cfg, f)
-			askAgent(cmd.Context(), agentAt, f)
-			askSpeaker(cmd.Context(), bgpAt, f, wanted)
-			if err := readHost(cmd.Context(), f, l.settings.InterfacePrefixes); err != nil {
-				return fmt.Errorf("read this host (are you root?): %w", err)
+			if d.fix != "" {
+				return c.fixLeftovers(cmd.Context(), &d, f)
 			}
 			found := doctor.Judge(f)
-			if done, err := c.document(found, output); !done {
-				printFindings(c.stdio.Out, found, output == "wide")
+			if done, err := c.document(found, d.output); !done {
+				printFindings(c.stdio.Out, found, d.output == "wide")
 			} else if err != nil {
 				return err
 			}
@@ -72,13 +78,55 @@ Exit code: 0 nothing fails, 1 something does, 2 usage.`,
 			return nil
 		},
 	}
-	l.addFlags(cmd)
+	d.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&agentAt, "socket", agentSocket(), "the agent's socket (TWILL_SOCKET)")
-	f.StringVar(&bgpAt, "bgp-socket", bgpSocket(), "the BGP daemon's socket (TWILL_BGP_SOCKET)")
-	f.StringVar(&bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "who is to speak BGP here, as \"twill node\" is told: on, bird or off (TWILL_BGP)")
-	f.StringVarP(&output, "output", "o", "", "wide, json or yaml")
+	f.StringVar(&d.agentAt, "socket", agentSocket(), "the agent's socket (TWILL_SOCKET)")
+	f.StringVar(&d.bgpAt, "bgp-socket", bgpSocket(), "the BGP daemon's socket (TWILL_BGP_SOCKET)")
+	f.StringVar(&d.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "who is to speak BGP here, as \"twill node\" is told: on, bird or off (TWILL_BGP)")
+	f.StringVar(&d.fix, "fix", "", "what to put right: leftovers")
+	f.BoolVar(&d.force, "force", false, "with --fix: also where the policy of one of the host's chains will drop what the leftovers accepted")
+	addOutputs(cmd, &d.output, "wide", "json", "yaml")
 	return cmd
+}
+
+// facts gathers all that is judged.
+func (c *command) facts(ctx context.Context, d *doctorFlags) (*doctor.Facts, error) {
+	if err := d.read(); err != nil {
+		return nil, err
+	}
+	f := &doctor.Facts{Node: d.node, BGP: doctor.BGP{Mode: d.bgp}}
+	cfg := d.store(&c.conn)
+	cfg.DialTimeout = c.conn.timeout
+	wanted := readStore(ctx, cfg, f)
+	askAgent(ctx, d.agentAt, f)
+	askSpeaker(ctx, d.bgpAt, f, wanted)
+	if err := readHost(ctx, f, d); err != nil {
+		return nil, fmt.Errorf("read this host (are you root?): %w", err)
+	}
+	return f, nil
+}
+
+// fixLeftovers removes what an upstream agent left, says what, and looks again.
+func (c *command) fixLeftovers(ctx context.Context, d *doctorFlags, f *doctor.Facts) error {
+	if len(f.Leftovers().Lines()) == 0 {
+		fmt.Fprintln(c.stdio.Out, "Nothing of an upstream agent is left here.")
+		return nil
+	}
+	if why := f.Obstacles(); len(why) > 0 {
+		return fmt.Errorf("nothing is removed: %s", strings.Join(why, "; "))
+	}
+	err := leftovers.Remove(ctx, leftovers.Config{Facts: f, Force: d.force, Say: func(line string) { fmt.Fprintln(c.stdio.Out, "removed", line) }})
+	if err != nil {
+		return err
+	}
+	again, err := c.facts(ctx, d)
+	if err != nil {
+		return err
+	}
+	if left := again.Leftovers().Lines(); len(left) > 0 {
+		return fmt.Errorf("still there, or there again: %s", strings.Join(left, "; "))
+	}
+	return nil
 }
 
 const askFor = 5 * time.Second // each daemon
@@ -95,7 +143,7 @@ func readStore(ctx context.Context, cfg etcdstore.Config, f *doctor.Facts) plan.
 	defer store.Close()
 	members, _ := store.Members(ctx) // the read below says what is wrong
 	for _, m := range members {
-		member := doctor.Member{Endpoint: m.Endpoint, Version: m.Version}
+		member := doctor.Member{Endpoint: m.Endpoint, Version: m.Version, Full: m.Full}
 		if m.Err != nil {
 			member.Err = m.Err.Error()
 		}
@@ -148,7 +196,15 @@ func askAgent(ctx context.Context, socket string, f *doctor.Facts) {
 		f.Agent.Err = explainAgent(socket, err).Error()
 		return
 	}
-	f.Agent.NotReady = r.NotReady
+	f.Agent.NotReady, f.Agent.Unforwarded = r.NotReady, r.Unforwarded
+	for _, e := range r.Endpoints {
+		if e.Status == status.Error {
+			f.Agent.Errors = append(f.Agent.Errors, e.Name+": "+e.Reason)
+		}
+	}
+	for _, w := range r.NoEffect {
+		f.Agent.NoEffect = append(f.Agent.NoEffect, w.Where+": "+w.Reason)
+	}
 	for _, w := range r.Wrong {
 		f.Agent.Wrong = append(f.Agent.Wrong, w.Where+": "+w.Reason)
 	}
@@ -173,21 +229,25 @@ func askSpeaker(ctx context.Context, socket string, f *doctor.Facts, wanted plan
 }
 
 // readHost fills in what the host says, and then what other hosts do.
-func readHost(ctx context.Context, f *doctor.Facts, prefixes []string) error {
+func readHost(ctx context.Context, f *doctor.Facts, d *doctorFlags) error {
 	h, err := hostfacts.Open()
 	if err != nil {
 		return err
 	}
 	defer h.Close()
-	f.Kernel = hostfacts.Kernel(func() error {
-		_, err := agent.Boot(ctx, agent.Config{Node: f.Node})
-		return err
-	})
-	if err := h.Read(f, prefixes); err != nil {
+	if d.fix == "" {
+		f.Kernel = hostfacts.Kernel(func() error {
+			_, err := agent.Boot(ctx, agent.Config{Node: f.Node})
+			return err
+		})
+	}
+	if err := h.Read(f, d.settings.InterfacePrefixes); err != nil {
 		return err
 	}
 	h.Listeners(f)
-	h.Ask(f)
+	if d.fix == "" {
+		h.Ask(f)
+	}
 	return nil
 }
 

@@ -34,7 +34,7 @@ Exit code: 0 written or nothing to do, 1 not written, 2 usage.`,
 		Example: "  twill edit np web -n prod\n  EDITOR='code --wait' twill edit felixconfiguration default",
 		Args:    oneResource("edit"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ref, err := namedRef(args, namespace)
+			ref, err := namedRef(cmd, args, namespace)
 			if err != nil {
 				return err
 			}
@@ -122,6 +122,7 @@ func (c *command) editUntilGood(ctx context.Context, s datastore.Store, e *editi
 		switch {
 		case err == nil:
 			c.say(e.ref, done, e.dry)
+			c.warnNew(e.ref, done)
 			return nil
 		case errors.As(err, &stale) || isUnreachable(err):
 			return err

@@ -15,10 +15,8 @@ import (
 // ensured is what a datastore needs so that upstream's tools work on it too: who
 // the cluster is, and the tiers that we have anyway. What is there is left as it is.
 func ensured() []api.Resource {
-	ready := true
-	info := api.New(api.KindClusterInformation).(*api.ClusterInformation)
-	info.Metadata.Name = "default"
-	info.Spec = api.ClusterInformationSpec{ClusterGUID: strings.ReplaceAll(uuid.NewString(), "-", ""), ClusterType: "twill", DatastoreReady: &ready}
+	info, ready := newCluster(), true
+	info.Spec = api.ClusterInformationSpec{ClusterGUID: newGUID(), ClusterType: "twill", DatastoreReady: &ready}
 	out := []api.Resource{info}
 	for _, t := range []struct {
 		name   string
@@ -41,4 +39,50 @@ func ensure(ctx context.Context, store datastore.Store) error {
 		}
 	}
 	return nil
+}
+
+// newCluster is a ClusterInformation that says nothing yet.
+func newCluster() *api.ClusterInformation {
+	info := api.New(api.KindClusterInformation).(*api.ClusterInformation)
+	info.Metadata.Name = clusterInfo.Name
+	return info
+}
+
+func newGUID() string { return strings.ReplaceAll(uuid.NewString(), "-", "") }
+
+// ensureWith comes with any write of a user's: upstream's agent waits for ever for a ClusterInformation, and for its
+// datastoreReady, whoever fills the datastore. That it cannot be made is no fault of the write: as with upstream's tools, a user
+// may be allowed to write some kinds only.
+func (c *command) ensureWith(ctx context.Context, s datastore.Store) {
+	u, err := findStored(ctx, s, clusterInfo)
+	switch info, ok := decoded(u).(*api.ClusterInformation); {
+	case errors.Is(err, datastore.ErrNotFound):
+		err = ensure(ctx, s)
+	case err == nil && ok && (info.Spec.ClusterGUID == "" || info.Spec.DatastoreReady == nil):
+		_, err = rewriting(ctx, s, rewrite{clusterInfo, "", withDefaults(info)})
+	}
+	if err != nil {
+		c.log().Debug("make what upstream's agents wait for", "err", err)
+	}
+}
+
+// decoded is the resource of a stored value; nil if it cannot be read.
+func decoded(u api.Update) api.Resource {
+	st, err := api.DecodeStored(u)
+	if err != nil {
+		return nil
+	}
+	return st.Resource
+}
+
+// withDefaults fills in what upstream's tools fill in.
+func withDefaults(info *api.ClusterInformation) func(any) (any, error) {
+	spec := map[string]any{}
+	if info.Spec.ClusterGUID == "" {
+		spec["clusterGUID"] = newGUID()
+	}
+	if info.Spec.DatastoreReady == nil {
+		spec["datastoreReady"] = true
+	}
+	return func(doc any) (any, error) { return mergePatch(doc, map[string]any{"spec": spec}), nil }
 }

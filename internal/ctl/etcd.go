@@ -20,15 +20,18 @@ func (c *command) etcdCmd() *cobra.Command {
 		Short: "Run an embedded etcd member",
 		Long: `Run an etcd member inside this process: a datastore for one host, for a lab, or
 one of several members, with nothing else to install. Any etcd client works on it.
+By default it listens on a socket that only root may use. A port asks for no
+password: whoever reaches an http:// address may read and write everything.
 
 With --certs DIR the member takes the files that "twill etcd certs" made for it,
 and speaks TLS to clients and peers. docs/etcd.md builds a cluster of three.`,
 		Example: `  twill etcd
-  twill etcd --listen unix:///run/twill/etcd.sock
+  twill etcd --data-dir /tmp/etcd --listen unix:///tmp/etcd.sock
   twill etcd --name h1 --certs /etc/twill/pki/h1 --listen https://192.0.2.1:2379 --listen-peer https://192.0.2.1:2380 \
     --cluster h1=https://192.0.2.1:2380,h2=https://192.0.2.2:2380,h3=https://192.0.2.3:2380`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			ignoreHangup()
 			if cfg.Name == "" && cfg.Cluster != "" {
 				cfg.Name, _ = os.Hostname()
 			}

@@ -29,6 +29,7 @@ type explanation struct {
 	// Otherwise are the answers of the other world, where it allows what this one denies, or the other way round.
 	Otherwise []world.Answer `json:"otherwise,omitempty"`
 	Problems  []problem      `json:"problems,omitempty"`
+	Reported  []report       `json:"reported,omitempty"` // what is not in force, as nodes say
 }
 
 // problem is something wrong in a resource that may bear on the answer.
@@ -36,6 +37,8 @@ type problem struct {
 	Resource string `json:"resource"`
 	Field    string `json:"field,omitempty"`
 	Reason   string `json:"reason"`
+	// Kept: it cannot be read at all, and an agent that understood what was there before has that in force.
+	Kept bool `json:"kept,omitempty"`
 }
 
 // printWhy writes an explanation; a denial becomes the exit code.
@@ -89,7 +92,11 @@ func (e explanation) text() string {
 			fmt.Fprintf(&b, "\n%s\n", styleWarn.Render("Wrong in resources that may bear on this:"))
 		}
 		fmt.Fprintf(&b, "  %s: %s\n", p.Resource, strings.TrimPrefix(p.Field+": "+p.Reason, ": "))
+		if p.Kept {
+			b.WriteString("    an agent that understood what was there before keeps that in force; this answer is without it\n")
+		}
 	}
+	b.WriteString(reportsText(e.Reported))
 	return b.String()
 }
 
@@ -110,6 +117,9 @@ func way(a world.Answer) string {
 		node := ""
 		if h.Node != "" && h.Name != "host/"+h.Node {
 			node = styleFaint.Render(" on " + h.Node)
+		}
+		if h.AssumedInterface != "" {
+			node += styleWarn.Render(", if by " + h.AssumedInterface + ": nothing says which interface of " + h.Node + " it is (--uplink)")
 		}
 		fmt.Fprintf(&b, "  %s of %s%s\n", strings.ToLower(h.Direction), h.Name, node)
 		for _, t := range h.Tiers {
@@ -224,11 +234,13 @@ func involved(problems []api.Problem, us []api.Update, answers []world.Answer) [
 	var out []problem
 	for _, p := range problems {
 		ref, _ := api.ParseKey(p.Key)
-		known := false
+		known, kept := false, false
 		if i := slices.IndexFunc(us, func(u api.Update) bool { return u.Key == p.Key }); i >= 0 {
 			if st, err := api.DecodeStored(us[i]); err == nil {
 				ref, known = st.Ref, true
 			}
+			_, err := api.Admit(us[i])
+			kept = err != nil
 		}
 		if ref.Kind == "" {
 			continue // the key of no resource of ours
@@ -238,7 +250,7 @@ func involved(problems []api.Problem, us []api.Update, answers []world.Answer) [
 			known = false
 		}
 		if name := short(ref); !known || named[name] {
-			out = append(out, problem{Resource: name, Field: p.Field, Reason: p.Reason})
+			out = append(out, problem{Resource: name, Field: p.Field, Reason: p.Reason, Kept: kept})
 		}
 	}
 	return out

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -36,8 +37,8 @@ func readFound(kind api.Kind, u api.Update) found {
 		return f
 	}
 	f.ref, f.res, f.note = st.Ref, st.Resource, st.Closed
-	if f.note == "" && len(st.Problems) > 0 {
-		f.note = strings.TrimPrefix(st.Problems[0].Field+": "+st.Problems[0].Reason, ": ")
+	if i := slices.IndexFunc(st.Problems, func(p api.Problem) bool { return !p.NoEffect }); f.note == "" && i >= 0 {
+		f.note = strings.TrimPrefix(st.Problems[i].Field+": "+st.Problems[i].Reason, ": ")
 	}
 	f.doc, _ = userDoc(u) // what DecodeStored can read, it can
 	return f
@@ -80,15 +81,15 @@ func withMetadata(raw []byte, change func(map[string]json.RawMessage)) ([]byte, 
 	return json.Marshal(doc)
 }
 
-// find lists the resources of one kind.
-func find(ctx context.Context, s datastore.Store, kind api.Kind, o scope) ([]found, error) {
+// find lists the resources of one kind, as of a revision.
+func find(ctx context.Context, s datastore.Store, kind api.Kind, o scope) ([]found, int64, error) {
 	namespace := ""
 	if kind.Namespaced && !o.all {
 		namespace = o.namespace
 	}
 	snap, err := s.List(ctx, api.KeyPrefix(kind.Kind, namespace))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	var out []found
 	have := map[string]int{} // where it is in out
@@ -97,13 +98,21 @@ func find(ctx context.Context, s datastore.Store, kind api.Kind, o scope) ([]fou
 		have[f.ref.Name] = len(out)
 		out = append(out, f)
 	}
+	if kind.Kind == api.KindIPAMConfiguration {
+		if note := differing(ctx, s); note != "" && len(out) > 0 {
+			out[0].note = note
+		} else if note != "" {
+			out = append(out, readFound(kind, api.Update{Key: theConfiguration, Value: defaultConfiguration()}))
+			out[0].note = note
+		}
+	}
 	for _, r := range builtins(kind.Kind) {
 		i, stored := have[r.Meta().Name]
 		switch t, ok := r.(*api.Tier); {
 		case !stored:
 			value, err := api.EncodeStored(r)
 			if err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			key, _ := api.Key(r)
 			f := readFound(kind, api.Update{Key: key, Value: value})
@@ -122,7 +131,13 @@ func find(ctx context.Context, s datastore.Store, kind api.Kind, o scope) ([]fou
 	if kind.Kind == api.KindTier {
 		slices.SortStableFunc(out, func(a, b found) int { return cmp.Compare(tierOrder(a.res), tierOrder(b.res)) })
 	}
-	return out, nil
+	return out, snap.Revision, nil
+}
+
+// defaultConfiguration is what holds where no configuration is stored.
+func defaultConfiguration() []byte {
+	value, _ := api.EncodeStored(api.DefaultIPAMConfig().Resource()) // it was just made
+	return value
 }
 
 func sameTier(a, b api.TierSpec) bool {
@@ -149,17 +164,15 @@ func builtins(kind string) []api.Resource {
 	case api.KindTier:
 		return []api.Resource{tier(api.TierKubeAdmin, 1000, api.Pass), tier(api.TierDefault, 1_000_000, api.Deny), tier(api.TierKubeBaseline, 10_000_000, api.Pass)}
 	case api.KindProfile:
-		p := api.New(api.KindProfile).(*api.Profile)
-		p.Kind, p.APIVersion, p.Metadata.Name = api.KindProfile, api.GroupVersion, api.ProfileDefaultAllow
-		p.Spec.Ingress, p.Spec.Egress = []api.Rule{{Action: api.Allow}}, []api.Rule{{Action: api.Allow}}
-		return []api.Resource{p}
+		return []api.Resource{api.BuiltinProfile()}
 	}
 	return nil
 }
 
-// named keeps those that were asked for; each must exist.
+// named keeps those that were asked for. Each must exist; the error says which do not, and the others are there nevertheless.
 func named(ctx context.Context, s datastore.Store, fs []found, kind api.Kind, names []string, o scope) ([]found, error) {
 	var out []found
+	var missing []error
 	for _, n := range names {
 		hit := false
 		for _, f := range fs {
@@ -168,16 +181,16 @@ func named(ctx context.Context, s datastore.Store, fs []found, kind api.Kind, na
 			}
 		}
 		if !hit {
-			return nil, notThere(ctx, s, kind, n, o)
+			missing = append(missing, notThere(ctx, s, kind, n, o))
 		}
 	}
-	return out, nil
+	return out, errors.Join(missing...)
 }
 
 // notThere says what may have been meant.
 func notThere(ctx context.Context, s datastore.Store, kind api.Kind, name string, o scope) error {
 	o.all = true
-	all, err := find(ctx, s, kind, o)
+	all, _, err := find(ctx, s, kind, o)
 	if err != nil {
 		return err
 	}

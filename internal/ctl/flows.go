@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +26,7 @@ type flowOptions struct {
 	last            int
 	follow, allowed bool
 	staged, offline bool
+	logged          bool
 	from, to        string
 	policy          string
 }
@@ -47,31 +47,35 @@ shown for each endpoint whose policy the flow passes.
 Where endpoints have staged policies, a line says what these would have decided,
 if that is something else; --staged shows only such flows.
 
+Rules with action Log decide nothing: --log shows the packets that they reported,
+and no others. The agent keeps the last 1000 of these, too.
+
 Addresses of other hosts' workloads get their names from the datastore, if it
 answers.`,
 		Example: `  twill flows
   twill flows --follow --to demo/web
   twill flows --policy networkpolicy/demo/web-in -o json
-  twill flows --staged --allowed`,
+  twill flows --staged --allowed
+  twill flows --log --follow`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains([]string{"", "text", "json"}, o.output) {
-				return usage("flows: -o %q: want text or json", o.output)
-			}
 			return c.flows(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.socket, "socket", agentSocket(), "the agent's socket (TWILL_SOCKET)")
-	f.StringVarP(&o.output, "output", "o", "text", "text, or json: an object a line")
+	addOutput(cmd, &o.output, "text, or json: an object a line", "text", "json")
 	f.IntVar(&o.last, "last", 100, "how many of those that were before, of what is asked for")
 	f.BoolVarP(&o.follow, "follow", "f", false, "go on with what comes")
 	f.BoolVar(&o.allowed, "allowed", false, "also what policy allows")
 	f.BoolVar(&o.staged, "staged", false, "only where staged policies would decide otherwise")
+	f.BoolVar(&o.logged, "log", false, "what rules with action Log reported, instead of what was decided")
 	f.StringVar(&o.from, "from", "", "only from this one: namespace/workload or an address")
 	f.StringVar(&o.to, "to", "", "only to this one")
-	f.StringVar(&o.policy, "policy", "", "only what this policy decided: kind/namespace/name, or a part of it")
+	f.StringVar(&o.policy, "policy", "", "only what this policy decided or logged: kind/namespace/name, or a part of it")
 	f.BoolVar(&o.offline, "no-names", false, "do not ask the datastore for names")
+	cmd.MarkFlagsMutuallyExclusive("log", "allowed")
+	cmd.MarkFlagsMutuallyExclusive("log", "staged")
 	return cmd
 }
 
@@ -82,7 +86,7 @@ func (c *command) flows(ctx context.Context, o flowOptions) error {
 	}
 	var latest time.Time
 	var kept []flows.Flow // what was before: all of it is looked through, and the last of what is wanted shown
-	err := agent.Flows(ctx, o.socket, flows.Kept, false, func(f flows.Flow) error {
+	err := agent.Flows(ctx, o.socket, agent.WhichFlows{Last: flows.Kept, Logged: o.logged}, func(f flows.Flow) error {
 		latest = f.Time
 		if f.From, f.To = cmp.Or(f.From, names(f.Src)), cmp.Or(f.To, names(f.Dst)); o.wants(f) {
 			kept = append(kept, f)
@@ -94,10 +98,14 @@ func (c *command) flows(ctx context.Context, o flowOptions) error {
 		err = c.showFlow(kept[i], o.output)
 	}
 	if err == nil && len(kept) == 0 && !o.follow && o.output != "json" {
-		fmt.Fprintln(c.stdio.Err, "no flows: nothing was dropped, or nothing of what was asked for")
+		none := "no flows: nothing was dropped, or nothing of what was asked for"
+		if o.logged {
+			none = "no flows: no rule with action Log matched a packet, or none of what was asked for"
+		}
+		fmt.Fprintln(c.stdio.Err, none)
 	}
 	if err == nil && o.follow {
-		err = agent.Flows(ctx, o.socket, flows.Kept, true, func(f flows.Flow) error {
+		err = agent.Flows(ctx, o.socket, agent.WhichFlows{Last: flows.Kept, Follow: true, Logged: o.logged}, func(f flows.Flow) error {
 			if f.From, f.To = cmp.Or(f.From, names(f.Src)), cmp.Or(f.To, names(f.Dst)); !f.Time.After(latest) || !o.wants(f) {
 				return nil
 			}
@@ -115,7 +123,14 @@ func (c *command) showFlow(f flows.Flow, output string) error {
 		_, err := lipgloss.Fprint(c.stdio.Out, flowText(f))
 		return err
 	}
-	b, err := json.Marshal(f)
+	var v any = f
+	if f.Logged {
+		v = struct {
+			flows.Flow
+			Allowed *bool `json:"allowed,omitempty"` // hides that of Flow, which says nothing
+		}{Flow: f}
+	}
+	b, err := json.Marshal(v)
 	if err == nil {
 		_, err = fmt.Fprintln(c.stdio.Out, string(b))
 	}
@@ -161,12 +176,18 @@ func flowText(f flows.Flow) string {
 	if f.Missed > 0 {
 		b.WriteString(styleWarn.Render(fmt.Sprintf("%d flows came faster than they were read, and are not shown", f.Missed)) + "\n")
 	}
-	act := styleDeny.Render("DENY ")
-	if f.Allowed {
+	act, prefix := styleDeny.Render("DENY "), ""
+	switch {
+	case f.Logged:
+		act = styleWarn.Render("LOG  ")
+		if f.Prefix != "" {
+			prefix = f.Prefix + ": "
+		}
+	case f.Allowed:
 		act = styleAllow.Render("ALLOW")
 	}
 	fmt.Fprintf(&b, "%s  %s  %s -> %s  %s  %s", f.Time.Local().Format("15:04:05.000"), act, flowEnd(f.From, f.Src, f.SrcPort), flowEnd(f.To, f.Dst, f.DstPort),
-		protocolText(f), decidedText(f.Policy, f.Dir, f.Rule, f.Tier, f.Reason, f.Endpoint))
+		protocolText(f), prefix+decidedText(f.Policy, f.Dir, f.Rule, f.Tier, f.Reason, f.Endpoint))
 	if f.Changed {
 		b.WriteString(styleFaint.Render("  (the policy has changed since)"))
 	}

@@ -25,6 +25,11 @@ func agentWith(t *testing.T, had, later []flows.Flow) string {
 		if err != nil || r.URL.Path != "/flows" {
 			t.Errorf("asked for %s", r.URL)
 		}
+		if r.URL.Query().Get("logged") != "" {
+			f := dropped(1, "NetworkPolicy/prod/a")
+			f.Logged, f.Prefix, f.Reason = true, "calico-packet", "logged"
+			had = []flows.Flow{f}
+		}
 		say := had[len(had)-min(last, len(had)):]
 		if r.URL.Query().Get("follow") != "" {
 			say = append(say[:len(say):len(say)], later...)
@@ -121,5 +126,26 @@ func TestFlowsSaySoIfThereAreNone(t *testing.T) {
 	code, _, errs = newCLI(t).run("", "flows", "--socket", "/nonexistent/agent.sock", "--no-names")
 	if code != 1 || !strings.Contains(errs, "start it with `twill node`") {
 		t.Errorf("exit %d: %s", code, errs)
+	}
+}
+
+func TestWhatLogRulesReportIsShownApart(t *testing.T) {
+	path := agentWith(t, []flows.Flow{dropped(2, "NetworkPolicy/prod/b")}, nil)
+	args := []string{"flows", "--socket", path, "--no-names", "--log"}
+	_, out, _ := newCLI(t).run("", args...)
+	if want := "LOG    prod/web (10.0.0.1:999) -> prod/db (10.0.0.2:1)  tcp  calico-packet: by networkpolicy/prod/a ingress[1] in tier default, ingress of prod/db\n"; !strings.HasSuffix(out, want) || strings.Count(out, "\n") != 1 {
+		t.Errorf("it shows\n%s, want\n%s", out, want)
+	}
+	_, out, _ = newCLI(t).run("", append(args, "-o", "json")...)
+	if strings.Contains(out, "allowed") || !strings.Contains(out, `"logged":true,"prefix":"calico-packet"`) {
+		t.Errorf("as JSON: %s", out)
+	}
+	if _, out, errs := newCLI(t).run("", append(args, "--policy", "networkpolicy/prod/other")...); out != "" || !strings.Contains(errs, "no rule with action Log matched") {
+		t.Errorf("of another policy: %s%s", out, errs)
+	}
+	for _, other := range []string{"--allowed", "--staged"} {
+		if code, _, errs := newCLI(t).run("", append(args, other)...); code != 2 || !strings.Contains(errs, "flows --help") {
+			t.Errorf("with %s: exit %d: %s", other, code, errs)
+		}
 	}
 }

@@ -113,10 +113,10 @@ func TestWatchPrintsWhatThereIsAndEachChange(t *testing.T) {
 
 func TestWatchAsJSONIsOneLineForEachChange(t *testing.T) {
 	c := newCLI(t)
-	out, _, stop := c.watching("get tiers -w -o json")
+	out, _, stop := c.watching("get gns -w -o json")
 	defer stop()
-	c.want(0, "apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {name: t}\nspec: {order: 1}", "apply", "-f", "-")
-	next(t, out, `{"type":"ADDED","object":{"apiVersion":"projectcalico.org/v3","kind":"Tier"`)
+	c.want(0, gns("t"), "apply", "-f", "-")
+	next(t, out, `{"type":"ADDED","object":{"apiVersion":"projectcalico.org/v3","kind":"GlobalNetworkSet"`)
 }
 
 func TestAWatchOutlivesAnOutageAndSaysSo(t *testing.T) {

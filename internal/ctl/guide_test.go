@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-var ofTheMoment = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|[0-9a-f]{8}-[0-9a-f-]{27}`)
+var ofTheMoment = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|[0-9a-f]{8}-[0-9a-f-]{27}|\b[0-9a-f]{32}\b`)
 
 // TestTheGuideSaysWhatCommandsSay runs the ```console blocks of guides, those of one
 // after the other on one store. With -update it writes them anew.

@@ -27,7 +27,10 @@ func (c *command) hits(ctx context.Context) map[string]string {
 			at = strings.ToLower(n.Direction) + " " + n.Reason
 		}
 		act := "deny"
-		if n.Allowed {
+		switch {
+		case n.Logged:
+			act = "log"
+		case n.Allowed:
 			act = "allow"
 		}
 		if n.Staged {

@@ -1,11 +1,13 @@
 package ctl
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/internal/agent"
+	bgpdaemon "github.com/twillnet/twill/internal/bgp/daemon"
 	"github.com/twillnet/twill/internal/node"
 )
 
@@ -23,8 +25,9 @@ twill-boot.service makes the host closed when it boots: an interface of a
 workload carries nothing until twill-node.service, the supervisor of the
 daemons, has its policy in force.
 
-To upgrade, run the new binary's "node install": settings are kept, and no
-packet is lost while the daemons start anew. "twill node uninstall" leaves the
+To upgrade, run the new binary's "node install": settings are kept, but for those
+that flags name, which are changed in /etc/twill/node.env, and no packet is lost
+while the daemons start anew. "twill node uninstall" leaves the
 host as it was found.`,
 		Example: `  twill node install
   twill node install --etcd https://192.0.2.1:2379 --etcd-ca /etc/twill/pki/agent/ca.crt
@@ -91,6 +94,39 @@ The data of an embedded datastore stays unless --purge is given.`,
 	return cmd
 }
 
+func (c *command) cleanupCmd() *cobra.Command {
+	var agentAt, bgpAt string
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Take out of the kernel what Twill's daemons put there",
+		Long: `Delete the nftables table "twill" and the routes of the agent and of BGP, on a host where
+the daemons are stopped and were not installed by "node install" (else: "node uninstall",
+which does this too). Nothing guards workloads from then on, unless another agent does.
+
+Where an upstream agent runs already, routes of protocol 80 are its own by then, and
+stay. Settings of the kernel stay: another agent needs the same.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), askFor)
+			defer cancel()
+			if _, err := agent.Ask(ctx, agentAt); err == nil {
+				return fmt.Errorf("the agent answers at %s, and would put it all back: stop it first", agentAt)
+			}
+			if _, err := bgpdaemon.Report(ctx, bgpAt); err == nil {
+				return fmt.Errorf("the BGP daemon answers at %s, and would put its routes back: stop it first", bgpAt)
+			}
+			did, err := agent.Leave(cmd.Context(), nil)
+			for _, d := range did {
+				fmt.Fprintln(c.stdio.Out, d)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&agentAt, "socket", agentSocket(), "the agent's socket (TWILL_SOCKET)")
+	cmd.Flags().StringVar(&bgpAt, "bgp-socket", bgpSocket(), "the BGP daemon's socket (TWILL_BGP_SOCKET)")
+	return cmd
+}
+
 func (c *command) bootCmd() *cobra.Command {
 	var l local
 	cmd := &cobra.Command{
@@ -98,7 +134,8 @@ func (c *command) bootCmd() *cobra.Command {
 		Short: "Close this host until its agent has programmed it",
 		Long: `Load the table of nftables in which an interface of a workload carries nothing.
 twill-boot.service runs this before the network is up. It needs no datastore,
-and changes nothing if the table is there.`,
+and changes nothing if the table is there, or the rules of an upstream agent: then
+the agent takes over in one step.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := l.read(); err != nil {
@@ -106,7 +143,7 @@ and changes nothing if the table is there.`,
 			}
 			done, err := agent.Boot(cmd.Context(), agent.Config{Node: l.node, Local: l.layers})
 			if err == nil && !done {
-				fmt.Fprintln(c.stdio.Out, "The table is there already; nothing is changed.")
+				fmt.Fprintln(c.stdio.Out, "The table is there already, or an upstream agent's rules guard workloads; nothing is changed.")
 			}
 			return err
 		},

@@ -34,16 +34,6 @@ data are Calico's: calicoctl ipam reads and writes the same.`,
 	return cmd
 }
 
-// formats are those of most ipam commands.
-var ipamFormats = []string{"wide", "json", "yaml"}
-
-func checkFormat(output string) error {
-	if output != "" && !slices.Contains(ipamFormats, output) {
-		return usage("-o %s: want %s, or nothing for a table", output, strings.Join(ipamFormats, ", "))
-	}
-	return nil
-}
-
 // looking gives a command everything that bears on addresses.
 func (c *command) looking(ctx context.Context, do func(context.Context, *ipam.Allocator, *ipam.Survey) error) error {
 	return c.conn.long(ctx, func(ctx context.Context, s datastore.Store) error {
@@ -67,7 +57,8 @@ func (c *command) ipamShowCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "How full pools and blocks are, and who has an address",
-		Long: `Show how many addresses of each pool are in use. With --show-blocks, of each block
+		Long: `Show how many addresses of each pool are in use, and how many can be given out:
+those that an IPReservation has cannot. With --show-blocks, of each block
 too; with --ip, all that is known of one address; with --show-borrowed, which
 addresses are in use on another node than their block's; with
 --show-configuration, the cluster's settings.
@@ -81,8 +72,10 @@ Exit code: 0 shown, 1 the datastore could not be read, 2 usage.`,
   twill ipam show --show-borrowed -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(o.output); err != nil {
-				return err
+			if o.configuration {
+				if err := c.noteDiffering(cmd.Context()); err != nil {
+					return err
+				}
 			}
 			if o.ip == "" {
 				return c.looking(cmd.Context(), func(_ context.Context, _ *ipam.Allocator, v *ipam.Survey) error { return c.show(v, o) })
@@ -103,8 +96,8 @@ Exit code: 0 shown, 1 the datastore could not be read, 2 usage.`,
 	f.BoolVar(&o.configuration, "show-configuration", false, "the settings of the cluster")
 	cmd.MarkFlagsMutuallyExclusive("ip", "show-borrowed", "show-configuration")
 	cmd.MarkFlagsMutuallyExclusive("ip", "show-blocks")
-	f.StringVarP(&o.output, "output", "o", "", "wide, json or yaml")
-	c.completeFlags(cmd, ipamFormats...)
+	addOutputs(cmd, &o.output, "wide", "json", "yaml")
+	c.completeFlags(cmd)
 	return cmd
 }
 
@@ -132,9 +125,9 @@ func (c *command) show(v *ipam.Survey, o showing) error {
 		return nil
 	}
 	t := tabwriter.NewWriter(c.stdio.Out, 0, 0, 2, ' ', 0)
-	head := "POOL\tCIDR\tBLOCKS\tADDRESSES\tIN USE\tCOOLING\tFREE"
+	head := "POOL\tCIDR\tBLOCKS\tADDRESSES\tIN USE\tCOOLING\tRESERVED\tFREE"
 	if o.blocks {
-		head = "POOL\tCIDR\tAFFINITY\tADDRESSES\tIN USE\tCOOLING\tFREE"
+		head = "POOL\tCIDR\tAFFINITY\tADDRESSES\tIN USE\tCOOLING\tRESERVED\tFREE"
 	}
 	if o.output == "wide" {
 		head += "\tMODE\tUSES\tNODES\tNAMESPACES"
@@ -163,38 +156,42 @@ type blockUse struct {
 
 // poolsOf are all pools, and under the name "no pool" the blocks that belong to none.
 func poolsOf(v *ipam.Survey) []*poolUse {
+	rest := &poolUse{Name: "no pool"}
+	of := map[string][]*api.Block{}
+	for _, b := range v.Blocks {
+		if p, ok := v.PoolOf(b.CIDR); ok {
+			of[p.Name] = append(of[p.Name], b)
+			continue
+		}
+		use := rest.add(v, b)
+		rest.Usage.Addresses += use.Addresses
+		rest.Usage.InUse += use.InUse
+		rest.Usage.Cooling += use.Cooling
+		rest.Usage.Reserved += use.Reserved
+		rest.Usage.Free += use.Free
+	}
 	var out []*poolUse
-	byName := map[string]*poolUse{}
 	for _, p := range v.Pools {
-		u := &poolUse{Name: p.Name, CIDR: p.CIDR.String(), Blocks: []blockUse{}, spec: v.Spec(p.Name)}
-		u.Usage.Addresses = ipam.Size(p.CIDR)
-		u.Usage.Free = u.Usage.Addresses
-		byName[p.Name] = u
+		u := &poolUse{Name: p.Name, CIDR: p.CIDR.String(), Usage: v.UsedOfPool(p.CIDR, of[p.Name]), Blocks: []blockUse{}, spec: v.Spec(p.Name)}
+		for _, b := range of[p.Name] {
+			u.add(v, b)
+		}
 		out = append(out, u)
 	}
-	for _, b := range v.Blocks {
-		p, ok := v.PoolOf(b.CIDR)
-		u := byName[p.Name]
-		if !ok {
-			if u = byName[""]; u == nil {
-				u = &poolUse{Name: "no pool"}
-				byName[""] = u
-				out = append(out, u)
-			}
-			u.Usage.Addresses += float64(b.Size())
-			u.Usage.Free += float64(b.Size())
-		}
-		use := ipam.Used(b)
-		own := ""
-		if o, ok := b.Owner(); ok {
-			own = o.String()
-		}
-		u.Blocks = append(u.Blocks, blockUse{b.CIDR.String(), own, use})
-		u.Usage.InUse += use.InUse
-		u.Usage.Cooling += use.Cooling
-		u.Usage.Free -= use.Addresses - use.Free
+	if len(rest.Blocks) > 0 {
+		out = append(out, rest)
 	}
 	return out
+}
+
+// add notes a block, and returns how full it is.
+func (p *poolUse) add(v *ipam.Survey, b *api.Block) ipam.Usage {
+	use, own := v.UsedOf(b), ""
+	if o, ok := b.Owner(); ok {
+		own = o.String()
+	}
+	p.Blocks = append(p.Blocks, blockUse{b.CIDR.String(), own, use})
+	return use
 }
 
 func (p *poolUse) print(w io.Writer, o showing) {
@@ -204,9 +201,12 @@ func (p *poolUse) print(w io.Writer, o showing) {
 	}
 	line := fmt.Sprintf("%s\t%s\t%s\t%s", p.Name, p.CIDR, blocks, numbers(p.Usage))
 	if o.output == "wide" {
-		mode := p.spec.AssignmentMode
-		if p.spec.Disabled {
+		mode := api.AssignAutomatic
+		switch {
+		case p.spec.Disabled:
 			mode = "disabled"
+		case p.spec.AssignmentMode != nil && *p.spec.AssignmentMode != "":
+			mode = *p.spec.AssignmentMode
 		}
 		line += fmt.Sprintf("\t%s\t%s\t%s\t%s", mode, strings.Join(p.spec.AllowedUses, ","), p.spec.NodeSelector, p.spec.NamespaceSelector)
 	}
@@ -224,7 +224,7 @@ func (p *poolUse) print(w io.Writer, o showing) {
 }
 
 func numbers(u ipam.Usage) string {
-	return fmt.Sprintf("%s\t%d\t%d\t%s", large(u.Addresses), u.InUse, u.Cooling, large(u.Free))
+	return fmt.Sprintf("%s\t%d\t%d\t%s\t%s", large(u.Addresses), u.InUse, u.Cooling, large(u.Reserved), large(u.Free))
 }
 
 // large is a number as people can take it in: of an IPv6 pool the exact one says nothing.
@@ -270,6 +270,26 @@ func (c *command) showBorrowed(v *ipam.Survey, output string) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", u.Address, u.Node, u.Block, u.Owner, u.Handle)
 	}
 	return t.Flush()
+}
+
+// mirrorConfiguration writes what is in force once more, in the two places where upstream's tools look for it.
+func (c *command) mirrorConfiguration(ctx context.Context, s datastore.Store) error {
+	defer c.ensureWith(ctx, s)
+	u, err := s.Get(ctx, theConfiguration)
+	if err == nil {
+		_, err = s.Update(ctx, u)
+	}
+	return err
+}
+
+// noteDiffering says on standard error that calicoctl's resource is not what is in force.
+func (c *command) noteDiffering(ctx context.Context) error {
+	return c.conn.with(ctx, func(ctx context.Context, s datastore.Store) error {
+		if note := differing(ctx, s); note != "" {
+			fmt.Fprintf(c.stdio.Err, "ipamconfiguration/default: %s\n", note)
+		}
+		return nil
+	})
 }
 
 func (c *command) showConfiguration(cfg api.IPAMConfig, output string) error {
@@ -423,6 +443,9 @@ Exit code: 0 it is so, 1 the settings contradict each other, 2 usage.`,
 						cfg.CooldownSeconds = cooldown
 					}
 				})
+				if err == nil {
+					err = c.conn.long(ctx, c.mirrorConfiguration)
+				}
 				if err != nil {
 					return fmt.Errorf("configure: %w", err)
 				}

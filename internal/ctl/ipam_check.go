@@ -42,10 +42,12 @@ func (c *command) ipamCheckCmd() *cobra.Command {
 each thing that is amiss how that is known, and what --fix would do.
 
 An address is leaked if it is allocated and it can be proven that nobody has it:
-its pod has no endpoint with it, its node does not exist, the node's tunnel has
-another address, or its handle does not exist. What is younger than --grace is
-left alone, since its endpoint may be on its way; so is what says nothing of its
-age or its owner: "twill ipam release --ip" frees that.
+the Twill plugin gave it to a container, which has an endpoint as long as it has
+the address, and no endpoint has it; its node does not exist; or the node's
+tunnel has another address. What is younger than --grace is left alone, since its
+endpoint may be on its way; so is what says nothing of its age, and what was
+given to somebody who was promised no endpoint: a container of another main
+plugin, or of Calico's. "twill ipam release --ip" frees that.
 
 With --fix the data are read twice, --settle apart, and only what was amiss both
 times, with nothing changed between, is repaired; each repair is one transaction
@@ -58,18 +60,15 @@ Exit code: 0 nothing is amiss, or all of it was repaired, 1 something is amiss,
   twill ipam check -o json > report.json && twill ipam release --from-report=report.json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkFormat(o.output); err != nil {
-				return err
-			}
 			return c.looking(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error { return c.ipamCheck(ctx, a, v, o) })
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.output, "output", "o", "", "wide (with what is left alone), json or yaml")
+	addOutput(cmd, &o.output, "wide (with what is left alone), json or yaml", "wide", "json", "yaml")
 	f.BoolVar(&o.fix, "fix", false, "repair what is proven")
 	f.DurationVar(&o.grace, "grace", 15*time.Minute, "age below which an address is nobody's leak yet")
 	f.DurationVar(&o.settle, "settle", 3*time.Second, "time between the two looks of --fix")
-	c.completeFlags(cmd, ipamFormats...)
+	c.completeFlags(cmd)
 	return cmd
 }
 

@@ -183,3 +183,37 @@ func TestIPAMFormatsAreOffered(t *testing.T) {
 		t.Errorf("offered: %s", out)
 	}
 }
+
+const reservation = "apiVersion: projectcalico.org/v3\nkind: IPReservation\nmetadata: {name: r}\nspec: {reservedCIDRs: [10.65.0.0/30, 10.65.0.2, 10.65.0.240/28]}\n"
+
+// 10.65.0.1 to 10.65.0.3 are in use, so of the first four one would be free.
+func TestIPAMShowSubtractsReservations(t *testing.T) {
+	c := withAddresses(t)
+	before, after := poolsShown(t, c), []poolUse(nil)
+	c.want(0, reservation, "apply", "-f", "-")
+	after = poolsShown(t, c)
+	if got, was := after[0].Usage, before[0].Usage; got.Reserved != 17 || got.Free != was.Free-17 || got.InUse != was.InUse {
+		t.Errorf("the pool was %+v and is %+v", was, got)
+	}
+	if got, was := after[0].Blocks[0].Usage, before[0].Blocks[0].Usage; got.Reserved != 1 || got.Free != was.Free-1 {
+		t.Errorf("the block was %+v and is %+v", was, got)
+	}
+	contains(t, c.want(0, "", "ipam", "show"), "RESERVED  FREE", "17        ")
+}
+
+func poolsShown(t *testing.T, c *cli) []poolUse {
+	t.Helper()
+	var doc struct {
+		Pools []poolUse `json:"pools"`
+	}
+	if err := json.Unmarshal([]byte(c.want(0, "", "ipam", "show", "-o", "json")), &doc); err != nil {
+		t.Fatal(err)
+	}
+	return doc.Pools
+}
+
+func TestIPAMShowHasADisabledPoolThatIsSmallerThanABlock(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: old}\nspec: {cidr: 10.65.0.0/28, disabled: true}\n", "apply", "-f", "-")
+	contains(t, c.want(0, "", "ipam", "show", "-o", "wide"), "old   10.65.0.0/28  0       16", "disabled")
+}

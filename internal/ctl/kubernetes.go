@@ -53,7 +53,8 @@ Kubernetes datastore that translates; what is printed here need not be applied.`
 		},
 	}
 	files.addFlags(cmd)
-	cmd.Flags().StringVarP(&o.output, "output", "o", "yaml", "format, as of get")
+	o.output = "yaml"
+	addOutput(cmd, &o.output, "format, as of get", getFormats...)
 	return cmd
 }
 
@@ -129,6 +130,9 @@ func (c *command) translated(objects []translate.Object, have []manifest) (out [
 	for _, o := range objects {
 		if why := o.Nothing(); why != "" {
 			fmt.Fprintf(c.stdio.Err, "%s %s is left out: it %s\n", strings.ToLower(o.Kind), o.Name(), why)
+		}
+		for _, a := range o.PassedOver() {
+			fmt.Fprintf(c.stdio.Err, "%s %s: annotation %s is passed over: it has no effect here\n", strings.ToLower(o.Kind), o.Name(), a)
 		}
 		rs, err := translate.Resources(o)
 		wrong = append(wrong, inFile(file, err)...)

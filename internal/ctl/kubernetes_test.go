@@ -38,7 +38,7 @@ items:
 - {apiVersion: apps/v1, kind: Deployment, metadata: {name: d, namespace: shop}}
 - apiVersion: v1
   kind: Pod
-  metadata: {name: lone, namespace: shop}
+  metadata: {name: lone, namespace: shop, annotations: {cni.projectcalico.org/floatingIPs: '["192.0.2.5"]'}}
   spec: {nodeName: node-1}
   status: {podIP: 10.65.0.1}
 `
@@ -47,7 +47,8 @@ items:
 		t.Errorf("exit code %d", code)
 	}
 	contains(t, out, "DENIED by profile/kns.shop rule 0 (Deny)") // and not by what the namespace's absence implies
-	contains(t, errs, "deployment shop/d is left out: it says nothing to policy")
+	contains(t, errs, "deployment shop/d is left out: it says nothing to policy",
+		"pod shop/lone: annotation cni.projectcalico.org/floatingIPs is passed over: it has no effect here")
 	double := ours + "---\n{apiVersion: v1, kind: Namespace, metadata: {name: shop}}\n"
 	_, _, errs = c.run(double, "why", "--files", "-", "shop/lone", "192.0.2.1", "udp/53")
 	contains(t, errs, "Profile kns.shop", "is there already")

@@ -43,7 +43,7 @@ exist, 2 usage.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ref, err := namedRef(args[:2], o.namespace)
+			ref, err := namedRef(cmd, args[:2], o.namespace)
 			if err != nil {
 				return err
 			}

@@ -23,6 +23,7 @@ type manifest struct {
 type fileOptions struct {
 	paths                []string
 	recursive, skipEmpty bool
+	strict               bool // see addStrict
 }
 
 func (o *fileOptions) addFlags(cmd *cobra.Command) {

@@ -140,7 +140,7 @@ Exit code: 0 the Node has, or is about to be given, an address; 1 it has none.`,
 	}
 	a.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&name, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	addOutputs(cmd, &output, "json", "yaml")
 	return cmd
 }
 

@@ -42,6 +42,9 @@ func (f format) documents() bool {
 	return f.name == "yaml" || f.name == "json" || f.tmpl != nil || f.jsonpath != nil
 }
 
+// getFormats are what -o of get takes.
+var getFormats = []string{"ps", "wide", "yaml", "json", "name", "custom-columns=", "custom-columns-file=", "jsonpath=", "go-template=", "go-template-file="}
+
 // parseFormat reads the value of -o.
 func parseFormat(text string) (format, error) {
 	name, arg, has := strings.Cut(text, "=")
@@ -200,11 +203,8 @@ func (c *command) printDocuments(fs []found, o getOptions, single bool) error {
 		}
 		docs = append(docs, o.document(f))
 	}
-	var text []byte
-	var err error
-	if single && len(docs) == 1 {
-		text = docs[0]
-	} else if text, err = json.Marshal(listOf{api.GroupVersion, "List", docs}); err != nil {
+	text, err := o.together(docs, single)
+	if err != nil {
 		return err
 	}
 	switch {
@@ -220,11 +220,32 @@ func (c *command) printDocuments(fs []found, o getOptions, single bool) error {
 	return errors.Join(append(unreadable, err)...)
 }
 
-// listOf is a List of resources.
+// listOf is a list of resources, its fields in upstream's order.
 type listOf struct {
-	APIVersion string            `json:"apiVersion"`
 	Kind       string            `json:"kind"`
+	APIVersion string            `json:"apiVersion"`
+	Metadata   listMeta          `json:"metadata"`
 	Items      []json.RawMessage `json:"items"`
+}
+
+type listMeta struct {
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+}
+
+// together makes one document of several, in the forms that calicoctl writes: the list of a kind if that was asked for, else a
+// sequence. Templates and paths get a list in any case, so that one of them is good for both.
+func (o getOptions) together(docs []json.RawMessage, single bool) ([]byte, error) {
+	switch {
+	case single && len(docs) == 1:
+		return docs[0], nil
+	case o.list == "" && o.format.tmpl == nil && o.format.jsonpath == nil:
+		return json.Marshal(docs)
+	}
+	l := listOf{Kind: o.list + "List", APIVersion: api.GroupVersion, Items: docs}
+	if o.list != "" && !o.export {
+		l.Metadata.ResourceVersion = strconv.FormatInt(o.as, 10)
+	}
+	return json.Marshal(l)
 }
 
 // document is a resource as it is printed.

@@ -44,7 +44,7 @@ Exit code: 0 it is so, 1 it does not exist, was changed or would be wrong,
   twill patch ippool p1 --type json -p '[{"op":"replace","path":"/spec/disabled","value":true}]'`,
 		Args: oneResource("patch"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ref, err := namedRef(args, o.namespace)
+			ref, err := namedRef(cmd, args, o.namespace)
 			if err != nil {
 				return err
 			}
@@ -77,6 +77,7 @@ func (c *command) rewriteOne(cmd *cobra.Command, r rewrite, dry dryRun) error {
 			return err
 		}
 		c.say(r.ref, done, dry)
+		c.warnNew(r.ref, done)
 		return nil
 	})
 }
@@ -91,9 +92,12 @@ func oneResource(verb string) cobra.PositionalArgs {
 	}
 }
 
-// namedRef names the resource that KIND NAME mean.
-func namedRef(args []string, namespace string) (api.Ref, error) {
+// namedRef names the resource that KIND NAME and -n mean.
+func namedRef(cmd *cobra.Command, args []string, namespace string) (api.Ref, error) {
 	kind, err := lookupKind(args[0])
+	if err == nil {
+		err = checkNamespace(cmd, args)
+	}
 	if err != nil {
 		return api.Ref{}, err
 	}

@@ -71,10 +71,12 @@ func ensurePools(ctx context.Context, store datastore.Store) error {
 	}
 	has := map[bool]bool{}
 	for _, u := range snap.Items {
-		if s, err := api.DecodeStored(u); err == nil {
-			if p, err := netip.ParsePrefix(s.Resource.(*api.IPPool).Spec.CIDR); err == nil {
-				has[p.Addr().Is4()] = true
-			}
+		s, err := api.Admit(u)
+		if err != nil {
+			return nil // there is a pool, and nobody can say of which family
+		}
+		if p, err := netip.ParsePrefix(s.Resource.(*api.IPPool).Spec.CIDR); err == nil {
+			has[p.Addr().Is4()] = true
 		}
 	}
 	for _, p := range wanted {

@@ -83,21 +83,21 @@ func TestWhatAHostRuns(t *testing.T) {
 			"etcd --data-dir /d/etcd --listen http://192.0.2.7:2379 | bfd --data-dir /d | bgp --data-dir /d --etcd=x --reflector",
 		},
 	} {
-		tt.o.dir, tt.o.name = "/d", "h1"
-		if err := tt.o.check(tt.own); err != nil {
+		tt.o.dir, tt.o.local.node = "/d", "h1"
+		if err := tt.o.check(); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 		var got []string
 		for _, c := range tt.o.children(tt.own, []string{"--etcd=x"}) {
 			got = append(got, strings.Join(c.Args, " "))
-			if c.Name != "etcd" && !slices.Equal(c.Env, []string{"NODENAME=h1"}) {
+			if c.Name != "etcd" && !slices.Equal(c.Env, []string{"NODENAME=h1", "TWILL_NODENAME=h1"}) {
 				t.Errorf("%s: %v", c.Name, c.Env)
 			}
 		}
 		equal(t, strings.Join(got, " | "), tt.want)
 	}
-	for _, o := range []nodeOptions{{bgp: "yes"}, {bgp: "reflector"}, {bgp: "on", registration: registration{"244.0.0.1"}}} {
-		if err := o.check(true); err == nil {
+	for _, o := range []nodeOptions{{bgp: "yes"}, {bgp: "reflector", alone: true}, {bgp: "on", registration: registration{"244.0.0.1"}}} {
+		if err := o.check(); err == nil {
 			t.Errorf("%+v was taken", o)
 		}
 	}

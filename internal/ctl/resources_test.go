@@ -3,10 +3,12 @@ package ctl
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -73,6 +75,37 @@ func TestApplyChecksWhatOnlyTheStoreKnows(t *testing.T) {
 	if _, err := c.store.Get(t.Context(), api.ResourcesPrefix+"networkpolicies/prod/web"); !errors.Is(err, datastore.ErrNotFound) {
 		t.Errorf("web was written beside a pool that is wrong: %v", err)
 	}
+}
+
+// A value that means nothing stays in force as what it was; the way to put it right must not be to delete it first.
+func TestApplyPutsRightWhatMeansNothing(t *testing.T) {
+	for _, value := range []string{`[]`, `null`, `"x"`, `{"spec":"x"}`, `{"kind":"Tier"}`} {
+		c := newCLI(t)
+		for _, r := range []struct{ tail, doc string }{
+			{"ippools/a", "kind: IPPool\nmetadata: {name: a}\nspec: {cidr: 10.65.0.0/16}\n"},
+			{"nodes/a", "kind: Node\nmetadata: {name: a}\nspec: {bgp: {ipv4Address: 192.0.2.1/24}}\n"},
+			{"bgpconfigurations/default", "kind: BGPConfiguration\nmetadata: {name: default}\nspec: {asNumber: 65000}\n"},
+			{"bgppeers/a", "kind: BGPPeer\nmetadata: {name: a}\nspec: {peerIP: 192.0.2.9, asNumber: 65000}\n"},
+			{"felixconfigurations/default", "kind: FelixConfiguration\nmetadata: {name: default}\nspec: {}\n"},
+		} {
+			c.raw(r.tail, value)
+			c.want(0, "apiVersion: projectcalico.org/v3\n"+r.doc, "apply", "-f", "-")
+			if s, err := api.Admit(api.Update{Key: api.ResourcesPrefix + r.tail, Value: []byte(c.stored(r.tail))}); err != nil || len(s.Problems) > 0 {
+				t.Errorf("%s was %s, and is %s: %v, %v", r.tail, value, c.stored(r.tail), err, s.Problems)
+			}
+		}
+	}
+}
+
+func TestApplyNamesAFullDatastore(t *testing.T) {
+	c := newCLI(t)
+	c.store.Fail(func(o memstore.Op) error {
+		if o.Verb == "create" || o.Verb == "update" {
+			return fmt.Errorf("%w (etcd's quota): compact", datastore.ErrFull)
+		}
+		return nil
+	})
+	contains(t, c.want(1, web, "apply", "-f", "-"), "networkpolicy/prod/web", "datastore is full, and can only be read (etcd's quota): compact")
 }
 
 func TestOldNamesOfPoliciesAreFound(t *testing.T) {
@@ -155,7 +188,6 @@ func TestGetIsAppliedAgainUnchanged(t *testing.T) {
 	c.want(0, "", "apply", "-f", prod)
 	for _, format := range []string{"yaml", "json"} {
 		docs := c.want(0, "", "get", "np,gnp,profiles,wep,nodes,tiers", "-A", "-o", format)
-		contains(t, docs, "List")
 		if strings.Contains(docs, api.AnnotationMetadata) {
 			t.Errorf("users see the annotation that holds the name:\n%s", docs)
 		}
@@ -188,9 +220,39 @@ func TestWithANodeGoWhatWasMadeForIt(t *testing.T) {
 	c.raw("hostendpoints/h1-auto-hep", `{"metadata":{"labels":{"projectcalico.org/created-by":"calico-kube-controllers"}},"spec":{"node":"h1","interfaceName":"*"}}`)
 	c.raw("hostendpoints/h2-auto-hep", `{"metadata":{"labels":{"projectcalico.org/created-by":"calico-kube-controllers"}},"spec":{"node":"h2","interfaceName":"*"}}`)
 	c.raw("hostendpoints/h1-eth0", `{"spec":{"node":"h1","interfaceName":"eth0"}}`)
-	equal(t, c.want(0, "", "delete", "node", "h1", "--dry-run"), "node/h1 deleted (dry run)\nhostendpoint/h1-auto-hep deleted (dry run)")
-	equal(t, c.want(0, "", "delete", "node", "h1"), "node/h1 deleted\nhostendpoint/h1-auto-hep deleted")
-	equal(t, c.want(0, "", "get", "hep", "-o", "name"), "hostendpoint/h1-eth0\nhostendpoint/h2-auto-hep")
+	equal(t, c.want(1, "", "delete", "node", "h1"), "twill: node/h1 is not deleted, since this hangs on it; --cascade deletes it, too:\n  hostendpoint/h1-eth0")
+	equal(t, c.want(0, "", "get", "hep", "-o", "name"), "hostendpoint/h1-auto-hep\nhostendpoint/h1-eth0\nhostendpoint/h2-auto-hep")
+	c.want(0, "", "delete", "hep", "h1-eth0")
+	equal(t, c.want(0, "", "delete", "node", "h1", "--dry-run"), "hostendpoint/h1-auto-hep deleted (dry run)\nnode/h1 deleted (dry run)")
+	equal(t, c.want(0, "", "delete", "node", "h1"), "hostendpoint/h1-auto-hep deleted\nnode/h1 deleted")
+	equal(t, c.want(0, "", "get", "hep", "-o", "name"), "hostendpoint/h2-auto-hep")
+}
+
+func TestANodeIsDeletedWithAllThatHangsOnItOnlyIfAskedFor(t *testing.T) {
+	c := withAddresses(t) // n1 has two endpoints and their addresses
+	if datastore.Put(t.Context(), c.store, api.Update{Key: api.ResourcesPrefix + "nodes/n1", Value: []byte("{}")}) != nil {
+		t.Fatal("no node")
+	}
+	said := c.want(1, "", "delete", "node", "n1")
+	contains(t, said, "node/n1 is not deleted", "--cascade", "workloadendpoint/prod/n1-k8s-web-eth0", "address 10.65.0.1")
+	contains(t, c.want(0, "", "delete", "node", "n1", "--cascade", "--dry-run"), "address 10.65.0.1 released (dry run)", "node/n1 deleted (dry run)")
+	if err := c.store.PutFor(t.Context(), api.Update{Key: "/calico/felix/v2/no-region/host/n1/status", Value: []byte("{}")}, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, c.want(1, "", "delete", "node", "n1", "--cascade"), "its agent lives", "--force")
+	contains(t, c.want(0, "", "get", "wep", "-n", "prod", "-o", "name"), "n1-k8s-web-eth0")
+	contains(t, c.want(0, "", "delete", "node", "n1", "--cascade", "--force"),
+		"workloadendpoint/prod/n1-k8s-web-eth0 deleted", "address 10.65.0.1 released", "block 10.65.0.0/28 given up", "node/n1 deleted")
+	contains(t, c.want(1, "", "delete", "node", "n1", "--cascade"), "node/n1 does not exist")
+	c.want(0, "", "delete", "node", "n1", "--cascade", "--ignore-not-found")
+
+	// What others leave of a node that they delete.
+	other := withAddresses(t)
+	if err := other.store.Delete(t.Context(), api.ResourcesPrefix+"nodes/n1", 0); err != nil && !errors.Is(err, datastore.ErrNotFound) {
+		t.Fatal(err)
+	}
+	contains(t, other.want(1, "", "delete", "node", "n1"), "does not exist, and something is left of it, which --cascade deletes", "n1-k8s-web-eth0")
+	contains(t, other.want(0, "", "delete", "node", "n1", "--cascade"), "n1-k8s-web-eth0 deleted")
 }
 
 func TestDelete(t *testing.T) {
@@ -206,8 +268,9 @@ func TestDelete(t *testing.T) {
 	if strings.Index(out, "no-telnet deleted") > strings.Index(out, "tier/security deleted") {
 		t.Errorf("a tier goes after its policies:\n%s", out)
 	}
-	if snap, err := c.store.List(t.Context(), api.Root); err != nil || len(snap.Items) > 0 {
-		t.Errorf("%d resources are left, %v", len(snap.Items), err)
+	snap, err := c.store.List(t.Context(), api.Root)
+	if left := len(snap.Items) - len(ensured()); err != nil || left != 0 {
+		t.Errorf("%d resources are left, %v", left, err)
 	}
 }
 

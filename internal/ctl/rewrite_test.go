@@ -119,7 +119,7 @@ func TestLabel(t *testing.T) {
 		told{"remove what is not there", "", "label node h1 row-", 0, "node/h1 unchanged"},
 		told{"what it has now", "", "get node h1 -o custom-columns=L:.metadata.labels", 0, "L\n{\"zone\":\"a\"}"},
 		told{"no such node", "", "label node h9 a=b", 1, "twill: node/h9 does not exist; use create or apply"},
-		told{"a built-in tier", "", "label tier default a=b", 1, "twill: tier/default is built in, and nothing is stored that could be changed"},
+		told{"a built-in profile", "", "label profile projectcalico-default-allow a=b", 1, "twill: profile/projectcalico-default-allow is built in, and nothing is stored that could be changed"},
 		told{"neither set nor remove", "", "label node h1 rack", 2, `twill: label: "rack": want KEY=VALUE to set, or KEY- to remove`},
 		told{"twice", "", "label node h1 a=b a-", 2, "twill: label: a is given twice"},
 		told{"set with --remove", "", "label node h1 a=b --remove", 2, `twill: label: "a=b" with --remove: give keys only`},

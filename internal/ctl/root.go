@@ -94,6 +94,12 @@ Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%v\nRun '%s --help' for usage.", err, cmd.CommandPath())
 	})
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { // cobra asks, too, but its answer is no mistake of usage
+		if err := cmd.ValidateFlagGroups(); err != nil {
+			return usage("%v\nRun '%s --help' for usage.", err, cmd.CommandPath())
+		}
+		return nil
+	}
 	c.conn.addFlags(root.PersistentFlags())
 	root.PersistentFlags().Var(logLevel{&c.level}, "log-level", "least severe lines to write to standard error: debug, info, warning, error, fatal or panic")
 	root.PersistentFlags().String("context", "", "of a Kubernetes configuration file; of no use with etcd, which has none")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/twillnet/twill/internal/agent"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/doctor"
 	"github.com/twillnet/twill/internal/status"
 )
 
@@ -43,9 +44,6 @@ Exit code: 0 ready, 1 not ready or no answer, 2 usage.`,
 		Example: "  twill status\n  twill status -o wide\n  twill status -o json\n  twill status --all",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !slices.Contains([]string{"", "wide", "json", "yaml"}, output) {
-				return usage("-o %s: want wide, json or yaml, or nothing for a summary", output)
-			}
 			if all {
 				return c.statusOfAll(cmd.Context(), output)
 			}
@@ -64,7 +62,7 @@ Exit code: 0 ready, 1 not ready or no answer, 2 usage.`,
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "what every node last reported to the datastore")
 	cmd.Flags().StringVar(&socket, "socket", agentSocket(), "the agent's socket (TWILL_SOCKET)")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "wide, json or yaml")
+	addOutputs(cmd, &output, "wide", "json", "yaml")
 	return cmd
 }
 
@@ -116,6 +114,9 @@ func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "  datastore\t%s for %s\n", r.Datastore.State, ago(now, r.Datastore.Since))
+	if r.Unwritten != "" {
+		fmt.Fprintf(t, "\tcannot be written to: %s\n", r.Unwritten)
+	}
 	fmt.Fprintf(t, "  kernel\t%s for %s\n", r.Kernel.State, ago(now, r.Kernel.Since))
 	fmt.Fprintf(t, "  endpoints\t%d up, %d down, %d error\n", r.Counts.Endpoints[status.Up], r.Counts.Endpoints[status.Down], r.Counts.Endpoints[status.Error])
 	fmt.Fprintf(t, "  in use\t%d policies and profiles, %d sets of addresses, %d routes\n", r.Counts.Policies, r.Counts.Sets, r.Counts.Routes)
@@ -129,11 +130,21 @@ func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
 	t.Flush()
 	printEndpoints(w, r, wide, now)
 	section(w, "Not in force", r.Failed)
+	section(w, "Left by an upstream agent, and still at work ("+doctor.FixLeftovers+")", r.Leftovers)
 	var wrong []string
 	for _, f := range r.Wrong {
 		wrong = append(wrong, fmt.Sprintf("%s: %s (for %s)", f.Where, f.Reason, ago(now, f.Since)))
 	}
 	section(w, "Wrong in resources and settings", wrong)
+	var noEffect []string
+	for i, f := range r.NoEffect {
+		if i == mostErrors && !wide {
+			noEffect = append(noEffect, fmt.Sprintf("and %d more; -o wide lists them", len(r.NoEffect)-i))
+			break
+		}
+		noEffect = append(noEffect, fmt.Sprintf("%s: %s", f.Where, f.Reason))
+	}
+	section(w, "Without effect in resources", noEffect)
 }
 
 func printEndpoints(w io.Writer, r agent.Report, wide bool, now time.Time) {

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -11,15 +12,18 @@ func (c *command) validateCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "validate -f FILE…",
 		Short:   "Check files of resources without a datastore",
-		Long:    "Check files, directories or standard input as `twill apply` would, without a\ndatastore.\n\nExit code: 0 all is valid, 1 something is not: file, resource, field and reason are printed.",
+		Long:    "Check files, directories or standard input as `twill apply` would, without a\ndatastore. Fields that Calico has and that have no effect here are warned of on standard\nerror; with --strict they are errors.\n\nExit code: 0 all is valid, 1 something is not: file, resource, field and reason are printed.",
 		Example: "  twill validate -f policies/ -R\n  kubectl get … -o yaml | twill validate -f -",
 		Args:    noArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			ms, err := c.load(files.paths, files.recursive)
 			if files.skips(err) {
 				return nil
 			}
 			if err != nil {
+				return err
+			}
+			if err := errors.Join(c.warnFields(ms, files), c.warnInterfaces(cmd.Context(), nil, ms)); err != nil {
 				return err
 			}
 			counts := map[string]int{}
@@ -36,6 +40,7 @@ func (c *command) validateCmd() *cobra.Command {
 		},
 	}
 	files.addFlags(cmd)
+	files.addStrict(cmd)
 	return cmd
 }
 

@@ -31,9 +31,6 @@ Exit code: 0 equal, 1 different or not possible, 2 usage.`,
 		Example: "  twill verify\n  twill verify --node h1 -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "" && output != "json" {
-				return usage("-o %s: want json, or nothing for lines", output)
-			}
 			if err := l.read(); err != nil {
 				return err
 			}
@@ -54,7 +51,7 @@ Exit code: 0 equal, 1 different or not possible, 2 usage.`,
 		},
 	}
 	l.addFlags(cmd)
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or nothing for lines")
+	addOutput(cmd, &output, "json, or nothing for lines", "json")
 	cmd.Flags().DurationVar(&patience, "patience", time.Second, "how long to wait for changes that are under way")
 	return cmd
 }

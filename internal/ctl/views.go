@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/ipam"
 )
 
 // views is a store that shows as resources what etcd holds below keys of its
@@ -157,6 +159,9 @@ func (v views) Create(ctx context.Context, kv api.Update) (api.Update, error) {
 	if err == nil {
 		stored, err = v.Store.Create(ctx, stored)
 	}
+	if err == nil {
+		err = mirror(ctx, v.Store, stored)
+	}
 	return shownAs(stored, err)
 }
 
@@ -183,7 +188,53 @@ func (v views) Update(ctx context.Context, kv api.Update) (api.Update, error) {
 	if stored.Revision = was.Revision; err == nil {
 		stored, err = v.Store.Update(ctx, stored)
 	}
+	if err == nil {
+		err = mirror(ctx, v.Store, stored)
+	}
 	return shownAs(stored, err)
+}
+
+// mirror makes the resource that calicoctl reads and writes in etcd say what the key says by which its address management, and
+// ours, goes.
+func mirror(ctx context.Context, s datastore.Store, stored api.Update) error {
+	c, err := api.DecodeIPAMConfig(stored)
+	if err != nil {
+		return err
+	}
+	r := c.Resource()
+	was, err := s.Get(ctx, theConfiguration)
+	if errors.Is(err, datastore.ErrNotFound) {
+		_, err = createNew(ctx, s, r)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	_, err = mergeInto(ctx, s, was, r, "")
+	return err
+}
+
+// differing says how the resource that calicoctl wrote differs from the configuration that is in force; empty: it does not, or
+// is not there. Nothing acts on that resource: upstream's IPAM goes by the key, too.
+func differing(ctx context.Context, s datastore.Store) string {
+	snap, err := s.List(ctx, strings.TrimSuffix(configurations, "/")) // a view has the slash; this is what is stored
+	c, err2 := ipam.ReadConfig(ctx, s)
+	if err != nil || err2 != nil {
+		return ""
+	}
+	for _, u := range snap.Items {
+		st, err := api.DecodeStored(u)
+		if r, ok := st.Resource.(*api.IPAMConfiguration); err == nil && ok && u.Key == theConfiguration && !sameAllocation(r.Spec, c.Resource().Spec) {
+			return fmt.Sprintf("calicoctl wrote this resource, and no address management reads it, with strictAffinity %v, autoAllocateBlocks %v, maxBlocksPerHost %d; in force is strictAffinity %v, autoAllocateBlocks %v, maxBlocksPerHost %d; apply what is meant, and both will say it",
+				r.Spec.StrictAffinity, r.Spec.AutoAllocateBlocks, r.Spec.MaxBlocksPerHost, c.StrictAffinity, c.AutoAllocateBlocks, c.MaxBlocksPerHost)
+		}
+	}
+	return ""
+}
+
+// sameAllocation compares what both of upstream's forms have.
+func sameAllocation(a, b api.IPAMConfigurationSpec) bool {
+	return a.StrictAffinity == b.StrictAffinity && a.AutoAllocateBlocks == b.AutoAllocateBlocks && a.MaxBlocksPerHost == b.MaxBlocksPerHost
 }
 
 // Delete is part of datastore.Store.
@@ -192,6 +243,9 @@ func (v views) Delete(ctx context.Context, key string, revision int64) error {
 		return err
 	}
 	if key == theConfiguration {
+		if err := v.Store.Delete(ctx, key, 0); err != nil && !errors.Is(err, datastore.ErrNotFound) {
+			return err
+		}
 		key = api.IPAMConfigKey
 	}
 	return v.Store.Delete(ctx, key, revision)

@@ -34,11 +34,49 @@ func TestViewsOfAddressManagement(t *testing.T) {
 	contains(t, c.want(0, "", "delete", "ipamconfig", "default"), "deleted")
 	contains(t, c.want(0, "", "get", "ipamconfig"), "nothing found")
 	if _, err := c.store.Get(t.Context(), theConfiguration); err == nil {
-		t.Error("a resource was stored, which calicoctl would not see")
+		t.Error("the resource that calicoctl reads is still there")
 	}
 
 	contains(t, c.want(0, "", "get", "blockaffinities"), "n1-10-65-0-0-28   10.65.0.0/28   host  n1    confirmed", "n2-10-65-0-32-28  10.65.0.32/28  host  n2    pending")
 	contains(t, c.want(0, "", "get", "affinity", "n1-10-65-0-0-28", "-o", "yaml"), "cidr: 10.65.0.0/28", "node: n1", "state: confirmed")
 	contains(t, c.want(1, "", "delete", "affinity", "n1-10-65-0-0-28"), "cannot be changed")
 	contains(t, c.want(1, "apiVersion: projectcalico.org/v3\nkind: BlockAffinity\nmetadata: {name: a}\nspec: {cidr: 10.65.0.0/28, node: n1, state: confirmed, deleted: false}", "apply", "-f", "-"), "is a view")
+}
+
+// In etcd, calicoctl reads and writes an IPAMConfiguration under the key of a resource, and its address management goes by
+// another key, as ours does.
+func TestTheIPAMConfigurationOfCalicoctlSaysTheSame(t *testing.T) {
+	c := newCLI(t)
+	says := func(strict, blocks string) {
+		t.Helper()
+		contains(t, c.stored("ipamconfigurations/default"), `"strictAffinity":`+strict, blocks, `"uid":"`)
+		if got := strings.Contains(c.ipam("config")[0], `"strict_affinity":true`); got != (strict == "true") {
+			t.Errorf("the key says %s", c.ipam("config")[0])
+		}
+	}
+	c.want(0, configuration, "apply", "-f", "-")
+	says("true", `"maxBlocksPerHost":4`)
+	c.want(0, "", "ipam", "configure", "--strictaffinity=true", "--maxblocks=7")
+	says("true", `"maxBlocksPerHost":7`)
+	c.want(0, "", "patch", "ipamconfig", "default", "-p", "spec: {strictAffinity: false, maxBlocksPerHost: 0}")
+	says("false", `"autoAllocateBlocks":true`)
+	contains(t, c.want(0, "", "get", "ipamconfig", "-o", "yaml"), "strictAffinity: false")
+
+	// calicoctl apply, which changes nothing of how addresses are given out.
+	other := strings.Replace(c.stored("ipamconfigurations/default"), `"strictAffinity":false`, `"strictAffinity":true`, 1)
+	if err := datastore.Put(t.Context(), c.store, api.Update{Key: theConfiguration, Value: []byte(other)}); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, c.want(0, "", "get", "ipamconfig"), "no address management reads it, with strictAffinity true", "in force is strictAffinity false")
+	contains(t, c.want(0, "", "ipam", "show", "--show-configuration"), "no address management reads it, with strictAffinity true")
+	c.want(0, configuration, "apply", "-f", "-")
+	says("true", `"maxBlocksPerHost":4`)
+
+	alone := newCLI(t)
+	alone.raw("ipamconfigurations/default", other)
+	contains(t, alone.want(0, "", "get", "ipamconfig"), "no address management reads it")
+	alone.want(0, configuration, "apply", "-f", "-")
+	if got := alone.want(0, "", "get", "ipamconfig"); strings.Contains(got, "no address management") {
+		t.Errorf("both say the same, and it says\n%s", got)
+	}
 }

@@ -31,6 +31,14 @@ there Kubernetes' own objects are understood, too (see "twill translate").
 Staged policies decide nothing. Where they would decide otherwise, the answer says
 so; --staged shows the way as it would be if all of them were enforced.
 
+A host endpoint is asked if it has an address of its Node. Where none has, and the
+question does not name the interface (--uplink), each that may be meant is asked, and
+one that denies counts.
+
+What nodes report of endpoints on the way, and this host's agent of policies, is shown
+below the answer if it is not in force, such as an endpoint whose interface is refused
+or a policy that is over its budget.
+
 SRC, DST     namespace/workload, host/NODE, or an address
 PROTO/PORT   tcp/443, udp/53, sctp/5000, icmp, icmp/TYPE/CODE, or a protocol number
 
@@ -42,9 +50,6 @@ Exit code: 0 allowed, 3 denied, 1 the question cannot be answered.`,
 			if len(args) != 3 {
 				return usage("why: want SRC DST PROTO/PORT: twill why demo/client demo/web tcp/80")
 			}
-			if !slices.Contains([]string{"", "text", "json"}, o.output) {
-				return usage("why: -o %q: want text or json", o.output)
-			}
 			if o.v4 && o.v6 {
 				return usage("why: -4 and -6 exclude each other; without them both families are asked")
 			}
@@ -55,9 +60,10 @@ Exit code: 0 allowed, 3 denied, 1 the question cannot be answered.`,
 	cmd.Flags().StringSliceVar(&o.files, "files", nil, "read resources from files or directories, not from the datastore")
 	cmd.Flags().BoolVar(&o.staged, "staged", false, "answer as if staged policies were enforced")
 	cmd.Flags().Uint16Var(&o.sport, "sport", 40000, "source port")
+	cmd.Flags().StringVar(&o.uplink, "uplink", "", "the interface by which packets come to and leave hosts (default: by what host endpoints and Nodes say)")
 	cmd.Flags().BoolVarP(&o.v4, "ipv4", "4", false, "IPv4 only")
 	cmd.Flags().BoolVarP(&o.v6, "ipv6", "6", false, "IPv6 only")
-	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "text or json")
+	addOutputs(cmd, &o.output, "text", "json")
 	return cmd
 }
 
@@ -66,6 +72,7 @@ type whyOptions struct {
 	sport  uint16
 	v4, v6 bool
 	staged bool
+	uplink string
 	output string
 }
 
@@ -74,7 +81,7 @@ func (c *command) why(ctx context.Context, args []string, o whyOptions) error {
 	if err != nil {
 		return err
 	}
-	q.SrcPort = o.sport
+	q.SrcPort, q.Uplink = o.sport, o.uplink
 	us, err := c.resources(ctx, o)
 	if err != nil {
 		return err
@@ -103,6 +110,9 @@ func (c *command) why(ctx context.Context, args []string, o whyOptions) error {
 		}
 	}
 	e.Problems = involved(w.Problems(), us, e.Answers)
+	if len(o.files) == 0 {
+		e.Reported = append(reported(us, e.Answers), notInForce(ctx, e.Answers)...)
+	}
 	return c.printWhy(e, o)
 }
 

@@ -105,6 +105,9 @@ func TestWhyNamesWhatIsWrong(t *testing.T) {
 	c.raw("networkpolicies/prod/void", `{"metadata":{"name":"void","namespace":"prod"},"spec":{"order":1,"selector":"all()","types":["Ingress"],"ingress":[{"action":"Allow","source":{"nets":["10.0.0.1/8/9"]}}]}}`)
 	out := c.want(3, "", "why", "prod/web", "prod/db", "tcp/80", "-4")
 	contains(t, out, "networkpolicy/prod/void: no rule matched", "Wrong in resources that may bear on this:", "globalnetworkpolicy/lost: spec.selector", "networkpolicy/prod/void: spec.ingress[0]")
+	if n := strings.Count(out, "keeps that in force; this answer is without it"); n != 1 || !strings.Contains(out, "globalnetworkpolicy/lost: spec.selector") {
+		t.Errorf("%d resources may be kept as they were, want the global policy alone:\n%s", n, out)
+	}
 	if strings.Contains(out, "elsewhere") {
 		t.Errorf("a policy of another namespace has no part in this:\n%s", out)
 	}
@@ -161,5 +164,55 @@ func TestWhatAProtocolMeansInEachFamily(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Answers) != families {
 			t.Errorf("%s: %d families, want %d: %v", args, len(got.Answers), families, err)
 		}
+	}
+}
+
+// TestWhySaysWhichInterfaceItAssumes: the kernel drops what comes to a host endpoint that nothing allows, whether the resource says its
+// addresses or not.
+func TestWhySaysWhichInterfaceItAssumes(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/host.yaml", []byte(`
+apiVersion: projectcalico.org/v3
+kind: Node
+metadata: {name: h1}
+spec: {bgp: {ipv4Address: 192.0.2.1/24}}
+---
+apiVersion: projectcalico.org/v3
+kind: HostEndpoint
+metadata: {name: h1-eth0}
+spec: {node: h1, interfaceName: eth0}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, flag string
+		code       int
+		want       string
+	}{
+		{"nobody says the interface", "", denied, `203.0.113.9 host/h1 tcp/80  203.0.113.9 → 192.0.2.1
+  ingress of h1-eth0 on h1, if by eth0: nothing says which interface of h1 it is (--uplink)
+    no profile: deny
+DENIED: no profile, ingress of h1-eth0
+`},
+		{"it is that of the host endpoint", "--uplink=eth0", denied, `203.0.113.9 host/h1 tcp/80  203.0.113.9 → 192.0.2.1
+  ingress of h1-eth0 on h1
+    no profile: deny
+DENIED: no profile, ingress of h1-eth0
+`},
+		{"it is another", "--uplink=eth1", 0, `203.0.113.9 host/h1 tcp/80  203.0.113.9 → 192.0.2.1
+ALLOWED: no policy of ours is on this way
+`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := []string{"why", "--files", dir, "203.0.113.9", "host/h1", "tcp/80"}
+			if tt.flag != "" {
+				args = append(args, tt.flag)
+			}
+			code, out, errs := newCLI(t).run("", args...)
+			if code != tt.code {
+				t.Errorf("exit code %d, want %d", code, tt.code)
+			}
+			equal(t, out+errs, tt.want)
+		})
 	}
 }

@@ -37,10 +37,15 @@ func (c *command) applyCmd() *cobra.Command {
 		Long: `Create the resources in files, directories or standard input, or change them to
 be so. All files are read and checked first; if one resource is wrong, nothing
 is written. A change is made on the stored document, so that fields which
-another version wrote stay. A metadata.resourceVersion in the file is passed
-over: use "twill replace" to change only what you have seen.
+another version wrote stay. With a metadata.resourceVersion, as "twill get -o
+yaml" prints it, a resource that exists is changed only if nobody has changed it
+since; without one it is changed whatever it is. What is as the files say already
+is not written: its revision stays, and no agent is woken. Fields that Calico has
+and that have no effect here are stored, and warned of on standard error; with
+--strict they are errors.
 
-Exit code: 0 all is as the files say, 1 something is wrong, 2 usage.`,
+Exit code: 0 all is as the files say, 1 something is wrong or has changed,
+2 usage.`,
 		Example: "  twill apply -f policies/\n  twill apply -f policies/ --dry-run\n  kubectl get … -o yaml | twill apply -f -",
 	})
 }
@@ -89,8 +94,14 @@ func (c *command) writeCmd(w *writing, cmd *cobra.Command) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if err := c.warnFields(ms, w.files); err != nil {
+			return err
+		}
 		ms = inOrder(ms)
 		if w.dry == dryClient {
+			if err := c.warnInterfaces(cmd.Context(), nil, ms); err != nil {
+				return err
+			}
 			for _, m := range ms {
 				fmt.Fprintf(c.stdio.Out, "%s is valid (dry run, datastore not asked)\n", short(api.RefOf(m.Resource)))
 			}
@@ -101,6 +112,7 @@ func (c *command) writeCmd(w *writing, cmd *cobra.Command) *cobra.Command {
 		})
 	}
 	w.files.addFlags(cmd)
+	w.files.addStrict(cmd)
 	w.dry.addFlag(cmd)
 	return cmd
 }
@@ -109,8 +121,11 @@ func (c *command) writeAll(ctx context.Context, s datastore.Store, ms []manifest
 	if err := errors.Join(checkTiers(ctx, s, ms), checkPools(ctx, s, ms)); err != nil {
 		return err
 	}
-	if err := w.checkPresence(ctx, s, ms); err != nil {
+	if err := errors.Join(w.checkPresence(ctx, s, ms), c.warnInterfaces(ctx, s, ms)); err != nil {
 		return err
+	}
+	if !w.dry.active() {
+		defer c.ensureWith(ctx, s) // after it: what it makes may be in the files
 	}
 	p := c.progress(len(ms), w.did)
 	for i, m := range ms {
@@ -183,17 +198,23 @@ func userTree(u api.Update) (any, error) {
 // checkPresence refuses what is there and must not be, or the other way round,
 // before anything is written.
 func (w *writing) checkPresence(ctx context.Context, s datastore.Store, ms []manifest) error {
-	if w.verb == "apply" || w.skipExists {
+	if w.skipExists {
 		return nil
 	}
 	var wrong []error
 	for _, m := range ms {
 		ref := api.RefOf(m.Resource)
+		if w.verb == "apply" && m.Resource.Meta().ResourceVersion == "" {
+			continue
+		}
+		if builtIn(ref) {
+			continue
+		}
 		u, err := findStored(ctx, s, ref)
 		switch missing := errors.Is(err, datastore.ErrNotFound); {
 		case w.verb == "create" && err == nil:
 			err = &existsError{ref}
-		case w.verb == "create" && missing:
+		case w.verb != "replace" && missing: // apply: a file from another cluster has a revision, too
 			err = nil
 		case missing:
 			err = &missingError{ref}
@@ -268,6 +289,9 @@ func retry(do func() (written, error)) (done written, err error) {
 
 func createOnce(ctx context.Context, s datastore.Store, r api.Resource) (written, error) {
 	ref := api.RefOf(r)
+	if builtIn(ref) {
+		return written{}, &existsError{ref}
+	}
 	switch _, err := findStored(ctx, s, ref); {
 	case err == nil:
 		return written{}, &existsError{ref}
@@ -292,9 +316,15 @@ func createNew(ctx context.Context, s datastore.Store, r api.Resource) (written,
 }
 
 func applyOnce(ctx context.Context, s datastore.Store, r api.Resource) (written, error) {
+	if builtIn(api.RefOf(r)) {
+		return written{what: "unchanged"}, nil
+	}
 	old, err := findStored(ctx, s, api.RefOf(r))
 	if errors.Is(err, datastore.ErrNotFound) {
 		return createNew(ctx, s, r)
+	}
+	if err == nil {
+		err = checkRevision(api.RefOf(r), old, r.Meta().ResourceVersion)
 	}
 	if err != nil {
 		return written{}, err
@@ -304,6 +334,9 @@ func applyOnce(ctx context.Context, s datastore.Store, r api.Resource) (written,
 
 func replaceOnce(ctx context.Context, s datastore.Store, r api.Resource) (written, error) {
 	ref := api.RefOf(r)
+	if builtIn(ref) {
+		return written{what: "unchanged"}, nil
+	}
 	old, err := findStored(ctx, s, ref)
 	if errors.Is(err, datastore.ErrNotFound) {
 		return written{}, &missingError{ref}
@@ -315,6 +348,11 @@ func replaceOnce(ctx context.Context, s datastore.Store, r api.Resource) (writte
 		return written{}, err
 	}
 	return mergeInto(ctx, s, old, r, "replaced")
+}
+
+// builtIn reports whether a resource is never stored. What can be written of it is what it is anyway: [api.Validate] refuses the rest.
+func builtIn(ref api.Ref) bool {
+	return ref == api.Ref{Kind: api.KindProfile, Name: api.ProfileDefaultAllow}
 }
 
 // mergeInto makes a stored document say what r says.

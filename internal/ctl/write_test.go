@@ -58,14 +58,45 @@ func TestCreateAndReplaceWantAbsenceAndPresence(t *testing.T) {
 	)
 }
 
+func TestAnInterfaceThatIsNoWorkloadsIsWarnedOf(t *testing.T) {
+	claim := func(link string) string {
+		return "apiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\nmetadata: {name: h1-k8s-a-eth0, namespace: prod}\n" +
+			"spec: {node: h1, orchestrator: k8s, pod: a, endpoint: eth0, ipNetworks: [10.0.0.1/32], interfaceName: " + link + "}\n"
+	}
+	const felix = "---\napiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: node.h1}\nspec: {interfacePrefix: tap}\n"
+	const warning = "warning: standard input: workloadendpoint/prod/h1-k8s-a-eth0: spec.interfaceName: eth0 begins with none of interfacePrefix (cali): node h1 will refuse"
+	for _, tt := range []struct{ name, stored, in, args, want string }{
+		{"apply", "", claim("eth0"), "apply -f -", warning},
+		{"apply, tried without a datastore", "", claim("eth0"), "apply -f - --dry-run=client", warning},
+		{"create", "", claim("eth0"), "create -f -", warning},
+		{"validate", "", claim("eth0"), "validate -f -", warning},
+		{"the default prefix", "", claim("cali1"), "apply -f -", ""},
+		{"a prefix that some node has", felix, claim("tap1"), "apply -f -", ""},
+		{"a prefix that comes with it", "", claim("tap1") + felix, "apply -f -", ""},
+		{"which validate reads, too", "", claim("tap1") + felix, "validate -f -", ""},
+		{"no prefix makes lo a workload's", strings.Replace(felix, "tap", "lo", 1), claim("lo"), "apply -f -", "interfaceName: lo is the host's own"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newCLI(t)
+			if tt.stored != "" {
+				c.want(0, tt.stored, "apply", "-f", "-")
+			}
+			code, _, errs := c.run(tt.in, words(tt.args)...)
+			if code != 0 || (errs == "") != (tt.want == "") || !strings.Contains(errs, tt.want) {
+				t.Errorf("exit %d, %s\nwant 0, %q", code, errs, tt.want)
+			}
+		})
+	}
+}
+
 func TestReplaceRefusesWhatWasChangedMeanwhile(t *testing.T) {
 	c := newCLI(t)
 	c.want(0, web, "apply", "-f", "-")
 	_, seen, _ := c.run("", "get", "np", "web", "-n", "prod", "-o", "yaml")
 	c.want(0, denyWeb, "apply", "-f", "-")
-	contains(t, c.want(1, seen, "replace", "-f", "-"), "networkpolicy/prod/web was changed by another writer: metadata.resourceVersion is 3 now, not 2; get it again")
+	contains(t, c.want(1, seen, "replace", "-f", "-"), "networkpolicy/prod/web was changed by another writer: metadata.resourceVersion is 7 now, not 2; get it again")
 	contains(t, c.stored("networkpolicies/prod/web"), "Deny")
-	equal(t, c.want(0, seen, "apply", "-f", "-"), "networkpolicy/prod/web configured")
+	equal(t, c.want(0, web, "apply", "-f", "-"), "networkpolicy/prod/web configured")
 	_, seen, _ = c.run("", "get", "np", "web", "-n", "prod", "-o", "yaml")
 	equal(t, c.want(0, strings.Replace(seen, "Allow", "Deny", 1), "replace", "-f", "-"), "networkpolicy/prod/web replaced")
 }
@@ -134,4 +165,27 @@ func TestLongWorkSaysHowFarItIs(t *testing.T) {
 	if _, _, errs = c.run(web, "apply", "-f", "-"); errs != "" {
 		t.Errorf("short work says %q", errs)
 	}
+}
+
+func TestARevisionThatIsGivenMustBeTheStoredOne(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, web, "apply", "-f", "-")
+	seen := c.want(0, "", "get", "np", "web", "-n", "prod", "-o", "yaml")
+	again := strings.Replace(seen, "Allow", "Deny", 1)
+	c.want(0, strings.Replace(web, "web\"", "db\"", 1), "apply", "-f", "-") // another writer
+	other := "---\napiVersion: projectcalico.org/v3\nkind: GlobalNetworkSet\nmetadata: {name: g}\n"
+	for _, verb := range []string{"apply", "replace", "delete"} {
+		in := again
+		if verb != "replace" {
+			in += other
+		}
+		contains(t, c.want(1, in, verb, "-f", "-"), "networkpolicy/prod/web was changed by another writer: metadata.resourceVersion is 7 now, not 2")
+		contains(t, c.stored("networkpolicies/prod/web"), `app == \"db\"`, "Allow")
+		contains(t, c.stored("globalnetworksets/g"), "not found")
+	}
+	now := c.want(0, "", "get", "np", "web", "-n", "prod", "-o", "yaml")
+	contains(t, c.want(0, strings.Replace(now, "Allow", "Deny", 1), "apply", "-f", "-"), "configured")
+	contains(t, newCLI(t).want(0, now, "apply", "-f", "-"), "created") // in another cluster
+	c.want(0, c.want(0, "", "get", "np", "web", "-n", "prod", "-o", "yaml"), "delete", "-f", "-")
+	contains(t, c.stored("networkpolicies/prod/web"), "not found")
 }

@@ -22,11 +22,13 @@ type Driver interface {
 	// Merge takes note of a change. It works in memory only and never blocks. Merging a batch twice is harmless.
 	Merge(intent.Batch)
 	// Apply does all that is pending. It is idempotent: what failed stays pending, and is told by its Outcome, or by
-	// the error if nothing could be tried or the failure is of no single intent. Outcomes are of intents whose fate
-	// changed, or that were tried again.
+	// the error if nothing could be tried or the failure is of no single intent. What failed by its Outcome is tried
+	// again after the next Resync, or when it changes, and not before: else each change of anything would try all that
+	// fails. Outcomes are of intents whose fate changed, or that were tried again.
 	Apply(context.Context) ([]intent.Outcome, error)
 	// Resync reads the kernel's state back, so that the next Apply undoes what others changed. It comes before the
-	// first Apply, after each failure, and now and then.
+	// first Apply, before what failed is tried again, and now and then. If it fails, Apply may still be called, and
+	// goes by what was known before.
 	Resync(context.Context) error
 }
 
@@ -50,6 +52,13 @@ type Repairing interface {
 	Repairs() []intent.Repair
 }
 
+// Lapsing is a policy Driver that knows when policy may not have been in force for a while, since somebody else touched
+// its part of the kernel, even if it was as it should be when it was looked at.
+type Lapsing interface {
+	// Lapsed reports whether that was so since the last call. It is called after an Apply that succeeded.
+	Lapsed() bool
+}
+
 // Refreshing is a Driver whose settings say how often it is to be read back.
 type Refreshing interface {
 	// Refresh is that time, zero for never; ok is false until the settings are known.
@@ -69,4 +78,11 @@ type Drifting interface {
 	// Drift is a channel of notes. The loop calls each from its own goroutine, so that it may change the driver's
 	// state, and then gives the driver a turn.
 	Drift() <-chan func()
+}
+
+// Background is a Driver that can be read back while it works, so that what is read now and then holds nothing up.
+type Background interface {
+	// ReadBack begins to read in a goroutine of its own, if none is reading. What it finds comes as a note of
+	// [Drifting], which calls done. It returns false if it cannot: then Resync is called.
+	ReadBack(ctx context.Context, done func(took time.Duration, err error)) bool
 }

@@ -60,7 +60,7 @@ func (f *fates) take() []intent.Outcome {
 
 func firstError(outcomes []intent.Outcome) error {
 	for _, o := range outcomes {
-		if o.Err != nil {
+		if o.Err != nil && !o.Final {
 			return o.Err
 		}
 	}

@@ -54,19 +54,13 @@ func (g *gate) settle(id string) {
 	}
 }
 
-// secure says that the policy driver applied everything but what failed by its outcome. It returns the endpoints that
-// wait no longer, and whether anything opened.
-func (g *gate) secure(outcomes []intent.Outcome) (settled []intent.Outcome, opened bool) {
-	bad := map[string]bool{}
-	for _, o := range outcomes {
-		if o.Err != nil && o.Key.Kind == intent.KeyEndpoint {
-			bad[o.Key.ID] = true
-		}
-	}
+// secure says that the policy driver applied everything but what is bad. It returns the endpoints that wait no longer,
+// and whether anything opened.
+func (g *gate) secure(bad map[intent.Key]bool) (settled []intent.Outcome, opened bool) {
 	for id := range g.links {
-		if !bad[id] {
+		if key := (intent.Key{Kind: intent.KeyEndpoint, ID: id}); !bad[key] {
 			g.settle(id)
-			settled = append(settled, intent.Outcome{Key: intent.Key{Kind: intent.KeyEndpoint, ID: id}})
+			settled = append(settled, intent.Outcome{Key: key})
 		}
 	}
 	opened = len(settled) > 0

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
@@ -14,6 +15,7 @@ import (
 type Config struct {
 	Policy     Driver   // decides which packets pass; nil: nothing does, and forwarding waits for nobody
 	Forwarding []Driver // lead packets to endpoints; each is applied after Policy, in this order
+	Followers  []Follower
 
 	Retry    time.Duration // wait after a first failure, doubled with each more; zero means 100ms
 	MaxRetry time.Duration // the longest such wait; zero means 30s
@@ -29,9 +31,11 @@ type Observer interface {
 	Applied(driver string, took time.Duration, err error)
 	Resynced(driver string, took time.Duration, err error)
 	Repaired(driver string, cause intent.Cause, n int)
-	Merged() // one batch was taken over; the next Round that is settled brings it into force
-	// Round is the end of one turn of all drivers. Settled: nothing is left to do, or to try again.
-	Round(settled bool)
+	Merged() // one batch was taken over; the next Round without a pending driver brings it into force
+	// Round is the end of one turn of all drivers. Settled: nothing is left to do, or to try again. Pending are the drivers
+	// that have not done what was merged, since they failed as a whole, or wait to be tried. What failed alone is no such
+	// thing: its outcome says so.
+	Round(settled bool, pending []string)
 }
 
 // Loop carries batches and interface events to the drivers.
@@ -39,6 +43,7 @@ type Loop struct {
 	cfg     Config
 	drivers []*drive // Policy first
 	gate    gate
+	backlog *backlog // for the followers
 	fates   fates
 	drift   chan drift
 	pings   chan struct{}
@@ -54,12 +59,15 @@ type drift struct {
 // drive is a driver and what the loop knows about it.
 type drive struct {
 	Driver
+	turns
 	name     string
-	dirty    bool // something new to apply
-	stale    bool // its idea of the kernel is to be read back first
-	failures int  // since the last success
-	retryAt  time.Time
+	read     bool // it was read back at least once
+	stale    bool // its idea of the kernel is in doubt, and is to be read back
+	broken   bool // the last Apply failed as a whole
+	retry    bool // in this round, what failed is tried again
 	resyncAt time.Time
+	bad      map[intent.Key]bool // intents that failed alone
+	said     string              // the last failure that was logged
 }
 
 // New returns a Loop; Run makes it work.
@@ -73,13 +81,15 @@ func New(cfg Config) *Loop {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Loop{cfg: cfg, gate: newGate(cfg.Policy == nil), fates: newFates(), drift: make(chan drift), pings: make(chan struct{})}
+	l := &Loop{cfg: cfg, gate: newGate(cfg.Policy == nil), backlog: newBacklog(), fates: newFates(), drift: make(chan drift), pings: make(chan struct{})}
 	drivers := cfg.Forwarding
 	if cfg.Policy != nil {
 		drivers = append([]Driver{cfg.Policy}, drivers...)
 	}
 	for _, d := range drivers {
-		l.drivers = append(l.drivers, &drive{Driver: d, name: nameOf(d), stale: true})
+		l.drivers = append(l.drivers, &drive{
+			Driver: d, name: nameOf(d), stale: true, bad: map[intent.Key]bool{}, turns: turns{first: cfg.Retry, longest: cfg.MaxRetry},
+		})
 	}
 	return l
 }
@@ -149,10 +159,14 @@ func (l *Loop) drain(batches <-chan intent.Batch, links <-chan []ifmon.Change) {
 
 func (l *Loop) merge(b intent.Batch) {
 	l.gate.merge(b)
+	l.backlog.add(b)
 	l.fates.forget(b.Removed)
 	for _, d := range l.drivers {
 		d.Merge(b)
-		d.dirty = true
+		d.news = true
+		for _, k := range b.Removed {
+			delete(d.bad, k)
+		}
 		if every := l.every(d); b.Host != nil && every > 0 {
 			if soon := time.Now().Add(every); soon.Before(d.resyncAt) {
 				d.resyncAt = soon
@@ -167,7 +181,12 @@ func (l *Loop) links(changes []ifmon.Change) {
 	for _, d := range l.drivers {
 		if a, ok := d.Driver.(LinkAware); ok {
 			a.Links(changes)
-			d.dirty = true
+			d.news = true
+		}
+	}
+	for _, f := range l.cfg.Followers {
+		if a, ok := f.(LinkAware); ok {
+			a.Links(changes)
 		}
 	}
 }
@@ -190,7 +209,7 @@ func (l *Loop) listen(ctx context.Context, d *drive, notes <-chan func()) {
 
 func (l *Loop) drifted(n drift) {
 	n.note()
-	n.d.dirty = true
+	n.d.news = true
 }
 
 // round gives each driver that is due its turn: removals from the forwarding drivers in reverse, then policy, then
@@ -201,10 +220,11 @@ func (l *Loop) round(ctx context.Context) {
 	}
 	now := time.Now()
 	for _, d := range l.drivers {
+		d.retry = d.again(now)
 		l.resync(ctx, d, now)
 	}
 	for _, d := range slices.Backward(l.drivers) {
-		if w, ok := d.Driver.(Withdrawer); ok && d.due(now) && !d.stale {
+		if w, ok := d.Driver.(Withdrawer); ok && d.turn(now) {
 			l.fates.add(d, w.Withdraw(ctx)) // what is left, Apply tries again
 		}
 	}
@@ -214,25 +234,43 @@ func (l *Loop) round(ctx context.Context) {
 	if out := l.fates.take(); len(out) > 0 && l.cfg.Outcomes != nil {
 		l.cfg.Outcomes(out)
 	}
-	l.cfg.Observer.Round(!slices.ContainsFunc(l.drivers, func(d *drive) bool { return d.dirty || d.stale || !d.retryAt.IsZero() }))
+	settled, pending := true, []string(nil)
+	for _, d := range l.drivers {
+		settled = settled && !d.news && !d.stale && d.retryAt.IsZero()
+		if d.news || d.broken || !d.read {
+			pending = append(pending, d.name)
+		}
+	}
+	l.cfg.Observer.Round(settled, pending)
 }
 
+// turn: in this round, the driver is to work. One that could not be read back does so with what it knew before, if it was
+// ever read: changes must not wait for that, and the kernel's answers show where it is wrong.
+func (d *drive) turn(now time.Time) bool { return d.read && (d.retry || d.due(now)) }
+
+// resync reads a driver back: now and then, before what failed is tried again, and before news if nothing is known or the
+// last Apply failed as a whole.
 func (l *Loop) resync(ctx context.Context, d *drive, now time.Time) {
 	every := l.every(d)
 	periodic := every > 0 && !now.Before(d.resyncAt)
-	if !periodic && !d.again(now) && !(d.stale && d.due(now)) {
+	if !periodic && !d.retry && !(d.stale && (d.broken || !d.read) && d.due(now)) {
 		return
 	}
 	d.resyncAt = now.Add(max(every, 0))
+	if b, ok := d.Driver.(Background); ok && d.read && !d.retry && !d.stale &&
+		b.ReadBack(ctx, func(took time.Duration, err error) { l.cfg.Observer.Resynced(d.name, took, err) }) {
+		return
+	}
 	began := time.Now()
 	err := d.Resync(ctx)
 	l.cfg.Observer.Resynced(d.name, time.Since(began), err)
 	if err != nil {
 		d.stale = true
-		l.failed(d, now, "resync", err)
+		l.failed(d, now, "resync", failure{retry: d.retry, whole: d.broken || !d.read}, err)
 		return
 	}
-	d.stale, d.dirty = false, true
+	d.stale, d.read, d.news = false, true, true
+	d.newsAt = time.Time{}
 }
 
 // every is how often a driver is read back.
@@ -250,12 +288,15 @@ func (l *Loop) apply(ctx context.Context, d *drive, now time.Time) {
 	if g, ok := d.Driver.(Gated); ok && !policy {
 		g.Gate(l.gate.ready, l.gate.held)
 	}
-	if !d.due(now) || d.stale {
+	if !d.turn(now) {
 		// A policy driver that cannot even read back has secured nothing of what is new.
-		if policy && d.stale {
+		if policy && !d.read {
 			l.fates.add(d, l.gate.blame(errNotReadBack))
 		}
 		return
+	}
+	if policy && len(l.backlog.endpoints) > 0 {
+		l.prepare()
 	}
 	began := time.Now()
 	outcomes, err := d.Apply(ctx)
@@ -264,10 +305,22 @@ func (l *Loop) apply(ctx context.Context, d *drive, now time.Time) {
 	if ctx.Err() != nil {
 		return // we are leaving, which is nobody's failure
 	}
+	fresh, recovered := d.note(outcomes, err)
 	if policy {
-		l.secure(outcomes, err)
+		l.secure(err, recovered)
 	}
-	l.settle(d, now, outcomes, err)
+	l.fates.add(d, outcomes)
+	l.settle(d, now, fresh, errors.Join(err, firstError(outcomes)))
+}
+
+// prepare tells those who want to know it which endpoints come now.
+func (l *Loop) prepare() {
+	endpoints, removed := l.backlog.coming()
+	for _, f := range l.cfg.Followers {
+		if p, ok := f.(Preparer); ok {
+			p.Prepare(endpoints, removed)
+		}
+	}
 }
 
 // repaired tells once what a driver put right.
@@ -289,58 +342,79 @@ func (l *Loop) repaired(d *drive) {
 			l.cfg.Observer.Repaired(d.name, cause, n)
 		}
 	}
+	if n := count[intent.ByTakeOver]; n > 0 {
+		l.cfg.Log.Info("took over what another agent left", "driver", d.name, "count", n, "what", what[intent.ByTakeOver])
+		l.cfg.Observer.Repaired(d.name, intent.ByTakeOver, n)
+	}
 }
 
 const maxNamed = 5 // repairs named in one line of the log
 
-// secure notes what the policy driver brought into force, and wakes the drivers that wait for it.
-func (l *Loop) secure(outcomes []intent.Outcome, err error) {
+// secure notes what the policy driver brought into force, and tells those that wait for it.
+func (l *Loop) secure(err error, anew bool) {
+	p := l.drivers[0]
 	if err != nil {
-		l.fates.add(l.drivers[0], l.gate.blame(err))
+		l.fates.add(p, l.gate.blame(err))
 		return
 	}
-	settled, opened := l.gate.secure(outcomes)
-	l.fates.add(l.drivers[0], settled) // the driver's own words, if it has any, come after
+	if a, ok := p.Driver.(Lapsing); ok && a.Lapsed() {
+		anew = true
+	}
+	if l.backlog.some || anew {
+		b := l.backlog.take()
+		for _, f := range l.cfg.Followers {
+			f.InForce(b, anew)
+		}
+	}
+	settled, opened := l.gate.secure(p.bad)
+	l.fates.add(p, settled) // the driver's own words, if it has any, come after
 	if !opened {
 		return
 	}
 	for _, d := range l.drivers[1:] {
 		if _, ok := d.Driver.(Gated); ok {
-			d.dirty = true
+			d.news = true
 		}
 	}
 }
 
+// note takes over what fails, and reports whether some of it did not before, and whether something does so no more.
+func (d *drive) note(outcomes []intent.Outcome, err error) (fresh, recovered bool) {
+	recovered, d.broken = d.broken && err == nil, err != nil
+	for _, o := range outcomes {
+		if o.Err == nil || o.Final {
+			recovered = recovered || d.bad[o.Key]
+			delete(d.bad, o.Key)
+			continue
+		}
+		fresh = fresh || !d.bad[o.Key]
+		d.bad[o.Key] = true
+	}
+	return fresh, recovered
+}
+
 // settle notes what came of a turn, and whether there is to be another soon.
-func (l *Loop) settle(d *drive, now time.Time, outcomes []intent.Outcome, err error) {
-	l.fates.add(d, outcomes)
-	switch one := firstError(outcomes); {
-	case err != nil:
-		d.stale = true
-		l.failed(d, now, "apply", err)
-	case one != nil:
-		l.failed(d, now, "apply", one)
-	default:
-		d.dirty, d.failures, d.retryAt = false, 0, time.Time{}
+func (l *Loop) settle(d *drive, now time.Time, fresh bool, err error) {
+	f := failure{retry: d.retry && !d.stale, whole: d.broken, fresh: fresh} // if it is stale, that was a failure already
+	d.news, d.stale = false, d.stale || d.broken
+	switch {
+	case d.broken || len(d.bad) > 0:
+		l.failed(d, now, "apply", f, err)
+	case !d.stale:
+		d.succeeded()
+		d.said = ""
 	}
 }
 
-// failed leaves the driver's work pending, for a later time or the next news, whichever is first.
-func (l *Loop) failed(d *drive, now time.Time, op string, err error) {
-	wait := l.cfg.MaxRetry
-	if shift := min(d.failures, 20); l.cfg.Retry<<shift < wait {
-		wait = l.cfg.Retry << shift
+// failed leaves what failed for a later time. It is logged when it is new, and whenever it was tried again.
+func (l *Loop) failed(d *drive, now time.Time, op string, f failure, err error) {
+	wait := d.turns.failed(now, f)
+	if err == nil || !f.retry && !f.fresh && d.said == err.Error() {
+		return
 	}
-	d.failures++
-	d.dirty, d.retryAt = false, now.Add(wait)
+	d.said = err.Error()
 	l.cfg.Log.Error(op, "driver", d.name, "err", err, "failures", d.failures, "retry_in", wait)
 }
-
-// due: there is news, or the wait after a failure is over.
-func (d *drive) due(now time.Time) bool { return d.dirty || d.again(now) }
-
-// again: the wait after a failure is over. What the driver believes of the kernel is then in doubt.
-func (d *drive) again(now time.Time) bool { return !d.retryAt.IsZero() && !now.Before(d.retryAt) }
 
 // wake sets the timer to when the next driver wants a turn.
 func (l *Loop) wake(timer *time.Timer) {
@@ -352,7 +426,7 @@ func (l *Loop) wake(timer *time.Timer) {
 	}
 	if l.started {
 		for _, d := range l.drivers {
-			earlier(d.retryAt)
+			earlier(d.next())
 			if l.every(d) > 0 {
 				earlier(d.resyncAt)
 			}
@@ -378,4 +452,4 @@ func (nobody) Applied(string, time.Duration, error)  {}
 func (nobody) Resynced(string, time.Duration, error) {}
 func (nobody) Repaired(string, intent.Cause, int)    {}
 func (nobody) Merged()                               {}
-func (nobody) Round(bool)                            {}
+func (nobody) Round(bool, []string)                  {}

@@ -65,15 +65,39 @@ func (f *fake) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	return nil, err
 }
 
+// reader is a fake that can be read back while it works, if it says so.
+type reader struct {
+	fake
+	can   bool
+	notes chan func()
+}
+
+func (r *reader) Drift() <-chan func() { return r.notes }
+
+func (r *reader) ReadBack(ctx context.Context, done func(time.Duration, error)) bool {
+	if r.can {
+		r.j.add("%s reads back", r.name)
+		go func() {
+			select {
+			case r.notes <- func() { done(time.Second, nil) }:
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return r.can
+}
+
 // forwarder is a fake with all that a forwarding driver may have.
 type forwarder struct {
 	fake
 	gates []string
+	held  func(string) bool // as it was said last
 }
 
 func (f *forwarder) Links(cs []ifmon.Change) { f.j.add("%s links %d", f.name, len(cs)) }
 
 func (f *forwarder) Gate(ready bool, held func(string) bool) {
+	f.held = held
 	f.gates = append(f.gates, fmt.Sprintf("ready=%v held=%v", ready, held("cali1")))
 }
 
@@ -175,11 +199,15 @@ func TestFailureIsTriedAgainWithGrowingWaitsAfterReadingBack(t *testing.T) {
 			pass(time.Minute)
 			b.want(t, "nft resync", "nft apply at 0s", "nft resync", "nft apply at 1s", "nft resync", "nft apply at 3s",
 				"nft resync", "nft apply at 6s", "nft resync", "nft apply at 9s")
-			nft.errs = []error{boom}
+			nft.errs = slices.Repeat([]error{boom}, 4)
 			b.batches <- intent.Batch{}
 			pass(500 * time.Millisecond)
-			b.batches <- intent.Batch{} // news do not wait for the end of a back-off
-			b.want(t, "nft apply at 1m0s", "nft resync", "nft apply at 1m0.5s")
+			b.batches <- intent.Batch{} // may be the remedy, but does not try what failed more often than once in a second
+			pass(3 * time.Second)
+			b.batches <- intent.Batch{}
+			pass(10 * time.Second)
+			b.want(t, "nft apply at 1m0s", "nft resync", "nft apply at 1m1s", "nft resync", "nft apply at 1m3s", "nft resync", "nft apply at 1m4s",
+				"nft resync", "nft apply at 1m6s")
 		})
 	})
 }
@@ -193,7 +221,9 @@ func TestOneDriversFailureDoesNotHoldOthers(t *testing.T) {
 			b.batches <- intent.Batch{}
 			synctest.Wait() // else one round may take both
 			b.batches <- intent.Batch{}
-			b.want(t, "fib resync", "host resync", "fib apply 1", "host apply 1", "fib resync", "fib apply 1", "host apply 1")
+			b.want(t, "fib resync", "host resync", "fib apply 1", "host apply 1", "host apply 1")
+			pass(2 * time.Second)
+			b.want(t, "fib resync", "fib apply 1")
 		})
 	})
 }
@@ -206,6 +236,27 @@ func TestKernelIsReadBackNowAndThen(t *testing.T) {
 			b.want(t, "nft resync", "nft apply at 0s")
 			pass(200 * time.Second)
 			b.want(t, "nft resync", "nft apply at 1m30s", "nft resync", "nft apply at 3m0s")
+		})
+	})
+}
+
+func TestADriverThatCanIsReadBackWhileItWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &journal{}
+		r := &reader{fake: fake{name: "nft", j: j, stamps: true}, can: true, notes: make(chan func())}
+		run(t, Config{Policy: r}, j, func(b *bench) {
+			b.batches <- intent.Batch{}
+			b.want(t, "nft resync", "nft apply at 0s") // nothing is known yet
+			pass(100 * time.Second)
+			b.want(t, "nft reads back", "nft apply at 1m30s") // for what was found
+			r.can = false
+			pass(100 * time.Second)
+			b.want(t, "nft resync", "nft apply at 3m0s")
+			r.can, r.errs = true, []error{errors.New("refused")}
+			b.batches <- intent.Batch{}
+			b.want(t, "nft apply at 3m20s")
+			pass(time.Second)
+			b.want(t, "nft resync", "nft apply at 3m20.1s") // what failed is looked at first
 		})
 	})
 }
@@ -240,6 +291,24 @@ func TestForwardingWaitsForPolicy(t *testing.T) {
 			synctest.Wait()
 			if got := fib.gates[len(fib.gates)-1]; got != "ready=true held=false" {
 				t.Errorf("gate after the endpoint went: %s", got)
+			}
+		})
+	})
+}
+
+func TestWhatIsFinalIsNotTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &journal{}
+		final := intent.Outcome{Key: intent.Key{Kind: intent.KeyPolicy, ID: "p"}, Err: errors.New("over the budget"), Final: true}
+		nft := &fake{name: "nft", j: j, outcomes: func() []intent.Outcome { return []intent.Outcome{final} }}
+		run(t, Config{Policy: nft, Resync: -1}, j, func(b *bench) {
+			b.batches <- endpoint()
+			pass(time.Hour)
+			if got := strings.Count(strings.Join(j.lines, "\n"), "apply"); got != 1 {
+				t.Errorf("applied %d times: %v", got, j.lines)
+			}
+			if got := b.told["p"]; got.Err == nil {
+				t.Errorf("outcome = %+v, want the error", got)
 			}
 		})
 	})

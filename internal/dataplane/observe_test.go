@@ -46,8 +46,10 @@ func (w watcher) Resynced(driver string, _ time.Duration, err error) {
 func (w watcher) Repaired(driver string, cause intent.Cause, n int) {
 	w.j.add("%s repaired %d by %s", driver, n, cause)
 }
-func (w watcher) Merged()            { w.j.add("merged") }
-func (w watcher) Round(settled bool) { w.j.add("round settled=%v", settled) }
+func (w watcher) Merged() { w.j.add("merged") }
+func (w watcher) Round(settled bool, pending []string) {
+	w.j.add("round settled=%v pending %v", settled, pending)
+}
 
 func TestAnObserverSeesAllThatTheLoopDoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -56,13 +58,13 @@ func TestAnObserverSeesAllThatTheLoopDoes(t *testing.T) {
 		cfg := Config{Policy: nft, Observer: watcher{j}, Resync: -1, Retry: time.Second}
 		run(t, cfg, j, func(b *bench) {
 			b.batches <- intent.Batch{}
-			b.want(t, "merged", "nft resync", "dataplane resynced <nil>", "nft apply 1", "dataplane applied <nil>", "round settled=true")
-			nft.repairs = []intent.Repair{{What: "chain a", Cause: intent.ByEvent}, {What: "chain b", Cause: intent.ByReadBack}, {What: "set c", Cause: intent.ByEvent}}
+			b.want(t, "merged", "nft resync", "dataplane resynced <nil>", "nft apply 1", "dataplane applied <nil>", "round settled=true pending []")
+			nft.repairs = []intent.Repair{{What: "chain a", Cause: intent.ByEvent}, {What: "chain b", Cause: intent.ByReadBack}, {What: "set c", Cause: intent.ByEvent}, {What: "route d", Cause: intent.ByTakeOver}}
 			b.batches <- intent.Batch{}
 			b.want(t, "merged", "nft apply 1", "dataplane applied boom", "dataplane repaired 2 by event",
-				"dataplane repaired 1 by read-back", "round settled=false")
+				"dataplane repaired 1 by read-back", "dataplane repaired 1 by take-over", "round settled=false pending [dataplane]")
 			pass(1500 * time.Millisecond)
-			b.want(t, "nft resync", "dataplane resynced <nil>", "nft apply 0", "dataplane applied <nil>", "round settled=true")
+			b.want(t, "nft resync", "dataplane resynced <nil>", "nft apply 0", "dataplane applied <nil>", "round settled=true pending []")
 		})
 	})
 }

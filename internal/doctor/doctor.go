@@ -40,6 +40,8 @@ var checks = []check{
 	{"conntrack", "there is room for more connections", conntrackRoom},
 	{"store", "the datastore answers, in time", storeAnswers},
 	{"agent", "the agent runs and is ready", agentReady},
+	{"fields", "resources ask for nothing that Twill does not do", fieldsWithoutEffect},
+	{"endpoints", "endpoints carry traffic, and none has an interface of the host itself", endpoints},
 	{"forwarding", "the host forwards packets", forwards},
 	{"reverse-path", "answers that take another way back are not dropped", reversePath},
 	{"node", "this host has a Node with an address of its own", nodeHas},
@@ -49,6 +51,7 @@ var checks = []check{
 	{"path-mtu", "packets as large as the link takes reach other nodes", pathMTU},
 	{"routes", "nobody else routes within our pools", foreignRoutes},
 	{"writers", "no other network's daemon programs this host", writers},
+	{"leftovers", "nothing of an upstream agent is left in the kernel", leftovers},
 	{"chains", "no rules of others that drop our packets, or are left over", foreignChains},
 	{"devices", "no interfaces are left over from other networks", devices},
 }

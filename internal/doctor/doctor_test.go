@@ -111,6 +111,7 @@ routes warn: not known: the datastore does not answer`},
 			f.Store.Members = append(f.Store.Members, Member{Endpoint: "http://192.0.2.8:2379", Err: "unavailable"})
 		}, "store warn: http://192.0.2.8:2379 does not answer: unavailable"},
 		{"the store is slow", func(f *Facts) { f.Store.Latency = time.Second }, "store warn: a small read takes 1s"},
+		{"the store is full", func(f *Facts) { f.Store.Members[0].Full = true }, `store fail: http://192.0.2.9:2379 is full (etcd's alarm NOSPACE): nothing can be written, and all goes on as it is stored`},
 		{"the store is frozen", func(f *Facts) { f.Store.Frozen = true }, "store warn: it says that it is not ready (datastoreReady is false): nothing changes and nothing is written"},
 		{"no agent", func(f *Facts) { f.Agent.Err = "no agent answers"; f.Sysctl["ipv4/ip_forward"] = "0" }, "agent fail: no agent answers\nforwarding warn: IPv4 is not forwarded yet"},
 		{"the agent is not ready", func(f *Facts) { f.Agent.NotReady = []string{"never yet in sync"} }, "agent fail: not ready: never yet in sync"},
@@ -118,7 +119,20 @@ routes warn: not known: the datastore does not answer`},
 			"wrong resources", func(f *Facts) { f.Agent.Wrong = []string{"a", "b", "c", "d", "e", "f", "g"} },
 			"agent warn: wrong: a\nagent warn: wrong: b\nagent warn: wrong: c\nagent warn: wrong: d\nagent warn: wrong: e\nagent warn: and 2 more",
 		},
+		{
+			"fields without effect", func(f *Facts) { f.Agent.NoEffect = []string{"a", "b", "c", "d", "e", "f"} },
+			"fields warn: a\nfields warn: b\nfields warn: c\nfields warn: d\nfields warn: e\nfields warn: and 1 more",
+		},
+		{"a workload endpoint took the uplink", func(f *Facts) { f.Links[1].Held = true }, "endpoints fail: eth0 has this host's address 192.0.2.1, and table inet twill has it as a workload's: a WorkloadEndpoint took it, and what policy does not allow is dropped there"},
+		{"a workload endpoint took lo", func(f *Facts) { f.Links[0].Held = true }, "endpoints fail: lo is the host's own traffic, and table inet twill has it as a workload's: a WorkloadEndpoint took it, and what policy does not allow is dropped there"},
+		{"a workload endpoint took an uplink that has only the default route", func(f *Facts) {
+			f.Links = append(f.Links, Link{Name: "ppp0", Up: true, Held: true})
+			f.Routes = append(f.Routes, Route{Dst: prefix("::/0"), Link: "ppp0"})
+		}, "endpoints fail: ppp0 has this host's default route, and table inet twill has it as a workload's: a WorkloadEndpoint took it, and what policy does not allow is dropped there"},
+		{"a workload's interface is as it should be", func(f *Facts) { f.Links[2].Held = true }, ""},
+		{"an endpoint was refused", func(f *Facts) { f.Agent.Errors = []string{"prod/a: interface eth0 is not a workload's"} }, "endpoints warn: prod/a: interface eth0 is not a workload's"},
 		{"forwarding was turned off", func(f *Facts) { f.Sysctl["ipv6/conf/all/forwarding"] = "0" }, "forwarding fail: IPv6 is not forwarded, though the agent is ready"},
+		{"IPv6 is not wanted", func(f *Facts) { f.Sysctl["ipv6/conf/all/forwarding"], f.Agent.Unforwarded = "0", []string{"IPv6"} }, ""},
 		{"strict with two uplinks", func(f *Facts) {
 			f.Links = append(f.Links, Link{Name: "eth1", Up: true, Addrs: []netip.Prefix{prefix("198.51.100.1/24")}})
 		}, "reverse-path warn: strict on eth0, eth1, and the host has several uplinks (eth0, eth1): packets that take another way back are dropped"},
@@ -166,13 +180,29 @@ routes warn: not known: the datastore does not answer`},
 		{"Calico's agent", func(f *Facts) { f.Processes = append(f.Processes, Process{"calico-felix", 9}) }, "writers fail: calico-felix runs here (pid 9): Calico's agent: both write routes of protocol 80, and each removes the other's"},
 		{"kube-proxy's leftovers", func(f *Facts) { f.Processes = nil }, "chains warn: chains KUBE-… of kube-proxy are left in ip nat: they go on dropping and translating"},
 		{"Calico's leftovers", func(f *Facts) {
-			f.Chains = append(f.Chains, Chain{Family: "ip6", Table: "filter", Name: "cali-INPUT"}, Chain{Family: "ip", Table: "calico", Name: "x"}, Chain{Family: "ip", Table: "calico", Name: "y"})
-		}, "chains warn: chains cali-… of Calico are left in ip6 filter: they go on dropping and translating\nchains warn: table ip calico is left of Calico: it goes on dropping"},
+			f.Chains = append(f.Chains, Chain{Family: "ip6", Table: "filter", Name: "cali-INPUT"}, Chain{Family: "ip6", Table: "filter", Name: "cali-FORWARD"},
+				Chain{Family: "ip", Table: "raw", Name: "felix-PREROUTING", Legacy: true}, Chain{Family: "ip", Table: "calico", Name: "x"})
+			f.Tables = append(f.Tables, Table{"ip", "calico"}, Table{"ip6", "calico"}, Table{"ip", "filter"})
+			f.Sets = []string{"KUBE-CLUSTER-IP", "cali40a", "cali40b", "cali60a", "cali6t1", "calico-dhcp"}
+			f.Routes = append(f.Routes, Route{Dst: prefix("10.77.0.5/32"), Protocol: 3, Link: "cali1"}, Route{Dst: prefix("10.77.0.9/32"), Protocol: 3, Link: "eth0"})
+		}, `leftovers warn: 1 chains of iptables-legacy, ip (raw)
+leftovers warn: 2 chains of iptables-nft, ip6 (filter)
+leftovers warn: table ip calico
+leftovers warn: table ip6 calico
+leftovers warn: 4 ipsets: cali40a, cali40b, cali60a and 1 more
+leftovers warn: 1 routes: 10.77.0.5/32 dev cali1 proto 3`},
+		{"Calico's agent runs, and what it made is no leftover", func(f *Facts) {
+			f.Processes = append(f.Processes, Process{"calico-node", 9})
+			f.Sets = []string{"cali40a"}
+		}, "writers fail: calico-node runs here (pid 9): Calico's agent: both write routes of protocol 80, and each removes the other's"},
+		{"Calico's routes to other nodes", func(f *Facts) {
+			f.Routes = append(f.Routes, Route{Dst: prefix("10.65.2.0/26"), Gateway: addr("192.0.2.2"), Protocol: 80, Link: "eth0"})
+		}, "routes warn: 10.65.2.0/26 dev eth0 is within pool 10.65.0.0/16, and made by Calico's agent"},
 		{"Docker's policy", func(f *Facts) { f.Chains[2].Drop = true }, "chains warn: chain FORWARD of table ip filter drops what no rule of it accepts: also what policy allows workloads"},
 		{"devices", func(f *Facts) {
 			f.Links[3].Up = true
 			f.Links = append(f.Links, Link{Name: "vxlan.calico"}, Link{Name: "cilium_host"})
-		}, "devices warn: tunl0 is up or has addresses: Calico's, of IPIP\ndevices warn: vxlan.calico is Calico's\ndevices warn: cilium_host is Cilium's"},
+		}, "leftovers warn: devices tunl0, vxlan.calico\ndevices warn: cilium_host is Cilium's"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := healthy()

@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"net/netip"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twillnet/twill/internal/nodeaddr"
@@ -22,9 +24,12 @@ type Facts struct {
 	Listeners []Listener
 	Peers     []Peer // whose port was tried
 	Paths     []Path
-	Routes    []Route // of main, unicast
+	Routes    []Route // of main
 	Processes []Process
 	Chains    []Chain
+	Tables    []Table    // of nftables
+	Sets      []string   // names of ipset's
+	Health    []Listener // on the port at which agents say how they are
 }
 
 // Kernel is what the kernel can.
@@ -42,13 +47,20 @@ type Store struct {
 }
 
 // Member is one endpoint.
-type Member struct{ Endpoint, Version, Err string }
+type Member struct {
+	Endpoint, Version, Err string
+	Full                   bool // its quota is used up, and the cluster takes no writes
+}
 
 // Agent is what the agent says of itself.
 type Agent struct {
 	Err      string // it does not answer
 	NotReady []string
 	Wrong    []string
+	NoEffect []string // fields of resources on which nothing acts
+	// Unforwarded are the families that settings do not want to be forwarded: IPv4, IPv6.
+	Unforwarded []string
+	Errors      []string // endpoints of this node that carry nothing, and why
 }
 
 // BGP is what the speaker says of itself.
@@ -76,7 +88,8 @@ type Link struct {
 	Name     string
 	Kind     string
 	Up       bool
-	Workload bool // it leads to one
+	Workload bool // it leads to one, by its name
+	Held     bool // our table has it as a workload's
 	MTU      int
 	Addrs    []netip.Prefix
 }
@@ -125,10 +138,28 @@ type Path struct {
 
 // Route is a route of the kernel.
 type Route struct {
-	Dst      netip.Prefix
-	Protocol int
-	Metric   int
-	Link     string
+	Dst       netip.Prefix
+	Gateway   netip.Addr // the zero value: the destination is on the link
+	Protocol  int
+	Metric    int
+	Link      string
+	Blackhole bool // packets are dropped
+}
+
+// String is how ip names it, and all that tells it from others.
+func (r Route) String() string {
+	var b strings.Builder
+	if r.Blackhole {
+		b.WriteString("blackhole ")
+	}
+	b.WriteString(r.Dst.String())
+	if r.Gateway.IsValid() {
+		b.WriteString(" via " + r.Gateway.String())
+	}
+	if r.Link != "" {
+		b.WriteString(" dev " + r.Link)
+	}
+	return b.String() + " proto " + strconv.Itoa(r.Protocol)
 }
 
 // Process is one that runs in this network namespace.
@@ -137,9 +168,22 @@ type Process struct {
 	PID  int
 }
 
-// Chain is a chain of nftables that is not ours; those of iptables-nft are among them.
+// Chain is a chain of nftables, where those of iptables-nft are, or one that somebody made in iptables-legacy.
 type Chain struct {
 	Family, Table, Name string
+	Legacy              bool
 	Hook                string // prerouting, input, forward, output, postrouting; empty: none
 	Drop                bool   // what nothing accepts is dropped
 }
+
+// in is where it is.
+func (c Chain) in() string {
+	in := c.Family + " " + c.Table
+	if c.Legacy {
+		in += " of iptables-legacy"
+	}
+	return in
+}
+
+// Table is a table of nftables.
+type Table struct{ Family, Name string }

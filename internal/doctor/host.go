@@ -47,6 +47,10 @@ func storeAnswers(f *Facts) (out []Finding) {
 			out = append(out, one(Warn, "see that etcd runs there; as long as most of the members do, nothing is lost", "%s does not answer: %s", m.Endpoint, m.Err)...)
 			continue
 		}
+		if m.Full {
+			out = append(out, one(Fail, "compact, defragment and disarm the alarm: docs/etcd.md has the command; give it a larger quota (twill etcd --quota)",
+				"%s is full (etcd's alarm NOSPACE): nothing can be written, and all goes on as it is stored", m.Endpoint)...)
+		}
 		versions = append(versions, m.Endpoint+" (etcd "+m.Version+")")
 	}
 	switch {
@@ -82,11 +86,70 @@ func agentReady(f *Facts) (out []Finding) {
 	return out
 }
 
+// fieldsWithoutEffect lists what resources ask for and nothing does.
+func fieldsWithoutEffect(f *Facts) (out []Finding) {
+	if f.Agent.Err != "" {
+		return nil // the agent's own check says so
+	}
+	for i, w := range f.Agent.NoEffect {
+		if i == 5 {
+			return append(out, one(Warn, "twill status", "and %d more", len(f.Agent.NoEffect)-i)...)
+		}
+		out = append(out, one(Warn, "leave it if you can do without, or remove it; docs/fields.md says what each field does", "%s", w)...)
+	}
+	if len(out) == 0 {
+		return one(OK, "", "none asks for what is not done")
+	}
+	return out
+}
+
+// endpoints looks first for an interface of the host itself that our table has as a workload's: the host is then cut off
+// by policy that is for workloads, and the datastore may be out of reach. An agent refuses such an endpoint unless the
+// configuration says otherwise; agents of older versions did not.
+func endpoints(f *Facts) (out []Finding) {
+	for _, l := range f.Links {
+		if why := f.hosts(l); l.Held && why != "" {
+			out = append(out, one(Fail, fmt.Sprintf("delete the WorkloadEndpoint of this node whose interfaceName is %[1]s (twill get workloadendpoints -A -o yaml), and see that no interfacePrefix begins its name; "+
+				"if the datastore cannot be reached any more: systemctl stop twill-node; nft delete table inet %[2]s; then start etcd alone, and delete it", l.Name, kernel.TableName),
+				"%s %s, and table inet %s has it as a workload's: a WorkloadEndpoint took it, and what policy does not allow is dropped there", l.Name, why, kernel.TableName)...)
+		}
+	}
+	for i, e := range f.Agent.Errors {
+		if i == 5 {
+			out = append(out, one(Warn, "twill status", "and %d more", len(f.Agent.Errors)-i)...)
+			break
+		}
+		out = append(out, one(Warn, "correct or delete that WorkloadEndpoint or HostEndpoint", "%s", e)...)
+	}
+	if len(out) == 0 {
+		return one(OK, "", "none in error")
+	}
+	return out
+}
+
+// hosts is why an interface is the host's own; empty: it is not known to be.
+func (f *Facts) hosts(l Link) string {
+	if l.Name == "lo" {
+		return "is the host's own traffic"
+	}
+	for _, a := range l.Addrs {
+		if a.Addr().IsGlobalUnicast() {
+			return "has this host's address " + a.Addr().String()
+		}
+	}
+	for _, r := range f.Routes {
+		if r.Link == l.Name && r.Dst.Bits() == 0 {
+			return "has this host's default route"
+		}
+	}
+	return ""
+}
+
 func forwards(f *Facts) (out []Finding) {
 	var on []string
 	for _, p := range []struct{ family, path string }{{"IPv4", "ipv4/ip_forward"}, {"IPv6", "ipv6/conf/all/forwarding"}} {
 		switch value, there := f.Sysctl[p.path]; {
-		case !there:
+		case !there || slices.Contains(f.Agent.Unforwarded, p.family):
 		case value == "1":
 			on = append(on, p.family)
 		case f.Agent.Err != "" || len(f.Agent.NotReady) > 0:
@@ -98,6 +161,9 @@ func forwards(f *Facts) (out []Finding) {
 	}
 	if len(on) > 0 {
 		out = append(out, one(OK, "", "%s", strings.Join(on, " and "))...)
+	}
+	if len(out) == 0 && len(f.Agent.Unforwarded) > 0 {
+		out = one(OK, "", "settings want none")
 	}
 	return out
 }
@@ -124,10 +190,6 @@ func reversePath(f *Facts) (out []Finding) {
 
 // foreignNames are interfaces that other networks make.
 var foreignNames = []struct{ name, whose string }{
-	{"vxlan.calico", "Calico"},
-	{"vxlan-v6.calico", "Calico"},
-	{"wireguard.cali", "Calico"},
-	{"wg-v6.cali", "Calico"},
 	{"flannel.1", "flannel"},
 	{"flannel-v6.1", "flannel"},
 	{"cni0", "flannel or another bridge plugin"},
@@ -143,9 +205,6 @@ func devices(f *Facts) (out []Finding) {
 			if l.Name == n.name {
 				out = append(out, one(Warn, "stop that network if it runs, then: ip link delete "+l.Name, "%s is %s's", l.Name, n.whose)...)
 			}
-		}
-		if l.Name == "tunl0" && (l.Up || len(l.Addrs) > 0) { // the kernel makes it, down and bare, with the module
-			out = append(out, one(Warn, "ip addr flush dev tunl0; ip link set tunl0 down", "tunl0 is up or has addresses: Calico's, of IPIP")...)
 		}
 	}
 	if len(out) == 0 {
@@ -188,7 +247,6 @@ var foreignPrefixes = []struct {
 	daemons       []string // while one of these runs, they are no leftover
 	fix           string
 }{
-	{"cali-", "Calico", nil, "iptables-save | grep -v cali- | iptables-restore, and the same with ip6tables; or reboot"},
 	{"KUBE-", "kube-proxy", []string{"kube-proxy", "kubelet", "k3s", "k3s-server", "k3s-agent"}, "kube-proxy --cleanup, or reboot"},
 	{"FLANNEL-", "flannel", []string{"flanneld", "k3s", "k3s-server"}, "iptables-save | grep -v FLANNEL- | iptables-restore; or reboot"},
 	{"CILIUM_", "Cilium", []string{"cilium-agent"}, "iptables-save | grep -v CILIUM_ | iptables-restore, and the same with ip6tables; or reboot"},
@@ -199,20 +257,15 @@ func foreignChains(f *Facts) (out []Finding) {
 		tables := map[string]int{}
 		for _, c := range f.Chains {
 			if strings.HasPrefix(c.Name, p.prefix) {
-				tables[c.Family+" "+c.Table]++
+				tables[c.in()]++
 			}
 		}
 		if len(tables) > 0 && !slices.ContainsFunc(p.daemons, f.runs) {
 			out = append(out, one(Warn, p.fix, "chains %s… of %s are left in %s: they go on dropping and translating", p.prefix, p.whose, list(slices.Sorted(maps.Keys(tables)), 4))...)
 		}
 	}
-	seen := map[string]bool{}
 	for _, c := range f.Chains {
 		table := c.Family + " " + c.Table
-		if !seen[table] && c.Table == "calico" {
-			out = append(out, one(Warn, "nft delete table "+table, "table %s is left of Calico: it goes on dropping", table)...)
-		}
-		seen[table] = true
 		if c.Hook == "forward" && c.Drop && table != "inet "+kernel.TableName {
 			fix := fmt.Sprintf("nft chain %s %s '{ policy accept; }'", table, c.Name)
 			if c.Name == "FORWARD" && f.hasChain("DOCKER-USER") {

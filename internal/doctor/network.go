@@ -187,15 +187,16 @@ func pathMTU(f *Facts) (out []Finding) {
 }
 
 // protocols are names of route protocols (rtnetlink(7), /etc/iproute2/rt_protos).
-var protocols = map[int]string{2: "the kernel, for an address of an interface", 3: "boot scripts", 4: "an administrator", 11: "FRR (zebra)", 12: "BIRD", 16: "DHCP", 186: "another BGP daemon"}
+var protocols = map[int]string{2: "the kernel, for an address of an interface", 3: "boot scripts", 4: "an administrator", 11: "FRR (zebra)", 12: "BIRD", 16: "DHCP", 80: "Calico's agent", 186: "another BGP daemon"}
 
 func foreignRoutes(f *Facts) (out []Finding) {
 	if f.Store.Err != "" {
 		return unknown()
 	}
+	left := f.Leftovers().Routes
 	for _, r := range f.Routes {
-		i := slices.IndexFunc(f.Pools, func(p netip.Prefix) bool { return p.Bits() <= r.Dst.Bits() && p.Contains(r.Dst.Addr()) })
-		if i < 0 || ours(r) {
+		i := f.pool(r.Dst)
+		if i < 0 || ours(r) || r.Blackhole {
 			continue
 		}
 		by := protocols[r.Protocol]
@@ -203,6 +204,9 @@ func foreignRoutes(f *Facts) (out []Finding) {
 			by = fmt.Sprintf("protocol %d", r.Protocol)
 		}
 		fix := fmt.Sprintf("stop what makes it, or: ip route del %s dev %s proto %d", r.Dst, r.Link, r.Protocol)
+		if slices.Contains(left, r) {
+			fix += "; or: " + FixLeftovers
+		}
 		switch {
 		case r.Protocol == protocolKernel:
 			fix = "take another range for the pool, or another network for the interface"
@@ -227,7 +231,8 @@ const (
 	protocolBIRD   = 12
 )
 
+// ours reports whether a route has the marks of one that our daemons make.
 func ours(r Route) bool {
-	return r.Protocol == kernel.RouteProtocolAgent ||
+	return r.Protocol == kernel.RouteProtocolAgent && !r.Gateway.IsValid() ||
 		r.Protocol == kernel.RouteProtocolSpeaker && (r.Metric == kernel.RouteMetricSpeaker || r.Metric == kernel.RouteMetricSpeakerNext)
 }

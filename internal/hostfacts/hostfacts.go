@@ -6,6 +6,7 @@
 package hostfacts
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"net/netip"
@@ -18,11 +19,14 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/doctor"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/ipset"
 	"github.com/twillnet/twill/internal/kernel/netns"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/kernel/probe"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/kernel/sysctl"
+	"github.com/twillnet/twill/internal/kernel/xtables"
 	"github.com/twillnet/twill/internal/nodeaddr"
 )
 
@@ -117,18 +121,18 @@ func (h *Host) Read(f *doctor.Facts, prefixes []string) error {
 	if err := h.routes(f, names); err != nil {
 		return err
 	}
-	if err := h.chains(f); err != nil {
+	if err := h.rules(f); err != nil {
 		return err
 	}
-	f.Processes = h.processes()
+	f.Processes = h.Processes()
 	return nil
 }
 
 func (h *Host) routes(f *doctor.Facts, names map[int]string) error {
 	routes, err := h.rtnl.Routes(rtnl.RouteFilter{})
 	for _, r := range routes {
-		if r.Kind == rtnl.Unicast && !r.Dst.Addr().IsLinkLocalUnicast() && !r.Dst.Addr().IsMulticast() {
-			f.Routes = append(f.Routes, doctor.Route{Dst: r.Dst, Protocol: r.Protocol, Metric: r.Metric, Link: names[r.Link]})
+		if (r.Kind == rtnl.Unicast || r.Kind == rtnl.Blackhole) && !r.Dst.Addr().IsLinkLocalUnicast() && !r.Dst.Addr().IsMulticast() {
+			f.Routes = append(f.Routes, doctor.Route{Dst: r.Dst, Gateway: r.Gateway, Protocol: r.Protocol, Metric: r.Metric, Link: names[r.Link], Blackhole: r.Kind == rtnl.Blackhole})
 		}
 	}
 	return err
@@ -138,23 +142,73 @@ var hooks = map[nftables.HookNum]string{
 	nftables.HookPrerouting: "prerouting", nftables.HookInput: "input", nftables.HookForward: "forward", nftables.HookOutput: "output", nftables.HookPostrouting: "postrouting",
 }
 
-func (h *Host) chains(f *doctor.Facts) error {
+// rules fills in what packets may meet: chains of all kinds, and sets.
+func (h *Host) rules(f *doctor.Facts) error {
 	return h.ns.Do(func() error {
 		c, err := nftables.Open()
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		chains, err := c.AllChains()
-		for _, ch := range chains {
-			out := doctor.Chain{Family: ch.Family, Table: ch.Table, Name: ch.Name}
-			if ch.Base != nil && slices.Contains([]string{"ip", "ip6", "inet"}, ch.Family) {
-				out.Hook, out.Drop = hooks[ch.Base.Hook], ch.Base.Policy == nftables.VerdictDrop
-			}
-			f.Chains = append(f.Chains, out)
-		}
-		return err
+		h.held(c, f)
+		return errors.Join(chains(c, f), legacy(f))
 	})
+}
+
+// legacy fills in what only iptables-legacy and ipset show.
+func legacy(f *doctor.Facts) error {
+	chains, err := xtables.LegacyChains()
+	for _, ch := range chains {
+		f.Chains = append(f.Chains, doctor.Chain{Family: string(ch.Family), Table: ch.Table, Name: ch.Name, Legacy: true})
+	}
+	sets, err2 := ipset.Names()
+	f.Sets = sets
+	return errors.Join(err, err2)
+}
+
+func chains(c *nftables.Conn, f *doctor.Facts) error {
+	tables, err := c.AllTables()
+	for _, t := range tables {
+		f.Tables = append(f.Tables, doctor.Table{Family: t.Family, Name: t.Name})
+	}
+	if err != nil {
+		return err
+	}
+	chains, err := c.AllChains()
+	for _, ch := range chains {
+		out := doctor.Chain{Family: ch.Family, Table: ch.Table, Name: ch.Name}
+		if ch.Base != nil && slices.Contains([]string{"ip", "ip6", "inet"}, ch.Family) {
+			out.Hook, out.Drop = hooks[ch.Base.Hook], ch.Base.Policy == nftables.VerdictDrop
+		}
+		f.Chains = append(f.Chains, out)
+	}
+	return err
+}
+
+// Traces fills in what an agent of another network may have left that is cheap to look for: all but routes.
+func (h *Host) Traces(f *doctor.Facts) error {
+	links, err := h.rtnl.Links()
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		f.Links = append(f.Links, doctor.Link{Name: l.Name, Kind: l.Kind, Up: l.Up})
+	}
+	return h.rules(f)
+}
+
+// held finds interfaces that our table has as workloads'. Without a table there are none.
+func (h *Host) held(c *nftables.Conn, f *doctor.Facts) {
+	for _, name := range []string{kernel.SetWorkloads, kernel.SetClosed} {
+		set, err := c.ListSet(kernel.TableName, name)
+		if err != nil {
+			continue
+		}
+		for i, l := range f.Links {
+			key := nftables.KeyIfname(l.Name)
+			f.Links[i].Held = l.Held || slices.ContainsFunc(set.Elements, func(e nftables.Element) bool { return bytes.Equal(e.Key, key) })
+		}
+	}
 }
 
 // Times of questions to other hosts.

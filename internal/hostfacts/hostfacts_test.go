@@ -89,7 +89,7 @@ func TestAHostIsReadAndOthersAreAsked(t *testing.T) {
 	if f.Sysctl["ipv4/ip_forward"] != "0" || f.Sysctl["ipv4/conf/eth0/rp_filter"] != "1" || f.Sysctl["netfilter/nf_conntrack_max"] == "" {
 		t.Errorf("settings: %v", f.Sysctl)
 	}
-	if !slices.Contains(f.Routes, doctor.Route{Dst: netip.MustParsePrefix("10.65.2.0/26"), Protocol: 12, Link: "eth0"}) {
+	if !slices.Contains(f.Routes, doctor.Route{Dst: netip.MustParsePrefix("10.65.2.0/26"), Gateway: netip.MustParseAddr("192.0.2.2"), Protocol: 12, Link: "eth0"}) {
 		t.Errorf("routes: %+v", f.Routes)
 	}
 	if want := []doctor.Process{{Name: "calico-felix", PID: sleep}}; !slices.Equal(f.Processes, want) {

@@ -7,14 +7,15 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/twillnet/twill/internal/doctor"
 )
 
-// processes are those in the host's network namespace.
-func (h *Host) processes() (out []doctor.Process) {
+// Processes are those in the host's network namespace.
+func (h *Host) Processes() (out []doctor.Process) {
 	own, err := os.Stat(fmt.Sprintf("/proc/self/fd/%d", h.ns.FD()))
 	if err != nil {
 		return nil
@@ -32,25 +33,38 @@ func (h *Host) processes() (out []doctor.Process) {
 	return out
 }
 
-// Listeners fills in who waits for connections on BGP's ports.
+// healthPort is where upstream's agent says how it is, and ours, by default.
+const healthPort = 9099
+
+// Listeners fills in who waits for connections on BGP's ports, and on that of agents.
 func (h *Host) Listeners(f *doctor.Facts) {
-	ports := map[uint16]bool{}
+	var ports []uint16
 	for _, l := range f.BGP.Listen {
-		ports[l.Port()] = true
+		ports = append(ports, l.Port())
 	}
+	for _, l := range h.listeners(f, append(ports, healthPort)) {
+		if slices.Contains(ports, l.At.Port()) {
+			f.Listeners = append(f.Listeners, l)
+		} else {
+			f.Health = append(f.Health, l)
+		}
+	}
+}
+
+func (h *Host) listeners(f *doctor.Facts, ports []uint16) (out []doctor.Listener) {
 	sockets := map[string]netip.AddrPort{}
 	for _, table := range []string{"tcp", "tcp6"} {
 		var text []byte
 		_ = h.ns.Do(func() (err error) { text, err = os.ReadFile("/proc/thread-self/net/" + table); return err }) // a family that is off has none
 		for inode, at := range listening(string(text)) {
-			if ports[at.Port()] {
+			if slices.Contains(ports, at.Port()) {
 				sockets[inode] = at
 			}
 		}
 	}
 	for _, p := range f.Processes {
 		if len(sockets) == 0 {
-			return
+			return out
 		}
 		dir := fmt.Sprintf("/proc/%d", p.PID)
 		fds, _ := filepath.Glob(dir + "/fd/*")
@@ -59,14 +73,15 @@ func (h *Host) Listeners(f *doctor.Facts) {
 			inode, isSocket := strings.CutPrefix(link, "socket:[")
 			inode = strings.TrimSuffix(inode, "]")
 			if at, ok := sockets[inode]; isSocket && ok {
-				f.Listeners = append(f.Listeners, doctor.Listener{At: at, Process: p.Name, PID: p.PID, Ours: ours(dir)})
+				out = append(out, doctor.Listener{At: at, Process: p.Name, PID: p.PID, Ours: ours(dir)})
 				delete(sockets, inode)
 			}
 		}
 	}
 	for _, at := range sockets {
-		f.Listeners = append(f.Listeners, doctor.Listener{At: at, Process: "somebody unknown"})
+		out = append(out, doctor.Listener{At: at, Process: "somebody unknown"})
 	}
+	return out
 }
 
 // ours reports whether a process is of this binary, or of an older one of the same name.

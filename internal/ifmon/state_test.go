@@ -3,13 +3,13 @@ package ifmon
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net/netip"
 	"reflect"
 	"slices"
 	"testing"
 
 	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/seedtest"
 )
 
 func link(index int, name string, up bool) rtnl.Event {
@@ -108,8 +108,8 @@ func TestFullListAfterLostEventsSaysThatLinksMayHaveBeenDown(t *testing.T) {
 
 // However slow the reader and whatever the history, what it was told adds up to the present state.
 func TestWhatWasToldAddsUpToThePresent(t *testing.T) {
+	rng := seedtest.Rand(t)
 	for seed := range uint64(50) {
-		rng := rand.New(rand.NewPCG(seed, 1))
 		s, reader, world := newState(), map[string]Link{}, map[int]rtnl.Link{}
 		for range 300 {
 			index := 1 + rng.IntN(4)

@@ -12,7 +12,7 @@ type Decision struct {
 	Allowed  bool
 	Endpoint EndpointID // whose policy; zero: that of the packet's interface, since others share the rule
 	Tier     string     // empty: a profile, or no policy at all
-	Rule     RuleID     // Index is NoRule if Reason is not ReasonRule
+	Rule     RuleID     // Index is NoRule if Reason is neither ReasonRule nor ReasonLogged
 }
 
 // NoRule is the index of a rule that there is not.
@@ -21,6 +21,7 @@ const NoRule = -1
 // Reasons for a decision.
 const (
 	ReasonRule           = "rule"
+	ReasonLogged         = "logged" // by a rule with action Log: nothing is decided
 	ReasonEndOfTier      = "end of tier"
 	ReasonNoProfileMatch = "no profile matched"
 	ReasonPolicyMissing  = "policy is missing"

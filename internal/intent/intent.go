@@ -54,11 +54,11 @@ type Key struct {
 type Outcome struct {
 	Key    Key
 	Err    error  // nil: it is in force
+	Final  bool   // of an Err: to try again does not help, until intents change
 	Reason string // why it is not up although Err is nil, such as "interface is absent"
 }
 
-// Repair is something of ours that somebody else had changed, and that was put
-// right again.
+// Repair is something that somebody else had changed or made, and that is now as the intents want it.
 type Repair struct {
 	What  string // "chain wl-guard", "route 10.65.1.2/32", "ipv4/conf/cali1/rp_filter"
 	Cause Cause
@@ -71,6 +71,7 @@ type Cause string
 const (
 	ByEvent    Cause = "event"     // the kernel told at once
 	ByReadBack Cause = "read-back" // it has no event for it, or the event was lost
+	ByTakeOver Cause = "take-over" // it was never ours, and stood where ours belongs
 )
 
 // SetID names an IP set; equal content selection has an equal id.
@@ -117,6 +118,16 @@ func (p PolicyID) String() string {
 		return p.Kind + "/" + p.Name
 	}
 	return p.Kind + "/" + p.Namespace + "/" + p.Name
+}
+
+// ParsePolicyID is the reverse of [PolicyID.String]; ok is false for a text that String cannot return. The name of a
+// profile may contain a slash, since endpoints name profiles freely and a missing one is an intent, too.
+func ParsePolicyID(text string) (id PolicyID, ok bool) {
+	id.Kind, id.Name, ok = strings.Cut(text, "/")
+	if namespace, name, three := strings.Cut(id.Name, "/"); three && id.Kind != "Profile" {
+		id.Namespace, id.Name = namespace, name
+	}
+	return id, ok
 }
 
 // Staged reports whether it is a policy that is judged and never enforced.
@@ -204,8 +215,12 @@ type ICMP struct {
 }
 
 // Peer is what one side of a packet must be.
+//
+// A list of prefixes that is not empty makes its rule one of the families that the list has, also the list of those that must
+// not be: a rule is for no packet of a family of which one of its four lists has prefixes, but none of this family
+// (decision 016).
 type Peer struct {
-	Nets    []netip.Prefix // in one of these, if any are given (of either family)
+	Nets    []netip.Prefix // in one of these, if any are given
 	NotNets []netip.Prefix // in none of these
 	Sets    []SetID        // in all of these
 	NotSets []SetID        // in none of these
@@ -243,7 +258,19 @@ func (e EndpointID) String() string {
 	return "workload/" + e.Namespace + "/" + e.Name
 }
 
-// Endpoint is a local endpoint with its policies by stage (SEMANTICS 1). A
+// ParseEndpointID is the reverse of [EndpointID.String]; ok is false for a text that String cannot return.
+func ParseEndpointID(text string) (id EndpointID, ok bool) {
+	kind, rest, _ := strings.Cut(text, "/")
+	switch kind {
+	case "host":
+		return EndpointID{Kind: Host, Name: rest}, true
+	case "workload":
+		id.Namespace, id.Name, ok = strings.Cut(rest, "/")
+	}
+	return id, ok
+}
+
+// Endpoint is a local endpoint with its policies by stage (docs/design/stages.md). A
 // workload has only Normal; a host may have all four.
 type Endpoint struct {
 	ID        EndpointID
@@ -310,13 +337,18 @@ type TunnelPeer struct {
 type HostSettings struct {
 	EndpointToHost ToHost // what a workload's traffic to its host gets after its egress policy
 	// Prefixes of names of workloads' interfaces, sorted; nil: the driver's own default.
-	Prefixes     []string
+	Prefixes []string
+	// Exclude are names of interfaces, and regular expressions between slashes, that no host endpoint has by an address.
+	Exclude      []string
+	NoForwarding bool // the host is made no router
+	NoIPv6       bool // IPv6 is not forwarded, and no gateway answers in it; its rules are as ever
 	AllowVXLAN   bool // from workloads
 	AllowIPIP    bool // from workloads
 	AllowInvalid bool // what conntrack calls invalid goes on to policy
 	FailsafeIn   []Failsafe
 	FailsafeOut  []Failsafe
 	KeepDenied   bool // flows that policy denies after they began live on
+	OwnTable     bool // nobody but the agent may change its nftables table, where the kernel can see to that
 	// ReportAllowed: rules report what they allow, too, and not only what they drop.
 	ReportAllowed bool
 	Log           LogSettings
@@ -350,13 +382,22 @@ type LogSettings struct {
 	Burst  uint32
 }
 
+// Begin is what begins the report of a packet by a rule of a policy in a tier.
+func (s LogSettings) Begin(tier string, p PolicyID) string {
+	full := p.Name
+	if p.Namespace != "" {
+		full = p.Namespace + "/" + full
+	}
+	return strings.NewReplacer("%t", tier, "%k", p.Kind, "%n", p.Name, "%p", full).Replace(s.Prefix)
+}
+
 // Equal reports whether two settings are the same.
 func (h HostSettings) Equal(o HostSettings) bool {
-	same := slices.Equal(h.Prefixes, o.Prefixes) && slices.Equal(h.FailsafeIn, o.FailsafeIn) && slices.Equal(h.FailsafeOut, o.FailsafeOut)
+	same := slices.Equal(h.Prefixes, o.Prefixes) && slices.Equal(h.Exclude, o.Exclude) && slices.Equal(h.FailsafeIn, o.FailsafeIn) && slices.Equal(h.FailsafeOut, o.FailsafeOut)
 	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool) &&
 		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
-		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.ReportAllowed == o.ReportAllowed && h.Log == o.Log && h.Refresh == o.Refresh
+		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Log == o.Log && h.Refresh == o.Refresh
 }
 
 // Refresh says how often each part of the kernel is read back, besides what its

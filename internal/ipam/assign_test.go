@@ -215,12 +215,13 @@ func TestPoolsAreChosenByWhoAsks(t *testing.T) {
 	f.put("ippools/s", `"cidr":"10.3.0.0/28","blockSize":30,"assignmentMode":"Manual"`)
 	f.put("ippools/t", `"cidr":"10.4.0.0/28","blockSize":30,"namespaceSelector":"team == \"red\"","allowedUses":["Workload"]`)
 	f.put("ippools/u", `"cidr":"10.5.0.0/28","blockSize":30,"allowedUses":["LoadBalancer"]`)
+	f.put("ippools/v", `"cidr":"10.6.0.0/28","blockSize":26,"disabled":true`) // smaller than a block
 	f.raw(api.ResourcesPrefix+"nodes/h1", `{"metadata":{"labels":{"rack":"r1"}},"spec":{}}`)
 	f.put("profiles/kns.prod", `"labelsToApply":{"pcns.team":"red"}`)
 	f.refused(AutoArgs{Node: "h9", Handle: "a", Num4: 1, Namespace: "other"},
 		"pool p 10.0.0.0/28 is disabled", `pool q 10.1.0.0/28 its nodeSelector rack == "r1" does not match, and the datastore has no node h9`,
 		"pool r 10.2.0.0/28 is for Tunnel only (allowedUses), not for Workload", "pool s 10.3.0.0/28 gives addresses only to those who ask for it by name",
-		`pool t 10.4.0.0/28 its namespaceSelector team == "red" does not match`)
+		`pool t 10.4.0.0/28 its namespaceSelector team == "red" does not match`, "pool v 10.6.0.0/28 is disabled")
 	for _, tt := range []struct {
 		name, want string
 		args       AutoArgs

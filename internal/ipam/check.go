@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -46,7 +47,8 @@ func (f Finding) id() string {
 }
 
 // NoteContainer is kept with an address, as its api.AttributeNote, whose container has a WorkloadEndpoint for as long as it
-// has the address.
+// has the address: that none has it proves that the address is leaked. Upstream's IPAM, and ours under another main plugin,
+// promise no endpoint.
 const NoteContainer = "container"
 
 // IsContainerOf: it is the leak of an address that was allocated on a node for a container.
@@ -62,7 +64,7 @@ type CheckOptions struct {
 
 // Check compares blocks, handles, affinities, endpoints and nodes.
 func (v *Survey) Check(o CheckOptions) []Finding {
-	c := &checking{Survey: v, CheckOptions: o, have: map[string]map[string]int{}}
+	c := &checking{Survey: v, CheckOptions: o, have: map[string]map[string]int{}, young: map[string]bool{}}
 	c.broken()
 	c.overlaps()
 	for _, b := range v.Blocks {
@@ -82,6 +84,7 @@ type checking struct {
 	*Survey
 	CheckOptions
 	have  map[string]map[string]int // allocations by handle and block
+	young map[string]bool           // nodes that are gone, with an endpoint that is not old enough to go
 	found []Finding
 }
 
@@ -186,7 +189,7 @@ func (c *checking) allocation(l Allocation) {
 		c.have[handle] = map[string]int{}
 	}
 	c.have[handle][block]++
-	if len(c.users[l.Addr]) > 0 {
+	if c.orphans(l, handle) || len(c.users[l.Addr]) > 0 {
 		return
 	}
 	proof, proven, holds := c.orphan(l, handle)
@@ -200,7 +203,8 @@ func (c *checking) allocation(l Allocation) {
 	switch age, known := c.age(l.Attr); {
 	case !proven:
 		f.Problem = "is allocated, and no endpoint has it"
-		f.Kept = "nothing proves that it is leaked; `twill ipam release --ip=" + l.Addr.String() + "` frees it"
+		f.Kept = fmt.Sprintf("nothing proves that it is leaked: look on %s whether %s is still there; `twill ipam release --ip=%s` frees it",
+			cmp.Or(l.Attr.Owner[api.AttributeNode], "its host"), userOf(l.Attr.Owner, handle), l.Addr)
 	case !known:
 		f.Kept = "nothing says how old it is; `twill ipam release --ip=" + l.Addr.String() + "` frees it"
 	case age < c.Grace:
@@ -233,22 +237,28 @@ func (c *checking) orphan(l Allocation, handle string) (proof string, proven, ho
 		}
 		return fmt.Sprintf("it is the %s of node %s, which has %s", typ, node, has), true, false
 	}
+	whose := userOf(attrs, handle)
+	switch {
+	case gone:
+		return fmt.Sprintf("it was given to %s of node %s, which does not exist, and no WorkloadEndpoint has it", whose, node), true, false
+	case attrs[api.AttributeNote] == NoteContainer:
+		return "it was given to " + whose + ", which was to have a WorkloadEndpoint, and none has it", true, false
+	}
+	// The absence of an endpoint proves something only of who was promised one: under another main plugin a container that
+	// runs has none. Nor does that of a handle, which somebody may have deleted.
+	return "no WorkloadEndpoint has it, and nothing says that " + whose + " was to have one", false, false
+}
+
+// userOf is whose an address is, as far as is known.
+func userOf(attrs map[string]string, handle string) string {
 	pod, namespace := attrs[api.AttributePod], attrs[api.AttributeNamespace]
 	switch {
 	case pod != "" && namespace != "":
-		proof = fmt.Sprintf("it was given to %s/%s, and no WorkloadEndpoint has it", namespace, pod)
-		if gone {
-			proof += fmt.Sprintf("; node %s does not exist", node)
-		}
-		return proof, true, false
-	case attrs[api.AttributeNote] == NoteContainer:
-		return "it was given to the container of handle " + handle + ", and no WorkloadEndpoint has it", true, false
-	case gone:
-		return fmt.Sprintf("it was given to node %s, which does not exist, and no WorkloadEndpoint has it", node), true, false
-	case c.docs[api.HandleKey(handle)] == nil:
-		return fmt.Sprintf("its handle %q does not exist, and no WorkloadEndpoint has it", handle), true, false
+		return namespace + "/" + pod
+	case handle != "":
+		return "the container of handle " + handle
 	}
-	return "no WorkloadEndpoint has it, and its attributes do not say what it is for", false, false
+	return "its user"
 }
 
 // tunnelOf is the address of a node's tunnel; false if nothing is known of the node or the type.
@@ -407,6 +417,9 @@ func (c *checking) owner(b *api.Block) {
 	switch {
 	case c.lost(own):
 		f.Problem, f.Proof = "is a block of a node that is gone", fmt.Sprintf("the datastore has no node %s, and no endpoint on it", own.Name)
+		if c.dead(own.Name) {
+			f.Proof = fmt.Sprintf("the datastore has no node %s, and its last report has expired", own.Name)
+		}
 		f.Fix, f.mend = "give it up", func(m *mending) error { return m.giveUp(own, b.CIDR) }
 	case c.docs[key] == nil:
 		f.Problem, f.Proof = "is its, and not claimed", key+" does not exist"
@@ -421,6 +434,9 @@ func (c *checking) owner(b *api.Block) {
 func (c *checking) lost(own api.Owner) bool {
 	if own.Type != api.OwnerHost || len(c.nodes) == 0 || c.nodes[own.Name] != nil {
 		return false
+	}
+	if c.dead(own.Name) && !c.young[own.Name] {
+		return true
 	}
 	for _, us := range c.users {
 		if slices.ContainsFunc(us, func(u user) bool { return u.node == own.Name }) {

@@ -3,11 +3,13 @@ package ipam
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore/memstore"
 )
 
 // upstream is a small cluster as upstream's tools leave it in etcd: two nodes,
@@ -43,6 +45,9 @@ const (
 	claim8  = "/calico/ipam/v2/host/n1/ipv4/block/10.65.0.8-29"
 	handleX = "/calico/ipam/v2/handle/k8s-pod-network.x"
 	wep     = "/calico/resources/v3/projectcalico.org/workloadendpoints/prod/"
+
+	lastReport = "/calico/felix/v2/no-region/host/n9/last_reported_status"
+	orphan     = `{"metadata":{"name":"n9-k8s-x-eth0","namespace":"prod"},"spec":{"orchestrator":"k8s","node":"n9","pod":"x","endpoint":"eth0","ipNetworks":["10.65.0.8/32"]}}`
 )
 
 // blockWith is a block of n1's in which the first address is somebody's.
@@ -58,7 +63,8 @@ func owned(handle, owner string) string {
 const (
 	confirmed = `{"state":"confirmed","deleted":false}`
 	one8      = `{"block":{"10.65.0.8/29":1},"deleted":false}`
-	pod       = `"namespace":"prod","pod":"x","node":"n1"`
+	stored    = `"namespace":"prod","pod":"x","node":"n1"` // as upstream's IPAM, and ours under another main plugin, stores a pod
+	pod       = stored + `,"note":"container"`             // as our main plugin does, which promises an endpoint
 	long      = `,"timestamp":"2026-11-21 07:00:00.123 +0000 UTC"`
 	recent    = `,"timestamp":"2026-11-21 07:50:00.123 +0000 UTC m=+0.5"`
 )
@@ -77,25 +83,50 @@ var plants = []planted{
 	{
 		"a pod that is gone",
 		map[string]string{block8: blockWith(owned("k8s-pod-network.x", pod+long)), claim8: confirmed, handleX: one8},
-		"leak 10.65.0.8: it was given to prod/x, and no WorkloadEndpoint has it; free it",
+		"leak 10.65.0.8: it was given to prod/x, which was to have a WorkloadEndpoint, and none has it; free it",
 		map[string]string{block8: `"allocations":[null,`, handleX: "not found", claim8: "confirmed"},
+	},
+	{
+		"a pod under another main plugin, which makes no endpoint",
+		map[string]string{block8: blockWith(owned("k8s-pod-network.x", stored+long)), claim8: confirmed, handleX: one8},
+		"leak 10.65.0.8: no WorkloadEndpoint has it, and nothing says that prod/x was to have one; kept: nothing proves that it is leaked: look on n1 whether prod/x is still there; `twill ipam release --ip=10.65.0.8`",
+		map[string]string{block8: `[0,null`, handleX: "1"},
+	},
+	{
+		"a container under another main plugin, which makes no endpoint",
+		map[string]string{block8: blockWith(owned("k8s-pod-network.x", `"node":"n1"`+long)), claim8: confirmed, handleX: one8},
+		"leak 10.65.0.8: no WorkloadEndpoint has it, and nothing says that the container of handle k8s-pod-network.x was to have one; kept: nothing proves that it is leaked: look on n1 whether the container of handle k8s-pod-network.x is still there;",
+		map[string]string{block8: `[0,null`, handleX: "1"},
+	},
+	{
+		"a pod under another main plugin, whose handle somebody deleted",
+		map[string]string{block8: blockWith(owned("k8s-pod-network.x", stored+long)), claim8: confirmed},
+		"leak 10.65.0.8: no WorkloadEndpoint has it, and nothing says that prod/x was to have one; kept: nothing proves | " +
+			"handle k8s-pod-network.x: it counts 0 of 10.65.0.8/29, which has 1; make it, with its count",
+		map[string]string{block8: `[0,null`, handleX: "1"},
+	},
+	{
+		"an address that was given without a handle",
+		map[string]string{block8: blockWith(`{"handle_id":null,"secondary":{"node":"n1"` + long + `}}`), claim8: confirmed},
+		"leak 10.65.0.8: no WorkloadEndpoint has it, and nothing says that its user was to have one; kept: nothing proves",
+		map[string]string{block8: `[0,null`},
 	},
 	{
 		"a pod that is about to have its endpoint",
 		map[string]string{block8: blockWith(owned("k8s-pod-network.x", pod+recent)), claim8: confirmed, handleX: one8},
-		"leak 10.65.0.8: it was given to prod/x, and no WorkloadEndpoint has it; kept: it is 9m59s old",
+		"leak 10.65.0.8: it was given to prod/x, which was to have a WorkloadEndpoint, and none has it; kept: it is 9m59s old",
 		map[string]string{block8: `[0,null`, handleX: "1"},
 	},
 	{
 		"a pod of unknown age",
 		map[string]string{block8: blockWith(owned("k8s-pod-network.x", pod)), claim8: confirmed, handleX: one8},
-		"leak 10.65.0.8: it was given to prod/x, and no WorkloadEndpoint has it; kept: nothing says how old it is",
+		"leak 10.65.0.8: it was given to prod/x, which was to have a WorkloadEndpoint, and none has it; kept: nothing says how old it is",
 		map[string]string{block8: `[0,null`, handleX: "1"},
 	},
 	{
 		"somebody of whom nothing is known",
 		map[string]string{block8: blockWith(owned("k8s-pod-network.x", `"note":"mine"`)), claim8: confirmed, handleX: one8},
-		"leak 10.65.0.8: no WorkloadEndpoint has it, and its attributes do not say what it is for; kept: nothing proves",
+		"leak 10.65.0.8: no WorkloadEndpoint has it, and nothing says that the container of handle k8s-pod-network.x was to have one; kept: nothing proves",
 		map[string]string{block8: `[0,null`},
 	},
 	{
@@ -104,7 +135,7 @@ var plants = []planted{
 			block8: strings.Replace(blockWith(owned("k8s-pod-network.x", `"node":"n9"`+long)), "host:n1", "host:n9", 1), handleX: one8,
 			strings.Replace(claim8, "n1", "n9", 1): confirmed,
 		},
-		"leak 10.65.0.8: it was given to node n9, which does not exist, and no WorkloadEndpoint has it; free it | " +
+		"leak 10.65.0.8: it was given to the container of handle k8s-pod-network.x of node n9, which does not exist, and no WorkloadEndpoint has it; free it | " +
 			"claim 10.65.0.8/29: the datastore has no node n9, and no endpoint on it; give it up",
 		map[string]string{block8: "not found", handleX: "not found", strings.Replace(claim8, "n1", "n9", 1): "not found"},
 	},
@@ -168,9 +199,42 @@ var plants = []planted{
 		map[string]string{
 			block8: strings.Replace(blockWith(owned("k8s-pod-network.x", pod+long)), "host:n1", "host:n9", 1), handleX: one8,
 			strings.Replace(claim8, "n1", "n9", 1): confirmed,
-			wep + "n9-k8s-x-eth0":                  `{"metadata":{"name":"n9-k8s-x-eth0","namespace":"prod"},"spec":{"orchestrator":"k8s","node":"n9","pod":"x","endpoint":"eth0","ipNetworks":["10.65.0.8/32"]}}`,
+			wep + "n9-k8s-x-eth0":                  orphan,
+		},
+		"leak 10.65.0.8: WorkloadEndpoint prod/n9-k8s-x-eth0 has it, and node n9 does not exist; kept: nothing says whether that host lives: `twill delete node n9 --cascade`", nil,
+	},
+	{
+		"a host that has endpoints, no node, and an agent that lives",
+		map[string]string{
+			block8: strings.Replace(blockWith(owned("k8s-pod-network.x", pod+long)), "host:n1", "host:n9", 1), handleX: one8,
+			strings.Replace(claim8, "n1", "n9", 1): confirmed,
+			wep + "n9-k8s-x-eth0":                  orphan,
+			lastReport:                             `{}`, "/calico/felix/v2/no-region/host/n9/status": `{}`,
 		},
 		"", nil,
+	},
+	{
+		"a host that has endpoints, no node, and an agent that reported and does no more",
+		map[string]string{
+			block8: strings.Replace(blockWith(owned("k8s-pod-network.x", pod+long)), "host:n1", "host:n9", 1), handleX: one8,
+			strings.Replace(claim8, "n1", "n9", 1): confirmed,
+			wep + "n9-k8s-x-eth0":                  orphan,
+			lastReport:                             `{}`,
+		},
+		"leak 10.65.0.8: WorkloadEndpoint prod/n9-k8s-x-eth0 has it, and node n9 does not exist, and its last report has expired; delete the endpoint, and free it | " +
+			"claim 10.65.0.8/29: the datastore has no node n9, and its last report has expired; give it up",
+		map[string]string{block8: "not found", handleX: "not found", strings.Replace(claim8, "n1", "n9", 1): "not found", wep + "n9-k8s-x-eth0": "not found", wep + "n1-k8s-web-eth0": "10.65.0.1"},
+	},
+	{
+		"such a host whose endpoint came a moment ago",
+		map[string]string{
+			block8: strings.Replace(blockWith(owned("k8s-pod-network.x", pod+recent)), "host:n1", "host:n9", 1), handleX: one8,
+			strings.Replace(claim8, "n1", "n9", 1): confirmed,
+			wep + "n9-k8s-x-eth0":                  orphan,
+			lastReport:                             `{}`,
+		},
+		"leak 10.65.0.8: WorkloadEndpoint prod/n9-k8s-x-eth0 has it, and node n9 does not exist, and its last report has expired; kept: it is 9m59s old",
+		map[string]string{block8: "[0,null", handleX: "1", wep + "n9-k8s-x-eth0": "10.65.0.8"},
 	},
 	{
 		"an old claim without a value", map[string]string{"/calico/ipam/v2/host/n1/ipv4/block/10.65.0.0-29": " "}, "", nil,
@@ -354,5 +418,35 @@ func TestWhatIsOnlyUnderWayIsNotRepaired(t *testing.T) {
 	f.raw(handleX, one8) // written again, with the same value
 	if same := Both(first, f.findings()); len(same) != 0 {
 		t.Errorf("its handle was written meanwhile: %+v", same)
+	}
+}
+
+// TestAnOrphanGoesBeforeItsAddress lets the repair of an endpoint whose node is gone die at each call, with transactions and without.
+func TestAnOrphanGoesBeforeItsAddress(t *testing.T) {
+	i := slices.IndexFunc(plants, func(p planted) bool { return strings.Contains(p.want, "delete the endpoint, and free it") })
+	for _, twoPhase := range []bool{false, true} {
+		for k, done := 1, false; !done; k++ {
+			f := plants[i].in(t)
+			a := f.allocator(f.store, Config{TwoPhase: twoPhase})
+			found := f.findings()
+			n := 0
+			f.store.Fail(func(memstore.Op) error {
+				if n++; n >= k {
+					return errors.New("died")
+				}
+				return nil
+			})
+			a.Repair(t.Context(), found)
+			f.store.Fail(nil)
+			done = n < k
+			endpoint := !strings.Contains(f.get(wep+"n9-k8s-x-eth0"), "not found")
+			block := f.get(block8)
+			if allocated := strings.Contains(block, `"allocations":[0`); endpoint && !allocated {
+				t.Errorf("two-phase %v, dead from call %d on: the address is free, and an endpoint has it", twoPhase, k)
+			}
+			if done && endpoint {
+				t.Errorf("two-phase %v: the endpoint is left", twoPhase)
+			}
+		}
 	}
 }

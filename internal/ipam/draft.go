@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -130,6 +131,9 @@ func (e *doc) open() *doc {
 
 func (e *doc) decode(u api.Update) {
 	e.was, e.before, e.gone = u, u.Value, false
+	if strings.HasPrefix(u.Key, api.ResourcesPrefix) {
+		return // a resource is deleted at most, see freeOrphan
+	}
 	if _, ok := api.ParseBlockKey(u.Key); ok {
 		e.block, e.bad = api.DecodeBlock(u)
 	} else if _, ok := api.ParseHandleKey(u.Key); ok {

@@ -53,10 +53,10 @@ func (s faulty) call(verb, key string, do func() error) error {
 		return fmt.Errorf("%s %s: %w", verb, key, datastore.ErrConflict)
 	}
 	err := do()
-	switch {
-	case what == crashesAfter:
+	switch what {
+	case crashesAfter:
 		panic(crash{})
-	case what == lost:
+	case lost:
 		return fmt.Errorf("%s %s: %w", verb, key, datastore.ErrUnavailable)
 	}
 	return err

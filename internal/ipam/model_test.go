@@ -3,7 +3,6 @@ package ipam
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -12,9 +11,8 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/seedtest"
 )
-
-var seedFlag = flag.Uint64("seed", 0, "replay this seed")
 
 const (
 	modelHosts = 50
@@ -31,13 +29,7 @@ func TestFiftyHostsRaceForAddresses(t *testing.T) {
 			name = "in two phases"
 		}
 		t.Run(name, func(t *testing.T) {
-			seeds := []uint64{1, uint64(time.Now().UnixNano())}
-			if *seedFlag != 0 {
-				seeds = []uint64{*seedFlag}
-			}
-			for _, s := range seeds {
-				t.Run(fmt.Sprintf("seed=%d", s), func(t *testing.T) { newModel(t, s, twoPhase).run() })
-			}
+			seedtest.Each(t, nil, 2, func(t *testing.T, seed uint64) { newModel(t, seed, twoPhase).run() })
 		})
 	}
 }

@@ -217,11 +217,12 @@ func (w *world) choose(four bool, k asker) []Pool {
 	var out []Pool
 	for _, p := range w.pools {
 		pool, ok := poolOf(p)
-		if !ok {
-			pool = Pool{Name: p.Metadata.Name, Why: fmt.Sprintf("its cidr %q or blockSize %d cannot be read", p.Spec.CIDR, p.Spec.BlockSize)}
-		} else if pool.CIDR.Addr().Is4() != four {
+		switch {
+		case pool.CIDR.IsValid() && pool.CIDR.Addr().Is4() != four:
 			continue
-		} else {
+		case !ok && !p.Spec.Disabled: // a disabled one may be smaller than a block
+			pool = Pool{Name: p.Metadata.Name, Why: fmt.Sprintf("its cidr %q or blockSize %d cannot be read", p.Spec.CIDR, p.Spec.BlockSize)}
+		default:
 			pool.Why = k.unfit(p)
 		}
 		out = append(out, pool)
@@ -252,7 +253,7 @@ func (k asker) unfit(p *api.IPPool) string {
 		return ""
 	case len(k.pools) > 0:
 		return "is not one of those asked for"
-	case s.AssignmentMode == "Manual":
+	case s.AssignmentMode != nil && *s.AssignmentMode == api.AssignManual:
 		return "gives addresses only to those who ask for it by name (assignmentMode Manual)"
 	}
 	if why := unmatched("nodeSelector", s.NodeSelector, k.nodeLabels); why != "" && k.use != UseLoadBalancer {

@@ -163,6 +163,11 @@ func (a *Allocator) free(e *doc, ords []int, config api.IPAMConfig) []netip.Addr
 // ReleaseByHandle takes back all addresses of a handle, and returns them. A
 // handle that does not exist has none, which is no error.
 func (a *Allocator) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Addr, error) {
+	return a.ReleaseWhere(ctx, handle, func(map[string]string) bool { return true })
+}
+
+// ReleaseWhere takes back those addresses of a handle whose attributes are as asked for.
+func (a *Allocator) ReleaseWhere(ctx context.Context, handle string, which func(attributes map[string]string) bool) ([]netip.Addr, error) {
 	config, err := ReadConfig(ctx, a.store)
 	if err != nil {
 		return nil, fmt.Errorf("release handle %s: %w", handle, err)
@@ -170,6 +175,7 @@ func (a *Allocator) ReleaseByHandle(ctx context.Context, handle string) ([]netip
 	var freed []netip.Addr
 	err = a.change(ctx, "release handle "+handle, func(d *draft) error {
 		freed = nil
+		others, gone := false, map[netip.Prefix]int{} // whether some stay, and how many go
 		h, err := d.read(ctx, api.HandleKey(handle))
 		if err = errors.Join(err, h.fault()); err != nil || h.gone {
 			return err
@@ -186,9 +192,21 @@ func (a *Allocator) ReleaseByHandle(ctx context.Context, handle string) ([]netip
 			if e.gone {
 				continue
 			}
-			freed = append(freed, a.free(e, of(e.block, handle), config)...)
+			all := of(e.block, handle)
+			mine := slices.DeleteFunc(slices.Clone(all), func(ord int) bool { return !which(e.block.Attribute(ord).Owner) })
+			others = others || len(mine) < len(all)
+			gone[p] = len(mine)
+			freed = append(freed, a.free(e, mine, config)...)
 		}
-		h.remove()
+		if !others {
+			h.remove()
+			return nil
+		}
+		for p, n := range gone {
+			if err := d.count(ctx, handle, p, -n); err != nil {
+				return err
+			}
+		}
 		return nil
 	})
 	slices.SortFunc(freed, netip.Addr.Compare)
@@ -197,12 +215,28 @@ func (a *Allocator) ReleaseByHandle(ctx context.Context, handle string) ([]netip
 
 // Addresses returns those that a handle has.
 func (a *Allocator) Addresses(ctx context.Context, handle string) ([]netip.Addr, error) {
+	leases, err := a.Leases(ctx, handle)
+	var out []netip.Addr
+	for _, l := range leases {
+		out = append(out, l.Addr)
+	}
+	return out, err
+}
+
+// Leases returns what a handle has, in the order of addresses.
+func (a *Allocator) Leases(ctx context.Context, handle string) ([]Lease, error) {
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	d := a.draft()
 	h, err := d.read(ctx, api.HandleKey(handle))
 	if err = errors.Join(err, h.fault()); err != nil || h.gone {
 		return nil, err
 	}
-	var out []netip.Addr
+	var out []Lease
 	for _, text := range slices.Sorted(maps.Keys(h.handle.Block)) {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
@@ -216,9 +250,9 @@ func (a *Allocator) Addresses(ctx context.Context, handle string) ([]netip.Addr,
 			continue
 		}
 		for _, ord := range of(e.block, handle) {
-			out = append(out, e.block.Addr(ord))
+			out = append(out, Lease{Addr: e.block.Addr(ord), Block: p.String(), Assigned: true, Handle: handle, Sequence: e.block.SequenceOf(ord), Owner: e.block.Attribute(ord).Owner})
 		}
 	}
-	slices.SortFunc(out, netip.Addr.Compare)
+	slices.SortFunc(out, func(a, b Lease) int { return a.Addr.Compare(b.Addr) })
 	return out, nil
 }

@@ -218,3 +218,32 @@ func TestWhatIsKnownOfAnAddress(t *testing.T) {
 		}
 	}
 }
+
+func TestPartOfAHandleIsReleased(t *testing.T) {
+	f := newFixture(t)
+	for _, who := range []string{"one", "two", "one"} {
+		if _, err := f.Assign(t.Context(), AutoArgs{Node: "h1", Handle: "a", Num4: 5, Attributes: map[string]string{"interface": who}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := f.Assign(t.Context(), AutoArgs{Node: "h1", Handle: "a", Num6: 1, Attributes: map[string]string{"interface": "one"}}); err != nil {
+		t.Fatal(err)
+	}
+	of := func(who string) func(map[string]string) bool {
+		return func(a map[string]string) bool { return a["interface"] == who }
+	}
+	for _, step := range []struct {
+		who         string
+		freed, left int
+	}{{"nobody", 0, 16}, {"one", 11, 5}, {"one", 0, 5}, {"two", 5, 0}} {
+		freed, err := f.ReleaseWhere(t.Context(), "a", of(step.who))
+		if err != nil || len(freed) != step.freed {
+			t.Errorf("%s: freed %v, %v; want %d", step.who, freed, err, step.freed)
+		}
+		left, err := f.Leases(t.Context(), "a")
+		if err != nil || len(left) != step.left {
+			t.Errorf("%s: %d are left, %v; want %d", step.who, len(left), err, step.left)
+		}
+		f.clean() // the handle counts what blocks have
+	}
+}

@@ -13,6 +13,7 @@ import (
 // block never has an allocation that its handle does not count, and an owner has
 // a claim, if only a pending one, to each of its blocks:
 //
+//  0. endpoints that go are deleted;
 //  1. claims are written as pending, and those to be given up as pendingDeletion;
 //  2. handles that grow are written;
 //  3. blocks are written; here it is decided who was first;
@@ -20,6 +21,11 @@ import (
 //  5. handles that shrink are written, claims are confirmed, or deleted.
 func (a *Allocator) inSteps(ctx context.Context, changed []*doc) error {
 	for _, e := range changed {
+		if e.gone && e.block == nil && e.handle == nil && e.affinity == nil { // an endpoint goes before its address
+			if err := a.write(ctx, e); err != nil {
+				return err
+			}
+		}
 		if e.affinity != nil {
 			if err := a.announce(ctx, e); err != nil {
 				return err

@@ -23,6 +23,7 @@ type Survey struct {
 	docs   map[string]*doc
 	nodes  map[string]*api.Node
 	users  map[netip.Addr][]user
+	life   life
 }
 
 // user is an endpoint that has an address.
@@ -30,6 +31,9 @@ type user struct {
 	ref  api.Ref
 	node string
 	pod  string
+
+	key      string
+	revision int64
 }
 
 // Look reads everything.
@@ -55,7 +59,7 @@ func (a *Allocator) Look(ctx context.Context) (*Survey, error) {
 		return nil, err
 	}
 	for _, p := range v.pools {
-		if pool, ok := poolOf(p); ok {
+		if pool, _ := poolOf(p); pool.CIDR.IsValid() { // also one that has no room for a block, as a disabled one may
 			v.Pools = append(v.Pools, pool)
 		}
 	}
@@ -86,11 +90,11 @@ func (v *Survey) readUsers(ctx context.Context, s datastore.Store) error {
 		}
 		for _, t := range w.Spec.IPNetworks {
 			if p, err := netip.ParsePrefix(t); err == nil {
-				v.users[p.Addr()] = append(v.users[p.Addr()], user{st.Ref, w.Spec.Node, cmp.Or(w.Spec.Pod, w.Spec.Workload)})
+				v.users[p.Addr()] = append(v.users[p.Addr()], user{st.Ref, w.Spec.Node, cmp.Or(w.Spec.Pod, w.Spec.Workload), u.Key, u.Revision})
 			}
 		}
 	}
-	return nil
+	return v.readLife(ctx, s)
 }
 
 func comparePrefixes(a, b netip.Prefix) int {
@@ -138,11 +142,12 @@ type Usage struct {
 	Addresses float64 `json:"addresses"` // of an IPv6 pool there are many
 	InUse     int     `json:"inUse"`
 	Cooling   int     `json:"cooling"`
+	Reserved  float64 `json:"reserved"` // that would be free, if an IPReservation did not keep them from being given out
 	Free      float64 `json:"free"`
 }
 
-// Used counts the addresses of a block.
-func Used(b *api.Block) Usage {
+// UsedOf counts the addresses of a block.
+func (v *Survey) UsedOf(b *api.Block) Usage {
 	u := Usage{Addresses: float64(b.Size()), InUse: used(b)}
 	for _, l := range Allocations(b) {
 		if resting(l.Attr) {
@@ -150,7 +155,46 @@ func Used(b *api.Block) Usage {
 		}
 	}
 	u.Free = float64(len(b.Unallocated))
+	if v.Reserved(b.CIDR) > 0 {
+		for _, ord := range b.Unallocated {
+			if a := b.Addr(ord); slices.ContainsFunc(v.reserved, func(p netip.Prefix) bool { return p.Contains(a) }) {
+				u.Reserved++
+			}
+		}
+	}
+	u.Free -= u.Reserved
 	return u
+}
+
+// UsedOfPool counts the addresses of a pool, of which these are the blocks.
+func (v *Survey) UsedOfPool(pool netip.Prefix, blocks []*api.Block) Usage {
+	u := Usage{Addresses: Size(pool), Reserved: v.Reserved(pool)}
+	u.Free = u.Addresses - u.Reserved
+	for _, b := range blocks {
+		of := v.UsedOf(b)
+		reserved := v.Reserved(b.CIDR)
+		u.InUse += of.InUse
+		u.Cooling += of.Cooling
+		u.Reserved -= reserved - of.Reserved // in use, although reserved
+		u.Free -= of.Addresses - of.Free - reserved
+	}
+	return u
+}
+
+// Reserved is how many addresses of a prefix reservations have, in use or not.
+func (v *Survey) Reserved(of netip.Prefix) (n float64) {
+	var seen []netip.Prefix
+	for _, p := range slices.SortedFunc(slices.Values(v.reserved), func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) }) {
+		switch {
+		case !p.Overlaps(of) || slices.ContainsFunc(seen, p.Overlaps): // wider ones come first
+		case p.Bits() <= of.Bits():
+			return Size(of)
+		default:
+			seen = append(seen, p)
+			n += Size(p)
+		}
+	}
+	return n
 }
 
 // sortedKeys are the survey's keys below a prefix.

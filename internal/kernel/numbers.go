@@ -3,6 +3,13 @@ package kernel
 // TableName is the nftables table that is ours; whatever is in it and not wanted is swept.
 const TableName = "twill"
 
+// Sets of the table, of names of interfaces: those that are workloads' and whose policy is in force, and those that carry
+// nothing.
+const (
+	SetWorkloads = "wl-links"
+	SetClosed    = "wl-closed"
+)
+
 // Bits of the packet mark. All are within MarkMask; bits outside belong to others and are kept as they are.
 const (
 	MarkMask uint32 = 0xffff0000
@@ -14,12 +21,6 @@ const (
 	// MarkScratch0 and MarkScratch1 live within one rule sequence, and mean nothing after it.
 	MarkScratch0 uint32 = 0x00040000
 	MarkScratch1 uint32 = 0x00080000
-	// MarkFromWorkload: the packet entered the host through the interface of a workload.
-	MarkFromWorkload uint32 = 0x00100000
-	// MarkMasquerade: NAT-outgoing was decided before postrouting.
-	MarkMasquerade uint32 = 0x00200000
-	// MarkTunnel: sent by the WireGuard socket itself; it must not be routed into the tunnel again.
-	MarkTunnel uint32 = 0x00400000
 	// MarkUntracked: an untracked policy allowed the packet, so it has no conntrack state to look at.
 	MarkUntracked uint32 = 0x00800000
 	// MarkHostPassed: an early stage allowed the packet in; the inbound stages of host endpoints are not asked again.
@@ -30,11 +31,9 @@ const (
 const (
 	ConntrackMask uint32 = 0xffff0000
 
-	// ConntrackRevoked: the policy that allowed the flow no longer does; every stage drops it before it accepts
+	// ConntrackRevoked: the policy that allowed the flow no longer does; the stages of workloads drop it before they accept
 	// established flows. Set by ctnetlink with this mask, so that the other bits stay.
 	ConntrackRevoked uint32 = 0x00010000
-	// ConntrackFromHost: the first packet of the flow was sent by the host itself.
-	ConntrackFromHost uint32 = 0x00020000
 )
 
 // Route protocol numbers: a route is ours if, and only if, it bears one of these.
@@ -58,5 +57,6 @@ const (
 // NFLOG groups.
 const (
 	NFLogVerdicts uint16 = 801 // verdicts with generation and rule id in the prefix (attribution)
-	NFLogUser     uint16 = 802 // what a rule with action Log asked for
+	NFLogUser     uint16 = 802 // what a rule with action Log asked for, for any reader: its prefix is text
+	NFLogLogged   uint16 = 803 // the same, for the agent: its prefix is as that of verdicts
 )

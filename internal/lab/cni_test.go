@@ -171,11 +171,16 @@ func TestCNI(t *testing.T) {
 	r := newCaller(t)
 	for name, test := range map[string]func(*testing.T, *caller){
 		"alone, in both families":              aloneInBothFamilies,
+		"alone, with IPv6":                     aloneWithIPv6,
 		"the result is what the standard says": resultIsStandard,
 		"chained with portmap and bandwidth":   chained,
 		"with host-local's addresses":          hostLocal,
 		"GC takes what has no container":       collected,
 		"a second ADD harms nothing":           secondAdd,
+		"a second interface is refused":        secondInterface,
+		"an old sandbox's DEL comes late":      lateDel,
+		"a note of an earlier DEL":             staleNote,
+		"twill-ipam under another main plugin": ipamAlone,
 		"policy is in force when ADD returns":  policyFirst,
 		"a capture of all that comes":          capturedFromBefore,
 		"without an agent":                     withoutAgent,

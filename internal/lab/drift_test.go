@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,75 +17,136 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/config"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
 // TestWhatOthersChangeIsRepaired lets somebody meddle with what is ours, under
-// a denied and an allowed flow. Each repair is by the mechanism that the kernel
-// leaves us, and no denied packet passes while only rules or less are gone.
+// a denied and an allowed flow: with a table that has an owner, and with one
+// that is anybody's, as on kernels before 6.9. Each repair is by the mechanism
+// that the kernel leaves us, and no denied packet passes while only rules or
+// less are gone; what the kernel refuses to others needs no repair.
 func TestWhatOthersChangeIsRepaired(t *testing.T) {
 	g := newGround(t)
 	a, b, c := &g.Spec.Workloads[0], &g.Spec.Workloads[1], &g.Spec.Workloads[2]
-	link := b.link()
-	g.put(t, api.KindFelixConfiguration, "", "default", noReadBack)
 	g.put(t, api.KindNetworkPolicy, "demo", "p", `{"selector":"app == \"b\"","ingress":[{"action":"Allow","source":{"namespaceSelector":"team == \"other\""}}]}`)
 	g.want(t, "a -> b no", "c -> b yes")
-	denied := []*stream{startUDP(t, g.Lab, a, b, false, false), startUDP(t, g.Lab, a, b, true, false)}
-	for _, tt := range []struct {
-		name, meddle string
-		cause        string
-	}{
+	flow := startTCP(t, g.Lab, c, b, false)
+	for _, owned := range []bool{false, true} {
+		settings := fmt.Sprintf(`{"interfaceRefreshInterval":%%q,"routeRefreshInterval":"0","nftablesRefreshInterval":"0","nftablesTableOwnerEnabled":%v}`, owned)
+		g.put(t, api.KindFelixConfiguration, "", "default", fmt.Sprintf(settings, "0"))
+		g.awaitOwner(t, owned)
+		denied := []*stream{startUDP(t, g.Lab, a, b, false, false), startUDP(t, g.Lab, a, b, true, false)}
+		for _, tt := range driftsOf(b) {
+			t.Run(fmt.Sprintf("%s, owned %v", tt.name, owned), func(t *testing.T) {
+				if tt.cause == "read-back" { // which would else be quicker than an event, now and then
+					g.put(t, api.KindFelixConfiguration, "", "default", fmt.Sprintf(settings, "1s"))
+				}
+				g.meddle(t, tt.command, tt.cause, owned && strings.HasPrefix(tt.command, "nft "))
+				g.want(t, "a -> b no", "c -> b yes")
+			})
+		}
+		if !owned {
+			stopAll(t, denied)
+		}
+		// Without any table nothing guards the way until it is back, which the kernel tells at once.
+		for _, command := range []string{"nft delete table inet twill", "nft flush ruleset"} {
+			g.meddle(t, command, "event", owned)
+			g.want(t, "a -> b no", "c -> b yes")
+		}
+		if owned {
+			stopAll(t, denied)
+		}
+	}
+	flow.stop(t)
+}
+
+// drift is what somebody does to our part of the kernel, and what tells us.
+type drift struct{ name, command, cause string }
+
+func driftsOf(w *Workload) []drift {
+	link := w.link()
+	return []drift{
 		{"the rules of the table are flushed", "nft flush table inet twill", "event"},
 		{"the rules of a stage are flushed", "nft flush chain inet twill forward-to-workload", "event"},
 		{"a rule is added", "nft insert rule inet twill wl-guard counter drop", "event"},
 		{"an interface is taken out of the set of workloads", "nft delete element inet twill wl-links {" + link + "}", "event"},
-		{"a route is deleted", "ip route del " + b.V4.String(), "event"},
-		{"an IPv6 route is deleted", "ip -6 route del " + b.V6.String(), "event"},
+		{"a route is deleted", "ip route del " + w.V4.String(), "event"},
+		{"an IPv6 route is deleted", "ip -6 route del " + w.V6.String(), "event"},
 		{"somebody adds a route of our protocol", "ip route add 198.51.100.7/32 dev " + link + " proto 80", "event"},
 		{"the reverse path check is turned off", "sysctl -w net.ipv4.conf." + link + ".rp_filter=0", "event"},
 		{"forwarding is turned off", "sysctl -w net.ipv4.ip_forward=0", "event"},
 		{"forwarding of IPv6 is turned off", "sysctl -w net.ipv6.conf.all.forwarding=0", "event"},
 		{"the gateway's address is deleted", "ip addr del 169.254.1.1/32 dev " + link, "event"},
 		{"a setting without an event is changed", "sysctl -w net.ipv4.conf." + link + ".route_localnet=0", "read-back"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if tt.cause == "read-back" { // which would else be quicker than an event, now and then
-				g.put(t, api.KindFelixConfiguration, "", "default", `{"interfaceRefreshInterval":"1s"}`)
-			}
-			was := g.repairs(t, tt.cause)
-			g.inHost(t, tt.meddle)
-			await(t, "a repair by "+tt.cause, func() bool { return g.repairs(t, tt.cause) > was })
-			g.verified(t)
-			g.want(t, "a -> b no", "c -> b yes")
-		})
 	}
-	for _, s := range denied {
-		s.stop(t)
-	}
-	// Without any table nothing guards the way until it is back, which the kernel tells at once.
-	flow := startTCP(t, g.Lab, c, b, false)
-	for _, meddle := range []string{"nft delete table inet twill", "nft flush ruleset"} {
-		was := g.repairs(t, "event")
-		g.inHost(t, meddle)
-		await(t, "a repair after "+meddle, func() bool { return g.repairs(t, "event") > was })
-		g.verified(t)
-		g.want(t, "a -> b no", "c -> b yes")
-	}
-	flow.stop(t)
 }
 
-// noReadBack leaves repairs to events.
-const noReadBack = `{"interfaceRefreshInterval":"0","routeRefreshInterval":"0","nftablesRefreshInterval":"0"}`
+// meddle runs a command on h1 and wants a repair by what tells of it; or, where the kernel refuses it or passes our
+// table over, none.
+func (g *ground) meddle(t *testing.T, command, cause string, refused bool) {
+	t.Helper()
+	was := g.repairs(t, cause)
+	if !refused {
+		g.inHost(t, command)
+		await(t, "a repair by "+cause, func() bool { return g.repairs(t, cause) > was })
+		g.verified(t)
+		return
+	}
+	err := g.tryInHost(command)
+	if command == "nft flush ruleset" {
+		must(t, err)
+	} else if err == nil || !strings.Contains(err.Error(), "Operation not permitted") {
+		t.Errorf("%s: %v", command, err)
+	}
+	g.verified(t)
+	g.beat(t)
+	if now := g.repairs(t, cause); now != was {
+		t.Errorf("%d repairs after %s, which the kernel refuses", now-was, command)
+	}
+}
+
+// awaitOwner waits until the table has an owner, or none.
+func (g *ground) awaitOwner(t *testing.T, owned bool) {
+	t.Helper()
+	await(t, fmt.Sprintf("the table has an owner: %v", owned), func() bool {
+		return inside(g.Spec.hostNS(g.Spec.Hosts[0]), func() error {
+			conn, err := nftables.Open()
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			rs, err := conn.Outline(kernel.TableName)
+			if err == nil && (rs.Table.Owner != 0) != owned {
+				err = errors.New("not yet")
+			}
+			return err
+		}) == nil
+	})
+}
+
+func stopAll(t *testing.T, streams []*stream) {
+	t.Helper()
+	for _, s := range streams {
+		s.stop(t)
+	}
+}
 
 // inHost runs a command on host h1.
 func (g *ground) inHost(t *testing.T, command string) {
 	t.Helper()
+	must(t, g.tryInHost(command))
+}
+
+// tryInHost runs a command on host h1; what it printed is in the error.
+func (g *ground) tryInHost(command string) error {
 	args := strings.Fields(command)
-	must(t, inside(g.Spec.hostNS(g.Spec.Hosts[0]), func() error {
+	return inside(g.Spec.hostNS(g.Spec.Hosts[0]), func() error {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", command, err, out)
 		}
 		return nil
-	}))
+	})
 }
 
 // repairs counts those of h1's agent, by cause, as its metrics do.
@@ -157,12 +219,12 @@ func TestEverySettingIsLive(t *testing.T) {
 	other := map[string]string{
 		"interfacePrefix": `"cali,tap"`, "defaultEndpointToHostAction": `"Accept"`, "allowVXLANPacketsFromWorkloads": `true`,
 		"allowIPIPPacketsFromWorkloads": `true`, "disableConntrackInvalidCheck": `true`, "workloadSourceSpoofing": `"Any"`,
-		"nftablesRefreshInterval": `"2s"`, "routeRefreshInterval": `"2s"`, "interfaceRefreshInterval": `"2s"`, "logSeverityScreen": `"Debug"`,
+		"nftablesRefreshInterval": `"2s"`, "routeRefreshInterval": `"2s"`, "ipsetsRefreshInterval": `"2s"`, "interfaceExclude": `"/^kube/,dummy0"`, "ipv6Support": `false`, "ipForwarding": `"Disabled"`, "interfaceRefreshInterval": `"2s"`, "logSeverityScreen": `"Debug"`,
 		"openstackRegion": `"west"`, "reportingInterval": `"1s"`, "reportingTTL": `"5s"`, "endpointReportingEnabled": `false`,
 		"endpointReportingDelay": `"2s"`, "healthEnabled": `false`, "healthHost": `"127.0.0.1"`, "healthPort": `9199`,
 		"prometheusMetricsEnabled": `true`, "prometheusMetricsHost": `"127.0.0.1"`, "prometheusMetricsPort": `9191`,
 		"prometheusMetricsCertFile": `""`, "prometheusMetricsKeyFile": `""`, "prometheusMetricsCAFile": `""`,
-		"debugHost": `"127.0.0.1"`, "debugPort": `9299`, "goGCThreshold": `60`, "goMemoryLimitMB": `512`, "goMaxProcs": `1`, "flowRevocationEnabled": `false`,
+		"debugHost": `"127.0.0.1"`, "debugPort": `9299`, "goGCThreshold": `60`, "goMemoryLimitMB": `512`, "goMaxProcs": `1`, "flowRevocationEnabled": `false`, "nftablesTableOwnerEnabled": `false`,
 		"flowLogsLocalReporter": `"Enabled"`, "flowLogsPolicyEvaluationMode": `"None"`,
 		"healthTimeoutOverrides": `[{"name":"calc","timeout":"60s"}]`, "prometheusGoMetricsEnabled": `false`, "prometheusProcessMetricsEnabled": `false`,
 		"failsafeInboundHostPorts": `[{"protocol":"TCP","port":22}]`, "failsafeOutboundHostPorts": `[]`,

@@ -69,6 +69,15 @@ func (p *process) stop() error {
 // agentPID finds the agent among the children of a host's twill node; 0 if there is none.
 func (l *Lab) agentPID(h Host) int { return agentOf(h.PID) }
 
+// Daemon is the process id of a daemon of a host, such as agent or bgp; 0 if none runs.
+func (l *Lab) Daemon(host, what string) int {
+	h, ok := l.Spec.host(host)
+	if !ok {
+		return 0
+	}
+	return childOf(h.PID, what)
+}
+
 func agentOf(node int) int { return childOf(node, "agent") }
 
 // childOf finds the process that a twill node runs as a subcommand, or that became BIRD; 0 if there is none.

@@ -20,7 +20,7 @@ import (
 )
 
 // scenarioPatience is how long what should come may take, on a busy machine.
-const scenarioPatience = 20 * time.Second
+const scenarioPatience = time.Minute
 
 // storeAddr is the store's on the hosts' link: it has a namespace of its own,
 // so that each host may be cut from it, and it from all.

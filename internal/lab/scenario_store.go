@@ -234,7 +234,12 @@ func (c *scenario) exec(ctx context.Context, a script.Exec) error {
 	}
 	argv := make([]string, len(a.Argv))
 	for i := range argv {
-		if argv[i], err = c.expand(a.Argv[i]); err != nil {
+		if _, ok := c.script.Files[a.Argv[i]]; ok {
+			argv[i], err = c.file(a.Argv[i])
+		} else {
+			argv[i], err = c.expand(a.Argv[i])
+		}
+		if err != nil {
 			return err
 		}
 	}

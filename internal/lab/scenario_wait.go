@@ -112,7 +112,7 @@ func (c *scenario) verify(ctx context.Context, ns, host string) (string, error) 
 // waitPatience is how long `wait` waits: an agent hears of a store that fell silent after 20 to 30 s.
 const waitPatience = time.Minute
 
-// waitStatus reads what the agent writes for orchestrators (DATAMODEL: status keys).
+// waitStatus reads what the agent writes for orchestrators (docs/design/datamodel.md#status).
 func (c *scenario) waitStatus(ctx context.Context, a script.WaitStatus) error {
 	w := c.named(a.Workload)
 	return until(ctx, waitPatience, func(ctx context.Context) error {

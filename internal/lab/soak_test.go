@@ -10,6 +10,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/seedtest"
 )
 
 // soakChanges is what CI has time for; SOAK_CHANGES=24000 is an hour's worth of a busy cluster.
@@ -25,7 +26,7 @@ func TestSoak(t *testing.T) {
 		changes = n
 	}
 	g := newGround(t)
-	rng := rand.New(rand.NewPCG(1, 2))
+	rng := seedtest.Rand(t)
 	pid := g.agentPID(g.Spec.Hosts[0])
 	began := time.Now()
 	soak := func(n int) {

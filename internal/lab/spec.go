@@ -151,6 +151,12 @@ func (s *Spec) find(name string) (end, error) {
 	return end{}, fmt.Errorf("%q is several workloads; name one as namespace/name", name)
 }
 
+// Netns is the network namespace of a host or workload, by its name or namespace/name.
+func (s *Spec) Netns(name string) (string, error) {
+	e, err := s.find(name)
+	return e.ns, err
+}
+
 // infrastructure is what there is before any workload: nodes, and pools of addresses.
 func (s *Spec) infrastructure() string {
 	var b strings.Builder

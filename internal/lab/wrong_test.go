@@ -11,7 +11,7 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// TestWrongResources is SEMANTICS 3 on packets, row by row. The command line
+// TestWrongResources is docs/wrong-input.md on packets, row by row. The command line
 // refuses all of it, so it is written past that.
 func TestWrongResources(t *testing.T) {
 	g := newGround(t)

@@ -45,7 +45,7 @@ func New(reg prometheus.Registerer) *Metrics {
 	m.apply = m.histogram("twill_dataplane_apply_seconds", "One turn of a driver: what is pending, into the kernel.", "driver")
 	m.resync = m.histogram("twill_dataplane_read_back_seconds", "Reading back what the kernel has, by driver.", "driver")
 	m.failures = m.counter("felix_int_dataplane_failures", "Turns of a driver that failed, and are tried again.", "driver")
-	m.repairs = m.counter("twill_dataplane_repairs_total", "Things of ours that somebody else had changed, put right; by how that was found: event (the kernel told) or read-back.", "driver", "cause")
+	m.repairs = m.counter("twill_dataplane_repairs_total", "Things of ours that somebody else had changed, put right; by how that was found: event (the kernel told), read-back, or take-over (what another agent left where ours belongs).", "driver", "cause")
 	m.differences = m.gauge("twill_verify_differences", "How many things differed from what should be when the driver last read the kernel back; they have been put right since.", "driver")
 	m.endpoints = m.gauge("felix_active_local_endpoints", "Endpoints of this node, by state: up, down or error.", "state")
 	m.policies = m.gauge("felix_active_local_policies", "Policies and profiles that endpoints of this node use.").WithLabelValues()

@@ -6,8 +6,8 @@ import "github.com/prometheus/client_golang/prometheus"
 type Traffic struct {
 	Rules  []RuleCount
 	Staged []RuleCount // packets for which staged policies would have decided otherwise
-	// Reports that came, by "allow" and "deny", those under unknown names, and the times when some were lost.
-	Allowed, Denied, Unknown, Lost float64
+	// Reports that came, by "allow", "deny" and "log", those under unknown names, and the times when some were lost.
+	Allowed, Denied, Logged, Unknown, Lost float64
 }
 
 // RuleCount is the packets that one rule decided about.
@@ -23,10 +23,10 @@ func (m *Metrics) Traffic(read func() Traffic) {
 		m.note("counter", name, help, labels)
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
-	t.packets = desc("twill_policy_packets_total", "Packets that a rule of a policy or profile allowed or denied on this node, since the rule is in the kernel as it is; of a flow only the first one is asked about. Rules that nothing has matched are left out.", "policy", "direction", "rule", "action")
+	t.packets = desc("twill_policy_packets_total", "Packets that a rule of a policy or profile allowed, denied or logged on this node, since the rule is in the kernel as it is; of a flow only the first one is asked about. Rules that nothing has matched are left out.", "policy", "direction", "rule", "action")
 	t.bytes = desc("twill_policy_bytes_total", "Bytes of these.", "policy", "direction", "rule", "action")
 	t.staged = desc("twill_staged_policy_packets_total", "Packets for which staged policies would have decided otherwise, by what they would have done.", "policy", "direction", "rule", "action")
-	t.reports = desc("twill_flow_reports_total", "Reports of packets that rules dropped or, if settings ask for it, allowed.", "action")
+	t.reports = desc("twill_flow_reports_total", "Reports of packets that rules dropped or logged or, if settings ask for it, allowed.", "action")
 	t.lost = desc("twill_flow_reports_lost_total", "Times at which the kernel threw reports away, because they came faster than they were read.")
 	m.reg.MustRegister(t)
 }
@@ -58,6 +58,7 @@ func (t *traffic) Collect(ch chan<- prometheus.Metric) {
 	}
 	put(t.reports, now.Allowed, "allow")
 	put(t.reports, now.Denied, "deny")
+	put(t.reports, now.Logged, "log")
 	put(t.reports, now.Unknown, "unknown")
 	put(t.lost, now.Lost)
 }

@@ -19,30 +19,31 @@ func TestRulesAreCountedWhenSomebodyAsks(t *testing.T) {
 				{Policy: "NetworkPolicy/ns/p", Direction: "Egress", Rule: "0", Action: "deny", Packets: 1},
 			},
 			Staged:  []RuleCount{{Policy: "StagedNetworkPolicy/ns/p", Direction: "Egress", Rule: "1", Action: "deny", Packets: 2}},
-			Allowed: 8, Denied: 9, Unknown: 3, Lost: 1,
+			Allowed: 8, Denied: 9, Logged: 4, Unknown: 3, Lost: 1,
 		}
 	})
 	names := []string{
 		"twill_policy_packets_total", "twill_policy_bytes_total", "twill_staged_policy_packets_total",
 		"twill_flow_reports_total", "twill_flow_reports_lost_total",
 	}
-	if n, err := testutil.GatherAndCount(reg, names...); err != nil || n != 9 || asked != 1 {
+	if n, err := testutil.GatherAndCount(reg, names...); err != nil || n != 10 || asked != 1 {
 		t.Fatalf("%d numbers, %v, asked %v times", n, err, asked)
 	}
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(`
 # HELP twill_flow_reports_lost_total Times at which the kernel threw reports away, because they came faster than they were read.
 # TYPE twill_flow_reports_lost_total counter
 twill_flow_reports_lost_total 1
-# HELP twill_flow_reports_total Reports of packets that rules dropped or, if settings ask for it, allowed.
+# HELP twill_flow_reports_total Reports of packets that rules dropped or logged or, if settings ask for it, allowed.
 # TYPE twill_flow_reports_total counter
 twill_flow_reports_total{action="allow"} 8
 twill_flow_reports_total{action="deny"} 9
+twill_flow_reports_total{action="log"} 4
 twill_flow_reports_total{action="unknown"} 3
 # HELP twill_policy_bytes_total Bytes of these.
 # TYPE twill_policy_bytes_total counter
 twill_policy_bytes_total{action="deny",direction="Egress",policy="NetworkPolicy/ns/p",rule="0"} 0
 twill_policy_bytes_total{action="deny",direction="Ingress",policy="NetworkPolicy/ns/p",rule="0"} 420
-# HELP twill_policy_packets_total Packets that a rule of a policy or profile allowed or denied on this node, since the rule is in the kernel as it is; of a flow only the first one is asked about. Rules that nothing has matched are left out.
+# HELP twill_policy_packets_total Packets that a rule of a policy or profile allowed, denied or logged on this node, since the rule is in the kernel as it is; of a flow only the first one is asked about. Rules that nothing has matched are left out.
 # TYPE twill_policy_packets_total counter
 twill_policy_packets_total{action="deny",direction="Egress",policy="NetworkPolicy/ns/p",rule="0"} 1
 twill_policy_packets_total{action="deny",direction="Ingress",policy="NetworkPolicy/ns/p",rule="0"} 14

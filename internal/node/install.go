@@ -30,7 +30,7 @@ const (
 type Install struct {
 	Exe    string                                                     // the binary to install; empty: this one
 	Root   string                                                     // what is to be the root directory; empty: the host's own
-	Env    []string                                                   // NAME=value lines of the environment file, if it is not there yet
+	Env    []string                                                   // NAME=value lines that the environment file is to have; others in it stay
 	DryRun bool                                                       // only say what would be done
 	Start  bool                                                       // tell systemd to start it now, and at each boot
 	Out    io.Writer                                                  // told what is done, a line each
@@ -78,7 +78,7 @@ func (i Install) Install(ctx context.Context) error {
 		{path: binary, content: program, mode: 0o755},
 		{path: units + bootUnit, content: []byte(bootUnitText), mode: 0o644},
 		{path: units + nodeUnit, content: []byte(nodeUnitText), mode: 0o644},
-		{path: envFile, content: []byte(envText(i.Env)), mode: 0o600, keep: true},
+		{path: envFile, content: []byte(envText(i.Env)), mode: 0o600, keep: true, lines: i.Env},
 		{path: configFile, content: []byte(configText), mode: 0o644, keep: true},
 	} {
 		if err := i.put(rec, f); err != nil {
@@ -152,7 +152,8 @@ type file struct {
 	path    string
 	content []byte
 	mode    fs.FileMode
-	keep    bool // one that is there is the user's
+	keep    bool     // one that is there is the user's
+	lines   []string // NAME=value, which one that is there is given nevertheless
 }
 
 func (i Install) put(rec *record, f file) error {
@@ -160,12 +161,21 @@ func (i Install) put(rec *record, f file) error {
 	there := err == nil
 	switch {
 	case there && f.keep:
-		i.say("keep %s", i.Root+f.path)
-		return nil
+		text, changes := withLines(string(old), f.lines)
+		if len(changes) == 0 {
+			i.say("keep %s", i.Root+f.path)
+			return nil
+		}
+		f.content = []byte(text)
+		for _, c := range changes {
+			i.say("%s: %s", i.Root+f.path, c)
+		}
 	case there && string(old) == string(f.content):
 		return nil
 	}
-	i.say("write %s", i.Root+f.path)
+	if !there || !f.keep {
+		i.say("write %s", i.Root+f.path)
+	}
 	if i.DryRun {
 		return nil
 	}

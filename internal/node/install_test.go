@@ -205,3 +205,57 @@ func TestSystemdUnderstandsTheUnits(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+func TestSettingsThatAreGivenAreChangedOnAnInstalledHost(t *testing.T) {
+	in, out, told := host(t)
+	in.Env = []string{"ETCD_ENDPOINTS=http://192.0.2.1:2379", "NODENAME=h1"}
+	if err := in.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	env := filepath.Join(in.Root, "etc/twill/node.env")
+	text, err := os.ReadFile(env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(env, []byte(string(text)+"ETCD_PASSWORD=secret\n# mine\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out.Reset()
+	*told = nil
+	in.Env = []string{"ETCD_ENDPOINTS=http://192.0.2.9:2379", "ETCD_CA_CERT_FILE=/ca"}
+	if err := in.Install(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Replace(string(text), "=http://192.0.2.1:2379\n", "=http://192.0.2.9:2379\n", 1) + "ETCD_PASSWORD=secret\n# mine\nETCD_CA_CERT_FILE=/ca\n"
+	if got := tree(t, in.Root)["/etc/twill/node.env"]; got != "-rw------- "+want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	for _, line := range []string{"ETCD_ENDPOINTS=http://192.0.2.9:2379, which was ETCD_ENDPOINTS=http://192.0.2.1:2379", "ETCD_CA_CERT_FILE=/ca, which is new"} {
+		if !strings.Contains(out.String(), line) {
+			t.Errorf("it does not say %q:\n%s", line, out)
+		}
+	}
+	if !slices.Contains(*told, "restart twill-node.service") {
+		t.Errorf("systemd is told %q", *told)
+	}
+	before := tree(t, in.Root)
+	out.Reset()
+	if err := in.Install(t.Context()); err != nil || !maps.Equal(before, tree(t, in.Root)) || !strings.Contains(out.String(), "keep "+env) {
+		t.Errorf("again: %v\n%s", err, out)
+	}
+}
+
+func TestLinesOfAnEnvironmentFile(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"one that is there", "A=1\nB=2\n", "A=9\nB=2\n"},
+		{"one that is only a comment", "# A=1\n", "# A=1\nA=9\n"},
+		{"several, of which systemd takes the last", "A=1\nB=2\nA=3\n", "A=9\nB=2\n"},
+		{"the right one, and a later one that overrides it", "A=9\nA=3\n", "A=9\n"},
+		{"a name that begins alike", "AB=1\n", "AB=1\nA=9\n"},
+		{"no line's end", "A=1", "A=9\n"},
+	} {
+		if got, said := withLines(tt.text, []string{"A=9"}); got != tt.want || len(said) == 0 {
+			t.Errorf("%s: %q, want %q; it says %q", tt.name, got, tt.want, said)
+		}
+	}
+}

@@ -58,7 +58,7 @@ const configText = `# Settings of Twill's agent, lines of name = value. "twill c
 func envText(lines []string) string {
 	text := `# Environment of twill-node.service. After a change: systemctl restart twill-node
 
-# Where the datastore is. Without this line the host runs a member of its own.
+# Where the datastore is. Without this line the host runs a member of its own, on a socket for root alone.
 # ETCD_ENDPOINTS=https://192.0.2.1:2379,https://192.0.2.2:2379,https://192.0.2.3:2379
 # ETCD_CA_CERT_FILE=/etc/twill/pki/agent/ca.crt
 # ETCD_CERT_FILE=/etc/twill/pki/agent/client.crt
@@ -78,4 +78,36 @@ func envText(lines []string) string {
 		text += "\n" + strings.Join(lines, "\n") + "\n"
 	}
 	return text
+}
+
+// withLines gives an environment file NAME=value lines: in place of those that set the same name, or at its end. It says what changes.
+func withLines(text string, lines []string) (changed string, changes []string) {
+	old := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	for _, line := range lines {
+		name, _, _ := strings.Cut(line, "=")
+		var out []string
+		was, same := "", false
+		for _, l := range old {
+			if has, _, ok := strings.Cut(strings.TrimSpace(l), "="); !ok || strings.TrimSpace(has) != name {
+				out = append(out, l)
+				continue
+			}
+			if was = strings.TrimSpace(l); was == line && !same {
+				same = true
+				out = append(out, l)
+			} else if !same {
+				same = true
+				out = append(out, line)
+				changes = append(changes, line+", which was "+was)
+			} else { // systemd takes the last of several: one is left
+				changes = append(changes, "without "+was)
+			}
+		}
+		if !same {
+			out = append(out, line)
+			changes = append(changes, line+", which is new")
+		}
+		old = out
+	}
+	return strings.Join(old, "\n") + "\n", changes
 }

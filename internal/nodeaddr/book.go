@@ -28,7 +28,7 @@ func (b *Book) Update(u api.Update) bool {
 		delete(b.nodes, ref.Name)
 		return true
 	}
-	if s, err := api.DecodeStored(u); err == nil {
+	if s, err := api.Admit(u); err == nil {
 		if n, ok := s.Resource.(*api.Node); ok {
 			b.nodes[ref.Name] = n
 		}

@@ -130,20 +130,25 @@ func (k *Keeper) take(b syncer.Batch) bool {
 			}
 		case ref.Kind == api.KindClusterInformation && ref.Name == "default":
 			was := k.frozen
-			k.frozen = frozen(u)
+			k.frozen = frozen(u, was)
 			changed = changed || was != k.frozen
 		}
 	}
 	return changed
 }
 
-func frozen(u api.Update) bool {
+// frozen reports whether the datastore says that it is not ready; if what it says cannot be understood, what it said
+// before holds.
+func frozen(u api.Update, was bool) bool {
 	if u.Value == nil {
 		return false
 	}
-	s, err := api.DecodeStored(u)
+	s, err := api.Admit(u)
+	if err != nil {
+		return was
+	}
 	info, ok := s.Resource.(*api.ClusterInformation)
-	return err == nil && ok && info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady
+	return ok && info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady
 }
 
 // round looks, and writes what there is to write. An error is one that goes away by itself.

@@ -50,13 +50,19 @@ func Listen(server string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
+	return Serve(l, server), nil
+}
+
+// Serve is a proxy before a server for the connections of a listener, which it closes in the end. The listener may be
+// of another network namespace, from which a server at unix://PATH is reached all the same.
+func Serve(l net.Listener, server string) *Proxy {
 	p := &Proxy{listener: l, changed: make(chan struct{}), pairs: map[*pair]struct{}{}}
 	p.network, p.address = "tcp", strings.TrimPrefix(server, "http://")
 	if path, ok := strings.CutPrefix(server, "unix://"); ok {
 		p.network, p.address = "unix", path
 	}
 	p.running.Go(p.accept)
-	return p, nil
+	return p
 }
 
 // Endpoint is where clients reach the proxy.

@@ -1,8 +1,10 @@
 package outagetest_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -20,6 +22,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/outagetest"
+	"github.com/twillnet/twill/internal/status"
 )
 
 // raw is a client that does what no store of ours does.
@@ -45,6 +48,13 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 		t.Fatalf("the store is filled and says %v", err)
 	}
 	w.truth() // it is read as before
+	if ms := must(w.direct.Members(t.Context()))(t); len(ms) != 1 || !ms[0].Full {
+		t.Errorf("members of a full store: %+v", ms)
+	}
+	said := w.tells(false)
+	if !errors.Is(said, datastore.ErrFull) || !strings.Contains(said.Error(), "docs/etcd.md") {
+		t.Errorf("a node that cannot say how it is says %v", said)
+	}
 	w.cut()
 	w.proxy.Set(outagetest.Fault{})
 	w.until("the return", w.synced) // and listed anew
@@ -54,8 +64,33 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 	must(c.Compact(t.Context(), got.Header.Revision, clientv3.WithCompactPhysical()))(t)
 	must(c.Defragment(t.Context(), w.member.Endpoints()[0]))(t)
 	must(c.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}))(t)
+	if ms := must(w.direct.Members(t.Context()))(t); ms[0].Full {
+		t.Errorf("members of a store that was emptied: %+v", ms)
+	}
+	if err := w.tells(true); err != nil {
+		t.Errorf("a node that can say how it is says %v", err)
+	}
 	w.change()
 	w.truth()
+}
+
+// tells has a node report to the store until that goes well, or until it fails, and returns what is said of it then.
+func (w *world) tells(well bool) (said error) {
+	w.t.Helper()
+	r := status.New(status.Config{Node: "h1", Store: w.direct, Host: func() (bool, []string) { return true, nil }, Log: slog.New(slog.DiscardHandler)})
+	r.Configure(status.Settings{Interval: time.Minute, TTL: 2 * time.Minute})
+	ctx, cancel := context.WithCancel(w.t.Context())
+	defer cancel()
+	done := make(chan struct{})
+	go func() { defer close(done); _ = r.Run(ctx) }()
+	w.until("the report", func() bool {
+		_, err := w.direct.Get(w.t.Context(), "/calico/felix/v2/no-region/host/h1/status")
+		said = r.Trouble()
+		return said != nil || well && err == nil
+	})
+	cancel()
+	<-done
+	return said
 }
 
 func TestAListOf100000KeysAnewTellsNothingTwiceAndKeepsNoMemory(t *testing.T) {

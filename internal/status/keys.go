@@ -31,6 +31,12 @@ func (p place) hosts() string {
 }
 func (p place) prefixes() []string { return []string{p.workloads(), p.hosts()} }
 
+// EndpointKey is the key of the status of an endpoint of a node, in the region of whoever has none. A workload whose name does
+// not follow the rule has none.
+func EndpointKey(node string, id intent.EndpointID) (string, bool) {
+	return place{node: node}.endpoint(id)
+}
+
 // endpoint is the key of one endpoint's status. A workload whose name does not follow the rule has none.
 func (p place) endpoint(id intent.EndpointID) (string, bool) {
 	if id.Kind == intent.Host {

@@ -72,3 +72,27 @@ func (n *NodeStatus) take(key []string, value []byte) {
 		}
 	}
 }
+
+// KeysOf are the keys of all that a node has reported, in any region, and whether its agent confirmed that it lives.
+func KeysOf(ctx context.Context, store datastore.Store, node string) (keys []string, alive bool, err error) {
+	prefix := api.Root + "felix/v2/"
+	all, err := store.List(ctx, prefix)
+	if err != nil {
+		return nil, false, err
+	}
+	name := url.PathEscape(node)
+	for _, kv := range all.Items {
+		if parts := strings.Split(strings.TrimPrefix(kv.Key, prefix), "/"); len(parts) > 3 && parts[1] == "host" && parts[2] == name {
+			keys = append(keys, kv.Key)
+			alive = alive || parts[3] == "status"
+		}
+	}
+	hosts, err := store.List(ctx, place{node: node}.hosts())
+	if err != nil {
+		return nil, false, err
+	}
+	for _, kv := range hosts.Items {
+		keys = append(keys, kv.Key)
+	}
+	return keys, alive, nil
+}

@@ -88,6 +88,7 @@ type Reporter struct {
 	complete  bool                       // endpoints has all that there are
 	touched   bool                       // the agent's own state has changed
 	news      bool                       // something of the above has changed since take
+	trouble   error                      // why nothing could be written when it was last tried
 
 	w writer // Run's alone
 }
@@ -135,6 +136,14 @@ func (r *Reporter) Remove(ids []intent.EndpointID) {
 // Complete says that what was Set is all there is. Nothing is written of endpoints before.
 func (r *Reporter) Complete() { r.change(func() bool { r.complete = true; return true }) }
 
+// Trouble is why the datastore took nothing when it was last written to; nil: it did. With [datastore.ErrFull] nobody can
+// write to it.
+func (r *Reporter) Trouble() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.trouble
+}
+
 // Touch says that what Config.Host answers has changed.
 func (r *Reporter) Touch() { r.change(func() bool { r.touched = true; return true }) }
 
@@ -166,6 +175,9 @@ func (r *Reporter) Run(ctx context.Context) error {
 		}
 		r.take()
 		next, err := r.w.turn(ctx, time.Now())
+		r.mu.Lock()
+		r.trouble = err
+		r.mu.Unlock()
 		// News does not shorten this wait: it is what bounds the writes, and
 		// after a failure the store is in trouble as it is.
 		select {

@@ -3,7 +3,6 @@ package syncer_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -17,10 +16,9 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/seedtest"
 	"github.com/twillnet/twill/internal/syncer"
 )
-
-var seed = flag.Uint64("seed", 0, "seed of the random tests; zero takes a few fixed ones")
 
 // reader is what a consumer has been told.
 type reader struct {
@@ -310,15 +308,9 @@ func TestBackoffIsBoundedAndGrows(t *testing.T) {
 // and go back while the reader is now quick, now slow. Once the faults stop,
 // the reader must have what the store has.
 func TestAnyFaultsSameState(t *testing.T) {
-	seeds := []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}
-	if *seed != 0 {
-		seeds = []uint64{*seed}
-	}
-	for _, n := range seeds {
-		t.Run(fmt.Sprint("seed", n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { chaos(t, rand.New(rand.NewPCG(n, 0))) })
-		})
-	}
+	seedtest.Each(t, nil, 20, func(t *testing.T, seed uint64) {
+		synctest.Test(t, func(t *testing.T) { chaos(t, rand.New(rand.NewPCG(seed, 0))) })
+	})
 }
 
 func chaos(t *testing.T, rnd *rand.Rand) {

@@ -21,6 +21,8 @@ const (
 	defaultAccount  = "default"
 	maxLabelValue   = 63
 	annotationID    = "cni.projectcalico.org/containerID"
+	annotationIP    = "cni.projectcalico.org/podIP"
+	annotationIPs   = "cni.projectcalico.org/podIPs"
 	interfacePrefix = "cali"
 	interfaceDigits = 11 // of a hash: with the prefix, the 15 characters that the kernel allows
 )
@@ -30,6 +32,8 @@ func NoEndpoint(p *corev1.Pod) string {
 	switch {
 	case p.Spec.HostNetwork:
 		return "is in its host's network: host endpoints protect that"
+	case released(p):
+		return "is being deleted, and has no address any more (annotation " + annotationIP + " is empty)"
 	case ended(p):
 		return "has ended"
 	case p.Spec.NodeName == "":
@@ -42,7 +46,13 @@ func NoEndpoint(p *corev1.Pod) string {
 
 // ended: its address may already be another pod's.
 func ended(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	return released(p) || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// released: Calico's plugin empties the annotation when it has given the address of a pod back, before the pod is gone.
+func released(p *corev1.Pod) bool {
+	ip, annotated := p.Annotations[annotationIP]
+	return p.DeletionTimestamp != nil && annotated && ip == ""
 }
 
 // Pod translates a pod; the endpoint is nil if it has none, see [NoEndpoint].
@@ -110,6 +120,7 @@ func (o *object) networks(p *corev1.Pod) []string {
 	return out
 }
 
+// podIPs are those of the status, or, before the kubelet has written any, those that Calico's plugin notes as prefixes.
 func podIPs(p *corev1.Pod) []string {
 	var out []string
 	for _, ip := range p.Status.PodIPs {
@@ -117,6 +128,13 @@ func podIPs(p *corev1.Pod) []string {
 	}
 	if len(out) == 0 && p.Status.PodIP != "" {
 		out = []string{p.Status.PodIP}
+	}
+	noted := cmp.Or(p.Annotations[annotationIPs], p.Annotations[annotationIP])
+	if len(out) == 0 && noted != "" {
+		for s := range strings.SplitSeq(noted, ",") {
+			address, _, _ := strings.Cut(s, "/")
+			out = append(out, address)
+		}
 	}
 	return out
 }
@@ -133,7 +151,7 @@ func containers(p *corev1.Pod) []corev1.Container {
 	return out
 }
 
-// containerPorts are those that rules or hosts can name; a port that means
+// containerPorts are those that rules can name or that the host has, too; a port that means
 // nothing is left out, so that a rule which names it allows nothing.
 func (o *object) containerPorts(p *corev1.Pod) []api.WorkloadEndpointPort {
 	var out []api.WorkloadEndpointPort
@@ -148,6 +166,9 @@ func (o *object) containerPorts(p *corev1.Pod) []api.WorkloadEndpointPort {
 			host := uint16(0)
 			if port.HostPort != 0 {
 				host, _ = o.portNumber(path+".hostPort", port.HostPort)
+			}
+			if port.Name == "" && host == 0 {
+				continue
 			}
 			out = append(out, api.WorkloadEndpointPort{Name: port.Name, Protocol: api.Protocol{Name: protocol}, Port: number, HostPort: host, HostIP: port.HostIP})
 		}

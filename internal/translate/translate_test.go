@@ -70,6 +70,9 @@ func TestGolden(t *testing.T) {
 				if why := o.Nothing(); why != "" {
 					fmt.Fprintf(&out, "---\n# %s %s: %s\n", o.Kind, o.Name(), why)
 				}
+				for _, a := range o.PassedOver() {
+					fmt.Fprintf(&out, "# passed over: %s %s: annotation %s\n", o.Kind, o.Name(), a)
+				}
 				rs, err := translate.Resources(o)
 				for _, r := range rs {
 					say(t, &out, r)

@@ -104,7 +104,7 @@ func (k *Keeper) update(u api.Update) bool {
 	var s api.Stored
 	if u.Value != nil {
 		var err error
-		if s, err = api.DecodeStored(u); err != nil {
+		if s, err = api.Admit(u); err != nil {
 			return false
 		}
 	}

@@ -3,7 +3,6 @@ package verdict_test
 import (
 	"encoding/json"
 	"flag"
-	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -13,16 +12,14 @@ import (
 	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/calc/calctest"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/seedtest"
 	"github.com/twillnet/twill/internal/verdict"
 	"github.com/twillnet/twill/internal/verdict/world"
 
 	"github.com/twillnet/twill/api"
 )
 
-var (
-	seed   = flag.Uint64("seed", 0, "the one seed to run; 0: all")
-	worlds = flag.Uint64("worlds", 120, "how many seeds are all")
-)
+var worlds = flag.Uint64("worlds", 120, "how many random worlds")
 
 // cluster is all nodes: what each has calculated, and its routes to workloads.
 type cluster struct {
@@ -120,53 +117,32 @@ func (l *links) of(p world.Party) string { return l.byName[p.Endpoint] }
 // TestVerdictOfCalcIsWorld: over random worlds, on random paths, what the nodes
 // would do with a packet is what the resources say, by the same rule.
 func TestVerdictOfCalcIsWorld(t *testing.T) {
-	first, last := uint64(1), *worlds
-	if *seed != 0 {
-		first, last = *seed, *seed
-	}
+	seed := seedtest.New(t)
 	var cover calctest.Coverage
-	for s := first; s <= last; s++ {
-		rng := rand.New(rand.NewPCG(s, 99))
+	for i := range *worlds {
+		rng := rand.New(rand.NewPCG(seed, i))
 		w := calctest.Random(rng, calctest.Config{})
 		c := newCluster("h1", "h2", "h3")
-		good := lastGood{}
-		c.update(good.keep(w.State()))
+		good := calctest.LastGood{}
+		c.update(good.Keep(w.State()))
 		for range 8 {
-			compare(t, s, rng, w, good.state(), c, &cover)
+			compare(t, i, rng, w, good.State(), c, &cover)
 			for range 1 + rng.IntN(6) {
-				c.update(good.keep(w.Step()))
+				c.update(good.Keep(w.Step()))
 			}
 		}
 		if t.Failed() {
-			t.Fatalf("replay with -seed=%d", s)
+			t.FailNow()
 		}
 	}
 	t.Logf("\n%s", cover.Table())
-	if share := cover.Share(stagedDiffers); *seed == 0 && share < 0.01 {
+	if share := cover.Share(stagedDiffers); share < 0.01 {
 		t.Errorf("staged policies would change %.1f %% of the answers, want 1 %%", 100*share)
 	}
 }
 
 // stagedDiffers is the tag of a packet for which staged policies would make a difference.
 const stagedDiffers = "staged policies would decide otherwise"
-
-// lastGood is what whoever feeds calc does: a value that is not JSON does not
-// replace the one before (SEMANTICS 3), so that calc and world judge one state.
-type lastGood map[string]api.Update
-
-func (g lastGood) keep(in []api.Update) []api.Update {
-	var out []api.Update
-	for _, u := range in {
-		if u.Value != nil && !json.Valid(u.Value) {
-			continue
-		}
-		g[u.Key] = u
-		out = append(out, u)
-	}
-	return out
-}
-
-func (g lastGood) state() []api.Update { return slices.Collect(maps.Values(g)) }
 
 func compare(t *testing.T, s uint64, rng *rand.Rand, w *calctest.World, state []api.Update, c *cluster, cover *calctest.Coverage) {
 	t.Helper()
@@ -196,11 +172,11 @@ func compare(t *testing.T, s uint64, rng *rand.Rand, w *calctest.World, state []
 		cover.Count(want.Allowed, tags)
 		got, asked := c.judge(l, q, want, false)
 		if got != want.Allowed || !sameRule(want, asked) {
-			t.Errorf("seed %d: %+v\n world %v by %+v\n hops %+v\n nodes %v by %+v", s, r, want.Allowed, want.Decided, want.Hops, got, asked)
+			t.Errorf("world %d: %+v\n world %v by %+v\n hops %+v\n nodes %v by %+v", s, r, want.Allowed, want.Decided, want.Hops, got, asked)
 		}
 		got, asked = c.judge(l, q, would, true)
 		if got != would.Allowed || !sameRule(would, asked) {
-			t.Errorf("seed %d: if staged policies were enforced: %+v\n world %v by %+v\n hops %+v\n nodes %v by %+v", s, r, would.Allowed, would.Decided, would.Hops, got, asked)
+			t.Errorf("world %d: if staged policies were enforced: %+v\n world %v by %+v\n hops %+v\n nodes %v by %+v", s, r, would.Allowed, would.Decided, would.Hops, got, asked)
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Stages of a packet's way (SEMANTICS 1).
+// Stages of a packet's way (docs/design/stages.md).
 const (
 	stageUntracked = "untracked"
 	stagePreDNAT   = "pre-DNAT"
@@ -42,9 +42,11 @@ func (s *State) Judge(p Packet) Verdict {
 		return j.hostOut()
 	}
 	switch {
+	case fromWorkload && j.tunnel():
+		return j.without(false, intent.ReasonTunnel)
 	case p.State == Established:
 		return j.without(true, intent.ReasonEstablished)
-	case p.State == Invalid && (fromWorkload || toWorkload):
+	case p.State == Invalid && (fromWorkload || toWorkload) && !s.host.AllowInvalid:
 		return j.without(false, intent.ReasonInvalid)
 	case p.OutLink == "":
 		return j.toHost(from, fromWorkload)
@@ -52,6 +54,12 @@ func (s *State) Judge(p Packet) Verdict {
 		return j.without(true, intent.ReasonHostToLocal)
 	}
 	return j.forwarded(from, to, fromWorkload, toWorkload)
+}
+
+// tunnel reports whether the packet encapsulates others in a way that workloads must not: IPIP is protocol 4 (RFC 2003), VXLAN UDP
+// port 4789 (RFC 7348).
+func (j *judge) tunnel() bool {
+	return j.p.Proto == 4 && !j.s.host.AllowIPIP || j.p.Proto == 17 && j.p.DstPort == 4789 && !j.s.host.AllowVXLAN
 }
 
 // judge is one packet on its way.

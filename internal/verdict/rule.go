@@ -25,6 +25,11 @@ func (s *State) matches(r intent.Rule, p Packet) bool {
 	if r.ICMP != nil && !icmpIs(*r.ICMP, p) || r.NotICMP != nil && icmpIs(*r.NotICMP, p) {
 		return false
 	}
+	for _, prefixes := range [][]netip.Prefix{r.Src.Nets, r.Src.NotNets, r.Dst.Nets, r.Dst.NotNets} {
+		if len(prefixes) > 0 && !slices.ContainsFunc(prefixes, func(n netip.Prefix) bool { return n.Addr().Is4() == p.Src.Is4() }) {
+			return false // the rule is of the other family
+		}
+	}
 	return s.peerMatches(r.Src, p.Proto, p.Src, p.SrcPort) && s.peerMatches(r.Dst, p.Proto, p.Dst, p.DstPort)
 }
 

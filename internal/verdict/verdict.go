@@ -4,7 +4,7 @@
 // In: [intent.Batch] values, merged into a [State]; then a [Packet].
 // Out: a [Verdict] with the rule that decided and the stages that were passed.
 //
-// It walks the stages of SEMANTICS 1: untracked, pre-DNAT, host and workload.
+// It walks the stages of docs/design/stages.md: untracked, pre-DNAT, host and workload.
 // Not in it, since intents do not say it: the services that a workload's host
 // always answers (DHCP, neighbour discovery).
 // Spoofed sources are the reverse path's business and not asked here.
@@ -126,16 +126,12 @@ func (s *State) remove(k intent.Key) {
 	case intent.KeyIPSet:
 		delete(s.sets, intent.SetID(k.ID))
 	case intent.KeyPolicy:
-		for id := range s.policies {
-			if id.String() == k.ID {
-				delete(s.policies, id)
-			}
+		if id, ok := intent.ParsePolicyID(k.ID); ok {
+			delete(s.policies, id)
 		}
 	case intent.KeyEndpoint:
-		for id := range s.endpoints {
-			if id.String() == k.ID {
-				delete(s.endpoints, id)
-			}
+		if id, ok := intent.ParseEndpointID(k.ID); ok {
+			delete(s.endpoints, id)
 		}
 		s.dirty = true
 	}

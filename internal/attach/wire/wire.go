@@ -29,6 +29,8 @@ const (
 	PathStatus  = "/cni/status"
 	PathAssign  = "/ipam/assign"
 	PathRelease = "/ipam/release"
+	// PathAssigned asks whether addresses are still assigned.
+	PathAssigned = "/ipam/assigned"
 )
 
 // DefaultSocket is where the agent of a host answers.
@@ -50,6 +52,24 @@ type Ref struct {
 	Ifname      string `json:"ifname"` // in the container
 	Pod         *Pod   `json:"pod,omitempty"`
 }
+
+// AliasPrefix begins the alias (IFLA_IFALIAS) of each link that a plugin of ours made on the host.
+const AliasPrefix = "twill "
+
+// Alias is that of the host's end of an attachment's link.
+func (r Ref) Alias() string { return AliasOf(r.Network) + r.ContainerID + " " + r.Ifname }
+
+// ParseAlias is whose link it is, but for the pod; false: no plugin of ours made it.
+func ParseAlias(alias string) (Ref, bool) {
+	parts := strings.Split(alias, " ")
+	if len(parts) != 4 || parts[0]+" " != AliasPrefix {
+		return Ref{}, false
+	}
+	return Ref{Network: parts[1], ContainerID: parts[2], Ifname: parts[3]}, true
+}
+
+// AliasOf begins the aliases of all links of a network.
+func AliasOf(network string) string { return AliasPrefix + network + " " }
 
 // Pod is what Kubernetes' runtimes say of a container.
 type Pod struct {
@@ -112,7 +132,7 @@ func Ask(ctx context.Context, socket, path string, in, out any) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("%w at %s: %v; is `twill node` running?", ErrNoAgent, socket, errors.Unwrap(err))
+		return fmt.Errorf("%w at %s: %v; is `twill node` running?", ErrNoAgent, socket, errors.Unwrap(err)) //nolint:errorlint // the cause is for people
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()

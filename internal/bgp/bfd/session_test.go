@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/twillnet/twill/internal/seedtest"
 )
 
 // pair is two sessions with a wire between them, in virtual time.
@@ -297,7 +299,7 @@ func TestSlowerOnlyWhenTheOtherKnows(t *testing.T) {
 
 // TestManyLossesNeverPanicOrStick has a wire that loses at random: whatever it did, two ends come up when it is whole.
 func TestManyLossesNeverPanicOrStick(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 4))
+	random := seedtest.Rand(t)
 	for round := range 200 {
 		timing := func() Timing {
 			return Timing{time.Duration(50+random.IntN(1000)) * ms, uint8(2 + random.IntN(4))}

@@ -5,11 +5,13 @@
 package birdconf
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/twillnet/twill/internal/bgp/birdctl"
 	"github.com/twillnet/twill/internal/bgp/plan"
@@ -21,17 +23,19 @@ type Config struct {
 	Plan plan.Plan
 	// Blocks are the agent's blackholes: what lies within is not told by itself. BIRD cannot see that one route covers another.
 	Blocks []netip.Prefix
-	// Secret returns a password. A session without its password is left out, with a remark.
+	// Secret returns a password; with an error the last one that could be read. A session without its password is left
+	// out, with a remark.
 	Secret func(plan.Secret) (string, error)
 }
 
-// Render returns the configuration.
-func Render(c Config) string {
+// Render returns the configuration. It is an error if something in the plan cannot be written so that BIRD reads nothing
+// else: no text from outside is written but in quotes, as numbers, or in comments.
+func Render(c Config) (string, error) {
 	w := writer{Config: c}
 	p := c.Plan
-	w.line("# Written by twill; changes are lost. Node %s.", p.Node)
+	w.line("# Written by twill; changes are lost. Node %s.", comment(p.Node))
 	if p.Off != "" {
-		w.line("# BGP is off: %s", p.Off)
+		w.line("# BGP is off: %s", comment(p.Off))
 		p.RouterID = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	} else {
 		w.line("graceful restart wait %d;", max(1, int(p.Restart().Seconds())))
@@ -52,12 +56,32 @@ func Render(c Config) string {
 	for _, s := range p.Sessions {
 		w.session(s)
 	}
-	return w.text.String()
+	return w.text.String(), w.wrong
 }
 
 type writer struct {
 	Config
-	text strings.Builder
+	text  strings.Builder
+	wrong error // the first thing that cannot be written
+}
+
+// quoted is a text in quotes.
+func (w *writer) quoted(text string) string {
+	q, err := quote(text)
+	if err != nil && w.wrong == nil {
+		w.wrong = fmt.Errorf("%q: %w", text, err)
+	}
+	return q
+}
+
+// comment is a text that ends with its line.
+func comment(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == unicode.ReplacementChar {
+			return ' '
+		}
+		return r
+	}, text)
 }
 
 func (w *writer) line(format string, args ...any) {
@@ -67,7 +91,7 @@ func (w *writer) line(format string, args ...any) {
 func (w *writer) interfaces() string {
 	var out []string
 	for _, i := range append(slices.Clone(w.Plan.Ignored), "cali*", "kube-ipvs*") {
-		out = append(out, fmt.Sprintf("-%q", i))
+		out = append(out, "-"+w.quoted(i))
 	}
 	return strings.Join(append(out, `"*"`), ", ")
 }
@@ -88,7 +112,7 @@ func (w *writer) kernel(four bool) {
 	w.line("  if dest != RTD_BLACKHOLE && dest != RTD_UNICAST then reject;")
 	w.line("  if gw != :: then reject; # its ways to other hosts; BIRD has no gateway as :: in both families")
 	for _, i := range w.Plan.Ignored {
-		w.line("  if defined(ifname) && ifname ~ %q then reject;", i)
+		w.line("  if defined(ifname) && ifname ~ %s then reject;", w.quoted(i))
 	}
 	for _, b := range w.Blocks {
 		if b.Addr().Is4() == four && b.Bits() < b.Addr().BitLen() {
@@ -103,6 +127,11 @@ func (w *writer) kernel(four bool) {
 	for _, f := range w.Plan.Foreign {
 		if f.Addr().Is4() == four {
 			w.line("  if net ~ %s then reject; # others bring its routes", f)
+		}
+	}
+	for _, e := range w.Plan.Encapsulated {
+		if e.Addr().Is4() == four {
+			w.line("  if net ~ %s && gw != bgp_next_hop then dest = RTD_UNREACHABLE; # to be encapsulated, and behind a router", e)
 		}
 	}
 	w.line("  accept;")
@@ -146,18 +175,39 @@ func (w *writer) ways(four bool) {
 	w.line("}")
 }
 
+// LeftOut is why BIRD is not to have a session; nil: it is. secret is that of [Config].
+func LeftOut(s plan.Session, secret func(plan.Secret) (string, error)) error {
+	if s.Closed != "" {
+		return errors.New(s.Closed)
+	}
+	if s.Password == nil {
+		return nil
+	}
+	password, err := secret(*s.Password)
+	if password == "" {
+		return fmt.Errorf("password: %w", err)
+	}
+	if _, err := quote(password); err != nil {
+		return fmt.Errorf("password: %w", err)
+	}
+	return nil
+}
+
+// quote is a text as BIRD reads it: all bytes between two double quotes stand for themselves, a backslash too, and there
+// is no way to write a quote or the end of a line (BIRD 2, conf/cf-lex.l).
+func quote(text string) (string, error) {
+	if strings.ContainsAny(text, "\"\n\x00") {
+		return "", errors.New("BIRD cannot have a text with quotes, line ends or zero bytes")
+	}
+	return `"` + text + `"`, nil
+}
+
 // session is one protocol of BIRD's.
 func (w *writer) session(s plan.Session) {
-	password, why := "", error(nil)
-	if s.Password != nil {
-		if password, why = w.Secret(*s.Password); why == nil && strings.ContainsAny(password, "\"\n") {
-			why = fmt.Errorf("BIRD cannot have a password with quotes or line ends")
-		}
-	}
 	w.line("")
-	w.line("# %s", strings.TrimSpace(s.Why+" "+s.PeerNode))
-	if why != nil {
-		w.line("# %s is left out: password: %s", s.Peer, strings.ReplaceAll(why.Error(), "\n", " "))
+	w.line("# %s", comment(strings.TrimSpace(s.Why+" "+s.PeerNode)))
+	if why := LeftOut(s, w.Secret); why != nil {
+		w.line("# %s is left out: %s", s.Peer, comment(why.Error()))
 		return
 	}
 	w.line("protocol bgp %s {", Name(s))
@@ -188,8 +238,9 @@ func (w *writer) session(s plan.Session) {
 	w.line("  keepalive time %d; hold time %d;", int(s.Keepalive.Seconds()), int(s.Hold.Seconds()))
 	w.line("  graceful restart on; graceful restart time %d;", int(s.Restart.Seconds()))
 	w.line("  connect delay time 1; connect retry time 5; error wait time 1,30;")
-	if password != "" {
-		w.line("  password %q;", password)
+	if s.Password != nil {
+		password, _ := w.Secret(*s.Password) // LeftOut has looked at both results
+		w.line("  password %s;", w.quoted(password))
 	}
 	if s.Passive {
 		w.line("  passive on;")
@@ -240,15 +291,15 @@ func Name(s plan.Session) string {
 func (w *writer) marks(four bool) {
 	for _, m := range w.Plan.Marks {
 		if m.Prefix.Addr().Is4() == four {
-			w.line("      if source != RTS_BGP && net ~ %s then { %s }", m.Prefix, add(m.Communities))
+			w.line("      if source != RTS_BGP && net ~ %s then { %s }", m.Prefix, w.add(m.Communities))
 		}
 	}
 }
 
-func add(communities []string) string {
+func (w *writer) add(communities []string) string {
 	var out []string
 	for _, c := range communities {
-		out = append(out, fmt.Sprintf("%s.add(%s);", kind(c), tuple(c)))
+		out = append(out, fmt.Sprintf("%s.add(%s);", kind(c), w.tuple(c)))
 	}
 	return strings.Join(out, " ")
 }
@@ -260,7 +311,13 @@ func kind(community string) string {
 	return "bgp_community"
 }
 
-func tuple(community string) string { return "(" + strings.ReplaceAll(community, ":", ", ") + ")" }
+// tuple is a community as BIRD has it: numbers.
+func (w *writer) tuple(community string) string {
+	if strings.Trim(community, "0123456789:") != "" && w.wrong == nil {
+		w.wrong = fmt.Errorf("%q is no community", community)
+	}
+	return "(" + strings.ReplaceAll(community, ":", ", ") + ")"
+}
 
 // rule is a condition and what it leads to.
 func (w *writer) rule(r plan.Rule) {
@@ -276,25 +333,25 @@ func (w *writer) rule(r plan.Rule) {
 		conditions = append(conditions, "source = RTS_BGP")
 	}
 	if r.Interface != "" {
-		conditions = append(conditions, fmt.Sprintf("source != RTS_BGP && defined(ifname) && ifname ~ %q", r.Interface))
+		conditions = append(conditions, fmt.Sprintf("source != RTS_BGP && defined(ifname) && ifname ~ %s", w.quoted(r.Interface)))
 	}
 	if r.Community != "" {
-		conditions = append(conditions, fmt.Sprintf("%s ~ %s", tuple(r.Community), kind(r.Community)))
+		conditions = append(conditions, fmt.Sprintf("%s ~ %s", w.tuple(r.Community), kind(r.Community)))
 	}
 	if len(r.ASPath) > 0 {
 		conditions = append(conditions, fmt.Sprintf("bgp_path ~ [= %s * =]", strings.Trim(fmt.Sprint(r.ASPath), "[]")))
 	}
 	does := "reject;"
 	if r.Accept {
-		does = add(r.Add)
+		does = w.add(r.Add)
 		for _, as := range slices.Backward(r.Prepend) {
 			does += fmt.Sprintf(" bgp_path.prepend(%d);", as)
 		}
 		does = strings.TrimSpace(does + " accept;")
 	}
 	if len(conditions) == 0 {
-		w.line("      %s # %s", does, r.Name)
+		w.line("      %s # %s", does, comment(r.Name))
 		return
 	}
-	w.line("      if %s then { %s } # %s", strings.Join(conditions, " && "), does, r.Name)
+	w.line("      if %s then { %s } # %s", strings.Join(conditions, " && "), does, comment(r.Name))
 }

@@ -58,16 +58,26 @@ func everything() birdconf.Config {
 			Node: "h1", AS: 64512, RouterID: addr("192.0.2.1"), Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:179")},
 			Sessions: []plan.Session{s, lacking, six}, Originate: []netip.Prefix{prefix("10.96.0.0/12"), prefix("fd00:96::/108")},
 			Foreign: []netip.Prefix{prefix("10.96.0.0/12"), prefix("fd00:67::/48")}, Ignored: []string{"eth9"},
-			Marks: []plan.Mark{{Prefix: prefix("10.65.0.0/16"), Communities: []string{"64512:120"}}},
+			Encapsulated: []netip.Prefix{prefix("10.68.0.0/16"), prefix("fd00:68::/48")},
+			Marks:        []plan.Mark{{Prefix: prefix("10.65.0.0/16"), Communities: []string{"64512:120"}}},
 		},
 	}
+}
+
+func render(t *testing.T, c birdconf.Config) string {
+	t.Helper()
+	text, err := birdconf.Render(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
 
 func TestBIRDTakesWhatIsRendered(t *testing.T) {
 	bird := machinetest.Program(t, "bird")
 	for name, c := range map[string]birdconf.Config{"everything": everything(), "off": {Plan: plan.Plan{Node: "h1", Off: "there is no Node h1"}}} {
 		t.Run(name, func(t *testing.T) {
-			text := birdconf.Render(c)
+			text := render(t, c)
 			path := filepath.Join(t.TempDir(), "bird.conf")
 			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
@@ -80,11 +90,11 @@ func TestBIRDTakesWhatIsRendered(t *testing.T) {
 }
 
 func TestEachThingOfAPlanIsRendered(t *testing.T) {
-	text := birdconf.Render(everything())
+	text := render(t, everything())
 	for _, want := range []string{
 		"router id 192.0.2.1;", `interface -"eth9", -"cali*", -"kube-ipvs*", "*";`, "if krt_source != 80 then reject;",
 		"if net ~ [ 10.65.1.0/26{27,32} ] then reject;", "if net ~ [ fd00:65::/122{123,128} ] then reject;", "metric 2050;", "graceful restart wait 5;",
-		"if net ~ fd00:67::/48 then reject;", "route 10.96.0.0/12 blackhole;", "route fd00:96::/108 blackhole;",
+		"if net ~ fd00:67::/48 then reject;", "if net ~ 10.68.0.0/16 && gw != bgp_next_hop then dest = RTD_UNREACHABLE;", "route 10.96.0.0/12 blackhole;", "route fd00:96::/108 blackhole;",
 		"protocol bgp twill_192_0_2_2 {", "local 192.0.2.1 port 179 as 64513;", "neighbor 192.0.2.2 port 1790 as 65001;",
 		"ttl security on; multihop 1;", "keepalive time 10; hold time 30;", "graceful restart on; graceful restart time 5;",
 		"protocol bfd { accept direct; }", "  direct; bfd { interval 300000 us; multiplier 3; };",
@@ -111,6 +121,7 @@ func TestHostsWithBIRDRouteForEachOther(t *testing.T) {
 	bird := machinetest.Program(t, "bird")
 	one, two := netnstest.New(t), netnstest.New(t)
 	one.VethTo(two, "eth0", "eth0")
+	const odd = `se\same\\ #'//é;` // a password that BIRD takes as it is
 	allowed := []plan.Rule{{Name: "p", Prefix: prefix("10.65.0.0/16"), Min: 16, Max: 32, Accept: true}}
 	for i, ns := range []*netnstest.NS{one, two} {
 		me, other := fmt.Sprintf("192.0.2.%d", i+1), fmt.Sprintf("192.0.2.%d", 2-i)
@@ -123,7 +134,7 @@ func TestHostsWithBIRDRouteForEachOther(t *testing.T) {
 			}
 		}
 		ns.Route("10.65.77.0/24 via " + other + " proto 17") // somebody else's
-		text := birdconf.Render(birdconf.Config{Blocks: []netip.Prefix{block}, Secret: secret, Plan: plan.Plan{
+		text := render(t, birdconf.Config{Blocks: []netip.Prefix{block}, Secret: func(plan.Secret) (string, error) { return odd, nil }, Plan: plan.Plan{
 			Node: me, AS: 64512, RouterID: addr(me), Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:179")}, Sessions: []plan.Session{{
 				Peer: addr(other), Port: 179, Why: "mesh", AS: 64512, LocalAS: 64512, Source: addr(me), Passive: i == 0, Password: &plan.Secret{Name: "a", Key: "b"},
 				Keepalive: plan.DefaultKeepalive, Hold: 90 * time.Second, Restart: plan.DefaultRestart, Export: allowed,
@@ -132,6 +143,11 @@ func TestHostsWithBIRDRouteForEachOther(t *testing.T) {
 				Keepalive: plan.DefaultKeepalive, Hold: 90 * time.Second, Restart: plan.DefaultRestart, Export: allowed,
 			}},
 		}})
+		if i == 1 { // written by hand, as BIRD reads it
+			before, after, _ := strings.Cut(text, "  password ")
+			_, after, _ = strings.Cut(after, "\n")
+			text = before + `  password "` + odd + "\";\n" + after
+		}
 		run(t, ns, bird, text)
 	}
 	for i, ns := range []*netnstest.NS{one, two} {
@@ -166,11 +182,11 @@ func TestBIRDSpeaksBFDWhereItIsAskedFor(t *testing.T) {
 			Peer: addr(other), Port: 179, Why: "mesh", AS: 64512, LocalAS: 64512, Source: addr(me), Passive: i == 0,
 			Keepalive: plan.DefaultKeepalive, Hold: 90 * time.Second, Restart: plan.DefaultRestart, BFD: plan.BFD{BFD: api.DefaultBFD},
 		}}}
-		if text := birdconf.Render(birdconf.Config{Plan: p}); strings.Contains(text, "bfd") {
+		if text := render(t, birdconf.Config{Plan: p}); strings.Contains(text, "bfd") {
 			t.Errorf("nobody asked for it:\n%s", text)
 		}
 		p.Sessions[0].BFD.Asked = true
-		sockets = append(sockets, run(t, ns, bird, birdconf.Render(birdconf.Config{Plan: p})))
+		sockets = append(sockets, run(t, ns, bird, render(t, birdconf.Config{Plan: p})))
 	}
 	for _, s := range sockets {
 		await(t, func() error {

@@ -35,7 +35,7 @@ func (w *confWriter) Report(ctx context.Context) (r speaker.Report, err error) {
 
 func (w *confWriter) report() (speaker.Report, error) {
 	p := w.plan
-	r := speaker.Report{Node: p.Node, Off: p.Off, AS: p.AS, RouterID: p.RouterID, Since: w.begun, Problems: slices.Clone(p.Problems)}
+	r := speaker.Report{Node: p.Node, Off: p.Off, AS: p.AS, RouterID: p.RouterID, Since: w.begun, Problems: slices.Clone(p.Problems), Unread: p.Unread}
 	if w.wrong != "" {
 		r.Problems = append(r.Problems, "BIRD's configuration: "+w.wrong)
 	}
@@ -65,6 +65,11 @@ func (w *confWriter) report() (speaker.Report, error) {
 		r.Problems = append(r.Problems, "BIRD does not answer: "+err.Error())
 	}
 	for _, s := range p.Sessions {
+		if s.Password != nil {
+			if last, err := w.secrets.read(*s.Password); err != nil && last != "" {
+				r.Problems = append(r.Problems, fmt.Sprintf("session %s: password: %v; the last one stays in use", s.Peer, err))
+			}
+		}
 		r.Sessions = append(r.Sessions, w.session(s, protocols))
 	}
 	return r, nil
@@ -110,10 +115,8 @@ func (w *confWriter) session(s plan.Session, protocols map[string]birdctl.Protoc
 	switch {
 	case !there:
 		out.State, out.Since, out.Why = "Closed", w.begun, "BIRD has no such session"
-		if s.Password != nil {
-			if _, err := w.secrets.read(*s.Password); err != nil {
-				out.Why = "not opened: password: " + err.Error()
-			}
+		if why := birdconf.LeftOut(s, w.secrets.read); why != nil {
+			out.Why = "not opened: " + why.Error()
 		}
 	case out.State == speaker.Established:
 		out.Why = ""

@@ -13,7 +13,7 @@ import (
 
 func TestABIRDThatDoesNotAnswerIsToldOf(t *testing.T) {
 	ns := netnstest.New(t)
-	w := &confWriter{rtnl: ns.Rtnl(), secrets: secretDir{t.TempDir()}, cfg: Confd{
+	w := &confWriter{rtnl: ns.Rtnl(), secrets: newSecretDir(t.TempDir()), cfg: Confd{
 		Config: Config{Log: slog.New(slog.DiscardHandler)}, Bird: filepath.Join(t.TempDir(), "ctl"),
 	}, plan: plan.Plan{Node: "h1", AS: 64512, RouterID: netip.MustParseAddr("192.0.2.1"), Sessions: []plan.Session{
 		{Peer: netip.MustParseAddr("192.0.2.2"), Why: "mesh"},

@@ -45,7 +45,7 @@ func RunConfd(ctx context.Context, cfg Confd) error {
 	}
 	defer h.Close()
 	plans := make(chan plan.Plan)
-	secrets := secretDir{dir: cfg.Secrets}
+	secrets := newSecretDir(cfg.Secrets)
 	w := &confWriter{cfg: cfg, rtnl: h, secrets: secrets, asks: make(chan func()), begun: time.Now()}
 	k := newKeeper(cfg.Config, plans, secrets)
 	k.statuses = statuses{w, h}
@@ -98,7 +98,7 @@ func (k *keeper) now(ctx context.Context) (plan.Plan, error) {
 type confWriter struct {
 	cfg     Confd
 	rtnl    *rtnl.Handle
-	secrets secretDir
+	secrets *secretDir
 	asks    chan func()
 	begun   time.Time
 	plan    plan.Plan
@@ -184,7 +184,10 @@ func (w *confWriter) write(p plan.Plan) error {
 		}
 	}
 	slices.SortFunc(blocks, func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
-	text := birdconf.Render(birdconf.Config{Plan: p, Blocks: blocks, Secret: w.secrets.read})
+	text, err := birdconf.Render(birdconf.Config{Plan: p, Blocks: blocks, Secret: w.secrets.read})
+	if err != nil {
+		return err
+	}
 	if old, err := os.ReadFile(w.cfg.Output); err != nil || string(old) != text {
 		if err := w.replace(text); err != nil {
 			return err

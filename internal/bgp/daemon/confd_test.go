@@ -48,7 +48,7 @@ func TestBIRDsConfigurationIsReplacedOnlyWhenItChangedAndIsRight(t *testing.T) {
 	socket, told := fakeBIRD(t, "0002-Reading configuration from /etc/bird/bird.conf\n0003 Reconfigured\n")
 	dir := t.TempDir()
 	checked, refuse := 0, error(nil)
-	w := &confWriter{rtnl: ns.Rtnl(), secrets: secretDir{dir}, cfg: Confd{
+	w := &confWriter{rtnl: ns.Rtnl(), secrets: newSecretDir(dir), cfg: Confd{
 		Config: Config{Log: slog.New(slog.DiscardHandler)}, Output: filepath.Join(dir, "bird.conf"), Bird: socket,
 		Check: func(string) error { checked++; return refuse },
 	}}

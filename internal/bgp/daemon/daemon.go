@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -22,6 +23,7 @@ import (
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/bgp/speaker"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/kernel/probe"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/serve"
 	"github.com/twillnet/twill/internal/syncer"
@@ -62,11 +64,11 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("bgp: open the kernel's door (are you root?): %w", err)
 	}
 	defer h.Close()
-	secrets, plans := secretDir{dir: cfg.Secrets}, make(chan plan.Plan)
+	secrets, plans := newSecretDir(cfg.Secrets), make(chan plan.Plan)
 	k := newKeeper(cfg, plans, secrets)
 	alive := make(chan []bfd.Status)
 	s := speaker.New(speaker.Config{
-		Rtnl: h, Secret: secrets.read, Alive: alive, Returns: cfg.Reflector && k.before.Node != "", Log: cfg.Log.With("part", "speaker"),
+		Rtnl: h, Secret: secrets.read, Alive: alive, Answers: answersEcho, Returns: cfg.Reflector && k.before.Node != "", Log: cfg.Log.With("part", "speaker"),
 	})
 	k.statuses = statuses{s, h}
 	socket := serve.New(socketName, answers(s), cfg.Log)
@@ -92,19 +94,26 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil // asked to stop: peers are told nothing, and keep what they have until we are back
 }
 
+// echoSize is the bytes of an IP packet that asks whether a path is alive: small enough for every way.
+const echoSize = 64
+
+func answersEcho(peer netip.Addr, within time.Duration) error {
+	return probe.Echo(peer, echoSize, within)
+}
+
 // keeper makes plans of what the datastore has, and keeps the last.
 type keeper struct {
 	cfg      Config
 	statuses statuses // zero: nobody is told how sessions are
 	out      chan<- plan.Plan
-	secrets  secretDir
+	secrets  *secretDir
 	file     string
 	before   plan.Plan // of the last run
 	last     plan.Plan
 }
 
 // newKeeper reads the plan of before, if it is one of this node in its present part.
-func newKeeper(cfg Config, out chan<- plan.Plan, secrets secretDir) *keeper {
+func newKeeper(cfg Config, out chan<- plan.Plan, secrets *secretDir) *keeper {
 	k := &keeper{cfg: cfg, out: out, secrets: secrets, file: filepath.Join(cfg.Dir, planFile)}
 	if p, err := load(k.file); err == nil && p.Node == cfg.Node && p.Dedicated == cfg.Reflector {
 		k.before = p

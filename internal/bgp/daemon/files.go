@@ -43,24 +43,49 @@ func save(file string, p plan.Plan) error {
 	return os.Rename(file+".new", file)
 }
 
-// secretDir holds passwords: NAME/KEY is a file, as a mounted Kubernetes secret has it.
-type secretDir struct{ dir string }
+// secretDir holds passwords: NAME/KEY is a file, as a mounted Kubernetes secret has it. One goroutine may read.
+type secretDir struct {
+	dir string
+	// known is what was read last. A file that cannot be read for a moment must not end a session that lives.
+	known map[plan.Secret]string
+}
 
-func (d secretDir) path(s plan.Secret) string { return filepath.Join(d.dir, s.Name, s.Key) }
+func newSecretDir(dir string) *secretDir {
+	return &secretDir{dir: dir, known: map[plan.Secret]string{}}
+}
 
-func (d secretDir) read(s plan.Secret) (string, error) {
+func (d *secretDir) path(s plan.Secret) string { return filepath.Join(d.dir, s.Name, s.Key) }
+
+// read returns a password. With an error it is the last one that could be read, or empty if there was none.
+func (d *secretDir) read(s plan.Secret) (string, error) {
+	password, err := d.fresh(s)
+	if err != nil {
+		return d.known[s], err
+	}
+	d.known[s] = password
+	return password, nil
+}
+
+// longestPassword is TCP_MD5SIG_MAXKEYLEN: the kernel takes no longer one.
+const longestPassword = 80
+
+func (d *secretDir) fresh(s plan.Secret) (string, error) {
 	b, err := os.ReadFile(d.path(s))
 	if err != nil {
 		return "", err
 	}
-	if password := strings.TrimRight(string(b), "\r\n"); password != "" {
+	switch password := strings.TrimRight(string(b), "\r\n"); {
+	case password == "":
+		return "", fmt.Errorf("%s is empty", d.path(s))
+	case len(password) > longestPassword:
+		return "", fmt.Errorf("%s has %d bytes: TCP takes %d at most", d.path(s), len(password), longestPassword)
+	default:
 		return password, nil
 	}
-	return "", fmt.Errorf("%s is empty", d.path(s))
 }
 
 // marks change when a file of a plan's passwords does.
-func (d secretDir) marks(p plan.Plan) string {
+func (d *secretDir) marks(p plan.Plan) string {
 	var out strings.Builder
 	for _, s := range p.Sessions {
 		if s.Password == nil {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func TestTheLastPlanIsReadAsItWasWrittenAndIsNobodyElses(t *testing.T) {
 }
 
 func TestPasswordsAreFiles(t *testing.T) {
-	d := secretDir{t.TempDir()}
+	d := newSecretDir(t.TempDir())
 	p := plan.Plan{Sessions: []plan.Session{{Password: &plan.Secret{Name: "bgp", Key: "tor"}}}}
 	none := d.marks(p)
 	if _, err := d.read(*p.Sessions[0].Password); err == nil {
@@ -67,4 +68,41 @@ func TestPasswordsAreFiles(t *testing.T) {
 	if second := d.marks(p); first == none || second == first {
 		t.Errorf("a change is not seen: %q, %q, %q", none, first, second)
 	}
+}
+
+func TestAPasswordThatCannotBeReadForAMomentIsTheLastOne(t *testing.T) {
+	d := newSecretDir(t.TempDir())
+	secret := plan.Secret{Name: "bgp", Key: "tor"}
+	path := d.path(secret)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(when, want string, fails bool) {
+		t.Helper()
+		if got, err := d.read(secret); got != want || (err != nil) != fails {
+			t.Errorf("%s: %q, %v; want %q, an error: %v", when, got, err, want, fails)
+		}
+	}
+	is("never there", "", true)
+	write("sesame\n")
+	is("there", "sesame", false)
+	write("")
+	is("being written", "sesame", true)
+	write(strings.Repeat("x", 81))
+	is("too long for TCP", "sesame", true)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	is("gone", "sesame", true)
+	if got, err := d.read(plan.Secret{Name: "bgp", Key: "other"}); got != "" || err == nil {
+		t.Errorf("another one is %q, %v", got, err)
+	}
+	write("open")
+	is("there again", "open", false)
 }

@@ -72,6 +72,9 @@ func NotReady(r speaker.Report) (out []string) {
 	case !r.Holding.IsZero():
 		out = append(out, "BGP: restarting: not all peers have told their routes again")
 	}
+	for _, why := range r.Unread {
+		out = append(out, "BGP: "+why)
+	}
 	if up == 0 && len(r.Sessions) > 0 {
 		out = append(out, "BGP: no session is up: "+r.Sessions[0].Peer.String()+": "+r.Sessions[0].Why)
 	}

@@ -27,12 +27,17 @@ type Plan struct {
 	Sessions  []Session `json:",omitempty"` // one for each peer's address, sorted by it
 	// Originate are prefixes of services: told to peers as they are, whatever the kernel has.
 	Originate []netip.Prefix `json:",omitempty"`
-	// Foreign are prefixes whose routes others put into the kernel: those of pools that are encapsulated, which are
-	// the agent's, and those of services.
-	Foreign  []netip.Prefix `json:",omitempty"`
-	Marks    []Mark         `json:",omitempty"`
-	Ignored  []string       `json:",omitempty"` // interfaces whose routes are not told; * at the end stands for anything
-	Problems []string       `json:",omitempty"` // what in the resources could not be honoured
+	// Foreign are prefixes whose routes others put into the kernel: those of services.
+	Foreign []netip.Prefix `json:",omitempty"`
+	// Encapsulated are pools whose packets are to be encapsulated, which Twill does not do yet: they go without where the
+	// next hop is on a link of this host, and nowhere else, since a router between would send them to whoever has the
+	// pool's addresses there, or back.
+	Encapsulated []netip.Prefix `json:",omitempty"`
+	Marks        []Mark         `json:",omitempty"`
+	Ignored      []string       `json:",omitempty"` // interfaces whose routes are not told; * at the end stands for anything
+	Problems     []string       `json:",omitempty"` // what in the resources could not be honoured
+	// Unread are resources that could not be read, and of which nothing is known: routes may be missing for that.
+	Unread []string `json:",omitempty"`
 }
 
 // Mark puts communities on this node's routes within a prefix.
@@ -64,8 +69,10 @@ type Session struct {
 	Via      netip.Addr `json:",omitzero"`  // the gateway to the peer, if it has a route of its own; else the kernel knows
 	Passive  bool       `json:",omitempty"` // the peer calls
 	Password *Secret    `json:",omitempty"`
-	NextHop  NextHop    `json:",omitempty"`
-	Hops     uint8      `json:",omitempty"` // TTL security: how far the peer may be; 0: anywhere
+	// Closed: the session must not be opened, and why: what was to be said of it, its password perhaps, cannot be read.
+	Closed  string  `json:",omitempty"`
+	NextHop NextHop `json:",omitempty"`
+	Hops    uint8   `json:",omitempty"` // TTL security: how far the peer may be; 0: anywhere
 
 	Keepalive, Hold, Restart time.Duration
 	BFD                      BFD `json:",omitzero"` // the zero value: none
@@ -145,6 +152,11 @@ func (p Plan) Reflector() Plan {
 // IsForeign reports whether routes to a prefix are not for this speaker to bring into the kernel.
 func (p Plan) IsForeign(dst netip.Prefix) bool {
 	return p.Dedicated || slices.ContainsFunc(p.Foreign, func(f netip.Prefix) bool { return Covers(f, dst) })
+}
+
+// IsEncapsulated reports whether packets to a prefix are to be encapsulated.
+func (p Plan) IsEncapsulated(dst netip.Prefix) bool {
+	return slices.ContainsFunc(p.Encapsulated, func(e netip.Prefix) bool { return Covers(e, dst) })
 }
 
 // CommunitiesOf are the communities that this node's own route to dst carries.

@@ -242,8 +242,10 @@ BGPConfiguration node.h3 {bindMode: None, ignoredInterfaces: ['eth*', lo], liste
 		{"a pattern", h3.Ignores("eth12"), true},
 		{"a name", h3.Ignores("lo1"), false},
 		{"services", h1.Originate, []netip.Prefix{prefix("198.51.100.0/24")}},
-		{"others' routes: VXLAN", h1.IsForeign(prefix("10.67.1.0/26")), true},
-		{"others' routes: IPIP", h1.IsForeign(prefix("10.68.1.0/26")), true},
+		{"VXLAN", h1.IsEncapsulated(prefix("10.67.1.0/26")), true},
+		{"IPIP", h1.IsEncapsulated(prefix("10.68.1.0/26")), true},
+		{"neither", h1.IsEncapsulated(prefix("10.65.1.0/26")), false},
+		{"not others' routes: IPIP", h1.IsForeign(prefix("10.68.1.0/26")), false},
 		{"others' routes: services", h1.IsForeign(prefix("198.51.100.7/32")), true},
 		{"not others' routes", h1.IsForeign(prefix("10.65.1.0/26")), false},
 		{"communities by name and value", h1.CommunitiesOf(prefix("10.65.2.0/26")), []string{"1:2", "1:2:3"}},
@@ -356,5 +358,96 @@ func TestADedicatedReflectorReflectsAndNothingElse(t *testing.T) {
 	}
 	if off := w.Plan("h9").Reflector(); !strings.Contains(off.Off, "there is no Node h9") || !off.Dedicated {
 		t.Errorf("without a Node: %+v", off)
+	}
+}
+
+// sessionsOf are a plan's sessions as peer and why they are closed.
+func sessionsOf(p plan.Plan) map[string]string {
+	out := map[string]string{}
+	for _, s := range p.Sessions {
+		out[s.Peer.String()] = s.Closed
+	}
+	return out
+}
+
+// What cannot be read opens nothing, whenever it comes.
+func TestWhatCannotBeReadClosesSessions(t *testing.T) {
+	for _, tt := range []struct {
+		name, tail, doc string
+		closed          map[string]string // of h1, by peer: what the reason holds; empty: open
+	}{
+		{"the mesh's password is an empty object", "bgpconfigurations/default", `{"spec":{"nodeMeshPassword":{}}}`, map[string]string{"192.0.2.2": "secretKeyRef: is missing", "192.0.2.3": "secretKeyRef: is missing", "2001:db8::2": "secretKeyRef: is missing"}},
+		{"the mesh's password is a text", "bgpconfigurations/default", `{"spec":{"nodeMeshPassword":"a"}}`, map[string]string{"192.0.2.2": "want an object", "192.0.2.3": "want an object", "2001:db8::2": "want an object"}},
+		{"the configuration is a list", "bgpconfigurations/default", `[]`, map[string]string{"192.0.2.2": "want an object", "192.0.2.3": "want an object", "2001:db8::2": "want an object"}},
+		{"the configuration is not JSON", "bgpconfigurations/default", `{`, map[string]string{"192.0.2.2": "not JSON", "192.0.2.3": "not JSON", "2001:db8::2": "not JSON"}},
+		{"the mesh is neither on nor off", "bgpconfigurations/default", `{"spec":{"nodeToNodeMeshEnabled":"no"}}`, map[string]string{"192.0.2.2": "nodeToNodeMeshEnabled", "192.0.2.3": "nodeToNodeMeshEnabled", "2001:db8::2": "nodeToNodeMeshEnabled"}},
+		{"a peer of the mesh has a password that is an empty object", "bgppeers/p", `{"spec":{"peerIP":"192.0.2.2","asNumber":64512,"password":{}}}`, map[string]string{"192.0.2.2": "secretKeyRef: is missing", "192.0.2.3": "", "2001:db8::2": ""}},
+		{"a peer of the mesh has an AS number that is none", "bgppeers/p", `{"spec":{"peerIP":"192.0.2.2","asNumber":[],"password":{"secretKeyRef":{"name":"a","key":"b"}}}}`, map[string]string{"192.0.2.2": "asNumber", "192.0.2.3": "", "2001:db8::2": ""}},
+		{"peers by selector have a filter that is none", "bgppeers/p", `{"spec":{"peerSelector":"has(rr)","filters":7}}`, map[string]string{"192.0.2.2": "filters", "192.0.2.3": "", "2001:db8::2": "filters"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := world(t, three)
+			w.Update(api.Update{Key: api.ResourcesPrefix + tt.tail, Value: []byte(tt.doc)})
+			p := w.Plan("h1")
+			got := sessionsOf(p)
+			for peer, want := range tt.closed {
+				if why, is := got[peer]; !is || (why == "") != (want == "") || !strings.Contains(why, want) {
+					t.Errorf("session with %s: %v, closed for %q, want %q", peer, is, why, want)
+				}
+			}
+			if len(got) != len(tt.closed) || len(p.Problems) == 0 {
+				t.Errorf("sessions %v, problems %v", got, p.Problems)
+			}
+			w.Update(api.Update{Key: api.ResourcesPrefix + tt.tail})
+			if p := w.Plan("h1"); !reflect.DeepEqual(p, world(t, three).Plan("h1")) {
+				t.Errorf("when it is gone: %+v", p)
+			}
+		})
+	}
+}
+
+// A value that means nothing does not say that routes are to go.
+func TestWhatWasUnderstoodLastStays(t *testing.T) {
+	const all = three + `
+IPPool p {cidr: 10.65.0.0/16}
+BGPConfiguration default {asNumber: 65000, nodeMeshPassword: {secretKeyRef: {name: a, key: b}}}
+BGPFilter f {exportV4: [{action: Reject}]}
+BGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009, filters: [f]}
+`
+	for _, tail := range []string{"ippools/p", "nodes/h1", "nodes/h2", "bgpconfigurations/default", "bgpfilters/f", "bgppeers/tor"} {
+		for _, doc := range []string{`{`, `[]`, `null`, `"x"`, `{"spec":7}`, `{"kind":"Tier"}`} {
+			w := world(t, all)
+			want := w.Plan("h1")
+			key := api.ResourcesPrefix + tail
+			for range 2 {
+				w.Update(api.Update{Key: key, Value: []byte(doc)})
+			}
+			got := w.Plan("h1")
+			if len(got.Problems) == 0 || !strings.Contains(strings.Join(got.Problems, "\n"), "what was there before is kept") {
+				t.Errorf("%s is %s: problems %q", tail, doc, got.Problems)
+			}
+			if got.Problems = want.Problems; !reflect.DeepEqual(got, want) {
+				t.Errorf("%s is %s:\n got %+v\nwant %+v", tail, doc, got, want)
+			}
+		}
+	}
+}
+
+func TestWhatNobodyEverUnderstoodIsSaid(t *testing.T) {
+	for _, tail := range []string{"ippools/p", "nodes/h2", "bgpconfigurations/default", "bgpfilters/f", "bgppeers/tor"} {
+		w := world(t, "Node h1 {bgp: {ipv4Address: 192.0.2.1/24}}")
+		w.Update(api.Update{Key: api.ResourcesPrefix + tail, Value: []byte(`[]`)})
+		if p := w.Plan("h1"); len(p.Unread) != 1 || p.Off != "" {
+			t.Errorf("%s: %q, off %q", tail, p.Unread, p.Off)
+		}
+		w.Update(api.Update{Key: api.ResourcesPrefix + tail})
+		if p := w.Plan("h1"); len(p.Unread) != 0 || len(p.Problems) != 0 {
+			t.Errorf("%s when it is gone: %q", tail, p.Unread)
+		}
+	}
+	w := plan.New()
+	w.Update(api.Update{Key: api.ResourcesPrefix + "nodes/h1", Value: []byte(`{"spec":"x"}`)})
+	if p := w.Plan("h1"); !strings.Contains(p.Off, "Node h1: spec: want an object") {
+		t.Errorf("off: %q", p.Off)
 	}
 }

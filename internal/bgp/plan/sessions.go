@@ -44,7 +44,7 @@ func (d *draft) pools() {
 			d.open[f] = append(d.open[f], within("IPPool "+name, p, true))
 		}
 		if encapsulated(s.VXLANMode) || encapsulated(s.IPIPMode) {
-			d.plan.Foreign = append(d.plan.Foreign, p)
+			d.plan.Encapsulated = append(d.plan.Encapsulated, p)
 		}
 	}
 }
@@ -132,9 +132,7 @@ func (d *draft) draw(name string, s *api.BGPPeerSpec, peer netip.Addr) Session {
 	if s.SourceAddress == "None" {
 		out.Source = netip.Addr{}
 	}
-	if s.Password != nil && s.Password.SecretKeyRef != nil {
-		out.Password = &Secret{s.Password.SecretKeyRef.Name, s.Password.SecretKeyRef.Key}
-	}
+	out.password(s.Password, d.shutFor(api.KindBGPPeer, name))
 	switch {
 	case s.NextHopMode == "Self":
 		out.NextHop = NextHopSelf
@@ -154,6 +152,22 @@ func (d *draft) draw(name string, s *api.BGPPeerSpec, peer netip.Addr) Session {
 		out.BFD = own
 	}
 	return out
+}
+
+// password gives a session its password. Where one is wanted and it is not known which, or nobody knows whether one is
+// wanted since the resource could not be read, the session is closed: it must never be one without.
+func (s *Session) password(p *api.BGPPassword, shut string) {
+	switch {
+	case shut != "":
+		s.Closed = shut
+	case p == nil:
+	case p.Unread != "":
+		s.Closed = p.Unread
+	case p.SecretKeyRef == nil:
+		s.Closed = "password: no secretKeyRef"
+	default:
+		s.Password = &Secret{p.SecretKeyRef.Name, p.SecretKeyRef.Key}
+	}
 }
 
 // begin is a session where nothing special is said.
@@ -213,9 +227,7 @@ func (d *draft) mesh() {
 			s := d.begin(a)
 			s.Why, s.Port, s.AS, s.PeerNode, s.Passive = FromMesh, h.port, h.as, h.name, d.waits(a)
 			s.Restart = seconds(all.NodeMeshMaxRestartTime, DefaultRestart)
-			if all.NodeMeshPassword != nil && all.NodeMeshPassword.SecretKeyRef != nil {
-				s.Password = &Secret{all.NodeMeshPassword.SecretKeyRef.Name, all.NodeMeshPassword.SecretKeyRef.Key}
-			}
+			s.password(all.NodeMeshPassword, d.shutFor(api.KindBGPConfiguration, "default"))
 			d.add(s, nil)
 		}
 	}

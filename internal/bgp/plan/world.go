@@ -34,40 +34,83 @@ type World struct {
 	filters map[string]*api.BGPFilter
 	pools   map[string]*api.IPPool
 	odd     map[string][]string // what is wrong, by key
+	// shut are resources that could not be read when nothing was known of them, with the reason, by key.
+	shut map[string]string
 }
 
 // New returns an empty world.
 func New() *World {
 	return &World{
 		nodes: map[string]*api.Node{}, configs: map[string]*api.BGPConfiguration{}, peers: map[string]*api.BGPPeer{},
-		filters: map[string]*api.BGPFilter{}, pools: map[string]*api.IPPool{}, odd: map[string][]string{},
+		filters: map[string]*api.BGPFilter{}, pools: map[string]*api.IPPool{}, odd: map[string][]string{}, shut: map[string]string{},
 	}
 }
 
-// Update takes in a resource, or its end. One that is not JSON leaves what was there.
+// Update takes in a resource, or its end. One that cannot be understood leaves what was there, see [api.Admit]. If
+// nothing was there, a node, a pool or a filter is absent; a BGPPeer's sessions are closed as far as it says with whom
+// they are, and those of the mesh if the BGPConfiguration cannot be read: it may have a password.
 func (w *World) Update(u api.Update) {
 	ref, ok := api.ParseKey(u.Key)
 	if !ok {
 		return
 	}
+	delete(w.odd, u.Key)
 	if u.Value == nil {
-		delete(w.odd, u.Key)
+		delete(w.shut, u.Key)
 		w.keep(ref, nil)
 		return
 	}
-	s, err := api.DecodeStored(u)
-	if err != nil {
-		w.odd[u.Key] = []string{fmt.Sprintf("%s: %v; what was there before is kept", ref, err)}
+	s, err := api.Admit(u)
+	if err == nil {
+		for _, p := range s.Problems {
+			w.odd[u.Key] = append(w.odd[u.Key], strings.ReplaceAll(fmt.Sprintf("%s: %s: %s", ref, p.Field, p.Reason), ": : ", ": "))
+		}
+		delete(w.shut, u.Key)
+		w.keep(ref, s.Resource)
 		return
 	}
-	delete(w.odd, u.Key)
-	for _, p := range s.Problems {
-		w.odd[u.Key] = append(w.odd[u.Key], strings.ReplaceAll(fmt.Sprintf("%s: %s: %s", ref, p.Field, p.Reason), ": : ", ": "))
+	reason := fmt.Sprintf("%s: %s", ref, strings.TrimPrefix(err.Error(), u.Key+": "))
+	if w.shut[u.Key] == "" && w.knows(ref) {
+		w.odd[u.Key] = []string{reason + "; what was there before is kept"}
+		return
 	}
-	if s.Closed != "" {
-		s.Resource = nil
+	w.shut[u.Key] = reason
+	w.odd[u.Key] = []string{reason + "; nothing else is known of it"}
+	switch ref.Kind {
+	case api.KindBGPPeer, api.KindBGPConfiguration:
+		if s.Resource == nil {
+			s.Resource = api.New(ref.Kind)
+		}
+		w.keep(ref, s.Resource)
 	}
-	w.keep(ref, s.Resource)
+}
+
+// shutFor is why a resource could not be read; empty: it could.
+func (w *World) shutFor(kind, name string) string { return w.shut[api.KeyPrefix(kind, "")+name] }
+
+// unread are the reasons why something is not known that routes may depend on.
+func (w *World) unread() (out []string) {
+	for _, key := range slices.Sorted(maps.Keys(w.shut)) {
+		out = append(out, w.shut[key])
+	}
+	return out
+}
+
+// knows reports whether there is a resource.
+func (w *World) knows(ref api.Ref) (known bool) {
+	switch ref.Kind {
+	case api.KindNode:
+		_, known = w.nodes[ref.Name]
+	case api.KindBGPConfiguration:
+		_, known = w.configs[ref.Name]
+	case api.KindBGPPeer:
+		_, known = w.peers[ref.Name]
+	case api.KindBGPFilter:
+		_, known = w.filters[ref.Name]
+	case api.KindIPPool:
+		_, known = w.pools[ref.Name]
+	}
+	return known
 }
 
 func (w *World) keep(ref api.Ref, r api.Resource) {
@@ -162,14 +205,17 @@ func (w *World) hosts() []host {
 
 // Plan says what a node is to do.
 func (w *World) Plan(node string) Plan {
-	p := Plan{Node: node}
+	p := Plan{Node: node, Unread: w.unread()}
 	for _, key := range slices.Sorted(maps.Keys(w.odd)) {
 		p.Problems = append(p.Problems, w.odd[key]...)
 	}
 	me, ok := w.host(node)
 	if !ok {
 		p.Off = fmt.Sprintf("Node %s has no address for BGP: set spec.bgp.ipv4Address or spec.bgp.ipv6Address", node)
-		if w.nodes[node] == nil {
+		switch {
+		case w.shutFor(api.KindNode, node) != "":
+			p.Off = w.shutFor(api.KindNode, node)
+		case w.nodes[node] == nil:
 			p.Off = fmt.Sprintf("there is no Node %s: create it, with spec.bgp.ipv4Address", node)
 		}
 		return p

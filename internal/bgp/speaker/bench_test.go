@@ -34,7 +34,7 @@ func BenchmarkRoutesOfAPeer(b *testing.B) {
 				h.kernel(b, n)
 				b.ReportMetric(time.Since(began).Seconds(), "s/learned")
 				b.ReportMetric(float64(resident(b, h.cmd.Process.Pid)), "MB")
-				await(b, 10*time.Second, func() error { // routes stay for a moment after the first of them
+				await(b, patience, func() error { // routes stay for a moment after the first of them
 					if r := h.ask(request{}).Report; time.Since(r.Sessions[0].Since) < 6*time.Second {
 						return fmt.Errorf("just up")
 					}

@@ -59,7 +59,7 @@ type answer struct {
 }
 
 // passwords are the secrets of all children.
-var passwords = map[plan.Secret]string{{Name: "bgp", Key: "right"}: "sesame", {Name: "bgp", Key: "wrong"}: "open"}
+var passwords = map[plan.Secret]string{{Name: "bgp", Key: "right"}: "sesame", {Name: "bgp", Key: "wrong"}: "open", {Name: "bgp", Key: "long"}: strings.Repeat("x", 100), {Name: "bgp", Key: "stale"}: "sesame"}
 
 func child(in io.Reader, out io.Writer) error {
 	h, err := rtnl.Open()
@@ -71,6 +71,9 @@ func child(in io.Reader, out io.Writer) error {
 		Rtnl: h, Alive: alive, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Returns: os.Getenv(asReturning) != "",
 		Secret: func(k plan.Secret) (string, error) {
+			if k.Key == "stale" {
+				return passwords[k], errors.New("its file is gone")
+			}
 			if p, ok := passwords[k]; ok {
 				return p, nil
 			}
@@ -212,6 +215,9 @@ func (h *host) ask(q request) answer {
 	return a
 }
 
+// patience is how long what should come may take, on a machine that is busy with other things.
+const patience = time.Minute
+
 // await looks until a condition holds.
 func await(t testing.TB, within time.Duration, look func() error) {
 	t.Helper()
@@ -235,7 +241,7 @@ func await(t testing.TB, within time.Duration, look func() error) {
 // up waits until sessions are up.
 func (h *host) up(peers ...string) {
 	h.t.Helper()
-	await(h.t, 20*time.Second, func() error {
+	await(h.t, patience, func() error {
 		for _, peer := range peers {
 			if s := h.session(peer); s.State != speaker.Established {
 				return fmt.Errorf("session with %s: %+v", peer, s)
@@ -258,12 +264,12 @@ func (h *host) session(peer string) speaker.Session {
 // wantRoute waits for a learned route in the kernel, in the words of ip route.
 func (h *host) wantRoute(words string) {
 	h.t.Helper()
-	await(h.t, 10*time.Second, func() error { return h.routeIs(words, true) })
+	await(h.t, patience, func() error { return h.routeIs(words, true) })
 }
 
 func (h *host) wantNoRoute(words string) {
 	h.t.Helper()
-	await(h.t, 10*time.Second, func() error { return h.routeIs(words, false) })
+	await(h.t, patience, func() error { return h.routeIs(words, false) })
 }
 
 // routeIs looks whether the kernel's table has a route whose line holds these words in their order.

@@ -38,19 +38,22 @@ type fib struct {
 	former  []rtnl.Route                // those of a BIRD that spoke here before us
 	dead    map[netip.Addr]bool         // peers by whom nothing may be sent, not even on what stays
 	foreign func(netip.Prefix) bool
+
+	encapsulated func(netip.Prefix) bool // packets to it go to next hops on our links alone: see plan.Plan
 }
 
 // resolved is the way to a next hop.
 type resolved struct {
-	hop rtnl.Hop
-	err error
+	hop    rtnl.Hop
+	direct bool // it is on a link of ours
+	err    error
 }
 
 func newFIB(h *rtnl.Handle) fib {
 	return fib{
 		rtnl: h, want: map[netip.Prefix][]netip.Addr{}, actual: map[netip.Prefix][2]rtnl.Route{}, dirty: map[netip.Prefix]bool{},
 		hops: map[netip.Addr]resolved{}, failed: map[netip.Prefix]error{}, refused: map[netip.Prefix]string{}, foreign: func(netip.Prefix) bool { return false },
-		held: true,
+		encapsulated: func(netip.Prefix) bool { return false }, held: true,
 	}
 }
 
@@ -86,7 +89,7 @@ func (f *fib) lost() {
 	f.hops = map[netip.Addr]resolved{}
 	changed := map[netip.Addr]bool{}
 	for hop, was := range old {
-		if is := f.resolve(hop); is.hop != was.hop || (is.err == nil) != (was.err == nil) {
+		if is := f.resolve(hop); is.hop != was.hop || is.direct != was.direct || (is.err == nil) != (was.err == nil) {
 			changed[hop] = true
 		}
 	}
@@ -314,20 +317,16 @@ func (f *fib) route(dst netip.Prefix) (rtnl.Route, error) {
 		f.refused[dst] = why
 		return rtnl.Route{}, nil
 	}
-	var ways []rtnl.Hop
-	var failed error
-	for _, hop := range hops {
-		way := f.resolve(hop)
-		if way.err != nil {
-			failed = fmt.Errorf("route %s: next hop %s: %w", dst, hop, way.err)
-			continue
-		}
-		ways = append(ways, way.hop)
-	}
+	ways, behind, failed := f.waysTo(dst, hops)
 	r := rtnl.Route{Dst: dst, Protocol: kernel.RouteProtocolSpeaker}
 	switch all := rtnl.MakeHops(ways...).List(); len(all) {
 	case 0:
-		return rtnl.Route{}, failed
+		if !behind.IsValid() {
+			return rtnl.Route{}, failed
+		}
+		// No route at all would send its packets where the default route leads.
+		f.refused[dst] = fmt.Sprintf("its pool is to be encapsulated, which is not done yet, and next hop %s is behind a router; it is unreachable here", behind)
+		r.Kind = rtnl.Unreachable
 	case 1:
 		r.Link, r.Gateway = all[0].Link, all[0].Gateway
 	default:
@@ -336,16 +335,34 @@ func (f *fib) route(dst netip.Prefix) (rtnl.Route, error) {
 	return r, nil
 }
 
+// waysTo are the ways to the next hops of a destination. Behind is one of those behind a router, by which packets that are to
+// be encapsulated must not go as they are.
+func (f *fib) waysTo(dst netip.Prefix, hops []netip.Addr) (ways []rtnl.Hop, behind netip.Addr, failed error) {
+	onLink := f.encapsulated(dst)
+	for _, hop := range hops {
+		switch way := f.resolve(hop); {
+		case way.err != nil:
+			failed = fmt.Errorf("route %s: next hop %s: %w", dst, hop, way.err)
+		case onLink && !way.direct:
+			behind = hop
+		default:
+			ways = append(ways, way.hop)
+		}
+	}
+	return ways, behind, failed
+}
+
 // resolve finds the way to a next hop: the next hop itself if it is on a link of ours, else the gateway towards it.
 func (f *fib) resolve(hop netip.Addr) resolved {
 	if r, ok := f.hops[hop]; ok {
 		return r
 	}
 	way, err := f.rtnl.Lookup(hop)
-	if err == nil && !way.Gateway.IsValid() {
+	direct := err == nil && !way.Gateway.IsValid()
+	if direct {
 		way.Gateway = hop
 	}
-	r := resolved{way, err}
+	r := resolved{way, direct, err}
 	f.hops[hop] = r
 	return r
 }

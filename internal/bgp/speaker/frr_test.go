@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/kernel"
@@ -40,9 +39,9 @@ func startFRR(t *testing.T, ns *netnstest.NS, config string) *frr {
 		t.Fatal(err)
 	}
 	f.daemon("zebra", path)
-	await(t, 10*time.Second, func() error { _, err := os.Stat(filepath.Join(dir, "zserv.api")); return err })
+	await(t, patience, func() error { _, err := os.Stat(filepath.Join(dir, "zserv.api")); return err })
 	f.daemon("bgpd", path)
-	await(t, 10*time.Second, func() error {
+	await(t, patience, func() error {
 		if out := f.ask("show bgp summary"); strings.Contains(out, "failed") || strings.Contains(out, "not running") {
 			return fmt.Errorf("bgpd: %s", out)
 		}
@@ -82,7 +81,7 @@ func (f *frr) ask(command string) string {
 // shows waits until FRR's answer has all of these words.
 func (f *frr) shows(command string, words ...string) {
 	f.t.Helper()
-	await(f.t, 20*time.Second, func() error {
+	await(f.t, patience, func() error {
 		out := f.ask(command)
 		for _, w := range words {
 			if !strings.Contains(out, w) {
@@ -139,7 +138,7 @@ router bgp 65001
 	h.start(p)
 	h.up("192.0.2.2", "2001:db8:1::2")
 	f.shows("show bgp ipv4 unicast 10.65.1.0/26", "192.0.2.1")
-	await(t, 20*time.Second, func() error {
+	await(t, patience, func() error {
 		if out := f.ask("show bgp ipv4 unicast 10.65.1.0/26"); strings.Contains(out, "stale") {
 			return fmt.Errorf("still stale:\n%s", out)
 		}

@@ -80,7 +80,7 @@ func (h *hostile) others(t *testing.T) {
 // down waits until a session is not up, and says why.
 func (h *hostile) down(i int, why string) {
 	h.t.Helper()
-	await(h.t, 10*time.Second, func() error {
+	await(h.t, patience, func() error {
 		if s := h.session(hostileAddr(i)); s.State == speaker.Established || s.Why == "" || !strings.Contains(s.Why, why) {
 			return fmt.Errorf("%+v, want why %q", s, why)
 		}
@@ -133,7 +133,7 @@ func malformed(i int) []struct {
 		{"the same route, withdrawn and told", withdrawn, update(dst, good, dst)},
 		{"a withdrawal of what was never told", stays, update(wire(prefix("10.222.0.0/26")), nil, nil)},
 		{"an attribute that nobody knows, well-known", reset, update(nil, join(good, attribute(0x40, 99, 1)), dst)},
-		{"attributes that are longer than the message", reset, []byte(message(msgUpdate, []byte{0, 0, 0xff, 0xff, 1}))},
+		{"attributes that are longer than the message", reset, message(msgUpdate, []byte{0, 0, 0xff, 0xff, 1})},
 		{"withdrawals that are longer than the message", reset, message(msgUpdate, []byte{0xff, 0xff, 0, 0})},
 		// RFC 7606 would have the route withdrawn; the library does not read so far, and knows the route as it was before.
 		{"an attribute that is longer than the attributes", stays, update(nil, join(good, []byte{0xc0, 8, 200, 1}), dst)},
@@ -302,7 +302,7 @@ func TestAFloodOfConnectionsKeepsNobodyOut(t *testing.T) {
 	ended.Wait()
 	t.Logf("%d connections, and %d routes told meanwhile", opened.Load(), told)
 	h.others(t)
-	await(t, 20*time.Second, func() error { // and the one who should come gets in
+	await(t, patience, func() error { // and the one who should come gets in
 		r, err := callRaw(h.stranger.NS, hostileAddr(0), "192.0.2.1")
 		if err == nil {
 			err = r.establish(64512)
@@ -338,7 +338,7 @@ func TestABIRDOfAnotherASIsNotLetIn(t *testing.T) {
 	birds[1].run(statics + speaks("twill", "local as 65099; multihop;", "", ""))
 	h.start(planOf(session("192.0.2.2", 64512), session("192.0.2.3", 64512)))
 	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
-	await(t, 20*time.Second, func() error {
+	await(t, patience, func() error {
 		if s := h.session("192.0.2.3"); s.State == speaker.Established || !strings.Contains(s.Why, "another AS number than it should") {
 			return fmt.Errorf("%+v", s)
 		}
@@ -381,7 +381,9 @@ func TestARouteThatFlapsManyTimesCostsTheKernelFew(t *testing.T) {
 	h.wantRoute("10.220.0.0/26 via " + hostileAddr(0) + " proto 186")
 	n := len(gone())
 	t.Logf("%d flaps in %s; the kernel saw %d", flaps, time.Since(began), n)
-	if n > flaps/100 {
+	// One withdrawal for each turn of the speaker's loop, and a turn takes in all that has come: how many turns there are is
+	// the scheduler's choice, so the bound is one that only a speaker which follows each flap passes.
+	if n > flaps/10 {
 		t.Errorf("%d flaps made %d withdrawals in the kernel", flaps, n)
 	}
 	h.others(t)

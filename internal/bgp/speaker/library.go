@@ -31,7 +31,9 @@ type library struct {
 	rules    rules
 	young    map[netip.Addr]time.Time // sessions that came up a moment ago
 	begun    time.Time
-	news     chan struct{} // there is something to ask for
+	// unprotected says of which listeners the kernel did not take a password.
+	unprotected *unprotected
+	news        chan struct{} // there is something to ask for
 
 	mu       sync.Mutex // guards what callbacks write
 	dirty    map[netip.Prefix]bool
@@ -61,10 +63,10 @@ func familyOf(four bool) bgp.Family {
 
 // startLibrary listens, and believes and tells nothing yet.
 func startLibrary(ctx context.Context, p plan.Plan, log *slog.Logger) (*library, error) {
-	level := &slog.LevelVar{}
+	level, unsafe := &slog.LevelVar{}, &unprotected{peers: map[string]string{}}
 	level.Set(slog.LevelError)
 	b := &library{
-		srv: server.NewBgpServer(server.LoggerOption(slog.New(atLeast{log.Handler(), level}), level)), as: p.AS, routerID: p.RouterID, listen: p.Listen, reflects: p.Dedicated, log: log,
+		srv: server.NewBgpServer(server.LoggerOption(slog.New(atLeast{log.Handler(), level, unsafe}), level)), unprotected: unsafe, as: p.AS, routerID: p.RouterID, listen: p.Listen, reflects: p.Dedicated, log: log,
 		open: map[netip.Addr]wanted{}, news: make(chan struct{}, 1), dirty: map[netip.Prefix]bool{}, seen: map[netip.Addr]phase{}, moved: map[netip.Addr]time.Time{}, young: map[netip.Addr]time.Time{}, begun: time.Now(),
 	}
 	go b.srv.Serve()
@@ -74,6 +76,7 @@ func startLibrary(ctx context.Context, p plan.Plan, log *slog.Logger) (*library,
 		global.ListenAddresses = append(global.ListenAddresses, at.Addr().String())
 	}
 	if err := b.srv.StartBgp(ctx, &api.StartBgpRequest{Global: global}); err != nil {
+		b.stop() // it listens on the addresses before the one that failed, and would be in the way of the next try
 		return nil, fmt.Errorf("listen on %v: %w", p.Listen, err)
 	}
 	err := b.srv.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnBestPath: b.onPaths, OnPathEor: b.onComplete, OnPeerUpdate: b.onPeer},
@@ -83,27 +86,6 @@ func startLibrary(ctx context.Context, p plan.Plan, log *slog.Logger) (*library,
 		return nil, err
 	}
 	return b, nil
-}
-
-// atLeast drops what is below a level.
-type atLeast struct {
-	slog.Handler
-	level *slog.LevelVar
-}
-
-// Enabled is part of slog.Handler.
-func (h atLeast) Enabled(ctx context.Context, l slog.Level) bool {
-	return l >= h.level.Level() && h.Handler.Enabled(ctx, l)
-}
-
-// WithAttrs is part of slog.Handler.
-func (h atLeast) WithAttrs(as []slog.Attr) slog.Handler {
-	return atLeast{h.Handler.WithAttrs(as), h.level}
-}
-
-// WithGroup is part of slog.Handler.
-func (h atLeast) WithGroup(name string) slog.Handler {
-	return atLeast{h.Handler.WithGroup(name), h.level}
 }
 
 // fits reports whether a plan can be made true without beginning anew.

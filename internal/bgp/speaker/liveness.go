@@ -2,10 +2,9 @@ package speaker
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"time"
-
-	"github.com/osrg/gobgp/v4/api"
 
 	"github.com/twillnet/twill/internal/bgp/bfd"
 	"github.com/twillnet/twill/internal/bgp/plan"
@@ -17,6 +16,9 @@ type liveness struct {
 	heard bool // from that process, since it was connected
 	all   map[netip.Addr]bfd.Status
 	dead  map[netip.Addr]bool // peers on whose routes nothing may be sent, until they are heard of again
+	// suspects are those whose BFD is lost while their path answers; silent is where those come that answer no more.
+	suspects map[netip.Addr]*suspect
+	silent   chan *suspect
 }
 
 // alive takes in what BFD says now; nil: nobody says anything any more.
@@ -24,6 +26,9 @@ func (s *Speaker) alive(ctx context.Context, statuses []bfd.Status) {
 	l := &s.live
 	if statuses == nil {
 		l.heard, l.all = false, nil // who was dead stays so until BGP or BFD says otherwise
+		for peer := range maps.Clone(l.suspects) {
+			s.trust(peer)
+		}
 		return
 	}
 	was, first := l.all, !l.heard
@@ -33,8 +38,9 @@ func (s *Speaker) alive(ctx context.Context, statuses []bfd.Status) {
 		switch before, known := was[is.Peer]; {
 		case is.State == bfd.Up.String():
 			delete(l.dead, is.Peer)
+			s.trust(is.Peer)
 		case is.Lost && (first || !known || is.Losses != before.Losses):
-			s.dead(ctx, is, first)
+			s.suspect(ctx, is, first)
 		}
 	}
 	s.fib.dead = l.dead
@@ -71,6 +77,8 @@ func (l *liveness) of(w plan.Session) bfd.Status {
 		is = bfd.Status{Peer: w.Peer, State: bfd.Off, Why: "no BFD daemon answers on this host"}
 	case !known:
 		is = bfd.Status{Peer: w.Peer, State: bfd.Off, Why: "not begun yet"}
+	case l.suspects[w.Peer] != nil:
+		is.Why += ", yet the path answers: its BFD has stopped, or its packets are dropped"
 	}
 	return is
 }
@@ -92,10 +100,9 @@ func (b *library) reopen(ctx context.Context, peer netip.Addr, why string) error
 	if err := b.close(ctx, peer, is); err != nil {
 		return err
 	}
-	if err := b.srv.AddPeer(ctx, &api.AddPeerRequest{Peer: is.peer()}); err != nil {
+	if err := b.add(ctx, peer, is); err != nil {
 		return err
 	}
-	b.open[peer] = is
 	b.mu.Lock()
 	b.seen[peer] = phase{Since: time.Now(), Why: why}
 	b.mu.Unlock()

@@ -77,7 +77,7 @@ func TestARestartOrACut(t *testing.T) {
 			h.start(planOf(watched("192.0.2.2", 64512), watched("2001:db8:1::2", 64512)))
 			h.alive(alive("192.0.2.2"))
 			h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
-			await(t, 10*time.Second, func() error { // the time in which all that nobody tells stays
+			await(t, patience, func() error { // the time in which all that nobody tells stays
 				if r := h.ask(request{}).Report; !r.Holding.IsZero() {
 					return fmt.Errorf("%+v", r)
 				}
@@ -85,7 +85,7 @@ func TestARestartOrACut(t *testing.T) {
 			})
 			gone := withdrawals(t, h.Rtnl(), kernel.RouteProtocolSpeaker)
 			b.kill()
-			await(t, 5*time.Second, func() error {
+			await(t, patience, func() error {
 				if s := h.session("192.0.2.2"); !strings.Contains(s.Why, "its routes are kept") {
 					return fmt.Errorf("%+v", s)
 				}

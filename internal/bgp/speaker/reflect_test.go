@@ -60,7 +60,7 @@ func TestAllClientsOfAReflectorHaveTheRoutesOfAllOthers(t *testing.T) {
 	if err := l.tell(true, l.peers[0]); err != nil {
 		t.Fatal(err)
 	}
-	l.await(t, 20*time.Second, &l.full, 1) // it still has those of all others
+	l.await(t, patience, &l.full, 1) // it still has those of all others
 	l.back(t, 20*time.Second)
 }
 

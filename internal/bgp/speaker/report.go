@@ -33,6 +33,7 @@ type Report struct {
 	Learned  int        `json:"learned"` // destinations that peers told
 	Kernel   int        `json:"kernel"`  // routes that are in the kernel for it
 	Problems []string   `json:"problems,omitempty"`
+	Unread   []string   `json:"unread,omitempty"` // resources that could not be read, and of which nothing is known
 }
 
 // Session says how one session is.
@@ -115,7 +116,7 @@ func (s *Speaker) report(ctx context.Context) Report {
 	p := s.plan
 	r := Report{
 		Node: p.Node, Off: p.Off, AS: p.AS, RouterID: p.RouterID, Since: s.begun, Planned: s.planned, Holding: s.hold.until,
-		Learned: len(s.fib.want), Kernel: len(s.fib.actual), Problems: slices.Clone(p.Problems),
+		Learned: len(s.fib.want), Kernel: len(s.fib.actual), Problems: slices.Clone(p.Problems), Unread: p.Unread,
 	}
 	for _, what := range slices.Sorted(maps.Keys(s.problems)) {
 		r.Problems = append(r.Problems, what+": "+s.problems[what])

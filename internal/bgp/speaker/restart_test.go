@@ -71,7 +71,7 @@ func TestARestartMovesNoRoute(t *testing.T) {
 	}
 	for _, b := range birds {
 		b.wants("10.65.1.0/26")
-		await(t, 10*time.Second, func() error { return (&host{NS: b.NS, t: t}).routeIs("10.65.1.0/26 via 192.0.2.1", true) })
+		await(t, patience, func() error { return (&host{NS: b.NS, t: t}).routeIs("10.65.1.0/26 via 192.0.2.1", true) })
 	}
 	here := withdrawals(t, h.Rtnl(), kernel.RouteProtocolSpeaker)
 	there := withdrawals(t, birds[0].Rtnl(), 12)
@@ -89,7 +89,7 @@ func TestARestartMovesNoRoute(t *testing.T) {
 	h.wantRoute("10.206.0.0/26 via 192.0.2.3 proto 186")
 	h.wantNoRoute("10.205.0.0/26") // all have told theirs: what nobody told again goes
 	birds[0].wants("10.65.7.0/26")
-	await(t, 5*time.Second, func() error {
+	await(t, patience, func() error {
 		if r := h.ask(request{}).Report; !r.Holding.IsZero() {
 			return fmt.Errorf("still holding: %+v", r)
 		}
@@ -106,17 +106,15 @@ func TestARestartMovesNoRoute(t *testing.T) {
 func TestStaleRoutesGoAfterTheRestartTime(t *testing.T) {
 	h, birds := network(t, 1)
 	birds[0].run(statics + speaks("twill", "local as 64512; direct;", "", ""))
-	p := planOf(session("192.0.2.2", 64512))
+	s := session("192.0.2.2", 64512)
+	s.Restart = 5 * time.Second
+	p := planOf(s)
 	h.start(p)
 	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
 	h.kill()
 	birds[0].kill()
 	h.start(p)
-	began := time.Now()
-	h.wantNoRoute("10.204.0.0/26") // the restart time of the session is 5 s
-	if took := time.Since(began); took < 4*time.Second || took > 7*time.Second {
-		t.Errorf("stale routes went after %s, want 5s", took)
-	}
+	h.wantNoRoute("10.204.0.0/26") // when: TestHowLongRoutesStayThatNobodyTells
 }
 
 func TestAPeerThatDiesKeepsItsRoutesForItsRestartTime(t *testing.T) {
@@ -127,7 +125,7 @@ func TestAPeerThatDiesKeepsItsRoutesForItsRestartTime(t *testing.T) {
 	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
 	gone := withdrawals(t, h.Rtnl(), kernel.RouteProtocolSpeaker)
 	b.kill()
-	await(t, 5*time.Second, func() error {
+	await(t, patience, func() error {
 		if s := h.session("192.0.2.2"); !strings.Contains(s.Why, "its routes are kept") {
 			return fmt.Errorf("%+v", s)
 		}
@@ -139,7 +137,7 @@ func TestAPeerThatDiesKeepsItsRoutesForItsRestartTime(t *testing.T) {
 		t.Errorf("while the peer restarted went %v", went)
 	}
 	b.kill() // and not back
-	await(t, 20*time.Second, func() error { return h.routeIs("10.204.0.0/26", false) })
+	await(t, patience, func() error { return h.routeIs("10.204.0.0/26", false) })
 }
 
 func TestAPeerThatFallsSilentLosesItsRoutes(t *testing.T) {
@@ -200,7 +198,7 @@ func TestRoutesOfOthersAreNotTouched(t *testing.T) {
 	h.Route("10.205.0.0/26 via 192.0.2.9 proto static metric 2048")
 	h.Route("10.205.0.0/26 via 192.0.2.9 proto static metric 2049")
 	b.configure("route 10.204.0.0/26 blackhole;", "route 10.205.0.0/26 blackhole;")
-	await(t, 10*time.Second, func() error {
+	await(t, patience, func() error {
 		if r := h.ask(request{}).Report; !slices.ContainsFunc(r.Problems, func(p string) bool { return strings.Contains(p, "10.205.0.0/26: routes that are not ours") }) {
 			return fmt.Errorf("%q", r.Problems)
 		}
@@ -208,7 +206,7 @@ func TestRoutesOfOthersAreNotTouched(t *testing.T) {
 	})
 	h.wantNoRoute("10.204.0.0/26 via 192.0.2.2")
 	b.configure("route 10.205.0.0/26 blackhole;", "")
-	await(t, 10*time.Second, func() error {
+	await(t, patience, func() error {
 		if r := h.ask(request{}).Report; len(r.Problems) > 0 {
 			return fmt.Errorf("%q", r.Problems)
 		}
@@ -241,7 +239,7 @@ func TestANextHopBehindARouter(t *testing.T) {
 		strings.Replace(speaks("twill", "local as 64512; direct;", "", ""), "export where source = RTS_STATIC", "export filter behind", 1))
 	h.start(planOf(session("192.0.2.2", 64512)))
 	h.up("192.0.2.2")
-	await(t, 10*time.Second, func() error {
+	await(t, patience, func() error {
 		if r := h.ask(request{}).Report; !slices.ContainsFunc(r.Problems, func(p string) bool { return strings.Contains(p, "next hop 198.51.100.7") }) {
 			return fmt.Errorf("%q", r.Problems)
 		}
@@ -291,14 +289,14 @@ func TestWhatIsToldALittleLateNeverWent(t *testing.T) {
 	b.configure("route 10.204.0.0/26 blackhole;", "")
 	gone := withdrawals(t, h.Rtnl(), kernel.RouteProtocolSpeaker)
 	h.start(p)
-	await(t, 15*time.Second, func() error {
+	await(t, patience, func() error {
 		if r := h.ask(request{}).Report; r.Node == "" || !r.Holding.IsZero() || r.Sessions[0].State != speaker.Established {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
 	})
 	b.configure("protocol static s4 { ipv4; ", "protocol static s4 { ipv4; route 10.204.0.0/26 blackhole;")
-	await(t, 10*time.Second, func() error {
+	await(t, patience, func() error {
 		if r := h.ask(request{}).Report; r.Learned != 1 {
 			return fmt.Errorf("%+v", r)
 		}

@@ -3,11 +3,12 @@ package speaker_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/bgp/speaker"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
@@ -15,7 +16,7 @@ import (
 // ordered waits until BIRD's paths of a route are this.
 func (b *bird) path(dst, want string) {
 	b.t.Helper()
-	await(b.t, 15*time.Second, func() error {
+	await(b.t, patience, func() error {
 		if out := b.ask("show", "route", dst, "all"); !strings.Contains(out, "BGP.as_path: "+want+"\n") {
 			return fmt.Errorf("no path %q in:\n%s", want, out)
 		}
@@ -106,7 +107,7 @@ func TestTTLSecurity(t *testing.T) {
 	birds[0].run(statics + speaks("twill", "local as 65001; multihop 1; ttl security on;", "", ""))
 	s := session("192.0.2.2", 65001)
 	h.start(planOf(s)) // from too near: the peer wants TTL 255
-	await(t, 10*time.Second, func() error {
+	await(t, patience, func() error {
 		if got := h.session("192.0.2.2"); got.State != "Active" && got.State != "OpenSent" {
 			return fmt.Errorf("%+v", got)
 		}
@@ -123,7 +124,7 @@ func TestForeignPoolsAreLeftAlone(t *testing.T) {
 	p := planOf(session("192.0.2.2", 64512))
 	p.Foreign = append(p.Foreign, prefix("10.204.0.0/16"))
 	h.start(p)
-	await(t, 10*time.Second, func() error {
+	await(t, patience, func() error {
 		if r := h.ask(request{}); r.Report.Learned != 1 || r.Report.Kernel != 0 || len(r.Routes) != 1 || r.Routes[0].Kernel != "left to the agent" {
 			return fmt.Errorf("%+v", r)
 		}
@@ -132,6 +133,32 @@ func TestForeignPoolsAreLeftAlone(t *testing.T) {
 	p.Foreign = nil
 	h.plan(p)
 	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
+}
+
+// TestPacketsThatAreToBeEncapsulatedGoToNextHopsOnALinkAlone: where a router is between, no route would be worse than one
+// that says so.
+func TestPacketsThatAreToBeEncapsulatedGoToNextHopsOnALinkAlone(t *testing.T) {
+	h, birds := network(t, 1)
+	birds[0].run(statics + `filter behind { bgp_next_hop = 198.51.100.7; accept; }` +
+		strings.Replace(speaks("twill", "local as 64512; direct;", "", ""), "export where source = RTS_STATIC", "export filter behind", 1))
+	h.Route("198.51.100.0/24 via 192.0.2.9")
+	p := planOf(session("192.0.2.2", 64512))
+	h.start(p)
+	h.wantRoute("10.204.0.0/26 via 192.0.2.9 proto 186")
+	p.Encapsulated = append(p.Encapsulated, prefix("10.204.0.0/16"))
+	h.plan(p)
+	h.wantRoute("7 10.204.0.0/26 proto 186") // 7 is unreachable, see RTN_UNREACHABLE
+	await(t, patience, func() error {
+		if r := h.ask(request{}).Report; !slices.ContainsFunc(r.Problems, func(p string) bool { return strings.Contains(p, "10.204.0.0/26: its pool is to be encapsulated") }) {
+			return fmt.Errorf("%q", r.Problems)
+		}
+		return nil
+	})
+	h.Route("198.51.100.7/32 dev br0") // now it is on the link
+	h.wantRoute("10.204.0.0/26 via 198.51.100.7 proto 186")
+	if r := h.ask(request{}); len(r.Report.Problems) > 0 || r.Routes[0].Kernel != speaker.Installed {
+		t.Errorf("%+v", r)
+	}
 }
 
 func TestAnotherPortOwnNumbersInPathsAndIgnoredInterfaces(t *testing.T) {

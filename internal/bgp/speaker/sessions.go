@@ -2,6 +2,7 @@ package speaker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -60,13 +61,24 @@ func (b *library) setSessions(ctx context.Context, want map[netip.Addr]wanted) m
 		if _, open := b.open[peer]; open {
 			continue
 		}
-		if err := b.srv.AddPeer(ctx, &api.AddPeerRequest{Peer: w.peer()}); err != nil {
+		if err := b.add(ctx, peer, w); err != nil {
 			failed[peer] = err
-			continue
 		}
-		b.open[peer] = w
 	}
 	return failed
+}
+
+// add opens a session, unless its password cannot be had of those who call.
+func (b *library) add(ctx context.Context, peer netip.Addr, w wanted) error {
+	if err := b.srv.AddPeer(ctx, &api.AddPeerRequest{Peer: w.peer()}); err != nil {
+		return err
+	}
+	if why := b.unprotected.take(peer.String()); why != "" {
+		err := fmt.Errorf("not opened: the kernel does not take its password: %s", why)
+		return errors.Join(err, b.srv.DeletePeer(ctx, &api.DeletePeerRequest{Address: peer.String()}))
+	}
+	b.open[peer] = w
+	return nil
 }
 
 // close ends a session. The library forgets a listener's password only when the session gets another one first.

@@ -30,10 +30,14 @@ import (
 // Config is all that a speaker must be told.
 type Config struct {
 	Rtnl *rtnl.Handle
-	// Secret returns a password. A session whose password cannot be had is not opened.
+	// Secret returns a password; with an error the last one that could be read. A session whose password cannot be had
+	// is not opened.
 	Secret func(plan.Secret) (string, error)
 	// Alive is told what BFD says of the paths to peers, whenever it changes; nil: there is no BFD now.
 	Alive <-chan []bfd.Status
+	// Answers asks a peer's kernel whether the path to it is alive, within a time; an error: it does not answer. nil:
+	// no echo is sent, and a session that BFD declares down is down.
+	Answers func(peer netip.Addr, within time.Duration) error
 	// Returns: a speaker ran here before, and peers may still have what it told. One that has routes in the kernel sees
 	// that by itself; a dedicated reflector has none.
 	Returns bool
@@ -70,7 +74,7 @@ type Speaker struct {
 
 // New returns a speaker, which does nothing until Run.
 func New(cfg Config) *Speaker {
-	s := &Speaker{cfg: cfg, asks: make(chan func()), problems: map[string]string{}, live: liveness{dead: map[netip.Addr]bool{}}}
+	s := &Speaker{cfg: cfg, asks: make(chan func()), problems: map[string]string{}, live: liveness{dead: map[netip.Addr]bool{}, suspects: map[netip.Addr]*suspect{}, silent: make(chan *suspect)}}
 	s.told = exports{agent: map[routeKey]rtnl.Route{}, links: map[int]rtnl.Link{}}
 	s.fib = newFIB(cfg.Rtnl)
 	return s
@@ -112,12 +116,28 @@ func receive(ctx context.Context, watch *rtnl.Watcher, out chan<- []rtnl.Event) 
 	}
 }
 
+// alarm is a timer that what comes meanwhile does not put off. Use idle; whoever takes from C calls rang.
+type alarm struct {
+	*time.Timer
+	set bool
+}
+
 // idle is a timer that does not run.
-func idle() *time.Timer {
+func idle() *alarm {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
-	return t
+	return &alarm{Timer: t}
 }
+
+// within has it ring after a time, unless it is to ring anyway.
+func (a *alarm) within(d time.Duration) {
+	if !a.set {
+		a.set = true
+		a.Reset(d)
+	}
+}
+
+func (a *alarm) rang() { a.set = false }
 
 // loop owns all state.
 func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-chan []rtnl.Event) error {
@@ -134,16 +154,19 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 			s.adopt(ctx, p)
 		case es := <-events:
 			if s.heed(es) {
-				reread.Reset(settle)
+				reread.within(settle)
 			}
 		case <-news:
 			s.learn(ctx)
 		case statuses := <-s.cfg.Alive:
 			s.alive(ctx, statuses)
+		case who := <-s.live.silent:
+			s.silent(ctx, who)
 		case <-reread.C:
+			reread.rang()
 			if err := s.read(); err != nil {
 				s.trouble("kernel", err)
-				reread.Reset(retryAfter)
+				reread.within(retryAfter)
 			}
 		case <-clock.C:
 			if s.bgp != nil && s.bgp.deaf(time.Now()) {
@@ -152,6 +175,7 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 		case <-hold.C:
 		case <-young.C:
 		case <-retry.C:
+			retry.rang()
 			if s.plan.Node != "" {
 				s.adopt(ctx, s.plan)
 			}
@@ -169,7 +193,7 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 			young.Reset(time.Until(next))
 		}
 		if failed := s.apply(); failed {
-			retry.Reset(retryAfter)
+			retry.within(retryAfter)
 		}
 	}
 }
@@ -210,6 +234,11 @@ func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
 			delete(s.live.dead, peer)
 		}
 	}
+	for peer := range maps.Clone(s.live.suspects) {
+		if _, wanted := p.Session(peer); !wanted {
+			s.trust(peer)
+		}
+	}
 	if s.bgp == nil {
 		b, err := startLibrary(ctx, p, s.cfg.Log)
 		if err != nil {
@@ -226,7 +255,7 @@ func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
 	s.fine("rules")
 	s.tell() // first, so that whom we call gets all before we say that it is all
 	s.sessions(ctx)
-	s.fib.foreign = p.IsForeign
+	s.fib.foreign, s.fib.encapsulated = p.IsForeign, p.IsEncapsulated
 	s.fib.reach(p.Sessions)
 	s.fib.everything()
 }
@@ -235,18 +264,25 @@ func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
 func (s *Speaker) sessions(ctx context.Context) {
 	want := map[netip.Addr]wanted{}
 	for _, session := range s.plan.Sessions {
-		w := wanted{session: session, restarting: s.hold.waiting[session.Peer]}
+		w, unread := wanted{session: session, restarting: s.hold.waiting[session.Peer]}, error(nil)
 		what := "session " + session.Peer.String()
+		if session.Closed != "" {
+			s.trouble(what, errors.New("not opened: "+session.Closed))
+			continue
+		}
 		if session.Password != nil {
 			password, err := s.cfg.Secret(*session.Password)
-			if err != nil {
+			if password == "" {
 				s.trouble(what, fmt.Errorf("not opened: password: %w", err))
 				continue
 			}
-			w.password = password
+			w.password, unread = password, err
 		}
-		s.fine(what)
-		want[session.Peer] = w
+		if want[session.Peer] = w; unread != nil {
+			s.trouble(what, fmt.Errorf("password: %w; the last one stays in use", unread))
+		} else {
+			s.fine(what)
+		}
 	}
 	for peer, err := range s.bgp.setSessions(ctx, want) {
 		s.trouble("session "+peer.String(), err)

@@ -2,7 +2,8 @@
 //
 // In: a random source and a [Config]. Out: a [World], which is a store full of
 // resources as [api.Update] values: its State, its next Step, and a [Query]
-// about it that is likely to meet its rules. [Coverage] counts what decided.
+// about it that is likely to meet its rules. [Coverage] counts what decided, and
+// [Expect] works out what a node should have.
 //
 // The resources are written as JSON, not by way of api's types, so that a world
 // can hold what those types cannot say, and what only another program writes.
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 
 	"github.com/twillnet/twill/api"
@@ -25,6 +27,7 @@ type Config struct {
 	Workloads  int // workload endpoints; zero means 9
 	Policies   int // namespaced ones, and as many global ones; zero means 7
 	Blocks     int // blocks of addresses of these nodes; zero means none
+	Pools      int // of addresses; zero means none
 	Wrong      int // of a hundred resources so many are wrong in some way; zero means 4, negative none
 }
 
@@ -47,6 +50,7 @@ type World struct {
 	store    map[string]api.Update
 	slots    []slot
 	revision int64
+	past     []api.Update // what the last changes have replaced
 }
 
 // slot is a place for one resource: its key, and how to make up its value.
@@ -93,6 +97,86 @@ func (w *World) Step() []api.Update {
 	return []api.Update{w.put(pick(w, w.slots))}
 }
 
+// Move takes a workload to another interface, or exchanges the addresses of two, so that for a while both have the same.
+func (w *World) Move() []api.Update {
+	i, j := w.rng.IntN(w.cfg.Workloads), w.rng.IntN(w.cfg.Workloads)
+	ki, a := w.stored(i)
+	kj, b := w.stored(j)
+	if a == nil || b == nil {
+		return w.Step()
+	}
+	if w.maybe(0.5) {
+		a["interfaceName"] = numbered("cali", w.rng.IntN(w.cfg.Workloads))
+		return []api.Update{w.respec(ki, a)}
+	}
+	a["ipNetworks"], b["ipNetworks"] = b["ipNetworks"], a["ipNetworks"]
+	return []api.Update{w.respec(ki, a), w.respec(kj, b)}
+}
+
+// MovePolicy gives a policy that is enforced another order or another tier, and leaves all else of it as it is.
+func (w *World) MovePolicy() []api.Update {
+	var enforced []string
+	for _, k := range slices.Sorted(maps.Keys(w.store)) {
+		if enforcedPolicy.MatchString(k) && w.specOf(k) != nil {
+			enforced = append(enforced, k)
+		}
+	}
+	if len(enforced) == 0 {
+		return w.Step()
+	}
+	k := pick(w, enforced)
+	spec := w.specOf(k)
+	if w.maybe(0.3) {
+		spec["tier"] = pick(w, []string{"t1", "t2", "t3", "default", "default", "kube-admin"})
+	} else {
+		spec["order"] = w.rng.IntN(400) - 100
+	}
+	return []api.Update{w.respec(k, spec)}
+}
+
+var enforcedPolicy = regexp.MustCompile(`/(global)?networkpolicies/`)
+
+// stored is a workload's key and what its spec is now; nil: it is not there, or cannot be read.
+func (w *World) stored(i int) (string, object) {
+	p := w.place(i)
+	k := key("workloadendpoints", p.namespace, p.resource)
+	return k, w.specOf(k)
+}
+
+func (w *World) specOf(key string) object {
+	var o struct{ Spec object }
+	if json.Unmarshal(w.store[key].Value, &o) != nil {
+		return nil
+	}
+	return o.Spec
+}
+
+// respec puts another spec into a resource that is there.
+func (w *World) respec(key string, spec object) api.Update {
+	var o object
+	if err := json.Unmarshal(w.store[key].Value, &o); err != nil {
+		panic(err) // stored has read it
+	}
+	o["spec"] = spec
+	b, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // it was JSON
+	}
+	return w.set(api.Update{Key: key, Value: b})
+}
+
+// Undo takes back the last change that was not undone yet.
+func (w *World) Undo() []api.Update {
+	if len(w.past) == 0 {
+		return w.Step()
+	}
+	last := w.past[len(w.past)-1]
+	w.past = w.past[:len(w.past)-1]
+	out := w.set(last)
+	w.past = w.past[:len(w.past)-1]
+	return []api.Update{out}
+}
+
 // Teardown removes that share of all resources, in any order; 1 leaves nothing.
 func (w *World) Teardown(share float64) []api.Update {
 	var out []api.Update
@@ -117,15 +201,24 @@ func (w *World) put(s slot) api.Update {
 	}
 	if w.cfg.Wrong > 0 && w.rng.IntN(400) < w.cfg.Wrong {
 		b = b[:len(b)/2] // as if a writer had died; not JSON at all
+	} else if w.cfg.Wrong > 0 && w.rng.IntN(100) < w.cfg.Wrong && speaksOfPolicy.MatchString(s.key) {
+		b = []byte(pick(w, []string{`[]`, `null`, `17`, `{"spec":[]}`, `{"spec":"x"}`, `{"kind":"Pod"}`}))
 	}
 	return w.set(api.Update{Key: s.key, Value: b})
 }
+
+// speaksOfPolicy are the keys of kinds of which the last value that was one stays in force.
+var speaksOfPolicy = regexp.MustCompile(`/(staged)?(global)?network(policies|sets)/|/(tiers|profiles)/`)
 
 func (w *World) gone(key string) api.Update { return w.set(api.Update{Key: key}) }
 
 func (w *World) set(u api.Update) api.Update {
 	w.revision++
 	u.Revision = w.revision
+	const remembered = 50
+	if w.past = append(w.past, api.Update{Key: u.Key, Value: w.store[u.Key].Value}); len(w.past) > remembered {
+		w.past = w.past[1:]
+	}
 	if u.Value == nil {
 		delete(w.store, u.Key)
 	} else {

@@ -20,7 +20,13 @@ func Wanted() []string {
 		"tier allow", "tier deny", "tier pass", "tier end of tier: deny", "tier end of tier: pass", "tier skipped",
 		"profile Allow", "profile Deny", "decided no profile", "decided no profile matched", "decided profile is missing",
 		"decided endpoint is closed", "decided a host always reaches its own workloads", "decided setting defaultEndpointToHostAction", "decided failsafe port",
+		"decided encapsulation from a workload",
 		"field source.services", "field destination.services", "field ipVersion", "field protocol", "field notProtocol", "field icmp", "field notICMP",
+		"families both", "families not in everything of the other", "families passed over", "families passed over by notNets",
+		"ports without a protocol", "notPorts without a protocol",
+		"host endpoint without expectedIPs", "negative serviceAccountSelector", "negative namespaceSelector",
+		"negative serviceAccounts of a rule", "negative namespaceSelector of a rule",
+		"no account, though its labels would match", "no namespace, though its labels would match",
 	}
 	for _, stage := range []string{"untracked", "pre-DNAT", "host", "forward", "workload"} {
 		out = append(out, "stage "+stage)

@@ -20,11 +20,11 @@ func (w *World) policy(kind, namespace, name string) object {
 	if w.maybe(0.9) {
 		spec["selector"] = w.narrowSelector()
 	}
-	if w.maybe(0.15) {
+	if w.maybe(0.2) {
 		spec["serviceAccountSelector"] = w.inherited()
 	}
 	global := namespace == ""
-	if global && w.maybe(0.25) {
+	if global && w.maybe(0.3) {
 		spec["namespaceSelector"] = pick(w, []string{w.inherited(), "all()"})
 	}
 	if global && kind != api.KindNetworkPolicy && w.maybe(0.5) {
@@ -90,9 +90,11 @@ func (w *World) rule(egress bool) object {
 			func() { w.icmpField(r) },
 			func() { w.icmpField(r) },
 			func() { w.icmpField(r) },
+			func() { w.icmpField(r) },
 			func() { w.netField(side) },
 			func() { w.netField(side) },
 			func() { w.netField(side) },
+			func() { w.selectorField(side) },
 			func() { w.selectorField(side) },
 			func() { w.selectorField(side) },
 			func() { w.selectorField(side) },
@@ -104,7 +106,13 @@ func (w *World) rule(egress bool) object {
 			func() { w.namedPortField(r, side) },
 		})()
 	}
-	if chance := map[bool]float64{false: 0.12, true: 0.25}[egress]; w.maybe(chance) {
+	if n := r["protocol"]; n == "ICMP" || n == "ICMPv6" { // named ports may have come before it
+		for _, side := range []object{source, destination} {
+			delete(side, "ports")
+			delete(side, "notPorts")
+		}
+	}
+	if chance := map[bool]float64{false: 0.15, true: 0.25}[egress]; w.maybe(chance) {
 		service := object{"name": pick(w, []string{"svc1", "svc1", "svc2"}), "namespace": numbered("ns", 1+w.rng.IntN(w.cfg.Namespaces))}
 		if source = (object{"services": service}); egress {
 			source, destination = object{}, source
@@ -145,7 +153,7 @@ func (w *World) icmpField(r object) {
 		protocol, echo = "ICMPv6", 128
 	}
 	r["protocol"] = protocol
-	if w.maybe(0.5) {
+	if w.maybe(0.55) {
 		r["icmp"] = pick(w, []object{{"type": echo}, {"type": echo}, {"type": echo, "code": 0}, {"type": 3}})
 		return
 	}
@@ -157,19 +165,29 @@ func (w *World) netField(side object) {
 		side["nets"] = some(w, 4, w.maskedNets()...)
 		return
 	}
-	// Without the prefixes of everything, which would match nothing.
-	side["notNets"] = some(w, 2, "10.65.1.0/24", "fd00:65::/112", "203.0.113.0/25", "192.0.2.0/24", "203.0.113.5/32")
+	switch w.rng.IntN(8) {
+	case 0: // one family, or both, at random
+		side["notNets"] = some(w, 2, "10.65.1.0/24", "fd00:65::/112", "203.0.113.0/25", "192.0.2.0/24", "203.0.113.5/32", "0.0.0.0/0", "::/0")
+	case 1, 2:
+		side["notNets"] = some(w, 2, "10.65.1.0/24", "203.0.113.0/25", "192.0.2.0/24", "203.0.113.5/32")
+	case 3:
+		side["notNets"] = some(w, 2, "fd00:65:1::/64", "2001:db8:ffff::/48")
+	case 4, 5: // everything of one, and of the other something
+		side["notNets"] = pick(w, [][]string{{"0.0.0.0/0", "2001:db8:ffff::/48"}, {"::/0", "203.0.113.0/25"}})
+	default:
+		side["notNets"] = pick(w, [][]string{{"10.65.1.0/24", "2001:db8:ffff::/48"}, {"203.0.113.0/25", "fd00:65:1::/64"}, {"192.0.2.0/24", "203.0.113.5/32", "2001:db8::/64"}})
+	}
 }
 
 func (w *World) selectorField(side object) {
-	switch w.rng.IntN(6) {
+	switch w.rng.IntN(9) {
 	case 0, 1:
 		side["selector"] = w.selector()
-	case 2:
+	case 2, 6:
 		side["notSelector"] = pick(w, []string{w.selector(), `app == "cache"`, `role == "a" && app == "web"`, `zone == "nowhere"`})
-	case 3:
-		side["namespaceSelector"] = pick(w, []string{w.inherited(), "all()", "all()", "global()"})
-	case 4, 5:
+	case 3, 7:
+		side["namespaceSelector"] = pick(w, []string{w.inherited(), `env != "prod"`, `!has(team)`, "all()", "all()", "global()"})
+	case 4, 5, 8:
 		side["serviceAccounts"] = pick(w, []object{
 			{"names": accounts},
 			{"names": accounts[:1]},
@@ -195,10 +213,20 @@ func (w *World) portField(r, side object) {
 
 // namedPortField is apart from portField, since names match so seldom.
 func (w *World) namedPortField(r, side object) {
-	if r["protocol"] == nil && r["notProtocol"] == nil {
-		r["protocol"] = pick(w, []any{"TCP", "TCP", "TCP", 6, "UDP"})
-		side["ports"] = []any{"http", "dns"}
+	if r["protocol"] != nil || r["notProtocol"] != nil {
+		return
 	}
+	if w.maybe(0.4) {
+		r["protocol"] = pick(w, []any{"TCP", "TCP", "TCP", 6, "UDP"})
+	} else if w.maybe(0.15) { // each port has its own
+		side["notPorts"] = []any{"http", "dns"}
+		return
+	}
+	ports := []any{"http", "dns"}
+	for range pick(w, []int{0, 0, 0, 50}) { // they are one set, however many they are
+		ports = append(ports, numbered("p", w.rng.IntN(200)))
+	}
+	side["ports"] = ports
 }
 
 func (w *World) selector() string {
@@ -223,10 +251,13 @@ func (w *World) narrowSelector() string {
 
 // inherited asks for labels of namespaces or service accounts.
 func (w *World) inherited() string {
-	return pick(w, []string{`env == "prod"`, `env != "prod"`, `has(team)`, `team in {"red", "blue"}`, `!has(team) || env == "test"`})
+	return pick(w, []string{
+		`env == "prod"`, `has(team)`, `team in {"red", "blue"}`, `env == "prod"`, `has(team)`,
+		`env != "prod"`, `!has(team) || env == "test"`, `team not in {"red"}`, `!has(env)`, `!has(team)`,
+	})
 }
 
-// spoil makes a resource wrong in one of the ways of SEMANTICS 3.
+// spoil makes a resource wrong in one of the ways of docs/wrong-input.md.
 func (w *World) spoil(o object) {
 	spec, ok := o["spec"].(object)
 	if !ok {

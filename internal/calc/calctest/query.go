@@ -56,6 +56,10 @@ func (w *World) RandomQuery(rng *rand.Rand) Query {
 		q.Proto = 6
 	}
 	q.DstPort = []uint16{80, 80, 80, 443, 53, 53, 8080, 1050, 9999}[rng.IntN(9)]
+	if q.Proto == 17 && rng.IntN(8) == 0 {
+		q.DstPort = 4789 // VXLAN, which workloads must not send, if no setting allows it
+		return q
+	}
 	if strings.HasPrefix(q.Src, "host/") || strings.HasPrefix(q.Dst, "host/") {
 		q.DstPort = []uint16{80, 443, 179, 179, 179, 68}[rng.IntN(6)] // failsafe ports among them
 	}

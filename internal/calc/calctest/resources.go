@@ -62,6 +62,12 @@ func (w *World) allSlots() []slot {
 		e := w.place(i)
 		add(0.95, "workloadendpoints", e.namespace, e.resource, func() object { return w.workload(i) })
 	}
+	for i := range w.cfg.Pools {
+		cidr := fmt.Sprintf("10.%d.0.0/16", 65+i)
+		add(0.7, "ippools", "", numbered("pool", i), func() object {
+			return resource(api.KindIPPool, "", numbered("pool", i), nil, object{"cidr": cidr, "natOutgoing": w.maybe(0.5)})
+		})
+	}
 	return append(out, w.blockSlots()...)
 }
 
@@ -125,7 +131,31 @@ func (w *World) felix(name string) object {
 	if w.maybe(0.3) {
 		spec["failsafeOutboundHostPorts"] = pick(w, [][]object{{}, {{"protocol": "tcp", "port": 53}}, {{"protocol": "tcp", "port": 443, "net": "2001:db8::/32"}}})
 	}
+	if w.maybe(0.3) {
+		spec["allowVXLANPacketsFromWorkloads"] = w.maybe(0.6)
+	}
+	if w.cfg.Pools > 0 {
+		w.nat(spec)
+	}
 	return resource(api.KindFelixConfiguration, "", name, nil, spec)
+}
+
+// nat is what only worlds with pools have: package verdict/world does not read it.
+func (w *World) nat(spec object) {
+	for _, s := range []struct {
+		name   string
+		values []any
+	}{
+		{"natOutgoingExclusions", []any{"IPPoolsOnly", "IPPoolsAndHostIPs"}},
+		{"natPortRange", []any{"32768:65535", "1024:2000"}},
+		{"natOutgoingAddress", []any{"192.0.2.1", "192.0.2.77"}},
+		{"interfacePrefix", []any{"cali", "tap,cali"}},
+		{"allowIPIPPacketsFromWorkloads", []any{true, false}},
+	} {
+		if w.maybe(0.4) {
+			spec[s.name] = pick(w, s.values)
+		}
+	}
 }
 
 func (w *World) hostEndpoint(i int) object {
@@ -134,10 +164,15 @@ func (w *World) hostEndpoint(i int) object {
 		"node": numbered("h", i), "interfaceName": "eth0", "expectedIPs": []string{v4, v6}, "ports": w.ports(),
 		"profiles": pick(w, [][]string{{"open"}, {"open"}, {"open"}, {"custom", "open"}, {"kns.ns1"}, nil}),
 	}
-	if w.maybe(0.2) {
+	switch {
+	case w.maybe(0.2):
 		spec["interfaceName"] = "*"
+	case w.maybe(0.4): // the interface alone says where it is
+		delete(spec, "expectedIPs")
+	case w.maybe(0.1): // addresses that nobody has
+		spec["expectedIPs"] = []string{"198.51.100.77"}
 	}
-	return resource(api.KindHostEndpoint, "", numbered("h", i)+"-eth0", w.labels(), spec)
+	return resource(api.KindHostEndpoint, "", numbered("h", i)+"-eth0", w.claims(w.labels()), spec)
 }
 
 func (w *World) tier(name string) object {
@@ -174,7 +209,7 @@ func (w *World) profile(name, prefix string) object {
 	if w.maybe(0.3) {
 		labels[pick(w, []string{"app", "role"})] = pick(w, []string{"web", "a", "db"})
 	}
-	spec := object{"labelsToApply": labels}
+	spec := object{"labelsToApply": w.claims(labels)}
 	switch {
 	case prefix == "pcns." && w.maybe(0.6):
 		spec["ingress"], spec["egress"] = []object{{"action": "Allow"}}, []object{{"action": "Allow"}}
@@ -182,6 +217,16 @@ func (w *World) profile(name, prefix string) object {
 		spec["ingress"], spec["egress"] = w.rules(3, false, false), w.rules(3, false, true)
 	}
 	return resource(api.KindProfile, "", name, nil, spec)
+}
+
+// claims adds, at times, a label that would make something one of another namespace or account, and must count for nothing. On a
+// profile, those with a prefix count.
+func (w *World) claims(labels object) object {
+	if w.cfg.Wrong > 0 && w.maybe(0.3) {
+		label := pick(w, [][2]string{{"pcns.env", "prod"}, {"pcns.team", "red"}, {"pcsa.team", "red"}, {api.LabelNamespace, "ns1"}, {api.LabelServiceAccount, accounts[0]}})
+		labels[label[0]] = label[1]
+	}
+	return labels
 }
 
 // endpointSlice is a part of the service that its name begins with.
@@ -212,7 +257,7 @@ func (w *World) networkSet(namespace, name string) object {
 	if namespace == "" {
 		kind = api.KindGlobalNetworkSet
 	}
-	return resource(kind, namespace, name, w.labels(), object{"nets": some(w, 3, w.allNets()...)})
+	return resource(kind, namespace, name, w.claims(w.labels()), object{"nets": some(w, 3, w.allNets()...)})
 }
 
 // allNets are prefixes around the addresses that queries use; in sets they may

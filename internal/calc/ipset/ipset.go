@@ -10,10 +10,13 @@ package ipset
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
 	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/twillnet/twill/api/selector"
 	"github.com/twillnet/twill/internal/intent"
@@ -53,7 +56,7 @@ type Index[S comparable] struct {
 
 type name struct {
 	sel   *selector.Selector
-	port  string
+	ports string // see joined
 	proto uint8
 }
 
@@ -61,9 +64,9 @@ type name struct {
 type set struct {
 	id       intent.SetID
 	selector *selector.Selector
-	selected uint32 // the selector's ID in labels
-	port     string // of named ports; empty: of addresses
-	proto    uint8
+	selected uint32   // the selector's ID in labels
+	ports    []string // of the ports that have one of these names, sorted; empty: of addresses
+	proto    uint8    // of these ports; 0: any, so that each is with its own
 	uses     int
 	sent     bool
 	touched  map[intent.Member]bool // since the last flush: whether it was a member then
@@ -113,14 +116,25 @@ func (x *Index[S]) has(s *set, m intent.Member) bool {
 }
 
 func (x *Index[S]) gives(src S, s *set, m intent.Member) bool {
-	return x.labels.Selects(s.selected, src) && (s.port == "" || x.labels.Value(src).offers(Port{s.port, m.Proto, m.Port}))
+	return x.labels.Selects(s.selected, src) && (len(s.ports) == 0 || s.offered(x.labels.Value(src), m))
 }
 
-func (src *Source) offers(p Port) bool { return src.Ports != nil && slices.Contains(*src.Ports, p) }
+// offered reports whether a source has a port of one of the set's names at a member's protocol and number.
+func (s *set) offered(src *Source, m intent.Member) bool {
+	return src.Ports != nil && slices.ContainsFunc(*src.Ports, func(p Port) bool {
+		return p.Proto == m.Proto && p.Port == m.Port && s.means(p)
+	})
+}
+
+// means reports whether a port is one of those of the set.
+func (s *set) means(p Port) bool {
+	_, named := slices.BinarySearch(s.ports, p.Name)
+	return named && (s.proto == 0 || p.Proto == s.proto)
+}
 
 // members calls yield for each member that a source would give to a set.
 func (s *set) members(src *Source, yield func(intent.Member)) {
-	if s.port == "" {
+	if len(s.ports) == 0 {
 		src.Addrs.Each(func(a netip.Prefix) { yield(intent.Member{Prefix: a}) })
 		return
 	}
@@ -128,7 +142,7 @@ func (s *set) members(src *Source, yield func(intent.Member)) {
 		return
 	}
 	for _, p := range *src.Ports {
-		if p.Name != s.port || p.Proto != s.proto {
+		if !s.means(p) {
 			continue
 		}
 		src.Addrs.Each(func(a netip.Prefix) {
@@ -139,17 +153,20 @@ func (s *set) members(src *Source, yield func(intent.Member)) {
 	}
 }
 
-// Use returns the set of what a selector selects, or of the ports of that name
-// and protocol there, and counts one more user.
-func (x *Index[S]) Use(sel *selector.Selector, port string, proto uint8) intent.SetID {
-	id, ok := x.named[name{sel, port, proto}]
+// Use returns the set of what a selector selects or, if ports are named, of the ports of a protocol (0: of any) that have one
+// of the names there, and counts one more user. However many names a rule has, they are one set, since each set that a rule may
+// match by is a rule of its own in the kernel.
+func (x *Index[S]) Use(sel *selector.Selector, ports []string, proto uint8) intent.SetID {
+	ports = sorted(ports)
+	key := name{sel, joined(ports), proto}
+	id, ok := x.named[key]
 	if !ok {
-		id = setID(sel, port, proto)
-		x.named[name{sel, port, proto}] = id
+		id = setID(sel, ports, proto)
+		x.named[key] = id
 	}
 	s := x.sets[id]
 	if s == nil {
-		s = &set{id: id, selector: sel, port: port, proto: proto, selected: x.labels.Add(sel)}
+		s = &set{id: id, selector: sel, ports: ports, proto: proto, selected: x.labels.Add(sel)}
 		x.sets[id], x.byID[s.selected] = s, s
 		x.dirty[s] = struct{}{}
 	}
@@ -161,15 +178,37 @@ func (x *Index[S]) Use(sel *selector.Selector, port string, proto uint8) intent.
 type Names struct{}
 
 // Use returns the name of the set that Index.Use would return.
-func (Names) Use(sel *selector.Selector, port string, proto uint8) intent.SetID {
-	return setID(sel, port, proto)
+func (Names) Use(sel *selector.Selector, ports []string, proto uint8) intent.SetID {
+	return setID(sel, sorted(ports), proto)
 }
 
-func setID(sel *selector.Selector, port string, proto uint8) intent.SetID {
-	if port == "" {
-		return intent.SetID(sel.UniqueID())
+// sorted is names in order, each once.
+func sorted(ports []string) []string {
+	out := slices.Clone(ports)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// joined is one text for a list of names. What is stored may have any byte in a name, so each is quoted.
+func joined(ports []string) string {
+	var out []byte
+	for _, p := range ports {
+		out = strconv.AppendQuote(out, p)
 	}
-	return intent.SetID("p:" + strconv.Itoa(int(proto)) + ":" + port + ":" + sel.UniqueID())
+	return string(out)
+}
+
+// setID names a set. That of several names of ports has their hash, since they may be many.
+func setID(sel *selector.Selector, ports []string, proto uint8) intent.SetID {
+	number := strconv.Itoa(int(proto))
+	switch len(ports) {
+	case 0:
+		return intent.SetID(sel.UniqueID())
+	case 1:
+		return intent.SetID("p:" + number + ":" + ports[0] + ":" + sel.UniqueID())
+	}
+	sum := sha256.Sum224([]byte(joined(ports)))
+	return intent.SetID("ps:" + number + ":" + base64.RawURLEncoding.EncodeToString(sum[:]) + ":" + sel.UniqueID())
 }
 
 // Release counts one user less. Without any, a set goes with the next flush.
@@ -219,8 +258,13 @@ func compareSets(a, b *set) int { return cmp.Compare(a.id, b.id) }
 
 func (x *Index[S]) whole(s *set) intent.IPSet {
 	out := intent.IPSet{ID: s.id, Comment: s.selector.String()}
-	if s.port != "" {
-		out.Kind, out.Comment = intent.SetPorts, s.port+" of "+out.Comment
+	if n := len(s.ports); n > 0 {
+		const shown = 5
+		text := strings.Join(s.ports[:min(n, shown)], ",")
+		if n > shown {
+			text += " and " + strconv.Itoa(n-shown) + " more"
+		}
+		out.Kind, out.Comment = intent.SetPorts, text+" of "+out.Comment
 	}
 	x.labels.Selected(s.selected, func(src S) {
 		s.members(x.labels.Value(src), func(m intent.Member) { out.Members = append(out.Members, m) })

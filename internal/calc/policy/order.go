@@ -83,7 +83,7 @@ func (o *Order) Knows(name string) bool {
 	return ok
 }
 
-// Stage is a part of a packet's way (SEMANTICS 1).
+// Stage is a part of a packet's way (docs/design/stages.md).
 type Stage uint8
 
 // Stages. A workload has only the normal one.

@@ -30,6 +30,8 @@ type Policy struct {
 	ranked   int // in Order
 	// Replaced: a staged policy would take its place, or take it away.
 	Replaced bool
+	// Everywhere: every node is to have it ready, whether its endpoints need it or not.
+	Everywhere bool
 }
 
 // place is what decides where a policy stands and whom it concerns.
@@ -66,6 +68,7 @@ func Of(s api.Stored) *Policy {
 	if spec.Order != nil {
 		p.place.order = *spec.Order
 	}
+	p.Everywhere = slices.Contains(spec.PerformanceHints, api.AssumeNeededOnEveryNode)
 	p.place.ingress, p.place.egress = directions(spec.Types, spec.Ingress, spec.Egress)
 	p.ingress, p.egress = slices.Clone(spec.Ingress), slices.Clone(spec.Egress) // the decoder leaves room for more
 	inNamespace := parse("")
@@ -84,6 +87,9 @@ func Of(s api.Stored) *Policy {
 			p.Selector = selector.And(p.Selector, selector.And(parse("has("+api.LabelNamespace+")"), namespaceSelector(spec.NamespaceSelector)))
 		}
 		if spec.ServiceAccountSelector != "" {
+			if p.ID.Namespace == "" { // what has no account is not of an account without a label (decision 026)
+				p.Selector = selector.And(p.Selector, parse("has("+api.LabelServiceAccount+")"))
+			}
 			p.Selector = selector.And(p.Selector, parse(spec.ServiceAccountSelector).Prefixed(api.ServiceAccountLabelPrefix))
 		}
 		if p.place.deletes {
@@ -113,6 +119,7 @@ func global(s api.NetworkPolicySpec) api.GlobalNetworkPolicySpec {
 	return api.GlobalNetworkPolicySpec{
 		Tier: s.Tier, Order: s.Order, Ingress: s.Ingress, Egress: s.Egress,
 		Selector: s.Selector, Types: s.Types, ServiceAccountSelector: s.ServiceAccountSelector,
+		PerformanceHints: s.PerformanceHints,
 	}
 }
 

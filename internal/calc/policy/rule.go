@@ -17,9 +17,9 @@ const (
 
 // Sets gives the IP sets that rules refer to.
 type Sets interface {
-	// Use returns the set of the addresses that a selector selects or, if port is
-	// not empty, of the ports of that name and protocol there. Each call counts.
-	Use(sel *selector.Selector, port string, proto uint8) intent.SetID
+	// Use returns the set of the addresses that a selector selects or, if ports are
+	// named, of the ports of that protocol (0: of any) with one of the names there. Each call counts.
+	Use(sel *selector.Selector, ports []string, proto uint8) intent.SetID
 	// Service returns the set of the endpoints of a service: with their ports, or their addresses alone. Each call counts.
 	Service(namespace, name string, ports bool) intent.SetID
 }
@@ -145,10 +145,10 @@ func (c *Converter) peer(e *api.EntityRule, proto uint8) intent.Peer {
 		sel = c.positive(e)
 	}
 	if sel != nil {
-		out.Sets = []intent.SetID{c.use(sel, "", 0)}
+		out.Sets = []intent.SetID{c.use(sel, nil, 0)}
 	}
 	if e.NotSelector != "" {
-		out.NotSets = []intent.SetID{c.use(c.remember(question{selector: e.NotSelector}, func() *selector.Selector { return parse(e.NotSelector) }), "", 0)}
+		out.NotSets = []intent.SetID{c.use(c.remember(question{selector: e.NotSelector}, func() *selector.Selector { return parse(e.NotSelector) }), nil, 0)}
 	}
 	out.Ports, out.PortSets = c.ports(e.Ports, sel, proto)
 	out.NotPorts, out.NotPortSets = c.ports(e.NotPorts, sel, proto)
@@ -168,12 +168,16 @@ func (c *Converter) ports(ports []api.Port, sel *selector.Selector, proto uint8)
 	if sel == nil {
 		sel = c.remember(question{selector: "all()"}, func() *selector.Selector { return parse("all()") })
 	}
+	var names []string
 	for _, p := range ports {
 		if p.Name == "" {
 			ranges = append(ranges, intent.PortRange{Min: p.Min, Max: p.Max})
 			continue
 		}
-		sets = append(sets, c.use(sel, p.Name, proto))
+		names = append(names, p.Name)
+	}
+	if len(names) > 0 {
+		sets = []intent.SetID{c.use(sel, names, proto)}
 	}
 	return ranges, sets
 }
@@ -185,8 +189,8 @@ func (c *Converter) service(s *api.ServiceMatch, ports bool) intent.SetID {
 	return id
 }
 
-func (c *Converter) use(sel *selector.Selector, port string, proto uint8) intent.SetID {
-	id := c.sets.Use(sel, port, proto)
+func (c *Converter) use(sel *selector.Selector, ports []string, proto uint8) intent.SetID {
+	id := c.sets.Use(sel, ports, proto)
 	c.used = append(c.used, id)
 	return id
 }

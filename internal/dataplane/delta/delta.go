@@ -105,6 +105,19 @@ func (m *Map[K, V]) ObservedAll(seq iter.Seq2[K, V]) {
 	}
 }
 
+// ActualIs reports whether the actual state is what was read, so that there is nothing to observe.
+func (m *Map[K, V]) ActualIs(read map[K]V) bool {
+	if len(read) != len(m.actual) {
+		return false
+	}
+	for k, v := range read {
+		if is, there := m.actual[k]; !there || !m.equal(is, v) {
+			return false
+		}
+	}
+	return true
+}
+
 // MarkApplied says that k now is what is desired. Where the desire may have
 // changed since it was written, say instead what was written, with Observed. A
 // key that is not desired stays as it is.

@@ -1,13 +1,12 @@
 package delta
 
 import (
-	"flag"
 	"maps"
 	"math/rand/v2"
 	"testing"
-)
 
-var seed = flag.Uint64("seed", 0, "replay one random run; zero picks a new one")
+	"github.com/twillnet/twill/internal/seedtest"
+)
 
 func equal(a, b int) bool { return a == b }
 
@@ -82,12 +81,7 @@ func (o oracle) step(r *rand.Rand, m *Map[int, int]) {
 }
 
 func TestPendingIsTheDifferenceAfterAnyHistory(t *testing.T) {
-	n := *seed
-	if n == 0 {
-		n = rand.Uint64()
-	}
-	t.Logf("seed %d", n)
-	r := rand.New(rand.NewPCG(n, 0))
+	r := seedtest.Rand(t)
 	m, o := New[int](equal), oracle{map[int]int{}, map[int]int{}}
 	for i := range 20000 {
 		o.step(r, m)

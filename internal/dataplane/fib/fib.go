@@ -5,7 +5,8 @@
 // known, and an [intent.Outcome] for each route.
 //
 // A route of that protocol is ours and goes if nobody wants it; any other route is somebody else's and is never
-// replaced or removed, even if it stands in our way. A route appears once its interface is there and up and its
+// replaced or removed, even if it stands in our way, but for what another agent left of the same: a route to the
+// destination of one of ours through an interface of a workload, and a blackhole where ours belongs (takeover.go). A route appears once its interface is there and up and its
 // endpoint's policy is in force. What is stale is kept until the source is in sync and the interfaces are known, so that
 // a restart drops no packet.
 package fib
@@ -15,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/twillnet/twill/internal/dataplane/delta"
@@ -47,9 +49,11 @@ type Table struct {
 	repairs   []intent.Repair
 	refresh   time.Duration
 	settled   bool // refresh is known
+	retry     bool // what failed is to be tried again
 	failed    map[netip.Prefix]error
 	down      map[netip.Prefix]bool // the kernel says that their interface is
 	news      map[netip.Prefix]bool // whose outcome may have changed
+	blocked   atomic.Bool           // some of failed are ErrForeign; Run reads it
 }
 
 // routeKey is what the kernel keeps one route for, in one table.
@@ -146,6 +150,7 @@ func (t *Table) Links(changes []ifmon.Change) {
 		}
 		if known { // the kernel dropped its routes and neighbours, and does not say so for IPv4
 			t.unknown(was)
+			t.unblock(func(netip.Prefix) bool { return true }) // others' routes, too
 		}
 		for dst := range t.byLink[c.Name] {
 			t.resolve(dst)
@@ -169,6 +174,7 @@ func (t *Table) unknown(l ifmon.Link) {
 func (t *Table) resolve(dst netip.Prefix) {
 	t.unresolve(dst)
 	t.news[dst] = true
+	delete(t.failed, dst)
 	in := t.intents[dst]
 	r := rtnl.Route{Dst: dst, Protocol: kernel.RouteProtocolAgent, Metric: kernel.RouteMetricAgent}
 	if in.Kind == intent.RouteBlackhole {
@@ -200,6 +206,7 @@ func (t *Table) Gate(_ bool, held func(link string) bool) { t.held = held }
 
 // Resync reads back our routes, and the permanent neighbours on our endpoints' interfaces.
 func (t *Table) Resync(context.Context) error {
+	t.retry = true
 	if err := t.readRoutes(); err != nil {
 		return err
 	}
@@ -232,7 +239,7 @@ func (t *Table) readRoutes() error {
 	before := t.pending()
 	t.routes.ObservedAll(func(yield func(routeKey, rtnl.Route) bool) {
 		for _, r := range all {
-			if !yield(routeKey{r.Dst, r.Metric}, r) {
+			if mine(r) && !yield(routeKey{r.Dst, r.Metric}, r) {
 				return
 			}
 		}
@@ -297,20 +304,28 @@ func (t *Table) Apply(ctx context.Context) ([]intent.Outcome, error) {
 			return nil, err
 		}
 	}
+	if t.retry {
+		for dst := range t.failed {
+			t.news[dst] = true
+		}
+		clear(t.failed)
+		t.retry = false
+	}
 	err := t.sweep(ctx)
-	existing := t.addRoutes(ctx)
-	if len(existing) > 0 {
+	if existing := t.addRoutes(ctx); len(existing) > 0 {
+		t.blocked.Store(true) // before the next try, so that no event after it is missed
 		if e := t.readRoutes(); e != nil {
 			return nil, errors.Join(err, e)
 		}
 		// What is ours is now known: in order, or different and replaced. What still exists is not ours.
-		for _, dst := range t.addRoutes(ctx) {
-			t.failed[dst] = fmt.Errorf("route %s: %w", dst, ErrForeign)
+		if e := t.takeOver(t.addRoutes(ctx)); e != nil {
+			return nil, errors.Join(err, e)
 		}
 	}
+	t.blocked.Store(t.isBlocked())
 	for key, mac := range t.neighbours.PendingUpdates() {
 		dst := netip.PrefixFrom(key.addr, key.addr.BitLen())
-		if t.held(t.intents[dst].Link) {
+		if t.failed[dst] != nil || t.held(t.intents[dst].Link) {
 			continue
 		}
 		if e := t.rtnl.SetNeighbour(rtnl.Neighbour{Link: key.link, Addr: key.addr, MAC: mac, Permanent: true}); e != nil {
@@ -328,11 +343,13 @@ func (t *Table) addRoutes(ctx context.Context) (existing []netip.Prefix) {
 		if ctx.Err() != nil {
 			return nil
 		}
+		if t.failed[key.dst] != nil {
+			continue
+		}
 		t.news[key.dst] = true
 		if r.Kind == rtnl.Unicast && t.held(t.intents[key.dst].Link) {
 			continue
 		}
-		delete(t.failed, key.dst)
 		delete(t.down, key.dst)
 		// Delete first: there is one route for a destination, and a replace could hit somebody else's.
 		if old, ok := t.routes.Actual(key); ok {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/twillnet/twill/internal/intent"
-	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
@@ -33,16 +33,17 @@ func (t *Table) Run(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("routes: %w", err)
 		default:
-			ours := events[:0]
+			concern := events[:0]
 			for _, e := range events {
-				if e.Route != nil && e.Route.Protocol == kernel.RouteProtocolAgent && e.Route.Table == 0 {
-					ours = append(ours, e)
+				// What others do concerns us while one of their routes stands in our way: they may be about to take it away.
+				if e.Route != nil && e.Route.Table == 0 && (mine(*e.Route) || t.blocked.Load()) {
+					concern = append(concern, e)
 				}
 			}
-			if len(ours) == 0 {
+			if len(concern) == 0 {
 				continue
 			}
-			note = func() { t.observe(ours) }
+			note = func() { t.observe(concern) }
 		}
 		select {
 		case t.notes <- note:
@@ -57,6 +58,10 @@ func (t *Table) Drift() <-chan func() { return t.notes }
 
 func (t *Table) observe(events []rtnl.Event) {
 	for _, e := range events {
+		if !mine(*e.Route) {
+			t.unblock(func(dst netip.Prefix) bool { return dst == e.Route.Dst })
+			continue
+		}
 		key := routeKey{e.Route.Dst, e.Route.Metric}
 		is, known := t.routes.Actual(key)
 		switch {

@@ -1,17 +1,19 @@
-// Package flows tells what the kernel's rules dropped and, where somebody asked for it, allowed: which packet, between
-// whom, and which rule of which policy decided.
+// Package flows tells what the kernel's rules dropped and, where somebody asked for it, allowed or logged: which packet,
+// between whom, and which rule of which policy it was.
 //
 // In: reports of the kernel (package nflog), the names under which they come (package attribution), endpoints and
 // interfaces. Out: a [Flow] for each report, to whoever listens, and the last ones to whoever comes later. Of endpoints
 // with staged policies it also says what those would have decided, and counts it.
 //
-// It is a driver for the sake of what drivers are told; it writes nothing. A report is of one packet: a sender that tries
+// It follows package dataplane's loop, and writes nothing. A report is of one packet: a sender that tries
 // again is reported again, and an allowed flow once for each endpoint whose policy it passes.
 package flows
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"strconv"
 	"sync"
@@ -28,6 +30,8 @@ import (
 type Flow struct {
 	Time     time.Time  `json:"time"`
 	Allowed  bool       `json:"allowed"`
+	Logged   bool       `json:"logged,omitempty"`   // by a rule with action Log: nothing was decided, and Allowed says nothing
+	Prefix   string     `json:"prefix,omitempty"`   // with which that rule reports, as the settings say
 	Reason   string     `json:"reason"`             // "rule", or why without one
 	Endpoint string     `json:"endpoint,omitempty"` // whose policy decided: namespace/workload, or the host endpoint
 	Dir      string     `json:"direction"`          // of that endpoint: Ingress or Egress
@@ -77,6 +81,8 @@ type Config struct {
 	Staged func(verdict.Packet) verdict.Verdict // what staged policies would make of a packet
 	Retry  time.Duration                        // wait until reports are asked for again after a failure; zero means 5s
 	Log    *slog.Logger                         // nil: nowhere
+	What   string                               // is reported, for Log; empty means "what policy drops"
+	Print  *slog.Logger                         // where flows are also written to, a line each, as far as [Budget] allows; nil: nowhere
 }
 
 // Kept is how many flows are remembered for those who come later.
@@ -96,6 +102,8 @@ type Collector struct {
 	next      int // in ring, once it is full
 	listeners map[chan Flow]*uint64
 	counts    Counts
+	prefix    intent.LogSettings // of rules with action Log
+	journal   journal            // Run's
 }
 
 // endpoint is what flows say of one.
@@ -114,16 +122,21 @@ func New(cfg Config) *Collector {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	cfg.What = cmp.Or(cfg.What, "what policy drops")
 	return &Collector{
-		cfg: cfg, endpoints: map[intent.EndpointID]endpoint{}, byLink: map[string]intent.EndpointID{}, byAddr: map[netip.Addr]string{},
+		journal: journal{out: cfg.Print},
+		cfg:     cfg, endpoints: map[intent.EndpointID]endpoint{}, byLink: map[string]intent.EndpointID{}, byAddr: map[netip.Addr]string{},
 		links: map[int]string{}, listeners: map[chan Flow]*uint64{}, counts: Counts{Staged: map[Would]uint64{}},
 	}
 }
 
-// Merge takes note of endpoints.
-func (c *Collector) Merge(b intent.Batch) {
+// InForce takes note of endpoints whose policy is in force, since the kernel's reports are of no other.
+func (c *Collector) InForce(b intent.Batch, _ bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if b.Host != nil {
+		c.prefix = b.Host.Log
+	}
 	for _, e := range b.Endpoints {
 		c.forget(e.ID)
 		label := e.Label
@@ -148,13 +161,11 @@ func (c *Collector) Merge(b intent.Batch) {
 		}
 	}
 	for _, k := range b.Removed {
-		if k.Kind != intent.KeyEndpoint {
-			continue
-		}
-		for id := range c.endpoints {
-			if id.String() == k.ID {
-				c.forget(id)
-			}
+		switch id, ok := intent.ParseEndpointID(k.ID); {
+		case k.Kind == intent.KeyPolicy:
+			maps.DeleteFunc(c.counts.Staged, func(w Would, _ uint64) bool { return w.Policy == k.ID })
+		case k.Kind == intent.KeyEndpoint && ok:
+			c.forget(id)
 		}
 	}
 }
@@ -200,17 +211,11 @@ func (c *Collector) link(index int) string {
 	return name
 }
 
-// Apply has nothing to do.
-func (c *Collector) Apply(context.Context) ([]intent.Outcome, error) { return nil, nil }
-
-// Resync has nothing to read.
-func (c *Collector) Resync(context.Context) error { return nil }
-
 // Run follows reports until the context ends. Without them, everything else goes on.
 func (c *Collector) Run(ctx context.Context) error {
 	for {
 		if err := c.follow(ctx); err != nil && ctx.Err() == nil {
-			c.cfg.Log.Warn("what policy drops is not reported", "err", err, "retry_in", c.cfg.Retry)
+			c.cfg.Log.Warn(c.cfg.What+" is not reported", "err", err, "retry_in", c.cfg.Retry)
 		}
 		select {
 		case <-ctx.Done():
@@ -238,6 +243,7 @@ func (c *Collector) follow(ctx context.Context) error {
 		if ok {
 			c.report(p)
 		}
+		c.journal.turn(time.Now())
 		c.mu.Lock()
 		c.counts.Lost = before + s.Lost()
 		c.mu.Unlock()

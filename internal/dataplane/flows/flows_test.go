@@ -3,7 +3,9 @@ package flows
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +39,7 @@ var (
 // node is a collector that knows it.
 func node(staged func(verdict.Packet) verdict.Verdict) *Collector {
 	c := New(Config{Names: attribution.New(), Staged: staged})
-	c.Merge(intent.Batch{Endpoints: []intent.Endpoint{web, db, up}})
+	c.InForce(intent.Batch{Endpoints: []intent.Endpoint{web, db, up}}, false)
 	var links []ifmon.Change
 	for i, name := range map[int]string{linkWeb: "cali1", linkDB: "cali2", linkUp: "eth0", linkNew: "cali9"} {
 		links = append(links, ifmon.Change{Link: ifmon.Link{Index: i, Name: name}})
@@ -131,7 +133,7 @@ func TestAReportBecomesAFlow(t *testing.T) {
 func TestAWildcardHostEndpointHasWhatNoOtherHas(t *testing.T) {
 	c := node(nil)
 	all := intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: "all"}, Link: "*"}
-	c.Merge(intent.Batch{Endpoints: []intent.Endpoint{all}, Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: up.ID.String()}}})
+	c.InForce(intent.Batch{Endpoints: []intent.Endpoint{all}, Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: up.ID.String()}}}, false)
 	c.report(via(told(c, ruleOf(np, intent.Ingress, 0, false), addrFar, "192.0.2.1"), linkUp, 0))
 	c.report(via(told(c, ruleOf(np, intent.Ingress, 0, false), addrFar, addrWeb), linkUp, linkWeb))
 	c.report(via(told(c, shared(intent.ReasonUnknownLink), "10.65.0.77", addrFar), linkNew, linkUp))
@@ -146,7 +148,7 @@ func TestWhatAClosedEndpointSendsIsOfThatEndpoint(t *testing.T) {
 	closed.Closed = "no addresses"
 	twin := workload("twin", "cali1", "10.65.0.8")
 	twin.Closed = "another endpoint has this interface"
-	c.Merge(intent.Batch{Endpoints: []intent.Endpoint{closed, twin}})
+	c.InForce(intent.Batch{Endpoints: []intent.Endpoint{closed, twin}}, false)
 	c.report(via(told(c, shared(intent.ReasonClosed), "10.65.0.9", addrFar), linkNew, 0))
 	c.report(via(told(c, shared(intent.ReasonSpoofed), "10.65.0.9", addrFar), linkWeb, 0))
 	if fs := c.Last(2); fs[0].Endpoint != "ns/bad" || fs[0].Dir != "Egress" || fs[1].Endpoint != "ns/web" {
@@ -212,7 +214,7 @@ func TestEndpointsComeMoveAndGo(t *testing.T) {
 		{"another has the interface now", intent.Batch{Endpoints: []intent.Endpoint{workload("db2", "cali2", "10.65.0.4")}}, nil, addrDB, linkDB, [2]string{"ns/db", "ns/db2"}},
 		{"the endpoint is gone", intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: db.ID.String()}, {Kind: intent.KeyPolicy, ID: web.ID.String()}}}, nil, addrDB, linkDB, [2]string{"", "ns/db2"}},
 	} {
-		c.Merge(step.batch)
+		c.InForce(step.batch, false)
 		c.Links(step.links)
 		if got := look(step.addr, step.in); got != step.want {
 			t.Errorf("%s: from and endpoint are %q, want %q", step.name, got, step.want)
@@ -242,7 +244,7 @@ func TestWhatStagedPoliciesWouldHaveDecided(t *testing.T) {
 			c := node(func(p verdict.Packet) verdict.Verdict { asked = p; return verdict.Verdict{Decision: tt.would} })
 			e := db
 			e.Staged = &intent.Stages{}
-			c.Merge(intent.Batch{Endpoints: []intent.Endpoint{e}})
+			c.InForce(intent.Batch{Endpoints: []intent.Endpoint{e}}, false)
 			c.report(via(told(c, tt.is, addrWeb, addrDB), linkWeb, linkDB))
 			f, counts := c.Last(1)[0], c.Counts()
 			if asked.InLink != "cali1" || asked.OutLink != "cali2" || asked.Src != f.Src || asked.Dst != f.Dst || asked.Proto != 6 || asked.DstPort != 80 {
@@ -252,10 +254,37 @@ func TestWhatStagedPoliciesWouldHaveDecided(t *testing.T) {
 			if (f.Staged != nil) != tt.tell || tt.tell && *f.Staged != want {
 				t.Errorf("told %+v; want %v, %+v", f.Staged, tt.tell, want)
 			}
+			want.Endpoint = "" // counts are by rule, whatever the endpoint
 			if n := counts.Staged[want]; n == 1 != tt.turn || !tt.turn && len(counts.Staged) > 0 {
 				t.Errorf("counted %v, want %v", counts.Staged, tt.turn)
 			}
 		})
+	}
+}
+
+func TestCountsOfStagedPoliciesDoNotGrowWithPods(t *testing.T) {
+	staged := intent.PolicyID{Kind: "StagedNetworkPolicy", Namespace: "ns", Name: "p"}
+	var here intent.EndpointID
+	c := node(func(verdict.Packet) verdict.Verdict {
+		d := ruleOf(staged, intent.Ingress, 0, false)
+		d.Endpoint = here
+		return verdict.Verdict{Decision: d}
+	})
+	for i := range 50 {
+		e := workload("pod"+strconv.Itoa(i), "cali2", addrDB)
+		e.Staged = &intent.Stages{}
+		here = e.ID
+		c.InForce(intent.Batch{Endpoints: []intent.Endpoint{e}}, false)
+		c.report(via(told(c, ruleOf(np, intent.Ingress, 0, true), addrWeb, addrDB), linkWeb, linkDB))
+		c.InForce(intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: e.ID.String()}}}, false)
+	}
+	want := map[Would]uint64{{Reason: "rule", Dir: "Ingress", Tier: "default", Policy: staged.String()}: 50}
+	if got := c.Counts().Staged; !maps.Equal(got, want) {
+		t.Errorf("after 50 pods: %v, want %v", got, want)
+	}
+	c.InForce(intent.Batch{Removed: []intent.Key{{Kind: intent.KeyPolicy, ID: staged.String()}}}, false)
+	if got := c.Counts().Staged; len(got) > 0 {
+		t.Errorf("the policy is gone, and its counts stay: %v", got)
 	}
 }
 
@@ -272,12 +301,12 @@ func TestStagedPoliciesAreNotAskedInVain(t *testing.T) {
 	look(told(c, d, addrFar, addrDB), 0) // nobody has any
 	e := db
 	e.Staged = &intent.Stages{}
-	c.Merge(intent.Batch{Endpoints: []intent.Endpoint{e}})
+	c.InForce(intent.Batch{Endpoints: []intent.Endpoint{e}}, false)
 	early := told(c, d, addrFar, addrDB)
 	early.Early = true
 	look(early, 0) // where it would have gone is not known
 	look(told(c, d, addrFar, addrDB), 1)
-	c.Merge(intent.Batch{Endpoints: []intent.Endpoint{db}})
+	c.InForce(intent.Batch{Endpoints: []intent.Endpoint{db}}, false)
 	look(told(c, d, addrFar, addrDB), 1)
 }
 

@@ -13,10 +13,13 @@ import (
 
 // Counts is how much was heard since the start.
 type Counts struct {
-	Allowed, Dropped uint64           // reports
-	Unknown          uint64           // reports under names that nobody knows, such as those of a chain that an earlier agent wrote
-	Lost             uint64           // times at which the kernel threw reports away, since they came too fast
-	Staged           map[Would]uint64 // packets for which staged policies would have decided otherwise, by what they would have
+	Allowed, Dropped uint64 // reports
+	Logged           uint64 // reports by rules with action Log
+	Unknown          uint64 // reports under names that nobody knows, such as those of a chain that an earlier agent wrote
+	Lost             uint64 // times at which the kernel threw reports away, since they came too fast
+	// Staged are packets for which staged policies would have decided otherwise, by what they would have decided, whatever
+	// the endpoint: so there are as many entries as rules, however many pods come and go. A policy that goes takes its own along.
+	Staged map[Would]uint64
 }
 
 // Counts returns how much was heard since the start.
@@ -42,20 +45,31 @@ func (c *Collector) report(p nflog.Packet) {
 	c.mu.Lock()
 	f := c.flow(d, ip, c.link(p.In), c.link(p.Out))
 	f.Changed = !current
-	staged := c.staged > 0 && !p.Early // before routing, where the packet goes is not known
+	staged := c.staged > 0 && c.cfg.Staged != nil && !f.Logged && !p.Early // before routing, where the packet goes is not known
 	c.mu.Unlock()
 	if staged {
 		f.Staged = c.would(f, ip)
 	}
+	c.keep(f)
+	c.journal.print(f)
+}
+
+// keep counts a flow, and hands it out.
+func (c *Collector) keep(f Flow) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f.Allowed {
+	switch {
+	case f.Logged:
+		c.counts.Logged++
+	case f.Allowed:
 		c.counts.Allowed++
-	} else {
+	default:
 		c.counts.Dropped++
 	}
 	if f.Staged != nil && f.Staged.Allowed != f.Allowed {
-		c.counts.Staged[*f.Staged]++
+		w := *f.Staged
+		w.Endpoint = ""
+		c.counts.Staged[w]++
 	}
 	c.hand(f)
 }
@@ -69,6 +83,9 @@ func (c *Collector) flow(d intent.Decision, ip packet.Packet, in, out string) Fl
 	}
 	if d.Rule.Policy != (intent.PolicyID{}) {
 		f.Policy = d.Rule.Policy.String()
+	}
+	if f.Logged = d.Reason == intent.ReasonLogged; f.Logged {
+		f.Prefix = c.prefix.Begin(d.Tier, d.Rule.Policy)
 	}
 	if d.Rule.Index == intent.NoRule && d.Endpoint == (intent.EndpointID{}) && d.Rule.Policy == (intent.PolicyID{}) {
 		// One of the rules that all endpoints share: whose it is follows from the interfaces.

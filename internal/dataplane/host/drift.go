@@ -114,7 +114,13 @@ func (h *Host) Differences(context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	want := []sysctl.Setting{{Path: all4, Value: "1"}, {Path: all6, Value: "1"}}
+	var want []sysctl.Setting
+	if !h.noForwarding {
+		want = append(want, sysctl.Setting{Path: all4, Value: "1"})
+	}
+	if !h.noForwarding && !h.noIPv6 {
+		want = append(want, sysctl.Setting{Path: all6, Value: "1"})
+	}
 	var out []string
 	for _, link := range slices.Sorted(maps.Keys(h.byLink)) {
 		l, there := h.links[link]

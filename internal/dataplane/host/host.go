@@ -49,6 +49,7 @@ type Host struct {
 	byLink    map[string]string          // the endpoint of each interface
 	links     map[string]ifmon.Link
 	done      map[string]setup        // what we did, by interface
+	before    map[string]found        // how interfaces were that we set up
 	doubt     map[string]intent.Cause // whether it still holds, by interface
 	hostDoubt intent.Cause            // whether forwarding is still on
 	repairs   []intent.Repair
@@ -59,9 +60,10 @@ type Host struct {
 
 	ready, inSync, linksSeen bool
 	forwarding               bool // is on
+	noForwarding, noIPv6     bool // nothing is forwarded; IPv6 is not
+	accounts                 bool // connections are to count their packets and bytes
 	held                     func(link string) bool
 	news                     map[string]bool // endpoints to look at
-	failed                   map[string]error
 }
 
 // setup identifies what an interface was set up for.
@@ -78,9 +80,25 @@ func New(h *rtnl.Handle, s *sysctl.Handle, cfg Config) *Host {
 	return &Host{
 		cfg: cfg, rtnl: h, sysctl: s,
 		endpoints: map[string]intent.Endpoint{}, byLink: map[string]string{}, links: map[string]ifmon.Link{},
-		done: map[string]setup{}, doubt: map[string]intent.Cause{}, notes: make(chan func()), stale: map[string]int{}, news: map[string]bool{}, failed: map[string]error{},
+		done: map[string]setup{}, before: map[string]found{}, doubt: map[string]intent.Cause{}, notes: make(chan func()), stale: map[string]int{}, news: map[string]bool{},
 		held: func(string) bool { return false },
 	}
+}
+
+// configure takes over settings. IPv6 that is wanted after it was not is turned on everywhere.
+func (h *Host) configure(s intent.HostSettings) {
+	if h.noIPv6 && !s.NoIPv6 {
+		for name := range h.done {
+			if id, ok := h.byLink[name]; ok {
+				delete(h.done, name)
+				h.news[id] = true
+			}
+		}
+	}
+	if h.noIPv6 && !s.NoIPv6 || h.noForwarding && !s.NoForwarding || s.ReportAllowed && !h.accounts {
+		h.forwarding = false // it is not all that it should be
+	}
+	h.noForwarding, h.noIPv6, h.accounts = s.NoForwarding, s.NoIPv6, s.ReportAllowed
 }
 
 // Merge takes note of a batch.
@@ -88,17 +106,22 @@ func (h *Host) Merge(b intent.Batch) {
 	h.inSync = h.inSync || b.InSync
 	if b.Host != nil {
 		h.refresh, h.settled = b.Host.Refresh.Interfaces, true
+		h.configure(*b.Host)
 		if b.Host.Prefixes != nil {
 			h.cfg.WorkloadPrefixes = b.Host.Prefixes
 		}
 	}
 	for _, e := range b.Endpoints {
-		if e.ID.Kind != intent.Workload || e.Link == "" {
+		if e.ID.Kind != intent.Workload {
 			continue
 		}
 		id := e.ID.String()
 		if old, ok := h.endpoints[id]; ok && old.Link != e.Link {
 			h.release(old.Link, id)
+		}
+		if e.Link == "" { // it was refused, perhaps after it had one
+			h.forget(id)
+			continue
 		}
 		h.endpoints[id] = e
 		h.byLink[e.Link] = id
@@ -107,11 +130,14 @@ func (h *Host) Merge(b intent.Batch) {
 	for _, k := range b.Removed {
 		if e, ok := h.endpoints[k.ID]; ok && k.Kind == intent.KeyEndpoint {
 			h.release(e.Link, k.ID)
-			delete(h.endpoints, k.ID)
-			delete(h.news, k.ID)
-			delete(h.failed, k.ID)
+			h.forget(k.ID)
 		}
 	}
+}
+
+func (h *Host) forget(id string) {
+	delete(h.endpoints, id)
+	delete(h.news, id)
 }
 
 // release says that the endpoint no longer has the interface, unless another has it already.
@@ -135,6 +161,7 @@ func (h *Host) Links(changes []ifmon.Change) {
 			delete(h.links, c.Name)
 			delete(h.stale, c.Name)
 			delete(h.done, c.Name)
+			delete(h.before, c.Name)
 			delete(h.doubt, c.Name)
 		} else {
 			h.links[c.Name] = c.Link
@@ -222,16 +249,9 @@ func (h *Host) Apply(ctx context.Context) ([]intent.Outcome, error) {
 		if o.Reason == notInForce {
 			waiting[id] = true
 		}
-		delete(h.failed, id)
-		if o.Err != nil {
-			h.failed[id] = o.Err
-		}
 		out = append(out, o)
 	}
-	h.news = waiting
-	for id := range h.failed {
-		h.news[id] = true
-	}
+	h.news = waiting // what failed is looked at again after Resync
 	return out, errors.Join(errs...)
 }
 
@@ -248,7 +268,11 @@ func (h *Host) attach(e intent.Endpoint) intent.Outcome {
 	}
 	now := setup{index: l.Index, downs: l.Downs, spoof: len(e.Spoofable) > 0}
 	if h.done[e.Link] != now || h.doubt[e.Link] != "" {
-		changed, err := h.setUp(l, now)
+		err := h.remember(l)
+		var changed []string
+		if err == nil {
+			changed, err = h.setUp(l, now)
+		}
 		if err != nil {
 			return intent.Outcome{Err: fmt.Errorf("interface %s: %w", e.Link, err)}
 		}

@@ -66,9 +66,21 @@ func (r *rig) links() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	all, err := r.ns.Rtnl().Addrs()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	addrs := func(link int) (out []netip.Prefix) {
+		for _, a := range all {
+			if a.Link == link {
+				out = append(out, a.Prefix)
+			}
+		}
+		return out
+	}
 	var out []ifmon.Change
 	for _, l := range links {
-		out = append(out, ifmon.Change{Link: ifmon.Link{Index: l.Index, Name: l.Name, Up: l.Up}})
+		out = append(out, ifmon.Change{Link: ifmon.Link{Index: l.Index, Name: l.Name, Up: l.Up, Addrs: addrs(l.Index)}})
 	}
 	r.h.Links(out)
 }
@@ -156,6 +168,40 @@ func TestNothingIsForwardedBeforePolicyIsInForce(t *testing.T) {
 		t.Errorf("with policy: %+v", o)
 	}
 	r.want(map[string]string{"ipv4/conf/cali1/proxy_arp": "1"})
+}
+
+// TestSettingsOfTheWholeHost: the host forwards, and IPv6 too, unless settings want it not, at once when they want it again; connections
+// count what they carry while flows are reported.
+func TestSettingsOfTheWholeHost(t *testing.T) {
+	r := newRig(t)
+	r.workload("cali1", "10.65.0.5", "2001:db8::5")
+	b := endpoints(true, "cali1")
+	b.Host = &intent.HostSettings{NoForwarding: true, NoIPv6: true}
+	r.h.Merge(b)
+	r.links()
+	r.open()
+	r.apply()
+	r.want(map[string]string{"ipv4/ip_forward": "0", "ipv6/conf/all/forwarding": "0"})
+	asWanted := func() {
+		t.Helper()
+		if found, err := r.h.Differences(t.Context()); err != nil || len(found) > 0 {
+			t.Errorf("differences: %q, %v", found, err)
+		}
+	}
+	asWanted()
+	r.h.Merge(intent.Batch{Host: &intent.HostSettings{NoIPv6: true}})
+	r.apply()
+	asWanted()
+	const acct = "netfilter/nf_conntrack_acct"
+	r.want(map[string]string{
+		"ipv4/ip_forward": "1", "ipv4/conf/cali1/proxy_arp": "1", "ipv6/conf/all/forwarding": "0", "ipv6/conf/cali1/forwarding": "0", "ipv6/conf/cali1/proxy_ndp": "0", acct: "0",
+	})
+	r.h.Merge(intent.Batch{Host: &intent.HostSettings{ReportAllowed: true}})
+	r.apply()
+	r.want(map[string]string{"ipv6/conf/all/forwarding": "1", "ipv6/conf/cali1/forwarding": "1", "ipv6/conf/cali1/proxy_ndp": "1", acct: "1"})
+	r.h.Merge(intent.Batch{Host: &intent.HostSettings{NoIPv6: true}})
+	r.apply()
+	r.want(map[string]string{"ipv6/conf/all/forwarding": "1", acct: "1"}) // who else needs it is not known
 }
 
 func TestHostKeepsAcceptingRouterAdvertisementsWhenItBecomesARouter(t *testing.T) {
@@ -265,4 +311,64 @@ func TestIPv6TurnedOffIsLeftOff(t *testing.T) {
 		t.Errorf("outcome = %+v", o)
 	}
 	r.want(map[string]string{"ipv6/conf/cali1/disable_ipv6": "1", "ipv4/conf/cali1/proxy_arp": "1"})
+}
+
+// An endpoint that is refused has no link: what it had before must be the host's again.
+func TestAnInterfaceThatIsNoWorkloadsAnyMoreHasItsOwnSettingsAgain(t *testing.T) {
+	refused := endpoints(true, "up1")
+	refused.Endpoints[0].Link, refused.Endpoints[0].Closed = "", "refused"
+	cali := &intent.HostSettings{Prefixes: []string{"cali"}}
+	before := map[string]string{"ipv4/conf/up1/rp_filter": "2", "ipv4/neigh/up1/proxy_delay": "70", "ipv6/conf/up1/accept_ra": "1"}
+	for _, tt := range []struct {
+		name string
+		lose func(r *rig)
+		want map[string]string
+	}{
+		{"as it was found", func(r *rig) { r.h.Merge(refused) }, map[string]string{"ipv4/conf/up1/rp_filter": "2", "ipv4/neigh/up1/proxy_delay": "70", "ipv6/conf/up1/accept_ra": "2"}},
+		{"when its endpoint is deleted", func(r *rig) {
+			r.h.Merge(intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: "workload/ns/up1"}}})
+		}, map[string]string{"ipv4/conf/up1/rp_filter": "2", "ipv4/neigh/up1/proxy_delay": "70", "ipv6/conf/up1/accept_ra": "2"}},
+		{"an earlier agent gave it away: as the kernel makes interfaces; whether it listened to routers nobody knows", func(r *rig) {
+			r.restart()
+			r.h.Merge(intent.Batch{Host: cali})
+			r.h.Merge(refused)
+			r.links()
+			r.open()
+		}, map[string]string{"ipv4/conf/up1/rp_filter": "0", "ipv6/conf/up1/accept_ra": "0"}},
+		{"an earlier agent was given it, and this one takes it back when prefixes change", func(r *rig) {
+			r.restart()
+			r.h.Merge(intent.Batch{Host: &intent.HostSettings{Prefixes: []string{"cali", "up"}}})
+			r.h.Merge(endpoints(true, "up1"))
+			r.links()
+			r.open()
+			r.apply()
+			r.h.Merge(intent.Batch{Host: cali})
+			r.h.Merge(refused)
+		}, map[string]string{"ipv4/conf/up1/rp_filter": "0", "ipv6/conf/up1/accept_ra": "0"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			r.ns.Veth("up1", "up2")
+			r.ns.Sysctl("ipv4/conf/default/rp_filter", "0")
+			for path, value := range before {
+				r.ns.Sysctl(path, value)
+			}
+			r.h.Merge(intent.Batch{Host: cali})
+			r.h.Merge(endpoints(true, "up1"))
+			r.links()
+			r.open()
+			r.apply()
+			r.want(map[string]string{"ipv4/conf/up1/rp_filter": "1", "ipv6/conf/up1/accept_ra": "0"})
+			tt.lose(r)
+			out := r.apply()
+			if got := r.ns.Run("ip", "addr", "show", "up1"); strings.Contains(got, "169.254.1.1") || strings.Contains(got, "fe80::1/") {
+				t.Errorf("addresses stayed:\n%s", got)
+			}
+			tt.want["ipv4/conf/up1/proxy_arp"], tt.want["ipv4/conf/up1/route_localnet"] = "0", "0"
+			r.want(tt.want)
+			if o, ok := out["workload/ns/up1"]; ok && o.Err != nil {
+				t.Errorf("outcome of an endpoint without an interface: %+v", o)
+			}
+		})
+	}
 }

@@ -2,7 +2,9 @@ package host
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
@@ -65,8 +67,11 @@ func settings6(link string) []sysctl.Setting {
 	}
 }
 
-// hasIPv6 reports whether the interface speaks IPv6: the kernel may lack it, or somebody turned it off.
+// hasIPv6 reports whether the interface speaks IPv6: the kernel may lack it, somebody turned it off, or settings want none.
 func (h *Host) hasIPv6(link string) (bool, error) {
+	if h.noIPv6 {
+		return false, nil
+	}
 	off, err := h.sysctl.Get("ipv6/conf/" + sysctl.Link(link) + "/disable_ipv6")
 	if errors.Is(err, sysctl.ErrNotFound) {
 		return false, nil
@@ -74,7 +79,34 @@ func (h *Host) hasIPv6(link string) (bool, error) {
 	return err == nil && off == "0", err
 }
 
-// undo takes away what answers for us. Forwarding stays: what it may carry is policy's to say.
+// found are settings of an interface, by path, as they were before it became a workload's.
+type found struct {
+	index    int
+	settings map[string]string
+}
+
+// remember takes note of how an interface is, once. One that has our gateway is as an earlier agent left it: how it was
+// before nobody knows.
+func (h *Host) remember(l ifmon.Link) error {
+	if h.before[l.Name].index == l.Index || slices.Contains(l.Addrs, Gateway4) {
+		return nil
+	}
+	f := found{l.Index, map[string]string{}}
+	for _, s := range append(settings4(l.Name, false), settings6(l.Name)...) {
+		switch is, err := h.sysctl.Get(s.Path); {
+		case errors.Is(err, sysctl.ErrNotFound):
+		case err != nil:
+			return err
+		case is != s.Value:
+			f.settings[s.Path] = is
+		}
+	}
+	h.before[l.Name] = f
+	return nil
+}
+
+// undo takes away what answers for us. Forwarding stays: what it may carry is policy's to say. An interface that is none
+// of workloads' any more gets the rest of its settings back, too; of others it is safer not to.
 func (h *Host) undo(link string, index int) error {
 	for _, a := range []rtnl.Addr{{Link: index, Prefix: Gateway4}, {Link: index, Prefix: Gateway6}} {
 		if err := h.rtnl.DeleteAddr(a); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
@@ -82,13 +114,61 @@ func (h *Host) undo(link string, index int) error {
 		}
 	}
 	name := sysctl.Link(link)
-	for _, path := range []string{"ipv4/conf/" + name + "/proxy_arp", "ipv4/conf/" + name + "/route_localnet", "ipv6/conf/" + name + "/proxy_ndp"} {
-		if _, err := h.sysctl.Set(path, "0"); err != nil && !errors.Is(err, sysctl.ErrNotFound) {
+	settings := []sysctl.Setting{
+		{Path: "ipv4/conf/" + name + "/proxy_arp", Value: "0"}, {Path: "ipv4/conf/" + name + "/route_localnet", Value: "0"}, {Path: "ipv6/conf/" + name + "/proxy_ndp", Value: "0"},
+	}
+	if !h.workloads(link) {
+		own, err := h.own(name, index)
+		if err != nil {
+			return err
+		}
+		settings = append(settings, own...)
+	}
+	for _, s := range settings {
+		if _, err := h.sysctl.Set(s.Path, s.Value); err != nil && !errors.Is(err, sysctl.ErrNotFound) {
 			return err
 		}
 	}
+	if h.before[link].index == index {
+		delete(h.before, link)
+	}
 	return nil
 }
+
+// own are an interface's settings as they were, or, if an earlier agent changed them, as the kernel makes interfaces.
+// Whether it then listened to routers is not known: network managers turn that off, and do it themselves.
+func (h *Host) own(link string, index int) (out []sysctl.Setting, err error) {
+	was := h.before[link]
+	known := was.index == index
+	for _, p := range []string{"ipv4/conf/%s/proxy_arp", "ipv4/conf/%s/route_localnet", "ipv6/conf/%s/proxy_ndp", "ipv4/conf/%s/rp_filter", "ipv4/neigh/%s/proxy_delay", "ipv6/neigh/%s/proxy_delay"} {
+		path := fmt.Sprintf(p, link)
+		value, changed := was.settings[path]
+		if !changed && !known {
+			if value, err = h.sysctl.Get(fmt.Sprintf(p, "default")); errors.Is(err, sysctl.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			changed = true
+		}
+		if changed {
+			out = append(out, sysctl.Setting{Path: path, Value: value})
+		}
+	}
+	path := "ipv6/conf/" + link + "/accept_ra"
+	if value, changed := was.settings[path]; changed {
+		if on, err := h.sysctl.Get(all6); err == nil && on == "1" && value == "1" {
+			value = "2" // see keepRouters
+		}
+		out = append(out, sysctl.Setting{Path: path, Value: value})
+	}
+	return out, nil
+}
+
+// conntrackAccounts has connections count their packets and bytes, for those who read what flows carried. It is off by
+// default, and never turned off again: others may read them, too.
+const conntrackAccounts = "netfilter/nf_conntrack_acct"
 
 // forward turns forwarding on, or on again.
 func (h *Host) forward() error {
@@ -108,14 +188,26 @@ const (
 	all6 = "ipv6/conf/all/forwarding"
 )
 
-// turnOnForwarding makes the host a router for both families. It says what was not so.
+// turnOnForwarding makes the host a router for both families, unless settings want none. It says what was not so.
 func (h *Host) turnOnForwarding() (changed []string, err error) {
-	wrote, err := h.sysctl.Set(all4, "1")
-	if err != nil {
-		return nil, err
+	if h.accounts {
+		wrote, err := h.sysctl.Set(conntrackAccounts, "1")
+		if err != nil && !errors.Is(err, sysctl.ErrNotFound) { // nothing is tracked yet
+			return changed, err
+		}
+		if wrote {
+			changed = append(changed, conntrackAccounts)
+		}
 	}
+	if h.noForwarding {
+		return changed, nil
+	}
+	wrote, err := h.sysctl.Set(all4, "1")
 	if wrote {
 		changed = append(changed, all4)
+	}
+	if err != nil || h.noIPv6 {
+		return changed, err
 	}
 	switch on, err := h.sysctl.Get(all6); {
 	case errors.Is(err, sysctl.ErrNotFound):

@@ -2,7 +2,6 @@ package iptables
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -13,10 +12,9 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/seedtest"
 	"github.com/twillnet/twill/internal/verdict"
 )
-
-var seed = flag.Uint64("seed", 1, "of the random test")
 
 // What random rules and packets are made of: little, so that they meet.
 var (
@@ -234,6 +232,7 @@ func (k tools) load(t *testing.T, b intent.Batch) {
 // TestKernelAgreesWithVerdict has verdict for its oracle, which knows nothing of chains, marks or tools.
 func TestKernelAgreesWithVerdict(t *testing.T) {
 	const batches, packets = 40, 200
+	seed := seedtest.New(t)
 	eachBackend(t, func(t *testing.T, k tools) {
 		for _, a := range somewhere {
 			k.Addr("lo", a.String())
@@ -244,7 +243,7 @@ func TestKernelAgreesWithVerdict(t *testing.T) {
 		s := sender{k, map[string]net.PacketConn{}}
 		passed := 0
 		for i := range batches {
-			r := random{rand.New(rand.NewPCG(*seed, uint64(i)))}
+			r := random{rand.New(rand.NewPCG(seed, uint64(i)))}
 			b := r.batch()
 			k.load(t, b)
 			var state verdict.State
@@ -253,7 +252,7 @@ func TestKernelAgreesWithVerdict(t *testing.T) {
 				p := r.packet()
 				got, want := s.send(t, p), state.Judge(p)
 				if got != want.Allowed {
-					t.Fatalf("-seed=%d, batch %d: %+v: the kernel lets it pass: %v; verdict %+v\nof %s", *seed, i, p, got, want, rules.Policy(policyOf(b, want.Rule.Policy), intent.Ingress))
+					t.Fatalf("seed %d, batch %d: %+v: the kernel lets it pass: %v; verdict %+v\nof %s", seed, i, p, got, want, rules.Policy(policyOf(b, want.Rule.Policy), intent.Ingress))
 				}
 				if got {
 					passed++

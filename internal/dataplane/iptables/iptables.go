@@ -139,6 +139,9 @@ func (w *writer) rule(chain string, r rules.Rule) error {
 		return err
 	}
 	for _, s := range c.sets {
+		if other, taken := w.sets[s.Name]; taken && other != s {
+			return fmt.Errorf("set %s: its name %s is that of %s too", s.ID, s.Name, other.ID)
+		}
 		w.sets[s.Name] = s
 	}
 	a := appender{w: w, chain: chain, comment: comment(r.Comment)}

@@ -2,8 +2,7 @@ package iptables
 
 import (
 	"crypto/sha256"
-	"encoding/base32"
-	"strings"
+	"encoding/base64"
 
 	"github.com/twillnet/twill/internal/dataplane/rules"
 )
@@ -17,26 +16,17 @@ const (
 // maxComment is the longest comment of a rule.
 const maxComment = 255
 
-// hashed is the length of a hash: 60 bits, so that among a million names two are alike once in two million nodes.
-const hashed = 12
-
-var alphabet = base32.StdEncoding.WithPadding(base32.NoPadding)
+// hashed is the length of a hash: 132 bits, since users choose what is hashed. Of a chain's name that leaves nothing for people,
+// and of a set's nothing but what kind it is.
+const hashed = 22
 
 // ChainName is the name in iptables of a neutral chain. No outcome's chain has the form that it has.
-func ChainName(neutral string) string { return shortName("tw-", neutral, maxChain) }
+func ChainName(neutral string) string { return shortName("tw-", neutral) }
 
-// shortName tells texts apart by their hash alone; their beginnings are for people. Comments say the rest.
-func shortName(prefix, text string, room int) string {
+// shortName tells texts apart by their hash; comments say what is meant.
+func shortName(prefix, text string) string {
 	sum := sha256.Sum256([]byte(text))
-	head := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '.', r == '_':
-			return r
-		}
-		return '.'
-	}, text)
-	head = head[:min(len(head), room-len(prefix)-1-hashed)]
-	return prefix + head + "-" + strings.ToLower(alphabet.EncodeToString(sum[:])[:hashed])
+	return prefix + base64.RawURLEncoding.EncodeToString(sum[:])[:hashed]
 }
 
 func comment(text string) string {

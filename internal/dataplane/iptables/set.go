@@ -32,7 +32,7 @@ func setOf(id intent.SetID, kind intent.SetKind, f intent.Family) Set {
 	default:
 		prefix += "-net-"
 	}
-	return Set{Name: shortName(prefix, string(id), maxSet), ID: id, Kind: kind, Family: f}
+	return Set{Name: shortName(prefix, string(id)), ID: id, Kind: kind, Family: f}
 }
 
 // Create is the line of ipset that makes the set.

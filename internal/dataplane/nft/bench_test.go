@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -122,6 +123,30 @@ func BenchmarkFullResync(b *testing.B) {
 		}
 		apply(b, d)
 	}
+}
+
+// What a change may have to wait for when the table is read back now and then: all of it, or the comparison alone.
+func BenchmarkReadBackHoldsUp(b *testing.B) {
+	k := newKernel(b)
+	d := New(k, Config{Reader: k})
+	d.Merge(node(100_000, 9))
+	apply(b, d)
+	b.Run("resync", func(b *testing.B) {
+		for b.Loop() {
+			if err := d.Resync(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("in-background", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			d.ReadBack(b.Context(), func(time.Duration, error) {})
+			note := <-d.Drift()
+			b.StartTimer()
+			note()
+		}
+	})
 }
 
 func BenchmarkFirstTransaction(b *testing.B) {

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+
+	"github.com/twillnet/twill/internal/seedtest"
 )
 
 // uncovered is the obvious way: those that no other one contains.
@@ -22,7 +24,7 @@ func uncovered(all map[netip.Prefix]int) map[netip.Prefix]bool {
 
 func TestACoverIsWhatNoOtherPrefixContains(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
-		r := rand.New(rand.NewPCG(1, 7))
+		r := seedtest.Rand(t)
 		var c cover
 		all, got := map[netip.Prefix]int{}, map[netip.Prefix]bool{}
 		for step := range 5000 {

@@ -16,6 +16,7 @@ import (
 type drift struct {
 	notes  chan func()
 	heard  bool // the kernel told of a change in our table
+	lapsed bool // somebody changed our table, or may have, since it was last as it should be
 	found  []intent.Repair
 	mended []intent.Repair
 }
@@ -57,6 +58,13 @@ func (d *Driver) Repairs() []intent.Repair {
 	return out
 }
 
+// Lapsed reports whether the table may not have been as it should be for a while since the last call.
+func (d *Driver) Lapsed() bool {
+	was := d.drift.lapsed
+	d.drift.lapsed = false
+	return was
+}
+
 // Refresh is how often the settings want the table read back.
 func (d *Driver) Refresh() (time.Duration, bool) { return d.host.Refresh.Policy, d.configured }
 
@@ -79,15 +87,19 @@ func (d *Driver) known() map[string]bool {
 func (d *Driver) compare(before map[string]bool) {
 	cause := intent.ByReadBack
 	if d.drift.heard {
-		cause = intent.ByEvent
+		cause, d.drift.lapsed = intent.ByEvent, true // whoever changed it may have put it right again
 	}
 	d.drift.heard = false
+	defer func() { d.drift.lapsed = d.drift.lapsed || len(d.drift.found) > 0 }()
 	if before == nil {
 		return
 	}
 	if !d.table.exists {
 		d.drift.found = append(d.drift.found, intent.Repair{What: "table " + d.cfg.Table, Cause: cause})
 		return
+	}
+	if d.table.flags&nftables.TableDormant != 0 {
+		d.drift.found = append(d.drift.found, intent.Repair{What: "table " + d.cfg.Table + " was dormant", Cause: cause})
 	}
 	for _, what := range d.pending() {
 		if !before[what] {
@@ -122,7 +134,10 @@ func (d *Driver) Differences(ctx context.Context) ([]string, error) {
 	if !d.table.exists {
 		return []string{fmt.Sprintf("table %s is missing", d.cfg.Table)}, nil
 	}
-	var out []string
+	out, err := d.flagDifferences()
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range slices.Sorted(maps.Keys(d.dirtyChains)) {
 		c := d.chains[name]
 		out = append(out, fmt.Sprintf("chain %s %s", name, fate(c.wanted, c.exists)))

@@ -1,7 +1,8 @@
-// Package nft makes the nftables table of SEMANTICS 2 match what it was told about sets, policies and endpoints.
+// Package nft makes the nftables table (docs/design/stages.md) match the intents of sets, policies and endpoints.
 //
 // In: [intent.Batch] through [Driver.Merge], and the table as the kernel has it, through [Driver.Resync].
-// Out: one transaction for each [Driver.Apply], with only what differs; and an outcome for each intent.
+// Out: one transaction for each [Driver.Apply], with only what differs, or several where addresses move between sets or much
+// is new; and an outcome for each intent.
 //
 // The table is a function of the intents alone, names included: an agent that starts anew finds what it wants already
 // there, and sends nothing. Until the source is in sync, only the skeleton is made where it is missing, which drops
@@ -10,7 +11,9 @@
 //
 // A set of addresses is up to four kernel sets: hosts (a hash) and prefixes (intervals), for each family. Those for
 // prefixes exist only while they have members. A rule that asks for a set with both kinds becomes two rules; its
-// negation stays one. A family of which no set at all has a member has no kernel sets: nobody is in them.
+// negation stays one. A family of which no set at all ever had a member has no kernel sets: nobody is in them. Once it
+// had one it keeps them, also over a restart, since to make and unmake them changes each rule of the table (a second at
+// 1,000 sets), and one address that comes and goes must not cost that.
 //
 // That a policy allows a packet ends the stage for it (accept), since each stage is a base chain of its own; only Pass
 // needs a mark. What the host does with a workload's packet that policy let through is therefore a stage after that of
@@ -38,11 +41,22 @@ type Config struct {
 	Prefixes []string
 	// Names are told what decides at each rule, so that others can say which rule dropped a packet; nil: nobody asks.
 	Names *attribution.Table
+	// Reader reads the table while Conn writes; another connection, then. Nil: each Resync holds changes up.
+	Reader Reader
 }
 
 // Conn is all that the driver needs of the kernel; *nftables.Conn has it.
 type Conn interface {
 	Commit(*nftables.Batch) error
+	Check(*nftables.Batch) error // what Commit would say, changing nothing
+	List(table string) (*nftables.Ruleset, error)
+	ProbeOwner() error
+	Settle() // until no packet is on its way that began before
+	Remake(table string, flags nftables.TableFlags) error
+}
+
+// Reader is what a driver is read back through while it works.
+type Reader interface {
 	List(table string) (*nftables.Ruleset, error)
 }
 
@@ -56,12 +70,13 @@ type Driver struct {
 	policies   map[intent.PolicyID]*policy
 	endpoints  map[intent.EndpointID]*endpoint
 	host       intent.HostSettings
-	configured bool   // host was sent
-	members    [2]int // of all sets, by family: while there are none, no set of that family is made
+	configured bool    // host was sent
+	used       [2]bool // families of which some set has, or had, a member: before, no set of that family is made
 	inSync     bool
 	setUsers   index[intent.SetID, intent.PolicyID]
 	policyUser index[intent.PolicyID, intent.EndpointID]
 	linkUsers  index[string, intent.EndpointID]
+	waiting    index[string, intent.Key] // for a name that is another's
 
 	// What of it must be rendered anew.
 	dirtyPolicies  map[intent.PolicyID]struct{}
@@ -79,15 +94,26 @@ type Driver struct {
 	drift drift
 	hosts hosts
 
-	trying  *plan                   // while it is committed
-	touched map[intent.Key]struct{} // intents whose outcome is due
+	commits   int  // transactions that went in
+	reading   bool // ReadBack is at work
+	worthless int  // readings in a row that came to nothing
+
+	budget  price
+	over    map[intent.PolicyID]string // policies that are beyond their budget, and how far
+	fresh   map[*kset]struct{}         // sets that nothing in force looks into yet
+	room    int                        // in bytes: transactions that are larger are made in parts, where that can be
+	trying  *plan                      // while it is committed
+	steps   []phase                    // of members that move, what is still to do
+	touched map[intent.Key]struct{}    // intents whose outcome is due
 	faults  map[intent.Key]fault
+	retry   bool // what the kernel refused is to be tried again
 }
 
 // fault is why an intent is not in force.
 type fault struct {
 	err    error
 	kernel bool // the kernel refused it: worth another try
+	denies bool // a policy denies everything in its place, so that who asks it need not be closed
 }
 
 // kernelTable is what is known of the table itself.
@@ -95,6 +121,12 @@ type kernelTable struct {
 	read    bool // the kernel was asked
 	exists  bool
 	rebuild bool // something has another shape than we want: only making the table anew helps
+
+	flags     nftables.TableFlags
+	mine      bool // our connection owns it
+	probed    bool // the kernel was asked whether it has tables with an owner
+	plainOnly bool // it has not
+	awaited   bool // that another's ownership ends
 }
 
 // New returns a driver that knows nothing yet.
@@ -114,12 +146,14 @@ func New(conn Conn, cfg Config) *Driver {
 		policies:  map[intent.PolicyID]*policy{},
 		endpoints: map[intent.EndpointID]*endpoint{},
 		setUsers:  index[intent.SetID, intent.PolicyID]{}, policyUser: index[intent.PolicyID, intent.EndpointID]{},
-		linkUsers:     index[string, intent.EndpointID]{},
+		linkUsers: index[string, intent.EndpointID]{}, waiting: index[string, intent.Key]{},
 		dirtyPolicies: map[intent.PolicyID]struct{}{}, dirtyEndpoints: map[intent.EndpointID]struct{}{},
 		dirtyLinks: map[string]struct{}{}, callable: map[intent.PolicyID]bool{},
 		chains: map[string]*chain{}, ksets: map[string]*kset{},
 		dirtyChains: map[string]struct{}{}, dirtyKsets: map[string]struct{}{},
-		touched: map[intent.Key]struct{}{}, faults: map[intent.Key]fault{},
+		budget:  budget,
+		over:    map[intent.PolicyID]string{},
+		touched: map[intent.Key]struct{}{}, fresh: map[*kset]struct{}{}, faults: map[intent.Key]fault{},
 		drift: drift{notes: make(chan func())},
 		hosts: hosts{addrs: map[string][]netip.Addr{}},
 	}
@@ -131,15 +165,26 @@ func New(conn Conn, cfg Config) *Driver {
 // attempts bounds how often one Apply leaves out what the kernel refused and tries again.
 const attempts = 8
 
-// Apply makes the kernel match, in one transaction. What the kernel refuses is left out, endpoints that need it are
-// closed, and the rest goes on; all of it is tried again by the next Apply.
+// Apply makes the kernel match, in one transaction; what is new and much goes before it, in transactions of its own, and addresses move in
+// steps. What the
+// kernel refuses is left out, endpoints that need it are closed, and the rest goes on; it is tried again after the next Resync,
+// or when it changes.
 func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	if !d.table.read || d.drift.heard {
-		if err := d.Resync(ctx); err != nil {
+		// If somebody changes our own table all the time, changes go in on top of what was read last: the kernel says
+		// where that is wrong, and the next note of a change makes us look again.
+		if err := d.Resync(ctx); err != nil && (!d.table.read || !errors.Is(err, nftables.ErrInterrupted)) {
 			return nil, err
 		}
 	}
-	d.retryFaults()
+	if err := d.take(ctx); err != nil {
+		return nil, err
+	}
+	if d.retry {
+		d.retryFaults()
+		d.retry = false
+	}
+	d.room, d.steps = maxRoom, nil
 	resynced := false
 	for attempt := 0; ; attempt++ {
 		if err := ctx.Err(); err != nil {
@@ -155,6 +200,10 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 		d.trying = nil
 		if err == nil {
 			d.applied(p)
+			if p.more {
+				attempt--
+				continue
+			}
 			break
 		}
 		if !resynced && otherState(err) {
@@ -164,11 +213,18 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 			}
 			continue
 		}
-		if attempt >= attempts || !d.blame(p, err) {
+		switch {
+		case attempt < attempts && d.blame(p, err):
+		case d.smaller(p, err):
+			attempt-- // that ends, since the size halves
+		case attempt < attempts && d.single(p, err):
+		default:
 			d.table.read = false // what we believe may be wrong: look before the next try
 			return nil, fmt.Errorf("table %s: %w", d.cfg.Table, err)
 		}
 	}
+	clear(d.fresh)
+	d.remake()
 	d.mend()
 	return d.report(), nil
 }
@@ -183,7 +239,7 @@ func otherState(err error) bool {
 // cannot help.
 func (d *Driver) blame(p *plan, err error) bool {
 	var be *nftables.BatchError
-	if !errors.As(err, &be) {
+	if ownedByOther(err) || !errors.As(err, &be) {
 		return false
 	}
 	found := false
@@ -193,6 +249,7 @@ func (d *Driver) blame(p *plan, err error) bool {
 			continue
 		}
 		d.faults[key] = fault{err: op, kernel: true}
+		d.touched[key] = struct{}{}
 		d.markDirty(key)
 		found = true
 	}
@@ -203,23 +260,28 @@ func (d *Driver) blame(p *plan, err error) bool {
 func (d *Driver) retryFaults() {
 	for key, f := range d.faults {
 		if f.kernel {
-			delete(d.faults, key)
-			d.markDirty(key)
+			d.another(key)
 		}
 	}
 }
 
-// report tells the outcomes that are due: of what was touched, and of what is not in force.
+// another gives what the kernel refused, if it did, another chance.
+func (d *Driver) another(key intent.Key) {
+	if d.faults[key].kernel {
+		delete(d.faults, key)
+		d.touched[key] = struct{}{}
+		d.markDirty(key)
+	}
+}
+
+// report tells the outcomes that are due.
 func (d *Driver) report() []intent.Outcome {
 	if !d.inSync {
 		return nil
 	}
-	for key := range d.faults {
-		d.touched[key] = struct{}{}
-	}
 	out := make([]intent.Outcome, 0, len(d.touched))
 	for key := range d.touched {
-		out = append(out, intent.Outcome{Key: key, Err: d.faults[key].err, Reason: d.reason(key)})
+		out = append(out, intent.Outcome{Key: key, Err: d.faults[key].err, Final: d.faults[key].denies, Reason: d.reason(key)})
 	}
 	clear(d.touched)
 	return out

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -58,12 +59,13 @@ func (d *Driver) Links(changes []ifmon.Change) {
 
 // hosts is what is known of host endpoints besides their intents.
 type hosts struct {
-	dirty  bool
-	addrs  map[string][]netip.Addr         // of interfaces
-	links  map[string]intent.EndpointID    // which endpoint each is under, everyLink included
-	chains map[string]struct{}             // that were wanted
-	early  map[intent.PolicyID]rules.Stage // policies that are asked before conntrack or DNAT
-	mute   map[intent.PolicyID]bool        // policies that are asked in postrouting, which cannot reject
+	dirty   bool
+	addrs   map[string][]netip.Addr         // of interfaces
+	exclude []*regexp.Regexp                // interfaces that no endpoint has by an address
+	links   map[string]intent.EndpointID    // which endpoint each is under, everyLink included
+	chains  map[string]struct{}             // that were wanted
+	early   map[intent.PolicyID]rules.Stage // policies that are asked before conntrack or DNAT
+	mute    map[intent.PolicyID]bool        // policies that are asked in postrouting, which cannot reject
 }
 
 // refreshHosts makes all chains of host endpoints anew. There are few of them, and they change seldom.
@@ -71,6 +73,7 @@ func (d *Driver) refreshHosts() {
 	d.hosts.dirty = false
 	d.hosts.links = d.hostLinks()
 	wanted := map[string]struct{}{}
+	names := d.hostNames()
 	for _, s := range hostStages {
 		var ask []nftables.Rule
 		for _, link := range d.linksInOrder() {
@@ -86,6 +89,10 @@ func (d *Driver) refreshHosts() {
 				if link != everyLink { // it is under an endpoint of its own, which says nothing
 					ask = append(ask, rule("", join(matchLink(s.dir, link), exprs{nftables.Accept()})...))
 				}
+				continue
+			}
+			if names[c.Name] != e.ID {
+				ask = append(ask, d.closeHost(s, e, names[c.Name], link)...)
 				continue
 			}
 			d.renderChain(c, hostsKey)
@@ -105,17 +112,47 @@ func (d *Driver) refreshHosts() {
 	}
 	for name := range d.hosts.chains {
 		if _, ok := wanted[name]; !ok {
-			d.dropChain(name)
+			d.dropChain(name, hostsKey)
 		}
 	}
 	d.hosts.chains = wanted
+}
+
+// hostNames says which host endpoint has the name of a chain: of two whose names collide, the first by its own name.
+func (d *Driver) hostNames() map[string]intent.EndpointID {
+	out := map[string]intent.EndpointID{}
+	for id, e := range d.endpoints {
+		if id.Kind != intent.Host {
+			continue
+		}
+		if key := endpointKey(id); d.faults[key].err != nil { // a collision: nothing else is a host endpoint's fault
+			delete(d.faults, key)
+			d.touched[key] = struct{}{}
+		}
+		for _, s := range hostStages {
+			name := rules.HostChain(id, s.stage, s.dir)
+			if other, taken := out[name]; !taken || e.ID.Name < other.Name {
+				out[name] = id
+			}
+		}
+	}
+	return out
+}
+
+// closeHost stands for the chain of a host endpoint whose name is another's.
+func (d *Driver) closeHost(s hostStage, e *endpoint, other intent.EndpointID, link string) []nftables.Rule {
+	d.fail(endpointKey(e.ID), collision(rules.HostChain(e.ID, s.stage, s.dir), endpointKey(other)))
+	if s.stage >= rules.PreDNAT { // as one that is closed: later stages drop
+		return nil
+	}
+	return []nftables.Rule{rule(e.ID.Name, join(matchLink(s.dir, link), d.drop(intent.ReasonClosed))...)}
 }
 
 // askSilently leads a chain that is called from postrouting to the silent chains of policies that reject: the kernel refuses
 // the whole transaction if a chain that rejects can be reached from there.
 func (d *Driver) askSilently(c rules.Chain, e *endpoint) {
 	for _, id := range e.policies {
-		if p := d.policies[id]; p == nil || !rules.Rejects(p.Policy, intent.Egress) {
+		if p := d.policies[id]; p == nil || !rules.Rejects(d.within(p.Policy), intent.Egress) {
 			continue
 		}
 		loud, silent := rules.PolicyChain(id, intent.Egress), rules.SilentChain(id, intent.Egress)
@@ -160,13 +197,32 @@ func (d *Driver) hostLinks() map[string]intent.EndpointID {
 			put(e.Link, e, true)
 		default:
 			for link, addrs := range d.hosts.addrs {
-				if slices.ContainsFunc(addrs, func(a netip.Addr) bool { return slices.Contains(e.Addrs, a) }) {
+				if !excluded(d.hosts.exclude, link) && slices.ContainsFunc(addrs, func(a netip.Addr) bool { return slices.Contains(e.Addrs, a) }) {
 					put(link, e, false)
 				}
 			}
 		}
 	}
 	return out
+}
+
+// exclusions makes of the words of settings what names of interfaces are held against. Who made the settings has refused
+// what is no regular expression.
+func exclusions(words []string) (out []*regexp.Regexp) {
+	for _, w := range words {
+		pattern := "^" + regexp.QuoteMeta(w) + "$"
+		if inner, ok := strings.CutPrefix(w, "/"); ok {
+			pattern = strings.TrimSuffix(inner, "/")
+		}
+		if re, err := regexp.Compile(pattern); err == nil {
+			out = append(out, re)
+		}
+	}
+	return out
+}
+
+func excluded(by []*regexp.Regexp, link string) bool {
+	return slices.ContainsFunc(by, func(re *regexp.Regexp) bool { return re.MatchString(link) })
 }
 
 func better(a, b *endpoint) bool {
@@ -204,13 +260,21 @@ func (d *Driver) beforeHosts(s hostStage) []nftables.Rule {
 	var rs []nftables.Rule
 	local := s.dir == intent.Egress && s.stage == rules.HostNormal
 	if local {
-		rs = append(rs, pass("forwarded", exprs{nftables.Meta{Key: nftables.MetaIIFName}, nftables.Cmp{Op: nftables.Neq, Data: make([]byte, 16)}}))
+		// Established flows first: they need no look at the routes.
+		rs = append(rs, pass("", nftables.MatchCTState(nftables.StateEstablished|nftables.StateRelated)), pass("forwarded", forwarded()))
 	}
 	rs = append(rs, pass("", matchLink(s.dir, "lo")),
 		pass("neighbour discovery, multicast listeners", join(nftables.MatchNFProto(nftables.FamilyIPv6), icmpv6Types(130, 136))))
 	if s.stage != rules.HostNormal || local {
 		for _, p := range d.cfg.Prefixes {
 			rs = append(rs, pass("workload", matchLink(s.dir, p+everyLink)))
+		}
+		key := nftables.MetaIIFName
+		if s.dir == intent.Egress {
+			key = nftables.MetaOIFName
+		}
+		for _, links := range []string{setLinks, setClosed} { // those of any other name that the node attached itself
+			rs = append(rs, pass("workload", exprs{nftables.Meta{Key: key}, nftables.Lookup{Set: links}}))
 		}
 	}
 	if s.stage == rules.Untracked {
@@ -222,7 +286,9 @@ func (d *Driver) beforeHosts(s hostStage) []nftables.Rule {
 	case s.dir == intent.Ingress && s.stage != rules.PreDNAT:
 		rs = append(rs, pass("allowed early", nftables.MatchMark(kernel.MarkHostPassed, kernel.MarkHostPassed)))
 	}
-	rs = append(rs, pass("", nftables.MatchCTState(nftables.StateEstablished|nftables.StateRelated)))
+	if !local {
+		rs = append(rs, pass("", nftables.MatchCTState(nftables.StateEstablished|nftables.StateRelated)))
+	}
 	if s.stage == rules.HostNormal && !local {
 		rs = append(rs, rule("", nftables.Meta{Key: nftables.MetaIIFName}, nftables.Lookup{Set: setLinks}, nftables.Jump(chainServices)))
 		if d.host.EndpointToHost != intent.ToHostReturn { // the setting has decided
@@ -233,6 +299,19 @@ func (d *Driver) beforeHosts(s hostStage) []nftables.Rule {
 		rs = append(rs, d.failsafes(s.dir, false)...)
 	}
 	return rs
+}
+
+// forwarded matches in postrouting what came in by an interface, and not from the host. A packet that a tunnel device made of one
+// that was forwarded has an incoming interface, too, since ip_output takes that from skb->dev, which is the tunnel's; but its
+// source is an address of the host. This is before source NAT, so what is forwarded has none.
+func forwarded() exprs {
+	const local = 2 // RTN_LOCAL of rtnetlink(7)
+	return exprs{
+		nftables.Meta{Key: nftables.MetaIIFName},
+		nftables.Cmp{Op: nftables.Neq, Data: make([]byte, 16)},
+		nftables.Fib{Flags: nftables.FibSaddr, Result: nftables.FibResultAddrType},
+		nftables.Cmp{Op: nftables.Neq, Data: nftables.U32(local)},
+	}
 }
 
 // failsafes are ports that no policy closes. Where nothing is tracked replies are seen too: then the ports are turned

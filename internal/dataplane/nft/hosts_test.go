@@ -88,9 +88,21 @@ func TestHostEndpointsAtEachStage(t *testing.T) {
 			"what workloads may say to their host goes on to the one for all interfaces", func(e *intent.Endpoint) { e.Link, e.Normal = "*", ask(web, in) }, returns,
 			[]string{"a>host tcp/80", "!a>host tcp/81", "a>host tcp/22"},
 		},
+		{
+			"a workload whose interface has none of the prefixes is no interface of the host either", func(e *intent.Endpoint) {
+				e.Link, e.Normal, e.PreDNAT, e.Forward = "*", ask(nothing, in, out), ask(deny, in), ask(deny, out)
+			}, &intent.HostSettings{Prefixes: []string{"tap"}, FailsafeIn: safe.FailsafeIn, FailsafeOut: safe.FailsafeOut},
+			append(slices.Clone(denied), "host>a tcp/80", "a>b tcp/80", "!out>a tcp/80", "!a>out tcp/80"),
+		},
 		{"by an address of the interface", func(e *intent.Endpoint) {
 			e.Link, e.Addrs, e.Normal = "", []netip.Addr{netip.MustParseAddr("192.0.2.1")}, ask(nothing, in, out)
 		}, safe, slices.Concat(denied, failsafes)},
+		{"by an address of an interface that is excluded", func(e *intent.Endpoint) {
+			e.Link, e.Addrs, e.Normal = "", []netip.Addr{netip.MustParseAddr("192.0.2.1")}, ask(nothing, in, out)
+		}, &intent.HostSettings{Exclude: []string{"kube-ipvs0", "/^up[0-9]$/"}}, []string{"out>host tcp/80", "host>out tcp/80"}},
+		{"by its name, though it is excluded", func(e *intent.Endpoint) {
+			e.Link, e.Normal = "up0", ask(nothing, in, out)
+		}, &intent.HostSettings{FailsafeIn: safe.FailsafeIn, FailsafeOut: safe.FailsafeOut, Exclude: []string{"up0"}}, slices.Concat(denied, failsafes)},
 	} {
 		t.Run(tt.says, func(t *testing.T) {
 			h := newHosted(t)

@@ -28,12 +28,14 @@ type ipset struct {
 	ranges [2]*kset
 	raw    map[netip.Prefix]struct{}
 	covers [2]cover
+
+	counted int // members, when a policy that refers to it was last priced
 }
 
 // kinds are the kernel sets that rules must ask for in a family.
 func (d *Driver) kinds(s *ipset, slot int) []string {
 	var names []string
-	if d.members[slot] > 0 {
+	if d.used[slot] {
 		names = append(names, s.exact[slot].spec.Name)
 	}
 	if s.covers[slot].n > 0 {
@@ -145,9 +147,25 @@ func (s *ipset) changed(a netip.Addr, change func(netip.Prefix) (gain, lose []ne
 // release lets the kernel sets be forgotten once they are gone.
 func (s *ipset) release() {
 	for i := range families {
-		s.exact[i].held = false
-		if s.ranges[i] != nil {
-			s.ranges[i].held = false
+		for _, k := range []*kset{s.exact[i], s.ranges[i]} {
+			if k != nil {
+				k.held = false
+			}
+		}
+	}
+}
+
+// freeNames gives the names of the kernel sets to who waits for them; its own claims end.
+func (d *Driver) freeNames(s *ipset) {
+	for i := range families {
+		for _, k := range []*kset{s.exact[i], s.ranges[i]} {
+			switch {
+			case k == nil:
+			case k.apart:
+				d.waiting.remove(k.spec.Name, s.key())
+			default:
+				d.free(k.spec.Name)
+			}
 		}
 	}
 }

@@ -188,16 +188,19 @@ func TestARestartChangesNothing(t *testing.T) {
 	}
 }
 
+// meddling is what others may do to our table, unless it has an owner.
+var meddling = []struct{ name, cmd string }{
+	{"table gone", "delete table inet twill"},
+	{"rule added", "insert rule inet twill input-from-workload accept"},
+	{"chain flushed", "flush chain inet twill wl-guard"},
+	{"element removed", `delete element inet twill wl-links { "cali1" }`},
+	{"chain added", "add chain inet twill extra { type filter hook input priority 5; }"},
+	{"set and user added", "add set inet twill es { type ipv4_addr; elements = { 1.2.3.4 }; }; add chain inet twill ec; add rule inet twill ec ip saddr @es drop"},
+	{"map to a chain added", `add chain inet twill ec; add map inet twill em { type ipv4_addr : verdict; elements = { 1.2.3.4 : goto ec }; }`},
+}
+
 func TestForeignChangesAreUndoneAndTheUnwantedIsSwept(t *testing.T) {
-	for _, tt := range []struct{ name, cmd string }{
-		{"table gone", "delete table inet twill"},
-		{"rule added", "insert rule inet twill input-from-workload accept"},
-		{"chain flushed", "flush chain inet twill wl-guard"},
-		{"element removed", `delete element inet twill wl-links { "cali1" }`},
-		{"chain added", "add chain inet twill extra { type filter hook input priority 5; }"},
-		{"set and user added", "add set inet twill es { type ipv4_addr; elements = { 1.2.3.4 }; }; add chain inet twill ec; add rule inet twill ec ip saddr @es drop"},
-		{"map to a chain added", `add chain inet twill ec; add map inet twill em { type ipv4_addr : verdict; elements = { 1.2.3.4 : goto ec }; }`},
-	} {
+	for _, tt := range meddling {
 		t.Run(tt.name, func(t *testing.T) {
 			k := newKernel(t)
 			d := New(k, Config{})

@@ -35,11 +35,15 @@ func TestLogRulesSayWhatSettingsSay(t *testing.T) {
 		if _, err := d.Apply(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		rule := ""
+		rule, agents := "", false
 		for line := range strings.Lines(ns.Run("nft", "list", "table", "inet", "twill")) {
 			if strings.Contains(line, "group 802") {
 				rule = line
+				agents = strings.Contains(line, `log prefix "twill `) && strings.Contains(line, "group 803")
 			}
+		}
+		if !agents {
+			t.Errorf("with %+v the rule %q does not report to the agent", step.set, rule)
 		}
 		for _, want := range step.want {
 			if !strings.Contains(rule, want) {

@@ -79,6 +79,7 @@ func (d *Driver) mergeSet(in intent.IPSet) {
 		}
 	})
 	d.touched[s.key()] = struct{}{}
+	d.noteCollision(s)
 	d.markSet(s)
 }
 
@@ -88,8 +89,10 @@ func (d *Driver) mergeMembers(m intent.MemberDelta) {
 		// No rule can ask for a set that was never sent without being closed, so this opens nothing.
 		key := intent.Key{Kind: intent.KeyIPSet, ID: string(m.Set)}
 		d.faults[key] = fault{err: errors.New("members of a set that was not sent")}
+		d.touched[key] = struct{}{}
 		return
 	}
+	d.another(s.key())
 	before := [2]bool{s.covers[0].n > 0, s.covers[1].n > 0}
 	d.change(s, func() {
 		for _, x := range m.Removed {
@@ -105,6 +108,9 @@ func (d *Driver) mergeMembers(m intent.MemberDelta) {
 		return
 	}
 	d.settleSet(s)
+	if s.outgrown() {
+		d.markSet(s)
+	}
 }
 
 func (d *Driver) mergePolicy(in intent.Policy) {
@@ -120,6 +126,7 @@ func (d *Driver) mergePolicy(in intent.Policy) {
 		d.setUsers.add(id, in.ID)
 		d.settle(id)
 	}
+	d.another(policyKey(in.ID))
 	d.touched[policyKey(in.ID)] = struct{}{}
 	d.dirtyPolicies[in.ID] = struct{}{}
 }
@@ -141,6 +148,7 @@ func (d *Driver) mergeEndpoint(in intent.Endpoint) {
 	if old := d.endpoints[in.ID]; old != nil {
 		d.unlinkEndpoint(old)
 	}
+	d.another(endpointKey(in.ID))
 	d.touched[endpointKey(in.ID)] = struct{}{}
 	e := &endpoint{Endpoint: in, policies: policiesOf(in)}
 	d.endpoints[in.ID] = e
@@ -184,40 +192,42 @@ func (d *Driver) remove(key intent.Key) {
 			s.release()
 			delete(d.sets, id)
 			d.markSet(s)
+			d.freeNames(s)
 		}
 	case intent.KeyPolicy:
-		for _, id := range d.policyIDs(key.ID) {
-			d.unlinkPolicy(d.policies[id])
-			delete(d.policies, id)
-			d.dirtyPolicies[id] = struct{}{}
+		if p := d.policyOf(key); p != nil {
+			d.unlinkPolicy(p)
+			delete(d.policies, p.ID)
+			d.dirtyPolicies[p.ID] = struct{}{}
 		}
 	case intent.KeyEndpoint:
-		for _, id := range d.endpointIDs(key.ID) {
-			d.unlinkEndpoint(d.endpoints[id])
-			d.hosts.dirty = d.hosts.dirty || id.Kind == intent.Host
-			delete(d.endpoints, id)
-			d.dirtyEndpoints[id] = struct{}{}
+		if e := d.endpointOf(key); e != nil {
+			d.unlinkEndpoint(e)
+			d.hosts.dirty = d.hosts.dirty || e.ID.Kind == intent.Host
+			delete(d.endpoints, e.ID)
+			d.dirtyEndpoints[e.ID] = struct{}{}
 		}
 	}
 }
 
-// change changes the members of a set. When a family gets its first member of any set, or loses its last, all sets and
-// all that ask for them change.
+// change changes the members of a set.
 func (d *Driver) change(s *ipset, f func()) {
-	before := d.members
-	for i := range families {
-		d.members[i] -= s.count(i)
-	}
 	f()
-	flip := false
 	for i := range families {
-		d.members[i] += s.count(i)
-		flip = flip || (before[i] > 0) != (d.members[i] > 0)
-	}
-	if flip {
-		for _, other := range d.sets {
-			d.markSet(other)
+		if s.count(i) > 0 {
+			d.use(i)
 		}
+	}
+}
+
+// use says that a family is used from now on: then all sets, and all that ask for them, change.
+func (d *Driver) use(slot int) {
+	if d.used[slot] {
+		return
+	}
+	d.used[slot] = true
+	for _, s := range d.sets {
+		d.markSet(s)
 	}
 }
 
@@ -232,9 +242,9 @@ func (d *Driver) markSet(s *ipset) {
 // settleSet says which kernel sets a set should have.
 func (d *Driver) settleSet(s *ipset) {
 	_, broken := d.faults[s.key()]
-	wanted := d.sets[s.id] == s && !broken && len(d.setUsers[s.id]) > 0
+	wanted := d.sets[s.id] == s && !broken && d.needed(s.id)
 	for i := range families {
-		d.want(s.exact[i], wanted && d.members[i] > 0)
+		d.want(s.exact[i], wanted && d.used[i])
 		if s.ranges[i] != nil {
 			d.want(s.ranges[i], wanted && s.covers[i].n > 0)
 		}
@@ -249,33 +259,26 @@ func (d *Driver) markDirty(key intent.Key) {
 			d.markSet(s)
 		}
 	case intent.KeyPolicy:
-		for _, id := range d.policyIDs(key.ID) {
-			d.dirtyPolicies[id] = struct{}{}
+		if p := d.policyOf(key); p != nil {
+			d.dirtyPolicies[p.ID] = struct{}{}
 		}
 	case intent.KeyEndpoint:
-		for _, id := range d.endpointIDs(key.ID) {
-			d.dirtyEndpoints[id] = struct{}{}
+		if e := d.endpointOf(key); e != nil {
+			d.dirtyEndpoints[e.ID] = struct{}{}
 		}
 	}
 }
 
-// policyIDs finds the policy behind the text of a key; that happens too seldom for an index.
-func (d *Driver) policyIDs(key string) []intent.PolicyID {
-	for id := range d.policies {
-		if id.String() == key {
-			return []intent.PolicyID{id}
-		}
-	}
-	return nil
+// policyOf is the policy that a key names; nil: there is none.
+func (d *Driver) policyOf(key intent.Key) *policy {
+	id, _ := intent.ParsePolicyID(key.ID)
+	return d.policies[id]
 }
 
-func (d *Driver) endpointIDs(key string) []intent.EndpointID {
-	for id := range d.endpoints {
-		if id.String() == key {
-			return []intent.EndpointID{id}
-		}
-	}
-	return nil
+// endpointOf is the endpoint that a key names; nil: there is none.
+func (d *Driver) endpointOf(key intent.Key) *endpoint {
+	id, _ := intent.ParseEndpointID(key.ID)
+	return d.endpoints[id]
 }
 
 // wanted reports whether a key names an intent that is there.
@@ -284,32 +287,29 @@ func (d *Driver) wanted(key intent.Key) bool {
 	case intent.KeyIPSet:
 		return d.sets[intent.SetID(key.ID)] != nil
 	case intent.KeyPolicy:
-		return len(d.policyIDs(key.ID)) > 0
+		return d.policyOf(key) != nil
 	case intent.KeyEndpoint:
-		return len(d.endpointIDs(key.ID)) > 0
+		return d.endpointOf(key) != nil
 	}
 	return false
 }
 
 // reason says why an endpoint carries no traffic although nothing failed.
 func (d *Driver) reason(key intent.Key) string {
-	if key.Kind != intent.KeyEndpoint {
+	e := d.endpointOf(key)
+	switch {
+	case key.Kind != intent.KeyEndpoint || e == nil:
 		return ""
-	}
-	for _, id := range d.endpointIDs(key.ID) {
-		e := d.endpoints[id]
-		switch {
-		case e.Closed != "":
-			return e.Closed
-		case e.ID.Kind == intent.Host && !slices.Contains(slices.Collect(maps.Values(d.hosts.links)), e.ID):
-			return "no interface of this host is under it"
-		case e.ID.Kind == intent.Host:
-			return ""
-		case e.Link == "":
-			return "has no interface"
-		case e.open && d.winner(e.Link) != e:
-			return fmt.Sprintf("interface %s is another endpoint's", e.Link)
-		}
+	case e.Closed != "":
+		return e.Closed
+	case e.ID.Kind == intent.Host && !slices.Contains(slices.Collect(maps.Values(d.hosts.links)), e.ID):
+		return "no interface of this host is under it"
+	case e.ID.Kind == intent.Host:
+		return ""
+	case e.Link == "":
+		return "has no interface"
+	case e.open && d.winner(e.Link) != e:
+		return fmt.Sprintf("interface %s is another endpoint's", e.Link)
 	}
 	return ""
 }

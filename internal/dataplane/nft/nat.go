@@ -35,7 +35,7 @@ func (d *Driver) natOutgoing() {
 		rs = append(rs, d.translations(leaving, f)...)
 	}
 	if len(rs) == 0 {
-		d.dropChain(baseNAT)
+		d.dropChain(baseNAT, intent.Key{})
 		return
 	}
 	d.setChain(nftables.Chain{Name: baseNAT, Base: &nftables.Hook{

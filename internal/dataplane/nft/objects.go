@@ -3,6 +3,7 @@ package nft
 import (
 	"crypto/sha256"
 	"fmt"
+	"strings"
 
 	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/delta"
@@ -42,6 +43,7 @@ type kset struct {
 	exists bool
 	is     nftables.Set
 	held   bool // a set that is wanted points here, even while this part of it is not
+	apart  bool // its name is another's: only what should be in it is kept
 }
 
 func newKset(spec nftables.Set) *kset {
@@ -109,12 +111,18 @@ func sameBase(a, b *nftables.Hook) bool {
 	return *a == *b
 }
 
-// kset finds or makes the record of a kernel set. What it is for never changes, since that is in its name.
+// kset finds or makes the record of a kernel set. What it is for never changes, since that is in its name. If the name is
+// another's, the record is apart, and the owner waits.
 func (d *Driver) kset(spec nftables.Set, owner intent.Key) *kset {
 	k := d.ksets[spec.Name]
-	if k == nil {
+	switch {
+	case k == nil:
 		k = newKset(spec)
 		d.ksets[spec.Name] = k
+	case k.held && k.owner != owner:
+		k = newKset(spec)
+		k.apart = true
+		d.waiting.add(spec.Name, owner)
 	}
 	k.spec, k.owner, k.held = spec, owner, true
 	return k
@@ -128,6 +136,9 @@ func (d *Driver) want(k *kset, wanted bool) {
 
 // checkKset files a set under those with something to do, or not; call it after each change of elements.
 func (d *Driver) checkKset(k *kset) {
+	if k.apart {
+		return
+	}
 	name := k.spec.Name
 	if k.wanted && k.exists && !sameShape(k.spec, k.is) {
 		d.table.rebuild = true
@@ -165,13 +176,16 @@ func (d *Driver) setNamedChain(spec nftables.Chain, rs []nftables.Rule, names []
 	d.checkChain(c)
 }
 
-// dropChain says that a chain should not be.
-func (d *Driver) dropChain(name string) {
-	if c := d.chains[name]; c != nil {
-		c.wanted, c.rules = false, nil
-		d.cfg.Names.Chain(name, nil)
-		d.checkChain(c)
+// dropChain says that a chain of an owner's should not be.
+func (d *Driver) dropChain(name string, owner intent.Key) {
+	c := d.chains[name]
+	if c == nil || c.wanted && c.owner != owner {
+		return
 	}
+	c.wanted, c.rules = false, nil
+	d.cfg.Names.Chain(name, nil)
+	d.checkChain(c)
+	d.free(name)
 }
 
 func (d *Driver) checkChain(c *chain) {
@@ -210,3 +224,13 @@ func setName(prefix string, f intent.Family, id intent.SetID) string {
 
 // comment makes a text fit to be a comment of a kernel object.
 func comment(text string) string { return rules.Shorten(text) }
+
+// familyOfName is the family of a set of hosts or ports, by its name; ok is false for any other set.
+func familyOfName(name string) (slot int, ok bool) {
+	for i, f := range families {
+		if strings.HasPrefix(name, fmt.Sprintf("hosts%d-", f)) || strings.HasPrefix(name, fmt.Sprintf("ports%d-", f)) {
+			return i, true
+		}
+	}
+	return 0, false
+}

@@ -184,8 +184,8 @@ func TestPacketsGoWherePolicyLetsThem(t *testing.T) {
 			sets: []intent.IPSet{set("s")}, ways: []string{"!b>a tcp/80", "a>out tcp/80"},
 		},
 		{
-			name: "nets of one family match no other, and not nets hold for it", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p"), nil)},
-				pol("p", []intent.Rule{from(intent.Allow, intent.Peer{Nets: []netip.Prefix{prefix("10.65.0.2/32")}}), from(intent.Allow, intent.Peer{Nets: []netip.Prefix{prefix("fd65::b/128")}, NotNets: []netip.Prefix{prefix("0.0.0.0/0")}})}, nil)),
+			name: "nets of one family match no other, also those that must not be", batch: pair([]intent.Tier{tier("t", intent.Deny, ids("p"), nil)},
+				pol("p", []intent.Rule{from(intent.Allow, intent.Peer{Nets: []netip.Prefix{prefix("10.65.0.2/32")}}), from(intent.Allow, intent.Peer{Nets: []netip.Prefix{prefix("fd65::b/128")}, NotNets: []netip.Prefix{prefix("fd65::a/128")}})}, nil)),
 			ways: []string{"b>a tcp/80", "!out>a tcp/80"},
 		},
 		{

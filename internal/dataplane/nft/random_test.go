@@ -2,7 +2,6 @@ package nft
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -14,9 +13,8 @@ import (
 
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/nftables"
+	"github.com/twillnet/twill/internal/seedtest"
 )
-
-var seed = flag.Uint64("seed", 1, "of the random tests")
 
 // world is the intents that are in force, and makes random changes of them.
 type world struct {
@@ -192,12 +190,13 @@ func (w *world) whole() intent.Batch {
 }
 
 func TestAnyPathMakesTheTableOfAFreshStart(t *testing.T) {
-	t.Logf("seed %d", *seed)
+	seed := seedtest.New(t)
 	for run := range uint64(6) {
-		w := newWorld(*seed + run)
+		w := newWorld(seed + run)
 		k := newKernel(t)
 		d := New(k, Config{})
-		d.Merge(intent.Batch{InSync: true})
+		host := w.host
+		d.Merge(intent.Batch{InSync: true, Host: &host}) // calc's first batch has the settings
 		for step := range 150 {
 			d.Merge(w.step())
 			if w.chance(3) {
@@ -214,6 +213,7 @@ func TestAnyPathMakesTheTableOfAFreshStart(t *testing.T) {
 			}
 			fresh := newKernel(t)
 			f := New(fresh, Config{})
+			f.used = d.used // what a family once had is not in the world any more
 			f.Merge(w.whole())
 			_, _ = f.Apply(t.Context())
 			if got, want := k.canonical(t), fresh.canonical(t); got != want {
@@ -233,12 +233,21 @@ func TestAnyPathMakesTheTableOfAFreshStart(t *testing.T) {
 // refusing stands for a kernel that refuses what is for some intents.
 type refusing struct {
 	*kernelConn
-	driver *Driver
-	bad    map[intent.Key]bool
+	driver  *Driver
+	bad     map[intent.Key]bool
+	commits int
+}
+
+func mustResync(t *testing.T, d *Driver) {
+	t.Helper()
+	if err := d.Resync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (r *refusing) Commit(b *nftables.Batch) error {
 	p := r.driver.trying
+	r.commits++
 	var ops []nftables.OpError
 	for i := range b.Len() {
 		if r.bad[p.owner(i)] {
@@ -262,6 +271,7 @@ func TestOneThatTheKernelRefusesDoesNotStopTheOthers(t *testing.T) {
 	b.Endpoints = append(b.Endpoints, other)
 	d.Merge(b)
 	for range 2 { // the second try fails alike, and changes nothing
+		mustResync(t, d)
 		failed := map[string]bool{}
 		for _, o := range apply(t, d) {
 			failed[o.Key.ID] = errors.Is(o.Err, syscall.EINVAL)
@@ -284,7 +294,17 @@ func TestOneThatTheKernelRefusesDoesNotStopTheOthers(t *testing.T) {
 	if got := k.ns.Run("nft", "list set inet twill wl-closed"); !strings.Contains(got, "cali1") {
 		t.Errorf("the endpoint is not closed: %s", got)
 	}
+	commits := conn.commits
+	d.Merge(intent.Batch{Policies: b.Policies[:1]})
+	if out := apply(t, d); slices.ContainsFunc(out, func(o intent.Outcome) bool { return o.Err != nil }) || conn.commits != commits {
+		t.Errorf("another policy's change tried what had failed: %v", out)
+	}
+	d.Merge(intent.Batch{Policies: slices.Clone(b.Policies[1:2])})
+	if out := apply(t, d); !slices.ContainsFunc(out, func(o intent.Outcome) bool { return o.Err != nil }) || conn.commits == commits {
+		t.Errorf("its own change did not: %v", out)
+	}
 	conn.bad = nil
+	mustResync(t, d)
 	apply(t, d)
 	fresh := newKernel(t)
 	f := New(fresh, Config{})

@@ -18,20 +18,24 @@ func (d *Driver) refresh() {
 	if d.hosts.dirty {
 		d.noteStages()
 	}
-	for id := range d.dirtyPolicies {
-		delete(d.dirtyPolicies, id)
-		before := d.callable[id]
-		d.refreshPolicy(id)
-		if before == d.callable[id] {
-			continue
-		}
-		for e := range d.policyUser[id] {
-			d.recheckEndpoint(e)
+	for len(d.dirtyPolicies) > 0 { // one that goes may free a name that another waits for
+		for id := range d.dirtyPolicies {
+			delete(d.dirtyPolicies, id)
+			before := d.callable[id]
+			d.refreshPolicy(id)
+			if before == d.callable[id] {
+				continue
+			}
+			for e := range d.policyUser[id] {
+				d.recheckEndpoint(e)
+			}
 		}
 	}
-	for id := range d.dirtyEndpoints {
-		delete(d.dirtyEndpoints, id)
-		d.refreshEndpoint(id)
+	for len(d.dirtyEndpoints) > 0 {
+		for id := range d.dirtyEndpoints {
+			delete(d.dirtyEndpoints, id)
+			d.refreshEndpoint(id)
+		}
 	}
 	for link := range d.dirtyLinks {
 		delete(d.dirtyLinks, link)
@@ -48,7 +52,7 @@ func (d *Driver) usable(id intent.PolicyID) error {
 	if p == nil {
 		return fmt.Errorf("policy %s was not sent", id)
 	}
-	if f, broken := d.faults[policyKey(id)]; broken {
+	if f, broken := d.faults[policyKey(id)]; broken && !f.denies {
 		return fmt.Errorf("policy %s: %w", id, f.err)
 	}
 	return nil
@@ -63,11 +67,19 @@ func (d *Driver) refreshPolicy(id intent.PolicyID) {
 	if p == nil {
 		delete(d.faults, key)
 	} else if f, broken := d.faults[key]; !broken || !f.kernel {
-		delete(d.faults, key)
-		if err := d.missingSet(p); err != nil {
+		if broken {
+			delete(d.faults, key)
+			d.touched[key] = struct{}{}
+		}
+		err := d.missingSet(p)
+		if err == nil {
+			err = d.taken(key, policyChains(id)...)
+		}
+		if err != nil {
 			d.fail(key, err)
 		}
 	}
+	d.charge(id, p)
 	callable := d.usable(id) == nil
 	if callable {
 		d.callable[id] = true
@@ -76,10 +88,10 @@ func (d *Driver) refreshPolicy(id intent.PolicyID) {
 	}
 	for _, dir := range directions {
 		if !callable {
-			d.dropChain(rules.PolicyChain(id, dir))
+			d.dropChain(rules.PolicyChain(id, dir), key)
 			continue
 		}
-		d.renderPolicy(p, earlyActions(rules.Policy(p.Policy, dir), d.hosts.early[id]))
+		d.renderPolicy(p, earlyActions(rules.Policy(d.within(p.Policy), dir), d.hosts.early[id]))
 	}
 	d.refreshSilent(id, callable)
 }
@@ -89,11 +101,11 @@ func (d *Driver) refreshPolicy(id intent.PolicyID) {
 func (d *Driver) refreshSilent(id intent.PolicyID, callable bool) {
 	name := rules.SilentChain(id, intent.Egress)
 	had := d.chains[name] != nil && d.chains[name].wanted
-	wanted := callable && d.hosts.mute[id] && rules.Rejects(d.policies[id].Policy, intent.Egress)
+	wanted := callable && d.hosts.mute[id] && rules.Rejects(d.within(d.policies[id].Policy), intent.Egress)
 	if wanted {
-		d.renderPolicy(d.policies[id], rules.Silent(d.policies[id].Policy, intent.Egress))
+		d.renderPolicy(d.policies[id], rules.Silent(d.within(d.policies[id].Policy), intent.Egress))
 	} else {
-		d.dropChain(name)
+		d.dropChain(name, policyKey(id))
 	}
 	d.hosts.dirty = d.hosts.dirty || wanted != had
 }
@@ -102,7 +114,9 @@ func (d *Driver) refreshSilent(id intent.PolicyID, callable bool) {
 func (d *Driver) renderPolicy(p *policy, c rules.Chain) {
 	for i := range c.Rules {
 		if c.Rules[i].Action == rules.Log {
-			c.Rules[i].Comment = rules.Shorten(logPrefix(d.host.Log.Prefix, p.Policy) + c.Rules[i].Comment)
+			if begin := d.host.Log.Begin(p.Tier, p.ID); begin != "" {
+				c.Rules[i].Comment = rules.Shorten(begin + ": " + c.Rules[i].Comment)
+			}
 		}
 	}
 	d.renderChain(c, policyKey(p.ID))
@@ -183,7 +197,10 @@ func (d *Driver) refreshEndpoint(id intent.EndpointID) {
 		err = f.err
 	default:
 		delete(d.faults, key)
-		if err = d.needs(e); err != nil {
+		if err = d.needs(e); err == nil && e.Closed == "" && e.Link != "" {
+			err = d.taken(key, endpointChains(id)...)
+		}
+		if err != nil {
 			d.fail(key, err)
 		}
 	}
@@ -202,9 +219,9 @@ func (d *Driver) refreshEndpoint(id intent.EndpointID) {
 		d.touched[key] = struct{}{}
 	}
 	if !open {
-		d.dropChain(rules.EndpointChain(id, intent.Ingress))
-		d.dropChain(rules.EndpointChain(id, intent.Egress))
-		d.dropChain(rules.SpoofChain(id))
+		for _, name := range endpointChains(id) {
+			d.dropChain(name, key)
+		}
 		return
 	}
 	d.renderChain(rules.Endpoint(e.Endpoint, intent.Ingress), key)
@@ -214,7 +231,7 @@ func (d *Driver) refreshEndpoint(id intent.EndpointID) {
 	if c := rules.Spoofable(in); len(c.Rules) > 0 {
 		d.renderChain(c, key)
 	} else {
-		d.dropChain(c.Name)
+		d.dropChain(c.Name, key)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/twillnet/twill/internal/dataplane/attribution"
@@ -85,8 +84,9 @@ func nfFamily(f intent.Family) nftables.Family {
 // goes on, as any logged packet does.
 const logSnaplen = 128 // headers
 
-// log reports a packet, as far as the settings' limit allows.
-func (d *Driver) log(r rules.Rule) exprs {
+// log reports a packet, as far as the settings' limit allows: to the agent, and to whoever reads the other group, since a
+// group has one reader.
+func (d *Driver) log(r rules.Rule, name attribution.Name) exprs {
 	set := d.host.Log
 	if !d.configured {
 		set = intent.LogSettings{Rate: 100, Per: time.Second, Burst: 100}
@@ -95,19 +95,8 @@ func (d *Driver) log(r rules.Rule) exprs {
 	if set.Rate > 0 {
 		out = append(out, nftables.Limit{Rate: uint64(set.Rate), Per: uint64(set.Per / time.Second), Burst: set.Burst})
 	}
-	return append(out, nftables.NFLog{Group: kernel.NFLogUser, Prefix: comment(r.Comment), Snaplen: logSnaplen})
-}
-
-// logPrefix begins what is reported of a policy's packets; what the rule is called follows.
-func logPrefix(format string, p intent.Policy) string {
-	if format == "" {
-		return ""
-	}
-	full := p.ID.Name
-	if p.ID.Namespace != "" {
-		full = p.ID.Namespace + "/" + full
-	}
-	return strings.NewReplacer("%t", p.Tier, "%k", p.ID.Kind, "%n", p.ID.Name, "%p", full).Replace(format) + ": "
+	return append(out, nftables.NFLog{Group: kernel.NFLogUser, Prefix: comment(r.Comment), Snaplen: logSnaplen},
+		nftables.NFLog{Group: kernel.NFLogLogged, Prefix: name.Prefix(), Snaplen: logSnaplen})
 }
 
 // tell begins what decides about a packet: it is counted, and reported under the name of what decides. What is allowed
@@ -152,7 +141,7 @@ func (d *Driver) actionExprs(r rules.Rule, name attribution.Name) exprs {
 	case rules.Pass:
 		return append(append(count, nftables.SetMarkBits(kernel.MarkPassed, 0)...), nftables.Return())
 	case rules.Log:
-		return d.log(r)
+		return d.log(r, name)
 	case rules.Jump:
 		return exprs{nftables.Jump(r.Target)}
 	case rules.Begin, rules.Next:

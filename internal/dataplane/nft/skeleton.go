@@ -11,11 +11,11 @@ import (
 
 // Sets and maps of the skeleton, keyed by the name of an interface.
 const (
-	setLinks  = "wl-links"  // of workloads whose policy is in force
-	setClosed = "wl-closed" // of workloads that must carry nothing
-	mapIn     = "wl-in"     // to the chain through which a workload receives
-	mapOut    = "wl-out"    // to the chain through which it sends
-	mapSource = "wl-source" // to the chain of addresses it may send from besides its own
+	setLinks  = kernel.SetWorkloads // of workloads whose policy is in force
+	setClosed = kernel.SetClosed    // of workloads that must carry nothing
+	mapIn     = "wl-in"             // to the chain through which a workload receives
+	mapOut    = "wl-out"            // to the chain through which it sends
+	mapSource = "wl-source"         // to the chain of addresses it may send from besides its own
 )
 
 // Chains of the skeleton. The base chains are the stages; to accept means that a packet has passed this stage.
@@ -87,7 +87,7 @@ func (d *Driver) skeleton() {
 		d.setChain(nftables.Chain{Name: name}, rs, intent.Key{})
 	}
 	own(chainSource, d.sourceCheck())
-	own(chainGuard, d.guard())
+	own(chainGuard, d.invalid())
 	own(chainServices, services())
 	own(chainToHost, d.toHost())
 	d.hostAction()
@@ -95,12 +95,12 @@ func (d *Driver) skeleton() {
 
 // configure takes over settings. What of the skeleton follows from them changes in the next transaction.
 func (d *Driver) configure(h intent.HostSettings) {
-	if d.host.Log != h.Log || d.host.ReportAllowed != h.ReportAllowed {
+	if !d.configured || d.host.Log != h.Log || d.host.ReportAllowed != h.ReportAllowed { // until then, logs have a limit of our own
 		for id := range d.policies {
 			d.dirtyPolicies[id] = struct{}{}
 		}
 	}
-	d.host, d.configured, d.hosts.dirty = h, true, true
+	d.host, d.configured, d.hosts.dirty, d.hosts.exclude = h, true, true, exclusions(h.Exclude)
 	d.natOutgoing()
 	if h.Prefixes != nil {
 		d.cfg.Prefixes = h.Prefixes
@@ -143,9 +143,11 @@ func (d *Driver) stage(key nftables.MetaKey) []nftables.Rule {
 		rs = append(rs, rule("interface that nobody programmed", join(match(p+"*"),
 			exprs{nftables.Meta{Key: key}, nftables.Lookup{Set: setLinks, Not: true}}, d.drop(intent.ReasonUnknownLink))...))
 	}
-	return append(rs,
-		rule("revoked", join(nftables.MatchCTMark(kernel.ConntrackRevoked, kernel.ConntrackRevoked), d.drop(intent.ReasonRevoked))...),
-		rule("", join(nftables.MatchCTState(nftables.StateEstablished|nftables.StateRelated), exprs{nftables.Accept()})...))
+	rs = append(rs, rule("revoked", join(nftables.MatchCTMark(kernel.ConntrackRevoked, kernel.ConntrackRevoked), d.drop(intent.ReasonRevoked))...))
+	if key == nftables.MetaIIFName {
+		rs = append(rs, d.tunnels()...)
+	}
+	return append(rs, rule("", join(nftables.MatchCTState(nftables.StateEstablished|nftables.StateRelated), exprs{nftables.Accept()})...))
 }
 
 // dropLinks ends a stage for a workload that no map leads anywhere. The sets and maps change together, so this is for
@@ -191,15 +193,19 @@ func (d *Driver) invalid(match ...nftables.Expr) []nftables.Rule {
 	return []nftables.Rule{rule("invalid", join(match, nftables.MatchCTState(nftables.StateInvalid), d.drop(intent.ReasonInvalid))...)}
 }
 
-// guard drops what no policy may allow to a workload that sends.
-func (d *Driver) guard() []nftables.Rule {
-	rs := d.invalid()
+// tunnels drop what no policy may allow to a workload that sends. They come before established flows are accepted: one that was
+// allowed must not outlive the setting that allowed it. The interface is looked up last, since few packets are of such a protocol.
+func (d *Driver) tunnels() []nftables.Rule {
+	drop := func(comment string, match exprs) nftables.Rule {
+		return rule(comment, join(match, exprs{nftables.Meta{Key: nftables.MetaIIFName}, nftables.Lookup{Set: setLinks}}, d.drop(intent.ReasonTunnel))...)
+	}
+	var rs []nftables.Rule
 	if !d.host.AllowVXLAN {
-		rs = append(rs, rule("VXLAN from a workload", join(nftables.MatchL4Proto(protoUDP),
-			nftables.MatchPorts(nftables.DstPort(), [][2]uint16{{4789, 4789}}, false), d.drop(intent.ReasonTunnel))...))
+		rs = append(rs, drop("VXLAN from a workload", join(nftables.MatchL4Proto(protoUDP),
+			nftables.MatchPorts(nftables.DstPort(), [][2]uint16{{4789, 4789}}, false))))
 	}
 	if !d.host.AllowIPIP {
-		rs = append(rs, rule("IPIP from a workload", join(nftables.MatchL4Proto(protoIPIP), d.drop(intent.ReasonTunnel))...))
+		rs = append(rs, drop("IPIP from a workload", nftables.MatchL4Proto(protoIPIP)))
 	}
 	return rs
 }

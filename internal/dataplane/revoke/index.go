@@ -109,25 +109,6 @@ func (x *index) merge(b intent.Batch) {
 	}
 }
 
-// addrsOf are the addresses that the endpoints had that a batch removes or changes.
-func (x *index) addrsOf(b intent.Batch) map[netip.Addr]bool {
-	out := map[netip.Addr]bool{}
-	note := func(id string) {
-		for _, a := range x.endpoints[id].Addrs {
-			out[a] = true
-		}
-	}
-	for _, e := range b.Endpoints {
-		note(e.ID.String())
-	}
-	for _, k := range b.Removed {
-		if k.Kind == intent.KeyEndpoint {
-			note(k.ID)
-		}
-	}
-	return out
-}
-
 // fresh are the addresses of the endpoints that a batch adds.
 func (x *index) fresh(b intent.Batch) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}

@@ -25,6 +25,8 @@ type pair struct {
 	t              *testing.T
 	client, server *netnstest.NS
 	from, to       netip.Addr
+	host           *netnstest.NS
+	conn           *nftables.Conn
 	policy         *nft.Driver
 	revoke         *revoke.Driver
 	passes         chan revoke.Pass
@@ -35,7 +37,7 @@ func newPair(t *testing.T, from, to string) *pair {
 	host := netnstest.New(t)
 	p := &pair{
 		t: t, client: netnstest.New(t), server: netnstest.New(t), passes: make(chan revoke.Pass, 100),
-		from: netip.MustParseAddr(from), to: netip.MustParseAddr(to),
+		from: netip.MustParseAddr(from), to: netip.MustParseAddr(to), host: host,
 	}
 	host.Forward()
 	for i, ns := range []*netnstest.NS{p.client, p.server} {
@@ -62,7 +64,7 @@ func newPair(t *testing.T, from, to string) *pair {
 			t.Fatal(err, err2)
 		}
 	})
-	p.policy = nft.New(conn, nft.Config{})
+	p.conn, p.policy = conn, nft.New(conn, nft.Config{})
 	p.revoke = revoke.New(revoke.Config{
 		Table: table, Local: func() ([]netip.Addr, error) { return nil, nil }, Done: func(x revoke.Pass) { p.passes <- x },
 	})
@@ -77,13 +79,10 @@ func newPair(t *testing.T, from, to string) *pair {
 func (p *pair) apply(b intent.Batch) revoke.Pass {
 	p.t.Helper()
 	p.policy.Merge(b)
-	p.revoke.Merge(b)
 	if _, err := p.policy.Apply(p.t.Context()); err != nil {
 		p.t.Fatal(err)
 	}
-	if _, err := p.revoke.Apply(p.t.Context()); err != nil {
-		p.t.Fatal(err)
-	}
+	p.revoke.InForce(b, false)
 	select {
 	case x := <-p.passes:
 		if x.Err != nil {
@@ -109,8 +108,10 @@ func policy(rules ...intent.Rule) intent.Batch {
 	}}, InSync: true}
 }
 
-func (p *pair) start() {
-	b := policy()
+func (p *pair) start() { p.apply(p.workloads(policy())) }
+
+// workloads adds the two endpoints.
+func (p *pair) workloads(b intent.Batch) intent.Batch {
 	for i, name := range []string{"client", "server"} {
 		ids := []intent.PolicyID{policyID}
 		b.Endpoints = append(b.Endpoints, intent.Endpoint{
@@ -118,7 +119,7 @@ func (p *pair) start() {
 			Normal: []intent.Tier{{Name: "t", Ingress: ids, Egress: ids}},
 		})
 	}
-	p.apply(b)
+	return b
 }
 
 const (

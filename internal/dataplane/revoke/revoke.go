@@ -1,16 +1,18 @@
 // Package revoke cuts live flows that policy no longer allows, and lets them live again when it does.
 //
-// In: [intent.Batch] through [Driver.Merge], and the kernel's table of connections.
+// In: what policy is in force, through [Driver.InForce], and the kernel's table of connections.
 // Out: the bit [kernel.ConntrackRevoked] in the marks of exactly the flows that the intents deny; the table of package
 // nft drops such flows before it accepts established ones.
 //
-// A flow is judged by package verdict as if its first packet came now. Apply only says that what was merged is in the
-// kernel; [Driver.Run] then reads the table of connections once, in a goroutine of its own, so that a large one holds up
-// nobody. What comes meanwhile waits, and is one more pass, however many batches it is. A pass judges the flows of the
-// endpoints that the changes touch; without any, there is no pass.
+// A flow is judged by package verdict as if its first packet came now. [Driver.Run] reads the table of connections once for
+// what has come into force, in a goroutine of its own, so that a large one holds up nobody. What comes meanwhile waits, and
+// is one more pass, however many batches it is. A pass judges the flows of the endpoints that the changes touch; without
+// any, there is no pass. After a time in which policy was not in force it judges all flows.
 //
-// When a workload goes, its flows are deleted, so that who gets its address next inherits none. That is why a new workload,
-// to which nothing can have been connected, waits for its pass a while: many that come together are one pass.
+// When a workload goes, its flows stay in the table a while, see [absence]. If it returns, all of them are cut before anything
+// of it is in force, and what policy allows lives again with the pass that follows at once; if somebody else gets its address,
+// they are deleted before, so that nobody inherits any. A workload with an address of which nothing is known, to which nothing
+// can have been connected, waits for its pass a while: many that come together are one pass.
 //
 // It holds what the kernel enforces now, so [Driver.Staged] answers what staged policies would make of a packet.
 //
@@ -60,14 +62,16 @@ type Pass struct {
 	Err  error
 }
 
-// Driver is package dataplane's. Merge and Apply are called by one goroutine, Run by another.
+// Driver is a follower of package dataplane's loop. Prepare, InForce and Links are called by one goroutine, Run by another.
 type Driver struct {
-	cfg  Config
-	wake chan struct{}
+	cfg     Config
+	wake    chan struct{}
+	absence *absence
+	writing sync.Mutex // who reads the table in order to change it
 
 	mu      sync.Mutex
-	merged  []intent.Batch // taken over, not in the kernel yet
 	applied []intent.Batch // in the kernel, not looked at yet
+	anew    bool           // every flow is to be judged
 	links   []ifmon.Change // not looked at yet
 
 	judging sync.Mutex // for state
@@ -79,9 +83,10 @@ type Driver struct {
 	revoked   bool // some flow has the mark
 	ready     bool // the source is in sync: before, what is not known yet would be denied
 	touched   map[netip.Addr]bool
-	gone      map[netip.Addr]bool // those of touched that were a workload's, and are nobody's here
+	gone      map[netip.Addr]bool // those of touched that were a workload's, long ago
 	all       bool                // every flow is to be judged
 	urgent    bool                // not only new workloads are touched
+	looked    bool                // a pass has seen all flows
 	addrs     map[netip.Addr]string
 	stale     bool // addrs is to be made anew
 	hostAddrs map[netip.Addr]bool
@@ -95,27 +100,20 @@ func New(cfg Config) *Driver {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Driver{on: true, cfg: cfg, wake: make(chan struct{}, 1), index: newIndex(), touched: map[netip.Addr]bool{}, gone: map[netip.Addr]bool{}}
-}
-
-// Merge takes note of a change.
-func (d *Driver) Merge(b intent.Batch) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.merged = append(d.merged, b)
-}
-
-// Apply says that what was merged is in the kernel.
-func (d *Driver) Apply(context.Context) ([]intent.Outcome, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.merged) == 0 {
-		return nil, nil
+	return &Driver{
+		on: true, cfg: cfg, wake: make(chan struct{}, 1), absence: newAbsence(),
+		index: newIndex(), touched: map[netip.Addr]bool{}, gone: map[netip.Addr]bool{},
 	}
-	d.applied = append(d.applied, d.merged...)
-	d.merged = nil
+}
+
+// InForce takes over what has come into the kernel. Anew: it was not there for a while, so that connections may have been
+// admitted that policy denies.
+func (d *Driver) InForce(b intent.Batch, anew bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.applied, d.anew = append(d.applied, b), d.anew || anew
+	d.absence.inForce(b)
 	d.nudge()
-	return nil, nil
 }
 
 // Links takes note of the addresses by which those host endpoints are found that name no interface.
@@ -154,12 +152,9 @@ func (d *Driver) Staged(p verdict.Packet) verdict.Verdict {
 	return d.state.JudgeStaged(p)
 }
 
-// Resync has nothing to read: each pass reads the table.
-func (d *Driver) Resync(context.Context) error { return nil }
-
 // Run makes passes until the context ends.
 func (d *Driver) Run(ctx context.Context) error {
-	var later, retry <-chan time.Time
+	var later, retry, expiry <-chan time.Time
 	for {
 		due := false
 		select {
@@ -170,8 +165,14 @@ func (d *Driver) Run(ctx context.Context) error {
 			due, later = true, nil
 		case <-retry:
 			due, retry = true, nil
+		case <-expiry:
+			expiry = nil
+			d.expire()
 		}
 		d.take()
+		if expiry == nil && d.absence.waiting() {
+			expiry = time.After(kept / 4)
+		}
 		if !d.on && !d.all { // turned off, and no flow has the mark any more
 			clear(d.touched)
 			clear(d.gone)
@@ -205,6 +206,13 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 }
 
+// expire has the flows forgotten whose workload has not come back.
+func (d *Driver) expire() {
+	for _, a := range d.absence.old() {
+		d.touched[a], d.gone[a], d.urgent = true, true, true
+	}
+}
+
 // maxRest bounds the rest after a pass. The kernel walks all the buckets of its table for each, 262,144 of them here,
 // however few flows there are, which takes 10 ms: so many changes take a tenth of a processor, and no more.
 const maxRest = 100 * time.Millisecond
@@ -215,8 +223,9 @@ const settling = 5 * time.Second
 // take takes over what is in the kernel, and notes whose flows it may concern.
 func (d *Driver) take() {
 	d.mu.Lock()
-	batches, links := d.applied, d.links
-	d.applied, d.links = nil, nil
+	batches, links, arrived := d.applied, d.links, d.absence.take()
+	d.all = d.all || d.anew
+	d.applied, d.links, d.anew = nil, nil, false
 	d.mu.Unlock()
 	d.judging.Lock()
 	defer d.judging.Unlock()
@@ -224,13 +233,11 @@ func (d *Driver) take() {
 	for _, b := range batches {
 		d.state.Merge(b)
 		b.Endpoints = workloadsOf(b.Endpoints)
-		had, fresh := d.index.addrsOf(b), d.index.fresh(b)
+		fresh := d.index.fresh(b)
+		maps.DeleteFunc(fresh, func(a netip.Addr, _ bool) bool { return arrived[a] })
 		d.touch(d.index.touched(b, d.revoked), nil)
 		d.index.merge(b)
 		d.touch(d.index.touched(b, d.revoked), fresh)
-		for a := range had {
-			d.gone[a] = true
-		}
 		for _, e := range b.Endpoints {
 			for _, a := range e.Addrs {
 				delete(d.gone, a)
@@ -264,6 +271,8 @@ func workloadsOf(all []intent.Endpoint) []intent.Endpoint {
 func (d *Driver) pass() (p Pass) {
 	began := time.Now()
 	defer func() { p.Took = time.Since(began) }()
+	d.writing.Lock()
+	defer d.writing.Unlock()
 	if p.Err = d.locate(); p.Err != nil {
 		return p
 	}
@@ -272,10 +281,12 @@ func (d *Driver) pass() (p Pass) {
 	changes := map[conntrack.Tuple]conntrack.Change{}
 	forget := map[conntrack.Tuple]conntrack.Flow{}
 	revoked := false
+	watch := d.watch()
 	d.judging.Lock()
 	d.state.IgnoreHosts = true
 	p.Err = d.cfg.Table.Each(func(f conntrack.Flow) {
 		p.Flows++
+		watch.flow(f)
 		is := f.Mark&kernel.ConntrackRevoked != 0
 		if !d.all && !d.concerns(f) {
 			revoked = revoked || is
@@ -286,7 +297,7 @@ func (d *Driver) pass() (p Pass) {
 			forget[f.Original] = f
 			return
 		}
-		want := d.on && d.denied(f)
+		want := d.on && (d.denied(f) || is && anyEnd(f, watch.held))
 		revoked = revoked || want
 		if is == want {
 			return
@@ -302,19 +313,9 @@ func (d *Driver) pass() (p Pass) {
 	if p.Err != nil {
 		return p
 	}
-	list := make([]conntrack.Change, 0, len(changes))
-	for c := range maps.Values(changes) {
-		if c.Mark != 0 {
-			p.Revoked++
-		} else {
-			p.Restored++
-		}
-		list = append(list, c)
-	}
-	if _, p.Err = d.cfg.Table.Mark(list); p.Err == nil {
-		p.Forgotten, p.Err = d.cfg.Table.Forget(slices.Collect(maps.Values(forget)))
-	}
-	if p.Err == nil {
+	if p.write(d.cfg.Table, changes, forget); p.Err == nil {
+		d.absence.seen(watch)
+		d.looked = true
 		clear(d.touched)
 		clear(d.gone)
 		d.all, d.urgent, d.revoked = false, false, revoked
@@ -322,11 +323,24 @@ func (d *Driver) pass() (p Pass) {
 	return p
 }
 
+// write makes the changes that a look at the table found to be made.
+func (p *Pass) write(table Table, changes map[conntrack.Tuple]conntrack.Change, forget map[conntrack.Tuple]conntrack.Flow) {
+	for c := range maps.Values(changes) {
+		if c.Mark != 0 {
+			p.Revoked++
+		} else {
+			p.Restored++
+		}
+	}
+	if _, p.Err = table.Mark(slices.Collect(maps.Values(changes))); p.Err == nil {
+		p.Forgotten, p.Err = table.Forget(slices.Collect(maps.Values(forget)))
+	}
+}
+
 // orphaned reports whether a flow was that of a workload that has gone, and is no other's of this host.
 func (d *Driver) orphaned(f conntrack.Flow) bool {
-	ends := []netip.Addr{f.Original.Src, f.Original.Dst, f.Reply.Src}
 	gone := false
-	for _, a := range ends {
+	for _, a := range ends(f) {
 		if _, workload := d.addrs[a]; workload {
 			return false
 		}
@@ -352,7 +366,7 @@ func (d *Driver) locate() error {
 }
 
 func (d *Driver) concerns(f conntrack.Flow) bool {
-	return d.touched[f.Original.Src] || d.touched[f.Original.Dst] || d.touched[f.Reply.Src]
+	return anyEnd(f, d.touched)
 }
 
 // elsewhere is the link of who is neither here nor a workload of this host. Which of its links it is makes no

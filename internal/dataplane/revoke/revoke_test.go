@@ -128,10 +128,7 @@ func run(t *testing.T, x *table, done func(revoke.Pass), f func(apply func(inten
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _ = d.Run(ctx) }()
 		f(func(b intent.Batch) {
-			d.Merge(b)
-			if _, err := d.Apply(ctx); err != nil {
-				t.Error(err)
-			}
+			d.InForce(b, false)
 			synctest.Wait()
 		})
 		cancel()
@@ -181,34 +178,30 @@ func TestOnlyChangesThatTouchAnEndpointCostAPass(t *testing.T) {
 	})
 }
 
-func TestAWorkloadTakesItsFlowsWithIt(t *testing.T) {
-	const gone, stays, world = "10.65.0.2", "10.65.0.3", "192.0.2.9"
-	translated := flow(world, "192.0.2.1", 6, 8080) // to the host's port 8080, which leads to the one that goes
-	translated.Reply.Src = netip.MustParseAddr(gone)
-	x := &table{flows: []conntrack.Flow{
-		flow(world, gone, 6, 80), flow(gone, world, 17, 53), flow("192.0.2.1", gone, 6, 80), translated,
-		flow(stays, gone, 6, 80), flow(world, stays, 6, 80), flow(world, "192.0.2.1", 6, 22),
-	}}
-	kept := x.flows[4:]
-	kept = slices.Clone(kept)
-	other := intent.Endpoint{
-		ID: intent.EndpointID{Namespace: "prod", Name: "other"}, Link: "cali2", Addrs: []netip.Addr{netip.MustParseAddr(stays)},
-		Normal: server().Endpoints[0].Normal,
-	}
-	var passes []revoke.Pass
-	run(t, x, func(p revoke.Pass) { passes = append(passes, p) }, func(apply func(intent.Batch)) {
-		b := server()
-		b.Endpoints = append(b.Endpoints, other)
-		if apply(b); len(x.flows) != 7 {
-			t.Fatalf("flows before: %v", x.flows)
+// TestAfterATimeWithoutPolicyAllFlowsAreJudged: what was admitted then is denied by a policy that has not changed.
+func TestAfterATimeWithoutPolicyAllFlowsAreJudged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := &table{}
+		d := revoke.New(revoke.Config{Table: x, Local: func() ([]netip.Addr, error) { return nil, nil }})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- d.Run(ctx) }()
+		d.InForce(server(denied(6, 80)), false)
+		synctest.Wait()
+		<-time.After(time.Minute)
+		x.flows = []conntrack.Flow{flow("192.0.2.9", "10.65.0.2", 6, 80), flow("192.0.2.9", "10.65.0.2", 6, 81)}
+		d.InForce(intent.Batch{}, false)
+		synctest.Wait()
+		if x.flows[0].Mark != others {
+			t.Error("a batch that changes nothing cost a pass")
 		}
-		apply(intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: "workload/prod/server"}}})
-		if !slices.Equal(x.flows, kept) {
-			t.Errorf("flows\n%v, want\n%v", x.flows, kept)
+		d.InForce(intent.Batch{}, true)
+		synctest.Wait()
+		if x.flows[0].Mark != others|kernel.ConntrackRevoked || x.flows[1].Mark != others {
+			t.Errorf("marks %#x and %#x, want the first revoked", x.flows[0].Mark, x.flows[1].Mark)
 		}
-		if p := passes[len(passes)-1]; p.Forgotten != 4 {
-			t.Errorf("%+v, want 4 forgotten", p)
-		}
+		cancel()
+		<-ended
 	})
 }
 
@@ -282,8 +275,7 @@ func BenchmarkPass(b *testing.B) {
 	d := revoke.New(revoke.Config{Table: x, Local: func() ([]netip.Addr, error) { return nil, nil }, Done: func(p revoke.Pass) { passes <- p }})
 	go func() { _ = d.Run(b.Context()) }()
 	for b.Loop() {
-		d.Merge(server(rules...))
-		_, _ = d.Apply(b.Context())
+		d.InForce(server(rules...), false)
 		<-passes
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Stage is one at which a host endpoint is asked (SEMANTICS 1).
+// Stage is one at which a host endpoint is asked (docs/design/stages.md).
 type Stage uint8
 
 // Stages.

@@ -2,7 +2,7 @@ package rules
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
+	"encoding/base32"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -34,10 +34,18 @@ func SpoofChain(id intent.EndpointID) string { return Name("ep-src-", id.Name, i
 // readable is how much of a name for people goes into the name of a chain or set.
 const readable = 28
 
-// Name makes a name that the kernel and its tools accept: prefix, what can be read of text, and a short hash of id,
-// which alone tells two names apart. The end of a long text says more than its start.
-func Name(prefix, text, id string) string {
+// Hash gives the bytes of a name that tell it apart from others: 128 bits, since users choose what is hashed, and could find
+// two policies with one short hash by trying. It is a variable for tests of what becomes of two owners of one name.
+var Hash = func(id string) []byte {
 	sum := sha256.Sum256([]byte(id))
+	return sum[:16]
+}
+
+var alphabet = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+// Name makes a name that the kernel and its tools accept: prefix, what can be read of text, and the hash of id, which alone
+// tells two names apart. The end of a long text says more than its start.
+func Name(prefix, text, id string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '.', r == '_':
@@ -48,7 +56,7 @@ func Name(prefix, text, id string) string {
 	if n := len(text); n > readable {
 		text = text[n-readable:]
 	}
-	return prefix + text + "-" + hex.EncodeToString(sum[:5])
+	return prefix + text + "-" + alphabet.EncodeToString(Hash(id))
 }
 
 // RuleComment names a rule for people: "prod/np-web ingress[2]".

@@ -28,8 +28,11 @@ func Policy(p intent.Policy, dir intent.Direction) Chain {
 		id := intent.RuleID{Policy: p.ID, Direction: dir, Index: i}
 		comment := RuleComment(id)
 		by := intent.Decision{Reason: intent.ReasonRule, Allowed: r.Action == intent.Allow, Tier: p.Tier, Rule: id}
-		if r.Action == intent.Log || r.Action == intent.Pass {
-			by = intent.Decision{} // they decide nothing
+		switch r.Action {
+		case intent.Log:
+			by.Reason = intent.ReasonLogged
+		case intent.Pass:
+			by = intent.Decision{} // it decides nothing
 		}
 		for _, a := range answers(r) {
 			for _, terms := range lower(a.Rule) {
@@ -142,12 +145,25 @@ func lower(r intent.Rule) [][]Term {
 	if hasPorts(r.Src) || hasPorts(r.Dst) {
 		switch r.Protocol {
 		case 0:
-			out = product(out, protocolsWithPorts)
+			out = product(out, withPorts)
 		case 6, 17, 132, 136:
 		default:
 			return nil // a packet without ports is on none
 		}
+	} else if r.Protocol == 0 && len(r.Src.NotPortSets)+len(r.Dst.NotPortSets) > 0 {
+		// What has no ports is on none of those that must not be. Were its bytes looked at, a packet that ends before them
+		// would match neither the ports nor their negation.
+		without := r
+		for _, p := range []*intent.Peer{&without.Src, &without.Dst} {
+			p.NotPorts, p.NotPortSets = nil, nil
+		}
+		return append(portTerms(without, product(out, withoutPorts)), portTerms(r, product(out, withPorts))...)
 	}
+	return portTerms(r, out)
+}
+
+// portTerms adds what a rule asks of ports and addresses.
+func portTerms(r intent.Rule, out [][]Term) [][]Term {
 	exclusive := r.Action == intent.Log
 	out = product(out, portAlternatives(r.Src, Src, exclusive))
 	out = product(out, portAlternatives(r.Dst, Dst, exclusive))
@@ -169,11 +185,19 @@ func product(a, b [][]Term) [][]Term {
 	return out
 }
 
-// protocolsWithPorts stand beside ports that came without a protocol, whose bytes would otherwise be read from
-// packets that have no ports. Validation refuses such rules; the store may still hold one.
-var protocolsWithPorts = [][]Term{
+// withPorts are the protocols that have ports. They stand beside ports that came without a protocol, which are named ones or
+// those of services: the bytes would otherwise be read from packets that have no ports.
+var withPorts = [][]Term{
 	{{Kind: Protocol, Number: 6}}, {{Kind: Protocol, Number: 17}}, {{Kind: Protocol, Number: 132}}, {{Kind: Protocol, Number: 136}},
 }
+
+// withoutPorts is what is of no such protocol.
+var withoutPorts = [][]Term{{
+	{Kind: Protocol, Not: true, Number: 6},
+	{Kind: Protocol, Not: true, Number: 17},
+	{Kind: Protocol, Not: true, Number: 132},
+	{Kind: Protocol, Not: true, Number: 136},
+}}
 
 func hasPorts(p intent.Peer) bool { return len(p.Ports)+len(p.PortSets) > 0 }
 

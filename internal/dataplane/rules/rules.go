@@ -68,7 +68,7 @@ const (
 	Protocol                 // protocol is Number
 	ICMPType                 // ICMP type, or ICMPv6 type in IPv6, is Number
 	ICMPCode                 // ICMP code is Number
-	Nets                     // address of Side is in one of Nets, of either family
+	Nets                     // address of Side is in one of Nets; with Not in none, and there is one of the packet's family
 	Addrs                    // address of Side is in the intent.SetAddrs Set
 	Ports                    // port of Side is in one of Ports
 	PortSet                  // address of Side, protocol, and port of Side are in the intent.SetPorts Set
@@ -118,8 +118,9 @@ func (r Rule) ByFamily() bool {
 	return false
 }
 
-// ForFamily is the rule as packets of one family meet it: terms that hold for all of them are left out, as are
-// prefixes of the other family. It is false if no packet of the family can match.
+// ForFamily is the rule as packets of one family meet it: the term that asks for the family is left out, as are prefixes of
+// the other family. It is false if no packet of the family can match, which is so if a term for prefixes, negated or not, has
+// none of the family.
 func (r Rule) ForFamily(f intent.Family) (Rule, bool) {
 	terms := make([]Term, 0, len(r.Terms))
 	for _, t := range r.Terms {
@@ -134,11 +135,8 @@ func (r Rule) ForFamily(f intent.Family) (Rule, bool) {
 				return Rule{}, false
 			}
 		case Nets:
-			t.Nets = ofFamily(t.Nets, f)
-			if len(t.Nets) == 0 && t.Not {
-				continue
-			}
-			if len(t.Nets) == 0 {
+			// Negated, too: who says which IPv4 addresses are not meant has not said that all of IPv6 is (decision 016).
+			if t.Nets = ofFamily(t.Nets, f); len(t.Nets) == 0 {
 				return Rule{}, false
 			}
 		}

@@ -2,7 +2,11 @@ package etcdstore
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // Member is one endpoint of a store.
@@ -10,6 +14,8 @@ type Member struct {
 	Endpoint string
 	Version  string
 	Err      error // it does not answer, or says that something is wrong
+	// Full: its quota is used up. The cluster can only be read until somebody disarms the alarm; see docs/etcd.md.
+	Full bool
 }
 
 // Members asks each endpoint how it is.
@@ -26,6 +32,7 @@ func (s *Store) Members(ctx context.Context) ([]Member, error) {
 		cancel()
 		if m.Err = translate(ctx, err); err == nil {
 			m.Version = status.Version
+			m.Full = slices.ContainsFunc(status.Errors, func(s string) bool { return strings.Contains(s, pb.AlarmType_NOSPACE.String()) })
 		}
 		out = append(out, m)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/url"
 	"strings"
@@ -35,6 +36,25 @@ func (s *Store) because(ctx context.Context, err error) error {
 		}
 		if reason := distrust(conf, u.Host); reason != nil {
 			return fmt.Errorf("%w: %w", err, reason)
+		}
+	}
+	return err
+}
+
+// forbidden is why this process may not use the sockets that are all its endpoints; nil: it may, or nobody is there, or
+// there are others. The client would try until the caller's time is over, and then say "deadline exceeded".
+func forbidden(endpoints []string) (err error) {
+	for _, e := range endpoints {
+		path, ok := strings.CutPrefix(e, "unix://")
+		if !ok {
+			return nil
+		}
+		var c net.Conn
+		if c, err = net.DialTimeout("unix", path, handshakeTime); err == nil {
+			c.Close()
+		}
+		if !errors.Is(err, fs.ErrPermission) {
+			return nil
 		}
 	}
 	return err

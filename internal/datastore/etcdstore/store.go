@@ -25,13 +25,16 @@ type Store struct {
 	lease  lease
 }
 
-// New returns a store. It fails if the settings are wrong or etcd refuses the
-// credentials; etcd being away is no error here, but ErrUnavailable from each
+// New returns a store. It fails if the settings are wrong, or etcd refuses the
+// credentials, or the kernel a connection to its socket; etcd being away is no error here, but ErrUnavailable from each
 // call until it is back. ctx bounds New only.
 func New(ctx context.Context, cfg Config) (*Store, error) {
 	cfg.setDefaults()
 	if _, err := cfg.client(); err != nil {
 		return nil, err
+	}
+	if err := forbidden(cfg.Endpoints); err != nil {
+		return nil, fmt.Errorf("etcd: %w: %w", datastore.ErrUnauthorized, err)
 	}
 	s := &Store{cfg: cfg}
 	if _, err := s.connect(ctx); err != nil && !errors.Is(err, datastore.ErrUnavailable) {

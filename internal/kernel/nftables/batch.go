@@ -75,12 +75,15 @@ func (b *Batch) begin(typ, flags uint16, o op) *encoder {
 	return &b.enc
 }
 
-// AddTable makes a table unless it exists.
+// AddTable makes a table unless it exists. Without flags, an existing one keeps its own.
 func (b *Batch) AddTable(t Table) {
 	e := b.begin(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, op{verb: "add", kind: "table", table: t.Name})
 	e.checkName("table", t.Name)
 	e.str(unix.NFTA_TABLE_NAME, t.Name)
 	e.comment(attrTableUserData, t.Comment)
+	if t.Flags != 0 {
+		e.u32(unix.NFTA_TABLE_FLAGS, uint32(t.Flags))
+	}
 	e.end()
 }
 

@@ -14,7 +14,7 @@ import (
 // Commit applies a batch, all of it or nothing: one message, one transaction. An empty batch does nothing.
 //
 // A mistake in the batch is returned without asking the kernel. What the kernel refuses is a *BatchError that names every
-// operation that failed; a stale Batch.GenID is a *GenerationError; ErrOutcomeUnknown is the only error after which the
+// operation that failed, or an *OwnedError if only the owner of a table may; a stale Batch.GenID is a *GenerationError; ErrOutcomeUnknown is the only error after which the
 // batch may have been applied.
 func (c *Conn) Commit(b *Batch) error {
 	if b.enc.err != nil {
@@ -32,9 +32,37 @@ func (c *Conn) Commit(b *Batch) error {
 	return c.deaf(b, before, func() error { return c.commit(b, before) })
 }
 
+// Check asks the kernel what it would say to a batch, and changes nothing: the kernel undoes what comes without its end message
+// (nfnetlink_rcv_batch). Errors are those of Commit, but for what the kernel finds only when it walks the ruleset at the end,
+// such as a chain that rejects and can be reached from postrouting (Linux 6.18); Commit names the operation then.
+func (c *Conn) Check(b *Batch) error {
+	if b.enc.err != nil {
+		return b.enc.err
+	}
+	if len(b.ops) == 0 {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	base := c.take(uint32(len(b.ops)) + 2)
+	if err := c.send(b, base, false); err != nil {
+		return err
+	}
+	a, err := c.answers(b, base)
+	switch {
+	case err != nil:
+		return err
+	case len(a.errs) > 0:
+		return &BatchError{Ops: a.errs}
+	case a.acked && !a.lost:
+		return nil
+	}
+	return fmt.Errorf("nftables: the answer to a check was lost: %w", unix.ENOBUFS)
+}
+
 func (c *Conn) commit(b *Batch, before uint32) error {
 	base := c.take(uint32(len(b.ops)) + 2)
-	if err := c.send(b, base); err != nil {
+	if err := c.send(b, base, true); err != nil {
 		return err
 	}
 	a, err := c.answers(b, base)
@@ -45,7 +73,7 @@ func (c *Conn) commit(b *Batch, before uint32) error {
 	case a.stale:
 		return &GenerationError{Want: b.GenID, Err: unix.ERESTART}
 	case len(a.errs) > 0:
-		return &BatchError{Ops: a.errs}
+		return c.ownedBy(b, &BatchError{Ops: a.errs})
 	case a.acked && !a.lost:
 		return nil
 	}
@@ -69,15 +97,18 @@ func lostOutcome(before, after uint32) error {
 	return ErrOutcomeUnknown
 }
 
-// send frames the batch and sends it: sequence numbers from base, the begin message being base itself.
-func (c *Conn) send(b *Batch, base uint32) error {
+// send frames the batch and sends it: sequence numbers from base, the begin message being base itself. Without its end the
+// kernel does not commit it.
+func (c *Conn) send(b *Batch, base uint32, end bool) error {
 	var head, tail encoder
 	head.begin(unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES, base)
 	if b.GenID != 0 {
 		head.u32(unix.NFNL_BATCH_GENID, b.GenID)
 	}
 	head.end()
-	tail.begin(unix.NFNL_MSG_BATCH_END, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES, base+1+uint32(len(b.ops)))
+	if end {
+		tail.begin(unix.NFNL_MSG_BATCH_END, unix.NLM_F_REQUEST, 0, unix.NFNL_SUBSYS_NFTABLES, base+1+uint32(len(b.ops)))
+	}
 
 	body := b.enc.buf
 	for i, o := range b.ops {

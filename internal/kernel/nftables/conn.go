@@ -24,6 +24,7 @@ const (
 type Conn struct {
 	mu   sync.Mutex
 	sock *nlsock.Socket
+	port uint32 // by which the kernel knows the socket
 	seq  uint32
 	sndb int
 	rbuf []byte
@@ -41,6 +42,9 @@ func Open() (*Conn, error) {
 	if err = c.setSendBuffer(sendBuffer); err == nil { // and errors shall say where they are
 		err = unix.SetsockoptInt(sock.FD(), unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
 	}
+	if err == nil {
+		c.port, err = portOf(sock.FD())
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("nftables: set up netlink socket: %w", err), sock.Close())
 	}
@@ -52,6 +56,19 @@ func (c *Conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.sock.Close()
+}
+
+// portOf is the netlink port of a socket that is bound, by which the kernel says whose a change or a table is.
+func portOf(fd int) (uint32, error) {
+	sa, err := unix.Getsockname(fd)
+	if err != nil {
+		return 0, err
+	}
+	a, ok := sa.(*unix.SockaddrNetlink)
+	if !ok {
+		return 0, errNoAnswer
+	}
+	return a.Pid, nil
 }
 
 func (c *Conn) setSendBuffer(n int) error {
@@ -160,8 +177,8 @@ func (c *Conn) drain() {
 	}
 }
 
-// request sends one message and hands over each message of the answer. A dump that the kernel could not make in one
-// piece is errDumpInterrupted, after it has been read to its end.
+// request sends one message and hands over each message of the answer. A dump during which anybody changed anything in
+// the namespace is errDumpInterrupted, after all of it was handed over.
 func (c *Conn) request(msg []byte, seq uint32, dump bool, f func(message) error) error {
 	c.drain()
 	if err := unix.Sendto(c.sock.FD(), msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
@@ -189,7 +206,7 @@ func (c *Conn) request(msg []byte, seq uint32, dump bool, f func(message) error)
 				done = true
 				return nlsock.Errno(m.body)
 			}
-			if first != nil || interrupted {
+			if first != nil {
 				return nil
 			}
 			return f(m)

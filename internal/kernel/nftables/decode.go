@@ -164,6 +164,7 @@ func decodeTable(body []byte) (Table, error) {
 	return Table{
 		Name: as.str(unix.NFTA_TABLE_NAME), Handle: as.u64(handle),
 		Comment: userText(as.get(attrTableUserData), udataComment),
+		Flags:   TableFlags(as.u32(unix.NFTA_TABLE_FLAGS)), Owner: as.u32(attrTableOwner),
 	}, nil
 }
 

@@ -8,10 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attempts to read a ruleset that keeps changing.
-const attempts = 10
-
-// List reads a table of the inet family with all that is in it, as of one generation.
+// List reads a table of the inet family with all that is in it, as it was at one moment.
 func (c *Conn) List(table string) (*Ruleset, error) { return c.list(table, true) }
 
 // Outline is List without the elements of named sets, which may be many.
@@ -20,36 +17,32 @@ func (c *Conn) Outline(table string) (*Ruleset, error) { return c.list(table, fa
 func (c *Conn) list(table string, elements bool) (*Ruleset, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for range attempts {
-		rs, err := c.listOnce(table, elements)
-		switch {
-		case errors.Is(err, errDumpInterrupted):
-		case errors.Is(err, unix.ENOENT):
-			// Something went away while we read; the next attempt sees whether the table itself did.
-		case err != nil:
-			return nil, fmt.Errorf("nftables: list table %s: %w", table, err)
-		default:
-			return rs, nil
-		}
+	rs, err := steady(c, func() (*Ruleset, error) { return c.listOnce(table, elements) }, (*Ruleset).Canonical)
+	if err != nil {
+		return nil, fmt.Errorf("nftables: list table %s: %w", table, err)
 	}
-	return nil, fmt.Errorf("nftables: list table %s: %w", table, ErrInterrupted)
+	return rs, nil
 }
 
-// listOnce reads the table once, and fails with errDumpInterrupted if it changed in the meantime.
+// listOnce reads the table once.
 func (c *Conn) listOnce(table string, elements bool) (*Ruleset, error) {
 	gen, err := c.genID()
 	if err != nil {
 		return nil, err
 	}
 	rs := &Ruleset{Generation: gen}
-	if err := c.readTable(rs, table); err != nil || !rs.Exists {
+	users, err := c.readTable(rs, table)
+	if err != nil || !rs.Exists {
 		return rs, err
 	}
 	sets, err := c.readSets(table)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.readChains(rs, table); err != nil {
+	if err := c.readChains(rs, table, users-len(sets)); err != nil {
+		return nil, err
+	}
+	if err := c.readRules(rs, table); err != nil {
 		return nil, err
 	}
 	anonymous := map[string]SetState{}
@@ -70,13 +63,6 @@ func (c *Conn) listOnce(table string, elements bool) (*Ruleset, error) {
 		for i, x := range r.Exprs {
 			r.Exprs[i] = inline(x, anonymous)
 		}
-	}
-	after, err := c.genID()
-	if err != nil {
-		return nil, err
-	}
-	if after != gen {
-		return nil, errDumpInterrupted
 	}
 	return rs, nil
 }
@@ -134,109 +120,187 @@ var familyNames = map[uint8]string{
 	unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_ARP: "arp", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_NETDEV: "netdev",
 }
 
-// AllChains lists the chains of all tables of all families.
+// AllChains lists the chains of all tables of all families. Where others change theirs all the time, one that comes or
+// goes meanwhile may be there or not.
 func (c *Conn) AllChains() ([]FamilyChain, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var out []FamilyChain
-	var err error
-	for range attempts {
-		out = out[:0]
-		err = c.dumpFamily(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETCHAIN, func(*encoder) {}, func(m message) error {
-			ch, err := decodeChain(m.body)
-			out = append(out, FamilyChain{familyNames[m.family], ch})
-			return err
-		})
-		if !errors.Is(err, errDumpInterrupted) {
-			break
-		}
-	}
-	if err != nil {
+	out, err := c.chainsOf(unix.NFPROTO_UNSPEC, nil)
+	if err != nil && !errors.Is(err, errDumpInterrupted) {
 		return nil, fmt.Errorf("nftables: list chains: %w", err)
 	}
 	return out, nil
 }
 
-// ListTables names the tables of the inet family.
+func (c *Conn) chainsOf(family uint8, enough func([]FamilyChain) bool) ([]FamilyChain, error) {
+	return gather(func(keep func(FamilyChain)) error {
+		return c.dumpFamily(family, unix.NFT_MSG_GETCHAIN, func(*encoder) {}, func(m message) error {
+			ch, err := decodeChain(m.body)
+			keep(FamilyChain{familyNames[m.family], ch})
+			return err
+		})
+	}, func(ch FamilyChain) string { return ch.Family + " " + ch.Table + " " + ch.Name }, enough)
+}
+
+// ListTables names the tables of the inet family. Where others change theirs all the time, one that comes or goes
+// meanwhile may be there or not.
 func (c *Conn) ListTables() ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var names []string
-	var err error
-	for range attempts {
-		names = names[:0]
-		err = c.dump(unix.NFT_MSG_GETTABLE, func(*encoder) {}, func(body []byte) error {
+	names, err := gather(func(keep func(string)) error {
+		return c.dump(unix.NFT_MSG_GETTABLE, func(*encoder) {}, func(body []byte) error {
 			t, err := decodeTable(body)
-			names = append(names, t.Name)
+			keep(t.Name)
 			return err
 		})
-		if !errors.Is(err, errDumpInterrupted) {
-			break
-		}
-	}
-	if err != nil {
+	}, func(name string) string { return name }, nil)
+	if err != nil && !errors.Is(err, errDumpInterrupted) {
 		return nil, fmt.Errorf("nftables: list tables: %w", err)
 	}
 	sort.Strings(names)
 	return names, nil
 }
 
-func (c *Conn) readTable(rs *Ruleset, table string) error {
-	return c.dump(unix.NFT_MSG_GETTABLE, func(*encoder) {}, func(body []byte) error {
-		t, err := decodeTable(body)
-		if err == nil && t.Name == table {
-			rs.Table, rs.Exists = t, true
-		}
-		return err
-	})
+// FamilyTable is a table of any family.
+type FamilyTable struct {
+	Family string // as of FamilyChain
+	Name   string
 }
 
-// readChains reads chains and their rules. Rules come chain by chain, in order.
-func (c *Conn) readChains(rs *Ruleset, table string) error {
-	err := c.dump(unix.NFT_MSG_GETCHAIN, func(e *encoder) { e.str(unix.NFTA_CHAIN_TABLE, table) },
-		func(body []byte) error {
-			ch, err := decodeChain(body)
-			if err == nil && ch.Table == table {
-				rs.Chains = append(rs.Chains, ch)
-			}
+// AllTables lists the tables of all families. Where others change theirs all the time, one that comes or goes meanwhile may
+// be there or not.
+func (c *Conn) AllTables() ([]FamilyTable, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out, err := gather(func(keep func(FamilyTable)) error {
+		return c.dumpFamily(unix.NFPROTO_UNSPEC, unix.NFT_MSG_GETTABLE, func(*encoder) {}, func(m message) error {
+			t, err := decodeTable(m.body)
+			keep(FamilyTable{familyNames[m.family], t.Name})
 			return err
 		})
-	if err != nil {
-		return err
+	}, func(t FamilyTable) string { return t.Family + " " + t.Name }, nil)
+	if err != nil && !errors.Is(err, errDumpInterrupted) {
+		return nil, fmt.Errorf("nftables: list tables: %w", err)
 	}
-	return c.dump(unix.NFT_MSG_GETRULE, func(e *encoder) { e.str(unix.NFTA_RULE_TABLE, table) },
+	return out, nil
+}
+
+// FamilyOf is the number of a family; zero: there is none of that name.
+func FamilyOf(name string) Family {
+	for number, n := range familyNames {
+		if n == name {
+			return Family(number)
+		}
+	}
+	return 0
+}
+
+// readTable reads the table itself, and how many chains, sets, objects and flowtables it has.
+func (c *Conn) readTable(rs *Ruleset, table string) (users int, err error) {
+	const tableUse = 3 // NFTA_TABLE_USE
+	var e encoder
+	seq := c.take(1)
+	e.begin(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETTABLE, unix.NLM_F_REQUEST, uint8(FamilyINet), 0, seq)
+	e.str(unix.NFTA_TABLE_NAME, table)
+	e.end()
+	if e.err != nil {
+		return 0, e.err
+	}
+	err = c.request(e.buf, seq, false, func(m message) error {
+		t, err := decodeTable(m.body)
+		if err != nil {
+			return err
+		}
+		as, err := parseAttrs(m.body)
+		t.Mine = t.Owner != 0 && t.Owner == c.port
+		rs.Table, rs.Exists, users = t, true, int(as.u32(tableUse))
+		return err
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return 0, nil
+	}
+	return users, err
+}
+
+// readChains reads the table's chains. Since the kernel does not confine this dump to one table, it may be known by
+// number alone that none is missing: want counts chains, objects and flowtables.
+func (c *Conn) readChains(rs *Ruleset, table string, want int) error {
+	ours := func(all []FamilyChain) (out []Chain) {
+		for _, ch := range all {
+			if ch.Table == table {
+				out = append(out, ch.Chain)
+			}
+		}
+		return out
+	}
+	counted := false
+	var failed error
+	all, err := c.chainsOf(uint8(FamilyINet), func(all []FamilyChain) bool {
+		if !counted {
+			var others int
+			others, failed = c.countOthers(table)
+			want, counted = want-others, true
+		}
+		return failed != nil || len(ours(all)) == want
+	})
+	rs.Chains = ours(all)
+	return errors.Join(failed, err)
+}
+
+// countOthers counts what a table has besides chains and sets. None of it is ours.
+func (c *Conn) countOthers(table string) (n int, err error) {
+	const getFlowtable = 23 // NFT_MSG_GETFLOWTABLE
+	for _, typ := range []uint16{unix.NFT_MSG_GETOBJ, getFlowtable} {
+		const tableName = 1 // NFTA_OBJ_TABLE, NFTA_FLOWTABLE_TABLE
+		err := ofTable(c.dump(typ, func(e *encoder) { e.str(tableName, table) }, func(body []byte) error {
+			as, err := parseAttrs(body)
+			if as.str(tableName) == table {
+				n++
+			}
+			return err
+		}))
+		if err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+// readRules reads the rules of all chains: chain by chain, in order.
+func (c *Conn) readRules(rs *Ruleset, table string) error {
+	return ofTable(c.dump(unix.NFT_MSG_GETRULE, func(e *encoder) { e.str(unix.NFTA_RULE_TABLE, table) },
 		func(body []byte) error {
 			r, err := decodeRule(body)
 			if err == nil && r.Table == table {
 				rs.Rules = append(rs.Rules, r)
 			}
 			return err
-		})
+		}))
 }
 
 func (c *Conn) readSets(table string) ([]rawSet, error) {
 	var sets []rawSet
-	err := c.dump(unix.NFT_MSG_GETSET, func(e *encoder) { e.str(unix.NFTA_SET_TABLE, table) },
+	err := ofTable(c.dump(unix.NFT_MSG_GETSET, func(e *encoder) { e.str(unix.NFTA_SET_TABLE, table) },
 		func(body []byte) error {
 			s, err := decodeSet(body)
 			if err == nil && s.Table == table {
 				sets = append(sets, s)
 			}
 			return err
-		})
+		}))
 	return sets, err
 }
 
 func (c *Conn) readElements(s Set) ([]Element, error) {
 	var raw []rawElement
-	err := c.dump(unix.NFT_MSG_GETSETELEM, func(e *encoder) {
+	err := ofTable(c.dump(unix.NFT_MSG_GETSETELEM, func(e *encoder) {
 		e.str(unix.NFTA_SET_ELEM_LIST_TABLE, s.Table)
 		e.str(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
 	}, func(body []byte) error {
 		els, err := decodeElements(body)
 		raw = append(raw, els...)
 		return err
-	})
+	}))
 	if err != nil {
 		return nil, err
 	}
@@ -247,21 +311,20 @@ func (c *Conn) readElements(s Set) ([]Element, error) {
 func (c *Conn) ListSet(table, set string) (SetState, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var err error
-	for range attempts {
-		var st SetState
-		if st, err = c.listSetOnce(table, set); err == nil {
-			return st, nil
-		}
-		if !errors.Is(err, errDumpInterrupted) {
-			break
-		}
+	st, err := steady(c, func() (SetState, error) { return c.listSetOnce(table, set) }, func(st SetState) string {
+		return (&Ruleset{Exists: true, Sets: []SetState{st}}).Canonical()
+	})
+	if err != nil {
+		return SetState{}, fmt.Errorf("nftables: list set %s/%s: %w", table, set, err)
 	}
-	return SetState{}, fmt.Errorf("nftables: list set %s/%s: %w", table, set, err)
+	return st, nil
 }
 
 func (c *Conn) listSetOnce(table, set string) (SetState, error) {
 	sets, err := c.readSets(table)
+	if errors.Is(err, errVanished) { // there is no such table
+		return SetState{}, unix.ENOENT
+	}
 	if err != nil {
 		return SetState{}, err
 	}

@@ -3,12 +3,13 @@ package nftables
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/twillnet/twill/internal/seedtest"
 )
 
 // decoders read what the kernel sends; none may panic, whatever it is.
@@ -69,7 +70,7 @@ func TestDecodersSurviveMessagesCutAnywhere(t *testing.T) {
 
 func TestDecodersSurviveDamagedMessages(t *testing.T) {
 	b := sample()
-	rng := rand.New(rand.NewPCG(1, 2))
+	rng := seedtest.Rand(t)
 	for range 20_000 {
 		o := b.ops[rng.IntN(len(b.ops))]
 		end := min(o.at+600, len(b.enc.buf))

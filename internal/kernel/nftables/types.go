@@ -23,11 +23,14 @@ const (
 	FamilyIPv6   Family = unix.NFPROTO_IPV6
 )
 
-// Table is a table. It never has the owner flag: that would tie policy to the life of our socket.
+// Table is a table.
 type Table struct {
 	Name    string
 	Comment string
+	Flags   TableFlags
 	Handle  uint64 // only read
+	Owner   uint32 // only read: the netlink port of the socket that owns it; zero: none does
+	Mine    bool   // only read: the Conn that read it owns it
 }
 
 // HookNum is where in the stack a base chain is called.

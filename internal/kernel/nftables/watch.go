@@ -42,11 +42,9 @@ func Watch(own *Conn) (*Watcher, error) {
 		return nil, fmt.Errorf("nftables: watch: %w", err)
 	}
 	w := &Watcher{f: os.NewFile(uintptr(fd), "nftables events"), buf: make([]byte, readSize)}
-	port, err := own.port()
 	steps := []func() error{
-		func() error { return err },
 		func() error { return nlsock.ReceiveBuffer(fd, watchBuffer) },
-		func() error { return ignore(fd, port) },
+		func() error { return ignore(fd, own.port) },
 		func() error { return unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}) },
 		func() error {
 			return unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_NFTABLES)
@@ -97,21 +95,6 @@ func (w *Watcher) listen(option int) error {
 		return cerr
 	}
 	return err
-}
-
-// port is the netlink port of a Conn, by which the kernel says whose change it was.
-func (c *Conn) port() (uint32, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	sa, err := unix.Getsockname(c.sock.FD())
-	if err != nil {
-		return 0, err
-	}
-	a, ok := sa.(*unix.SockaddrNetlink)
-	if !ok {
-		return 0, errNoAnswer
-	}
-	return a.Pid, nil
 }
 
 // ignore makes the socket drop messages about changes that came through a port. All messages of one datagram are about

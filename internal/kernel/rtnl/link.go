@@ -18,6 +18,7 @@ type Link struct {
 	MTU    int
 	Alias  string // for people and for who made it; the kernel does not care
 	Master int    // the index of its bridge, or 0
+	Peer   int    // of a veth, the index of its other end, in that end's namespace
 	Up     bool   // administratively
 	// Running: up, with a carrier, and the kernel has noticed that in a task of its own. Until then it throws away what is
 	// to be sent.
@@ -102,8 +103,12 @@ func (h *Handle) DeleteLink(index int) error {
 
 func fromLink(l netlink.Link) Link {
 	a := l.Attrs()
+	peer := 0
+	if l.Type() == "veth" {
+		peer = a.ParentIndex
+	}
 	return Link{
-		Index: a.Index, Name: a.Name, Kind: l.Type(), MAC: a.HardwareAddr.String(), MTU: a.MTU, Alias: a.Alias, Master: a.MasterIndex,
+		Index: a.Index, Name: a.Name, Kind: l.Type(), MAC: a.HardwareAddr.String(), MTU: a.MTU, Alias: a.Alias, Master: a.MasterIndex, Peer: peer,
 		Up: a.RawFlags&unix.IFF_UP != 0, Running: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_RUNNING != 0,
 	}
 }

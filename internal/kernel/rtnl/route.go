@@ -76,6 +76,12 @@ func (h *Handle) AddRoute(r Route) error {
 	return wrap(h.nl.RouteAdd(toRoute(r)), "add route %s", r.Dst)
 }
 
+// ReplaceRoute puts a route in the place of the one with that destination, metric and table, whoever made it, in one step;
+// if there is none, it adds it.
+func (h *Handle) ReplaceRoute(r Route) error {
+	return wrap(h.nl.RouteReplace(toRoute(r)), "replace route %s", r.Dst)
+}
+
 // DeleteRoute removes a route of that protocol and no other; it is ErrNotFound if there is none.
 func (h *Handle) DeleteRoute(r Route) error {
 	if r.Protocol == 0 {

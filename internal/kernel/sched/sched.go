@@ -4,6 +4,7 @@
 package sched
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -33,7 +34,7 @@ func Realtime() error {
 				return fmt.Errorf("threads of this process: %w", err)
 			}
 			is, err := unix.SchedGetAttr(id, 0)
-			if err == unix.ESRCH {
+			if errors.Is(err, unix.ESRCH) {
 				continue // it ended
 			}
 			if err != nil {

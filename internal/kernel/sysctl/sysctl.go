@@ -176,7 +176,7 @@ func (h *Handle) open(name string, mode int) (fd int, err error) {
 // openAt never creates: in proc that could only be a wrong path.
 func openAt(dir int, path string, mode int) (fd int, err error) {
 	for {
-		if fd, err = unix.Openat(dir, path, mode|unix.O_CLOEXEC, 0); err != unix.EINTR { //nolint:errorlint // a bare number
+		if fd, err = unix.Openat(dir, path, mode|unix.O_CLOEXEC, 0); err != unix.EINTR {
 			return fd, err
 		}
 	}

@@ -9,9 +9,11 @@ type Query struct {
 	Proto              uint8
 	SrcPort, DstPort   uint16 // of TCP, UDP, SCTP, UDPLite
 	ICMPType, ICMPCode uint8  // of ICMP, ICMPv6
-	// Uplink names the interface by which packets come to and leave the hosts;
-	// empty: that of the host endpoint with an address of its node.
+	// Uplink names the interface by which packets come to and leave the hosts. Empty: nobody knows; then it is that of the host
+	// endpoint with an address of its node, or else each host endpoint of the node is asked, and one that denies counts.
 	Uplink string
+	// Via names a node that forwards the packet though neither end is there, in by Uplink and out by it again; empty: none does.
+	Via string
 }
 
 // Party is one end of a question. [World.Resolve] makes one from text.
@@ -35,18 +37,23 @@ type Answer struct {
 
 // Hop is one endpoint's policy in one direction, or the host's setting.
 type Hop struct {
-	Endpoint  string   `json:"endpoint"`  // namespace/name of the WorkloadEndpoint; host/NODE
-	Name      string   `json:"name"`      // as people call it
-	Direction string   `json:"direction"` // Ingress or Egress
-	Stage     string   `json:"stage"`     // workload, or one of a host endpoint's
-	Node      string   `json:"node"`
-	Allowed   bool     `json:"allowed"`
-	Tiers     []Tier   `json:"tiers,omitempty"`    // up to the one that decided; those without a policy are Skipped
-	Profiles  []Policy `json:"profiles,omitempty"` // up to the one that decided
-	Decided   Decision `json:"decided"`
+	Endpoint  string `json:"endpoint"`  // namespace/name of the WorkloadEndpoint; host/NODE
+	Name      string `json:"name"`      // as people call it
+	Direction string `json:"direction"` // Ingress or Egress
+	Stage     string `json:"stage"`     // workload, or one of a host endpoint's
+	Node      string `json:"node"`
+	// AssumedInterface is that of the host endpoint, where nothing says that the packet goes by it.
+	AssumedInterface string `json:"assumedInterface,omitempty"`
+
+	Allowed  bool     `json:"allowed"`
+	Tiers    []Tier   `json:"tiers,omitempty"`    // up to the one that decided; those without a policy are Skipped
+	Profiles []Policy `json:"profiles,omitempty"` // up to the one that decided
+	Decided  Decision `json:"decided"`
+
+	tags []string // of the endpoint, for [Answer.Tags]
 }
 
-// Stages of a packet's way (SEMANTICS 1).
+// Stages of a packet's way (docs/design/stages.md).
 const (
 	StageWorkload  = "workload"
 	StageHost      = "host"      // to or from a process of the host
@@ -70,6 +77,8 @@ type Tier struct {
 	Name     string   `json:"name"`
 	Outcome  string   `json:"outcome"`
 	Policies []Policy `json:"policies,omitempty"` // those that apply, up to the one that decided
+
+	tags []string // of policies that do not apply, for [Answer.Tags]
 }
 
 // Policy is what one policy or profile made of the packet.
@@ -101,6 +110,7 @@ const (
 	ReasonHostToLocal    = "a host always reaches its own workloads"
 	ReasonToHost         = "setting defaultEndpointToHostAction"
 	ReasonFailsafe       = "failsafe port"
+	ReasonTunnel         = "encapsulation from a workload"
 	ReasonNotJudged      = "no policy of ours is on this way"
 )
 

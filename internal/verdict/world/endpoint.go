@@ -37,16 +37,16 @@ func (w *World) label(stored []api.Stored) {
 		case *api.HostEndpoint:
 			e := &endpoint{key: s.Key, name: "host/" + s.Ref.Name, label: s.Ref.Name, host: true, closed: s.Closed}
 			e.spec = api.WorkloadEndpointSpec{Node: r.Spec.Node, InterfaceName: r.Spec.InterfaceName, Profiles: r.Spec.Profiles}
-			e.labels = w.inherit(r.Metadata.Labels, r.Spec.Profiles)
+			e.labels = w.inherit(ownLabels(r.Metadata.Labels), r.Spec.Profiles)
 			e.prefixes = readPrefixes(r.Spec.ExpectedIPs)
 			e.ports = r.Spec.Ports
 			w.hosts = append(w.hosts, e)
 		case *api.NetworkSet:
-			labels := w.inherit(r.Metadata.Labels, []string{"kns." + s.Ref.Namespace})
+			labels := w.inherit(ownLabels(r.Metadata.Labels), []string{"kns." + s.Ref.Namespace})
 			labels[api.LabelNamespace] = s.Ref.Namespace
 			w.sets = append(w.sets, selectable{labels: labels, prefixes: readPrefixes(r.Spec.Nets)})
 		case *api.GlobalNetworkSet:
-			labels := w.inherit(r.Metadata.Labels, nil)
+			labels := ownLabels(r.Metadata.Labels)
 			w.sets = append(w.sets, selectable{labels: labels, prefixes: readPrefixes(r.Spec.Nets)})
 		}
 	}
@@ -58,16 +58,11 @@ func (w *World) workload(s api.Stored, r *api.WorkloadEndpoint) *endpoint {
 	if n := workloadName(r.Spec); n != "" {
 		e.label = e.namespace + "/" + n
 	}
-	own := map[string]string{}
-	for k, v := range r.Metadata.Labels {
-		// Else a workload could join another namespace by labels of its own.
-		if !strings.HasPrefix(k, api.NamespaceLabelPrefix) && !strings.HasPrefix(k, api.ServiceAccountLabelPrefix) {
-			own[k] = v
-		}
-	}
-	e.labels = w.inherit(own, r.Spec.Profiles)
+	e.labels = w.inherit(ownLabels(r.Metadata.Labels), r.Spec.Profiles)
 	e.labels[api.LabelNamespace] = e.namespace
-	delete(e.labels, api.LabelServiceAccount)
+	if o := r.Metadata.Labels[api.LabelOrchestrator]; o != "" && o == r.Spec.Orchestrator {
+		e.labels[api.LabelOrchestrator] = o
+	}
 	if r.Spec.ServiceAccountName != "" {
 		e.labels[api.LabelServiceAccount] = r.Spec.ServiceAccountName
 	}
@@ -81,7 +76,22 @@ func (w *World) workload(s api.Stored, r *api.WorkloadEndpoint) *endpoint {
 	if e.closed == "" && len(e.addrs) == 0 {
 		e.closed = "it has no address"
 	}
+	if e.closed == "" {
+		e.closed = refusedName(r.Spec.InterfaceName)
+	}
 	return e
+}
+
+// refusedName says why no node lets a workload have an interface of this name (decision 018). Of other names each node
+// says by its own settings and plugins which it refuses.
+func refusedName(link string) string {
+	switch {
+	case link == "lo":
+		return "interface lo is the host's own, and no workload's"
+	case len(link) > 15 || strings.ContainsAny(link, "/ \t\n\v\f\r:"):
+		return "interface " + link + " is no name that the kernel allows"
+	}
+	return ""
 }
 
 // workloadName is what people call it: the pod, or the workload.
@@ -92,6 +102,23 @@ func workloadName(s api.WorkloadEndpointSpec) string {
 	return s.Workload
 }
 
+// ownLabels are those that something may give itself. With the others it would join the selectors of a namespace, a service
+// account or an orchestrator which it is not of: these come from where it is, and from profiles.
+func ownLabels(labels map[string]string) map[string]string {
+	out := map[string]string{}
+	for k, v := range labels {
+		if !strings.HasPrefix(k, api.NamespaceLabelPrefix) && !strings.HasPrefix(k, api.ServiceAccountLabelPrefix) && !placeLabel(k) {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// placeLabel reports whether a label says where something is, which no profile says either.
+func placeLabel(key string) bool {
+	return key == api.LabelNamespace || key == api.LabelServiceAccount || key == api.LabelOrchestrator
+}
+
 // inherit returns own labels and those of profiles: own ones win, then those of
 // an earlier profile.
 func (w *World) inherit(own map[string]string, profiles []string) map[string]string {
@@ -99,7 +126,7 @@ func (w *World) inherit(own map[string]string, profiles []string) map[string]str
 	maps.Copy(out, own)
 	for _, name := range profiles {
 		for k, v := range w.profiles[name].spec.LabelsToApply {
-			if _, had := out[k]; !had {
+			if _, had := out[k]; !had && !placeLabel(k) {
 				out[k] = v
 			}
 		}

@@ -87,11 +87,12 @@ func document(t *testing.T, kind, name, text string) []byte {
 }
 
 // ask reads "src > dst tcp 80", "… icmp 8 0", "… 47"; a trailing 6, as in tcp6
-// or 47/6, means IPv6; "from 99" is the source port.
+// or 47/6, means IPv6; "from 99" is the source port; "via h1" at the end names a node that forwards it.
 func ask(t *testing.T, w *World, text string) Answer {
 	t.Helper()
+	text, via, _ := strings.Cut(text, " via ")
 	f := strings.Fields(text)
-	q := Query{Family: 4, Src: resolve(t, w, f[0]), Dst: resolve(t, w, f[2])}
+	q := Query{Family: 4, Via: via, Src: resolve(t, w, f[0]), Dst: resolve(t, w, f[2])}
 	proto, six := strings.CutSuffix(f[3], "6")
 	f[3] = strings.TrimSuffix(proto, "/")
 	if six {

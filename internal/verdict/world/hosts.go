@@ -8,76 +8,123 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// hostEndpoint finds the one that an interface of a node is under: that which
-// names the interface or has an address of the node, else that for all; nil if
-// there is none.
-func (w *World) hostEndpoint(node, uplink string) *endpoint {
-	var best *endpoint
+// hostEndpoints are those that a packet may be under which an interface of a node gets or sends: that which names the interface or has
+// an address of the node, else that for all. Where nothing says which interface it is, they are all of the node's, and sure is false.
+func (w *World) hostEndpoints(node, uplink string) (es []*endpoint, sure bool) {
+	var mine, others []*endpoint
 	for _, e := range w.hosts {
 		if e.spec.Node != node || e.spec.InterfaceName == "*" {
 			continue
 		}
-		mine := slices.ContainsFunc(e.prefixes, func(p netip.Prefix) bool {
+		is := slices.ContainsFunc(e.prefixes, func(p netip.Prefix) bool {
 			return slices.ContainsFunc(w.nodes[node].addrs, p.Contains)
 		})
-		if e.spec.InterfaceName != "" && uplink != "" {
-			mine = e.spec.InterfaceName == uplink
+		if uplink != "" && e.spec.InterfaceName != "" {
+			is = e.spec.InterfaceName == uplink
 		}
-		if mine && (best == nil || better(e, best)) {
-			best = e
+		if is {
+			mine = append(mine, e)
+		} else if uplink == "" {
+			others = append(others, e)
 		}
 	}
-	if best == nil {
-		return w.wildcard(node)
+	if len(mine) > 0 {
+		return []*endpoint{slices.MinFunc(mine, better)}, true
 	}
-	return best
+	for _, e := range others {
+		if !slices.ContainsFunc(others, func(o *endpoint) bool {
+			return o.spec.InterfaceName != "" && o.spec.InterfaceName == e.spec.InterfaceName && better(o, e) < 0 // the interface has that one
+		}) {
+			es = append(es, e)
+		}
+	}
+	if e := w.wildcard(node); e != nil {
+		es = append(es, e)
+	}
+	return es, len(others) == 0
+}
+
+// underHost asks the host endpoints that a packet may be under; of several the first that denies has said it.
+func (w *World) underHost(node, uplink string, ask func(*endpoint) []Hop) (hops []Hop) {
+	if node == "" {
+		return nil
+	}
+	es, sure := w.hostEndpoints(node, uplink)
+	for i, e := range es {
+		said := ask(e)
+		denies := slices.ContainsFunc(said, func(h Hop) bool { return !h.Allowed })
+		for k := range said {
+			if !sure {
+				said[k].AssumedInterface = interfaceOf(e)
+			}
+		}
+		if i == 0 || denies {
+			hops = said
+		}
+		if denies {
+			return hops
+		}
+	}
+	return hops
+}
+
+// interfaceOf says for people by which interface a packet is under a host endpoint.
+func interfaceOf(e *endpoint) string {
+	switch {
+	case e.spec.InterfaceName == "*":
+		return "another"
+	case e.spec.InterfaceName == "" && len(e.prefixes) > 0:
+		return "that with " + e.prefixes[0].String()
+	}
+	return e.spec.InterfaceName
 }
 
 // wildcard is the host endpoint for all interfaces of a node.
 func (w *World) wildcard(node string) *endpoint {
 	var best *endpoint
 	for _, e := range w.hosts {
-		if e.spec.Node == node && e.spec.InterfaceName == "*" && (best == nil || better(e, best)) {
+		if e.spec.Node == node && e.spec.InterfaceName == "*" && (best == nil || better(e, best) < 0) {
 			best = e
 		}
 	}
 	return best
 }
 
-// better: of several for one interface, one that can be read, then the smallest name.
-func better(a, b *endpoint) bool {
+// better is negative if of two for one interface the first counts: one that can be read, then the smallest name.
+func better(a, b *endpoint) int {
 	if (a.closed == "") != (b.closed == "") {
-		return a.closed == ""
+		if a.closed == "" {
+			return -1
+		}
+		return 1
 	}
-	return a.name < b.name
+	return strings.Compare(a.name, b.name)
 }
 
-// leave is what the sender's host does with a packet for elsewhere.
-func (w *World) leave(q Query, p packet, local bool) []Hop {
-	e := w.hostEndpoint(q.Src.Node, q.Uplink)
-	if e == nil || q.Src.Node == "" {
-		return nil
-	}
-	if !local {
-		return w.forwardHops(e, api.Egress, p)
-	}
-	safe := w.safe(q.Src.Node, api.Egress, p)
-	if h, decided := w.early(e, StageUntracked, api.Egress, p); decided && !safe && !w.safe(q.Src.Node, api.Ingress, p.reply()) {
-		return []Hop{h} // an allowed one has no state, and is not asked about again
-	}
-	return []Hop{w.hostHop(e, api.Egress, p, safe)}
+// leave is what a host does with a packet for elsewhere, which is of its own processes (local) or forwarded.
+func (w *World) leave(node, uplink string, p packet, local bool) []Hop {
+	return w.underHost(node, uplink, func(e *endpoint) []Hop {
+		if !local {
+			return w.forwardHops(e, api.Egress, p)
+		}
+		safe := w.safe(node, api.Egress, p)
+		if h, decided := w.early(e, StageUntracked, api.Egress, p); decided && !safe && !w.safe(node, api.Ingress, p.reply()) {
+			return []Hop{h} // an allowed one has no state, and is not asked about again
+		}
+		return []Hop{w.hostHop(e, api.Egress, p, safe)}
+	})
 }
 
-// arrive is what the receiver's host does with a packet from elsewhere.
-func (w *World) arrive(q Query, p packet, local bool) []Hop {
-	e := w.hostEndpoint(q.Dst.Node, q.Uplink)
-	if e == nil || q.Dst.Node == "" {
-		return nil
-	}
+// arrive is what a host does with a packet from elsewhere, which is for its own processes (local) or forwarded.
+func (w *World) arrive(node, uplink string, p packet, local bool) []Hop {
+	return w.underHost(node, uplink, func(e *endpoint) []Hop { return w.arriveUnder(e, p, local) })
+}
+
+func (w *World) arriveUnder(e *endpoint, p packet, local bool) []Hop {
 	var hops []Hop
-	safe := w.safe(q.Dst.Node, api.Ingress, p)
+	safe := w.safe(e.spec.Node, api.Ingress, p)
 	h, decided := w.early(e, StageUntracked, api.Ingress, p)
-	if decided && !safe && !w.safe(q.Dst.Node, api.Egress, p.reply()) {
+	if decided && !safe && !w.safe(e.spec.Node, api.Egress, p.reply()) {
 		hops = append(hops, h)
 	}
 	if h, decided := w.early(e, StagePreDNAT, api.Ingress, p); decided && !safe && (len(hops) == 0 || hops[0].Allowed) {

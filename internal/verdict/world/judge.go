@@ -39,14 +39,18 @@ func (w *World) Judge(q Query) Answer {
 	}
 	within := q.Src.Node != "" && q.Src.Node == q.Dst.Node // it does not leave its host
 	if from != nil {
-		a.Hops = append(a.Hops, w.hop(from, api.Egress, p))
+		a.Hops = append(a.Hops, w.fromWorkload(from, p))
 		if q.Dst.Host && within {
 			a.Hops = append(a.Hops, w.toHostHops(q.Dst.Node, p)...)
 		}
 	}
 	if !within {
-		a.Hops = append(a.Hops, w.leave(q, p, from == nil)...)
-		a.Hops = append(a.Hops, w.arrive(q, p, to == nil)...)
+		a.Hops = append(a.Hops, w.leave(q.Src.Node, q.Uplink, p, from == nil)...)
+		if q.Via != "" && q.Via != q.Src.Node && q.Via != q.Dst.Node {
+			a.Hops = append(a.Hops, w.arrive(q.Via, q.Uplink, p, false)...)
+			a.Hops = append(a.Hops, w.leave(q.Via, q.Uplink, p, false)...)
+		}
+		a.Hops = append(a.Hops, w.arrive(q.Dst.Node, q.Uplink, p, to == nil)...)
 	}
 	if to != nil {
 		a.Hops = append(a.Hops, w.ingressHop(to, p, q.Src.Host && within))
@@ -121,7 +125,11 @@ func toHostAction(r *api.FelixConfiguration) string {
 }
 
 func newHop(e *endpoint, dir api.PolicyType, stage string) Hop {
-	return Hop{Endpoint: e.name, Name: e.label, Direction: string(dir), Stage: stage, Node: e.spec.Node}
+	h := Hop{Endpoint: e.name, Name: e.label, Direction: string(dir), Stage: stage, Node: e.spec.Node}
+	if e.host && e.spec.InterfaceName != "*" && len(e.prefixes) == 0 {
+		h.tags = append(h.tags, "host endpoint without expectedIPs")
+	}
+	return h
 }
 
 // end closes a hop with what decided it.
@@ -137,7 +145,7 @@ func (h Hop) end(d Decision) Hop {
 // closedTier stands before all tiers and holds the policies that cannot be read.
 const closedTier = "closed"
 
-// hop is the workload stage of SEMANTICS 1, or the normal one of a host: tiers,
+// hop is the workload stage of docs/design/stages.md, or the normal one of a host: tiers,
 // then profiles, then drop.
 func (w *World) hop(e *endpoint, dir api.PolicyType, p packet) Hop {
 	stage := StageWorkload
@@ -179,9 +187,10 @@ func (w *World) walk(h *Hop, e *endpoint, dir api.PolicyType, p packet) *Decisio
 
 // tier evaluates one tier; the decision is nil if the packet goes on to the next.
 func (w *World) tier(name string, e *endpoint, dir api.PolicyType, p packet, stage string) (Tier, *Decision) {
-	t := Tier{Name: name, Outcome: OutcomeSkipped}
+	t := Tier{Name: name, Outcome: OutcomeSkipped, tags: w.placelessTags(name, e, dir, stage)}
 	for _, pol := range w.applicable(name, e, dir, stage) {
 		seen, d := w.evaluate(pol.ref, rulesOf(pol.spec.Ingress, pol.spec.Egress, dir), p, scope{namespace: pol.ref.Namespace})
+		seen.tags = append(seen.tags, pol.tags()...)
 		t.Policies = append(t.Policies, seen)
 		switch seen.Action {
 		case string(api.Allow), string(api.Deny):

@@ -95,9 +95,13 @@ func (p policy) hasType(dir api.PolicyType) bool {
 	return len(p.spec.Ingress) > 0 || len(p.spec.Egress) == 0
 }
 
-// selects reports whether p applies to e.
+// selects reports whether p applies to e. A global policy that asks for labels of accounts or of namespaces is of those endpoints
+// that have one, also where it asks for what the labels are not (decision 026).
 func (p policy) selects(e *endpoint) bool {
 	if p.ref.Namespace != "" && p.ref.Namespace != e.namespace {
+		return false
+	}
+	if p.ref.Namespace == "" && p.spec.ServiceAccountSelector != "" && e.labels[api.LabelServiceAccount] == "" {
 		return false
 	}
 	return matches(p.spec.Selector, "", e.labels) &&

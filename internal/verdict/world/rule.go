@@ -19,6 +19,7 @@ func (w *World) evaluate(ref api.Ref, rules []api.Rule, p packet, in scope) (Pol
 	seen := Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name, Rule: -1}
 	for i, r := range rules {
 		if !w.ruleMatches(r, p, in) {
+			seen.tags = append(seen.tags, w.familyTags(r, p, in)...)
 			continue
 		}
 		if r.Action == api.Pass && in.profile {
@@ -50,7 +51,7 @@ func (w *World) ruleMatches(r api.Rule, p packet, in scope) bool {
 	if r.Void {
 		return false
 	}
-	if r.IPVersion != nil && (*r.IPVersion == 4) != p.src.Is4() {
+	if !ofFamily(r, p.src.Is4()) {
 		return false
 	}
 	if r.Protocol != nil && !isProtocol(*r.Protocol, p.proto) {
@@ -76,6 +77,29 @@ func (w *World) ruleMatches(r api.Rule, p packet, in scope) bool {
 		return false
 	}
 	return w.sideMatches(r, r.Source, p, p.src, p.srcPort, in) && w.sideMatches(r, r.Destination, p, p.dst, p.dstPort, in)
+}
+
+// ofFamily reports whether a rule is one of IPv4 or else of IPv6. ipVersion says so, and so does each list of nets that is
+// given, also of those that are not meant: upstream leaves a rule out for the family of which such a list has none
+// (FilterRuleToIPVersion in felix/rules/policy.go).
+func ofFamily(r api.Rule, v4 bool) bool {
+	if r.IPVersion != nil && (*r.IPVersion == 4) != v4 {
+		return false
+	}
+	for _, texts := range netLists(r) {
+		has := false
+		for _, p := range readPrefixes(texts) {
+			has = has || p.Addr().Is4() == v4
+		}
+		if len(texts) > 0 && !has {
+			return false
+		}
+	}
+	return true
+}
+
+func netLists(r api.Rule) [][]string {
+	return [][]string{r.Source.Nets, r.Source.NotNets, r.Destination.Nets, r.Destination.NotNets}
 }
 
 // serving reports whether an address is one of those behind a service and, if a packet is given, its destination port
@@ -197,7 +221,7 @@ func (w *World) anySelected(sel func(map[string]string) bool, ok func(selectable
 }
 
 // portMatches reports whether port is one of ports: by number, or because addr
-// belongs to an endpoint that gives that name to it, for the rule's protocol.
+// belongs to an endpoint that gives that name to it, for the rule's protocol or, if the rule has none, for the packet's.
 func (w *World) portMatches(r api.Rule, side api.EntityRule, ports []api.Port, p packet, addr netip.Addr, port uint16, in scope) bool {
 	sel, given := positive(side, in)
 	if !given {
@@ -213,7 +237,7 @@ func (w *World) portMatches(r api.Rule, side api.EntityRule, ports []api.Port, p
 		named := func(m selectable) bool {
 			return contains(m.prefixes, addr) && slices.ContainsFunc(m.ports, func(have api.EndpointPort) bool {
 				n, _ := have.Protocol.Number()
-				return have.Name == want.Name && have.Port == port && n == p.proto && r.Protocol != nil && isProtocol(*r.Protocol, n)
+				return have.Name == want.Name && have.Port == port && n == p.proto && (r.Protocol == nil || isProtocol(*r.Protocol, n))
 			})
 		}
 		if w.anySelected(sel, named) {

@@ -13,7 +13,7 @@ var selectionCases = []stageCase{
 		"prod/web > prod/db tcp 80", "Deny: rule GlobalNetworkPolicy/a#0",
 	},
 	{
-		"a workload's own pcns labels count for nothing", "DATAMODEL: readers strip labels that begin with pcns.",
+		"a workload's own pcns labels count for nothing", "wrong-input: labels that begin with pcns. are ignored",
 		`GlobalNetworkPolicy a {namespaceSelector: env == "live", ingress: [{action: Deny}]}
 WorkloadEndpoint test/h1-k8s-evil-eth0 {labels: {pcns.env: live, projectcalico.org/namespace: prod}, workload: evil, pod: evil, node: h1, orchestrator: k8s, endpoint: eth0, interfaceName: cali4, ipNetworks: [10.0.0.4/32], profiles: [kns.test]}`,
 		"test/cli > test/evil tcp 80", "Allow: profile rule Profile/kns.test#0",
@@ -230,6 +230,16 @@ NetworkPolicy prod/a {selector: app == "db", ingress: [{action: Allow, source: {
 		"of two endpoints on one interface the smaller key lives", "MODEL: the smallest key lives, others are closed",
 		`WorkloadEndpoint prod/h1-k8s-a-eth0 {workload: a, pod: a, node: h1, orchestrator: k8s, endpoint: eth0, interfaceName: cali1, ipNetworks: [10.0.0.9/32], profiles: [kns.prod]}`,
 		"test/cli > prod/web tcp 80", "Deny: endpoint is closed",
+	},
+	{
+		"a workload has no interface of the host's own", "decision 018: lo is refused whatever the prefixes are",
+		`WorkloadEndpoint prod/h1-k8s-bad-eth0 {node: h1, orchestrator: k8s, pod: bad, endpoint: eth0, interfaceName: lo, ipNetworks: [10.0.0.77/32], profiles: [projectcalico-default-allow]}`,
+		"test/cli > prod/bad tcp 80", "Deny: endpoint is closed",
+	},
+	{
+		"nor one of a name that the kernel allows nobody", "decision 018",
+		`WorkloadEndpoint prod/h1-k8s-bad-eth0 {node: h1, orchestrator: k8s, pod: bad, endpoint: eth0, interfaceName: cali/0, ipNetworks: [10.0.0.77/32], profiles: [projectcalico-default-allow]}`,
+		"prod/bad > test/cli tcp 80", "Deny: endpoint is closed",
 	},
 	{
 		"a host does not reach a closed workload either", "MODEL: closed endpoint: denies all both ways, no route",

@@ -2,8 +2,8 @@ package world
 
 import "testing"
 
-// stageCase is derived by hand from a sentence of SEMANTICS or of the model
-// that is cited; what world itself says had no part in it.
+// stageCase is derived by hand from the sentence that is cited; what world itself says had no part in it. S1 is
+// docs/design/stages.md, S3 docs/wrong-input.md, MODEL the reference of projectcalico.org/v3, PARITY a row of docs/parity.tsv.
 type stageCase struct {
 	name, cite string
 	add        string // lines added to base
@@ -16,7 +16,7 @@ const (
 )
 
 func TestWhatAPacketGoesThrough(t *testing.T) {
-	for _, cases := range [][]stageCase{tierCases, profileCases, pathCases, selectionCases, ruleCases, wrongCases} {
+	for _, cases := range [][]stageCase{tierCases, placeCases, profileCases, pathCases, transitCases, hostCases, uplinkCases, selectionCases, ruleCases, wrongCases} {
 		for _, tt := range cases {
 			t.Run(tt.name, func(t *testing.T) {
 				w := New(append(updates(t, base), updates(t, tt.add)...))

@@ -5,7 +5,7 @@
 // Out: an [Answer] with each tier that was passed and the rule that decided.
 //
 // It is the oracle for calc, verdict and the kernel, and what `twill why` and
-// `twill plan` ask. It must stay readable beside SEMANTICS 1, so nothing here
+// `twill plan` ask. It must stay readable beside docs/design/stages.md, so nothing here
 // is indexed or kept up to date: every question reads every resource. It shares
 // no code with calc, or the two would be wrong together.
 //
@@ -32,6 +32,7 @@ type World struct {
 	nodes     map[string]node
 	toHost    map[string]string    // FelixConfiguration name → defaultEndpointToHostAction
 	failsafes map[string]failsafes // FelixConfiguration name → what it says of them
+	tunnels   map[string]tunnels   // FelixConfiguration name → what it says of them
 	serves    []*api.KubernetesEndpointSlice
 	staged    []staged
 	problems  []api.Problem
@@ -57,18 +58,25 @@ func New(updates []api.Update) *World {
 	for _, u := range updates {
 		last[u.Key] = u
 	}
-	w := &World{tiers: builtinTiers(), profiles: builtinProfiles(), nodes: map[string]node{}, toHost: map[string]string{}, failsafes: map[string]failsafes{}}
+	w := &World{tiers: builtinTiers(), profiles: builtinProfiles(), nodes: map[string]node{}, toHost: map[string]string{}, failsafes: map[string]failsafes{}, tunnels: map[string]tunnels{}}
 	var stored []api.Stored
 	for _, key := range slices.Sorted(maps.Keys(last)) {
 		if last[key].Value == nil {
 			continue
 		}
-		s, err := api.DecodeStored(last[key])
-		if err != nil {
+		s, err := api.Admit(last[key])
+		if err != nil && s.Closed == "" {
 			w.problems = append(w.problems, api.Problem{Key: key, Reason: err.Error()})
 			continue
 		}
 		w.problems = append(w.problems, s.Problems...)
+		if err != nil {
+			// World has no history. Of whom nothing else is known, a namespaced policy and a profile still deny.
+			if s.Ref.Kind == api.KindNetworkPolicy || s.Ref.Kind == api.KindProfile {
+				stored = append(stored, s)
+			}
+			continue
+		}
 		stored = append(stored, s)
 	}
 	for _, s := range stored {
@@ -114,6 +122,7 @@ func (w *World) add(s api.Stored) {
 		w.nodes[s.Ref.Name] = readNode(s.Ref.Name, r)
 	case *api.FelixConfiguration:
 		w.toHost[s.Ref.Name] = toHostAction(r)
+		w.tunnels[s.Ref.Name] = tunnels{vxlan: r.Spec.AllowVXLANPacketsFromWorkloads, ipip: r.Spec.AllowIPIPPacketsFromWorkloads}
 		w.failsafes[s.Ref.Name] = failsafes{in: r.Spec.FailsafeInboundHostPorts, out: r.Spec.FailsafeOutboundHostPorts}
 	}
 }
@@ -123,7 +132,6 @@ func (w *World) addPolicy(p policy) {
 	switch {
 	case p.closed != "" && p.ref.Kind == api.KindNetworkPolicy:
 		w.closed = append(w.closed, p)
-	case p.closed != "": // a global one that cannot be read applies to nothing (SEMANTICS 3)
 	default:
 		w.policies = append(w.policies, p)
 	}
@@ -132,7 +140,7 @@ func (w *World) addPolicy(p policy) {
 func number(f float64) *float64         { return &f }
 func actionOf(a api.Action) *api.Action { return &a }
 
-// builtinTiers exist even if the store lacks them (SEMANTICS 1).
+// builtinTiers exist even if the store lacks them (docs/design/stages.md#within-a-stage).
 func builtinTiers() map[string]api.TierSpec {
 	return map[string]api.TierSpec{
 		api.TierKubeAdmin:    {Order: number(1000), DefaultAction: actionOf(api.Pass)},

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/url"
@@ -271,10 +272,16 @@ func lockDir(dir string) (*os.File, error) {
 }
 
 // freeSockets refuses sockets that someone answers on: etcd would remove the
-// file and take the name of a member that runs. It also makes their directories.
+// file and take the name of a member that runs. It also makes their directories:
+// the one that holds a socket is the owner's alone, since between bind and chmod
+// a socket has the mode that the umask leaves it.
 func freeSockets(us []url.URL) error {
 	for _, path := range sockets(us) {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		dir := filepath.Dir(path)
+		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+			return err
+		}
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 		conn, err := net.Dial("unix", path)

@@ -12,6 +12,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
 func start(t *testing.T, cfg embed.Config) *embed.Member {
@@ -64,12 +65,12 @@ func TestMemberKeepsDataAcrossRestarts(t *testing.T) {
 }
 
 func TestOnlyTheOwnerMayUseWhatAMemberMakes(t *testing.T) {
-	path, dir := socket(t), filepath.Join(t.TempDir(), "etcd")
+	path, dir := filepath.Join(filepath.Dir(socket(t)), "made", "s"), filepath.Join(t.TempDir(), "etcd")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	start(t, embed.Config{Dir: dir, ListenClient: []string{"unix://" + path}})
-	for file, want := range map[string]os.FileMode{dir: 0o700, path: 0o600} {
+	for file, want := range map[string]os.FileMode{dir: 0o700, path: 0o600, filepath.Dir(path): 0o700} {
 		st, err := os.Stat(file)
 		if err != nil || st.Mode().Perm() != want {
 			t.Errorf("%s: mode %v, error %v, want %v", file, st.Mode().Perm(), err, want)
@@ -128,4 +129,24 @@ func TestAStaleSocketIsNoHindrance(t *testing.T) {
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
 	start(t, embed.Config{Dir: t.TempDir(), ListenClient: []string{"unix://" + path}})
+}
+
+// Nodes of older versions listened on loopback; now a socket is the default. The data directory is the same.
+func TestAMemberMovesFromAPortToASocket(t *testing.T) {
+	dir, path := t.TempDir(), socket(t)
+	for round, url := range []string{"http://" + machinetest.Address(t), "unix://" + path} {
+		m := start(t, embed.Config{Dir: dir, ListenClient: []string{url}})
+		s, err := etcdstore.New(t.Context(), etcdstore.Config{Endpoints: []string{url}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Create(t.Context(), api.Update{Key: fmt.Sprint("/k", round), Value: []byte("v")}); err != nil {
+			t.Fatal(err)
+		}
+		if snap, err := s.List(t.Context(), "/"); err != nil || len(snap.Items) != round+1 {
+			t.Errorf("on %s: %d keys, error %v", url, len(snap.Items), err)
+		}
+		s.Close()
+		m.Close()
+	}
 }

@@ -1,0 +1,144 @@
+package api
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// unhonoured is the one table of the fields of the API on which Twill does not act. A field that is not in it is honoured:
+// TestEveryFieldHasAFate wants the name of a test that shows it.
+var unhonoured = slices.Concat(
+	fatesOf[WorkloadEndpointSpec](
+		fate(Refused, "the workload is not reached by these addresses, and does not leave with them", "ipNATs"),
+		fate(Warned, "no rate, burst or number of connections is limited", "qosControls"),
+	),
+	fatesOf[Rule](
+		fate(Refused, "no proxy looks into requests; a rule that is stored denies without this condition, or allows nothing", "http"),
+	),
+	fatesOf[StagedKubernetesNetworkPolicySpec](
+		fate(Warned, "what it would decide is not worked out yet", "stagedAction=Set podSelector ingress egress policyTypes"),
+	),
+	fatesOf[BGPConfigurationSpec](
+		fate(Warned, "the BGP daemon's flag --log-level says what it writes", "logSeverityScreen=Info"),
+		fate(Refused, "no session is opened with workloads", "localWorkloadPeeringIPV4 localWorkloadPeeringIPV6"),
+		fate(Refused, "routes have the metrics that docs/bgp.md says", "ipv4NormalRoutePriority=1024 ipv6NormalRoutePriority=1024"),
+	),
+	fatesOf[IPPoolSpec](
+		fate(Warned, noEncapsulation, "ipipMode=Never vxlanMode=Never"),
+	),
+	fatesOf[HealthTimeout](fate(Warned, "the agent has no part of this name: it has syncer, calc and dataplane", "name=syncer|calc|dataplane")),
+	fatesOf[KubeControllersSpec](
+		fate(Warned, noControllers, `logSeverityScreen=Info healthChecks=Enabled etcdV3CompactionPeriod=10m|10m0s|600s prometheusMetricsPort=9094
+			debugProfilePort=0`),
+	),
+	fatesOf[NodeController](fate(Warned, noControllers, "reconcilerPeriod=5m|5m0s|300s syncLabels=Enabled|Disabled leakGracePeriod=15m|15m0s|900s")),
+	fatesOf[PeriodicController](fate(Warned, noControllers, "reconcilerPeriod=5m|5m0s|300s")),
+	fatesOf[LoadBalancerController](fate(Warned, "services get no addresses from Twill", "assignIPs=AllServices")),
+	fatesOf[PolicyMigration](fate(Warned, noControllers, "enabled=Enabled|Disabled")),
+	fatesOf[SecretKeyRef](fate(Warned, "a session whose password cannot be had is not opened", "optional=false")),
+	fatesOf[BGPPeerSpec](fate(Refused, "no session is opened with workloads", "localWorkloadSelector")),
+	fatesOf[BGPFilterRule](fate(Refused, "routes are not matched by their metric; a rule that is stored rejects without this condition, or accepts nothing", "priority")),
+	fatesOf[BGPFilterOperation](fate(Refused, "routes keep their metric; a rule that is stored accepts nothing", "setPriority")),
+	fatesOf[IPAMConfigurationSpec](fate(Refused, "a VM that is made anew may get another address", "kubeVirtVMAddressPersistence=Disabled")),
+	felixFates,
+)
+
+const noEncapsulation = "packets between hosts are not encapsulated yet: hosts on one link reach each other's workloads, workloads " +
+	"of hosts behind a router are unreachable, and packets that Calico's hosts encapsulate are not taken"
+
+// fate makes entries of one fate and reason: names of fields, each perhaps with quiet values, as in name=a|b.
+func fate(f Fate, why, fields string) (out []Unhonoured) {
+	for word := range strings.FieldsSeq(fields) {
+		name, values, has := strings.Cut(word, "=")
+		u := Unhonoured{Field: name, Fate: f, Why: why}
+		if has {
+			u.Quiet = strings.Split(values, "|")
+		}
+		out = append(out, u)
+	}
+	return out
+}
+
+func fatesOf[T any](groups ...[]Unhonoured) []Unhonoured {
+	out := slices.Concat(groups...)
+	for i := range out {
+		out[i].Type = reflect.TypeFor[T]()
+	}
+	return out
+}
+
+// What is said of settings that have no effect.
+const (
+	noEBPF        = "policy is enforced with nftables, not eBPF"
+	noIptables    = "Twill programs nftables, not iptables"
+	noTunnels     = "Twill makes no tunnels yet"
+	noWireGuard   = "Twill makes no WireGuard tunnels yet"
+	noWindows     = "Twill runs on Linux"
+	forFaults     = "it is for finding faults in upstream's agent"
+	noControllers = "Twill has no such controller"
+	otherFlows    = "Twill's flows are read with `twill flows`"
+)
+
+// felixFates are those of the agents' settings. Upstream's defaults are those of its FelixConfiguration reference (3.32) and
+// of the comments on its type.
+var felixFates = fatesOf[FelixConfigurationSpec](
+	fate(Refused, "traffic between hosts would go unencrypted", "wireguardEnabled=false wireguardEnabledV6=false"),
+	fate(Refused, "no address is translated to a workload's", "floatingIPs=Disabled"),
+	fate(Refused, "the agent programs routes to its workloads", "routeSyncDisabled=false"),
+	fate(Refused, "routes to workloads have no preferred source address", "deviceRouteSourceAddress deviceRouteSourceAddressIPv6"),
+	fate(Refused, "routes to workloads have the kernel's default metric", `ipv4NormalRoutePriority=1024 ipv6NormalRoutePriority=1024
+		ipv4ElevatedRoutePriority=512 ipv6ElevatedRoutePriority=512`),
+	fate(Refused, "routes to other hosts are made by the BGP daemon alone", "programClusterRoutes=Disabled"),
+	fate(Refused, "the agent does not answer ARP and neighbour requests for workloads on the host's links", "localSubnetL2Reachability=None|Disabled"),
+	fate(Refused, "the settings of instances in AWS stay as they are", "awsSrcDstCheck=DoNothing"),
+	fate(Refused, "requests for 169.254.169.254 are not translated", "metadataAddr=127.0.0.1|none metadataPort=8775"),
+	fate(Refused, "no packet is marked for Istio", "istioAmbientMode=Disabled"),
+	fate(Refused, "what policy denies is dropped", "dropActionOverride=Drop"),
+	fate(Refused, "packets to a service's address that nobody translates are dropped by no rule of the agent's", "serviceLoopPrevention=Disabled|Drop"),
+	fate(Refused, "VXLAN from workloads is dropped at UDP port 4789 alone", "vxlanPort=4789"),
+	fate(Refused, "readers of metrics show a certificate if prometheusMetricsCAFile is given, and else none", "prometheusMetricsClientAuth=RequireAndVerifyClientCert"),
+
+	fate(Warned, noEBPF+"; services are kube-proxy's to translate", "bpfEnabled=false"),
+	fate(Warned, noEBPF, `
+		bpfAttachType=TCX|TC bpfCTLBLogFilter bpfConnectTimeLoadBalancing=TCP bpfConnectTimeLoadBalancingEnabled=true
+		bpfConntrackCleanupMode=Auto bpfConntrackLogLevel=Off bpfConntrackMode=Auto bpfConntrackTimeouts bpfDSROptoutCIDRs bpfDataIfacePattern
+		bpfDisableGROForIfaces bpfDisableUnprivileged=true bpfEnforceRPF=Loose bpfExcludeCIDRsFromNAT bpfExportBufferSizeMB=1
+		bpfExtToServiceConnmark=0 bpfExternalServiceMode=Tunnel bpfForceTrackPacketsFromIfaces=["docker+"] bpfHostConntrackBypass=true|false
+		bpfHostNetworkedNATWithoutCTLB=Enabled bpfIPFragTimeout bpfIPFragmentReassemblyEnabled bpfJITHardening=Auto
+		bpfKubeProxyEndpointSlicesEnabled=true bpfKubeProxyHealthzPort=10256 bpfKubeProxyIptablesCleanupEnabled=true
+		bpfKubeProxyMinSyncPeriod=1s bpfL3IfacePattern bpfLogFilters bpfLogLevel=Off bpfMaglevMaxEndpointsPerService=100
+		bpfMaglevMaxServices=100 bpfMapSizeConntrack=512000 bpfMapSizeConntrackCleanupQueue=100000
+		bpfMapSizeConntrackScaling=DoubleIfFull bpfMapSizeIPSets=1048576 bpfMapSizeIfState=1000 bpfMapSizeNATAffinity=65536
+		bpfMapSizeNATBackend=262144 bpfMapSizeNATFrontend=65536 bpfMapSizePerCpuConntrack=0 bpfMapSizeRoute=262144
+		bpfOverlayHostSourceIP bpfPSNATPorts=20000:29999 bpfPolicyDebugEnabled=true bpfProfiling=Disabled bpfRedirectToPeer=L2Only
+		xdpEnabled=true|false xdpRefreshInterval=90s genericXDPEnabled=false sidecarAccelerationEnabled=false cgroupV2Path`),
+	fate(Warned, noIptables, `iptablesBackend=Auto|NFT iptablesLockFilePath=/run/xtables.lock iptablesLockProbeInterval=50ms
+		iptablesLockTimeout=0s iptablesPostWriteCheckInterval=1s iptablesRefreshInterval=180s|90s iptablesMarkMask=4294901760|4278190080
+		chainInsertMode=Insert maxIpsetSize=1048576 featureDetectOverride`),
+	fate(Warned, "what policy allows has passed Twill's table alone; the tables of others see the packet all the same",
+		`iptablesFilterAllowAction=Accept iptablesMangleAllowAction=Accept nftablesFilterAllowAction=Accept nftablesMangleAllowAction=Accept`),
+	fate(Warned, "what policy denies is dropped; a rule can reject, see docs/reject.md", "iptablesFilterDenyAction=Drop nftablesFilterDenyAction=Drop"),
+	fate(Warned, "the nftables table is used whatever is said here", "nftablesMode=Enabled|Auto"),
+	fate(Warned, "no flow is offloaded: each packet passes Twill's table", "nftablesFlowTableOffload=Enabled|Disabled nftablesFlowTableDataIfacePattern"),
+	fate(Warned, noTunnels, `ipipEnabled=false ipipMTU=0|1440 vxlanEnabled=false vxlanMTU=0|1410 vxlanMTUV6=0|1390 vxlanVNI=4096 externalNodesList
+		mtuIfacePattern requireMTUFile=false routeSource=CalicoIPAM routeTableRange routeTableRanges`),
+	fate(Warned, noWireGuard, `wireguardHostEncryptionEnabled=false wireguardInterfaceName=wireguard.cali
+		wireguardInterfaceNameV6=wg-v6.cali wireguardKeepAlive=0s|0 wireguardListeningPort=51820 wireguardListeningPortV6=51821
+		wireguardMTU=0|1440|1420 wireguardMTUV6=0|1420|1440 wireguardRoutingRulePriority=99 wireguardThreadingEnabled=false
+		prometheusWireGuardMetricsEnabled=true`),
+	fate(Warned, "the part of upstream that it is for is not in Twill", `dataplaneDriver=calico-iptables-plugin dataplaneWatchdogTimeout=90s
+		useInternalDataplaneDriver=true endpointStatusPathPrefix=/var/run/calico featureGates istioDSCPMark=23
+		kubeMasqueradeBit=14 kubeNodePortRanges=["30000:32767"] liveMigrationRouteConvergenceTime=30s
+		localSubnetL2ReachabilityRefreshInterval=30s netlinkTimeout=10s nftablesMapRefreshInterval policySyncPathPrefix
+		prometheusReporterCAFile prometheusReporterCertFile prometheusReporterKeyFile`),
+	fate(Warned, "nothing is reported to anybody outside", "usageReportingEnabled=true|false usageReportingInitialDelay=300s|5m|5m0s usageReportingInterval=86400s|24h|24h0m0s"),
+	fate(Warned, forFaults, `debugDisableLogDropping=false debugMemoryProfilePath debugSimulateCalcGraphHangAfter=0s|0
+		debugSimulateDataplaneApplyDelay=0s|0 debugSimulateDataplaneHangAfter=0s|0 logDebugFilenameRegex logDropActionOverride=false`),
+	fate(Warned, otherFlows, "flowLogsCollectorDebugTrace=false flowLogsFlushInterval=15s|300s flowLogsGoldmaneServer"),
+	fate(Warned, noWindows, "windowsManageFirewallRules=Disabled windowsNetworkName"),
+
+	fate(Warned, "Twill's agent writes its log to standard error alone", "logSeverityFile=None logSeveritySys=None logFilePath=none|/var/log/calico/felix.log"),
+	fate(Warned, "routes of the agent have protocol 80", "deviceRouteProtocol=80"),
+	fate(Warned, "a route of somebody else stays, unless it leads through a workload's interface to where one of ours belongs", "removeExternalRoutes=true"),
+)

@@ -1,0 +1,179 @@
+package agreetest
+
+import (
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/calc"
+	"github.com/twillnet/twill/internal/kernel/conntrack"
+	"github.com/twillnet/twill/internal/kernel/packet"
+	"github.com/twillnet/twill/internal/verdict"
+	"github.com/twillnet/twill/internal/verdict/world"
+)
+
+// handCase is a policy whose answers were derived by hand from what is documented, and not by any code of ours: so the three
+// judges, which might share an error, are each held to it.
+type handCase struct {
+	name   string
+	source string // of the expectation
+	// rules are those of a global policy for the workload web, as YAML: of ingress or, after "egress:", of egress.
+	rules string
+	// allowed and denied are packets: "203.0.113.5 tcp/80" comes from that address to web, ">203.0.113.5 tcp/80" goes from web
+	// to it. After the slash: the destination port, or the ICMP type; "from 99" is the source port.
+	allowed, denied []string
+	more            string // resources besides handBase, as YAML
+}
+
+// handBase is web, which has the ports web-tcp, web-udp and both.
+const handBase = `
+- {kind: Node, metadata: {name: h1}, spec: {bgp: {ipv4Address: 192.0.2.1/32, ipv6Address: "2001:db8::1/128"}}}
+- kind: WorkloadEndpoint
+  metadata: {namespace: prod, name: h1-k8s-web-eth0, labels: {app: web}}
+  spec:
+    {orchestrator: k8s, node: h1, workload: web, pod: web, endpoint: eth0, interfaceName: cali0,
+     ipNetworks: [10.65.0.1/32, "fd00:65::1/128"], profiles: [projectcalico-default-allow],
+     ports: [{name: web-tcp, protocol: TCP, port: 80}, {name: web-udp, protocol: UDP, port: 80},
+             {name: both, protocol: TCP, port: 53}, {name: both, protocol: UDP, port: 53}, {name: sctp, protocol: SCTP, port: 80}]}
+- {kind: Profile, metadata: {name: kns.prod}, spec: {labelsToApply: {pcns.env: live, pcns.projectcalico.org/name: prod}}}
+- {kind: Profile, metadata: {name: claims}, spec: {labelsToApply: {projectcalico.org/namespace: prod, projectcalico.org/serviceaccount: robot}}}
+- {kind: GlobalNetworkSet, metadata: {name: four, labels: {set: four}}, spec: {nets: [203.0.113.0/24]}}
+`
+
+var handPlurals = map[string]string{
+	"FelixConfiguration": "felixconfigurations", "KubernetesEndpointSlice": "kubernetesendpointslices",
+	"Node": "nodes", "Profile": "profiles", "NetworkSet": "networksets", "HostEndpoint": "hostendpoints", "WorkloadEndpoint": "workloadendpoints", "GlobalNetworkSet": "globalnetworksets", "GlobalNetworkPolicy": "globalnetworkpolicies",
+}
+
+func (c handCase) updates(t *testing.T) []api.Update {
+	t.Helper()
+	rules, egress := strings.CutPrefix(c.rules, "egress:")
+	field, types := "ingress", "Ingress"
+	if egress {
+		field, types = "egress", "Egress"
+	}
+	text := handBase + c.more + `
+- {kind: GlobalNetworkPolicy, metadata: {name: p}, spec: {selector: app == "web", types: [` + types + `], ` + field + `: [` + rules + `]}}`
+	var docs []struct {
+		Kind     string
+		Metadata struct{ Namespace, Name string }
+	}
+	must(t, yaml.Unmarshal([]byte(text), &docs))
+	var values []json.RawMessage
+	must(t, yaml.Unmarshal([]byte(text), &values))
+	var out []api.Update
+	for i, d := range docs {
+		name := strings.TrimPrefix(d.Metadata.Namespace+"/"+d.Metadata.Name, "/")
+		out = append(out, api.Update{Key: "/calico/resources/v3/projectcalico.org/" + handPlurals[d.Kind] + "/" + name, Value: values[i]})
+	}
+	return out
+}
+
+var (
+	webAddrs     = map[bool]netip.Addr{true: netip.MustParseAddr("10.65.0.1"), false: netip.MustParseAddr("fd00:65::1")} // by Is4
+	protoNumbers = map[string]uint8{"icmp": 1, "tcp": 6, "udp": 17, "icmp6": 58, "ipip": 4, "sctp": 132}
+)
+
+// handPacket reads one of a case's packets, and says by which link it comes, and by which it goes.
+func handPacket(t *testing.T, text string) (p packet.Packet, in, out string) {
+	t.Helper()
+	text, leaves := strings.CutPrefix(text, ">")
+	f := strings.Fields(text)
+	name, number, _ := strings.Cut(f[1], "/")
+	addr := netip.MustParseAddr(f[0])
+	p = packet.Packet{Src: addr, Dst: webAddrs[addr.Is4()], Proto: protoNumbers[name]}
+	if p.Proto == 0 {
+		t.Fatalf("packet %q", text)
+	}
+	in, out = uplink, "cali0"
+	if leaves {
+		p.Src, p.Dst, in, out = p.Dst, p.Src, out, in
+	}
+	if name == "icmp" || name == "icmp6" {
+		p.ICMPType = uint8(handNumber(t, number))
+		return p, in, out
+	}
+	p.SrcPort, p.DstPort = 20000, handNumber(t, number)
+	if len(f) > 3 {
+		p.SrcPort = handNumber(t, f[3])
+	}
+	return p, in, out
+}
+
+func handNumber(t *testing.T, s string) uint16 {
+	t.Helper()
+	v, err := strconv.ParseUint(s, 10, 16)
+	must(t, err)
+	return uint16(v)
+}
+
+func TestHandCases(t *testing.T) {
+	n := newNode(t)
+	for _, cases := range [][]handCase{familyCases, protocolCases, labelCases, tunnelCases, serviceCases} {
+		for _, c := range cases {
+			if !t.Run(c.name, func(t *testing.T) { c.judge(t, n) }) {
+				t.Logf("expected because: %s", c.source)
+			}
+		}
+	}
+}
+
+// judge asks all three about each packet: the resources, the intents and the kernel.
+func (c handCase) judge(t *testing.T, n *node) {
+	n.forgetFlows()
+	updates := c.updates(t)
+	g := calc.New(nodeName)
+	g.Update(updates)
+	g.SetInSync()
+	batch := g.Flush()
+	n.program(batch)
+	var v verdict.State
+	v.Merge(batch)
+	oracle := world.New(updates)
+	for _, text := range append(slices.Clone(c.allowed), c.denied...) {
+		want := slices.Contains(c.allowed, text)
+		p, in, out := handPacket(t, text)
+		sent := []sending{{p, in}}
+		came, passed := n.deliver(sent).out[sent[0].Mark]
+		if passed = passed && came == out; passed != want {
+			t.Errorf("%s: the kernel lets it pass: %v", text, passed)
+		}
+		if got := v.Judge(verdict.Packet{
+			InLink: in, OutLink: out, Src: p.Src, Dst: p.Dst, Proto: p.Proto,
+			SrcPort: p.SrcPort, DstPort: p.DstPort, ICMPType: p.ICMPType,
+		}); got.Allowed != want {
+			t.Errorf("%s: by the intents it is allowed: %v, %+v", text, got.Allowed, got.Decision)
+		}
+		q := world.Query{Uplink: uplink, Family: 4, Proto: p.Proto, SrcPort: p.SrcPort, DstPort: p.DstPort, ICMPType: p.ICMPType}
+		if p.Dst.Is6() {
+			q.Family = 6
+		}
+		var err1, err2 error
+		q.Src, err1 = oracle.Resolve(p.Src.String())
+		q.Dst, err2 = oracle.Resolve(p.Dst.String())
+		must(t, errors.Join(err1, err2))
+		if got := oracle.Judge(q); got.Allowed != want {
+			t.Errorf("%s: by the resources it is allowed: %v, %+v", text, got.Allowed, got.Decided)
+		}
+	}
+}
+
+// forgetFlows takes all connections from the kernel, so that no packet is of one that another case has opened.
+func (n *node) forgetFlows() {
+	n.host.Do(func() {
+		c, err := conntrack.Open()
+		must(n.t, err)
+		defer func() { must(n.t, c.Close()) }()
+		var all []conntrack.Flow
+		must(n.t, c.Each(func(f conntrack.Flow) { all = append(all, f) }))
+		_, err = c.Forget(all)
+		must(n.t, err)
+	})
+}

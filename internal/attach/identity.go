@@ -1,0 +1,157 @@
+package attach
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/attach/wire"
+)
+
+// What keeps attachments apart. A handle has no interface's name in it, since upstream's has none; an endpoint's name has no
+// network; and the host's link has neither. So a container has one interface of ours at most, and a second one is refused by
+// name. Whatever is taken back is compared with whose it is: an endpoint by container, network and the MAC that the plugin
+// made up for this call, an address by the attributes below.
+const (
+	attributeInterface = "interface" // in the container, for which the address is
+	attributeMAC       = "mac"       // of that interface: another with each ADD
+)
+
+// ofInterface returns a filter of allocations by their attributes: those of the interface, or of a version that did not record it.
+func ofInterface(ifname string) func(map[string]string) bool {
+	return func(attributes map[string]string) bool {
+		has := attributes[attributeInterface]
+		return has == "" || has == ifname
+	}
+}
+
+// network is that of an endpoint; empty: who wrote it does not say.
+func network(w *api.WorkloadEndpoint) string { return w.Metadata.Annotations[annotationNetwork] }
+
+func inNetwork(w *api.WorkloadEndpoint, name string) bool {
+	return network(w) == "" || network(w) == name
+}
+
+// endpoints are those of a container or pod on this node, whatever their interfaces are.
+func (s *Server) endpoints(ctx context.Context, r wire.Ref) (out []*api.WorkloadEndpoint, err error) {
+	one, err := s.endpoint(wire.Request{Ref: r}, nil)
+	if err != nil {
+		return nil, err
+	}
+	one.Spec.Endpoint = "x"
+	name, err := api.WorkloadEndpointName(one.Spec)
+	if err != nil {
+		return nil, err
+	}
+	prefix := api.KeyPrefix(api.KindWorkloadEndpoint, "") + one.Metadata.Namespace + "/" + strings.TrimSuffix(name, "x")
+	snap, err := s.cfg.Store.List(ctx, prefix)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range snap.Items {
+		st, err := api.DecodeStored(u)
+		if err != nil {
+			continue // it is not one that we wrote
+		}
+		if w, ok := st.Resource.(*api.WorkloadEndpoint); ok {
+			out = append(out, w)
+		}
+	}
+	return out, nil
+}
+
+// apart refuses an attachment that could not be kept apart from one that the container has.
+func (s *Server) apart(ctx context.Context, r wire.Ref) error {
+	all, err := s.endpoints(ctx, r)
+	if err != nil {
+		return err
+	}
+	for _, w := range all {
+		if w.Spec.ContainerID == r.ContainerID && (w.Spec.Endpoint != r.Ifname || !inNetwork(w, r.Network)) {
+			return &wire.Refusal{Reason: fmt.Sprintf("container %s has the interface %s of network %s already (WorkloadEndpoint %s/%s); this version gives a container one interface",
+				r.ContainerID, w.Spec.Endpoint, network(w), w.Metadata.Namespace, w.Metadata.Name)}
+		}
+	}
+	return nil
+}
+
+// clear makes sure that nothing else is in the way of an attachment.
+func (s *Server) clear(ctx context.Context, r wire.Ref) error {
+	if r.Pod != nil {
+		s.accounts.Do(func() {
+			s.cfg.Log.Warn("pods are attached without service account and labels, which only Kubernetes knows; policies that name those do not find them",
+				"pod", r.Pod.Namespace+"/"+r.Pod.Name)
+		})
+	}
+	if err := s.apart(ctx, r); err != nil {
+		return err
+	}
+	return s.supersede(ctx, r)
+}
+
+// note is what a plugin left to be detached.
+type note struct {
+	path string
+	ref  wire.Ref
+}
+
+// notes reads what is to be detached. A note that cannot be read is returned as an error together with the others.
+func (s *Server) notes() (out []note, err error) {
+	files, err := os.ReadDir(s.cfg.Notes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	failed := []error{err}
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), ".json") {
+			continue // it is still being written
+		}
+		n := note{path: filepath.Join(s.cfg.Notes, f.Name())}
+		data, err := os.ReadFile(n.path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // worked off meanwhile
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &n.ref)
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", n.path, err))
+			continue
+		}
+		out = append(out, n)
+	}
+	return out, errors.Join(failed...)
+}
+
+// supersede works off what was noted of an attachment before another of the same name is made: afterwards the note would
+// detach that one. Its container is locked.
+func (s *Server) supersede(ctx context.Context, r wire.Ref) error {
+	all, _ := s.notes() // what cannot be read is workOff's to report
+	for _, n := range all {
+		if n.ref.Network != r.Network || n.ref.ContainerID != r.ContainerID || n.ref.Ifname != r.Ifname {
+			continue
+		}
+		if err := s.workOffOne(ctx, n); err != nil {
+			return &wire.Refusal{Reason: fmt.Sprintf("what was left of container %s cannot be taken back: %v", r.ContainerID, err), Later: true}
+		}
+	}
+	return nil
+}
+
+// workOffOne detaches what a note says, if it is still there. Its container is locked.
+func (s *Server) workOffOne(ctx context.Context, n note) error {
+	if _, err := os.Stat(n.path); errors.Is(err, fs.ErrNotExist) {
+		return nil // an ADD was first
+	}
+	if err := s.detach(ctx, n.ref); err != nil {
+		return err
+	}
+	s.cfg.Log.Info("detached a container that went while no agent ran", "container", n.ref.ContainerID, "network", n.ref.Network)
+	return os.Remove(n.path)
+}

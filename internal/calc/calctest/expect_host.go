@@ -1,0 +1,116 @@
+package calctest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+)
+
+// Ports of a host that no policy closes, as upstream documents failsafeInboundHostPorts and failsafeOutboundHostPorts.
+const (
+	failsafeIn  = "6:22 17:68 6:179 6:2379 6:2380 17:3784 6:5473 6:6443 6:6666 6:6667"
+	failsafeOut = "17:53 17:67 6:179 6:2379 6:2380 17:3784 6:5473 6:6443 6:6666 6:6667"
+)
+
+// setting is what the node's own configuration says, else that of all.
+func setting[T any](x *expected, of func(api.FelixConfigurationSpec) (T, bool), otherwise T) T {
+	for _, name := range []string{"node." + x.node, "default"} {
+		if spec, known := x.felix[name]; known {
+			if v, said := of(spec); said {
+				return v
+			}
+		}
+	}
+	return otherwise
+}
+
+// said makes what setting asks for of a field that may be empty.
+func said(of func(api.FelixConfigurationSpec) string) func(api.FelixConfigurationSpec) (string, bool) {
+	return func(s api.FelixConfigurationSpec) (string, bool) { return of(s), of(s) != "" }
+}
+
+func flag(of func(api.FelixConfigurationSpec) *bool) func(api.FelixConfigurationSpec) (bool, bool) {
+	return func(s api.FelixConfigurationSpec) (bool, bool) { v := of(s); return v != nil && *v, v != nil }
+}
+
+// hostLines are what the host does by its settings, by the pools and by all nodes' addresses.
+func (x *expected) hostLines() []string {
+	prefixes := strings.Split(setting(x, said(func(s api.FelixConfigurationSpec) string { return s.InterfacePrefix }), "cali"), ",")
+	slices.Sort(prefixes)
+	return []string{
+		"endpoint to host " + setting(x, said(func(s api.FelixConfigurationSpec) string { return s.DefaultEndpointToHostAction }), "Drop"),
+		fmt.Sprint("vxlan ", setting(x, flag(func(s api.FelixConfigurationSpec) *bool { return s.AllowVXLANPacketsFromWorkloads }), false)),
+		fmt.Sprint("ipip ", setting(x, flag(func(s api.FelixConfigurationSpec) *bool { return s.AllowIPIPPacketsFromWorkloads }), false)),
+		fmt.Sprint("prefixes ", prefixes),
+		"failsafe in " + setting(x, ports(func(s api.FelixConfigurationSpec) *[]api.ProtoPort { return s.FailsafeInboundHostPorts }), ordered(failsafeIn)),
+		"failsafe out " + setting(x, ports(func(s api.FelixConfigurationSpec) *[]api.ProtoPort { return s.FailsafeOutboundHostPorts }), ordered(failsafeOut)),
+		"nat " + x.nat(),
+	}
+}
+
+func ordered(text string) string {
+	words := strings.Fields(text)
+	slices.Sort(words)
+	return strings.Join(words, " ")
+}
+
+func ports(of func(api.FelixConfigurationSpec) *[]api.ProtoPort) func(api.FelixConfigurationSpec) (string, bool) {
+	return func(s api.FelixConfigurationSpec) (string, bool) {
+		list := of(s)
+		if list == nil {
+			return "", false
+		}
+		text := ""
+		for _, p := range *list {
+			text += fmt.Sprintf(" %d:%d", map[string]int{"TCP": 6, "UDP": 17}[strings.ToUpper(p.Protocol)], p.Port)
+			if p.Net != nil {
+				text += "@" + *p.Net
+			}
+		}
+		return ordered(text), true
+	}
+}
+
+// nat is from which pools packets leave with the host's address, for where not, with which address and ports.
+func (x *expected) nat() string {
+	from, inside := map[string]bool{}, map[string]bool{}
+	for _, p := range x.pools {
+		for _, n := range netsOf([]string{p.Spec.CIDR}) {
+			inside[n.String()] = true
+			if p.Spec.NATOutgoing {
+				from[n.String()] = true
+			}
+		}
+	}
+	if len(from) == 0 {
+		return "none"
+	}
+	if setting(x, said(func(s api.FelixConfigurationSpec) string { return s.NATOutgoingExclusions }), "") == "IPPoolsAndHostIPs" {
+		for _, n := range x.nodes {
+			texts := []string{}
+			if n.Spec.BGP != nil {
+				texts = append(texts, n.Spec.BGP.IPv4Address, n.Spec.BGP.IPv6Address)
+			}
+			for _, a := range n.Spec.Addresses {
+				texts = append(texts, a.Address)
+			}
+			for _, t := range texts {
+				addr, _, _ := strings.Cut(t, "/")
+				for _, p := range netsOf([]string{addr}) {
+					inside[p.String()] = true
+				}
+			}
+		}
+	}
+	addr := setting(x, said(func(s api.FelixConfigurationSpec) string { return s.NATOutgoingAddress }), "")
+	span := setting(x, func(s api.FelixConfigurationSpec) (string, bool) {
+		if s.NATPortRange == nil {
+			return "", false
+		}
+		return fmt.Sprintf("%d:%d", s.NATPortRange.Min, s.NATPortRange.Max), true
+	}, "0:0")
+	return fmt.Sprint(slices.Sorted(maps.Keys(from)), slices.Sorted(maps.Keys(inside)), " as ", addr, " ", span)
+}

@@ -1,0 +1,115 @@
+package calc
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+func claimUpdate(name, link string) api.Update {
+	return rawUpdate("workloadendpoints/ns/h1-k8s-"+name+"-eth0", fmt.Sprintf(
+		`{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3","metadata":{"name":"h1-k8s-%[1]s-eth0","namespace":"ns"},"spec":{"orchestrator":"k8s","node":"h1","pod":%[1]q,"endpoint":"eth0","interfaceName":%[2]q,"ipNetworks":["10.0.0.1/32"]}}`, name, link))
+}
+
+func prefixesUpdate(prefixes string) api.Update {
+	return rawUpdate("felixconfigurations/default", fmt.Sprintf(`{"kind":"FelixConfiguration","metadata":{"name":"default"},"spec":{"interfacePrefix":%q}}`, prefixes))
+}
+
+func only(t *testing.T, g *Graph) intent.Endpoint {
+	t.Helper()
+	g.Flush()
+	es := g.Intents().Endpoints
+	if len(es) != 1 {
+		t.Fatalf("endpoints %+v, want one", es)
+	}
+	return es[0]
+}
+
+func TestAWorkloadHasOnlyInterfacesThatAreWorkloads(t *testing.T) {
+	for _, tt := range []struct {
+		name, prefixes, attached, link string
+		refused                        bool
+	}{
+		{name: "the default prefix", link: "cali1"},
+		{name: "the host's own traffic", link: "lo", refused: true},
+		{name: "the host's own traffic, whatever the configuration says", prefixes: "lo,cali", link: "lo", refused: true},
+		{name: "an uplink", link: "eth0", refused: true},
+		{name: "a prefix of the configuration", prefixes: "tap,cali", link: "tap1"},
+		{name: "the default prefix, which the configuration leaves out", prefixes: "tap", link: "cali1", refused: true},
+		{name: "the default prefix, left out, but a plugin of this host attached the interface", prefixes: "tap", attached: "cali1", link: "cali1"},
+		{name: "what a plugin attached is no other interface's leave", prefixes: "tap", attached: "cali1", link: "cali2", refused: true},
+		{name: "the name of a prefix alone is an interface's name, too", link: "cali"},
+		{name: "a prefix that is not at the beginning", link: "xcali1", refused: true},
+		{name: "a name that the kernel allows nobody: too long", link: "cali567890123456", refused: true},
+		{name: "a name that the kernel allows nobody: a slash", link: "cali/eth0", refused: true},
+		{name: "a name that the kernel allows nobody: a blank", link: "cali 1", refused: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := New("h1")
+			if tt.prefixes != "" {
+				g.Update([]api.Update{prefixesUpdate(tt.prefixes)})
+			}
+			if tt.attached != "" {
+				g.Attached(tt.attached)
+			}
+			g.Update([]api.Update{claimUpdate("a", tt.link)})
+			e := only(t, g)
+			switch refused := e.Closed != ""; {
+			case refused != tt.refused:
+				t.Fatalf("closed: %q, want refused = %v", e.Closed, tt.refused)
+			case !refused:
+				if e.Link != tt.link || len(g.Intents().Routes) != 1 {
+					t.Errorf("link %q, routes %v", e.Link, g.Intents().Routes)
+				}
+			default:
+				if e.Link != "" || len(g.Intents().Routes) != 0 || !strings.Contains(e.Closed, "interface "+tt.link+" ") {
+					t.Errorf("link %q, routes %v, closed: %s: want no link, no routes, and its name in the reason", e.Link, g.Intents().Routes, e.Closed)
+				}
+			}
+		})
+	}
+}
+
+func TestAnEndpointThatCannotBeReadClaimsNoInterfaceOfTheHost(t *testing.T) {
+	g := New("h1")
+	u := claimUpdate("a", "eth0")
+	u.Value = []byte(strings.Replace(string(u.Value), "10.0.0.1/32", "nonsense", 1))
+	g.Update([]api.Update{u})
+	if e := only(t, g); e.Closed == "" || e.Link != "" {
+		t.Errorf("closed %q, link %q: want closed, and no link", e.Closed, e.Link)
+	}
+}
+
+func TestEndpointsAreAcceptedAndRefusedAsPrefixesChange(t *testing.T) {
+	g := New("h1")
+	g.Update([]api.Update{claimUpdate("a", "tap1")})
+	for _, step := range []struct {
+		what string
+		do   func()
+		link string
+	}{
+		{"by default", func() {}, ""},
+		{"when the prefix is configured", func() { g.Update([]api.Update{prefixesUpdate("cali,tap")}) }, "tap1"},
+		{"when it is taken back", func() { g.Update([]api.Update{prefixesUpdate("cali")}) }, ""},
+		{"when a plugin attaches it", func() { g.Attached("tap1") }, "tap1"},
+	} {
+		step.do()
+		if e := only(t, g); e.Link != step.link || (e.Closed == "") != (step.link != "") {
+			t.Errorf("%s: link %q, closed %q; want link %q", step.what, e.Link, e.Closed, step.link)
+		}
+	}
+}
+
+func TestARefusedEndpointDoesNotTakeAnInterfaceFromItsOwner(t *testing.T) {
+	g := New("h1")
+	g.Update([]api.Update{claimUpdate("a", "lo"), claimUpdate("b", "lo"), claimUpdate("c", "cali1")})
+	g.Flush()
+	for _, e := range g.Intents().Endpoints {
+		if want := map[bool]string{true: "cali1"}[e.ID.Name == "h1-k8s-c-eth0"]; e.Link != want {
+			t.Errorf("%s has link %q, want %q", e.ID, e.Link, want)
+		}
+	}
+}

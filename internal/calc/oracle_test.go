@@ -1,0 +1,195 @@
+package calc
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/calc/calctest"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/seedtest"
+)
+
+// TestIntentsAreWhatTheResourcesSay compares with calctest.Expect, which shares no index, order or set with this package.
+func TestIntentsAreWhatTheResourcesSay(t *testing.T) {
+	seed := seedtest.New(t)
+	for i := range 25 {
+		rng := rand.New(rand.NewPCG(seed, uint64(2000+i)))
+		w := calctest.Random(rng, calctest.Config{Blocks: 6, Pools: 3})
+		g, good := New("h1"), calctest.LastGood{}
+		take := func(us []api.Update) {
+			good.Keep(us)
+			g.Update(us)
+			g.Flush()
+		}
+		take(w.State())
+		for step := range 12 {
+			got, want := linesOf(g.Intents()), calctest.Expect("h1", good.State())
+			if !slices.Equal(got, want) {
+				t.Fatalf("world %d step %d:\n%s", i, step, differences(got, want))
+			}
+			for range 1 + rng.IntN(5) {
+				take([][]api.Update{w.Step(), w.Move(), w.Undo()}[rng.IntN(3)])
+			}
+		}
+	}
+}
+
+func differences(got, want []string) string {
+	var out strings.Builder
+	for _, l := range got {
+		if !slices.Contains(want, l) {
+			fmt.Fprintln(&out, " got", l)
+		}
+	}
+	for _, l := range want {
+		if !slices.Contains(got, l) {
+			fmt.Fprintln(&out, "want", l)
+		}
+	}
+	return out.String()
+}
+
+// linesOf are intents in the form of calctest.Expect.
+func linesOf(s State) []string {
+	var out []string
+	for _, r := range s.Routes {
+		to := "dev " + r.Link + " mac " + r.MAC
+		if r.Kind == intent.RouteBlackhole {
+			to = "blackhole"
+		}
+		out = append(out, fmt.Sprintf("route %s %s", r.Dst, to))
+	}
+	for _, e := range s.Endpoints {
+		out = append(out, endpointLines(e)...)
+	}
+	sets := map[intent.SetID][]string{}
+	for _, set := range s.IPSets {
+		sets[set.ID] = []string{}
+		for _, m := range set.Members {
+			text := m.Prefix.String()
+			if set.Kind == intent.SetPorts {
+				text = fmt.Sprintf("%s:%d:%d", m.Prefix, m.Proto, m.Port)
+			}
+			sets[set.ID] = append(sets[set.ID], text)
+		}
+		slices.Sort(sets[set.ID])
+	}
+	for _, p := range s.Policies {
+		if !p.ID.Staged() {
+			out = append(out, policyLines(p, sets)...)
+		}
+	}
+	out = append(out, hostLines(s.Host)...)
+	slices.Sort(out)
+	return out
+}
+
+func hostLines(h intent.HostSettings) []string {
+	failsafe := func(list []intent.Failsafe) string {
+		var out []string
+		for _, f := range list {
+			text := fmt.Sprintf("%d:%d", f.Protocol, f.Port)
+			if f.Net.IsValid() {
+				text += "@" + f.Net.String()
+			}
+			out = append(out, text)
+		}
+		slices.Sort(out)
+		return strings.Join(out, " ")
+	}
+	texts := func(list []netip.Prefix) []string {
+		out := []string{}
+		for _, p := range list {
+			out = append(out, p.String())
+		}
+		slices.Sort(out)
+		return out
+	}
+	nat := "none"
+	if n := h.NAT; len(n.From) > 0 {
+		addr := ""
+		if n.Addr.IsValid() {
+			addr = n.Addr.String()
+		}
+		nat = fmt.Sprint(texts(n.From), texts(n.Pool), " as ", addr, " ", fmt.Sprintf("%d:%d", n.Ports.Min, n.Ports.Max))
+	}
+	return []string{
+		"endpoint to host " + map[intent.ToHost]string{intent.ToHostDrop: "Drop", intent.ToHostReturn: "Return", intent.ToHostAccept: "Accept"}[h.EndpointToHost],
+		fmt.Sprint("vxlan ", h.AllowVXLAN), fmt.Sprint("ipip ", h.AllowIPIP), fmt.Sprint("prefixes ", h.Prefixes),
+		"failsafe in " + failsafe(h.FailsafeIn), "failsafe out " + failsafe(h.FailsafeOut), "nat " + nat,
+	}
+}
+
+func endpointLines(e intent.Endpoint) []string {
+	out := []string{fmt.Sprintf("%s at %q closed %v", e.ID, e.Link, e.Closed != "")}
+	if e.ID.Kind == intent.Host && e.Closed != "" {
+		return out
+	}
+	profiles := []string{}
+	for _, p := range e.Profiles {
+		profiles = append(profiles, p.Name)
+	}
+	out = append(out, fmt.Sprintf("%s profiles %q", e.ID, profiles))
+	for _, s := range []struct {
+		name  string
+		tiers []intent.Tier
+	}{{"untracked", e.Untracked}, {"pre-DNAT", e.PreDNAT}, {"normal", e.Normal}, {"forward", e.Forward}} {
+		if e.ID.Kind == intent.Workload && s.name != "normal" {
+			continue
+		}
+		in, eg := e.ID.String()+" "+s.name+" Ingress", e.ID.String()+" "+s.name+" Egress"
+		for _, t := range s.tiers {
+			for _, p := range t.Ingress {
+				in += fmt.Sprintf(" %s(pass %v):%s", t.Name, t.Default == intent.Pass, p)
+			}
+			for _, p := range t.Egress {
+				eg += fmt.Sprintf(" %s(pass %v):%s", t.Name, t.Default == intent.Pass, p)
+			}
+		}
+		out = append(out, in, eg)
+	}
+	return out
+}
+
+func policyLines(p intent.Policy, sets map[intent.SetID][]string) []string {
+	if p.Closed != "" {
+		return []string{p.ID.String() + " closed"}
+	}
+	var out []string
+	for d, rules := range map[string][]intent.Rule{"Ingress": p.Ingress, "Egress": p.Egress} {
+		for i, r := range rules {
+			out = append(out, fmt.Sprintf("%s %s %d %s", p.ID, d, i, ruleLine(r, sets)))
+		}
+	}
+	return out
+}
+
+func ruleLine(r intent.Rule, sets map[intent.SetID][]string) string {
+	text := r.Action.String()
+	if r.Void {
+		return text + " void"
+	}
+	for _, side := range []struct {
+		name string
+		p    intent.Peer
+	}{{"source", r.Src}, {"destination", r.Dst}} {
+		for _, l := range []struct {
+			what string
+			ids  []intent.SetID
+		}{{"in", side.p.Sets}, {"not in", side.p.NotSets}, {"ports", side.p.PortSets}, {"not ports", side.p.NotPortSets}} {
+			for _, id := range l.ids {
+				what := l.what
+				if strings.HasPrefix(string(id), "svc:") {
+					what = "service"
+				}
+				text += fmt.Sprintf(" %s %s %v", side.name, what, sets[id])
+			}
+		}
+	}
+	return text
+}

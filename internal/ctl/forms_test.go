@@ -1,0 +1,234 @@
+package ctl
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/memstore"
+)
+
+func tierNamed(names ...string) string {
+	var out []string
+	for _, n := range names {
+		out = append(out, "apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {name: "+n+"}\nspec: {order: 7}\n")
+	}
+	return strings.Join(out, "---\n")
+}
+
+func gns(names ...string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(tierNamed(names...), "Tier", "GlobalNetworkSet"), "order: 7", "nets: [10.0.0.0/8]")
+}
+
+// What calicoctl prints: the list of a kind, with the revision that it is as of, or a sequence of documents.
+func TestGetPrintsSeveralAsCalicoctlDoes(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, gns("a", "b"), "apply", "-f", "-")
+	list := c.want(0, "", "get", "gns", "-o", "json")
+	contains(t, list, "{\n  \"kind\": \"GlobalNetworkSetList\",\n  \"apiVersion\": \"projectcalico.org/v3\",\n  \"metadata\": {\n    \"resourceVersion\": \"7\"\n  },\n  \"items\": [")
+	contains(t, c.want(0, list, "apply", "-f", "-"), "globalnetworkset/a unchanged\nglobalnetworkset/b unchanged")
+	contains(t, c.want(0, "", "get", "netsets", "-o", "yaml"), "items: []\nkind: NetworkSetList\nmetadata:\n  resourceVersion:")
+	if out := c.want(0, "", "get", "gns", "-o", "yaml", "--export"); strings.Contains(out, "resourceVersion") {
+		t.Errorf("what belongs to the cluster is in\n%s", out)
+	}
+	some := c.want(0, "", "get", "gns", "a", "b", "-o", "yaml")
+	if !strings.HasPrefix(some, "- apiVersion: projectcalico.org/v3\n  kind: GlobalNetworkSet\n") {
+		t.Errorf("no sequence:\n%s", some)
+	}
+	contains(t, c.want(0, some, "replace", "-f", "-"), "globalnetworkset/b unchanged")
+	kinds := c.want(0, "", "get", "gns,tiers", "-o", "json")
+	if !strings.HasPrefix(kinds, "[\n") {
+		t.Errorf("no sequence:\n%s", kinds)
+	}
+	contains(t, c.want(0, kinds, "apply", "-f", "-"), "tier/kube-admin unchanged")
+	equal(t, c.want(0, "", "get", "gns", "a", "b", "-o", "jsonpath={.items[*].metadata.name}"), "a b")
+	contains(t, c.want(0, list, "delete", "-f", "-"), "globalnetworkset/b deleted\nglobalnetworkset/a deleted")
+}
+
+// The built-in profile is in upstream's lists, too, and cannot be written.
+func TestTheBuiltInProfileIsTakenAsItIsRead(t *testing.T) {
+	c := newCLI(t)
+	contains(t, c.want(0, "", "get", "profiles", "-o", "yaml"), "name: projectcalico-default-allow")
+	const profile = "apiVersion: projectcalico.org/v3\nkind: Profile\nmetadata: {name: projectcalico-default-allow, creationTimestamp: null}\n" +
+		"spec: {ingress: [{action: Allow, destination: {}, source: {}}], egress: [{action: Allow, destination: {}, source: {}}]}\n"
+	contains(t, c.want(0, profile, "apply", "-f", "-"), "projectcalico-default-allow unchanged")
+	contains(t, c.want(0, profile, "replace", "-f", "-"), "projectcalico-default-allow unchanged")
+	contains(t, c.want(1, profile, "create", "-f", "-"), "exists already")
+	contains(t, c.want(1, strings.Replace(profile, "Allow", "Deny", 1), "apply", "-f", "-"), "spec", "cannot be changed")
+	contains(t, c.want(1, strings.Replace(profile, "creationTimestamp: null", "labels: {a: b}", 1), "apply", "-f", "-"), "metadata.labels", "cannot be changed")
+	if got := c.stored("profiles/projectcalico-default-allow"); !strings.Contains(got, "not found") {
+		t.Errorf("it is stored: %s", got)
+	}
+}
+
+func TestANamespaceOfAKindThatHasNoneIsUsage(t *testing.T) {
+	c := newCLI(t)
+	for _, args := range [][]string{
+		{"get", "nodes"},
+		{"get", "nodes,tiers"},
+		{"describe", "gnp", "a"},
+		{"delete", "tier", "a"},
+		{"label", "node", "a", "b=c"},
+		{"patch", "ippool", "a", "-p", "spec: {}"},
+		{"edit", "gns", "a"},
+	} {
+		contains(t, c.want(2, "", append(args, "-n", "prod")...), "-n prod", "have no namespace; leave -n out")
+	}
+	c.want(0, "", "get", "np,gnp", "-n", "prod") // one of them has
+	c.want(0, "", "get", "all", "-n", "prod")
+}
+
+func TestGetShowsWhatFilesName(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, "", "apply", "-f", prod)
+	equal(t, c.want(0, "", "get", "-f", prod, "-o", "name"), c.want(0, "", "get", "-f", prod, "-o", "name"))
+	contains(t, c.want(0, "", "get", "-f", prod, "-o", "name"), "node/h1", "workloadendpoint/prod/h2-k8s-db-eth0")
+	one := c.want(0, web+"---\n", "apply", "-f", "-")
+	contains(t, one, "networkpolicy/prod/web created")
+	contains(t, c.want(0, web, "get", "-f", "-", "-o", "yaml"), "kind: NetworkPolicy\nmetadata:", "uid:")
+	out := c.want(1, web+"---\n"+tierNamed("gone"), "get", "-f", "-", "-o", "name")
+	contains(t, out, "networkpolicy/prod/web", "standard input: tier/gone does not exist")
+	contains(t, c.want(2, "", "get", "np", "-f", prod), "not both")
+	contains(t, c.want(1, "", "get", "-f", "-"), "no resource in 1 file")
+	c.want(0, "", "get", "-f", "-", "--skip-empty")
+}
+
+func TestOfSeveralNamesThoseThatExistAreDone(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, tierNamed("a", "b", "c"), "apply", "-f", "-")
+	out := c.want(1, "", "get", "tiers", "a", "no", "c", "-o", "name")
+	contains(t, out, "tier/a\ntier/c\n", "tier/no does not exist")
+	contains(t, c.want(1, "", "describe", "tiers", "a", "no"), "Name:       a\n", "tier/no does not exist")
+	contains(t, c.want(1, "", "get", "tiers", "no"), "tier/no does not exist")
+	out = c.want(1, "", "delete", "tiers", "a", "no", "default", "b")
+	contains(t, out, "tier/a deleted\ntier/b deleted", "tier/no does not exist", "tier/default is built in")
+	contains(t, c.want(1, tierNamed("b", "c"), "delete", "-f", "-"), "tier/c deleted", "tier/b does not exist")
+	c.want(0, "", "delete", "tiers", "a", "b", "--skip-not-exists")
+}
+
+func TestAStaleRevisionIsAConflict(t *testing.T) {
+	for _, verb := range []string{"apply", "replace", "delete"} {
+		c := newCLI(t)
+		c.want(0, tierNamed("a", "b"), "apply", "-f", "-")
+		old := c.want(0, "", "get", "tiers", "a", "b", "-o", "yaml")
+		c.want(0, "", "patch", "tier", "b", "-p", "spec: {order: 8}")
+		before := c.store.Revision()
+		out := c.want(1, strings.ReplaceAll(old, "order: 7", "order: 9"), verb, "-f", "-")
+		contains(t, out, "tier/b was changed by another writer", "get it again", "leave resourceVersion out")
+		if c.store.Revision() != before {
+			t.Errorf("%s: something was written", verb)
+		}
+	}
+	// And one that becomes stale after all were looked at.
+	c := newCLI(t)
+	c.want(0, tierNamed("a"), "apply", "-f", "-")
+	seen := c.want(0, "", "get", "tier", "a", "-o", "yaml")
+	changed := false
+	c.store.Fail(func(o memstore.Op) error {
+		if o.Verb != "delete" || changed {
+			return nil
+		}
+		changed = true
+		u, _ := c.store.Get(t.Context(), o.Key)
+		_, err := c.store.Update(t.Context(), api.Update{Key: u.Key, Value: u.Value})
+		return err
+	})
+	contains(t, c.want(1, seen, "delete", "-f", "-"), "tier/a was changed by another writer")
+	c.want(0, "", "get", "tier", "a")
+}
+
+// Upstream's tools write what is unchanged, and move its revision; kubectl and Twill do not.
+func TestWhatIsUnchangedKeepsItsRevision(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, tierNamed("a"), "apply", "-f", "-")
+	before := c.store.Revision()
+	for _, args := range [][]string{{"apply", "-f", "-"}, {"replace", "-f", "-"}, {"patch", "tier", "a", "-p", "spec: {order: 7}"}} {
+		contains(t, c.want(0, tierNamed("a"), args...), "tier/a unchanged")
+	}
+	c.want(0, "", "label", "tier", "a", "b=c")
+	c.want(0, "", "label", "tier", "a", "b=c")
+	if c.store.Revision() != before+1 {
+		t.Errorf("the revision was %d and is %d", before, c.store.Revision())
+	}
+}
+
+func TestTheFirstWriteMakesWhatUpstreamsAgentWaitsFor(t *testing.T) {
+	for _, verb := range []string{"apply", "create"} {
+		c := newCLI(t)
+		c.want(0, tierNamed("a"), verb, "-f", "-", "--dry-run")
+		if c.store.Revision() != 1 {
+			t.Errorf("%s --dry-run wrote something", verb)
+		}
+		c.want(0, tierNamed("a"), verb, "-f", "-")
+		contains(t, c.stored("clusterinformations/default"), `"clusterGUID":"`, `"datastoreReady":true`)
+		contains(t, c.stored("tiers/kube-baseline"), `"order":10000000`)
+	}
+	c := newCLI(t)
+	c.want(0, "", "datastore", "lock")
+	c.want(0, tierNamed("a"), "apply", "-f", "-")
+	contains(t, c.stored("clusterinformations/default"), `"clusterGUID":"`, `"datastoreReady":false`)
+	c = newCLI(t)
+	c.raw("clusterinformations/default", `{"kind":"ClusterInformation","metadata":{"name":"default"},"spec":{"clusterGUID":"g","newer":7}}`)
+	c.want(0, tierNamed("a"), "apply", "-f", "-")
+	contains(t, c.stored("clusterinformations/default"), `"clusterGUID":"g"`, `"datastoreReady":true`, `"newer":7`)
+
+	// Who may not write it may write what else he may.
+	c = newCLI(t)
+	c.store.Fail(func(o memstore.Op) error {
+		if o.Verb == "create" && strings.Contains(o.Key, "clusterinformations") {
+			return datastore.ErrUnauthorized
+		}
+		return nil
+	})
+	equal(t, c.want(0, tierNamed("a"), "apply", "-f", "-"), "tier/a created")
+}
+
+// A tier without an order is stored with that of the default tier, as upstream stores it.
+func TestATierHasAnOrderInTheDatastore(t *testing.T) {
+	c := newCLI(t)
+	c.want(0, strings.Replace(tierNamed("a"), "{order: 7}", "{}", 1), "apply", "-f", "-")
+	contains(t, c.stored("tiers/a"), `"spec":{"order":1000000,"defaultAction":"Deny"}`)
+}
+
+// The names that calicoctl and the CustomResourceDefinitions have for kinds.
+func TestKindsHaveAllNamesOfUpstream(t *testing.T) {
+	for kind, names := range map[string]string{
+		"BGPConfiguration":              "bgpconfiguration bgpconfigurations bgpconfig bgpconfigs",
+		"BGPFilter":                     "bgpfilter bgpfilters bgpf bgpfs bf bfs",
+		"BGPPeer":                       "bgppeer bgppeers bgpp bgpps bp bps",
+		"BlockAffinity":                 "blockaffinity blockaffinities affinity affinities",
+		"CalicoNodeStatus":              "caliconodestatus caliconodestatuses nodestatus nodestatuses",
+		"ClusterInformation":            "clusterinformation clusterinformations clusterinfo clusterinfos",
+		"FelixConfiguration":            "felixconfiguration felixconfigurations felixconfig felixconfigs",
+		"GlobalNetworkPolicy":           "globalnetworkpolicy globalnetworkpolicies gnp gnps cgnp",
+		"GlobalNetworkSet":              "globalnetworkset globalnetworksets gnetsets",
+		"HostEndpoint":                  "hostendpoint hostendpoints hep heps",
+		"IPAMConfiguration":             "ipamconfiguration ipamconfigurations ipamconfig ipamconfigs",
+		"IPPool":                        "ippool ippools ipp ipps pool pools",
+		"IPReservation":                 "ipreservation ipreservations reservation reservations",
+		"KubeControllersConfiguration":  "kubecontrollersconfiguration kubecontrollersconfigurations kubecontrollersconfig kubecontrollersconfigs kcc kccs",
+		"NetworkPolicy":                 "networkpolicy networkpolicies policy policies np pol pols cnp caliconetworkpolicy caliconetworkpolicies",
+		"NetworkSet":                    "networkset networksets netsets",
+		"Node":                          "node nodes no nos",
+		"Profile":                       "profile profiles pro pros",
+		"StagedGlobalNetworkPolicy":     "stagedglobalnetworkpolicy stagedglobalnetworkpolicies sgnp sgnps",
+		"StagedKubernetesNetworkPolicy": "stagedkubernetesnetworkpolicy stagedkubernetesnetworkpolicies stagedkubernetespolicy stagedkubernetespolicies sknp skpol skpols",
+		"StagedNetworkPolicy":           "stagednetworkpolicy stagednetworkpolicies stagedpolicy stagedpolicies snp spol spols",
+		"Tier":                          "tier tiers",
+		"WorkloadEndpoint":              "workloadendpoint workloadendpoints wep weps",
+	} {
+		for name := range strings.FieldsSeq(names) {
+			for _, n := range []string{name, strings.ToUpper(name), name + ".projectcalico.org", name + ".v3.projectcalico.org", name + ".p"} {
+				if k, err := lookupKind(n); err != nil || k.Kind != kind {
+					t.Errorf("%s is %q, %v: want %s", n, k.Kind, err, kind)
+				}
+			}
+		}
+	}
+	for _, n := range []string{"networkpolicies.networking.k8s.io", "np.x", "pods"} {
+		if k, err := lookupKind(n); err == nil {
+			t.Errorf("%s is %s", n, k.Kind)
+		}
+	}
+}

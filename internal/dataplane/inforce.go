@@ -1,0 +1,128 @@
+package dataplane
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// Follower acts on the policy that is in force, and on no other: what is merged may never come into force, or much later.
+type Follower interface {
+	// InForce says, from the loop's goroutine, what the policy driver has brought into the kernel since the last call:
+	// the present state of whatever changed, without routes and peers. What failed alone is in it, too, and closed in the
+	// kernel. Anew: policy was not in force for a while, because a try had failed, or somebody had changed or removed
+	// what is ours. So anything may have passed, and all that is there is to be looked at.
+	InForce(changed intent.Batch, anew bool)
+}
+
+// Preparer is a [Follower] that has something to do before endpoints come into force.
+type Preparer interface {
+	// Prepare says, from the loop's goroutine, which endpoints the policy driver's next turn is to bring into the kernel,
+	// and which it is to remove. It is called again before each try, until InForce says that they are there.
+	Prepare(endpoints []intent.Endpoint, removed []intent.Key)
+}
+
+// backlog is what was merged and is not in force yet: the present state of each key, so that it does not grow while
+// nothing comes into force. Make it with newBacklog.
+type backlog struct {
+	some      bool
+	sets      map[intent.SetID]intent.IPSet
+	members   map[intent.SetID]map[intent.Member]bool // whether they are in, of sets that changed after they were sent
+	policies  map[intent.PolicyID]intent.Policy
+	endpoints map[intent.EndpointID]intent.Endpoint
+	removed   map[intent.Key]bool
+	host      *intent.HostSettings
+	inSync    bool
+}
+
+func newBacklog() *backlog {
+	return &backlog{
+		sets: map[intent.SetID]intent.IPSet{}, members: map[intent.SetID]map[intent.Member]bool{},
+		policies: map[intent.PolicyID]intent.Policy{}, endpoints: map[intent.EndpointID]intent.Endpoint{}, removed: map[intent.Key]bool{},
+	}
+}
+
+func (l *backlog) add(b intent.Batch) {
+	l.some, l.inSync = true, l.inSync || b.InSync
+	for _, s := range b.IPSets {
+		l.sets[s.ID] = s
+		delete(l.members, s.ID)
+		delete(l.removed, intent.Key{Kind: intent.KeyIPSet, ID: string(s.ID)})
+	}
+	for _, m := range b.Members {
+		if l.members[m.Set] == nil {
+			l.members[m.Set] = map[intent.Member]bool{}
+		}
+		for _, x := range m.Removed {
+			l.members[m.Set][x] = false
+		}
+		for _, x := range m.Added {
+			l.members[m.Set][x] = true
+		}
+	}
+	for _, p := range b.Policies {
+		l.policies[p.ID] = p
+		delete(l.removed, intent.Key{Kind: intent.KeyPolicy, ID: p.ID.String()})
+	}
+	for _, e := range b.Endpoints {
+		l.endpoints[e.ID] = e
+		delete(l.removed, intent.Key{Kind: intent.KeyEndpoint, ID: e.ID.String()})
+	}
+	if b.Host != nil {
+		l.host = b.Host
+	}
+	for _, k := range b.Removed {
+		l.remove(k)
+	}
+}
+
+func (l *backlog) remove(k intent.Key) {
+	switch k.Kind {
+	case intent.KeyIPSet:
+		delete(l.sets, intent.SetID(k.ID))
+		delete(l.members, intent.SetID(k.ID))
+	case intent.KeyPolicy:
+		id, _ := intent.ParsePolicyID(k.ID)
+		delete(l.policies, id)
+	case intent.KeyEndpoint:
+		id, _ := intent.ParseEndpointID(k.ID)
+		delete(l.endpoints, id)
+	default:
+		return
+	}
+	l.removed[k] = true
+}
+
+// coming are the endpoints that are not in force yet, and what is to go.
+func (l *backlog) coming() ([]intent.Endpoint, []intent.Key) {
+	return slices.Collect(maps.Values(l.endpoints)), slices.Collect(maps.Keys(l.removed))
+}
+
+// take empties it into one batch.
+func (l *backlog) take() intent.Batch {
+	b := intent.Batch{
+		IPSets: slices.Collect(maps.Values(l.sets)), Policies: slices.Collect(maps.Values(l.policies)),
+		Endpoints: slices.Collect(maps.Values(l.endpoints)), Host: l.host, InSync: l.inSync,
+	}
+	for id, members := range l.members {
+		m := intent.MemberDelta{Set: id}
+		for x, in := range members {
+			if in {
+				m.Added = append(m.Added, x)
+			} else {
+				m.Removed = append(m.Removed, x)
+			}
+		}
+		b.Members = append(b.Members, m)
+	}
+	for _, kind := range []intent.KeyKind{intent.KeyIPSet, intent.KeyPolicy, intent.KeyEndpoint} { // as in any batch
+		for k := range l.removed {
+			if k.Kind == kind {
+				b.Removed = append(b.Removed, k)
+			}
+		}
+	}
+	*l = *newBacklog()
+	return b
+}

@@ -1,0 +1,126 @@
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twillnet/twill/internal/kernel/nftables"
+)
+
+// flags are those that the table should have, as far as the kernel knows them (docs/decisions/015).
+func (d *Driver) flags() nftables.TableFlags {
+	if !d.host.OwnTable || d.table.plainOnly {
+		return 0
+	}
+	return nftables.TableOwner | nftables.TablePersist
+}
+
+// probe asks the kernel once whether it has tables with an owner, when the settings first want one.
+func (d *Driver) probe() error {
+	if !d.host.OwnTable || d.table.probed {
+		return nil
+	}
+	err := d.conn.ProbeOwner()
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	d.table.probed, d.table.plainOnly = true, err != nil
+	return nil
+}
+
+// otherKind reports whether only a new table can have the flags that are wanted.
+func (d *Driver) otherKind() bool {
+	return d.table.exists && (d.table.flags^d.flags())&nftables.TablePersist != 0
+}
+
+// take takes over a table that has no owner, and wakes one that somebody made dormant, before anything in it is
+// changed. Of another kind of table, only remake can make what is wanted; until then it stays of its kind.
+func (d *Driver) take(ctx context.Context) error {
+	if err := d.probe(); err != nil {
+		return err
+	}
+	flags := d.flags()
+	if d.otherKind() {
+		flags = d.table.flags &^ nftables.TableDormant
+	}
+	owned := d.table.mine || flags&nftables.TableOwner == 0 || d.otherKind()
+	if !d.table.exists || d.table.flags == flags && owned {
+		return nil
+	}
+	b := nftables.NewBatch()
+	b.SetTableFlags(d.cfg.Table, flags)
+	if err := d.conn.Commit(b); err != nil {
+		d.table.read = false
+		if ownedByOther(err) {
+			d.await(ctx)
+		}
+		return err
+	}
+	d.table.flags, d.table.mine = flags, flags&nftables.TableOwner != 0
+	return nil
+}
+
+// ownerPoll is how often an agent looks whether the one that owns the table has gone, of which the kernel tells nobody.
+const ownerPoll = time.Second
+
+// await asks for another turn after ownerPoll, unless that is asked for already.
+func (d *Driver) await(ctx context.Context) {
+	if d.table.awaited {
+		return
+	}
+	d.table.awaited = true
+	time.AfterFunc(ownerPoll, func() {
+		select {
+		case d.drift.notes <- func() { d.drift.heard, d.table.awaited = true, false }:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// remake replaces a table of another kind than is wanted, once all that is in it is as it should be. That it fails is
+// no fault of policy, which is in force, but of the settings; it is tried again.
+func (d *Driver) remake() {
+	if _, failed := d.faults[hostKey]; failed {
+		delete(d.faults, hostKey)
+		d.touched[hostKey] = struct{}{}
+	}
+	if !d.inSync || !d.otherKind() {
+		return
+	}
+	flags := d.flags()
+	d.touched[hostKey] = struct{}{}
+	if err := d.conn.Remake(d.cfg.Table, flags); err != nil {
+		d.table.read = false
+		d.faults[hostKey] = fault{err: err}
+		return
+	}
+	d.table.flags, d.table.mine = flags, flags&nftables.TableOwner != 0
+}
+
+// ownedByOther reports whether the kernel refused a change because the table is another socket's.
+func ownedByOther(err error) bool {
+	var owned *nftables.OwnedError
+	return errors.As(err, &owned)
+}
+
+// flagDifferences says where the flags of the table are not those that are wanted. Who owns it is not asked: nobody
+// does while no agent runs.
+func (d *Driver) flagDifferences() ([]string, error) {
+	if err := d.probe(); err != nil {
+		return nil, err
+	}
+	var out []string
+	if d.table.flags&nftables.TableDormant != 0 {
+		out = append(out, fmt.Sprintf("table %s is dormant: packets pass it by", d.cfg.Table))
+	}
+	switch {
+	case !d.otherKind():
+	case d.flags() == 0:
+		out = append(out, fmt.Sprintf("table %s has the flag persist, and nobody wants it", d.cfg.Table))
+	default:
+		out = append(out, fmt.Sprintf("table %s lacks the flag persist: anybody may flush it", d.cfg.Table))
+	}
+	return out, nil
+}

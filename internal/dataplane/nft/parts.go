@@ -1,0 +1,172 @@
+package nft
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/nftables"
+)
+
+// How large a transaction may be, as long as it can be smaller. The kernel sends no answer to anybody else's while it works on
+// one; and a socket, or a machine with little memory, may take only so much at once.
+const (
+	maxRoom = 1 << 20 // bytes
+	minRoom = 64 << 10
+)
+
+// elementSize is about what an element takes in a message, or its two ends if it is an interval.
+func elementSize(id string) int { return 16 + 2*len(id) }
+
+const setSize = 256 // bytes of the message that makes a set, about
+
+// part is a transaction of at most about d.room bytes with only what is new: first sets with their elements, then chains of
+// policies, which look into sets, then those of endpoints, which call policies. Empty: nothing is new.
+func (d *Driver) part() *plan {
+	p := &plan{batch: nftables.NewBatch(), part: true, only: map[*kset][]string{}}
+	left := d.room
+	for _, name := range slices.Sorted(maps.Keys(d.dirtyKsets)) {
+		k := d.ksets[name]
+		if !k.wanted || k.exists && !d.isFresh(k) || k.owner == (intent.Key{}) || left <= 0 {
+			continue
+		}
+		for id := range k.elems.PendingUpdates() {
+			if left -= elementSize(id); left <= 0 {
+				break
+			}
+			p.only[k] = append(p.only[k], id)
+		}
+		if !k.exists || len(p.only[k]) > 0 {
+			p.ksets = append(p.ksets, k)
+			left -= setSize
+		}
+	}
+	if len(p.ksets) == 0 {
+		d.newChains(p)
+	}
+	if len(p.ksets)+len(p.chains) > 0 {
+		d.write(p)
+	}
+	return p
+}
+
+// isFresh reports whether a set was made by a part, and nothing that is in force looks into it yet.
+func (d *Driver) isFresh(k *kset) bool {
+	_, fresh := d.fresh[k]
+	return fresh
+}
+
+// newChains puts into a part as many chains as there is room for.
+func (d *Driver) newChains(p *plan) {
+	var all []*chain
+	for _, name := range slices.Sorted(maps.Keys(d.dirtyChains)) {
+		c := d.chains[name]
+		if kind := c.owner.Kind; c.wanted && !c.exists && c.spec.Base == nil && (kind == intent.KeyPolicy || kind == intent.KeyEndpoint) {
+			all = append(all, c)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b *chain) int { return cmp.Compare(a.owner.Kind, b.owner.Kind) })
+	size := nftables.NewBatch()
+	for _, c := range all {
+		for _, r := range c.rules {
+			size.AddRule(r)
+		}
+		if len(p.chains) > 0 && size.Size() > d.room {
+			return
+		}
+		p.chains = append(p.chains, c)
+	}
+}
+
+// smaller reports whether a transaction that the kernel refused as a whole may be tried in smaller parts.
+func (d *Driver) smaller(p *plan, err error) bool {
+	room := p.batch.Size() / 2
+	if !asAWhole(err) || !d.inSync || p.purge || room < minRoom || room >= d.room {
+		return false
+	}
+	was := d.room
+	d.room = room
+	if q := d.plan(); !q.more || q.batch.Size() >= p.batch.Size() {
+		d.room = was
+		return false
+	}
+	return true
+}
+
+// single finds the one intent because of which the kernel refuses a transaction as a whole, and leaves it out from now on.
+// It asks about halves, so of n intents it asks some 2 log n times, and never changes anything. If no half is refused alone, it
+// is their sum: then the largest intent is left out, until the others are in force. It is false if no intent is to blame.
+func (d *Driver) single(p *plan, err error) bool {
+	refused := func(keys []intent.Key) bool {
+		d.trying = d.ask(p, keys)
+		defer func() { d.trying = nil }()
+		return d.conn.Check(d.trying.batch) != nil
+	}
+	if !d.inSync || !asAWhole(err) || refused(nil) {
+		return false
+	}
+	sizes := d.sizes(p)
+	all := slices.SortedFunc(maps.Keys(sizes), func(a, b intent.Key) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.ID, b.ID))
+	})
+	if len(all) == 0 {
+		return false
+	}
+	if !refused(all) {
+		return true // it was refused for a moment
+	}
+	keys := all
+	for len(keys) > 1 {
+		a, b := keys[:len(keys)/2], keys[len(keys)/2:]
+		switch {
+		case refused(a):
+			keys = a
+		case refused(b):
+			keys = b
+		default:
+			keys = []intent.Key{slices.MaxFunc(keys, func(a, b intent.Key) int { return sizes[a] - sizes[b] })}
+		}
+	}
+	d.faults[keys[0]] = fault{err: fmt.Errorf("the kernel refuses the whole transaction because of this: %w", err), kernel: true}
+	d.touched[keys[0]] = struct{}{}
+	d.markDirty(keys[0])
+	return true
+}
+
+// ask is a question about what some intents are to change in a plan.
+func (d *Driver) ask(p *plan, keys []intent.Key) *plan {
+	q := &plan{batch: nftables.NewBatch(), purge: p.purge, chains: p.chains, ksets: p.ksets, shallow: p.shallow, part: p.part, only: p.only, drop: p.drop, of: map[intent.Key]bool{}}
+	for _, k := range keys {
+		q.of[k] = true
+	}
+	d.write(q)
+	return q
+}
+
+// sizes are the bytes of a plan that are for each intent that can be left out.
+func (d *Driver) sizes(p *plan) map[intent.Key]int {
+	out := map[intent.Key]int{}
+	before := 0
+	for _, s := range p.spans {
+		if _, known := d.faults[s.owner]; !known && d.wanted(s.owner) {
+			out[s.owner] += s.bytes - before
+		}
+		before = s.bytes
+	}
+	return out
+}
+
+// asAWhole reports whether an error is about what a transaction holds, and not about its sender or a kernel that has changed.
+func asAWhole(err error) bool {
+	for _, e := range []error{syscall.EPERM, syscall.EACCES, syscall.EBADF, syscall.ENODEV, syscall.EINTR, syscall.EAGAIN, syscall.ERESTART} {
+		if errors.Is(err, e) {
+			return false
+		}
+	}
+	return !otherState(err)
+}

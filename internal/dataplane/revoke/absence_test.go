@@ -1,0 +1,196 @@
+package revoke_test
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twillnet/twill/internal/dataplane/revoke"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/conntrack"
+)
+
+const (
+	world = "192.0.2.9"
+	ours  = "192.0.2.1" // the host's
+	goes  = "10.65.0.2" // has the endpoint of server()
+	stays = "10.65.0.3"
+)
+
+// bench is a driver with a table in memory, and time that a test makes pass.
+type bench struct {
+	*revoke.Driver
+	t      *testing.T
+	table  *table
+	passes []revoke.Pass
+}
+
+func onBench(t *testing.T, flows []conntrack.Flow, f func(b *bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, table: &table{flows: flows}}
+		b.Driver = revoke.New(revoke.Config{
+			Table: b.table, Done: func(p revoke.Pass) { b.passes = append(b.passes, p) },
+			Local: func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr(ours)}, nil },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = b.Run(ctx) }()
+		f(b)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// apply does what package dataplane's loop does.
+func (b *bench) apply(next intent.Batch) {
+	b.Prepare(next.Endpoints, next.Removed)
+	b.InForce(next, false)
+	synctest.Wait()
+}
+
+func (b *bench) marks(what string, want ...uint32) {
+	b.t.Helper()
+	var got []uint32
+	for _, f := range b.table.flows {
+		got = append(got, f.Mark&^others)
+	}
+	if !slices.Equal(got, want) {
+		b.t.Errorf("%s: marks %#x, want %#x", what, got, want)
+	}
+}
+
+// at is a workload with an address, which has the policy of server().
+func at(name, addr string) intent.Endpoint {
+	return intent.Endpoint{
+		ID: intent.EndpointID{Namespace: "prod", Name: name}, Link: "cali-" + name, Addrs: []netip.Addr{netip.MustParseAddr(addr)},
+		Normal: server().Endpoints[0].Normal,
+	}
+}
+
+func arrives(all ...intent.Endpoint) intent.Batch { return intent.Batch{Endpoints: all} }
+
+const cut = kernel.ConntrackRevoked
+
+func TestFlowsOfAWorkloadThatDoesNotReturnAreForgotten(t *testing.T) {
+	translated := flow(world, ours, 6, 8080) // to the host's port 8080, which leads to the one that goes
+	translated.Reply.Src = netip.MustParseAddr(goes)
+	flows := []conntrack.Flow{
+		flow(world, goes, 6, 80), flow(goes, world, 17, 53), flow(ours, goes, 6, 80), translated,
+		flow(stays, goes, 6, 80), flow(world, stays, 6, 80), flow(world, ours, 6, 22),
+	}
+	onBench(t, flows, func(b *bench) {
+		first := server()
+		first.Endpoints = append(first.Endpoints, at("other", stays))
+		b.apply(first)
+		b.apply(removed("server"))
+		<-time.After(15 * time.Minute)
+		synctest.Wait()
+		if len(b.table.flows) != 7 {
+			t.Fatalf("15 minutes later there are %v", b.table.flows)
+		}
+		<-time.After(15 * time.Minute)
+		synctest.Wait()
+		if len(b.table.flows) != 3 || b.table.flows[0].Original != flow(stays, goes, 6, 80).Original {
+			t.Errorf("30 minutes later there are %v", b.table.flows)
+		}
+		if p := b.passes[len(b.passes)-1]; p.Forgotten != 4 {
+			t.Errorf("%+v, want 4 forgotten", p)
+		}
+		reads := b.table.reads
+		<-time.After(time.Hour)
+		if b.table.reads != reads {
+			t.Error("the table is read, though nothing changes")
+		}
+	})
+}
+
+func TestFlowsOfAWorkloadThatReturnsWaitForTheirJudgement(t *testing.T) {
+	onBench(t, []conntrack.Flow{flow(world, goes, 6, 80), flow(world, goes, 6, 81), flow(stays, goes, 6, 80), flow(world, stays, 6, 80)}, func(b *bench) {
+		first := server()
+		first.Endpoints = append(first.Endpoints, at("other", stays))
+		b.apply(first)
+		b.apply(removed("server"))
+		b.marks("gone", 0, 0, 0, 0)
+		again := intent.Batch{Endpoints: server().Endpoints}
+		b.Prepare(again.Endpoints, nil)
+		b.marks("before it is in force", cut, cut, cut, 0)
+		b.Prepare(nil, removed("other").Removed) // other tries
+		b.InForce(policy(denied(6, 80)), false)  // in force without it: what it was held for does not come
+		synctest.Wait()
+		b.marks("it does not come", cut, cut, 0, cut)
+		b.InForce(policy(denied(6, 80)), false) // its pass has not begun
+		b.Prepare(again.Endpoints, nil)
+		synctest.Wait()
+		b.marks("after a pass that does not know of it", cut, cut, cut, cut)
+		b.InForce(again, false)
+		synctest.Wait()
+		b.marks("at once when it is in force", cut, 0, cut, cut)
+		b.apply(policy())
+		b.marks("allowed again", 0, 0, 0, 0)
+	})
+}
+
+func TestWhoeverGetsAnAddressGetsNoFlowsWithIt(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		steps func(b *bench)
+		flows int
+	}{
+		{"another name, later", func(b *bench) {
+			b.apply(removed("server"))
+			b.Prepare([]intent.Endpoint{at("new", goes)}, nil)
+		}, 1},
+		{"another name, at once", func(b *bench) {
+			b.Prepare([]intent.Endpoint{at("new", goes)}, removed("server").Removed)
+		}, 1},
+		{"its own name", func(b *bench) {
+			b.apply(removed("server"))
+			b.Prepare([]intent.Endpoint{server().Endpoints[0]}, nil)
+		}, 3},
+		{"a second one, while the first is there", func(b *bench) { b.apply(arrives(at("second", goes))) }, 3},
+		{"one of two stays, and changes", func(b *bench) {
+			b.apply(arrives(at("second", goes)))
+			b.apply(removed("server"))
+			b.apply(arrives(at("second", goes)))
+		}, 3},
+		{"another address of the one that is there", func(b *bench) { b.apply(arrives(at("server", "10.65.0.9"))) }, 3},
+		{"another, with an address that it had before", func(b *bench) {
+			b.apply(arrives(at("server", "10.65.0.9")))
+			b.apply(arrives(at("new", goes)))
+		}, 1},
+		{"another, while revocation is off", func(b *bench) {
+			b.apply(intent.Batch{Host: &intent.HostSettings{KeepDenied: true}})
+			b.apply(removed("server"))
+			b.apply(arrives(at("new", goes)))
+		}, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			onBench(t, []conntrack.Flow{flow(world, goes, 6, 80), flow(stays, goes, 6, 80), flow(world, stays, 6, 80)}, func(b *bench) {
+				first := server()
+				first.Endpoints = append(first.Endpoints, at("other", stays))
+				b.apply(first)
+				if tt.steps(b); len(b.table.flows) != tt.flows {
+					t.Errorf("%d flows are left, want %d: %v", len(b.table.flows), tt.flows, b.table.flows)
+				}
+			})
+		})
+	}
+}
+
+// TestAFreshAgentHoldsTheFlowsThatItFinds: whose the address was it does not know, so the endpoint is taken to return.
+func TestAFreshAgentHoldsTheFlowsThatItFinds(t *testing.T) {
+	onBench(t, []conntrack.Flow{flow(stays, goes, 6, 80), flow(stays, goes, 6, 81), flow(world, stays, 6, 80)}, func(b *bench) {
+		first := policy(denied(6, 80))
+		first.Endpoints = []intent.Endpoint{at("other", stays)}
+		b.apply(first)
+		b.marks("while the endpoint is gone", 0, 0, cut)
+		b.Prepare(server().Endpoints, nil)
+		b.marks("before it is in force", cut, cut, cut)
+		b.InForce(arrives(server().Endpoints...), false)
+		synctest.Wait()
+		b.marks("when it is", cut, 0, cut)
+	})
+}

@@ -1,0 +1,104 @@
+// Package xtables is the door to iptables, of both backends: "legacy" (the kernel's ip_tables) and "nft" (iptables' own
+// chains in nf_tables).
+//
+// In: the network namespace of the calling thread. Out: the chains of legacy tables, which the kernel says itself, and the
+// text of all tables, which goes through the programs iptables-save and iptables-restore. Package nftables lists the chains
+// of the other backend.
+package xtables
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// Backend is who keeps the rules.
+type Backend string
+
+// Backends, as iptables names them.
+const (
+	Legacy Backend = "legacy"
+	NFT    Backend = "nft"
+)
+
+// Family is the one whose packets the rules see, named as in nftables.
+type Family string
+
+// Families.
+const (
+	IPv4 Family = "ip"
+	IPv6 Family = "ip6"
+)
+
+// ErrNoProgram: iptables is not installed, or not for that backend.
+var ErrNoProgram = errors.New("the program is not installed")
+
+// ErrNotIPTables: in a table of backend nft somebody put what iptables has no words for, by other means. It leaves out such
+// rules, or all of the table, and ends without an error.
+var ErrNotIPTables = errors.New("iptables cannot read what somebody put there with nft")
+
+// Save is the text of all tables, as iptables-save prints it, if it is all there.
+func Save(ctx context.Context, b Backend, f Family) (string, error) {
+	out, err := run(ctx, b, f, "save", "")
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "# Table") && strings.Contains(line, "incompatible") {
+			return "", fmt.Errorf("%w: %s", ErrNotIPTables, strings.TrimSpace(strings.TrimPrefix(line, "# ")))
+		}
+	}
+	return out, err
+}
+
+// Restore applies text in the form of iptables-restore. Chains that it does not name stay as they are. Each table of the text
+// is changed in one step, one after the other; at the first that is refused it ends.
+func Restore(ctx context.Context, b Backend, f Family, text string) error {
+	_, err := run(ctx, b, f, "restore", text, "--noflush", "-w", "10")
+	return err
+}
+
+func run(ctx context.Context, b Backend, f Family, verb, input string, args ...string) (string, error) {
+	name, err := program(ctx, b, f, verb)
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdin = strings.NewReader(input)
+	var out, problem bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problem
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(problem.String()))
+	}
+	return out.String(), nil
+}
+
+// program finds that of a backend: iptables-legacy-save, or iptables-save if it is of that backend. Only one of the two
+// may be there: some distributions have no legacy one, and before iptables 1.8 there was no other.
+func program(ctx context.Context, b Backend, f Family, verb string) (string, error) {
+	command := map[Family]string{IPv4: "iptables", IPv6: "ip6tables"}[f]
+	full := fmt.Sprintf("%s-%s-%s", command, b, verb)
+	if path, err := exec.LookPath(full); err == nil {
+		return path, nil
+	}
+	path, err := exec.LookPath(command + "-" + verb)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", full, ErrNoProgram)
+	}
+	version, err := exec.CommandContext(ctx, path, "-V").Output()
+	if err != nil {
+		return "", fmt.Errorf("%s -V: %w", path, err)
+	}
+	if backend(string(version)) != b {
+		return "", fmt.Errorf("%s: %w", full, ErrNoProgram)
+	}
+	return path, nil
+}
+
+// backend reads "iptables-save v1.8.9 (nf_tables)"; before 1.8 there are no words in parentheses.
+func backend(version string) Backend {
+	if strings.Contains(version, "nf_tables") {
+		return NFT
+	}
+	return Legacy
+}

@@ -1,0 +1,99 @@
+package upstreamtest
+
+import (
+	"fmt"
+	"slices"
+)
+
+// The settings of upstream's agent and controllers, see Author.
+
+var files = pick("/etc/a.pem", "/var/log/calico/felix.log")
+
+var failsafes = some(0, 3, obj(req("port", from(1, 65535)), opt("protocol", pick("tcp", "udp", "TCP")), opt("net", prefix)))
+
+// felixSettings are those of which both agents do the same.
+var felixSettings = slices.Concat(
+	fieldsOf("routeRefreshInterval interfaceRefreshInterval ipsetsRefreshInterval nftablesRefreshInterval reportingInterval reportingTTL endpointReportingDelay", period),
+	fieldsOf("ipv6Support disableConntrackInvalidCheck endpointReportingEnabled healthEnabled prometheusMetricsEnabled prometheusGoMetricsEnabled "+
+		"prometheusProcessMetricsEnabled allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads removeExternalRoutes", pointer),
+	fieldsOf("healthPort prometheusMetricsPort debugPort", from(1, 65535)),
+	fieldsOf("healthHost debugHost prometheusMetricsHost", pick("localhost", "127.0.0.1", "::1")),
+	fieldsOf("prometheusMetricsCertFile prometheusMetricsKeyFile prometheusMetricsCAFile logFilePath", files),
+	fieldsOf("logSeverityScreen logSeverityFile logSeveritySys", anyCase("Trace", "Debug", "Info", "Warning", "Error", "Fatal")),
+	fieldsOf("failsafeInboundHostPorts failsafeOutboundHostPorts", failsafes),
+	[]field{
+		opt("interfacePrefix", pick("cali", "cali,tap")), opt("interfaceExclude", pick("kube-ipvs0", "/^kube/,veth1")),
+		opt("chainInsertMode", anyCase("Insert", "Append")), opt("defaultEndpointToHostAction", anyCase("Drop", "Accept", "Return")),
+		opt("logPrefix", pick("calico-packet", "%t %n")), opt("logActionRateLimit", pick("10/second", "9999/day")), opt("logActionRateLimitBurst", from(1, 9999)),
+		opt("flowLogsLocalReporter", enabled), opt("flowLogsPolicyEvaluationMode", pick("None", "Continuous")), opt("workloadSourceSpoofing", anyCase("Disabled", "Any")),
+		opt("natOutgoingAddress", addr4), opt("natPortRange", pick("32768:65535")), opt("natOutgoingExclusions", pick("IPPoolsOnly", "IPPoolsAndHostIPs")),
+		opt("iptablesNATOutgoingInterfaceFilter", pick("eth0", "eth+")), opt("openstackRegion", pick("region-1")), opt("nftablesMode", pick("Enabled", "Disabled", "Auto")),
+		opt("nftablesMarkMask", from(0xffff0000, 0xffff0000)), opt("deviceRouteProtocol", from(1, 255)), opt("goGCThreshold", from(-1, 100)), opt("goMemoryLimitMB", from(-1, 9999)), opt("goMaxProcs", from(1, 64)),
+		opt("healthTimeoutOverrides", some(0, 2, func(a *Author) any { return Object{"name": fmt.Sprintf("part-%d", a.fresh()), "timeout": "20s"} })),
+	},
+)
+
+// laterSettings are those that concern parts which Twill does not have.
+var laterSettings = slices.Concat(
+	fieldsOf("useInternalDataplaneDriver ipipEnabled vxlanEnabled wireguardEnabled wireguardEnabledV6 wireguardHostEncryptionEnabled wireguardThreadingEnabled "+
+		"bpfEnabled bpfConnectTimeLoadBalancingEnabled bpfDisableUnprivileged bpfHostConntrackBypass bpfIPFragmentReassemblyEnabled "+
+		"bpfKubeProxyIptablesCleanupEnabled bpfPolicyDebugEnabled debugDisableLogDropping flowLogsCollectorDebugTrace genericXDPEnabled "+
+		"prometheusWireGuardMetricsEnabled requireMTUFile routeSyncDisabled sidecarAccelerationEnabled usageReportingEnabled xdpEnabled", pointer),
+	fieldsOf("dataplaneWatchdogTimeout iptablesRefreshInterval iptablesPostWriteCheckInterval iptablesLockProbeInterval netlinkTimeout bpfIPFragTimeout "+
+		"bpfKubeProxyMinSyncPeriod debugSimulateCalcGraphHangAfter debugSimulateDataplaneApplyDelay debugSimulateDataplaneHangAfter flowLogsFlushInterval "+
+		"liveMigrationRouteConvergenceTime localSubnetL2ReachabilityRefreshInterval usageReportingInitialDelay usageReportingInterval wireguardKeepAlive xdpRefreshInterval", period),
+	fieldsOf("bpfExportBufferSizeMB bpfExtToServiceConnmark bpfKubeProxyHealthzPort bpfMaglevMaxEndpointsPerService bpfMaglevMaxServices bpfMapSizeConntrack "+
+		"bpfMapSizeConntrackCleanupQueue bpfMapSizeIPSets bpfMapSizeIfState bpfMapSizeNATAffinity bpfMapSizeNATBackend bpfMapSizeNATFrontend "+
+		"bpfMapSizePerCpuConntrack bpfMapSizeRoute ipipMTU ipv4ElevatedRoutePriority ipv4NormalRoutePriority ipv6ElevatedRoutePriority ipv6NormalRoutePriority "+
+		"iptablesMarkMask maxIpsetSize metadataPort vxlanMTU vxlanMTUV6 vxlanPort vxlanVNI wireguardListeningPort wireguardListeningPortV6 wireguardMTU wireguardMTUV6 "+
+		"wireguardRoutingRulePriority", from(0, 9999)),
+	fieldsOf("bpfCTLBLogFilter bpfDataIfacePattern bpfDisableGROForIfaces bpfL3IfacePattern cgroupV2Path dataplaneDriver debugMemoryProfilePath endpointStatusPathPrefix "+
+		"nftablesFlowTableDataIfacePattern featureDetectOverride featureGates flowLogsGoldmaneServer logDebugFilenameRegex mtuIfacePattern policySyncPathPrefix prometheusMetricsClientAuth "+
+		"wireguardInterfaceName wireguardInterfaceNameV6", pick("", "a=true", "/var/x", "eth.*")),
+	fieldsOf("bpfHostNetworkedNATWithoutCTLB bpfProfiling bpfRedirectToPeer nftablesFlowTableOffload floatingIPs ipForwarding istioAmbientMode programClusterRoutes windowsManageFirewallRules", enabled),
+	fieldsOf("iptablesFilterAllowAction iptablesMangleAllowAction nftablesFilterAllowAction nftablesMangleAllowAction", anyCase("Accept", "Return")),
+	fieldsOf("iptablesFilterDenyAction nftablesFilterDenyAction", anyCase("Drop", "Reject")),
+	fieldsOf("bpfDSROptoutCIDRs bpfExcludeCIDRsFromNAT externalNodesList", some(0, 2, prefix)),
+	fieldsOf("deviceRouteSourceAddress metadataAddr", addr4), fieldsOf("deviceRouteSourceAddressIPv6", addr6),
+	[]field{
+		opt("awsSrcDstCheck", pick("DoNothing", "Enable", "Disable")), opt("bpfAttachType", pick("TC", "TCX")), opt("bpfConnectTimeLoadBalancing", pick("TCP", "Enabled", "Disabled")),
+		opt("bpfConntrackLogLevel", pick("Off", "Debug")), opt("bpfConntrackMode", pick("Auto", "Userspace", "BPFProgram")), opt("bpfEnforceRPF", anyCase("Disabled", "Strict", "Loose")),
+		opt("bpfConntrackTimeouts", obj(opt("creationGracePeriod", period), opt("tcpEstablished", pick("Auto", "1h")), opt("udpTimeout", period))),
+		opt("bpfExternalServiceMode", anyCase("Tunnel", "DSR")), opt("bpfForceTrackPacketsFromIfaces", distinct(0, "docker+", "x")), opt("bpfJITHardening", pick("Auto", "Strict")),
+		opt("bpfLogFilters", pairs([]string{"all", "weps"}, []string{"tcp", ""})), opt("bpfLogLevel", either(pick(""), anyCase("Off", "Info", "Debug"))),
+		opt("bpfMapSizeConntrackScaling", anyCase("Disabled", "DoubleIfFull")), opt("bpfOverlayHostSourceIP", pick("TunnelAddress", "HostAddress")), opt("bpfPSNATPorts", pick("20000:29999")),
+		opt("iptablesBackend", pick("Legacy", "NFT", "Auto")), opt("istioDSCPMark", either(from(0, 63), pick("AF11"))), opt("kubeNodePortRanges", some(0, 2, pick("30000:32767"))),
+		opt("localSubnetL2Reachability", pick("Disabled", "PodsAndLoadBalancers")), opt("routeSource", anyCase("WorkloadIPs", "CalicoIPAM")),
+		opt("routeTableRange", obj(req("min", from(1, 9)), req("max", from(10, 250)))), opt("routeTableRanges", some(0, 2, obj(req("min", from(1, 9)), req("max", from(10, 250))))),
+		opt("serviceLoopPrevention", anyCase("Drop", "Reject", "Disabled")),
+	},
+)
+
+func periodic(name string) field { return opt(name, obj(opt("reconcilerPeriod", period))) }
+
+var controllers = obj(periodic("policy"), periodic("workloadEndpoint"), periodic("serviceAccount"), periodic("namespace"),
+	opt("loadBalancer", obj(opt("assignIPs", pick("AllServices", "RequestedServicesOnly")))), opt("policyMigration", obj(opt("enabled", enabled))),
+	opt("node", obj(opt("reconcilerPeriod", period), opt("syncLabels", enabled), opt("leakGracePeriod", period), opt("hostEndpoint", obj(
+		opt("autoCreate", enabled), opt("createDefaultHostEndpoint", enabled), opt("templates", some(0, 2, obj(
+			req("generateName", func(a *Author) any { return fmt.Sprintf("t-%d", a.fresh()) }), req("interfaceCIDRs", some(1, 2, prefix)), opt("interfacePattern", pick("eth.*")),
+			opt("labels", labels), opt("nodeSelector", selector)))))))))
+
+var controllersSpec = obj(req("controllers", controllers), opt("logSeverityScreen", pick("None", "Debug", "Info", "Warning", "Error", "Fatal", "Panic")), opt("healthChecks", enabled),
+	opt("etcdV3CompactionPeriod", period), opt("prometheusMetricsPort", from(0, 65535)), opt("debugProfilePort", from(0, 65535)))
+
+var settingKinds = []Kind{
+	{
+		Name: "FelixConfiguration", Plural: "felixconfigurations", named: either(pick("default"), func(a *Author) any { return fmt.Sprintf("%s%d", pick("node.n", "racks-")(a), a.fresh()) }),
+		body: []field{req("spec", either(settings(felixSettings...), settings(laterSettings...)))}, mend: func(a *Author, o Object) {
+			if n := o["metadata"].(Object)["name"].(string); n[0] == 'r' {
+				spec(o)["nodeSelector"] = selector(a)
+			}
+		},
+	},
+	{Name: "KubeControllersConfiguration", Plural: "kubecontrollersconfigurations", One: true, body: []field{
+		req("spec", controllersSpec),
+		opt("status", either(none, obj(opt("runningConfig", controllersSpec), opt("environmentVars", pairs([]string{"LOG_LEVEL"}, []string{"info"}))))),
+	}},
+	{Name: "ClusterInformation", Plural: "clusterinformations", One: true, body: []field{opt("spec", obj(opt("clusterGUID", pick("0123456789abcdef0123456789abcdef")), opt("clusterType", pick("k8s,bgp", "typha,kdd")),
+		opt("calicoVersion", pick("v3.30.0")), opt("datastoreReady", pointer), opt("variant", pick("Calico"))))}},
+}

@@ -1,0 +1,53 @@
+package verdict_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/verdict"
+)
+
+// TestWhatSettingsForbidWhateverPolicySays: tunnels from workloads, also of flows that are established, and packets of no connection.
+func TestWhatSettingsForbidWhateverPolicySays(t *testing.T) {
+	open := intent.PolicyID{Kind: "Profile", Name: "open"}
+	any := []intent.Rule{{Action: intent.Allow}}
+	base := intent.Batch{
+		Policies:  []intent.Policy{{ID: open, Ingress: any, Egress: any}},
+		Endpoints: []intent.Endpoint{{ID: intent.EndpointID{Namespace: "prod", Name: "web"}, Link: "cali1", Profiles: []intent.PolicyID{open}}},
+	}
+	out := verdict.Packet{InLink: "cali1", OutLink: "eth0", Src: netip.MustParseAddr("10.65.0.1"), Dst: netip.MustParseAddr("192.0.2.2")}
+	in := verdict.Packet{InLink: "eth0", OutLink: "cali1", Src: out.Dst, Dst: out.Src}
+	of := func(p verdict.Packet, proto uint8, port uint16, state verdict.ConnState) verdict.Packet {
+		p.Proto, p.DstPort, p.State = proto, port, state
+		return p
+	}
+	for _, tt := range []struct {
+		name string
+		host intent.HostSettings
+		p    verdict.Packet
+		want string // the reason of a denial; empty: allowed
+	}{
+		{"VXLAN", intent.HostSettings{}, of(out, 17, 4789, verdict.New), intent.ReasonTunnel},
+		{"VXLAN of an established flow", intent.HostSettings{}, of(out, 17, 4789, verdict.Established), intent.ReasonTunnel},
+		{"VXLAN that is allowed", intent.HostSettings{AllowVXLAN: true}, of(out, 17, 4789, verdict.New), ""},
+		{"the port is UDP's", intent.HostSettings{}, of(out, 6, 4789, verdict.New), ""},
+		{"VXLAN to a workload", intent.HostSettings{}, of(in, 17, 4789, verdict.New), ""},
+		{"IPIP", intent.HostSettings{AllowVXLAN: true}, of(out, 4, 0, verdict.Established), intent.ReasonTunnel},
+		{"IPIP that is allowed", intent.HostSettings{AllowIPIP: true}, of(out, 4, 0, verdict.New), ""},
+		{"invalid from a workload", intent.HostSettings{}, of(out, 6, 80, verdict.Invalid), intent.ReasonInvalid},
+		{"invalid to a workload", intent.HostSettings{}, of(in, 6, 80, verdict.Invalid), intent.ReasonInvalid},
+		{"invalid, and left to policy", intent.HostSettings{AllowInvalid: true}, of(out, 6, 80, verdict.Invalid), ""},
+		{"invalid to a workload, and left to policy", intent.HostSettings{AllowInvalid: true}, of(in, 6, 80, verdict.Invalid), ""},
+		{"an invalid tunnel", intent.HostSettings{AllowInvalid: true}, of(out, 4, 0, verdict.Invalid), intent.ReasonTunnel},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var s verdict.State
+			s.Merge(base)
+			s.Merge(intent.Batch{Host: &tt.host})
+			if v := s.Judge(tt.p); v.Allowed != (tt.want == "") || tt.want != "" && v.Reason != tt.want {
+				t.Errorf("allowed %v, %s; want %q", v.Allowed, v.Reason, tt.want)
+			}
+		})
+	}
+}

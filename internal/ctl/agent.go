@@ -23,6 +23,7 @@ const defaultConfigFile = "/etc/twill/twill.conf"
 // local is what is known of an agent's settings without the datastore.
 type local struct {
 	file, node string
+	dir        string // where `twill node` keeps data of this host, its name among them
 	prefixes   []string
 	layers     []config.Layer
 	settings   config.Settings
@@ -34,10 +35,11 @@ func (l *local) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&l.prefixes, "interface-prefix", nil, "what names of workload interfaces begin with (default cali)")
 }
 
-// addNodeFlags adds those that say which node this is, and where its settings are.
+// addNodeFlags adds those that say which node this is, and where its settings and data are.
 func (l *local) addNodeFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&l.node, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
+	f.StringVar(&l.node, "node", "", "name of this node in the datastore (NODENAME; default: what it was before, else the host's name)")
+	f.StringVar(&l.dir, "data-dir", "/var/lib/twill", "where this host keeps its data, and the name that it had before")
 	f.StringVar(&l.file, "config", "", "file of settings, lines of name = value (TWILL_CONFIG; default "+defaultConfigFile+", if it is there)")
 }
 
@@ -66,7 +68,7 @@ func (l *local) read() error {
 		}
 	}
 	if l.node = l.settings.Node; l.node == "" {
-		l.node = nodeName("")
+		l.node = nodeName(l.dir)
 	}
 	return nil
 }
@@ -126,16 +128,16 @@ func (c *command) logAs(format string) *slog.Logger {
 	return c.log()
 }
 
-// nameFiles hold the name that this node had before, ours and upstream's.
-var nameFiles = []string{"/var/lib/twill/nodename", "/var/lib/calico/nodename"}
+// upstreamsNameFile holds the name that this node had under upstream's agent.
+var upstreamsNameFile = "/var/lib/calico/nodename"
 
-// nodeName is the name of this node: what it is told, what it was before, then
-// the host's. A host that is given another name stays the node that it was.
-func nodeName(flag string) string {
-	if told := cmp.Or(flag, os.Getenv("NODENAME")); told != "" {
-		return told
-	}
-	for _, file := range nameFiles {
+// nameFile holds the name that this node had before, among its data.
+func nameFile(dir string) string { return filepath.Join(dir, "nodename") }
+
+// nodeName is the name of a node that nobody names: what it was before, as its data says or upstream's, then the host's. A host
+// that is given another name stays the node that it was.
+func nodeName(dir string) string {
+	for _, file := range []string{nameFile(dir), upstreamsNameFile} {
 		if b, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(b)) != "" {
 			return strings.TrimSpace(string(b))
 		}
@@ -149,5 +151,5 @@ func keepName(dir, name string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "nodename"), []byte(name+"\n"), 0o644)
+	return os.WriteFile(nameFile(dir), []byte(name+"\n"), 0o644)
 }

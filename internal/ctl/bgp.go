@@ -63,7 +63,7 @@ Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K belo
 			if err := errors.Join(l.read(), reg.check(cfg.Reflector)); err != nil {
 				return err
 			}
-			cfg.Node, cfg.Version, cfg.Store, cfg.Log = l.node, Version, l.store(&c.conn), c.logAs(l.settings.LogFormat)
+			cfg.Node, cfg.Dir, cfg.Version, cfg.Store, cfg.Log = l.node, l.dir, Version, l.store(&c.conn), c.logAs(l.settings.LogFormat)
 			cfg.Store.DialTimeout = c.conn.timeout
 			if reg.cluster != "" {
 				go reg.registerLater(cmd.Context(), cfg.Store, l.node, cfg.Log)
@@ -72,7 +72,6 @@ Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K belo
 		},
 	}
 	l.addFlags(cmd)
-	cmd.Flags().StringVar(&cfg.Dir, "data-dir", "/var/lib/twill", "where the last plan is kept")
 	cmd.Flags().StringVar(&cfg.Secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
 	cmd.Flags().BoolVar(&cfg.Reflector, "reflector", false, "reflect routes between other hosts, and do nothing else")
 	reg.addFlags(cmd.Flags())

@@ -31,13 +31,12 @@ it. What did not change is not written.
 				return err
 			}
 			cfg.Node, cfg.Store, cfg.Log, cfg.Check = l.node, l.store(&c.conn), c.logAs(l.settings.LogFormat), checkBird
-			cfg.Store.DialTimeout, cfg.Version = c.conn.timeout, Version
+			cfg.Store.DialTimeout, cfg.Version, cfg.Dir = c.conn.timeout, Version, l.dir
 			return daemon.RunConfd(cmd.Context(), cfg)
 		},
 	}
 	l.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&cfg.Dir, "data-dir", "/var/lib/twill", "where the last plan is kept")
 	f.StringVar(&cfg.Secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
 	f.StringVar(&cfg.Socket, "socket", bgpSocket(), "where to answer \"twill bgp peers\", routes and why (TWILL_BGP_SOCKET)")
 	addRouterID(cmd, &cfg.RouterID)

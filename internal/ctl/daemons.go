@@ -51,7 +51,6 @@ else: there is no agent, and no workload can be on it.`,
 	}
 	cmd.AddCommand(c.nodeStatusCmd(), c.nodeAddressCmd(), c.installCmd(), c.uninstallCmd(), c.cleanupCmd(), c.bootCmd())
 	o.local.addNodeFlags(cmd)
-	cmd.Flags().StringVar(&o.dir, "data-dir", "/var/lib/twill", "where this host keeps its data")
 	cmd.Flags().StringVar(&o.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: have BIRD speak it; reflector: reflect and do nothing else; off: none of it (TWILL_BGP)")
 	o.registration.addFlags(cmd.Flags())
 	o.addrs.addFlags(cmd.Flags())
@@ -67,7 +66,7 @@ func ignoreHangup() { signal.Ignore(syscall.SIGHUP) }
 // nodeOptions are what `twill node` is told.
 type nodeOptions struct {
 	local        local
-	dir, bgp     string
+	bgp          string
 	listen       []string // where our own etcd listens; empty: there is none
 	alone        bool     // our own etcd is for nobody but this host
 	addrs        addressing
@@ -91,7 +90,7 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	if _, err := firstPools(); err != nil {
 		return usage("node: %v", err)
 	}
-	if err := keepName(o.dir, o.local.node); err != nil {
+	if err := keepName(o.local.dir, o.local.node); err != nil {
 		return fmt.Errorf("write down this node's name: %w", err)
 	}
 	keeps.Node, keeps.Log = o.local.node, c.log()
@@ -135,16 +134,16 @@ func (o *nodeOptions) children(own bool, store []string) []node.Child {
 	}
 	var out []node.Child
 	if own {
-		out = append(out, member(o.dir, o.listen))
+		out = append(out, member(o.local.dir, o.listen))
 	}
 	if !o.reflector() {
 		out = append(out, node.Child{Name: "agent", Args: append([]string{"agent"}, store...), Env: env})
 	}
 	for _, s := range speakersOf[o.bgp] {
 		if s.Env = env; s.Name == "bfd" {
-			s.Args = []string{s.Name, "--data-dir", o.dir}
+			s.Args = []string{s.Name, "--data-dir", o.local.dir}
 		} else if s.Name != "bird" {
-			s.Args = append([]string{s.Name, "--data-dir", o.dir}, store...)
+			s.Args = append([]string{s.Name, "--data-dir", o.local.dir}, store...)
 		}
 		if o.reflector() && s.Name == "bgp" {
 			s.Args = append(append(s.Args, "--reflector"), o.registration.args()...)

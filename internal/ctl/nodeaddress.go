@@ -119,7 +119,8 @@ func prepareOnce(ctx context.Context, etcd etcdstore.Config, cfg nodekeep.Config
 
 func (c *command) nodeAddressCmd() *cobra.Command {
 	var a addressing
-	var name, output string
+	var l local
+	var output string
 	cmd := &cobra.Command{
 		Use:   "address",
 		Short: "Show which address this node has or would be given, and why",
@@ -135,11 +136,14 @@ Exit code: 0 the Node has, or is about to be given, an address; 1 it has none.`,
 			if err != nil {
 				return err
 			}
-			return c.showAddresses(cmd.Context(), nodeName(name), cfg.Wants, output)
+			if err := l.read(); err != nil {
+				return err
+			}
+			return c.showAddresses(cmd.Context(), l.node, cfg.Wants, output)
 		},
 	}
 	a.addFlags(cmd.Flags())
-	cmd.Flags().StringVar(&name, "node", "", "name of this node in the datastore (NODENAME; default the host's name)")
+	l.addNodeFlags(cmd)
 	addOutputs(cmd, &output, "json", "yaml")
 	return cmd
 }

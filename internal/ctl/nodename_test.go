@@ -3,24 +3,39 @@ package ctl
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
-func TestANodeKeepsItsName(t *testing.T) {
-	dir := t.TempDir()
-	was := nameFiles
-	t.Cleanup(func() { nameFiles = was })
-	nameFiles = []string{filepath.Join(dir, "nodename"), filepath.Join(dir, "upstream")}
+// nobodySaysTheName takes away what this machine says of a node's name, and calls the host Host-A. It returns where upstream's
+// agent would have written one down.
+func nobodySaysTheName(t *testing.T) (upstream string) {
+	t.Helper()
+	clearStoreEnv(t)
+	t.Setenv("TWILL_CONFIG", file(t, "twill.conf", ""))
 	t.Setenv("NODENAME", "")
+	os.Unsetenv("NODENAME") // until Setenv's cleanup
 	t.Setenv("HOSTNAME", "Host-A")
+	was := upstreamsNameFile
+	t.Cleanup(func() { upstreamsNameFile = was })
+	upstreamsNameFile = filepath.Join(t.TempDir(), "upstream")
+	return upstreamsNameFile
+}
+
+func TestANodeKeepsItsName(t *testing.T) {
+	upstream := nobodySaysTheName(t)
+	dir := t.TempDir()
 	step := func(says, flag, want string) {
 		t.Helper()
-		if got := nodeName(flag); got != want {
-			t.Errorf("%s: the name is %q, want %q", says, got, want)
+		l := local{dir: dir, node: flag}
+		if err := l.read(); err != nil || l.node != want {
+			t.Errorf("%s: the name is %q (%v), want %q", says, l.node, err, want)
 		}
 	}
 	step("nothing is known", "", "host-a")
-	if err := os.WriteFile(nameFiles[1], []byte("old-calico\n"), 0o644); err != nil {
+	if err := os.WriteFile(upstream, []byte("old-calico\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	step("upstream's agent was here", "", "old-calico")
@@ -31,4 +46,38 @@ func TestANodeKeepsItsName(t *testing.T) {
 	t.Setenv("NODENAME", "told")
 	step("the environment says so", "", "told")
 	step("a flag says so", "flag", "flag")
+}
+
+func TestTheNameIsReadFromTheDirectoryOfTheNodesData(t *testing.T) {
+	nobodySaysTheName(t)
+	dir := t.TempDir()
+	if err := keepName(dir, "first"); err != nil {
+		t.Fatal(err)
+	}
+	c := newCLI(t)
+	c.raw("felixconfigurations/node.first", `{"kind":"FelixConfiguration","apiVersion":"projectcalico.org/v3","metadata":{"name":"node.first"},"spec":{"logSeverityScreen":"Debug"}}`)
+	contains(t, c.want(0, "", "config", "--data-dir", dir), "logSeverityScreen", "Debug", "node.first")
+	contains(t, c.want(0, "", "config", "--data-dir", t.TempDir()), "Every setting has its default")
+}
+
+// TestWhoeverWorksOutTheNameCanBeToldWhereItIs finds a command that looks for a name of this node elsewhere than `twill node` wrote it.
+func TestWhoeverWorksOutTheNameCanBeToldWhereItIs(t *testing.T) {
+	found := 0
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+		name := cmd.Flags().Lookup("node")
+		if name == nil || !strings.HasPrefix(name.Usage, "name of this node") || cmd.Name() == "install" { // which only writes it
+			return
+		}
+		found++
+		if dir := cmd.Flags().Lookup("data-dir"); dir == nil || dir.DefValue != "/var/lib/twill" {
+			t.Errorf("twill %s works out which node this is, and --data-dir does not say where its name is", cmd.Name())
+		}
+	}
+	if walk(newRoot(&command{})); found < 5 {
+		t.Errorf("%d commands work out which node this is; want those of the daemons", found)
+	}
 }

@@ -83,7 +83,7 @@ func TestWhatAHostRuns(t *testing.T) {
 			"etcd --data-dir /d/etcd --listen http://192.0.2.7:2379 | bfd --data-dir /d | bgp --data-dir /d --etcd=x --reflector",
 		},
 	} {
-		tt.o.dir, tt.o.local.node = "/d", "h1"
+		tt.o.local.dir, tt.o.local.node = "/d", "h1"
 		if err := tt.o.check(); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}

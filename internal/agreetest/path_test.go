@@ -167,13 +167,15 @@ func (p *path) walk() {
 }
 
 func (p *path) change() []api.Update {
-	switch p.rng.IntN(9) {
+	switch p.rng.IntN(11) {
 	case 0:
 		return p.world.Move()
 	case 1, 2:
 		return p.world.Undo()
 	case 3, 4, 5:
 		return p.world.MovePolicy()
+	case 6, 7:
+		return p.world.TurnPolicy()
 	}
 	return p.world.Step()
 }

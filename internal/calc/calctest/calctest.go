@@ -115,16 +115,10 @@ func (w *World) Move() []api.Update {
 
 // MovePolicy gives a policy that is enforced another order or another tier, and leaves all else of it as it is.
 func (w *World) MovePolicy() []api.Update {
-	var enforced []string
-	for _, k := range slices.Sorted(maps.Keys(w.store)) {
-		if enforcedPolicy.MatchString(k) && w.specOf(k) != nil {
-			enforced = append(enforced, k)
-		}
-	}
-	if len(enforced) == 0 {
+	k := w.enforced()
+	if k == "" {
 		return w.Step()
 	}
-	k := pick(w, enforced)
 	spec := w.specOf(k)
 	if w.maybe(0.3) {
 		spec["tier"] = pick(w, []string{"t1", "t2", "t3", "default", "default", "kube-admin"})
@@ -132,6 +126,44 @@ func (w *World) MovePolicy() []api.Update {
 		spec["order"] = w.rng.IntN(400) - 100
 	}
 	return []api.Update{w.respec(k, spec)}
+}
+
+// TurnPolicy makes allow of deny, and deny of allow, in the rules of a policy that is enforced, and leaves all else of it as it is:
+// so which endpoints have the policy does not change.
+func (w *World) TurnPolicy() []api.Update {
+	k := w.enforced()
+	if k == "" {
+		return w.Step()
+	}
+	spec := w.specOf(k)
+	for _, direction := range []string{"ingress", "egress"} {
+		rules, _ := spec[direction].([]any)
+		for _, rule := range rules {
+			if rule, ok := rule.(object); ok {
+				switch rule["action"] {
+				case "Allow":
+					rule["action"] = "Deny"
+				case "Deny":
+					rule["action"] = "Allow"
+				}
+			}
+		}
+	}
+	return []api.Update{w.respec(k, spec)}
+}
+
+// enforced is the key of any policy that is enforced and can be read; empty: there is none.
+func (w *World) enforced() string {
+	var keys []string
+	for _, k := range slices.Sorted(maps.Keys(w.store)) {
+		if enforcedPolicy.MatchString(k) && w.specOf(k) != nil {
+			keys = append(keys, k)
+		}
+	}
+	if len(keys) == 0 {
+		return ""
+	}
+	return pick(w, keys)
 }
 
 var enforcedPolicy = regexp.MustCompile(`/(global)?networkpolicies/`)

@@ -41,6 +41,7 @@ func Render(c Config) (string, error) {
 		w.line("graceful restart wait %d;", max(1, int(p.Restart().Seconds())))
 	}
 	w.line("router id %s;", p.RouterID)
+	w.line("timeformat base %q;", birdctl.TimeFormat)
 	w.line("timeformat protocol %q;", birdctl.TimeFormat)
 	w.line("")
 	w.line("protocol device { scan time 2; }")
@@ -211,18 +212,10 @@ func (w *writer) session(s plan.Session) {
 		return
 	}
 	w.line("protocol bgp %s {", Name(s))
-	local := ""
-	if s.Source.IsValid() {
-		local = s.Source.String() + " "
-	}
-	port := uint16(plan.DefaultPort)
-	if len(w.Plan.Listen) > 0 {
-		port = w.Plan.Listen[0].Port()
-	}
-	w.line("  local %sport %d as %d;", local, port, s.LocalAS)
+	w.local(s)
 	w.line("  neighbor %s port %d as %d;", s.Peer, s.Port, s.AS)
 	switch {
-	case s.BFD.Asked:
+	case s.BFD.Asked && !s.Via.IsValid(): // BIRD opens no direct session with who is behind a gateway
 		// BIRD speaks the BFD of neighbours only with those that it calls direct. It dies with BIRD, whose peers then forget it
 		// even if it restarts: so it is there only for who asks for it.
 		ttl := ""
@@ -255,6 +248,24 @@ func (w *writer) session(s plan.Session) {
 	w.line("}")
 }
 
+// local is this end of a session. Where the node listens on its own address only, so does each session: BIRD has no
+// socket of one kind beside one of the other, and none without an address. So there what has no source has the node's.
+func (w *writer) local(s plan.Session) {
+	port, source := uint16(plan.DefaultPort), s.Source
+	for _, at := range w.Plan.Listen {
+		port = at.Port()
+		if at.Addr().Is4() == s.Peer.Is4() && !at.Addr().IsUnspecified() {
+			source = at.Addr()
+			w.line("  strict bind on;")
+		}
+	}
+	if source.IsValid() {
+		w.line("  local %s port %d as %d;", source, port, s.LocalAS)
+		return
+	}
+	w.line("  local port %d as %d;", port, s.LocalAS)
+}
+
 // channel is what a session tells and believes.
 func (w *writer) channel(s plan.Session) {
 	w.line("  ipv%s {", version(s.Peer.Is4()))
@@ -273,11 +284,13 @@ func (w *writer) channel(s plan.Session) {
 	}
 	w.line("      reject;")
 	w.line("    };")
-	switch s.NextHop {
-	case plan.NextHopSelf:
-		w.line("    next hop self;")
-	case plan.NextHopKeep:
+	switch {
+	case s.NextHop == plan.NextHopKeep:
 		w.line("    next hop keep;")
+	case s.NextHop == plan.NextHopSelf, !s.Internal():
+		// BIRD would leave it to be a neighbor on the same link if both sessions are direct. See
+		// TestANodeIsTheNextHopBetweenSystemsOnOneLink.
+		w.line("    next hop self;")
 	}
 	w.line("  };")
 }

@@ -50,13 +50,16 @@ func everything() birdconf.Config {
 	lacking.Via = netip.Addr{}
 	six.Password, six.Passive, six.NextHop, six.Hops, six.AllowLocalAS = nil, false, plan.NextHopSelf, 0, 0
 	six.AS, six.Client, six.Cluster = six.LocalAS, true, addr("244.0.0.1")
-	six.BFD = plan.BFD{BFD: api.BFD{Interval: 300 * time.Millisecond, Multiplier: 3}, Asked: true}
+	near := six
+	near.Peer, near.Via = addr("2001:db8::3"), netip.Addr{}
+	near.BFD = plan.BFD{BFD: api.BFD{Interval: 300 * time.Millisecond, Multiplier: 3}, Asked: true}
+	six.BFD = near.BFD
 	lacking.Peer, lacking.Password = addr("192.0.2.3"), &plan.Secret{Name: "a", Key: "none"}
 	return birdconf.Config{
 		Blocks: []netip.Prefix{prefix("10.65.1.0/26"), prefix("10.65.9.9/32"), prefix("fd00:65::/122")}, Secret: secret,
 		Plan: plan.Plan{
 			Node: "h1", AS: 64512, RouterID: addr("192.0.2.1"), Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:179")},
-			Sessions: []plan.Session{s, lacking, six}, Originate: []netip.Prefix{prefix("10.96.0.0/12"), prefix("fd00:96::/108")},
+			Sessions: []plan.Session{s, lacking, six, near}, Originate: []netip.Prefix{prefix("10.96.0.0/12"), prefix("fd00:96::/108")},
 			Foreign: []netip.Prefix{prefix("10.96.0.0/12"), prefix("fd00:67::/48")}, Ignored: []string{"eth9"},
 			Encapsulated: []netip.Prefix{prefix("10.68.0.0/16"), prefix("fd00:68::/48")},
 			Marks:        []plan.Mark{{Prefix: prefix("10.65.0.0/16"), Communities: []string{"64512:120"}}},
@@ -92,7 +95,7 @@ func TestBIRDTakesWhatIsRendered(t *testing.T) {
 func TestEachThingOfAPlanIsRendered(t *testing.T) {
 	text := render(t, everything())
 	for _, want := range []string{
-		"router id 192.0.2.1;", `interface -"eth9", -"cali*", -"kube-ipvs*", "*";`, "if krt_source != 80 then reject;",
+		"router id 192.0.2.1;", `timeformat base "%FT%T";`, `interface -"eth9", -"cali*", -"kube-ipvs*", "*";`, "if krt_source != 80 then reject;",
 		"if net ~ [ 10.65.1.0/26{27,32} ] then reject;", "if net ~ [ fd00:65::/122{123,128} ] then reject;", "metric 2050;", "graceful restart wait 5;",
 		"if net ~ fd00:67::/48 then reject;", "if net ~ 10.68.0.0/16 && gw != bgp_next_hop then dest = RTD_UNREACHABLE;", "route 10.96.0.0/12 blackhole;", "route fd00:96::/108 blackhole;",
 		"protocol bgp twill_192_0_2_2 {", "local 192.0.2.1 port 179 as 64513;", "neighbor 192.0.2.2 port 1790 as 65001;",
@@ -110,6 +113,9 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
+	}
+	if n := strings.Count(text, "bfd { interval"); n != 1 {
+		t.Errorf("%d sessions are direct and have BFD, want that which has no gateway:\n%s", n, text)
 	}
 	if strings.Contains(text, "10.65.9.9/32{") {
 		t.Error("nothing lies within one address")

@@ -54,17 +54,22 @@ func TestRestartsAreSeen(t *testing.T) {
 	socket := answers(t, map[string]string{"show status": `1000-BIRD 2.0.12
 1011-Router ID is 172.30.0.2
  Hostname is vm
+ Current server time is 2026-11-21T11:10:12
+ Last reboot on 2026-11-21T11:10:09
+ Last reconfiguration on 2026-11-21T11:10:11
 0024-Graceful restart recovery in progress
    Waiting for 2 channels to recover
    Wait timer is 118.250/120
 0013 Daemon is up and running
 `})
-	if most, is, err := Recovering(socket); most != 118250*time.Millisecond || !is || err != nil {
-		t.Errorf("%v, %v, %v", most, is, err)
+	second := func(n int) time.Time { return time.Date(2026, 11, 21, 11, 10, n, 0, time.Local) }
+	want := Status{Version: "BIRD 2.0.12", Booted: second(9), Configured: second(11), Recovering: true, Most: 118250 * time.Millisecond}
+	if s, err := Ask(socket); s != want || err != nil {
+		t.Errorf("%+v, %v; want %+v", s, err, want)
 	}
-	socket = answers(t, map[string]string{"show status": "1000-BIRD 2.0.12\n0013 Daemon is up and running\n"})
-	if most, is, err := Recovering(socket); most != 0 || is || err != nil {
-		t.Errorf("%v, %v, %v", most, is, err)
+	socket = answers(t, map[string]string{"show status": "1000-BIRD 2.0.12\n1011-Router ID is 172.30.0.2\n Last reboot on Monday\n0013 Daemon is up and running\n"})
+	if s, err := Ask(socket); s != (Status{Version: "BIRD 2.0.12"}) || err != nil {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 

@@ -15,10 +15,12 @@ const (
 	routeHead     = 1007
 	routeType     = 1008
 	routeAttrs    = 1012
+	statusVersion = 1000
+	statusTimes   = 1011
 	statusRestart = 24
 )
 
-// TimeFormat is how birdconf has BIRD write the times of protocols; Go's form of the same is timeForm.
+// TimeFormat is how birdconf has BIRD write the times of protocols and its own; Go's form of the same is timeForm.
 const (
 	TimeFormat = "%FT%T"
 	timeForm   = "2006-01-02T15:04:05"
@@ -47,21 +49,45 @@ type Path struct {
 	Communities []string
 }
 
-// Recovering reports whether BIRD restarts and keeps routes until peers have told theirs, and for how long at most.
-func Recovering(socket string) (most time.Duration, is bool, err error) {
+// Status is how BIRD itself is.
+type Status struct {
+	Version    string // as it calls itself: BIRD 2.0.12
+	Booted     time.Time
+	Configured time.Time // when it last read a configuration
+	// Recovering: it restarts and keeps routes until peers have told theirs, at most for so long.
+	Recovering bool
+	Most       time.Duration
+}
+
+// Ask asks BIRD how it is.
+func Ask(socket string) (s Status, err error) {
 	lines, err := ask(socket, "show status")
 	for _, l := range lines {
-		if l.code != statusRestart {
-			continue
-		}
-		is = true
-		if wait, ok := strings.CutPrefix(strings.TrimSpace(l.text), "Wait timer is "); ok {
-			left, _, _ := strings.Cut(wait, "/")
-			seconds, _ := strconv.ParseFloat(left, 64) // not understood: none
-			most = time.Duration(seconds * float64(time.Second))
+		text := strings.TrimSpace(l.text)
+		switch l.code {
+		case statusVersion:
+			s.Version = text
+		case statusTimes:
+			s.read(text)
+		case statusRestart:
+			s.Recovering = true
+			if wait, ok := strings.CutPrefix(text, "Wait timer is "); ok {
+				left, _, _ := strings.Cut(wait, "/")
+				seconds, _ := strconv.ParseFloat(left, 64) // not understood: none
+				s.Most = time.Duration(seconds * float64(time.Second))
+			}
 		}
 	}
-	return most, is, err
+	return s, err
+}
+
+// read takes in one of BIRD's times; one that is not understood is not known.
+func (s *Status) read(text string) {
+	for words, at := range map[string]*time.Time{"Last reboot on ": &s.Booted, "Last reconfiguration on ": &s.Configured} {
+		if when, ok := strings.CutPrefix(text, words); ok {
+			*at, _ = time.ParseInLocation(timeForm, when, time.Local)
+		}
+	}
 }
 
 // Protocols are all, by name.

@@ -77,12 +77,13 @@ func (w *confWriter) report() (speaker.Report, error) {
 
 // fromBIRD adds what BIRD alone knows.
 func (w *confWriter) fromBIRD(r *speaker.Report) error {
-	most, recovering, err := birdctl.Recovering(w.cfg.Bird)
+	bird, err := birdctl.Ask(w.cfg.Bird)
 	if err != nil {
 		return err
 	}
-	if recovering {
-		r.Holding = time.Now().Add(most)
+	r.Since, r.Planned, r.Version = bird.Booted, bird.Configured, bird.Version
+	if bird.Recovering {
+		r.Holding = time.Now().Add(bird.Most)
 	}
 	paths, err := birdctl.Paths(w.cfg.Bird)
 	r.Learned = len(learned(paths))
@@ -109,7 +110,7 @@ const (
 func (w *confWriter) session(s plan.Session, protocols map[string]birdctl.Protocol) speaker.Session {
 	is, there := protocols[birdconf.Name(s)]
 	out := speaker.Session{
-		Peer: s.Peer, PeerNode: s.PeerNode, From: s.Why, AS: s.AS, LocalAS: s.LocalAS, Client: s.Client,
+		Peer: s.Peer, PeerNode: s.PeerNode, From: s.Why, Global: s.Global, AS: s.AS, LocalAS: s.LocalAS, Client: s.Client,
 		State: is.State, Since: is.Since, Why: is.LastError, Received: is.Imported + is.Filtered, Accepted: is.Imported, Told: is.Exported,
 	}
 	switch {

@@ -3,11 +3,16 @@ package daemon
 import (
 	"log/slog"
 	"net/netip"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/twillnet/twill/internal/bgp/birdconf"
 	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
 
@@ -35,5 +40,46 @@ func TestABIRDThatDoesNotAnswerIsToldOf(t *testing.T) {
 	w.plan = plan.Plan{Node: "h1", Off: "there is no Node h1"}
 	if r, err = w.report(); err != nil || r.Off == "" || len(r.Problems) > 0 {
 		t.Errorf("off: %+v, %v", r, err)
+	}
+}
+
+// TestWhatBIRDSaysOfItselfIsReported: since when it runs, when it last read a configuration, its version, and which peers
+// are of all nodes; CalicoNodeStatus has them all.
+func TestWhatBIRDSaysOfItselfIsReported(t *testing.T) {
+	bird := machinetest.Program(t, "bird")
+	ns, dir := netnstest.New(t), t.TempDir()
+	p := plan.Plan{Node: "h1", AS: 64512, RouterID: netip.MustParseAddr("192.0.2.1"), Sessions: []plan.Session{
+		{Peer: netip.MustParseAddr("192.0.2.2"), Port: 179, Why: "BGPPeer all", Global: true, AS: 64512, LocalAS: 64512, Keepalive: time.Second, Hold: 3 * time.Second},
+		{Peer: netip.MustParseAddr("192.0.2.3"), Port: 179, Why: "BGPPeer one", AS: 64512, LocalAS: 64512, Keepalive: time.Second, Hold: 3 * time.Second},
+	}}
+	text, err := birdconf.Render(birdconf.Config{Plan: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf, socket := filepath.Join(dir, "bird.conf"), filepath.Join(dir, "ctl")
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bird, "-f", "-c", conf, "-s", socket)
+	begun := time.Now().Truncate(time.Second) // BIRD says its times to the second
+	if err := ns.Handle().Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	w := &confWriter{rtnl: ns.Rtnl(), secrets: newSecretDir(t.TempDir()), cfg: Confd{Config: Config{Log: slog.New(slog.DiscardHandler)}, Bird: socket}, plan: p}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	r, err := w.report()
+	for deadline := time.Now().Add(20 * time.Second); err == nil && len(r.Problems) > 0 && time.Now().Before(deadline); <-tick.C { // until it answers
+		r, err = w.report()
+	}
+	if err != nil || len(r.Problems) > 0 {
+		t.Fatal(r.Problems, err)
+	}
+	if r.Since.Before(begun) || r.Planned.Before(r.Since) || !strings.HasPrefix(r.Version, "BIRD ") {
+		t.Errorf("since %s (it was started at %s), configured %s, version %q", r.Since, begun, r.Planned, r.Version)
+	}
+	if !r.Sessions[0].Global || r.Sessions[1].Global {
+		t.Errorf("sessions: %+v", r.Sessions)
 	}
 }

@@ -45,7 +45,7 @@ func (w *confWriter) tidy(now time.Time) {
 	if len(w.former) == 0 || w.cfg.Bird == "" {
 		return
 	}
-	if _, recovering, err := birdctl.Recovering(w.cfg.Bird); err != nil || recovering || w.untold {
+	if bird, err := birdctl.Ask(w.cfg.Bird); err != nil || bird.Recovering || w.untold {
 		w.steady = time.Time{}
 		return
 	}

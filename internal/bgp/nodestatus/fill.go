@@ -5,6 +5,7 @@
 package nodestatus
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -45,7 +46,7 @@ func Fill(classes []string, f Facts) api.CalicoNodeStatusStatus {
 }
 
 func daemon(f Facts) api.BGPDaemonStatus {
-	d := api.BGPDaemonStatus{State: "Ready", Version: "twill " + f.Version, LastBootTime: when(f.Report.Since), LastReconfigurationTime: when(f.Report.Planned)}
+	d := api.BGPDaemonStatus{State: "Ready", Version: cmp.Or(f.Report.Version, "twill "+f.Version), LastBootTime: when(f.Report.Since), LastReconfigurationTime: when(f.Report.Planned)}
 	if len(NotReady(f.Report)) > 0 {
 		d.State = "NotReady"
 	}

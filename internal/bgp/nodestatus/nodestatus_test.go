@@ -74,6 +74,14 @@ func TestAStatusSaysWhatIsAsked(t *testing.T) {
 	}
 }
 
+func TestAnotherProgramThatSpeaksIsNamed(t *testing.T) {
+	f := facts()
+	f.Report.Version = "BIRD 2.0.12"
+	if got := Fill([]string{api.ClassAgent}, f).Agent.BIRDV4.Version; got != "BIRD 2.0.12" {
+		t.Errorf("version %q", got)
+	}
+}
+
 func TestRoutesThatAreTooManyAreCounted(t *testing.T) {
 	f := facts()
 	f.Routes = make([]speaker.Route, mostRoutes+7)

@@ -26,8 +26,9 @@ type Report struct {
 	RouterID netip.Addr `json:"routerID,omitzero"`
 	Reflects bool       `json:"reflects,omitempty"` // and does nothing else: no route is for its kernel
 	Since    time.Time  `json:"since"`
-	Planned  time.Time  `json:"planned,omitzero"` // when it was last told what to do
-	Holding  time.Time  `json:"holding,omitzero"` // routes of a former speaker are kept, at most until then
+	Planned  time.Time  `json:"planned,omitzero"`  // when it was last told what to do
+	Version  string     `json:"version,omitempty"` // of the program that speaks, if it is another one: BIRD
+	Holding  time.Time  `json:"holding,omitzero"`  // routes of a former speaker are kept, at most until then
 	Sessions []Session  `json:"sessions,omitempty"`
 	Told     int        `json:"told"`    // routes of this node's own that are for peers
 	Learned  int        `json:"learned"` // destinations that peers told

@@ -1,0 +1,112 @@
+package birdconf_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/bgp/birdconf"
+	"github.com/twillnet/twill/internal/bgp/birdctl"
+	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+// session is one with nothing special about it.
+func session(me, peer string, localAS, as uint32) plan.Session {
+	return plan.Session{
+		Peer: addr(peer), Port: 179, Why: "BGPPeer p", AS: as, LocalAS: localAS, Source: addr(me),
+		Keepalive: plan.DefaultKeepalive, Hold: 3 * plan.DefaultKeepalive, Restart: plan.DefaultRestart,
+		Export: []plan.Rule{{Name: "p", Prefix: prefix("10.65.0.0/16"), Min: 16, Max: 32, Accept: true}},
+	}
+}
+
+// TestANodeIsTheNextHopBetweenSystemsOnOneLink: with BFD sessions are direct, and there BIRD, if it is not told otherwise,
+// leaves the next hop to be a peer on the same link, which the other peer may not be allowed to reach.
+func TestANodeIsTheNextHopBetweenSystemsOnOneLink(t *testing.T) {
+	bird := machinetest.Program(t, "bird")
+	hosts := []*netnstest.NS{netnstest.New(t), netnstest.New(t), netnstest.New(t)}
+	const mid = 1
+	hosts[mid].Run("ip", "link", "add", "br0", "type", "bridge")
+	for _, end := range []int{0, 2} {
+		port := fmt.Sprintf("eth%d", end)
+		hosts[mid].VethTo(hosts[end], port, "eth0")
+		hosts[mid].Run("ip", "link", "set", port, "master", "br0")
+		hosts[end].Addr("eth0", fmt.Sprintf("192.0.2.%d/24", end+1))
+	}
+	hosts[mid].Up("br0")
+	hosts[mid].Addr("br0", "192.0.2.2/24")
+	if err := hosts[0].Rtnl().AddRoute(rtnl.Route{Dst: prefix("10.65.1.0/26"), Kind: rtnl.Blackhole, Protocol: kernel.RouteProtocolAgent}); err != nil {
+		t.Fatal(err)
+	}
+	for i, ns := range hosts {
+		me, as := fmt.Sprintf("192.0.2.%d", i+1), uint32(65001+i)
+		p := plan.Plan{Node: me, AS: as, RouterID: addr(me)}
+		for other := range hosts {
+			if other != i && (i == mid || other == mid) {
+				s := session(me, fmt.Sprintf("192.0.2.%d", other+1), as, uint32(65001+other))
+				s.Passive = i > other
+				s.BFD = plan.BFD{BFD: api.DefaultBFD, Asked: i == mid}
+				p.Sessions = append(p.Sessions, s)
+			}
+		}
+		run(t, ns, bird, render(t, birdconf.Config{Plan: p}))
+	}
+	await(t, func() error {
+		table := hosts[2].Run("ip", "-N", "route", "show", "proto", "12")
+		if strings.Contains(table, "via 192.0.2.1 ") {
+			t.Fatalf("the next hop is not who told it:\n%s", table)
+		}
+		if !strings.Contains(table, "10.65.1.0/26 via 192.0.2.2 ") {
+			return fmt.Errorf("not learned:\n%s", table)
+		}
+		return nil
+	})
+}
+
+// TestBIRDListensWhereItIsTold: on all addresses, or with bindMode NodeIP on the node's alone, whatever sessions call from;
+// and it goes from one to the other and back when it reads its configuration anew.
+func TestBIRDListensWhereItIsTold(t *testing.T) {
+	bird := machinetest.Program(t, "bird")
+	ns, other := netnstest.New(t), netnstest.New(t)
+	ns.VethTo(other, "eth0", "eth0")
+	ns.Addr("eth0", "192.0.2.1/24", "2001:db8::1/64")
+	unsourced := session("192.0.2.1", "192.0.2.3", 64512, 65001)
+	unsourced.Source = netip.Addr{}
+	p := plan.Plan{
+		Node: "h1", AS: 64512, RouterID: addr("192.0.2.1"),
+		Sessions: []plan.Session{session("192.0.2.1", "192.0.2.2", 64512, 64512), unsourced, session("2001:db8::1", "2001:db8::2", 64512, 64512)},
+	}
+	everywhere, own := []string{"0.0.0.0:1790", "[::]:1790"}, []string{"192.0.2.1:1790", "[2001:db8::1]:1790"}
+	socket := ""
+	for _, listen := range [][]string{everywhere, own, everywhere} {
+		p.Listen = []netip.AddrPort{netip.MustParseAddrPort(listen[0]), netip.MustParseAddrPort(listen[1])}
+		if text := render(t, birdconf.Config{Plan: p}); socket == "" {
+			socket = run(t, ns, bird, text)
+		} else if err := os.WriteFile(filepath.Join(filepath.Dir(socket), "bird.conf"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		} else if err := birdctl.Configure(socket); err != nil {
+			t.Fatal(err)
+		}
+		await(t, func() error {
+			var got []string
+			for l := range strings.Lines(ns.Run("ss", "-Hltn")) {
+				const address = 3
+				if f := strings.Fields(l); len(f) > address {
+					got = append(got, f[address])
+				}
+			}
+			if slices.Sort(got); !slices.Equal(got, listen) {
+				return fmt.Errorf("it listens on %v, want %v", got, listen)
+			}
+			return nil
+		})
+	}
+}

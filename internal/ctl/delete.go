@@ -52,6 +52,7 @@ Exit code: 0 deleted, 1 one does not exist, has changed or may not go, 2 usage.`
 			if err := checkNamespace(cmd, args); err != nil {
 				return err
 			}
+			o.files.readNamespace(cmd)
 			refs, err := c.refsToDelete(args, &o)
 			if o.files.skips(err) {
 				return nil
@@ -119,7 +120,7 @@ func (c *command) refsToDelete(args []string, o *deletion) ([]api.Ref, error) {
 		if len(args) > 0 {
 			return nil, usage("delete: %q and -f: give names or files, not both", args[0])
 		}
-		ms, err := c.load(o.files.paths, o.files.recursive)
+		ms, err := c.load(o.files)
 		if err != nil {
 			return nil, err
 		}

@@ -232,3 +232,43 @@ func TestKindsHaveAllNamesOfUpstream(t *testing.T) {
 		}
 	}
 }
+
+func TestTheNamespaceOfTheFlagIsThatOfResourcesThatNameNone(t *testing.T) {
+	const (
+		bare  = "apiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: a}\nspec: {selector: all()}\n"
+		named = "---\napiVersion: projectcalico.org/v3\nkind: NetworkPolicy\nmetadata: {name: b, namespace: prod}\nspec: {selector: all()}\n"
+		set   = "---\napiVersion: projectcalico.org/v3\nkind: NetworkSetList\nitems: [{metadata: {name: s}, spec: {nets: [10.0.0.0/8]}}]\n"
+	)
+	for _, verb := range []string{"create", "apply", "replace"} {
+		c := newCLI(t)
+		if verb == "replace" {
+			c.want(0, bare+named+set, "create", "-n", "prod", "-f", "-")
+		}
+		in := bare + named + set + "---\n" + tierNamed("global")
+		if verb == "replace" {
+			in = bare + named + set
+		}
+		contains(t, c.want(0, in, verb, "-n", "prod", "-f", "-"), "networkpolicy/prod/a ", "networkpolicy/prod/b ", "networkset/prod/s ")
+		if got := c.stored("networkpolicies/default/a"); !strings.Contains(got, "not found") {
+			t.Errorf("%s -n prod wrote into namespace default: %s", verb, got)
+		}
+		contains(t, c.want(1, bare+named, verb, "--namespace", "demo", "-f", "-"),
+			`standard input: NetworkPolicy prod/b (line 6): metadata.namespace: is "prod", and -n says "demo": leave one of them out`)
+		if got := c.stored("networkpolicies/demo/a"); !strings.Contains(got, "not found") {
+			t.Errorf("%s: something of a file that is refused was written: %s", verb, got)
+		}
+	}
+	c := newCLI(t)
+	c.want(0, bare, "apply", "-f", "-")
+	c.want(0, bare, "apply", "-n", "demo", "-f", "-")
+	equal(t, c.want(0, bare, "get", "-n", "demo", "-f", "-", "-o", "name"), "networkpolicy/demo/a")
+	equal(t, c.want(0, bare, "delete", "-n", "demo", "-f", "-"), "networkpolicy/demo/a deleted")
+	equal(t, c.want(0, "", "get", "np", "-A", "-o", "name"), "networkpolicy/default/a")
+	contains(t, c.want(1, named, "get", "-n", "demo", "-f", "-"), `-n says "demo"`)
+	contains(t, c.want(1, named, "delete", "-n", "demo", "-f", "-"), `-n says "demo"`)
+	contains(t, c.want(1, named, "validate", "-n", "demo", "-f", "-"), `-n says "demo"`)
+	contains(t, c.want(1, bare, "validate", "-n", "De mo", "-f", "-"), "metadata.namespace", "De mo")
+	for _, verb := range []string{"create", "apply", "replace", "delete", "get", "validate"} {
+		contains(t, c.want(2, tierNamed("x"), verb, "-n", "prod", "-f", "-"), "-n prod: nothing in these files has a namespace; leave -n out")
+	}
+}

@@ -81,6 +81,7 @@ func (c *command) getCmd() *cobra.Command {
 			if err := checkNamespace(cmd, args); err != nil {
 				return err
 			}
+			o.files.readNamespace(cmd)
 			if o.watch {
 				return c.conn.watching(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
 					return c.watch(ctx, s, args, o)
@@ -187,7 +188,7 @@ func lookForKinds(ctx context.Context, s datastore.Store, args []string, o *getO
 
 // lookForFiles finds what files name, in the order of the files.
 func (c *command) lookForFiles(ctx context.Context, s datastore.Store, o *getOptions) ([]found, error) {
-	ms, err := c.load(o.files.paths, o.files.recursive)
+	ms, err := c.load(o.files)
 	if err != nil {
 		return nil, err
 	}

@@ -23,13 +23,26 @@ type manifest struct {
 type fileOptions struct {
 	paths                []string
 	recursive, skipEmpty bool
-	strict               bool // see addStrict
+	strict               bool   // see addStrict
+	namespace            string // of resources that name none, as -n says; empty: it does not
 }
 
 func (o *fileOptions) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVarP(&o.paths, "filename", "f", nil, "file or directory of resources, or - for standard input; repeatable")
 	cmd.Flags().BoolVarP(&o.recursive, "recursive", "R", false, "directories with all below them")
 	cmd.Flags().BoolVar(&o.skipEmpty, "skip-empty", false, "it is no error if there is no resource in the files")
+}
+
+// addNamespace is for commands whose -n means nothing but files.
+func (o *fileOptions) addNamespace(cmd *cobra.Command) {
+	cmd.Flags().StringP("namespace", "n", "default", "namespace of resources that name none")
+}
+
+// readNamespace notes what -n says, if it was given.
+func (o *fileOptions) readNamespace(cmd *cobra.Command) {
+	if f := cmd.Flags().Lookup("namespace"); f.Changed {
+		o.namespace = f.Value.String()
+	}
 }
 
 // skips reports whether err is only that there is nothing to do.
@@ -44,8 +57,8 @@ type emptyError struct{ text string }
 func (e *emptyError) Error() string { return e.text }
 
 // load reads, decodes, defaults and validates everything, or says all that is wrong.
-func (c *command) load(paths []string, recursive bool) ([]manifest, error) {
-	sources, err := c.readSources(paths, recursive)
+func (c *command) load(o fileOptions) ([]manifest, error) {
+	sources, err := c.readSources(o.paths, o.recursive)
 	if err != nil {
 		return nil, err
 	}
@@ -53,6 +66,7 @@ func (c *command) load(paths []string, recursive bool) ([]manifest, error) {
 	var wrong []error
 	for _, s := range sources {
 		docs, err := api.Decode(s.data)
+		wrong = append(wrong, inFile(s.name, o.place(docs).Err())...)
 		ms, errs := take(s.name, docs, err)
 		out, wrong = append(out, ms...), append(wrong, errs...)
 	}
@@ -63,7 +77,29 @@ func (c *command) load(paths []string, recursive bool) ([]manifest, error) {
 	if len(out) == 0 {
 		return nil, &emptyError{"no resource in " + count(len(sources), "file")}
 	}
+	if o.namespace != "" && !slices.ContainsFunc(out, func(m manifest) bool { return api.RefOf(m.Resource).Namespace != "" }) {
+		return nil, usage("-n %s: nothing in these files has a namespace; leave -n out", o.namespace)
+	}
 	return out, nil
+}
+
+// place puts resources that name no namespace into that of -n. One that names another is wrong: which of the two was meant?
+func (o fileOptions) place(docs []api.Document) (wrong api.FieldErrors) {
+	for _, d := range docs {
+		kind, _ := api.LookupKind(d.Resource.Type().Kind)
+		m := d.Resource.Meta()
+		switch {
+		case !kind.Namespaced || o.namespace == "" || m.Namespace == o.namespace:
+		case m.Namespace == "":
+			m.Namespace = o.namespace
+		default:
+			wrong = append(wrong, &api.FieldError{
+				Doc: d.Index, Line: d.Line, Kind: kind.Kind, Name: m.Namespace + "/" + m.Name, Path: "metadata.namespace",
+				Reason: fmt.Sprintf("is %q, and -n says %q: leave one of them out", m.Namespace, o.namespace),
+			})
+		}
+	}
+	return wrong
 }
 
 // take defaults and validates what was read of a file.

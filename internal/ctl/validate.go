@@ -16,7 +16,8 @@ func (c *command) validateCmd() *cobra.Command {
 		Example: "  twill validate -f policies/ -R\n  kubectl get … -o yaml | twill validate -f -",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ms, err := c.load(files.paths, files.recursive)
+			files.readNamespace(cmd)
+			ms, err := c.load(files)
 			if files.skips(err) {
 				return nil
 			}
@@ -41,6 +42,8 @@ func (c *command) validateCmd() *cobra.Command {
 	}
 	files.addFlags(cmd)
 	files.addStrict(cmd)
+	files.addNamespace(cmd)
+	c.completeFlags(cmd)
 	return cmd
 }
 

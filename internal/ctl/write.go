@@ -36,7 +36,8 @@ func (c *command) applyCmd() *cobra.Command {
 		Short: "Create or change resources from files",
 		Long: `Create the resources in files, directories or standard input, or change them to
 be so. All files are read and checked first; if one resource is wrong, nothing
-is written. A change is made on the stored document, so that fields which
+is written. What names no namespace is of that which -n says; what names another
+is refused. A change is made on the stored document, so that fields which
 another version wrote stay. With a metadata.resourceVersion, as "twill get -o
 yaml" prints it, a resource that exists is changed only if nobody has changed it
 since; without one it is changed whatever it is. What is as the files say already
@@ -46,7 +47,7 @@ and that have no effect here are stored, and warned of on standard error; with
 
 Exit code: 0 all is as the files say, 1 something is wrong or has changed,
 2 usage.`,
-		Example: "  twill apply -f policies/\n  twill apply -f policies/ --dry-run\n  kubectl get … -o yaml | twill apply -f -",
+		Example: "  twill apply -f policies/\n  twill apply -f web.yaml -n demo\n  twill apply -f policies/ --dry-run\n  kubectl get … -o yaml | twill apply -f -",
 	})
 }
 
@@ -55,7 +56,8 @@ func (c *command) createCmd() *cobra.Command {
 	cmd := c.writeCmd(w, &cobra.Command{
 		Short: "Create resources from files that must not exist yet",
 		Long: `Create the resources in files, directories or standard input. If one of them
-exists already, or is wrong, nothing is written.
+exists already, or is wrong, nothing is written. What names no namespace is of
+that which -n says; what names another is refused.
 
 Exit code: 0 all were created, 1 something exists or is wrong, 2 usage.`,
 		Example: "  twill create -f pool.yaml\n  twill create -f policies/ --skip-exists",
@@ -68,7 +70,8 @@ func (c *command) replaceCmd() *cobra.Command {
 	return c.writeCmd(&writing{verb: "replace", did: "replaced", write: replaceOnce}, &cobra.Command{
 		Short: "Replace resources from files that must exist",
 		Long: `Replace resources by those in files, directories or standard input. If one of
-them does not exist, or is wrong, nothing is written. If the file has a
+them does not exist, or is wrong, nothing is written. What names no namespace is
+of that which -n says; what names another is refused. If the file has a
 metadata.resourceVersion, as "twill get -o yaml" prints it, the resource is
 replaced only if nobody has changed it since. Fields which another version
 wrote stay.
@@ -87,7 +90,8 @@ func (c *command) writeCmd(w *writing, cmd *cobra.Command) *cobra.Command {
 		if err := w.dry.check(w.verb); err != nil {
 			return err
 		}
-		ms, err := c.load(w.files.paths, w.files.recursive)
+		w.files.readNamespace(cmd)
+		ms, err := c.load(w.files)
 		if w.files.skips(err) {
 			return nil
 		}
@@ -113,7 +117,9 @@ func (c *command) writeCmd(w *writing, cmd *cobra.Command) *cobra.Command {
 	}
 	w.files.addFlags(cmd)
 	w.files.addStrict(cmd)
+	w.files.addNamespace(cmd)
 	w.dry.addFlag(cmd)
+	c.completeFlags(cmd)
 	return cmd
 }
 

@@ -83,7 +83,10 @@ func addrOf(s string) (netip.Addr, string) {
 // Numbers of protocols with a meaning of their own.
 const (
 	protoICMP   = 1
+	protoTCP    = 6
+	protoUDP    = 17
 	protoICMPv6 = 58
+	protoSCTP   = 132
 )
 
 func hasPorts(p *Protocol) bool {
@@ -91,7 +94,7 @@ func hasPorts(p *Protocol) bool {
 		return false
 	}
 	n, ok := p.Number()
-	return ok && (n == 6 || n == 17 || n == 132 || n == 136)
+	return ok && (n == protoTCP || n == protoUDP || n == protoSCTP) // not UDPLite, as upstream
 }
 
 // checkPorts says what ports of a rule lack. Names may stand without a protocol: each port has its own, and a name means
@@ -101,7 +104,7 @@ func checkPorts(ports []Port, p *Protocol) string {
 	if len(ports) == 0 || hasPorts(p) || p == nil && !slices.ContainsFunc(ports, numbers) {
 		return ""
 	}
-	return "needs protocol TCP, UDP, SCTP or UDPLite"
+	return "needs protocol TCP, UDP or SCTP"
 }
 
 // rejectField is where a rule says that it rejects.

@@ -45,7 +45,7 @@ func (p SlicePort) Number() (proto uint8, port uint16, ok bool) {
 		return 0, 0, false
 	}
 	if p.Protocol == nil {
-		return 6, *p.Port, true
+		return protoTCP, *p.Port, true
 	}
 	proto, ok = p.Protocol.Number()
 	return proto, *p.Port, ok && hasPorts(p.Protocol)

@@ -30,7 +30,8 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/host"
 	"github.com/twillnet/twill/internal/dataplane/nft"
 	"github.com/twillnet/twill/internal/dataplane/revoke"
-	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/health"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
@@ -48,7 +49,7 @@ import (
 // Config is all that an agent must be told.
 type Config struct {
 	Node     string // this node's name in the datastore
-	Store    etcdstore.Config
+	Store    datastore.Config
 	Local    []config.Layer   // settings known without the datastore, lowest first
 	Problems []config.Problem // what was wrong in these
 	Version  string
@@ -70,7 +71,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("agent: open the kernel's doors (are you root?): %w", err)
 	}
 	defer doors.close()
-	store, err := etcdstore.New(ctx, cfg.Store)
+	store, err := stores.Open(ctx, cfg.Store)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}

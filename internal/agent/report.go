@@ -55,7 +55,7 @@ type reporter struct {
 	readBack    map[string]int // repairs by read-back since the driver last read back
 }
 
-func newReporter(cfg Config, store datastore.Expiring, m *metrics.Metrics) *reporter {
+func newReporter(cfg Config, store datastore.Store, m *metrics.Metrics) *reporter {
 	now := time.Now()
 	r := &reporter{
 		log: cfg.Log, level: cfg.Level, metrics: m, problem: cfg.Problems,

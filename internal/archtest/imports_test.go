@@ -15,12 +15,12 @@ const module = "github.com/twillnet/twill/"
 type pkg struct {
 	ImportPath, Dir, Doc               string
 	GoFiles, TestGoFiles, XTestGoFiles []string
-	Imports                            []string
+	Imports, TestImports, XTestImports []string
 }
 
 func packages(t *testing.T) []pkg {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Doc,GoFiles,TestGoFiles,XTestGoFiles,Imports", module+"...")
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Doc,GoFiles,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports", module+"...")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
@@ -45,7 +45,7 @@ func packages(t *testing.T) []pkg {
 var layers = map[string]int{
 	"api":             0,
 	"internal/intent": 1, "internal/config": 1, "internal/datastore": 1, "internal/kernel": 1, "internal/dataplane/delta": 1,
-	"internal/datastore/memstore": 2, "internal/datastore/etcdstore": 2, "internal/datastore/storetest": 2,
+	"internal/datastore/memstore": 2, "internal/datastore/etcdstore": 2, "internal/datastore/storetest": 2, "internal/datastore/member": 2, "internal/datastore/stores": 3,
 	"internal/syncer": 2, "internal/calc": 2, "internal/translate": 2, "internal/verdict": 2, "internal/dataplane/rules": 2, "internal/ifmon": 2,
 	"internal/dataplane/attribution": 2, "internal/autohep": 2, "internal/bgp/plan": 2, "internal/bgp/bfd": 2, "internal/bgp/speaker": 3, "internal/bgp/birdconf": 3, "internal/bgp/birdctl": 2, "internal/bgp/nodestatus": 4, "internal/bgp/daemon": 5,
 	"internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/host": 3, "internal/dataplane/sim": 3,
@@ -124,7 +124,8 @@ var doors = map[string][]string{
 	"golang.org/x/sys/unix":         {"internal/kernel"},
 	"github.com/cilium/ebpf":        {"internal/kernel"},
 	"os/exec":                       {"internal/kernel", "internal/lab", "internal/node", "internal/archtest", "internal/ctl"}, // ctl: the user's editor, see edit.go
-	"go.etcd.io/":                   {"internal/datastore/etcdstore"},
+	"go.etcd.io/":                   {"internal/datastore"},
+	etcdstore:                       {"internal/datastore"},
 	"github.com/osrg/gobgp":         {"internal/bgp/speaker"},
 	"github.com/spf13/cobra":        {"internal/ctl", "cmd/twill"},
 	"charm.land/lipgloss":           {"internal/ctl", "internal/lab"},
@@ -139,6 +140,22 @@ func TestEachDependencyHasOneDoor(t *testing.T) {
 				if strings.HasPrefix(imp, door) && !slices.ContainsFunc(users, func(u string) bool { return path == u || strings.HasPrefix(path, u+"/") }) {
 					t.Errorf("%s imports %s; only %v may", p.ImportPath, imp, users)
 				}
+			}
+		}
+	}
+}
+
+const etcdstore = module + "internal/datastore/etcdstore"
+
+// TestNobodyNamesAStore holds tests, too, to opening the datastore that a [datastore.Config] says.
+func TestNobodyNamesAStore(t *testing.T) {
+	for _, p := range packages(t) {
+		if strings.HasPrefix(p.ImportPath, module+"internal/datastore") {
+			continue
+		}
+		for _, imp := range slices.Concat(p.TestImports, p.XTestImports) {
+			if strings.HasPrefix(imp, etcdstore) {
+				t.Errorf("a test of %s imports %s; use stores.Open", p.ImportPath, imp)
 			}
 		}
 	}

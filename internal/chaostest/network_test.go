@@ -18,7 +18,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/kernel/netns"
 	"github.com/twillnet/twill/internal/lab"
 	"github.com/twillnet/twill/internal/lab/script"
@@ -36,7 +37,7 @@ var hosts = []string{"h1", "h2", "h3"}
 type network struct {
 	*lab.Lab
 	exe   string
-	store *etcdstore.Store // past the proxy
+	store datastore.Client // past the proxy
 	proxy *outagetest.Proxy
 	etcd  *process
 	nodes map[string]*process // those that were started here; the lab started the first ones
@@ -91,7 +92,7 @@ func newNetwork(t *testing.T, exe string) *network {
 		})
 	}))
 	must(t, n.startStore(t.Context()))
-	n.store, err = etcdstore.New(t.Context(), etcdstore.Config{Endpoints: []string{n.Socket()}, RequestTimeout: 5 * time.Second})
+	n.store, err = stores.Open(t.Context(), datastore.Config{Endpoints: []string{n.Socket()}, RequestTimeout: 5 * time.Second})
 	must(t, err)
 	for _, h := range hosts {
 		for _, w := range append(workloadsOf(h), h) {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/twillnet/twill/internal/agent"
 	"github.com/twillnet/twill/internal/config"
-	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore"
 )
 
 // defaultConfigFile is read if it is there.
@@ -74,9 +74,9 @@ func (l *local) read() error {
 }
 
 // store says how to reach the datastore: flags first, then what the settings say, which know ETCD_… too.
-func (l *local) store(c *connection) etcdstore.Config {
+func (l *local) store(c *connection) datastore.Config {
 	e := l.settings.Etcd
-	return etcdstore.Config{
+	return datastore.Config{
 		Endpoints: strings.Split(cmp.Or(c.endpoints, strings.Join(e.Endpoints, ","), defaultEndpoint), ","),
 		Username:  cmp.Or(c.user, e.Username),
 		Password:  e.Password,

@@ -14,7 +14,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore/stores"
 )
 
 // defaultEndpoint is where `twill etcd` listens, and clients look, when nothing else is named: a socket in a directory that
@@ -44,8 +44,8 @@ func (c *connection) addFlags(f *pflag.FlagSet) {
 }
 
 // config merges flags, environment, file and defaults.
-func (c *connection) config() etcdstore.Config {
-	return etcdstore.Config{
+func (c *connection) config() datastore.Config {
+	return datastore.Config{
 		Endpoints: strings.Split(cmp.Or(c.endpoints, os.Getenv("ETCD_ENDPOINTS"), c.file.Endpoints, defaultEndpoint), ","),
 		Username:  cmp.Or(c.user, os.Getenv("ETCD_USERNAME"), c.file.Username),
 		Password:  cmp.Or(c.password, os.Getenv("ETCD_PASSWORD"), c.file.Password),
@@ -147,7 +147,7 @@ func (c *connection) watching(ctx context.Context, do func(context.Context, data
 func (c *connection) etcd(ctx context.Context) (datastore.Store, func(), error) {
 	cfg := c.config()
 	cfg.DialTimeout = c.timeout
-	store, err := etcdstore.New(ctx, cfg)
+	store, err := stores.Open(ctx, cfg)
 	if err != nil {
 		return nil, nil, err
 	}

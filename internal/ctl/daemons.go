@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/node"
 )
 
@@ -134,7 +134,7 @@ func (o *nodeOptions) children(own bool, store []string) []node.Child {
 	}
 	var out []node.Child
 	if own {
-		out = append(out, member(o.local.dir, o.listen))
+		out = append(out, ownStoreChild(o.local.dir, o.listen))
 	}
 	if !o.reflector() {
 		out = append(out, node.Child{Name: "agent", Args: append([]string{"agent"}, store...), Env: env})
@@ -153,8 +153,8 @@ func (o *nodeOptions) children(own bool, store []string) []node.Child {
 	return out
 }
 
-// member is an embedded member of etcd.
-func member(dir string, listen []string) node.Child {
+// ownStoreChild is an embedded member of etcd.
+func ownStoreChild(dir string, listen []string) node.Child {
 	args := []string{"etcd", "--data-dir", filepath.Join(dir, "etcd")}
 	for _, l := range listen {
 		args = append(args, "--listen", l)
@@ -172,7 +172,7 @@ var speakersOf = map[string][]node.Child{
 }
 
 // storeArgs hand the connection on to a child; the password goes by the environment, or the file of settings.
-func storeArgs(cfg etcdstore.Config) []string {
+func storeArgs(cfg datastore.Config) []string {
 	args := []string{"--etcd=" + strings.Join(cfg.Endpoints, ",")}
 	for _, f := range []struct{ name, value string }{
 		{"--etcd-user", cfg.Username}, {"--etcd-cert", cfg.CertFile}, {"--etcd-key", cfg.KeyFile}, {"--etcd-ca", cfg.CAFile},

@@ -20,7 +20,7 @@ import (
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/bgp/speaker"
 	"github.com/twillnet/twill/internal/datastore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/doctor"
 	"github.com/twillnet/twill/internal/hostfacts"
 	"github.com/twillnet/twill/internal/leftovers"
@@ -132,23 +132,16 @@ func (c *command) fixLeftovers(ctx context.Context, d *doctorFlags, f *doctor.Fa
 const askFor = 5 * time.Second // each daemon
 
 // readStore fills in how the datastore is, and what it says of this node.
-func readStore(ctx context.Context, cfg etcdstore.Config, f *doctor.Facts) plan.Plan {
+func readStore(ctx context.Context, cfg datastore.Config, f *doctor.Facts) plan.Plan {
 	ctx, cancel := context.WithTimeout(ctx, cfg.DialTimeout)
 	defer cancel()
-	store, err := etcdstore.New(ctx, cfg)
+	store, err := stores.Open(ctx, cfg)
 	if err != nil {
 		f.Store.Err = err.Error()
 		return plan.Plan{}
 	}
 	defer store.Close()
-	members, _ := store.Members(ctx) // the read below says what is wrong
-	for _, m := range members {
-		member := doctor.Member{Endpoint: m.Endpoint, Version: m.Version, Full: m.Full}
-		if m.Err != nil {
-			member.Err = m.Err.Error()
-		}
-		f.Store.Members = append(f.Store.Members, member)
-	}
+	f.Store.Members = membersOf(ctx, store)
 	begin := time.Now()
 	u, err := store.Get(ctx, api.KeyPrefix(api.KindClusterInformation, "")+"default")
 	f.Store.Latency = time.Since(begin)
@@ -174,6 +167,23 @@ func readStore(ctx context.Context, cfg etcdstore.Config, f *doctor.Facts) plan.
 		}
 	}
 	return world.Plan(f.Node)
+}
+
+// membersOf are the servers of a store that has several.
+func membersOf(ctx context.Context, s datastore.Store) (out []doctor.Member) {
+	c, ok := s.(datastore.Clustered)
+	if !ok {
+		return nil
+	}
+	members, _ := c.Members(ctx) // who reads next hears what is wrong
+	for _, m := range members {
+		member := doctor.Member{Endpoint: m.Endpoint, Version: m.Version, Full: m.Full}
+		if m.Err != nil {
+			member.Err = m.Err.Error()
+		}
+		out = append(out, member)
+	}
+	return out
 }
 
 func addPool(f *doctor.Facts, u api.Update) {

@@ -8,12 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
-	"github.com/twillnet/twill/internal/datastore/etcdstore/embed/certs"
+	"github.com/twillnet/twill/internal/datastore/member"
+	"github.com/twillnet/twill/internal/datastore/member/certs"
 )
 
 func (c *command) etcdCmd() *cobra.Command {
-	cfg := embed.Config{}
+	cfg := member.Config{}
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "etcd",
@@ -42,16 +42,16 @@ and speaks TLS to clients and peers. docs/etcd.md builds a cluster of three.`,
 			}
 			log := c.log()
 			cfg.Logger = log
-			member, err := embed.Start(cmd.Context(), cfg)
+			m, err := member.Start(cmd.Context(), cfg)
 			if err != nil {
 				return err
 			}
-			defer member.Close()
-			log.Info("etcd is ready", "endpoints", member.Endpoints(), "dir", cfg.Dir)
+			defer m.Close()
+			log.Info("etcd is ready", "endpoints", m.Endpoints(), "dir", cfg.Dir)
 			select {
 			case <-cmd.Context().Done():
 				return nil
-			case <-member.Done():
+			case <-m.Done():
 				return fmt.Errorf("the etcd member has stopped; its log lines above say why")
 			}
 		},

@@ -17,7 +17,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/nodeaddr"
 	"github.com/twillnet/twill/internal/nodekeep"
@@ -71,7 +71,7 @@ func (a *addressing) config() (cfg nodekeep.Config, err error) {
 
 // prepare makes the datastore ready for use, if it is to, and keeps the node's addresses in it, until the context ends. Whatever
 // fails, it is tried again.
-func prepare(ctx context.Context, etcd etcdstore.Config, cfg nodekeep.Config, fill bool) {
+func prepare(ctx context.Context, etcd datastore.Config, cfg nodekeep.Config, fill bool) {
 	const pause = 2 * time.Second
 	said := ""
 	for {
@@ -92,8 +92,8 @@ func prepare(ctx context.Context, etcd etcdstore.Config, cfg nodekeep.Config, fi
 	}
 }
 
-func prepareOnce(ctx context.Context, etcd etcdstore.Config, cfg nodekeep.Config, fill bool) error {
-	store, err := etcdstore.New(ctx, etcd)
+func prepareOnce(ctx context.Context, etcd datastore.Config, cfg nodekeep.Config, fill bool) error {
+	store, err := stores.Open(ctx, etcd)
 	if err != nil {
 		return err
 	}

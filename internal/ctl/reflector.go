@@ -12,7 +12,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore/stores"
 )
 
 // reflectorLabel is what the guide's BGPPeer selects reflectors by.
@@ -48,13 +48,13 @@ func (r *registration) check(reflector bool) error {
 }
 
 // registerLater writes it into the Node when the datastore answers, however long that takes.
-func (r *registration) registerLater(ctx context.Context, cfg etcdstore.Config, node string, log *slog.Logger) {
+func (r *registration) registerLater(ctx context.Context, cfg datastore.Config, node string, log *slog.Logger) {
 	wait := time.NewTicker(2 * time.Second)
 	defer wait.Stop()
 	said := ""
 	for {
 		err := func() error {
-			store, err := etcdstore.New(ctx, cfg)
+			store, err := stores.Open(ctx, cfg)
 			if err != nil {
 				return err
 			}

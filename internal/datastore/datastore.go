@@ -46,6 +46,13 @@ type Store interface {
 	Delete(ctx context.Context, key string, revision int64) error
 }
 
+// Client is a store that was opened, and must be closed.
+type Client interface {
+	Store
+	// Close ends all that the store does.
+	Close() error
+}
+
 // Expiring is a store in which a value can be made to go by itself: what its
 // writer must confirm, or readers take it for dead.
 type Expiring interface {
@@ -53,6 +60,30 @@ type Expiring interface {
 	// PutFor writes a key, whether it exists or not. Unless it is written
 	// again, it is deleted when ttl is over, at the latest some seconds after.
 	PutFor(ctx context.Context, kv api.Update, ttl time.Duration) error
+}
+
+// Compacter is a store that can be told to forget.
+type Compacter interface {
+	Store
+	// Compact forgets the history up to now, as a store does by itself sooner or
+	// later: a watch from before is ErrCompacted.
+	Compact(ctx context.Context) error
+}
+
+// Clustered is a store of several servers that can be asked one by one.
+type Clustered interface {
+	Store
+	// Members asks each endpoint how it is.
+	Members(ctx context.Context) ([]Member, error)
+}
+
+// Member is one endpoint of a store.
+type Member struct {
+	Endpoint string
+	Version  string
+	Err      error // it does not answer, or says that something is wrong
+	// Full: its quota is used up. The cluster can only be read until somebody disarms the alarm; see docs/etcd.md.
+	Full bool
 }
 
 // Transactional is a store that can change several keys at once, or none.
@@ -106,6 +137,15 @@ func Put(ctx context.Context, s Store, kv api.Update) error {
 		_, err = s.Create(ctx, kv)
 	}
 	return err
+}
+
+// PutFor is Put of what its writer must confirm within ttl. Where keys do not
+// expire, it stays until somebody deletes it.
+func PutFor(ctx context.Context, s Store, kv api.Update, ttl time.Duration) error {
+	if e, ok := s.(Expiring); ok {
+		return e.PutFor(ctx, kv, ttl)
+	}
+	return Put(ctx, s, kv)
 }
 
 // Snapshot is the content of a store at one revision.

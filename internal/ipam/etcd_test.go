@@ -11,13 +11,13 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/datastore/member"
+	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/ipam"
 )
 
 // etcd is a store on a member of its own, with one pool of each family.
-func etcd(t testing.TB, cidr string, blockSize int) *etcdstore.Store {
+func etcd(t testing.TB, cidr string, blockSize int) datastore.Client {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ipam") // short, as the name of a socket must be
 	if err != nil {
@@ -25,12 +25,12 @@ func etcd(t testing.TB, cidr string, blockSize int) *etcdstore.Store {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	url := "unix://" + filepath.Join(dir, "s")
-	m, err := embed.Start(t.Context(), embed.Config{Dir: dir, ListenClient: []string{url}})
+	m, err := member.Start(t.Context(), member.Config{Dir: dir, ListenClient: []string{url}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	s, err := etcdstore.New(t.Context(), etcdstore.Config{Endpoints: []string{url}})
+	s, err := stores.Open(t.Context(), datastore.Config{Endpoints: []string{url}})
 	if err != nil {
 		t.Fatal(err)
 	}

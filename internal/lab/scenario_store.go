@@ -224,7 +224,11 @@ func (c *scenario) compact(ctx context.Context) error {
 		return err
 	}
 	defer store.Close()
-	return store.Compact(ctx)
+	s, ok := store.(datastore.Compacter)
+	if !ok {
+		return errors.New("this datastore cannot be made to forget")
+	}
+	return s.Compact(ctx)
 }
 
 func (c *scenario) exec(ctx context.Context, a script.Exec) error {

@@ -14,7 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/kernel/netns"
 	"github.com/twillnet/twill/internal/verdict/world"
 )
@@ -187,9 +188,9 @@ func (l *Lab) startNode(h *Host, args []string) error {
 }
 
 // store waits until the lab's datastore answers.
-func (l *Lab) store(ctx context.Context) (*etcdstore.Store, error) {
+func (l *Lab) store(ctx context.Context) (datastore.Client, error) {
 	for {
-		store, err := etcdstore.New(ctx, etcdstore.Config{Endpoints: []string{l.Socket()}, DialTimeout: 2 * time.Second})
+		store, err := stores.Open(ctx, datastore.Config{Endpoints: []string{l.Socket()}, DialTimeout: 2 * time.Second})
 		if err == nil {
 			if _, err = store.List(ctx, "/calico/resources/v3/projectcalico.org/clusterinformations/"); err == nil {
 				return store, nil

@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/twillnet/twill/internal/datastore/etcdstore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/member"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/outagetest"
 )
@@ -94,7 +94,7 @@ func TestTheTruthArrivesAndNothingFlaps(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel() // each waits for timers, most of the time
 			w := newWorld(t)
-			w.follow(etcdstore.Config{})
+			w.follow(datastore.Config{})
 			w.until("the first sync", w.synced)
 			tt.fault(w)
 			w.truth()
@@ -108,7 +108,7 @@ func TestASlowStoreIsOnlySlow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.proxy.Set(outagetest.Fault{Delay: 100 * time.Millisecond}) // a list of 7 pages
-	w.follow(etcdstore.Config{Progress: time.Second, RequestTimeout: 5 * time.Second})
+	w.follow(datastore.Config{Progress: time.Second, RequestTimeout: 5 * time.Second})
 	w.until("the first sync", w.synced)
 	for i := range 5 {
 		w.put("/k/stay00", fmt.Sprint(i))
@@ -131,16 +131,16 @@ func TestAMemberWithoutALeaderIsNoticed(t *testing.T) {
 	}
 	dir := must(os.MkdirTemp(memory, "etcd"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	var cfgs []embed.Config
+	var cfgs []member.Config
 	for i := range 3 {
-		cfgs = append(cfgs, embed.Config{
+		cfgs = append(cfgs, member.Config{
 			Dir: filepath.Join(dir, fmt.Sprint(i)), Name: fmt.Sprint("m", i), ListenPeer: peers[i : i+1],
 			ListenClient: []string{"unix://" + filepath.Join(dir, fmt.Sprint("s", i))}, Cluster: strings.Join(cluster, ","),
 		})
 	}
 	members := startAll(t, cfgs)
 	w := newWorldOn(t, members[0])
-	w.follow(etcdstore.Config{})
+	w.follow(datastore.Config{})
 	w.until("the first sync", w.synced)
 	w.change()
 	members[1].Close()
@@ -154,13 +154,13 @@ func TestAMemberWithoutALeaderIsNoticed(t *testing.T) {
 }
 
 // startAll starts members at once, since each waits for most of the others.
-func startAll(t *testing.T, cfgs []embed.Config) []*embed.Member {
+func startAll(t *testing.T, cfgs []member.Config) []*member.Member {
 	t.Helper()
-	members := make([]*embed.Member, len(cfgs))
+	members := make([]*member.Member, len(cfgs))
 	var group errgroup.Group
 	for i, cfg := range cfgs {
 		group.Go(func() (err error) {
-			members[i], err = embed.Start(t.Context(), cfg)
+			members[i], err = member.Start(t.Context(), cfg)
 			return err
 		})
 	}

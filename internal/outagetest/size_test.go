@@ -18,8 +18,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/datastore/member"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/outagetest"
 	"github.com/twillnet/twill/internal/status"
@@ -37,8 +36,8 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	dir := must(os.MkdirTemp(memory, "etcd"))(t)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	w := newWorldOn(t, must(embed.Start(t.Context(), embed.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}, Quota: 2 << 20}))(t))
-	w.follow(etcdstore.Config{})
+	w := newWorldOn(t, must(member.Start(t.Context(), member.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}, Quota: 2 << 20}))(t))
+	w.follow(datastore.Config{})
 	w.until("the first sync", w.synced)
 	var err error
 	for i := 0; err == nil && i < 5000; i++ { // the member looks at its size when it has written to disk, ten times a second
@@ -48,7 +47,7 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 		t.Fatalf("the store is filled and says %v", err)
 	}
 	w.truth() // it is read as before
-	if ms := must(w.direct.Members(t.Context()))(t); len(ms) != 1 || !ms[0].Full {
+	if ms := must(w.direct.(datastore.Clustered).Members(t.Context()))(t); len(ms) != 1 || !ms[0].Full {
 		t.Errorf("members of a full store: %+v", ms)
 	}
 	said := w.tells(false)
@@ -64,7 +63,7 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 	must(c.Compact(t.Context(), got.Header.Revision, clientv3.WithCompactPhysical()))(t)
 	must(c.Defragment(t.Context(), w.member.Endpoints()[0]))(t)
 	must(c.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}))(t)
-	if ms := must(w.direct.Members(t.Context()))(t); ms[0].Full {
+	if ms := must(w.direct.(datastore.Clustered).Members(t.Context()))(t); ms[0].Full {
 		t.Errorf("members of a store that was emptied: %+v", ms)
 	}
 	if err := w.tells(true); err != nil {
@@ -113,7 +112,7 @@ func TestAListOf100000KeysAnewTellsNothingTwiceAndKeepsNoMemory(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	w.follow(etcdstore.Config{PageSize: 2000, RequestTimeout: 3 * time.Second})
+	w.follow(datastore.Config{PageSize: 2000, RequestTimeout: 3 * time.Second})
 	w.until("the first sync", w.synced)
 	before, told := heap(), w.count
 	for i := range 3 {

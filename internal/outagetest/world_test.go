@@ -16,8 +16,8 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/datastore/member"
+	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/outagetest"
 	"github.com/twillnet/twill/internal/syncer"
 )
@@ -33,10 +33,10 @@ const (
 // reaches it without.
 type world struct {
 	t      *testing.T
-	cfg    embed.Config
-	member *embed.Member
+	cfg    member.Config
+	member *member.Member
 	proxy  *outagetest.Proxy
-	direct *etcdstore.Store
+	direct datastore.Client
 
 	sync  *syncer.Syncer
 	told  map[string]string
@@ -49,19 +49,19 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	dir := must(os.MkdirTemp(memory, "etcd"))(t) // short, as the name of a socket must be
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	cfg := embed.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}}
-	w := newWorldOn(t, must(embed.Start(t.Context(), cfg))(t))
+	cfg := member.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}}
+	w := newWorldOn(t, must(member.Start(t.Context(), cfg))(t))
 	w.cfg = cfg
 	return w
 }
 
-func newWorldOn(t *testing.T, m *embed.Member) *world {
+func newWorldOn(t *testing.T, m *member.Member) *world {
 	t.Helper()
 	w := &world{t: t, member: m, told: map[string]string{}, stays: map[string]bool{}}
 	t.Cleanup(m.Close)
 	w.proxy = must(outagetest.Listen(m.Endpoints()[0]))(t)
 	t.Cleanup(w.proxy.Close)
-	w.direct = openStore(t, etcdstore.Config{Endpoints: w.member.Endpoints()})
+	w.direct = openStore(t, datastore.Config{Endpoints: w.member.Endpoints()})
 	for i := range 20 { // these are there all the time
 		key := fmt.Sprintf("/k/stay%02d", i)
 		w.stays[key] = true
@@ -72,7 +72,7 @@ func newWorldOn(t *testing.T, m *embed.Member) *world {
 }
 
 // follow starts the syncer. Its store has small pages, so that a list has several answers.
-func (w *world) follow(cfg etcdstore.Config) {
+func (w *world) follow(cfg datastore.Config) {
 	w.t.Helper()
 	cfg.Endpoints, cfg.PageSize = []string{w.proxy.Endpoint()}, cmp.Or(cfg.PageSize, 3)
 	store := openStore(w.t, cfg)
@@ -98,17 +98,17 @@ func must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-func openStore(t testing.TB, cfg etcdstore.Config) *etcdstore.Store {
+func openStore(t testing.TB, cfg datastore.Config) datastore.Client {
 	t.Helper()
 	cfg.Progress, cfg.RequestTimeout = cmp.Or(cfg.Progress, progress), cmp.Or(cfg.RequestTimeout, request)
-	s := must(etcdstore.New(t.Context(), cfg))(t)
+	s := must(stores.Open(t.Context(), cfg))(t)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
 
 func (w *world) start() {
 	w.t.Helper()
-	w.member = must(embed.Start(w.t.Context(), w.cfg))(w.t)
+	w.member = must(member.Start(w.t.Context(), w.cfg))(w.t)
 	w.t.Cleanup(w.member.Close)
 }
 

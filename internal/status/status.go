@@ -70,7 +70,7 @@ type Settings struct {
 type Config struct {
 	Node    string
 	Version string
-	Store   datastore.Expiring
+	Store   datastore.Store
 	Host    func() (ready bool, errs []string) // asked at each report of the agent
 	Log     *slog.Logger
 }
@@ -370,7 +370,7 @@ func (w *writer) report(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := w.cfg.Store.PutFor(ctx, api.Update{Key: w.at.process(), Value: value}, w.settings.TTL); err != nil {
+	if err := datastore.PutFor(ctx, w.cfg.Store, api.Update{Key: w.at.process(), Value: value}, w.settings.TTL); err != nil {
 		return err
 	}
 	if err := datastore.Put(ctx, w.cfg.Store, api.Update{Key: w.at.lastProcess(), Value: value}); err != nil {

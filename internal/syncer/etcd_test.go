@@ -12,17 +12,18 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/twillnet/twill/api"
-	"github.com/twillnet/twill/internal/datastore/etcdstore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/member"
+	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/syncer"
 )
 
 // etcdWorld is a syncer on a real member, in real time.
 type etcdWorld struct {
 	*reader
-	cfg    embed.Config
-	member *embed.Member
-	store  *etcdstore.Store
+	cfg    member.Config
+	member *member.Member
+	store  datastore.Client
 }
 
 func newEtcdWorld(t *testing.T) *etcdWorld {
@@ -32,9 +33,9 @@ func newEtcdWorld(t *testing.T) *etcdWorld {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	w := &etcdWorld{cfg: embed.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}}}
+	w := &etcdWorld{cfg: member.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}}}
 	w.start(t)
-	w.store, err = etcdstore.New(t.Context(), etcdstore.Config{
+	w.store, err = stores.Open(t.Context(), datastore.Config{
 		Endpoints: w.member.Endpoints(),
 		Progress:  50 * time.Millisecond, RequestTimeout: time.Second,
 	})
@@ -49,7 +50,7 @@ func newEtcdWorld(t *testing.T) *etcdWorld {
 
 func (w *etcdWorld) start(t *testing.T) {
 	t.Helper()
-	m, err := embed.Start(t.Context(), w.cfg)
+	m, err := member.Start(t.Context(), w.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,8 @@ import (
 	"github.com/twillnet/twill/internal/bgp/nodestatus"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/bgp/speaker"
-	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/kernel/probe"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/serve"
@@ -33,7 +34,7 @@ import (
 type Config struct {
 	Node     string // this node's name in the datastore
 	RouterID string // see [plan.World]
-	Store    etcdstore.Config
+	Store    datastore.Config
 	Dir      string // where the last plan is kept
 	Secrets  string // passwords: a folder for each secret, a file for each of its keys
 	Socket   string // where to answer; empty: nowhere
@@ -147,10 +148,10 @@ func (k *keeper) run(ctx context.Context) error {
 }
 
 // dial waits until the datastore answers.
-func (k *keeper) dial(ctx context.Context) (*etcdstore.Store, error) {
+func (k *keeper) dial(ctx context.Context) (datastore.Client, error) {
 	said := ""
 	for {
-		store, err := etcdstore.New(ctx, k.cfg.Store)
+		store, err := stores.Open(ctx, k.cfg.Store)
 		if err == nil {
 			return store, nil
 		}

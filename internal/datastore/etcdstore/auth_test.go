@@ -22,7 +22,7 @@ import (
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/datastore/member"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
@@ -83,21 +83,21 @@ func TestClientCertificates(t *testing.T) {
 	cert, key := ca.issue(t, "client")
 	otherCert, otherKey := other.issue(t, "client")
 	read := func(file string) []byte { return must(os.ReadFile(file))(t) }
-	m := startMember(t, embed.Config{
+	m := startMember(t, member.Config{
 		Dir: t.TempDir(), ListenClient: []string{"https://" + machinetest.Address(t)},
 		CertFile: serverCert, KeyFile: serverKey, ClientCAFile: ca.file(),
 	})
 	for _, tt := range []struct {
 		name string
-		cfg  etcdstore.Config
+		cfg  datastore.Config
 		ok   bool
 	}{
-		{"files", etcdstore.Config{CertFile: cert, KeyFile: key, CAFile: ca.file()}, true},
-		{"inline PEM", etcdstore.Config{CertPEM: read(cert), KeyPEM: read(key), CAPEM: read(ca.file())}, true},
-		{"no client certificate", etcdstore.Config{CAFile: ca.file()}, false},
-		{"a client certificate of another authority", etcdstore.Config{CertFile: otherCert, KeyFile: otherKey, CAFile: ca.file()}, false},
-		{"a server of an authority that is not trusted", etcdstore.Config{CertFile: cert, KeyFile: key, CAFile: other.file()}, false},
-		{"a server that the system does not trust", etcdstore.Config{CertFile: cert, KeyFile: key}, false},
+		{"files", datastore.Config{CertFile: cert, KeyFile: key, CAFile: ca.file()}, true},
+		{"inline PEM", datastore.Config{CertPEM: read(cert), KeyPEM: read(key), CAPEM: read(ca.file())}, true},
+		{"no client certificate", datastore.Config{CAFile: ca.file()}, false},
+		{"a client certificate of another authority", datastore.Config{CertFile: otherCert, KeyFile: otherKey, CAFile: ca.file()}, false},
+		{"a server of an authority that is not trusted", datastore.Config{CertFile: cert, KeyFile: key, CAFile: other.file()}, false},
+		{"a server that the system does not trust", datastore.Config{CertFile: cert, KeyFile: key}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.cfg.Endpoints = m.Endpoints()
@@ -136,12 +136,12 @@ func users(t *testing.T, c *clientv3.Client, all map[string]grants) {
 }
 
 func TestUsers(t *testing.T) {
-	m := member(t)
+	m := started(t)
 	c := admin(t, m.Endpoints())
 	ctx := t.Context()
 	users(t, c, map[string]grants{"agent": {"/mine/": clientv3.PermissionType(clientv3.PermReadWrite)}})
 
-	s := open(t, etcdstore.Config{Endpoints: m.Endpoints(), Username: "agent", Password: word("agent")})
+	s := open(t, datastore.Config{Endpoints: m.Endpoints(), Username: "agent", Password: word("agent")})
 	kv := must(s.Create(ctx, api.Update{Key: "/mine/a", Value: []byte("1")}))(t)
 	w := must(s.Watch(ctx, "/mine/", kv.Revision-1))(t)
 	defer w.Close()
@@ -157,9 +157,9 @@ func TestUsers(t *testing.T) {
 	unauthorized(t, "list outside of the role", err)
 	_, err = s.Watch(ctx, "/theirs/", 1)
 	unauthorized(t, "watch outside of the role", err)
-	_, err = etcdstore.New(ctx, etcdstore.Config{Endpoints: m.Endpoints(), Username: "agent", Password: "wrong"})
+	_, err = etcdstore.New(ctx, datastore.Config{Endpoints: m.Endpoints(), Username: "agent", Password: "wrong"})
 	unauthorized(t, "a wrong password", err)
-	_, err = open(t, etcdstore.Config{Endpoints: m.Endpoints()}).List(ctx, "/mine/")
+	_, err = open(t, datastore.Config{Endpoints: m.Endpoints()}).List(ctx, "/mine/")
 	unauthorized(t, "no user", err)
 }
 
@@ -172,7 +172,7 @@ func unauthorized(t *testing.T, what string, err error) {
 
 // TestTheRolesOfTheGuideAreEnough holds the table of docs/etcd.md to what each component does.
 func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
-	m := member(t)
+	m := started(t)
 	c := admin(t, m.Endpoints())
 	ctx := t.Context()
 	const hosts = "/calico/resources/v3/projectcalico.org/hostendpoints/"
@@ -191,7 +191,7 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 		},
 	})
 	as := func(user string) *etcdstore.Store {
-		return open(t, etcdstore.Config{Endpoints: m.Endpoints(), Username: user, Password: word(user)})
+		return open(t, datastore.Config{Endpoints: m.Endpoints(), Username: user, Password: word(user)})
 	}
 	policy := api.Update{Key: api.ResourcesPrefix + "tiers/a", Value: []byte("{}")}
 	written := must(as("operator").Create(ctx, policy))(t)

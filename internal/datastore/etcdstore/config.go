@@ -20,34 +20,14 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+
+	"github.com/twillnet/twill/internal/datastore"
 )
 
-// Config says where etcd is and how to speak to it.
-type Config struct {
-	Endpoints []string // http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix://PATH
+// config is how to speak to etcd, with nothing left open.
+type config datastore.Config
 
-	Username string
-	Password string
-
-	// Client certificate, its key and the authority to trust, as files or as
-	// PEM. The certificate's files are read again at each connection, so that
-	// a renewed one is used without a restart. With an https endpoint and no
-	// authority, the system's are trusted.
-	CertFile, KeyFile, CAFile string
-	CertPEM, KeyPEM, CAPEM    []byte
-
-	DialTimeout    time.Duration // bounds the log-in of New; zero means 5s
-	RequestTimeout time.Duration // bounds each request; zero means 10s
-	PageSize       int64         // keys in one request of a list; zero means 2000
-
-	// Progress is how often a silent watch asks where the store is. A watch
-	// that hears nothing for three times as long fails. Zero means 5s.
-	Progress time.Duration
-
-	Logger *slog.Logger // nil: silent
-}
-
-func (c *Config) setDefaults() {
+func (c *config) setDefaults() {
 	defaultTo(&c.DialTimeout, 5*time.Second)
 	defaultTo(&c.RequestTimeout, 10*time.Second)
 	defaultTo(&c.Progress, 5*time.Second)
@@ -65,7 +45,7 @@ func defaultTo(d *time.Duration, v time.Duration) {
 	}
 }
 
-func (c *Config) client() (clientv3.Config, error) {
+func (c *config) client() (clientv3.Config, error) {
 	if len(c.Endpoints) == 0 || slices.Contains(c.Endpoints, "") {
 		return clientv3.Config{}, errors.New("etcd: no endpoint is given")
 	}
@@ -95,7 +75,7 @@ func (c *Config) client() (clientv3.Config, error) {
 }
 
 // tls returns nil when neither an endpoint nor a file asks for TLS.
-func (c *Config) tls() (*tls.Config, error) {
+func (c *config) tls() (*tls.Config, error) {
 	hasCert := c.CertFile != "" || len(c.CertPEM) > 0
 	hasKey := c.KeyFile != "" || len(c.KeyPEM) > 0
 	hasCA := c.CAFile != "" || len(c.CAPEM) > 0
@@ -126,7 +106,7 @@ func (c *Config) tls() (*tls.Config, error) {
 	return cfg, nil
 }
 
-func (c *Config) keyPair() (*tls.Certificate, error) {
+func (c *config) keyPair() (*tls.Certificate, error) {
 	cert, err := pemOf(c.CertPEM, c.CertFile)
 	if err != nil {
 		return nil, err

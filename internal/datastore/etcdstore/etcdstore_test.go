@@ -16,27 +16,27 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/datastore/member"
 	"github.com/twillnet/twill/internal/datastore/storetest"
 )
 
 // patience bounds what a test waits for.
 const patience = 20 * time.Second
 
-// member starts an etcd on a socket.
-func member(t testing.TB) *embed.Member {
+// started starts an etcd on a socket.
+func started(t testing.TB) *member.Member {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "etcd") // short, as the name of a socket must be
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	return startMember(t, embed.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}})
+	return startMember(t, member.Config{Dir: dir, ListenClient: []string{"unix://" + filepath.Join(dir, "s")}})
 }
 
-func startMember(t testing.TB, cfg embed.Config) *embed.Member {
+func startMember(t testing.TB, cfg member.Config) *member.Member {
 	t.Helper()
-	m, err := embed.Start(t.Context(), cfg)
+	m, err := member.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func startMember(t testing.TB, cfg embed.Config) *embed.Member {
 }
 
 // open returns a store with short times, so that tests need not wait.
-func open(t testing.TB, cfg etcdstore.Config) *etcdstore.Store {
+func open(t testing.TB, cfg datastore.Config) *etcdstore.Store {
 	t.Helper()
 	cfg.Progress = cmp.Or(cfg.Progress, 400*time.Millisecond)
 	cfg.RequestTimeout = cmp.Or(cfg.RequestTimeout, 3*time.Second)
@@ -79,20 +79,20 @@ func (c compactable) Compact(ctx context.Context, revision int64) error {
 }
 
 func TestContract(t *testing.T) {
-	m := member(t)
+	m := started(t)
 	c := admin(t, m.Endpoints())
 	for _, page := range []int64{1, 7, 0} {
 		t.Run(fmt.Sprintf("pages of %d", page), func(t *testing.T) {
 			storetest.Run(t, func(t *testing.T) datastore.Store {
-				return compactable{open(t, etcdstore.Config{Endpoints: m.Endpoints(), PageSize: page}), c}
+				return compactable{open(t, datastore.Config{Endpoints: m.Endpoints(), PageSize: page}), c}
 			})
 		})
 	}
 }
 
 func TestWatchFollowsTheRevisionOfAQuietPrefix(t *testing.T) {
-	m := member(t)
-	s := open(t, etcdstore.Config{Endpoints: m.Endpoints()})
+	m := started(t)
+	s := open(t, datastore.Config{Endpoints: m.Endpoints()})
 	w, err := s.Watch(t.Context(), "/quiet/", 1)
 	if err != nil {
 		t.Fatal(err)
@@ -114,8 +114,8 @@ func TestWatchFollowsTheRevisionOfAQuietPrefix(t *testing.T) {
 }
 
 func TestListOutlivesCompaction(t *testing.T) {
-	m := member(t)
-	s := open(t, etcdstore.Config{Endpoints: m.Endpoints(), PageSize: 1})
+	m := started(t)
+	s := open(t, datastore.Config{Endpoints: m.Endpoints(), PageSize: 1})
 	c := admin(t, m.Endpoints())
 	for i := range 30 {
 		if _, err := s.Create(t.Context(), api.Update{Key: fmt.Sprintf("/a/%02d", i), Value: []byte("v")}); err != nil {
@@ -148,7 +148,7 @@ func TestListOutlivesCompaction(t *testing.T) {
 
 func TestANewStoreNeedsNoEtcd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "none")
-	for _, cfg := range []etcdstore.Config{
+	for _, cfg := range []datastore.Config{
 		{Endpoints: []string{"unix://" + path}},
 		{Endpoints: []string{"unix://" + path}, Username: "u", Password: "p", DialTimeout: 100 * time.Millisecond},
 	} {
@@ -174,15 +174,15 @@ func TestANewStoreNeedsNoEtcd(t *testing.T) {
 func TestWrongSettingsAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		cfg  etcdstore.Config
+		cfg  datastore.Config
 	}{
-		{"no endpoint", etcdstore.Config{}},
-		{"an empty endpoint", etcdstore.Config{Endpoints: []string{""}}},
-		{"a user without a password", etcdstore.Config{Endpoints: []string{"unix:///x"}, Username: "u"}},
-		{"a certificate without a key", etcdstore.Config{Endpoints: []string{"https://x:1"}, CertFile: "/x"}},
-		{"an authority that is missing", etcdstore.Config{Endpoints: []string{"https://x:1"}, CAFile: "/nonexistent"}},
-		{"an authority that is none", etcdstore.Config{Endpoints: []string{"https://x:1"}, CAPEM: []byte("x")}},
-		{"a certificate that is none", etcdstore.Config{Endpoints: []string{"https://x:1"}, CertPEM: []byte("x"), KeyPEM: []byte("x")}},
+		{"no endpoint", datastore.Config{}},
+		{"an empty endpoint", datastore.Config{Endpoints: []string{""}}},
+		{"a user without a password", datastore.Config{Endpoints: []string{"unix:///x"}, Username: "u"}},
+		{"a certificate without a key", datastore.Config{Endpoints: []string{"https://x:1"}, CertFile: "/x"}},
+		{"an authority that is missing", datastore.Config{Endpoints: []string{"https://x:1"}, CAFile: "/nonexistent"}},
+		{"an authority that is none", datastore.Config{Endpoints: []string{"https://x:1"}, CAPEM: []byte("x")}},
+		{"a certificate that is none", datastore.Config{Endpoints: []string{"https://x:1"}, CertPEM: []byte("x"), KeyPEM: []byte("x")}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, err := etcdstore.New(t.Context(), tt.cfg); err == nil {
@@ -193,8 +193,8 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 }
 
 func BenchmarkList100k(b *testing.B) {
-	m := member(b)
-	s := open(b, etcdstore.Config{Endpoints: m.Endpoints()})
+	m := started(b)
+	s := open(b, datastore.Config{Endpoints: m.Endpoints()})
 	c := admin(b, m.Endpoints())
 	value := string(make([]byte, 500))
 	for i := 0; i < 100_000; i += 100 {
@@ -214,8 +214,8 @@ func BenchmarkList100k(b *testing.B) {
 }
 
 func BenchmarkPutToWatch(b *testing.B) {
-	m := member(b)
-	s := open(b, etcdstore.Config{Endpoints: m.Endpoints(), Progress: time.Minute})
+	m := started(b)
+	s := open(b, datastore.Config{Endpoints: m.Endpoints(), Progress: time.Minute})
 	kv, err := s.Create(b.Context(), api.Update{Key: "/a", Value: []byte("1")})
 	if err != nil {
 		b.Fatal(err)

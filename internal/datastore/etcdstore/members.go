@@ -7,26 +7,19 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/twillnet/twill/internal/datastore"
 )
 
-// Member is one endpoint of a store.
-type Member struct {
-	Endpoint string
-	Version  string
-	Err      error // it does not answer, or says that something is wrong
-	// Full: its quota is used up. The cluster can only be read until somebody disarms the alarm; see docs/etcd.md.
-	Full bool
-}
-
 // Members asks each endpoint how it is.
-func (s *Store) Members(ctx context.Context) ([]Member, error) {
+func (s *Store) Members(ctx context.Context) ([]datastore.Member, error) {
 	client, err := s.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var out []Member
+	var out []datastore.Member
 	for _, endpoint := range s.cfg.Endpoints {
-		m := Member{Endpoint: endpoint}
+		m := datastore.Member{Endpoint: endpoint}
 		bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
 		status, err := client.Status(bounded, endpoint)
 		cancel()

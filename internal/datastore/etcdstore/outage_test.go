@@ -13,7 +13,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/datastore/member"
 	"github.com/twillnet/twill/internal/datastore/storetest"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
@@ -46,8 +46,8 @@ func untilError(t *testing.T, w datastore.Watcher) error {
 }
 
 func TestAWatchNoticesThatItsMemberIsGone(t *testing.T) {
-	m := member(t)
-	s := open(t, etcdstore.Config{Endpoints: m.Endpoints(), RequestTimeout: 300 * time.Millisecond})
+	m := started(t)
+	s := open(t, datastore.Config{Endpoints: m.Endpoints(), RequestTimeout: 300 * time.Millisecond})
 	w := must(s.Watch(t.Context(), "/", 1))(t)
 	defer w.Close()
 	m.Close()
@@ -58,9 +58,9 @@ func TestAWatchNoticesThatItsMemberIsGone(t *testing.T) {
 
 func TestAWatchOutlivesAQuickRestart(t *testing.T) {
 	dir := t.TempDir()
-	cfg := embed.Config{Dir: dir, ListenClient: []string{"http://" + machinetest.Address(t)}}
+	cfg := member.Config{Dir: dir, ListenClient: []string{"http://" + machinetest.Address(t)}}
 	m := startMember(t, cfg)
-	s := open(t, etcdstore.Config{Endpoints: m.Endpoints(), Progress: 2 * time.Second})
+	s := open(t, datastore.Config{Endpoints: m.Endpoints(), Progress: 2 * time.Second})
 	w := must(s.Watch(t.Context(), "/", 1))(t)
 	defer w.Close()
 	must(s.Create(t.Context(), api.Update{Key: "/a", Value: []byte("1")}))(t)
@@ -90,8 +90,8 @@ func writeAgain(t *testing.T, s *etcdstore.Store, key string) {
 
 func TestAStorePutBackIsNoticed(t *testing.T) {
 	addr := "http://" + machinetest.Address(t)
-	m := startMember(t, embed.Config{Dir: t.TempDir(), ListenClient: []string{addr}})
-	s := open(t, etcdstore.Config{Endpoints: m.Endpoints()})
+	m := startMember(t, member.Config{Dir: t.TempDir(), ListenClient: []string{addr}})
+	s := open(t, datastore.Config{Endpoints: m.Endpoints()})
 	for _, key := range []string{"/a", "/b", "/c"} {
 		must(s.Create(t.Context(), api.Update{Key: key, Value: []byte("1")}))(t)
 	}
@@ -99,7 +99,7 @@ func TestAStorePutBackIsNoticed(t *testing.T) {
 	defer w.Close()
 	_, revision := next(t, w, 3)
 	m.Close()
-	startMember(t, embed.Config{Dir: t.TempDir(), ListenClient: []string{addr}}) // empty, as if from a backup
+	startMember(t, member.Config{Dir: t.TempDir(), ListenClient: []string{addr}}) // empty, as if from a backup
 	for {
 		err := untilError(t, w)
 		if errors.Is(err, datastore.ErrCompacted) {
@@ -117,16 +117,16 @@ func TestAStorePutBackIsNoticed(t *testing.T) {
 
 func TestLossOfQuorum(t *testing.T) {
 	machinetest.Dear(t, "takes 15 s")
-	var cfgs []embed.Config
+	var cfgs []member.Config
 	var cluster, endpoints []string
 	for i := range 3 {
 		peer, client := "http://"+machinetest.Address(t), "http://"+machinetest.Address(t)
 		name := fmt.Sprint("m", i)
 		cluster, endpoints = append(cluster, name+"="+peer), append(endpoints, client)
-		cfgs = append(cfgs, embed.Config{Dir: t.TempDir(), Name: name, ListenClient: []string{client}, ListenPeer: []string{peer}})
+		cfgs = append(cfgs, member.Config{Dir: t.TempDir(), Name: name, ListenClient: []string{client}, ListenPeer: []string{peer}})
 	}
 	members := startAll(t, cfgs, cluster)
-	s := open(t, etcdstore.Config{Endpoints: endpoints[:1], Progress: time.Second})
+	s := open(t, datastore.Config{Endpoints: endpoints[:1], Progress: time.Second})
 	kv := must(s.Create(t.Context(), api.Update{Key: "/a", Value: []byte("1")}))(t)
 	w := must(s.Watch(t.Context(), "/", kv.Revision))(t)
 	members[1].Close()
@@ -147,22 +147,22 @@ func TestLossOfQuorum(t *testing.T) {
 }
 
 // startAll starts members at once, since each waits for most of the others.
-func startAll(t *testing.T, cfgs []embed.Config, cluster []string) []*embed.Member {
+func startAll(t *testing.T, cfgs []member.Config, cluster []string) []*member.Member {
 	t.Helper()
 	type started struct {
 		i   int
-		m   *embed.Member
+		m   *member.Member
 		err error
 	}
 	ch := make(chan started)
 	for i, cfg := range cfgs {
 		cfg.Cluster = strings.Join(cluster, ",")
 		go func() {
-			m, err := embed.Start(t.Context(), cfg)
+			m, err := member.Start(t.Context(), cfg)
 			ch <- started{i, m, err}
 		}()
 	}
-	members := make([]*embed.Member, len(cfgs))
+	members := make([]*member.Member, len(cfgs))
 	for range cfgs {
 		if s := <-ch; s.err != nil {
 			t.Error(s.err)
@@ -191,10 +191,10 @@ func TestContractOfInstalledEtcd(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	waitFor(t, open(t, etcdstore.Config{Endpoints: []string{client}}))
+	waitFor(t, open(t, datastore.Config{Endpoints: []string{client}}))
 	c := admin(t, []string{client})
 	storetest.Run(t, func(t *testing.T) datastore.Store {
-		return compactable{open(t, etcdstore.Config{Endpoints: []string{client}, PageSize: 7}), c}
+		return compactable{open(t, datastore.Config{Endpoints: []string{client}, PageSize: 7}), c}
 	})
 }
 

@@ -16,7 +16,7 @@ import (
 
 // Store is a client of an etcd cluster. Any goroutine may use it.
 type Store struct {
-	cfg      Config
+	cfg      config
 	progress progressTrust
 
 	mu     sync.Mutex
@@ -28,7 +28,8 @@ type Store struct {
 // New returns a store. It fails if the settings are wrong, or etcd refuses the
 // credentials, or the kernel a connection to its socket; etcd being away is no error here, but ErrUnavailable from each
 // call until it is back. ctx bounds New only.
-func New(ctx context.Context, cfg Config) (*Store, error) {
+func New(ctx context.Context, given datastore.Config) (*Store, error) {
+	cfg := config(given)
 	cfg.setDefaults()
 	if _, err := cfg.client(); err != nil {
 		return nil, err

@@ -1,9 +1,9 @@
-// Package embed runs an etcd member inside this process.
+// Package member runs an etcd member inside this process.
 //
 // In: a [Config]. Out: a running [Member] with endpoints that any etcd client
 // can use. It is what makes one host a working network with nothing else to
 // install.
-package embed
+package member
 
 import (
 	"cmp"

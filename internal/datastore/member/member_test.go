@@ -1,4 +1,4 @@
-package embed_test
+package member_test
 
 import (
 	"fmt"
@@ -10,14 +10,15 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
+	"github.com/twillnet/twill/internal/datastore/member"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
-func start(t *testing.T, cfg embed.Config) *embed.Member {
+func start(t *testing.T, cfg member.Config) *member.Member {
 	t.Helper()
-	m, err := embed.Start(t.Context(), cfg)
+	m, err := member.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,12 +39,12 @@ func socket(t *testing.T) string {
 
 func TestMemberKeepsDataAcrossRestarts(t *testing.T) {
 	path := socket(t)
-	cfg := embed.Config{Dir: filepath.Join(t.TempDir(), "new", "etcd"), ListenClient: []string{"unix://" + path}}
+	cfg := member.Config{Dir: filepath.Join(t.TempDir(), "new", "etcd"), ListenClient: []string{"unix://" + path}}
 	for round := range 3 {
 		begin := time.Now()
 		m := start(t, cfg)
 		t.Logf("round %d: ready after %s", round, time.Since(begin).Round(time.Millisecond))
-		s, err := etcdstore.New(t.Context(), etcdstore.Config{Endpoints: m.Endpoints()})
+		s, err := etcdstore.New(t.Context(), datastore.Config{Endpoints: m.Endpoints()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +70,7 @@ func TestOnlyTheOwnerMayUseWhatAMemberMakes(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	start(t, embed.Config{Dir: dir, ListenClient: []string{"unix://" + path}})
+	start(t, member.Config{Dir: dir, ListenClient: []string{"unix://" + path}})
 	for file, want := range map[string]os.FileMode{dir: 0o700, path: 0o600, filepath.Dir(path): 0o700} {
 		st, err := os.Stat(file)
 		if err != nil || st.Mode().Perm() != want {
@@ -85,27 +86,27 @@ func TestStartRefusesWhatIsTaken(t *testing.T) {
 	}
 	defer taken.Close()
 	path, dir := socket(t), t.TempDir()
-	start(t, embed.Config{Dir: dir, ListenClient: []string{"unix://" + path}})
+	start(t, member.Config{Dir: dir, ListenClient: []string{"unix://" + path}})
 	plain := socket(t)
 	if err := os.WriteFile(plain, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
 		name string
-		cfg  embed.Config
+		cfg  member.Config
 		want string
 	}{
-		{"a directory in use", embed.Config{Dir: dir, ListenClient: []string{"unix://" + socket(t)}}, dir + ": in use by another member"},
-		{"a socket in use", embed.Config{Dir: t.TempDir(), ListenClient: []string{"unix://" + path}}, path + ": address already in use"},
-		{"a port in use", embed.Config{Dir: t.TempDir(), ListenClient: []string{"http://" + taken.Addr().String()}}, "address already in use"},
-		{"a file that is no socket", embed.Config{Dir: t.TempDir(), ListenClient: []string{"unix://" + plain}}, "is no socket"},
-		{"a URL that is none", embed.Config{Dir: t.TempDir(), ListenClient: []string{"localhost:2379"}}, "want http://HOST:PORT"},
-		{"no directory", embed.Config{ListenClient: []string{"unix:///s"}}, "no data directory"},
-		{"no address", embed.Config{Dir: t.TempDir()}, "no address to listen on"},
-		{"https without a certificate", embed.Config{Dir: t.TempDir(), ListenClient: []string{"https://127.0.0.1:0"}}, "TLS key/cert"},
+		{"a directory in use", member.Config{Dir: dir, ListenClient: []string{"unix://" + socket(t)}}, dir + ": in use by another member"},
+		{"a socket in use", member.Config{Dir: t.TempDir(), ListenClient: []string{"unix://" + path}}, path + ": address already in use"},
+		{"a port in use", member.Config{Dir: t.TempDir(), ListenClient: []string{"http://" + taken.Addr().String()}}, "address already in use"},
+		{"a file that is no socket", member.Config{Dir: t.TempDir(), ListenClient: []string{"unix://" + plain}}, "is no socket"},
+		{"a URL that is none", member.Config{Dir: t.TempDir(), ListenClient: []string{"localhost:2379"}}, "want http://HOST:PORT"},
+		{"no directory", member.Config{ListenClient: []string{"unix:///s"}}, "no data directory"},
+		{"no address", member.Config{Dir: t.TempDir()}, "no address to listen on"},
+		{"https without a certificate", member.Config{Dir: t.TempDir(), ListenClient: []string{"https://127.0.0.1:0"}}, "TLS key/cert"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m, err := embed.Start(t.Context(), tt.cfg)
+			m, err := member.Start(t.Context(), tt.cfg)
 			if err == nil {
 				m.Close()
 				t.Fatal("started")
@@ -128,15 +129,15 @@ func TestAStaleSocketIsNoHindrance(t *testing.T) {
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
-	start(t, embed.Config{Dir: t.TempDir(), ListenClient: []string{"unix://" + path}})
+	start(t, member.Config{Dir: t.TempDir(), ListenClient: []string{"unix://" + path}})
 }
 
 // Nodes of older versions listened on loopback; now a socket is the default. The data directory is the same.
 func TestAMemberMovesFromAPortToASocket(t *testing.T) {
 	dir, path := t.TempDir(), socket(t)
 	for round, url := range []string{"http://" + machinetest.Address(t), "unix://" + path} {
-		m := start(t, embed.Config{Dir: dir, ListenClient: []string{url}})
-		s, err := etcdstore.New(t.Context(), etcdstore.Config{Endpoints: []string{url}})
+		m := start(t, member.Config{Dir: dir, ListenClient: []string{url}})
+		s, err := etcdstore.New(t.Context(), datastore.Config{Endpoints: []string{url}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package embed_test
+package member_test
 
 import (
 	"bytes"
@@ -16,16 +16,16 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
-	"github.com/twillnet/twill/internal/datastore/etcdstore/embed"
-	"github.com/twillnet/twill/internal/datastore/etcdstore/embed/certs"
+	"github.com/twillnet/twill/internal/datastore/member"
+	"github.com/twillnet/twill/internal/datastore/member/certs"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
 // cluster is three members with TLS for clients and peers.
 type cluster struct {
 	dir     string // of the certificates
-	configs []embed.Config
-	members []*embed.Member
+	configs []member.Config
+	members []*member.Member
 }
 
 func makeCerts(t *testing.T, names ...string) string {
@@ -41,10 +41,10 @@ func makeCerts(t *testing.T, names ...string) string {
 }
 
 // secured is a member's configuration with the certificates of dir.
-func secured(t *testing.T, dir, name, peer string) embed.Config {
+func secured(t *testing.T, dir, name, peer string) member.Config {
 	t.Helper()
 	in := func(file string) string { return filepath.Join(dir, name, file) }
-	return embed.Config{
+	return member.Config{
 		Name: name, Dir: t.TempDir(),
 		ListenClient: []string{"https://" + machinetest.Address(t)}, ListenPeer: []string{peer},
 		CertFile: in("server.crt"), KeyFile: in("server.key"), ClientCAFile: in("ca.crt"),
@@ -55,7 +55,7 @@ func secured(t *testing.T, dir, name, peer string) embed.Config {
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	names := []string{"h1", "h2", "h3"}
-	c := &cluster{dir: makeCerts(t, names...), members: make([]*embed.Member, len(names))}
+	c := &cluster{dir: makeCerts(t, names...), members: make([]*member.Member, len(names))}
 	var all []string
 	for _, n := range names {
 		peer := "https://" + machinetest.Address(t)
@@ -67,7 +67,7 @@ func startCluster(t *testing.T) *cluster {
 		c.configs[i].Cluster = strings.Join(all, ",")
 		go func() {
 			var err error
-			c.members[i], err = embed.Start(t.Context(), c.configs[i]) // each waits for the others
+			c.members[i], err = member.Start(t.Context(), c.configs[i]) // each waits for the others
 			errs <- err
 		}()
 	}
@@ -87,7 +87,7 @@ func startCluster(t *testing.T) *cluster {
 // client opens a store that speaks to one member alone, as a client of that directory of certificates.
 func (c *cluster) client(t *testing.T, member int, certDir, ca string) *etcdstore.Store {
 	t.Helper()
-	s, err := etcdstore.New(t.Context(), etcdstore.Config{
+	s, err := etcdstore.New(t.Context(), datastore.Config{
 		Endpoints: c.configs[member].ListenClient, CAFile: ca,
 		CertFile: filepath.Join(certDir, "client.crt"), KeyFile: filepath.Join(certDir, "client.key"), RequestTimeout: 2 * time.Second,
 	})
@@ -147,7 +147,7 @@ func TestThreeMembersWithTLSServeWhileMostOfThemRun(t *testing.T) {
 	read("/k2", "2")
 
 	var err error
-	if c.members[0], err = embed.Start(ctx, c.configs[0]); err != nil {
+	if c.members[0], err = member.Start(ctx, c.configs[0]); err != nil {
 		t.Fatalf("the member that was down: %v", err)
 	}
 	if kv, err := c.agent(t, 0).Get(ctx, "/k2"); err != nil || string(kv.Value) != "2" {
@@ -185,7 +185,7 @@ func TestAPeerOfAnotherAuthorityDoesNotJoinAndBothSay(t *testing.T) {
 		cfg.Cluster = "h1=" + peers[0] + ",h2=" + peers[1]
 		cfg.Logger = slog.New(slog.NewTextHandler(said[i], nil))
 		go func() {
-			m, err := embed.Start(ctx, cfg)
+			m, err := member.Start(ctx, cfg)
 			if err == nil {
 				m.Close()
 			}
@@ -207,14 +207,14 @@ func TestAMemberOfSeveralNeedsAllThatMakesItOne(t *testing.T) {
 	dir := makeCerts(t, "h1")
 	for _, tt := range []struct {
 		name   string
-		change func(*embed.Config)
+		change func(*member.Config)
 		want   string
 	}{
-		{"peers with TLS and no authority", func(c *embed.Config) { c.PeerCAFile = "" }, "need a certificate, its key and the peers' authority"},
-		{"a cluster without a port for peers", func(c *embed.Config) { c.ListenPeer = nil }, "needs an address to listen on for its peers"},
-		{"a cluster without this member", func(c *embed.Config) { c.Cluster = "h2=https://192.0.2.1:2380" }, "h1"},
-		{"an address for clients that is none", func(c *embed.Config) { c.AdvertiseClient = []string{"h1:2379"} }, "want http://HOST:PORT"},
-		{"joining where nobody answers", func(c *embed.Config) { c.Join = true }, "cluster"},
+		{"peers with TLS and no authority", func(c *member.Config) { c.PeerCAFile = "" }, "need a certificate, its key and the peers' authority"},
+		{"a cluster without a port for peers", func(c *member.Config) { c.ListenPeer = nil }, "needs an address to listen on for its peers"},
+		{"a cluster without this member", func(c *member.Config) { c.Cluster = "h2=https://192.0.2.1:2380" }, "h1"},
+		{"an address for clients that is none", func(c *member.Config) { c.AdvertiseClient = []string{"h1:2379"} }, "want http://HOST:PORT"},
+		{"joining where nobody answers", func(c *member.Config) { c.Join = true }, "cluster"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := secured(t, dir, "h1", "https://"+machinetest.Address(t))
@@ -222,7 +222,7 @@ func TestAMemberOfSeveralNeedsAllThatMakesItOne(t *testing.T) {
 			tt.change(&cfg)
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			m, err := embed.Start(ctx, cfg)
+			m, err := member.Start(ctx, cfg)
 			if err == nil {
 				m.Close()
 				t.Fatal("started")

@@ -1,0 +1,34 @@
+package datastore
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Config says which datastore it is, and how to reach it. What a program may
+// tell of it is the same for all of them; package stores knows which there are.
+type Config struct {
+	Type string // "etcdv3"; empty means that
+
+	Endpoints []string // of etcd: http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix://PATH
+
+	Username string
+	Password string
+
+	// Client certificate, its key and the authority to trust, as files or as
+	// PEM. The certificate's files are read again at each connection, so that
+	// a renewed one is used without a restart. With an https endpoint and no
+	// authority, the system's are trusted.
+	CertFile, KeyFile, CAFile string
+	CertPEM, KeyPEM, CAPEM    []byte
+
+	DialTimeout    time.Duration // bounds the log-in when it is opened; zero means 5s
+	RequestTimeout time.Duration // bounds each request; zero means 10s
+	PageSize       int64         // keys in one request of a list; zero means 2000
+
+	// Progress is how often a silent watch asks where the store is. A watch
+	// that hears nothing for three times as long fails. Zero means 5s.
+	Progress time.Duration
+
+	Logger *slog.Logger // nil: silent
+}

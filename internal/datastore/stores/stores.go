@@ -1,0 +1,30 @@
+// Package stores makes a [datastore.Config] a store.
+//
+// In: which datastore, and how to reach it. Out: a [datastore.Client]. It is the
+// only place that knows which datastores there are, so that nobody else links
+// or names one of them. It is apart from package datastore since the stores
+// import that one for what they must do.
+package stores
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/etcdstore"
+)
+
+// Open opens a datastore. It fails if the settings are wrong, or the
+// credentials are refused; that the datastore is away is no error here, but
+// ErrUnavailable from each call until it is back. ctx bounds Open only.
+func Open(ctx context.Context, cfg datastore.Config) (datastore.Client, error) {
+	switch cfg.Type {
+	case "", "etcdv3":
+		s, err := etcdstore.New(ctx, cfg)
+		if err != nil {
+			return nil, err // not s, which would be an interface that is not nil
+		}
+		return s, nil
+	}
+	return nil, fmt.Errorf("datastore of type %q: this version keeps its data in etcd only (etcdv3)", cfg.Type)
+}

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
 	"sync"
@@ -31,7 +32,7 @@ func TestATableIsMadeAnewUnderTraffic(t *testing.T) {
 		Endpoints: []intent.Endpoint{a, b}, Host: &intent.HostSettings{}, InSync: true,
 	})
 	apply(t, h.d)
-	allowed, denied := h.send(t, "a", "b"), h.send(t, "b", "a")
+	allowed, denied := h.send(t, "a", "b", true), h.send(t, "b", "a", false)
 	const often = 50
 	for range often {
 		for _, flags := range []nftables.TableFlags{ownedFlags, 0} {
@@ -62,7 +63,7 @@ func TestATableGoesUnderTraffic(t *testing.T) {
 		Policies:  []intent.Policy{{ID: any, Tier: "default", Ingress: allow, Egress: allow}},
 		Endpoints: []intent.Endpoint{a, b}, Host: &intent.HostSettings{}, InSync: true,
 	})
-	flow := h.send(t, "a", "b")
+	flow := h.send(t, "a", "b", true)
 	for range 100 {
 		if err := h.d.Resync(t.Context()); err != nil {
 			t.Fatal(err)
@@ -91,8 +92,8 @@ const (
 	atOnce = 32
 )
 
-// send sends datagrams in bursts, and waits for those that arrive.
-func (h *hosted) send(t *testing.T, from, to string) *numbered {
+// send sends datagrams in bursts; of a flow that passes, never more at once than the receiver's buffer holds.
+func (h *hosted) send(t *testing.T, from, to string, passes bool) *numbered {
 	t.Helper()
 	dst := netip.AddrPortFrom(netip.MustParseAddr(addrs[to][0]), 9)
 	rx, err := h.party(to).ListenUDP(dst)
@@ -114,31 +115,50 @@ func (h *hosted) send(t *testing.T, from, to string) *numbered {
 				return
 			}
 			n := binary.BigEndian.Uint64(buf)
-			if f.received.Load() > 0 { // before the first, neighbours had to be found
-				f.lost.Add(n - due)
+			if n < due {
+				continue // one more of the first, which were sent until neighbours were found
 			}
+			f.lost.Add(n - due)
 			f.received.Add(1)
 			due = n + 1
 		}
 	})
 	ends.Go(func() {
-		tick := time.NewTicker(time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-end:
-				return
-			case <-tick.C:
-			}
-			for f.received.Load() == 0 || f.sent.Load()-f.received.Load() < window {
-				if _, err := tx.Write(binary.BigEndian.AppendUint64(nil, f.sent.Load())); err != nil {
+		every := func(d time.Duration, burst func() error) {
+			tick := time.NewTicker(d)
+			defer tick.Stop()
+			for burst() == nil {
+				select {
+				case <-end:
 					return
-				}
-				if f.sent.Add(1)%atOnce == 0 {
-					break
+				case <-tick.C:
 				}
 			}
 		}
+		done := errors.New("done")
+		write := func(n uint64) error {
+			_, err := tx.Write(binary.BigEndian.AppendUint64(nil, n))
+			return err
+		}
+		every(50*time.Millisecond, func() error { // few: each may lie in the receiver's buffer
+			if !passes || f.received.Load() > 0 {
+				return done
+			}
+			return write(0)
+		})
+		f.sent.Store(1)
+		every(time.Millisecond, func() error {
+			for range atOnce {
+				if passes && f.sent.Load()-f.received.Load() >= window {
+					break
+				}
+				if err := write(f.sent.Load()); err != nil {
+					return err
+				}
+				f.sent.Add(1)
+			}
+			return nil
+		})
 	})
 	t.Cleanup(func() {
 		close(end)

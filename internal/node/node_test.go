@@ -57,12 +57,16 @@ func TestSignalsReachTheChild(t *testing.T) {
 	signals := make(chan os.Signal)
 	lines, stop := start(t, signals, `trap 'echo hup' HUP; echo ready; while :; do read x; sleep 1; done`)
 	next(t, lines)
-	// The child may not be registered in the instant of its first line: signal until it answers.
+	// The child may not be registered in the instant of its first line: signal until it answers, but leave it the time to do so:
+	// the kernel's fork begins anew at each signal, so a shell that gets them without a pause never forks.
 	got := make(chan string)
 	go func() { got <- next(t, lines) }()
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
 	for answered := false; !answered; {
 		select {
-		case signals <- syscall.SIGHUP:
+		case <-again.C:
+			signals <- syscall.SIGHUP
 		case line := <-got:
 			if line != "hup" {
 				t.Errorf("child printed %q, want hup", line)

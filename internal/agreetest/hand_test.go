@@ -13,8 +13,10 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/calc"
+	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/conntrack"
 	"github.com/twillnet/twill/internal/kernel/packet"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/verdict"
 	"github.com/twillnet/twill/internal/verdict/world"
 )
@@ -176,4 +178,62 @@ func (n *node) forgetFlows() {
 		_, err = c.Forget(all)
 		must(n.t, err)
 	})
+}
+
+// TestNothingStopsAHostOnItsWayToAWorkload: no chain is on the way from a host's processes to its workloads, and verdict says so.
+// An endpoint that is closed gets no route from us, which is why the resources say that the host does not reach it; here
+// somebody else has made one. What the workload answers is dropped.
+func TestNothingStopsAHostOnItsWayToAWorkload(t *testing.T) {
+	n := newNode(t)
+	updates := handCase{rules: "{action: Allow}", more: `
+- {kind: GlobalNetworkPolicy, metadata: {name: deny}, spec: {order: 1, selector: all(), types: [Ingress, Egress]}}
+- kind: WorkloadEndpoint
+  metadata: {namespace: prod, name: h1-k8s-shut-eth0}
+  spec: {orchestrator: k8s, node: h1, workload: shut, pod: shut, endpoint: eth0, interfaceName: cali1, ipNetworks: []}`}.updates(t)
+	g := calc.New(nodeName)
+	g.Update(updates)
+	g.SetInSync()
+	batch := g.Flush()
+	n.program(batch)
+	var v verdict.State
+	v.Merge(batch)
+	if !slices.ContainsFunc(batch.Endpoints, func(e intent.Endpoint) bool { return e.Link == "cali1" && e.Closed != "" }) {
+		t.Fatalf("no endpoint is closed: %+v", batch.Endpoints)
+	}
+	for _, tt := range []struct{ name, addr, link string }{
+		{"one that policy denies all", "10.65.0.1", ""},
+		{"one that is closed", "10.65.0.2", "cali1"},
+		{"one that nobody knows", "10.65.0.3", "cali2"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			to, link := netip.MustParseAddr(tt.addr), tt.link
+			if link != "" {
+				must(t, n.host.Rtnl().AddRoute(rtnl.Route{Dst: netip.PrefixFrom(to, to.BitLen()), Link: n.link(link), Protocol: 4}))
+				must(t, n.host.Rtnl().SetNeighbour(rtnl.Neighbour{Link: n.link(link), Addr: to, MAC: "02:00:00:00:00:01", Permanent: true}))
+			} else {
+				link = "cali0"
+			}
+			host := netip.MustParseAddr(ownV4)
+			sent := []sending{
+				{packet.Packet{Src: host, Dst: to, Proto: 17, SrcPort: 20000, DstPort: 80}, ""},
+				{packet.Packet{Src: to, Dst: host, Proto: 17, SrcPort: 30000, DstPort: 80}, link},
+			}
+			fates := n.deliver(sent)
+			if out, passed := fates.out[sent[0].Mark]; !passed || out != link {
+				t.Errorf("what the host sends comes out by %q (%v), want by %s", out, passed, link)
+			}
+			if _, passed := fates.out[sent[1].Mark]; passed {
+				t.Error("what the workload sends reaches the host")
+			}
+			for _, p := range []verdict.Packet{{OutLink: link}, {InLink: link}} {
+				p.Src, p.Dst, p.Proto, p.SrcPort, p.DstPort = sent[0].Src, sent[0].Dst, 17, 20000, 80
+				if p.InLink != "" {
+					p.Src, p.Dst, p.SrcPort = p.Dst, p.Src, 30000
+				}
+				if got := v.Judge(p); got.Allowed != (p.InLink == "") {
+					t.Errorf("verdict for what goes from %q to %q: %+v", p.InLink, p.OutLink, got.Decision)
+				}
+			}
+		})
+	}
 }

@@ -30,6 +30,11 @@ func (s *State) Judge(p Packet) Verdict {
 		return j.noEndpoint(from)
 	}
 	to, toWorkload, ok := s.workload(p.OutLink)
+	if toWorkload && p.InLink == "" {
+		// "Host → local workload is always allowed": no chain is on this way, so nothing closes it, neither a closed endpoint
+		// nor the state of a connection. See agreetest.TestNothingStopsAHostOnItsWayToAWorkload.
+		return j.without(true, intent.ReasonHostToLocal)
+	}
 	if toWorkload && !ok {
 		return j.noEndpoint(to)
 	}
@@ -38,7 +43,7 @@ func (s *State) Judge(p Packet) Verdict {
 			return v
 		}
 	}
-	if p.InLink == "" && p.OutLink != "" && !toWorkload {
+	if p.InLink == "" && p.OutLink != "" {
 		return j.hostOut()
 	}
 	switch {
@@ -50,8 +55,6 @@ func (s *State) Judge(p Packet) Verdict {
 		return j.without(false, intent.ReasonInvalid)
 	case p.OutLink == "":
 		return j.toHost(from, fromWorkload)
-	case p.InLink == "": // "Host → local workload is always allowed"
-		return j.without(true, intent.ReasonHostToLocal)
 	}
 	return j.forwarded(from, to, fromWorkload, toWorkload)
 }
@@ -333,8 +336,8 @@ func (j *judge) passed() Verdict {
 	return j.last
 }
 
-// noEndpoint: an interface that nobody has programmed, or whose endpoint is
-// closed, carries nothing, whatever the state of its connections.
+// noEndpoint: an interface that nobody has programmed, or whose endpoint is closed, carries nothing but what its host
+// sends to it, whatever the state of its connections.
 func (j *judge) noEndpoint(e intent.Endpoint) Verdict {
 	reason := intent.ReasonUnknownLink
 	if e.Closed != "" {

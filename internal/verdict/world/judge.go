@@ -85,8 +85,8 @@ func (a *Answer) decide() {
 	}
 }
 
-// ingressHop is a workload's ingress policy, unless its own host is asking:
-// "Host → local workload is always allowed, whatever policy says".
+// ingressHop is a workload's ingress policy, unless its own host is asking: "Host → local workload is always allowed, whatever
+// policy says". One that is closed has no route, so that the host does not reach it either.
 func (w *World) ingressHop(e *endpoint, p packet, fromOwnHost bool) Hop {
 	if fromOwnHost && e.closed == "" {
 		h := newHop(e, api.Ingress, StageWorkload)

@@ -73,13 +73,17 @@ func (a *Allocator) ReleaseHostAffinities(ctx context.Context, node string, must
 	if err := checkNames(node, "-"); err != nil {
 		return err
 	}
+	config, err := ReadConfig(ctx, a.store)
+	if err != nil {
+		return fmt.Errorf("release blocks of %s: %w", node, err)
+	}
 	for _, four := range []bool{true, false} {
 		blocks, err := a.draft().claims(ctx, owner, four)
 		if err != nil {
 			return fmt.Errorf("release blocks of %s: %w", node, err)
 		}
 		if mustBeEmpty {
-			if err := a.allEmpty(ctx, blocks, owner); err != nil {
+			if err := a.allEmpty(ctx, blocks, owner, a.cooling(config)); err != nil {
 				return fmt.Errorf("release blocks of %s: %w", node, err)
 			}
 		}
@@ -92,15 +96,15 @@ func (a *Allocator) ReleaseHostAffinities(ctx context.Context, node string, must
 	return nil
 }
 
-func (a *Allocator) allEmpty(ctx context.Context, blocks []netip.Prefix, owner api.Owner) error {
+func (a *Allocator) allEmpty(ctx context.Context, blocks []netip.Prefix, owner api.Owner, c cooling) error {
 	d := a.draft()
 	for _, p := range blocks {
 		e, err := d.block(ctx, p)
 		if err = errors.Join(err, e.fault()); err != nil {
 			return err
 		}
-		if own, ok := Owner(e.block); ok && own == owner && !empty(e.block) {
-			return fmt.Errorf("block %s %w: %d", p, ErrInUse, used(e.block))
+		if own, ok := Owner(e.block); ok && own == owner && !c.empty(e.block) {
+			return c.inUse(e.block)
 		}
 	}
 	return nil
@@ -108,17 +112,23 @@ func (a *Allocator) allEmpty(ctx context.Context, blocks []netip.Prefix, owner a
 
 // ReleaseAffinity gives up one block of an owner.
 func (a *Allocator) ReleaseAffinity(ctx context.Context, owner api.Owner, p netip.Prefix, mustBeEmpty bool) error {
-	return a.change(ctx, fmt.Sprintf("release block %s of %s", p, owner.Name), func(d *draft) error {
+	what := fmt.Sprintf("release block %s of %s", p, owner.Name)
+	config, err := ReadConfig(ctx, a.store)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	c := a.cooling(config)
+	return a.change(ctx, what, func(d *draft) error {
 		e, err := d.block(ctx, p)
 		if err = errors.Join(err, e.fault()); err != nil {
 			return err
 		}
 		if own, ok := Owner(e.block); ok && own == owner && !e.gone {
 			switch {
-			case empty(e.block):
+			case c.empty(e.block):
 				e.remove()
 			case mustBeEmpty:
-				return fmt.Errorf("block %s %w: %d", p, ErrInUse, used(e.block))
+				return c.inUse(e.block)
 			default:
 				e.block.Affinity = nil
 				e.touch()

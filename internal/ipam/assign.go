@@ -239,7 +239,7 @@ func (a *Allocator) remember(b *api.Block) {
 // takeFrom allocates what a block has, up to what is wanted.
 func (f *filling) takeFrom(ctx context.Context, e *doc, p Pool) error {
 	b := e.block
-	if thaw(b, f.a.cfg.Now(), seconds(f.config.CooldownSeconds)) {
+	if f.a.cooling(f.config).thaw(b) {
 		e.touch()
 	}
 	ords := take(b, f.left, f.attr, f.isFree)
@@ -426,6 +426,7 @@ func (f *filling) whyNot(ctx context.Context, p Pool) string {
 	if err != nil {
 		return fmt.Sprintf("is not known well enough: %v", err)
 	}
+	c := f.a.cooling(f.config)
 	blocks, inUse, cold, elsewhere, bad := 0, 0, 0, 0, 0
 	for _, e := range all {
 		key, _ := api.ParseBlockKey(e.key)
@@ -438,13 +439,10 @@ func (f *filling) whyNot(ctx context.Context, p Pool) string {
 			continue
 		}
 		inUse += used(e.block)
-		for ord := range e.block.Allocations {
-			if resting(e.block.Attribute(ord)) {
-				cold++
-			}
-		}
+		rest, free := c.count(e.block)
+		cold += rest
 		if own, ok := e.block.Owner(); ok && own != f.owner {
-			elsewhere += len(e.block.Unallocated)
+			elsewhere += len(free)
 		}
 	}
 	parts := []string{fmt.Sprintf("has too few left: %d in use in %s", inUse, count(blocks, "block"))}

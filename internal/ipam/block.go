@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -143,24 +144,80 @@ func dropAttributes(b *api.Block) {
 	b.Attributes = kept
 }
 
-// resting reports whether an allocation was released and only cools down.
+// resting reports whether an allocation was released: it cools down, or has rested and was not made use of since.
 func resting(attr *api.BlockAttribute) bool { return attr != nil && attr.ReleasedAt != "" }
+
+// cooling says which of the addresses that were released rest still. The datastore does not: nobody writes when the time is over.
+type cooling struct {
+	now  time.Time
+	rest time.Duration // zero: none does
+}
+
+func (a *Allocator) cooling(config api.IPAMConfig) cooling {
+	return cooling{a.cfg.Now(), seconds(config.CooldownSeconds)}
+}
+
+// begin is the time that is kept with an address which is released now; empty: it does not rest.
+func (c cooling) begin() string {
+	if c.rest <= 0 {
+		return ""
+	}
+	return stamp(c.now)
+}
+
+// over reports whether an allocation was released, and when, and has rested long enough: it is as good as free.
+func (c cooling) over(attr *api.BlockAttribute) (since time.Time, yes bool) {
+	if !resting(attr) {
+		return since, false
+	}
+	since, err := time.Parse(time.RFC3339, attr.ReleasedAt)
+	return since, err != nil || c.rest <= 0 || c.now.Sub(since) >= c.rest
+}
+
+// empty reports whether the block can be given up: nobody has an address of it, and none cools down.
+func (c cooling) empty(b *api.Block) bool {
+	for ord := range b.Allocations {
+		attr := b.Attribute(ord)
+		if _, over := c.over(attr); attr != nil && !over && handleOf(attr) != windows {
+			return false
+		}
+	}
+	return true
+}
+
+// count counts the addresses of a block that cool down, and those that are free: nobody's, or rested.
+func (c cooling) count(b *api.Block) (cold int, free []int) {
+	free = slices.Clone(b.Unallocated)
+	for ord := range b.Allocations {
+		attr := b.Attribute(ord)
+		if _, over := c.over(attr); over {
+			free = append(free, ord)
+		} else if resting(attr) {
+			cold++
+		}
+	}
+	return cold, free
+}
+
+// inUse is the error of a block that was to be empty.
+func (c cooling) inUse(b *api.Block) error {
+	text := ""
+	if cold, _ := c.count(b); cold > 0 {
+		text = fmt.Sprintf(", and %d cooling down", cold)
+	}
+	return fmt.Errorf("block %s %w: %d%s", b.CIDR, ErrInUse, used(b), text)
+}
 
 // thaw frees what has rested long enough, in the order of its release, and
 // reports whether there was any.
-func thaw(b *api.Block, now time.Time, rest time.Duration) bool {
+func (c cooling) thaw(b *api.Block) bool {
 	type cold struct {
 		ord   int
 		since time.Time
 	}
 	var warm []cold
 	for ord := range b.Allocations {
-		attr := b.Attribute(ord)
-		if !resting(attr) {
-			continue
-		}
-		since, err := time.Parse(time.RFC3339, attr.ReleasedAt)
-		if err != nil || now.Sub(since) >= rest {
+		if since, over := c.over(b.Attribute(ord)); over {
 			warm = append(warm, cold{ord, since})
 		}
 	}
@@ -179,16 +236,6 @@ func used(b *api.Block) (n int) {
 		}
 	}
 	return n
-}
-
-// empty reports whether the block can be given up: nobody has an address of it, and none cools down.
-func empty(b *api.Block) bool {
-	for ord := range b.Allocations {
-		if attr := b.Attribute(ord); attr != nil && handleOf(attr) != windows {
-			return false
-		}
-	}
-	return true
 }
 
 // of are the ordinals that a handle has.

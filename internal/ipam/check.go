@@ -64,7 +64,7 @@ type CheckOptions struct {
 
 // Check compares blocks, handles, affinities, endpoints and nodes.
 func (v *Survey) Check(o CheckOptions) []Finding {
-	c := &checking{Survey: v, CheckOptions: o, have: map[string]map[string]int{}, young: map[string]bool{}}
+	c := &checking{Survey: v, CheckOptions: o, cools: cooling{o.Now, v.cools.rest}, have: map[string]map[string]int{}, young: map[string]bool{}}
 	c.broken()
 	c.overlaps()
 	for _, b := range v.Blocks {
@@ -83,6 +83,7 @@ func (v *Survey) Check(o CheckOptions) []Finding {
 type checking struct {
 	*Survey
 	CheckOptions
+	cools cooling
 	have  map[string]map[string]int // allocations by handle and block
 	young map[string]bool           // nodes that are gone, with an endpoint that is not old enough to go
 	found []Finding
@@ -120,7 +121,7 @@ func (c *checking) block(b *api.Block) {
 			Fix: "make the list anew from the allocations", mend: func(m *mending) error { return m.freeList(b.CIDR) },
 		}, key)
 	}
-	if _, owned := b.Owner(); !owned && c.rested(b) {
+	if _, owned := b.Owner(); !owned && c.cools.empty(b) {
 		c.add(Finding{
 			Kind: FoundBlock, Block: b.CIDR.String(), Problem: "is nobody's, and nobody has an address of it", Proof: "it has no affinity, and all of it is free",
 			Fix: "delete it", mend: func(m *mending) error { return m.dropBlock(b.CIDR) },
@@ -131,27 +132,13 @@ func (c *checking) block(b *api.Block) {
 		return
 	}
 	f := Finding{Kind: FoundBlock, Block: b.CIDR.String(), Problem: "belongs to no pool", Proof: "no IPPool contains " + b.CIDR.String()}
-	if empty(b) {
+	if c.cools.empty(b) {
 		f.Fix, f.mend = "delete it: nobody has an address of it", func(m *mending) error { return m.dropBlock(b.CIDR) }
 	} else {
-		f.Kept = count(used(b), "address") + " of it are in use; it goes with the last of them, or make a pool for it"
+		cold, _ := c.cools.count(b)
+		f.Kept = count(used(b)+cold, "address") + " of it are in use or cool down; it goes with the last of them, or make a pool for it"
 	}
 	c.add(f, key)
-}
-
-// rested reports whether nobody has an address of a block, and none must cool down.
-func (c *checking) rested(b *api.Block) bool {
-	for ord := range b.Allocations {
-		attr := b.Attribute(ord)
-		if attr == nil || handleOf(attr) == windows {
-			continue
-		}
-		since, err := time.Parse(time.RFC3339, attr.ReleasedAt)
-		if err != nil || c.Now.Sub(since) < seconds(c.config.CooldownSeconds) {
-			return false
-		}
-	}
-	return true
 }
 
 // overlaps finds blocks that have addresses in common, which two could be given.

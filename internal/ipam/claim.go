@@ -50,7 +50,7 @@ func (f *filling) free(ctx context.Context) (*doc, error) {
 			}
 		}
 		own := f.owner.String()
-		e.block.Affinity, e.block.ClaimTime = &own, f.a.timestamp()
+		e.block.Affinity, e.block.ClaimTime = &own, stamp(f.a.cfg.Now())
 		e.touch()
 		return e, nil
 	}
@@ -65,7 +65,11 @@ func keyOf(e *doc) netip.Prefix {
 // idle reports whether a block may be taken from its owner.
 func (f *filling) idle(b *api.Block) bool {
 	own, owned := b.Owner()
-	if !empty(b) || owned && (own == f.owner || own.Type != f.owner.Type) || !slices.ContainsFunc(b.Unallocated, func(o int) bool { return f.isFree(b.Addr(o)) }) {
+	if owned && (own == f.owner || own.Type != f.owner.Type) {
+		return false
+	}
+	c := f.a.cooling(f.config)
+	if _, free := c.count(b); !c.empty(b) || !slices.ContainsFunc(free, func(o int) bool { return f.isFree(b.Addr(o)) }) {
 		return false
 	}
 	since, err := time.Parse(time.RFC3339, b.ClaimTime)

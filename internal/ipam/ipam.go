@@ -159,8 +159,8 @@ func (a *Allocator) change(ctx context.Context, what string, make func(*draft) e
 	}
 }
 
-// timestamp is a time as upstream's blocks have it.
-func (a *Allocator) timestamp() string { return a.cfg.Now().UTC().Format(time.RFC3339) }
+// stamp is a time as upstream's blocks have it.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // ownerOf is who gets blocks for a node and a use.
 func ownerOf(node, use string) api.Owner {

@@ -20,7 +20,7 @@ type Lease struct {
 	Sequence   uint64            `json:"sequence,omitempty"`
 	Owner      map[string]string `json:"owner,omitempty"`
 	Alternate  map[string]string `json:"alternate,omitempty"`
-	ReleasedAt string            `json:"releasedAt,omitempty"` // it cools down
+	ReleasedAt string            `json:"releasedAt,omitempty"` // it cools down since; empty: it does not
 }
 
 // QueryIP tells what is known of an address.
@@ -54,6 +54,9 @@ func (a *Allocator) QueryIP(ctx context.Context, addr netip.Addr) (Lease, error)
 	}
 	ord, _ := b.Ordinal(addr)
 	if attr := b.Attribute(ord); attr != nil {
+		if _, over := a.cooling(w.config).over(attr); over {
+			return out, nil
+		}
 		out.Assigned, out.ReleasedAt = !resting(attr), attr.ReleasedAt
 		out.Handle, out.Sequence, out.Owner, out.Alternate = handleOf(attr), b.SequenceOf(ord), attr.Owner, attr.Alternate
 	}

@@ -42,6 +42,7 @@ func (a *Allocator) Release(ctx context.Context, rs ...Release) ([]netip.Addr, e
 	if err != nil {
 		return nil, fmt.Errorf("release: %w", err)
 	}
+	c := a.cooling(config)
 	byBlock := map[netip.Prefix][]Release{}
 	var order []netip.Prefix
 	for _, r := range rs {
@@ -62,7 +63,7 @@ func (a *Allocator) Release(ctx context.Context, rs ...Release) ([]netip.Addr, e
 	for _, p := range order {
 		var got []netip.Addr
 		err := a.change(ctx, fmt.Sprintf("release %s", list(byBlock[p])), func(d *draft) (err error) {
-			got, err = a.releaseIn(ctx, d, p, byBlock[p], config)
+			got, err = a.releaseIn(ctx, d, p, byBlock[p], c)
 			return err
 		})
 		if err != nil {
@@ -110,7 +111,7 @@ func (a *Allocator) blockOf(ctx context.Context, addr netip.Addr) (netip.Prefix,
 }
 
 // releaseIn frees addresses of one block.
-func (a *Allocator) releaseIn(ctx context.Context, d *draft, p netip.Prefix, rs []Release, config api.IPAMConfig) ([]netip.Addr, error) {
+func (a *Allocator) releaseIn(ctx context.Context, d *draft, p netip.Prefix, rs []Release, c cooling) ([]netip.Addr, error) {
 	e, err := d.block(ctx, p)
 	if err = errors.Join(err, e.fault()); err != nil || e.gone {
 		return nil, err
@@ -136,11 +137,11 @@ func (a *Allocator) releaseIn(ctx context.Context, d *draft, p netip.Prefix, rs 
 			return nil, err
 		}
 	}
-	return a.free(e, ords, config), nil
+	return c.free(e, ords, c.begin()), nil
 }
 
-// free frees ordinals of a block. A block that nobody has a claim to goes with its last address.
-func (a *Allocator) free(e *doc, ords []int, config api.IPAMConfig) []netip.Addr {
+// free frees ordinals of a block, at once or after they have rested. A block that nobody has a claim to goes with its last address.
+func (c cooling) free(e *doc, ords []int, restSince string) []netip.Addr {
 	if len(ords) == 0 {
 		return nil
 	}
@@ -148,13 +149,9 @@ func (a *Allocator) free(e *doc, ords []int, config api.IPAMConfig) []netip.Addr
 	for _, ord := range ords {
 		out = append(out, e.block.Addr(ord))
 	}
-	since := ""
-	if config.CooldownSeconds > 0 {
-		since = a.timestamp()
-	}
 	e.touch()
-	release(e.block, ords, since)
-	if _, owned := e.block.Owner(); !owned && empty(e.block) {
+	release(e.block, ords, restSince)
+	if _, owned := e.block.Owner(); !owned && c.empty(e.block) {
 		e.remove()
 	}
 	return out
@@ -172,6 +169,7 @@ func (a *Allocator) ReleaseWhere(ctx context.Context, handle string, which func(
 	if err != nil {
 		return nil, fmt.Errorf("release handle %s: %w", handle, err)
 	}
+	c := a.cooling(config)
 	var freed []netip.Addr
 	err = a.change(ctx, "release handle "+handle, func(d *draft) error {
 		freed = nil
@@ -196,7 +194,7 @@ func (a *Allocator) ReleaseWhere(ctx context.Context, handle string, which func(
 			mine := slices.DeleteFunc(slices.Clone(all), func(ord int) bool { return !which(e.block.Attribute(ord).Owner) })
 			others = others || len(mine) < len(all)
 			gone[p] = len(mine)
-			freed = append(freed, a.free(e, mine, config)...)
+			freed = append(freed, c.free(e, mine, c.begin())...)
 		}
 		if !others {
 			h.remove()

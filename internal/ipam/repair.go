@@ -39,6 +39,10 @@ func (a *Allocator) repair(ctx context.Context, f Finding, ours map[string]int64
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	config, err := ReadConfig(ctx, a.store)
+	if err != nil {
+		return err
+	}
 	d := a.draft()
 	for key, revision := range f.seen {
 		e, err := d.read(ctx, key)
@@ -53,7 +57,7 @@ func (a *Allocator) repair(ctx context.Context, f Finding, ours map[string]int64
 		}
 		e.guard = true
 	}
-	if err := f.mend(&mending{ctx, d}); err != nil {
+	if err := f.mend(&mending{ctx, d, a.cooling(config)}); err != nil {
 		return err
 	}
 	changed := d.changed()
@@ -88,8 +92,9 @@ func Both(before, after []Finding) []Finding {
 
 // mending is a repair that is made.
 type mending struct {
-	ctx context.Context
-	d   *draft
+	ctx     context.Context
+	d       *draft
+	cooling // which addresses rest now
 }
 
 func (m *mending) block(p netip.Prefix) (*doc, error) {
@@ -109,7 +114,7 @@ func (m *mending) freeAddress(addr netip.Addr, block netip.Prefix, handle string
 	if attr := e.block.Attribute(ord); attr == nil || handleOf(attr) != handle || e.block.SequenceOf(ord) != sequence {
 		return errStale
 	}
-	m.d.a.free(e, []int{ord}, api.IPAMConfig{})
+	m.free(e, []int{ord}, "") // nobody used it just now
 	return m.d.count(m.ctx, handle, block, -1)
 }
 
@@ -193,7 +198,7 @@ func (m *mending) giveUp(own api.Owner, p netip.Prefix) error {
 	if err != nil {
 		return err
 	}
-	if e.block.Affinity = nil; empty(e.block) {
+	if e.block.Affinity = nil; m.empty(e.block) {
 		e.remove()
 	} else {
 		e.touch()

@@ -24,6 +24,7 @@ type Survey struct {
 	nodes  map[string]*api.Node
 	users  map[netip.Addr][]user
 	life   life
+	cools  cooling
 }
 
 // user is an endpoint that has an address.
@@ -63,6 +64,7 @@ func (a *Allocator) Look(ctx context.Context) (*Survey, error) {
 			v.Pools = append(v.Pools, pool)
 		}
 	}
+	v.cools = a.cooling(v.config)
 	return v, v.readUsers(ctx, a.store)
 }
 
@@ -148,15 +150,10 @@ type Usage struct {
 
 // UsedOf counts the addresses of a block.
 func (v *Survey) UsedOf(b *api.Block) Usage {
-	u := Usage{Addresses: float64(b.Size()), InUse: used(b)}
-	for _, l := range Allocations(b) {
-		if resting(l.Attr) {
-			u.Cooling++
-		}
-	}
-	u.Free = float64(len(b.Unallocated))
+	cold, free := v.cools.count(b)
+	u := Usage{Addresses: float64(b.Size()), InUse: used(b), Cooling: cold, Free: float64(len(free))}
 	if v.Reserved(b.CIDR) > 0 {
-		for _, ord := range b.Unallocated {
+		for _, ord := range free {
 			if a := b.Addr(ord); slices.ContainsFunc(v.reserved, func(p netip.Prefix) bool { return p.Contains(a) }) {
 				u.Reserved++
 			}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -150,7 +151,7 @@ func (d *decider) take(b syncer.Batch) {
 	nodes := d.hearNodes(b.Updates) && d.synced
 	if n := d.graph.Findings(); n != d.findings || nodes || first {
 		d.findings = n
-		d.tell(append(d.graph.Problems(), d.clashes()...))
+		d.tell(slices.Concat(d.graph.Problems(), d.clashes(), d.unmade()))
 	}
 	d.settle()
 }
@@ -169,6 +170,18 @@ func (d *decider) clashes() (out []api.Problem) {
 		out = append(out, api.Problem{Key: api.KeyPrefix(api.KindNode, "") + d.node, Reason: o.String() + "; " + o.Fix()})
 	}
 	return out
+}
+
+// unmade is why this node has no Node and is given none. What would write it runs in another process, and has a log alone.
+func (d *decider) unmade() []api.Problem {
+	why := d.nodes.Unmade(d.node)
+	if why == "" || !d.synced {
+		return nil
+	}
+	return []api.Problem{{
+		Key: api.KeyPrefix(api.KindNode, "") + d.node, Field: "metadata.name",
+		Reason: why + "; a Node of this name is not written: give this node another with --node (NODENAME)",
+	}}
 }
 
 // tell logs each problem once, and again when it has changed.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -37,6 +38,41 @@ func TestWhatChangesNothingHereReachesNoDriver(t *testing.T) {
 		if len(out) != 1 || !(<-out).InSync {
 			t.Errorf("%d batches, want the one that says that all is in", len(out)+1)
 		}
+		close(in)
+		<-ended
+	})
+}
+
+// TestANodeThatCanHaveNoNameIsToldSo: what keeps its Node refuses to write one, in another process.
+func TestANodeThatCanHaveNoNameIsToldSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, store := slog.New(slog.DiscardHandler), memstore.New()
+		in, out := make(chan syncer.Batch), make(chan intent.Batch, 10)
+		d := &decider{
+			node: "web_1", graph: calc.New("web_1"), in: in, out: out, log: log,
+			watch: newReporter(Config{Node: "web_1", Log: log}, store, metrics.New(prometheus.NewRegistry())),
+			keep:  upkeep.New(upkeep.Config{Node: "web_1", Store: store, Log: log}),
+		}
+		ended := make(chan error)
+		go func() { ended <- d.run(t.Context()) }()
+		says := func(when string, us []api.Update, want int) {
+			t.Helper()
+			in <- syncer.Batch{Updates: us, InSync: true, Status: syncer.InSync}
+			synctest.Wait()
+			n := 0
+			for _, f := range d.watch.report().Wrong {
+				if strings.HasSuffix(f.Where, "nodes/web_1 metadata.name") && strings.Contains(f.Reason, "(NODENAME)") {
+					n++
+				}
+			}
+			if n != want {
+				t.Errorf("%s: %d findings say so, want %d: %+v", when, n, want, d.watch.report().Wrong)
+			}
+		}
+		key := api.KeyPrefix(api.KindNode, "") + "web_1"
+		says("at the start", nil, 1)
+		says("somebody wrote it", []api.Update{{Key: key, Value: []byte(`{"metadata":{"name":"web_1"},"spec":{}}`)}}, 0)
+		says("it is gone", []api.Update{{Key: key}}, 1)
 		close(in)
 		<-ended
 	})

@@ -87,6 +87,9 @@ func (r *registration) register(ctx context.Context, s datastore.Store, name str
 	node := api.New(api.KindNode).(*api.Node)
 	node.Metadata.Name, node.Metadata.Labels = name, map[string]string{reflectorLabel: ""}
 	node.Spec.BGP = &api.NodeBGPSpec{RouteReflectorClusterID: r.cluster}
+	if err := api.Validate(node).Err(); err != nil {
+		return err
+	}
 	_, err = createNew(ctx, s, node)
 	return err
 }

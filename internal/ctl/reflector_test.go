@@ -44,6 +44,15 @@ func TestADedicatedReflectorRegistersItself(t *testing.T) {
 	}
 }
 
+func TestAReflectorOfAWrongNameIsNotRegistered(t *testing.T) {
+	c := newCLI(t)
+	r := registration{"244.0.0.1"}
+	if err := r.register(t.Context(), c.store, "rr_1"); err == nil || !strings.Contains(err.Error(), "metadata.name") {
+		t.Errorf("got %v", err)
+	}
+	contains(t, c.stored("nodes/rr_1"), "not found")
+}
+
 func TestWhatAReflectorIsToldIsChecked(t *testing.T) {
 	for _, text := range []string{"1", "2001:db8::1", "r1"} {
 		r := registration{text}

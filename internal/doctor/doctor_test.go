@@ -140,6 +140,7 @@ routes warn: not known: the datastore does not answer`},
 			f.Links = append(f.Links, Link{Name: "eth1", Up: true, Addrs: []netip.Prefix{prefix("198.51.100.1/24")}})
 			f.Sysctl["ipv4/conf/eth0/rp_filter"], f.Sysctl["ipv4/conf/eth1/rp_filter"] = "2", "2"
 		}, ""},
+		{"a name that no Node can have", func(f *Facts) { f.Node = "web_1" }, "node fail: the datastore has no Node web_1, and it can have none: metadata.name is \"web_1\": want lower-case letters, digits, dashes and dots; each part begins and ends with a letter or digit"},
 		{"no Node", func(f *Facts) { f.Node = "h9" }, "node fail: the datastore has no Node h9"},
 		{"a Node without an address", func(f *Facts) { f.node("h1", "") }, "node fail: Node h1 has no address: no BGP, no routes to its workloads"},
 		{"an address of nobody", func(f *Facts) { f.node("h1", "192.0.2.77/24") }, "node fail: Node h1 says 192.0.2.77, which no interface of this host has"},

@@ -42,7 +42,9 @@ func nodeHas(f *Facts) (out []Finding) {
 		return unknown()
 	}
 	own := f.Own()
-	switch {
+	switch why := f.Book.Unmade(f.Node); {
+	case why != "":
+		return one(Fail, "give this node another name with --node (NODENAME)", "the datastore has no Node %s, and it can have none: metadata.name %s", f.Node, why)
 	case f.Book.Node(f.Node) == nil:
 		return one(Fail, "start `twill node`, which writes it, or name this node as the datastore does (NODENAME); `twill node address` says what would be found",
 			"the datastore has no Node %s", f.Node)

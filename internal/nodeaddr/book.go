@@ -39,6 +39,19 @@ func (b *Book) Update(u api.Update) bool {
 // Node is one of them, or nil.
 func (b *Book) Node(name string) *api.Node { return b.nodes[name] }
 
+// Unmade is why nobody writes the Node of a host that has none: none can have its name. Empty: it has one, or may have.
+func (b *Book) Unmade(name string) string {
+	if b.nodes[name] != nil {
+		return ""
+	}
+	n := api.New(api.KindNode)
+	n.Meta().Name = name
+	for _, e := range api.Validate(n) {
+		return e.Reason
+	}
+	return ""
+}
+
 // Nodes are all of them, by name.
 func (b *Book) Nodes() []*api.Node {
 	var out []*api.Node

@@ -1,7 +1,8 @@
 // Package nodekeep writes this host's addresses into its Node.
 //
 // In: the kernel's interfaces as they change, what the user wants, and the Nodes of all. Out: the Node of this host is
-// created, and has the addresses that package nodeaddr finds; other fields of it stay as they are.
+// created, and has the addresses that package nodeaddr finds; other fields of it stay as they are. A change that would make
+// the Node wrong where it was not, by the rules of [api.Validate], is not written.
 //
 // An address that another node has is not written. What cannot be found or written is said once, and tried again when
 // something has changed. Nothing is written before the datastore is known whole, or while it says that it is not ready.
@@ -250,6 +251,10 @@ func (k *Keeper) write(ctx context.Context, found []nodeaddr.Found, changes []no
 	if k.cfg.AS != nil && n.Spec.BGP != nil {
 		n.Spec.BGP.ASNumber = k.cfg.AS
 	}
+	wrong := k.wrong(n)
+	if k.say("wrong", slog.LevelError, wrong); wrong != "" {
+		return nil // it does not go away by itself
+	}
 	kv, err := k.store(ctx, n)
 	if errors.Is(err, datastore.ErrConflict) || errors.Is(err, datastore.ErrExists) || errors.Is(err, datastore.ErrNotFound) {
 		return nil // somebody was faster: it will be heard of
@@ -265,6 +270,31 @@ func (k *Keeper) write(ctx context.Context, found []nodeaddr.Found, changes []no
 		k.cfg.Log.Info("the node's address is written", "field", c.Family.Field, "address", c.To, "was", c.From, "why", c.Why)
 	}
 	return nil
+}
+
+// wrong says what would be wrong with a Node that is not so already. What is stored was somebody's doing, and does not keep the
+// node from having its address.
+func (k *Keeper) wrong(n *api.Node) string {
+	faults := func(n api.Node) api.FieldErrors {
+		n.Metadata.Name = k.cfg.Node // whatever the value says: the key does
+		return api.Validate(&n)
+	}
+	had := map[string]bool{}
+	if was := api.New(api.KindNode).(*api.Node); k.own.Value != nil && json.Unmarshal(k.own.Value, was) == nil {
+		for _, e := range faults(*was) {
+			had[e.Path+e.Reason] = true
+		}
+	}
+	var out []string
+	for _, e := range faults(*n) {
+		if !had[e.Path+e.Reason] {
+			out = append(out, e.Path+": "+e.Reason)
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Node %s is not written: %s", k.cfg.Node, strings.Join(out, "; "))
 }
 
 // store writes a Node if it differs from what is stored.

@@ -233,6 +233,30 @@ func TestNothingIsWrittenWhileTheDatastoreIsNotReady(t *testing.T) {
 	})
 }
 
+func TestANodeThatWouldBeWrongIsNotWritten(t *testing.T) {
+	named := func(name string) func(*Config) { return func(c *Config) { c.Node = name } }
+	run(t, "", named("web_1"), func(b *bench) {
+		b.has("192.0.2.2/24")
+		if got := b.node("web_1"); got != "" {
+			t.Errorf("a Node of a name that none can have was written: %s", got)
+		}
+		b.wantSaid("a name that no Node can have", `Node web_1 is not written: metadata.name: is \"web_1\"`)
+		if n := strings.Count(b.said(), "is not written"); n != 1 {
+			t.Errorf("it is said %d times, want once", n)
+		}
+		b.put("web_1", `{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"web_1"},"spec":{}}`)
+		b.has("192.0.2.3/24")
+		if got := b.node("web_1"); !strings.Contains(got, `"ipv4Address":"192.0.2.3/24"`) {
+			t.Errorf("a Node that somebody gave such a name is not kept: %s", got)
+		}
+	})
+	run(t, "", nil, func(b *bench) {
+		b.put("h1", `{"metadata":{},"spec":{"orchRefs":[{"nodeName":"x"}]}}`)
+		b.has("192.0.2.2/24")
+		b.want("what was wrong before does not stand in the way", `"ipv4Address":"192.0.2.2/24"`)
+	})
+}
+
 // TestTheKernelsAddressesAreFollowed is on a real kernel, in real time.
 func TestTheKernelsAddressesAreFollowed(t *testing.T) {
 	ns := netnstest.New(t)

@@ -2,7 +2,7 @@
 export CGO_ENABLED = 0
 BIN     := bin/twill
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X github.com/twillnet/twill/internal/ctl.Version=$(VERSION)
+LDFLAGS := -s -w -X github.com/twillnet/twill/internal/cli/conn.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: image build deps up down test lint bench race agree mutants conformance chaos chaos-mutants

@@ -5,13 +5,14 @@ import (
 	"context"
 	"os"
 
+	"github.com/twillnet/twill/internal/cli"
+	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cni"
-	"github.com/twillnet/twill/internal/ctl"
 )
 
 func main() {
 	if cni.Called(os.Args[0]) {
-		os.Exit(cni.Main(os.Args[0], ctl.Version))
+		os.Exit(cni.Main(os.Args[0], conn.Version))
 	}
-	os.Exit(ctl.Run(context.Background(), os.Args[1:], ctl.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

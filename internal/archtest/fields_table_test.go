@@ -4,7 +4,7 @@ package archtest
 var proofs = []proof{
 	{"api.TestTheKeySaysWhereAResourceIs, TestKeysReadBackAsTheyWereWritten", "ObjectMeta", "name namespace"},
 	{"api.TestNamesAreValidated", "ObjectMeta", "generateName"},
-	{"ctl.TestARevisionThatIsGivenMustBeTheStoredOne", "ObjectMeta", "resourceVersion"},
+	{"resources.TestARevisionThatIsGivenMustBeTheStoredOne", "ObjectMeta", "resourceVersion"},
 	{"agreetest.TestKernelAgrees", "ObjectMeta", "labels"},
 	{"api.TestNamesAreValidated, api.TestBFDIsSaidByAnAnnotation", "ObjectMeta", "annotations"},
 	{"", "ObjectMeta", "uid generation creationTimestamp deletionTimestamp finalizers"},
@@ -12,7 +12,7 @@ var proofs = []proof{
 	{"", "Condition", "type status observedGeneration lastTransitionTime reason message"},
 
 	{"lab.TestNotReadyFreezes", "ClusterInformationSpec", "datastoreReady"},
-	{"ctl.TestADatastoreIsMadeReadyAndWhatIsThereStays", "ClusterInformationSpec", "clusterGUID clusterType calicoVersion"},
+	{"resources.TestADatastoreIsMadeReadyAndWhatIsThereStays", "ClusterInformationSpec", "clusterGUID clusterType calicoVersion"},
 	{"", "ClusterInformationSpec", "variant"},
 
 	{"config.TestLaterSourcesWin", "FelixConfigurationSpec", "nodeSelector"},
@@ -59,8 +59,8 @@ var proofs = []proof{
 	{"calc.TestPoolsSayWhoLeavesWithTheHostsAddress, nft.TestPacketsToTheWorldLeaveWithTheHostsAddress", "IPPoolSpec", "natOutgoing"},
 	{"plan.TestWhatIsTold", "IPPoolSpec", "disableBGPExport"},
 	{"ipam.TestReservedAddressesAreNotGivenOutUnasked", "IPReservationSpec", "reservedCIDRs"},
-	{"ctl.TestViewsOfAddressManagement, ipam.TestStrictAffinityForbidsBorrowing, TestHowManyBlocksANodeMayHave, TestReleasedAddressesCoolDown", "IPAMConfigurationSpec", "strictAffinity autoAllocateBlocks maxBlocksPerHost ipCooldownSeconds"},
-	{"ctl.TestViewsOfAddressManagement", "BlockAffinitySpec", "state node type cidr deleted"},
+	{"ipam.TestViewsOfAddressManagement, TestStrictAffinityForbidsBorrowing, TestHowManyBlocksANodeMayHave, TestReleasedAddressesCoolDown", "IPAMConfigurationSpec", "strictAffinity autoAllocateBlocks maxBlocksPerHost ipCooldownSeconds"},
+	{"ipam.TestViewsOfAddressManagement", "BlockAffinitySpec", "state node type cidr deleted"},
 
 	{"plan.TestSettingsOfANode, TestSessions", "BGPConfigurationSpec", "nodeToNodeMeshEnabled asNumber listenPort nodeMeshMaxRestartTime bindMode ignoredInterfaces"},
 	{"api.TestWhatBGPDoesNotHonourIsRefusedByName", "BGPConfigurationSpec", "serviceLoadBalancerAggregation programClusterRoutes"},

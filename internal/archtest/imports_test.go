@@ -51,8 +51,8 @@ var layers = map[string]int{
 	"internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/host": 3, "internal/dataplane/sim": 3,
 	"internal/ipam": 3, "internal/dataplane/revoke": 3, "internal/dataplane/flows": 3, "internal/dataplane/iptables": 3,
 	"internal/dataplane": 4, "internal/status": 4, "internal/cni": 4, "internal/attach": 4, "internal/attach/wire": 1, "internal/health": 4, "internal/metrics": 4, "internal/serve": 4, "internal/upkeep": 4,
-	"internal/doctor": 3, "internal/hostfacts": 4, "internal/decommission": 5, "internal/leftovers": 5, "internal/nodeaddr": 2, "internal/nodekeep": 4,
-	"internal/agent": 5, "internal/node": 5, "internal/ctl": 5, "internal/lab": 5, "internal/outagetest": 5,
+	"internal/doctor": 3, "internal/hostfacts": 4, "internal/decommission": 5, "internal/resources": 4, "internal/leftovers": 5, "internal/nodeaddr": 2, "internal/nodekeep": 4,
+	"internal/agent": 5, "internal/node": 5, "internal/cli": 5, "internal/lab": 5, "internal/outagetest": 5,
 	"cmd/twill": 6, "cmd/twill-cni": 6,
 	"hack/image": 6, "internal/seedtest": 0, "internal/upstreamtest": 0, "internal/archtest": 7, "internal/agreetest": 7, "internal/chaostest": 7,
 }
@@ -73,7 +73,7 @@ func layerOf(path string) (tree string, layer int) {
 // The reasons: a parent composes its own parts; the command line starts the
 // daemons and the lab.
 var allowed = map[string][]string{
-	"internal/ctl": {"internal/decommission", "internal/leftovers", "internal/agent", "internal/bgp/daemon", "internal/node", "internal/lab"},
+	"internal/cli": {"internal/decommission", "internal/leftovers", "internal/agent", "internal/bgp/daemon", "internal/node", "internal/lab"},
 }
 
 func TestImportsFollowTheLayers(t *testing.T) {
@@ -123,12 +123,12 @@ var doors = map[string][]string{
 	"github.com/vishvananda/":       {"internal/kernel"},
 	"golang.org/x/sys/unix":         {"internal/kernel"},
 	"github.com/cilium/ebpf":        {"internal/kernel"},
-	"os/exec":                       {"internal/kernel", "internal/lab", "internal/node", "internal/archtest", "internal/ctl"}, // ctl: the user's editor, see edit.go
+	"os/exec":                       {"internal/kernel", "internal/lab", "internal/node", "internal/archtest", "internal/cli"}, // cli: the user's editor, see edit.go, and BIRD, see bird.go
 	"go.etcd.io/":                   {"internal/datastore"},
 	etcdstore:                       {"internal/datastore"},
 	"github.com/osrg/gobgp":         {"internal/bgp/speaker"},
-	"github.com/spf13/cobra":        {"internal/ctl", "cmd/twill"},
-	"charm.land/lipgloss":           {"internal/ctl", "internal/lab"},
+	"github.com/spf13/cobra":        {"internal/cli", "cmd/twill"},
+	"charm.land/lipgloss":           {"internal/cli", "internal/lab"},
 	"github.com/twillnet/twill/cmd": {},
 }
 

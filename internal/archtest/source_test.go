@@ -15,6 +15,7 @@ import (
 const (
 	maxFileLines = 500
 	maxFuncLines = 60
+	maxCLILines  = 2500 // of a package of the command line, its tests and all
 )
 
 // longFiles and longFuncs are over the limit for a reason, given here.
@@ -46,6 +47,31 @@ func TestFilesAndFunctionsAreShort(t *testing.T) {
 			}
 			checkSource(t, rel, src)
 		}
+	}
+}
+
+// TestPackagesOfTheCommandLineAreSmall: a command line grows with every feature, and what is at hand goes into the package that is open.
+func TestPackagesOfTheCommandLineAreSmall(t *testing.T) {
+	found := 0
+	for _, p := range packages(t) {
+		if rel := strings.TrimPrefix(p.ImportPath, module); rel != "internal/cli" && !strings.HasPrefix(rel, "internal/cli/") {
+			continue
+		}
+		found++
+		lines := 0
+		for _, f := range append(p.GoFiles, append(p.TestGoFiles, p.XTestGoFiles...)...) {
+			src, err := os.ReadFile(filepath.Join(p.Dir, f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines += bytes.Count(src, []byte("\n"))
+		}
+		if lines > maxCLILines {
+			t.Errorf("%s has %d lines, more than %d: split it by task", p.ImportPath, lines, maxCLILines)
+		}
+	}
+	if found < 8 {
+		t.Errorf("the command line has %d packages; want one for each task", found)
 	}
 }
 

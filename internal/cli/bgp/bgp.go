@@ -1,0 +1,402 @@
+package bgp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/bgp/daemon"
+	"github.com/twillnet/twill/internal/bgp/nodestatus"
+	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/bgp/speaker"
+	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/node"
+)
+
+// defaultSecrets is where passwords of sessions are: a folder for each secret, a file for each key.
+const defaultSecrets = "/etc/twill/secrets"
+
+func (c *command) bgpCmd() *cobra.Command {
+	var l conn.Local
+	var cfg daemon.Config
+	var reg Registration
+	cmd := &cobra.Command{
+		Use:   "bgp",
+		Short: "Speak BGP for this host, and show what it says",
+		Long: `Speak BGP as Node, BGPConfiguration, BGPPeer, BGPFilter and IPPool resources say:
+tell peers the agent's routes (protocol 80) that no other of them covers, and put
+what peers tell into the kernel with protocol bgp (186) and metric 2048 or 2049.
+Routes of others are never touched. "twill node" runs it as one of its children.
+
+It may be killed and started again at any time: routes stay, here and at peers
+that know graceful restart, until it is back, or the restart time is over.
+
+With --reflector this host reflects routes between other hosts, and does nothing
+else: it tells nothing of its own, and its kernel gets no route. Its Node has a
+routeReflectorClusterID; --cluster-id writes it. It needs no agent, and reads
+Nodes, BGP resources and IPPools alone. "twill node --bgp=reflector" runs it.
+
+Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K below
+--secrets-dir, without the line's end. A change is seen within five seconds.`,
+		Example: `  twill bgp --node h1 --etcd http://192.0.2.10:2379
+  twill bgp --reflector --cluster-id 244.0.0.1 --etcd http://192.0.2.10:2379
+  twill bgp peers
+  twill bgp why 10.65.1.0/26`,
+		Args: console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			conn.IgnoreHangup()
+			if err := errors.Join(l.Read(), reg.Check(cfg.Reflector)); err != nil {
+				return err
+			}
+			cfg.Node, cfg.Dir, cfg.Version, cfg.Store, cfg.Log = l.Node, l.Dir, conn.Version, l.Store(&c.Conn), c.LogAs(l.Settings.LogFormat)
+			cfg.Store.DialTimeout = c.Conn.Timeout
+			if reg.Cluster != "" {
+				go node.RegisterLater(cmd.Context(), cfg.Store, l.Node, reg.Cluster, cfg.Log)
+			}
+			return daemon.Run(cmd.Context(), cfg)
+		},
+	}
+	l.AddFlags(cmd)
+	cmd.Flags().StringVar(&cfg.Secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
+	cmd.Flags().BoolVar(&cfg.Reflector, "reflector", false, "reflect routes between other hosts, and do nothing else")
+	reg.AddFlags(cmd.Flags())
+	addRouterID(cmd, &cfg.RouterID)
+	cmd.Flags().StringVar(&cfg.BFD, "bfd-socket", conn.BfdSocket(), "the BFD daemon's socket; empty: there is none (TWILL_BFD_SOCKET)")
+	cmd.PersistentFlags().StringVar(&cfg.Socket, "socket", conn.BgpSocket(), "the daemon's socket (TWILL_BGP_SOCKET)")
+	cmd.AddCommand(c.bgpPeersCmd(&cfg.Socket), c.bgpRoutesCmd(&cfg.Socket), c.bgpWhyCmd(&cfg.Socket), c.bgpReadyCmd(&cfg.Socket))
+	return cmd
+}
+
+func addRouterID(cmd *cobra.Command, id *string) {
+	cmd.Flags().StringVar(id, "router-id", os.Getenv("CALICO_ROUTER_ID"), "an IPv4 address, or hash for a number made of the node's name; default: the node's IPv4 address (CALICO_ROUTER_ID)")
+}
+
+func (c *command) bgpPeersCmd(socket *string) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "peers",
+		Short: "Show the sessions of this host, since when, and why one is down",
+		Long:  "Show the sessions of this host: their state and since when, why one is down, and how\nmany prefixes each brought and was told. BFD is Up, or as far as it got; Off is not a\nfault. -o wide says since when, how fast it notices, and why it is not up.\n\nExit code: 0 all are up, 1 some are not, or no answer.",
+		Args:  console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.askBGP(cmd.Context(), *socket, func(ctx context.Context) error {
+				r, err := daemon.Report(ctx, *socket)
+				if err != nil {
+					return err
+				}
+				if output == "wide" {
+					printSessions(c.Stdio.Out, r, time.Now(), true)
+				} else if done, err := c.Document(r, output); !done {
+					printSessions(c.Stdio.Out, r, time.Now(), false)
+				} else if err != nil {
+					return err
+				}
+				return allUp(r)
+			})
+		},
+	}
+	console.AddOutputs(cmd, &output, "wide", "json", "yaml")
+	return cmd
+}
+
+// askBGP gives a question a deadline, and its failure words.
+func (c *command) askBGP(ctx context.Context, socket string, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Conn.Timeout)
+	defer cancel()
+	return conn.ExplainSpeaker(socket, do(ctx))
+}
+
+func (c *command) bgpReadyCmd(socket *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ready",
+		Short: "Say whether routes by BGP can be relied upon: for a readiness probe",
+		Long: `Say whether routes by BGP can be relied upon: there is a plan, a restart is over,
+and a session is up if any is wanted. "twill bgp peers" says more.
+
+Exit code: 0 ready, 1 not ready or no answer.`,
+		Args: console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.askBGP(cmd.Context(), *socket, func(ctx context.Context) error {
+				r, err := daemon.Report(ctx, *socket)
+				if err != nil {
+					return err
+				}
+				if why := nodestatus.NotReady(r); len(why) > 0 {
+					return errors.New(strings.Join(why, "; "))
+				}
+				fmt.Fprintln(c.Stdio.Out, "ready")
+				return nil
+			})
+		},
+	}
+}
+
+func allUp(r speaker.Report) error {
+	if slices.ContainsFunc(r.Sessions, func(s speaker.Session) bool { return s.State != speaker.Established }) {
+		return console.Exit{Code: 1, Msg: ""}
+	}
+	return nil
+}
+
+func printSessions(w io.Writer, r speaker.Report, now time.Time, more bool) {
+	if r.Off != "" {
+		fmt.Fprintf(w, "node %s does not speak BGP: %s\n", r.Node, r.Off)
+		return
+	}
+	if r.Node == "" {
+		fmt.Fprintln(w, "no plan yet: the datastore has not answered, and there is none on disk")
+		return
+	}
+	kernel := fmt.Sprintf("%d in the kernel", r.Kernel)
+	if r.Reflects {
+		kernel = "none for the kernel: this host only reflects"
+	}
+	fmt.Fprintf(w, "node %s, AS %d, router id %s: %d prefixes told, %d learned, %s\n", r.Node, r.AS, r.RouterID, r.Told, r.Learned, kernel)
+	if !r.Holding.IsZero() {
+		fmt.Fprintf(w, "restarting: routes of before stay until all peers have told theirs, at most %s more\n", r.Holding.Sub(now).Round(time.Second))
+	}
+	if len(r.Sessions) > 0 {
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, strings.Join(sessionHead(more), "\t"))
+		for _, s := range r.Sessions {
+			fmt.Fprintln(t, strings.Join(sessionRow(s, now, more), "\t"))
+		}
+		t.Flush()
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintln(w, "wrong: "+p)
+	}
+}
+
+func sessionHead(more bool) []string {
+	head := []string{"PEER", "NODE", "FROM", "AS", "STATE", "SINCE", "RECEIVED", "ACCEPTED", "TOLD", "BFD"}
+	if more {
+		head = append(head, "BFD SINCE", "BFD EVERY", "BFD NOTICES IN", "BFD NOTE")
+	}
+	return append(head, "NOTE")
+}
+
+func sessionRow(s speaker.Session, now time.Time, more bool) []string {
+	note := s.Why
+	if s.Client {
+		note = strings.TrimSuffix("client; "+note, "; ")
+	}
+	row := []string{
+		s.Peer.String(), s.PeerNode, s.From, fmt.Sprint(s.AS), s.State, age(s.Since, now),
+		fmt.Sprint(s.Received), fmt.Sprint(s.Accepted), fmt.Sprint(s.Told), s.BFD.State,
+	}
+	if more {
+		interval, detection := "", ""
+		if s.BFD.Detection > 0 {
+			interval, detection = s.BFD.Interval.String(), s.BFD.Detection.String()
+		}
+		row = append(row, age(s.BFD.Since, now), interval, detection, s.BFD.Why)
+	}
+	return append(row, note)
+}
+
+// age is how long something has been so; empty if nobody knows.
+func age(since, now time.Time) string {
+	if since.IsZero() {
+		return ""
+	}
+	return now.Sub(since).Round(time.Second).String()
+}
+
+func (c *command) bgpRoutesCmd(socket *string) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "routes",
+		Short: "Show all paths that are known, which are chosen, and what the kernel has",
+		Long:  "Show all paths that this host has or was told, which of them are chosen, and what the\nkernel has of them, or why it has not.",
+		Args:  console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.askBGP(cmd.Context(), *socket, func(ctx context.Context) error {
+				routes, err := daemon.Routes(ctx, *socket)
+				if err != nil {
+					return err
+				}
+				if done, err := c.Document(routes, output); done {
+					return err
+				}
+				printPaths(c.Stdio.Out, routes)
+				return nil
+			})
+		},
+	}
+	console.AddOutputs(cmd, &output, "json", "yaml")
+	return cmd
+}
+
+func printPaths(w io.Writer, routes []speaker.Route) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "PREFIX\tBEST\tFROM\tNEXT HOP\tAS PATH\tCOMMUNITIES\tKERNEL")
+	for _, r := range routes {
+		from, hop, best := "this node", "", ""
+		if !r.Own {
+			from, hop = r.From.String(), r.NextHop.String()
+		}
+		if r.Best {
+			best = "*"
+		}
+		if r.Stale {
+			best += " stale"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Dst, best, from, hop, strings.Trim(fmt.Sprint(r.ASPath), "[]"), strings.Join(r.Communities, " "), r.Kernel)
+	}
+	t.Flush()
+}
+
+func (c *command) bgpWhyCmd(socket *string) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "why PREFIX",
+		Short: "Say what becomes of a prefix or address: who told it, who is told, and why not",
+		Long:  "Say what is known of a prefix or an address, or of what covers it: who told it, what the\nkernel has, which peers are told, and by which rule others are not.\n\nExit code: 0 something is known, 3 nothing is, 1 no answer.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return console.Usage("bgp why: want one prefix or address")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dst, err := netip.ParsePrefix(args[0])
+			if a, bad := netip.ParseAddr(args[0]); bad == nil {
+				dst, err = netip.PrefixFrom(a, a.BitLen()), nil
+			}
+			if err != nil {
+				return console.Usage("bgp why: %q: want a prefix or an address", args[0])
+			}
+			return c.askBGP(cmd.Context(), *socket, func(ctx context.Context) error {
+				e, err := daemon.Explain(ctx, *socket, dst)
+				if err != nil {
+					return err
+				}
+				if done, err := c.Document(e, output); !done {
+					printExplanation(c.Stdio.Out, e)
+				} else if err != nil {
+					return err
+				}
+				if !e.Dst.IsValid() {
+					return console.Exit{Code: 3, Msg: ""}
+				}
+				return nil
+			})
+		},
+	}
+	console.AddOutputs(cmd, &output, "json", "yaml")
+	return cmd
+}
+
+func printExplanation(w io.Writer, e speaker.Explanation) {
+	if !e.Dst.IsValid() {
+		fmt.Fprintf(w, "%s: nothing is known: the agent has no route to it here, and no peer told one\n", e.Asked)
+		return
+	}
+	fmt.Fprintf(w, "%s", e.Dst)
+	if e.Dst != e.Asked {
+		fmt.Fprintf(w, " (the narrowest that covers %s)", e.Asked)
+	}
+	fmt.Fprintln(w)
+	if e.Own != "" {
+		fmt.Fprintf(w, "  a route of this node: %s\n", e.Own)
+	}
+	for _, p := range e.Paths {
+		if p.Own {
+			continue
+		}
+		chosen := "not chosen"
+		if p.Best {
+			chosen = "chosen; kernel: " + cmp.Or(p.Kernel, "not yet")
+		}
+		path := ""
+		if len(p.ASPath) > 0 {
+			path = ", AS path " + strings.Trim(fmt.Sprint(p.ASPath), "[]")
+		}
+		fmt.Fprintf(w, "  %s told it, next hop %s%s: %s\n", p.From, p.NextHop, path, chosen)
+	}
+	for _, r := range e.Beside {
+		fmt.Fprintf(w, "  in the kernel beside it, of somebody else: %s\n", r)
+	}
+	for _, p := range e.Peers {
+		told := "is not told"
+		if p.Told {
+			told = "is told"
+		}
+		fmt.Fprintf(w, "  %s %s: %s\n", strings.TrimSpace(p.Peer.String()+" "+p.PeerNode), told, p.Why)
+	}
+}
+
+// nodeStatusCmd is calicoctl's way to ask the same.
+func (c *command) nodeStatusCmd() *cobra.Command {
+	var socket string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the BGP sessions of this host, as calicoctl does",
+		Long:  "Show the BGP sessions of this host by family: peer, type, state, since when, and why one\nis not up. \"twill bgp peers\" shows more.",
+		Args:  console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.askBGP(cmd.Context(), socket, func(ctx context.Context) error {
+				r, err := daemon.Report(ctx, socket)
+				if err == nil {
+					printNodeStatus(c.Stdio.Out, r)
+				}
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&socket, "socket", conn.BgpSocket(), "the BGP daemon's socket (TWILL_BGP_SOCKET)")
+	return cmd
+}
+
+func printNodeStatus(w io.Writer, r speaker.Report) {
+	fmt.Fprintln(w, "Calico process is running.")
+	if r.Off != "" {
+		fmt.Fprintf(w, "\nBGP is off: %s\n", r.Off)
+		return
+	}
+	for _, four := range []bool{true, false} {
+		name := "IPv6"
+		if four {
+			name = "IPv4"
+		}
+		fmt.Fprintf(w, "\n%s BGP status\n", name)
+		t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+		n := 0
+		for _, s := range r.Sessions {
+			if s.Peer.Is4() != four {
+				continue
+			}
+			if n++; n == 1 {
+				fmt.Fprintln(t, "PEER ADDRESS\tPEER TYPE\tSTATE\tSINCE\tINFO")
+			}
+			state, info := "start", strings.TrimSuffix(s.State+": "+s.Why, ": ")
+			if s.State == speaker.Established {
+				state, info = "up", s.State
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", s.Peer, peerType(s), state, s.Since.Format(time.DateTime), info)
+		}
+		t.Flush()
+		if n == 0 {
+			fmt.Fprintf(w, "No %s peers found.\n", name)
+		}
+	}
+}
+
+func peerType(s speaker.Session) string {
+	if s.From == plan.FromMesh {
+		return "node-to-node mesh"
+	}
+	return s.From
+}

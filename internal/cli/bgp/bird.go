@@ -1,0 +1,79 @@
+package bgp
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/bgp/daemon"
+	"github.com/twillnet/twill/internal/cli/console"
+)
+
+// birdConf and birdSocket are where Debian's BIRD has them, so that birdc needs no words.
+func birdConf() string { return cmp.Or(os.Getenv("TWILL_BIRD_CONF"), "/etc/bird/bird.conf") }
+
+func birdSocket() string { return cmp.Or(os.Getenv("TWILL_BIRD_SOCKET"), "/run/bird/bird.ctl") }
+
+func (c *command) birdCmd() *cobra.Command {
+	var conf, socket string
+	cmd := &cobra.Command{
+		Use:   "bird",
+		Short: "Run BIRD on the configuration that \"twill confd\" keeps",
+		Long: `Become the host's BIRD 2 (Debian: apt install bird2), with the configuration that
+"twill confd" keeps, as soon as there is one. "twill node --bgp=bird" runs it.
+
+Where the kernel has routes that a BIRD or "twill bgp" learned before, BIRD starts
+as after a crash: peers keep this host's routes, and it keeps theirs, until it
+has heard all. So end it by SIGKILL: on SIGTERM, BIRD tells peers to forget.`,
+		Example: "  twill bird\n  twill bird --config /tmp/bird.conf --bird-socket /tmp/bird.ctl",
+		Args:    console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			exe, err := exec.LookPath("bird")
+			if err != nil {
+				return errors.New("bird: there is no BIRD on this host: apt install bird2")
+			}
+			if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+				return err
+			}
+			if err := awaitFile(cmd.Context(), conf); err != nil {
+				return err
+			}
+			args := []string{"bird", "-f", "-c", conf, "-s", socket}
+			left, err := daemon.Left()
+			if err != nil {
+				return fmt.Errorf("bird: read the kernel's routes: %w", err)
+			}
+			if left {
+				args = append(args, "-R")
+			}
+			return syscall.Exec(exe, args, os.Environ())
+		},
+	}
+	cmd.Flags().StringVar(&conf, "config", birdConf(), "the configuration (TWILL_BIRD_CONF)")
+	cmd.Flags().StringVar(&socket, "bird-socket", birdSocket(), "BIRD's control socket (TWILL_BIRD_SOCKET)")
+	return cmd
+}
+
+// awaitFile waits until there is a file.
+func awaitFile(ctx context.Context, path string) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}

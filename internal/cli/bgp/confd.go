@@ -1,0 +1,59 @@
+package bgp
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/bgp/daemon"
+	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/console"
+)
+
+func (c *command) confdCmd() *cobra.Command {
+	var l conn.Local
+	var cfg daemon.Confd
+	cmd := &cobra.Command{
+		Use:   "confd",
+		Short: "Write BIRD's configuration from the datastore, for sites that keep BIRD",
+		Long: `Write the configuration of BIRD 2 from the same resources that "twill bgp" speaks
+by, for sites that keep BIRD. A new one is written beside the old one and shown
+to "bird -p"; if BIRD takes it, it replaces the old one, and BIRD is told to read
+it. What did not change is not written.
+
+"twill node --bgp=bird" runs this and "twill bird" in place of "twill bgp".`,
+		Example: "  twill confd --onetime --output /tmp/bird.conf --bird-socket=\n  twill confd --node h1",
+		Args:    console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := l.Read(); err != nil {
+				return err
+			}
+			cfg.Node, cfg.Store, cfg.Log, cfg.Check = l.Node, l.Store(&c.Conn), c.LogAs(l.Settings.LogFormat), checkBird
+			cfg.Store.DialTimeout, cfg.Version, cfg.Dir = c.Conn.Timeout, conn.Version, l.Dir
+			return daemon.RunConfd(cmd.Context(), cfg)
+		},
+	}
+	l.AddFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&cfg.Secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
+	f.StringVar(&cfg.Socket, "socket", conn.BgpSocket(), "where to answer \"twill bgp peers\", routes and why (TWILL_BGP_SOCKET)")
+	addRouterID(cmd, &cfg.RouterID)
+	f.StringVar(&cfg.Output, "output", birdConf(), "the configuration (TWILL_BIRD_CONF)")
+	f.StringVar(&cfg.Bird, "bird-socket", birdSocket(), "BIRD's control socket; empty: do not tell it (TWILL_BIRD_SOCKET)")
+	f.BoolVar(&cfg.Onetime, "onetime", false, "write it once, and end")
+	f.BoolVar(&cfg.KeepStage, "keep-stage-file", false, "leave a configuration that BIRD refuses beside the output")
+	return cmd
+}
+
+// checkBird asks BIRD what it says of a configuration.
+func checkBird(file string) error {
+	out, err := exec.Command("bird", "-p", "-c", file).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}

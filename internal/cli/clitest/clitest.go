@@ -1,0 +1,243 @@
+// Package clitest is a command line on a store in memory, for tests.
+//
+// In: arguments and standard input. Out: exit code and what was said.
+package clitest
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/memstore"
+)
+
+// CLI is a command line on a store in memory.
+type CLI struct {
+	T     *testing.T
+	Store *memstore.Store
+	// Execute is cli.Execute, which this package cannot import: its parts use it in their tests.
+	Execute func(context.Context, *conn.Env, []string) int
+}
+
+// New is a command line on an empty store.
+func New(t *testing.T, execute func(context.Context, *conn.Env, []string) int) *CLI {
+	return &CLI{t, memstore.New(), execute}
+}
+
+// Main runs the tests of a package in internal/cli, where their testdata is.
+func Main(m *testing.M) {
+	if err := os.Chdir(".."); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// Env is a command's environment on the store.
+func (c *CLI) Env(stdio console.Stdio) *conn.Env {
+	e := &conn.Env{Stdio: stdio}
+	e.Conn.Open = func(context.Context) (datastore.Store, func(), error) { return c.Store, func() {}, nil }
+	return e
+}
+
+// On is the same store for another test.
+func (c *CLI) On(t *testing.T) *CLI { return &CLI{t, c.Store, c.Execute} }
+
+// Run runs a command with text on standard input.
+func (c *CLI) Run(in string, args ...string) (code int, out, errs string) {
+	c.T.Helper()
+	var stdout, stderr bytes.Buffer
+	code = c.Execute(c.T.Context(), c.Env(console.Stdio{In: strings.NewReader(in), Out: &stdout, Err: &stderr}), args)
+	return code, stdout.String(), stderr.String()
+}
+
+// Want runs a command that must end with code, and returns all it said.
+func (c *CLI) Want(code int, in string, args ...string) string {
+	c.T.Helper()
+	got, out, errs := c.Run(in, args...)
+	if got != code {
+		c.T.Errorf("twill %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, out, errs)
+	}
+	return out + errs
+}
+
+// Raw puts a value into the store that no command would.
+func (c *CLI) Raw(kindAndName, value string) {
+	c.T.Helper()
+	if _, err := c.Store.Create(c.T.Context(), api.Update{Key: api.ResourcesPrefix + kindAndName, Value: []byte(value)}); err != nil {
+		c.T.Fatal(err)
+	}
+}
+
+// Put is raw, for what may be there.
+func (c *CLI) Put(kindAndName, value string) {
+	c.T.Helper()
+	if err := datastore.Put(c.T.Context(), c.Store, api.Update{Key: api.ResourcesPrefix + kindAndName, Value: []byte(value)}); err != nil {
+		c.T.Fatal(err)
+	}
+}
+
+// Outrun makes another writer come first at the next so many updates.
+func (c *CLI) Outrun(updates int) {
+	c.Store.Fail(func(o memstore.Op) error {
+		if o.Verb == "update" && updates > 0 {
+			updates--
+			return datastore.ErrConflict
+		}
+		return nil
+	})
+}
+
+func (c *CLI) Stored(kindAndName string) string {
+	u, err := c.Store.Get(c.T.Context(), api.ResourcesPrefix+kindAndName)
+	if err != nil {
+		return err.Error()
+	}
+	return string(u.Value)
+}
+
+// Equal compares texts without what stands at the end of lines.
+func Equal(t *testing.T, got, want string) {
+	t.Helper()
+	trim := func(s string) string {
+		var out []string
+		for l := range strings.Lines(strings.Trim(s, "\n")) {
+			out = append(out, strings.TrimRight(l, " \n"))
+		}
+		return strings.Join(out, "\n")
+	}
+	if trim(got) != trim(want) {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func Contains(t *testing.T, text string, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			t.Errorf("%q is not in:\n%s", p, text)
+		}
+	}
+}
+
+func File(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const Prod = "testdata/prod.yaml"
+
+// ClearStoreEnv takes away what the environment of this test says of a datastore.
+func ClearStoreEnv(t *testing.T) {
+	t.Helper()
+	for _, e := range os.Environ() {
+		name, _, _ := strings.Cut(e, "=")
+		if strings.HasPrefix(name, "ETCD_") || strings.HasPrefix(name, "FELIX_") || strings.HasPrefix(name, "TWILL_") || name == "DATASTORE_TYPE" {
+			t.Setenv(name, "")
+			os.Unsetenv(name)
+		}
+	}
+}
+
+// Everything is the store without revisions.
+func Everything(t *testing.T, s *memstore.Store) map[string]string {
+	t.Helper()
+	snap, err := s.List(t.Context(), api.Root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, u := range snap.Items {
+		out[u.Key] = string(u.Value)
+	}
+	return out
+}
+
+func TierNamed(names ...string) string {
+	var out []string
+	for _, n := range names {
+		out = append(out, "apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {name: "+n+"}\nspec: {order: 7}\n")
+	}
+	return strings.Join(out, "---\n")
+}
+
+func Gns(names ...string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(TierNamed(names...), "Tier", "GlobalNetworkSet"), "order: 7", "nets: [10.0.0.0/8]")
+}
+
+// WithAddresses is a cluster with addresses, of which a few are leaked.
+func WithAddresses(c *CLI) *CLI {
+	c.T.Helper()
+	c.Want(0, "", "datastore", "import", "-f", "testdata/ipam.jsonl")
+	return c
+}
+
+func IpamKeys(c *CLI, keys ...string) (out []string) {
+	c.T.Helper()
+	for _, k := range keys {
+		u, err := c.Store.Get(c.T.Context(), api.IPAMPrefix+k)
+		if err != nil {
+			c.T.Fatal(err)
+		}
+		out = append(out, string(u.Value))
+	}
+	return out
+}
+
+// NothingSet takes away what the machine's environment says of addresses and pools.
+func NothingSet(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{
+		"IP", "IP6", "IP_AUTODETECTION_METHOD", "IP6_AUTODETECTION_METHOD", "AS", "DISABLE_NODE_IP_CHECK", "AUTODETECT_POLL_INTERVAL",
+		"NO_DEFAULT_POOLS", "CALICO_IPV4POOL_CIDR", "CALICO_IPV6POOL_CIDR",
+	} {
+		t.Setenv(name, "")
+	}
+}
+
+const Web = `apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: web, namespace: prod}
+spec: {selector: app == "web", ingress: [{action: Allow}]}
+`
+
+// Told is one command and all that it says.
+type Told struct {
+	Name, In, Args string
+	Code           int
+	Want           string
+}
+
+func (c *CLI) Follow(steps ...Told) {
+	for _, s := range steps {
+		c.T.Run(s.Name, func(t *testing.T) {
+			cc := c.On(t)
+			Equal(t, cc.Want(s.Code, s.In, Words(s.Args)...), s.Want)
+		})
+	}
+}
+
+// Words splits at blanks that are not in single quotes.
+func Words(text string) []string {
+	var out []string
+	for i, part := range strings.Split(text, "'") {
+		if i%2 == 1 {
+			out = append(out, part)
+			continue
+		}
+		out = append(out, strings.Fields(part)...)
+	}
+	return out
+}
+
+var DenyWeb = strings.Replace(Web, "Allow", "Deny", 1)

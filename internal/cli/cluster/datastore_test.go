@@ -1,0 +1,78 @@
+package cluster_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/cli/clitest"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/memstore"
+)
+
+func TestLockAndUnlock(t *testing.T) {
+	c := newCLI(t)
+	c.Follow(
+		clitest.Told{Name: "a cluster of which nothing is known", In: "", Args: "version", Code: 0, Want: "twill dev\ncluster: nothing is known of it; no clusterinformation/default is stored"},
+		clitest.Told{Name: "lock", In: "", Args: "datastore lock", Code: 0, Want: "datastore locked"},
+		clitest.Told{Name: "again", In: "", Args: "datastore migrate lock", Code: 0, Want: "datastore locked already"},
+		clitest.Told{Name: "version says so", In: "", Args: "version", Code: 0, Want: "twill dev\ncluster GUID: not known\ncluster type: not known\ncluster version: not known\ndatastore: locked; twill datastore unlock opens it"},
+		clitest.Told{Name: "unlock", In: "", Args: "datastore unlock", Code: 0, Want: "datastore unlocked"},
+		clitest.Told{Name: "the client alone", In: "", Args: "version --client", Code: 0, Want: "twill dev"},
+	)
+	c.Raw("clusterinformations/other", "{}")
+	clitest.Contains(t, c.Stored("clusterinformations/default"), `"datastoreReady":true`)
+	c.Store.Fail(func(memstore.Op) error { return datastore.ErrUnavailable })
+	clitest.Contains(t, c.Want(1, "", "version"), "twill dev", "No datastore answers")
+}
+
+func TestAnExportIsImportedAsItWas(t *testing.T) {
+	from := newCLI(t)
+	from.Want(0, "", "apply", "-f", clitest.Prod)
+	from.Put("clusterinformations/default", `{"kind":"ClusterInformation","apiVersion":"projectcalico.org/v3","metadata":{"name":"default","uid":"u"},"spec":{"clusterGUID":"g","newer":1,"datastoreReady":true}}`)
+	from.Raw("bgppeers/p1", `{"spec":{}}`) // a kind that this version does not know
+	for key, value := range map[string]string{"ipam/v2/handle/x": "not\x00json", "felix/v2/no-region/host/h1/status": "{}"} {
+		if _, err := from.Store.Create(t.Context(), api.Update{Key: api.Root + key, Value: []byte(value)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, export, said := from.Run("", "datastore", "export")
+	if code != 0 {
+		t.Fatal(said)
+	}
+	clitest.Contains(t, said, "13 keys exported, as of revision ")
+	to := newCLI(t)
+	clitest.Equal(t, to.Want(0, export, "datastore", "import", "-f", "-"), "13 keys imported; the datastore is locked: twill datastore unlock starts the cluster")
+	clitest.Contains(t, to.Stored("clusterinformations/default"), `"clusterGUID":"g","newer":1,"datastoreReady":false`)
+	to.Want(0, "", "datastore", "unlock")
+	want, got := clitest.Everything(t, from.Store), clitest.Everything(t, to.Store)
+	delete(want, api.Root+"felix/v2/no-region/host/h1/status") // of a process that runs elsewhere
+	for key, value := range want {
+		if got[key] != value {
+			t.Errorf("%s:\ngot  %s\nwant %s", key, got[key], value)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d keys, want %d", len(got), len(want))
+	}
+	clitest.Contains(t, to.Want(1, export, "datastore", "import", "-f", "-"), "the datastore holds /calico/", "import only into an empty one")
+}
+
+func TestABrokenExportIsRefusedWhole(t *testing.T) {
+	c := newCLI(t)
+	for name, text := range map[string]string{
+		"not of ours":    "kind: Tier\n",
+		"cut off":        `{"key":"/calico/a","value":"e30="}` + "\n" + `{"key":"/calico/b","va`,
+		"a strange key":  `{"key":"/registry/a","value":"e30="}`,
+		"a key twice":    strings.Repeat(`{"key":"/calico/a","value":"e30="}`+"\n", 2),
+		"nothing at all": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			clitest.Contains(t, c.On(t).Want(1, text, "datastore", "import", "-f", "-"), "twill: -: ")
+		})
+	}
+	if n := len(clitest.Everything(t, c.Store)); n != 0 {
+		t.Errorf("%d keys were written", n)
+	}
+	clitest.Contains(t, c.Want(2, "", "datastore", "import"), "no file given")
+}

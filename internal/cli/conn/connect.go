@@ -1,0 +1,176 @@
+package conn
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/stores"
+	"github.com/twillnet/twill/internal/resources"
+)
+
+// DefaultEndpoint is where `twill etcd` listens, and clients look, when nothing else is named: a socket in a directory that
+// only root may enter (decision 020).
+const DefaultEndpoint = "unix:///run/twill/etcd/client.sock"
+
+// Connection says how to reach the datastore: flags, and where a flag is not
+// given, the environment variables that calicoctl reads.
+type Connection struct {
+	Endpoints, User, password, Cert, Key, Ca string
+	Timeout                                  time.Duration
+	path                                     string // of the configuration file; empty: where calicoctl has it
+	file                                     fileSpec
+	// open is how to get a store; nil is etcd. Tests have one in memory.
+	Open func(context.Context) (datastore.Store, func(), error)
+}
+
+func (c *Connection) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.Endpoints, "etcd", "", "etcd endpoints, separated by commas (ETCD_ENDPOINTS; default "+DefaultEndpoint+")")
+	f.StringVar(&c.User, "etcd-user", "", "etcd user name (ETCD_USERNAME; the password is taken from ETCD_PASSWORD)")
+	f.StringVar(&c.Cert, "etcd-cert", "", "client certificate file (ETCD_CERT_FILE)")
+	f.StringVar(&c.Key, "etcd-key", "", "key file of the client certificate (ETCD_KEY_FILE)")
+	f.StringVar(&c.Ca, "etcd-ca", "", "CA certificate file (ETCD_CA_CERT_FILE)")
+	f.StringVarP(&c.path, "config", "c", "", "file that says where the datastore is, in calicoctl's form (default "+calicoctlConfig+", if it exists)")
+	f.Bool("allow-version-mismatch", false, "accepted for calicoctl's sake; versions never stand in the way")
+	f.DurationVar(&c.Timeout, "timeout", 10*time.Second, "how long to wait for the datastore")
+}
+
+// config merges flags, environment, file and defaults.
+func (c *Connection) config() datastore.Config {
+	return datastore.Config{
+		Endpoints: strings.Split(cmp.Or(c.Endpoints, os.Getenv("ETCD_ENDPOINTS"), c.file.Endpoints, DefaultEndpoint), ","),
+		Username:  cmp.Or(c.User, os.Getenv("ETCD_USERNAME"), c.file.Username),
+		Password:  cmp.Or(c.password, os.Getenv("ETCD_PASSWORD"), c.file.Password),
+		CertFile:  cmp.Or(c.Cert, os.Getenv("ETCD_CERT_FILE"), c.file.CertFile),
+		KeyFile:   cmp.Or(c.Key, os.Getenv("ETCD_KEY_FILE"), c.file.KeyFile),
+		CAFile:    cmp.Or(c.Ca, os.Getenv("ETCD_CA_CERT_FILE"), c.file.CAFile),
+	}
+}
+
+// With opens the datastore for one command and gives it a deadline.
+func (c *Connection) With(ctx context.Context, do func(context.Context, datastore.Store) error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	return c.Watching(ctx, do)
+}
+
+// Long is with for a command that may have much to do: each call has the deadline.
+func (c *Connection) Long(ctx context.Context, do func(context.Context, datastore.Store) error) error {
+	return c.Watching(ctx, func(ctx context.Context, s datastore.Store) error {
+		t := &timed{s, c.Timeout}
+		if txn, ok := s.(datastore.Transactional); ok {
+			return do(ctx, &timedTxn{t, txn})
+		}
+		return do(ctx, t)
+	})
+}
+
+// timedTxn is timed for a store with transactions.
+type timedTxn struct {
+	*timed
+	txn datastore.Transactional
+}
+
+// Transact is part of datastore.Transactional.
+func (s *timedTxn) Transact(ctx context.Context, t datastore.Txn) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.txn.Transact(ctx, t)
+}
+
+// timed gives each call to a store a deadline.
+type timed struct {
+	datastore.Store
+	timeout time.Duration
+}
+
+// Get is part of datastore.Store.
+func (s *timed) Get(ctx context.Context, key string) (api.Update, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.Store.Get(ctx, key)
+}
+
+// List is part of datastore.Store.
+func (s *timed) List(ctx context.Context, prefix string) (datastore.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.Store.List(ctx, prefix)
+}
+
+// Create is part of datastore.Store.
+func (s *timed) Create(ctx context.Context, kv api.Update) (api.Update, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.Store.Create(ctx, kv)
+}
+
+// Update is part of datastore.Store.
+func (s *timed) Update(ctx context.Context, kv api.Update) (api.Update, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.Store.Update(ctx, kv)
+}
+
+// Delete is part of datastore.Store.
+func (s *timed) Delete(ctx context.Context, key string, revision int64) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.Store.Delete(ctx, key, revision)
+}
+
+// Watching is with for a command that stays, and takes care of its own deadlines.
+func (c *Connection) Watching(ctx context.Context, do func(context.Context, datastore.Store) error) error {
+	if err := c.readFile(); err != nil {
+		return err
+	}
+	open := c.Open
+	if open == nil {
+		open = c.etcd
+	}
+	store, closeStore, err := open(ctx)
+	if err != nil {
+		return c.explain(err)
+	}
+	defer closeStore()
+	return c.explain(do(ctx, resources.WithViews(store)))
+}
+
+func (c *Connection) etcd(ctx context.Context) (datastore.Store, func(), error) {
+	cfg := c.config()
+	cfg.DialTimeout = c.Timeout
+	store, err := stores.Open(ctx, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	return store, func() { _ = store.Close() }, nil
+}
+
+// explain adds what to do to an error of the connection.
+func (c *Connection) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	switch {
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		return fmt.Errorf("%w\nThe datastore of this host is root's alone: run this as root, or name another one with --etcd or ETCD_ENDPOINTS.", err)
+	case IsUnreachable(err):
+		return fmt.Errorf("%w\nNo datastore answers at %s. Start one with `twill etcd` or `twill lab up`, or name yours with --etcd or ETCD_ENDPOINTS.",
+			err, strings.Join(c.config().Endpoints, ","))
+	default:
+		return err
+	}
+}
+
+func IsUnreachable(err error) bool {
+	return errors.Is(err, datastore.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+}

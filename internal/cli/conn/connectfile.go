@@ -1,0 +1,91 @@
+package conn
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// calicoctlConfig is where calicoctl looks.
+const calicoctlConfig = "/etc/calico/calicoctl.cfg"
+
+// fileSpec is what calicoctl's configuration file says about etcd.
+type fileSpec struct {
+	DatastoreType string `json:"datastoreType"`
+	Endpoints     string `json:"etcdEndpoints"`
+	Username      string `json:"etcdUsername"`
+	Password      string `json:"etcdPassword"`
+	KeyFile       string `json:"etcdKeyFile"`
+	CertFile      string `json:"etcdCertFile"`
+	CAFile        string `json:"etcdCACertFile"`
+}
+
+// readFile reads the configuration file. Flags and the environment win over
+// it. Daemons do not read it: it says what a person on this host works with.
+func (c *Connection) readFile() error {
+	if t := os.Getenv("DATASTORE_TYPE"); t != "" && t != "etcdv3" {
+		return fmt.Errorf("DATASTORE_TYPE is %q: only etcdv3 is supported yet", t)
+	}
+	if os.Getenv("ETCD_DISCOVERY_SRV") != "" {
+		return errors.New("ETCD_DISCOVERY_SRV: etcd is not looked up by DNS: name its members in ETCD_ENDPOINTS")
+	}
+	name := c.path
+	if name == "" {
+		name = calicoctlConfig
+	}
+	text, err := ReadFile(name)
+	if c.path == "" && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	var file struct {
+		Kind string   `json:"kind"`
+		Spec fileSpec `json:"spec"`
+	}
+	var all struct {
+		Spec map[string]any `json:"spec"`
+	}
+	if err := errors.Join(yaml.Unmarshal(text, &file), yaml.Unmarshal(text, &all)); err != nil {
+		return fmt.Errorf("configuration %s: %w", name, err)
+	}
+	if file.Kind != "CalicoAPIConfig" {
+		return fmt.Errorf("configuration %s: kind is %q: want CalicoAPIConfig, with etcdEndpoints in its spec", name, file.Kind)
+	}
+	if t := file.Spec.DatastoreType; t != "" && t != "etcdv3" {
+		return fmt.Errorf("configuration %s: spec.datastoreType %q: only etcdv3 is supported yet", name, t)
+	}
+	for _, field := range slices.Sorted(maps.Keys(all.Spec)) {
+		if why := withoutEffect(field); why != "" && all.Spec[field] != nil && all.Spec[field] != "" {
+			return fmt.Errorf("configuration %s: spec.%s: %s", name, field, why)
+		}
+	}
+	c.file = file.Spec
+	return nil
+}
+
+// withoutEffect says why a field of calicoctl's configuration cannot be passed over: another datastore than the one that is meant
+// would be used, or another way to it. Fields about the Kubernetes API say nothing of etcd.
+func withoutEffect(field string) string {
+	switch strings.ToLower(field) { // as calicoctl reads it
+	case "datastoretype", "etcdendpoints", "etcdusername", "etcdpassword", "etcdkeyfile", "etcdcertfile", "etcdcacertfile":
+		return ""
+	case "kubeconfig", "kubeconfiginline", "insecureskiptlsverify", "currentcontext":
+		return ""
+	case "etcddiscoverysrv":
+		return "etcd is not looked up by DNS: name its members in etcdEndpoints"
+	case "etcdkey", "etcdcert", "etcdcacert":
+		return "is not read from here: write it to a file, and name that in " + field + "File"
+	}
+	if strings.HasPrefix(strings.ToLower(field), "k8s") {
+		return ""
+	}
+	return "no such field"
+}

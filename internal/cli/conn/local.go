@@ -1,0 +1,120 @@
+package conn
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/config"
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+// defaultConfigFile is read if it is there.
+const defaultConfigFile = "/etc/twill/twill.conf"
+
+// Local is what is known of an agent's settings without the datastore.
+type Local struct {
+	File, Node string
+	Dir        string // where `twill node` keeps data of this host, its name among them
+	prefixes   []string
+	Layers     []config.Layer
+	Settings   config.Settings
+	Problems   []config.Problem
+}
+
+func (l *Local) AddFlags(cmd *cobra.Command) {
+	l.AddNodeFlags(cmd)
+	cmd.Flags().StringSliceVar(&l.prefixes, "interface-prefix", nil, "what names of workload interfaces begin with (default cali)")
+}
+
+// AddNodeFlags adds those that say which node this is, and where its settings and data are.
+func (l *Local) AddNodeFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&l.Node, "node", "", "name of this node in the datastore (NODENAME; default: what it was before, else the host's name)")
+	f.StringVar(&l.Dir, "data-dir", "/var/lib/twill", "where this host keeps its data, and the name that it had before")
+	f.StringVar(&l.File, "config", "", "file of settings, lines of name = value (TWILL_CONFIG; default "+defaultConfigFile+", if it is there)")
+}
+
+// Read works out the local settings: defaults < file < environment < flags.
+func (l *Local) Read() error {
+	name := cmp.Or(l.File, os.Getenv("TWILL_CONFIG"))
+	content, err := os.ReadFile(cmp.Or(name, defaultConfigFile))
+	if err != nil && (name != "" || !errors.Is(err, fs.ErrNotExist)) {
+		return fmt.Errorf("read settings: %w", err)
+	}
+	file, inFile := config.FromFile(cmp.Or(name, defaultConfigFile), string(content))
+	env, inEnv := config.FromEnv(os.Environ())
+	flags := config.Layer{Name: "command line", Values: map[string]string{}}
+	if len(l.prefixes) > 0 {
+		flags.Values["interfacePrefix"] = strings.Join(l.prefixes, ",")
+	}
+	if l.Node != "" {
+		flags.Values["nodeName"] = l.Node
+	}
+	l.Layers = []config.Layer{file, env, flags}
+	e := config.New("", l.Layers...).Resolve()
+	l.Settings, l.Problems = e.Settings, append(append(inFile, inEnv...), e.Problems...)
+	for _, p := range e.Problems {
+		if p.Name == "datastoreType" {
+			return fmt.Errorf("%s %s: this version keeps its data in etcd only", p.Name, p.Reason)
+		}
+	}
+	if l.Node = l.Settings.Node; l.Node == "" {
+		l.Node = nodeName(l.Dir)
+	}
+	return nil
+}
+
+// Store says how to reach the datastore: flags first, then what the settings say, which know ETCD_… too.
+func (l *Local) Store(c *Connection) datastore.Config {
+	e := l.Settings.Etcd
+	return datastore.Config{
+		Endpoints: strings.Split(cmp.Or(c.Endpoints, strings.Join(e.Endpoints, ","), DefaultEndpoint), ","),
+		Username:  cmp.Or(c.User, e.Username),
+		Password:  e.Password,
+		CertFile:  cmp.Or(c.Cert, e.CertFile),
+		KeyFile:   cmp.Or(c.Key, e.KeyFile),
+		CAFile:    cmp.Or(c.Ca, e.CACertFile),
+	}
+}
+
+// LogAs is the log in one of the formats that settings know.
+func (c *Env) LogAs(format string) *slog.Logger {
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(c.Stdio.Err, &slog.HandlerOptions{Level: &c.Level}))
+	}
+	return c.Log()
+}
+
+// UpstreamsNameFile holds the name that this node had under upstream's agent.
+var UpstreamsNameFile = "/var/lib/calico/nodename"
+
+// nameFile holds the name that this node had before, among its data.
+func nameFile(dir string) string { return filepath.Join(dir, "nodename") }
+
+// nodeName is the name of a node that nobody names: what it was before, as its data says or upstream's, then the host's. A host
+// that is given another name stays the node that it was.
+func nodeName(dir string) string {
+	for _, file := range []string{nameFile(dir), UpstreamsNameFile} {
+		if b, err := os.ReadFile(file); err == nil && strings.TrimSpace(string(b)) != "" {
+			return strings.TrimSpace(string(b))
+		}
+	}
+	host, _ := os.Hostname()
+	return strings.ToLower(cmp.Or(os.Getenv("HOSTNAME"), host))
+}
+
+// KeepName writes the name down for the next start.
+func KeepName(dir, name string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(nameFile(dir), []byte(name+"\n"), 0o644)
+}

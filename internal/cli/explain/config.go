@@ -1,0 +1,161 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/config"
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+func (c *command) configCmd() *cobra.Command {
+	var l conn.Local
+	var output string
+	var all, offline bool
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Print the settings of this node's agent, and where each comes from",
+		Long: `Print the settings that an agent has which is started here, in this
+environment, and where each comes from: the default, the file, the environment,
+the command line, or a FelixConfiguration. Later ones in this list win; of the
+FelixConfigurations "default" yields to those whose nodeSelector selects the
+node, and these to "node.<name>".
+
+Exit code: 0 all values are good, 1 some are not and were passed over, 2 usage.`,
+		Example: "  twill config                 # what differs from the defaults\n  twill config --all\n  twill config --node h1 -o yaml\n  twill config params          # what there is, as a page",
+		Args:    console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := l.Read(); err != nil {
+				return err
+			}
+			r := config.New(l.Node, l.Layers...)
+			var stored []api.Problem
+			if !offline {
+				err := c.Conn.With(cmd.Context(), func(ctx context.Context, s datastore.Store) (err error) {
+					stored, err = readSettings(ctx, s, r, l.Node)
+					return err
+				})
+				if err != nil {
+					return fmt.Errorf("%w\nWith --offline only what is known without the datastore is printed.", err)
+				}
+			}
+			e := r.Resolve()
+			if err := c.printConfig(e, all, output); err != nil {
+				return err
+			}
+			return wrongSettings(c.Stdio.Err, append(l.Problems, e.Problems...), stored)
+		},
+	}
+	l.AddFlags(cmd)
+	f := cmd.Flags()
+	f.BoolVar(&all, "all", false, "also print what has its default")
+	f.BoolVar(&offline, "offline", false, "do not ask the datastore")
+	console.AddOutput(cmd, &output, "json or yaml, or nothing for a table", "json", "yaml")
+	cmd.AddCommand(&cobra.Command{
+		Use: "params", Short: "Print the reference of all settings, as Markdown", Args: console.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return config.Reference(c.Stdio.Out) },
+	})
+	return cmd
+}
+
+// readSettings gives a Resolver what the datastore has for a node.
+func readSettings(ctx context.Context, s datastore.Store, r *config.Resolver, node string) (problems []api.Problem, err error) {
+	snap, err := s.List(ctx, api.ResourcesPrefix+"felixconfigurations/")
+	if err != nil {
+		return nil, err
+	}
+	for _, kv := range snap.Items {
+		st, err := api.DecodeStored(kv)
+		if err != nil {
+			problems = append(problems, api.Problem{Key: kv.Key, Reason: err.Error()})
+			continue
+		}
+		problems = append(problems, st.Problems...)
+		if f, ok := st.Resource.(*api.FelixConfiguration); ok {
+			f.Metadata.Name = st.Ref.Name
+			r.Set(f)
+		}
+	}
+	kv, err := s.Get(ctx, api.ResourcesPrefix+"nodes/"+node)
+	if errors.Is(err, datastore.ErrNotFound) {
+		return problems, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if st, err := api.DecodeStored(kv); err == nil {
+		if n, ok := st.Resource.(*api.Node); ok {
+			r.SetLabels(n.Metadata.Labels)
+		}
+	}
+	return problems, nil
+}
+
+// setting is a line of output.
+type setting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	From  string `json:"from"`
+}
+
+func (c *command) printConfig(e config.Effective, all bool, output string) error {
+	var out []setting
+	for _, v := range e.Values {
+		if v.From == "default" && !all {
+			continue
+		}
+		s := setting{v.Param.Name, v.Text, v.From}
+		if v.Param.Name == "etcdPassword" && v.Text != "" {
+			s.Value = "(hidden)"
+		}
+		out = append(out, s)
+	}
+	if done, err := c.Document(out, output); done {
+		return err
+	}
+	return printSettings(c.Stdio.Out, out)
+}
+
+func printSettings(w io.Writer, out []setting) error {
+	if len(out) == 0 {
+		_, err := fmt.Fprintln(w, "Every setting has its default; --all prints them.")
+		return err
+	}
+	name, value := len("NAME"), len("VALUE")
+	for _, s := range out {
+		name, value = max(name, len(s.Name)), max(value, len(s.Value))
+	}
+	for _, s := range append([]setting{{"NAME", "VALUE", "FROM"}}, out...) {
+		if _, err := fmt.Fprintf(w, "%-*s  %-*s  %s\n", name, s.Name, value, s.Value, s.From); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wrongSettings is an error that lists what was passed over. What has no effect is only warned of, to w.
+func wrongSettings(w io.Writer, local []config.Problem, stored []api.Problem) error {
+	var lines []string
+	for _, p := range local {
+		lines = append(lines, fmt.Sprintf("  %s: %s %s", p.From, p.Name, p.Reason))
+	}
+	for _, p := range stored {
+		if p.NoEffect {
+			fmt.Fprintf(w, "warning: %s: %s %s\n", strings.TrimPrefix(p.Key, api.ResourcesPrefix), p.Field, p.Reason)
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("  %s: %s %s", strings.TrimPrefix(p.Key, api.ResourcesPrefix), p.Field, p.Reason))
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return console.Exit{Code: 1, Msg: fmt.Sprintf("%d settings were passed over:\n%s", len(lines), strings.Join(lines, "\n"))}
+}

@@ -1,0 +1,285 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/agent"
+	bgpdaemon "github.com/twillnet/twill/internal/bgp/daemon"
+	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/bgp/speaker"
+	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/stores"
+	"github.com/twillnet/twill/internal/doctor"
+	"github.com/twillnet/twill/internal/hostfacts"
+	"github.com/twillnet/twill/internal/leftovers"
+	"github.com/twillnet/twill/internal/status"
+)
+
+// doctorFlags are those of `twill doctor`.
+type doctorFlags struct {
+	conn.Local
+	output, agentAt, bgpAt, bgp, fix string
+	force                            bool
+}
+
+func (c *command) doctorCmd() *cobra.Command {
+	var d doctorFlags
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what keeps this host from working, and say what to do",
+		Long: `Look at this host, its datastore and the way to other nodes, and say of each check
+whether it is ok, may become bad (warn) or is bad (fail), what was found, and what
+to do about it. Nothing is changed. What goes out on the wire: ARP or neighbour
+probes for this node's addresses, echo requests to ten other nodes at most, and
+attempts to connect to peers that have no session.
+
+The checks:
+  ` + strings.Join(doctor.About(), "\n  ") + `
+
+With --fix leftovers, remove what an upstream agent left in the kernel: its chains in
+iptables (legacy and nft), its tables of nftables, IP sets, routes and tunnels. It is
+refused while that agent runs, and while ours does not guard workloads.
+
+Exit code: 0 nothing fails, 1 something does, 2 usage.`,
+		Example: "  twill doctor\n  twill doctor -o wide      # the fixes in a column\n  twill doctor -o json\n  " + doctor.FixLeftovers,
+		Args:    console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if d.fix != "" && d.fix != "leftovers" {
+				return console.Usage("--fix %s: there is only --fix leftovers", d.fix)
+			}
+			f, err := c.facts(cmd.Context(), &d)
+			if err != nil {
+				return err
+			}
+			if d.fix != "" {
+				return c.fixLeftovers(cmd.Context(), &d, f)
+			}
+			found := doctor.Judge(f)
+			if done, err := c.Document(found, d.output); !done {
+				printFindings(c.Stdio.Out, found, d.output == "wide")
+			} else if err != nil {
+				return err
+			}
+			if doctor.Failed(found) {
+				return console.Exit{Code: 1, Msg: ""}
+			}
+			return nil
+		},
+	}
+	d.AddFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&d.agentAt, "socket", conn.AgentSocket(), "the agent's socket (TWILL_SOCKET)")
+	f.StringVar(&d.bgpAt, "bgp-socket", conn.BgpSocket(), "the BGP daemon's socket (TWILL_BGP_SOCKET)")
+	f.StringVar(&d.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "who is to speak BGP here, as \"twill node\" is told: on, bird or off (TWILL_BGP)")
+	f.StringVar(&d.fix, "fix", "", "what to put right: leftovers")
+	f.BoolVar(&d.force, "force", false, "with --fix: also where the policy of one of the host's chains will drop what the leftovers accepted")
+	console.AddOutputs(cmd, &d.output, "wide", "json", "yaml")
+	return cmd
+}
+
+// facts gathers all that is judged.
+func (c *command) facts(ctx context.Context, d *doctorFlags) (*doctor.Facts, error) {
+	if err := d.Read(); err != nil {
+		return nil, err
+	}
+	f := &doctor.Facts{Node: d.Node, BGP: doctor.BGP{Mode: d.bgp}}
+	cfg := d.Store(&c.Conn)
+	cfg.DialTimeout = c.Conn.Timeout
+	wanted := readStore(ctx, cfg, f)
+	askAgent(ctx, d.agentAt, f)
+	askSpeaker(ctx, d.bgpAt, f, wanted)
+	if err := readHost(ctx, f, d); err != nil {
+		return nil, fmt.Errorf("read this host (are you root?): %w", err)
+	}
+	return f, nil
+}
+
+// fixLeftovers removes what an upstream agent left, says what, and looks again.
+func (c *command) fixLeftovers(ctx context.Context, d *doctorFlags, f *doctor.Facts) error {
+	if len(f.Leftovers().Lines()) == 0 {
+		fmt.Fprintln(c.Stdio.Out, "Nothing of an upstream agent is left here.")
+		return nil
+	}
+	if why := f.Obstacles(); len(why) > 0 {
+		return fmt.Errorf("nothing is removed: %s", strings.Join(why, "; "))
+	}
+	err := leftovers.Remove(ctx, leftovers.Config{Facts: f, Force: d.force, Say: func(line string) { fmt.Fprintln(c.Stdio.Out, "removed", line) }})
+	if err != nil {
+		return err
+	}
+	again, err := c.facts(ctx, d)
+	if err != nil {
+		return err
+	}
+	if left := again.Leftovers().Lines(); len(left) > 0 {
+		return fmt.Errorf("still there, or there again: %s", strings.Join(left, "; "))
+	}
+	return nil
+}
+
+// readStore fills in how the datastore is, and what it says of this node.
+func readStore(ctx context.Context, cfg datastore.Config, f *doctor.Facts) plan.Plan {
+	ctx, cancel := context.WithTimeout(ctx, cfg.DialTimeout)
+	defer cancel()
+	store, err := stores.Open(ctx, cfg)
+	if err != nil {
+		f.Store.Err = err.Error()
+		return plan.Plan{}
+	}
+	defer store.Close()
+	f.Store.Members = membersOf(ctx, store)
+	begin := time.Now()
+	u, err := store.Get(ctx, api.KeyPrefix(api.KindClusterInformation, "")+"default")
+	f.Store.Latency = time.Since(begin)
+	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
+		f.Store.Err = err.Error()
+		return plan.Plan{}
+	}
+	if s, err := api.DecodeStored(u); err == nil {
+		info, ok := s.Resource.(*api.ClusterInformation)
+		f.Store.Frozen = ok && info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady
+	}
+	world := plan.New()
+	for _, prefix := range plan.Prefixes() {
+		snap, err := store.List(ctx, prefix)
+		if err != nil {
+			f.Store.Err = err.Error()
+			return plan.Plan{}
+		}
+		for _, u := range snap.Items {
+			world.Update(u)
+			f.Book.Update(u)
+			addPool(f, u)
+		}
+	}
+	return world.Plan(f.Node)
+}
+
+// membersOf are the servers of a store that has several.
+func membersOf(ctx context.Context, s datastore.Store) (out []doctor.Member) {
+	c, ok := s.(datastore.Clustered)
+	if !ok {
+		return nil
+	}
+	members, _ := c.Members(ctx) // who reads next hears what is wrong
+	for _, m := range members {
+		member := doctor.Member{Endpoint: m.Endpoint, Version: m.Version, Full: m.Full}
+		if m.Err != nil {
+			member.Err = m.Err.Error()
+		}
+		out = append(out, member)
+	}
+	return out
+}
+
+func addPool(f *doctor.Facts, u api.Update) {
+	s, err := api.DecodeStored(u)
+	if err != nil {
+		return
+	}
+	if pool, ok := s.Resource.(*api.IPPool); ok {
+		if p, err := netip.ParsePrefix(pool.Spec.CIDR); err == nil {
+			f.Pools = append(f.Pools, p.Masked())
+		}
+	}
+}
+
+func askAgent(ctx context.Context, socket string, f *doctor.Facts) {
+	ctx, cancel := context.WithTimeout(ctx, conn.AskFor)
+	defer cancel()
+	r, err := agent.Ask(ctx, socket)
+	if err != nil {
+		f.Agent.Err = conn.ExplainAgent(socket, err).Error()
+		return
+	}
+	f.Agent.NotReady, f.Agent.Unforwarded = r.NotReady, r.Unforwarded
+	for _, e := range r.Endpoints {
+		if e.Status == status.Error {
+			f.Agent.Errors = append(f.Agent.Errors, e.Name+": "+e.Reason)
+		}
+	}
+	for _, w := range r.NoEffect {
+		f.Agent.NoEffect = append(f.Agent.NoEffect, w.Where+": "+w.Reason)
+	}
+	for _, w := range r.Wrong {
+		f.Agent.Wrong = append(f.Agent.Wrong, w.Where+": "+w.Reason)
+	}
+}
+
+func askSpeaker(ctx context.Context, socket string, f *doctor.Facts, wanted plan.Plan) {
+	f.BGP.Listen = wanted.Listen
+	for _, s := range wanted.Sessions {
+		f.BGP.Wanted = append(f.BGP.Wanted, netip.AddrPortFrom(s.Peer, s.Port))
+	}
+	ctx, cancel := context.WithTimeout(ctx, conn.AskFor)
+	defer cancel()
+	r, err := bgpdaemon.Report(ctx, socket)
+	if err != nil {
+		f.BGP.Err = conn.ExplainSpeaker(socket, err).Error()
+		return
+	}
+	f.BGP.Off, f.BGP.Problems = r.Off, r.Problems
+	for _, s := range r.Sessions {
+		f.BGP.Sessions = append(f.BGP.Sessions, doctor.Session{Peer: s.Peer, Node: s.PeerNode, State: s.State, Up: s.State == speaker.Established, Why: s.Why})
+	}
+}
+
+// readHost fills in what the host says, and then what other hosts do.
+func readHost(ctx context.Context, f *doctor.Facts, d *doctorFlags) error {
+	h, err := hostfacts.Open()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if d.fix == "" {
+		f.Kernel = hostfacts.Kernel(func() error {
+			_, err := agent.Boot(ctx, agent.Config{Node: f.Node})
+			return err
+		})
+	}
+	if err := h.Read(f, d.Settings.InterfacePrefixes); err != nil {
+		return err
+	}
+	h.Listeners(f)
+	if d.fix == "" {
+		h.Ask(f)
+	}
+	return nil
+}
+
+func printFindings(w io.Writer, found []doctor.Finding, wide bool) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if wide {
+		fmt.Fprintln(t, "CHECK\tVERDICT\tFOUND\tFIX")
+	} else {
+		fmt.Fprintln(t, "CHECK\tVERDICT\tFOUND")
+	}
+	count := map[doctor.Verdict]int{}
+	for _, f := range found {
+		count[f.Verdict]++
+		switch {
+		case wide:
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.Check, f.Verdict, f.Found, f.Fix)
+		case f.Fix == "":
+			fmt.Fprintf(t, "%s\t%s\t%s\n", f.Check, f.Verdict, f.Found)
+		default:
+			fmt.Fprintf(t, "%s\t%s\t%s\n\t\tfix: %s\n", f.Check, f.Verdict, f.Found, f.Fix)
+		}
+	}
+	t.Flush()
+	fmt.Fprintf(w, "%d ok, %d warnings, %d failures\n", count[doctor.OK], count[doctor.Warn], count[doctor.Fail])
+}

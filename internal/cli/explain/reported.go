@@ -1,0 +1,105 @@
+package explain
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/agent"
+	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/status"
+	"github.com/twillnet/twill/internal/verdict/world"
+)
+
+// report is what a node says of something on the way that is not in force there: resources alone do not say it.
+type report struct {
+	Resource string `json:"resource"`
+	Node     string `json:"node"`
+	Status   string `json:"status"`
+	Reason   string `json:"reason"`
+}
+
+// reported are the endpoints on the way that are not up, as their nodes last wrote it to the datastore.
+func reported(us []api.Update, answers []world.Answer) (out []report) {
+	stored := map[string][]byte{} // by key, whatever the region
+	for _, u := range us {
+		if rest, ok := strings.CutPrefix(u.Key, api.Root+"felix/v2/"); ok {
+			_, rest, _ = strings.Cut(rest, "/")
+			stored[status.Prefix("")+strings.TrimPrefix(rest, "host/")] = u.Value
+		} else if strings.HasPrefix(u.Key, api.Root+"felix/v1/") {
+			stored[u.Key] = u.Value
+		}
+	}
+	for _, h := range hopsOf(answers) {
+		id, resource := intent.EndpointID{Kind: intent.Host, Name: strings.TrimPrefix(h.Endpoint, "host/")}, "hostendpoint/"+strings.TrimPrefix(h.Endpoint, "host/")
+		if h.Stage == world.StageWorkload {
+			namespace, name, _ := strings.Cut(h.Endpoint, "/")
+			id, resource = intent.EndpointID{Kind: intent.Workload, Namespace: namespace, Name: name}, "workloadendpoint/"+h.Endpoint
+		}
+		key, _ := status.EndpointKey(h.Node, id)
+		var is status.Endpoint
+		r := report{Resource: resource, Node: h.Node}
+		if json.Unmarshal(stored[key], &is) == nil && is.Status != "" && is.Status != status.Up {
+			r.Status, r.Reason = is.Status, is.Reason
+			if !slices.Contains(out, r) {
+				out = append(out, r)
+			}
+		}
+	}
+	return out
+}
+
+// notInForce are the policies on the way that the agent of this host does not have in force, such as one that is over its
+// budget; none, if no agent answers or the way does not lead by this host.
+func notInForce(ctx context.Context, answers []world.Answer) (out []report) {
+	ctx, cancel := context.WithTimeout(ctx, conn.Patience)
+	defer cancel()
+	said, err := agent.Ask(ctx, conn.AgentSocket())
+	if err != nil {
+		return nil
+	}
+	for _, h := range hopsOf(answers) {
+		if h.Node != said.Node {
+			continue
+		}
+		policies := slices.Clone(h.Profiles)
+		for _, t := range h.Tiers {
+			policies = append(policies, t.Policies...)
+		}
+		for _, p := range policies {
+			id := intent.PolicyID{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name}.String()
+			for _, failed := range said.Failed {
+				why, is := strings.CutPrefix(failed, id+": ")
+				r := report{Resource: refOf(id), Node: said.Node, Status: status.Error, Reason: why}
+				if is && !slices.Contains(out, r) {
+					out = append(out, r)
+				}
+			}
+		}
+	}
+	return out
+}
+
+func hopsOf(answers []world.Answer) (hops []world.Hop) {
+	for _, a := range answers {
+		hops = append(hops, a.Hops...)
+	}
+	return hops
+}
+
+// reportsText says what nodes report. It is apart from the answer, which is of the resources.
+func reportsText(rs []report) string {
+	var b strings.Builder
+	for i, r := range rs {
+		if i == 0 {
+			fmt.Fprintf(&b, "\n%s\n", console.StyleWarn.Render("Not in force, as nodes report it; until it is, packets may fare otherwise than this answer says:"))
+		}
+		fmt.Fprintf(&b, "  %s on %s: %s: %s\n", r.Resource, r.Node, r.Status, r.Reason)
+	}
+	return b.String()
+}

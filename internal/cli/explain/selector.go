@@ -1,0 +1,60 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/api/selector"
+	"github.com/twillnet/twill/internal/cli/console"
+)
+
+func (c *command) selectorCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "selector",
+		Short: "Try selectors on labels",
+		RunE:  console.SubcommandWanted,
+		Args:  cobra.ArbitraryArgs,
+	}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "match 'EXPR' [KEY=VALUE…]",
+		Short: "Say whether a selector matches labels",
+		Long: `Say whether a selector matches a set of labels. Nothing is read from a
+datastore: the labels are those on the command line, without any that a
+namespace or profile would add.
+
+Exit code: 0 it matches, 1 it does not, 2 it does not parse.`,
+		Example: `  twill selector match 'app == "web" && tier in {"front", "back"}' app=web tier=front
+  twill selector match '!has(quarantine)' app=web`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return console.Usage("selector match: no selector given; quote it: twill selector match 'app == \"web\"' app=web")
+			}
+			return nil
+		},
+		RunE: func(_ *cobra.Command, args []string) error { return c.selectorMatch(args[0], args[1:]) },
+	})
+	return cmd
+}
+
+func (c *command) selectorMatch(expr string, pairs []string) error {
+	sel, err := selector.Parse(expr)
+	if err != nil {
+		return console.Exit{Code: 2, Msg: err.Error()}
+	}
+	labels := map[string]string{}
+	for _, p := range pairs {
+		k, v, ok := strings.Cut(p, "=")
+		if !ok || k == "" {
+			return console.Usage("label %q: want KEY=VALUE", p)
+		}
+		labels[k] = v
+	}
+	if !sel.Match(labels) {
+		fmt.Fprintf(c.Stdio.Out, "no match: %s\n", sel)
+		return console.Exit{Code: 1}
+	}
+	fmt.Fprintf(c.Stdio.Out, "match: %s\n", sel)
+	return nil
+}

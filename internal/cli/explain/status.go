@@ -1,0 +1,185 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/agent"
+	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/doctor"
+	"github.com/twillnet/twill/internal/status"
+)
+
+func (c *command) statusCmd() *cobra.Command {
+	var all bool
+	var socket, output string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "What this node does, what is wrong, and since when",
+		Long: `Ask the agent of this host: is it ready, is its datastore there, is everything
+in force, which endpoints are not up and why, what is wrong in resources and
+settings, and what of ours others have changed.
+
+With --all, read from the datastore what every node last reported.
+
+Exit code: 0 ready, 1 not ready or no answer, 2 usage.`,
+		Example: "  twill status\n  twill status -o wide\n  twill status -o json\n  twill status --all",
+		Args:    console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if all {
+				return c.statusOfAll(cmd.Context(), output)
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), c.Conn.Timeout)
+			defer cancel()
+			report, err := agent.Ask(ctx, socket)
+			if err != nil {
+				return conn.ExplainAgent(socket, err)
+			}
+			if done, err := c.Document(report, output); done || err != nil {
+				return errors.Join(err, notReady(report))
+			}
+			printReport(c.Stdio.Out, report, output == "wide", time.Now())
+			return notReady(report)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "what every node last reported to the datastore")
+	cmd.Flags().StringVar(&socket, "socket", conn.AgentSocket(), "the agent's socket (TWILL_SOCKET)")
+	console.AddOutputs(cmd, &output, "wide", "json", "yaml")
+	return cmd
+}
+
+func notReady(r agent.Report) error {
+	if r.Ready {
+		return nil
+	}
+	return console.Exit{Code: 1, Msg: ""}
+}
+
+func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
+	state := "ready"
+	if !r.Ready {
+		state = "NOT READY"
+	}
+	fmt.Fprintf(w, "Node %s is %s; agent %s has run for %s.\n", r.Node, state, r.Version, ago(now, r.Started))
+	for _, why := range r.NotReady {
+		fmt.Fprintf(w, "  because: %s\n", why)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "  datastore\t%s for %s\n", r.Datastore.State, ago(now, r.Datastore.Since))
+	if r.Unwritten != "" {
+		fmt.Fprintf(t, "\tcannot be written to: %s\n", r.Unwritten)
+	}
+	fmt.Fprintf(t, "  kernel\t%s for %s\n", r.Kernel.State, ago(now, r.Kernel.Since))
+	fmt.Fprintf(t, "  endpoints\t%d up, %d down, %d error\n", r.Counts.Endpoints[status.Up], r.Counts.Endpoints[status.Down], r.Counts.Endpoints[status.Error])
+	fmt.Fprintf(t, "  in use\t%d policies and profiles, %d sets of addresses, %d routes\n", r.Counts.Policies, r.Counts.Sets, r.Counts.Routes)
+	var repairs []string
+	for what, n := range r.Repairs {
+		repairs = append(repairs, fmt.Sprintf("%d × %s", n, what))
+	}
+	if slices.Sort(repairs); len(repairs) > 0 {
+		fmt.Fprintf(t, "  repaired\t%s; the log says what\n", strings.Join(repairs, ", "))
+	}
+	t.Flush()
+	printEndpoints(w, r, wide, now)
+	section(w, "Not in force", r.Failed)
+	section(w, "Left by an upstream agent, and still at work ("+doctor.FixLeftovers+")", r.Leftovers)
+	var wrong []string
+	for _, f := range r.Wrong {
+		wrong = append(wrong, fmt.Sprintf("%s: %s (for %s)", f.Where, f.Reason, ago(now, f.Since)))
+	}
+	section(w, "Wrong in resources and settings", wrong)
+	var noEffect []string
+	for i, f := range r.NoEffect {
+		if i == console.MostErrors && !wide {
+			noEffect = append(noEffect, fmt.Sprintf("and %d more; -o wide lists them", len(r.NoEffect)-i))
+			break
+		}
+		noEffect = append(noEffect, fmt.Sprintf("%s: %s", f.Where, f.Reason))
+	}
+	section(w, "Without effect in resources", noEffect)
+}
+
+func printEndpoints(w io.Writer, r agent.Report, wide bool, now time.Time) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	head := false
+	for _, e := range r.Endpoints {
+		if e.Status == status.Up && !wide {
+			continue
+		}
+		if !head {
+			head = true
+			fmt.Fprintln(t, "\nENDPOINT\tINTERFACE\tSTATUS\tFOR\tREASON")
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", e.Name, e.Interface, e.Status, ago(now, e.Since), e.Reason)
+	}
+	t.Flush()
+}
+
+func section(w io.Writer, title string, lines []string) {
+	if len(lines) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n%s:\n", title)
+	for _, l := range lines {
+		fmt.Fprintf(w, "  %s\n", l)
+	}
+}
+
+// ago is a length of time as people say it.
+func ago(now, then time.Time) string {
+	d := now.Sub(then)
+	switch {
+	case d < time.Minute:
+		return max(d, 0).Truncate(time.Second).String()
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
+	}
+	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
+}
+
+func (c *command) statusOfAll(ctx context.Context, output string) error {
+	var nodes []status.NodeStatus
+	if err := c.Conn.With(ctx, func(ctx context.Context, s datastore.Store) (err error) {
+		nodes, err = status.Nodes(ctx, s)
+		return err
+	}); err != nil {
+		return err
+	}
+	if done, err := c.Document(nodes, output); done {
+		return err
+	}
+	if len(nodes) == 0 {
+		fmt.Fprintln(c.Stdio.Err, "No node has reported yet; an agent does so when it starts (`twill node`).")
+		return nil
+	}
+	t := tabwriter.NewWriter(c.Stdio.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NODE\tAGENT\tLAST REPORT\tVERSION\tUP\tDOWN\tERROR\tERRORS OF THE HOST")
+	bad := false
+	for _, n := range nodes {
+		state := "ready"
+		switch {
+		case !n.Alive:
+			state = "silent"
+		case !n.Last.Ready:
+			state = "not ready"
+		}
+		bad = bad || state != "ready"
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", n.Node, state, n.Last.Time, n.Last.Version,
+			n.Endpoints[status.Up], n.Endpoints[status.Down], n.Endpoints[status.Error], strings.Join(n.Last.Errors, "; "))
+	}
+	t.Flush()
+	if bad {
+		return console.Exit{Code: 1, Msg: ""}
+	}
+	return nil
+}

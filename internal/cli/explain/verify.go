@@ -1,0 +1,85 @@
+package explain
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/agent"
+	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+func (c *command) verifyCmd() *cobra.Command {
+	var l conn.Local
+	var output string
+	var patience time.Duration
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Compare this host's kernel with what the datastore asks for",
+		Long: `Read back the nftables table, the routes and the settings of interfaces that
+are Twill's, and compare them with what a fresh agent would make from the
+datastore. Nothing is changed, and no agent needs to run.
+
+A change that is under way shows as a difference, so the comparison is made
+again until there is none or --patience is over.
+
+Exit code: 0 equal, 1 different or not possible, 2 usage.`,
+		Example: "  twill verify\n  twill verify --node h1 -o json",
+		Args:    console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := l.Read(); err != nil {
+				return err
+			}
+			cfg := agent.Config{Node: l.Node, Local: l.Layers, Log: c.Log()}
+			var found []agent.Difference
+			c.Conn.Timeout += patience
+			err := c.Conn.With(cmd.Context(), func(ctx context.Context, s datastore.Store) (err error) {
+				for end := time.Now().Add(patience); ; {
+					if found, err = agent.Verify(ctx, cfg, s); err != nil || len(found) == 0 || time.Now().After(end) {
+						return err
+					}
+				}
+			})
+			if err != nil {
+				return err
+			}
+			return c.printDifferences(found, output)
+		},
+	}
+	l.AddFlags(cmd)
+	console.AddOutput(cmd, &output, "json, or nothing for lines", "json")
+	cmd.Flags().DurationVar(&patience, "patience", time.Second, "how long to wait for changes that are under way")
+	return cmd
+}
+
+func (c *command) printDifferences(found []agent.Difference, output string) error {
+	if output == "json" {
+		e := json.NewEncoder(c.Stdio.Out)
+		e.SetIndent("", "  ")
+		if found == nil {
+			found = []agent.Difference{}
+		}
+		if err := e.Encode(found); err != nil {
+			return err
+		}
+	} else {
+		var b strings.Builder
+		for _, d := range found {
+			fmt.Fprintf(&b, "%s: %s\n", d.Part, d.What)
+		}
+		if len(found) == 0 {
+			b.WriteString("The kernel is what the datastore asks for.\n")
+		}
+		fmt.Fprint(c.Stdio.Out, b.String())
+	}
+	if len(found) > 0 {
+		return console.Exit{Code: 1, Msg: fmt.Sprintf("%d differences; a running agent repairs them, see its log", len(found))}
+	}
+	return nil
+}

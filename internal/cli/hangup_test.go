@@ -1,0 +1,76 @@
+package cli_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/internal/cli"
+	"github.com/twillnet/twill/internal/cli/console"
+)
+
+// daemonArgs has this test's binary run a daemon, for a test of signals that would end the test itself.
+const daemonArgs = "TWILL_TEST_DAEMON"
+
+func TestRunADaemon(t *testing.T) {
+	if args := os.Getenv(daemonArgs); args != "" {
+		os.Exit(cli.Run(t.Context(), strings.Fields(args), console.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	}
+}
+
+func TestAHangupEndsNoDaemon(t *testing.T) {
+	for _, name := range []string{"bfd", "etcd"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			sock := filepath.Join(dir, "s")
+			args := fmt.Sprintf("bfd --data-dir %s --socket %s", dir, sock)
+			if name == "etcd" {
+				args = fmt.Sprintf("etcd --data-dir %s/etcd --listen unix://%s", dir, sock)
+			}
+			cmd := exec.Command(os.Args[0], "-test.run=^TestRunADaemon$")
+			cmd.Env = append(os.Environ(), daemonArgs+"="+args)
+			var said strings.Builder
+			cmd.Stdout, cmd.Stderr = &said, &said
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- cmd.Wait() }()
+			answers := func() {
+				t.Helper()
+				for deadline := time.Now().Add(time.Minute); ; {
+					c, err := net.Dial("unix", sock)
+					if err == nil {
+						_ = c.Close()
+						return
+					}
+					select {
+					case err := <-ended:
+						t.Fatalf("it ended: %v\n%s", err, said.String())
+					case <-time.After(10 * time.Millisecond):
+					}
+					if time.Now().After(deadline) {
+						_ = cmd.Process.Kill()
+						t.Fatalf("it does not answer: %v", err)
+					}
+				}
+			}
+			answers()
+			for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGTERM} {
+				if err := cmd.Process.Signal(sig); err != nil {
+					t.Fatal(err)
+				}
+			}
+			<-ended // etcd that ends before it is ready says so
+			if state := cmd.ProcessState; !state.Exited() {
+				t.Errorf("after SIGHUP and SIGTERM: %v\n%s", state, said.String())
+			}
+		})
+	}
+}

@@ -1,0 +1,469 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/cli/show"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/ipam"
+	"github.com/twillnet/twill/internal/resources"
+)
+
+func (c *command) ipamCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ipam",
+		Short: "See, check and repair who has which address",
+		Long: `Addresses come from IPPools, block by block. A block is mostly one node's (its
+affinity); a handle counts the addresses of one user, such as a container. The
+data are Calico's: calicoctl ipam reads and writes the same.`,
+		RunE: console.SubcommandWanted,
+		Args: cobra.ArbitraryArgs,
+	}
+	cmd.AddCommand(c.ipamShowCmd(), c.ipamCheckCmd(), c.ipamReleaseCmd(), c.ipamSplitCmd(), c.ipamConfigureCmd())
+	return cmd
+}
+
+// looking gives a command everything that bears on addresses.
+func (c *command) looking(ctx context.Context, do func(context.Context, *ipam.Allocator, *ipam.Survey) error) error {
+	return c.Conn.Long(ctx, func(ctx context.Context, s datastore.Store) error {
+		a := ipam.New(s, ipam.Config{})
+		v, err := a.Look(ctx)
+		if err != nil {
+			return err
+		}
+		return do(ctx, a, v)
+	})
+}
+
+// showing are the flags of ipam show.
+type showing struct {
+	ip, output                      string
+	blocks, borrowed, configuration bool
+}
+
+func (c *command) ipamShowCmd() *cobra.Command {
+	var o showing
+	cmd := &cobra.Command{
+		Use:   "show",
+		Short: "How full pools and blocks are, and who has an address",
+		Long: `Show how many addresses of each pool are in use, and how many can be given out:
+those that an IPReservation has cannot. With --show-blocks, of each block
+too; with --ip, all that is known of one address; with --show-borrowed, which
+addresses are in use on another node than their block's; with
+--show-configuration, the cluster's settings.
+
+-o wide adds who may have addresses of a pool.
+
+Exit code: 0 shown, 1 the datastore could not be read, 2 usage.`,
+		Example: `  twill ipam show
+  twill ipam show --show-blocks
+  twill ipam show --ip=10.65.0.5
+  twill ipam show --show-borrowed -o json`,
+		Args: console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.configuration {
+				if err := c.noteDiffering(cmd.Context()); err != nil {
+					return err
+				}
+			}
+			if o.ip == "" {
+				return c.looking(cmd.Context(), func(_ context.Context, _ *ipam.Allocator, v *ipam.Survey) error { return c.show(v, o) })
+			}
+			addr, err := parseAddr(o.ip)
+			if err != nil {
+				return err
+			}
+			return c.looking(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error {
+				return c.showIP(ctx, a, v, addr, o.output)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.ip, "ip", "", "an address")
+	f.BoolVar(&o.blocks, "show-blocks", false, "each block, too")
+	f.BoolVar(&o.borrowed, "show-borrowed", false, "addresses that are in use on another node than their block's")
+	f.BoolVar(&o.configuration, "show-configuration", false, "the settings of the cluster")
+	cmd.MarkFlagsMutuallyExclusive("ip", "show-borrowed", "show-configuration")
+	cmd.MarkFlagsMutuallyExclusive("ip", "show-blocks")
+	console.AddOutputs(cmd, &o.output, "wide", "json", "yaml")
+	show.Complete(&c.Conn).Flags(cmd)
+	return cmd
+}
+
+func parseAddr(text string) (netip.Addr, error) {
+	addr, err := netip.ParseAddr(text)
+	if err != nil || addr.Zone() != "" || addr.Is4In6() {
+		return netip.Addr{}, console.Usage("%q: want an address, such as 10.65.0.5 or fd65::5", text)
+	}
+	return addr, nil
+}
+
+func (c *command) show(v *ipam.Survey, o showing) error {
+	switch {
+	case o.borrowed:
+		return c.showBorrowed(v, o.output)
+	case o.configuration:
+		return c.showConfiguration(v.Config(), o.output)
+	}
+	pools := poolsOf(v)
+	if done, err := c.Document(map[string]any{"pools": pools}, o.output); done {
+		return err
+	}
+	if len(pools) == 0 {
+		fmt.Fprintln(c.Stdio.Err, "there are no pools; apply an IPPool")
+		return nil
+	}
+	t := tabwriter.NewWriter(c.Stdio.Out, 0, 0, 2, ' ', 0)
+	head := "POOL\tCIDR\tBLOCKS\tADDRESSES\tIN USE\tCOOLING\tRESERVED\tFREE"
+	if o.blocks {
+		head = "POOL\tCIDR\tAFFINITY\tADDRESSES\tIN USE\tCOOLING\tRESERVED\tFREE"
+	}
+	if o.output == "wide" {
+		head += "\tMODE\tUSES\tNODES\tNAMESPACES"
+	}
+	fmt.Fprintln(t, head)
+	for _, p := range pools {
+		p.print(t, o)
+	}
+	return t.Flush()
+}
+
+// PoolUse is a pool and how full it is.
+type PoolUse struct {
+	Name   string     `json:"name"`
+	CIDR   string     `json:"cidr"`
+	Usage  ipam.Usage `json:"usage"`
+	Blocks []blockUse `json:"blocks"`
+	spec   api.IPPoolSpec
+}
+
+type blockUse struct {
+	CIDR     string     `json:"cidr"`
+	Affinity string     `json:"affinity,omitempty"`
+	Usage    ipam.Usage `json:"usage"`
+}
+
+// poolsOf are all pools, and under the name "no pool" the blocks that belong to none.
+func poolsOf(v *ipam.Survey) []*PoolUse {
+	rest := &PoolUse{Name: "no pool"}
+	of := map[string][]*api.Block{}
+	for _, b := range v.Blocks {
+		if p, ok := v.PoolOf(b.CIDR); ok {
+			of[p.Name] = append(of[p.Name], b)
+			continue
+		}
+		use := rest.add(v, b)
+		rest.Usage.Addresses += use.Addresses
+		rest.Usage.InUse += use.InUse
+		rest.Usage.Cooling += use.Cooling
+		rest.Usage.Reserved += use.Reserved
+		rest.Usage.Free += use.Free
+	}
+	var out []*PoolUse
+	for _, p := range v.Pools {
+		u := &PoolUse{Name: p.Name, CIDR: p.CIDR.String(), Usage: v.UsedOfPool(p.CIDR, of[p.Name]), Blocks: []blockUse{}, spec: v.Spec(p.Name)}
+		for _, b := range of[p.Name] {
+			u.add(v, b)
+		}
+		out = append(out, u)
+	}
+	if len(rest.Blocks) > 0 {
+		out = append(out, rest)
+	}
+	return out
+}
+
+// add notes a block, and returns how full it is.
+func (p *PoolUse) add(v *ipam.Survey, b *api.Block) ipam.Usage {
+	use, own := v.UsedOf(b), ""
+	if o, ok := b.Owner(); ok {
+		own = o.String()
+	}
+	p.Blocks = append(p.Blocks, blockUse{b.CIDR.String(), own, use})
+	return use
+}
+
+func (p *PoolUse) print(w io.Writer, o showing) {
+	blocks := strconv.Itoa(len(p.Blocks))
+	if o.blocks {
+		blocks = console.Count(len(p.Blocks), "block")
+	}
+	line := fmt.Sprintf("%s\t%s\t%s\t%s", p.Name, p.CIDR, blocks, numbers(p.Usage))
+	if o.output == "wide" {
+		mode := api.AssignAutomatic
+		switch {
+		case p.spec.Disabled:
+			mode = "disabled"
+		case p.spec.AssignmentMode != nil && *p.spec.AssignmentMode != "":
+			mode = *p.spec.AssignmentMode
+		}
+		line += fmt.Sprintf("\t%s\t%s\t%s\t%s", mode, strings.Join(p.spec.AllowedUses, ","), p.spec.NodeSelector, p.spec.NamespaceSelector)
+	}
+	fmt.Fprintln(w, line)
+	if !o.blocks {
+		return
+	}
+	for _, b := range p.Blocks {
+		line := fmt.Sprintf("  block\t%s\t%s\t%s", b.CIDR, b.Affinity, numbers(b.Usage))
+		if o.output == "wide" {
+			line += "\t\t\t\t" // else its columns would not stand below each other
+		}
+		fmt.Fprintln(w, line)
+	}
+}
+
+func numbers(u ipam.Usage) string {
+	return fmt.Sprintf("%s\t%d\t%d\t%s\t%s", large(u.Addresses), u.InUse, u.Cooling, large(u.Reserved), large(u.Free))
+}
+
+// large is a number as people can take it in: of an IPv6 pool the exact one says nothing.
+func large(n float64) string {
+	if n < 1e9 {
+		return strconv.FormatFloat(n, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(n, 'g', 3, 64)
+}
+
+// borrowedUse is an address that is in use on another node than its block's.
+type borrowedUse struct {
+	Address string `json:"address"`
+	Node    string `json:"node"`
+	Block   string `json:"block"`
+	Owner   string `json:"blockAffinity,omitempty"`
+	Handle  string `json:"handle"`
+}
+
+func (c *command) showBorrowed(v *ipam.Survey, output string) error {
+	out := []borrowedUse{}
+	for _, b := range v.Blocks {
+		for _, l := range ipam.Allocations(b) {
+			if node, yes := l.Borrowed(); yes {
+				u := borrowedUse{Address: l.Addr.String(), Node: node, Block: b.CIDR.String(), Handle: ipam.HandleOf(l)}
+				if own, ok := b.Owner(); ok {
+					u.Owner = own.String()
+				}
+				out = append(out, u)
+			}
+		}
+	}
+	if done, err := c.Document(map[string]any{"borrowed": out}, output); done {
+		return err
+	}
+	if len(out) == 0 {
+		fmt.Fprintln(c.Stdio.Err, "no address is borrowed")
+		return nil
+	}
+	t := tabwriter.NewWriter(c.Stdio.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "ADDRESS\tON NODE\tBLOCK\tAFFINITY\tHANDLE")
+	for _, u := range out {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", u.Address, u.Node, u.Block, u.Owner, u.Handle)
+	}
+	return t.Flush()
+}
+
+// mirrorConfiguration writes what is in force once more, in the two places where upstream's tools look for it.
+func (c *command) mirrorConfiguration(ctx context.Context, s datastore.Store) error {
+	defer resources.EnsureWith(ctx, s, c.Log())
+	u, err := s.Get(ctx, resources.TheConfiguration)
+	if err == nil {
+		_, err = s.Update(ctx, u)
+	}
+	return err
+}
+
+// noteDiffering says on standard error that calicoctl's resource is not what is in force.
+func (c *command) noteDiffering(ctx context.Context) error {
+	return c.Conn.With(ctx, func(ctx context.Context, s datastore.Store) error {
+		if note := resources.Differing(ctx, s); note != "" {
+			fmt.Fprintf(c.Stdio.Err, "ipamconfiguration/default: %s\n", note)
+		}
+		return nil
+	})
+}
+
+func (c *command) showConfiguration(cfg api.IPAMConfig, output string) error {
+	if done, err := c.Document(map[string]any{
+		"strictAffinity": cfg.StrictAffinity, "autoAllocateBlocks": cfg.AutoAllocateBlocks, "maxBlocksPerHost": cfg.MaxBlocksPerHost, "ipCooldownSeconds": cfg.CooldownSeconds,
+	}, output); done {
+		return err
+	}
+	t := tabwriter.NewWriter(c.Stdio.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "SETTING\tVALUE\tMEANS")
+	fmt.Fprintf(t, "strictAffinity\t%v\tnodes do not borrow from each other's blocks\n", cfg.StrictAffinity)
+	fmt.Fprintf(t, "autoAllocateBlocks\t%v\tnodes claim blocks by themselves\n", cfg.AutoAllocateBlocks)
+	fmt.Fprintf(t, "maxBlocksPerHost\t%d\tblocks of a family that a node may have; 0: 20\n", cfg.MaxBlocksPerHost)
+	fmt.Fprintf(t, "ipCooldownSeconds\t%d\tfor which a released address is not given out\n", cfg.CooldownSeconds)
+	return t.Flush()
+}
+
+func (c *command) showIP(ctx context.Context, a *ipam.Allocator, v *ipam.Survey, addr netip.Addr, output string) error {
+	l, err := a.QueryIP(ctx, addr)
+	if err != nil {
+		return err
+	}
+	if done, err := c.Document(l, output); done {
+		return err
+	}
+	w := c.Stdio.Out
+	switch {
+	case l.Assigned:
+		fmt.Fprintf(w, "%s is in use\n", addr)
+	case l.ReleasedAt != "":
+		fmt.Fprintf(w, "%s was released and cools down since %s\n", addr, l.ReleasedAt)
+	case l.Pool == "":
+		fmt.Fprintf(w, "%s is in no pool\n", addr)
+	case l.Reserved:
+		fmt.Fprintf(w, "%s is free, and reserved: it is given out only by name\n", addr)
+	default:
+		fmt.Fprintf(w, "%s is free\n", addr)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(what, value string) {
+		if value != "" {
+			fmt.Fprintf(t, "  %s\t%s\n", what, value)
+		}
+	}
+	line("pool", l.Pool)
+	line("block", strings.TrimSuffix(l.Block+" of "+l.Affinity, " of "))
+	line("handle", l.Handle)
+	if l.Assigned {
+		line("sequence", strconv.FormatUint(l.Sequence, 10))
+	}
+	for _, k := range slices.Sorted(maps.Keys(l.Owner)) {
+		line(k, l.Owner[k])
+	}
+	if ref, node, ok := v.Endpoint(addr); ok {
+		line("endpoint", resources.Short(ref)+" on "+node)
+	} else if l.Assigned {
+		line("endpoint", "none has it; twill ipam check says whether that is a leak")
+	}
+	return t.Flush()
+}
+
+func (c *command) ipamSplitCmd() *cobra.Command {
+	var name, cidr string
+	cmd := &cobra.Command{
+		Use:   "split NUMBER --name POOL | --cidr CIDR",
+		Short: "Split a pool into several",
+		Long: `Replace a pool by NUMBER pools of equal size, a power of two, that have all its
+settings. Blocks and addresses in use stay as they are. It is one transaction:
+at no time is an address in no pool, so the datastore need not be locked.
+
+Exit code: 0 split, 1 it could not be done, 2 usage.`,
+		Example: "  twill ipam split 4 --name default-ipv4-ippool\n  twill ipam split 2 --cidr 10.65.0.0/16",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || (name == "") == (cidr == "") {
+				return console.Usage("ipam split: want a number and one of --name and --cidr: twill ipam split 4 --name mypool")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := strconv.Atoi(args[0])
+			if err != nil {
+				return console.Usage("ipam split: %q: want a number of pools, such as 4", args[0])
+			}
+			return c.Conn.Long(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
+				parts, err := ipam.New(s, ipam.Config{}).Split(ctx, ipam.SplitArgs{Pool: name + cidr, Into: n, Part: partOfPool})
+				for _, p := range parts {
+					fmt.Fprintf(c.Stdio.Out, "ippool/%s %s created\n", p.Name, p.CIDR)
+				}
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "name of the pool")
+	cmd.Flags().StringVar(&cidr, "cidr", "", "CIDR of the pool")
+	return cmd
+}
+
+// partOfPool is a stored pool with another name and CIDR.
+func partOfPool(stored []byte, name string, cidr netip.Prefix) ([]byte, error) {
+	doc, err := resources.Tree(stored)
+	if err != nil {
+		return nil, err
+	}
+	top, _ := doc.(map[string]any)
+	meta, ok1 := top["metadata"].(map[string]any)
+	spec, ok2 := top["spec"].(map[string]any)
+	if !ok1 || !ok2 {
+		return nil, errors.New("it has no metadata or spec; delete it and create it anew")
+	}
+	meta["name"], meta["uid"], spec["cidr"] = name, uuid.NewString(), cidr.String()
+	return resources.InOrderOf(stored, doc), nil
+}
+
+func (c *command) ipamConfigureCmd() *cobra.Command {
+	var strict, auto bool
+	var blocks, cooldown int
+	cmd := &cobra.Command{
+		Use:   "configure",
+		Short: "Change how addresses are given out in the whole cluster",
+		Long: `Change the settings that are given, and leave the others.
+
+--strictaffinity: a node uses only addresses of its own blocks. Addresses that
+are borrowed already stay in use.
+--maxblocks: how many blocks of each family a node may have; 0 is the default
+of 20. It needs strict affinity: else a node over its limit borrows.
+--auto-allocate-blocks: nodes claim blocks by themselves. It can be false only
+with strict affinity.
+--ip-cooldown-seconds: how long a released address rests before it is given
+out again.
+
+Exit code: 0 it is so, 1 the settings contradict each other, 2 usage.`,
+		Example: "  twill ipam configure --strictaffinity=true\n  twill ipam configure --maxblocks=4 --strictaffinity=true",
+		Args:    console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f := cmd.Flags()
+			if f.NFlag() == 0 || !slices.ContainsFunc([]string{"strictaffinity", "maxblocks", "max-blocks-per-host", "auto-allocate-blocks", "ip-cooldown-seconds"}, f.Changed) {
+				return console.Usage("ipam configure: nothing to change: give --strictaffinity, --maxblocks, --auto-allocate-blocks or --ip-cooldown-seconds")
+			}
+			return c.looking(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error {
+				cfg, err := a.SetConfig(ctx, func(cfg *api.IPAMConfig) {
+					if f.Changed("strictaffinity") {
+						cfg.StrictAffinity = strict
+					}
+					if f.Changed("auto-allocate-blocks") {
+						cfg.AutoAllocateBlocks = auto
+					}
+					if f.Changed("maxblocks") || f.Changed("max-blocks-per-host") {
+						cfg.MaxBlocksPerHost = blocks
+					}
+					if f.Changed("ip-cooldown-seconds") {
+						cfg.CooldownSeconds = cooldown
+					}
+				})
+				if err == nil {
+					err = c.Conn.Long(ctx, c.mirrorConfiguration)
+				}
+				if err != nil {
+					return fmt.Errorf("configure: %w", err)
+				}
+				if n := v.BorrowedIn(); n > 0 && cfg.StrictAffinity {
+					fmt.Fprintf(c.Stdio.Err, "borrowed addresses stay so until they are released, %d now: twill ipam show --show-borrowed\n", n)
+				}
+				return c.showConfiguration(cfg, "")
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&strict, "strictaffinity", false, "nodes do not borrow from each other's blocks")
+	f.BoolVar(&auto, "auto-allocate-blocks", true, "nodes claim blocks by themselves")
+	f.IntVar(&blocks, "maxblocks", 0, "blocks of a family that a node may have; 0: 20")
+	f.IntVar(&blocks, "max-blocks-per-host", 0, "the same, as calicoctl calls it")
+	f.IntVar(&cooldown, "ip-cooldown-seconds", 0, "for which a released address rests")
+	return cmd
+}

@@ -1,0 +1,274 @@
+package ipam
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/cli/show"
+	"github.com/twillnet/twill/internal/ipam"
+)
+
+// checkReport is what ipam check prints as JSON, and ipam release reads.
+type checkReport struct {
+	Looked   ipam.Counts    `json:"looked"`
+	Findings []foundAddress `json:"findings"`
+}
+
+// foundAddress is a finding, and what became of it.
+type foundAddress struct {
+	ipam.Finding
+	Fixed string `json:"fixed,omitempty"` // yes, or why not
+}
+
+// ipamChecking are the flags of ipam check.
+type ipamChecking struct {
+	output        string
+	fix           bool
+	grace, settle time.Duration
+}
+
+func (c *command) ipamCheckCmd() *cobra.Command {
+	var o ipamChecking
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Find leaked addresses and data that disagree, and repair them",
+		Long: `Compare blocks, handles, affinities, workload endpoints and nodes, and say of
+each thing that is amiss how that is known, and what --fix would do.
+
+An address is leaked if it is allocated and it can be proven that nobody has it:
+the Twill plugin gave it to a container, which has an endpoint as long as it has
+the address, and no endpoint has it; its node does not exist; or the node's
+tunnel has another address. What is younger than --grace is left alone, since its
+endpoint may be on its way; so is what says nothing of its age, and what was
+given to somebody who was promised no endpoint: a container of another main
+plugin, or of Calico's. "twill ipam release --ip" frees that.
+
+With --fix the data are read twice, --settle apart, and only what was amiss both
+times, with nothing changed between, is repaired; each repair is one transaction
+that holds only if nothing has changed since.
+
+Exit code: 0 nothing is amiss, or all of it was repaired, 1 something is amiss,
+2 usage.`,
+		Example: `  twill ipam check
+  twill ipam check --fix
+  twill ipam check -o json > report.json && twill ipam release --from-report=report.json`,
+		Args: console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.looking(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error { return c.ipamCheck(ctx, a, v, o) })
+		},
+	}
+	f := cmd.Flags()
+	console.AddOutput(cmd, &o.output, "wide (with what is left alone), json or yaml", "wide", "json", "yaml")
+	f.BoolVar(&o.fix, "fix", false, "repair what is proven")
+	f.DurationVar(&o.grace, "grace", 15*time.Minute, "age below which an address is nobody's leak yet")
+	f.DurationVar(&o.settle, "settle", 3*time.Second, "time between the two looks of --fix")
+	show.Complete(&c.Conn).Flags(cmd)
+	return cmd
+}
+
+func (c *command) ipamCheck(ctx context.Context, a *ipam.Allocator, v *ipam.Survey, o ipamChecking) error {
+	found := v.Check(ipam.CheckOptions{Now: time.Now(), Grace: o.grace})
+	fixed := map[int]string{}
+	if o.fix && len(found) > 0 {
+		later, err := lookAgain(ctx, a, o.settle)
+		if err != nil {
+			return err
+		}
+		v, found = later, ipam.Both(found, later.Check(ipam.CheckOptions{Now: time.Now(), Grace: o.grace}))
+		at := 0
+		for _, r := range a.Repair(ctx, found) {
+			for found[at].Fix == "" {
+				at++
+			}
+			fixed[at] = "yes"
+			if r.Err != nil {
+				fixed[at] = r.Err.Error()
+			}
+			at++
+		}
+	}
+	report := checkReport{Looked: v.Counts(), Findings: []foundAddress{}}
+	left := false
+	for i, f := range found {
+		report.Findings = append(report.Findings, foundAddress{f, fixed[i]})
+		left = left || fixed[i] != "yes"
+	}
+	if done, err := c.Document(report, o.output); err != nil {
+		return err
+	} else if !done {
+		c.printFindings(report, o)
+	}
+	if left {
+		return console.Exit{Code: 1, Msg: ""}
+	}
+	return nil
+}
+
+func lookAgain(ctx context.Context, a *ipam.Allocator, settle time.Duration) (*ipam.Survey, error) {
+	t := time.NewTimer(settle)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return a.Look(ctx)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (c *command) printFindings(r checkReport, o ipamChecking) {
+	w := c.Stdio.Out
+	n := r.Looked
+	fmt.Fprintf(w, "Looked at %s, %s, %d addresses in use, %s, %s, %d endpoint addresses, %s.\n",
+		console.Count(n.Pools, "pool"), console.Count(n.Blocks, "block"), n.Addresses, console.Count(n.Handles, "handle"), console.Count(n.Claims, "claim"), n.Endpoints, console.Count(n.Nodes, "node"))
+	kept := 0
+	for _, f := range r.Findings {
+		if f.Fix == "" && f.Kind == ipam.FoundLeak && o.output != "wide" {
+			kept++
+			continue
+		}
+		fmt.Fprintf(w, "\n%s %s\n  because: %s\n", subject(f.Finding), f.Problem, f.Proof)
+		switch {
+		case f.Fixed == "yes":
+			fmt.Fprintf(w, "  fixed: %s\n", f.Fix)
+		case f.Fixed != "":
+			fmt.Fprintf(w, "  not fixed: %s\n", f.Fixed)
+		case f.Fix != "":
+			fmt.Fprintf(w, "  --fix would: %s\n", f.Fix)
+		default:
+			fmt.Fprintf(w, "  left alone: %s\n", f.Kept)
+		}
+	}
+	switch {
+	case len(r.Findings) == 0:
+		fmt.Fprintln(w, "Nothing is amiss.")
+	case kept > 0:
+		fmt.Fprintf(w, "\n%d more are allocated without an endpoint, and too young or not proven to be leaked; -o wide lists them.\n", kept)
+	}
+}
+
+// subject is what a finding is about.
+func subject(f ipam.Finding) string {
+	var parts []string
+	if f.Address.IsValid() {
+		parts = append(parts, f.Address.String())
+	} else if f.Block != "" {
+		parts = append(parts, "block "+f.Block)
+	}
+	if f.Handle != "" {
+		parts = append(parts, "handle "+f.Handle)
+	}
+	if f.Owner != "" {
+		parts = append(parts, f.Owner)
+	}
+	switch f.Kind {
+	case ipam.FoundBroken:
+		return "value:"
+	case ipam.FoundClaim:
+		return fmt.Sprintf("%s of %s", parts[0], f.Owner)
+	}
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	return fmt.Sprintf("%s (%s)", parts[0], strings.Join(parts[1:], ", "))
+}
+
+// releasing are the flags of ipam release.
+type releasing struct {
+	ips, reports []string
+	force        bool
+}
+
+func (c *command) ipamReleaseCmd() *cobra.Command {
+	var o releasing
+	cmd := &cobra.Command{
+		Use:   "release --ip=ADDRESS… | --from-report=FILE…",
+		Short: "Free addresses, by name or from a report of check",
+		Long: `Free addresses. An address that an endpoint has is not freed without --force:
+another could get it while the first still uses it.
+
+With --from-report, free the leaks that "twill ipam check -o json" has proven.
+Each goes only if it is still the same allocation, by its handle and sequence
+number, and no endpoint has it.
+
+Exit code: 0 all are free, 1 one is not, 2 usage.`,
+		Example: `  twill ipam release --ip=10.65.0.5
+  twill ipam release --from-report=report.json`,
+		Args: console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if (len(o.ips) == 0) == (len(o.reports) == 0) {
+				return console.Usage("ipam release: want --ip or --from-report: twill ipam release --ip=10.65.0.5")
+			}
+			rs, err := o.wanted()
+			if err != nil {
+				return err
+			}
+			return c.looking(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error {
+				return c.release(ctx, a, v, rs, o.force)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&o.ips, "ip", nil, "addresses to free")
+	f.StringSliceVar(&o.reports, "from-report", nil, "reports whose leaks to free")
+	f.BoolVar(&o.force, "force", false, "free addresses that endpoints have, too")
+	return cmd
+}
+
+// wanted is what to release.
+func (o releasing) wanted() ([]ipam.Release, error) {
+	var out []ipam.Release
+	for _, text := range o.ips {
+		addr, err := parseAddr(text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ipam.Release{Addr: addr})
+	}
+	for _, file := range o.reports {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		var r checkReport
+		if err := json.Unmarshal(raw, &r); err != nil || r.Findings == nil {
+			return nil, fmt.Errorf("%s: want what `twill ipam check -o json` prints", file)
+		}
+		for _, f := range r.Findings {
+			if f.Kind == ipam.FoundLeak && f.Fix != "" && f.Fixed != "yes" {
+				out = append(out, ipam.Release{Addr: f.Address, Handle: f.Handle, Sequence: &f.Sequence})
+			}
+		}
+	}
+	return out, nil
+}
+
+func (c *command) release(ctx context.Context, a *ipam.Allocator, v *ipam.Survey, rs []ipam.Release, force bool) error {
+	var wrong []error
+	for _, r := range rs {
+		if ref, node, has := v.Endpoint(r.Addr); has && !force {
+			wrong = append(wrong, fmt.Errorf("release %s: in use by endpoint %s/%s on %s; delete the endpoint or pass --force", r.Addr, ref.Namespace, ref.Name, node))
+			continue
+		}
+		freed, err := a.Release(ctx, r)
+		switch {
+		case err != nil:
+			wrong = append(wrong, err)
+		case slices.Contains(freed, r.Addr):
+			fmt.Fprintf(c.Stdio.Out, "%s released\n", r.Addr)
+		default:
+			fmt.Fprintf(c.Stdio.Out, "%s is free already\n", r.Addr)
+		}
+	}
+	if len(rs) == 0 {
+		fmt.Fprintln(c.Stdio.Err, "the reports hold no leak that is proven")
+	}
+	return console.Few(wrong)
+}

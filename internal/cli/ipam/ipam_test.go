@@ -1,0 +1,201 @@
+package ipam_test
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/cli/clitest"
+	"github.com/twillnet/twill/internal/cli/ipam"
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+func TestIPAMShowInAllForms(t *testing.T) {
+	c := clitest.WithAddresses(newCLI(t))
+	var doc struct {
+		Pools []ipam.PoolUse `json:"pools"`
+	}
+	if err := json.Unmarshal([]byte(c.Want(0, "", "ipam", "show", "-o", "json")), &doc); err != nil {
+		t.Fatal(err)
+	}
+	if p := doc.Pools[0]; p.Name != "pods" || p.Usage.InUse != 5 || p.Usage.Free != 251 || len(p.Blocks) != 2 || p.Blocks[1].Affinity != "host:n9" {
+		t.Errorf("got %+v", p)
+	}
+	clitest.Contains(t, c.Want(0, "", "ipam", "show", "-o", "yaml"), "name: pods6")
+	clitest.Contains(t, c.Want(0, "", "ipam", "show", "--ip=10.65.0.3", "-o", "json"), `"handle": "k8s-pod-network.api"`)
+	clitest.Contains(t, c.Want(0, "", "ipam", "show", "--ip=fd65::9"), "fd65::9 is free")
+	clitest.Contains(t, c.Want(0, "", "ipam", "show", "--ip=192.0.2.9"), "is in no pool")
+	clitest.Contains(t, c.Want(0, "", "ipam", "show", "--show-borrowed", "-o", "json"), `"node": "n2"`)
+	clitest.Contains(t, c.Want(0, "", "ipam", "show", "--show-configuration"), "autoAllocateBlocks  true")
+	clitest.Contains(t, newCLI(t).Want(0, "", "ipam", "show"), "apply an IPPool")
+	// A block whose pool is gone is shown, too.
+	c.Want(0, "", "delete", "ippool", "pods")
+	clitest.Contains(t, c.Want(0, "", "ipam", "show", "--show-blocks"), "no pool", "10.65.0.16/28")
+}
+
+func TestIPAMReportsAreReleased(t *testing.T) {
+	c := clitest.WithAddresses(newCLI(t))
+	report := clitest.File(t, "report.json", c.Want(1, "", "ipam", "check", "-o", "json"))
+	// Its address is somebody else's by the time that the report is used.
+	c.Want(0, "", "ipam", "release", "--ip=10.65.0.16")
+	clitest.Contains(t, c.Want(0, "", "ipam", "release", "--from-report="+report), "10.65.0.4 released", "10.65.0.16 is free already")
+	clitest.Contains(t, c.Want(0, "", "ipam", "show", "--ip=10.65.0.4"), "10.65.0.4 is free")
+	clitest.Contains(t, c.Want(1, "", "ipam", "release", "--from-report="+clitest.File(t, "no.json", "{}")), "want what `twill ipam check -o json` prints")
+
+	late := clitest.WithAddresses(newCLI(t))
+	text, err := os.ReadFile(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := strings.Replace(string(text), `"sequence": 1767323045000000004`, `"sequence": 17`, 1)
+	clitest.Contains(t, late.Want(1, "", "ipam", "release", "--from-report="+clitest.File(t, "old.json", old)), "10.65.0.4 belongs to somebody else by now", "10.65.0.16 released")
+}
+
+func TestIPAMReleaseSparesEndpoints(t *testing.T) {
+	c := clitest.WithAddresses(newCLI(t))
+	clitest.Contains(t, c.Want(1, "", "ipam", "release", "--ip=10.65.0.1"), "release 10.65.0.1: in use by endpoint prod/n1-k8s-web-eth0 on n1; delete the endpoint or pass --force")
+	clitest.Contains(t, c.Want(0, "", "ipam", "release", "--ip=10.65.0.1", "--force"), "10.65.0.1 released")
+	clitest.Contains(t, c.Want(1, "", "ipam", "check"), "10.65.0.1", "is an endpoint's, and not allocated")
+}
+
+func TestIPAMFixLeavesHealthyDataAlone(t *testing.T) {
+	c := clitest.WithAddresses(newCLI(t))
+	keys := []string{"assignment/ipv4/block/10.65.0.0-28", "handle/k8s-pod-network.web", "host/n1/ipv4/block/10.65.0.0-28"}
+	before := clitest.IpamKeys(c, keys...)
+	clitest.Contains(t, c.Want(0, "", "ipam", "check", "--fix", "--settle", "1ms"), "fixed: free it", "fixed: delete the claim", "fixed: give it up", "fixed: delete it")
+	after := clitest.IpamKeys(c, keys...)
+	if before[1] != after[1] || before[2] != after[2] {
+		t.Errorf("changed:\n%v\nto\n%v", before, after)
+	}
+	if got := strings.Count(after[0], `"handle_id"`); got != 3 {
+		t.Errorf("%d of three addresses in use are left: %s", got, after[0])
+	}
+	revision := c.Store.Revision()
+	clitest.Contains(t, c.Want(0, "", "ipam", "check", "--fix", "--settle", "1ms"), "Nothing is amiss.")
+	if c.Store.Revision() != revision {
+		t.Error("a repair of healthy data wrote something")
+	}
+}
+
+func TestIPAMSplitKeepsAllElse(t *testing.T) {
+	c := clitest.WithAddresses(newCLI(t))
+	if err := datastore.Put(t.Context(), c.Store, api.Update{Key: api.ResourcesPrefix + "ippools/pods", Value: []byte(
+		`{"kind":"IPPool","apiVersion":"projectcalico.org/v3","metadata":{"name":"pods","uid":"u","annotations":{"pods":"10.65.0.0/24"}},"spec":{"newer":1,"cidr":"10.65.0.0/24","blockSize":28,"natOutgoing":true}}`)}); err != nil {
+		t.Fatal(err)
+	}
+	before := c.Store.Revision()
+	clitest.Contains(t, c.Want(0, "", "ipam", "split", "4", "--cidr", "10.65.0.0/24"), "ippool/split-pods-0 10.65.0.0/26 created", "ippool/split-pods-3 10.65.0.192/26 created")
+	if c.Store.Revision() != before+1 {
+		t.Error("it is not one transaction")
+	}
+	stored := c.Stored("ippools/split-pods-1")
+	clitest.Contains(t, stored, `"name":"split-pods-1"`, `"annotations":{"pods":"10.65.0.0/24"}},"spec":{"newer":1,"cidr":"10.65.0.64/26","blockSize":28,"natOutgoing":true}}`)
+	if strings.Contains(stored, `"uid":"u"`) {
+		t.Errorf("two pools have one uid: %s", stored)
+	}
+	clitest.Contains(t, c.Want(0, "", "ipam", "show"), "split-pods-0  10.65.0.0/26    2")
+	for _, wrong := range [][]string{
+		{"1", "--name", "pods6", "into 1 parts"},
+		{"6", "--name", "pods6", "want a power of two"},
+		{"8", "--name", "split-pods-0", "its blocks are /28"},
+		{"2", "--name", "nope", "there is no such pool"},
+	} {
+		clitest.Contains(t, c.Want(1, "", append([]string{"ipam", "split"}, wrong[:3]...)...), wrong[3])
+	}
+	c.Want(0, "", "ipam", "split", "2", "--name", "split-pods-0")
+	clitest.Contains(t, c.Stored("ippools/split-pods-0"), "not found")
+}
+
+func TestIPAMConfigureRefusesContradictions(t *testing.T) {
+	c := clitest.WithAddresses(newCLI(t))
+	clitest.Contains(t, c.Want(1, "", "ipam", "configure", "--maxblocks=4"), "spec.maxBlocksPerHost: needs spec.strictAffinity")
+	clitest.Contains(t, c.Want(1, "", "ipam", "configure", "--auto-allocate-blocks=false"), "cannot both be false")
+	clitest.Contains(t, c.Want(0, "", "ipam", "configure", "--strictaffinity=true", "--max-blocks-per-host=4"), "strictAffinity      true", "borrowed addresses stay so until they are released, 1 now")
+	clitest.Equal(t, clitest.IpamKeys(c, "config")[0], `{"strict_affinity":true,"auto_allocate_blocks":true,"maxBlocksPerHost":4}`)
+	c.Want(0, "", "ipam", "configure", "--maxblocks=0", "--strictaffinity=false")
+	clitest.Equal(t, clitest.IpamKeys(c, "config")[0], `{"auto_allocate_blocks":true}`)
+}
+
+func TestADeletedPoolLeavesNoBlocksBehind(t *testing.T) {
+	c := clitest.WithAddresses(newCLI(t))
+	before := c.Store.Revision()
+	clitest.Contains(t, c.Want(0, "", "delete", "ippool", "pods", "--dry-run"), "deleted (dry run)", "5 now")
+	if c.Store.Revision() != before {
+		t.Error("a dry run wrote something")
+	}
+	clitest.Contains(t, c.Want(0, "", "delete", "ippool", "pods", "spare"), "ippool/pods: addresses of it stay in use until they are released, 5 now", "ippool/spare deleted")
+	out := c.Want(0, "", "get", "blockaffinities")
+	if strings.Contains(out, "10.65.0.0/28") || strings.Contains(out, "10.65.0.16/28") {
+		t.Errorf("blocks of a pool that is gone have owners:\n%s", out)
+	}
+	c.Raw("ippools/broken", "{")
+	c.Raw("ippools/wrong", `{"spec":{"cidr":"10.65"}}`)
+	c.Want(0, "", "delete", "ippool", "broken", "wrong")
+	c.Want(0, "", "ipam", "release", "--force", "--ip=10.65.0.1,10.65.0.2,10.65.0.3,10.65.0.4")
+	if _, err := c.Store.Get(t.Context(), api.IPAMPrefix+"assignment/ipv4/block/10.65.0.0-28"); err == nil {
+		t.Error("a block that is nobody's stays when its last address is released")
+	}
+}
+
+func TestIPAMWrongCallsAreUsage(t *testing.T) {
+	for _, args := range [][]string{
+		{"ipam", "shw"},
+		{"ipam", "show", "--ip=x"},
+		{"ipam", "show", "-o", "xml"},
+		{"ipam", "show", "--ip=::ffff:10.0.0.1"},
+		{"ipam", "check", "-o", "name"},
+		{"ipam", "release"},
+		{"ipam", "release", "--ip=1"},
+		{"ipam", "release", "--ip=10.0.0.1", "--from-report=x"},
+		{"ipam", "split", "2"},
+		{"ipam", "split", "--name", "p"},
+		{"ipam", "split", "x", "--name", "p"},
+		{"ipam", "split", "2", "--name", "p", "--cidr", "10.0.0.0/8"},
+		{"ipam", "configure"},
+		{"ipam", "configure", "--timeout", "1s"},
+	} {
+		clitest.Contains(t, newCLI(t).Want(2, "", args...), "twill: ")
+	}
+}
+
+func TestIPAMFormatsAreOffered(t *testing.T) {
+	if out := newCLI(t).Want(0, "", "__complete", "ipam", "show", "-o", ""); !strings.Contains(out, "wide\n") || !strings.Contains(out, "json\n") {
+		t.Errorf("offered: %s", out)
+	}
+}
+
+const reservation = "apiVersion: projectcalico.org/v3\nkind: IPReservation\nmetadata: {name: r}\nspec: {reservedCIDRs: [10.65.0.0/30, 10.65.0.2, 10.65.0.240/28]}\n"
+
+// 10.65.0.1 to 10.65.0.3 are in use, so of the first four one would be free.
+func TestIPAMShowSubtractsReservations(t *testing.T) {
+	c := clitest.WithAddresses(newCLI(t))
+	before, after := poolsShown(t, c), []ipam.PoolUse(nil)
+	c.Want(0, reservation, "apply", "-f", "-")
+	after = poolsShown(t, c)
+	if got, was := after[0].Usage, before[0].Usage; got.Reserved != 17 || got.Free != was.Free-17 || got.InUse != was.InUse {
+		t.Errorf("the pool was %+v and is %+v", was, got)
+	}
+	if got, was := after[0].Blocks[0].Usage, before[0].Blocks[0].Usage; got.Reserved != 1 || got.Free != was.Free-1 {
+		t.Errorf("the block was %+v and is %+v", was, got)
+	}
+	clitest.Contains(t, c.Want(0, "", "ipam", "show"), "RESERVED  FREE", "17        ")
+}
+
+func poolsShown(t *testing.T, c *clitest.CLI) []ipam.PoolUse {
+	t.Helper()
+	var doc struct {
+		Pools []ipam.PoolUse `json:"pools"`
+	}
+	if err := json.Unmarshal([]byte(c.Want(0, "", "ipam", "show", "-o", "json")), &doc); err != nil {
+		t.Fatal(err)
+	}
+	return doc.Pools
+}
+
+func TestIPAMShowHasADisabledPoolThatIsSmallerThanABlock(t *testing.T) {
+	c := newCLI(t)
+	c.Want(0, "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: old}\nspec: {cidr: 10.65.0.0/28, disabled: true}\n", "apply", "-f", "-")
+	clitest.Contains(t, c.Want(0, "", "ipam", "show", "-o", "wide"), "old   10.65.0.0/28  0       16", "disabled")
+}

@@ -1,0 +1,97 @@
+package node
+
+import (
+	"cmp"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/cni"
+)
+
+func (c *command) cniCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cni",
+		Short: "Put the CNI plugin where container runtimes find it",
+		Long: `This binary is also a CNI plugin: a container runtime calls it by the name of
+twill, or calico, and as an IPAM plugin by twill-ipam, or calico-ipam. It needs
+no credentials: it asks the agent of this host over its socket, and returns when
+routes and policy of the container are in force.`,
+		RunE: console.SubcommandWanted,
+		Args: cobra.ArbitraryArgs,
+	}
+	in := cni.Install{Out: c.Stdio.Out}
+	var mtu int
+	var v4, v6 bool
+	install := &cobra.Command{
+		Use:   "install",
+		Short: "Install the plugin and a network, or upgrade it",
+		Long: `Write this binary to where runtimes look for plugins, under its four names, and
+then a network that uses it, each at once, so that nobody sees half of it.
+
+Environment, as upstream's installer has it: CNI_NET_DIR, CNI_CONF_NAME,
+CNI_NETWORK_CONFIG, CNI_NETWORK_CONFIG_FILE, CNI_MTU, SKIP_CNI_BINARIES,
+UPDATE_CNI_BINARIES.`,
+		Example: "  twill cni install\n  twill cni install --ipv6 --mtu 8950\n  CNI_NETWORK_CONFIG_FILE=/etc/calico/net.conflist twill cni install --conf 10-calico.conflist",
+		Args:    console.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if err := fromEnvironment(&in, &mtu); err != nil {
+				return err
+			}
+			if in.Network == nil {
+				in.Network = cni.DefaultNetwork(mtu, v4, v6)
+			}
+			return in.Install()
+		},
+	}
+	install.Flags().IntVar(&mtu, "mtu", 0, "of containers' interfaces, in bytes (CNI_MTU; default the kernel's)")
+	install.Flags().BoolVar(&v4, "ipv4", true, "containers get an IPv4 address")
+	install.Flags().BoolVar(&v6, "ipv6", false, "containers get an IPv6 address")
+	uninstall := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Remove the network, and then the plugin",
+		Long:  "Remove the network, so that no container is begun any more, and then those of the\nbinaries that are this one. Containers that run stay attached.",
+		Args:  console.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return in.Uninstall()
+		},
+	}
+	for _, sub := range []*cobra.Command{install, uninstall} {
+		f := sub.Flags()
+		f.StringVar(&in.BinDir, "bin-dir", cni.DefaultBinDir, "where runtimes look for plugins")
+		f.StringVar(&in.ConfDir, "conf-dir", cmp.Or(os.Getenv("CNI_NET_DIR"), cni.DefaultConfDir), "where runtimes look for networks (CNI_NET_DIR)")
+		f.StringVar(&in.Conf, "conf", cmp.Or(os.Getenv("CNI_CONF_NAME"), cni.DefaultConf), "name of the network's file (CNI_CONF_NAME)")
+		f.BoolVar(&in.DryRun, "dry-run", false, "only say what would be done")
+		cmd.AddCommand(sub)
+	}
+	return cmd
+}
+
+// fromEnvironment reads what upstream's installer is told.
+func fromEnvironment(in *cni.Install, mtu *int) (err error) {
+	in.Upgrade = true
+	if text := os.Getenv("UPDATE_CNI_BINARIES"); text != "" {
+		if in.Upgrade, err = strconv.ParseBool(text); err != nil {
+			return console.Usage("UPDATE_CNI_BINARIES is %q: want true or false", text)
+		}
+	}
+	if text := os.Getenv("SKIP_CNI_BINARIES"); text != "" {
+		in.Skip = strings.Split(text, ",")
+	}
+	if text := os.Getenv("CNI_MTU"); text != "" && *mtu == 0 {
+		if *mtu, err = strconv.Atoi(text); err != nil {
+			return console.Usage("CNI_MTU is %q: want a number of bytes", text)
+		}
+	}
+	switch name := os.Getenv("CNI_NETWORK_CONFIG_FILE"); {
+	case name != "":
+		in.Network, err = conn.ReadFile(name)
+	case os.Getenv("CNI_NETWORK_CONFIG") != "":
+		in.Network = []byte(os.Getenv("CNI_NETWORK_CONFIG"))
+	}
+	return err
+}

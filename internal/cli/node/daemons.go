@@ -1,0 +1,184 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/cli/bgp"
+	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/node"
+)
+
+func (c *command) nodeCmd() *cobra.Command {
+	var o nodeOptions
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Run what this host needs, supervised",
+		Long: `Run the daemons of one host as child processes: the agent, BGP, BFD, and with no
+etcd named, an embedded member of its own. A child that dies is started again with
+back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.
+
+The address by which other nodes know this one is found among the interfaces, and
+written into the Node if that has none: "twill node address" shows which. What
+somebody wrote there stays, unless --ip says otherwise.
+
+With --bgp=bird a BIRD 2 speaks BGP (apt install bird2), and "twill confd" keeps
+its configuration; with --bgp=off nothing does: for a host whose routes something
+else brings. On a host that runs, each may be had in place of another.
+
+With --bgp=reflector the host reflects routes between others and does nothing
+else: there is no agent, and no workload can be on it.`,
+		Example: `  twill node                                    # one host, its own datastore
+  twill node --etcd http://192.0.2.10:2379      # a host of a cluster
+  twill node --etcd-listen http://0.0.0.0:2379  # a datastore for others too
+  twill node --ip-autodetection-method interface=bond0 --ip6 autodetect
+  twill node --bgp=reflector --cluster-id 244.0.0.1 --etcd http://192.0.2.10:2379`,
+		Args: console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.local.Read(); err != nil {
+				return err
+			}
+			return c.runNode(cmd.Context(), o)
+		},
+	}
+	cmd.AddCommand(bgp.NodeStatus(c.Env), c.nodeAddressCmd(), c.installCmd(), c.uninstallCmd(), c.cleanupCmd(), c.bootCmd())
+	o.local.AddNodeFlags(cmd)
+	cmd.Flags().StringVar(&o.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: have BIRD speak it; reflector: reflect and do nothing else; off: none of it (TWILL_BGP)")
+	o.registration.AddFlags(cmd.Flags())
+	o.addrs.addFlags(cmd.Flags())
+	cmd.Flags().StringVar(&o.addrs.as, "as", os.Getenv("AS"), "this node's AS number, written into its Node; default: what is there (AS)")
+	cmd.Flags().StringSliceVar(&o.listen, "etcd-listen", nil, "run an embedded etcd member that listens on these URLs, too; whoever reaches them needs no password")
+	return cmd
+}
+
+// nodeOptions are what `twill node` is told.
+type nodeOptions struct {
+	local        conn.Local
+	bgp          string
+	listen       []string // where our own etcd listens; empty: there is none
+	alone        bool     // our own etcd is for nobody but this host
+	addrs        addressing
+	registration bgp.Registration
+}
+
+// runNode runs the daemons of a host until the context ends.
+func (c *command) runNode(ctx context.Context, o nodeOptions) error {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
+	defer signal.Stop(signals)
+	cfg := o.local.Store(&c.Conn)
+	own := o.ownStore(c.Conn.Endpoints)
+	if err := o.check(); err != nil {
+		return err
+	}
+	keeps, err := o.addrs.config()
+	if err != nil {
+		return err
+	}
+	if _, err := node.FirstPools(); err != nil {
+		return console.Usage("node: %v", err)
+	}
+	if err := conn.KeepName(o.local.Dir, o.local.Node); err != nil {
+		return fmt.Errorf("write down this node's name: %w", err)
+	}
+	keeps.Node, keeps.Log = o.local.Node, c.Log()
+	fill := own || !o.reflector() // which has no need of it where it is another's
+	go node.Prepare(ctx, cfg, keeps, fill)
+	children := o.children(own, storeArgs(cfg))
+	return node.Run(ctx, node.Config{Children: children, Signals: signals, Stdout: c.Stdio.Out, Stderr: c.Stdio.Err, Log: c.Log()})
+}
+
+// ownStore says whether the host has an etcd member of its own. If no datastore is named, that one is it, and it listens
+// where clients look by default, whatever else was asked for.
+func (o *nodeOptions) ownStore(flag string) bool {
+	if named := flag != "" || len(o.local.Settings.Etcd.Endpoints) > 0; named {
+		return len(o.listen) > 0
+	}
+	o.alone = len(o.listen) == 0
+	if !slices.Contains(o.listen, conn.DefaultEndpoint) {
+		o.listen = append([]string{conn.DefaultEndpoint}, o.listen...)
+	}
+	return true
+}
+
+func (o *nodeOptions) reflector() bool { return o.bgp == "reflector" }
+
+func (o *nodeOptions) check() error {
+	if _, known := speakersOf[o.bgp]; !known {
+		return console.Usage("node: --bgp=%s: want on, bird, reflector or off", o.bgp)
+	}
+	if o.reflector() && o.alone {
+		return console.Usage("node: --bgp=reflector: a datastore of its own would know no peers; name the others' with --etcd, or have it here for them with --etcd-listen")
+	}
+	return o.registration.Check(o.reflector())
+}
+
+// children are what the host runs, in the order of their start.
+func (o *nodeOptions) children(own bool, store []string) []node.Child {
+	// TWILL_NODENAME, which wins over FELIX_FELIXHOSTNAME and NODENAME: all children have the name that was found here.
+	env := []string{"NODENAME=" + o.local.Node, "TWILL_NODENAME=" + o.local.Node}
+	if o.local.File != "" {
+		env = append(env, "TWILL_CONFIG="+o.local.File)
+	}
+	var out []node.Child
+	if own {
+		out = append(out, ownStoreChild(o.local.Dir, o.listen))
+	}
+	if !o.reflector() {
+		out = append(out, node.Child{Name: "agent", Args: append([]string{"agent"}, store...), Env: env})
+	}
+	for _, s := range speakersOf[o.bgp] {
+		if s.Env = env; s.Name == "bfd" {
+			s.Args = []string{s.Name, "--data-dir", o.local.Dir}
+		} else if s.Name != "bird" {
+			s.Args = append([]string{s.Name, "--data-dir", o.local.Dir}, store...)
+		}
+		if o.reflector() && s.Name == "bgp" {
+			s.Args = append(append(s.Args, "--reflector"), o.registration.Args()...)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// ownStoreChild is an embedded member of etcd.
+func ownStoreChild(dir string, listen []string) node.Child {
+	args := []string{"etcd", "--data-dir", filepath.Join(dir, "etcd")}
+	for _, l := range listen {
+		args = append(args, "--listen", l)
+	}
+	return node.Child{Name: "etcd", Args: args}
+}
+
+// speakersOf are the daemons that speak BGP, by --bgp. BIRD is killed: asked to end, it would tell peers to forget its
+// routes. It has a BFD of its own.
+var speakersOf = map[string][]node.Child{
+	"on":        {{Name: "bfd"}, {Name: "bgp"}},
+	"bird":      {{Name: "confd"}, {Name: "bird", Args: []string{"bird"}, Quit: syscall.SIGKILL}},
+	"reflector": {{Name: "bfd"}, {Name: "bgp"}},
+	"off":       nil,
+}
+
+// storeArgs hand the connection on to a child; the password goes by the environment, or the file of settings.
+func storeArgs(cfg datastore.Config) []string {
+	args := []string{"--etcd=" + strings.Join(cfg.Endpoints, ",")}
+	for _, f := range []struct{ name, value string }{
+		{"--etcd-user", cfg.Username}, {"--etcd-cert", cfg.CertFile}, {"--etcd-key", cfg.KeyFile}, {"--etcd-ca", cfg.CAFile},
+	} {
+		if f.value != "" {
+			args = append(args, f.name+"="+f.value)
+		}
+	}
+	return args
+}

@@ -1,0 +1,155 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/agent"
+	bgpdaemon "github.com/twillnet/twill/internal/bgp/daemon"
+	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/node"
+)
+
+func (c *command) installCmd() *cobra.Command {
+	in := node.Install{Out: c.Stdio.Out, Found: agent.Found}
+	var noStart bool
+	var name string
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Install Twill on this host, or upgrade it",
+		Long: `Put this binary at /usr/local/bin/twill, two systemd units beside those of the
+host, and commented examples of settings in /etc/twill, and start it.
+
+twill-boot.service makes the host closed when it boots: an interface of a
+workload carries nothing until twill-node.service, the supervisor of the
+daemons, has its policy in force.
+
+To upgrade, run the new binary's "node install": settings are kept, but for those
+that flags name, which are changed in /etc/twill/node.env, and no packet is lost
+while the daemons start anew. "twill node uninstall" leaves the
+host as it was found.`,
+		Example: `  twill node install
+  twill node install --etcd https://192.0.2.1:2379 --etcd-ca /etc/twill/pki/agent/ca.crt
+  twill node install --dry-run
+  twill node install --root /mnt/image --no-start`,
+		Args: console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			in.Start = !noStart && in.Root == ""
+			if in.Root != "" || in.DryRun {
+				in.Found = nil // an image's kernel is not this one
+			}
+			for _, v := range []struct{ name, value string }{
+				{"ETCD_ENDPOINTS", c.Conn.Endpoints},
+				{"ETCD_CA_CERT_FILE", c.Conn.Ca},
+				{"ETCD_CERT_FILE", c.Conn.Cert},
+				{"ETCD_KEY_FILE", c.Conn.Key},
+				{"ETCD_USERNAME", c.Conn.User},
+				{"NODENAME", name},
+			} {
+				if v.value != "" {
+					in.Env = append(in.Env, v.name+"="+v.value)
+				}
+			}
+			if err := in.Install(cmd.Context()); err != nil {
+				return err
+			}
+			if in.Start && !in.DryRun {
+				fmt.Fprintln(c.Stdio.Out, "Installed. Check with `twill status`; the log is `journalctl -u twill-node`.")
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&in.DryRun, "dry-run", false, "only say what would be done")
+	f.BoolVar(&noStart, "no-start", false, "put files in place, and start nothing")
+	f.StringVar(&in.Root, "root", "", "install into this directory, such as a mounted image, and start nothing")
+	f.StringVar(&name, "node", "", "name of this node in the datastore (default the host's name)")
+	return cmd
+}
+
+func (c *command) uninstallCmd() *cobra.Command {
+	in := node.Install{Out: c.Stdio.Out, Leave: agent.Leave}
+	var purge bool
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Leave this host as it was found",
+		Long: `Stop the daemons, take the nftables table and the routes out of the kernel, give
+back the kernel's settings as they were before "node install", and remove the
+files that it wrote. Workloads' interfaces stay, and are not guarded any more.
+
+The data of an embedded datastore stays unless --purge is given.`,
+		Args: console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if in.Root != "" {
+				in.Leave = nil
+			}
+			return in.Uninstall(cmd.Context(), purge)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&in.DryRun, "dry-run", false, "only say what would be done")
+	f.BoolVar(&purge, "purge", false, "remove the datastore's data too")
+	f.StringVar(&in.Root, "root", "", "the directory into which it was installed")
+	return cmd
+}
+
+func (c *command) cleanupCmd() *cobra.Command {
+	var agentAt, bgpAt string
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Take out of the kernel what Twill's daemons put there",
+		Long: `Delete the nftables table "twill" and the routes of the agent and of BGP, on a host where
+the daemons are stopped and were not installed by "node install" (else: "node uninstall",
+which does this too). Nothing guards workloads from then on, unless another agent does.
+
+Where an upstream agent runs already, routes of protocol 80 are its own by then, and
+stay. Settings of the kernel stay: another agent needs the same.`,
+		Args: console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), conn.AskFor)
+			defer cancel()
+			if _, err := agent.Ask(ctx, agentAt); err == nil {
+				return fmt.Errorf("the agent answers at %s, and would put it all back: stop it first", agentAt)
+			}
+			if _, err := bgpdaemon.Report(ctx, bgpAt); err == nil {
+				return fmt.Errorf("the BGP daemon answers at %s, and would put its routes back: stop it first", bgpAt)
+			}
+			did, err := agent.Leave(cmd.Context(), nil)
+			for _, d := range did {
+				fmt.Fprintln(c.Stdio.Out, d)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&agentAt, "socket", conn.AgentSocket(), "the agent's socket (TWILL_SOCKET)")
+	cmd.Flags().StringVar(&bgpAt, "bgp-socket", conn.BgpSocket(), "the BGP daemon's socket (TWILL_BGP_SOCKET)")
+	return cmd
+}
+
+func (c *command) bootCmd() *cobra.Command {
+	var l conn.Local
+	cmd := &cobra.Command{
+		Use:   "boot",
+		Short: "Close this host until its agent has programmed it",
+		Long: `Load the table of nftables in which an interface of a workload carries nothing.
+twill-boot.service runs this before the network is up. It needs no datastore,
+and changes nothing if the table is there, or the rules of an upstream agent: then
+the agent takes over in one step.`,
+		Args: console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := l.Read(); err != nil {
+				return err
+			}
+			done, err := agent.Boot(cmd.Context(), agent.Config{Node: l.Node, Local: l.Layers})
+			if err == nil && !done {
+				fmt.Fprintln(c.Stdio.Out, "The table is there already, or an upstream agent's rules guard workloads; nothing is changed.")
+			}
+			return err
+		},
+	}
+	l.AddFlags(cmd)
+	return cmd
+}

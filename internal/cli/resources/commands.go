@@ -1,0 +1,23 @@
+// Package resources is the commands on resources: get, describe, apply, create,
+// replace, patch, label, edit, delete, validate, translate.
+//
+// In: arguments, files and a datastore. Out: tables and documents (see show), a
+// line for each resource that was changed, and an error that names file and field.
+package resources
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/cli/conn"
+)
+
+type command struct{ *conn.Env }
+
+// Translate is the command that says what Kubernetes' objects mean.
+func Translate(e *conn.Env) *cobra.Command { return (&command{e}).translateCmd() }
+
+// Commands are the commands of this package.
+func Commands(e *conn.Env) []*cobra.Command {
+	c := &command{e}
+	return []*cobra.Command{c.getCmd(), c.describeCmd(), c.applyCmd(), c.createCmd(), c.replaceCmd(), c.patchCmd(), c.labelCmd(), c.editCmd(), c.deleteCmd(), c.validateCmd()}
+}

@@ -1,0 +1,233 @@
+package resources
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/cli/show"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/resources"
+)
+
+// Bounds of how long a watch waits before it asks a datastore again that did not answer.
+const (
+	watchPause    = 200 * time.Millisecond
+	watchPauseMax = 5 * time.Second
+)
+
+// watcher follows the resources of one kind and prints each change.
+type watcher struct {
+	c     *command
+	o     show.Options
+	kind  api.Kind
+	names []string
+	out   *rows
+
+	known map[string]show.Found // what was printed last, by key
+	after int64                 // seen so far; 0: list first
+	away  bool                  // the datastore does not answer, which was said
+}
+
+// watch prints what there is, then what becomes of it, until ctx ends.
+func (c *command) watch(ctx context.Context, s datastore.Store, args []string, o show.Options) error {
+	kind, err := show.LookupKind(args[0])
+	if err != nil {
+		return err
+	}
+	o.All = o.All || !kind.Namespaced
+	w := &watcher{c: c, o: o, kind: kind, names: args[1:], out: &rows{c: c, o: o, widths: []int{len("changed")}}, known: map[string]show.Found{}}
+	for pause := watchPause; ; {
+		before := w.after
+		err := w.follow(ctx, s)
+		switch {
+		case ctx.Err() != nil:
+			return nil // the user has seen enough
+		case errors.Is(err, datastore.ErrCompacted):
+			w.after = 0
+		case errors.Is(err, datastore.ErrUnauthorized):
+			return err
+		case !w.away:
+			w.away = true
+			fmt.Fprintf(c.Stdio.Err, "twill: %v; trying again\n", err)
+		}
+		if w.after != before {
+			pause = watchPause
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+			pause = min(2*pause, watchPauseMax)
+		}
+	}
+}
+
+// follow lists if it must, and takes changes until something fails.
+func (w *watcher) follow(ctx context.Context, s datastore.Store) error {
+	if w.after == 0 {
+		if err := w.relist(ctx, s); err != nil {
+			return err
+		}
+		w.back()
+	}
+	wt, err := s.Watch(ctx, w.prefix(), w.after)
+	if err != nil {
+		return err
+	}
+	defer wt.Close()
+	for {
+		got, err := wt.Next(ctx)
+		if err != nil {
+			return err
+		}
+		w.back()
+		for _, u := range got.Updates {
+			w.update(u)
+		}
+		w.out.flush()
+		w.after = got.Revision
+	}
+}
+
+// back says that the datastore answers again.
+func (w *watcher) back() {
+	if w.away {
+		w.away = false
+		fmt.Fprintln(w.c.Stdio.Err, "twill: the datastore answers again")
+	}
+}
+
+func (w *watcher) prefix() string {
+	if w.o.All {
+		return api.KeyPrefix(w.kind.Kind, "")
+	}
+	return api.KeyPrefix(w.kind.Kind, w.o.Namespace)
+}
+
+// relist compares everything with what was printed, so that nothing that
+// happened unseen is lost, though of several changes to one resource only the last is known.
+func (w *watcher) relist(ctx context.Context, s datastore.Store) error {
+	snap, err := s.List(ctx, w.prefix())
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, u := range snap.Items {
+		there[u.Key] = true
+		w.update(u)
+	}
+	for _, key := range slices.Sorted(maps.Keys(w.known)) {
+		if !there[key] {
+			w.update(api.Update{Key: key})
+		}
+	}
+	w.out.flush()
+	w.after = snap.Revision
+	return nil
+}
+
+// update prints what one key's new value means. What no longer matches the
+// selectors is gone, as far as whoever watches is concerned.
+func (w *watcher) update(u api.Update) {
+	was, had := w.known[u.Key]
+	if u.Value == nil {
+		if had {
+			delete(w.known, u.Key)
+			w.out.add("DELETED", was)
+		}
+		return
+	}
+	f := show.ReadFound(w.kind, u)
+	switch mine := w.mine(f); {
+	case !mine && had:
+		delete(w.known, u.Key)
+		w.out.add("DELETED", f)
+	case !mine:
+	case !had:
+		w.known[u.Key] = f
+		w.out.add("ADDED", f)
+	case !bytes.Equal(was.Value.Value, u.Value):
+		w.known[u.Key] = f
+		w.out.add("MODIFIED", f)
+	}
+}
+
+func (w *watcher) mine(f show.Found) bool {
+	return (len(w.names) == 0 || slices.Contains(w.names, f.Ref.Name)) && w.o.Narrow.Keeps(f)
+}
+
+// rows prints changes, a batch at a time.
+type rows struct {
+	c      *command
+	o      show.Options
+	titled bool
+	widths []int
+	lines  [][]string
+}
+
+var changeWords = map[string]string{"ADDED": "added", "MODIFIED": "changed", "DELETED": "deleted"}
+
+func (r *rows) add(what string, f show.Found) {
+	switch name := r.o.Format.Name; {
+	case name == "json" || name == "yaml":
+		r.document(what, f)
+		return
+	case !r.titled:
+		r.titled = true
+		r.lines = append(r.lines, append([]string{"CHANGE"}, r.o.Header(f)...))
+	}
+	r.lines = append(r.lines, append([]string{changeWords[what]}, r.o.Row(f)...))
+}
+
+func (r *rows) document(what string, f show.Found) {
+	if f.Doc == nil {
+		fmt.Fprintf(r.c.Stdio.Err, "%s: %s\n", resources.Short(f.Ref), f.Note)
+		return
+	}
+	text, err := json.Marshal(struct {
+		Type   string          `json:"type"`
+		Object json.RawMessage `json:"object"`
+	}{what, r.o.Document(f)})
+	if err != nil {
+		return // it was read as JSON, so it can be written
+	}
+	if r.o.Format.Name == "yaml" {
+		if y, err := show.Render("yaml", text); err == nil {
+			fmt.Fprintf(r.c.Stdio.Out, "---\n%s", y)
+		}
+		return
+	}
+	fmt.Fprintf(r.c.Stdio.Out, "%s\n", text)
+}
+
+// flush prints a batch. Columns never become narrower, so that rows that come
+// one at a time stand below each other.
+func (r *rows) flush() {
+	if len(r.lines) == 0 {
+		return
+	}
+	for _, l := range r.lines {
+		for i, cell := range l {
+			if i == len(r.widths) {
+				r.widths = append(r.widths, 0)
+			}
+			r.widths[i] = max(r.widths[i], len([]rune(cell)))
+		}
+	}
+	for _, l := range r.lines {
+		var b strings.Builder
+		for i, cell := range l {
+			b.WriteString(cell + strings.Repeat(" ", r.widths[i]-len([]rune(cell))+2))
+		}
+		fmt.Fprintln(r.c.Stdio.Out, strings.TrimRight(b.String(), " "))
+	}
+	r.lines = nil
+}

@@ -1,0 +1,110 @@
+// Package cli is the command line: `twill apply`, `get`, `why`, `lab`, and the
+// daemons as subcommands.
+//
+// In: arguments, standard streams, environment. Out: text or JSON on the
+// streams, and an exit code: 0 done, 1 wrong, 2 usage; commands that answer a
+// question say in their help which code means what.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/internal/cli/bgp"
+	"github.com/twillnet/twill/internal/cli/cluster"
+	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/cli/explain"
+	"github.com/twillnet/twill/internal/cli/ipam"
+	"github.com/twillnet/twill/internal/cli/lab"
+	"github.com/twillnet/twill/internal/cli/node"
+	"github.com/twillnet/twill/internal/cli/resources"
+)
+
+// Stdio is where a command reads and writes.
+type Stdio = console.Stdio
+
+// Run runs one command and returns its exit code.
+func Run(ctx context.Context, args []string, stdio Stdio) int {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return Execute(ctx, &conn.Env{Stdio: stdio}, args)
+}
+
+// Execute runs one command in an environment, and returns its exit code.
+func Execute(ctx context.Context, e *conn.Env, args []string) int {
+	stdio := e.Stdio
+	root := Root(e)
+	root.SetArgs(args)
+	root.SetIn(stdio.In)
+	root.SetOut(stdio.Out)
+	root.SetErr(stdio.Err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	code := 1
+	var exit console.Exit
+	if errors.As(err, &exit) {
+		code = exit.Code
+	}
+	if msg := err.Error(); msg != "" {
+		fmt.Fprintf(stdio.Err, "twill: %s\n", msg)
+	}
+	return code
+}
+
+// Root is the whole tree of commands.
+func Root(e *conn.Env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "twill",
+		Short: "Routed networking and network policy for containers, VMs and hosts",
+		Long: `Twill connects containers, VMs and hosts by plain IP routing, and enforces
+network policy at every endpoint. It speaks projectcalico.org/v3 resources and
+Calico's etcd layout.
+
+Try it on this machine:   twill lab up
+Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          console.SubcommandWanted,
+		Args:          cobra.ArbitraryArgs,
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return console.Usage("%v\nRun '%s --help' for usage.", err, cmd.CommandPath())
+	})
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { // cobra asks, too, but its answer is no mistake of usage
+		if err := cmd.ValidateFlagGroups(); err != nil {
+			return console.Usage("%v\nRun '%s --help' for usage.", err, cmd.CommandPath())
+		}
+		return nil
+	}
+	e.AddFlags(root.PersistentFlags())
+	root.AddGroup(
+		&cobra.Group{ID: "resources", Title: "Resources:"},
+		&cobra.Group{ID: "explain", Title: "Explain:"},
+		&cobra.Group{ID: "daemons", Title: "Daemons:"},
+		&cobra.Group{ID: "try", Title: "Try:"},
+	)
+	add := func(group string, cmds ...*cobra.Command) {
+		for _, cmd := range cmds {
+			cmd.GroupID = group
+			root.AddCommand(cmd)
+		}
+	}
+	add("resources", resources.Commands(e)...)
+	add("resources", ipam.Commands(e)...)
+	add("explain", explain.Commands(e)...)
+	add("explain", resources.Translate(e))
+	add("daemons", node.Commands(e)...)
+	add("daemons", bgp.Commands(e)...)
+	add("try", lab.Commands(e)...)
+	root.AddCommand(cluster.Commands(e)...)
+	return root
+}

@@ -1,0 +1,30 @@
+package show
+
+import (
+	"testing"
+
+	"github.com/twillnet/twill/internal/resources"
+)
+
+const pathed = `{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"web","namespace":"prod","uid":"u1","stamp":"s"},` +
+	`"spec":{"tier":"default","order":5,"ingress":[{"action":"Allow","http":{"methods":["GET"]},"later":[1]}],"selector":"all()","types":["Ingress"],"newer":7}}`
+
+// FuzzPaths: whatever is given as a path, selector or format is read or refused.
+func FuzzPaths(f *testing.F) {
+	for _, s := range []string{".a[0].b", `{.a\.b[*]}`, "a=b,c in (d,e),!f", "x[", "custom-columns=A:.b,C:.d[*]", `jsonpath={.a}{"\n"}x`, "a.b!=c"} {
+		f.Add(s)
+	}
+	doc, err := resources.Tree([]byte(pathed))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(_ *testing.T, s string) {
+		if path, err := parsePath(s); err == nil {
+			_ = at(doc, path)
+		}
+		_, _ = parseLabels(s)
+		_, _ = parseFields(s)
+		_, _ = parseJSONPath(s)
+		_, _ = parseColumns(s)
+	})
+}

@@ -1,0 +1,10 @@
+package node_test
+
+import (
+	"testing"
+
+	"github.com/twillnet/twill/internal/cli"
+	"github.com/twillnet/twill/internal/cli/clitest"
+)
+
+func newCLI(t *testing.T) *clitest.CLI { return clitest.New(t, cli.Execute) }

@@ -1,0 +1,92 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+// Ensured is what a datastore needs so that upstream's tools work on it too: who
+// the cluster is, and the tiers that we have anyway. What is there is left as it is.
+func Ensured() []api.Resource {
+	info, ready := NewCluster(), true
+	info.Spec = api.ClusterInformationSpec{ClusterGUID: newGUID(), ClusterType: "twill", DatastoreReady: &ready}
+	out := []api.Resource{info}
+	for _, t := range []struct {
+		name   string
+		order  float64
+		action api.Action
+	}{{api.TierKubeAdmin, 1000, api.Pass}, {api.TierDefault, 1000000, api.Deny}, {api.TierKubeBaseline, 10000000, api.Pass}} {
+		tier := api.New(api.KindTier).(*api.Tier)
+		tier.Metadata.Name = t.name
+		tier.Spec = api.TierSpec{Order: &t.order, DefaultAction: &t.action}
+		out = append(out, tier)
+	}
+	return out
+}
+
+// Ensure writes what is missing. Nodes that do so at once do not disturb each other.
+func Ensure(ctx context.Context, store datastore.Store) error {
+	for _, r := range Ensured() {
+		if _, err := CreateNew(ctx, store, r); err != nil && !errors.Is(err, datastore.ErrExists) {
+			return fmt.Errorf("make the datastore ready for use: %w", err)
+		}
+	}
+	return nil
+}
+
+// NewCluster is a ClusterInformation that says nothing yet.
+func NewCluster() *api.ClusterInformation {
+	info := api.New(api.KindClusterInformation).(*api.ClusterInformation)
+	info.Metadata.Name = ClusterInfo.Name
+	return info
+}
+
+func newGUID() string { return strings.ReplaceAll(uuid.NewString(), "-", "") }
+
+// EnsureWith comes with any write of a user's: upstream's agent waits for ever for a ClusterInformation, and for its
+// datastoreReady, whoever fills the datastore. That it cannot be made is no fault of the write: as with upstream's tools, a user
+// may be allowed to write some kinds only.
+func EnsureWith(ctx context.Context, s datastore.Store, log *slog.Logger) {
+	u, err := FindStored(ctx, s, ClusterInfo)
+	switch info, ok := decoded(u).(*api.ClusterInformation); {
+	case errors.Is(err, datastore.ErrNotFound):
+		err = Ensure(ctx, s)
+	case err == nil && ok && (info.Spec.ClusterGUID == "" || info.Spec.DatastoreReady == nil):
+		_, err = Rewriting(ctx, s, Rewrite{ClusterInfo, "", withDefaults(info)})
+	}
+	if err != nil {
+		log.Debug("make what upstream's agents wait for", "err", err)
+	}
+}
+
+// decoded is the resource of a stored value; nil if it cannot be read.
+func decoded(u api.Update) api.Resource {
+	st, err := api.DecodeStored(u)
+	if err != nil {
+		return nil
+	}
+	return st.Resource
+}
+
+// withDefaults fills in what upstream's tools fill in.
+func withDefaults(info *api.ClusterInformation) func(any) (any, error) {
+	spec := map[string]any{}
+	if info.Spec.ClusterGUID == "" {
+		spec["clusterGUID"] = newGUID()
+	}
+	if info.Spec.DatastoreReady == nil {
+		spec["datastoreReady"] = true
+	}
+	return func(doc any) (any, error) { return MergePatch(doc, map[string]any{"spec": spec}), nil }
+}
+
+// ClusterInfo is the one ClusterInformation that counts.
+var ClusterInfo = api.Ref{Kind: api.KindClusterInformation, Name: "default"}

@@ -118,7 +118,7 @@ func handNumber(t *testing.T, s string) uint16 {
 
 func TestHandCases(t *testing.T) {
 	n := newNode(t)
-	for _, cases := range [][]handCase{familyCases, protocolCases, labelCases, tunnelCases, serviceCases} {
+	for _, cases := range [][]handCase{familyCases, protocolCases, labelCases, tunnelCases, serviceCases, uplinkCases} {
 		for _, c := range cases {
 			if !t.Run(c.name, func(t *testing.T) { c.judge(t, n) }) {
 				t.Logf("expected because: %s", c.source)
@@ -138,6 +138,7 @@ func (c handCase) judge(t *testing.T, n *node) {
 	n.program(batch)
 	var v verdict.State
 	v.Merge(batch)
+	v.SetLink(uplink, []netip.Addr{netip.MustParseAddr(ownV4), netip.MustParseAddr(ownV6)})
 	oracle := world.New(updates)
 	for _, text := range append(slices.Clone(c.allowed), c.denied...) {
 		want := slices.Contains(c.allowed, text)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/nft"
+	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
@@ -150,6 +151,7 @@ func (n *node) program(b intent.Batch) {
 	n.names = attribution.New()
 	d := nft.New(n.conn, nft.Config{Names: n.names})
 	must(n.t, d.Resync(n.t.Context()))
+	d.Links([]ifmon.Change{{Link: ifmon.Link{Name: uplink, Addrs: []netip.Prefix{netip.MustParsePrefix(ownV4 + "/32"), netip.MustParsePrefix(ownV6 + "/128")}}}})
 	d.Merge(b)
 	outcomes, err := d.Apply(n.t.Context())
 	must(n.t, err)

@@ -33,7 +33,7 @@ var proofs = []proof{
 	{"status.TestTheAgentsOwnStatusGoesWhenNobodyConfirmsIt", "FelixConfigurationSpec", "reportingTTL"},
 	{"dataplane.TestADriversOwnSettingsSayHowOftenItIsReadBack", "FelixConfigurationSpec", "nftablesRefreshInterval routeRefreshInterval interfaceRefreshInterval"},
 	{"calc.TestTheShorterOfTwoIntervalsCounts", "FelixConfigurationSpec", "ipsetsRefreshInterval"},
-	{"nft.TestHostEndpointsAtEachStage", "FelixConfigurationSpec", "interfaceExclude"},
+	{"nft.TestHostEndpointsAtEachStage, agreetest.TestHandCases", "FelixConfigurationSpec", "interfaceExclude"},
 	{"host.TestSettingsOfTheWholeHost", "FelixConfigurationSpec", "ipv6Support ipForwarding"},
 	{"api.TestOtherKindsAreValidated, archtest.TestMarksOfPacketsAreWithinTheMask", "FelixConfigurationSpec", "nftablesMarkMask"},
 	{"agent.TestSettingsHideMetricsOfGoAndOfTheProcess", "FelixConfigurationSpec", "prometheusGoMetricsEnabled prometheusProcessMetricsEnabled"},

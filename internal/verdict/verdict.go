@@ -15,6 +15,7 @@ package verdict
 
 import (
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -114,7 +115,7 @@ func (s *State) Merge(b intent.Batch) {
 		s.dirty = true
 	}
 	if b.Host != nil {
-		s.host = *b.Host
+		s.host, s.dirty = *b.Host, true
 	}
 	for _, k := range b.Removed {
 		s.remove(k)
@@ -137,8 +138,8 @@ func (s *State) remove(k intent.Key) {
 	}
 }
 
-// onLink finds the endpoint of a link. If several claim it, the one that is not
-// closed, then the smallest name, so that order of arrival means nothing.
+// onLink finds the endpoint of a link. If several claim it, the one that names it, then one that is not closed, then the
+// smallest name, so that order of arrival means nothing.
 func (s *State) onLink(link string) (intent.Endpoint, bool) {
 	if s.dirty || s.links == nil {
 		s.links = map[string]intent.EndpointID{}
@@ -165,14 +166,30 @@ func (s *State) linksOf(e intent.Endpoint) []string {
 	}
 	var out []string
 	for link, addrs := range s.addrs {
-		if e.ID.Kind == intent.Host && slices.ContainsFunc(addrs, func(a netip.Addr) bool { return slices.Contains(e.Addrs, a) }) {
+		if e.ID.Kind == intent.Host && !excludes(s.host.Exclude, link) && slices.ContainsFunc(addrs, func(a netip.Addr) bool { return slices.Contains(e.Addrs, a) }) {
 			out = append(out, link)
 		}
 	}
 	return out
 }
 
+// excludes reports whether settings say that no host endpoint has a link by an address: by its name, or by a regular expression
+// between slashes, which whoever made the settings has read before.
+func excludes(words []string, link string) bool {
+	return slices.ContainsFunc(words, func(word string) bool {
+		pattern, ok := strings.CutPrefix(word, "/")
+		if !ok {
+			return word == link
+		}
+		matched, err := regexp.MatchString(strings.TrimSuffix(pattern, "/"), link)
+		return err == nil && matched
+	})
+}
+
 func better(a, b intent.Endpoint) bool {
+	if (a.Link == "") != (b.Link == "") {
+		return a.Link != ""
+	}
 	if (a.Closed == "") != (b.Closed == "") {
 		return a.Closed == ""
 	}

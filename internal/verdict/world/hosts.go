@@ -1,7 +1,9 @@
 package world
 
 import (
+	"cmp"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,8 +21,11 @@ func (w *World) hostEndpoints(node, uplink string) (es []*endpoint, sure bool) {
 		is := slices.ContainsFunc(e.prefixes, func(p netip.Prefix) bool {
 			return slices.ContainsFunc(w.nodes[node].addrs, p.Contains)
 		})
-		if uplink != "" && e.spec.InterfaceName != "" {
+		switch {
+		case e.spec.InterfaceName != "" && uplink != "":
 			is = e.spec.InterfaceName == uplink
+		case e.spec.InterfaceName == "" && w.excluded(node, uplink, e):
+			continue
 		}
 		if is {
 			mine = append(mine, e)
@@ -29,7 +34,7 @@ func (w *World) hostEndpoints(node, uplink string) (es []*endpoint, sure bool) {
 		}
 	}
 	if len(mine) > 0 {
-		return []*endpoint{slices.MinFunc(mine, better)}, true
+		return []*endpoint{slices.MinFunc(mine, nearer)}, true
 	}
 	for _, e := range others {
 		if !slices.ContainsFunc(others, func(o *endpoint) bool {
@@ -42,6 +47,52 @@ func (w *World) hostEndpoints(node, uplink string) (es []*endpoint, sure bool) {
 		es = append(es, e)
 	}
 	return es, len(others) == 0
+}
+
+// nearer is negative if of two for one interface the first counts: one that names it, then as better says.
+func nearer(a, b *endpoint) int {
+	if named := a.spec.InterfaceName != ""; named != (b.spec.InterfaceName != "") {
+		if named {
+			return -1
+		}
+		return 1
+	}
+	return better(a, b)
+}
+
+// excluded reports whether no interface of a node is an endpoint's by an address (interfaceExclude): where the question names the
+// interface, that one; else those of which the Node says that they have such an address.
+func (w *World) excluded(node, uplink string, e *endpoint) bool {
+	words := cmp.Or(w.exclude["node."+node], w.exclude["default"], "kube-ipvs0")
+	no := func(link string) bool {
+		for word := range strings.SplitSeq(words, ",") {
+			if word = strings.TrimSpace(word); word == link {
+				return true
+			}
+			if pattern, ok := api.ExcludedPattern(word); ok {
+				if re, err := regexp.Compile(pattern); err == nil && re.MatchString(link) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	if uplink != "" {
+		return no(uplink)
+	}
+	found := false
+	for _, i := range w.nodes[node].interfaces {
+		if slices.ContainsFunc(i.Addresses, func(text string) bool {
+			text, _, _ = strings.Cut(text, "/")
+			a, err := netip.ParseAddr(text)
+			return err == nil && slices.ContainsFunc(e.prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+		}) {
+			if found = true; !no(i.Name) {
+				return false
+			}
+		}
+	}
+	return found
 }
 
 // underHost asks the host endpoints that a packet may be under; of several the first that denies has said it.

@@ -14,6 +14,8 @@ import (
 type node struct {
 	name  string
 	addrs []netip.Addr
+	// interfaces are those that the Node lists, with their addresses as it says them.
+	interfaces []api.NodeInterface
 }
 
 // Resolve finds the party that s means: "namespace/workload" (by the name of
@@ -141,7 +143,7 @@ func (w *World) endpoint(name string) *endpoint {
 }
 
 func readNode(name string, r *api.Node) node {
-	n := node{name: name}
+	n := node{name: name, interfaces: r.Spec.Interfaces}
 	texts := []string{}
 	if r.Spec.BGP != nil { // first: by these the other nodes know it
 		texts = append(texts, r.Spec.BGP.IPv4Address, r.Spec.BGP.IPv6Address)

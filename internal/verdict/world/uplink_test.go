@@ -15,6 +15,12 @@ var uplinkCases = []stageCase{
 	{"of several that it may be, one that denies", byInterface, "HostEndpoint h1-a {node: h1, interfaceName: eth1, profiles: [projectcalico-default-allow]}\n" + nakedHost, inbound, "Deny: no profile"},
 	{"the one with an address of the Node", byInterface, "HostEndpoint h1-a {node: h1, interfaceName: eth1}\n" + openHost, inbound, openProfile},
 	{"that for all interfaces may be it, too", byInterface, "HostEndpoint h1-all {node: h1, interfaceName: \"*\"}\nHostEndpoint h1-eth0 {node: h1, interfaceName: eth0, profiles: [projectcalico-default-allow]}", inbound, "Deny: no profile"},
+	{"the interface of the address is excluded, as the Node says", excludes, excludedHost + "FelixConfiguration default {interfaceExclude: 'eth1,/^eth0$/'}", inbound, nothingAsked},
+	{"another node's settings are not this one's", excludes, excludedHost + "FelixConfiguration node.h2 {interfaceExclude: eth0}", inbound, "Deny: no profile"},
+	{"the node's own settings come first", excludes, excludedHost + "FelixConfiguration default {interfaceExclude: eth0}\nFelixConfiguration node.h1 {interfaceExclude: eth1}", inbound, "Deny: no profile"},
+	{"an interface that has it, too, is not excluded", excludes, "Node h1 {bgp: {ipv4Address: 192.0.2.1}, interfaces: [{name: eth0, addresses: [192.0.2.1/24]}, {name: eth2, addresses: [192.0.2.1]}]}\nHostEndpoint h1-some {node: h1, expectedIPs: [192.0.2.1]}\nFelixConfiguration default {interfaceExclude: eth0}", inbound, "Deny: no profile"},
+	{"kube-ipvs0 is excluded by default", excludes, "Node h1 {bgp: {ipv4Address: 192.0.2.1}, interfaces: [{name: kube-ipvs0, addresses: [192.0.2.1]}]}\nHostEndpoint h1-some {node: h1, expectedIPs: [192.0.2.1]}", inbound, nothingAsked},
+	{"what names the interface comes before what has its address", byInterface, "HostEndpoint h1-a {node: h1, expectedIPs: [192.0.2.1]}\n" + openHost, inbound, openProfile},
 	{"another node's is not", byInterface, `HostEndpoint h2-eth0 {node: h2, interfaceName: eth0}`, inbound, nothingAsked},
 	{"what is forwarded", byInterface, "HostEndpoint h1-eth0 {node: h1, interfaceName: eth0, labels: {hep: h1}}\n" + `GlobalNetworkPolicy a {selector: hep == "h1", applyOnForward: true, types: [Ingress]}`, transit, endOfDefault},
 	{"a workload's packet that leaves its host", byInterface, "HostEndpoint h1-eth0 {node: h1, interfaceName: eth0, labels: {hep: h1}}\n" + `GlobalNetworkPolicy a {selector: hep == "h1", applyOnForward: true, types: [Egress]}`, "prod/web > prod/db tcp 80", endOfDefault},
@@ -22,7 +28,10 @@ var uplinkCases = []stageCase{
 
 const (
 	byInterface = "upstream: interfaceName names the interface, whatever expectedIPs say"
+	excludes    = "upstream: interfaceExclude: interfaces that no host endpoint has by an address"
 	nakedHost   = "HostEndpoint h1-eth0 {node: h1, interfaceName: eth0}\n"
+
+	excludedHost = "Node h1 {bgp: {ipv4Address: 192.0.2.1}, interfaces: [{name: eth0, addresses: [192.0.2.1/24]}]}\nHostEndpoint h1-some {node: h1, expectedIPs: [192.0.2.1]}\n"
 )
 
 func TestWhatIsAssumedOfTheInterfaceIsSaid(t *testing.T) {

@@ -33,6 +33,7 @@ type World struct {
 	toHost    map[string]string    // FelixConfiguration name → defaultEndpointToHostAction
 	failsafes map[string]failsafes // FelixConfiguration name → what it says of them
 	tunnels   map[string]tunnels   // FelixConfiguration name → what it says of them
+	exclude   map[string]string    // FelixConfiguration name → interfaceExclude
 	serves    []*api.KubernetesEndpointSlice
 	staged    []staged
 	problems  []api.Problem
@@ -58,7 +59,7 @@ func New(updates []api.Update) *World {
 	for _, u := range updates {
 		last[u.Key] = u
 	}
-	w := &World{tiers: builtinTiers(), profiles: builtinProfiles(), nodes: map[string]node{}, toHost: map[string]string{}, failsafes: map[string]failsafes{}, tunnels: map[string]tunnels{}}
+	w := &World{tiers: builtinTiers(), profiles: builtinProfiles(), nodes: map[string]node{}, toHost: map[string]string{}, failsafes: map[string]failsafes{}, tunnels: map[string]tunnels{}, exclude: map[string]string{}}
 	var stored []api.Stored
 	for _, key := range slices.Sorted(maps.Keys(last)) {
 		if last[key].Value == nil {
@@ -121,7 +122,7 @@ func (w *World) add(s api.Stored) {
 	case *api.Node:
 		w.nodes[s.Ref.Name] = readNode(s.Ref.Name, r)
 	case *api.FelixConfiguration:
-		w.toHost[s.Ref.Name] = toHostAction(r)
+		w.toHost[s.Ref.Name], w.exclude[s.Ref.Name] = toHostAction(r), r.Spec.InterfaceExclude
 		w.tunnels[s.Ref.Name] = tunnels{vxlan: r.Spec.AllowVXLANPacketsFromWorkloads, ipip: r.Spec.AllowIPIPPacketsFromWorkloads}
 		w.failsafes[s.Ref.Name] = failsafes{in: r.Spec.FailsafeInboundHostPorts, out: r.Spec.FailsafeOutboundHostPorts}
 	}

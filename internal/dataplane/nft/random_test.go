@@ -157,20 +157,25 @@ func (w *world) step() intent.Batch {
 	return b
 }
 
+// inOrder are the keys of a map in an order that a seed repeats.
+func inOrder[K comparable, V any](m map[K]V) []K {
+	return slices.SortedFunc(maps.Keys(m), func(a, b K) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+}
+
 func (w *world) removal() []intent.Key {
 	switch w.r.IntN(3) {
 	case 0:
-		for id := range w.endpoints {
+		for _, id := range inOrder(w.endpoints) {
 			delete(w.endpoints, id)
 			return []intent.Key{endpointKey(id)}
 		}
 	case 1:
-		for id := range w.policies {
+		for _, id := range inOrder(w.policies) {
 			delete(w.policies, id)
 			return []intent.Key{policyKey(id)}
 		}
 	case 2:
-		for id := range w.sets {
+		for _, id := range inOrder(w.sets) {
 			delete(w.sets, id)
 			return []intent.Key{{Kind: intent.KeyIPSet, ID: string(id)}}
 		}

@@ -3,8 +3,12 @@ package archtest
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -46,7 +50,7 @@ var layers = map[string]int{
 	"api":             0,
 	"internal/intent": 1, "internal/config": 1, "internal/datastore": 1, "internal/kernel": 1, "internal/dataplane/delta": 1,
 	"internal/datastore/memstore": 2, "internal/datastore/etcdstore": 2, "internal/datastore/storetest": 2, "internal/datastore/member": 2, "internal/datastore/stores": 3,
-	"internal/syncer": 2, "internal/calc": 2, "internal/translate": 2, "internal/verdict": 2, "internal/dataplane/rules": 2, "internal/ifmon": 2,
+	"internal/syncer": 2, "internal/calc": 2, "internal/translate": 2, "internal/verdict": 2, "internal/dataplane/rules": 2, "internal/dataplane/desired": 2, "internal/ifmon": 2,
 	"internal/dataplane/attribution": 2, "internal/autohep": 2, "internal/bgp/plan": 2, "internal/bgp/bfd": 2, "internal/bgp/speaker": 3, "internal/bgp/birdconf": 3, "internal/bgp/birdctl": 2, "internal/bgp/nodestatus": 4, "internal/bgp/daemon": 5,
 	"internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/host": 3, "internal/dataplane/sim": 3,
 	"internal/ipam": 3, "internal/dataplane/revoke": 3, "internal/dataplane/flows": 3, "internal/dataplane/iptables": 3,
@@ -73,7 +77,8 @@ func layerOf(path string) (tree string, layer int) {
 // The reasons: a parent composes its own parts; the command line starts the
 // daemons and the lab.
 var allowed = map[string][]string{
-	"internal/cli": {"internal/decommission", "internal/leftovers", "internal/agent", "internal/bgp/daemon", "internal/node", "internal/lab"},
+	"internal/dataplane/desired": {"internal/dataplane/rules"}, // decides in whose form
+	"internal/cli":               {"internal/decommission", "internal/leftovers", "internal/agent", "internal/bgp/daemon", "internal/node", "internal/lab"},
 }
 
 func TestImportsFollowTheLayers(t *testing.T) {
@@ -104,7 +109,7 @@ func TestImportsFollowTheLayers(t *testing.T) {
 }
 
 func TestPureTreesStayPure(t *testing.T) {
-	pure := []string{"api", "internal/intent", "internal/calc", "internal/verdict", "internal/dataplane/delta", "internal/dataplane/rules", "internal/autohep", "internal/bgp/plan", "internal/bgp/birdconf", "internal/nodeaddr", "internal/doctor"}
+	pure := []string{"api", "internal/intent", "internal/calc", "internal/verdict", "internal/dataplane/delta", "internal/dataplane/rules", "internal/dataplane/desired", "internal/autohep", "internal/bgp/plan", "internal/bgp/birdconf", "internal/nodeaddr", "internal/doctor"}
 	for _, p := range packages(t) {
 		path := strings.TrimPrefix(p.ImportPath, module)
 		if !slices.ContainsFunc(pure, func(t string) bool { return path == t || strings.HasPrefix(path, t+"/") }) {
@@ -114,6 +119,57 @@ func TestPureTreesStayPure(t *testing.T) {
 			if slices.Contains([]string{"os", "net", "sync", "context", "log/slog", "log"}, imp) {
 				t.Errorf("%s imports %s: it must stay pure", p.ImportPath, imp)
 			}
+		}
+	}
+}
+
+// TestWhatDecidesKnowsNoBackend: what is desired is the same whatever makes it so (decision 028). What the mark of a packet looks like,
+// or the name of a set in the kernel, is a reconciler's.
+func TestWhatDecidesKnowsNoBackend(t *testing.T) {
+	deciders := []string{"internal/dataplane/desired", "internal/dataplane/rules"}
+	for _, p := range packages(t) {
+		if !slices.Contains(deciders, strings.TrimPrefix(p.ImportPath, module)) {
+			continue
+		}
+		for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+			tree, _ := layerOf(imp)
+			if backend := strings.HasPrefix(tree, "internal/dataplane/") && !slices.Contains(deciders, tree); backend && tree != "internal/dataplane/sim" || strings.HasPrefix(tree, "internal/kernel") {
+				t.Errorf("%s imports %s", p.ImportPath, imp)
+			}
+		}
+	}
+}
+
+// decisions are what only packages that decide name: a reconciler that asks for a policy's rules, or for what an endpoint is asked by,
+// has begun to decide.
+var decisions = map[string][]string{
+	"rules": {"Policy", "Endpoint", "HostEndpoint", "Spoofable", "Silent", "Mute", "Rejects", "Sets", "PolicyChain", "EndpointChain", "HostChain", "SilentChain", "SpoofChain"},
+	"intent": {
+		"Policy", "PolicyID", "ParsePolicyID", "Endpoint", "EndpointID", "ParseEndpointID", "Tier", "Rule", "Allow", "Deny", "Pass", "Ingress", "Egress", "Workload", "Host",
+		"ToHostDrop", "ToHostReturn", "ToHostAccept", "Failsafe",
+	},
+}
+
+func TestReconcilersDecideNothing(t *testing.T) {
+	for _, p := range packages(t) {
+		if !slices.Contains([]string{"internal/dataplane/nft"}, strings.TrimPrefix(p.ImportPath, module)) {
+			continue
+		}
+		for _, f := range p.GoFiles {
+			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				sel, ok := n.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				if x, ok := sel.X.(*ast.Ident); ok && slices.Contains(decisions[x.Name], sel.Sel.Name) {
+					t.Errorf("%s/%s names %s.%s: what follows from it is decided in package desired", p.ImportPath, f, x.Name, sel.Sel.Name)
+				}
+				return true
+			})
 		}
 	}
 }

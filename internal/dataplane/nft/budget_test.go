@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twillnet/twill/internal/dataplane/desired"
+	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
 )
 
@@ -24,7 +26,12 @@ func hostsOf(id string, ps []netip.Prefix) intent.IPSet {
 	return s
 }
 
-const maxTestMembers = 1 << 14 // instead of a million, which takes its time
+const (
+	maxTestMembers = 1 << 14 // instead of a million, which takes its time
+	maxPolicyRules = 8192
+)
+
+var testBudget = desired.Price{Rules: desired.DefaultBudget.Rules, Elements: desired.DefaultBudget.Elements, Members: maxTestMembers}
 
 func TestAPolicyOverItsBudgetDeniesAlone(t *testing.T) {
 	allow := func(src intent.Peer, n int) (rs []intent.Rule) {
@@ -48,8 +55,7 @@ func TestAPolicyOverItsBudgetDeniesAlone(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			k := newKernel(t)
-			d := New(k, Config{})
-			d.budget.members = maxTestMembers
+			d := New(k, Config{Budget: testBudget})
 			b := many(2, 1)
 			big := intent.Policy{ID: np("p0"), Tier: "t", Ingress: tt.more}
 			b.Policies[0] = big
@@ -74,7 +80,9 @@ func TestAPolicyOverItsBudgetDeniesAlone(t *testing.T) {
 					t.Errorf("%s fails, too: %v", key.ID, o.Err)
 				}
 			}
-			chain := func() string { return k.ns.Run("nft", "list chain inet twill "+policyChains(big.ID)[0]) }
+			chain := func() string {
+				return k.ns.Run("nft", "list chain inet twill "+rules.PolicyChain(big.ID, intent.Ingress))
+			}
 			if text := chain(); strings.Count(text, " drop ") != 1 || strings.Contains(text, "accept") {
 				t.Errorf("the policy denies not everything, and nothing else:\n%s", text)
 			}
@@ -100,8 +108,7 @@ func TestAPolicyOverItsBudgetDeniesAlone(t *testing.T) {
 }
 
 func TestASetThatGrowsTakesItsPolicyOverBudgetAndBack(t *testing.T) {
-	d := New(newKernel(t), Config{})
-	d.budget.members = maxTestMembers
+	d := New(newKernel(t), Config{Budget: testBudget})
 	b := many(1, 1)
 	all := addresses(maxTestMembers + maxTestMembers/4)
 	few, rest := all[:1000], hostsOf("", all[1000:]).Members

@@ -1,4 +1,5 @@
-// Package nft makes the nftables table (docs/design/stages.md) match the intents of sets, policies and endpoints.
+// Package nft makes the nftables table (docs/design/stages.md) what package desired decides, for intents of sets, policies and endpoints.
+// It decides nothing itself (docs/decisions/028-desired-and-reconcilers.md).
 //
 // In: [intent.Batch] through [Driver.Merge], and the table as the kernel has it, through [Driver.Resync].
 // Out: one transaction for each [Driver.Apply], with only what differs, or several where addresses move between sets or much
@@ -24,10 +25,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"syscall"
 
 	"github.com/twillnet/twill/internal/dataplane/attribution"
+	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/nftables"
@@ -35,10 +36,9 @@ import (
 
 // Config is what the driver must know of the host.
 type Config struct {
-	Table string // the table that is ours; empty means kernel.TableName
-	// Prefixes of the names of workloads' interfaces, until intents say them: one that no endpoint is known for carries
-	// nothing. Nil means "cali".
-	Prefixes []string
+	Table    string        // the table that is ours; empty means kernel.TableName
+	Prefixes []string      // see desired.Config
+	Budget   desired.Price // likewise
 	// Names are told what decides at each rule, so that others can say which rule dropped a packet; nil: nobody asks.
 	Names *attribution.Table
 	// Reader reads the table while Conn writes; another connection, then. Nil: each Resync holds changes up.
@@ -65,24 +65,11 @@ type Driver struct {
 	cfg  Config
 	conn Conn
 
-	// What is wanted.
+	state      *desired.State
+	host       intent.HostSettings // of state
+	configured bool
 	sets       map[intent.SetID]*ipset
-	policies   map[intent.PolicyID]*policy
-	endpoints  map[intent.EndpointID]*endpoint
-	host       intent.HostSettings
-	configured bool    // host was sent
 	used       [2]bool // families of which some set has, or had, a member: before, no set of that family is made
-	inSync     bool
-	setUsers   index[intent.SetID, intent.PolicyID]
-	policyUser index[intent.PolicyID, intent.EndpointID]
-	linkUsers  index[string, intent.EndpointID]
-	waiting    index[string, intent.Key] // for a name that is another's
-
-	// What of it must be rendered anew.
-	dirtyPolicies  map[intent.PolicyID]struct{}
-	dirtyEndpoints map[intent.EndpointID]struct{}
-	dirtyLinks     map[string]struct{}
-	callable       map[intent.PolicyID]bool // the chains of which policies are wanted
 
 	// Kernel objects by name, as they should be and as they are, and those where the two differ.
 	table       kernelTable
@@ -91,29 +78,16 @@ type Driver struct {
 	dirtyChains map[string]struct{}
 	dirtyKsets  map[string]struct{}
 
-	drift drift
-	hosts hosts
-
+	drift     drift
 	commits   int  // transactions that went in
 	reading   bool // ReadBack is at work
 	worthless int  // readings in a row that came to nothing
 
-	budget  price
-	over    map[intent.PolicyID]string // policies that are beyond their budget, and how far
-	fresh   map[*kset]struct{}         // sets that nothing in force looks into yet
-	room    int                        // in bytes: transactions that are larger are made in parts, where that can be
-	trying  *plan                      // while it is committed
-	steps   []phase                    // of members that move, what is still to do
-	touched map[intent.Key]struct{}    // intents whose outcome is due
-	faults  map[intent.Key]fault
-	retry   bool // what the kernel refused is to be tried again
-}
-
-// fault is why an intent is not in force.
-type fault struct {
-	err    error
-	kernel bool // the kernel refused it: worth another try
-	denies bool // a policy denies everything in its place, so that who asks it need not be closed
+	fresh  map[*kset]struct{} // sets that nothing in force looks into yet
+	room   int                // in bytes: transactions that are larger are made in parts, where that can be
+	trying *plan              // while it is committed
+	steps  []phase            // of members that move, what is still to do
+	retry  bool               // what the kernel refused is to be tried again
 }
 
 // kernelTable is what is known of the table itself.
@@ -127,6 +101,7 @@ type kernelTable struct {
 	probed    bool // the kernel was asked whether it has tables with an owner
 	plainOnly bool // it has not
 	awaited   bool // that another's ownership ends
+	unmade    bool // it is of another kind than is wanted, and could not be made anew
 }
 
 // New returns a driver that knows nothing yet.
@@ -134,31 +109,19 @@ func New(conn Conn, cfg Config) *Driver {
 	if cfg.Table == "" {
 		cfg.Table = kernel.TableName
 	}
-	if cfg.Prefixes == nil {
-		cfg.Prefixes = []string{"cali"}
-	}
 	if cfg.Names == nil {
 		cfg.Names = attribution.New()
 	}
 	d := &Driver{
 		cfg: cfg, conn: conn,
-		sets:      map[intent.SetID]*ipset{},
-		policies:  map[intent.PolicyID]*policy{},
-		endpoints: map[intent.EndpointID]*endpoint{},
-		setUsers:  index[intent.SetID, intent.PolicyID]{}, policyUser: index[intent.PolicyID, intent.EndpointID]{},
-		linkUsers: index[string, intent.EndpointID]{}, waiting: index[string, intent.Key]{},
-		dirtyPolicies: map[intent.PolicyID]struct{}{}, dirtyEndpoints: map[intent.EndpointID]struct{}{},
-		dirtyLinks: map[string]struct{}{}, callable: map[intent.PolicyID]bool{},
+		sets:   map[intent.SetID]*ipset{},
 		chains: map[string]*chain{}, ksets: map[string]*kset{},
 		dirtyChains: map[string]struct{}{}, dirtyKsets: map[string]struct{}{},
-		budget:  budget,
-		over:    map[intent.PolicyID]string{},
-		touched: map[intent.Key]struct{}{}, fresh: map[*kset]struct{}{}, faults: map[intent.Key]fault{},
+		fresh: map[*kset]struct{}{},
 		drift: drift{notes: make(chan func())},
-		hosts: hosts{addrs: map[string][]netip.Addr{}},
 	}
-	d.skeleton()
-	d.pin()
+	d.state = desired.New(desired.Config{Prefixes: cfg.Prefixes, Cost: costs{d}, Budget: cfg.Budget})
+	d.interfaces()
 	return d
 }
 
@@ -181,7 +144,7 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 		return nil, err
 	}
 	if d.retry {
-		d.retryFaults()
+		d.state.Retry()
 		d.retry = false
 	}
 	d.room, d.steps = maxRoom, nil
@@ -226,7 +189,7 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	clear(d.fresh)
 	d.remake()
 	d.mend()
-	return d.report(), nil
+	return d.state.Outcomes(), nil
 }
 
 // otherState reports whether err may come from a kernel that is not as we believe.
@@ -244,45 +207,7 @@ func (d *Driver) blame(p *plan, err error) bool {
 	}
 	found := false
 	for _, op := range be.Ops {
-		key := p.owner(op.Index)
-		if _, known := d.faults[key]; known || !d.wanted(key) {
-			continue
-		}
-		d.faults[key] = fault{err: op, kernel: true}
-		d.touched[key] = struct{}{}
-		d.markDirty(key)
-		found = true
+		found = d.state.Refuse(p.owner(op.Index), op) || found
 	}
 	return found
-}
-
-// retryFaults gives what the kernel refused another chance.
-func (d *Driver) retryFaults() {
-	for key, f := range d.faults {
-		if f.kernel {
-			d.another(key)
-		}
-	}
-}
-
-// another gives what the kernel refused, if it did, another chance.
-func (d *Driver) another(key intent.Key) {
-	if d.faults[key].kernel {
-		delete(d.faults, key)
-		d.touched[key] = struct{}{}
-		d.markDirty(key)
-	}
-}
-
-// report tells the outcomes that are due.
-func (d *Driver) report() []intent.Outcome {
-	if !d.inSync {
-		return nil
-	}
-	out := make([]intent.Outcome, 0, len(d.touched))
-	for key := range d.touched {
-		out = append(out, intent.Outcome{Key: key, Err: d.faults[key].err, Final: d.faults[key].denies, Reason: d.reason(key)})
-	}
-	clear(d.touched)
-	return out
 }

@@ -32,6 +32,7 @@ func (*onPaper) ProbeOwner() error                        { return errors.ErrUns
 func (*onPaper) Settle()                                  {}
 func (*onPaper) Remake(string, nftables.TableFlags) error { return nil }
 func (o *onPaper) line(format string, args ...any)        { fmt.Fprintf(&o.text, format+"\n", args...) }
+
 func fateOf(wanted, exists bool) string {
 	return map[[2]bool]string{{true, false}: "new", {true, true}: "changed", {false, true}: "gone", {false, false}: "never was"}[[2]bool{wanted, exists}]
 }

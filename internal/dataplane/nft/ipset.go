@@ -3,6 +3,7 @@ package nft
 import (
 	"net/netip"
 
+	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
@@ -29,7 +30,128 @@ type ipset struct {
 	raw    map[netip.Prefix]struct{}
 	covers [2]cover
 
-	counted int // members, when a policy that refers to it was last priced
+	wanted bool // see desired.Set
+}
+
+// mergeSets takes in the members of sets.
+func (d *Driver) mergeSets(b intent.Batch) {
+	for _, in := range b.IPSets {
+		s := d.sets[in.ID]
+		if s != nil && s.kind != in.Kind {
+			d.removeSet(s)
+			s = nil
+		}
+		if s == nil {
+			s = d.newIPSet(in)
+			d.sets[in.ID] = s
+		}
+		d.change(s, func() {
+			s.clear()
+			for _, m := range in.Members {
+				s.add(m)
+			}
+		})
+	}
+	for _, m := range b.Members {
+		if s := d.sets[m.Set]; s != nil {
+			d.change(s, func() {
+				for _, x := range m.Removed {
+					s.remove(x)
+				}
+				for _, x := range m.Added {
+					s.add(x)
+				}
+			})
+		}
+	}
+	for _, key := range b.Removed {
+		if s := d.sets[intent.SetID(key.ID)]; key.Kind == intent.KeyIPSet && s != nil {
+			d.removeSet(s)
+		}
+	}
+}
+
+// change changes the members of a set, and what follows from them.
+func (d *Driver) change(s *ipset, f func()) {
+	before := [2]bool{s.covers[0].n > 0, s.covers[1].n > 0}
+	f()
+	for i := range families {
+		if s.count(i) > 0 {
+			d.use(i)
+		}
+	}
+	if before != [2]bool{s.covers[0].n > 0, s.covers[1].n > 0} {
+		d.state.Reshaped(s.id) // rules change with the kinds of kernel sets
+	}
+	d.settleSet(s)
+}
+
+// use says that a family is used from now on: then all sets, and all that ask for them, change.
+func (d *Driver) use(slot int) {
+	if d.used[slot] {
+		return
+	}
+	d.used[slot] = true
+	for _, s := range d.sets {
+		d.state.Reshaped(s.id)
+		d.settleSet(s)
+	}
+}
+
+func (d *Driver) removeSet(s *ipset) {
+	s.clear()
+	s.wanted = false
+	for i := range families {
+		for _, k := range []*kset{s.exact[i], s.ranges[i]} {
+			if k != nil {
+				k.held = false // to be forgotten once it is gone
+			}
+		}
+	}
+	d.settleSet(s)
+	delete(d.sets, s.id)
+}
+
+// useSet takes over what is wanted of a set. Once it has its names, its kernel sets are among those of the table.
+func (d *Driver) useSet(u desired.Set) {
+	s := d.sets[u.ID]
+	if s == nil {
+		return
+	}
+	for i := range families {
+		for _, at := range []**kset{&s.exact[i], &s.ranges[i]} {
+			if k := *at; k != nil && k.apart && u.Named {
+				*at = d.name(k)
+			}
+		}
+	}
+	s.wanted = u.Wanted
+	d.settleSet(s)
+}
+
+// name registers a kernel set that was apart under its name. What the kernel has under that name it has from then on.
+func (d *Driver) name(k *kset) *kset {
+	is := d.ksets[k.spec.Name]
+	if is == nil {
+		is = k
+		d.ksets[k.spec.Name] = k
+	} else {
+		for id, value := range k.elems.All() {
+			is.elems.Desire(id, value)
+		}
+	}
+	is.spec, is.owner, is.held, is.apart = k.spec, k.owner, true, false
+	return is
+}
+
+// settleSet says which kernel sets a set should have.
+func (d *Driver) settleSet(s *ipset) {
+	for i := range families {
+		d.want(s.exact[i], s.wanted && d.used[i])
+		if s.ranges[i] != nil {
+			d.want(s.ranges[i], s.wanted && s.covers[i].n > 0)
+		}
+	}
 }
 
 // kinds are the kernel sets that rules must ask for in a family.
@@ -59,6 +181,11 @@ func (s *ipset) key() intent.Key { return intent.Key{Kind: intent.KeyIPSet, ID: 
 // when the first one comes.
 func (d *Driver) newIPSet(in intent.IPSet) *ipset {
 	s := &ipset{id: in.ID, kind: in.Kind, comment: in.Comment}
+	apart := func(spec nftables.Set) *kset {
+		k := newKset(spec)
+		k.owner, k.apart, k.held = s.key(), true, true
+		return k
+	}
 	for i, f := range families {
 		addr := nftables.TypeIPv4Addr
 		if f == intent.IPv6 {
@@ -68,13 +195,13 @@ func (d *Driver) newIPSet(in intent.IPSet) *ipset {
 		if in.Kind == intent.SetPorts {
 			spec.Key = nftables.Concat(addr, nftables.TypeInetProto, nftables.TypeInetService)
 			spec.Name = setName("ports", f, in.ID)
-			s.exact[i] = d.kset(spec, s.key())
+			s.exact[i] = apart(spec)
 			continue
 		}
 		spec.Name = setName("hosts", f, in.ID)
-		s.exact[i] = d.kset(spec, s.key())
+		s.exact[i] = apart(spec)
 		spec.Name, spec.Interval = setName("nets", f, in.ID), true
-		s.ranges[i] = d.kset(spec, s.key())
+		s.ranges[i] = apart(spec)
 	}
 	if in.Kind == intent.SetAddrs {
 		s.raw = map[netip.Prefix]struct{}{}
@@ -140,32 +267,6 @@ func (s *ipset) changed(a netip.Addr, change func(netip.Prefix) (gain, lose []ne
 		}
 		for _, q := range gain {
 			k.elems.Desire(elementID(nftables.PrefixElement(q)), "")
-		}
-	}
-}
-
-// release lets the kernel sets be forgotten once they are gone.
-func (s *ipset) release() {
-	for i := range families {
-		for _, k := range []*kset{s.exact[i], s.ranges[i]} {
-			if k != nil {
-				k.held = false
-			}
-		}
-	}
-}
-
-// freeNames gives the names of the kernel sets to who waits for them; its own claims end.
-func (d *Driver) freeNames(s *ipset) {
-	for i := range families {
-		for _, k := range []*kset{s.exact[i], s.ranges[i]} {
-			switch {
-			case k == nil:
-			case k.apart:
-				d.waiting.remove(k.spec.Name, s.key())
-			default:
-				d.free(k.spec.Name)
-			}
 		}
 	}
 }

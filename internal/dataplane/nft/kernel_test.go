@@ -13,6 +13,14 @@ import (
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
+// Stages of desired's.
+const (
+	baseForwardIn = "forward-to-workload"
+	baseNAT       = "postrouting-nat"
+)
+
+var hostKey = intent.Key{Kind: intent.KeyHost}
+
 // kernelConn is a namespace and a connection to its nftables.
 type kernelConn struct {
 	*nftables.Conn
@@ -79,6 +87,14 @@ func wl(name, link string) intent.Endpoint {
 
 func tier(name string, end intent.Action, in, out []intent.PolicyID) intent.Tier {
 	return intent.Tier{Name: name, Default: end, Ingress: in, Egress: out}
+}
+
+func policyKey(id intent.PolicyID) intent.Key {
+	return intent.Key{Kind: intent.KeyPolicy, ID: id.String()}
+}
+
+func endpointKey(id intent.EndpointID) intent.Key {
+	return intent.Key{Kind: intent.KeyEndpoint, ID: id.String()}
 }
 
 // everything is a batch with each kind of set, rule field and action.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
@@ -34,14 +35,6 @@ const (
 	leaveClosing
 )
 
-// role is what it means to the rules in force that an address is in a set.
-type role struct {
-	opens, closes bool
-	denies        bool // what is not in the set
-	// paired: a rule that allows asks for both ends. Two addresses that move at once are then two conditions of one rule.
-	paired bool
-}
-
 // change is one pending element.
 type change struct {
 	k     *kset
@@ -53,7 +46,7 @@ type change struct {
 
 // step is what of a plan goes next, if nothing but members of sets changes and some addresses move; else the plan.
 func (d *Driver) step(p *plan) *plan {
-	if !d.inSync || !p.onlyMembers() {
+	if !d.state.InSync() || !p.onlyMembers() {
 		d.steps = nil
 		return p
 	}
@@ -112,8 +105,8 @@ func (d *Driver) changes(ksets []*kset) (out []change, careful bool) {
 	all := uint8(0)
 	nets, paired := false, false
 	for _, k := range ksets {
-		r := d.role(intent.SetID(k.owner.ID))
-		nets, paired, careful = nets || k.spec.Interval, paired || r.paired, careful || r.denies
+		r := d.state.Role(intent.SetID(k.owner.ID))
+		nets, paired, careful = nets || k.spec.Interval, paired || r.Paired, careful || r.Denies
 		for _, c := range k.changes(r) {
 			out = append(out, c)
 			phases[k.address(c.id)] |= 1 << c.phase
@@ -155,9 +148,9 @@ func twice(ksets []*kset) bool {
 }
 
 // changes are the pending elements of one set.
-func (k *kset) changes(r role) (out []change) {
+func (k *kset) changes(r desired.Role) (out []change) {
 	join, leave := joinClosing, leaveClosing
-	if r.opens {
+	if r.Opens {
 		join, leave = joinOpening, leaveOpening
 	}
 	together := k.together()
@@ -212,36 +205,4 @@ func (k *kset) address(id string) string {
 		return id[:min(len(id), []int{4, 16}[slot])]
 	}
 	return id
-}
-
-// role asks all rules that use a set. A Pass may lead to what denies or to what allows.
-func (d *Driver) role(id intent.SetID) (r role) {
-	for user := range d.setUsers[id] {
-		p := d.policies[user]
-		for _, list := range [][]intent.Rule{p.Ingress, p.Egress} {
-			for _, rule := range list {
-				r.asked(id, rule)
-			}
-		}
-	}
-	return r
-}
-
-func (r *role) asked(id intent.SetID, by intent.Rule) {
-	if by.Action == intent.Log {
-		return
-	}
-	for _, side := range []intent.Peer{by.Src, by.Dst} {
-		is := slices.Contains(side.Sets, id) || slices.Contains(side.PortSets, id)
-		not := slices.Contains(side.NotSets, id) || slices.Contains(side.NotPortSets, id)
-		denies, passes := by.Action == intent.Deny, by.Action == intent.Pass
-		r.opens = r.opens || is && !denies || not && (denies || passes)
-		r.closes = r.closes || is && (denies || passes) || not && !denies
-		r.denies = r.denies || not && (denies || passes)
-		r.paired = r.paired || (is || not) && !denies && asksSets(by.Src) && asksSets(by.Dst)
-	}
-}
-
-func asksSets(p intent.Peer) bool {
-	return len(p.Sets)+len(p.NotSets)+len(p.PortSets)+len(p.NotPortSets) > 0
 }

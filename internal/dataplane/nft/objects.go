@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/delta"
+	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/nftables"
@@ -27,7 +27,12 @@ type chain struct {
 	exists bool
 	is     nftables.Chain
 	have   sum
-	pinned bool // until the source is in sync, leave it as it is if it exists
+	pinned bool // see desired.Chain
+}
+
+// early reports whether it is made before the source is in sync.
+func (c *chain) early() bool {
+	return c.wanted && desired.Chain{Owner: c.owner, Pinned: c.pinned}.Early(c.exists)
 }
 
 func (c *chain) pending() bool { return c.wanted != c.exists || c.wanted && c.have != c.sum }
@@ -43,7 +48,7 @@ type kset struct {
 	exists bool
 	is     nftables.Set
 	held   bool // a set that is wanted points here, even while this part of it is not
-	apart  bool // its name is another's: only what should be in it is kept
+	apart  bool // it has no name, since that is another's or nobody said so yet: only what should be in it is kept
 }
 
 func newKset(spec nftables.Set) *kset {
@@ -111,20 +116,14 @@ func sameBase(a, b *nftables.Hook) bool {
 	return *a == *b
 }
 
-// kset finds or makes the record of a kernel set. What it is for never changes, since that is in its name. If the name is
-// another's, the record is apart, and the owner waits.
-func (d *Driver) kset(spec nftables.Set, owner intent.Key) *kset {
+// kset finds or makes the record of a kernel set that is so on any node. What it is for never changes, since that is in its name.
+func (d *Driver) kset(spec nftables.Set) *kset {
 	k := d.ksets[spec.Name]
-	switch {
-	case k == nil:
+	if k == nil {
 		k = newKset(spec)
 		d.ksets[spec.Name] = k
-	case k.held && k.owner != owner:
-		k = newKset(spec)
-		k.apart = true
-		d.waiting.add(spec.Name, owner)
 	}
-	k.spec, k.owner, k.held = spec, owner, true
+	k.spec, k.held = spec, true
 	return k
 }
 
@@ -152,40 +151,6 @@ func (d *Driver) checkKset(k *kset) {
 			delete(d.ksets, name)
 		}
 	}
-}
-
-// setChain says what a chain should be, in which only what reports is named.
-func (d *Driver) setChain(spec nftables.Chain, rs []nftables.Rule, owner intent.Key) {
-	d.setNamedChain(spec, rs, namesOf(rs), owner)
-}
-
-// setNamedChain says what a chain should be, and what decides at each of its rules.
-func (d *Driver) setNamedChain(spec nftables.Chain, rs []nftables.Rule, names []attribution.Name, owner intent.Key) {
-	d.cfg.Names.Chain(spec.Name, names)
-	spec.Table = d.cfg.Table
-	c := d.chains[spec.Name]
-	if c == nil {
-		c = &chain{name: spec.Name}
-		d.chains[spec.Name] = c
-	}
-	for i := range rs {
-		rs[i].Table, rs[i].Chain = spec.Table, spec.Name
-	}
-	c.wanted, c.spec, c.rules, c.owner = true, spec, rs, owner
-	c.sum = sumOf(rs)
-	d.checkChain(c)
-}
-
-// dropChain says that a chain of an owner's should not be.
-func (d *Driver) dropChain(name string, owner intent.Key) {
-	c := d.chains[name]
-	if c == nil || c.wanted && c.owner != owner {
-		return
-	}
-	c.wanted, c.rules = false, nil
-	d.cfg.Names.Chain(name, nil)
-	d.checkChain(c)
-	d.free(name)
 }
 
 func (d *Driver) checkChain(c *chain) {

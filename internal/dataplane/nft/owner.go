@@ -82,18 +82,18 @@ func (d *Driver) await(ctx context.Context) {
 // remake replaces a table of another kind than is wanted, once all that is in it is as it should be. That it fails is
 // no fault of policy, which is in force, but of the settings; it is tried again.
 func (d *Driver) remake() {
-	if _, failed := d.faults[hostKey]; failed {
-		delete(d.faults, hostKey)
-		d.touched[hostKey] = struct{}{}
+	if d.table.unmade {
+		d.state.Settled(nil)
 	}
-	if !d.inSync || !d.otherKind() {
+	d.table.unmade = false
+	if !d.state.InSync() || !d.otherKind() {
 		return
 	}
 	flags := d.flags()
-	d.touched[hostKey] = struct{}{}
-	if err := d.conn.Remake(d.cfg.Table, flags); err != nil {
+	err := d.conn.Remake(d.cfg.Table, flags)
+	d.state.Settled(err)
+	if d.table.unmade = err != nil; err != nil {
 		d.table.read = false
-		d.faults[hostKey] = fault{err: err}
 		return
 	}
 	d.table.flags, d.table.mine = flags, flags&nftables.TableOwner != 0

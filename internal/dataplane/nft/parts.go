@@ -86,7 +86,7 @@ func (d *Driver) newChains(p *plan) {
 // smaller reports whether a transaction that the kernel refused as a whole may be tried in smaller parts.
 func (d *Driver) smaller(p *plan, err error) bool {
 	room := p.batch.Size() / 2
-	if !asAWhole(err) || !d.inSync || p.purge || room < minRoom || room >= d.room {
+	if !asAWhole(err) || !d.state.InSync() || p.purge || room < minRoom || room >= d.room {
 		return false
 	}
 	was := d.room
@@ -107,7 +107,7 @@ func (d *Driver) single(p *plan, err error) bool {
 		defer func() { d.trying = nil }()
 		return d.conn.Check(d.trying.batch) != nil
 	}
-	if !d.inSync || !asAWhole(err) || refused(nil) {
+	if !d.state.InSync() || !asAWhole(err) || refused(nil) {
 		return false
 	}
 	sizes := d.sizes(p)
@@ -132,10 +132,7 @@ func (d *Driver) single(p *plan, err error) bool {
 			keys = []intent.Key{slices.MaxFunc(keys, func(a, b intent.Key) int { return sizes[a] - sizes[b] })}
 		}
 	}
-	d.faults[keys[0]] = fault{err: fmt.Errorf("the kernel refuses the whole transaction because of this: %w", err), kernel: true}
-	d.touched[keys[0]] = struct{}{}
-	d.markDirty(keys[0])
-	return true
+	return d.state.Refuse(keys[0], fmt.Errorf("the kernel refuses the whole transaction because of this: %w", err))
 }
 
 // ask is a question about what some intents are to change in a plan.
@@ -153,7 +150,7 @@ func (d *Driver) sizes(p *plan) map[intent.Key]int {
 	out := map[intent.Key]int{}
 	before := 0
 	for _, s := range p.spans {
-		if _, known := d.faults[s.owner]; !known && d.wanted(s.owner) {
+		if d.state.Refusable(s.owner) {
 			out[s.owner] += s.bytes - before
 		}
 		before = s.bytes

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
@@ -58,11 +59,11 @@ func (p *plan) owner(message int) intent.Key {
 // some of what is new, to which nothing in the kernel leads yet. So what is in force changes in one transaction all the same. A table that is not there is made whole, since all is
 // open until then; if that was refused, the skeleton comes first, which closes everything.
 func (d *Driver) plan() *plan {
-	p := d.whole(!d.inSync)
+	p := d.whole(!d.state.InSync())
 	if q := d.step(p); q != p {
 		return q
 	}
-	if !d.inSync || p.purge || p.batch.Size() <= d.room {
+	if !d.state.InSync() || p.purge || p.batch.Size() <= d.room {
 		return p
 	}
 	q := p
@@ -82,7 +83,7 @@ func (d *Driver) plan() *plan {
 // whole collects what is pending; shallow, only what is missing of the skeleton.
 func (d *Driver) whole(shallow bool) *plan {
 	p := &plan{batch: nftables.NewBatch(), shallow: shallow}
-	if d.table.rebuild && d.inSync {
+	if d.table.rebuild && d.state.InSync() {
 		p.purge = true
 		d.forget()
 		d.table.rebuild = true // until it is done
@@ -147,14 +148,14 @@ func (d *Driver) write(p *plan) {
 
 // concerns reports whether what is in an owner's objects is in the plan.
 func (p *plan) concerns(owner intent.Key) bool {
-	return p.of == nil || p.of[owner] || owner == (intent.Key{}) || owner == hostsKey
+	return p.of == nil || p.of[owner] || owner == (intent.Key{}) || owner == desired.HostEndpoints
 }
 
 // collect finds the chains and sets that this transaction is about, in an order that is always the same.
 func (d *Driver) collect(p *plan) {
 	for _, name := range slices.Sorted(maps.Keys(d.dirtyChains)) {
 		c := d.chains[name]
-		if p.shallow && (!c.wanted || c.owner != (intent.Key{}) || c.pinned && c.exists) {
+		if p.shallow && !c.early() {
 			continue
 		}
 		p.chains = append(p.chains, c)

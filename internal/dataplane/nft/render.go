@@ -15,30 +15,27 @@ import (
 
 type exprs = []nftables.Expr
 
-// render turns a neutral chain into rules of the kernel, and says what decides at each.
-func (d *Driver) render(c rules.Chain) (out []nftables.Rule, names []attribution.Name, err error) {
-	out = make([]nftables.Rule, 0, len(c.Rules))
-	for _, r := range c.Rules {
+// renderRules turns neutral rules into rules of the kernel, and says what decides at each.
+func (d *Driver) renderRules(rs []rules.Rule, generation uint16) (out []nftables.Rule, names []attribution.Name, err error) {
+	out = make([]nftables.Rule, 0, len(rs))
+	for _, r := range rs {
 		if r.Action == rules.Return {
 			continue // what is allowed has left the stage already: see actionExprs
 		}
 		var name attribution.Name
 		if r.By.Reason != "" {
-			name = d.cfg.Names.Name(r.By, c.Generation)
+			name = d.cfg.Names.Name(r.By, generation)
 		}
-		if !r.ByFamily() {
-			if out, err = d.renderRule(out, r, intent.AnyFamily, name); err != nil {
-				return nil, nil, err
+		for _, f := range familiesOf(r) {
+			fr, ok := r, true
+			if f != intent.AnyFamily {
+				fr, ok = r.ForFamily(f)
 			}
-		} else {
-			for _, f := range families {
-				fr, ok := r.ForFamily(f)
-				if !ok {
-					continue
-				}
-				if out, err = d.renderRule(out, fr, f, name); err != nil {
-					return nil, nil, err
-				}
+			if !ok {
+				continue
+			}
+			if out, err = d.renderRule(out, fr, f, r.Action == rules.Log, d.actionExprs(fr, name)); err != nil {
+				return nil, nil, err
 			}
 		}
 		for len(names) < len(out) {
@@ -48,14 +45,22 @@ func (d *Driver) render(c rules.Chain) (out []nftables.Rule, names []attribution
 	return out, names, nil
 }
 
-// renderRule appends the kernel's rules for one rule in one family.
-func (d *Driver) renderRule(out []nftables.Rule, r rules.Rule, f intent.Family, name attribution.Name) ([]nftables.Rule, error) {
+// familiesOf are those in which a rule is rendered by itself.
+func familiesOf(r rules.Rule) []intent.Family {
+	if r.ByFamily() {
+		return families[:]
+	}
+	return []intent.Family{intent.AnyFamily}
+}
+
+// renderRule appends the kernel's rules for the terms of a rule in one family, each with that end. Exclusive, no packet matches two.
+func (d *Driver) renderRule(out []nftables.Rule, r rules.Rule, f intent.Family, exclusive bool, end exprs) ([]nftables.Rule, error) {
 	alts := []exprs{nil}
 	if f != intent.AnyFamily {
 		alts = []exprs{nftables.MatchNFProto(nfFamily(f))}
 	}
 	for _, t := range r.Terms {
-		ways, err := d.renderTerm(t, f, r.Action == rules.Log)
+		ways, err := d.renderTerm(t, f, exclusive)
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +73,7 @@ func (d *Driver) renderRule(out []nftables.Rule, r rules.Rule, f intent.Family, 
 		alts = next
 	}
 	for _, a := range alts {
-		out = append(out, nftables.Rule{Exprs: append(a, d.actionExprs(r, name)...), Comment: comment(r.Comment)})
+		out = append(out, nftables.Rule{Exprs: append(a, end...), Comment: comment(r.Comment)})
 	}
 	return out, nil
 }
@@ -107,25 +112,6 @@ func (d *Driver) tell(by intent.Decision, name attribution.Name) exprs {
 		return count
 	}
 	return append(count, nftables.NFLog{Group: kernel.NFLogVerdicts, Prefix: name.Prefix()})
-}
-
-// drop is the end of a packet for a reason that is the same on any host.
-func (d *Driver) drop(reason string) exprs {
-	by := intent.Decision{Reason: reason, Rule: intent.RuleID{Index: intent.NoRule}}
-	return append(d.tell(by, d.cfg.Names.Name(by, 0)), nftables.Drop())
-}
-
-// namesOf are what decides at each rule, as far as they report it.
-func namesOf(rs []nftables.Rule) []attribution.Name {
-	out := make([]attribution.Name, len(rs))
-	for i, r := range rs {
-		for _, x := range r.Exprs {
-			if l, ok := x.(nftables.NFLog); ok && l.Group == kernel.NFLogVerdicts {
-				out[i], _ = attribution.Parse(l.Prefix)
-			}
-		}
-	}
-	return out
 }
 
 // actionExprs count what was matched and act on it.

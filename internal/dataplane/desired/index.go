@@ -1,4 +1,4 @@
-package nft
+package desired
 
 // index finds who uses something.
 type index[K, U comparable] map[K]map[U]struct{}

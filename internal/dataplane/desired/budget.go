@@ -1,0 +1,121 @@
+package desired
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// Price is what a policy costs the kernel.
+type Price struct {
+	Rules    int // in the kernel, of both directions
+	Elements int // of the lists of nets and ports in these rules
+	Members  int // of the sets that its rules refer to, whoever else does
+}
+
+// DefaultBudget is what one policy may cost the node; docs/wrong-input.md has the same figures, and docs/decisions/017-budgets.md why.
+// Each change of anything waits for the transaction in which such a policy is made, and each read-back for its rules: with the
+// machine's two cores busy, some 0.1 ms a kernel rule for either.
+var DefaultBudget = Price{Rules: 8192, Elements: 1 << 18, Members: 1 << 20}
+
+// Coster says what a neutral form costs in a backend.
+type Coster interface {
+	// Rule is how many rules of the kernel stand for one, and how many elements their lists have.
+	Rule(rules.Rule) (copies, elements int)
+	// Set is how many members of a set the kernel holds, or would hold if it were wanted.
+	Set(intent.SetID) int
+}
+
+// beyond says which budget a price exceeds; nil: none.
+func (p Price) beyond(budget Price) error {
+	for _, b := range []struct {
+		what        string
+		is, allowed int
+	}{
+		{"kernel rules", p.Rules, budget.Rules},
+		{"nets and ports in its kernel rules", p.Elements, budget.Elements},
+		{"members of the sets it refers to", p.Members, budget.Members},
+	} {
+		if b.is > b.allowed {
+			return fmt.Errorf("over the budget of one policy, so it denies everything: %d %s, at most %d are allowed", b.is, b.what, b.allowed)
+		}
+	}
+	return nil
+}
+
+// priceOf counts before anything is rendered, one rule at a time, so that the counting costs little memory.
+func (s *State) priceOf(p *policy) (sum Price) {
+	if s.cfg.Cost == nil {
+		return sum
+	}
+	for _, r := range slices.Concat(p.Ingress, p.Egress) { // the direction of a rule does not count
+		one := intent.Policy{ID: p.ID, Ingress: []intent.Rule{r}}
+		for _, neutral := range rules.Policy(one, intent.Ingress).Rules {
+			n, elements := s.cfg.Cost.Rule(neutral)
+			sum.Rules += n
+			sum.Elements += elements
+		}
+	}
+	for _, id := range p.sets {
+		if x := s.sets[id]; x != nil {
+			x.counted = s.cfg.Cost.Set(id)
+			sum.Members += x.counted
+		}
+	}
+	return sum
+}
+
+// outgrown reports whether a set has so many members more or less than when they were last counted that the policies which
+// refer to it should be priced again. Within an eighth they are not, so that a set that grows costs each of them little.
+func (s *State) outgrown(id intent.SetID) bool {
+	if s.cfg.Cost == nil {
+		return false
+	}
+	x := s.sets[id]
+	n, slack := s.cfg.Cost.Set(id), x.counted/8+1024
+	return n > x.counted+slack || n < x.counted-slack
+}
+
+// needed reports whether some policy looks into a set. One that is over its budget does not.
+func (s *State) needed(id intent.SetID) bool {
+	for p := range s.setUsers[id] {
+		if _, over := s.over[p]; !over {
+			return true
+		}
+	}
+	return false
+}
+
+// charge says whether a policy is over its budget, and lets go of its sets or takes them up again.
+func (s *State) charge(id intent.PolicyID, p *policy) {
+	_, was := s.over[id]
+	var err error
+	if p != nil {
+		err = s.priceOf(p).beyond(s.cfg.Budget)
+	}
+	key := policyKey(id)
+	if _, broken := s.faults[key]; err != nil && !broken {
+		s.faults[key] = fault{err: err, denies: true}
+		s.touched[key] = struct{}{}
+	}
+	delete(s.over, id)
+	if err != nil {
+		s.over[id] = err.Error()
+	}
+	if p != nil && was != (err != nil) {
+		s.touched[key] = struct{}{}
+		for _, x := range p.sets {
+			s.newSets[x] = struct{}{}
+		}
+	}
+}
+
+// within is a policy that denies everything if it is over its budget.
+func (s *State) within(p intent.Policy) intent.Policy {
+	if why, over := s.over[p.ID]; over && p.Closed == "" {
+		p.Closed = why
+	}
+	return p
+}

@@ -1,0 +1,280 @@
+package desired
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// set is a set as wanted.
+type set struct {
+	Set
+	told    Set // what Changes said
+	counted int // members, when a policy that refers to it was last priced
+}
+
+// policy is a policy as wanted, and the sets that it asks for.
+type policy struct {
+	intent.Policy
+	sets []intent.SetID
+}
+
+// endpoint is an endpoint as wanted, and the policies that it asks for.
+type endpoint struct {
+	intent.Endpoint
+	policies []intent.PolicyID
+	open     bool // it may carry traffic: its chains are wanted
+}
+
+func setKey(id intent.SetID) intent.Key { return intent.Key{Kind: intent.KeyIPSet, ID: string(id)} }
+
+func policyKey(id intent.PolicyID) intent.Key {
+	return intent.Key{Kind: intent.KeyPolicy, ID: id.String()}
+}
+
+func endpointKey(id intent.EndpointID) intent.Key {
+	return intent.Key{Kind: intent.KeyEndpoint, ID: id.String()}
+}
+
+var hostKey = intent.Key{Kind: intent.KeyHost}
+
+// Merge takes a change in. Routes and peers are other drivers'. A backend takes in the batch's sets before.
+func (s *State) Merge(b intent.Batch) {
+	for _, in := range b.IPSets {
+		s.mergeSet(in)
+	}
+	for _, m := range b.Members {
+		s.mergeMembers(m)
+	}
+	for _, p := range b.Policies {
+		s.mergePolicy(p)
+	}
+	for _, e := range b.Endpoints {
+		s.mergeEndpoint(e)
+	}
+	if b.Host != nil {
+		s.configure(*b.Host)
+		s.touched[hostKey] = struct{}{}
+	}
+	for i := len(b.Removed) - 1; i >= 0; i-- {
+		s.remove(b.Removed[i])
+	}
+	if b.InSync && !s.inSync {
+		s.inSync = true
+		s.hostAction() // what had to stay as it was until now
+		s.natOutgoing()
+	}
+}
+
+func (s *State) mergeSet(in intent.IPSet) {
+	key := setKey(in.ID)
+	delete(s.faults, key)
+	x := s.sets[in.ID]
+	if x != nil && x.Kind != in.Kind {
+		s.remove(key)
+		x = nil
+	}
+	if x == nil {
+		x = &set{Set: Set{ID: in.ID, Kind: in.Kind, Name: setName(in.ID)}}
+		s.sets[in.ID] = x
+		s.newSets[in.ID] = struct{}{}
+		s.claim(x)
+	}
+	s.touched[key] = struct{}{}
+	s.noteCollision(x)
+	s.markSet(in.ID)
+}
+
+func (s *State) mergeMembers(m intent.MemberDelta) {
+	key := setKey(m.Set)
+	s.touched[key] = struct{}{}
+	if s.sets[m.Set] == nil {
+		// No rule can ask for a set that was never sent without being closed, so this opens nothing.
+		s.faults[key] = fault{err: errors.New("members of a set that was not sent")}
+		return
+	}
+	s.another(key)
+	if s.outgrown(m.Set) {
+		s.markSet(m.Set)
+	}
+}
+
+// Reshaped says that the rules which ask for a set have another form in the backend now.
+func (s *State) Reshaped(id intent.SetID) { s.markSet(id) }
+
+func (s *State) mergePolicy(in intent.Policy) {
+	if old := s.policies[in.ID]; old != nil {
+		s.unlinkPolicy(old)
+	}
+	p := &policy{Policy: in}
+	if !in.ID.Staged() { // those are judged, but not here
+		p.sets = rules.Sets(in)
+	}
+	s.policies[in.ID] = p
+	for _, id := range p.sets {
+		s.setUsers.add(id, in.ID)
+		s.newSets[id] = struct{}{}
+	}
+	s.another(policyKey(in.ID))
+	s.touched[policyKey(in.ID)] = struct{}{}
+	s.dirtyPolicies[in.ID] = struct{}{}
+}
+
+func (s *State) unlinkPolicy(p *policy) {
+	for _, id := range p.sets {
+		s.setUsers.remove(id, p.ID)
+		s.newSets[id] = struct{}{}
+	}
+}
+
+func (s *State) mergeEndpoint(in intent.Endpoint) {
+	if old := s.endpoints[in.ID]; old != nil {
+		s.unlinkEndpoint(old)
+	}
+	s.another(endpointKey(in.ID))
+	s.touched[endpointKey(in.ID)] = struct{}{}
+	e := &endpoint{Endpoint: in, policies: policiesOf(in)}
+	s.endpoints[in.ID] = e
+	for _, id := range e.policies {
+		s.policyUser.add(id, in.ID)
+	}
+	if in.ID.Kind == intent.Workload && in.Link != "" {
+		s.linkUsers.add(in.Link, in.ID)
+	}
+	s.dirtyEndpoints[in.ID] = struct{}{}
+	s.hosts.dirty = s.hosts.dirty || in.ID.Kind == intent.Host
+}
+
+func (s *State) unlinkEndpoint(e *endpoint) {
+	for _, id := range e.policies {
+		s.policyUser.remove(id, e.ID)
+	}
+	s.linkUsers.remove(e.Link, e.ID)
+	s.dirtyLinks[e.Link] = struct{}{}
+}
+
+// policiesOf are all policies and profiles that an endpoint's chains call.
+func policiesOf(e intent.Endpoint) []intent.PolicyID {
+	ids := append([]intent.PolicyID(nil), e.Profiles...)
+	for _, tiers := range [][]intent.Tier{e.Untracked, e.PreDNAT, e.Normal, e.Forward} {
+		for _, t := range tiers {
+			ids = append(append(ids, t.Ingress...), t.Egress...)
+		}
+	}
+	return ids
+}
+
+func (s *State) remove(key intent.Key) {
+	delete(s.faults, key)
+	delete(s.touched, key)
+	switch key.Kind {
+	case intent.KeyIPSet:
+		id := intent.SetID(key.ID)
+		if x := s.sets[id]; x != nil {
+			delete(s.sets, id)
+			s.markSet(id)
+			s.release(x)
+		}
+	case intent.KeyPolicy:
+		if p := s.policyOf(key); p != nil {
+			s.unlinkPolicy(p)
+			delete(s.policies, p.ID)
+			s.dirtyPolicies[p.ID] = struct{}{}
+		}
+	case intent.KeyEndpoint:
+		if e := s.endpointOf(key); e != nil {
+			s.unlinkEndpoint(e)
+			s.hosts.dirty = s.hosts.dirty || e.ID.Kind == intent.Host
+			delete(s.endpoints, e.ID)
+			s.dirtyEndpoints[e.ID] = struct{}{}
+		}
+	}
+}
+
+// markSet makes all that depends on a set be looked at again.
+func (s *State) markSet(id intent.SetID) {
+	s.newSets[id] = struct{}{}
+	for user := range s.setUsers[id] {
+		s.dirtyPolicies[user] = struct{}{}
+	}
+}
+
+// useOf says what of a set should be in the kernel, and whether that is other than Changes said.
+func (s *State) useOf(id intent.SetID) (use Set, changed bool) {
+	x := s.sets[id]
+	if x == nil {
+		return use, false
+	}
+	_, broken := s.faults[setKey(id)]
+	x.Wanted = !broken && s.needed(id)
+	changed = x.told != x.Set
+	x.told = x.Set
+	return x.Set, changed
+}
+
+// markDirty makes the intent behind a key be looked at again.
+func (s *State) markDirty(key intent.Key) {
+	switch key.Kind {
+	case intent.KeyIPSet:
+		if id := intent.SetID(key.ID); s.sets[id] != nil {
+			s.markSet(id)
+		}
+	case intent.KeyPolicy:
+		if p := s.policyOf(key); p != nil {
+			s.dirtyPolicies[p.ID] = struct{}{}
+		}
+	case intent.KeyEndpoint:
+		if e := s.endpointOf(key); e != nil {
+			s.dirtyEndpoints[e.ID] = struct{}{}
+		}
+	}
+}
+
+// policyOf is the policy that a key names; nil: there is none.
+func (s *State) policyOf(key intent.Key) *policy {
+	id, _ := intent.ParsePolicyID(key.ID)
+	return s.policies[id]
+}
+
+// endpointOf is the endpoint that a key names; nil: there is none.
+func (s *State) endpointOf(key intent.Key) *endpoint {
+	id, _ := intent.ParseEndpointID(key.ID)
+	return s.endpoints[id]
+}
+
+// known reports whether a key names an intent that is there.
+func (s *State) known(key intent.Key) bool {
+	switch key.Kind {
+	case intent.KeyIPSet:
+		return s.sets[intent.SetID(key.ID)] != nil
+	case intent.KeyPolicy:
+		return s.policyOf(key) != nil
+	case intent.KeyEndpoint:
+		return s.endpointOf(key) != nil
+	}
+	return false
+}
+
+// reason says why an endpoint carries no traffic although nothing failed.
+func (s *State) reason(key intent.Key) string {
+	e := s.endpointOf(key)
+	switch {
+	case key.Kind != intent.KeyEndpoint || e == nil:
+		return ""
+	case e.Closed != "":
+		return e.Closed
+	case e.ID.Kind == intent.Host && !slices.Contains(slices.Collect(maps.Values(s.hosts.links)), e.ID):
+		return "no interface of this host is under it"
+	case e.ID.Kind == intent.Host:
+		return ""
+	case e.Link == "":
+		return "has no interface"
+	case e.open && s.winner(e.Link) != e:
+		return fmt.Sprintf("interface %s is another endpoint's", e.Link)
+	}
+	return ""
+}

@@ -1,0 +1,47 @@
+package desired
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// baseNAT is the stage in which sources are rewritten. It exists only while a pool asks for it.
+const baseNAT = "postrouting-nat"
+
+const prioritySourceNAT = 100 // NF_IP_PRI_NAT_SRC
+
+// natOutgoing wants packets from pools that ask for it, to what is in no pool, to leave with the host's own address.
+// Until the source is in sync it is left as it is: a pool that is not known yet would be taken for the world outside.
+func (s *State) natOutgoing() {
+	if !s.inSync {
+		return
+	}
+	n := s.host.NAT
+	var gs []Guard
+	for _, f := range []intent.Family{intent.IPv4, intent.IPv6} {
+		from, all := netsOf(n.From, f), netsOf(n.Pool, f)
+		if len(from) == 0 {
+			continue
+		}
+		g := Guard{Do: Translate, Source: Source{Addr: n.Addr, Ports: n.Ports}, Comment: "NAT outgoing", Terms: ofFamily(f, []rules.Term{
+			{Kind: rules.Nets, Side: rules.Src, Nets: from}, {Kind: rules.Nets, Side: rules.Dst, Nets: all, Not: true},
+		})}
+		if n.Link != "" {
+			g.If = []Cond{{Kind: OnLink, Side: rules.Dst, Link: n.Link}}
+		}
+		gs = append(gs, g)
+	}
+	if len(gs) == 0 {
+		s.drop(baseNAT, intent.Key{})
+		return
+	}
+	s.own(baseNAT, &Hook{At: Postrouting, Priority: prioritySourceNAT, NAT: true}, gs)
+}
+
+// netsOf are the prefixes of a family.
+func netsOf(ps []netip.Prefix, f intent.Family) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(ps), func(p netip.Prefix) bool { return p.Addr().Is6() != (f == intent.IPv6) })
+}

@@ -68,10 +68,14 @@ func (t *saveTable) read(line string) {
 		if begins(name, upstreamChains) {
 			t.chains = append(t.chains, name)
 		}
-	case len(words) >= 2 && words[0] == "-A" && !begins(words[1], upstreamChains) && isUpstreams(words[2:]):
+	case len(words) >= 2 && words[0] == "-A" && !begins(words[1], upstreamChains) && (isUpstreams(words[2:]) || t.name == "nat" && slices.Equal(words[1:], masquerade)):
 		t.hooks = append(t.hooks, hook{words[1], line[len("-A "):]})
 	}
 }
+
+// masquerade is a rule that the agent of version 1 made in a chain of the host, with nothing of a name of its own: packets of
+// the host's processes leave the tunnel with its address. Its conditions are so particular that any other word makes it somebody else's.
+var masquerade = strings.Fields("POSTROUTING -o tunl0 -m addrtype ! --src-type LOCAL --limit-iface-out -m addrtype --src-type LOCAL -j MASQUERADE")
 
 // isUpstreams reports whether a rule, in the words of iptables-save, leads to a chain of the agent, matches a set of it, or
 // has the comment that the agent gives to each of its rules.

@@ -139,6 +139,26 @@ func TestAllOfAnUpstreamAgentGoesAndNothingOfOthers(t *testing.T) {
 	}
 }
 
+// TestTheMasqueradeOfVersion1Goes: its agent made one rule of its own form in a chain of the host.
+func TestTheMasqueradeOfVersion1Goes(t *testing.T) {
+	ns := uplink(t)
+	const others = "POSTROUTING -s 172.17.0.0/16 -o tunl0 -j MASQUERADE"
+	for _, backend := range []string{"legacy", "nft"} {
+		ns.Run("sh", "-c", "iptables-"+backend+" -t nat -N felix-POSTROUTING; iptables-"+backend+" -t nat -A "+others)
+		ns.Run("sh", "-c", "iptables-"+backend+" -t nat -A POSTROUTING --out-interface tunl0 -m addrtype ! --src-type LOCAL --limit-iface-out -m addrtype --src-type LOCAL -j MASQUERADE")
+	}
+	said, err := remove(t, ns, false)
+	if err != nil {
+		t.Error(err)
+	}
+	want(t, said, "iptables-legacy (IPv4): 1 chains, and 1 rules in chains of others", "iptables-nft (IPv4): 1 chains, and 1 rules in chains of others")
+	for _, backend := range []string{"legacy", "nft"} {
+		if rules := ns.Run("iptables-"+backend, "-t", "nat", "-S", "POSTROUTING"); !strings.Contains(rules, others) || strings.Contains(rules, "addrtype") {
+			t.Errorf("%s: left are\n%s", backend, rules)
+		}
+	}
+}
+
 func TestRoutesThatNothingReplacesStayWithTheirTunnel(t *testing.T) {
 	ns := uplink(t)
 	ns.Veth("vxlan.calico", "vx")

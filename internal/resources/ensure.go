@@ -32,10 +32,18 @@ func Ensured() []api.Resource {
 	return out
 }
 
-// Ensure writes what is missing. Nodes that do so at once do not disturb each other.
+// Ensure writes what is missing. Nodes that do so at once do not disturb each other. Where nothing is, nothing is tried: etcd
+// refuses the attempt to who may not write these, though it would change nothing.
 func Ensure(ctx context.Context, store datastore.Store) error {
 	for _, r := range Ensured() {
-		if _, err := CreateNew(ctx, store, r); err != nil && !errors.Is(err, datastore.ErrExists) {
+		key, err := api.Key(r)
+		if err == nil {
+			_, err = store.Get(ctx, key)
+		}
+		if errors.Is(err, datastore.ErrNotFound) {
+			_, err = CreateNew(ctx, store, r)
+		}
+		if err != nil && !errors.Is(err, datastore.ErrExists) {
 			return fmt.Errorf("make the datastore ready for use: %w", err)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/clitest"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/memstore"
 	"github.com/twillnet/twill/internal/resources"
 )
 
@@ -33,4 +35,21 @@ func TestADatastoreIsMadeReadyAndWhatIsThereStays(t *testing.T) {
 	clitest.Contains(t, c.Stored("tiers/default"), `"uid":"mine"`)
 	clitest.Contains(t, c.Stored("tiers/kube-admin"), `"spec":{"order":1000,"defaultAction":"Pass"},"status":{}`)
 	clitest.Contains(t, c.Stored("clusterinformations/default"), `"datastoreReady":true`, `"clusterGUID":"`)
+}
+
+// TestADatastoreThatIsReadyIsOnlyRead: a host's own role may read all, and write none of these (docs/etcd.md).
+func TestADatastoreThatIsReadyIsOnlyRead(t *testing.T) {
+	store := memstore.New()
+	if err := resources.Ensure(t.Context(), store); err != nil {
+		t.Fatal(err)
+	}
+	store.Fail(func(o memstore.Op) error {
+		if o.Verb != "get" && o.Verb != "list" {
+			return datastore.ErrUnauthorized
+		}
+		return nil
+	})
+	if err := resources.Ensure(t.Context(), store); err != nil {
+		t.Errorf("all is there, and who may not write it got %v", err)
+	}
 }

@@ -18,8 +18,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/twillnet/twill/api"
-	"github.com/twillnet/twill/internal/bgp/nodestatus"
-	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
 	"github.com/twillnet/twill/internal/datastore/member"
@@ -168,73 +166,4 @@ func unauthorized(t *testing.T, what string, err error) {
 	if !errors.Is(err, datastore.ErrUnauthorized) {
 		t.Errorf("%s: got error %v, want %v", what, err, datastore.ErrUnauthorized)
 	}
-}
-
-// TestTheRolesOfTheGuideAreEnough holds the table of docs/etcd.md to what each component does.
-func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
-	m := started(t)
-	c := admin(t, m.Endpoints())
-	ctx := t.Context()
-	const hosts = "/calico/resources/v3/projectcalico.org/hostendpoints/"
-	users(t, c, map[string]grants{
-		"agent": {
-			"/calico/": clientv3.PermissionType(clientv3.PermRead), "/calico/felix/": clientv3.PermissionType(clientv3.PermReadWrite),
-			hosts: clientv3.PermissionType(clientv3.PermReadWrite),
-		},
-		"operator": {"/calico/": clientv3.PermissionType(clientv3.PermReadWrite)},
-		"ipam":     {"/calico/": clientv3.PermissionType(clientv3.PermRead), api.IPAMPrefix: clientv3.PermissionType(clientv3.PermReadWrite)},
-		"reader":   {"/calico/": clientv3.PermissionType(clientv3.PermRead)},
-		"reflector": {
-			api.ResourcesPrefix + "clusterinformations/": clientv3.PermissionType(clientv3.PermRead),
-			api.ResourcesPrefix + "nodes/":               clientv3.PermissionType(clientv3.PermRead), api.ResourcesPrefix + "bgp": clientv3.PermissionType(clientv3.PermRead),
-			api.ResourcesPrefix + "ippools/": clientv3.PermissionType(clientv3.PermRead), api.ResourcesPrefix + "caliconodestatuses/": clientv3.PermissionType(clientv3.PermReadWrite),
-		},
-	})
-	as := func(user string) *etcdstore.Store {
-		return open(t, datastore.Config{Endpoints: m.Endpoints(), Username: user, Password: word(user)})
-	}
-	policy := api.Update{Key: api.ResourcesPrefix + "tiers/a", Value: []byte("{}")}
-	written := must(as("operator").Create(ctx, policy))(t)
-	for _, user := range []string{"agent", "reader"} {
-		s := as(user)
-		if got := must(s.List(ctx, api.ResourcesPrefix))(t); len(got.Items) != 1 {
-			t.Errorf("%s lists %v", user, got.Items)
-		}
-		w := must(s.Watch(ctx, api.ResourcesPrefix, written.Revision-1))(t)
-		if got := must(w.Next(ctx))(t); len(got.Updates) != 1 {
-			t.Errorf("%s hears %v", user, got)
-		}
-		w.Close()
-		unauthorized(t, user+" changes a resource", datastore.Put(ctx, s, policy))
-	}
-	status := api.Update{Key: api.Root + "felix/v2/no-region/host/h1/status", Value: []byte("{}")}
-	if err := as("agent").PutFor(ctx, status, time.Minute); err != nil {
-		t.Errorf("the agent's status: %v", err)
-	}
-	host := must(as("agent").Create(ctx, api.Update{Key: hosts + "h1-auto-hep", Value: []byte("{}")}))(t)
-	host = must(as("agent").Update(ctx, host))(t)
-	if err := as("agent").Delete(ctx, host.Key, host.Revision); err != nil {
-		t.Errorf("the agent's automatic host endpoint: %v", err)
-	}
-	block := api.Update{Key: api.BlockPrefix + "ipv4/block/10.65.0.0-26", Value: []byte("{}")}
-	claim := datastore.Txn{If: map[string]int64{block.Key: 0, policy.Key: written.Revision}, Put: []api.Update{block, {Key: api.HandleKey("a")}}}
-	if _, err := as("ipam").Transact(ctx, claim); err != nil {
-		t.Errorf("an address, if a resource is as it was read: %v", err)
-	}
-	claim = datastore.Txn{If: map[string]int64{}, Put: []api.Update{block, policy}}
-	_, err := as("ipam").Transact(ctx, claim)
-	unauthorized(t, "who gives out addresses changes a resource", err)
-	_, err = as("agent").Transact(ctx, datastore.Txn{Put: []api.Update{block}})
-	unauthorized(t, "an agent changes a block", err)
-	reflector := as("reflector")
-	for _, prefix := range append(plan.Prefixes(), nodestatus.Prefixes()...) {
-		must(reflector.List(ctx, prefix))(t)
-		must(reflector.Watch(ctx, prefix, written.Revision))(t).Close()
-	}
-	_, err = reflector.List(ctx, api.ResourcesPrefix+"workloadendpoints/")
-	unauthorized(t, "a dedicated reflector reads endpoints", err)
-	if err := reflector.Ping(ctx); err != nil {
-		t.Errorf("a dedicated reflector asks whether the store is there: %v", err)
-	}
-	unauthorized(t, "a reader writes status", as("reader").PutFor(ctx, status, time.Minute))
 }

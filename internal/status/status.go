@@ -7,7 +7,8 @@
 //
 // A key is written when its value has changed, the one that waits longest
 // first, and no more than 50 in a second. What cannot be written is tried again
-// for ever. At start, what an agent before this one wrote is taken over or removed.
+// for ever. At start, what an agent before this one wrote is taken over or removed; every three minutes, what somebody has
+// deleted, changed or added of the endpoints' keys is put right.
 package status
 
 import (
@@ -18,6 +19,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,6 +33,7 @@ const (
 	soonest  = time.Second           // between two reports of the agent, when its state changes
 	minRetry = time.Second
 	maxRetry = 30 * time.Second
+	relist   = 3 * time.Minute // between looks at what the datastore has; upstream's agent: 180 endpointReportingDelays
 )
 
 // Endpoint is the state of one endpoint, as it is stored.
@@ -256,7 +259,8 @@ type writer struct {
 	frozen   bool
 
 	wrote    map[string]string // what the datastore has, as far as is known
-	listed   bool              // wrote holds all
+	listed   bool              // wrote holds all, as it was before listAt
+	listAt   time.Time         // when to look again
 	since    map[string]time.Time
 	started  time.Time
 	reportAt time.Time // zero: now
@@ -280,20 +284,28 @@ func (w *writer) turn(ctx context.Context, now time.Time) (time.Duration, error)
 	if !w.complete {
 		return next, nil
 	}
-	if !w.listed {
-		return 0, w.list(ctx)
+	if !w.listed || w.settings.Endpoints && !now.Before(w.listAt) {
+		return 0, w.list(ctx, now)
+	}
+	if w.settings.Endpoints {
+		next = sooner(next, w.listAt.Sub(now))
 	}
 	key := w.oldest(now)
 	if key == "" {
 		return next, nil
 	}
 	if due := w.since[key].Add(w.settings.Delay); due.After(now) {
-		if wait := due.Sub(now); next < 0 || wait < next {
-			next = wait
-		}
-		return next, nil
+		return sooner(next, due.Sub(now)), nil
 	}
 	return 0, w.write(ctx, key)
+}
+
+// sooner is the shorter of two waits, of which the first may be none at all.
+func sooner(next, wait time.Duration) time.Duration {
+	if next < 0 || wait < next {
+		return wait
+	}
+	return next
 }
 
 // oldest is the key that differs for longest.
@@ -344,8 +356,9 @@ func (w *writer) write(ctx context.Context, key string) error {
 	return nil
 }
 
-// list finds what an agent before this one wrote, and what was written for another region.
-func (w *writer) list(ctx context.Context) error {
+// list finds what an agent before this one wrote, and what became of what this one did. What was written for another region, of
+// which it does not ask, stays known, so that it is removed.
+func (w *writer) list(ctx context.Context, now time.Time) error {
 	found := map[string]string{}
 	for _, prefix := range w.at.prefixes() {
 		all, err := w.cfg.Store.List(ctx, prefix)
@@ -356,8 +369,12 @@ func (w *writer) list(ctx context.Context) error {
 			found[kv.Key] = string(kv.Value)
 		}
 	}
-	maps.Copy(found, w.wrote)
-	w.wrote, w.listed, w.all = found, true, true
+	for key, value := range w.wrote {
+		if !slices.ContainsFunc(w.at.prefixes(), func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
+			found[key] = value
+		}
+	}
+	w.wrote, w.listed, w.listAt, w.all = found, true, now.Add(relist), true
 	return nil
 }
 

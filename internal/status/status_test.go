@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -109,6 +110,66 @@ func TestWhatAnAgentBeforeLeftIsTakenOverOrRemoved(t *testing.T) {
 		b.r.Complete()
 		pass(3 * time.Second)
 		b.want(workloads, `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+	})
+}
+
+// TestWhatSomebodyDoesToAStatusIsUndone: until the endpoint's next change, which may never come, nothing else would.
+func TestWhatSomebodyDoesToAStatusIsUndone(t *testing.T) {
+	run(t, func(b *bench) {
+		key := func(name string) string {
+			return api.Root + "felix/" + workloads + "k8s/prod%2F" + name + "/endpoint/eth0"
+		}
+		right := func() {
+			b.Helper()
+			b.want(workloads, `k8s/prod%2Fdb/endpoint/eth0 {"status":"up"}`, `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+			b.want("v1/", `host/h1/endpoint/h1-eth0 {"status":"up"}`)
+		}
+		b.set(wep("web"), Endpoint{Status: Up})
+		b.set(wep("db"), Endpoint{Status: Up})
+		b.set(intent.EndpointID{Kind: intent.Host, Name: "h1-eth0"}, Endpoint{Status: Up})
+		b.r.Complete()
+		pass(3 * time.Second)
+		right()
+		for _, k := range []string{key("web"), api.Root + "felix/v1/host/h1/endpoint/h1-eth0"} {
+			if err := b.store.Delete(b.Context(), k, 0); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := datastore.Put(b.Context(), b.store, api.Update{Key: key("db"), Value: []byte(`{"status":"down"}`)}); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := b.store.Create(b.Context(), api.Update{Key: key("stranger"), Value: []byte(`{"status":"up"}`)}); err != nil {
+			b.Fatal(err)
+		}
+		pass(relist + 3*time.Second)
+		right()
+		s := settings
+		s.Interval = 0
+		b.r.Configure(s)
+		pass(2 * time.Minute) // its own last report expires
+		before, lists := b.store.Revision(), atomic.Int64{}
+		b.store.Fail(func(o memstore.Op) error {
+			if o.Verb == "list" {
+				lists.Add(1)
+			}
+			return nil
+		})
+		pass(time.Hour)
+		if got := b.store.Revision(); got != before {
+			b.Errorf("nobody did anything, and the store's revision went from %d to %d", before, got)
+		}
+		if n := lists.Load(); n < 1 || n > 2*int64(time.Hour/relist) {
+			b.Errorf("%d lists in an hour, want two each %v", n, relist)
+		}
+		s.Endpoints = false
+		b.r.Configure(s)
+		pass(3 * time.Second)
+		b.want(workloads)
+		lists.Store(0)
+		pass(time.Hour)
+		if n := lists.Load(); n != 0 {
+			b.Errorf("endpoints are not reported, and there were %d lists", n)
+		}
 	})
 }
 

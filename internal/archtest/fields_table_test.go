@@ -12,7 +12,8 @@ var proofs = []proof{
 	{"", "Condition", "type status observedGeneration lastTransitionTime reason message"},
 
 	{"lab.TestNotReadyFreezes", "ClusterInformationSpec", "datastoreReady"},
-	{"resources.TestADatastoreIsMadeReadyAndWhatIsThereStays", "ClusterInformationSpec", "clusterGUID clusterType calicoVersion"},
+	{"resources.TestADatastoreIsMadeReadyAndWhatIsThereStays, cluster.TestAClusterSaysWhatItIs", "ClusterInformationSpec", "clusterGUID clusterType"},
+	{"cluster.TestAClusterSaysWhatItIs", "ClusterInformationSpec", "calicoVersion"},
 	{"", "ClusterInformationSpec", "variant"},
 
 	{"config.TestLaterSourcesWin", "FelixConfigurationSpec", "nodeSelector"},
@@ -22,12 +23,12 @@ var proofs = []proof{
 	{"calc.TestWhatIsAllowedIsReportedWhileSomebodyWantsIt", "FelixConfigurationSpec", "flowLogsLocalReporter flowLogsPolicyEvaluationMode"},
 	{"revoke.TestExactlyTheFlowsThatPolicyDeniesAreMarked", "FelixConfigurationSpec", "flowRevocationEnabled"},
 	{"agent.TestSettingsReachTheRuntimeAndTheLog", "FelixConfigurationSpec", "logSeverityScreen goGCThreshold goMemoryLimitMB goMaxProcs"},
-	{"serve.TestAServerMoves, lab.TestEverySettingIsLive", "FelixConfigurationSpec", `debugHost debugPort healthEnabled healthHost healthPort
+	{"agent.TestListenersAreWhereSettingsSay, serve.TestAServerMoves", "FelixConfigurationSpec", `debugHost debugPort healthEnabled healthHost healthPort
 		prometheusMetricsEnabled prometheusMetricsHost prometheusMetricsPort`},
 	{"serve.TestTLSWithClientsThatMustShowACertificate", "FelixConfigurationSpec", "prometheusMetricsCertFile prometheusMetricsKeyFile prometheusMetricsCAFile"},
 	{"nft.TestTheSettingChangesWhoMayChangeTheTable", "FelixConfigurationSpec", "nftablesTableOwnerEnabled"},
 	{"nft.TestSettingsLetPassWhatIsElseDropped", "FelixConfigurationSpec", "allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads disableConntrackInvalidCheck"},
-	{"nft.TestPacketsFromSourcesThatAreNotTheWorkloadsAreDropped, config.TestStoredSettingsArrive", "FelixConfigurationSpec", "workloadSourceSpoofing"},
+	{"nft.TestPacketsFromSourcesThatAreNotTheWorkloadsAreDropped, calc.TestSourcesThatMayBeSpoofed", "FelixConfigurationSpec", "workloadSourceSpoofing"},
 	{"nft.TestNATIsAsSettingsSay, calc.TestSettingsSayHowTheyLeave", "FelixConfigurationSpec", "natOutgoingAddress natPortRange natOutgoingExclusions iptablesNATOutgoingInterfaceFilter"},
 	{"status.TestSettingsAreLive", "FelixConfigurationSpec", "reportingInterval endpointReportingDelay endpointReportingEnabled openstackRegion"},
 	{"status.TestTheAgentsOwnStatusGoesWhenNobodyConfirmsIt", "FelixConfigurationSpec", "reportingTTL"},
@@ -65,8 +66,8 @@ var proofs = []proof{
 	{"plan.TestSettingsOfANode, TestSessions", "BGPConfigurationSpec", "nodeToNodeMeshEnabled asNumber listenPort nodeMeshMaxRestartTime bindMode ignoredInterfaces"},
 	{"api.TestWhatBGPDoesNotHonourIsRefusedByName", "BGPConfigurationSpec", "serviceLoadBalancerAggregation programClusterRoutes"},
 	{"plan.TestWhatIsTold", "BGPServiceBlock", "cidr"},
-	{"plan.TestWhatIsTold", "Community", "name value"},
-	{"plan.TestWhatIsTold", "PrefixAdvertisement", "cidr communities"},
+	{"plan.TestSettingsOfANode", "Community", "name value"},
+	{"plan.TestSettingsOfANode", "PrefixAdvertisement", "cidr communities"},
 	{"speaker.TestExternalPeersWithAPassword, api.TestAPasswordThatCannotBeReadIsNeverNone", "SecretKeyRef", "name key"},
 	{"plan.TestSessions", "BGPPeerSpec", `node nodeSelector peerIP asNumber localASNumber peerSelector keepOriginalNextHop nextHopMode sourceAddress maxRestartTime
 		keepaliveTime numAllowedLocalASNumbers ttlSecurity filters reversePeering reachableBy`},
@@ -114,7 +115,7 @@ var proofs = []proof{
 	{"agreetest.TestKernelAgrees", "EndpointPort", "name protocol port"},
 	{"agreetest.TestKernelAgrees", "WorkloadEndpointSpec", "node ipNetworks profiles interfaceName serviceAccountName"},
 	{"api.TestWorkloadEndpointNames, TestAWorkloadEndpointsNameIsReadBack", "WorkloadEndpointSpec", "orchestrator workload pod endpoint containerID"},
-	{"nft.TestPacketsFromSourcesThatAreNotTheWorkloadsAreDropped", "WorkloadEndpointSpec", "allowSpoofedSourcePrefixes"},
+	{"nft.TestPacketsFromSourcesThatAreNotTheWorkloadsAreDropped, calc.TestSourcesThatMayBeSpoofed", "WorkloadEndpointSpec", "allowSpoofedSourcePrefixes"},
 	{"fib.TestRoutesFollowTheIntents", "WorkloadEndpointSpec", "mac"},
 	{"", "WorkloadEndpointSpec", "ipv4Gateway ipv6Gateway"},
 	{"agreetest.TestKernelAgrees, TestFiftyByFiftyNamedPorts", "WorkloadEndpointPort", "name protocol port"},

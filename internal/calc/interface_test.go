@@ -103,6 +103,23 @@ func TestEndpointsAreAcceptedAndRefusedAsPrefixesChange(t *testing.T) {
 	}
 }
 
+// TestSourcesThatMayBeSpoofed: an endpoint's list counts only while the setting lets it, since who may write endpoints need not be
+// who may open this.
+func TestSourcesThatMayBeSpoofed(t *testing.T) {
+	g := New("h1")
+	e := claimUpdate("a", "cali1")
+	e.Value = []byte(strings.Replace(string(e.Value), `"ipNetworks":`, `"allowSpoofedSourcePrefixes":["198.51.100.0/24"],"ipNetworks":`, 1))
+	g.Update([]api.Update{e})
+	for _, step := range []struct{ setting, want string }{{"", "[]"}, {"Any", "[198.51.100.0/24]"}, {"Disabled", "[]"}} {
+		if step.setting != "" {
+			g.Update([]api.Update{rawUpdate("felixconfigurations/default", fmt.Sprintf(`{"kind":"FelixConfiguration","metadata":{"name":"default"},"spec":{"workloadSourceSpoofing":%q}}`, step.setting))})
+		}
+		if got := fmt.Sprint(only(t, g).Spoofable); got != step.want {
+			t.Errorf("with workloadSourceSpoofing %q: %s, want %s", step.setting, got, step.want)
+		}
+	}
+}
+
 func TestARefusedEndpointDoesNotTakeAnInterfaceFromItsOwner(t *testing.T) {
 	g := New("h1")
 	g.Update([]api.Update{claimUpdate("a", "lo"), claimUpdate("b", "lo"), claimUpdate("c", "cali1")})

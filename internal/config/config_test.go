@@ -149,14 +149,6 @@ func TestEveryUnitOfADuration(t *testing.T) {
 	}
 }
 
-func TestWhatSaysWhereTheDatastoreIsIsNotTakenFromIt(t *testing.T) {
-	for _, p := range config.Params() {
-		if p.Local && p.Fixed == "" {
-			t.Errorf("%s is local, but nothing says why it is not live", p.Name)
-		}
-	}
-}
-
 func TestGeneralNamesOfTheEnvironmentSayWhereTheDatastoreIs(t *testing.T) {
 	general := []string{
 		"NODENAME=n7", "DATASTORE_TYPE=etcdv3", "ETCD_ENDPOINTS=http://192.0.2.1:2379, http://192.0.2.2:2379", "ETCD_USERNAME=u", "ETCD_PASSWORD=p",

@@ -34,7 +34,7 @@ func TestADatastoreIsMadeReadyAndWhatIsThereStays(t *testing.T) {
 	clitest.Equal(t, strings.Join(names, " "), "clusterinformations/default tiers/default tiers/kube-admin tiers/kube-baseline")
 	clitest.Contains(t, c.Stored("tiers/default"), `"uid":"mine"`)
 	clitest.Contains(t, c.Stored("tiers/kube-admin"), `"spec":{"order":1000,"defaultAction":"Pass"},"status":{}`)
-	clitest.Contains(t, c.Stored("clusterinformations/default"), `"datastoreReady":true`, `"clusterGUID":"`)
+	clitest.Contains(t, c.Stored("clusterinformations/default"), `"datastoreReady":true`, `"clusterGUID":"`, `"clusterType":"twill"`)
 }
 
 // TestADatastoreThatIsReadyIsOnlyRead: a host's own role may read all, and write none of these (docs/etcd.md).

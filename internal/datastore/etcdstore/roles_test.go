@@ -30,6 +30,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/nodeaddr"
 	"github.com/twillnet/twill/internal/nodekeep"
+	"github.com/twillnet/twill/internal/resources"
 	"github.com/twillnet/twill/internal/status"
 	"github.com/twillnet/twill/internal/upkeep"
 )
@@ -278,11 +279,17 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 		}
 	}
 
+	// What `twill node` does before all else: the first as an operator, the others as what they are.
+	unauthorized(t, "the first node of a cluster, with the role of the others", resources.Ensure(ctx, as("agent")))
+	if err := errors.Join(resources.Ensure(ctx, as("operator")), resources.Ensure(ctx, as("agent"))); err != nil {
+		t.Errorf("a datastore that is ready is looked at: %v", err)
+	}
 	policy := api.Update{Key: api.ResourcesPrefix + "tiers/a", Value: []byte("{}")}
+	there := len(must(as("operator").List(ctx, api.ResourcesPrefix))(t).Items)
 	written := must(as("operator").Create(ctx, policy))(t)
 	for _, user := range []string{"agent", "reader"} {
 		s := as(user)
-		if got := must(s.List(ctx, api.ResourcesPrefix))(t); len(got.Items) != 1 {
+		if got := must(s.List(ctx, api.ResourcesPrefix))(t); len(got.Items) != there+1 {
 			t.Errorf("%s lists %v", user, got.Items)
 		}
 		w := must(s.Watch(ctx, api.ResourcesPrefix, written.Revision-1))(t)

@@ -40,6 +40,7 @@ type library struct {
 	complete []netip.Addr             // peers that said that they have told all
 	rose     []netip.Addr             // peers whose session came up
 	fell     []netip.Addr             // peers whose session broke and whose routes the library keeps
+	ceased   []netip.Addr             // peers that ended their session, and may begin another at once
 	seen     map[netip.Addr]phase     // of sessions
 	moved    map[netip.Addr]time.Time // when a route last changed, by who told it; the zero address: this node
 }
@@ -150,6 +151,9 @@ func (b *library) onPeer(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 		if e.Peer.State.DisconnectReason == api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART {
 			b.fell = append(b.fell, peer)
 			defer b.wake()
+		} else if mayBeginAgain[now.Why] {
+			b.ceased = append(b.ceased, peer)
+			defer b.wake()
 		}
 	}
 	if up {
@@ -184,7 +188,7 @@ func whyDown(s apiutil.PeerState) string {
 	case api.PeerState_DISCONNECT_REASON_RESTART_TIMER_EXPIRED:
 		return "the peer did not come back within its restart time"
 	case api.PeerState_DISCONNECT_REASON_NOTIFICATION_RECEIVED:
-		return "the peer closed it: " + told(s.DisconnectMessage)
+		return closed + told(s.DisconnectMessage)
 	case api.PeerState_DISCONNECT_REASON_NOTIFICATION_SENT:
 		return "closed from here: " + blame.ReplaceAllString(told(s.DisconnectMessage), "what it sent is wrong: $0")
 	case api.PeerState_DISCONNECT_REASON_BAD_PEER_AS:
@@ -195,6 +199,15 @@ func whyDown(s apiutil.PeerState) string {
 		return "the peer reset it"
 	}
 	return ""
+}
+
+// closed begins what is said of a session that its peer ended.
+const closed = "the peer closed it: "
+
+// mayBeginAgain are the Cease notifications (RFC 4486, 4) after which the peer may begin anew at once; so does ours, when BFD has
+// lost the path for a moment. After all others the peer wants to be left alone for a while.
+var mayBeginAgain = map[string]bool{
+	closed + "cease: peer deconfigured": true, closed + "cease: administrative reset": true, closed + "cease: other configuration change": true,
 }
 
 // notification is how the library writes one.
@@ -230,12 +243,13 @@ func (b *library) changes() (map[netip.Prefix][]netip.Addr, []netip.Addr) {
 
 // silence ends sessions that broke for want of a sign of life. The library takes these for restarts and keeps their
 // routes; but a peer that restarts closes its connection, and one that is silent forwards nothing. That we sent a
-// notification is all by which they differ. It returns who came up since.
+// notification is all by which they differ. Sessions that peers ended and may begin again are made anew, too: else the library hangs
+// up on those peers for five seconds, whatever it is configured to (its holdtimeIdle). It returns who came up since.
 func (b *library) silence(ctx context.Context) (rose []netip.Addr, failed map[netip.Addr]error) {
 	b.mu.Lock()
 	rose = b.rose
-	fell := b.fell
-	b.rose, b.fell = nil, nil
+	fell, ceased := b.fell, b.ceased
+	b.rose, b.fell, b.ceased = nil, nil, nil
 	b.mu.Unlock()
 	for _, peer := range rose {
 		if is, open := b.open[peer]; open {
@@ -257,6 +271,18 @@ func (b *library) silence(ctx context.Context) (rose []netip.Addr, failed map[ne
 			continue
 		}
 		if err := b.reopen(ctx, peer, whyDown(apiutil.PeerState{DisconnectReason: api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED})); err != nil {
+			failed[peer] = err
+		}
+	}
+	for _, peer := range ceased {
+		is, open := b.open[peer]
+		if !open || b.stands(peer) {
+			continue
+		}
+		b.mu.Lock()
+		was := b.seen[peer]
+		b.mu.Unlock()
+		if err := b.anew(ctx, peer, is, was.Why); err != nil {
 			failed[peer] = err
 		}
 	}

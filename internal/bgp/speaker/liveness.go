@@ -96,6 +96,15 @@ func (b *library) reopen(ctx context.Context, peer netip.Addr, why string) error
 	if !open {
 		return nil
 	}
+	if err := b.anew(ctx, peer, is, why); err != nil {
+		return err
+	}
+	b.log.Warn("its routes go", "peer", peer, "why", why)
+	return nil
+}
+
+// anew makes a session again.
+func (b *library) anew(ctx context.Context, peer netip.Addr, is wanted, why string) error {
 	is.notified, is.restarting = 0, false
 	if err := b.close(ctx, peer, is); err != nil {
 		return err
@@ -106,6 +115,5 @@ func (b *library) reopen(ctx context.Context, peer netip.Addr, why string) error
 	b.mu.Lock()
 	b.seen[peer] = phase{Since: time.Now(), Why: why}
 	b.mu.Unlock()
-	b.log.Warn("its routes go", "peer", peer, "why", why)
 	return nil
 }

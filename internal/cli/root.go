@@ -83,7 +83,7 @@ Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 		if err := cmd.ValidateFlagGroups(); err != nil {
 			return console.Usage("%v\nRun '%s --help' for usage.", err, cmd.CommandPath())
 		}
-		return nil
+		return console.ParseOutput(cmd)
 	}
 	e.AddFlags(root.PersistentFlags())
 	root.AddGroup(

@@ -83,7 +83,7 @@ func addRouterID(cmd *cobra.Command, id *string) {
 }
 
 func (c *command) bgpPeersCmd(socket *string) *cobra.Command {
-	var output string
+	var output console.Output
 	cmd := &cobra.Command{
 		Use:   "peers",
 		Short: "Show the sessions of this host, since when, and why one is down",
@@ -95,18 +95,15 @@ func (c *command) bgpPeersCmd(socket *string) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if output == "wide" {
-					printSessions(c.Stdio.Out, r, time.Now(), true)
-				} else if done, err := c.Document(r, output); !done {
-					printSessions(c.Stdio.Out, r, time.Now(), false)
-				} else if err != nil {
-					return err
-				}
-				return allUp(r)
+				err = c.Answer(output, console.Answer{Doc: r, Rows: ".sessions", Name: ".peer", Table: func(w io.Writer, wide bool) error {
+					printSessions(w, r, time.Now(), wide)
+					return nil
+				}})
+				return cmp.Or(err, allUp(r))
 			})
 		},
 	}
-	console.AddOutputs(cmd, &output, "wide", "json", "yaml")
+	output.AddFlag(cmd)
 	return cmd
 }
 
@@ -118,7 +115,8 @@ func (c *command) askBGP(ctx context.Context, socket string, do func(context.Con
 }
 
 func (c *command) bgpReadyCmd(socket *string) *cobra.Command {
-	return &cobra.Command{
+	var output console.Output
+	cmd := &cobra.Command{
 		Use:   "ready",
 		Short: "Say whether routes by BGP can be relied upon: for a readiness probe",
 		Long: `Say whether routes by BGP can be relied upon: there is a plan, a restart is over,
@@ -132,14 +130,25 @@ Exit code: 0 ready, 1 not ready or no answer.`,
 				if err != nil {
 					return err
 				}
-				if why := nodestatus.NotReady(r); len(why) > 0 {
+				why := nodestatus.NotReady(r)
+				err = c.Answer(output, console.Answer{
+					Doc: map[string]any{"node": r.Node, "ready": len(why) == 0, "why": why}, Name: ".node", Kind: "node",
+					Table: func(w io.Writer, _ bool) (err error) {
+						if len(why) == 0 {
+							_, err = fmt.Fprintln(w, "ready")
+						}
+						return err
+					},
+				})
+				if len(why) > 0 {
 					return errors.New(strings.Join(why, "; "))
 				}
-				fmt.Fprintln(c.Stdio.Out, "ready")
-				return nil
+				return err
 			})
 		},
 	}
+	output.AddFlag(cmd)
+	return cmd
 }
 
 func allUp(r speaker.Report) error {
@@ -215,7 +224,7 @@ func age(since, now time.Time) string {
 }
 
 func (c *command) bgpRoutesCmd(socket *string) *cobra.Command {
-	var output string
+	var output console.Output
 	cmd := &cobra.Command{
 		Use:   "routes",
 		Short: "Show all paths that are known, which are chosen, and what the kernel has",
@@ -227,19 +236,15 @@ func (c *command) bgpRoutesCmd(socket *string) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if done, err := c.Document(routes, output); done {
-					return err
-				}
-				printPaths(c.Stdio.Out, routes)
-				return nil
+				return c.Answer(output, console.Answer{Doc: routes, Name: ".dst", Table: func(w io.Writer, _ bool) error { return printPaths(w, routes) }})
 			})
 		},
 	}
-	console.AddOutputs(cmd, &output, "json", "yaml")
+	output.AddFlag(cmd)
 	return cmd
 }
 
-func printPaths(w io.Writer, routes []speaker.Route) {
+func printPaths(w io.Writer, routes []speaker.Route) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "PREFIX\tBEST\tFROM\tNEXT HOP\tAS PATH\tCOMMUNITIES\tKERNEL")
 	for _, r := range routes {
@@ -255,11 +260,11 @@ func printPaths(w io.Writer, routes []speaker.Route) {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Dst, best, from, hop, strings.Trim(fmt.Sprint(r.ASPath), "[]"), strings.Join(r.Communities, " "), r.Kernel)
 	}
-	t.Flush()
+	return t.Flush()
 }
 
 func (c *command) bgpWhyCmd(socket *string) *cobra.Command {
-	var output string
+	var output console.Output
 	cmd := &cobra.Command{
 		Use:   "why PREFIX",
 		Short: "Say what becomes of a prefix or address: who told it, who is told, and why not",
@@ -283,9 +288,11 @@ func (c *command) bgpWhyCmd(socket *string) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if done, err := c.Document(e, output); !done {
-					printExplanation(c.Stdio.Out, e)
-				} else if err != nil {
+				err = c.Answer(output, console.Answer{Doc: e, Name: ".asked", Table: func(w io.Writer, _ bool) error {
+					printExplanation(w, e)
+					return nil
+				}})
+				if err != nil {
 					return err
 				}
 				if !e.Dst.IsValid() {
@@ -295,7 +302,7 @@ func (c *command) bgpWhyCmd(socket *string) *cobra.Command {
 			})
 		},
 	}
-	console.AddOutputs(cmd, &output, "json", "yaml")
+	output.AddFlag(cmd)
 	return cmd
 }
 
@@ -341,6 +348,7 @@ func printExplanation(w io.Writer, e speaker.Explanation) {
 // nodeStatusCmd is calicoctl's way to ask the same.
 func (c *command) nodeStatusCmd() *cobra.Command {
 	var socket string
+	var output console.Output
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the BGP sessions of this host, as calicoctl does",
@@ -349,13 +357,17 @@ func (c *command) nodeStatusCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.askBGP(cmd.Context(), socket, func(ctx context.Context) error {
 				r, err := daemon.Report(ctx, socket)
-				if err == nil {
-					printNodeStatus(c.Stdio.Out, r)
+				if err != nil {
+					return err
 				}
-				return err
+				return c.Answer(output, console.Answer{Doc: r, Rows: ".sessions", Name: ".peer", Table: func(w io.Writer, _ bool) error {
+					printNodeStatus(w, r)
+					return nil
+				}})
 			})
 		},
 	}
+	output.AddFlag(cmd)
 	cmd.Flags().StringVar(&socket, "socket", conn.BgpSocket(), "the BGP daemon's socket (TWILL_BGP_SOCKET)")
 	return cmd
 }

@@ -39,6 +39,7 @@ func (c *command) datastoreCmd() *cobra.Command {
 }
 
 func (c *command) lockCmd(lock bool) *cobra.Command {
+	var output console.Output
 	cmd := &cobra.Command{
 		Use:   "unlock",
 		Short: "Let agents and plugins work with the datastore again",
@@ -59,12 +60,20 @@ Exit code: 0 it is locked, 1 it could not be done, 2 usage.`
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return c.Conn.Long(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
 			done, err := setReady(ctx, s, !lock)
-			if err == nil {
-				fmt.Fprintf(c.Stdio.Out, "datastore %sed%s\n", cmd.Name(), map[bool]string{true: " already"}[done.What == "unchanged"])
+			if err != nil {
+				return err
 			}
-			return err
+			already := done.What == "unchanged"
+			return c.Answer(output, console.Answer{
+				Doc: map[string]any{"name": "default", "locked": lock, "already": already}, Name: ".name", Kind: "clusterinformation",
+				Table: func(w io.Writer, _ bool) error {
+					_, err := fmt.Fprintf(w, "datastore %sed%s\n", cmd.Name(), map[bool]string{true: " already"}[already])
+					return err
+				},
+			})
 		})
 	}
+	output.AddFlag(cmd)
 	return cmd
 }
 
@@ -133,6 +142,7 @@ func keys(n int) string { return console.Count(n, "key") }
 
 func (c *command) importCmd() *cobra.Command {
 	var file string
+	var output console.Output
 	cmd := &cobra.Command{
 		Use:   "import -f FILE",
 		Short: "Fill an empty datastore from an export",
@@ -153,9 +163,10 @@ Exit code: 0 complete, 1 it is not: empty the datastore and import again,
 			if err != nil {
 				return err
 			}
-			return c.Conn.Long(cmd.Context(), func(ctx context.Context, s datastore.Store) error { return c.importAll(ctx, s, es) })
+			return c.Conn.Long(cmd.Context(), func(ctx context.Context, s datastore.Store) error { return c.importAll(ctx, s, es, output) })
 		},
 	}
+	output.AddFlag(cmd)
 	cmd.Flags().StringVarP(&file, "filename", "f", "", "an export, or - for standard input")
 	return cmd
 }
@@ -195,7 +206,7 @@ func (c *command) readExport(file string) ([]entry, error) {
 	return out, nil
 }
 
-func (c *command) importAll(ctx context.Context, s datastore.Store, es []entry) error {
+func (c *command) importAll(ctx context.Context, s datastore.Store, es []entry, output console.Output) error {
 	info, err := resources.ClusterInfo.Key()
 	if err != nil {
 		return err
@@ -224,8 +235,10 @@ func (c *command) importAll(ctx context.Context, s datastore.Store, es []entry) 
 		}
 		p.Step()
 	}
-	fmt.Fprintf(c.Stdio.Out, "%s imported; the datastore is locked: twill datastore unlock starts the cluster\n", keys(len(es)))
-	return nil
+	return c.Answer(output, console.Answer{Doc: es, Name: ".key", Table: func(w io.Writer, _ bool) error {
+		_, err := fmt.Fprintf(w, "%s imported; the datastore is locked: twill datastore unlock starts the cluster\n", keys(len(es)))
+		return err
+	}})
 }
 
 // importInfo takes over the cluster's id, and keeps the datastore locked.

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 func (c *command) versionCmd() *cobra.Command {
 	var client bool
 	var poll time.Duration
+	var output console.Output
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this binary and of the cluster",
@@ -30,30 +32,56 @@ Exit code: 0 printed, 1 the datastore does not answer, 2 usage.`,
 		Example: "  twill version\n  twill version --client\n  twill version --poll 5s",
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			fmt.Fprintln(c.Stdio.Out, "twill", conn.Version)
+			out := &console.Stream{To: c.Stdio, As: output, Name: ".version"}
+			first := versionRow{Version: conn.Version}
 			if client {
-				return nil
+				return out.Row(first, first.text())
+			}
+			if output.IsTable() { // it does not wait for the datastore
+				if err := out.Row(first, first.text()); err != nil {
+					return err
+				}
 			}
 			return c.Conn.Long(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
-				return c.printCluster(ctx, s, poll)
+				return c.printCluster(ctx, s, out, poll)
 			})
 		},
 	}
+	output.AddFlag(cmd)
 	cmd.Flags().BoolVar(&client, "client", false, "this binary only; the datastore is not asked")
 	cmd.Flags().DurationVar(&poll, "poll", 0, "ask again at this interval, and print what is new, until interrupted")
 	return cmd
 }
 
-func (c *command) printCluster(ctx context.Context, s datastore.Store, poll time.Duration) error {
+// versionRow is what there is to say of a version.
+type versionRow struct {
+	Version string        `json:"version"`
+	Cluster *clusterState `json:"cluster,omitempty"`
+}
+
+func (v versionRow) text() string { return "twill " + v.Version + "\n" }
+
+// clusterState is what a cluster's ClusterInformation says; empty: nothing is stored.
+type clusterState struct {
+	GUID    string `json:"guid,omitempty"`
+	Type    string `json:"type,omitempty"`
+	Version string `json:"version,omitempty"`
+	Stored  bool   `json:"stored"`
+	Locked  bool   `json:"locked"` // the datastore
+}
+
+func (c *command) printCluster(ctx context.Context, s datastore.Store, out *console.Stream, poll time.Duration) error {
 	for last := ""; ; {
-		text, err := clusterText(ctx, s)
+		state, err := stateOfCluster(ctx, s)
 		if err != nil {
 			return err
 		}
-		if text != last {
-			fmt.Fprint(c.Stdio.Out, text)
+		if text := state.text(); text != last {
+			if err := out.Row(versionRow{conn.Version, &state}, text); err != nil {
+				return err
+			}
+			last = text
 		}
-		last = text
 		if poll <= 0 {
 			return nil
 		}
@@ -65,34 +93,36 @@ func (c *command) printCluster(ctx context.Context, s datastore.Store, poll time
 	}
 }
 
-func clusterText(ctx context.Context, s datastore.Store) (string, error) {
+func stateOfCluster(ctx context.Context, s datastore.Store) (clusterState, error) {
 	u, err := resources.FindStored(ctx, s, resources.ClusterInfo)
 	if errors.Is(err, datastore.ErrNotFound) {
-		return "cluster: nothing is known of it; no " + resources.Short(resources.ClusterInfo) + " is stored\n", nil
+		return clusterState{}, nil
 	}
 	if err != nil {
-		return "", err
+		return clusterState{}, err
 	}
 	st, err := api.DecodeStored(u)
 	if err != nil {
-		return "", err
+		return clusterState{}, err
 	}
 	info, ok := st.Resource.(*api.ClusterInformation)
 	if !ok {
-		return "", fmt.Errorf("%s: cannot be read", u.Key)
+		return clusterState{}, fmt.Errorf("%s: cannot be read", u.Key)
 	}
-	or := func(text string) string {
-		if text == "" {
-			return "not known"
-		}
-		return text
+	return clusterState{GUID: info.Spec.ClusterGUID, Type: info.Spec.ClusterType, Version: info.Spec.CalicoVersion, Stored: true, Locked: locked(info)}, nil
+}
+
+func (c clusterState) text() string {
+	if !c.Stored {
+		return "cluster: nothing is known of it; no " + resources.Short(resources.ClusterInfo) + " is stored\n"
 	}
 	state := "ready"
-	if locked(info) {
+	if c.Locked {
 		state = "locked; twill datastore unlock opens it"
 	}
+	const unknown = "not known"
 	return fmt.Sprintf("cluster GUID: %s\ncluster type: %s\ncluster version: %s\ndatastore: %s\n",
-		or(info.Spec.ClusterGUID), or(info.Spec.ClusterType), or(info.Spec.CalicoVersion), state), nil
+		cmp.Or(c.GUID, unknown), cmp.Or(c.Type, unknown), cmp.Or(c.Version, unknown), state)
 }
 
 func locked(info *api.ClusterInformation) bool {

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/twillnet/twill/internal/cli/console"
 )
 
 // calicoctlConfig is where calicoctl looks.
@@ -39,7 +41,7 @@ func (c *Connection) readFile() error {
 	if name == "" {
 		name = calicoctlConfig
 	}
-	text, err := ReadFile(name)
+	text, err := console.ReadFile(name)
 	if c.path == "" && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -18,7 +18,7 @@ import (
 
 func (c *command) configCmd() *cobra.Command {
 	var l conn.Local
-	var output string
+	var output console.Output
 	var all, offline bool
 	cmd := &cobra.Command{
 		Use:   "config",
@@ -58,7 +58,7 @@ Exit code: 0 all values are good, 1 some are not and were passed over, 2 usage.`
 	f := cmd.Flags()
 	f.BoolVar(&all, "all", false, "also print what has its default")
 	f.BoolVar(&offline, "offline", false, "do not ask the datastore")
-	console.AddOutput(cmd, &output, "json or yaml, or nothing for a table", "json", "yaml")
+	output.AddFlag(cmd)
 	cmd.AddCommand(&cobra.Command{
 		Use: "params", Short: "Print the reference of all settings, as Markdown", Args: console.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return config.Reference(c.Stdio.Out) },
@@ -106,7 +106,7 @@ type setting struct {
 	From  string `json:"from"`
 }
 
-func (c *command) printConfig(e config.Effective, all bool, output string) error {
+func (c *command) printConfig(e config.Effective, all bool, output console.Output) error {
 	var out []setting
 	for _, v := range e.Values {
 		if v.From == "default" && !all {
@@ -118,10 +118,7 @@ func (c *command) printConfig(e config.Effective, all bool, output string) error
 		}
 		out = append(out, s)
 	}
-	if done, err := c.Document(out, output); done {
-		return err
-	}
-	return printSettings(c.Stdio.Out, out)
+	return c.Answer(output, console.Answer{Doc: out, Name: ".name", Table: func(w io.Writer, _ bool) error { return printSettings(w, out) }})
 }
 
 func printSettings(w io.Writer, out []setting) error {

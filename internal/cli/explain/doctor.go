@@ -32,8 +32,9 @@ import (
 // doctorFlags are those of `twill doctor`.
 type doctorFlags struct {
 	conn.Local
-	output, agentAt, bgpAt, bgp, fix string
-	force                            bool
+	output                   console.Output
+	agentAt, bgpAt, bgp, fix string
+	force                    bool
 }
 
 func (c *command) doctorCmd() *cobra.Command {
@@ -69,9 +70,11 @@ Exit code: 0 nothing fails, 1 something does, 2 usage.`,
 				return c.fixLeftovers(cmd.Context(), &d, f)
 			}
 			found := doctor.Judge(f)
-			if done, err := c.Document(found, d.output); !done {
-				printFindings(c.Stdio.Out, found, d.output == "wide")
-			} else if err != nil {
+			err = c.Answer(d.output, console.Answer{Doc: found, Name: ".check", Table: func(w io.Writer, wide bool) error {
+				printFindings(w, found, wide)
+				return nil
+			}})
+			if err != nil {
 				return err
 			}
 			if doctor.Failed(found) {
@@ -87,7 +90,7 @@ Exit code: 0 nothing fails, 1 something does, 2 usage.`,
 	f.StringVar(&d.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "who is to speak BGP here, as \"twill node\" is told: on, bird or off (TWILL_BGP)")
 	f.StringVar(&d.fix, "fix", "", "what to put right: leftovers")
 	f.BoolVar(&d.force, "force", false, "with --fix: also where the policy of one of the host's chains will drop what the leftovers accepted")
-	console.AddOutputs(cmd, &d.output, "wide", "json", "yaml")
+	d.output.AddFlag(cmd)
 	return cmd
 }
 

@@ -1,8 +1,8 @@
 package explain
 
 import (
-	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -39,17 +39,12 @@ type problem struct {
 // printWhy writes an explanation; a denial becomes the exit code.
 func (c *command) printWhy(e Explanation, o whyOptions) error {
 	e.Allowed = !slices.ContainsFunc(e.Answers, func(a world.Answer) bool { return !a.Allowed })
-	if o.output == "json" {
-		b, err := json.MarshalIndent(e, "", "  ")
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(c.Stdio.Out, string(b))
-	} else {
-		// Fprint leaves out the colours where the output is no terminal.
-		if _, err := lipgloss.Fprint(c.Stdio.Out, e.text()); err != nil {
-			return err
-		}
+	err := c.Answer(o.output, console.Answer{Doc: e, Rows: ".answers", Name: ".decided.policy", Table: func(w io.Writer, _ bool) error {
+		_, err := lipgloss.Fprint(w, e.text()) // without colours where the output is no terminal
+		return err
+	}})
+	if err != nil {
+		return err
 	}
 	if !e.Allowed {
 		return console.Exit{Code: Denied}

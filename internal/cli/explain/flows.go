@@ -3,14 +3,12 @@ package explain
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
 	"time"
 
-	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/api"
@@ -24,7 +22,8 @@ import (
 
 // flowOptions say which flows are shown.
 type flowOptions struct {
-	socket, output  string
+	socket          string
+	output          console.Output
 	last            int
 	follow, allowed bool
 	staged, offline bool
@@ -66,7 +65,7 @@ answers.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.socket, "socket", conn.AgentSocket(), "the agent's socket (TWILL_SOCKET)")
-	console.AddOutput(cmd, &o.output, "text, or json: an object a line", "text", "json")
+	o.output.AddFlag(cmd)
 	f.IntVar(&o.last, "last", 100, "how many of those that were before, of what is asked for")
 	f.BoolVarP(&o.follow, "follow", "f", false, "go on with what comes")
 	f.BoolVar(&o.allowed, "allowed", false, "also what policy allows")
@@ -86,6 +85,7 @@ func (c *command) flows(ctx context.Context, o flowOptions) error {
 	if !o.offline {
 		names = c.namesOf(ctx)
 	}
+	out := &console.Stream{To: c.Stdio, As: o.output, Name: ".policy"}
 	var latest time.Time
 	var kept []flows.Flow // what was before: all of it is looked through, and the last of what is wanted shown
 	err := agent.Flows(ctx, o.socket, agent.WhichFlows{Last: flows.Kept, Logged: o.logged}, func(f flows.Flow) error {
@@ -97,9 +97,9 @@ func (c *command) flows(ctx context.Context, o flowOptions) error {
 	})
 	kept = kept[len(kept)-min(max(o.last, 0), len(kept)):]
 	for i := 0; i < len(kept) && err == nil; i++ {
-		err = c.showFlow(kept[i], o.output)
+		err = showFlow(out, kept[i])
 	}
-	if err == nil && len(kept) == 0 && !o.follow && o.output != "json" {
+	if err == nil && len(kept) == 0 && !o.follow && o.output.IsTable() {
 		none := "no flows: nothing was dropped, or nothing of what was asked for"
 		if o.logged {
 			none = "no flows: no rule with action Log matched a packet, or none of what was asked for"
@@ -111,7 +111,7 @@ func (c *command) flows(ctx context.Context, o flowOptions) error {
 			if f.From, f.To = cmp.Or(f.From, names(f.Src)), cmp.Or(f.To, names(f.Dst)); !f.Time.After(latest) || !o.wants(f) {
 				return nil
 			}
-			return c.showFlow(f, o.output)
+			return showFlow(out, f)
 		})
 	}
 	if err == nil || errors.Is(err, context.Canceled) {
@@ -120,11 +120,7 @@ func (c *command) flows(ctx context.Context, o flowOptions) error {
 	return conn.ExplainAgent(o.socket, err)
 }
 
-func (c *command) showFlow(f flows.Flow, output string) error {
-	if output != "json" {
-		_, err := lipgloss.Fprint(c.Stdio.Out, flowText(f))
-		return err
-	}
+func showFlow(to *console.Stream, f flows.Flow) error {
 	var v any = f
 	if f.Logged {
 		v = struct {
@@ -132,11 +128,7 @@ func (c *command) showFlow(f flows.Flow, output string) error {
 			Allowed *bool `json:"allowed,omitempty"` // hides that of Flow, which says nothing
 		}{Flow: f}
 	}
-	b, err := json.Marshal(v)
-	if err == nil {
-		_, err = fmt.Fprintln(c.Stdio.Out, string(b))
-	}
-	return err
+	return to.Row(v, flowText(f))
 }
 
 // wants reports whether a flow is one of those that were asked for.

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,8 @@ func (c *command) selectorCmd() *cobra.Command {
 		RunE:  console.SubcommandWanted,
 		Args:  cobra.ArbitraryArgs,
 	}
-	cmd.AddCommand(&cobra.Command{
+	var output console.Output
+	match := &cobra.Command{
 		Use:   "match 'EXPR' [KEY=VALUE…]",
 		Short: "Say whether a selector matches labels",
 		Long: `Say whether a selector matches a set of labels. Nothing is read from a
@@ -33,12 +35,14 @@ Exit code: 0 it matches, 1 it does not, 2 it does not parse.`,
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error { return c.selectorMatch(args[0], args[1:]) },
-	})
+		RunE: func(_ *cobra.Command, args []string) error { return c.selectorMatch(args[0], args[1:], output) },
+	}
+	output.AddFlag(match)
+	cmd.AddCommand(match)
 	return cmd
 }
 
-func (c *command) selectorMatch(expr string, pairs []string) error {
+func (c *command) selectorMatch(expr string, pairs []string, output console.Output) error {
 	sel, err := selector.Parse(expr)
 	if err != nil {
 		return console.Exit{Code: 2, Msg: err.Error()}
@@ -51,10 +55,16 @@ func (c *command) selectorMatch(expr string, pairs []string) error {
 		}
 		labels[k] = v
 	}
-	if !sel.Match(labels) {
-		fmt.Fprintf(c.Stdio.Out, "no match: %s\n", sel)
+	match := sel.Match(labels)
+	err = c.Answer(output, console.Answer{
+		Doc: map[string]any{"selector": sel.String(), "labels": labels, "match": match}, Name: ".match",
+		Table: func(w io.Writer, _ bool) error {
+			_, err := fmt.Fprintf(w, "%s: %s\n", map[bool]string{true: "match", false: "no match"}[match], sel)
+			return err
+		},
+	})
+	if err == nil && !match {
 		return console.Exit{Code: 1}
 	}
-	fmt.Fprintf(c.Stdio.Out, "match: %s\n", sel)
-	return nil
+	return err
 }

@@ -22,7 +22,8 @@ import (
 
 func (c *command) statusCmd() *cobra.Command {
 	var all bool
-	var socket, output string
+	var socket string
+	var output console.Output
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "What this node does, what is wrong, and since when",
@@ -45,16 +46,16 @@ Exit code: 0 ready, 1 not ready or no answer, 2 usage.`,
 			if err != nil {
 				return conn.ExplainAgent(socket, err)
 			}
-			if done, err := c.Document(report, output); done || err != nil {
-				return errors.Join(err, notReady(report))
-			}
-			printReport(c.Stdio.Out, report, output == "wide", time.Now())
-			return notReady(report)
+			err = c.Answer(output, console.Answer{Doc: report, Name: ".node", Kind: "node", Table: func(w io.Writer, wide bool) error {
+				printReport(w, report, wide, time.Now())
+				return nil
+			}})
+			return errors.Join(err, notReady(report))
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "what every node last reported to the datastore")
 	cmd.Flags().StringVar(&socket, "socket", conn.AgentSocket(), "the agent's socket (TWILL_SOCKET)")
-	console.AddOutputs(cmd, &output, "wide", "json", "yaml")
+	output.AddFlag(cmd)
 	return cmd
 }
 
@@ -147,7 +148,7 @@ func ago(now, then time.Time) string {
 	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
 }
 
-func (c *command) statusOfAll(ctx context.Context, output string) error {
+func (c *command) statusOfAll(ctx context.Context, output console.Output) error {
 	var nodes []status.NodeStatus
 	if err := c.Conn.With(ctx, func(ctx context.Context, s datastore.Store) (err error) {
 		nodes, err = status.Nodes(ctx, s)
@@ -155,8 +156,8 @@ func (c *command) statusOfAll(ctx context.Context, output string) error {
 	}); err != nil {
 		return err
 	}
-	if done, err := c.Document(nodes, output); done {
-		return err
+	if !output.IsTable() {
+		return c.Answer(output, console.Answer{Doc: nodes, Name: ".node", Kind: "node"})
 	}
 	if len(nodes) == 0 {
 		fmt.Fprintln(c.Stdio.Err, "No node has reported yet; an agent does so when it starts (`twill node`).")

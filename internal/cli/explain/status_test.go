@@ -40,7 +40,7 @@ func TestStatusWithoutAnAgentSaysWhatToDo(t *testing.T) {
 	if code, _, errs = newCLI(t).Run("", "doctor", "--fix", "all"); code != 2 || !strings.Contains(errs, "--fix all: there is only --fix leftovers") {
 		t.Errorf("exit %d: %s", code, errs)
 	}
-	if code, _, errs = newCLI(t).Run("", "status", "-o", "xml"); code != 2 || !strings.Contains(errs, "want wide, json or yaml") {
+	if code, _, errs = newCLI(t).Run("", "status", "-o", "xml"); code != 2 || !strings.Contains(errs, "want table, wide, json, yaml") {
 		t.Errorf("exit %d: %s", code, errs)
 	}
 }

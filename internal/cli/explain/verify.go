@@ -2,9 +2,8 @@ package explain
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"strings"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +16,7 @@ import (
 
 func (c *command) verifyCmd() *cobra.Command {
 	var l conn.Local
-	var output string
+	var output console.Output
 	var patience time.Duration
 	cmd := &cobra.Command{
 		Use:   "verify",
@@ -53,30 +52,26 @@ Exit code: 0 equal, 1 different or not possible, 2 usage.`,
 		},
 	}
 	l.AddFlags(cmd)
-	console.AddOutput(cmd, &output, "json, or nothing for lines", "json")
+	output.AddFlag(cmd)
 	cmd.Flags().DurationVar(&patience, "patience", time.Second, "how long to wait for changes that are under way")
 	return cmd
 }
 
-func (c *command) printDifferences(found []agent.Difference, output string) error {
-	if output == "json" {
-		e := json.NewEncoder(c.Stdio.Out)
-		e.SetIndent("", "  ")
-		if found == nil {
-			found = []agent.Difference{}
-		}
-		if err := e.Encode(found); err != nil {
-			return err
-		}
-	} else {
-		var b strings.Builder
+func (c *command) printDifferences(found []agent.Difference, output console.Output) error {
+	if found == nil {
+		found = []agent.Difference{}
+	}
+	err := c.Answer(output, console.Answer{Doc: found, Name: ".part", Table: func(w io.Writer, _ bool) error {
 		for _, d := range found {
-			fmt.Fprintf(&b, "%s: %s\n", d.Part, d.What)
+			fmt.Fprintf(w, "%s: %s\n", d.Part, d.What)
 		}
 		if len(found) == 0 {
-			b.WriteString("The kernel is what the datastore asks for.\n")
+			fmt.Fprintln(w, "The kernel is what the datastore asks for.")
 		}
-		fmt.Fprint(c.Stdio.Out, b.String())
+		return nil
+	}})
+	if err != nil {
+		return err
 	}
 	if len(found) > 0 {
 		return console.Exit{Code: 1, Msg: fmt.Sprintf("%d differences; a running agent repairs them, see its log", len(found))}

@@ -66,7 +66,7 @@ Exit code: 0 allowed, 3 denied, 1 the question cannot be answered.`,
 	cmd.Flags().StringVar(&o.uplink, "uplink", "", "the interface by which packets come to and leave hosts (default: by what host endpoints and Nodes say)")
 	cmd.Flags().BoolVarP(&o.v4, "ipv4", "4", false, "IPv4 only")
 	cmd.Flags().BoolVarP(&o.v6, "ipv6", "6", false, "IPv6 only")
-	console.AddOutputs(cmd, &o.output, "text", "json")
+	o.output.AddFlag(cmd)
 	return cmd
 }
 
@@ -76,7 +76,7 @@ type whyOptions struct {
 	v4, v6 bool
 	staged bool
 	uplink string
-	output string
+	output console.Output
 }
 
 func (c *command) why(ctx context.Context, args []string, o whyOptions) error {

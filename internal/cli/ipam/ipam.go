@@ -51,7 +51,8 @@ func (c *command) looking(ctx context.Context, do func(context.Context, *ipam.Al
 
 // showing are the flags of ipam show.
 type showing struct {
-	ip, output                      string
+	ip                              string
+	output                          console.Output
 	blocks, borrowed, configuration bool
 }
 
@@ -99,7 +100,7 @@ Exit code: 0 shown, 1 the datastore could not be read, 2 usage.`,
 	f.BoolVar(&o.configuration, "show-configuration", false, "the settings of the cluster")
 	cmd.MarkFlagsMutuallyExclusive("ip", "show-borrowed", "show-configuration")
 	cmd.MarkFlagsMutuallyExclusive("ip", "show-blocks")
-	console.AddOutputs(cmd, &o.output, "wide", "json", "yaml")
+	o.output.AddFlag(cmd)
 	show.Complete(&c.Conn).Flags(cmd)
 	return cmd
 }
@@ -120,24 +121,28 @@ func (c *command) show(v *ipam.Survey, o showing) error {
 		return c.showConfiguration(v.Config(), o.output)
 	}
 	pools := poolsOf(v)
-	if done, err := c.Document(map[string]any{"pools": pools}, o.output); done {
-		return err
-	}
+	return c.Answer(o.output, console.Answer{
+		Doc: map[string]any{"pools": pools}, Rows: ".pools", Name: ".name", Kind: "ippool",
+		Table: func(w io.Writer, wide bool) error { return c.printPools(w, pools, o, wide) },
+	})
+}
+
+func (c *command) printPools(w io.Writer, pools []*PoolUse, o showing, wide bool) error {
 	if len(pools) == 0 {
-		fmt.Fprintln(c.Stdio.Err, "there are no pools; apply an IPPool")
+		fmt.Fprintln(c.Err, "there are no pools; apply an IPPool")
 		return nil
 	}
-	t := tabwriter.NewWriter(c.Stdio.Out, 0, 0, 2, ' ', 0)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	head := "POOL\tCIDR\tBLOCKS\tADDRESSES\tIN USE\tCOOLING\tRESERVED\tFREE"
 	if o.blocks {
 		head = "POOL\tCIDR\tAFFINITY\tADDRESSES\tIN USE\tCOOLING\tRESERVED\tFREE"
 	}
-	if o.output == "wide" {
+	if wide {
 		head += "\tMODE\tUSES\tNODES\tNAMESPACES"
 	}
 	fmt.Fprintln(t, head)
 	for _, p := range pools {
-		p.print(t, o)
+		p.print(t, o.blocks, wide)
 	}
 	return t.Flush()
 }
@@ -197,13 +202,13 @@ func (p *PoolUse) add(v *ipam.Survey, b *api.Block) ipam.Usage {
 	return use
 }
 
-func (p *PoolUse) print(w io.Writer, o showing) {
+func (p *PoolUse) print(w io.Writer, withBlocks, wide bool) {
 	blocks := strconv.Itoa(len(p.Blocks))
-	if o.blocks {
+	if withBlocks {
 		blocks = console.Count(len(p.Blocks), "block")
 	}
 	line := fmt.Sprintf("%s\t%s\t%s\t%s", p.Name, p.CIDR, blocks, numbers(p.Usage))
-	if o.output == "wide" {
+	if wide {
 		mode := api.AssignAutomatic
 		switch {
 		case p.spec.Disabled:
@@ -214,12 +219,12 @@ func (p *PoolUse) print(w io.Writer, o showing) {
 		line += fmt.Sprintf("\t%s\t%s\t%s\t%s", mode, strings.Join(p.spec.AllowedUses, ","), p.spec.NodeSelector, p.spec.NamespaceSelector)
 	}
 	fmt.Fprintln(w, line)
-	if !o.blocks {
+	if !withBlocks {
 		return
 	}
 	for _, b := range p.Blocks {
 		line := fmt.Sprintf("  block\t%s\t%s\t%s", b.CIDR, b.Affinity, numbers(b.Usage))
-		if o.output == "wide" {
+		if wide {
 			line += "\t\t\t\t" // else its columns would not stand below each other
 		}
 		fmt.Fprintln(w, line)
@@ -247,7 +252,7 @@ type borrowedUse struct {
 	Handle  string `json:"handle"`
 }
 
-func (c *command) showBorrowed(v *ipam.Survey, output string) error {
+func (c *command) showBorrowed(v *ipam.Survey, output console.Output) error {
 	out := []borrowedUse{}
 	for _, b := range v.Blocks {
 		for _, l := range ipam.Allocations(b) {
@@ -260,14 +265,18 @@ func (c *command) showBorrowed(v *ipam.Survey, output string) error {
 			}
 		}
 	}
-	if done, err := c.Document(map[string]any{"borrowed": out}, output); done {
-		return err
-	}
+	return c.Answer(output, console.Answer{
+		Doc: map[string]any{"borrowed": out}, Rows: ".borrowed", Name: ".address",
+		Table: func(w io.Writer, _ bool) error { return c.printBorrowed(w, out) },
+	})
+}
+
+func (c *command) printBorrowed(w io.Writer, out []borrowedUse) error {
 	if len(out) == 0 {
-		fmt.Fprintln(c.Stdio.Err, "no address is borrowed")
+		fmt.Fprintln(c.Err, "no address is borrowed")
 		return nil
 	}
-	t := tabwriter.NewWriter(c.Stdio.Out, 0, 0, 2, ' ', 0)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "ADDRESS\tON NODE\tBLOCK\tAFFINITY\tHANDLE")
 	for _, u := range out {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", u.Address, u.Node, u.Block, u.Owner, u.Handle)
@@ -275,50 +284,15 @@ func (c *command) showBorrowed(v *ipam.Survey, output string) error {
 	return t.Flush()
 }
 
-// mirrorConfiguration writes what is in force once more, in the two places where upstream's tools look for it.
-func (c *command) mirrorConfiguration(ctx context.Context, s datastore.Store) error {
-	defer resources.EnsureWith(ctx, s, c.Log())
-	u, err := s.Get(ctx, resources.TheConfiguration)
-	if err == nil {
-		_, err = s.Update(ctx, u)
-	}
-	return err
-}
-
-// noteDiffering says on standard error that calicoctl's resource is not what is in force.
-func (c *command) noteDiffering(ctx context.Context) error {
-	return c.Conn.With(ctx, func(ctx context.Context, s datastore.Store) error {
-		if note := resources.Differing(ctx, s); note != "" {
-			fmt.Fprintf(c.Stdio.Err, "ipamconfiguration/default: %s\n", note)
-		}
-		return nil
-	})
-}
-
-func (c *command) showConfiguration(cfg api.IPAMConfig, output string) error {
-	if done, err := c.Document(map[string]any{
-		"strictAffinity": cfg.StrictAffinity, "autoAllocateBlocks": cfg.AutoAllocateBlocks, "maxBlocksPerHost": cfg.MaxBlocksPerHost, "ipCooldownSeconds": cfg.CooldownSeconds,
-	}, output); done {
-		return err
-	}
-	t := tabwriter.NewWriter(c.Stdio.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SETTING\tVALUE\tMEANS")
-	fmt.Fprintf(t, "strictAffinity\t%v\tnodes do not borrow from each other's blocks\n", cfg.StrictAffinity)
-	fmt.Fprintf(t, "autoAllocateBlocks\t%v\tnodes claim blocks by themselves\n", cfg.AutoAllocateBlocks)
-	fmt.Fprintf(t, "maxBlocksPerHost\t%d\tblocks of a family that a node may have; 0: 20\n", cfg.MaxBlocksPerHost)
-	fmt.Fprintf(t, "ipCooldownSeconds\t%d\tfor which a released address is not given out\n", cfg.CooldownSeconds)
-	return t.Flush()
-}
-
-func (c *command) showIP(ctx context.Context, a *ipam.Allocator, v *ipam.Survey, addr netip.Addr, output string) error {
+func (c *command) showIP(ctx context.Context, a *ipam.Allocator, v *ipam.Survey, addr netip.Addr, output console.Output) error {
 	l, err := a.QueryIP(ctx, addr)
 	if err != nil {
 		return err
 	}
-	if done, err := c.Document(l, output); done {
-		return err
-	}
-	w := c.Stdio.Out
+	return c.Answer(output, console.Answer{Doc: l, Name: ".address", Table: func(w io.Writer, _ bool) error { return printAddress(w, v, addr, l) }})
+}
+
+func printAddress(w io.Writer, v *ipam.Survey, addr netip.Addr, l ipam.Lease) error {
 	switch {
 	case l.Assigned:
 		fmt.Fprintf(w, "%s is in use\n", addr)
@@ -354,8 +328,15 @@ func (c *command) showIP(ctx context.Context, a *ipam.Allocator, v *ipam.Survey,
 	return t.Flush()
 }
 
+// part is a pool that another was split into.
+type part struct {
+	Name string `json:"name"`
+	CIDR string `json:"cidr"`
+}
+
 func (c *command) ipamSplitCmd() *cobra.Command {
 	var name, cidr string
+	var output console.Output
 	cmd := &cobra.Command{
 		Use:   "split NUMBER --name POOL | --cidr CIDR",
 		Short: "Split a pool into several",
@@ -378,14 +359,21 @@ Exit code: 0 split, 1 it could not be done, 2 usage.`,
 			}
 			return c.Conn.Long(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
 				parts, err := ipam.New(s, ipam.Config{}).Split(ctx, ipam.SplitArgs{Pool: name + cidr, Into: n, Part: partOfPool})
+				var made []part
 				for _, p := range parts {
-					fmt.Fprintf(c.Stdio.Out, "ippool/%s %s created\n", p.Name, p.CIDR)
+					made = append(made, part{p.Name, p.CIDR.String()})
 				}
-				return err
+				return errors.Join(err, c.Answer(output, console.Answer{Doc: made, Name: ".name", Kind: "ippool", Table: func(w io.Writer, _ bool) error {
+					for _, p := range made {
+						fmt.Fprintf(w, "ippool/%s %s created\n", p.Name, p.CIDR)
+					}
+					return nil
+				}}))
 			})
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "name of the pool")
+	output.AddFlag(cmd)
 	cmd.Flags().StringVar(&cidr, "cidr", "", "CIDR of the pool")
 	return cmd
 }
@@ -404,66 +392,4 @@ func partOfPool(stored []byte, name string, cidr netip.Prefix) ([]byte, error) {
 	}
 	meta["name"], meta["uid"], spec["cidr"] = name, uuid.NewString(), cidr.String()
 	return resources.InOrderOf(stored, doc), nil
-}
-
-func (c *command) ipamConfigureCmd() *cobra.Command {
-	var strict, auto bool
-	var blocks, cooldown int
-	cmd := &cobra.Command{
-		Use:   "configure",
-		Short: "Change how addresses are given out in the whole cluster",
-		Long: `Change the settings that are given, and leave the others.
-
---strictaffinity: a node uses only addresses of its own blocks. Addresses that
-are borrowed already stay in use.
---maxblocks: how many blocks of each family a node may have; 0 is the default
-of 20. It needs strict affinity: else a node over its limit borrows.
---auto-allocate-blocks: nodes claim blocks by themselves. It can be false only
-with strict affinity.
---ip-cooldown-seconds: how long a released address rests before it is given
-out again.
-
-Exit code: 0 it is so, 1 the settings contradict each other, 2 usage.`,
-		Example: "  twill ipam configure --strictaffinity=true\n  twill ipam configure --maxblocks=4 --strictaffinity=true",
-		Args:    console.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			f := cmd.Flags()
-			if f.NFlag() == 0 || !slices.ContainsFunc([]string{"strictaffinity", "maxblocks", "max-blocks-per-host", "auto-allocate-blocks", "ip-cooldown-seconds"}, f.Changed) {
-				return console.Usage("ipam configure: nothing to change: give --strictaffinity, --maxblocks, --auto-allocate-blocks or --ip-cooldown-seconds")
-			}
-			return c.looking(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error {
-				cfg, err := a.SetConfig(ctx, func(cfg *api.IPAMConfig) {
-					if f.Changed("strictaffinity") {
-						cfg.StrictAffinity = strict
-					}
-					if f.Changed("auto-allocate-blocks") {
-						cfg.AutoAllocateBlocks = auto
-					}
-					if f.Changed("maxblocks") || f.Changed("max-blocks-per-host") {
-						cfg.MaxBlocksPerHost = blocks
-					}
-					if f.Changed("ip-cooldown-seconds") {
-						cfg.CooldownSeconds = cooldown
-					}
-				})
-				if err == nil {
-					err = c.Conn.Long(ctx, c.mirrorConfiguration)
-				}
-				if err != nil {
-					return fmt.Errorf("configure: %w", err)
-				}
-				if n := v.BorrowedIn(); n > 0 && cfg.StrictAffinity {
-					fmt.Fprintf(c.Stdio.Err, "borrowed addresses stay so until they are released, %d now: twill ipam show --show-borrowed\n", n)
-				}
-				return c.showConfiguration(cfg, "")
-			})
-		},
-	}
-	f := cmd.Flags()
-	f.BoolVar(&strict, "strictaffinity", false, "nodes do not borrow from each other's blocks")
-	f.BoolVar(&auto, "auto-allocate-blocks", true, "nodes claim blocks by themselves")
-	f.IntVar(&blocks, "maxblocks", 0, "blocks of a family that a node may have; 0: 20")
-	f.IntVar(&blocks, "max-blocks-per-host", 0, "the same, as calicoctl calls it")
-	f.IntVar(&cooldown, "ip-cooldown-seconds", 0, "for which a released address rests")
-	return cmd
 }

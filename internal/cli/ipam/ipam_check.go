@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -30,7 +31,7 @@ type foundAddress struct {
 
 // ipamChecking are the flags of ipam check.
 type ipamChecking struct {
-	output        string
+	output        console.Output
 	fix           bool
 	grace, settle time.Duration
 }
@@ -66,7 +67,7 @@ Exit code: 0 nothing is amiss, or all of it was repaired, 1 something is amiss,
 		},
 	}
 	f := cmd.Flags()
-	console.AddOutput(cmd, &o.output, "wide (with what is left alone), json or yaml", "wide", "json", "yaml")
+	o.output.AddFlag(cmd)
 	f.BoolVar(&o.fix, "fix", false, "repair what is proven")
 	f.DurationVar(&o.grace, "grace", 15*time.Minute, "age below which an address is nobody's leak yet")
 	f.DurationVar(&o.settle, "settle", 3*time.Second, "time between the two looks of --fix")
@@ -101,10 +102,12 @@ func (c *command) ipamCheck(ctx context.Context, a *ipam.Allocator, v *ipam.Surv
 		report.Findings = append(report.Findings, foundAddress{f, fixed[i]})
 		left = left || fixed[i] != "yes"
 	}
-	if done, err := c.Document(report, o.output); err != nil {
+	err := c.Answer(o.output, console.Answer{Doc: report, Rows: ".findings", Name: ".kind", Table: func(w io.Writer, wide bool) error {
+		printFindings(w, report, wide)
+		return nil
+	}})
+	if err != nil {
 		return err
-	} else if !done {
-		c.printFindings(report, o)
 	}
 	if left {
 		return console.Exit{Code: 1, Msg: ""}
@@ -123,14 +126,13 @@ func lookAgain(ctx context.Context, a *ipam.Allocator, settle time.Duration) (*i
 	}
 }
 
-func (c *command) printFindings(r checkReport, o ipamChecking) {
-	w := c.Stdio.Out
+func printFindings(w io.Writer, r checkReport, wide bool) {
 	n := r.Looked
 	fmt.Fprintf(w, "Looked at %s, %s, %d addresses in use, %s, %s, %d endpoint addresses, %s.\n",
 		console.Count(n.Pools, "pool"), console.Count(n.Blocks, "block"), n.Addresses, console.Count(n.Handles, "handle"), console.Count(n.Claims, "claim"), n.Endpoints, console.Count(n.Nodes, "node"))
 	kept := 0
 	for _, f := range r.Findings {
-		if f.Fix == "" && f.Kind == ipam.FoundLeak && o.output != "wide" {
+		if f.Fix == "" && f.Kind == ipam.FoundLeak && !wide {
 			kept++
 			continue
 		}
@@ -184,6 +186,7 @@ func subject(f ipam.Finding) string {
 type releasing struct {
 	ips, reports []string
 	force        bool
+	output       console.Output
 }
 
 func (c *command) ipamReleaseCmd() *cobra.Command {
@@ -211,15 +214,22 @@ Exit code: 0 all are free, 1 one is not, 2 usage.`,
 				return err
 			}
 			return c.looking(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error {
-				return c.release(ctx, a, v, rs, o.force)
+				return c.release(ctx, a, v, rs, o)
 			})
 		},
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&o.ips, "ip", nil, "addresses to free")
 	f.StringSliceVar(&o.reports, "from-report", nil, "reports whose leaks to free")
+	o.output.AddFlag(cmd)
 	f.BoolVar(&o.force, "force", false, "free addresses that endpoints have, too")
 	return cmd
+}
+
+// releasedAddress is an address that is free, and whether it was in use before.
+type releasedAddress struct {
+	Address  string `json:"address"`
+	Released bool   `json:"released"`
 }
 
 // wanted is what to release.
@@ -250,21 +260,24 @@ func (o releasing) wanted() ([]ipam.Release, error) {
 	return out, nil
 }
 
-func (c *command) release(ctx context.Context, a *ipam.Allocator, v *ipam.Survey, rs []ipam.Release, force bool) error {
+func (c *command) release(ctx context.Context, a *ipam.Allocator, v *ipam.Survey, rs []ipam.Release, o releasing) error {
 	var wrong []error
+	out := &console.Stream{To: c.Stdio, As: o.output, Name: ".address"}
 	for _, r := range rs {
-		if ref, node, has := v.Endpoint(r.Addr); has && !force {
+		if ref, node, has := v.Endpoint(r.Addr); has && !o.force {
 			wrong = append(wrong, fmt.Errorf("release %s: in use by endpoint %s/%s on %s; delete the endpoint or pass --force", r.Addr, ref.Namespace, ref.Name, node))
 			continue
 		}
 		freed, err := a.Release(ctx, r)
 		switch {
 		case err != nil:
-			wrong = append(wrong, err)
 		case slices.Contains(freed, r.Addr):
-			fmt.Fprintf(c.Stdio.Out, "%s released\n", r.Addr)
+			err = out.Row(releasedAddress{r.Addr.String(), true}, r.Addr.String()+" released\n")
 		default:
-			fmt.Fprintf(c.Stdio.Out, "%s is free already\n", r.Addr)
+			err = out.Row(releasedAddress{r.Addr.String(), false}, r.Addr.String()+" is free already\n")
+		}
+		if err != nil {
+			wrong = append(wrong, err)
 		}
 	}
 	if len(rs) == 0 {

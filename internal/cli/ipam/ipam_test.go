@@ -145,7 +145,7 @@ func TestIPAMWrongCallsAreUsage(t *testing.T) {
 		{"ipam", "show", "--ip=x"},
 		{"ipam", "show", "-o", "xml"},
 		{"ipam", "show", "--ip=::ffff:10.0.0.1"},
-		{"ipam", "check", "-o", "name"},
+		{"ipam", "check", "-o", "names"},
 		{"ipam", "release"},
 		{"ipam", "release", "--ip=1"},
 		{"ipam", "release", "--ip=10.0.0.1", "--from-report=x"},

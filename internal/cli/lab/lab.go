@@ -1,9 +1,11 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -49,7 +51,7 @@ func (c *command) labUpCmd() *cobra.Command {
 			if err := l.Up(cmd.Context()); err != nil {
 				return fmt.Errorf("%w\nTake down what is there with `twill lab down`.", err)
 			}
-			if err := c.matrix(cmd.Context(), l); err != nil {
+			if err := c.matrix(cmd.Context(), l, console.Output{}); err != nil {
 				return err
 			}
 			fmt.Fprintf(c.Stdio.Out, "\nUp in %s. Try next:\n%s", time.Since(begin).Round(100*time.Millisecond), tryNext(l.Socket()))
@@ -71,17 +73,40 @@ func tryNext(socket string) string {
 }
 
 // matrix measures, prints, and fails if a cell is wrong.
-func (c *command) matrix(ctx context.Context, l *lab.Lab) error {
+func (c *command) matrix(ctx context.Context, l *lab.Lab, output console.Output) error {
 	cells, err := l.Matrix(ctx)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.Stdio.Out, "\nWho reaches whom: %d real TCP connections, IPv4 and IPv6\n\n", len(cells))
-	if bad := lab.PrintMatrix(c.Stdio.Out, &l.Spec, cells); bad > 0 {
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "\nWho reaches whom: %d real TCP connections, IPv4 and IPv6\n\n", len(cells))
+	bad := lab.PrintMatrix(&text, &l.Spec, cells)
+	if bad == 0 {
+		fmt.Fprintf(&text, "\nAll %d cells are what verdict/world says.\n", len(cells))
+	}
+	var rows []connection
+	for _, x := range cells {
+		rows = append(rows, connection{x.Src, x.Dst, x.DstAddr.String(), x.Port, x.Got, x.Want, x.By})
+	}
+	err = c.Answer(output, console.Answer{Doc: rows, Name: ".address", Table: func(w io.Writer, _ bool) error {
+		_, err := text.WriteTo(w)
+		return err
+	}})
+	if bad > 0 {
 		return fmt.Errorf("%d of %d cells are not what verdict/world says; the logs are in %s", bad, len(cells), l.Dir)
 	}
-	fmt.Fprintf(c.Stdio.Out, "\nAll %d cells are what verdict/world says.\n", len(cells))
-	return nil
+	return err
+}
+
+// connection is a cell of the matrix: a connection that was tried.
+type connection struct {
+	From      string `json:"from"`
+	To        string `json:"to"`
+	Address   string `json:"address"`
+	Port      uint16 `json:"port"`
+	Connected bool   `json:"connected"`
+	Allowed   bool   `json:"allowed"` // as verdict/world has it
+	By        string `json:"by,omitempty"`
 }
 
 func (c *command) labDownCmd(dir *string) *cobra.Command {
@@ -102,28 +127,40 @@ func withLab(dir string, do func(*lab.Lab) error) error {
 }
 
 func (c *command) labStatusCmd(dir *string) *cobra.Command {
-	return &cobra.Command{
+	var output console.Output
+	cmd := &cobra.Command{
 		Use: "status", Short: "Show hosts, workloads and addresses", Args: console.NoArgs,
 		Long: "Show hosts, workloads and addresses of the lab that is up.\n\nExit code: 0 all hosts run, 1 one does not, or there is no lab.",
 		RunE: func(*cobra.Command, []string) error {
 			return withLab(*dir, func(l *lab.Lab) error {
-				if down := l.PrintStatus(c.Stdio.Out); down > 0 {
+				var text bytes.Buffer
+				down := l.PrintStatus(&text)
+				err := c.Answer(output, console.Answer{Doc: l.Spec, Rows: ".hosts", Name: ".name", Table: func(w io.Writer, _ bool) error {
+					_, err := text.WriteTo(w)
+					return err
+				}})
+				if down > 0 {
 					return fmt.Errorf("%d hosts are down", down)
 				}
-				return nil
+				return err
 			})
 		},
 	}
+	output.AddFlag(cmd)
+	return cmd
 }
 
 func (c *command) labMatrixCmd(dir *string) *cobra.Command {
-	return &cobra.Command{
+	var output console.Output
+	cmd := &cobra.Command{
 		Use: "matrix", Short: "Measure again who reaches whom", Args: console.NoArgs,
 		Long: "Measure with real connections who reaches whom, beside what the oracle says of\nthe policies that are in the datastore now.\n\nExit code: 0 every cell is right, 1 one is not.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withLab(*dir, func(l *lab.Lab) error { return c.matrix(cmd.Context(), l) })
+			return withLab(*dir, func(l *lab.Lab) error { return c.matrix(cmd.Context(), l, output) })
 		},
 	}
+	output.AddFlag(cmd)
+	return cmd
 }
 
 func (c *command) labExecCmd(dir *string) *cobra.Command {
@@ -152,6 +189,7 @@ func (c *command) labExecCmd(dir *string) *cobra.Command {
 
 func (c *command) labReachCmd(dir *string) *cobra.Command {
 	var v6 bool
+	var output console.Output
 	cmd := &cobra.Command{
 		Use:     "reach SRC DST tcp/PORT",
 		Short:   "Try one real connection between two workloads or hosts",
@@ -174,15 +212,21 @@ func (c *command) labReachCmd(dir *string) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if !ok {
-					fmt.Fprintln(c.Stdio.Out, "no connection")
+				err = c.Answer(output, console.Answer{
+					Doc: map[string]any{"from": args[0], "to": args[1], "port": port, "connected": ok}, Name: ".connected",
+					Table: func(w io.Writer, _ bool) error {
+						_, err := fmt.Fprintln(w, map[bool]string{true: "connected", false: "no connection"}[ok])
+						return err
+					},
+				})
+				if err == nil && !ok {
 					return console.Exit{Code: 3}
 				}
-				fmt.Fprintln(c.Stdio.Out, "connected")
-				return nil
+				return err
 			})
 		},
 	}
+	output.AddFlag(cmd)
 	cmd.Flags().BoolVarP(&v6, "ipv6", "6", false, "over IPv6")
 	return cmd
 }

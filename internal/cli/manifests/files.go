@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 )
 
@@ -29,7 +28,7 @@ func readSources(c console.Stdio, paths []string, recursive bool) ([]source, err
 	var out []source
 	for _, p := range paths {
 		if p == "-" {
-			data, err := io.ReadAll(io.LimitReader(c.In, conn.MaxManifest))
+			data, err := io.ReadAll(io.LimitReader(c.In, console.MaxManifest))
 			if err != nil {
 				return nil, fmt.Errorf("read standard input: %w", err)
 			}
@@ -41,7 +40,7 @@ func readSources(c console.Stdio, paths []string, recursive bool) ([]source, err
 			return nil, err
 		}
 		for _, f := range files {
-			data, err := conn.ReadFile(f)
+			data, err := console.ReadFile(f)
 			if err != nil {
 				return nil, err
 			}

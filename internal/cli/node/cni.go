@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/cni"
 )
@@ -89,7 +88,7 @@ func fromEnvironment(in *cni.Install, mtu *int) (err error) {
 	}
 	switch name := os.Getenv("CNI_NETWORK_CONFIG_FILE"); {
 	case name != "":
-		in.Network, err = conn.ReadFile(name)
+		in.Network, err = console.ReadFile(name)
 	case os.Getenv("CNI_NETWORK_CONFIG") != "":
 		in.Network = []byte(os.Getenv("CNI_NETWORK_CONFIG"))
 	}

@@ -71,7 +71,7 @@ func (a *addressing) config() (cfg nodekeep.Config, err error) {
 func (c *command) nodeAddressCmd() *cobra.Command {
 	var a addressing
 	var l conn.Local
-	var output string
+	var output console.Output
 	cmd := &cobra.Command{
 		Use:   "address",
 		Short: "Show which address this node has or would be given, and why",
@@ -95,7 +95,7 @@ Exit code: 0 the Node has, or is about to be given, an address; 1 it has none.`,
 	}
 	a.addFlags(cmd.Flags())
 	l.AddNodeFlags(cmd)
-	console.AddOutputs(cmd, &output, "json", "yaml")
+	output.AddFlag(cmd)
 	return cmd
 }
 
@@ -111,7 +111,7 @@ type addressReport struct {
 	Write     bool   `json:"write,omitempty"` // what was found is what the Node is given
 }
 
-func (c *command) showAddresses(ctx context.Context, name string, wants []nodeaddr.Want, output string) error {
+func (c *command) showAddresses(ctx context.Context, name string, wants []nodeaddr.Want, output console.Output) error {
 	h, err := rtnl.Open()
 	if err != nil {
 		return err
@@ -132,9 +132,7 @@ func (c *command) showAddresses(ctx context.Context, name string, wants []nodead
 	if err != nil {
 		return err
 	}
-	if done, err := c.Document(reports, output); !done {
-		printAddresses(c.Stdio.Out, name, reports)
-	} else if err != nil {
+	if err := c.Answer(output, console.Answer{Doc: reports, Name: ".family", Table: func(w io.Writer, _ bool) error { return printAddresses(w, name, reports) }}); err != nil {
 		return err
 	}
 	for _, r := range reports {
@@ -183,7 +181,7 @@ func reportAddress(w nodeaddr.Want, host nodeaddr.Host, book *nodeaddr.Book, nam
 	return r
 }
 
-func printAddresses(w io.Writer, name string, reports []addressReport) {
+func printAddresses(w io.Writer, name string, reports []addressReport) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "FAMILY\tNODE "+strings.ToUpper(name)+" HAS\tFOUND\tON\tBY\tNOTE")
 	for _, r := range reports {
@@ -197,5 +195,5 @@ func printAddresses(w io.Writer, name string, reports []addressReport) {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Family, cmp.Or(has, "-"), cmp.Or(r.Found, "-"), cmp.Or(r.Interface, "-"), cmp.Or(r.Method, "-"), note)
 	}
-	t.Flush()
+	return t.Flush()
 }

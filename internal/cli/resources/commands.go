@@ -9,15 +9,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/console"
 )
 
-type command struct{ *conn.Env }
+type command struct {
+	*conn.Env
+	out console.Stream // of the verbs that write: a row for each resource, as -o of the one that runs says
+}
 
 // Translate is the command that says what Kubernetes' objects mean.
-func Translate(e *conn.Env) *cobra.Command { return (&command{e}).translateCmd() }
+func Translate(e *conn.Env) *cobra.Command { return (&command{Env: e}).translateCmd() }
 
 // Commands are the commands of this package.
 func Commands(e *conn.Env) []*cobra.Command {
-	c := &command{e}
+	c := &command{Env: e}
 	return []*cobra.Command{c.getCmd(), c.describeCmd(), c.applyCmd(), c.createCmd(), c.replaceCmd(), c.patchCmd(), c.labelCmd(), c.editCmd(), c.deleteCmd(), c.validateCmd()}
 }

@@ -72,6 +72,7 @@ Exit code: 0 deleted, 1 one does not exist, has changed or may not go, 2 usage.`
 	}
 	o.files.AddFlags(cmd)
 	o.dry.addFlag(cmd)
+	c.out.As.AddFlag(cmd)
 	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "default", "namespace of the resources")
 	cmd.Flags().BoolVarP(&o.ignore, "skip-not-exists", "s", false, "it is no error if a resource does not exist")
 	cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "the same, as kubectl calls it")
@@ -187,8 +188,7 @@ func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref,
 	case err != nil:
 		return err
 	}
-	c.say(ref, resources.Written{What: "deleted"}, o.dry)
-	return nil
+	return c.say(ref, resources.Written{What: "deleted"}, o.dry)
 }
 
 // revision is the only one that a file wants deleted; 0 if it does not say.

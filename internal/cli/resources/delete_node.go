@@ -38,13 +38,22 @@ func (c *command) deleteNode(ctx context.Context, s datastore.Store, ref api.Ref
 	return h.Delete(ctx, s, func(what api.Ref, words string) {
 		switch {
 		case words == "":
-			c.say(what, resources.Written{What: "deleted"}, o.dry)
+			_ = c.say(what, resources.Written{What: "deleted"}, o.dry) // a terminal that is gone does not stop a deletion half way
 		case o.dry.active():
-			fmt.Fprintln(c.Stdio.Out, words+" (dry run)")
+			c.also(words + " (dry run)")
 		default:
-			fmt.Fprintln(c.Stdio.Out, words)
+			c.also(words)
 		}
 	})
+}
+
+// also prints what went that is no resource: on standard error, where people do not read what is printed.
+func (c *command) also(words string) {
+	if c.out.As.IsTable() {
+		fmt.Fprintln(c.Out, words)
+		return
+	}
+	fmt.Fprintln(c.Err, words)
 }
 
 // mostListed is how many things a refusal names.

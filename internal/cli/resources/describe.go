@@ -2,7 +2,9 @@ package resources
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -49,19 +51,26 @@ Exit code: 0 shown, 1 one does not exist, 2 usage.`,
 					show.Nothing(c.Stdio, o)
 				}
 				d := show.NewDescriber(snap.Items)
-				for i, f := range all {
-					if i > 0 {
-						fmt.Fprintln(c.Stdio.Out)
-					}
-					_, _ = c.Stdio.Out.Write(d.Describe(f))
+				var out []show.Description
+				for _, f := range all {
+					out = append(out, d.Describe(f))
 				}
-				return missing
+				return errors.Join(missing, c.Answer(o.Output, console.Answer{Doc: out, Name: ".resource", Table: func(w io.Writer, _ bool) error {
+					for i, d := range out {
+						if i > 0 {
+							fmt.Fprintln(w)
+						}
+						fmt.Fprint(w, d.Text)
+					}
+					return nil
+				}}))
 			})
 		},
 		ValidArgsFunction: show.Complete(&c.Conn).Resources,
 	}
 	o.AddNamespace(cmd)
 	o.AddFilters(cmd)
+	o.Output.AddFlag(cmd)
 	show.Complete(&c.Conn).Flags(cmd)
 	return cmd
 }

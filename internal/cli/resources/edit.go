@@ -15,6 +15,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/cli/show"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/resources"
@@ -52,6 +53,7 @@ Exit code: 0 written or nothing to do, 1 not written, 2 usage.`,
 	}
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "namespace of the resource")
 	dry.addFlag(cmd)
+	c.out.As.AddFlag(cmd)
 	show.Complete(&c.Conn).Flags(cmd)
 	return cmd
 }
@@ -68,7 +70,7 @@ func (c *command) edit(ctx context.Context, s datastore.Store, ref api.Ref, dry 
 	if err != nil {
 		return fmt.Errorf("%w; delete it and create it anew", err)
 	}
-	text, err := show.Render("yaml", doc)
+	text, err := console.Render("yaml", doc)
 	if err != nil {
 		return err
 	}
@@ -108,7 +110,7 @@ func (c *command) editUntilGood(ctx context.Context, s datastore.Store, e *editi
 		if err := c.openEditor(ctx, e.file); err != nil {
 			return err
 		}
-		text, err := conn.ReadFile(e.file)
+		text, err := console.ReadFile(e.file)
 		if err != nil {
 			return err
 		}
@@ -124,9 +126,8 @@ func (c *command) editUntilGood(ctx context.Context, s datastore.Store, e *editi
 		var stale *resources.StaleError
 		switch {
 		case err == nil:
-			c.say(e.ref, done, e.dry)
 			c.warnNew(e.ref, done)
-			return nil
+			return c.say(e.ref, done, e.dry)
 		case errors.As(err, &stale) || conn.IsUnreachable(err):
 			return err
 		}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/cli/manifests"
 	"github.com/twillnet/twill/internal/cli/show"
 	"github.com/twillnet/twill/internal/datastore"
@@ -81,7 +80,7 @@ func (c *command) getCmd() *cobra.Command {
 	o.AddNamespace(cmd)
 	o.AddFilters(cmd)
 	o.Files.AddFlags(cmd)
-	console.AddOutputs(cmd, &o.Output, show.GetFormats...)
+	o.Output.AddFlag(cmd)
 	cmd.Flags().BoolVar(&o.Export, "export", false, "without what belongs to this cluster: uid, revision, times, owners")
 	cmd.Flags().BoolVarP(&o.Watch, "watch", "w", false, "print what there is, then each change, until interrupted")
 	show.Complete(&c.Conn).Flags(cmd)

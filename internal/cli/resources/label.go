@@ -64,6 +64,7 @@ exist, 2 usage.`,
 	cmd.Flags().BoolVar(&o.remove, "remove", false, "remove the labels whose keys are given")
 	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "default", "namespace of the resource")
 	o.dry.addFlag(cmd)
+	c.out.As.AddFlag(cmd)
 	show.Complete(&c.Conn).Flags(cmd)
 	return cmd
 }

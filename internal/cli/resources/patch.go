@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/twillnet/twill/api"
-	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/cli/show"
 	"github.com/twillnet/twill/internal/datastore"
@@ -66,6 +65,7 @@ Exit code: 0 it is so, 1 it does not exist, was changed or would be wrong,
 	f.StringVarP(&o.form, "type", "t", "strategic", "merge, json or strategic (which is merge here)")
 	f.StringVarP(&o.namespace, "namespace", "n", "default", "namespace of the resource")
 	o.dry.addFlag(cmd)
+	c.out.As.AddFlag(cmd)
 	show.Complete(&c.Conn).Flags(cmd)
 	return cmd
 }
@@ -80,9 +80,8 @@ func (c *command) rewriteOne(cmd *cobra.Command, r resources.Rewrite, dry dryRun
 		if err != nil {
 			return err
 		}
-		c.say(r.Ref, done, dry)
 		c.warnNew(r.Ref, done)
-		return nil
+		return c.say(r.Ref, done, dry)
 	})
 }
 
@@ -123,7 +122,7 @@ func (o patching) edit() (func(any) (any, error), error) {
 	text := []byte(o.patch)
 	if o.file != "" {
 		var err error
-		if text, err = conn.ReadFile(o.file); err != nil {
+		if text, err = console.ReadFile(o.file); err != nil {
 			return nil, err
 		}
 	}

@@ -24,7 +24,7 @@ Service and EndpointSlice. Resources in the same files are printed as they are.
 Kubernetes datastore that translates; what is printed here need not be applied.`,
 		Example: "  twill translate -f policies/ -R\n  kubectl get namespaces,pods,networkpolicies -A -o yaml | twill translate -f -",
 		Args: func(cmd *cobra.Command, args []string) (err error) {
-			if o.Format, err = show.ParseFormat(o.Output); err != nil {
+			if err = o.Parse(); err != nil {
 				return err
 			}
 			return console.NoArgs(cmd, args)
@@ -51,7 +51,7 @@ Kubernetes datastore that translates; what is printed here need not be applied.`
 		},
 	}
 	files.AddFlags(cmd)
-	o.Output = "yaml"
-	console.AddOutput(cmd, &o.Output, "format, as of get", show.GetFormats...)
+	o.Output.Default("yaml")
+	o.Output.AddFlag(cmd)
 	return cmd
 }

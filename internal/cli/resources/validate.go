@@ -3,6 +3,8 @@ package resources
 import (
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -11,8 +13,15 @@ import (
 	"github.com/twillnet/twill/internal/cli/show"
 )
 
+// validFile is a file, and how many resources it holds.
+type validFile struct {
+	File      string `json:"file"`
+	Resources int    `json:"resources"`
+}
+
 func (c *command) validateCmd() *cobra.Command {
 	var files manifests.Files
+	var output console.Output
 	cmd := &cobra.Command{
 		Use:     "validate -f FILE…",
 		Short:   "Check files of resources without a datastore",
@@ -31,20 +40,24 @@ func (c *command) validateCmd() *cobra.Command {
 			if err := errors.Join(manifests.WarnFields(c.Stdio, ms, files), manifests.WarnInterfaces(cmd.Context(), c.Stdio, nil, ms)); err != nil {
 				return err
 			}
-			counts := map[string]int{}
-			var names []string
+			var out []validFile
 			for _, m := range ms {
-				if counts[m.File]++; counts[m.File] == 1 {
-					names = append(names, m.File)
+				if i := slices.IndexFunc(out, func(f validFile) bool { return f.File == m.File }); i >= 0 {
+					out[i].Resources++
+					continue
 				}
+				out = append(out, validFile{m.File, 1})
 			}
-			for _, f := range names {
-				fmt.Fprintf(c.Stdio.Out, "%s: %s valid\n", f, console.Count(counts[f], "resource"))
-			}
-			return nil
+			return c.Answer(output, console.Answer{Doc: out, Name: ".file", Table: func(w io.Writer, _ bool) error {
+				for _, f := range out {
+					fmt.Fprintf(w, "%s: %s valid\n", f.File, console.Count(f.Resources, "resource"))
+				}
+				return nil
+			}})
 		},
 	}
 	files.AddFlags(cmd)
+	output.AddFlag(cmd)
 	files.AddStrict(cmd)
 	files.AddNamespace(cmd)
 	show.Complete(&c.Conn).Flags(cmd)

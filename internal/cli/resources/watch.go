@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/cli/show"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/resources"
@@ -200,7 +201,7 @@ func (r *rows) document(what string, f show.Found) {
 		return // it was read as JSON, so it can be written
 	}
 	if r.o.Format.Name == "yaml" {
-		if y, err := show.Render("yaml", text); err == nil {
+		if y, err := console.Render("yaml", text); err == nil {
 			fmt.Fprintf(r.c.Stdio.Out, "---\n%s", y)
 		}
 		return

@@ -1,7 +1,9 @@
 package resources
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -103,7 +105,11 @@ func (c *command) writeCmd(w *writing, cmd *cobra.Command) *cobra.Command {
 				return err
 			}
 			for _, m := range ms {
-				fmt.Fprintf(c.Stdio.Out, "%s is valid (dry run, datastore not asked)\n", resources.Short(api.RefOf(m.Resource)))
+				key, err1 := api.Key(m.Resource)
+				value, err2 := api.EncodeStored(m.Resource)
+				if err := cmp.Or(err1, err2, c.row(api.RefOf(m.Resource), api.Update{Key: key, Value: value}, "is valid (dry run, datastore not asked)")); err != nil {
+					return err
+				}
 			}
 			return nil
 		}
@@ -115,6 +121,7 @@ func (c *command) writeCmd(w *writing, cmd *cobra.Command) *cobra.Command {
 	w.files.AddStrict(cmd)
 	w.files.AddNamespace(cmd)
 	w.dry.addFlag(cmd)
+	c.out.As.AddFlag(cmd)
 	show.Complete(&c.Conn).Flags(cmd)
 	return cmd
 }
@@ -140,7 +147,9 @@ func (c *command) writeAll(ctx context.Context, s datastore.Store, ms []resource
 		if err != nil {
 			return fmt.Errorf("%s: %w%s", inWhere(m.File, ref, err), err, soFar(i, len(ms), w.did))
 		}
-		c.say(ref, done, w.dry)
+		if err := c.say(ref, done, w.dry); err != nil {
+			return err
+		}
 		p.Step()
 	}
 	return nil
@@ -165,16 +174,32 @@ func soFar(done, all int, did string) string {
 }
 
 // say prints what became of a resource; of a dry run also the fields that would change.
-func (c *command) say(ref api.Ref, done resources.Written, dry dryRun) {
+func (c *command) say(ref api.Ref, done resources.Written, dry dryRun) error {
+	what := done.What
 	if !dry.active() {
-		fmt.Fprintf(c.Stdio.Out, "%s %s\n", resources.Short(ref), done.What)
-		return
+		return c.row(ref, done.Now, what)
 	}
-	fields := ""
+	what += " (dry run)"
 	if cs := done.Changes(); done.Was.Value != nil && len(cs) > 0 {
-		fields = ": " + resources.ListChanges(cs)
+		what += ": " + resources.ListChanges(cs)
 	}
-	fmt.Fprintf(c.Stdio.Out, "%s %s (dry run)%s\n", resources.Short(ref), done.What, fields)
+	return c.row(ref, done.Now, what)
+}
+
+// row prints a resource of which something became: the line for people, else the document as it is stored now, or as little of it as
+// there is.
+func (c *command) row(ref api.Ref, now api.Update, what string) error {
+	c.out.To = c.Stdio
+	if c.out.As.Format.Name == "name" {
+		fmt.Fprintln(c.Out, resources.Short(ref))
+		return nil
+	}
+	doc, err := resources.UserDoc(now)
+	if now.Value == nil || err != nil {
+		f := show.Found{Ref: ref}
+		return c.out.Row(f.Tree(), resources.Short(ref)+" "+what+"\n")
+	}
+	return c.out.Row(json.RawMessage(doc), resources.Short(ref)+" "+what+"\n")
 }
 
 // checkPresence refuses what is there and must not be, or the other way round,

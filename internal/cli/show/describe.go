@@ -14,6 +14,20 @@ import (
 	"github.com/twillnet/twill/internal/verdict/world"
 )
 
+// Description is what is known of one resource.
+type Description struct {
+	Resource string  `json:"resource"` // kind/namespace/name
+	Fields   []Field `json:"fields"`
+	Text     string  `json:"-"` // for people
+}
+
+// Field is one thing that is known of a resource: a value, or several lines.
+type Field struct {
+	Name  string   `json:"name"`
+	Value string   `json:"value,omitempty"`
+	Lines []string `json:"lines,omitempty"`
+}
+
 // Describer writes about resources of one state of the datastore.
 type Describer struct {
 	w         *world.World
@@ -22,6 +36,7 @@ type Describer struct {
 	parties   map[string]world.Party // by namespace/name of the endpoint
 	keys      map[string]bool
 	problems  map[string][]string // by key
+	fields    []Field
 	b         bytes.Buffer
 }
 
@@ -52,6 +67,7 @@ func NewDescriber(us []api.Update) *Describer {
 // line writes a name and its value, unless there is none.
 func (d *Describer) line(name, value string) {
 	if value != "" {
+		d.fields = append(d.fields, Field{Name: name, Value: value})
 		fmt.Fprintf(&d.b, "%-11s %s\n", name+":", value)
 	}
 }
@@ -62,6 +78,7 @@ func (d *Describer) part(name string, lines []string, none string) {
 		d.line(name, none)
 		return
 	}
+	d.fields = append(d.fields, Field{Name: name, Lines: lines})
 	fmt.Fprintf(&d.b, "%s:\n", name)
 	for _, l := range lines {
 		fmt.Fprintf(&d.b, "  %s\n", l)
@@ -69,8 +86,9 @@ func (d *Describer) part(name string, lines []string, none string) {
 }
 
 // Describe says what is known of one resource.
-func (d *Describer) Describe(f Found) []byte {
+func (d *Describer) Describe(f Found) Description {
 	d.b.Reset()
+	d.fields = nil
 	d.line("Name", f.Ref.Name)
 	d.line("Namespace", f.Ref.Namespace)
 	d.line("Kind", f.Ref.Kind)
@@ -89,7 +107,7 @@ func (d *Describer) Describe(f Found) []byte {
 		d.body(f)
 	}
 	d.part("Findings", d.findings(f), "none")
-	return bytes.Clone(d.b.Bytes())
+	return Description{Resource: resources.Short(f.Ref), Fields: d.fields, Text: d.b.String()}
 }
 
 func (d *Describer) body(f Found) {

@@ -41,7 +41,7 @@ type filter struct {
 }
 
 type fieldTest struct {
-	path  []step
+	path  []console.Step
 	value string
 	not   bool
 }
@@ -78,7 +78,7 @@ func (t filter) Keeps(f Found) bool {
 
 // holds reports whether the field has the value; a list has it if an element has.
 func (t fieldTest) holds(doc any) bool {
-	vs := at(doc, t.path)
+	vs := console.At(doc, t.path)
 	if len(vs) == 0 {
 		return t.value == ""
 	}
@@ -103,7 +103,7 @@ func parseFields(text string) ([]fieldTest, error) {
 		}
 		t.value = strings.TrimSpace(strings.TrimPrefix(value, "="))
 		var err error
-		if t.path, err = parsePath(name); err != nil {
+		if t.path, err = console.ParsePath(name); err != nil {
 			return nil, err
 		}
 		out = append(out, t)

@@ -3,6 +3,7 @@ package show
 import (
 	"testing"
 
+	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/resources"
 )
 
@@ -19,12 +20,12 @@ func FuzzPaths(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(_ *testing.T, s string) {
-		if path, err := parsePath(s); err == nil {
-			_ = at(doc, path)
+		if path, err := console.ParsePath(s); err == nil {
+			_ = console.At(doc, path)
 		}
 		_, _ = parseLabels(s)
 		_, _ = parseFields(s)
-		_, _ = parseJSONPath(s)
-		_, _ = parseColumns(s)
+		_, _ = console.ParseFormat("jsonpath=" + s)
+		_, _ = console.ParseFormat("custom-columns=" + s)
 	})
 }

@@ -18,8 +18,7 @@ import (
 // Options are the flags of get.
 type Options struct {
 	scope
-	Output string // as given
-	Format        // as read
+	console.Output
 	Export bool
 	Watch  bool
 	Narrow filter
@@ -39,7 +38,7 @@ func (o *Options) Check(args []string) (err error) {
 	case o.Watch && len(args) == 0:
 		return console.Usage("get -w: want one kind")
 	}
-	if o.Format, err = ParseFormat(o.Output); err != nil {
+	if err = o.Parse(); err != nil {
 		return err
 	}
 	if o.Narrow, err = o.Filter(); err != nil {

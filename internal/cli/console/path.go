@@ -1,29 +1,27 @@
-package show
+package console
 
 import (
 	"strconv"
 	"strings"
-
-	"github.com/twillnet/twill/internal/cli/console"
 )
 
-// step is one part of a path: a name, or an element of a list.
-type step struct {
+// Step is one part of a path: a name, or an element of a list.
+type Step struct {
 	name  string
 	index int
 	list  bool // an element; index -1 is all of them
 }
 
-// parsePath reads .spec.ports[0].name, {.spec.nets[*]} and, where a name has
+// ParsePath reads .spec.ports[0].name, {.spec.nets[*]} and, where a name has
 // dots itself, .metadata.labels.example\.com/role.
-func parsePath(text string) ([]step, error) {
+func ParsePath(text string) ([]Step, error) {
 	rest := strings.TrimSpace(text)
 	if in, ok := strings.CutPrefix(rest, "{"); ok {
 		if rest, ok = strings.CutSuffix(in, "}"); !ok {
-			return nil, console.Usage("path %q: a { without its }", text)
+			return nil, Usage("path %q: a { without its }", text)
 		}
 	}
-	var out []step
+	var out []Step
 	for rest = strings.TrimPrefix(rest, "."); rest != ""; rest = strings.TrimPrefix(rest, ".") {
 		if in, ok := strings.CutPrefix(rest, "["); ok {
 			word, after, closed := strings.Cut(in, "]")
@@ -34,16 +32,16 @@ func parsePath(text string) ([]step, error) {
 				closed = false
 			}
 			if err != nil || !closed {
-				return nil, console.Usage("path %q: want [*] or [0], [1] … for elements of a list", text)
+				return nil, Usage("path %q: want [*] or [0], [1] … for elements of a list", text)
 			}
-			out, rest = append(out, step{index: n, list: true}), after
+			out, rest = append(out, Step{index: n, list: true}), after
 			continue
 		}
 		name, after := cutName(rest)
 		if name == "" {
-			return nil, console.Usage("path %q: want names with dots between them, such as .metadata.name or .spec.nets[0]", text)
+			return nil, Usage("path %q: want names with dots between them, such as .metadata.name or .spec.nets[0]", text)
 		}
-		out, rest = append(out, step{name: name}), after
+		out, rest = append(out, Step{name: name}), after
 	}
 	return out, nil
 }
@@ -65,8 +63,8 @@ func cutName(text string) (name, rest string) {
 	return b.String(), ""
 }
 
-// at returns what is at a path of a document; nothing if there is nothing.
-func at(doc any, path []step) []any {
+// At returns what is at a path of a document; nothing if there is nothing.
+func At(doc any, path []Step) []any {
 	if len(path) == 0 {
 		return []any{doc}
 	}
@@ -77,7 +75,7 @@ func at(doc any, path []step) []any {
 		if !ok {
 			return nil
 		}
-		return at(v, path[1:])
+		return At(v, path[1:])
 	}
 	l, _ := doc.([]any)
 	if p.index >= 0 {
@@ -88,7 +86,7 @@ func at(doc any, path []step) []any {
 	}
 	var out []any
 	for _, v := range l {
-		out = append(out, at(v, path[1:])...)
+		out = append(out, At(v, path[1:])...)
 	}
 	return out
 }

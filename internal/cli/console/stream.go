@@ -1,0 +1,61 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"charm.land/lipgloss/v2"
+
+	"github.com/twillnet/twill/internal/resources"
+)
+
+// Stream prints an answer row by row, as it comes: as json a line each, as yaml a document each.
+type Stream struct {
+	To   Stdio
+	As   Output
+	Name string // the path in a row of what -o name prints
+	head bool   // titles are printed
+}
+
+// Row prints one row; text is how people see it.
+func (s *Stream) Row(v any, text string) error {
+	if s.As.IsTable() {
+		_, err := lipgloss.Fprint(s.To.Out, text) // without colours where the output is no terminal
+		return err
+	}
+	doc, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	switch {
+	case s.As.Format.Name == "json":
+		_, err = fmt.Fprintln(s.To.Out, string(doc))
+		return err
+	case s.As.Custom():
+		return s.columns(doc)
+	case s.As.Format.Name == "yaml":
+		fmt.Fprintln(s.To.Out, "---")
+	}
+	return s.To.Answer(s.As, Answer{Doc: json.RawMessage(doc), Name: s.Name})
+}
+
+// columns prints the user's own; how wide those are that come later, nobody knows.
+func (s *Stream) columns(doc []byte) error {
+	const width = 20
+	line := func(cells []string) {
+		for i, c := range cells {
+			cells[i] = fmt.Sprintf("%-*s", width, c)
+		}
+		fmt.Fprintln(s.To.Out, strings.TrimRight(strings.Join(cells, "  "), " "))
+	}
+	if !s.head {
+		s.head = true
+		line(s.As.Titles())
+	}
+	v, err := resources.Tree(doc)
+	if err == nil {
+		line(s.As.Cells(v))
+	}
+	return err
+}

@@ -1,0 +1,127 @@
+package ipam
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/ipam"
+	"github.com/twillnet/twill/internal/resources"
+)
+
+func (c *command) ipamConfigureCmd() *cobra.Command {
+	var strict, auto bool
+	var output console.Output
+	var blocks, cooldown int
+	cmd := &cobra.Command{
+		Use:   "configure",
+		Short: "Change how addresses are given out in the whole cluster",
+		Long: `Change the settings that are given, and leave the others.
+
+--strictaffinity: a node uses only addresses of its own blocks. Addresses that
+are borrowed already stay in use.
+--maxblocks: how many blocks of each family a node may have; 0 is the default
+of 20. It needs strict affinity: else a node over its limit borrows.
+--auto-allocate-blocks: nodes claim blocks by themselves. It can be false only
+with strict affinity.
+--ip-cooldown-seconds: how long a released address rests before it is given
+out again.
+
+Exit code: 0 it is so, 1 the settings contradict each other, 2 usage.`,
+		Example: "  twill ipam configure --strictaffinity=true\n  twill ipam configure --maxblocks=4 --strictaffinity=true",
+		Args:    console.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f := cmd.Flags()
+			if f.NFlag() == 0 || !slices.ContainsFunc([]string{"strictaffinity", "maxblocks", "max-blocks-per-host", "auto-allocate-blocks", "ip-cooldown-seconds"}, f.Changed) {
+				return console.Usage("ipam configure: nothing to change: give --strictaffinity, --maxblocks, --auto-allocate-blocks or --ip-cooldown-seconds")
+			}
+			return c.looking(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error {
+				cfg, err := a.SetConfig(ctx, func(cfg *api.IPAMConfig) {
+					if f.Changed("strictaffinity") {
+						cfg.StrictAffinity = strict
+					}
+					if f.Changed("auto-allocate-blocks") {
+						cfg.AutoAllocateBlocks = auto
+					}
+					if f.Changed("maxblocks") || f.Changed("max-blocks-per-host") {
+						cfg.MaxBlocksPerHost = blocks
+					}
+					if f.Changed("ip-cooldown-seconds") {
+						cfg.CooldownSeconds = cooldown
+					}
+				})
+				if err == nil {
+					err = c.Conn.Long(ctx, c.mirrorConfiguration)
+				}
+				if err != nil {
+					return fmt.Errorf("configure: %w", err)
+				}
+				c.noteBorrowed(v, cfg)
+				return c.showConfiguration(cfg, output)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&strict, "strictaffinity", false, "nodes do not borrow from each other's blocks")
+	f.BoolVar(&auto, "auto-allocate-blocks", true, "nodes claim blocks by themselves")
+	f.IntVar(&blocks, "maxblocks", 0, "blocks of a family that a node may have; 0: 20")
+	f.IntVar(&blocks, "max-blocks-per-host", 0, "the same, as calicoctl calls it")
+	output.AddFlag(cmd)
+	f.IntVar(&cooldown, "ip-cooldown-seconds", 0, "for which a released address rests")
+	return cmd
+}
+
+// noteBorrowed says that strict affinity takes no address away.
+func (c *command) noteBorrowed(v *ipam.Survey, cfg api.IPAMConfig) {
+	if n := v.BorrowedIn(); n > 0 && cfg.StrictAffinity {
+		fmt.Fprintf(c.Err, "borrowed addresses stay so until they are released, %d now: twill ipam show --show-borrowed\n", n)
+	}
+}
+
+// mirrorConfiguration writes what is in force once more, in the two places where upstream's tools look for it.
+func (c *command) mirrorConfiguration(ctx context.Context, s datastore.Store) error {
+	defer resources.EnsureWith(ctx, s, c.Log())
+	u, err := s.Get(ctx, resources.TheConfiguration)
+	if err == nil {
+		_, err = s.Update(ctx, u)
+	}
+	return err
+}
+
+// noteDiffering says on standard error that calicoctl's resource is not what is in force.
+func (c *command) noteDiffering(ctx context.Context) error {
+	return c.Conn.With(ctx, func(ctx context.Context, s datastore.Store) error {
+		if note := resources.Differing(ctx, s); note != "" {
+			fmt.Fprintf(c.Stdio.Err, "ipamconfiguration/default: %s\n", note)
+		}
+		return nil
+	})
+}
+
+func (c *command) showConfiguration(cfg api.IPAMConfig, output console.Output) error {
+	return c.Answer(output, console.Answer{
+		Doc: map[string]any{
+			"name": api.IPAMConfigurationName, "strictAffinity": cfg.StrictAffinity, "autoAllocateBlocks": cfg.AutoAllocateBlocks,
+			"maxBlocksPerHost": cfg.MaxBlocksPerHost, "ipCooldownSeconds": cfg.CooldownSeconds,
+		},
+		Name: ".name", Kind: "ipamconfiguration",
+		Table: func(w io.Writer, _ bool) error { return printConfiguration(w, cfg) },
+	})
+}
+
+func printConfiguration(w io.Writer, cfg api.IPAMConfig) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "SETTING\tVALUE\tMEANS")
+	fmt.Fprintf(t, "strictAffinity\t%v\tnodes do not borrow from each other's blocks\n", cfg.StrictAffinity)
+	fmt.Fprintf(t, "autoAllocateBlocks\t%v\tnodes claim blocks by themselves\n", cfg.AutoAllocateBlocks)
+	fmt.Fprintf(t, "maxBlocksPerHost\t%d\tblocks of a family that a node may have; 0: 20\n", cfg.MaxBlocksPerHost)
+	fmt.Fprintf(t, "ipCooldownSeconds\t%d\tfor which a released address is not given out\n", cfg.CooldownSeconds)
+	return t.Flush()
+}

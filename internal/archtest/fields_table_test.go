@@ -67,7 +67,7 @@ var proofs = []proof{
 	{"api.TestWhatBGPDoesNotHonourIsRefusedByName", "BGPConfigurationSpec", "serviceLoadBalancerAggregation programClusterRoutes"},
 	{"plan.TestWhatIsTold", "BGPServiceBlock", "cidr"},
 	{"plan.TestSettingsOfANode", "Community", "name value"},
-	{"plan.TestSettingsOfANode", "PrefixAdvertisement", "cidr communities"},
+	{"plan.TestSettingsOfANode, speaker.TestWhatIsToldWithinAPrefixIsMarked", "PrefixAdvertisement", "cidr communities"},
 	{"speaker.TestExternalPeersWithAPassword, api.TestAPasswordThatCannotBeReadIsNeverNone", "SecretKeyRef", "name key"},
 	{"plan.TestSessions", "BGPPeerSpec", `node nodeSelector peerIP asNumber localASNumber peerSelector keepOriginalNextHop nextHopMode sourceAddress maxRestartTime
 		keepaliveTime numAllowedLocalASNumbers ttlSecurity filters reversePeering reachableBy`},

@@ -300,11 +300,11 @@ func Name(s plan.Session) string {
 	return "twill_" + strings.NewReplacer(".", "_", ":", "_").Replace(s.Peer.String())
 }
 
-// marks puts communities on this node's own routes.
+// marks puts communities on what is told, also what peers told.
 func (w *writer) marks(four bool) {
 	for _, m := range w.Plan.Marks {
 		if m.Prefix.Addr().Is4() == four {
-			w.line("      if source != RTS_BGP && net ~ %s then { %s }", m.Prefix, w.add(m.Communities))
+			w.line("      if net ~ %s then { %s }", m.Prefix, w.add(m.Communities))
 		}
 	}
 }

@@ -107,7 +107,7 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 		"if !(net ~ [ 10.66.0.0/16{16,32} ]) && source = RTS_BGP && (7, 8) ~ bgp_community && bgp_path ~ [= 9 10 * =] then { reject; } # not",
 		`if source != RTS_BGP && defined(ifname) && ifname ~ "cali*" then { accept; } # link`,
 		"if (7, 8, 9) ~ bgp_large_community then { accept; } # large",
-		"if source != RTS_BGP && net ~ 10.65.0.0/16 then { bgp_community.add((64512, 120)); }",
+		"if net ~ 10.65.0.0/16 then { bgp_community.add((64512, 120)); }",
 		"# 192.0.2.3 is left out: password: no such file", "neighbor 2001:db8::2 port 1790 as 64513;", "  local port 179 as 64513;",
 	} {
 		if !strings.Contains(text, want) {

@@ -29,7 +29,8 @@ func session(me, peer string, localAS, as uint32) plan.Session {
 }
 
 // TestANodeIsTheNextHopBetweenSystemsOnOneLink: with BFD sessions are direct, and there BIRD, if it is not told otherwise,
-// leaves the next hop to be a peer on the same link, which the other peer may not be allowed to reach.
+// leaves the next hop to be a peer on the same link, which the other peer may not be allowed to reach. What it tells on is marked,
+// as what it tells of its own is.
 func TestANodeIsTheNextHopBetweenSystemsOnOneLink(t *testing.T) {
 	bird := machinetest.Program(t, "bird")
 	hosts := []*netnstest.NS{netnstest.New(t), netnstest.New(t), netnstest.New(t)}
@@ -46,6 +47,7 @@ func TestANodeIsTheNextHopBetweenSystemsOnOneLink(t *testing.T) {
 	if err := hosts[0].Rtnl().AddRoute(rtnl.Route{Dst: prefix("10.65.1.0/26"), Kind: rtnl.Blackhole, Protocol: kernel.RouteProtocolAgent}); err != nil {
 		t.Fatal(err)
 	}
+	socket := ""
 	for i, ns := range hosts {
 		me, as := fmt.Sprintf("192.0.2.%d", i+1), uint32(65001+i)
 		p := plan.Plan{Node: me, AS: as, RouterID: addr(me)}
@@ -57,7 +59,10 @@ func TestANodeIsTheNextHopBetweenSystemsOnOneLink(t *testing.T) {
 				p.Sessions = append(p.Sessions, s)
 			}
 		}
-		run(t, ns, bird, render(t, birdconf.Config{Plan: p}))
+		if i == mid {
+			p.Marks = []plan.Mark{{Prefix: prefix("10.65.0.0/16"), Communities: []string{"64512:120"}}}
+		}
+		socket = run(t, ns, bird, render(t, birdconf.Config{Plan: p})) // at last, that of who learns
 	}
 	await(t, func() error {
 		table := hosts[2].Run("ip", "-N", "route", "show", "proto", "12")
@@ -69,6 +74,15 @@ func TestANodeIsTheNextHopBetweenSystemsOnOneLink(t *testing.T) {
 		}
 		return nil
 	})
+	paths, err := birdctl.Paths(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(paths, func(p birdctl.Path) bool {
+		return p.Dst == prefix("10.65.1.0/26") && slices.Equal(p.Communities, []string{"64512:120"})
+	}) {
+		t.Errorf("it is not marked: %+v", paths)
+	}
 }
 
 // TestBIRDListensWhereItIsTold: on all addresses, or with bindMode NodeIP on the node's alone, whatever sessions call from;

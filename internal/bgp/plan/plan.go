@@ -40,7 +40,7 @@ type Plan struct {
 	Unread []string `json:",omitempty"`
 }
 
-// Mark puts communities on this node's routes within a prefix.
+// Mark puts communities on what this node tells within a prefix, be it its own or what peers told.
 type Mark struct {
 	Prefix      netip.Prefix
 	Communities []string
@@ -159,7 +159,7 @@ func (p Plan) IsEncapsulated(dst netip.Prefix) bool {
 	return slices.ContainsFunc(p.Encapsulated, func(e netip.Prefix) bool { return Covers(e, dst) })
 }
 
-// CommunitiesOf are the communities that this node's own route to dst carries.
+// CommunitiesOf are the communities that a route to dst gets when this node tells it.
 func (p Plan) CommunitiesOf(dst netip.Prefix) []string {
 	var out []string
 	for _, m := range p.Marks {

@@ -57,8 +57,8 @@ func (r *rules) marksOf(link string) []string {
 
 // setRules makes the library judge routes by the sessions' rules. Sessions whose rules changed tell and judge anew
 // what they have; others notice nothing.
-func (b *library) setRules(ctx context.Context, sessions []plan.Session) error {
-	groups, of := grouped(sessions)
+func (b *library) setRules(ctx context.Context, sessions []plan.Session, marks []plan.Mark) error {
+	groups, of := grouped(sessions, marks)
 	text, err := json.Marshal(groups)
 	if err != nil {
 		return err
@@ -141,15 +141,21 @@ func (b *library) remove(ctx context.Context, old rules) {
 type group struct {
 	Peers          []string
 	Import, Export []plan.Rule
+	Marks          []plan.Mark
 	NextHop        plan.NextHop
 	External       uint32 // our AS number towards external peers; 0: they are internal
 }
 
 // grouped brings sessions with the same rules together, so that a route is judged once for hundreds of peers.
-func grouped(sessions []plan.Session) ([]group, map[netip.Addr]string) {
+func grouped(sessions []plan.Session, marks []plan.Mark) ([]group, map[netip.Addr]string) {
 	byText, of := map[string]*group{}, map[netip.Addr]string{}
 	for _, s := range sessions {
 		g := group{Import: s.Import, Export: s.Export, NextHop: s.NextHop}
+		for _, m := range marks {
+			if m.Prefix.Addr().Is4() == s.Peer.Is4() {
+				g.Marks = append(g.Marks, m)
+			}
+		}
 		if !s.Internal() {
 			g.External = s.LocalAS
 		}
@@ -208,6 +214,7 @@ func (d *policyDraft) unmark() {
 
 func (d *policyDraft) group(i int, g group) {
 	peers := d.set(api.DefinedType_DEFINED_TYPE_NEIGHBOR, fmt.Sprintf("%d-peers", i), g.Peers...)
+	d.marks(i, peers, g.Marks)
 	for _, l := range []struct {
 		way   string
 		rules []plan.Rule
@@ -223,6 +230,30 @@ func (d *policyDraft) group(i int, g group) {
 		}
 		d.policies = append(d.policies, p)
 		*l.into = append(*l.into, &api.Policy{Name: p.Name})
+	}
+}
+
+// marks puts communities on all that is told, also what peers told, before the rules of sessions look at it. What has one already
+// is left alone: the library would add it again.
+func (d *policyDraft) marks(i int, peers string, marks []plan.Mark) {
+	p := &api.Policy{Name: d.name("%d-marks", i)}
+	for j, m := range marks {
+		for k, community := range m.Communities {
+			w := writer{draft: d, name: fmt.Sprintf("%d-marks-%d-%d", i, j, k), peers: peers, out: true}
+			c := w.conditions(plan.Rule{Prefix: m.Prefix, Min: m.Prefix.Bits(), Max: m.Prefix.Addr().BitLen(), Community: community})
+			a := &api.Actions{}
+			if large(community) {
+				c.LargeCommunitySet.Type, a.LargeCommunity = api.MatchSet_TYPE_INVERT, change(api.CommunityAction_TYPE_ADD, community)
+			} else {
+				c.CommunitySet.Type, a.Community = api.MatchSet_TYPE_INVERT, change(api.CommunityAction_TYPE_ADD, community)
+			}
+			w.step(c, a)
+			p.Statements = append(p.Statements, w.steps...)
+		}
+	}
+	if len(p.Statements) > 0 {
+		d.policies = append(d.policies, p)
+		d.out = append(d.out, &api.Policy{Name: p.Name})
 	}
 }
 

@@ -259,3 +259,42 @@ func TestRulesAboutInterfaces(t *testing.T) {
 		t.Errorf("a mark has left this process:\n%s", all)
 	}
 }
+
+// TestWhatIsToldWithinAPrefixIsMarked: upstream's prefixAdvertisements are about what is told, whoever it is of; a node that passes on
+// what has the community does not say it twice. A change of them is told to peers whose sessions stay.
+func TestWhatIsToldWithinAPrefixIsMarked(t *testing.T) {
+	h, birds := network(t, 2)
+	inside, outside := birds[0], birds[1]
+	inside.run(`protocol static s4 { ipv4; route 10.65.20.0/26 blackhole { bgp_community.add((64512, 120)); }; route 10.65.21.0/26 blackhole; route 10.66.1.0/26 blackhole; }` +
+		speaks("twill", "local as 64512; direct;", "", ""))
+	outside.run(speaks("twill", "local as 65001; multihop;", "", ""))
+	h.agent("10.65.1.0/26")
+	in, out := session("192.0.2.2", 64512), session("192.0.2.3", 65001)
+	out.Export = []plan.Rule{{Name: "marked", Community: "64512:120", Accept: true, Prepend: []uint32{65030}}, {Name: "all", Accept: true}}
+	p := planOf(in, out)
+	p.Marks = []plan.Mark{{Prefix: prefix("10.65.0.0/16"), Communities: []string{"64512:120", "64512:300:100"}}, {Prefix: prefix("fd65::/16"), Communities: []string{"64512:121"}}}
+	h.start(p)
+	for _, dst := range []string{"10.65.1.0/26", "10.65.20.0/26", "10.65.21.0/26"} {
+		outside.wants(dst, "BGP.community: (64512,120)\n", "BGP.large_community: (64512, 300, 100)\n")
+		outside.path(dst, "64512 65030 64512") // rules see what it is marked with
+	}
+	outside.path("10.66.1.0/26", "64512")
+	if all := outside.ask("show", "route", "10.66.1.0/26", "all"); strings.Contains(all, "community") {
+		t.Errorf("what is outside of the prefix is marked:\n%s", all)
+	}
+	for _, peer := range h.ask(request{Explain: prefix("10.65.21.0/26")}).Explain.Peers {
+		if peer.Peer == out.Peer && (!peer.Told || !strings.Contains(peer.Why, "marked")) {
+			t.Errorf("why: %+v", peer)
+		}
+	}
+	since := h.session("192.0.2.3").Since
+	p.Marks = []plan.Mark{{Prefix: prefix("10.65.0.0/16"), Communities: []string{"64512:130"}}}
+	h.plan(p)
+	for _, dst := range []string{"10.65.1.0/26", "10.65.21.0/26"} {
+		outside.wants(dst, "BGP.community: (64512,130)\n")
+	}
+	outside.wants("10.65.20.0/26", "BGP.community: (64512,120) (64512,130)\n")
+	if now := h.session("192.0.2.3").Since; !now.Equal(since) {
+		t.Errorf("the session began at %s, then at %s", since, now)
+	}
+}

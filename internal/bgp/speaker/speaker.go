@@ -248,7 +248,7 @@ func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
 		s.bgp, s.told.originated = b, map[netip.Prefix]string{}
 	}
 	s.fine("listen")
-	if err := s.bgp.setRules(ctx, p.Sessions); err != nil {
+	if err := s.bgp.setRules(ctx, p.Sessions, p.Marks); err != nil {
 		s.trouble("rules", err)
 		return // with no rules a session would tell and believe everything
 	}

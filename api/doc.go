@@ -11,7 +11,7 @@ package api
 // with its present value. It is the only thing that travels between the
 // datastore and calc; whoever receives it decodes it.
 type Update struct {
-	Key      string // Calico's etcd path
-	Value    []byte // stored JSON; nil: the key is gone
-	Revision int64  // the store's revision of this value, or of the deletion
+	Key      string   // Calico's etcd path
+	Value    []byte   // stored JSON; nil: the key is gone
+	Revision Revision // the store's of this value, or of the deletion if it is known
 }

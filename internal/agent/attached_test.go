@@ -42,7 +42,7 @@ func TestAnInterfaceThatIsBeingAttachedIsAWorkloads(t *testing.T) {
 			ended := make(chan error)
 			go func() { ended <- d.run(ctx) }()
 			u := onCali1
-			u.Revision = 7
+			u.Revision = api.RevisionOf("7")
 			if announced {
 				d.Announce(u.Key, "cali1")
 				u.Revision = attach.Pending

@@ -108,6 +108,11 @@ func (d *decider) Overlay(ctx context.Context, us []api.Update) error {
 			d.overlay.Put([]api.Update{u})
 		}
 	}
+	return d.hand(ctx, us)
+}
+
+// hand gives updates to calc, and returns when what follows from them has been handed to the dataplane.
+func (d *decider) hand(ctx context.Context, us []api.Update) error {
 	l := local{us, make(chan struct{})}
 	select {
 	case d.local <- l:

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -114,12 +115,14 @@ func TestWhereAnotherAgentsRulesGuardNothingIsHandedOverBeforeAllIsKnown(t *test
 
 // However late calc comes round to what this agent wrote, what others write after that counts.
 func TestWhatIsWrittenLateDoesNotHideWhatComesAfter(t *testing.T) {
-	at := func(revision int64) api.Update { return api.Update{Key: "k", Value: []byte("v"), Revision: revision} }
+	at := func(revision int) api.Update {
+		return api.Update{Key: "k", Value: []byte("v"), Revision: api.RevisionOf(strconv.Itoa(revision))}
+	}
 	for _, tt := range []struct {
 		name   string
 		before func(*decider) // before calc takes over what is Pending
 		takes  bool
-		then   int64 // what the datastore says next
+		then   int // what the datastore says next
 		passes bool
 	}{
 		{"not written yet", func(*decider) {}, true, 5, false},
@@ -127,7 +130,7 @@ func TestWhatIsWrittenLateDoesNotHideWhatComesAfter(t *testing.T) {
 		{"written, and an older word", func(d *decider) { d.Written(at(5)) }, true, 4, false},
 		{"written and heard of", func(d *decider) { d.Written(at(5)); d.overlay.Filter([]api.Update{at(5)}) }, false, 6, true},
 	} {
-		d := &decider{local: make(chan local)}
+		d := &decider{local: make(chan local), overlay: attach.Overlay{Order: memstore.New()}}
 		d.Announce("k", "cali1")
 		tt.before(d)
 		took := make(chan int, 1)
@@ -136,7 +139,7 @@ func TestWhatIsWrittenLateDoesNotHideWhatComesAfter(t *testing.T) {
 			took <- len(d.overlay.Current(l.updates))
 			close(l.told)
 		}()
-		if err := d.Overlay(t.Context(), []api.Update{at(attach.Pending)}); err != nil {
+		if err := d.Overlay(t.Context(), []api.Update{{Key: "k", Value: []byte("v"), Revision: attach.Pending}}); err != nil {
 			t.Fatal(err)
 		}
 		if got := <-took == 1; got != tt.takes {

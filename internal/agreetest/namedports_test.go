@@ -26,7 +26,7 @@ func stored(t *testing.T, kind, namespace, name string, labels, spec object) api
 	}
 	value, err := json.Marshal(object{"kind": kind, "apiVersion": api.GroupVersion, "metadata": meta, "spec": spec})
 	must(t, err)
-	return api.Update{Key: key, Value: value, Revision: 1}
+	return api.Update{Key: key, Value: value, Revision: api.RevisionOf("1")}
 }
 
 // TestFiftyByFiftyNamedPorts asks packets of a rule with fifty names and a number on each side, whose sources are hosts and

@@ -129,16 +129,16 @@ func (f *flaky) Update(ctx context.Context, kv api.Update) (api.Update, error) {
 	return f.Store.Update(ctx, kv)
 }
 
-func (f *flaky) Delete(ctx context.Context, key string, revision int64) error {
+func (f *flaky) Delete(ctx context.Context, key string, revision api.Revision) error {
 	if err := f.fails(); err != nil {
 		return err
 	}
 	return f.Store.Delete(ctx, key, revision)
 }
 
-func (f *flaky) Transact(ctx context.Context, x datastore.Txn) (int64, error) {
+func (f *flaky) Transact(ctx context.Context, x datastore.Txn) (api.Revision, error) {
 	if err := f.fails(); err != nil {
-		return 0, err
+		return api.Revision{}, err
 	}
 	return f.Store.Transact(ctx, x)
 }
@@ -297,7 +297,7 @@ func TestAFaultAtAnyStepLeavesAllOrNothing(t *testing.T) {
 			t.Errorf("step %d: attached, and there is %v", step, left)
 		case err != nil && len(b.kernel.told) > 0:
 			t.Errorf("step %d: %v, and calc still has %v", step, err, b.kernel.told)
-		case err == nil && (len(b.kernel.written) != 1 || b.kernel.written[0].Revision == 0 || b.kernel.written[0].Revision == Pending):
+		case err == nil && (len(b.kernel.written) != 1 || b.kernel.written[0].Revision.IsZero() || b.kernel.written[0].Revision == Pending):
 			t.Errorf("step %d: calc was told of the revisions %v", step, b.kernel.written)
 		case err != nil && len(left) > 0:
 			t.Errorf("step %d: %v, and there is still %v", step, err, left)
@@ -463,8 +463,8 @@ func TestTheAgentFreesWhatItsContainersLeft(t *testing.T) {
 }
 
 func TestOlderWordsDoNotUndoWhatWasJustWritten(t *testing.T) {
-	at := func(key string, revision int64, value string) api.Update {
-		u := api.Update{Key: key, Revision: revision}
+	at := func(key string, revision any, value string) api.Update {
+		u := api.Update{Key: key, Revision: api.RevisionOf(fmt.Sprint(revision))}
 		if value != "" {
 			u.Value = []byte(value)
 		}
@@ -483,15 +483,15 @@ func TestOlderWordsDoNotUndoWhatWasJustWritten(t *testing.T) {
 		{"the deletion itself", at("k", 10, ""), at("k", 11, ""), true},
 		{"another key", at("k", 10, "v"), at("l", 1, "v"), true},
 		{"anything, while it is being written", at("k", Pending, "v"), at("k", 10, "v"), false},
-		{"anything, after it was forgotten", at("k", 0, ""), at("k", 1, "v"), true},
+		{"anything, after it was forgotten", at("k", "", ""), at("k", 1, "v"), true},
 	} {
-		var o Overlay
+		o := Overlay{Order: memstore.New()}
 		o.Put([]api.Update{tt.put})
 		if got := len(o.Filter([]api.Update{tt.then})) == 1; got != tt.passes {
 			t.Errorf("%s: passes %v, want %v", tt.name, got, tt.passes)
 		}
 	}
-	var o Overlay
+	o := Overlay{Order: memstore.New()}
 	o.Put([]api.Update{at("k", 10, "v")})
 	o.Filter([]api.Update{at("k", 10, "v")})
 	if len(o.Filter([]api.Update{at("k", 3, "v")})) != 1 {

@@ -86,7 +86,7 @@ func (b *birth) stop() {
 // complete returns when the endpoint is in the datastore, and in force.
 func (b *birth) complete(ctx context.Context, addrs []netip.Addr) error {
 	now := b.beside.Written
-	if now.Revision == 0 { // not written with the addresses
+	if now.Revision.IsZero() { // not written with the addresses
 		if err := b.begin(ctx, addrs); err != nil {
 			return err
 		}
@@ -112,13 +112,13 @@ func (b *birth) undo(ctx context.Context) error {
 }
 
 // known is the revision of what the datastore has under an endpoint's name, zero if nothing, and its container's handle.
-func (s *Server) known(ctx context.Context, r wire.Request, w *api.WorkloadEndpoint) (revision int64, old string, err error) {
+func (s *Server) known(ctx context.Context, r wire.Request, w *api.WorkloadEndpoint) (revision api.Revision, old string, err error) {
 	had, was, err := s.stored(ctx, w)
 	switch {
 	case errors.Is(err, datastore.ErrNotFound):
-		return 0, "", nil
+		return revision, "", nil
 	case was.Value == nil:
-		return 0, "", err
+		return revision, "", err
 	case had == nil: // it cannot be read
 		return was.Revision, "", nil
 	}

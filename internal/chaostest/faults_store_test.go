@@ -65,7 +65,7 @@ func cutShort(ctx context.Context, w *world, rng *rand.Rand) (err error) {
 	}
 	set := api.ResourcesPrefix + "globalnetworksets/filler"
 	defer func() {
-		if undo := w.store.Delete(context.WithoutCancel(ctx), set, 0); !errors.Is(undo, datastore.ErrNotFound) {
+		if undo := w.store.Delete(context.WithoutCancel(ctx), set, api.Revision{}); !errors.Is(undo, datastore.ErrNotFound) {
 			err = errors.Join(err, undo)
 		}
 	}()
@@ -143,7 +143,7 @@ func compact(ctx context.Context, w *world, rng *rand.Rand) error {
 	}
 	wait(ctx, span(rng, 500*time.Millisecond, time.Second))
 	w.proxy.Set(outagetest.Fault{Cut: true})
-	if err := w.store.Delete(ctx, gone.Key, 0); err != nil {
+	if err := w.store.Delete(ctx, gone.Key, api.Revision{}); err != nil {
 		return err
 	}
 	for range 1 + 2*rng.IntN(2) { // so that in the end policy is another
@@ -154,13 +154,13 @@ func compact(ctx context.Context, w *world, rng *rand.Rand) error {
 	if err := w.store.(datastore.Compacter).Compact(ctx); err != nil {
 		return err
 	}
-	watch, err := w.store.Watch(ctx, api.ResourcesPrefix, was.Revision)
+	watch, err := w.store.Watch(ctx, api.ResourcesPrefix, was.Position)
 	if err == nil {
 		_, err = watch.Next(ctx)
 		watch.Close()
 	}
 	if !errors.Is(err, datastore.ErrCompacted) {
-		return fmt.Errorf("a watch from revision %d: %w", was.Revision, err)
+		return fmt.Errorf("a watch from position %s: %w", was.Position, err)
 	}
 	return nil
 }

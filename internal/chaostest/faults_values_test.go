@@ -103,7 +103,7 @@ func (w *world) remove(ctx context.Context, rng *rand.Rand, plural, name string)
 		return err
 	}
 	w.unknown()
-	if err := w.store.Delete(ctx, was.Key, 0); err != nil {
+	if err := w.store.Delete(ctx, was.Key, api.Revision{}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.restore(ctx, was)) }()

@@ -1,8 +1,12 @@
 // Package datastore says what a store of resources must do.
 //
-// A store maps keys (Calico's etcd paths) to stored JSON, each with the
-// revision at which it was written. It knows nothing of what the JSON says.
-// storetest holds the contract as tests; memstore is the reference.
+// A store maps keys (Calico's etcd paths) to stored JSON, each with a revision,
+// which is another after each write. It knows nothing of what the JSON says.
+// A [Store] is what every datastore can do, Kubernetes' API server included.
+// What only some can do is an interface of its own, to be asked for, and who asks
+// can do without: [Ordered], [Transactional], [Expiring], [Compacter], [Clustered].
+// storetest holds the contract as tests; memstore is the reference, and
+// storetest.Poor has nothing but a Store.
 package datastore
 
 import (
@@ -30,20 +34,22 @@ var (
 type Store interface {
 	// Get returns the present value of a key, or ErrNotFound.
 	Get(ctx context.Context, key string) (api.Update, error)
-	// List returns all keys that begin with prefix, sorted by key, all as they
-	// were at one revision.
+	// List returns all keys that begin with prefix, in any order, and the
+	// position from which a watch brings what they lack. It has all that was
+	// written before it was called. Keys of one kind are of one moment; of
+	// several kinds, only where the store is Ordered.
 	List(ctx context.Context, prefix string) (Snapshot, error)
-	// Watch delivers every change under prefix after the given revision, in
-	// order. A revision that is forgotten, or that the store, put back from a
-	// backup, has yet to reach is ErrCompacted. See Watcher.
-	Watch(ctx context.Context, prefix string, after int64) (Watcher, error)
+	// Watch delivers every change under prefix after a position of the same
+	// prefix, those of each key in order. A position that is forgotten, or that the
+	// store, put back from a backup, has yet to reach is ErrCompacted. See Watcher.
+	Watch(ctx context.Context, prefix string, after Position) (Watcher, error)
 	// Create writes a new key, or returns ErrExists.
 	Create(ctx context.Context, kv api.Update) (api.Update, error)
 	// Update replaces an existing key: ErrNotFound if it is gone; ErrConflict
 	// if kv.Revision is not zero and the key has another one.
 	Update(ctx context.Context, kv api.Update) (api.Update, error)
 	// Delete removes a key; revision as in Update, zero for any.
-	Delete(ctx context.Context, key string, revision int64) error
+	Delete(ctx context.Context, key string, revision api.Revision) error
 }
 
 // Client is a store that was opened, and must be closed.
@@ -92,14 +98,14 @@ type Transactional interface {
 	// Transact makes all changes of t at one revision, which it returns, if all
 	// its conditions hold; else it makes none, and returns ErrConflict. After
 	// ErrUnavailable it is not known whether they were made.
-	Transact(ctx context.Context, t Txn) (int64, error)
+	Transact(ctx context.Context, t Txn) (api.Revision, error)
 }
 
 // Txn is one transaction. Each key is written or deleted once at most.
 type Txn struct {
-	If     map[string]int64 // by key, the revision it must have; zero: it must not exist
-	Put    []api.Update     // whether they exist or not; their revisions mean nothing
-	Delete []string         // whether they exist or not
+	If     map[string]api.Revision // by key, the revision it must have; zero: it must not exist
+	Put    []api.Update            // whether they exist or not; their revisions mean nothing
+	Delete []string                // whether they exist or not
 }
 
 // MostChanges is how many conditions or changes a transaction can have.
@@ -131,7 +137,7 @@ func (t Txn) Keys() []string {
 
 // Put writes a key, whether it exists or not.
 func Put(ctx context.Context, s Store, kv api.Update) error {
-	kv.Revision = 0
+	kv.Revision = api.Revision{}
 	_, err := s.Update(ctx, kv)
 	if errors.Is(err, ErrNotFound) {
 		_, err = s.Create(ctx, kv)
@@ -148,19 +154,58 @@ func PutFor(ctx context.Context, s Store, kv api.Update, ttl time.Duration) erro
 	return Put(ctx, s, kv)
 }
 
-// Snapshot is the content of a store at one revision.
+// Snapshot is what a list found.
 type Snapshot struct {
 	Items    []api.Update
-	Revision int64
+	Position Position
+}
+
+// Position is how far a list or a watch of one prefix has come. Like a revision
+// it is a text that only its store can read. The zero Position is none.
+type Position struct{ text string }
+
+// PositionOf is the position that a store writes as text.
+func PositionOf(text string) Position { return Position{text} }
+
+// String is what PositionOf takes.
+func (p Position) String() string { return p.text }
+
+// IsZero reports whether it is none.
+func (p Position) IsZero() bool { return p.text == "" }
+
+// Ordered is a store that numbers all its changes in one order, whatever kinds
+// of keys they are of. Its lists are sorted, and of one moment; its watches
+// bring changes of all keys in that order.
+type Ordered interface {
+	Store
+	// Older says whether revision a, of whichever key, was given before b.
+	Older(a, b api.Revision) bool
+	// Behind says whether a position comes before b.
+	Behind(a, b Position) bool
+}
+
+// OrderOf returns the order of a store, or of the one that it hands its calls
+// on to, which it then returns from a method Unwrap. Nil: there is none.
+func OrderOf(s Store) Ordered {
+	for {
+		if o, ok := s.(Ordered); ok {
+			return o
+		}
+		w, ok := s.(interface{ Unwrap() Store })
+		if !ok {
+			return nil
+		}
+		s = w.Unwrap()
+	}
 }
 
 // Watcher is a running watch.
 type Watcher interface {
 	// Next waits for changes and returns those at hand, in order, and the
-	// revision up to which the watch has seen everything. A batch may be empty
-	// when only the revision has progressed. An error ends the watch:
+	// position up to which the watch has seen everything. A batch may be empty
+	// when only the position has progressed. An error ends the watch:
 	// ErrCompacted means that only a new List helps; on others, watch again
-	// from the last revision.
+	// from the last position.
 	Next(ctx context.Context) (Changes, error)
 	// Close ends the watch and frees what it holds.
 	Close()
@@ -169,5 +214,5 @@ type Watcher interface {
 // Changes is one delivery of a watch.
 type Changes struct {
 	Updates  []api.Update
-	Revision int64
+	Position Position
 }

@@ -167,7 +167,7 @@ func (h *Holdings) Delete(ctx context.Context, s datastore.Store, done Done) err
 		return err
 	}
 	for _, key := range h.status {
-		if err := s.Delete(ctx, key, 0); err != nil && !errors.Is(err, datastore.ErrNotFound) {
+		if err := s.Delete(ctx, key, api.Revision{}); err != nil && !errors.Is(err, datastore.ErrNotFound) {
 			return err
 		}
 	}

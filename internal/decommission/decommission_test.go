@@ -220,7 +220,7 @@ func TestACrashAtAnyCallLeavesWhatIsFoundAndRepeated(t *testing.T) {
 
 func TestWhatOthersLeftOfANodeGoes(t *testing.T) {
 	s := cluster(t)
-	if err := s.Delete(t.Context(), api.ResourcesPrefix+"nodes/n1", 0); err != nil {
+	if err := s.Delete(t.Context(), api.ResourcesPrefix+"nodes/n1", api.Revision{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := deleteNode(t, s, "n1"); err != nil {

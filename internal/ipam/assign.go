@@ -40,7 +40,7 @@ type Beside struct {
 	kv api.Update
 }
 
-func (b *Beside) written(revision int64) {
+func (b *Beside) written(revision api.Revision) {
 	if b != nil {
 		b.Written = b.kv
 		b.Written.Revision = revision

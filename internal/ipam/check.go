@@ -35,9 +35,9 @@ type Finding struct {
 	Fix      string     `json:"fix,omitempty"`  // what a repair does; empty: nothing, see Kept
 	Kept     string     `json:"kept,omitempty"` // why it is left alone
 
-	node string           // of a leak: for which it was allocated
-	note string           // and what else was kept with it
-	seen map[string]int64 // revisions of what it was concluded from
+	node string                  // of a leak: for which it was allocated
+	note string                  // and what else was kept with it
+	seen map[string]api.Revision // revisions of what it was concluded from
 	mend func(*mending) error
 }
 
@@ -91,9 +91,9 @@ type checking struct {
 
 // add notes a finding, with the revisions of the keys it is concluded from.
 func (c *checking) add(f Finding, keys ...string) {
-	f.seen = map[string]int64{}
+	f.seen = map[string]api.Revision{}
 	for _, k := range keys {
-		f.seen[k] = 0
+		f.seen[k] = api.Revision{}
 		if e := c.docs[k]; e != nil {
 			f.seen[k] = e.was.Revision
 		}

@@ -288,13 +288,13 @@ func (x Finding) words() string {
 
 func (p planted) in(t *testing.T) *fixture {
 	f := newFixture(t)
-	f.store.Delete(t.Context(), api.ResourcesPrefix+"ippools/p6", 0)
+	f.store.Delete(t.Context(), api.ResourcesPrefix+"ippools/p6", api.Revision{})
 	for k, v := range upstream {
 		f.raw(k, v)
 	}
 	for k, v := range p.set {
 		if v == "" {
-			if err := f.store.Delete(t.Context(), k, 0); err != nil {
+			if err := f.store.Delete(t.Context(), k, api.Revision{}); err != nil {
 				t.Fatal(err)
 			}
 			continue

@@ -69,7 +69,7 @@ func TestABlockIsEmptyWhenItsAddressesHaveRested(t *testing.T) {
 			"its pool is gone",
 			func(f *fixture) error {
 				f.put("nodes/h1", "")
-				if err := f.store.Delete(t.Context(), api.KeyPrefix(api.KindIPPool, "")+"p", 0); err != nil {
+				if err := f.store.Delete(t.Context(), api.KeyPrefix(api.KindIPPool, "")+"p", api.Revision{}); err != nil {
 					return err
 				}
 				return f.repairAll()

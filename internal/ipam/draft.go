@@ -305,7 +305,7 @@ func (e *doc) value() ([]byte, error) {
 func (d *draft) changed() []*doc {
 	var out []*doc
 	for _, e := range d.order {
-		if e.dirty && !(e.gone && e.was.Revision == 0) {
+		if e.dirty && !(e.gone && e.was.Revision.IsZero()) {
 			out = append(out, e)
 		}
 	}
@@ -321,7 +321,7 @@ func (a *Allocator) commit(ctx context.Context, d *draft) error {
 	if a.txn == nil {
 		return a.inSteps(ctx, changed)
 	}
-	t := datastore.Txn{If: map[string]int64{}}
+	t := datastore.Txn{If: map[string]api.Revision{}}
 	if d.extra != nil {
 		t.If[d.extra.kv.Key] = d.extra.kv.Revision
 		t.Put = append(t.Put, d.extra.kv)
@@ -351,7 +351,7 @@ func (a *Allocator) commit(ctx context.Context, d *draft) error {
 	}
 	for _, e := range changed {
 		if e.was.Revision = revision; e.gone {
-			e.was.Revision = 0
+			e.was.Revision = api.Revision{}
 		}
 	}
 	if err == nil {
@@ -362,17 +362,17 @@ func (a *Allocator) commit(ctx context.Context, d *draft) error {
 }
 
 // isDone asks whether a transaction was made of which no answer came, and which revision the store had then.
-func (a *Allocator) isDone(ctx context.Context, t datastore.Txn) (revision int64, done bool) {
+func (a *Allocator) isDone(ctx context.Context, t datastore.Txn) (revision api.Revision, done bool) {
 	for _, kv := range t.Put {
 		is, err := a.store.Get(ctx, kv.Key)
 		if err != nil || !bytes.Equal(is.Value, kv.Value) {
-			return 0, false
+			return revision, false
 		}
 		revision = is.Revision
 	}
 	for _, key := range t.Delete {
 		if _, err := a.store.Get(ctx, key); !errors.Is(err, datastore.ErrNotFound) {
-			return 0, false
+			return revision, false
 		}
 	}
 	return revision, true

@@ -33,7 +33,7 @@ type faulty struct {
 // inTransactions is faulty for a store with transactions.
 type inTransactions struct{ faulty }
 
-func (s inTransactions) Transact(ctx context.Context, t datastore.Txn) (rev int64, err error) {
+func (s inTransactions) Transact(ctx context.Context, t datastore.Txn) (rev api.Revision, err error) {
 	err = s.call("transact", "", func() (err error) {
 		rev, err = s.Store.(datastore.Transactional).Transact(ctx, t)
 		return err
@@ -82,7 +82,7 @@ func (s faulty) Update(ctx context.Context, kv api.Update) (u api.Update, err er
 	return u, err
 }
 
-func (s faulty) Delete(ctx context.Context, key string, revision int64) error {
+func (s faulty) Delete(ctx context.Context, key string, revision api.Revision) error {
 	return s.call("delete", key, func() error { return s.Store.Delete(ctx, key, revision) })
 }
 

@@ -19,7 +19,7 @@ type Repaired struct {
 // finding was concluded from has changed since.
 func (a *Allocator) Repair(ctx context.Context, fs []Finding) []Repaired {
 	var out []Repaired
-	ours := map[string]int64{} // what keys were changed to by repairs before
+	ours := map[string]api.Revision{} // what keys were changed to by repairs before
 	for _, f := range fs {
 		if f.mend == nil {
 			continue
@@ -32,7 +32,7 @@ func (a *Allocator) Repair(ctx context.Context, fs []Finding) []Repaired {
 // errStale: another finding's repair, or somebody else, was first.
 var errStale = errors.New("changed since it was looked at; check again")
 
-func (a *Allocator) repair(ctx context.Context, f Finding, ours map[string]int64) error {
+func (a *Allocator) repair(ctx context.Context, f Finding, ours map[string]api.Revision) error {
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()

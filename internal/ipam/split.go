@@ -71,7 +71,7 @@ func (a *Allocator) Split(ctx context.Context, args SplitArgs) ([]Pool, error) {
 
 // splitOf is the transaction that splits a pool.
 func splitOf(old api.Update, pool Pool, args SplitArgs) (datastore.Txn, []Pool, error) {
-	t := datastore.Txn{If: map[string]int64{old.Key: old.Revision}, Delete: []string{old.Key}}
+	t := datastore.Txn{If: map[string]api.Revision{old.Key: old.Revision}, Delete: []string{old.Key}}
 	if args.Into < 2 || args.Into&(args.Into-1) != 0 || args.Into >= datastore.MostChanges {
 		return t, nil, fmt.Errorf("into %d parts: want a power of two, 2 to %d", args.Into, datastore.MostChanges/2)
 	}
@@ -87,7 +87,7 @@ func splitOf(old api.Update, pool Pool, args SplitArgs) (datastore.Txn, []Pool, 
 			return t, nil, err
 		}
 		key := api.KeyPrefix(api.KindIPPool, "") + part.Name
-		t.If[key] = 0
+		t.If[key] = api.Revision{}
 		t.Put = append(t.Put, api.Update{Key: key, Value: value})
 		parts = append(parts, part)
 	}

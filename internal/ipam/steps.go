@@ -142,7 +142,7 @@ func (a *Allocator) write(ctx context.Context, e *doc) error {
 		if err := a.store.Delete(ctx, e.key, e.was.Revision); err != nil && !errors.Is(err, datastore.ErrNotFound) {
 			return err
 		}
-		e.was.Revision = 0
+		e.was.Revision = api.Revision{}
 		return nil
 	}
 	value, err := e.value()
@@ -157,7 +157,7 @@ func (a *Allocator) put(ctx context.Context, was api.Update, value []byte) (api.
 	kv := api.Update{Key: was.Key, Value: value, Revision: was.Revision}
 	var now api.Update
 	var err error
-	if was.Revision == 0 {
+	if was.Revision.IsZero() {
 		now, err = a.store.Create(ctx, kv)
 	} else {
 		now, err = a.store.Update(ctx, kv)

@@ -34,7 +34,7 @@ type user struct {
 	pod  string
 
 	key      string
-	revision int64
+	revision api.Revision
 }
 
 // Look reads everything.

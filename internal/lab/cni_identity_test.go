@@ -41,7 +41,7 @@ func (r *caller) allowAll(profile string) (undo func()) {
 	_, err = store.Create(r.t.Context(), u)
 	must(r.t, err)
 	return func() {
-		must(r.t, store.Delete(r.t.Context(), u.Key, 0))
+		must(r.t, store.Delete(r.t.Context(), u.Key, api.Revision{}))
 		store.Close()
 	}
 }

@@ -434,7 +434,7 @@ func (r *caller) onlyPort80() (undo func()) {
 	_, err = store.Create(r.t.Context(), deny)
 	must(r.t, err)
 	return func() {
-		must(r.t, store.Delete(r.t.Context(), deny.Key, 0))
+		must(r.t, store.Delete(r.t.Context(), deny.Key, api.Revision{}))
 		store.Close()
 	}
 }

@@ -79,8 +79,8 @@ func (g *ground) ownNamespaceLabels(t *testing.T) {
 		g.put(t, api.KindGlobalNetworkPolicy, "", "b", `{"selector":"app == \"b\"","order":1,"ingress":[{"action":"Deny","source":`+peer+`},{"action":"Allow"}]}`)
 		g.want(t, "c -> b yes", "a -> b yes")
 	}
-	must(t, g.store.Delete(t.Context(), key(api.KindGlobalNetworkPolicy, "", "b"), 0))
-	must(t, g.store.Delete(t.Context(), key(api.KindNetworkPolicy, "demo", "b"), 0))
+	must(t, g.store.Delete(t.Context(), key(api.KindGlobalNetworkPolicy, "", "b"), api.Revision{}))
+	must(t, g.store.Delete(t.Context(), key(api.KindNetworkPolicy, "demo", "b"), api.Revision{}))
 	g.put(t, api.KindGlobalNetworkPolicy, "", "isolate", `{"selector":"app in {\"a\",\"c\"}","namespaceSelector":"team == \"other\"","types":["Ingress"]}`)
 	g.put(t, api.KindNetworkPolicy, "other", "isolate", `{"selector":"all()","types":["Ingress"]}`)
 	g.want(t, "b -> a yes", "b -> c no", "b -> d no", "d -> a yes")
@@ -176,7 +176,7 @@ func (g *ground) unprogrammed(t *testing.T) {
 	// The same with an endpoint: what closed it was that alone.
 	g.does(t, x.resource(), "apply", "-f", "-")
 	g.want(t, "x -> a yes", "a -> x yes", "x -> h1:8080 yes", "h1 -> x yes")
-	must(t, g.store.Delete(t.Context(), key(api.KindWorkloadEndpoint, "demo", x.endpointName()), 0))
+	must(t, g.store.Delete(t.Context(), key(api.KindWorkloadEndpoint, "demo", x.endpointName()), api.Revision{}))
 	// Its routes by hand are gone with the agent's own, or were not: either way nothing passes.
 	g.want(t, closed...)
 }

@@ -19,7 +19,7 @@ func TestNotReadyFreezes(t *testing.T) {
 	flow := startTCP(t, g.Lab, &g.Spec.Workloads[2], &g.Spec.Workloads[3], false)
 	g.putRaw(t, lock, fmt.Sprintf(info, "false"))
 	g.awaitLog(t, "the datastore says that it is not ready", 1)
-	must(t, g.store.Delete(t.Context(), key(api.KindNetworkPolicy, "demo", "p"), 0))
+	must(t, g.store.Delete(t.Context(), key(api.KindNetworkPolicy, "demo", "p"), api.Revision{}))
 	g.put(t, api.KindNetworkPolicy, "other", "q", `{"selector":"app == \"d\"","types":["Ingress"]}`)
 	g.still(t, "a -> b no", "c -> d yes")
 	g.killAgent(t)
@@ -32,5 +32,5 @@ func TestNotReadyFreezes(t *testing.T) {
 	if why := flow.wrong.Load(); why != nil {
 		t.Error(*why)
 	}
-	must(t, g.store.Delete(t.Context(), key(api.KindNetworkPolicy, "other", "q"), 0))
+	must(t, g.store.Delete(t.Context(), key(api.KindNetworkPolicy, "other", "q"), api.Revision{}))
 }

@@ -113,7 +113,7 @@ func (g *ground) putRaw(t *testing.T, key, value string) string {
 	if errors.Is(err, datastore.ErrNotFound) {
 		_, err = g.store.Create(t.Context(), api.Update{Key: key, Value: []byte(value)})
 		t.Cleanup(func() {
-			if err := g.store.Delete(context.Background(), key, 0); err != nil && !errors.Is(err, datastore.ErrNotFound) {
+			if err := g.store.Delete(context.Background(), key, api.Revision{}); err != nil && !errors.Is(err, datastore.ErrNotFound) {
 				t.Error(err)
 			}
 		})

@@ -204,7 +204,7 @@ func (c *scenario) put(ctx context.Context, a script.Put) error {
 	}
 	defer store.Close()
 	if a.File == "" {
-		return store.Delete(ctx, k, 0)
+		return store.Delete(ctx, k, api.Revision{})
 	}
 	text, err := c.document(a.File)
 	if err != nil {

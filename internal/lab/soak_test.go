@@ -33,7 +33,7 @@ func TestSoak(t *testing.T) {
 		for range n {
 			key, value := soakChange(rng)
 			if value == "" {
-				_ = g.store.Delete(t.Context(), key, 0) // it may not be there
+				_ = g.store.Delete(t.Context(), key, api.Revision{}) // it may not be there
 				continue
 			}
 			must(t, datastore.Put(t.Context(), g.store, api.Update{Key: key, Value: []byte(value)}))

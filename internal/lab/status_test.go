@@ -48,7 +48,7 @@ func TestEndpointsAndAgentsAreReportedInTheDatastore(t *testing.T) {
 	must(t, err)
 	for _, kv := range all.Items {
 		if strings.Contains(kv.Key, "-"+b.Name+"-") {
-			must(t, g.store.Delete(t.Context(), kv.Key, 0))
+			must(t, g.store.Delete(t.Context(), kv.Key, api.Revision{}))
 		}
 	}
 	await(t, "no status of what is gone", func() bool {

@@ -99,7 +99,7 @@ func (g *ground) notJSON(t *testing.T) {
 	g.putRaw(t, k, `{"kind":"NetworkPolicy","spec":{"selector":"app`)
 	g.want(t, "a -> b no", "b -> a yes")
 	// It is gone: so is what was kept for it.
-	must(t, g.store.Delete(t.Context(), k, 0))
+	must(t, g.store.Delete(t.Context(), k, api.Revision{}))
 	g.want(t, "a -> b yes")
 	g.put(t, api.KindNetworkPolicy, "demo", "p", deny)
 	g.putRaw(t, k, `not JSON at all`)

@@ -262,7 +262,7 @@ func (k *Keeper) write(ctx context.Context, found []nodeaddr.Found, changes []no
 	if err != nil {
 		return fmt.Errorf("write Node %s: %w", k.cfg.Node, err)
 	}
-	if kv.Revision > k.own.Revision {
+	if kv.Revision != k.own.Revision {
 		k.own = kv
 		k.book.Update(kv)
 	}

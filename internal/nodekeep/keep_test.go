@@ -145,7 +145,7 @@ func TestAnAddressIsFoundAndFollowed(t *testing.T) {
 		b.has("192.0.2.8/24")
 		b.want("by hand", `"ipv4Address":"198.51.100.1/24"`)
 		b.want("what another version wrote", `"future":1`)
-		if err := b.store.Delete(b.Context(), nodesPrefix+"h1", 0); err != nil {
+		if err := b.store.Delete(b.Context(), nodesPrefix+"h1", api.Revision{}); err != nil {
 			b.Fatal(err)
 		}
 		synctest.Wait()
@@ -188,11 +188,11 @@ func TestAnAddressThatIsTakenIsNotWritten(t *testing.T) {
 
 func TestWhatCannotBeFoundOrWrittenIsTriedAgain(t *testing.T) {
 	run(t, "", nil, func(b *bench) {
-		if err := b.store.Delete(b.Context(), nodesPrefix+"h1", 0); err != nil {
+		if err := b.store.Delete(b.Context(), nodesPrefix+"h1", api.Revision{}); err != nil {
 			b.Fatal(err)
 		}
 		b.has("fe80::1/64")
-		if err := b.store.Delete(b.Context(), nodesPrefix+"h1", 0); err != nil && !errors.Is(err, datastore.ErrNotFound) {
+		if err := b.store.Delete(b.Context(), nodesPrefix+"h1", api.Revision{}); err != nil && !errors.Is(err, datastore.ErrNotFound) {
 			b.Fatal(err)
 		}
 		synctest.Wait()

@@ -154,7 +154,7 @@ func (w *world) put(key, value string) {
 func (w *world) remove(key string) {
 	w.t.Helper()
 	w.retried("delete "+key, func(ctx context.Context) error {
-		err := w.direct.Delete(ctx, key, 0)
+		err := w.direct.Delete(ctx, key, api.Revision{})
 		if errors.Is(err, datastore.ErrNotFound) {
 			return nil
 		}

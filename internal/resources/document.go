@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/twillnet/twill/api"
@@ -101,11 +100,11 @@ func ListChanges(cs []change) string {
 // UserDoc is a stored document as users see it, with its revision.
 func UserDoc(u api.Update) ([]byte, error) {
 	raw, err := api.UserJSON(u)
-	if err != nil || u.Revision == 0 {
+	if err != nil || u.Revision.IsZero() {
 		return raw, err
 	}
 	return WithMetadata(raw, func(meta map[string]json.RawMessage) {
-		meta["resourceVersion"], _ = json.Marshal(strconv.FormatInt(u.Revision, 10)) // text always encodes
+		meta["resourceVersion"], _ = json.Marshal(u.Revision.String()) // text always encodes
 	})
 }
 

@@ -30,8 +30,11 @@ func WithViews(s datastore.Store) datastore.Store {
 	return views{s}
 }
 
+// Unwrap is the store that has an order, if there is one.
+func (v views) Unwrap() datastore.Store { return v.Store }
+
 // Transact is part of datastore.Transactional.
-func (v viewsTxn) Transact(ctx context.Context, t datastore.Txn) (int64, error) {
+func (v viewsTxn) Transact(ctx context.Context, t datastore.Txn) (api.Revision, error) {
 	return v.txn.Transact(ctx, t)
 }
 
@@ -89,7 +92,7 @@ func (v views) List(ctx context.Context, prefix string) (datastore.Snapshot, err
 		return v.Store.List(ctx, prefix)
 	}
 	snap, err := v.Store.List(ctx, from)
-	out := datastore.Snapshot{Revision: snap.Revision}
+	out := datastore.Snapshot{Position: snap.Position}
 	for _, u := range snap.Items {
 		if shown, ok := view(prefix, u); ok {
 			out.Items = append(out.Items, shown)
@@ -118,7 +121,7 @@ func (v views) Get(ctx context.Context, key string) (api.Update, error) {
 }
 
 // Watch is part of datastore.Store.
-func (v views) Watch(ctx context.Context, prefix string, after int64) (datastore.Watcher, error) {
+func (v views) Watch(ctx context.Context, prefix string, after datastore.Position) (datastore.Watcher, error) {
 	from := viewedIn(prefix)
 	if from == "" {
 		return v.Store.Watch(ctx, prefix, after)
@@ -138,7 +141,7 @@ type viewWatcher struct {
 // Next is part of datastore.Watcher.
 func (w viewWatcher) Next(ctx context.Context) (datastore.Changes, error) {
 	got, err := w.Watcher.Next(ctx)
-	out := datastore.Changes{Revision: got.Revision}
+	out := datastore.Changes{Position: got.Position}
 	for _, u := range got.Updates {
 		if shown, ok := view(w.prefix, u); ok {
 			out.Updates = append(out.Updates, shown)
@@ -177,7 +180,7 @@ func (v views) Update(ctx context.Context, kv api.Update) (api.Update, error) {
 	if err != nil {
 		return api.Update{}, err
 	}
-	if kv.Revision != 0 && kv.Revision != was.Revision {
+	if !kv.Revision.IsZero() && kv.Revision != was.Revision {
 		return api.Update{}, fmt.Errorf("update %s: %w", kv.Key, datastore.ErrConflict)
 	}
 	c, err := api.DecodeIPAMConfig(was)
@@ -238,12 +241,12 @@ func sameAllocation(a, b api.IPAMConfigurationSpec) bool {
 }
 
 // Delete is part of datastore.Store.
-func (v views) Delete(ctx context.Context, key string, revision int64) error {
+func (v views) Delete(ctx context.Context, key string, revision api.Revision) error {
 	if err := readOnly(key); err != nil {
 		return err
 	}
 	if key == TheConfiguration {
-		if err := v.Store.Delete(ctx, key, 0); err != nil && !errors.Is(err, datastore.ErrNotFound) {
+		if err := v.Store.Delete(ctx, key, api.Revision{}); err != nil && !errors.Is(err, datastore.ErrNotFound) {
 			return err
 		}
 		key = api.IPAMConfigKey

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,7 +31,7 @@ func (w Written) Changes() []change {
 
 // userTree is a stored document as users see it, without its revision.
 func userTree(u api.Update) (any, error) {
-	u.Revision = 0
+	u.Revision = api.Revision{}
 	doc, err := UserDoc(u)
 	if err != nil {
 		return nil, err
@@ -58,17 +57,17 @@ func (e *MissingError) Error() string {
 type StaleError struct {
 	ref  api.Ref
 	seen string
-	is   int64
+	is   api.Revision
 }
 
 func (e *StaleError) Error() string {
-	return fmt.Sprintf("%s was changed by another writer: metadata.resourceVersion is %d now, not %s; get it again and make your change on that, or leave resourceVersion out to overwrite it",
+	return fmt.Sprintf("%s was changed by another writer: metadata.resourceVersion is %s now, not %s; get it again and make your change on that, or leave resourceVersion out to overwrite it",
 		Short(e.ref), e.is, e.seen)
 }
 
 // CheckRevision refuses a change that was made on another revision than is stored.
 func CheckRevision(ref api.Ref, u api.Update, seen string) error {
-	if seen == "" || seen == strconv.FormatInt(u.Revision, 10) {
+	if seen == "" || seen == u.Revision.String() {
 		return nil
 	}
 	return &StaleError{ref, seen, u.Revision}

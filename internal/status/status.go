@@ -343,7 +343,7 @@ func (w *writer) write(ctx context.Context, key string) error {
 	w.look[key] = true
 	value, wanted := w.want[key]
 	if !wanted {
-		if err := w.cfg.Store.Delete(ctx, key, 0); err != nil && !errors.Is(err, datastore.ErrNotFound) {
+		if err := w.cfg.Store.Delete(ctx, key, api.Revision{}); err != nil && !errors.Is(err, datastore.ErrNotFound) {
 			return err
 		}
 		delete(w.wrote, key)

@@ -131,7 +131,7 @@ func TestWhatSomebodyDoesToAStatusIsUndone(t *testing.T) {
 		pass(3 * time.Second)
 		right()
 		for _, k := range []string{key("web"), api.Root + "felix/v1/host/h1/endpoint/h1-eth0"} {
-			if err := b.store.Delete(b.Context(), k, 0); err != nil {
+			if err := b.store.Delete(b.Context(), k, api.Revision{}); err != nil {
 				b.Fatal(err)
 			}
 		}

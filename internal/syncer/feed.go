@@ -15,7 +15,6 @@ type event struct {
 	prefix   string
 	state    Status
 	snapshot bool         // updates are all that the prefix holds
-	revision int64        // of the snapshot
 	updates  []api.Update // else: changes
 }
 
@@ -30,10 +29,11 @@ type feed struct {
 	prefix string
 	log    *slog.Logger
 
-	revision int64 // all changes up to it were sent; zero: list first
-	highest  int64 // that revision has ever been
-	failures int   // in a row
-	stale    int   // lists in a row that were older than highest
+	order    datastore.Ordered  // nil: the store says of no position which is older
+	position datastore.Position // all changes up to it were sent; zero: list first
+	highest  datastore.Position // that position has ever been
+	failures int                // in a row
+	stale    int                // lists in a row that were behind highest
 }
 
 // run goes on until ctx ends: whatever fails is tried again.
@@ -46,7 +46,7 @@ func (f *feed) run(ctx context.Context) {
 		f.failures++
 		state := WaitForDatastore
 		if errors.Is(err, datastore.ErrCompacted) {
-			f.revision = 0
+			f.position = datastore.Position{}
 		}
 		if errors.Is(err, datastore.ErrCompacted) || errors.Is(err, errStale) {
 			state = ResyncInProgress // it answers
@@ -62,12 +62,12 @@ func (f *feed) run(ctx context.Context) {
 
 // follow lists if it must and watches until something fails.
 func (f *feed) follow(ctx context.Context) error {
-	if f.revision == 0 {
+	if f.position.IsZero() {
 		if err := f.list(ctx); err != nil {
 			return err
 		}
 	}
-	w, err := f.s.store.Watch(ctx, f.prefix, f.revision)
+	w, err := f.s.store.Watch(ctx, f.prefix, f.position)
 	if err != nil {
 		return err
 	}
@@ -86,9 +86,18 @@ func (f *feed) follow(ctx context.Context) error {
 				return err
 			}
 		}
-		f.revision = max(f.revision, changes.Revision)
-		f.highest = max(f.highest, f.revision)
+		if !f.behind(changes.Position, f.position) {
+			f.position = changes.Position
+		}
+		if !f.behind(f.position, f.highest) {
+			f.highest = f.position
+		}
 	}
+}
+
+// behind says whether a position is known to come before another.
+func (f *feed) behind(p, other datastore.Position) bool {
+	return p.IsZero() && !other.IsZero() || f.order != nil && !other.IsZero() && f.order.Behind(p, other)
 }
 
 // errStale ends an attempt; the next one lists again.
@@ -99,18 +108,18 @@ func (f *feed) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if snap.Revision < f.highest {
+	if f.behind(snap.Position, f.highest) {
 		if f.stale++; f.stale < staleLists {
 			return errStale
 		}
-		f.log.Warn("the datastore was put back to an older state", "revision", snap.Revision, "seen", f.highest)
+		f.log.Warn("the datastore was put back to an older state", "position", snap.Position, "seen", f.highest)
 	}
 	f.stale = 0
-	f.highest = snap.Revision
-	f.revision = snap.Revision
+	f.highest = snap.Position
+	f.position = snap.Position
 	// The snapshot is complete, so the prefix is in sync although the watch,
 	// which brings what is later, does not run yet.
-	return f.tell(ctx, event{state: InSync, snapshot: true, revision: snap.Revision, updates: snap.Items})
+	return f.tell(ctx, event{state: InSync, snapshot: true, updates: snap.Items})
 }
 
 func (f *feed) tell(ctx context.Context, e event) error {

@@ -8,12 +8,10 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// mark tells one value of a key from another without keeping it. The revision
-// alone does not, since a store that was put back may use one again.
-type mark struct {
-	revision int64
-	sum      uint64
-}
+// mark tells one value of a key from another without keeping it: the hash of its
+// revision and value. The revision alone does not, since a store that was put back
+// may use one again.
+type mark uint64
 
 // merge is what the reader was told, what it has yet to be told, and how each
 // feed stands.
@@ -95,7 +93,7 @@ func (m *merge) replace(e event) {
 		}
 	}
 	for _, key := range gone {
-		m.set(api.Update{Key: key, Revision: e.revision})
+		m.set(api.Update{Key: key})
 	}
 }
 
@@ -123,5 +121,10 @@ func (m *merge) set(u api.Update) {
 }
 
 func (m *merge) markOf(u api.Update) mark {
-	return mark{u.Revision, maphash.Bytes(m.seed, u.Value)}
+	var h maphash.Hash
+	h.SetSeed(m.seed)
+	_, _ = h.WriteString(u.Revision.String())
+	_ = h.WriteByte(0)
+	_, _ = h.Write(u.Value)
+	return mark(h.Sum64())
 }

@@ -96,7 +96,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for i, prefix := range s.cfg.Prefixes {
-		f := &feed{s: s, index: i, prefix: prefix, log: s.cfg.Logger.With("prefix", prefix)}
+		f := &feed{s: s, order: datastore.OrderOf(s.store), index: i, prefix: prefix, log: s.cfg.Logger.With("prefix", prefix)}
 		feeds.Go(func() { f.run(ctx) })
 	}
 	return s.loop(ctx)

@@ -128,7 +128,7 @@ func write(t *testing.T, s *memstore.Store, words ...string) {
 	for _, w := range words {
 		var err error
 		if key, gone := strings.CutPrefix(w, "-"); gone {
-			err = s.Delete(t.Context(), key, 0)
+			err = s.Delete(t.Context(), key, api.Revision{})
 		} else {
 			key, value, _ := strings.Cut(w, "=")
 			kv := api.Update{Key: key, Value: []byte(value)}
@@ -259,7 +259,7 @@ func TestSyncer(t *testing.T) {
 			r.settle()
 			write2 := func() { s.Fail(nil); write(t, s, "/b=2", "-/c", "/d=1") }
 			write2()
-			_ = s.Compact(t.Context(), s.Revision())
+			_ = s.Compact(t.Context())
 			r.settle()
 			r.want("/a=1 /b=2 /d=1")
 			r.wantStatus(syncer.InSync, true)
@@ -348,11 +348,11 @@ func chaos(t *testing.T, rnd *rand.Rand) {
 		case 0, 1, 2, 3, 4:
 			write(t, s, fmt.Sprint(key, "=", rnd.IntN(5)))
 		case 5, 6:
-			_ = s.Delete(t.Context(), key, 0) // may be missing
+			_ = s.Delete(t.Context(), key, api.Revision{}) // may be missing
 		case 7:
 			s.DropWatches(nil)
 		case 8:
-			_ = s.Compact(t.Context(), s.Revision()-rnd.Int64N(3))
+			s.Forget(s.Revision() - rnd.Int64N(3))
 		case 9:
 			<-time.After(time.Duration(rnd.IntN(2000)) * time.Millisecond) // virtual
 		case 10:

@@ -253,7 +253,7 @@ func (k *Keeper) do(ctx context.Context, a action) error {
 	switch is := k.hosts[a.kv.Key]; {
 	case a.what == "delete" && is.stored.Revision == a.kv.Revision:
 		delete(k.hosts, a.kv.Key)
-	case a.what != "delete" && is.stored.Revision < now.Revision:
+	case a.what != "delete" && is.stored.Revision == a.kv.Revision: // else it was heard of, or somebody wrote since
 		k.hosts[a.kv.Key] = host{stored: now, made: true}
 	}
 	return nil

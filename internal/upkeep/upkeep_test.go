@@ -93,7 +93,7 @@ func (b *bench) put(key, value string) {
 
 func (b *bench) remove(key string) {
 	b.Helper()
-	if err := b.store.Delete(b.Context(), api.ResourcesPrefix+key, 0); err != nil {
+	if err := b.store.Delete(b.Context(), api.ResourcesPrefix+key, api.Revision{}); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -41,6 +41,7 @@ type asked struct {
 	classes []string
 	period  time.Duration
 	due     time.Time
+	unheard []api.Revision // what we wrote since, one over the other, the last of which is stored
 }
 
 // New returns a Keeper, which writes nothing until Run.
@@ -91,10 +92,21 @@ func (k *Keeper) Update(u api.Update) bool {
 		default:
 		}
 	}
-	if u.Revision > is.stored.Revision {
-		is.stored = u
-	}
+	is.hear(u)
 	return true
+}
+
+// hear takes over what the datastore says, unless it is older than what we wrote: each of our writes replaced what was heard
+// of last, so the datastore speaks of them one after the other, and then of whatever came later.
+func (a *asked) hear(u api.Update) {
+	if i := slices.Index(a.unheard, u.Revision); i >= 0 {
+		a.unheard = a.unheard[i+1:]
+	} else {
+		a.unheard = nil
+	}
+	if len(a.unheard) == 0 {
+		a.stored = u
+	}
 }
 
 // Run writes until the context ends.
@@ -174,8 +186,8 @@ func (k *Keeper) write(ctx context.Context, is asked, f Facts) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if now := k.asked[kv.Key]; now != nil && kv.Revision > now.stored.Revision {
-		now.stored = kv
+	if now := k.asked[kv.Key]; now != nil && now.stored.Revision == is.stored.Revision {
+		now.stored, now.unheard = kv, append(now.unheard, kv.Revision)
 	}
 	return nil
 }

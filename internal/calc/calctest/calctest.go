@@ -16,6 +16,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"slices"
+	"strconv"
 
 	"github.com/twillnet/twill/api"
 )
@@ -246,7 +247,7 @@ func (w *World) gone(key string) api.Update { return w.set(api.Update{Key: key})
 
 func (w *World) set(u api.Update) api.Update {
 	w.revision++
-	u.Revision = w.revision
+	u.Revision = api.RevisionOf(strconv.FormatInt(w.revision, 10))
 	const remembered = 50
 	if w.past = append(w.past, api.Update{Key: u.Key, Value: w.store[u.Key].Value}); len(w.past) > remembered {
 		w.past = w.past[1:]

@@ -131,7 +131,7 @@ Exit code: 0 complete, 1 it is not, 2 usage.`,
 					}
 					n++
 				}
-				fmt.Fprintf(c.Stdio.Err, "twill: %s exported, as of revision %d\n", keys(n), snap.Revision)
+				fmt.Fprintf(c.Stdio.Err, "twill: %s exported, as of revision %s\n", keys(n), snap.Position)
 				return out.Flush()
 			})
 		},

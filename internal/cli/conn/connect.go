@@ -81,7 +81,7 @@ type timedTxn struct {
 }
 
 // Transact is part of datastore.Transactional.
-func (s *timedTxn) Transact(ctx context.Context, t datastore.Txn) (int64, error) {
+func (s *timedTxn) Transact(ctx context.Context, t datastore.Txn) (api.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	return s.txn.Transact(ctx, t)
@@ -92,6 +92,9 @@ type timed struct {
 	datastore.Store
 	timeout time.Duration
 }
+
+// Unwrap is the store that has an order, if there is one.
+func (s *timed) Unwrap() datastore.Store { return s.Store }
 
 // Get is part of datastore.Store.
 func (s *timed) Get(ctx context.Context, key string) (api.Update, error) {
@@ -122,7 +125,7 @@ func (s *timed) Update(ctx context.Context, kv api.Update) (api.Update, error) {
 }
 
 // Delete is part of datastore.Store.
-func (s *timed) Delete(ctx context.Context, key string, revision int64) error {
+func (s *timed) Delete(ctx context.Context, key string, revision api.Revision) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	return s.Store.Delete(ctx, key, revision)

@@ -51,7 +51,7 @@ func TestLongWorkHasADeadlineForEachCallNotForAll(t *testing.T) {
 			func() error { _, err := s.List(ctx, "/a"); return err },
 			func() error { _, err := s.Create(ctx, api.Update{Key: "/a"}); return err },
 			func() error { _, err := s.Update(ctx, api.Update{Key: "/a"}); return err },
-			func() error { return s.Delete(ctx, "/a", 0) },
+			func() error { return s.Delete(ctx, "/a", api.Revision{}) },
 		} {
 			if calls++; call() == nil {
 				t.Errorf("call %d took no time", calls)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -191,13 +190,12 @@ func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref,
 	return c.say(ref, resources.Written{What: "deleted"}, o.dry)
 }
 
-// revision is the only one that a file wants deleted; 0 if it does not say.
-func (o deletion) revision(ref api.Ref) int64 {
-	n, err := strconv.ParseInt(o.seen[ref], 10, 64)
-	if err != nil || ref.Kind == api.KindIPPool { // retirePool has changed it just now
-		return 0
+// revision is the only one that a file wants deleted; zero if it does not say.
+func (o deletion) revision(ref api.Ref) api.Revision {
+	if ref.Kind == api.KindIPPool { // retirePool has changed it just now
+		return api.Revision{}
 	}
-	return n
+	return api.RevisionOf(o.seen[ref])
 }
 
 // retirePool gives up the blocks of a pool that is about to go.

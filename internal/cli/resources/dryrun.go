@@ -103,7 +103,7 @@ func (s *dryStore) Update(ctx context.Context, kv api.Update) (api.Update, error
 	switch {
 	case err != nil:
 		return kv, err
-	case kv.Revision != 0 && kv.Revision != was.Revision:
+	case !kv.Revision.IsZero() && kv.Revision != was.Revision:
 		return kv, fmt.Errorf("update %s: %w", kv.Key, datastore.ErrConflict)
 	}
 	s.changed[kv.Key] = kv
@@ -111,7 +111,7 @@ func (s *dryStore) Update(ctx context.Context, kv api.Update) (api.Update, error
 }
 
 // Delete is part of datastore.Store.
-func (s *dryStore) Delete(ctx context.Context, key string, _ int64) error {
+func (s *dryStore) Delete(ctx context.Context, key string, _ api.Revision) error {
 	if _, err := s.Get(ctx, key); err != nil {
 		return err
 	}

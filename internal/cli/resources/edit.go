@@ -89,8 +89,8 @@ func (c *command) edit(ctx context.Context, s datastore.Store, ref api.Ref, dry 
 type editing struct {
 	ref    api.Ref
 	file   string
-	before []byte // what the editor had last, without remarks
-	seen   int64  // the revision that was opened
+	before []byte       // what the editor had last, without remarks
+	seen   api.Revision // the revision that was opened
 	dry    dryRun
 }
 

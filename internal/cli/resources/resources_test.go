@@ -244,7 +244,7 @@ func TestANodeIsDeletedWithAllThatHangsOnItOnlyIfAskedFor(t *testing.T) {
 
 	// What others leave of a node that they delete.
 	other := clitest.WithAddresses(newCLI(t))
-	if err := other.Store.Delete(t.Context(), api.ResourcesPrefix+"nodes/n1", 0); err != nil && !errors.Is(err, datastore.ErrNotFound) {
+	if err := other.Store.Delete(t.Context(), api.ResourcesPrefix+"nodes/n1", api.Revision{}); err != nil && !errors.Is(err, datastore.ErrNotFound) {
 		t.Fatal(err)
 	}
 	clitest.Contains(t, other.Want(1, "", "delete", "node", "n1"), "does not exist, and something is left of it, which --cascade deletes", "n1-k8s-web-eth0")

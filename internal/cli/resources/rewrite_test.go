@@ -202,7 +202,7 @@ func TestAnEditOfWhatWasChangedMeanwhileIsRefusedAndKept(t *testing.T) {
 			once = true
 			u, err := c.Store.Get(t.Context(), api.ResourcesPrefix+"networkpolicies/prod/web")
 			if err == nil {
-				u.Value, u.Revision = []byte(strings.Replace(string(u.Value), "Allow", "Deny", 1)), 0
+				u.Value, u.Revision = []byte(strings.Replace(string(u.Value), "Allow", "Deny", 1)), api.Revision{}
 				_, err = c.Store.Update(t.Context(), u)
 			}
 			if err != nil {

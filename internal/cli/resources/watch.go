@@ -33,7 +33,7 @@ type watcher struct {
 	out   *rows
 
 	known map[string]show.Found // what was printed last, by key
-	after int64                 // seen so far; 0: list first
+	after datastore.Position    // seen so far; zero: list first
 	away  bool                  // the datastore does not answer, which was said
 }
 
@@ -52,7 +52,7 @@ func (c *command) watch(ctx context.Context, s datastore.Store, args []string, o
 		case ctx.Err() != nil:
 			return nil // the user has seen enough
 		case errors.Is(err, datastore.ErrCompacted):
-			w.after = 0
+			w.after = datastore.Position{}
 		case errors.Is(err, datastore.ErrUnauthorized):
 			return err
 		case !w.away:
@@ -73,7 +73,7 @@ func (c *command) watch(ctx context.Context, s datastore.Store, args []string, o
 
 // follow lists if it must, and takes changes until something fails.
 func (w *watcher) follow(ctx context.Context, s datastore.Store) error {
-	if w.after == 0 {
+	if w.after.IsZero() {
 		if err := w.relist(ctx, s); err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (w *watcher) follow(ctx context.Context, s datastore.Store) error {
 			w.update(u)
 		}
 		w.out.flush()
-		w.after = got.Revision
+		w.after = got.Position
 	}
 }
 
@@ -120,6 +120,7 @@ func (w *watcher) relist(ctx context.Context, s datastore.Store) error {
 	if err != nil {
 		return err
 	}
+	slices.SortFunc(snap.Items, func(a, b api.Update) int { return strings.Compare(a.Key, b.Key) })
 	there := map[string]bool{}
 	for _, u := range snap.Items {
 		there[u.Key] = true
@@ -131,7 +132,7 @@ func (w *watcher) relist(ctx context.Context, s datastore.Store) error {
 		}
 	}
 	w.out.flush()
-	w.after = snap.Revision
+	w.after = snap.Position
 	return nil
 }
 

@@ -44,16 +44,17 @@ func ReadFound(kind api.Kind, u api.Update) Found {
 	return f
 }
 
-// find lists the resources of one kind, as of a revision.
-func find(ctx context.Context, s datastore.Store, kind api.Kind, o scope) ([]Found, int64, error) {
+// find lists the resources of one kind by name, and says as of which position of the datastore.
+func find(ctx context.Context, s datastore.Store, kind api.Kind, o scope) ([]Found, datastore.Position, error) {
 	namespace := ""
 	if kind.Namespaced && !o.All {
 		namespace = o.Namespace
 	}
 	snap, err := s.List(ctx, api.KeyPrefix(kind.Kind, namespace))
 	if err != nil {
-		return nil, 0, err
+		return nil, datastore.Position{}, err
 	}
+	slices.SortFunc(snap.Items, func(a, b api.Update) int { return strings.Compare(a.Key, b.Key) })
 	var out []Found
 	have := map[string]int{} // where it is in out
 	for _, u := range snap.Items {
@@ -75,7 +76,7 @@ func find(ctx context.Context, s datastore.Store, kind api.Kind, o scope) ([]Fou
 		case !stored:
 			value, err := api.EncodeStored(r)
 			if err != nil {
-				return nil, 0, err
+				return nil, datastore.Position{}, err
 			}
 			key, _ := api.Key(r)
 			f := ReadFound(kind, api.Update{Key: key, Value: value})
@@ -94,7 +95,7 @@ func find(ctx context.Context, s datastore.Store, kind api.Kind, o scope) ([]Fou
 	if kind.Kind == api.KindTier {
 		slices.SortStableFunc(out, func(a, b Found) int { return cmp.Compare(tierOrder(a.Res), tierOrder(b.Res)) })
 	}
-	return out, snap.Revision, nil
+	return out, snap.Position, nil
 }
 
 // defaultConfiguration is what holds where no configuration is stored.

@@ -24,8 +24,8 @@ type Options struct {
 	Narrow filter
 	Hits   map[string]string // what the rules of each policy decided about on this host; nil: nobody says
 	Files  manifests.Files
-	List   string // the kind of which everything was asked for; empty: several kinds, or some by name
-	as     int64  // revision of that list
+	List   string             // the kind of which everything was asked for; empty: several kinds, or some by name
+	as     datastore.Position // of that list
 }
 
 // Check reads what needs no datastore.

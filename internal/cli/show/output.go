@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/console"
@@ -70,7 +69,7 @@ func (o Options) together(docs []json.RawMessage, single bool) ([]byte, error) {
 	}
 	l := listOf{Kind: o.List + "List", APIVersion: api.GroupVersion, Items: docs}
 	if o.List != "" && !o.Export {
-		l.Metadata.ResourceVersion = strconv.FormatInt(o.as, 10)
+		l.Metadata.ResourceVersion = o.as.String()
 	}
 	return json.Marshal(l)
 }

@@ -141,7 +141,7 @@ func TestUsers(t *testing.T) {
 
 	s := open(t, datastore.Config{Endpoints: m.Endpoints(), Username: "agent", Password: word("agent")})
 	kv := must(s.Create(ctx, api.Update{Key: "/mine/a", Value: []byte("1")}))(t)
-	w := must(s.Watch(ctx, "/mine/", kv.Revision-1))(t)
+	w := must(s.Watch(ctx, "/mine/", from(count(t, kv.Revision)-1)))(t)
 	defer w.Close()
 	if got := must(w.Next(ctx))(t); len(got.Updates) != 1 {
 		t.Errorf("watch: got %v", got)
@@ -153,7 +153,7 @@ func TestUsers(t *testing.T) {
 	unauthorized(t, "create outside of the role", err)
 	_, err = s.List(ctx, "/")
 	unauthorized(t, "list outside of the role", err)
-	_, err = s.Watch(ctx, "/theirs/", 1)
+	_, err = s.Watch(ctx, "/theirs/", from(1))
 	unauthorized(t, "watch outside of the role", err)
 	_, err = etcdstore.New(ctx, datastore.Config{Endpoints: m.Endpoints(), Username: "agent", Password: "wrong"})
 	unauthorized(t, "a wrong password", err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -67,24 +68,25 @@ func admin(t testing.TB, endpoints []string) *clientv3.Client {
 	return c
 }
 
-// compactable gives a store what storetest needs to cut its history.
-type compactable struct {
-	*etcdstore.Store
-	admin *clientv3.Client
-}
+// from is a position, or a revision, of which the counter of etcd is n.
+func from(n int64) datastore.Position { return datastore.PositionOf(strconv.FormatInt(n, 10)) }
 
-func (c compactable) Compact(ctx context.Context, revision int64) error {
-	_, err := c.admin.Compact(ctx, revision)
-	return err
+// count is etcd's counter in a revision or a position.
+func count(t testing.TB, of fmt.Stringer) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(of.String(), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 func TestContract(t *testing.T) {
 	m := started(t)
-	c := admin(t, m.Endpoints())
 	for _, page := range []int64{1, 7, 0} {
 		t.Run(fmt.Sprintf("pages of %d", page), func(t *testing.T) {
 			storetest.Run(t, func(t *testing.T) datastore.Store {
-				return compactable{open(t, datastore.Config{Endpoints: m.Endpoints(), PageSize: page}), c}
+				return open(t, datastore.Config{Endpoints: m.Endpoints(), PageSize: page})
 			})
 		})
 	}
@@ -93,7 +95,7 @@ func TestContract(t *testing.T) {
 func TestWatchFollowsTheRevisionOfAQuietPrefix(t *testing.T) {
 	m := started(t)
 	s := open(t, datastore.Config{Endpoints: m.Endpoints()})
-	w, err := s.Watch(t.Context(), "/quiet/", 1)
+	w, err := s.Watch(t.Context(), "/quiet/", from(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,12 +106,12 @@ func TestWatchFollowsTheRevisionOfAQuietPrefix(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	for seen := int64(0); seen < kv.Revision; {
+	for seen := int64(0); seen < count(t, kv.Revision); {
 		c, err := w.Next(ctx)
 		if err != nil || len(c.Updates) > 0 {
 			t.Fatalf("got %v, error %v", c, err)
 		}
-		seen = c.Revision
+		seen = count(t, c.Position)
 	}
 }
 
@@ -132,7 +134,7 @@ func TestListOutlivesCompaction(t *testing.T) {
 			default:
 			}
 			if kv, err := s.Update(t.Context(), api.Update{Key: "/a/00", Value: []byte("v")}); err == nil {
-				_, _ = c.Compact(t.Context(), kv.Revision)
+				_, _ = c.Compact(t.Context(), count(t, kv.Revision))
 			}
 		}
 	}()
@@ -158,7 +160,7 @@ func TestANewStoreNeedsNoEtcd(t *testing.T) {
 		if !errors.Is(err, datastore.ErrUnavailable) {
 			t.Errorf("list: got %v", err)
 		}
-		if _, err = s.Watch(t.Context(), "/", 1); !errors.Is(err, datastore.ErrUnavailable) {
+		if _, err = s.Watch(t.Context(), "/", from(1)); !errors.Is(err, datastore.ErrUnavailable) {
 			t.Errorf("watch: got %v", err)
 		}
 		if err = s.Ping(t.Context()); !errors.Is(err, datastore.ErrUnavailable) {
@@ -220,7 +222,7 @@ func BenchmarkPutToWatch(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	w, err := s.Watch(b.Context(), "/", kv.Revision)
+	w, err := s.Watch(b.Context(), "/", from(count(b, kv.Revision)))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -36,20 +36,22 @@ func (s *Store) List(ctx context.Context, prefix string) (datastore.Snapshot, er
 
 func (s *Store) listPaged(ctx context.Context, prefix string, page int64) (datastore.Snapshot, error) {
 	var snap datastore.Snapshot
+	var revision int64
 	from, end := span(prefix)
 	for {
 		opts := []clientv3.OpOption{clientv3.WithRange(end), clientv3.WithLimit(page)}
-		if snap.Revision != 0 {
-			opts = append(opts, clientv3.WithRev(snap.Revision))
+		if revision != 0 {
+			opts = append(opts, clientv3.WithRev(revision))
 		}
 		resp, err := s.do(ctx, clientv3.OpGet(from, opts...))
 		if err != nil {
 			return datastore.Snapshot{}, err
 		}
 		got := resp.Get()
-		if snap.Revision == 0 {
+		if revision == 0 {
 			// The first page decides the revision; the others are read as of it.
-			snap.Revision = got.Header.Revision
+			revision = got.Header.Revision
+			snap.Position = positionOf(revision)
 			snap.Items = slices.Grow([]api.Update(nil), int(got.Count))
 		}
 		for _, kv := range got.Kvs {

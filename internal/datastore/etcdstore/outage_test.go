@@ -19,15 +19,15 @@ import (
 )
 
 // next reads until the watch has brought n updates.
-func next(t *testing.T, w datastore.Watcher, n int) (updates []api.Update, revision int64) {
+func next(t *testing.T, w datastore.Watcher, n int) (updates []api.Update, position datastore.Position) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for len(updates) < n {
 		c := must(w.Next(ctx))(t)
-		updates, revision = append(updates, c.Updates...), c.Revision
+		updates, position = append(updates, c.Updates...), c.Position
 	}
-	return updates, revision
+	return updates, position
 }
 
 // untilError reads until the watch fails.
@@ -48,7 +48,7 @@ func untilError(t *testing.T, w datastore.Watcher) error {
 func TestAWatchNoticesThatItsMemberIsGone(t *testing.T) {
 	m := started(t)
 	s := open(t, datastore.Config{Endpoints: m.Endpoints(), RequestTimeout: 300 * time.Millisecond})
-	w := must(s.Watch(t.Context(), "/", 1))(t)
+	w := must(s.Watch(t.Context(), "/", from(1)))(t)
 	defer w.Close()
 	m.Close()
 	if err := untilError(t, w); !errors.Is(err, datastore.ErrUnavailable) {
@@ -61,7 +61,7 @@ func TestAWatchOutlivesAQuickRestart(t *testing.T) {
 	cfg := member.Config{Dir: dir, ListenClient: []string{"http://" + machinetest.Address(t)}}
 	m := startMember(t, cfg)
 	s := open(t, datastore.Config{Endpoints: m.Endpoints(), Progress: 2 * time.Second})
-	w := must(s.Watch(t.Context(), "/", 1))(t)
+	w := must(s.Watch(t.Context(), "/", from(1)))(t)
 	defer w.Close()
 	must(s.Create(t.Context(), api.Update{Key: "/a", Value: []byte("1")}))(t)
 	m.Close()
@@ -95,9 +95,9 @@ func TestAStorePutBackIsNoticed(t *testing.T) {
 	for _, key := range []string{"/a", "/b", "/c"} {
 		must(s.Create(t.Context(), api.Update{Key: key, Value: []byte("1")}))(t)
 	}
-	w := must(s.Watch(t.Context(), "/", 1))(t)
+	w := must(s.Watch(t.Context(), "/", from(1)))(t)
 	defer w.Close()
-	_, revision := next(t, w, 3)
+	_, position := next(t, w, 3)
 	m.Close()
 	startMember(t, member.Config{Dir: t.TempDir(), ListenClient: []string{addr}}) // empty, as if from a backup
 	for {
@@ -105,7 +105,7 @@ func TestAStorePutBackIsNoticed(t *testing.T) {
 		if errors.Is(err, datastore.ErrCompacted) {
 			return
 		}
-		if w, err = s.Watch(t.Context(), "/", revision); err != nil {
+		if w, err = s.Watch(t.Context(), "/", position); err != nil {
 			if !errors.Is(err, datastore.ErrCompacted) {
 				t.Errorf("got %v", err)
 			}
@@ -128,7 +128,7 @@ func TestLossOfQuorum(t *testing.T) {
 	members := startAll(t, cfgs, cluster)
 	s := open(t, datastore.Config{Endpoints: endpoints[:1], Progress: time.Second})
 	kv := must(s.Create(t.Context(), api.Update{Key: "/a", Value: []byte("1")}))(t)
-	w := must(s.Watch(t.Context(), "/", kv.Revision))(t)
+	w := must(s.Watch(t.Context(), "/", from(count(t, kv.Revision))))(t)
 	members[1].Close()
 	members[2].Close()
 	if err := untilError(t, w); !errors.Is(err, datastore.ErrUnavailable) {
@@ -139,7 +139,7 @@ func TestLossOfQuorum(t *testing.T) {
 	}
 	startAll(t, cfgs[1:], cluster)
 	writeAgain(t, s, "/b")
-	w = must(s.Watch(t.Context(), "/", kv.Revision))(t)
+	w = must(s.Watch(t.Context(), "/", from(count(t, kv.Revision))))(t)
 	defer w.Close()
 	if got, _ := next(t, w, 1); got[0].Key != "/b" {
 		t.Errorf("watch after the loss: got %v", got)
@@ -192,9 +192,8 @@ func TestContractOfInstalledEtcd(t *testing.T) {
 		_ = cmd.Wait()
 	})
 	waitFor(t, open(t, datastore.Config{Endpoints: []string{client}}))
-	c := admin(t, []string{client})
 	storetest.Run(t, func(t *testing.T) datastore.Store {
-		return compactable{open(t, datastore.Config{Endpoints: []string{client}, PageSize: 7}), c}
+		return open(t, datastore.Config{Endpoints: []string{client}, PageSize: 7})
 	})
 }
 

@@ -60,7 +60,7 @@ func (s *scribe) Update(ctx context.Context, kv api.Update) (api.Update, error) 
 	return s.Store.Update(ctx, kv)
 }
 
-func (s *scribe) Delete(ctx context.Context, key string, revision int64) error {
+func (s *scribe) Delete(ctx context.Context, key string, revision api.Revision) error {
 	s.note(key)
 	return s.Store.Delete(ctx, key, revision)
 }
@@ -70,7 +70,7 @@ func (s *scribe) PutFor(ctx context.Context, kv api.Update, ttl time.Duration) e
 	return s.Store.PutFor(ctx, kv, ttl)
 }
 
-func (s *scribe) Transact(ctx context.Context, t datastore.Txn) (int64, error) {
+func (s *scribe) Transact(ctx context.Context, t datastore.Txn) (api.Revision, error) {
 	for _, kv := range t.Put {
 		s.note(kv.Key)
 	}
@@ -82,7 +82,7 @@ var quiet = slog.New(slog.DiscardHandler)
 
 // stored is a value as a user's tool leaves it.
 func stored(kind, name, spec string) api.Update {
-	return api.Update{Key: api.KeyPrefix(kind, "") + name, Revision: 1, Value: []byte(`{"metadata":{"name":"` + name + `"},"spec":{` + spec + `}}`)}
+	return api.Update{Key: api.KeyPrefix(kind, "") + name, Revision: api.RevisionOf("1"), Value: []byte(`{"metadata":{"name":"` + name + `"},"spec":{` + spec + `}}`)}
 }
 
 // writer is a package that writes when a host's daemons run.
@@ -250,7 +250,7 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 		s := as(user)
 		err := datastore.Put(ctx, s, api.Update{Key: key, Value: []byte("{}")})
 		if err == nil {
-			err = s.Delete(ctx, key, 0)
+			err = s.Delete(ctx, key, api.Revision{})
 		}
 		if err != nil {
 			t.Errorf("%s writes %s: %v", user, key, err)
@@ -292,7 +292,7 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 		if got := must(s.List(ctx, api.ResourcesPrefix))(t); len(got.Items) != there+1 {
 			t.Errorf("%s lists %v", user, got.Items)
 		}
-		w := must(s.Watch(ctx, api.ResourcesPrefix, written.Revision-1))(t)
+		w := must(s.Watch(ctx, api.ResourcesPrefix, from(count(t, written.Revision)-1)))(t)
 		if got := must(w.Next(ctx))(t); len(got.Updates) != 1 {
 			t.Errorf("%s hears %v", user, got)
 		}
@@ -304,16 +304,16 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 		t.Errorf("the agent's status: %v", err)
 	}
 	block := api.Update{Key: api.BlockPrefix + "ipv4/block/10.65.0.0-26", Value: []byte("{}")}
-	claim := datastore.Txn{If: map[string]int64{block.Key: 0, policy.Key: written.Revision}, Put: []api.Update{block, {Key: api.HandleKey("a")}}}
+	claim := datastore.Txn{If: map[string]api.Revision{block.Key: {}, policy.Key: written.Revision}, Put: []api.Update{block, {Key: api.HandleKey("a")}}}
 	for _, user := range []string{"ipam", "attach"} {
 		if _, err := as(user).Transact(ctx, claim); err != nil {
 			t.Errorf("%s: an address, if a resource is as it was read: %v", user, err)
 		}
-		if err := errors.Join(as(user).Delete(ctx, block.Key, 0), as(user).Delete(ctx, api.HandleKey("a"), 0)); err != nil {
+		if err := errors.Join(as(user).Delete(ctx, block.Key, api.Revision{}), as(user).Delete(ctx, api.HandleKey("a"), api.Revision{})); err != nil {
 			t.Error(err)
 		}
 	}
-	claim = datastore.Txn{If: map[string]int64{}, Put: []api.Update{block, policy}}
+	claim = datastore.Txn{If: map[string]api.Revision{}, Put: []api.Update{block, policy}}
 	_, err := as("ipam").Transact(ctx, claim)
 	unauthorized(t, "who gives out addresses changes a resource", err)
 	_, err = as("agent").Transact(ctx, datastore.Txn{Put: []api.Update{block}})
@@ -321,7 +321,7 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 	reflector := as("reflector")
 	for _, prefix := range append(plan.Prefixes(), nodestatus.Prefixes()...) {
 		must(reflector.List(ctx, prefix))(t)
-		must(reflector.Watch(ctx, prefix, written.Revision))(t).Close()
+		must(reflector.Watch(ctx, prefix, from(count(t, written.Revision))))(t).Close()
 	}
 	_, err = reflector.List(ctx, api.ResourcesPrefix+"workloadendpoints/")
 	unauthorized(t, "a dedicated reflector reads endpoints", err)

@@ -132,16 +132,16 @@ func (s *Store) Update(ctx context.Context, kv api.Update) (api.Update, error) {
 
 // Delete removes a key, if it still has the revision given. After
 // ErrUnavailable it is not known whether it was done.
-func (s *Store) Delete(ctx context.Context, key string, revision int64) error {
+func (s *Store) Delete(ctx context.Context, key string, revision api.Revision) error {
 	_, err := s.replace(ctx, key, revision, clientv3.OpDelete(key))
 	return wrap("delete", key, err)
 }
 
 // replace does op if the key exists with the revision, zero for any, and says
 // what is amiss if not.
-func (s *Store) replace(ctx context.Context, key string, revision int64, op clientv3.Op) (clientv3.OpResponse, error) {
-	cond := clientv3.Compare(clientv3.ModRevision(key), "=", revision)
-	if revision == 0 {
+func (s *Store) replace(ctx context.Context, key string, revision api.Revision, op clientv3.Op) (clientv3.OpResponse, error) {
+	cond := clientv3.Compare(clientv3.ModRevision(key), "=", number(revision.String()))
+	if revision.IsZero() {
 		cond = clientv3.Compare(clientv3.CreateRevision(key), ">", 0)
 	}
 	read := clientv3.OpGet(key, clientv3.WithKeysOnly())
@@ -153,7 +153,7 @@ func (s *Store) replace(ctx context.Context, key string, revision int64, op clie
 	if len(kvs) == 0 {
 		return resp, datastore.ErrNotFound
 	}
-	return resp, fmt.Errorf("%w: revision is %d, not %d", datastore.ErrConflict, kvs[0].ModRevision, revision)
+	return resp, fmt.Errorf("%w: revision is %d, not %s", datastore.ErrConflict, kvs[0].ModRevision, revision)
 }
 
 // do makes one request, within the request timeout.
@@ -172,13 +172,13 @@ func written(resp clientv3.OpResponse, kv api.Update, err error) (api.Update, er
 	if err != nil {
 		return api.Update{}, err
 	}
-	kv.Revision = resp.Txn().Header.Revision
+	kv.Revision = revisionOf(resp.Txn().Header.Revision)
 	kv.Value = present(kv.Value)
 	return kv, nil
 }
 
 func updateOf(kv *mvccpb.KeyValue) api.Update {
-	return api.Update{Key: string(kv.Key), Value: present(kv.Value), Revision: kv.ModRevision}
+	return api.Update{Key: string(kv.Key), Value: present(kv.Value), Revision: revisionOf(kv.ModRevision)}
 }
 
 // present keeps an empty value, which old data has, apart from nil, which

@@ -30,9 +30,13 @@ type watcher struct {
 	cluster uint64 // the cluster's id; another one means another history
 }
 
-// Watch delivers every change under prefix after the given revision. It
+// Watch delivers every change under prefix after a position. It
 // returns when etcd has begun the watch.
-func (s *Store) Watch(ctx context.Context, prefix string, after int64) (datastore.Watcher, error) {
+func (s *Store) Watch(ctx context.Context, prefix string, position datastore.Position) (datastore.Watcher, error) {
+	after := number(position.String())
+	if after == never {
+		return nil, fmt.Errorf("watch %s: %w: %q is no position of etcd", prefix, datastore.ErrCompacted, position)
+	}
 	client, err := s.connect(ctx)
 	if err != nil {
 		return nil, wrap("watch", prefix, err)
@@ -159,20 +163,20 @@ func (w *watcher) read(ctx context.Context, resp clientv3.WatchResponse) (c data
 			w.seen = max(w.seen, e.Kv.ModRevision)
 			c.Updates = append(c.Updates, changeOf(e))
 		}
-		c.Revision = w.seen
+		c.Position = positionOf(w.seen)
 		return c, true, nil
 	}
 	rev := resp.Header.Revision
 	if rev > w.seen && w.s.progress.trusted(ctx, w.s) {
 		w.seen = rev
-		return datastore.Changes{Revision: rev}, true, nil
+		return datastore.Changes{Position: positionOf(rev)}, true, nil
 	}
 	return c, false, nil
 }
 
 func changeOf(e *clientv3.Event) api.Update {
 	if e.Type == mvccpb.Event_DELETE {
-		return api.Update{Key: string(e.Kv.Key), Revision: e.Kv.ModRevision}
+		return api.Update{Key: string(e.Kv.Key), Revision: revisionOf(e.Kv.ModRevision)}
 	}
 	return updateOf(e.Kv)
 }

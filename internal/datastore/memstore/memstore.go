@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -22,13 +23,19 @@ import (
 type Store struct {
 	mu        sync.Mutex
 	items     map[string]api.Update
-	history   []api.Update // every change with a revision above compacted, in order
-	compacted int64        // changes up to this revision are forgotten
+	history   []change // every change with a revision above compacted, in order
+	compacted int64    // changes up to this revision are forgotten
 	revision  int64
 	changed   chan struct{} // closed, and replaced, at each change of any of these
 	fail      func(Op) error
 	drops     int // how often watches were dropped
 	dropErr   error
+}
+
+// change is one of a key, with its revision as a number.
+type change struct {
+	kv       api.Update
+	revision int64
 }
 
 // New returns an empty store. Its revision is 1, as that of a new etcd.
@@ -57,7 +64,7 @@ func (s *Store) List(ctx context.Context, prefix string) (datastore.Snapshot, er
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	snap := datastore.Snapshot{Revision: s.revision}
+	snap := datastore.Snapshot{Position: s.position()}
 	for key, kv := range s.items {
 		if strings.HasPrefix(key, prefix) {
 			snap.Items = append(snap.Items, copyOf(kv))
@@ -94,7 +101,7 @@ func (s *Store) Update(ctx context.Context, kv api.Update) (api.Update, error) {
 }
 
 // Delete removes a key, if it still has the revision given.
-func (s *Store) Delete(ctx context.Context, key string, revision int64) error {
+func (s *Store) Delete(ctx context.Context, key string, revision api.Revision) error {
 	if err := s.admit(ctx, Op{"delete", key}); err != nil {
 		return err
 	}
@@ -109,33 +116,63 @@ func (s *Store) Delete(ctx context.Context, key string, revision int64) error {
 	return nil
 }
 
-// Compact forgets the history up to a revision, that one included. A revision
+// Compact forgets the history up to now.
+func (s *Store) Compact(context.Context) error {
+	s.Forget(s.Revision())
+	return nil
+}
+
+// Forget is Compact up to an earlier revision, that one included. A revision
 // that is not reached yet, or forgotten already, changes nothing.
-func (s *Store) Compact(_ context.Context, revision int64) error {
+func (s *Store) Forget(revision int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if revision > s.revision || revision <= s.compacted {
-		return nil
+		return
 	}
 	s.history = slices.Clone(s.history[s.after(revision):])
 	s.compacted = revision
 	s.wake()
-	return nil
 }
 
-// Revision returns that of the last change.
+// Revision counts the changes; that of a new store is 1.
 func (s *Store) Revision() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.revision
 }
 
-func (s *Store) check(key string, revision int64) error {
+// Position is where a watch would begin that brings what is still to come.
+func (s *Store) Position() datastore.Position {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.position()
+}
+
+func (s *Store) position() datastore.Position {
+	return datastore.PositionOf(strconv.FormatInt(s.revision, 10))
+}
+
+// number reads a revision or a position: -1 for what this store never wrote.
+func number(text string) int64 {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n
+	}
+	return -1
+}
+
+// Older says whether revision a was given before b.
+func (s *Store) Older(a, b api.Revision) bool { return number(a.String()) < number(b.String()) }
+
+// Behind says whether position a comes before b.
+func (s *Store) Behind(a, b datastore.Position) bool { return number(a.String()) < number(b.String()) }
+
+func (s *Store) check(key string, revision api.Revision) error {
 	switch kv, ok := s.items[key]; {
 	case !ok:
 		return datastore.ErrNotFound
-	case revision != 0 && kv.Revision != revision:
-		return fmt.Errorf("%w: revision is %d, not %d", datastore.ErrConflict, kv.Revision, revision)
+	case !revision.IsZero() && kv.Revision != revision:
+		return fmt.Errorf("%w: revision is %s, not %s", datastore.ErrConflict, kv.Revision, revision)
 	}
 	return nil
 }
@@ -153,16 +190,20 @@ func (s *Store) putNow(kv api.Update) api.Update {
 	if kv.Value == nil {
 		kv.Value = []byte{} // nil would say that it is gone
 	}
-	kv.Revision = s.revision
+	kv.Revision = s.revisionNow()
 	s.items[kv.Key] = kv
-	s.history = append(s.history, kv)
+	s.history = append(s.history, change{kv, s.revision})
 	return kv
 }
 
 // deleteNow removes at the present revision.
 func (s *Store) deleteNow(key string) {
 	delete(s.items, key)
-	s.history = append(s.history, api.Update{Key: key, Revision: s.revision})
+	s.history = append(s.history, change{api.Update{Key: key, Revision: s.revisionNow()}, s.revision})
+}
+
+func (s *Store) revisionNow() api.Revision {
+	return api.RevisionOf(strconv.FormatInt(s.revision, 10))
 }
 
 func (s *Store) wake() {
@@ -173,7 +214,7 @@ func (s *Store) wake() {
 // after returns the index of the first change that is younger than revision.
 // A transaction has one revision for all its changes.
 func (s *Store) after(revision int64) int {
-	return sort.Search(len(s.history), func(i int) bool { return s.history[i].Revision > revision })
+	return sort.Search(len(s.history), func(i int) bool { return s.history[i].revision > revision })
 }
 
 func copyOf(kv api.Update) api.Update {

@@ -16,7 +16,7 @@ func TestContract(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	s := memstore.New()
-	w, err := s.Watch(t.Context(), "/", s.Revision())
+	w, err := s.Watch(t.Context(), "/", s.Position())
 	if err != nil {
 		t.Fatal(err)
 	}

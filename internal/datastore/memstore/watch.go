@@ -21,13 +21,14 @@ type watch struct {
 	once   sync.Once
 }
 
-// Watch delivers every change under prefix after the given revision.
-func (s *Store) Watch(ctx context.Context, prefix string, after int64) (datastore.Watcher, error) {
+// Watch delivers every change under prefix after a position.
+func (s *Store) Watch(ctx context.Context, prefix string, position datastore.Position) (datastore.Watcher, error) {
 	if err := s.admit(ctx, Op{"watch", prefix}); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	after := number(position.String())
 	if after < s.compacted || after > s.revision { // the latter: the store was put back
 		return nil, fmt.Errorf("watch %s after %d: %w", prefix, after, datastore.ErrCompacted)
 	}
@@ -83,13 +84,13 @@ func (w *watch) take() (datastore.Changes, <-chan struct{}, error) {
 		return datastore.Changes{}, s.changed, nil
 	}
 	var updates []api.Update
-	for _, kv := range s.history[s.after(w.seen):] {
-		if strings.HasPrefix(kv.Key, w.prefix) {
-			updates = append(updates, copyOf(kv))
+	for _, c := range s.history[s.after(w.seen):] {
+		if strings.HasPrefix(c.kv.Key, w.prefix) {
+			updates = append(updates, copyOf(c.kv))
 		}
 	}
 	w.seen = s.revision
-	return datastore.Changes{Updates: updates, Revision: w.seen}, nil, nil
+	return datastore.Changes{Updates: updates, Position: s.position()}, nil, nil
 }
 
 // Close ends the watch; a Next that waits returns an error.

@@ -3,6 +3,8 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,14 +14,14 @@ import (
 )
 
 var keyContracts = []contract{
-	{"each write has a higher revision", eachWriteIsNewer},
+	{"each write has another revision, a higher one where there is an order", eachWriteIsNewer},
 	{"values come back byte for byte", valuesAreKept},
 	{"an empty value is not a missing key", emptyIsNotMissing},
 	{"create refuses a key that exists", createRefuses},
 	{"update refuses a key that is missing or changed", updateRefuses},
 	{"delete refuses a key that is missing or changed", deleteRefuses},
 	{"a deleted key can be created again", deletedCanReturn},
-	{"a list is sorted, whole and of one revision", listIsWhole},
+	{"a list is whole, and sorted and of one revision where there is an order", listIsWhole},
 	{"a prefix is of bytes, not of path segments", prefixIsBytes},
 	{"a caller cannot change what is stored", valuesAreApart},
 	{"of concurrent creates one wins", oneCreateWins},
@@ -33,16 +35,22 @@ func eachWriteIsNewer(f *fixture) {
 	a := f.create("a", "1")
 	b := f.create("b", "1")
 	a2 := f.update("a", "2")
+	before := f.list().Position
 	f.delete("b")
-	if !(0 < a.Revision && a.Revision < b.Revision && b.Revision < a2.Revision) {
-		f.Errorf("revisions are %d, %d, %d", a.Revision, b.Revision, a2.Revision)
+	if a.Revision.IsZero() || b.Revision.IsZero() || a2.Revision.IsZero() || a.Revision == a2.Revision {
+		f.Errorf("revisions are %q, %q, %q", a.Revision, b.Revision, a2.Revision)
 	}
-	if snap := f.list(); snap.Revision <= a2.Revision {
-		f.Errorf("after a deletion the revision is %d, not above %d", snap.Revision, a2.Revision)
+	if o := f.order(); o != nil {
+		if !o.Older(a.Revision, b.Revision) || !o.Older(b.Revision, a2.Revision) || o.Older(a2.Revision, a2.Revision) {
+			f.Errorf("revisions are %s, %s, %s", a.Revision, b.Revision, a2.Revision)
+		}
+		if snap := f.list(); !o.Behind(before, snap.Position) {
+			f.Errorf("after a deletion the position is %s, not above %s", snap.Position, before)
+		}
 	}
 	got, err := f.store.Get(f.ctx, f.prefix+"a")
 	if err != nil || got.Revision != a2.Revision {
-		f.Errorf("get: got revision %d, error %v, want that of the write, %d", got.Revision, err, a2.Revision)
+		f.Errorf("get: got revision %s, error %v, want that of the write, %s", got.Revision, err, a2.Revision)
 	}
 }
 
@@ -80,7 +88,7 @@ func createRefuses(f *fixture) {
 func updateRefuses(f *fixture) {
 	_, err := f.store.Get(f.ctx, f.prefix+"a")
 	f.want("get a missing key", err, datastore.ErrNotFound)
-	for _, revision := range []int64{0, 7} {
+	for _, revision := range []api.Revision{{}, api.RevisionOf("7")} {
 		_, err = f.store.Update(f.ctx, api.Update{Key: f.prefix + "a", Value: []byte("1"), Revision: revision})
 		f.want("update a missing key", err, datastore.ErrNotFound)
 	}
@@ -98,7 +106,7 @@ func updateRefuses(f *fixture) {
 }
 
 func deleteRefuses(f *fixture) {
-	for _, revision := range []int64{0, 7} {
+	for _, revision := range []api.Revision{{}, api.RevisionOf("7")} {
 		f.want("delete a missing key", f.store.Delete(f.ctx, f.prefix+"a", revision), datastore.ErrNotFound)
 	}
 	first := f.create("a", "1")
@@ -115,8 +123,8 @@ func deletedCanReturn(f *fixture) {
 	first := f.create("a", "1")
 	f.delete("a")
 	second := f.create("a", "2")
-	if second.Revision <= first.Revision+1 {
-		f.Errorf("revisions are %d, then %d", first.Revision, second.Revision)
+	if o := f.order(); second.Revision == first.Revision || o != nil && !o.Older(first.Revision, second.Revision) {
+		f.Errorf("revisions are %s, then %s", first.Revision, second.Revision)
 	}
 	_, err := f.store.Update(f.ctx, first)
 	f.want("update of the key's former life", err, datastore.ErrConflict)
@@ -131,14 +139,15 @@ func listIsWhole(f *fixture) {
 	last := f.update("k000", "v")
 	snap := f.list()
 	f.equal("list", " "+f.words(snap.Items), want)
-	if snap.Revision < last.Revision {
-		f.Errorf("list is of revision %d, before the last write, %d", snap.Revision, last.Revision)
-	}
+	o := f.order()
 	for _, kv := range snap.Items {
-		if kv.Revision <= 0 || kv.Revision > snap.Revision {
-			f.Errorf("%s has revision %d in a list of %d", kv.Key, kv.Revision, snap.Revision)
+		if kv.Revision.IsZero() || o != nil && o.Older(last.Revision, kv.Revision) {
+			f.Errorf("%s has revision %q after the last write, %s", kv.Key, kv.Revision, last.Revision)
 		}
 	}
+	w := f.watch(snap.Position)
+	f.update("k001", "w")
+	f.equal("watch from the list", f.words(f.read(w, 1)), "k001=w") // the position has all that was before
 }
 
 func prefixIsBytes(f *fixture) {
@@ -149,6 +158,7 @@ func prefixIsBytes(f *fixture) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	slices.SortFunc(snap.Items, func(a, b api.Update) int { return strings.Compare(a.Key, b.Key) })
 	f.equal("list of a", f.words(snap.Items), "a/x=2 ab=1")
 	all, err := f.store.List(f.ctx, "")
 	if err != nil || len(all.Items) < 3 {
@@ -225,7 +235,7 @@ func (f *fixture) increment(name string) error {
 
 func putWrites(f *fixture) {
 	for _, value := range []string{"1", "2"} {
-		if err := datastore.Put(f.ctx, f.store, api.Update{Key: f.prefix + "a", Value: []byte(value), Revision: 7}); err != nil {
+		if err := datastore.Put(f.ctx, f.store, api.Update{Key: f.prefix + "a", Value: []byte(value), Revision: api.RevisionOf("7")}); err != nil {
 			f.Fatal(err)
 		}
 		f.equal("list", f.words(f.list().Items), "a="+value)
@@ -238,18 +248,14 @@ func expiringGoes(f *fixture) {
 		f.Skip("keys of this store do not expire")
 	}
 	f.create("stays", "1")
-	since := f.list().Revision
+	since := f.list().Position
 	for _, value := range []string{"1", "2"} {
 		if err := store.PutFor(f.ctx, api.Update{Key: f.prefix + "goes", Value: []byte(value)}, time.Second); err != nil {
 			f.Fatal(err)
 		}
 	}
 	f.equal("list", f.words(f.list().Items), "goes=2 stays=1")
-	w, err := f.store.Watch(f.ctx, f.prefix, since)
-	if err != nil {
-		f.Fatal(err)
-	}
-	defer w.Close()
+	w := f.watch(since)
 	for gone := false; !gone; {
 		changes, err := w.Next(f.ctx)
 		if err != nil {

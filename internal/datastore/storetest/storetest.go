@@ -17,12 +17,6 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-// Compacter is a store whose history can be cut. Without it, the tests of
-// compaction are skipped.
-type Compacter interface {
-	Compact(ctx context.Context, revision int64) error
-}
-
 // Many is how many keys the test of long lists writes. A store that reads in
 // pages should have pages of fewer than a third of that.
 const Many = 40
@@ -76,7 +70,7 @@ func (f *fixture) update(name, value string) api.Update {
 
 func (f *fixture) delete(name string) {
 	f.Helper()
-	if err := f.store.Delete(f.ctx, f.prefix+name, 0); err != nil {
+	if err := f.store.Delete(f.ctx, f.prefix+name, api.Revision{}); err != nil {
 		f.Fatal(err)
 	}
 }
@@ -87,8 +81,14 @@ func (f *fixture) list() datastore.Snapshot {
 	if err != nil {
 		f.Fatal(err)
 	}
+	if f.order() == nil { // else in what order they come is part of the contract
+		slices.SortFunc(snap.Items, func(a, b api.Update) int { return strings.Compare(a.Key, b.Key) })
+	}
 	return snap
 }
+
+// order is that of the store; nil if it has none.
+func (f *fixture) order() datastore.Ordered { return datastore.OrderOf(f.store) }
 
 // want fails unless err is the one wanted, as errors.Is sees it.
 func (f *fixture) want(what string, err, want error) {

@@ -30,14 +30,14 @@ func (f *fixture) transactional() datastore.Transactional {
 }
 
 // txn writes keys of the fixture by their short names.
-func (f *fixture) txn(conds map[string]int64, put map[string]string, del ...string) (int64, error) {
+func (f *fixture) txn(conds map[string]api.Revision, put map[string]string, del ...string) (api.Revision, error) {
 	f.Helper()
-	t := datastore.Txn{If: map[string]int64{}}
+	t := datastore.Txn{If: map[string]api.Revision{}}
 	for name, revision := range conds {
 		t.If[f.prefix+name] = revision
 	}
 	for name, value := range put {
-		t.Put = append(t.Put, api.Update{Key: f.prefix + name, Value: []byte(value), Revision: 77})
+		t.Put = append(t.Put, api.Update{Key: f.prefix + name, Value: []byte(value), Revision: api.RevisionOf("77")})
 	}
 	for _, name := range del {
 		t.Delete = append(t.Delete, f.prefix+name)
@@ -48,51 +48,51 @@ func (f *fixture) txn(conds map[string]int64, put map[string]string, del ...stri
 func txnIsOneRevision(f *fixture) {
 	f.transactional()
 	a, b := f.create("a", "1"), f.create("b", "1")
-	rev, err := f.txn(map[string]int64{"a": a.Revision, "b": b.Revision, "c": 0}, map[string]string{"a": "2", "c": ""}, "b")
-	if err != nil || rev <= b.Revision {
-		f.Fatalf("revision %d, error %v", rev, err)
+	rev, err := f.txn(map[string]api.Revision{"a": a.Revision, "b": b.Revision, "c": {}}, map[string]string{"a": "2", "c": ""}, "b")
+	if err != nil || rev.IsZero() || rev == b.Revision {
+		f.Fatalf("revision %s, error %v", rev, err)
 	}
 	snap := f.list()
 	f.equal("list", f.words(snap.Items), "a=2 c=")
 	for _, kv := range snap.Items {
 		if kv.Revision != rev || kv.Value == nil {
-			f.Errorf("%s: value %#v of revision %d, want %d", kv.Key, kv.Value, kv.Revision, rev)
+			f.Errorf("%s: value %#v of revision %s, want %s", kv.Key, kv.Value, kv.Revision, rev)
 		}
 	}
-	if snap.Revision != rev {
-		f.Errorf("list is of revision %d, want %d: one transaction, one revision", snap.Revision, rev)
+	if o := f.order(); o != nil && snap.Position.String() != rev.String() {
+		f.Errorf("list is of position %s, want %s: one transaction, one revision", snap.Position, rev)
 	}
 }
 
 func txnIsAllOrNothing(f *fixture) {
 	f.transactional()
 	a, b := f.create("a", "1"), f.create("b", "1")
-	before := f.list().Revision
-	for name, conds := range map[string]map[string]int64{
-		"an old revision":                {"a": a.Revision, "b": b.Revision - 1},
+	before := f.list().Position
+	for name, conds := range map[string]map[string]api.Revision{
+		"an old revision":                {"a": a.Revision, "b": api.RevisionOf("1")},
 		"a missing key":                  {"a": a.Revision, "gone": b.Revision},
-		"a key that should not exist":    {"a": a.Revision, "b": 0},
-		"a revision that is yet to come": {"a": a.Revision + 100},
+		"a key that should not exist":    {"a": a.Revision, "b": {}},
+		"a revision that is yet to come": {"a": api.RevisionOf(a.Revision.String() + "100")},
 	} {
 		_, err := f.txn(conds, map[string]string{"a": "2", "c": "1"}, "b")
 		f.want(name, err, datastore.ErrConflict)
 	}
 	snap := f.list()
 	f.equal("list", f.words(snap.Items), "a=1 b=1")
-	if snap.Revision != before {
-		f.Errorf("revision went from %d to %d", before, snap.Revision)
+	if snap.Position != before {
+		f.Errorf("position went from %s to %s", before, snap.Position)
 	}
 }
 
 func txnWantsAbsence(f *fixture) {
 	f.transactional()
-	if _, err := f.txn(map[string]int64{"a": 0}, map[string]string{"a": "1"}); err != nil {
+	if _, err := f.txn(map[string]api.Revision{"a": {}}, map[string]string{"a": "1"}); err != nil {
 		f.Fatal(err)
 	}
-	_, err := f.txn(map[string]int64{"a": 0}, map[string]string{"a": "2"})
+	_, err := f.txn(map[string]api.Revision{"a": {}}, map[string]string{"a": "2"})
 	f.want("again", err, datastore.ErrConflict)
 	f.delete("a")
-	if _, err := f.txn(map[string]int64{"a": 0}, map[string]string{"a": "3"}); err != nil {
+	if _, err := f.txn(map[string]api.Revision{"a": {}}, map[string]string{"a": "3"}); err != nil {
 		f.Errorf("after a deletion: %v", err)
 	}
 	f.equal("list", f.words(f.list().Items), "a=3")
@@ -101,10 +101,10 @@ func txnWantsAbsence(f *fixture) {
 func txnDeletesTheMissing(f *fixture) {
 	f.transactional()
 	f.create("a", "1")
-	before := f.list().Revision
+	before := f.list().Position
 	rev, err := f.txn(nil, nil, "never", "nor")
-	if err != nil || rev != before {
-		f.Errorf("revision %d, error %v; want %d, since nothing changed", rev, err, before)
+	if err != nil || f.list().Position != before || f.order() != nil && rev.String() != before.String() {
+		f.Errorf("revision %s, error %v; want %s, since nothing changed", rev, err, before)
 	}
 	if _, err := f.txn(nil, map[string]string{"b": "1"}, "a", "never"); err != nil {
 		f.Error(err)
@@ -115,7 +115,7 @@ func txnDeletesTheMissing(f *fixture) {
 func txnIsWatchedWhole(f *fixture) {
 	f.transactional()
 	f.create("a", "1")
-	since := f.list().Revision
+	since := f.list().Position
 	w, err := f.store.Watch(f.ctx, f.prefix, since)
 	if err != nil {
 		f.Fatal(err)
@@ -125,6 +125,7 @@ func txnIsWatchedWhole(f *fixture) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	after := f.list().Position
 	f.update("b", "2")
 	var got []api.Update
 	for len(got) < 4 {
@@ -139,11 +140,11 @@ func txnIsWatchedWhole(f *fixture) {
 	}
 	for _, u := range got[:3] {
 		if u.Revision != rev {
-			f.Errorf("%s has revision %d, want %d", u.Key, u.Revision, rev)
+			f.Errorf("%s has revision %s, want %s", u.Key, u.Revision, rev)
 		}
 	}
 	// And a watch that begins at the transaction does not get a part of it.
-	late, err := f.store.Watch(f.ctx, f.prefix, rev)
+	late, err := f.store.Watch(f.ctx, f.prefix, after)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -186,7 +187,7 @@ func oneTxnWins(f *fixture) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			_, err := f.txn(map[string]int64{"a": a.Revision}, map[string]string{"a": "1", fmt.Sprintf("b%d", i): "1"})
+			_, err := f.txn(map[string]api.Revision{"a": a.Revision}, map[string]string{"a": "1", fmt.Sprintf("b%d", i): "1"})
 			switch {
 			case err == nil:
 				won.Add(1)

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -13,13 +14,13 @@ import (
 
 var watchContracts = []contract{
 	{"a watch after a list sees each change once and in order", watchSeesAll},
-	{"a watch from an old revision brings what was since", watchCatchesUp},
+	{"a watch from an old position brings what was since", watchCatchesUp},
 	{"a watch sees only its prefix", watchKeepsToPrefix},
 	{"a deletion has a revision and a nil value", deletionHasRevision},
 	{"an empty value in a watch is not a deletion", emptyIsNoDeletion},
 	{"two watches see the same under concurrent writers", watchesAgree},
-	{"a watch can go on from the revision of another", watchResumes},
-	{"a watch's revision covers what it delivered", revisionCovers},
+	{"a watch can go on from the position of another", watchResumes},
+	{"a watch's position covers what it delivered", positionCovers},
 	{"a watch ends with its context", watchEndsWithContext},
 	{"next ends with its own context and the watch goes on or ends cleanly", nextEndsWithContext},
 	{"a closed watch ends", closedWatchEnds},
@@ -28,8 +29,13 @@ var watchContracts = []contract{
 	{"compaction does not end a watch that is up to date", compactionSparesWatch},
 }
 
-func (f *fixture) watch(after int64) datastore.Watcher {
+func (f *fixture) watch(after datastore.Position) datastore.Watcher {
 	f.Helper()
+	if _, poor := f.store.(*Poor); poor {
+		w := &resumed{f: f, after: after}
+		f.Cleanup(w.Close)
+		return w
+	}
 	w, err := f.store.Watch(f.ctx, f.prefix, after)
 	if err != nil {
 		f.Fatal(err)
@@ -42,22 +48,24 @@ func (f *fixture) watch(after int64) datastore.Watcher {
 func (f *fixture) read(w datastore.Watcher, n int) []api.Update {
 	f.Helper()
 	var got []api.Update
-	var last, upTo int64
+	var last api.Revision
+	var upTo datastore.Position
+	o := f.order()
 	for len(got) < n {
 		c, err := w.Next(f.ctx)
 		if err != nil {
 			f.Fatalf("after %d of %d updates: %v", len(got), n, err)
 		}
 		for _, u := range c.Updates {
-			if u.Revision < last || u.Revision > c.Revision {
-				f.Errorf("%s has revision %d, after %d, in a delivery up to %d", u.Key, u.Revision, last, c.Revision)
+			if o != nil && !last.IsZero() && o.Older(u.Revision, last) {
+				f.Errorf("%s has revision %s, after %s", u.Key, u.Revision, last)
 			}
 			last = u.Revision
 		}
-		if c.Revision < upTo {
-			f.Errorf("the watch went back from revision %d to %d", upTo, c.Revision)
+		if c.Position.IsZero() || o != nil && !upTo.IsZero() && o.Behind(c.Position, upTo) {
+			f.Errorf("the watch went back from position %s to %q", upTo, c.Position)
 		}
-		upTo = c.Revision
+		upTo = c.Position
 		got = append(got, c.Updates...)
 	}
 	if len(got) > n {
@@ -68,7 +76,7 @@ func (f *fixture) read(w datastore.Watcher, n int) []api.Update {
 
 func watchSeesAll(f *fixture) {
 	f.create("before", "0")
-	w := f.watch(f.list().Revision)
+	w := f.watch(f.list().Position)
 	f.create("a", "1")
 	f.update("a", "2")
 	f.delete("a")
@@ -78,17 +86,18 @@ func watchSeesAll(f *fixture) {
 }
 
 func watchCatchesUp(f *fixture) {
-	first := f.create("a", "1")
+	f.create("a", "1")
+	first := f.list().Position
 	f.update("a", "2")
 	f.create("b", "1")
 	f.delete("a")
-	w := f.watch(first.Revision)
+	w := f.watch(first)
 	f.create("c", "1")
 	f.equal("watch", f.words(f.read(w, 4)), "a=2 b=1 -a c=1")
 }
 
 func watchKeepsToPrefix(f *fixture) {
-	start := f.list().Revision
+	start := f.list().Position
 	other := *f
 	other.prefix = strings.TrimSuffix(f.prefix, "/") + "-other/"
 	w := f.watch(start)
@@ -101,16 +110,16 @@ func watchKeepsToPrefix(f *fixture) {
 
 func deletionHasRevision(f *fixture) {
 	created := f.create("a", "1")
-	w := f.watch(created.Revision)
+	w := f.watch(f.list().Position)
 	f.delete("a")
 	got := f.read(w, 1)[0]
-	if got.Value != nil || got.Revision <= created.Revision {
-		f.Errorf("got value %q at %d, want nil above %d", got.Value, got.Revision, created.Revision)
+	if o := f.order(); got.Value != nil || got.Revision == created.Revision || o != nil && !o.Older(created.Revision, got.Revision) {
+		f.Errorf("got value %q at %s, want nil above %s", got.Value, got.Revision, created.Revision)
 	}
 }
 
 func emptyIsNoDeletion(f *fixture) {
-	w := f.watch(f.list().Revision)
+	w := f.watch(f.list().Position)
 	f.create("a", "")
 	if got := f.read(w, 1)[0]; got.Value == nil {
 		f.Error("an empty value came as nil")
@@ -119,7 +128,7 @@ func emptyIsNoDeletion(f *fixture) {
 
 func watchesAgree(f *fixture) {
 	const writers, rounds = 4, 10
-	start := f.list().Revision
+	start := f.list().Position
 	early := f.watch(start)
 	var wg sync.WaitGroup
 	for i := range writers {
@@ -148,11 +157,11 @@ func (f *fixture) cycle(name string) error {
 	if _, err := f.store.Update(f.ctx, kv); err != nil {
 		return err
 	}
-	return f.store.Delete(f.ctx, kv.Key, 0)
+	return f.store.Delete(f.ctx, kv.Key, api.Revision{})
 }
 
 func watchResumes(f *fixture) {
-	w := f.watch(f.list().Revision)
+	w := f.watch(f.list().Position)
 	f.create("a", "1")
 	c, err := w.Next(f.ctx)
 	if err != nil {
@@ -160,39 +169,44 @@ func watchResumes(f *fixture) {
 	}
 	w.Close()
 	f.update("a", "2")
-	f.equal("resumed watch", f.words(f.read(f.watch(c.Revision), 1)), "a=2")
+	f.equal("resumed watch", f.words(f.read(f.watch(c.Position), 1)), "a=2")
 }
 
-// revisionCovers writes outside of the prefix until the watch reports a
-// revision that it saw no change at, or says nothing at all: either is
-// allowed, but a revision must never pass a change that is yet to come.
-func revisionCovers(f *fixture) {
-	w := f.watch(f.list().Revision)
+// positionCovers writes outside of the prefix until the watch reports a
+// position that it saw no change at, or says nothing at all: either is
+// allowed, but a position must never pass a change that is yet to come.
+func positionCovers(f *fixture) {
+	w := f.watch(f.list().Position)
 	other := *f
 	other.prefix = strings.TrimSuffix(f.prefix, "/") + "-other/"
 	other.create("a", "1")
-	last := f.create("b", "1")
+	f.create("b", "1")
+	last := f.list().Position
 	for {
 		c, err := w.Next(f.ctx)
 		if err != nil {
 			f.Fatal(err)
 		}
+		o := f.order()
 		if len(c.Updates) > 0 {
 			f.equal("watch", f.words(c.Updates), "b=1")
-			if c.Revision < last.Revision {
-				f.Errorf("revision is %d, want at least %d", c.Revision, last.Revision)
+			if o != nil && o.Behind(c.Position, last) {
+				f.Errorf("position is %s, want at least %s", c.Position, last)
 			}
+			f.update("b", "2")
+			f.equal("from that position", f.words(f.read(f.watch(c.Position), 1)), "b=2")
 			return
 		}
-		if c.Revision >= last.Revision {
-			f.Fatalf("revision passed %d without the change", last.Revision)
+		if o != nil && !o.Behind(c.Position, last) {
+			f.Fatalf("position passed %s without the change", last)
 		}
+		f.equal("from a position without the change", f.words(f.read(f.watch(c.Position), 1)), "b=1")
 	}
 }
 
 func watchEndsWithContext(f *fixture) {
 	ctx, cancel := context.WithCancel(f.ctx)
-	w, err := f.store.Watch(ctx, f.prefix, f.list().Revision)
+	w, err := f.store.Watch(ctx, f.prefix, f.list().Position)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -204,7 +218,7 @@ func watchEndsWithContext(f *fixture) {
 }
 
 func nextEndsWithContext(f *fixture) {
-	w := f.watch(f.list().Revision)
+	w := f.watch(f.list().Position)
 	ctx, cancel := context.WithTimeout(f.ctx, time.Millisecond)
 	defer cancel()
 	_, err := w.Next(ctx)
@@ -212,7 +226,7 @@ func nextEndsWithContext(f *fixture) {
 }
 
 func closedWatchEnds(f *fixture) {
-	w := f.watch(f.list().Revision)
+	w := f.watch(f.list().Position)
 	done := make(chan error, 1)
 	go func() {
 		_, err := w.Next(f.ctx)
@@ -230,38 +244,52 @@ func closedWatchEnds(f *fixture) {
 	}
 }
 
-func (f *fixture) compact(revision int64) {
+// compact makes the store forget what was until now.
+func (f *fixture) compact() {
 	f.Helper()
-	c, ok := f.store.(Compacter)
+	c, ok := f.store.(datastore.Compacter)
+	if p, poor := f.store.(*Poor); poor {
+		p.Forget()
+		return
+	}
 	if !ok {
 		f.Skip("the store cannot be compacted")
 	}
-	if err := c.Compact(f.ctx, revision); err != nil {
+	if err := c.Compact(f.ctx); err != nil {
 		f.Fatal(err)
 	}
 }
 
 func compactedWatch(f *fixture) {
-	first := f.create("a", "1")
+	f.create("a", "1")
+	first := f.list().Position
 	f.update("a", "2")
-	last := f.update("a", "3")
-	f.compact(last.Revision)
-	w, err := f.store.Watch(f.ctx, f.prefix, first.Revision)
+	f.update("a", "3")
+	f.compact()
+	w, err := f.store.Watch(f.ctx, f.prefix, first)
 	if err == nil { // it may also be the first delivery that says so
 		defer w.Close()
 		_, err = w.Next(f.ctx)
 	}
 	f.want("watch", err, datastore.ErrCompacted)
 	f.equal("list", f.words(f.list().Items), "a=3")
-	w = f.watch(f.list().Revision)
+	w = f.watch(f.list().Position)
 	f.update("a", "4")
 	f.equal("watch after list", f.words(f.read(w, 1)), "a=4")
+}
+
+// beyond is a position that the store has yet to reach, or never will.
+func beyond(p datastore.Position) datastore.Position {
+	if n, err := strconv.ParseInt(p.String(), 10, 64); err == nil {
+		return datastore.PositionOf(strconv.FormatInt(n+1000, 10))
+	}
+	return datastore.PositionOf(p.String() + "1000")
 }
 
 // futureWatch is a watch on a store that was put back from a backup: what
 // comes until it passes the revision would be missed.
 func futureWatch(f *fixture) {
-	w, err := f.store.Watch(f.ctx, f.prefix, f.list().Revision+1000)
+	w, err := f.store.Watch(f.ctx, f.prefix, beyond(f.list().Position))
 	if err == nil { // it may take a while to tell, since a replica may lag
 		defer w.Close()
 		_, err = w.Next(f.ctx)
@@ -270,18 +298,19 @@ func futureWatch(f *fixture) {
 }
 
 func compactionSparesWatch(f *fixture) {
-	last := f.create("a", "1")
-	w := f.watch(last.Revision)
-	f.compact(last.Revision)
+	f.create("a", "1")
+	w := f.watch(f.list().Position)
+	f.compact()
 	f.update("a", "2")
 	f.equal("watch", f.words(f.read(w, 1)), "a=2")
 }
 
 func contextEndsCalls(f *fixture) {
 	ctx, cancel := context.WithCancel(f.ctx)
+	now := f.list().Position
 	cancel()
 	_, err := f.store.List(ctx, f.prefix)
 	f.want("list", err, context.Canceled)
-	_, err = f.store.Watch(ctx, f.prefix, 1)
+	_, err = f.store.Watch(ctx, f.prefix, now)
 	f.want("watch", err, context.Canceled)
 }

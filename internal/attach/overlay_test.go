@@ -1,0 +1,173 @@
+package attach
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/storetest"
+	"github.com/twillnet/twill/internal/seedtest"
+)
+
+// TestWithoutAnOrderOlderWordsAreHeldBack lets a node and others write one key, while the node's watch lags, and ends anywhere: calc
+// does not hear of an older value after a younger one, unless it heard of a deletion, and in the end has the present one.
+func TestWithoutAnOrderOlderWordsAreHeldBack(t *testing.T) {
+	seedtest.Each(t, nil, 60, func(t *testing.T, seed uint64) {
+		synctest.Test(t, func(t *testing.T) { newLagging(t, seed).run() })
+	})
+}
+
+// lagging is a key of a store without an order, and what calc has heard of it.
+type lagging struct {
+	*testing.T
+	rand    *rand.Rand
+	store   *storetest.Poor
+	overlay Overlay
+	written int // values written so far: each is a higher number
+	behind  []api.Update
+
+	mu    sync.Mutex
+	told  string // by calc's reckoning; empty: it is gone
+	young int    // the youngest value that calc ever heard of
+}
+
+const lagKey = "/calico/k"
+
+func newLagging(t *testing.T, seed uint64) *lagging {
+	return &lagging{T: t, rand: rand.New(rand.NewPCG(seed, 0)), store: storetest.NewPoor(t)}
+}
+
+func (l *lagging) run() {
+	ctx, cancel := context.WithCancel(l.Context())
+	ended := make(chan error)
+	go func() {
+		ended <- l.overlay.Settle(ctx, l.store, func(_ context.Context, us []api.Update) error {
+			l.hear(l.overlay.Current(us))
+			return nil
+		})
+	}()
+	for range 60 {
+		switch l.rand.IntN(6) {
+		case 0, 1:
+			l.write(true)
+		case 2:
+			l.write(false)
+		case 3:
+			l.remove(l.rand.IntN(2) == 0)
+		default:
+			l.watch(1 + l.rand.IntN(2))
+		}
+		if l.rand.IntN(2) == 0 {
+			synctest.Wait()
+		}
+	}
+	l.watch(len(l.behind))
+	synctest.Wait()
+	want := ""
+	if now, err := l.store.Get(ctx, lagKey); err == nil {
+		want = string(now.Value)
+	}
+	if l.told != want {
+		l.Errorf("calc has %q, and the store %q", l.told, want)
+	}
+	cancel()
+	<-ended
+}
+
+// write makes another value, by this node's hand or another's.
+func (l *lagging) write(ours bool) {
+	l.written++
+	kv := api.Update{Key: lagKey, Value: []byte(strconv.Itoa(l.written))}
+	if ours && l.rand.IntN(2) == 0 { // as an endpoint that begins before the store has said yes
+		l.overlay.Announce(lagKey, "cali1")
+		l.hear(l.overlay.Current([]api.Update{{Key: lagKey, Value: kv.Value, Revision: Pending}}))
+	}
+	if was, err := l.store.Get(l.Context(), lagKey); err == nil {
+		kv.Revision = was.Revision
+		kv, _ = l.store.Update(l.Context(), kv)
+	} else {
+		kv, _ = l.store.Create(l.Context(), kv)
+	}
+	l.behind = append(l.behind, kv)
+	if ours {
+		if l.rand.IntN(4) == 0 {
+			l.watch(len(l.behind)) // it is faster than the answer
+		}
+		l.overlay.Put([]api.Update{kv})
+		l.hear(l.overlay.Current([]api.Update{kv}))
+	}
+}
+
+func (l *lagging) remove(ours bool) {
+	was, err := l.store.Get(l.Context(), lagKey)
+	if err != nil || l.store.Delete(l.Context(), lagKey, was.Revision) != nil {
+		return
+	}
+	l.behind = append(l.behind, api.Update{Key: lagKey, Revision: api.RevisionOf(fmt.Sprint("gone", l.written))})
+	if ours {
+		gone := api.Update{Key: lagKey, Revision: was.Revision}
+		l.overlay.Put([]api.Update{gone})
+		l.hear(l.overlay.Current([]api.Update{gone}))
+	}
+}
+
+// watch brings some of what it is behind; of several changes the last counts.
+func (l *lagging) watch(n int) {
+	if n = min(n, len(l.behind)); n > 0 {
+		last := l.behind[n-1]
+		if last.Value == nil && l.rand.IntN(2) == 0 {
+			last.Revision = api.Revision{} // as after a list, which has no revision of what it lacks
+		}
+		l.behind = l.behind[n:]
+		l.hear(l.overlay.Filter([]api.Update{last}))
+	}
+}
+
+func (l *lagging) hear(us []api.Update) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, u := range us {
+		l.told = string(u.Value)
+		if u.Value == nil {
+			l.young = 0
+		} else if n, err := strconv.Atoi(l.told); err == nil {
+			if n < l.young {
+				l.Errorf("calc hears of value %d after %d", n, l.young)
+			}
+			l.young = n
+		}
+	}
+}
+
+// TestADoubtIsAskedAboutUntilTheStoreAnswers: while the store is away, what it said before is not taken for news.
+func TestADoubtIsAskedAboutUntilTheStoreAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewPoor(t)
+		kv, _ := store.Create(t.Context(), api.Update{Key: lagKey, Value: []byte("theirs")})
+		var o Overlay
+		o.Put([]api.Update{{Key: lagKey, Value: []byte("ours"), Revision: api.RevisionOf("ours")}})
+		store.Fail(func(storetest.Call) error { return datastore.ErrUnavailable })
+		told := make(chan []api.Update, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			ended <- o.Settle(ctx, store, func(_ context.Context, us []api.Update) error { told <- us; return nil })
+		}()
+		if got := o.Filter([]api.Update{kv}); len(got) > 0 {
+			t.Errorf("%v passes", got)
+		}
+		synctest.Wait()
+		store.Fail(nil)
+		if got := <-told; len(got) != 1 || string(got[0].Value) != "theirs" {
+			t.Errorf("told %v", got)
+		}
+		cancel()
+		<-ended
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -22,8 +23,8 @@ var worlds = []world{
 	{name: "terms", chains: termChains()},
 	{name: "actions", log: intent.LogSettings{Rate: 100, Per: time.Second, Burst: 100}, chains: actionChains()},
 	{name: "workload", log: intent.LogSettings{Rate: 30, Per: time.Minute, Burst: 5}, chains: workload()},
-	{name: "host-raw", table: Raw, chains: hostChains(rules.Untracked, rules.AllowUntracked)},
-	{name: "host-mangle", table: Mangle, chains: hostChains(rules.PreDNAT, rules.AllowEarly)},
+	{name: "host-raw", table: Raw, chains: hostChains(rules.Untracked)},
+	{name: "host-mangle", table: Mangle, chains: hostChains(rules.PreDNAT)},
 }
 
 func prefixes(list ...string) []netip.Prefix {
@@ -174,7 +175,7 @@ var (
 // workload is a pod with two tiers and a profile.
 func workload() []rules.Chain {
 	e := intent.Endpoint{
-		ID: pod, Label: "prod/web-0", Spoofable: prefixes("10.9.0.0/24", "fd09::/64"), Profiles: []intent.PolicyID{kns},
+		ID: pod, Label: "prod/web-0", Link: "cali1", Spoofable: prefixes("10.9.0.0/24", "fd09::/64"), Profiles: []intent.PolicyID{kns},
 		Normal: []intent.Tier{
 			{Name: "security", Default: intent.Pass, Ingress: []intent.PolicyID{gnp}, Egress: []intent.PolicyID{gnp}},
 			{Name: "default", Default: intent.Deny, Ingress: []intent.PolicyID{np}},
@@ -195,24 +196,44 @@ func workload() []rules.Chain {
 		}},
 		{ID: kns, Ingress: []intent.Rule{{Action: intent.Allow}}, Egress: []intent.Rule{{Action: intent.Allow}}},
 	}
-	out := []rules.Chain{rules.Spoofable(e)}
+	names := []string{rules.SpoofChain(e.ID)}
 	for _, dir := range []intent.Direction{intent.Ingress, intent.Egress} {
 		for _, p := range ps {
-			out = append(out, rules.Policy(p, dir))
+			names = append(names, rules.PolicyChain(p.ID, dir))
 		}
-		out = append(out, rules.Endpoint(e, dir))
+		names = append(names, rules.EndpointChain(e.ID, dir))
+	}
+	sets := []intent.IPSet{{ID: "s:frontend"}, {ID: "p:6:ssh:x", Kind: intent.SetPorts}}
+	return chainsOf(intent.Batch{IPSets: sets, Policies: ps, Endpoints: []intent.Endpoint{e}}, names...)
+}
+
+// chainsOf are chains that are desired of a node of which nothing else is known.
+func chainsOf(b intent.Batch, names ...string) []rules.Chain {
+	s := desired.New(desired.Config{})
+	b.InSync = true
+	s.Merge(b)
+	all := map[string]rules.Chain{}
+	for _, c := range s.Changes().Chains {
+		all[c.Name] = rules.Chain{Name: c.Name, Comment: c.Comment, Rules: c.Rules, Generation: c.Generation}
+	}
+	var out []rules.Chain
+	for _, name := range names {
+		out = append(out, all[name])
 	}
 	return out
 }
 
 // hostChains are of a host endpoint at an early stage, where Allow has a form of its own.
-func hostChains(s rules.Stage, a rules.Action) []rules.Chain {
+func hostChains(s rules.Stage) []rules.Chain {
 	tiers := []intent.Tier{{Name: "default", Default: intent.Deny, Ingress: []intent.PolicyID{gnp}}}
-	e := intent.Endpoint{ID: host, Untracked: tiers, PreDNAT: tiers}
-	c := rules.Policy(intent.Policy{ID: gnp, Ingress: []intent.Rule{
+	e := intent.Endpoint{ID: host, Link: "eth0", PreDNAT: tiers}
+	if s == rules.Untracked {
+		e.Untracked, e.PreDNAT = tiers, nil
+	}
+	p := intent.Policy{ID: gnp, Ingress: []intent.Rule{
 		{Action: intent.Allow, Protocol: 6, Src: intent.Peer{Sets: []intent.SetID{"s:peers"}}, Dst: intent.Peer{Ports: ports("179")}},
 		{Action: intent.Deny, Protocol: 6, Reject: true},
-	}}, intent.Ingress)
-	c.Rules[0].Action = a
-	return []rules.Chain{c, rules.HostEndpoint(e, s, intent.Ingress)}
+	}}
+	return chainsOf(intent.Batch{IPSets: []intent.IPSet{{ID: "s:peers"}}, Policies: []intent.Policy{p}, Endpoints: []intent.Endpoint{e}},
+		rules.PolicyChain(gnp, intent.Ingress), rules.HostChain(host, s, intent.Ingress))
 }

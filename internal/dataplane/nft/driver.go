@@ -86,8 +86,8 @@ type Driver struct {
 	fresh  map[*kset]struct{} // sets that nothing in force looks into yet
 	room   int                // in bytes: transactions that are larger are made in parts, where that can be
 	trying *plan              // while it is committed
-	steps  []phase            // of members that move, what is still to do
-	retry  bool               // what the kernel refused is to be tried again
+	moves  desired.Mover
+	retry  bool // what the kernel refused is to be tried again
 }
 
 // kernelTable is what is known of the table itself.
@@ -147,7 +147,8 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 		d.state.Retry()
 		d.retry = false
 	}
-	d.room, d.steps = maxRoom, nil
+	d.room = maxRoom
+	d.moves.Reset()
 	resynced := false
 	for attempt := 0; ; attempt++ {
 		if err := ctx.Err(); err != nil {

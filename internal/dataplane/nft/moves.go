@@ -1,9 +1,6 @@
 package nft
 
 import (
-	"iter"
-	"maps"
-	"math/bits"
 	"slices"
 	"strings"
 
@@ -12,65 +9,43 @@ import (
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
-// A packet is judged by the rules of one moment, but the kernel looks members of sets up as they are when it comes to each: a
-// transaction may go in between two look-ups of one packet. An address that leaves one set and joins another might so be found in
-// neither, or an address that joins two in the second alone. Where nothing but members changes, those addresses change in steps,
-// each a transaction that begins when no packet is on its way from before the last one:
-//
-//	joinClosing   what denies more
-//	joinOpening   what allows more
-//	leaveOpening  what allows less
-//	leaveClosing  what denies less
-//
-// After the second step an address is where it was and where it will be. The first rule that matches is then the first of before or
-// the first of after, so a packet that both deny is denied, and one that both allow is allowed. On the way there and on the way
-// out what denies is always at least what it was before or will be. Where that does not hold, since a rule denies what is not in a
-// set, or allows by two addresses of which each moves, what allows less goes before what allows more.
-type phase uint8
-
-const (
-	joinClosing phase = iota
-	joinOpening
-	leaveOpening
-	leaveClosing
-)
-
 // change is one pending element.
 type change struct {
 	k     *kset
 	id    string
 	joins bool
-	phase phase
-	moves bool // its address is in changes of several phases
 }
 
-// step is what of a plan goes next, if nothing but members of sets changes and some addresses move; else the plan.
+// step is what of a plan goes next, if nothing but members of sets changes and some addresses move (see desired.Mover); else the plan.
 func (d *Driver) step(p *plan) *plan {
-	if !d.state.InSync() || !p.onlyMembers() {
-		d.steps = nil
+	if !d.state.InSync() || !p.onlyMembers() || len(p.ksets) < 2 { // of one kernel set, a look-up sees the old or the new
+		d.moves.Reset()
 		return p
 	}
-	changes, careful := d.changes(p.ksets)
-	begins := d.steps == nil
-	if begins && slices.ContainsFunc(changes, func(c change) bool { return c.moves }) {
-		d.steps = []phase{joinClosing, joinOpening, leaveOpening, leaveClosing}
-		if careful {
-			d.steps = []phase{joinClosing, leaveOpening, joinOpening, leaveClosing}
+	var changes []change
+	var moves []desired.Move
+	for _, k := range p.ksets {
+		n := len(changes)
+		for id := range k.elems.PendingUpdates() {
+			changes = append(changes, change{k, id, true})
+		}
+		for id := range k.elems.PendingDeletes() {
+			changes = append(changes, change{k, id, false})
+		}
+		together := k.together()
+		for _, c := range changes[n:] {
+			moves = append(moves, desired.Move{Set: intent.SetID(k.owner.ID), Addr: k.address(c.id), Net: k.spec.Interval, Joins: c.joins, Swaps: together[c.id]})
 		}
 	}
-	for ; len(d.steps) > 0; d.steps = d.steps[1:] { // a phase is over when nothing of it is pending
-		now := d.steps[0]
-		if !slices.ContainsFunc(changes, func(c change) bool { return c.phase == now && (c.moves || !begins) }) {
-			continue
-		}
-		due := slices.DeleteFunc(slices.Clone(changes), func(c change) bool { return c.phase != now && (c.moves || !begins) })
-		if len(due) < len(changes) {
-			return d.only(due)
-		}
-		break
+	due, more := d.moves.Next(d.state, moves)
+	if !more {
+		return p
 	}
-	d.steps = nil
-	return p
+	now := make([]change, len(due))
+	for i, at := range due {
+		now[i] = changes[at]
+	}
+	return d.only(now)
 }
 
 // onlyMembers reports whether a plan changes members of sets that are there, and nothing else.
@@ -94,81 +69,6 @@ func (d *Driver) only(changes []change) *plan {
 	}
 	d.write(p)
 	return p
-}
-
-// changes are all pending elements of sets, and whether an address that is where it was and where it will be could open something.
-func (d *Driver) changes(ksets []*kset) (out []change, careful bool) {
-	if !twice(ksets) {
-		return nil, false
-	}
-	phases := map[string]uint8{} // of each address
-	all := uint8(0)
-	nets, paired := false, false
-	for _, k := range ksets {
-		r := d.state.Role(intent.SetID(k.owner.ID))
-		nets, paired, careful = nets || k.spec.Interval, paired || r.Paired, careful || r.Denies
-		for _, c := range k.changes(r) {
-			out = append(out, c)
-			phases[k.address(c.id)] |= 1 << c.phase
-			all |= 1 << c.phase
-		}
-	}
-	moving := map[string]bool{}
-	for i, c := range out {
-		// A prefix may have the address of any other change in it.
-		mask := phases[c.k.address(c.id)]
-		if nets {
-			mask = all
-		}
-		if bits.OnesCount8(mask) > 1 {
-			out[i].moves = true
-			moving[c.k.address(c.id)] = true
-		}
-	}
-	return out, careful || paired && len(moving) > 1
-}
-
-// twice reports whether an address may be in several changes. Of most that is false, and then it does not matter what rules use the sets.
-func twice(ksets []*kset) bool {
-	if len(ksets) < 2 {
-		return false // one look-up sees either
-	}
-	seen := map[string]bool{}
-	changes, nets := 0, false
-	for _, k := range ksets {
-		nets = nets || k.spec.Interval
-		for _, ids := range []iter.Seq[string]{maps.Keys(maps.Collect(k.elems.PendingUpdates())), k.elems.PendingDeletes()} {
-			for id := range ids {
-				seen[k.address(id)] = true
-				changes++
-			}
-		}
-	}
-	return len(seen) < changes || nets && changes > 1
-}
-
-// changes are the pending elements of one set.
-func (k *kset) changes(r desired.Role) (out []change) {
-	join, leave := joinClosing, leaveClosing
-	if r.Opens {
-		join, leave = joinOpening, leaveOpening
-	}
-	together := k.together()
-	for id := range k.elems.PendingUpdates() {
-		c := change{k: k, id: id, joins: true, phase: join}
-		if together[id] {
-			c.phase = leave
-		}
-		out = append(out, c)
-	}
-	for id := range k.elems.PendingDeletes() {
-		c := change{k: k, id: id, phase: leave}
-		if together[id] {
-			c.phase = join
-		}
-		out = append(out, c)
-	}
-	return out
 }
 
 // together are those intervals to come or to go that overlap one to go or to come, which the kernel refuses to have at once: what goes

@@ -6,6 +6,8 @@
 //
 // A batch is carried out in the order of its fields, Removed last and reversed. [Node.Fail] makes one intent fail, as
 // a kernel may.
+//
+// A [Dataplane] is what package desired says of the same batches, carried out in memory, and judges packets by it.
 package sim
 
 import (

@@ -1,0 +1,289 @@
+package desired_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/internal/dataplane/desired"
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/dataplane/sim"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// node is a dataplane in memory.
+type node struct {
+	*sim.Dataplane
+	t        *testing.T
+	refused  map[intent.Key]error
+	outcomes map[intent.Key]intent.Outcome // the last ones
+}
+
+func newNode(t *testing.T, cfg desired.Config) *node {
+	n := &node{Dataplane: sim.NewDataplane(cfg), t: t, refused: map[intent.Key]error{}, outcomes: map[intent.Key]intent.Outcome{}}
+	n.Takes = func(key intent.Key) error { return n.refused[key] }
+	return n
+}
+
+// told merges batches and carries them out. Nothing may dangle.
+func (n *node) told(bs ...intent.Batch) *node {
+	n.t.Helper()
+	for _, b := range bs {
+		n.Merge(b)
+	}
+	out, err := n.Apply(n.t.Context())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	clear(n.outcomes)
+	for _, o := range out {
+		n.outcomes[o.Key] = o
+	}
+	return n
+}
+
+// is says what an interface is to the node.
+func (n *node) is(link string) string {
+	switch l := n.Link(link); {
+	case l.Open:
+		return "open to " + l.Endpoint.Name
+	case l.Closed:
+		return "closed"
+	}
+	return "nobody's"
+}
+
+// text is a chain, a line for each rule or guard; empty: there is none.
+func (n *node) text(name string) string {
+	c, _ := n.Chain(name)
+	var lines []string
+	for _, r := range c.Rules {
+		lines = append(lines, r.String())
+	}
+	for _, g := range c.Guards {
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%v %v do %d %s # %s", g.Terms, g.If, g.Do, g.Target, g.Comment)))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func np(name string) intent.PolicyID {
+	return intent.PolicyID{Kind: "NetworkPolicy", Namespace: "prod", Name: name}
+}
+
+func key(id fmt.Stringer) intent.Key {
+	switch id := id.(type) {
+	case intent.PolicyID:
+		return intent.Key{Kind: intent.KeyPolicy, ID: id.String()}
+	default:
+		return intent.Key{Kind: intent.KeyEndpoint, ID: id.String()}
+	}
+}
+
+func setKey(id intent.SetID) intent.Key { return intent.Key{Kind: intent.KeyIPSet, ID: string(id)} }
+
+func member(p string) intent.Member { return intent.Member{Prefix: netip.MustParsePrefix(p)} }
+
+func inSet(a intent.Action, ids ...intent.SetID) intent.Rule {
+	return intent.Rule{Action: a, Src: intent.Peer{Sets: ids}}
+}
+
+func pol(name string, in ...intent.Rule) intent.Policy {
+	return intent.Policy{ID: np(name), Tier: "t", Ingress: in, Egress: in}
+}
+
+func wl(name, link string, policies ...string) intent.Endpoint {
+	t := intent.Tier{Name: "t"}
+	for _, p := range policies {
+		t.Ingress, t.Egress = append(t.Ingress, np(p)), append(t.Egress, np(p))
+	}
+	return intent.Endpoint{ID: intent.EndpointID{Namespace: "prod", Name: name}, Link: link, Normal: []intent.Tier{t}}
+}
+
+// web is a node with a workload, whose policy asks for a set.
+func web() intent.Batch {
+	return intent.Batch{
+		IPSets: []intent.IPSet{{ID: "s", Members: []intent.Member{member("10.0.0.1/32")}}}, Policies: []intent.Policy{pol("p", inSet(intent.Allow, "s"))},
+		Endpoints: []intent.Endpoint{wl("web", "cali1", "p")}, InSync: true,
+	}
+}
+
+func removed(keys ...intent.Key) intent.Batch { return intent.Batch{Removed: keys} }
+
+// TestWhatLacksSomethingIsClosed: an interface leads somewhere only while all that its endpoint needs is there.
+func TestWhatLacksSomethingIsClosed(t *testing.T) {
+	boom := errors.New("boom")
+	other := func(edit func(*intent.Endpoint)) intent.Batch {
+		e := wl("web", "cali1", "p")
+		edit(&e)
+		return intent.Batch{Endpoints: []intent.Endpoint{e}}
+	}
+	for _, tt := range []struct {
+		name   string
+		refuse intent.Key
+		then   intent.Batch
+		want   string
+		why    string // of the endpoint's outcome
+	}{
+		{name: "all is there", want: "open to web"},
+		{name: "its set goes", then: removed(setKey("s")), want: "closed", why: "set s was not sent"},
+		{name: "its set becomes one of ports", then: intent.Batch{IPSets: []intent.IPSet{{ID: "s", Kind: intent.SetPorts}}}, want: "closed", why: "does not hold addresses"},
+		{name: "its policy goes", then: removed(key(np("p"))), want: "closed", why: "policy NetworkPolicy/prod/p was not sent"},
+		{name: "its policy asks for a set that is not there", then: intent.Batch{Policies: []intent.Policy{pol("p", inSet(intent.Allow, "no"))}}, want: "closed", why: "set no was not sent"},
+		{name: "its policy cannot be read", then: intent.Batch{Policies: []intent.Policy{{ID: np("p"), Closed: "cannot be read"}}}, want: "open to web"},
+		{name: "it names another policy", then: other(func(e *intent.Endpoint) { e.Profiles = []intent.PolicyID{np("no")} }), want: "closed", why: "prod/no was not sent"},
+		{name: "it is closed itself", then: other(func(e *intent.Endpoint) { e.Closed = "has no address" }), want: "closed", why: "has no address"},
+		{name: "it goes", then: removed(key(wl("web", "").ID)), want: "nobody's"},
+		{name: "it has another interface", then: other(func(e *intent.Endpoint) { e.Link = "cali2" }), want: "nobody's"},
+		{name: "its interface has a name that none can have", then: other(func(e *intent.Endpoint) { e.Link = "cali567890123456" }), want: "nobody's", why: "is too long"},
+		{name: "the backend does not take its set", refuse: setKey("s"), want: "closed", why: "boom"},
+		{name: "the backend does not take its policy", refuse: key(np("p")), want: "closed", why: "boom"},
+		{name: "the backend does not take itself", refuse: key(wl("web", "").ID), want: "closed", why: "boom"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			n := newNode(t, desired.Config{})
+			if tt.refuse != (intent.Key{}) {
+				n.refused[tt.refuse] = boom
+			}
+			n.told(web(), tt.then)
+			o := n.outcomes[key(wl("web", "").ID)]
+			if got := n.is("cali1"); got != tt.want || tt.why != "" && !strings.Contains(fmt.Sprint(o.Err, o.Reason), tt.why) {
+				t.Errorf("the interface is %s, want %s; outcome %+v, want %q", got, tt.want, o, tt.why)
+			}
+			if p := (sim.Packet{In: "eth0", Out: "cali1", Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("10.0.0.9")}); n.Judge(p).Allowed && tt.want != "open to web" {
+				t.Error("a packet passes")
+			}
+			clear(n.refused)
+			if err := n.Resync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if n.told(web()); n.is("cali1") != "open to web" && tt.name != "it has another interface" {
+				t.Errorf("when all is there again the interface is %s", n.is("cali1"))
+			}
+		})
+	}
+}
+
+// TestOfTwoOnOneInterface: an open endpoint before one that is closed, then the one whose key is smallest, whoever came first.
+func TestOfTwoOnOneInterface(t *testing.T) {
+	shut := wl("a", "cali1")
+	shut.Closed = "has no address"
+	for _, tt := range []struct {
+		name string
+		eps  []intent.Endpoint
+		want string
+	}{
+		{"the smaller name", []intent.Endpoint{wl("b", "cali1"), wl("a", "cali1")}, "open to a"},
+		{"an open one", []intent.Endpoint{shut, wl("b", "cali1")}, "open to b"},
+		{"none is open", []intent.Endpoint{shut, wl("b", "cali1", "no")}, "closed"},
+	} {
+		for _, first := range []int{0, 1} {
+			n := newNode(t, desired.Config{}).told(intent.Batch{InSync: true, Endpoints: tt.eps[first : first+1]}, intent.Batch{Endpoints: tt.eps})
+			if got := n.is("cali1"); got != tt.want {
+				t.Errorf("%s: the interface is %s, want %s", tt.name, got, tt.want)
+			}
+		}
+	}
+	n := newNode(t, desired.Config{}).told(intent.Batch{InSync: true, Endpoints: []intent.Endpoint{wl("a", "cali1"), wl("b", "cali1")}})
+	if got := n.outcomes[key(wl("b", "").ID)].Reason; got != "interface cali1 is another endpoint's" {
+		t.Errorf("the other one: %q", got)
+	}
+	if n.told(removed(key(wl("a", "").ID))); n.is("cali1") != "open to b" {
+		t.Errorf("the first has gone: %s", n.is("cali1"))
+	}
+}
+
+// TestBeforeTheSourceIsInSyncNothingOpens: what is so on any node is made, and nothing else; what follows from settings is the closed form.
+func TestBeforeTheSourceIsInSyncNothingOpens(t *testing.T) {
+	b := web()
+	b.InSync, b.Host = false, &intent.HostSettings{EndpointToHost: intent.ToHostAccept, NAT: intent.NATOutgoing{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}
+	n := newNode(t, desired.Config{}).told(b)
+	if len(n.outcomes) != 0 || n.is("cali1") != "nobody's" || n.text(rules.PolicyChain(np("p"), intent.Ingress)) != "" {
+		t.Errorf("outcomes %v, the interface is %s", n.outcomes, n.is("cali1"))
+	}
+	from := sim.Packet{In: "cali1", Out: "eth0", Src: netip.MustParseAddr("10.0.0.1"), Dst: netip.MustParseAddr("192.0.2.1")}
+	if f := n.Judge(from); f.Allowed || f.By.Reason != intent.ReasonUnknownLink {
+		t.Errorf("what a workload sends: %+v", f)
+	}
+	if text := n.text("wl-host-action"); !strings.Contains(text, "drop") {
+		t.Errorf("what a workload sends to its host: %s", text)
+	}
+	if n.told(intent.Batch{InSync: true}); n.is("cali1") != "open to web" || !strings.Contains(n.text("wl-host-action"), "accept") || n.text("postrouting-nat") == "" {
+		t.Errorf("in sync, the interface is %s", n.is("cali1"))
+	}
+	pinned := desired.Chain{Pinned: true}
+	if !pinned.Early(false) || pinned.Early(true) || (desired.Chain{Owner: desired.HostEndpoints}).Early(false) || !(desired.Chain{}).Early(true) {
+		t.Error("what is made early is not what is so on any node, or is what an earlier agent left")
+	}
+}
+
+// TestChangesAreWhatIsOther: what did not change is not said again.
+func TestChangesAreWhatIsOther(t *testing.T) {
+	s := desired.New(desired.Config{})
+	s.Merge(web())
+	s.Changes()
+	said := func() string {
+		c := s.Changes()
+		var out []string
+		for _, x := range c.Sets {
+			out = append(out, fmt.Sprintf("set %s wanted %v", x.ID, x.Wanted))
+		}
+		for _, x := range c.Chains {
+			out = append(out, "chain of "+x.Owner.ID)
+		}
+		for _, x := range c.Gone {
+			out = append(out, "no "+x[:6])
+		}
+		for _, x := range c.Links {
+			out = append(out, fmt.Sprintf("link %s open %v", x.Name, x.Open))
+		}
+		slices.Sort(out)
+		return strings.Join(slices.Compact(out), ", ")
+	}
+	for _, tt := range []struct {
+		name string
+		b    intent.Batch
+		want string
+	}{
+		{"nothing", intent.Batch{}, ""},
+		{"members", intent.Batch{Members: []intent.MemberDelta{{Set: "s", Added: []intent.Member{member("10.0.0.2/32")}}}}, ""},
+		{"a policy that nobody asks", intent.Batch{Policies: []intent.Policy{pol("q", inSet(intent.Deny, "s"))}}, "chain of NetworkPolicy/prod/q"},
+		{"a policy", intent.Batch{Policies: []intent.Policy{pol("p", inSet(intent.Deny, "s"))}}, "chain of NetworkPolicy/prod/p"},
+		{"no policy looks into the set any more", intent.Batch{Policies: []intent.Policy{pol("p"), pol("q")}}, "chain of NetworkPolicy/prod/p, chain of NetworkPolicy/prod/q, set s wanted false"},
+		{"a staged policy", intent.Batch{Policies: []intent.Policy{{ID: intent.PolicyID{Kind: "StagedNetworkPolicy", Namespace: "prod", Name: "x"}}}}, ""},
+		{"the endpoint goes", removed(key(wl("web", "").ID)), "link cali1 open false, no ep-in-, no ep-out"},
+	} {
+		s.Merge(tt.b)
+		if got := said(); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// fixed is a price that does not depend on the form.
+type fixed struct{ rules, members int }
+
+func (f fixed) Rule(rules.Rule) (int, int) { return f.rules, 0 }
+func (f fixed) Set(intent.SetID) int       { return f.members }
+
+// TestAPolicyOverItsBudgetDeniesInItsPlace, and lets go of its sets; who asks it lives.
+func TestAPolicyOverItsBudgetDeniesInItsPlace(t *testing.T) {
+	for _, cost := range []*fixed{{rules: 2}, {members: 2}} {
+		n := newNode(t, desired.Config{Cost: cost, Budget: desired.Price{Rules: 3, Elements: 1, Members: 1}})
+		n.told(web())
+		o := n.outcomes[key(np("p"))]
+		text := n.text(rules.PolicyChain(np("p"), intent.Ingress))
+		if o.Err == nil || !o.Final || n.is("cali1") != "open to web" || !strings.HasPrefix(text, "deny") || strings.Contains(text, "allow #") {
+			t.Errorf("%+v: outcome %+v, the interface is %s, the chain:\n%s", *cost, o, n.is("cali1"), text)
+		}
+		if n.HasSet("s") {
+			t.Error("its set is there")
+		}
+		*cost = fixed{}
+		if n.told(intent.Batch{Policies: web().Policies}); n.outcomes[key(np("p"))].Err != nil || !strings.Contains(n.text(rules.PolicyChain(np("p"), intent.Ingress)), "allow #") {
+			t.Errorf("within its budget: outcome %+v", n.outcomes[key(np("p"))])
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package sim
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/internal/dataplane/desired"
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// Packet is one that passes the node.
+type Packet struct {
+	In, Out            string // interfaces; empty: from or to a process of the host
+	Src, Dst           netip.Addr
+	Proto              uint8
+	SrcPort, DstPort   uint16
+	ICMPType, ICMPCode uint8
+
+	Established, Invalid, Revoked bool // what conntrack, and revocation, say
+	Spoofed                       bool // its source is not routed to In
+	OwnSource                     bool // its source is an address of the host, though it came by In
+}
+
+// Fate is what became of a packet.
+type Fate struct {
+	Allowed  bool
+	Rejected bool            // the sender is told
+	By       intent.Decision // what dropped it
+}
+
+// Judge walks a packet through the stages.
+func (d *Dataplane) Judge(p Packet) Fate {
+	points := []desired.Point{desired.Prerouting, desired.Forward, desired.Postrouting}
+	switch {
+	case p.In == "":
+		points = []desired.Point{desired.Output, desired.Postrouting}
+	case p.Out == "":
+		points = []desired.Point{desired.Prerouting, desired.Input}
+	}
+	w := &walk{Dataplane: d, Packet: p}
+	for _, at := range points {
+		for _, stage := range d.stages(at) {
+			w.passed = false
+			if w.chain(stage) == dropped {
+				return Fate{Rejected: w.rejected, By: w.by}
+			}
+		}
+	}
+	return Fate{Allowed: true}
+}
+
+// stages are those of a point that decide, in their order.
+func (d *Dataplane) stages(at desired.Point) []desired.Chain {
+	var out []desired.Chain
+	for _, c := range d.chains {
+		if c.Hook != nil && c.Hook.At == at && !c.Hook.NAT {
+			out = append(out, c)
+		}
+	}
+	slices.SortFunc(out, func(a, b desired.Chain) int {
+		if a.Hook.Priority != b.Hook.Priority {
+			return a.Hook.Priority - b.Hook.Priority
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return out
+}
+
+// end is how a chain ends for a packet.
+type end uint8
+
+const (
+	fell    end = iota // no rule ended it
+	passing            // the packet has passed the stage
+	dropped
+)
+
+// walk is a packet on its way.
+type walk struct {
+	*Dataplane
+	Packet
+	passed           bool // to the next tier
+	early, untracked bool // allowed by an early stage
+	rejected         bool
+	by               intent.Decision
+}
+
+func (w *walk) chain(c desired.Chain) end {
+	if c.Guards != nil {
+		return w.guards(c)
+	}
+	for _, r := range c.Rules {
+		of, applies := r.ForFamily(w.family())
+		if !applies || !w.terms(of.Terms) {
+			continue
+		}
+		if e := w.act(r); e != fell {
+			return e
+		}
+	}
+	return fell
+}
+
+// act does what a rule says; that it fell: the next rule is asked.
+func (w *walk) act(r rules.Rule) end {
+	switch r.Action {
+	case rules.Allow, rules.Accept:
+		return passing
+	case rules.AllowUntracked:
+		w.early, w.untracked = true, true
+		return passing
+	case rules.AllowEarly:
+		w.early = true
+		return passing
+	case rules.Pass:
+		// It returns from the policy's chain, and the rules after it are not asked.
+		w.passed = true
+		return returned
+	case rules.Log:
+		return fell
+	case rules.Jump:
+		if e := w.chain(w.chains[r.Target]); e != returned {
+			return e
+		}
+		return fell
+	case rules.Begin, rules.Next:
+		w.passed = false
+		return fell
+	case rules.Reset, rules.Reject:
+		w.rejected = true
+	}
+	w.by = r.By
+	return dropped
+}
+
+// returned ends a chain, and not what called it.
+const returned end = dropped + 1
+
+func (w *walk) guards(c desired.Chain) end {
+	for _, g := range c.Guards {
+		r, applies := rules.Rule{Terms: g.Terms}.ForFamily(w.family())
+		if !applies || !w.terms(r.Terms) || slices.ContainsFunc(g.If, func(x desired.Cond) bool { return w.holds(x) == x.Not }) {
+			continue
+		}
+		switch g.Do {
+		case desired.Drop:
+			w.by = g.By
+			return dropped
+		case desired.Pass, desired.Skip:
+			return passing
+		case desired.Call:
+			if e := w.chain(w.chains[g.Target]); e == passing || e == dropped {
+				return e
+			}
+		case desired.Goto:
+			return w.last(c, w.chain(w.chains[g.Target]))
+		case desired.Dispatch:
+			if to := w.links[w.link(g.Map.Side())].Chain(g.Map); to != "" {
+				return w.last(c, w.chain(w.chains[to]))
+			}
+		case desired.Return:
+			return w.last(c, fell)
+		}
+	}
+	return w.last(c, fell)
+}
+
+// last is how a chain ends that nothing is asked in any more.
+func (w *walk) last(c desired.Chain, e end) end {
+	if (e == fell || e == returned) && c.Hook != nil && c.Hook.Closed {
+		return dropped
+	}
+	return e
+}
+
+func (w *walk) family() intent.Family {
+	if w.Src.Is6() {
+		return intent.IPv6
+	}
+	return intent.IPv4
+}
+
+func (w *walk) link(s rules.Side) string {
+	if s == rules.Dst {
+		return w.Out
+	}
+	return w.In
+}
+
+func (w *walk) addr(s rules.Side) netip.Addr {
+	if s == rules.Dst {
+		return w.Dst
+	}
+	return w.Src
+}
+
+// holds reports whether a condition is so, its negation apart.
+func (w *walk) holds(c desired.Cond) bool {
+	link := w.link(c.Side)
+	switch c.Kind {
+	case desired.OnLink:
+		begins, any := strings.CutSuffix(c.Link, "*")
+		return link == c.Link || any && strings.HasPrefix(link, begins)
+	case desired.OfWorkload:
+		return w.links[link].Open
+	case desired.OfClosed:
+		return w.links[link].Closed
+	case desired.Established:
+		return w.Established && !w.untracked
+	case desired.Invalid:
+		return w.Invalid
+	case desired.Revoked:
+		return w.Revoked
+	case desired.AllowedEarly:
+		return w.early
+	case desired.Untracked:
+		return w.untracked
+	case desired.Routed:
+		return !w.Spoofed
+	case desired.Forwarded:
+		return w.In != "" && !w.OwnSource
+	case desired.ICMPTypes:
+		return slices.ContainsFunc(c.Types, func(t [2]uint8) bool { return t[0] <= w.ICMPType && w.ICMPType <= t[1] })
+	}
+	panic("sim: no such condition")
+}
+
+func (w *walk) terms(ts []rules.Term) bool {
+	return !slices.ContainsFunc(ts, func(t rules.Term) bool { return w.matches(t) == t.Not })
+}
+
+// matches reports whether a term matches, its negation apart.
+func (w *walk) matches(t rules.Term) bool {
+	switch t.Kind {
+	case rules.Protocol:
+		return w.Proto == t.Number
+	case rules.ICMPType:
+		return w.ICMPType == t.Number
+	case rules.ICMPCode:
+		return w.ICMPCode == t.Number
+	case rules.Nets:
+		return slices.ContainsFunc(t.Nets, func(n netip.Prefix) bool { return n.Contains(w.addr(t.Side)) })
+	case rules.Addrs:
+		return w.isIn(t.Set, w.addr(t.Side))
+	case rules.Ports:
+		return w.hasPorts() && slices.ContainsFunc(t.Ports, func(r intent.PortRange) bool { return r.Min <= w.port(t.Side) && w.port(t.Side) <= r.Max })
+	case rules.PortSet:
+		a := w.addr(t.Side)
+		return w.members[t.Set][intent.Member{Prefix: netip.PrefixFrom(a, a.BitLen()), Proto: w.Proto, Port: w.port(t.Side)}]
+	case rules.Passed:
+		return w.passed
+	case rules.Allowed: // what is allowed has passed the stage already
+		return false
+	}
+	panic("sim: no such term")
+}
+
+func (w *walk) hasPorts() bool { return slices.Contains([]uint8{6, 17, 132, 136}, w.Proto) }
+
+func (w *walk) port(s rules.Side) uint16 {
+	if s == rules.Dst {
+		return w.DstPort
+	}
+	return w.SrcPort
+}
+
+// isIn looks for each prefix that an address may be in.
+func (w *walk) isIn(id intent.SetID, a netip.Addr) bool {
+	is := w.members[id]
+	for bits := a.BitLen(); bits >= 0; bits-- {
+		if p, err := a.Prefix(bits); err == nil && is[intent.Member{Prefix: p}] {
+			return true
+		}
+	}
+	return false
+}

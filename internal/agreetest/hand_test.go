@@ -80,7 +80,7 @@ func (c handCase) updates(t *testing.T) []api.Update {
 
 var (
 	webAddrs     = map[bool]netip.Addr{true: netip.MustParseAddr("10.65.0.1"), false: netip.MustParseAddr("fd00:65::1")} // by Is4
-	protoNumbers = map[string]uint8{"icmp": 1, "tcp": 6, "udp": 17, "icmp6": 58, "ipip": 4, "sctp": 132}
+	protoNumbers = map[string]uint8{"icmp": 1, "tcp": 6, "udp": 17, "icmp6": 58, "ipip": 4, "sctp": 132, "udplite": 136}
 )
 
 // handPacket reads one of a case's packets, and says by which link it comes, and by which it goes.

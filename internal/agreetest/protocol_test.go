@@ -5,7 +5,12 @@ const (
 	anyProtocol = "upstream: pull request 11916: the port's own protocol, whatever it is"
 	needsICMP   = "upstream: validateRule refuses icmp without a protocol, and iptables refuses notICMP (libcalico-go issue 657); decision 016"
 	needsPorts  = "upstream: validateRule wants a protocol beside numbers"
+	isUDPLite   = "IANA: protocol numbers; RFC 3828"
 )
+
+// letInvalidPass: conntrack calls each packet of UDP-Lite invalid whose checksum is right, since it sums UDP's number where
+// RFC 3828 (3.1) has UDP-Lite's (udplite_error, Linux 6.18).
+const letInvalidPass = "- {kind: FelixConfiguration, metadata: {name: default}, spec: {disableConntrackInvalidCheck: true}}\n"
 
 var protocolCases = []handCase{
 	{
@@ -62,6 +67,19 @@ var protocolCases = []handCase{
 		`{action: Deny, protocol: DCCP, destination: {ports: [web-tcp]}}, {action: Allow}`, nil,
 		[]string{tcp4, four + " udp/9"},
 		"",
+	},
+
+	{
+		"UDPLite is 136", isUDPLite, `{action: Allow, protocol: UDPLite}`,
+		[]string{four + " udplite/80", six + " udplite/80"},
+		[]string{four + " udp/80", six + " udp/80", tcp4},
+		letInvalidPass,
+	},
+	{
+		"what is not UDPLite is all else", isUDPLite, `{action: Allow, notProtocol: UDPLite}`,
+		[]string{four + " udp/80", tcp6},
+		[]string{four + " udplite/80", six + " udplite/80"},
+		letInvalidPass,
 	},
 
 	{"an allow with a type of ICMP and no protocol matches nothing", needsICMP, `{action: Allow, icmp: {type: 8}}`, nil, []string{four + " icmp/8", tcp4}, ""},

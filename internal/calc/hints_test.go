@@ -9,10 +9,19 @@ import (
 
 // TestAPolicyThatEveryNodeIsToHaveReady has its sets here though no endpoint of this node needs it, until it says so no more.
 func TestAPolicyThatEveryNodeIsToHaveReady(t *testing.T) {
-	const key = "networkpolicies/ns/p"
+	for kind, namespace := range map[string]string{
+		api.KindNetworkPolicy: "ns", api.KindStagedNetworkPolicy: "ns", api.KindGlobalNetworkPolicy: "", api.KindStagedGlobalNetworkPolicy: "",
+	} {
+		t.Run(kind, func(t *testing.T) { keptReady(t, kind, namespace) })
+	}
+}
+
+func keptReady(t *testing.T, kind, namespace string) {
+	t.Helper()
+	key := api.KeyPrefix(kind, namespace) + "p"
 	policy := func(selector, hints string) api.Update {
-		return rawUpdate(key, `{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"p","namespace":"ns"},"spec":{"selector":"`+selector+
-			`","types":["Ingress"],"ingress":[{"action":"Allow","source":{"selector":"app == 'w'"}}]`+hints+`}}`)
+		return api.Update{Key: key, Value: []byte(`{"kind":"` + kind + `","apiVersion":"projectcalico.org/v3","metadata":{"name":"p","namespace":"` + namespace + `"},"spec":{"selector":"` + selector +
+			`","types":["Ingress"],"ingress":[{"action":"Allow","source":{"selector":"app == 'w'"}}]` + hints + `}}`)}
 	}
 	const hint = `,"performanceHints":["AssumeNeededOnEveryNode"]`
 	endpoint := rawUpdate("workloadendpoints/ns/h1-k8s-w-eth0", `{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3","metadata":{"name":"h1-k8s-w-eth0","namespace":"ns","labels":{"app":"w"}},"spec":{"orchestrator":"k8s","node":"h1","pod":"w","endpoint":"eth0","interfaceName":"cali1","ipNetworks":["10.0.0.1/32"]}}`)
@@ -32,7 +41,7 @@ func TestAPolicyThatEveryNodeIsToHaveReady(t *testing.T) {
 		{"the endpoint is gone", gone("workloadendpoints/ns/h1-k8s-w-eth0"), 1},
 		{"it need not be ready", policy("app == 'w'", ""), 0},
 		{"ready", policy("app == 'w'", hint), 1},
-		{"it is gone", gone(key), 0},
+		{"it is gone", api.Update{Key: key}, 0},
 	} {
 		g.Update([]api.Update{step.update})
 		g.Flush()

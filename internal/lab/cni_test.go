@@ -40,17 +40,7 @@ type caller struct {
 func newCaller(t testing.TB) *caller {
 	machinetest.Program(t, filepath.Join(debian, "portmap")) // scripts/deps.sh installs it
 	s := Spec{Hosts: Demo().Hosts[:1]}
-	s.Manifests = []byte(`
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: four}
-spec: {cidr: 10.66.0.0/16}
----
-apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: six}
-spec: {cidr: "fd66::/48"}
-`)
+	s.Manifests = []byte(cniPools)
 	r := &caller{Lab: testLab(t, s), t: t}
 	bin := t.TempDir()
 	out, err := exec.Command("go", "build", "-o", filepath.Join(bin, "twill"), "github.com/twillnet/twill/cmd/twill-cni").CombinedOutput()
@@ -172,6 +162,7 @@ func TestCNI(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *caller){
 		"alone, in both families":              aloneInBothFamilies,
 		"alone, with IPv6":                     aloneWithIPv6,
+		"from pools that it names":             namedPools,
 		"the result is what the standard says": resultIsStandard,
 		"chained with portmap and bandwidth":   chained,
 		"with host-local's addresses":          hostLocal,

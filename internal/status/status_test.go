@@ -223,6 +223,14 @@ func TestTheAgentsOwnStatusGoesWhenNobodyConfirmsIt(t *testing.T) {
 			if err := json.Unmarshal(kv.Value, &p); err != nil {
 				t.Fatal(err)
 			}
+			var upstreams struct { // by the names that upstream's readers look for
+				Time        string   `json:"time"`
+				Uptime      *float64 `json:"uptime"`
+				FirstUpdate *bool    `json:"first_update"`
+			}
+			if err := json.Unmarshal(kv.Value, &upstreams); err != nil || upstreams.Time == "" || upstreams.Uptime == nil || upstreams.FirstUpdate == nil {
+				t.Errorf("upstream's three are not in %s: %v", kv.Value, err)
+			}
 			return p
 		}
 		pass(100 * time.Millisecond)

@@ -1,15 +1,21 @@
 package daemon
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/syncer"
 )
 
 func TestTheLastPlanIsReadAsItWasWrittenAndIsNobodyElses(t *testing.T) {
@@ -105,4 +111,54 @@ func TestAPasswordThatCannotBeReadForAMomentIsTheLastOne(t *testing.T) {
 	}
 	write("open")
 	is("there again", "open", false)
+}
+
+// TestAPasswordThatChangesIsReadAgain: the datastore says nothing, so the plan is the one of before.
+func TestAPasswordThatChangesIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, plans, batches := t.TempDir(), make(chan plan.Plan), make(chan syncer.Batch)
+		secret := newSecretDir(dir)
+		write := func(password string) {
+			t.Helper()
+			path := secret.path(plan.Secret{Name: "bgp", Key: "mesh"})
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(password), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("sesame")
+		k := newKeeper(Config{Node: "h1", Dir: filepath.Join(dir, "state"), Log: slog.New(slog.DiscardHandler)}, plans, secret)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- k.follow(ctx, batches, func(api.Update) bool { return false }) }()
+		batches <- syncer.Batch{InSync: true, Updates: []api.Update{
+			{Key: api.ResourcesPrefix + "nodes/h1", Value: []byte(`{"spec":{"bgp":{"ipv4Address":"192.0.2.1/24"}}}`)},
+			{Key: api.ResourcesPrefix + "nodes/h2", Value: []byte(`{"spec":{"bgp":{"ipv4Address":"192.0.2.2/24"}}}`)},
+			{Key: api.ResourcesPrefix + "bgpconfigurations/default", Value: []byte(`{"spec":{"nodeMeshPassword":{"secretKeyRef":{"name":"bgp","key":"mesh"}}}}`)},
+		}}
+		first := <-plans
+		if len(first.Sessions) != 1 || first.Sessions[0].Password == nil {
+			t.Fatalf("%+v", first)
+		}
+		quiet := func() {
+			t.Helper()
+			select {
+			case p := <-plans:
+				t.Errorf("nothing has changed, and there is a plan: %+v", p)
+			case <-time.After(3 * lookAgain):
+			}
+		}
+		quiet()
+		write("open sesame")
+		select {
+		case again := <-plans:
+			if !reflect.DeepEqual(again, first) {
+				t.Errorf("%+v, want %+v", again, first)
+			}
+		case <-time.After(2 * lookAgain):
+			t.Error("the password has changed, and the speaker is not told")
+		}
+		quiet()
+		cancel()
+		<-done
+	})
 }

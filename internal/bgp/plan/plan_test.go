@@ -227,7 +227,7 @@ func TestSettingsOfANode(t *testing.T) {
 IPPool vx {cidr: 10.67.0.0/16, vxlanMode: CrossSubnet}
 IPPool ip {cidr: 10.68.0.0/16, ipipMode: Always}
 IPPool p {cidr: 10.65.0.0/16}
-BGPConfiguration default {bindMode: NodeIP, ignoredInterfaces: [eth9], serviceExternalIPs: [{cidr: 198.51.100.0/24}], communities: [{name: red, value: '1:2'}], prefixAdvertisements: [{cidr: 10.65.0.0/16, communities: [red, '1:2:3']}, {cidr: 10.65.1.0/26, communities: ['1:9']}]}
+BGPConfiguration default {bindMode: NodeIP, ignoredInterfaces: [eth9], serviceExternalIPs: [{cidr: 198.51.100.0/24}], serviceClusterIPs: [{cidr: 10.96.0.0/12}], serviceLoadBalancerIPs: [{cidr: 203.0.113.0/24}], communities: [{name: red, value: '1:2'}], prefixAdvertisements: [{cidr: 10.65.0.0/16, communities: [red, '1:2:3']}, {cidr: 10.65.1.0/26, communities: ['1:9']}]}
 BGPConfiguration node.h3 {bindMode: None, ignoredInterfaces: ['eth*', lo], listenPort: 1790}
 `)
 	h1, h3 := w.Plan("h1"), w.Plan("h3")
@@ -241,7 +241,7 @@ BGPConfiguration node.h3 {bindMode: None, ignoredInterfaces: ['eth*', lo], liste
 		{"interfaces of one", h3.Ignored, []string{"eth*", "lo"}},
 		{"a pattern", h3.Ignores("eth12"), true},
 		{"a name", h3.Ignores("lo1"), false},
-		{"services", h1.Originate, []netip.Prefix{prefix("198.51.100.0/24")}},
+		{"services", h1.Originate, []netip.Prefix{prefix("10.96.0.0/12"), prefix("198.51.100.0/24"), prefix("203.0.113.0/24")}},
 		{"VXLAN", h1.IsEncapsulated(prefix("10.67.1.0/26")), true},
 		{"IPIP", h1.IsEncapsulated(prefix("10.68.1.0/26")), true},
 		{"neither", h1.IsEncapsulated(prefix("10.65.1.0/26")), false},

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -47,6 +48,8 @@ type request struct {
 	Plan    *plan.Plan   `json:",omitempty"`
 	Alive   []bfd.Status `json:",omitempty"`
 	Explain netip.Prefix `json:",omitzero"`
+	// Secret is the password bgp/set from now on.
+	Secret string `json:",omitempty"`
 	// Profile is a file to write the profile of the processor into, from now until the next request; .heap: the memory's.
 	Profile string `json:",omitempty"`
 }
@@ -67,6 +70,7 @@ func child(in io.Reader, out io.Writer) error {
 		return err
 	}
 	alive := make(chan []bfd.Status)
+	var set atomic.Value
 	s := speaker.New(speaker.Config{
 		Rtnl: h, Alive: alive, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Returns: os.Getenv(asReturning) != "",
@@ -75,6 +79,9 @@ func child(in io.Reader, out io.Writer) error {
 				return passwords[k], errors.New("its file is gone")
 			}
 			if p, ok := passwords[k]; ok {
+				return p, nil
+			}
+			if p, ok := set.Load().(string); ok && k.Key == "set" {
 				return p, nil
 			}
 			return "", errors.New("no such secret")
@@ -97,6 +104,9 @@ func child(in io.Reader, out io.Writer) error {
 				return err
 			}
 			continue
+		}
+		if q.Secret != "" {
+			set.Store(q.Secret)
 		}
 		if q.Plan != nil {
 			select {

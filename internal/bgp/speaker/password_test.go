@@ -48,3 +48,22 @@ func TestAPasswordWhoseFileIsGoneStaysInUse(t *testing.T) {
 		t.Errorf("problems %q, want %q", r.Problems, want)
 	}
 }
+
+// TestAPasswordThatChangesIsTaken: the plan names it as before.
+func TestAPasswordThatChangesIsTaken(t *testing.T) {
+	h, birds := network(t, 1)
+	birds[0].run(statics + speaks("twill", "local as 64512; direct; password \"sesame\";", "", ""))
+	four := session("192.0.2.2", 64512)
+	four.Password = &plan.Secret{Name: "bgp", Key: "set"}
+	h.launch()
+	p := planOf(four)
+	h.ask(request{Plan: &p, Secret: "open"})
+	await(t, patience, func() error {
+		if s := h.session("192.0.2.2"); s.State == speaker.Established || !strings.Contains(s.Why, "packets whose password is not that of their session") {
+			return fmt.Errorf("with another password: %+v", s)
+		}
+		return nil
+	})
+	h.ask(request{Plan: &p, Secret: "sesame"})
+	h.up("192.0.2.2")
+}

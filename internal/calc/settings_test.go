@@ -1,0 +1,94 @@
+package calc
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// TestEachSettingReachesTheIntent stores one setting at a time, and sees what becomes different in the intent: that, and
+// nothing else. Each field of the intent is in a line, so that a new one cannot be left out.
+func TestEachSettingReachesTheIntent(t *testing.T) {
+	none := hostFields(t, "")
+	said := map[string]bool{}
+	for _, tt := range []struct {
+		spec string
+		want map[string]string
+	}{
+		{`"defaultEndpointToHostAction":"Accept"`, map[string]string{"EndpointToHost": fmt.Sprint(intent.ToHostAccept)}},
+		{`"defaultEndpointToHostAction":"Return"`, map[string]string{"EndpointToHost": fmt.Sprint(intent.ToHostReturn)}},
+		{`"interfacePrefix":"tap,cali"`, map[string]string{"Prefixes": "[cali tap]"}},
+		{`"interfaceExclude":"/^kube/,dummy0"`, map[string]string{"Exclude": "[/^kube/ dummy0]"}},
+		{`"ipForwarding":"Disabled"`, map[string]string{"NoForwarding": "true"}},
+		{`"ipv6Support":false`, map[string]string{"NoIPv6": "true"}},
+		{`"allowVXLANPacketsFromWorkloads":true`, map[string]string{"AllowVXLAN": "true"}},
+		{`"allowIPIPPacketsFromWorkloads":true`, map[string]string{"AllowIPIP": "true"}},
+		{`"disableConntrackInvalidCheck":true`, map[string]string{"AllowInvalid": "true"}},
+		{`"failsafeInboundHostPorts":[{"protocol":"TCP","port":22,"net":"192.0.2.0/24"}]`, map[string]string{"FailsafeIn": "[{6 22 192.0.2.0/24}]"}},
+		{`"failsafeOutboundHostPorts":[]`, map[string]string{"FailsafeOut": "[]"}},
+		{`"flowRevocationEnabled":false`, map[string]string{"KeepDenied": "true"}},
+		{`"nftablesTableOwnerEnabled":false`, map[string]string{"OwnTable": "false"}},
+		{`"flowLogsLocalReporter":"Enabled"`, map[string]string{"ReportAllowed": "true"}},
+		{`"logPrefix":"%t"`, map[string]string{"Log.Prefix": "%t"}},
+		{`"logActionRateLimit":"7/hour"`, map[string]string{"Log.Rate": "7", "Log.Per": "1h0m0s"}},
+		{`"logActionRateLimitBurst":9`, map[string]string{"Log.Burst": "9"}},
+		{`"nftablesRefreshInterval":"2s"`, map[string]string{"Refresh.Policy": "2s"}},
+		{`"ipsetsRefreshInterval":"3s"`, map[string]string{"Refresh.Policy": "3s"}},
+		{`"routeRefreshInterval":"4s"`, map[string]string{"Refresh.Routes": "4s"}},
+		{`"interfaceRefreshInterval":"5s"`, map[string]string{"Refresh.Interfaces": "5s"}},
+		{`"natOutgoingAddress":"192.0.2.7"`, map[string]string{"NAT.Addr": "192.0.2.7"}},
+		{`"natPortRange":"1000:2000"`, map[string]string{"NAT.Ports.Min": "1000", "NAT.Ports.Max": "2000"}},
+		{`"natOutgoingExclusions":"IPPoolsAndHostIPs"`, map[string]string{"NAT.Pool": "[10.65.0.0/16 192.0.2.2/32]"}},
+		{`"iptablesNATOutgoingInterfaceFilter":"eth+"`, map[string]string{"NAT.Link": "eth*"}},
+	} {
+		got := hostFields(t, tt.spec)
+		maps.DeleteFunc(got, func(field, value string) bool { return none[field] == value })
+		if !maps.Equal(got, tt.want) {
+			t.Errorf("%s changes %v, want %v", tt.spec, got, tt.want)
+		}
+		for field := range tt.want {
+			said[field] = true
+		}
+	}
+	said["NAT.From"] = true // the pools say it: TestPoolsSayWhoLeavesWithTheHostsAddress
+	if all := slices.Sorted(maps.Keys(none)); !slices.Equal(all, slices.Sorted(maps.Keys(said))) {
+		t.Errorf("fields of intent.HostSettings are %v, and the lines have %v", all, slices.Sorted(maps.Keys(said)))
+	}
+}
+
+// hostFields are the fields of the intent for the host, by their path, of a node with a FelixConfiguration of that spec.
+func hostFields(t *testing.T, spec string) map[string]string {
+	t.Helper()
+	g := New("h1")
+	g.Update([]api.Update{
+		poolUpdate("a", `"cidr":"10.65.0.0/16","natOutgoing":true`),
+		{Key: api.ResourcesPrefix + "nodes/h2", Value: []byte(`{"spec":{"bgp":{"ipv4Address":"192.0.2.2/24"}}}`)},
+		{Key: api.ResourcesPrefix + "felixconfigurations/default", Value: []byte(`{"spec":{` + spec + `}}`)},
+	})
+	if problems := g.Problems(); len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	out := map[string]string{}
+	flatten(out, "", reflect.ValueOf(*g.Flush().Host))
+	return out
+}
+
+// flatten writes each field of a struct of package intent, and of those in it.
+func flatten(out map[string]string, path string, v reflect.Value) {
+	if v.Kind() != reflect.Struct || v.Type().PkgPath() != reflect.TypeFor[intent.HostSettings]().PkgPath() {
+		out[path] = fmt.Sprint(v.Interface())
+		return
+	}
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		if path != "" {
+			name = path + "." + name
+		}
+		flatten(out, name, v.Field(i))
+	}
+}

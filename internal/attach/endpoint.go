@@ -117,7 +117,7 @@ func encode(r api.Resource) (kv api.Update, err error) {
 
 // profiles are those that a request's endpoint has, and that are not Kubernetes'.
 func (s *Server) profiles(ctx context.Context, r wire.Request) ([]api.Update, error) {
-	if r.Pod != nil {
+	if r.Pod != nil || r.NoProfile {
 		return nil, nil
 	}
 	p, err := s.profile(ctx, r.Network)

@@ -22,6 +22,9 @@ type conf struct {
 	Socket string   `json:"socket"` // the agent's
 	IPAM   ipamConf `json:"ipam"`
 
+	Policy struct {
+		Type string `json:"type"` // of who decides; given, the network's profile is the user's to make
+	} `json:"policy"`
 	ContainerSettings struct {
 		AllowIPForwarding bool `json:"allow_ip_forwarding"`
 	} `json:"container_settings"`
@@ -107,7 +110,7 @@ func (c *conf) request(args *skel.CmdArgs) (r wire.Request, err error) {
 	if pod.K8S_POD_NAME != "" {
 		r.Pod = &wire.Pod{Namespace: string(pod.K8S_POD_NAMESPACE), Name: string(pod.K8S_POD_NAME)}
 	}
-	r.Link = linkName(r.Ref)
+	r.Link, r.NoProfile = linkName(r.Ref), c.Policy.Type != ""
 	r.Labels = map[string]string{}
 	for _, l := range c.Args.CNI.Labels {
 		r.Labels[l.Key] = l.Value

@@ -70,6 +70,9 @@ func (i Install) Install() error {
 			return fmt.Errorf("the network cannot be used: %w", err)
 		}
 	}
+	if err := i.heeded(); err != nil {
+		return err
+	}
 	program, err := i.program()
 	if err != nil {
 		return err
@@ -93,6 +96,29 @@ func (i Install) Install() error {
 		}
 	}
 	return i.write(filepath.Join(i.ConfDir, i.Conf), i.Network, 0o600)
+}
+
+// heeded says which keys of the network have no effect, and refuses what ADD would.
+func (i Install) heeded() error {
+	plugins := [][]byte{i.Network}
+	if list, err := libcni.NetworkConfFromBytes(i.Network); err == nil {
+		plugins = nil
+		for _, p := range list.Plugins {
+			if pluginNames[p.Network.Type] {
+				plugins = append(plugins, p.Bytes)
+			}
+		}
+	}
+	for _, p := range plugins {
+		idles, err := unheeded(p)
+		if err != nil {
+			return fmt.Errorf("the network cannot be used: %w", err)
+		}
+		if len(idles) > 0 {
+			i.say("no effect in the network's configuration: %s", strings.Join(idles, ", "))
+		}
+	}
+	return nil
 }
 
 // Uninstall removes the network first, so that no container is begun any more, and then the binaries that are ours.

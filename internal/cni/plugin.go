@@ -8,10 +8,12 @@ package cni
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/invoke"
@@ -73,8 +75,23 @@ func about(args *skel.CmdArgs, do func(context.Context, *conf, wire.Request) err
 	})
 }
 
+// heeded refuses a configuration that says what must not be passed over, and names on standard error, which runtimes log, what is.
+func (c *conf) heeded() error {
+	idles, err := unheeded(c.raw)
+	if err != nil {
+		return invalid("%v", err)
+	}
+	if len(idles) > 0 {
+		fmt.Fprintf(os.Stderr, "twill: no effect in the configuration of network %s: %s\n", c.Name, strings.Join(idles, ", "))
+	}
+	return nil
+}
+
 func add(args *skel.CmdArgs) error {
 	return about(args, func(ctx context.Context, c *conf, r wire.Request) error {
+		if err := c.heeded(); err != nil {
+			return err
+		}
 		e, err := open(args.Netns, r)
 		if err != nil {
 			return err

@@ -86,6 +86,8 @@ type Request struct {
 	// Addrs are those that another plugin has assigned; none: assign as IPAM says.
 	Addrs []netip.Addr `json:"addrs,omitempty"`
 	IPAM  IPAM         `json:"ipam"`
+	// NoProfile: that of the network is not made if it is not there.
+	NoProfile bool `json:"noProfile,omitempty"`
 }
 
 // IPAM says which addresses are wanted.

@@ -1,0 +1,159 @@
+package cni
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// fate is what becomes of a key of a network's configuration.
+type fate string
+
+// A key is only passed over where that can neither let through what would be denied, nor deny or misroute what would pass.
+const (
+	honoured fate = "honoured"
+	idle     fate = "no effect" // said on standard error at ADD, and by twill cni install
+	refused  fate = "refused"   // ADD fails, and names it
+)
+
+// key is one that the specification of CNI, Calico's plugin or ours knows. A name with a dot is one within an object; one that ends
+// in * stands for all that begin so, and the name of an object alone for all that is in it.
+type key struct {
+	name string
+	fate fate
+	says string
+}
+
+// keys are all that are known, as docs/cni.md shows them.
+var keys = []key{
+	{"mtu", honoured, "of both ends, in bytes; 0 or none: the kernel's"},
+	{"socket", honoured, "the agent's; default `/run/twill/agent.sock`"},
+	{"ipam.type", honoured, "`twill-ipam` or `calico-ipam`: Twill's. Any other is a plugin that is asked, such as `host-local`, and its keys are its own"},
+	{"ipam.assign_ipv4", honoured, "whether an IPv4 address is wanted; default true"},
+	{"ipam.assign_ipv6", honoured, "whether an IPv6 address is wanted; default false"},
+	{"ipam.ipv4_pools", honoured, "names or prefixes of pools; default any that fits"},
+	{"ipam.ipv6_pools", honoured, "the same"},
+	{"policy.type", honoured, "none: the profile that is named after the network is made at the first ADD outside Kubernetes. `k8s`, or anything else: it is not, and containers are closed until somebody makes it"},
+	{"include_default_routes", honoured, "default true"},
+	{"container_settings.allow_ip_forwarding", honoured, "the container may be a router"},
+	{"args.cni.labels", honoured, "labels of the endpoint"},
+	{"args.cni.ips", honoured, "exactly these addresses; `IP=` in `CNI_ARGS` is one"},
+	{"cniVersion", honoured, "CNI's own, as the next are"},
+	{"name", honoured, "of the network"},
+	{"type", honoured, "of the plugin"},
+	{"dns", honoured, "handed back in the result"},
+	{"prevResult", honoured, "what CHECK compares with"},
+	{"cni.dev/*", honoured, "what GC keeps"},
+	{"cniVersions", honoured, "read by the runtime, as the next three are"},
+	{"disableCheck", honoured, ""},
+	{"disableGC", honoured, ""},
+	{"capabilities", honoured, "none is asked for: plugins that are chained behind have them"},
+	{"runtimeConfig", honoured, "the same"},
+	{"args", idle, "other arguments"},
+	{"nodename", idle, "the agent knows its node"},
+	{"nodename_file_optional", idle, "the same"},
+	{"hostname", idle, "the same"},
+	{"datastore_type", idle, "only the agent reaches the datastore"},
+	{"etcd_*", idle, "the same"},
+	{"kubernetes", idle, "the same"},
+	{"policy", idle, "where Kubernetes is: the same"},
+	{"log_*", idle, "the plugin has no log; what fails is in its answer, and the rest in the agent's log"},
+	{"policy_setup_timeout_seconds", idle, "ADD always waits until policy is in force"},
+	{"endpoint_status_dir", idle, "the agent is asked, and writes no files for it"},
+	{"readiness_gates", idle, "ADD waits for the agent alone, and not for other addresses to answer"},
+	{"feature_control", idle, "annotations of pods are not read: no addresses without IPAM, no floating addresses"},
+	{"num_queues", idle, "a link has the kernel's number of queues"},
+	{"device_type", idle, "a link is a veth pair"},
+	{"require_mtu_file", idle, "the size is `mtu`, and no file's"},
+	{"ipam.upgrade_from", idle, "addresses of host-local are not taken over"},
+	{"ipam.subnet", idle, "pools say it"},
+	{"windows_*", idle, "for Windows"},
+	{"vxlan_*", idle, "for Windows"},
+	{"dataplane_options", refused, "another dataplane would make the link and decide about its packets"},
+}
+
+// keyOf finds what is known of a key.
+func keyOf(name string) (key, bool) {
+	i := slices.IndexFunc(keys, func(k key) bool {
+		stem, wild := strings.CutSuffix(k.name, "*")
+		return k.name == name || wild && strings.HasPrefix(name, stem)
+	})
+	if i < 0 {
+		return key{}, false
+	}
+	return keys[i], true
+}
+
+// found is a key of a configuration.
+type found struct {
+	name  string
+	known *key // nil: nobody knows it
+	says  bool // its value asks for something
+}
+
+// parts are the keys of a configuration, each as deep as it is known by name; what is within an object that is known is known.
+func parts(prefix string, around *key, object map[string]any, out []found) []found {
+	for name, value := range object {
+		name = prefix + name
+		known := around
+		if k, ok := keyOf(name); ok {
+			known = &k
+		}
+		inner, is := value.(map[string]any)
+		if is && slices.ContainsFunc(keys, func(k key) bool { return strings.HasPrefix(k.name, name+".") }) {
+			out = parts(name+".", known, inner, out)
+			continue
+		}
+		out = append(out, found{name, known, says(value)})
+	}
+	return out
+}
+
+// says reports whether a value asks for anything.
+func says(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return false
+	case bool:
+		return v
+	case string:
+		return v != ""
+	case float64:
+		return v != 0
+	case []any:
+		return len(v) > 0
+	case map[string]any:
+		return len(v) > 0
+	}
+	return true
+}
+
+// unheeded are the keys of a plugin's configuration on which nothing acts, sorted; an error names those that must not be passed over.
+func unheeded(conf []byte) (idles []string, err error) {
+	var object map[string]any
+	if err := json.Unmarshal(conf, &object); err != nil {
+		return nil, err
+	}
+	if ipam, ok := object["ipam"].(map[string]any); ok {
+		if kind, _ := ipam["type"].(string); !(ipamConf{Type: kind}).ours() {
+			if ipam["subnet"] == "usePodCidr" {
+				return nil, errors.New("ipam.subnet is usePodCidr: Twill does not ask Kubernetes for it; write the prefix")
+			}
+			delete(object, "ipam") // that plugin's
+		}
+	}
+	for _, f := range parts("", nil, object, nil) {
+		switch {
+		case f.known == nil:
+			idles = append(idles, f.name+" (not known)")
+		case f.known.fate == refused && f.says:
+			return nil, fmt.Errorf("%s is not honoured: %s", f.name, f.known.says)
+		case f.known.fate == idle && f.says:
+			idles = append(idles, f.name)
+		}
+	}
+	slices.Sort(idles)
+	return idles, nil
+}

@@ -1,0 +1,89 @@
+package cni
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/skel"
+)
+
+var write = flag.Bool("write", false, "write the table of docs/cni.md anew")
+
+// TestThePageOfKeysIsTrue: docs/cni.md has each key, and what becomes of it.
+func TestThePageOfKeysIsTrue(t *testing.T) {
+	const page = "../../docs/cni.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const head = "| key | | meaning, or why not |\n|---|---|---|\n"
+	before, after, found := strings.Cut(string(text), head)
+	_, rest, ended := strings.Cut(after, "\n\n")
+	if !found || !ended {
+		t.Fatalf("%s has no table that begins with\n%s", page, head)
+	}
+	table := head
+	for _, k := range keys {
+		table += strings.ReplaceAll(fmt.Sprintf("| `%s` | %s | %s |\n", k.name, k.fate, k.says), "|  |", "| |")
+	}
+	want := before + table + "\n" + rest
+	if *write {
+		if err := os.WriteFile(page, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	} else if want != string(text) {
+		t.Errorf("the table of %s is not that of the code: go test ./internal/cni -run PageOfKeys -write", page)
+	}
+}
+
+func TestKeysOnWhichNothingActsAreNamed(t *testing.T) {
+	for _, tt := range []struct{ name, conf, idle, refused string }{
+		{
+			"as upstream's manifest has it",
+			`{"type": "calico", "name": "k8s-pod-network", "cniVersion": "0.3.1", "log_level": "info", "log_file_path": "/var/log/calico/cni/cni.log", "datastore_type": "kubernetes", "nodename": "h1", "mtu": 0,
+			  "ipam": {"type": "calico-ipam", "assign_ipv4": "true"}, "policy": {"type": "k8s"}, "kubernetes": {"kubeconfig": "/etc/cni/net.d/calico-kubeconfig"}, "container_settings": {"allow_ip_forwarding": true}}`,
+			"datastore_type kubernetes log_file_path log_level nodename", "",
+		},
+		{"what asks for nothing", `{"etcd_endpoints": "", "num_queues": 0, "require_mtu_file": false, "readiness_gates": [], "feature_control": {"floating_ips": null}, "hostname": null}`, "feature_control", ""},
+		{"of an object, what is known by name", `{"policy": {"type": "k8s", "k8s_api_root": "https://192.0.2.9"}, "args": {"cni": {"labels": [{"key": "a"}]}, "other": {"a": 1}}}`, "args.other policy.k8s_api_root", ""},
+		{"what nobody knows", `{"assign_ipv5": true, "ipam": {"type": "calico-ipam", "assign_ip4": false, "subnet": "10.0.0.0/8"}, "cni.dev/valid-attachments": [1]}`, "assign_ipv5 (not known) ipam.assign_ip4 (not known) ipam.subnet", ""},
+		{"of another IPAM all is its own", `{"ipam": {"type": "host-local", "subnet": "10.0.0.0/8", "dataDir": "/x"}}`, "", ""},
+		{"a prefix that only Kubernetes knows", `{"ipam": {"type": "host-local", "subnet": "usePodCidr"}}`, "", "ipam.subnet is usePodCidr"},
+		{"another dataplane", `{"log_level": "info", "dataplane_options": {"type": "grpc", "socket": "/run/vpp.sock"}}`, "", "dataplane_options is not honoured"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			idles, err := unheeded([]byte(tt.conf))
+			if got := strings.Join(idles, " "); got != tt.idle || (err == nil) != (tt.refused == "") || err != nil && !strings.HasPrefix(err.Error(), tt.refused) {
+				t.Errorf("no effect: %q (%v), want %q, refused %q", got, err, tt.idle, tt.refused)
+			}
+		})
+	}
+}
+
+func TestWhoMakesTheProfileOfANetwork(t *testing.T) {
+	for conf, want := range map[string]bool{`{}`: false, `{"policy": {}}`: false, `{"policy": {"type": "k8s"}}`: true} {
+		args := &skel.CmdArgs{StdinData: []byte(conf), ContainerID: "c1", IfName: "eth0"}
+		c, err := readConf(args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, err := c.request(args); err != nil || r.NoProfile != want {
+			t.Errorf("%s: no profile is made: %v, %v; want %v", conf, r.NoProfile, err, want)
+		}
+	}
+}
+
+func TestInstallSaysWhichKeysHaveNoEffect(t *testing.T) {
+	in, out := installIn(t, "v1")
+	in.Network = []byte(`{"name": "n", "cniVersion": "0.3.1", "plugins": [{"type": "calico", "log_level": "info", "ipam": {"type": "calico-ipam"}}, {"type": "portmap", "snat": true}]}`)
+	if err := in.Install(); err != nil || !strings.Contains(out.String(), "no effect in the network's configuration: log_level\n") {
+		t.Errorf("%v; it says\n%s", err, out)
+	}
+	in.Network = []byte(`{"name": "n", "cniVersion": "0.3.1", "plugins": [{"type": "calico", "dataplane_options": {"type": "grpc"}}]}`)
+	if err := in.Install(); err == nil || !strings.Contains(err.Error(), "dataplane_options") {
+		t.Errorf("a network that ADD refuses is installed: %v", err)
+	}
+}

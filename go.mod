@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	charm.land/lipgloss/v2 v2.0.6
+	github.com/aymanbagabas/go-udiff v0.4.1
 	github.com/containernetworking/cni v1.3.1
 	github.com/google/uuid v1.6.0
 	github.com/osrg/gobgp/v4 v4.8.0

@@ -176,16 +176,17 @@ func TestReconcilersDecideNothing(t *testing.T) {
 
 // doors says who alone may import something.
 var doors = map[string][]string{
-	"github.com/vishvananda/":       {"internal/kernel"},
-	"golang.org/x/sys/unix":         {"internal/kernel"},
-	"github.com/cilium/ebpf":        {"internal/kernel"},
-	"os/exec":                       {"internal/kernel", "internal/lab", "internal/node", "internal/archtest", "internal/cli"}, // cli: the user's editor, see edit.go, and BIRD, see bird.go
-	"go.etcd.io/":                   {"internal/datastore"},
-	etcdstore:                       {"internal/datastore"},
-	"github.com/osrg/gobgp":         {"internal/bgp/speaker"},
-	"github.com/spf13/cobra":        {"internal/cli", "cmd/twill"},
-	"charm.land/lipgloss":           {"internal/cli", "internal/lab"},
-	"github.com/twillnet/twill/cmd": {},
+	"github.com/vishvananda/":          {"internal/kernel"},
+	"golang.org/x/sys/unix":            {"internal/kernel"},
+	"github.com/cilium/ebpf":           {"internal/kernel"},
+	"os/exec":                          {"internal/kernel", "internal/lab", "internal/node", "internal/archtest", "internal/cli"}, // cli: the user's editor, see edit.go, and BIRD, see bird.go
+	"go.etcd.io/":                      {"internal/datastore"},
+	etcdstore:                          {"internal/datastore"},
+	"github.com/osrg/gobgp":            {"internal/bgp/speaker"},
+	"github.com/spf13/cobra":           {"internal/cli", "cmd/twill"},
+	"github.com/aymanbagabas/go-udiff": {"internal/cli"},
+	"charm.land/lipgloss":              {"internal/cli", "internal/lab"},
+	"github.com/twillnet/twill/cmd":    {},
 }
 
 func TestEachDependencyHasOneDoor(t *testing.T) {

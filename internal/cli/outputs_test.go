@@ -31,7 +31,7 @@ var withoutOutput = map[string]string{
 // kernel, a lab or an editor, and print through the same [console.Output].
 var tried = map[string]string{
 	"get": "get nodes", "describe": "describe nodes", "apply": "apply -f testdata/prod.yaml", "create": "create -f testdata/prod.yaml --skip-exists",
-	"replace": "replace -f testdata/prod.yaml", "patch": "patch tier security -p '{spec: {order: 7}}' --dry-run", "label": "label node h1 a=b --dry-run",
+	"diff": "diff -f testdata/upstream.yaml", "replace": "replace -f testdata/prod.yaml", "patch": "patch tier security -p '{spec: {order: 7}}' --dry-run", "label": "label node h1 a=b --dry-run",
 	"delete": "delete np db -n prod --dry-run", "validate": "validate -f testdata/prod.yaml", "translate": "translate -f testdata/prod.yaml",
 	"why": "why 10.65.0.1 prod/db tcp/5432", "selector match": "selector match has(a) a=b", "config": "config --all --offline", "version": "version",
 	"datastore lock": "datastore lock", "datastore unlock": "datastore unlock",

@@ -21,6 +21,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/cli/explain"
+	"github.com/twillnet/twill/internal/cli/get"
 	"github.com/twillnet/twill/internal/cli/ipam"
 	"github.com/twillnet/twill/internal/cli/lab"
 	"github.com/twillnet/twill/internal/cli/node"
@@ -98,6 +99,7 @@ Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 			root.AddCommand(cmd)
 		}
 	}
+	add("resources", get.Commands(e)...)
 	add("resources", resources.Commands(e)...)
 	add("resources", ipam.Commands(e)...)
 	add("explain", explain.Commands(e)...)

@@ -32,14 +32,14 @@ func Cell(v any) string {
 	return string(text)
 }
 
-// change is a field that differs between two documents.
-type change struct {
-	path     string
-	was, now any // absent is nil
+// Change is a field that differs between two documents.
+type Change struct {
+	Path     string
+	Was, Now any // absent is nil
 }
 
-func (c change) String() string {
-	return fmt.Sprintf("%s %s → %s", c.path, Brief(c.was), Brief(c.now))
+func (c Change) String() string {
+	return fmt.Sprintf("%s %s → %s", c.Path, Brief(c.Was), Brief(c.Now))
 }
 
 // Brief is a value for a message.
@@ -57,14 +57,14 @@ func Brief(v any) string {
 
 // changes lists the fields in which two documents differ, in the order of their
 // paths. A list that differs is one change.
-func changes(was, now any, path string) []change {
+func changes(was, now any, path string) []Change {
 	a, ok1 := was.(map[string]any)
 	b, ok2 := now.(map[string]any)
 	if !ok1 || !ok2 {
 		if reflect.DeepEqual(was, now) {
 			return nil
 		}
-		return []change{{path, was, now}}
+		return []Change{{path, was, now}}
 	}
 	var names []string
 	for k := range a {
@@ -76,7 +76,7 @@ func changes(was, now any, path string) []change {
 		}
 	}
 	slices.Sort(names)
-	var out []change
+	var out []Change
 	for _, k := range names {
 		out = append(out, changes(a[k], b[k], strings.TrimPrefix(path+"."+k, "."))...)
 	}
@@ -84,7 +84,7 @@ func changes(was, now any, path string) []change {
 }
 
 // ListChanges is changes in one line.
-func ListChanges(cs []change) string {
+func ListChanges(cs []Change) string {
 	const most = 5
 	var out []string
 	for i, c := range cs {

@@ -20,7 +20,7 @@ type Written struct {
 }
 
 // Changes are the fields that differ for users.
-func (w Written) Changes() []change {
+func (w Written) Changes() []Change {
 	was, err1 := userTree(w.Was)
 	now, err2 := userTree(w.Now)
 	if err1 != nil || err2 != nil {

@@ -241,3 +241,8 @@ func Words(text string) []string {
 }
 
 var DenyWeb = strings.Replace(Web, "Allow", "Deny", 1)
+
+// Tier is a tier with this in its spec.
+func Tier(name, spec string) string {
+	return "apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {name: " + name + "}\nspec: {" + spec + "}\n"
+}

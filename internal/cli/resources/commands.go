@@ -1,8 +1,8 @@
-// Package resources is the commands on resources: get, describe, apply, create,
-// replace, patch, label, edit, delete, validate, translate.
+// Package resources is the commands that change resources, or say what that would do:
+// apply, diff, create, replace, patch, label, edit, delete, validate, translate.
 //
-// In: arguments, files and a datastore. Out: tables and documents (see show), a
-// line for each resource that was changed, and an error that names file and field.
+// In: arguments, files and a datastore. Out: a line for each resource that was changed,
+// or its document, and an error that names file and field.
 package resources
 
 import (
@@ -23,5 +23,5 @@ func Translate(e *conn.Env) *cobra.Command { return (&command{Env: e}).translate
 // Commands are the commands of this package.
 func Commands(e *conn.Env) []*cobra.Command {
 	c := &command{Env: e}
-	return []*cobra.Command{c.getCmd(), c.describeCmd(), c.applyCmd(), c.createCmd(), c.replaceCmd(), c.patchCmd(), c.labelCmd(), c.editCmd(), c.deleteCmd(), c.validateCmd()}
+	return []*cobra.Command{c.applyCmd(), c.diffCmd(), c.createCmd(), c.replaceCmd(), c.patchCmd(), c.labelCmd(), c.editCmd(), c.deleteCmd(), c.validateCmd()}
 }

@@ -127,6 +127,11 @@ func (c *command) writeCmd(w *writing, cmd *cobra.Command) *cobra.Command {
 }
 
 func (c *command) writeAll(ctx context.Context, s datastore.Store, ms []resources.Manifest, w *writing) error {
+	return c.writeEach(ctx, s, ms, w, func(ref api.Ref, done resources.Written) error { return c.say(ref, done, w.dry) })
+}
+
+// writeEach writes resources in their order, if nothing stands against any of them, and hands each on with what became of it.
+func (c *command) writeEach(ctx context.Context, s datastore.Store, ms []resources.Manifest, w *writing, done func(api.Ref, resources.Written) error) error {
 	if err := errors.Join(resources.CheckTiers(ctx, s, ms), resources.CheckPools(ctx, s, ms)); err != nil {
 		return err
 	}
@@ -139,15 +144,15 @@ func (c *command) writeAll(ctx context.Context, s datastore.Store, ms []resource
 	p := c.Progress(len(ms), w.did)
 	for i, m := range ms {
 		ref := api.RefOf(m.Resource)
-		done, err := resources.Retry(func() (resources.Written, error) { return w.write(ctx, s, m.Resource) })
+		wrote, err := resources.Retry(func() (resources.Written, error) { return w.write(ctx, s, m.Resource) })
 		var there *resources.ExistsError
 		if w.skipExists && errors.As(err, &there) {
-			done, err = resources.Written{What: "exists already, skipped"}, nil
+			wrote, err = resources.Written{What: "exists already, skipped"}, nil
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w%s", inWhere(m.File, ref, err), err, soFar(i, len(ms), w.did))
 		}
-		if err := c.say(ref, done, w.dry); err != nil {
+		if err := done(ref, wrote); err != nil {
 			return err
 		}
 		p.Step()

@@ -1,4 +1,4 @@
-package resources
+package get
 
 import (
 	"context"

@@ -1,0 +1,271 @@
+// Package controller runs control loops: what the datastore says becomes keys in a work queue, and each key is reconciled until what
+// it stands for is as it should be.
+//
+// In: updates of some prefixes, which the controller watches itself or is handed, and keys that somebody enqueues. Out: calls of
+// [Config.Observe], which takes an update in and says which keys it concerns, and of [Config.Reconcile], which does what there is to
+// do for a key.
+//
+// What holds:
+//   - Observe and Reconcile are called by one goroutine, that of Run: what they share needs no lock.
+//   - A key is in the queue once, at the earliest time for which it was asked. An update that arrives while its key is reconciled puts
+//     it back, so that none is lost. Any history may be skipped: of updates of one key that nobody has observed yet, the last counts.
+//   - Reconcile sees all that was heard before it began. It is not called before the datastore is known whole, nor while that says
+//     that it is not ready (datastoreReady); what is due then waits. The call that runs when this becomes known ends as it would.
+//   - An error is tried again after a while that doubles, by key, until there is none; an update of the key does not wait for that.
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/syncer"
+)
+
+// Config of a Controller.
+type Config struct {
+	Name     string   // what it reconciles, for the log
+	Prefixes []string // of keys whose updates concern it
+	// Store is watched for Prefixes. Nil: somebody who follows the datastore anyway calls Update.
+	Store datastore.Store
+	// Observe takes in a change of the datastore, and returns the keys to reconcile. These need not be keys of the datastore.
+	Observe func(api.Update) []string
+	// Reconcile does what there is to do for a key, and says when to call it again although nothing is heard; zero: not at all. An
+	// error with a time is tried again then, one without after a back-off, and one that is [Terminal] when something is heard.
+	Reconcile func(ctx context.Context, key string) (again time.Time, err error)
+
+	MinBackoff time.Duration // wait after a key's first failure, doubled at each; zero means 1s
+	MaxBackoff time.Duration // zero means 30s
+	// Log has each error of a key once, and again when it has changed. Nil: silent.
+	Log *slog.Logger
+}
+
+// Controller is a control loop. Any goroutine may use it.
+type Controller struct {
+	cfg  Config
+	wake chan struct{}
+
+	mu      sync.Mutex
+	pending []api.Update // not observed yet, one for each key
+	at      map[string]int
+	synced  bool
+	queue   queue
+
+	// Of Run's goroutine alone.
+	frozen   bool
+	failures map[string]int    // in a row, by key
+	logged   map[string]string // the last error, by key
+}
+
+// New returns a Controller, which calls nothing until Run.
+func New(cfg Config) *Controller {
+	cfg.MinBackoff = cmp.Or(cfg.MinBackoff, time.Second)
+	cfg.MaxBackoff = max(cmp.Or(cfg.MaxBackoff, 30*time.Second), cfg.MinBackoff)
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Controller{
+		cfg: cfg, wake: make(chan struct{}, 1), at: map[string]int{}, queue: newQueue(), failures: map[string]int{}, logged: map[string]string{},
+	}
+}
+
+// readiness is the key that says whether what is in the datastore may be acted upon.
+var readiness = api.KeyPrefix(api.KindClusterInformation, "") + "default"
+
+// Update hands over changes of the datastore, and inSync once all that exists was. It takes from them what has one of the prefixes.
+func (c *Controller) Update(us []api.Update, inSync bool) {
+	c.mu.Lock()
+	changed := inSync && !c.synced
+	c.synced = c.synced || inSync
+	for _, u := range us {
+		if u.Key != readiness && !slices.ContainsFunc(c.cfg.Prefixes, func(p string) bool { return strings.HasPrefix(u.Key, p) }) {
+			continue
+		}
+		changed = true
+		if i, ok := c.at[u.Key]; ok {
+			c.pending[i] = u
+			continue
+		}
+		c.at[u.Key] = len(c.pending)
+		c.pending = append(c.pending, u)
+	}
+	c.mu.Unlock()
+	if changed {
+		c.rouse()
+	}
+}
+
+// Enqueue has a key reconciled after a while, or sooner if that is due already.
+func (c *Controller) Enqueue(key string, after time.Duration) {
+	c.mu.Lock()
+	c.queue.add(key, time.Now().Add(after))
+	c.mu.Unlock()
+	c.rouse()
+}
+
+func (c *Controller) rouse() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run reconciles until the context ends, and then returns once the call that runs has returned. Call it once.
+func (c *Controller) Run(ctx context.Context) error {
+	if c.cfg.Store == nil {
+		return c.loop(ctx)
+	}
+	prefixes := append(slices.Clone(c.cfg.Prefixes), api.KeyPrefix(api.KindClusterInformation, ""))
+	source := syncer.New(c.cfg.Store, syncer.Config{Prefixes: prefixes, Logger: c.cfg.Log})
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return source.Run(ctx) })
+	group.Go(func() error { return c.loop(ctx) })
+	group.Go(func() error {
+		for b := range source.Batches() { // closed when the source ends
+			c.Update(b.Updates, b.InSync)
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+func (c *Controller) loop(ctx context.Context) error {
+	due := time.NewTimer(0)
+	defer due.Stop()
+	for ctx.Err() == nil {
+		key, next, ok := c.next()
+		if ok {
+			c.reconcile(ctx, key)
+			continue
+		}
+		due.Stop()
+		if !next.IsZero() {
+			due.Reset(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+		case <-c.wake:
+		case <-due.C:
+		}
+	}
+	return ctx.Err()
+}
+
+// next takes the key that is due for longest from the queue, or says when one will be; zero: not before something is heard.
+func (c *Controller) next() (key string, next time.Time, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.observe()
+	if !c.synced || c.frozen || c.queue.empty() {
+		return "", time.Time{}, false
+	}
+	now := time.Now()
+	if first := c.queue.first(); first.due.After(now) {
+		return "", first.due, false
+	}
+	return c.queue.take(), time.Time{}, true
+}
+
+// observe takes in what was heard. The lock is held, but for the calls of Observe.
+func (c *Controller) observe() {
+	for len(c.pending) > 0 {
+		us := c.pending
+		c.pending = nil
+		clear(c.at)
+		c.mu.Unlock()
+		var keys []string
+		for _, u := range us {
+			if u.Key == readiness {
+				c.frozen = notReady(u, c.frozen)
+			} else {
+				keys = append(keys, c.cfg.Observe(u)...)
+			}
+		}
+		c.mu.Lock()
+		now := time.Now()
+		for _, key := range keys {
+			c.queue.add(key, now)
+		}
+	}
+}
+
+// notReady reports whether the datastore says that it is not ready; if what it says cannot be understood, what it said before holds.
+func notReady(u api.Update, before bool) bool {
+	if u.Value == nil {
+		return false
+	}
+	s, err := api.Admit(u)
+	if err != nil {
+		return before
+	}
+	info, ok := s.Resource.(*api.ClusterInformation)
+	return ok && info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady
+}
+
+func (c *Controller) reconcile(ctx context.Context, key string) {
+	again, err := c.cfg.Reconcile(ctx, key)
+	if ctx.Err() != nil {
+		return
+	}
+	c.log(key, err)
+	var end terminal
+	switch {
+	case err == nil, errors.As(err, &end):
+		delete(c.failures, key)
+	default:
+		c.failures[key]++
+		if again.IsZero() {
+			again = time.Now().Add(c.backoff(c.failures[key]))
+		}
+	}
+	if again.IsZero() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue.add(key, again)
+}
+
+// backoff is the wait after a number of failures in a row, from one up.
+func (c *Controller) backoff(failures int) time.Duration {
+	wait := c.cfg.MinBackoff
+	for range failures - 1 {
+		if wait >= c.cfg.MaxBackoff {
+			break
+		}
+		wait *= 2
+	}
+	return min(wait, c.cfg.MaxBackoff)
+}
+
+func (c *Controller) log(key string, err error) {
+	if err == nil {
+		delete(c.logged, key)
+		return
+	}
+	if text := err.Error(); c.logged[key] != text {
+		c.logged[key] = text
+		c.cfg.Log.Warn(c.cfg.Name, "key", key, "err", err)
+	}
+}
+
+// Terminal is an error that another try does not mend: what was heard must change. Of nil, it is nil.
+func Terminal(err error) error {
+	if err == nil {
+		return nil
+	}
+	return terminal{err}
+}
+
+type terminal struct{ error }
+
+func (t terminal) Unwrap() error { return t.error }

@@ -146,7 +146,7 @@ var decisions = map[string][]string{
 	"rules": {"Policy", "Endpoint", "HostEndpoint", "Spoofable", "Silent", "Mute", "Rejects", "Sets", "PolicyChain", "EndpointChain", "HostChain", "SilentChain", "SpoofChain"},
 	"intent": {
 		"Policy", "PolicyID", "ParsePolicyID", "Endpoint", "EndpointID", "ParseEndpointID", "Tier", "Rule", "Allow", "Deny", "Pass", "Ingress", "Egress", "Workload", "Host",
-		"ToHostDrop", "ToHostReturn", "ToHostAccept", "Failsafe",
+		"ToHostDrop", "ToHostReturn", "ToHostAccept", "Failsafe", "LogSettings",
 	},
 }
 

@@ -20,6 +20,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
@@ -107,10 +108,27 @@ func (s *State) InSync() bool { return s.inSync }
 // Host is the settings; ok is false until they were sent.
 func (s *State) Host() (h intent.HostSettings, ok bool) { return s.host, s.configured }
 
+// Logs is how much rules with action Log report. Until the settings are known, that is what they are by default.
+func (s *State) Logs() intent.LogSettings {
+	if !s.configured {
+		return intent.LogSettings{Rate: 100, Per: time.Second, Burst: 100}
+	}
+	return s.host.Log
+}
+
+// Reports reports whether packets are reported under what decides about them, and not only counted: if they are denied, and if they
+// are allowed and the settings ask for it.
+func (s *State) Reports(by intent.Decision) bool {
+	return by.Reason != "" && (!by.Allowed || s.host.ReportAllowed)
+}
+
 // Changes works out what follows from all that was merged, and says what of it is other than the last time.
 func (s *State) Changes() Changes {
 	s.refresh()
-	c := Changes{Chains: make([]Chain, 0, len(s.newChains)), Links: make([]Link, 0, len(s.newLinks))}
+	var c Changes
+	if n := len(s.newChains); n > 0 {
+		c.Chains = make([]Chain, 0, n)
+	}
 	for _, id := range slices.Sorted(maps.Keys(s.newSets)) {
 		if u, changed := s.useOf(id); changed {
 			c.Sets = append(c.Sets, u)
@@ -125,9 +143,36 @@ func (s *State) Changes() Changes {
 		c.Links = append(c.Links, l)
 	}
 	slices.SortFunc(c.Links, func(a, b Link) int { return strings.Compare(a.Name, b.Name) })
-	s.newChains, s.goneNames = map[string]Chain{}, map[string]struct{}{}
-	s.newSets, s.newLinks = map[intent.SetID]struct{}{}, map[string]Link{}
+	s.newChains, s.goneNames, s.newSets, s.newLinks = empty(s.newChains), empty(s.goneNames), empty(s.newSets), empty(s.newLinks)
 	return c
+}
+
+// Restate has the next Changes say all that is wanted, for a reconciler that comes to a State which another had before. What it said is
+// gone is not said again: who comes finds by itself what it has and nobody wants.
+func (s *State) Restate() {
+	s.goneNames = empty(s.goneNames)
+	for id, x := range s.sets {
+		x.told = Set{}
+		s.newSets[id] = struct{}{}
+	}
+	for id := range s.policies {
+		s.dirtyPolicies[id] = struct{}{}
+	}
+	for id := range s.endpoints {
+		s.dirtyEndpoints[id] = struct{}{}
+	}
+	s.hosts.dirty = true
+	s.skeleton()
+	s.natOutgoing()
+}
+
+// empty returns an empty map: the same one, unless it is large, since a map never shrinks.
+func empty[K comparable, V any](m map[K]V) map[K]V {
+	if len(m) > 64 {
+		return map[K]V{}
+	}
+	clear(m)
+	return m
 }
 
 // Outcomes are those of intents whose fate changed, or that were tried again, since the last call; none before the source is in sync.

@@ -287,3 +287,53 @@ func TestAPolicyOverItsBudgetDeniesInItsPlace(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsReported: what is denied always, what is allowed if somebody asks for it; and little is logged before settings are known.
+func TestWhatIsReported(t *testing.T) {
+	s := desired.New(desired.Config{})
+	denied, allowed := intent.Decision{Reason: intent.ReasonRule}, intent.Decision{Reason: intent.ReasonRule, Allowed: true}
+	if s.Logs().Rate == 0 || !s.Reports(denied) || s.Reports(allowed) || s.Reports(intent.Decision{}) {
+		t.Errorf("without settings: logs %+v, reports %v, %v, %v", s.Logs(), s.Reports(denied), s.Reports(allowed), s.Reports(intent.Decision{}))
+	}
+	s.Merge(web())
+	s.Changes()
+	s.Merge(intent.Batch{Host: &intent.HostSettings{ReportAllowed: true}})
+	if s.Logs().Rate != 0 || !s.Reports(denied) || !s.Reports(allowed) || s.Reports(intent.Decision{}) {
+		t.Errorf("with settings: logs %+v, reports %v, %v, %v", s.Logs(), s.Reports(denied), s.Reports(allowed), s.Reports(intent.Decision{}))
+	}
+	if c := s.Changes(); !slices.ContainsFunc(c.Chains, func(c desired.Chain) bool { return c.Owner == key(np("p")) }) {
+		t.Error("the chains of policies are not said anew, though they report otherwise")
+	}
+}
+
+// TestARestatementIsAFreshStart: a reconciler that comes later hears what one hears that was there from the start.
+func TestARestatementIsAFreshStart(t *testing.T) {
+	b := web()
+	b.Host = &intent.HostSettings{NAT: intent.NATOutgoing{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Pool: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}
+	h := hep("h", "*")
+	h.Normal = ask("rejects")
+	b.Policies = append(b.Policies, pol("rejects", intent.Rule{Reject: true}))
+	b.Endpoints = append(b.Endpoints, h, wl("shut", "cali2", "no"))
+	said := func(c desired.Changes) string {
+		var out []string
+		for _, x := range c.Chains {
+			if x.Hook != nil {
+				x.Comment, x.Hook = fmt.Sprintf("%s at %+v", x.Comment, *x.Hook), nil
+			}
+			out = append(out, fmt.Sprintf("%+v", x))
+		}
+		return fmt.Sprintf("%+v\n%s\n%v\n%+v", c.Sets, strings.Join(out, "\n"), c.Gone, c.Links)
+	}
+	fresh, s := desired.New(desired.Config{}), desired.New(desired.Config{})
+	fresh.Merge(b)
+	s.Merge(b)
+	want := said(fresh.Changes())
+	s.Changes()
+	if got := said(s.Changes()); got == want {
+		t.Fatal("all is said twice")
+	}
+	s.Restate()
+	if got := said(s.Changes()); got != want {
+		t.Errorf("restated:\n%s\nfresh:\n%s", got, want)
+	}
+}

@@ -79,7 +79,7 @@ func (s *State) mergeSet(in intent.IPSet) {
 		x = nil
 	}
 	if x == nil {
-		x = &set{Set: Set{ID: in.ID, Kind: in.Kind, Name: setName(in.ID)}}
+		x = &set{Set: Set{ID: in.ID, Kind: in.Kind, Name: SetName(in.ID)}}
 		s.sets[in.ID] = x
 		s.newSets[in.ID] = struct{}{}
 		s.claim(x)

@@ -53,11 +53,16 @@ func compareKeys(a, b intent.Key) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.ID, b.ID))
 }
 
-// setName is the name of a set, which a backend may put more before.
-func setName(id intent.SetID) string { return rules.Name("", string(id), string(id)) }
+// SetName is the name of a set, which a backend may put more before.
+func SetName(id intent.SetID) string { return rules.Name("", string(id), string(id)) }
 
 // place is where the name of a set is claimed: those of two kinds never meet.
-func (x *set) place() string { return fmt.Sprintf("%d %s", x.Kind, x.Name) }
+func (x *set) place() string {
+	if x.Kind == intent.SetPorts {
+		return "ports " + x.Name
+	}
+	return "addresses " + x.Name
+}
 
 // claim gives a set its name, or has it wait for it.
 func (s *State) claim(x *set) {
@@ -67,6 +72,9 @@ func (s *State) claim(x *set) {
 	}
 	s.names[x.place()], x.Named = x.ID, true
 }
+
+// Named reports whether a set has its name, as [Set] says with the next Changes.
+func (s *State) Named(id intent.SetID) bool { return s.sets[id] != nil && s.sets[id].Named }
 
 // noteCollision closes a set that has not got its name.
 func (s *State) noteCollision(x *set) {

@@ -72,7 +72,7 @@ func (s *State) own(name string, hook *Hook, gs []Guard) {
 
 // configure takes over settings. What of the skeleton follows from them changes in the next transaction.
 func (s *State) configure(h intent.HostSettings) {
-	if !s.configured || s.host.Log != h.Log || s.host.ReportAllowed != h.ReportAllowed { // until then, logs have a limit of the backend's own
+	if !s.configured || s.host.Log != h.Log || s.host.ReportAllowed != h.ReportAllowed { // see Logs and Reports
 		for id := range s.policies {
 			s.dirtyPolicies[id] = struct{}{}
 		}

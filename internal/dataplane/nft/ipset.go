@@ -118,15 +118,22 @@ func (d *Driver) useSet(u desired.Set) {
 	if s == nil {
 		return
 	}
+	if u.Named {
+		d.nameSet(s)
+	}
+	s.wanted = u.Wanted
+	d.settleSet(s)
+}
+
+// nameSet registers the kernel sets of a set, as far as they are apart.
+func (d *Driver) nameSet(s *ipset) {
 	for i := range families {
 		for _, at := range []**kset{&s.exact[i], &s.ranges[i]} {
-			if k := *at; k != nil && k.apart && u.Named {
+			if k := *at; k != nil && k.apart {
 				*at = d.name(k)
 			}
 		}
 	}
-	s.wanted = u.Wanted
-	d.settleSet(s)
 }
 
 // name registers a kernel set that was apart under its name. What the kernel has under that name it has from then on.
@@ -181,6 +188,7 @@ func (s *ipset) key() intent.Key { return intent.Key{Kind: intent.KeyIPSet, ID: 
 // when the first one comes.
 func (d *Driver) newIPSet(in intent.IPSet) *ipset {
 	s := &ipset{id: in.ID, kind: in.Kind, comment: in.Comment}
+	tail, about := desired.SetName(in.ID), comment(in.Comment)
 	apart := func(spec nftables.Set) *kset {
 		k := newKset(spec)
 		k.owner, k.apart, k.held = s.key(), true, true
@@ -191,16 +199,16 @@ func (d *Driver) newIPSet(in intent.IPSet) *ipset {
 		if f == intent.IPv6 {
 			addr = nftables.TypeIPv6Addr
 		}
-		spec := nftables.Set{Table: d.cfg.Table, Key: addr, Comment: comment(in.Comment)}
+		spec := nftables.Set{Table: d.cfg.Table, Key: addr, Comment: about}
 		if in.Kind == intent.SetPorts {
 			spec.Key = nftables.Concat(addr, nftables.TypeInetProto, nftables.TypeInetService)
-			spec.Name = setName("ports", f, in.ID)
+			spec.Name = nameFor("ports", f, tail)
 			s.exact[i] = apart(spec)
 			continue
 		}
-		spec.Name = setName("hosts", f, in.ID)
+		spec.Name = nameFor("hosts", f, tail)
 		s.exact[i] = apart(spec)
-		spec.Name, spec.Interval = setName("nets", f, in.ID), true
+		spec.Name, spec.Interval = nameFor("nets", f, tail), true
 		s.ranges[i] = apart(spec)
 	}
 	if in.Kind == intent.SetAddrs {

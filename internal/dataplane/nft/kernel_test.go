@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
@@ -18,6 +19,10 @@ const (
 	baseForwardIn = "forward-to-workload"
 	baseNAT       = "postrouting-nat"
 )
+
+func setName(kind string, f intent.Family, id intent.SetID) string {
+	return nameFor(kind, f, desired.SetName(id))
+}
 
 var hostKey = intent.Key{Kind: intent.KeyHost}
 

@@ -182,9 +182,9 @@ func sumOf(rs []nftables.Rule) sum {
 	return sum(h.Sum(nil))
 }
 
-// setName names a kernel set; its comment says what it selects.
-func setName(prefix string, f intent.Family, id intent.SetID) string {
-	return rules.Name(fmt.Sprintf("%s%d-", prefix, f), string(id), string(id))
+// nameFor is the name of a kernel set of a family; the tail is that of its set.
+func nameFor(prefix string, f intent.Family, tail string) string {
+	return prefix + [...]string{intent.IPv4: "4-", intent.IPv6: "6-"}[f] + tail
 }
 
 // comment makes a text fit to be a comment of a kernel object.

@@ -38,6 +38,11 @@ func (d *Driver) interfaces() {
 func (d *Driver) Merge(b intent.Batch) {
 	d.mergeSets(b)
 	d.state.Merge(b)
+	for _, in := range b.IPSets { // at once, so that what is read back before the next refresh finds them
+		if s := d.sets[in.ID]; s != nil && d.state.Named(in.ID) {
+			d.nameSet(s)
+		}
+	}
 	d.host, d.configured = d.state.Host()
 }
 

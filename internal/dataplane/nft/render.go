@@ -92,10 +92,7 @@ const logSnaplen = 128 // headers
 // log reports a packet, as far as the settings' limit allows: to the agent, and to whoever reads the other group, since a
 // group has one reader.
 func (d *Driver) log(r rules.Rule, name attribution.Name) exprs {
-	set := d.host.Log
-	if !d.configured {
-		set = intent.LogSettings{Rate: 100, Per: time.Second, Burst: 100}
-	}
+	set := d.state.Logs()
 	out := exprs{nftables.Counter{}}
 	if set.Rate > 0 {
 		out = append(out, nftables.Limit{Rate: uint64(set.Rate), Per: uint64(set.Per / time.Second), Burst: set.Burst})
@@ -104,11 +101,10 @@ func (d *Driver) log(r rules.Rule, name attribution.Name) exprs {
 		nftables.NFLog{Group: kernel.NFLogLogged, Prefix: name.Prefix(), Snaplen: logSnaplen})
 }
 
-// tell begins what decides about a packet: it is counted, and reported under the name of what decides. What is allowed
-// is reported only if somebody asked for it.
+// tell begins what decides about a packet: it is counted, and reported under the name of what decides.
 func (d *Driver) tell(by intent.Decision, name attribution.Name) exprs {
 	count := exprs{nftables.Counter{}}
-	if by.Reason == "" || by.Allowed && !d.host.ReportAllowed {
+	if !d.state.Reports(by) {
 		return count
 	}
 	return append(count, nftables.NFLog{Group: kernel.NFLogVerdicts, Prefix: name.Prefix()})

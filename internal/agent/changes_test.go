@@ -80,6 +80,7 @@ type policyDriver struct {
 
 func (d *policyDriver) Merge(intent.Batch)           {}
 func (d *policyDriver) Resync(context.Context) error { return nil }
+func (d *policyDriver) Retry()                       {}
 
 func (d *policyDriver) set(err, alone error, hang time.Duration) {
 	d.mu.Lock()

@@ -23,11 +23,14 @@ type Driver interface {
 	Merge(intent.Batch)
 	// Apply does all that is pending. It is idempotent: what failed stays pending, and is told by its Outcome, or by
 	// the error if nothing could be tried or the failure is of no single intent. What failed by its Outcome is tried
-	// again after the next Resync, or when it changes, and not before: else each change of anything would try all that
-	// fails. Outcomes are of intents whose fate changed, or that were tried again.
+	// again after Retry, or when it changes, and not before: else each change of anything would try all that fails.
+	// Outcomes are of intents whose fate changed, or that were tried again.
 	Apply(context.Context) ([]intent.Outcome, error)
+	// Retry gives what failed by its Outcome another chance with the next Apply. When, only the loop decides: a driver has
+	// no timer for it, and none of its own reasons to read the kernel is one. It works in memory only.
+	Retry()
 	// Resync reads the kernel's state back, so that the next Apply undoes what others changed. It comes before the
-	// first Apply, before what failed is tried again, and now and then. If it fails, Apply may still be called, and
+	// first Apply, before Retry, and now and then. If it fails, Apply may still be called, and
 	// goes by what was known before.
 	Resync(context.Context) error
 }

@@ -298,6 +298,9 @@ func (l *Loop) apply(ctx context.Context, d *drive, now time.Time) {
 	if policy && len(l.backlog.endpoints) > 0 {
 		l.prepare()
 	}
+	if d.retry {
+		d.Retry()
+	}
 	began := time.Now()
 	outcomes, err := d.Apply(ctx)
 	l.cfg.Observer.Applied(d.name, time.Since(began), err)

@@ -42,6 +42,8 @@ func (f *fake) Resync(context.Context) error {
 	return nil
 }
 
+func (f *fake) Retry() {}
+
 func (f *fake) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	if f.stamps {
 		f.j.add("%s apply at %v", f.name, time.Since(f.j.start))

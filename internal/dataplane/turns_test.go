@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -85,16 +84,13 @@ func TestWhatFailedIsTriedAfterWaitsThatDouble(t *testing.T) {
 	}
 }
 
-// parking is a fake that fails for one intent until it is read back, as drivers do.
+// parking is a fake that fails for one intent and does not try it again before the loop says so, as drivers do.
 type parking struct {
 	fake
 	failing, due bool
 }
 
-func (p *parking) Resync(ctx context.Context) error {
-	p.due = true
-	return p.fake.Resync(ctx)
-}
+func (p *parking) Retry() { p.due = true }
 
 func (p *parking) run() []intent.Outcome {
 	if !p.due {

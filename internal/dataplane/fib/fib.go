@@ -49,7 +49,6 @@ type Table struct {
 	repairs   []intent.Repair
 	refresh   time.Duration
 	settled   bool // refresh is known
-	retry     bool // what failed is to be tried again
 	failed    map[netip.Prefix]error
 	down      map[netip.Prefix]bool // the kernel says that their interface is
 	news      map[netip.Prefix]bool // whose outcome may have changed
@@ -204,9 +203,16 @@ func (t *Table) unresolve(dst netip.Prefix) {
 // Gate takes note of the interfaces whose policy is not in force yet.
 func (t *Table) Gate(_ bool, held func(link string) bool) { t.held = held }
 
+// Retry gives the routes that failed another chance.
+func (t *Table) Retry() {
+	for dst := range t.failed {
+		t.news[dst] = true
+	}
+	clear(t.failed)
+}
+
 // Resync reads back our routes, and the permanent neighbours on our endpoints' interfaces.
 func (t *Table) Resync(context.Context) error {
-	t.retry = true
 	if err := t.readRoutes(); err != nil {
 		return err
 	}
@@ -303,13 +309,6 @@ func (t *Table) Apply(ctx context.Context) ([]intent.Outcome, error) {
 		if err := t.readRoutes(); err != nil {
 			return nil, err
 		}
-	}
-	if t.retry {
-		for dst := range t.failed {
-			t.news[dst] = true
-		}
-		clear(t.failed)
-		t.retry = false
 	}
 	err := t.sweep(ctx)
 	if existing := t.addRoutes(ctx); len(existing) > 0 {

@@ -224,6 +224,7 @@ func TestForeignRouteIsReportedAndNeverStolen(t *testing.T) {
 	if err := r.tbl.Resync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	r.tbl.Retry()
 	r.want("10.65.0.5/32", nil, "", r.apply())
 	r.ns.WantRoute(t, "10.65.0.5 dev wl1 proto 80 scope link")
 }

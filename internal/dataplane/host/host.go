@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -64,6 +65,7 @@ type Host struct {
 	accounts                 bool // connections are to count their packets and bytes
 	held                     func(link string) bool
 	news                     map[string]bool // endpoints to look at
+	failed                   map[string]bool // endpoints that were not set up
 }
 
 // setup identifies what an interface was set up for.
@@ -80,7 +82,7 @@ func New(h *rtnl.Handle, s *sysctl.Handle, cfg Config) *Host {
 	return &Host{
 		cfg: cfg, rtnl: h, sysctl: s,
 		endpoints: map[string]intent.Endpoint{}, byLink: map[string]string{}, links: map[string]ifmon.Link{},
-		done: map[string]setup{}, before: map[string]found{}, doubt: map[string]intent.Cause{}, notes: make(chan func()), stale: map[string]int{}, news: map[string]bool{},
+		done: map[string]setup{}, before: map[string]found{}, doubt: map[string]intent.Cause{}, notes: make(chan func()), stale: map[string]int{}, news: map[string]bool{}, failed: map[string]bool{},
 		held: func(string) bool { return false },
 	}
 }
@@ -138,6 +140,7 @@ func (h *Host) Merge(b intent.Batch) {
 func (h *Host) forget(id string) {
 	delete(h.endpoints, id)
 	delete(h.news, id)
+	delete(h.failed, id)
 }
 
 // release says that the endpoint no longer has the interface, unless another has it already.
@@ -196,6 +199,9 @@ func (h *Host) Gate(ready bool, held func(link string) bool) {
 	h.ready, h.held = ready, held
 }
 
+// Retry makes Apply look again at the endpoints that failed.
+func (h *Host) Retry() { maps.Copy(h.news, h.failed) }
+
 // Resync makes Apply look at everything again: few of these settings have events. It also finds interfaces that an
 // earlier agent set up for endpoints that are gone.
 func (h *Host) Resync(context.Context) error {
@@ -249,9 +255,12 @@ func (h *Host) Apply(ctx context.Context) ([]intent.Outcome, error) {
 		if o.Reason == notInForce {
 			waiting[id] = true
 		}
+		if delete(h.failed, id); o.Err != nil {
+			h.failed[id] = true
+		}
 		out = append(out, o)
 	}
-	h.news = waiting // what failed is looked at again after Resync
+	h.news = waiting // what failed is looked at again after Retry
 	return out, errors.Join(errs...)
 }
 

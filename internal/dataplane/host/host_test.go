@@ -117,6 +117,28 @@ func (r *rig) want(values map[string]string) {
 	}
 }
 
+func TestWhatFailedIsTriedAgainWhenTheLoopSaysSo(t *testing.T) {
+	r := newRig(t)
+	r.h.Merge(endpoints(true, "cali9"))
+	r.h.Links([]ifmon.Change{{Link: ifmon.Link{Index: 4242, Name: "cali9", Up: true}}}) // which the kernel does not have
+	r.open()
+	const id = "workload/ns/cali9"
+	if o := r.apply()[id]; o.Err == nil {
+		t.Fatalf("without the interface: %+v", o)
+	}
+	r.ns.Run("ip", "link", "add", "cali9", "index", "4242", "type", "veth", "peer", "name", "p9")
+	if out := r.apply(); len(out) > 0 {
+		t.Errorf("it was tried, and nothing had changed: %v", out)
+	}
+	r.h.Retry()
+	if o, tried := r.apply()[id]; !tried || o.Err != nil || o.Reason != "" {
+		t.Errorf("tried again: %v, %+v", tried, o)
+	}
+	if r.h.Retry(); len(r.apply()) > 0 {
+		t.Error("what is in order is tried again")
+	}
+}
+
 func TestGatewayAnswersOnAHostWithoutDefaultRoute(t *testing.T) {
 	r := newRig(t)
 	w1 := r.workload("cali1", "10.65.0.5", "2001:db8::5")

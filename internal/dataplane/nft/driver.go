@@ -87,7 +87,6 @@ type Driver struct {
 	room   int                // in bytes: transactions that are larger are made in parts, where that can be
 	trying *plan              // while it is committed
 	moves  desired.Mover
-	retry  bool // what the kernel refused is to be tried again
 }
 
 // kernelTable is what is known of the table itself.
@@ -125,13 +124,16 @@ func New(conn Conn, cfg Config) *Driver {
 	return d
 }
 
+// Retry gives what the kernel refused another chance.
+func (d *Driver) Retry() { d.state.Retry() }
+
 // attempts bounds how often one Apply leaves out what the kernel refused and tries again.
 const attempts = 8
 
 // Apply makes the kernel match, in one transaction; what is new and much goes before it, in transactions of its own, and addresses move in
 // steps. What the
-// kernel refuses is left out, endpoints that need it are closed, and the rest goes on; it is tried again after the next Resync,
-// or when it changes.
+// kernel refuses is left out, endpoints that need it are closed, and the rest goes on; it is tried again after Retry, or when it
+// changes.
 func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	if !d.table.read || d.drift.heard {
 		// If somebody changes our own table all the time, changes go in on top of what was read last: the kernel says
@@ -142,10 +144,6 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	}
 	if err := d.take(ctx); err != nil {
 		return nil, err
-	}
-	if d.retry {
-		d.state.Retry()
-		d.retry = false
 	}
 	d.room = maxRoom
 	d.moves.Reset()

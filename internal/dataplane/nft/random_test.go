@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -240,6 +241,7 @@ type refusing struct {
 	*kernelConn
 	driver  *Driver
 	bad     map[intent.Key]bool
+	why     error // what it says of them; nil: EINVAL
 	commits int
 }
 
@@ -256,7 +258,7 @@ func (r *refusing) Commit(b *nftables.Batch) error {
 	var ops []nftables.OpError
 	for i := range b.Len() {
 		if r.bad[p.owner(i)] {
-			ops = append(ops, nftables.OpError{Op: "test", Index: i, Err: syscall.EINVAL})
+			ops = append(ops, nftables.OpError{Op: "test", Index: i, Err: cmp.Or(r.why, error(syscall.EINVAL))})
 		}
 	}
 	if len(ops) > 0 {
@@ -277,6 +279,7 @@ func TestOneThatTheKernelRefusesDoesNotStopTheOthers(t *testing.T) {
 	d.Merge(b)
 	for range 2 { // the second try fails alike, and changes nothing
 		mustResync(t, d)
+		d.Retry()
 		failed := map[string]bool{}
 		for _, o := range apply(t, d) {
 			failed[o.Key.ID] = errors.Is(o.Err, syscall.EINVAL)
@@ -310,6 +313,7 @@ func TestOneThatTheKernelRefusesDoesNotStopTheOthers(t *testing.T) {
 	}
 	conn.bad = nil
 	mustResync(t, d)
+	d.Retry()
 	apply(t, d)
 	fresh := newKernel(t)
 	f := New(fresh, Config{})
@@ -317,5 +321,40 @@ func TestOneThatTheKernelRefusesDoesNotStopTheOthers(t *testing.T) {
 	apply(t, f)
 	if got, want := k.canonical(t), fresh.canonical(t); got != want {
 		t.Error(lineDiff(want, got))
+	}
+}
+
+// TestWhatIsRefusedIsTriedWhenTheLoopSaysSo: however often the table is read, since somebody changed it, or since the kernel's
+// answer could mean that it is not as we believe.
+func TestWhatIsRefusedIsTriedWhenTheLoopSaysSo(t *testing.T) {
+	for _, why := range []error{syscall.EINVAL, syscall.ENOENT} {
+		t.Run(why.Error(), func(t *testing.T) {
+			k := newKernel(t)
+			bad := policyKey(np("np-b"))
+			conn := &refusing{kernelConn: k, bad: map[intent.Key]bool{bad: true}, why: why}
+			d := New(conn, Config{})
+			conn.driver = d
+			b := everything()
+			d.Merge(b)
+			if out := apply(t, d); !slicesHas(out, bad) {
+				t.Fatalf("outcomes %v, want that it is refused", out)
+			}
+			commits := conn.commits
+			d.Merge(intent.Batch{Policies: b.Policies[:1]})
+			apply(t, d)
+			k.ns.Run("nft", "add chain inet twill theirs")
+			d.drift.heard = true
+			if out := apply(t, d); slicesHas(out, bad) || conn.commits != commits+1 {
+				t.Errorf("%d transactions to undo one change, and %v", conn.commits-commits, out)
+			}
+			if d.Retry(); !slicesHas(apply(t, d), bad) {
+				t.Error("it is not tried when the loop says so")
+			}
+			conn.bad = nil
+			d.Retry()
+			if out := apply(t, d); slicesHas(out, bad) {
+				t.Errorf("it is refused no more, and %v", out)
+			}
+		})
 	}
 }

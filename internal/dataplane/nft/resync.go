@@ -106,7 +106,6 @@ func readingOf(rs *nftables.Ruleset) reading {
 
 // observe takes it that the kernel has what was read, and nothing else in our table.
 func (d *Driver) observe(r reading) {
-	d.retry = true
 	before := d.known()
 	for _, st := range r.sets { // those of an earlier agent, or of ours
 		if i, ok := familyOfName(st.Name); ok && (!d.table.read || d.ksets[st.Name] != nil) {

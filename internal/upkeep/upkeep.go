@@ -17,19 +17,14 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/autohep"
+	"github.com/twillnet/twill/internal/controller"
 	"github.com/twillnet/twill/internal/datastore"
-)
-
-const (
-	minRetry = time.Second
-	maxRetry = 30 * time.Second
 )
 
 // Config of a Keeper.
@@ -42,17 +37,13 @@ type Config struct {
 // Keeper keeps the host endpoints of one node. Any goroutine may use it.
 type Keeper struct {
 	cfg  Config
-	wake chan struct{}
+	loop *controller.Controller
 
-	mu     sync.Mutex
-	synced bool
-	frozen bool // the datastore says that it is not ready
+	// What was observed, the loop's alone.
 	held   bool // the configuration is there, and cannot be read
 	wanted api.AutoHostEndpoints
 	node   *api.Node
 	hosts  map[string]host // host endpoints of this node, by key
-
-	told string // what the log last said is wrong; Run's alone
 }
 
 // host is a host endpoint as it is stored.
@@ -63,29 +54,28 @@ type host struct {
 
 // New returns a Keeper, which writes nothing until Run.
 func New(cfg Config) *Keeper {
-	return &Keeper{cfg: cfg, wake: make(chan struct{}, 1), hosts: map[string]host{}}
+	k := &Keeper{cfg: cfg, hosts: map[string]host{}}
+	k.loop = controller.New(controller.Config{
+		Name: "automatic host endpoints", Log: cfg.Log, Observe: k.observe, Reconcile: k.reconcile,
+		Prefixes: []string{
+			api.KeyPrefix(api.KindHostEndpoint, ""), api.KeyPrefix(api.KindNode, "") + cfg.Node, api.KeyPrefix(api.KindKubeControllersConfiguration, ""),
+		},
+	})
+	return k
 }
 
 // Update takes in changes of the datastore; inSync once all that exists is in.
-func (k *Keeper) Update(us []api.Update, inSync bool) {
-	k.mu.Lock()
-	changed := inSync && !k.synced
-	k.synced = k.synced || inSync
-	for _, u := range us {
-		changed = k.update(u) || changed
-	}
-	k.mu.Unlock()
-	k.rouse(changed)
-}
+func (k *Keeper) Update(us []api.Update, inSync bool) { k.loop.Update(us, inSync) }
 
-func (k *Keeper) rouse(changed bool) {
-	if !changed {
-		return
+// Run writes until the context ends.
+func (k *Keeper) Run(ctx context.Context) error { return k.loop.Run(ctx) }
+
+// observe takes in a change. One may take the place of another, so all host endpoints of the node are one key: the node's name.
+func (k *Keeper) observe(u api.Update) []string {
+	if !k.update(u) {
+		return nil
 	}
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	return []string{k.cfg.Node}
 }
 
 // update reports whether a change concerns this node's host endpoints. A value that is not JSON changes nothing.
@@ -97,7 +87,7 @@ func (k *Keeper) update(u api.Update) bool {
 	switch {
 	case ref.Kind == api.KindHostEndpoint:
 	case ref.Kind == api.KindNode && ref.Name == k.cfg.Node:
-	case (ref.Kind == api.KindKubeControllersConfiguration || ref.Kind == api.KindClusterInformation) && ref.Name == "default":
+	case ref.Kind == api.KindKubeControllersConfiguration && ref.Name == "default":
 	default:
 		return false
 	}
@@ -113,8 +103,6 @@ func (k *Keeper) update(u api.Update) bool {
 		k.node = r
 	case *api.KubeControllersConfiguration:
 		k.held, k.wanted = s.Closed != "", r.HostEndpoints()
-	case *api.ClusterInformation:
-		k.frozen = r.Spec.DatastoreReady != nil && !*r.Spec.DatastoreReady
 	case *api.HostEndpoint:
 		return k.host(u, r)
 	default:
@@ -129,8 +117,6 @@ func (k *Keeper) gone(key, kind string) {
 		k.node = nil
 	case api.KindKubeControllersConfiguration:
 		k.held, k.wanted = false, api.AutoHostEndpoints{}
-	case api.KindClusterInformation:
-		k.frozen = false
 	default:
 		delete(k.hosts, key)
 	}
@@ -146,49 +132,22 @@ func (k *Keeper) host(u api.Update, h *api.HostEndpoint) bool {
 	return true
 }
 
-// Run writes until the context ends.
-func (k *Keeper) Run(ctx context.Context) error {
-	retry := time.NewTimer(0)
-	defer retry.Stop()
-	wait := minRetry
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-k.wake:
-		case <-retry.C:
+// reconcile writes what there is to write.
+func (k *Keeper) reconcile(ctx context.Context, _ string) (again time.Time, err error) {
+	actions, err := k.plan()
+	failed := false
+	for _, a := range actions {
+		if a.what == "delete" && failed {
+			break // what is to go may still be all that protects the host
 		}
-		actions, err := k.plan()
-		failed := false
-		for _, a := range actions {
-			if a.what == "delete" && failed {
-				break // what is to go may still be all that protects the host
-			}
-			aerr := k.do(ctx, a)
-			failed = failed || aerr != nil
-			err = errors.Join(err, aerr)
-		}
-		k.tell(err)
-		if !failed {
-			retry.Stop()
-			wait = minRetry
-			continue
-		}
-		retry.Reset(wait)
-		wait = min(2*wait, maxRetry)
+		aerr := k.do(ctx, a)
+		failed = failed || aerr != nil
+		err = errors.Join(err, aerr)
 	}
-}
-
-// tell logs what is wrong once, and again when it has changed.
-func (k *Keeper) tell(err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
+	if !failed {
+		err = controller.Terminal(err) // of what is stored
 	}
-	if text != "" && text != k.told {
-		k.cfg.Log.Warn("automatic host endpoints", "err", err)
-	}
-	k.told = text
+	return time.Time{}, err
 }
 
 // action is one write.
@@ -201,9 +160,7 @@ type action struct {
 // plan says what there is to write. What is to go comes last: one host endpoint may take the place of another, and the host
 // must not be open in between.
 func (k *Keeper) plan() ([]action, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.synced || k.frozen || k.held {
+	if k.held {
 		return nil, nil
 	}
 	wanted, err := autohep.Wanted(k.node, k.wanted)
@@ -248,12 +205,9 @@ func (k *Keeper) do(ctx context.Context, a action) error {
 		return fmt.Errorf("%s %s: %w", a.what, a.kv.Key, err)
 	}
 	k.cfg.Log.Info("automatic host endpoint", "did", a.what, "key", a.kv.Key)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch is := k.hosts[a.kv.Key]; {
-	case a.what == "delete" && is.stored.Revision == a.kv.Revision:
+	if a.what == "delete" {
 		delete(k.hosts, a.kv.Key)
-	case a.what != "delete" && is.stored.Revision == a.kv.Revision: // else it was heard of, or somebody wrote since
+	} else {
 		k.hosts[a.kv.Key] = host{stored: now, made: true}
 	}
 	return nil

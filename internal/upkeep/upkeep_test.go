@@ -216,11 +216,23 @@ func TestNothingIsWrittenWhileWhatIsWantedIsUnknown(t *testing.T) {
 		b.put("clusterinformations/default", `{"spec":{"datastoreReady":true}}`)
 		b.want("ready again")
 	})
-	k := New(Config{Node: "h1", Store: memstore.New(), Log: slog.New(slog.DiscardHandler)})
-	k.Update([]api.Update{{Key: api.ResourcesPrefix + "hostendpoints/h1-auto-hep", Value: []byte(doc(made, "h1-auto-hep", "h1"))}}, false)
-	if actions, err := k.plan(); len(actions) > 0 || err != nil {
-		t.Errorf("before all is known: %+v, %v", actions, err)
-	}
+}
+
+func TestNothingIsWrittenBeforeAllIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{T: t, store: memstore.New()}
+		b.k = New(Config{Node: "h1", Store: b.store, Log: slog.New(slog.NewTextHandler(&b.log, nil))})
+		go b.k.Run(t.Context())
+		b.put("hostendpoints/h1-auto-hep", doc(made, "h1-auto-hep", "h1"))
+		u, err := b.store.Get(t.Context(), api.ResourcesPrefix+"hostendpoints/h1-auto-hep")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.k.Update([]api.Update{u}, false)
+		b.want("what wants it may not have been heard yet", "h1-auto-hep eth9")
+		b.k.Update(nil, true)
+		b.want("all is known, and nothing wants it")
+	})
 }
 
 func TestWhatCannotBeWrittenIsTriedAgain(t *testing.T) {

@@ -69,6 +69,11 @@ func TestRulesAreValidated(t *testing.T) {
 		{"icmp without protocol", "action: Allow, icmp: {type: 8}", "icmp"},
 		{"icmp with another protocol", "action: Allow, protocol: TCP, icmp: {type: 8}", "icmp"},
 		{"icmp code without type", "action: Allow, protocol: ICMP, icmp: {code: 0}", "icmp"},
+		{"icmp with the greatest type and code", "action: Allow, protocol: ICMP, icmp: {type: 254, code: 255}", ""},
+		{"notICMP with the greatest type and code", "action: Allow, protocol: ICMPv6, notICMP: {type: 254, code: 255}", ""},
+		{"a negative icmp type", "action: Allow, protocol: ICMP, icmp: {type: -1}", "icmp"},
+		{"a negative icmp code", "action: Allow, protocol: ICMP, icmp: {type: 8, code: -1}", "icmp"},
+		{"notICMP type 255", "action: Allow, protocol: ICMP, notICMP: {type: 255}", "notICMP"},
 		{"icmp type 255", "action: Allow, protocol: ICMP, icmp: {type: 255}", "icmp"},
 		{"icmp code 256", "action: Allow, protocol: ICMP, icmp: {type: 1, code: 256}", "icmp"},
 		{"notICMP without protocol", "action: Allow, notICMP: {type: 8}", "notICMP"},
@@ -108,6 +113,16 @@ func TestRulesAreValidated(t *testing.T) {
 		{"global() as namespaceSelector", "action: Allow, source: {namespaceSelector: global()}", ""},
 		{"global() within a namespaceSelector", "action: Allow, source: {namespaceSelector: 'global() || has(a)'}", "source.namespaceSelector"},
 		{"global() as selector", "action: Allow, source: {selector: global()}", "source.selector"},
+		{"services", "action: Allow, source: {services: {name: a}}", ""},
+		{"services of another namespace, with ports of the sender", "action: Allow, protocol: TCP, source: {services: {name: a, namespace: c}, ports: [80]}", ""},
+		{"services at the destination of ingress", "action: Allow, destination: {services: {name: a}}", "destination.services"},
+		{"services without a name", "action: Allow, source: {services: {namespace: c}}", "source.services.name"},
+		{"services beside nets", "action: Allow, source: {services: {name: a}, nets: [10.0.0.0/8]}", "source.services"},
+		{"services beside notNets", "action: Allow, source: {services: {name: a}, notNets: [10.0.0.0/8]}", "source.services"},
+		{"services beside a selector", "action: Allow, source: {services: {name: a}, selector: has(b)}", "source.services"},
+		{"services beside a notSelector", "action: Allow, source: {services: {name: a}, notSelector: has(b)}", "source.services"},
+		{"services beside a namespaceSelector", "action: Allow, source: {services: {name: a}, namespaceSelector: has(b)}", "source.services"},
+		{"services beside service accounts", "action: Allow, source: {services: {name: a}, serviceAccounts: {names: [b]}}", "source.services"},
 		{"service accounts", "action: Allow, source: {serviceAccounts: {names: [a], selector: has(b)}}", ""},
 		{"a service account's selector", "action: Allow, source: {serviceAccounts: {selector: '('}}", "source.serviceAccounts.selector"},
 		{"a service account's name", "action: Allow, source: {serviceAccounts: {names: ['A B']}}", "source.serviceAccounts.names[0]"},
@@ -143,6 +158,11 @@ func TestPoliciesAreValidated(t *testing.T) {
 		{"preDNAT without applyOnForward", "GlobalNetworkPolicy", "{preDNAT: true}", "spec.applyOnForward"},
 		{"preDNAT with egress rules", "GlobalNetworkPolicy", "{preDNAT: true, applyOnForward: true, egress: [{action: Deny}]}", "spec.egress"},
 		{"preDNAT with egress among its types", "GlobalNetworkPolicy", "{preDNAT: true, applyOnForward: true, types: [Egress]}", "spec.types"},
+		{"services of egress", "GlobalNetworkPolicy", "{egress: [{action: Allow, destination: {services: {name: a, namespace: b}}}]}", ""},
+		{"services at the source of egress", "GlobalNetworkPolicy", "{egress: [{action: Allow, source: {services: {name: a, namespace: b}}}]}", "spec.egress[0].source.services"},
+		{"services of egress beside ports", "GlobalNetworkPolicy", "{egress: [{action: Allow, protocol: TCP, destination: {services: {name: a, namespace: b}, ports: [80]}}]}", "spec.egress[0].destination.services"},
+		{"services of egress beside notPorts", "GlobalNetworkPolicy", "{egress: [{action: Allow, protocol: TCP, destination: {services: {name: a, namespace: b}, notPorts: [80]}}]}", "spec.egress[0].destination.services"},
+		{"services of no namespace", "GlobalNetworkPolicy", "{egress: [{action: Allow, destination: {services: {name: a}}}]}", "spec.egress[0].destination.services.namespace"},
 		{"a staged one", "StagedGlobalNetworkPolicy", "{selector: all()}", ""},
 		{"a staged one that deletes", "StagedGlobalNetworkPolicy", "{stagedAction: Delete}", ""},
 		{"a staged one that deletes and selects", "StagedGlobalNetworkPolicy", "{stagedAction: Delete, selector: all()}", "spec.stagedAction"},
@@ -385,6 +405,43 @@ func TestTypesAreDefaulted(t *testing.T) {
 				t.Errorf("got %s, tier %q; want %s", got, p.Spec.Tier, tt.want)
 			}
 		})
+	}
+}
+
+func TestStagedActionsAreDefaulted(t *testing.T) {
+	for _, kind := range []string{KindStagedNetworkPolicy, KindStagedGlobalNetworkPolicy, KindStagedKubernetesNetworkPolicy} {
+		for action, want := range map[string]string{"": "Set", "Learn": "Learn"} {
+			docs, err := Decode([]byte("apiVersion: projectcalico.org/v3\nkind: " + kind + "\nmetadata: {name: a}\nspec: {stagedAction: '" + action + "'}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := docs[0].Resource
+			Default(r)
+			if got, err := EncodeStored(r); err != nil || !strings.Contains(string(got), `"stagedAction":"`+want+`"`) {
+				t.Errorf("%s with %q is stored as %s, %v; want %s", kind, action, got, err, want)
+			}
+		}
+	}
+}
+
+func TestPoolsAreDefaulted(t *testing.T) {
+	for _, tt := range []struct{ spec, want string }{
+		{"{cidr: 10.65.0.0/16}", "26 Never Never all() [Workload Tunnel] Automatic"},
+		{"{cidr: 'fd65::/48'}", "122 Never Never all() [Workload Tunnel] Automatic"},
+		{
+			"{cidr: 10.65.0.0/16, blockSize: 28, vxlanMode: Always, ipipMode: Never, nodeSelector: has(a), allowedUses: [Tunnel], assignmentMode: Manual}",
+			"28 Always Never has(a) [Tunnel] Manual",
+		},
+	} {
+		docs, err := Decode([]byte("apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: a}\nspec: " + tt.spec))
+		if err != nil {
+			t.Fatal(err)
+		}
+		Default(docs[0].Resource)
+		s := docs[0].Resource.(*IPPool).Spec
+		if got := fmt.Sprint(s.BlockSize, " ", s.VXLANMode, " ", s.IPIPMode, " ", s.NodeSelector, " ", s.AllowedUses, " ", *s.AssignmentMode); got != tt.want {
+			t.Errorf("%s becomes %s, want %s", tt.spec, got, tt.want)
+		}
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/memstore"
 )
 
 func TestWhatWasReadIsGoodForAWhile(t *testing.T) {
@@ -169,6 +171,56 @@ func TestHowManyBlocksANodeMayHave(t *testing.T) {
 	f.put("ippools/p", `"cidr":"10.0.0.0/24","blockSize":30`)
 	f.assign("h1", "a", 3) // the rest of its third block
 	f.refused(AutoArgs{Node: "h1", Handle: "a", Num4: 1}, "h1 has 3 blocks already")
+}
+
+func TestANodeThatHasAllTheBlocksItMayHaveBorrows(t *testing.T) {
+	f := newFixture(t)
+	f.configure(api.IPAMConfig{AutoAllocateBlocks: true, MaxBlocksPerHost: 1})
+	f.assign("h2", "b", 1)
+	f.assign("h1", "a", 4)
+	got, err := f.Assign(t.Context(), AutoArgs{Node: "h1", Handle: "c", Num4: 1})
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	v, err := f.Look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range v.Blocks {
+		if owner, _ := b.Owner(); b.CIDR.Contains(got[0].Addr) && owner.Name != "h2" {
+			t.Errorf("%s is of block %s of %q, want one of h2", got[0].Addr, b.CIDR, owner.Name)
+		}
+	}
+	if len(v.Blocks) != 2 {
+		t.Errorf("%d blocks, and two were free to be had", len(v.Blocks))
+	}
+}
+
+func TestAChangeIsBegunAHundredTimesAtMost(t *testing.T) {
+	f := newFixture(t)
+	tries := 0
+	f.store.Fail(func(op memstore.Op) error {
+		if op.Verb == "transact" {
+			tries++
+			return datastore.ErrConflict
+		}
+		return nil
+	})
+	a := f.allocator(f.store, Config{Pause: func(context.Context, int) error { return nil }})
+	if _, err := a.Assign(t.Context(), AutoArgs{Node: "h1", Handle: "a", Num4: 1}); !errors.Is(err, datastore.ErrConflict) || tries != 100 {
+		t.Errorf("%d tries, %v; want 100", tries, err)
+	}
+}
+
+// TestAPoolThatIsStoredWithoutASizeHasUpstreamsBlocks: 64 addresses each.
+func TestAPoolThatIsStoredWithoutASizeHasUpstreamsBlocks(t *testing.T) {
+	f := newFixture(t)
+	f.put("ippools/p", `"cidr":"10.0.0.0/16"`)
+	f.put("ippools/p6", `"cidr":"fd65::/64"`)
+	got, err := f.Assign(t.Context(), AutoArgs{Node: "h1", Handle: "a", Num4: 1, Num6: 1})
+	if err != nil || len(got) != 2 || got[0].Block.Bits() != 26 || got[1].Block.Bits() != 122 {
+		t.Errorf("%v, %v", got, err)
+	}
 }
 
 func TestOfTwentyBlocksAtMost(t *testing.T) {

@@ -163,6 +163,7 @@ func TestCNI(t *testing.T) {
 		"alone, in both families":              aloneInBothFamilies,
 		"alone, with IPv6":                     aloneWithIPv6,
 		"from pools that it names":             namedPools,
+		"with an MTU":                          withMTU,
 		"the result is what the standard says": resultIsStandard,
 		"chained with portmap and bandwidth":   chained,
 		"with host-local's addresses":          hostLocal,

@@ -153,6 +153,19 @@ func TestAnAddressIsFoundAndFollowed(t *testing.T) {
 	})
 }
 
+// TestAChangeThatNobodyTellsOfIsSeenWithinAMinute: of routes, and of what can be reached, the kernel tells nobody.
+func TestAChangeThatNobodyTellsOfIsSeenWithinAMinute(t *testing.T) {
+	run(t, "", nil, func(b *bench) {
+		b.mu.Lock()
+		b.addrs = []string{"192.0.2.7/24"}
+		b.mu.Unlock()
+		<-time.After(59 * time.Second) // virtual
+		b.want("before", `"ipv4Address":"192.0.2.1/24"`)
+		<-time.After(3 * time.Second)
+		b.want("after", `"ipv4Address":"192.0.2.7/24"`)
+	})
+}
+
 func TestAnExplicitAddressIsNotFollowed(t *testing.T) {
 	run(t, "192.0.2.1", nil, func(b *bench) {
 		b.want("at the start", `"ipv4Address":"192.0.2.1/24"`)

@@ -254,7 +254,9 @@ func TestANodeIsDeletedWithAllThatHangsOnItOnlyIfAskedFor(t *testing.T) {
 func TestDelete(t *testing.T) {
 	c := newCLI(t)
 	c.Want(0, "", "apply", "-f", clitest.Prod)
-	clitest.Equal(t, c.Want(1, "", "delete", "tier", "default"), "twill: tier/default is built in and cannot be deleted")
+	for _, tier := range []string{"default", "kube-admin", "kube-baseline"} {
+		clitest.Equal(t, c.Want(1, "", "delete", "tier", tier), "twill: tier/"+tier+" is built in and cannot be deleted")
+	}
 	clitest.Equal(t, c.Want(1, "", "delete", "profile", api.ProfileDefaultAllow), "twill: profile/projectcalico-default-allow is built in and cannot be deleted")
 	clitest.Equal(t, c.Want(1, "", "delete", "tier", "security"), "twill: tier/security holds 1 policy; delete first: globalnetworkpolicy/no-telnet")
 	clitest.Equal(t, c.Want(1, "", "delete", "np", "nope", "-n", "prod"), "twill: networkpolicy/prod/nope does not exist; --skip-not-exists makes that no error")

@@ -33,3 +33,14 @@ func namedPools(t *testing.T, r *caller) {
 		r.del(l, c)
 	}
 }
+
+func withMTU(t *testing.T, r *caller) {
+	l, c := r.list("net", both+`, "mtu": 1380`), r.container()
+	got := r.add(l, c)
+	defer r.del(l, c)
+	for where, mtu := range map[string]int{"the container": c.Link("eth0").MTU, "the host": r.link(got.Interfaces[0].Name).MTU} {
+		if mtu != 1380 {
+			t.Errorf("in %s the MTU is %d", where, mtu)
+		}
+	}
+}

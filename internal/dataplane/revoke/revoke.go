@@ -86,6 +86,7 @@ type Driver struct {
 	gone      map[netip.Addr]bool // those of touched that were a workload's, long ago
 	all       bool                // every flow is to be judged
 	urgent    bool                // not only new workloads are touched
+	windows   bool                // the kernel may have forgotten the windows of all connections
 	looked    bool                // a pass has seen all flows
 	addrs     map[netip.Addr]string
 	stale     bool // addrs is to be made anew
@@ -224,7 +225,7 @@ const settling = 5 * time.Second
 func (d *Driver) take() {
 	d.mu.Lock()
 	batches, links, arrived := d.applied, d.links, d.absence.take()
-	d.all = d.all || d.anew
+	d.all, d.windows = d.all || d.anew, d.windows || d.anew
 	d.applied, d.links, d.anew = nil, nil, false
 	d.mu.Unlock()
 	d.judging.Lock()
@@ -287,6 +288,9 @@ func (d *Driver) pass() (p Pass) {
 	p.Err = d.cfg.Table.Each(func(f conntrack.Flow) {
 		p.Flows++
 		watch.flow(f)
+		if d.windows {
+			changes[f.Original] = conntrack.Change{Flow: f, AnyWindow: true}
+		}
 		is := f.Mark&kernel.ConntrackRevoked != 0
 		if !d.all && !d.concerns(f) {
 			revoked = revoked || is
@@ -306,7 +310,8 @@ func (d *Driver) pass() (p Pass) {
 		if want {
 			mark = kernel.ConntrackRevoked
 		}
-		changes[f.Original] = conntrack.Change{Flow: f, Mark: mark, Mask: kernel.ConntrackRevoked}
+		// What it sent while it was cut, the kernel saw and we dropped: see [conntrack.Change].
+		changes[f.Original] = conntrack.Change{Flow: f, Mark: mark, Mask: kernel.ConntrackRevoked, AnyWindow: d.windows || !want}
 	})
 	d.state.IgnoreHosts = false
 	d.judging.Unlock()
@@ -318,7 +323,7 @@ func (d *Driver) pass() (p Pass) {
 		d.looked = true
 		clear(d.touched)
 		clear(d.gone)
-		d.all, d.urgent, d.revoked = false, false, revoked
+		d.all, d.urgent, d.windows, d.revoked = false, false, false, revoked
 	}
 	return p
 }
@@ -326,9 +331,11 @@ func (d *Driver) pass() (p Pass) {
 // write makes the changes that a look at the table found to be made.
 func (p *Pass) write(table Table, changes map[conntrack.Tuple]conntrack.Change, forget map[conntrack.Tuple]conntrack.Flow) {
 	for c := range maps.Values(changes) {
-		if c.Mark != 0 {
+		switch {
+		case c.Mask == 0:
+		case c.Mark != 0:
 			p.Revoked++
-		} else {
+		default:
 			p.Restored++
 		}
 	}

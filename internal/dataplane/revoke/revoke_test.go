@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -18,9 +19,10 @@ import (
 
 // table is a table of connections in memory.
 type table struct {
-	flows []conntrack.Flow
-	reads int
-	fail  error
+	flows   []conntrack.Flow
+	reads   int
+	fail    error
+	windows map[uint16]bool // of connections, by their port, that may have any window
 }
 
 func (x *table) Each(f func(conntrack.Flow)) error {
@@ -36,6 +38,12 @@ func (x *table) Mark(changes []conntrack.Change) (int, error) {
 		for i := range x.flows {
 			if x.flows[i].Original == c.Flow.Original {
 				x.flows[i].Mark = x.flows[i].Mark&^c.Mask | c.Mark
+				if c.AnyWindow {
+					if x.windows == nil {
+						x.windows = map[uint16]bool{}
+					}
+					x.windows[c.Flow.Original.DstPort] = true
+				}
 			}
 		}
 	}
@@ -192,13 +200,16 @@ func TestAfterATimeWithoutPolicyAllFlowsAreJudged(t *testing.T) {
 		x.flows = []conntrack.Flow{flow("192.0.2.9", "10.65.0.2", 6, 80), flow("192.0.2.9", "10.65.0.2", 6, 81)}
 		d.InForce(intent.Batch{}, false)
 		synctest.Wait()
-		if x.flows[0].Mark != others {
+		if x.flows[0].Mark != others || len(x.windows) > 0 {
 			t.Error("a batch that changes nothing cost a pass")
 		}
 		d.InForce(intent.Batch{}, true)
 		synctest.Wait()
 		if x.flows[0].Mark != others|kernel.ConntrackRevoked || x.flows[1].Mark != others {
 			t.Errorf("marks %#x and %#x, want the first revoked", x.flows[0].Mark, x.flows[1].Mark)
+		}
+		if !x.windows[80] || !x.windows[81] {
+			t.Errorf("any window is taken for ports %v; without rules the kernel has forgotten those of 80 and 81", x.windows)
 		}
 		cancel()
 		<-ended
@@ -291,5 +302,26 @@ func TestAHostEndpointRevokesNothing(t *testing.T) {
 		if len(passes) == 0 || passes[0].Judged != 1 || x.flows[0].Mark != others {
 			t.Errorf("passes %+v, mark %#x", passes, x.flows[0].Mark)
 		}
+	})
+}
+
+// A connection that was cut had its packets dropped after the kernel had seen them.
+func TestWhatIsRestoredMayHaveAnyWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := &table{flows: []conntrack.Flow{flow("192.0.2.9", "10.65.0.2", 6, 80), flow("192.0.2.9", "10.65.0.2", 6, 81)}}
+		d := revoke.New(revoke.Config{Table: x, Local: func() ([]netip.Addr, error) { return nil, nil }})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- d.Run(ctx) }()
+		for _, port := range []int{80, 0} {
+			d.InForce(server(denied(6, uint16(port))), false)
+			synctest.Wait()
+			<-time.After(time.Minute)
+		}
+		if x.flows[0].Mark != others || !maps.Equal(x.windows, map[uint16]bool{80: true}) {
+			t.Errorf("mark %#x, any window for ports %v; want it restored, and any window for 80 alone", x.flows[0].Mark, x.windows)
+		}
+		cancel()
+		<-ended
 	})
 }

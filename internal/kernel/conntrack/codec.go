@@ -15,6 +15,7 @@ const (
 
 	attrOriginal = 1
 	attrReply    = 2
+	attrProtocol = 4
 	attrMark     = 8
 	attrMaster   = 14
 	attrZone     = 18
@@ -36,6 +37,10 @@ const (
 	protoICMPType = 5
 	protoICMPCode = 6
 	protoICMP6ID  = 7 // and its type and code follow
+
+	protocolTCP      = 1
+	tcpFlagsOriginal = 4 // and those of the reply follow: flags, and which of them are meant
+	tcpBeLiberal     = 8 // linux/netfilter/nf_conntrack_tcp.h
 
 	nested   = unix.NLA_F_NESTED
 	typeMask = 0x3fff
@@ -111,7 +116,13 @@ func encodeName(f Flow) []byte {
 // encode names a flow, and says its mark.
 func encode(c Change) []byte {
 	out := attr(encodeName(c.Flow), attrMark, binary.BigEndian.AppendUint32(nil, c.Mark))
-	return attr(out, attrMarkMask, binary.BigEndian.AppendUint32(nil, c.Mask))
+	out = attr(out, attrMarkMask, binary.BigEndian.AppendUint32(nil, c.Mask))
+	if c.AnyWindow && c.Flow.Original.Proto == unix.IPPROTO_TCP {
+		liberal := []byte{tcpBeLiberal, tcpBeLiberal}
+		tcp := attr(attr(nil, tcpFlagsOriginal, liberal), tcpFlagsOriginal+1, liberal)
+		out = attr(out, attrProtocol|nested, attr(nil, protocolTCP|nested, tcp))
+	}
+	return out
 }
 
 func encodeTuple(t Tuple) []byte {

@@ -2,7 +2,7 @@
 //
 // In and out: [Flow] values; a [Conn] belongs to the network namespace in which it was opened. [Conn.Each] reads the
 // table, [Conn.Mark] changes bits of the marks of flows that were read, with a mask, so that the bits of others stay, and
-// [Conn.Forget] deletes flows. Only the tuple and the mark are sent: whatever else a flow has stays as it is, and what is
+// [Conn.Forget] deletes flows. Only the tuple, the mark and a flag are sent: whatever else a flow has stays as it is, and what is
 // gone is not made anew.
 package conntrack
 
@@ -41,6 +41,14 @@ type Flow struct {
 type Change struct {
 	Flow       Flow
 	Mark, Mask uint32
+	// AnyWindow has the kernel take any sequence number of a TCP connection for one of its own, as the sysctl
+	// net.netfilter.nf_conntrack_tcp_be_liberal does for all. It is for a connection whose packets were dropped for a while.
+	//
+	// The kernel forgets the windows of all connections when the last rule that asks for their state goes (nf_ct_tcp_fixup), and
+	// learns them anew from the packets that it sees, also those that we drop. If it sees data of one end and then a keepalive of the
+	// other, whose sequence number is one less than the next (RFC 9293, 3.8.4), it holds the ACK in all that the first end
+	// sends for one of data not sent yet, and what it holds for invalid is dropped for ever.
+	AnyWindow bool
 }
 
 // Conn is a netlink socket. Any goroutine may use it; they take turns.

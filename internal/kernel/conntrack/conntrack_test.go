@@ -1,7 +1,10 @@
 package conntrack_test
 
 import (
+	"io"
+	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,5 +131,70 @@ func TestAFlowThatIsGoneIsNeitherAnErrorNorMadeAnew(t *testing.T) {
 	}
 	if all := flows(t, c); len(all) != 0 {
 		t.Errorf("flows now: %v", all)
+	}
+}
+
+// TestAConnectionThatWasCutGoesOn: the kernel forgets the windows of a connection that is cut, since the rules go and come, and
+// then sees data of one end before a keepalive of the other. See [conntrack.Change].
+func TestAConnectionThatWasCutGoesOn(t *testing.T) {
+	const patience = 30 * time.Second
+	for _, a := range []string{"127.0.0.1", "::1"} {
+		t.Run(a, func(t *testing.T) {
+			t.Parallel()
+			ns := netnstest.New(t)
+			rules := func() {
+				ns.Run("nft", "add table inet t; add counter inet t keepalives; add chain inet t c { type filter hook input priority 0; };"+
+					"add rule inet t c ct mark 1 tcp sport 4000 counter name keepalives; add rule inet t c ct mark 1 drop; add rule inet t c ct state invalid drop")
+			}
+			rules()
+			c, at := open(t, ns), netip.AddrPortFrom(netip.MustParseAddr(a), 4000)
+			l, err := ns.ListenTCP(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			client, err := ns.DialTCP(netip.AddrPort{}, at, time.Now().Add(patience))
+			if err != nil {
+				t.Fatal(err)
+			}
+			server, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer server.Close()
+			go func() { _, _ = io.Copy(server, server) }()
+			if err := netnstest.Exchange(client, time.Now().Add(patience)); err != nil {
+				t.Fatal(err)
+			}
+			err = server.(*net.TCPConn).SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 100})
+			if err != nil {
+				t.Fatal(err)
+			}
+			mark := func(change conntrack.Change) {
+				for _, change.Flow = range flows(t, c) {
+					if n, err := c.Mark([]conntrack.Change{change}); n != 1 || err != nil {
+						t.Fatalf("%d flows changed: %v", n, err)
+					}
+				}
+			}
+			mark(conntrack.Change{Mark: 1, Mask: 1})
+			ns.Run("nft", "delete table inet t")
+			rules()
+			if _, err := client.Write([]byte("twill")); err != nil {
+				t.Fatal(err)
+			}
+			until := time.Now().Add(patience)
+			for !strings.Contains(ns.Run("nft", "list counter inet t keepalives"), "packets 2") {
+				if time.Now().After(until) {
+					t.Fatal("the server has sent no keepalives")
+				}
+			}
+			mark(conntrack.Change{Mask: 1, AnyWindow: true})
+			if err := client.SetReadDeadline(time.Now().Add(patience)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(client, make([]byte, 5)); err != nil {
+				t.Errorf("what the client sent while it was cut never arrived: %v", err)
+			}
+		})
 	}
 }

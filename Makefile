@@ -51,7 +51,7 @@ lint: ## go vet, and golangci-lint (.golangci.yml) over code and tests; the lint
 # What decides and what loops, without a kernel: Go's race detector sees what their tests do at once. Not yet internal/dataplane,
 # whose tests change their fakes while the loop that uses them sleeps in virtual time, which the detector takes for a race.
 RACY := api/selector internal/attach internal/autohep internal/bgp/bfd internal/bgp/nodestatus internal/bgp/plan internal/calc \
-	internal/dataplane/attribution internal/dataplane/delta internal/dataplane/flows internal/datastore/memstore internal/decommission internal/health \
+	internal/dataplane/attribution internal/dataplane/delta internal/dataplane/flows internal/datastore/memstore internal/resources/decommission internal/health \
 	internal/ifmon internal/ipam internal/metrics internal/node internal/nodekeep internal/serve internal/status internal/syncer internal/upkeep
 race: ## the race detector on pure packages and loops; it needs cgo and a C compiler
 	@if command -v "$${CC:-gcc}" >/dev/null; \

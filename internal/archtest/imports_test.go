@@ -54,8 +54,8 @@ var layers = map[string]int{
 	"internal/dataplane/attribution": 2, "internal/autohep": 2, "internal/bgp/plan": 2, "internal/bgp/bfd": 2, "internal/bgp/speaker": 3, "internal/bgp/birdconf": 3, "internal/bgp/birdctl": 2, "internal/bgp/nodestatus": 4, "internal/bgp/daemon": 5,
 	"internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/host": 3, "internal/dataplane/sim": 3,
 	"internal/ipam": 3, "internal/controller": 3, "internal/dataplane/revoke": 3, "internal/dataplane/flows": 3, "internal/dataplane/iptables": 3,
-	"internal/dataplane": 4, "internal/status": 4, "internal/cni": 4, "internal/attach": 4, "internal/attach/wire": 1, "internal/health": 4, "internal/metrics": 4, "internal/serve": 4, "internal/upkeep": 4,
-	"internal/doctor": 3, "internal/hostfacts": 4, "internal/decommission": 5, "internal/resources": 4, "internal/leftovers": 5, "internal/nodeaddr": 2, "internal/nodekeep": 4,
+	"internal/dataplane": 4, "internal/status": 2, "internal/cni": 4, "internal/attach": 4, "internal/attach/wire": 1, "internal/health": 4, "internal/metrics": 4, "internal/serve": 4, "internal/upkeep": 4,
+	"internal/doctor": 3, "internal/hostfacts": 4, "internal/resources": 4, "internal/leftovers": 5, "internal/nodeaddr": 2, "internal/nodekeep": 4,
 	"internal/agent": 5, "internal/node": 5, "internal/cli": 5, "internal/lab": 5, "internal/outagetest": 5,
 	"cmd/twill": 6, "cmd/twill-cni": 6,
 	"hack/image": 6, "internal/seedtest": 0, "internal/upstreamtest": 0, "internal/archtest": 7, "internal/agreetest": 7, "internal/chaostest": 7,
@@ -78,7 +78,7 @@ func layerOf(path string) (tree string, layer int) {
 // daemons and the lab.
 var allowed = map[string][]string{
 	"internal/dataplane/desired": {"internal/dataplane/rules"}, // decides in whose form
-	"internal/cli":               {"internal/decommission", "internal/leftovers", "internal/agent", "internal/bgp/daemon", "internal/node", "internal/lab"},
+	"internal/cli":               {"internal/leftovers", "internal/agent", "internal/bgp/daemon", "internal/node", "internal/lab"},
 }
 
 func TestImportsFollowTheLayers(t *testing.T) {

@@ -8,11 +8,143 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/ipam"
+	"github.com/twillnet/twill/internal/resources/decommission"
 )
 
-// FindKey is the key of a resource by the name that users know, whatever the
+// Deletion says how a resource goes.
+type Deletion struct {
+	// Revision is the only metadata.resourceVersion that may go; empty: any.
+	Revision string
+	// Cascade deletes with a node all that hangs on it, and what others left of a node that is gone.
+	Cascade bool
+	// Force deletes a node though its agent lives, and would write anew what is deleted.
+	Force bool
+	// Agree is asked, without Cascade, before things are lost that somebody made or uses; nil: nobody agrees.
+	Agree func(ref api.Ref, lost []string) bool
+	// Done hears of each thing that went: a resource, or an address or a block in words; nil: nobody wants to.
+	Done func(ref api.Ref, words string)
+	// InUse hears how many addresses of a pool that goes stay in use until they are released; nil: as above.
+	InUse func(ref api.Ref, addresses int)
+}
+
+// HeldError is a node that is not deleted since something hangs on it that would be lost, or that is gone and left something.
+type HeldError struct {
+	Ref    api.Ref
+	Exists bool
+	Lost   []string // resources as kind/namespace/name, addresses in words
+}
+
+func (e *HeldError) Error() string {
+	if !e.Exists {
+		return fmt.Sprintf("%s does not exist, and something is left of it: %s", Short(e.Ref), strings.Join(e.Lost, ", "))
+	}
+	return fmt.Sprintf("%s is not deleted, since this hangs on it: %s", Short(e.Ref), strings.Join(e.Lost, ", "))
+}
+
+// AliveError is a node that is not deleted since its agent lives.
+type AliveError struct{ Ref api.Ref }
+
+func (e *AliveError) Error() string { return Short(e.Ref) + ": its agent lives" }
+
+// Delete deletes a resource with all that hangs on it: of a node its endpoints, addresses, blocks, peers and status, of a pool its
+// blocks. What is built in, and a tier that holds policies, stays. An error that is [datastore.ErrNotFound] means that there is
+// nothing; others are *[StaleError], *[HeldError], *[AliveError] and those of the store.
+func Delete(ctx context.Context, s datastore.Store, ref api.Ref, d Deletion) error {
+	if BuiltIn(ref) {
+		return fmt.Errorf("%s is built in and cannot be deleted", Short(ref))
+	}
+	switch ref.Kind {
+	case api.KindTier:
+		if err := checkTierEmpty(ctx, s, ref.Name); err != nil {
+			return err
+		}
+	case api.KindNode:
+		return d.node(ctx, s, ref)
+	}
+	key, err := findKey(ctx, s, ref)
+	revision := api.RevisionOf(d.Revision)
+	if err == nil && ref.Kind == api.KindIPPool {
+		err = d.retire(ctx, s, key, ref)
+		revision = api.Revision{} // retire has changed it just now
+	}
+	if err == nil {
+		err = s.Delete(ctx, key, revision)
+	}
+	if errors.Is(err, datastore.ErrConflict) { // it has changed since the caller looked, or is gone
+		if stale := CheckSeen(ctx, s, ref, d.Revision); stale != nil {
+			return stale
+		}
+		err = fmt.Errorf("%s: %w", Short(ref), datastore.ErrNotFound)
+	}
+	if err == nil {
+		d.done(ref, "")
+	}
+	return err
+}
+
+func (d Deletion) done(ref api.Ref, words string) {
+	if d.Done != nil {
+		d.Done(ref, words)
+	}
+}
+
+// CheckSeen refuses what somebody has changed since it was seen. What is gone has not changed.
+func CheckSeen(ctx context.Context, s datastore.Store, ref api.Ref, seen string) error {
+	if seen == "" {
+		return nil
+	}
+	u, err := FindStored(ctx, s, ref)
+	if err == nil {
+		err = CheckRevision(ref, u, seen)
+	}
+	if errors.Is(err, datastore.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// node deletes a node with what hangs on it.
+func (d Deletion) node(ctx context.Context, s datastore.Store, ref api.Ref) error {
+	h, err := decommission.Look(ctx, s, ref.Name)
+	if err != nil {
+		return err
+	}
+	lost, refs := h.Loss()
+	for i := len(refs) - 1; i >= 0; i-- {
+		lost = append([]string{Short(refs[i])}, lost...)
+	}
+	switch {
+	case !h.Exists && h.Empty():
+		return fmt.Errorf("%s: %w", Short(ref), datastore.ErrNotFound)
+	case !h.Exists && !d.Cascade:
+		return &HeldError{Ref: ref, Lost: lost}
+	case h.Alive && !d.Force:
+		return &AliveError{ref}
+	case len(lost) > 0 && !d.Cascade && (d.Agree == nil || !d.Agree(ref, lost)):
+		return &HeldError{Ref: ref, Exists: true, Lost: lost}
+	}
+	return h.Delete(ctx, s, d.done)
+}
+
+// retire gives up the blocks of a pool that is about to go.
+func (d Deletion) retire(ctx context.Context, s datastore.Store, key string, ref api.Ref) error {
+	inUse, err := ipam.New(s, ipam.Config{}).RetirePool(ctx, key, func(stored []byte) ([]byte, error) {
+		doc, err := Tree(stored)
+		if err != nil {
+			return nil, err
+		}
+		return InOrderOf(stored, MergePatch(doc, map[string]any{"spec": map[string]any{"disabled": true}})), nil
+	})
+	if inUse > 0 && d.InUse != nil {
+		d.InUse(ref, inUse)
+	}
+	return err
+}
+
+// findKey is the key of a resource by the name that users know, whatever the
 // key says.
-func FindKey(ctx context.Context, s datastore.Store, ref api.Ref) (string, error) {
+func findKey(ctx context.Context, s datastore.Store, ref api.Ref) (string, error) {
 	u, err := FindStored(ctx, s, ref)
 	var taken *takenError
 	if err == nil || !errors.Is(err, datastore.ErrNotFound) && !errors.As(err, &taken) {
@@ -30,8 +162,8 @@ func FindKey(ctx context.Context, s datastore.Store, ref api.Ref) (string, error
 	return "", fmt.Errorf("%s: %w", Short(ref), datastore.ErrNotFound)
 }
 
-// CheckTierEmpty refuses to delete a tier that is built in or holds policies.
-func CheckTierEmpty(ctx context.Context, s datastore.Store, name string) error {
+// checkTierEmpty refuses to delete a tier that is built in or holds policies.
+func checkTierEmpty(ctx context.Context, s datastore.Store, name string) error {
 	switch name {
 	case api.TierDefault, api.TierKubeAdmin, api.TierKubeBaseline:
 		return fmt.Errorf("tier/%s is built in and cannot be deleted", name)

@@ -28,7 +28,7 @@ type Rewrite struct {
 // wrote stays, and what was wrong before does not stand in the way. When
 // another writer is first it starts anew, unless the change names the revision that it is for.
 func Rewriting(ctx context.Context, s datastore.Store, r Rewrite) (Written, error) {
-	return Retry(func() (Written, error) { return r.once(ctx, s) })
+	return retry(func() (Written, error) { return r.once(ctx, s) })
 }
 
 func (r Rewrite) once(ctx context.Context, s datastore.Store) (Written, error) {

@@ -76,7 +76,7 @@ func CheckRevision(ref api.Ref, u api.Update, seen string) error {
 // conflictTries is how often a change is made anew when another writer was first.
 const conflictTries = 10
 
-func Retry(do func() (Written, error)) (done Written, err error) {
+func retry(do func() (Written, error)) (done Written, err error) {
 	for range conflictTries {
 		if done, err = do(); !errors.Is(err, datastore.ErrConflict) && !errors.Is(err, datastore.ErrExists) {
 			return done, err
@@ -85,7 +85,23 @@ func Retry(do func() (Written, error)) (done Written, err error) {
 	return done, fmt.Errorf("%w, %d times in a row; try again when its other writer is quiet", err, conflictTries)
 }
 
-func CreateOnce(ctx context.Context, s datastore.Store, r api.Resource) (Written, error) {
+// Create writes a resource that must not exist; else it is *[ExistsError].
+func Create(ctx context.Context, s datastore.Store, r api.Resource) (Written, error) {
+	return retry(func() (Written, error) { return createOnce(ctx, s, r) })
+}
+
+// Apply creates a resource, or makes what is stored say what it says; what another version wrote beside that stays. With a
+// resourceVersion, what somebody has changed since is *[StaleError].
+func Apply(ctx context.Context, s datastore.Store, r api.Resource) (Written, error) {
+	return retry(func() (Written, error) { return applyOnce(ctx, s, r) })
+}
+
+// Replace is Apply of what must exist; else it is *[MissingError].
+func Replace(ctx context.Context, s datastore.Store, r api.Resource) (Written, error) {
+	return retry(func() (Written, error) { return replaceOnce(ctx, s, r) })
+}
+
+func createOnce(ctx context.Context, s datastore.Store, r api.Resource) (Written, error) {
 	ref := api.RefOf(r)
 	if BuiltIn(ref) {
 		return Written{}, &ExistsError{ref}
@@ -113,7 +129,7 @@ func CreateNew(ctx context.Context, s datastore.Store, r api.Resource) (Written,
 	return Written{What: "created", Now: now}, err
 }
 
-func ApplyOnce(ctx context.Context, s datastore.Store, r api.Resource) (Written, error) {
+func applyOnce(ctx context.Context, s datastore.Store, r api.Resource) (Written, error) {
 	if BuiltIn(api.RefOf(r)) {
 		return Written{What: "unchanged"}, nil
 	}
@@ -130,7 +146,7 @@ func ApplyOnce(ctx context.Context, s datastore.Store, r api.Resource) (Written,
 	return mergeInto(ctx, s, old, r, "configured")
 }
 
-func ReplaceOnce(ctx context.Context, s datastore.Store, r api.Resource) (Written, error) {
+func replaceOnce(ctx context.Context, s datastore.Store, r api.Resource) (Written, error) {
 	ref := api.RefOf(r)
 	if BuiltIn(ref) {
 		return Written{What: "unchanged"}, nil

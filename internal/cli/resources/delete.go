@@ -13,7 +13,6 @@ import (
 	"github.com/twillnet/twill/internal/cli/manifests"
 	"github.com/twillnet/twill/internal/cli/show"
 	"github.com/twillnet/twill/internal/datastore"
-	"github.com/twillnet/twill/internal/ipam"
 	"github.com/twillnet/twill/internal/resources"
 )
 
@@ -82,11 +81,16 @@ Exit code: 0 deleted, 1 one does not exist, has changed or may not go, 2 usage.`
 }
 
 func (c *command) deleteAll(ctx context.Context, s datastore.Store, refs []api.Ref, o deletion) error {
-	if err := checkSeen(ctx, s, refs, o.seen); err != nil {
-		return err
+	var wrong []error
+	for _, ref := range refs { // before anything is deleted
+		if err := resources.CheckSeen(ctx, s, ref, o.seen[ref]); err != nil {
+			wrong = append(wrong, err)
+		}
+	}
+	if len(wrong) > 0 {
+		return console.Few(wrong)
 	}
 	p := c.Progress(len(refs), "deleted")
-	var wrong []error
 	for i, ref := range refs {
 		err := c.deleteOne(ctx, s, ref, o)
 		if conn.IsUnreachable(err) {
@@ -96,24 +100,6 @@ func (c *command) deleteAll(ctx context.Context, s datastore.Store, refs []api.R
 			wrong = append(wrong, err)
 		}
 		p.Step()
-	}
-	return console.Few(wrong)
-}
-
-// checkSeen refuses to delete what was changed since the file was written, before anything is deleted.
-func checkSeen(ctx context.Context, s datastore.Store, refs []api.Ref, seen map[api.Ref]string) error {
-	var wrong []error
-	for _, ref := range refs {
-		if seen[ref] == "" {
-			continue
-		}
-		u, err := resources.FindStored(ctx, s, ref)
-		if err == nil {
-			err = resources.CheckRevision(ref, u, seen[ref])
-		}
-		if err != nil && !errors.Is(err, datastore.ErrNotFound) {
-			wrong = append(wrong, err)
-		}
 	}
 	return console.Few(wrong)
 }
@@ -155,60 +141,28 @@ func (c *command) refsToDelete(args []string, o *deletion) ([]api.Ref, error) {
 }
 
 func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref, o deletion) error {
-	if resources.BuiltIn(ref) {
-		return fmt.Errorf("%s is built in and cannot be deleted", resources.Short(ref))
-	}
-	if ref.Kind == api.KindTier {
-		if err := resources.CheckTierEmpty(ctx, s, ref.Name); err != nil {
-			return err
-		}
-	}
-	if ref.Kind == api.KindNode {
-		return c.deleteNode(ctx, s, ref, o)
-	}
-	key, err := resources.FindKey(ctx, s, ref)
-	if err == nil && ref.Kind == api.KindIPPool {
-		err = c.retirePool(ctx, s, key, ref)
-	}
-	if err == nil {
-		err = s.Delete(ctx, key, o.revision(ref))
-	}
-	if errors.Is(err, datastore.ErrConflict) { // it has changed since checkSeen, or is gone
-		if stale := checkSeen(ctx, s, []api.Ref{ref}, o.seen); stale != nil {
-			return stale
-		}
-		err = datastore.ErrNotFound
-	}
+	err := resources.Delete(ctx, s, ref, resources.Deletion{
+		Revision: o.seen[ref], Cascade: o.cascade, Force: o.force, Agree: c.agreed,
+		Done: func(what api.Ref, words string) { c.gone(what, words, o.dry) },
+		InUse: func(ref api.Ref, n int) {
+			fmt.Fprintf(c.Err, "twill: %s: addresses of it stay in use until they are released, %d now\n", resources.Short(ref), n)
+		},
+	})
+	var held *resources.HeldError
+	var alive *resources.AliveError
 	switch {
+	case errors.As(err, &held) && !held.Exists && o.ignore:
+		return nil
+	case errors.As(err, &held) && !held.Exists:
+		return fmt.Errorf("%s does not exist, and something is left of it, which --cascade deletes:%s", resources.Short(ref), listed(held.Lost))
+	case errors.As(err, &held):
+		return fmt.Errorf("%s is not deleted, since this hangs on it; --cascade deletes it, too:%s", resources.Short(ref), listed(held.Lost))
+	case errors.As(err, &alive):
+		return fmt.Errorf("%w, and would write anew what is deleted: stop it there (twill node uninstall) and wait until its last report expires, within two minutes, or pass --force", err)
 	case errors.Is(err, datastore.ErrNotFound) && o.ignore:
 		return nil
 	case errors.Is(err, datastore.ErrNotFound):
 		return fmt.Errorf("%s does not exist; --skip-not-exists makes that no error", resources.Short(ref))
-	case err != nil:
-		return err
-	}
-	return c.say(ref, resources.Written{What: "deleted"}, o.dry)
-}
-
-// revision is the only one that a file wants deleted; zero if it does not say.
-func (o deletion) revision(ref api.Ref) api.Revision {
-	if ref.Kind == api.KindIPPool { // retirePool has changed it just now
-		return api.Revision{}
-	}
-	return api.RevisionOf(o.seen[ref])
-}
-
-// retirePool gives up the blocks of a pool that is about to go.
-func (c *command) retirePool(ctx context.Context, s datastore.Store, key string, ref api.Ref) error {
-	inUse, err := ipam.New(s, ipam.Config{}).RetirePool(ctx, key, func(stored []byte) ([]byte, error) {
-		doc, err := resources.Tree(stored)
-		if err != nil {
-			return nil, err
-		}
-		return resources.InOrderOf(stored, resources.MergePatch(doc, map[string]any{"spec": map[string]any{"disabled": true}})), nil
-	})
-	if inUse > 0 {
-		fmt.Fprintf(c.Stdio.Err, "twill: %s: addresses of it stay in use until they are released, %d now\n", resources.Short(ref), inUse)
 	}
 	return err
 }

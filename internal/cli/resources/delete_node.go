@@ -2,49 +2,24 @@ package resources
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/twillnet/twill/api"
-	"github.com/twillnet/twill/internal/datastore"
-	"github.com/twillnet/twill/internal/decommission"
 	"github.com/twillnet/twill/internal/resources"
 )
 
-// deleteNode deletes a node with what hangs on it, after it was asked for.
-func (c *command) deleteNode(ctx context.Context, s datastore.Store, ref api.Ref, o deletion) error {
-	h, err := decommission.Look(ctx, s, ref.Name)
-	if err != nil {
-		return err
-	}
-	lost, refs := h.Loss()
-	for i := len(refs) - 1; i >= 0; i-- {
-		lost = append([]string{resources.Short(refs[i])}, lost...)
-	}
+// gone says what was deleted: a resource, or something in words.
+func (c *command) gone(what api.Ref, words string, dry dryRun) {
 	switch {
-	case !h.Exists && o.ignore && !(o.cascade && !h.Empty()):
-		return nil
-	case !h.Exists && h.Empty():
-		return fmt.Errorf("%s does not exist; --skip-not-exists makes that no error", resources.Short(ref))
-	case !h.Exists && !o.cascade:
-		return fmt.Errorf("%s does not exist, and something is left of it, which --cascade deletes:%s", resources.Short(ref), listed(lost))
-	case h.Alive && !o.force:
-		return fmt.Errorf("%s: its agent lives, and would write anew what is deleted: stop it there (twill node uninstall) and wait until its last report expires, within two minutes, or pass --force", resources.Short(ref))
-	case len(lost) > 0 && !o.cascade && !c.agreed(ref, lost):
-		return fmt.Errorf("%s is not deleted, since this hangs on it; --cascade deletes it, too:%s", resources.Short(ref), listed(lost))
+	case words == "":
+		_ = c.say(what, resources.Written{What: "deleted"}, dry) // a terminal that is gone does not stop a deletion half way
+	case dry.active():
+		c.also(words + " (dry run)")
+	default:
+		c.also(words)
 	}
-	return h.Delete(ctx, s, func(what api.Ref, words string) {
-		switch {
-		case words == "":
-			_ = c.say(what, resources.Written{What: "deleted"}, o.dry) // a terminal that is gone does not stop a deletion half way
-		case o.dry.active():
-			c.also(words + " (dry run)")
-		default:
-			c.also(words)
-		}
-	})
 }
 
 // also prints what went that is no resource: on standard error, where people do not read what is printed.

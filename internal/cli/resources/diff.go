@@ -99,7 +99,7 @@ func (c *command) diff(ctx context.Context, files manifests.Files) (out []differ
 	ms = resources.InOrder(ms)
 	err = c.Conn.Long(ctx, func(ctx context.Context, s datastore.Store) error {
 		s = dryServer.on(s)
-		w := &writing{verb: "apply", did: "compared", dry: dryServer, write: resources.ApplyOnce}
+		w := &writing{verb: "apply", did: "compared", dry: dryServer, write: resources.Apply}
 		return c.writeEach(ctx, s, ms, w, func(ref api.Ref, done resources.Written) error {
 			if done.What == "unchanged" {
 				return nil

@@ -30,7 +30,7 @@ type writing struct {
 }
 
 func (c *command) applyCmd() *cobra.Command {
-	return c.writeCmd(&writing{verb: "apply", did: "applied", write: resources.ApplyOnce}, &cobra.Command{
+	return c.writeCmd(&writing{verb: "apply", did: "applied", write: resources.Apply}, &cobra.Command{
 		Short: "Create or change resources from files",
 		Long: `Create the resources in files, directories or standard input, or change them to
 be so. All files are read and checked first; if one resource is wrong, nothing
@@ -50,7 +50,7 @@ Exit code: 0 all is as the files say, 1 something is wrong or has changed,
 }
 
 func (c *command) createCmd() *cobra.Command {
-	w := &writing{verb: "create", did: "created", write: resources.CreateOnce}
+	w := &writing{verb: "create", did: "created", write: resources.Create}
 	cmd := c.writeCmd(w, &cobra.Command{
 		Short: "Create resources from files that must not exist yet",
 		Long: `Create the resources in files, directories or standard input. If one of them
@@ -65,7 +65,7 @@ Exit code: 0 all were created, 1 something exists or is wrong, 2 usage.`,
 }
 
 func (c *command) replaceCmd() *cobra.Command {
-	return c.writeCmd(&writing{verb: "replace", did: "replaced", write: resources.ReplaceOnce}, &cobra.Command{
+	return c.writeCmd(&writing{verb: "replace", did: "replaced", write: resources.Replace}, &cobra.Command{
 		Short: "Replace resources from files that must exist",
 		Long: `Replace resources by those in files, directories or standard input. If one of
 them does not exist, or is wrong, nothing is written. What names no namespace is
@@ -144,7 +144,7 @@ func (c *command) writeEach(ctx context.Context, s datastore.Store, ms []resourc
 	p := c.Progress(len(ms), w.did)
 	for i, m := range ms {
 		ref := api.RefOf(m.Resource)
-		wrote, err := resources.Retry(func() (resources.Written, error) { return w.write(ctx, s, m.Resource) })
+		wrote, err := w.write(ctx, s, m.Resource)
 		var there *resources.ExistsError
 		if w.skipExists && errors.As(err, &there) {
 			wrote, err = resources.Written{What: "exists already, skipped"}, nil

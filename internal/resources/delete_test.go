@@ -1,0 +1,140 @@
+package resources_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/resources"
+)
+
+// named is a resource of a kind with a name, and a namespace where there are such.
+func named(kind, name string) api.Resource {
+	r := api.New(kind)
+	r.Meta().Name = name
+	if k, _ := api.LookupKind(kind); k.Namespaced {
+		r.Meta().Namespace = "prod"
+	}
+	return r
+}
+
+// with puts resources into an empty store.
+func with(t *testing.T, rs ...api.Resource) *memstore.Store {
+	t.Helper()
+	s := memstore.New()
+	for _, r := range rs {
+		if _, err := resources.Create(t.Context(), s, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func TestDeleteTakesWithItWhatHangsOnIt(t *testing.T) {
+	tier, policy := named(api.KindTier, "t").(*api.Tier), named(api.KindNetworkPolicy, "p").(*api.NetworkPolicy)
+	policy.Spec.Tier = "t"
+	endpoint := named(api.KindWorkloadEndpoint, "h1-k8s-a-eth0").(*api.WorkloadEndpoint)
+	endpoint.Spec = api.WorkloadEndpointSpec{Node: "h1", Orchestrator: "k8s", Pod: "a", Endpoint: "eth0", InterfaceName: "cali1", IPNetworks: []string{"10.0.0.1/32"}}
+	node := named(api.KindNode, "h1")
+	agreed := func(yes bool) func(api.Ref, []string) bool { return func(api.Ref, []string) bool { return yes } }
+	for _, tt := range []struct {
+		name  string
+		have  []api.Resource
+		ref   api.Ref
+		d     resources.Deletion
+		wrong string // what the error says; empty: it went
+		went  string
+	}{
+		{"one thing", []api.Resource{tier}, api.RefOf(tier), resources.Deletion{}, "", "tier/t"},
+		{"nothing", nil, api.RefOf(tier), resources.Deletion{}, "not found", ""},
+		{"a tier that holds a policy", []api.Resource{tier, policy}, api.RefOf(tier), resources.Deletion{}, "tier/t holds 1 policy; delete first: networkpolicy/prod/p", ""},
+		{"what is built in", nil, api.Ref{Kind: api.KindTier, Name: api.TierDefault}, resources.Deletion{}, "built in", ""},
+		{"what was changed since", []api.Resource{tier}, api.RefOf(tier), resources.Deletion{Revision: "77"}, "was changed by another writer", ""},
+		{"a node with an endpoint, and nobody to ask", []api.Resource{node, endpoint}, api.RefOf(node), resources.Deletion{}, "this hangs on it: workloadendpoint/prod/h1-k8s-a-eth0", ""},
+		{"somebody who says no", []api.Resource{node, endpoint}, api.RefOf(node), resources.Deletion{Agree: agreed(false)}, "this hangs on it", ""},
+		{"somebody who says yes", []api.Resource{node, endpoint}, api.RefOf(node), resources.Deletion{Agree: agreed(true)}, "", "workloadendpoint/prod/h1-k8s-a-eth0 node/h1"},
+		{"all of it", []api.Resource{node, endpoint}, api.RefOf(node), resources.Deletion{Cascade: true}, "", "workloadendpoint/prod/h1-k8s-a-eth0 node/h1"},
+		{"what a node left that is gone", []api.Resource{endpoint}, api.RefOf(node), resources.Deletion{}, "does not exist, and something is left of it", ""},
+		{"and that goes, too", []api.Resource{endpoint}, api.RefOf(node), resources.Deletion{Cascade: true}, "", "workloadendpoint/prod/h1-k8s-a-eth0"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := with(t, tt.have...)
+			var went []string
+			tt.d.Done = func(ref api.Ref, words string) {
+				went = append(went, strings.TrimSpace(resources.Short(ref)+" "+words))
+			}
+			err := resources.Delete(t.Context(), s, tt.ref, tt.d)
+			if got := strings.Join(went, " "); got != tt.went || (err == nil) != (tt.wrong == "") || err != nil && !strings.Contains(err.Error(), tt.wrong) {
+				t.Errorf("%v, and %q went; want %q, and %q", err, got, tt.wrong, tt.went)
+			}
+			if left, err := s.List(t.Context(), api.Root); err != nil || len(left.Items) != len(tt.have)-len(went) {
+				t.Errorf("%d of %d are left (%v)", len(left.Items), len(tt.have), err)
+			}
+		})
+	}
+}
+
+// TestADryStoreKeepsWhatIsWritten: what is made of a dry store is what would be made of the store, which stays.
+func TestADryStoreKeepsWhatIsWritten(t *testing.T) {
+	tier := named(api.KindTier, "t")
+	s := with(t, tier)
+	before := s.Revision()
+	dry := resources.Dry(s)
+	if err := resources.Delete(t.Context(), dry, api.RefOf(tier), resources.Deletion{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := resources.FindStored(t.Context(), dry, api.RefOf(tier)); !errors.Is(err, datastore.ErrNotFound) {
+		t.Errorf("it is there: %v", err)
+	}
+	if _, err := resources.FindStored(t.Context(), s, api.RefOf(tier)); err != nil || s.Revision() != before {
+		t.Errorf("something was written: %v", err)
+	}
+}
+
+func TestWaitSeesWhatComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, ref := memstore.New(), api.Ref{Kind: api.KindTier, Name: "t"}
+		there := func(u api.Update) bool { return u.Value != nil }
+		ended := make(chan error, 1)
+		go func() { ended <- resources.Wait(t.Context(), s, ref, there) }()
+		synctest.Wait()
+		if _, err := resources.Create(t.Context(), s, named(api.KindTier, "other")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Fatalf("it ended before the tier is there: %v", err)
+		default:
+		}
+		if _, err := resources.Create(t.Context(), s, named(api.KindTier, "t")); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		go func() {
+			ended <- resources.Wait(t.Context(), s, ref, func(u api.Update) bool { return u.Value == nil })
+		}()
+		synctest.Wait()
+		if err := resources.Delete(t.Context(), s, ref, resources.Deletion{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestWaitEndsWithTheStore(t *testing.T) {
+	s := memstore.New()
+	s.Fail(func(memstore.Op) error { return datastore.ErrUnavailable })
+	err := resources.Wait(t.Context(), s, api.Ref{Kind: api.KindTier, Name: "t"}, func(api.Update) bool { return true })
+	if !errors.Is(err, datastore.ErrUnavailable) || !strings.Contains(err.Error(), "wait for tier/t") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -17,7 +17,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/bgp/bfd"
 	"github.com/twillnet/twill/internal/bgp/nodestatus"
 	"github.com/twillnet/twill/internal/bgp/plan"
@@ -134,16 +133,14 @@ func (k *keeper) run(ctx context.Context) error {
 		return err
 	}
 	defer store.Close()
-	prefixes, status := plan.Prefixes(), func(api.Update) bool { return false }
 	group, ctx := errgroup.WithContext(ctx)
 	if k.statuses.speaker != nil {
 		keep := nodestatus.New(nodestatus.Config{Node: k.cfg.Node, Store: store, Ask: k.statuses.facts(k.cfg.Version), Log: k.cfg.Log.With("part", "status")})
-		prefixes, status = append(prefixes, nodestatus.Prefixes()...), keep.Update
 		group.Go(func() error { return keep.Run(ctx) })
 	}
-	source := syncer.New(store, syncer.Config{Prefixes: prefixes, Logger: k.cfg.Log.With("part", "syncer")})
+	source := syncer.New(store, syncer.Config{Prefixes: plan.Prefixes(), Logger: k.cfg.Log.With("part", "syncer")})
 	group.Go(func() error { return source.Run(ctx) })
-	group.Go(func() error { return k.follow(ctx, source.Batches(), status) })
+	group.Go(func() error { return k.follow(ctx, source.Batches()) })
 	return group.Wait()
 }
 
@@ -167,9 +164,8 @@ func (k *keeper) dial(ctx context.Context) (datastore.Client, error) {
 	}
 }
 
-// follow turns batches into plans. A plan is made only of all that there is: half a world would close sessions. What
-// somebody else takes is no part of it.
-func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch, taken func(api.Update) bool) error {
+// follow turns batches into plans. A plan is made only of all that there is: half a world would close sessions.
+func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch) error {
 	world, complete := plan.New(), false
 	world.RouterID = k.cfg.RouterID
 	look := time.NewTicker(lookAgain)
@@ -183,14 +179,10 @@ func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch, taken 
 			if !open {
 				return ctx.Err()
 			}
-			changed := b.InSync
 			for _, u := range b.Updates {
-				if !taken(u) {
-					world.Update(u)
-					changed = true
-				}
+				world.Update(u)
 			}
-			if complete = complete || b.InSync; !complete || !changed {
+			if complete = complete || b.InSync; !complete {
 				continue
 			}
 			p := world.Plan(k.cfg.Node)

@@ -129,7 +129,7 @@ func TestAPasswordThatChangesIsReadAgain(t *testing.T) {
 		k := newKeeper(Config{Node: "h1", Dir: filepath.Join(dir, "state"), Log: slog.New(slog.DiscardHandler)}, plans, secret)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- k.follow(ctx, batches, func(api.Update) bool { return false }) }()
+		go func() { done <- k.follow(ctx, batches) }()
 		batches <- syncer.Batch{InSync: true, Updates: []api.Update{
 			{Key: api.ResourcesPrefix + "nodes/h1", Value: []byte(`{"spec":{"bgp":{"ipv4Address":"192.0.2.1/24"}}}`)},
 			{Key: api.ResourcesPrefix + "nodes/h2", Value: []byte(`{"spec":{"bgp":{"ipv4Address":"192.0.2.2/24"}}}`)},

@@ -17,7 +17,6 @@ import (
 	"github.com/twillnet/twill/internal/bgp/speaker"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
-	"github.com/twillnet/twill/internal/syncer"
 )
 
 var at = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -125,7 +124,7 @@ func TestASpeakerIsNotReadyForAReason(t *testing.T) {
 
 const doc = `{"kind":"CalicoNodeStatus","apiVersion":"projectcalico.org/v3","metadata":{"name":"NAME"},"spec":{"node":"NODE","classes":["BGP"],"updatePeriodSeconds":PERIOD,"future":1},"status":{"lastUpdated":null}}`
 
-// TestStatusIsWrittenAsOftenAsWanted is in virtual time, with a real syncer.
+// TestStatusIsWrittenAsOftenAsWanted is in virtual time.
 func TestStatusIsWrittenAsOftenAsWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, asks := memstore.New(), 0
@@ -162,17 +161,8 @@ func TestStatusIsWrittenAsOftenAsWanted(t *testing.T) {
 			f.Now = time.Now()
 			return f, nil
 		}})
-		source := syncer.New(store, syncer.Config{Prefixes: Prefixes()})
-		ended := make(chan error, 2)
-		go func() { ended <- source.Run(ctx) }()
+		ended := make(chan error, 1)
 		go func() { ended <- k.Run(ctx) }()
-		go func() {
-			for b := range source.Batches() {
-				for _, u := range b.Updates {
-					k.Update(u)
-				}
-			}
-		}()
 		synctest.Wait()
 		start := time.Now()
 		stamp := func(after time.Duration) string { return start.Add(after).UTC().Format(time.RFC3339) + " 1" }
@@ -218,10 +208,8 @@ func TestStatusIsWrittenAsOftenAsWanted(t *testing.T) {
 			t.Errorf("%d warnings, want one:\n%s", n, log.String())
 		}
 		cancel()
-		for range 2 {
-			if err := <-ended; !errors.Is(err, context.Canceled) {
-				t.Error(err)
-			}
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
 		}
 	})
 }

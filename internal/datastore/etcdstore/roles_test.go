@@ -132,7 +132,7 @@ func nodeStatus(ctx context.Context, t *testing.T, s *scribe) {
 	k := nodestatus.New(nodestatus.Config{Node: "h1", Store: s, Log: quiet, Ask: func(context.Context, bool) (nodestatus.Facts, error) {
 		return nodestatus.Facts{Now: time.Now()}, nil
 	}})
-	k.Update(must(s.Store.Create(ctx, stored(api.KindCalicoNodeStatus, "a", `"node":"h1","classes":["BGP"],"updatePeriodSeconds":1`)))(t))
+	must(s.Store.Create(ctx, stored(api.KindCalicoNodeStatus, "a", `"node":"h1","classes":["BGP"],"updatePeriodSeconds":1`)))(t)
 	go k.Run(ctx)
 }
 

@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -132,5 +134,34 @@ func answers(t *testing.T, at, want string) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: %q answers (%v), want %q", at, got, err, want)
 		}
+	}
+}
+
+// TestSettingsSayHowLongEachPartMayBeBusy: the parts of this agent, by their names.
+func TestSettingsSayHowLongEachPartMayBeBusy(t *testing.T) {
+	for _, part := range []string{partSyncer, partCalc, partDataplane} {
+		t.Run(part, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				watch := newReporter(Config{Node: "h1", Log: slog.New(slog.DiscardHandler)}, memstore.New(), metrics.New(prometheus.NewRegistry()))
+				d := &doorway{watch: watch, checker: health.New(watch.notReady)}
+				release := make(chan error)
+				d.checker.Part(part, time.Minute, func(context.Context) error { return <-release })
+				alive := func(says string, want int) {
+					t.Helper()
+					w := httptest.NewRecorder()
+					d.checker.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/liveness", http.NoBody))
+					if w.Code != want {
+						t.Errorf("%s: %d %q, want %d", says, w.Code, w.Body, want)
+					}
+				}
+				alive("it has only just been asked", http.StatusOK)
+				<-time.After(15 * time.Second) // virtual
+				d.configure(config.Settings{HealthTimeouts: map[string]time.Duration{part: 10 * time.Second}})
+				alive("it may be busy for 10 s", http.StatusServiceUnavailable)
+				d.configure(config.Settings{})
+				alive("it may be busy as long as it asks for", http.StatusOK)
+				release <- nil
+			})
+		})
 	}
 }

@@ -170,6 +170,31 @@ func TestGatewayAnswersOnAHostWithoutDefaultRoute(t *testing.T) {
 	})
 }
 
+// TestAWorkloadThatMaySendFromOtherAddressesIsNotHeldToItsRoute: the kernel's check knows no exceptions, and policy's does.
+func TestAWorkloadThatMaySendFromOtherAddressesIsNotHeldToItsRoute(t *testing.T) {
+	r := newRig(t)
+	r.workload("cali1", "10.65.0.5", "2001:db8::5")
+	r.links()
+	r.open()
+	for _, step := range []struct {
+		says string
+		also []netip.Prefix
+		want string
+	}{
+		{"it may not", nil, "1"},
+		{"it may", []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, "0"},
+		{"it may no more", nil, "1"},
+	} {
+		t.Run(step.says, func(t *testing.T) {
+			b := endpoints(true, "cali1")
+			b.Endpoints[0].Spoofable = step.also
+			r.h.Merge(b)
+			r.apply()
+			r.want(map[string]string{"ipv4/conf/cali1/rp_filter": step.want})
+		})
+	}
+}
+
 func TestNothingIsForwardedBeforePolicyIsInForce(t *testing.T) {
 	r := newRig(t)
 	r.workload("cali1", "10.65.0.5", "2001:db8::5")

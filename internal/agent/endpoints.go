@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"time"
 
 	"github.com/twillnet/twill/internal/intent"
@@ -19,26 +20,31 @@ type tracker struct {
 	others    map[intent.Key]bool // policies and sets, to count them
 	reach     map[string]map[string]bool
 	changed   map[intent.EndpointID]bool
+
+	sent   [][]intent.Key      // by batch that the dataplane has not taken over: its endpoints, its routes, and what it removes
+	coming map[intent.Key]int  // in how many of these an intent is: what is said of it meanwhile is of what was asked for before
+	asked  map[intent.Key]bool // endpoints and routes of which the dataplane has not said what became of what was asked for last
 }
 
 type tracked struct {
 	label, link, closed string
 	state               status.Endpoint
 	since               time.Time
-	asked               bool // for something of which the dataplane has not said what became of it
 }
 
 func newTracker() *tracker {
 	return &tracker{
 		endpoints: map[intent.EndpointID]*tracked{}, ids: map[string]intent.EndpointID{}, links: map[string]intent.EndpointID{},
 		routes: map[string]string{}, fates: map[intent.Key]intent.Outcome{}, others: map[intent.Key]bool{},
-		reach: map[string]map[string]bool{}, changed: map[intent.EndpointID]bool{},
+		reach: map[string]map[string]bool{}, changed: map[intent.EndpointID]bool{}, coming: map[intent.Key]int{}, asked: map[intent.Key]bool{},
 	}
 }
 
-// wanted takes over what calc asks for; it returns endpoints that are no more.
+// wanted takes over what calc asks for, which is about to be sent to the dataplane; it returns endpoints that are no more.
 func (t *tracker) wanted(b intent.Batch) (gone []intent.EndpointID) {
+	t.send(b)
 	for _, k := range b.Removed {
+		delete(t.asked, k)
 		delete(t.fates, k)
 		delete(t.others, k)
 		switch k.Kind {
@@ -65,7 +71,8 @@ func (t *tracker) wanted(b intent.Batch) (gone []intent.EndpointID) {
 		} else if t.links[old.link] == e.ID {
 			delete(t.links, old.link)
 		}
-		old.label, old.link, old.closed, old.asked = e.Label, e.Link, e.Closed, true
+		old.label, old.link, old.closed = e.Label, e.Link, e.Closed
+		t.asked[intent.Key{Kind: intent.KeyEndpoint, ID: e.ID.String()}] = true
 		t.links[e.Link] = e.ID
 		t.changed[e.ID] = true
 	}
@@ -73,6 +80,7 @@ func (t *tracker) wanted(b intent.Batch) (gone []intent.EndpointID) {
 		dst := r.Dst.String()
 		t.unroute(dst)
 		t.routes[dst] = r.Link
+		t.asked[intent.Key{Kind: intent.KeyRoute, ID: dst}] = true
 		if t.reach[r.Link] == nil {
 			t.reach[r.Link] = map[string]bool{}
 		}
@@ -80,6 +88,35 @@ func (t *tracker) wanted(b intent.Batch) (gone []intent.EndpointID) {
 		t.touch(r.Link)
 	}
 	return gone
+}
+
+// send notes of which intents the dataplane is about to hear. It says what became of each endpoint and route after it has; of what
+// is removed it says no more.
+func (t *tracker) send(b intent.Batch) {
+	keys := slices.Clone(b.Removed)
+	for _, e := range b.Endpoints {
+		keys = append(keys, intent.Key{Kind: intent.KeyEndpoint, ID: e.ID.String()})
+	}
+	for _, r := range b.Routes {
+		keys = append(keys, intent.Key{Kind: intent.KeyRoute, ID: r.Dst.String()})
+	}
+	for _, k := range keys {
+		t.coming[k]++
+	}
+	t.sent = append(t.sent, keys)
+}
+
+// merged takes note that the dataplane has taken over the next batch.
+func (t *tracker) merged() {
+	if len(t.sent) == 0 {
+		return
+	}
+	for _, k := range t.sent[0] {
+		if t.coming[k]--; t.coming[k] == 0 {
+			delete(t.coming, k)
+		}
+	}
+	t.sent = t.sent[1:]
 }
 
 const notYet = "not yet in force"
@@ -115,6 +152,10 @@ func (t *tracker) touch(link string) {
 // became takes over what the dataplane says, and returns what of it is new.
 func (t *tracker) became(os []intent.Outcome) (changed []intent.Outcome) {
 	for _, o := range os {
+		if t.coming[o.Key] > 0 {
+			continue
+		}
+		delete(t.asked, o.Key)
 		if old, known := t.fates[o.Key]; !known || stateOf(old) != stateOf(o) {
 			changed = append(changed, o)
 		}
@@ -123,7 +164,6 @@ func (t *tracker) became(os []intent.Outcome) (changed []intent.Outcome) {
 		case intent.KeyEndpoint:
 			if id, ok := t.ids[o.Key.ID]; ok {
 				t.changed[id] = true
-				t.endpoints[id].asked = false
 			}
 		case intent.KeyRoute:
 			t.touch(t.routes[o.Key.ID])
@@ -170,14 +210,17 @@ func (t *tracker) state(id intent.EndpointID, e *tracked) status.Endpoint {
 	return worst
 }
 
-// inForce is how an endpoint is now; false: what was asked for last is still on its way.
+// inForce is how an endpoint is now; false: of what was asked for last, its routes included, something is still on its way.
 func (t *tracker) inForce(id intent.EndpointID) (status.Endpoint, bool) {
 	e := t.endpoints[id]
 	if e == nil {
 		return status.Endpoint{Status: status.Down, Reason: notYet}, false
 	}
-	s := t.state(id, e)
-	return s, !e.asked
+	answered := !t.asked[intent.Key{Kind: intent.KeyEndpoint, ID: id.String()}]
+	for dst := range t.reach[e.link] {
+		answered = answered && !t.asked[intent.Key{Kind: intent.KeyRoute, ID: dst}]
+	}
+	return t.state(id, e), answered
 }
 
 var rank = map[string]int{status.Up: 0, status.Down: 1, status.Error: 2}

@@ -273,6 +273,7 @@ func (r *reporter) Merged() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changes.merge()
+	r.tracker.merged()
 }
 
 // Round is the dataplane's: if no driver is pending, all that was taken over is in force, but for what failed alone.

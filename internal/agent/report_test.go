@@ -53,6 +53,7 @@ func TestAnEndpointIsAsItsWorstPart(t *testing.T) {
 			b.Endpoints = slices.Clone(b.Endpoints)
 			b.Endpoints[0].Closed = tt.closed
 			tr.wanted(b)
+			tr.merged()
 			tr.became(tt.outcomes)
 			tr.news(time.Now())
 			if got := tr.endpoints[web].state; got != tt.want {
@@ -65,6 +66,7 @@ func TestAnEndpointIsAsItsWorstPart(t *testing.T) {
 func TestWhatIsGoneIsForgotten(t *testing.T) {
 	tr := newTracker()
 	tr.wanted(webBatch)
+	tr.merged()
 	tr.became([]intent.Outcome{{Key: webKey}, {Key: routeKey, Err: errors.New("boom")}})
 	gone := tr.wanted(intent.Batch{Removed: []intent.Key{routeKey, webKey}})
 	if !slices.Equal(gone, []intent.EndpointID{web}) {
@@ -72,6 +74,52 @@ func TestWhatIsGoneIsForgotten(t *testing.T) {
 	}
 	if n := len(tr.endpoints) + len(tr.ids) + len(tr.links) + len(tr.routes) + len(tr.fates) + len(tr.reach) + len(tr.news(time.Now())); n != 0 {
 		t.Errorf("%+v keeps %d things", tr, n)
+	}
+}
+
+// The dataplane may be at work on what was asked for before when a batch is sent to it. What it then says is of that.
+func TestAnAnswerIsToWhatWasAskedForLast(t *testing.T) {
+	all := []intent.Outcome{{Key: webKey}, {Key: routeKey}}
+	boom := errors.New("boom")
+	for _, tt := range []struct {
+		name  string
+		steps func(tr *tracker) // after all was in force once
+		want  bool              // there is an answer
+	}{
+		{name: "nothing is asked for", steps: func(*tracker) {}, want: true},
+		{name: "it was asked for, and not taken over", steps: func(tr *tracker) { tr.wanted(webBatch) }},
+		{name: "a word of before it was taken over is none", steps: func(tr *tracker) { tr.wanted(webBatch); tr.became(all) }},
+		{name: "nor is one of between two batches", steps: func(tr *tracker) { tr.wanted(webBatch); tr.wanted(webBatch); tr.merged(); tr.became(all) }},
+		{name: "nor one of before, once it is taken over", steps: func(tr *tracker) { tr.wanted(webBatch); tr.became(all); tr.merged() }},
+		{name: "what is said of the endpoint says nothing of its routes", steps: func(tr *tracker) { tr.wanted(webBatch); tr.merged(); tr.became(all[:1]) }},
+		{name: "it was taken over, and all is said", steps: func(tr *tracker) { tr.wanted(webBatch); tr.merged(); tr.became(all[:1]); tr.became(all[1:]) }, want: true},
+		{name: "what is said late of a route that is removed is not kept", steps: func(tr *tracker) {
+			tr.wanted(intent.Batch{Removed: []intent.Key{routeKey}})
+			tr.became([]intent.Outcome{{Key: routeKey, Err: boom}})
+			tr.merged()
+		}, want: true},
+		{name: "what is said of one that is asked for again is", steps: func(tr *tracker) {
+			tr.wanted(intent.Batch{Removed: []intent.Key{webKey, routeKey}})
+			tr.wanted(webBatch)
+			tr.merged()
+			tr.became([]intent.Outcome{{Key: webKey, Err: boom}})
+			tr.merged()
+			tr.became(all)
+		}, want: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tr := newTracker()
+			tr.wanted(webBatch)
+			tr.merged()
+			tr.became(all)
+			tt.steps(tr)
+			if s, answered := tr.inForce(web); answered != tt.want || answered && s.Status != status.Up {
+				t.Errorf("answered is %v, of %+v, want %v", answered, s, tt.want)
+			}
+			if failed := tr.failed(); len(failed) > 0 {
+				t.Errorf("failed are %q", failed)
+			}
+		})
 	}
 }
 
@@ -104,6 +152,7 @@ func TestTheReportNamesWhatIsWrongAndSinceWhen(t *testing.T) {
 	since := r.report().Wrong[1].Since
 	r.problems(append(found, api.Problem{Key: "/calico/y", Reason: "not JSON"}, api.Problem{Key: "/calico/z", Field: "spec.bpfEnabled", Reason: "has no effect", NoEffect: true}))
 	r.decided(webBatch, time.Now())
+	r.Merged()
 	r.outcomes([]intent.Outcome{{Key: webKey, Reason: "interface cali1 is down"}, {Key: intent.Key{Kind: intent.KeyPolicy, ID: "Profile/p"}, Err: errors.New("boom")}})
 	r.Repaired("nft", intent.ByEvent, 2)
 	got := r.report()

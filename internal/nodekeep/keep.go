@@ -23,24 +23,23 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/controller"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/nodeaddr"
-	"github.com/twillnet/twill/internal/syncer"
 )
 
 // Config of a Keeper.
 type Config struct {
-	Node     string
-	AS       *api.ASNumber // to write beside the addresses; nil leaves it as it is
-	Wants    []nodeaddr.Want
-	Anyway   bool          // write an address that another node has
-	Poll     time.Duration // look again without an event; zero means 60s
-	Settle   time.Duration // wait for interfaces that change to come to rest; zero means 1s
-	Store    datastore.Store
-	Look     func(context.Context) (nodeaddr.Host, error)
-	Watch    func(context.Context, chan<- struct{}) error // say that links or addresses have changed, until the context ends
-	Log      *slog.Logger
-	minRetry time.Duration
+	Node   string
+	AS     *api.ASNumber // to write beside the addresses; nil leaves it as it is
+	Wants  []nodeaddr.Want
+	Anyway bool          // write an address that another node has
+	Poll   time.Duration // look again without an event; zero means 60s
+	Settle time.Duration // wait for interfaces that change to come to rest; zero means 1s
+	Store  datastore.Store
+	Look   func(context.Context) (nodeaddr.Host, error)
+	Watch  func(context.Context, chan<- struct{}) error // say that links or addresses have changed, until the context ends
+	Log    *slog.Logger
 }
 
 // Idle reports whether there is nothing to keep.
@@ -50,12 +49,13 @@ func (c Config) Idle() bool {
 
 // Keeper keeps the addresses of one Node.
 type Keeper struct {
-	cfg    Config
-	book   nodeaddr.Book
-	own    api.Update // the Node as it is stored
-	synced bool
-	frozen bool
-	said   map[string]string // by what it is about, what the log last said
+	cfg  Config
+	loop *controller.Controller
+
+	// The loop's alone.
+	book nodeaddr.Book
+	own  api.Update        // the Node as it is stored
+	said map[string]string // by what it is about, what the log last said
 }
 
 // New returns a Keeper, which does nothing until Run.
@@ -66,103 +66,54 @@ func New(c Config) *Keeper {
 	if c.Settle == 0 {
 		c.Settle = time.Second
 	}
-	if c.minRetry == 0 {
-		c.minRetry = time.Second
-	}
-	return &Keeper{cfg: c, said: map[string]string{}}
+	k := &Keeper{cfg: c, said: map[string]string{}}
+	k.loop = controller.New(controller.Config{
+		Name: "the node's address", Prefixes: []string{api.KeyPrefix(api.KindNode, "")}, Store: c.Store,
+		Observe: k.observe, Reconcile: k.reconcile, MaxBackoff: retry, Log: c.Log,
+	})
+	return k
 }
+
+// retry is how long what goes away by itself is given. It does not grow: until the Node has its address, the host is cut off.
+const retry = time.Second
 
 // Run keeps until the context ends.
 func (k *Keeper) Run(ctx context.Context) error {
-	source := syncer.New(k.cfg.Store, syncer.Config{
-		Prefixes: []string{api.KeyPrefix(api.KindNode, ""), api.KeyPrefix(api.KindClusterInformation, "")}, Logger: k.cfg.Log,
-	})
+	k.loop.Enqueue(k.cfg.Node, 0) // there may be no Node at all
 	events := make(chan struct{}, 1)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return source.Run(ctx) })
+	group.Go(func() error { return k.loop.Run(ctx) })
 	group.Go(func() error { return k.cfg.Watch(ctx, events) })
-	group.Go(func() error { return k.loop(ctx, source.Batches(), events) })
+	group.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-events: // the first counts: interfaces that never rest must not put off the look for ever
+				k.loop.Enqueue(k.cfg.Node, k.cfg.Settle)
+			}
+		}
+	})
 	return group.Wait()
 }
 
-func (k *Keeper) loop(ctx context.Context, batches <-chan syncer.Batch, events <-chan struct{}) error {
-	again := time.NewTimer(k.cfg.Poll)
-	defer again.Stop()
-	soon := false // interfaces that never rest must not put off the look for ever
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case b, open := <-batches:
-			if !open {
-				return ctx.Err()
-			}
-			if !k.take(b) {
-				continue
-			}
-		case <-events:
-			if !soon {
-				soon = true
-				again.Reset(k.cfg.Settle)
-			}
-			continue
-		case <-again.C:
-		}
-		soon = false
-		wait := k.cfg.Poll
-		if err := k.round(ctx); err != nil {
-			wait = k.cfg.minRetry
-		}
-		again.Reset(wait)
-	}
-}
-
-// take takes in what the datastore says, and reports whether to look.
-func (k *Keeper) take(b syncer.Batch) bool {
-	changed := b.InSync && !k.synced
-	k.synced = k.synced || b.InSync
-	for _, u := range b.Updates {
-		ref, _ := api.ParseKey(u.Key)
-		switch {
-		case k.book.Update(u):
-			changed = true
-			if ref.Name == k.cfg.Node {
-				k.own = u
-			}
-		case ref.Kind == api.KindClusterInformation && ref.Name == "default":
-			was := k.frozen
-			k.frozen = frozen(u, was)
-			changed = changed || was != k.frozen
-		}
-	}
-	return changed
-}
-
-// frozen reports whether the datastore says that it is not ready; if what it says cannot be understood, what it said
-// before holds.
-func frozen(u api.Update, was bool) bool {
-	if u.Value == nil {
-		return false
-	}
-	s, err := api.Admit(u)
-	if err != nil {
-		return was
-	}
-	info, ok := s.Resource.(*api.ClusterInformation)
-	return ok && info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady
-}
-
-// round looks, and writes what there is to write. An error is one that goes away by itself.
-func (k *Keeper) round(ctx context.Context) error {
-	if !k.synced || k.frozen {
+// observe takes in a Node. Any may have this one's address, so all are one key: this node's name.
+func (k *Keeper) observe(u api.Update) []string {
+	if !k.book.Update(u) {
 		return nil
 	}
+	if ref, _ := api.ParseKey(u.Key); ref.Name == k.cfg.Node {
+		k.own = u
+	}
+	return []string{k.cfg.Node}
+}
+
+// reconcile looks, and writes what there is to write. An error is one that goes away by itself.
+func (k *Keeper) reconcile(ctx context.Context, _ string) (again time.Time, err error) {
 	host, err := k.cfg.Look(ctx)
 	if err != nil {
-		k.say("interfaces", slog.LevelError, err.Error())
-		return err
+		return time.Time{}, err
 	}
-	k.say("interfaces", slog.LevelError, "")
 	var found []nodeaddr.Found
 	for _, w := range k.cfg.Wants {
 		if w.Order == nodeaddr.Keep {
@@ -177,11 +128,9 @@ func (k *Keeper) round(ctx context.Context) error {
 	changes := k.allowed(nodeaddr.Settle(n, found))
 	k.clashes()
 	if err := k.write(ctx, found, changes); err != nil {
-		k.say("write", slog.LevelWarn, err.Error())
-		return err
+		return time.Time{}, err
 	}
-	k.say("write", slog.LevelWarn, "")
-	return nil
+	return time.Now().Add(k.cfg.Poll), nil
 }
 
 // report says what was not found. If the Node has an address, that stays, and it is less bad.

@@ -49,7 +49,7 @@ func packages(t *testing.T) []pkg {
 var layers = map[string]int{
 	"api":             0,
 	"internal/intent": 1, "internal/config": 1, "internal/datastore": 1, "internal/kernel": 1, "internal/dataplane/delta": 1,
-	"internal/datastore/memstore": 2, "internal/datastore/etcdstore": 2, "internal/datastore/storetest": 2, "internal/datastore/member": 2, "internal/datastore/stores": 3,
+	"internal/datastore/memstore": 2, "internal/datastore/etcdstore": 2, "internal/datastore/storetest": 3, "internal/datastore/member": 2, "internal/datastore/stores": 3,
 	"internal/syncer": 2, "internal/calc": 2, "internal/translate": 2, "internal/verdict": 2, "internal/dataplane/rules": 2, "internal/dataplane/desired": 2, "internal/ifmon": 2,
 	"internal/dataplane/attribution": 2, "internal/autohep": 2, "internal/bgp/plan": 2, "internal/bgp/bfd": 2, "internal/bgp/speaker": 3, "internal/bgp/birdconf": 3, "internal/bgp/birdctl": 2, "internal/bgp/nodestatus": 4, "internal/bgp/daemon": 5,
 	"internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/host": 3, "internal/dataplane/sim": 3,

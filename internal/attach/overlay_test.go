@@ -11,6 +11,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/memstore"
 	"github.com/twillnet/twill/internal/datastore/storetest"
 	"github.com/twillnet/twill/internal/seedtest"
 )
@@ -152,7 +153,7 @@ func TestADoubtIsAskedAboutUntilTheStoreAnswers(t *testing.T) {
 		kv, _ := store.Create(t.Context(), api.Update{Key: lagKey, Value: []byte("theirs")})
 		var o Overlay
 		o.Put([]api.Update{{Key: lagKey, Value: []byte("ours"), Revision: api.RevisionOf("ours")}})
-		store.Fail(func(storetest.Call) error { return datastore.ErrUnavailable })
+		store.Fail(func(memstore.Op) error { return datastore.ErrUnavailable })
 		told := make(chan []api.Update, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twillnet/twill/api"
@@ -158,6 +159,15 @@ func PutFor(ctx context.Context, s Store, kv api.Update, ttl time.Duration) erro
 type Snapshot struct {
 	Items    []api.Update
 	Position Position
+}
+
+// Sorted are the items by key, for who shows them or must choose among them.
+func (s Snapshot) Sorted() []api.Update {
+	byKey := func(a, b api.Update) int { return strings.Compare(a.Key, b.Key) }
+	if slices.IsSortedFunc(s.Items, byKey) {
+		return s.Items
+	}
+	return slices.SortedFunc(slices.Values(s.Items), byKey)
 }
 
 // Position is how far a list or a watch of one prefix has come. Like a revision

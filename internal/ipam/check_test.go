@@ -373,7 +373,7 @@ func TestWhatChangesMeanwhileIsNotRepaired(t *testing.T) {
 			found := f.findings()
 			for key := range found[0].seen { // anything that it was concluded from
 				g := newFixture(t)
-				g.store.Rewind(f.store) // the same, with the same revisions
+				g.store.(*memstore.Store).Rewind(f.store.(*memstore.Store)) // the same, with the same revisions
 				if is := g.get(key); strings.Contains(is, "not found") {
 					g.raw(key, `{"block":{},"state":"confirmed"}`)
 				} else {
@@ -388,7 +388,7 @@ func TestWhatChangesMeanwhileIsNotRepaired(t *testing.T) {
 				if g.store.Revision() != before {
 					t.Errorf("%s changed, and it was repaired nevertheless", key)
 				}
-				g.store.Rewind(f.store)
+				g.store.(*memstore.Store).Rewind(f.store.(*memstore.Store))
 				a := g.through(func(verb, _ string) fault {
 					if verb == "transact" { // after all was read and found to be the same
 						g.raw(key, "{}")
@@ -400,7 +400,7 @@ func TestWhatChangesMeanwhileIsNotRepaired(t *testing.T) {
 				}
 			}
 			g := newFixture(t)
-			g.store.Rewind(f.store)
+			g.store.(*memstore.Store).Rewind(f.store.(*memstore.Store))
 			if r := g.Repair(t.Context(), found[:1]); r[0].Err != nil {
 				t.Errorf("nothing changed: %v", r[0].Err)
 			}
@@ -424,7 +424,7 @@ func TestWhatIsOnlyUnderWayIsNotRepaired(t *testing.T) {
 // TestAnOrphanGoesBeforeItsAddress lets the repair of an endpoint whose node is gone die at each call, with transactions and without.
 func TestAnOrphanGoesBeforeItsAddress(t *testing.T) {
 	i := slices.IndexFunc(plants, func(p planted) bool { return strings.Contains(p.want, "delete the endpoint, and free it") })
-	for _, twoPhase := range []bool{false, true} {
+	for _, twoPhase := range phases() {
 		for k, done := 1, false; !done; k++ {
 			f := plants[i].in(t)
 			a := f.allocator(f.store, Config{TwoPhase: twoPhase})

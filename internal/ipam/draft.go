@@ -171,7 +171,7 @@ func (d *draft) list(ctx context.Context, prefix string) error {
 	if err != nil {
 		return err
 	}
-	for _, u := range snap.Items {
+	for _, u := range snap.Sorted() {
 		e, known := d.doc(u.Key)
 		switch {
 		case !known:

@@ -11,13 +11,13 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
-	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/datastore/storetest"
 )
 
 // fixture is an allocator on a store in memory, with a clock that only tests move.
 type fixture struct {
 	*testing.T
-	store *memstore.Store
+	store storetest.InMemory
 	now   time.Time
 	*Allocator
 }
@@ -26,7 +26,7 @@ var start = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 
 // newFixture has pool p, 10.0.0.0/28 in blocks of four, and p6.
 func newFixture(t *testing.T) *fixture {
-	f := &fixture{T: t, store: memstore.New(), now: start}
+	f := &fixture{T: t, store: storetest.New(t), now: start}
 	f.Allocator = f.allocator(f.store, Config{})
 	f.put("ippools/p", `"cidr":"10.0.0.0/28","blockSize":30`)
 	f.put("ippools/p6", `"cidr":"fd65::/124","blockSize":126`)
@@ -115,7 +115,7 @@ func (f *fixture) state() string {
 		f.Fatal(err)
 	}
 	var out []string
-	for _, u := range snap.Items {
+	for _, u := range snap.Sorted() {
 		rest := strings.TrimPrefix(u.Key, api.IPAMPrefix)
 		if b, err := api.DecodeBlock(u); err == nil {
 			own, _ := b.Owner()

@@ -77,7 +77,7 @@ func allowed(err error) bool {
 func TestAnyOperationWithinAnyOther(t *testing.T) {
 	for outer, do := range operations {
 		for inner, within := range operations {
-			for _, twoPhase := range []bool{false, true} {
+			for _, twoPhase := range phases() {
 				for k, done := 1, false; !done; k++ {
 					f := prepared(t)
 					n := 0
@@ -111,7 +111,7 @@ func TestACrashAtAnyCall(t *testing.T) {
 		}
 		after := whole.state()
 		for _, how := range []fault{crashesFirst, crashesAfter, down, lost} {
-			for _, twoPhase := range []bool{false, true} {
+			for _, twoPhase := range phases() {
 				for k, done := 1, false; !done; k++ {
 					f := prepared(t)
 					before := f.state()
@@ -201,7 +201,7 @@ func (f *fixture) allocated() []string {
 // its, whatever comes between.
 func TestNobodyLosesAnAddressToAnother(t *testing.T) {
 	for inner, within := range operations {
-		for _, twoPhase := range []bool{false, true} {
+		for _, twoPhase := range phases() {
 			for k, done := 1, false; !done; k++ {
 				f := prepared(t)
 				n := 0

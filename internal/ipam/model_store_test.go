@@ -7,6 +7,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/storetest"
 )
 
 // fault is what happens to one call of a store.
@@ -84,6 +85,14 @@ func (s faulty) Update(ctx context.Context, kv api.Update) (u api.Update, err er
 
 func (s faulty) Delete(ctx context.Context, key string, revision api.Revision) error {
 	return s.call("delete", key, func() error { return s.Store.Delete(ctx, key, revision) })
+}
+
+// phases says whether to do without transactions: both, if the store has them.
+func phases() []bool {
+	if storetest.IsPoor() {
+		return []bool{true}
+	}
+	return []bool{false, true}
 }
 
 // through is an allocator on a store that asks at before each call. It keeps what it read.

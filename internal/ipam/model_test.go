@@ -23,7 +23,7 @@ const (
 // the store, in an order that the seed decides, with conflicts, crashes, outages
 // and lost answers, and looks at all data after every change.
 func TestFiftyHostsRaceForAddresses(t *testing.T) {
-	for _, twoPhase := range []bool{false, true} {
+	for _, twoPhase := range phases() {
 		name := "in transactions"
 		if twoPhase {
 			name = "in two phases"

@@ -137,7 +137,7 @@ func readAll[R api.Resource](ctx context.Context, s datastore.Store, kind string
 		return nil, err
 	}
 	var out []R
-	for _, u := range snap.Items {
+	for _, u := range snap.Sorted() {
 		st, err := api.DecodeStored(u)
 		if err != nil || st.Closed != "" {
 			continue

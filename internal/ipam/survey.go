@@ -44,7 +44,7 @@ func (a *Allocator) Look(ctx context.Context) (*Survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, u := range snap.Items {
+	for _, u := range snap.Sorted() {
 		if u.Key == api.IPAMConfigKey {
 			continue
 		}
@@ -81,7 +81,7 @@ func (v *Survey) readUsers(ctx context.Context, s datastore.Store) error {
 	if err != nil {
 		return err
 	}
-	for _, u := range snap.Items {
+	for _, u := range snap.Sorted() {
 		st, err := api.DecodeStored(u)
 		if err != nil {
 			return err // who cannot be read may have any address

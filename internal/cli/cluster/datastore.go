@@ -122,7 +122,7 @@ Exit code: 0 complete, 1 it is not, 2 usage.`,
 				n := 0
 				out := bufio.NewWriter(c.Stdio.Out)
 				enc := json.NewEncoder(out)
-				for _, u := range snap.Items {
+				for _, u := range snap.Sorted() {
 					if strings.HasPrefix(u.Key, transient) {
 						continue
 					}
@@ -215,7 +215,7 @@ func (c *command) importAll(ctx context.Context, s datastore.Store, es []entry, 
 	if err != nil {
 		return err
 	}
-	for _, u := range snap.Items {
+	for _, u := range snap.Sorted() {
 		if u.Key != info && !strings.HasPrefix(u.Key, transient) {
 			return fmt.Errorf("the datastore holds %s already; import only into an empty one", u.Key)
 		}

@@ -120,9 +120,8 @@ func (w *watcher) relist(ctx context.Context, s datastore.Store) error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(snap.Items, func(a, b api.Update) int { return strings.Compare(a.Key, b.Key) })
 	there := map[string]bool{}
-	for _, u := range snap.Items {
+	for _, u := range snap.Sorted() {
 		there[u.Key] = true
 		w.update(u)
 	}

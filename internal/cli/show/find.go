@@ -54,10 +54,9 @@ func find(ctx context.Context, s datastore.Store, kind api.Kind, o scope) ([]Fou
 	if err != nil {
 		return nil, datastore.Position{}, err
 	}
-	slices.SortFunc(snap.Items, func(a, b api.Update) int { return strings.Compare(a.Key, b.Key) })
 	var out []Found
 	have := map[string]int{} // where it is in out
-	for _, u := range snap.Items {
+	for _, u := range snap.Sorted() {
 		f := ReadFound(kind, u)
 		have[f.Ref.Name] = len(out)
 		out = append(out, f)

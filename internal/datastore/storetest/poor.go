@@ -14,6 +14,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/memstore"
 	"github.com/twillnet/twill/internal/seedtest"
 )
 
@@ -43,7 +44,7 @@ type Poor struct {
 	kinds   map[string]*collection
 	places  map[string]place // by the text of a position
 	changed chan struct{}    // closed, and replaced, at each change
-	fail    func(Call) error
+	fail    func(memstore.Op) error
 	drops   int
 	dropErr error
 	writes  int64
@@ -64,13 +65,9 @@ func NewPoor(t testing.TB) *Poor {
 	return &Poor{rand: seedtest.Rand(t), kinds: map[string]*collection{}, places: map[string]place{}, changed: make(chan struct{})}
 }
 
-// Call is one that is about to be made: get, list, watch, next, create, update or
-// delete, and its key or prefix.
-type Call struct{ Verb, Key string }
-
 // Fail makes each call ask f first, and fail with the error that it returns. Nil
 // ends that.
-func (s *Poor) Fail(f func(Call) error) {
+func (s *Poor) Fail(f func(memstore.Op) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = f
@@ -173,7 +170,7 @@ func (s *Poor) admit(ctx context.Context, verb, key string) error {
 	if fail == nil {
 		return nil
 	}
-	if err := fail(Call{verb, key}); err != nil {
+	if err := fail(memstore.Op{Verb: verb, Key: key}); err != nil {
 		return fmt.Errorf("%s %s: %w", verb, key, err)
 	}
 	return nil

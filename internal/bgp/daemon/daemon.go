@@ -110,6 +110,8 @@ type keeper struct {
 	file     string
 	before   plan.Plan // of the last run
 	last     plan.Plan
+	unkept   bool   // last is to be on disk, and is not
+	said     string // why, as the log has it
 }
 
 // newKeeper reads the plan of before, if it is one of this node in its present part.
@@ -196,10 +198,10 @@ func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch) error 
 				return err
 			}
 			marks = k.secrets.marks(p)
-			if err := save(k.file, p); err != nil {
-				k.cfg.Log.Error("the last plan is not kept: without the datastore a restart would know no peers", "err", err)
-			}
+			k.unkept = true
+			k.keep()
 		case <-look.C:
+			k.keep()
 			if fresh := k.secrets.marks(k.last); fresh != marks {
 				marks = fresh
 				if err := k.send(ctx, k.last); err != nil {
@@ -207,6 +209,22 @@ func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch) error 
 				}
 			}
 		}
+	}
+}
+
+// keep writes the last plan to disk, if that is still to do.
+func (k *keeper) keep() {
+	if !k.unkept {
+		return
+	}
+	err := save(k.file, k.last)
+	if err == nil {
+		k.unkept, k.said = false, ""
+		return
+	}
+	if why := err.Error(); why != k.said {
+		k.said = why
+		k.cfg.Log.Error("the last plan is not kept: without the datastore a restart would know no peers", "err", err, "retry_in", lookAgain)
 	}
 }
 

@@ -113,52 +113,109 @@ func TestAPasswordThatCannotBeReadForAMomentIsTheLastOne(t *testing.T) {
 	is("there again", "open", false)
 }
 
-// TestAPasswordThatChangesIsReadAgain: the datastore says nothing, so the plan is the one of before.
-func TestAPasswordThatChangesIsReadAgain(t *testing.T) {
+// planning is a keeper of node h1 in virtual time, in whose plans the session to h2 has a password.
+type planning struct {
+	*testing.T
+	k       *keeper
+	plans   chan plan.Plan
+	batches chan syncer.Batch
+}
+
+// plans runs a test with a keeper that went on with a plan of before, if there was one.
+func plans(t *testing.T, before plan.Plan, test func(*planning)) {
 	synctest.Test(t, func(t *testing.T) {
-		dir, plans, batches := t.TempDir(), make(chan plan.Plan), make(chan syncer.Batch)
-		secret := newSecretDir(dir)
-		write := func(password string) {
-			t.Helper()
-			path := secret.path(plan.Secret{Name: "bgp", Key: "mesh"})
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(password), 0o600)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		write("sesame")
-		k := newKeeper(Config{Node: "h1", Dir: filepath.Join(dir, "state"), Log: slog.New(slog.DiscardHandler)}, plans, secret)
+		dir := t.TempDir()
+		p := &planning{T: t, plans: make(chan plan.Plan), batches: make(chan syncer.Batch)}
+		p.k = newKeeper(Config{Node: "h1", Dir: filepath.Join(dir, "state"), Log: slog.New(slog.DiscardHandler)}, p.plans, newSecretDir(dir))
+		p.write("sesame")
+		p.k.last = before
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- k.follow(ctx, batches) }()
-		batches <- syncer.Batch{InSync: true, Updates: []api.Update{
-			{Key: api.ResourcesPrefix + "nodes/h1", Value: []byte(`{"spec":{"bgp":{"ipv4Address":"192.0.2.1/24"}}}`)},
-			{Key: api.ResourcesPrefix + "nodes/h2", Value: []byte(`{"spec":{"bgp":{"ipv4Address":"192.0.2.2/24"}}}`)},
-			{Key: api.ResourcesPrefix + "bgpconfigurations/default", Value: []byte(`{"spec":{"nodeMeshPassword":{"secretKeyRef":{"name":"bgp","key":"mesh"}}}}`)},
-		}}
-		first := <-plans
-		if len(first.Sessions) != 1 || first.Sessions[0].Password == nil {
-			t.Fatalf("%+v", first)
-		}
-		quiet := func() {
-			t.Helper()
-			select {
-			case p := <-plans:
-				t.Errorf("nothing has changed, and there is a plan: %+v", p)
-			case <-time.After(3 * lookAgain):
-			}
-		}
-		quiet()
-		write("open sesame")
-		select {
-		case again := <-plans:
-			if !reflect.DeepEqual(again, first) {
-				t.Errorf("%+v, want %+v", again, first)
-			}
-		case <-time.After(2 * lookAgain):
-			t.Error("the password has changed, and the speaker is not told")
-		}
-		quiet()
+		go func() { done <- p.k.follow(ctx, p.batches) }()
+		synctest.Wait()
+		test(p)
 		cancel()
 		<-done
+	})
+}
+
+func (p *planning) write(password string) {
+	p.Helper()
+	path := p.k.secrets.path(plan.Secret{Name: "bgp", Key: "mesh"})
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(password), 0o600)); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// hear has the datastore say what there is, and returns the plan.
+func (p *planning) hear() plan.Plan {
+	p.Helper()
+	p.batches <- syncer.Batch{InSync: true, Updates: []api.Update{
+		{Key: api.ResourcesPrefix + "nodes/h1", Value: []byte(`{"spec":{"bgp":{"ipv4Address":"192.0.2.1/24"}}}`)},
+		{Key: api.ResourcesPrefix + "nodes/h2", Value: []byte(`{"spec":{"bgp":{"ipv4Address":"192.0.2.2/24"}}}`)},
+		{Key: api.ResourcesPrefix + "bgpconfigurations/default", Value: []byte(`{"spec":{"nodeMeshPassword":{"secretKeyRef":{"name":"bgp","key":"mesh"}}}}`)},
+	}}
+	first := <-p.plans
+	if len(first.Sessions) != 1 || first.Sessions[0].Password == nil {
+		p.Fatalf("%+v", first)
+	}
+	return first
+}
+
+func (p *planning) quiet() {
+	p.Helper()
+	select {
+	case got := <-p.plans:
+		p.Errorf("nothing has changed, and there is a plan: %+v", got)
+	case <-time.After(3 * lookAgain):
+	}
+	synctest.Wait() // the keeper looks at this very moment, and must not see a file that is half changed
+}
+
+func (p *planning) again(want plan.Plan) {
+	p.Helper()
+	select {
+	case got := <-p.plans:
+		if !reflect.DeepEqual(got, want) {
+			p.Errorf("%+v, want %+v", got, want)
+		}
+	case <-time.After(2 * lookAgain):
+		p.Error("the password has changed, and the speaker is not told")
+	}
+}
+
+// TestAPasswordThatChangesIsReadAgain: the datastore says nothing, so the plan is the one of before.
+func TestAPasswordThatChangesIsReadAgain(t *testing.T) {
+	plans(t, plan.Plan{}, func(p *planning) {
+		first := p.hear()
+		p.quiet()
+		p.write("open sesame")
+		p.again(first)
+		p.quiet()
+	})
+	before := plan.Plan{Node: "h1", Sessions: []plan.Session{{Password: &plan.Secret{Name: "bgp", Key: "mesh"}}}}
+	plans(t, before, func(p *planning) { // the datastore has not answered yet
+		p.quiet()
+		p.write("open sesame")
+		p.again(before)
+		p.quiet()
+	})
+}
+
+func TestAPlanThatCannotBeKeptIsKeptLater(t *testing.T) {
+	plans(t, plan.Plan{}, func(p *planning) {
+		inTheWay := filepath.Dir(p.k.file)
+		if err := os.WriteFile(inTheWay, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		first := p.hear()
+		p.quiet()
+		if err := os.Remove(inTheWay); err != nil {
+			t.Fatal(err)
+		}
+		p.quiet()
+		if kept, err := load(p.k.file); err != nil || !reflect.DeepEqual(kept, first) {
+			t.Errorf("kept is %+v, %v; want %+v", kept, err, first)
+		}
 	})
 }

@@ -12,6 +12,10 @@
 //   - Reconcile sees all that was heard before it began. It is not called before the datastore is known whole, nor while that says
 //     that it is not ready (datastoreReady); what is due then waits. The call that runs when this becomes known ends as it would.
 //   - An error is tried again after a while that doubles, by key, until there is none; an update of the key does not wait for that.
+//
+// Two loops are no controllers. BGP's (bgp/daemon) writes nothing to the datastore: it plans while that is not ready, and looks at files of
+// passwords before anything is known of it, so neither wait is right for it. Package status watches nothing: it writes what it is
+// told, at a pace for all keys together, which a queue by due time does not have.
 package controller
 
 import (

@@ -42,9 +42,11 @@ func (f *fates) forget(keys []intent.Key) {
 	}
 }
 
-// take returns the joint outcome of each intent with news: an error before a reason, a reason before success.
-func (f *fates) take() []intent.Outcome {
+// take returns the joint outcome of each intent with news: an error before a reason, a reason before success. What untried says why
+// it is not in force yet stays news.
+func (f *fates) take(untried func(intent.Key) string) []intent.Outcome {
 	var out []intent.Outcome
+	again := map[intent.Key]bool{}
 	for k := range f.told {
 		joint := intent.Outcome{Key: k}
 		for _, o := range f.bad[k] {
@@ -52,10 +54,39 @@ func (f *fates) take() []intent.Outcome {
 				joint = o
 			}
 		}
+		if joint.Err == nil && joint.Reason == "" {
+			if joint.Reason = untried(k); joint.Reason != "" {
+				again[k] = true
+			}
+		}
 		out = append(out, joint)
 	}
-	clear(f.told)
+	f.told = again
 	return out
+}
+
+// track notes for which endpoints and routes a batch has something to do.
+func (d *drive) track(b intent.Batch) {
+	for _, e := range b.Endpoints {
+		d.untried[intent.Key{Kind: intent.KeyEndpoint, ID: e.ID.String()}] = true
+	}
+	for _, r := range b.Routes {
+		d.untried[intent.Key{Kind: intent.KeyRoute, ID: r.Dst.String()}] = true
+	}
+	for _, k := range b.Removed {
+		delete(d.untried, k)
+		delete(d.bad, k)
+	}
+}
+
+// untried says which driver has not had a turn since an intent changed: it failed as a whole a moment ago, or cannot be read back.
+func (l *Loop) untried(k intent.Key) string {
+	for _, d := range l.drivers {
+		if d.untried[k] {
+			return "waits for " + d.name + ", which could not do what came before"
+		}
+	}
+	return ""
 }
 
 func firstError(outcomes []intent.Outcome) error {

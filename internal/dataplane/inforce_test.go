@@ -131,6 +131,29 @@ func TestEndpointsAreAnnouncedBeforeEachTryToBringThemIntoForce(t *testing.T) {
 	})
 }
 
+// TestNothingIsInForceBeforeTheSourceIsInSync: until then, a policy driver leaves the table as an earlier agent left it.
+func TestNothingIsInForceBeforeTheSourceIsInSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &journal{}
+		nft, f := &fake{name: "nft", j: j}, &preparer{j: j}
+		run(t, Config{Policy: nft, Followers: []Follower{f}, Resync: -1}, j, func(b *bench) {
+			early := endpoint()
+			early.InSync = false
+			b.batches <- early
+			b.want(t, "nft resync", "nft apply 1")
+			if len(f.got) > 0 || len(b.told) > 0 {
+				t.Errorf("before, followers hear of %q, and the outcomes are %v", f.got, b.told)
+			}
+			nft.outcomes = endpointOutcome(nil, "")
+			b.batches <- intent.Batch{InSync: true}
+			b.want(t, "prepare 1 endpoints 0 removed", "nft apply 1")
+			if o, told := b.told[endpointKey]; !told || o.Err != nil || !slices.Equal(f.got, []string{"1 endpoints 0 removed"}) {
+				t.Errorf("in sync, followers hear of %q, and the outcomes are %v", f.got, b.told)
+			}
+		})
+	})
+}
+
 // TestWhilePolicyFailsOthersGoAndStay: routes of what goes are withdrawn, what is in force stays open, and what is new waits.
 func TestWhilePolicyFailsOthersGoAndStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -67,6 +67,7 @@ type drive struct {
 	retry    bool // in this round, what failed is tried again
 	resyncAt time.Time
 	bad      map[intent.Key]bool // intents that failed alone
+	untried  map[intent.Key]bool // endpoints and routes that changed since the last try
 	said     string              // the last failure that was logged
 }
 
@@ -88,7 +89,7 @@ func New(cfg Config) *Loop {
 	}
 	for _, d := range drivers {
 		l.drivers = append(l.drivers, &drive{
-			Driver: d, name: nameOf(d), stale: true, bad: map[intent.Key]bool{}, turns: turns{first: cfg.Retry, longest: cfg.MaxRetry},
+			Driver: d, name: nameOf(d), stale: true, bad: map[intent.Key]bool{}, untried: map[intent.Key]bool{}, turns: turns{first: cfg.Retry, longest: cfg.MaxRetry},
 		})
 	}
 	return l
@@ -164,9 +165,7 @@ func (l *Loop) merge(b intent.Batch) {
 	for _, d := range l.drivers {
 		d.Merge(b)
 		d.news = true
-		for _, k := range b.Removed {
-			delete(d.bad, k)
-		}
+		d.track(b)
 		if every := l.every(d); b.Host != nil && every > 0 {
 			if soon := time.Now().Add(every); soon.Before(d.resyncAt) {
 				d.resyncAt = soon
@@ -231,7 +230,7 @@ func (l *Loop) round(ctx context.Context) {
 	for _, d := range l.drivers {
 		l.apply(ctx, d, now)
 	}
-	if out := l.fates.take(); len(out) > 0 && l.cfg.Outcomes != nil {
+	if out := l.fates.take(l.untried); len(out) > 0 && l.cfg.Outcomes != nil {
 		l.cfg.Outcomes(out)
 	}
 	settled, pending := true, []string(nil)
@@ -295,7 +294,7 @@ func (l *Loop) apply(ctx context.Context, d *drive, now time.Time) {
 		}
 		return
 	}
-	if policy && len(l.backlog.endpoints) > 0 {
+	if policy && l.gate.sync && len(l.backlog.endpoints) > 0 {
 		l.prepare()
 	}
 	if d.retry {
@@ -305,6 +304,7 @@ func (l *Loop) apply(ctx context.Context, d *drive, now time.Time) {
 	outcomes, err := d.Apply(ctx)
 	l.cfg.Observer.Applied(d.name, time.Since(began), err)
 	l.repaired(d)
+	clear(d.untried)
 	if ctx.Err() != nil {
 		return // we are leaving, which is nobody's failure
 	}
@@ -363,14 +363,11 @@ func (l *Loop) secure(err error, anew bool) {
 	if a, ok := p.Driver.(Lapsing); ok && a.Lapsed() {
 		anew = true
 	}
-	if l.backlog.some || anew {
-		b := l.backlog.take()
-		for _, f := range l.cfg.Followers {
-			f.InForce(b, anew)
-		}
-	}
 	settled, opened := l.gate.secure(p.bad)
-	l.fates.add(p, settled) // the driver's own words, if it has any, come after
+	if l.gate.sync { // before, the kernel has what an earlier agent left
+		l.inForce(anew)
+		l.fates.add(p, settled) // the driver's own words, if it has any, come after
+	}
 	if !opened {
 		return
 	}
@@ -378,6 +375,17 @@ func (l *Loop) secure(err error, anew bool) {
 		if _, ok := d.Driver.(Gated); ok {
 			d.news = true
 		}
+	}
+}
+
+// inForce tells the followers what is in force now.
+func (l *Loop) inForce(anew bool) {
+	if !l.backlog.some && !anew {
+		return
+	}
+	b := l.backlog.take()
+	for _, f := range l.cfg.Followers {
+		f.InForce(b, anew)
 	}
 }
 

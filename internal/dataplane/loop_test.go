@@ -316,6 +316,33 @@ func TestWhatIsFinalIsNotTriedAgain(t *testing.T) {
 	})
 }
 
+// TestAnIntentIsInForceOnceEachDriverWasTried: one that failed as a whole just now waits a while before it takes over more.
+func TestAnIntentIsInForceOnceEachDriverWasTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &journal{}
+		host := &fake{name: "host", j: j, errs: slices.Repeat([]error{errors.New("boom")}, 3)}
+		run(t, Config{Policy: &fake{name: "nft", j: j}, Forwarding: []Driver{host}, Resync: -1}, j, func(b *bench) {
+			b.batches <- intent.Batch{InSync: true}
+			b.want(t, "nft resync", "host resync", "nft apply 1", "host apply 1")
+			b.batches <- endpoint()
+			b.want(t, "nft apply 1")
+			if o, told := b.told[endpointKey]; !told || o.Err != nil || o.Reason == "" {
+				t.Errorf("the outcome is %+v, want that host has not been tried", o)
+			}
+			pass(time.Minute)
+			if o := b.told[endpointKey]; o.Err != nil || o.Reason != "" {
+				t.Errorf("the outcome is %+v, want success", o)
+			}
+			delete(b.told, endpointKey)
+			b.batches <- intent.Batch{}
+			synctest.Wait()
+			if o, told := b.told[endpointKey]; told {
+				t.Errorf("it is said again: %+v", o)
+			}
+		})
+	})
+}
+
 // drifter is a fake that hears of others' changes.
 type drifter struct {
 	fake

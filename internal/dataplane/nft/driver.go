@@ -124,8 +124,14 @@ func New(conn Conn, cfg Config) *Driver {
 	return d
 }
 
-// Retry gives what the kernel refused another chance.
-func (d *Driver) Retry() { d.state.Retry() }
+// Retry gives what the kernel refused another chance, and a table that could not be made anew.
+func (d *Driver) Retry() {
+	d.state.Retry()
+	if d.table.unmade {
+		d.state.Settled(nil)
+		d.table.unmade = false
+	}
+}
 
 // attempts bounds how often one Apply leaves out what the kernel refused and tries again.
 const attempts = 8

@@ -80,8 +80,11 @@ func (d *Driver) await(ctx context.Context) {
 }
 
 // remake replaces a table of another kind than is wanted, once all that is in it is as it should be. That it fails is
-// no fault of policy, which is in force, but of the settings; it is tried again.
+// no fault of policy, which is in force, but of the settings; it is tried again after Retry.
 func (d *Driver) remake() {
+	if d.table.unmade && d.otherKind() {
+		return
+	}
 	if d.table.unmade {
 		d.state.Settled(nil)
 	}

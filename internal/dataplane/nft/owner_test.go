@@ -200,6 +200,44 @@ func TestASecondAgentIsToldWhoOwnsTheTableAndTakesItOver(t *testing.T) {
 	}
 }
 
+// unmakable is a kernel that does not make a table anew.
+type unmakable struct {
+	*kernelConn
+	tries int
+	err   error
+}
+
+func (u *unmakable) Remake(table string, flags nftables.TableFlags) error {
+	if u.tries++; u.err != nil {
+		return u.err
+	}
+	return u.kernelConn.Remake(table, flags)
+}
+
+func TestATableThatCouldNotBeMadeAnewIsTriedWhenTheLoopSaysSo(t *testing.T) {
+	k := &unmakable{kernelConn: newOwnable(t), err: syscall.EBUSY}
+	d := New(k, Config{})
+	d.Merge(everything())
+	apply(t, d)
+	d.Merge(owned())
+	if out := apply(t, d); !slicesHas(out, hostKey) || k.tries != 1 {
+		t.Fatalf("%d tries, and %v", k.tries, out)
+	}
+	d.Merge(intent.Batch{Policies: everything().Policies[:1]})
+	if apply(t, d); k.tries != 1 {
+		t.Error("another change tried it again")
+	}
+	d.Retry()
+	if out := apply(t, d); !slicesHas(out, hostKey) || k.tries != 2 {
+		t.Errorf("tried again: %d tries, and %v", k.tries, out)
+	}
+	k.err = nil
+	d.Retry()
+	if out := apply(t, d); slicesHas(out, hostKey) || k.flags(t) != ownedFlags {
+		t.Errorf("it can be made: flags %d, and %v", k.flags(t), out)
+	}
+}
+
 func slicesHas(out []intent.Outcome, failed intent.Key) bool {
 	for _, o := range out {
 		if o.Key == failed && o.Err != nil {

@@ -186,6 +186,7 @@ var doors = map[string][]string{
 	"github.com/spf13/cobra":           {"internal/cli", "cmd/twill"},
 	"github.com/aymanbagabas/go-udiff": {"internal/cli"},
 	"charm.land/lipgloss":              {"internal/cli", "internal/lab"},
+	"k8s.io/client-go":                 {"internal/cli"},
 	"github.com/twillnet/twill/cmd":    {},
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"text/template"
 
@@ -19,14 +18,8 @@ type Format struct {
 	Name    string // empty is a table
 	columns []column
 	tmpl    *template.Template
-	// jsonpath is text and paths in turn.
-	jsonpath []jsonpathPart
-}
-
-// jsonpathPart is text, or a path of a document.
-type jsonpathPart struct {
-	text string
-	path []Step // nil: text
+	// jsonpath is a template of kubectl's; empty: the format is another.
+	jsonpath jsonPath
 }
 
 // column is one of custom-columns.
@@ -37,7 +30,7 @@ type column struct {
 
 // Documents reports whether whole resources are printed, one list of them.
 func (f Format) Documents() bool {
-	return f.Name == "yaml" || f.Name == "json" || f.tmpl != nil || f.jsonpath != nil
+	return f.Name == "yaml" || f.Name == "json" || f.tmpl != nil || f.jsonpath != ""
 }
 
 // ParseFormat reads the value of -o.
@@ -55,8 +48,8 @@ func ParseFormat(text string) (Format, error) {
 		columns, err := readColumns(arg)
 		return Format{Name: "custom-columns", columns: columns}, err
 	case name == "jsonpath" && arg != "":
-		parts, err := parseJSONPath(arg)
-		return Format{Name: name, jsonpath: parts}, err
+		path, err := parseJSONPath(arg)
+		return Format{Name: name, jsonpath: path}, err
 	case name == "go-template-file" && arg != "":
 		file, err := ReadFile(arg)
 		if err != nil {
@@ -112,48 +105,11 @@ func readColumns(file string) ([]column, error) {
 	return out, nil
 }
 
-// parseJSONPath reads text with paths and quoted text in braces:
-// {.metadata.name}{"\n"}. Filters and range are go-template's.
-func parseJSONPath(text string) ([]jsonpathPart, error) {
-	var out []jsonpathPart
-	for text != "" {
-		before, in, ok := strings.Cut(text, "{")
-		if before != "" {
-			out = append(out, jsonpathPart{text: before})
-		}
-		if !ok {
-			break
-		}
-		expr, after, closed := strings.Cut(in, "}")
-		if !closed {
-			return nil, Usage("-o jsonpath: %q: a { without its }", text)
-		}
-		text = after
-		if strings.HasPrefix(expr, `"`) {
-			quoted, err := strconv.Unquote(expr)
-			if err != nil {
-				return nil, Usage("-o jsonpath: {%s}: want quoted text", expr)
-			}
-			out = append(out, jsonpathPart{text: quoted})
-			continue
-		}
-		if !strings.HasPrefix(expr, ".") && !strings.HasPrefix(expr, "[") {
-			return nil, Usage("-o jsonpath: {%s}: want a path such as {.items[*].metadata.name}; for more use -o go-template", expr)
-		}
-		path, err := ParsePath(expr)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, jsonpathPart{path: append([]Step{}, path...)})
-	}
-	return out, nil
-}
-
 // Print writes a JSON document as the format says.
 func (f Format) Print(w io.Writer, doc []byte) error {
 	switch {
-	case f.jsonpath != nil:
-		return f.printPaths(w, doc)
+	case f.jsonpath != "":
+		return f.jsonpath.print(w, doc)
 	case f.tmpl != nil:
 		return execute(w, f.tmpl, doc)
 	}
@@ -165,7 +121,7 @@ func (f Format) Print(w io.Writer, doc []byte) error {
 }
 
 // List reports whether the format sees several documents as the items of one list: a path or template is then good for both.
-func (f Format) List() bool { return f.jsonpath != nil || f.tmpl != nil }
+func (f Format) List() bool { return f.jsonpath != "" || f.tmpl != nil }
 
 // Custom reports whether the columns are the user's own.
 func (f Format) Custom() bool { return f.columns != nil }
@@ -194,27 +150,6 @@ func (f Format) Cells(doc any) (out []string) {
 		out = append(out, strings.Join(cells, ","))
 	}
 	return out
-}
-
-func (f Format) printPaths(w io.Writer, doc []byte) error {
-	v, err := resources.Tree(doc)
-	if err != nil {
-		return err
-	}
-	for _, p := range f.jsonpath {
-		text := p.text
-		if p.path != nil {
-			var cells []string
-			for _, v := range At(v, p.path) {
-				cells = append(cells, resources.Cell(v))
-			}
-			text = strings.Join(cells, " ")
-		}
-		if _, err := io.WriteString(w, text); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func execute(w io.Writer, t *template.Template, doc []byte) error {

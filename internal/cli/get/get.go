@@ -33,7 +33,8 @@ shown. Exit code: 0 shown, 1 one does not exist or could not be read, 2 usage.
                             a table of your own; a path is .spec.nets[0],
                             .spec.ingress[*].action, .metadata.labels.a\.b
   custom-columns-file=FILE  the same from a file: a line of titles, one of paths
-  jsonpath={.path}          text with paths: {.items[*].metadata.name}{"\n"}
+  jsonpath={.path}          text with paths, as kubectl has it: {.items[*].metadata.name}{"\n"},
+                            {range .items[*]}…{end}, {.items[?(@.spec.node=="h1")]…}
   go-template=…, go-template-file=FILE
                             Go's template language, given the document that
                             -o json shows

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"io"
 	"testing"
 
 	"github.com/twillnet/twill/internal/cli/console"
@@ -12,7 +13,7 @@ const pathed = `{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","met
 
 // FuzzPaths: whatever is given as a path, selector or format is read or refused.
 func FuzzPaths(f *testing.F) {
-	for _, s := range []string{".a[0].b", `{.a\.b[*]}`, "a=b,c in (d,e),!f", "x[", "custom-columns=A:.b,C:.d[*]", `jsonpath={.a}{"\n"}x`, "a.b!=c"} {
+	for _, s := range []string{".a[0].b", `{.a\.b[*]}`, "a=b,c in (d,e),!f", "x[", "custom-columns=A:.b,C:.d[*]", `jsonpath={.a}{"\n"}x`, `{range .spec.ingress[*]}{.action}{"\n"}{end}`, `{.spec.types[?(@=="Ingress")]}`, `{range .no[*]}{.a}{end}`, `{..name}`, "a.b!=c"} {
 		f.Add(s)
 	}
 	doc, err := resources.Tree([]byte(pathed))
@@ -25,7 +26,9 @@ func FuzzPaths(f *testing.F) {
 		}
 		_, _ = parseLabels(s)
 		_, _ = parseFields(s)
-		_, _ = console.ParseFormat("jsonpath=" + s)
+		if format, err := console.ParseFormat("jsonpath=" + s); err == nil {
+			_ = format.Print(io.Discard, []byte(pathed))
+		}
 		_, _ = console.ParseFormat("custom-columns=" + s)
 	})
 }

@@ -39,13 +39,18 @@ func TestGetNarrowsAndFormats(t *testing.T) {
 		{"a template from a file", "get gnp -o go-template-file=" + tmpl, "no-telnet;"},
 		{"jsonpath of a list", `get wep -A -o 'jsonpath={.items[*].metadata.name}{"\n"}'`, "h1-k8s-web-eth0 h2-k8s-db-eth0"},
 		{"jsonpath of one, with text", "get np db -n prod -o 'jsonpath=order {.spec.order}.'", "order 100."},
+		{"jsonpath loops and breaks lines", `get wep -A -o 'jsonpath={range .items[*]}{.metadata.name}{"\t"}{.spec.node}{"\n"}{end}'`, "h1-k8s-web-eth0\th1\nh2-k8s-db-eth0\th2"},
+		{"jsonpath filters by text", `get wep -A -o 'jsonpath={.items[?(@.spec.node=="h2")].metadata.name}'`, "h2-k8s-db-eth0"},
+		{"jsonpath filters by number", `get np -A -o 'jsonpath={.items[?(@.spec.order>99)].metadata.name}'`, "db"},
+		{"jsonpath counts from the end", `get wep -A -o 'jsonpath={.items[-1:].spec.node}'`, "h2"},
+		{"jsonpath of what is not there", `get wep -A -o 'jsonpath=<{.items[0].spec.no}{range .items[0].spec.none[*]}{.a}{end}>'`, "<>"},
 		{"every kind", "get all -A -l app=db -o name", "workloadendpoint/prod/h2-k8s-db-eth0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) { clitest.Equal(t, c.On(t).Want(0, "", clitest.Words(tt.args)...), tt.want) })
 	}
 	for _, args := range []string{
 		"get np -l 'a in (b'", "get np --field-selector x", "get np -o custom-columns=", "get np -o custom-columns=A", "get np -o custom-columns=A:.b[x]",
-		"get np -o jsonpath={.a", "get np -o jsonpath={range}", "get np -o 'go-template={{'", "get np,gnp -w", "get np -w -o name", "get np -o custom-columns-file=" + tmpl,
+		"get np -o jsonpath={.a", "get np -o jsonpath={range}", "get np -o jsonpath={end}", "get np -o 'jsonpath={range .items[*]}{.a}'", "get np -o jsonpath={name}", "get np -o 'go-template={{'", "get np,gnp -w", "get np -w -o name", "get np -o custom-columns-file=" + tmpl,
 	} {
 		t.Run(args, func(t *testing.T) { clitest.Contains(t, c.On(t).Want(2, "", clitest.Words(args)...), "twill: ") })
 	}

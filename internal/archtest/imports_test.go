@@ -7,8 +7,11 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -187,8 +190,42 @@ var doors = map[string][]string{
 	"github.com/aymanbagabas/go-udiff": {"internal/cli"},
 	"charm.land/lipgloss":              {"internal/cli", "internal/lab"},
 	"k8s.io/client-go":                 {"internal/cli"},
+	"k8s.io/api":                       {"internal/translate"}, // and apimachinery
+	"sigs.k8s.io/json":                 {"internal/translate", "internal/cli/console"},
+	"sigs.k8s.io/yaml":                 {"api", "internal/cli", "internal/upstreamtest"},
+	"github.com/containernetworking":   {"internal/cni"},
+	"github.com/google/uuid":           {"internal/resources", "internal/upkeep", "internal/nodekeep", "internal/cli/ipam"},
+	"github.com/prometheus":            {"internal/metrics", "internal/agent", "internal/bgp/daemon"},
+	"github.com/spf13/pflag":           {"internal/cli"},
+	"go.uber.org/zap":                  {"internal/datastore"},
+	"golang.org/x/sync":                {"internal/agent", "internal/bgp/daemon", "internal/controller", "internal/nodekeep", "internal/lab"},
+	"google.golang.org/grpc":           {"internal/datastore/etcdstore"},
+	"google.golang.org/protobuf":       {"internal/bgp/speaker"},
 	"github.com/twillnet/twill/cmd":    {},
 }
+
+// TestEachRequirementHasADoor: what go.mod requires for code of ours is imported where docs/dependencies.md says, and nowhere else.
+func TestEachRequirementHasADoor(t *testing.T) {
+	b, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, m := range requirement.FindAllStringSubmatch(string(b), -1) {
+		if m[2] != "" {
+			continue // indirect
+		}
+		found++
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(doors)), func(door string) bool { return strings.HasPrefix(m[1], strings.TrimSuffix(door, "/unix")) }) {
+			t.Errorf("go.mod requires %s, which doors does not name: say there and in docs/dependencies.md who may import it", m[1])
+		}
+	}
+	if found < 15 {
+		t.Errorf("found %d direct requirements in go.mod", found)
+	}
+}
+
+var requirement = regexp.MustCompile(`(?m)^\t(\S+) v\S+( // indirect)?$`)
 
 func TestEachDependencyHasOneDoor(t *testing.T) {
 	for _, p := range packages(t) {

@@ -25,13 +25,16 @@ func TestRunADaemon(t *testing.T) {
 }
 
 func TestAHangupEndsNoDaemon(t *testing.T) {
-	for _, name := range []string{"bfd", "etcd"} {
+	for _, name := range []string{"bfd", "etcd", "confd"} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			sock := filepath.Join(dir, "s")
 			args := fmt.Sprintf("bfd --data-dir %s --socket %s", dir, sock)
-			if name == "etcd" {
+			switch name {
+			case "etcd":
 				args = fmt.Sprintf("etcd --data-dir %s/etcd --listen unix://%s", dir, sock)
+			case "confd": // of a datastore that does not answer
+				args = fmt.Sprintf("confd --node h1 --etcd http://127.0.0.1:1 --data-dir %s --output %s/conf --bird-socket= --socket %s", dir, dir, sock)
 			}
 			cmd := exec.Command(os.Args[0], "-test.run=^TestRunADaemon$")
 			cmd.Env = append(os.Environ(), daemonArgs+"="+args)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/internal/bgp/daemon"
+	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 )
 
@@ -36,6 +37,7 @@ has heard all. So end it by SIGKILL: on SIGTERM, BIRD tells peers to forget.`,
 		Example: "  twill bird\n  twill bird --config /tmp/bird.conf --bird-socket /tmp/bird.ctl",
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			conn.IgnoreHangup() // until BIRD has a handler of its own, which reads its configuration again
 			exe, err := exec.LookPath("bird")
 			if err != nil {
 				return errors.New("bird: there is no BIRD on this host: apt install bird2")

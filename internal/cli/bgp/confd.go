@@ -29,6 +29,7 @@ it. What did not change is not written.
 		Example: "  twill confd --onetime --output /tmp/bird.conf --bird-socket=\n  twill confd --node h1",
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			conn.IgnoreHangup()
 			if err := l.Read(); err != nil {
 				return err
 			}

@@ -2,13 +2,22 @@ package agent
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -75,16 +84,7 @@ func TestListenersAreWhereSettingsSay(t *testing.T) {
 		group.Go(func() error { return s.Run(ctx) })
 	}
 	t.Cleanup(func() { cancel(); _ = group.Wait() })
-	settings := func(spec string) config.Settings {
-		f := &api.FelixConfiguration{}
-		f.Metadata.Name = "default"
-		if err := json.Unmarshal([]byte(spec), &f.Spec); err != nil {
-			t.Fatal(err)
-		}
-		r := config.New("h1")
-		r.Set(f)
-		return r.Resolve().Settings
-	}
+	settings := func(spec string) config.Settings { return settingsOf(t, spec) }
 	port := func() (number string) { _, number, _ = net.SplitHostPort(machinetest.Address(t)); return number }
 	one, two, three, four, five := port(), port(), port(), port(), port()
 	const everywhere = `"healthHost":"127.0.0.1","prometheusMetricsHost":"127.0.0.1","debugHost":"127.0.0.1"`
@@ -113,15 +113,73 @@ func TestListenersAreWhereSettingsSay(t *testing.T) {
 			answers(t, "127.0.0.1:"+at, "")
 		}
 	})
+	t.Run("metrics, for those who show a certificate", func(t *testing.T) {
+		cert, key := selfSigned(t)
+		files := fmt.Sprintf(`"prometheusMetricsCertFile":%q,"prometheusMetricsKeyFile":%q,"prometheusMetricsCAFile":%q,`, cert, key, cert)
+		l.configure(settings(`{` + files + fmt.Sprintf(spec, true, one, true, two, three)[1:]))
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answersTo(t, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}, "https://127.0.0.1:"+two, "metrics")
+		answersTo(t, &tls.Config{InsecureSkipVerify: true}, "https://127.0.0.1:"+two, "")
+		answers(t, "127.0.0.1:"+one, "health") // without TLS
+	})
+}
+
+// selfSigned makes a certificate that is its own CA.
+func selfSigned(t *testing.T) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile = filepath.Join(t.TempDir(), "cert"), filepath.Join(t.TempDir(), "key")
+	for name, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
+}
+
+// settingsOf are the settings of h1 under a FelixConfiguration.
+func settingsOf(t *testing.T, spec string) config.Settings {
+	t.Helper()
+	f := &api.FelixConfiguration{}
+	f.Metadata.Name = "default"
+	if err := json.Unmarshal([]byte(spec), &f.Spec); err != nil {
+		t.Fatal(err)
+	}
+	r := config.New("h1")
+	r.Set(f)
+	return r.Resolve().Settings
 }
 
 // answers waits until the right one answers at an address, or nobody.
 func answers(t *testing.T, at, want string) {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answersTo(t, nil, "http://"+at, want)
+}
+
+func answersTo(t *testing.T, conf *tls.Config, at, want string) {
+	t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: conf}}
 	for deadline := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
 		got := ""
-		resp, err := client.Get("http://" + at + "/")
+		resp, err := client.Get(at + "/")
 		if err == nil {
 			var body []byte
 			body, err = io.ReadAll(resp.Body)

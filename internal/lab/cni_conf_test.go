@@ -3,6 +3,8 @@ package lab
 import (
 	"net/netip"
 	"testing"
+
+	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
 // cniPools are the pools of a caller.
@@ -42,5 +44,35 @@ func withMTU(t *testing.T, r *caller) {
 		if mtu != 1380 {
 			t.Errorf("in %s the MTU is %d", where, mtu)
 		}
+	}
+}
+
+func routerWithoutDefaultRoutes(t *testing.T, r *caller) {
+	for _, tt := range []struct {
+		keys, forwarding string
+		routes           int // to all destinations
+	}{
+		{"", "0", 2},
+		{`, "include_default_routes": false, "container_settings": {"allow_ip_forwarding": true}`, "1", 0},
+	} {
+		l, c := r.list("net", both+tt.keys), r.container()
+		r.add(l, c)
+		for _, path := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+			if is := c.SysctlValue(path); is != tt.forwarding {
+				t.Errorf("with %q: %s is %s, want %s", tt.keys, path, is, tt.forwarding)
+			}
+		}
+		routes, err := c.Rtnl().Routes(rtnl.RouteFilter{Link: c.Link("eth0").Index})
+		must(t, err)
+		defaults := 0
+		for _, route := range routes {
+			if route.Dst.Bits() == 0 {
+				defaults++
+			}
+		}
+		if defaults != tt.routes {
+			t.Errorf("with %q: %d default routes of %v, want %d", tt.keys, defaults, routes, tt.routes)
+		}
+		r.del(l, c)
 	}
 }

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -53,6 +54,12 @@ func connect(t testing.TB, ns *netnstest.NS) *kernelConn {
 func (k *kernelConn) canonical(t testing.TB) string {
 	t.Helper()
 	rs, err := k.List(kernel.TableName)
+	for range 100 {
+		if !errors.Is(err, nftables.ErrInterrupted) {
+			break // others change their tables all the time
+		}
+		rs, err = k.List(kernel.TableName)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,5 @@ func NewTable(out io.Writer, titles ...string) *Table {
 // Row adds a row.
 func (t *Table) Row(cells ...string) { fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
 
-// Rowf adds a row whose cells have tabs between them.
-func (t *Table) Rowf(format string, args ...any) { fmt.Fprintf(t.w, format+"\n", args...) }
-
 // Flush writes the table.
 func (t *Table) Flush() error { return t.w.Flush() }

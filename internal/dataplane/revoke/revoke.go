@@ -268,6 +268,8 @@ func workloadsOf(all []intent.Endpoint) []intent.Endpoint {
 	return slices.DeleteFunc(slices.Clone(all), func(e intent.Endpoint) bool { return e.ID.Kind == intent.Host })
 }
 
+const protocolTCP = 6
+
 // pass looks at the whole table once, and marks what must be.
 func (d *Driver) pass() (p Pass) {
 	began := time.Now()
@@ -288,7 +290,7 @@ func (d *Driver) pass() (p Pass) {
 	p.Err = d.cfg.Table.Each(func(f conntrack.Flow) {
 		p.Flows++
 		watch.flow(f)
-		if d.windows {
+		if d.windows && f.Original.Proto == protocolTCP {
 			changes[f.Original] = conntrack.Change{Flow: f, AnyWindow: true}
 		}
 		is := f.Mark&kernel.ConntrackRevoked != 0

@@ -4,9 +4,9 @@ package archtest
 var proofs = []proof{
 	{"api.TestTheKeySaysWhereAResourceIs, TestKeysReadBackAsTheyWereWritten", "ObjectMeta", "name namespace"},
 	{"api.TestNamesAreValidated", "ObjectMeta", "generateName"},
-	{"resources.TestARevisionThatIsGivenMustBeTheStoredOne", "ObjectMeta", "resourceVersion"},
+	{"cli/resources.TestARevisionThatIsGivenMustBeTheStoredOne", "ObjectMeta", "resourceVersion"},
 	{"agreetest.TestKernelAgrees", "ObjectMeta", "labels"},
-	{"api.TestNamesAreValidated, api.TestBFDIsSaidByAnAnnotation", "ObjectMeta", "annotations"},
+	{"api.TestNamesAreValidated, TestBFDIsSaidByAnAnnotation", "ObjectMeta", "annotations"},
 	{"", "ObjectMeta", "uid generation creationTimestamp deletionTimestamp finalizers"},
 	{"", "OwnerReference", "apiVersion kind name uid controller blockOwnerDeletion"},
 	{"", "Condition", "type status observedGeneration lastTransitionTime reason message"},
@@ -60,8 +60,8 @@ var proofs = []proof{
 	{"calc.TestPoolsSayWhoLeavesWithTheHostsAddress, nft.TestPacketsToTheWorldLeaveWithTheHostsAddress", "IPPoolSpec", "natOutgoing"},
 	{"plan.TestWhatIsTold", "IPPoolSpec", "disableBGPExport"},
 	{"ipam.TestReservedAddressesAreNotGivenOutUnasked", "IPReservationSpec", "reservedCIDRs"},
-	{"ipam.TestViewsOfAddressManagement, TestStrictAffinityForbidsBorrowing, TestHowManyBlocksANodeMayHave, TestReleasedAddressesCoolDown", "IPAMConfigurationSpec", "strictAffinity autoAllocateBlocks maxBlocksPerHost ipCooldownSeconds"},
-	{"ipam.TestViewsOfAddressManagement", "BlockAffinitySpec", "state node type cidr deleted"},
+	{"cli/ipam.TestViewsOfAddressManagement, ipam.TestStrictAffinityForbidsBorrowing, TestHowManyBlocksANodeMayHave, TestReleasedAddressesCoolDown", "IPAMConfigurationSpec", "strictAffinity autoAllocateBlocks maxBlocksPerHost ipCooldownSeconds"},
+	{"cli/ipam.TestViewsOfAddressManagement", "BlockAffinitySpec", "state node type cidr deleted"},
 
 	{"plan.TestSettingsOfANode, TestSessions", "BGPConfigurationSpec", "nodeToNodeMeshEnabled asNumber listenPort nodeMeshMaxRestartTime bindMode ignoredInterfaces"},
 	{"api.TestWhatBGPDoesNotHonourIsRefusedByName", "BGPConfigurationSpec", "serviceLoadBalancerAggregation programClusterRoutes"},

@@ -70,7 +70,7 @@ func TestNamesOfPagesThatDoNotExistAreFound(t *testing.T) {
 
 var (
 	fenced   = regexp.MustCompile("(?ms)^```.*?^```")
-	named    = regexp.MustCompile(`(?:\b([a-z]\w*)\.)?\b((?:Test|Fuzz|Benchmark)[A-Z]\w*)`)
+	named    = regexp.MustCompile(`(?:\b([a-z][\w/]*)\.)?\b((?:Test|Fuzz|Benchmark)[A-Z]\w*)`)
 	script   = regexp.MustCompile(`testdata/script/[\w*]+\.txt`)
 	pageLink = regexp.MustCompile(`\]\(([^)#\s]*)(?:#([^)\s]+))?\)`)
 	pageName = regexp.MustCompile(`\b(docs/[\w./-]+\.md)(?:#([\w-]+))?`)

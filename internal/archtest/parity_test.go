@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -15,8 +16,7 @@ import (
 const root = "../../"
 
 // TestWhatIsDoneNamesTestsThatExist holds docs/parity.tsv to the tree. A row that is done names what would fail without
-// it: PACKAGE.TestName by the last element of the package's path, TestName alone in the package named before it, or a
-// scenario by its file.
+// it: PACKAGE.TestName (see namesOfPackages), TestName alone in the package named before it, or a scenario by its file.
 func TestWhatIsDoneNamesTestsThatExist(t *testing.T) {
 	text, err := os.ReadFile(root + "docs/parity.tsv")
 	if err != nil {
@@ -40,10 +40,12 @@ func TestWhatIsDoneNamesTestsThatExist(t *testing.T) {
 }
 
 func TestNamesOfTestsThatDoNotExistAreFound(t *testing.T) {
-	tests := map[string]bool{"calc.TestA": true, "calc.TestB": true, "nft.TestC": true}
+	tests := map[string]bool{"calc.TestA": true, "calc.TestB": true, "nft.TestC": true, "ipam.TestD": true, "cli/ipam.TestE": true}
 	for _, tt := range []struct{ name, named, want string }{
 		{"there", "calc.TestA, TestB, nft.TestC, docs/parity.tsv", ""},
 		{"in another package", "nft.TestC, TestA", "nft.TestA"},
+		{"of two packages with one name", "ipam.TestD, cli/ipam.TestE", ""},
+		{"of the other of two packages with one name", "ipam.TestE, cli/ipam.TestD", "ipam.TestE, cli/ipam.TestD"},
 		{"a word", "calc tests", "calc tests"},
 		{"a package", "calc", "calc"},
 		{"no package", "TestA", "TestA"},
@@ -57,7 +59,7 @@ func TestNamesOfTestsThatDoNotExistAreFound(t *testing.T) {
 	}
 }
 
-var testName = regexp.MustCompile(`^(?:(\w+)\.)?((?:Test|Fuzz)\w+)$`)
+var testName = regexp.MustCompile(`^(?:([\w/]+)\.)?((?:Test|Fuzz)\w+)$`)
 
 // unknownTests are those of a row's tests that are neither a test nor a file.
 func unknownTests(named string, tests map[string]bool) (unknown []string) {
@@ -84,11 +86,43 @@ func unknownTests(named string, tests map[string]bool) (unknown []string) {
 	return unknown
 }
 
+// namesOfPackages are the names that pages and tables give to packages, by their import paths: the last element, or, where
+// several end alike, the path below internal: ipam is internal/ipam, and cli/ipam the other.
+func namesOfPackages(all []pkg) map[string]string {
+	count, names := map[string]int{}, map[string]string{}
+	for _, p := range all {
+		count[path.Base(p.ImportPath)]++
+	}
+	for _, p := range all {
+		last := path.Base(p.ImportPath)
+		if names[p.ImportPath] = last; count[last] > 1 {
+			names[p.ImportPath] = strings.TrimPrefix(p.ImportPath, module+"internal/")
+		}
+	}
+	return names
+}
+
+func TestPackagesThatEndAlikeAreNamedByTheirPaths(t *testing.T) {
+	want := map[string]string{"internal/ipam": "ipam", "internal/cli/ipam": "cli/ipam", "internal/bgp/plan": "plan", "api": "api"}
+	var all []pkg
+	for p := range want {
+		all = append(all, pkg{ImportPath: module + p})
+	}
+	got := map[string]string{}
+	for p, name := range namesOfPackages(all) {
+		got[strings.TrimPrefix(p, module)] = name
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("named %v, want %v", got, want)
+	}
+}
+
 // testsByPackage are all tests of the module, as PACKAGE.TestName.
 func testsByPackage(t *testing.T) map[string]bool {
 	t.Helper()
-	tests := map[string]bool{}
-	for _, p := range packages(t) {
+	tests, all := map[string]bool{}, packages(t)
+	names := namesOfPackages(all)
+	for _, p := range all {
 		for _, f := range append(p.TestGoFiles, p.XTestGoFiles...) {
 			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil, parser.SkipObjectResolution)
 			if err != nil {
@@ -96,7 +130,7 @@ func testsByPackage(t *testing.T) map[string]bool {
 			}
 			for _, d := range file.Decls {
 				if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil {
-					tests[path.Base(p.ImportPath)+"."+f.Name.Name] = true
+					tests[names[p.ImportPath]+"."+f.Name.Name] = true
 				}
 			}
 		}

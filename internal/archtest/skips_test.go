@@ -7,7 +7,6 @@ import (
 	"go/token"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -105,7 +104,9 @@ var forTests = regexp.MustCompile(`^internal/.*test$`)
 func testFuncs(t *testing.T) codeOfTests {
 	t.Helper()
 	c := codeOfTests{map[string][]ast.Node{}, map[string]bool{}}
-	for _, p := range packages(t) {
+	all := packages(t)
+	names := namesOfPackages(all)
+	for _, p := range all {
 		files := slices.Concat(p.TestGoFiles, p.XTestGoFiles)
 		if forTests.MatchString(strings.TrimPrefix(p.ImportPath, module)) {
 			files = slices.Concat(files, p.GoFiles)
@@ -115,7 +116,7 @@ func testFuncs(t *testing.T) codeOfTests {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.add(path.Base(p.ImportPath), file)
+			c.add(names[p.ImportPath], file)
 		}
 	}
 	return c

@@ -47,10 +47,7 @@ func bfdLab(t *testing.T) *Lab {
 	l.Exe = exe
 	t.Cleanup(func() {
 		if t.Failed() {
-			for _, h := range l.Spec.Hosts {
-				log, _ := os.ReadFile(filepath.Join(l.Dir, h.Name, "node.log"))
-				t.Logf("%s:\n%s", h.Name, log)
-			}
+			keepLogs(t, l)
 		}
 		must(t, l.Down())
 	})

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,10 +33,7 @@ func testLab(t testing.TB, s Spec) *Lab {
 	l := &Lab{Dir: t.TempDir(), Exe: exe, Spec: s}
 	t.Cleanup(func() {
 		if t.Failed() {
-			for _, h := range s.Hosts {
-				log, _ := os.ReadFile(filepath.Join(l.Dir, h.Name, "node.log"))
-				t.Logf("log of %s:\n%s", h.Name, log)
-			}
+			keepLogs(t, l)
 		}
 		if err := l.Down(); err != nil {
 			t.Error(err)
@@ -45,6 +43,26 @@ func testLab(t testing.TB, s Spec) *Lab {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// keepLogs copies the logs of all hosts to a directory that outlives the test, and shows how each ends. All of them would
+// bury what failed, where only the end of the output is kept, as in CI.
+func keepLogs(t testing.TB, l *Lab) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "twill-lab-logs-")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for _, h := range l.Spec.Hosts {
+		log, err := os.ReadFile(filepath.Join(l.Dir, h.Name, "node.log"))
+		whole := filepath.Join(dir, h.Name+".log")
+		if err = errors.Join(err, os.WriteFile(whole, log, 0o600)); err != nil {
+			t.Error(err)
+		}
+		lines := bytes.SplitAfter(log, []byte("\n"))
+		t.Logf("the last lines of %d of %s, whole in %s:\n%s", len(lines), h.Name, whole, bytes.Join(lines[max(0, len(lines)-15):], nil))
+	}
 }
 
 // await asks until it is so, or fails the test.

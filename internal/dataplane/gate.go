@@ -55,18 +55,20 @@ func (g *gate) settle(id string) {
 }
 
 // secure says that the policy driver applied everything but what is bad. It returns the endpoints that wait no longer,
-// and whether anything opened.
+// and whether anything opened. Before the source is in sync nothing does: the kernel has what an earlier agent left, and of an endpoint
+// that is new, nothing.
 func (g *gate) secure(bad map[intent.Key]bool) (settled []intent.Outcome, opened bool) {
+	if !g.sync {
+		return nil, false
+	}
 	for id := range g.links {
 		if key := (intent.Key{Kind: intent.KeyEndpoint, ID: id}); !bad[key] {
 			g.settle(id)
 			settled = append(settled, intent.Outcome{Key: key})
 		}
 	}
-	opened = len(settled) > 0
-	if g.sync && !g.ready {
-		g.ready, opened = true, true
-	}
+	opened = len(settled) > 0 || !g.ready
+	g.ready = true
 	return settled, opened
 }
 

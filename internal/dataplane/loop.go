@@ -366,8 +366,8 @@ func (l *Loop) secure(err error, anew bool) {
 	settled, opened := l.gate.secure(p.bad)
 	if l.gate.sync { // before, the kernel has what an earlier agent left
 		l.inForce(anew)
-		l.fates.add(p, settled) // the driver's own words, if it has any, come after
 	}
+	l.fates.add(p, settled) // the driver's own words, if it has any, come after
 	if !opened {
 		return
 	}

@@ -375,7 +375,7 @@ func TestIncompleteTransactionDoesNotOpenForwarding(t *testing.T) {
 			synctest.Wait() // else one round may take both
 			b.batches <- intent.Batch{InSync: true}
 			synctest.Wait()
-			if want := []string{"ready=false held=false", "ready=true held=false"}; !slices.Equal(fib.gates, want) {
+			if want := []string{"ready=false held=true", "ready=true held=false"}; !slices.Equal(fib.gates, want) {
 				t.Errorf("gates = %v, want %v", fib.gates, want)
 			}
 		})

@@ -200,8 +200,11 @@ func (t *Table) unresolve(dst netip.Prefix) {
 	}
 }
 
-// Gate takes note of the interfaces whose policy is not in force yet.
-func (t *Table) Gate(_ bool, held func(link string) bool) { t.held = held }
+// Gate takes note of the interfaces whose policy is not in force yet: before the first complete policy transaction, that is so of any. What
+// leads there already stays.
+func (t *Table) Gate(ready bool, held func(link string) bool) {
+	t.held = func(link string) bool { return !ready || held(link) }
+}
 
 // Retry gives the routes that failed another chance.
 func (t *Table) Retry() {

@@ -290,6 +290,28 @@ func TestRouteWaitsForPolicyAndStaysWhilePolicyIsRenewed(t *testing.T) {
 	r.ns.WantRoute(t, "10.65.0.5 dev wl1 proto 80 scope link")
 }
 
+// TestAStartAddsNoRouteBeforePolicyIsInForce: what an earlier agent left leads on, and what is new waits until policy has come into force,
+// whether its endpoint is known already or not. A blackhole leads nowhere.
+func TestAStartAddsNoRouteBeforePolicyIsInForce(t *testing.T) {
+	ns := netnstest.New(t)
+	ns.Veth("wl1", "wl2")
+	ns.Route("10.65.0.5 dev wl1 proto 80 scope link")
+	r := newRig(t, ns)
+	r.untilUp("wl1")
+	r.untilUp("wl2")
+	r.tbl.Merge(intent.Batch{Routes: []intent.Route{
+		route("10.65.0.5/32", "wl1"), route("10.65.0.6/32", "wl2"), {Dst: netip.MustParsePrefix("10.65.0.0/26"), Kind: intent.RouteBlackhole},
+	}})
+	r.tbl.Gate(false, func(string) bool { return false })
+	r.want("10.65.0.6/32", nil, "policy is not in force yet", r.apply())
+	ns.WantNoRoute(t, "10.65.0.6")
+	ns.WantRoute(t, "10.65.0.5 dev wl1 proto 80 scope link")
+	ns.WantRoute(t, "blackhole 10.65.0.0/26 proto 80")
+	r.tbl.Gate(true, func(string) bool { return false })
+	r.want("10.65.0.6/32", nil, "", r.apply())
+	ns.WantRoute(t, "10.65.0.6 dev wl2 proto 80 scope link")
+}
+
 func TestResyncUndoesWhatOthersDid(t *testing.T) {
 	r := newRig(t, netnstest.New(t))
 	r.ns.Veth("wl1", "wl1p")

@@ -9,6 +9,10 @@ import (
 // attempts to read what keeps changing.
 const attempts = 10
 
+// dumps that gather makes at most where enough tells that something is missing. On a busy machine the two who take turns,
+// who reads and who changes, may fall into step, and the same place be passed over many times.
+const dumps = 40
+
 // steady reads something of one table until it is known to have been so at one moment. There are two proofs: nobody
 // changed anything while it was read (the generation, which counts the changes of all tables of the namespace), or two
 // reads, one after the other, found the same, so that all of it was so when the first ended. The second holds however
@@ -68,7 +72,11 @@ func ofTable(err error) error {
 func gather[T any](dump func(func(T)) error, key func(T) string, enough func([]T) bool) ([]T, error) {
 	var all []T
 	seen := map[string]bool{}
-	for range attempts {
+	limit := attempts
+	if enough != nil {
+		limit = dumps
+	}
+	for range limit {
 		var one []T
 		err := dump(func(x T) { one = append(one, x) })
 		if !errors.Is(err, errDumpInterrupted) {

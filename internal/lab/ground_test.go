@@ -68,8 +68,21 @@ func newGround(t *testing.T) *ground {
 	for i := range uint16(2) {
 		must(t, ls.open(g.Spec.workloadNS(m2), netip.AddrPortFrom(m2.V4, beatPort+i)))
 	}
+	g.firstBeat(t)
 	g.open(t)
 	return g
+}
+
+// firstBeat brings the policy that beats change into force. Without it both ports are open, so that no beat could be told.
+func (g *ground) firstBeat(t *testing.T) {
+	t.Helper()
+	g.beat(t)
+	m1, m2 := g.Spec.Workloads[4], g.Spec.Workloads[5]
+	shut := beatPort + uint16((g.beats+1)%2)
+	await(t, "the first beat's other port is closed", func() bool {
+		return !dial(t, g.Spec.workloadNS(m1), netip.AddrPortFrom(m2.V4, shut), patience) &&
+			!dial(t, g.Spec.workloadNS(m1), netip.AddrPortFrom(m2.V4, shut), patience)
+	})
 }
 
 // criterion runs one case. What it put into the store is taken back, and all is open again, before the next.

@@ -35,6 +35,14 @@ type Driver interface {
 	Resync(context.Context) error
 }
 
+// Awaiting is an error of a Driver that waits for somebody of whom the kernel tells nobody when he is done: what failed is tried again
+// that soon, however often it has failed.
+type Awaiting interface {
+	error
+	// RetryWithin is the longest wait until the next try.
+	RetryWithin() time.Duration
+}
+
 // LinkAware is a Driver that needs to know the host's interfaces.
 type LinkAware interface {
 	// Links takes note of interfaces that appeared, changed or went. Like Merge it works in memory only.

@@ -417,10 +417,14 @@ func (l *Loop) settle(d *drive, now time.Time, fresh bool, err error) {
 	}
 }
 
-// failed leaves what failed for a later time. It is logged when it is new, and whenever it was tried again.
+// failed leaves what failed for a later time. It is logged when it is new, and when it was tried again.
 func (l *Loop) failed(d *drive, now time.Time, op string, f failure, err error) {
+	if a, ok := errors.AsType[Awaiting](err); ok {
+		f.within = a.RetryWithin()
+	}
 	wait := d.turns.failed(now, f)
-	if err == nil || !f.retry && !f.fresh && d.said == err.Error() {
+	again := f.retry && (f.within == 0 || d.failures&(d.failures-1) == 0) // of waits that do not grow, fewer and fewer are logged
+	if err == nil || !again && !f.fresh && d.said == err.Error() {
 		return
 	}
 	d.said = err.Error()

@@ -22,6 +22,8 @@ type failure struct {
 	retry bool // what failed before was tried, too
 	whole bool // nothing could be done, so that the next news would fail, too
 	fresh bool // something failed that was in order before
+	// within is the longest wait; zero: that of the turns. See Awaiting.
+	within time.Duration
 }
 
 // again: the wait of what failed is over.
@@ -59,6 +61,9 @@ func (t *turns) failed(now time.Time, f failure) time.Duration {
 			t.failures--
 		}
 		t.retryAt = now.Add(max(t.wait(), pace))
+	}
+	if by := now.Add(f.within); f.within > 0 && t.retryAt.After(by) {
+		t.retryAt = by
 	}
 	t.newsAt = time.Time{}
 	if f.whole {

@@ -32,6 +32,7 @@ func TestWhatFailedIsTriedAfterWaitsThatDouble(t *testing.T) {
 		fails   func(time.Duration) bool
 		fresh   func(time.Duration) bool
 		whole   bool
+		within  time.Duration
 		retries []float64 // seconds at which what failed was tried again
 		tries   int       // at all
 	}{
@@ -42,6 +43,7 @@ func TestWhatFailedIsTriedAfterWaitsThatDouble(t *testing.T) {
 		{name: "news neither hurries nor delays it, and goes in at once", news: always, fails: always, fresh: never, retries: []float64{0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7, 25.5, 51.1}, tries: 601},
 		{name: "nor if all fails, when news is tried once in a second", news: always, fails: always, fresh: never, whole: true, retries: []float64{0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7, 25.5, 51.1}, tries: 65},
 		{name: "what fails later does not wait for what has failed for ever", news: at(0, 30), fails: always, fresh: at(30), retries: []float64{0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7, 25.5, 31, 32.6, 35.8, 42.2, 55}, tries: 15},
+		{name: "one that waits for somebody else is tried that often", news: at(0), fails: until(7), fresh: never, whole: true, within: time.Second, retries: []float64{0.1, 0.3, 0.7, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5}, tries: 11},
 		{name: "a stream of failures tries all that failed once in a second", news: always, fails: always, fresh: always, retries: nil, tries: 601},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -65,7 +67,7 @@ func TestWhatFailedIsTriedAfterWaitsThatDouble(t *testing.T) {
 				}
 				w.news = false
 				if tt.fails(now) {
-					w.failed(at, failure{retry: retry, whole: tt.whole, fresh: tt.fresh(now)})
+					w.failed(at, failure{retry: retry, whole: tt.whole, fresh: tt.fresh(now), within: tt.within})
 				} else if retry || w.retryAt.IsZero() {
 					w.succeeded()
 				}

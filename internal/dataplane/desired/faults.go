@@ -41,12 +41,18 @@ func (s *State) another(key intent.Key) {
 // Broken says that the backend has no form for a chain of an intent, in whose place it denies.
 func (s *State) Broken(key intent.Key, err error) { s.fail(key, err) }
 
-// Settled says what became of those settings that the backend alone carries out.
+// Settled says what became of those settings that the backend alone carries out. What failed is tried again after Retry.
 func (s *State) Settled(err error) {
 	s.touched[hostKey] = struct{}{}
 	if delete(s.faults, hostKey); err != nil {
-		s.faults[hostKey] = fault{err: err}
+		s.faults[hostKey] = fault{err: err, refused: true}
 	}
+}
+
+// Unsettled reports whether the backend could not carry out those settings, and nobody said Retry since.
+func (s *State) Unsettled() bool {
+	_, failed := s.faults[hostKey]
+	return failed
 }
 
 func (s *State) fail(key intent.Key, err error) {

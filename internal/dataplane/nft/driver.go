@@ -99,8 +99,6 @@ type kernelTable struct {
 	mine      bool // our connection owns it
 	probed    bool // the kernel was asked whether it has tables with an owner
 	plainOnly bool // it has not
-	awaited   bool // that another's ownership ends
-	unmade    bool // it is of another kind than is wanted, and could not be made anew
 }
 
 // New returns a driver that knows nothing yet.
@@ -125,13 +123,7 @@ func New(conn Conn, cfg Config) *Driver {
 }
 
 // Retry gives what the kernel refused another chance, and a table that could not be made anew.
-func (d *Driver) Retry() {
-	d.state.Retry()
-	if d.table.unmade {
-		d.state.Settled(nil)
-		d.table.unmade = false
-	}
-}
+func (d *Driver) Retry() { d.state.Retry() }
 
 // attempts bounds how often one Apply leaves out what the kernel refused and tries again.
 const attempts = 8
@@ -148,7 +140,7 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 			return nil, err
 		}
 	}
-	if err := d.take(ctx); err != nil {
+	if err := d.take(); err != nil {
 		return nil, err
 	}
 	d.room = maxRoom
@@ -188,7 +180,7 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 		case attempt < attempts && d.single(p, err):
 		default:
 			d.table.read = false // what we believe may be wrong: look before the next try
-			return nil, fmt.Errorf("table %s: %w", d.cfg.Table, err)
+			return nil, awaitOwner(fmt.Errorf("table %s: %w", d.cfg.Table, err))
 		}
 	}
 	clear(d.fresh)

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -37,7 +36,7 @@ func (d *Driver) otherKind() bool {
 
 // take takes over a table that has no owner, and wakes one that somebody made dormant, before anything in it is
 // changed. Of another kind of table, only remake can make what is wanted; until then it stays of its kind.
-func (d *Driver) take(ctx context.Context) error {
+func (d *Driver) take() error {
 	if err := d.probe(); err != nil {
 		return err
 	}
@@ -53,49 +52,44 @@ func (d *Driver) take(ctx context.Context) error {
 	b.SetTableFlags(d.cfg.Table, flags)
 	if err := d.conn.Commit(b); err != nil {
 		d.table.read = false
-		if ownedByOther(err) {
-			d.await(ctx)
-		}
-		return err
+		return awaitOwner(err)
 	}
 	d.table.flags, d.table.mine = flags, flags&nftables.TableOwner != 0
 	return nil
 }
 
-// ownerPoll is how often an agent looks whether the one that owns the table has gone, of which the kernel tells nobody.
-const ownerPoll = time.Second
+// ownedElsewhere is an error that lasts until another process lets go of the table, which it does when it ends.
+type ownedElsewhere struct{ error }
 
-// await asks for another turn after ownerPoll, unless that is asked for already.
-func (d *Driver) await(ctx context.Context) {
-	if d.table.awaited {
-		return
+func (o ownedElsewhere) Unwrap() error { return o.error }
+
+// RetryWithin is how often it is tried again, since the kernel tells nobody that an owner has gone.
+func (ownedElsewhere) RetryWithin() time.Duration { return time.Second }
+
+// awaitOwner says of an error whether it lasts only until the table's owner has gone.
+func awaitOwner(err error) error {
+	if ownedByOther(err) {
+		return ownedElsewhere{err}
 	}
-	d.table.awaited = true
-	time.AfterFunc(ownerPoll, func() {
-		select {
-		case d.drift.notes <- func() { d.drift.heard, d.table.awaited = true, false }:
-		case <-ctx.Done():
-		}
-	})
+	return err
 }
 
 // remake replaces a table of another kind than is wanted, once all that is in it is as it should be. That it fails is
 // no fault of policy, which is in force, but of the settings; it is tried again after Retry.
 func (d *Driver) remake() {
-	if d.table.unmade && d.otherKind() {
+	if !d.otherKind() {
+		if d.state.Unsettled() {
+			d.state.Settled(nil)
+		}
 		return
 	}
-	if d.table.unmade {
-		d.state.Settled(nil)
-	}
-	d.table.unmade = false
-	if !d.state.InSync() || !d.otherKind() {
+	if d.state.Unsettled() || !d.state.InSync() {
 		return
 	}
 	flags := d.flags()
 	err := d.conn.Remake(d.cfg.Table, flags)
 	d.state.Settled(err)
-	if d.table.unmade = err != nil; err != nil {
+	if err != nil {
 		d.table.read = false
 		return
 	}

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/twillnet/twill/internal/dataplane"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
@@ -167,8 +169,12 @@ func TestASecondAgentIsToldWhoOwnsTheTableAndTakesItOver(t *testing.T) {
 	part.InSync, part.Endpoints, part.Policies = false, nil, nil
 	second.Merge(part)
 	for range 2 {
-		if _, err := second.Apply(t.Context()); err == nil || !strings.Contains(err.Error(), "table inet twill is owned by another process") {
+		_, err := second.Apply(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "table inet twill is owned by another process") {
 			t.Errorf("while the first lives: %v", err)
+		}
+		if a, ok := errors.AsType[dataplane.Awaiting](err); !ok || a.RetryWithin() > time.Second {
+			t.Errorf("the loop does not look again soon: %v", err)
 		}
 	}
 	second.Merge(owned())
@@ -186,7 +192,9 @@ func TestASecondAgentIsToldWhoOwnsTheTableAndTakesItOver(t *testing.T) {
 	}
 	second.Merge(owned())
 	_ = k.Close()
-	(<-second.Drift())() // it looks again by itself
+	if err := second.Resync(t.Context()); err != nil { // as the loop does before it tries again
+		t.Fatal(err)
+	}
 	for _, o := range apply(t, second) {
 		if o.Err != nil {
 			t.Errorf("%v: %v", o.Key, o.Err)

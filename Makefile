@@ -28,10 +28,10 @@ test: deps build ## everything; as root, so that kernel tests run
 	@sh scripts/deps.sh systemd-analyze iptables-nft-restore iptables-legacy-restore ipset bird vtysh /usr/lib/cni/portmap
 	REQUIRE_ROOT=1 go test -count=1 -timeout 30m ./...
 
-agree: deps ## kernel, verdict and world over many random worlds; prints the table
-	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run TestKernelAgrees -v ./internal/agreetest -worlds 500 -paths 100
+agree: deps ## kernel, memory, verdict and world over many random worlds; prints the table
+	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run 'TestKernelAgrees|TestMemoryAgrees' -v ./internal/agreetest -worlds 500 -paths 100
 
-mutants: deps ## each listed fault in rules, nft and calc must be seen by packets
+mutants: deps ## each listed fault must be seen by packets in a kernel, and one in what decides also without a kernel
 	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run TestEachMutantIsCaught ./internal/agreetest -mutants
 
 conformance: deps ## cyclonus' 230 cases: its judge, ours and real connections agree about each

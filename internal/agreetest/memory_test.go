@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/calc/calctest"
 	"github.com/twillnet/twill/internal/dataplane/desired"
@@ -16,40 +17,74 @@ import (
 	"github.com/twillnet/twill/internal/verdict/world"
 )
 
+// memorySteps is how often each world changes.
+const memorySteps = 4
+
 // TestMemoryAgrees: what is desired, carried out in memory, does to packets what verdict and world say, and so without a kernel what
-// TestKernelAgrees finds with one: of random worlds, at once and step by step.
+// TestKernelAgrees and TestKernelAgreesOnAnyPath find with one: of random worlds, at once and step by step.
 func TestMemoryAgrees(t *testing.T) {
 	seed := seedtest.New(t)
 	asked, allowed := 0, 0
 	for i := range *worlds {
-		rng := rand.New(rand.NewPCG(seed, uint64(i)))
-		w := calctest.Random(rng, calctest.Config{Workloads: workloads})
-		g := calc.New(nodeName)
-		g.Update(w.State())
-		g.SetInSync()
-		d := sim.NewDataplane(desired.Config{})
-		d.Links([]desired.Addrs{{Link: uplink, Addrs: []netip.Addr{netip.MustParseAddr(ownV4), netip.MustParseAddr(ownV6)}}})
-		var v verdict.State
-		v.SetLink(uplink, []netip.Addr{netip.MustParseAddr(ownV4), netip.MustParseAddr(ownV6)})
-		routes := map[string]intent.Route{}
-		for step := range 4 {
-			b := g.Flush()
-			d.Merge(b)
-			v.Merge(b)
-			_, err := d.Apply(t.Context())
-			must(t, err)
-			follow(routes, b)
-			n, passed := memoryAgrees(t, w, rng, d, &v, linksOf(intent.Batch{Routes: values(routes)}), step == 0)
+		m := newMemory(t, rand.New(rand.NewPCG(seed, uint64(i))))
+		for range memorySteps {
+			n, passed := m.agrees(t)
 			asked, allowed = asked+n, allowed+passed
 			if t.Failed() {
 				t.Fatalf("world %d", i)
 			}
-			g.Update(w.Step())
+			m.walk(t)
 		}
 	}
 	if !*brief && (asked < 10**worlds || allowed < asked/5) {
 		t.Errorf("%d packets, of which %d are allowed: too few to show anything", asked, allowed)
 	}
+}
+
+// memoryNode is one world, and a node that follows it in memory.
+type memoryNode struct {
+	rng     *rand.Rand
+	world   *calctest.World
+	good    calctest.LastGood
+	graph   *calc.Graph
+	node    *sim.Dataplane
+	verdict verdict.State
+	routes  map[string]intent.Route
+}
+
+func newMemory(t *testing.T, rng *rand.Rand) *memoryNode {
+	m := &memoryNode{
+		rng: rng, world: calctest.Random(rng, calctest.Config{Workloads: workloads}), good: calctest.LastGood{}, graph: calc.New(nodeName),
+		node: sim.NewDataplane(desired.Config{}), routes: map[string]intent.Route{},
+	}
+	own := []netip.Addr{netip.MustParseAddr(ownV4), netip.MustParseAddr(ownV6)}
+	m.node.Links([]desired.Addrs{{Link: uplink, Addrs: own}})
+	m.verdict.SetLink(uplink, own)
+	m.graph.Update(m.good.Keep(m.world.State()))
+	m.graph.SetInSync()
+	m.apply(t)
+	return m
+}
+
+// walk makes some changes, each by itself.
+func (m *memoryNode) walk(t *testing.T) {
+	t.Helper()
+	for range 1 + m.rng.IntN(6) {
+		for _, u := range m.good.Keep(change(m.world, m.rng)) {
+			m.graph.Update([]api.Update{u})
+			m.apply(t)
+		}
+	}
+}
+
+func (m *memoryNode) apply(t *testing.T) {
+	t.Helper()
+	b := m.graph.Flush()
+	m.node.Merge(b)
+	m.verdict.Merge(b)
+	_, err := m.node.Apply(t.Context())
+	must(t, err)
+	follow(m.routes, b)
 }
 
 // follow keeps the routes that there are.
@@ -73,18 +108,20 @@ func values(m map[string]intent.Route) (out []intent.Route) {
 	return out
 }
 
-// memoryAgrees asks packets of a world of all. The world counts while it is fresh: of what cannot be read an agent that lives keeps what was
-// understood last, of which world knows nothing.
-func memoryAgrees(t *testing.T, w *calctest.World, rng *rand.Rand, d *sim.Dataplane, v *verdict.State, links map[netip.Addr]string, fresh bool) (asked, allowed int) {
+// agrees asks all of packets.
+func (m *memoryNode) agrees(t *testing.T) (asked, allowed int) {
 	t.Helper()
-	a := asker{node: &node{t: t, sent: map[packet.Packet]bool{}}, world: w, rng: rng, oracle: world.New(w.State()), links: links}
+	links := linksOf(intent.Batch{Routes: values(m.routes)})
+	a := asker{
+		node: &node{t: t, sent: map[packet.Packet]bool{}}, world: m.world, rng: m.rng, oracle: world.New(m.good.State()), links: links, contested: contested(m.good),
+	}
 	for _, q := range a.questions(*each) {
 		p := verdict.Packet{
 			InLink: inLink(q, links), OutLink: outLink(q, links), Src: q.Src, Dst: q.Dst, Proto: q.Proto,
 			SrcPort: q.SrcPort, DstPort: q.DstPort, ICMPType: q.ICMPType, ICMPCode: q.ICMPCode,
 		}
-		says := v.Judge(p)
-		got := d.Judge(sim.Packet{
+		says := m.verdict.Judge(p)
+		got := m.node.Judge(sim.Packet{
 			In: p.InLink, Out: p.OutLink, Src: p.Src, Dst: p.Dst, Proto: p.Proto, SrcPort: p.SrcPort, DstPort: p.DstPort, ICMPType: p.ICMPType, ICMPCode: p.ICMPCode,
 		})
 		if asked++; got.Allowed {
@@ -92,7 +129,7 @@ func memoryAgrees(t *testing.T, w *calctest.World, rng *rand.Rand, d *sim.Datapl
 		}
 		agree := got.Allowed == says.Allowed
 		if p.OutLink != closedLink { // what is for it has no route, and so no packet comes that far
-			agree = agree && got.Rejected == says.Rejected && (got.Allowed || sameDecision(got.By, says)) && (!fresh || got.Allowed == q.allowed)
+			agree = agree && got.Allowed == q.allowed && got.Rejected == says.Rejected && (got.Allowed || sameDecision(got.By, says))
 		}
 		if !agree {
 			t.Errorf("%+v: in memory %+v, verdict %v (%+v, rejected %v), world %v (%+v)", p, got, says.Allowed, says.Decision, says.Rejected, q.allowed, q.answer.Decided)

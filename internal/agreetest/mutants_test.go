@@ -13,7 +13,7 @@ import (
 
 var (
 	mutants = flag.Bool("mutants", false, "run TestEachMutantIsCaught; it compiles this package once for each")
-	memory  = flag.Bool("memory", false, "of mutants: those that are seen without a kernel, by TestMemoryAgrees")
+	memory  = flag.Bool("memory", false, "of mutants: only those that are seen without a kernel, by TestMemoryAgrees alone")
 )
 
 // mutant is one line of source made wrong.
@@ -57,32 +57,52 @@ func TestEachMutantIsCaught(t *testing.T) {
 			if !*mutants {
 				return // the list is at least true to the source
 			}
-			if *memory && strings.HasPrefix(m.file, "internal/dataplane/") && !strings.HasPrefix(m.file, "internal/dataplane/rules/") && !strings.HasPrefix(m.file, "internal/dataplane/desired/") {
-				return // it is not what decides
+			if *memory && !m.decides() {
+				return
 			}
 			t.Parallel()
 			binary := m.build(t, path, strings.Replace(string(src), m.old, m.new, 1))
-			// Paths first: they are quicker to see what a few worlds show, and some faults only they can see.
-			// The last two are for what is seen in one world of a hundred: 500 of them miss it once in 150 runs.
-			const anyPath, anyWorld = "-test.run=TestKernelAgreesOnAnyPath", "-test.run=TestKernelAgrees$"
-			runs := [][]string{{anyPath, "-paths=12"}, {anyWorld, "-worlds=500"}, {anyPath, "-paths=300"}, {anyWorld, "-worlds=2500"}}
-			if strings.HasPrefix(m.file, "internal/dataplane/revoke/") {
-				runs = [][]string{{anyPath, "-paths=300"}} // no flow of a world lives long enough to be revoked
+			if m.decides() {
+				m.caught(t, binary, "TestMemoryAgrees", [][]string{{inMemory, "-worlds=100"}, {inMemory, "-worlds=5000"}})
 			}
-			for _, run := range runs {
-				out, err := exec.CommandContext(t.Context(), binary, append(run, "-brief")...).CombinedOutput()
-				switch {
-				case err == nil:
-					continue
-				case !strings.Contains(string(out), "--- FAIL: TestKernelAgrees") && !strings.Contains(string(out), "--- FAIL: TestMemoryAgrees"):
-					t.Errorf("did not run:\n%s", out)
-				}
-				t.Logf("caught with %s: %s", strings.Join(run, " "), caughtAt.Find(out)) // what is caught late may survive a run
-				return
+			if !*memory {
+				m.caught(t, binary, "TestKernelAgrees", m.inKernel())
 			}
-			t.Errorf("survived: %v saw nothing wrong", runs)
 		})
 	}
+}
+
+const inMemory, anyPath, anyWorld = "-test.run=TestMemoryAgrees$", "-test.run=TestKernelAgreesOnAnyPath", "-test.run=TestKernelAgrees$"
+
+// decides reports whether a mutant is of what decides, and not of what makes it so in a kernel: then it must be seen without one, too.
+func (m mutant) decides() bool {
+	return !strings.HasPrefix(m.file, "internal/dataplane/") || strings.HasPrefix(m.file, "internal/dataplane/rules/") || strings.HasPrefix(m.file, "internal/dataplane/desired/")
+}
+
+// inKernel are the runs that must see a mutant by packets. Paths first: they are quicker to see what a few worlds show, and some faults only
+// they can see. The last two are for what is seen in one world of a hundred: 500 of them miss it once in 150 runs.
+func (m mutant) inKernel() [][]string {
+	if strings.HasPrefix(m.file, "internal/dataplane/revoke/") {
+		return [][]string{{anyPath, "-paths=300"}} // no flow of a world lives long enough to be revoked
+	}
+	return [][]string{{anyPath, "-paths=12"}, {anyWorld, "-worlds=500"}, {anyPath, "-paths=300"}, {anyWorld, "-worlds=2500"}}
+}
+
+// caught demands that one of some runs fails, and by a test of that name.
+func (m mutant) caught(t *testing.T, binary, test string, runs [][]string) {
+	t.Helper()
+	for _, run := range runs {
+		out, err := exec.CommandContext(t.Context(), binary, append(run, "-brief")...).CombinedOutput()
+		switch {
+		case err == nil:
+			continue
+		case !strings.Contains(string(out), "--- FAIL: "+test):
+			t.Errorf("did not run:\n%s", out)
+		}
+		t.Logf("caught with %s: %s", strings.Join(run, " "), caughtAt.Find(out)) // what is caught late may survive a run
+		return
+	}
+	t.Errorf("survived: %v saw nothing wrong", runs)
 }
 
 // caughtAt is how far a run came until it saw that something is wrong.

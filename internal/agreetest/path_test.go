@@ -155,7 +155,7 @@ func contested(g calctest.LastGood) map[netip.Addr]bool {
 func (p *path) walk() {
 	p.t.Helper()
 	for range 1 + p.rng.IntN(6) {
-		us := p.good.Keep(p.change())
+		us := p.good.Keep(change(p.world, p.rng))
 		for _, u := range us {
 			p.graph.Update([]api.Update{u})
 			if len(us) < 4 || p.rng.IntN(6) == 0 { // of many that go at once, some in one batch
@@ -166,18 +166,19 @@ func (p *path) walk() {
 	p.follow(p.apply())
 }
 
-func (p *path) change() []api.Update {
-	switch p.rng.IntN(11) {
+// change changes a world.
+func change(w *calctest.World, rng *rand.Rand) []api.Update {
+	switch rng.IntN(11) {
 	case 0:
-		return p.world.Move()
+		return w.Move()
 	case 1, 2:
-		return p.world.Undo()
+		return w.Undo()
 	case 3, 4, 5:
-		return p.world.MovePolicy()
+		return w.MovePolicy()
 	case 6, 7:
-		return p.world.TurnPolicy()
+		return w.TurnPolicy()
 	}
-	return p.world.Step()
+	return w.Step()
 }
 
 // apply brings what has changed into the kernel.

@@ -129,7 +129,7 @@ func (m *memoryNode) agrees(t *testing.T) (asked, allowed int) {
 		}
 		agree := got.Allowed == says.Allowed
 		if p.OutLink != closedLink { // what is for it has no route, and so no packet comes that far
-			agree = agree && got.Allowed == q.allowed && got.Rejected == says.Rejected && (got.Allowed || sameDecision(got.By, says))
+			agree = agree && got.Allowed == q.allowed && got.Rejected == says.Rejected && got.Reset == (says.Rejected && p.Proto == 6) && (got.Allowed || sameDecision(got.By, says))
 		}
 		if !agree {
 			t.Errorf("%+v: in memory %+v, verdict %v (%+v, rejected %v), world %v (%+v)", p, got, says.Allowed, says.Decision, says.Rejected, q.allowed, q.answer.Decided)

@@ -27,6 +27,7 @@ type Packet struct {
 type Fate struct {
 	Allowed  bool
 	Rejected bool            // the sender is told
+	Reset    bool            // and that by a reset of TCP
 	By       intent.Decision // what dropped it
 }
 
@@ -44,7 +45,7 @@ func (d *Dataplane) Judge(p Packet) Fate {
 		for _, stage := range d.stages(at) {
 			w.passed = false
 			if w.chain(stage) == dropped {
-				return Fate{Rejected: w.rejected, By: w.by}
+				return Fate{Rejected: w.rejected, Reset: w.reset, By: w.by}
 			}
 		}
 	}
@@ -83,7 +84,7 @@ type walk struct {
 	Packet
 	passed           bool // to the next tier
 	early, untracked bool // allowed by an early stage
-	rejected         bool
+	rejected, reset  bool
 	by               intent.Decision
 }
 
@@ -129,7 +130,7 @@ func (w *walk) act(r rules.Rule) end {
 		w.passed = false
 		return fell
 	case rules.Reset, rules.Reject:
-		w.rejected = true
+		w.rejected, w.reset = true, r.Action == rules.Reset
 	}
 	w.by = r.By
 	return dropped

@@ -61,7 +61,7 @@ var layers = map[string]int{
 	"internal/doctor": 3, "internal/hostfacts": 4, "internal/resources": 4, "internal/leftovers": 5, "internal/nodeaddr": 2, "internal/nodekeep": 4,
 	"internal/agent": 5, "internal/node": 5, "internal/cli": 5, "internal/lab": 5, "internal/outagetest": 5,
 	"cmd/twill": 6, "cmd/twill-cni": 6,
-	"hack/image": 6, "internal/seedtest": 0, "internal/upstreamtest": 0, "internal/archtest": 7, "internal/agreetest": 7, "internal/chaostest": 7,
+	"hack/image": 6, "internal/seedtest": 0, "internal/terminal": 0, "internal/upstreamtest": 0, "internal/archtest": 7, "internal/agreetest": 7, "internal/chaostest": 7,
 }
 
 // family is a tree whose packages may import each other: a parent composes its parts.
@@ -188,7 +188,9 @@ var doors = map[string][]string{
 	"github.com/osrg/gobgp":            {"internal/bgp/speaker"},
 	"github.com/spf13/cobra":           {"internal/cli", "cmd/twill"},
 	"github.com/aymanbagabas/go-udiff": {"internal/cli"},
-	"charm.land/lipgloss":              {"internal/cli", "internal/lab"},
+	"charm.land/lipgloss":              {"internal/terminal"},
+	"github.com/charmbracelet":         {"internal/terminal"},
+	"text/tabwriter":                   {},
 	"k8s.io/client-go":                 {"internal/cli"},
 	"k8s.io/api":                       {"internal/translate"}, // and apimachinery
 	"sigs.k8s.io/json":                 {"internal/translate", "internal/cli/console"},

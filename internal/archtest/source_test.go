@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -72,6 +73,58 @@ func TestPackagesOfTheCommandLineAreSmall(t *testing.T) {
 	}
 	if found < 8 {
 		t.Errorf("the command line has %d packages; want one for each task", found)
+	}
+}
+
+// TestOnlyTheTerminalPackageKnowsItsLanguage: an escape sequence (ECMA-48) anywhere else would be in a pipe, too, and a colour would
+// not be of the palette; tables of text/tabwriter count its bytes as columns.
+func TestOnlyTheTerminalPackageKnowsItsLanguage(t *testing.T) {
+	for _, p := range packages(t) {
+		rel := strings.TrimPrefix(p.ImportPath, module)
+		for _, imp := range append(p.TestImports, p.XTestImports...) {
+			if imp == "text/tabwriter" {
+				t.Errorf("a test of %s imports text/tabwriter; use terminal.Table", rel)
+			}
+		}
+		if rel == "internal/terminal" {
+			continue
+		}
+		for _, f := range p.GoFiles {
+			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, escape := range escapes(file) {
+				t.Errorf("%s/%s has the escape sequence %s; package terminal has the palette", rel, f, escape)
+			}
+		}
+	}
+}
+
+// escapes are the literals of a file that hold the character ESC or CSI.
+func escapes(file *ast.File) (out []string) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		lit, ok := n.(*ast.BasicLit)
+		if !ok || lit.Kind != token.STRING && lit.Kind != token.CHAR {
+			return true
+		}
+		text, err := strconv.Unquote(lit.Value)
+		if err == nil && strings.ContainsAny(text, "\x1b\u009b") {
+			out = append(out, lit.Value)
+		}
+		return true
+	})
+	return out
+}
+
+func TestEscapesAreFound(t *testing.T) {
+	const src = "package p\nvar a = \"\\x1b[1m\"\nvar b = `\\x1b`\nvar c = '\\033'\nvar d = \"\\u009b0m\"\nvar e = \"[1m\"\n"
+	file, err := parser.ParseFile(token.NewFileSet(), "p.go", src, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(escapes(file), " "); got != `"\x1b[1m" '\033' "\u009b0m"` {
+		t.Errorf("found %s", got)
 	}
 }
 

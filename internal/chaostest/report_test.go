@@ -8,8 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
+
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 // report prints what each kind of fault cost, and the log of faults if something was wrong.
@@ -20,8 +21,7 @@ func (r *run) report() {
 		byKind["all"] = append(byKind["all"], o)
 	}
 	var b strings.Builder
-	tab := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tab, "FAULT\tTIMES\tRIGHT AFTER: MEDIAN\tWORST\tSESSIONS UP: WORST\tWORDS LOST\tLONGEST SILENCE")
+	tab := terminal.NewTable(&b, "FAULT", "TIMES", "RIGHT AFTER: MEDIAN", "WORST", "SESSIONS UP: WORST", "WORDS LOST", "LONGEST SILENCE")
 	for _, kind := range slices.SortedFunc(maps.Keys(byKind), func(a, b string) int {
 		return cmp.Or(cmp.Compare(worst(byKind[b]), worst(byKind[a])), cmp.Compare(a, b))
 	}) {
@@ -33,7 +33,7 @@ func (r *run) report() {
 			silence, sessions = max(silence, o.silence), max(sessions, o.sessions)
 		}
 		slices.SortFunc(os, func(a, b outcome) int { return cmp.Compare(a.took, b.took) })
-		fmt.Fprintf(tab, "%s\t%d\t%s\t%s\t%s\t%d\t%s\n", kind, len(os), round(os[len(os)/2].took), round(worst(os)), round(sessions), missing, round(silence))
+		tab.Row(kind, fmt.Sprint(len(os)), round(os[len(os)/2].took).String(), round(worst(os)).String(), round(sessions).String(), fmt.Sprint(missing), round(silence).String())
 	}
 	_ = tab.Flush()
 	r.t.Logf("%s\n%s", r.traffic(), b.String())

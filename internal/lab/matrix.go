@@ -1,12 +1,12 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
-	"strings"
 
-	"charm.land/lipgloss/v2"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 // Cell is one question to the network, and its answers.
@@ -49,14 +49,6 @@ func (s *Spec) questions() []Cell {
 	return cells
 }
 
-var (
-	green = lipgloss.NewStyle().Foreground(lipgloss.Color("2"))
-	red   = lipgloss.NewStyle().Foreground(lipgloss.Color("1"))
-	wrong = lipgloss.NewStyle().Foreground(lipgloss.Color("0")).Background(lipgloss.Color("3")).Bold(true)
-	dim   = lipgloss.NewStyle().Faint(true)
-	bold  = lipgloss.NewStyle().Bold(true)
-)
-
 // mark shows one cell: what the kernel did, and the oracle beside it where they differ.
 func mark(c Cell) string {
 	sign := func(ok bool) string {
@@ -67,27 +59,23 @@ func mark(c Cell) string {
 	}
 	switch {
 	case c.Err != nil:
-		return wrong.Render("error")
+		return terminal.Wrong.Render("error")
 	case c.Leaked:
-		return wrong.Render("LEAK")
+		return terminal.Wrong.Render("LEAK")
 	case c.Got != c.Want:
-		return wrong.Render(sign(c.Got) + "≠" + sign(c.Want))
+		return terminal.Wrong.Render(sign(c.Got) + "≠" + sign(c.Want))
 	case c.Got:
-		return green.Render("✓ yes")
+		return terminal.Allow.Render("✓ yes")
 	}
-	return red.Render("✗ no")
+	return terminal.Deny.Render("✗ no")
 }
 
 // PrintMatrix shows who reaches which service, measured, and marks what
-// differs from the oracle. It returns the number of wrong cells.
-func PrintMatrix(w io.Writer, s *Spec, cells []Cell) int {
+// differs from the oracle.
+func PrintMatrix(w io.Writer, s *Spec, cells []Cell) error {
 	at := map[[2]string][]Cell{}
-	bad := 0
 	for _, c := range cells {
 		at[[2]string{c.Src, c.Dst}] = append(at[[2]string{c.Src, c.Dst}], c)
-		if !c.Right() {
-			bad++
-		}
 	}
 	var rows []string
 	for _, x := range s.Workloads {
@@ -96,33 +84,33 @@ func PrintMatrix(w io.Writer, s *Spec, cells []Cell) int {
 	for _, h := range s.Hosts {
 		rows = append(rows, "host/"+h.Name)
 	}
-	const first, width = 16, 14
-	line := bold.Render(pad("from \\ to", first))
+	titles := []string{terminal.Title.Render("from \\ to")}
 	for _, d := range s.Workloads {
-		line += bold.Render(pad(fmt.Sprintf("%s:%d", d.Name, d.Port), width))
+		titles = append(titles, terminal.Title.Render(fmt.Sprintf("%s:%d", d.Name, d.Port)))
 	}
-	lipgloss.Fprintln(w, line)
+	t := terminal.NewTable(w, titles...)
 	for _, r := range rows {
-		line := pad(r, first)
+		line := []string{r}
 		for _, d := range s.Workloads {
 			cs := at[[2]string{r, d.String()}]
-			text := dim.Render("·")
+			text := terminal.Faint.Render("·")
 			if len(cs) > 0 {
 				text = mark(cs[0])
 				if len(cs) > 1 && mark(cs[1]) != text {
 					text += " /v6 " + mark(cs[1])
 				}
 			}
-			line += pad(text, width)
+			line = append(line, text)
 		}
-		lipgloss.Fprintln(w, line)
+		t.Row(line...)
 	}
+	err := t.Flush()
 	for _, c := range cells {
 		if !c.Right() {
-			lipgloss.Fprintln(w, wrong.Render("differs")+fmt.Sprintf(" %s -> %s %s tcp/%d: measured %v, verdict/world says %v (%s) %v", c.Src, c.Dst, c.DstAddr, c.Port, c.Got, c.Want, c.By, orNothing(c.Err)))
+			err = errors.Join(err, terminal.Fprint(w, terminal.Wrong.Render("differs")+fmt.Sprintf(" %s -> %s %s tcp/%d: measured %v, verdict/world says %v (%s) %v\n", c.Src, c.Dst, c.DstAddr, c.Port, c.Got, c.Want, c.By, orNothing(c.Err))))
 		}
 	}
-	return bad
+	return err
 }
 
 func orNothing(err error) string {
@@ -130,11 +118,4 @@ func orNothing(err error) string {
 		return ""
 	}
 	return err.Error()
-}
-
-func pad(s string, width int) string {
-	if n := lipgloss.Width(s); n < width {
-		return s + strings.Repeat(" ", width-n)
-	}
-	return s + " "
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +21,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/node"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 // defaultSecrets is where passwords of sessions are: a folder for each secret, a file for each key.
@@ -176,10 +176,9 @@ func printSessions(w io.Writer, r speaker.Report, now time.Time, more bool) {
 		fmt.Fprintf(w, "restarting: routes of before stay until all peers have told theirs, at most %s more\n", r.Holding.Sub(now).Round(time.Second))
 	}
 	if len(r.Sessions) > 0 {
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, strings.Join(sessionHead(more), "\t"))
+		t := terminal.NewTable(w, sessionHead(more)...)
 		for _, s := range r.Sessions {
-			fmt.Fprintln(t, strings.Join(sessionRow(s, now, more), "\t"))
+			t.Row(sessionRow(s, now, more)...)
 		}
 		t.Flush()
 	}
@@ -245,8 +244,7 @@ func (c *command) bgpRoutesCmd(socket *string) *cobra.Command {
 }
 
 func printPaths(w io.Writer, routes []speaker.Route) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "PREFIX\tBEST\tFROM\tNEXT HOP\tAS PATH\tCOMMUNITIES\tKERNEL")
+	t := terminal.NewTable(w, "PREFIX", "BEST", "FROM", "NEXT HOP", "AS PATH", "COMMUNITIES", "KERNEL")
 	for _, r := range routes {
 		from, hop, best := "this node", "", ""
 		if !r.Own {
@@ -258,7 +256,7 @@ func printPaths(w io.Writer, routes []speaker.Route) error {
 		if r.Stale {
 			best += " stale"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Dst, best, from, hop, strings.Trim(fmt.Sprint(r.ASPath), "[]"), strings.Join(r.Communities, " "), r.Kernel)
+		t.Row(r.Dst.String(), best, from, hop, strings.Trim(fmt.Sprint(r.ASPath), "[]"), strings.Join(r.Communities, " "), r.Kernel)
 	}
 	return t.Flush()
 }
@@ -384,23 +382,22 @@ func printNodeStatus(w io.Writer, r speaker.Report) {
 			name = "IPv4"
 		}
 		fmt.Fprintf(w, "\n%s BGP status\n", name)
-		t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-		n := 0
+		t := terminal.NewTable(w)
 		for _, s := range r.Sessions {
 			if s.Peer.Is4() != four {
 				continue
 			}
-			if n++; n == 1 {
-				fmt.Fprintln(t, "PEER ADDRESS\tPEER TYPE\tSTATE\tSINCE\tINFO")
+			if t.Len() == 0 {
+				t.Row("PEER ADDRESS", "PEER TYPE", "STATE", "SINCE", "INFO")
 			}
 			state, info := "start", strings.TrimSuffix(s.State+": "+s.Why, ": ")
 			if s.State == speaker.Established {
 				state, info = "up", s.State
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", s.Peer, peerType(s), state, s.Since.Format(time.DateTime), info)
+			t.Row(s.Peer.String(), peerType(s), state, s.Since.Format(time.DateTime), info)
 		}
-		t.Flush()
-		if n == 0 {
+		_ = t.Flush()
+		if t.Len() == 0 {
 			fmt.Fprintf(w, "No %s peers found.\n", name)
 		}
 	}

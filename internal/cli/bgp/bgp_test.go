@@ -48,12 +48,12 @@ node h1 does not speak BGP: no address
 Calico process is running.
 
 IPv4 BGP status
-PEER ADDRESS   PEER TYPE           STATE   SINCE                 INFO
-192.0.2.2      node-to-node mesh   up      2026-01-02 11:59:00   Established
+PEER ADDRESS  PEER TYPE          STATE  SINCE                INFO
+192.0.2.2     node-to-node mesh  up     2026-01-02 11:59:00  Established
 
 IPv6 BGP status
-PEER ADDRESS   PEER TYPE     STATE   SINCE                 INFO
-2001:db8::9    BGPPeer tor   start   2026-01-02 11:00:00   Active: no sign of life within the hold time
+PEER ADDRESS  PEER TYPE    STATE  SINCE                INFO
+2001:db8::9   BGPPeer tor  start  2026-01-02 11:00:00  Active: no sign of life within the hold time
 `},
 		{"why", func(b *bytes.Buffer) {
 			printExplanation(b, speaker.Explanation{

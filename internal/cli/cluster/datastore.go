@@ -223,7 +223,8 @@ func (c *command) importAll(ctx context.Context, s datastore.Store, es []entry, 
 	if _, err := setReady(ctx, s, false); err != nil { // before anything that an agent might act on
 		return err
 	}
-	p := c.Progress(len(es), "imported")
+	p, end := c.Working("imported", len(es))
+	defer end()
 	for i, e := range es {
 		if e.Key == info {
 			err = importInfo(ctx, s, e)

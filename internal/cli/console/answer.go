@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/twillnet/twill/internal/resources"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 // Answer is what a command has to say, for each -o.
@@ -42,7 +43,7 @@ func (c Stdio) Answer(o Output, a Answer) error {
 		return err
 	}
 	if o.Custom() {
-		t := NewTable(c.Out, o.Titles()...)
+		t := terminal.NewTable(c.Out, o.Titles()...)
 		for _, r := range rows {
 			t.Row(o.Cells(r)...)
 		}

@@ -1,26 +1,15 @@
 package console
 
-import (
-	"fmt"
-	"io"
-)
+import "github.com/twillnet/twill/internal/terminal"
 
-// progressEvery is after how many resources a long command says how far it is.
-const progressEvery = 1000
-
-// progress says on standard error how far long work is. Short work says nothing.
-type progress struct {
-	out         io.Writer
-	done, total int
-	did         string
-}
-
-func (c Stdio) Progress(total int, did string) *progress {
-	return &progress{out: c.Err, total: total, did: did}
-}
-
-func (p *progress) Step() {
-	if p.done++; p.done%progressEvery == 0 && p.done < p.total {
-		fmt.Fprintf(p.out, "twill: %d of %d %s\n", p.done, p.total, p.did)
+// Working says on standard error how far long work is, until end is called: see [terminal.Begin]. What the command prints meanwhile,
+// it prints as ever.
+func (c *Stdio) Working(what string, total int) (p *terminal.Progress, end func()) {
+	was := *c
+	p = terminal.Begin(c.Err, what, total)
+	c.Out, c.Err = p.Above(c.Out), p.Above(c.Err)
+	return p, func() {
+		p.End()
+		*c = was
 	}
 }

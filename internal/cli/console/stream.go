@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"charm.land/lipgloss/v2"
-
 	"github.com/twillnet/twill/internal/resources"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 // Stream prints an answer row by row, as it comes: as json a line each, as yaml a document each.
@@ -21,8 +20,7 @@ type Stream struct {
 // Row prints one row; text is how people see it.
 func (s *Stream) Row(v any, text string) error {
 	if s.As.IsTable() {
-		_, err := lipgloss.Fprint(s.To.Out, text) // without colours where the output is no terminal
-		return err
+		return terminal.Fprint(s.To.Out, text)
 	}
 	doc, err := json.Marshal(v)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,6 +26,7 @@ import (
 	"github.com/twillnet/twill/internal/hostfacts"
 	"github.com/twillnet/twill/internal/leftovers"
 	"github.com/twillnet/twill/internal/status"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 // doctorFlags are those of `twill doctor`.
@@ -264,23 +264,32 @@ func readHost(ctx context.Context, f *doctor.Facts, d *doctorFlags) error {
 	return nil
 }
 
+// shown is a verdict in its colour.
+func shown(v doctor.Verdict) string {
+	switch v {
+	case doctor.OK:
+		return terminal.Allow.Render(string(v))
+	case doctor.Fail:
+		return terminal.Deny.Render(string(v))
+	}
+	return terminal.Warn.Render(string(v))
+}
+
 func printFindings(w io.Writer, found []doctor.Finding, wide bool) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := terminal.NewTable(w, "CHECK", "VERDICT", "FOUND")
 	if wide {
-		fmt.Fprintln(t, "CHECK\tVERDICT\tFOUND\tFIX")
-	} else {
-		fmt.Fprintln(t, "CHECK\tVERDICT\tFOUND")
+		t = terminal.NewTable(w, "CHECK", "VERDICT", "FOUND", "FIX")
 	}
 	count := map[doctor.Verdict]int{}
 	for _, f := range found {
 		count[f.Verdict]++
-		switch {
-		case wide:
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.Check, f.Verdict, f.Found, f.Fix)
-		case f.Fix == "":
-			fmt.Fprintf(t, "%s\t%s\t%s\n", f.Check, f.Verdict, f.Found)
-		default:
-			fmt.Fprintf(t, "%s\t%s\t%s\n\t\tfix: %s\n", f.Check, f.Verdict, f.Found, f.Fix)
+		if wide {
+			t.Row(f.Check, shown(f.Verdict), f.Found, f.Fix)
+			continue
+		}
+		t.Row(f.Check, shown(f.Verdict), f.Found)
+		if f.Fix != "" {
+			t.Row("", "", "fix: "+f.Fix)
 		}
 	}
 	t.Flush()

@@ -6,11 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"charm.land/lipgloss/v2"
-
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/resources"
+	"github.com/twillnet/twill/internal/terminal"
 	"github.com/twillnet/twill/internal/verdict/world"
 )
 
@@ -40,8 +39,7 @@ type problem struct {
 func (c *command) printWhy(e Explanation, o whyOptions) error {
 	e.Allowed = !slices.ContainsFunc(e.Answers, func(a world.Answer) bool { return !a.Allowed })
 	err := c.Answer(o.output, console.Answer{Doc: e, Rows: ".answers", Name: ".decided.policy", Table: func(w io.Writer, _ bool) error {
-		_, err := lipgloss.Fprint(w, e.text()) // without colours where the output is no terminal
-		return err
+		return terminal.Fprint(w, e.text())
 	}})
 	if err != nil {
 		return err
@@ -58,14 +56,14 @@ func (e Explanation) text() string {
 	for _, a := range e.Answers {
 		text := way(a)
 		if shown[text] { // both families alike: once is enough
-			fmt.Fprintf(&b, "%s\n", console.StyleFaint.Render("The same for "+ends(a)+"."))
+			fmt.Fprintf(&b, "%s\n", terminal.Faint.Render("The same for "+ends(a)+"."))
 			continue
 		}
 		shown[text] = true
-		fmt.Fprintf(&b, "%s  %s\n%s", e.question, console.StyleFaint.Render(ends(a)), text)
+		fmt.Fprintf(&b, "%s  %s\n%s", e.question, terminal.Faint.Render(ends(a)), text)
 	}
 	if len(e.Answers) == 2 && e.Answers[0].Allowed != e.Answers[1].Allowed {
-		fmt.Fprintf(&b, "%s\n", console.StyleWarn.Render("IPv4 and IPv6 differ."))
+		fmt.Fprintf(&b, "%s\n", terminal.Warn.Render("IPv4 and IPv6 differ."))
 	}
 	for _, a := range e.Otherwise {
 		says := "If staged policies were enforced: "
@@ -74,12 +72,12 @@ func (e Explanation) text() string {
 		}
 		if text := says + decision(a); !shown[text] {
 			shown[text] = true
-			fmt.Fprintf(&b, "%s%s\n", console.StyleWarn.Render(says), decision(a))
+			fmt.Fprintf(&b, "%s%s\n", terminal.Warn.Render(says), decision(a))
 		}
 	}
 	for i, p := range e.Problems {
 		if i == 0 {
-			fmt.Fprintf(&b, "\n%s\n", console.StyleWarn.Render("Wrong in resources that may bear on this:"))
+			fmt.Fprintf(&b, "\n%s\n", terminal.Warn.Render("Wrong in resources that may bear on this:"))
 		}
 		fmt.Fprintf(&b, "  %s: %s\n", p.Resource, strings.TrimPrefix(p.Field+": "+p.Reason, ": "))
 		if p.Kept {
@@ -106,10 +104,10 @@ func way(a world.Answer) string {
 	for _, h := range a.Hops {
 		node := ""
 		if h.Node != "" && h.Name != "host/"+h.Node {
-			node = console.StyleFaint.Render(" on " + h.Node)
+			node = terminal.Faint.Render(" on " + h.Node)
 		}
 		if h.AssumedInterface != "" {
-			node += console.StyleWarn.Render(", if by " + h.AssumedInterface + ": nothing says which interface of " + h.Node + " it is (--uplink)")
+			node += terminal.Warn.Render(", if by " + h.AssumedInterface + ": nothing says which interface of " + h.Node + " it is (--uplink)")
 		}
 		fmt.Fprintf(&b, "  %s of %s%s\n", strings.ToLower(h.Direction), h.Name, node)
 		for _, t := range h.Tiers {
@@ -132,9 +130,9 @@ func way(a world.Answer) string {
 func outcome(text string) string {
 	switch {
 	case text == world.OutcomeAllow:
-		return console.StyleAllow.Render(text)
+		return terminal.Allow.Render(text)
 	case strings.HasSuffix(text, world.OutcomeDeny):
-		return console.StyleDeny.Render(text)
+		return terminal.Deny.Render(text)
 	}
 	return text
 }
@@ -165,9 +163,9 @@ func because(d world.Decision) string {
 
 func decision(a world.Answer) string {
 	d := a.Decided
-	verdict := console.StyleDeny.Render("DENIED")
+	verdict := terminal.Deny.Render("DENIED")
 	if a.Allowed {
-		verdict = console.StyleAllow.Render("ALLOWED")
+		verdict = terminal.Allow.Render("ALLOWED")
 	}
 	who := ""
 	if d.Endpoint != "" {

@@ -17,6 +17,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/dataplane/flows"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/terminal"
 	"github.com/twillnet/twill/internal/verdict/world"
 )
 
@@ -168,22 +169,22 @@ func (c *command) namesOf(ctx context.Context) func(netip.Addr) string {
 func flowText(f flows.Flow) string {
 	var b strings.Builder
 	if f.Missed > 0 {
-		b.WriteString(console.StyleWarn.Render(fmt.Sprintf("%d flows came faster than they were read, and are not shown", f.Missed)) + "\n")
+		b.WriteString(terminal.Warn.Render(fmt.Sprintf("%d flows came faster than they were read, and are not shown", f.Missed)) + "\n")
 	}
-	act, prefix := console.StyleDeny.Render("DENY "), ""
+	act, prefix := terminal.Deny.Render("DENY "), ""
 	switch {
 	case f.Logged:
-		act = console.StyleWarn.Render("LOG  ")
+		act = terminal.Warn.Render("LOG  ")
 		if f.Prefix != "" {
 			prefix = f.Prefix + ": "
 		}
 	case f.Allowed:
-		act = console.StyleAllow.Render("ALLOW")
+		act = terminal.Allow.Render("ALLOW")
 	}
 	fmt.Fprintf(&b, "%s  %s  %s -> %s  %s  %s", f.Time.Local().Format("15:04:05.000"), act, flowEnd(f.From, f.Src, f.SrcPort), flowEnd(f.To, f.Dst, f.DstPort),
 		protocolText(f), prefix+decidedText(f.Policy, f.Dir, f.Rule, f.Tier, f.Reason, f.Endpoint))
 	if f.Changed {
-		b.WriteString(console.StyleFaint.Render("  (the policy has changed since)"))
+		b.WriteString(terminal.Faint.Render("  (the policy has changed since)"))
 	}
 	b.WriteByte('\n')
 	if w := f.Staged; w != nil {
@@ -191,7 +192,7 @@ func flowText(f flows.Flow) string {
 		if w.Allowed {
 			would = "allow"
 		}
-		fmt.Fprintf(&b, "              %s %s\n", console.StyleWarn.Render("staged policies would "+would+":"), decidedText(w.Policy, w.Dir, w.Rule, w.Tier, w.Reason, w.Endpoint))
+		fmt.Fprintf(&b, "              %s %s\n", terminal.Warn.Render("staged policies would "+would+":"), decidedText(w.Policy, w.Dir, w.Rule, w.Tier, w.Reason, w.Endpoint))
 	}
 	return b.String()
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/agent"
 	"github.com/twillnet/twill/internal/cli/conn"
-	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/status"
+	"github.com/twillnet/twill/internal/terminal"
 	"github.com/twillnet/twill/internal/verdict/world"
 )
 
@@ -97,7 +97,7 @@ func reportsText(rs []report) string {
 	var b strings.Builder
 	for i, r := range rs {
 		if i == 0 {
-			fmt.Fprintf(&b, "\n%s\n", console.StyleWarn.Render("Not in force, as nodes report it; until it is, packets may fare otherwise than this answer says:"))
+			fmt.Fprintf(&b, "\n%s\n", terminal.Warn.Render("Not in force, as nodes report it; until it is, packets may fare otherwise than this answer says:"))
 		}
 		fmt.Fprintf(&b, "  %s on %s: %s: %s\n", r.Resource, r.Node, r.Status, r.Reason)
 	}

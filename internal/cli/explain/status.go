@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +18,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/doctor"
 	"github.com/twillnet/twill/internal/status"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 func (c *command) statusCmd() *cobra.Command {
@@ -75,20 +76,20 @@ func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
 	for _, why := range r.NotReady {
 		fmt.Fprintf(w, "  because: %s\n", why)
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "  datastore\t%s for %s\n", r.Datastore.State, ago(now, r.Datastore.Since))
+	t := terminal.NewTable(w)
+	t.Row("  datastore", r.Datastore.State+" for "+ago(now, r.Datastore.Since))
 	if r.Unwritten != "" {
-		fmt.Fprintf(t, "\tcannot be written to: %s\n", r.Unwritten)
+		t.Row("", "cannot be written to: "+r.Unwritten)
 	}
-	fmt.Fprintf(t, "  kernel\t%s for %s\n", r.Kernel.State, ago(now, r.Kernel.Since))
-	fmt.Fprintf(t, "  endpoints\t%d up, %d down, %d error\n", r.Counts.Endpoints[status.Up], r.Counts.Endpoints[status.Down], r.Counts.Endpoints[status.Error])
-	fmt.Fprintf(t, "  in use\t%d policies and profiles, %d sets of addresses, %d routes\n", r.Counts.Policies, r.Counts.Sets, r.Counts.Routes)
+	t.Row("  kernel", r.Kernel.State+" for "+ago(now, r.Kernel.Since))
+	t.Row("  endpoints", fmt.Sprintf("%d up, %d down, %d error", r.Counts.Endpoints[status.Up], r.Counts.Endpoints[status.Down], r.Counts.Endpoints[status.Error]))
+	t.Row("  in use", fmt.Sprintf("%d policies and profiles, %d sets of addresses, %d routes", r.Counts.Policies, r.Counts.Sets, r.Counts.Routes))
 	var repairs []string
 	for what, n := range r.Repairs {
 		repairs = append(repairs, fmt.Sprintf("%d × %s", n, what))
 	}
 	if slices.Sort(repairs); len(repairs) > 0 {
-		fmt.Fprintf(t, "  repaired\t%s; the log says what\n", strings.Join(repairs, ", "))
+		t.Row("  repaired", strings.Join(repairs, ", ")+"; the log says what")
 	}
 	t.Flush()
 	printEndpoints(w, r, wide, now)
@@ -111,17 +112,16 @@ func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
 }
 
 func printEndpoints(w io.Writer, r agent.Report, wide bool, now time.Time) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	head := false
+	t := terminal.NewTable(w)
 	for _, e := range r.Endpoints {
 		if e.Status == status.Up && !wide {
 			continue
 		}
-		if !head {
-			head = true
-			fmt.Fprintln(t, "\nENDPOINT\tINTERFACE\tSTATUS\tFOR\tREASON")
+		if t.Len() == 0 {
+			t.Row()
+			t.Row("ENDPOINT", "INTERFACE", "STATUS", "FOR", "REASON")
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", e.Name, e.Interface, e.Status, ago(now, e.Since), e.Reason)
+		t.Row(e.Name, e.Interface, e.Status, ago(now, e.Since), e.Reason)
 	}
 	t.Flush()
 }
@@ -163,8 +163,7 @@ func (c *command) statusOfAll(ctx context.Context, output console.Output) error 
 		fmt.Fprintln(c.Stdio.Err, "No node has reported yet; an agent does so when it starts (`twill node`).")
 		return nil
 	}
-	t := tabwriter.NewWriter(c.Stdio.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "NODE\tAGENT\tLAST REPORT\tVERSION\tUP\tDOWN\tERROR\tERRORS OF THE HOST")
+	t := terminal.NewTable(c.Stdio.Out, "NODE", "AGENT", "LAST REPORT", "VERSION", "UP", "DOWN", "ERROR", "ERRORS OF THE HOST")
 	bad := false
 	for _, n := range nodes {
 		state := "ready"
@@ -175,8 +174,8 @@ func (c *command) statusOfAll(ctx context.Context, output console.Output) error 
 			state = "not ready"
 		}
 		bad = bad || state != "ready"
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", n.Node, state, n.Last.Time, n.Last.Version,
-			n.Endpoints[status.Up], n.Endpoints[status.Down], n.Endpoints[status.Error], strings.Join(n.Last.Errors, "; "))
+		of := func(s string) string { return strconv.Itoa(n.Endpoints[s]) }
+		t.Row(n.Node, state, n.Last.Time, n.Last.Version, of(status.Up), of(status.Down), of(status.Error), strings.Join(n.Last.Errors, "; "))
 	}
 	t.Flush()
 	if bad {

@@ -24,8 +24,8 @@ func TestStatusOfAllNodesIsWhatTheyLastReported(t *testing.T) {
 	}
 	code, out, _ := c.Run("", "status", "--all")
 	want := `NODE  AGENT   LAST REPORT           VERSION  UP  DOWN  ERROR  ERRORS OF THE HOST
-h1    ready   2026-11-21T10:00:30Z  v1       1   0     1      
-h2    silent  2026-11-21T09:00:00Z           0   0     0      
+h1    ready   2026-11-21T10:00:30Z  v1       1   0     1
+h2    silent  2026-11-21T09:00:00Z           0   0     0
 `
 	if code != 1 || out != want {
 		t.Errorf("exit %d\n%s\nwant 1\n%s", code, out, want)

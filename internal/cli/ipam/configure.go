@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +14,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/ipam"
 	"github.com/twillnet/twill/internal/resources"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 func (c *command) ipamConfigureCmd() *cobra.Command {
@@ -117,11 +118,10 @@ func (c *command) showConfiguration(cfg api.IPAMConfig, output console.Output) e
 }
 
 func printConfiguration(w io.Writer, cfg api.IPAMConfig) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SETTING\tVALUE\tMEANS")
-	fmt.Fprintf(t, "strictAffinity\t%v\tnodes do not borrow from each other's blocks\n", cfg.StrictAffinity)
-	fmt.Fprintf(t, "autoAllocateBlocks\t%v\tnodes claim blocks by themselves\n", cfg.AutoAllocateBlocks)
-	fmt.Fprintf(t, "maxBlocksPerHost\t%d\tblocks of a family that a node may have; 0: 20\n", cfg.MaxBlocksPerHost)
-	fmt.Fprintf(t, "ipCooldownSeconds\t%d\tfor which a released address is not given out\n", cfg.CooldownSeconds)
+	t := terminal.NewTable(w, "SETTING", "VALUE", "MEANS")
+	t.Row("strictAffinity", strconv.FormatBool(cfg.StrictAffinity), "nodes do not borrow from each other's blocks")
+	t.Row("autoAllocateBlocks", strconv.FormatBool(cfg.AutoAllocateBlocks), "nodes claim blocks by themselves")
+	t.Row("maxBlocksPerHost", strconv.Itoa(cfg.MaxBlocksPerHost), "blocks of a family that a node may have; 0: 20")
+	t.Row("ipCooldownSeconds", strconv.Itoa(cfg.CooldownSeconds), "for which a released address is not given out")
 	return t.Flush()
 }

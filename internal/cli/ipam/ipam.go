@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -21,6 +20,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/ipam"
 	"github.com/twillnet/twill/internal/resources"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 func (c *command) ipamCmd() *cobra.Command {
@@ -132,15 +132,15 @@ func (c *command) printPools(w io.Writer, pools []*PoolUse, o showing, wide bool
 		fmt.Fprintln(c.Err, "there are no pools; apply an IPPool")
 		return nil
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	head := "POOL\tCIDR\tBLOCKS\tADDRESSES\tIN USE\tCOOLING\tRESERVED\tFREE"
+	t, third := terminal.NewTable(w), "BLOCKS"
 	if o.blocks {
-		head = "POOL\tCIDR\tAFFINITY\tADDRESSES\tIN USE\tCOOLING\tRESERVED\tFREE"
+		third = "AFFINITY"
 	}
+	head := []string{"POOL", "CIDR", third, "ADDRESSES", "IN USE", "COOLING", "RESERVED", "FREE"}
 	if wide {
-		head += "\tMODE\tUSES\tNODES\tNAMESPACES"
+		head = append(head, "MODE", "USES", "NODES", "NAMESPACES")
 	}
-	fmt.Fprintln(t, head)
+	t.Row(head...)
 	for _, p := range pools {
 		p.print(t, o.blocks, wide)
 	}
@@ -202,12 +202,12 @@ func (p *PoolUse) add(v *ipam.Survey, b *api.Block) ipam.Usage {
 	return use
 }
 
-func (p *PoolUse) print(w io.Writer, withBlocks, wide bool) {
+func (p *PoolUse) print(t *terminal.Table, withBlocks, wide bool) {
 	blocks := strconv.Itoa(len(p.Blocks))
 	if withBlocks {
 		blocks = console.Count(len(p.Blocks), "block")
 	}
-	line := fmt.Sprintf("%s\t%s\t%s\t%s", p.Name, p.CIDR, blocks, numbers(p.Usage))
+	row := append([]string{p.Name, p.CIDR, blocks}, numbers(p.Usage)...)
 	if wide {
 		mode := api.AssignAutomatic
 		switch {
@@ -216,23 +216,19 @@ func (p *PoolUse) print(w io.Writer, withBlocks, wide bool) {
 		case p.spec.AssignmentMode != nil && *p.spec.AssignmentMode != "":
 			mode = *p.spec.AssignmentMode
 		}
-		line += fmt.Sprintf("\t%s\t%s\t%s\t%s", mode, strings.Join(p.spec.AllowedUses, ","), p.spec.NodeSelector, p.spec.NamespaceSelector)
+		row = append(row, mode, strings.Join(p.spec.AllowedUses, ","), p.spec.NodeSelector, p.spec.NamespaceSelector)
 	}
-	fmt.Fprintln(w, line)
+	t.Row(row...)
 	if !withBlocks {
 		return
 	}
 	for _, b := range p.Blocks {
-		line := fmt.Sprintf("  block\t%s\t%s\t%s", b.CIDR, b.Affinity, numbers(b.Usage))
-		if wide {
-			line += "\t\t\t\t" // else its columns would not stand below each other
-		}
-		fmt.Fprintln(w, line)
+		t.Row(append([]string{"  block", b.CIDR, b.Affinity}, numbers(b.Usage)...)...)
 	}
 }
 
-func numbers(u ipam.Usage) string {
-	return fmt.Sprintf("%s\t%d\t%d\t%s\t%s", large(u.Addresses), u.InUse, u.Cooling, large(u.Reserved), large(u.Free))
+func numbers(u ipam.Usage) []string {
+	return []string{large(u.Addresses), strconv.Itoa(u.InUse), strconv.Itoa(u.Cooling), large(u.Reserved), large(u.Free)}
 }
 
 // large is a number as people can take it in: of an IPv6 pool the exact one says nothing.
@@ -276,10 +272,9 @@ func (c *command) printBorrowed(w io.Writer, out []borrowedUse) error {
 		fmt.Fprintln(c.Err, "no address is borrowed")
 		return nil
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "ADDRESS\tON NODE\tBLOCK\tAFFINITY\tHANDLE")
+	t := terminal.NewTable(w, "ADDRESS", "ON NODE", "BLOCK", "AFFINITY", "HANDLE")
 	for _, u := range out {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", u.Address, u.Node, u.Block, u.Owner, u.Handle)
+		t.Row(u.Address, u.Node, u.Block, u.Owner, u.Handle)
 	}
 	return t.Flush()
 }
@@ -305,10 +300,10 @@ func printAddress(w io.Writer, v *ipam.Survey, addr netip.Addr, l ipam.Lease) er
 	default:
 		fmt.Fprintf(w, "%s is free\n", addr)
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	t := terminal.NewTable(w)
 	line := func(what, value string) {
 		if value != "" {
-			fmt.Fprintf(t, "  %s\t%s\n", what, value)
+			t.Row("  "+what, value)
 		}
 	}
 	line("pool", l.Pool)

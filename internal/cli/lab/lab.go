@@ -78,18 +78,20 @@ func (c *command) matrix(ctx context.Context, l *lab.Lab, output console.Output)
 	if err != nil {
 		return err
 	}
-	var text bytes.Buffer
-	fmt.Fprintf(&text, "\nWho reaches whom: %d real TCP connections, IPv4 and IPv6\n\n", len(cells))
-	bad := lab.PrintMatrix(&text, &l.Spec, cells)
-	if bad == 0 {
-		fmt.Fprintf(&text, "\nAll %d cells are what verdict/world says.\n", len(cells))
-	}
+	bad := 0
 	var rows []connection
 	for _, x := range cells {
+		if !x.Right() {
+			bad++
+		}
 		rows = append(rows, connection{x.Src, x.Dst, x.DstAddr.String(), x.Port, x.Got, x.Want, x.By})
 	}
 	err = c.Answer(output, console.Answer{Doc: rows, Name: ".address", Table: func(w io.Writer, _ bool) error {
-		_, err := text.WriteTo(w)
+		fmt.Fprintf(w, "\nWho reaches whom: %d real TCP connections, IPv4 and IPv6\n\n", len(cells))
+		err := lab.PrintMatrix(w, &l.Spec, cells)
+		if err == nil && bad == 0 {
+			_, err = fmt.Fprintf(w, "\nAll %d cells are what verdict/world says.\n", len(cells))
+		}
 		return err
 	}})
 	if bad > 0 {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +19,7 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/nodeaddr"
 	"github.com/twillnet/twill/internal/nodekeep"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 // addressing is what a user says of the node's addresses: flags, and where a flag is not given, the environment
@@ -182,8 +182,7 @@ func reportAddress(w nodeaddr.Want, host nodeaddr.Host, book *nodeaddr.Book, nam
 }
 
 func printAddresses(w io.Writer, name string, reports []addressReport) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "FAMILY\tNODE "+strings.ToUpper(name)+" HAS\tFOUND\tON\tBY\tNOTE")
+	t := terminal.NewTable(w, "FAMILY", "NODE "+strings.ToUpper(name)+" HAS", "FOUND", "ON", "BY", "NOTE")
 	for _, r := range reports {
 		note := r.Why
 		if r.Write {
@@ -193,7 +192,7 @@ func printAddresses(w io.Writer, name string, reports []addressReport) error {
 		if r.Detected {
 			has += " (found)"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Family, cmp.Or(has, "-"), cmp.Or(r.Found, "-"), cmp.Or(r.Interface, "-"), cmp.Or(r.Method, "-"), note)
+		t.Row(r.Family, cmp.Or(has, "-"), cmp.Or(r.Found, "-"), cmp.Or(r.Interface, "-"), cmp.Or(r.Method, "-"), note)
 	}
 	return t.Flush()
 }

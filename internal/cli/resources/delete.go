@@ -90,7 +90,8 @@ func (c *command) deleteAll(ctx context.Context, s datastore.Store, refs []api.R
 	if len(wrong) > 0 {
 		return console.Few(wrong)
 	}
-	p := c.Progress(len(refs), "deleted")
+	p, end := c.Working("deleted", len(refs))
+	defer end()
 	for i, ref := range refs {
 		err := c.deleteOne(ctx, s, ref, o)
 		if conn.IsUnreachable(err) {

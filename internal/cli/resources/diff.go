@@ -9,7 +9,6 @@ import (
 	"io"
 	"strings"
 
-	"charm.land/lipgloss/v2"
 	"github.com/aymanbagabas/go-udiff"
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -20,6 +19,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/show"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/resources"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 // differs is the exit code of diff where apply would change something, as diff(1) and kubectl have it.
@@ -151,7 +151,7 @@ func printDiff(w io.Writer, found []difference) error {
 			old = "/dev/null"
 		}
 		for line := range strings.Lines(udiff.Unified(old, "applied/"+d.Resource, before, after)) {
-			if _, err := lipgloss.Fprint(w, coloured(line)); err != nil {
+			if err := terminal.Fprint(w, coloured(line)); err != nil {
 				return err
 			}
 		}
@@ -171,11 +171,11 @@ func coloured(line string) string {
 	text := strings.TrimSuffix(line, "\n")
 	switch {
 	case strings.HasPrefix(text, "---"), strings.HasPrefix(text, "+++"), strings.HasPrefix(text, "@@"):
-		text = console.StyleFaint.Render(text)
+		text = terminal.Faint.Render(text)
 	case strings.HasPrefix(text, "+"):
-		text = console.StyleAllow.Render(text)
+		text = terminal.Allow.Render(text)
 	case strings.HasPrefix(text, "-"):
-		text = console.StyleDeny.Render(text)
+		text = terminal.Deny.Render(text)
 	}
 	return fmt.Sprintln(text)
 }

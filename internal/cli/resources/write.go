@@ -141,7 +141,8 @@ func (c *command) writeEach(ctx context.Context, s datastore.Store, ms []resourc
 	if !w.dry.active() {
 		defer resources.EnsureWith(ctx, s, c.Log()) // after it: what it makes may be in the files
 	}
-	p := c.Progress(len(ms), w.did)
+	p, end := c.Working(w.did, len(ms))
+	defer end()
 	for i, m := range ms {
 		ref := api.RefOf(m.Resource)
 		wrote, err := w.write(ctx, s, m.Resource)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/twillnet/twill/internal/cli/clitest"
 	"github.com/twillnet/twill/internal/datastore"
@@ -123,18 +125,26 @@ func TestLongWorkSaysHowFarItIs(t *testing.T) {
 	for i := range 2500 {
 		fmt.Fprintf(&many, "---\napiVersion: projectcalico.org/v3\nkind: GlobalNetworkSet\nmetadata: {name: s%d}\nspec: {nets: [10.0.0.0/8]}\n", i)
 	}
-	c := newCLI(t)
-	_, out, errs := c.Run(many.String(), "apply", "-f", "-")
-	if n := strings.Count(out, "created\n"); n != 2500 {
-		t.Errorf("%d created", n)
-	}
-	clitest.Equal(t, errs, "twill: 1000 of 2500 applied\ntwill: 2000 of 2500 applied")
-	if said := c.Want(1, many.String(), "create", "-f", "-"); strings.Count(said, "\n") != 11 || !strings.Contains(said, "and 2490 more") {
-		t.Errorf("of many mistakes of one sort the first are listed, not\n%.2000s", said)
-	}
-	if _, _, errs = c.Run(clitest.Web, "apply", "-f", "-"); errs != "" {
-		t.Errorf("short work says %q", errs)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newCLI(t)
+		c.Store.Fail(func(o memstore.Op) error {
+			if o.Verb == "create" {
+				<-time.After(9999 * time.Microsecond)
+			}
+			return nil
+		})
+		_, out, errs := c.Run(many.String(), "apply", "-f", "-")
+		if n := strings.Count(out, "created\n"); n != 2500 {
+			t.Errorf("%d created", n)
+		}
+		clitest.Equal(t, errs, "twill: 1000 of 2500 applied, 10s, about 15s left\ntwill: 2000 of 2500 applied, 20s, about 5s left")
+		if said := c.Want(1, many.String(), "create", "-f", "-"); strings.Count(said, "\n") != 11 || !strings.Contains(said, "and 2490 more") {
+			t.Errorf("of many mistakes of one sort the first are listed, not\n%.2000s", said)
+		}
+		if _, _, errs := c.Run(clitest.Web, "apply", "-f", "-"); errs != "" {
+			t.Errorf("short work says %q", errs)
+		}
+	})
 }
 
 func TestARevisionThatIsGivenMustBeTheStoredOne(t *testing.T) {

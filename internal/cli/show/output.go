@@ -8,6 +8,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/resources"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 // Print writes what was found; single: it was asked for by name.
@@ -91,7 +92,7 @@ func (o Options) Document(f Found) []byte {
 }
 
 func printTables(c console.Stdio, fs []Found, o Options) {
-	w := console.NewTable(c.Out)
+	w := terminal.NewTable(c.Out)
 	last := ""
 	for _, f := range fs {
 		if f.kind.Kind != last && (last == "" || !o.Custom()) {

@@ -1,0 +1,94 @@
+package terminal
+
+import (
+	"io"
+	"strings"
+
+	"charm.land/lipgloss/v2"
+)
+
+// between stands between two columns.
+const between = 2
+
+// Table is rows whose columns stand below each other, without borders, so that grep and cut(1) can take it. Widths are those on a
+// terminal: a styled cell, or one of wide characters, takes as many columns as it shows.
+type Table struct {
+	out  io.Writer
+	rows [][]string
+}
+
+// NewTable begins a table; no titles: it has none.
+func NewTable(out io.Writer, titles ...string) *Table {
+	t := &Table{out: out}
+	if len(titles) > 0 {
+		t.Row(titles...)
+	}
+	return t
+}
+
+// Row adds a row. One without cells is an empty line, after which widths begin anew. The last cell of a row may be as long as it
+// likes: the column below it does not follow.
+func (t *Table) Row(cells ...string) {
+	for i, c := range cells {
+		if strings.ContainsAny(c, "\n\t\r") {
+			cells[i] = strings.Join(strings.Fields(c), " ") // a row is a line
+		}
+	}
+	t.rows = append(t.rows, cells)
+}
+
+// Len is the number of rows, with that of the titles.
+func (t *Table) Len() int { return len(t.rows) }
+
+// Flush writes the table.
+func (t *Table) Flush() error {
+	var b strings.Builder
+	for rows := t.rows; len(rows) > 0; {
+		n := 0
+		for n < len(rows) && len(rows[n]) > 0 {
+			n++
+		}
+		write(&b, rows[:n])
+		if n < len(rows) {
+			b.WriteByte('\n')
+			n++
+		}
+		rows = rows[n:]
+	}
+	return Fprint(t.out, b.String())
+}
+
+// write writes rows that have common widths.
+func write(b *strings.Builder, rows [][]string) {
+	var widths []int
+	for _, r := range rows {
+		for i, c := range r[:len(r)-1] {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], width(c))
+		}
+	}
+	for _, r := range rows {
+		last := len(r) - 1
+		for last > 0 && r[last] == "" {
+			last--
+		}
+		for i, c := range r[:last] {
+			b.WriteString(c)
+			b.WriteString(strings.Repeat(" ", widths[i]-width(c)+between))
+		}
+		b.WriteString(r[last])
+		b.WriteByte('\n')
+	}
+}
+
+// width is how many columns of a terminal a cell takes.
+func width(cell string) int {
+	for i := range len(cell) {
+		if cell[i] < ' ' || cell[i] > '~' {
+			return lipgloss.Width(cell)
+		}
+	}
+	return len(cell)
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/twillnet/twill/internal/cli"
 	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
 // daemonArgs has this test's binary run a daemon, for a test of signals that would end the test itself.
@@ -36,44 +37,59 @@ func TestAHangupEndsNoDaemon(t *testing.T) {
 			case "confd": // of a datastore that does not answer
 				args = fmt.Sprintf("confd --node h1 --etcd http://127.0.0.1:1 --data-dir %s --output %s/conf --bird-socket= --socket %s", dir, dir, sock)
 			}
-			cmd := exec.Command(os.Args[0], "-test.run=^TestRunADaemon$")
-			cmd.Env = append(os.Environ(), daemonArgs+"="+args)
-			var said strings.Builder
-			cmd.Stdout, cmd.Stderr = &said, &said
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			ended := make(chan error, 1)
-			go func() { ended <- cmd.Wait() }()
-			answers := func() {
-				t.Helper()
-				for deadline := time.Now().Add(time.Minute); ; {
-					c, err := net.Dial("unix", sock)
-					if err == nil {
-						_ = c.Close()
-						return
-					}
-					select {
-					case err := <-ended:
-						t.Fatalf("it ended: %v\n%s", err, said.String())
-					case <-time.After(10 * time.Millisecond):
-					}
-					if time.Now().After(deadline) {
-						_ = cmd.Process.Kill()
-						t.Fatalf("it does not answer: %v", err)
-					}
+			outlivesAHangup(t, args, func() error {
+				c, err := net.Dial("unix", sock)
+				if err == nil {
+					_ = c.Close()
 				}
-			}
-			answers()
-			for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGTERM} {
-				if err := cmd.Process.Signal(sig); err != nil {
-					t.Fatal(err)
-				}
-			}
-			<-ended // etcd that ends before it is ready says so
-			if state := cmd.ProcessState; !state.Exited() {
-				t.Errorf("after SIGHUP and SIGTERM: %v\n%s", state, said.String())
-			}
+				return err
+			})
 		})
+	}
+	t.Run("bird, before it becomes BIRD", func(t *testing.T) {
+		machinetest.Program(t, "bird")
+		dir := t.TempDir()
+		outlivesAHangup(t, fmt.Sprintf("bird --config %s/none --bird-socket %s/run/ctl", dir, dir), func() error {
+			_, err := os.Stat(filepath.Join(dir, "run")) // it makes this before it waits for a configuration
+			return err
+		})
+	})
+}
+
+// outlivesAHangup runs a daemon until it is up, hangs up, and wants it to end of itself when it is asked to.
+func outlivesAHangup(t *testing.T, args string, up func() error) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestRunADaemon$")
+	cmd.Env = append(os.Environ(), daemonArgs+"="+args)
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for deadline := time.Now().Add(time.Minute); ; {
+		err := up()
+		if err == nil {
+			break
+		}
+		select {
+		case err := <-ended:
+			t.Fatalf("it ended: %v\n%s", err, said.String())
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			_ = cmd.Process.Kill()
+			t.Fatalf("it does not come up: %v", err)
+		}
+	}
+	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGTERM} {
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-ended // etcd that ends before it is ready says so
+	if state := cmd.ProcessState; !state.Exited() {
+		t.Errorf("after SIGHUP and SIGTERM: %v\n%s", state, said.String())
 	}
 }

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/config"
@@ -179,6 +181,32 @@ func (g *ground) metric(t *testing.T, name string) int {
 	return 0
 }
 
+// fetch reads what is served on h1 at host:port/path; nothing if nobody answers so.
+func (g *ground) fetch(at string) (body string) {
+	_ = inside(g.Spec.hostNS(g.Spec.Hosts[0]), func() error {
+		address, path, _ := strings.Cut(at, "/")
+		c, err := net.DialTimeout("tcp", address, time.Second)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err := fmt.Fprintf(c, "GET /%s HTTP/1.0\r\nHost: h1\r\n\r\n", path); err != nil {
+			return err
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if b, err := io.ReadAll(resp.Body); err == nil && resp.StatusCode == http.StatusOK {
+			body = string(b)
+		}
+		return nil
+	})
+	return body
+}
+
 // awaitLog waits until the log of h1 has a text so many times.
 func (g *ground) awaitLog(t *testing.T, text string, times int) {
 	t.Helper()
@@ -231,6 +259,9 @@ func TestEverySettingIsLive(t *testing.T) {
 		"natOutgoingAddress": `"172.30.0.1"`, "natPortRange": `"40000:50000"`, "natOutgoingExclusions": `"IPPoolsAndHostIPs"`, "iptablesNATOutgoingInterfaceFilter": `"eth+"`,
 		"logPrefix": `"%t"`, "logActionRateLimit": `"none"`, "logActionRateLimitBurst": `7`,
 	}
+	served := map[string]string{ // what there is to read, of those settings
+		"healthPort": "localhost:9199/readiness", "prometheusMetricsEnabled": "localhost:9091/metrics", "debugPort": "localhost:9299/debug/pprof/heap",
+	}
 	pid := g.agentPID(g.Spec.Hosts[0])
 	streams := []*stream{
 		startUDP(t, g.Lab, a, b, false, true), startUDP(t, g.Lab, b, a, true, true), startTCP(t, g.Lab, a, b, false), startTCP(t, g.Lab, b, a, true),
@@ -249,22 +280,25 @@ func TestEverySettingIsLive(t *testing.T) {
 		t.Run(p.Name, func(t *testing.T) {
 			g.put(t, api.KindFelixConfiguration, "", "default", fmt.Sprintf("{%q:%s}", p.Name, value))
 			g.beat(t)
+			if at, ok := served[p.Name]; ok {
+				await(t, at+" on h1", func() bool { return g.fetch(at) != "" })
+			}
 		})
 	}
 	t.Run("all at once", func(t *testing.T) {
 		g.put(t, api.KindFelixConfiguration, "", "default", "{"+strings.Join(all, ",")+"}")
 		g.want(t, "a -> h1:8080 yes", "a -> b yes")
-		for _, moved := range []string{"127.0.0.1:9191", "127.0.0.1:9299"} {
-			await(t, "a listener at "+moved, func() bool {
-				return inside(g.Spec.hostNS(g.Spec.Hosts[0]), func() error {
-					c, err := net.Dial("tcp", moved)
-					if err == nil {
-						c.Close()
-					}
-					return err
-				}) == nil
-			})
+		for _, moved := range []string{"127.0.0.1:9191/metrics", "127.0.0.1:9299/debug/pprof/goroutine"} {
+			await(t, moved+" on h1", func() bool { return g.fetch(moved) != "" })
 		}
+		await(t, "metrics without those of Go and of the process", func() bool {
+			text := "\n" + g.fetch("127.0.0.1:9191/metrics")
+			return strings.Contains(text, "\nfelix_") && !strings.Contains(text, "\ngo_") && !strings.Contains(text, "\nprocess_")
+		})
+		await(t, "nobody at the port of health", func() bool {
+			return g.fetch("localhost:9099/readiness") == "" && g.fetch("127.0.0.1:9199/readiness") == ""
+		})
+		g.awaitLog(t, "level=DEBUG", 1)
 	})
 	g.want(t, "a -> h1:8080 no", "a -> b yes")
 	for _, s := range streams {

@@ -6,12 +6,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/twillnet/twill/internal/bgp/birdconf"
+	"github.com/twillnet/twill/internal/bgp/nodestatus"
 	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/bgp/speaker"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
@@ -47,11 +50,43 @@ func TestABIRDThatDoesNotAnswerIsToldOf(t *testing.T) {
 // are of all nodes; CalicoNodeStatus has them all.
 func TestWhatBIRDSaysOfItselfIsReported(t *testing.T) {
 	bird := machinetest.Program(t, "bird")
-	ns, dir := netnstest.New(t), t.TempDir()
 	p := plan.Plan{Node: "h1", AS: 64512, RouterID: netip.MustParseAddr("192.0.2.1"), Sessions: []plan.Session{
 		{Peer: netip.MustParseAddr("192.0.2.2"), Port: 179, Why: "BGPPeer all", Global: true, AS: 64512, LocalAS: 64512, Keepalive: time.Second, Hold: 3 * time.Second},
 		{Peer: netip.MustParseAddr("192.0.2.3"), Port: 179, Why: "BGPPeer one", AS: 64512, LocalAS: 64512, Keepalive: time.Second, Hold: 3 * time.Second},
 	}}
+	begun := time.Now().Truncate(time.Second) // BIRD says its times to the second
+	r := answersOf(t, bird, p)
+	if r.Since.Before(begun) || r.Planned.Before(r.Since) || !strings.HasPrefix(r.Version, "BIRD ") {
+		t.Errorf("since %s (it was started at %s), configured %s, version %q", r.Since, begun, r.Planned, r.Version)
+	}
+	if !r.Sessions[0].Global || r.Sessions[1].Global {
+		t.Errorf("sessions: %+v", r.Sessions)
+	}
+}
+
+// TestABIRDThatRestartsIsReported: as long as it keeps routes of before for peers that have not told theirs, and no BIRD that
+// starts anew does.
+func TestABIRDThatRestartsIsReported(t *testing.T) {
+	bird := machinetest.Program(t, "bird")
+	p := plan.Plan{Node: "h1", AS: 64512, RouterID: netip.MustParseAddr("192.0.2.1"), Sessions: []plan.Session{
+		{Peer: netip.MustParseAddr("192.0.2.2"), Port: 179, Why: "mesh", AS: 64512, LocalAS: 64512, Keepalive: time.Second, Hold: 3 * time.Second, Restart: time.Minute},
+	}}
+	if r := answersOf(t, bird, p); !r.Holding.IsZero() {
+		t.Errorf("without -R it restarts until %s", r.Holding)
+	}
+	r := answersOf(t, bird, p, "-R")
+	if left := time.Until(r.Holding); left <= 0 || left > 10*time.Minute {
+		t.Errorf("with -R it restarts until %s", r.Holding)
+	}
+	if why := nodestatus.NotReady(r); !slices.ContainsFunc(why, func(s string) bool { return strings.Contains(s, "restarting") }) {
+		t.Errorf("while it restarts the node is not ready because of %q", why)
+	}
+}
+
+// answersOf runs BIRD on a plan in a namespace of its own, and returns the report that has no problems.
+func answersOf(t *testing.T, bird string, p plan.Plan, args ...string) speaker.Report {
+	t.Helper()
+	ns, dir := netnstest.New(t), t.TempDir()
 	text, err := birdconf.Render(birdconf.Config{Plan: p})
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +95,7 @@ func TestWhatBIRDSaysOfItselfIsReported(t *testing.T) {
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(bird, "-f", "-c", conf, "-s", socket)
-	begun := time.Now().Truncate(time.Second) // BIRD says its times to the second
+	cmd := exec.Command(bird, append([]string{"-f", "-c", conf, "-s", socket}, args...)...)
 	if err := ns.Handle().Start(cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -76,10 +110,5 @@ func TestWhatBIRDSaysOfItselfIsReported(t *testing.T) {
 	if err != nil || len(r.Problems) > 0 {
 		t.Fatal(r.Problems, err)
 	}
-	if r.Since.Before(begun) || r.Planned.Before(r.Since) || !strings.HasPrefix(r.Version, "BIRD ") {
-		t.Errorf("since %s (it was started at %s), configured %s, version %q", r.Since, begun, r.Planned, r.Version)
-	}
-	if !r.Sessions[0].Global || r.Sessions[1].Global {
-		t.Errorf("sessions: %+v", r.Sessions)
-	}
+	return r
 }

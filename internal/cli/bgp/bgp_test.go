@@ -41,6 +41,12 @@ PEER         NODE  FROM         AS     STATE        SINCE   RECEIVED  ACCEPTED  
 2001:db8::9        BGPPeer tor  65001  Active       1h0m0s  0         0         0     Down  1m0s                                  no packet yet  no sign of life within the hold time
 wrong: resource x
 `},
+		{"while routes of before stay", func(b *bytes.Buffer) {
+			printSessions(b, speaker.Report{Node: "h1", AS: 64512, RouterID: netip.MustParseAddr("192.0.2.1"), Holding: noon.Add(90 * time.Second)}, noon, false)
+		}, `
+node h1, AS 64512, router id 192.0.2.1: 0 prefixes told, 0 learned, 0 in the kernel
+restarting: routes of before stay until all peers have told theirs, at most 1m30s more
+`},
 		{"peers of a node that is off", func(b *bytes.Buffer) { printSessions(b, speaker.Report{Node: "h1", Off: "no address"}, noon, false) }, `
 node h1 does not speak BGP: no address
 `},

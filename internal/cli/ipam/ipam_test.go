@@ -2,6 +2,7 @@ package ipam_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -51,6 +52,28 @@ func TestIPAMReportsAreReleased(t *testing.T) {
 	}
 	old := strings.Replace(string(text), `"sequence": 1767323045000000004`, `"sequence": 17`, 1)
 	clitest.Contains(t, late.Want(1, "", "ipam", "release", "--from-report="+clitest.File(t, "old.json", old)), "10.65.0.4 belongs to somebody else by now", "10.65.0.16 released")
+}
+
+func TestSeveralReportsAreReleased(t *testing.T) {
+	c := clitest.WithAddresses(newCLI(t))
+	var whole map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(c.Want(1, "", "ipam", "check", "-o", "json")), &whole); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"ipam", "release"}
+	var findings []json.RawMessage
+	if err := json.Unmarshal(whole["findings"], &findings); err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range findings { // a report of each
+		whole["findings"] = json.RawMessage("[" + string(f) + "]")
+		part, err := json.Marshal(whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--from-report="+clitest.File(t, fmt.Sprintf("%d.json", i), string(part)))
+	}
+	clitest.Contains(t, c.Want(0, "", args...), "10.65.0.4 released", "10.65.0.16 released")
 }
 
 func TestIPAMReleaseSparesEndpoints(t *testing.T) {
@@ -116,6 +139,12 @@ func TestIPAMConfigureRefusesContradictions(t *testing.T) {
 	clitest.Equal(t, clitest.IpamKeys(c, "config")[0], `{"strict_affinity":true,"auto_allocate_blocks":true,"maxBlocksPerHost":4}`)
 	c.Want(0, "", "ipam", "configure", "--maxblocks=0", "--strictaffinity=false")
 	clitest.Equal(t, clitest.IpamKeys(c, "config")[0], `{"auto_allocate_blocks":true}`)
+	clitest.Contains(t, c.Want(1, "", "ipam", "configure", "--ip-cooldown-seconds=1201"), "spec.ipCooldownSeconds: is 1201: want 0 to 1200")
+	clitest.Contains(t, c.Want(1, "", "ipam", "configure", "--ip-cooldown-seconds=-1"), "spec.ipCooldownSeconds: is -1: want 0 to 1200")
+	clitest.Contains(t, c.Want(0, "", "ipam", "configure", "--ip-cooldown-seconds=1200"), "ipCooldownSeconds   1200")
+	clitest.Equal(t, clitest.IpamKeys(c, "config")[0], `{"auto_allocate_blocks":true,"ipCooldownSeconds":1200}`)
+	c.Want(0, "", "ipam", "configure", "--strictaffinity=true", "--auto-allocate-blocks=false", "--ip-cooldown-seconds=0")
+	clitest.Equal(t, clitest.IpamKeys(c, "config")[0], `{"strict_affinity":true}`)
 }
 
 func TestADeletedPoolLeavesNoBlocksBehind(t *testing.T) {

@@ -255,14 +255,18 @@ func TestHostKeepsAcceptingRouterAdvertisementsWhenItBecomesARouter(t *testing.T
 	r := newRig(t)
 	r.ns.Veth("uplink0", "uplink1")
 	r.ns.Veth("cali1", "cali1p")
+	r.ns.Veth("net1", "net1p")
 	r.ns.Sysctl("ipv6/conf/uplink1/accept_ra", "0")
-	r.h.Merge(endpoints(true))
+	b := endpoints(true)
+	b.Host = &intent.HostSettings{Prefixes: []string{"cali", "net"}}
+	r.h.Merge(b)
 	r.links()
 	r.open()
 	r.apply()
 	r.want(map[string]string{
 		"ipv6/conf/uplink0/accept_ra": "2", "ipv6/conf/uplink1/accept_ra": "0",
 		"ipv6/conf/cali1/accept_ra": "1", // not ours yet, and as a router the kernel takes 1 for no
+		"ipv6/conf/net1/accept_ra":  "1", // the settings say what begins the names of workloads' interfaces
 	})
 }
 

@@ -52,6 +52,8 @@ type request struct {
 	Secret string `json:",omitempty"`
 	// Profile is a file to write the profile of the processor into, from now until the next request; .heap: the memory's.
 	Profile string `json:",omitempty"`
+	// Processors is how many threads of the child run at a time from now on.
+	Processors int `json:",omitempty"`
 }
 
 // answer is a line from a child, to each request.
@@ -107,6 +109,9 @@ func child(in io.Reader, out io.Writer) error {
 		}
 		if q.Secret != "" {
 			set.Store(q.Secret)
+		}
+		if q.Processors > 0 {
+			runtime.GOMAXPROCS(q.Processors)
 		}
 		if q.Plan != nil {
 			select {

@@ -48,13 +48,7 @@ func hostileDsts(i int) (netip.Prefix, netip.Prefix) {
 // call establishes a session as a hostile peer, which tells two good routes.
 func (h *hostile) call(t *testing.T, i int) *raw {
 	t.Helper()
-	r, err := callRaw(h.stranger.NS, hostileAddr(i), "192.0.2.1")
-	if err == nil {
-		err = r.establish(64512)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := h.connect(t, i)
 	a, b := hostileDsts(i)
 	good := update(nil, join(origin, asPath, nextHopOf(hostileAddr(i)), localPref), wire(a, b))
 	if _, err := r.Write(join(good, endOfRIB)); err != nil {
@@ -62,6 +56,19 @@ func (h *hostile) call(t *testing.T, i int) *raw {
 	}
 	for _, dst := range []netip.Prefix{a, b} {
 		h.wantRoute(fmt.Sprintf("%s via %s proto 186", dst, hostileAddr(i)))
+	}
+	return r
+}
+
+// connect establishes a session as a hostile peer, which tells nothing yet.
+func (h *hostile) connect(t *testing.T, i int) *raw {
+	t.Helper()
+	r, err := callRaw(h.stranger.NS, hostileAddr(i), "192.0.2.1")
+	if err == nil {
+		err = r.establish(64512)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	return r
 }

@@ -95,7 +95,10 @@ func (b *library) fits(p plan.Plan) bool {
 }
 
 // stop ends all sessions, and says so to peers.
-func (b *library) stop() { b.srv.Stop() }
+func (b *library) stop() {
+	b.end()
+	b.srv.Stop()
+}
 
 func (b *library) wake() {
 	select {
@@ -150,11 +153,10 @@ func (b *library) onPeer(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 		b.log.Warn("session is down", "peer", peer, "why", now.Why)
 		if e.Peer.State.DisconnectReason == api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART {
 			b.fell = append(b.fell, peer)
-			defer b.wake()
 		} else if mayBeginAgain[now.Why] {
 			b.ceased = append(b.ceased, peer)
-			defer b.wake()
 		}
+		defer b.wake()
 	}
 	if up {
 		now.Why = ""

@@ -101,6 +101,43 @@ func (b *library) close(ctx context.Context, peer netip.Addr, is wanted) error {
 	return nil
 }
 
+// goodbye is how long all sessions may take to end. The library writes to a peer that reads nothing for a second.
+const goodbye = 2 * time.Second
+
+// end ends all sessions with a notification each, and returns once these are written. The library that is stopped would send them too,
+// but closes all connections meanwhile (GoBGP 4.8.0, StopBgp); and a peer that reads none takes the end for a restart, and keeps our
+// routes.
+func (b *library) end() {
+	if len(b.open) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
+	defer cancel()
+	if err := b.srv.ResetPeer(ctx, &api.ResetPeerRequest{}); err != nil {
+		b.log.Error("BGP: end all sessions", "err", err)
+		return
+	}
+	for b.anyUp() {
+		select {
+		case <-b.news:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// anyUp reports whether a session is up.
+func (b *library) anyUp() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.seen {
+		if p.Up {
+			return true
+		}
+	}
+	return false
+}
+
 func apiFamily(four bool) *api.Family {
 	if four {
 		return &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}

@@ -93,7 +93,7 @@ func (d *policyDriver) Apply(context.Context) ([]intent.Outcome, error) {
 	err, alone, hang := d.err, d.alone, d.hang
 	d.mu.Unlock()
 	<-time.After(hang)
-	return []intent.Outcome{{Key: intent.Key{Kind: intent.KeyPolicy, ID: "NetworkPolicy/prod/p"}, Err: alone}}, err
+	return []intent.Outcome{{Key: intent.PolicyID{Kind: "NetworkPolicy", Namespace: "prod", Name: "p"}, Err: alone}}, err
 }
 
 // TestANodeIsNotReadyWhileAChangeIsNotInForce: of readiness, of what `twill status` says, and of what the datastore is told.

@@ -13,12 +13,11 @@ import (
 // force, its routes included.
 type tracker struct {
 	endpoints map[intent.EndpointID]*tracked
-	ids       map[string]intent.EndpointID // by the ID of their keys
 	links     map[string]intent.EndpointID
-	routes    map[string]string // destination → link
+	routes    map[intent.RouteID]string // the link of each
 	fates     map[intent.Key]intent.Outcome
-	others    map[intent.Key]bool // policies and sets, to count them
-	reach     map[string]map[string]bool
+	others    map[intent.Key]bool                // policies and sets, to count them
+	reach     map[string]map[intent.RouteID]bool // by link
 	changed   map[intent.EndpointID]bool
 
 	sent   [][]intent.Key      // by batch that the dataplane has not taken over: its endpoints, its routes, and what it removes
@@ -34,9 +33,9 @@ type tracked struct {
 
 func newTracker() *tracker {
 	return &tracker{
-		endpoints: map[intent.EndpointID]*tracked{}, ids: map[string]intent.EndpointID{}, links: map[string]intent.EndpointID{},
-		routes: map[string]string{}, fates: map[intent.Key]intent.Outcome{}, others: map[intent.Key]bool{},
-		reach: map[string]map[string]bool{}, changed: map[intent.EndpointID]bool{}, coming: map[intent.Key]int{}, asked: map[intent.Key]bool{},
+		endpoints: map[intent.EndpointID]*tracked{}, links: map[string]intent.EndpointID{},
+		routes: map[intent.RouteID]string{}, fates: map[intent.Key]intent.Outcome{}, others: map[intent.Key]bool{},
+		reach: map[string]map[intent.RouteID]bool{}, changed: map[intent.EndpointID]bool{}, coming: map[intent.Key]int{}, asked: map[intent.Key]bool{},
 	}
 }
 
@@ -47,42 +46,42 @@ func (t *tracker) wanted(b intent.Batch) (gone []intent.EndpointID) {
 		delete(t.asked, k)
 		delete(t.fates, k)
 		delete(t.others, k)
-		switch k.Kind {
-		case intent.KeyEndpoint:
-			if id, ok := t.ids[k.ID]; ok {
+		switch id := k.(type) {
+		case intent.EndpointID:
+			if t.endpoints[id] != nil {
 				t.drop(id)
 				gone = append(gone, id)
 			}
-		case intent.KeyRoute:
-			t.unroute(k.ID)
+		case intent.RouteID:
+			t.unroute(id)
 		}
 	}
 	for _, s := range b.IPSets {
-		t.others[intent.Key{Kind: intent.KeyIPSet, ID: string(s.ID)}] = true
+		t.others[s.ID] = true
 	}
 	for _, p := range b.Policies {
-		t.others[intent.Key{Kind: intent.KeyPolicy, ID: p.ID.String()}] = true
+		t.others[p.ID] = true
 	}
 	for _, e := range b.Endpoints {
 		old := t.endpoints[e.ID]
 		if old == nil {
 			old = &tracked{since: time.Now(), state: status.Endpoint{Status: status.Down, Reason: notYet}}
-			t.endpoints[e.ID], t.ids[e.ID.String()] = old, e.ID
+			t.endpoints[e.ID] = old
 		} else if t.links[old.link] == e.ID {
 			delete(t.links, old.link)
 		}
 		old.label, old.link, old.closed = e.Label, e.Link, e.Closed
-		t.asked[intent.Key{Kind: intent.KeyEndpoint, ID: e.ID.String()}] = true
+		t.asked[e.ID] = true
 		t.links[e.Link] = e.ID
 		t.changed[e.ID] = true
 	}
 	for _, r := range b.Routes {
-		dst := r.Dst.String()
+		dst := r.ID()
 		t.unroute(dst)
 		t.routes[dst] = r.Link
-		t.asked[intent.Key{Kind: intent.KeyRoute, ID: dst}] = true
+		t.asked[dst] = true
 		if t.reach[r.Link] == nil {
-			t.reach[r.Link] = map[string]bool{}
+			t.reach[r.Link] = map[intent.RouteID]bool{}
 		}
 		t.reach[r.Link][dst] = true
 		t.touch(r.Link)
@@ -95,10 +94,10 @@ func (t *tracker) wanted(b intent.Batch) (gone []intent.EndpointID) {
 func (t *tracker) send(b intent.Batch) {
 	keys := slices.Clone(b.Removed)
 	for _, e := range b.Endpoints {
-		keys = append(keys, intent.Key{Kind: intent.KeyEndpoint, ID: e.ID.String()})
+		keys = append(keys, e.ID)
 	}
 	for _, r := range b.Routes {
-		keys = append(keys, intent.Key{Kind: intent.KeyRoute, ID: r.Dst.String()})
+		keys = append(keys, r.ID())
 	}
 	for _, k := range keys {
 		t.coming[k]++
@@ -127,11 +126,10 @@ func (t *tracker) drop(id intent.EndpointID) {
 		delete(t.links, e.link)
 	}
 	delete(t.endpoints, id)
-	delete(t.ids, id.String())
 	delete(t.changed, id)
 }
 
-func (t *tracker) unroute(dst string) {
+func (t *tracker) unroute(dst intent.RouteID) {
 	link, ok := t.routes[dst]
 	if !ok {
 		return
@@ -160,13 +158,13 @@ func (t *tracker) became(os []intent.Outcome) (changed []intent.Outcome) {
 			changed = append(changed, o)
 		}
 		t.fates[o.Key] = o
-		switch o.Key.Kind {
-		case intent.KeyEndpoint:
-			if id, ok := t.ids[o.Key.ID]; ok {
+		switch id := o.Key.(type) {
+		case intent.EndpointID:
+			if t.endpoints[id] != nil {
 				t.changed[id] = true
 			}
-		case intent.KeyRoute:
-			t.touch(t.routes[o.Key.ID])
+		case intent.RouteID:
+			t.touch(t.routes[id])
 		}
 	}
 	return changed
@@ -193,15 +191,15 @@ func (t *tracker) state(id intent.EndpointID, e *tracked) status.Endpoint {
 	if e.closed != "" {
 		return status.Endpoint{Status: status.Error, Reason: e.closed}
 	}
-	fate, known := t.fates[intent.Key{Kind: intent.KeyEndpoint, ID: id.String()}]
+	fate, known := t.fates[id]
 	if !known {
 		return status.Endpoint{Status: status.Down, Reason: notYet}
 	}
 	worst := stateOf(fate)
 	for dst := range t.reach[e.link] {
-		route, known := t.fates[intent.Key{Kind: intent.KeyRoute, ID: dst}]
+		route, known := t.fates[dst]
 		if !known {
-			route.Reason = "route " + dst + " is " + notYet
+			route.Reason = "route " + dst.String() + " is " + notYet
 		}
 		if s := stateOf(route); rank[s.Status] > rank[worst.Status] {
 			worst = s
@@ -216,9 +214,9 @@ func (t *tracker) inForce(id intent.EndpointID) (status.Endpoint, bool) {
 	if e == nil {
 		return status.Endpoint{Status: status.Down, Reason: notYet}, false
 	}
-	answered := !t.asked[intent.Key{Kind: intent.KeyEndpoint, ID: id.String()}]
+	answered := !t.asked[id]
 	for dst := range t.reach[e.link] {
-		answered = answered && !t.asked[intent.Key{Kind: intent.KeyRoute, ID: dst}]
+		answered = answered && !t.asked[dst]
 	}
 	return t.state(id, e), answered
 }
@@ -239,13 +237,15 @@ func stateOf(o intent.Outcome) status.Endpoint {
 func (t *tracker) failed() []string {
 	var out []string
 	for k, o := range t.fates {
-		if o.Err == nil || k.Kind == intent.KeyEndpoint {
+		if o.Err == nil || intent.KindOf(k) == intent.KeyEndpoint {
 			continue
 		}
-		if _, ofEndpoint := t.links[t.routes[k.ID]]; k.Kind == intent.KeyRoute && ofEndpoint {
-			continue
+		if id, ofRoute := k.(intent.RouteID); ofRoute {
+			if _, ofEndpoint := t.links[t.routes[id]]; ofEndpoint {
+				continue
+			}
 		}
-		out = append(out, k.ID+": "+o.Err.Error())
+		out = append(out, k.String()+": "+o.Err.Error())
 	}
 	return out
 }
@@ -257,7 +257,7 @@ func (t *tracker) counts() (states map[string]int, policies, sets int) {
 		states[e.state.Status]++
 	}
 	for k := range t.others {
-		if k.Kind == intent.KeyPolicy {
+		if intent.KindOf(k) == intent.KeyPolicy {
 			policies++
 		} else {
 			sets++

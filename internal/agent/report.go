@@ -223,11 +223,11 @@ func (r *reporter) outcomes(os []intent.Outcome) {
 	for _, o := range changed {
 		switch {
 		case o.Err != nil:
-			r.log.Error("not in force", "intent", o.Key.ID, "err", o.Err)
+			r.log.Error("not in force", "intent", o.Key.String(), "err", o.Err)
 		case o.Reason != "":
-			r.log.Info("waits", "intent", o.Key.ID, "reason", o.Reason)
+			r.log.Info("waits", "intent", o.Key.String(), "reason", o.Reason)
 		default:
-			r.log.Debug("in force", "intent", o.Key.ID)
+			r.log.Debug("in force", "intent", o.Key.String())
 		}
 	}
 	r.status.Set(news)

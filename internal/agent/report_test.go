@@ -23,8 +23,8 @@ import (
 
 var (
 	web      = intent.EndpointID{Namespace: "prod", Name: "h1-k8s-web-eth0"}
-	webKey   = intent.Key{Kind: intent.KeyEndpoint, ID: web.String()}
-	routeKey = intent.Key{Kind: intent.KeyRoute, ID: "10.65.0.2/32"}
+	webKey   = web
+	routeKey = intent.RouteID{Prefix: netip.MustParsePrefix("10.65.0.2/32")}
 	webBatch = intent.Batch{
 		Endpoints: []intent.Endpoint{{ID: web, Label: "prod/web", Link: "cali1"}},
 		Routes:    []intent.Route{{Dst: netip.MustParsePrefix("10.65.0.2/32"), Link: "cali1"}},
@@ -72,7 +72,7 @@ func TestWhatIsGoneIsForgotten(t *testing.T) {
 	if !slices.Equal(gone, []intent.EndpointID{web}) {
 		t.Errorf("gone are %v", gone)
 	}
-	if n := len(tr.endpoints) + len(tr.ids) + len(tr.links) + len(tr.routes) + len(tr.fates) + len(tr.reach) + len(tr.news(time.Now())); n != 0 {
+	if n := len(tr.endpoints) + len(tr.links) + len(tr.routes) + len(tr.fates) + len(tr.reach) + len(tr.news(time.Now())); n != 0 {
 		t.Errorf("%+v keeps %d things", tr, n)
 	}
 }
@@ -153,7 +153,7 @@ func TestTheReportNamesWhatIsWrongAndSinceWhen(t *testing.T) {
 	r.problems(append(found, api.Problem{Key: "/calico/y", Reason: "not JSON"}, api.Problem{Key: "/calico/z", Field: "spec.bpfEnabled", Reason: "has no effect", NoEffect: true}))
 	r.decided(webBatch, time.Now())
 	r.Merged()
-	r.outcomes([]intent.Outcome{{Key: webKey, Reason: "interface cali1 is down"}, {Key: intent.Key{Kind: intent.KeyPolicy, ID: "Profile/p"}, Err: errors.New("boom")}})
+	r.outcomes([]intent.Outcome{{Key: webKey, Reason: "interface cali1 is down"}, {Key: intent.PolicyID{Kind: "Profile", Name: "p"}, Err: errors.New("boom")}})
 	r.Repaired("nft", intent.ByEvent, 2)
 	got := r.report()
 	if len(got.Wrong) != 3 || got.Wrong[0].Where != "environment TWILL_X" || got.Wrong[1].Where != "/calico/x spec.order" || !got.Wrong[1].Since.Equal(since) {

@@ -93,8 +93,8 @@ func follow(routes map[string]intent.Route, b intent.Batch) {
 		routes[r.Dst.String()] = r
 	}
 	for _, k := range b.Removed {
-		if k.Kind == intent.KeyRoute {
-			delete(routes, k.ID)
+		if id, ok := k.(intent.RouteID); ok {
+			delete(routes, id.String())
 		}
 	}
 }

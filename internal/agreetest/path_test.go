@@ -194,8 +194,8 @@ func (p *path) apply() intent.Batch {
 	}
 	p.verdict.Merge(b)
 	for _, k := range b.Removed {
-		if k.Kind == intent.KeyRoute {
-			delete(p.routed, k.ID)
+		if id, ok := k.(intent.RouteID); ok {
+			delete(p.routed, id.String())
 		}
 	}
 	for _, r := range b.Routes {

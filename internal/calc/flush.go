@@ -82,7 +82,7 @@ func (g *Graph) flushEndpoints(b *intent.Batch) (gone []intent.Key) {
 			delete(g.sent.endpoints, key)
 			delete(g.sent.stacks, key)
 			g.routes.Set(key, nil)
-			gone = append(gone, intent.Key{Kind: intent.KeyEndpoint, ID: old.ID.String()})
+			gone = append(gone, old.ID)
 		}
 		if had {
 			g.count(old.Profiles, -1)
@@ -188,7 +188,7 @@ func (g *Graph) flushPolicies(b *intent.Batch) (gone []intent.Key) {
 		if g.sent.users[id] == 0 {
 			if had {
 				delete(g.sent.policies, id)
-				gone = append(gone, intent.Key{Kind: intent.KeyPolicy, ID: id.String()})
+				gone = append(gone, id)
 			}
 			delete(g.sent.sets, id)
 		} else {

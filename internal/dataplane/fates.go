@@ -68,10 +68,10 @@ func (f *fates) take(untried func(intent.Key) string) []intent.Outcome {
 // track notes for which endpoints and routes a batch has something to do.
 func (d *drive) track(b intent.Batch) {
 	for _, e := range b.Endpoints {
-		d.untried[intent.Key{Kind: intent.KeyEndpoint, ID: e.ID.String()}] = true
+		d.untried[e.ID] = true
 	}
 	for _, r := range b.Routes {
-		d.untried[intent.Key{Kind: intent.KeyRoute, ID: r.Dst.String()}] = true
+		d.untried[r.ID()] = true
 	}
 	for _, k := range b.Removed {
 		delete(d.untried, k)

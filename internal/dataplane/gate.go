@@ -9,17 +9,17 @@ import (
 
 var errNotReadBack = errors.New("it cannot be read back from the kernel")
 
-// gate knows which endpoints' policy is in force. Endpoints go by the ID of their [intent.Key].
+// gate knows which endpoints' policy is in force.
 type gate struct {
-	open  bool              // there is no policy driver to wait for
-	ready bool              // a complete policy transaction was applied
-	sync  bool              // the source is in sync, so that the next transaction is complete
-	links map[string]string // the interface of each endpoint that waits, since its present policy is not in force
-	count map[string]int    // how many wait, by interface
+	open  bool                         // there is no policy driver to wait for
+	ready bool                         // a complete policy transaction was applied
+	sync  bool                         // the source is in sync, so that the next transaction is complete
+	links map[intent.EndpointID]string // the interface of each endpoint that waits, since its present policy is not in force
+	count map[string]int               // how many wait, by interface
 }
 
 func newGate(open bool) gate {
-	return gate{open: open, ready: open, links: map[string]string{}, count: map[string]int{}}
+	return gate{open: open, ready: open, links: map[intent.EndpointID]string{}, count: map[string]int{}}
 }
 
 // held says that nothing may begin to flow through the interface.
@@ -31,19 +31,19 @@ func (g *gate) merge(b intent.Batch) {
 		return
 	}
 	for _, e := range b.Endpoints {
-		g.settle(e.ID.String())
-		g.links[e.ID.String()] = e.Link
+		g.settle(e.ID)
+		g.links[e.ID] = e.Link
 		g.count[e.Link]++
 	}
 	for _, k := range b.Removed {
-		if k.Kind == intent.KeyEndpoint {
-			g.settle(k.ID)
+		if id, ok := k.(intent.EndpointID); ok {
+			g.settle(id)
 		}
 	}
 }
 
 // settle says that the endpoint waits no longer.
-func (g *gate) settle(id string) {
+func (g *gate) settle(id intent.EndpointID) {
 	link, waits := g.links[id]
 	if !waits {
 		return
@@ -62,9 +62,9 @@ func (g *gate) secure(bad map[intent.Key]bool) (settled []intent.Outcome, opened
 		return nil, false
 	}
 	for id := range g.links {
-		if key := (intent.Key{Kind: intent.KeyEndpoint, ID: id}); !bad[key] {
+		if !bad[id] {
 			g.settle(id)
-			settled = append(settled, intent.Outcome{Key: key})
+			settled = append(settled, intent.Outcome{Key: id})
 		}
 	}
 	opened = len(settled) > 0 || !g.ready
@@ -76,7 +76,7 @@ func (g *gate) secure(bad map[intent.Key]bool) (settled []intent.Outcome, opened
 func (g *gate) blame(err error) []intent.Outcome {
 	var out []intent.Outcome
 	for id := range g.links {
-		out = append(out, intent.Outcome{Key: intent.Key{Kind: intent.KeyEndpoint, ID: id}, Err: fmt.Errorf("policy: %w", err)})
+		out = append(out, intent.Outcome{Key: id, Err: fmt.Errorf("policy: %w", err)})
 	}
 	return out
 }

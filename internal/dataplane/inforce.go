@@ -48,7 +48,7 @@ func (l *backlog) add(b intent.Batch) {
 	for _, s := range b.IPSets {
 		l.sets[s.ID] = s
 		delete(l.members, s.ID)
-		delete(l.removed, intent.Key{Kind: intent.KeyIPSet, ID: string(s.ID)})
+		delete(l.removed, s.ID)
 	}
 	for _, m := range b.Members {
 		if l.members[m.Set] == nil {
@@ -63,11 +63,11 @@ func (l *backlog) add(b intent.Batch) {
 	}
 	for _, p := range b.Policies {
 		l.policies[p.ID] = p
-		delete(l.removed, intent.Key{Kind: intent.KeyPolicy, ID: p.ID.String()})
+		delete(l.removed, p.ID)
 	}
 	for _, e := range b.Endpoints {
 		l.endpoints[e.ID] = e
-		delete(l.removed, intent.Key{Kind: intent.KeyEndpoint, ID: e.ID.String()})
+		delete(l.removed, e.ID)
 	}
 	if b.Host != nil {
 		l.host = b.Host
@@ -78,15 +78,13 @@ func (l *backlog) add(b intent.Batch) {
 }
 
 func (l *backlog) remove(k intent.Key) {
-	switch k.Kind {
-	case intent.KeyIPSet:
-		delete(l.sets, intent.SetID(k.ID))
-		delete(l.members, intent.SetID(k.ID))
-	case intent.KeyPolicy:
-		id, _ := intent.ParsePolicyID(k.ID)
+	switch id := k.(type) {
+	case intent.SetID:
+		delete(l.sets, id)
+		delete(l.members, id)
+	case intent.PolicyID:
 		delete(l.policies, id)
-	case intent.KeyEndpoint:
-		id, _ := intent.ParseEndpointID(k.ID)
+	case intent.EndpointID:
 		delete(l.endpoints, id)
 	default:
 		return
@@ -118,7 +116,7 @@ func (l *backlog) take() intent.Batch {
 	}
 	for _, kind := range []intent.KeyKind{intent.KeyIPSet, intent.KeyPolicy, intent.KeyEndpoint} { // as in any batch
 		for k := range l.removed {
-			if k.Kind == kind {
+			if intent.KindOf(k) == kind {
 				b.Removed = append(b.Removed, k)
 			}
 		}

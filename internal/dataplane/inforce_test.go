@@ -60,7 +60,7 @@ func TestFollowersHearOfWhatIsInForceAndOfNothingElse(t *testing.T) {
 			nft.errs = []error{boom, boom}
 			b.batches <- named("a")
 			synctest.Wait()
-			b.batches <- intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: endpointKey}}}
+			b.batches <- intent.Batch{Removed: []intent.Key{endpointKey}}
 		}, []string{"0 endpoints 1 removed anew"}},
 		{"what is repaired is looked at anew", func(b *bench, nft *lapsing) {
 			b.batches <- named("a")
@@ -220,14 +220,12 @@ func (m *model) merge(b intent.Batch) {
 	}
 	m.Host, m.InSync = b.Host != nil || m.Host, m.InSync || b.InSync
 	for _, k := range b.Removed {
-		switch k.Kind {
-		case intent.KeyIPSet:
-			delete(m.Sets, intent.SetID(k.ID))
-		case intent.KeyPolicy:
-			id, _ := intent.ParsePolicyID(k.ID)
+		switch id := k.(type) {
+		case intent.SetID:
+			delete(m.Sets, id)
+		case intent.PolicyID:
 			delete(m.Policies, id)
-		case intent.KeyEndpoint:
-			id, _ := intent.ParseEndpointID(k.ID)
+		case intent.EndpointID:
 			delete(m.Endpoints, id)
 		}
 	}
@@ -258,7 +256,7 @@ func randomBatch(r *rand.Rand, m model) (b intent.Batch) {
 	case 6:
 		b.Host, b.InSync = &intent.HostSettings{}, true
 	default:
-		b.Removed = []intent.Key{{Kind: intent.KeyIPSet, ID: name}, {Kind: intent.KeyPolicy, ID: policy.String()}, {Kind: intent.KeyEndpoint, ID: endpoint.String()}}[r.IntN(3):][:1]
+		b.Removed = []intent.Key{intent.SetID(name), policy, endpoint}[r.IntN(3):][:1]
 	}
 	return b
 }

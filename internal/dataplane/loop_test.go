@@ -113,16 +113,16 @@ type bench struct {
 	j       *journal
 	batches chan intent.Batch
 	links   chan []ifmon.Change
-	told    map[string]intent.Outcome
+	told    map[intent.Key]intent.Outcome
 }
 
 func run(t *testing.T, cfg Config, j *journal, script func(b *bench)) {
 	t.Helper()
-	b := &bench{j: j, batches: make(chan intent.Batch), links: make(chan []ifmon.Change), told: map[string]intent.Outcome{}}
+	b := &bench{j: j, batches: make(chan intent.Batch), links: make(chan []ifmon.Change), told: map[intent.Key]intent.Outcome{}}
 	j.start = time.Now()
 	cfg.Outcomes = func(os []intent.Outcome) {
 		for _, o := range os {
-			b.told[o.Key.ID] = o
+			b.told[o.Key] = o
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -151,11 +151,11 @@ func endpoint() intent.Batch {
 	return intent.Batch{Endpoints: []intent.Endpoint{{ID: intent.EndpointID{Namespace: "ns", Name: "a"}, Link: "cali1"}}, InSync: true}
 }
 
-const endpointKey = "workload/ns/a"
+var endpointKey = intent.EndpointID{Namespace: "ns", Name: "a"}
 
 func endpointOutcome(err error, reason string) func() []intent.Outcome {
 	return func() []intent.Outcome {
-		return []intent.Outcome{{Key: intent.Key{Kind: intent.KeyEndpoint, ID: endpointKey}, Err: err, Reason: reason}}
+		return []intent.Outcome{{Key: endpointKey, Err: err, Reason: reason}}
 	}
 }
 
@@ -289,7 +289,7 @@ func TestForwardingWaitsForPolicy(t *testing.T) {
 			if got := fib.gates[len(fib.gates)-1]; got != "ready=true held=true" {
 				t.Errorf("gate after the endpoint alone failed: %s", got)
 			}
-			b.batches <- intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: endpointKey}}}
+			b.batches <- intent.Batch{Removed: []intent.Key{endpointKey}}
 			synctest.Wait()
 			if got := fib.gates[len(fib.gates)-1]; got != "ready=true held=false" {
 				t.Errorf("gate after the endpoint went: %s", got)
@@ -301,7 +301,7 @@ func TestForwardingWaitsForPolicy(t *testing.T) {
 func TestWhatIsFinalIsNotTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &journal{}
-		final := intent.Outcome{Key: intent.Key{Kind: intent.KeyPolicy, ID: "p"}, Err: errors.New("over the budget"), Final: true}
+		final := intent.Outcome{Key: intent.PolicyID{Name: "p"}, Err: errors.New("over the budget"), Final: true}
 		nft := &fake{name: "nft", j: j, outcomes: func() []intent.Outcome { return []intent.Outcome{final} }}
 		run(t, Config{Policy: nft, Resync: -1}, j, func(b *bench) {
 			b.batches <- endpoint()
@@ -309,7 +309,7 @@ func TestWhatIsFinalIsNotTriedAgain(t *testing.T) {
 			if got := strings.Count(strings.Join(j.lines, "\n"), "apply"); got != 1 {
 				t.Errorf("applied %d times: %v", got, j.lines)
 			}
-			if got := b.told["p"]; got.Err == nil {
+			if got := b.told[intent.PolicyID{Name: "p"}]; got.Err == nil {
 				t.Errorf("outcome = %+v, want the error", got)
 			}
 		})

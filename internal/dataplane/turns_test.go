@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -99,7 +100,7 @@ func (p *parking) run() []intent.Outcome {
 		return nil
 	}
 	p.due = false
-	key := intent.Key{Kind: intent.KeyRoute, ID: "10.65.0.2/32"}
+	key := intent.RouteID{Prefix: netip.MustParsePrefix("10.65.0.2/32")}
 	if p.failing {
 		return []intent.Outcome{{Key: key, Err: errors.New("a route that is not ours is there")}}
 	}

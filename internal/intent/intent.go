@@ -31,25 +31,6 @@ func (b Batch) Empty() bool {
 	return len(b.IPSets)+len(b.Members)+len(b.Policies)+len(b.Endpoints)+len(b.Routes)+len(b.Peers)+len(b.Removed) == 0 && b.Host == nil
 }
 
-// KeyKind says what a Key names.
-type KeyKind uint8
-
-// Kinds of keys.
-const (
-	KeyIPSet KeyKind = iota + 1
-	KeyPolicy
-	KeyEndpoint
-	KeyRoute
-	KeyPeer
-	KeyHost
-)
-
-// Key names one intent. ID is SetID, PolicyID.String(), EndpointID.String() or Route.Dst.String().
-type Key struct {
-	Kind KeyKind
-	ID   string
-}
-
 // Outcome says what became of one intent in the kernel.
 type Outcome struct {
 	Key    Key
@@ -118,16 +99,6 @@ func (p PolicyID) String() string {
 		return p.Kind + "/" + p.Name
 	}
 	return p.Kind + "/" + p.Namespace + "/" + p.Name
-}
-
-// ParsePolicyID is the reverse of [PolicyID.String]; ok is false for a text that String cannot return. The name of a
-// profile may contain a slash, since endpoints name profiles freely and a missing one is an intent, too.
-func ParsePolicyID(text string) (id PolicyID, ok bool) {
-	id.Kind, id.Name, ok = strings.Cut(text, "/")
-	if namespace, name, three := strings.Cut(id.Name, "/"); three && id.Kind != "Profile" {
-		id.Namespace, id.Name = namespace, name
-	}
-	return id, ok
 }
 
 // Staged reports whether it is a policy that is judged and never enforced.
@@ -256,18 +227,6 @@ func (e EndpointID) String() string {
 		return "host/" + e.Name
 	}
 	return "workload/" + e.Namespace + "/" + e.Name
-}
-
-// ParseEndpointID is the reverse of [EndpointID.String]; ok is false for a text that String cannot return.
-func ParseEndpointID(text string) (id EndpointID, ok bool) {
-	kind, rest, _ := strings.Cut(text, "/")
-	switch kind {
-	case "host":
-		return EndpointID{Kind: Host, Name: rest}, true
-	case "workload":
-		id.Namespace, id.Name, ok = strings.Cut(rest, "/")
-	}
-	return id, ok
 }
 
 // Endpoint is a local endpoint with its policies by stage (docs/design/stages.md). A

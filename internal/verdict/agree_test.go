@@ -45,8 +45,8 @@ func (c *cluster) update(u []api.Update) {
 			c.routes[n][r.Dst.String()] = r.Link
 		}
 		for _, k := range b.Removed {
-			if k.Kind == intent.KeyRoute {
-				delete(c.routes[n], k.ID)
+			if id, ok := k.(intent.RouteID); ok {
+				delete(c.routes[n], id.String())
 			}
 		}
 	}

@@ -123,17 +123,13 @@ func (s *State) Merge(b intent.Batch) {
 }
 
 func (s *State) remove(k intent.Key) {
-	switch k.Kind {
-	case intent.KeyIPSet:
-		delete(s.sets, intent.SetID(k.ID))
-	case intent.KeyPolicy:
-		if id, ok := intent.ParsePolicyID(k.ID); ok {
-			delete(s.policies, id)
-		}
-	case intent.KeyEndpoint:
-		if id, ok := intent.ParseEndpointID(k.ID); ok {
-			delete(s.endpoints, id)
-		}
+	switch id := k.(type) {
+	case intent.SetID:
+		delete(s.sets, id)
+	case intent.PolicyID:
+		delete(s.policies, id)
+	case intent.EndpointID:
+		delete(s.endpoints, id)
 		s.dirty = true
 	}
 }

@@ -144,11 +144,11 @@ func TestMergeTakesBackWhatItGave(t *testing.T) {
 	if v := s.Judge(packet("cali1", "", 6, 80)); !v.Allowed {
 		t.Errorf("the host setting is not taken over: %+v", v)
 	}
-	s.Merge(intent.Batch{Removed: []intent.Key{{Kind: intent.KeyPolicy, ID: allow.String()}}})
+	s.Merge(intent.Batch{Removed: []intent.Key{allow}})
 	if v := s.Judge(packet("eth0", "cali1", 6, 80)); v.Allowed || v.Reason != intent.ReasonPolicyMissing {
 		t.Errorf("a missing profile gives %+v", v)
 	}
-	s.Merge(intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: "workload/ns/open"}}})
+	s.Merge(intent.Batch{Removed: []intent.Key{intent.EndpointID{Kind: intent.Workload, Namespace: "ns", Name: "open"}}})
 	if v := s.Judge(packet("eth0", "cali1", 6, 80)); v.Reason != intent.ReasonUnknownLink {
 		t.Errorf("a removed endpoint gives %+v", v)
 	}

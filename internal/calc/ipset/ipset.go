@@ -228,7 +228,7 @@ func (x *Index[S]) Flush(b *intent.Batch) (gone []intent.Key) {
 			delete(x.byID, s.selected) // first, so that nothing is noted of what goes
 			x.labels.Drop(s.selected)
 			if s.sent {
-				gone = append(gone, intent.Key{Kind: intent.KeyIPSet, ID: string(s.id)})
+				gone = append(gone, s.id)
 			}
 		case !s.sent:
 			b.IPSets = append(b.IPSets, x.whole(s))

@@ -71,7 +71,7 @@ func (t *Table) Flush(b *intent.Batch) (gone []intent.Key) {
 			}
 		} else if had {
 			delete(t.sent, dst)
-			gone = append(gone, intent.Key{Kind: intent.KeyRoute, ID: dst.String()})
+			gone = append(gone, intent.RouteID{Prefix: dst})
 		}
 	}
 	clear(t.dirty)

@@ -143,7 +143,7 @@ func (x *Index) Flush(b *intent.Batch) (gone []intent.Key) {
 		case s.uses == 0:
 			delete(x.sets, s.id)
 			if s.sent != nil {
-				gone = append(gone, intent.Key{Kind: intent.KeyIPSet, ID: string(s.id)})
+				gone = append(gone, s.id)
 			}
 		case s.sent == nil:
 			b.IPSets = append(b.IPSets, s.whole(now))

@@ -95,7 +95,7 @@ func (s *State) charge(id intent.PolicyID, p *policy) {
 	if p != nil {
 		err = s.priceOf(p).beyond(s.cfg.Budget)
 	}
-	key := policyKey(id)
+	key := intent.Key(id)
 	if _, broken := s.faults[key]; err != nil && !broken {
 		s.faults[key] = fault{err: err, denies: true}
 		s.touched[key] = struct{}{}

@@ -73,17 +73,6 @@ func np(name string) intent.PolicyID {
 	return intent.PolicyID{Kind: "NetworkPolicy", Namespace: "prod", Name: name}
 }
 
-func key(id fmt.Stringer) intent.Key {
-	switch id := id.(type) {
-	case intent.PolicyID:
-		return intent.Key{Kind: intent.KeyPolicy, ID: id.String()}
-	default:
-		return intent.Key{Kind: intent.KeyEndpoint, ID: id.String()}
-	}
-}
-
-func setKey(id intent.SetID) intent.Key { return intent.Key{Kind: intent.KeyIPSet, ID: string(id)} }
-
 func member(p string) intent.Member { return intent.Member{Prefix: netip.MustParsePrefix(p)} }
 
 func inSet(a intent.Action, ids ...intent.SetID) intent.Rule {
@@ -128,27 +117,27 @@ func TestWhatLacksSomethingIsClosed(t *testing.T) {
 		why    string // of the endpoint's outcome
 	}{
 		{name: "all is there", want: "open to web"},
-		{name: "its set goes", then: removed(setKey("s")), want: "closed", why: "set s was not sent"},
+		{name: "its set goes", then: removed(intent.SetID("s")), want: "closed", why: "set s was not sent"},
 		{name: "its set becomes one of ports", then: intent.Batch{IPSets: []intent.IPSet{{ID: "s", Kind: intent.SetPorts}}}, want: "closed", why: "does not hold addresses"},
-		{name: "its policy goes", then: removed(key(np("p"))), want: "closed", why: "policy NetworkPolicy/prod/p was not sent"},
+		{name: "its policy goes", then: removed(np("p")), want: "closed", why: "policy NetworkPolicy/prod/p was not sent"},
 		{name: "its policy asks for a set that is not there", then: intent.Batch{Policies: []intent.Policy{pol("p", inSet(intent.Allow, "no"))}}, want: "closed", why: "set no was not sent"},
 		{name: "its policy cannot be read", then: intent.Batch{Policies: []intent.Policy{{ID: np("p"), Closed: "cannot be read"}}}, want: "open to web"},
 		{name: "it names another policy", then: other(func(e *intent.Endpoint) { e.Profiles = []intent.PolicyID{np("no")} }), want: "closed", why: "prod/no was not sent"},
 		{name: "it is closed itself", then: other(func(e *intent.Endpoint) { e.Closed = "has no address" }), want: "closed", why: "has no address"},
-		{name: "it goes", then: removed(key(wl("web", "").ID)), want: "nobody's"},
+		{name: "it goes", then: removed(wl("web", "").ID), want: "nobody's"},
 		{name: "it has another interface", then: other(func(e *intent.Endpoint) { e.Link = "cali2" }), want: "nobody's"},
 		{name: "its interface has a name that none can have", then: other(func(e *intent.Endpoint) { e.Link = "cali567890123456" }), want: "nobody's", why: "is too long"},
-		{name: "the backend does not take its set", refuse: setKey("s"), want: "closed", why: "boom"},
-		{name: "the backend does not take its policy", refuse: key(np("p")), want: "closed", why: "boom"},
-		{name: "the backend does not take itself", refuse: key(wl("web", "").ID), want: "closed", why: "boom"},
+		{name: "the backend does not take its set", refuse: intent.SetID("s"), want: "closed", why: "boom"},
+		{name: "the backend does not take its policy", refuse: np("p"), want: "closed", why: "boom"},
+		{name: "the backend does not take itself", refuse: wl("web", "").ID, want: "closed", why: "boom"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t, desired.Config{})
-			if tt.refuse != (intent.Key{}) {
+			if tt.refuse != nil {
 				n.refused[tt.refuse] = boom
 			}
 			n.told(web(), tt.then)
-			o := n.outcomes[key(wl("web", "").ID)]
+			o := n.outcomes[wl("web", "").ID]
 			if got := n.is("cali1"); got != tt.want || tt.why != "" && !strings.Contains(fmt.Sprint(o.Err, o.Reason), tt.why) {
 				t.Errorf("the interface is %s, want %s; outcome %+v, want %q", got, tt.want, o, tt.why)
 			}
@@ -187,10 +176,10 @@ func TestOfTwoOnOneInterface(t *testing.T) {
 		}
 	}
 	n := newNode(t, desired.Config{}).told(intent.Batch{InSync: true, Endpoints: []intent.Endpoint{wl("a", "cali1"), wl("b", "cali1")}})
-	if got := n.outcomes[key(wl("b", "").ID)].Reason; got != "interface cali1 is another endpoint's" {
+	if got := n.outcomes[wl("b", "").ID].Reason; got != "interface cali1 is another endpoint's" {
 		t.Errorf("the other one: %q", got)
 	}
-	if n.told(removed(key(wl("a", "").ID))); n.is("cali1") != "open to b" {
+	if n.told(removed(wl("a", "").ID)); n.is("cali1") != "open to b" {
 		t.Errorf("the first has gone: %s", n.is("cali1"))
 	}
 }
@@ -231,7 +220,11 @@ func TestChangesAreWhatIsOther(t *testing.T) {
 			out = append(out, fmt.Sprintf("set %s wanted %v", x.ID, x.Wanted))
 		}
 		for _, x := range c.Chains {
-			out = append(out, "chain of "+x.Owner.ID)
+			owner := ""
+			if x.Owner != nil {
+				owner = x.Owner.String()
+			}
+			out = append(out, "chain of "+owner)
 		}
 		for _, x := range c.Gone {
 			out = append(out, "no "+x[:6])
@@ -253,7 +246,7 @@ func TestChangesAreWhatIsOther(t *testing.T) {
 		{"a policy", intent.Batch{Policies: []intent.Policy{pol("p", inSet(intent.Deny, "s"))}}, "chain of NetworkPolicy/prod/p"},
 		{"no policy looks into the set any more", intent.Batch{Policies: []intent.Policy{pol("p"), pol("q")}}, "chain of NetworkPolicy/prod/p, chain of NetworkPolicy/prod/q, set s wanted false"},
 		{"a staged policy", intent.Batch{Policies: []intent.Policy{{ID: intent.PolicyID{Kind: "StagedNetworkPolicy", Namespace: "prod", Name: "x"}}}}, ""},
-		{"the endpoint goes", removed(key(wl("web", "").ID)), "link cali1 open false, no ep-in-, no ep-out"},
+		{"the endpoint goes", removed(wl("web", "").ID), "link cali1 open false, no ep-in-, no ep-out"},
 	} {
 		s.Merge(tt.b)
 		if got := said(); got != tt.want {
@@ -273,7 +266,7 @@ func TestAPolicyOverItsBudgetDeniesInItsPlace(t *testing.T) {
 	for _, cost := range []*fixed{{rules: 2}, {members: 2}} {
 		n := newNode(t, desired.Config{Cost: cost, Budget: desired.Price{Rules: 3, Elements: 1, Members: 1}})
 		n.told(web())
-		o := n.outcomes[key(np("p"))]
+		o := n.outcomes[np("p")]
 		text := n.text(rules.PolicyChain(np("p"), intent.Ingress))
 		if o.Err == nil || !o.Final || n.is("cali1") != "open to web" || !strings.HasPrefix(text, "deny") || strings.Contains(text, "allow #") {
 			t.Errorf("%+v: outcome %+v, the interface is %s, the chain:\n%s", *cost, o, n.is("cali1"), text)
@@ -282,8 +275,8 @@ func TestAPolicyOverItsBudgetDeniesInItsPlace(t *testing.T) {
 			t.Error("its set is there")
 		}
 		*cost = fixed{}
-		if n.told(intent.Batch{Policies: web().Policies}); n.outcomes[key(np("p"))].Err != nil || !strings.Contains(n.text(rules.PolicyChain(np("p"), intent.Ingress)), "allow #") {
-			t.Errorf("within its budget: outcome %+v", n.outcomes[key(np("p"))])
+		if n.told(intent.Batch{Policies: web().Policies}); n.outcomes[np("p")].Err != nil || !strings.Contains(n.text(rules.PolicyChain(np("p"), intent.Ingress)), "allow #") {
+			t.Errorf("within its budget: outcome %+v", n.outcomes[np("p")])
 		}
 	}
 }
@@ -301,7 +294,7 @@ func TestWhatIsReported(t *testing.T) {
 	if s.Logs().Rate != 0 || !s.Reports(denied) || !s.Reports(allowed) || s.Reports(intent.Decision{}) {
 		t.Errorf("with settings: logs %+v, reports %v, %v, %v", s.Logs(), s.Reports(denied), s.Reports(allowed), s.Reports(intent.Decision{}))
 	}
-	if c := s.Changes(); !slices.ContainsFunc(c.Chains, func(c desired.Chain) bool { return c.Owner == key(np("p")) }) {
+	if c := s.Changes(); !slices.ContainsFunc(c.Chains, func(c desired.Chain) bool { return c.Owner == np("p") }) {
 		t.Error("the chains of policies are not said anew, though they report otherwise")
 	}
 }

@@ -30,7 +30,7 @@ type Set struct {
 type Chain struct {
 	Name       string
 	Comment    string
-	Owner      intent.Key // the intent that it is for; zero: it is so on any node
+	Owner      intent.Key // the intent that it is for; nil: it is so on any node
 	Hook       *Hook      // where packets come to it; nil: only other chains lead to it
 	Rules      []rules.Rule
 	Guards     []Guard
@@ -42,11 +42,11 @@ type Chain struct {
 // Early reports whether a chain is made before the source is in sync: only what is so on any node, and is missing. The rest stays
 // as an earlier agent left it.
 func (c Chain) Early(exists bool) bool {
-	return c.Owner == (intent.Key{}) && !(c.Pinned && exists)
+	return c.Owner == nil && !(c.Pinned && exists)
 }
 
 // HostEndpoints owns the chains that several host endpoints share.
-var HostEndpoints = intent.Key{Kind: intent.KeyHost, ID: "host endpoints"}
+var HostEndpoints intent.Key = intent.HostID("host endpoints")
 
 // Point is a place on a packet's way.
 type Point uint8

@@ -119,7 +119,7 @@ func (s *State) hostNames() map[string]intent.EndpointID {
 		if id.Kind != intent.Host {
 			continue
 		}
-		if key := endpointKey(id); s.faults[key].err != nil { // a collision: nothing else is a host endpoint's fault
+		if key := intent.Key(id); s.faults[key].err != nil { // a collision: nothing else is a host endpoint's fault
 			delete(s.faults, key)
 			s.touched[key] = struct{}{}
 		}
@@ -135,7 +135,7 @@ func (s *State) hostNames() map[string]intent.EndpointID {
 
 // closeHost stands for the chain of a host endpoint whose name is another's.
 func (s *State) closeHost(st hostStage, e *endpoint, other intent.EndpointID, link string) []Guard {
-	s.fail(endpointKey(e.ID), collision(rules.HostChain(e.ID, st.stage, st.dir), endpointKey(other)))
+	s.fail(e.ID, collision(rules.HostChain(e.ID, st.stage, st.dir), other))
 	if st.stage >= rules.PreDNAT { // as one that is closed: later stages drop
 		return nil
 	}

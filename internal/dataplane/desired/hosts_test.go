@@ -71,7 +71,7 @@ func TestHostEndpointsAreAskedAtTheirStages(t *testing.T) {
 			if got != tt.want {
 				t.Errorf("it %s, want %s", got, tt.want)
 			}
-			n.told(removed(key(tt.hep.ID)))
+			n.told(removed(tt.hep.ID))
 			for _, stage := range []string{"host-in", "host-out", "host-forward-in", "host-forward-out", "host-pre-dnat", "host-untracked-in", "host-untracked-out"} {
 				if n.text(stage) != "" {
 					t.Errorf("nobody needs stage %s any more", stage)
@@ -106,21 +106,21 @@ func TestWhoeverHasANameFirstKeepsIt(t *testing.T) {
 		}
 	}
 	for _, gone := range [][]intent.Key{
-		{key(policy("a").ID), setKey(set("a", 0).ID), key(wl("a", "").ID)},
-		{key(wl("a", "").ID), key(policy("a").ID), setKey(set("a", 0).ID)},
+		{policy("a").ID, set("a", 0).ID, wl("a", "").ID},
+		{wl("a", "").ID, policy("a").ID, set("a", 0).ID},
 	} {
 		n := newNode(t, desired.Config{}).told(batch("a", "cali1")).told(batch("b", "cali2"))
 		if n.is("cali1") != "open to a" || n.is("cali2") != "closed" {
 			t.Errorf("the interfaces are %s and %s", n.is("cali1"), n.is("cali2"))
 		}
-		for _, k := range []intent.Key{key(policy("b").ID), setKey(set("b", 0).ID)} {
+		for _, k := range []intent.Key{policy("b").ID, set("b", 0).ID} {
 			if o := n.outcomes[k]; o.Err == nil || !strings.Contains(o.Err.Error(), "collides with that of") {
-				t.Errorf("outcome of %s: %v", k.ID, o.Err)
+				t.Errorf("outcome of %s: %v", k, o.Err)
 			}
 		}
 		// One of another kind does not collide.
-		if n.told(intent.Batch{IPSets: []intent.IPSet{set("c", intent.SetPorts)}}); n.outcomes[setKey(set("c", 0).ID)].Err != nil {
-			t.Error(n.outcomes[setKey(set("c", 0).ID)].Err)
+		if n.told(intent.Batch{IPSets: []intent.IPSet{set("c", intent.SetPorts)}}); n.outcomes[set("c", 0).ID].Err != nil {
+			t.Error(n.outcomes[set("c", 0).ID].Err)
 		}
 		for _, k := range gone {
 			n.told(removed(k))

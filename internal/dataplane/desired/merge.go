@@ -30,17 +30,8 @@ type endpoint struct {
 	open     bool // it may carry traffic: its chains are wanted
 }
 
-func setKey(id intent.SetID) intent.Key { return intent.Key{Kind: intent.KeyIPSet, ID: string(id)} }
-
-func policyKey(id intent.PolicyID) intent.Key {
-	return intent.Key{Kind: intent.KeyPolicy, ID: id.String()}
-}
-
-func endpointKey(id intent.EndpointID) intent.Key {
-	return intent.Key{Kind: intent.KeyEndpoint, ID: id.String()}
-}
-
-var hostKey = intent.Key{Kind: intent.KeyHost}
+// hostKey names the settings.
+var hostKey = intent.Key(intent.HostID(""))
 
 // Merge takes a change in. Routes and peers are other drivers'. A backend takes in the batch's sets before.
 func (s *State) Merge(b intent.Batch) {
@@ -71,7 +62,7 @@ func (s *State) Merge(b intent.Batch) {
 }
 
 func (s *State) mergeSet(in intent.IPSet) {
-	key := setKey(in.ID)
+	key := intent.Key(in.ID)
 	delete(s.faults, key)
 	x := s.sets[in.ID]
 	if x != nil && x.Kind != in.Kind {
@@ -90,7 +81,7 @@ func (s *State) mergeSet(in intent.IPSet) {
 }
 
 func (s *State) mergeMembers(m intent.MemberDelta) {
-	key := setKey(m.Set)
+	key := intent.Key(m.Set)
 	s.touched[key] = struct{}{}
 	if s.sets[m.Set] == nil {
 		// No rule can ask for a set that was never sent without being closed, so this opens nothing.
@@ -119,8 +110,9 @@ func (s *State) mergePolicy(in intent.Policy) {
 		s.setUsers.add(id, in.ID)
 		s.newSets[id] = struct{}{}
 	}
-	s.another(policyKey(in.ID))
-	s.touched[policyKey(in.ID)] = struct{}{}
+	key := intent.Key(in.ID)
+	s.another(key)
+	s.touched[key] = struct{}{}
 	s.dirtyPolicies[in.ID] = struct{}{}
 }
 
@@ -135,8 +127,9 @@ func (s *State) mergeEndpoint(in intent.Endpoint) {
 	if old := s.endpoints[in.ID]; old != nil {
 		s.unlinkEndpoint(old)
 	}
-	s.another(endpointKey(in.ID))
-	s.touched[endpointKey(in.ID)] = struct{}{}
+	key := intent.Key(in.ID)
+	s.another(key)
+	s.touched[key] = struct{}{}
 	e := &endpoint{Endpoint: in, policies: policiesOf(in)}
 	s.endpoints[in.ID] = e
 	for _, id := range e.policies {
@@ -171,26 +164,25 @@ func policiesOf(e intent.Endpoint) []intent.PolicyID {
 func (s *State) remove(key intent.Key) {
 	delete(s.faults, key)
 	delete(s.touched, key)
-	switch key.Kind {
-	case intent.KeyIPSet:
-		id := intent.SetID(key.ID)
+	switch id := key.(type) {
+	case intent.SetID:
 		if x := s.sets[id]; x != nil {
 			delete(s.sets, id)
 			s.markSet(id)
 			s.release(x)
 		}
-	case intent.KeyPolicy:
-		if p := s.policyOf(key); p != nil {
+	case intent.PolicyID:
+		if p := s.policies[id]; p != nil {
 			s.unlinkPolicy(p)
-			delete(s.policies, p.ID)
-			s.dirtyPolicies[p.ID] = struct{}{}
+			delete(s.policies, id)
+			s.dirtyPolicies[id] = struct{}{}
 		}
-	case intent.KeyEndpoint:
-		if e := s.endpointOf(key); e != nil {
+	case intent.EndpointID:
+		if e := s.endpoints[id]; e != nil {
 			s.unlinkEndpoint(e)
-			s.hosts.dirty = s.hosts.dirty || e.ID.Kind == intent.Host
-			delete(s.endpoints, e.ID)
-			s.dirtyEndpoints[e.ID] = struct{}{}
+			s.hosts.dirty = s.hosts.dirty || id.Kind == intent.Host
+			delete(s.endpoints, id)
+			s.dirtyEndpoints[id] = struct{}{}
 		}
 	}
 }
@@ -209,7 +201,7 @@ func (s *State) useOf(id intent.SetID) (use Set, changed bool) {
 	if x == nil {
 		return use, false
 	}
-	_, broken := s.faults[setKey(id)]
+	_, broken := s.faults[id]
 	x.Wanted = !broken && s.needed(id)
 	changed = x.told != x.Set
 	x.told = x.Set
@@ -218,52 +210,41 @@ func (s *State) useOf(id intent.SetID) (use Set, changed bool) {
 
 // markDirty makes the intent behind a key be looked at again.
 func (s *State) markDirty(key intent.Key) {
-	switch key.Kind {
-	case intent.KeyIPSet:
-		if id := intent.SetID(key.ID); s.sets[id] != nil {
+	switch id := key.(type) {
+	case intent.SetID:
+		if s.sets[id] != nil {
 			s.markSet(id)
 		}
-	case intent.KeyPolicy:
-		if p := s.policyOf(key); p != nil {
-			s.dirtyPolicies[p.ID] = struct{}{}
+	case intent.PolicyID:
+		if s.policies[id] != nil {
+			s.dirtyPolicies[id] = struct{}{}
 		}
-	case intent.KeyEndpoint:
-		if e := s.endpointOf(key); e != nil {
-			s.dirtyEndpoints[e.ID] = struct{}{}
+	case intent.EndpointID:
+		if s.endpoints[id] != nil {
+			s.dirtyEndpoints[id] = struct{}{}
 		}
 	}
 }
 
-// policyOf is the policy that a key names; nil: there is none.
-func (s *State) policyOf(key intent.Key) *policy {
-	id, _ := intent.ParsePolicyID(key.ID)
-	return s.policies[id]
-}
-
-// endpointOf is the endpoint that a key names; nil: there is none.
-func (s *State) endpointOf(key intent.Key) *endpoint {
-	id, _ := intent.ParseEndpointID(key.ID)
-	return s.endpoints[id]
-}
-
 // known reports whether a key names an intent that is there.
 func (s *State) known(key intent.Key) bool {
-	switch key.Kind {
-	case intent.KeyIPSet:
-		return s.sets[intent.SetID(key.ID)] != nil
-	case intent.KeyPolicy:
-		return s.policyOf(key) != nil
-	case intent.KeyEndpoint:
-		return s.endpointOf(key) != nil
+	switch id := key.(type) {
+	case intent.SetID:
+		return s.sets[id] != nil
+	case intent.PolicyID:
+		return s.policies[id] != nil
+	case intent.EndpointID:
+		return s.endpoints[id] != nil
 	}
 	return false
 }
 
 // reason says why an endpoint carries no traffic although nothing failed.
 func (s *State) reason(key intent.Key) string {
-	e := s.endpointOf(key)
+	id, ofEndpoint := key.(intent.EndpointID)
+	e := s.endpoints[id]
 	switch {
-	case key.Kind != intent.KeyEndpoint || e == nil:
+	case !ofEndpoint || e == nil:
 		return ""
 	case e.Closed != "":
 		return e.Closed

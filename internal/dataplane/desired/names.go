@@ -1,11 +1,9 @@
 package desired
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
@@ -29,28 +27,25 @@ func (s *State) taken(owner intent.Key, names ...string) error {
 }
 
 func collision(name string, with intent.Key) error {
-	return fmt.Errorf("its name in the kernel, %s, collides with that of %s", name, with.ID)
+	return fmt.Errorf("its name in the kernel, %s, collides with that of %s", name, with)
 }
 
 // free gives a name that its owner has let go of to who waits for it.
 func (s *State) free(name string) {
-	for _, key := range slices.SortedFunc(maps.Keys(s.waiting[name]), compareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(s.waiting[name]), intent.CompareKeys) {
 		s.waiting.remove(name, key)
 		if !s.known(key) {
 			continue // it has gone while it waited
 		}
 		s.touched[key] = struct{}{}
-		if x := s.sets[intent.SetID(key.ID)]; key.Kind == intent.KeyIPSet && x != nil {
+		if id, ok := key.(intent.SetID); ok {
+			x := s.sets[id]
 			delete(s.faults, key)
 			s.claim(x)
 			s.noteCollision(x)
 		}
 		s.markDirty(key)
 	}
-}
-
-func compareKeys(a, b intent.Key) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.ID, b.ID))
 }
 
 // SetName is the name of a set, which a backend may put more before.
@@ -67,7 +62,7 @@ func (x *set) place() string {
 // claim gives a set its name, or has it wait for it.
 func (s *State) claim(x *set) {
 	if _, taken := s.names[x.place()]; taken {
-		s.waiting.add(x.place(), setKey(x.ID))
+		s.waiting.add(x.place(), x.ID)
 		return
 	}
 	s.names[x.place()], x.Named = x.ID, true
@@ -79,14 +74,14 @@ func (s *State) Named(id intent.SetID) bool { return s.sets[id] != nil && s.sets
 // noteCollision closes a set that has not got its name.
 func (s *State) noteCollision(x *set) {
 	if !x.Named {
-		s.fail(setKey(x.ID), collision(x.Name, setKey(s.names[x.place()])))
+		s.fail(x.ID, collision(x.Name, s.names[x.place()]))
 	}
 }
 
 // release ends what a set that has gone claims.
 func (s *State) release(x *set) {
 	if !x.Named {
-		s.waiting.remove(x.place(), setKey(x.ID))
+		s.waiting.remove(x.place(), x.ID)
 		return
 	}
 	delete(s.names, x.place())

@@ -35,7 +35,7 @@ func (s *State) natOutgoing() {
 		gs = append(gs, g)
 	}
 	if len(gs) == 0 {
-		s.drop(baseNAT, intent.Key{})
+		s.drop(baseNAT, nil)
 		return
 	}
 	s.own(baseNAT, &Hook{At: Postrouting, Priority: prioritySourceNAT, NAT: true}, gs)

@@ -101,22 +101,22 @@ func (w *world) addr() []netip.Addr {
 func (w *world) removal() intent.Key {
 	var all []intent.Key
 	for id := range w.sets {
-		all = append(all, setKey(id))
+		all = append(all, id)
 	}
 	for id := range w.policies {
-		all = append(all, key(id))
+		all = append(all, id)
 	}
 	for id := range w.endpoints {
-		all = append(all, key(id))
+		all = append(all, id)
 	}
 	if len(all) == 0 {
-		return setKey("none")
+		return intent.SetID("none")
 	}
 	slices.SortFunc(all, func(a, b intent.Key) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	k := all[w.IntN(len(all))]
-	maps.DeleteFunc(w.sets, func(id intent.SetID, _ intent.IPSet) bool { return setKey(id) == k })
-	maps.DeleteFunc(w.policies, func(id intent.PolicyID, _ intent.Policy) bool { return key(id) == k })
-	maps.DeleteFunc(w.endpoints, func(id intent.EndpointID, _ intent.Endpoint) bool { return key(id) == k })
+	maps.DeleteFunc(w.sets, func(id intent.SetID, _ intent.IPSet) bool { return id == k })
+	maps.DeleteFunc(w.policies, func(id intent.PolicyID, _ intent.Policy) bool { return id == k })
+	maps.DeleteFunc(w.endpoints, func(id intent.EndpointID, _ intent.Endpoint) bool { return id == k })
 	return k
 }
 
@@ -136,7 +136,7 @@ func TestAnyPathIsAFreshStart(t *testing.T) {
 				n.Links([]desired.Addrs{{Link: link, Addrs: addrs}})
 			}
 			if w.IntN(4) == 0 && len(w.policies) > 0 {
-				n.refused[key(slices.Collect(maps.Keys(w.policies))[0])] = errors.New("no memory")
+				n.refused[slices.Collect(maps.Keys(w.policies))[0]] = errors.New("no memory")
 			}
 			if w.IntN(3) == 0 {
 				continue // several changes at once

@@ -51,7 +51,7 @@ func (s *State) usable(id intent.PolicyID) error {
 	if p == nil {
 		return fmt.Errorf("policy %s was not sent", id)
 	}
-	if f, broken := s.faults[policyKey(id)]; broken && !f.denies {
+	if f, broken := s.faults[id]; broken && !f.denies {
 		return fmt.Errorf("policy %s: %w", id, f.err)
 	}
 	return nil
@@ -61,7 +61,7 @@ func (s *State) refreshPolicy(id intent.PolicyID) {
 	if id.Staged() {
 		return // nothing calls it
 	}
-	key := policyKey(id)
+	key := intent.Key(id)
 	p := s.policies[id]
 	if p == nil {
 		delete(s.faults, key)
@@ -104,7 +104,7 @@ func (s *State) refreshSilent(id intent.PolicyID, callable bool) {
 	if wanted {
 		s.wantPolicy(s.policies[id], rules.Silent(s.within(s.policies[id].Policy), intent.Egress))
 	} else {
-		s.drop(name, policyKey(id))
+		s.drop(name, id)
 	}
 	s.hosts.dirty = s.hosts.dirty || wanted != had
 }
@@ -118,7 +118,7 @@ func (s *State) wantPolicy(p *policy, c rules.Chain) {
 			}
 		}
 	}
-	s.wantRules(c, policyKey(p.ID))
+	s.wantRules(c, p.ID)
 }
 
 // missingSet says which set of a policy cannot be looked up.
@@ -127,7 +127,7 @@ func (s *State) missingSet(p *policy) error {
 		if s.sets[id] == nil {
 			return fmt.Errorf("set %s was not sent", id)
 		}
-		if f, broken := s.faults[setKey(id)]; broken {
+		if f, broken := s.faults[id]; broken {
 			return fmt.Errorf("set %s: %w", id, f.err)
 		}
 	}
@@ -159,7 +159,7 @@ func (s *State) recheckEndpoint(id intent.EndpointID) {
 	if e == nil {
 		return
 	}
-	if _, broken := s.faults[endpointKey(id)]; broken || (s.needs(e) == nil) != e.open {
+	if _, broken := s.faults[id]; broken || (s.needs(e) == nil) != e.open {
 		s.dirtyEndpoints[id] = struct{}{}
 	}
 }
@@ -180,7 +180,7 @@ func (s *State) needs(e *endpoint) error {
 const maxLink = 15 // IFNAMSIZ less the zero byte
 
 func (s *State) refreshEndpoint(id intent.EndpointID) {
-	key := endpointKey(id)
+	key := intent.Key(id)
 	e := s.endpoints[id]
 	var err error
 	switch f, broken := s.faults[key]; {

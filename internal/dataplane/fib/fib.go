@@ -105,12 +105,9 @@ func (t *Table) Merge(b intent.Batch) {
 		t.resolve(r.Dst)
 	}
 	for _, k := range b.Removed {
-		if k.Kind != intent.KeyRoute {
-			continue
-		}
-		if dst, err := netip.ParsePrefix(k.ID); err == nil {
-			t.forget(dst)
-			delete(t.news, dst)
+		if id, ok := k.(intent.RouteID); ok {
+			t.forget(id.Prefix)
+			delete(t.news, id.Prefix)
 		}
 	}
 }
@@ -388,7 +385,7 @@ func (t *Table) outcomes() []intent.Outcome {
 	waiting := map[netip.Prefix]bool{}
 	for dst := range t.news {
 		in := t.intents[dst]
-		o := intent.Outcome{Key: intent.Key{Kind: intent.KeyRoute, ID: dst.String()}, Err: t.failed[dst]}
+		o := intent.Outcome{Key: intent.RouteID{Prefix: dst}, Err: t.failed[dst]}
 		l, there := t.links[in.Link]
 		switch {
 		case in.Kind == intent.RouteBlackhole:

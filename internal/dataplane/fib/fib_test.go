@@ -81,7 +81,7 @@ func (r *rig) apply() map[string]intent.Outcome {
 	}
 	m := map[string]intent.Outcome{}
 	for _, o := range out {
-		m[o.Key.ID] = o
+		m[o.Key.String()] = o
 	}
 	return m
 }
@@ -99,7 +99,7 @@ func route(dst, link string) intent.Route {
 }
 
 func gone(dst string) intent.Batch {
-	return intent.Batch{Removed: []intent.Key{{Kind: intent.KeyRoute, ID: dst}}}
+	return intent.Batch{Removed: []intent.Key{route(dst, "").ID()}}
 }
 
 func both(link string) intent.Batch {

@@ -161,10 +161,10 @@ func (c *Collector) InForce(b intent.Batch, _ bool) {
 		}
 	}
 	for _, k := range b.Removed {
-		switch id, ok := intent.ParseEndpointID(k.ID); {
-		case k.Kind == intent.KeyPolicy:
-			maps.DeleteFunc(c.counts.Staged, func(w Would, _ uint64) bool { return w.Policy == k.ID })
-		case k.Kind == intent.KeyEndpoint && ok:
+		switch id := k.(type) {
+		case intent.PolicyID:
+			maps.DeleteFunc(c.counts.Staged, func(w Would, _ uint64) bool { return w.Policy == id.String() })
+		case intent.EndpointID:
 			c.forget(id)
 		}
 	}

@@ -133,7 +133,7 @@ func TestAReportBecomesAFlow(t *testing.T) {
 func TestAWildcardHostEndpointHasWhatNoOtherHas(t *testing.T) {
 	c := node(nil)
 	all := intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: "all"}, Link: "*"}
-	c.InForce(intent.Batch{Endpoints: []intent.Endpoint{all}, Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: up.ID.String()}}}, false)
+	c.InForce(intent.Batch{Endpoints: []intent.Endpoint{all}, Removed: []intent.Key{up.ID}}, false)
 	c.report(via(told(c, ruleOf(np, intent.Ingress, 0, false), addrFar, "192.0.2.1"), linkUp, 0))
 	c.report(via(told(c, ruleOf(np, intent.Ingress, 0, false), addrFar, addrWeb), linkUp, linkWeb))
 	c.report(via(told(c, shared(intent.ReasonUnknownLink), "10.65.0.77", addrFar), linkNew, linkUp))
@@ -212,7 +212,7 @@ func TestEndpointsComeMoveAndGo(t *testing.T) {
 		{"the interface's name is given to another", intent.Batch{}, []ifmon.Change{{Link: ifmon.Link{Index: linkNew, Name: "cali2"}}}, addrDB, linkNew, [2]string{"ns/db", "ns/db"}},
 		{"the interface is gone", intent.Batch{}, []ifmon.Change{{Link: ifmon.Link{Index: linkNew, Name: "cali2"}, Gone: true}}, addrDB, linkNew, [2]string{"ns/db", ""}},
 		{"another has the interface now", intent.Batch{Endpoints: []intent.Endpoint{workload("db2", "cali2", "10.65.0.4")}}, nil, addrDB, linkDB, [2]string{"ns/db", "ns/db2"}},
-		{"the endpoint is gone", intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: db.ID.String()}, {Kind: intent.KeyPolicy, ID: web.ID.String()}}}, nil, addrDB, linkDB, [2]string{"", "ns/db2"}},
+		{"the endpoint is gone", intent.Batch{Removed: []intent.Key{db.ID, web.ID}}, nil, addrDB, linkDB, [2]string{"", "ns/db2"}},
 	} {
 		c.InForce(step.batch, false)
 		c.Links(step.links)
@@ -276,13 +276,13 @@ func TestCountsOfStagedPoliciesDoNotGrowWithPods(t *testing.T) {
 		here = e.ID
 		c.InForce(intent.Batch{Endpoints: []intent.Endpoint{e}}, false)
 		c.report(via(told(c, ruleOf(np, intent.Ingress, 0, true), addrWeb, addrDB), linkWeb, linkDB))
-		c.InForce(intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: e.ID.String()}}}, false)
+		c.InForce(intent.Batch{Removed: []intent.Key{e.ID}}, false)
 	}
 	want := map[Would]uint64{{Reason: "rule", Dir: "Ingress", Tier: "default", Policy: staged.String()}: 50}
 	if got := c.Counts().Staged; !maps.Equal(got, want) {
 		t.Errorf("after 50 pods: %v, want %v", got, want)
 	}
-	c.InForce(intent.Batch{Removed: []intent.Key{{Kind: intent.KeyPolicy, ID: staged.String()}}}, false)
+	c.InForce(intent.Batch{Removed: []intent.Key{staged}}, false)
 	if got := c.Counts().Staged; len(got) > 0 {
 		t.Errorf("the policy is gone, and its counts stay: %v", got)
 	}

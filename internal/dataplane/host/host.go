@@ -46,8 +46,8 @@ type Host struct {
 	rtnl   *rtnl.Handle
 	sysctl *sysctl.Handle
 
-	endpoints map[string]intent.Endpoint // by the ID of their key
-	byLink    map[string]string          // the endpoint of each interface
+	endpoints map[intent.EndpointID]intent.Endpoint
+	byLink    map[string]intent.EndpointID // the endpoint of each interface
 	links     map[string]ifmon.Link
 	done      map[string]setup        // what we did, by interface
 	before    map[string]found        // how interfaces were that we set up
@@ -64,8 +64,8 @@ type Host struct {
 	noForwarding, noIPv6     bool // nothing is forwarded; IPv6 is not
 	accounts                 bool // connections are to count their packets and bytes
 	held                     func(link string) bool
-	news                     map[string]bool // endpoints to look at
-	failed                   map[string]bool // endpoints that were not set up
+	news                     map[intent.EndpointID]bool // endpoints to look at
+	failed                   map[intent.EndpointID]bool // endpoints that were not set up
 }
 
 // setup identifies what an interface was set up for.
@@ -81,8 +81,8 @@ func New(h *rtnl.Handle, s *sysctl.Handle, cfg Config) *Host {
 	}
 	return &Host{
 		cfg: cfg, rtnl: h, sysctl: s,
-		endpoints: map[string]intent.Endpoint{}, byLink: map[string]string{}, links: map[string]ifmon.Link{},
-		done: map[string]setup{}, before: map[string]found{}, doubt: map[string]intent.Cause{}, notes: make(chan func()), stale: map[string]int{}, news: map[string]bool{}, failed: map[string]bool{},
+		endpoints: map[intent.EndpointID]intent.Endpoint{}, byLink: map[string]intent.EndpointID{}, links: map[string]ifmon.Link{},
+		done: map[string]setup{}, before: map[string]found{}, doubt: map[string]intent.Cause{}, notes: make(chan func()), stale: map[string]int{}, news: map[intent.EndpointID]bool{}, failed: map[intent.EndpointID]bool{},
 		held: func(string) bool { return false },
 	}
 }
@@ -117,7 +117,7 @@ func (h *Host) Merge(b intent.Batch) {
 		if e.ID.Kind != intent.Workload {
 			continue
 		}
-		id := e.ID.String()
+		id := e.ID
 		if old, ok := h.endpoints[id]; ok && old.Link != e.Link {
 			h.release(old.Link, id)
 		}
@@ -130,21 +130,22 @@ func (h *Host) Merge(b intent.Batch) {
 		h.news[id] = true
 	}
 	for _, k := range b.Removed {
-		if e, ok := h.endpoints[k.ID]; ok && k.Kind == intent.KeyEndpoint {
-			h.release(e.Link, k.ID)
-			h.forget(k.ID)
+		id, ofEndpoint := k.(intent.EndpointID)
+		if e, ok := h.endpoints[id]; ok && ofEndpoint {
+			h.release(e.Link, id)
+			h.forget(id)
 		}
 	}
 }
 
-func (h *Host) forget(id string) {
+func (h *Host) forget(id intent.EndpointID) {
 	delete(h.endpoints, id)
 	delete(h.news, id)
 	delete(h.failed, id)
 }
 
 // release says that the endpoint no longer has the interface, unless another has it already.
-func (h *Host) release(link, id string) {
+func (h *Host) release(link string, id intent.EndpointID) {
 	if h.byLink[link] != id {
 		return
 	}
@@ -245,13 +246,13 @@ func (h *Host) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	}
 	errs = append(errs, h.sweep())
 	var out []intent.Outcome
-	waiting := map[string]bool{}
+	waiting := map[intent.EndpointID]bool{}
 	for id := range h.news {
 		if ctx.Err() != nil {
 			return out, ctx.Err()
 		}
 		o := h.attach(h.endpoints[id])
-		o.Key = intent.Key{Kind: intent.KeyEndpoint, ID: id}
+		o.Key = id
 		if o.Reason == notInForce {
 			waiting[id] = true
 		}

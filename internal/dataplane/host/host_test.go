@@ -93,7 +93,7 @@ func (r *rig) apply() map[string]intent.Outcome {
 	}
 	m := map[string]intent.Outcome{}
 	for _, o := range out {
-		m[o.Key.ID] = o
+		m[o.Key.String()] = o
 	}
 	return m
 }
@@ -299,7 +299,7 @@ func TestInterfaceIsGivenBackWhenItsEndpointGoes(t *testing.T) {
 		lose func(r *rig)
 	}{
 		{name: "while the agent runs", lose: func(r *rig) {
-			r.h.Merge(intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: "workload/ns/cali1"}}})
+			r.h.Merge(intent.Batch{Removed: []intent.Key{intent.EndpointID{Kind: intent.Workload, Namespace: "ns", Name: "cali1"}}})
 		}},
 		{name: "while the agent is down", lose: func(r *rig) {
 			r.restart()
@@ -377,7 +377,7 @@ func TestAnInterfaceThatIsNoWorkloadsAnyMoreHasItsOwnSettingsAgain(t *testing.T)
 	}{
 		{"as it was found", func(r *rig) { r.h.Merge(refused) }, map[string]string{"ipv4/conf/up1/rp_filter": "2", "ipv4/neigh/up1/proxy_delay": "70", "ipv6/conf/up1/accept_ra": "2"}},
 		{"when its endpoint is deleted", func(r *rig) {
-			r.h.Merge(intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: "workload/ns/up1"}}})
+			r.h.Merge(intent.Batch{Removed: []intent.Key{intent.EndpointID{Kind: intent.Workload, Namespace: "ns", Name: "up1"}}})
 		}, map[string]string{"ipv4/conf/up1/rp_filter": "2", "ipv4/neigh/up1/proxy_delay": "70", "ipv6/conf/up1/accept_ra": "2"}},
 		{"an earlier agent gave it away: as the kernel makes interfaces; whether it listened to routers nobody knows", func(r *rig) {
 			r.restart()

@@ -103,7 +103,7 @@ func BenchmarkOneEndpointComesOrGoes(b *testing.B) {
 	e := all.Endpoints[0]
 	i := 0
 	for b.Loop() {
-		change := intent.Batch{Removed: []intent.Key{endpointKey(e.ID)}}
+		change := intent.Batch{Removed: []intent.Key{e.ID}}
 		if i%2 == 1 {
 			change = intent.Batch{Endpoints: []intent.Endpoint{e}}
 		}

@@ -71,13 +71,13 @@ func TestAPolicyOverItsBudgetDeniesAlone(t *testing.T) {
 			for _, o := range apply(t, d) {
 				outcomes[o.Key] = o
 			}
-			o := outcomes[policyKey(big.ID)]
+			o := outcomes[big.ID]
 			if o.Err == nil || !o.Final || !strings.Contains(o.Err.Error(), tt.want) {
 				t.Errorf("outcome %+v, want %q, and no other try", o, tt.want)
 			}
 			for key, o := range outcomes {
-				if o.Err != nil && key != policyKey(big.ID) {
-					t.Errorf("%s fails, too: %v", key.ID, o.Err)
+				if o.Err != nil && key != big.ID {
+					t.Errorf("%s fails, too: %v", key, o.Err)
 				}
 			}
 			chain := func() string {
@@ -97,7 +97,7 @@ func TestAPolicyOverItsBudgetDeniesAlone(t *testing.T) {
 			d.Merge(intent.Batch{Policies: []intent.Policy{big}})
 			for _, o := range apply(t, d) {
 				if o.Err != nil {
-					t.Errorf("within its budget: %s: %v", o.Key.ID, o.Err)
+					t.Errorf("within its budget: %s: %v", o.Key, o.Err)
 				}
 			}
 			if text := chain(); !strings.Contains(text, "accept") {
@@ -114,7 +114,7 @@ func TestASetThatGrowsTakesItsPolicyOverBudgetAndBack(t *testing.T) {
 	few, rest := all[:1000], hostsOf("", all[1000:]).Members
 	b.IPSets[0] = hostsOf(string(b.IPSets[0].ID), few)
 	d.Merge(b)
-	key := policyKey(b.Policies[0].ID)
+	key := intent.Key(b.Policies[0].ID)
 	wantOutcome(t, d, key, "")
 	d.Merge(intent.Batch{Members: []intent.MemberDelta{{Set: b.IPSets[0].ID, Added: rest}}})
 	wantOutcome(t, d, key, "20480 members of the sets it refers to")

@@ -50,12 +50,20 @@ func (o *onPaper) Commit(b *nftables.Batch) error {
 		for range o.d.trying.deletes(k) {
 			down++
 		}
-		o.line("  set %s of %q %s: %d join, %d leave", k.spec.Name, k.owner.ID, fateOf(k.wanted, k.exists), up, down)
+		o.line("  set %s of %q %s: %d join, %d leave", k.spec.Name, ownerText(k.owner), fateOf(k.wanted, k.exists), up, down)
 	}
 	for _, c := range o.d.trying.chains {
-		o.line("  chain %s of %q %s", c.name, c.owner.ID, fateOf(c.wanted, c.exists))
+		o.line("  chain %s of %q %s", c.name, ownerText(c.owner), fateOf(c.wanted, c.exists))
 	}
 	return nil
+}
+
+// ownerText is empty for the skeleton.
+func ownerText(k intent.Key) string {
+	if k == nil {
+		return ""
+	}
+	return k.String()
 }
 
 // objects are the chains and sets as they are wanted, each as text.
@@ -161,18 +169,18 @@ func goldenSteps() []struct {
 		{name: "other settings", batch: intent.Batch{Host: &open}},
 		{name: "a policy of host endpoints no longer rejects", batch: intent.Batch{Policies: []intent.Policy{pol("web", []intent.Rule{tcp(intent.Allow, 80)}, []intent.Rule{tcpFrom(intent.Allow, 80)})}}},
 		{name: "a second endpoint on an interface", batch: intent.Batch{Endpoints: []intent.Endpoint{rival}}},
-		{name: "the first one's goes", batch: removed(endpointKey(wl("web-0", "").ID))},
+		{name: "the first one's goes", batch: removed(wl("web-0", "").ID)},
 		{name: "and comes again", batch: intent.Batch{Endpoints: everything().Endpoints}},
 		{name: "an address moves", batch: addr("10.0.0.1/32", "10.0.0.1/32")},
 		{name: "an endpoint whose policy is not there, and a staged one", batch: intent.Batch{Endpoints: []intent.Endpoint{missing}, Policies: []intent.Policy{{ID: staged, Ingress: []intent.Rule{anything}}}}},
-		{name: "a set goes, its policy stays", batch: removed(intent.Key{Kind: intent.KeyIPSet, ID: "s:bad"})},
+		{name: "a set goes, its policy stays", batch: removed(intent.SetID("s:bad"))},
 		{name: "a set of another kind takes its place", batch: intent.Batch{IPSets: []intent.IPSet{{ID: "s:bad", Kind: intent.SetPorts}}}},
 		{name: "and is right again", batch: intent.Batch{IPSets: everything().IPSets}},
-		{name: "host endpoints go", batch: removed(endpointKey(all.ID), endpointKey(one.ID), endpointKey(shut.ID))},
+		{name: "host endpoints go", batch: removed(all.ID, one.ID, shut.ID)},
 		{name: "a policy over its budget", batch: intent.Batch{Policies: []intent.Policy{huge("deny", 200*(maxPolicyRules+1))}}},
-		{name: "all goes", batch: removed(endpointKey(byAddr.ID), endpointKey(rival.ID), endpointKey(wl("web-0", "").ID), endpointKey(wl("shut-0", "").ID), endpointKey(missing.ID),
-			policyKey(np("np-web")), policyKey(np("np-b")), policyKey(np("web")), policyKey(np("raw")), policyKey(np("deny")), policyKey(np("nothing")),
-			intent.Key{Kind: intent.KeyIPSet, ID: "s:web"}, intent.Key{Kind: intent.KeyIPSet, ID: "p:http"})},
+		{name: "all goes", batch: removed(byAddr.ID, rival.ID, wl("web-0", "").ID, wl("shut-0", "").ID, missing.ID,
+			np("np-web"), np("np-b"), np("web"), np("raw"), np("deny"), np("nothing"),
+			intent.SetID("s:web"), intent.SetID("p:http"))},
 	}
 }
 
@@ -186,9 +194,9 @@ func TestGoldenTable(t *testing.T) {
 		o.d.Links(s.links)
 		o.d.Merge(s.batch)
 		outcomes := apply(t, o.d)
-		slices.SortFunc(outcomes, func(a, b intent.Outcome) int { return strings.Compare(fmt.Sprint(a.Key), fmt.Sprint(b.Key)) })
+		slices.SortFunc(outcomes, func(a, b intent.Outcome) int { return intent.CompareKeys(a.Key, b.Key) })
 		for _, x := range outcomes {
-			o.line("outcome of %d %s: %v, final %v, %s", x.Key.Kind, x.Key.ID, x.Err, x.Final, x.Reason)
+			o.line("outcome of %d %s: %v, final %v, %s", intent.KindOf(x.Key), x.Key, x.Err, x.Final, x.Reason)
 		}
 		o.table()
 	}

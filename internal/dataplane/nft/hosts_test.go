@@ -114,7 +114,7 @@ func TestHostEndpointsAtEachStage(t *testing.T) {
 			h.d.Merge(b)
 			apply(t, h.d)
 			h.check(t, tt.want...)
-			h.d.Merge(intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: e.ID.String()}}})
+			h.d.Merge(intent.Batch{Removed: []intent.Key{e.ID}})
 			apply(t, h.d)
 			if rs := h.ns.Run("nft", "list", "table", "inet", "twill"); strings.Contains(rs, "host-in") || strings.Contains(rs, "hep-") {
 				t.Errorf("the endpoint is gone, and its chains are not:\n%s", rs)

@@ -65,8 +65,8 @@ func (d *Driver) mergeSets(b intent.Batch) {
 		}
 	}
 	for _, key := range b.Removed {
-		if s := d.sets[intent.SetID(key.ID)]; key.Kind == intent.KeyIPSet && s != nil {
-			d.removeSet(s)
+		if id, ok := key.(intent.SetID); ok && d.sets[id] != nil {
+			d.removeSet(d.sets[id])
 		}
 	}
 }
@@ -182,16 +182,15 @@ func (s *ipset) count(slot int) int {
 	return n
 }
 
-func (s *ipset) key() intent.Key { return intent.Key{Kind: intent.KeyIPSet, ID: string(s.id)} }
-
 // newIPSet names the kernel sets; those for hosts and ports exist even without members, so that rules need not change
 // when the first one comes.
 func (d *Driver) newIPSet(in intent.IPSet) *ipset {
 	s := &ipset{id: in.ID, kind: in.Kind, comment: in.Comment}
 	tail, about := desired.SetName(in.ID), comment(in.Comment)
+	owner := intent.Key(in.ID)
 	apart := func(spec nftables.Set) *kset {
 		k := newKset(spec)
-		k.owner, k.apart, k.held = s.key(), true, true
+		k.owner, k.apart, k.held = owner, true, true
 		return k
 	}
 	for i, f := range families {

@@ -25,7 +25,7 @@ func setName(kind string, f intent.Family, id intent.SetID) string {
 	return nameFor(kind, f, desired.SetName(id))
 }
 
-var hostKey = intent.Key{Kind: intent.KeyHost}
+var hostKey = intent.HostID("")
 
 // kernelConn is a namespace and a connection to its nftables.
 type kernelConn struct {
@@ -99,14 +99,6 @@ func wl(name, link string) intent.Endpoint {
 
 func tier(name string, end intent.Action, in, out []intent.PolicyID) intent.Tier {
 	return intent.Tier{Name: name, Default: end, Ingress: in, Egress: out}
-}
-
-func policyKey(id intent.PolicyID) intent.Key {
-	return intent.Key{Kind: intent.KeyPolicy, ID: id.String()}
-}
-
-func endpointKey(id intent.EndpointID) intent.Key {
-	return intent.Key{Kind: intent.KeyEndpoint, ID: id.String()}
 }
 
 // everything is a batch with each kind of set, rule field and action.

@@ -33,8 +33,9 @@ func (d *Driver) step(p *plan) *plan {
 			changes = append(changes, change{k, id, false})
 		}
 		together := k.together()
+		set, _ := k.owner.(intent.SetID)
 		for _, c := range changes[n:] {
-			moves = append(moves, desired.Move{Set: intent.SetID(k.owner.ID), Addr: k.address(c.id), Net: k.spec.Interval, Joins: c.joins, Swaps: together[c.id]})
+			moves = append(moves, desired.Move{Set: set, Addr: k.address(c.id), Net: k.spec.Interval, Joins: c.joins, Swaps: together[c.id]})
 		}
 	}
 	due, more := d.moves.Next(d.state, moves)
@@ -51,7 +52,7 @@ func (d *Driver) step(p *plan) *plan {
 // onlyMembers reports whether a plan changes members of sets that are there, and nothing else.
 func (p *plan) onlyMembers() bool {
 	return !p.purge && len(p.chains) == 0 &&
-		!slices.ContainsFunc(p.ksets, func(k *kset) bool { return !k.wanted || !k.exists || k.owner.Kind != intent.KeyIPSet })
+		!slices.ContainsFunc(p.ksets, func(k *kset) bool { return !k.wanted || !k.exists || intent.KindOf(k.owner) != intent.KeyIPSet })
 }
 
 // only is a plan of some changes; others are to follow.

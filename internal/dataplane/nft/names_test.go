@@ -21,8 +21,6 @@ func TestNamesCarry128BitsOfHash(t *testing.T) {
 	}
 }
 
-func setKey(s intent.IPSet) intent.Key { return intent.Key{Kind: intent.KeyIPSet, ID: string(s.ID)} }
-
 // wantOutcome applies, and wants the outcome of an intent to be an error with that text, or none.
 func wantOutcome(t *testing.T, d *Driver, key intent.Key, want string) {
 	t.Helper()
@@ -32,11 +30,11 @@ func wantOutcome(t *testing.T, d *Driver, key intent.Key, want string) {
 		case want == "" && o.Err == nil, want != "" && o.Err != nil && strings.Contains(o.Err.Error(), want):
 			return
 		default:
-			t.Errorf("outcome of %s: %v, want %q", key.ID, o.Err, want)
+			t.Errorf("outcome of %s: %v, want %q", key, o.Err, want)
 			return
 		}
 	}
-	t.Errorf("no outcome of %s", key.ID)
+	t.Errorf("no outcome of %s", key)
 }
 
 // TestASecondOwnerOfANameIsRefused: whoever came first keeps the name, the other is closed and says why, and comes into force
@@ -76,13 +74,13 @@ func TestASecondOwnerOfANameIsRefused(t *testing.T) {
 		{
 			"policies",
 			[2]intent.Batch{{Policies: []intent.Policy{p}, Endpoints: []intent.Endpoint{workload("1", "cali1", p.ID)}}, {Policies: []intent.Policy{q}, Endpoints: []intent.Endpoint{workload("2", "cali2", q.ID)}}},
-			[2]intent.Key{policyKey(p.ID), policyKey(q.ID)},
+			[2]intent.Key{p.ID, q.ID},
 			[2]string{"dport 1111 ", "dport 2222 "},
 		},
 		{
 			"workloads' endpoints",
 			[2]intent.Batch{{Endpoints: []intent.Endpoint{first}}, {Endpoints: []intent.Endpoint{second}}},
-			[2]intent.Key{endpointKey(first.ID), endpointKey(second.ID)},
+			[2]intent.Key{first.ID, second.ID},
 			[2]string{`"cali1" : goto`, `"cali2" : goto`},
 		},
 		{
@@ -91,13 +89,13 @@ func TestASecondOwnerOfANameIsRefused(t *testing.T) {
 				{IPSets: []intent.IPSet{s}, Policies: []intent.Policy{uses("s", s)}, Endpoints: []intent.Endpoint{workload("1", "cali1", np("s"))}},
 				{IPSets: []intent.IPSet{r}, Policies: []intent.Policy{uses("r", r)}, Endpoints: []intent.Endpoint{workload("2", "cali2", np("r"))}},
 			},
-			[2]intent.Key{setKey(s), setKey(r)},
+			[2]intent.Key{s.ID, r.ID},
 			[2]string{"10.0.0.1", "10.0.0.2"},
 		},
 		{
 			"host endpoints",
 			[2]intent.Batch{{Endpoints: []intent.Endpoint{g}}, {Endpoints: []intent.Endpoint{h}}},
-			[2]intent.Key{endpointKey(g.ID), endpointKey(h.ID)},
+			[2]intent.Key{g.ID, h.ID},
 			[2]string{hostMark("eth0"), hostMark("eth1")},
 		},
 	} {
@@ -114,7 +112,7 @@ func TestASecondOwnerOfANameIsRefused(t *testing.T) {
 				d.Merge(tt.both[one])
 				wantOutcome(t, d, tt.keys[one], "")
 				d.Merge(tt.both[two])
-				wantOutcome(t, d, tt.keys[two], "collides with that of "+tt.keys[one].ID)
+				wantOutcome(t, d, tt.keys[two], "collides with that of "+tt.keys[one].String())
 				text := k.ns.Run("nft", "list", "ruleset")
 				if !strings.Contains(text, tt.inText[one]) || strings.Contains(text, tt.inText[two]) {
 					t.Errorf("want %q and not %q in\n%s", tt.inText[one], tt.inText[two], text)

@@ -18,7 +18,7 @@ type sum [sha256.Size]byte
 // chain is a chain as it should be and as it is.
 type chain struct {
 	name   string
-	owner  intent.Key // zero: the skeleton
+	owner  intent.Key // nil: the skeleton
 	wanted bool
 	spec   nftables.Chain
 	rules  []nftables.Rule
@@ -40,7 +40,7 @@ func (c *chain) pending() bool { return c.wanted != c.exists || c.wanted && c.ha
 // kset is a kernel set or map as it should be and as it is. Keys of elems are those of elementID, values those of
 // elementValue.
 type kset struct {
-	owner  intent.Key // zero: the skeleton
+	owner  intent.Key // nil: the skeleton
 	wanted bool
 	spec   nftables.Set
 	elems  *delta.Map[string, string]

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/twillnet/twill/internal/intent"
@@ -32,7 +31,7 @@ func (d *Driver) part() *plan {
 	left := d.room
 	for _, name := range slices.Sorted(maps.Keys(d.dirtyKsets)) {
 		k := d.ksets[name]
-		if !k.wanted || k.exists && !d.isFresh(k) || k.owner == (intent.Key{}) || left <= 0 {
+		if !k.wanted || k.exists && !d.isFresh(k) || k.owner == nil || left <= 0 {
 			continue
 		}
 		for id := range k.elems.PendingUpdates() {
@@ -66,11 +65,11 @@ func (d *Driver) newChains(p *plan) {
 	var all []*chain
 	for _, name := range slices.Sorted(maps.Keys(d.dirtyChains)) {
 		c := d.chains[name]
-		if kind := c.owner.Kind; c.wanted && !c.exists && c.spec.Base == nil && (kind == intent.KeyPolicy || kind == intent.KeyEndpoint) {
+		if kind := intent.KindOf(c.owner); c.wanted && !c.exists && c.spec.Base == nil && (kind == intent.KeyPolicy || kind == intent.KeyEndpoint) {
 			all = append(all, c)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *chain) int { return cmp.Compare(a.owner.Kind, b.owner.Kind) })
+	slices.SortStableFunc(all, func(a, b *chain) int { return cmp.Compare(intent.KindOf(a.owner), intent.KindOf(b.owner)) })
 	size := nftables.NewBatch()
 	for _, c := range all {
 		for _, r := range c.rules {
@@ -111,9 +110,7 @@ func (d *Driver) single(p *plan, err error) bool {
 		return false
 	}
 	sizes := d.sizes(p)
-	all := slices.SortedFunc(maps.Keys(sizes), func(a, b intent.Key) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.ID, b.ID))
-	})
+	all := slices.SortedFunc(maps.Keys(sizes), intent.CompareKeys)
 	if len(all) == 0 {
 		return false
 	}

@@ -31,7 +31,7 @@ func (n *narrow) refuse(b *nftables.Batch) error {
 	}
 	p := n.driver.trying
 	for i := range b.Len() {
-		if n.bad != (intent.Key{}) && p.owner(i) == n.bad && (p.of == nil || p.of[n.bad]) {
+		if n.bad != nil && p.owner(i) == n.bad && (p.of == nil || p.of[n.bad]) {
 			return &nftables.BatchError{Ops: []nftables.OpError{{Op: "transaction", Index: -1, Err: syscall.ENOMEM}}}
 		}
 	}
@@ -109,7 +109,7 @@ func TestMuchThatIsNewGoesInInParts(t *testing.T) {
 			d.Merge(b)
 			for _, o := range apply(t, d) {
 				if o.Err != nil {
-					t.Errorf("%s: %v", o.Key.ID, o.Err)
+					t.Errorf("%s: %v", o.Key, o.Err)
 				}
 			}
 			most := maxRoom + maxRoom/8 // the last part holds what changes, and no more than that
@@ -145,14 +145,14 @@ func TestOneThatHasTheWholeTransactionRefusedIsFound(t *testing.T) {
 		{"a new policy that no transaction can hold", func(n *narrow, b *intent.Batch) intent.Key {
 			n.limit = 256 << 10
 			b.Policies[17] = huge("p17", 512<<10)
-			return policyKey(np("p17"))
+			return np("p17")
 		}, syscall.EMSGSIZE},
-		{"a policy, for no reason that shows", func(n *narrow, _ *intent.Batch) intent.Key { n.bad = policyKey(np("p3")); return n.bad }, syscall.ENOMEM},
+		{"a policy, for no reason that shows", func(n *narrow, _ *intent.Batch) intent.Key { n.bad = np("p3"); return n.bad }, syscall.ENOMEM},
 		{"a set, for no reason that shows", func(n *narrow, b *intent.Batch) intent.Key {
-			n.bad = intent.Key{Kind: intent.KeyIPSet, ID: string(b.IPSets[50].ID)}
+			n.bad = b.IPSets[50].ID
 			return n.bad
 		}, syscall.ENOMEM},
-		{"an endpoint, for no reason that shows", func(n *narrow, b *intent.Batch) intent.Key { n.bad = endpointKey(b.Endpoints[63].ID); return n.bad }, syscall.ENOMEM},
+		{"an endpoint, for no reason that shows", func(n *narrow, b *intent.Batch) intent.Key { n.bad = b.Endpoints[63].ID; return n.bad }, syscall.ENOMEM},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n, d := newNarrow(t)
@@ -169,10 +169,10 @@ func TestOneThatHasTheWholeTransactionRefusedIsFound(t *testing.T) {
 				t.Errorf("the guilty one's outcome: %v", failed[guilty])
 			}
 			for key := range failed {
-				if key.Kind == intent.KeyEndpoint || key == guilty || guilty.Kind == intent.KeyIPSet && key.Kind == intent.KeyPolicy {
+				if intent.KindOf(key) == intent.KeyEndpoint || key == guilty || intent.KindOf(guilty) == intent.KeyIPSet && intent.KindOf(key) == intent.KeyPolicy {
 					continue // who needs it
 				}
-				t.Errorf("%s fails, too: %v", key.ID, failed[key])
+				t.Errorf("%s fails, too: %v", key, failed[key])
 			}
 			if len(failed) > 3 {
 				t.Errorf("%d intents fail", len(failed))
@@ -185,12 +185,12 @@ func TestOneThatHasTheWholeTransactionRefusedIsFound(t *testing.T) {
 			if got := strings.Count(links, ": goto"); got != 63 {
 				t.Errorf("%d workloads are in force, want 63 of 64", got)
 			}
-			n.bad = intent.Key{}
+			n.bad = nil
 			d.Merge(intent.Batch{Policies: good.Policies[17:18]})
 			must(t, d.Resync(t.Context()))
 			for _, o := range apply(t, d) {
 				if o.Err != nil {
-					t.Errorf("once it is well: %s: %v", o.Key.ID, o.Err)
+					t.Errorf("once it is well: %s: %v", o.Key, o.Err)
 				}
 			}
 		})

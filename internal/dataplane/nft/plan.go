@@ -46,11 +46,11 @@ func (p *plan) mark(owner intent.Key) {
 	}
 }
 
-// owner says for whom a message was; the zero key stands for nobody.
+// owner says for whom a message was; nil stands for nobody.
 func (p *plan) owner(message int) intent.Key {
 	i := sort.Search(len(p.spans), func(i int) bool { return p.spans[i].end > message })
 	if message < 0 || i == len(p.spans) {
-		return intent.Key{}
+		return nil
 	}
 	return p.spans[i].owner
 }
@@ -102,7 +102,7 @@ func (d *Driver) write(p *plan) {
 	if (len(p.chains) > 0 || len(p.ksets) > 0) && !d.table.exists || p.purge {
 		p.batch.AddTable(nftables.Table{Name: d.cfg.Table, Flags: d.flags()})
 	}
-	p.mark(intent.Key{})
+	p.mark(nil)
 	for _, k := range p.ksets {
 		if k.wanted && !k.exists {
 			p.batch.AddSet(k.spec)
@@ -148,7 +148,7 @@ func (d *Driver) write(p *plan) {
 
 // concerns reports whether what is in an owner's objects is in the plan.
 func (p *plan) concerns(owner intent.Key) bool {
-	return p.of == nil || p.of[owner] || owner == (intent.Key{}) || owner == desired.HostEndpoints
+	return p.of == nil || p.of[owner] || owner == nil || owner == desired.HostEndpoints
 }
 
 // collect finds the chains and sets that this transaction is about, in an order that is always the same.
@@ -162,7 +162,7 @@ func (d *Driver) collect(p *plan) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.dirtyKsets)) {
 		k := d.ksets[name]
-		if p.shallow && (k.exists || k.owner != (intent.Key{})) {
+		if p.shallow && (k.exists || k.owner != nil) {
 			continue
 		}
 		p.ksets = append(p.ksets, k)
@@ -172,7 +172,7 @@ func (d *Driver) collect(p *plan) {
 }
 
 func rank(k *kset) int {
-	if k.owner == (intent.Key{}) {
+	if k.owner == nil {
 		return 0
 	}
 	return 1

@@ -168,17 +168,17 @@ func (w *world) removal() []intent.Key {
 	case 0:
 		for _, id := range inOrder(w.endpoints) {
 			delete(w.endpoints, id)
-			return []intent.Key{endpointKey(id)}
+			return []intent.Key{id}
 		}
 	case 1:
 		for _, id := range inOrder(w.policies) {
 			delete(w.policies, id)
-			return []intent.Key{policyKey(id)}
+			return []intent.Key{id}
 		}
 	case 2:
 		for _, id := range inOrder(w.sets) {
 			delete(w.sets, id)
-			return []intent.Key{{Kind: intent.KeyIPSet, ID: string(id)}}
+			return []intent.Key{id}
 		}
 	}
 	return nil
@@ -269,7 +269,7 @@ func (r *refusing) Commit(b *nftables.Batch) error {
 
 func TestOneThatTheKernelRefusesDoesNotStopTheOthers(t *testing.T) {
 	k := newKernel(t)
-	conn := &refusing{kernelConn: k, bad: map[intent.Key]bool{policyKey(np("np-b")): true}}
+	conn := &refusing{kernelConn: k, bad: map[intent.Key]bool{np("np-b"): true}}
 	d := New(conn, Config{})
 	conn.driver = d
 	b := everything()
@@ -282,7 +282,7 @@ func TestOneThatTheKernelRefusesDoesNotStopTheOthers(t *testing.T) {
 		d.Retry()
 		failed := map[string]bool{}
 		for _, o := range apply(t, d) {
-			failed[o.Key.ID] = errors.Is(o.Err, syscall.EINVAL)
+			failed[o.Key.String()] = errors.Is(o.Err, syscall.EINVAL)
 		}
 		if !failed["NetworkPolicy/prod/np-b"] || !failed["workload/prod/web-0"] || failed["workload/prod/other-0"] || failed["NetworkPolicy/prod/np-web"] {
 			t.Errorf("outcomes %v", failed)
@@ -330,7 +330,7 @@ func TestWhatIsRefusedIsTriedWhenTheLoopSaysSo(t *testing.T) {
 	for _, why := range []error{syscall.EINVAL, syscall.ENOENT} {
 		t.Run(why.Error(), func(t *testing.T) {
 			k := newKernel(t)
-			bad := policyKey(np("np-b"))
+			bad := np("np-b")
 			conn := &refusing{kernelConn: k, bad: map[intent.Key]bool{bad: true}, why: why}
 			d := New(conn, Config{})
 			conn.driver = d

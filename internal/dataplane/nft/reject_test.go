@@ -155,7 +155,7 @@ func TestAPolicyRejectsWhereItCan(t *testing.T) {
 		h.d.Merge(b)
 		for _, o := range apply(t, h.d) {
 			if o.Err != nil {
-				t.Fatalf("%s: %s: %v", what, o.Key.ID, o.Err)
+				t.Fatalf("%s: %s: %v", what, o.Key, o.Err)
 			}
 		}
 		if n := silentChains(); n != silent {

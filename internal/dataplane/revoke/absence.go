@@ -20,9 +20,9 @@ import (
 // they began, until the address is a workload's again, or for as long as [kept].
 type absence struct {
 	mu      sync.Mutex
-	off     bool                    // no flow is cut now
-	homes   map[string][]netip.Addr // addresses of the workloads in force, by endpoint
-	holders map[netip.Addr]int      // how many of these have an address
+	off     bool                               // no flow is cut now
+	homes   map[intent.EndpointID][]netip.Addr // addresses of the workloads in force, by endpoint
+	holders map[netip.Addr]int                 // how many of these have an address
 	parted  map[netip.Addr]parting
 	held    map[netip.Addr]bool // Prepare cut their flows, which no pass may let live before it knows of the workload
 	arrived map[netip.Addr]bool // were parted, and are a workload's again, which Run has not heard of
@@ -30,16 +30,19 @@ type absence struct {
 
 // parting is how an address became nobody's.
 type parting struct {
-	whose string // the endpoint; empty: it was nobody's when we began, and has flows
+	whose intent.EndpointID // zero: it was nobody's when we began, and has flows
 	since time.Time
 }
+
+// nobody is no endpoint.
+var nobody intent.EndpointID
 
 // kept is how long flows without their workload stay in the table. A sender gives a connection up after some 15 minutes without
 // an answer (net.ipv4.tcp_retries2), so nobody is left who could begin it anew.
 const kept = 20 * time.Minute
 
 func newAbsence() *absence {
-	return &absence{homes: map[string][]netip.Addr{}, holders: map[netip.Addr]int{}, parted: map[netip.Addr]parting{}, held: map[netip.Addr]bool{}, arrived: map[netip.Addr]bool{}}
+	return &absence{homes: map[intent.EndpointID][]netip.Addr{}, holders: map[netip.Addr]int{}, parted: map[netip.Addr]parting{}, held: map[netip.Addr]bool{}, arrived: map[netip.Addr]bool{}}
 }
 
 // inForce takes over which endpoints are there.
@@ -49,15 +52,15 @@ func (x *absence) inForce(b intent.Batch) {
 	if b.Host != nil {
 		x.off = b.Host.KeepDenied
 	}
-	left := map[netip.Addr]string{}
+	left := map[netip.Addr]intent.EndpointID{}
 	for _, k := range b.Removed {
-		if k.Kind == intent.KeyEndpoint {
-			x.leave(k.ID, left)
+		if id, ok := k.(intent.EndpointID); ok {
+			x.leave(id, left)
 		}
 	}
 	for _, e := range b.Endpoints {
 		if e.ID.Kind == intent.Workload {
-			x.leave(e.ID.String(), left)
+			x.leave(e.ID, left)
 		}
 	}
 	for _, e := range b.Endpoints {
@@ -77,7 +80,7 @@ func (x *absence) inForce(b intent.Batch) {
 	}
 }
 
-func (x *absence) leave(id string, left map[netip.Addr]string) {
+func (x *absence) leave(id intent.EndpointID, left map[netip.Addr]intent.EndpointID) {
 	for _, a := range x.homes[id] {
 		left[a] = id
 		if x.holders[a]--; x.holders[a] == 0 {
@@ -88,7 +91,7 @@ func (x *absence) leave(id string, left map[netip.Addr]string) {
 }
 
 func (x *absence) enter(e intent.Endpoint) {
-	x.homes[e.ID.String()] = e.Addrs
+	x.homes[e.ID] = e.Addrs
 	for _, a := range e.Addrs {
 		x.holders[a]++
 		if _, was := x.parted[a]; was {
@@ -107,12 +110,12 @@ func (x *absence) returning(endpoints []intent.Endpoint, removed []intent.Key) (
 	if x.off {
 		return cut, strange
 	}
-	leaving := map[netip.Addr]string{}
+	leaving := map[netip.Addr]intent.EndpointID{}
 	for _, k := range removed {
-		if k.Kind == intent.KeyEndpoint {
-			for _, a := range x.homes[k.ID] {
+		if id, ok := k.(intent.EndpointID); ok {
+			for _, a := range x.homes[id] {
 				if x.holders[a] == 1 {
-					leaving[a] = k.ID
+					leaving[a] = id
 				}
 			}
 		}
@@ -126,7 +129,7 @@ func (x *absence) returning(endpoints []intent.Endpoint, removed []intent.Key) (
 			if from, is := leaving[a]; is {
 				was, parted = parting{whose: from}, true
 			}
-			if parted && (was.whose == "" || was.whose == e.ID.String()) {
+			if parted && (was.whose == nobody || was.whose == e.ID) {
 				cut[a], x.held[a] = true, true
 			} else if parted {
 				strange[a] = true
@@ -155,7 +158,7 @@ func (x *absence) old() (out []netip.Addr) {
 	for a, p := range x.parted {
 		if time.Since(p.since) >= kept {
 			delete(x.parted, a)
-			if p.whose != "" {
+			if p.whose != nobody {
 				out = append(out, a)
 			}
 		}

@@ -2,17 +2,16 @@ package revoke
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// index tells which endpoints a change touches. Its keys are those of intents.
+// index tells which endpoints a change touches.
 type index struct {
-	endpoints map[string]intent.Endpoint
-	sets      map[string]map[intent.SetID]use  // of a policy
-	policies  map[intent.SetID]map[string]bool // that use a set
-	users     map[string]map[string]bool       // endpoints that have a policy or profile
+	endpoints map[intent.EndpointID]intent.Endpoint
+	sets      map[intent.PolicyID]map[intent.SetID]use       // of a policy
+	policies  map[intent.SetID]map[intent.PolicyID]bool      // that use a set
+	users     map[intent.PolicyID]map[intent.EndpointID]bool // endpoints that have a policy or profile
 }
 
 // use is what a change of a set's members can do to the packets that a policy sees.
@@ -44,16 +43,16 @@ func usesOf(p intent.Policy) map[intent.SetID]use {
 
 func newIndex() index {
 	return index{
-		endpoints: map[string]intent.Endpoint{}, sets: map[string]map[intent.SetID]use{},
-		policies: map[intent.SetID]map[string]bool{}, users: map[string]map[string]bool{},
+		endpoints: map[intent.EndpointID]intent.Endpoint{}, sets: map[intent.PolicyID]map[intent.SetID]use{},
+		policies: map[intent.SetID]map[intent.PolicyID]bool{}, users: map[intent.PolicyID]map[intent.EndpointID]bool{},
 	}
 }
 
 // link says that one thing has to do with another, or no longer.
-func link[K comparable](m map[K]map[string]bool, k K, to string, on bool) {
+func link[K, V comparable](m map[K]map[V]bool, k K, to V, on bool) {
 	switch {
 	case on && m[k] == nil:
-		m[k] = map[string]bool{to: true}
+		m[k] = map[V]bool{to: true}
 	case on:
 		m[k][to] = true
 	default:
@@ -64,7 +63,7 @@ func link[K comparable](m map[K]map[string]bool, k K, to string, on bool) {
 }
 
 // policy takes over a policy's uses of sets; nil: it is gone.
-func (x *index) policy(id string, uses map[intent.SetID]use) {
+func (x *index) policy(id intent.PolicyID, uses map[intent.SetID]use) {
 	for s := range x.sets[id] {
 		link(x.policies, s, id, false)
 	}
@@ -78,7 +77,7 @@ func (x *index) policy(id string, uses map[intent.SetID]use) {
 }
 
 // endpoint takes over an endpoint; nil: it is gone.
-func (x *index) endpoint(id string, e *intent.Endpoint) {
+func (x *index) endpoint(id intent.EndpointID, e *intent.Endpoint) {
 	for _, p := range policiesOf(x.endpoints[id]) {
 		link(x.users, p, id, false)
 	}
@@ -94,17 +93,17 @@ func (x *index) endpoint(id string, e *intent.Endpoint) {
 
 func (x *index) merge(b intent.Batch) {
 	for _, p := range b.Policies {
-		x.policy(p.ID.String(), usesOf(p))
+		x.policy(p.ID, usesOf(p))
 	}
 	for _, e := range b.Endpoints {
-		x.endpoint(e.ID.String(), &e)
+		x.endpoint(e.ID, &e)
 	}
 	for _, k := range b.Removed {
-		switch k.Kind {
-		case intent.KeyPolicy:
-			x.policy(k.ID, nil)
-		case intent.KeyEndpoint:
-			x.endpoint(k.ID, nil)
+		switch id := k.(type) {
+		case intent.PolicyID:
+			x.policy(id, nil)
+		case intent.EndpointID:
+			x.endpoint(id, nil)
 		}
 	}
 }
@@ -113,7 +112,7 @@ func (x *index) merge(b intent.Batch) {
 func (x *index) fresh(b intent.Batch) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
 	for _, e := range b.Endpoints {
-		if _, known := x.endpoints[e.ID.String()]; known {
+		if _, known := x.endpoints[e.ID]; known {
 			continue
 		}
 		for _, a := range e.Addrs {
@@ -127,12 +126,12 @@ func (x *index) fresh(b intent.Batch) map[netip.Addr]bool {
 // batch is merged, it also finds those that had an address, a policy or a set, or have it now. Changes that can deny
 // nothing do not count, unless restore: they may allow what was denied before.
 func (x *index) touched(b intent.Batch, restore bool) []netip.Addr {
-	policies, endpoints, sets := map[string]bool{}, map[string]bool{}, map[intent.SetID]use{}
+	policies, endpoints, sets := map[intent.PolicyID]bool{}, map[intent.EndpointID]bool{}, map[intent.SetID]use{}
 	for _, p := range b.Policies {
-		policies[p.ID.String()] = true
+		policies[p.ID] = true
 	}
 	for _, e := range b.Endpoints {
-		endpoints[e.ID.String()] = true
+		endpoints[e.ID] = true
 	}
 	for _, s := range b.IPSets {
 		sets[s.ID] = use{true, true}
@@ -142,8 +141,12 @@ func (x *index) touched(b intent.Batch, restore bool) []netip.Addr {
 		sets[m.Set] = use{u.moreDenies || len(m.Added) > 0, u.fewerDeny || len(m.Removed) > 0}
 	}
 	for _, k := range b.Removed {
-		policies[k.ID] = policies[k.ID] || k.Kind == intent.KeyPolicy
-		endpoints[k.ID] = endpoints[k.ID] || k.Kind == intent.KeyEndpoint
+		switch id := k.(type) {
+		case intent.PolicyID:
+			policies[id] = true
+		case intent.EndpointID:
+			endpoints[id] = true
+		}
 	}
 	for s, change := range sets {
 		for p := range x.policies[s] {
@@ -166,18 +169,13 @@ func (x *index) touched(b intent.Batch, restore bool) []netip.Addr {
 }
 
 // policiesOf are all policies and profiles that an endpoint has.
-func policiesOf(e intent.Endpoint) (out []string) {
+func policiesOf(e intent.Endpoint) (out []intent.PolicyID) {
 	for _, tiers := range [][]intent.Tier{e.Untracked, e.PreDNAT, e.Normal, e.Forward} {
 		for _, t := range tiers {
-			for _, id := range slices.Concat(t.Ingress, t.Egress) {
-				out = append(out, id.String())
-			}
+			out = append(append(out, t.Ingress...), t.Egress...)
 		}
 	}
-	for _, id := range e.Profiles {
-		out = append(out, id.String())
-	}
-	return out
+	return append(out, e.Profiles...)
 }
 
 // links are the interfaces of workloads by their addresses. Of several with one address, one that is open, then the

@@ -31,7 +31,7 @@ func (l *looped) talks(port uint16) *talk {
 func (x *talk) streams() []*stream { return []*stream{&x.up, &x.down} }
 
 func removed(name string) intent.Batch {
-	return intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: "workload/prod/" + name}}}
+	return intent.Batch{Removed: []intent.Key{intent.EndpointID{Kind: intent.Workload, Namespace: "prod", Name: name}}}
 }
 
 // again is one of the two endpoints, as it was, under a name.

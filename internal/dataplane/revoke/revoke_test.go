@@ -177,7 +177,7 @@ func TestOnlyChangesThatTouchAnEndpointCostAPass(t *testing.T) {
 			{"a setting that turns it off does, to let all flows live", intent.Batch{Host: &intent.HostSettings{KeepDenied: true}}, 7},
 			{"and from then on nothing does", policy(denied(6, 80)), 7},
 			{"until it is on again", intent.Batch{Host: &intent.HostSettings{}}, 8},
-			{"that the endpoint goes does", intent.Batch{Removed: []intent.Key{{Kind: intent.KeyEndpoint, ID: "workload/prod/server"}}}, 9},
+			{"that the endpoint goes does", intent.Batch{Removed: []intent.Key{intent.EndpointID{Kind: intent.Workload, Namespace: "prod", Name: "server"}}}, 9},
 		} {
 			if apply(s.batch); x.reads != s.reads {
 				t.Errorf("%s: the table was read %d times, want %d", s.name, x.reads, s.reads)

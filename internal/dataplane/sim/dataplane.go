@@ -84,8 +84,8 @@ func (d *Dataplane) Merge(b intent.Batch) {
 		}
 	}
 	for _, k := range b.Removed {
-		if k.Kind == intent.KeyIPSet {
-			delete(d.members, intent.SetID(k.ID))
+		if id, ok := k.(intent.SetID); ok {
+			delete(d.members, id)
 		}
 	}
 	d.state.Merge(b)
@@ -132,7 +132,7 @@ func (d *Dataplane) owners() map[intent.Key]bool {
 	}
 	for id, s := range d.pending.sets {
 		if s.Wanted {
-			out[intent.Key{Kind: intent.KeyIPSet, ID: string(id)}] = true
+			out[id] = true
 		}
 	}
 	return out

@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/twillnet/twill/internal/dataplane/rules"
@@ -101,27 +100,27 @@ func (n *Node) Apply(ctx context.Context) ([]intent.Outcome, error) {
 // keysOf names the intents that a batch changes.
 func keysOf(b intent.Batch) []intent.Key {
 	var keys []intent.Key
-	add := func(kind intent.KeyKind, id string) { keys = append(keys, intent.Key{Kind: kind, ID: id}) }
+	add := func(k intent.Key) { keys = append(keys, k) }
 	for _, s := range b.IPSets {
-		add(intent.KeyIPSet, string(s.ID))
+		add(s.ID)
 	}
 	for _, m := range b.Members {
-		add(intent.KeyIPSet, string(m.Set))
+		add(m.Set)
 	}
 	for _, p := range b.Policies {
-		add(intent.KeyPolicy, p.ID.String())
+		add(p.ID)
 	}
 	for _, e := range b.Endpoints {
-		add(intent.KeyEndpoint, e.ID.String())
+		add(e.ID)
 	}
 	for _, r := range b.Routes {
-		add(intent.KeyRoute, r.Dst.String())
+		add(r.ID())
 	}
 	for _, p := range b.Peers {
-		add(intent.KeyPeer, p.Node)
+		add(intent.PeerID(p.Node))
 	}
 	if b.Host != nil {
-		add(intent.KeyHost, "")
+		add(intent.HostID(""))
 	}
 	return keys
 }
@@ -211,9 +210,8 @@ func policiesOf(e intent.Endpoint) []intent.PolicyID {
 // remove takes an intent away, and refuses if it is still asked for.
 func (n *Node) remove(k intent.Key) {
 	there := false
-	switch k.Kind {
-	case intent.KeyIPSet:
-		id := intent.SetID(k.ID)
+	switch id := k.(type) {
+	case intent.SetID:
 		_, there = n.Sets[id]
 		for p, policy := range n.Policies {
 			if slices.Contains(rules.Sets(policy), id) {
@@ -221,35 +219,25 @@ func (n *Node) remove(k intent.Key) {
 			}
 		}
 		delete(n.Sets, id)
-	case intent.KeyPolicy:
+	case intent.PolicyID:
 		for e, endpoint := range n.Endpoints {
-			for _, id := range policiesOf(endpoint) {
-				if id.String() == k.ID {
-					n.refuse("policy %s goes, while endpoint %s asks for it", k.ID, e)
-				}
+			if slices.Contains(policiesOf(endpoint), id) {
+				n.refuse("policy %s goes, while endpoint %s asks for it", id, e)
 			}
 		}
-		there = removeBy(n.Policies, k.ID)
-	case intent.KeyEndpoint:
-		there = removeBy(n.Endpoints, k.ID)
-	case intent.KeyRoute:
-		_, there = n.Routes[k.ID]
-		delete(n.Routes, k.ID)
-	case intent.KeyPeer:
-		_, there = n.Peers[k.ID]
-		delete(n.Peers, k.ID)
+		_, there = n.Policies[id]
+		delete(n.Policies, id)
+	case intent.EndpointID:
+		_, there = n.Endpoints[id]
+		delete(n.Endpoints, id)
+	case intent.RouteID:
+		_, there = n.Routes[id.String()]
+		delete(n.Routes, id.String())
+	case intent.PeerID:
+		_, there = n.Peers[string(id)]
+		delete(n.Peers, string(id))
 	}
 	if !there {
 		n.refuse("%v goes, which is not there", k)
 	}
-}
-
-// removeBy removes the entry whose key reads id.
-func removeBy[K interface {
-	comparable
-	fmt.Stringer
-}, V any](m map[K]V, id string) bool {
-	before := len(m)
-	maps.DeleteFunc(m, func(k K, _ V) bool { return k.String() == id })
-	return len(m) < before
 }

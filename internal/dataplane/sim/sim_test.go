@@ -18,22 +18,21 @@ var (
 
 func TestWhatRefersToNothingIsRefused(t *testing.T) {
 	all := intent.Batch{IPSets: []intent.IPSet{set}, Policies: []intent.Policy{pol}, Endpoints: []intent.Endpoint{ep}}
-	key := func(k intent.KeyKind, id string) intent.Key { return intent.Key{Kind: k, ID: id} }
 	for _, tt := range []struct {
 		name    string
 		batches []intent.Batch
 		want    string // of the refusal; empty: none
 	}{
 		{"in order", []intent.Batch{all}, ""},
-		{"all goes, users first", []intent.Batch{all, {Removed: []intent.Key{key(intent.KeyIPSet, "s"), key(intent.KeyPolicy, np.String()), key(intent.KeyEndpoint, ep.ID.String())}}}, ""},
+		{"all goes, users first", []intent.Batch{all, {Removed: []intent.Key{set.ID, np, ep.ID}}}, ""},
 		{"a policy without its set", []intent.Batch{{Policies: []intent.Policy{pol}}}, "asks for set s"},
 		{"an endpoint without its policy", []intent.Batch{{Endpoints: []intent.Endpoint{ep}}}, "asks for policy NetworkPolicy/prod/np"},
 		{"members of no set", []intent.Batch{{Members: []intent.MemberDelta{{Set: "s"}}}}, "members of set s"},
 		{"a member twice", []intent.Batch{all, {Members: []intent.MemberDelta{{Set: "s", Added: set.Members}}}}, "gains member"},
 		{"a member that was not", []intent.Batch{all, {Members: []intent.MemberDelta{{Set: "s", Removed: []intent.Member{{}}}}}}, "loses member"},
-		{"a set in use goes", []intent.Batch{all, {Removed: []intent.Key{key(intent.KeyIPSet, "s")}}}, "set s goes, while"},
-		{"a policy in use goes", []intent.Batch{all, {Removed: []intent.Key{key(intent.KeyPolicy, np.String())}}}, "goes, while endpoint"},
-		{"what was not there goes", []intent.Batch{{Removed: []intent.Key{key(intent.KeyEndpoint, "workload/x/y")}}}, "is not there"},
+		{"a set in use goes", []intent.Batch{all, {Removed: []intent.Key{set.ID}}}, "set s goes, while"},
+		{"a policy in use goes", []intent.Batch{all, {Removed: []intent.Key{np}}}, "goes, while endpoint"},
+		{"what was not there goes", []intent.Batch{{Removed: []intent.Key{intent.EndpointID{Namespace: "x", Name: "y"}}}}, "is not there"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := New()
@@ -55,7 +54,7 @@ func TestWhatRefersToNothingIsRefused(t *testing.T) {
 
 func TestWhatFailsWaitsAndIsTold(t *testing.T) {
 	n, boom := New(), errors.New("boom")
-	key := intent.Key{Kind: intent.KeyPolicy, ID: np.String()}
+	key := np
 	n.Fail(key, boom)
 	n.Merge(intent.Batch{IPSets: []intent.IPSet{set}, Policies: []intent.Policy{pol}})
 	out, err := n.Apply(t.Context())

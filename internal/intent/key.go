@@ -1,0 +1,71 @@
+package intent
+
+import (
+	"cmp"
+	"net/netip"
+	"strings"
+)
+
+// Key names one intent. It is a [SetID], [PolicyID], [EndpointID], [RouteID], [PeerID] or [HostID], all of which are comparable, so that
+// a key is one of a map as it is, and a switch on its type has the ID. The zero value, nil, names none.
+type Key interface {
+	String() string
+	kind() KeyKind
+}
+
+// KeyKind says what a Key names.
+type KeyKind uint8
+
+// Kinds of keys, in the order in which their intents depend on each other. Zero is that of nil.
+const (
+	KeyIPSet KeyKind = iota + 1
+	KeyPolicy
+	KeyEndpoint
+	KeyRoute
+	KeyPeer
+	KeyHost
+)
+
+// KindOf is what a key names.
+func KindOf(k Key) KeyKind {
+	if k == nil {
+		return 0
+	}
+	return k.kind()
+}
+
+// CompareKeys puts keys in the order of their kinds, and those of a kind in that of their texts. Nil is before all.
+func CompareKeys(a, b Key) int {
+	if c := cmp.Compare(KindOf(a), KindOf(b)); c != 0 || a == nil {
+		return c
+	}
+	return strings.Compare(a.String(), b.String())
+}
+
+// RouteID names a route: a destination has one.
+type RouteID struct{ netip.Prefix }
+
+// ID is the route's destination, which names it.
+func (r Route) ID() RouteID { return RouteID{r.Dst} }
+
+// PeerID names a TunnelPeer: it is its Node.
+type PeerID string
+
+// HostID names the HostSettings, of which a node has one: empty. Drivers give what they own besides intents other texts.
+type HostID string
+
+func (SetID) kind() KeyKind      { return KeyIPSet }
+func (PolicyID) kind() KeyKind   { return KeyPolicy }
+func (EndpointID) kind() KeyKind { return KeyEndpoint }
+func (RouteID) kind() KeyKind    { return KeyRoute }
+func (PeerID) kind() KeyKind     { return KeyPeer }
+func (HostID) kind() KeyKind     { return KeyHost }
+
+// String is the ID itself.
+func (s SetID) String() string { return string(s) }
+
+// String is the ID itself.
+func (p PeerID) String() string { return string(p) }
+
+// String is the ID itself.
+func (h HostID) String() string { return string(h) }

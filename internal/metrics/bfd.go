@@ -63,7 +63,7 @@ func (c *bfdCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(c.up, prometheus.GaugeValue, number(s.State == bfd.Up.String()), peer)
 		ch <- prometheus.MustNewConstMetric(c.losses, prometheus.CounterValue, float64(s.Losses), peer)
 	}
-	for what, v := range map[string]uint64{"sent": n.Sent, "unsent": n.Unsent, "received": n.Received, "strange": n.Strange, "invalid": n.Invalid, "far": n.Far} {
+	for what, v := range map[string]uint64{"sent": n.Sent, "unsent": n.Unsent, "received": n.Received, "strange": n.NoSession, "invalid": n.Invalid, "far": n.BadTTL} {
 		ch <- prometheus.MustNewConstMetric(c.packets, prometheus.CounterValue, float64(v), what)
 	}
 }

@@ -58,7 +58,7 @@ func TestBFDIsCounted(t *testing.T) {
 	b := NewBFD(reg)
 	b.Follow(func() ([]bfd.Status, bfd.Counts) {
 		at := netip.MustParseAddr
-		return []bfd.Status{{Peer: at("192.0.2.1"), State: "Up", Losses: 2}, {Peer: at("192.0.2.2"), State: "Down"}, {Peer: at("192.0.2.3"), State: bfd.Off}}, bfd.Counts{Sent: 7, Far: 1}
+		return []bfd.Status{{Peer: at("192.0.2.1"), State: "Up", Losses: 2}, {Peer: at("192.0.2.2"), State: "Down"}, {Peer: at("192.0.2.3"), State: bfd.Off}}, bfd.Counts{Sent: 7, BadTTL: 1}
 	})
 	b.Late(time.Millisecond)
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(`

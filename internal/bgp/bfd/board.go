@@ -5,14 +5,14 @@ import (
 	"sync/atomic"
 )
 
-// board shows statuses to who watches. Who is slow sees what is now, and not all that was.
-type board struct {
+// published shows statuses to who watches. Who is slow sees what is now, and not all that was.
+type publishedStatuses struct {
 	mu      sync.Mutex // guards the rest
 	all     []Status
-	changed chan struct{} // closed when all is replaced
+	changed chan struct{} // closed, and replaced, whenever all changes
 }
 
-func (b *board) show(all []Status) {
+func (b *publishedStatuses) set(all []Status) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.all = all
@@ -20,30 +20,31 @@ func (b *board) show(all []Status) {
 	b.changed = make(chan struct{})
 }
 
-// Statuses are those of all wanted neighbours by address, not to be changed; the channel is closed when there are others.
+// Statuses returns the status of each configured peer, sorted by address; the caller must not change it. The channel is closed at the
+// next change.
 func (e *Engine) Statuses() ([]Status, <-chan struct{}) {
-	e.board.mu.Lock()
-	defer e.board.mu.Unlock()
-	return e.board.all, e.board.changed
+	e.published.mu.Lock()
+	defer e.published.mu.Unlock()
+	return e.published.all, e.published.changed
 }
 
-// counts are what an engine did since it was made.
+// counts are the counters behind [Counts].
 type counts struct {
-	sent, unsent, received, strange, invalid atomic.Uint64
+	sent, unsent, received, noSession, invalid atomic.Uint64
 }
 
-// Counts are packets since the engine was made.
+// Counts counts packets since New.
 type Counts struct {
 	Sent, Unsent, Received uint64
-	Strange                uint64 // of nobody who is wanted, or not from where it is
-	Invalid                uint64 // no packets of BFD
-	Far                    uint64 // from farther away than one hop
+	NoSession                uint64 // from no configured peer, on another link, or with another session's discriminator
+	Invalid                uint64 // discarded by RFC 5880, 6.8.6
+	BadTTL                    uint64 // received with a TTL below 255 (RFC 5881, 5)
 }
 
-// Counts says what the engine did.
+// Counts returns the counters.
 func (e *Engine) Counts() Counts {
 	return Counts{
 		Sent: e.count.sent.Load(), Unsent: e.count.unsent.Load(), Received: e.count.received.Load(),
-		Strange: e.count.strange.Load(), Invalid: e.count.invalid.Load(), Far: e.rx.Far(),
+		NoSession: e.count.noSession.Load(), Invalid: e.count.invalid.Load(), BadTTL: e.rx.BadTTL(),
 	}
 }

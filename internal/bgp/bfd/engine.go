@@ -1,10 +1,10 @@
-// Package bfd tells within a second that a neighbour cannot be reached, whatever BGP still believes.
+// Package bfd detects within a second that a neighbour cannot be reached, long before BGP's hold time ends.
 //
-// In: the neighbours that are wanted, and their packets: RFC 5880 in asynchronous mode, over one hop (RFC 5881), without
-// authentication, echoes or demand mode. Out: a [Status] for each neighbour, to who watches.
+// In: the configured peers, and their control packets: RFC 5880 in asynchronous mode, over one hop (RFC 5881), without
+// authentication, echo or demand mode. Out: a [Status] for each peer.
 //
-// One goroutine owns all sessions; it waits for packets and times, and for nothing else. Before it believes that a
-// neighbour is silent it has read all that has arrived, so that a process that was not scheduled blames nobody.
+// One goroutine owns all sessions; it waits for packets and timers, and for nothing else. Before a detection time counts as
+// expired, all packets that have arrived are read, so that a process that was not scheduled takes no session down.
 package bfd
 
 import (
@@ -24,29 +24,29 @@ import (
 // Port is where neighbours listen (RFC 5881, 4).
 const Port = 3784
 
-// Peer is a neighbour that is wanted.
+// Peer is a neighbour to keep a session with.
 type Peer struct {
 	Addr   netip.Addr
 	Source netip.Addr // zero: the kernel chooses
 	Timing Timing
 }
 
-// Status says how the session with a neighbour is. Two that are equal mean the same.
+// Status is the state of the session with one peer. It is comparable.
 type Status struct {
 	Peer      netip.Addr `json:"peer"`
-	State     string     `json:"state"` // Up, Init, Down; Off: there is no session, and Why says why not
+	State     string     `json:"state"` // Up, Init, Down (RFC 5880, 4.1); Off: there is no session, see Why
 	Since     time.Time  `json:"since"`
-	Interval  Period     `json:"interval,omitempty"`  // between packets that are sent, at most
-	Detection Period     `json:"detection,omitempty"` // how long nothing may come
-	Why       string     `json:"why,omitempty"`       // it is not up
-	// Lost: it was up, and then the path died; until it is up again. What else takes a session down says nothing of the path.
+	Interval  Period     `json:"interval,omitempty"`  // the longest time between packets that are sent
+	Detection Period     `json:"detection,omitempty"` // the detection time (RFC 5880, 6.8.4)
+	Why       string     `json:"why,omitempty"`       // why it is not up
+	// Lost: it was up until the path failed, and has not come up since. A session that the peer took down on purpose is not lost.
 	Lost   bool   `json:"lost,omitempty"`
-	Losses uint64 `json:"losses,omitempty"` // how often that was so
-	// Independent: the neighbour's BFD goes on while its BGP restarts. If it falls silent, it is not because of a restart.
+	Losses uint64 `json:"losses,omitempty"` // how often the path failed
+	// Independent is the peer's C bit: its BFD goes on while its control plane restarts, so that a restart is no reason for Lost.
 	Independent bool `json:"independent,omitempty"`
 }
 
-// Period is a time span that is written as people do: 300ms.
+// Period is a duration that is written as text, such as 300ms.
 type Period time.Duration
 
 // String is part of fmt.Stringer.
@@ -62,58 +62,58 @@ func (p *Period) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Off is the state of a neighbour with which there is no session.
+// Off is the state of a peer with which there is no session.
 const Off = "Off"
 
-// Config is all that an engine must be told.
+// Config is what an engine needs.
 type Config struct {
-	// Way returns the link on which a neighbour is, or why it is on none.
-	Way func(netip.Addr) (link int, err error)
+	// Link returns the index of the link on which a peer is, or an error if it is on none.
+	Link func(netip.Addr) (link int, err error)
 	Log *slog.Logger
-	// Late is told how late a packet was sent; nil: nobody cares.
-	Late func(time.Duration)
+	// OnSend receives how late each packet was sent; may be nil.
+	OnSend func(time.Duration)
 }
 
 const (
-	lookAgain = 5 * time.Second // for the link of who is on none
-	// As many packets are read before times are looked at as may have come while this process was not scheduled; but a
-	// flood must not keep it from sending.
-	perTurn, perPeer = 256, 16
-	idle             = time.Hour
-	// breath is how long nothing is done after something was: what comes meanwhile is done at once, which with hundreds of
-	// sessions is far cheaper than to wake for each packet.
-	breath = 10 * time.Millisecond
+	resolveInterval = 5 * time.Second // between look-ups of the links of peers whose session is not up
+	// Packets read before timers are looked at: as many as may have arrived while this process was not scheduled, yet not so
+	// many that a flood keeps it from sending.
+	batchSize, batchSizePerPeer = 256, 16
+	maxWait             = time.Hour
+	// batchDelay is the pause after each turn of the loop: packets that arrive meanwhile are handled together, which with hundreds of
+	// sessions costs far less than to wake for each packet.
+	batchDelay = 10 * time.Millisecond
 )
 
 // Engine runs sessions. Use New and Run.
 type Engine struct {
 	cfg   Config
 	rx    *onehop.Receiver
-	board board
+	published publishedStatuses
 	count counts
 
 	mu   sync.Mutex // guards asks
-	asks []func()
+	requests []func()
 
-	members map[netip.Addr]*member
-	numbers map[uint32]bool // discriminators that are taken
-	times   timetable
+	neighbours map[netip.Addr]*neighbour
+	discriminators map[uint32]bool // those in use
+	timers   timerHeap
 	buf     []byte
-	ending  bool
-	dirty   bool // statuses are others than those shown
+	stopping  bool
+	dirty   bool // a status differs from the published one
 }
 
-// member is a neighbour with what it takes to speak to it.
-type member struct {
+// neighbour is a peer, its session, and the socket to it.
+type neighbour struct {
 	peer    Peer
 	session *session
-	link    int // 0: on none
+	link    int // index; 0: none
 	out     *onehop.Sender
-	why     string // there is no link, or nothing can be sent
-	at      time.Time
+	why     string // why there is no link, or why packets cannot be sent
+	at      time.Time // when its timer runs out
 	index   int // in the timetable
-	leaving bool
-	shown   Status
+	closing bool
+	status   Status
 }
 
 // New opens the engine's socket in the namespace of the calling thread.
@@ -122,61 +122,61 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg, rx: rx, members: map[netip.Addr]*member{}, numbers: map[uint32]bool{}}
-	e.board.changed = make(chan struct{})
+	e := &Engine{cfg: cfg, rx: rx, neighbours: map[netip.Addr]*neighbour{}, discriminators: map[uint32]bool{}}
+	e.published.changed = make(chan struct{})
 	return e, nil
 }
 
-// Want says with whom there are to be sessions. Who is not wanted any more is told.
-func (e *Engine) Want(peers []Peer) { e.ask(func() { e.want(peers, time.Now()) }) }
+// SetPeers replaces the configured peers. A session that is not among them any more is closed with AdminDown.
+func (e *Engine) SetPeers(peers []Peer) { e.request(func() { e.setPeers(peers, time.Now()) }) }
 
-// Changed says that links or routes are others than before.
-func (e *Engine) Changed() { e.ask(func() { e.find(time.Now()) }) }
+// LinksChanged has the links of peers looked up again, after links or routes changed.
+func (e *Engine) LinksChanged() { e.request(func() { e.resolveLinks(time.Now()) }) }
 
-// ask has the loop do something.
-func (e *Engine) ask(f func()) {
+// request runs f in the loop.
+func (e *Engine) request(f func()) {
 	e.mu.Lock()
-	e.asks = append(e.asks, f)
+	e.requests = append(e.requests, f)
 	e.mu.Unlock()
 	e.rx.Wake()
 }
 
-// Run keeps sessions until the context ends. Then it tells all neighbours that it stops on purpose, and returns.
+// Run keeps sessions until the context ends; then it sends AdminDown to all peers and returns the context's error.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.rx.Close()
 	stop := context.AfterFunc(ctx, func() {
-		e.ask(func() {
-			e.ending = true
-			e.want(nil, time.Now())
+		e.request(func() {
+			e.stopping = true
+			e.setPeers(nil, time.Now())
 		})
 	})
 	defer stop()
-	look := time.Now().Add(lookAgain)
-	for !e.ending || len(e.members) > 0 {
-		wait := min(time.Until(look), idle)
-		if len(e.times) > 0 {
-			wait = min(wait, time.Until(e.times[0].at))
+	look := time.Now().Add(resolveInterval)
+	for !e.stopping || len(e.neighbours) > 0 {
+		wait := min(time.Until(look), maxWait)
+		if len(e.timers) > 0 {
+			wait = min(wait, time.Until(e.timers[0].at))
 		}
 		if err := e.rx.Wait(wait); err != nil {
 			return err
 		}
-		e.hear()
-		e.answer()
+		e.receive()
+		e.runRequests()
 		if now := time.Now(); !now.Before(look) {
-			e.find(now)
-			look = now.Add(lookAgain)
+			e.resolveLinks(now)
+			look = now.Add(resolveInterval)
 		}
-		e.turn(time.Now())
+		e.runTimers(time.Now())
 		e.publish()
-		e.rx.Rest(breath)
+		e.rx.Rest(batchDelay)
 	}
 	return ctx.Err()
 }
 
-// hear takes in what has arrived.
-func (e *Engine) hear() {
+// receive handles the packets that have arrived.
+func (e *Engine) receive() {
 	now := time.Now()
-	for range perTurn + perPeer*len(e.members) {
+	for range batchSize + batchSizePerPeer*len(e.neighbours) {
 		b, from, ok := e.rx.Receive()
 		if !ok {
 			return
@@ -186,58 +186,58 @@ func (e *Engine) hear() {
 			e.count.invalid.Add(1)
 			continue
 		}
-		m := e.whose(p, from)
+		m := e.demux(p, from)
 		if m == nil {
-			e.count.strange.Add(1)
+			e.count.noSession.Add(1)
 			continue
 		}
 		e.count.received.Add(1)
-		if reply, answers := m.session.receive(p, now); answers {
+		if reply, needed := m.session.receive(p, now); needed {
 			e.send(m, reply)
 		}
 		e.reschedule(m)
 	}
 }
 
-// whose finds the session that a packet is for. The number alone is not believed: it must come from where the neighbour is.
-func (e *Engine) whose(p Packet, from onehop.From) *member {
-	m := e.members[from.Addr]
-	if m == nil || m.link != from.Link || p.Yours != 0 && p.Yours != m.session.local {
+// demux finds the session of a packet. The discriminator alone is not trusted: address and link must be the peer's, too.
+func (e *Engine) demux(p Packet, from onehop.From) *neighbour {
+	m := e.neighbours[from.Addr]
+	if m == nil || m.link != from.Link || p.YourDiscriminator != 0 && p.YourDiscriminator != m.session.local {
 		return nil
 	}
 	return m
 }
 
-func (e *Engine) answer() {
+func (e *Engine) runRequests() {
 	e.mu.Lock()
-	asks := e.asks
-	e.asks = nil
+	requests := e.requests
+	e.requests = nil
 	e.mu.Unlock()
-	for _, f := range asks {
+	for _, f := range requests {
 		f()
 	}
 }
 
-// turn does what is due.
-func (e *Engine) turn(now time.Time) {
-	for len(e.times) > 0 && !e.times[0].at.After(now) {
-		m := e.times[0]
+// runTimers handles the timers that have run out.
+func (e *Engine) runTimers(now time.Time) {
+	for len(e.timers) > 0 && !e.timers[0].at.After(now) {
+		m := e.timers[0]
 		due := m.session.sendAt
 		if p, send := m.session.tick(now); send {
-			if e.cfg.Late != nil {
-				e.cfg.Late(now.Sub(due))
+			if e.cfg.OnSend != nil {
+				e.cfg.OnSend(now.Sub(due))
 			}
 			e.send(m, p)
 		}
-		if m.session.over() {
-			e.drop(m)
+		if m.session.closed() {
+			e.remove(m)
 			continue
 		}
 		e.reschedule(m)
 	}
 }
 
-func (e *Engine) send(m *member, p Packet) {
+func (e *Engine) send(m *neighbour, p Packet) {
 	if m.out == nil {
 		return
 	}
@@ -251,21 +251,21 @@ func (e *Engine) send(m *member, p Packet) {
 	e.count.sent.Add(1)
 }
 
-func (e *Engine) reschedule(m *member) {
+func (e *Engine) reschedule(m *neighbour) {
 	if m.at = m.session.next(); m.at.IsZero() {
-		m.at = time.Now().Add(idle)
+		m.at = time.Now().Add(maxWait)
 	}
-	heap.Fix(&e.times, m.index)
-	e.note(m)
+	heap.Fix(&e.timers, m.index)
+	e.updateStatus(m)
 }
 
-// note sees whether a status changed.
-func (e *Engine) note(m *member) {
-	is, was := m.status(), m.shown
+// updateStatus takes over a changed status, and logs it.
+func (e *Engine) updateStatus(m *neighbour) {
+	is, was := m.currentStatus(), m.status
 	if is == was {
 		return
 	}
-	m.shown, e.dirty = is, true
+	m.status, e.dirty = is, true
 	switch up := Up.String(); {
 	case is.State == up && was.State != up:
 		e.cfg.Log.Info("BFD is up", "peer", is.Peer, "interval", is.Interval)
@@ -274,70 +274,70 @@ func (e *Engine) note(m *member) {
 	}
 }
 
-// want makes the sessions those with the given peers.
-func (e *Engine) want(peers []Peer, now time.Time) {
+// setPeers is SetPeers, in the loop.
+func (e *Engine) setPeers(peers []Peer, now time.Time) {
 	wanted := map[netip.Addr]bool{}
 	for _, p := range peers {
 		wanted[p.Addr] = true
-		switch m := e.members[p.Addr]; {
-		case e.ending:
+		switch m := e.neighbours[p.Addr]; {
+		case e.stopping:
 		case m == nil:
-			e.join(p, now)
-		case m.leaving || m.peer.Source != p.Source:
-			e.drop(m)
-			e.join(p, now)
+			e.add(p, now)
+		case m.closing || m.peer.Source != p.Source:
+			e.remove(m)
+			e.add(p, now)
 		case m.peer.Timing != p.Timing:
 			m.peer = p
-			m.session.retime(p.Timing, now)
+			m.session.setTiming(p.Timing, now)
 			e.reschedule(m)
 		}
 	}
-	for addr, m := range e.members {
-		if wanted[addr] || m.leaving {
+	for addr, m := range e.neighbours {
+		if wanted[addr] || m.closing {
 			continue
 		}
-		m.leaving = true
+		m.closing = true
 		m.session.close(now)
 		if e.reschedule(m); m.out == nil {
-			e.drop(m)
+			e.remove(m)
 		}
 	}
-	e.find(now)
+	e.resolveLinks(now)
 }
 
-func (e *Engine) join(p Peer, now time.Time) {
+func (e *Engine) add(p Peer, now time.Time) {
 	number := rand.Uint32()
-	for number == 0 || e.numbers[number] {
+	for number == 0 || e.discriminators[number] {
 		number = rand.Uint32()
 	}
-	m := &member{peer: p, session: newSession(number, p.Timing, now, rand.Float64)}
-	e.members[p.Addr], e.numbers[number] = m, true
-	heap.Push(&e.times, m)
+	m := &neighbour{peer: p, session: newSession(number, p.Timing, now, rand.Float64)}
+	e.neighbours[p.Addr], e.discriminators[number] = m, true
+	heap.Push(&e.timers, m)
 	e.reschedule(m)
 }
 
-func (e *Engine) drop(m *member) {
-	heap.Remove(&e.times, m.index)
-	delete(e.members, m.peer.Addr)
-	delete(e.numbers, m.session.local)
+func (e *Engine) remove(m *neighbour) {
+	heap.Remove(&e.timers, m.index)
+	delete(e.neighbours, m.peer.Addr)
+	delete(e.discriminators, m.session.local)
 	e.dirty = true
 	e.unlink(m)
 }
 
-func (e *Engine) unlink(m *member) {
+func (e *Engine) unlink(m *neighbour) {
 	if m.out != nil {
 		_ = m.out.Close()
 	}
 	m.out, m.link = nil, 0
 }
 
-// find looks on which links neighbours are. A session that is up stays where it is: if its link is gone, silence will tell.
-func (e *Engine) find(now time.Time) {
-	for _, m := range e.members {
-		if m.leaving || m.session.state == Up {
+// resolveLinks looks up the links of peers. A session that is up keeps its link: if the link is gone, its detection time expires.
+func (e *Engine) resolveLinks(now time.Time) {
+	for _, m := range e.neighbours {
+		if m.closing || m.session.state == Up {
 			continue
 		}
-		link, err := e.cfg.Way(m.peer.Addr)
+		link, err := e.cfg.Link(m.peer.Addr)
 		if err == nil && link == m.link {
 			continue
 		}
@@ -347,7 +347,7 @@ func (e *Engine) find(now time.Time) {
 		}
 		if err != nil {
 			m.why = err.Error()
-			e.note(m)
+			e.updateStatus(m)
 			continue
 		}
 		m.link, m.why, m.session.sendAt = link, "", now
@@ -355,23 +355,23 @@ func (e *Engine) find(now time.Time) {
 	}
 }
 
-// publish shows how all sessions are, if it is not as before.
+// publish publishes the statuses, if one changed.
 func (e *Engine) publish() {
 	if !e.dirty {
 		return
 	}
 	e.dirty = false
-	all := make([]Status, 0, len(e.members))
-	for _, m := range e.members {
-		if !m.leaving {
-			all = append(all, m.shown)
+	all := make([]Status, 0, len(e.neighbours))
+	for _, m := range e.neighbours {
+		if !m.closing {
+			all = append(all, m.status)
 		}
 	}
 	slices.SortFunc(all, func(a, b Status) int { return a.Peer.Compare(b.Peer) })
-	e.board.show(all)
+	e.published.set(all)
 }
 
-func (m *member) status() Status {
+func (m *neighbour) currentStatus() Status {
 	s := m.session
 	out := Status{
 		Peer: m.peer.Addr, State: s.state.String(), Since: s.since, Interval: Period(s.interval()), Detection: Period(s.detection()),
@@ -387,25 +387,25 @@ func (m *member) status() Status {
 	return out
 }
 
-// timetable is a heap of members by when they are to be looked at.
-type timetable []*member
+// timerHeap is a heap of members by when they are to be looked at.
+type timerHeap []*neighbour
 
-func (t timetable) Len() int           { return len(t) }
-func (t timetable) Less(i, j int) bool { return t[i].at.Before(t[j].at) }
-func (t timetable) Swap(i, j int) {
+func (t timerHeap) Len() int           { return len(t) }
+func (t timerHeap) Less(i, j int) bool { return t[i].at.Before(t[j].at) }
+func (t timerHeap) Swap(i, j int) {
 	t[i], t[j] = t[j], t[i]
 	t[i].index, t[j].index = i, j
 }
 
 // Push is part of heap.Interface.
-func (t *timetable) Push(x any) {
-	m := x.(*member)
+func (t *timerHeap) Push(x any) {
+	m := x.(*neighbour)
 	m.index = len(*t)
 	*t = append(*t, m)
 }
 
 // Pop is part of heap.Interface.
-func (t *timetable) Pop() any {
+func (t *timerHeap) Pop() any {
 	last := len(*t) - 1
 	m := (*t)[last]
 	(*t)[last] = nil

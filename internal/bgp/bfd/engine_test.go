@@ -66,7 +66,7 @@ func TestAPeerIsLookedForWhereItIs(t *testing.T) {
 	a.is("203.0.113.1", "off", off("unreachable"))
 	here.Addr("eth0", "203.0.113.2/24")
 	there.Addr("eth0", "203.0.113.1/24")
-	a.engine.Changed()
+	a.engine.LinksChanged()
 	start(t, there, usual, "203.0.113.2", "192.0.2.1")
 	a.is("192.0.2.2", "up", up)
 	a.is("203.0.113.1", "up", up)
@@ -81,7 +81,7 @@ func TestOnlyThePeerIsBelieved(t *testing.T) {
 	a.is("192.0.2.2", "up", up)
 	before := a.engine.Counts() // while sessions begin, ends may forget each other
 	to := netip.MustParseAddrPort("192.0.2.1:3784")
-	lie := bfd.Packet{State: bfd.Down, Diag: bfd.DiagExpired, Multiplier: 3, Mine: 9, Transmit: time.Second, Receive: time.Second}
+	lie := bfd.Packet{State: bfd.Down, Diag: bfd.DiagExpired, Multiplier: 3, MyDiscriminator: 9, DesiredMinTx: time.Second, RequiredMinRx: time.Second}
 	send := func(n *netnstest.NS, source string, b []byte) {
 		t.Helper()
 		var s *onehop.Sender
@@ -96,7 +96,7 @@ func TestOnlyThePeerIsBelieved(t *testing.T) {
 		}
 	}
 	other := lie
-	other.Yours = 12345 // it is a random number
+	other.YourDiscriminator = 12345 // it is a random number
 	send(there, "192.0.2.3", lie.Append(nil))
 	send(there, "192.0.2.2", other.Append(nil))
 	send(there, "192.0.2.2", []byte("no packet"))
@@ -110,7 +110,7 @@ func TestOnlyThePeerIsBelieved(t *testing.T) {
 		}
 	})
 	deadline := time.Now().Add(10 * time.Second)
-	for c := before; c.Strange != before.Strange+2 || c.Invalid != before.Invalid+1 || c.Far != before.Far+1; c = a.engine.Counts() {
+	for c := before; c.NoSession != before.NoSession+2 || c.Invalid != before.Invalid+1 || c.BadTTL != before.BadTTL+1; c = a.engine.Counts() {
 		if time.Now().After(deadline) {
 			t.Fatalf("%+v, before %+v", c, before)
 		}

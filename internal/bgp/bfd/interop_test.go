@@ -62,7 +62,7 @@ func start(t *testing.T, n *netnstest.NS, timing bfd.Timing, peers ...string) *s
 		}
 		return hop.Link, err
 	}
-	n.Do(func() { s.engine, err = bfd.New(bfd.Config{Way: way, Log: slog.New(slog.DiscardHandler)}) })
+	n.Do(func() { s.engine, err = bfd.New(bfd.Config{Link: way, Log: slog.New(slog.DiscardHandler)}) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func (s *side) want(timing bfd.Timing, peers ...string) {
 	for _, p := range peers {
 		all = append(all, bfd.Peer{Addr: netip.MustParseAddr(p), Timing: timing})
 	}
-	s.engine.Want(all)
+	s.engine.SetPeers(all)
 }
 
 // stop ends it as a daemon ends that is asked to.

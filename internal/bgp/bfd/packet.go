@@ -20,7 +20,7 @@ const (
 
 var stateNames = [...]string{"AdminDown", "Down", "Init", "Up"}
 
-// String is the name that the RFC has.
+// String returns the RFC's name.
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
@@ -31,12 +31,12 @@ func (s State) String() string {
 // Diag says why a session is in its state (RFC 5880, 4.1).
 type Diag uint8
 
-// Diagnostics that are sent, or that mean something here.
+// Diagnostics that are sent, or interpreted.
 const (
 	DiagNone           Diag = 0
-	DiagExpired        Diag = 1 // nothing came within the detection time
-	DiagNeighbour      Diag = 3 // the neighbour said that its session is down
-	DiagAdministrative Diag = 7
+	DiagExpired        Diag = 1 // control detection time expired
+	DiagNeighbour      Diag = 3 // neighbour signaled session down
+	DiagAdministrative Diag = 7 // administratively down
 )
 
 // Layout of a packet.
@@ -50,53 +50,53 @@ const (
 	flagMultipoint     = 0x01
 )
 
-// Packet is a control packet without authentication (RFC 5880, 4.1). Of demand mode and echoes nothing is kept: neither
-// is spoken.
+// Packet is a control packet without authentication (RFC 5880, 4.1). The fields of demand mode and echo are left out: neither
+// is supported.
 type Packet struct {
 	State       State
 	Diag        Diag
 	Poll, Final bool
-	Independent bool // BFD goes on while the control plane restarts (the C bit)
+	ControlPlaneIndependent bool // the C bit
 	Multiplier  uint8
-	Mine, Yours uint32        // discriminators
-	Transmit    time.Duration // how often the sender would like to send, at most
-	Receive     time.Duration // how often it is able to hear; 0: it wants to hear nothing
+	MyDiscriminator, YourDiscriminator uint32        // discriminators
+	DesiredMinTx    time.Duration // Desired Min TX Interval
+	RequiredMinRx     time.Duration // Required Min RX Interval; 0: the sender wants no packets
 }
 
-// errPacket: what RFC 5880, 6.8.6 has discarded.
-var errPacket = errors.New("no BFD control packet")
+// errNotControlPacket is returned for what RFC 5880, 6.8.6 discards.
+var errNotControlPacket = errors.New("no BFD control packet")
 
-// Parse reads what came in a datagram.
+// Parse reads a datagram's payload; an error means that it must be discarded.
 func Parse(b []byte) (Packet, error) {
 	if len(b) < packetSize || int(b[3]) < packetSize || int(b[3]) > len(b) {
-		return Packet{}, fmt.Errorf("%w: %d bytes", errPacket, len(b))
+		return Packet{}, fmt.Errorf("%w: %d bytes", errNotControlPacket, len(b))
 	}
 	switch flags := b[1]; {
 	case b[0]>>5 != version:
-		return Packet{}, fmt.Errorf("%w: version %d", errPacket, b[0]>>5)
+		return Packet{}, fmt.Errorf("%w: version %d", errNotControlPacket, b[0]>>5)
 	case flags&flagAuthentication != 0:
-		return Packet{}, fmt.Errorf("%w: authenticated, which nobody asked for", errPacket)
+		return Packet{}, fmt.Errorf("%w: authenticated, which is not configured", errNotControlPacket)
 	case flags&flagMultipoint != 0:
-		return Packet{}, fmt.Errorf("%w: multipoint", errPacket)
+		return Packet{}, fmt.Errorf("%w: multipoint", errNotControlPacket)
 	case flags&flagPoll != 0 && flags&flagFinal != 0:
-		return Packet{}, fmt.Errorf("%w: poll and final", errPacket)
+		return Packet{}, fmt.Errorf("%w: poll and final", errNotControlPacket)
 	}
 	micro := func(at int) time.Duration {
 		return time.Duration(binary.BigEndian.Uint32(b[at:])) * time.Microsecond
 	}
 	p := Packet{
 		State: State(b[1] >> 6), Diag: Diag(b[0] & 0x1f),
-		Poll: b[1]&flagPoll != 0, Final: b[1]&flagFinal != 0, Independent: b[1]&flagIndependent != 0,
-		Multiplier: b[2], Mine: binary.BigEndian.Uint32(b[4:]), Yours: binary.BigEndian.Uint32(b[8:]),
-		Transmit: micro(12), Receive: micro(16),
+		Poll: b[1]&flagPoll != 0, Final: b[1]&flagFinal != 0, ControlPlaneIndependent: b[1]&flagIndependent != 0,
+		Multiplier: b[2], MyDiscriminator: binary.BigEndian.Uint32(b[4:]), YourDiscriminator: binary.BigEndian.Uint32(b[8:]),
+		DesiredMinTx: micro(12), RequiredMinRx: micro(16),
 	}
 	switch {
 	case p.Multiplier == 0:
-		return Packet{}, fmt.Errorf("%w: multiplier 0", errPacket)
-	case p.Mine == 0:
-		return Packet{}, fmt.Errorf("%w: no discriminator", errPacket)
-	case p.Yours == 0 && p.State != Down && p.State != AdminDown:
-		return Packet{}, fmt.Errorf("%w: state %s without having heard us", errPacket, p.State)
+		return Packet{}, fmt.Errorf("%w: multiplier 0", errNotControlPacket)
+	case p.MyDiscriminator == 0:
+		return Packet{}, fmt.Errorf("%w: no discriminator", errNotControlPacket)
+	case p.YourDiscriminator == 0 && p.State != Down && p.State != AdminDown:
+		return Packet{}, fmt.Errorf("%w: state %s without having heard us", errNotControlPacket, p.State)
 	}
 	return p, nil
 }
@@ -110,13 +110,13 @@ func (p Packet) Append(b []byte) []byte {
 	if p.Final {
 		flags |= flagFinal
 	}
-	if p.Independent {
+	if p.ControlPlaneIndependent {
 		flags |= flagIndependent
 	}
 	b = append(b, version<<5|byte(p.Diag)&0x1f, flags, p.Multiplier, packetSize)
-	b = binary.BigEndian.AppendUint32(b, p.Mine)
-	b = binary.BigEndian.AppendUint32(b, p.Yours)
-	b = binary.BigEndian.AppendUint32(b, uint32(p.Transmit/time.Microsecond))
-	b = binary.BigEndian.AppendUint32(b, uint32(p.Receive/time.Microsecond))
+	b = binary.BigEndian.AppendUint32(b, p.MyDiscriminator)
+	b = binary.BigEndian.AppendUint32(b, p.YourDiscriminator)
+	b = binary.BigEndian.AppendUint32(b, uint32(p.DesiredMinTx/time.Microsecond))
+	b = binary.BigEndian.AppendUint32(b, uint32(p.RequiredMinRx/time.Microsecond))
 	return binary.BigEndian.AppendUint32(b, 0) // no echoes
 }

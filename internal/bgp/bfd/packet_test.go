@@ -11,8 +11,8 @@ const ms = time.Millisecond
 
 func TestPacketsAreThoseOfTheRFC(t *testing.T) {
 	p := Packet{
-		State: Up, Diag: DiagNeighbour, Poll: true, Independent: true, Multiplier: 3, Mine: 0x01020304, Yours: 0x05060708,
-		Transmit: 300 * ms, Receive: time.Second,
+		State: Up, Diag: DiagNeighbour, Poll: true, ControlPlaneIndependent: true, Multiplier: 3, MyDiscriminator: 0x01020304, YourDiscriminator: 0x05060708,
+		DesiredMinTx: 300 * ms, RequiredMinRx: time.Second,
 	}
 	want := "23e80318" + "01020304" + "05060708" + "000493e0" + "000f4240" + "00000000"
 	b := p.Append(nil)
@@ -29,7 +29,7 @@ func TestPacketsAreThoseOfTheRFC(t *testing.T) {
 }
 
 func TestWhatIsNoPacketIsDiscarded(t *testing.T) {
-	good := Packet{State: Down, Multiplier: 3, Mine: 1, Transmit: time.Second}.Append(nil)
+	good := Packet{State: Down, Multiplier: 3, MyDiscriminator: 1, DesiredMinTx: time.Second}.Append(nil)
 	for _, tt := range []struct {
 		name string
 		at   int
@@ -68,8 +68,8 @@ func TestWhatIsNoPacketIsDiscarded(t *testing.T) {
 // FuzzPackets wants of any bytes that they crash nothing, and of what is taken that it is what it says, and that no
 // session answers more than once.
 func FuzzPackets(f *testing.F) {
-	f.Add(Packet{State: Up, Multiplier: 3, Mine: 1, Yours: 2, Transmit: time.Second, Receive: time.Second, Poll: true}.Append(nil), uint8(3))
-	f.Add(Packet{State: AdminDown, Multiplier: 255, Mine: 1, Transmit: 4294 * time.Second}.Append(nil), uint8(1))
+	f.Add(Packet{State: Up, Multiplier: 3, MyDiscriminator: 1, YourDiscriminator: 2, DesiredMinTx: time.Second, RequiredMinRx: time.Second, Poll: true}.Append(nil), uint8(3))
+	f.Add(Packet{State: AdminDown, Multiplier: 255, MyDiscriminator: 1, DesiredMinTx: 4294 * time.Second}.Append(nil), uint8(1))
 	f.Fuzz(func(t *testing.T, b []byte, state uint8) {
 		p, err := Parse(b)
 		if err != nil {

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// Timing is how often packets are sent and wanted, and how many may be missing.
+// Timing is the interval at which packets are sent and required, and the detection multiplier.
 type Timing struct {
 	Interval   time.Duration
 	Multiplier uint8
 }
 
 const (
-	// slow is how often a session sends that is not up, at most (RFC 5880, 6.8.3).
-	slow = time.Second
-	// farewells are so many that a lost one does not make the neighbour believe that the path is dead.
-	farewells     = 3
-	farewellEvery = 50 * time.Millisecond
+	// slowInterval is the shortest transmit interval of a session that is not up (RFC 5880, 6.8.3).
+	slowInterval = time.Second
+	// adminDownPackets are sent at close: more than one, so that a lost one does not become a loss of the path at the peer.
+	adminDownPackets     = 3
+	adminDownInterval = 50 * time.Millisecond
 )
 
-// session is one end of a session: RFC 5880, asynchronous mode. It has no clock: it is told the time, which never goes
+// session is one end of a session: RFC 5880, asynchronous mode. It has no clock: callers pass the time, which must not go
 // back. See newSession.
 type session struct {
 	timing Timing
@@ -29,103 +29,103 @@ type session struct {
 	state State
 	diag  Diag
 	since time.Time
-	why   string // it is not up
-	// lost: it was up, and then the path died; until it is up again.
+	why   string // why it is not up
+	// lost: it was up until the path failed, and has not come up since.
 	lost   bool
 	losses uint64
 
-	// What the neighbour said last.
-	remote      uint32 // its discriminator; 0: it has said nothing for a detection time
+	// From the last packet received.
+	remote      uint32 // its discriminator; 0: no packet within a detection time
 	remoteState State
 	independent bool
 	multiplier  uint8
-	theirTx     time.Duration
-	theirRx     time.Duration
+	remoteMinTx     time.Duration
+	remoteMinRx     time.Duration
 
-	// What is told, and what holds until the neighbour has confirmed it.
-	tx, rx         time.Duration
-	effTx, effRx   time.Duration
+	// What packets announce (desired, required), and what is in use until the peer has confirmed it with a final (active).
+	desiredMinTx, requiredMinRx         time.Duration
+	activeTx, activeRx   time.Duration
 	poll           bool
 	polledTx       time.Duration
 	polledRx       time.Duration
 	sent           Packet // the last one, without poll and final
-	sendAt, deadAt time.Time
-	goodbyes       int // left to be sent
+	sendAt, expiresAt time.Time
+	adminDownsLeft       int // AdminDown packets still to be sent
 }
 
-// newSession begins in state Down.
+// newSession returns a session in state Down.
 func newSession(local uint32, t Timing, now time.Time, random func() float64) *session {
-	s := &session{timing: t, local: local, random: random, state: Down, since: now, sendAt: now, theirRx: time.Microsecond, why: "no packet yet"}
-	s.tx, s.rx = max(t.Interval, slow), t.Interval
-	s.effTx, s.effRx = s.tx, s.rx
+	s := &session{timing: t, local: local, random: random, state: Down, since: now, sendAt: now, remoteMinRx: time.Microsecond, why: "no packet yet"}
+	s.desiredMinTx, s.requiredMinRx = max(t.Interval, slowInterval), t.Interval
+	s.activeTx, s.activeRx = s.desiredMinTx, s.requiredMinRx
 	return s
 }
 
-// retime changes the timing; the session stays as it is.
-func (s *session) retime(t Timing, now time.Time) {
+// setTiming changes the timing of a session without taking it down.
+func (s *session) setTiming(t Timing, now time.Time) {
 	s.timing = t
-	s.propose(now)
+	s.negotiate(now)
 }
 
-// propose tells the neighbour what holds from now on (RFC 5880, 6.8.3): while the session is up, it is sent less often,
-// and expected more often, only after the neighbour has said that it knows.
-func (s *session) propose(now time.Time) {
+// negotiate announces new intervals to the peer (RFC 5880, 6.8.3). While the session is up, a slower transmit interval and
+// a faster receive interval take effect only when the peer has answered the poll with a final.
+func (s *session) negotiate(now time.Time) {
 	tx, rx := s.timing.Interval, s.timing.Interval
 	if s.state != Up {
-		tx = max(tx, slow)
+		tx = max(tx, slowInterval)
 	}
-	s.tx, s.rx = tx, rx
+	s.desiredMinTx, s.requiredMinRx = tx, rx
 	if s.state != Up {
-		s.effTx, s.effRx, s.poll = tx, rx, false
+		s.activeTx, s.activeRx, s.poll = tx, rx, false
 		return
 	}
-	if s.effTx == tx && s.effRx == rx && !s.poll {
+	if s.activeTx == tx && s.activeRx == rx && !s.poll {
 		return
 	}
-	s.effTx, s.effRx = min(s.effTx, tx), max(s.effRx, rx)
+	s.activeTx, s.activeRx = min(s.activeTx, tx), max(s.activeRx, rx)
 	if !s.poll {
-		s.ask(now)
+		s.startPoll(now)
 	}
 }
 
-// ask begins a poll sequence.
-func (s *session) ask(now time.Time) {
-	s.poll, s.polledTx, s.polledRx = true, s.tx, s.rx
+// startPoll begins a poll sequence (RFC 5880, 6.5).
+func (s *session) startPoll(now time.Time) {
+	s.poll, s.polledTx, s.polledRx = true, s.desiredMinTx, s.requiredMinRx
 	s.sendAt = now
 }
 
-// confirmed ends a poll sequence, and begins the next if something changed since it began.
-func (s *session) confirmed(now time.Time) {
+// onFinal ends a poll sequence, and starts the next if the intervals changed meanwhile.
+func (s *session) onFinal(now time.Time) {
 	s.poll = false
-	if s.polledTx != s.tx || s.polledRx != s.rx {
-		s.ask(now)
+	if s.polledTx != s.desiredMinTx || s.polledRx != s.requiredMinRx {
+		s.startPoll(now)
 		return
 	}
-	s.effTx, s.effRx = s.tx, s.rx
+	s.activeTx, s.activeRx = s.desiredMinTx, s.requiredMinRx
 }
 
-// detection is how long nothing may come.
+// detection returns the detection time (RFC 5880, 6.8.4).
 func (s *session) detection() time.Duration {
-	return time.Duration(s.multiplier) * max(s.effRx, s.theirTx)
+	return time.Duration(s.multiplier) * max(s.activeRx, s.remoteMinTx)
 }
 
-// receive takes in a packet that is for this session (RFC 5880, 6.8.6), and returns an answer if it needs one at once.
-func (s *session) receive(p Packet, now time.Time) (reply Packet, answers bool) {
+// receive handles a packet of this session (RFC 5880, 6.8.6). It returns a reply if one is needed at once: to a poll.
+func (s *session) receive(p Packet, now time.Time) (reply Packet, needed bool) {
 	if s.state == AdminDown {
 		return Packet{}, false
 	}
-	s.remote, s.remoteState, s.independent, s.multiplier = p.Mine, p.State, p.Independent, p.Multiplier
-	sooner := p.Receive < s.theirRx || s.theirRx == 0
-	if s.theirTx, s.theirRx = p.Transmit, p.Receive; sooner {
+	s.remote, s.remoteState, s.independent, s.multiplier = p.MyDiscriminator, p.State, p.ControlPlaneIndependent, p.Multiplier
+	faster := p.RequiredMinRx < s.remoteMinRx || s.remoteMinRx == 0
+	if s.remoteMinTx, s.remoteMinRx = p.DesiredMinTx, p.RequiredMinRx; faster {
 		s.schedule(now)
 	}
 	if s.poll && p.Final {
-		s.confirmed(now)
+		s.onFinal(now)
 	}
-	s.heed(p, now)
-	s.deadAt = now.Add(s.detection())
+	s.transition(p, now)
+	s.expiresAt = now.Add(s.detection())
 	if s.packet() != s.sent {
-		s.sendAt = now // the neighbour should know at once
+		s.sendAt = now // a change is sent at once
 	}
 	if !p.Poll {
 		return Packet{}, false
@@ -136,54 +136,54 @@ func (s *session) receive(p Packet, now time.Time) (reply Packet, answers bool) 
 	return reply, true
 }
 
-// heed is the state machine.
-func (s *session) heed(p Packet, now time.Time) {
+// transition is the state machine (RFC 5880, 6.2).
+func (s *session) transition(p Packet, now time.Time) {
 	switch {
 	case p.State == AdminDown:
 		if s.lost, s.why = false, "the neighbour has turned it off"; s.state != Down {
-			s.turn(Down, DiagNeighbour, s.why, now)
+			s.setState(Down, DiagNeighbour, s.why, now)
 		}
 	case p.State == Down && s.state == Up:
-		s.signaled(p.Diag, now)
+		s.neighbourDown(p.Diag, now)
 	case p.State == Down && s.state == Down:
-		s.turn(Init, s.diag, "the neighbour has not heard us yet", now)
+		s.setState(Init, s.diag, "the neighbour has not heard us yet", now)
 	case p.State == Init && s.state != Up, p.State == Up && s.state == Init:
-		s.turn(Up, DiagNone, "", now)
+		s.setState(Up, DiagNone, "", now)
 	}
 }
 
-// signaled: the neighbour says that its session is down. If it lost us on the way, what we send to it is lost; if it
-// began anew, or gives no reason, nothing is.
-func (s *session) signaled(theirs Diag, now time.Time) {
-	switch theirs {
+// neighbourDown handles state Down from the peer. If its detection time expired, packets to it are lost on the way, and the path
+// counts as lost; if it restarted, or gives no reason, not.
+func (s *session) neighbourDown(diagnostic Diag, now time.Time) {
+	switch diagnostic {
 	case DiagNone, DiagNeighbour, DiagAdministrative:
-		s.turn(Down, DiagNeighbour, "the neighbour began anew", now)
+		s.setState(Down, DiagNeighbour, "the neighbour began anew", now)
 	default:
-		s.turn(Down, DiagNeighbour, fmt.Sprintf("the neighbour does not hear us (diagnostic %d)", theirs), now)
+		s.setState(Down, DiagNeighbour, fmt.Sprintf("the neighbour does not hear us (diagnostic %d)", diagnostic), now)
 		s.lost, s.losses = true, s.losses+1
 	}
 }
 
-// turn goes to another state.
-func (s *session) turn(to State, diag Diag, why string, now time.Time) {
+// setState changes the state.
+func (s *session) setState(to State, diag Diag, why string, now time.Time) {
 	s.state, s.diag, s.why, s.since = to, diag, why, now
 	if to == Up {
 		s.lost = false
 	}
-	s.propose(now)
+	s.negotiate(now)
 }
 
-// tick is called at next, and returns a packet if one is due.
+// tick runs the timers, at the time that next returned; it returns a packet if one is to be sent.
 func (s *session) tick(now time.Time) (Packet, bool) {
-	if !s.deadAt.IsZero() && !now.Before(s.deadAt) {
-		s.silent(now)
+	if !s.expiresAt.IsZero() && !now.Before(s.expiresAt) {
+		s.expire(now)
 	}
 	if s.sendAt.IsZero() || now.Before(s.sendAt) {
 		return Packet{}, false
 	}
 	if s.state == AdminDown {
-		s.sendAt = now.Add(farewellEvery)
-		if s.goodbyes--; s.goodbyes == 0 {
+		s.sendAt = now.Add(adminDownInterval)
+		if s.adminDownsLeft--; s.adminDownsLeft == 0 {
 			s.sendAt = time.Time{}
 		}
 		return s.packet(), true
@@ -195,26 +195,26 @@ func (s *session) tick(now time.Time) (Packet, bool) {
 	return p, true
 }
 
-// silent: nothing came within the detection time.
-func (s *session) silent(now time.Time) {
-	s.remote, s.deadAt, s.poll = 0, time.Time{}, false
+// expire handles the end of the detection time without a packet.
+func (s *session) expire(now time.Time) {
+	s.remote, s.expiresAt, s.poll = 0, time.Time{}, false
 	switch s.state {
 	case Up:
 		why := fmt.Sprintf("no packet for %s", s.detection().Round(time.Millisecond))
-		s.turn(Down, DiagExpired, why, now)
+		s.setState(Down, DiagExpired, why, now)
 		s.lost, s.losses = true, s.losses+1
 	case Init:
-		s.turn(Down, DiagExpired, "no packet any more", now)
+		s.setState(Down, DiagExpired, "no packet any more", now)
 	default:
 		return
 	}
 	s.sendAt = now
 }
 
-// schedule says when to send next: sooner than agreed by up to a quarter, so that sessions do not fall into step; with a
-// multiplier of 1 by at least a tenth (RFC 5880, 6.8.7).
+// schedule sets the transmit timer with jitter: up to a quarter earlier, so that sessions do not synchronise; with a
+// multiplier of 1 at least a tenth earlier (RFC 5880, 6.8.7).
 func (s *session) schedule(now time.Time) {
-	if s.theirRx == 0 {
+	if s.remoteMinRx == 0 {
 		s.sendAt = time.Time{}
 		return
 	}
@@ -225,36 +225,36 @@ func (s *session) schedule(now time.Time) {
 	s.sendAt = now.Add(time.Duration(float64(s.interval()) * share))
 }
 
-// interval is how often packets are sent.
-func (s *session) interval() time.Duration { return max(s.effTx, s.theirRx) }
+// interval is the transmit interval before jitter.
+func (s *session) interval() time.Duration { return max(s.activeTx, s.remoteMinRx) }
 
-// packet is what there is to say now.
+// packet returns the packet that describes the session now.
 func (s *session) packet() Packet {
 	return Packet{
-		State: s.state, Diag: s.diag, Independent: true, Multiplier: s.timing.Multiplier,
-		Mine: s.local, Yours: s.remote, Transmit: s.tx, Receive: s.rx,
+		State: s.state, Diag: s.diag, ControlPlaneIndependent: true, Multiplier: s.timing.Multiplier,
+		MyDiscriminator: s.local, YourDiscriminator: s.remote, DesiredMinTx: s.desiredMinTx, RequiredMinRx: s.requiredMinRx,
 	}
 }
 
-// close tells the neighbour that this end stops on purpose. It is over when over says so.
+// close takes the session administratively down; closed reports when all AdminDown packets are sent.
 func (s *session) close(now time.Time) {
 	if s.state == AdminDown {
 		return
 	}
 	s.state, s.diag, s.since, s.poll = AdminDown, DiagAdministrative, now, false
-	s.deadAt, s.sendAt, s.goodbyes = time.Time{}, now, farewells
+	s.expiresAt, s.sendAt, s.adminDownsLeft = time.Time{}, now, adminDownPackets
 }
 
-// over reports whether a closed session has said all that it has to say.
-func (s *session) over() bool { return s.state == AdminDown && s.goodbyes == 0 }
+// closed reports whether close was called and all AdminDown packets are sent.
+func (s *session) closed() bool { return s.state == AdminDown && s.adminDownsLeft == 0 }
 
-// next is when to tick; the zero value: not before a packet comes.
+// next returns when to call tick; the zero value: not before a packet arrives.
 func (s *session) next() time.Time {
 	switch {
 	case s.sendAt.IsZero():
-		return s.deadAt
-	case s.deadAt.IsZero() || s.sendAt.Before(s.deadAt):
+		return s.expiresAt
+	case s.expiresAt.IsZero() || s.sendAt.Before(s.expiresAt):
 		return s.sendAt
 	}
-	return s.deadAt
+	return s.expiresAt
 }

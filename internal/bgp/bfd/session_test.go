@@ -76,8 +76,8 @@ func (w *pair) run(d time.Duration) {
 			l := w.flight[0]
 			next, do = l.at, func() {
 				w.flight = w.flight[1:]
-				if s := w.ends[l.to]; s != nil && (l.p.Yours == 0 || l.p.Yours == s.local) {
-					if reply, answers := s.receive(l.p, w.now); answers {
+				if s := w.ends[l.to]; s != nil && (l.p.YourDiscriminator == 0 || l.p.YourDiscriminator == s.local) {
+					if reply, needed := s.receive(l.p, w.now); needed {
 						w.send(l.to, reply)
 					}
 				}
@@ -191,7 +191,7 @@ func TestWhatAnEndMakesOfWhatHappens(t *testing.T) {
 		{"the far end stops on purpose, and two of its packets are lost", func(w *pair) {
 			w.ends[1].close(w.now)
 			w.lost[1] = true
-			w.run(farewellEvery + 10*ms)
+			w.run(adminDownInterval + 10*ms)
 			w.lost[1] = false
 		}, 10 * time.Second, "Down 3 false 0 the neighbour has turned it off"},
 		{"the far end begins anew", func(w *pair) { w.ends[1] = newSession(3, usual, w.now, rand.Float64) }, 10 * ms, "Up 0 false 0 "},
@@ -212,7 +212,7 @@ func TestWhatAnEndMakesOfWhatHappens(t *testing.T) {
 			w.lost = [2]bool{}
 			w.ends[1].close(w.now)
 		}, time.Second, "Down 1 false 1 the neighbour has turned it off"},
-		{"the far end wants to hear nothing", func(w *pair) { w.send(1, Packet{State: Up, Multiplier: 3, Mine: 2, Yours: 1, Transmit: 300 * ms}) }, 100 * ms, "Up 0 false 0 "},
+		{"the far end wants to hear nothing", func(w *pair) { w.send(1, Packet{State: Up, Multiplier: 3, MyDiscriminator: 2, YourDiscriminator: 1, DesiredMinTx: 300 * ms}) }, 100 * ms, "Up 0 false 0 "},
 		{"this end stops", func(w *pair) { w.ends[0].close(w.now) }, time.Minute, "AdminDown 7 false 0 "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestWhatAnEndMakesOfWhatHappens(t *testing.T) {
 func TestNobodyIsSentToWhoWantsNothing(t *testing.T) {
 	w := newPair(usual, usual)
 	w.up(t)
-	w.ends[1].rx, w.ends[1].effRx = 0, 0 // RFC 5880, 6.8.1: it wants no packets
+	w.ends[1].requiredMinRx, w.ends[1].activeRx = 0, 0 // RFC 5880, 6.8.1: it wants no packets
 	w.run(310 * ms)
 	from := len(w.sent[0])
 	w.run(500 * ms)
@@ -261,7 +261,7 @@ func TestTimesChangeWhileSessionsStayUp(t *testing.T) {
 			w.up(t)
 			w.log = nil
 			for _, step := range tt.steps {
-				w.ends[0].retime(step, w.now)
+				w.ends[0].setTiming(step, w.now)
 				w.run(100 * ms)
 			}
 			w.run(10 * time.Second)
@@ -278,9 +278,9 @@ func TestAPollIsAnsweredAtOnce(t *testing.T) {
 	w.up(t)
 	p := w.ends[1].packet()
 	p.Poll = true
-	reply, answers := w.ends[0].receive(p, w.now)
-	if !answers || !reply.Final || reply.Poll || reply.State != Up || !reply.Independent {
-		t.Errorf("%+v, %t", reply, answers)
+	reply, needed := w.ends[0].receive(p, w.now)
+	if !needed || !reply.Final || reply.Poll || reply.State != Up || !reply.ControlPlaneIndependent {
+		t.Errorf("%+v, %t", reply, needed)
 	}
 }
 
@@ -289,10 +289,10 @@ func TestSlowerOnlyWhenTheOtherKnows(t *testing.T) {
 	w := newPair(usual, usual)
 	w.up(t)
 	w.lost[0] = true // what is told does not arrive, nor is it confirmed
-	w.ends[0].retime(Timing{2 * time.Second, 3}, w.now)
+	w.ends[0].setTiming(Timing{2 * time.Second, 3}, w.now)
 	from := len(w.sent[0])
 	w.run(850 * ms)
-	if n := len(w.sent[0]) - from; n < 3 || !w.sent[0][from].p.Poll || w.sent[0][from].p.Transmit != 2*time.Second {
+	if n := len(w.sent[0]) - from; n < 3 || !w.sent[0][from].p.Poll || w.sent[0][from].p.DesiredMinTx != 2*time.Second {
 		t.Errorf("%d packets, the first %+v", n, w.sent[0][from].p)
 	}
 }
@@ -310,7 +310,7 @@ func TestManyLossesNeverPanicOrStick(t *testing.T) {
 			end := random.IntN(2)
 			switch random.IntN(6) {
 			case 0:
-				w.ends[end].retime(timing(), w.now)
+				w.ends[end].setTiming(timing(), w.now)
 			case 1:
 				number++
 				w.ends[end] = newSession(number, timing(), w.now, random.Float64)

@@ -57,7 +57,7 @@ func RunBFD(ctx context.Context, cfg BFD) error {
 	defer h.Close()
 	reg := prometheus.NewRegistry()
 	counted := metrics.NewBFD(reg)
-	engine, err := listen(ctx, bfd.Config{Way: way(h), Log: cfg.Log, Late: counted.Late}, cfg.Log)
+	engine, err := listen(ctx, bfd.Config{Link: way(h), Log: cfg.Log, OnSend: counted.Late}, cfg.Log)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func followPlan(ctx context.Context, file string, engine *bfd.Engine, log *slog.
 			if p, err := load(file); err != nil {
 				log.Error("the plan cannot be read; BFD goes on as it is", "err", err)
 			} else {
-				engine.Want(peersOf(p))
+				engine.SetPeers(peersOf(p))
 			}
 		}
 		select {
@@ -167,7 +167,7 @@ func followLinks(ctx context.Context, h *rtnl.Handle, engine *bfd.Engine) error 
 			return ctx.Err()
 		}
 		if err != nil || len(events) > 0 {
-			engine.Changed()
+			engine.LinksChanged()
 		}
 	}
 }

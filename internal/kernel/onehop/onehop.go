@@ -56,8 +56,8 @@ type Receiver struct {
 	woken bool
 }
 
-// Far is how many datagrams came from farther away.
-func (r *Receiver) Far() uint64 { return r.far.Load() }
+// BadTTL is how many datagrams came from farther away.
+func (r *Receiver) BadTTL() uint64 { return r.far.Load() }
 
 // Listen hears both families, or IPv4 alone where the kernel has no other.
 func Listen(port uint16) (*Receiver, error) {

@@ -69,9 +69,9 @@ func TestNeighboursAreHeardAndNobodyElse(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			far := r.Far()
-			if text, _ := receive(t, r, 200*time.Millisecond); text != "" || r.Far() != far+1 {
-				t.Errorf("%q from far away was heard, %d counted", text, r.Far()-far)
+			far := r.BadTTL()
+			if text, _ := receive(t, r, 200*time.Millisecond); text != "" || r.BadTTL() != far+1 {
+				t.Errorf("%q from far away was heard, %d counted", text, r.BadTTL()-far)
 			}
 		}
 	}

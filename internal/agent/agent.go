@@ -68,7 +68,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	doors, graph, err := begin(cfg)
 	if err != nil {
-		return fmt.Errorf("agent: open the kernel's doors (are you root?): %w", err)
+		return fmt.Errorf("agent: open netlink (are you root?): %w", err)
 	}
 	defer doors.close()
 	store, err := stores.Open(ctx, cfg.Store)

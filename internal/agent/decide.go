@@ -22,7 +22,7 @@ type decider struct {
 	node  string
 	graph *calc.Graph
 	watch *reporter
-	keep  *upkeep.Keeper
+	keep  *upkeep.Controller
 	in    <-chan syncer.Batch
 	out   chan<- intent.Batch
 	log   *slog.Logger

@@ -27,7 +27,7 @@ const table = "twill"
 func Boot(ctx context.Context, cfg Config) (done bool, err error) {
 	d, err := openDoors()
 	if err != nil {
-		return false, fmt.Errorf("open the kernel's doors (are you root?): %w", err)
+		return false, fmt.Errorf("open netlink (are you root?): %w", err)
 	}
 	defer d.close()
 	tables, err := d.nft.ListTables()
@@ -65,7 +65,7 @@ func (d doors) guarded(log *slog.Logger) bool {
 func Found() (map[string]string, error) {
 	d, err := openDoors()
 	if err != nil {
-		return nil, fmt.Errorf("open the kernel's doors (are you root?): %w", err)
+		return nil, fmt.Errorf("open netlink (are you root?): %w", err)
 	}
 	defer d.close()
 	links, err := d.sysctl.Links("ipv6/conf")
@@ -96,7 +96,7 @@ func Found() (map[string]string, error) {
 func Leave(ctx context.Context, found map[string]string) (did []string, err error) {
 	d, err := openDoors()
 	if err != nil {
-		return nil, fmt.Errorf("open the kernel's doors (are you root?): %w", err)
+		return nil, fmt.Errorf("open netlink (are you root?): %w", err)
 	}
 	defer d.close()
 	successor, err := upstreamRuns()

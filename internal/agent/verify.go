@@ -30,7 +30,7 @@ type comparer interface {
 func Verify(ctx context.Context, cfg Config, store datastore.Store) ([]Difference, error) {
 	d, err := openDoors()
 	if err != nil {
-		return nil, fmt.Errorf("open the kernel's doors (are you root?): %w", err)
+		return nil, fmt.Errorf("open netlink (are you root?): %w", err)
 	}
 	defer d.close()
 	g, err := d.graph(cfg)

@@ -78,7 +78,7 @@ func TestKernelAgrees(t *testing.T) {
 }
 
 // agree programs a world and asks packets of it.
-func agree(t *testing.T, n *node, w *calctest.World, rng *rand.Rand, seen *calctest.Coverage) bool {
+func agree(t *testing.T, n *node, w *calctest.Cluster, rng *rand.Rand, seen *calctest.Coverage) bool {
 	g := calc.New(nodeName)
 	g.Update(w.State())
 	g.SetInSync()
@@ -106,7 +106,7 @@ func agree(t *testing.T, n *node, w *calctest.World, rng *rand.Rand, seen *calct
 // asker makes up packets for a world.
 type asker struct {
 	*node
-	world  *calctest.World
+	world  *calctest.Cluster
 	rng    *rand.Rand
 	oracle *world.World
 	links  map[netip.Addr]string

@@ -75,7 +75,7 @@ func TestKernelAgreesOnAnyPath(t *testing.T) {
 type path struct {
 	*node
 	rng     *rand.Rand
-	world   *calctest.World
+	world   *calctest.Cluster
 	good    calctest.LastGood
 	graph   *calc.Graph
 	policy  *nft.Driver

@@ -48,10 +48,10 @@ type Addresses interface {
 
 // Grant says which addresses are wanted, and for whom.
 type Grant struct {
-	Handle string
-	Want   wire.IPAM
-	About  map[string]string
-	Beside *ipam.Beside // what is written with them; nil: nothing
+	Handle   string
+	Want     wire.IPAM
+	About    map[string]string
+	ExtraOps *ipam.ExtraOps // what is written with them; nil: nothing
 }
 
 // Kernel is the rest of the agent.
@@ -130,12 +130,12 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 			return s.cfg.Addresses.Release(ctx, handle(r.Ref), func(a map[string]string) bool { return a[attributeMAC] == r.MAC })
 		})
 	}
-	b := s.birth(ctx, r)
+	b := s.attachment(ctx, r)
 	undo = append(undo, b.undo)
 	if out.Addrs = r.Addrs; len(r.Addrs) == 0 {
 		whose := about(s.cfg.Node, r, time.Now())
 		whose[api.AttributeNote] = ipam.NoteContainer
-		if out.Addrs, err = s.cfg.Addresses.Assign(ctx, Grant{handle(r.Ref), r.IPAM, whose, &b.beside}); err != nil {
+		if out.Addrs, err = s.cfg.Addresses.Assign(ctx, Grant{handle(r.Ref), r.IPAM, whose, &b.extraOps}); err != nil {
 			return out, err
 		}
 	}

@@ -14,13 +14,13 @@ import (
 	"github.com/twillnet/twill/internal/ipam"
 )
 
-// birth is the way of one endpoint into the datastore and the kernel. Both are begun as soon as its addresses are chosen:
+// attachment is the way of one endpoint into the datastore and the kernel. Both are begun as soon as its addresses are chosen:
 // the datastore says yes or no to addresses and endpoint together, while its routes and policy come into force.
-type birth struct {
+type attachment struct {
 	s        *Server
 	request  wire.Request
 	profiles func() ([]api.Update, error)
-	beside   ipam.Beside
+	extraOps ipam.ExtraOps
 
 	endpoint *api.WorkloadEndpoint // nil: not begun
 	kv       api.Update
@@ -29,10 +29,10 @@ type birth struct {
 	old      string // the handle of whom it replaces
 }
 
-func (s *Server) birth(ctx context.Context, r wire.Request) *birth {
-	b := &birth{s: s, request: r, profiles: sync.OnceValues(func() ([]api.Update, error) { return s.profiles(ctx, r) })}
+func (s *Server) attachment(ctx context.Context, r wire.Request) *attachment {
+	b := &attachment{s: s, request: r, profiles: sync.OnceValues(func() ([]api.Update, error) { return s.profiles(ctx, r) })}
 	go func() { _, _ = b.profiles() }() // begin asks for them
-	b.beside.Make = func(ctx context.Context, addrs []ipam.Address) (api.Update, error) {
+	b.extraOps.Make = func(ctx context.Context, addrs []ipam.Address) (api.Update, error) {
 		again := b.endpoint != nil
 		if err := b.begin(ctx, plain(addrs)); err != nil || !again {
 			return b.kv, err
@@ -46,7 +46,7 @@ func (s *Server) birth(ctx context.Context, r wire.Request) *birth {
 }
 
 // begin brings the endpoint into force, as if it were in the datastore.
-func (b *birth) begin(ctx context.Context, addrs []netip.Addr) (err error) {
+func (b *attachment) begin(ctx context.Context, addrs []netip.Addr) (err error) {
 	b.stop()
 	if b.endpoint, err = b.s.endpoint(b.request, addrs); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (b *birth) begin(ctx context.Context, addrs []netip.Addr) (err error) {
 }
 
 // stop ends what begin began; the kernel stays as it is.
-func (b *birth) stop() {
+func (b *attachment) stop() {
 	if b.cancel != nil {
 		b.cancel()
 		<-b.forced
@@ -84,8 +84,8 @@ func (b *birth) stop() {
 }
 
 // complete returns when the endpoint is in the datastore, and in force.
-func (b *birth) complete(ctx context.Context, addrs []netip.Addr) error {
-	now := b.beside.Written
+func (b *attachment) complete(ctx context.Context, addrs []netip.Addr) error {
+	now := b.extraOps.Written
 	if now.Revision.IsZero() { // not written with the addresses
 		if err := b.begin(ctx, addrs); err != nil {
 			return err
@@ -103,7 +103,7 @@ func (b *birth) complete(ctx context.Context, addrs []netip.Addr) error {
 }
 
 // undo takes back an endpoint that was begun.
-func (b *birth) undo(ctx context.Context) error {
+func (b *attachment) undo(ctx context.Context) error {
 	b.stop()
 	if b.endpoint == nil || b.kv.Key == "" {
 		return nil

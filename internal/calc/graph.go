@@ -113,7 +113,7 @@ func (g *Graph) Problems() []api.Problem {
 func (g *Graph) Ready() (bool, []string) {
 	var why []string
 	for _, k := range slices.Sorted(maps.Keys(g.unread)) {
-		why = append(why, g.unread[k]+"; nothing else is known of it")
+		why = append(why, g.unread[k]+"; there is no earlier version")
 	}
 	return len(why) == 0, why
 }

@@ -68,7 +68,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case out <- changes:
-			s.told(changes)
+			s.published(changes)
 		case r := <-received:
 			if err := m.take(s, r); err != nil {
 				return err

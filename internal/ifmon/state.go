@@ -127,8 +127,8 @@ func (s *state) changes() []Change {
 	return out
 }
 
-// told says that the reader has the changes.
-func (s *state) told(changes []Change) {
+// published says that the reader has the changes.
+func (s *state) published(changes []Change) {
 	for _, c := range changes {
 		delete(s.dirty, c.Name)
 		if c.Gone {

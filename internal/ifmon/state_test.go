@@ -81,7 +81,7 @@ func TestEventsBecomeTheLeastChange(t *testing.T) {
 			for _, e := range start {
 				s.event(e)
 			}
-			s.told(s.changes())
+			s.published(s.changes())
 			for _, e := range tt.events {
 				s.event(e)
 			}
@@ -95,7 +95,7 @@ func TestEventsBecomeTheLeastChange(t *testing.T) {
 func TestFullListAfterLostEventsSaysThatLinksMayHaveBeenDown(t *testing.T) {
 	s := newState()
 	s.list([]rtnl.Link{{Index: 2, Name: "eth0", Up: true}, {Index: 3, Name: "cali1", Up: true}}, nil)
-	s.told(s.changes())
+	s.published(s.changes())
 	s.list([]rtnl.Link{{Index: 2, Name: "eth0", Up: true}}, []rtnl.Addr{{Link: 2, Prefix: netip.MustParsePrefix("192.0.2.1/24")}})
 	want := []Change{
 		{Link: Link{Index: 3, Name: "cali1"}, Gone: true},
@@ -146,7 +146,7 @@ func TestWhatWasToldAddsUpToThePresent(t *testing.T) {
 
 func tell(s *state, reader map[string]Link) {
 	cs := s.changes()
-	s.told(cs)
+	s.published(cs)
 	for _, c := range cs {
 		if reader[c.Name] = c.Link; c.Gone {
 			delete(reader, c.Name)

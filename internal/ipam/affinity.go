@@ -25,8 +25,8 @@ func (a *Allocator) EnsureBlock(ctx context.Context, args BlockArgs) (netip.Pref
 		return netip.Prefix{}, fmt.Errorf("%s: %w", what, err)
 	}
 	var out netip.Prefix
-	err = a.change(ctx, what, func(d *draft) error {
-		f := &filling{request: r, d: d, four: !args.Six, pools: r.choose(!args.Six, r.asker)}
+	err = a.change(ctx, what, func(d *txn) error {
+		f := &assignment{request: r, d: d, four: !args.Six, pools: r.choose(!args.Six, r.requester)}
 		var err error
 		out, err = f.room(ctx)
 		return err
@@ -35,7 +35,7 @@ func (a *Allocator) EnsureBlock(ctx context.Context, args BlockArgs) (netip.Pref
 }
 
 // room finds a block of the owner's with an address left, or claims one.
-func (f *filling) room(ctx context.Context) (netip.Prefix, error) {
+func (f *assignment) room(ctx context.Context) (netip.Prefix, error) {
 	if err := f.own(ctx); err != nil { // takes nothing, since nothing is wanted
 		return netip.Prefix{}, err
 	}
@@ -78,7 +78,7 @@ func (a *Allocator) ReleaseHostAffinities(ctx context.Context, node string, must
 		return fmt.Errorf("release blocks of %s: %w", node, err)
 	}
 	for _, four := range []bool{true, false} {
-		blocks, err := a.draft().claims(ctx, owner, four)
+		blocks, err := a.newTxn().claims(ctx, owner, four)
 		if err != nil {
 			return fmt.Errorf("release blocks of %s: %w", node, err)
 		}
@@ -97,7 +97,7 @@ func (a *Allocator) ReleaseHostAffinities(ctx context.Context, node string, must
 }
 
 func (a *Allocator) allEmpty(ctx context.Context, blocks []netip.Prefix, owner api.Owner, c cooling) error {
-	d := a.draft()
+	d := a.newTxn()
 	for _, p := range blocks {
 		e, err := d.block(ctx, p)
 		if err = errors.Join(err, e.fault()); err != nil {
@@ -118,7 +118,7 @@ func (a *Allocator) ReleaseAffinity(ctx context.Context, owner api.Owner, p neti
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	c := a.cooling(config)
-	return a.change(ctx, what, func(d *draft) error {
+	return a.change(ctx, what, func(d *txn) error {
 		e, err := d.block(ctx, p)
 		if err = errors.Join(err, e.fault()); err != nil {
 			return err
@@ -161,7 +161,7 @@ func (a *Allocator) RetirePool(ctx context.Context, key string, disable func(sto
 	if err != nil {
 		return 0, err
 	}
-	d := a.draft()
+	d := a.newTxn()
 	all, err := d.blocks(ctx, pool.CIDR.Addr())
 	if err != nil {
 		return 0, err

@@ -21,16 +21,16 @@ type AutoArgs struct {
 	Handle     string            // whose the addresses are; by it they are released
 	Attributes map[string]string // kept with each address, see api.AttributePod and others
 	Num4, Num6 int
-	Use        string   // empty: UseWorkload
-	Namespace  string   // of the workload, for namespaceSelectors
-	Pools      []string // names or CIDRs; empty: those that fit
-	MaxBlocks  int      // of one family, for this node; zero: what is configured
-	Windows    bool     // new blocks keep what Windows needs, and nothing is borrowed
-	Beside     *Beside  // nil: nothing
+	Use        string    // empty: UseWorkload
+	Namespace  string    // of the workload, for namespaceSelectors
+	Pools      []string  // names or CIDRs; empty: those that fit
+	MaxBlocks  int       // of one family, for this node; zero: what is configured
+	Windows    bool      // new blocks keep what Windows needs, and nothing is borrowed
+	ExtraOps   *ExtraOps // nil: nothing
 }
 
-// Beside is one key that is written in the same transaction as the addresses, where the store has transactions.
-type Beside struct {
+// ExtraOps is one key that is written in the same transaction as the addresses, where the store has transactions.
+type ExtraOps struct {
 	// Make is called with addresses that are free, before they are assigned, and again if another took them meanwhile. The
 	// revision that it returns is the one that the key must have; zero: it must not exist.
 	Make func(context.Context, []Address) (api.Update, error)
@@ -40,7 +40,7 @@ type Beside struct {
 	kv api.Update
 }
 
-func (b *Beside) written(revision api.Revision) {
+func (b *ExtraOps) written(revision api.Revision) {
 	if b != nil {
 		b.Written = b.kv
 		b.Written.Revision = revision
@@ -61,12 +61,12 @@ func (g AutoArgs) String() string {
 // request is AutoArgs with all that must be known to fill it.
 type request struct {
 	AutoArgs
-	*world
-	old   bool // the world was read a little while ago
-	a     *Allocator
-	owner api.Owner
-	asker asker
-	attr  api.BlockAttribute
+	*resources
+	old       bool // the world was read a little while ago
+	a         *Allocator
+	owner     api.Owner
+	requester requester
+	attr      api.BlockAttribute
 }
 
 // Assign gives out all addresses that are asked for, or none. After an error other
@@ -79,16 +79,16 @@ func (a *Allocator) Assign(ctx context.Context, args AutoArgs) ([]Address, error
 	}
 	out, err := r.assign(ctx, args)
 	if errors.Is(err, ErrNoAddress) && r.old { // there may be another pool by now
-		a.forget(ctx, r.world)
+		a.forget(ctx, r.resources)
 		return a.Assign(ctx, args)
 	}
 	return out, err
 }
 
 func (r *request) assign(ctx context.Context, args AutoArgs) (out []Address, err error) {
-	err = r.a.change(ctx, args.String(), func(d *draft) error {
-		out, d.blind = nil, d.first && r.a.cfg.Now().Before(r.a.keptUntil)
-		d.extra = r.Beside
+	err = r.a.change(ctx, args.String(), func(d *txn) error {
+		out, d.cached = nil, d.first && r.a.cfg.Now().Before(r.a.keptUntil)
+		d.extra = r.ExtraOps
 		for _, f := range []struct {
 			four bool
 			n    int
@@ -102,10 +102,10 @@ func (r *request) assign(ctx context.Context, args AutoArgs) (out []Address, err
 			}
 			out = append(out, got...)
 		}
-		if r.Beside == nil || r.a.txn == nil {
+		if r.ExtraOps == nil || r.a.txn == nil {
 			return nil
 		}
-		r.Beside.kv, err = r.Beside.Make(ctx, out)
+		r.ExtraOps.kv, err = r.ExtraOps.Make(ctx, out)
 		return err
 	})
 	if err != nil {
@@ -126,23 +126,23 @@ func (a *Allocator) request(ctx context.Context, args AutoArgs) (*request, error
 	if err != nil {
 		return nil, err
 	}
-	r := &request{AutoArgs: args, world: w, old: old, a: a, owner: ownerOf(args.Node, args.Use), attr: attribute(args.Handle, args.Attributes)}
-	r.asker = asker{node: args.Node, use: args.Use, namespace: args.Namespace, pools: args.Pools}
+	r := &request{AutoArgs: args, resources: w, old: old, a: a, owner: ownerOf(args.Node, args.Use), attr: attribute(args.Handle, args.Attributes)}
+	r.requester = requester{node: args.Node, use: args.Use, namespace: args.Namespace, pools: args.Pools}
 	node, err := w.labelled(ctx, a.store, api.Ref{Kind: api.KindNode, Name: args.Node})
 	if err != nil {
 		return nil, err
 	}
 	if node != nil {
-		r.asker.nodeKnown, r.asker.nodeLabels = true, node.Meta().Labels
+		r.requester.nodeKnown, r.requester.nodeLabels = true, node.Meta().Labels
 	}
 	if args.Namespace != "" {
-		r.asker.namespaceLabels, err = w.namespaceLabels(ctx, a.store, args.Namespace)
+		r.requester.namespaceLabels, err = w.namespaceLabels(ctx, a.store, args.Namespace)
 	}
 	return r, err
 }
 
 // namespaceLabels are those that the namespace's profile hands on.
-func (w *world) namespaceLabels(ctx context.Context, s datastore.Store, namespace string) (map[string]string, error) {
+func (w *resources) namespaceLabels(ctx context.Context, s datastore.Store, namespace string) (map[string]string, error) {
 	out := map[string]string{api.LabelName: namespace}
 	profile, err := w.labelled(ctx, s, api.Ref{Kind: api.KindProfile, Name: "kns." + namespace})
 	if p, ok := profile.(*api.Profile); ok {
@@ -174,11 +174,11 @@ func attribute(handle string, attrs map[string]string) api.BlockAttribute {
 
 // fill finds n addresses of a family: in blocks that the node has, then in new
 // ones, then in those of others.
-func (r *request) fill(ctx context.Context, d *draft, four bool, n int) ([]Address, error) {
-	pools := r.choose(four, r.asker)
-	f := &filling{request: r, d: d, four: four, left: n, pools: pools}
+func (r *request) fill(ctx context.Context, d *txn, four bool, n int) ([]Address, error) {
+	pools := r.choose(four, r.requester)
+	f := &assignment{request: r, d: d, four: four, left: n, pools: pools}
 	if slices.ContainsFunc(pools, func(p Pool) bool { return p.Why == "" }) {
-		if d.blind {
+		if d.cached {
 			return f.again(ctx)
 		}
 		for _, step := range []func(context.Context) error{f.own, f.claimNew, f.ownFull, f.borrow} {
@@ -198,10 +198,10 @@ func (r *request) fill(ctx context.Context, d *draft, four bool, n int) ([]Addre
 	return nil, &NoAddressError{Node: r.Node, Want: n, Four: four, Pools: pools}
 }
 
-// filling is the search for addresses of one family.
-type filling struct {
+// assignment is the search for addresses of one family.
+type assignment struct {
 	*request
-	d       *draft
+	d       *txn
 	four    bool
 	left    int
 	pools   []Pool
@@ -213,7 +213,7 @@ type filling struct {
 }
 
 // pool is the usable one that a block belongs to.
-func (f *filling) pool(block netip.Prefix) (Pool, bool) {
+func (f *assignment) pool(block netip.Prefix) (Pool, bool) {
 	for _, p := range f.pools {
 		if p.Why == "" && p.size == block.Bits() && p.CIDR.Contains(block.Addr()) {
 			return p, true
@@ -237,7 +237,7 @@ func (a *Allocator) remember(b *api.Block) {
 }
 
 // takeFrom allocates what a block has, up to what is wanted.
-func (f *filling) takeFrom(ctx context.Context, e *doc, p Pool) error {
+func (f *assignment) takeFrom(ctx context.Context, e *doc, p Pool) error {
 	b := e.block
 	if f.a.cooling(f.config).thaw(b) {
 		e.touch()
@@ -258,7 +258,7 @@ func (f *filling) takeFrom(ctx context.Context, e *doc, p Pool) error {
 }
 
 // again takes from the block in which there was room last time.
-func (f *filling) again(ctx context.Context) ([]Address, error) {
+func (f *assignment) again(ctx context.Context) ([]Address, error) {
 	p, known := f.a.roomy[f.roomyKey()]
 	pool, usable := f.pool(p)
 	if !known || !usable {
@@ -281,7 +281,7 @@ func (f *filling) again(ctx context.Context) ([]Address, error) {
 }
 
 // own takes from the blocks that the node has.
-func (f *filling) own(ctx context.Context) error {
+func (f *assignment) own(ctx context.Context) error {
 	blocks, err := f.d.claims(ctx, f.owner, f.four)
 	if err != nil {
 		return err
@@ -306,10 +306,10 @@ func (f *filling) own(ctx context.Context) error {
 }
 
 // ownFull takes from the node's blocks that were full, if there is no other way: others may have given addresses back.
-func (f *filling) ownFull(ctx context.Context) error { return f.from(ctx, f.full) }
+func (f *assignment) ownFull(ctx context.Context) error { return f.from(ctx, f.full) }
 
 // from takes from blocks to which the node has a claim.
-func (f *filling) from(ctx context.Context, blocks []netip.Prefix) error {
+func (f *assignment) from(ctx context.Context, blocks []netip.Prefix) error {
 	for _, p := range blocks {
 		if f.left == 0 && len(f.got) > 0 {
 			return nil // how many it has matters only to who claims another
@@ -343,10 +343,10 @@ func (f *filling) from(ctx context.Context, blocks []netip.Prefix) error {
 	return nil
 }
 
-func (f *filling) roomyKey() string { return fmt.Sprintf("%s %v", f.owner, f.four) }
+func (f *assignment) roomyKey() string { return fmt.Sprintf("%s %v", f.owner, f.four) }
 
 // claimNew takes from blocks that nobody had.
-func (f *filling) claimNew(ctx context.Context) error {
+func (f *assignment) claimNew(ctx context.Context) error {
 	for f.left > 0 {
 		if err := f.claimOne(ctx); err != nil || f.claimed == nil {
 			return err
@@ -360,7 +360,7 @@ func (f *filling) claimNew(ctx context.Context) error {
 }
 
 // claimOne makes a block the owner's, if it may have another and there is one.
-func (f *filling) claimOne(ctx context.Context) (err error) {
+func (f *assignment) claimOne(ctx context.Context) (err error) {
 	f.claimed = nil
 	most := mostBlocks
 	for _, n := range []int{f.config.MaxBlocksPerHost, f.MaxBlocks} {
@@ -384,7 +384,7 @@ func (f *filling) claimOne(ctx context.Context) (err error) {
 }
 
 // borrow takes from blocks of others.
-func (f *filling) borrow(ctx context.Context) error {
+func (f *assignment) borrow(ctx context.Context) error {
 	if f.config.StrictAffinity || f.Windows {
 		return nil
 	}
@@ -421,7 +421,7 @@ func familyOf(four bool) netip.Addr {
 }
 
 // whyNot says why a pool that may be used had too little.
-func (f *filling) whyNot(ctx context.Context, p Pool) string {
+func (f *assignment) whyNot(ctx context.Context, p Pool) string {
 	all, err := f.d.blocks(ctx, familyOf(f.four))
 	if err != nil {
 		return fmt.Sprintf("is not known well enough: %v", err)

@@ -38,7 +38,7 @@ type Finding struct {
 	node string                  // of a leak: for which it was allocated
 	note string                  // and what else was kept with it
 	seen map[string]api.Revision // revisions of what it was concluded from
-	mend func(*mending) error
+	fix  func(*repair) error
 }
 
 // id is equal for the same finding of two surveys.
@@ -118,13 +118,13 @@ func (c *checking) block(b *api.Block) {
 	if faults := b.Faults(); len(faults) > 0 {
 		c.add(Finding{
 			Kind: FoundBlock, Block: b.CIDR.String(), Problem: "its list of free addresses is wrong", Proof: strings.Join(first(faults, 3), "; "),
-			Fix: "make the list anew from the allocations", mend: func(m *mending) error { return m.freeList(b.CIDR) },
+			Fix: "make the list anew from the allocations", fix: func(m *repair) error { return m.freeList(b.CIDR) },
 		}, key)
 	}
 	if _, owned := b.Owner(); !owned && c.cools.empty(b) {
 		c.add(Finding{
 			Kind: FoundBlock, Block: b.CIDR.String(), Problem: "is nobody's, and nobody has an address of it", Proof: "it has no affinity, and all of it is free",
-			Fix: "delete it", mend: func(m *mending) error { return m.dropBlock(b.CIDR) },
+			Fix: "delete it", fix: func(m *repair) error { return m.dropBlock(b.CIDR) },
 		}, key)
 		return
 	}
@@ -133,7 +133,7 @@ func (c *checking) block(b *api.Block) {
 	}
 	f := Finding{Kind: FoundBlock, Block: b.CIDR.String(), Problem: "belongs to no pool", Proof: "no IPPool contains " + b.CIDR.String()}
 	if c.cools.empty(b) {
-		f.Fix, f.mend = "delete it: nobody has an address of it", func(m *mending) error { return m.dropBlock(b.CIDR) }
+		f.Fix, f.fix = "delete it: nobody has an address of it", func(m *repair) error { return m.dropBlock(b.CIDR) }
 	} else {
 		cold, _ := c.cools.count(b)
 		f.Kept = count(used(b)+cold, "address") + " of it are in use or cool down; it goes with the last of them, or make a pool for it"
@@ -198,7 +198,7 @@ func (c *checking) allocation(l Allocation) {
 		f.Kept = fmt.Sprintf("it is %s old, and its endpoint may be on its way (--grace %s)", max(age, 0).Truncate(time.Second), c.Grace)
 	default:
 		f.Fix = "free it"
-		f.mend = func(m *mending) error { return m.freeAddress(l.Addr, l.Block.CIDR, handle, f.Sequence) }
+		f.fix = func(m *repair) error { return m.freeAddress(l.Addr, l.Block.CIDR, handle, f.Sequence) }
 	}
 	c.add(f, api.BlockKey(l.Block.CIDR), api.HandleKey(handle))
 }
@@ -344,7 +344,7 @@ func (c *checking) handle(id string) {
 		}
 	}
 	have := maps.Clone(c.have[id])
-	f.mend = func(m *mending) error { return m.recount(id, have) }
+	f.fix = func(m *repair) error { return m.recount(id, have) }
 	c.add(f, keys...)
 }
 
@@ -372,10 +372,10 @@ func (c *checking) claims() {
 			} else if !owned {
 				f.Proof = "the block is nobody's"
 			}
-			f.Fix, f.mend = "delete the claim", func(m *mending) error { return m.dropClaim(own, p) }
+			f.Fix, f.fix = "delete the claim", func(m *repair) error { return m.dropClaim(own, p) }
 		case state != api.AffinityConfirmed && state != "":
 			f.Problem, f.Proof = "is claimed, and not confirmed", fmt.Sprintf("its state is %s, and the block is its", state)
-			f.Fix, f.mend = "confirm it", func(m *mending) error { return m.confirm(own, p) }
+			f.Fix, f.fix = "confirm it", func(m *repair) error { return m.confirm(own, p) }
 		default:
 			continue
 		}
@@ -407,10 +407,10 @@ func (c *checking) owner(b *api.Block) {
 		if c.dead(own.Name) {
 			f.Proof = fmt.Sprintf("the datastore has no node %s, and its last report has expired", own.Name)
 		}
-		f.Fix, f.mend = "give it up", func(m *mending) error { return m.giveUp(own, b.CIDR) }
+		f.Fix, f.fix = "give it up", func(m *repair) error { return m.giveUp(own, b.CIDR) }
 	case c.docs[key] == nil:
 		f.Problem, f.Proof = "is its, and not claimed", key+" does not exist"
-		f.Fix, f.mend = "write the claim", func(m *mending) error { return m.confirm(own, b.CIDR) }
+		f.Fix, f.fix = "write the claim", func(m *repair) error { return m.confirm(own, b.CIDR) }
 	default:
 		return
 	}

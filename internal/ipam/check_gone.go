@@ -68,12 +68,12 @@ func (c *checking) orphans(l Allocation, handle string) bool {
 			break
 		}
 		f.Fix = "delete the endpoint, and free it"
-		f.mend = func(m *mending) error { return m.freeOrphan(l, handle, us) }
+		f.fix = func(m *repair) error { return m.freeOrphan(l, handle, us) }
 	default:
 		f.Kept = fmt.Sprintf("nothing says whether that host lives: `twill delete node %s --cascade` deletes what is left of it", us[0].node)
 	}
 	c.add(f, api.BlockKey(l.Block.CIDR), api.HandleKey(handle))
-	if f.mend != nil {
+	if f.fix != nil {
 		seen := c.found[len(c.found)-1].seen
 		for _, u := range us {
 			seen[u.key] = u.revision
@@ -83,9 +83,9 @@ func (c *checking) orphans(l Allocation, handle string) bool {
 }
 
 // freeOrphan deletes endpoints together with an address that they alone have. Another of their addresses may have taken them away before.
-func (m *mending) freeOrphan(l Allocation, handle string, us []user) error {
+func (m *repair) freeOrphan(l Allocation, handle string, us []user) error {
 	for _, u := range us {
-		e, err := m.d.read(m.ctx, u.key)
+		e, err := m.txn.read(m.ctx, u.key)
 		if err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ const youth = time.Minute
 
 // free finds a block of a usable pool for the owner: one that does not exist yet,
 // else one that is empty and has been its owner's for a while.
-func (f *filling) free(ctx context.Context) (*doc, error) {
+func (f *assignment) free(ctx context.Context) (*doc, error) {
 	all, err := f.d.blocks(ctx, familyOf(f.four))
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func keyOf(e *doc) netip.Prefix {
 }
 
 // idle reports whether a block may be taken from its owner.
-func (f *filling) idle(b *api.Block) bool {
+func (f *assignment) idle(b *api.Block) bool {
 	own, owned := b.Owner()
 	if owned && (own == f.owner || own.Type != f.owner.Type) {
 		return false
@@ -78,7 +78,7 @@ func (f *filling) idle(b *api.Block) bool {
 
 // gap finds a block of the pool that does not exist. Each owner begins to look
 // at a place of its own, so that hosts that start together do not race for one.
-func (f *filling) gap(p Pool, by taken) (netip.Prefix, bool) {
+func (f *assignment) gap(p Pool, by taken) (netip.Prefix, bool) {
 	first := nth(p, seed(f.owner.Name)%(uint64(1)<<min(p.size-p.CIDR.Bits(), 63)))
 	at, wrapped := first, false
 	for {

@@ -42,7 +42,7 @@ func (a *Allocator) AssignIP(ctx context.Context, args IPArgs) (Address, error) 
 	if err := checkNames(args.Node, args.Handle); err != nil {
 		return Address{}, fmt.Errorf("%s: %w", what, err)
 	}
-	w, err := a.world(ctx)
+	w, err := a.resources(ctx)
 	if err != nil {
 		return Address{}, fmt.Errorf("%s: %w", what, err)
 	}
@@ -52,7 +52,7 @@ func (a *Allocator) AssignIP(ctx context.Context, args IPArgs) (Address, error) 
 	}
 	block, _ := args.Addr.Prefix(pool.size) // an address of the pool's family
 	var out Address
-	err = a.change(ctx, what, func(d *draft) error {
+	err = a.change(ctx, what, func(d *txn) error {
 		out, err = w.takeThis(ctx, d, block, args)
 		out.Pool = pool.Name
 		return err
@@ -61,13 +61,13 @@ func (a *Allocator) AssignIP(ctx context.Context, args IPArgs) (Address, error) 
 }
 
 // poolFor finds the pool of an address, and says why it is of no use.
-func (w *world) poolFor(addr netip.Addr, use string) (Pool, error) {
+func (w *resources) poolFor(addr netip.Addr, use string) (Pool, error) {
 	for _, p := range w.pools {
 		pool, ok := poolOf(p)
 		if !ok || !pool.CIDR.Contains(addr) {
 			continue
 		}
-		if why := (asker{use: use, pools: []string{pool.Name}}).unfit(p); why != "" {
+		if why := (requester{use: use, pools: []string{pool.Name}}).unfit(p); why != "" {
 			return pool, fmt.Errorf("%w: pool %s %s", ErrNoPool, pool.Name, why)
 		}
 		return pool, nil
@@ -75,7 +75,7 @@ func (w *world) poolFor(addr netip.Addr, use string) (Pool, error) {
 	return Pool{}, fmt.Errorf("%w: no IPPool contains it", ErrNoPool)
 }
 
-func (w *world) takeThis(ctx context.Context, d *draft, block netip.Prefix, args IPArgs) (Address, error) {
+func (w *resources) takeThis(ctx context.Context, d *txn, block netip.Prefix, args IPArgs) (Address, error) {
 	e, err := d.block(ctx, block)
 	if err == nil && e.gone {
 		e, err = d.insteadOf(ctx, e, args.Addr)
@@ -118,7 +118,7 @@ func (w *world) takeThis(ctx context.Context, d *draft, block netip.Prefix, args
 // insteadOf finds the block that has an address although it is not of its pool's
 // size, as a former pool of the same range may have left it. A block that would
 // overlap another is not made.
-func (d *draft) insteadOf(ctx context.Context, absent *doc, addr netip.Addr) (*doc, error) {
+func (d *txn) insteadOf(ctx context.Context, absent *doc, addr netip.Addr) (*doc, error) {
 	all, err := d.blocks(ctx, addr)
 	if err != nil {
 		return nil, err

@@ -73,7 +73,7 @@ type Allocator struct {
 	keptUntil time.Time // they need not be read
 
 	reading chan struct{} // who holds it may look at what follows
-	recent  *world        // what Assign read last
+	recent  *resources    // what Assign read last
 	until   time.Time     // it is good
 
 	renewing atomic.Bool // somebody reads another
@@ -130,7 +130,7 @@ func isConflict(err error) bool {
 }
 
 // change makes a draft and commits it, anew when another writer was first.
-func (a *Allocator) change(ctx context.Context, what string, make func(*draft) error) error {
+func (a *Allocator) change(ctx context.Context, what string, make func(*txn) error) error {
 	select {
 	case a.turn <- struct{}{}:
 		defer func() { <-a.turn }()
@@ -138,7 +138,7 @@ func (a *Allocator) change(ctx context.Context, what string, make func(*draft) e
 		return fmt.Errorf("%s: %w", what, ctx.Err())
 	}
 	for try := 0; ; try++ {
-		d := a.draft()
+		d := a.newTxn()
 		d.first = try == 0
 		err := make(d)
 		if err == nil {
@@ -150,7 +150,7 @@ func (a *Allocator) change(ctx context.Context, what string, make func(*draft) e
 		if !isConflict(err) || try+1 >= a.cfg.Tries {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		if d.blind {
+		if d.cached {
 			continue // nobody need have been first
 		}
 		if err := a.cfg.Pause(ctx, try); err != nil {

@@ -24,9 +24,9 @@ type Pool struct {
 	size int    // prefix length of its blocks
 }
 
-// world is what decides where addresses may come from. It changes rarely, and a
+// resources is what decides where addresses may come from. It changes rarely, and a
 // request that began before a change may end as if it had not happened.
-type world struct {
+type resources struct {
 	pools    []*api.IPPool // by name
 	reserved []netip.Prefix
 	config   api.IPAMConfig
@@ -35,8 +35,8 @@ type world struct {
 	others map[api.Ref]api.Resource // whose labels were asked for; nil: there is none
 }
 
-func (a *Allocator) world(ctx context.Context) (*world, error) {
-	w := &world{others: map[api.Ref]api.Resource{}}
+func (a *Allocator) resources(ctx context.Context) (*resources, error) {
+	w := &resources{others: map[api.Ref]api.Resource{}}
 	var err error
 	if w.pools, err = readAll[*api.IPPool](ctx, a.store, api.KindIPPool); err != nil {
 		return nil, err
@@ -54,9 +54,9 @@ func (a *Allocator) world(ctx context.Context) (*world, error) {
 
 // reused is a world that may have been read a little while ago; old says whether it was. Of many who need one, one reads.
 // While addresses are asked for all the time, it is read anew before it is too old, and nobody waits for it.
-func (a *Allocator) reused(ctx context.Context) (w *world, old bool, err error) {
+func (a *Allocator) reused(ctx context.Context) (w *resources, old bool, err error) {
 	if a.cfg.Reuse == 0 {
-		w, err = a.world(ctx)
+		w, err = a.resources(ctx)
 		return w, false, err
 	}
 	select {
@@ -67,7 +67,7 @@ func (a *Allocator) reused(ctx context.Context) (w *world, old bool, err error) 
 	}
 	now := a.cfg.Now()
 	if a.recent == nil || !now.Before(a.until) {
-		w, err = a.world(ctx)
+		w, err = a.resources(ctx)
 		if err == nil {
 			a.recent, a.until = w, now.Add(a.cfg.Reuse)
 		}
@@ -80,11 +80,11 @@ func (a *Allocator) reused(ctx context.Context) (w *world, old bool, err error) 
 }
 
 // renew reads a world in place of one that grows old, with all that was asked of that.
-func (a *Allocator) renew(ctx context.Context, old *world, now time.Time) {
+func (a *Allocator) renew(ctx context.Context, old *resources, now time.Time) {
 	defer a.renewing.Store(false)
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Reuse)
 	defer cancel()
-	w, err := a.world(ctx)
+	w, err := a.resources(ctx)
 	if err != nil {
 		return // who needs one will be told
 	}
@@ -107,7 +107,7 @@ func (a *Allocator) renew(ctx context.Context, old *world, now time.Time) {
 }
 
 // forget makes the next Assign look anew, unless another has since.
-func (a *Allocator) forget(ctx context.Context, w *world) {
+func (a *Allocator) forget(ctx context.Context, w *resources) {
 	select {
 	case a.reading <- struct{}{}:
 		if a.recent == w {
@@ -150,7 +150,7 @@ func readAll[R api.Resource](ctx context.Context, s datastore.Store, kind string
 }
 
 // labelled reads a resource for its labels; nil if there is none.
-func (w *world) labelled(ctx context.Context, s datastore.Store, ref api.Ref) (api.Resource, error) {
+func (w *resources) labelled(ctx context.Context, s datastore.Store, ref api.Ref) (api.Resource, error) {
 	w.mu.Lock()
 	r, known := w.others[ref]
 	w.mu.Unlock()
@@ -202,8 +202,8 @@ func poolOf(p *api.IPPool) (Pool, bool) {
 	return Pool{Name: p.Metadata.Name, CIDR: cidr.Masked(), size: size}, size >= cidr.Bits() && size <= cidr.Addr().BitLen()
 }
 
-// asker is who wants addresses, as far as pools ask about it.
-type asker struct {
+// requester is who wants addresses, as far as pools ask about it.
+type requester struct {
 	node, use, namespace string
 	pools                []string // names or CIDRs that were asked for
 	nodeLabels           map[string]string
@@ -213,7 +213,7 @@ type asker struct {
 
 // choose says of each pool of a family whether it may be used, in the order in
 // which they are.
-func (w *world) choose(four bool, k asker) []Pool {
+func (w *resources) choose(four bool, k requester) []Pool {
 	var out []Pool
 	for _, p := range w.pools {
 		pool, ok := poolOf(p)
@@ -235,7 +235,7 @@ func (w *world) choose(four bool, k asker) []Pool {
 }
 
 // unfit says why a pool may not be used; empty if it may.
-func (k asker) unfit(p *api.IPPool) string {
+func (k requester) unfit(p *api.IPPool) string {
 	s := p.Spec
 	uses := s.AllowedUses
 	if len(uses) == 0 {

@@ -26,7 +26,7 @@ type Lease struct {
 // QueryIP tells what is known of an address.
 func (a *Allocator) QueryIP(ctx context.Context, addr netip.Addr) (Lease, error) {
 	out := Lease{Addr: addr}
-	w, err := a.world(ctx)
+	w, err := a.resources(ctx)
 	if err != nil {
 		return out, err
 	}

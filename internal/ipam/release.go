@@ -62,7 +62,7 @@ func (a *Allocator) Release(ctx context.Context, rs ...Release) ([]netip.Addr, e
 	var errs []error
 	for _, p := range order {
 		var got []netip.Addr
-		err := a.change(ctx, fmt.Sprintf("release %s", list(byBlock[p])), func(d *draft) (err error) {
+		err := a.change(ctx, fmt.Sprintf("release %s", list(byBlock[p])), func(d *txn) (err error) {
 			got, err = a.releaseIn(ctx, d, p, byBlock[p], c)
 			return err
 		})
@@ -111,7 +111,7 @@ func (a *Allocator) blockOf(ctx context.Context, addr netip.Addr) (netip.Prefix,
 }
 
 // releaseIn frees addresses of one block.
-func (a *Allocator) releaseIn(ctx context.Context, d *draft, p netip.Prefix, rs []Release, c cooling) ([]netip.Addr, error) {
+func (a *Allocator) releaseIn(ctx context.Context, d *txn, p netip.Prefix, rs []Release, c cooling) ([]netip.Addr, error) {
 	e, err := d.block(ctx, p)
 	if err = errors.Join(err, e.fault()); err != nil || e.gone {
 		return nil, err
@@ -171,7 +171,7 @@ func (a *Allocator) ReleaseWhere(ctx context.Context, handle string, which func(
 	}
 	c := a.cooling(config)
 	var freed []netip.Addr
-	err = a.change(ctx, "release handle "+handle, func(d *draft) error {
+	err = a.change(ctx, "release handle "+handle, func(d *txn) error {
 		freed = nil
 		others, gone := false, map[netip.Prefix]int{} // whether some stay, and how many go
 		h, err := d.read(ctx, api.HandleKey(handle))
@@ -229,7 +229,7 @@ func (a *Allocator) Leases(ctx context.Context, handle string) ([]Lease, error) 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	d := a.draft()
+	d := a.newTxn()
 	h, err := d.read(ctx, api.HandleKey(handle))
 	if err = errors.Join(err, h.fault()); err != nil || h.gone {
 		return nil, err

@@ -21,7 +21,7 @@ func (a *Allocator) Repair(ctx context.Context, fs []Finding) []Repaired {
 	var out []Repaired
 	ours := map[string]api.Revision{} // what keys were changed to by repairs before
 	for _, f := range fs {
-		if f.mend == nil {
+		if f.fix == nil {
 			continue
 		}
 		out = append(out, Repaired{f, a.repair(ctx, f, ours)})
@@ -43,7 +43,7 @@ func (a *Allocator) repair(ctx context.Context, f Finding, ours map[string]api.R
 	if err != nil {
 		return err
 	}
-	d := a.draft()
+	d := a.newTxn()
 	for key, revision := range f.seen {
 		e, err := d.read(ctx, key)
 		if err != nil {
@@ -57,7 +57,7 @@ func (a *Allocator) repair(ctx context.Context, f Finding, ours map[string]api.R
 		}
 		e.guard = true
 	}
-	if err := f.mend(&mending{ctx, d, a.cooling(config)}); err != nil {
+	if err := f.fix(&repair{ctx, d, a.cooling(config)}); err != nil {
 		return err
 	}
 	changed := d.changed()
@@ -90,22 +90,22 @@ func Both(before, after []Finding) []Finding {
 	return out
 }
 
-// mending is a repair that is made.
-type mending struct {
+// repair is a repair that is made.
+type repair struct {
 	ctx     context.Context
-	d       *draft
+	txn     *txn
 	cooling // which addresses rest now
 }
 
-func (m *mending) block(p netip.Prefix) (*doc, error) {
-	e, err := m.d.block(m.ctx, p)
+func (m *repair) block(p netip.Prefix) (*doc, error) {
+	e, err := m.txn.block(m.ctx, p)
 	if err = errors.Join(err, e.fault()); err == nil && e.gone {
 		err = errStale
 	}
 	return e, err
 }
 
-func (m *mending) freeAddress(addr netip.Addr, block netip.Prefix, handle string, sequence uint64) error {
+func (m *repair) freeAddress(addr netip.Addr, block netip.Prefix, handle string, sequence uint64) error {
 	e, err := m.block(block)
 	if err != nil {
 		return err
@@ -115,10 +115,10 @@ func (m *mending) freeAddress(addr netip.Addr, block netip.Prefix, handle string
 		return errStale
 	}
 	m.free(e, []int{ord}, "") // nobody used it just now
-	return m.d.count(m.ctx, handle, block, -1)
+	return m.txn.count(m.ctx, handle, block, -1)
 }
 
-func (m *mending) freeList(p netip.Prefix) error {
+func (m *repair) freeList(p netip.Prefix) error {
 	e, err := m.block(p)
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (m *mending) freeList(p netip.Prefix) error {
 	return nil
 }
 
-func (m *mending) dropBlock(p netip.Prefix) error {
+func (m *repair) dropBlock(p netip.Prefix) error {
 	e, err := m.block(p)
 	if err != nil {
 		return err
@@ -149,14 +149,14 @@ func (m *mending) dropBlock(p netip.Prefix) error {
 	own, owned := e.block.Owner()
 	e.remove()
 	if owned {
-		return m.d.unclaim(m.ctx, own, p)
+		return m.txn.unclaim(m.ctx, own, p)
 	}
 	return nil
 }
 
 // recount sets a handle to what blocks have, less what repairs before this one freed.
-func (m *mending) recount(id string, have map[string]int) error {
-	e, err := m.d.read(m.ctx, api.HandleKey(id))
+func (m *repair) recount(id string, have map[string]int) error {
+	e, err := m.txn.read(m.ctx, api.HandleKey(id))
 	if err = errors.Join(err, e.fault()); err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (m *mending) recount(id string, have map[string]int) error {
 		if err != nil {
 			continue
 		}
-		b, err := m.d.block(m.ctx, p)
+		b, err := m.txn.block(m.ctx, p)
 		if err = errors.Join(err, b.fault()); err != nil {
 			return err
 		}
@@ -187,13 +187,13 @@ func (m *mending) recount(id string, have map[string]int) error {
 	return nil
 }
 
-func (m *mending) dropClaim(own api.Owner, p netip.Prefix) error {
-	return m.d.unclaim(m.ctx, own, p)
+func (m *repair) dropClaim(own api.Owner, p netip.Prefix) error {
+	return m.txn.unclaim(m.ctx, own, p)
 }
 
-func (m *mending) confirm(own api.Owner, p netip.Prefix) error { return m.d.claim(m.ctx, own, p) }
+func (m *repair) confirm(own api.Owner, p netip.Prefix) error { return m.txn.claim(m.ctx, own, p) }
 
-func (m *mending) giveUp(own api.Owner, p netip.Prefix) error {
+func (m *repair) giveUp(own api.Owner, p netip.Prefix) error {
 	e, err := m.block(p)
 	if err != nil {
 		return err
@@ -203,5 +203,5 @@ func (m *mending) giveUp(own api.Owner, p netip.Prefix) error {
 	} else {
 		e.touch()
 	}
-	return m.d.unclaim(m.ctx, own, p)
+	return m.txn.unclaim(m.ctx, own, p)
 }

@@ -75,7 +75,7 @@ func (a *Allocator) inSteps(ctx context.Context, changed []*doc) error {
 // uphold makes a handle count no fewer than the blocks that were just written have.
 func (a *Allocator) uphold(ctx context.Context, e *doc, blocks []*doc) error {
 	for {
-		d := a.draft()
+		d := a.newTxn()
 		now, err := d.read(ctx, e.key)
 		if err = errors.Join(err, now.fault()); err != nil || now.was.Revision == e.was.Revision {
 			return err
@@ -104,7 +104,7 @@ func (a *Allocator) uphold(ctx context.Context, e *doc, blocks []*doc) error {
 func (a *Allocator) upholdClaim(ctx context.Context, key string) error {
 	own, p, _ := api.ParseAffinityKey(key)
 	for {
-		d := a.draft()
+		d := a.newTxn()
 		block, err := d.block(ctx, p)
 		if has, owned := Owner(block.blockNow()); err != nil || !owned || has != own {
 			return err

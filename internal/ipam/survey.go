@@ -17,7 +17,7 @@ import (
 // one revision; what uses addresses was read after them, so that an address
 // whose user comes or goes meanwhile looks leaked at worst, and never another way.
 type Survey struct {
-	*world
+	*resources
 	Pools  []Pool
 	Blocks []*api.Block // sorted
 	docs   map[string]*doc
@@ -56,7 +56,7 @@ func (a *Allocator) Look(ctx context.Context) (*Survey, error) {
 		}
 	}
 	slices.SortFunc(v.Blocks, func(a, b *api.Block) int { return comparePrefixes(a.CIDR, b.CIDR) })
-	if v.world, err = a.world(ctx); err != nil {
+	if v.resources, err = a.resources(ctx); err != nil {
 		return nil, err
 	}
 	for _, p := range v.pools {

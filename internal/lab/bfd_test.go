@@ -36,7 +36,7 @@ reach web api tcp/80 v6
 
 // bfdLab is three hosts that know each other, and have for a while.
 func bfdLab(t *testing.T) *Lab {
-	machinetest.Dear(t, "waits for BGP to be at rest")
+	machinetest.Expensive(t, "waits for BGP to be at rest")
 	s, err := script.Parse("three.txt", threeHosts)
 	must(t, err)
 	exe := testBinary(t)

@@ -74,9 +74,9 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	keepers := make([]*keeper, len(c.Children))
+	keepers := make([]*supervised, len(c.Children))
 	for i, child := range c.Children {
-		keepers[i] = &keeper{cfg: c, child: child, stop: make(chan struct{}), done: make(chan struct{})}
+		keepers[i] = &supervised{cfg: c, child: child, stop: make(chan struct{}), done: make(chan struct{})}
 		go keepers[i].run()
 	}
 	for open := true; open; {
@@ -96,8 +96,8 @@ func Run(ctx context.Context, c Config) error {
 	return nil
 }
 
-// keeper runs one child again and again.
-type keeper struct {
+// supervised runs one child again and again.
+type supervised struct {
 	cfg   Config
 	child Child
 	stop  chan struct{}
@@ -107,7 +107,7 @@ type keeper struct {
 	proc *os.Process
 }
 
-func (k *keeper) signal(sig os.Signal) {
+func (k *supervised) signal(sig os.Signal) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.proc != nil {
@@ -115,7 +115,7 @@ func (k *keeper) signal(sig os.Signal) {
 	}
 }
 
-func (k *keeper) run() {
+func (k *supervised) run() {
 	defer close(k.done)
 	log := k.cfg.Log.With("child", k.child.Name)
 	wait := k.cfg.Backoff
@@ -139,7 +139,7 @@ func (k *keeper) run() {
 }
 
 // once runs the child until it ends or is stopped.
-func (k *keeper) once(log *slog.Logger) (err error, stopped bool) {
+func (k *supervised) once(log *slog.Logger) (err error, stopped bool) {
 	cmd := exec.Command(k.cfg.Exe, k.child.Args...)
 	cmd.Env = append(os.Environ(), k.child.Env...)
 	cmd.Stdout, cmd.Stderr = k.cfg.Stdout, k.cfg.Stderr
@@ -182,7 +182,7 @@ func (k *keeper) once(log *slog.Logger) (err error, stopped bool) {
 	return nil, true
 }
 
-func (k *keeper) setProc(p *os.Process) {
+func (k *supervised) setProc(p *os.Process) {
 	k.mu.Lock()
 	k.proc = p
 	k.mu.Unlock()

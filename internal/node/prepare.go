@@ -54,7 +54,7 @@ func prepareOnce(ctx context.Context, etcd datastore.Config, cfg nodekeep.Config
 	}
 	h, err := rtnl.Open()
 	if err != nil {
-		return fmt.Errorf("open the kernel's door (are you root?): %w", err)
+		return fmt.Errorf("open netlink (are you root?): %w", err)
 	}
 	defer h.Close()
 	cfg.Store = store

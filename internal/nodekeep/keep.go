@@ -28,7 +28,7 @@ import (
 	"github.com/twillnet/twill/internal/nodeaddr"
 )
 
-// Config of a Keeper.
+// Config of a Controller.
 type Config struct {
 	Node   string
 	AS     *api.ASNumber // to write beside the addresses; nil leaves it as it is
@@ -47,8 +47,8 @@ func (c Config) Idle() bool {
 	return c.AS == nil && !slices.ContainsFunc(c.Wants, func(w nodeaddr.Want) bool { return w.Order != nodeaddr.Keep })
 }
 
-// Keeper keeps the addresses of one Node.
-type Keeper struct {
+// Controller keeps the addresses of one Node.
+type Controller struct {
 	cfg  Config
 	loop *controller.Controller
 
@@ -58,15 +58,15 @@ type Keeper struct {
 	said map[string]string // by what it is about, what the log last said
 }
 
-// New returns a Keeper, which does nothing until Run.
-func New(c Config) *Keeper {
+// New returns a Controller, which does nothing until Run.
+func New(c Config) *Controller {
 	if c.Poll == 0 {
 		c.Poll = time.Minute
 	}
 	if c.Settle == 0 {
 		c.Settle = time.Second
 	}
-	k := &Keeper{cfg: c, said: map[string]string{}}
+	k := &Controller{cfg: c, said: map[string]string{}}
 	k.loop = controller.New(controller.Config{
 		Name: "the node's address", Prefixes: []string{api.KeyPrefix(api.KindNode, "")}, Store: c.Store,
 		Observe: k.observe, Reconcile: k.reconcile, MaxBackoff: retry, Log: c.Log,
@@ -78,7 +78,7 @@ func New(c Config) *Keeper {
 const retry = time.Second
 
 // Run keeps until the context ends.
-func (k *Keeper) Run(ctx context.Context) error {
+func (k *Controller) Run(ctx context.Context) error {
 	k.loop.Enqueue(k.cfg.Node, 0) // there may be no Node at all
 	events := make(chan struct{}, 1)
 	group, ctx := errgroup.WithContext(ctx)
@@ -98,7 +98,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // observe takes in a Node. Any may have this one's address, so all are one key: this node's name.
-func (k *Keeper) observe(u api.Update) []string {
+func (k *Controller) observe(u api.Update) []string {
 	if !k.book.Update(u) {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (k *Keeper) observe(u api.Update) []string {
 }
 
 // reconcile looks, and writes what there is to write. An error is one that goes away by itself.
-func (k *Keeper) reconcile(ctx context.Context, _ string) (again time.Time, err error) {
+func (k *Controller) reconcile(ctx context.Context, _ string) (again time.Time, err error) {
 	host, err := k.cfg.Look(ctx)
 	if err != nil {
 		return time.Time{}, err
@@ -134,7 +134,7 @@ func (k *Keeper) reconcile(ctx context.Context, _ string) (again time.Time, err 
 }
 
 // report says what was not found. If the Node has an address, that stays, and it is less bad.
-func (k *Keeper) report(n *api.Node, found []nodeaddr.Found) {
+func (k *Controller) report(n *api.Node, found []nodeaddr.Found) {
 	for _, f := range found {
 		at := "find " + f.Want.Name
 		switch now := nodeaddr.Address(n, f.Want.Family); {
@@ -149,7 +149,7 @@ func (k *Keeper) report(n *api.Node, found []nodeaddr.Found) {
 }
 
 // allowed leaves out addresses that other nodes have.
-func (k *Keeper) allowed(changes []nodeaddr.Change) (out []nodeaddr.Change) {
+func (k *Controller) allowed(changes []nodeaddr.Change) (out []nodeaddr.Change) {
 	taken := map[string]string{}
 	for _, c := range changes {
 		others := k.book.Others(k.cfg.Node, c.To.Addr())
@@ -166,7 +166,7 @@ func (k *Keeper) allowed(changes []nodeaddr.Change) (out []nodeaddr.Change) {
 }
 
 // clashes warns of addresses that the Node has, and others too.
-func (k *Keeper) clashes() {
+func (k *Controller) clashes() {
 	var text []string
 	for _, o := range k.book.Clashes(k.cfg.Node) {
 		text = append(text, o.String()+"; "+o.Fix())
@@ -178,7 +178,7 @@ func (k *Keeper) clashes() {
 }
 
 // say logs what is wrong once, and again when it has changed.
-func (k *Keeper) say(about string, level slog.Level, text string) {
+func (k *Controller) say(about string, level slog.Level, text string) {
 	if text != "" && k.said[about] != text {
 		k.cfg.Log.Log(context.Background(), level, "the node's address", "err", text)
 	}
@@ -186,7 +186,7 @@ func (k *Keeper) say(about string, level slog.Level, text string) {
 }
 
 // write makes the Node, or changes it at the revision that was heard of.
-func (k *Keeper) write(ctx context.Context, found []nodeaddr.Found, changes []nodeaddr.Change) error {
+func (k *Controller) write(ctx context.Context, found []nodeaddr.Found, changes []nodeaddr.Change) error {
 	n := api.New(api.KindNode).(*api.Node)
 	n.Metadata.Name = k.cfg.Node
 	if k.own.Value != nil {
@@ -223,7 +223,7 @@ func (k *Keeper) write(ctx context.Context, found []nodeaddr.Found, changes []no
 
 // wrong says what would be wrong with a Node that is not so already. What is stored was somebody's doing, and does not keep the
 // node from having its address.
-func (k *Keeper) wrong(n *api.Node) string {
+func (k *Controller) wrong(n *api.Node) string {
 	faults := func(n api.Node) api.FieldErrors {
 		n.Metadata.Name = k.cfg.Node // whatever the value says: the key does
 		return api.Validate(&n)
@@ -247,7 +247,7 @@ func (k *Keeper) wrong(n *api.Node) string {
 }
 
 // store writes a Node if it differs from what is stored.
-func (k *Keeper) store(ctx context.Context, n *api.Node) (api.Update, error) {
+func (k *Controller) store(ctx context.Context, n *api.Node) (api.Update, error) {
 	if k.own.Value == nil {
 		key, err := api.Key(n)
 		if err != nil {

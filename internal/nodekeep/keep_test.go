@@ -22,7 +22,7 @@ import (
 
 var nodesPrefix = api.KeyPrefix(api.KindNode, "")
 
-// bench is a keeper of node h1 on a store in memory, whose host is what the test says, in virtual time.
+// bench is a controller of node h1 on a store in memory, whose host is what the test says, in virtual time.
 type bench struct {
 	*testing.T
 	store *memstore.Store
@@ -104,7 +104,7 @@ func (b *bench) wantSaid(step, text string) {
 	}
 }
 
-// run runs a test with a keeper that is told ip, in virtual time.
+// run runs a test with a controller that is told ip, in virtual time.
 func run(t *testing.T, ip string, change func(*Config), steps func(*bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -122,7 +122,7 @@ func TestASlowStoreIsOnlySlow(t *testing.T) {
 }
 
 func TestAMemberWithoutALeaderIsNoticed(t *testing.T) {
-	machinetest.Dear(t, "takes 15 s")
+	machinetest.Expensive(t, "takes 15 s")
 	t.Parallel()
 	var cluster, peers []string
 	for i := range 3 {

@@ -93,7 +93,7 @@ func (w *world) tells(well bool) (said error) {
 }
 
 func TestAListOf100000KeysAnewTellsNothingTwiceAndKeepsNoMemory(t *testing.T) {
-	machinetest.Dear(t, "writes 100,000 keys")
+	machinetest.Expensive(t, "writes 100,000 keys")
 	w := newWorld(t)
 	c := w.raw()
 	const keys = 100_000

@@ -68,7 +68,7 @@ func (w *etcdWorld) until(what string, ok func() bool) {
 		case b := <-w.sync.Batches():
 			w.take(b)
 		case <-limit.C:
-			w.t.Fatalf("waited for %s; reader has %v, %+v", what, w.told, w.batch)
+			w.t.Fatalf("waited for %s; reader has %v, %+v", what, w.sent, w.batch)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func (w *etcdWorld) away() bool   { return w.batch.Status == syncer.WaitForDatas
 func TestSyncerOutlivesRestartOfEtcd(t *testing.T) {
 	w := newEtcdWorld(t)
 	w.put("/a", "1")
-	w.until("a", func() bool { return w.told["/a"] == "1" && w.synced() })
+	w.until("a", func() bool { return w.sent["/a"] == "1" && w.synced() })
 	for i := range 2 {
 		w.member.Close()
 		w.until("the loss", w.away)
@@ -94,7 +94,7 @@ func TestSyncerOutlivesRestartOfEtcd(t *testing.T) {
 		w.until("the return", w.synced)
 		key := fmt.Sprint("/b", i)
 		w.put(key, "1")
-		w.until(key, func() bool { return w.told[key] == "1" })
+		w.until(key, func() bool { return w.sent[key] == "1" })
 	}
 	w.want("/a=1 /b0=1 /b1=1")
 	if w.count != 3 {
@@ -106,7 +106,7 @@ func TestSyncerOutlivesCompactionOfEtcd(t *testing.T) {
 	w := newEtcdWorld(t)
 	w.put("/a", "1")
 	w.put("/b", "1")
-	w.until("in sync", func() bool { return len(w.told) == 2 && w.synced() })
+	w.until("in sync", func() bool { return len(w.sent) == 2 && w.synced() })
 	// While the syncer cannot hear, keys change and their history goes.
 	direct := func() *clientv3.Client {
 		c, err := clientv3.New(clientv3.Config{Endpoints: w.member.Endpoints(), Logger: zap.NewNop()})
@@ -137,8 +137,8 @@ func TestSyncerOutlivesCompactionOfEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.until("the last state", func() bool {
-		_, b := w.told["/b"]
-		return !b && w.told["/a"] == "x4" && w.told["/new4"] == "1" && w.synced()
+		_, b := w.sent["/b"]
+		return !b && w.sent["/a"] == "x4" && w.sent["/new4"] == "1" && w.synced()
 	})
 	w.want("/a=x4 /new0=1 /new1=1 /new2=1 /new3=1 /new4=1")
 }

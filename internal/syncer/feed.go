@@ -54,7 +54,7 @@ func (f *feed) run(ctx context.Context) {
 		if f.failures == 1 || f.failures%20 == 0 { // not each of a long outage
 			f.log.Warn("follow datastore", "err", err, "failures", f.failures)
 		}
-		if f.tell(ctx, event{state: state}) != nil || f.s.wait(ctx, f.failures) != nil {
+		if f.emit(ctx, event{state: state}) != nil || f.s.wait(ctx, f.failures) != nil {
 			return
 		}
 	}
@@ -72,7 +72,7 @@ func (f *feed) follow(ctx context.Context) error {
 		return err
 	}
 	defer w.Close()
-	if err := f.tell(ctx, event{state: InSync}); err != nil {
+	if err := f.emit(ctx, event{state: InSync}); err != nil {
 		return err
 	}
 	for {
@@ -82,7 +82,7 @@ func (f *feed) follow(ctx context.Context) error {
 		}
 		f.failures = 0
 		if len(changes.Updates) > 0 {
-			if err := f.tell(ctx, event{state: InSync, updates: changes.Updates}); err != nil {
+			if err := f.emit(ctx, event{state: InSync, updates: changes.Updates}); err != nil {
 				return err
 			}
 		}
@@ -119,10 +119,10 @@ func (f *feed) list(ctx context.Context) error {
 	f.position = snap.Position
 	// The snapshot is complete, so the prefix is in sync although the watch,
 	// which brings what is later, does not run yet.
-	return f.tell(ctx, event{state: InSync, snapshot: true, updates: snap.Items})
+	return f.emit(ctx, event{state: InSync, snapshot: true, updates: snap.Items})
 }
 
-func (f *feed) tell(ctx context.Context, e event) error {
+func (f *feed) emit(ctx context.Context, e event) error {
 	e.feed, e.prefix = f.index, f.prefix
 	return f.s.send(ctx, e)
 }

@@ -18,7 +18,7 @@ type mark uint64
 type merge struct {
 	batch Batch          // pending; it is on offer to the reader
 	at    map[string]int // where in batch.Updates a key is
-	told  map[string]mark
+	sent  map[string]mark
 
 	states []Status // of each feed
 	listed []bool   // whether each feed was ever listed
@@ -28,7 +28,7 @@ type merge struct {
 
 func newMerge(feeds int) *merge {
 	return &merge{
-		at: map[string]int{}, told: map[string]mark{}, seed: maphash.MakeSeed(),
+		at: map[string]int{}, sent: map[string]mark{}, seed: maphash.MakeSeed(),
 		states: make([]Status, feeds), listed: make([]bool, feeds),
 	}
 }
@@ -40,9 +40,9 @@ func (m *merge) news() bool { return m.dirty || len(m.batch.Updates) > 0 }
 func (m *merge) taken() {
 	for _, u := range m.batch.Updates {
 		if u.Value == nil {
-			delete(m.told, u.Key)
+			delete(m.sent, u.Key)
 		} else {
-			m.told[u.Key] = m.markOf(u)
+			m.sent[u.Key] = m.markOf(u)
 		}
 	}
 	clear(m.at)
@@ -82,13 +82,13 @@ func (m *merge) replace(e event) {
 		m.set(u)
 	}
 	var gone []string
-	for key := range m.told {
+	for key := range m.sent {
 		if strings.HasPrefix(key, e.prefix) && !held[key] {
 			gone = append(gone, key)
 		}
 	}
 	for _, u := range m.batch.Updates {
-		if _, told := m.told[u.Key]; !told && strings.HasPrefix(u.Key, e.prefix) && !held[u.Key] {
+		if _, sent := m.sent[u.Key]; !sent && strings.HasPrefix(u.Key, e.prefix) && !held[u.Key] {
 			gone = append(gone, u.Key)
 		}
 	}
@@ -101,9 +101,9 @@ func (m *merge) replace(e event) {
 // the reader nothing is dropped: else keys that come and go while it is slow
 // would pile up.
 func (m *merge) set(u api.Update) {
-	told, known := m.told[u.Key]
+	sent, known := m.sent[u.Key]
 	i, pending := m.at[u.Key]
-	switch nothing := u.Value == nil && !known || known && u.Value != nil && told == m.markOf(u); {
+	switch nothing := u.Value == nil && !known || known && u.Value != nil && sent == m.markOf(u); {
 	case nothing && pending:
 		last := len(m.batch.Updates) - 1
 		moved := m.batch.Updates[last]

@@ -24,7 +24,7 @@ import (
 type reader struct {
 	t     *testing.T
 	sync  *syncer.Syncer
-	told  map[string]string
+	sent  map[string]string
 	batch syncer.Batch // the last one, without updates
 	count int          // updates received
 	stop  func()
@@ -37,7 +37,7 @@ func follow(t *testing.T, store datastore.Store, cfg syncer.Config) *reader {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	r := &reader{t: t, sync: s, told: map[string]string{}}
+	r := &reader{t: t, sync: s, sent: map[string]string{}}
 	r.stop = func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
@@ -60,12 +60,12 @@ func (r *reader) take(b syncer.Batch) {
 		seen[u.Key] = true
 		r.count++
 		if u.Value == nil {
-			if _, ok := r.told[u.Key]; !ok {
+			if _, ok := r.sent[u.Key]; !ok {
 				r.t.Errorf("%s is gone, but was never told of", u.Key)
 			}
-			delete(r.told, u.Key)
+			delete(r.sent, u.Key)
 		} else {
-			r.told[u.Key] = string(u.Value)
+			r.sent[u.Key] = string(u.Value)
 		}
 	}
 	if r.batch.InSync && !b.InSync {
@@ -107,8 +107,8 @@ func (r *reader) settle() {
 func (r *reader) want(words string) {
 	r.t.Helper()
 	var got []string
-	for _, k := range slices.Sorted(maps.Keys(r.told)) {
-		got = append(got, k+"="+r.told[k])
+	for _, k := range slices.Sorted(maps.Keys(r.sent)) {
+		got = append(got, k+"="+r.sent[k])
 	}
 	if g := strings.Join(got, " "); g != words {
 		r.t.Errorf("reader has %q, want %q", g, words)

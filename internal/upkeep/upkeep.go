@@ -27,15 +27,15 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-// Config of a Keeper.
+// Config of a Controller.
 type Config struct {
 	Node  string
 	Store datastore.Store
 	Log   *slog.Logger
 }
 
-// Keeper keeps the host endpoints of one node. Any goroutine may use it.
-type Keeper struct {
+// Controller keeps the host endpoints of one node. Any goroutine may use it.
+type Controller struct {
 	cfg  Config
 	loop *controller.Controller
 
@@ -52,9 +52,9 @@ type host struct {
 	made   bool // automatically
 }
 
-// New returns a Keeper, which writes nothing until Run.
-func New(cfg Config) *Keeper {
-	k := &Keeper{cfg: cfg, hosts: map[string]host{}}
+// New returns a Controller, which writes nothing until Run.
+func New(cfg Config) *Controller {
+	k := &Controller{cfg: cfg, hosts: map[string]host{}}
 	k.loop = controller.New(controller.Config{
 		Name: "automatic host endpoints", Log: cfg.Log, Observe: k.observe, Reconcile: k.reconcile,
 		Prefixes: []string{
@@ -65,13 +65,13 @@ func New(cfg Config) *Keeper {
 }
 
 // Update takes in changes of the datastore; inSync once all that exists is in.
-func (k *Keeper) Update(us []api.Update, inSync bool) { k.loop.Update(us, inSync) }
+func (k *Controller) Update(us []api.Update, inSync bool) { k.loop.Update(us, inSync) }
 
 // Run writes until the context ends.
-func (k *Keeper) Run(ctx context.Context) error { return k.loop.Run(ctx) }
+func (k *Controller) Run(ctx context.Context) error { return k.loop.Run(ctx) }
 
 // observe takes in a change. One may take the place of another, so all host endpoints of the node are one key: the node's name.
-func (k *Keeper) observe(u api.Update) []string {
+func (k *Controller) observe(u api.Update) []string {
 	if !k.update(u) {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (k *Keeper) observe(u api.Update) []string {
 }
 
 // update reports whether a change concerns this node's host endpoints. A value that is not JSON changes nothing.
-func (k *Keeper) update(u api.Update) bool {
+func (k *Controller) update(u api.Update) bool {
 	ref, ok := api.ParseKey(u.Key)
 	if !ok {
 		return false
@@ -111,7 +111,7 @@ func (k *Keeper) update(u api.Update) bool {
 	return true
 }
 
-func (k *Keeper) gone(key, kind string) {
+func (k *Controller) gone(key, kind string) {
 	switch kind {
 	case api.KindNode:
 		k.node = nil
@@ -122,7 +122,7 @@ func (k *Keeper) gone(key, kind string) {
 	}
 }
 
-func (k *Keeper) host(u api.Update, h *api.HostEndpoint) bool {
+func (k *Controller) host(u api.Update, h *api.HostEndpoint) bool {
 	if h.Spec.Node != k.cfg.Node {
 		_, had := k.hosts[u.Key]
 		delete(k.hosts, u.Key)
@@ -133,7 +133,7 @@ func (k *Keeper) host(u api.Update, h *api.HostEndpoint) bool {
 }
 
 // reconcile writes what there is to write.
-func (k *Keeper) reconcile(ctx context.Context, _ string) (again time.Time, err error) {
+func (k *Controller) reconcile(ctx context.Context, _ string) (again time.Time, err error) {
 	actions, err := k.plan()
 	failed := false
 	for _, a := range actions {
@@ -159,7 +159,7 @@ type action struct {
 
 // plan says what there is to write. What is to go comes last: one host endpoint may take the place of another, and the host
 // must not be open in between.
-func (k *Keeper) plan() ([]action, error) {
+func (k *Controller) plan() ([]action, error) {
 	if k.held {
 		return nil, nil
 	}
@@ -199,7 +199,7 @@ func (k *Keeper) plan() ([]action, error) {
 }
 
 // do writes, and takes note of what is stored then: it will be heard of, but perhaps after the next plan.
-func (k *Keeper) do(ctx context.Context, a action) error {
+func (k *Controller) do(ctx context.Context, a action) error {
 	now, err := k.write(ctx, a)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", a.what, a.kv.Key, err)
@@ -213,7 +213,7 @@ func (k *Keeper) do(ctx context.Context, a action) error {
 	return nil
 }
 
-func (k *Keeper) write(ctx context.Context, a action) (api.Update, error) {
+func (k *Controller) write(ctx context.Context, a action) (api.Update, error) {
 	switch a.what {
 	case "delete":
 		err := k.cfg.Store.Delete(ctx, a.kv.Key, a.kv.Revision)

@@ -31,11 +31,11 @@ func doc(text, name, node string) string {
 	return strings.NewReplacer("NAME", name, "NODE", node).Replace(text)
 }
 
-// bench is a keeper of node h1 on a store in memory, fed by a real syncer, in virtual time.
+// bench is a controller of node h1 on a store in memory, fed by a real syncer, in virtual time.
 type bench struct {
 	*testing.T
 	store *memstore.Store
-	k     *Keeper
+	k     *Controller
 	log   log
 }
 

@@ -144,7 +144,7 @@ func TestVerdictOfCalcIsWorld(t *testing.T) {
 // stagedDiffers is the tag of a packet for which staged policies would make a difference.
 const stagedDiffers = "staged policies would decide otherwise"
 
-func compare(t *testing.T, s uint64, rng *rand.Rand, w *calctest.World, state []api.Update, c *cluster, cover *calctest.Coverage) {
+func compare(t *testing.T, s uint64, rng *rand.Rand, w *calctest.Cluster, state []api.Update, c *cluster, cover *calctest.Coverage) {
 	t.Helper()
 	oracle, l := world.New(state), readLinks(t, state)
 	staged := oracle.Staged()

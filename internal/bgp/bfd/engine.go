@@ -69,7 +69,7 @@ const Off = "Off"
 type Config struct {
 	// Link returns the index of the link on which a peer is, or an error if it is on none.
 	Link func(netip.Addr) (link int, err error)
-	Log *slog.Logger
+	Log  *slog.Logger
 	// OnSend receives how late each packet was sent; may be nil.
 	OnSend func(time.Duration)
 }
@@ -79,7 +79,7 @@ const (
 	// Packets read before timers are looked at: as many as may have arrived while this process was not scheduled, yet not so
 	// many that a flood keeps it from sending.
 	batchSize, batchSizePerPeer = 256, 16
-	maxWait             = time.Hour
+	maxWait                     = time.Hour
 	// batchDelay is the pause after each turn of the loop: packets that arrive meanwhile are handled together, which with hundreds of
 	// sessions costs far less than to wake for each packet.
 	batchDelay = 10 * time.Millisecond
@@ -87,20 +87,20 @@ const (
 
 // Engine runs sessions. Use New and Run.
 type Engine struct {
-	cfg   Config
-	rx    *onehop.Receiver
+	cfg       Config
+	rx        *onehop.Receiver
 	published publishedStatuses
-	count counts
+	count     counts
 
-	mu   sync.Mutex // guards asks
+	mu       sync.Mutex // guards asks
 	requests []func()
 
-	neighbours map[netip.Addr]*neighbour
+	neighbours     map[netip.Addr]*neighbour
 	discriminators map[uint32]bool // those in use
-	timers   timerHeap
-	buf     []byte
-	stopping  bool
-	dirty   bool // a status differs from the published one
+	timers         timerHeap
+	buf            []byte
+	stopping       bool
+	dirty          bool // a status differs from the published one
 }
 
 // neighbour is a peer, its session, and the socket to it.
@@ -109,11 +109,11 @@ type neighbour struct {
 	session *session
 	link    int // index; 0: none
 	out     *onehop.Sender
-	why     string // why there is no link, or why packets cannot be sent
+	why     string    // why there is no link, or why packets cannot be sent
 	at      time.Time // when its timer runs out
-	index   int // in the timetable
+	index   int       // in the timetable
 	closing bool
-	status   Status
+	status  Status
 }
 
 // New opens the engine's socket in the namespace of the calling thread.
@@ -168,7 +168,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 		e.runTimers(time.Now())
 		e.publish()
-		e.rx.Rest(batchDelay)
+		e.rx.Pause(batchDelay)
 	}
 	return ctx.Err()
 }

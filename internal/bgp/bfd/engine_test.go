@@ -40,7 +40,7 @@ func TestACutIsNoticedInTimeAndAnEndOnPurposeIsNone(t *testing.T) {
 
 	b.stop()
 	for _, peer := range []string{"192.0.2.2", "2001:db8::2"} {
-		if st := a.is(peer, "aside", aside); !strings.Contains(st.Why, "turned it off") {
+		if st := a.is(peer, "aside", aside); !strings.Contains(st.Why, "administratively down") {
 			t.Errorf("%+v", st)
 		}
 	}

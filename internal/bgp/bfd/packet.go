@@ -53,14 +53,14 @@ const (
 // Packet is a control packet without authentication (RFC 5880, 4.1). The fields of demand mode and echo are left out: neither
 // is supported.
 type Packet struct {
-	State       State
-	Diag        Diag
-	Poll, Final bool
-	ControlPlaneIndependent bool // the C bit
-	Multiplier  uint8
+	State                              State
+	Diag                               Diag
+	Poll, Final                        bool
+	ControlPlaneIndependent            bool // the C bit
+	Multiplier                         uint8
 	MyDiscriminator, YourDiscriminator uint32        // discriminators
-	DesiredMinTx    time.Duration // Desired Min TX Interval
-	RequiredMinRx     time.Duration // Required Min RX Interval; 0: the sender wants no packets
+	DesiredMinTx                       time.Duration // Desired Min TX Interval
+	RequiredMinRx                      time.Duration // Required Min RX Interval; 0: the sender wants no packets
 }
 
 // errNotControlPacket is returned for what RFC 5880, 6.8.6 discards.

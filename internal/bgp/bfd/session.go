@@ -15,7 +15,7 @@ const (
 	// slowInterval is the shortest transmit interval of a session that is not up (RFC 5880, 6.8.3).
 	slowInterval = time.Second
 	// adminDownPackets are sent at close: more than one, so that a lost one does not become a loss of the path at the peer.
-	adminDownPackets     = 3
+	adminDownPackets  = 3
 	adminDownInterval = 50 * time.Millisecond
 )
 
@@ -39,18 +39,18 @@ type session struct {
 	remoteState State
 	independent bool
 	multiplier  uint8
-	remoteMinTx     time.Duration
-	remoteMinRx     time.Duration
+	remoteMinTx time.Duration
+	remoteMinRx time.Duration
 
 	// What packets announce (desired, required), and what is in use until the peer has confirmed it with a final (active).
-	desiredMinTx, requiredMinRx         time.Duration
-	activeTx, activeRx   time.Duration
-	poll           bool
-	polledTx       time.Duration
-	polledRx       time.Duration
-	sent           Packet // the last one, without poll and final
-	sendAt, expiresAt time.Time
-	adminDownsLeft       int // AdminDown packets still to be sent
+	desiredMinTx, requiredMinRx time.Duration
+	activeTx, activeRx          time.Duration
+	poll                        bool
+	polledTx                    time.Duration
+	polledRx                    time.Duration
+	sent                        Packet // the last one, without poll and final
+	sendAt, expiresAt           time.Time
+	adminDownsLeft              int // AdminDown packets still to be sent
 }
 
 // newSession returns a session in state Down.
@@ -140,7 +140,7 @@ func (s *session) receive(p Packet, now time.Time) (reply Packet, needed bool) {
 func (s *session) transition(p Packet, now time.Time) {
 	switch {
 	case p.State == AdminDown:
-		if s.lost, s.why = false, "the neighbour has turned it off"; s.state != Down {
+		if s.lost, s.why = false, "administratively down at the neighbour"; s.state != Down {
 			s.setState(Down, DiagNeighbour, s.why, now)
 		}
 	case p.State == Down && s.state == Up:
@@ -157,7 +157,7 @@ func (s *session) transition(p Packet, now time.Time) {
 func (s *session) neighbourDown(diagnostic Diag, now time.Time) {
 	switch diagnostic {
 	case DiagNone, DiagNeighbour, DiagAdministrative:
-		s.setState(Down, DiagNeighbour, "the neighbour began anew", now)
+		s.setState(Down, DiagNeighbour, "the neighbour restarted the session", now)
 	default:
 		s.setState(Down, DiagNeighbour, fmt.Sprintf("the neighbour does not hear us (diagnostic %d)", diagnostic), now)
 		s.lost, s.losses = true, s.losses+1

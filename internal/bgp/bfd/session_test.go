@@ -187,13 +187,13 @@ func TestWhatAnEndMakesOfWhatHappens(t *testing.T) {
 			w.run(2 * time.Second)
 			w.lost = [2]bool{}
 		}, 2 * time.Second, "Up 0 false 1 "},
-		{"the far end stops on purpose", func(w *pair) { w.ends[1].close(w.now) }, 10 * ms, "Down 3 false 0 the neighbour has turned it off"},
+		{"the far end stops on purpose", func(w *pair) { w.ends[1].close(w.now) }, 10 * ms, "Down 3 false 0 administratively down at the neighbour"},
 		{"the far end stops on purpose, and two of its packets are lost", func(w *pair) {
 			w.ends[1].close(w.now)
 			w.lost[1] = true
 			w.run(adminDownInterval + 10*ms)
 			w.lost[1] = false
-		}, 10 * time.Second, "Down 3 false 0 the neighbour has turned it off"},
+		}, 10 * time.Second, "Down 3 false 0 administratively down at the neighbour"},
 		{"the far end begins anew", func(w *pair) { w.ends[1] = newSession(3, usual, w.now, rand.Float64) }, 10 * ms, "Up 0 false 0 "},
 		{"the far end begins anew after a while", func(w *pair) {
 			w.ends[1] = nil
@@ -211,8 +211,10 @@ func TestWhatAnEndMakesOfWhatHappens(t *testing.T) {
 			w.run(2 * time.Second)
 			w.lost = [2]bool{}
 			w.ends[1].close(w.now)
-		}, time.Second, "Down 1 false 1 the neighbour has turned it off"},
-		{"the far end wants to hear nothing", func(w *pair) { w.send(1, Packet{State: Up, Multiplier: 3, MyDiscriminator: 2, YourDiscriminator: 1, DesiredMinTx: 300 * ms}) }, 100 * ms, "Up 0 false 0 "},
+		}, time.Second, "Down 1 false 1 administratively down at the neighbour"},
+		{"the far end wants to hear nothing", func(w *pair) {
+			w.send(1, Packet{State: Up, Multiplier: 3, MyDiscriminator: 2, YourDiscriminator: 1, DesiredMinTx: 300 * ms})
+		}, 100 * ms, "Up 0 false 0 "},
 		{"this end stops", func(w *pair) { w.ends[0].close(w.now) }, time.Minute, "AdminDown 7 false 0 "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

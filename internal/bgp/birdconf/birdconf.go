@@ -1,7 +1,7 @@
 // Package birdconf renders a plan for BIRD 2, for sites that keep it.
 //
 // In: a [plan.Plan], passwords, and the blocks that the agent has in the kernel. Out: the text of one configuration for
-// both families, with which BIRD tells and believes what our own speaker would.
+// both families, with which BIRD advertises and accepts what our own speaker would.
 package birdconf
 
 import (
@@ -21,15 +21,15 @@ import (
 // Config is all that a rendering depends on.
 type Config struct {
 	Plan plan.Plan
-	// Blocks are the agent's blackholes: what lies within is not told by itself. BIRD cannot see that one route covers another.
+	// Blocks are the agent's blackhole routes: what they cover is not advertised by itself. BIRD's filters cannot see that one route covers another.
 	Blocks []netip.Prefix
-	// Secret returns a password; with an error the last one that could be read. A session without its password is left
-	// out, with a remark.
+	// Secret returns a password; with an error the last one that could be read. A session whose password is unknown is left
+	// out, with a comment.
 	Secret func(plan.Secret) (string, error)
 }
 
-// Render returns the configuration. It is an error if something in the plan cannot be written so that BIRD reads nothing
-// else: no text from outside is written but in quotes, as numbers, or in comments.
+// Render returns the configuration. It is an error if a value in the plan cannot be quoted so that BIRD reads nothing
+// else: text from outside is written only in quotes, as numbers, or in comments.
 func Render(c Config) (string, error) {
 	w := writer{Config: c}
 	p := c.Plan
@@ -45,7 +45,7 @@ func Render(c Config) (string, error) {
 	w.line("timeformat protocol %q;", birdctl.TimeFormat)
 	w.line("")
 	w.line("protocol device { scan time 2; }")
-	w.line("# The ways to next hops. Workloads' interfaces are the agent's.")
+	w.line("# Connected networks, to resolve next hops. Workloads' interfaces are the agent's.")
 	w.line("protocol direct { ipv4; ipv6; interface %s; }", w.interfaces())
 	for _, four := range []bool{true, false} {
 		w.kernel(four)
@@ -57,25 +57,25 @@ func Render(c Config) (string, error) {
 	for _, s := range p.Sessions {
 		w.session(s)
 	}
-	return w.text.String(), w.wrong
+	return w.text.String(), w.err
 }
 
 type writer struct {
 	Config
-	text  strings.Builder
-	wrong error // the first thing that cannot be written
+	text strings.Builder
+	err  error // the first value that cannot be quoted
 }
 
-// quoted is a text in quotes.
+// quoted returns a text in quotes.
 func (w *writer) quoted(text string) string {
 	q, err := quote(text)
-	if err != nil && w.wrong == nil {
-		w.wrong = fmt.Errorf("%q: %w", text, err)
+	if err != nil && w.err == nil {
+		w.err = fmt.Errorf("%q: %w", text, err)
 	}
 	return q
 }
 
-// comment is a text that ends with its line.
+// comment replaces control characters, so that the text ends with its line.
 func comment(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == unicode.ReplacementChar {
@@ -104,20 +104,20 @@ func version(four bool) string {
 	return "6"
 }
 
-// kernel takes in the agent's routes, and puts learned ones out.
+// kernel writes the kernel protocol of a family: it imports the agent's routes, and exports learned ones.
 func (w *writer) kernel(four bool) {
 	v := version(four)
 	w.line("")
 	w.line("filter twill_import%s {", v)
 	w.line("  if krt_source != %d then reject; # only the agent's", kernel.RouteProtocolAgent)
 	w.line("  if dest != RTD_BLACKHOLE && dest != RTD_UNICAST then reject;")
-	w.line("  if gw != :: then reject; # its ways to other hosts; BIRD has no gateway as :: in both families")
+	w.line("  if gw != :: then reject; # routes to other hosts; for BIRD, no gateway is :: in both families")
 	for _, i := range w.Plan.Ignored {
 		w.line("  if defined(ifname) && ifname ~ %s then reject;", w.quoted(i))
 	}
 	for _, b := range w.Blocks {
 		if b.Addr().Is4() == four && b.Bits() < b.Addr().BitLen() {
-			w.line("  if net ~ [ %s{%d,%d} ] then reject; # told as a whole", b, b.Bits()+1, b.Addr().BitLen())
+			w.line("  if net ~ [ %s{%d,%d} ] then reject; # advertised as a whole", b, b.Bits()+1, b.Addr().BitLen())
 		}
 	}
 	w.line("  accept;")
@@ -127,7 +127,7 @@ func (w *writer) kernel(four bool) {
 	w.line("  if source != RTS_BGP then reject;")
 	for _, f := range w.Plan.Foreign {
 		if f.Addr().Is4() == four {
-			w.line("  if net ~ %s then reject; # others bring its routes", f)
+			w.line("  if net ~ %s then reject; # others install its routes", f)
 		}
 	}
 	for _, e := range w.Plan.Encapsulated {
@@ -138,11 +138,11 @@ func (w *writer) kernel(four bool) {
 	w.line("  accept;")
 	w.line("}")
 	w.line("protocol kernel twill_kernel_%s {", v)
-	// What the host has itself is preferred to what peers tell, whose preference is 100.
+	// The host's own routes are preferred to learned ones, whose preference is 100.
 	w.line("  learn; persist; scan time 2; graceful restart; merge paths on; metric %d;", kernel.RouteMetricBIRD)
 	w.line("  ipv%s { preference 200; import filter twill_import%s; export filter twill_kernel%s; };", v, v, v)
 	w.line("}")
-	w.ways(four)
+	w.peerRoutes(four)
 	var own []netip.Prefix
 	for _, p := range w.Plan.Originate {
 		if p.Addr().Is4() == four {
@@ -160,9 +160,9 @@ func (w *writer) kernel(four bool) {
 	w.line("}")
 }
 
-// ways are routes to peers through gateways.
-func (w *writer) ways(four bool) {
-	ways := plan.Ways(w.Plan.Sessions)
+// peerRoutes are routes to peers through gateways.
+func (w *writer) peerRoutes(four bool) {
+	ways := plan.PeerRoutes(w.Plan.Sessions)
 	sorted := slices.SortedFunc(maps.Keys(ways), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	sorted = slices.DeleteFunc(sorted, func(p netip.Prefix) bool { return p.Addr().Is4() != four })
 	if len(sorted) == 0 {
@@ -176,8 +176,8 @@ func (w *writer) ways(four bool) {
 	w.line("}")
 }
 
-// LeftOut is why BIRD is not to have a session; nil: it is. secret is that of [Config].
-func LeftOut(s plan.Session, secret func(plan.Secret) (string, error)) error {
+// Omitted returns why a session is left out of BIRD's configuration; nil: it is not. secret is that of [Config].
+func Omitted(s plan.Session, secret func(plan.Secret) (string, error)) error {
 	if s.Closed != "" {
 		return errors.New(s.Closed)
 	}
@@ -194,7 +194,7 @@ func LeftOut(s plan.Session, secret func(plan.Secret) (string, error)) error {
 	return nil
 }
 
-// quote is a text as BIRD reads it: all bytes between two double quotes stand for themselves, a backslash too, and there
+// quote quotes a text for BIRD: all bytes between two double quotes stand for themselves, a backslash too, and there
 // is no way to write a quote or the end of a line (BIRD 2, conf/cf-lex.l).
 func quote(text string) (string, error) {
 	if strings.ContainsAny(text, "\"\n\x00") {
@@ -203,11 +203,11 @@ func quote(text string) (string, error) {
 	return `"` + text + `"`, nil
 }
 
-// session is one protocol of BIRD's.
+// session writes the BGP protocol of one session.
 func (w *writer) session(s plan.Session) {
 	w.line("")
 	w.line("# %s", comment(strings.TrimSpace(s.Why+" "+s.PeerNode)))
-	if why := LeftOut(s, w.Secret); why != nil {
+	if why := Omitted(s, w.Secret); why != nil {
 		w.line("# %s is left out: %s", s.Peer, comment(why.Error()))
 		return
 	}
@@ -215,9 +215,9 @@ func (w *writer) session(s plan.Session) {
 	w.local(s)
 	w.line("  neighbor %s port %d as %d;", s.Peer, s.Port, s.AS)
 	switch {
-	case s.BFD.Asked && !s.Via.IsValid(): // BIRD opens no direct session with who is behind a gateway
-		// BIRD speaks the BFD of neighbours only with those that it calls direct. It dies with BIRD, whose peers then forget it
-		// even if it restarts: so it is there only for who asks for it.
+	case s.BFD.Asked && !s.Via.IsValid(): // BIRD opens no direct session with a peer behind a gateway
+		// BIRD runs single-hop BFD only on direct sessions. It ends with BIRD, whose peers then drop its routes
+		// even if it restarts gracefully: so it is used only where a resource asks for it.
 		ttl := ""
 		if s.Hops > 0 {
 			ttl = " ttl security on;"
@@ -248,7 +248,7 @@ func (w *writer) session(s plan.Session) {
 	w.line("}")
 }
 
-// local is this end of a session. Where the node listens on its own address only, so does each session: BIRD has no
+// local writes the local end of a session. Where the node listens on its own address only, so does each session: BIRD has no
 // socket of one kind beside one of the other, and none without an address. So there what has no source has the node's.
 func (w *writer) local(s plan.Session) {
 	port, source := uint16(plan.DefaultPort), s.Source
@@ -266,7 +266,7 @@ func (w *writer) local(s plan.Session) {
 	w.line("  local port %d as %d;", port, s.LocalAS)
 }
 
-// channel is what a session tells and believes.
+// channel writes the filters and the next hop of a session.
 func (w *writer) channel(s plan.Session) {
 	w.line("  ipv%s {", version(s.Peer.Is4()))
 	w.line("    import keep filtered;")
@@ -277,7 +277,7 @@ func (w *writer) channel(s plan.Session) {
 	w.line("      accept;")
 	w.line("    };")
 	w.line("    export filter {")
-	w.line("      if source = RTS_DEVICE || proto = \"twill_ways%s\" then reject; # the ways to next hops", version(s.Peer.Is4()))
+	w.line("      if source = RTS_DEVICE || proto = \"twill_ways%s\" then reject; # routes to next hops", version(s.Peer.Is4()))
 	w.marks(s.Peer.Is4())
 	for _, r := range s.Export {
 		w.rule(r)
@@ -295,12 +295,12 @@ func (w *writer) channel(s plan.Session) {
 	w.line("  };")
 }
 
-// Name is how BIRD knows a session.
+// Name is the name of a session's protocol in BIRD.
 func Name(s plan.Session) string {
 	return "twill_" + strings.NewReplacer(".", "_", ":", "_").Replace(s.Peer.String())
 }
 
-// marks puts communities on what is told, also what peers told.
+// marks adds communities to what is advertised, also learned routes.
 func (w *writer) marks(four bool) {
 	for _, m := range w.Plan.Marks {
 		if m.Prefix.Addr().Is4() == four {
@@ -324,15 +324,15 @@ func kind(community string) string {
 	return "bgp_community"
 }
 
-// tuple is a community as BIRD has it: numbers.
+// tuple is a community in BIRD's form: numbers.
 func (w *writer) tuple(community string) string {
-	if strings.Trim(community, "0123456789:") != "" && w.wrong == nil {
-		w.wrong = fmt.Errorf("%q is no community", community)
+	if strings.Trim(community, "0123456789:") != "" && w.err == nil {
+		w.err = fmt.Errorf("%q is no community", community)
 	}
 	return "(" + strings.ReplaceAll(community, ":", ", ") + ")"
 }
 
-// rule is a condition and what it leads to.
+// rule writes one rule of a filter.
 func (w *writer) rule(r plan.Rule) {
 	var conditions []string
 	if r.Prefix.IsValid() {

@@ -105,7 +105,7 @@ func TestASessionThatIsClosedOrLacksItsPasswordIsLeftOut(t *testing.T) {
 		"a quote":                               {session: plan.Session{Password: &plan.Secret{}}, password: `a"b`, want: "quotes"},
 		"it is not known whether one is wanted": {session: plan.Session{Closed: "spec is a text"}, want: "spec is a text"},
 	} {
-		err := birdconf.LeftOut(tt.session, func(plan.Secret) (string, error) { return tt.password, tt.err })
+		err := birdconf.Omitted(tt.session, func(plan.Secret) (string, error) { return tt.password, tt.err })
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}

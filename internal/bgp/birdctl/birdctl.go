@@ -1,7 +1,7 @@
-// Package birdctl asks a BIRD 2 how it is, over its control socket.
+// Package birdctl reads the state of a BIRD 2 over its control socket.
 //
-// In: the socket, and what BIRD answers there: text for people, as birdc shows it. Out: values. A line that is not
-// understood is left out, so that another BIRD shows less, and nothing wrong. The times are read as birdconf has BIRD
+// In: the socket, and BIRD's answers: the text that birdc shows. Out: values. A line that is not
+// understood is left out, so that another version of BIRD shows less, and nothing wrong. Times are parsed as birdconf has BIRD
 // write them.
 package birdctl
 
@@ -18,11 +18,11 @@ import (
 // Codes of BIRD's answers.
 const (
 	greeting  = 1
-	firstFail = 8000 // this and all above say that something failed
+	firstFail = 8000 // this and all above are errors
 )
 
-// patience is how long BIRD may take to answer; one with many routes is busy when it reads a configuration.
-const patience = 30 * time.Second
+// answerTimeout bounds an answer; a BIRD with many routes is busy while it reads a configuration.
+const answerTimeout = 30 * time.Second
 
 // line is one line of an answer.
 type line struct {
@@ -30,24 +30,24 @@ type line struct {
 	text string
 }
 
-// Configure has BIRD read its configuration.
+// Configure has BIRD reload its configuration.
 func Configure(socket string) error {
-	_, err := ask(socket, "configure")
+	_, err := run(socket, "configure")
 	return err
 }
 
-// ask gives BIRD a command, and returns the answer. One that says that something failed is an error.
-func ask(socket, command string) ([]line, error) {
+// run sends BIRD a command, and returns the lines of its answer. A failure that BIRD reports is an error.
+func run(socket, command string) ([]line, error) {
 	conn, err := net.DialTimeout("unix", socket, time.Second)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
 		return nil, err
 	}
 	if _, err := fmt.Fprintln(conn, command); err != nil {
-		return nil, fmt.Errorf("tell BIRD: %w", err)
+		return nil, fmt.Errorf("write to BIRD: %w", err)
 	}
 	var out []line
 	code := 0

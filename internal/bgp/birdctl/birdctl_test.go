@@ -63,12 +63,12 @@ func TestRestartsAreSeen(t *testing.T) {
 0013 Daemon is up and running
 `})
 	second := func(n int) time.Time { return time.Date(2026, 11, 21, 11, 10, n, 0, time.Local) }
-	want := Status{Version: "BIRD 2.0.12", Booted: second(9), Configured: second(11), Recovering: true, Most: 118250 * time.Millisecond}
-	if s, err := Ask(socket); s != want || err != nil {
+	want := Status{Version: "BIRD 2.0.12", Booted: second(9), Configured: second(11), Recovering: true, RecoveryLimit: 118250 * time.Millisecond}
+	if s, err := GetStatus(socket); s != want || err != nil {
 		t.Errorf("%+v, %v; want %+v", s, err, want)
 	}
 	socket = answers(t, map[string]string{"show status": "1000-BIRD 2.0.12\n1011-Router ID is 172.30.0.2\n Last reboot on Monday\n0013 Daemon is up and running\n"})
-	if s, err := Ask(socket); s != (Status{Version: "BIRD 2.0.12"}) || err != nil {
+	if s, err := GetStatus(socket); s != (Status{Version: "BIRD 2.0.12"}) || err != nil {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -144,7 +144,7 @@ func TestPathsAreRead(t *testing.T) {
 		t.Errorf("%+v, %v\nwant %+v", got, err, want)
 	}
 	for session, want := range map[string]bool{"up": true, "other": false, "none": false} {
-		if Told(socket, session, net("10.65.1.0/26")) != want {
+		if IsAdvertised(socket, session, net("10.65.1.0/26")) != want {
 			t.Errorf("told to %s: %v", session, !want)
 		}
 	}

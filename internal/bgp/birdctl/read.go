@@ -30,14 +30,14 @@ const (
 type Protocol struct {
 	Name      string
 	Since     time.Time
-	State     string // of BGP: Established, or how far it is
+	State     string // of BGP: the session's state
 	LastError string
 	Imported  uint64 // routes
 	Filtered  uint64 // that were refused
 	Exported  uint64
 }
 
-// Path is one way to a destination.
+// Path is one path to a destination.
 type Path struct {
 	Dst         netip.Prefix
 	Protocol    string // that brought it
@@ -54,14 +54,14 @@ type Status struct {
 	Version    string // as it calls itself: BIRD 2.0.12
 	Booted     time.Time
 	Configured time.Time // when it last read a configuration
-	// Recovering: it restarts and keeps routes until peers have told theirs, at most for so long.
-	Recovering bool
-	Most       time.Duration
+	// Recovering: it restarts and keeps stale routes until peers have sent theirs, at most for RecoveryLimit.
+	Recovering    bool
+	RecoveryLimit time.Duration
 }
 
-// Ask asks BIRD how it is.
-func Ask(socket string) (s Status, err error) {
-	lines, err := ask(socket, "show status")
+// GetStatus reads BIRD's own state.
+func GetStatus(socket string) (s Status, err error) {
+	lines, err := run(socket, "show status")
 	for _, l := range lines {
 		text := strings.TrimSpace(l.text)
 		switch l.code {
@@ -73,15 +73,15 @@ func Ask(socket string) (s Status, err error) {
 			s.Recovering = true
 			if wait, ok := strings.CutPrefix(text, "Wait timer is "); ok {
 				left, _, _ := strings.Cut(wait, "/")
-				seconds, _ := strconv.ParseFloat(left, 64) // not understood: none
-				s.Most = time.Duration(seconds * float64(time.Second))
+				seconds, _ := strconv.ParseFloat(left, 64) // not understood: zero
+				s.RecoveryLimit = time.Duration(seconds * float64(time.Second))
 			}
 		}
 	}
 	return s, err
 }
 
-// read takes in one of BIRD's times; one that is not understood is not known.
+// read parses one of BIRD's times; one that is not understood stays zero.
 func (s *Status) read(text string) {
 	for words, at := range map[string]*time.Time{"Last reboot on ": &s.Booted, "Last reconfiguration on ": &s.Configured} {
 		if when, ok := strings.CutPrefix(text, words); ok {
@@ -90,9 +90,9 @@ func (s *Status) read(text string) {
 	}
 }
 
-// Protocols are all, by name.
+// Protocols returns all of BIRD's protocols, by name.
 func Protocols(socket string) (map[string]Protocol, error) {
-	lines, err := ask(socket, "show protocols all")
+	lines, err := run(socket, "show protocols all")
 	return readProtocols(lines), err
 }
 
@@ -105,7 +105,7 @@ func readProtocols(lines []line) map[string]Protocol {
 			const name, since = 0, 4
 			if f := strings.Fields(l.text); len(f) > since {
 				p = Protocol{Name: f[name]}
-				p.Since, _ = time.ParseInLocation(timeForm, f[since], time.Local) // not understood: not known
+				p.Since, _ = time.ParseInLocation(timeForm, f[since], time.Local) // not understood: zero
 			}
 		case protocolBody:
 			p.read(l.text)
@@ -117,7 +117,7 @@ func readProtocols(lines []line) map[string]Protocol {
 	return out
 }
 
-// read takes in one line about a protocol.
+// read parses one line about a protocol.
 func (p *Protocol) read(text string) {
 	key, value, _ := strings.Cut(strings.TrimSpace(text), ":")
 	switch value = strings.TrimSpace(value); key {
@@ -141,20 +141,20 @@ func (p *Protocol) read(text string) {
 	}
 }
 
-// Paths are all that BIRD knows and believes.
+// Paths returns all paths that BIRD has accepted.
 func Paths(socket string) ([]Path, error) {
-	lines, err := ask(socket, "show route all")
+	lines, err := run(socket, "show route all")
 	return readPaths(lines), err
 }
 
-// Told reports whether a session tells a destination.
-func Told(socket, session string, dst netip.Prefix) bool {
-	lines, err := ask(socket, "show route "+dst.String()+" export "+session)
+// IsAdvertised reports whether a session advertises a destination.
+func IsAdvertised(socket, session string, dst netip.Prefix) bool {
+	lines, err := run(socket, "show route "+dst.String()+" export "+session)
 	return err == nil && len(readPaths(lines)) > 0 // it is an error if there is no such route or session
 }
 
-// headForm is the first line of a path: prefix (none: that of the one before), kind, protocol, * if it is the best, preference.
-var headForm = regexp.MustCompile(`^(\S*)\s+\S+ \[(\S+) [^\]]*\]( [*!])? \(\d+([^)/]*)`)
+// pathHeadForm is the first line of a path: prefix (none: that of the one before), kind, protocol, * if it is the best, preference.
+var pathHeadForm = regexp.MustCompile(`^(\S*)\s+\S+ \[(\S+) [^\]]*\]( [*!])? \(\d+([^)/]*)`)
 
 func readPaths(lines []line) []Path {
 	var out []Path
@@ -162,7 +162,7 @@ func readPaths(lines []line) []Path {
 	for _, l := range lines {
 		switch l.code {
 		case routeHead:
-			m := headForm.FindStringSubmatch(l.text)
+			m := pathHeadForm.FindStringSubmatch(l.text)
 			if m == nil {
 				continue // a table's name, or a next hop
 			}
@@ -179,7 +179,7 @@ func readPaths(lines []line) []Path {
 	return out
 }
 
-// read takes in one attribute.
+// read parses one attribute.
 func (p *Path) read(text string) {
 	key, value, _ := strings.Cut(strings.TrimSpace(text), ": ")
 	switch key {

@@ -27,37 +27,37 @@ import (
 	"github.com/twillnet/twill/internal/serve"
 )
 
-// BFD says where the daemon of BFD finds what it needs.
+// BFD is the configuration of the BFD daemon.
 type BFD struct {
-	Dir    string // where the last plan is kept, which says who the peers are
-	Socket string // where to answer; empty: nowhere
+	Dir    string // where the last plan is stored, which has the peers
+	Socket string // of the HTTP server; empty: none
 	Log    *slog.Logger
 }
 
 const (
-	bfdSocketName = "BFD's socket"
-	lookForPlan   = 500 * time.Millisecond
-	relisten      = 5 * time.Second
-	reconnect     = 200 * time.Millisecond
-	heap          = 64 << 20 // bytes; garbage is collected only when they are used up
+	bfdSocketName     = "BFD's socket"
+	planPollInterval  = 500 * time.Millisecond
+	listenRetry       = 5 * time.Second
+	reconnectInterval = 200 * time.Millisecond
+	heapLimit         = 64 << 20 // bytes; garbage is collected only when they are used up
 )
 
-// RunBFD keeps BFD sessions with the peers of the last plan until the context ends. It is a process apart from the one
-// that speaks BGP, and of all others, so that neither a restart nor a busy processor looks like a dead path.
+// RunBFD keeps BFD sessions with the peers of the last plan until the context ends. It is a process of its own, apart from the one
+// that speaks BGP, so that neither a restart nor a busy processor looks like a path that is down.
 func RunBFD(ctx context.Context, cfg BFD) error {
 	debug.SetGCPercent(-1)
-	debug.SetMemoryLimit(heap)
+	debug.SetMemoryLimit(heapLimit)
 	if err := sched.Realtime(); err != nil {
 		cfg.Log.Warn("BFD runs without real-time scheduling: on a busy host a peer may wrongly be taken for dead; give it CAP_SYS_NICE, or longer intervals", "err", err)
 	}
 	h, err := rtnl.Open()
 	if err != nil {
-		return fmt.Errorf("bfd: open the kernel's door (are you root?): %w", err)
+		return fmt.Errorf("bfd: open netlink (are you root?): %w", err)
 	}
 	defer h.Close()
 	reg := prometheus.NewRegistry()
 	counted := metrics.NewBFD(reg)
-	engine, err := listen(ctx, bfd.Config{Link: way(h), Log: cfg.Log, OnSend: counted.Late}, cfg.Log)
+	engine, err := listen(ctx, bfd.Config{Link: linkTo(h), Log: cfg.Log, OnSend: counted.Late}, cfg.Log)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func RunBFD(ctx context.Context, cfg BFD) error {
 		all, _ := engine.Statuses()
 		return all, engine.Counts()
 	})
-	socket := serve.New(bfdSocketName, bfdAnswers(engine, reg), cfg.Log)
+	socket := serve.New(bfdSocketName, bfdHandler(engine, reg), cfg.Log)
 	if cfg.Socket != "" {
 		socket.Move(serve.At{Network: "unix", Address: cfg.Socket})
 	}
@@ -87,7 +87,7 @@ func RunBFD(ctx context.Context, cfg BFD) error {
 	return nil
 }
 
-// listen waits until nobody else has the port.
+// listen opens the engine, and retries while another process has the port.
 func listen(ctx context.Context, cfg bfd.Config, log *slog.Logger) (*bfd.Engine, error) {
 	said := false
 	for {
@@ -96,19 +96,19 @@ func listen(ctx context.Context, cfg bfd.Config, log *slog.Logger) (*bfd.Engine,
 			return e, nil
 		}
 		if !said {
-			log.Error("no BFD: does another program speak it on this host?", "err", err, "retry_in", relisten)
+			log.Error("BFD cannot listen: does another program use its port?", "err", err, "retry_in", listenRetry)
 			said = true
 		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(relisten):
+		case <-time.After(listenRetry):
 		}
 	}
 }
 
-// way finds the link on which a peer is.
-func way(h *rtnl.Handle) func(netip.Addr) (int, error) {
+// linkTo finds the link on which a peer is.
+func linkTo(h *rtnl.Handle) func(netip.Addr) (int, error) {
 	return func(peer netip.Addr) (int, error) {
 		hop, err := h.Lookup(peer)
 		switch {
@@ -121,16 +121,16 @@ func way(h *rtnl.Handle) func(netip.Addr) (int, error) {
 	}
 }
 
-// followPlan has the engine want the peers of the plan on disk, which whoever speaks BGP keeps.
+// followPlan sets the engine's peers from the plan on disk, which the BGP daemon writes, whenever the file changes.
 func followPlan(ctx context.Context, file string, engine *bfd.Engine, log *slog.Logger) error {
-	look := time.NewTicker(lookForPlan)
+	look := time.NewTicker(planPollInterval)
 	defer look.Stop()
 	var last fs.FileInfo
 	for {
 		if info, err := os.Stat(file); err == nil && (last == nil || !os.SameFile(info, last) || info.ModTime() != last.ModTime()) {
 			last = info
 			if p, err := load(file); err != nil {
-				log.Error("the plan cannot be read; BFD goes on as it is", "err", err)
+				log.Error("the plan cannot be read; BFD keeps its sessions", "err", err)
 			} else {
 				engine.SetPeers(peersOf(p))
 			}
@@ -153,7 +153,7 @@ func peersOf(p plan.Plan) []bfd.Peer {
 	return out
 }
 
-// followLinks tells the engine when peers may be on other links than before.
+// followLinks notifies the engine of changed links and addresses.
 func followLinks(ctx context.Context, h *rtnl.Handle, engine *bfd.Engine) error {
 	watch, err := h.Watch(rtnl.WatchLinks | rtnl.WatchAddrs)
 	if err != nil {
@@ -172,8 +172,8 @@ func followLinks(ctx context.Context, h *rtnl.Handle, engine *bfd.Engine) error 
 	}
 }
 
-// bfdAnswers are what the daemon says of itself: once, or whenever it changes.
-func bfdAnswers(engine *bfd.Engine, reg prometheus.Gatherer) http.Handler {
+// bfdHandler serves metrics, and a stream of statuses: the present ones, and again after each change.
+func bfdHandler(engine *bfd.Engine, reg prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /watch", func(w http.ResponseWriter, r *http.Request) {
@@ -197,7 +197,7 @@ func bfdAnswers(engine *bfd.Engine, reg prometheus.Gatherer) http.Handler {
 	return mux
 }
 
-// watchBFD hands on what the BFD daemon says, and nil when there is none.
+// watchBFD passes on the BFD daemon's statuses, and nil when it cannot be reached.
 func watchBFD(ctx context.Context, socket string, out chan<- []bfd.Status, log *slog.Logger) error {
 	tell := func(s []bfd.Status) error {
 		select {
@@ -212,14 +212,14 @@ func watchBFD(ctx context.Context, socket string, out chan<- []bfd.Status, log *
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		log.Debug("BFD", "err", err, "retry_in", reconnect)
+		log.Debug("BFD", "err", err, "retry_in", reconnectInterval)
 		if err := tell(nil); err != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(reconnect):
+		case <-time.After(reconnectInterval):
 		}
 	}
 }

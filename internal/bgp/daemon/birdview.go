@@ -16,52 +16,52 @@ import (
 	"github.com/twillnet/twill/internal/kernel"
 )
 
-// do runs something in the loop.
-func (w *confWriter) do(ctx context.Context, f func() error) error {
+// run runs f in the loop.
+func (w *confWriter) run(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	select {
-	case w.asks <- func() { done <- f() }:
+	case w.requests <- func() { done <- f() }:
 		return <-done
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// Report says how BIRD is, in the words of our own speaker.
+// Report returns BIRD's state in the form of our own speaker's report.
 func (w *confWriter) Report(ctx context.Context) (r speaker.Report, err error) {
-	err = w.do(ctx, func() error { r, err = w.report(); return err })
+	err = w.run(ctx, func() error { r, err = w.report(); return err })
 	return r, err
 }
 
 func (w *confWriter) report() (speaker.Report, error) {
 	p := w.plan
-	r := speaker.Report{Node: p.Node, Off: p.Off, AS: p.AS, RouterID: p.RouterID, Since: w.begun, Problems: slices.Clone(p.Problems), Unread: p.Unread}
-	if w.wrong != "" {
-		r.Problems = append(r.Problems, "BIRD's configuration: "+w.wrong)
+	r := speaker.Report{Node: p.Node, Off: p.Off, AS: p.AS, RouterID: p.RouterID, Since: w.started, Problems: slices.Clone(p.Problems), Unread: p.Unread}
+	if w.configErr != "" {
+		r.Problems = append(r.Problems, "BIRD's configuration: "+w.configErr)
 	}
 	installed, err := w.installed()
 	if err != nil {
 		return r, err
 	}
 	r.Kernel = len(installed)
-	verdicts, err := speaker.Judge(w.rtnl, p)
+	verdicts, err := speaker.ReadVerdicts(w.rtnl, p)
 	if err != nil {
 		return r, err
 	}
 	for _, v := range verdicts {
-		if v.Told {
-			r.Told++
+		if v.Advertised {
+			r.Advertised++
 		}
 	}
 	if p.Off != "" {
-		r.Told = 0
+		r.Advertised = 0
 		return r, nil
 	}
 	protocols, err := birdctl.Protocols(w.cfg.Bird)
 	if err == nil {
 		err = w.fromBIRD(&r)
 	}
-	if err != nil { // it is told in each session, too
+	if err != nil { // each session shows it, too
 		r.Problems = append(r.Problems, "BIRD does not answer: "+err.Error())
 	}
 	for _, s := range p.Sessions {
@@ -75,22 +75,22 @@ func (w *confWriter) report() (speaker.Report, error) {
 	return r, nil
 }
 
-// fromBIRD adds what BIRD alone knows.
+// fromBIRD adds what only BIRD knows.
 func (w *confWriter) fromBIRD(r *speaker.Report) error {
-	bird, err := birdctl.Ask(w.cfg.Bird)
+	bird, err := birdctl.GetStatus(w.cfg.Bird)
 	if err != nil {
 		return err
 	}
 	r.Since, r.Planned, r.Version = bird.Booted, bird.Configured, bird.Version
 	if bird.Recovering {
-		r.Holding = time.Now().Add(bird.Most)
+		r.Holding = time.Now().Add(bird.RecoveryLimit)
 	}
 	paths, err := birdctl.Paths(w.cfg.Bird)
 	r.Learned = len(learned(paths))
 	return err
 }
 
-// learned are the destinations that peers told.
+// learned returns the destinations learned from peers.
 func learned(paths []birdctl.Path) map[netip.Prefix]bool {
 	out := map[netip.Prefix]bool{}
 	for _, p := range paths {
@@ -104,34 +104,34 @@ func learned(paths []birdctl.Path) map[netip.Prefix]bool {
 // Kinds of BIRD's routes.
 const (
 	typeBGP    = "BGP"
-	typeDevice = "device" // its ways to next hops
+	typeDevice = "device" // connected networks
 )
 
 func (w *confWriter) session(s plan.Session, protocols map[string]birdctl.Protocol) speaker.Session {
 	is, there := protocols[birdconf.Name(s)]
 	out := speaker.Session{
 		Peer: s.Peer, PeerNode: s.PeerNode, From: s.Why, Global: s.Global, AS: s.AS, LocalAS: s.LocalAS, Client: s.Client,
-		State: is.State, Since: is.Since, Why: is.LastError, Received: is.Imported + is.Filtered, Accepted: is.Imported, Told: is.Exported,
+		State: is.State, Since: is.Since, Why: is.LastError, Received: is.Imported + is.Filtered, Accepted: is.Imported, Advertised: is.Exported,
 	}
 	switch {
 	case !there:
-		out.State, out.Since, out.Why = "Closed", w.begun, "BIRD has no such session"
-		if why := birdconf.LeftOut(s, w.secrets.read); why != nil {
+		out.State, out.Since, out.Why = "Closed", w.started, "BIRD has no such session"
+		if why := birdconf.Omitted(s, w.secrets.read); why != nil {
 			out.Why = "not opened: " + why.Error()
 		}
 	case out.State == speaker.Established:
 		out.Why = ""
 	case out.Why == "" && s.Passive:
-		out.Why = "the peer has not called yet"
+		out.Why = "the peer has not connected yet"
 	case out.Why == "":
-		out.Why = "no answer yet: not reachable, nobody listens, or another password"
+		out.Why = "no answer yet: not reachable, not listening, or another password"
 	}
 	return out
 }
 
-// installed are the destinations that the kernel has from BIRD.
+// installed returns the destinations that BIRD has installed in the kernel.
 func (w *confWriter) installed() (map[netip.Prefix]bool, error) {
-	routes, err := learnedBy(w.rtnl, kernel.RouteProtocolBIRD, kernel.RouteMetricBIRD)
+	routes, err := routesOf(w.rtnl, kernel.RouteProtocolBIRD, kernel.RouteMetricBIRD)
 	out := map[netip.Prefix]bool{}
 	for _, r := range routes {
 		out[r.Dst] = true
@@ -139,9 +139,9 @@ func (w *confWriter) installed() (map[netip.Prefix]bool, error) {
 	return out, err
 }
 
-// Routes are all paths that BIRD knows and believes.
+// Routes returns all paths that BIRD has accepted.
 func (w *confWriter) Routes(ctx context.Context) (out []speaker.Route, err error) {
-	err = w.do(ctx, func() error { out, err = w.routes(); return err })
+	err = w.run(ctx, func() error { out, err = w.routes(); return err })
 	return out, err
 }
 
@@ -181,14 +181,14 @@ func (w *confWriter) routes() ([]speaker.Route, error) {
 	return out, nil
 }
 
-// Explain says what becomes of a destination, or of what covers it.
+// Explain explains a destination, or the longest prefix that covers it.
 func (w *confWriter) Explain(ctx context.Context, asked netip.Prefix) (e speaker.Explanation, err error) {
-	err = w.do(ctx, func() error { e, err = w.explain(asked); return err })
+	err = w.run(ctx, func() error { e, err = w.explain(asked); return err })
 	return e, err
 }
 
 func (w *confWriter) explain(asked netip.Prefix) (speaker.Explanation, error) {
-	verdicts, err := speaker.Judge(w.rtnl, w.plan)
+	verdicts, err := speaker.ReadVerdicts(w.rtnl, w.plan)
 	if err != nil {
 		return speaker.Explanation{}, err
 	}
@@ -214,8 +214,8 @@ func (w *confWriter) explain(asked netip.Prefix) (speaker.Explanation, error) {
 		}
 		name := birdconf.Name(s)
 		e.Peers = append(e.Peers, speaker.PeerVerdict{
-			Peer: s.Peer, PeerNode: s.PeerNode, Told: birdctl.Told(w.cfg.Bird, name, e.Dst),
-			Why: speaker.Because(w.plan, s, protocols[name].State == speaker.Established, e),
+			Peer: s.Peer, PeerNode: s.PeerNode, Advertised: birdctl.IsAdvertised(w.cfg.Bird, name, e.Dst),
+			Why: speaker.ExplainPeer(w.plan, s, protocols[name].State == speaker.Established, e),
 		})
 	}
 	return e, err

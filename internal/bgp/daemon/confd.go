@@ -21,17 +21,17 @@ import (
 	"github.com/twillnet/twill/internal/serve"
 )
 
-// Confd says how BIRD's configuration is kept.
+// Confd configures RunConfd.
 type Confd struct {
 	Config
-	Output    string                  // the configuration
-	Bird      string                  // BIRD's control socket; empty: it is told nothing
-	Check     func(file string) error // what BIRD says of a configuration
+	Output    string                  // the configuration's file
+	Bird      string                  // BIRD's control socket; empty: BIRD is not asked to reload
+	Check     func(file string) error // has BIRD check a configuration
 	Onetime   bool                    // write it once, and end
-	KeepStage bool                    // leave what was refused beside the output
+	KeepStage bool                    // leave a refused configuration next to the output
 }
 
-// RunConfd keeps BIRD's configuration as the datastore says, until the context ends.
+// RunConfd keeps BIRD's configuration up to date with the datastore, until the context ends.
 func RunConfd(ctx context.Context, cfg Confd) error {
 	if cfg.Node == "" {
 		return errors.New("confd: no node name; set NODENAME or --node")
@@ -41,13 +41,13 @@ func RunConfd(ctx context.Context, cfg Confd) error {
 	}
 	h, err := rtnl.Open()
 	if err != nil {
-		return fmt.Errorf("confd: open the kernel's door: %w", err)
+		return fmt.Errorf("confd: open netlink: %w", err)
 	}
 	defer h.Close()
 	plans := make(chan plan.Plan)
 	secrets := newSecretDir(cfg.Secrets)
-	w := &confWriter{cfg: cfg, rtnl: h, secrets: secrets, asks: make(chan func()), begun: time.Now()}
-	k := newKeeper(cfg.Config, plans, secrets)
+	w := &confWriter{cfg: cfg, rtnl: h, secrets: secrets, requests: make(chan func()), started: time.Now()}
+	k := newPlanSource(cfg.Config, plans, secrets)
 	k.statuses = statuses{w, h}
 	if cfg.Onetime {
 		p, err := k.now(ctx)
@@ -56,10 +56,10 @@ func RunConfd(ctx context.Context, cfg Confd) error {
 		}
 		return w.write(p)
 	}
-	if w.former, err = speakers(h); err != nil {
+	if w.former, err = speakerRoutes(h); err != nil {
 		return fmt.Errorf("confd: %w", err)
 	}
-	socket := serve.New(socketName, answers(w), cfg.Log)
+	socket := serve.New(socketName, handler(w), cfg.Log)
 	if cfg.Socket != "" {
 		socket.Move(serve.At{Network: "unix", Address: cfg.Socket})
 	}
@@ -74,44 +74,44 @@ func RunConfd(ctx context.Context, cfg Confd) error {
 }
 
 // now makes a plan of what the datastore has now.
-func (k *keeper) now(ctx context.Context) (plan.Plan, error) {
+func (k *planSource) now(ctx context.Context) (plan.Plan, error) {
 	store, err := k.dial(ctx)
 	if err != nil {
 		return plan.Plan{}, err
 	}
 	defer store.Close()
-	world := plan.New()
-	world.RouterID = k.cfg.RouterID
+	resources := plan.New()
+	resources.RouterID = k.cfg.RouterID
 	for _, prefix := range plan.Prefixes() {
 		snap, err := store.List(ctx, prefix)
 		if err != nil {
 			return plan.Plan{}, err
 		}
 		for _, u := range snap.Items {
-			world.Update(u)
+			resources.Update(u)
 		}
 	}
-	return world.Plan(k.cfg.Node), nil
+	return resources.Plan(k.cfg.Node), nil
 }
 
-// confWriter writes BIRD's configuration, and tells how BIRD is. One goroutine, follow, has all of it.
+// confWriter writes BIRD's configuration, and reports BIRD's state. The goroutine of follow owns it.
 type confWriter struct {
-	cfg     Confd
-	rtnl    *rtnl.Handle
-	secrets *secretDir
-	asks    chan func()
-	begun   time.Time
-	plan    plan.Plan
-	wrong   string       // the configuration is not what the plan says, and why
-	untold  bool         // BIRD has not read it
-	former  []rtnl.Route // of `twill bgp`, which spoke here before
-	steady  time.Time    // since when BIRD waits for nobody
+	cfg           Confd
+	rtnl          *rtnl.Handle
+	secrets       *secretDir
+	requests      chan func()
+	started       time.Time
+	plan          plan.Plan
+	configErr     string       // why the configuration on disk is not the plan's; empty: it is
+	reloadPending bool         // BIRD has not read it
+	former        []rtnl.Route // of a `twill bgp` that ran here before
+	steady        time.Time    // since when BIRD is not recovering
 }
 
-// beat is how often what did not succeed is tried again.
-const beat = time.Second
+// retryInterval is the time between attempts.
+const retryInterval = time.Second
 
-// follow writes it anew when the plan or the node's blocks change.
+// follow rewrites the configuration when the plan or the node's blocks change.
 func (w *confWriter) follow(ctx context.Context, plans <-chan plan.Plan) error {
 	watch, err := w.rtnl.Watch(rtnl.WatchRoutes)
 	if err != nil {
@@ -120,17 +120,17 @@ func (w *confWriter) follow(ctx context.Context, plans <-chan plan.Plan) error {
 	defer watch.Close()
 	blocks := make(chan struct{}, 1)
 	go blocksChange(watch, blocks)
-	again := time.NewTicker(beat)
+	again := time.NewTicker(retryInterval)
 	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case ask := <-w.asks:
+		case ask := <-w.requests:
 			ask()
 			continue
 		case <-again.C:
-			if w.tidy(time.Now()); w.wrong == "" {
+			if w.removeFormer(time.Now()); w.configErr == "" {
 				continue
 			}
 		case w.plan = <-plans:
@@ -143,14 +143,14 @@ func (w *confWriter) follow(ctx context.Context, plans <-chan plan.Plan) error {
 		if err := w.write(w.plan); err != nil {
 			why = err.Error()
 		}
-		if why != "" && why != w.wrong {
-			w.cfg.Log.Error("BIRD's configuration stays as it was", "err", why, "retry_in", beat)
+		if why != "" && why != w.configErr {
+			w.cfg.Log.Error("BIRD's configuration stays as it was", "err", why, "retry_in", retryInterval)
 		}
-		w.wrong = why
+		w.configErr = why
 	}
 }
 
-// blocksChange tells when the agent's blocks in the kernel may have changed.
+// blocksChange signals when the agent's block routes in the kernel may have changed.
 func blocksChange(watch *rtnl.Watcher, out chan<- struct{}) {
 	for {
 		events, err := watch.Receive()
@@ -171,7 +171,7 @@ func isBlock(r rtnl.Route) bool {
 	return r.Protocol == kernel.RouteProtocolAgent && r.Kind == rtnl.Blackhole && r.Table == 0
 }
 
-// write replaces the configuration if it changed and BIRD takes it, and has BIRD read it.
+// write replaces the configuration if it changed and BIRD's check accepts it, and has BIRD reload it.
 func (w *confWriter) write(p plan.Plan) error {
 	routes, err := w.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolAgent})
 	if err != nil {
@@ -193,19 +193,19 @@ func (w *confWriter) write(p plan.Plan) error {
 			return err
 		}
 		w.cfg.Log.Info("BIRD's configuration is written", "file", w.cfg.Output, "sessions", len(p.Sessions))
-		w.untold = true
+		w.reloadPending = true
 	}
-	if w.cfg.Bird == "" || !w.untold {
+	if w.cfg.Bird == "" || !w.reloadPending {
 		return nil
 	}
-	if err := birdctl.Configure(w.cfg.Bird); err != nil && !doesNotRun(err) { // one that starts reads it
+	if err := birdctl.Configure(w.cfg.Bird); err != nil && !doesNotRun(err) { // BIRD reads it when it starts
 		return err
 	}
-	w.untold = false
+	w.reloadPending = false
 	return nil
 }
 
-// replace puts a configuration in the place of the old one, if BIRD takes it.
+// replace replaces the configuration, if BIRD's check accepts the new one.
 func (w *confWriter) replace(text string) error {
 	stage := w.cfg.Output + ".stage"
 	if err := os.WriteFile(stage, []byte(text), 0o600); err != nil { // it has passwords

@@ -19,7 +19,7 @@ import (
 )
 
 // fakeBIRD answers at a control socket as BIRD does, and tells what it was told.
-func fakeBIRD(t *testing.T, answer string) (socket string, told chan string) {
+func fakeBIRD(t *testing.T, writeJSON string) (socket string, told chan string) {
 	t.Helper()
 	socket, told = filepath.Join(t.TempDir(), "ctl"), make(chan string, 8)
 	l, err := net.Listen("unix", socket)
@@ -36,7 +36,7 @@ func fakeBIRD(t *testing.T, answer string) (socket string, told chan string) {
 			fmt.Fprintln(c, "0001 BIRD 2.0.12 ready.")
 			line, _ := bufio.NewReader(c).ReadString('\n')
 			told <- strings.TrimSpace(line)
-			fmt.Fprint(c, answer)
+			fmt.Fprint(c, writeJSON)
 			_ = c.Close()
 		}
 	}()

@@ -1,6 +1,6 @@
 // Package daemon joins the parts of `twill bgp`; it has no logic of its own.
 //
-// In: a [Config]. Out: datastore → syncer → plan → speaker ↔ kernel, and a socket that says how it is. The last plan is
+// In: a [Config]. Out: datastore → syncer → plan → speaker ↔ kernel, and a socket that serves its state. The last plan is
 // kept on disk, so that a speaker that starts while the datastore is away goes on with it.
 package daemon
 
@@ -29,26 +29,26 @@ import (
 	"github.com/twillnet/twill/internal/syncer"
 )
 
-// Config is all that the daemon must be told.
+// Config is what the daemon needs.
 type Config struct {
 	Node     string // this node's name in the datastore
-	RouterID string // see [plan.World]
+	RouterID string // see [plan.Resources]
 	Store    datastore.Config
 	Dir      string // where the last plan is kept
 	Secrets  string // passwords: a folder for each secret, a file for each of its keys
-	Socket   string // where to answer; empty: nowhere
+	Socket   string // of the HTTP server; empty: none
 	BFD      string // the BFD daemon's socket; empty: there is none
 	Version  string
-	// Reflector: this host reflects, and does nothing else.
+	// Reflector: this host is a dedicated route reflector.
 	Reflector bool
 	Log       *slog.Logger
 }
 
 const (
-	redial     = 2 * time.Second
-	lookAgain  = 5 * time.Second // at files of passwords
-	planFile   = "bgp-plan.json"
-	socketName = "BGP's socket"
+	dialRetry          = 2 * time.Second
+	secretPollInterval = 5 * time.Second // at files of passwords
+	planFile           = "bgp-plan.json"
+	socketName         = "BGP's socket"
 )
 
 // Run speaks BGP in the network namespace of the calling thread's process until the context ends.
@@ -61,17 +61,17 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	h, err := rtnl.Open()
 	if err != nil {
-		return fmt.Errorf("bgp: open the kernel's door (are you root?): %w", err)
+		return fmt.Errorf("bgp: open netlink (are you root?): %w", err)
 	}
 	defer h.Close()
 	secrets, plans := newSecretDir(cfg.Secrets), make(chan plan.Plan)
-	k := newKeeper(cfg, plans, secrets)
+	k := newPlanSource(cfg, plans, secrets)
 	alive := make(chan []bfd.Status)
 	s := speaker.New(speaker.Config{
-		Rtnl: h, Secret: secrets.read, Alive: alive, Answers: answersEcho, Returns: cfg.Reflector && k.before.Node != "", Log: cfg.Log.With("part", "speaker"),
+		Rtnl: h, Secret: secrets.read, BFD: alive, Echo: echo, Restarting: cfg.Reflector && k.previous.Node != "", Log: cfg.Log.With("part", "speaker"),
 	})
 	k.statuses = statuses{s, h}
-	socket := serve.New(socketName, answers(s), cfg.Log)
+	socket := serve.New(socketName, handler(s), cfg.Log)
 	if cfg.Socket != "" {
 		socket.Move(serve.At{Network: "unix", Address: cfg.Socket})
 	}
@@ -91,42 +91,42 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := group.Wait(); !errors.Is(err, context.Canceled) {
 		return err
 	}
-	return nil // asked to stop: peers are told nothing, and keep what they have until we are back
+	return nil // asked to stop: peers get no notification, and retain our routes until we are back
 }
 
-// echoSize is the bytes of an IP packet that asks whether a path is alive: small enough for every way.
+// echoSize is the size in bytes of the IP packet of an echo: small enough for any path.
 const echoSize = 64
 
-func answersEcho(peer netip.Addr, within time.Duration) error {
+func echo(peer netip.Addr, within time.Duration) error {
 	return probe.Echo(peer, echoSize, within)
 }
 
-// keeper makes plans of what the datastore has, and keeps the last.
-type keeper struct {
+// planSource makes plans from the datastore, and stores the last on disk.
+type planSource struct {
 	cfg      Config
-	statuses statuses // zero: nobody is told how sessions are
+	statuses statuses // zero: no CalicoNodeStatus is written
 	out      chan<- plan.Plan
 	secrets  *secretDir
 	file     string
-	before   plan.Plan // of the last run
+	previous plan.Plan // stored by the last run
 	last     plan.Plan
-	unkept   bool   // last is to be on disk, and is not
-	said     string // why, as the log has it
+	unsaved  bool   // last is not on disk yet
+	logged   string // the error that was logged last
 }
 
-// newKeeper reads the plan of before, if it is one of this node in its present part.
-func newKeeper(cfg Config, out chan<- plan.Plan, secrets *secretDir) *keeper {
-	k := &keeper{cfg: cfg, out: out, secrets: secrets, file: filepath.Join(cfg.Dir, planFile)}
+// newPlanSource reads the stored plan, if it is of this node and in the same role.
+func newPlanSource(cfg Config, out chan<- plan.Plan, secrets *secretDir) *planSource {
+	k := &planSource{cfg: cfg, out: out, secrets: secrets, file: filepath.Join(cfg.Dir, planFile)}
 	if p, err := load(k.file); err == nil && p.Node == cfg.Node && p.Dedicated == cfg.Reflector {
-		k.before = p
+		k.previous = p
 	}
 	return k
 }
 
-func (k *keeper) run(ctx context.Context) error {
-	if k.before.Node != "" {
+func (k *planSource) run(ctx context.Context) error {
+	if k.previous.Node != "" {
 		k.cfg.Log.Info("going on with the last plan until the datastore answers", "file", k.file)
-		if err := k.send(ctx, k.before); err != nil {
+		if err := k.send(ctx, k.previous); err != nil {
 			return err
 		}
 	}
@@ -147,7 +147,7 @@ func (k *keeper) run(ctx context.Context) error {
 }
 
 // dial waits until the datastore answers.
-func (k *keeper) dial(ctx context.Context) (datastore.Client, error) {
+func (k *planSource) dial(ctx context.Context) (datastore.Client, error) {
 	said := ""
 	for {
 		store, err := stores.Open(ctx, k.cfg.Store)
@@ -155,24 +155,24 @@ func (k *keeper) dial(ctx context.Context) (datastore.Client, error) {
 			return store, nil
 		}
 		if said != err.Error() {
-			k.cfg.Log.Error("datastore", "err", err, "retry_in", redial)
+			k.cfg.Log.Error("datastore", "err", err, "retry_in", dialRetry)
 			said = err.Error()
 		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(redial):
+		case <-time.After(dialRetry):
 		}
 	}
 }
 
-// follow turns batches into plans. A plan is made only of all that there is: half a world would close sessions.
-func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch) error {
-	world, complete := plan.New(), false
-	world.RouterID = k.cfg.RouterID
-	look := time.NewTicker(lookAgain)
+// follow turns batches into plans. A plan is made only once in sync: a part of the resources would close sessions.
+func (k *planSource) follow(ctx context.Context, batches <-chan syncer.Batch) error {
+	resources, complete := plan.New(), false
+	resources.RouterID = k.cfg.RouterID
+	look := time.NewTicker(secretPollInterval)
 	defer look.Stop()
-	marks := k.secrets.marks(k.last)
+	marks := k.secrets.stamps(k.last)
 	for {
 		select {
 		case <-ctx.Done():
@@ -182,12 +182,12 @@ func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch) error 
 				return ctx.Err()
 			}
 			for _, u := range b.Updates {
-				world.Update(u)
+				resources.Update(u)
 			}
 			if complete = complete || b.InSync; !complete {
 				continue
 			}
-			p := world.Plan(k.cfg.Node)
+			p := resources.Plan(k.cfg.Node)
 			if k.cfg.Reflector {
 				p = p.Reflector()
 			}
@@ -197,12 +197,12 @@ func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch) error 
 			if err := k.send(ctx, p); err != nil {
 				return err
 			}
-			marks = k.secrets.marks(p)
-			k.unkept = true
-			k.keep()
+			marks = k.secrets.stamps(p)
+			k.unsaved = true
+			k.saveIfPending()
 		case <-look.C:
-			k.keep()
-			if fresh := k.secrets.marks(k.last); fresh != marks {
+			k.saveIfPending()
+			if fresh := k.secrets.stamps(k.last); fresh != marks {
 				marks = fresh
 				if err := k.send(ctx, k.last); err != nil {
 					return err
@@ -212,23 +212,23 @@ func (k *keeper) follow(ctx context.Context, batches <-chan syncer.Batch) error 
 	}
 }
 
-// keep writes the last plan to disk, if that is still to do.
-func (k *keeper) keep() {
-	if !k.unkept {
+// saveIfPending writes the last plan to disk, unless that is done.
+func (k *planSource) saveIfPending() {
+	if !k.unsaved {
 		return
 	}
 	err := save(k.file, k.last)
 	if err == nil {
-		k.unkept, k.said = false, ""
+		k.unsaved, k.logged = false, ""
 		return
 	}
-	if why := err.Error(); why != k.said {
-		k.said = why
-		k.cfg.Log.Error("the last plan is not kept: without the datastore a restart would know no peers", "err", err, "retry_in", lookAgain)
+	if why := err.Error(); why != k.logged {
+		k.logged = why
+		k.cfg.Log.Error("the plan cannot be saved: a restart without the datastore would have no peers", "err", err, "retry_in", secretPollInterval)
 	}
 }
 
-func (k *keeper) send(ctx context.Context, p plan.Plan) error {
+func (k *planSource) send(ctx context.Context, p plan.Plan) error {
 	for _, problem := range p.Problems {
 		if !slices.Contains(k.last.Problems, problem) {
 			k.cfg.Log.Warn("resource", "err", problem)

@@ -21,8 +21,8 @@ func load(file string) (plan.Plan, error) {
 	return p, err
 }
 
-// save writes a plan so that a crash leaves the old one or the new one. It names passwords and holds none; what a
-// network looks like is nobody else's business either.
+// save writes a plan atomically. It names passwords and holds none; what a
+// network looks like is confidential, too.
 func save(file string, p plan.Plan) error {
 	b, err := json.Marshal(p)
 	if err != nil {
@@ -46,30 +46,30 @@ func save(file string, p plan.Plan) error {
 // secretDir holds passwords: NAME/KEY is a file, as a mounted Kubernetes secret has it. One goroutine may read.
 type secretDir struct {
 	dir string
-	// known is what was read last. A file that cannot be read for a moment must not end a session that lives.
-	known map[plan.Secret]string
+	// lastRead is what was read last. A file that cannot be read for a moment must not end a session that lives.
+	lastRead map[plan.Secret]string
 }
 
 func newSecretDir(dir string) *secretDir {
-	return &secretDir{dir: dir, known: map[plan.Secret]string{}}
+	return &secretDir{dir: dir, lastRead: map[plan.Secret]string{}}
 }
 
 func (d *secretDir) path(s plan.Secret) string { return filepath.Join(d.dir, s.Name, s.Key) }
 
 // read returns a password. With an error it is the last one that could be read, or empty if there was none.
 func (d *secretDir) read(s plan.Secret) (string, error) {
-	password, err := d.fresh(s)
+	password, err := d.readFile(s)
 	if err != nil {
-		return d.known[s], err
+		return d.lastRead[s], err
 	}
-	d.known[s] = password
+	d.lastRead[s] = password
 	return password, nil
 }
 
-// longestPassword is TCP_MD5SIG_MAXKEYLEN: the kernel takes no longer one.
+// longestPassword is TCP_MD5SIG_MAXKEYLEN, the kernel's limit.
 const longestPassword = 80
 
-func (d *secretDir) fresh(s plan.Secret) (string, error) {
+func (d *secretDir) readFile(s plan.Secret) (string, error) {
 	b, err := os.ReadFile(d.path(s))
 	if err != nil {
 		return "", err
@@ -84,8 +84,8 @@ func (d *secretDir) fresh(s plan.Secret) (string, error) {
 	}
 }
 
-// marks change when a file of a plan's passwords does.
-func (d *secretDir) marks(p plan.Plan) string {
+// stamps change when a file of a plan's passwords does.
+func (d *secretDir) stamps(p plan.Plan) string {
 	var out strings.Builder
 	for _, s := range p.Sessions {
 		if s.Password == nil {

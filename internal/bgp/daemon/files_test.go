@@ -47,7 +47,7 @@ func TestTheLastPlanIsReadAsItWasWrittenAndIsNobodyElses(t *testing.T) {
 func TestPasswordsAreFiles(t *testing.T) {
 	d := newSecretDir(t.TempDir())
 	p := plan.Plan{Sessions: []plan.Session{{Password: &plan.Secret{Name: "bgp", Key: "tor"}}}}
-	none := d.marks(p)
+	none := d.stamps(p)
 	if _, err := d.read(*p.Sessions[0].Password); err == nil {
 		t.Error("a password that is not there was read")
 	}
@@ -69,9 +69,9 @@ func TestPasswordsAreFiles(t *testing.T) {
 	if got, err := d.read(*p.Sessions[0].Password); got != " with spaces " || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
-	first := d.marks(p)
+	first := d.stamps(p)
 	write("another\n")
-	if second := d.marks(p); first == none || second == first {
+	if second := d.stamps(p); first == none || second == first {
 		t.Errorf("a change is not seen: %q, %q, %q", none, first, second)
 	}
 }
@@ -113,20 +113,20 @@ func TestAPasswordThatCannotBeReadForAMomentIsTheLastOne(t *testing.T) {
 	is("there again", "open", false)
 }
 
-// planning is a keeper of node h1 in virtual time, in whose plans the session to h2 has a password.
+// planning is a planSource of node h1 in virtual time, in whose plans the session to h2 has a password.
 type planning struct {
 	*testing.T
-	k       *keeper
+	k       *planSource
 	plans   chan plan.Plan
 	batches chan syncer.Batch
 }
 
-// plans runs a test with a keeper that went on with a plan of before, if there was one.
+// plans runs a test with a planSource that has a stored plan, if there was one.
 func plans(t *testing.T, before plan.Plan, test func(*planning)) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		p := &planning{T: t, plans: make(chan plan.Plan), batches: make(chan syncer.Batch)}
-		p.k = newKeeper(Config{Node: "h1", Dir: filepath.Join(dir, "state"), Log: slog.New(slog.DiscardHandler)}, p.plans, newSecretDir(dir))
+		p.k = newPlanSource(Config{Node: "h1", Dir: filepath.Join(dir, "state"), Log: slog.New(slog.DiscardHandler)}, p.plans, newSecretDir(dir))
 		p.write("sesame")
 		p.k.last = before
 		ctx, cancel := context.WithCancel(t.Context())
@@ -167,9 +167,9 @@ func (p *planning) quiet() {
 	select {
 	case got := <-p.plans:
 		p.Errorf("nothing has changed, and there is a plan: %+v", got)
-	case <-time.After(3 * lookAgain):
+	case <-time.After(3 * secretPollInterval):
 	}
-	synctest.Wait() // the keeper looks at this very moment, and must not see a file that is half changed
+	synctest.Wait() // the source looks at this very moment, and must not see a file that is half changed
 }
 
 func (p *planning) again(want plan.Plan) {
@@ -179,7 +179,7 @@ func (p *planning) again(want plan.Plan) {
 		if !reflect.DeepEqual(got, want) {
 			p.Errorf("%+v, want %+v", got, want)
 		}
-	case <-time.After(2 * lookAgain):
+	case <-time.After(2 * secretPollInterval):
 		p.Error("the password has changed, and the speaker is not told")
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// owner is whose a file is.
+// owner returns a file's owner.
 func owner(info fs.FileInfo) (uid, gid int) {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(s.Uid), int(s.Gid)

@@ -12,23 +12,23 @@ import (
 	"github.com/twillnet/twill/internal/bgp/speaker"
 )
 
-// speaks is who can be asked: our own speaker, or what is known of a BIRD.
-type speaks interface {
+// reporter is our own speaker, or the view of a BIRD.
+type reporter interface {
 	Report(ctx context.Context) (speaker.Report, error)
 	Routes(ctx context.Context) ([]speaker.Route, error)
 	Explain(ctx context.Context, dst netip.Prefix) (speaker.Explanation, error)
 }
 
-// answers are what the daemon says of itself.
-func answers(s speaks) http.Handler {
+// handler serves the daemon's state.
+func handler(s reporter) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, r *http.Request) {
 		report, err := s.Report(r.Context())
-		answer(w, report, err)
+		writeJSON(w, report, err)
 	})
 	mux.HandleFunc("GET /routes", func(w http.ResponseWriter, r *http.Request) {
 		routes, err := s.Routes(r.Context())
-		answer(w, routes, err)
+		writeJSON(w, routes, err)
 	})
 	mux.HandleFunc("GET /explain", func(w http.ResponseWriter, r *http.Request) {
 		dst, err := netip.ParsePrefix(r.URL.Query().Get("dst"))
@@ -37,12 +37,12 @@ func answers(s speaks) http.Handler {
 			return
 		}
 		e, err := s.Explain(r.Context(), dst.Masked())
-		answer(w, e, err)
+		writeJSON(w, e, err)
 	})
 	return mux
 }
 
-func answer(w http.ResponseWriter, v any, err error) {
+func writeJSON(w http.ResponseWriter, v any, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -51,19 +51,19 @@ func answer(w http.ResponseWriter, v any, err error) {
 	_ = json.NewEncoder(w).Encode(v) // the reader has gone
 }
 
-// Report asks the daemon at a socket how it is.
+// Report fetches the state of the daemon at a socket.
 func Report(ctx context.Context, socket string) (r speaker.Report, err error) {
 	err = ask(ctx, socket, "/report", &r)
 	return r, err
 }
 
-// Routes asks it for all paths that it knows.
+// Routes fetches all paths that it knows.
 func Routes(ctx context.Context, socket string) (r []speaker.Route, err error) {
 	err = ask(ctx, socket, "/routes", &r)
 	return r, err
 }
 
-// Explain asks it what becomes of a destination.
+// Explain fetches its explanation of a destination.
 func Explain(ctx context.Context, socket string, dst netip.Prefix) (e speaker.Explanation, err error) {
 	err = ask(ctx, socket, "/explain?dst="+url.QueryEscape(dst.String()), &e)
 	return e, err
@@ -84,7 +84,7 @@ func ask(ctx context.Context, socket, path string, into any) error {
 	return nil
 }
 
-// get asks who answers at a socket.
+// get sends a request to a Unix socket.
 func get(ctx context.Context, socket, path string) (*http.Response, error) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)

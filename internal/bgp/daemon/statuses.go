@@ -9,9 +9,9 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
-// statuses is whom to ask for what CalicoNodeStatus resources say.
+// statuses gathers the facts for CalicoNodeStatus resources.
 type statuses struct {
-	speaker speaks
+	speaker reporter
 	rtnl    *rtnl.Handle
 }
 
@@ -27,7 +27,7 @@ func (s statuses) facts(version string) func(context.Context, bool) (nodestatus.
 	}
 }
 
-// linkTo looks each next hop up once.
+// linkTo returns a function that looks each next hop up once.
 func (s statuses) linkTo() func(netip.Addr) string {
 	names, known := map[int]string{}, map[netip.Addr]string{}
 	if links, err := s.rtnl.Links(); err == nil {
@@ -38,8 +38,8 @@ func (s statuses) linkTo() func(netip.Addr) string {
 	return func(hop netip.Addr) string {
 		name, ok := known[hop]
 		if !ok {
-			if way, err := s.rtnl.Lookup(hop); err == nil {
-				name = names[way.Link]
+			if found, err := s.rtnl.Lookup(hop); err == nil {
+				name = names[found.Link]
 			}
 			known[hop] = name
 		}

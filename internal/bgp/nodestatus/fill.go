@@ -1,7 +1,7 @@
-// Package nodestatus says in CalicoNodeStatus resources how BGP is on this node.
+// Package nodestatus writes the state of BGP on this node into CalicoNodeStatus resources.
 //
-// In: the resources that ask this node, and what its speaker says of itself. Out: their status, as often as they want it
-// ([Keeper]). [Fill] makes one of the speaker's words.
+// In: the resources that name this node, and its speaker's report. Out: their status, once in each period that they ask for
+// ([Controller]). [Fill] makes a status of a report.
 package nodestatus
 
 import (
@@ -24,11 +24,11 @@ type Facts struct {
 	Version string
 	Report  speaker.Report
 	Routes  []speaker.Route
-	// LinkTo says through which interface packets go to a next hop; empty if that is not known.
+	// LinkTo returns the interface through which a next hop is reached; empty if unknown.
 	LinkTo func(netip.Addr) string
 }
 
-// Fill makes a status with the classes that are wanted, in upstream's words.
+// Fill makes a status with the given classes, with upstream's values.
 func Fill(classes []string, f Facts) api.CalicoNodeStatusStatus {
 	now := f.Now.UTC().Format(time.RFC3339)
 	s := api.CalicoNodeStatusStatus{LastUpdated: &now}
@@ -56,8 +56,8 @@ func daemon(f Facts) api.BGPDaemonStatus {
 	return d
 }
 
-// NotReady says why a speaker's routes cannot be relied upon yet; none: they can. A session that is down does not make
-// a node unready that has others.
+// NotReady returns why the node is not ready for BGP; none: it is. One session that is down does not make
+// a node unready while others are up.
 func NotReady(r speaker.Report) (out []string) {
 	up := 0
 	for _, s := range r.Sessions {
@@ -67,11 +67,11 @@ func NotReady(r speaker.Report) (out []string) {
 	}
 	switch {
 	case r.Node == "":
-		return []string{"BGP: nothing is known yet of what to do: the datastore has not answered, and there is no plan on disk"}
+		return []string{"BGP: no configuration yet: the datastore has not answered, and there is no plan on disk"}
 	case r.Off != "":
 		return []string{"BGP: " + r.Off}
 	case !r.Holding.IsZero():
-		out = append(out, "BGP: restarting: not all peers have told their routes again")
+		out = append(out, "BGP: restarting: not all peers have sent their routes again")
 	}
 	for _, why := range r.Unread {
 		out = append(out, "BGP: "+why)

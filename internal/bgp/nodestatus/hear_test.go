@@ -22,9 +22,9 @@ func TestOurOwnWritesAreNotTakenForNews(t *testing.T) {
 		{"somebody else's", []string{"x"}, "x"},
 		{"both, then somebody else's", []string{"b", "c", "x"}, "x"},
 	} {
-		is := asked{stored: at("c"), unheard: []api.Revision{api.RevisionOf("b"), api.RevisionOf("c")}}
+		is := request{stored: at("c"), unobserved: []api.Revision{api.RevisionOf("b"), api.RevisionOf("c")}}
 		for _, r := range tt.heard {
-			is.hear(at(r))
+			is.observe(at(r))
 		}
 		if got := is.stored.Revision.String(); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)

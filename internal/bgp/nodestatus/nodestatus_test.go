@@ -105,10 +105,10 @@ func TestASpeakerIsNotReadyForAReason(t *testing.T) {
 		{"none is up", func(r *speaker.Report) {
 			r.Sessions = []speaker.Session{{Peer: addr("192.0.2.3"), State: "Active", Why: "no answer yet"}}
 		}, "BGP: no session is up: 192.0.2.3: no answer yet"},
-		{"it restarts", func(r *speaker.Report) { r.Holding = at }, "BGP: restarting: not all peers have told their routes again"},
+		{"it restarts", func(r *speaker.Report) { r.Holding = at }, "BGP: restarting: not all peers have sent their routes again"},
 		{"a pool is not understood", func(r *speaker.Report) { r.Unread = []string{"IPPool p: want an object"} }, "BGP: IPPool p: want an object"},
 		{"it is off", func(r *speaker.Report) { r.Off = "Node h1 has no address" }, "BGP: Node h1 has no address"},
-		{"no plan", func(r *speaker.Report) { *r = speaker.Report{} }, "BGP: nothing is known yet of what to do: the datastore has not answered, and there is no plan on disk"},
+		{"no plan", func(r *speaker.Report) { *r = speaker.Report{} }, "BGP: no configuration yet: the datastore has not answered, and there is no plan on disk"},
 	} {
 		f := facts()
 		tt.change(&f.Report)

@@ -1,7 +1,7 @@
-// Package plan decides with whom a node speaks BGP, and what it tells and believes.
+// Package plan decides with whom a node speaks BGP, and what it advertises and accepts.
 //
 // In: [api.Update] of Nodes, BGPConfigurations, BGPPeers, BGPFilters and IPPools, in any order. Out: a [Plan] for one
-// node, which depends on the resources that a [World] holds and on nothing else. It is a value: it can be compared,
+// node, which depends on nothing but the content of [Resources]. It is a value: it can be compared,
 // and written down as JSON.
 package plan
 
@@ -17,46 +17,46 @@ import (
 // Plan is all that a node's speaker must do.
 type Plan struct {
 	Node     string
-	Off      string           `json:",omitempty"` // why this node does not speak BGP; all else is empty then
+	Off      string           `json:",omitempty"` // why this node does not run BGP; all else is empty then
 	AS       uint32           `json:",omitempty"`
 	RouterID netip.Addr       `json:",omitzero"`
 	Listen   []netip.AddrPort `json:",omitempty"`
 	Cluster  netip.Addr       `json:",omitzero"` // this node reflects, under this id
-	// Dedicated: this host reflects and does nothing else. It tells nothing of its own, and its kernel gets no route.
+	// Dedicated: this host reflects and does nothing else. It originates nothing, and no route is installed.
 	Dedicated bool      `json:",omitempty"`
 	Sessions  []Session `json:",omitempty"` // one for each peer's address, sorted by it
-	// Originate are prefixes of services: told to peers as they are, whatever the kernel has.
+	// Originate are prefixes of services: advertised as they are, whatever the kernel has.
 	Originate []netip.Prefix `json:",omitempty"`
-	// Foreign are prefixes whose routes others put into the kernel: those of services.
+	// Foreign are prefixes whose routes others install: those of services.
 	Foreign []netip.Prefix `json:",omitempty"`
-	// Encapsulated are pools whose packets are to be encapsulated, which Twill does not do yet: they go without where the
-	// next hop is on a link of this host, and nowhere else, since a router between would send them to whoever has the
-	// pool's addresses there, or back.
+	// Encapsulated are pools that need encapsulation, which Twill does not implement yet: packets go without where the
+	// next hop is on a link of this host, and nowhere else, since a router in between may route them
+	// elsewhere, or back.
 	Encapsulated []netip.Prefix `json:",omitempty"`
 	Marks        []Mark         `json:",omitempty"`
-	Ignored      []string       `json:",omitempty"` // interfaces whose routes are not told; * at the end stands for anything
-	Problems     []string       `json:",omitempty"` // what in the resources could not be honoured
-	// Unread are resources that could not be read, and of which nothing is known: routes may be missing for that.
+	Ignored      []string       `json:",omitempty"` // patterns of interfaces whose routes are not advertised; * at the end matches anything
+	Problems     []string       `json:",omitempty"` // what in the resources had no effect, and why
+	// Unread are resources that could not be read, and of which no earlier version is known: routes may be missing for that.
 	Unread []string `json:",omitempty"`
 }
 
-// Mark puts communities on what this node tells within a prefix, be it its own or what peers told.
+// Mark adds communities to what this node advertises within a prefix, originated or learned.
 type Mark struct {
 	Prefix      netip.Prefix
 	Communities []string
 }
 
-// NextHop says which next hop a session tells.
+// NextHop is how a session sets the next hop.
 type NextHop string
 
-// Next hops. Auto: this node towards other systems and for its own routes, else as it was told.
+// Next hops. Auto: this node for external peers and for its own routes, else unchanged (RFC 4271, 5.1.3).
 const (
 	NextHopAuto NextHop = ""
 	NextHopSelf NextHop = "self"
 	NextHopKeep NextHop = "keep"
 )
 
-// Session is one wanted session.
+// Session is one session that the node is to have.
 type Session struct {
 	Peer     netip.Addr
 	Port     uint16
@@ -66,35 +66,35 @@ type Session struct {
 	AS       uint32     // the peer's
 	LocalAS  uint32     // ours towards it
 	Source   netip.Addr `json:",omitzero"`  // zero: the kernel chooses
-	Via      netip.Addr `json:",omitzero"`  // the gateway to the peer, if it has a route of its own; else the kernel knows
-	Passive  bool       `json:",omitempty"` // the peer calls
+	Via      netip.Addr `json:",omitzero"`  // the gateway to the peer (reachableBy); zero: by the kernel's routes
+	Passive  bool       `json:",omitempty"` // the peer connects
 	Password *Secret    `json:",omitempty"`
-	// Closed: the session must not be opened, and why: what was to be said of it, its password perhaps, cannot be read.
+	// Closed: why the session must not be opened: part of its configuration, such as the password, cannot be read.
 	Closed  string  `json:",omitempty"`
 	NextHop NextHop `json:",omitempty"`
-	Hops    uint8   `json:",omitempty"` // TTL security: how far the peer may be; 0: anywhere
+	Hops    uint8   `json:",omitempty"` // TTL security (RFC 5082): how many hops away the peer may be; 0: any number
 
 	Keepalive, Hold, Restart time.Duration
-	BFD                      BFD `json:",omitzero"` // the zero value: none
+	BFD                      BFD `json:",omitzero"` // the zero value: no BFD
 
-	Client       bool       `json:",omitempty"` // we reflect to it
+	Client       bool       `json:",omitempty"` // it is a client of this route reflector
 	Cluster      netip.Addr `json:",omitzero"`
 	AllowLocalAS uint8      `json:",omitempty"`
 
 	Import, Export []Rule `json:",omitempty"` // the first that matches decides; none: import accepts, export rejects
 }
 
-// Internal reports whether both ends are of one autonomous system.
+// Internal reports whether the session is internal (IBGP).
 func (s Session) Internal() bool { return s.AS == s.LocalAS }
 
-// BFD says how soon a session must know that its peer cannot be reached, if that is one hop away.
+// BFD is the timing of BFD for a session, whose peer must be one hop away.
 type BFD struct {
 	api.BFD
-	Asked bool `json:",omitempty"` // by a resource, and not only by default
+	Asked bool `json:",omitempty"` // by a resource, not only by default
 }
 
-// Ways are the routes to peers that go through a gateway, of reachableBy.
-func Ways(sessions []Session) map[netip.Prefix]netip.Addr {
+// PeerRoutes returns the routes to peers behind a gateway (reachableBy), by gateway.
+func PeerRoutes(sessions []Session) map[netip.Prefix]netip.Addr {
 	out := map[netip.Prefix]netip.Addr{}
 	for _, s := range sessions {
 		if s.Via.IsValid() {
@@ -109,7 +109,7 @@ type Secret struct {
 	Name, Key string
 }
 
-// Times that hold where nothing else is said: those of most implementations, and the restart time that upstream has.
+// Defaults: the timers of most implementations, and upstream's restart time.
 const (
 	DefaultAS        = 64512
 	DefaultPort      = 179
@@ -118,7 +118,7 @@ const (
 	holdKeepalives   = 3
 )
 
-// Restart is how long peers may take to come back before what they told is forgotten.
+// Restart is how long stale routes are kept for peers that restart: the longest restart time of all sessions.
 func (p Plan) Restart() time.Duration {
 	longest := time.Duration(0)
 	for _, s := range p.Sessions {
@@ -127,7 +127,7 @@ func (p Plan) Restart() time.Duration {
 	return longest
 }
 
-// FromMesh is why a session is that no BGPPeer made.
+// FromMesh is the Why of a session of the node-to-node mesh.
 const FromMesh = "mesh"
 
 // Session finds the session with a peer.
@@ -139,7 +139,7 @@ func (p Plan) Session(peer netip.Addr) (Session, bool) {
 	return p.Sessions[i], true
 }
 
-// Reflector is the plan of a host that does nothing but reflect: for one that has no workloads, and forwards for nobody.
+// Reflector is the plan of a dedicated reflector: a host without workloads, that forwards nothing.
 func (p Plan) Reflector() Plan {
 	if p.Off == "" && !p.Cluster.IsValid() {
 		p = Plan{Node: p.Node, Problems: p.Problems, Off: fmt.Sprintf(
@@ -149,17 +149,17 @@ func (p Plan) Reflector() Plan {
 	return p
 }
 
-// IsForeign reports whether routes to a prefix are not for this speaker to bring into the kernel.
+// IsForeign reports whether routes to a prefix must not be installed by this speaker.
 func (p Plan) IsForeign(dst netip.Prefix) bool {
 	return p.Dedicated || slices.ContainsFunc(p.Foreign, func(f netip.Prefix) bool { return Covers(f, dst) })
 }
 
-// IsEncapsulated reports whether packets to a prefix are to be encapsulated.
+// IsEncapsulated reports whether packets to a prefix need encapsulation.
 func (p Plan) IsEncapsulated(dst netip.Prefix) bool {
 	return slices.ContainsFunc(p.Encapsulated, func(e netip.Prefix) bool { return Covers(e, dst) })
 }
 
-// CommunitiesOf are the communities that a route to dst gets when this node tells it.
+// CommunitiesOf returns the communities that are added to a route to dst when it is advertised.
 func (p Plan) CommunitiesOf(dst netip.Prefix) []string {
 	var out []string
 	for _, m := range p.Marks {
@@ -171,7 +171,7 @@ func (p Plan) CommunitiesOf(dst netip.Prefix) []string {
 	return slices.Compact(out)
 }
 
-// Ignores reports whether routes through an interface are not told.
+// Ignores reports whether routes through an interface are not advertised.
 func (p Plan) Ignores(link string) bool {
 	return slices.ContainsFunc(p.Ignored, func(pattern string) bool {
 		if stem, wild := cutStar(pattern); wild {

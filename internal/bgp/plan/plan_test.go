@@ -21,7 +21,7 @@ Node h3 {labels: {rack: b}} {bgp: {ipv4Address: 192.0.2.3/24}}
 `
 
 // world reads lines of kind, name, metadata (optional) and spec.
-func world(t *testing.T, text string) *plan.World {
+func world(t *testing.T, text string) *plan.Resources {
 	t.Helper()
 	w := plan.New()
 	for line := range strings.Lines(text) {
@@ -423,7 +423,7 @@ BGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009, filters: [f]}
 				w.Update(api.Update{Key: key, Value: []byte(doc)})
 			}
 			got := w.Plan("h1")
-			if len(got.Problems) == 0 || !strings.Contains(strings.Join(got.Problems, "\n"), "what was there before is kept") {
+			if len(got.Problems) == 0 || !strings.Contains(strings.Join(got.Problems, "\n"), "the earlier version stays in effect") {
 				t.Errorf("%s is %s: problems %q", tail, doc, got.Problems)
 			}
 			if got.Problems = want.Problems; !reflect.DeepEqual(got, want) {

@@ -10,32 +10,32 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// Rule says what becomes of some routes. All conditions that are given must match.
+// Rule accepts or rejects routes. All conditions that are set must match.
 type Rule struct {
-	Name      string       // where it is from
+	Name      string       // the resource it is from
 	Prefix    netip.Prefix `json:",omitzero"`  // invalid: any
-	Not       bool         `json:",omitempty"` // what Prefix, Min and Max say must not match
+	Not       bool         `json:",omitempty"` // Prefix, Min and Max must not match
 	Min, Max  int          // bounds of the route's length
-	Learned   bool         `json:",omitempty"` // only what a peer told us
-	Interface string       `json:",omitempty"` // only what this node has itself, through such an interface; * and ? stand for others
+	Learned   bool         `json:",omitempty"` // only learned routes
+	Interface string       `json:",omitempty"` // only this node's own routes, through such an interface; * and ? are wildcards
 	Community string       `json:",omitempty"`
 	ASPath    []uint32     `json:",omitempty"` // the path begins so
 	Accept    bool         `json:",omitempty"`
 
 	Add     []string `json:",omitempty"` // communities
-	Prepend []uint32 `json:",omitempty"` // in the order in which they are to stand
+	Prepend []uint32 `json:",omitempty"` // in the order of the resulting path
 }
 
-// Route is what rules look at.
+// Route is what rules match.
 type Route struct {
 	Dst         netip.Prefix
 	Learned     bool
-	Link        string // the interface of a route of this node's own
+	Link        string // the interface of this node's own route
 	Communities []string
 	ASPath      []uint32
 }
 
-// Matches reports whether a rule is about a route.
+// Matches reports whether a rule matches a route.
 func (r Rule) Matches(t Route) bool {
 	if r.Prefix.IsValid() {
 		in := Covers(r.Prefix, t.Dst) && t.Dst.Bits() >= r.Min && t.Dst.Bits() <= r.Max
@@ -64,7 +64,7 @@ func Decide(rules []Rule, t Route) (Rule, bool) {
 	return rules[i], true
 }
 
-// String is the rule as people read it.
+// String describes the rule for messages.
 func (r Rule) String() string {
 	what := "rejects"
 	if r.Accept {

@@ -10,14 +10,14 @@ import (
 	"github.com/twillnet/twill/api/selector"
 )
 
-// draft is a plan that is being made.
-type draft struct {
-	*World
+// planner builds a plan.
+type planner struct {
+	*Resources
 	plan  *Plan
-	me    host
-	hosts []host
-	taken map[netip.Addr]string // why there is a session with this address
-	// closed are rules that end each export: pools that are not told, then what is; by family, four first.
+	self  host
+	nodes []host
+	taken map[netip.Addr]string // the Why of the session with this address
+	// closed and open are the rules that end each export: pools that are not advertised, then what is; by family, IPv4 first.
 	closed, open [2][]Rule
 }
 
@@ -28,14 +28,14 @@ func family(four bool) int {
 	return 1
 }
 
-// pools makes of pools what may be told, and what others route.
-func (d *draft) pools() {
+// pools makes the closing export rules, of pools and of services.
+func (d *planner) pools() {
 	for _, p := range d.plan.Originate {
 		f := family(p.Addr().Is4())
 		d.open[f] = append(d.open[f], within(fmt.Sprintf("service prefix %s", p), p, true))
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.World.pools)) {
-		s := d.World.pools[name].Spec
+	for _, name := range slices.Sorted(maps.Keys(d.Resources.pools)) {
+		s := d.Resources.pools[name].Spec
 		p := address(s.CIDR).Masked()
 		f := family(p.Addr().Is4())
 		if s.DisableBGPExport {
@@ -51,12 +51,12 @@ func (d *draft) pools() {
 
 func encapsulated(mode string) bool { return mode == "Always" || mode == "CrossSubnet" }
 
-// peers makes the sessions of BGPPeers: those of this node by name first, then by selector, then those of all nodes.
-func (d *draft) peers() {
-	names := slices.Sorted(maps.Keys(d.World.peers))
+// peers makes the sessions of BGPPeers: first those for this node by name, then by selector, then those for all nodes.
+func (d *planner) peers() {
+	names := slices.Sorted(maps.Keys(d.Resources.peers))
 	for rank := range 3 {
 		for _, name := range names {
-			if s := &d.World.peers[name].Spec; rankOf(s) == rank {
+			if s := &d.Resources.peers[name].Spec; rankOf(s) == rank {
 				d.peer(name, s)
 			}
 		}
@@ -73,28 +73,28 @@ func rankOf(s *api.BGPPeerSpec) int {
 	return 2
 }
 
-func (d *draft) peer(name string, s *api.BGPPeerSpec) {
-	local := selects(s, d.me)
+func (d *planner) peer(name string, s *api.BGPPeerSpec) {
+	local := selects(s, d.self)
 	if s.PeerSelector == "" {
 		at, ok := api.PeerAddress(s.PeerIP)
-		if local && ok && at.Addr() != d.me.addr(at.Addr().Is4()) {
+		if local && ok && at.Addr() != d.self.addr(at.Addr().Is4()) {
 			d.address(name, s, at)
 		}
 		return
 	}
-	for _, h := range d.hosts {
-		// The other node has the session too, unless peering is one way: then who is selected waits.
+	for _, h := range d.nodes {
+		// The other node has the session too, unless peering is one way: then the selected node is passive.
 		remote := matches(s.PeerSelector, h.labels)
-		reverse := s.ReversePeering != "Manual" && matches(s.PeerSelector, d.me.labels) && selects(s, h)
-		if h.name == d.me.name || !(local && remote || reverse) {
+		reverse := s.ReversePeering != "Manual" && matches(s.PeerSelector, d.self.labels) && selects(s, h)
+		if h.name == d.self.name || !(local && remote || reverse) {
 			continue
 		}
 		for _, four := range []bool{true, false} {
-			if a := h.addr(four); a.IsValid() && d.me.addr(four).IsValid() {
+			if a := h.addr(four); a.IsValid() && d.self.addr(four).IsValid() {
 				session := d.draw(name, s, a)
 				session.Port, session.AS, session.PeerNode = h.port, h.as, h.name
-				session.Passive = s.ReversePeering != "Manual" && d.waits(a)
-				d.reflect(&session, h.cluster)
+				session.Passive = s.ReversePeering != "Manual" && d.isPassive(a)
+				d.setClient(&session, h.cluster)
 				d.add(session, s.Filters)
 			}
 		}
@@ -102,12 +102,12 @@ func (d *draft) peer(name string, s *api.BGPPeerSpec) {
 }
 
 // address makes the session with an address.
-func (d *draft) address(name string, s *api.BGPPeerSpec, at netip.AddrPort) {
+func (d *planner) address(name string, s *api.BGPPeerSpec, at netip.AddrPort) {
 	session := d.draw(name, s, at.Addr())
 	session.Port, session.AS = DefaultPort, uint32(s.ASNumber)
 	session.Via, _ = netip.ParseAddr(s.ReachableBy) // none: it is empty
 	var cluster netip.Addr
-	for _, h := range d.hosts {
+	for _, h := range d.nodes {
 		if h.addr(at.Addr().Is4()) == at.Addr() {
 			session.PeerNode, cluster = h.name, h.cluster
 			if h.as == session.AS {
@@ -118,13 +118,13 @@ func (d *draft) address(name string, s *api.BGPPeerSpec, at netip.AddrPort) {
 	if at.Port() != 0 {
 		session.Port = at.Port()
 	}
-	d.reflect(&session, cluster)
+	d.setClient(&session, cluster)
 	d.add(session, s.Filters)
 }
 
-// draw begins a session as a BGPPeer says.
-func (d *draft) draw(name string, s *api.BGPPeerSpec, peer netip.Addr) Session {
-	out := d.begin(peer)
+// draw makes a session with a BGPPeer's settings.
+func (d *planner) draw(name string, s *api.BGPPeerSpec, peer netip.Addr) Session {
+	out := d.newSession(peer)
 	out.Why, out.Global = "BGPPeer "+name, s.Node == "" && s.NodeSelector == ""
 	if s.LocalASNumber != nil {
 		out.LocalAS = uint32(*s.LocalASNumber)
@@ -132,7 +132,7 @@ func (d *draft) draw(name string, s *api.BGPPeerSpec, peer netip.Addr) Session {
 	if s.SourceAddress == "None" {
 		out.Source = netip.Addr{}
 	}
-	out.password(s.Password, d.shutFor(api.KindBGPPeer, name))
+	out.password(s.Password, d.unreadableReason(api.KindBGPPeer, name))
 	switch {
 	case s.NextHopMode == "Self":
 		out.NextHop = NextHopSelf
@@ -148,18 +148,18 @@ func (d *draft) draw(name string, s *api.BGPPeerSpec, peer netip.Addr) Session {
 	if n := s.NumAllowedLocalASNumbers; n != nil {
 		out.AllowLocalAS = uint8(*n)
 	}
-	if own, said := bfdOf(&d.World.peers[name].Metadata); said {
+	if own, said := bfdOf(&d.Resources.peers[name].Metadata); said {
 		out.BFD = own
 	}
 	return out
 }
 
-// password gives a session its password. Where one is wanted and it is not known which, or nobody knows whether one is
-// wanted since the resource could not be read, the session is closed: it must never be one without.
-func (s *Session) password(p *api.BGPPassword, shut string) {
+// password sets a session's password. Where one is configured but unknown, or it is unknown whether one is
+// configured since the resource could not be read, the session is closed: it must never be opened without.
+func (s *Session) password(p *api.BGPPassword, unreadable string) {
 	switch {
-	case shut != "":
-		s.Closed = shut
+	case unreadable != "":
+		s.Closed = unreadable
 	case p == nil:
 	case p.Unread != "":
 		s.Closed = p.Unread
@@ -170,18 +170,18 @@ func (s *Session) password(p *api.BGPPassword, shut string) {
 	}
 }
 
-// begin is a session where nothing special is said.
-func (d *draft) begin(peer netip.Addr) Session {
+// newSession returns a session with the defaults.
+func (d *planner) newSession(peer netip.Addr) Session {
 	return Session{
-		Peer: peer, LocalAS: d.me.as, Source: d.me.addr(peer.Is4()),
+		Peer: peer, LocalAS: d.self.as, Source: d.self.addr(peer.Is4()),
 		Keepalive: DefaultKeepalive, Hold: holdKeepalives * DefaultKeepalive, Restart: DefaultRestart,
 		BFD: d.bfd(),
 	}
 }
 
-// bfd is what holds for sessions of this node of which nothing else is said.
-func (d *draft) bfd() BFD {
-	for _, name := range []string{"node." + d.me.name, "default"} {
+// bfd returns this node's default for sessions.
+func (d *planner) bfd() BFD {
+	for _, name := range []string{"node." + d.self.name, "default"} {
 		if c := d.configs[name]; c != nil {
 			if b, said := bfdOf(&c.Metadata); said {
 				return b
@@ -191,52 +191,53 @@ func (d *draft) bfd() BFD {
 	return BFD{BFD: api.DefaultBFD}
 }
 
-// bfdOf is what a resource says; what cannot be read is as if it were not there, and among the plan's problems.
+// bfdOf reads a resource's annotation; false if it has none or cannot be read, which is among the plan's problems.
 func bfdOf(m *api.ObjectMeta) (BFD, bool) {
 	b, err := api.ParseBFD(m.Annotations[api.AnnotationBFD])
 	return BFD{BFD: b, Asked: b != (api.BFD{})}, err == nil
 }
 
-// reflect makes the peer a client if this node reflects and the peer does not, or for another cluster.
-func (d *draft) reflect(s *Session, theirs netip.Addr) {
-	if s.Internal() && d.me.cluster.IsValid() && theirs != d.me.cluster {
-		s.Client, s.Cluster = true, d.me.cluster
+// setClient makes an internal peer a client if this node reflects and the peer does not reflect for the same cluster.
+func (d *planner) setClient(s *Session, theirs netip.Addr) {
+	if s.Internal() && d.self.cluster.IsValid() && theirs != d.self.cluster {
+		s.Client, s.Cluster = true, d.self.cluster
 	}
 }
 
-// waits says which of two nodes calls. Upstream compares the text of addresses; both ends must agree.
-func (d *draft) waits(peer netip.Addr) bool {
-	return peer.String() > d.me.addr(peer.Is4()).String()
+// isPassive reports whether this node waits for the peer's connection. Both ends must agree, so addresses are compared as text, as
+// upstream does.
+func (d *planner) isPassive(peer netip.Addr) bool {
+	return peer.String() > d.self.addr(peer.Is4()).String()
 }
 
-// mesh makes the sessions between all nodes that are no reflectors.
-func (d *draft) mesh() {
+// mesh makes the sessions of the node-to-node mesh, which has no reflectors.
+func (d *planner) mesh() {
 	all := d.config("default")
-	if all.NodeToNodeMeshEnabled != nil && !*all.NodeToNodeMeshEnabled || d.me.cluster.IsValid() {
+	if all.NodeToNodeMeshEnabled != nil && !*all.NodeToNodeMeshEnabled || d.self.cluster.IsValid() {
 		return
 	}
-	for _, h := range d.hosts {
-		if h.name == d.me.name || h.cluster.IsValid() {
+	for _, h := range d.nodes {
+		if h.name == d.self.name || h.cluster.IsValid() {
 			continue
 		}
 		for _, four := range []bool{true, false} {
 			a := h.addr(four)
-			if _, taken := d.taken[a]; !a.IsValid() || !d.me.addr(four).IsValid() || taken {
+			if _, taken := d.taken[a]; !a.IsValid() || !d.self.addr(four).IsValid() || taken {
 				continue
 			}
-			s := d.begin(a)
-			s.Why, s.Port, s.AS, s.PeerNode, s.Passive = FromMesh, h.port, h.as, h.name, d.waits(a)
+			s := d.newSession(a)
+			s.Why, s.Port, s.AS, s.PeerNode, s.Passive = FromMesh, h.port, h.as, h.name, d.isPassive(a)
 			s.Restart = seconds(all.NodeMeshMaxRestartTime, DefaultRestart)
-			s.password(all.NodeMeshPassword, d.shutFor(api.KindBGPConfiguration, "default"))
+			s.password(all.NodeMeshPassword, d.unreadableReason(api.KindBGPConfiguration, "default"))
 			d.add(s, nil)
 		}
 	}
 }
 
-// add takes a session into the plan, with its rules.
-func (d *draft) add(s Session, filters []string) {
-	if s.Peer == d.me.addr(s.Peer.Is4()) {
-		return // an address that two nodes have
+// add adds a session with its rules to the plan, unless there is one with that address.
+func (d *planner) add(s Session, filters []string) {
+	if s.Peer == d.self.addr(s.Peer.Is4()) {
+		return // another node has this node's address
 	}
 	if other, ok := d.taken[s.Peer]; ok {
 		if other != s.Why {
@@ -249,7 +250,7 @@ func (d *draft) add(s Session, filters []string) {
 	for _, name := range filters {
 		f := d.filters[name]
 		if f == nil {
-			// Fail closed: who filters does not want everything told or believed.
+			// Fail closed: a peer with a filter is not meant to get and send everything.
 			d.plan.Problems = append(d.plan.Problems, fmt.Sprintf("%s: there is no BGPFilter %s; nothing passes", s.Why, name))
 			none := Rule{Name: "missing BGPFilter " + name}
 			s.Import, s.Export = append(s.Import, none), append(s.Export, none)
@@ -266,7 +267,7 @@ func (d *draft) add(s Session, filters []string) {
 	d.plan.Sessions = append(d.plan.Sessions, s)
 }
 
-// selects reports whether a BGPPeer is of a node.
+// selects reports whether a BGPPeer applies to a node.
 func selects(s *api.BGPPeerSpec, h host) bool {
 	switch {
 	case s.Node != "":

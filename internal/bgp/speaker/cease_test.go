@@ -8,7 +8,7 @@ import (
 // TestAPeerThatCeasedMayBeginAgain: after the Cease notifications that a peer sends when it makes a session anew, as ours does when
 // BFD has lost the path for a moment, it is let in at once; after the others the speaker hangs up on it for some seconds.
 func TestAPeerThatCeasedMayBeginAgain(t *testing.T) {
-	const few = 100 // calls that the speaker hangs up on until it knows; in some seconds there are thousands
+	const maxLookups = 100 // calls that the speaker hangs up on until it knows; in some seconds there are thousands
 	tests := []struct {
 		name    string
 		subcode byte // of Cease, RFC 4486, 3
@@ -29,7 +29,7 @@ func TestAPeerThatCeasedMayBeginAgain(t *testing.T) {
 		}
 		h.down(i, tt.why)
 		calls := 0
-		for again := false; !again && calls <= few; calls++ {
+		for again := false; !again && calls <= maxLookups; calls++ {
 			r, err := callRaw(h.stranger.NS, hostileAddr(i), "192.0.2.1")
 			if err != nil {
 				t.Fatal(err)
@@ -40,7 +40,7 @@ func TestAPeerThatCeasedMayBeginAgain(t *testing.T) {
 			_ = r.Close()
 			h.session(hostileAddr(i)) // it does what is due
 		}
-		if got := calls <= few; got != tt.atOnce {
+		if got := calls <= maxLookups; got != tt.atOnce {
 			t.Errorf("%s: let in after %d calls, want at once: %t", tt.name, calls, tt.atOnce)
 		}
 	}

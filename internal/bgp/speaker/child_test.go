@@ -74,8 +74,8 @@ func child(in io.Reader, out io.Writer) error {
 	alive := make(chan []bfd.Status)
 	var set atomic.Value
 	s := speaker.New(speaker.Config{
-		Rtnl: h, Alive: alive, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})),
-		Returns: os.Getenv(asReturning) != "",
+		Rtnl: h, BFD: alive, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})),
+		Restarting: os.Getenv(asReturning) != "",
 		Secret: func(k plan.Secret) (string, error) {
 			if k.Key == "stale" {
 				return passwords[k], errors.New("its file is gone")

@@ -16,15 +16,15 @@ type routeKey struct {
 	metric int
 }
 
-// exports are the agent's routes, and which of them the library has.
+// exports holds the agent's routes, and which of them are in the library's table.
 type exports struct {
 	agent      map[routeKey]rtnl.Route
 	links      map[int]rtnl.Link
 	originated map[netip.Prefix]string // to its communities
 }
 
-// local reports whether a route is one that the agent made for what is on this host. Those with a gateway are its
-// ways to other hosts.
+// local reports whether a route is one that the agent made for addresses on this host. Those with a gateway are its
+// routes to other hosts.
 func local(r rtnl.Route) bool {
 	return r.Protocol == kernel.RouteProtocolAgent && r.Table == 0 && !r.Gateway.IsValid() && r.Hops == rtnl.Hops{} &&
 		(r.Kind == rtnl.Unicast || r.Kind == rtnl.Blackhole)
@@ -48,8 +48,8 @@ func (e *exports) read(h *rtnl.Handle, links []rtnl.Link) error {
 	return nil
 }
 
-// link takes in a change, and reports whether it may have taken routes with it, or changed what is said of an interface's.
-func (e *exports) link(l rtnl.Link, gone bool) bool {
+// onLink takes over a link's change. It reports whether the kernel may have removed routes with it without an event, or its name changed.
+func (e *exports) onLink(l rtnl.Link, gone bool) bool {
 	was, known := e.links[l.Index]
 	if gone {
 		delete(e.links, l.Index)
@@ -59,23 +59,23 @@ func (e *exports) link(l rtnl.Link, gone bool) bool {
 	return known && (was.Name != l.Name || was.Up && !l.Up || was.Running && !l.Running)
 }
 
-// heed takes in a change of one of the agent's routes, and reports whether other things may be told for it.
-func (e *exports) heed(r rtnl.Route, gone bool) bool {
-	_, told := e.originated[r.Dst]
-	news := told || !gone && !e.covered(r.Dst)
+// onRoute takes over a change of one of the agent's routes. It reports whether what is advertised may change.
+func (e *exports) onRoute(r rtnl.Route, gone bool) bool {
+	_, advertised := e.originated[r.Dst]
+	relevant := advertised || !gone && !e.covered(r.Dst)
 	if key := (routeKey{r.Dst, r.Metric}); gone {
 		delete(e.agent, key)
 	} else {
 		e.agent[key] = r
 	}
-	return news
+	return relevant
 }
 
-// covered reports whether a route is within another of the agent's that is told: most are, the addresses of a block.
+// covered reports whether a route is covered by another of the agent's that is advertised: most are, the addresses of a block.
 func (e *exports) covered(dst netip.Prefix) bool {
 	for bits := dst.Bits() - 1; bits >= 0; bits-- {
 		wide, _ := dst.Addr().Prefix(bits)
-		if _, told := e.originated[wide]; told && e.has(wide) {
+		if _, advertised := e.originated[wide]; advertised && e.has(wide) {
 			return true
 		}
 	}
@@ -91,7 +91,7 @@ func (e *exports) has(dst netip.Prefix) bool {
 	return false
 }
 
-// verdicts says of each of the agent's routes whether it is told: those are that no other covers.
+// verdicts decides for each of the agent's routes whether it is advertised: those that no other covers, except through ignored interfaces.
 func (e *exports) verdicts(p plan.Plan) Verdicts {
 	sorted := make([]rtnl.Route, 0, len(e.agent))
 	for _, r := range e.agent {
@@ -109,27 +109,27 @@ func (e *exports) verdicts(p plan.Plan) Verdicts {
 		link := e.links[r.Link].Name
 		switch {
 		case cover.Dst.IsValid() && cover.Dst != r.Dst && plan.Covers(cover.Dst, r.Dst):
-			out[r.Dst] = Verdict{Why: fmt.Sprintf("it is within %s, which is told", cover.Dst)}
+			out[r.Dst] = Verdict{Why: fmt.Sprintf("covered by %s, which is advertised", cover.Dst)}
 		case p.Ignores(link):
 			out[r.Dst] = Verdict{Why: "interface " + link + " is among ignoredInterfaces"}
 		default:
-			out[r.Dst], cover = Verdict{Told: true, Link: link}, r
+			out[r.Dst], cover = Verdict{Advertised: true, Link: link}, r
 		}
 	}
 	for _, dst := range p.Originate {
-		if !out[dst].Told {
-			out[dst] = Verdict{Told: true}
+		if !out[dst].Advertised {
+			out[dst] = Verdict{Advertised: true}
 		}
 	}
 	return out
 }
 
-// originate makes the library have what is told, and nothing else.
+// originate makes the library's own routes those that are to be advertised.
 func (e *exports) originate(b *library, p plan.Plan) error {
 	var add []origin
 	want := map[netip.Prefix]bool{}
 	for dst, v := range e.verdicts(p) {
-		if !v.Told {
+		if !v.Advertised {
 			continue
 		}
 		want[dst] = true

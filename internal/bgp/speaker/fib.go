@@ -11,11 +11,11 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
-// errForeign: both of our places for a destination are taken by routes of somebody else.
+// errForeign: both of our metrics for a destination are taken by routes of others.
 var errForeign = errors.New("routes that are not ours have our metrics")
 
-// metrics are the two places for a learned route. A changed one takes the place that is free before the old one goes,
-// so that packets always find one, and nothing is ever replaced.
+// metrics are the two metrics of a learned route. A changed route is added under the free one before the old one is removed,
+// so that there always is a route, and no route of others is ever replaced.
 var metrics = [2]int{kernel.RouteMetricSpeaker, kernel.RouteMetricSpeakerNext}
 
 // ours reports whether a route is the speaker's.
@@ -23,59 +23,59 @@ func ours(r rtnl.Route) bool {
 	return r.Protocol == kernel.RouteProtocolSpeaker && r.Table == 0 && slices.Contains(metrics[:], r.Metric)
 }
 
-// fib keeps learned routes in the kernel.
+// fib keeps learned routes in the kernel: desired holds what is wanted, actual what the kernel has, dirty what to compare.
 type fib struct {
-	rtnl    *rtnl.Handle
-	want    map[netip.Prefix][]netip.Addr // next hops as peers told them
-	actual  map[netip.Prefix][2]rtnl.Route
-	dirty   map[netip.Prefix]bool
-	hops    map[netip.Addr]resolved
-	failed  map[netip.Prefix]error
-	refused map[netip.Prefix]string     // what peers tell and no kernel should have
-	own     map[netip.Addr]bool         // addresses of this host
-	held    bool                        // what nobody told stays
-	ways    map[netip.Prefix]netip.Addr // to peers, through gateways: reachableBy
-	former  []rtnl.Route                // those of a BIRD that spoke here before us
-	dead    map[netip.Addr]bool         // peers by whom nothing may be sent, not even on what stays
-	foreign func(netip.Prefix) bool
+	rtnl       *rtnl.Handle
+	desired    map[netip.Prefix][]netip.Addr // next hops as peers advertised them
+	actual     map[netip.Prefix][2]rtnl.Route
+	dirty      map[netip.Prefix]bool
+	hops       map[netip.Addr]resolved
+	failed     map[netip.Prefix]error
+	refused    map[netip.Prefix]string     // learned routes that are not installed, and why
+	localAddrs map[netip.Addr]bool         // addresses of this host
+	keepStale  bool                        // routes that no peer advertises any more stay
+	peerRoutes map[netip.Prefix]netip.Addr // to peers behind a gateway (reachableBy), by gateway
+	former     []rtnl.Route                // of a BIRD that ran here before
+	deadPeers  map[netip.Addr]bool         // peers whose path is down: no route via them stays
+	foreign    func(netip.Prefix) bool
 
-	encapsulated func(netip.Prefix) bool // packets to it go to next hops on our links alone: see plan.Plan
+	encapsulated func(netip.Prefix) bool // only next hops on a link of this host are used, see plan.Plan
 }
 
-// resolved is the way to a next hop.
+// resolved is how a next hop is reached.
 type resolved struct {
 	hop    rtnl.Hop
-	direct bool // it is on a link of ours
+	direct bool // it is on a link of this host
 	err    error
 }
 
 func newFIB(h *rtnl.Handle) fib {
 	return fib{
-		rtnl: h, want: map[netip.Prefix][]netip.Addr{}, actual: map[netip.Prefix][2]rtnl.Route{}, dirty: map[netip.Prefix]bool{},
+		rtnl: h, desired: map[netip.Prefix][]netip.Addr{}, actual: map[netip.Prefix][2]rtnl.Route{}, dirty: map[netip.Prefix]bool{},
 		hops: map[netip.Addr]resolved{}, failed: map[netip.Prefix]error{}, refused: map[netip.Prefix]string{}, foreign: func(netip.Prefix) bool { return false },
-		encapsulated: func(netip.Prefix) bool { return false }, held: true,
+		encapsulated: func(netip.Prefix) bool { return false }, keepStale: true,
 	}
 }
 
-// learned takes in what is best now, by destination; no next hops: nobody tells it any more. Nil: nothing is told.
-func (f *fib) learned(routes map[netip.Prefix][]netip.Addr) {
+// update takes over the best paths' next hops, by destination; none: withdrawn. A nil map: all are withdrawn.
+func (f *fib) update(routes map[netip.Prefix][]netip.Addr) {
 	if routes == nil {
-		clear(f.want)
-		f.everything()
+		clear(f.desired)
+		f.markAllDirty()
 	}
 	for dst, hops := range routes {
 		f.dirty[dst] = true
 		if len(hops) == 0 {
-			delete(f.want, dst)
+			delete(f.desired, dst)
 		} else {
-			f.want[dst] = hops
+			f.desired[dst] = hops
 		}
 	}
 }
 
-// everything is to be looked at again.
-func (f *fib) everything() {
-	for dst := range f.want {
+// markAllDirty has all destinations compared again.
+func (f *fib) markAllDirty() {
+	for dst := range f.desired {
 		f.dirty[dst] = true
 	}
 	for dst := range f.actual {
@@ -83,8 +83,8 @@ func (f *fib) everything() {
 	}
 }
 
-// lost forgets the ways to next hops; routes by a way that is another now are changed.
-func (f *fib) lost() {
+// refreshHops resolves all next hops again, and marks the routes whose next hop is reached differently now.
+func (f *fib) refreshHops() {
 	old := f.hops
 	f.hops = map[netip.Addr]resolved{}
 	changed := map[netip.Addr]bool{}
@@ -96,21 +96,21 @@ func (f *fib) lost() {
 	if len(changed) == 0 {
 		return
 	}
-	for dst, hops := range f.want {
+	for dst, hops := range f.desired {
 		if slices.ContainsFunc(hops, func(h netip.Addr) bool { return changed[h] }) {
 			f.dirty[dst] = true
 		}
 	}
 }
 
-// reach is told the ways to peers that go through a gateway. They are there whatever peers tell: who tells the way to
-// itself would take it away with the session.
-func (f *fib) reach(sessions []plan.Session) {
-	for dst := range f.ways {
+// setPeerRoutes replaces the routes to peers behind a gateway. They stay whatever peers advertise: a peer that advertises the route to
+// itself would withdraw it with the session.
+func (f *fib) setPeerRoutes(sessions []plan.Session) {
+	for dst := range f.peerRoutes {
 		f.dirty[dst] = true
 	}
-	f.ways = plan.Ways(sessions)
-	for dst := range f.ways {
+	f.peerRoutes = plan.PeerRoutes(sessions)
+	for dst := range f.peerRoutes {
 		f.dirty[dst] = true
 	}
 }
@@ -125,11 +125,11 @@ func (f *fib) read() error {
 	if err != nil {
 		return err
 	}
-	f.own = make(map[netip.Addr]bool, len(addrs))
+	f.localAddrs = make(map[netip.Addr]bool, len(addrs))
 	for _, a := range addrs {
-		f.own[a.Prefix.Addr()] = true
+		f.localAddrs[a.Prefix.Addr()] = true
 	}
-	f.everything() // what is gone, too
+	f.markAllDirty() // also what the kernel does not have any more
 	clear(f.actual)
 	for _, r := range routes {
 		if ours(r) {
@@ -137,24 +137,24 @@ func (f *fib) read() error {
 			f.dirty[r.Dst] = true
 		}
 	}
-	f.lost()
+	f.refreshHops()
 	return nil
 }
 
-// address takes in a change of this host's own addresses, and reports whether it may matter to routes.
+// address reports whether a change of this host's addresses may change routes.
 func (f *fib) address(a netip.Addr, gone bool) bool {
-	return !a.IsLinkLocalUnicast() && (gone || !f.own[a])
+	return !a.IsLinkLocalUnicast() && (gone || !f.localAddrs[a])
 }
 
-// readFormer finds the routes of a BIRD that spoke here before us. One that runs beside us is none of our business.
+// readFormer reads the routes of a BIRD that ran here before.
 func (f *fib) readFormer() error {
 	routes, err := f.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolBIRD})
 	f.former = slices.DeleteFunc(routes, func(r rtnl.Route) bool { return r.Table != 0 || r.Metric != kernel.RouteMetricBIRD })
 	return err
 }
 
-// forget removes them, when ours are there.
-func (f *fib) forget() error {
+// removeFormer deletes the routes of a former BIRD; ours must be installed.
+func (f *fib) removeFormer() error {
 	for len(f.former) > 0 {
 		if err := f.rtnl.DeleteRoute(f.former[0]); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
 			return err
@@ -164,54 +164,54 @@ func (f *fib) forget() error {
 	return nil
 }
 
-// left is how many routes of a former speaker the kernel has, before there is a plan.
-func (f *fib) left() int { return len(f.actual) + len(f.former) }
+// count is how many routes of a former speaker the kernel has; to be called before there is a plan.
+func (f *fib) count() int { return len(f.actual) + len(f.former) }
 
-func place(metric int) int { return slices.Index(metrics[:], metric) }
+func slot(metric int) int { return slices.Index(metrics[:], metric) }
 
 func (f *fib) put(r rtnl.Route) {
 	both := f.actual[r.Dst]
-	both[place(r.Metric)] = r
+	both[slot(r.Metric)] = r
 	f.actual[r.Dst] = both
 }
 
 func (f *fib) drop(r rtnl.Route) {
 	both := f.actual[r.Dst]
-	both[place(r.Metric)] = rtnl.Route{}
+	both[slot(r.Metric)] = rtnl.Route{}
 	if f.actual[r.Dst] = both; both == [2]rtnl.Route{} {
 		delete(f.actual, r.Dst)
 	}
 }
 
-// surprised reports whether an event is not the echo of what we did: the tables are then to be read again, since
+// unexpected reports whether an event is not our own write: the tables are then to be read again, since
 // events that are late say nothing of what is now.
-func (f *fib) surprised(r rtnl.Route, gone bool) bool {
-	is := f.actual[r.Dst][place(r.Metric)]
+func (f *fib) unexpected(r rtnl.Route, gone bool) bool {
+	is := f.actual[r.Dst][slot(r.Metric)]
 	if gone {
 		return is == r
 	}
 	return is != r
 }
 
-// apply writes what is pending. It goes on where something fails, and returns what failed first.
+// apply writes what is dirty to the kernel. It goes on after an error; the error returned is that of the first destination in order.
 func (f *fib) apply() error {
 	clear(f.failed)
 	var failed []netip.Prefix
-	for dst := range f.ways { // first: they are ways to next hops
-		if f.dirty[dst] && f.actual[dst] == [2]rtnl.Route{} && f.one(dst) == nil {
-			f.lost()
+	for dst := range f.peerRoutes { // first: other next hops are resolved through them
+		if f.dirty[dst] && f.actual[dst] == [2]rtnl.Route{} && f.applyOne(dst) == nil {
+			f.refreshHops()
 		}
 	}
 	for dst := range f.dirty {
-		if err := f.one(dst); err != nil {
+		if err := f.applyOne(dst); err != nil {
 			f.failed[dst] = err
 			failed = append(failed, dst)
 			continue
 		}
 		delete(f.dirty, dst)
 	}
-	if len(failed) == 0 && !f.held {
-		return f.forget()
+	if len(failed) == 0 && !f.keepStale {
+		return f.removeFormer()
 	}
 	if len(failed) == 0 {
 		return nil
@@ -223,15 +223,15 @@ func (f *fib) apply() error {
 	return fmt.Errorf("%w; and %d others", f.failed[first], len(failed)-1)
 }
 
-// one makes the kernel right about one destination.
-func (f *fib) one(dst netip.Prefix) error {
+// applyOne makes the kernel's routes to one destination the desired one.
+func (f *fib) applyOne(dst netip.Prefix) error {
 	want, err := f.route(dst)
 	if err != nil {
 		return err
 	}
 	have := f.actual[dst]
-	if !want.Dst.IsValid() && f.held && len(f.want[dst]) == 0 {
-		if want = f.living(have); want.Dst.IsValid() && (want == have[0] || want == have[1]) {
+	if !want.Dst.IsValid() && f.keepStale && len(f.desired[dst]) == 0 {
+		if want = f.withAliveHops(have); want.Dst.IsValid() && (want == have[0] || want == have[1]) {
 			return nil
 		}
 	}
@@ -245,7 +245,7 @@ func (f *fib) one(dst netip.Prefix) error {
 	}
 	for i, h := range have {
 		if h.Dst.IsValid() {
-			continue // its place is taken; what is in it goes after
+			continue // this metric is in use; its route goes after
 		}
 		want.Metric = metrics[i]
 		err = f.rtnl.AddRoute(want)
@@ -260,22 +260,22 @@ func (f *fib) one(dst netip.Prefix) error {
 		return f.remove(have[1-i])
 	}
 	if have[0].Dst.IsValid() || have[1].Dst.IsValid() {
-		return errors.Join(err, f.remove(have[0], have[1])) // both places are ours, or the other is foreign: next time
+		return errors.Join(err, f.remove(have[0], have[1])) // both metrics are ours, or the other is foreign: retried
 	}
 	return err
 }
 
-// living is what may stay of a route that nobody tells any more: the ways that do not lead by somebody dead.
-func (f *fib) living(have [2]rtnl.Route) rtnl.Route {
+// withAliveHops is what may stay of a route that no peer advertises any more: the next hops that are not dead peers.
+func (f *fib) withAliveHops(have [2]rtnl.Route) rtnl.Route {
 	is := have[0]
 	if !is.Dst.IsValid() {
 		is = have[1]
 	}
-	if f.dead[is.Gateway] {
+	if f.deadPeers[is.Gateway] {
 		return rtnl.Route{}
 	}
 	hops := is.Hops.List()
-	alive := slices.DeleteFunc(slices.Clone(hops), func(h rtnl.Hop) bool { return f.dead[h.Gateway] })
+	alive := slices.DeleteFunc(slices.Clone(hops), func(h rtnl.Hop) bool { return f.deadPeers[h.Gateway] })
 	if len(alive) == len(hops) {
 		return is
 	}
@@ -304,28 +304,28 @@ func (f *fib) remove(routes ...rtnl.Route) error {
 	return nil
 }
 
-// route is the route that is wanted; the zero value if there is to be none.
+// route returns the desired route; the zero value if there is none.
 func (f *fib) route(dst netip.Prefix) (rtnl.Route, error) {
-	hops := f.want[dst]
+	hops := f.desired[dst]
 	delete(f.refused, dst)
-	if gateway, is := f.ways[dst]; is {
+	if gateway, is := f.peerRoutes[dst]; is {
 		hops = []netip.Addr{gateway}
 	} else if len(hops) == 0 || f.foreign(dst) {
 		return rtnl.Route{}, nil
 	}
-	if why := never(dst, f.own); why != "" {
+	if why := martian(dst, f.localAddrs); why != "" {
 		f.refused[dst] = why
 		return rtnl.Route{}, nil
 	}
-	ways, behind, failed := f.waysTo(dst, hops)
+	ways, behind, failed := f.resolveAll(dst, hops)
 	r := rtnl.Route{Dst: dst, Protocol: kernel.RouteProtocolSpeaker}
 	switch all := rtnl.MakeHops(ways...).List(); len(all) {
 	case 0:
 		if !behind.IsValid() {
 			return rtnl.Route{}, failed
 		}
-		// No route at all would send its packets where the default route leads.
-		f.refused[dst] = fmt.Sprintf("its pool is to be encapsulated, which is not done yet, and next hop %s is behind a router; it is unreachable here", behind)
+		// Without a route its packets would follow the default route.
+		f.refused[dst] = fmt.Sprintf("its pool needs encapsulation, which is not implemented, and next hop %s is behind a router; it is unreachable here", behind)
 		r.Kind = rtnl.Unreachable
 	case 1:
 		r.Link, r.Gateway = all[0].Link, all[0].Gateway
@@ -335,9 +335,9 @@ func (f *fib) route(dst netip.Prefix) (rtnl.Route, error) {
 	return r, nil
 }
 
-// waysTo are the ways to the next hops of a destination. Behind is one of those behind a router, by which packets that are to
-// be encapsulated must not go as they are.
-func (f *fib) waysTo(dst netip.Prefix, hops []netip.Addr) (ways []rtnl.Hop, behind netip.Addr, failed error) {
+// resolveAll resolves the next hops of a destination. behind is one that is behind a router, to which packets that need
+// encapsulation must not be sent without.
+func (f *fib) resolveAll(dst netip.Prefix, hops []netip.Addr) (ways []rtnl.Hop, behind netip.Addr, failed error) {
 	onLink := f.encapsulated(dst)
 	for _, hop := range hops {
 		switch way := f.resolve(hop); {
@@ -352,7 +352,7 @@ func (f *fib) waysTo(dst netip.Prefix, hops []netip.Addr) (ways []rtnl.Hop, behi
 	return ways, behind, failed
 }
 
-// resolve finds the way to a next hop: the next hop itself if it is on a link of ours, else the gateway towards it.
+// resolve returns how a next hop is reached: itself if it is on a link of this host, else the gateway towards it.
 func (f *fib) resolve(hop netip.Addr) resolved {
 	if r, ok := f.hops[hop]; ok {
 		return r

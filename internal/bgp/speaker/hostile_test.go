@@ -172,9 +172,9 @@ func TestAMalformedUpdateHarmsNobodyElse(t *testing.T) {
 			h := &hostile{&host{NS: h.NS, t: t, cmd: h.cmd, in: h.in, out: h.out}, h.bird, h.stranger, h.since}
 			h.wantNoRoute(second.String() + via)
 			if tt.want == reset {
-				h.down(i, "closed from here: what it sent is wrong: update: ")
-				if told, err := sent[i].ended(5 * time.Second); err != nil || len(told) == 0 {
-					t.Errorf("the peer is told %v, %v", told, err)
+				h.down(i, "closed by this speaker: what it sent is wrong: update: ")
+				if notification, err := sent[i].ended(5 * time.Second); err != nil || len(notification) == 0 {
+					t.Errorf("the peer received %v, %v", notification, err)
 				}
 			} else if s := h.session(hostileAddr(i)); s.State != speaker.Established {
 				t.Errorf("the session is %+v", s)
@@ -205,9 +205,9 @@ func TestAMessageThatIsNoneEndsItsSessionAlone(t *testing.T) {
 		return m
 	}
 	tests := []struct {
-		name    string
-		message []byte
-		told    []byte // code and subcode
+		name         string
+		message      []byte
+		notification []byte // code and subcode
 	}{
 		{"a wrong marker", wrong(3, 0), []byte{1, 1}},
 		{"shorter than a header", wrong(17, 18), []byte{1, 2}},
@@ -222,16 +222,16 @@ func TestAMessageThatIsNoneEndsItsSessionAlone(t *testing.T) {
 		if _, err := r.Write(tt.message); err != nil {
 			t.Fatal(err)
 		}
-		if tt.told == nil {
+		if tt.notification == nil {
 			_ = r.Close()
 			h.down(i, "restarts; its routes are kept") // it did not say that it goes
 			continue
 		}
-		told, err := r.ended(10 * time.Second)
-		if err != nil || len(told) < 2 || !slices.Equal(told[:len(tt.told)], tt.told) {
-			t.Errorf("%s: the peer is told %v, %v; want %v", tt.name, told, err, tt.told)
+		notification, err := r.ended(10 * time.Second)
+		if err != nil || len(notification) < 2 || !slices.Equal(notification[:len(tt.notification)], tt.notification) {
+			t.Errorf("%s: the peer received %v, %v; want %v", tt.name, notification, err, tt.notification)
 		}
-		h.down(i, "closed from here: what it sent is wrong: header: ")
+		h.down(i, "closed by this speaker: what it sent is wrong: header: ")
 		first, _ := hostileDsts(i)
 		h.wantNoRoute(first.String())
 	}
@@ -245,21 +245,21 @@ func TestAnOpenThatIsWrongOpensNothing(t *testing.T) {
 		return m
 	}
 	tests := []struct {
-		name    string
-		message []byte
-		told    []byte // nil: it is taken
-		why     string
+		name         string
+		message      []byte
+		notification []byte // nil: it is taken
+		why          string
 	}{
-		{"version 3", change(0, 3), []byte{2, 1}, "its first message is not acceptable"},
+		{"version 3", change(0, 3), []byte{2, 1}, "its OPEN message is not acceptable"},
 		{"another AS", openFrom("192.0.2.99", 65099), []byte{2, 2}, "another AS number"},
 		{"another AS of four bytes", openFrom("192.0.2.99", 4_200_000_000), []byte{2, 2}, "another AS number"},
-		{"a hold time of one second", change(3, 0, 1), []byte{2, 6}, "its first message is not acceptable"},
-		{"no router id", change(5, 0, 0, 0, 0), []byte{2, 3}, "its first message is not acceptable"},
-		{"our router id", change(5, 192, 0, 2, 1), []byte{2, 3}, "its first message is not acceptable"},
-		{"options that are longer than the message", change(9, 200), []byte{1, 2}, "its first message is not acceptable"},
-		{"a capability that is longer than the option", openFrom("192.0.2.99", 64512, 1, 200, 0), []byte{2}, "its first message is not acceptable"},
-		{"a keepalive first", message(msgKeepalive, nil), []byte{5}, "its first message is not acceptable"},
-		{"an update first", update(nil, join(origin, asPath, nextHopOf("192.0.2.99"), localPref), wire(prefix("10.210.0.0/26"))), []byte{5}, "its first message is not acceptable"},
+		{"a hold time of one second", change(3, 0, 1), []byte{2, 6}, "its OPEN message is not acceptable"},
+		{"no router id", change(5, 0, 0, 0, 0), []byte{2, 3}, "its OPEN message is not acceptable"},
+		{"our router id", change(5, 192, 0, 2, 1), []byte{2, 3}, "its OPEN message is not acceptable"},
+		{"options that are longer than the message", change(9, 200), []byte{1, 2}, "its OPEN message is not acceptable"},
+		{"a capability that is longer than the option", openFrom("192.0.2.99", 64512, 1, 200, 0), []byte{2}, "its OPEN message is not acceptable"},
+		{"a keepalive first", message(msgKeepalive, nil), []byte{5}, "its OPEN message is not acceptable"},
+		{"an update first", update(nil, join(origin, asPath, nextHopOf("192.0.2.99"), localPref), wire(prefix("10.210.0.0/26"))), []byte{5}, "its OPEN message is not acceptable"},
 		{"capabilities that nobody knows", openFrom("192.0.2.99", 64512, 1, 4, 0, 1, 0, 1, 200, 3, 1, 2, 3, 99, 0), nil, ""},
 	}
 	h := hostileNetwork(t, len(tests))
@@ -271,9 +271,9 @@ func TestAnOpenThatIsWrongOpensNothing(t *testing.T) {
 		if _, err := r.Write(tt.message); err != nil {
 			t.Fatal(err)
 		}
-		if tt.told == nil {
+		if tt.notification == nil {
 			if kind, body, err := r.next(5 * time.Second); err != nil || kind != msgOpen {
-				t.Errorf("%s: the peer is told %d %v, %v", tt.name, kind, body, err)
+				t.Errorf("%s: the peer received %d %v, %v", tt.name, kind, body, err)
 			}
 			if _, err := r.Write(message(msgKeepalive, nil)); err != nil {
 				t.Fatal(err)
@@ -281,9 +281,9 @@ func TestAnOpenThatIsWrongOpensNothing(t *testing.T) {
 			h.up(hostileAddr(i))
 			continue
 		}
-		told, err := r.ended(5 * time.Second)
-		if err != nil || !slices.Equal(told[:min(len(told), len(tt.told))], tt.told) {
-			t.Errorf("%s: the peer is told %v, %v; want %v", tt.name, told, err, tt.told)
+		notification, err := r.ended(5 * time.Second)
+		if err != nil || !slices.Equal(notification[:min(len(notification), len(tt.notification))], tt.notification) {
+			t.Errorf("%s: the peer received %v, %v; want %v", tt.name, notification, err, tt.notification)
 		}
 		h.down(i, tt.why)
 	}
@@ -299,15 +299,15 @@ func TestAFloodOfConnectionsKeepsNobodyOut(t *testing.T) {
 	for _, from := range []string{"192.0.2.66", "192.0.2.66", hostileAddr(0)} { // strangers, and a peer that never gets to the point
 		ended.Go(func() { h.stranger.Do(func() { flood(from, &opened, stop) }) })
 	}
-	told := 0
-	for ; told < 20 || opened.Load() < 5000; told++ {
-		dst := fmt.Sprintf("10.65.%d.%d/32", told/200, told%200)
+	announced := 0
+	for ; announced < 20 || opened.Load() < 5000; announced++ {
+		dst := fmt.Sprintf("10.65.%d.%d/32", announced/200, announced%200)
 		h.agent(dst)
 		h.bird.wants(dst)
 	}
 	close(stop)
 	ended.Wait()
-	t.Logf("%d connections, and %d routes told meanwhile", opened.Load(), told)
+	t.Logf("%d connections, and %d routes advertised meanwhile", opened.Load(), announced)
 	h.others(t)
 	await(t, patience, func() error { // and the one who should come gets in
 		r, err := callRaw(h.stranger.NS, hostileAddr(0), "192.0.2.1")
@@ -447,11 +447,11 @@ func TestWhatNoKernelShouldHaveIsRefusedAndSaid(t *testing.T) {
 	// Beside routes of others.
 	e := h.ask(request{Explain: prefix("10.210.0.0/26")}).Explain
 	want := []string{
-		"protocol static via 192.0.2.9, metric 20: it goes before ours, and is not touched",
-		"protocol bgp via 192.0.2.9, metric 20000: it goes after ours, and is not touched",
+		"protocol static via 192.0.2.9, metric 20: it is preferred to ours, and is not touched",
+		"protocol bgp via 192.0.2.9, metric 20000: it is less preferred than ours, and is not touched",
 	}
-	if !slices.Equal(e.Beside, want) || len(e.Paths) != 1 || e.Paths[0].Kernel != "installed" {
-		t.Errorf("got %q, %+v, want %q", e.Beside, e.Paths, want)
+	if !slices.Equal(e.OtherRoutes, want) || len(e.Paths) != 1 || e.Paths[0].Kernel != "installed" {
+		t.Errorf("got %q, %+v, want %q", e.OtherRoutes, e.Paths, want)
 	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)

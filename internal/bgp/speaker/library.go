@@ -19,40 +19,40 @@ import (
 	"github.com/twillnet/twill/internal/bgp/plan"
 )
 
-// library is GoBGP, as the speaker uses it. What it calls back with is collected until the loop asks.
+// library is GoBGP, as the speaker uses it. Callbacks collect what happened; the loop fetches it.
 type library struct {
 	srv      *server.BgpServer
 	as       uint32
 	routerID netip.Addr
 	listen   []netip.AddrPort
-	reflects bool // and nothing else: what is best is nobody's business here
+	reflects bool // and nothing else: best paths are not needed
 	log      *slog.Logger
-	open     map[netip.Addr]wanted
+	open     map[netip.Addr]peerSession
 	rules    rules
-	young    map[netip.Addr]time.Time // sessions that came up a moment ago
-	begun    time.Time
-	// unprotected says of which listeners the kernel did not take a password.
+	newlyUp  map[netip.Addr]time.Time // sessions that may need readvertise, by when they came up
+	started  time.Time
+	// unprotected records the peers whose password the kernel refused for the listener.
 	unprotected *unprotected
-	news        chan struct{} // there is something to ask for
+	wakeup      chan struct{} // signals that callbacks collected something
 
-	mu       sync.Mutex // guards what callbacks write
-	dirty    map[netip.Prefix]bool
-	complete []netip.Addr             // peers that said that they have told all
-	rose     []netip.Addr             // peers whose session came up
-	fell     []netip.Addr             // peers whose session broke and whose routes the library keeps
-	ceased   []netip.Addr             // peers that ended their session, and may begin another at once
-	seen     map[netip.Addr]phase     // of sessions
-	moved    map[netip.Addr]time.Time // when a route last changed, by who told it; the zero address: this node
+	mu            sync.Mutex // guards what callbacks write
+	dirty         map[netip.Prefix]bool
+	endOfRIB      []netip.Addr                // peers that sent End-of-RIB
+	established   []netip.Addr                // peers whose session came up
+	retained      []netip.Addr                // peers whose session broke and whose routes the library retains
+	ceased        []netip.Addr                // peers that closed their session with a Cease, and may reconnect at once
+	sessionStates map[netip.Addr]sessionState // by peer
+	lastChange    map[netip.Addr]time.Time    // when a route last changed, by the peer it is from; the zero address: this node
 }
 
-// phase is what was last seen of a session.
-type phase struct {
+// sessionState is the last state that the library reported of a session.
+type sessionState struct {
 	Up    bool
 	Since time.Time
-	Why   string // it is not up
+	Why   string // why it is not up
 }
 
-// families are those that sessions have, each by addresses of its own family.
+// families are those of sessions: a session carries the family of its addresses.
 var families = []bgp.Family{bgp.RF_IPv4_UC, bgp.RF_IPv6_UC}
 
 func familyOf(four bool) bgp.Family {
@@ -62,13 +62,13 @@ func familyOf(four bool) bgp.Family {
 	return bgp.RF_IPv6_UC
 }
 
-// startLibrary listens, and believes and tells nothing yet.
+// startLibrary starts GoBGP listening; without rules and sessions it accepts and advertises nothing.
 func startLibrary(ctx context.Context, p plan.Plan, log *slog.Logger) (*library, error) {
 	level, unsafe := &slog.LevelVar{}, &unprotected{peers: map[string]string{}}
 	level.Set(slog.LevelError)
 	b := &library{
 		srv: server.NewBgpServer(server.LoggerOption(slog.New(atLeast{log.Handler(), level, unsafe}), level)), unprotected: unsafe, as: p.AS, routerID: p.RouterID, listen: p.Listen, reflects: p.Dedicated, log: log,
-		open: map[netip.Addr]wanted{}, news: make(chan struct{}, 1), dirty: map[netip.Prefix]bool{}, seen: map[netip.Addr]phase{}, moved: map[netip.Addr]time.Time{}, young: map[netip.Addr]time.Time{}, begun: time.Now(),
+		open: map[netip.Addr]peerSession{}, wakeup: make(chan struct{}, 1), dirty: map[netip.Prefix]bool{}, sessionStates: map[netip.Addr]sessionState{}, lastChange: map[netip.Addr]time.Time{}, newlyUp: map[netip.Addr]time.Time{}, started: time.Now(),
 	}
 	go b.srv.Serve()
 	global := &api.Global{Asn: p.AS, RouterId: p.RouterID.String(), UseMultiplePaths: true}
@@ -77,10 +77,10 @@ func startLibrary(ctx context.Context, p plan.Plan, log *slog.Logger) (*library,
 		global.ListenAddresses = append(global.ListenAddresses, at.Addr().String())
 	}
 	if err := b.srv.StartBgp(ctx, &api.StartBgpRequest{Global: global}); err != nil {
-		b.stop() // it listens on the addresses before the one that failed, and would be in the way of the next try
+		b.stop() // it already listens on the addresses before the one that failed, which would block the next try
 		return nil, fmt.Errorf("listen on %v: %w", p.Listen, err)
 	}
-	err := b.srv.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnBestPath: b.onPaths, OnPathEor: b.onComplete, OnPeerUpdate: b.onPeer},
+	err := b.srv.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnBestPath: b.onPaths, OnPathEor: b.onEndOfRIB, OnPeerUpdate: b.onPeer},
 		server.WatchBestPath(true), server.WatchEor(true), server.WatchPeer())
 	if err != nil {
 		b.stop()
@@ -89,12 +89,12 @@ func startLibrary(ctx context.Context, p plan.Plan, log *slog.Logger) (*library,
 	return b, nil
 }
 
-// fits reports whether a plan can be made true without beginning anew.
-func (b *library) fits(p plan.Plan) bool {
+// compatible reports whether a plan can be applied without a restart of the library.
+func (b *library) compatible(p plan.Plan) bool {
 	return p.Off == "" && p.AS == b.as && p.RouterID == b.routerID && slices.Equal(p.Listen, b.listen) && p.Dedicated == b.reflects
 }
 
-// stop ends all sessions, and says so to peers.
+// stop closes all sessions with a Cease, and stops the library.
 func (b *library) stop() {
 	b.end()
 	b.srv.Stop()
@@ -102,7 +102,7 @@ func (b *library) stop() {
 
 func (b *library) wake() {
 	select {
-	case b.news <- struct{}{}:
+	case b.wakeup <- struct{}{}:
 	default:
 	}
 }
@@ -111,7 +111,7 @@ func (b *library) onPaths(paths []*apiutil.Path, _ time.Time) {
 	now := time.Now()
 	b.mu.Lock()
 	for _, p := range paths {
-		if b.moved[p.PeerAddress] = now; b.reflects {
+		if b.lastChange[p.PeerAddress] = now; b.reflects {
 			continue
 		}
 		if dst, ok := prefixOf(p.Nlri); ok {
@@ -124,9 +124,9 @@ func (b *library) onPaths(paths []*apiutil.Path, _ time.Time) {
 	}
 }
 
-func (b *library) onComplete(p *apiutil.Path, _ time.Time) {
+func (b *library) onEndOfRIB(p *apiutil.Path, _ time.Time) {
 	b.mu.Lock()
-	b.complete = append(b.complete, p.PeerAddress)
+	b.endOfRIB = append(b.endOfRIB, p.PeerAddress)
 	b.mu.Unlock()
 	b.wake()
 }
@@ -137,8 +137,8 @@ func (b *library) onPeer(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	}
 	peer, up := e.Peer.State.NeighborAddress, e.Peer.State.SessionState == bgp.BGP_FSM_ESTABLISHED
 	b.mu.Lock()
-	was, known := b.seen[peer]
-	now := phase{Up: up, Since: at, Why: whyDown(e.Peer.State)}
+	was, known := b.sessionStates[peer]
+	now := sessionState{Up: up, Since: at, Why: downReason(e.Peer.State)}
 	switch {
 	case up == was.Up && known:
 		now.Since = was.Since
@@ -147,13 +147,13 @@ func (b *library) onPeer(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 		}
 	case up:
 		b.log.Info("session is up", "peer", peer)
-		b.rose = append(b.rose, peer)
+		b.established = append(b.established, peer)
 		defer b.wake()
 	case was.Up:
 		b.log.Warn("session is down", "peer", peer, "why", now.Why)
 		if e.Peer.State.DisconnectReason == api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART {
-			b.fell = append(b.fell, peer)
-		} else if mayBeginAgain[now.Why] {
+			b.retained = append(b.retained, peer)
+		} else if reconnectAtOnce[now.Why] {
 			b.ceased = append(b.ceased, peer)
 		}
 		defer b.wake()
@@ -161,16 +161,16 @@ func (b *library) onPeer(e *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	if up {
 		now.Why = ""
 	}
-	b.seen[peer] = now
+	b.sessionStates[peer] = now
 	b.mu.Unlock()
 }
 
-// deaf reports whether the library passes over what peers say: it compares the time of a message with that at which the
-// session came up, to the second and by the clock on the wall.
-func (b *library) deaf(now time.Time) bool {
+// clockSetBack reports whether the library ignores messages because the clock was set back: it compares the time of a message with that at which the
+// session came up, to the second and by wall-clock time.
+func (b *library) clockSetBack(now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, p := range b.seen {
+	for _, p := range b.sessionStates {
 		if p.Up && p.Since.Unix() > now.Unix() {
 			return true
 		}
@@ -178,11 +178,11 @@ func (b *library) deaf(now time.Time) bool {
 	return false
 }
 
-// whyDown says in words why a session ended.
-func whyDown(s apiutil.PeerState) string {
+// downReason describes why a session ended.
+func downReason(s apiutil.PeerState) string {
 	switch s.DisconnectReason {
 	case api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED:
-		return "no sign of life within the hold time"
+		return "the hold timer expired"
 	case api.PeerState_DISCONNECT_REASON_READ_FAILED, api.PeerState_DISCONNECT_REASON_WRITE_FAILED:
 		return "the connection broke"
 	case api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART:
@@ -190,36 +190,36 @@ func whyDown(s apiutil.PeerState) string {
 	case api.PeerState_DISCONNECT_REASON_RESTART_TIMER_EXPIRED:
 		return "the peer did not come back within its restart time"
 	case api.PeerState_DISCONNECT_REASON_NOTIFICATION_RECEIVED:
-		return closed + told(s.DisconnectMessage)
+		return closedByPeer + notificationText(s.DisconnectMessage)
 	case api.PeerState_DISCONNECT_REASON_NOTIFICATION_SENT:
-		return "closed from here: " + blame.ReplaceAllString(told(s.DisconnectMessage), "what it sent is wrong: $0")
+		return "closed by this speaker: " + peerFault.ReplaceAllString(notificationText(s.DisconnectMessage), "what it sent is wrong: $0")
 	case api.PeerState_DISCONNECT_REASON_BAD_PEER_AS:
 		return "the peer has another AS number than it should"
 	case api.PeerState_DISCONNECT_REASON_INVALID_MSG:
-		return "its first message is not acceptable: BGP's version, hold time, router id (none, or ours) or capabilities"
+		return "its OPEN message is not acceptable: BGP's version, hold time, router id (none, or ours) or capabilities"
 	case api.PeerState_DISCONNECT_REASON_HARD_RESET:
 		return "the peer reset it"
 	}
 	return ""
 }
 
-// closed begins what is said of a session that its peer ended.
-const closed = "the peer closed it: "
+// closedByPeer is the prefix of the reason of a session that the peer closed.
+const closedByPeer = "the peer closed it: "
 
-// mayBeginAgain are the Cease notifications (RFC 4486, 4) after which the peer may begin anew at once; so does ours, when BFD has
-// lost the path for a moment. After all others the peer wants to be left alone for a while.
-var mayBeginAgain = map[string]bool{
-	closed + "cease: peer deconfigured": true, closed + "cease: administrative reset": true, closed + "cease: other configuration change": true,
+// reconnectAtOnce are the Cease notifications (RFC 4486, 4) after which the peer may reconnect at once; ours sends one, too, when BFD has
+// lost the path for a moment. After all others the peer is not called for a while.
+var reconnectAtOnce = map[string]bool{
+	closedByPeer + "cease: peer deconfigured": true, closedByPeer + "cease: administrative reset": true, closedByPeer + "cease: other configuration change": true,
 }
 
-// notification is how the library writes one.
+// notification is how the library formats a NOTIFICATION.
 var notification = regexp.MustCompile(`^notification-\w+ code \d+\((.*?)\)(?: subcode \d+\((.*)\))?$`)
 
-// blame begins the notifications that say that the other end sent something wrong.
-var blame = regexp.MustCompile(`^(header|open|update): `)
+// peerFault matches notifications about an error in what the peer sent.
+var peerFault = regexp.MustCompile(`^(header|open|update): `)
 
-// told is a notification in words.
-func told(message string) string {
+// notificationText is a NOTIFICATION in readable form.
+func notificationText(message string) string {
 	m := notification.FindStringSubmatch(message)
 	if m == nil {
 		return message
@@ -227,11 +227,11 @@ func told(message string) string {
 	return strings.TrimSuffix(m[1]+": "+m[2], ": ")
 }
 
-// changes returns the destinations whose routes changed, with their next hops now, and the peers that have told all.
+// changes returns the destinations whose routes changed, with their next hops now, and the peers that sent End-of-RIB.
 func (b *library) changes() (map[netip.Prefix][]netip.Addr, []netip.Addr) {
 	b.mu.Lock()
-	dirty, complete := b.dirty, b.complete
-	b.dirty, b.complete = map[netip.Prefix]bool{}, nil
+	dirty, endOfRIB := b.dirty, b.endOfRIB
+	b.dirty, b.endOfRIB = map[netip.Prefix]bool{}, nil
 	b.mu.Unlock()
 	out := make(map[netip.Prefix][]netip.Addr, len(dirty))
 	for dst := range dirty {
@@ -240,30 +240,30 @@ func (b *library) changes() (map[netip.Prefix][]netip.Addr, []netip.Addr) {
 	for _, family := range families {
 		b.best(family, out)
 	}
-	return out, complete
+	return out, endOfRIB
 }
 
-// silence ends sessions that broke for want of a sign of life. The library takes these for restarts and keeps their
+// onSessionEvents handles sessions that came up and went down. It ends those whose hold timer expired: the library takes these for restarts and retains their
 // routes; but a peer that restarts closes its connection, and one that is silent forwards nothing. That we sent a
 // notification is all by which they differ. Sessions that peers ended and may begin again are made anew, too: else the library hangs
 // up on those peers for five seconds, whatever it is configured to (its holdtimeIdle). It returns who came up since.
-func (b *library) silence(ctx context.Context) (rose []netip.Addr, failed map[netip.Addr]error) {
+func (b *library) onSessionEvents(ctx context.Context) (established []netip.Addr, failed map[netip.Addr]error) {
 	b.mu.Lock()
-	rose = b.rose
-	fell, ceased := b.fell, b.ceased
-	b.rose, b.fell, b.ceased = nil, nil, nil
+	established = b.established
+	retained, ceased := b.retained, b.ceased
+	b.established, b.retained, b.ceased = nil, nil, nil
 	b.mu.Unlock()
-	for _, peer := range rose {
+	for _, peer := range established {
 		if is, open := b.open[peer]; open {
 			is.notified = b.notified(ctx, peer)
 			b.open[peer] = is
-			if !b.defers(peer) {
-				b.young[peer] = time.Now()
+			if !b.deferring(peer) {
+				b.newlyUp[peer] = time.Now()
 			}
 		}
 	}
 	failed = map[netip.Addr]error{}
-	for _, peer := range fell {
+	for _, peer := range retained {
 		is, open := b.open[peer]
 		if !open {
 			continue
@@ -272,26 +272,26 @@ func (b *library) silence(ctx context.Context) (rose []netip.Addr, failed map[ne
 		if sent == is.notified {
 			continue
 		}
-		if err := b.reopen(ctx, peer, whyDown(apiutil.PeerState{DisconnectReason: api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED})); err != nil {
+		if err := b.reset(ctx, peer, downReason(apiutil.PeerState{DisconnectReason: api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED})); err != nil {
 			failed[peer] = err
 		}
 	}
 	for _, peer := range ceased {
 		is, open := b.open[peer]
-		if !open || b.stands(peer) {
+		if !open || b.isUp(peer) {
 			continue
 		}
 		b.mu.Lock()
-		was := b.seen[peer]
+		was := b.sessionStates[peer]
 		b.mu.Unlock()
-		if err := b.anew(ctx, peer, is, was.Why); err != nil {
+		if err := b.recreate(ctx, peer, is, was.Why); err != nil {
 			failed[peer] = err
 		}
 	}
-	return rose, failed
+	return established, failed
 }
 
-// notified is how many notifications were sent to a peer.
+// notified returns how many NOTIFICATIONs were sent to a peer.
 func (b *library) notified(ctx context.Context, peer netip.Addr) uint64 {
 	var n uint64
 	err := b.srv.ListPeer(ctx, &api.ListPeerRequest{Address: peer.String()}, func(p *api.Peer) {
@@ -303,10 +303,10 @@ func (b *library) notified(ctx context.Context, peer netip.Addr) uint64 {
 	return n
 }
 
-// few are so many destinations that looking each up is cheaper than walking all.
-const few = 256
+// maxLookups is up to how many destinations looking each up is cheaper than walking all.
+const maxLookups = 256
 
-// best fills in the next hops of the destinations that are asked for.
+// best fills in the next hops of the destinations in out that are of a family.
 func (b *library) best(family bgp.Family, out map[netip.Prefix][]netip.Addr) {
 	req := apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family}
 	n := 0
@@ -314,14 +314,14 @@ func (b *library) best(family bgp.Family, out map[netip.Prefix][]netip.Addr) {
 		if familyOf(dst.Addr().Is4()) != family {
 			continue
 		}
-		if n++; n <= few {
+		if n++; n <= maxLookups {
 			req.Prefixes = append(req.Prefixes, &apiutil.LookupPrefix{Prefix: dst.String()})
 		}
 	}
 	if n == 0 {
 		return
 	}
-	if n > few {
+	if n > maxLookups {
 		req.Prefixes = nil
 	}
 	err := b.srv.ListPath(req, func(nlri bgp.NLRI, paths []*apiutil.Path) {

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// atLeast hands on what the library logs at a level or above it, and notes one thing that it says in its log alone.
+// atLeast passes on what the library logs at a level or above, and notes one error that the library reports in its log alone.
 type atLeast struct {
 	slog.Handler
 	level       *slog.LevelVar
@@ -39,9 +39,9 @@ func (h atLeast) WithGroup(name string) slog.Handler {
 	return h
 }
 
-// unprotected are peers whose password the kernel did not take for a listener. The library says so in its log and goes on:
-// whoever has that address could then open a session without a password. (GoBGP 4.8.0, BgpServer.addNeighbor;
-// TestAPasswordThatTheKernelDoesNotTakeOpensNoSession fails if it says so otherwise.)
+// unprotected are peers whose password the kernel refused for the listener. The library logs that and goes on:
+// anybody with that address could then open a session without a password. (GoBGP 4.8.0, BgpServer.addNeighbor;
+// TestAPasswordThatTheKernelDoesNotTakeOpensNoSession fails if it logs that otherwise.)
 type unprotected struct {
 	mu    sync.Mutex // guards peers
 	peers map[string]string
@@ -66,7 +66,7 @@ func (u *unprotected) note(r slog.Record) {
 	u.mu.Unlock()
 }
 
-// take returns why a peer's listener has no password, once; empty: it has.
+// take returns why a peer's listener has no password, and forgets it; empty: it has.
 func (u *unprotected) take(peer string) string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -43,7 +43,7 @@ func TestADeadPathTakesRoutesAtOnceAndTheSessionComesBack(t *testing.T) {
 	gone := withdrawals(t, h.Rtnl(), kernel.RouteProtocolSpeaker)
 
 	down := alive("192.0.2.2")
-	down.State, down.Why = "Down", "the neighbour began anew"
+	down.State, down.Why = "Down", "the neighbour restarted the session"
 	h.alive(down, alive("192.0.2.3")) // which says nothing of the path
 	h.alive(alive("192.0.2.2"), alive("192.0.2.3"))
 	began := time.Now()

@@ -149,16 +149,16 @@ func (r *raw) next(within time.Duration) (kind byte, body []byte, err error) {
 
 // ended reads to the end, and returns the notification that came before it; nil if there was none.
 func (r *raw) ended(within time.Duration) ([]byte, error) {
-	var told []byte
+	var notification []byte
 	for {
 		kind, body, err := r.next(within)
 		switch {
 		case errors.Is(err, io.EOF), err != nil && !isTimeout(err):
-			return told, nil
+			return notification, nil
 		case err != nil:
 			return nil, fmt.Errorf("the session goes on: %w", err)
 		case kind == msgNotification:
-			told = body
+			notification = body
 		}
 	}
 }

@@ -50,7 +50,7 @@ func TestAllClientsOfAReflectorHaveTheRoutesOfAllOthers(t *testing.T) {
 	l.call(t, false)
 	l.out(t, 20*time.Second)
 	r := h.ask(request{})
-	if r.Report.Learned != peers*each || r.Report.Kernel != 0 || r.Report.Told != 0 || !r.Report.Reflects {
+	if r.Report.Learned != peers*each || r.Report.Kernel != 0 || r.Report.Advertised != 0 || !r.Report.Reflects {
 		t.Errorf("%+v", r.Report)
 	}
 	if table := h.Run("ip", "route", "show", "proto", "bgp"); table != "" {

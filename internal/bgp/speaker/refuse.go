@@ -15,9 +15,9 @@ import (
 // thisNetwork are addresses that mean this host on this network (RFC 1122, 3.2.1.3).
 var thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
 
-// never says why no route to a destination is put into the kernel, whoever tells it; empty: it may be.
-// A default route may: it stands behind the host's own.
-func never(dst netip.Prefix, own map[netip.Addr]bool) string {
+// martian says why no route to a destination is installed, whichever peer advertises it (RFC 1812, 5.3.7); empty: it may be.
+// A default route may: by its metric the host's own is preferred.
+func martian(dst netip.Prefix, own map[netip.Addr]bool) string {
 	a := dst.Addr()
 	switch {
 	case dst.Bits() == 0:
@@ -36,7 +36,7 @@ func never(dst netip.Prefix, own map[netip.Addr]bool) string {
 	return ""
 }
 
-// refusals are those of what peers tell now, in one line; empty: there are none.
+// refusals are the learned routes that are refused now, in one line; empty: there are none.
 func (f *fib) refusals() string {
 	if len(f.refused) == 0 {
 		return ""
@@ -53,11 +53,11 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits())
 }
 
-// makers are who makes routes of a protocol, as ip route calls them (/etc/iproute2/rt_protos).
-var makers = map[int]string{2: "kernel", 3: "boot", 4: "static", 9: "ra", 12: "bird", 16: "dhcp", 186: "bgp", 188: "ospf", 196: "zstatic"}
+// protocolNames are the names of route protocols, as in /etc/iproute2/rt_protos.
+var protocolNames = map[int]string{2: "kernel", 3: "boot", 4: "static", 9: "ra", 12: "bird", 16: "dhcp", 186: "bgp", 188: "ospf", 196: "zstatic"}
 
-// beside are the routes of others to a destination, in words.
-func beside(h *rtnl.Handle, dst netip.Prefix) ([]string, error) {
+// otherRoutes are the kernel's routes to a destination that are neither ours nor the agent's, as text.
+func otherRoutes(h *rtnl.Handle, dst netip.Prefix) ([]string, error) {
 	all, err := h.Routes(rtnl.RouteFilter{})
 	if err != nil {
 		return nil, err
@@ -67,18 +67,18 @@ func beside(h *rtnl.Handle, dst netip.Prefix) ([]string, error) {
 		if r.Dst != dst || ours(r) || r.Protocol == kernel.RouteProtocolAgent {
 			continue
 		}
-		metric, order := r.Metric, "goes before ours"
+		metric, order := r.Metric, "is preferred to ours"
 		if metric == 0 && dst.Addr().Is6() {
-			metric = 1024 // what the kernel makes of none
+			metric = 1024 // the kernel's default
 		}
 		if metric > kernel.RouteMetricSpeaker {
-			order = "goes after ours"
+			order = "is less preferred than ours"
 		}
 		via := ""
 		if r.Gateway.IsValid() {
 			via = " via " + r.Gateway.String()
 		}
-		out = append(out, strings.TrimSpace(fmt.Sprintf("protocol %s%s, metric %d: it %s, and is not touched", cmp.Or(makers[r.Protocol], fmt.Sprint(r.Protocol)), via, metric, order)))
+		out = append(out, strings.TrimSpace(fmt.Sprintf("protocol %s%s, metric %d: it %s, and is not touched", cmp.Or(protocolNames[r.Protocol], fmt.Sprint(r.Protocol)), via, metric, order)))
 	}
 	return out, nil
 }

@@ -16,7 +16,7 @@ func TestWhatIsNeverForTheKernel(t *testing.T) {
 		"224.0.0.0/4": "multicast", "ff00::/8": "multicast", "0.0.0.0/8": "no host", "0.0.0.0/32": "no host", "::/128": "no host", "::ffff:0:0/96": "no host",
 		"192.0.2.1/32": "this host", "2001:db8::1/128": "this host",
 	} {
-		if got := never(netip.MustParsePrefix(dst), own); !strings.Contains(got, want) || want == "" && got != "" {
+		if got := martian(netip.MustParsePrefix(dst), own); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("%s: got %q, want %q", dst, got, want)
 		}
 	}
@@ -24,21 +24,21 @@ func TestWhatIsNeverForTheKernel(t *testing.T) {
 
 func TestAClockThatIsSetBackIsSeen(t *testing.T) {
 	now := time.Now()
-	at := func(up bool, since time.Time) map[netip.Addr]phase {
-		return map[netip.Addr]phase{netip.MustParseAddr("192.0.2.2"): {Up: up, Since: since}}
+	at := func(up bool, since time.Time) map[netip.Addr]sessionState {
+		return map[netip.Addr]sessionState{netip.MustParseAddr("192.0.2.2"): {Up: up, Since: since}}
 	}
 	for _, tt := range []struct {
-		name string
-		seen map[netip.Addr]phase
-		want bool
+		name          string
+		sessionStates map[netip.Addr]sessionState
+		want          bool
 	}{
 		{"up for an hour", at(true, now.Add(-time.Hour)), false},
 		{"just up", at(true, now), false},
 		{"up an hour from now", at(true, now.Add(time.Hour)), true},
 		{"down an hour from now", at(false, now.Add(time.Hour)), false},
 	} {
-		b := library{seen: tt.seen}
-		if got := b.deaf(now); got != tt.want {
+		b := library{sessionStates: tt.sessionStates}
+		if got := b.clockSetBack(now); got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
 		}
 	}
@@ -51,7 +51,7 @@ func TestANotificationInWords(t *testing.T) {
 		"notification-sent code 4(hold timer expired)":                           "hold timer expired",
 		"something else": "something else",
 	} {
-		if got := told(in); got != want {
+		if got := notificationText(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}

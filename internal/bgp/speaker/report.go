@@ -18,47 +18,47 @@ import (
 	"github.com/twillnet/twill/internal/kernel/netstat"
 )
 
-// Report says how a speaker is.
+// Report is the state of a speaker.
 type Report struct {
-	Node     string     `json:"node"`
-	Off      string     `json:"off,omitempty"` // it does not speak, and why
-	AS       uint32     `json:"as,omitempty"`
-	RouterID netip.Addr `json:"routerID,omitzero"`
-	Reflects bool       `json:"reflects,omitempty"` // and does nothing else: no route is for its kernel
-	Since    time.Time  `json:"since"`
-	Planned  time.Time  `json:"planned,omitzero"`  // when it was last told what to do
-	Version  string     `json:"version,omitempty"` // of the program that speaks, if it is another one: BIRD
-	Holding  time.Time  `json:"holding,omitzero"`  // routes of a former speaker are kept, at most until then
-	Sessions []Session  `json:"sessions,omitempty"`
-	Told     int        `json:"told"`    // routes of this node's own that are for peers
-	Learned  int        `json:"learned"` // destinations that peers told
-	Kernel   int        `json:"kernel"`  // routes that are in the kernel for it
-	Problems []string   `json:"problems,omitempty"`
-	Unread   []string   `json:"unread,omitempty"` // resources that could not be read, and of which nothing is known
+	Node       string     `json:"node"`
+	Off        string     `json:"off,omitempty"` // why it does not run BGP
+	AS         uint32     `json:"as,omitempty"`
+	RouterID   netip.Addr `json:"routerID,omitzero"`
+	Reflects   bool       `json:"reflects,omitempty"` // a dedicated reflector: no route is installed
+	Since      time.Time  `json:"since"`
+	Planned    time.Time  `json:"planned,omitzero"`  // when the last plan came
+	Version    string     `json:"version,omitempty"` // of BIRD, if that speaks BGP instead of twill
+	Holding    time.Time  `json:"holding,omitzero"`  // stale routes of a former speaker stay, at most until then
+	Sessions   []Session  `json:"sessions,omitempty"`
+	Advertised int        `json:"advertised"` // routes that this node originates
+	Learned    int        `json:"learned"`    // destinations learned from peers
+	Kernel     int        `json:"kernel"`     // learned routes that are installed
+	Problems   []string   `json:"problems,omitempty"`
+	Unread     []string   `json:"unread,omitempty"` // resources that could not be read, and of which no earlier version is known
 }
 
-// Session says how one session is.
+// Session is the state of one session.
 type Session struct {
-	Peer     netip.Addr `json:"peer"`
-	PeerNode string     `json:"peerNode,omitempty"`
-	From     string     `json:"from"`             // mesh, or the BGPPeer
-	Global   bool       `json:"global,omitempty"` // which is for all nodes
-	AS       uint32     `json:"as"`
-	LocalAS  uint32     `json:"localAS"`
-	Client   bool       `json:"client,omitempty"`
-	State    string     `json:"state"` // Established, or as far as it got
-	Since    time.Time  `json:"since"`
-	Why      string     `json:"why,omitempty"` // it is not up
-	Received uint64     `json:"received"`
-	Accepted uint64     `json:"accepted"`
-	Told     uint64     `json:"told"`
-	BFD      bfd.Status `json:"bfd"` // whether the path to the peer is alive
+	Peer       netip.Addr `json:"peer"`
+	PeerNode   string     `json:"peerNode,omitempty"`
+	From       string     `json:"from"`             // mesh, or the BGPPeer
+	Global     bool       `json:"global,omitempty"` // that BGPPeer is for all nodes
+	AS         uint32     `json:"as"`
+	LocalAS    uint32     `json:"localAS"`
+	Client     bool       `json:"client,omitempty"`
+	State      string     `json:"state"` // of RFC 4271, 8.2.2
+	Since      time.Time  `json:"since"`
+	Why        string     `json:"why,omitempty"` // why it is not up
+	Received   uint64     `json:"received"`
+	Accepted   uint64     `json:"accepted"`
+	Advertised uint64     `json:"advertised"`
+	BFD        bfd.Status `json:"bfd"` // the state of the path to the peer
 }
 
 // Established is the state of a session that is up.
 const Established = "Established"
 
-// Installed says that a path's route is in the kernel.
+// Installed is the Kernel of a path whose route is in the kernel.
 const Installed = "installed"
 
 // Route is one path to a destination.
@@ -74,32 +74,32 @@ type Route struct {
 	Kernel      string       `json:"kernel,omitempty"` // installed, or why it is not; of best paths
 }
 
-// Explanation says what becomes of a destination.
+// Explanation says how a destination is routed and advertised.
 type Explanation struct {
 	Asked netip.Prefix `json:"asked"`
-	Dst   netip.Prefix `json:"dst,omitzero"`  // what is known that covers it; invalid: nothing
-	Own   string       `json:"own,omitempty"` // it is a route of the agent's here: told, or why it is not
-	// Beside are routes to it in the kernel that are neither ours nor the agent's.
-	Beside []string `json:"beside,omitempty"`
-	Paths  []Route  `json:"paths,omitempty"`
+	Dst   netip.Prefix `json:"dst,omitzero"`  // the longest known prefix that covers it; invalid: none
+	Own   string       `json:"own,omitempty"` // the agent has a route to it here: that it is advertised, or why not
+	// OtherRoutes are routes to it in the kernel that are neither ours nor the agent's.
+	OtherRoutes []string `json:"otherRoutes,omitempty"`
+	Paths       []Route  `json:"paths,omitempty"`
 	// Interface is that of the agent's route, if it has one.
 	Interface string        `json:"interface,omitempty"`
 	Peers     []PeerVerdict `json:"peers,omitempty"`
 }
 
-// PeerVerdict says whether one peer is told.
+// PeerVerdict says whether a route is advertised to one peer, and why.
 type PeerVerdict struct {
-	Peer     netip.Addr `json:"peer"`
-	PeerNode string     `json:"peerNode,omitempty"`
-	Told     bool       `json:"told"`
-	Why      string     `json:"why"`
+	Peer       netip.Addr `json:"peer"`
+	PeerNode   string     `json:"peerNode,omitempty"`
+	Advertised bool       `json:"advertised"`
+	Why        string     `json:"why"`
 }
 
-// do runs something in the loop.
-func (s *Speaker) do(ctx context.Context, f func()) error {
+// run runs f in the loop.
+func (s *Speaker) run(ctx context.Context, f func()) error {
 	done := make(chan struct{})
 	select {
-	case s.asks <- func() { f(); close(done) }:
+	case s.requests <- func() { f(); close(done) }:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -107,17 +107,17 @@ func (s *Speaker) do(ctx context.Context, f func()) error {
 	return nil
 }
 
-// Report says how the speaker is.
+// Report returns the speaker's state.
 func (s *Speaker) Report(ctx context.Context) (r Report, err error) {
-	err = s.do(ctx, func() { r = s.report(ctx) })
+	err = s.run(ctx, func() { r = s.report(ctx) })
 	return r, err
 }
 
 func (s *Speaker) report(ctx context.Context) Report {
 	p := s.plan
 	r := Report{
-		Node: p.Node, Off: p.Off, AS: p.AS, RouterID: p.RouterID, Since: s.begun, Planned: s.planned, Holding: s.hold.until,
-		Learned: len(s.fib.want), Kernel: len(s.fib.actual), Problems: slices.Clone(p.Problems), Unread: p.Unread,
+		Node: p.Node, Off: p.Off, AS: p.AS, RouterID: p.RouterID, Since: s.started, Planned: s.planned, Holding: s.hold.until,
+		Learned: len(s.fib.desired), Kernel: len(s.fib.actual), Problems: slices.Clone(p.Problems), Unread: p.Unread,
 	}
 	for _, what := range slices.Sorted(maps.Keys(s.problems)) {
 		r.Problems = append(r.Problems, what+": "+s.problems[what])
@@ -128,31 +128,31 @@ func (s *Speaker) report(ctx context.Context) Report {
 	if s.bgp == nil {
 		return r
 	}
-	r.Told, r.Reflects = len(s.told.originated), p.Dedicated
+	r.Advertised, r.Reflects = len(s.exports.originated), p.Dedicated
 	if p.Dedicated {
 		r.Learned = s.bgp.known(ctx)
 	}
 	states, hint := s.bgp.states(ctx), s.passwordHint()
 	for _, w := range p.Sessions {
 		session := states[w.Peer]
-		session.BFD = s.live.of(w)
+		session.BFD = s.live.status(w)
 		session.Peer, session.PeerNode, session.From, session.Global = w.Peer, w.PeerNode, w.Why, w.Global
 		session.AS, session.LocalAS, session.Client = w.AS, w.LocalAS, w.Client
 		switch {
 		case session.State == "":
-			session.State, session.Since, session.Why = "Closed", s.begun, s.problems["session "+w.Peer.String()]
+			session.State, session.Since, session.Why = "Closed", s.started, s.problems["session "+w.Peer.String()]
 		case session.State != Established && session.Why == "" && w.Passive:
-			session.Why = "the peer has not called yet" + hint[w.Password != nil]
+			session.Why = "the peer has not connected yet" + hint[w.Password != nil]
 		case session.State != Established && session.Why == "":
-			session.Why = "no answer yet: not reachable, nobody listens, or another password" + hint[w.Password != nil]
+			session.Why = "no answer yet: not reachable, not listening, or another password" + hint[w.Password != nil]
 		}
 		r.Sessions = append(r.Sessions, session)
 	}
 	return r
 }
 
-// passwordHint says what the kernel has thrown away since the plan was made, which peers are not told either: for
-// sessions with a password, and without.
+// passwordHint returns what the kernel dropped for wrong passwords since the plan was made, which is visible nowhere else: for
+// sessions with a password (true), and without (false).
 func (s *Speaker) passwordHint() map[bool]string {
 	now, err := netstat.TCP()
 	if err != nil {
@@ -161,15 +161,15 @@ func (s *Speaker) passwordHint() map[bool]string {
 	since := func(counter string) uint64 { return now[counter] - s.counters[counter] }
 	out := map[bool]string{}
 	if n := since("TCPMD5Failure") + since("TCPMD5NotFound"); n > 0 {
-		out[true] = fmt.Sprintf("; the kernel has thrown away %d packets whose password is not that of their session", n)
+		out[true] = fmt.Sprintf("; the kernel dropped %d packets whose password is not that of their session", n)
 	}
 	if n := since("TCPMD5Unexpected"); n > 0 {
-		out[false] = fmt.Sprintf("; the kernel has thrown away %d packets with a password where the session has none", n)
+		out[false] = fmt.Sprintf("; the kernel dropped %d packets with a password where the session has none", n)
 	}
 	return out
 }
 
-// states are those of the library's sessions.
+// states returns the library's sessions by peer.
 func (b *library) states(ctx context.Context) map[netip.Addr]Session {
 	words := map[api.PeerState_SessionState]string{
 		api.PeerState_SESSION_STATE_IDLE: "Idle", api.PeerState_SESSION_STATE_CONNECT: "Connect", api.PeerState_SESSION_STATE_ACTIVE: "Active",
@@ -186,10 +186,10 @@ func (b *library) states(ctx context.Context) map[netip.Addr]Session {
 		for _, f := range p.GetAfiSafis() {
 			s.Received += f.GetState().GetReceived()
 			s.Accepted += f.GetState().GetAccepted()
-			s.Told += f.GetState().GetAdvertised()
+			s.Advertised += f.GetState().GetAdvertised()
 		}
 		b.mu.Lock()
-		s.Since, s.Why = b.seen[peer].Since, b.seen[peer].Why
+		s.Since, s.Why = b.sessionStates[peer].Since, b.sessionStates[peer].Why
 		b.mu.Unlock()
 		out[peer] = s
 	})
@@ -199,7 +199,7 @@ func (b *library) states(ctx context.Context) map[netip.Addr]Session {
 	return out
 }
 
-// known is how many destinations the library has.
+// known returns how many destinations the library has.
 func (b *library) known(ctx context.Context) int {
 	n := 0
 	for _, four := range []bool{true, false} {
@@ -213,7 +213,7 @@ func (b *library) known(ctx context.Context) int {
 	return n
 }
 
-// covering are the destinations that cover one.
+// covering returns the learned destinations that cover one.
 func (b *library) covering(asked netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	err := b.srv.ListPath(apiutil.ListPathRequest{
@@ -230,13 +230,13 @@ func (b *library) covering(asked netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// Routes are all paths that are known, by destination.
+// Routes returns all paths that are known, sorted by destination.
 func (s *Speaker) Routes(ctx context.Context) (out []Route, err error) {
-	err = s.do(ctx, func() { out = s.paths(nil) })
+	err = s.run(ctx, func() { out = s.paths(nil) })
 	return out, err
 }
 
-// paths lists those to one destination, or all.
+// paths returns those to one destination; nil: all.
 func (s *Speaker) paths(dst *netip.Prefix) []Route {
 	var out []Route
 	if s.bgp == nil {
@@ -297,9 +297,9 @@ func (s *Speaker) route(dst netip.Prefix, p *apiutil.Path) Route {
 	return r
 }
 
-// Explain says what becomes of a destination, or of what covers it.
+// Explain explains a destination, or the longest prefix that covers it.
 func (s *Speaker) Explain(ctx context.Context, asked netip.Prefix) (e Explanation, err error) {
-	err = s.do(ctx, func() { e = s.explain(asked) })
+	err = s.run(ctx, func() { e = s.explain(asked) })
 	return e, err
 }
 
@@ -308,13 +308,13 @@ func (s *Speaker) explain(asked netip.Prefix) Explanation {
 	if s.bgp != nil {
 		learned = s.bgp.covering(asked)
 	}
-	e, more := s.told.verdicts(s.plan).Explain(asked, slices.Values(learned))
+	e, more := s.exports.verdicts(s.plan).Explain(asked, slices.Values(learned))
 	if !more {
 		return e
 	}
 	e.Paths = s.paths(&e.Dst)
 	var err error
-	if e.Beside, err = beside(s.cfg.Rtnl, e.Dst); err != nil {
+	if e.OtherRoutes, err = otherRoutes(s.cfg.Rtnl, e.Dst); err != nil {
 		s.cfg.Log.Error("BGP: list routes", "err", err)
 	}
 	if s.bgp == nil {
@@ -322,26 +322,26 @@ func (s *Speaker) explain(asked netip.Prefix) Explanation {
 	}
 	for _, w := range s.plan.Sessions {
 		if w.Peer.Is4() == e.Dst.Addr().Is4() {
-			e.Peers = append(e.Peers, s.toldTo(w, e))
+			e.Peers = append(e.Peers, s.verdictFor(w, e))
 		}
 	}
 	return e
 }
 
-// toldTo asks the library whether a peer is told, and the plan why.
-func (s *Speaker) toldTo(w plan.Session, e Explanation) PeerVerdict {
+// verdictFor asks the library whether a route is advertised to a peer, and the plan why.
+func (s *Speaker) verdictFor(w plan.Session, e Explanation) PeerVerdict {
 	v := PeerVerdict{Peer: w.Peer, PeerNode: w.PeerNode}
 	req := apiutil.ListPathRequest{
 		TableType: api.TableType_TABLE_TYPE_ADJ_OUT, Name: w.Peer.String(), Family: familyOf(e.Dst.Addr().Is4()),
 		Prefixes: []*apiutil.LookupPrefix{{Prefix: e.Dst.String()}},
 	}
-	_ = s.bgp.srv.ListPath(req, func(nlri bgp.NLRI, paths []*apiutil.Path) { // no such session: it is told nothing
+	_ = s.bgp.srv.ListPath(req, func(nlri bgp.NLRI, paths []*apiutil.Path) { // no such session: nothing is advertised to it
 		at, _ := prefixOf(nlri)
-		v.Told = v.Told || at == e.Dst && len(paths) > 0
+		v.Advertised = v.Advertised || at == e.Dst && len(paths) > 0
 	})
 	s.bgp.mu.Lock()
-	up := s.bgp.seen[w.Peer].Up
+	up := s.bgp.sessionStates[w.Peer].Up
 	s.bgp.mu.Unlock()
-	v.Why = Because(s.plan, w, up, e)
+	v.Why = ExplainPeer(s.plan, w, up, e)
 	return v
 }

@@ -150,7 +150,7 @@ func TestAPeerThatFallsSilentLosesItsRoutes(t *testing.T) {
 	gone := withdrawals(t, h.Rtnl(), kernel.RouteProtocolSpeaker)
 	birds[0].Down("eth0") // its end; ours stays up on the bridge
 	h.wantNoRoute("10.204.0.0/26")
-	if w := h.session("192.0.2.2").Why; !strings.Contains(w, "no sign of life") {
+	if w := h.session("192.0.2.2").Why; !strings.Contains(w, "the hold timer expired") {
 		t.Errorf("why: %q", w)
 	}
 	if went := gone(); len(went) != 1 {

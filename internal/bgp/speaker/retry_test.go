@@ -15,11 +15,11 @@ func TestEventsDoNotPutOffARetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Log: slog.New(slog.DiscardHandler)})
 		s.plan = plan.Plan{Node: "h1", Off: "there is no Node h1"}
-		s.trouble("something", errors.New("does not work"))
+		s.setProblem("something", errors.New("does not work"))
 		tries, last := 0, s.planned
 		go func() { _ = s.loop(t.Context(), nil, nil) }()
 		for range 100 { // ten seconds, with something that happens all the time
-			_ = s.do(t.Context(), func() {
+			_ = s.run(t.Context(), func() {
 				if s.planned != last {
 					tries, last = tries+1, s.planned
 				}
@@ -34,17 +34,17 @@ func TestEventsDoNotPutOffARetry(t *testing.T) {
 
 func TestAnAlarmRingsAtItsFirstTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, began := idle(), time.Now()
+		a, began := newOneShot(), time.Now()
 		for range 5 {
-			a.within(time.Second)
+			a.arm(time.Second)
 			<-time.After(150 * time.Millisecond)
 		}
 		<-a.C
 		if after := time.Since(began); after != time.Second {
 			t.Errorf("it rang after %s", after)
 		}
-		a.rang()
-		a.within(time.Second)
+		a.fired()
+		a.arm(time.Second)
 		<-a.C
 		if after := time.Since(began); after != 2*time.Second {
 			t.Errorf("it rang again after %s", after)

@@ -15,20 +15,20 @@ import (
 	"github.com/twillnet/twill/internal/bgp/plan"
 )
 
-// rules are what the library has of the rules of all sessions: one generation of policies at a time, each for the
+// rules are the library's policies for all sessions: one generation of policies at a time, each for the
 // sessions that have the same rules.
 type rules struct {
 	generation int
 	text       string                // of all, to see whether something changed
-	of         map[netip.Addr]string // of each session
+	byPeer     map[netip.Addr]string // of each session
 	policies   []*api.Policy
 	sets       []*api.DefinedSet
-	// links are the interfaces that rules ask for, ever; each has a mark, which those of our routes carry that lead
+	// links are the interface patterns that rules have used so far; each has a mark, a community on the originated routes
 	// through such an interface.
 	links []string
 }
 
-// Marks on routes never leave this process, and none is believed that comes from outside.
+// Marks are large communities that never leave this process, and are removed from what peers send.
 const (
 	marks   = "4294967295:4294967295:"
 	anyMark = "^" + marks
@@ -44,7 +44,7 @@ func (r *rules) mark(pattern string) string {
 	return fmt.Sprint(marks, i)
 }
 
-// marksOf are those of a route through a link.
+// marksOf returns the marks of a route through a link.
 func (r *rules) marksOf(link string) []string {
 	var out []string
 	for i, pattern := range r.links {
@@ -55,19 +55,19 @@ func (r *rules) marksOf(link string) []string {
 	return out
 }
 
-// setRules makes the library judge routes by the sessions' rules. Sessions whose rules changed tell and judge anew
-// what they have; others notice nothing.
+// setRules makes the library apply the sessions' rules. A session whose rules changed gets a soft reset in both
+// directions; others notice nothing.
 func (b *library) setRules(ctx context.Context, sessions []plan.Session, marks []plan.Mark) error {
 	groups, of := grouped(sessions, marks)
 	text, err := json.Marshal(groups)
 	if err != nil {
 		return err
 	}
-	if b.rules.of != nil && string(text) == b.rules.text {
+	if b.rules.byPeer != nil && string(text) == b.rules.text {
 		return nil
 	}
-	fresh := rules{generation: b.rules.generation + 1, text: string(text), of: of, links: slices.Clone(b.rules.links)}
-	draft := policyDraft{generation: fresh.generation, rules: &fresh}
+	fresh := rules{generation: b.rules.generation + 1, text: string(text), byPeer: of, links: slices.Clone(b.rules.links)}
+	builder := policyBuilder{generation: fresh.generation, rules: &fresh}
 	for _, g := range groups { // all are known before the first statement, which must take them off
 		for _, r := range g.Export {
 			if r.Interface != "" {
@@ -75,14 +75,14 @@ func (b *library) setRules(ctx context.Context, sessions []plan.Session, marks [
 			}
 		}
 	}
-	draft.set(api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, "marker", "^"+marker+"$")
-	draft.set(api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, "marks", anyMark)
-	draft.unmark()
+	builder.set(api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, "marker", "^"+marker+"$")
+	builder.set(api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, "marks", anyMark)
+	builder.unmark()
 	for i, g := range groups {
-		draft.group(i, g)
+		builder.group(i, g)
 	}
-	fresh.policies, fresh.sets = draft.policies, draft.sets
-	if err := b.install(ctx, fresh, draft); err != nil {
+	fresh.policies, fresh.sets = builder.policies, builder.sets
+	if err := b.install(ctx, fresh, builder); err != nil {
 		b.remove(ctx, fresh)
 		return err
 	}
@@ -90,7 +90,7 @@ func (b *library) setRules(ctx context.Context, sessions []plan.Session, marks [
 	b.rules = fresh
 	b.remove(ctx, old)
 	for peer := range b.open {
-		if before, known := old.of[peer]; known && before != of[peer] {
+		if before, known := old.byPeer[peer]; known && before != of[peer] {
 			err := b.srv.ResetPeer(ctx, &api.ResetPeerRequest{Address: peer.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_BOTH})
 			if err != nil {
 				return fmt.Errorf("apply new rules to %s: %w", peer, err)
@@ -100,8 +100,8 @@ func (b *library) setRules(ctx context.Context, sessions []plan.Session, marks [
 	return nil
 }
 
-// install adds a generation, and switches to it.
-func (b *library) install(ctx context.Context, fresh rules, draft policyDraft) error {
+// install adds a generation of policies, and switches to it.
+func (b *library) install(ctx context.Context, fresh rules, builder policyBuilder) error {
 	for _, s := range fresh.sets {
 		if err := b.srv.AddDefinedSet(ctx, &api.AddDefinedSetRequest{DefinedSet: s}); err != nil {
 			return fmt.Errorf("rules: %s: %w", s.Name, err)
@@ -113,8 +113,8 @@ func (b *library) install(ctx context.Context, fresh rules, draft policyDraft) e
 		}
 	}
 	for _, a := range []*api.PolicyAssignment{
-		{Name: "global", Direction: api.PolicyDirection_POLICY_DIRECTION_IMPORT, DefaultAction: api.RouteAction_ROUTE_ACTION_ACCEPT, Policies: draft.in},
-		{Name: "global", Direction: api.PolicyDirection_POLICY_DIRECTION_EXPORT, DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT, Policies: draft.out},
+		{Name: "global", Direction: api.PolicyDirection_POLICY_DIRECTION_IMPORT, DefaultAction: api.RouteAction_ROUTE_ACTION_ACCEPT, Policies: builder.in},
+		{Name: "global", Direction: api.PolicyDirection_POLICY_DIRECTION_EXPORT, DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT, Policies: builder.out},
 	} {
 		if err := b.srv.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: a}); err != nil {
 			return fmt.Errorf("rules: %w", err)
@@ -123,7 +123,7 @@ func (b *library) install(ctx context.Context, fresh rules, draft policyDraft) e
 	return nil
 }
 
-// remove takes a generation out that is not in use. What stays of it is not asked any more.
+// remove deletes a generation that is not in use. What cannot be deleted has no effect.
 func (b *library) remove(ctx context.Context, old rules) {
 	for _, p := range old.policies {
 		if err := b.srv.DeletePolicy(ctx, &api.DeletePolicyRequest{Policy: &api.Policy{Name: p.Name}, All: true}); err != nil {
@@ -146,7 +146,7 @@ type group struct {
 	External       uint32 // our AS number towards external peers; 0: they are internal
 }
 
-// grouped brings sessions with the same rules together, so that a route is judged once for hundreds of peers.
+// grouped groups sessions with the same rules, so that a rule is evaluated once for hundreds of peers.
 func grouped(sessions []plan.Session, marks []plan.Mark) ([]group, map[netip.Addr]string) {
 	byText, of := map[string]*group{}, map[netip.Addr]string{}
 	for _, s := range sessions {
@@ -175,8 +175,8 @@ func grouped(sessions []plan.Session, marks []plan.Mark) ([]group, map[netip.Add
 	return out, of
 }
 
-// policyDraft is a generation of policies that is being made.
-type policyDraft struct {
+// policyBuilder builds a generation of policies.
+type policyBuilder struct {
 	generation int
 	rules      *rules
 	sets       []*api.DefinedSet
@@ -184,22 +184,22 @@ type policyDraft struct {
 	in, out    []*api.Policy
 }
 
-func (d *policyDraft) name(words string, args ...any) string {
+func (d *policyBuilder) name(words string, args ...any) string {
 	return fmt.Sprintf("g%d-", d.generation) + fmt.Sprintf(words, args...)
 }
 
-func (d *policyDraft) set(t api.DefinedType, name string, list ...string) string {
+func (d *policyBuilder) set(t api.DefinedType, name string, list ...string) string {
 	name = d.name("%s", name)
 	d.sets = append(d.sets, &api.DefinedSet{DefinedType: t, Name: name, List: list})
 	return name
 }
 
-// learned are the kinds of routes that peers tell.
+// learned are the route types of routes learned from peers.
 var learned = []api.Conditions_RouteType{api.Conditions_ROUTE_TYPE_INTERNAL, api.Conditions_ROUTE_TYPE_EXTERNAL}
 
-// unmark takes marks off what comes in, before all else: a peer that tells a route with it would pass for one whose
-// route a rule has let through already.
-func (d *policyDraft) unmark() {
+// unmark removes marks from received routes, before all else: a peer that sends a route with a mark would get it past
+// rules.
+func (d *policyBuilder) unmark() {
 	p := &api.Policy{Name: d.name("unmark")}
 	for i, t := range learned {
 		p.Statements = append(p.Statements, &api.Statement{
@@ -212,7 +212,7 @@ func (d *policyDraft) unmark() {
 	d.in = append(d.in, &api.Policy{Name: p.Name})
 }
 
-func (d *policyDraft) group(i int, g group) {
+func (d *policyBuilder) group(i int, g group) {
 	peers := d.set(api.DefinedType_DEFINED_TYPE_NEIGHBOR, fmt.Sprintf("%d-peers", i), g.Peers...)
 	d.marks(i, peers, g.Marks)
 	for _, l := range []struct {
@@ -225,7 +225,7 @@ func (d *policyDraft) group(i int, g group) {
 		}
 		p := &api.Policy{Name: d.name("%d-%s", i, l.way)}
 		for j, r := range l.rules {
-			w := writer{draft: d, name: fmt.Sprintf("%d-%s-%d", i, l.way, j), peers: peers, out: l.way == "out", group: g}
+			w := writer{builder: d, name: fmt.Sprintf("%d-%s-%d", i, l.way, j), peers: peers, out: l.way == "out", group: g}
 			p.Statements = append(p.Statements, w.rule(r)...)
 		}
 		d.policies = append(d.policies, p)
@@ -233,13 +233,13 @@ func (d *policyDraft) group(i int, g group) {
 	}
 }
 
-// marks puts communities on all that is told, also what peers told, before the rules of sessions look at it. What has one already
+// marks adds communities to all that is advertised, also learned routes, before the sessions' rules. A route that has one already
 // is left alone: the library would add it again.
-func (d *policyDraft) marks(i int, peers string, marks []plan.Mark) {
+func (d *policyBuilder) marks(i int, peers string, marks []plan.Mark) {
 	p := &api.Policy{Name: d.name("%d-marks", i)}
 	for j, m := range marks {
 		for k, community := range m.Communities {
-			w := writer{draft: d, name: fmt.Sprintf("%d-marks-%d-%d", i, j, k), peers: peers, out: true}
+			w := writer{builder: d, name: fmt.Sprintf("%d-marks-%d-%d", i, j, k), peers: peers, out: true}
 			c := w.conditions(plan.Rule{Prefix: m.Prefix, Min: m.Prefix.Bits(), Max: m.Prefix.Addr().BitLen(), Community: community})
 			a := &api.Actions{}
 			if large(community) {
@@ -259,12 +259,12 @@ func (d *policyDraft) marks(i int, peers string, marks []plan.Mark) {
 
 // writer writes the statements of one rule.
 type writer struct {
-	draft *policyDraft
-	name  string
-	peers string
-	out   bool
-	group group
-	steps []*api.Statement
+	builder *policyBuilder
+	name    string
+	peers   string
+	out     bool
+	group   group
+	steps   []*api.Statement
 }
 
 // rule is one statement, or several if it changes the route more than a statement can: the first then puts a mark
@@ -282,7 +282,7 @@ func (w *writer) rule(r plan.Rule) []*api.Statement {
 	marked := func() *api.Conditions {
 		return &api.Conditions{
 			NeighborSet:       &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: w.peers},
-			LargeCommunitySet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: w.draft.name("marker")},
+			LargeCommunitySet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: w.builder.name("marker")},
 		}
 	}
 	standard, larges := parts(r.Add)
@@ -305,7 +305,7 @@ func (w *writer) rule(r plan.Rule) []*api.Statement {
 	return w.steps
 }
 
-// match does something to the routes of a rule. The library knows internal, external and local routes, but not
+// match adds the statements for the routes of a rule. The library knows internal, external and local routes, but not
 // "learned": these are two statements.
 func (w *writer) match(r plan.Rule, a *api.Actions) {
 	c := w.conditions(r)
@@ -325,7 +325,7 @@ func change(t api.CommunityAction_Type, communities ...string) *api.CommunityAct
 }
 
 func (w *writer) step(c *api.Conditions, a *api.Actions) {
-	name := w.draft.name("%s-%d", w.name, len(w.steps))
+	name := w.builder.name("%s-%d", w.name, len(w.steps))
 	w.steps = append(w.steps, &api.Statement{Name: name, Conditions: c, Actions: a})
 }
 
@@ -334,7 +334,7 @@ func (w *writer) accept() *api.Actions {
 	if !w.out {
 		return a
 	}
-	if len(w.draft.rules.links) > 0 {
+	if len(w.builder.rules.links) > 0 {
 		a.LargeCommunity = change(api.CommunityAction_TYPE_REMOVE, anyMark)
 	}
 	switch w.group.NextHop {
@@ -349,8 +349,8 @@ func (w *writer) accept() *api.Actions {
 func (w *writer) conditions(r plan.Rule) *api.Conditions {
 	c := &api.Conditions{NeighborSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: w.peers}}
 	if r.Prefix.IsValid() {
-		name := w.draft.name("%s-prefix", w.name)
-		w.draft.sets = append(w.draft.sets, &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_PREFIX, Name: name, Prefixes: []*api.Prefix{
+		name := w.builder.name("%s-prefix", w.name)
+		w.builder.sets = append(w.builder.sets, &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_PREFIX, Name: name, Prefixes: []*api.Prefix{
 			{IpPrefix: r.Prefix.String(), MaskLengthMin: uint32(r.Min), MaskLengthMax: uint32(r.Max)},
 		}})
 		c.PrefixSet = &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: name}
@@ -360,22 +360,22 @@ func (w *writer) conditions(r plan.Rule) *api.Conditions {
 	}
 	var larges []string
 	if r.Interface != "" {
-		larges = append(larges, "^"+w.draft.rules.mark(r.Interface)+"$")
+		larges = append(larges, "^"+w.builder.rules.mark(r.Interface)+"$")
 	}
 	switch {
 	case r.Community == "":
 	case large(r.Community):
 		larges = append(larges, "^"+r.Community+"$")
 	default:
-		name := w.draft.set(api.DefinedType_DEFINED_TYPE_COMMUNITY, w.name+"-community", "^"+r.Community+"$")
+		name := w.builder.set(api.DefinedType_DEFINED_TYPE_COMMUNITY, w.name+"-community", "^"+r.Community+"$")
 		c.CommunitySet = &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: name}
 	}
 	if len(larges) > 0 {
-		name := w.draft.set(api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, w.name+"-larges", larges...)
+		name := w.builder.set(api.DefinedType_DEFINED_TYPE_LARGE_COMMUNITY, w.name+"-larges", larges...)
 		c.LargeCommunitySet = &api.MatchSet{Type: api.MatchSet_TYPE_ALL, Name: name}
 	}
 	if len(r.ASPath) > 0 {
-		name := w.draft.set(api.DefinedType_DEFINED_TYPE_AS_PATH, w.name+"-path", w.path(r.ASPath))
+		name := w.builder.set(api.DefinedType_DEFINED_TYPE_AS_PATH, w.name+"-path", w.path(r.ASPath))
 		c.AsPathSet = &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: name}
 	}
 	return c

@@ -70,7 +70,7 @@ func TestRulesOfASession(t *testing.T) {
 	for _, dst := range []string{"10.65.1.0/26", "10.65.2.0/26", "10.65.20.0/26", "10.65.21.0/26", "198.51.100.0/24"} {
 		e := h.ask(request{Explain: prefix(dst)}).Explain
 		for _, p := range e.Peers {
-			if p.Peer == out.Peer && p.Told == strings.Contains(p.Why, "rejects") {
+			if p.Peer == out.Peer && p.Advertised == strings.Contains(p.Why, "rejects") {
 				t.Errorf("%s: %+v", dst, p)
 			}
 		}
@@ -149,7 +149,7 @@ func TestPacketsThatAreToBeEncapsulatedGoToNextHopsOnALinkAlone(t *testing.T) {
 	h.plan(p)
 	h.wantRoute("7 10.204.0.0/26 proto 186") // 7 is unreachable, see RTN_UNREACHABLE
 	await(t, patience, func() error {
-		if r := h.ask(request{}).Report; !slices.ContainsFunc(r.Problems, func(p string) bool { return strings.Contains(p, "10.204.0.0/26: its pool is to be encapsulated") }) {
+		if r := h.ask(request{}).Report; !slices.ContainsFunc(r.Problems, func(p string) bool { return strings.Contains(p, "10.204.0.0/26: its pool needs encapsulation") }) {
 			return fmt.Errorf("%q", r.Problems)
 		}
 		return nil
@@ -243,7 +243,7 @@ func TestRulesAboutInterfaces(t *testing.T) {
 	h.wantRoute("10.65.20.0/26 via 192.0.2.3")
 	b.lacks("10.65.20.0/26") // whatever its peer says of it
 	for dst, want := range map[string]string{"10.65.3.4/32": "workloads accepts", "10.65.3.3/32": "no other rejects", "10.65.1.0/26": "blocks accepts"} {
-		if e := h.ask(request{Explain: prefix(dst)}).Explain; len(e.Peers) == 0 || e.Peers[0].Why != want || e.Peers[0].Told != strings.HasSuffix(want, "accepts") {
+		if e := h.ask(request{Explain: prefix(dst)}).Explain; len(e.Peers) == 0 || e.Peers[0].Why != want || e.Peers[0].Advertised != strings.HasSuffix(want, "accepts") {
 			t.Errorf("%s: %+v", dst, e)
 		}
 	}
@@ -283,7 +283,7 @@ func TestWhatIsToldWithinAPrefixIsMarked(t *testing.T) {
 		t.Errorf("what is outside of the prefix is marked:\n%s", all)
 	}
 	for _, peer := range h.ask(request{Explain: prefix("10.65.21.0/26")}).Explain.Peers {
-		if peer.Peer == out.Peer && (!peer.Told || !strings.Contains(peer.Why, "marked")) {
+		if peer.Peer == out.Peer && (!peer.Advertised || !strings.Contains(peer.Why, "marked")) {
 			t.Errorf("why: %+v", peer)
 		}
 	}

@@ -16,26 +16,26 @@ import (
 	"github.com/twillnet/twill/internal/bgp/plan"
 )
 
-// wanted is a session with what is not in the plan.
-type wanted struct {
+// peerSession is a session of the plan, with its password and restart state.
+type peerSession struct {
 	session    plan.Session
 	password   string
-	restarting bool   // we were there before, and our routes are still in the kernel
-	notified   uint64 // how many notifications the peer had been sent when the session came up
+	restarting bool   // a speaker ran here before, and its routes are still in the kernel
+	notified   uint64 // NOTIFICATIONs sent to the peer when the session came up
 }
 
-// Times of sessions, in seconds. The library waits 120 and 30 if it is not told otherwise, which a restart must not.
+// Times of sessions, in seconds. The library's defaults of 120 and 30 are too long for a restart.
 const (
-	callEvery     = 2
-	idleAfterDown = 1
-	// deferral is how long a speaker that restarts waits for all peers to tell theirs before it tells its own; its
-	// peers keep what it told before.
-	deferral = 20
-	maxTTL   = 255
+	connectRetry = 2
+	idleHoldTime = 1
+	// deferralTime is how long a speaker that restarts waits for End-of-RIB of all peers before it advertises; its
+	// peers retain its former routes meanwhile (RFC 4724).
+	deferralTime = 20
+	maxTTL       = 255
 )
 
-// same reports whether a session can stay as it is; rules, next hops and BFD are not part of it.
-func (w wanted) same(o wanted) bool {
+// sameAs reports whether a session can stay as it is; rules, next hops and BFD are not part of it.
+func (w peerSession) sameAs(o peerSession) bool {
 	a, b := w.session, o.session
 	a.Import, a.Export, a.NextHop, a.Why, a.Global, a.PeerNode = nil, nil, "", "", false, ""
 	b.Import, b.Export, b.NextHop, b.Why, b.Global, b.PeerNode = nil, nil, "", "", false, ""
@@ -43,12 +43,12 @@ func (w wanted) same(o wanted) bool {
 	return reflect.DeepEqual(a, b) && w.password == o.password
 }
 
-// setSessions opens and closes sessions; those that stay as they are notice nothing.
-func (b *library) setSessions(ctx context.Context, want map[netip.Addr]wanted) map[netip.Addr]error {
+// setSessions opens and closes sessions; unchanged ones stay up. It returns errors by peer.
+func (b *library) setSessions(ctx context.Context, want map[netip.Addr]peerSession) map[netip.Addr]error {
 	failed := map[netip.Addr]error{}
 	for peer, is := range b.open {
-		w, wanted := want[peer]
-		if wanted && w.same(is) {
+		w, configured := want[peer]
+		if configured && w.sameAs(is) {
 			w.notified = is.notified
 			b.open[peer] = w
 			continue
@@ -68,9 +68,9 @@ func (b *library) setSessions(ctx context.Context, want map[netip.Addr]wanted) m
 	return failed
 }
 
-// add opens a session, unless its password cannot be had of those who call.
-func (b *library) add(ctx context.Context, peer netip.Addr, w wanted) error {
-	if err := b.srv.AddPeer(ctx, &api.AddPeerRequest{Peer: w.peer()}); err != nil {
+// add opens a session, unless the kernel refuses its password for the listener.
+func (b *library) add(ctx context.Context, peer netip.Addr, w peerSession) error {
+	if err := b.srv.AddPeer(ctx, &api.AddPeerRequest{Peer: w.apiPeer()}); err != nil {
 		return err
 	}
 	if why := b.unprotected.take(peer.String()); why != "" {
@@ -81,11 +81,11 @@ func (b *library) add(ctx context.Context, peer netip.Addr, w wanted) error {
 	return nil
 }
 
-// close ends a session. The library forgets a listener's password only when the session gets another one first.
-func (b *library) close(ctx context.Context, peer netip.Addr, is wanted) error {
+// close ends a session. The library removes a listener's password only if the session is updated to have none first.
+func (b *library) close(ctx context.Context, peer netip.Addr, is peerSession) error {
 	if is.password != "" {
 		is.password = ""
-		p := is.peer()
+		p := is.apiPeer()
 		p.Conf.AdminDown = true
 		if _, err := b.srv.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: p}); err != nil {
 			return fmt.Errorf("forget the password: %w", err)
@@ -96,7 +96,7 @@ func (b *library) close(ctx context.Context, peer netip.Addr, is wanted) error {
 	}
 	delete(b.open, peer)
 	b.mu.Lock()
-	delete(b.seen, peer)
+	delete(b.sessionStates, peer)
 	b.mu.Unlock()
 	return nil
 }
@@ -145,8 +145,8 @@ func apiFamily(four bool) *api.Family {
 	return &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
 }
 
-// peer is a session in the library's words.
-func (w wanted) peer() *api.Peer {
+// apiPeer converts a session to the library's form.
+func (w peerSession) apiPeer() *api.Peer {
 	s := w.session
 	family := apiFamily(s.Peer.Is4())
 	seconds := func(d time.Duration) uint64 { return uint64(d / time.Second) }
@@ -156,12 +156,12 @@ func (w wanted) peer() *api.Peer {
 			AllowOwnAsn: uint32(s.AllowLocalAS),
 		},
 		Timers: &api.Timers{Config: &api.TimersConfig{
-			ConnectRetry: callEvery, IdleHoldTimeAfterReset: idleAfterDown,
+			ConnectRetry: connectRetry, IdleHoldTimeAfterReset: idleHoldTime,
 			KeepaliveInterval: seconds(s.Keepalive), HoldTime: seconds(s.Hold),
 		}},
 		Transport: &api.Transport{RemotePort: uint32(s.Port), PassiveMode: s.Passive},
 		GracefulRestart: &api.GracefulRestart{
-			Enabled: true, RestartTime: uint32(seconds(s.Restart)), DeferralTime: deferral, LocalRestarting: w.restarting,
+			Enabled: true, RestartTime: uint32(seconds(s.Restart)), DeferralTime: deferralTime, LocalRestarting: w.restarting,
 		},
 		AfiSafis: []*api.AfiSafi{{
 			Config:            &api.AfiSafiConfig{Family: family, Enabled: true},
@@ -183,7 +183,7 @@ func (w wanted) peer() *api.Peer {
 	return p
 }
 
-// origin is a prefix of ours with its communities.
+// origin is a prefix that this node originates, with its communities.
 type origin struct {
 	dst         netip.Prefix
 	communities []string
@@ -232,7 +232,7 @@ func (b *library) withdraw(dsts []netip.Prefix) error {
 	return nil
 }
 
-// path is the origin in the library's words. With no next hop, each session puts in its own address.
+// path converts an origin to the library's form. With an unspecified next hop, each session puts in its own address.
 func (o origin) path() (*apiutil.Path, error) {
 	nlri, err := bgp.NewIPAddrPrefix(o.dst)
 	if err != nil {

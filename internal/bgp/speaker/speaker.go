@@ -1,11 +1,11 @@
-// Package speaker speaks BGP for one node: it makes a [plan.Plan] true.
+// Package speaker speaks BGP for one node, as a [plan.Plan] says.
 //
-// In: plans, and the kernel's routes: those of the agent (kernel.RouteProtocolAgent) are told to peers, by the rules of
-// each session. Out: sessions, and what peers tell as routes of kernel.RouteProtocolSpeaker.
+// In: plans, and the kernel's routes: those of the agent (kernel.RouteProtocolAgent) are advertised to peers, by the rules of
+// each session. Out: sessions, and the best learned paths as kernel routes of protocol kernel.RouteProtocolSpeaker.
 //
-// A route with that protocol and one of its two metrics is the speaker's; any other is somebody else's and is never
-// replaced or removed. What a former speaker left in the kernel stays until its peers are back and have told all
-// they know, or the restart time is over. A speaker that ends says nothing to its peers, so that these, too, keep its
+// A route with that protocol and one of its two metrics is the speaker's; any other is foreign and is never
+// replaced or removed. What a former speaker left in the kernel stays until its peers are back and have sent
+// End-of-RIB, or the restart time is over. A speaker that ends sends no notification, so that peers, too, retain its
 // routes until it is back.
 //
 // One speaker belongs to one process and one network namespace: the BGP library listens where its threads are.
@@ -27,44 +27,44 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
-// Config is all that a speaker must be told.
+// Config is what a speaker needs.
 type Config struct {
 	Rtnl *rtnl.Handle
-	// Secret returns a password; with an error the last one that could be read. A session whose password cannot be had
+	// Secret returns a password; with an error the last one that could be read. A session whose password is unknown
 	// is not opened.
 	Secret func(plan.Secret) (string, error)
-	// Alive is told what BFD says of the paths to peers, whenever it changes; nil: there is no BFD now.
-	Alive <-chan []bfd.Status
-	// Answers asks a peer's kernel whether the path to it is alive, within a time; an error: it does not answer. nil:
-	// no echo is sent, and a session that BFD declares down is down.
-	Answers func(peer netip.Addr, within time.Duration) error
-	// Returns: a speaker ran here before, and peers may still have what it told. One that has routes in the kernel sees
+	// BFD delivers the BFD statuses of peers whenever one changes; nil: there is no BFD now.
+	BFD <-chan []bfd.Status
+	// Echo sends a peer an ICMP echo; an error: no reply within the time. nil:
+	// no echo is sent, and BFD alone decides.
+	Echo func(peer netip.Addr, within time.Duration) error
+	// Restarting: a speaker ran here before, and peers may retain its routes. One with routes in the kernel sees
 	// that by itself; a dedicated reflector has none.
-	Returns bool
-	Log     *slog.Logger
+	Restarting bool
+	Log        *slog.Logger
 }
 
 // Times of the loop.
 const (
-	settle     = 50 * time.Millisecond // before tables are read again, so that a burst of events costs one reading
-	retryAfter = 2 * time.Second       // what failed is tried again
-	// lookAtClock is how often it is looked at whether the clock was set back.
-	lookAtClock = 5 * time.Second
+	debounce   = 50 * time.Millisecond // before tables are read again, so that a burst of events leads to one read
+	retryAfter = 2 * time.Second       // of what failed
+	// clockCheckInterval is how often the clock is checked for having been set back.
+	clockCheckInterval = 5 * time.Second
 )
 
-// errClock: whoever runs the speaker starts it again, and no route moves meanwhile. Our own times, and those of sessions,
-// are by the clock that nobody sets.
-var errClock = errors.New("the clock was set back to before a session came up, and until then the BGP library passes over all that is said in it: starting anew")
+// errClock: the supervisor restarts the process, and no route changes meanwhile. Our own timers, and those of sessions,
+// use the monotonic clock.
+var errClock = errors.New("the clock was set back to before a session came up, and until that time the BGP library ignores the session's messages: restarting")
 
 // Speaker is a running speaker. Use New and Run.
 type Speaker struct {
 	cfg      Config
-	asks     chan func()
+	requests chan func()
 	plan     plan.Plan
-	told     exports
+	exports  exports
 	fib      fib
 	bgp      *library
-	begun    time.Time
+	started  time.Time
 	planned  time.Time // when the plan came
 	hold     hold
 	live     liveness
@@ -74,15 +74,15 @@ type Speaker struct {
 
 // New returns a speaker, which does nothing until Run.
 func New(cfg Config) *Speaker {
-	s := &Speaker{cfg: cfg, asks: make(chan func()), problems: map[string]string{}, live: liveness{dead: map[netip.Addr]bool{}, suspects: map[netip.Addr]*suspect{}, silent: make(chan *suspect)}}
-	s.told = exports{agent: map[routeKey]rtnl.Route{}, links: map[int]rtnl.Link{}}
+	s := &Speaker{cfg: cfg, requests: make(chan func()), problems: map[string]string{}, live: liveness{deadPeers: map[netip.Addr]bool{}, verifying: map[netip.Addr]*verification{}, echoLost: make(chan *verification)}}
+	s.exports = exports{agent: map[routeKey]rtnl.Route{}, links: map[int]rtnl.Link{}}
 	s.fib = newFIB(cfg.Rtnl)
 	return s
 }
 
-// Run speaks as the plans say until the context ends.
+// Run speaks BGP by the plans until the context ends.
 func (s *Speaker) Run(ctx context.Context, plans <-chan plan.Plan) error {
-	s.begun = time.Now()
+	s.started = time.Now()
 	watch, err := s.cfg.Rtnl.Watch(rtnl.WatchLinks | rtnl.WatchAddrs | rtnl.WatchRoutes)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (s *Speaker) Run(ctx context.Context, plans <-chan plan.Plan) error {
 	return s.loop(ctx, plans, events)
 }
 
-// receive hands events on; nil stands for lost ones.
+// receive passes events on; nil: some were lost.
 func receive(ctx context.Context, watch *rtnl.Watcher, out chan<- []rtnl.Event) {
 	for {
 		events, err := watch.Receive()
@@ -116,93 +116,93 @@ func receive(ctx context.Context, watch *rtnl.Watcher, out chan<- []rtnl.Event) 
 	}
 }
 
-// alarm is a timer that what comes meanwhile does not put off. Use idle; whoever takes from C calls rang.
-type alarm struct {
+// oneShot is a timer that what comes meanwhile does not put off. Use idle; whoever takes from C calls rang.
+type oneShot struct {
 	*time.Timer
 	set bool
 }
 
-// idle is a timer that does not run.
-func idle() *alarm {
+// newOneShot returns a stopped timer.
+func newOneShot() *oneShot {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
-	return &alarm{Timer: t}
+	return &oneShot{Timer: t}
 }
 
-// within has it ring after a time, unless it is to ring anyway.
-func (a *alarm) within(d time.Duration) {
+// arm starts the timer, unless it runs.
+func (a *oneShot) arm(d time.Duration) {
 	if !a.set {
 		a.set = true
 		a.Reset(d)
 	}
 }
 
-func (a *alarm) rang() { a.set = false }
+func (a *oneShot) fired() { a.set = false }
 
-// loop owns all state.
+// loop owns all of the speaker's state.
 func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-chan []rtnl.Event) error {
-	reread, retry, hold, young := idle(), idle(), idle(), idle()
-	clock := time.NewTicker(lookAtClock)
+	reread, retry, hold, newlyUp := newOneShot(), newOneShot(), newOneShot(), newOneShot()
+	clock := time.NewTicker(clockCheckInterval)
 	defer clock.Stop()
-	var news <-chan struct{}
+	var wakeup <-chan struct{}
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case p := <-plans:
 			s.counters, _ = netstat.TCP() // without it less is known of passwords
-			s.adopt(ctx, p)
+			s.setPlan(ctx, p)
 		case es := <-events:
-			if s.heed(es) {
-				reread.within(settle)
+			if s.onEvents(es) {
+				reread.arm(debounce)
 			}
-		case <-news:
-			s.learn(ctx)
-		case statuses := <-s.cfg.Alive:
-			s.alive(ctx, statuses)
-		case who := <-s.live.silent:
-			s.silent(ctx, who)
+		case <-wakeup:
+			s.onLibraryEvents(ctx)
+		case statuses := <-s.cfg.BFD:
+			s.onBFD(ctx, statuses)
+		case who := <-s.live.echoLost:
+			s.onEchoLost(ctx, who)
 		case <-reread.C:
-			reread.rang()
+			reread.fired()
 			if err := s.read(); err != nil {
-				s.trouble("kernel", err)
-				reread.within(retryAfter)
+				s.setProblem("kernel", err)
+				reread.arm(retryAfter)
 			}
 		case <-clock.C:
-			if s.bgp != nil && s.bgp.deaf(time.Now()) {
+			if s.bgp != nil && s.bgp.clockSetBack(time.Now()) {
 				return errClock
 			}
 		case <-hold.C:
-		case <-young.C:
+		case <-newlyUp.C:
 		case <-retry.C:
-			retry.rang()
+			retry.fired()
 			if s.plan.Node != "" {
-				s.adopt(ctx, s.plan)
+				s.setPlan(ctx, s.plan)
 			}
-			s.fib.everything()
-		case ask := <-s.asks:
+			s.fib.markAllDirty()
+		case ask := <-s.requests:
 			ask()
 		}
-		if news = nil; s.bgp != nil {
-			news = s.bgp.news
+		if wakeup = nil; s.bgp != nil {
+			wakeup = s.bgp.wakeup
 		}
 		if wait, holds := s.holding(); holds {
 			hold.Reset(wait)
 		}
-		if next := s.catchUp(ctx); !next.IsZero() {
-			young.Reset(time.Until(next))
+		if next := s.readvertise(ctx); !next.IsZero() {
+			newlyUp.Reset(time.Until(next))
 		}
 		if failed := s.apply(); failed {
-			retry.within(retryAfter)
+			retry.arm(retryAfter)
 		}
 	}
 }
 
-// adopt makes a plan the one that holds.
-func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
+// setPlan applies a plan.
+func (s *Speaker) setPlan(ctx context.Context, p plan.Plan) {
 	first := s.plan.Node == ""
 	s.plan, s.planned = p, time.Now()
-	if s.bgp != nil && !s.bgp.fits(p) {
+	if s.bgp != nil && !s.bgp.compatible(p) {
 		why := "AS number, router id or listening address changed"
 		if p.Off != "" {
 			why = p.Off
@@ -210,204 +210,204 @@ func (s *Speaker) adopt(ctx context.Context, p plan.Plan) {
 		s.cfg.Log.Warn("all sessions end", "why", why)
 		s.bgp.stop()
 		s.bgp = nil
-		s.fib.learned(nil)
+		s.fib.update(nil)
 	}
 	if p.Off != "" {
 		s.hold.end()
 		return
 	}
 	if first {
-		left := s.fib.left()
-		returns := left > 0 || s.cfg.Returns
+		left := s.fib.count()
+		returns := left > 0 || s.cfg.Restarting
 		s.hold.begin(p, returns, time.Now())
 		if returns {
-			s.cfg.Log.Info("restarted: keeping routes until peers have told theirs", "routes", left, "at_most", p.Restart())
+			s.cfg.Log.Info("restarted: keeping routes until peers have sent theirs", "routes", left, "at_most", p.Restart())
 		}
 	}
-	for peer := range maps.Clone(s.hold.waiting) {
-		if _, wanted := p.Session(peer); !wanted {
-			s.hold.forget(peer)
+	for peer := range maps.Clone(s.hold.awaiting) {
+		if _, configured := p.Session(peer); !configured {
+			s.hold.removePeer(peer)
 		}
 	}
-	for peer := range maps.Clone(s.live.dead) {
-		if _, wanted := p.Session(peer); !wanted {
-			delete(s.live.dead, peer)
+	for peer := range maps.Clone(s.live.deadPeers) {
+		if _, configured := p.Session(peer); !configured {
+			delete(s.live.deadPeers, peer)
 		}
 	}
-	for peer := range maps.Clone(s.live.suspects) {
-		if _, wanted := p.Session(peer); !wanted {
-			s.trust(peer)
+	for peer := range maps.Clone(s.live.verifying) {
+		if _, configured := p.Session(peer); !configured {
+			s.stopVerifying(peer)
 		}
 	}
 	if s.bgp == nil {
 		b, err := startLibrary(ctx, p, s.cfg.Log)
 		if err != nil {
-			s.trouble("listen", err)
+			s.setProblem("listen", err)
 			return
 		}
-		s.bgp, s.told.originated = b, map[netip.Prefix]string{}
+		s.bgp, s.exports.originated = b, map[netip.Prefix]string{}
 	}
-	s.fine("listen")
+	s.clearProblem("listen")
 	if err := s.bgp.setRules(ctx, p.Sessions, p.Marks); err != nil {
-		s.trouble("rules", err)
-		return // with no rules a session would tell and believe everything
+		s.setProblem("rules", err)
+		return // without rules a session would advertise and accept everything
 	}
-	s.fine("rules")
-	s.tell() // first, so that whom we call gets all before we say that it is all
+	s.clearProblem("rules")
+	s.advertise() // first, so that a new session has all routes before its End-of-RIB
 	s.sessions(ctx)
 	s.fib.foreign, s.fib.encapsulated = p.IsForeign, p.IsEncapsulated
-	s.fib.reach(p.Sessions)
-	s.fib.everything()
+	s.fib.setPeerRoutes(p.Sessions)
+	s.fib.markAllDirty()
 }
 
 // sessions opens, changes and closes sessions.
 func (s *Speaker) sessions(ctx context.Context) {
-	want := map[netip.Addr]wanted{}
+	want := map[netip.Addr]peerSession{}
 	for _, session := range s.plan.Sessions {
-		w, unread := wanted{session: session, restarting: s.hold.waiting[session.Peer]}, error(nil)
+		w, unread := peerSession{session: session, restarting: s.hold.awaiting[session.Peer]}, error(nil)
 		what := "session " + session.Peer.String()
 		if session.Closed != "" {
-			s.trouble(what, errors.New("not opened: "+session.Closed))
+			s.setProblem(what, errors.New("not opened: "+session.Closed))
 			continue
 		}
 		if session.Password != nil {
 			password, err := s.cfg.Secret(*session.Password)
 			if password == "" {
-				s.trouble(what, fmt.Errorf("not opened: password: %w", err))
+				s.setProblem(what, fmt.Errorf("not opened: password: %w", err))
 				continue
 			}
 			w.password, unread = password, err
 		}
 		if want[session.Peer] = w; unread != nil {
-			s.trouble(what, fmt.Errorf("password: %w; the last one stays in use", unread))
+			s.setProblem(what, fmt.Errorf("password: %w; the last one stays in use", unread))
 		} else {
-			s.fine(what)
+			s.clearProblem(what)
 		}
 	}
 	for peer, err := range s.bgp.setSessions(ctx, want) {
-		s.trouble("session "+peer.String(), err)
+		s.setProblem("session "+peer.String(), err)
 	}
 }
 
-// holding reports whether routes stay that nobody tells, and for how long.
+// holding reports whether stale routes stay, and for how long; zero: until there is a plan.
 func (s *Speaker) holding() (time.Duration, bool) {
 	now := time.Now()
 	at, holds := s.hold.next(now)
-	if s.fib.held && !holds {
-		s.fib.everything() // what was kept may go
+	if s.fib.keepStale && !holds {
+		s.fib.markAllDirty() // what was kept may go
 	}
-	s.fib.held = holds
+	s.fib.keepStale = holds
 	return at.Sub(now), holds && !at.IsZero()
 }
 
-// catchUp has peers told what they may have missed, and returns when to ask again. While the library waits for peers
-// to tell theirs it tells nobody anything, and misses nothing.
-func (s *Speaker) catchUp(ctx context.Context) time.Time {
+// readvertise advertises again what peers may have missed, and returns when to call it again. While the library defers, it
+// advertises nothing, and peers miss nothing.
+func (s *Speaker) readvertise(ctx context.Context) time.Time {
 	now := time.Now()
-	if s.bgp == nil || len(s.bgp.young) == 0 {
+	if s.bgp == nil || len(s.bgp.newlyUp) == 0 {
 		return time.Time{}
 	}
-	if defers := s.begun.Add(deferral * time.Second); len(s.hold.waiting) > 0 && now.Before(defers) {
-		return defers
+	if deferring := s.started.Add(deferralTime * time.Second); len(s.hold.awaiting) > 0 && now.Before(deferring) {
+		return deferring
 	}
-	next, err := s.bgp.catchUp(ctx, now)
+	next, err := s.bgp.readvertise(ctx, now)
 	if err != nil {
 		s.cfg.Log.Error("BGP", "err", err) // the session is down again
 	}
 	return next
 }
 
-// learn takes in what the library has to tell.
-func (s *Speaker) learn(ctx context.Context) {
-	rose, failed := s.bgp.silence(ctx)
-	for _, peer := range rose {
-		delete(s.live.dead, peer) // it is not dead, whatever BFD says
+// onLibraryEvents handles what the library's callbacks collected.
+func (s *Speaker) onLibraryEvents(ctx context.Context) {
+	established, failed := s.bgp.onSessionEvents(ctx)
+	for _, peer := range established {
+		delete(s.live.deadPeers, peer) // its session came up: the path works, whatever BFD says
 	}
 	for peer, err := range failed {
-		s.trouble("session "+peer.String(), err)
+		s.setProblem("session "+peer.String(), err)
 	}
-	routes, complete := s.bgp.changes()
-	for _, peer := range complete {
-		s.hold.complete(peer, time.Now())
+	routes, endOfRIB := s.bgp.changes()
+	for _, peer := range endOfRIB {
+		s.hold.onEndOfRIB(peer, time.Now())
 	}
-	s.fib.learned(routes)
+	s.fib.update(routes)
 }
 
-// read reads routes and links, and makes of them what is told.
+// read reads routes and links from the kernel, and updates what is advertised.
 func (s *Speaker) read() error {
 	links, err := s.cfg.Rtnl.Links()
 	if err != nil {
 		return err
 	}
-	if err := s.told.read(s.cfg.Rtnl, links); err != nil {
+	if err := s.exports.read(s.cfg.Rtnl, links); err != nil {
 		return err
 	}
 	if err := s.fib.read(); err != nil {
 		return err
 	}
-	s.fine("kernel")
-	s.tell()
+	s.clearProblem("kernel")
+	s.advertise()
 	return nil
 }
 
-// heed looks at events, and reports whether the tables must be read again.
-func (s *Speaker) heed(events []rtnl.Event) bool {
+// onEvents handles netlink events, and reports whether the tables must be read again.
+func (s *Speaker) onEvents(events []rtnl.Event) bool {
 	if events == nil {
 		return true
 	}
 	again, changed, ways := false, false, false
 	for _, e := range events {
 		switch {
-		case e.Link != nil: // one that goes down takes routes with it without a word
-			again = s.told.link(*e.Link, e.Gone) || again
+		case e.Link != nil: // the kernel removes a downed link's routes without events
+			again = s.exports.onLink(*e.Link, e.Gone) || again
 		case e.Addr != nil:
 			again = s.fib.address(e.Addr.Prefix.Addr(), e.Gone) || again
 		case e.Route == nil || e.Route.Table != 0:
 		case local(*e.Route):
-			changed = s.told.heed(*e.Route, e.Gone) || changed
+			changed = s.exports.onRoute(*e.Route, e.Gone) || changed
 		case ours(*e.Route):
-			again = again || s.fib.surprised(*e.Route, e.Gone)
+			again = again || s.fib.unexpected(*e.Route, e.Gone)
 		default:
-			ways = true // somebody's route may be the way to a next hop
+			ways = true // a next hop may be resolved by any route
 		}
 	}
 	if ways {
-		s.fib.lost()
+		s.fib.refreshHops()
 	}
 	if changed {
-		s.tell()
+		s.advertise()
 	}
 	return again
 }
 
-// tell gives the library what is to be told.
-func (s *Speaker) tell() {
+// advertise updates the routes that the library originates.
+func (s *Speaker) advertise() {
 	if s.bgp == nil || s.plan.Off != "" {
 		return
 	}
-	if err := s.told.originate(s.bgp, s.plan); err != nil {
-		s.trouble("origin", err)
+	if err := s.exports.originate(s.bgp, s.plan); err != nil {
+		s.setProblem("origin", err)
 		return
 	}
-	s.fine("origin")
+	s.clearProblem("origin")
 }
 
-// apply writes what is pending into the kernel, and reports whether something failed.
+// apply writes pending routes to the kernel, and reports whether anything has failed.
 func (s *Speaker) apply() bool {
 	if err := s.fib.apply(); err != nil {
-		s.trouble("routes", err)
+		s.setProblem("routes", err)
 	} else {
-		s.fine("routes")
+		s.clearProblem("routes")
 	}
 	return len(s.problems) > 0
 }
 
-// trouble notes what does not work, and logs it once.
-func (s *Speaker) trouble(what string, err error) {
+// setProblem records an error until clearProblem, and logs it once.
+func (s *Speaker) setProblem(what string, err error) {
 	if s.problems[what] != err.Error() {
 		s.cfg.Log.Error("BGP", "what", what, "err", err, "retry_in", retryAfter)
 	}
 	s.problems[what] = err.Error()
 }
 
-func (s *Speaker) fine(what string) { delete(s.problems, what) }
+func (s *Speaker) clearProblem(what string) { delete(s.problems, what) }

@@ -9,18 +9,18 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
-// Verdict is why a route of the agent's is told, or is not.
+// Verdict says whether a route of the agent's is advertised, and why not.
 type Verdict struct {
-	Told bool
-	Why  string
-	Link string // the interface that it leads through
+	Advertised bool
+	Why        string
+	Link       string // the route's interface
 }
 
 // Verdicts are those of all of the agent's routes on a host, and of the prefixes of services.
 type Verdicts map[netip.Prefix]Verdict
 
-// Judge reads the agent's routes, and says of each whether a plan has it told.
-func Judge(h *rtnl.Handle, p plan.Plan) (Verdicts, error) {
+// ReadVerdicts reads the agent's routes, and decides for each whether a plan has it advertised.
+func ReadVerdicts(h *rtnl.Handle, p plan.Plan) (Verdicts, error) {
 	links, err := h.Links()
 	if err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func Judge(h *rtnl.Handle, p plan.Plan) (Verdicts, error) {
 	return e.verdicts(p), nil
 }
 
-// Explain begins an explanation with the narrowest of what is known that covers what is asked; false if that is all.
+// Explain begins an explanation with the longest known prefix that covers asked; false if there is no more to say.
 func (v Verdicts) Explain(asked netip.Prefix, learned iter.Seq[netip.Prefix]) (e Explanation, more bool) {
 	e.Asked = asked
 	narrower := func(dst netip.Prefix) {
@@ -47,17 +47,17 @@ func (v Verdicts) Explain(asked netip.Prefix, learned iter.Seq[netip.Prefix]) (e
 		narrower(dst)
 	}
 	switch own, is := v[e.Dst]; {
-	case is && !own.Told:
-		e.Own = "not told by itself: " + own.Why
+	case is && !own.Advertised:
+		e.Own = "not advertised by itself: " + own.Why
 		return e, false
 	case is:
-		e.Own, e.Interface = "told to peers, as their rules say", own.Link
+		e.Own, e.Interface = "advertised to peers, as their export rules say", own.Link
 	}
 	return e, e.Dst.IsValid()
 }
 
-// Because says why a peer is told of what is explained, or is not.
-func Because(p plan.Plan, w plan.Session, up bool, e Explanation) string {
+// ExplainPeer says why a route is advertised to a peer, or is not.
+func ExplainPeer(p plan.Plan, w plan.Session, up bool, e Explanation) string {
 	i := slices.IndexFunc(e.Paths, func(r Route) bool { return r.Best })
 	if i < 0 {
 		return "there is no path"
@@ -70,11 +70,11 @@ func Because(p plan.Plan, w plan.Session, up bool, e Explanation) string {
 	case !up:
 		return "the session is not up"
 	case best.From == w.Peer:
-		return "it is the one who told it"
+		return "the route was learned from it"
 	case !matched:
 		return "no pool and no rule allows it"
 	case !best.Own && rule.Accept && from.Internal() && w.Internal() && !w.Client && !from.Client:
-		return "learned within the system, and this node does not reflect to it"
+		return "learned from an internal peer, and this node does not reflect to it"
 	}
 	return rule.String()
 }

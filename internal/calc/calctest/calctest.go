@@ -44,8 +44,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// World is a store whose resources change at random. One goroutine may use it.
-type World struct {
+// Cluster is a store whose resources change at random. One goroutine may use it.
+type Cluster struct {
 	rng      *rand.Rand
 	cfg      Config
 	store    map[string]api.Update
@@ -64,8 +64,8 @@ type slot struct {
 type object = map[string]any
 
 // Random makes a world.
-func Random(rng *rand.Rand, cfg Config) *World {
-	w := &World{rng: rng, cfg: cfg.withDefaults(), store: map[string]api.Update{}}
+func Random(rng *rand.Rand, cfg Config) *Cluster {
+	w := &Cluster{rng: rng, cfg: cfg.withDefaults(), store: map[string]api.Update{}}
 	w.slots = w.allSlots()
 	for _, s := range w.slots {
 		if w.maybe(s.chance) {
@@ -76,7 +76,7 @@ func Random(rng *rand.Rand, cfg Config) *World {
 }
 
 // State is all resources, sorted by key.
-func (w *World) State() []api.Update {
+func (w *Cluster) State() []api.Update {
 	var out []api.Update
 	for _, k := range slices.Sorted(maps.Keys(w.store)) {
 		out = append(out, w.store[k])
@@ -86,7 +86,7 @@ func (w *World) State() []api.Update {
 
 // Step adds, changes or removes one resource; seldom it tears down several at
 // once. It returns what a watcher of the store would see.
-func (w *World) Step() []api.Update {
+func (w *Cluster) Step() []api.Update {
 	switch {
 	case w.maybe(0.02):
 		return w.Teardown(0.5)
@@ -99,7 +99,7 @@ func (w *World) Step() []api.Update {
 }
 
 // Move takes a workload to another interface, or exchanges the addresses of two, so that for a while both have the same.
-func (w *World) Move() []api.Update {
+func (w *Cluster) Move() []api.Update {
 	i, j := w.rng.IntN(w.cfg.Workloads), w.rng.IntN(w.cfg.Workloads)
 	ki, a := w.stored(i)
 	kj, b := w.stored(j)
@@ -115,7 +115,7 @@ func (w *World) Move() []api.Update {
 }
 
 // MovePolicy gives a policy that is enforced another order or another tier, and leaves all else of it as it is.
-func (w *World) MovePolicy() []api.Update {
+func (w *Cluster) MovePolicy() []api.Update {
 	k := w.enforced()
 	if k == "" {
 		return w.Step()
@@ -131,7 +131,7 @@ func (w *World) MovePolicy() []api.Update {
 
 // TurnPolicy makes allow of deny, and deny of allow, in the rules of a policy that is enforced, and leaves all else of it as it is:
 // so which endpoints have the policy does not change.
-func (w *World) TurnPolicy() []api.Update {
+func (w *Cluster) TurnPolicy() []api.Update {
 	k := w.enforced()
 	if k == "" {
 		return w.Step()
@@ -154,7 +154,7 @@ func (w *World) TurnPolicy() []api.Update {
 }
 
 // enforced is the key of any policy that is enforced and can be read; empty: there is none.
-func (w *World) enforced() string {
+func (w *Cluster) enforced() string {
 	var keys []string
 	for _, k := range slices.Sorted(maps.Keys(w.store)) {
 		if enforcedPolicy.MatchString(k) && w.specOf(k) != nil {
@@ -170,13 +170,13 @@ func (w *World) enforced() string {
 var enforcedPolicy = regexp.MustCompile(`/(global)?networkpolicies/`)
 
 // stored is a workload's key and what its spec is now; nil: it is not there, or cannot be read.
-func (w *World) stored(i int) (string, object) {
+func (w *Cluster) stored(i int) (string, object) {
 	p := w.place(i)
 	k := key("workloadendpoints", p.namespace, p.resource)
 	return k, w.specOf(k)
 }
 
-func (w *World) specOf(key string) object {
+func (w *Cluster) specOf(key string) object {
 	var o struct{ Spec object }
 	if json.Unmarshal(w.store[key].Value, &o) != nil {
 		return nil
@@ -185,7 +185,7 @@ func (w *World) specOf(key string) object {
 }
 
 // respec puts another spec into a resource that is there.
-func (w *World) respec(key string, spec object) api.Update {
+func (w *Cluster) respec(key string, spec object) api.Update {
 	var o object
 	if err := json.Unmarshal(w.store[key].Value, &o); err != nil {
 		panic(err) // stored has read it
@@ -199,7 +199,7 @@ func (w *World) respec(key string, spec object) api.Update {
 }
 
 // Undo takes back the last change that was not undone yet.
-func (w *World) Undo() []api.Update {
+func (w *Cluster) Undo() []api.Update {
 	if len(w.past) == 0 {
 		return w.Step()
 	}
@@ -211,7 +211,7 @@ func (w *World) Undo() []api.Update {
 }
 
 // Teardown removes that share of all resources, in any order; 1 leaves nothing.
-func (w *World) Teardown(share float64) []api.Update {
+func (w *Cluster) Teardown(share float64) []api.Update {
 	var out []api.Update
 	keys := slices.Sorted(maps.Keys(w.store))
 	w.rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
@@ -223,7 +223,7 @@ func (w *World) Teardown(share float64) []api.Update {
 	return out
 }
 
-func (w *World) put(s slot) api.Update {
+func (w *Cluster) put(s slot) api.Update {
 	o := s.make()
 	if w.cfg.Wrong > 0 && w.rng.IntN(100) < w.cfg.Wrong {
 		w.spoil(o)
@@ -243,9 +243,9 @@ func (w *World) put(s slot) api.Update {
 // speaksOfPolicy are the keys of kinds of which the last value that was one stays in force.
 var speaksOfPolicy = regexp.MustCompile(`/(staged)?(global)?network(policies|sets)/|/(tiers|profiles)/`)
 
-func (w *World) gone(key string) api.Update { return w.set(api.Update{Key: key}) }
+func (w *Cluster) gone(key string) api.Update { return w.set(api.Update{Key: key}) }
 
-func (w *World) set(u api.Update) api.Update {
+func (w *Cluster) set(u api.Update) api.Update {
 	w.revision++
 	u.Revision = api.RevisionOf(strconv.FormatInt(w.revision, 10))
 	const remembered = 50
@@ -260,12 +260,12 @@ func (w *World) set(u api.Update) api.Update {
 	return u
 }
 
-func (w *World) maybe(chance float64) bool { return w.rng.Float64() < chance }
+func (w *Cluster) maybe(chance float64) bool { return w.rng.Float64() < chance }
 
-func pick[T any](w *World, from []T) T { return from[w.rng.IntN(len(from))] }
+func pick[T any](w *Cluster, from []T) T { return from[w.rng.IntN(len(from))] }
 
 // some picks between one and most of from, without repetition.
-func some[T any](w *World, most int, from ...T) []T {
+func some[T any](w *Cluster, most int, from ...T) []T {
 	var out []T
 	for _, i := range w.rng.Perm(len(from))[:1+w.rng.IntN(most)] {
 		out = append(out, from[i])

@@ -9,7 +9,7 @@ var (
 )
 
 // policy is any of the four kinds.
-func (w *World) policy(kind, namespace, name string) object {
+func (w *Cluster) policy(kind, namespace, name string) object {
 	spec := object{"tier": pick(w, []string{"t1", "t2", "t3", "default", "default", "default", "kube-admin", "kube-baseline", "ghost"})}
 	if w.maybe(0.1) {
 		delete(spec, "tier")
@@ -49,7 +49,7 @@ func (w *World) policy(kind, namespace, name string) object {
 }
 
 // staged is a policy that is not enforced; of a name that a policy has, too, it is for that one's place.
-func (w *World) staged(kind, namespace, name string) object {
+func (w *Cluster) staged(kind, namespace, name string) object {
 	o := w.policy(kind, namespace, name)
 	spec := o["spec"].(object)
 	if w.maybe(0.3) {
@@ -61,7 +61,7 @@ func (w *World) staged(kind, namespace, name string) object {
 }
 
 // rules are up to most; those of a profile must not pass.
-func (w *World) rules(most int, pass, egress bool) []object {
+func (w *Cluster) rules(most int, pass, egress bool) []object {
 	var out []object
 	for range 1 + w.rng.IntN(most) {
 		r := w.rule(egress)
@@ -74,7 +74,7 @@ func (w *World) rules(most int, pass, egress bool) []object {
 }
 
 // rule demands one to three things of a packet, so that many packets match.
-func (w *World) rule(egress bool) object {
+func (w *Cluster) rule(egress bool) object {
 	r := object{"action": pick(w, []string{"Allow", "Allow", "Allow", "Allow", "Allow", "Deny", "Log", "Pass"})}
 	if r["action"] == "Deny" && w.maybe(0.4) {
 		r["metadata"] = object{"annotations": object{api.AnnotationReject: "true"}}
@@ -132,7 +132,7 @@ func (w *World) rule(egress bool) object {
 	return r
 }
 
-func (w *World) protocolField(r object) {
+func (w *Cluster) protocolField(r object) {
 	switch {
 	case r["protocol"] != nil:
 	case w.maybe(0.4):
@@ -144,7 +144,7 @@ func (w *World) protocolField(r object) {
 	}
 }
 
-func (w *World) icmpField(r object) {
+func (w *Cluster) icmpField(r object) {
 	if r["protocol"] != nil || r["ipVersion"] != nil || r["notProtocol"] != nil {
 		return
 	}
@@ -160,7 +160,7 @@ func (w *World) icmpField(r object) {
 	r["notICMP"] = pick(w, []object{{"type": echo, "code": 1}, {"type": 13}, {"type": echo}})
 }
 
-func (w *World) netField(side object) {
+func (w *Cluster) netField(side object) {
 	if w.maybe(0.4) {
 		side["nets"] = some(w, 4, w.maskedNets()...)
 		return
@@ -179,7 +179,7 @@ func (w *World) netField(side object) {
 	}
 }
 
-func (w *World) selectorField(side object) {
+func (w *Cluster) selectorField(side object) {
 	switch w.rng.IntN(9) {
 	case 0, 1:
 		side["selector"] = w.selector()
@@ -197,7 +197,7 @@ func (w *World) selectorField(side object) {
 	}
 }
 
-func (w *World) portField(r, side object) {
+func (w *Cluster) portField(r, side object) {
 	if r["notProtocol"] != nil || r["icmp"] != nil || r["notICMP"] != nil {
 		return
 	}
@@ -212,7 +212,7 @@ func (w *World) portField(r, side object) {
 }
 
 // namedPortField is apart from portField, since names match so seldom.
-func (w *World) namedPortField(r, side object) {
+func (w *Cluster) namedPortField(r, side object) {
 	if r["protocol"] != nil || r["notProtocol"] != nil {
 		return
 	}
@@ -229,7 +229,7 @@ func (w *World) namedPortField(r, side object) {
 	side["ports"] = ports
 }
 
-func (w *World) selector() string {
+func (w *Cluster) selector() string {
 	return pick(w, []string{
 		"all()", "all()", `app == "web"`, `app != "web"`, `app in {"web", "db"}`, `app not in {"cache"}`, "has(role)", "!has(role)",
 		`role == "a" || app == "db"`, `role == "b" && has(app)`, `zone starts with "north"`, `zone contains "east"`, `env == "prod"`,
@@ -239,7 +239,7 @@ func (w *World) selector() string {
 
 // narrowSelector is what policies apply to: not to all, or profiles would never
 // be asked.
-func (w *World) narrowSelector() string {
+func (w *Cluster) narrowSelector() string {
 	if w.maybe(0.35) {
 		return w.selector()
 	}
@@ -250,7 +250,7 @@ func (w *World) narrowSelector() string {
 }
 
 // inherited asks for labels of namespaces or service accounts.
-func (w *World) inherited() string {
+func (w *Cluster) inherited() string {
 	return pick(w, []string{
 		`env == "prod"`, `has(team)`, `team in {"red", "blue"}`, `env == "prod"`, `has(team)`,
 		`env != "prod"`, `!has(team) || env == "test"`, `team not in {"red"}`, `!has(env)`, `!has(team)`,
@@ -258,7 +258,7 @@ func (w *World) inherited() string {
 }
 
 // spoil makes a resource wrong in one of the ways of docs/wrong-input.md.
-func (w *World) spoil(o object) {
+func (w *Cluster) spoil(o object) {
 	spec, ok := o["spec"].(object)
 	if !ok {
 		o["endpoints"] = 7 // a slice, which then gives nothing

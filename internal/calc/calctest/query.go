@@ -18,7 +18,7 @@ type Query struct {
 
 // RandomQuery makes one up: mostly between workloads of this world, whether
 // they are there now or not, and with ports and types that its rules speak of.
-func (w *World) RandomQuery(rng *rand.Rand) Query {
+func (w *Cluster) RandomQuery(rng *rand.Rand) Query {
 	q := Query{Family: 4, SrcPort: []uint16{1024, 33000, 80, 80, 80, 53, 53, 8080}[rng.IntN(8)]}
 	if rng.IntN(2) == 0 {
 		q.Family = 6
@@ -68,7 +68,7 @@ func (w *World) RandomQuery(rng *rand.Rand) Query {
 
 // twoWorkloads picks different ones; seldom one that has no address of the
 // family, or is not there.
-func (w *World) twoWorkloads(rng *rand.Rand, family int) (from, to int) {
+func (w *Cluster) twoWorkloads(rng *rand.Rand, family int) (from, to int) {
 	there := func(i int) bool {
 		p := w.place(i)
 		value := w.store[key("workloadendpoints", p.namespace, p.resource)].Value
@@ -84,7 +84,7 @@ func (w *World) twoWorkloads(rng *rand.Rand, family int) (from, to int) {
 	return from, to
 }
 
-func (w *World) workloadAddr(i, family int) string {
+func (w *Cluster) workloadAddr(i, family int) string {
 	if p := w.place(i); family == 4 {
 		return p.v4
 	} else {
@@ -93,7 +93,7 @@ func (w *World) workloadAddr(i, family int) string {
 }
 
 // otherAddr is a host's address, or one from outside.
-func (w *World) otherAddr(rng *rand.Rand, family int) string {
+func (w *Cluster) otherAddr(rng *rand.Rand, family int) string {
 	v4, v6 := nodeAddrs(1 + rng.IntN(w.cfg.Nodes))
 	switch rng.IntN(3) {
 	case 0:

@@ -9,7 +9,7 @@ import (
 )
 
 // allSlots is every place where a resource may be.
-func (w *World) allSlots() []slot {
+func (w *Cluster) allSlots() []slot {
 	var out []slot
 	add := func(chance float64, plural, namespace, name string, make func() object) {
 		out = append(out, slot{key(plural, namespace, name), make, chance})
@@ -72,7 +72,7 @@ func (w *World) allSlots() []slot {
 }
 
 // blockSlots are blocks of addresses, some of which hold workloads' addresses.
-func (w *World) blockSlots() []slot {
+func (w *Cluster) blockSlots() []slot {
 	var out []slot
 	for i := range w.cfg.Blocks {
 		cidr := netip.MustParsePrefix(fmt.Sprintf("10.65.%d.0/26", i))
@@ -98,7 +98,7 @@ type place struct {
 	v4, v6                                    string
 }
 
-func (w *World) place(i int) place {
+func (w *Cluster) place(i int) place {
 	node := numbered("h", 1+i%w.cfg.Nodes)
 	if i%2 == 0 {
 		node = "h1" // half of all, so that both ends are often on one host
@@ -114,7 +114,7 @@ func nodeAddrs(i int) (v4, v6 string) {
 	return fmt.Sprintf("192.0.2.%d", i), fmt.Sprintf("2001:db8::%x", i)
 }
 
-func (w *World) node(i int) object {
+func (w *Cluster) node(i int) object {
 	v4, v6 := nodeAddrs(i)
 	spec := object{"bgp": object{"ipv4Address": v4 + "/24", "ipv6Address": v6 + "/64"}}
 	if w.maybe(0.3) {
@@ -123,7 +123,7 @@ func (w *World) node(i int) object {
 	return resource(api.KindNode, "", numbered("h", i), nil, spec)
 }
 
-func (w *World) felix(name string) object {
+func (w *Cluster) felix(name string) object {
 	spec := object{"defaultEndpointToHostAction": pick(w, []string{"Drop", "Return", "Accept"})}
 	if w.maybe(0.3) {
 		spec["failsafeInboundHostPorts"] = pick(w, [][]object{{}, {{"protocol": "tcp", "port": 443}}, {{"protocol": "udp", "port": 53, "net": "203.0.113.0/24"}}})
@@ -141,7 +141,7 @@ func (w *World) felix(name string) object {
 }
 
 // nat is what only worlds with pools have: package verdict/world does not read it.
-func (w *World) nat(spec object) {
+func (w *Cluster) nat(spec object) {
 	for _, s := range []struct {
 		name   string
 		values []any
@@ -158,7 +158,7 @@ func (w *World) nat(spec object) {
 	}
 }
 
-func (w *World) hostEndpoint(i int) object {
+func (w *Cluster) hostEndpoint(i int) object {
 	v4, v6 := nodeAddrs(i)
 	spec := object{
 		"node": numbered("h", i), "interfaceName": "eth0", "expectedIPs": []string{v4, v6}, "ports": w.ports(),
@@ -175,7 +175,7 @@ func (w *World) hostEndpoint(i int) object {
 	return resource(api.KindHostEndpoint, "", numbered("h", i)+"-eth0", w.claims(w.labels()), spec)
 }
 
-func (w *World) tier(name string) object {
+func (w *Cluster) tier(name string) object {
 	spec := object{}
 	if w.maybe(0.9) {
 		spec["order"] = pick(w, []float64{10, 20, 20, 500, 2_000_000, 20_000_000})
@@ -186,7 +186,7 @@ func (w *World) tier(name string) object {
 	return resource(api.KindTier, "", name, nil, spec)
 }
 
-func (w *World) labels() object {
+func (w *Cluster) labels() object {
 	out := object{}
 	for _, l := range []struct {
 		name   string
@@ -199,7 +199,7 @@ func (w *World) labels() object {
 	return out
 }
 
-func (w *World) profile(name, prefix string) object {
+func (w *Cluster) profile(name, prefix string) object {
 	labels := object{}
 	for _, l := range [][]string{{"env", "prod", "test"}, {"team", "red", "blue"}} {
 		if w.maybe(0.7) {
@@ -221,7 +221,7 @@ func (w *World) profile(name, prefix string) object {
 
 // claims adds, at times, a label that would make something one of another namespace or account, and must count for nothing. On a
 // profile, those with a prefix count.
-func (w *World) claims(labels object) object {
+func (w *Cluster) claims(labels object) object {
 	if w.cfg.Wrong > 0 && w.maybe(0.3) {
 		label := pick(w, [][2]string{{"pcns.env", "prod"}, {"pcns.team", "red"}, {"pcsa.team", "red"}, {api.LabelNamespace, "ns1"}, {api.LabelServiceAccount, accounts[0]}})
 		labels[label[0]] = label[1]
@@ -230,7 +230,7 @@ func (w *World) claims(labels object) object {
 }
 
 // endpointSlice is a part of the service that its name begins with.
-func (w *World) endpointSlice(namespace, name string) object {
+func (w *Cluster) endpointSlice(namespace, name string) object {
 	var v4, v6 []object
 	for _, i := range w.rng.Perm(w.cfg.Workloads)[w.rng.IntN(w.cfg.Workloads):] {
 		v4, v6 = append(v4, object{"addresses": []string{w.place(i).v4}}), append(v6, object{"addresses": []string{w.place(i).v6}})
@@ -247,12 +247,12 @@ func (w *World) endpointSlice(namespace, name string) object {
 	return o
 }
 
-func (w *World) denyProfile(name string) object {
+func (w *Cluster) denyProfile(name string) object {
 	rules := []object{{"action": "Deny", "protocol": pick(w, []string{"TCP", "UDP"})}, {"action": pick(w, []string{"Log", "Deny"})}}
 	return resource(api.KindProfile, "", name, nil, object{"ingress": rules, "egress": rules})
 }
 
-func (w *World) networkSet(namespace, name string) object {
+func (w *Cluster) networkSet(namespace, name string) object {
 	kind := api.KindNetworkSet
 	if namespace == "" {
 		kind = api.KindGlobalNetworkSet
@@ -262,11 +262,11 @@ func (w *World) networkSet(namespace, name string) object {
 
 // allNets are prefixes around the addresses that queries use; in sets they may
 // be unmasked.
-func (w *World) allNets() []string {
+func (w *Cluster) allNets() []string {
 	return append(w.maskedNets(), "203.0.113.77/25", "fd00:65::1/112", "10.65.1.9/23", "192.0.2.1/30")
 }
 
-func (w *World) maskedNets() []string {
+func (w *Cluster) maskedNets() []string {
 	out := []string{
 		"10.65.0.0/16", "10.65.0.0/24", "10.65.1.0/24", "fd00:65::/64", "fd00:65::/112", "192.0.2.0/24", "2001:db8::/64",
 		"203.0.113.0/24", "203.0.113.0/25", "2001:db8:ffff::/48", "0.0.0.0/0", "::/0", "203.0.113.5/32",
@@ -278,7 +278,7 @@ func (w *World) maskedNets() []string {
 	return out
 }
 
-func (w *World) workload(i int) object {
+func (w *Cluster) workload(i int) object {
 	p := w.place(i)
 	labels := w.labels()
 	labels[api.LabelNamespace], labels[api.LabelOrchestrator] = p.namespace, "k8s"
@@ -314,7 +314,7 @@ func (w *World) workload(i int) object {
 	return resource(api.KindWorkloadEndpoint, p.namespace, p.resource, labels, spec)
 }
 
-func (w *World) ports() []object {
+func (w *Cluster) ports() []object {
 	var out []object
 	for _, name := range portNames {
 		if w.maybe(0.9) {

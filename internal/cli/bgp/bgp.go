@@ -171,7 +171,7 @@ func printSessions(w io.Writer, r speaker.Report, now time.Time, more bool) {
 	if r.Reflects {
 		kernel = "none for the kernel: this host only reflects"
 	}
-	fmt.Fprintf(w, "node %s, AS %d, router id %s: %d prefixes told, %d learned, %s\n", r.Node, r.AS, r.RouterID, r.Told, r.Learned, kernel)
+	fmt.Fprintf(w, "node %s, AS %d, router id %s: %d prefixes told, %d learned, %s\n", r.Node, r.AS, r.RouterID, r.Advertised, r.Learned, kernel)
 	if !r.Holding.IsZero() {
 		fmt.Fprintf(w, "restarting: routes of before stay until all peers have told theirs, at most %s more\n", r.Holding.Sub(now).Round(time.Second))
 	}
@@ -202,7 +202,7 @@ func sessionRow(s speaker.Session, now time.Time, more bool) []string {
 	}
 	row := []string{
 		s.Peer.String(), s.PeerNode, s.From, fmt.Sprint(s.AS), s.State, age(s.Since, now),
-		fmt.Sprint(s.Received), fmt.Sprint(s.Accepted), fmt.Sprint(s.Told), s.BFD.State,
+		fmt.Sprint(s.Received), fmt.Sprint(s.Accepted), fmt.Sprint(s.Advertised), s.BFD.State,
 	}
 	if more {
 		interval, detection := "", ""
@@ -331,12 +331,12 @@ func printExplanation(w io.Writer, e speaker.Explanation) {
 		}
 		fmt.Fprintf(w, "  %s told it, next hop %s%s: %s\n", p.From, p.NextHop, path, chosen)
 	}
-	for _, r := range e.Beside {
+	for _, r := range e.OtherRoutes {
 		fmt.Fprintf(w, "  in the kernel beside it, of somebody else: %s\n", r)
 	}
 	for _, p := range e.Peers {
 		told := "is not told"
-		if p.Told {
+		if p.Advertised {
 			told = "is told"
 		}
 		fmt.Fprintf(w, "  %s %s: %s\n", strings.TrimSpace(p.Peer.String()+" "+p.PeerNode), told, p.Why)

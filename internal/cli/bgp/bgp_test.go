@@ -12,9 +12,9 @@ import (
 )
 
 var bgpReport = speaker.Report{
-	Node: "h1", AS: 64512, RouterID: netip.MustParseAddr("192.0.2.1"), Told: 2, Learned: 3, Kernel: 3, Problems: []string{"resource x"},
+	Node: "h1", AS: 64512, RouterID: netip.MustParseAddr("192.0.2.1"), Advertised: 2, Learned: 3, Kernel: 3, Problems: []string{"resource x"},
 	Sessions: []speaker.Session{
-		{Peer: netip.MustParseAddr("192.0.2.2"), PeerNode: "h2", From: "mesh", AS: 64512, State: speaker.Established, Since: noon.Add(-time.Minute), Received: 1, Accepted: 1, Told: 2, Client: true, BFD: bfd.Status{State: "Up", Since: noon.Add(-time.Second), Interval: bfd.Period(300 * time.Millisecond), Detection: bfd.Period(900 * time.Millisecond)}},
+		{Peer: netip.MustParseAddr("192.0.2.2"), PeerNode: "h2", From: "mesh", AS: 64512, State: speaker.Established, Since: noon.Add(-time.Minute), Received: 1, Accepted: 1, Advertised: 2, Client: true, BFD: bfd.Status{State: "Up", Since: noon.Add(-time.Second), Interval: bfd.Period(300 * time.Millisecond), Detection: bfd.Period(900 * time.Millisecond)}},
 		{Peer: netip.MustParseAddr("2001:db8::9"), From: "BGPPeer tor", AS: 65001, State: "Active", Since: noon.Add(-time.Hour), Why: "no sign of life within the hold time", BFD: bfd.Status{State: "Down", Since: noon.Add(-time.Minute), Why: "no packet yet"}},
 	},
 }

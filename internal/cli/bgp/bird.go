@@ -49,7 +49,7 @@ has heard all. So end it by SIGKILL: on SIGTERM, BIRD tells peers to forget.`,
 				return err
 			}
 			args := []string{"bird", "-f", "-c", conf, "-s", socket}
-			left, err := daemon.Left()
+			left, err := daemon.HasLearnedRoutes()
 			if err != nil {
 				return fmt.Errorf("bird: read the kernel's routes: %w", err)
 			}

@@ -116,7 +116,7 @@ func TestAStorePutBackIsNoticed(t *testing.T) {
 }
 
 func TestLossOfQuorum(t *testing.T) {
-	machinetest.Dear(t, "takes 15 s")
+	machinetest.Expensive(t, "takes 15 s")
 	var cfgs []member.Config
 	var cluster, endpoints []string
 	for i := range 3 {

@@ -52,11 +52,11 @@ func Supported(t testing.TB, err error) {
 	}
 }
 
-// Dear is for tests that take long, or much; -short leaves them out.
-func Dear(t testing.TB, price string) {
+// Expensive is for tests that take long, or much; -short leaves them out.
+func Expensive(t testing.TB, cost string) {
 	t.Helper()
 	if testing.Short() {
-		t.Skipf("-short leaves out what %s", price)
+		t.Skipf("-short leaves out what %s", cost)
 	}
 }
 

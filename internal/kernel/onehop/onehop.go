@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	greatestTTL = 255
+	maxTTL = 255
 	// networkControl is the traffic class of routing protocols, CS6.
 	networkControl = 0xc0
 	// Source ports, of RFC 5881, 4.
@@ -44,20 +44,20 @@ type From struct {
 type Receiver struct {
 	file    *os.File
 	raw     syscall.RawConn
-	poke    chan struct{}
+	wakeFD  chan struct{}
 	timer   *time.Timer
 	buf     [datagram]byte
 	control [256]byte
 	length  int // of a datagram that Wait found, and Receive has not returned; else -1
 	from    From
-	far     atomic.Uint64
+	badTTL  atomic.Uint64
 
 	mu    sync.Mutex // guards woken, together with the deadline
 	woken bool
 }
 
 // BadTTL is how many datagrams came from farther away.
-func (r *Receiver) BadTTL() uint64 { return r.far.Load() }
+func (r *Receiver) BadTTL() uint64 { return r.badTTL.Load() }
 
 // Listen hears both families, or IPv4 alone where the kernel has no other.
 func Listen(port uint16) (*Receiver, error) {
@@ -72,7 +72,7 @@ func receiver(fd int, port uint16, err error) (*Receiver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on UDP port %d: %w", port, err)
 	}
-	r := &Receiver{file: os.NewFile(uintptr(fd), "udp"), poke: make(chan struct{}, 1), timer: time.NewTimer(0), length: -1}
+	r := &Receiver{file: os.NewFile(uintptr(fd), "udp"), wakeFD: make(chan struct{}, 1), timer: time.NewTimer(0), length: -1}
 	if r.raw, err = r.file.SyscallConn(); err != nil {
 		_ = r.file.Close()
 		return nil, fmt.Errorf("listen on UDP port %d: %w", port, err)
@@ -130,7 +130,7 @@ func (r *Receiver) Wake() {
 	_ = r.file.SetReadDeadline(time.Unix(1, 0)) // it is closed: then nobody waits
 	r.mu.Unlock()
 	select {
-	case r.poke <- struct{}{}:
+	case r.wakeFD <- struct{}{}:
 	default:
 	}
 }
@@ -157,12 +157,12 @@ func (r *Receiver) Wait(most time.Duration) error {
 	return nil
 }
 
-// Rest returns when the time is over, or after Wake. Datagrams that come meanwhile are there after it.
-func (r *Receiver) Rest(d time.Duration) {
+// Pause returns when the time is over, or after Wake. Datagrams that come meanwhile are there after it.
+func (r *Receiver) Pause(d time.Duration) {
 	r.timer.Reset(d)
 	select {
 	case <-r.timer.C:
-	case <-r.poke:
+	case <-r.wakeFD:
 	}
 }
 
@@ -192,8 +192,8 @@ func (r *Receiver) next(fd int) (none bool) {
 			return false
 		}
 		link, ttl := arrival(r.control[:cn])
-		if ttl != greatestTTL {
-			r.far.Add(1)
+		if ttl != maxTTL {
+			r.badTTL.Add(1)
 			continue
 		}
 		r.length, r.from = n, From{addrOf(from), link}
@@ -255,11 +255,11 @@ func Dial(link int, source netip.Addr, to netip.AddrPort) (*Sender, error) {
 
 func dial(link int, from, to netip.AddrPort) (*Sender, error) {
 	family, options := unix.AF_INET6, []option{
-		{unix.SOL_IPV6, unix.IPV6_V6ONLY, 1}, {unix.SOL_IPV6, unix.IPV6_UNICAST_HOPS, greatestTTL}, {unix.SOL_IPV6, unix.IPV6_TCLASS, networkControl},
+		{unix.SOL_IPV6, unix.IPV6_V6ONLY, 1}, {unix.SOL_IPV6, unix.IPV6_UNICAST_HOPS, maxTTL}, {unix.SOL_IPV6, unix.IPV6_TCLASS, networkControl},
 	}
 	var at, dst unix.Sockaddr
 	if to.Addr().Is4() {
-		family, options = unix.AF_INET, []option{{unix.SOL_IP, unix.IP_TTL, greatestTTL}, {unix.SOL_IP, unix.IP_TOS, networkControl}}
+		family, options = unix.AF_INET, []option{{unix.SOL_IP, unix.IP_TTL, maxTTL}, {unix.SOL_IP, unix.IP_TOS, networkControl}}
 		a := &unix.SockaddrInet4{Port: int(from.Port())}
 		if from.Addr().IsValid() {
 			a.Addr = from.Addr().As4()

@@ -69,9 +69,9 @@ func TestNeighboursAreHeardAndNobodyElse(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			far := r.BadTTL()
-			if text, _ := receive(t, r, 200*time.Millisecond); text != "" || r.BadTTL() != far+1 {
-				t.Errorf("%q from far away was heard, %d counted", text, r.BadTTL()-far)
+			badTTL := r.BadTTL()
+			if text, _ := receive(t, r, 200*time.Millisecond); text != "" || r.BadTTL() != badTTL+1 {
+				t.Errorf("%q from far away was heard, %d counted", text, r.BadTTL()-badTTL)
 			}
 		}
 	}
@@ -92,12 +92,12 @@ func TestWakeEndsAWait(t *testing.T) {
 		t.Errorf("waited %s, %v", time.Since(began), err)
 	}
 	began = time.Now()
-	r.Rest(30 * time.Second) // it is woken, too
+	r.Pause(30 * time.Second) // it is woken, too
 	if time.Since(began) > 15*time.Second {
 		t.Errorf("rested %s", time.Since(began))
 	}
 	began = time.Now()
-	r.Rest(50 * time.Millisecond) // but once
+	r.Pause(50 * time.Millisecond) // but once
 	if took := time.Since(began); took < 50*time.Millisecond {
 		t.Errorf("rested %s", took)
 	}

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrSilent: nothing came back in time.
-var ErrSilent = errors.New("no answer")
+// ErrNoReply: nothing came back in time.
+var ErrNoReply = errors.New("no answer")
 
 // ErrTooLarge: this host, or a router on the way that says so, does not forward packets of that size.
 var ErrTooLarge = errors.New("larger than the way takes")
@@ -130,7 +130,7 @@ func receive(fd int, buf []byte, deadline time.Time) (int, error) {
 		}
 		left := time.Until(deadline)
 		if left <= 0 {
-			return 0, ErrSilent
+			return 0, ErrNoReply
 		}
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		if _, err := unix.Poll(fds, int(left/time.Millisecond)+1); err != nil && !errors.Is(err, unix.EINTR) {

@@ -52,7 +52,7 @@ func Holder(l Link, addr netip.Addr, within time.Duration) (string, error) {
 		}
 		for {
 			n, err := receive(fd, buf, deadline)
-			if errors.Is(err, ErrSilent) {
+			if errors.Is(err, ErrNoReply) {
 				break
 			}
 			if err != nil {

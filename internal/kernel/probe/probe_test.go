@@ -37,9 +37,9 @@ func TestEchoesOfASizeArriveOrNot(t *testing.T) {
 		{"198.51.100.1", 1400, nil}, // what was learned of the way does not matter
 		{"198.51.100.1", 1500, probe.ErrTooLarge},
 		{"2001:db8:2::1", 1400, nil},
-		{"2001:db8:2::1", 1450, probe.ErrSilent},
+		{"2001:db8:2::1", 1450, probe.ErrNoReply},
 		{"2001:db8:2::1", 1501, probe.ErrTooLarge},
-		{"198.51.100.77", 100, probe.ErrSilent},
+		{"198.51.100.77", 100, probe.ErrNoReply},
 	} {
 		patience := netnstest.Silence
 		if tt.want == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// Prefixes are the datastore's keys that a [World] is to be told of.
+// Prefixes are the datastore's keys that [Resources] needs updates of.
 func Prefixes() []string {
 	var out []string
 	for _, kind := range []string{api.KindNode, api.KindBGPConfiguration, api.KindBGPPeer, api.KindBGPFilter, api.KindIPPool} {
@@ -22,82 +22,84 @@ func Prefixes() []string {
 	return out
 }
 
-// World holds the resources that BGP is about. Use New.
-type World struct {
+// Resources holds the resources that a plan depends on. Use New.
+type Resources struct {
 	// RouterID is that of the node, as CALICO_ROUTER_ID has it: an IPv4 address; hash, for a number made of the node's
 	// name; or nothing, for the node's IPv4 address.
 	RouterID string
 
-	nodes   map[string]*api.Node
-	configs map[string]*api.BGPConfiguration
-	peers   map[string]*api.BGPPeer
-	filters map[string]*api.BGPFilter
-	pools   map[string]*api.IPPool
-	odd     map[string][]string // what is wrong, by key
-	// shut are resources that could not be read when nothing was known of them, with the reason, by key.
-	shut map[string]string
+	nodes    map[string]*api.Node
+	configs  map[string]*api.BGPConfiguration
+	peers    map[string]*api.BGPPeer
+	filters  map[string]*api.BGPFilter
+	pools    map[string]*api.IPPool
+	problems map[string][]string // by key
+	// unreadable are resources that could not be read and have no earlier version, with the reason, by key.
+	unreadable map[string]string
 }
 
-// New returns an empty world.
-func New() *World {
-	return &World{
+// New returns an empty Resources.
+func New() *Resources {
+	return &Resources{
 		nodes: map[string]*api.Node{}, configs: map[string]*api.BGPConfiguration{}, peers: map[string]*api.BGPPeer{},
-		filters: map[string]*api.BGPFilter{}, pools: map[string]*api.IPPool{}, odd: map[string][]string{}, shut: map[string]string{},
+		filters: map[string]*api.BGPFilter{}, pools: map[string]*api.IPPool{}, problems: map[string][]string{}, unreadable: map[string]string{},
 	}
 }
 
-// Update takes in a resource, or its end. One that cannot be understood leaves what was there, see [api.Admit]. If
-// nothing was there, a node, a pool or a filter is absent; a BGPPeer's sessions are closed as far as it says with whom
-// they are, and those of the mesh if the BGPConfiguration cannot be read: it may have a password.
-func (w *World) Update(u api.Update) {
+// Update takes over a resource, or its deletion. One that cannot be read leaves the earlier version in place, see [api.Admit]. If
+// there was none, a node, a pool or a filter is absent; a BGPPeer's sessions are closed as far as their peers
+// are known, and those of the mesh if the BGPConfiguration cannot be read: it may have a password.
+func (w *Resources) Update(u api.Update) {
 	ref, ok := api.ParseKey(u.Key)
 	if !ok {
 		return
 	}
-	delete(w.odd, u.Key)
+	delete(w.problems, u.Key)
 	if u.Value == nil {
-		delete(w.shut, u.Key)
-		w.keep(ref, nil)
+		delete(w.unreadable, u.Key)
+		w.set(ref, nil)
 		return
 	}
 	s, err := api.Admit(u)
 	if err == nil {
 		for _, p := range s.Problems {
-			w.odd[u.Key] = append(w.odd[u.Key], strings.ReplaceAll(fmt.Sprintf("%s: %s: %s", ref, p.Field, p.Reason), ": : ", ": "))
+			w.problems[u.Key] = append(w.problems[u.Key], strings.ReplaceAll(fmt.Sprintf("%s: %s: %s", ref, p.Field, p.Reason), ": : ", ": "))
 		}
-		delete(w.shut, u.Key)
-		w.keep(ref, s.Resource)
+		delete(w.unreadable, u.Key)
+		w.set(ref, s.Resource)
 		return
 	}
 	reason := fmt.Sprintf("%s: %s", ref, strings.TrimPrefix(err.Error(), u.Key+": "))
-	if w.shut[u.Key] == "" && w.knows(ref) {
-		w.odd[u.Key] = []string{reason + "; what was there before is kept"}
+	if w.unreadable[u.Key] == "" && w.has(ref) {
+		w.problems[u.Key] = []string{reason + "; the earlier version stays in effect"}
 		return
 	}
-	w.shut[u.Key] = reason
-	w.odd[u.Key] = []string{reason + "; nothing else is known of it"}
+	w.unreadable[u.Key] = reason
+	w.problems[u.Key] = []string{reason + "; there is no earlier version"}
 	switch ref.Kind {
 	case api.KindBGPPeer, api.KindBGPConfiguration:
 		if s.Resource == nil {
 			s.Resource = api.New(ref.Kind)
 		}
-		w.keep(ref, s.Resource)
+		w.set(ref, s.Resource)
 	}
 }
 
-// shutFor is why a resource could not be read; empty: it could.
-func (w *World) shutFor(kind, name string) string { return w.shut[api.KeyPrefix(kind, "")+name] }
+// unreadableReason returns why a resource could not be read; empty: it could.
+func (w *Resources) unreadableReason(kind, name string) string {
+	return w.unreadable[api.KeyPrefix(kind, "")+name]
+}
 
-// unread are the reasons why something is not known that routes may depend on.
-func (w *World) unread() (out []string) {
-	for _, key := range slices.Sorted(maps.Keys(w.shut)) {
-		out = append(out, w.shut[key])
+// unreadableReasons returns why resources that routes may depend on are unknown.
+func (w *Resources) unreadableReasons() (out []string) {
+	for _, key := range slices.Sorted(maps.Keys(w.unreadable)) {
+		out = append(out, w.unreadable[key])
 	}
 	return out
 }
 
-// knows reports whether there is a resource.
-func (w *World) knows(ref api.Ref) (known bool) {
+// has reports whether there is a resource.
+func (w *Resources) has(ref api.Ref) (known bool) {
 	switch ref.Kind {
 	case api.KindNode:
 		_, known = w.nodes[ref.Name]
@@ -113,22 +115,22 @@ func (w *World) knows(ref api.Ref) (known bool) {
 	return known
 }
 
-func (w *World) keep(ref api.Ref, r api.Resource) {
+func (w *Resources) set(ref api.Ref, r api.Resource) {
 	switch ref.Kind {
 	case api.KindNode:
-		keep(w.nodes, ref.Name, r)
+		setOrDelete(w.nodes, ref.Name, r)
 	case api.KindBGPConfiguration:
-		keep(w.configs, ref.Name, r)
+		setOrDelete(w.configs, ref.Name, r)
 	case api.KindBGPPeer:
-		keep(w.peers, ref.Name, r)
+		setOrDelete(w.peers, ref.Name, r)
 	case api.KindBGPFilter:
-		keep(w.filters, ref.Name, r)
+		setOrDelete(w.filters, ref.Name, r)
 	case api.KindIPPool:
-		keep(w.pools, ref.Name, r)
+		setOrDelete(w.pools, ref.Name, r)
 	}
 }
 
-func keep[T any](m map[string]*T, name string, r api.Resource) {
+func setOrDelete[T any](m map[string]*T, name string, r api.Resource) {
 	if v, ok := any(r).(*T); ok {
 		m[name] = v
 		return
@@ -136,12 +138,12 @@ func keep[T any](m map[string]*T, name string, r api.Resource) {
 	delete(m, name)
 }
 
-// host is what matters of a node.
+// host is the part of a Node that plans use.
 type host struct {
 	name    string
 	labels  map[string]string
-	four    netip.Prefix
-	six     netip.Prefix
+	v4      netip.Prefix
+	v6      netip.Prefix
 	as      uint32
 	port    uint16
 	cluster netip.Addr
@@ -149,26 +151,26 @@ type host struct {
 
 func (h host) addr(four bool) netip.Addr {
 	if four {
-		return h.four.Addr()
+		return h.v4.Addr()
 	}
-	return h.six.Addr()
+	return h.v6.Addr()
 }
 
-func (w *World) config(name string) *api.BGPConfigurationSpec {
+func (w *Resources) config(name string) *api.BGPConfigurationSpec {
 	if c := w.configs[name]; c != nil {
 		return &c.Spec
 	}
 	return &api.BGPConfigurationSpec{}
 }
 
-func (w *World) host(name string) (host, bool) {
+func (w *Resources) host(name string) (host, bool) {
 	n := w.nodes[name]
 	if n == nil || n.Spec.BGP == nil {
 		return host{name: name}, false
 	}
 	b, all := n.Spec.BGP, w.config("default")
 	h := host{name: name, labels: n.Metadata.Labels, as: DefaultAS}
-	h.four, h.six = address(b.IPv4Address), address(b.IPv6Address)
+	h.v4, h.v6 = address(b.IPv4Address), address(b.IPv6Address)
 	h.cluster, _ = netip.ParseAddr(b.RouteReflectorClusterID)
 	switch {
 	case b.ASNumber != nil:
@@ -177,7 +179,7 @@ func (w *World) host(name string) (host, bool) {
 		h.as = uint32(*all.ASNumber)
 	}
 	h.port = cmp.Or(w.config("node."+name).ListenPort, all.ListenPort, DefaultPort)
-	return h, h.four.IsValid() || h.six.IsValid()
+	return h, h.v4.IsValid() || h.v6.IsValid()
 }
 
 // address reads an address with or without a length; the zero value if it is neither.
@@ -192,8 +194,8 @@ func address(s string) netip.Prefix {
 	return netip.PrefixFrom(a, a.BitLen())
 }
 
-// hosts are all nodes that speak BGP, by name.
-func (w *World) hosts() []host {
+// bgpNodes are all nodes that speak BGP, by name.
+func (w *Resources) bgpNodes() []host {
 	var out []host
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		if h, ok := w.host(name); ok {
@@ -203,26 +205,26 @@ func (w *World) hosts() []host {
 	return out
 }
 
-// Plan says what a node is to do.
-func (w *World) Plan(node string) Plan {
-	p := Plan{Node: node, Unread: w.unread()}
-	for _, key := range slices.Sorted(maps.Keys(w.odd)) {
-		p.Problems = append(p.Problems, w.odd[key]...)
+// Plan returns the plan of a node.
+func (w *Resources) Plan(node string) Plan {
+	p := Plan{Node: node, Unread: w.unreadableReasons()}
+	for _, key := range slices.Sorted(maps.Keys(w.problems)) {
+		p.Problems = append(p.Problems, w.problems[key]...)
 	}
-	me, ok := w.host(node)
+	self, ok := w.host(node)
 	if !ok {
 		p.Off = fmt.Sprintf("Node %s has no address for BGP: set spec.bgp.ipv4Address or spec.bgp.ipv6Address", node)
 		switch {
-		case w.shutFor(api.KindNode, node) != "":
-			p.Off = w.shutFor(api.KindNode, node)
+		case w.unreadableReason(api.KindNode, node) != "":
+			p.Off = w.unreadableReason(api.KindNode, node)
 		case w.nodes[node] == nil:
 			p.Off = fmt.Sprintf("there is no Node %s: create it, with spec.bgp.ipv4Address", node)
 		}
 		return p
 	}
-	p.AS, p.RouterID, p.Cluster = me.as, w.routerID(me), me.cluster
-	w.settings(&p, me)
-	d := draft{World: w, plan: &p, me: me, hosts: w.hosts(), taken: map[netip.Addr]string{}}
+	p.AS, p.RouterID, p.Cluster = self.as, w.routerID(self), self.cluster
+	w.settings(&p, self)
+	d := planner{Resources: w, plan: &p, self: self, nodes: w.bgpNodes(), taken: map[netip.Addr]string{}}
 	d.pools()
 	d.peers()
 	d.mesh()
@@ -230,13 +232,13 @@ func (w *World) Plan(node string) Plan {
 	return p
 }
 
-// routerID is what is asked for, else the node's IPv4 address; a number made of its name where it has none.
-func (w *World) routerID(h host) netip.Addr {
+// routerID is the configured one, else the node's IPv4 address, else a hash of its name.
+func (w *Resources) routerID(h host) netip.Addr {
 	if id, err := netip.ParseAddr(w.RouterID); err == nil {
 		return id
 	}
-	if h.four.IsValid() && w.RouterID != RouterIDHash {
-		return h.four.Addr()
+	if h.v4.IsValid() && w.RouterID != RouterIDHash {
+		return h.v4.Addr()
 	}
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(h.name)) // never fails
@@ -244,10 +246,10 @@ func (w *World) routerID(h host) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(n>>24)%223 + 1, byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
-// RouterIDHash asks for a router id that is made of the node's name.
+// RouterIDHash as RouterID asks for a hash of the node's name.
 const RouterIDHash = "hash"
 
-// CheckRouterID says what is wrong with a wanted router id.
+// CheckRouterID checks a configured router id.
 func CheckRouterID(text string) error {
 	if a, err := netip.ParseAddr(text); text == "" || text == RouterIDHash || err == nil && a.Is4() && !a.IsUnspecified() {
 		return nil
@@ -255,20 +257,20 @@ func CheckRouterID(text string) error {
 	return fmt.Errorf("router id %q: want an IPv4 address, hash, or nothing", text)
 }
 
-// settings are those of the node's own configuration, else those of all.
-func (w *World) settings(p *Plan, me host) {
-	own, all := w.config("node."+me.name), w.config("default")
+// settings applies the node's own BGPConfiguration, and default where that sets nothing.
+func (w *Resources) settings(p *Plan, self host) {
+	own, all := w.config("node."+self.name), w.config("default")
 	p.Ignored = or(own.IgnoredInterfaces, all.IgnoredInterfaces)
 	nodeIP := cmp.Or(own.BindMode, all.BindMode) == "NodeIP"
 	for _, f := range []struct {
 		own, any netip.Addr
-	}{{me.four.Addr(), netip.IPv4Unspecified()}, {me.six.Addr(), netip.IPv6Unspecified()}} {
+	}{{self.v4.Addr(), netip.IPv4Unspecified()}, {self.v6.Addr(), netip.IPv6Unspecified()}} {
 		switch {
 		case !f.own.IsValid():
 		case nodeIP:
-			p.Listen = append(p.Listen, netip.AddrPortFrom(f.own, me.port))
+			p.Listen = append(p.Listen, netip.AddrPortFrom(f.own, self.port))
 		default:
-			p.Listen = append(p.Listen, netip.AddrPortFrom(f.any, me.port))
+			p.Listen = append(p.Listen, netip.AddrPortFrom(f.any, self.port))
 		}
 	}
 	for _, list := range [][]api.BGPServiceBlock{
@@ -295,7 +297,7 @@ func or[T any](own, all []T) []T {
 }
 
 // marks resolves the names of communities.
-func (w *World) marks(p *Plan, own, all *api.BGPConfigurationSpec) {
+func (w *Resources) marks(p *Plan, own, all *api.BGPConfigurationSpec) {
 	values := map[string]string{}
 	for _, c := range append(slices.Clone(all.Communities), own.Communities...) {
 		values[c.Name] = c.Value

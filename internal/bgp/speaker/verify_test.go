@@ -28,15 +28,15 @@ func TestASilentBFDIsAskedAbout(t *testing.T) {
 		says    string
 	}{
 		{name: "the path is dead", answers: nil, after: 300 * time.Millisecond, dead: true, says: "no packet for 900ms"},
-		{name: "the path answers", answers: []time.Duration{time.Hour}, after: 10 * time.Second, says: "yet the path answers"},
-		{name: "the path answers and dies later", answers: []time.Duration{10 * time.Second}, after: 10*time.Second + askEvery + askLater, dead: true, says: "no packet for 900ms"},
+		{name: "the path answers", answers: []time.Duration{time.Hour}, after: 10 * time.Second, says: "yet the peer answers"},
+		{name: "the path answers and dies later", answers: []time.Duration{10 * time.Second}, after: 10*time.Second + echoInterval + echoTimeout, dead: true, says: "no packet for 900ms"},
 		{name: "BFD is back before the path dies", answers: []time.Duration{5 * time.Second}, then: func(c chan<- []bfd.Status) { c <- []bfd.Status{up} }, after: 10 * time.Second},
 		{name: "our own BFD goes before the path dies", answers: []time.Duration{5 * time.Second}, then: func(c chan<- []bfd.Status) { c <- nil }, after: 10 * time.Second, says: "no BFD daemon answers"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				alive, began := make(chan []bfd.Status), time.Now()
-				s := New(Config{Log: slog.New(slog.DiscardHandler), Alive: alive, Answers: func(who netip.Addr, within time.Duration) error {
+				s := New(Config{Log: slog.New(slog.DiscardHandler), BFD: alive, Echo: func(who netip.Addr, within time.Duration) error {
 					if since := time.Since(began); who == peer && len(tt.answers) > 0 && since < tt.answers[0] {
 						return nil
 					}
@@ -53,9 +53,9 @@ func TestASilentBFDIsAskedAbout(t *testing.T) {
 				<-time.After(tt.after)
 				synctest.Wait()
 				dead, says := false, ""
-				_ = s.do(t.Context(), func() {
-					dead = s.live.dead[peer]
-					says = s.live.of(plan.Session{Peer: peer, BFD: plan.BFD{BFD: api.DefaultBFD}}).Why
+				_ = s.run(t.Context(), func() {
+					dead = s.live.deadPeers[peer]
+					says = s.live.status(plan.Session{Peer: peer, BFD: plan.BFD{BFD: api.DefaultBFD}}).Why
 				})
 				if dead != tt.dead || !strings.Contains(says, tt.says) {
 					t.Errorf("dead %v, %q; want %v, %q", dead, says, tt.dead, tt.says)

@@ -13,15 +13,15 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-// draft is the next state of some keys, and the state it was made from.
-type draft struct {
-	a     *Allocator
-	docs  map[string]*doc
-	order []*doc
-	lists map[string]bool // prefixes that were read whole
-	first bool            // no other was made of the same change
-	blind bool            // nothing is read: blocks and claims are as they were kept, and handles are new
-	extra *Beside
+// txn is the next state of some keys, and the state it was made from.
+type txn struct {
+	a      *Allocator
+	docs   map[string]*doc
+	order  []*doc
+	lists  map[string]bool // prefixes that were read whole
+	first  bool            // no other was made of the same change
+	cached bool            // nothing is read: blocks and claims are as they were kept, and handles are new
+	extra  *ExtraOps
 }
 
 // doc is one key. Which of the values it has, follows from the key.
@@ -40,9 +40,9 @@ type doc struct {
 	more     bool // of a handle: it counts more than before
 }
 
-func (a *Allocator) draft() *draft { return &draft{a: a, docs: map[string]*doc{}} }
+func (a *Allocator) newTxn() *txn { return &txn{a: a, docs: map[string]*doc{}} }
 
-func (d *draft) doc(key string) (*doc, bool) {
+func (d *txn) doc(key string) (*doc, bool) {
 	e, ok := d.docs[key]
 	if !ok {
 		e = &doc{key: key, was: api.Update{Key: key}, gone: true}
@@ -52,14 +52,14 @@ func (d *draft) doc(key string) (*doc, bool) {
 	return e, ok
 }
 
-// read brings a key into the draft.
-func (d *draft) read(ctx context.Context, key string) (*doc, error) {
+// read brings a key into the transaction.
+func (d *txn) read(ctx context.Context, key string) (*doc, error) {
 	e, ok := d.doc(key)
 	if ok {
 		return e.open(), nil
 	}
-	if d.blind {
-		return d.recall(e)
+	if d.cached {
+		return d.fromCache(e)
 	}
 	u, err := d.a.store.Get(ctx, key)
 	if errors.Is(err, datastore.ErrNotFound) {
@@ -70,7 +70,7 @@ func (d *draft) read(ctx context.Context, key string) (*doc, error) {
 		return nil, err
 	}
 	if kept := d.a.kept[key]; kept != nil && kept.was.Revision == u.Revision {
-		delete(d.a.kept, key) // it is the draft's to change now
+		delete(d.a.kept, key) // it is the transaction's to change now
 		*e = *kept
 	} else {
 		e.decode(u)
@@ -78,8 +78,8 @@ func (d *draft) read(ctx context.Context, key string) (*doc, error) {
 	return e, nil
 }
 
-// recall makes a key what it was after the last change, or a handle that is not there.
-func (d *draft) recall(e *doc) (*doc, error) {
+// fromCache makes a key what it was after the last change, or a handle that is not there.
+func (d *txn) fromCache(e *doc) (*doc, error) {
 	if kept, ok := d.a.kept[e.key]; ok {
 		delete(d.a.kept, e.key)
 		*e = *kept
@@ -95,8 +95,8 @@ func (d *draft) recall(e *doc) (*doc, error) {
 // mostKept is how many keys are kept: blocks and affinities of one node, of which it needs two at a time.
 const mostKept = 64
 
-// keep remembers what a draft made of the store.
-func (a *Allocator) keep(d *draft) {
+// keep remembers what a transaction made of the store.
+func (a *Allocator) keep(d *txn) {
 	if a.cfg.Reuse == 0 {
 		return
 	}
@@ -143,12 +143,12 @@ func (e *doc) decode(u api.Update) {
 	}
 }
 
-func (d *draft) block(ctx context.Context, p netip.Prefix) (*doc, error) {
+func (d *txn) block(ctx context.Context, p netip.Prefix) (*doc, error) {
 	return d.read(ctx, api.BlockKey(p))
 }
 
 // claims are the blocks of a family to which an owner has a claim, of whatever state.
-func (d *draft) claims(ctx context.Context, o api.Owner, four bool) ([]netip.Prefix, error) {
+func (d *txn) claims(ctx context.Context, o api.Owner, four bool) ([]netip.Prefix, error) {
 	prefix := api.AffinitiesPrefix(o)
 	if err := d.list(ctx, prefix); err != nil {
 		return nil, err
@@ -162,8 +162,8 @@ func (d *draft) claims(ctx context.Context, o api.Owner, four bool) ([]netip.Pre
 	return out, nil
 }
 
-// list brings all keys with a prefix into the draft, closed.
-func (d *draft) list(ctx context.Context, prefix string) error {
+// list brings all keys with a prefix into the transaction, closed.
+func (d *txn) list(ctx context.Context, prefix string) error {
 	if d.lists[prefix] {
 		return nil
 	}
@@ -188,7 +188,7 @@ func (d *draft) list(ctx context.Context, prefix string) error {
 }
 
 // blocks reads all blocks of a family, closed; those that cannot be read are bad when opened.
-func (d *draft) blocks(ctx context.Context, of netip.Addr) ([]*doc, error) {
+func (d *txn) blocks(ctx context.Context, of netip.Addr) ([]*doc, error) {
 	prefix := api.BlocksPrefix(of)
 	if err := d.list(ctx, prefix); err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ func (d *draft) blocks(ctx context.Context, of netip.Addr) ([]*doc, error) {
 }
 
 // create puts a new block, that nobody may have made meanwhile.
-func (d *draft) create(b *api.Block) *doc {
+func (d *txn) create(b *api.Block) *doc {
 	e, _ := d.doc(api.BlockKey(b.CIDR))
 	e.block, e.dirty, e.gone = b, true, false
 	return e
@@ -221,7 +221,7 @@ func (e *doc) touch() {
 func (e *doc) remove() { e.dirty, e.gone = true, true }
 
 // claim makes an owner's affinity to a block confirmed.
-func (d *draft) claim(ctx context.Context, o api.Owner, p netip.Prefix) error {
+func (d *txn) claim(ctx context.Context, o api.Owner, p netip.Prefix) error {
 	e, err := d.read(ctx, api.AffinityKey(o, p))
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ func (d *draft) claim(ctx context.Context, o api.Owner, p netip.Prefix) error {
 }
 
 // unclaim takes an owner's affinity to a block away.
-func (d *draft) unclaim(ctx context.Context, o api.Owner, p netip.Prefix) error {
+func (d *txn) unclaim(ctx context.Context, o api.Owner, p netip.Prefix) error {
 	e, err := d.read(ctx, api.AffinityKey(o, p))
 	if err == nil && !e.gone {
 		e.remove()
@@ -249,7 +249,7 @@ func (d *draft) unclaim(ctx context.Context, o api.Owner, p netip.Prefix) error 
 
 // count changes how many addresses of a block a handle has. It counts down to
 // none at most: a handle that counts too few is no reason to keep an address.
-func (d *draft) count(ctx context.Context, handle string, p netip.Prefix, by int) error {
+func (d *txn) count(ctx context.Context, handle string, p netip.Prefix, by int) error {
 	if handle == "" {
 		return nil
 	}
@@ -302,7 +302,7 @@ func (e *doc) value() ([]byte, error) {
 }
 
 // changed are the docs that differ from what is stored.
-func (d *draft) changed() []*doc {
+func (d *txn) changed() []*doc {
 	var out []*doc
 	for _, e := range d.order {
 		if e.dirty && !(e.gone && e.was.Revision.IsZero()) {
@@ -312,8 +312,8 @@ func (d *draft) changed() []*doc {
 	return out
 }
 
-// commit makes the store what the draft says.
-func (a *Allocator) commit(ctx context.Context, d *draft) error {
+// commit makes the store what the transaction says.
+func (a *Allocator) commit(ctx context.Context, d *txn) error {
 	changed := d.changed()
 	if len(changed) == 0 {
 		return nil

@@ -36,9 +36,9 @@ type counts struct {
 // Counts counts packets since New.
 type Counts struct {
 	Sent, Unsent, Received uint64
-	NoSession                uint64 // from no configured peer, on another link, or with another session's discriminator
+	NoSession              uint64 // from no configured peer, on another link, or with another session's discriminator
 	Invalid                uint64 // discarded by RFC 5880, 6.8.6
-	BadTTL                    uint64 // received with a TTL below 255 (RFC 5881, 5)
+	BadTTL                 uint64 // received with a TTL below 255 (RFC 5881, 5)
 }
 
 // Counts returns the counters.

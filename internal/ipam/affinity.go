@@ -9,7 +9,7 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// BlockArgs asks for a block with room, before anybody asks for an address.
+// BlockArgs asks for a block with a free address, before an address is needed.
 type BlockArgs struct {
 	Node  string
 	Six   bool
@@ -34,9 +34,9 @@ func (a *Allocator) EnsureBlock(ctx context.Context, args BlockArgs) (netip.Pref
 	return out, err
 }
 
-// room finds a block of the owner's with an address left, or claims one.
+// room finds a block of the owner with a free address, or claims one.
 func (f *assignment) room(ctx context.Context) (netip.Prefix, error) {
-	if err := f.own(ctx); err != nil { // takes nothing, since nothing is wanted
+	if err := f.own(ctx); err != nil { // takes nothing, since left is zero
 		return netip.Prefix{}, err
 	}
 	for _, e := range f.d.order {
@@ -66,7 +66,7 @@ func (f *assignment) room(ctx context.Context) (netip.Prefix, error) {
 }
 
 // ReleaseHostAffinities gives up all blocks of a node: empty ones are deleted;
-// the others stay, as nobody's, until their last address is released. If they
+// the others stay, without affinity, until their last address is released. If they
 // must be empty, none is given up when one is not.
 func (a *Allocator) ReleaseHostAffinities(ctx context.Context, node string, mustBeEmpty bool) error {
 	owner := ownerOf(node, UseWorkload)
@@ -146,7 +146,7 @@ func (a *Allocator) RetirePool(ctx context.Context, key string, disable func(sto
 	if err != nil {
 		return 0, err
 	}
-	st, _ := api.DecodeStored(u) // of what cannot be read nobody has a block
+	st, _ := api.DecodeStored(u) // an unreadable pool has no blocks
 	r, ok := st.Resource.(*api.IPPool)
 	if !ok {
 		return 0, nil
@@ -156,7 +156,7 @@ func (a *Allocator) RetirePool(ctx context.Context, key string, disable func(sto
 		return 0, nil
 	}
 	if u.Value, err = disable(u.Value); err == nil {
-		_, err = a.store.Update(ctx, u) // else somebody claims a block that was just given up
+		_, err = a.store.Update(ctx, u) // else a node could claim a block that was just given up
 	}
 	if err != nil {
 		return 0, err

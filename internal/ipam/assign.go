@@ -12,29 +12,29 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-// mostBlocks is how many blocks of a family a host may have if nobody says otherwise.
+// mostBlocks is the default number of blocks of a family that a host may have.
 const mostBlocks = 20
 
-// AutoArgs asks for addresses, whichever they are.
+// AutoArgs asks for any free addresses.
 type AutoArgs struct {
 	Node       string
-	Handle     string            // whose the addresses are; by it they are released
+	Handle     string            // the owner of the addresses; releases them all
 	Attributes map[string]string // kept with each address, see api.AttributePod and others
 	Num4, Num6 int
 	Use        string    // empty: UseWorkload
 	Namespace  string    // of the workload, for namespaceSelectors
 	Pools      []string  // names or CIDRs; empty: those that fit
-	MaxBlocks  int       // of one family, for this node; zero: what is configured
-	Windows    bool      // new blocks keep what Windows needs, and nothing is borrowed
+	MaxBlocks  int       // of one family, for this node; zero: the configured number
+	Windows    bool      // new blocks reserve the addresses that Windows needs, and none is borrowed
 	ExtraOps   *ExtraOps // nil: nothing
 }
 
-// ExtraOps is one key that is written in the same transaction as the addresses, where the store has transactions.
+// ExtraOps is one more key that is written in the transaction that assigns addresses, if the store has transactions.
 type ExtraOps struct {
 	// Make is called with addresses that are free, before they are assigned, and again if another took them meanwhile. The
-	// revision that it returns is the one that the key must have; zero: it must not exist.
+	// revision in its result is the one that the key must have; zero: it must not exist.
 	Make func(context.Context, []Address) (api.Update, error)
-	// Written is what was written, with its revision; without one, nothing was.
+	// Written is the key as written; its revision is zero if nothing was.
 	Written api.Update
 
 	kv api.Update
@@ -58,19 +58,19 @@ func (g AutoArgs) String() string {
 	return fmt.Sprintf("assign %s on %s", strings.Join(what, " and "), g.Node)
 }
 
-// request is AutoArgs with all that must be known to fill it.
+// request is AutoArgs with what was read to serve it.
 type request struct {
 	AutoArgs
 	*resources
-	old       bool // the world was read a little while ago
+	old       bool // the resources were read a little while ago, see Config.Reuse
 	a         *Allocator
 	owner     api.Owner
 	requester requester
 	attr      api.BlockAttribute
 }
 
-// Assign gives out all addresses that are asked for, or none. After an error other
-// than ErrNoAddress, such as datastore.ErrUnavailable, it is not known which of
+// Assign assigns all addresses that are asked for, or none. After an error other
+// than ErrNoAddress, such as datastore.ErrUnavailable, it is unknown which of
 // the two: release the handle.
 func (a *Allocator) Assign(ctx context.Context, args AutoArgs) ([]Address, error) {
 	r, err := a.request(ctx, args)
@@ -78,7 +78,7 @@ func (a *Allocator) Assign(ctx context.Context, args AutoArgs) ([]Address, error
 		return nil, fmt.Errorf("%s: %w", args, err)
 	}
 	out, err := r.assign(ctx, args)
-	if errors.Is(err, ErrNoAddress) && r.old { // there may be another pool by now
+	if errors.Is(err, ErrNoAddress) && r.old { // a pool may have been added since
 		a.forget(ctx, r.resources)
 		return a.Assign(ctx, args)
 	}
@@ -114,7 +114,7 @@ func (r *request) assign(ctx context.Context, args AutoArgs) (out []Address, err
 	return out, nil
 }
 
-// request reads what decides where the addresses may come from.
+// request reads the resources that decide which pools may be used.
 func (a *Allocator) request(ctx context.Context, args AutoArgs) (*request, error) {
 	if args.Use == "" {
 		args.Use = UseWorkload
@@ -141,7 +141,7 @@ func (a *Allocator) request(ctx context.Context, args AutoArgs) (*request, error
 	return r, err
 }
 
-// namespaceLabels are those that the namespace's profile hands on.
+// namespaceLabels returns the namespace's labels, as its profile has them.
 func (w *resources) namespaceLabels(ctx context.Context, s datastore.Store, namespace string) (map[string]string, error) {
 	out := map[string]string{api.LabelName: namespace}
 	profile, err := w.labelled(ctx, s, api.Ref{Kind: api.KindProfile, Name: "kns." + namespace})
@@ -155,13 +155,13 @@ func (w *resources) namespaceLabels(ctx context.Context, s datastore.Store, name
 	return out, err
 }
 
-// checkNames refuses what cannot be part of a key.
+// checkNames refuses names that cannot be part of a key.
 func checkNames(node, handle string) error {
 	switch {
 	case node == "" || strings.Contains(node, "/"):
 		return fmt.Errorf("node %q: want a name without /", node)
 	case handle == "":
-		return errors.New("no handle: without one nobody could say whose the addresses are")
+		return errors.New("no handle: it names the owner of the addresses")
 	case strings.ContainsAny(handle, "/\r"):
 		return fmt.Errorf("handle %q: must not contain /", handle)
 	}
@@ -172,8 +172,8 @@ func attribute(handle string, attrs map[string]string) api.BlockAttribute {
 	return api.BlockAttribute{Handle: &handle, Owner: attrs}
 }
 
-// fill finds n addresses of a family: in blocks that the node has, then in new
-// ones, then in those of others.
+// fill finds n addresses of a family: in the node's blocks, then in new
+// ones, then in those of other nodes.
 func (r *request) fill(ctx context.Context, d *txn, four bool, n int) ([]Address, error) {
 	pools := r.choose(four, r.requester)
 	f := &assignment{request: r, d: d, four: four, left: n, pools: pools}
@@ -206,13 +206,13 @@ type assignment struct {
 	left    int
 	pools   []Pool
 	got     []Address
-	owned   int            // blocks that the node has
-	full    []netip.Prefix // of these, those that were full when they were looked at last
+	owned   int            // the node's blocks
+	full    []netip.Prefix // of these, those that were full when they were read last
 	limit   string         // why no further block was claimed
 	claimed *doc           // the last one
 }
 
-// pool is the usable one that a block belongs to.
+// pool finds the usable pool of a block.
 func (f *assignment) pool(block netip.Prefix) (Pool, bool) {
 	for _, p := range f.pools {
 		if p.Why == "" && p.size == block.Bits() && p.CIDR.Contains(block.Addr()) {
@@ -226,7 +226,7 @@ func (r *request) isFree(a netip.Addr) bool {
 	return !slices.ContainsFunc(r.reserved, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// remember notes whether there is nothing to be had in a block, now or when addresses have rested.
+// remember notes whether a block is full, counting addresses that cool down as free.
 func (a *Allocator) remember(b *api.Block) {
 	rests := slices.ContainsFunc(b.Attributes, func(attr api.BlockAttribute) bool { return resting(&attr) })
 	if len(b.Unallocated) > 0 || rests {
@@ -236,7 +236,7 @@ func (a *Allocator) remember(b *api.Block) {
 	}
 }
 
-// takeFrom allocates what a block has, up to what is wanted.
+// takeFrom allocates addresses of a block, as many as are still wanted.
 func (f *assignment) takeFrom(ctx context.Context, e *doc, p Pool) error {
 	b := e.block
 	if f.a.cooling(f.config).thaw(b) {
@@ -257,7 +257,7 @@ func (f *assignment) takeFrom(ctx context.Context, e *doc, p Pool) error {
 	return f.d.count(ctx, f.Handle, b.CIDR, len(ords))
 }
 
-// again takes from the block in which there was room last time.
+// again takes from the block that had free addresses last time, without reading the store.
 func (f *assignment) again(ctx context.Context) ([]Address, error) {
 	p, known := f.a.roomy[f.roomyKey()]
 	pool, usable := f.pool(p)
@@ -280,7 +280,7 @@ func (f *assignment) again(ctx context.Context) ([]Address, error) {
 	return f.got, f.d.claim(ctx, f.owner, p)
 }
 
-// own takes from the blocks that the node has.
+// own takes from the node's blocks.
 func (f *assignment) own(ctx context.Context) error {
 	blocks, err := f.d.claims(ctx, f.owner, f.four)
 	if err != nil {
@@ -305,14 +305,14 @@ func (f *assignment) own(ctx context.Context) error {
 	return f.from(ctx, blocks)
 }
 
-// ownFull takes from the node's blocks that were full, if there is no other way: others may have given addresses back.
+// ownFull takes from the node's blocks that were full when read last: addresses may have been released since.
 func (f *assignment) ownFull(ctx context.Context) error { return f.from(ctx, f.full) }
 
-// from takes from blocks to which the node has a claim.
+// from takes from blocks to which the node has an affinity.
 func (f *assignment) from(ctx context.Context, blocks []netip.Prefix) error {
 	for _, p := range blocks {
 		if f.left == 0 && len(f.got) > 0 {
-			return nil // how many it has matters only to who claims another
+			return nil // the number of blocks matters only to claimNew
 		}
 		e, err := f.d.block(ctx, p)
 		if err != nil {
@@ -322,7 +322,7 @@ func (f *assignment) from(ctx context.Context, blocks []netip.Prefix) error {
 			continue
 		}
 		if own, ok := e.block.Owner(); !ok || own != f.owner {
-			continue // a claim that was not settled, or is stale; the block says whose it is
+			continue // a pending or stale affinity; the block's own affinity decides
 		}
 		f.owned++
 		pool, ok := f.pool(p)
@@ -345,7 +345,7 @@ func (f *assignment) from(ctx context.Context, blocks []netip.Prefix) error {
 
 func (f *assignment) roomyKey() string { return fmt.Sprintf("%s %v", f.owner, f.four) }
 
-// claimNew takes from blocks that nobody had.
+// claimNew takes from new blocks.
 func (f *assignment) claimNew(ctx context.Context) error {
 	for f.left > 0 {
 		if err := f.claimOne(ctx); err != nil || f.claimed == nil {
@@ -359,7 +359,7 @@ func (f *assignment) claimNew(ctx context.Context) error {
 	return nil
 }
 
-// claimOne makes a block the owner's, if it may have another and there is one.
+// claimOne claims a block for the owner, if it may have another and there is one.
 func (f *assignment) claimOne(ctx context.Context) (err error) {
 	f.claimed = nil
 	most := mostBlocks
@@ -383,7 +383,7 @@ func (f *assignment) claimOne(ctx context.Context) (err error) {
 	return f.d.claim(ctx, f.owner, f.claimed.block.CIDR)
 }
 
-// borrow takes from blocks of others.
+// borrow takes from blocks of other nodes.
 func (f *assignment) borrow(ctx context.Context) error {
 	if f.config.StrictAffinity || f.Windows {
 		return nil
@@ -392,7 +392,7 @@ func (f *assignment) borrow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Not all hosts begin at the same block.
+	// Hosts begin at different blocks.
 	if n := len(all); n > 0 {
 		at := int(seed(f.owner.Name) % uint64(n))
 		all = append(slices.Clone(all[at:]), all[:at]...)

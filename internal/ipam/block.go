@@ -18,8 +18,8 @@ func newBlock(cidr netip.Prefix, owner api.Owner, now time.Time) *api.Block {
 	own := owner.String()
 	b := &api.Block{
 		CIDR: cidr, Affinity: &own, ClaimTime: now.UTC().Format(time.RFC3339), Attributes: []api.BlockAttribute{},
-		// A block that is deleted and made again must not count from where it did before: a late
-		// release of its former life would hit.
+		// A block that is deleted and created again must not repeat sequence numbers: a late
+		// release of an earlier allocation would match.
 		Sequence: uint64(now.UnixNano()), Sequences: map[string]uint64{},
 	}
 	b.Allocations = make([]*int, b.Size())
@@ -52,7 +52,7 @@ func take(b *api.Block, n int, attr api.BlockAttribute, usable func(netip.Addr) 
 	for _, ord := range b.Unallocated {
 		switch {
 		case ord < 0 || ord >= b.Size() || b.Allocations[ord] != nil || slices.Contains(got, ord):
-			// A free list that lies; the allocations say what is so.
+			// A wrong free list; the allocations decide.
 		case len(got) < n && usable(b.Addr(ord)):
 			got = append(got, ord)
 		default:
@@ -102,7 +102,7 @@ func handleOf(a *api.BlockAttribute) string {
 	return h
 }
 
-// release frees addresses, or if they are to rest, marks them released.
+// release frees addresses, or marks them released if there is a cool-down time.
 func release(b *api.Block, ords []int, restSince string) {
 	for _, ord := range ords {
 		if restSince != "" {
@@ -144,20 +144,20 @@ func dropAttributes(b *api.Block) {
 	b.Attributes = kept
 }
 
-// resting reports whether an allocation was released: it cools down, or has rested and was not made use of since.
+// resting reports whether an allocation was released, and is not free yet: it cools down, or its time is over.
 func resting(attr *api.BlockAttribute) bool { return attr != nil && attr.ReleasedAt != "" }
 
-// cooling says which of the addresses that were released rest still. The datastore does not: nobody writes when the time is over.
+// cooling decides which released addresses still cool down. The datastore does not have that: nothing is written when the time is over.
 type cooling struct {
 	now  time.Time
-	rest time.Duration // zero: none does
+	rest time.Duration // zero: no cool-down
 }
 
 func (a *Allocator) cooling(config api.IPAMConfig) cooling {
 	return cooling{a.cfg.Now(), seconds(config.CooldownSeconds)}
 }
 
-// begin is the time that is kept with an address which is released now; empty: it does not rest.
+// begin returns the release time to store with an address; empty: no cool-down.
 func (c cooling) begin() string {
 	if c.rest <= 0 {
 		return ""
@@ -165,7 +165,7 @@ func (c cooling) begin() string {
 	return stamp(c.now)
 }
 
-// over reports whether an allocation was released, and when, and has rested long enough: it is as good as free.
+// over reports whether an allocation was released and its cool-down is over: it counts as free.
 func (c cooling) over(attr *api.BlockAttribute) (since time.Time, yes bool) {
 	if !resting(attr) {
 		return since, false
@@ -174,7 +174,7 @@ func (c cooling) over(attr *api.BlockAttribute) (since time.Time, yes bool) {
 	return since, err != nil || c.rest <= 0 || c.now.Sub(since) >= c.rest
 }
 
-// empty reports whether the block can be given up: nobody has an address of it, and none cools down.
+// empty reports whether a block can be given up: no address is in use or cools down.
 func (c cooling) empty(b *api.Block) bool {
 	for ord := range b.Allocations {
 		attr := b.Attribute(ord)
@@ -185,7 +185,7 @@ func (c cooling) empty(b *api.Block) bool {
 	return true
 }
 
-// count counts the addresses of a block that cool down, and those that are free: nobody's, or rested.
+// count counts a block's addresses that cool down, and the free ones, including those whose cool-down is over.
 func (c cooling) count(b *api.Block) (cold int, free []int) {
 	free = slices.Clone(b.Unallocated)
 	for ord := range b.Allocations {
@@ -199,7 +199,7 @@ func (c cooling) count(b *api.Block) (cold int, free []int) {
 	return cold, free
 }
 
-// inUse is the error of a block that was to be empty.
+// inUse is the error for a block that is not empty.
 func (c cooling) inUse(b *api.Block) error {
 	text := ""
 	if cold, _ := c.count(b); cold > 0 {
@@ -208,7 +208,7 @@ func (c cooling) inUse(b *api.Block) error {
 	return fmt.Errorf("block %s %w: %d%s", b.CIDR, ErrInUse, used(b), text)
 }
 
-// thaw frees what has rested long enough, in the order of its release, and
+// thaw frees addresses whose cool-down is over, in the order of their release, and
 // reports whether there was any.
 func (c cooling) thaw(b *api.Block) bool {
 	type cold struct {
@@ -228,7 +228,7 @@ func (c cooling) thaw(b *api.Block) bool {
 	return len(warm) > 0
 }
 
-// used counts the addresses that somebody has.
+// used counts the addresses in use.
 func used(b *api.Block) (n int) {
 	for ord := range b.Allocations {
 		if attr := b.Attribute(ord); attr != nil && !resting(attr) && handleOf(attr) != windows {
@@ -238,7 +238,7 @@ func used(b *api.Block) (n int) {
 	return n
 }
 
-// of are the ordinals that a handle has.
+// of returns the ordinals of a handle's addresses.
 func of(b *api.Block, handle string) []int {
 	var out []int
 	for ord := range b.Allocations {

@@ -14,15 +14,15 @@ import (
 
 // Kinds of findings.
 const (
-	FoundLeak     = "leak"     // an address is allocated, and nobody has it
-	FoundHandle   = "handle"   // a handle counts other than blocks have
+	FoundLeak     = "leak"     // an allocated address without user
+	FoundHandle   = "handle"   // a handle's counts differ from the blocks
 	FoundBlock    = "block"    // a block contradicts itself, or belongs to no pool
 	FoundClaim    = "claim"    // an affinity and its block disagree, or its node is gone
 	FoundEndpoint = "endpoint" // an endpoint has an address that is not its own
 	FoundBroken   = "broken"   // a value that cannot be read
 )
 
-// Finding is one thing that is not as it should be.
+// Finding is one inconsistency.
 type Finding struct {
 	Kind     string     `json:"kind"`
 	Address  netip.Addr `json:"address,omitzero"`
@@ -31,13 +31,13 @@ type Finding struct {
 	Sequence uint64     `json:"sequence,omitempty"`
 	Owner    string     `json:"owner,omitempty"`
 	Problem  string     `json:"problem"`        // what is wrong
-	Proof    string     `json:"proof"`          // how that is known
+	Proof    string     `json:"proof"`          // the evidence
 	Fix      string     `json:"fix,omitempty"`  // what a repair does; empty: nothing, see Kept
-	Kept     string     `json:"kept,omitempty"` // why it is left alone
+	Kept     string     `json:"kept,omitempty"` // why it is not repaired
 
 	node string                  // of a leak: for which it was allocated
 	note string                  // and what else was kept with it
-	seen map[string]api.Revision // revisions of what it was concluded from
+	seen map[string]api.Revision // revisions of the keys that it follows from
 	fix  func(*repair) error
 }
 
@@ -59,7 +59,7 @@ func (f Finding) IsContainerOf(node string) bool {
 // CheckOptions say what counts as proven.
 type CheckOptions struct {
 	Now   time.Time
-	Grace time.Duration // an address that is younger is nobody's leak yet
+	Grace time.Duration // an address that was assigned more recently is not reported as a leak
 }
 
 // Check compares blocks, handles, affinities, endpoints and nodes.
@@ -79,7 +79,7 @@ func (v *Survey) Check(o CheckOptions) []Finding {
 	return c.found
 }
 
-// checking is a check that runs.
+// checking is the state of one check.
 type checking struct {
 	*Survey
 	CheckOptions
@@ -163,10 +163,10 @@ func first(list []string, n int) []string {
 	return list
 }
 
-// allocation asks whether somebody has the address.
+// allocation checks whether an address has a user.
 func (c *checking) allocation(l Allocation) {
 	if resting(l.Attr) {
-		return // its user gave it back
+		return // released by its user
 	}
 	handle, block := handleOf(l.Attr), l.Block.CIDR.String()
 	if handle == windows {
@@ -236,7 +236,7 @@ func (c *checking) orphan(l Allocation, handle string) (proof string, proven, ho
 	return "no WorkloadEndpoint has it, and nothing says that " + whose + " was to have one", false, false
 }
 
-// userOf is whose an address is, as far as is known.
+// userOf describes the user of an address, as far as it is known.
 func userOf(attrs map[string]string, handle string) string {
 	pod, namespace := attrs[api.AttributePod], attrs[api.AttributeNamespace]
 	switch {
@@ -393,7 +393,7 @@ func claimant(e *doc) (api.Owner, bool) {
 	return Owner(e.block)
 }
 
-// owner asks whether a block's owner exists and knows of it.
+// owner checks whether a block's owner exists and has an affinity to it.
 func (c *checking) owner(b *api.Block) {
 	own, ok := b.Owner()
 	if !ok {
@@ -417,7 +417,7 @@ func (c *checking) owner(b *api.Block) {
 	c.add(f, key, api.BlockKey(b.CIDR))
 }
 
-// lost reports whether a host is gone for certain.
+// lost reports whether a host is certainly gone.
 func (c *checking) lost(own api.Owner) bool {
 	if own.Type != api.OwnerHost || len(c.nodes) == 0 || c.nodes[own.Name] != nil {
 		return false
@@ -433,7 +433,7 @@ func (c *checking) lost(own api.Owner) bool {
 	return true
 }
 
-// endpoints looks for addresses that two have, or that are not allocated.
+// endpoints finds addresses of two endpoints, and addresses that are not allocated.
 func (c *checking) endpoints() {
 	for _, a := range slices.SortedFunc(maps.Keys(c.users), netip.Addr.Compare) {
 		us := c.users[a]
@@ -445,7 +445,7 @@ func (c *checking) endpoints() {
 		}
 		pool, ok := c.PoolOf(netip.PrefixFrom(a, a.BitLen()))
 		if !ok {
-			continue // not of ours
+			continue // not of our pools
 		}
 		block, err := a.Prefix(pool.size)
 		e := c.docs[api.BlockKey(block)]

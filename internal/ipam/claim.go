@@ -12,8 +12,8 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// youth is the age below which an empty block is not taken from its owner: that
-// one may have claimed it to use it now.
+// youth is the age below which an empty block is not taken from its owner: the owner
+// may have claimed it to use it now.
 const youth = time.Minute
 
 // free finds a block of a usable pool for the owner: one that does not exist yet,
@@ -76,8 +76,8 @@ func (f *assignment) idle(b *api.Block) bool {
 	return err != nil || f.a.cfg.Now().Sub(since) >= youth
 }
 
-// gap finds a block of the pool that does not exist. Each owner begins to look
-// at a place of its own, so that hosts that start together do not race for one.
+// gap finds a block of the pool that does not exist. Each owner begins the search
+// at a place of its own, so that hosts that start together do not conflict.
 func (f *assignment) gap(p Pool, by taken) (netip.Prefix, bool) {
 	first := nth(p, seed(f.owner.Name)%(uint64(1)<<min(p.size-p.CIDR.Bits(), 63)))
 	at, wrapped := first, false
@@ -184,7 +184,7 @@ func nth(p Pool, i uint64) netip.Prefix {
 	return netip.PrefixFrom(a, p.size)
 }
 
-// seed spreads names over numbers.
+// seed hashes a name.
 func seed(name string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name)) // it cannot fail

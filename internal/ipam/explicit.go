@@ -18,7 +18,7 @@ type IPArgs struct {
 	Use        string // empty: UseWorkload
 }
 
-// AssignedError says who has an address.
+// AssignedError is the error for an address that is assigned already.
 type AssignedError struct {
 	Addr   netip.Addr
 	Handle string
@@ -31,8 +31,8 @@ func (e *AssignedError) Error() string {
 	return fmt.Sprintf("%v to handle %s", ErrAssigned, e.Handle)
 }
 
-// AssignIP gives out one address that the caller names. Reservations and the
-// pool's selectors do not matter: whoever names an address, means it. A block
+// AssignIP assigns one given address. Reservations and the
+// pool's selectors are not applied to explicit addresses. A block
 // that does not exist becomes the node's.
 func (a *Allocator) AssignIP(ctx context.Context, args IPArgs) (Address, error) {
 	what := fmt.Sprintf("assign %s on %s", args.Addr, args.Node)
@@ -102,7 +102,7 @@ func (w *resources) takeThis(ctx context.Context, d *txn, block netip.Prefix, ar
 	}
 	b := e.block
 	ord, _ := b.Ordinal(args.Addr)
-	if resting(b.Attribute(ord)) { // cooling down is for those who do not care which they get
+	if resting(b.Attribute(ord)) { // cool-down does not apply to explicit addresses
 		release(b, []int{ord}, "")
 		e.touch()
 	}
@@ -134,7 +134,7 @@ func (d *txn) insteadOf(ctx context.Context, absent *doc, addr netip.Addr) (*doc
 	return absent, nil
 }
 
-// Owner is who has a block; the zero Owner and false if nobody has, or there is none.
+// Owner returns a block's owner; the zero Owner and false if it has none, or there is no block.
 func Owner(b *api.Block) (api.Owner, bool) {
 	if b == nil {
 		return api.Owner{}, false

@@ -1,8 +1,8 @@
-// Package ipam gives out addresses of pools, block by block, in Calico's data.
+// Package ipam assigns addresses of pools, block by block, in Calico's data model.
 //
 // In: a request (node, handle, how many of which family), and a store with
 // pools, reservations, configuration, blocks, affinities and handles.
-// Out: addresses that nobody else has, or an error that says of each pool why
+// Out: addresses that are assigned once, or an error that says for each pool why
 // it had none.
 //
 // An address is an allocation in a block; the block is mostly one host's (its
@@ -26,7 +26,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-// Errors that callers tell apart with errors.Is.
+// Errors for errors.Is.
 var (
 	ErrNoAddress = errors.New("no address is left")
 	ErrAssigned  = errors.New("is assigned already")
@@ -43,40 +43,40 @@ const (
 	UseLoadBalancer = "LoadBalancer"
 )
 
-// Config is how an Allocator works. Its zero value works.
+// Config configures an Allocator. The zero value works.
 type Config struct {
 	Now      func() time.Time // nil: time.Now
-	TwoPhase bool             // do without transactions even where the store has them
-	Tries    int              // how often a change is begun anew when another writer was first; zero means 100
+	TwoPhase bool             // use no transactions even if the store has them
+	Tries    int              // how often a change is tried after conflicts; zero means 100
 	// Pause waits before a try is repeated; nil: a random time, up to 4ms and longer each time.
 	Pause func(ctx context.Context, try int) error
-	// Reuse is how long what Assign read of pools, reservations, configuration, node and namespaces is good for the next
-	// Assign; zero means for that one alone. One that finds no address looks anew. The blocks that the last change wrote
-	// are then taken to be as they were left, since the transaction says whether they are; and later, if the store has the
+	// Reuse is how long pools, reservations, configuration, node and namespaces that Assign read may be used by the next
+	// Assign; zero: not at all. One that finds no address reads again. The blocks that the last change wrote
+	// are then assumed to be unchanged, which the transaction verifies; and later, if the store has the
 	// same revision, they are not decoded again.
 	Reuse time.Duration
 }
 
-// Allocator gives out and takes back addresses. Any goroutine may use it; the
-// changes of one allocator take turns, so that they do not get in each other's way.
+// Allocator assigns and releases addresses. It is safe for concurrent use; the
+// changes of one allocator run one after the other, so that they do not conflict.
 type Allocator struct {
 	store datastore.Store
 	txn   datastore.Transactional // nil: two-phase
 	cfg   Config
 	turn  chan struct{}
-	// roomy are blocks in which there was room last time, by owner and family. Who has the turn may
-	// use it. It only says where to look first.
+	// roomy are blocks that had free addresses last time, by owner and family. Guarded by turn.
+	// It is only a hint where to look first.
 	roomy map[string]netip.Prefix
-	full  map[netip.Prefix]bool // so are these: blocks in which there was none
-	// kept is what the last changes left in blocks and affinities, by key. Who has the turn may use it.
+	full  map[netip.Prefix]bool // blocks that had none; guarded by turn
+	// kept caches blocks and affinities as the last changes left them, by key. Guarded by turn.
 	kept      map[string]*doc
-	keptUntil time.Time // they need not be read
+	keptUntil time.Time // kept may be used until then
 
-	reading chan struct{} // who holds it may look at what follows
-	recent  *resources    // what Assign read last
-	until   time.Time     // it is good
+	reading chan struct{} // a mutex that a context can interrupt; guards recent and until
+	recent  *resources    // the resources that Assign read last
+	until   time.Time     // recent may be used until then
 
-	renewing atomic.Bool // somebody reads another
+	renewing atomic.Bool // a renewal is under way
 }
 
 // New returns an allocator on a store.
@@ -114,7 +114,7 @@ func pause(ctx context.Context, try int) error {
 	}
 }
 
-// Address is one that was given out.
+// Address is an assigned address.
 type Address struct {
 	Addr     netip.Addr   `json:"address"`
 	Block    netip.Prefix `json:"block"`
@@ -122,14 +122,14 @@ type Address struct {
 	Sequence uint64       `json:"sequence"` // names this allocation in a release
 }
 
-// errAgain is a conflict: what was read is no longer so.
+// errAgain is a conflict: what was read has changed.
 var errAgain = errors.New("changed meanwhile")
 
 func isConflict(err error) bool {
 	return errors.Is(err, errAgain) || errors.Is(err, datastore.ErrConflict) || errors.Is(err, datastore.ErrExists) || errors.Is(err, datastore.ErrNotFound)
 }
 
-// change makes a draft and commits it, anew when another writer was first.
+// change makes a transaction and commits it, and tries again after a conflict.
 func (a *Allocator) change(ctx context.Context, what string, make func(*txn) error) error {
 	select {
 	case a.turn <- struct{}{}:
@@ -151,7 +151,7 @@ func (a *Allocator) change(ctx context.Context, what string, make func(*txn) err
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		if d.cached {
-			continue // nobody need have been first
+			continue // no conflict with another writer
 		}
 		if err := a.cfg.Pause(ctx, try); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
@@ -159,10 +159,10 @@ func (a *Allocator) change(ctx context.Context, what string, make func(*txn) err
 	}
 }
 
-// stamp is a time as upstream's blocks have it.
+// stamp formats a time as in upstream's blocks.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// ownerOf is who gets blocks for a node and a use.
+// ownerOf returns the owner of blocks for a node and a use.
 func ownerOf(node, use string) api.Owner {
 	if use == UseLoadBalancer {
 		return api.Owner{Type: api.OwnerVirtual, Name: "load-balancer"}

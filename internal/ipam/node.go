@@ -9,7 +9,7 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// OfNode are the allocations that go with a node: those that were made for it, and those that endpoints on it alone have.
+// OfNode returns the allocations that are deleted with a node: those made for it, and those that only endpoints on it use.
 func (v *Survey) OfNode(node string) []Allocation {
 	elsewhere := func(u user) bool { return u.node != node }
 	var out []Allocation
@@ -27,10 +27,10 @@ func (v *Survey) OfNode(node string) []Allocation {
 	return out
 }
 
-// IsTunnel: an allocation is the address of a tunnel of its node, and not a workload's.
+// IsTunnel reports whether an allocation is the address of a tunnel of its node.
 func (l Allocation) IsTunnel() bool { return l.Attr.Owner[api.AttributeType] != "" }
 
-// BlocksOfNode are the prefixes that a node has a claim to, or that say that they are its.
+// BlocksOfNode returns the blocks with an affinity to a node, by either key.
 func (v *Survey) BlocksOfNode(node string) []string {
 	own := ownerOf(node, UseWorkload)
 	var out []string
@@ -47,7 +47,7 @@ func (v *Survey) BlocksOfNode(node string) []string {
 	return out
 }
 
-// ReleaseAllocation frees one allocation if it is still the one that was looked at. One that is free, or somebody else's by
+// ReleaseAllocation frees one allocation if it is unchanged since the survey. One that is free, or reassigned by
 // now, is no error, and is not freed.
 func (a *Allocator) ReleaseAllocation(ctx context.Context, l Allocation) (freed bool, err error) {
 	sequence := l.Block.SequenceOf(l.ord)
@@ -58,7 +58,7 @@ func (a *Allocator) ReleaseAllocation(ctx context.Context, l Allocation) (freed 
 	return len(got) > 0, err
 }
 
-// GiveUpBlocks is ReleaseHostAffinities for a node that is deleted: blocks that call it their owner without a claim of its go, too.
+// GiveUpBlocks is ReleaseHostAffinities for a node that is deleted: it includes blocks whose affinity names the node without an affinity key.
 func (a *Allocator) GiveUpBlocks(ctx context.Context, node string) error {
 	if err := a.ReleaseHostAffinities(ctx, node, false); err != nil {
 		return err

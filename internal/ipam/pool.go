@@ -16,23 +16,23 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-// Pool is one that was looked at for a request.
+// Pool is a pool as considered for a request.
 type Pool struct {
 	Name string
 	CIDR netip.Prefix
-	Why  string // it was of no use; empty: it was used
+	Why  string // why it was not used; empty: it was
 	size int    // prefix length of its blocks
 }
 
-// resources is what decides where addresses may come from. It changes rarely, and a
-// request that began before a change may end as if it had not happened.
+// resources are the resources that decide which pools may be used. They change rarely, and a
+// request that began before a change may be served as if it had not happened.
 type resources struct {
 	pools    []*api.IPPool // by name
 	reserved []netip.Prefix
 	config   api.IPAMConfig
 
 	mu     sync.Mutex
-	others map[api.Ref]api.Resource // whose labels were asked for; nil: there is none
+	others map[api.Ref]api.Resource // read for their labels; nil: there is none
 }
 
 func (a *Allocator) resources(ctx context.Context) (*resources, error) {
@@ -52,8 +52,8 @@ func (a *Allocator) resources(ctx context.Context) (*resources, error) {
 	return w, err
 }
 
-// reused is a world that may have been read a little while ago; old says whether it was. Of many who need one, one reads.
-// While addresses are asked for all the time, it is read anew before it is too old, and nobody waits for it.
+// reused returns resources that may have been read a little while ago; old reports whether. Concurrent callers share one read.
+// Under steady load they are renewed in the background before they are too old.
 func (a *Allocator) reused(ctx context.Context) (w *resources, old bool, err error) {
 	if a.cfg.Reuse == 0 {
 		w, err = a.resources(ctx)
@@ -79,14 +79,14 @@ func (a *Allocator) reused(ctx context.Context) (w *resources, old bool, err err
 	return a.recent, true, nil
 }
 
-// renew reads a world in place of one that grows old, with all that was asked of that.
+// renew reads the resources again, with the same labelled ones.
 func (a *Allocator) renew(ctx context.Context, old *resources, now time.Time) {
 	defer a.renewing.Store(false)
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Reuse)
 	defer cancel()
 	w, err := a.resources(ctx)
 	if err != nil {
-		return // who needs one will be told
+		return // the next caller reads, and gets the error
 	}
 	old.mu.Lock()
 	asked := slices.Collect(maps.Keys(old.others))
@@ -106,7 +106,7 @@ func (a *Allocator) renew(ctx context.Context, old *resources, now time.Time) {
 	}
 }
 
-// forget makes the next Assign look anew, unless another has since.
+// forget makes the next Assign read again, unless that has happened since.
 func (a *Allocator) forget(ctx context.Context, w *resources) {
 	select {
 	case a.reading <- struct{}{}:
@@ -118,7 +118,7 @@ func (a *Allocator) forget(ctx context.Context, w *resources) {
 	}
 }
 
-// ReadConfig reads the configuration; where none is stored, the default holds.
+// ReadConfig reads the configuration; the default if none is stored.
 func ReadConfig(ctx context.Context, s datastore.Store) (api.IPAMConfig, error) {
 	u, err := s.Get(ctx, api.IPAMConfigKey)
 	if errors.Is(err, datastore.ErrNotFound) {
@@ -130,7 +130,7 @@ func ReadConfig(ctx context.Context, s datastore.Store) (api.IPAMConfig, error) 
 	return api.DecodeIPAMConfig(u)
 }
 
-// readAll reads all resources of a kind that can be believed.
+// readAll reads all readable resources of a kind.
 func readAll[R api.Resource](ctx context.Context, s datastore.Store, kind string) ([]R, error) {
 	snap, err := s.List(ctx, api.KeyPrefix(kind, ""))
 	if err != nil {
@@ -202,7 +202,7 @@ func poolOf(p *api.IPPool) (Pool, bool) {
 	return Pool{Name: p.Metadata.Name, CIDR: cidr.Masked(), size: size}, size >= cidr.Bits() && size <= cidr.Addr().BitLen()
 }
 
-// requester is who wants addresses, as far as pools ask about it.
+// requester is what pools select by: node, namespace, use, and explicit pools.
 type requester struct {
 	node, use, namespace string
 	pools                []string // names or CIDRs that were asked for
@@ -211,8 +211,8 @@ type requester struct {
 	nodeKnown            bool
 }
 
-// choose says of each pool of a family whether it may be used, in the order in
-// which they are.
+// choose returns the pools of a family, and why each may not be used, in the order in
+// which they are tried.
 func (w *resources) choose(four bool, k requester) []Pool {
 	var out []Pool
 	for _, p := range w.pools {
@@ -234,7 +234,7 @@ func (w *resources) choose(four bool, k requester) []Pool {
 	return out
 }
 
-// unfit says why a pool may not be used; empty if it may.
+// unfit returns why a pool may not be used; empty if it may.
 func (k requester) unfit(p *api.IPPool) string {
 	s := p.Spec
 	uses := s.AllowedUses
@@ -282,7 +282,7 @@ func unmatched(field, text string, labels map[string]string) string {
 	return ""
 }
 
-// NoAddressError says of each pool why it could not help.
+// NoAddressError says for each pool why it had no address.
 type NoAddressError struct {
 	Node  string
 	Want  int

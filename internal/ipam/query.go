@@ -8,7 +8,7 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// Lease is what is known of one address.
+// Lease is the state of one address.
 type Lease struct {
 	Addr       netip.Addr        `json:"address"`
 	Pool       string            `json:"pool,omitempty"`
@@ -20,10 +20,10 @@ type Lease struct {
 	Sequence   uint64            `json:"sequence,omitempty"`
 	Owner      map[string]string `json:"owner,omitempty"`
 	Alternate  map[string]string `json:"alternate,omitempty"`
-	ReleasedAt string            `json:"releasedAt,omitempty"` // it cools down since; empty: it does not
+	ReleasedAt string            `json:"releasedAt,omitempty"` // the start of its cool-down; empty: none
 }
 
-// QueryIP tells what is known of an address.
+// QueryIP returns the state of an address.
 func (a *Allocator) QueryIP(ctx context.Context, addr netip.Addr) (Lease, error) {
 	out := Lease{Addr: addr}
 	w, err := a.resources(ctx)

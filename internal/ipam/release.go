@@ -13,17 +13,17 @@ import (
 )
 
 // Release names an allocation. Give handle and sequence where they are known:
-// they keep a release that comes late from freeing what is somebody else's by now.
+// they keep a late release from freeing an address that was assigned again.
 type Release struct {
 	Addr     netip.Addr
-	Handle   string  // empty: whoever has it
-	Sequence *uint64 // nil: of whatever time
+	Handle   string  // empty: any
+	Sequence *uint64 // nil: any
 }
 
-// ReusedError is a release of what belongs to somebody else by now.
+// ReusedError is the error of a release of an address that was assigned again.
 type ReusedError struct {
 	Addr     netip.Addr
-	Handle   string // that has it
+	Handle   string // of the present allocation
 	Sequence uint64
 }
 
@@ -34,8 +34,8 @@ func (e *ReusedError) Error() string {
 	return fmt.Sprintf("%s %v: handle %s, sequence %d", e.Addr, ErrReused, e.Handle, e.Sequence)
 }
 
-// Release takes addresses back and returns those that it freed; an address that
-// is free already is no error. If one of a block belongs to somebody else by
+// Release releases addresses and returns those that it freed; an address that
+// is free already is no error. If one of a block was assigned again by
 // now, none of that block is freed.
 func (a *Allocator) Release(ctx context.Context, rs ...Release) ([]netip.Addr, error) {
 	config, err := ReadConfig(ctx, a.store)
@@ -51,7 +51,7 @@ func (a *Allocator) Release(ctx context.Context, rs ...Release) ([]netip.Addr, e
 			return nil, fmt.Errorf("release %s: %w", r.Addr, err)
 		}
 		if !ok {
-			continue // no block, so nobody has it
+			continue // no block: not assigned
 		}
 		if byBlock[b] == nil {
 			order = append(order, b)
@@ -157,13 +157,13 @@ func (c cooling) free(e *doc, ords []int, restSince string) []netip.Addr {
 	return out
 }
 
-// ReleaseByHandle takes back all addresses of a handle, and returns them. A
+// ReleaseByHandle releases all addresses of a handle, and returns them. A
 // handle that does not exist has none, which is no error.
 func (a *Allocator) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Addr, error) {
 	return a.ReleaseWhere(ctx, handle, func(map[string]string) bool { return true })
 }
 
-// ReleaseWhere takes back those addresses of a handle whose attributes are as asked for.
+// ReleaseWhere releases the addresses of a handle that have the given attributes.
 func (a *Allocator) ReleaseWhere(ctx context.Context, handle string, which func(attributes map[string]string) bool) ([]netip.Addr, error) {
 	config, err := ReadConfig(ctx, a.store)
 	if err != nil {
@@ -181,7 +181,7 @@ func (a *Allocator) ReleaseWhere(ctx context.Context, handle string, which func(
 		for _, text := range slices.Sorted(maps.Keys(h.handle.Block)) {
 			p, err := netip.ParsePrefix(text)
 			if err != nil {
-				continue // it counts addresses of nothing
+				continue // it counts addresses of a missing block
 			}
 			e, err := d.block(ctx, p)
 			if err = errors.Join(err, e.fault()); err != nil {
@@ -211,7 +211,7 @@ func (a *Allocator) ReleaseWhere(ctx context.Context, handle string, which func(
 	return freed, err
 }
 
-// Addresses returns those that a handle has.
+// Addresses returns the addresses of a handle.
 func (a *Allocator) Addresses(ctx context.Context, handle string) ([]netip.Addr, error) {
 	leases, err := a.Leases(ctx, handle)
 	var out []netip.Addr
@@ -221,7 +221,7 @@ func (a *Allocator) Addresses(ctx context.Context, handle string) ([]netip.Addr,
 	return out, err
 }
 
-// Leases returns what a handle has, in the order of addresses.
+// Leases returns the state of a handle's addresses, in order.
 func (a *Allocator) Leases(ctx context.Context, handle string) ([]Lease, error) {
 	select {
 	case a.turn <- struct{}{}:

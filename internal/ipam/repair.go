@@ -9,14 +9,14 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// Repaired is what became of a finding.
+// Repaired is the result of the repair of one finding.
 type Repaired struct {
 	Finding
-	Err error // nil: it is put right; ErrReused and conflicts: it changed since, and is looked at next time
+	Err error // nil: repaired; ErrReused and conflicts: changed since the survey, to be checked again
 }
 
-// Repair puts right what has a Fix, each by itself, and only if nothing that the
-// finding was concluded from has changed since.
+// Repair repairs the findings with a Fix, each by itself, and only if nothing that the
+// finding follows from has changed since.
 func (a *Allocator) Repair(ctx context.Context, fs []Finding) []Repaired {
 	var out []Repaired
 	ours := map[string]api.Revision{} // what keys were changed to by repairs before
@@ -29,7 +29,7 @@ func (a *Allocator) Repair(ctx context.Context, fs []Finding) []Repaired {
 	return out
 }
 
-// errStale: another finding's repair, or somebody else, was first.
+// errStale: a key that the finding follows from has changed.
 var errStale = errors.New("changed since it was looked at; check again")
 
 func (a *Allocator) repair(ctx context.Context, f Finding, ours map[string]api.Revision) error {
@@ -90,7 +90,7 @@ func Both(before, after []Finding) []Finding {
 	return out
 }
 
-// repair is a repair that is made.
+// repair is the state of one repair.
 type repair struct {
 	ctx     context.Context
 	txn     *txn
@@ -114,7 +114,7 @@ func (m *repair) freeAddress(addr netip.Addr, block netip.Prefix, handle string,
 	if attr := e.block.Attribute(ord); attr == nil || handleOf(attr) != handle || e.block.SequenceOf(ord) != sequence {
 		return errStale
 	}
-	m.free(e, []int{ord}, "") // nobody used it just now
+	m.free(e, []int{ord}, "") // without a handle
 	return m.txn.count(m.ctx, handle, block, -1)
 }
 

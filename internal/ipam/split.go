@@ -143,7 +143,7 @@ func (v *Survey) BorrowedIn() (n int) {
 	return n
 }
 
-// Endpoint is who has an address; empty if nobody has.
+// Endpoint returns the endpoint of an address; empty if none.
 func (v *Survey) Endpoint(a netip.Addr) (ref api.Ref, node string, ok bool) {
 	us := v.users[a]
 	if len(us) == 0 {

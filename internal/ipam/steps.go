@@ -21,7 +21,7 @@ import (
 //  5. handles that shrink are written, claims are confirmed, or deleted.
 func (a *Allocator) inSteps(ctx context.Context, changed []*doc) error {
 	for _, e := range changed {
-		if e.gone && e.block == nil && e.handle == nil && e.affinity == nil { // an endpoint goes before its address
+		if e.gone && e.block == nil && e.handle == nil && e.affinity == nil { // an endpoint is deleted before its address
 			if err := a.write(ctx, e); err != nil {
 				return err
 			}
@@ -72,7 +72,7 @@ func (a *Allocator) inSteps(ctx context.Context, changed []*doc) error {
 	return nil
 }
 
-// uphold makes a handle count no fewer than the blocks that were just written have.
+// uphold makes a handle count at least what the blocks that were just written have.
 func (a *Allocator) uphold(ctx context.Context, e *doc, blocks []*doc) error {
 	for {
 		d := a.newTxn()
@@ -100,7 +100,7 @@ func (a *Allocator) uphold(ctx context.Context, e *doc, blocks []*doc) error {
 	}
 }
 
-// upholdClaim confirms a claim that somebody has changed meanwhile, if the block is the owner's.
+// upholdClaim confirms an affinity that another writer has changed meanwhile, if the block is the owner's.
 func (a *Allocator) upholdClaim(ctx context.Context, key string) error {
 	own, p, _ := api.ParseAffinityKey(key)
 	for {
@@ -122,7 +122,7 @@ func (a *Allocator) upholdClaim(ctx context.Context, key string) error {
 	}
 }
 
-// announce writes a claim as not settled yet.
+// announce writes an affinity as pending.
 func (a *Allocator) announce(ctx context.Context, e *doc) error {
 	state := api.AffinityPending
 	if e.gone {
@@ -136,7 +136,7 @@ func (a *Allocator) announce(ctx context.Context, e *doc) error {
 	return err
 }
 
-// write brings one key to what the draft says, if it is as it was read.
+// write writes one key of the transaction, if it is as it was read.
 func (a *Allocator) write(ctx context.Context, e *doc) error {
 	if e.gone {
 		if err := a.store.Delete(ctx, e.key, e.was.Revision); err != nil && !errors.Is(err, datastore.ErrNotFound) {
@@ -168,12 +168,12 @@ func (a *Allocator) put(ctx context.Context, was api.Update, value []byte) (api.
 	return now, nil
 }
 
-// undo puts back what was written before another writer was found to be first.
-// After any other error nobody knows what was written, and all is left: it is
+// undo reverts what was written before a conflict.
+// After any other error it is unknown what was written, and all is left: it is
 // the caller's to release its handle.
 func (a *Allocator) undo(ctx context.Context, why error, grown, written []*doc) error {
 	if !isConflict(why) || len(grown) == 0 {
-		return nil // what gave back goes on where it was, and must not take again
+		return nil // a release is resumed, not reverted
 	}
 	for _, e := range append(written, grown...) {
 		// If somebody has changed a block since, its allocations stay, and so must the handles: too

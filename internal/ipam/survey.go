@@ -13,9 +13,9 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-// Survey is all that bears on addresses. Blocks, handles and affinities are of
+// Survey is everything about addresses. Blocks, handles and affinities are of
 // one revision; what uses addresses was read after them, so that an address
-// whose user comes or goes meanwhile looks leaked at worst, and never another way.
+// whose user changes meanwhile can at worst look leaked.
 type Survey struct {
 	*resources
 	Pools  []Pool
@@ -37,7 +37,7 @@ type user struct {
 	revision api.Revision
 }
 
-// Look reads everything.
+// Look reads a survey.
 func (a *Allocator) Look(ctx context.Context) (*Survey, error) {
 	v := &Survey{docs: map[string]*doc{}, nodes: map[string]*api.Node{}, users: map[netip.Addr][]user{}}
 	snap, err := a.store.List(ctx, api.IPAMPrefix)
@@ -84,7 +84,7 @@ func (v *Survey) readUsers(ctx context.Context, s datastore.Store) error {
 	for _, u := range snap.Sorted() {
 		st, err := api.DecodeStored(u)
 		if err != nil {
-			return err // who cannot be read may have any address
+			return err // an unreadable endpoint may have any address
 		}
 		w, ok := st.Resource.(*api.WorkloadEndpoint)
 		if !ok {
@@ -113,7 +113,7 @@ func (v *Survey) PoolOf(block netip.Prefix) (Pool, bool) {
 	return Pool{}, false
 }
 
-// Allocation is one address that somebody has, or that cools down.
+// Allocation is one address that is in use or cools down.
 type Allocation struct {
 	Addr  netip.Addr
 	Block *api.Block
@@ -121,14 +121,14 @@ type Allocation struct {
 	Attr  *api.BlockAttribute
 }
 
-// Borrowed is the node that uses an address of another's block.
+// Borrowed returns the node that uses an address of another node's block.
 func (l Allocation) Borrowed() (node string, yes bool) {
 	own, ok := l.Block.Owner()
 	node = l.Attr.Owner[api.AttributeNode]
 	return node, node != "" && (!ok || own.Type == api.OwnerHost && own.Name != node) && !resting(l.Attr)
 }
 
-// Allocations are those of a block, in order.
+// Allocations returns those of a block, in order.
 func Allocations(b *api.Block) []Allocation {
 	var out []Allocation
 	for ord := range b.Allocations {
@@ -144,7 +144,7 @@ type Usage struct {
 	Addresses float64 `json:"addresses"` // of an IPv6 pool there are many
 	InUse     int     `json:"inUse"`
 	Cooling   int     `json:"cooling"`
-	Reserved  float64 `json:"reserved"` // that would be free, if an IPReservation did not keep them from being given out
+	Reserved  float64 `json:"reserved"` // free, but reserved by an IPReservation
 	Free      float64 `json:"free"`
 }
 

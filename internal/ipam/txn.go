@@ -13,31 +13,31 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-// txn is the next state of some keys, and the state it was made from.
+// txn holds keys as they were read, and as they are to be written.
 type txn struct {
 	a      *Allocator
 	docs   map[string]*doc
 	order  []*doc
-	lists  map[string]bool // prefixes that were read whole
-	first  bool            // no other was made of the same change
-	cached bool            // nothing is read: blocks and claims are as they were kept, and handles are new
+	lists  map[string]bool // prefixes that were listed
+	first  bool            // the first attempt of a change
+	cached bool            // nothing is read: blocks and affinities are taken from the cache, and handles are new
 	extra  *ExtraOps
 }
 
-// doc is one key. Which of the values it has, follows from the key.
+// doc is one key: a block, a handle, an affinity, or another resource.
 type doc struct {
 	key      string
-	was      api.Update // its revision is zero if the key is not there
+	was      api.Update // its revision is zero if the key does not exist
 	before   []byte     // the value that was read; nil if there was none
-	bad      error      // why that could not be read
+	bad      error      // why before could not be decoded
 	block    *api.Block
 	handle   *api.Handle
 	affinity *api.Affinity
 	dirty    bool
-	closed   bool // its value was not looked at yet, see open
-	guard    bool // must not have changed, though it is not written
-	gone     bool // is to be deleted, or is not there
-	more     bool // of a handle: it counts more than before
+	closed   bool // not decoded yet, see open
+	guard    bool // its revision is a precondition, even if it is not written
+	gone     bool // to be deleted, or does not exist
+	more     bool // of a handle: its count grew
 }
 
 func (a *Allocator) newTxn() *txn { return &txn{a: a, docs: map[string]*doc{}} }
@@ -70,7 +70,7 @@ func (d *txn) read(ctx context.Context, key string) (*doc, error) {
 		return nil, err
 	}
 	if kept := d.a.kept[key]; kept != nil && kept.was.Revision == u.Revision {
-		delete(d.a.kept, key) // it is the transaction's to change now
+		delete(d.a.kept, key) // the transaction owns it now
 		*e = *kept
 	} else {
 		e.decode(u)
@@ -78,7 +78,7 @@ func (d *txn) read(ctx context.Context, key string) (*doc, error) {
 	return e, nil
 }
 
-// fromCache makes a key what it was after the last change, or a handle that is not there.
+// fromCache returns a key as the last change left it; a handle is taken not to exist.
 func (d *txn) fromCache(e *doc) (*doc, error) {
 	if kept, ok := d.a.kept[e.key]; ok {
 		delete(d.a.kept, e.key)
@@ -92,10 +92,10 @@ func (d *txn) fromCache(e *doc) (*doc, error) {
 	return nil, fmt.Errorf("%s: %w", e.key, errAgain)
 }
 
-// mostKept is how many keys are kept: blocks and affinities of one node, of which it needs two at a time.
+// mostKept bounds the cache: blocks and affinities of one node, of which it needs two at a time.
 const mostKept = 64
 
-// keep remembers what a transaction made of the store.
+// keep caches what a transaction wrote.
 func (a *Allocator) keep(d *txn) {
 	if a.cfg.Reuse == 0 {
 		return
@@ -120,7 +120,7 @@ func (a *Allocator) keep(d *txn) {
 	}
 }
 
-// open looks at a value that was listed. Of a thousand blocks one is needed, mostly.
+// open decodes a value that was listed: of a thousand blocks mostly one is needed.
 func (e *doc) open() *doc {
 	if e.closed {
 		e.closed = false
@@ -132,7 +132,7 @@ func (e *doc) open() *doc {
 func (e *doc) decode(u api.Update) {
 	e.was, e.before, e.gone = u, u.Value, false
 	if strings.HasPrefix(u.Key, api.ResourcesPrefix) {
-		return // a resource is deleted at most, see freeOrphan
+		return // other resources are only deleted, see freeOrphan
 	}
 	if _, ok := api.ParseBlockKey(u.Key); ok {
 		e.block, e.bad = api.DecodeBlock(u)
@@ -147,7 +147,7 @@ func (d *txn) block(ctx context.Context, p netip.Prefix) (*doc, error) {
 	return d.read(ctx, api.BlockKey(p))
 }
 
-// claims are the blocks of a family to which an owner has a claim, of whatever state.
+// claims returns the blocks of a family to which an owner has an affinity, in any state.
 func (d *txn) claims(ctx context.Context, o api.Owner, four bool) ([]netip.Prefix, error) {
 	prefix := api.AffinitiesPrefix(o)
 	if err := d.list(ctx, prefix); err != nil {
@@ -162,7 +162,7 @@ func (d *txn) claims(ctx context.Context, o api.Owner, four bool) ([]netip.Prefi
 	return out, nil
 }
 
-// list brings all keys with a prefix into the transaction, closed.
+// list reads all keys with a prefix into the transaction, not decoded.
 func (d *txn) list(ctx context.Context, prefix string) error {
 	if d.lists[prefix] {
 		return nil
@@ -187,7 +187,7 @@ func (d *txn) list(ctx context.Context, prefix string) error {
 	return nil
 }
 
-// blocks reads all blocks of a family, closed; those that cannot be read are bad when opened.
+// blocks reads all blocks of a family, not decoded; open sets bad for those that cannot be decoded.
 func (d *txn) blocks(ctx context.Context, of netip.Addr) ([]*doc, error) {
 	prefix := api.BlocksPrefix(of)
 	if err := d.list(ctx, prefix); err != nil {
@@ -202,14 +202,14 @@ func (d *txn) blocks(ctx context.Context, of netip.Addr) ([]*doc, error) {
 	return out, nil
 }
 
-// create puts a new block, that nobody may have made meanwhile.
+// create adds a new block, which must not exist.
 func (d *txn) create(b *api.Block) *doc {
 	e, _ := d.doc(api.BlockKey(b.CIDR))
 	e.block, e.dirty, e.gone = b, true, false
 	return e
 }
 
-// touch says that a block was changed.
+// touch marks a block as changed.
 func (e *doc) touch() {
 	if !e.dirty {
 		e.dirty = true
@@ -217,7 +217,7 @@ func (e *doc) touch() {
 	}
 }
 
-// remove says that a key is to go.
+// remove marks a key as to be deleted.
 func (e *doc) remove() { e.dirty, e.gone = true, true }
 
 // claim makes an owner's affinity to a block confirmed.
@@ -227,7 +227,7 @@ func (d *txn) claim(ctx context.Context, o api.Owner, p netip.Prefix) error {
 		return err
 	}
 	if e.bad != nil {
-		e.affinity = nil // it says nothing, and it is ours by its key
+		e.affinity = nil // unreadable, and the owner's by its key
 	}
 	if e.gone || e.affinity == nil || e.affinity.State != api.AffinityConfirmed {
 		if e.affinity == nil {
@@ -238,7 +238,7 @@ func (d *txn) claim(ctx context.Context, o api.Owner, p netip.Prefix) error {
 	return nil
 }
 
-// unclaim takes an owner's affinity to a block away.
+// unclaim removes an owner's affinity to a block.
 func (d *txn) unclaim(ctx context.Context, o api.Owner, p netip.Prefix) error {
 	e, err := d.read(ctx, api.AffinityKey(o, p))
 	if err == nil && !e.gone {
@@ -247,8 +247,8 @@ func (d *txn) unclaim(ctx context.Context, o api.Owner, p netip.Prefix) error {
 	return err
 }
 
-// count changes how many addresses of a block a handle has. It counts down to
-// none at most: a handle that counts too few is no reason to keep an address.
+// count changes a handle's count of addresses of a block. It counts down to
+// zero at most: a handle that counts too few must not keep an address from release.
 func (d *txn) count(ctx context.Context, handle string, p netip.Prefix, by int) error {
 	if handle == "" {
 		return nil
@@ -274,7 +274,7 @@ func (d *txn) count(ctx context.Context, handle string, p netip.Prefix, by int) 
 	return nil
 }
 
-// fault is why a doc cannot be used.
+// fault returns why a key could not be decoded.
 func (e *doc) fault() error {
 	if e == nil {
 		return nil
@@ -282,7 +282,7 @@ func (e *doc) fault() error {
 	return e.bad
 }
 
-// blockNow is the block that is stored; nil if there is none.
+// blockNow returns the block; nil if there is none.
 func (e *doc) blockNow() *api.Block {
 	if e == nil || e.gone {
 		return nil
@@ -290,7 +290,7 @@ func (e *doc) blockNow() *api.Block {
 	return e.block
 }
 
-// value is what is to be stored.
+// value encodes what is to be stored.
 func (e *doc) value() ([]byte, error) {
 	switch {
 	case e.block != nil:
@@ -301,7 +301,7 @@ func (e *doc) value() ([]byte, error) {
 	return json.Marshal(e.affinity)
 }
 
-// changed are the docs that differ from what is stored.
+// changed returns the keys that are to be written or deleted.
 func (d *txn) changed() []*doc {
 	var out []*doc
 	for _, e := range d.order {
@@ -312,7 +312,7 @@ func (d *txn) changed() []*doc {
 	return out
 }
 
-// commit makes the store what the transaction says.
+// commit writes the transaction.
 func (a *Allocator) commit(ctx context.Context, d *txn) error {
 	changed := d.changed()
 	if len(changed) == 0 {
@@ -361,7 +361,7 @@ func (a *Allocator) commit(ctx context.Context, d *txn) error {
 	return err
 }
 
-// isDone asks whether a transaction was made of which no answer came, and which revision the store had then.
+// isDone reads back whether a transaction without an answer was committed, and its revision.
 func (a *Allocator) isDone(ctx context.Context, t datastore.Txn) (revision api.Revision, done bool) {
 	for _, kv := range t.Put {
 		is, err := a.store.Get(ctx, kv.Key)

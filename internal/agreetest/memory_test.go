@@ -44,7 +44,7 @@ func TestMemoryAgrees(t *testing.T) {
 // memoryNode is one world, and a node that follows it in memory.
 type memoryNode struct {
 	rng     *rand.Rand
-	world   *calctest.World
+	world   *calctest.Cluster
 	good    calctest.LastGood
 	graph   *calc.Graph
 	node    *sim.Dataplane

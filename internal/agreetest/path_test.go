@@ -167,7 +167,7 @@ func (p *path) walk() {
 }
 
 // change changes a world.
-func change(w *calctest.World, rng *rand.Rand) []api.Update {
+func change(w *calctest.Cluster, rng *rand.Rand) []api.Update {
 	switch rng.IntN(11) {
 	case 0:
 		return w.Move()

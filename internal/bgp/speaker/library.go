@@ -96,7 +96,7 @@ func (b *library) compatible(p plan.Plan) bool {
 
 // stop closes all sessions with a Cease, and stops the library.
 func (b *library) stop() {
-	b.end()
+	b.closeSessions()
 	b.srv.Stop()
 }
 

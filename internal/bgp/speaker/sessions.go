@@ -101,17 +101,17 @@ func (b *library) close(ctx context.Context, peer netip.Addr, is peerSession) er
 	return nil
 }
 
-// goodbye is how long all sessions may take to end. The library writes to a peer that reads nothing for a second.
-const goodbye = 2 * time.Second
+// closeTimeout is how long all sessions may take to end. The library writes to a peer that reads nothing for a second.
+const closeTimeout = 2 * time.Second
 
-// end ends all sessions with a notification each, and returns once these are written. The library that is stopped would send them too,
+// closeSessions ends all sessions with a NOTIFICATION each, and returns once these are written. The library that is stopped would send them too,
 // but closes all connections meanwhile (GoBGP 4.8.0, StopBgp); and a peer that reads none takes the end for a restart, and keeps our
 // routes.
-func (b *library) end() {
+func (b *library) closeSessions() {
 	if len(b.open) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if err := b.srv.ResetPeer(ctx, &api.ResetPeerRequest{}); err != nil {
 		b.log.Error("BGP: end all sessions", "err", err)
@@ -119,7 +119,7 @@ func (b *library) end() {
 	}
 	for b.anyUp() {
 		select {
-		case <-b.news:
+		case <-b.wakeup:
 		case <-ctx.Done():
 			return
 		}
@@ -130,7 +130,7 @@ func (b *library) end() {
 func (b *library) anyUp() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, p := range b.seen {
+	for _, p := range b.sessionStates {
 		if p.Up {
 			return true
 		}

@@ -26,7 +26,7 @@ If one of several that were asked for by name does not exist, the others are
 shown. Exit code: 0 shown, 1 one does not exist or could not be read, 2 usage.
 
 -o FORMAT
-  ps, wide                  a table; wide has labels, what is wrong, and of policies
+  table, wide               AGE is since it was made; wide has labels, what is wrong, and of policies
                             the packets that their rules decided about on this host
   yaml, json, name          documents, or kind/name
   custom-columns=NAME:.path,NAME:.path

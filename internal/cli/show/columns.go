@@ -19,7 +19,7 @@ func header(k api.Kind, o Options) []string {
 		out = append(out, "NAMESPACE")
 	}
 	out = append(out, "NAME")
-	out = append(out, columns(k.Kind)...)
+	out = append(append(out, columns(k.Kind)...), "AGE")
 	if o.Format.Name == "wide" {
 		if o.Hits != nil && k.Policy {
 			out = append(out, "PACKETS HERE")
@@ -77,16 +77,16 @@ func row(f Found, o Options) []string {
 	for len(cells) < len(columns(f.kind.Kind)) {
 		cells = append(cells, "?") // it could not be read; WRONG says why
 	}
-	out = append(out, cells...)
+	var meta api.ObjectMeta
+	if f.Res != nil {
+		meta = *f.Res.Meta()
+	}
+	out = append(append(out, cells...), Age(meta.CreationTimestamp, time.Now()))
 	if o.Format.Name == "wide" {
-		labels := ""
-		if f.Res != nil {
-			labels = Pairs(f.Res.Meta().Labels)
-		}
 		if o.Hits != nil && f.kind.Policy {
 			out = append(out, o.Hits[hitsKey(f)])
 		}
-		out = append(out, labels, f.Note)
+		out = append(out, Pairs(meta.Labels), f.Note)
 	}
 	return out
 }

@@ -2,11 +2,11 @@ package show
 
 import (
 	"errors"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/api/selector"
@@ -36,7 +36,7 @@ func (o *scope) filtered() bool { return o.labels != "" || o.fields != "" }
 
 // filter decides which resources are meant.
 type filter struct {
-	labels *selector.Selector
+	labels func(map[string]string) bool
 	fields []fieldTest
 }
 
@@ -57,11 +57,11 @@ func (o *scope) Filter() (f filter, err error) {
 // Keeps reports whether f is meant. A resource that cannot be read has neither
 // labels nor fields, but a name.
 func (t filter) Keeps(f Found) bool {
-	var labels map[string]string
+	var of map[string]string
 	if f.Res != nil {
-		labels = f.Res.Meta().Labels
+		of = f.Res.Meta().Labels
 	}
-	if !t.labels.Match(labels) {
+	if t.labels != nil && !t.labels(of) {
 		return false
 	}
 	if len(t.fields) == 0 {
@@ -113,61 +113,20 @@ func parseFields(text string) ([]fieldTest, error) {
 
 // parseLabels reads Calico's selector language, or kubectl's. No text means
 // something in both, so nothing is guessed.
-func parseLabels(text string) (*selector.Selector, error) {
+func parseLabels(text string) (func(map[string]string) bool, error) {
 	own, err := selector.Parse(text)
 	if err == nil {
-		return own, nil
+		return own.Match, nil
 	}
-	var terms []string
-	for _, part := range splitOutside(text) {
-		term, ok := kubectlTerm(part)
-		if !ok {
-			var at *selector.Error
-			if looksKube := !strings.ContainsAny(text, `"'&|{`); !looksKube && errors.As(err, &at) {
-				return nil, console.Usage("-l %v", err)
-			}
-			return nil, console.Usage(`-l %q: want kubectl's a=b,c!=d,e in (x,y),has,!hasnot or a selector such as app == "web" && has(tier)`, part)
-		}
-		terms = append(terms, term)
-	}
-	sel, err := selector.Parse(strings.Join(terms, " && "))
-	if err != nil {
+	var at *selector.Error
+	if errors.As(err, &at) && strings.ContainsAny(text, `"'&|{`) { // kubectl's has none of these
 		return nil, console.Usage("-l %v", err)
 	}
-	return sel, nil
-}
-
-var (
-	kubeSet   = regexp.MustCompile(`^(\S+)\s+(in|notin)\s*\(([^()]*)\)$`)
-	kubeEqual = regexp.MustCompile(`^([^\s=!]+)\s*(==|=|!=)\s*(\S*)$`)
-	kubeHas   = regexp.MustCompile(`^(!?)\s*([^\s=!(){}]+)$`)
-	kubeValue = regexp.MustCompile(`^[-A-Za-z0-9_./]*$`)
-)
-
-// kubectlTerm says one requirement of kubectl's in our language.
-func kubectlTerm(part string) (string, bool) {
-	if m := kubeSet.FindStringSubmatch(part); m != nil {
-		var values []string
-		for v := range strings.SplitSeq(m[3], ",") {
-			if v = strings.TrimSpace(v); !kubeValue.MatchString(v) {
-				return "", false
-			}
-			values = append(values, `"`+v+`"`)
-		}
-		op := map[string]string{"in": " in ", "notin": " not in "}[m[2]]
-		return m[1] + op + "{" + strings.Join(values, ", ") + "}", true
+	kube, err := labels.Parse(text)
+	if err != nil {
+		return nil, console.Usage(`-l %q: %v; want kubectl's a=b,c!=d,e in (x,y),f notin (z),has,!hasnot or a selector such as app == "web" && has(tier)`, text, err)
 	}
-	if m := kubeEqual.FindStringSubmatch(part); m != nil && kubeValue.MatchString(m[3]) {
-		op := " == "
-		if m[2] == "!=" {
-			op = " != "
-		}
-		return m[1] + op + `"` + m[3] + `"`, true
-	}
-	if m := kubeHas.FindStringSubmatch(part); m != nil {
-		return m[1] + "has(" + m[2] + ")", true
-	}
-	return "", false
+	return func(of map[string]string) bool { return kube.Matches(labels.Set(of)) }, nil
 }
 
 // splitOutside splits at commas that are not in parentheses.

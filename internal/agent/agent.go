@@ -107,21 +107,27 @@ func Run(ctx context.Context, cfg Config) error {
 	listen := door.listeners(cfg)
 	d.settings = []func(config.Settings){door.configure, listen.configure}
 
-	group, ctx := errgroup.WithContext(ctx)
-	for name, run := range map[string]func(context.Context) error{
+	err = together(ctx, map[string]func(context.Context) error{
 		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "leftovers": watch.traces.run,
 		"status": watch.run, "upkeep": keep.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
 		"nft":       func(ctx context.Context) error { return policy.Run(ctx, doors.nftEvents) },
 		"overlay":   func(ctx context.Context) error { return d.overlay.Settle(ctx, store, d.hand) },
 		"dataplane": func(ctx context.Context) error { return loop.Run(ctx, batches, links.Changes()) },
-	} {
+	}, func() { cfg.Log.Info("agent runs", "node", cfg.Node, "version", cfg.Version) })
+	if errors.Is(err, context.Canceled) {
+		return nil // asked to stop
+	}
+	return err
+}
+
+// together runs parts until one of them ends, or the context, and then ends all. It calls started once all run.
+func together(ctx context.Context, parts map[string]func(context.Context) error, started func()) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for name, run := range parts {
 		group.Go(func() error { return named(name, run(ctx)) })
 	}
-	cfg.Log.Info("agent runs", "node", cfg.Node, "version", cfg.Version)
-	if err := group.Wait(); !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil // asked to stop
+	started()
+	return group.Wait()
 }
 
 // newRegistry has the metrics of the process itself.

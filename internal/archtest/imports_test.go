@@ -245,6 +245,10 @@ func TestEachDependencyHasOneDoor(t *testing.T) {
 
 const etcdstore = module + "internal/datastore/etcdstore"
 
+// faultsOfEtcd are tests that do to etcd itself what may happen to it: compactions, other leaders, no space. What they test opens its
+// datastore as everybody does.
+var faultsOfEtcd = []string{module + "internal/chaostest", module + "internal/outagetest", module + "internal/syncer"}
+
 // TestNobodyNamesAStore holds tests, too, to opening the datastore that a [datastore.Config] says.
 func TestNobodyNamesAStore(t *testing.T) {
 	for _, p := range packages(t) {
@@ -252,7 +256,7 @@ func TestNobodyNamesAStore(t *testing.T) {
 			continue
 		}
 		for _, imp := range slices.Concat(p.TestImports, p.XTestImports) {
-			if strings.HasPrefix(imp, etcdstore) {
+			if strings.HasPrefix(imp, etcdstore) || strings.HasPrefix(imp, "go.etcd.io/") && !slices.Contains(faultsOfEtcd, p.ImportPath) {
 				t.Errorf("a test of %s imports %s; use stores.Open", p.ImportPath, imp)
 			}
 		}

@@ -172,3 +172,40 @@ func TestADoubtIsAskedAboutUntilTheStoreAnswers(t *testing.T) {
 		<-ended
 	})
 }
+
+func TestOlderWordsDoNotUndoWhatWasJustWritten(t *testing.T) {
+	at := func(key string, revision any, value string) api.Update {
+		u := api.Update{Key: key, Revision: api.RevisionOf(fmt.Sprint(revision))}
+		if value != "" {
+			u.Value = []byte(value)
+		}
+		return u
+	}
+	for _, tt := range []struct {
+		name      string
+		put, then api.Update
+		passes    bool
+	}{
+		{"an older deletion", at("k", 10, "v"), at("k", 9, ""), false},
+		{"its own echo", at("k", 10, "v"), at("k", 10, "v"), true},
+		{"a later change", at("k", 10, "v"), at("k", 11, "w"), true},
+		{"a later deletion", at("k", 10, "v"), at("k", 11, ""), true},
+		{"what was deleted, again", at("k", 10, ""), at("k", 10, "v"), false},
+		{"the deletion itself", at("k", 10, ""), at("k", 11, ""), true},
+		{"another key", at("k", 10, "v"), at("l", 1, "v"), true},
+		{"anything, while it is being written", at("k", Pending, "v"), at("k", 10, "v"), false},
+		{"anything, after it was forgotten", at("k", "", ""), at("k", 1, "v"), true},
+	} {
+		o := Overlay{Order: memstore.New()}
+		o.Put([]api.Update{tt.put})
+		if got := len(o.Filter([]api.Update{tt.then})) == 1; got != tt.passes {
+			t.Errorf("%s: passes %v, want %v", tt.name, got, tt.passes)
+		}
+	}
+	o := Overlay{Order: memstore.New()}
+	o.Put([]api.Update{at("k", 10, "v")})
+	o.Filter([]api.Update{at("k", 10, "v")})
+	if len(o.Filter([]api.Update{at("k", 3, "v")})) != 1 {
+		t.Error("once the datastore has caught up, its word counts, also after it was put back")
+	}
+}

@@ -224,21 +224,7 @@ func (s *Speaker) setPlan(ctx context.Context, p plan.Plan) {
 			s.cfg.Log.Info("restarted: keeping routes until peers have sent theirs", "routes", left, "at_most", p.Restart())
 		}
 	}
-	for peer := range maps.Clone(s.hold.awaiting) {
-		if _, configured := p.Session(peer); !configured {
-			s.hold.removePeer(peer)
-		}
-	}
-	for peer := range maps.Clone(s.live.deadPeers) {
-		if _, configured := p.Session(peer); !configured {
-			delete(s.live.deadPeers, peer)
-		}
-	}
-	for peer := range maps.Clone(s.live.verifying) {
-		if _, configured := p.Session(peer); !configured {
-			s.stopVerifying(peer)
-		}
-	}
+	s.removePeers(p)
 	if s.bgp == nil {
 		b, err := startLibrary(ctx, p, s.cfg.Log)
 		if err != nil {
@@ -258,6 +244,25 @@ func (s *Speaker) setPlan(ctx context.Context, p plan.Plan) {
 	s.fib.foreign, s.fib.encapsulated = p.IsForeign, p.IsEncapsulated
 	s.fib.setPeerRoutes(p.Sessions)
 	s.fib.markAllDirty()
+}
+
+// removePeers drops what is known of peers with which a plan has no session.
+func (s *Speaker) removePeers(p plan.Plan) {
+	for peer := range maps.Clone(s.hold.awaiting) {
+		if _, configured := p.Session(peer); !configured {
+			s.hold.removePeer(peer)
+		}
+	}
+	for peer := range maps.Clone(s.live.deadPeers) {
+		if _, configured := p.Session(peer); !configured {
+			delete(s.live.deadPeers, peer)
+		}
+	}
+	for peer := range maps.Clone(s.live.verifying) {
+		if _, configured := p.Session(peer); !configured {
+			s.stopVerifying(peer)
+		}
+	}
 }
 
 // sessions opens, changes and closes sessions.

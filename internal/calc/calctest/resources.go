@@ -58,6 +58,14 @@ func (w *Cluster) allSlots() []slot {
 		add(0.15, "stagednetworkpolicies", ns, name, func() object { return w.staged(api.KindStagedNetworkPolicy, ns, name) })
 		add(0.15, "stagedglobalnetworkpolicies", "", numbered("g", i), func() object { return w.staged(api.KindStagedGlobalNetworkPolicy, "", numbered("g", i)) })
 	}
+	return append(append(out, w.addressSlots()...), w.blockSlots()...)
+}
+
+// addressSlots are workloads, and the pools that they have addresses of.
+func (w *Cluster) addressSlots() (out []slot) {
+	add := func(chance float64, plural, namespace, name string, make func() object) {
+		out = append(out, slot{key(plural, namespace, name), make, chance})
+	}
 	for i := range w.cfg.Workloads {
 		e := w.place(i)
 		add(0.95, "workloadendpoints", e.namespace, e.resource, func() object { return w.workload(i) })
@@ -68,7 +76,7 @@ func (w *Cluster) allSlots() []slot {
 			return resource(api.KindIPPool, "", numbered("pool", i), nil, object{"cidr": cidr, "natOutgoing": w.maybe(0.5)})
 		})
 	}
-	return append(out, w.blockSlots()...)
+	return out
 }
 
 // blockSlots are blocks of addresses, some of which hold workloads' addresses.

@@ -14,6 +14,19 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
+// texts writes descriptions one after the other.
+func texts(all []show.Description) func(io.Writer, bool) error {
+	return func(w io.Writer, _ bool) error {
+		for i, d := range all {
+			if i > 0 {
+				fmt.Fprintln(w)
+			}
+			fmt.Fprint(w, d.Text)
+		}
+		return nil
+	}
+}
+
 func (c *command) describeCmd() *cobra.Command {
 	var o show.Options
 	cmd := &cobra.Command{
@@ -55,15 +68,7 @@ Exit code: 0 shown, 1 one does not exist, 2 usage.`,
 				for _, f := range all {
 					out = append(out, d.Describe(f))
 				}
-				return errors.Join(missing, c.Answer(o.Output, console.Answer{Doc: out, Name: ".resource", Table: func(w io.Writer, _ bool) error {
-					for i, d := range out {
-						if i > 0 {
-							fmt.Fprintln(w)
-						}
-						fmt.Fprint(w, d.Text)
-					}
-					return nil
-				}}))
+				return errors.Join(missing, c.Answer(o.Output, console.Answer{Doc: out, Name: ".resource", Table: texts(out)}))
 			})
 		},
 		ValidArgsFunction: show.Complete(&c.Conn).Resources,

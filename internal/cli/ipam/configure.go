@@ -40,7 +40,7 @@ Exit code: 0 it is so, 1 the settings contradict each other, 2 usage.`,
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f := cmd.Flags()
-			if f.NFlag() == 0 || !slices.ContainsFunc([]string{"strictaffinity", "maxblocks", "max-blocks-per-host", "auto-allocate-blocks", "ip-cooldown-seconds"}, f.Changed) {
+			if !slices.ContainsFunc([]string{"strictaffinity", "maxblocks", "max-blocks-per-host", "auto-allocate-blocks", "ip-cooldown-seconds"}, f.Changed) {
 				return console.Usage("ipam configure: nothing to change: give --strictaffinity, --maxblocks, --auto-allocate-blocks or --ip-cooldown-seconds")
 			}
 			return c.looking(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error {
@@ -61,11 +61,7 @@ Exit code: 0 it is so, 1 the settings contradict each other, 2 usage.`,
 				if err == nil {
 					err = c.Conn.Long(ctx, c.mirrorConfiguration)
 				}
-				if err != nil {
-					return fmt.Errorf("configure: %w", err)
-				}
-				c.noteBorrowed(v, cfg)
-				return c.showConfiguration(cfg, output)
+				return c.configured(cfg, err, v, output)
 			})
 		},
 	}
@@ -74,9 +70,18 @@ Exit code: 0 it is so, 1 the settings contradict each other, 2 usage.`,
 	f.BoolVar(&auto, "auto-allocate-blocks", true, "nodes claim blocks by themselves")
 	f.IntVar(&blocks, "maxblocks", 0, "blocks of a family that a node may have; 0: 20")
 	f.IntVar(&blocks, "max-blocks-per-host", 0, "the same, as calicoctl calls it")
-	output.AddFlag(cmd)
 	f.IntVar(&cooldown, "ip-cooldown-seconds", 0, "for which a released address rests")
+	output.AddFlag(cmd)
 	return cmd
+}
+
+// configured answers with what the settings are now, or why they could not be.
+func (c *command) configured(cfg api.IPAMConfig, err error, v *ipam.Survey, output console.Output) error {
+	if err != nil {
+		return fmt.Errorf("configure: %w", err)
+	}
+	c.noteBorrowed(v, cfg)
+	return c.showConfiguration(cfg, output)
 }
 
 // noteBorrowed says that strict affinity takes no address away.

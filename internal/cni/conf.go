@@ -39,6 +39,9 @@ type conf struct {
 	raw []byte
 }
 
+// defaultRoutes reports whether the container's default routes are by this link.
+func (c *conf) defaultRoutes() bool { return c.IncludeDefaultRoutes == nil || *c.IncludeDefaultRoutes }
+
 type label struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`

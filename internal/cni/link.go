@@ -219,7 +219,7 @@ func (e *ends) configure(addrs []netip.Addr, c *conf) error {
 		}
 		told[gateway] = true
 		routes := []rtnl.Route{{Dst: netip.PrefixFrom(gateway, gateway.BitLen()), Link: far.Index}}
-		if c.IncludeDefaultRoutes == nil || *c.IncludeDefaultRoutes {
+		if c.defaultRoutes() {
 			routes = append(routes, rtnl.Route{Dst: world, Link: far.Index, Gateway: gateway, OnLink: true})
 		}
 		err := e.inside.SetNeighbour(rtnl.Neighbour{Link: far.Index, Addr: gateway, MAC: near.MAC, Permanent: true})

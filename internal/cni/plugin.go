@@ -147,7 +147,7 @@ func (c *conf) attach(ctx context.Context, e *ends) (result *current.Result, err
 	if err := e.configure(out.Addrs, c); err != nil {
 		return nil, err
 	}
-	return e.result(result, out.Addrs), nil
+	return e.result(result, out.Addrs, c), nil
 }
 
 // delegate asks another plugin for addresses.
@@ -164,7 +164,7 @@ func (c *conf) delegate(ctx context.Context) (*current.Result, error) {
 }
 
 // result says what there is now, as the runtime and chained plugins read it.
-func (e *ends) result(out *current.Result, addrs []netip.Addr) *current.Result {
+func (e *ends) result(out *current.Result, addrs []netip.Addr, c *conf) *current.Result {
 	near, far := e.near, e.far
 	const inside = 1 // the index of the container's end
 	out.Interfaces = []*current.Interface{{Name: near.Name, Mac: near.MAC, Mtu: near.MTU}, {Name: far.Name, Mac: far.MAC, Mtu: far.MTU, Sandbox: e.path}}
@@ -174,7 +174,7 @@ func (e *ends) result(out *current.Result, addrs []netip.Addr) *current.Result {
 		gateway, world := gatewayOf(a)
 		whole := net.CIDRMask(a.BitLen(), a.BitLen())
 		out.IPs = append(out.IPs, &current.IPConfig{Interface: current.Int(inside), Address: net.IPNet{IP: a.AsSlice(), Mask: whole}})
-		if !told[gateway] {
+		if c.defaultRoutes() && !told[gateway] {
 			told[gateway] = true
 			out.Routes = append(out.Routes, &types.Route{Dst: net.IPNet{IP: world.Addr().AsSlice(), Mask: net.CIDRMask(0, a.BitLen())}, GW: gateway.AsSlice()})
 		}

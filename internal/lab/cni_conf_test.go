@@ -56,7 +56,10 @@ func routerWithoutDefaultRoutes(t *testing.T, r *caller) {
 		{`, "include_default_routes": false, "container_settings": {"allow_ip_forwarding": true}`, "1", 0},
 	} {
 		l, c := r.list("net", both+tt.keys), r.container()
-		r.add(l, c)
+		got := r.add(l, c)
+		if len(got.Routes) != tt.routes {
+			t.Errorf("with %q: the result has the routes %v, want %d", tt.keys, got.Routes, tt.routes)
+		}
 		for _, path := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
 			if is := c.SysctlValue(path); is != tt.forwarding {
 				t.Errorf("with %q: %s is %s, want %s", tt.keys, path, is, tt.forwarding)

@@ -126,7 +126,7 @@ func plans(t *testing.T, before plan.Plan, test func(*planning)) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		p := &planning{T: t, plans: make(chan plan.Plan), batches: make(chan syncer.Batch)}
-		p.k = newPlanSource(Config{Node: "h1", Dir: filepath.Join(dir, "state"), Log: slog.New(slog.DiscardHandler)}, p.plans, newSecretDir(dir))
+		p.k = newPlanSource(Config{Node: "h1", RouterID: "10.0.0.9", Dir: filepath.Join(dir, "state"), Log: slog.New(slog.DiscardHandler)}, p.plans, newSecretDir(dir))
 		p.write("sesame")
 		p.k.last = before
 		ctx, cancel := context.WithCancel(t.Context())
@@ -200,6 +200,25 @@ func TestAPasswordThatChangesIsReadAgain(t *testing.T) {
 		p.again(before)
 		p.quiet()
 	})
+}
+
+// TestTheRouterIDThatIsAskedForIsInThePlan, and one that is none is refused.
+func TestTheRouterIDThatIsAskedForIsInThePlan(t *testing.T) {
+	plans(t, plan.Plan{}, func(p *planning) {
+		if id := p.hear().RouterID; id != netip.MustParseAddr("10.0.0.9") {
+			t.Errorf("the router id is %s", id)
+		}
+	})
+	for _, run := range []func(context.Context, string) error{
+		func(ctx context.Context, id string) error { return Run(ctx, Config{Node: "h1", RouterID: id}) },
+		func(ctx context.Context, id string) error {
+			return RunConfd(ctx, Confd{Config: Config{Node: "h1", RouterID: id}})
+		},
+	} {
+		if err := run(t.Context(), "h1"); err == nil || !strings.Contains(err.Error(), `router id "h1"`) {
+			t.Errorf("a router id that is none: %v", err)
+		}
+	}
 }
 
 func TestAPlanThatCannotBeKeptIsKeptLater(t *testing.T) {

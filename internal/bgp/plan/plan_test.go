@@ -133,6 +133,10 @@ func TestSessions(t *testing.T) {
 		{"all that can be said", alone + "BGPPeer tor {peerIP: 192.0.2.9, asNumber: 1, localASNumber: 2, sourceAddress: None, nextHopMode: Keep, ttlSecurity: 1, password: {secretKeyRef: {name: a, key: b}}, maxRestartTime: 9s, keepaliveTime: 1s, numAllowedLocalASNumbers: 3}", "h1", []string{
 			"192.0.2.9:179 as 1 local 2 from any next hop keep within 1 password restart 9s alive 1s/3s own AS 3",
 		}},
+		{"itself as the next hop", alone + "BGPPeer tor {peerIP: 192.0.2.9, asNumber: 1, nextHopMode: Self}", "h1", []string{"192.0.2.9:179 as 1 next hop self"}},
+		{"a client by its address", alone + "Node h2 {bgp: {ipv4Address: 192.0.2.2, routeReflectorClusterID: 244.0.0.1}}\nBGPPeer tor {node: h2, peerIP: 192.0.2.9, asNumber: 64512}", "h2", []string{
+			"192.0.2.9:179 as 64512 client of 244.0.0.1",
+		}},
 		{"the older way to keep the next hop", alone + "BGPPeer tor {peerIP: 192.0.2.9, asNumber: 1, keepOriginalNextHop: true}", "h1", []string{"192.0.2.9:179 as 1 next hop keep"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -255,6 +259,16 @@ BGPConfiguration node.h3 {bindMode: None, ignoredInterfaces: ['eth*', lo], liste
 	} {
 		if !reflect.DeepEqual(tt.got, tt.want) && fmt.Sprint(tt.got) != fmt.Sprint(tt.want) {
 			t.Errorf("%s: %v, want %v", tt.what, tt.got, tt.want)
+		}
+	}
+}
+
+// TestAWorldIsToldOfAllThatPlansFollowFrom: what a daemon does not follow it would plan without.
+func TestAWorldIsToldOfAllThatPlansFollowFrom(t *testing.T) {
+	for _, kind := range []string{api.KindNode, api.KindBGPConfiguration, api.KindBGPPeer, api.KindBGPFilter, api.KindIPPool} {
+		key := api.KeyPrefix(kind, "") + "x"
+		if !slices.ContainsFunc(plan.Prefixes(), func(p string) bool { return strings.HasPrefix(key, p) }) {
+			t.Errorf("%s is not followed", key)
 		}
 	}
 }

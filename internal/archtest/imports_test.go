@@ -144,35 +144,119 @@ func TestWhatDecidesKnowsNoBackend(t *testing.T) {
 }
 
 // decisions are what only packages that decide name: a reconciler that asks for a policy's rules, or for what an endpoint is asked by,
-// has begun to decide.
+// has begun to decide; so has one that says why a packet is denied, or how one source is of a NAT's.
 var decisions = map[string][]string{
 	"rules": {"Policy", "Endpoint", "HostEndpoint", "Spoofable", "Silent", "Mute", "Rejects", "Sets", "PolicyChain", "EndpointChain", "HostChain", "SilentChain", "SpoofChain"},
 	"intent": {
-		"Policy", "PolicyID", "Endpoint", "EndpointID", "Tier", "Rule", "Allow", "Deny", "Pass", "Ingress", "Egress", "Workload", "Host",
-		"ToHostDrop", "ToHostReturn", "ToHostAccept", "Failsafe", "LogSettings",
+		"Policy", "PolicyID", "ParsePolicyID", "Endpoint", "EndpointID", "ParseEndpointID", "Tier", "Rule", "Allow", "Deny", "Pass", "Ingress", "Egress", "Workload", "Host",
+		"ToHostDrop", "ToHostReturn", "ToHostAccept", "Failsafe", "NATOutgoing", "RuleID", "NoRule", "Reason*",
 	},
+	"nftables": {"MatchL4Proto"}, // what a packet must be is a term or a condition
 }
 
+// forms are the values that only packages that decide make: a reconciler reads them. What it takes out of one may be put into a rule, to
+// ask what it means for a family.
+var forms = map[string][]string{
+	"rules":   {"Term", "Chain"},
+	"desired": {"Guard", "Cond", "Hook", "Source", "Link", "Set", "Changes"},
+	"intent":  {"Decision", "Peer", "HostSettings", "LogSettings", "PortRange", "Outcome"},
+}
+
+// reconcilers carry out what package desired decides.
+var reconcilers = []string{"internal/dataplane/nft", "internal/dataplane/iptables"}
+
 func TestReconcilersDecideNothing(t *testing.T) {
+	found := 0
 	for _, p := range packages(t) {
-		if !slices.Contains([]string{"internal/dataplane/nft"}, strings.TrimPrefix(p.ImportPath, module)) {
+		if !slices.Contains(reconcilers, strings.TrimPrefix(p.ImportPath, module)) {
 			continue
 		}
+		found++
 		for _, f := range p.GoFiles {
-			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil, 0)
+			src, err := os.ReadFile(filepath.Join(p.Dir, f))
 			if err != nil {
 				t.Fatal(err)
 			}
-			ast.Inspect(file, func(n ast.Node) bool {
-				sel, ok := n.(*ast.SelectorExpr)
-				if !ok {
-					return true
-				}
-				if x, ok := sel.X.(*ast.Ident); ok && slices.Contains(decisions[x.Name], sel.Sel.Name) {
-					t.Errorf("%s/%s names %s.%s: what follows from it is decided in package desired", p.ImportPath, f, x.Name, sel.Sel.Name)
-				}
+			for _, what := range decides(t, src) {
+				t.Errorf("%s/%s %s: what follows from it is decided in package desired", p.ImportPath, f, what)
+			}
+		}
+	}
+	if found != len(reconcilers) {
+		t.Errorf("found %d of %v", found, reconcilers)
+	}
+}
+
+// decides finds what a reconciler's file names or makes that only those who decide may, under whatever name it imports their packages.
+func decides(t *testing.T, src []byte) (out []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "", src, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string]string{} // packages by the names that the file gives them
+	for _, imp := range file.Imports {
+		path := strings.Trim(imp.Path.Value, `"`)
+		name := path[strings.LastIndex(path, "/")+1:]
+		switch {
+		case imp.Name == nil:
+			of[name] = name
+		case imp.Name.Name == "." && (decisions[name] != nil || forms[name] != nil):
+			out = append(out, "imports all names of "+path)
+		default:
+			of[imp.Name.Name] = name
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && slices.ContainsFunc(decisions[of[x.Name]], func(d string) bool {
+				begin, all := strings.CutSuffix(d, "*")
+				return d == n.Sel.Name || all && strings.HasPrefix(n.Sel.Name, begin)
+			}) {
+				out = append(out, "names "+of[x.Name]+"."+n.Sel.Name)
+			}
+		case *ast.CompositeLit:
+			kind := n.Type
+			if list, ok := kind.(*ast.ArrayType); ok {
+				kind = list.Elt
+			}
+			sel, ok := kind.(*ast.SelectorExpr)
+			if !ok {
 				return true
-			})
+			}
+			if x, ok := sel.X.(*ast.Ident); ok && len(n.Elts) > 0 && slices.Contains(forms[of[x.Name]], sel.Sel.Name) {
+				out = append(out, "makes a "+of[x.Name]+"."+sel.Sel.Name)
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// TestADecisionIsFound puts back what was in package nft once, and what could be put there.
+func TestADecisionIsFound(t *testing.T) {
+	for _, tt := range []struct{ name, code, want string }{
+		{"a denial of its own", `var x = []desired.Guard{{Comment: why, By: intent.Decision{Reason: why, Rule: intent.RuleID{Index: intent.NoRule}}}}`, "makes a desired.Guard, makes a intent.Decision, names intent.RuleID, names intent.NoRule"},
+		{"a protocol that nobody asks for", `var x = nftables.MatchL4Proto(proto)`, "names nftables.MatchL4Proto"},
+		{"a reason", `var x = intent.ReasonClosed`, "names intent.ReasonClosed"},
+		{"an endpoint's rules", `var x = rules.Endpoint(e, d)`, "names rules.Endpoint"},
+		{"under another name", `var x other.PolicyID`, "names intent.PolicyID"},
+		{"what packets to the host become", `func f(h int) bool { return h == intent.ToHostReturn }`, "names intent.ToHostReturn"},
+		{"what it is told", `func f(g desired.Guard) bool { return g.Do == desired.Drop && g.Source.Ports == (intent.PortRange{}) }`, ""},
+		{"a rule as one family sees it", `func f(g desired.Guard) rules.Rule { return rules.Rule{Terms: g.Terms} }`, ""},
+	} {
+		src := `package p
+import (
+	"github.com/twillnet/twill/internal/dataplane/desired"
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+	other "github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/nftables"
+)
+` + tt.code
+		if got := strings.Join(decides(t, []byte(src)), ", "); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }

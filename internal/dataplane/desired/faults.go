@@ -38,8 +38,13 @@ func (s *State) another(key intent.Key) {
 	}
 }
 
-// Broken says that the backend has no form for a chain of an intent, in whose place it denies.
-func (s *State) Broken(key intent.Key, err error) { s.fail(key, err) }
+// Broken says that the backend has no form for a chain, and returns what stands in its place: a chain that denies.
+func (s *State) Broken(c Chain, err error) Chain {
+	s.fail(c.Owner, err)
+	c.Rules, c.Generation = nil, 0
+	c.Guards = []Guard{{Comment: reasonNoForm, By: always(reasonNoForm)}}
+	return c
+}
 
 // Settled says what became of those settings that the backend alone carries out. What failed is tried again after Retry.
 func (s *State) Settled(err error) {

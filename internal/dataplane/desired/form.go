@@ -115,8 +115,8 @@ func (m Map) Side() rules.Side {
 
 // Source is what Translate puts in the place of a source address.
 type Source struct {
-	Addr  netip.Addr       // of IPv4; the zero value, and IPv6: that of the interface which the packet leaves by
-	Ports intent.PortRange // of TCP and UDP; the zero value: any
+	Addr  netip.Addr       // of the guard's family; the zero value: that of the interface which the packet leaves by
+	Ports intent.PortRange // of a guard for one protocol that has ports; the zero value: any
 }
 
 // CondKind says what a condition looks at.

@@ -26,19 +26,37 @@ func (s *State) natOutgoing() {
 		if len(from) == 0 {
 			continue
 		}
-		g := Guard{Do: Translate, Source: Source{Addr: n.Addr, Ports: n.Ports}, Comment: "NAT outgoing", Terms: ofFamily(f, []rules.Term{
+		terms := ofFamily(f, []rules.Term{
 			{Kind: rules.Nets, Side: rules.Src, Nets: from}, {Kind: rules.Nets, Side: rules.Dst, Nets: all, Not: true},
-		})}
-		if n.Link != "" {
-			g.If = []Cond{{Kind: OnLink, Side: rules.Dst, Link: n.Link}}
-		}
-		gs = append(gs, g)
+		})
+		gs = append(gs, translations(n, f, terms)...)
 	}
 	if len(gs) == 0 {
 		s.drop(baseNAT, nil)
 		return
 	}
 	s.own(baseNAT, &Hook{At: Postrouting, Priority: prioritySourceNAT, NAT: true}, gs)
+}
+
+// translations give packets of a family that terms match another source. A range of ports is for the protocols that have some, and an
+// address for IPv4.
+func translations(n intent.NATOutgoing, f intent.Family, terms []rules.Term) (gs []Guard) {
+	g := Guard{Terms: terms, Do: Translate, Comment: "NAT outgoing"}
+	if f == intent.IPv4 {
+		g.Source.Addr = n.Addr
+	}
+	if n.Link != "" {
+		g.If = []Cond{{Kind: OnLink, Side: rules.Dst, Link: n.Link}}
+	}
+	if n.Ports != (intent.PortRange{}) {
+		for _, proto := range []uint8{protoTCP, protoUDP} {
+			x := g
+			x.Terms = append(slices.Clip(terms), rules.Term{Kind: rules.Protocol, Number: proto})
+			x.Source.Ports = n.Ports
+			gs = append(gs, x)
+		}
+	}
+	return append(gs, g)
 }
 
 // netsOf are the prefixes of a family.

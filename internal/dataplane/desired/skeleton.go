@@ -26,11 +26,15 @@ const (
 // pinned are the chains that follow from settings: as an earlier agent made them they stay, until the source is in sync.
 var pinned = []string{chainHostAction, chainGuard, baseForwardOut, baseForwardIn, baseInput}
 
-// reasonNoChain is a state of the backend that should not be.
-const reasonNoChain = "workload without a chain"
+// States of the backend that should not be.
+const (
+	reasonNoChain = "workload without a chain"
+	reasonNoForm  = "could not be rendered"
+)
 
 const (
 	protoIPIP   = 4
+	protoTCP    = 6
 	protoUDP    = 17
 	protoICMPv6 = 58
 )

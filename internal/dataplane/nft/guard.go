@@ -2,7 +2,6 @@ package nft
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/desired"
@@ -10,11 +9,6 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/nftables"
-)
-
-const (
-	protoTCP = 6
-	protoUDP = 17
 )
 
 var points = [...]nftables.HookNum{
@@ -53,10 +47,8 @@ func (d *Driver) renderGuards(gs []desired.Guard) (out []nftables.Rule, names []
 			if !ok {
 				continue
 			}
-			for _, end := range d.endsOf(g, f, name) {
-				if out, err = d.renderRule(out, fr, f, false, end); err != nil {
-					return nil, nil, err
-				}
+			if out, err = d.renderRule(out, fr, f, false, d.end(g, f, name)); err != nil {
+				return nil, nil, err
 			}
 		}
 		for len(names) < len(out) {
@@ -66,20 +58,16 @@ func (d *Driver) renderGuards(gs []desired.Guard) (out []nftables.Rule, names []
 	return out, names, nil
 }
 
-// endsOf are what a guard asks besides its terms, and what it does; several only where it translates.
-func (d *Driver) endsOf(g desired.Guard, f intent.Family, name attribution.Name) (out []exprs) {
-	var conds exprs
+// end is what a guard asks besides its terms, and what it does.
+func (d *Driver) end(g desired.Guard, f intent.Family, name attribution.Name) (out exprs) {
 	for _, c := range g.If {
-		conds = append(conds, d.condition(c)...)
+		out = append(out, d.condition(c)...)
 	}
-	if g.Do == desired.Translate {
-		return translations(conds, g.Source, f)
-	}
-	return []exprs{append(conds, d.does(g, name)...)}
+	return append(out, d.does(g, f, name)...)
 }
 
 // does is what a guard does.
-func (d *Driver) does(g desired.Guard, name attribution.Name) exprs {
+func (d *Driver) does(g desired.Guard, f intent.Family, name attribution.Name) exprs {
 	switch g.Do {
 	case desired.Pass:
 		return exprs{nftables.Counter{}, nftables.Accept()}
@@ -93,6 +81,8 @@ func (d *Driver) does(g desired.Guard, name attribution.Name) exprs {
 		return exprs{nftables.Return()}
 	case desired.Dispatch:
 		return exprs{nftables.Meta{Key: linkKey(g.Map.Side())}, nftables.LookupVerdict{Map: mapNames[g.Map]}}
+	case desired.Translate:
+		return translation(g.Source, f)
 	}
 	return append(d.tell(g.By, name), nftables.Drop())
 }
@@ -157,25 +147,16 @@ func forwarded() exprs {
 	}
 }
 
-// translations give what matches another source. A range of ports is for protocols that have some.
-func translations(leaving exprs, s desired.Source, f intent.Family) (out []exprs) {
-	if s.Ports != (intent.PortRange{}) {
-		for _, proto := range []uint8{protoTCP, protoUDP} {
-			out = append(out, slices.Concat(leaving, nftables.MatchL4Proto(proto), translation(s, f, true)))
-		}
-	}
-	return append(out, slices.Concat(leaving, translation(s, f, false)))
-}
-
-func translation(s desired.Source, f intent.Family, ports bool) exprs {
+// translation gives a packet another source.
+func translation(s desired.Source, f intent.Family) exprs {
 	out := exprs{nftables.Counter{}}
 	addr, first, last := nftables.R1, nftables.R2, nftables.R3
 	var min, max *nftables.Reg
-	if ports {
+	if s.Ports != (intent.PortRange{}) {
 		out = append(out, nftables.Load{Data: nftables.KeyPort(s.Ports.Min), Reg: first}, nftables.Load{Data: nftables.KeyPort(s.Ports.Max), Reg: last})
 		min, max = &first, &last
 	}
-	if !s.Addr.IsValid() || f != intent.IPv4 {
+	if !s.Addr.IsValid() {
 		return append(out, nftables.Masq{ProtoMin: min, ProtoMax: max})
 	}
 	return append(out, nftables.Load{Data: s.Addr.AsSlice(), Reg: addr}, nftables.NAT{Source: true, Family: nfFamily(f), AddrMin: &addr, ProtoMin: min, ProtoMax: max})

@@ -81,9 +81,8 @@ func (d *Driver) setChain(x desired.Chain) {
 	rs, names, err := d.render(x)
 	if err != nil {
 		// Only a set of the wrong kind or none leads here, and those were looked for before.
-		d.state.Broken(x.Owner, errors.Join(errors.New("our own mistake"), err))
-		const why = "could not be rendered"
-		rs, names, _ = d.renderGuards([]desired.Guard{{Comment: why, By: intent.Decision{Reason: why, Rule: intent.RuleID{Index: intent.NoRule}}}})
+		x = d.state.Broken(x, errors.Join(errors.New("our own mistake"), err))
+		rs, names, _ = d.render(x)
 	}
 	d.cfg.Names.Chain(x.Name, names)
 	c := d.chains[x.Name]

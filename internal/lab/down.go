@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/kernel/netns"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 // Down stops the lab and removes all that it made: processes, network
@@ -23,9 +24,13 @@ func (l *Lab) Down() error {
 	if opened, err := Open(l.Dir); err == nil {
 		l.Spec = opened.Spec
 	}
+	p := terminal.Begin(l.Said, "hosts stopped", len(l.Spec.Hosts))
+	defer p.End()
 	var errs []error
 	for _, h := range l.Spec.Hosts {
+		p.Now(h.Name)
 		errs = append(errs, l.stop(h.Name, h.PID))
+		p.Step()
 	}
 	errs = append(errs, l.stop(storeName, l.Spec.StorePID))
 	names, err := netns.List()

@@ -13,12 +13,14 @@ import (
 
 	"github.com/twillnet/twill/internal/kernel/netns"
 	"github.com/twillnet/twill/internal/lab/script"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 // Runner runs scenarios, each on hosts of its own that are gone afterwards.
 type Runner struct {
 	Exe     string    // the binary that the hosts run; empty means this one
-	Out     io.Writer // progress
+	Out     io.Writer // what came of each
+	Said    io.Writer // how far long work is; nil: nobody is told
 	Verbose bool      // tell each step, and what programs write
 	Bundle  string    // where a failed scenario leaves what it knows; empty means the system's temporary directory
 	BIRD    []string  // hosts for which BIRD speaks BGP from the begin; AllHosts means all
@@ -81,17 +83,24 @@ func (r Runner) Run(ctx context.Context, s *script.Script) Result {
 		res.Err = errors.New("a lab makes network namespaces: run it as root")
 		return res
 	}
+	p := terminal.Begin(r.Said, "steps of "+res.Name, len(s.Steps))
+	defer p.End()
+	if r.Out != nil {
+		r.Out = p.Above(r.Out)
+	}
 	c, err := r.newScenario(s)
 	if err != nil {
 		res.Err = err
 		return res
 	}
 	for _, step := range s.Steps {
+		p.Now(step.Text)
 		if err := c.step(ctx, step); err != nil {
 			res.Err = fmt.Errorf("%s:%d: %s: %w", s.File, step.Line, step.Text, err)
 			break
 		}
 		res.Steps++
+		p.Step()
 	}
 	if res.Err != nil {
 		res.Bundle = c.bundle(r.Bundle, res.Err)

@@ -17,6 +17,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/kernel/netns"
+	"github.com/twillnet/twill/internal/terminal"
 	"github.com/twillnet/twill/internal/verdict/world"
 )
 
@@ -24,7 +25,8 @@ import (
 type Lab struct {
 	Dir  string    // state, logs and the datastore; empty means DefaultDir
 	Exe  string    // the binary that its hosts run; empty means this one
-	Out  io.Writer // progress
+	Out  io.Writer // what was done
+	Said io.Writer // how far long work is; nil: nobody is told
 	Spec Spec
 }
 
@@ -89,12 +91,14 @@ func (l *Lab) save() error {
 }
 
 // step prints what happens, and how long it took.
-func (l *Lab) step(what string, do func() error) error {
+func (l *Lab) step(p *terminal.Progress, what string, do func() error) error {
 	begin := time.Now()
+	p.Now(what)
 	if err := do(); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	fmt.Fprintf(l.Out, "  %-52s %s\n", what, time.Since(begin).Round(time.Millisecond))
+	p.Step()
+	fmt.Fprintf(p.Above(l.Out), "  %-52s %s\n", what, time.Since(begin).Round(time.Millisecond))
 	return nil
 }
 
@@ -125,8 +129,10 @@ func (l *Lab) Up(ctx context.Context) error {
 		{fmt.Sprintf("%d workloads, by the CNI plugin", len(l.Spec.Workloads)), func() error { return l.attachWorkloads(ctx) }},
 		{"routes of all hosts in all kernels, by BGP", func() error { return l.awaitRoutes(ctx, l.Spec.Hosts) }},
 	}
+	p := terminal.Begin(l.Said, "steps done", len(steps))
+	defer p.End()
 	for _, s := range steps {
-		if err := l.step(s.what, s.do); err != nil {
+		if err := l.step(p, s.what, s.do); err != nil {
 			return err
 		}
 	}
@@ -243,5 +249,7 @@ func (l *Lab) Matrix(ctx context.Context) ([]Cell, error) {
 			return nil, err
 		}
 	}
+	p := terminal.Begin(l.Said, "trying who reaches whom", 0)
+	defer p.End()
 	return cells, measure(ctx, &l.Spec, cells)
 }

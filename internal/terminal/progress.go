@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -41,8 +42,12 @@ type Progress struct {
 }
 
 // Begin says on out how far work is, until [Progress.End]. With a total what is a participle: 3 of 10 applied. Without one (0) it is
-// what is done: reading addresses.
+// what is done: reading addresses. Nobody is told where out is nil. For work within other work, out is what [Progress.Above] of that
+// returns.
 func Begin(out io.Writer, what string, total int) *Progress {
+	if out == nil {
+		out = io.Discard
+	}
 	p := &Progress{out: out, tty: cursorMoves(out), total: total, what: what, began: time.Now(), ended: make(chan struct{})}
 	every := lineEvery
 	if p.tty {
@@ -110,7 +115,7 @@ func (a above) Write(text []byte) (int, error) {
 	defer a.p.mu.Unlock()
 	a.p.hide()
 	if len(text) > 0 {
-		a.p.open = text[len(text)-1] != '\n'
+		a.p.open = text[len(text)-1] != '\n' && !bytes.HasSuffix(text, []byte(eraseLine)) // the latter of work within this
 	}
 	return a.w.Write(text)
 }

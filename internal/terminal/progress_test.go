@@ -138,3 +138,30 @@ func TestWorkOfUnknownLength(t *testing.T) {
 		t.Errorf("got %q", b.String())
 	}
 }
+
+func TestWorkWithinOtherWork(t *testing.T) {
+	environment(t, "NO_COLOR=1")
+	tty, written := machinetest.Terminal(t, 80)
+	synctest.Test(t, func(*testing.T) {
+		outer := terminal.Begin(tty, "outer", 0)
+		defer outer.End()
+		<-time.After(2050 * time.Millisecond)
+		inner := terminal.Begin(outer.Above(tty), "inner", 0)
+		<-time.After(2 * time.Second)
+		inner.End()
+		<-time.After(time.Second)
+	})
+	var said []string // what is seen, one after the other
+	for _, picture := range strings.Split(written(), "\r\x1b[2K") {
+		if word, _, _ := strings.Cut(picture, ","); word != "" && (len(said) == 0 || said[len(said)-1] != word) {
+			said = append(said, word)
+		}
+	}
+	if got := strings.Join(said, " "); got != "outer inner outer" {
+		t.Errorf("seen was %s", got)
+	}
+}
+
+func TestProgressThatNobodyIsToldOf(t *testing.T) {
+	working(t, nil, 2, time.Minute, nil)
+}

@@ -115,27 +115,36 @@ Exit code: 0 complete, 1 it is not, 2 usage.`,
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.Conn.Long(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
-				snap, err := s.List(ctx, api.Root)
-				if err != nil {
-					return err
-				}
-				n := 0
-				out := bufio.NewWriter(c.Stdio.Out)
-				enc := json.NewEncoder(out)
-				for _, u := range snap.Sorted() {
-					if strings.HasPrefix(u.Key, transient) {
-						continue
-					}
-					if err := enc.Encode(entry{u.Key, u.Value}); err != nil {
-						return err
-					}
-					n++
-				}
-				fmt.Fprintf(c.Stdio.Err, "twill: %s exported, as of revision %s\n", keys(n), snap.Position)
-				return out.Flush()
+				return c.exportAll(ctx, s)
 			})
 		},
 	}
+}
+
+func (c *command) exportAll(ctx context.Context, s datastore.Store) error {
+	_, read := c.Working("reading the datastore", 0)
+	snap, err := s.List(ctx, api.Root)
+	read()
+	if err != nil {
+		return err
+	}
+	p, end := c.Working("exported", len(snap.Items))
+	defer end()
+	n := 0
+	out := bufio.NewWriter(c.Stdio.Out)
+	enc := json.NewEncoder(out)
+	for _, u := range snap.Sorted() {
+		p.Step()
+		if strings.HasPrefix(u.Key, transient) {
+			continue
+		}
+		if err := enc.Encode(entry{u.Key, u.Value}); err != nil {
+			return err
+		}
+		n++
+	}
+	fmt.Fprintf(c.Stdio.Err, "twill: %s exported, as of revision %s\n", keys(n), snap.Position)
+	return out.Flush()
 }
 
 func keys(n int) string { return console.Count(n, "key") }

@@ -31,6 +31,16 @@ type Connection struct {
 	file                                     fileSpec
 	// open is how to get a store; nil is etcd. Tests have one in memory.
 	Open func(context.Context) (datastore.Store, func(), error)
+	// waiting says that a command waits for something, until what it returns is called; nil: nobody is told.
+	waiting func(what string) (end func())
+}
+
+// wait says that the datastore is waited for, until what it returns is called.
+func (c *Connection) wait() func() {
+	if c.waiting == nil {
+		return func() {}
+	}
+	return c.waiting("waiting for the datastore at " + strings.Join(c.config().Endpoints, ","))
 }
 
 func (c *Connection) addFlags(f *pflag.FlagSet) {
@@ -56,14 +66,20 @@ func (c *Connection) config() datastore.Config {
 	}
 }
 
-// With opens the datastore for one command and gives it a deadline.
+// With opens the datastore for one command and gives it a deadline. The user is told how long reading from it takes.
 func (c *Connection) With(ctx context.Context, do func(context.Context, datastore.Store) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	return c.Watching(ctx, do)
+	return c.Watching(ctx, func(ctx context.Context, s datastore.Store) error {
+		w := &waitedFor{s, c.wait}
+		if txn, ok := s.(datastore.Transactional); ok {
+			return do(ctx, &waitedForTxn{w, txn})
+		}
+		return do(ctx, w)
+	})
 }
 
-// Long is with for a command that may have much to do: each call has the deadline.
+// Long is with for a command that may have much to do: each call has the deadline. It says itself how far it is.
 func (c *Connection) Long(ctx context.Context, do func(context.Context, datastore.Store) error) error {
 	return c.Watching(ctx, func(ctx context.Context, s datastore.Store) error {
 		t := &timed{s, c.Timeout}
@@ -140,7 +156,9 @@ func (c *Connection) Watching(ctx context.Context, do func(context.Context, data
 	if open == nil {
 		open = c.etcd
 	}
+	opened := c.wait()
 	store, closeStore, err := open(ctx)
+	opened()
 	if err != nil {
 		return c.explain(err)
 	}

@@ -25,6 +25,10 @@ type Env struct {
 
 // AddFlags adds the flags that all commands have.
 func (c *Env) AddFlags(f *pflag.FlagSet) {
+	c.Conn.waiting = func(what string) func() {
+		_, end := c.Working(what, 0)
+		return end
+	}
 	c.Conn.addFlags(f)
 	f.Var(logLevel{&c.Level}, "log-level", "least severe lines to write to standard error: debug, info, warning, error, fatal or panic")
 	f.String("context", "", "of a Kubernetes configuration file; of no use with etcd, which has none")

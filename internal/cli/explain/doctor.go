@@ -96,15 +96,20 @@ Exit code: 0 nothing fails, 1 something does, 2 usage.`,
 
 // facts gathers all that is judged.
 func (c *command) facts(ctx context.Context, d *doctorFlags) (*doctor.Facts, error) {
+	p, end := c.Working("looking", 0)
+	defer end()
 	if err := d.Read(); err != nil {
 		return nil, err
 	}
 	f := &doctor.Facts{Node: d.Node, BGP: doctor.BGP{Mode: d.bgp}}
 	cfg := d.Store(&c.Conn)
 	cfg.DialTimeout = c.Conn.Timeout
+	p.Now("the datastore at " + strings.Join(cfg.Endpoints, ","))
 	wanted := readStore(ctx, cfg, f)
+	p.Now("the daemons")
 	askAgent(ctx, d.agentAt, f)
 	askSpeaker(ctx, d.bgpAt, f, wanted)
+	p.Now("this host, and others from it")
 	if err := readHost(ctx, f, d); err != nil {
 		return nil, fmt.Errorf("read this host (are you root?): %w", err)
 	}

@@ -38,6 +38,7 @@ Exit code: 0 equal, 1 different or not possible, 2 usage.`,
 			cfg := agent.Config{Node: l.Node, Local: l.Layers, Log: c.Log()}
 			var found []agent.Difference
 			c.Conn.Timeout += patience
+			_, compared := c.Working("comparing the kernel with the datastore", 0)
 			err := c.Conn.With(cmd.Context(), func(ctx context.Context, s datastore.Store) (err error) {
 				for end := time.Now().Add(patience); ; {
 					if found, err = agent.Verify(ctx, cfg, s); err != nil || len(found) == 0 || time.Now().After(end) {
@@ -45,6 +46,7 @@ Exit code: 0 equal, 1 different or not possible, 2 usage.`,
 					}
 				}
 			})
+			compared()
 			if err != nil {
 				return err
 			}

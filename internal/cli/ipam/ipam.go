@@ -41,12 +41,19 @@ data are Calico's: calicoctl ipam reads and writes the same.`,
 func (c *command) looking(ctx context.Context, do func(context.Context, *ipam.Allocator, *ipam.Survey) error) error {
 	return c.Conn.Long(ctx, func(ctx context.Context, s datastore.Store) error {
 		a := ipam.New(s, ipam.Config{})
-		v, err := a.Look(ctx)
+		v, err := c.look(ctx, a, "reading addresses")
 		if err != nil {
 			return err
 		}
 		return do(ctx, a, v)
 	})
+}
+
+// look reads everything that bears on addresses.
+func (c *command) look(ctx context.Context, a *ipam.Allocator, what string) (*ipam.Survey, error) {
+	_, end := c.Working(what, 0)
+	defer end()
+	return a.Look(ctx)
 }
 
 // showing are the flags of ipam show.
@@ -353,7 +360,9 @@ Exit code: 0 split, 1 it could not be done, 2 usage.`,
 				return console.Usage("ipam split: %q: want a number of pools, such as 4", args[0])
 			}
 			return c.Conn.Long(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
+				_, end := c.Working("splitting "+name+cidr, 0)
 				parts, err := ipam.New(s, ipam.Config{}).Split(ctx, ipam.SplitArgs{Pool: name + cidr, Into: n, Part: partOfPool})
+				end()
 				var made []part
 				for _, p := range parts {
 					made = append(made, part{p.Name, p.CIDR.String()})

@@ -79,13 +79,16 @@ func (c *command) ipamCheck(ctx context.Context, a *ipam.Allocator, v *ipam.Surv
 	found := v.Check(ipam.CheckOptions{Now: time.Now(), Grace: o.grace})
 	fixed := map[int]string{}
 	if o.fix && len(found) > 0 {
-		later, err := lookAgain(ctx, a, o.settle)
+		later, err := c.lookAgain(ctx, a, o.settle)
 		if err != nil {
 			return err
 		}
 		v, found = later, ipam.Both(found, later.Check(ipam.CheckOptions{Now: time.Now(), Grace: o.grace}))
 		at := 0
-		for _, r := range a.Repair(ctx, found) {
+		_, end := c.Working("repairing", 0)
+		repaired := a.Repair(ctx, found)
+		end()
+		for _, r := range repaired {
 			for found[at].Fix == "" {
 				at++
 			}
@@ -115,12 +118,14 @@ func (c *command) ipamCheck(ctx context.Context, a *ipam.Allocator, v *ipam.Surv
 	return nil
 }
 
-func lookAgain(ctx context.Context, a *ipam.Allocator, settle time.Duration) (*ipam.Survey, error) {
+func (c *command) lookAgain(ctx context.Context, a *ipam.Allocator, settle time.Duration) (*ipam.Survey, error) {
+	_, end := c.Working(fmt.Sprintf("waiting %s to look again", settle), 0)
+	defer end()
 	t := time.NewTimer(settle)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return a.Look(ctx)
+		return c.look(ctx, a, "reading addresses again")
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -262,8 +267,11 @@ func (o releasing) wanted() ([]ipam.Release, error) {
 
 func (c *command) release(ctx context.Context, a *ipam.Allocator, v *ipam.Survey, rs []ipam.Release, o releasing) error {
 	var wrong []error
+	p, end := c.Working("released", len(rs))
+	defer end()
 	out := &console.Stream{To: c.Stdio, As: o.output, Name: ".address"}
 	for _, r := range rs {
+		p.Step()
 		if ref, node, has := v.Endpoint(r.Addr); has && !o.force {
 			wrong = append(wrong, fmt.Errorf("release %s: in use by endpoint %s/%s on %s; delete the endpoint or pass --force", r.Addr, ref.Namespace, ref.Name, node))
 			continue

@@ -45,7 +45,7 @@ func (c *command) labUpCmd() *cobra.Command {
 		Example: "  twill lab up",
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l := &lab.Lab{Spec: lab.Demo(), Out: c.Stdio.Out}
+			l := &lab.Lab{Spec: lab.Demo(), Out: c.Stdio.Out, Said: c.Stdio.Err}
 			begin := time.Now()
 			fmt.Fprintln(c.Stdio.Out, "Twill lab:")
 			if err := l.Up(cmd.Context()); err != nil {
@@ -115,16 +115,17 @@ func (c *command) labDownCmd(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "down", Short: "Take the lab down, without a trace", Args: console.NoArgs,
 		Long: "Stop the lab's processes and remove its network namespaces and files. It also\nremoves what an `up` that failed left behind, and is no error without a lab.",
-		RunE: func(*cobra.Command, []string) error { return (&lab.Lab{Dir: *dir}).Down() },
+		RunE: func(*cobra.Command, []string) error { return (&lab.Lab{Dir: *dir, Said: c.Stdio.Err}).Down() },
 	}
 }
 
 // withLab gives a command the lab that is up.
-func withLab(dir string, do func(*lab.Lab) error) error {
+func (c *command) withLab(dir string, do func(*lab.Lab) error) error {
 	l, err := lab.Open(dir)
 	if err != nil {
 		return err
 	}
+	l.Said = c.Stdio.Err
 	return do(l)
 }
 
@@ -134,7 +135,7 @@ func (c *command) labStatusCmd(dir *string) *cobra.Command {
 		Use: "status", Short: "Show hosts, workloads and addresses", Args: console.NoArgs,
 		Long: "Show hosts, workloads and addresses of the lab that is up.\n\nExit code: 0 all hosts run, 1 one does not, or there is no lab.",
 		RunE: func(*cobra.Command, []string) error {
-			return withLab(*dir, func(l *lab.Lab) error {
+			return c.withLab(*dir, func(l *lab.Lab) error {
 				var text bytes.Buffer
 				down := l.PrintStatus(&text)
 				err := c.Answer(output, console.Answer{Doc: l.Spec, Rows: ".hosts", Name: ".name", Table: func(w io.Writer, _ bool) error {
@@ -158,7 +159,7 @@ func (c *command) labMatrixCmd(dir *string) *cobra.Command {
 		Use: "matrix", Short: "Measure again who reaches whom", Args: console.NoArgs,
 		Long: "Measure with real connections who reaches whom, beside what the oracle says of\nthe policies that are in the datastore now.\n\nExit code: 0 every cell is right, 1 one is not.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withLab(*dir, func(l *lab.Lab) error { return c.matrix(cmd.Context(), l, output) })
+			return c.withLab(*dir, func(l *lab.Lab) error { return c.matrix(cmd.Context(), l, output) })
 		},
 	}
 	output.AddFlag(cmd)
@@ -178,7 +179,7 @@ func (c *command) labExecCmd(dir *string) *cobra.Command {
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			return withLab(*dir, func(l *lab.Lab) error {
+			return c.withLab(*dir, func(l *lab.Lab) error {
 				code, err := l.Exec(args[0], args[1:], c.Stdio.In, c.Stdio.Out, c.Stdio.Err)
 				if err == nil && code != 0 {
 					return console.Exit{Code: code}
@@ -209,7 +210,7 @@ func (c *command) labReachCmd(dir *string) *cobra.Command {
 			if !ok || err != nil {
 				return console.Usage("%q: want tcp/PORT", args[2])
 			}
-			return withLab(*dir, func(l *lab.Lab) error {
+			return c.withLab(*dir, func(l *lab.Lab) error {
 				ok, err := l.Reach(args[0], args[1], uint16(port), v6)
 				if err != nil {
 					return err
@@ -261,7 +262,7 @@ Exit code: 0 all passed, 1 one failed, 2 a file cannot be read as a scenario.`,
 			if err != nil {
 				return err
 			}
-			r.Out = c.Stdio.Out
+			r.Out, r.Said = c.Stdio.Out, c.Stdio.Err
 			if passed, failed := r.RunAll(cmd.Context(), scripts); failed > 0 || passed < len(scripts) {
 				return console.Exit{Code: 1}
 			}

@@ -14,7 +14,7 @@ import (
 )
 
 func (c *command) installCmd() *cobra.Command {
-	in := node.Install{Out: c.Stdio.Out, Found: agent.Found}
+	in := node.Install{Found: agent.Found}
 	var noStart bool
 	var name string
 	cmd := &cobra.Command{
@@ -53,7 +53,11 @@ host as it was found.`,
 					in.Env = append(in.Env, v.name+"="+v.value)
 				}
 			}
-			if err := in.Install(cmd.Context()); err != nil {
+			_, end := c.Working("installing", 0)
+			in.Out = c.Stdio.Out
+			err := in.Install(cmd.Context())
+			end()
+			if err != nil {
 				return err
 			}
 			if in.Start && !in.DryRun {
@@ -71,7 +75,7 @@ host as it was found.`,
 }
 
 func (c *command) uninstallCmd() *cobra.Command {
-	in := node.Install{Out: c.Stdio.Out, Leave: agent.Leave}
+	in := node.Install{Leave: agent.Leave}
 	var purge bool
 	cmd := &cobra.Command{
 		Use:   "uninstall",
@@ -86,6 +90,9 @@ The data of an embedded datastore stays unless --purge is given.`,
 			if in.Root != "" {
 				in.Leave = nil
 			}
+			_, end := c.Working("removing", 0)
+			defer end()
+			in.Out = c.Stdio.Out
 			return in.Uninstall(cmd.Context(), purge)
 		},
 	}

@@ -101,9 +101,10 @@ func (d *doorway) listeners(cfg Config) listeners {
 	all.Handle("GET /", answers)
 	d.tally.serve(all)
 	d.plugins.Serve(all)
+	var g serve.Group
 	l := listeners{
-		socket: serve.New("the agent's socket", all, log), health: serve.New("health", answers, log),
-		metrics: serve.New("metrics", numbers, log), debug: serve.New("profiles", debug, log),
+		socket: g.New("the agent's socket", all, log), health: g.New("health", answers, log),
+		metrics: g.New("metrics", numbers, log), debug: g.New("profiles", debug, log),
 	}
 	if cfg.Socket != "" {
 		l.socket.Move(serve.At{Network: "unix", Address: cfg.Socket})

@@ -77,7 +77,8 @@ func TestListenersAreWhereSettingsSay(t *testing.T) {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) })
 	}
 	log := slog.New(slog.DiscardHandler)
-	l := listeners{health: serve.New("health", handler("health"), log), metrics: serve.New("metrics", handler("metrics"), log), debug: serve.New("profiles", handler("debug"), log)}
+	var g serve.Group
+	l := listeners{health: g.New("health", handler("health"), log), metrics: g.New("metrics", handler("metrics"), log), debug: g.New("profiles", handler("debug"), log)}
 	group, ctx := errgroup.WithContext(t.Context())
 	ctx, cancel := context.WithCancel(ctx)
 	for _, s := range []*serve.Server{l.health, l.metrics, l.debug} {
@@ -95,6 +96,8 @@ func TestListenersAreWhereSettingsSay(t *testing.T) {
 	}{
 		{"all are on", fmt.Sprintf(spec, true, one, true, two, three), map[string]string{one: "health", two: "metrics", three: "debug"}},
 		{"health and metrics move", fmt.Sprintf(spec, true, four, true, five, three), map[string]string{one: "", two: "", three: "debug", four: "health", five: "metrics"}},
+		{"health and metrics swap", fmt.Sprintf(spec, true, five, true, four, three), map[string]string{three: "debug", four: "metrics", five: "health"}},
+		{"and back", fmt.Sprintf(spec, true, four, true, five, three), map[string]string{three: "debug", four: "health", five: "metrics"}},
 		{"health is off", fmt.Sprintf(spec, false, four, true, five, three), map[string]string{three: "debug", four: "", five: "metrics"}},
 		{"metrics are off", fmt.Sprintf(spec, true, four, false, five, three), map[string]string{three: "debug", four: "health", five: ""}},
 		{"by default there are no profiles", fmt.Sprintf(`{`+everywhere+`,"healthPort":%s}`, four), map[string]string{three: "", four: "health", five: ""}},

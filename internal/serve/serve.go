@@ -2,8 +2,8 @@
 //
 // In: a handler, and where it is to listen, again and again. Out: a listener
 // there. The new one is opened before the old one is closed; one that cannot be
-// opened is tried again, and the old one stays until then. Nothing of it may
-// stop an agent.
+// opened is tried again, and the old one stays until then, unless it is what is
+// in the way (Group). Nothing of it may stop an agent.
 package serve
 
 import (
@@ -17,7 +17,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 )
 
@@ -41,33 +40,55 @@ type Server struct {
 	handler http.Handler
 	log     *slog.Logger
 	wake    chan struct{}
+	group   *Group
 
-	mu   sync.Mutex
-	want At
+	// Guarded by the group's mutex.
+	want    At
+	at      At           // where it listens
+	listens net.Addr     // the same, as the kernel says
+	waits   *net.TCPAddr // it wants to listen there, and somebody else does; nil: it does not wait for that
+	tried   At           // what it wanted then
 }
 
-// New returns a server that listens nowhere until it is Moved and Run.
+// try is one to listen somewhere.
+type try struct {
+	to    At
+	moves int // of the group, before
+}
+
+// New returns a server that is alone, and listens nowhere until it is Moved and Run.
 func New(name string, handler http.Handler, log *slog.Logger) *Server {
-	return &Server{name: name, handler: handler, log: log, wake: make(chan struct{}, 1)}
+	return new(Group).New(name, handler, log)
 }
 
 // Move says where to listen from now on.
 func (s *Server) Move(to At) {
-	s.mu.Lock()
+	s.group.mu.Lock()
 	changed := s.want != to
 	s.want = to
-	s.mu.Unlock()
+	s.group.mu.Unlock()
 	if changed {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		s.poke()
 	}
+}
+
+// poke has Run look at what is wanted.
+func (s *Server) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// next is where it is to listen, and whether it does not yet.
+func (s *Server) next() (try, bool) {
+	s.group.mu.Lock()
+	defer s.group.mu.Unlock()
+	return try{s.want, s.group.moves}, s.want != s.at
 }
 
 // Run listens until the context ends.
 func (s *Server) Run(ctx context.Context) error {
-	var at At
 	stop := func() {}
 	defer func() { stop() }()
 	timer := time.NewTimer(0)
@@ -80,42 +101,44 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-s.wake:
 		case <-timer.C:
 		}
-		s.mu.Lock()
-		want := s.want
-		s.mu.Unlock()
-		if want == at {
+		t, moves := s.next()
+		if !moves {
 			continue
 		}
-		if _, err := want.tls(); err == nil && want.Network == at.Network && want.Address == at.Address {
-			stop() // only the certificate changes, and the address is free once
-			at, stop = At{}, func() {}
+		next, at, err := s.open(t.to)
+		if err != nil && s.group.failed(s, t, err) {
+			stop()
+			stop = func() {}
+			s.group.moved(s, At{}, nil)
+			s.poke()
+			continue
 		}
-		next, err := s.open(want)
 		if err != nil {
 			if said != err.Error() {
-				s.log.Error("cannot listen; trying again", "for", s.name, "at", want.Address, "err", err)
+				s.log.Error("cannot listen; trying again", "for", s.name, "at", t.to.Address, "err", err)
 				said = err.Error()
 			}
 			timer.Reset(retry)
 			continue
 		}
 		stop()
-		at, stop, said = want, next, ""
+		s.group.moved(s, t.to, at)
+		stop, said = next, ""
 	}
 }
 
-// open starts to serve, and returns how to stop.
-func (s *Server) open(at At) (stop func(), err error) {
+// open starts to serve, and returns how to stop, and where it listens.
+func (s *Server) open(at At) (stop func(), where net.Addr, err error) {
 	if at == (At{}) {
-		return func() {}, nil
+		return func() {}, nil, nil
 	}
 	conf, err := at.tls()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	l, err := listen(at)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if conf != nil {
 		l = tls.NewListener(l, conf)
@@ -130,7 +153,10 @@ func (s *Server) open(at At) (stop func(), err error) {
 		}
 	}()
 	s.log.Debug("listens", "for", s.name, "at", l.Addr().String())
-	return func() { _ = server.Close() }, nil
+	return func() {
+		_ = server.Close()
+		_ = l.Close() // which Serve may not have told the server of yet
+	}, l.Addr(), nil
 }
 
 func listen(at At) (net.Listener, error) {

@@ -7,11 +7,13 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/twillnet/twill/internal/kernel/netns"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 // Exec runs a command in a host or workload of the lab and returns its exit
@@ -70,6 +72,7 @@ func pick(v6 bool, four, six netip.Addr) netip.Addr {
 // the number of hosts whose node is down.
 func (l *Lab) PrintStatus(w io.Writer) int {
 	down := 0
+	t := terminal.NewTable(w)
 	fmt.Fprintf(w, "datastore  %s\nlogs       %s/HOST/node.log\n\n", l.Socket(), l.Dir)
 	for _, h := range l.Spec.Hosts {
 		state := "twill node runs, pid " + strconv.Itoa(h.PID)
@@ -77,16 +80,18 @@ func (l *Lab) PrintStatus(w io.Writer) int {
 			state = "twill node is DOWN"
 			down++
 		}
-		fmt.Fprintf(w, "%-16s %-16s %-10s %s\n", h.Name, h.V4, h.V6, state)
+		t.Row(h.Name, h.V4.String(), h.V6.String(), state)
 		for _, x := range l.Spec.Workloads {
 			if x.Host == h.Name {
 				var labels []string
 				for k, v := range x.Labels {
 					labels = append(labels, k+"="+v)
 				}
-				fmt.Fprintf(w, "  %-14s %-16s %-10s tcp/%-5d %s  %s\n", x, x.V4, x.V6, x.Port, x.link(), strings.Join(labels, ","))
+				slices.Sort(labels)
+				t.Row("  "+x.String(), x.V4.String(), x.V6.String(), fmt.Sprintf("tcp/%d", x.Port), x.link(), strings.Join(labels, ","))
 			}
 		}
 	}
+	_ = t.Flush() // as above
 	return down
 }

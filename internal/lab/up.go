@@ -30,6 +30,9 @@ type Lab struct {
 	Spec Spec
 }
 
+// ErrUp means that there is one already.
+var ErrUp = errors.New("a lab is up already: look at it with `twill lab status`, or take it down with `twill lab down`")
+
 // DefaultDir is where the lab keeps its state.
 const DefaultDir = "/run/twill-lab"
 
@@ -111,7 +114,7 @@ func (l *Lab) Up(ctx context.Context) error {
 		return errors.New("a lab makes network namespaces: run it as root")
 	}
 	if _, err := os.Stat(l.stateFile()); err == nil {
-		return errors.New("a lab is up already; take it down with `twill lab down`")
+		return ErrUp
 	}
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return err

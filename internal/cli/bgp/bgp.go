@@ -61,6 +61,9 @@ Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K belo
 			}
 			cfg.Node, cfg.Dir, cfg.Version, cfg.Store, cfg.Log = l.Node, l.Dir, conn.Version, l.Store(&c.Conn), c.LogAs(l.Settings.LogFormat)
 			cfg.Store.DialTimeout = c.Conn.Timeout
+			if err := conn.NotOfALab("bgp", cfg.Store.Endpoints); err != nil {
+				return err
+			}
 			if reg.Cluster != "" {
 				go node.RegisterLater(cmd.Context(), cfg.Store, l.Node, reg.Cluster, cfg.Log)
 			}

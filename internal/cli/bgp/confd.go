@@ -35,6 +35,9 @@ it. What did not change is not written.
 			}
 			cfg.Node, cfg.Store, cfg.Log, cfg.Check = l.Node, l.Store(&c.Conn), c.LogAs(l.Settings.LogFormat), checkBird
 			cfg.Store.DialTimeout, cfg.Version, cfg.Dir = c.Conn.Timeout, conn.Version, l.Dir
+			if err := conn.NotOfALab("confd", cfg.Store.Endpoints); err != nil {
+				return err
+			}
 			return daemon.RunConfd(cmd.Context(), cfg)
 		},
 	}

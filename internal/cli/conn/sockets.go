@@ -20,7 +20,7 @@ func AgentSocket() string { return cmp.Or(os.Getenv("TWILL_SOCKET"), defaultSock
 func ExplainAgent(socket string, err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no agent answers at %s: is one running on this host? start it with `twill node`, or name its socket with --socket", socket)
+		return fmt.Errorf("no agent answers at %s: is one running on this host? start it with `twill node`, or name its socket with --socket%s", socket, inLab("status"))
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("%s is root's: run this as root", socket)
 	}
@@ -41,7 +41,7 @@ func BgpSocket() string {
 func ExplainSpeaker(socket string, err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no BGP daemon answers at %s: is one running on this host? start it with `twill node` or `twill bgp`, or name its socket with --socket", socket)
+		return fmt.Errorf("no BGP daemon answers at %s: is one running on this host? start it with `twill node` or `twill bgp`, or name its socket with --socket%s", socket, inLab("bgp peers"))
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("%s is root's: run this as root", socket)
 	}

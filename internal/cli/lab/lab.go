@@ -48,7 +48,9 @@ func (c *command) labUpCmd() *cobra.Command {
 			l := &lab.Lab{Spec: lab.Demo(), Out: c.Stdio.Out, Said: c.Stdio.Err}
 			begin := time.Now()
 			fmt.Fprintln(c.Stdio.Out, "Twill lab:")
-			if err := l.Up(cmd.Context()); err != nil {
+			if err := l.Up(cmd.Context()); errors.Is(err, lab.ErrUp) {
+				return err
+			} else if err != nil {
 				return fmt.Errorf("%w\nTake down what is there with `twill lab down`.", err)
 			}
 			if err := c.matrix(cmd.Context(), l, console.Output{}); err != nil {

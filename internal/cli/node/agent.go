@@ -31,8 +31,12 @@ FelixConfiguration resources, and are live. See "twill config".`,
 			if err := l.Read(); err != nil {
 				return err
 			}
+			store := l.Store(&c.Conn)
+			if err := conn.NotOfALab("agent", store.Endpoints); err != nil {
+				return err
+			}
 			return agent.Run(cmd.Context(), agent.Config{
-				Node: l.Node, Store: l.Store(&c.Conn), Local: l.Layers, Version: conn.Version, Socket: socket,
+				Node: l.Node, Store: store, Local: l.Layers, Version: conn.Version, Socket: socket,
 				Log: c.LogAs(l.Settings.LogFormat), Level: &c.Level, Problems: l.Problems,
 			})
 		},

@@ -79,7 +79,7 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	defer signal.Stop(signals)
 	cfg := o.local.Store(&c.Conn)
 	own := o.ownStore(c.Conn.Endpoints)
-	if err := o.check(); err != nil {
+	if err := cmp.Or(o.check(), conn.NotOfALab("node", cfg.Endpoints)); err != nil {
 		return err
 	}
 	keeps, err := o.addrs.config()

@@ -41,18 +41,7 @@ host as it was found.`,
 			if in.Root != "" || in.DryRun {
 				in.Found = nil // an image's kernel is not this one
 			}
-			for _, v := range []struct{ name, value string }{
-				{"ETCD_ENDPOINTS", c.Conn.Endpoints},
-				{"ETCD_CA_CERT_FILE", c.Conn.Ca},
-				{"ETCD_CERT_FILE", c.Conn.Cert},
-				{"ETCD_KEY_FILE", c.Conn.Key},
-				{"ETCD_USERNAME", c.Conn.User},
-				{"NODENAME", name},
-			} {
-				if v.value != "" {
-					in.Env = append(in.Env, v.name+"="+v.value)
-				}
-			}
+			in.Env = append(in.Env, c.connection(name)...)
 			_, end := c.Working("installing", 0)
 			in.Out = c.Stdio.Out
 			err := in.Install(cmd.Context())
@@ -72,6 +61,23 @@ host as it was found.`,
 	f.StringVar(&in.Root, "root", "", "install into this directory, such as a mounted image, and start nothing")
 	f.StringVar(&name, "node", "", "name of this node in the datastore (default the host's name)")
 	return cmd
+}
+
+// connection is what flags say of the datastore and of the node's name, as lines of an environment file.
+func (c *command) connection(node string) (lines []string) {
+	for _, v := range []struct{ name, value string }{
+		{"ETCD_ENDPOINTS", c.Conn.Endpoints},
+		{"ETCD_CA_CERT_FILE", c.Conn.Ca},
+		{"ETCD_CERT_FILE", c.Conn.Cert},
+		{"ETCD_KEY_FILE", c.Conn.Key},
+		{"ETCD_USERNAME", c.Conn.User},
+		{"NODENAME", node},
+	} {
+		if v.value != "" {
+			lines = append(lines, v.name+"="+v.value)
+		}
+	}
+	return lines
 }
 
 func (c *command) uninstallCmd() *cobra.Command {

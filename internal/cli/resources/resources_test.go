@@ -148,12 +148,12 @@ NAMESPACE  NAME             WORKLOAD  NODE  NETWORKS                  INTERFACE 
 prod       h1-k8s-web-eth0  web       h1    10.65.0.1/32,fd65::1/128  caliweb    kns.prod  1s
 prod       h2-k8s-db-eth0   db        h2    10.65.0.2/32,fd65::2/128  calidb     kns.prod  1s`},
 		{"several kinds, one table each", "get profiles,gnp", `
-NAME                         RULES        LABELS TO APPLY  AGE
-kns.prod                     1 in, 1 out                   1s
-projectcalico-default-allow  1 in, 1 out                   <unknown>
+NAME                                 RULES        LABELS TO APPLY  AGE
+profile/kns.prod                     1 in, 1 out                   1s
+profile/projectcalico-default-allow  1 in, 1 out                   <unknown>
 
-NAME       TIER      ORDER  TYPES           RULES        SELECTOR  AGE
-no-telnet  security  10     Ingress,Egress  1 in, 1 out  all()     1s`},
+NAME                           TIER      ORDER  TYPES           RULES        SELECTOR  AGE
+globalnetworkpolicy/no-telnet  security  10     Ingress,Egress  1 in, 1 out  all()     1s`},
 		{"wide has labels, and what is wrong", "get nodes h1 -o wide", `
 NAME  IPV4          IPV6  AGE  LABELS  WRONG
 h1    192.0.2.1/24        1s`},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/resources"
 )
 
 // header names the columns of a kind.
@@ -19,7 +20,10 @@ func header(k api.Kind, o Options) []string {
 		out = append(out, "NAMESPACE")
 	}
 	out = append(out, "NAME")
-	out = append(append(out, columns(k.Kind)...), "AGE")
+	out = append(out, columns(k.Kind)...)
+	if k.Kind != api.KindBlockAffinity { // a view, which has no time
+		out = append(out, "AGE")
+	}
 	if o.Format.Name == "wide" {
 		if o.Hits != nil && k.Policy {
 			out = append(out, "PACKETS HERE")
@@ -72,7 +76,11 @@ func row(f Found, o Options) []string {
 	if f.kind.Namespaced && (o.All || o.Format.Name == "wide") {
 		out = append(out, f.Ref.Namespace)
 	}
-	out = append(out, f.Ref.Name)
+	name := f.Ref.Name
+	if o.several {
+		name = resources.Singular(f.kind) + "/" + name
+	}
+	out = append(out, name)
 	cells := values(f.Res)
 	for len(cells) < len(columns(f.kind.Kind)) {
 		cells = append(cells, "?") // it could not be read; WRONG says why
@@ -81,7 +89,10 @@ func row(f Found, o Options) []string {
 	if f.Res != nil {
 		meta = *f.Res.Meta()
 	}
-	out = append(append(out, cells...), Age(meta.CreationTimestamp, time.Now()))
+	out = append(out, cells...)
+	if f.kind.Kind != api.KindBlockAffinity {
+		out = append(out, Age(meta.CreationTimestamp, time.Now()))
+	}
 	if o.Format.Name == "wide" {
 		if o.Hits != nil && f.kind.Policy {
 			out = append(out, o.Hits[hitsKey(f)])

@@ -19,13 +19,14 @@ import (
 type Options struct {
 	scope
 	console.Output
-	Export bool
-	Watch  bool
-	Narrow filter
-	Hits   map[string]string // what the rules of each policy decided about on this host; nil: nobody says
-	Files  manifests.Files
-	List   string             // the kind of which everything was asked for; empty: several kinds, or some by name
-	as     datastore.Position // of that list
+	Export  bool
+	Watch   bool
+	Narrow  filter
+	several bool              // kinds are shown, each in a table of its own
+	Hits    map[string]string // what the rules of each policy decided about on this host; nil: nobody says
+	Files   manifests.Files
+	List    string             // the kind of which everything was asked for; empty: several kinds, or some by name
+	as      datastore.Position // of that list
 }
 
 // Check reads what needs no datastore.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/console"
@@ -93,6 +94,7 @@ func (o Options) Document(f Found) []byte {
 
 func printTables(c console.Stdio, fs []Found, o Options) {
 	w := terminal.NewTable(c.Out)
+	o.several = slices.ContainsFunc(fs, func(f Found) bool { return f.kind.Kind != fs[0].kind.Kind })
 	last := ""
 	for _, f := range fs {
 		if f.kind.Kind != last && (last == "" || !o.Custom()) {

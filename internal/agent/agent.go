@@ -32,6 +32,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/revoke"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/stores"
+	"github.com/twillnet/twill/internal/health"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
@@ -92,12 +93,16 @@ func Run(ctx context.Context, cfg Config) error {
 		Outcomes: watch.outcomes, Observer: watch, Log: cfg.Log.With("part", "dataplane"),
 	})
 	batches := make(chan intent.Batch)
-	keep := upkeep.New(upkeep.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "upkeep")})
+	keep := upkeep.New(upkeep.Config{Node: cfg.Node, Store: store, Log: cfg.Log.With("part", "upkeep")})
 	d := decider{node: cfg.Node, graph: graph, watch: watch, keep: keep, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local), hold: doors.guarded(cfg.Log), overlay: attach.Overlay{Order: datastore.OrderOf(store)}}
 	plugins := attach.New(attach.Config{
-		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Know: source.Know, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
+		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
 	})
-	door := &doorway{watch: watch, checker: newChecker(watch.notReady, source.Ping, d.Ping, loop.Ping), metrics: registry, tally: tally{doors.counts, names, dropped, logged}, plugins: plugins}
+	checker := health.New(watch.notReady)
+	checker.Part(partSyncer, quick, source.Ping)
+	checker.Part(partCalc, slow, d.Ping)
+	checker.Part(partDataplane, slow, loop.Ping)
+	door := &doorway{watch: watch, checker: checker, metrics: registry, tally: tally{doors.counts, names, dropped, logged}, plugins: plugins}
 	watch.metrics.Traffic(door.tally.traffic)
 	listen := door.listeners(cfg)
 	d.settings = []func(config.Settings){door.configure, listen.configure}

@@ -55,10 +55,10 @@ var layers = map[string]int{
 	"internal/datastore/memstore": 2, "internal/datastore/etcdstore": 2, "internal/datastore/storetest": 3, "internal/datastore/member": 2, "internal/datastore/stores": 3,
 	"internal/syncer": 2, "internal/calc": 2, "internal/translate": 2, "internal/verdict": 2, "internal/dataplane/rules": 2, "internal/dataplane/desired": 2, "internal/ifmon": 2,
 	"internal/dataplane/attribution": 2, "internal/autohep": 2, "internal/bgp/plan": 2, "internal/bgp/bfd": 2, "internal/bgp/speaker": 3, "internal/bgp/birdconf": 3, "internal/bgp/birdctl": 2, "internal/bgp/nodestatus": 4, "internal/bgp/daemon": 5,
-	"internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/host": 3, "internal/dataplane/sim": 3,
+	"internal/dataplane/classify": 3, "internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/host": 3, "internal/dataplane/sim": 3,
 	"internal/ipam": 3, "internal/controller": 3, "internal/dataplane/revoke": 3, "internal/dataplane/flows": 3, "internal/dataplane/iptables": 3,
 	"internal/dataplane": 4, "internal/status": 2, "internal/cni": 4, "internal/attach": 4, "internal/attach/wire": 1, "internal/health": 4, "internal/metrics": 4, "internal/serve": 4, "internal/upkeep": 4,
-	"internal/doctor": 3, "internal/hostfacts": 4, "internal/resources": 4, "internal/leftovers": 5, "internal/nodeaddr": 2, "internal/nodekeep": 4,
+	"internal/doctor": 3, "internal/hostfacts": 4, "internal/resources": 4, "internal/reach": 4, "internal/leftovers": 5, "internal/nodeaddr": 2, "internal/nodekeep": 4,
 	"internal/agent": 5, "internal/node": 5, "internal/cli": 5, "internal/lab": 5, "internal/outagetest": 5,
 	"cmd/twill": 6, "cmd/twill-cni": 6,
 	"hack/image": 6, "internal/seedtest": 0, "internal/terminal": 0, "internal/upstreamtest": 0, "internal/archtest": 7, "internal/agreetest": 7, "internal/chaostest": 7,
@@ -112,7 +112,7 @@ func TestImportsFollowTheLayers(t *testing.T) {
 }
 
 func TestPureTreesStayPure(t *testing.T) {
-	pure := []string{"api", "internal/intent", "internal/calc", "internal/verdict", "internal/dataplane/delta", "internal/dataplane/rules", "internal/dataplane/desired", "internal/autohep", "internal/bgp/plan", "internal/bgp/birdconf", "internal/nodeaddr", "internal/doctor"}
+	pure := []string{"api", "internal/intent", "internal/calc", "internal/verdict", "internal/dataplane/delta", "internal/dataplane/rules", "internal/dataplane/desired", "internal/dataplane/classify", "internal/autohep", "internal/bgp/plan", "internal/bgp/birdconf", "internal/nodeaddr", "internal/doctor"}
 	for _, p := range packages(t) {
 		path := strings.TrimPrefix(p.ImportPath, module)
 		if !slices.ContainsFunc(pure, func(t string) bool { return path == t || strings.HasPrefix(path, t+"/") }) {
@@ -148,7 +148,7 @@ func TestWhatDecidesKnowsNoBackend(t *testing.T) {
 var decisions = map[string][]string{
 	"rules": {"Policy", "Endpoint", "HostEndpoint", "Spoofable", "Silent", "Mute", "Rejects", "Sets", "PolicyChain", "EndpointChain", "HostChain", "SilentChain", "SpoofChain"},
 	"intent": {
-		"Policy", "PolicyID", "Endpoint", "EndpointID", "Group", "Groups", "Stages", "Tier", "Rule", "Allow", "Deny", "Pass", "Ingress", "Egress", "Workload", "Host",
+		"Policy", "PolicyID", "ParsePolicyID", "Endpoint", "EndpointID", "ParseEndpointID", "Tier", "Rule", "Allow", "Deny", "Pass", "Ingress", "Egress", "Workload", "Host",
 		"ToHostDrop", "ToHostReturn", "ToHostAccept", "Failsafe", "NATOutgoing", "RuleID", "NoRule", "Reason*",
 	},
 	"nftables": {"MatchL4Proto"}, // what a packet must be is a term or a condition
@@ -281,6 +281,7 @@ var doors = map[string][]string{
 	"sigs.k8s.io/json":                 {"internal/translate", "internal/cli/console"},
 	"sigs.k8s.io/yaml":                 {"api", "internal/cli", "internal/upstreamtest"},
 	"github.com/containernetworking":   {"internal/cni"},
+	"github.com/gaissmai/bart":         {"internal/dataplane/classify"},
 	"github.com/google/uuid":           {"internal/resources", "internal/upkeep", "internal/nodekeep", "internal/cli/ipam"},
 	"github.com/prometheus":            {"internal/metrics", "internal/agent", "internal/bgp/daemon"},
 	"github.com/spf13/pflag":           {"internal/cli"},

@@ -24,13 +24,14 @@ func Wait(ctx context.Context, s datastore.Store, ref api.Ref, until func(api.Up
 		case done:
 			return nil
 		}
-		// Whatever ended the watch, the list says whether the store is still there.
-		done := watch(ctx, s, prefix, snap.Position, func() (bool, error) { return look(ctx, s, ref, until) })
+		done, err := watch(ctx, s, prefix, snap.Position, func() (bool, error) { return look(ctx, s, ref, until) })
 		switch {
 		case ctx.Err() != nil:
 			return fmt.Errorf("wait for %s: %w", Short(ref), ctx.Err())
 		case done:
 			return nil
+		case err != nil && errors.Is(err, datastore.ErrUnavailable):
+			return fmt.Errorf("wait for %s: %w", Short(ref), err)
 		}
 	}
 }
@@ -44,23 +45,23 @@ func look(ctx context.Context, s datastore.Store, ref api.Ref, until func(api.Up
 	return err == nil && until(u), err
 }
 
-// watch looks again after each change, until it is done, or the watch ends.
-func watch(ctx context.Context, s datastore.Store, prefix string, after datastore.Position, again func() (bool, error)) bool {
+// watch looks again after each change, until it ends or fails.
+func watch(ctx context.Context, s datastore.Store, prefix string, after datastore.Position, again func() (bool, error)) (bool, error) {
 	w, err := s.Watch(ctx, prefix, after)
 	if err != nil {
-		return false
+		return false, err
 	}
 	defer w.Close()
 	for {
 		got, err := w.Next(ctx)
 		if err != nil {
-			return false
+			return false, err
 		}
 		if len(got.Updates) == 0 {
 			continue
 		}
 		if done, err := again(); done || err != nil {
-			return done
+			return done, err
 		}
 	}
 }

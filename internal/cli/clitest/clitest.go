@@ -17,28 +17,27 @@ import (
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
-	"github.com/twillnet/twill/internal/datastore/storetest"
 )
 
 // CLI is a command line on a store in memory.
 type CLI struct {
 	T     *testing.T
-	Store storetest.InMemory
+	Store *memstore.Store
 	// Execute is cli.Execute, which this package cannot import: its parts use it in their tests.
 	Execute func(context.Context, *conn.Env, []string) int
 }
 
-// New is a command line on an empty store, of the kind that Main is at.
+// New is a command line on an empty store.
 func New(t *testing.T, execute func(context.Context, *conn.Env, []string) int) *CLI {
-	return &CLI{t, storetest.New(t), execute}
+	return &CLI{t, memstore.New(), execute}
 }
 
-// Main runs the tests of a package in internal/cli, where their testdata is, on each kind of store.
+// Main runs the tests of a package in internal/cli, where their testdata is.
 func Main(m *testing.M) {
 	if err := os.Chdir(".."); err != nil {
 		panic(err)
 	}
-	os.Exit(storetest.Main(m))
+	os.Exit(m.Run())
 }
 
 // Env is a command's environment on the store.
@@ -104,26 +103,6 @@ func (c *CLI) Stored(kindAndName string) string {
 	return string(u.Value)
 }
 
-var position = regexp.MustCompile(`("?kind"?: "?\w+List"?,?\n(?: *"apiVersion": .*\n)? *"?metadata"?:(?: \{)?\n *"?resourceVersion"?: ).*`)
-
-// WithoutPositions is what get printed, without the positions of lists where the store has another at each look.
-func WithoutPositions(text string) string {
-	if !storetest.IsPoor() {
-		return text
-	}
-	return position.ReplaceAllString(text, "$1…")
-}
-
-// Revision is that of what is stored.
-func (c *CLI) Revision(kindAndName string) string {
-	c.T.Helper()
-	u, err := c.Store.Get(c.T.Context(), api.ResourcesPrefix+kindAndName)
-	if err != nil {
-		c.T.Fatal(err)
-	}
-	return u.Revision.String()
-}
-
 // Equal compares texts without what stands at the end of lines.
 func Equal(t *testing.T, got, want string) {
 	t.Helper()
@@ -183,7 +162,7 @@ func ClearStoreEnv(t *testing.T) {
 }
 
 // Everything is the store without revisions.
-func Everything(t *testing.T, s datastore.Store) map[string]string {
+func Everything(t *testing.T, s *memstore.Store) map[string]string {
 	t.Helper()
 	snap, err := s.List(t.Context(), api.Root)
 	if err != nil {

@@ -46,7 +46,7 @@ type State struct {
 	configured bool // host was sent
 	inSync     bool
 	setUsers   index[intent.SetID, intent.PolicyID]
-	groups     intent.Groups // of endpoints
+	policyUser index[intent.PolicyID, intent.EndpointID]
 	linkUsers  index[string, intent.EndpointID]
 
 	// What of it must be looked at anew.
@@ -88,7 +88,7 @@ func New(cfg Config) *State {
 	s := &State{
 		cfg:  cfg,
 		sets: map[intent.SetID]*set{}, policies: map[intent.PolicyID]*policy{}, endpoints: map[intent.EndpointID]*endpoint{},
-		setUsers:  index[intent.SetID, intent.PolicyID]{},
+		setUsers: index[intent.SetID, intent.PolicyID]{}, policyUser: index[intent.PolicyID, intent.EndpointID]{},
 		linkUsers: index[string, intent.EndpointID]{}, waiting: index[string, intent.Key]{},
 		dirtyPolicies: map[intent.PolicyID]struct{}{}, dirtyEndpoints: map[intent.EndpointID]struct{}{}, dirtyLinks: map[string]struct{}{},
 		callable: map[intent.PolicyID]bool{}, over: map[intent.PolicyID]string{},

@@ -25,7 +25,7 @@ func (s *State) refresh() {
 			if before == s.callable[id] {
 				continue
 			}
-			for e := range s.groups.Users(id) {
+			for e := range s.policyUser[id] {
 				s.recheckEndpoint(e)
 			}
 		}
@@ -164,15 +164,12 @@ func (s *State) recheckEndpoint(id intent.EndpointID) {
 	}
 }
 
-// policiesOf are all policies and profiles that an endpoint's chains call.
-func (s *State) policiesOf(e *endpoint) []intent.PolicyID { return s.groups.Policies(e.Policies().ID) }
-
 // needs says what an endpoint lacks to carry traffic.
 func (s *State) needs(e *endpoint) error {
 	if len(e.Link) > maxLink {
 		return fmt.Errorf("interface name %q is too long", e.Link)
 	}
-	for _, id := range s.policiesOf(e) {
+	for _, id := range e.policies {
 		if !s.callable[id] {
 			return s.usable(id)
 		}

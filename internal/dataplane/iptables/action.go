@@ -17,10 +17,9 @@ const (
 	pass      outcome = "tw-pass"
 	early     outcome = "tw-early"
 	untracked outcome = "tw-untracked"
-	found     outcome = "tw-found" // of a block's chain
 )
 
-var outcomes = []outcome{allow, pass, early, untracked, found}
+var outcomes = []outcome{allow, pass, early, untracked}
 
 // rules leave in the mark what was decided.
 func (o outcome) rules() []string {
@@ -29,8 +28,6 @@ func (o outcome) rules() []string {
 	switch o {
 	case pass:
 		return []string{set(kernel.MarkPassed)}
-	case found:
-		return []string{set(kernel.MarkScratch1)}
 	case early:
 		return []string{set(kernel.MarkAllowed | kernel.MarkHostPassed)}
 	case untracked:

@@ -6,13 +6,11 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"slices"
 	"syscall"
 	"testing"
 
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
-	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/seedtest"
 	"github.com/twillnet/twill/internal/verdict"
@@ -147,12 +145,11 @@ func (r random) batch() intent.Batch {
 			p := r.policy(intent.PolicyID{Kind: "GlobalNetworkPolicy", Name: fmt.Sprintf("p%d.%d", i, j)})
 			b.Policies, t.Ingress = append(b.Policies, p), append(t.Ingress, p.ID)
 		}
-		intenttest.Normal(&e, append(slices.Clone(e.Policies().Normal), t)...)
+		e.Normal = append(e.Normal, t)
 	}
 	for i := range 2 {
 		p := r.policy(intent.PolicyID{Kind: "Profile", Name: fmt.Sprint("k", i)})
-		b.Policies = append(b.Policies, p)
-		intenttest.Profiles(&e, append(slices.Clone(e.Policies().Profiles), p.ID)...)
+		b.Policies, e.Profiles = append(b.Policies, p), append(e.Profiles, p.ID)
 	}
 	b.Endpoints = []intent.Endpoint{e}
 	return b

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/twillnet/twill/internal/intent"
-	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/seedtest"
@@ -266,9 +265,7 @@ func newStepped(t *testing.T, rs []intent.Rule, sets ...intent.SetID) *stepped {
 		all.Src.NotSets = append(all.Src.NotSets, id)
 	}
 	b.Policies = append(b.Policies, pol("uses-all", []intent.Rule{all}, nil))
-	tiers := slices.Clone(b.Endpoints[0].Policies().Normal)
-	tiers[0].Ingress = ids("moving", "uses-all")
-	intenttest.Normal(&b.Endpoints[0], tiers...)
+	b.Endpoints[0].Normal[0].Ingress = ids("moving", "uses-all")
 	k.d.Merge(b)
 	apply(t, k.d)
 	return k

@@ -1,0 +1,240 @@
+package classify
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// Why a group is not judged by class.
+var (
+	errBranches = errors.New("too many rules depend on what no table knows, such as source ports")
+	errCells    = errors.New("too many ports are told apart")
+	errEntries  = errors.New("too many classes of addresses are told apart")
+)
+
+// maker makes the body of one program.
+type maker struct {
+	s     *State
+	l     *list
+	asked []int32
+	of    *vector
+	mute  bool
+}
+
+// body tells apart the cells that the steps name.
+func (s *State) body(g *group, l *list, asked []int32, of *vector) (Body, error) {
+	m := maker{s: s, l: l, asked: asked, of: of, mute: g.walk.Mute}
+	b := Body{Port: map[PortKey]Code{}, Proto: map[uint8]Code{}}
+	var err error
+	if b.Else, err = m.code(cell{other: true}); err != nil {
+		return b, err
+	}
+	for _, proto := range m.protocols() {
+		if err := m.protocol(&b, proto); err != nil {
+			return b, err
+		}
+	}
+	for proto, c := range b.Proto {
+		if c == b.Else {
+			delete(b.Proto, proto)
+		}
+	}
+	if len(b.Port) > s.limits.Cells {
+		return b, errCells
+	}
+	return b, nil
+}
+
+// protocols are those that steps name, and all that have ports if any step asks for ports alone.
+func (m *maker) protocols() []uint8 {
+	var out []uint8
+	for _, i := range m.asked {
+		st := m.l.steps[i]
+		named := false
+		for _, t := range st.cell {
+			if t.Kind == rules.Protocol {
+				out, named = append(out, t.Number), named || !t.Not
+			}
+		}
+		ofPorts := func(t rules.Term) bool { return t.Kind == rules.Ports || t.Kind == rules.PortSet }
+		if !named && (len(st.ports) > 0 || slices.ContainsFunc(st.cell, ofPorts) || slices.ContainsFunc(st.rest, ofPorts)) {
+			out = append(out, portProtocols...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// span is ports between two cuts, and what becomes of them.
+type span struct {
+	intent.PortRange
+	outcome Outcome
+	code    Code
+}
+
+// protocol adds the entries of one protocol: the outcome that most ports have is the protocol's, single ports with another have
+// entries, and ranges are asked in the outcome of the protocol.
+func (m *maker) protocol(b *Body, proto uint8) error {
+	if !hasPorts(proto) {
+		c, err := m.code(cell{proto: proto})
+		b.Proto[proto] = c
+		return err
+	}
+	spans, err := m.spans(proto)
+	if err != nil {
+		return err
+	}
+	width := map[Code]int{}
+	most := spans[0]
+	for _, s := range spans {
+		if width[s.code] += int(s.Max-s.Min) + 1; width[s.code] > width[most.code] {
+			most = s
+		}
+	}
+	var ranges []span
+	for _, s := range spans {
+		switch {
+		case s.code == most.code:
+		case s.Max-s.Min < fewPorts:
+			for port := int(s.Min); port <= int(s.Max); port++ {
+				b.Port[PortKey{proto, uint16(port)}] = s.code
+			}
+		default:
+			ranges = append(ranges, s)
+		}
+	}
+	if len(ranges) == 0 {
+		b.Proto[proto] = most.code
+		return nil
+	}
+	b.Proto[proto], err = m.intern(withRanges(ranges, most.outcome))
+	return err
+}
+
+// fewPorts: so many neighbouring ports, or fewer, have an entry each.
+const fewPorts = 4
+
+// withRanges asks for ranges of ports before what all other ports have.
+func withRanges(ranges []span, others Outcome) (out Outcome) {
+	for len(ranges) > 0 {
+		same := ranges[0]
+		in := rules.Term{Kind: rules.Ports, Side: rules.Dst}
+		ranges = slices.DeleteFunc(ranges, func(s span) bool {
+			if s.code == same.code {
+				in.Ports = append(in.Ports, s.PortRange)
+			}
+			return s.code == same.code
+		})
+		for _, br := range same.outcome {
+			br.Terms = append([]rules.Term{in}, br.Terms...)
+			out = append(out, br)
+		}
+	}
+	return append(out, others...)
+}
+
+// spans cuts the ports of a protocol where steps do.
+func (m *maker) spans(proto uint8) ([]span, error) {
+	cuts := []int{0, 1 << 16}
+	for _, i := range m.asked {
+		for _, t := range m.l.steps[i].cell {
+			for _, r := range t.Ports {
+				cuts = append(cuts, int(r.Min), int(r.Max)+1)
+			}
+		}
+		for _, set := range m.l.steps[i].ports {
+			for p := range set.pairs {
+				if p.proto == proto {
+					cuts = append(cuts, int(p.port), int(p.port)+1)
+				}
+			}
+		}
+	}
+	slices.Sort(cuts)
+	cuts = slices.Compact(cuts)
+	var out []span
+	for i, from := range cuts[:len(cuts)-1] {
+		outcome, err := m.outcome(cell{proto: proto, port: uint16(from)})
+		if err != nil {
+			return nil, err
+		}
+		code, err := m.intern(outcome)
+		if err != nil {
+			return nil, err
+		}
+		s := span{intent.PortRange{Min: uint16(from), Max: uint16(cuts[i+1] - 1)}, outcome, code}
+		if n := len(out); n > 0 && out[n-1].code == code {
+			out[n-1].Max = s.Max
+			continue
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func (m *maker) code(c cell) (Code, error) {
+	o, err := m.outcome(c)
+	if err != nil {
+		return 0, err
+	}
+	return m.intern(o)
+}
+
+func (m *maker) intern(o Outcome) (Code, error) {
+	if len(o) > m.s.limits.Branches {
+		return 0, errBranches
+	}
+	return m.s.internCode(o), nil
+}
+
+// outcome walks a cell through the steps.
+func (m *maker) outcome(c cell) (Outcome, error) {
+	var out Outcome
+	err := m.walk(&out, 0, c, nil)
+	return out, err
+}
+
+// walk goes through the steps from one on, for packets of which given terms are known to match.
+func (m *maker) walk(out *Outcome, from int32, c cell, given []rules.Term) error {
+	begin, _ := slices.BinarySearch(m.asked, from)
+	for k := begin; k < len(m.asked); k++ {
+		if len(*out) > m.s.limits.Branches {
+			return errBranches
+		}
+		st := m.l.steps[m.asked[k]]
+		rest, ok := st.asks(c, m.of)
+		if !ok {
+			continue
+		}
+		terms := slices.Concat(given, rest)
+		switch st.action {
+		case rules.Pass:
+			if len(rest) == 0 {
+				next, _ := slices.BinarySearch(m.asked, st.next)
+				k = next - 1
+				continue
+			}
+			if err := m.walk(out, st.next, c, terms); err != nil {
+				return err
+			}
+		case rules.Log:
+			*out = append(*out, Branch{terms, rules.Log, st.by})
+		default:
+			*out = append(*out, Branch{terms, m.muted(st.action), st.by})
+			if len(rest) == 0 {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+func (m *maker) muted(a rules.Action) rules.Action {
+	if m.mute && (a == rules.Reset || a == rules.Reject) {
+		return rules.Deny
+	}
+	return a
+}

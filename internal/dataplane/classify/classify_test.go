@@ -1,0 +1,334 @@
+package classify_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/internal/calc"
+	"github.com/twillnet/twill/internal/calc/calctest"
+	"github.com/twillnet/twill/internal/dataplane/classify"
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/seedtest"
+	"github.com/twillnet/twill/internal/verdict"
+)
+
+// node is one that has calculated: its intents, what they say by verdict, and by tables.
+type node struct {
+	graph     *calc.Graph
+	judge     verdict.State
+	policies  map[intent.PolicyID]intent.Policy
+	endpoints map[intent.EndpointID]intent.Endpoint
+	sets      sets
+	gone      []intent.SetID      // until Flush returned
+	groups    map[string]*walkers // by what is asked
+	next      classify.Group
+	state     *classify.State
+	tables    classify.Tables
+}
+
+// walkers are endpoints that are asked the same.
+type walkers struct {
+	id    classify.Group
+	walk  classify.Walk
+	users int
+}
+
+type sets map[intent.SetID]map[intent.Member]bool
+
+func (s sets) Each(id intent.SetID, f func(intent.Member)) {
+	for m := range s[id] {
+		f(m)
+	}
+}
+
+func (s sets) Has(id intent.SetID, a netip.Addr) bool {
+	for m := range s[id] {
+		if m.Proto == 0 && m.Prefix.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s sets) HasPort(id intent.SetID, a netip.Addr, proto uint8, port uint16) bool {
+	return s[id][intent.Member{Prefix: netip.PrefixFrom(a, a.BitLen()), Proto: proto, Port: port}]
+}
+
+func newNode(name string) *node {
+	n := &node{
+		graph: calc.New(name), policies: map[intent.PolicyID]intent.Policy{}, endpoints: map[intent.EndpointID]intent.Endpoint{},
+		sets: sets{}, groups: map[string]*walkers{},
+	}
+	n.judge.IgnoreHosts = true
+	n.state = classify.New(classify.Limits{}, n.sets)
+	return n
+}
+
+// regroup says of an endpoint what it is asked, now and until now.
+func (n *node) regroup(e intent.Endpoint, by int) {
+	for _, dir := range []intent.Direction{intent.Ingress, intent.Egress} {
+		w := classify.WalkOf(e, dir)
+		key := fmt.Sprint(w)
+		g := n.groups[key]
+		if g == nil {
+			n.next++
+			g = &walkers{n.next, w, 0}
+			n.groups[key] = g
+			n.state.SetWalk(g.id, w)
+		}
+		if g.users += by; g.users == 0 {
+			n.state.RemoveWalk(g.id)
+			delete(n.groups, key)
+		}
+	}
+}
+
+func (n *node) merge(b intent.Batch) {
+	n.judge.Merge(b)
+	for _, s := range b.IPSets {
+		n.sets[s.ID] = map[intent.Member]bool{}
+		for _, m := range s.Members {
+			n.sets[s.ID][m] = true
+		}
+	}
+	for _, d := range b.Members {
+		real := intent.MemberDelta{Set: d.Set}
+		for _, m := range d.Removed {
+			if n.sets[d.Set][m] && !slices.Contains(d.Added, m) {
+				real.Removed = append(real.Removed, m)
+				delete(n.sets[d.Set], m)
+			}
+		}
+		for _, m := range d.Added {
+			if !n.sets[d.Set][m] {
+				real.Added = append(real.Added, m)
+				n.sets[d.Set][m] = true
+			}
+		}
+		n.state.Change(real)
+	}
+	for _, p := range b.Policies {
+		n.policies[p.ID] = p
+		n.state.SetPolicy(p)
+	}
+	for _, e := range b.Endpoints {
+		n.regroup(e, 1)
+		if was, ok := n.endpoints[e.ID]; ok {
+			n.regroup(was, -1)
+		}
+		n.endpoints[e.ID] = e
+	}
+	for _, k := range b.Removed {
+		switch id := k.(type) {
+		case intent.PolicyID:
+			delete(n.policies, id)
+			n.state.RemovePolicy(id)
+		case intent.EndpointID:
+			n.regroup(n.endpoints[id], -1)
+			delete(n.endpoints, id)
+		case intent.SetID:
+			n.gone = append(n.gone, id)
+		}
+	}
+}
+
+// flush brings what changed into the tables, as a backend does.
+func (n *node) flush(t *testing.T) {
+	t.Helper()
+	d := n.state.Flush()
+	if err := n.tables.Apply(d); err != nil {
+		t.Fatal(err)
+	}
+	n.state.Committed()
+	for _, id := range n.gone {
+		delete(n.sets, id)
+	}
+	n.gone = nil
+}
+
+// hints are what rules and sets name, of which packets are made that are worth asking about.
+type hints struct {
+	addrs []netip.Addr
+	ports []uint16
+}
+
+func (n *node) hints() hints {
+	h := hints{ports: []uint16{1, 80, 443, 65535}}
+	addr := func(a netip.Addr) {
+		h.addrs = append(h.addrs, a, a.Next(), a.Prev())
+	}
+	for _, s := range n.sets {
+		for m := range s {
+			addr(m.Prefix.Addr())
+			h.ports = append(h.ports, m.Port)
+		}
+	}
+	for _, p := range n.policies {
+		for _, r := range slices.Concat(p.Ingress, p.Egress) {
+			for _, peer := range []intent.Peer{r.Src, r.Dst} {
+				for _, net := range slices.Concat(peer.Nets, peer.NotNets) {
+					addr(net.Addr())
+				}
+				for _, ports := range slices.Concat(peer.Ports, peer.NotPorts) {
+					h.ports = append(h.ports, ports.Min, ports.Max, ports.Max+1, ports.Min-1)
+				}
+			}
+		}
+	}
+	h.addrs = append(h.addrs, netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("2001:db8:9::9"))
+	h.addrs = slices.DeleteFunc(h.addrs, func(a netip.Addr) bool { return !a.IsValid() })
+	slices.SortFunc(h.addrs, netip.Addr.Compare)
+	slices.Sort(h.ports)
+	return h
+}
+
+func pick[T any](rng *rand.Rand, from []T) T { return from[rng.IntN(len(from))] }
+
+// compare asks both about random packets from and to endpoints.
+func (n *node) compare(t *testing.T, rng *rand.Rand, count int) (allowed, asked int) {
+	t.Helper()
+	var eps []intent.Endpoint
+	for _, id := range slices.SortedFunc(maps.Keys(n.endpoints), func(a, b intent.EndpointID) int { return strings.Compare(a.String(), b.String()) }) {
+		if e := n.endpoints[id]; id.Kind == intent.Workload && e.Closed == "" && e.Link != "" && len(e.Addrs) > 0 {
+			eps = append(eps, e)
+		}
+	}
+	if len(eps) == 0 {
+		return 0, 0
+	}
+	h := n.hints()
+	for range count {
+		e := pick(rng, eps)
+		own, peer := pick(rng, e.Addrs), pick(rng, h.addrs)
+		if own.Is4() != peer.Is4() {
+			continue
+		}
+		dir := intent.Direction(rng.IntN(2))
+		p := classify.Packet{Src: peer, Dst: own, Proto: pick(rng, []uint8{6, 6, 17, 132, 1, 58, 47}), SrcPort: pick(rng, h.ports), DstPort: pick(rng, h.ports)}
+		switch p.Proto {
+		case 1, 58:
+			p.SrcPort, p.DstPort, p.ICMPType, p.ICMPCode = 0, 0, uint8(rng.IntN(10)), uint8(rng.IntN(3))
+		case 47:
+			p.SrcPort, p.DstPort = 0, 0
+		}
+		q := verdict.Packet{InLink: "eth0", OutLink: e.Link}
+		if dir == intent.Egress {
+			q.InLink, q.OutLink = e.Link, "eth0"
+			p.Src, p.Dst = own, peer
+		}
+		if p.Proto == 17 && p.DstPort == 4789 {
+			continue // what tunnels may not is not policy's
+		}
+		q.Src, q.Dst, q.Proto, q.SrcPort, q.DstPort, q.ICMPType, q.ICMPCode = p.Src, p.Dst, p.Proto, p.SrcPort, p.DstPort, p.ICMPType, p.ICMPCode
+		want := n.judge.Judge(q)
+		if want.Endpoint != e.ID {
+			continue // several claim the interface
+		}
+		asked++
+		if want.Allowed {
+			allowed++
+		}
+		g := n.groups[fmt.Sprint(classify.WalkOf(e, dir))]
+		way, err := n.tables.Ask(g.id, peer, p, n.sets)
+		if err != nil {
+			t.Fatal(err)
+		}
+		by := way.Decided.By
+		rejected := way.Decided.Action == rules.Reset || way.Decided.Action == rules.Reject
+		if by.Reason != want.Reason || by.Allowed != want.Allowed || (way.Decided.Action == rules.Allow) != want.Allowed ||
+			by.Rule != want.Rule || by.Tier != want.Tier || rejected != want.Rejected {
+			t.Fatalf("%s of %s: %+v\nverdict: %+v\ntables:  %+v\n%v\nrules of verdict's:\n%s", dir, e.ID, p, want.Decision, way, n.tables.Codes[way.Code],
+				rules.Policy(n.policies[want.Rule.Policy], dir).String()+rules.Policy(n.policies[by.Rule.Policy], dir).String()+fmt.Sprint(classify.WalkOf(e, dir)))
+		}
+	}
+	return allowed, asked
+}
+
+// text is what the tables do, without numbers.
+func (n *node) text() string {
+	var lines []string
+	body := func(p classify.Program) string {
+		b := n.tables.Programs[p]
+		out := []string{fmt.Sprint("else ", n.tables.Codes[b.Else])}
+		for k, c := range b.Port {
+			out = append(out, fmt.Sprint(k, n.tables.Codes[c]))
+		}
+		for k, c := range b.Proto {
+			out = append(out, fmt.Sprint(k, n.tables.Codes[c]))
+		}
+		sort.Strings(out)
+		return strings.Join(out, ";")
+	}
+	for key, g := range n.groups {
+		for f, p := range n.tables.World[g.id] {
+			lines = append(lines, fmt.Sprint(key, " world ", f, " ", body(p)))
+		}
+		for net, c := range n.tables.Classes {
+			if p, ok := n.tables.Entries[classify.Entry{Group: g.id, Class: c}]; ok {
+				lines = append(lines, fmt.Sprint(key, " ", net, " ", body(p)))
+			}
+		}
+	}
+	sort.Strings(lines)
+	return fmt.Sprintf("%d places, %d entries, %d programs, %d codes\n", len(n.tables.Classes), len(n.tables.Entries), len(n.tables.Programs), len(n.tables.Codes)) +
+		strings.Join(lines, "\n")
+}
+
+// afresh is a node that was told at once what n was told bit by bit.
+func (n *node) afresh(t *testing.T) *node {
+	f := newNode("h1")
+	f.sets = n.sets
+	f.state = classify.New(classify.Limits{}, f.sets)
+	f.policies, f.endpoints = n.policies, n.endpoints
+	for _, p := range n.policies {
+		f.state.SetPolicy(p)
+	}
+	for _, e := range n.endpoints {
+		f.regroup(e, 1)
+	}
+	f.flush(t)
+	return f
+}
+
+// TestTablesAreVerdict: over random worlds, on random paths, the look-ups give the decision that the rules give, by the same
+// rule; and what stands in the tables in the end is what a fresh start makes.
+func TestTablesAreVerdict(t *testing.T) {
+	seed := seedtest.New(t)
+	var allowed, asked int
+	for i := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, i))
+		w := calctest.Random(rng, calctest.Config{})
+		n := newNode("h1")
+		n.graph.Update(w.State())
+		n.merge(n.graph.Flush())
+		n.flush(t)
+		for range 8 {
+			a, q := n.compare(t, rng, 60)
+			allowed, asked = allowed+a, asked+q
+			for range 1 + rng.IntN(6) {
+				n.graph.Update(w.Step())
+			}
+			n.merge(n.graph.Flush())
+			n.flush(t)
+			if got, want := n.text(), n.afresh(t).text(); got != want {
+				a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
+				for k := range min(len(a), len(b)) {
+					if a[k] != b[k] {
+						t.Fatalf("world %d: the tables have, after steps and of a fresh start\n%s\n%s", i, a[k], b[k])
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d packets, %.0f %% allowed", asked, 100*float64(allowed)/float64(asked))
+	if share := float64(allowed) / float64(asked); share < 0.05 || share > 0.95 {
+		t.Errorf("%.2f of the packets are allowed: the worlds say too little", share)
+	}
+}

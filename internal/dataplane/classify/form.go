@@ -1,0 +1,193 @@
+package classify
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// Protocols that have ports, and the family of each index.
+var (
+	portProtocols = []uint8{6, 17, 132, 136}
+	families      = [2]intent.Family{intent.IPv4, intent.IPv6}
+)
+
+func hasPorts(proto uint8) bool { return slices.Contains(portProtocols, proto) }
+
+// formKey names a policy in one direction.
+type formKey struct {
+	id        intent.PolicyID
+	direction intent.Direction
+}
+
+// form is a policy as groups use it, by family.
+type form struct {
+	items [2][]*item
+	asks  []selectionKey
+	sets  []intent.SetID // of ports, whose pairs are cuts
+}
+
+// item is a rule of a form, its terms sorted by what must be known for them.
+type item struct {
+	key    string // tells it from others
+	action rules.Action
+	by     intent.Decision
+	peers  []literal    // the peer's address
+	ports  []portSet    // the destination port, with the peer's address or the endpoint's
+	cell   []rules.Term // protocol, destination port
+	rest   []rules.Term // what only the packet tells
+}
+
+type literal struct {
+	of  selection
+	not bool
+}
+
+// portSet is a term for a set of ports at the destination.
+type portSet struct {
+	term  rules.Term
+	peer  bool // the destination is the peer
+	pairs map[pair]selection
+}
+
+// newForm sorts the terms of a policy's rules. It asks for the selections.
+func (s *State) newForm(p intent.Policy, direction intent.Direction) *form {
+	f := &form{}
+	chain := rules.Policy(p, direction)
+	for i, family := range families {
+		for _, r := range chain.Rules {
+			if own, ok := r.ForFamily(family); ok {
+				f.items[i] = append(f.items[i], s.newItem(f, own, direction))
+			}
+		}
+	}
+	slices.Sort(f.sets)
+	f.sets = slices.Compact(f.sets)
+	return f
+}
+
+func (s *State) newItem(f *form, r rules.Rule, direction intent.Direction) *item {
+	it := &item{action: r.Action, by: r.By}
+	peer := rules.Src
+	if direction == intent.Egress {
+		peer = rules.Dst
+	}
+	ask := func(key selectionKey, t rules.Term) selection {
+		f.asks = append(f.asks, key)
+		return s.selections.ask(key, t.Nets)
+	}
+	for _, t := range r.Terms {
+		switch {
+		case t.Kind == rules.Protocol, t.Kind == rules.Ports && t.Side == rules.Dst:
+			it.cell = append(it.cell, t)
+		case t.Kind == rules.Addrs && t.Side == peer:
+			it.peers = append(it.peers, literal{ask(selectionKey{set: t.Set}, t), t.Not})
+		case t.Kind == rules.Nets && t.Side == peer:
+			it.peers = append(it.peers, literal{ask(selectionKey{nets: netsKey(t.Nets)}, t), t.Not})
+		case t.Kind == rules.PortSet && t.Side == rules.Dst:
+			f.sets = append(f.sets, t.Set)
+			set := portSet{term: t, peer: peer == rules.Dst, pairs: map[pair]selection{}}
+			for p := range s.pairsOf(t.Set) {
+				set.pairs[p] = 0
+				if set.peer {
+					set.pairs[p] = ask(selectionKey{set: t.Set, pair: p}, rules.Term{})
+				}
+			}
+			it.ports = append(it.ports, set)
+		default:
+			it.rest = append(it.rest, t)
+		}
+	}
+	it.key = outcomeKey(Outcome{{r.Terms, r.Action, r.By}})
+	for _, set := range it.ports {
+		it.key += fmt.Sprintln(set.pairs)
+	}
+	return it
+}
+
+// index gives the selections of which a class must have one for the item to be asked about it; ok is false if it may be asked
+// about any class.
+func (it *item) index() (of []selection, ok bool) {
+	for _, l := range it.peers {
+		if !l.not {
+			return []selection{l.of}, true
+		}
+	}
+	for _, set := range it.ports {
+		if set.peer && !set.term.Not {
+			for _, s := range set.pairs {
+				of = append(of, s)
+			}
+			return of, true
+		}
+	}
+	return nil, false
+}
+
+// holds reports whether what the item asks of the peer's address alone is so for a class.
+func (it *item) holds(of *vector) bool {
+	for _, l := range it.peers {
+		if of.has(l.of) == l.not {
+			return false
+		}
+	}
+	return true
+}
+
+// cell is what a program tells apart.
+type cell struct {
+	proto uint8
+	other bool // any protocol that nothing names; it has no ports
+	port  uint16
+}
+
+func (c cell) hasPorts() bool { return !c.other && hasPorts(c.proto) }
+
+// asks says whether the item may match packets of a cell from or to a class for which it holds, and what is left to ask.
+func (it *item) asks(c cell, of *vector) (rest []rules.Term, ok bool) {
+	for _, t := range it.cell {
+		is := false
+		switch {
+		case t.Kind == rules.Protocol:
+			is = !c.other && t.Number == c.proto
+		case c.hasPorts():
+			is = slices.ContainsFunc(t.Ports, func(r intent.PortRange) bool { return r.Min <= c.port && c.port <= r.Max })
+		}
+		if is == t.Not {
+			return nil, false
+		}
+	}
+	rest = it.rest
+	for _, set := range it.ports {
+		s, known := set.pairs[pair{c.proto, c.port}]
+		known = known && c.hasPorts()
+		if known && !set.peer {
+			rest = append(rest[:len(rest):len(rest)], set.term)
+			continue
+		}
+		if (known && of.has(s)) == set.term.Not {
+			return nil, false
+		}
+	}
+	if c.hasPorts() {
+		return rest, true
+	}
+	return withoutPorts(rest)
+}
+
+// withoutPorts is what is left to ask of a packet without ports: it is on none, and so on none of those that must not be.
+func withoutPorts(terms []rules.Term) (rest []rules.Term, ok bool) {
+	for i, t := range terms {
+		if t.Kind != rules.Ports && t.Kind != rules.PortSet {
+			continue
+		}
+		if !t.Not {
+			return nil, false
+		}
+		rest, ok = withoutPorts(terms[i+1:])
+		return append(terms[:i:i], rest...), ok
+	}
+	return terms, true
+}

@@ -1,0 +1,151 @@
+package classify
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// group is what endpoints with one walk are asked.
+type group struct {
+	id      Group
+	walk    Walk
+	lists   [2]list
+	entries map[*class]*program // other than that of the world
+	world   [2]*program
+	plain   string // why it is not judged here; empty: it is
+	relaid  bool   // the lists are to be made anew
+	all     bool   // what it has for all classes is
+	touched map[selection]struct{}
+	fresh   bool
+}
+
+// list is a walk as one sequence for one family.
+type list struct {
+	steps  []step
+	by     map[selection][]int32  // steps that may be asked about a class with this selection
+	always []int32                // about any class
+	names  map[selection]struct{} // all that steps name, negated or not: a class with none of them is the world
+	made   map[string]*program    // by the steps that are asked
+}
+
+type step struct {
+	*item
+	next int32 // where a packet that is passed goes on
+}
+
+// flatten lays the walk out.
+func (s *State) flatten(g *group) {
+	w := g.walk
+	for f := range families {
+		l := list{by: map[selection][]int32{}, names: map[selection]struct{}{}, made: map[string]*program{}}
+		for _, t := range w.Tiers {
+			begin := len(l.steps)
+			for _, id := range t.Policies {
+				l.add(s.itemsOf(id, w.Direction, t.Name, f))
+			}
+			if !t.Pass && len(t.Policies) > 0 {
+				l.add([]*item{end(intent.Decision{Reason: intent.ReasonEndOfTier, Tier: t.Name, Rule: intent.RuleID{
+					Policy: t.Policies[len(t.Policies)-1], Direction: w.Direction, Index: intent.NoRule,
+				}})})
+			}
+			for i := begin; i < len(l.steps); i++ {
+				l.steps[i].next = int32(len(l.steps))
+			}
+		}
+		for _, id := range w.Profiles {
+			l.add(s.itemsOf(id, w.Direction, "", f))
+		}
+		last := end(intent.Decision{Reason: intent.ReasonNoProfileMatch, Rule: intent.RuleID{Direction: w.Direction, Index: intent.NoRule}})
+		if w.Open {
+			last = &item{action: rules.Allow}
+		}
+		l.add([]*item{last})
+		l.index()
+		g.lists[f] = l
+	}
+}
+
+func end(by intent.Decision) *item { return &item{action: rules.Deny, by: by} }
+
+func (l *list) add(items []*item) {
+	for _, it := range items {
+		l.steps = append(l.steps, step{item: it})
+	}
+}
+
+func (l *list) index() {
+	for i, st := range l.steps {
+		of, some := st.index()
+		if !some {
+			l.always = append(l.always, int32(i))
+		}
+		for _, s := range of {
+			l.by[s] = append(l.by[s], int32(i))
+		}
+		for _, lit := range st.peers {
+			l.names[lit.of] = struct{}{}
+		}
+		for _, set := range st.ports {
+			for _, s := range set.pairs {
+				if set.peer {
+					l.names[s] = struct{}{}
+				}
+			}
+		}
+	}
+}
+
+// itemsOf are a policy's; of one that was not sent, a denial.
+func (s *State) itemsOf(id intent.PolicyID, direction intent.Direction, tier string, family int) []*item {
+	if f := s.forms[formKey{id, direction}]; f != nil {
+		return f.items[family]
+	}
+	return []*item{end(intent.Decision{Reason: intent.ReasonPolicyMissing, Tier: tier, Rule: intent.RuleID{Policy: id, Direction: direction, Index: intent.NoRule}})}
+}
+
+// asked are the steps that may decide about a class, in order.
+func (l *list) asked(of *vector) []int32 {
+	out := slices.Clone(l.always)
+	for _, s := range of.of {
+		out = append(out, l.by[s]...)
+	}
+	slices.Sort(out)
+	return slices.DeleteFunc(slices.Compact(out), func(i int32) bool { return !l.steps[i].holds(of) })
+}
+
+// key tells apart what is asked about classes.
+func (l *list) key(asked []int32, of *vector) string {
+	b := make([]byte, 0, 4*len(asked))
+	for _, i := range asked {
+		b = binary.BigEndian.AppendUint32(b, uint32(i))
+		for _, set := range l.steps[i].ports {
+			for _, s := range slices.Sorted(maps.Values(set.pairs)) {
+				if set.peer && of.has(s) {
+					b = binary.BigEndian.AppendUint32(b, uint32(s)|1<<31)
+				}
+			}
+		}
+	}
+	return string(b)
+}
+
+// program is what the group does with a class.
+func (s *State) program(g *group, family int, of *vector) (*program, error) {
+	l := &g.lists[family]
+	asked := l.asked(of)
+	key := l.key(asked, of)
+	if p := l.made[key]; p != nil && s.programs[p.key] == p {
+		return p, nil
+	}
+	body, err := s.body(g, l, asked, of)
+	if err != nil {
+		return nil, err
+	}
+	p := s.internProgram(body)
+	l.made[key] = p
+	return p, nil
+}

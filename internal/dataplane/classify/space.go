@@ -1,0 +1,176 @@
+package classify
+
+import (
+	"net/netip"
+
+	"github.com/gaissmai/bart"
+)
+
+// class is an id and what its addresses are in.
+type class struct {
+	id     Class
+	family int
+	of     *vector
+	refs   int // addresses and prefixes
+	fresh  bool
+	in     map[*group]struct{} // groups that have an entry for it
+}
+
+type classKey struct {
+	family int
+	of     *vector
+}
+
+// place is a host's address or a prefix that is a member of something.
+type place struct {
+	own   *vector // what names it; a class is made of that and of what names a prefix around it
+	class *class  // as of the last Flush
+}
+
+// space is all addresses that are in a selection.
+type space struct {
+	vectors
+	places  bart.Table[place]
+	nets    int // places that are no host's
+	dirty   map[netip.Prefix]struct{}
+	classes map[classKey]*class
+	with    map[selection]map[*class]struct{}
+	ids     ids
+	came    []*class // by this Flush
+	gone    []*class
+}
+
+func newSpace() space {
+	return space{
+		vectors: newVectors(), dirty: map[netip.Prefix]struct{}{}, classes: map[classKey]*class{},
+		with: map[selection]map[*class]struct{}{}, ids: ids{next: uint32(World6) + 1},
+	}
+}
+
+func familyOf(a netip.Addr) int {
+	if a.Is4() {
+		return 0
+	}
+	return 1
+}
+
+// put makes a prefix a member of a selection, or no member.
+func (x *space) put(p netip.Prefix, s selection, member bool) {
+	x.places.Modify(p, func(at place, ok bool) (place, bool) {
+		if !ok && !member {
+			return at, true
+		}
+		if !ok {
+			at.own = x.hold(x.none)
+			if !p.IsSingleIP() {
+				x.nets++
+			}
+		}
+		if at.own.has(s) != member {
+			to := x.hold(x.toggled(at.own, s))
+			x.drop(at.own)
+			at.own = to
+			x.dirty[p] = struct{}{}
+		}
+		return at, false
+	})
+}
+
+// settle gives each place that changed its class, and says which have another one.
+func (x *space) settle(turn map[netip.Prefix]Class) {
+	below := map[netip.Prefix]struct{}{}
+	for p := range x.dirty {
+		if !p.IsSingleIP() {
+			for q := range x.places.Subnets(p) {
+				below[q] = struct{}{}
+			}
+		}
+	}
+	for p := range x.dirty {
+		x.place(p, turn)
+		delete(below, p)
+	}
+	for p := range below {
+		x.place(p, turn)
+	}
+	clear(x.dirty)
+	x.bury()
+	x.sweep()
+}
+
+// place gives one its class.
+func (x *space) place(p netip.Prefix, turn map[netip.Prefix]Class) {
+	at, _ := x.places.Get(p)
+	was := at.class
+	if len(at.own.of) == 0 {
+		x.places.Delete(p)
+		x.drop(at.own)
+		if !p.IsSingleIP() {
+			x.nets--
+		}
+		at.class = nil
+	} else {
+		of := at.own
+		if x.nets > 0 {
+			for _, around := range x.places.Supernets(p) {
+				of = x.union(of, around.own)
+			}
+		}
+		at.class = x.class(familyOf(p.Addr()), of)
+	}
+	if at.class == was {
+		return
+	}
+	if at.class != nil {
+		at.class.refs++
+		x.places.Insert(p, at)
+		turn[p] = at.class.id
+	} else if turn[p] = 0; was == nil {
+		delete(turn, p) // it came and went
+	}
+	if was != nil {
+		if was.refs--; was.refs == 0 {
+			x.gone = append(x.gone, was)
+		}
+	}
+}
+
+func (x *space) class(family int, of *vector) *class {
+	key := classKey{family, of}
+	c := x.classes[key]
+	if c == nil {
+		c = &class{id: Class(x.ids.take()), family: family, of: x.hold(of), fresh: true}
+		x.classes[key] = c
+		x.came = append(x.came, c)
+		for _, s := range of.of {
+			if x.with[s] == nil {
+				x.with[s] = map[*class]struct{}{}
+			}
+			x.with[s][c] = struct{}{}
+		}
+	}
+	return c
+}
+
+// bury forgets the classes that no address has any more; one that found another address after all stays. A class that came
+// and went within one Flush was never told to anybody.
+func (x *space) bury() {
+	gone := x.gone[:0]
+	for _, c := range x.gone {
+		if c.refs > 0 || x.classes[classKey{c.family, c.of}] != c {
+			continue
+		}
+		delete(x.classes, classKey{c.family, c.of})
+		for _, s := range c.of.of {
+			if delete(x.with[s], c); len(x.with[s]) == 0 {
+				delete(x.with, s)
+			}
+		}
+		x.drop(c.of)
+		x.ids.release(uint32(c.id))
+		if !c.fresh {
+			gone = append(gone, c)
+		}
+	}
+	x.gone = gone
+}

@@ -1,0 +1,468 @@
+package classify
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// State is what was told, and what became of it.
+type State struct {
+	limits     Limits
+	space      space
+	selections selections
+	policies   map[intent.PolicyID]intent.Policy
+	forms      map[formKey]*form
+	users      map[formKey]map[*group]int // walks that ask a policy, and how often each does
+	check      map[formKey]bool           // forms that may be wanted or not, now; true: the policy is another one
+	groups     map[Group]*group
+	dirty      map[*group]struct{}
+	asking     map[selection]map[*group]struct{}     // groups with a rule for it
+	pairs      map[intent.SetID]map[pair]int         // of sets of ports that forms ask for
+	cutBy      map[intent.SetID]map[formKey]struct{} // who asks for a set of ports
+	programs   map[string]*program
+	codes      map[string]*code
+	byCode     map[Code]*code
+	programIDs ids
+	codeIDs    ids
+	newborn    []*program // whose users changed since the last Flush
+	coded      []*code
+	entries    int
+	delta      *Delta
+}
+
+// New is a State that was told nothing.
+func New(limits Limits, members Members) *State {
+	return &State{
+		limits: limits.orDefault(), space: newSpace(), selections: newSelections(members),
+		policies: map[intent.PolicyID]intent.Policy{}, forms: map[formKey]*form{}, users: map[formKey]map[*group]int{}, check: map[formKey]bool{},
+		groups: map[Group]*group{}, dirty: map[*group]struct{}{}, asking: map[selection]map[*group]struct{}{},
+		pairs: map[intent.SetID]map[pair]int{}, cutBy: map[intent.SetID]map[formKey]struct{}{},
+		programs: map[string]*program{}, codes: map[string]*code{}, byCode: map[Code]*code{}, programIDs: ids{next: 1}, codeIDs: ids{next: 1},
+	}
+}
+
+// SetPolicy tells of a policy that is new or other.
+func (s *State) SetPolicy(p intent.Policy) {
+	s.policies[p.ID] = p
+	s.recheck(p.ID)
+}
+
+// RemovePolicy tells that a policy is gone. Who still asks it is denied.
+func (s *State) RemovePolicy(id intent.PolicyID) {
+	delete(s.policies, id)
+	s.recheck(id)
+}
+
+func (s *State) recheck(id intent.PolicyID) {
+	s.check[formKey{id, intent.Ingress}] = true
+	s.check[formKey{id, intent.Egress}] = true
+}
+
+// SetWalk tells what a group is asked.
+func (s *State) SetWalk(id Group, w Walk) {
+	g := s.groups[id]
+	if g == nil {
+		g = &group{id: id, entries: map[*class]*program{}, touched: map[selection]struct{}{}, fresh: true}
+		s.groups[id] = g
+	}
+	for _, key := range w.keys() {
+		if s.users[key] == nil {
+			s.users[key] = map[*group]int{}
+		}
+		s.users[key][g]++
+		s.mayMatter(key)
+	}
+	for _, key := range g.walk.keys() {
+		if s.users[key][g]--; s.users[key][g] == 0 {
+			delete(s.users[key], g)
+		}
+		s.mayMatter(key)
+	}
+	g.walk, g.all, g.relaid = w, true, true
+	s.dirty[g] = struct{}{}
+}
+
+// mayMatter has the next Flush look whether a form is wanted.
+func (s *State) mayMatter(key formKey) {
+	if _, ok := s.check[key]; !ok {
+		s.check[key] = false
+	}
+}
+
+// RemoveWalk tells that no endpoint is of a group any more.
+func (s *State) RemoveWalk(id Group) {
+	if g := s.groups[id]; g != nil {
+		s.SetWalk(id, Walk{})
+		delete(s.groups, id)
+	}
+}
+
+func (w Walk) keys() (out []formKey) {
+	for _, t := range w.Tiers {
+		for _, id := range t.Policies {
+			out = append(out, formKey{id, w.Direction})
+		}
+	}
+	for _, id := range w.Profiles {
+		out = append(out, formKey{id, w.Direction})
+	}
+	return out
+}
+
+// reform makes or drops the form of a policy in one direction.
+func (s *State) reform(key formKey, changed bool) {
+	p, ok := s.policies[key.id]
+	wanted := ok && len(s.users[key]) > 0
+	old := s.forms[key]
+	var now *form
+	switch {
+	case !wanted && old == nil, wanted && old != nil && !changed:
+		return
+	case wanted:
+		now = s.newForm(p, key.direction) // before the old one leaves its selections
+		for _, set := range now.sets {
+			if s.cutBy[set] == nil {
+				s.cutBy[set] = map[formKey]struct{}{}
+			}
+			s.cutBy[set][key] = struct{}{}
+		}
+	}
+	if old != nil {
+		s.dropForm(key, old, now)
+	}
+	if delete(s.forms, key); now != nil {
+		s.forms[key] = now
+	}
+	for g := range s.users[key] {
+		s.touch(g, old, now)
+	}
+	if len(s.users[key]) == 0 {
+		delete(s.users, key)
+	}
+}
+
+func (s *State) dropForm(key formKey, old, now *form) {
+	for _, k := range old.asks {
+		s.selections.leave(k)
+	}
+	for _, set := range old.sets {
+		if now == nil || !slices.Contains(now.sets, set) {
+			if delete(s.cutBy[set], key); len(s.cutBy[set]) == 0 {
+				delete(s.cutBy, set)
+				delete(s.pairs, set)
+			}
+		}
+	}
+}
+
+// touch notes what of a group is other, since a policy has another form: the classes that a rule is about which came, went
+// or moved; all of them if such a rule may be about any class.
+func (s *State) touch(g *group, old, now *form) {
+	s.dirty[g] = struct{}{}
+	g.relaid = true
+	if old == nil || now == nil || g.plain != "" {
+		g.all = true
+		return
+	}
+	for f := range families {
+		a, b := old.items[f], now.items[f]
+		for len(a) > 0 && len(b) > 0 && a[0].key == b[0].key {
+			a, b = a[1:], b[1:]
+		}
+		for len(a) > 0 && len(b) > 0 && a[len(a)-1].key == b[len(b)-1].key {
+			a, b = a[:len(a)-1], b[:len(b)-1]
+		}
+		for _, it := range slices.Concat(a, b) {
+			of, some := it.index()
+			g.all = g.all || !some
+			for _, sel := range of {
+				g.touched[sel] = struct{}{}
+			}
+		}
+	}
+}
+
+// pairsOf are the protocols and ports of a set's members.
+func (s *State) pairsOf(set intent.SetID) map[pair]int {
+	if s.pairs[set] == nil {
+		count := map[pair]int{}
+		s.selections.members.Each(set, func(m intent.Member) { count[pair{m.Proto, m.Port}]++ })
+		s.pairs[set] = count
+	}
+	return s.pairs[set]
+}
+
+// Change tells which members of a set came and went.
+func (s *State) Change(d intent.MemberDelta) {
+	for _, m := range d.Removed {
+		s.selections.change(&s.space, d.Set, m, false)
+		s.recount(d.Set, m, -1)
+	}
+	for _, m := range d.Added {
+		s.selections.change(&s.space, d.Set, m, true)
+		s.recount(d.Set, m, 1)
+	}
+}
+
+// recount notes that a port came to a set of ports, or went: policies that ask for it have other cuts then.
+func (s *State) recount(set intent.SetID, m intent.Member, by int) {
+	count := s.pairs[set]
+	if count == nil {
+		return
+	}
+	at := pair{m.Proto, m.Port}
+	was := count[at]
+	if count[at] = was + by; count[at] == 0 {
+		delete(count, at)
+	}
+	if was == 0 || count[at] == 0 {
+		for key := range s.cutBy[set] {
+			s.check[key] = true
+		}
+	}
+}
+
+// Flush works out what changed.
+func (s *State) Flush() *Delta {
+	d := &Delta{
+		Grow:  Growth{map[Code]Outcome{}, map[Program]Body{}, map[Entry]Program{}},
+		Flip:  Turn{map[netip.Prefix]Class{}, map[Entry]Program{}, map[Group][2]Program{}},
+		Plain: map[Group]string{},
+	}
+	s.delta = d
+	for key, changed := range s.check {
+		s.reform(key, changed)
+	}
+	clear(s.check)
+	for g := range s.dirty {
+		if g.relaid {
+			s.layOut(g)
+		}
+	}
+	s.selections.settle(&s.space)
+	s.space.settle(d.Flip.Addrs)
+	s.meetClasses()
+	for g := range s.dirty {
+		s.refresh(g)
+	}
+	clear(s.dirty)
+	s.sweep()
+	return d
+}
+
+// Committed tells that what Flush returned last is in force, Shrink included: its ids may be given again.
+func (s *State) Committed() {
+	for _, x := range []*ids{&s.space.ids, &s.selections.ids, &s.programIDs, &s.codeIDs} {
+		x.settle()
+	}
+}
+
+// layOut makes the lists of a group anew, and notes what it asks for.
+func (s *State) layOut(g *group) {
+	for _, l := range g.lists {
+		for sel := range l.names {
+			if delete(s.asking[sel], g); len(s.asking[sel]) == 0 {
+				delete(s.asking, sel)
+			}
+		}
+	}
+	if s.groups[g.id] != g {
+		g.lists = [2]list{}
+		return
+	}
+	s.flatten(g)
+	for _, l := range g.lists {
+		for sel := range l.names {
+			if s.asking[sel] == nil {
+				s.asking[sel] = map[*group]struct{}{}
+			}
+			s.asking[sel][g] = struct{}{}
+		}
+	}
+}
+
+// meetClasses gives the classes that are new their entries, and takes those away that are gone.
+func (s *State) meetClasses() {
+	for _, c := range s.space.gone {
+		for g := range c.in {
+			s.enter(g, c, nil)
+		}
+		s.delta.Shrink.Classes = append(s.delta.Shrink.Classes, c.id)
+	}
+	for _, c := range s.space.came {
+		if c.refs == 0 {
+			continue
+		}
+		for _, g := range s.askingAny(c) {
+			if !g.all && g.plain == "" {
+				s.judge(g, c)
+			}
+		}
+	}
+}
+
+func (s *State) askingAny(c *class) []*group {
+	seen := map[*group]struct{}{}
+	for _, sel := range c.of.of {
+		maps.Copy(seen, s.asking[sel])
+	}
+	return slices.Collect(maps.Keys(seen))
+}
+
+// judge gives a group's entry for a class.
+func (s *State) judge(g *group, c *class) {
+	p, err := s.program(g, c.family, c.of)
+	if err == nil && p == g.world[c.family] {
+		p = nil
+	}
+	if err == nil && p != nil && g.entries[c] == nil && s.entries >= s.limits.Entries {
+		err = errEntries
+	}
+	if err != nil {
+		s.giveUp(g, err)
+		return
+	}
+	s.enter(g, c, p)
+}
+
+// giveUp leaves a group to the plain rendering.
+func (s *State) giveUp(g *group, err error) {
+	g.plain = err.Error()
+	s.delta.Plain[g.id] = g.plain
+	for c := range g.entries {
+		s.enter(g, c, nil)
+	}
+	for f := range g.world {
+		s.setWorld(g, f, nil)
+	}
+	delete(s.delta.Flip.World, g.id)
+}
+
+// enter makes an entry, or takes it away.
+func (s *State) enter(g *group, c *class, p *program) {
+	was := g.entries[c]
+	if was == p {
+		return
+	}
+	s.entries -= s.hold(was, -1)
+	s.entries += s.hold(p, 1)
+	e := Entry{g.id, c.id}
+	switch {
+	case p == nil:
+		delete(g.entries, c)
+		delete(c.in, g)
+		switch {
+		case c.fresh:
+			delete(s.delta.Grow.Entries, e) // nobody was told of it
+		case c.refs == 0 || g.plain != "" || s.groups[g.id] != g:
+			delete(s.delta.Flip.Entries, e)
+			s.delta.Shrink.Entries = append(s.delta.Shrink.Entries, e)
+		default:
+			s.delta.Flip.Entries[e] = 0
+		}
+		return
+	case c.fresh:
+		s.delta.Grow.Entries[e] = p.id
+	default:
+		s.delta.Flip.Entries[e] = p.id
+	}
+	g.entries[c] = p
+	if c.in == nil {
+		c.in = map[*group]struct{}{}
+	}
+	c.in[g] = struct{}{}
+}
+
+// hold counts who uses a program; it returns 1 if there is one.
+func (s *State) hold(p *program, by int) int {
+	if p == nil {
+		return 0
+	}
+	if p.refs += by; p.refs == 0 {
+		s.newborn = append(s.newborn, p)
+	}
+	return 1
+}
+
+func (s *State) setWorld(g *group, family int, p *program) {
+	if was := g.world[family]; was != p {
+		s.hold(was, -1)
+		s.hold(p, 1)
+		g.world[family] = p
+		var ids [2]Program
+		for f, w := range g.world {
+			if w != nil {
+				ids[f] = w.id
+			}
+		}
+		s.delta.Flip.World[g.id] = ids
+	}
+}
+
+// refresh makes what a group has for classes anew.
+func (s *State) refresh(g *group) {
+	defer func() { g.all, g.relaid, g.fresh = false, false, false; clear(g.touched) }()
+	if s.groups[g.id] != g {
+		s.bury(g)
+		return
+	}
+	seen := map[*class]struct{}{}
+	if !g.all {
+		for sel := range g.touched {
+			maps.Copy(seen, s.space.with[sel])
+		}
+		s.judgeAll(g, seen)
+		return
+	}
+	wasPlain := g.plain
+	g.plain = ""
+	for f := range families {
+		p, err := s.program(g, f, s.space.none)
+		if err != nil {
+			s.giveUp(g, err)
+			break
+		}
+		s.setWorld(g, f, p)
+	}
+	for c := range g.entries {
+		seen[c] = struct{}{}
+	}
+	for _, l := range g.lists {
+		for sel := range l.names {
+			maps.Copy(seen, s.space.with[sel])
+		}
+	}
+	s.judgeAll(g, seen)
+	switch g.plain {
+	case wasPlain:
+		delete(s.delta.Plain, g.id)
+	case "":
+		s.delta.Plain[g.id] = ""
+	}
+}
+
+func (s *State) judgeAll(g *group, classes map[*class]struct{}) {
+	for c := range classes {
+		if g.plain != "" {
+			return
+		}
+		s.judge(g, c)
+	}
+}
+
+// bury takes away all that a group had that is gone.
+func (s *State) bury(g *group) {
+	for c := range g.entries {
+		s.enter(g, c, nil)
+	}
+	for f := range g.world {
+		s.setWorld(g, f, nil)
+	}
+	delete(s.delta.Flip.World, g.id)
+	if !g.fresh && s.groups[g.id] == nil {
+		s.delta.Shrink.Groups = append(s.delta.Shrink.Groups, g.id)
+	}
+}

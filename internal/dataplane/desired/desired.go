@@ -54,14 +54,16 @@ type State struct {
 	dirtyEndpoints map[intent.EndpointID]struct{}
 	dirtyLinks     map[string]struct{}
 
-	callable map[intent.PolicyID]bool   // policies whose chains are wanted
-	over     map[intent.PolicyID]string // policies that are beyond their budget, and how far
-	owners   map[string]intent.Key      // of chains that are wanted, by name
-	names    map[string]intent.SetID    // of sets
-	waiting  index[string, intent.Key]  // for a name that is another's
-	faults   map[intent.Key]fault       // why an intent is not in force
-	touched  map[intent.Key]struct{}    // intents whose outcome is due
-	hosts    hosts
+	callable map[intent.PolicyID]bool // policies whose chains are wanted
+	// uncallable are policies that were sent and whose chains are not wanted, with the reason.
+	uncallable map[intent.PolicyID]string
+	over       map[intent.PolicyID]string // policies that are beyond their budget, and how far
+	owners     map[string]intent.Key      // of chains that are wanted, by name
+	names      map[string]intent.SetID    // of sets
+	waiting    index[string, intent.Key]  // for a name that is another's
+	faults     map[intent.Key]fault       // why an intent is not in force
+	touched    map[intent.Key]struct{}    // intents whose outcome is due
+	hosts      hosts
 
 	// What is other than Changes said.
 	newChains map[string]Chain
@@ -91,7 +93,7 @@ func New(cfg Config) *State {
 		setUsers: index[intent.SetID, intent.PolicyID]{}, policyUser: index[intent.PolicyID, intent.EndpointID]{},
 		linkUsers: index[string, intent.EndpointID]{}, waiting: index[string, intent.Key]{},
 		dirtyPolicies: map[intent.PolicyID]struct{}{}, dirtyEndpoints: map[intent.EndpointID]struct{}{}, dirtyLinks: map[string]struct{}{},
-		callable: map[intent.PolicyID]bool{}, over: map[intent.PolicyID]string{},
+		callable: map[intent.PolicyID]bool{}, uncallable: map[intent.PolicyID]string{}, over: map[intent.PolicyID]string{},
 		owners: map[string]intent.Key{}, names: map[string]intent.SetID{},
 		faults: map[intent.Key]fault{}, touched: map[intent.Key]struct{}{},
 		hosts:     hosts{addrs: map[string][]netip.Addr{}},
@@ -183,7 +185,7 @@ func (s *State) Outcomes() []intent.Outcome {
 	}
 	out := make([]intent.Outcome, 0, len(s.touched))
 	for key := range s.touched {
-		out = append(out, intent.Outcome{Key: key, Err: s.faults[key].err, Final: s.faults[key].denies, Reason: s.reason(key)})
+		out = append(out, intent.Outcome{Key: key, Err: s.wrong(key), Final: s.faults[key].denies, Reason: s.reason(key)})
 	}
 	clear(s.touched)
 	return out

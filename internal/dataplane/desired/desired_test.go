@@ -156,6 +156,39 @@ func TestWhatLacksSomethingIsClosed(t *testing.T) {
 }
 
 // TestOfTwoOnOneInterface: an open endpoint before one that is closed, then the one whose key is smallest, whoever came first.
+// TestTheReasonIsThatOfNow: an endpoint that stays closed says why it is now.
+func TestTheReasonIsThatOfNow(t *testing.T) {
+	asks := func(set intent.SetID) intent.Batch {
+		return intent.Batch{Policies: []intent.Policy{pol("p", inSet(intent.Allow, set))}}
+	}
+	host := wl("eth", "eth0", "p")
+	host.ID = intent.EndpointID{Kind: intent.Host, Name: "eth"}
+	n := newNode(t, desired.Config{})
+	n.told(web(), intent.Batch{Endpoints: []intent.Endpoint{host}})
+	for _, tt := range []struct {
+		name string
+		then intent.Batch
+		why  string
+	}{
+		{"its set goes", removed(intent.SetID("s")), "set s was not sent"},
+		{"its policy asks for another that is not there", asks("no"), "set no was not sent"},
+		{"that is one of ports", intent.Batch{IPSets: []intent.IPSet{{ID: "no", Kind: intent.SetPorts}}}, "does not hold addresses"},
+		{"its policy goes", removed(np("p")), "policy NetworkPolicy/prod/p was not sent"},
+		{"its policy comes, and asks for the first set", asks("s"), "set s was not sent"},
+		{"that comes", intent.Batch{IPSets: []intent.IPSet{{ID: "s"}}}, ""},
+	} {
+		n.told(tt.then)
+		for _, id := range []intent.EndpointID{wl("web", "").ID, host.ID} {
+			switch o, said := n.outcomes[id]; {
+			case !said:
+				t.Errorf("%s: nothing is said of %s, want %q", tt.name, id, tt.why)
+			case tt.why == "" && o.Err != nil, tt.why != "" && (o.Err == nil || !strings.Contains(o.Err.Error(), tt.why)):
+				t.Errorf("%s: %s: %v, want %q", tt.name, id, o.Err, tt.why)
+			}
+		}
+	}
+}
+
 func TestOfTwoOnOneInterface(t *testing.T) {
 	shut := wl("a", "cali1")
 	shut.Closed = "has no address"

@@ -239,6 +239,16 @@ func (s *State) known(key intent.Key) bool {
 	return false
 }
 
+// wrong says why an intent is not in force, or not as it should be.
+func (s *State) wrong(key intent.Key) error {
+	id, ofEndpoint := key.(intent.EndpointID)
+	e := s.endpoints[id]
+	if err := s.faults[key].err; err != nil || !ofEndpoint || e == nil || id.Kind != intent.Host || e.Closed != "" {
+		return err
+	}
+	return s.needs(e) // a host endpoint has no fault for that: its chains are made, and deny
+}
+
 // reason says why an endpoint carries no traffic although nothing failed.
 func (s *State) reason(key intent.Key) string {
 	id, ofEndpoint := key.(intent.EndpointID)

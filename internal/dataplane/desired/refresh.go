@@ -20,9 +20,9 @@ func (s *State) refresh() {
 	for len(s.dirtyPolicies) > 0 { // one that goes may free a name that another waits for
 		for id := range s.dirtyPolicies {
 			delete(s.dirtyPolicies, id)
-			before := s.callable[id]
+			callable, why := s.callable[id], s.uncallable[id]
 			s.refreshPolicy(id)
-			if before == s.callable[id] {
+			if callable == s.callable[id] && why == s.uncallable[id] {
 				continue
 			}
 			for e := range s.policyUser[id] {
@@ -79,11 +79,15 @@ func (s *State) refreshPolicy(id intent.PolicyID) {
 		}
 	}
 	s.charge(id, p)
-	callable := s.usable(id) == nil
-	if callable {
+	err := s.usable(id)
+	callable := err == nil
+	delete(s.callable, id)
+	delete(s.uncallable, id)
+	switch {
+	case callable:
 		s.callable[id] = true
-	} else {
-		delete(s.callable, id)
+	case p != nil:
+		s.uncallable[id] = err.Error()
 	}
 	for _, dir := range directions {
 		if !callable {
@@ -153,13 +157,13 @@ func (s *State) wrongKinds(p *policy) error {
 	return nil
 }
 
-// recheckEndpoint looks at an endpoint again if a policy of it became usable or ceased to be.
+// recheckEndpoint looks at an endpoint again if a policy of it became usable or ceased to be, or is unusable for another reason.
 func (s *State) recheckEndpoint(id intent.EndpointID) {
 	e := s.endpoints[id]
 	if e == nil {
 		return
 	}
-	if _, broken := s.faults[id]; broken || (s.needs(e) == nil) != e.open {
+	if _, broken := s.faults[id]; broken || !e.open || s.needs(e) != nil {
 		s.dirtyEndpoints[id] = struct{}{}
 	}
 }

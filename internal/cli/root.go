@@ -26,6 +26,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/lab"
 	"github.com/twillnet/twill/internal/cli/node"
 	"github.com/twillnet/twill/internal/cli/resources"
+	"github.com/twillnet/twill/internal/cli/show"
 )
 
 // Stdio is where a command reads and writes.
@@ -108,5 +109,17 @@ Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 	add("daemons", bgp.Commands(e)...)
 	add("try", lab.Commands(e)...)
 	root.AddCommand(cluster.Commands(e)...)
+	complete(e, root)
 	return root
+}
+
+// complete has the shell offer what is known, and no files where none is meant, which is cobra's default.
+func complete(e *conn.Env, cmd *cobra.Command) {
+	show.Complete(&e.Conn).Flags(cmd)
+	if cmd.ValidArgsFunction == nil && !cmd.HasSubCommands() {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	for _, sub := range cmd.Commands() {
+		complete(e, sub)
+	}
 }

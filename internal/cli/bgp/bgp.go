@@ -88,10 +88,11 @@ func addRouterID(cmd *cobra.Command, id *string) {
 func (c *command) bgpPeersCmd(socket *string) *cobra.Command {
 	var output console.Output
 	cmd := &cobra.Command{
-		Use:   "peers",
-		Short: "Show the sessions of this host, since when, and why one is down",
-		Long:  "Show the sessions of this host: their state and since when, why one is down, and how\nmany prefixes each brought and was told. BFD is Up, or as far as it got; Off is not a\nfault. -o wide says since when, how fast it notices, and why it is not up.\n\nExit code: 0 all are up, 1 some are not, or no answer.",
-		Args:  console.NoArgs,
+		Use:     "peers",
+		Short:   "Show the sessions of this host, since when, and why one is down",
+		Long:    "Show the sessions of this host: their state and since when, why one is down, and how\nmany prefixes each brought and was told. BFD is Up, or as far as it got; Off is not a\nfault. -o wide says since when, how fast it notices, and why it is not up.\n\nExit code: 0 all are up, 1 some are not, or no answer.",
+		Example: "  twill bgp peers\n  twill bgp peers -o wide",
+		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.askBGP(cmd.Context(), *socket, func(ctx context.Context) error {
 				r, err := daemon.Report(ctx, *socket)
@@ -126,7 +127,8 @@ func (c *command) bgpReadyCmd(socket *string) *cobra.Command {
 and a session is up if any is wanted. "twill bgp peers" says more.
 
 Exit code: 0 ready, 1 not ready or no answer.`,
-		Args: console.NoArgs,
+		Example: "  twill bgp ready",
+		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.askBGP(cmd.Context(), *socket, func(ctx context.Context) error {
 				r, err := daemon.Report(ctx, *socket)
@@ -228,10 +230,11 @@ func age(since, now time.Time) string {
 func (c *command) bgpRoutesCmd(socket *string) *cobra.Command {
 	var output console.Output
 	cmd := &cobra.Command{
-		Use:   "routes",
-		Short: "Show all paths that are known, which are chosen, and what the kernel has",
-		Long:  "Show all paths that this host has or was told, which of them are chosen, and what the\nkernel has of them, or why it has not.",
-		Args:  console.NoArgs,
+		Use:     "routes",
+		Short:   "Show all paths that are known, which are chosen, and what the kernel has",
+		Long:    "Show all paths that this host has or was told, which of them are chosen, and what the\nkernel has of them, or why it has not.\n\nExit code: 0 shown, 1 no answer, 2 usage.",
+		Example: "  twill bgp routes\n  twill bgp routes -o json",
+		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.askBGP(cmd.Context(), *socket, func(ctx context.Context) error {
 				routes, err := daemon.Routes(ctx, *socket)
@@ -267,9 +270,10 @@ func printPaths(w io.Writer, routes []speaker.Route) error {
 func (c *command) bgpWhyCmd(socket *string) *cobra.Command {
 	var output console.Output
 	cmd := &cobra.Command{
-		Use:   "why PREFIX",
-		Short: "Say what becomes of a prefix or address: who told it, who is told, and why not",
-		Long:  "Say what is known of a prefix or an address, or of what covers it: who told it, what the\nkernel has, which peers are told, and by which rule others are not.\n\nExit code: 0 something is known, 3 nothing is, 1 no answer.",
+		Use:     "why PREFIX",
+		Short:   "Say what becomes of a prefix or address: who told it, who is told, and why not",
+		Long:    "Say what is known of a prefix or an address, or of what covers it: who told it, what the\nkernel has, which peers are told, and by which rule others are not.\n\nExit code: 0 something is known, 3 nothing is, 1 no answer.",
+		Example: "  twill bgp why 10.65.1.0/26\n  twill bgp why 10.65.3.6",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return console.Usage("bgp why: want one prefix or address")
@@ -351,10 +355,11 @@ func (c *command) nodeStatusCmd() *cobra.Command {
 	var socket string
 	var output console.Output
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Show the BGP sessions of this host, as calicoctl does",
-		Long:  "Show the BGP sessions of this host by family: peer, type, state, since when, and why one\nis not up. \"twill bgp peers\" shows more.",
-		Args:  console.NoArgs,
+		Use:     "status",
+		Short:   "Show the BGP sessions of this host, as calicoctl does",
+		Long:    "Show the BGP sessions of this host by family: peer, type, state, since when, and why one\nis not up. \"twill bgp peers\" shows more.\n\nExit code: 0 shown, 1 no answer, 2 usage.",
+		Example: "  twill node status",
+		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.askBGP(cmd.Context(), socket, func(ctx context.Context) error {
 				r, err := daemon.Report(ctx, socket)

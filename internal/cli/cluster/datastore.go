@@ -32,7 +32,10 @@ func (c *command) datastoreCmd() *cobra.Command {
 	migrate := &cobra.Command{
 		Use: "migrate", Short: "The same commands where calicoctl has them", RunE: console.SubcommandWanted, Args: cobra.ArbitraryArgs,
 	}
-	migrate.AddCommand(parts()...)
+	for _, p := range parts() {
+		p.Example = strings.ReplaceAll(p.Example, "twill datastore ", "twill datastore migrate ")
+		migrate.AddCommand(p)
+	}
 	cmd.AddCommand(parts()...)
 	cmd.AddCommand(migrate)
 	return cmd

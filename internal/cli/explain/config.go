@@ -61,7 +61,9 @@ Exit code: 0 all values are good, 1 some are not and were passed over, 2 usage.`
 	output.AddFlag(cmd)
 	cmd.AddCommand(&cobra.Command{
 		Use: "params", Short: "Print the reference of all settings, as Markdown", Args: console.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return config.Reference(c.Stdio.Out) },
+		Long:    "Print a page of all settings: what each does, its default, and by which names a file, the\nenvironment and a FelixConfiguration have it.\n\nExit code: 0 printed, 2 usage.",
+		Example: "  twill config params > settings.md",
+		RunE:    func(*cobra.Command, []string) error { return config.Reference(c.Stdio.Out) },
 	})
 	return cmd
 }

@@ -53,7 +53,9 @@ Rules with action Log decide nothing: --log shows the packets that they reported
 and no others. The agent keeps the last 1000 of these, too.
 
 Addresses of other hosts' workloads get their names from the datastore, if it
-answers.`,
+answers.
+
+Exit code: 0 shown, 1 the agent does not answer, 2 usage.`,
 		Example: `  twill flows
   twill flows --follow --to demo/web
   twill flows --policy networkpolicy/demo/web-in -o json

@@ -58,7 +58,8 @@ Exit code: 0 allowed, 3 denied, 1 the question cannot be answered.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return c.why(cmd.Context(), args, o) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.why(cmd.Context(), args, o) },
+		ValidArgsFunction: show.Complete(&c.Conn).Flow,
 	}
 	cmd.Flags().StringSliceVar(&o.files, "files", nil, "read resources from files or directories, not from the datastore")
 	cmd.Flags().BoolVar(&o.staged, "staged", false, "answer as if staged policies were enforced")

@@ -26,8 +26,9 @@ If one of several that were asked for by name does not exist, the others are
 shown. Exit code: 0 shown, 1 one does not exist or could not be read, 2 usage.
 
 -o FORMAT
-  table, wide               AGE is since it was made; wide has labels, what is wrong, and of policies
-                            the packets that their rules decided about on this host
+  table, wide               AGE is since it was made; wide has labels, what is wrong,
+                            and of policies the packets that their rules decided about
+                            on this host
   yaml, json, name          documents, or kind/name
   custom-columns=NAME:.path,NAME:.path
                             a table of your own; a path is .spec.nets[0],

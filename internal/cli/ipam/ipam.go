@@ -377,6 +377,7 @@ Exit code: 0 split, 1 it could not be done, 2 usage.`,
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "name of the pool")
+	_ = cmd.RegisterFlagCompletionFunc("name", show.Complete(&c.Conn).Names(api.KindIPPool)) // it fails only where there is no such flag
 	output.AddFlag(cmd)
 	cmd.Flags().StringVar(&cidr, "cidr", "", "CIDR of the pool")
 	return cmd

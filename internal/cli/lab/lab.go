@@ -116,8 +116,9 @@ type connection struct {
 func (c *command) labDownCmd(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "down", Short: "Take the lab down, without a trace", Args: console.NoArgs,
-		Long: "Stop the lab's processes and remove its network namespaces and files. It also\nremoves what an `up` that failed left behind, and is no error without a lab.",
-		RunE: func(*cobra.Command, []string) error { return (&lab.Lab{Dir: *dir, Said: c.Stdio.Err}).Down() },
+		Long:    "Stop the lab's processes and remove its network namespaces and files. It also\nremoves what an `up` that failed left behind, and is no error without a lab.\n\nExit code: 0 no lab is there any more, 1 something is left, 2 usage.",
+		Example: "  twill lab down\n  twill lab down --dir /tmp/twill-lab-123",
+		RunE:    func(*cobra.Command, []string) error { return (&lab.Lab{Dir: *dir, Said: c.Stdio.Err}).Down() },
 	}
 }
 
@@ -135,7 +136,8 @@ func (c *command) labStatusCmd(dir *string) *cobra.Command {
 	var output console.Output
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show hosts, workloads and addresses", Args: console.NoArgs,
-		Long: "Show hosts, workloads and addresses of the lab that is up.\n\nExit code: 0 all hosts run, 1 one does not, or there is no lab.",
+		Long:    "Show hosts, workloads and addresses of the lab that is up.\n\nExit code: 0 all hosts run, 1 one does not, or there is no lab.",
+		Example: "  twill lab status\n  twill lab status -o json",
 		RunE: func(*cobra.Command, []string) error {
 			return c.withLab(*dir, func(l *lab.Lab) error {
 				var text bytes.Buffer
@@ -159,7 +161,8 @@ func (c *command) labMatrixCmd(dir *string) *cobra.Command {
 	var output console.Output
 	cmd := &cobra.Command{
 		Use: "matrix", Short: "Measure again who reaches whom", Args: console.NoArgs,
-		Long: "Measure with real connections who reaches whom, beside what the oracle says of\nthe policies that are in the datastore now.\n\nExit code: 0 every cell is right, 1 one is not.",
+		Long:    "Measure with real connections who reaches whom, beside what the oracle says of\nthe policies that are in the datastore now.\n\nExit code: 0 every cell is right, 1 one is not.",
+		Example: "  twill lab matrix\n  twill delete networkpolicy web -n demo && twill lab matrix",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withLab(*dir, func(l *lab.Lab) error { return c.matrix(cmd.Context(), l, output) })
 		},
@@ -172,13 +175,19 @@ func (c *command) labExecCmd(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use:     "exec NAME -- COMMAND…",
 		Short:   "Run a command in a host or workload of the lab",
-		Long:    "Run a command in the network namespace of a host or workload; the datastore is\nthat of the lab.\n\nExit code: that of the command.",
+		Long:    "Run a command in the network namespace of a host or workload; the datastore is\nthat of the lab.\n\nExit code: 0 the command ended well, else that of the command; 1 there is no lab, 2 usage.",
 		Example: "  twill lab exec h1 -- nft list table inet twill\n  twill lab exec demo/client -- ip addr",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || cmd.ArgsLenAtDash() > 1 {
 				return console.Usage("lab exec: want the name of a host or workload, and a command: twill lab exec h1 -- ip route")
 			}
 			return nil
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveDefault // of the command
+			}
+			return labNames(*dir, word), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			return c.withLab(*dir, func(l *lab.Lab) error {
@@ -190,6 +199,21 @@ func (c *command) labExecCmd(dir *string) *cobra.Command {
 			})
 		},
 	}
+}
+
+// labNames are the hosts and workloads of a lab that begin so; none without a lab.
+func labNames(dir, word string) (names []string) {
+	l, err := lab.Open(dir)
+	if err != nil {
+		return nil
+	}
+	for _, h := range l.Spec.Hosts {
+		names = append(names, h.Name)
+	}
+	for _, w := range l.Spec.Workloads {
+		names = append(names, w.String())
+	}
+	return console.Beginning(names, word)
 }
 
 func (c *command) labReachCmd(dir *string) *cobra.Command {
@@ -205,6 +229,12 @@ func (c *command) labReachCmd(dir *string) *cobra.Command {
 				return console.Usage("lab reach: want SRC DST tcp/PORT: twill lab reach demo/client demo/web tcp/80")
 			}
 			return nil
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 1 {
+				return console.Beginning([]string{"tcp/"}, word), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+			}
+			return labNames(*dir, word), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			text, ok := strings.CutPrefix(strings.ToLower(args[2]), "tcp/")
@@ -271,6 +301,7 @@ Exit code: 0 all passed, 1 one failed, 2 a file cannot be read as a scenario.`,
 			return nil
 		},
 	}
+	cmd.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault) // files
 	cmd.Flags().BoolVar(&r.Keep, "keep", false, "leave the hosts of each scenario running at its end, as a lab to look around in")
 	cmd.Flags().StringSliceVar(&r.BIRD, "bird", nil, "hosts for which BIRD speaks BGP, as with \"twill node --bgp=bird\", or all (needs Debian's bird2)")
 	cmd.Flags().BoolVarP(&r.Verbose, "verbose", "v", false, "show each step, how long it took, and what programs write")

@@ -34,7 +34,9 @@ then a network that uses it, each at once, so that nobody sees half of it.
 
 Environment, as upstream's installer has it: CNI_NET_DIR, CNI_CONF_NAME,
 CNI_NETWORK_CONFIG, CNI_NETWORK_CONFIG_FILE, CNI_MTU, SKIP_CNI_BINARIES,
-UPDATE_CNI_BINARIES.`,
+UPDATE_CNI_BINARIES.
+
+Exit code: 0 installed, 1 something could not be written or is no network, 2 usage.`,
 		Example: "  twill cni install\n  twill cni install --ipv6 --mtu 8950\n  CNI_NETWORK_CONFIG_FILE=/etc/calico/net.conflist twill cni install --conf 10-calico.conflist",
 		Args:    console.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -50,16 +52,7 @@ UPDATE_CNI_BINARIES.`,
 	install.Flags().IntVar(&mtu, "mtu", 0, "of containers' interfaces, in bytes (CNI_MTU; default the kernel's)")
 	install.Flags().BoolVar(&v4, "ipv4", true, "containers get an IPv4 address")
 	install.Flags().BoolVar(&v6, "ipv6", false, "containers get an IPv6 address")
-	uninstall := &cobra.Command{
-		Use:   "uninstall",
-		Short: "Remove the network, and then the plugin",
-		Long:  "Remove the network, so that no container is begun any more, and then those of the\nbinaries that are this one. Containers that run stay attached.",
-		Args:  console.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return in.Uninstall()
-		},
-	}
-	for _, sub := range []*cobra.Command{install, uninstall} {
+	for _, sub := range []*cobra.Command{install, cniUninstall(&in)} {
 		f := sub.Flags()
 		f.StringVar(&in.BinDir, "bin-dir", cni.DefaultBinDir, "where runtimes look for plugins")
 		f.StringVar(&in.ConfDir, "conf-dir", cmp.Or(os.Getenv("CNI_NET_DIR"), cni.DefaultConfDir), "where runtimes look for networks (CNI_NET_DIR)")
@@ -68,6 +61,19 @@ UPDATE_CNI_BINARIES.`,
 		cmd.AddCommand(sub)
 	}
 	return cmd
+}
+
+func cniUninstall(in *cni.Install) *cobra.Command {
+	return &cobra.Command{
+		Use:     "uninstall",
+		Short:   "Remove the network, and then the plugin",
+		Long:    "Remove the network, so that no container is begun any more, and then those of the\nbinaries that are this one. Containers that run stay attached.\n\nExit code: 0 removed, 1 something could not be, 2 usage.",
+		Example: "  twill cni uninstall --dry-run\n  twill cni uninstall",
+		Args:    console.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return in.Uninstall()
+		},
+	}
 }
 
 // fromEnvironment reads what upstream's installer is told.

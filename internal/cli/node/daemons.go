@@ -55,6 +55,7 @@ else: there is no agent, and no workload can be on it.`,
 	cmd.AddCommand(bgp.NodeStatus(c.Env), c.nodeAddressCmd(), c.installCmd(), c.uninstallCmd(), c.cleanupCmd(), c.bootCmd())
 	o.local.AddNodeFlags(cmd)
 	cmd.Flags().StringVar(&o.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: speak BGP; bird: have BIRD speak it; reflector: reflect and do nothing else; off: none of it (TWILL_BGP)")
+	_ = cmd.RegisterFlagCompletionFunc("bgp", cobra.FixedCompletions([]string{"on", "bird", "reflector", "off"}, cobra.ShellCompDirectiveNoFileComp)) // there is such a flag
 	o.registration.AddFlags(cmd.Flags())
 	o.addrs.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&o.addrs.as, "as", os.Getenv("AS"), "this node's AS number, written into its Node; default: what is there (AS)")

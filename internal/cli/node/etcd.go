@@ -84,7 +84,9 @@ func (c *command) etcdCertsCmd() *cobra.Command {
 directory for each member and client with all that it needs to have, and no more.
 What is there already is kept: run it again to add a member or a client, or,
 after removing a certificate that expires, to renew it. Keep the directory itself
-(ca.key, peer-ca.key) off the hosts.`,
+(ca.key, peer-ca.key) off the hosts.
+
+Exit code: 0 all is there, 1 it could not be made, 2 usage.`,
 		Example: `  twill etcd certs --dir pki --member h1=192.0.2.1 --member h2=192.0.2.2 --member h3=192.0.2.3 --client agent
   scp -r pki/h1 root@h1:/etc/twill/pki/`,
 		Args: console.NoArgs,

@@ -30,7 +30,9 @@ daemons, has its policy in force.
 To upgrade, run the new binary's "node install": settings are kept, but for those
 that flags name, which are changed in /etc/twill/node.env, and no packet is lost
 while the daemons start anew. "twill node uninstall" leaves the
-host as it was found.`,
+host as it was found.
+
+Exit code: 0 installed, 1 it could not be done, 2 usage.`,
 		Example: `  twill node install
   twill node install --etcd https://192.0.2.1:2379 --etcd-ca /etc/twill/pki/agent/ca.crt
   twill node install --dry-run
@@ -90,8 +92,11 @@ func (c *command) uninstallCmd() *cobra.Command {
 back the kernel's settings as they were before "node install", and remove the
 files that it wrote. Workloads' interfaces stay, and are not guarded any more.
 
-The data of an embedded datastore stays unless --purge is given.`,
-		Args: console.NoArgs,
+The data of an embedded datastore stays unless --purge is given.
+
+Exit code: 0 removed, 1 it could not be done, or nothing was installed, 2 usage.`,
+		Example: "  twill node uninstall --dry-run\n  twill node uninstall --purge",
+		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if in.Root != "" {
 				in.Leave = nil
@@ -119,8 +124,11 @@ the daemons are stopped and were not installed by "node install" (else: "node un
 which does this too). Nothing guards workloads from then on, unless another agent does.
 
 Where an upstream agent runs already, routes of protocol 80 are its own by then, and
-stay. Settings of the kernel stay: another agent needs the same.`,
-		Args: console.NoArgs,
+stay. Settings of the kernel stay: another agent needs the same.
+
+Exit code: 0 removed, 1 a daemon of ours still runs, or it could not be done, 2 usage.`,
+		Example: "  systemctl stop my-twill && twill node cleanup",
+		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), conn.AskFor)
 			defer cancel()
@@ -150,8 +158,11 @@ func (c *command) bootCmd() *cobra.Command {
 		Long: `Load the table of nftables in which an interface of a workload carries nothing.
 twill-boot.service runs this before the network is up. It needs no datastore,
 and changes nothing if the table is there, or the rules of an upstream agent: then
-the agent takes over in one step.`,
-		Args: console.NoArgs,
+the agent takes over in one step.
+
+Exit code: 0 it is closed or guarded, 1 it could not be done, 2 usage.`,
+		Example: "  twill node boot",
+		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := l.Read(); err != nil {
 				return err

@@ -21,7 +21,9 @@ cluster and without a datastore: NetworkPolicy, Namespace, ServiceAccount, Pod,
 Service and EndpointSlice. Resources in the same files are printed as they are.
 
 "twill why --files" answers questions about the same files. In a cluster it is the
-Kubernetes datastore that translates; what is printed here need not be applied.`,
+Kubernetes datastore that translates; what is printed here need not be applied.
+
+Exit code: 0 translated, 1 something cannot be read, 2 usage.`,
 		Example: "  twill translate -f policies/ -R\n  kubectl get namespaces,pods,networkpolicies -A -o yaml | twill translate -f -",
 		Args: func(cmd *cobra.Command, args []string) (err error) {
 			if err = o.Parse(); err != nil {

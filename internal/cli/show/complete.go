@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -96,14 +97,68 @@ func (c completer) ask(cmd *cobra.Command, do func(context.Context, datastore.St
 	_ = c.conn.With(ctx, do) // see completionTime
 }
 
-// Flags offers namespaces from the store.
+// Flags offers namespaces and nodes from the store, for the flags that a command has.
 func (c completer) Flags(cmd *cobra.Command) {
-	if cmd.Flags().Lookup("namespace") == nil {
-		return
+	for name, known := range map[string]func(*cobra.Command) []string{"namespace": c.namespaces, "node": c.names(api.KindNode)} {
+		if cmd.Flags().Lookup(name) == nil {
+			continue
+		}
+		_ = cmd.RegisterFlagCompletionFunc(name, func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+			return console.Beginning(known(cmd), word), cobra.ShellCompDirectiveNoFileComp
+		}) // it fails only where there is no such flag, or where it is registered already
 	}
-	_ = cmd.RegisterFlagCompletionFunc("namespace", func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
-		return console.Beginning(c.namespaces(cmd), word), cobra.ShellCompDirectiveNoFileComp
-	}) // it fails only where there is no such flag
+}
+
+// Names offers the names of a kind that has no namespaces.
+func (c completer) Names(kind string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		return console.Beginning(c.names(kind)(cmd), word), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func (c completer) names(kind string) func(*cobra.Command) []string {
+	return func(cmd *cobra.Command) (out []string) {
+		c.ask(cmd, func(ctx context.Context, s datastore.Store) error {
+			snap, err := s.List(ctx, api.KeyPrefix(kind, ""))
+			for _, u := range snap.Items {
+				if ref, ok := api.ParseKey(u.Key); ok {
+					out = append(out, ref.Name)
+				}
+			}
+			return err
+		})
+		return out
+	}
+}
+
+// Flow offers what a flow is made of: two ends, and a protocol with a port.
+func (c completer) Flow(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0, 1:
+		return console.Beginning(c.ends(cmd), word), cobra.ShellCompDirectiveNoFileComp
+	case 2:
+		return console.Beginning([]string{"tcp/", "udp/", "sctp/", "icmp"}, word), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// ends are workloads and hosts, as `twill why` takes them.
+func (c completer) ends(cmd *cobra.Command) (out []string) {
+	c.ask(cmd, func(ctx context.Context, s datastore.Store) error {
+		snap, err := s.List(ctx, api.KeyPrefix(api.KindWorkloadEndpoint, ""))
+		for _, u := range snap.Items {
+			if st, err := api.DecodeStored(u); err == nil { // what cannot be read has no name
+				if w, ok := st.Resource.(*api.WorkloadEndpoint); ok {
+					out = append(out, st.Ref.Namespace+"/"+cmp.Or(w.Spec.Pod, w.Spec.Workload, st.Ref.Name))
+				}
+			}
+		}
+		return err
+	})
+	for _, n := range c.names(api.KindNode)(cmd) {
+		out = append(out, "host/"+n)
+	}
+	return out
 }
 
 // namespaces are those that hold something.

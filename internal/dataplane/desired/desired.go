@@ -103,8 +103,8 @@ func New(cfg Config) *State {
 	return s
 }
 
-// InSync reports whether all that existed at the start is known. Until then a reconciler makes only what is [Chain.Early], and takes
-// nothing away.
+// InSync reports whether all that existed at the start is known. Until then Changes say only what is so on any node, of which a reconciler
+// makes what is [Chain.Early], and it takes nothing away.
 func (s *State) InSync() bool { return s.inSync }
 
 // Host is the settings; ok is false until they were sent.
@@ -124,10 +124,21 @@ func (s *State) Reports(by intent.Decision) bool {
 	return by.Reason != "" && (!by.Allowed || s.host.ReportAllowed)
 }
 
-// Changes works out what follows from all that was merged, and says what of it is other than the last time.
+// Changes works out what follows from all that was merged, and says what of it is other than the last time. Before the source is in sync it
+// says what is so on any node, and keeps the rest: what is known in part must not come into force.
 func (s *State) Changes() Changes {
 	s.refresh()
 	var c Changes
+	if !s.inSync {
+		for name, chain := range s.newChains {
+			if chain.Owner == nil {
+				c.Chains = append(c.Chains, chain)
+				delete(s.newChains, name)
+			}
+		}
+		slices.SortFunc(c.Chains, byName)
+		return c
+	}
 	if n := len(s.newChains); n > 0 {
 		c.Chains = make([]Chain, 0, n)
 	}
@@ -139,7 +150,7 @@ func (s *State) Changes() Changes {
 	for _, chain := range s.newChains {
 		c.Chains = append(c.Chains, chain)
 	}
-	slices.SortFunc(c.Chains, func(a, b Chain) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Chains, byName)
 	c.Gone = slices.Sorted(maps.Keys(s.goneNames))
 	for _, l := range s.newLinks {
 		c.Links = append(c.Links, l)
@@ -148,6 +159,8 @@ func (s *State) Changes() Changes {
 	s.newChains, s.goneNames, s.newSets, s.newLinks = empty(s.newChains), empty(s.goneNames), empty(s.newSets), empty(s.newLinks)
 	return c
 }
+
+func byName(a, b Chain) int { return strings.Compare(a.Name, b.Name) }
 
 // Restate has the next Changes say all that is wanted, for a reconciler that comes to a State which another had before. What it said is
 // gone is not said again: who comes finds by itself what it has and nobody wants.

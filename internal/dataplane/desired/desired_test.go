@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -285,6 +286,33 @@ func TestChangesAreWhatIsOther(t *testing.T) {
 		if got := said(); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
+	}
+}
+
+// TestBeforeTheSourceIsInSyncNothingOfAnIntentIsSaid: what came in parts, and went again, is said as a whole at last.
+func TestBeforeTheSourceIsInSyncNothingOfAnIntentIsSaid(t *testing.T) {
+	s := desired.New(desired.Config{})
+	early := web()
+	early.InSync = false
+	for _, b := range []intent.Batch{early, {Policies: []intent.Policy{pol("q", inSet(intent.Deny, "s"))}}, removed(np("q")), {Host: &intent.HostSettings{AllowInvalid: true}}} {
+		s.Merge(b)
+		c := s.Changes()
+		of := slices.DeleteFunc(c.Chains, func(c desired.Chain) bool { return c.Owner == nil })
+		if len(of)+len(c.Sets)+len(c.Links)+len(c.Gone) > 0 {
+			t.Errorf("of an intent: %+v", c)
+		}
+	}
+	s.Merge(intent.Batch{InSync: true})
+	got, now := s.Changes(), desired.New(desired.Config{})
+	b := web()
+	b.Host = &intent.HostSettings{AllowInvalid: true}
+	now.Merge(b)
+	want := now.Changes()
+	ofIntents := func(cs []desired.Chain) []desired.Chain {
+		return slices.DeleteFunc(cs, func(c desired.Chain) bool { return c.Owner == nil })
+	}
+	if !reflect.DeepEqual(ofIntents(got.Chains), ofIntents(want.Chains)) || !slices.Equal(got.Sets, want.Sets) || !slices.Equal(got.Links, want.Links) {
+		t.Errorf("in sync:\n%+v\nwant\n%+v", got, want)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -374,7 +375,11 @@ func (w *writer) list(ctx context.Context, now time.Time) error {
 			found[key] = value
 		}
 	}
-	w.wrote, w.listed, w.listAt, w.all = found, true, now.Add(relist), true
+	wait := relist
+	if !w.listed {
+		wait = rand.N(relist) // nodes that began together, as after a power cut, do not all list together from then on
+	}
+	w.wrote, w.listed, w.listAt, w.all = found, true, now.Add(wait), true
 	return nil
 }
 

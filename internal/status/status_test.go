@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -94,6 +95,46 @@ func TestEndpointsAreReportedAtUpstreamsKeys(t *testing.T) {
 		b.r.Remove([]intent.EndpointID{wep("db--0")})
 		pass(3 * time.Second)
 		b.want(workloads, `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+	})
+}
+
+// TestNodesThatBeginTogetherDoNotListTogether: after a power cut all do, and each list is of the whole prefix of a node.
+func TestNodesThatBeginTogetherDoNotListTogether(t *testing.T) {
+	const nodes = 20
+	run(t, func(b *bench) {
+		ctx, cancel := context.WithCancel(b.Context())
+		defer cancel()
+		var mu sync.Mutex
+		at := map[time.Time]int{}
+		b.store.Fail(func(op memstore.Op) error {
+			if op.Verb == "list" && strings.HasSuffix(op.Key, "/workload/") {
+				mu.Lock()
+				defer mu.Unlock()
+				at[time.Now()]++
+			}
+			return nil
+		})
+		for range nodes {
+			b.start(ctx)
+			b.r.Complete()
+		}
+		pass(time.Second)
+		mu.Lock()
+		clear(at) // the first cannot wait
+		mu.Unlock()
+		pass(2 * relist)
+		mu.Lock()
+		defer mu.Unlock()
+		cancel()
+		total := 0
+		for when, n := range at {
+			if total += n; n > nodes/2 {
+				b.Errorf("at %s %d of %d nodes list", when, n, nodes)
+			}
+		}
+		if total < nodes {
+			b.Errorf("%d lists of %d nodes in %s", total, nodes, 2*relist)
+		}
 	})
 }
 

@@ -143,7 +143,7 @@ func (g *Graph) update(u api.Update) {
 	}
 	s, err := api.Admit(u)
 	if err != nil {
-		unknown := ok && !g.knows(u.Key, ref)
+		unknown := ok && (!g.knows(u.Key, ref) || g.unread[u.Key] != "") // what stands for it is not known
 		if unknown && s.Closed != "" && ref.Kind == api.KindNetworkPolicy {
 			g.put(u.Key, s) // whom it may be about is known: its namespace, to which it denies everything
 		}

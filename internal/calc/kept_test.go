@@ -2,6 +2,7 @@ package calc
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -150,5 +151,13 @@ func TestAPolicyOfWhichNothingIsKnownDeniesItsNamespace(t *testing.T) {
 	}
 	if all := g.Intents(); len(all.Policies) != 1 || all.Policies[0].Closed == "" {
 		t.Errorf("policies %+v, want one that is closed", all.Policies)
+	}
+	g.Update([]api.Update{rawUpdate("networkpolicies/a/n", `17`)})
+	g.Flush()
+	_, why := g.Ready()
+	cold := New("h1")
+	cold.Update([]api.Update{rawUpdate("networkpolicies/a/n", `17`)})
+	if _, want := cold.Ready(); !slices.Equal(why, want) {
+		t.Errorf("it cannot be read for another reason now: %q, want %q", why, want)
 	}
 }

@@ -173,6 +173,38 @@ func TestGeneralNamesOfTheEnvironmentSayWhereTheDatastoreIs(t *testing.T) {
 	}
 }
 
+// What says where the datastore is, and who this is, is not set by saying nothing: manifests have such lines.
+func TestAnEmptyNameOrAddressIsNone(t *testing.T) {
+	source := func(env, file string) config.Effective {
+		e, problems := config.FromEnv(strings.Split(env, "|"))
+		f, more := config.FromFile("twill.conf", strings.ReplaceAll(file, "|", "\n"))
+		if problems = append(problems, more...); len(problems) > 0 {
+			t.Errorf("%s, %s: problems %v", env, file, problems)
+		}
+		return config.New("h1", f, e).Resolve()
+	}
+	for _, tt := range []struct{ env, file, node, from, etcd string }{
+		{env: "NODENAME=", from: "default"},
+		{env: "NODENAME=|TWILL_NODENAME=|FELIX_FELIXHOSTNAME=", from: "default"},
+		{file: "nodeName =", from: "default"},
+		{env: "NODENAME=n7|TWILL_NODENAME=", node: "n7", from: "environment"},
+		{env: "NODENAME=", file: "nodeName = n8", node: "n8", from: "twill.conf"},
+		{env: "ETCD_ENDPOINTS=", file: "etcdEndpoints = http://192.0.2.1:2379", from: "default", etcd: "http://192.0.2.1:2379"},
+	} {
+		got := source(tt.env, tt.file)
+		if got.Settings.Node != tt.node || got.Values[0].Param.Name != "nodeName" || got.Values[0].From != tt.from {
+			t.Errorf("%s, %s: the name is %q, from %s, want %q from %s", tt.env, tt.file, got.Settings.Node, got.Values[0].From, tt.node, tt.from)
+		}
+		if etcd := strings.Join(got.Settings.Etcd.Endpoints, ","); etcd != tt.etcd {
+			t.Errorf("%s, %s: etcd is at %q, want %q", tt.env, tt.file, etcd, tt.etcd)
+		}
+	}
+	l, _ := config.FromEnv([]string{"TWILL_INTERFACE_EXCLUDE="}) // of others, nothing is a value
+	if got := config.New("h1", l).Resolve().Settings.InterfaceExclude; len(got) != 0 {
+		t.Errorf("interfaceExclude is %q, want none", got)
+	}
+}
+
 // Every field of a FelixConfiguration that a parameter is named after can be given there.
 func TestStoredSettingsArrive(t *testing.T) {
 	yes, no, port, every := true, false, 9199, "45s"

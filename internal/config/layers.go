@@ -27,6 +27,9 @@ func byName(name string) *Param {
 
 var aliases = map[string]string{"node": "nodename", "felixhostname": "nodename", "etcdcacertfile": "etcdcafile", "etcdaddr": "etcdendpoints", "loglevel": "logseverityscreen"}
 
+// given reports whether a value is one. What says who this is, and where the datastore is, is not set by an empty line.
+func (p *Param) given(value string) bool { return value != "" || !p.Local }
+
 // FromFile reads a file of lines `name = value`. Headings such as [global] are passed over, as upstream's felix.cfg has
 // them; # and ; begin a comment.
 func FromFile(name, content string) (Layer, []Problem) {
@@ -49,7 +52,9 @@ func FromFile(name, content string) (Layer, []Problem) {
 			problems = append(problems, Problem{at, key, unknown(key)})
 			continue
 		}
-		l.Values[p.Name] = strings.Trim(strings.TrimSpace(value), `"'`)
+		if value = strings.Trim(strings.TrimSpace(value), `"'`); p.given(value) {
+			l.Values[p.Name] = value
+		}
 	}
 	return l, problems
 }
@@ -63,7 +68,7 @@ func FromEnv(environ []string) (Layer, []Problem) {
 	var problems []Problem
 	rank := map[string]int{}
 	put := func(p *Param, value string, r int) {
-		if r >= rank[p.Name] {
+		if p.given(value) && r >= rank[p.Name] {
 			l.Values[p.Name], rank[p.Name] = value, r
 		}
 	}

@@ -21,6 +21,7 @@ too and yield to these; the general names below (` + "`NODENAME`" + `, ` + "`ETC
 or a bare number of seconds.
 
 A value that is wrong is reported (log, ` + "`twill config`" + `, ` + "`twill status`" + `) and passed over: the next source below counts.
+So it does for an empty one of those that are not in FelixConfiguration (` + "`NODENAME=`" + `), which is not reported.
 
 ` + "`twill config`" + ` prints what is in effect on a node, and where each value came from.
 

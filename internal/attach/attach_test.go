@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -225,9 +226,10 @@ func TestAContainerIsAttachedAndDetached(t *testing.T) {
 		name    string
 		request wire.Request
 		want    string // of the endpoint
+		labels  map[string]string
 	}{
-		{"outside Kubernetes", request("c1"), `default/h1-cni-c1-eth0 {"orchestrator":"cni","node":"h1","containerID":"c1","endpoint":"eth0","ipNetworks":["ADDRS"],"profiles":["net"],"interfaceName":"calic1","mac":"02:00:00:00:00:02"}`},
-		{"a pod", ofPod("c1", "web"), `prod/h1-k8s-web-eth0 {"orchestrator":"k8s","node":"h1","containerID":"c1","pod":"web","endpoint":"eth0","ipNetworks":["ADDRS"],"profiles":["kns.prod"],"interfaceName":"calic1","mac":"02:00:00:00:00:02"}`},
+		{"outside Kubernetes", request("c1"), `default/h1-cni-c1-eth0 {"orchestrator":"cni","node":"h1","containerID":"c1","endpoint":"eth0","ipNetworks":["ADDRS"],"profiles":["net"],"interfaceName":"calic1","mac":"02:00:00:00:00:02"}`, map[string]string{"app": "web", api.LabelNamespace: "default", api.LabelOrchestrator: "cni"}},
+		{"a pod", ofPod("c1", "web"), `prod/h1-k8s-web-eth0 {"orchestrator":"k8s","node":"h1","containerID":"c1","pod":"web","endpoint":"eth0","ipNetworks":["ADDRS"],"profiles":["kns.prod"],"interfaceName":"calic1","mac":"02:00:00:00:00:02"}`, map[string]string{"app": "web", api.LabelNamespace: "prod", api.LabelOrchestrator: "k8s"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBed(t)
@@ -247,11 +249,17 @@ func TestAContainerIsAttachedAndDetached(t *testing.T) {
 			key := api.KeyPrefix(api.KindWorkloadEndpoint, "") + namespace + "/" + name
 			u, err := b.store.Get(t.Context(), key)
 			b.must(err)
-			var doc struct{ Spec json.RawMessage }
+			var doc struct {
+				Metadata api.ObjectMeta
+				Spec     json.RawMessage
+			}
 			b.must(json.Unmarshal(u.Value, &doc))
 			addrs := out.Addrs[0].String() + `/32","` + out.Addrs[1].String() + "/128"
 			if got, want := out.Endpoint+" "+string(doc.Spec), strings.ReplaceAll(tt.want, "ADDRS", addrs); !sameJSON(got, want) {
 				t.Errorf("got  %s\nwant %s", got, want)
+			}
+			if !maps.Equal(doc.Metadata.Labels, tt.labels) {
+				t.Errorf("its labels are %v, want %v", doc.Metadata.Labels, tt.labels)
 			}
 			_, err = b.Check(t.Context(), withAddrs(tt.request, out.Addrs))
 			b.must(err)

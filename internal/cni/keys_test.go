@@ -1,13 +1,20 @@
 package cni
 
 import (
+	"crypto/sha1" //nolint:gosec // names, as upstream has them
+	"encoding/hex"
+	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/pkg/skel"
+
+	"github.com/twillnet/twill/internal/attach/wire"
 )
 
 var write = flag.Bool("write", false, "write the table of docs/cni.md anew")
@@ -86,4 +93,59 @@ func TestInstallSaysWhichKeysHaveNoEffect(t *testing.T) {
 	if err := in.Install(); err == nil || !strings.Contains(err.Error(), "dataplane_options") {
 		t.Errorf("a network that ADD refuses is installed: %v", err)
 	}
+}
+
+// TestEachKeyOfANetworkArrivesInTheRequest: what a key, or an argument of the runtime, makes different in what the agent is asked
+// for; that, and nothing else.
+func TestEachKeyOfANetworkArrivesInTheRequest(t *testing.T) {
+	request := func(conf, args string) map[string]any {
+		t.Helper()
+		a := &skel.CmdArgs{StdinData: []byte(conf), ContainerID: "0123456789abcdef", IfName: "eth0", Args: args}
+		c, err := readConf(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.request(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(struct {
+			wire.Request
+			Socket string
+			MTU    int
+		}{r, c.Socket, c.MTU})
+		var out map[string]any
+		if err != nil || json.Unmarshal(text, &out) != nil {
+			t.Fatal(err, string(text))
+		}
+		return out
+	}
+	none := request(`{}`, "")
+	if none["link"] != "cali0123456789a" || none["ifname"] != "eth0" || none["containerID"] != "0123456789abcdef" || none["Socket"] != wire.DefaultSocket || fmt.Sprint(none["ipam"]) != "map[v4:true v6:false]" {
+		t.Errorf("of an empty network: %v", none)
+	}
+	for _, tt := range []struct{ conf, args, want string }{
+		{`{"name":"n"}`, "", "map[network:n]"},
+		{`{"mtu":1400}`, "", "map[MTU:1400]"},
+		{`{"socket":"/s"}`, "", "map[Socket:/s]"},
+		{`{"ipam":{"assign_ipv4":"false","assign_ipv6":true}}`, "", "map[ipam:map[v4:false v6:true]]"},
+		{`{"ipam":{"ipv4_pools":["a"],"ipv6_pools":["b","fd00::/64"]}}`, "", "map[ipam:map[pools4:[a] pools6:[b fd00::/64] v4:true v6:false]]"},
+		{`{"policy":{"type":"k8s"}}`, "", "map[noProfile:true]"},
+		{`{"args":{"cni":{"labels":[{"key":"app","value":"web"},{"key":"env","value":""}]}}}`, "", "map[labels:map[app:web env:]]"},
+		{`{"args":{"cni":{"ips":["10.65.0.7","fd00::7"]}}}`, "", "map[ipam:map[addrs:[10.65.0.7 fd00::7] v4:true v6:false]]"},
+		{`{"args":{"cni":{"ips":["10.65.0.7"]}}}`, "IP=10.65.0.9", "map[ipam:map[addrs:[10.65.0.9] v4:true v6:false]]"},
+		{`{}`, "IgnoreUnknown=1;K8S_POD_NAMESPACE=prod;K8S_POD_NAME=web", "map[link:cali" + podLink("prod.web") + " pod:map[name:web namespace:prod]]"},
+	} {
+		got := request(tt.conf, tt.args)
+		maps.DeleteFunc(got, func(k string, v any) bool { return reflect.DeepEqual(v, none[k]) })
+		if fmt.Sprint(got) != tt.want {
+			t.Errorf("%s with %q makes %v, want %s", tt.conf, tt.args, got, tt.want)
+		}
+	}
+}
+
+// podLink is what upstream has after the prefix in the name of a pod's interface.
+func podLink(pod string) string {
+	sum := sha1.Sum([]byte(pod)) //nolint:gosec // it is a name
+	return hex.EncodeToString(sum[:])[:11]
 }

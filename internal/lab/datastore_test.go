@@ -11,21 +11,25 @@ import (
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 )
 
-// aloneHost is a machine of its own as far as files below /run and networks go, with `twill node` and no setting at all.
+// aloneHost is a machine of its own as far as files below /run and networks go, with `twill node` and no setting at all but
+// those of its environment.
 type aloneHost struct {
-	t    *testing.T
-	exe  string
-	node *exec.Cmd
+	t      *testing.T
+	exe    string
+	dir    string // of its data
+	extras []string
+	node   *exec.Cmd
 }
 
-func newAloneHost(t *testing.T) *aloneHost {
+// newAloneHost runs it once its network is as a command makes it.
+func newAloneHost(t *testing.T, network string, environment ...string) *aloneHost {
 	t.Helper()
-	h := &aloneHost{t: t, exe: testBinary(t)}
+	h := &aloneHost{t: t, exe: testBinary(t), dir: t.TempDir(), extras: environment}
 	for dir := filepath.Dir(h.exe); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		must(t, os.Chmod(dir, 0o755)) // anybody may run it
 	}
-	const script = `mount -t tmpfs none /run && ip link set lo up && exec "$0" node --bgp=off --ip=none --data-dir "$1"`
-	h.node = exec.Command(machinetest.Program(t, "unshare"), "--mount", "--net", "sh", "-c", script, h.exe, t.TempDir())
+	script := `mount -t tmpfs none /run && ip link set lo up && ` + network + ` && exec "$0" node --data-dir "$1"`
+	h.node = exec.Command(machinetest.Program(t, "unshare"), "--mount", "--net", "sh", "-c", script, h.exe, h.dir)
 	h.node.Env = h.env()
 	h.node.Stdout, h.node.Stderr = os.Stderr, os.Stderr
 	must(t, h.node.Start())
@@ -43,7 +47,7 @@ func (h *aloneHost) env() (out []string) {
 			out = append(out, e)
 		}
 	}
-	return append(out, "NODENAME=alone")
+	return append(append(out, "NODENAME=alone"), h.extras...)
 }
 
 // run runs twill on that host as a user, and returns what it said and its exit code.
@@ -58,7 +62,7 @@ func (h *aloneHost) run(uid int, args ...string) (said string, code int) {
 
 func TestADefaultNodesDatastoreIsRootsAlone(t *testing.T) {
 	const nobody = 65534
-	h := newAloneHost(t)
+	h := newAloneHost(t, "true", "TWILL_BGP=off", "IP=none")
 	await(t, "root reads what the node wrote", func() bool {
 		said, code := h.run(0, "get", "tiers")
 		return code == 0 && strings.Contains(said, "default")
@@ -83,5 +87,33 @@ func TestADefaultNodesDatastoreIsRootsAlone(t *testing.T) {
 				t.Errorf("a TCP socket listens: %s", line)
 			}
 		}
+	}
+}
+
+// TestTheEnvironmentOfANodeIsWhatItBecomes: what calico/node's variables ask for is in the datastore, in the file of the node's
+// name and in the daemons' answers.
+func TestTheEnvironmentOfANodeIsWhatItBecomes(t *testing.T) {
+	h := newAloneHost(t, "ip link add eth0 type veth peer name up0 && ip addr add 192.0.2.5/24 dev eth0 && ip link set eth0 up && ip link set up0 up",
+		"IP=autodetect", "AS=64999", "CALICO_ROUTER_ID=10.0.0.9", "CALICO_IPV4POOL_CIDR=10.48.0.0/16", "CALICO_IPV4POOL_IPIP=CrossSubnet", "CALICO_IPV4POOL_NAT_OUTGOING=false",
+		"CALICO_IPV6POOL_CIDR=fd48::/48", "CALICO_IPV6POOL_NAT_OUTGOING=true")
+	for what, want := range map[string]string{
+		"get node alone -o custom-columns=A:.spec.bgp.ipv4Address,B:.spec.bgp.asNumber":                      "192.0.2.5/24 64999",
+		"get ippool default-ipv4-ippool -o custom-columns=A:.spec.cidr,B:.spec.ipipMode,C:.spec.natOutgoing": "10.48.0.0/16 CrossSubnet <none>",
+		"get ippool default-ipv6-ippool -o custom-columns=A:.spec.cidr,C:.spec.natOutgoing":                  "fd48::/48 true",
+		"get clusterinformation default -o custom-columns=A:.spec.datastoreReady":                            "true",
+		"get tier kube-admin -o custom-columns=A:.spec.order,B:.spec.defaultAction":                          "1000 Pass",
+		"get tier kube-baseline -o custom-columns=A:.spec.order,B:.spec.defaultAction":                       "10000000 Pass",
+		"get tier default -o custom-columns=A:.spec.order":                                                   "1000000",
+		"bgp peers": "AS 64999, router id 10.0.0.9",
+	} {
+		said := ""
+		await(t, what+" says "+want, func() bool {
+			said, _ = h.run(0, strings.Fields(what)...)
+			return strings.Contains(strings.Join(strings.Fields(said), " "), want)
+		})
+	}
+	name, err := os.ReadFile(filepath.Join(h.dir, "nodename"))
+	if err != nil || strings.TrimSpace(string(name)) != "alone" {
+		t.Errorf("the node's name is written down as %q, %v", name, err)
 	}
 }

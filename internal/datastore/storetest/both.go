@@ -1,10 +1,14 @@
 package storetest
 
 import (
+	"flag"
+	"fmt"
 	"reflect"
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
@@ -24,7 +28,25 @@ type InMemory interface {
 // poor says which store New makes. The tests of a package run one after the other.
 var poor bool
 
-// New is an empty store for a test that OnPoor may run a second time.
+// Main runs the tests of a package twice: on memstore, and on poor stores. It is for TestMain of a package that must do with any
+// datastore; its tests make their stores with New. Benchmarks, fuzzing and what writes golden files (-update) run once.
+func Main(m *testing.M) int {
+	code := m.Run()
+	for _, once := range []string{"test.bench", "test.fuzz", "test.list", "update"} {
+		if f := flag.Lookup(once); f != nil && f.Value.String() != "" && f.Value.String() != "false" {
+			return code
+		}
+	}
+	poor = true
+	defer func() { poor = false }()
+	if again := m.Run(); again != 0 {
+		fmt.Println("the last of these runs was on stores that have only what Kubernetes offers: storetest.Poor")
+		code = again
+	}
+	return code
+}
+
+// New is an empty store for a test that Main or OnPoor may run a second time.
 func New(t testing.TB) InMemory {
 	if poor {
 		return NewPoor(t)
@@ -35,6 +57,24 @@ func New(t testing.TB) InMemory {
 // IsPoor reports whether New makes stores that have nothing but what every
 // datastore has.
 func IsPoor() bool { return poor }
+
+// Steady makes a poor store end no watches at random, for tests of when something happens.
+func Steady(s datastore.Store) {
+	if p, ok := s.(*Poor); ok {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.steady = true
+	}
+}
+
+// Heard waits, in a bubble of synctest, until those who watch have heard of what was written. On a poor store that takes a while
+// when their watch ends just then.
+func Heard() {
+	if poor {
+		<-time.After(10 * time.Second) // virtual
+	}
+	synctest.Wait()
+}
 
 // OnPoor runs tests of a package again, on poor stores.
 func OnPoor(t *testing.T, tests ...func(*testing.T)) {

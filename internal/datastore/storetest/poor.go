@@ -45,6 +45,7 @@ type Poor struct {
 	places  map[string]place // by the text of a position
 	changed chan struct{}    // closed, and replaced, at each change
 	fail    func(memstore.Op) error
+	steady  bool
 	drops   int
 	dropErr error
 	writes  int64

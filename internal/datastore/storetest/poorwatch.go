@@ -105,7 +105,7 @@ func (w *poorWatch) take() (datastore.Changes, <-chan struct{}, error) {
 		if len(unseen) == 0 {
 			continue
 		}
-		if s.rand.IntN(oneIn) == 0 {
+		if s.rand.IntN(oneIn) == 0 && !s.steady {
 			return datastore.Changes{}, nil, w.end()
 		}
 		n := 1 + s.rand.IntN(len(unseen))

@@ -93,10 +93,10 @@ func Run(ctx context.Context, cfg Config) error {
 		Outcomes: watch.outcomes, Observer: watch, Log: cfg.Log.With("part", "dataplane"),
 	})
 	batches := make(chan intent.Batch)
-	keep := upkeep.New(upkeep.Config{Node: cfg.Node, Store: store, Log: cfg.Log.With("part", "upkeep")})
+	keep := upkeep.New(upkeep.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "upkeep")})
 	d := decider{node: cfg.Node, graph: graph, watch: watch, keep: keep, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local), hold: doors.guarded(cfg.Log), overlay: attach.Overlay{Order: datastore.OrderOf(store)}}
 	plugins := attach.New(attach.Config{
-		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
+		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Know: source.Know, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
 	})
 	checker := health.New(watch.notReady)
 	checker.Part(partSyncer, quick, source.Ping)

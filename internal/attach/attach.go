@@ -29,8 +29,11 @@ type Config struct {
 	Store     datastore.Store
 	Addresses Addresses
 	Kernel    Kernel
-	Notes     string // directory of what is to be detached, see wire.NotesOf
-	Log       *slog.Logger
+	// Know is that of the syncer by which calc hears of the datastore: what is written here is told to calc at once, and that
+	// somebody else has deleted it must be, too. Nil: none.
+	Know  func(ctx context.Context, keys ...string) error
+	Notes string // directory of what is to be detached, see wire.NotesOf
+	Log   *slog.Logger
 }
 
 // Addresses assigns addresses under a handle, by which all of them are found again.
@@ -86,6 +89,14 @@ type Server struct {
 // New returns a server.
 func New(cfg Config) *Server {
 	return &Server{cfg: cfg, busy: map[string]chan struct{}{}, containers: map[string]int{}, slots: make(chan struct{}, atOnce)}
+}
+
+// know is Config.Know, before a key is written or deleted.
+func (s *Server) know(ctx context.Context, key string) error {
+	if s.cfg.Know == nil {
+		return nil
+	}
+	return s.cfg.Know(ctx, key)
 }
 
 // How long things may take. A runtime gives a plugin minutes, and a user waits.

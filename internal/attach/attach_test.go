@@ -18,11 +18,14 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
-	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/datastore/storetest"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/ipam"
 )
+
+// TestMain runs all of it on a store without transactions, leases and an order, too.
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
 // kernel brings everything into force at once, unless it is told to fail.
 type kernel struct {
@@ -77,98 +80,45 @@ func (k *kernel) InForce(_ context.Context, id intent.EndpointID) error {
 
 func (k *kernel) NotReady() []string { return k.unready }
 
-// flaky fails at one call, or from one call on, as a process that was killed does.
-type flaky struct {
-	*memstore.Store
-	mu      sync.Mutex
-	left    int // calls that still succeed; negative: all
-	forever bool
-}
-
-var errFault = errors.New("injected fault")
-
-func (f *flaky) fails() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.left < 0:
-		return nil
-	case f.left > 0:
-		f.left--
-		return nil
-	case !f.forever:
-		f.left = -1
-	}
-	return errFault
-}
-
-func (f *flaky) Get(ctx context.Context, key string) (api.Update, error) {
-	if err := f.fails(); err != nil {
-		return api.Update{}, err
-	}
-	return f.Store.Get(ctx, key)
-}
-
-func (f *flaky) List(ctx context.Context, prefix string) (datastore.Snapshot, error) {
-	if err := f.fails(); err != nil {
-		return datastore.Snapshot{}, err
-	}
-	return f.Store.List(ctx, prefix)
-}
-
-func (f *flaky) Create(ctx context.Context, kv api.Update) (api.Update, error) {
-	if err := f.fails(); err != nil {
-		return api.Update{}, err
-	}
-	return f.Store.Create(ctx, kv)
-}
-
-func (f *flaky) Update(ctx context.Context, kv api.Update) (api.Update, error) {
-	if err := f.fails(); err != nil {
-		return api.Update{}, err
-	}
-	return f.Store.Update(ctx, kv)
-}
-
-func (f *flaky) Delete(ctx context.Context, key string, revision api.Revision) error {
-	if err := f.fails(); err != nil {
-		return err
-	}
-	return f.Store.Delete(ctx, key, revision)
-}
-
-func (f *flaky) Transact(ctx context.Context, x datastore.Txn) (api.Revision, error) {
-	if err := f.fails(); err != nil {
-		return api.Revision{}, err
-	}
-	return f.Store.Transact(ctx, x)
-}
-
 // bed is a server on a store with a pool for each family.
 type bed struct {
 	*testing.T
 	*Server
 	store  *flaky
 	kernel *kernel
+	known  sync.Map // keys that calc's syncer was told of, before they are written
 }
 
 func newBed(t *testing.T) *bed {
-	b := &bed{T: t, store: &flaky{Store: memstore.New(), left: -1}}
+	b := &bed{T: t, store: &flaky{InMemory: storetest.New(t), left: -1}}
 	for name, cidr := range map[string]string{"four": "10.65.0.0/24", "six": "fd65::/64"} {
 		p := &api.IPPool{Object: api.Object{TypeMeta: api.TypeMeta{Kind: "IPPool", APIVersion: api.GroupVersion}, Metadata: api.ObjectMeta{Name: name}}}
 		p.Spec.CIDR = cidr
 		b.put(p)
 	}
 	b.put(&api.Node{Object: api.Object{TypeMeta: api.TypeMeta{Kind: "Node", APIVersion: api.GroupVersion}, Metadata: api.ObjectMeta{Name: "h1"}}})
+	b.store.InMemory.Fail(b.wantKnown)
 	b.restart()
 	return b
+}
+
+// wantKnown fails the test if a resource is written of which calc's syncer does not know that it is.
+func (b *bed) wantKnown(op memstore.Op) error {
+	if slices.Contains([]string{"create", "update", "delete", "transact"}, op.Verb) {
+		for _, key := range strings.Fields(op.Key) {
+			if _, known := b.known.Load(key); !known && strings.HasPrefix(key, api.ResourcesPrefix) {
+				b.Errorf("%s %s, and calc's syncer does not know", op.Verb, key)
+			}
+		}
+	}
+	return nil
 }
 
 func (b *bed) put(r api.Resource) {
 	b.Helper()
 	kv, err := encode(r)
 	if err == nil {
-		_, err = b.store.Store.Create(b.Context(), kv)
+		_, err = b.store.InMemory.Create(b.Context(), kv)
 	}
 	b.must(err)
 }
@@ -179,7 +129,12 @@ func (b *bed) restart() {
 	b.store.mu.Lock() // what the process before it began may still ask
 	b.store.left, b.store.forever = -1, false
 	b.store.mu.Unlock()
-	b.Server = New(Config{Node: "h1", Store: b.store, Addresses: NewAddresses(b.store, "h1"), Kernel: b.kernel, Notes: b.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	b.Server = New(Config{Node: "h1", Store: b.store.all(), Addresses: NewAddresses(b.store.all(), "h1"), Kernel: b.kernel, Notes: b.TempDir(), Log: slog.New(slog.DiscardHandler), Know: func(_ context.Context, keys ...string) error {
+		for _, k := range keys {
+			b.known.Store(k, true)
+		}
+		return nil
+	}})
 }
 
 func (b *bed) must(err error) {
@@ -193,12 +148,12 @@ func (b *bed) must(err error) {
 func (b *bed) left() []string {
 	b.Helper()
 	var out []string
-	snap, err := b.store.Store.List(b.Context(), api.ResourcesPrefix+"workloadendpoints/")
+	snap, err := b.store.InMemory.List(b.Context(), api.ResourcesPrefix+"workloadendpoints/")
 	b.must(err)
-	for _, u := range snap.Items {
+	for _, u := range snap.Sorted() {
 		out = append(out, strings.TrimPrefix(u.Key, api.ResourcesPrefix))
 	}
-	all, err := ipam.New(b.store.Store, ipam.Config{}).Look(b.Context())
+	all, err := ipam.New(b.store.InMemory, ipam.Config{}).Look(b.Context())
 	b.must(err)
 	for _, block := range all.Blocks {
 		for _, l := range ipam.Allocations(block) {

@@ -59,6 +59,9 @@ func (b *attachment) begin(ctx context.Context, addrs []netip.Addr) (err error) 
 		return err
 	}
 	us = append(us, api.Update{Key: b.kv.Key, Value: b.kv.Value, Revision: Pending})
+	if err := b.s.know(ctx, b.kv.Key); err != nil {
+		return err
+	}
 	ctx, b.cancel = context.WithTimeout(ctx, patience)
 	id := intent.EndpointID{Kind: intent.Workload, Namespace: b.endpoint.Metadata.Namespace, Name: b.endpoint.Metadata.Name}
 	b.s.cfg.Kernel.Announce(b.kv.Key, b.endpoint.Spec.InterfaceName)

@@ -143,6 +143,9 @@ func (s *Server) profile(ctx context.Context, network string) (api.Update, error
 	if u, err := s.cfg.Store.Get(ctx, kv.Key); err == nil {
 		return u, nil
 	}
+	if err := s.know(ctx, kv.Key); err != nil {
+		return api.Update{}, err
+	}
 	u, err := s.cfg.Store.Create(ctx, kv)
 	if errors.Is(err, datastore.ErrExists) {
 		return s.cfg.Store.Get(ctx, kv.Key)
@@ -167,7 +170,9 @@ func (s *Server) remove(ctx context.Context, w *api.WorkloadEndpoint) error {
 			// It is that of a newer container of the same pod, of another network, or of another call.
 			return s.cfg.Kernel.Overlay(ctx, []api.Update{u})
 		}
-		err = s.cfg.Store.Delete(ctx, u.Key, u.Revision)
+		if err = s.know(ctx, u.Key); err == nil {
+			err = s.cfg.Store.Delete(ctx, u.Key, u.Revision)
+		}
 		if errors.Is(err, datastore.ErrConflict) {
 			continue
 		}

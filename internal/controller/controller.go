@@ -41,6 +41,8 @@ type Config struct {
 	Prefixes []string // of keys whose updates concern it
 	// Store is watched for Prefixes. Nil: somebody who follows the datastore anyway calls Update.
 	Store datastore.Store
+	// Know is that of the syncer by which updates come that are handed over. Nil: nobody writes by what is heard.
+	Know func(ctx context.Context, keys ...string) error
 	// Observe takes in a change of the datastore, and returns the keys to reconcile. These need not be keys of the datastore.
 	Observe func(api.Update) []string
 	// Reconcile does what there is to do for a key, and says when to call it again although nothing is heard; zero: not at all. An
@@ -55,8 +57,9 @@ type Config struct {
 
 // Controller is a control loop. Any goroutine may use it.
 type Controller struct {
-	cfg  Config
-	wake chan struct{}
+	cfg    Config
+	source *syncer.Syncer // nil without Store
+	wake   chan struct{}
 
 	mu      sync.Mutex
 	pending []api.Update // not observed yet, one for each key
@@ -77,9 +80,24 @@ func New(cfg Config) *Controller {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Controller{
+	c := &Controller{
 		cfg: cfg, wake: make(chan struct{}, 1), at: map[string]int{}, queue: newQueue(), failures: map[string]int{}, logged: map[string]string{},
 	}
+	if cfg.Store != nil {
+		prefixes := append(slices.Clone(cfg.Prefixes), api.KeyPrefix(api.KindClusterInformation, ""))
+		c.source = syncer.New(cfg.Store, syncer.Config{Prefixes: prefixes, Logger: cfg.Log})
+		c.cfg.Know = c.source.Know
+	}
+	return c
+}
+
+// Know is called by Reconcile before it writes or deletes a key of Prefixes, if it then goes by what it wrote, without waiting until
+// Observe has that: see [syncer.Syncer.Know].
+func (c *Controller) Know(ctx context.Context, key string) error {
+	if c.cfg.Know == nil {
+		return nil
+	}
+	return c.cfg.Know(ctx, key)
 }
 
 // readiness is the key that says whether what is in the datastore may be acted upon.
@@ -125,16 +143,14 @@ func (c *Controller) rouse() {
 
 // Run reconciles until the context ends, and then returns once the call that runs has returned. Call it once.
 func (c *Controller) Run(ctx context.Context) error {
-	if c.cfg.Store == nil {
+	if c.source == nil {
 		return c.loop(ctx)
 	}
-	prefixes := append(slices.Clone(c.cfg.Prefixes), api.KeyPrefix(api.KindClusterInformation, ""))
-	source := syncer.New(c.cfg.Store, syncer.Config{Prefixes: prefixes, Logger: c.cfg.Log})
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return source.Run(ctx) })
+	group.Go(func() error { return c.source.Run(ctx) })
 	group.Go(func() error { return c.loop(ctx) })
 	group.Go(func() error {
-		for b := range source.Batches() { // closed when the source ends
+		for b := range c.source.Batches() { // closed when the source ends
 			c.Update(b.Updates, b.InSync)
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,9 +14,12 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
-	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/datastore/storetest"
 	"github.com/twillnet/twill/internal/seedtest"
 )
+
+// TestMain runs all of it on a store without transactions, leases and an order, too.
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
 // TestNothingIsLost copies a store by reconciling each key, while the store changes, its watches end, calls of either side fail, and it
 // says now and then that it is not ready. The copy ends equal.
@@ -23,7 +27,7 @@ func TestNothingIsLost(t *testing.T) {
 	seedtest.Each(t, nil, 20, func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
-			store := memstore.New()
+			store := storetest.New(t)
 			kinds := api.KeyPrefix(api.KindNetworkSet, "")
 			names := func() string { return fmt.Sprintf("%sns/n%d", kinds, r.IntN(8)) }
 			var frozen, broken atomic.Bool

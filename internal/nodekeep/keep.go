@@ -204,6 +204,9 @@ func (k *Controller) write(ctx context.Context, found []nodeaddr.Found, changes 
 	if k.say("wrong", slog.LevelError, wrong); wrong != "" {
 		return nil // it does not go away by itself
 	}
+	if err := k.loop.Know(ctx, api.KeyPrefix(api.KindNode, "")+k.cfg.Node); err != nil {
+		return err
+	}
 	kv, err := k.store(ctx, n)
 	if errors.Is(err, datastore.ErrConflict) || errors.Is(err, datastore.ErrExists) || errors.Is(err, datastore.ErrNotFound) {
 		return nil // somebody was faster: it will be heard of

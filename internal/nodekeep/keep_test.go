@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -16,16 +17,20 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/datastore/storetest"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 	"github.com/twillnet/twill/internal/nodeaddr"
 )
+
+// TestMain runs all of it on a store without transactions, leases and an order, too.
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
 var nodesPrefix = api.KeyPrefix(api.KindNode, "")
 
 // bench is a controller of node h1 on a store in memory, whose host is what the test says, in virtual time.
 type bench struct {
 	*testing.T
-	store *memstore.Store
+	store storetest.InMemory
 	mu    sync.Mutex
 	log   bytes.Buffer
 	addrs []string // of eth0
@@ -67,7 +72,7 @@ func (b *bench) has(addrs ...string) {
 	b.mu.Unlock()
 	b.tell <- struct{}{}
 	<-time.After(2 * time.Second) // virtual
-	synctest.Wait()
+	storetest.Heard()
 }
 
 func (b *bench) put(name, doc string) {
@@ -75,7 +80,7 @@ func (b *bench) put(name, doc string) {
 	if err := datastore.Put(b.Context(), b.store, api.Update{Key: nodesPrefix + name, Value: []byte(doc)}); err != nil {
 		b.Fatal(err)
 	}
-	synctest.Wait()
+	storetest.Heard()
 }
 
 // node is what is stored.
@@ -109,7 +114,7 @@ func run(t *testing.T, ip string, change func(*Config), steps func(*bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		b := &bench{T: t, store: memstore.New(), addrs: []string{"192.0.2.1/24"}}
+		b := &bench{T: t, store: storetest.New(t), addrs: []string{"192.0.2.1/24"}}
 		w, err := nodeaddr.ParseWant(nodeaddr.V4, ip, "")
 		if err != nil {
 			t.Fatal(err)
@@ -148,14 +153,14 @@ func TestAnAddressIsFoundAndFollowed(t *testing.T) {
 		if err := b.store.Delete(b.Context(), nodesPrefix+"h1", api.Revision{}); err != nil {
 			b.Fatal(err)
 		}
-		synctest.Wait()
+		storetest.Heard()
 		b.want("the Node was deleted", `"ipv4Address":"192.0.2.8/24"`)
 	})
 }
 
 // TestAChangeThatNobodyTellsOfIsSeenWithinAMinute: of routes, and of what can be reached, the kernel tells nobody.
 func TestAChangeThatNobodyTellsOfIsSeenWithinAMinute(t *testing.T) {
-	run(t, "", nil, func(b *bench) {
+	run(t, "", func(c *Config) { storetest.Steady(c.Store) }, func(b *bench) {
 		b.mu.Lock()
 		b.addrs = []string{"192.0.2.7/24"}
 		b.mu.Unlock()
@@ -224,7 +229,7 @@ func TestWhatCannotBeFoundOrWrittenIsTriedAgain(t *testing.T) {
 		b.wantSaid("the store is away", "write Node h1")
 		b.store.Fail(nil)
 		<-time.After(2 * time.Second) // virtual
-		synctest.Wait()
+		storetest.Heard()
 		b.want("it is back", `"ipv4Address":"192.0.2.3/24"`)
 	})
 }
@@ -236,7 +241,7 @@ func TestNothingIsWrittenWhileTheDatastoreIsNotReady(t *testing.T) {
 			if err := datastore.Put(b.Context(), b.store, api.Update{Key: key, Value: fmt.Appendf(nil, `{"spec":{"datastoreReady":%v}}`, ready)}); err != nil {
 				b.Fatal(err)
 			}
-			synctest.Wait()
+			storetest.Heard()
 		}
 		set(false)
 		b.has("192.0.2.5/24")
@@ -277,7 +282,7 @@ func TestTheKernelsAddressesAreFollowed(t *testing.T) {
 	ns.Veth("eth0", "peer1")
 	ns.Addr("docker0", "172.17.0.1/16")
 	ns.Addr("eth0", "192.0.2.1/24", "2001:db8::1/64")
-	store := memstore.New()
+	store := storetest.New(t)
 	var wants []nodeaddr.Want
 	for f, method := range map[nodeaddr.Family]string{nodeaddr.V4: "can-reach=192.0.2.9", nodeaddr.V6: "interface=eth.*"} {
 		w, err := nodeaddr.ParseWant(f, "autodetect", method)

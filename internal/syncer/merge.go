@@ -19,6 +19,7 @@ type merge struct {
 	batch Batch          // pending; it is on offer to the reader
 	at    map[string]int // where in batch.Updates a key is
 	sent  map[string]mark
+	wrote map[string]bool // keys of batch.Updates that the reader wrote since they are pending
 
 	states []Status // of each feed
 	listed []bool   // whether each feed was ever listed
@@ -28,8 +29,21 @@ type merge struct {
 
 func newMerge(feeds int) *merge {
 	return &merge{
-		at: map[string]int{}, sent: map[string]mark{}, seed: maphash.MakeSeed(),
+		at: map[string]int{}, sent: map[string]mark{}, wrote: map[string]bool{}, seed: maphash.MakeSeed(),
 		states: make([]Status, feeds), listed: make([]bool, feeds),
+	}
+}
+
+// unknown is the mark of a key that the reader wrote itself: whatever the store says of it is a difference.
+const unknown mark = 0
+
+// know notes keys that the reader is about to write.
+func (m *merge) know(keys []string) {
+	for _, key := range keys {
+		m.sent[key] = unknown
+		if _, pending := m.at[key]; pending {
+			m.wrote[key] = true
+		}
 	}
 }
 
@@ -39,13 +53,17 @@ func (m *merge) news() bool { return m.dirty || len(m.batch.Updates) > 0 }
 // taken notes that the reader has the batch, and owns it.
 func (m *merge) taken() {
 	for _, u := range m.batch.Updates {
-		if u.Value == nil {
+		switch {
+		case m.wrote[u.Key]:
+			m.sent[u.Key] = unknown
+		case u.Value == nil:
 			delete(m.sent, u.Key)
-		} else {
+		default:
 			m.sent[u.Key] = m.markOf(u)
 		}
 	}
 	clear(m.at)
+	clear(m.wrote)
 	m.batch.Updates = nil
 	m.dirty = false
 }
@@ -126,5 +144,5 @@ func (m *merge) markOf(u api.Update) mark {
 	_, _ = h.WriteString(u.Revision.String())
 	_ = h.WriteByte(0)
 	_, _ = h.Write(u.Value)
-	return mark(h.Sum64())
+	return mark(h.Sum64() | 1) // which is not unknown
 }

@@ -71,6 +71,7 @@ type Syncer struct {
 	cfg   Config
 	out   chan Batch
 	in    chan event
+	known chan []string
 	pings chan struct{}
 }
 
@@ -82,7 +83,7 @@ func New(store datastore.Store, cfg Config) *Syncer {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	cfg.Prefixes = disjoint(cfg.Prefixes)
-	return &Syncer{store: store, cfg: cfg, out: make(chan Batch), in: make(chan event), pings: make(chan struct{})}
+	return &Syncer{store: store, cfg: cfg, out: make(chan Batch), in: make(chan event), known: make(chan []string), pings: make(chan struct{})}
 }
 
 // Batches is where the changes come. It is closed when Run returns.
@@ -112,6 +113,18 @@ func (s *Syncer) Ping(ctx context.Context) error {
 	}
 }
 
+// Know is called by a reader before it writes or deletes keys, if from then on it counts on what it wrote. What becomes of them is
+// told, also where that is no difference to what Batches said: somebody else may delete a key before the reader was told of it. What
+// the reader is told of such a key may be older than what it wrote.
+func (s *Syncer) Know(ctx context.Context, keys ...string) error {
+	select {
+	case s.known <- keys:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // loop owns what the reader knows. It always accepts events, so a slow reader
 // makes the pending set grow by key, and holds up nobody.
 func (s *Syncer) loop(ctx context.Context) error {
@@ -130,6 +143,8 @@ func (s *Syncer) loop(ctx context.Context) error {
 			}
 		case out <- m.batch:
 			m.taken()
+		case keys := <-s.known:
+			m.know(keys)
 		case <-s.pings:
 		case <-ctx.Done():
 			return ctx.Err()

@@ -25,8 +25,9 @@ type reader struct {
 	t     *testing.T
 	sync  *syncer.Syncer
 	sent  map[string]string
-	batch syncer.Batch // the last one, without updates
-	count int          // updates received
+	wrote map[string]bool // keys that the reader wrote itself
+	batch syncer.Batch    // the last one, without updates
+	count int             // updates received
 	stop  func()
 }
 
@@ -37,7 +38,7 @@ func follow(t *testing.T, store datastore.Store, cfg syncer.Config) *reader {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	r := &reader{t: t, sync: s, sent: map[string]string{}}
+	r := &reader{t: t, sync: s, sent: map[string]string{}, wrote: map[string]bool{}}
 	r.stop = func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
@@ -60,7 +61,7 @@ func (r *reader) take(b syncer.Batch) {
 		seen[u.Key] = true
 		r.count++
 		if u.Value == nil {
-			if _, ok := r.sent[u.Key]; !ok {
+			if _, ok := r.sent[u.Key]; !ok && !r.wrote[u.Key] {
 				r.t.Errorf("%s is gone, but was never told of", u.Key)
 			}
 			delete(r.sent, u.Key)
@@ -73,6 +74,15 @@ func (r *reader) take(b syncer.Batch) {
 	}
 	b.Updates = nil
 	r.batch = b
+}
+
+// knows says that the reader is about to write a key, and goes by that.
+func (r *reader) knows(key string) {
+	r.t.Helper()
+	r.wrote[key] = true
+	if err := r.sync.Know(r.t.Context(), key); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 // drain takes what there is until all goroutines wait.
@@ -267,6 +277,19 @@ func TestSyncer(t *testing.T) {
 				t.Errorf("got %d updates, want 3 and 3 differences", r.count)
 			}
 		}},
+		{"what the reader wrote, and somebody deletes at once, is gone", func(t *testing.T, s *memstore.Store) {
+			r := follow(t, s, all)
+			defer r.stop()
+			r.drain()
+			r.knows("/k")
+			write(t, s, "/k=1")
+			r.sent["/k"] = "1"
+			if err := s.Delete(t.Context(), "/k", api.Revision{}); err != nil {
+				t.Fatal(err)
+			}
+			r.settle()
+			r.want("")
+		}},
 		{"a store put back from a backup becomes the truth", func(t *testing.T, s *memstore.Store) {
 			write(t, s, "/a=1", "/b=1", "/c=1", "/c=2")
 			r := follow(t, s, all)
@@ -304,7 +327,7 @@ func TestBackoffIsBoundedAndGrows(t *testing.T) {
 	})
 }
 
-// TestAnyFaultsSameState lets a store change, fail, drop its watches, forget
+// TestAnyFaultsSameState lets a store change by the reader's hand and by others', fail, drop its watches, forget
 // and go back while the reader is now quick, now slow. Once the faults stop,
 // the reader must have what the store has.
 func TestAnyFaultsSameState(t *testing.T) {
@@ -344,7 +367,7 @@ func chaos(t *testing.T, rnd *rand.Rand) {
 	defer r.stop()
 	backups := []*memstore.Store{}
 	for range 1500 {
-		switch key := prefixes[rnd.IntN(2)] + fmt.Sprint(rnd.IntN(8)); rnd.IntN(12) {
+		switch key := prefixes[rnd.IntN(2)] + fmt.Sprint(rnd.IntN(8)); rnd.IntN(14) {
 		case 0, 1, 2, 3, 4:
 			write(t, s, fmt.Sprint(key, "=", rnd.IntN(5)))
 		case 5, 6:
@@ -362,6 +385,14 @@ func chaos(t *testing.T, rnd *rand.Rand) {
 				t.Error("InSync was invented")
 			}
 			mu.Unlock()
+		case 12:
+			r.knows(key)
+			r.sent[key] = fmt.Sprint(rnd.IntN(5))
+			write(t, s, key+"="+r.sent[key])
+		case 13:
+			r.knows(key)
+			_ = s.Delete(t.Context(), key, api.Revision{}) // may be missing
+			delete(r.sent, key)
 		case 11:
 			if backups = rewind(rnd, s, backups); backups == nil {
 				// A store that passes its old revision before the watch is

@@ -31,6 +31,7 @@ import (
 type Config struct {
 	Node  string
 	Store datastore.Store
+	Know  func(ctx context.Context, keys ...string) error // that of the syncer by which Update hears; nil: none
 	Log   *slog.Logger
 }
 
@@ -56,7 +57,7 @@ type host struct {
 func New(cfg Config) *Controller {
 	k := &Controller{cfg: cfg, hosts: map[string]host{}}
 	k.loop = controller.New(controller.Config{
-		Name: "automatic host endpoints", Log: cfg.Log, Observe: k.observe, Reconcile: k.reconcile,
+		Name: "automatic host endpoints", Log: cfg.Log, Know: cfg.Know, Observe: k.observe, Reconcile: k.reconcile,
 		Prefixes: []string{
 			api.KeyPrefix(api.KindHostEndpoint, ""), api.KeyPrefix(api.KindNode, "") + cfg.Node, api.KeyPrefix(api.KindKubeControllersConfiguration, ""),
 		},
@@ -200,6 +201,10 @@ func (k *Controller) plan() ([]action, error) {
 
 // do writes, and takes note of what is stored then: it will be heard of, but perhaps after the next plan.
 func (k *Controller) do(ctx context.Context, a action) error {
+	err := k.loop.Know(ctx, a.kv.Key)
+	if err != nil {
+		return err
+	}
 	now, err := k.write(ctx, a)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", a.what, a.kv.Key, err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,8 +16,12 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/datastore/storetest"
 	"github.com/twillnet/twill/internal/syncer"
 )
+
+// TestMain runs all of it on a store without transactions, leases and an order, too.
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
 const (
 	nodeDoc = `{"kind":"Node","metadata":{"name":"h1","labels":{"rack":"a"}},"spec":{"bgp":{"ipv4Address":"192.0.2.1/24"}},"status":{}}`
@@ -34,7 +39,7 @@ func doc(text, name, node string) string {
 // bench is a controller of node h1 on a store in memory, fed by a real syncer, in virtual time.
 type bench struct {
 	*testing.T
-	store *memstore.Store
+	store storetest.InMemory
 	k     *Controller
 	log   log
 }
@@ -62,12 +67,12 @@ func run(t *testing.T, stored map[string]string, test func(*bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		b := &bench{T: t, store: memstore.New()}
+		b := &bench{T: t, store: storetest.New(t)}
 		for key, value := range stored {
 			b.put(key, value)
 		}
-		b.k = New(Config{Node: "h1", Store: b.store, Log: slog.New(slog.NewTextHandler(&b.log, nil))})
 		source := syncer.New(b.store, syncer.Config{Logger: slog.New(slog.DiscardHandler)})
+		b.k = New(Config{Node: "h1", Store: b.store, Know: source.Know, Log: slog.New(slog.NewTextHandler(&b.log, nil))})
 		go source.Run(ctx)
 		go b.k.Run(ctx)
 		go func() {
@@ -104,7 +109,7 @@ func (b *bench) want(what string, want ...string) {
 	b.settle()
 	all, _ := b.store.List(b.Context(), api.ResourcesPrefix+"hostendpoints/")
 	var got []string
-	for _, u := range all.Items {
+	for _, u := range all.Sorted() {
 		s, err := api.DecodeStored(u)
 		if err != nil {
 			b.Fatal(err)
@@ -220,7 +225,7 @@ func TestNothingIsWrittenWhileWhatIsWantedIsUnknown(t *testing.T) {
 
 func TestNothingIsWrittenBeforeAllIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{T: t, store: memstore.New()}
+		b := &bench{T: t, store: storetest.New(t)}
 		b.k = New(Config{Node: "h1", Store: b.store, Log: slog.New(slog.NewTextHandler(&b.log, nil))})
 		go b.k.Run(t.Context())
 		b.put("hostendpoints/h1-auto-hep", doc(made, "h1-auto-hep", "h1"))

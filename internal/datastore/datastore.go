@@ -61,7 +61,8 @@ type Client interface {
 }
 
 // Expiring is a store in which a value can be made to go by itself: what its
-// writer must confirm, or readers take it for dead.
+// writer must confirm, or readers take it for dead. In another, the value says
+// until when it holds, and who reads it judges (package status).
 type Expiring interface {
 	Store
 	// PutFor writes a key, whether it exists or not. Unless it is written
@@ -144,15 +145,6 @@ func Put(ctx context.Context, s Store, kv api.Update) error {
 		_, err = s.Create(ctx, kv)
 	}
 	return err
-}
-
-// PutFor is Put of what its writer must confirm within ttl. Where keys do not
-// expire, it stays until somebody deletes it.
-func PutFor(ctx context.Context, s Store, kv api.Update, ttl time.Duration) error {
-	if e, ok := s.(Expiring); ok {
-		return e.PutFor(ctx, kv, ttl)
-	}
-	return Put(ctx, s, kv)
 }
 
 // Snapshot is what a list found.

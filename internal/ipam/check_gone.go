@@ -10,12 +10,20 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/status"
 )
 
 // life is what agents' reports say of nodes that have endpoints and no Node.
-type life struct{ reported, alive map[string]bool }
+type life struct {
+	reported map[string]bool
+	status   map[string][][]byte // by node, which confirm that its agent lives, as long as they hold
+}
 
-// readLife reads it, if there is such a node. A node whose agent has ever reported keeps a key that expires (`status`) as long as it lives.
+func (l life) alive(node string, now time.Time) bool {
+	return slices.ContainsFunc(l.status[node], func(value []byte) bool { return status.Alive(value, now) })
+}
+
+// readLife reads it, if there is such a node.
 func (v *Survey) readLife(ctx context.Context, s datastore.Store) error {
 	missing := false
 	for _, us := range v.users {
@@ -29,12 +37,14 @@ func (v *Survey) readLife(ctx context.Context, s datastore.Store) error {
 	if err != nil {
 		return err
 	}
-	v.life = life{map[string]bool{}, map[string]bool{}}
+	v.life = life{map[string]bool{}, map[string][][]byte{}}
 	for _, u := range snap.Items {
 		if parts := strings.Split(strings.TrimPrefix(u.Key, prefix), "/"); len(parts) == 4 && parts[1] == "host" {
 			node, _ := url.PathUnescape(parts[2])
 			v.life.reported[node] = true
-			v.life.alive[node] = v.life.alive[node] || parts[3] == "status"
+			if parts[3] == "status" {
+				v.life.status[node] = append(v.life.status[node], u.Value)
+			}
 		}
 	}
 	return nil
@@ -42,7 +52,7 @@ func (v *Survey) readLife(ctx context.Context, s datastore.Store) error {
 
 // absent: there are Nodes, this one is not among them, and no agent of its name lives. What it had vouches for nothing.
 func (c *checking) absent(node string) bool {
-	return node != "" && len(c.nodes) > 0 && c.nodes[node] == nil && !c.life.alive[node]
+	return node != "" && len(c.nodes) > 0 && c.nodes[node] == nil && !c.life.alive(node, c.Now)
 }
 
 // dead: it is absent, and had an agent, whose last report has expired. A node without a Node may be one where nobody wrote it,

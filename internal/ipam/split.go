@@ -25,9 +25,6 @@ type SplitArgs struct {
 // returns the names and CIDRs of the new pools.
 func (a *Allocator) Split(ctx context.Context, args SplitArgs) ([]Pool, error) {
 	what := "split pool " + args.Pool
-	if a.txn == nil {
-		return nil, fmt.Errorf("%s: this datastore has no transactions, and between two steps addresses would be in no pool", what)
-	}
 	snap, err := a.store.List(ctx, api.KeyPrefix(api.KindIPPool, ""))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
@@ -36,7 +33,7 @@ func (a *Allocator) Split(ctx context.Context, args SplitArgs) ([]Pool, error) {
 	taken := map[string]bool{}
 	var old api.Update
 	var pool Pool
-	for _, u := range snap.Items {
+	for _, u := range snap.Sorted() {
 		st, err := api.DecodeStored(u)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", what, err)
@@ -62,6 +59,9 @@ func (a *Allocator) Split(ctx context.Context, args SplitArgs) ([]Pool, error) {
 		if taken[p.Name] {
 			return nil, fmt.Errorf("%s: pool %s exists already; delete or split that one first", what, p.Name)
 		}
+	}
+	if a.txn == nil {
+		return nil, fmt.Errorf("%s: this datastore has no transactions, and between two steps addresses would be in no pool", what)
 	}
 	if _, err := a.txn.Transact(ctx, t); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -16,9 +17,25 @@ import (
 type NodeStatus struct {
 	Node      string         `json:"node"`
 	Region    string         `json:"region,omitempty"`
-	Alive     bool           `json:"alive"`               // the agent confirmed that it lives, and that has not expired
+	Alive     bool           `json:"alive"`               // the agent confirmed that it lives, and that has not expired; see Alive
 	Last      Process        `json:"last"`                // its last report
 	Endpoints map[string]int `json:"endpoints,omitempty"` // by state
+}
+
+// Skew is how far the clocks of two hosts may be apart.
+const Skew = 30 * time.Second
+
+// Alive reports whether the value of a node's `status` still says that its agent lives. Where keys expire, it does as long as it is
+// there. Elsewhere it says until when, by the agent's clock: whoever reads it once compares that with a clock of its own, and takes
+// an agent for dead no earlier than Skew after it, since the mistake that costs is to delete what belongs to one that lives. Who
+// goes on watching the key should judge by when it last changed, which needs no clock but its own.
+func Alive(value []byte, now time.Time) bool {
+	var p Process
+	if json.Unmarshal(value, &p) != nil || p.Expires == "" {
+		return true
+	}
+	until, err := time.Parse(time.RFC3339, p.Expires)
+	return err != nil || now.Before(until.Add(Skew))
 }
 
 // Nodes reads what agents have reported, by name of node.
@@ -58,7 +75,7 @@ func Nodes(ctx context.Context, store datastore.Store) ([]NodeStatus, error) {
 func (n *NodeStatus) take(key []string, value []byte) {
 	switch key[0] {
 	case "status":
-		n.Alive = true
+		n.Alive = Alive(value, time.Now())
 		fallthrough
 	case "last_reported_status":
 		var p Process
@@ -73,7 +90,7 @@ func (n *NodeStatus) take(key []string, value []byte) {
 	}
 }
 
-// KeysOf are the keys of all that a node has reported, in any region, and whether its agent confirmed that it lives.
+// KeysOf are the keys of all that a node has reported, in any region, and whether its agent is [Alive].
 func KeysOf(ctx context.Context, store datastore.Store, node string) (keys []string, alive bool, err error) {
 	prefix := api.Root + "felix/v2/"
 	all, err := store.List(ctx, prefix)
@@ -84,7 +101,7 @@ func KeysOf(ctx context.Context, store datastore.Store, node string) (keys []str
 	for _, kv := range all.Items {
 		if parts := strings.Split(strings.TrimPrefix(kv.Key, prefix), "/"); len(parts) > 3 && parts[1] == "host" && parts[2] == name {
 			keys = append(keys, kv.Key)
-			alive = alive || parts[3] == "status"
+			alive = alive || parts[3] == "status" && Alive(kv.Value, time.Now())
 		}
 	}
 	hosts, err := store.List(ctx, place{node: node}.hosts())

@@ -3,7 +3,8 @@
 // In: the state of each local endpoint, and of the agent itself, as the agent
 // learns it. Out: the keys that upstream's agent writes, with upstream's fields
 // and beside them ours, which its readers ignore. The agent's own key goes by
-// itself when nobody confirms it: then the node is down.
+// itself when nobody confirms it, or, where the datastore's keys do not expire,
+// says until when it holds: then the node is down. [Alive] judges both.
 //
 // A key is written when its value has changed, the one that waits longest
 // first, and no more than 50 in a second. What cannot be written is tried again
@@ -59,6 +60,9 @@ type Process struct {
 	Version     string   `json:"version,omitempty"`
 	Ready       bool     `json:"ready"`
 	Errors      []string `json:"errors,omitempty"` // what is wrong with the host as a whole
+	// Expires is until when the report says that the agent lives, by its clock, RFC 3339, UTC. Empty where keys expire: then the
+	// key goes. See Alive.
+	Expires string `json:"expires,omitempty"`
 }
 
 // Settings of a Reporter; all can be changed while it runs.
@@ -385,14 +389,24 @@ func (w *writer) list(ctx context.Context, now time.Time) error {
 
 func (w *writer) report(ctx context.Context, now time.Time) error {
 	ready, errs := w.cfg.Host()
-	value, err := json.Marshal(Process{
+	p := Process{
 		Time: now.UTC().Format(time.RFC3339), Uptime: now.Sub(w.started).Seconds(), FirstUpdate: !w.first,
 		Version: w.cfg.Version, Ready: ready, Errors: errs,
-	})
+	}
+	expiring, expires := w.cfg.Store.(datastore.Expiring)
+	if !expires {
+		p.Expires = now.Add(w.settings.TTL).UTC().Format(time.RFC3339)
+	}
+	value, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
-	if err := datastore.PutFor(ctx, w.cfg.Store, api.Update{Key: w.at.process(), Value: value}, w.settings.TTL); err != nil {
+	if kv := (api.Update{Key: w.at.process(), Value: value}); expires {
+		err = expiring.PutFor(ctx, kv, w.settings.TTL)
+	} else {
+		err = datastore.Put(ctx, w.cfg.Store, kv)
+	}
+	if err != nil {
 		return err
 	}
 	if err := datastore.Put(ctx, w.cfg.Store, api.Update{Key: w.at.lastProcess(), Value: value}); err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,7 +18,11 @@ import (
 	"github.com/twillnet/twill/internal/bgp/speaker"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/datastore/storetest"
 )
+
+// TestMain runs all of it on a store without transactions, leases and an order, too.
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
 var at = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
@@ -127,7 +132,8 @@ const doc = `{"kind":"CalicoNodeStatus","apiVersion":"projectcalico.org/v3","met
 // TestStatusIsWrittenAsOftenAsWanted is in virtual time.
 func TestStatusIsWrittenAsOftenAsWanted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, asks := memstore.New(), 0
+		store, asks := storetest.New(t), 0
+		storetest.Steady(store)
 		put := func(name, node, period string) {
 			value := strings.NewReplacer("NAME", name, "NODE", node, "PERIOD", period).Replace(doc)
 			if err := datastore.Put(t.Context(), store, api.Update{Key: api.KeyPrefix(api.KindCalicoNodeStatus, "") + name, Value: []byte(value)}); err != nil {

@@ -8,7 +8,9 @@
 // endpoints, then their addresses, so that no address is given out that an
 // endpoint still has; then blocks with their affinities; resources that name the
 // node; status. Whatever it dies between, the same call finds and deletes what
-// is left.
+// is left, but for one thing: in a datastore without transactions a handle may
+// go on counting an address that is free, and says of no node; that is
+// `twill ipam check --fix`'s to mend.
 package decommission
 
 import (
@@ -28,8 +30,9 @@ import (
 type Holdings struct {
 	Node   string
 	Exists bool // there is a Node of that name
-	// Alive: its agent confirmed that it lives, and that has not expired (90 s after its end, by default). It would write anew
-	// what is deleted, and workloads that run on it would be without policy at others.
+	// Alive: its agent confirmed that it lives, and that has not expired (90 s after its end, by default, and up to two minutes
+	// where the datastore's keys do not expire: see status.Alive). It would write anew what is deleted, and workloads that run on
+	// it would be without policy at others.
 	Alive bool
 
 	endpoints   []held // workloads'
@@ -79,7 +82,7 @@ func (h *Holdings) resources(ctx context.Context, s datastore.Store, kind string
 	if err != nil {
 		return err
 	}
-	for _, u := range snap.Items {
+	for _, u := range snap.Sorted() {
 		st, _ := api.DecodeStored(u)
 		switch on, made := nodeOf(st.Resource, st.Ref); {
 		case on != h.Node:

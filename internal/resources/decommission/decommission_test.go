@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,13 +13,17 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/datastore/storetest"
 	"github.com/twillnet/twill/internal/ipam"
 )
 
+// TestMain runs all of it on a store without transactions, leases and an order, too.
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
+
 // cluster has nodes n1 and n2 with all that can hang on them. Both have blocks, and n2 borrows an address of n1's.
-func cluster(t *testing.T) *memstore.Store {
+func cluster(t *testing.T) storetest.InMemory {
 	t.Helper()
-	s := memstore.New()
+	s := storetest.New(t)
 	put := func(key, value string) {
 		if err := datastore.Put(t.Context(), s, api.Update{Key: key, Value: []byte(value)}); err != nil {
 			t.Fatal(err)
@@ -74,19 +79,19 @@ func borrow(t *testing.T, a *ipam.Allocator, resource func(key, spec string)) {
 }
 
 // keys is the store without revisions and sequence numbers.
-func keys(t *testing.T, s *memstore.Store) (out []string) {
+func keys(t *testing.T, s storetest.InMemory) (out []string) {
 	t.Helper()
 	snap, err := s.List(t.Context(), api.Root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, u := range snap.Items {
+	for _, u := range snap.Sorted() {
 		out = append(out, u.Key)
 	}
 	return out
 }
 
-func deleteNode(t *testing.T, s *memstore.Store, node string) error {
+func deleteNode(t *testing.T, s storetest.InMemory, node string) error {
 	t.Helper()
 	h, err := Look(t.Context(), s, node)
 	if err != nil {
@@ -96,7 +101,7 @@ func deleteNode(t *testing.T, s *memstore.Store, node string) error {
 }
 
 // leaks are what a check finds. Only the tunnels of our nodes, which have no tunnel in their spec, are to be expected.
-func leaks(t *testing.T, s *memstore.Store) (out []string) {
+func leaks(t *testing.T, s storetest.InMemory) (out []string) {
 	t.Helper()
 	v, err := ipam.New(s, ipam.Config{}).Look(t.Context())
 	if err != nil {
@@ -161,7 +166,8 @@ func TestWhatIsTheNodesOwnIsNoLoss(t *testing.T) {
 	if !h.Exists || h.Alive || h.Empty() {
 		t.Errorf("%+v", h)
 	}
-	if err := s.PutFor(t.Context(), api.Update{Key: "/calico/felix/v2/region-eu/host/n1/status", Value: []byte(`{}`)}, time.Minute); err != nil {
+	report := fmt.Sprintf(`{"expires":%q}`, time.Now().Add(time.Minute).UTC().Format(time.RFC3339))
+	if err := datastore.Put(t.Context(), s, api.Update{Key: "/calico/felix/v2/region-eu/host/n1/status", Value: []byte(report)}); err != nil {
 		t.Fatal(err)
 	}
 	if h, err := Look(t.Context(), s, "n1"); err != nil || !h.Alive {
@@ -209,11 +215,31 @@ func TestACrashAtAnyCallLeavesWhatIsFoundAndRepeated(t *testing.T) {
 		if err := deleteNode(t, s, "n1"); err != nil {
 			t.Errorf("dead from call %d on, repeated: %v", k, err)
 		}
+		if storetest.IsPoor() {
+			repairHandles(t, s)
+		}
 		if got := keys(t, s); !slices.Equal(got, want) {
 			t.Errorf("dead from call %d on, repeated: left are\n%s\nwant\n%s", k, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 		if found := leaks(t, s); len(found) > 0 {
 			t.Errorf("dead from call %d on, repeated: a check finds %q", k, found)
+		}
+	}
+}
+
+// repairHandles does what ipam check --fix does to handles: where there are no transactions, one may count an address that was
+// freed, and does not say of which node it was.
+func repairHandles(t *testing.T, s datastore.Store) {
+	t.Helper()
+	a := ipam.New(s, ipam.Config{})
+	v, err := a.Look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	handles := slices.DeleteFunc(v.Check(ipam.CheckOptions{Now: time.Now()}), func(f ipam.Finding) bool { return f.Kind != ipam.FoundHandle })
+	for _, r := range a.Repair(t.Context(), handles) {
+		if r.Err != nil {
+			t.Error(r.Err)
 		}
 	}
 }

@@ -12,11 +12,15 @@ import (
 	"github.com/twillnet/twill/internal/cli"
 	"github.com/twillnet/twill/internal/cli/clitest"
 	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/datastore/storetest"
 )
 
 var update = flag.Bool("update", false, "write docs and testdata anew; read them before you commit them")
 
 var ofTheMoment = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|[0-9a-f]{8}-[0-9a-f-]{27}|\b[0-9a-f]{32}\b`)
+
+// revision is that of a resource, or the position of a list, which are numbers in the guides, and other texts in other stores.
+var revision = regexp.MustCompile(`(resourceVersion(?: is|"?:) |Revision: +)"?\w+"?`)
 
 // TestTheGuideSaysWhatCommandsSay runs the ```console blocks of guides, those of one
 // after the other on one store. With -update it writes them anew.
@@ -46,6 +50,13 @@ func followGuide(t *testing.T, guide string) {
 		}
 		blocks++
 		got := transcript(c, block)
+		if storetest.IsPoor() {
+			if strings.Contains(block, "$ twill ipam split") {
+				clitest.Contains(t, got, "has no transactions") // and nothing after it has to do with it
+				continue
+			}
+			got, block = revision.ReplaceAllString(got, "$1…"), revision.ReplaceAllString(block, "$1…")
+		}
 		if *update {
 			parts[i] = "console\n" + got
 			continue

@@ -9,6 +9,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/datastore/storetest"
 	"github.com/twillnet/twill/internal/resources"
 )
 
@@ -23,9 +24,9 @@ func named(kind, name string) api.Resource {
 }
 
 // with puts resources into an empty store.
-func with(t *testing.T, rs ...api.Resource) *memstore.Store {
+func with(t *testing.T, rs ...api.Resource) storetest.InMemory {
 	t.Helper()
-	s := memstore.New()
+	s := storetest.New(t)
 	for _, r := range rs {
 		if _, err := resources.Create(t.Context(), s, r); err != nil {
 			t.Fatal(err)
@@ -97,7 +98,7 @@ func TestADryStoreKeepsWhatIsWritten(t *testing.T) {
 
 func TestWaitSeesWhatComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, ref := memstore.New(), api.Ref{Kind: api.KindTier, Name: "t"}
+		s, ref := storetest.New(t), api.Ref{Kind: api.KindTier, Name: "t"}
 		there := func(u api.Update) bool { return u.Value != nil }
 		ended := make(chan error, 1)
 		go func() { ended <- resources.Wait(t.Context(), s, ref, there) }()
@@ -131,7 +132,7 @@ func TestWaitSeesWhatComes(t *testing.T) {
 }
 
 func TestWaitEndsWithTheStore(t *testing.T) {
-	s := memstore.New()
+	s := storetest.New(t)
 	s.Fail(func(memstore.Op) error { return datastore.ErrUnavailable })
 	err := resources.Wait(t.Context(), s, api.Ref{Kind: api.KindTier, Name: "t"}, func(api.Update) bool { return true })
 	if !errors.Is(err, datastore.ErrUnavailable) || !strings.Contains(err.Error(), "wait for tier/t") {

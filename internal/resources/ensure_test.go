@@ -8,6 +8,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/clitest"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/datastore/storetest"
 	"github.com/twillnet/twill/internal/resources"
 )
 
@@ -24,7 +25,7 @@ func TestADatastoreIsMadeReadyAndWhatIsThereStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	var names []string
-	for _, kv := range all.Items {
+	for _, kv := range all.Sorted() {
 		names = append(names, strings.TrimPrefix(kv.Key, api.ResourcesPrefix))
 		st, err := api.DecodeStored(kv)
 		if err != nil || len(st.Problems) > 0 || st.Closed != "" {
@@ -39,7 +40,7 @@ func TestADatastoreIsMadeReadyAndWhatIsThereStays(t *testing.T) {
 
 // TestADatastoreThatIsReadyIsOnlyRead: a host's own role may read all, and write none of these (docs/etcd.md).
 func TestADatastoreThatIsReadyIsOnlyRead(t *testing.T) {
-	store := memstore.New()
+	store := storetest.New(t)
 	if err := resources.Ensure(t.Context(), store); err != nil {
 		t.Fatal(err)
 	}

@@ -24,14 +24,13 @@ func Wait(ctx context.Context, s datastore.Store, ref api.Ref, until func(api.Up
 		case done:
 			return nil
 		}
-		done, err := watch(ctx, s, prefix, snap.Position, func() (bool, error) { return look(ctx, s, ref, until) })
+		// Whatever ended the watch, the list says whether the store is still there.
+		done := watch(ctx, s, prefix, snap.Position, func() (bool, error) { return look(ctx, s, ref, until) })
 		switch {
 		case ctx.Err() != nil:
 			return fmt.Errorf("wait for %s: %w", Short(ref), ctx.Err())
 		case done:
 			return nil
-		case err != nil && errors.Is(err, datastore.ErrUnavailable):
-			return fmt.Errorf("wait for %s: %w", Short(ref), err)
 		}
 	}
 }
@@ -45,23 +44,23 @@ func look(ctx context.Context, s datastore.Store, ref api.Ref, until func(api.Up
 	return err == nil && until(u), err
 }
 
-// watch looks again after each change, until it ends or fails.
-func watch(ctx context.Context, s datastore.Store, prefix string, after datastore.Position, again func() (bool, error)) (bool, error) {
+// watch looks again after each change, until it is done, or the watch ends.
+func watch(ctx context.Context, s datastore.Store, prefix string, after datastore.Position, again func() (bool, error)) bool {
 	w, err := s.Watch(ctx, prefix, after)
 	if err != nil {
-		return false, err
+		return false
 	}
 	defer w.Close()
 	for {
 		got, err := w.Next(ctx)
 		if err != nil {
-			return false, err
+			return false
 		}
 		if len(got.Updates) == 0 {
 			continue
 		}
 		if done, err := again(); done || err != nil {
-			return done, err
+			return done
 		}
 	}
 }

@@ -35,6 +35,7 @@ type watcher struct {
 	known map[string]show.Found // what was printed last, by key
 	after datastore.Position    // seen so far; zero: list first
 	away  bool                  // the datastore does not answer, which was said
+	ended bool                  // the last watch ran, and brought nothing until it ended
 }
 
 // watch prints what there is, then what becomes of it, until ctx ends.
@@ -47,7 +48,10 @@ func (c *command) watch(ctx context.Context, s datastore.Store, args []string, o
 	w := &watcher{c: c, o: o, kind: kind, names: args[1:], out: &rows{c: c, o: o, widths: []int{len("changed")}}, known: map[string]show.Found{}}
 	for pause := watchPause; ; {
 		before := w.after
-		err := w.follow(ctx, s)
+		ran, err := w.follow(ctx, s)
+		if w.after != before {
+			pause, w.ended = watchPause, false
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil // the user has seen enough
@@ -55,12 +59,11 @@ func (c *command) watch(ctx context.Context, s datastore.Store, args []string, o
 			w.after = datastore.Position{}
 		case errors.Is(err, datastore.ErrUnauthorized):
 			return err
+		case ran && !w.ended:
+			w.ended = true // servers end watches as they like; if the next does no better, it is said
 		case !w.away:
 			w.away = true
 			fmt.Fprintf(c.Stdio.Err, "twill: %v; trying again\n", err)
-		}
-		if w.after != before {
-			pause = watchPause
 		}
 		select {
 		case <-ctx.Done():
@@ -71,23 +74,23 @@ func (c *command) watch(ctx context.Context, s datastore.Store, args []string, o
 	}
 }
 
-// follow lists if it must, and takes changes until something fails.
-func (w *watcher) follow(ctx context.Context, s datastore.Store) error {
+// follow lists if it must, and takes changes until something fails; ran, if it was a watch that had begun.
+func (w *watcher) follow(ctx context.Context, s datastore.Store) (ran bool, err error) {
 	if w.after.IsZero() {
 		if err := w.relist(ctx, s); err != nil {
-			return err
+			return false, err
 		}
 		w.back()
 	}
 	wt, err := s.Watch(ctx, w.prefix(), w.after)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer wt.Close()
 	for {
 		got, err := wt.Next(ctx)
 		if err != nil {
-			return err
+			return true, err
 		}
 		w.back()
 		for _, u := range got.Updates {

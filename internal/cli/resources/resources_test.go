@@ -234,7 +234,8 @@ func TestANodeIsDeletedWithAllThatHangsOnItOnlyIfAskedFor(t *testing.T) {
 	said := c.Want(1, "", "delete", "node", "n1")
 	clitest.Contains(t, said, "node/n1 is not deleted", "--cascade", "workloadendpoint/prod/n1-k8s-web-eth0", "address 10.65.0.1")
 	clitest.Contains(t, c.Want(0, "", "delete", "node", "n1", "--cascade", "--dry-run"), "address 10.65.0.1 released (dry run)", "node/n1 deleted (dry run)")
-	if err := c.Store.PutFor(t.Context(), api.Update{Key: "/calico/felix/v2/no-region/host/n1/status", Value: []byte("{}")}, time.Minute); err != nil {
+	report := fmt.Sprintf(`{"expires":%q}`, time.Now().Add(time.Minute).UTC().Format(time.RFC3339))
+	if err := datastore.Put(t.Context(), c.Store, api.Update{Key: "/calico/felix/v2/no-region/host/n1/status", Value: []byte(report)}); err != nil {
 		t.Fatal(err)
 	}
 	clitest.Contains(t, c.Want(1, "", "delete", "node", "n1", "--cascade"), "its agent lives", "--force")

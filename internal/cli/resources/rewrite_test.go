@@ -187,7 +187,7 @@ func TestEdit(t *testing.T) {
 		c.Want(0, clitest.Web, "apply", "-f", "-")
 		editors(t, to+`Dny/' "$1"`, ":")
 		c.Want(1, "", "edit", "np", "web", "-n", "prod")
-		clitest.Contains(t, seen(t, "0"), "resourceVersion: \"2\"", "action: Allow")
+		clitest.Contains(t, strings.ReplaceAll(seen(t, "0"), `"`, ""), "resourceVersion: "+c.Revision("networkpolicies/prod/web")+"\n", "action: Allow")
 		clitest.Contains(t, seen(t, "1"), resources.Remark+"NetworkPolicy prod/web: spec.ingress[0].action", "action: Dny")
 	})
 }

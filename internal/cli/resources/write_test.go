@@ -65,8 +65,10 @@ func TestReplaceRefusesWhatWasChangedMeanwhile(t *testing.T) {
 	c := newCLI(t)
 	c.Want(0, clitest.Web, "apply", "-f", "-")
 	_, seen, _ := c.Run("", "get", "np", "web", "-n", "prod", "-o", "yaml")
+	first := c.Revision("networkpolicies/prod/web")
 	c.Want(0, clitest.DenyWeb, "apply", "-f", "-")
-	clitest.Contains(t, c.Want(1, seen, "replace", "-f", "-"), "networkpolicy/prod/web was changed by another writer: metadata.resourceVersion is 7 now, not 2; get it again")
+	stale := fmt.Sprintf("networkpolicy/prod/web was changed by another writer: metadata.resourceVersion is %s now, not %s; get it again", c.Revision("networkpolicies/prod/web"), first)
+	clitest.Contains(t, c.Want(1, seen, "replace", "-f", "-"), stale)
 	clitest.Contains(t, c.Stored("networkpolicies/prod/web"), "Deny")
 	clitest.Equal(t, c.Want(0, clitest.Web, "apply", "-f", "-"), "networkpolicy/prod/web configured")
 	_, seen, _ = c.Run("", "get", "np", "web", "-n", "prod", "-o", "yaml")
@@ -152,14 +154,16 @@ func TestARevisionThatIsGivenMustBeTheStoredOne(t *testing.T) {
 	c.Want(0, clitest.Web, "apply", "-f", "-")
 	seen := c.Want(0, "", "get", "np", "web", "-n", "prod", "-o", "yaml")
 	again := strings.Replace(seen, "Allow", "Deny", 1)
+	first := c.Revision("networkpolicies/prod/web")
 	c.Want(0, strings.Replace(clitest.Web, "web\"", "db\"", 1), "apply", "-f", "-") // another writer
+	stale := fmt.Sprintf("networkpolicy/prod/web was changed by another writer: metadata.resourceVersion is %s now, not %s", c.Revision("networkpolicies/prod/web"), first)
 	other := "---\napiVersion: projectcalico.org/v3\nkind: GlobalNetworkSet\nmetadata: {name: g}\n"
 	for _, verb := range []string{"apply", "replace", "delete"} {
 		in := again
 		if verb != "replace" {
 			in += other
 		}
-		clitest.Contains(t, c.Want(1, in, verb, "-f", "-"), "networkpolicy/prod/web was changed by another writer: metadata.resourceVersion is 7 now, not 2")
+		clitest.Contains(t, c.Want(1, in, verb, "-f", "-"), stale)
 		clitest.Contains(t, c.Stored("networkpolicies/prod/web"), `app == \"db\"`, "Allow")
 		clitest.Contains(t, c.Stored("globalnetworksets/g"), "not found")
 	}

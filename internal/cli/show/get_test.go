@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/twillnet/twill/internal/cli"
@@ -13,6 +15,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/datastore/storetest"
 )
 
 func TestGetNarrowsAndFormats(t *testing.T) {
@@ -91,6 +94,13 @@ func watching(c *clitest.CLI, args string) (lines *bufio.Scanner, errs *bufio.Sc
 	}
 }
 
+// unheard takes what is said that the test is not about.
+func unheard(s *bufio.Scanner) {
+	for s.Scan() {
+		continue
+	}
+}
+
 func next(t *testing.T, s *bufio.Scanner, want string) {
 	t.Helper()
 	if !s.Scan() {
@@ -104,7 +114,8 @@ func next(t *testing.T, s *bufio.Scanner, want string) {
 func TestWatchPrintsWhatThereIsAndEachChange(t *testing.T) {
 	c := newCLI(t)
 	c.Want(0, clitest.Web, "apply", "-f", "-")
-	out, _, stop := watching(c, "get np -A -w -l app!=hidden")
+	out, errs, stop := watching(c, "get np -A -w -l app!=hidden")
+	go unheard(errs)
 	next(t, out, "CHANGE NAMESPACE NAME")
 	next(t, out, "added prod web")
 	c.Want(0, strings.Replace(clitest.Web, "name: web", "name: two", 1), "apply", "-f", "-")
@@ -122,7 +133,8 @@ func TestWatchPrintsWhatThereIsAndEachChange(t *testing.T) {
 
 func TestWatchAsJSONIsOneLineForEachChange(t *testing.T) {
 	c := newCLI(t)
-	out, _, stop := watching(c, "get gns -w -o json")
+	out, errs, stop := watching(c, "get gns -w -o json")
+	go unheard(errs)
 	defer stop()
 	c.Want(0, clitest.Gns("t"), "apply", "-f", "-")
 	next(t, out, `{"type":"ADDED","object":{"apiVersion":"projectcalico.org/v3","kind":"GlobalNetworkSet"`)
@@ -138,6 +150,44 @@ func TestAWatchOutlivesAnOutageAndSaysSo(t *testing.T) {
 	next(t, errs, "the datastore answers again")
 	c.Want(0, clitest.Web, "apply", "-f", "-")
 	next(t, out, `"ADDED"`)
+}
+
+// TestAWatchThatTheServerEndsIsBegunAnewInSilence: Kubernetes' server ends each after some minutes. One that brings nothing is said.
+func TestAWatchThatTheServerEndsIsBegunAnewInSilence(t *testing.T) {
+	c := newCLI(t)
+	storetest.Steady(c.Store)
+	var said atomic.Bool
+	out, errs, stop := watching(c, "get gns -A -w -o json")
+	defer stop()
+	heard := make(chan string)
+	go func() {
+		for errs.Scan() {
+			said.Store(true)
+			heard <- errs.Text()
+		}
+	}()
+	for i := range 3 {
+		c.Want(0, clitest.Gns(fmt.Sprint("t", i)), "apply", "-f", "-")
+		next(t, out, fmt.Sprintf(`"name":"t%d"`, i))
+		c.Store.DropWatches(nil)
+	}
+	if said.Load() {
+		t.Errorf("it says %q", <-heard)
+	}
+	c.Store.Fail(func(o memstore.Op) error {
+		if o.Verb == "next" {
+			return datastore.ErrUnavailable
+		}
+		return nil
+	})
+	if got := <-heard; !strings.Contains(got, "trying again") {
+		t.Errorf("watches bring nothing, and it says %q", got)
+	}
+	go func() {
+		for range heard {
+			continue
+		}
+	}()
 }
 
 func TestCompletionOffersKindsNamesNamespacesAndFormats(t *testing.T) {

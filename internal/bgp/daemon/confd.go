@@ -16,6 +16,7 @@ import (
 	"github.com/twillnet/twill/internal/bgp/birdconf"
 	"github.com/twillnet/twill/internal/bgp/birdctl"
 	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/serve"
@@ -73,6 +74,9 @@ func RunConfd(ctx context.Context, cfg Confd) error {
 	return nil
 }
 
+// errNotReady: what the datastore has now may be a part of it.
+var errNotReady = errors.New("the datastore says that it is not ready (datastoreReady of ClusterInformation default is false); the configuration stays as it is")
+
 // now makes a plan of what the datastore has now.
 func (k *planSource) now(ctx context.Context) (plan.Plan, error) {
 	store, err := k.dial(ctx)
@@ -80,6 +84,10 @@ func (k *planSource) now(ctx context.Context) (plan.Plan, error) {
 		return plan.Plan{}, err
 	}
 	defer store.Close()
+	return k.read(ctx, store)
+}
+
+func (k *planSource) read(ctx context.Context, store datastore.Store) (plan.Plan, error) {
 	resources := plan.New()
 	resources.RouterID = k.cfg.RouterID
 	for _, prefix := range plan.Prefixes() {
@@ -90,6 +98,9 @@ func (k *planSource) now(ctx context.Context) (plan.Plan, error) {
 		for _, u := range snap.Items {
 			resources.Update(u)
 		}
+	}
+	if resources.Frozen() {
+		return plan.Plan{}, errNotReady
 	}
 	return resources.Plan(k.cfg.Node), nil
 }

@@ -12,7 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/datastore/memstore"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
@@ -41,6 +43,23 @@ func fakeBIRD(t *testing.T, writeJSON string) (socket string, told chan string) 
 		}
 	}()
 	return socket, told
+}
+
+func TestNoConfigurationIsMadeOfADatastoreThatIsNotReady(t *testing.T) {
+	store, k := memstore.New(), newPlanSource(Config{Node: "h1", Dir: t.TempDir()}, nil, nil)
+	key := api.ResourcesPrefix + "clusterinformations/default"
+	for _, tt := range []struct {
+		spec string
+		want error
+	}{{`{"datastoreReady":false}`, errNotReady}, {`{"datastoreReady":true}`, nil}, {`{}`, nil}} {
+		_ = store.Delete(t.Context(), key, api.Revision{})
+		if _, err := store.Create(t.Context(), api.Update{Key: key, Value: []byte(`{"spec":` + tt.spec + `}`)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.read(t.Context(), store); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.spec, err, tt.want)
+		}
+	}
 }
 
 func TestBIRDsConfigurationIsReplacedOnlyWhenItChangedAndIsRight(t *testing.T) {

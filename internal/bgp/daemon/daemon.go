@@ -111,6 +111,7 @@ type planSource struct {
 	previous plan.Plan // stored by the last run
 	last     plan.Plan
 	unsaved  bool   // last is not on disk yet
+	frozen   bool   // the datastore is not ready
 	logged   string // the error that was logged last
 }
 
@@ -184,7 +185,7 @@ func (k *planSource) follow(ctx context.Context, batches <-chan syncer.Batch) er
 			for _, u := range b.Updates {
 				resources.Update(u)
 			}
-			if complete = complete || b.InSync; !complete {
+			if complete = complete || b.InSync; !complete || k.freeze(resources) {
 				continue
 			}
 			p := resources.Plan(k.cfg.Node)
@@ -210,6 +211,19 @@ func (k *planSource) follow(ctx context.Context, batches <-chan syncer.Batch) er
 			}
 		}
 	}
+}
+
+// freeze reports whether the datastore says that nothing it holds may be acted upon.
+func (k *planSource) freeze(r *plan.Resources) bool {
+	if now := r.Frozen(); now != k.frozen {
+		k.frozen = now
+		if now {
+			k.cfg.Log.Warn("the datastore says that it is not ready; sessions and routes stay as they are")
+		} else {
+			k.cfg.Log.Info("the datastore is ready again")
+		}
+	}
+	return k.frozen
 }
 
 // saveIfPending writes the last plan to disk, unless that is done.

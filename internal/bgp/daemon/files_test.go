@@ -238,3 +238,49 @@ func TestAPlanThatCannotBeKeptIsKeptLater(t *testing.T) {
 		}
 	})
 }
+
+// TestWhileTheDatastoreIsNotReadySessionsStayAsTheyAre: somebody may be moving the datastore, and what it lacks is not gone.
+func TestWhileTheDatastoreIsNotReadySessionsStayAsTheyAre(t *testing.T) {
+	const info = api.ResourcesPrefix + "clusterinformations/default"
+	notReady := api.Update{Key: info, Value: []byte(`{"spec":{"datastoreReady":false}}`)}
+	ready := api.Update{Key: info, Value: []byte(`{"spec":{"datastoreReady":true}}`)}
+	gone := api.Update{Key: api.ResourcesPrefix + "nodes/h2"}
+	self := api.Update{Key: api.ResourcesPrefix + "nodes/h1", Value: []byte(`{"spec":{"bgp":{"ipv4Address":"192.0.2.1/24"}}}`)}
+	say := func(p *planning, us ...api.Update) { p.batches <- syncer.Batch{InSync: true, Updates: us} }
+	sessions := func(p *planning, want int) {
+		p.Helper()
+		select {
+		case got := <-p.plans:
+			if len(got.Sessions) != want {
+				p.Errorf("the plan has the sessions %+v, want %d", got.Sessions, want)
+			}
+		case <-time.After(secretPollInterval):
+			p.Error("the datastore is ready, and there is no plan")
+		}
+	}
+	for _, end := range []api.Update{ready, {Key: info}} {
+		plans(t, plan.Plan{}, func(p *planning) {
+			first := p.hear()
+			say(p, notReady, gone) // in one batch
+			p.quiet()
+			p.write("open sesame") // which is of this host
+			p.again(first)
+			say(p, self, gone)
+			p.quiet()
+			say(p, end)
+			sessions(p, 0)
+		})
+	}
+	plans(t, plan.Plan{}, func(p *planning) { // not ready from the beginning
+		say(p, notReady, self)
+		p.quiet()
+		say(p, ready)
+		sessions(p, 0)
+	})
+	plans(t, plan.Plan{}, func(p *planning) { // what cannot be read says nothing new
+		p.hear()
+		say(p, notReady, gone)
+		say(p, api.Update{Key: info, Value: []byte(`{`)})
+		p.quiet()
+	})
+}

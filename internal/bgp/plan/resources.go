@@ -16,7 +16,7 @@ import (
 // Prefixes are the datastore's keys that [Resources] needs updates of.
 func Prefixes() []string {
 	var out []string
-	for _, kind := range []string{api.KindNode, api.KindBGPConfiguration, api.KindBGPPeer, api.KindBGPFilter, api.KindIPPool} {
+	for _, kind := range []string{api.KindNode, api.KindBGPConfiguration, api.KindBGPPeer, api.KindBGPFilter, api.KindIPPool, api.KindClusterInformation} {
 		out = append(out, api.KeyPrefix(kind, ""))
 	}
 	return out
@@ -36,6 +36,7 @@ type Resources struct {
 	problems map[string][]string // by key
 	// unreadable are resources that could not be read and have no earlier version, with the reason, by key.
 	unreadable map[string]string
+	frozen     bool // the datastore says that it is not ready
 }
 
 // New returns an empty Resources.
@@ -70,7 +71,7 @@ func (w *Resources) Update(u api.Update) {
 		return
 	}
 	reason := fmt.Sprintf("%s: %s", ref, strings.TrimPrefix(err.Error(), u.Key+": "))
-	if w.unreadable[u.Key] == "" && w.has(ref) {
+	if w.unreadable[u.Key] == "" && w.has(ref) || ref.Kind == api.KindClusterInformation {
 		w.problems[u.Key] = []string{reason + "; the earlier version stays in effect"}
 		return
 	}
@@ -84,6 +85,10 @@ func (w *Resources) Update(u api.Update) {
 		w.set(ref, s.Resource)
 	}
 }
+
+// Frozen reports whether the datastore says that it is not ready: somebody is moving it, so nothing that it holds may be acted upon, and
+// no plan be made.
+func (w *Resources) Frozen() bool { return w.frozen }
 
 // unreadableReason returns why a resource could not be read; empty: it could.
 func (w *Resources) unreadableReason(kind, name string) string {
@@ -127,6 +132,10 @@ func (w *Resources) set(ref api.Ref, r api.Resource) {
 		setOrDelete(w.filters, ref.Name, r)
 	case api.KindIPPool:
 		setOrDelete(w.pools, ref.Name, r)
+	case api.KindClusterInformation:
+		if info, ok := r.(*api.ClusterInformation); ref.Name == "default" {
+			w.frozen = ok && info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady
+		}
 	}
 }
 

@@ -17,9 +17,10 @@ const (
 	pass      outcome = "tw-pass"
 	early     outcome = "tw-early"
 	untracked outcome = "tw-untracked"
+	found     outcome = "tw-found" // of a block's chain
 )
 
-var outcomes = []outcome{allow, pass, early, untracked}
+var outcomes = []outcome{allow, pass, early, untracked, found}
 
 // rules leave in the mark what was decided.
 func (o outcome) rules() []string {
@@ -28,6 +29,8 @@ func (o outcome) rules() []string {
 	switch o {
 	case pass:
 		return []string{set(kernel.MarkPassed)}
+	case found:
+		return []string{set(kernel.MarkScratch1)}
 	case early:
 		return []string{set(kernel.MarkAllowed | kernel.MarkHostPassed)}
 	case untracked:

@@ -1,13 +1,24 @@
-// Package iptables says neutral chains, and the sets they ask for, in the words of iptables-restore and ipset.
+// Package iptables says what is desired of a node, and the sets it asks for, in the words of iptables-restore and ipset.
 //
-// In: [rules.Chain] values for one table and one family ([Renderer]); [intent.IPSet] values ([RestoreSets]).
-// Out: [Text], for `iptables-restore --noflush` or ip6tables-restore; and text for `ipset restore`, to be run before it.
+// In: [desired.Changes] of a whole node ([Node]), or [rules.Chain] values for one table ([Renderer]); [intent.IPSet] values ([RestoreSets]).
+// Out: a [Text] for each table and family, for `iptables-restore --noflush` or ip6tables-restore; and text for `ipset restore`, to be run
+// before it.
 //
-// It is pure: nothing here runs a tool. What a neutral rule means stays the same, but iptables has its own ways:
+// It is pure: nothing here runs a tool. A reconciler that does must add the calls of our chains ([Call]), read back what is there, change members
+// of sets one by one and in steps ([desired.Mover]), make only what is early before the source is in sync, and find out by the tool's words
+// which intent the kernel refused; where there is no text, [Error] says whose fault it is. Texts do not report what they drop or allow.
+//
+// What a neutral rule means stays the same, but iptables has its own ways:
 //
 //   - ACCEPT would end the whole hook, later stages included. So what is allowed leaves [kernel.MarkAllowed] and returns,
 //     and whoever called an endpoint's chain asks for the mark. The target is a goto to a chain that sets the mark: its
 //     end returns to the caller of the chain that went there. So terms are matched once, and one rule stays one rule.
+//   - A stage is a chain as well. Ours of the hook (tw-forward) calls stages in their order, each with no mark, and after a closed one drops what
+//     has none.
+//   - There are no sets of interfaces. What an interface leads to is a rule of a chain for each map; whether it is a workload's is asked of a
+//     chain that sets a scratch bit. Both cost a rule for each interface.
+//   - That a packet is forwarded is read off its source and from that no socket sent it; rpfilter lets a source of 0.0.0.0 to a group or to all
+//     pass, which no router forwards.
 //   - Each of -p, -s and -d may be there once, and multiport takes 15 ports. What is more becomes several rules, or is
 //     gathered in scratch bits of the mark.
 //   - A selection is one hash:net, not two sets as in nftables. There, prefixes are kept apart because an interval set is
@@ -21,6 +32,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
@@ -34,6 +46,7 @@ const (
 	Filter Table = "filter" // zero means this one
 	Mangle Table = "mangle" // before DNAT, and what a host sends
 	Raw    Table = "raw"    // untracked, and sources of workloads
+	NAT    Table = "nat"    // it translates, and decides nothing
 )
 
 // Renderer makes text for one table and family.
@@ -47,6 +60,10 @@ type Renderer struct {
 type Text struct {
 	Restore string // one table, whole: each chain in it is made anew, others stay
 	Sets    []Set  // that must exist before, by name
+	// Of a node's: the table, and the rules by which the kernel's chains call ours, which the text does not have, since it would add them
+	// each time.
+	Table Table
+	Calls []Call
 }
 
 // Render says chains in the order given. What they jump to must be among them or exist already.
@@ -57,17 +74,10 @@ func (r Renderer) Render(chains []rules.Chain) (Text, error) {
 	if r.Table == "" {
 		r.Table = Filter
 	}
-	w := writer{Renderer: r, outcomes: map[outcome]bool{}, sets: map[string]Set{}}
-	names := map[string]string{}
+	w := newWriter(r)
 	for _, c := range chains {
-		name := ChainName(c.Name)
-		if other, taken := names[name]; taken {
-			return Text{}, fmt.Errorf("chain %s: its name %s is that of %s too", c.Name, name, other)
-		}
-		names[name] = c.Name
-		w.heads = append(w.heads, name)
-		if err := w.chain(name, c); err != nil {
-			return Text{}, fmt.Errorf("chain %s: %w", c.Name, err)
+		if err := w.add(c.Name, func(head string) error { return w.chain(head, c.Comment, c.Rules) }); err != nil {
+			return Text{}, err
 		}
 	}
 	return w.text(), nil
@@ -76,17 +86,41 @@ func (r Renderer) Render(chains []rules.Chain) (Text, error) {
 // writer gathers the parts of a text.
 type writer struct {
 	Renderer
-	heads    []string // chains
-	body     []string // their rules
+	heads    []string          // chains
+	body     []string          // their rules
+	names    map[string]string // of neutral chains, by those of chains
 	outcomes map[outcome]bool
 	sets     map[string]Set
+	// Of a node's: which maps and kinds of interfaces were asked for.
+	maps  map[desired.Map]bool
+	kinds map[linkKind]bool
 }
 
-func (w *writer) chain(name string, c rules.Chain) error {
-	if c.Comment != "" { // for who reads the text; the kernel has no comments of chains
-		w.body = append(w.body, "# "+rules.Shorten(c.Comment))
+func newWriter(r Renderer) *writer {
+	return &writer{
+		Renderer: r, names: map[string]string{}, outcomes: map[outcome]bool{}, sets: map[string]Set{}, maps: map[desired.Map]bool{}, kinds: map[linkKind]bool{},
 	}
-	for i, r := range c.Rules {
+}
+
+// add adds a chain under its name in iptables, with the rules that are written for it.
+func (w *writer) add(neutral string, write func(head string) error) error {
+	name := ChainName(neutral)
+	if other, taken := w.names[name]; taken {
+		return fmt.Errorf("chain %s: its name %s is that of %s too", neutral, name, other)
+	}
+	w.names[name] = neutral
+	w.heads = append(w.heads, name)
+	if err := write(name); err != nil {
+		return fmt.Errorf("chain %s: %w", neutral, err)
+	}
+	return nil
+}
+
+func (w *writer) chain(name, comment string, rs []rules.Rule) error {
+	if comment != "" { // for who reads the text; the kernel has no comments of chains
+		w.body = append(w.body, "# "+rules.Shorten(comment))
+	}
+	for i, r := range rs {
 		if err := w.rule(name, r); err != nil {
 			return fmt.Errorf("rule %d, %s: %w", i, r, err)
 		}
@@ -138,21 +172,30 @@ func (w *writer) rule(chain string, r rules.Rule) error {
 	if err != nil {
 		return err
 	}
+	return w.matched(appender{w: w, chain: chain, comment: comment(r.Comment)}, c, target, ends(r.Action))
+}
+
+// matched adds what acts on packets for which a conjunction holds. Ends: a packet that was acted on comes to no later line.
+func (w *writer) matched(a appender, c conjunction, target string, ends bool) error {
 	for _, s := range c.sets {
 		if other, taken := w.sets[s.Name]; taken && other != s {
 			return fmt.Errorf("set %s: its name %s is that of %s too", s.ID, s.Name, other.ID)
 		}
 		w.sets[s.Name] = s
 	}
-	a := appender{w: w, chain: chain, comment: comment(r.Comment)}
-	if lines, ok := c.alternatives(); ok && (len(lines) == 1 || ends(r.Action)) {
+	if lines, ok := c.alternatives(); ok && (len(lines) == 1 || ends) {
 		for _, l := range lines {
 			a.add(l, target)
 		}
 		return nil
 	}
-	a.gather(c.blocks)
-	last, _ := c.line.and(line{rest: []string{matchMark(kernel.MarkScratch0, kernel.MarkScratch0)}})
+	holds := matchMark(kernel.MarkScratch0, kernel.MarkScratch0)
+	if b := c.blocks[0]; len(c.blocks) == 1 && b.call != "" {
+		holds = a.find(b, b.none)
+	} else {
+		a.gather(c.blocks)
+	}
+	last, _ := c.line.and(line{rest: []string{holds}})
 	a.add(last, target)
 	return nil
 }
@@ -174,21 +217,17 @@ func (a appender) add(l line, target string) {
 }
 
 // gather leaves scratch bit 0 in the mark if every block holds. The first block that wants any of its lines sets the bit;
-// for each further one, bit 1 is whether a line of that block matched.
+// for each further one, and for what a chain finds, bit 1 is whether a line of that block matched.
 func (a appender) gather(blocks []block) {
 	const all, this = kernel.MarkScratch0, kernel.MarkScratch1
-	var wanted, unwanted []block
+	begun := false
 	for _, b := range blocks {
-		if b.none {
-			unwanted = append(unwanted, b)
-		} else {
-			wanted = append(wanted, b)
+		if b.none || b.call != "" {
+			continue
 		}
-	}
-	for i, b := range wanted {
 		bit := this
-		if i == 0 {
-			bit = all
+		if !begun {
+			bit, begun = all, true
 		}
 		a.add(line{}, setMark(0, bit))
 		for _, l := range b.lines {
@@ -198,12 +237,28 @@ func (a appender) gather(blocks []block) {
 			a.add(line{rest: []string{matchMark(0, this)}}, setMark(0, all))
 		}
 	}
-	if len(wanted) == 0 {
+	if !begun {
 		a.add(line{}, setMark(all, all))
 	}
-	for _, b := range unwanted {
-		for _, l := range b.lines {
-			a.add(l, setMark(0, all))
+	for _, b := range blocks {
+		switch {
+		case b.call != "":
+			a.add(line{rest: []string{a.find(b, !b.none)}}, setMark(0, all))
+		case b.none:
+			for _, l := range b.lines {
+				a.add(l, setMark(0, all))
+			}
 		}
 	}
+}
+
+// find calls the chain of a block, and returns what matches afterwards if it found something, or with none if it found nothing.
+func (a appender) find(b block, none bool) string {
+	const this = kernel.MarkScratch1
+	a.add(line{}, setMark(0, this))
+	a.add(line{}, "-j "+b.call)
+	if none {
+		return matchMark(0, this)
+	}
+	return matchMark(this, this)
 }

@@ -23,10 +23,12 @@ func (l line) and(m line) (line, bool) {
 	return out, ok
 }
 
-// block is what one rule of iptables cannot ask for: any of some lines, or none of them.
+// block is what one rule of iptables cannot ask for: any of some lines, or none of them; or what a chain finds, that goes to found for what it
+// wants.
 type block struct {
 	none  bool
 	lines []line
+	call  string
 }
 
 // alternatives are the lines of which one matches if the conjunction does, unless that takes the mark. A packet may
@@ -35,7 +37,7 @@ func (c conjunction) alternatives() ([]line, bool) {
 	switch {
 	case len(c.blocks) == 0:
 		return []line{c.line}, true
-	case len(c.blocks) > 1 || c.blocks[0].none:
+	case len(c.blocks) > 1 || c.blocks[0].none || c.blocks[0].call != "":
 		return nil, false
 	}
 	var out []line

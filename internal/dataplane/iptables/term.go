@@ -149,10 +149,12 @@ func icmpOf(f intent.Family) uint8 {
 	return icmp
 }
 
+// icmpMatch is how types are asked for.
+var icmpMatch = map[intent.Family]string{intent.IPv4: "icmp --icmp-type", intent.IPv6: "icmp6 --icmpv6-type"}
+
 // icmp says types and codes. The tool knows a code only beside its type, and rules never have it without.
 func (c *conjunction) icmp(terms []rules.Term) error {
-	name := map[intent.Family]string{intent.IPv4: "icmp --icmp-type", intent.IPv6: "icmp6 --icmpv6-type"}[c.family]
-	module, option, _ := strings.Cut(name, " ")
+	module, option, _ := strings.Cut(icmpMatch[c.family], " ")
 	kind := "" // the type that all must have
 	for _, t := range terms {
 		if t.Kind != rules.ICMPType {

@@ -1,0 +1,172 @@
+package iptables
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/twillnet/twill/internal/dataplane/desired"
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
+)
+
+// mapChains are the chains that stand for maps: a rule for each interface.
+var mapChains = [...]string{desired.Receives: "tw-receives", desired.Sends: "tw-sends", desired.Sources: "tw-sources"}
+
+// linkKind is a kind of interface that guards ask for.
+type linkKind struct {
+	kind desired.CondKind
+	side rules.Side
+}
+
+// chain goes to found for each interface of the kind. Neither iptables nor ipset has a set of interfaces alone.
+func (k linkKind) chain() string {
+	name := "tw-open-"
+	if k.kind == desired.OfClosed {
+		name = "tw-closed-"
+	}
+	return name + sideWord(k.side)
+}
+
+// neutral writes a chain of either kind.
+func (w *writer) neutral(name string, c desired.Chain) error {
+	if c.Guards == nil {
+		return w.chain(name, c.Comment, c.Rules)
+	}
+	for i, g := range c.Guards {
+		if err := w.guard(name, g); err != nil {
+			return fmt.Errorf("guard %d, %q: %w", i, g.Comment, err)
+		}
+	}
+	return nil
+}
+
+// guard adds what stands for one guard: nothing, if no packet of the family can match it.
+func (w *writer) guard(chain string, g desired.Guard) error {
+	r, ok := rules.Rule{Terms: g.Terms}.ForFamily(w.Family)
+	if !ok {
+		return nil
+	}
+	c, err := conjoin(r.Terms, w.Family)
+	if err != nil || c.never {
+		return err
+	}
+	for _, x := range g.If {
+		if err := w.condition(&c, x); err != nil {
+			return err
+		}
+	}
+	target, err := w.step(g)
+	if err != nil {
+		return err
+	}
+	calls := g.Do == desired.Call || g.Do == desired.Dispatch
+	if err := w.matched(appender{w: w, chain: chain, comment: comment(g.Comment)}, c, target, !calls); err != nil {
+		return err
+	}
+	if calls && w.Table != NAT { // what the chain let pass has passed the stage
+		appender{w: w, chain: chain}.add(line{rest: []string{matchMark(kernel.MarkAllowed, kernel.MarkAllowed)}}, "-j RETURN")
+	}
+	return nil
+}
+
+// step is what a guard does with what it matched.
+func (w *writer) step(g desired.Guard) (string, error) {
+	switch g.Do {
+	case desired.Drop:
+		return "-j DROP", nil
+	case desired.Pass, desired.Skip: // ACCEPT would pass the later stages of the hook too
+		return w.answer(allow), nil
+	case desired.Call:
+		return "-j " + ChainName(g.Target), nil
+	case desired.Goto:
+		return "-g " + ChainName(g.Target), nil
+	case desired.Return:
+		return "-j RETURN", nil
+	case desired.Dispatch:
+		w.maps[g.Map] = true
+		return "-j " + mapChains[g.Map], nil
+	case desired.Translate:
+		return translation(g.Source)
+	}
+	return "", fmt.Errorf("step %d has no form in iptables", g.Do)
+}
+
+// translation gives a packet another source.
+func translation(s desired.Source) (string, error) {
+	ports := ""
+	if s.Ports != (intent.PortRange{}) {
+		ports = fmt.Sprintf("%d-%d", s.Ports.Min, s.Ports.Max)
+	}
+	if !s.Addr.IsValid() {
+		if ports == "" {
+			return "-j MASQUERADE", nil
+		}
+		return "-j MASQUERADE --to-ports " + ports, nil
+	}
+	to := s.Addr.String()
+	switch {
+	case ports == "":
+	case s.Addr.Is4():
+		to += ":" + ports
+	default:
+		to = netip.AddrPortFrom(s.Addr, 0).String()
+		to = to[:len(to)-1] + ports
+	}
+	return "-j SNAT --to-source " + to, nil
+}
+
+// condition adds what a guard asks besides its terms.
+func (w *writer) condition(c *conjunction, x desired.Cond) error {
+	one := func(l line) { // one match that has no negation of its own
+		if x.Not {
+			c.blocks = append(c.blocks, block{none: true, lines: []line{l}})
+			return
+		}
+		c.line.rest = append(c.line.rest, l.rest...)
+	}
+	switch x.Kind {
+	case desired.OnLink:
+		text, err := onLink(x.Link, x.Side)
+		if err != nil {
+			return err
+		}
+		c.ask("%s%s", not(x.Not), text)
+	case desired.OfWorkload, desired.OfClosed:
+		k := linkKind{x.Kind, x.Side}
+		w.kinds[k] = true
+		c.blocks = append(c.blocks, block{none: x.Not, call: k.chain()})
+	case desired.Established:
+		c.ask("-m conntrack %s--ctstate ESTABLISHED,RELATED", not(x.Not))
+	case desired.Invalid:
+		c.ask("-m conntrack %s--ctstate INVALID", not(x.Not))
+	case desired.Revoked:
+		c.ask("-m connmark %s--mark %#x/%#x", not(x.Not), kernel.ConntrackRevoked, kernel.ConntrackRevoked)
+	case desired.AllowedEarly:
+		c.mark(kernel.MarkHostPassed, x.Not)
+	case desired.Untracked:
+		c.mark(kernel.MarkUntracked, x.Not)
+	case desired.Routed:
+		one(line{rest: []string{"-m rpfilter"}})
+	case desired.Forwarded:
+		// What a process of the host sends has a socket, whatever its source is. The interface by which a packet came is not asked for: the match
+		// for any is the match for none.
+		one(line{rest: []string{"-m addrtype ! --src-type LOCAL", "-m owner ! --socket-exists"}})
+	case desired.ICMPTypes:
+		c.blocks = append(c.blocks, w.icmpTypes(x))
+	default:
+		return fmt.Errorf("condition %d has no form in iptables", x.Kind)
+	}
+	return nil
+}
+
+// icmpTypes are a line for each type.
+func (w *writer) icmpTypes(x desired.Cond) block {
+	b := block{none: x.Not}
+	for _, r := range x.Types {
+		for t := int(r[0]); t <= int(r[1]); t++ {
+			b.lines = append(b.lines, line{proto: protocol(icmpOf(w.Family)), rest: []string{fmt.Sprintf("-m %s %d", icmpMatch[w.Family], t)}})
+		}
+	}
+	return b
+}

@@ -1,0 +1,252 @@
+package iptables
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/internal/dataplane/desired"
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
+)
+
+// Node is all that is desired of a node, as [desired.Changes] said it. The zero value has nothing.
+type Node struct {
+	chains map[string]desired.Chain
+	links  map[string]desired.Link
+}
+
+// Take takes in what has changed. Sets are in the texts that need them.
+func (n *Node) Take(c desired.Changes) {
+	if n.chains == nil {
+		n.chains, n.links = map[string]desired.Chain{}, map[string]desired.Link{}
+	}
+	for _, x := range c.Chains {
+		n.chains[x.Name] = x
+	}
+	for _, name := range c.Gone {
+		delete(n.chains, name)
+	}
+	for _, l := range c.Links {
+		n.links[l.Name] = l
+	}
+}
+
+// Call is the rule by which a chain of the kernel's calls one of ours. Nothing but the kernel's chain has it, so who runs a text adds it once,
+// before any other rule.
+type Call struct {
+	Hook  string // "FORWARD"
+	Chain string
+}
+
+// points are the hooks, and the chains of ours that they call. Their names are shorter than those of neutral chains.
+var points = [...]Call{
+	desired.Prerouting: {"PREROUTING", "tw-prerouting"}, desired.Input: {"INPUT", "tw-input"}, desired.Forward: {"FORWARD", "tw-forward"},
+	desired.Output: {"OUTPUT", "tw-output"}, desired.Postrouting: {"POSTROUTING", "tw-postrouting"},
+}
+
+// tableOf is the table in which a stage is asked: raw is before conntrack, mangle before DNAT and after routing, filter in between. Within
+// a table the order of priorities is that of calls.
+func tableOf(h desired.Hook) (Table, error) {
+	ends := h.At == desired.Prerouting || h.At == desired.Postrouting
+	switch {
+	case h.NAT && ends:
+		return NAT, nil
+	case h.Priority < beforeConntrack && (h.At == desired.Prerouting || h.At == desired.Output):
+		return Raw, nil
+	case h.NAT, h.Priority < beforeConntrack, h.At == desired.Prerouting && h.Priority >= beforeDNAT:
+		return "", fmt.Errorf("no table of iptables is asked at %s with priority %d", points[h.At].Hook, h.Priority)
+	case ends:
+		return Mangle, nil
+	}
+	return Filter, nil
+}
+
+// Priorities of netfilter, see [desired.Hook].
+const (
+	beforeConntrack = -200
+	beforeDNAT      = -100
+)
+
+// Error says whose fault it is that there is no text: of an intent that [desired.State.Refuse] may leave out, or of nobody's.
+type Error struct {
+	Owner intent.Key
+	Err   error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap is what is wrong.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Render says the node for one family: a text for each table that something is in, in the order in which they may be loaded. Log is what
+// rules with action Log may report; zero: all.
+func (n *Node) Render(f intent.Family, log intent.LogSettings) ([]Text, error) {
+	stages := map[Table][]desired.Chain{}
+	for _, c := range n.chains {
+		if c.Hook == nil {
+			continue
+		}
+		table, err := tableOf(*c.Hook)
+		if err != nil {
+			return nil, &Error{c.Owner, fmt.Errorf("chain %s: %w", c.Name, err)}
+		}
+		stages[table] = append(stages[table], c)
+	}
+	var out []Text
+	for _, table := range []Table{Raw, Mangle, NAT, Filter} {
+		if len(stages[table]) == 0 {
+			continue
+		}
+		slices.SortFunc(stages[table], func(a, b desired.Chain) int {
+			return cmp.Or(int(a.Hook.At)-int(b.Hook.At), a.Hook.Priority-b.Hook.Priority, strings.Compare(a.Name, b.Name))
+		})
+		w := newWriter(Renderer{Table: table, Family: f, Log: log})
+		if err := w.node(n, stages[table]); err != nil {
+			return nil, err
+		}
+		t := w.text()
+		t.Table = table
+		for _, at := range points {
+			if slices.Contains(w.heads, at.Chain) {
+				t.Calls = append(t.Calls, at)
+			}
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// node writes the stages of a table, and whatever they lead to.
+func (w *writer) node(n *Node, stages []desired.Chain) error {
+	w.hooks(stages)
+	names := map[string]bool{}
+	for _, s := range stages {
+		n.reach(s.Name, names)
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		c, there := n.chains[name]
+		if !there {
+			return fmt.Errorf("chain %s is called, and is not there", name)
+		}
+		if err := w.add(c.Name, func(head string) error { return w.neutral(head, c) }); err != nil {
+			return &Error{c.Owner, err}
+		}
+	}
+	for _, m := range slices.Sorted(maps.Keys(w.maps)) {
+		w.heads = append(w.heads, mapChains[m])
+		for _, l := range n.inOrder() {
+			to := l.Chain(m)
+			if to == "" {
+				continue
+			}
+			if err := answers(n.chains[to]); err != nil {
+				return &Error{n.chains[to].Owner, err}
+			}
+			if err := w.link(mapChains[m], l.Name, m.Side(), "-g "+ChainName(to)); err != nil {
+				return &Error{n.chains[to].Owner, err}
+			}
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(w.kinds), func(a, b linkKind) int { return strings.Compare(a.chain(), b.chain()) }) {
+		w.heads = append(w.heads, k.chain())
+		for _, l := range n.inOrder() {
+			if k.kind == desired.OfWorkload && !l.Open || k.kind == desired.OfClosed && !l.Closed {
+				continue
+			}
+			if err := w.link(k.chain(), l.Name, k.side, w.answer(found)); err != nil {
+				return &Error{n.chains[l.In].Owner, err}
+			}
+		}
+	}
+	return nil
+}
+
+// hooks writes what the kernel's chains call: each stage in its order. A stage begins with no packet allowed; one that a packet has passed
+// has left the mark, and a closed one ends with the others.
+func (w *writer) hooks(stages []desired.Chain) {
+	for _, s := range stages {
+		head := points[s.Hook.At].Chain
+		if !slices.Contains(w.heads, head) {
+			w.heads = append(w.heads, head)
+		}
+		a := appender{w: w, chain: head}
+		if s.Hook.NAT {
+			a.add(line{}, "-j "+ChainName(s.Name))
+			continue
+		}
+		a.add(line{}, setMark(0, kernel.MarkAllowed|kernel.MarkPassed))
+		a.add(line{}, "-j "+ChainName(s.Name))
+		if s.Hook.Closed {
+			a.add(line{rest: []string{matchMark(0, kernel.MarkAllowed)}}, "-j DROP")
+		}
+	}
+}
+
+// reach gathers the names of all chains that a chain leads to, itself too.
+func (n *Node) reach(name string, all map[string]bool) {
+	if all[name] {
+		return
+	}
+	all[name] = true
+	for _, r := range n.chains[name].Rules {
+		if r.Action == rules.Jump {
+			n.reach(r.Target, all)
+		}
+	}
+	for _, g := range n.chains[name].Guards {
+		switch g.Do {
+		case desired.Call, desired.Goto:
+			n.reach(g.Target, all)
+		case desired.Dispatch:
+			for _, l := range n.links {
+				if to := l.Chain(g.Map); to != "" {
+					n.reach(to, all)
+				}
+			}
+		}
+	}
+}
+
+// inOrder are the interfaces by name.
+func (n *Node) inOrder() []desired.Link {
+	return slices.SortedFunc(maps.Values(n.links), func(a, b desired.Link) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// answers reports whether a packet that comes to a chain leaves it allowed or not at all, as it does in those that interfaces lead to. So who
+// asks a map knows, by the mark alone, that it has nothing for an interface.
+func answers(c desired.Chain) error {
+	if n := len(c.Rules); n == 0 || len(c.Rules[n-1].Terms) > 0 || c.Rules[n-1].Action != rules.Deny {
+		return fmt.Errorf("chain %s, to which an interface leads, may end without an answer", c.Name)
+	}
+	return nil
+}
+
+// link adds what becomes of packets of an interface.
+func (w *writer) link(chain, name string, side rules.Side, target string) error {
+	l, err := onLink(name, side)
+	if err != nil {
+		return err
+	}
+	appender{w: w, chain: chain}.add(line{rest: []string{l}}, target)
+	return nil
+}
+
+// onLink asks for an interface; a name with * at its end is of any that begins so.
+func onLink(name string, side rules.Side) (string, error) {
+	begin, all := strings.CutSuffix(name, "*")
+	if strings.ContainsAny(begin, "+\"'\\! \t\n") || strings.HasPrefix(begin, "-") || begin == "" {
+		return "", errors.New("interface name " + name + " has no form in iptables")
+	}
+	if all {
+		begin += "+"
+	}
+	if side == rules.Dst {
+		return "-o " + begin, nil
+	}
+	return "-i " + begin, nil
+}

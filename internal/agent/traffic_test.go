@@ -266,7 +266,7 @@ func counting(t *testing.T) (tally, *netnstest.NS) {
 	p := intent.Policy{ID: intent.PolicyID{Kind: "GlobalNetworkPolicy", Name: "p"}, Tier: "default", Egress: []intent.Rule{
 		{Action: intent.Log, Protocol: 17}, {Action: intent.Deny, Protocol: 17, Dst: nine}, {Action: intent.Allow, Protocol: 17, Dst: intent.Peer{Ports: []intent.PortRange{{Min: 10, Max: 10}}}},
 	}}
-	hep := intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: "up"}, Link: "eth0", Normal: []intent.Tier{{Name: "default", Egress: []intent.PolicyID{p.ID}}}}
+	hep := intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: "up"}, Link: "eth0", Group: intent.GroupOf(intent.Stages{Normal: []intent.Tier{{Name: "default", Egress: []intent.PolicyID{p.ID}}}})}
 	d.Merge(intent.Batch{InSync: true, Policies: []intent.Policy{p}, Endpoints: []intent.Endpoint{hep}})
 	if _, err := d.Apply(t.Context()); err != nil {
 		t.Fatal(err)

@@ -221,7 +221,7 @@ func (p *path) follow(b intent.Batch) {
 	id := intent.PolicyID{Kind: api.KindProfile, Name: "watched"}
 	b.Policies = append(slices.Clone(b.Policies), intent.Policy{ID: id, Ingress: []intent.Rule{rule}})
 	b.Endpoints = append(slices.Clone(b.Endpoints), intent.Endpoint{
-		ID: intent.EndpointID{Namespace: "none", Name: "watched"}, Link: "cali99", Addrs: []netip.Addr{watchedFlow.Original.Dst}, Profiles: []intent.PolicyID{id},
+		ID: intent.EndpointID{Namespace: "none", Name: "watched"}, Link: "cali99", Addrs: []netip.Addr{watchedFlow.Original.Dst}, Group: intent.GroupOf(intent.Stages{}, id),
 	})
 	p.revoke.InForce(b, false)
 	for {

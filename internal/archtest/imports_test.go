@@ -148,7 +148,7 @@ func TestWhatDecidesKnowsNoBackend(t *testing.T) {
 var decisions = map[string][]string{
 	"rules": {"Policy", "Endpoint", "HostEndpoint", "Spoofable", "Silent", "Mute", "Rejects", "Sets", "PolicyChain", "EndpointChain", "HostChain", "SilentChain", "SpoofChain"},
 	"intent": {
-		"Policy", "PolicyID", "ParsePolicyID", "Endpoint", "EndpointID", "ParseEndpointID", "Tier", "Rule", "Allow", "Deny", "Pass", "Ingress", "Egress", "Workload", "Host",
+		"Policy", "PolicyID", "Endpoint", "EndpointID", "Group", "Groups", "Stages", "Tier", "Rule", "Allow", "Deny", "Pass", "Ingress", "Egress", "Workload", "Host",
 		"ToHostDrop", "ToHostReturn", "ToHostAccept", "Failsafe", "NATOutgoing", "RuleID", "NoRule", "Reason*",
 	},
 	"nftables": {"MatchL4Proto"}, // what a packet must be is a term or a condition

@@ -13,7 +13,7 @@ import (
 // sent is what the batches so far add up to, sets and routes apart.
 type sent struct {
 	endpoints map[string]intent.Endpoint // by datastore key
-	stacks    map[string]*stack          // of those endpoints
+	groups    map[string]*group          // of those endpoints
 	policies  map[intent.PolicyID]*policy.Policy
 	users     map[intent.PolicyID]int            // how many stacks and profile lists refer to it
 	sets      map[intent.PolicyID][]intent.SetID // that it uses
@@ -23,18 +23,24 @@ type sent struct {
 
 func newSent() sent {
 	return sent{
-		endpoints: map[string]intent.Endpoint{}, stacks: map[string]*stack{}, policies: map[intent.PolicyID]*policy.Policy{},
+		endpoints: map[string]intent.Endpoint{}, groups: map[string]*group{}, policies: map[intent.PolicyID]*policy.Policy{},
 		users: map[intent.PolicyID]int{}, sets: map[intent.PolicyID][]intent.SetID{},
 	}
 }
 
 // stack is the tiers, by stage, of all endpoints of a kind to which the same policies apply.
 type stack struct {
-	key   string           // in Graph.stacks
-	tiers [4][]intent.Tier // by policy.Stage; a workload has only the normal ones
-	// Staged is tiers as they would be if staged policies were enforced; nil: no different.
-	staged *[4][]intent.Tier
-	users  int // endpoints
+	key      string // in Graph.stacks
+	enforced intent.Stages
+	staged   *intent.Stages // as they would be if staged policies were enforced; nil: no different
+	users    int            // groups
+}
+
+// group is all endpoints of a stack that have the same profiles.
+type group struct {
+	*intent.Group
+	stack *stack
+	users int // endpoints
 }
 
 // Flush returns the smallest change since the last Flush.
@@ -67,26 +73,24 @@ func (g *Graph) flushHost(b *intent.Batch) {
 func (g *Graph) flushEndpoints(b *intent.Batch) (gone []intent.Key) {
 	for _, key := range slices.Sorted(maps.Keys(g.dirtyLocals)) {
 		old, had := g.sent.endpoints[key]
-		oldStack := g.sent.stacks[key]
+		oldGroup := g.sent.groups[key]
 		if item := g.here.Get(key); item != nil {
-			s := g.stack(item)
-			e := g.endpoint(item.Value, s)
-			g.hold(s)
-			g.count(e.Profiles, 1)
-			g.sent.endpoints[key], g.sent.stacks[key] = e, s
+			now := g.group(item)
+			e := g.endpoint(item.Value, now)
+			g.hold(now)
+			g.sent.endpoints[key], g.sent.groups[key] = e, now
 			if !had || !sameEndpoint(old, e) {
 				g.routes.Set(key, routesOf(e))
 				b.Endpoints = append(b.Endpoints, e)
 			}
 		} else if had {
 			delete(g.sent.endpoints, key)
-			delete(g.sent.stacks, key)
+			delete(g.sent.groups, key)
 			g.routes.Set(key, nil)
 			gone = append(gone, old.ID)
 		}
 		if had {
-			g.count(old.Profiles, -1)
-			g.letGo(oldStack)
+			g.letGo(oldGroup)
 		}
 	}
 	clear(g.dirtyLocals)
@@ -108,25 +112,58 @@ func (g *Graph) stack(item hereItem) *stack {
 	for i, id := range ids {
 		ps[i] = g.applied[id].Policy
 	}
-	s := &stack{key: string(key)}
+	s := &stack{key: string(key), enforced: g.stages(ps, host, false)}
 	if policy.Differs(ps) {
-		s.staged = &[4][]intent.Tier{}
-	}
-	for i := range s.tiers {
-		stage := policy.Stage(i)
-		if !host && stage != policy.Normal {
-			continue
-		}
-		s.tiers[i] = g.order.Tiers(ps, stage, false)
-		if s.staged != nil {
-			s.staged[i] = g.order.Tiers(ps, stage, true)
-		}
+		staged := g.stages(ps, host, true)
+		s.staged = &staged
 	}
 	g.stacks[s.key] = s
 	return s
 }
 
-func (g *Graph) hold(s *stack) {
+// stages puts policies in order, as they are enforced, or as they would be if staged ones were.
+func (g *Graph) stages(ps []*policy.Policy, host, staged bool) intent.Stages {
+	s := intent.Stages{Normal: g.order.Tiers(ps, policy.Normal, staged)}
+	if host {
+		s.Untracked, s.PreDNAT = g.order.Tiers(ps, policy.Untracked, staged), g.order.Tiers(ps, policy.PreDNAT, staged)
+		s.Forward = g.order.Tiers(ps, policy.Forward, staged)
+	}
+	return s.Summed()
+}
+
+// group returns what a local endpoint is asked by: the one value of all that are asked by the same.
+func (g *Graph) group(item hereItem) *group {
+	s, l := g.stack(item), item.Value
+	var profiles []intent.PolicyID
+	if n := len(l.profiles); n > 0 && !l.shut() {
+		profiles = make([]intent.PolicyID, n)
+		for i, name := range l.profiles {
+			profiles[i] = profileID(name)
+		}
+	}
+	made := intent.NewGroup(s.enforced, s.staged, profiles)
+	is := g.groups[made.ID]
+	if is == nil {
+		return &group{Group: made, stack: s}
+	}
+	if is.stack != s { // the same policies, put in order anew
+		g.holdStack(s)
+		g.letGoStack(is.stack)
+		is.stack = s
+	}
+	return is
+}
+
+func (g *Graph) hold(x *group) {
+	if x.users++; x.users > 1 {
+		return
+	}
+	g.groups[x.ID] = x
+	g.count(x.Profiles, 1)
+	g.holdStack(x.stack)
+}
+
+func (g *Graph) holdStack(s *stack) {
 	if s.users++; s.users > 1 {
 		return
 	}
@@ -137,8 +174,17 @@ func (g *Graph) hold(s *stack) {
 	}
 }
 
-// letGo counts one endpoint less. A stack without any is made anew if it is needed again.
-func (g *Graph) letGo(s *stack) {
+// letGo counts one endpoint less. A group or a stack without any is made anew if it is needed again.
+func (g *Graph) letGo(x *group) {
+	if x.users--; x.users > 0 {
+		return
+	}
+	delete(g.groups, x.ID)
+	g.count(x.Profiles, -1)
+	g.letGoStack(x.stack)
+}
+
+func (g *Graph) letGoStack(s *stack) {
 	if s.users--; s.users > 0 {
 		return
 	}
@@ -153,14 +199,15 @@ func (g *Graph) letGo(s *stack) {
 }
 
 func (g *Graph) countAll(s *stack, by int) {
-	all := s.tiers[:]
-	if s.staged != nil {
-		all = slices.Concat(all, s.staged[:])
-	}
-	for _, tiers := range all {
-		for _, t := range tiers {
-			g.count(t.Ingress, by)
-			g.count(t.Egress, by)
+	for _, stages := range []*intent.Stages{&s.enforced, s.staged} {
+		if stages == nil {
+			continue
+		}
+		for _, tiers := range stages.Lists() {
+			for _, t := range tiers {
+				g.count(t.Ingress, by)
+				g.count(t.Egress, by)
+			}
 		}
 	}
 }

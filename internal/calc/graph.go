@@ -63,8 +63,9 @@ type Graph struct {
 
 	dirtyHost     bool // something that host depends on may have changed
 	dirtyLocals   map[string]bool
-	dirtyPolicies map[intent.PolicyID]bool // content or existence changed
-	stacks        map[string]*stack        // present ones, by the policies they are made of
+	dirtyPolicies map[intent.PolicyID]bool  // content or existence changed
+	stacks        map[string]*stack         // present ones, by the policies they are made of
+	groups        map[intent.GroupID]*group // that endpoints in sent have
 	sent          sent
 }
 
@@ -82,7 +83,7 @@ func New(node string, local ...config.Layer) *Graph {
 		node: node, serves: service.New(), routes: route.New(), order: policy.NewOrder(),
 		policies: map[intent.PolicyID]*active{}, applied: map[uint32]*active{}, profiles: map[string]*policy.Policy{}, links: map[string][]string{}, attached: map[string]bool{},
 		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, pools: map[string]pool{}, nodes: map[string][]netip.Prefix{}, unread: map[string]string{}, admitted: map[string]bool{},
-		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, sent: newSent(),
+		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, groups: map[intent.GroupID]*group{}, sent: newSent(),
 	}
 	g.here = label.New(func(_ uint32, l hereItem) { g.dirtyLocals[l.Value.key] = true })
 	g.sets = ipset.New(func(changing func(uint32, sourceItem)) ipset.Labels[sourceItem] {

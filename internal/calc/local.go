@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/twillnet/twill/api"
-	"github.com/twillnet/twill/internal/calc/policy"
 	"github.com/twillnet/twill/internal/intent"
 )
 
@@ -21,6 +20,9 @@ type local struct {
 	profiles  []string
 	closed    string
 }
+
+// shut reports whether it is a host endpoint of which nothing is known but that it is there.
+func (l *local) shut() bool { return l.id.Kind == intent.Host && l.closed != "" }
 
 func (g *Graph) putWorkload(key string, s api.Stored, w *api.WorkloadEndpoint) {
 	own := forced(forced(w.Metadata.Labels, api.LabelNamespace, w.Metadata.Namespace), api.LabelServiceAccount, w.Spec.ServiceAccountName)
@@ -96,24 +98,13 @@ func (g *Graph) linkChanged(link string) {
 }
 
 // endpoint makes the intent of a local endpoint.
-func (g *Graph) endpoint(l *local, s *stack) intent.Endpoint {
-	e := intent.Endpoint{
-		ID: l.id, Label: l.label, Link: l.link, MAC: l.mac, Addrs: l.addrs, Closed: l.closed, Normal: s.tiers[policy.Normal],
-		Untracked: s.tiers[policy.Untracked], PreDNAT: s.tiers[policy.PreDNAT], Forward: s.tiers[policy.Forward],
-	}
-	if s.staged != nil {
-		e.Staged = &intent.Stages{
-			Normal: s.staged[policy.Normal], Untracked: s.staged[policy.Untracked], PreDNAT: s.staged[policy.PreDNAT], Forward: s.staged[policy.Forward],
-		}
-	}
+func (g *Graph) endpoint(l *local, of *group) intent.Endpoint {
+	e := intent.Endpoint{ID: l.id, Label: l.label, Link: l.link, MAC: l.mac, Addrs: l.addrs, Closed: l.closed, Group: of.Group}
 	if g.config.Settings.AllowSourceSpoofing {
 		e.Spoofable = l.spoofable
 	}
-	for _, p := range l.profiles {
-		e.Profiles = append(e.Profiles, profileID(p))
-	}
 	if l.id.Kind == intent.Host {
-		if e.Closed != "" {
+		if l.shut() {
 			return intent.Endpoint{ID: e.ID, Label: e.Label, Link: e.Link, Addrs: e.Addrs, Closed: e.Closed}
 		}
 		return e
@@ -144,13 +135,6 @@ func routesOf(e intent.Endpoint) []intent.Route {
 }
 
 func sameEndpoint(a, b intent.Endpoint) bool {
-	sameTier := func(a, b intent.Tier) bool {
-		return a.Name == b.Name && a.Default == b.Default && slices.Equal(a.Ingress, b.Ingress) && slices.Equal(a.Egress, b.Egress)
-	}
-	same := func(a, b []intent.Tier) bool { return slices.EqualFunc(a, b, sameTier) }
 	return a.ID == b.ID && a.Label == b.Label && a.Link == b.Link && a.MAC == b.MAC && a.Closed == b.Closed &&
-		slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Spoofable, b.Spoofable) && slices.Equal(a.Profiles, b.Profiles) &&
-		same(a.Normal, b.Normal) && same(a.Untracked, b.Untracked) && same(a.PreDNAT, b.PreDNAT) && same(a.Forward, b.Forward) &&
-		(a.Staged == nil) == (b.Staged == nil) && (a.Staged == nil || same(a.Staged.Normal, b.Staged.Normal) &&
-		same(a.Staged.Untracked, b.Staged.Untracked) && same(a.Staged.PreDNAT, b.Staged.PreDNAT) && same(a.Staged.Forward, b.Staged.Forward))
+		slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Spoofable, b.Spoofable) && a.Policies().ID == b.Policies().ID
 }

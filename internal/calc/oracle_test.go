@@ -131,14 +131,14 @@ func endpointLines(e intent.Endpoint) []string {
 		return out
 	}
 	profiles := []string{}
-	for _, p := range e.Profiles {
+	for _, p := range e.Policies().Profiles {
 		profiles = append(profiles, p.Name)
 	}
 	out = append(out, fmt.Sprintf("%s profiles %q", e.ID, profiles))
 	for _, s := range []struct {
 		name  string
 		tiers []intent.Tier
-	}{{"untracked", e.Untracked}, {"pre-DNAT", e.PreDNAT}, {"normal", e.Normal}, {"forward", e.Forward}} {
+	}{{"untracked", e.Policies().Untracked}, {"pre-DNAT", e.Policies().PreDNAT}, {"normal", e.Policies().Normal}, {"forward", e.Policies().Forward}} {
 		if e.ID.Kind == intent.Workload && s.name != "normal" {
 			continue
 		}

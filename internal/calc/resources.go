@@ -106,9 +106,14 @@ func (g *Graph) setTier(name string, r *api.Tier) {
 		return
 	}
 	clear(g.stacks)
-	for key, e := range g.sent.endpoints {
-		as := e.AsStaged()
-		for _, tiers := range [][]intent.Tier{e.Normal, e.Untracked, e.PreDNAT, e.Forward, as.Normal, as.Untracked, as.PreDNAT, as.Forward} {
+	for key, x := range g.sent.groups {
+		lists := x.Lists()
+		all := lists[:]
+		if x.Staged != nil {
+			staged := x.Staged.Lists()
+			all = append(all, staged[:]...)
+		}
+		for _, tiers := range all {
 			if slices.ContainsFunc(tiers, func(t intent.Tier) bool { return t.Name == name }) {
 				g.dirtyLocals[key] = true
 			}

@@ -23,10 +23,10 @@ func TestATierThatCannotBeReadComesAfterAllKnownOnesAndEndsInDeny(t *testing.T) 
 	})
 	g.Flush()
 	es := g.Intents().Endpoints
-	if len(es) != 1 || len(es[0].Normal) != 2 {
+	if len(es) != 1 || len(es[0].Policies().Normal) != 2 {
 		t.Fatalf("endpoints %+v, want one with two tiers", es)
 	}
-	if last := es[0].Normal[1]; last.Name != "t" || last.Default != intent.Deny {
+	if last := es[0].Policies().Normal[1]; last.Name != "t" || last.Default != intent.Deny {
 		t.Errorf("last tier is %+v, want t, which ends in Deny", last)
 	}
 }

@@ -229,8 +229,7 @@ func (e EndpointID) String() string {
 	return "workload/" + e.Namespace + "/" + e.Name
 }
 
-// Endpoint is a local endpoint with its policies by stage (docs/design/stages.md). A
-// workload has only Normal; a host may have all four.
+// Endpoint is a local endpoint.
 type Endpoint struct {
 	ID        EndpointID
 	Label     string       // for people: namespace/pod, or the host endpoint's name
@@ -238,33 +237,8 @@ type Endpoint struct {
 	MAC       string       // empty: unknown
 	Addrs     []netip.Addr // a workload's own; a host's expected
 	Spoofable []netip.Prefix
-	Untracked []Tier
-	PreDNAT   []Tier
-	Normal    []Tier
-	Forward   []Tier
-	Profiles  []PolicyID
+	Group     *Group // what it is asked by; nil: no policy and no profile, see Policies
 	Closed    string // why it must carry no traffic at all; empty: it may
-	// Staged are the lists as they would be if staged policies were enforced; nil: no staged policy changes them.
-	Staged *Stages
-}
-
-// Stages are the tiers of an endpoint, by stage.
-type Stages struct{ Untracked, PreDNAT, Normal, Forward []Tier }
-
-// AsStaged is the endpoint as it would be if staged policies were enforced.
-func (e Endpoint) AsStaged() Endpoint {
-	if s := e.Staged; s != nil {
-		e.Untracked, e.PreDNAT, e.Normal, e.Forward = s.Untracked, s.PreDNAT, s.Normal, s.Forward
-	}
-	return e
-}
-
-// Tier is the policies of one tier that apply to one endpoint, in order. A
-// direction without any policy is skipped; otherwise it ends in Default.
-type Tier struct {
-	Name            string
-	Default         Action // Deny or Pass
-	Ingress, Egress []PolicyID
 }
 
 // RouteKind says what a route does.

@@ -83,7 +83,7 @@ func (j *judge) hostEarly() (Verdict, bool) {
 	}
 	// "`*` host endpoints ignore doNotTrack"
 	if e.Link != "*" && !j.failsafe(intent.Ingress, false) && !j.failsafe(intent.Egress, true) {
-		switch j.tiers(stageUntracked, e, e.Untracked, intent.Ingress, j.p) {
+		switch j.tiers(stageUntracked, e, e.Policies().Untracked, intent.Ingress, j.p) {
 		case intent.Deny:
 			return j.last, true
 		case intent.Allow:
@@ -100,7 +100,7 @@ func (j *judge) hostEarly() (Verdict, bool) {
 	if failsafe(j.s.host.FailsafeIn, before.Proto, before.Src, before.DstPort) {
 		return Verdict{}, false
 	}
-	switch j.tiers(stagePreDNAT, e, e.PreDNAT, intent.Ingress, before) {
+	switch j.tiers(stagePreDNAT, e, e.Policies().PreDNAT, intent.Ingress, before) {
 	case intent.Deny:
 		return j.last, true
 	case intent.Allow:
@@ -113,7 +113,7 @@ func (j *judge) hostEarly() (Verdict, bool) {
 func (j *judge) hostOut() Verdict {
 	e, ok := j.s.hostEndpoint(j.p.OutLink)
 	if ok && e.Link != "*" && !j.failsafe(intent.Egress, false) && !j.failsafe(intent.Ingress, true) {
-		switch j.tiers(stageUntracked, e, e.Untracked, intent.Egress, j.p) {
+		switch j.tiers(stageUntracked, e, e.Policies().Untracked, intent.Egress, j.p) {
 		case intent.Deny:
 			return j.last
 		case intent.Allow:
@@ -129,7 +129,7 @@ func (j *judge) hostOut() Verdict {
 	if j.failsafe(intent.Egress, false) {
 		return j.without(true, intent.ReasonFailsafe)
 	}
-	j.all(stageHost, e, e.Normal, intent.Egress)
+	j.all(stageHost, e, e.Policies().Normal, intent.Egress)
 	return j.last
 }
 
@@ -161,7 +161,7 @@ func failsafe(list []intent.Failsafe, proto uint8, other netip.Addr, port uint16
 // toHost is a packet for a local process.
 func (j *judge) toHost(from intent.Endpoint, fromWorkload bool) Verdict {
 	if fromWorkload {
-		if !j.all(stageWorkload, from, from.Normal, intent.Egress) {
+		if !j.all(stageWorkload, from, from.Policies().Normal, intent.Egress) {
 			return j.last
 		}
 		switch j.s.host.EndpointToHost {
@@ -176,7 +176,7 @@ func (j *judge) toHost(from intent.Endpoint, fromWorkload bool) Verdict {
 		if j.failsafe(intent.Ingress, false) {
 			return j.without(true, intent.ReasonFailsafe)
 		}
-		j.all(stageHost, e, e.Normal, intent.Ingress)
+		j.all(stageHost, e, e.Policies().Normal, intent.Ingress)
 		return j.last
 	}
 	return j.passed()
@@ -188,10 +188,10 @@ func (j *judge) forwarded(from, to intent.Endpoint, fromWorkload, toWorkload boo
 	if e, ok := j.s.hostEndpoint(j.p.InLink); ok && !fromWorkload && !j.skipsIn && !j.through(e, intent.Ingress) {
 		return j.last
 	}
-	if fromWorkload && !j.all(stageWorkload, from, from.Normal, intent.Egress) {
+	if fromWorkload && !j.all(stageWorkload, from, from.Policies().Normal, intent.Egress) {
 		return j.last
 	}
-	if toWorkload && !j.all(stageWorkload, to, to.Normal, intent.Ingress) {
+	if toWorkload && !j.all(stageWorkload, to, to.Policies().Normal, intent.Ingress) {
 		return j.last
 	}
 	if e, ok := j.s.hostEndpoint(j.p.OutLink); ok && !toWorkload && !j.through(e, intent.Egress) {
@@ -206,7 +206,7 @@ func (j *judge) through(e intent.Endpoint, dir intent.Direction) bool {
 		j.decide(false, Step{Stage: stageForward, Endpoint: e.ID, Outcome: intent.ReasonClosed, By: intent.RuleID{Direction: dir, Index: intent.NoRule}})
 		return false
 	}
-	return j.tiers(stageForward, e, e.Forward, dir, j.p) != intent.Deny
+	return j.tiers(stageForward, e, e.Policies().Forward, dir, j.p) != intent.Deny
 }
 
 // all is tiers, then profiles, then drop. It reports whether the packet passed.
@@ -218,7 +218,7 @@ func (j *judge) all(stage string, e intent.Endpoint, tiers []intent.Tier, dir in
 	if a := j.tiers(stage, e, tiers, dir, j.p); a != intent.Pass {
 		return a == intent.Allow
 	}
-	for _, id := range e.Profiles {
+	for _, id := range e.Policies().Profiles {
 		switch j.policy(Step{Stage: stage, Endpoint: e.ID}, id, dir, j.p) {
 		case intent.Allow:
 			return true

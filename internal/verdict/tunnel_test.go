@@ -14,7 +14,7 @@ func TestWhatSettingsForbidWhateverPolicySays(t *testing.T) {
 	any := []intent.Rule{{Action: intent.Allow}}
 	base := intent.Batch{
 		Policies:  []intent.Policy{{ID: open, Ingress: any, Egress: any}},
-		Endpoints: []intent.Endpoint{{ID: intent.EndpointID{Namespace: "prod", Name: "web"}, Link: "cali1", Profiles: []intent.PolicyID{open}}},
+		Endpoints: []intent.Endpoint{{ID: intent.EndpointID{Namespace: "prod", Name: "web"}, Link: "cali1", Group: intent.GroupOf(intent.Stages{}, open)}},
 	}
 	out := verdict.Packet{InLink: "cali1", OutLink: "eth0", Src: netip.MustParseAddr("10.65.0.1"), Dst: netip.MustParseAddr("192.0.2.2")}
 	in := verdict.Packet{InLink: "eth0", OutLink: "cali1", Src: out.Dst, Dst: out.Src}

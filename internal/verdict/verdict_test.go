@@ -18,7 +18,7 @@ var (
 func wl(name, link string, tiers ...intent.Tier) intent.Endpoint {
 	return intent.Endpoint{
 		ID:   intent.EndpointID{Kind: intent.Workload, Namespace: "ns", Name: name},
-		Link: link, Normal: tiers, Profiles: []intent.PolicyID{allow},
+		Link: link, Group: intent.GroupOf(intent.Stages{Normal: tiers}, allow),
 	}
 }
 
@@ -110,17 +110,17 @@ func TestHostStages(t *testing.T) {
 	}{
 		{"host-normal without a policy and profile drops", intent.Endpoint{ID: id, Link: "eth1"}, packet("eth1", "", 6, 80), false},
 		{"forward without a policy allows", intent.Endpoint{ID: id, Link: "eth1"}, packet("eth1", "eth0", 6, 80), true},
-		{"forward ends its tier", intent.Endpoint{ID: id, Link: "eth1", Forward: list(in)}, packet("eth1", "eth0", 6, 91), false},
-		{"untracked has no end of tier", intent.Endpoint{ID: id, Link: "eth1", Untracked: list(raw)}, packet("eth1", "eth0", 1, 0), true},
-		{"an untracked allow skips host-normal", intent.Endpoint{ID: id, Link: "eth1", Untracked: list(raw)}, packet("eth1", "", 6, 80), true},
-		{"an untracked allow does not skip workload policy", intent.Endpoint{ID: id, Link: "eth1", Untracked: list(raw)}, packet("eth1", "cali2", 6, 91), false},
-		{"untracked does not accept established", intent.Endpoint{ID: id, Link: "eth1", Untracked: list(raw)}, with(packet("eth1", "eth0", 17, 80), func(p *Packet) { p.State = Established }), false},
-		{"a wildcard ignores untracked", intent.Endpoint{ID: id, Link: "*", Untracked: list(raw)}, packet("eth1", "eth0", 17, 80), true},
-		{"pre-DNAT sees the original destination", intent.Endpoint{ID: id, Link: "eth1", PreDNAT: list(in)}, with(packet("eth1", "", 6, 9), func(p *Packet) {
+		{"forward ends its tier", intent.Endpoint{ID: id, Link: "eth1", Group: intent.GroupOf(intent.Stages{Forward: list(in)})}, packet("eth1", "eth0", 6, 91), false},
+		{"untracked has no end of tier", intent.Endpoint{ID: id, Link: "eth1", Group: intent.GroupOf(intent.Stages{Untracked: list(raw)})}, packet("eth1", "eth0", 1, 0), true},
+		{"an untracked allow skips host-normal", intent.Endpoint{ID: id, Link: "eth1", Group: intent.GroupOf(intent.Stages{Untracked: list(raw)})}, packet("eth1", "", 6, 80), true},
+		{"an untracked allow does not skip workload policy", intent.Endpoint{ID: id, Link: "eth1", Group: intent.GroupOf(intent.Stages{Untracked: list(raw)})}, packet("eth1", "cali2", 6, 91), false},
+		{"untracked does not accept established", intent.Endpoint{ID: id, Link: "eth1", Group: intent.GroupOf(intent.Stages{Untracked: list(raw)})}, with(packet("eth1", "eth0", 17, 80), func(p *Packet) { p.State = Established }), false},
+		{"a wildcard ignores untracked", intent.Endpoint{ID: id, Link: "*", Group: intent.GroupOf(intent.Stages{Untracked: list(raw)})}, packet("eth1", "eth0", 17, 80), true},
+		{"pre-DNAT sees the original destination", intent.Endpoint{ID: id, Link: "eth1", Group: intent.GroupOf(intent.Stages{PreDNAT: list(in)})}, with(packet("eth1", "", 6, 9), func(p *Packet) {
 			p.OrigDst, p.OrigDstPort = netip.MustParseAddr("10.0.0.9"), 80
 		}), true},
-		{"a wildcard's egress is not applied to a local workload", intent.Endpoint{ID: id, Link: "*", Normal: list(raw)}, packet("", "cali1", 17, 80), true},
-		{"what a local process sends is judged", intent.Endpoint{ID: id, Link: "eth1", Normal: list(raw)}, packet("", "eth1", 17, 80), false},
+		{"a wildcard's egress is not applied to a local workload", intent.Endpoint{ID: id, Link: "*", Group: intent.GroupOf(intent.Stages{Normal: list(raw)})}, packet("", "cali1", 17, 80), true},
+		{"what a local process sends is judged", intent.Endpoint{ID: id, Link: "eth1", Group: intent.GroupOf(intent.Stages{Normal: list(raw)})}, packet("", "eth1", 17, 80), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if v := node(tt.hep).Judge(tt.p); v.Allowed != tt.want {

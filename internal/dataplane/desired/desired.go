@@ -46,7 +46,7 @@ type State struct {
 	configured bool // host was sent
 	inSync     bool
 	setUsers   index[intent.SetID, intent.PolicyID]
-	policyUser index[intent.PolicyID, intent.EndpointID]
+	groups     intent.Groups // of endpoints
 	linkUsers  index[string, intent.EndpointID]
 
 	// What of it must be looked at anew.
@@ -90,7 +90,7 @@ func New(cfg Config) *State {
 	s := &State{
 		cfg:  cfg,
 		sets: map[intent.SetID]*set{}, policies: map[intent.PolicyID]*policy{}, endpoints: map[intent.EndpointID]*endpoint{},
-		setUsers: index[intent.SetID, intent.PolicyID]{}, policyUser: index[intent.PolicyID, intent.EndpointID]{},
+		setUsers:  index[intent.SetID, intent.PolicyID]{},
 		linkUsers: index[string, intent.EndpointID]{}, waiting: index[string, intent.Key]{},
 		dirtyPolicies: map[intent.PolicyID]struct{}{}, dirtyEndpoints: map[intent.EndpointID]struct{}{}, dirtyLinks: map[string]struct{}{},
 		callable: map[intent.PolicyID]bool{}, uncallable: map[intent.PolicyID]string{}, over: map[intent.PolicyID]string{},

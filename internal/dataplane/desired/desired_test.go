@@ -13,6 +13,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/dataplane/sim"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 )
 
 // node is a dataplane in memory.
@@ -89,7 +90,7 @@ func wl(name, link string, policies ...string) intent.Endpoint {
 	for _, p := range policies {
 		t.Ingress, t.Egress = append(t.Ingress, np(p)), append(t.Egress, np(p))
 	}
-	return intent.Endpoint{ID: intent.EndpointID{Namespace: "prod", Name: name}, Link: link, Normal: []intent.Tier{t}}
+	return intent.Endpoint{ID: intent.EndpointID{Namespace: "prod", Name: name}, Link: link, Group: intent.GroupOf(intent.Stages{Normal: []intent.Tier{t}})}
 }
 
 // web is a node with a workload, whose policy asks for a set.
@@ -123,7 +124,7 @@ func TestWhatLacksSomethingIsClosed(t *testing.T) {
 		{name: "its policy goes", then: removed(np("p")), want: "closed", why: "policy NetworkPolicy/prod/p was not sent"},
 		{name: "its policy asks for a set that is not there", then: intent.Batch{Policies: []intent.Policy{pol("p", inSet(intent.Allow, "no"))}}, want: "closed", why: "set no was not sent"},
 		{name: "its policy cannot be read", then: intent.Batch{Policies: []intent.Policy{{ID: np("p"), Closed: "cannot be read"}}}, want: "open to web"},
-		{name: "it names another policy", then: other(func(e *intent.Endpoint) { e.Profiles = []intent.PolicyID{np("no")} }), want: "closed", why: "prod/no was not sent"},
+		{name: "it names another policy", then: other(func(e *intent.Endpoint) { intenttest.Profiles(e, np("no")) }), want: "closed", why: "prod/no was not sent"},
 		{name: "it is closed itself", then: other(func(e *intent.Endpoint) { e.Closed = "has no address" }), want: "closed", why: "has no address"},
 		{name: "it goes", then: removed(wl("web", "").ID), want: "nobody's"},
 		{name: "it has another interface", then: other(func(e *intent.Endpoint) { e.Link = "cali2" }), want: "nobody's"},
@@ -365,7 +366,7 @@ func TestARestatementIsAFreshStart(t *testing.T) {
 	b := web()
 	b.Host = &intent.HostSettings{NAT: intent.NATOutgoing{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Pool: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}
 	h := hep("h", "*")
-	h.Normal = ask("rejects")
+	intenttest.Normal(&h, ask("rejects")...)
 	b.Policies = append(b.Policies, pol("rejects", intent.Rule{Reject: true}))
 	b.Endpoints = append(b.Endpoints, h, wl("shut", "cali2", "no"))
 	said := func(c desired.Changes) string {

@@ -145,7 +145,7 @@ func (s *State) closeHost(st hostStage, e *endpoint, other intent.EndpointID, li
 // askSilently leads a chain that is called from postrouting to the silent chains of policies that reject: the kernel refuses
 // the whole transaction if a chain that rejects can be reached from there.
 func (s *State) askSilently(c rules.Chain, e *endpoint) {
-	for _, id := range e.policies {
+	for _, id := range s.policiesOf(e) {
 		if p := s.policies[id]; p == nil || !rules.Rejects(s.within(p.Policy), intent.Egress) {
 			continue
 		}
@@ -333,7 +333,7 @@ func (s *State) noteStages() {
 				}
 			}
 		}
-		for _, id := range egressOf(e.Normal, e.Profiles) {
+		for _, id := range egressOf(e.Policies()) {
 			mute[id] = true
 		}
 	}
@@ -345,9 +345,9 @@ func (s *State) noteStages() {
 	s.hosts.early, s.hosts.mute = early, mute
 }
 
-func egressOf(tiers []intent.Tier, profiles []intent.PolicyID) []intent.PolicyID {
-	out := slices.Clone(profiles)
-	for _, t := range tiers {
+func egressOf(g *intent.Group) []intent.PolicyID {
+	out := slices.Clone(g.Profiles)
+	for _, t := range g.Normal {
 		out = append(out, t.Egress...)
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/dataplane/sim"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 )
 
 func hep(name, link string) intent.Endpoint {
@@ -34,27 +35,27 @@ func TestHostEndpointsAreAskedAtTheirStages(t *testing.T) {
 		p    sim.Packet
 		want string // how it ends
 	}{
-		{"in, allowed", with(hep("h", "eth0"), func(e *intent.Endpoint) { e.Normal = ask("web") }), tcp("eth0", "", 80), "passes"},
-		{"in, no rule of the tier", with(hep("h", "eth0"), func(e *intent.Endpoint) { e.Normal = ask("web") }), tcp("eth0", "", 81), intent.ReasonEndOfTier},
+		{"in, allowed", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.Normal(e, ask("web")...) }), tcp("eth0", "", 80), "passes"},
+		{"in, no rule of the tier", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.Normal(e, ask("web")...) }), tcp("eth0", "", 81), intent.ReasonEndOfTier},
 		{"in, no policy at all", hep("h", "eth0"), tcp("eth0", "", 80), intent.ReasonNoProfileMatch},
 		{"in, by another interface", hep("h", "eth0"), tcp("eth1", "", 80), "passes"},
 		{"in, for all interfaces", hep("h", "*"), tcp("eth1", "", 80), intent.ReasonNoProfileMatch},
 		{"in, by the address of the interface", with(hep("h", ""), func(e *intent.Endpoint) { e.Addrs = []netip.Addr{addr("198.51.100.7")} }), tcp("up0", "", 80), intent.ReasonNoProfileMatch},
 		{"in, failsafe", hep("h", "eth0"), tcp("eth0", "", 22), "passes"},
 		{"out, failsafe is another", hep("h", "eth0"), tcp("", "eth0", 22), intent.ReasonNoProfileMatch},
-		{"out, rejected in silence", with(hep("h", "eth0"), func(e *intent.Endpoint) { e.Normal = ask("rejects") }), tcp("", "eth0", 80), intent.ReasonRule},
-		{"in, rejected", with(hep("h", "eth0"), func(e *intent.Endpoint) { e.Normal = ask("rejects") }), tcp("eth0", "", 80), intent.ReasonRule + ", told"},
-		{"forwarded, nobody says anything", with(hep("h", "eth0"), func(e *intent.Endpoint) { e.Normal = ask("none") }), tcp("eth0", "eth1", 80), "passes"},
-		{"forwarded, the end of a tier", with(hep("h", "eth0"), func(e *intent.Endpoint) { e.Forward = ask("web") }), tcp("eth0", "eth1", 81), intent.ReasonEndOfTier},
-		{"forwarded out, the end of a tier", with(hep("h", "eth1"), func(e *intent.Endpoint) { e.Forward = ask("web") }), tcp("eth0", "eth1", 81), intent.ReasonEndOfTier},
-		{"before DNAT no end of a tier", with(hep("h", "eth0"), func(e *intent.Endpoint) { e.PreDNAT = ask("none") }), tcp("eth0", "eth1", 81), "passes"},
-		{"before DNAT a deny, of what is forwarded, too", with(hep("h", "eth0"), func(e *intent.Endpoint) { e.PreDNAT = ask("deny") }), tcp("eth0", "eth1", 81), intent.ReasonRule},
-		{"what was allowed early is not asked about again", with(hep("h", "eth0"), func(e *intent.Endpoint) { e.PreDNAT = ask("web") }), tcp("eth0", "", 80), "passes"},
-		{"untracked, rejected in silence", with(hep("h", "eth0"), func(e *intent.Endpoint) { e.Untracked = ask("rejects") }), tcp("eth0", "", 80), intent.ReasonRule},
-		{"untracked out, and allowed", with(hep("h", "eth0"), func(e *intent.Endpoint) { e.Untracked = ask("web") }), tcp("", "eth0", 80), "passes"},
-		{"the one for all interfaces has no untracked stage", with(hep("h", "*"), func(e *intent.Endpoint) { e.Untracked, e.Normal = ask("deny"), ask("web") }), tcp("eth0", "", 80), "passes"},
+		{"out, rejected in silence", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.Normal(e, ask("rejects")...) }), tcp("", "eth0", 80), intent.ReasonRule},
+		{"in, rejected", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.Normal(e, ask("rejects")...) }), tcp("eth0", "", 80), intent.ReasonRule + ", told"},
+		{"forwarded, nobody says anything", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.Normal(e, ask("none")...) }), tcp("eth0", "eth1", 80), "passes"},
+		{"forwarded, the end of a tier", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.Forward(e, ask("web")...) }), tcp("eth0", "eth1", 81), intent.ReasonEndOfTier},
+		{"forwarded out, the end of a tier", with(hep("h", "eth1"), func(e *intent.Endpoint) { intenttest.Forward(e, ask("web")...) }), tcp("eth0", "eth1", 81), intent.ReasonEndOfTier},
+		{"before DNAT no end of a tier", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.PreDNAT(e, ask("none")...) }), tcp("eth0", "eth1", 81), "passes"},
+		{"before DNAT a deny, of what is forwarded, too", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.PreDNAT(e, ask("deny")...) }), tcp("eth0", "eth1", 81), intent.ReasonRule},
+		{"what was allowed early is not asked about again", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.PreDNAT(e, ask("web")...) }), tcp("eth0", "", 80), "passes"},
+		{"untracked, rejected in silence", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.Untracked(e, ask("rejects")...) }), tcp("eth0", "", 80), intent.ReasonRule},
+		{"untracked out, and allowed", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.Untracked(e, ask("web")...) }), tcp("", "eth0", 80), "passes"},
+		{"the one for all interfaces has no untracked stage", with(hep("h", "*"), func(e *intent.Endpoint) { intenttest.Untracked(e, ask("deny")...); intenttest.Normal(e, ask("web")...) }), tcp("eth0", "", 80), "passes"},
 		{"closed", with(hep("h", "eth0"), func(e *intent.Endpoint) { e.Closed = "cannot be read" }), tcp("eth0", "eth1", 80), intent.ReasonClosed},
-		{"a policy is missing", with(hep("h", "eth0"), func(e *intent.Endpoint) { e.Normal = ask("no") }), tcp("eth0", "", 80), intent.ReasonClosed},
+		{"a policy is missing", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.Normal(e, ask("no")...) }), tcp("eth0", "", 80), intent.ReasonClosed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t, desired.Config{})

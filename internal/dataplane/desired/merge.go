@@ -23,11 +23,10 @@ type policy struct {
 	sets []intent.SetID
 }
 
-// endpoint is an endpoint as wanted, and the policies that it asks for.
+// endpoint is an endpoint as wanted.
 type endpoint struct {
 	intent.Endpoint
-	policies []intent.PolicyID
-	open     bool // it may carry traffic: its chains are wanted
+	open bool // it may carry traffic: its chains are wanted
 }
 
 // hostKey names the settings.
@@ -130,11 +129,8 @@ func (s *State) mergeEndpoint(in intent.Endpoint) {
 	key := intent.Key(in.ID)
 	s.another(key)
 	s.touched[key] = struct{}{}
-	e := &endpoint{Endpoint: in, policies: policiesOf(in)}
-	s.endpoints[in.ID] = e
-	for _, id := range e.policies {
-		s.policyUser.add(id, in.ID)
-	}
+	s.endpoints[in.ID] = &endpoint{Endpoint: in}
+	s.groups.Join(in)
 	if in.ID.Kind == intent.Workload && in.Link != "" {
 		s.linkUsers.add(in.Link, in.ID)
 	}
@@ -143,22 +139,9 @@ func (s *State) mergeEndpoint(in intent.Endpoint) {
 }
 
 func (s *State) unlinkEndpoint(e *endpoint) {
-	for _, id := range e.policies {
-		s.policyUser.remove(id, e.ID)
-	}
+	s.groups.Leave(e.Endpoint)
 	s.linkUsers.remove(e.Link, e.ID)
 	s.dirtyLinks[e.Link] = struct{}{}
-}
-
-// policiesOf are all policies and profiles that an endpoint's chains call.
-func policiesOf(e intent.Endpoint) []intent.PolicyID {
-	ids := append([]intent.PolicyID(nil), e.Profiles...)
-	for _, tiers := range [][]intent.Tier{e.Untracked, e.PreDNAT, e.Normal, e.Forward} {
-		for _, t := range tiers {
-			ids = append(append(ids, t.Ingress...), t.Egress...)
-		}
-	}
-	return ids
 }
 
 func (s *State) remove(key intent.Key) {

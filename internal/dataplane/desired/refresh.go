@@ -25,7 +25,7 @@ func (s *State) refresh() {
 			if callable == s.callable[id] && why == s.uncallable[id] {
 				continue
 			}
-			for e := range s.policyUser[id] {
+			for e := range s.groups.Users(id) {
 				s.recheckEndpoint(e)
 			}
 		}
@@ -168,12 +168,15 @@ func (s *State) recheckEndpoint(id intent.EndpointID) {
 	}
 }
 
+// policiesOf are all policies and profiles that an endpoint's chains call.
+func (s *State) policiesOf(e *endpoint) []intent.PolicyID { return s.groups.Policies(e.Policies().ID) }
+
 // needs says what an endpoint lacks to carry traffic.
 func (s *State) needs(e *endpoint) error {
 	if len(e.Link) > maxLink {
 		return fmt.Errorf("interface name %q is too long", e.Link)
 	}
-	for _, id := range e.policies {
+	for _, id := range s.policiesOf(e) {
 		if !s.callable[id] {
 			return s.usable(id)
 		}

@@ -146,7 +146,7 @@ func (c *Collector) InForce(b intent.Batch, _ bool) {
 		if e.ID.Kind == intent.Host {
 			label = "host/" + e.ID.Name
 		}
-		n := endpoint{label: label, link: e.Link, addrs: e.Addrs, staged: e.Staged != nil}
+		n := endpoint{label: label, link: e.Link, addrs: e.Addrs, staged: e.Policies().Staged != nil}
 		c.endpoints[e.ID] = n
 		if _, taken := c.byLink[e.Link]; e.Link != "" && (e.Closed == "" || !taken) { // an open one comes first
 			c.byLink[e.Link] = e.ID

@@ -13,6 +13,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel/nflog"
 	"github.com/twillnet/twill/internal/kernel/packet"
 	"github.com/twillnet/twill/internal/verdict"
@@ -243,7 +244,7 @@ func TestWhatStagedPoliciesWouldHaveDecided(t *testing.T) {
 			var asked verdict.Packet
 			c := node(func(p verdict.Packet) verdict.Verdict { asked = p; return verdict.Verdict{Decision: tt.would} })
 			e := db
-			e.Staged = &intent.Stages{}
+			intenttest.Staged(&e)
 			c.InForce(intent.Batch{Endpoints: []intent.Endpoint{e}}, false)
 			c.report(via(told(c, tt.is, addrWeb, addrDB), linkWeb, linkDB))
 			f, counts := c.Last(1)[0], c.Counts()
@@ -272,7 +273,7 @@ func TestCountsOfStagedPoliciesDoNotGrowWithPods(t *testing.T) {
 	})
 	for i := range 50 {
 		e := workload("pod"+strconv.Itoa(i), "cali2", addrDB)
-		e.Staged = &intent.Stages{}
+		intenttest.Staged(&e)
 		here = e.ID
 		c.InForce(intent.Batch{Endpoints: []intent.Endpoint{e}}, false)
 		c.report(via(told(c, ruleOf(np, intent.Ingress, 0, true), addrWeb, addrDB), linkWeb, linkDB))
@@ -300,7 +301,7 @@ func TestStagedPoliciesAreNotAskedInVain(t *testing.T) {
 	}
 	look(told(c, d, addrFar, addrDB), 0) // nobody has any
 	e := db
-	e.Staged = &intent.Stages{}
+	intenttest.Staged(&e)
 	c.InForce(intent.Batch{Endpoints: []intent.Endpoint{e}}, false)
 	early := told(c, d, addrFar, addrDB)
 	early.Early = true

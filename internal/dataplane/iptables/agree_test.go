@@ -6,11 +6,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"testing"
 
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/seedtest"
 	"github.com/twillnet/twill/internal/verdict"
@@ -145,11 +147,12 @@ func (r random) batch() intent.Batch {
 			p := r.policy(intent.PolicyID{Kind: "GlobalNetworkPolicy", Name: fmt.Sprintf("p%d.%d", i, j)})
 			b.Policies, t.Ingress = append(b.Policies, p), append(t.Ingress, p.ID)
 		}
-		e.Normal = append(e.Normal, t)
+		intenttest.Normal(&e, append(slices.Clone(e.Policies().Normal), t)...)
 	}
 	for i := range 2 {
 		p := r.policy(intent.PolicyID{Kind: "Profile", Name: fmt.Sprint("k", i)})
-		b.Policies, e.Profiles = append(b.Policies, p), append(e.Profiles, p.ID)
+		b.Policies = append(b.Policies, p)
+		intenttest.Profiles(&e, append(slices.Clone(e.Policies().Profiles), p.ID)...)
 	}
 	b.Endpoints = []intent.Endpoint{e}
 	return b

@@ -34,10 +34,10 @@ func nodeBatch() intent.Batch {
 			{ID: raw, Ingress: all, Egress: all},
 		},
 		Endpoints: []intent.Endpoint{
-			{ID: pod, Label: "prod/web-0", Link: "cali1", Spoofable: prefixes("10.9.0.0/24", "fd09::/64"), Profiles: []intent.PolicyID{kns}, Normal: append(tier(gnp), tier(np)...)},
+			{ID: pod, Label: "prod/web-0", Link: "cali1", Spoofable: prefixes("10.9.0.0/24", "fd09::/64"), Group: intent.GroupOf(intent.Stages{Normal: append(tier(gnp), tier(np)...)}, kns)},
 			{ID: intent.EndpointID{Namespace: "prod", Name: "shut"}, Link: "tap9", Closed: "has no address"},
-			{ID: host, Link: "eth0", Untracked: tier(raw), PreDNAT: tier(early), Forward: tier(gnp), Normal: tier(gnp)},
-			{ID: intent.EndpointID{Kind: intent.Host, Name: "others"}, Link: "*", Normal: tier(gnp)},
+			{ID: host, Link: "eth0", Group: intent.GroupOf(intent.Stages{Untracked: tier(raw), PreDNAT: tier(early), Forward: tier(gnp), Normal: tier(gnp)})},
+			{ID: intent.EndpointID{Kind: intent.Host, Name: "others"}, Link: "*", Group: intent.GroupOf(intent.Stages{Normal: tier(gnp)})},
 		},
 		Host: &intent.HostSettings{
 			EndpointToHost: intent.ToHostReturn,

@@ -9,6 +9,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 )
 
 // world is chains of one table, which the golden texts are made of.
@@ -175,11 +176,11 @@ var (
 // workload is a pod with two tiers and a profile.
 func workload() []rules.Chain {
 	e := intent.Endpoint{
-		ID: pod, Label: "prod/web-0", Link: "cali1", Spoofable: prefixes("10.9.0.0/24", "fd09::/64"), Profiles: []intent.PolicyID{kns},
-		Normal: []intent.Tier{
+		ID: pod, Label: "prod/web-0", Link: "cali1", Spoofable: prefixes("10.9.0.0/24", "fd09::/64"),
+		Group: intent.GroupOf(intent.Stages{Normal: []intent.Tier{
 			{Name: "security", Default: intent.Pass, Ingress: []intent.PolicyID{gnp}, Egress: []intent.PolicyID{gnp}},
 			{Name: "default", Default: intent.Deny, Ingress: []intent.PolicyID{np}},
-		},
+		}}, kns),
 	}
 	ps := []intent.Policy{
 		{ID: gnp, Ingress: []intent.Rule{
@@ -226,9 +227,10 @@ func chainsOf(b intent.Batch, names ...string) []rules.Chain {
 // hostChains are of a host endpoint at an early stage, where Allow has a form of its own.
 func hostChains(s rules.Stage) []rules.Chain {
 	tiers := []intent.Tier{{Name: "default", Default: intent.Deny, Ingress: []intent.PolicyID{gnp}}}
-	e := intent.Endpoint{ID: host, Link: "eth0", PreDNAT: tiers}
+	e := intent.Endpoint{ID: host, Link: "eth0", Group: intent.GroupOf(intent.Stages{PreDNAT: tiers})}
 	if s == rules.Untracked {
-		e.Untracked, e.PreDNAT = tiers, nil
+		intenttest.Untracked(&e, tiers...)
+		intenttest.PreDNAT(&e)
 	}
 	p := intent.Policy{ID: gnp, Ingress: []intent.Rule{
 		{Action: intent.Allow, Protocol: 6, Src: intent.Peer{Sets: []intent.SetID{"s:peers"}}, Dst: intent.Peer{Ports: ports("179")}},

@@ -16,6 +16,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/flows"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/nflog"
 	"github.com/twillnet/twill/internal/kernel/nftables"
@@ -58,7 +59,7 @@ func newFlood(b *testing.B, log, read, also bool) *flood {
 	}
 	p := pol("p", append(rs, intent.Rule{Action: intent.Allow, Protocol: 17, Dst: intent.Peer{Ports: []intent.PortRange{{Min: 53, Max: 53}}}}, intent.Rule{Action: intent.Deny}), nil)
 	batch.Policies = append(batch.Policies, p)
-	batch.Endpoints[1].Normal = []intent.Tier{tier("t", intent.Deny, []intent.PolicyID{p.ID}, nil)}
+	intenttest.Normal(&batch.Endpoints[1], tier("t", intent.Deny, []intent.PolicyID{p.ID}, nil))
 	batch.Host = &intent.HostSettings{ReportAllowed: also}
 	f.d.Merge(batch)
 	apply(b, f.d)

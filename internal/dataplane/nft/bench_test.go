@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 )
 
 func host(i int) intent.Member {
@@ -42,7 +43,7 @@ func node(members, policies int) intent.Batch {
 		for j := range policies {
 			ids = append(ids, np(fmt.Sprintf("np-%d", (i*9+j)%900)))
 		}
-		e.Normal = []intent.Tier{tier("default", intent.Deny, ids, ids)}
+		intenttest.Normal(&e, tier("default", intent.Deny, ids, ids))
 		b.Endpoints = append(b.Endpoints, e)
 	}
 	return b

@@ -13,6 +13,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 	"github.com/twillnet/twill/internal/kernel/nftables"
@@ -76,7 +77,7 @@ func TestOthersTablesMayChangeAllTheTime(t *testing.T) {
 	b := everything()
 	for i := range 200 {
 		e := wl(fmt.Sprintf("more-%d", i), fmt.Sprintf("cali-%d", i))
-		e.Profiles = b.Endpoints[0].Profiles
+		intenttest.Profiles(&e, b.Endpoints[0].Policies().Profiles...)
 		b.Endpoints = append(b.Endpoints, e)
 	}
 	batches <- b

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
 
@@ -27,8 +28,9 @@ func TestWhatTheHostEncapsulatesIsItsOwn(t *testing.T) {
 			up, tunnel := hep("up0"), hep("vx0")
 			tunnel.ID.Name, tunnel.Label = "tunnel", "tunnel"
 			outer, inner, early := pol("outer", nil, []intent.Rule{vxlan, anything}), pol("inner", nil, nil), pol("early", []intent.Rule{anything}, nil)
-			up.Normal, up.Untracked = ask(outer, out), ask(early, in)
-			tunnel.Normal = ask(inner, out) // denies all that the host itself sends into the tunnel
+			intenttest.Normal(&up, ask(outer, out)...)
+			intenttest.Untracked(&up, ask(early, in)...)
+			intenttest.Normal(&tunnel, ask(inner, out)...) // denies all that the host itself sends into the tunnel
 			b := pair(nil, outer, inner, early)
 			b.Endpoints = append(b.Endpoints, up, tunnel)
 			h.d.Merge(b)

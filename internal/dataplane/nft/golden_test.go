@@ -14,6 +14,7 @@ import (
 
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
@@ -140,9 +141,14 @@ func goldenSteps() []struct {
 		return e
 	}
 	all, one, byAddr := named("all", "*"), named("eth0", "eth0"), named("by-addr", "")
-	all.Normal, all.PreDNAT, all.Forward, all.Untracked = ask(web, in, out), ask(deny, in), ask(web, in, out), ask(deny, in)
-	one.Normal, one.Untracked = ask(nothing, in, out), ask(raw, in, out)
-	byAddr.Addrs, byAddr.PreDNAT = []netip.Addr{netip.MustParseAddr("192.0.2.7")}, ask(web, in)
+	intenttest.Normal(&all, ask(web, in, out)...)
+	intenttest.PreDNAT(&all, ask(deny, in)...)
+	intenttest.Forward(&all, ask(web, in, out)...)
+	intenttest.Untracked(&all, ask(deny, in)...)
+	intenttest.Normal(&one, ask(nothing, in, out)...)
+	intenttest.Untracked(&one, ask(raw, in, out)...)
+	byAddr.Addrs = []netip.Addr{netip.MustParseAddr("192.0.2.7")}
+	intenttest.PreDNAT(&byAddr, ask(web, in)...)
 	shut := named("shut", "eth5")
 	shut.Closed = "cannot be read"
 	early := everything()
@@ -150,14 +156,14 @@ func goldenSteps() []struct {
 	open := settings
 	open.Exclude, open.AllowInvalid, open.AllowIPIP, open.ReportAllowed, open.EndpointToHost, open.NAT = nil, true, true, true, intent.ToHostAccept, intent.NATOutgoing{}
 	rival := wl("rival-0", "cali1")
-	rival.Profiles = []intent.PolicyID{{Kind: "Profile", Name: "kns.prod"}}
+	intenttest.Profiles(&rival, intent.PolicyID{Kind: "Profile", Name: "kns.prod"})
 	staged := intent.PolicyID{Kind: "StagedNetworkPolicy", Namespace: "prod", Name: "later"}
 	addr := func(add, remove string) (m intent.Batch) {
 		return intent.Batch{Members: []intent.MemberDelta{{Set: "s:web", Removed: []intent.Member{member(remove)}}, {Set: "s:bad", Added: []intent.Member{member(add)}}}}
 	}
 	removed := func(keys ...intent.Key) intent.Batch { return intent.Batch{Removed: keys} }
 	missing := wl("lost-0", "cali7")
-	missing.Normal = []intent.Tier{tier("t", intent.Deny, ids("no-such"), nil)}
+	intenttest.Normal(&missing, tier("t", intent.Deny, ids("no-such"), nil))
 	return []step{
 		{name: "before the source is in sync", batch: early},
 		{name: "in sync", batch: intent.Batch{InSync: true}},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 )
 
 // hep is a host endpoint.
@@ -55,53 +56,66 @@ func TestHostEndpointsAtEachStage(t *testing.T) {
 		want []string
 	}{
 		{"deny-all for all interfaces leaves failsafes, and what goes through", func(e *intent.Endpoint) {
-			e.Link, e.Normal = "*", ask(nothing, in, out)
+			e.Link = "*"
+			intenttest.Normal(e, ask(nothing, in, out)...)
 		}, safe, slices.Concat(denied, failsafes, around, []string{"!a>host tcp/80"})},
-		{"the same for the interface by its name", func(e *intent.Endpoint) { e.Normal = ask(nothing, in, out) }, safe, slices.Concat(denied, failsafes, around)},
+		{"the same for the interface by its name", func(e *intent.Endpoint) { intenttest.Normal(e, ask(nothing, in, out)...) }, safe, slices.Concat(denied, failsafes, around)},
 		{"without policy or profile nothing but failsafes", func(*intent.Endpoint) {}, safe, slices.Concat(denied, failsafes, around)},
 		{
 			"a closed one carries nothing through either", func(e *intent.Endpoint) { e.Closed = "unreadable" }, safe,
 			slices.Concat(denied, failsafes, []string{"!out>a tcp/80", "!a>out tcp/80", "host>a tcp/80", "a>b tcp/80"}),
 		},
-		{"what policy allows in, and replies", func(e *intent.Endpoint) { e.Normal = ask(web, in) }, safe, []string{"out>host tcp/80", "!out>host tcp/81", "out>host tcp/22"}},
-		{"another interface is under no endpoint", func(e *intent.Endpoint) { e.Link, e.Normal = "up9", ask(nothing, in, out) }, safe, []string{"out>host tcp/80", "host>out tcp/80"}},
+		{"what policy allows in, and replies", func(e *intent.Endpoint) { intenttest.Normal(e, ask(web, in)...) }, safe, []string{"out>host tcp/80", "!out>host tcp/81", "out>host tcp/22"}},
+		{"another interface is under no endpoint", func(e *intent.Endpoint) { e.Link = "up9"; intenttest.Normal(e, ask(nothing, in, out)...) }, safe, []string{"out>host tcp/80", "host>out tcp/80"}},
 		{
-			"forwarded: the end of a tier, and only in the direction of its policies", func(e *intent.Endpoint) { e.Forward = ask(web, in) }, safe,
+			"forwarded: the end of a tier, and only in the direction of its policies", func(e *intent.Endpoint) { intenttest.Forward(e, ask(web, in)...) }, safe,
 			[]string{"out>a tcp/80", "!out>a tcp/81", "!out>a tcp/22", "a>out tcp/90", "a>b tcp/81"},
 		},
-		{"forwarded out", func(e *intent.Endpoint) { e.Link, e.Forward = "*", ask(nothing, out) }, safe, []string{"!a>out tcp/80", "out>a tcp/80", "a>b tcp/81"}},
+		{"forwarded out", func(e *intent.Endpoint) { e.Link = "*"; intenttest.Forward(e, ask(nothing, out)...) }, safe, []string{"!a>out tcp/80", "out>a tcp/80", "a>b tcp/81"}},
 		{"before DNAT a deny holds for the host and beyond, failsafes apart", func(e *intent.Endpoint) {
-			e.Link, e.Normal, e.PreDNAT = "*", ask(web, in), ask(deny, in)
+			e.Link = "*"
+			intenttest.Normal(e, ask(web, in)...)
+			intenttest.PreDNAT(e, ask(deny, in)...)
 		}, safe, []string{"!out>host tcp/80", "!out>a tcp/80", "out>host tcp/22", "a>out tcp/80"}},
-		{"before DNAT no end of a tier drops", func(e *intent.Endpoint) { e.Link, e.PreDNAT = "*", ask(nothing, in) }, safe, []string{"out>a tcp/80"}},
+		{"before DNAT no end of a tier drops", func(e *intent.Endpoint) { e.Link = "*"; intenttest.PreDNAT(e, ask(nothing, in)...) }, safe, []string{"out>a tcp/80"}},
 		{"what is allowed before DNAT is not asked about again", func(e *intent.Endpoint) {
-			e.Link, e.PreDNAT, e.Normal, e.Forward = "*", ask(web, in), ask(nothing, in), ask(nothing, in)
+			e.Link = "*"
+			intenttest.PreDNAT(e, ask(web, in)...)
+			intenttest.Normal(e, ask(nothing, in)...)
+			intenttest.Forward(e, ask(nothing, in)...)
 		}, safe, []string{"out>host tcp/80", "!out>host tcp/81", "out>a tcp/80", "!out>a tcp/81"}},
 		{"untracked: both directions by rules of their own", func(e *intent.Endpoint) {
-			e.Untracked, e.Normal = ask(replies, in, out), ask(nothing, in, out)
+			intenttest.Untracked(e, ask(replies, in, out)...)
+			intenttest.Normal(e, ask(nothing, in, out)...)
 		}, safe, []string{"out>host tcp/80", "!out>host tcp/81", "out>host tcp/22", "host>out tcp/2379"}},
 		{"untracked: a deny, failsafes apart", func(e *intent.Endpoint) {
-			e.Untracked = ask(deny, in, out)
+			intenttest.Untracked(e, ask(deny, in, out)...)
 		}, safe, []string{"!out>host tcp/80", "!out>a tcp/80", "out>host tcp/22", "host>out tcp/2379", "host>out udp/53"}},
-		{"the one for all interfaces has no untracked stage", func(e *intent.Endpoint) { e.Link, e.Untracked = "*", ask(deny, in, out) }, safe, []string{"out>a tcp/80"}},
+		{"the one for all interfaces has no untracked stage", func(e *intent.Endpoint) { e.Link = "*"; intenttest.Untracked(e, ask(deny, in, out)...) }, safe, []string{"out>a tcp/80"}},
 		{
-			"what workloads may say to their host goes on to the one for all interfaces", func(e *intent.Endpoint) { e.Link, e.Normal = "*", ask(web, in) }, returns,
+			"what workloads may say to their host goes on to the one for all interfaces", func(e *intent.Endpoint) { e.Link = "*"; intenttest.Normal(e, ask(web, in)...) }, returns,
 			[]string{"a>host tcp/80", "!a>host tcp/81", "a>host tcp/22"},
 		},
 		{
 			"a workload whose interface has none of the prefixes is no interface of the host either", func(e *intent.Endpoint) {
-				e.Link, e.Normal, e.PreDNAT, e.Forward = "*", ask(nothing, in, out), ask(deny, in), ask(deny, out)
+				e.Link = "*"
+				intenttest.Normal(e, ask(nothing, in, out)...)
+				intenttest.PreDNAT(e, ask(deny, in)...)
+				intenttest.Forward(e, ask(deny, out)...)
 			}, &intent.HostSettings{Prefixes: []string{"tap"}, FailsafeIn: safe.FailsafeIn, FailsafeOut: safe.FailsafeOut},
 			append(slices.Clone(denied), "host>a tcp/80", "a>b tcp/80", "!out>a tcp/80", "!a>out tcp/80"),
 		},
 		{"by an address of the interface", func(e *intent.Endpoint) {
-			e.Link, e.Addrs, e.Normal = "", []netip.Addr{netip.MustParseAddr("192.0.2.1")}, ask(nothing, in, out)
+			e.Link, e.Addrs = "", []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+			intenttest.Normal(e, ask(nothing, in, out)...)
 		}, safe, slices.Concat(denied, failsafes)},
 		{"by an address of an interface that is excluded", func(e *intent.Endpoint) {
-			e.Link, e.Addrs, e.Normal = "", []netip.Addr{netip.MustParseAddr("192.0.2.1")}, ask(nothing, in, out)
+			e.Link, e.Addrs = "", []netip.Addr{netip.MustParseAddr("192.0.2.1")}
+			intenttest.Normal(e, ask(nothing, in, out)...)
 		}, &intent.HostSettings{Exclude: []string{"kube-ipvs0", "/^up[0-9]$/"}}, []string{"out>host tcp/80", "host>out tcp/80"}},
 		{"by its name, though it is excluded", func(e *intent.Endpoint) {
-			e.Link, e.Normal = "up0", ask(nothing, in, out)
+			e.Link = "up0"
+			intenttest.Normal(e, ask(nothing, in, out)...)
 		}, &intent.HostSettings{FailsafeIn: safe.FailsafeIn, FailsafeOut: safe.FailsafeOut, Exclude: []string{"up0"}}, slices.Concat(denied, failsafes)},
 	} {
 		t.Run(tt.says, func(t *testing.T) {

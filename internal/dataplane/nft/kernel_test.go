@@ -10,6 +10,7 @@ import (
 
 	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 	"github.com/twillnet/twill/internal/kernel/nftables"
@@ -126,8 +127,8 @@ func everything() intent.Batch {
 	}
 	np1, prof := np("np-web"), intent.PolicyID{Kind: "Profile", Name: "kns.prod"}
 	ep := wl("web-0", "cali1")
-	ep.Normal = []intent.Tier{tier("default", intent.Deny, []intent.PolicyID{np1}, []intent.PolicyID{np1, np("np-b")})}
-	ep.Profiles = []intent.PolicyID{prof}
+	intenttest.Normal(&ep, tier("default", intent.Deny, []intent.PolicyID{np1}, []intent.PolicyID{np1, np("np-b")}))
+	intenttest.Profiles(&ep, prof)
 	ep.Spoofable = []netip.Prefix{prefix("198.51.100.0/24")}
 	closed := wl("shut-0", "tap9")
 	closed.Closed = "has no address"

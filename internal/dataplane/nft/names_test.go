@@ -48,7 +48,7 @@ func TestASecondOwnerOfANameIsRefused(t *testing.T) {
 		}}
 	}
 	workload := func(name, link string, policies ...intent.PolicyID) intent.Endpoint {
-		return intent.Endpoint{ID: intent.EndpointID{Kind: intent.Workload, Namespace: "n", Name: name}, Link: link, Normal: []intent.Tier{{Name: "t", Default: intent.Deny, Ingress: policies}}}
+		return intent.Endpoint{ID: intent.EndpointID{Kind: intent.Workload, Namespace: "n", Name: name}, Link: link, Group: intent.GroupOf(intent.Stages{Normal: []intent.Tier{{Name: "t", Default: intent.Deny, Ingress: policies}}})}
 	}
 	p, q := allow("a", 1111), allow("b", 2222)
 	first, second := workload("x"+tail, "cali1"), workload("y"+tail, "cali2")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 	"github.com/twillnet/twill/internal/kernel/nftables"
@@ -111,8 +112,9 @@ var anything = intent.Rule{Action: intent.Allow}
 func pair(tiers []intent.Tier, ps ...intent.Policy) intent.Batch {
 	open := intent.PolicyID{Kind: "Profile", Name: "open"}
 	a, b := wl("a", "calia"), wl("b", "calib")
-	a.Normal = tiers
-	a.Profiles, b.Profiles = []intent.PolicyID{open}, []intent.PolicyID{open}
+	intenttest.Normal(&a, tiers...)
+	intenttest.Profiles(&a, open)
+	intenttest.Profiles(&b, open)
 	ps = append(ps, intent.Policy{ID: open, Ingress: []intent.Rule{anything}, Egress: []intent.Rule{anything}})
 	return intent.Batch{Policies: ps, Endpoints: []intent.Endpoint{a, b}, InSync: true}
 }
@@ -206,7 +208,7 @@ func TestPacketsGoWherePolicyLetsThem(t *testing.T) {
 		}(), host: accept, ways: []string{"!out>a tcp/80", "!a>out tcp/80", "!a>host tcp/80", "!b>a icmp", "b>out tcp/80"}},
 		{name: "an endpoint without policy and profile carries nothing", batch: func() intent.Batch {
 			b := pair(nil)
-			b.Endpoints[0].Profiles = nil
+			intenttest.Profiles(&b.Endpoints[0])
 			return b
 		}(), host: accept, ways: []string{"!out>a tcp/80", "!a>out tcp/80", "!a>host tcp/80"}},
 		{name: "an interface that nobody programmed carries nothing", batch: func() intent.Batch {

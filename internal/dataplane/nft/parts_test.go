@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
@@ -78,7 +79,7 @@ func many(policies, members int) intent.Batch {
 		}
 		p := intent.Policy{ID: np(fmt.Sprint("p", i)), Tier: "t", Ingress: []intent.Rule{{Action: intent.Allow, Src: intent.Peer{Sets: []intent.SetID{s.ID}}}}}
 		e := wl(fmt.Sprint("w", i), fmt.Sprint("cali", i))
-		e.Normal = []intent.Tier{tier("t", intent.Deny, []intent.PolicyID{p.ID}, nil)}
+		intenttest.Normal(&e, tier("t", intent.Deny, []intent.PolicyID{p.ID}, nil))
 		b.IPSets, b.Policies, b.Endpoints = append(b.IPSets, s), append(b.Policies, p), append(b.Endpoints, e)
 	}
 	return b

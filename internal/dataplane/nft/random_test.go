@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/seedtest"
 )
@@ -138,8 +139,8 @@ func (w *world) step() intent.Batch {
 		b.Policies = append(b.Policies, p)
 	case 5: // an endpoint comes or changes
 		e := wl(fmt.Sprintf("ep-%d", w.r.IntN(4)), fmt.Sprintf("cali%d", w.r.IntN(4)))
-		e.Normal = []intent.Tier{tier("a", intent.Pass, w.somePolicies(), w.somePolicies()), tier("b", intent.Deny, w.somePolicies(), w.somePolicies())}
-		e.Profiles = w.somePolicies()
+		intenttest.Normal(&e, tier("a", intent.Pass, w.somePolicies(), w.somePolicies()), tier("b", intent.Deny, w.somePolicies(), w.somePolicies()))
+		intenttest.Profiles(&e, w.somePolicies()...)
 		if w.chance(4) {
 			e.Closed = "is wrong"
 		}
@@ -274,7 +275,7 @@ func TestOneThatTheKernelRefusesDoesNotStopTheOthers(t *testing.T) {
 	conn.driver = d
 	b := everything()
 	other := wl("other-0", "cali2")
-	other.Profiles = []intent.PolicyID{{Kind: "Profile", Name: "kns.prod"}}
+	intenttest.Profiles(&other, intent.PolicyID{Kind: "Profile", Name: "kns.prod"})
 	b.Endpoints = append(b.Endpoints, other)
 	d.Merge(b)
 	for range 2 { // the second try fails alike, and changes nothing

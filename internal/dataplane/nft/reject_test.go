@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
 
@@ -102,23 +103,24 @@ func TestWhoIsRejectedIsTold(t *testing.T) {
 		{name: "by ingress policy of a workload", tiers: ask(p, in), told: ways("out>a", "b>a"), pass: []string{"out>a tcp/80", "b>a udp/80", "a>out tcp/81"}},
 		{name: "by egress policy of a workload, also on its way to its host", tiers: ask(p, out), told: ways("a>out", "a>b", "a>host"), pass: []string{"a>out tcp/80", "a>host tcp/80", "out>a tcp/81"}},
 		{name: "though nothing else may be sent to the sender", tiers: ask(p, in), other: ask(nothing, in), told: ways("b>a"), pass: []string{"b>a tcp/80"}},
-		{name: "though the host may send nothing", tiers: ask(p, in), hep: func(e *intent.Endpoint) { e.Link, e.Normal = "*", ask(nothing, in, out) }, told: ways("out>a", "b>a"), pass: []string{"out>a tcp/80"}},
-		{name: "by what a host endpoint receives", hep: func(e *intent.Endpoint) { e.Normal = ask(p, in) }, told: ways("out>host"), pass: []string{"out>host tcp/80", "out>a tcp/81"}},
-		{name: "by the host endpoint for all interfaces, also workloads", hep: func(e *intent.Endpoint) { e.Link, e.Normal = "*", ask(p, in) }, told: ways("out>host", "a>host"), pass: []string{"out>host tcp/80"}},
-		{name: "by what is forwarded in", hep: func(e *intent.Endpoint) { e.Forward = ask(p, in) }, told: ways("out>a"), pass: []string{"out>a tcp/80", "out>host tcp/81"}},
-		{name: "by what is forwarded out", hep: func(e *intent.Endpoint) { e.Forward = ask(p, out) }, told: ways("a>out"), pass: []string{"a>out tcp/80"}},
-		{name: "before DNAT", hep: func(e *intent.Endpoint) { e.PreDNAT = ask(p, in) }, told: ways("out>host", "out>a"), pass: []string{"out>host tcp/80"}},
-		{name: "not before conntrack", hep: func(e *intent.Endpoint) { e.Untracked = ask(p, in, out) }, told: []string{"!out>host " + way, "!out>a " + way, "!host>out " + way}},
-		{name: "not of what the host itself sends", hep: func(e *intent.Endpoint) { e.Normal = ask(p, in, out) }, told: append(ways("out>host"), "!host>out "+way, "!host>out udp/81", "!host>out "+silently), pass: []string{"host>out tcp/80"}},
+		{name: "though the host may send nothing", tiers: ask(p, in), hep: func(e *intent.Endpoint) { e.Link = "*"; intenttest.Normal(e, ask(nothing, in, out)...) }, told: ways("out>a", "b>a"), pass: []string{"out>a tcp/80"}},
+		{name: "by what a host endpoint receives", hep: func(e *intent.Endpoint) { intenttest.Normal(e, ask(p, in)...) }, told: ways("out>host"), pass: []string{"out>host tcp/80", "out>a tcp/81"}},
+		{name: "by the host endpoint for all interfaces, also workloads", hep: func(e *intent.Endpoint) { e.Link = "*"; intenttest.Normal(e, ask(p, in)...) }, told: ways("out>host", "a>host"), pass: []string{"out>host tcp/80"}},
+		{name: "by what is forwarded in", hep: func(e *intent.Endpoint) { intenttest.Forward(e, ask(p, in)...) }, told: ways("out>a"), pass: []string{"out>a tcp/80", "out>host tcp/81"}},
+		{name: "by what is forwarded out", hep: func(e *intent.Endpoint) { intenttest.Forward(e, ask(p, out)...) }, told: ways("a>out"), pass: []string{"a>out tcp/80"}},
+		{name: "before DNAT", hep: func(e *intent.Endpoint) { intenttest.PreDNAT(e, ask(p, in)...) }, told: ways("out>host", "out>a"), pass: []string{"out>host tcp/80"}},
+		{name: "not before conntrack", hep: func(e *intent.Endpoint) { intenttest.Untracked(e, ask(p, in, out)...) }, told: []string{"!out>host " + way, "!out>a " + way, "!host>out " + way}},
+		{name: "not of what the host itself sends", hep: func(e *intent.Endpoint) { intenttest.Normal(e, ask(p, in, out)...) }, told: append(ways("out>host"), "!host>out "+way, "!host>out udp/81", "!host>out "+silently), pass: []string{"host>out tcp/80"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			h := newRejecting(t)
 			b := pair(tt.tiers, p, nothing)
-			b.Endpoints[1].Normal, b.Host = tt.other, toHost
+			b.Host = toHost
+			intenttest.Normal(&b.Endpoints[1], tt.other...)
 			if tt.hep != nil {
 				e := hep("up0")
-				e.Profiles = b.Endpoints[0].Profiles
+				intenttest.Profiles(&e, b.Endpoints[0].Policies().Profiles...)
 				tt.hep(&e)
 				b.Endpoints = append(b.Endpoints, e)
 			}
@@ -146,7 +148,8 @@ func TestAPolicyRejectsWhereItCan(t *testing.T) {
 		plain.Egress[i].Reject = false
 	}
 	e := hep("up0")
-	e.Profiles, e.Normal = []intent.PolicyID{{Kind: "Profile", Name: "open"}}, ask(loud, in, out)
+	intenttest.Profiles(&e, intent.PolicyID{Kind: "Profile", Name: "open"})
+	intenttest.Normal(&e, ask(loud, in, out)...)
 	b := pair(ask(loud, out), plain)
 	b.Endpoints = append(b.Endpoints, e)
 	silentChains := func() int { return strings.Count(h.ns.Run("nft", "list", "table", "inet", "twill"), "chain mute-") }
@@ -170,9 +173,9 @@ func TestAPolicyRejectsWhereItCan(t *testing.T) {
 	step("it rejects again", intent.Batch{Policies: []intent.Policy{loud}}, 1, "a>out tcp/81", "!host>out tcp/81")
 	step("the host endpoint asks it about what comes in alone", func() intent.Batch {
 		e := e
-		e.Normal = append(ask(loud, in), ask(plain)...)
+		intenttest.Normal(&e, append(ask(loud, in), ask(plain)...)...)
 		p := pol("q", nil, []intent.Rule{tcp(intent.Deny, 81), anything})
-		e.Normal = append(e.Normal, ask(p, out)...)
+		intenttest.Normal(&e, append(slices.Clone(e.Policies().Normal), ask(p, out)...)...)
 		return intent.Batch{Policies: []intent.Policy{p}, Endpoints: []intent.Endpoint{e}}
 	}(), 0, "a>out tcp/81", "out>host tcp/81", "!host>out tcp/81")
 	step("and again about both", intent.Batch{Endpoints: []intent.Endpoint{e}}, 1, "a>out tcp/81", "out>host tcp/81", "!host>out tcp/81")

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kernel/nftables"
@@ -24,7 +25,7 @@ func TestATableIsMadeAnewUnderTraffic(t *testing.T) {
 	rule := intent.Rule{Action: intent.Allow, Src: intent.Peer{Sets: []intent.SetID{"s:a"}}}
 	a, b := wl("a", "calia"), wl("b", "calib")
 	for _, e := range []*intent.Endpoint{&a, &b} {
-		e.Normal = []intent.Tier{tier("default", intent.Deny, []intent.PolicyID{from}, []intent.PolicyID{from})}
+		intenttest.Normal(e, tier("default", intent.Deny, []intent.PolicyID{from}, []intent.PolicyID{from}))
 	}
 	h.d.Merge(intent.Batch{
 		IPSets:    []intent.IPSet{{ID: "s:a", Members: []intent.Member{member(addrs["a"][0] + "/32")}}},
@@ -56,7 +57,7 @@ func TestATableGoesUnderTraffic(t *testing.T) {
 	any := np("any")
 	a, b := wl("a", "calia"), wl("b", "calib")
 	for _, e := range []*intent.Endpoint{&a, &b} {
-		e.Normal = []intent.Tier{tier("default", intent.Deny, []intent.PolicyID{any}, []intent.PolicyID{any})}
+		intenttest.Normal(e, tier("default", intent.Deny, []intent.PolicyID{any}, []intent.PolicyID{any}))
 	}
 	allow := []intent.Rule{{Action: intent.Allow}}
 	h.d.Merge(intent.Batch{

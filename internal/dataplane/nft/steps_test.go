@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/seedtest"
@@ -265,7 +266,9 @@ func newStepped(t *testing.T, rs []intent.Rule, sets ...intent.SetID) *stepped {
 		all.Src.NotSets = append(all.Src.NotSets, id)
 	}
 	b.Policies = append(b.Policies, pol("uses-all", []intent.Rule{all}, nil))
-	b.Endpoints[0].Normal[0].Ingress = ids("moving", "uses-all")
+	tiers := slices.Clone(b.Endpoints[0].Policies().Normal)
+	tiers[0].Ingress = ids("moving", "uses-all")
+	intenttest.Normal(&b.Endpoints[0], tiers...)
 	k.d.Merge(b)
 	apply(t, k.d)
 	return k

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel/conntrack"
 )
 
@@ -14,7 +15,8 @@ func TestWhatUntrackedPolicyAllowsHasNoConnection(t *testing.T) {
 	e := hep("up0")
 	raw := pol("raw", []intent.Rule{tcp(intent.Allow, 80), tcpFrom(intent.Allow, 81)}, []intent.Rule{tcpFrom(intent.Allow, 80), tcp(intent.Allow, 81)})
 	web := pol("web", []intent.Rule{tcp(intent.Allow, 82)}, []intent.Rule{tcp(intent.Allow, 83)})
-	e.Untracked, e.Normal = ask(raw, in, out), ask(web, in, out)
+	intenttest.Untracked(&e, ask(raw, in, out)...)
+	intenttest.Normal(&e, ask(web, in, out)...)
 	b := pair(nil, raw, web)
 	b.Endpoints = append(b.Endpoints, e)
 	h.d.Merge(b)

@@ -66,7 +66,7 @@ func (b *bench) marks(what string, want ...uint32) {
 func at(name, addr string) intent.Endpoint {
 	return intent.Endpoint{
 		ID: intent.EndpointID{Namespace: "prod", Name: name}, Link: "cali-" + name, Addrs: []netip.Addr{netip.MustParseAddr(addr)},
-		Normal: server().Endpoints[0].Normal,
+		Group: intent.GroupOf(intent.Stages{Normal: server().Endpoints[0].Policies().Normal}),
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 // index tells which endpoints a change touches.
 type index struct {
 	endpoints map[intent.EndpointID]intent.Endpoint
-	sets      map[intent.PolicyID]map[intent.SetID]use       // of a policy
-	policies  map[intent.SetID]map[intent.PolicyID]bool      // that use a set
-	users     map[intent.PolicyID]map[intent.EndpointID]bool // endpoints that have a policy or profile
+	sets      map[intent.PolicyID]map[intent.SetID]use  // of a policy
+	policies  map[intent.SetID]map[intent.PolicyID]bool // that use a set
+	groups    intent.Groups                             // of endpoints
 }
 
 // use is what a change of a set's members can do to the packets that a policy sees.
@@ -44,7 +44,7 @@ func usesOf(p intent.Policy) map[intent.SetID]use {
 func newIndex() index {
 	return index{
 		endpoints: map[intent.EndpointID]intent.Endpoint{}, sets: map[intent.PolicyID]map[intent.SetID]use{},
-		policies: map[intent.SetID]map[intent.PolicyID]bool{}, users: map[intent.PolicyID]map[intent.EndpointID]bool{},
+		policies: map[intent.SetID]map[intent.PolicyID]bool{},
 	}
 }
 
@@ -78,17 +78,15 @@ func (x *index) policy(id intent.PolicyID, uses map[intent.SetID]use) {
 
 // endpoint takes over an endpoint; nil: it is gone.
 func (x *index) endpoint(id intent.EndpointID, e *intent.Endpoint) {
-	for _, p := range policiesOf(x.endpoints[id]) {
-		link(x.users, p, id, false)
+	if old, known := x.endpoints[id]; known {
+		x.groups.Leave(old)
 	}
 	delete(x.endpoints, id)
 	if e == nil {
 		return
 	}
 	x.endpoints[id] = *e
-	for _, p := range policiesOf(*e) {
-		link(x.users, p, id, true)
-	}
+	x.groups.Join(*e)
 }
 
 func (x *index) merge(b intent.Batch) {
@@ -157,7 +155,7 @@ func (x *index) touched(b intent.Batch, restore bool) []netip.Addr {
 		}
 	}
 	for p := range policies {
-		for id := range x.users[p] {
+		for id := range x.groups.Users(p) {
 			endpoints[id] = true
 		}
 	}
@@ -166,16 +164,6 @@ func (x *index) touched(b intent.Batch, restore bool) []netip.Addr {
 		out = append(out, x.endpoints[id].Addrs...)
 	}
 	return out
-}
-
-// policiesOf are all policies and profiles that an endpoint has.
-func policiesOf(e intent.Endpoint) (out []intent.PolicyID) {
-	for _, tiers := range [][]intent.Tier{e.Untracked, e.PreDNAT, e.Normal, e.Forward} {
-		for _, t := range tiers {
-			out = append(append(out, t.Ingress...), t.Egress...)
-		}
-	}
-	return append(out, e.Profiles...)
 }
 
 // links are the interfaces of workloads by their addresses. Of several with one address, one that is open, then the

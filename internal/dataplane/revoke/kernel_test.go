@@ -116,7 +116,7 @@ func (p *pair) workloads(b intent.Batch) intent.Batch {
 		ids := []intent.PolicyID{policyID}
 		b.Endpoints = append(b.Endpoints, intent.Endpoint{
 			ID: intent.EndpointID{Namespace: "prod", Name: name}, Link: fmt.Sprintf("cali%d", i), Addrs: []netip.Addr{[]netip.Addr{p.from, p.to}[i]},
-			Normal: []intent.Tier{{Name: "t", Ingress: ids, Egress: ids}},
+			Group: intent.GroupOf(intent.Stages{Normal: []intent.Tier{{Name: "t", Ingress: ids, Egress: ids}}}),
 		})
 	}
 	return b

@@ -69,7 +69,7 @@ func server(rules ...intent.Rule) intent.Batch {
 	b := policy(rules...)
 	b.Endpoints = []intent.Endpoint{{
 		ID: intent.EndpointID{Namespace: "prod", Name: "server"}, Link: "cali1", Addrs: []netip.Addr{netip.MustParseAddr("10.65.0.2")},
-		Normal: []intent.Tier{{Name: "t", Ingress: []intent.PolicyID{policyID}, Egress: []intent.PolicyID{policyID}}},
+		Group: intent.GroupOf(intent.Stages{Normal: []intent.Tier{{Name: "t", Ingress: []intent.PolicyID{policyID}, Egress: []intent.PolicyID{policyID}}}}),
 	}}
 	return b
 }
@@ -221,7 +221,7 @@ func TestNewWorkloadsWaitForTheirPass(t *testing.T) {
 	fresh := func(name, addr string) intent.Batch {
 		return intent.Batch{Endpoints: []intent.Endpoint{{
 			ID: intent.EndpointID{Namespace: "prod", Name: name}, Link: "cali-" + name, Addrs: []netip.Addr{netip.MustParseAddr(addr)},
-			Normal: server().Endpoints[0].Normal,
+			Group: intent.GroupOf(intent.Stages{Normal: server().Endpoints[0].Policies().Normal}),
 		}}}
 	}
 	run(t, x, nil, func(apply func(intent.Batch)) {

@@ -17,7 +17,7 @@ func Endpoint(e intent.Endpoint, dir intent.Direction) Chain {
 	}
 	c := Chain{Name: EndpointChain(e.ID, dir), Comment: shorten(name, way)}
 	c.Rules = append(c.Rules, Rule{Action: Begin})
-	for _, t := range e.Normal {
+	for _, t := range e.Policies().Normal {
 		rs := tier(e.ID, t, dir)
 		if len(rs) > 0 && len(c.Rules) > 1 {
 			c.Rules = append(c.Rules, Rule{Action: Next}) // what an earlier tier passed, this one takes up

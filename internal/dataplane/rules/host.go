@@ -23,7 +23,8 @@ func (s Stage) early() bool { return s >= PreDNAT }
 
 // Tiers of a host endpoint at a stage.
 func (s Stage) Tiers(e intent.Endpoint) []intent.Tier {
-	return [...][]intent.Tier{e.Normal, e.Forward, e.PreDNAT, e.Untracked}[s&3]
+	g := e.Policies()
+	return [...][]intent.Tier{g.Normal, g.Forward, g.PreDNAT, g.Untracked}[s&3]
 }
 
 // HostChain is the name of the chain of a host endpoint at a stage.
@@ -71,7 +72,7 @@ func HostEndpoint(e intent.Endpoint, s Stage, dir intent.Direction) Chain {
 // profiles asks them in order; what none decides goes on.
 func profiles(e intent.Endpoint, dir intent.Direction) []Rule {
 	var rs []Rule
-	for _, id := range e.Profiles {
+	for _, id := range e.Policies().Profiles {
 		rs = append(rs,
 			Rule{Action: Jump, Target: PolicyChain(id, dir), Comment: shorten(policyName(id), "")},
 			Rule{Terms: []Term{{Kind: Allowed}}, Action: Return})

@@ -158,14 +158,13 @@ func TestAnEndpointWalksTiersThenProfiles(t *testing.T) {
 	b := intent.PolicyID{Kind: "GlobalNetworkPolicy", Name: "b"}
 	e := intent.Endpoint{
 		ID: intent.EndpointID{Namespace: "prod", Name: "web-0"}, Label: "prod/web-0",
-		Normal: []intent.Tier{
+		Group: intent.GroupOf(intent.Stages{Normal: []intent.Tier{
 			{Name: "security", Default: intent.Deny, Ingress: []intent.PolicyID{b, web}},
 			{Name: "skipped", Default: intent.Deny, Egress: []intent.PolicyID{b}},
 			{Name: "platform", Default: intent.Pass, Ingress: []intent.PolicyID{web}},
-		},
-		Profiles: []intent.PolicyID{{Kind: "Profile", Name: "kns.prod"}},
+		}}, intent.PolicyID{Kind: "Profile", Name: "kns.prod"}),
 	}
-	pb, pw, pk := PolicyChain(b, intent.Ingress), PolicyChain(web, intent.Ingress), PolicyChain(e.Profiles[0], intent.Ingress)
+	pb, pw, pk := PolicyChain(b, intent.Ingress), PolicyChain(web, intent.Ingress), PolicyChain(e.Policies().Profiles[0], intent.Ingress)
 	want := EndpointChain(e.ID, intent.Ingress) + `: prod/web-0 receives
   begin
   jump ` + pb + ` # tier security, b

@@ -145,7 +145,7 @@ func (n *Node) carryOut(b intent.Batch) {
 		n.Policies[p.ID] = p
 	}
 	for _, e := range b.Endpoints {
-		for _, id := range policiesOf(e) {
+		for _, id := range e.Policies().IDs() {
 			if _, ok := n.Policies[id]; !ok {
 				n.refuse("endpoint %s asks for policy %s, which is not there", e.ID, id)
 			}
@@ -198,15 +198,6 @@ func (n *Node) addMembers(d intent.MemberDelta) {
 	}
 }
 
-// policiesOf are all policies and profiles that an endpoint asks for.
-func policiesOf(e intent.Endpoint) []intent.PolicyID {
-	ids := slices.Clone(e.Profiles)
-	for _, t := range slices.Concat(e.Untracked, e.PreDNAT, e.Normal, e.Forward) {
-		ids = append(append(ids, t.Ingress...), t.Egress...)
-	}
-	return ids
-}
-
 // remove takes an intent away, and refuses if it is still asked for.
 func (n *Node) remove(k intent.Key) {
 	there := false
@@ -221,7 +212,7 @@ func (n *Node) remove(k intent.Key) {
 		delete(n.Sets, id)
 	case intent.PolicyID:
 		for e, endpoint := range n.Endpoints {
-			if slices.Contains(policiesOf(endpoint), id) {
+			if slices.Contains(endpoint.Policies().IDs(), id) {
 				n.refuse("policy %s goes, while endpoint %s asks for it", id, e)
 			}
 		}

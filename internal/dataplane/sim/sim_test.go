@@ -13,7 +13,7 @@ var (
 	np  = intent.PolicyID{Kind: "NetworkPolicy", Namespace: "prod", Name: "np"}
 	set = intent.IPSet{ID: "s", Members: []intent.Member{{Prefix: netip.MustParsePrefix("10.0.0.1/32")}}}
 	pol = intent.Policy{ID: np, Ingress: []intent.Rule{{Src: intent.Peer{Sets: []intent.SetID{"s"}}}}}
-	ep  = intent.Endpoint{ID: intent.EndpointID{Namespace: "prod", Name: "web"}, Normal: []intent.Tier{{Ingress: []intent.PolicyID{np}}}}
+	ep  = intent.Endpoint{ID: intent.EndpointID{Namespace: "prod", Name: "web"}, Group: intent.GroupOf(intent.Stages{Normal: []intent.Tier{{Ingress: []intent.PolicyID{np}}}})}
 )
 
 func TestWhatRefersToNothingIsRefused(t *testing.T) {

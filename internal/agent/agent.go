@@ -32,7 +32,6 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/revoke"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/stores"
-	"github.com/twillnet/twill/internal/health"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
@@ -98,11 +97,7 @@ func Run(ctx context.Context, cfg Config) error {
 	plugins := attach.New(attach.Config{
 		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Know: source.Know, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
 	})
-	checker := health.New(watch.notReady)
-	checker.Part(partSyncer, quick, source.Ping)
-	checker.Part(partCalc, slow, d.Ping)
-	checker.Part(partDataplane, slow, loop.Ping)
-	door := &doorway{watch: watch, checker: checker, metrics: registry, tally: tally{doors.counts, names, dropped, logged}, plugins: plugins}
+	door := &doorway{watch: watch, checker: newChecker(watch.notReady, source.Ping, d.Ping, loop.Ping), metrics: registry, tally: tally{doors.counts, names, dropped, logged}, plugins: plugins}
 	watch.metrics.Traffic(door.tally.traffic)
 	listen := door.listeners(cfg)
 	d.settings = []func(config.Settings){door.configure, listen.configure}

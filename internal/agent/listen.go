@@ -49,6 +49,15 @@ type doorway struct {
 	plugins *attach.Server
 }
 
+// newChecker asks the parts of an agent for signs of life.
+func newChecker(notReady func() []string, source, decides, loop func(context.Context) error) *health.Checker {
+	c := health.New(notReady)
+	c.Part(partSyncer, quick, source)
+	c.Part(partCalc, slow, decides)
+	c.Part(partDataplane, slow, loop)
+	return c
+}
+
 // numbers are the metrics, counted when they are asked for.
 func (d *doorway) numbers() prometheus.Gatherer {
 	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {

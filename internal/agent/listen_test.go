@@ -198,29 +198,41 @@ func answersTo(t *testing.T, conf *tls.Config, at, want string) {
 	}
 }
 
-// TestSettingsSayHowLongEachPartMayBeBusy: the parts of this agent, by their names.
+// TestSettingsSayHowLongEachPartMayBeBusy: the parts of this agent, by their names, and no longer than it grants of itself.
 func TestSettingsSayHowLongEachPartMayBeBusy(t *testing.T) {
-	for _, part := range []string{partSyncer, partCalc, partDataplane} {
-		t.Run(part, func(t *testing.T) {
+	for _, tt := range []struct {
+		part string
+		own  time.Duration
+	}{{partSyncer, quick}, {partCalc, slow}, {partDataplane, slow}} {
+		t.Run(tt.part, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				watch := newReporter(Config{Node: "h1", Log: slog.New(slog.DiscardHandler)}, memstore.New(), metrics.New(prometheus.NewRegistry()))
-				d := &doorway{watch: watch, checker: health.New(watch.notReady)}
 				release := make(chan error)
-				d.checker.Part(part, time.Minute, func(context.Context) error { return <-release })
-				alive := func(says string, want int) {
+				ping := func(part string) func(context.Context) error {
+					return func(context.Context) error {
+						if part == tt.part {
+							return <-release
+						}
+						return nil
+					}
+				}
+				d := &doorway{watch: watch, checker: newChecker(watch.notReady, ping(partSyncer), ping(partCalc), ping(partDataplane))}
+				alive := func(says, dead string) {
 					t.Helper()
 					w := httptest.NewRecorder()
 					d.checker.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/liveness", http.NoBody))
-					if w.Code != want {
-						t.Errorf("%s: %d %q, want %d", says, w.Code, w.Body, want)
+					if (w.Code == http.StatusOK) != (dead == "") || !strings.HasPrefix(w.Body.String(), dead) {
+						t.Errorf("%s: %d %q, want %q to be dead", says, w.Code, w.Body, dead)
 					}
 				}
-				alive("it has only just been asked", http.StatusOK)
-				<-time.After(15 * time.Second) // virtual
-				d.configure(config.Settings{HealthTimeouts: map[string]time.Duration{part: 10 * time.Second}})
-				alive("it may be busy for 10 s", http.StatusServiceUnavailable)
+				alive("it has only just been asked", "")
+				<-time.After(5 * time.Second) // virtual
+				d.configure(config.Settings{HealthTimeouts: map[string]time.Duration{tt.part: time.Second}})
+				alive("it may be busy for a second", tt.part+": ")
 				d.configure(config.Settings{})
-				alive("it may be busy as long as it asks for", http.StatusOK)
+				alive("it may be busy as long as it asks for", "")
+				<-time.After(tt.own) // virtual
+				alive("it has been busy longer", tt.part+": ")
 				release <- nil
 			})
 		})

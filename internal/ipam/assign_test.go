@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -269,12 +270,13 @@ func TestPoolsAreChosenByWhoAsks(t *testing.T) {
 	f.put("ippools/t", `"cidr":"10.4.0.0/28","blockSize":30,"namespaceSelector":"team == \"red\"","allowedUses":["Workload"]`)
 	f.put("ippools/u", `"cidr":"10.5.0.0/28","blockSize":30,"allowedUses":["LoadBalancer"]`)
 	f.put("ippools/v", `"cidr":"10.6.0.0/28","blockSize":26,"disabled":true`) // smaller than a block
+	f.raw(api.ResourcesPrefix+"ippools/w", `{"metadata":{"deletionTimestamp":"2026-01-02T03:04:05Z"},"spec":{"cidr":"10.7.0.0/28","blockSize":30}}`)
 	f.raw(api.ResourcesPrefix+"nodes/h1", `{"metadata":{"labels":{"rack":"r1"}},"spec":{}}`)
 	f.put("profiles/kns.prod", `"labelsToApply":{"pcns.team":"red"}`)
 	f.refused(AutoArgs{Node: "h9", Handle: "a", Num4: 1, Namespace: "other"},
 		"pool p 10.0.0.0/28 is disabled", `pool q 10.1.0.0/28 its nodeSelector rack == "r1" does not match, and the datastore has no node h9`,
 		"pool r 10.2.0.0/28 is for Tunnel only (allowedUses), not for Workload", "pool s 10.3.0.0/28 gives addresses only to those who ask for it by name",
-		`pool t 10.4.0.0/28 its namespaceSelector team == "red" does not match`, "pool v 10.6.0.0/28 is disabled")
+		`pool t 10.4.0.0/28 its namespaceSelector team == "red" does not match`, "pool v 10.6.0.0/28 is disabled", "pool w 10.7.0.0/28 is being deleted")
 	for _, tt := range []struct {
 		name, want string
 		args       AutoArgs
@@ -297,6 +299,36 @@ func TestPoolsAreChosenByWhoAsks(t *testing.T) {
 	f.refused(AutoArgs{Node: "h1", Handle: "a", Num4: 1, Pools: []string{"p"}}, "is disabled", "is not one of those asked for")
 	if s := f.state(); !strings.Contains(s, `virtual/load-balancer/ipv4/block/10.5.0.`) {
 		t.Errorf("state:\n%s", s)
+	}
+}
+
+// TestEachHostBeginsAtAPlaceOfItsOwn: by its name, so that hosts that start together want different blocks; and at the same in each
+// cluster, from which it goes on in order.
+func TestEachHostBeginsAtAPlaceOfItsOwn(t *testing.T) {
+	blocks := func(host string) (out []netip.Prefix) {
+		f := newFixture(t)
+		f.put("ippools/p", `"cidr":"10.0.0.0/24","blockSize":30`)
+		for range 3 {
+			got, err := f.Assign(t.Context(), AutoArgs{Node: host, Handle: "a", Num4: 4})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, got[0].Block)
+		}
+		return out
+	}
+	const hosts = 12
+	begun := map[netip.Prefix]bool{}
+	for i := range hosts {
+		host := "host-" + strconv.Itoa(i)
+		first, again := blocks(host), blocks(host)
+		if !slices.Equal(first, again) {
+			t.Errorf("%s takes %v, and in another cluster %v", host, first, again)
+		}
+		begun[first[0]] = true
+	}
+	if len(begun) < hosts/2 {
+		t.Errorf("of 64 blocks, %d hosts begin at %d: %v", hosts, len(begun), begun)
 	}
 }
 

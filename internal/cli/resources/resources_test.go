@@ -263,7 +263,9 @@ func TestDelete(t *testing.T) {
 	clitest.Equal(t, c.Want(1, "", "delete", "profile", api.ProfileDefaultAllow), "twill: profile/projectcalico-default-allow is built in and cannot be deleted")
 	clitest.Equal(t, c.Want(1, "", "delete", "tier", "security"), "twill: tier/security holds 1 policy; delete first: globalnetworkpolicy/no-telnet")
 	clitest.Equal(t, c.Want(1, "", "delete", "np", "nope", "-n", "prod"), "twill: networkpolicy/prod/nope does not exist; --skip-not-exists makes that no error")
-	clitest.Equal(t, c.Want(0, "", "delete", "np", "nope", "-n", "prod", "--ignore-not-found"), "")
+	for _, flag := range []string{"--ignore-not-found", "--skip-not-exists", "-s"} {
+		clitest.Equal(t, c.Want(0, "", "delete", "np", "nope", "-n", "prod", flag), "")
+	}
 	clitest.Equal(t, c.Want(0, "", "delete", "np", "db", "-n", "prod"), "networkpolicy/prod/db deleted")
 	out := c.Want(0, "", "delete", "-f", clitest.Prod, "--ignore-not-found")
 	if strings.Index(out, "no-telnet deleted") > strings.Index(out, "tier/security deleted") {

@@ -25,6 +25,7 @@ func TestCreateAndReplaceWantAbsenceAndPresence(t *testing.T) {
 		clitest.Told{Name: "unless it is to be skipped", In: clitest.DenyWeb + "---\n" + other, Args: "create -f - --skip-exists", Code: 0, Want: "networkpolicy/prod/web exists already, skipped\nnetworkpolicy/prod/other created"},
 		clitest.Told{Name: "replace", In: clitest.DenyWeb, Args: "replace -f -", Code: 0, Want: "networkpolicy/prod/web replaced"},
 		clitest.Told{Name: "replace by the same", In: clitest.DenyWeb, Args: "replace -f -", Code: 0, Want: "networkpolicy/prod/web unchanged"},
+		clitest.Told{Name: "what is created is in a file", In: "", Args: "create networkpolicy web", Code: 2, Want: `twill: twill create takes no arguments, got "networkpolicy"`},
 		clitest.Told{Name: "nothing to do is an error", In: "# nothing\n", Args: "apply -f -", Code: 1, Want: "twill: no resource in 1 file"},
 		clitest.Told{Name: "unless that was expected", In: "# nothing\n", Args: "apply -f - --skip-empty", Code: 0, Want: ""},
 	)

@@ -59,8 +59,9 @@ type Walk struct {
 
 // WalkOf is what a workload is asked.
 func WalkOf(e intent.Endpoint, direction intent.Direction) Walk {
-	w := Walk{Direction: direction, Profiles: e.Profiles}
-	for _, t := range e.Normal {
+	asked := e.Policies()
+	w := Walk{Direction: direction, Profiles: asked.Profiles}
+	for _, t := range asked.Normal {
 		ids := t.Ingress
 		if direction == intent.Egress {
 			ids = t.Egress

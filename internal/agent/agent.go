@@ -2,8 +2,8 @@
 //
 // In: a [Config]. Out: a running agent: datastore → syncer → calc → dataplane →
 // kernel, each a named goroutine in one group; status, health and metrics
-// beside them. It ends when its context does or when a part of it cannot go on;
-// the kernel keeps what it has.
+// in addition. It ends when its context does or when a part of it fails;
+// the kernel's state stays.
 package agent
 
 import (
@@ -45,31 +45,31 @@ import (
 	"github.com/twillnet/twill/internal/upkeep"
 )
 
-// Config is all that an agent must be told.
+// Config is what an agent needs.
 type Config struct {
 	Node     string // this node's name in the datastore
 	Store    datastore.Config
 	Local    []config.Layer   // settings known without the datastore, lowest first
-	Problems []config.Problem // what was wrong in these
+	Problems []config.Problem // problems in Local
 	Version  string
-	Socket   string // where to answer `twill status` and plugins; empty: nowhere
+	Socket   string // of the server for `twill status` and plugins; empty: none
 	Log      *slog.Logger
 	Level    *slog.LevelVar // of Log; settings change it
 }
 
-// followed are the keys of which calc is told.
-var followed = []string{api.ResourcesPrefix, api.BlockPrefix}
+// watchedPrefixes are the prefixes of the keys that calc needs.
+var watchedPrefixes = []string{api.ResourcesPrefix, api.BlockPrefix}
 
 // Run runs an agent in the network namespace of the calling thread's process.
 func Run(ctx context.Context, cfg Config) error {
 	if cfg.Node == "" {
 		return errors.New("agent: no node name; set NODENAME or --node")
 	}
-	doors, graph, err := begin(cfg)
+	handles, graph, err := begin(cfg)
 	if err != nil {
 		return fmt.Errorf("agent: open netlink (are you root?): %w", err)
 	}
-	defer doors.close()
+	defer handles.close()
 	store, err := stores.Open(ctx, cfg.Store)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -78,14 +78,14 @@ func Run(ctx context.Context, cfg Config) error {
 
 	registry := newRegistry()
 	watch := newReporter(cfg, store, metrics.New(registry))
-	source := syncer.New(store, syncer.Config{Prefixes: followed, Logger: cfg.Log.With("part", "syncer")})
-	links := ifmon.New(doors.rtnl)
+	source := syncer.New(store, syncer.Config{Prefixes: watchedPrefixes, Logger: cfg.Log.With("part", "syncer")})
+	links := ifmon.New(handles.rtnl)
 	names := attribution.New()
-	doors.probeOwner(cfg.Log, graph.Settings().Settings)
-	policy := nft.New(doors.nft, nft.Config{Prefixes: graph.Settings().Settings.InterfacePrefixes, Names: names, Reader: doors.reader})
-	interfaces := host.New(doors.rtnl, doors.sysctl, host.Config{})
-	routes := fib.New(doors.rtnl)
-	live := revoke.New(revoke.Config{Table: doors.conntrack, Local: doors.addrs, Log: cfg.Log.With("part", "revoke")})
+	handles.probeOwner(cfg.Log, graph.Settings().Settings)
+	policy := nft.New(handles.nft, nft.Config{Prefixes: graph.Settings().Settings.InterfacePrefixes, Names: names, Reader: handles.readConn})
+	interfaces := host.New(handles.rtnl, handles.sysctl, host.Config{})
+	routes := fib.New(handles.rtnl)
+	live := revoke.New(revoke.Config{Table: handles.conntrack, Local: handles.addrs, Log: cfg.Log.With("part", "revoke")})
 	dropped, logged := newCollectors(cfg.Log, names, live)
 	loop := dataplane.New(dataplane.Config{
 		Policy: policy, Forwarding: []dataplane.Driver{interfaces, routes}, Followers: []dataplane.Follower{live, dropped, logged},
@@ -93,20 +93,20 @@ func Run(ctx context.Context, cfg Config) error {
 	})
 	batches := make(chan intent.Batch)
 	keep := upkeep.New(upkeep.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "upkeep")})
-	d := decider{node: cfg.Node, graph: graph, watch: watch, keep: keep, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local), hold: doors.guarded(cfg.Log), overlay: attach.Overlay{Order: datastore.OrderOf(store)}}
+	d := calcLoop{node: cfg.Node, graph: graph, watch: watch, keep: keep, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local), hold: handles.guarded(cfg.Log), overlay: attach.Overlay{Order: datastore.OrderOf(store)}}
 	plugins := attach.New(attach.Config{
 		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Know: source.Know, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
 	})
-	door := &doorway{watch: watch, checker: newChecker(watch.notReady, source.Ping, d.Ping, loop.Ping), metrics: registry, tally: tally{doors.counts, names, dropped, logged}, plugins: plugins}
-	watch.metrics.Traffic(door.tally.traffic)
-	listen := door.listeners(cfg)
-	d.settings = []func(config.Settings){door.configure, listen.configure}
+	server := &handlers{watch: watch, checker: newChecker(watch.notReady, source.Ping, d.Ping, loop.Ping), metrics: registry, tally: tally{handles.counts, names, dropped, logged}, plugins: plugins}
+	watch.metrics.Traffic(server.tally.traffic)
+	listen := server.listeners(cfg)
+	d.settings = []func(config.Settings){server.configure, listen.configure}
 
 	err = together(ctx, map[string]func(context.Context) error{
-		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "leftovers": watch.traces.run,
+		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "leftovers": watch.leftovers.run,
 		"status": watch.run, "upkeep": keep.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
-		"nft":       func(ctx context.Context) error { return policy.Run(ctx, doors.nftEvents) },
-		"overlay":   func(ctx context.Context) error { return d.overlay.Settle(ctx, store, d.hand) },
+		"nft":       func(ctx context.Context) error { return policy.Run(ctx, handles.nftEvents) },
+		"overlay":   func(ctx context.Context) error { return d.overlay.Verify(ctx, store, d.apply) },
 		"dataplane": func(ctx context.Context) error { return loop.Run(ctx, batches, links.Changes()) },
 	}, func() { cfg.Log.Info("agent runs", "node", cfg.Node, "version", cfg.Version) })
 	if errors.Is(err, context.Canceled) {
@@ -125,23 +125,23 @@ func together(ctx context.Context, parts map[string]func(context.Context) error,
 	return group.Wait()
 }
 
-// newRegistry has the metrics of the process itself.
+// newRegistry returns a registry with the metrics of the process itself.
 func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }
 
-// probeOwner says in the log if this kernel cannot keep others from changing our table, although the settings ask for it.
-func (d doors) probeOwner(log *slog.Logger, s config.Settings) {
+// probeOwner logs if this kernel cannot protect our table from changes by others, although the settings ask for it.
+func (d kernelHandles) probeOwner(log *slog.Logger, s config.Settings) {
 	if err := d.nft.ProbeOwner(); err != nil && s.OwnTable {
 		log.Warn("others may change the nftables table, see docs/decisions/015", "table", table, "err", err)
 	}
 }
 
-// attached is what attach needs of the agent.
+// attached implements [attach.Kernel].
 type attached struct {
-	*decider
+	*calcLoop
 	*reporter
 }
 
@@ -154,19 +154,19 @@ func named(part string, err error) error {
 	return fmt.Errorf("%s: %w", part, err)
 }
 
-// doors are the sockets through which the kernel is read and written. They
+// kernelHandles are the sockets through which the kernel is read and written. They
 // belong to the namespace in which the process was started.
-type doors struct {
+type kernelHandles struct {
 	rtnl      *rtnl.Handle
 	nft       *nftables.Conn
-	counts    *nftables.Conn // to read what rules counted, while nft is at work
-	reader    *nftables.Conn // to read the table back, likewise
+	counts    *nftables.Conn // reads counters, concurrently with nft
+	readConn  *nftables.Conn // reads the table back, likewise
 	nftEvents *nftables.Watcher
 	sysctl    *sysctl.Handle
 	conntrack *conntrack.Conn
 }
 
-// newCollectors make what hears of packets that rules decided about, and of those that rules with action Log logged: each
+// newCollectors returns the collectors of flows that rules decided about, and of those that rules with action Log logged: each
 // has flows and listeners of its own, so that logs do not push drops out.
 func newCollectors(log *slog.Logger, names *attribution.Table, live *revoke.Driver) (dropped, logged *flows.Collector) {
 	open := func(group uint16) func() (flows.Source, error) {
@@ -178,9 +178,9 @@ func newCollectors(log *slog.Logger, names *attribution.Table, live *revoke.Driv
 	return dropped, logged
 }
 
-// begin opens the doors and makes calc.
-func begin(cfg Config) (doors, *calc.Graph, error) {
-	d, err := openDoors()
+// begin opens the kernel's interfaces and makes calc.
+func begin(cfg Config) (kernelHandles, *calc.Graph, error) {
+	d, err := openKernel()
 	if err != nil {
 		return d, nil, err
 	}
@@ -191,9 +191,9 @@ func begin(cfg Config) (doors, *calc.Graph, error) {
 	return d, g, err
 }
 
-// graph makes calc for the host. It knows the interfaces that plugins attached before: their alias says so, which only the
+// graph makes calc for the host, with the interfaces that plugins attached before: by their alias, which only the
 // host can write.
-func (d doors) graph(cfg Config) (*calc.Graph, error) {
+func (d kernelHandles) graph(cfg Config) (*calc.Graph, error) {
 	links, err := d.rtnl.Links()
 	g := calc.New(cfg.Node, cfg.Local...)
 	for _, l := range links {
@@ -204,8 +204,8 @@ func (d doors) graph(cfg Config) (*calc.Graph, error) {
 	return g, err
 }
 
-// addrs are the host's own addresses.
-func (d doors) addrs() ([]netip.Addr, error) {
+// addrs returns the host's own addresses.
+func (d kernelHandles) addrs() ([]netip.Addr, error) {
 	as, err := d.rtnl.Addrs()
 	out := make([]netip.Addr, 0, len(as))
 	for _, a := range as {
@@ -214,7 +214,7 @@ func (d doors) addrs() ([]netip.Addr, error) {
 	return out, err
 }
 
-func openDoors() (d doors, err error) {
+func openKernel() (d kernelHandles, err error) {
 	if d.rtnl, err = rtnl.Open(); err != nil {
 		return d, err
 	}
@@ -225,7 +225,7 @@ func openDoors() (d doors, err error) {
 		d.counts, err = nftables.Open()
 	}
 	if err == nil {
-		d.reader, err = nftables.Open()
+		d.readConn, err = nftables.Open()
 	}
 	if err == nil {
 		d.sysctl, err = sysctl.Open()
@@ -239,9 +239,9 @@ func openDoors() (d doors, err error) {
 	return d, err
 }
 
-func (d doors) close() {
+func (d kernelHandles) close() {
 	d.rtnl.Close()
-	for _, c := range []*nftables.Conn{d.nft, d.counts, d.reader} {
+	for _, c := range []*nftables.Conn{d.nft, d.counts, d.readConn} {
 		if c != nil {
 			c.Close()
 		}

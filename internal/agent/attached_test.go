@@ -33,7 +33,7 @@ func TestAnInterfaceThatIsBeingAttachedIsAWorkloads(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			log, store := slog.New(slog.DiscardHandler), memstore.New()
 			out := make(chan intent.Batch, 10)
-			d := &decider{
+			d := &calcLoop{
 				node: "h1", graph: calc.New("h1", onlyTap), out: out, log: log, local: make(chan local),
 				watch: newReporter(Config{Node: "h1", Log: log}, store, metrics.New(prometheus.NewRegistry())),
 				keep:  upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log}),

@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// lateAfter is from when on a change that is not in force makes the node not ready.
+// lateAfter is the time after which a change that is not in force makes the node not ready.
 const lateAfter = 10 * time.Second
 
-// changes knows since when what the datastore asks for is not in force: on its way through calc, to the dataplane, and there.
+// changes tracks changes of the datastore until they are in force: in calc, on the way to the dataplane, and there.
 // It has no clock.
 type changes struct {
-	calc    time.Time   // when that was heard of which calc is at work on; zero: it is at rest
-	sent    []time.Time // when each batch was heard of that the dataplane has not taken over
-	merged  []time.Time // of those that it has, and that are not in force
-	first   time.Time   // of merged, even if that is no longer there; zero: none
-	pending []string    // drivers that have not done what they were asked
+	calc    time.Time   // arrival of the change that calc works on; zero: none
+	sent    []time.Time // arrival of each batch that the dataplane has not merged
+	merged  []time.Time // of those merged and not in force
+	first   time.Time   // the first of merged, even if it was dropped since; zero: none
+	pending []string    // drivers with work pending
 }
 
-// unsettled bounds how many batches are timed while nothing comes into force.
+// unsettled bounds the batches that are tracked while nothing comes into force.
 const unsettled = 1000
 
-// decide takes note that calc has sent a batch.
+// decide notes that calc has sent a batch.
 func (c *changes) decide(heard time.Time) { c.calc, c.sent = time.Time{}, append(c.sent, heard) }
 
-// merge takes note that the dataplane has taken over the next batch.
+// merge notes that the dataplane has merged the next batch.
 func (c *changes) merge() {
 	if len(c.sent) == 0 {
 		return
@@ -39,7 +39,7 @@ func (c *changes) merge() {
 	c.sent = c.sent[1:]
 }
 
-// round takes note of what drivers have not done, and returns the changes that came into force.
+// round notes which drivers have work pending, and returns the changes that came into force.
 func (c *changes) round(pending []string) (done []time.Time) {
 	c.pending = pending
 	if len(pending) > 0 {
@@ -50,7 +50,7 @@ func (c *changes) round(pending []string) (done []time.Time) {
 	return done
 }
 
-// oldest is when that was heard of which has not been in force for longest; zero: all is.
+// oldest returns the arrival of the oldest change that is not in force; zero: all are.
 func (c *changes) oldest() time.Time {
 	switch {
 	case !c.first.IsZero():
@@ -61,10 +61,10 @@ func (c *changes) oldest() time.Time {
 	return c.calc
 }
 
-// arrived: all that calc has sent is in force.
+// arrived reports whether all batches are in force.
 func (c *changes) arrived() bool { return c.first.IsZero() && len(c.sent) == 0 }
 
-// late says what is late; empty: nothing is.
+// late describes what is late; empty: nothing is.
 func (c *changes) late(now time.Time) string {
 	oldest := c.oldest()
 	if oldest.IsZero() || now.Sub(oldest) < lateAfter {

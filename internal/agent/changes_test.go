@@ -130,7 +130,7 @@ func TestANodeIsNotReadyWhileAChangeIsNotInForce(t *testing.T) {
 				}
 				send := func() {
 					b := intent.Batch{InSync: true}
-					r.hears(time.Now())
+					r.changeReceived(time.Now())
 					r.decided(b, time.Now())
 					batches <- b
 				}

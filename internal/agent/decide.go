@@ -17,8 +17,8 @@ import (
 	"github.com/twillnet/twill/internal/upkeep"
 )
 
-// decider is calc's goroutine: updates in, what changes for this node out.
-type decider struct {
+// calcLoop is calc's goroutine: updates in, batches for this node out.
+type calcLoop struct {
 	node  string
 	graph *calc.Graph
 	watch *reporter
@@ -27,25 +27,25 @@ type decider struct {
 	out   chan<- intent.Batch
 	log   *slog.Logger
 	pings chan struct{}
-	local chan local // what this agent wrote itself
-	hold  bool       // an upstream agent's rules guard workloads: hand nothing over before all is known, see [doors.guarded]
+	local chan local // updates that this agent wrote itself
+	hold  bool       // an upstream agent's rules guard workloads: send nothing before calc is in sync, see [kernelHandles.guarded]
 
 	overlay  attach.Overlay
-	nodes    nodeaddr.Book
-	settings []func(config.Settings) // told of them beside watch
+	nodes    nodeaddr.Registry
+	settings []func(config.Settings) // called with changed settings, after watch
 
-	told     map[string]string // problems that the log has, by key and field
-	findings uint64            // of the graph, when they were told
-	synced   bool
-	sent     bool // a batch that says InSync
-	frozen   bool
+	loggedProblems map[string]string // problems that are logged, by key and field
+	findings       uint64            // the graph's counter when they were logged
+	synced         bool
+	sent           bool // a batch that says InSync
+	frozen         bool
 }
 
-func (d *decider) run(ctx context.Context) error {
-	d.settle()
+func (d *calcLoop) run(ctx context.Context) error {
+	d.applySettings()
 	for {
 		var heard time.Time
-		told := func() {}
+		done := func() {}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -57,24 +57,24 @@ func (d *decider) run(ctx context.Context) error {
 				d.graph.Attached(link)
 			}
 			d.graph.Update(d.overlay.Current(l.updates))
-			told = func() { close(l.told) }
+			done = func() { close(l.told) }
 		case b, ok := <-d.in:
 			if !ok {
-				return context.Canceled // the syncer has ended, and says why
+				return context.Canceled // the syncer has ended, and returned the error
 			}
-			heard = d.hear()
-			d.take(b)
+			heard = d.noteReceived()
+			d.receive(b)
 		}
 		if d.freeze() || d.hold && !d.synced {
-			d.watch.unconcerned() // for as long as that is so
-			told()
+			d.watch.changeIrrelevant() // until something concerns this node
+			done()
 			continue
 		}
 		batch := d.graph.Flush()
 		d.watch.calculated(time.Since(heard), d.graph)
 		if batch.Empty() && (!batch.InSync || d.sent) {
-			d.watch.unconcerned()
-			told() // most of what the datastore says is not this node's, and must not cost it a round
+			d.watch.changeIrrelevant()
+			done() // most updates do not concern this node, and must not cost a round
 			continue
 		}
 		d.sent = d.sent || batch.InSync
@@ -83,36 +83,36 @@ func (d *decider) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case d.out <- batch:
-			told()
+			done()
 		}
 	}
 }
 
-// hear notes when a change was heard of.
-func (d *decider) hear() time.Time {
+// noteReceived notes the arrival of a change.
+func (d *calcLoop) noteReceived() time.Time {
 	now := time.Now()
-	d.watch.hears(now)
+	d.watch.changeReceived(now)
 	return now
 }
 
 // local are updates that this agent wrote itself.
 type local struct {
 	updates []api.Update
-	told    chan struct{} // closed when what follows has been handed to the dataplane
+	told    chan struct{} // closed when the resulting batch was sent to the dataplane
 }
 
-// Overlay is for [attach.Kernel].
-func (d *decider) Overlay(ctx context.Context, us []api.Update) error {
+// Overlay implements [attach.Kernel].
+func (d *calcLoop) Overlay(ctx context.Context, us []api.Update) error {
 	for _, u := range us {
 		if u.Revision != attach.Pending { // else it was announced, and may be written by now
 			d.overlay.Put([]api.Update{u})
 		}
 	}
-	return d.hand(ctx, us)
+	return d.apply(ctx, us)
 }
 
-// hand gives updates to calc, and returns when what follows from them has been handed to the dataplane.
-func (d *decider) hand(ctx context.Context, us []api.Update) error {
+// apply passes updates to calc, and returns when the resulting batch was sent to the dataplane.
+func (d *calcLoop) apply(ctx context.Context, us []api.Update) error {
 	l := local{us, make(chan struct{})}
 	select {
 	case d.local <- l:
@@ -127,14 +127,14 @@ func (d *decider) hand(ctx context.Context, us []api.Update) error {
 	}
 }
 
-// Announce is for [attach.Kernel].
-func (d *decider) Announce(key, link string) { d.overlay.Announce(key, link) }
+// Announce implements [attach.Kernel].
+func (d *calcLoop) Announce(key, link string) { d.overlay.Announce(key, link) }
 
-// Written is for [attach.Kernel].
-func (d *decider) Written(u api.Update) { d.overlay.Put([]api.Update{u}) }
+// Written implements [attach.Kernel].
+func (d *calcLoop) Written(u api.Update) { d.overlay.Put([]api.Update{u}) }
 
-// Ping returns when calc has come round: it lives.
-func (d *decider) Ping(ctx context.Context) error {
+// Ping returns when calc has completed a turn, as a probe of liveness.
+func (d *calcLoop) Ping(ctx context.Context) error {
 	select {
 	case d.pings <- struct{}{}:
 		return nil
@@ -143,43 +143,43 @@ func (d *decider) Ping(ctx context.Context) error {
 	}
 }
 
-// take takes over what the source says.
-func (d *decider) take(b syncer.Batch) {
+// receive takes over a batch of the source.
+func (d *calcLoop) receive(b syncer.Batch) {
 	d.graph.Update(d.overlay.Filter(b.Updates))
 	d.keep.Update(b.Updates, b.InSync)
-	first := b.InSync && !d.synced // the flag stays set in all batches that follow
+	first := b.InSync && !d.synced // the flag stays set in later batches
 	if first {
 		d.synced = true
 		d.graph.SetInSync()
 	}
 	d.watch.source(b.Status)
-	nodes := d.hearNodes(b.Updates) && d.synced
+	nodes := d.updateNodes(b.Updates) && d.synced
 	if n := d.graph.Findings(); n != d.findings || nodes || first {
 		d.findings = n
-		d.tell(slices.Concat(d.graph.Problems(), d.clashes(), d.unmade()))
+		d.logProblems(slices.Concat(d.graph.Problems(), d.clashes(), d.nodeProblem()))
 	}
-	d.settle()
+	d.applySettings()
 }
 
-// hearNodes takes in the addresses of all nodes, and reports whether there was one among the updates.
-func (d *decider) hearNodes(us []api.Update) (any bool) {
+// updateNodes takes over the addresses of Nodes, and reports whether there was a Node among the updates.
+func (d *calcLoop) updateNodes(us []api.Update) (any bool) {
 	for _, u := range us {
 		any = d.nodes.Update(u) || any
 	}
 	return any
 }
 
-// clashes are addresses of this node that others have too.
-func (d *decider) clashes() (out []api.Problem) {
+// clashes returns addresses of this node that other Nodes have, too.
+func (d *calcLoop) clashes() (out []api.Problem) {
 	for _, o := range d.nodes.Clashes(d.node) {
 		out = append(out, api.Problem{Key: api.KeyPrefix(api.KindNode, "") + d.node, Reason: o.String() + "; " + o.Fix()})
 	}
 	return out
 }
 
-// unmade is why this node has no Node and is given none. What would write it runs in another process, and has a log alone.
-func (d *decider) unmade() []api.Problem {
-	why := d.nodes.Unmade(d.node)
+// nodeProblem returns why this node has no Node and none is created. The process that would write it only logs that.
+func (d *calcLoop) nodeProblem() []api.Problem {
+	why := d.nodes.NodeProblem(d.node)
 	if why == "" || !d.synced {
 		return nil
 	}
@@ -189,31 +189,31 @@ func (d *decider) unmade() []api.Problem {
 	}}
 }
 
-// tell logs each problem once, and again when it has changed.
-func (d *decider) tell(problems []api.Problem) {
+// logProblems logs each problem once, and again when it has changed.
+func (d *calcLoop) logProblems(problems []api.Problem) {
 	now := map[string]string{}
 	for _, p := range problems {
 		at := strings.TrimSpace(p.Key + " " + p.Field)
 		now[at] = p.Reason
-		if d.told[at] != p.Reason {
+		if d.loggedProblems[at] != p.Reason {
 			d.log.Warn("wrong resource", "key", at, "reason", p.Reason)
 		}
 	}
-	d.told = now
+	d.loggedProblems = now
 	d.watch.problems(problems)
 }
 
-// settle hands changed settings to those whose they are.
-func (d *decider) settle() {
+// applySettings passes changed settings to the parts that use them.
+func (d *calcLoop) applySettings() {
 	s := d.graph.Settings().Settings
 	d.watch.configure(s)
-	for _, told := range d.settings {
-		told(s)
+	for _, done := range d.settings {
+		done(s)
 	}
 }
 
-// freeze reports whether the datastore says that nothing it holds may be acted upon. The kernel then stays as it is.
-func (d *decider) freeze() bool {
+// freeze reports whether the datastore is not ready (datastoreReady): the kernel then stays as it is.
+func (d *calcLoop) freeze() bool {
 	if now := d.graph.Frozen(); now != d.frozen {
 		d.frozen = now
 		if now {

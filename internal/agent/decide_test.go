@@ -24,7 +24,7 @@ func TestWhatChangesNothingHereReachesNoDriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store := slog.New(slog.DiscardHandler), memstore.New()
 		in, out := make(chan syncer.Batch), make(chan intent.Batch, 10)
-		d := &decider{
+		d := &calcLoop{
 			node: "h1", graph: calc.New("h1"), in: in, out: out, log: log,
 			watch: newReporter(Config{Node: "h1", Log: log}, store, metrics.New(prometheus.NewRegistry())),
 			keep:  upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log}),
@@ -49,7 +49,7 @@ func TestANodeThatCanHaveNoNameIsToldSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store := slog.New(slog.DiscardHandler), memstore.New()
 		in, out := make(chan syncer.Batch), make(chan intent.Batch, 10)
-		d := &decider{
+		d := &calcLoop{
 			node: "web_1", graph: calc.New("web_1"), in: in, out: out, log: log,
 			watch: newReporter(Config{Node: "web_1", Log: log}, store, metrics.New(prometheus.NewRegistry())),
 			keep:  upkeep.New(upkeep.Config{Node: "web_1", Store: store, Log: log}),
@@ -85,7 +85,7 @@ func TestWhereAnotherAgentsRulesGuardNothingIsHandedOverBeforeAllIsKnown(t *test
 		synctest.Test(t, func(t *testing.T) {
 			log, store := slog.New(slog.DiscardHandler), memstore.New()
 			in, out := make(chan syncer.Batch), make(chan intent.Batch, 10)
-			d := &decider{
+			d := &calcLoop{
 				node: "h1", graph: calc.New("h1"), in: in, out: out, log: log, hold: hold,
 				watch: newReporter(Config{Node: "h1", Log: log}, store, metrics.New(prometheus.NewRegistry())),
 				keep:  upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log}),
@@ -120,17 +120,17 @@ func TestWhatIsWrittenLateDoesNotHideWhatComesAfter(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		before func(*decider) // before calc takes over what is Pending
+		before func(*calcLoop) // before calc takes over what is Pending
 		takes  bool
 		then   int // what the datastore says next
 		passes bool
 	}{
-		{"not written yet", func(*decider) {}, true, 5, false},
-		{"written", func(d *decider) { d.Written(at(5)) }, true, 6, true},
-		{"written, and an older word", func(d *decider) { d.Written(at(5)) }, true, 4, false},
-		{"written and heard of", func(d *decider) { d.Written(at(5)); d.overlay.Filter([]api.Update{at(5)}) }, false, 6, true},
+		{"not written yet", func(*calcLoop) {}, true, 5, false},
+		{"written", func(d *calcLoop) { d.Written(at(5)) }, true, 6, true},
+		{"written, and an older word", func(d *calcLoop) { d.Written(at(5)) }, true, 4, false},
+		{"written and heard of", func(d *calcLoop) { d.Written(at(5)); d.overlay.Filter([]api.Update{at(5)}) }, false, 6, true},
 	} {
-		d := &decider{local: make(chan local), overlay: attach.Overlay{Order: memstore.New()}}
+		d := &calcLoop{local: make(chan local), overlay: attach.Overlay{Order: memstore.New()}}
 		d.Announce("k", "cali1")
 		tt.before(d)
 		took := make(chan int, 1)

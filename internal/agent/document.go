@@ -2,27 +2,27 @@ package agent
 
 import "time"
 
-// Report is what a running agent says of itself, on its socket and at /status.
+// Report is the state of a running agent, as served on its socket and at /status.
 type Report struct {
 	Node    string    `json:"node"`
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
-	// Ready: all that is known is in force, and it is known well enough. Else NotReady says why not.
+	// Ready: calc is in sync, and its result is in force. Else NotReady says why not.
 	Ready     bool     `json:"ready"`
 	NotReady  []string `json:"notReady,omitempty"`
 	Datastore Since    `json:"datastore"`
-	// Unwritten is why what the node is to say of itself cannot be written into the datastore; empty: it can.
+	// Unwritten is why the node's status cannot be written into the datastore; empty: it can.
 	Unwritten string           `json:"unwritten,omitempty"`
 	Kernel    Since            `json:"kernel"`
 	Counts    Counts           `json:"counts"`
 	Repairs   map[string]int   `json:"repairs,omitempty"` // "nft by event" → how many
 	Endpoints []EndpointReport `json:"endpoints"`
 	Wrong     []Finding        `json:"wrong,omitempty"`    // in resources and settings
-	NoEffect  []Finding        `json:"noEffect,omitempty"` // fields of resources on which nothing acts; nothing is wrong
-	Failed    []string         `json:"failed,omitempty"`   // not in force, and not an endpoint's
-	// Unforwarded are the families that settings do not want to be forwarded: IPv4, IPv6.
+	NoEffect  []Finding        `json:"noEffect,omitempty"` // fields of resources without effect; not an error
+	Failed    []string         `json:"failed,omitempty"`   // intents that are not in force and belong to no endpoint
+	// Unforwarded are the families for which settings turn forwarding off: IPv4, IPv6.
 	Unforwarded []string `json:"unforwarded,omitempty"`
-	// Leftovers are what an upstream agent left in the kernel: its rules decide about packets, too, until they are removed.
+	// Leftovers are what an upstream agent left in the kernel: its rules apply, too, until they are removed.
 	Leftovers []string `json:"leftovers,omitempty"`
 }
 
@@ -32,11 +32,11 @@ type Since struct {
 	Since time.Time `json:"since"`
 }
 
-// Counts says how much there is of everything.
+// Counts are the numbers of objects.
 type Counts struct {
 	Endpoints map[string]int `json:"endpoints"` // by state
-	Policies  int            `json:"policies"`  // and profiles, that these use
-	Sets      int            `json:"sets"`      // of addresses, that the policies use
+	Policies  int            `json:"policies"`  // and profiles in use
+	Sets      int            `json:"sets"`      // in use
 	Routes    int            `json:"routes"`
 }
 
@@ -49,7 +49,7 @@ type EndpointReport struct {
 	Since     time.Time `json:"since"`
 }
 
-// Finding is something wrong in a resource or a setting.
+// Finding is a problem in a resource or a setting.
 type Finding struct {
 	Where  string    `json:"where"` // the key and field, or the source and name
 	Reason string    `json:"reason"`

@@ -8,21 +8,21 @@ import (
 	"github.com/twillnet/twill/internal/status"
 )
 
-// tracker knows how each local endpoint is: from what calc asked for, and what
-// the dataplane says became of it. An endpoint is up when all of it is in
+// tracker keeps the state of each local endpoint, from calc's batches and
+// the dataplane's outcomes. An endpoint is up when all of it is in
 // force, its routes included.
 type tracker struct {
 	endpoints map[intent.EndpointID]*tracked
 	links     map[string]intent.EndpointID
 	routes    map[intent.RouteID]string // the link of each
-	fates     map[intent.Key]intent.Outcome
+	outcomes  map[intent.Key]intent.Outcome
 	others    map[intent.Key]bool                // policies and sets, to count them
 	reach     map[string]map[intent.RouteID]bool // by link
 	changed   map[intent.EndpointID]bool
 
-	sent   [][]intent.Key      // by batch that the dataplane has not taken over: its endpoints, its routes, and what it removes
-	coming map[intent.Key]int  // in how many of these an intent is: what is said of it meanwhile is of what was asked for before
-	asked  map[intent.Key]bool // endpoints and routes of which the dataplane has not said what became of what was asked for last
+	sent        [][]intent.Key      // by batch that the dataplane has not merged: its endpoints, its routes, and what it removes
+	queued      map[intent.Key]int  // in how many of these an intent is: outcomes until then are of its former version
+	unconfirmed map[intent.Key]bool // endpoints and routes without an outcome of their last version yet
 }
 
 type tracked struct {
@@ -34,17 +34,17 @@ type tracked struct {
 func newTracker() *tracker {
 	return &tracker{
 		endpoints: map[intent.EndpointID]*tracked{}, links: map[string]intent.EndpointID{},
-		routes: map[intent.RouteID]string{}, fates: map[intent.Key]intent.Outcome{}, others: map[intent.Key]bool{},
-		reach: map[string]map[intent.RouteID]bool{}, changed: map[intent.EndpointID]bool{}, coming: map[intent.Key]int{}, asked: map[intent.Key]bool{},
+		routes: map[intent.RouteID]string{}, outcomes: map[intent.Key]intent.Outcome{}, others: map[intent.Key]bool{},
+		reach: map[string]map[intent.RouteID]bool{}, changed: map[intent.EndpointID]bool{}, queued: map[intent.Key]int{}, unconfirmed: map[intent.Key]bool{},
 	}
 }
 
-// wanted takes over what calc asks for, which is about to be sent to the dataplane; it returns endpoints that are no more.
-func (t *tracker) wanted(b intent.Batch) (gone []intent.EndpointID) {
+// onBatch takes over a batch that is about to be sent to the dataplane; it returns deleted endpoints.
+func (t *tracker) onBatch(b intent.Batch) (gone []intent.EndpointID) {
 	t.send(b)
 	for _, k := range b.Removed {
-		delete(t.asked, k)
-		delete(t.fates, k)
+		delete(t.unconfirmed, k)
+		delete(t.outcomes, k)
 		delete(t.others, k)
 		switch id := k.(type) {
 		case intent.EndpointID:
@@ -71,7 +71,7 @@ func (t *tracker) wanted(b intent.Batch) (gone []intent.EndpointID) {
 			delete(t.links, old.link)
 		}
 		old.label, old.link, old.closed = e.Label, e.Link, e.Closed
-		t.asked[e.ID] = true
+		t.unconfirmed[e.ID] = true
 		t.links[e.Link] = e.ID
 		t.changed[e.ID] = true
 	}
@@ -79,7 +79,7 @@ func (t *tracker) wanted(b intent.Batch) (gone []intent.EndpointID) {
 		dst := r.ID()
 		t.unroute(dst)
 		t.routes[dst] = r.Link
-		t.asked[dst] = true
+		t.unconfirmed[dst] = true
 		if t.reach[r.Link] == nil {
 			t.reach[r.Link] = map[intent.RouteID]bool{}
 		}
@@ -89,8 +89,8 @@ func (t *tracker) wanted(b intent.Batch) (gone []intent.EndpointID) {
 	return gone
 }
 
-// send notes of which intents the dataplane is about to hear. It says what became of each endpoint and route after it has; of what
-// is removed it says no more.
+// send notes which intents the batch has. The dataplane reports an outcome of each endpoint and route after it merged the batch; of what
+// is removed it reports nothing.
 func (t *tracker) send(b intent.Batch) {
 	keys := slices.Clone(b.Removed)
 	for _, e := range b.Endpoints {
@@ -100,19 +100,19 @@ func (t *tracker) send(b intent.Batch) {
 		keys = append(keys, r.ID())
 	}
 	for _, k := range keys {
-		t.coming[k]++
+		t.queued[k]++
 	}
 	t.sent = append(t.sent, keys)
 }
 
-// merged takes note that the dataplane has taken over the next batch.
+// merged notes that the dataplane has merged the next batch.
 func (t *tracker) merged() {
 	if len(t.sent) == 0 {
 		return
 	}
 	for _, k := range t.sent[0] {
-		if t.coming[k]--; t.coming[k] == 0 {
-			delete(t.coming, k)
+		if t.queued[k]--; t.queued[k] == 0 {
+			delete(t.queued, k)
 		}
 	}
 	t.sent = t.sent[1:]
@@ -147,17 +147,17 @@ func (t *tracker) touch(link string) {
 	}
 }
 
-// became takes over what the dataplane says, and returns what of it is new.
-func (t *tracker) became(os []intent.Outcome) (changed []intent.Outcome) {
+// update takes over outcomes, and returns those that changed.
+func (t *tracker) update(os []intent.Outcome) (changed []intent.Outcome) {
 	for _, o := range os {
-		if t.coming[o.Key] > 0 {
+		if t.queued[o.Key] > 0 {
 			continue
 		}
-		delete(t.asked, o.Key)
-		if old, known := t.fates[o.Key]; !known || stateOf(old) != stateOf(o) {
+		delete(t.unconfirmed, o.Key)
+		if old, known := t.outcomes[o.Key]; !known || stateOf(old) != stateOf(o) {
 			changed = append(changed, o)
 		}
-		t.fates[o.Key] = o
+		t.outcomes[o.Key] = o
 		switch id := o.Key.(type) {
 		case intent.EndpointID:
 			if t.endpoints[id] != nil {
@@ -170,8 +170,8 @@ func (t *tracker) became(os []intent.Outcome) (changed []intent.Outcome) {
 	return changed
 }
 
-// news returns the states that have changed since it was last asked.
-func (t *tracker) news(now time.Time) map[intent.EndpointID]status.Endpoint {
+// changedStates returns the states that have changed since the last call.
+func (t *tracker) changedStates(now time.Time) map[intent.EndpointID]status.Endpoint {
 	out := map[intent.EndpointID]status.Endpoint{}
 	for id := range t.changed {
 		e := t.endpoints[id]
@@ -191,13 +191,13 @@ func (t *tracker) state(id intent.EndpointID, e *tracked) status.Endpoint {
 	if e.closed != "" {
 		return status.Endpoint{Status: status.Error, Reason: e.closed}
 	}
-	fate, known := t.fates[id]
+	fate, known := t.outcomes[id]
 	if !known {
 		return status.Endpoint{Status: status.Down, Reason: notYet}
 	}
 	worst := stateOf(fate)
 	for dst := range t.reach[e.link] {
-		route, known := t.fates[dst]
+		route, known := t.outcomes[dst]
 		if !known {
 			route.Reason = "route " + dst.String() + " is " + notYet
 		}
@@ -208,15 +208,15 @@ func (t *tracker) state(id intent.EndpointID, e *tracked) status.Endpoint {
 	return worst
 }
 
-// inForce is how an endpoint is now; false: of what was asked for last, its routes included, something is still on its way.
+// inForce returns an endpoint's state; false: an outcome of its last version, or of its routes, is still missing.
 func (t *tracker) inForce(id intent.EndpointID) (status.Endpoint, bool) {
 	e := t.endpoints[id]
 	if e == nil {
 		return status.Endpoint{Status: status.Down, Reason: notYet}, false
 	}
-	answered := !t.asked[id]
+	answered := !t.unconfirmed[id]
 	for dst := range t.reach[e.link] {
-		answered = answered && !t.asked[dst]
+		answered = answered && !t.unconfirmed[dst]
 	}
 	return t.state(id, e), answered
 }
@@ -233,10 +233,10 @@ func stateOf(o intent.Outcome) status.Endpoint {
 	return status.Endpoint{Status: status.Up}
 }
 
-// failed is what is not in force and belongs to no endpoint: a policy, the route of a block.
+// failed returns what is not in force and belongs to no endpoint: a policy, the route of a block.
 func (t *tracker) failed() []string {
 	var out []string
-	for k, o := range t.fates {
+	for k, o := range t.outcomes {
 		if o.Err == nil || intent.KindOf(k) == intent.KeyEndpoint {
 			continue
 		}
@@ -250,7 +250,7 @@ func (t *tracker) failed() []string {
 	return out
 }
 
-// counts says how much there is of everything.
+// counts returns the numbers of objects.
 func (t *tracker) counts() (states map[string]int, policies, sets int) {
 	states = map[string]int{status.Up: 0, status.Down: 0, status.Error: 0}
 	for _, e := range t.endpoints {

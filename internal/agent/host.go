@@ -20,12 +20,12 @@ import (
 // table is the name of the agent's nftables table.
 const table = "twill"
 
-// Boot makes a host that has just started closed: an interface of a workload
+// Boot closes a host that has just started: an interface of a workload
 // carries nothing until an agent has programmed it. It needs no datastore, and
 // changes nothing if a table is there already; an agent takes this one over in
 // its first transaction.
 func Boot(ctx context.Context, cfg Config) (done bool, err error) {
-	d, err := openDoors()
+	d, err := openKernel()
 	if err != nil {
 		return false, fmt.Errorf("open netlink (are you root?): %w", err)
 	}
@@ -41,9 +41,9 @@ func Boot(ctx context.Context, cfg Config) (done bool, err error) {
 }
 
 // guarded reports whether there is no table of ours, and an upstream agent's rules decide about packets. To close the host
-// until the datastore has been read would cut what these allow, and guard nothing that they leave open: what is known then
-// comes in one transaction, and until then all is as it was.
-func (d doors) guarded(log *slog.Logger) bool {
+// until the datastore has been read would cut what these allow, without protecting anything that they leave open: the desired state then
+// is applied in one transaction, and until then nothing changes.
+func (d kernelHandles) guarded(log *slog.Logger) bool {
 	tables, err := d.nft.ListTables()
 	if err != nil || slices.Contains(tables, table) {
 		return false
@@ -54,7 +54,7 @@ func (d doors) guarded(log *slog.Logger) bool {
 	}
 	defer h.Close()
 	var f doctor.Facts
-	if err := h.Traces(&f); err != nil || !f.Leftovers().Guard() {
+	if err := h.Leftovers(&f); err != nil || !f.Leftovers().Guard() {
 		return false
 	}
 	log.Info("the rules of an upstream agent guard workloads, until the datastore has been read")
@@ -63,7 +63,7 @@ func (d doors) guarded(log *slog.Logger) bool {
 
 // Found are settings of the host as a whole that an agent changes, by path below /proc/sys/net.
 func Found() (map[string]string, error) {
-	d, err := openDoors()
+	d, err := openKernel()
 	if err != nil {
 		return nil, fmt.Errorf("open netlink (are you root?): %w", err)
 	}
@@ -89,12 +89,12 @@ func Found() (map[string]string, error) {
 	return out, nil
 }
 
-// Leave takes out of the kernel what an agent put there, and gives back the
-// settings that were found. Interfaces of workloads stay, and what is theirs.
+// Leave removes from the kernel what an agent put there, and restores the
+// settings that it found. Interfaces of workloads stay, with their settings.
 // Where an upstream agent runs already, routes of protocol 80 are its own by
 // now, and it needs forwarding: both stay. It says what it did.
 func Leave(ctx context.Context, found map[string]string) (did []string, err error) {
-	d, err := openDoors()
+	d, err := openKernel()
 	if err != nil {
 		return nil, fmt.Errorf("open netlink (are you root?): %w", err)
 	}
@@ -103,10 +103,10 @@ func Leave(ctx context.Context, found map[string]string) (did []string, err erro
 	if err != nil {
 		return nil, err
 	}
-	// First the ways, then what guards them.
+	// First the routes, then the rules.
 	did, err = d.leaveRoutes(ctx, successor != "")
 	if successor == "" {
-		settings, serr := d.giveBack(found)
+		settings, serr := d.restoreSettings(found)
 		did, err = append(did, settings...), errors.Join(err, serr)
 	} else {
 		did = append(did, "routes of protocol 80 and forwarding stay: "+successor+" runs here, and has them from now on")
@@ -139,7 +139,7 @@ func upstreamRuns() (string, error) {
 }
 
 // leaveRoutes deletes ours. To other nodes only upstream's agent makes some of protocol 80, with a gateway.
-func (d doors) leaveRoutes(ctx context.Context, successor bool) (did []string, err error) {
+func (d kernelHandles) leaveRoutes(ctx context.Context, successor bool) (did []string, err error) {
 	var routes []rtnl.Route
 	if !successor {
 		routes, err = d.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolAgent})
@@ -165,7 +165,7 @@ func (d doors) leaveRoutes(ctx context.Context, successor bool) (did []string, e
 	return did, err
 }
 
-func (d doors) giveBack(found map[string]string) (did []string, err error) {
+func (d kernelHandles) restoreSettings(found map[string]string) (did []string, err error) {
 	var all []sysctl.Setting
 	for path, value := range found {
 		all = append(all, sysctl.Setting{Path: path, Value: value})

@@ -12,16 +12,16 @@ import (
 	"github.com/twillnet/twill/internal/hostfacts"
 )
 
-// Times of looks: what an upstream agent left stands until somebody removes it, and who looks at the status wants to see
-// that it is gone.
+// Intervals of searches: leftovers of an upstream agent stay until they are removed, and the status should show soon
+// that they are gone.
 const (
-	looksEvery = 10 * time.Minute
-	looksAgain = time.Second // the least time between two, if something was there
+	leftoverInterval    = 10 * time.Minute
+	minLeftoverInterval = time.Second // the least time between two, if something was found
 )
 
-// traces knows what an upstream agent left in the kernel: chains, sets and devices.
-type traces struct {
-	look func() ([]string, error) // nil: run opens the host
+// leftovers caches what an upstream agent left in the kernel: chains, sets and devices.
+type leftovers struct {
+	find func() ([]string, error) // nil: run opens the host
 	log  *slog.Logger
 
 	mu   sync.Mutex
@@ -29,25 +29,25 @@ type traces struct {
 	at   time.Time
 }
 
-// run looks now and then until the context ends, into the namespace of the process.
-func (t *traces) run(ctx context.Context) error {
-	if t.look == nil {
+// run searches at intervals until the context ends, in the namespace of the process.
+func (t *leftovers) run(ctx context.Context) error {
+	if t.find == nil {
 		h, err := hostfacts.Open()
 		if err != nil {
 			return err
 		}
 		defer h.Close()
-		t.look = func() ([]string, error) {
+		t.find = func() ([]string, error) {
 			var f doctor.Facts
-			err := h.Traces(&f)
+			err := h.Leftovers(&f)
 			return f.Leftovers().Lines(), err
 		}
 	}
-	ticker := time.NewTicker(looksEvery)
+	ticker := time.NewTicker(leftoverInterval)
 	defer ticker.Stop()
 	for {
 		t.mu.Lock()
-		t.renew()
+		t.refresh()
 		t.mu.Unlock()
 		select {
 		case <-ctx.Done():
@@ -57,9 +57,9 @@ func (t *traces) run(ctx context.Context) error {
 	}
 }
 
-// renew looks. What it finds is logged when it is new. The caller has the lock.
-func (t *traces) renew() {
-	left, err := t.look()
+// refresh searches, and logs what is new. The caller has the lock.
+func (t *leftovers) refresh() {
+	left, err := t.find()
 	t.at = time.Now()
 	switch {
 	case err != nil:
@@ -74,12 +74,12 @@ func (t *traces) renew() {
 	t.left = left
 }
 
-// lines is what stands, one line for each kind of things.
-func (t *traces) lines() []string {
+// lines describes what was found, one line for each kind.
+func (t *leftovers) lines() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.left) > 0 && time.Since(t.at) >= looksAgain {
-		t.renew()
+	if len(t.left) > 0 && time.Since(t.at) >= minLeftoverInterval {
+		t.refresh()
 	}
 	return t.left
 }

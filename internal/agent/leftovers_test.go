@@ -18,7 +18,7 @@ func TestLeftoversAreLookedForAtStartAndRarelyAfter(t *testing.T) {
 		var left []string
 		var fails error
 		looks := 0
-		tr := &traces{look: func() ([]string, error) { looks++; return left, fails }, log: slog.New(slog.NewTextHandler(&log, nil))}
+		tr := &leftovers{find: func() ([]string, error) { looks++; return left, fails }, log: slog.New(slog.NewTextHandler(&log, nil))}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		want := func(n int, lines ...string) {

@@ -29,27 +29,27 @@ const (
 	slow  = 90 * time.Second // a big transaction takes the kernel long
 )
 
-// Parts of the agent that can be asked for a sign of life.
+// Parts of the agent with a liveness probe.
 const (
 	partSyncer    = "syncer"
 	partCalc      = "calc"
 	partDataplane = "dataplane"
 )
 
-// listeners are the ways to ask an agent how it is.
+// listeners are the agent's HTTP servers.
 type listeners struct{ socket, health, metrics, debug *serve.Server }
 
-// doorway is what they hand out.
-type doorway struct {
+// handlers are what they serve.
+type handlers struct {
 	watch   *reporter
-	hidden  atomic.Pointer[[]string] // beginnings of names of metrics that settings hide
+	hidden  atomic.Pointer[[]string] // prefixes of the names of metrics that settings hide
 	checker *health.Checker
 	metrics prometheus.Gatherer
 	tally   tally
 	plugins *attach.Server
 }
 
-// newChecker asks the parts of an agent for signs of life.
+// newChecker returns the checker with the liveness probes of an agent's parts.
 func newChecker(notReady func() []string, source, decides, loop func(context.Context) error) *health.Checker {
 	c := health.New(notReady)
 	c.Part(partSyncer, quick, source)
@@ -58,8 +58,8 @@ func newChecker(notReady func() []string, source, decides, loop func(context.Con
 	return c
 }
 
-// numbers are the metrics, counted when they are asked for.
-func (d *doorway) numbers() prometheus.Gatherer {
+// numbers serves the metrics, which are counted on request.
+func (d *handlers) numbers() prometheus.Gatherer {
 	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		d.watch.count()
 		all, err := d.metrics.Gather()
@@ -72,8 +72,8 @@ func (d *doorway) numbers() prometheus.Gatherer {
 	})
 }
 
-// configure takes over settings of what is handed out.
-func (d *doorway) configure(s config.Settings) {
+// configure takes over settings of what is served.
+func (d *handlers) configure(s config.Settings) {
 	hidden := []string{}
 	if !s.GoMetrics {
 		hidden = append(hidden, "go_")
@@ -87,7 +87,7 @@ func (d *doorway) configure(s config.Settings) {
 	}
 }
 
-func (d *doorway) listeners(cfg Config) listeners {
+func (d *handlers) listeners(cfg Config) listeners {
 	log := cfg.Log.With("part", "listen")
 	answers := http.NewServeMux()
 	answers.Handle("GET /", d.checker.Handler())
@@ -121,7 +121,7 @@ func (d *doorway) listeners(cfg Config) listeners {
 	return l
 }
 
-// configure moves them to where the settings say.
+// configure moves the listeners to the addresses in the settings.
 func (l listeners) configure(s config.Settings) {
 	l.health.Move(at(s.Health))
 	l.debug.Move(at(s.Debug))
@@ -139,7 +139,7 @@ func at(l config.Listener) serve.At {
 	return serve.At{Network: "tcp", Address: net.JoinHostPort(l.Host, strconv.Itoa(l.Port))}
 }
 
-// Ask asks the agent that listens at a socket for its report.
+// Ask fetches the report of the agent at a socket.
 func Ask(ctx context.Context, socket string) (Report, error) {
 	resp, err := ask(ctx, socket, "/status")
 	if err != nil {
@@ -153,7 +153,7 @@ func Ask(ctx context.Context, socket string) (Report, error) {
 	return out, nil
 }
 
-// ask gets a path of what an agent hands out at its socket.
+// ask fetches a path from the agent at a socket.
 func ask(ctx context.Context, socket, path string) (*http.Response, error) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)

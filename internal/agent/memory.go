@@ -8,8 +8,8 @@ import (
 	"github.com/twillnet/twill/internal/config"
 )
 
-// limit tells Go's runtime what settings say; -1 is what it has of itself, but that garbage is then collected near the limit of
-// memory alone, if there is one: without either, memory would grow for ever.
+// limit applies settings to Go's runtime; -1 is its default, except that garbage is then collected near the limit of
+// memory only, if there is one: without either, memory would grow without bound.
 func limit(m config.Memory) {
 	percent, bytes := m.GCPercent, int64(math.MaxInt64)
 	if m.LimitMB > 0 {

@@ -30,9 +30,9 @@ func TestAnEndpointThatIsDeletedBeforeItWasHeardOfIsGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log, store := slog.New(slog.DiscardHandler), open()
-				source := syncer.New(store, syncer.Config{Prefixes: followed})
+				source := syncer.New(store, syncer.Config{Prefixes: watchedPrefixes})
 				out := make(chan intent.Batch, 10)
-				d := &decider{
+				d := &calcLoop{
 					node: "h1", graph: calc.New("h1"), out: out, log: log, local: make(chan local), in: source.Batches(),
 					watch:   newReporter(Config{Node: "h1", Log: log}, store, metrics.New(prometheus.NewRegistry())),
 					keep:    upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log}),
@@ -42,7 +42,7 @@ func TestAnEndpointThatIsDeletedBeforeItWasHeardOfIsGone(t *testing.T) {
 				ended := make(chan error, 3)
 				go func() { ended <- source.Run(ctx) }()
 				go func() { ended <- d.run(ctx) }()
-				go func() { ended <- d.overlay.Settle(ctx, store, d.hand) }()
+				go func() { ended <- d.overlay.Verify(ctx, store, d.apply) }()
 				synctest.Wait()
 				must := func(err error) {
 					t.Helper()

@@ -22,24 +22,24 @@ import (
 	"github.com/twillnet/twill/internal/syncer"
 )
 
-// reporter hands what the parts say to logs, metrics, health and status. Its
+// reporter passes events of the parts to logs, metrics, health and status. Its
 // methods are called from the goroutines of calc and of the dataplane.
 type reporter struct {
-	log      *slog.Logger
-	level    *slog.LevelVar
-	metrics  *metrics.Metrics
-	status   *status.Reporter
-	problem  []config.Problem // in settings that are not the datastore's
-	identity Report           // what does not change
-	memory   config.Memory    // calc's goroutine's alone
-	traces   *traces
+	log       *slog.Logger
+	level     *slog.LevelVar
+	metrics   *metrics.Metrics
+	status    *status.Reporter
+	problem   []config.Problem // in settings that are not the datastore's
+	identity  Report           // what does not change
+	memory    config.Memory    // used by calc's goroutine only
+	leftovers *leftovers
 
 	mu          sync.Mutex
 	changes     changes
-	late        bool // one of these was, when it was looked at last
-	alarm       bool // a timer runs for the first that may become late
-	all         bool // a batch that says InSync was sent
-	complete    bool // and it has been in force
+	late        bool // a change was late at the last check
+	lateTimer   bool // a timer runs for the next change that may become late
+	all         bool // a batch with InSync was sent
+	complete    bool // and has been in force
 	synced      bool
 	frozen      bool
 	unready     []string // of the graph
@@ -50,7 +50,7 @@ type reporter struct {
 	datastore   Since
 	kernel      Since
 	tracker     *tracker
-	moved       chan struct{} // closed when the dataplane says something
+	progressed  chan struct{} // closed when the dataplane reports something
 	repairs     map[string]int
 	readBack    map[string]int // repairs by read-back since the driver last read back
 }
@@ -62,7 +62,7 @@ func newReporter(cfg Config, store datastore.Store, m *metrics.Metrics) *reporte
 		identity:  Report{Node: cfg.Node, Version: cfg.Version, Started: now},
 		failing:   map[string]string{},
 		datastore: Since{syncer.WaitForDatastore.String(), now}, kernel: Since{kernelUnknown, now},
-		traces: &traces{log: cfg.Log.With("part", "leftovers")}, tracker: newTracker(), moved: make(chan struct{}), repairs: map[string]int{}, readBack: map[string]int{},
+		leftovers: &leftovers{log: cfg.Log.With("part", "leftovers")}, tracker: newTracker(), progressed: make(chan struct{}), repairs: map[string]int{}, readBack: map[string]int{},
 	}
 	r.status = status.New(status.Config{Node: cfg.Node, Version: cfg.Version, Store: store, Host: r.host, Log: cfg.Log.With("part", "status")})
 	m.Source(1)
@@ -79,23 +79,23 @@ const (
 	kernelSettled = "in force"
 )
 
-// hears: calc begins to work out what a change means.
-func (r *reporter) hears(at time.Time) {
+// changeReceived notes that calc begins to work on a change.
+func (r *reporter) changeReceived(at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changes.calc = at
 	r.watch()
 }
 
-// unconcerned: the change means nothing to this node.
-func (r *reporter) unconcerned() {
+// changeIrrelevant notes that the change does not concern this node.
+func (r *reporter) changeIrrelevant() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changes.calc = time.Time{}
 	r.watch()
 }
 
-// watch has status written when a change becomes late, and when none is so any more.
+// watch has the status written when a change becomes late, and when none is late any more.
 func (r *reporter) watch() {
 	now := time.Now()
 	if is := r.changes.late(now) != ""; is != r.late {
@@ -103,19 +103,19 @@ func (r *reporter) watch() {
 		r.status.Touch()
 	}
 	oldest := r.changes.oldest()
-	if r.alarm || r.late || oldest.IsZero() {
+	if r.lateTimer || r.late || oldest.IsZero() {
 		return
 	}
-	r.alarm = true
+	r.lateTimer = true
 	time.AfterFunc(oldest.Add(lateAfter).Sub(now), func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.alarm = false
+		r.lateTimer = false
 		r.watch()
 	})
 }
 
-// decided: a batch is about to be sent to the dataplane.
+// decided notes a batch that is about to be sent to the dataplane.
 func (r *reporter) decided(b intent.Batch, heard time.Time) {
 	r.mu.Lock()
 	r.changes.decide(heard)
@@ -130,12 +130,12 @@ func (r *reporter) decided(b intent.Batch, heard time.Time) {
 			r.unforwarded = append(r.unforwarded, "IPv6")
 		}
 	}
-	gone := r.tracker.wanted(b)
+	gone := r.tracker.onBatch(b)
 	r.mu.Unlock()
 	r.status.Remove(gone)
 }
 
-// calculated: the graph has worked out what a batch means.
+// calculated notes that the graph has processed updates.
 func (r *reporter) calculated(took time.Duration, g *calc.Graph) {
 	r.metrics.Calculated(took)
 	_, why := g.Ready()
@@ -148,7 +148,7 @@ func (r *reporter) calculated(took time.Duration, g *calc.Graph) {
 	}
 }
 
-// source: how the datastore is.
+// source takes the state of the syncer.
 func (r *reporter) source(s syncer.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +163,7 @@ func (s *Since) become(state string) {
 	}
 }
 
-// problems: what is wrong in resources.
+// problems takes the problems in resources.
 func (r *reporter) problems(ps []api.Problem) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,7 +184,7 @@ func (r *reporter) problems(ps []api.Problem) {
 	r.metrics.Wrong(len(r.findings) + len(r.problem))
 }
 
-// freeze: whether the datastore says that nothing in it may be acted upon.
+// freeze takes whether the datastore is not ready.
 func (r *reporter) freeze(frozen bool) {
 	r.mu.Lock()
 	r.frozen = frozen
@@ -212,13 +212,13 @@ func (r *reporter) configure(s config.Settings) {
 	})
 }
 
-// outcomes logs what could not be done, once; success is logged at debug level.
+// outcomes logs each failure once; success is logged at debug level.
 func (r *reporter) outcomes(os []intent.Outcome) {
 	r.mu.Lock()
-	changed := r.tracker.became(os)
-	news := r.tracker.news(time.Now())
-	close(r.moved)
-	r.moved = make(chan struct{})
+	changed := r.tracker.update(os)
+	news := r.tracker.changedStates(time.Now())
+	close(r.progressed)
+	r.progressed = make(chan struct{})
 	r.mu.Unlock()
 	for _, o := range changed {
 		switch {
@@ -233,12 +233,12 @@ func (r *reporter) outcomes(os []intent.Outcome) {
 	r.status.Set(news)
 }
 
-// InForce waits until what was last asked for of an endpoint is in the kernel.
+// InForce waits until an endpoint's last version is in the kernel.
 func (r *reporter) InForce(ctx context.Context, id intent.EndpointID) error {
 	for {
 		r.mu.Lock()
 		state, answered := r.tracker.inForce(id)
-		moved := r.moved
+		moved := r.progressed
 		r.mu.Unlock()
 		if answered && state.Status != status.Down {
 			if state.Status == status.Error {
@@ -254,8 +254,8 @@ func (r *reporter) InForce(ctx context.Context, id intent.EndpointID) error {
 	}
 }
 
-// count brings those metrics up to date that say how much there is. It is for
-// whoever reads them: at each change it would cost more than the change.
+// count updates the metrics that count objects. It is called on
+// scrapes: at each change it would cost more than the change.
 func (r *reporter) count() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -268,7 +268,7 @@ func (r *reporter) counts() Counts {
 	return Counts{Endpoints: states, Policies: policies, Sets: sets, Routes: len(r.tracker.routes)}
 }
 
-// Merged is the dataplane's: it takes batches over in the order in which they were sent.
+// Merged is called by the dataplane, which merges batches in the order in which they were sent.
 func (r *reporter) Merged() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -276,7 +276,7 @@ func (r *reporter) Merged() {
 	r.tracker.merged()
 }
 
-// Round is the dataplane's: if no driver is pending, all that was taken over is in force, but for what failed alone.
+// Round is called by the dataplane: if no driver is pending, all merged batches are in force, except for intents that failed.
 func (r *reporter) Round(settled bool, pending []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -290,26 +290,26 @@ func (r *reporter) Round(settled bool, pending []string) {
 	if r.all && !r.complete && r.changes.arrived() {
 		r.complete = true
 		r.log.Info("all that the datastore asks for is in force", "endpoints", len(r.tracker.endpoints), "after", now.Sub(r.identity.Started).Round(time.Millisecond))
-		go debug.FreeOSMemory() // a start needs more than what comes after; do not keep it
+		go debug.FreeOSMemory() // a start needs more memory than later
 		r.status.Complete()
 		r.status.Touch()
 	}
 }
 
-// Applied is the dataplane's.
+// Applied is called by the dataplane.
 func (r *reporter) Applied(driver string, took time.Duration, err error) {
 	r.metrics.Applied(driver, took, err)
 	r.fails(driver, err)
 }
 
-// Resynced is the dataplane's.
+// Resynced is called by the dataplane.
 func (r *reporter) Resynced(driver string, took time.Duration, err error) {
 	r.metrics.Resynced(driver, took, err)
 	r.fails(driver+" read-back", err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.readBack[driver] = 0
-	r.metrics.Differed(driver, 0) // what it did find is repaired next
+	r.metrics.Differed(driver, 0) // what it found is repaired next
 }
 
 func (r *reporter) fails(driver string, err error) {
@@ -326,7 +326,7 @@ func (r *reporter) fails(driver string, err error) {
 	}
 }
 
-// Repaired is the dataplane's.
+// Repaired is called by the dataplane.
 func (r *reporter) Repaired(driver string, cause intent.Cause, n int) {
 	r.metrics.Repaired(driver, string(cause), n)
 	r.mu.Lock()
@@ -338,7 +338,7 @@ func (r *reporter) Repaired(driver string, cause intent.Cause, n int) {
 	}
 }
 
-// notReady says why this node is not ready; none: it is.
+// notReady returns why this node is not ready; none: it is.
 func (r *reporter) notReady() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -366,7 +366,7 @@ func (r *reporter) whyNot() []string {
 	return append(out, r.unready...)
 }
 
-// host is what the status of the agent says in the datastore.
+// host returns the state for the agent's status in the datastore.
 func (r *reporter) host() (bool, []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -376,9 +376,9 @@ func (r *reporter) host() (bool, []string) {
 	return len(why) == 0, append(why, failed...)
 }
 
-// report is all that is known.
+// report returns the full report.
 func (r *reporter) report() Report {
-	left := r.traces.lines()
+	left := r.leftovers.lines()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := r.identity
@@ -386,7 +386,7 @@ func (r *reporter) report() Report {
 	out.NotReady = r.whyNot()
 	out.Ready = len(out.NotReady) == 0
 	out.Datastore, out.Kernel, out.Counts, out.Repairs = r.datastore, r.kernel, r.counts(), maps.Clone(r.repairs)
-	if err := r.status.Trouble(); err != nil {
+	if err := r.status.WriteError(); err != nil {
 		out.Unwritten = err.Error()
 	}
 	out.Failed = r.tracker.failed()

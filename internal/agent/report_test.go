@@ -52,10 +52,10 @@ func TestAnEndpointIsAsItsWorstPart(t *testing.T) {
 			b := webBatch
 			b.Endpoints = slices.Clone(b.Endpoints)
 			b.Endpoints[0].Closed = tt.closed
-			tr.wanted(b)
+			tr.onBatch(b)
 			tr.merged()
-			tr.became(tt.outcomes)
-			tr.news(time.Now())
+			tr.update(tt.outcomes)
+			tr.changedStates(time.Now())
 			if got := tr.endpoints[web].state; got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
@@ -65,14 +65,14 @@ func TestAnEndpointIsAsItsWorstPart(t *testing.T) {
 
 func TestWhatIsGoneIsForgotten(t *testing.T) {
 	tr := newTracker()
-	tr.wanted(webBatch)
+	tr.onBatch(webBatch)
 	tr.merged()
-	tr.became([]intent.Outcome{{Key: webKey}, {Key: routeKey, Err: errors.New("boom")}})
-	gone := tr.wanted(intent.Batch{Removed: []intent.Key{routeKey, webKey}})
+	tr.update([]intent.Outcome{{Key: webKey}, {Key: routeKey, Err: errors.New("boom")}})
+	gone := tr.onBatch(intent.Batch{Removed: []intent.Key{routeKey, webKey}})
 	if !slices.Equal(gone, []intent.EndpointID{web}) {
 		t.Errorf("gone are %v", gone)
 	}
-	if n := len(tr.endpoints) + len(tr.links) + len(tr.routes) + len(tr.fates) + len(tr.reach) + len(tr.news(time.Now())); n != 0 {
+	if n := len(tr.endpoints) + len(tr.links) + len(tr.routes) + len(tr.outcomes) + len(tr.reach) + len(tr.changedStates(time.Now())); n != 0 {
 		t.Errorf("%+v keeps %d things", tr, n)
 	}
 }
@@ -87,31 +87,31 @@ func TestAnAnswerIsToWhatWasAskedForLast(t *testing.T) {
 		want  bool              // there is an answer
 	}{
 		{name: "nothing is asked for", steps: func(*tracker) {}, want: true},
-		{name: "it was asked for, and not taken over", steps: func(tr *tracker) { tr.wanted(webBatch) }},
-		{name: "a word of before it was taken over is none", steps: func(tr *tracker) { tr.wanted(webBatch); tr.became(all) }},
-		{name: "nor is one of between two batches", steps: func(tr *tracker) { tr.wanted(webBatch); tr.wanted(webBatch); tr.merged(); tr.became(all) }},
-		{name: "nor one of before, once it is taken over", steps: func(tr *tracker) { tr.wanted(webBatch); tr.became(all); tr.merged() }},
-		{name: "what is said of the endpoint says nothing of its routes", steps: func(tr *tracker) { tr.wanted(webBatch); tr.merged(); tr.became(all[:1]) }},
-		{name: "it was taken over, and all is said", steps: func(tr *tracker) { tr.wanted(webBatch); tr.merged(); tr.became(all[:1]); tr.became(all[1:]) }, want: true},
+		{name: "it was asked for, and not taken over", steps: func(tr *tracker) { tr.onBatch(webBatch) }},
+		{name: "a word of before it was taken over is none", steps: func(tr *tracker) { tr.onBatch(webBatch); tr.update(all) }},
+		{name: "nor is one of between two batches", steps: func(tr *tracker) { tr.onBatch(webBatch); tr.onBatch(webBatch); tr.merged(); tr.update(all) }},
+		{name: "nor one of before, once it is taken over", steps: func(tr *tracker) { tr.onBatch(webBatch); tr.update(all); tr.merged() }},
+		{name: "what is said of the endpoint says nothing of its routes", steps: func(tr *tracker) { tr.onBatch(webBatch); tr.merged(); tr.update(all[:1]) }},
+		{name: "it was taken over, and all is said", steps: func(tr *tracker) { tr.onBatch(webBatch); tr.merged(); tr.update(all[:1]); tr.update(all[1:]) }, want: true},
 		{name: "what is said late of a route that is removed is not kept", steps: func(tr *tracker) {
-			tr.wanted(intent.Batch{Removed: []intent.Key{routeKey}})
-			tr.became([]intent.Outcome{{Key: routeKey, Err: boom}})
+			tr.onBatch(intent.Batch{Removed: []intent.Key{routeKey}})
+			tr.update([]intent.Outcome{{Key: routeKey, Err: boom}})
 			tr.merged()
 		}, want: true},
 		{name: "what is said of one that is asked for again is", steps: func(tr *tracker) {
-			tr.wanted(intent.Batch{Removed: []intent.Key{webKey, routeKey}})
-			tr.wanted(webBatch)
+			tr.onBatch(intent.Batch{Removed: []intent.Key{webKey, routeKey}})
+			tr.onBatch(webBatch)
 			tr.merged()
-			tr.became([]intent.Outcome{{Key: webKey, Err: boom}})
+			tr.update([]intent.Outcome{{Key: webKey, Err: boom}})
 			tr.merged()
-			tr.became(all)
+			tr.update(all)
 		}, want: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tr := newTracker()
-			tr.wanted(webBatch)
+			tr.onBatch(webBatch)
 			tr.merged()
-			tr.became(all)
+			tr.update(all)
 			tt.steps(tr)
 			if s, answered := tr.inForce(web); answered != tt.want || answered && s.Status != status.Up {
 				t.Errorf("answered is %v, of %+v, want %v", answered, s, tt.want)

@@ -31,9 +31,9 @@ func settled(spec string) []api.Update {
 // TestEachDriverIsReadBackAsOftenAsTheDatastoreSays: each by its own setting, on all the way that it goes.
 func TestEachDriverIsReadBackAsOftenAsTheDatastoreSays(t *testing.T) {
 	ns := netnstest.New(t)
-	var d doors
+	var d kernelHandles
 	var err error
-	ns.Do(func() { d, err = openDoors() })
+	ns.Do(func() { d, err = openKernel() })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestWhatTheDatastoreSaysOfTheAgentIsToldToEachPart(t *testing.T) {
 		log, store, level := slog.New(slog.DiscardHandler), memstore.New(), &slog.LevelVar{}
 		in, out := make(chan syncer.Batch), make(chan intent.Batch, 10)
 		var a, b []bool
-		d := &decider{
+		d := &calcLoop{
 			node: "h1", graph: calc.New("h1"), in: in, out: out, log: log,
 			watch:    newReporter(Config{Node: "h1", Log: log, Level: level}, store, metrics.New(prometheus.NewRegistry())),
 			keep:     upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log}),

@@ -18,8 +18,8 @@ import (
 	"github.com/twillnet/twill/internal/metrics"
 )
 
-// RuleCount is how many packets a rule of a policy, or what ends a tier, decided about or logged on this node, since it is in the
-// kernel as it is. Of a flow, only the first packet is asked about.
+// RuleCount counts the packets that a rule of a policy, or the end of a tier, decided about or logged on this node, since its rule in
+// the kernel last changed. Of a flow, only the first packet is counted.
 type RuleCount struct {
 	Policy    string `json:"policy,omitempty"` // kind/namespace/name, or kind/name; of the end of a tier: its last policy
 	Direction string `json:"direction"`
@@ -27,29 +27,29 @@ type RuleCount struct {
 	Reason    string `json:"reason"`
 	Tier      string `json:"tier,omitempty"`
 	Allowed   bool   `json:"allowed"`
-	Logged    bool   `json:"logged,omitempty"` // the rule decides nothing, and Allowed says nothing
+	Logged    bool   `json:"logged,omitempty"` // a rule with action Log; Allowed has no meaning
 	Packets   uint64 `json:"packets"`
 	Bytes     uint64 `json:"bytes,omitempty"`
-	// Staged: it is of a staged policy, and counts the packets that this would have turned.
+	// Staged: of a staged policy; counts the packets whose verdict it would have changed.
 	Staged bool `json:"staged,omitempty"`
 }
 
-// tally counts what decided about packets.
+// tally reads the counters of rules, and flows.
 type tally struct {
 	conn   *nftables.Conn
 	names  *attribution.Table
-	flows  heard
-	logged heard // by rules with action Log
+	flows  flowSource
+	logged flowSource // of rules with action Log
 }
 
-// heard is what was reported, and what will be.
-type heard interface {
+// flowSource is a collector of flows.
+type flowSource interface {
 	Counts() flows.Counts
 	Last(n int) []flows.Flow
 	Listen() (<-chan flows.Flow, func())
 }
 
-// counts reads what the kernel counted, and what staged policies would have done.
+// counts reads the kernel's counters, and those of staged policies.
 func (t tally) counts() ([]RuleCount, error) {
 	rs, err := t.conn.Outline(kernel.TableName)
 	if err != nil {
@@ -97,7 +97,7 @@ func (t tally) counts() ([]RuleCount, error) {
 	return out, nil
 }
 
-// traffic is that for metrics.
+// traffic returns the counts for metrics.
 func (t tally) traffic() metrics.Traffic {
 	n, l := t.flows.Counts(), t.logged.Counts()
 	out := metrics.Traffic{
@@ -105,13 +105,13 @@ func (t tally) traffic() metrics.Traffic {
 	}
 	counts, err := t.counts()
 	if err != nil {
-		return out // the kernel is asked again with the next reading
+		return out // the next scrape reads again
 	}
 	out.Rules, out.Staged = labelled(counts)
 	return out
 }
 
-// labelled sums counts up by what is a label: the end of a tier and a policy that is closed are both a policy's, and
+// labelled sums counts by label: the end of a tier and a closed policy are both a policy's, and
 // neither is one of its rules.
 func labelled(counts []RuleCount) (rules, staged []metrics.RuleCount) {
 	type sum struct{ packets, bytes uint64 }
@@ -139,7 +139,7 @@ func labelled(counts []RuleCount) (rules, staged []metrics.RuleCount) {
 	return list(sums[false]), list(sums[true])
 }
 
-// serve answers for flows and counts.
+// serve serves flows and counts.
 func (t tally) serve(mux *http.ServeMux) {
 	mux.HandleFunc("GET /counts", func(w http.ResponseWriter, _ *http.Request) {
 		counts, err := t.counts()
@@ -164,12 +164,12 @@ func (t tally) serve(mux *http.ServeMux) {
 	})
 }
 
-// stream writes the last flows, a line each, and goes on as long as somebody reads if asked to follow.
-func stream(w http.ResponseWriter, r *http.Request, from heard, last int) {
+// stream writes the last flows, a line each, and with follow all later ones until the client disconnects.
+func stream(w http.ResponseWriter, r *http.Request, from flowSource, last int) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	e := json.NewEncoder(w)
 	out := http.NewResponseController(w)
-	// Listen first, so that nothing is missed in between; what is in both is told by its time.
+	// Listen first, so that nothing is missed in between; duplicates are recognised by their time.
 	more, end := from.Listen()
 	defer end()
 	var latest flows.Flow
@@ -196,14 +196,14 @@ func stream(w http.ResponseWriter, r *http.Request, from heard, last int) {
 	}
 }
 
-// WhichFlows says for which flows an agent is asked.
+// WhichFlows selects flows.
 type WhichFlows struct {
-	Last   int  // how many of those that were
-	Follow bool // and all that come
+	Last   int  // how many of the past ones
+	Follow bool // and all later ones
 	Logged bool // what rules with action Log reported, instead of what was dropped or allowed
 }
 
-// Flows asks the agent that listens at a socket for flows, until there are no more, the context ends or each fails.
+// Flows fetches flows from the agent at a socket, until there are no more, the context ends or each fails.
 func Flows(ctx context.Context, socket string, which WhichFlows, each func(flows.Flow) error) error {
 	path := "/flows?last=" + strconv.Itoa(which.Last)
 	if which.Follow {
@@ -237,7 +237,7 @@ func eachFlow(answer io.Reader, each func(flows.Flow) error) error {
 	return nil
 }
 
-// Counted asks the agent that listens at a socket what its rules counted.
+// Counted fetches the rules' counts from the agent at a socket.
 func Counted(ctx context.Context, socket string) ([]RuleCount, error) {
 	resp, err := ask(ctx, socket, "/counts")
 	if err != nil {

@@ -12,23 +12,23 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Difference is one thing in the kernel that is not what the datastore asks for.
+// Difference is one deviation of the kernel from the desired state.
 type Difference struct {
 	Part string `json:"part"` // nft, fib or host
 	What string `json:"what"`
 }
 
-// comparer is a driver that can say what Apply would change.
+// comparer is a driver that can compute what Apply would change.
 type comparer interface {
 	Merge(intent.Batch)
 	Differences(context.Context) ([]string, error)
 }
 
-// Verify works out from the datastore what this node should be, as an agent
+// Verify computes the desired state of this node from the datastore, as an agent
 // that starts would, and compares the kernel with it. It changes nothing, and
 // needs no running agent.
 func Verify(ctx context.Context, cfg Config, store datastore.Store) ([]Difference, error) {
-	d, err := openDoors()
+	d, err := openKernel()
 	if err != nil {
 		return nil, fmt.Errorf("open netlink (are you root?): %w", err)
 	}
@@ -37,7 +37,7 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) ([]Differenc
 	if err != nil {
 		return nil, err
 	}
-	for _, prefix := range followed {
+	for _, prefix := range watchedPrefixes {
 		all, err := store.List(ctx, prefix)
 		if err != nil {
 			return nil, err

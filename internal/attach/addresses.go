@@ -14,7 +14,7 @@ import (
 	"github.com/twillnet/twill/internal/ipam"
 )
 
-// NewAddresses are those of the datastore's pools, for one node.
+// NewAddresses returns the Addresses of the datastore's pools, for one node.
 func NewAddresses(s datastore.Store, node string) Addresses {
 	return &addresses{Allocator: ipam.New(s, ipam.Config{Reuse: time.Second}), node: node}
 }
@@ -22,14 +22,14 @@ func NewAddresses(s datastore.Store, node string) Addresses {
 type addresses struct {
 	*ipam.Allocator
 	node string
-	last []ipam.Finding // of Sweep
+	last []ipam.Finding // of the last Sweep
 }
 
-// grace is the age below which an address is nobody's leak yet: its endpoint may be on its way.
+// grace is the age below which an address is not reported as a leak: its endpoint may not be written yet.
 const grace = 15 * time.Minute
 
 func (a *addresses) Sweep(ctx context.Context, now time.Time) (freed []netip.Addr, err error) {
-	all, err := a.Look(ctx)
+	all, err := a.ReadSurvey(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (a *addresses) Sweep(ctx context.Context, now time.Time) (freed []netip.Add
 	return freed, err
 }
 
-func (a *addresses) Assign(ctx context.Context, g Grant) ([]netip.Addr, error) {
+func (a *addresses) Assign(ctx context.Context, g AddressRequest) ([]netip.Addr, error) {
 	want := g.Want
 	var out []netip.Addr
 	if len(want.Addrs) > 0 {
@@ -90,7 +90,7 @@ func (a *addresses) Release(ctx context.Context, handle string, which func(map[s
 }
 
 func (a *addresses) Handles(ctx context.Context, prefix string) ([]string, error) {
-	all, err := a.Look(ctx)
+	all, err := a.ReadSurvey(ctx)
 	if err != nil {
 		return nil, err
 	}

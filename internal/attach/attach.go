@@ -1,7 +1,7 @@
 // Package attach is the agent's end of a container's attachment.
 //
 // In: a [wire.Request] from a plugin that makes the link meanwhile. Out: addresses, a WorkloadEndpoint in the datastore, and the
-// word that its routes and policy are in the kernel; or a [wire.Refusal], and nothing of it is left. What a crash leaves
+// confirmation that its routes and policy are in the kernel; or a [wire.Refusal], and nothing of it is left. What a crash leaves
 // behind carries the container's ID, so that detaching the container, or collecting what has no container, finds it.
 package attach
 
@@ -23,52 +23,52 @@ import (
 	"github.com/twillnet/twill/internal/ipam"
 )
 
-// Config is what a Server is made of.
+// Config configures a Server.
 type Config struct {
 	Node      string
 	Store     datastore.Store
 	Addresses Addresses
 	Kernel    Kernel
-	// Know is that of the syncer by which calc hears of the datastore: what is written here is told to calc at once, and that
-	// somebody else has deleted it must be, too. Nil: none.
+	// Know is that of the syncer that feeds calc: what is written here is passed to calc at once, and a deletion of it by
+	// others must be, too. May be nil.
 	Know  func(ctx context.Context, keys ...string) error
-	Notes string // directory of what is to be detached, see wire.NotesOf
+	Notes string // directory of pending detachments, see wire.NotesOf
 	Log   *slog.Logger
 }
 
-// Addresses assigns addresses under a handle, by which all of them are found again.
+// Addresses assigns addresses under a handle, which finds them all.
 type Addresses interface {
-	Assign(ctx context.Context, g Grant) ([]netip.Addr, error)
-	// Release takes back those of a handle whose attributes are as asked for; nil: all.
+	Assign(ctx context.Context, g AddressRequest) ([]netip.Addr, error)
+	// Release releases those of a handle that have the given attributes; nil: all.
 	Release(ctx context.Context, handle string, which func(attributes map[string]string) bool) error
-	// Leases are those of a handle.
+	// Leases returns the addresses of a handle.
 	Leases(ctx context.Context, handle string) ([]ipam.Lease, error)
-	// Handles are those of this node that begin so.
+	// Handles returns this node's handles with a prefix.
 	Handles(ctx context.Context, prefix string) ([]string, error)
-	// Sweep frees what this node's containers left, if it was so at the last call, too.
+	// Sweep releases addresses that this node's containers leaked, if the last call found them, too.
 	Sweep(ctx context.Context, now time.Time) (freed []netip.Addr, err error)
 }
 
-// Grant says which addresses are wanted, and for whom.
-type Grant struct {
+// AddressRequest is a request for addresses.
+type AddressRequest struct {
 	Handle   string
 	Want     wire.IPAM
 	About    map[string]string
-	ExtraOps *ipam.ExtraOps // what is written with them; nil: nothing
+	ExtraOps *ipam.ExtraOps // written in the same transaction; nil: nothing
 }
 
-// Kernel is the rest of the agent.
+// Kernel is what the Server needs of the rest of the agent.
 type Kernel interface {
-	// Overlay tells calc what is in the datastore, or is about to be (Pending), before its watch does. It returns when what
-	// follows from it has been handed to the dataplane.
+	// Overlay passes calc updates that are in the datastore, or about to be (Pending), before its watch delivers them. It returns when
+	// the resulting batch was sent to the dataplane.
 	Overlay(ctx context.Context, us []api.Update) error
-	// Announce says that an endpoint is about to be written, over a link that the plugin makes, and Written at which
-	// revision it then was; between the two, Overlay may tell it as Pending.
+	// Announce notes that an endpoint is about to be written, with the link that the plugin makes, and Written at which
+	// revision it was; between the two, Overlay may pass it as Pending.
 	Announce(key, link string)
 	Written(u api.Update)
 	// InForce waits until an endpoint's routes and policy are in the kernel; an error says why they are not.
 	InForce(ctx context.Context, id intent.EndpointID) error
-	// NotReady says why nothing new may be attached; none: it may.
+	// NotReady returns why no container may be attached; none: it may.
 	NotReady() []string
 }
 
@@ -77,13 +77,13 @@ type Server struct {
 	cfg Config
 
 	mu   sync.Mutex
-	busy map[string]chan struct{} // by container or pod: one thing at a time
-	// containers about which something is asked
+	busy map[string]chan struct{} // a lock for each container or pod
+	// containers with a request under way
 	containers map[string]int
 
-	accounts sync.Once // to say that pods have none
+	accounts sync.Once // logs once that pods have no service account
 
-	slots chan struct{} // held while attaching: more at once would only wait for each other
+	slots chan struct{} // bounds concurrent attachments
 }
 
 // New returns a server.
@@ -99,14 +99,14 @@ func (s *Server) know(ctx context.Context, key string) error {
 	return s.cfg.Know(ctx, key)
 }
 
-// How long things may take. A runtime gives a plugin minutes, and a user waits.
+// Timeouts. A runtime gives a plugin minutes, while a user waits.
 const (
-	atOnce   = 16
-	patience = 20 * time.Second // for the kernel
-	cleanup  = 10 * time.Second // for undoing what failed
+	atOnce        = 16
+	kernelTimeout = 20 * time.Second // for the kernel
+	undoTimeout   = 10 * time.Second // for undoing what failed
 )
 
-// Attach gives a container addresses, an endpoint, and what policy says of it, in force.
+// Attach assigns a container addresses, writes its endpoint, and returns when its policy is in force.
 func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached, err error) {
 	if err := s.ready(); err != nil {
 		return out, err
@@ -130,7 +130,7 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 		if err == nil {
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
 		for i := len(undo) - 1; i >= 0; i-- {
 			err = errors.Join(err, undo[i](ctx))
@@ -146,14 +146,14 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 	if out.Addrs = r.Addrs; len(r.Addrs) == 0 {
 		whose := about(s.cfg.Node, r, time.Now())
 		whose[api.AttributeNote] = ipam.NoteContainer
-		if out.Addrs, err = s.cfg.Addresses.Assign(ctx, Grant{handle(r.Ref), r.IPAM, whose, &b.extraOps}); err != nil {
+		if out.Addrs, err = s.cfg.Addresses.Assign(ctx, AddressRequest{handle(r.Ref), r.IPAM, whose, &b.extraOps}); err != nil {
 			return out, err
 		}
 	}
 	if err := b.complete(ctx, out.Addrs); err != nil {
 		return out, err
 	}
-	if b.old != "" && b.old != handle(r.Ref) { // the pod's last container, which nobody detached
+	if b.old != "" && b.old != handle(r.Ref) { // the pod's last container was not detached
 		if err := s.cfg.Addresses.Release(ctx, b.old, nil); err != nil {
 			s.cfg.Log.Warn("an address stays assigned to a container that is gone", "handle", b.old, "err", err)
 		}
@@ -162,7 +162,7 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 	return out, nil
 }
 
-// Detach takes back what Attach gave. That there is nothing is no error.
+// Detach reverts Attach. It is no error if there is nothing to revert.
 func (s *Server) Detach(ctx context.Context, r wire.Ref) (struct{}, error) {
 	done, err := s.lock(ctx, r)
 	if err != nil {
@@ -192,7 +192,7 @@ func (s *Server) detach(ctx context.Context, r wire.Ref) error {
 	return s.cfg.Addresses.Release(ctx, handle(r), ofInterface(r.Ifname))
 }
 
-// Check says what is missing of an attachment.
+// Check returns an error if part of an attachment is missing.
 func (s *Server) Check(ctx context.Context, r wire.Request) (struct{}, error) {
 	w, err := s.endpoint(r, r.Addrs)
 	if err != nil {
@@ -212,12 +212,12 @@ func (s *Server) Check(ctx context.Context, r wire.Request) (struct{}, error) {
 			return struct{}{}, fmt.Errorf("WorkloadEndpoint %s/%s has the addresses %v, not %v", w.Metadata.Namespace, w.Metadata.Name, have.Spec.IPNetworks, w.Spec.IPNetworks)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, kernelTimeout)
 	defer cancel()
 	return struct{}{}, s.cfg.Kernel.InForce(ctx, intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name})
 }
 
-// Assign gives out addresses without an endpoint: another plugin makes that.
+// Assign assigns addresses without an endpoint, for another plugin.
 func (s *Server) Assign(ctx context.Context, r wire.Request) (wire.Attached, error) {
 	if err := s.ready(); err != nil {
 		return wire.Attached{}, err
@@ -236,11 +236,11 @@ func (s *Server) Assign(ctx context.Context, r wire.Request) (wire.Attached, err
 			return wire.Attached{}, &wire.Refusal{Reason: fmt.Sprintf("container %s has addresses of network %s for its interface %s already; this version cannot keep a second interface apart from it", r.ContainerID, r.Network, has)}
 		}
 	}
-	addrs, err := s.cfg.Addresses.Assign(ctx, Grant{Handle: handle(r.Ref), Want: r.IPAM, About: about(s.cfg.Node, r, time.Now())})
+	addrs, err := s.cfg.Addresses.Assign(ctx, AddressRequest{Handle: handle(r.Ref), Want: r.IPAM, About: about(s.cfg.Node, r, time.Now())})
 	return wire.Attached{Addrs: addrs}, err
 }
 
-// Assigned says which of the addresses that a request names are not assigned to it.
+// Assigned returns an error if an address in a request is not assigned to it.
 func (s *Server) Assigned(ctx context.Context, r wire.Request) (struct{}, error) {
 	if len(r.Addrs) == 0 {
 		return struct{}{}, errors.New("no address was given to compare with")
@@ -258,7 +258,7 @@ func (s *Server) Assigned(ctx context.Context, r wire.Request) (struct{}, error)
 	return struct{}{}, nil
 }
 
-// Release takes them back.
+// Release releases what Assign assigned.
 func (s *Server) Release(ctx context.Context, r wire.Ref) (struct{}, error) {
 	done, err := s.lock(ctx, r)
 	if err != nil {
@@ -268,7 +268,7 @@ func (s *Server) Release(ctx context.Context, r wire.Ref) (struct{}, error) {
 	return struct{}{}, s.cfg.Addresses.Release(ctx, handle(r), ofInterface(r.Ifname))
 }
 
-// Serve adds what plugins ask for to the agent's socket.
+// Serve adds the plugins' requests to the agent's HTTP server.
 func (s *Server) Serve(mux *http.ServeMux) {
 	mux.Handle("POST "+wire.PathAttach, wire.Answer(s.Attach))
 	mux.Handle("POST "+wire.PathDetach, wire.Answer(s.Detach))
@@ -280,12 +280,12 @@ func (s *Server) Serve(mux *http.ServeMux) {
 	mux.Handle("POST "+wire.PathRelease, wire.Answer(s.Release))
 }
 
-// Status says whether containers can be attached.
+// Status returns whether containers can be attached.
 func (s *Server) Status(_ context.Context, _ wire.Ref) (struct{}, error) {
 	return struct{}{}, s.ready()
 }
 
-// ready says why nothing new may be given out, if so: among other reasons, the datastore may be locked for a migration, and what
+// ready returns an error if no container may be attached: among other reasons, the datastore may be locked for a migration, and what
 // is written to it then is lost.
 func (s *Server) ready() error {
 	if why := s.cfg.Kernel.NotReady(); len(why) > 0 {
@@ -294,7 +294,7 @@ func (s *Server) ready() error {
 	return nil
 }
 
-// lock keeps two requests about one container, or pod, apart.
+// lock serialises requests about one container, or pod.
 func (s *Server) lock(ctx context.Context, r wire.Ref) (func(), error) {
 	key := r.ContainerID
 	if r.Pod != nil {

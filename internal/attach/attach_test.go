@@ -153,7 +153,7 @@ func (b *bed) left() []string {
 	for _, u := range snap.Sorted() {
 		out = append(out, strings.TrimPrefix(u.Key, api.ResourcesPrefix))
 	}
-	all, err := ipam.New(b.store.InMemory, ipam.Config{}).Look(b.Context())
+	all, err := ipam.New(b.store.InMemory, ipam.Config{}).ReadSurvey(b.Context())
 	b.must(err)
 	for _, block := range all.Blocks {
 		for _, l := range ipam.Allocations(block) {
@@ -379,7 +379,7 @@ func TestNotesOfDetachedContainersAreWorkedOff(t *testing.T) {
 	b.must(err)
 	b.must(os.WriteFile(filepath.Join(b.cfg.Notes, "c1.eth0.json"), text, 0o600))
 	b.must(os.WriteFile(filepath.Join(b.cfg.Notes, "c2.eth0.new"), []byte("{"), 0o600)) // half written
-	b.must(b.workOff(t.Context()))
+	b.must(b.processNotes(t.Context()))
 	names, err := filepath.Glob(filepath.Join(b.cfg.Notes, "*"))
 	b.must(err)
 	if left := b.left(); len(left) > 0 || len(names) != 1 {
@@ -395,13 +395,13 @@ func TestTheAgentFreesWhatItsContainersLeft(t *testing.T) {
 	leak := func(container string) {
 		w := about("h1", request(container), time.Now())
 		w[api.AttributeNote] = ipam.NoteContainer
-		b.must(second(b.cfg.Addresses.Assign(t.Context(), Grant{"net." + container, wire.IPAM{V4: true}, w, nil})))
+		b.must(second(b.cfg.Addresses.Assign(t.Context(), AddressRequest{"net." + container, wire.IPAM{V4: true}, w, nil})))
 	}
 	leak("killed")
 	others := about("h2", request("others"), time.Now()) // another node's, and one that is no container's
 	others[api.AttributeNote] = ipam.NoteContainer
-	b.must(second(b.cfg.Addresses.Assign(t.Context(), Grant{"net.others", wire.IPAM{V4: true}, others, nil})))
-	b.must(second(b.cfg.Addresses.Assign(t.Context(), Grant{"tool.x", wire.IPAM{V4: true}, about("h1", request("x"), time.Now()), nil})))
+	b.must(second(b.cfg.Addresses.Assign(t.Context(), AddressRequest{"net.others", wire.IPAM{V4: true}, others, nil})))
+	b.must(second(b.cfg.Addresses.Assign(t.Context(), AddressRequest{"tool.x", wire.IPAM{V4: true}, about("h1", request("x"), time.Now()), nil})))
 	for i, tt := range []struct {
 		now   time.Time
 		freed int

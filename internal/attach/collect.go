@@ -9,8 +9,8 @@ import (
 	"github.com/twillnet/twill/internal/attach/wire"
 )
 
-// Collect takes back what a network's attachments on this node left that are not among the valid ones. It touches
-// nothing but what the plugin made, and no container about which a request is on its way.
+// Collect detaches a network's attachments on this node that are not among the valid ones. It touches
+// only what the plugin made, and no container with a request under way.
 func (s *Server) Collect(ctx context.Context, v wire.Valid) (struct{}, error) {
 	valid, containers := map[string]bool{}, map[string]bool{}
 	for _, r := range v.Refs {
@@ -25,7 +25,7 @@ func (s *Server) Collect(ctx context.Context, v wire.Valid) (struct{}, error) {
 	for _, u := range snap.Items {
 		st, err := api.DecodeStored(u)
 		if err != nil {
-			continue // it is not one that we wrote
+			continue // not written by us
 		}
 		w, ok := st.Resource.(*api.WorkloadEndpoint)
 		if !ok || w.Spec.Node != s.cfg.Node || w.Metadata.Annotations[annotationNetwork] != v.Network || valid[w.Spec.ContainerID+" "+w.Spec.Endpoint] {
@@ -51,7 +51,7 @@ func (s *Server) Collect(ctx context.Context, v wire.Valid) (struct{}, error) {
 	return struct{}{}, errors.Join(failed...)
 }
 
-// attaching reports whether a request about a container is on its way.
+// attaching reports whether a request about a container is under way.
 func (s *Server) attaching(container string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

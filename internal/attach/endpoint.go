@@ -20,10 +20,10 @@ const (
 	annotationNetwork      = "twill.net/cni-network"
 )
 
-// handle is under which an attachment's addresses are; upstream makes the same.
+// handle returns the handle of an attachment's addresses; upstream's plugin uses the same.
 func handle(r wire.Ref) string { return r.Network + "." + r.ContainerID }
 
-// about is what is kept with an address, so that it can be told who has it, and since when.
+// about returns the attributes of an address: its owner, and since when.
 func about(node string, r wire.Request, now time.Time) map[string]string {
 	out := map[string]string{
 		api.AttributeNode: node, api.AttributeTimestamp: now.UTC().Format(time.RFC3339), attributeInterface: r.Ifname,
@@ -37,7 +37,7 @@ func about(node string, r wire.Request, now time.Time) map[string]string {
 	return out
 }
 
-// endpoint is the WorkloadEndpoint of a request.
+// endpoint returns the WorkloadEndpoint for a request.
 func (s *Server) endpoint(r wire.Request, addrs []netip.Addr) (*api.WorkloadEndpoint, error) {
 	w := &api.WorkloadEndpoint{Spec: api.WorkloadEndpointSpec{
 		Orchestrator: orchestratorCNI, Node: s.cfg.Node, ContainerID: r.ContainerID, Endpoint: r.Ifname,
@@ -48,7 +48,7 @@ func (s *Server) endpoint(r wire.Request, addrs []netip.Addr) (*api.WorkloadEndp
 		labels = map[string]string{}
 	}
 	if r.Pod != nil {
-		// Which account the pod has only Kubernetes says. None is closed: what is allowed to an account is not allowed to it.
+		// The pod's service account is known only to Kubernetes. None is the closed choice: what is allowed to an account is not allowed to it.
 		namespace = r.Pod.Namespace
 		w.Spec.Orchestrator, w.Spec.Pod = orchestratorKubernetes, r.Pod.Name
 		w.Spec.Profiles = []string{"kns." + namespace}
@@ -64,12 +64,12 @@ func (s *Server) endpoint(r wire.Request, addrs []netip.Addr) (*api.WorkloadEndp
 	w.TypeMeta = api.TypeMeta{Kind: api.KindWorkloadEndpoint, APIVersion: api.GroupVersion}
 	w.Metadata = api.ObjectMeta{Name: name, Namespace: namespace, Labels: labels, Annotations: map[string]string{annotationNetwork: r.Network}}
 	if r.Link == "" {
-		return w, nil // it only says which one is meant
+		return w, nil // only identifies the endpoint
 	}
 	return w, api.Validate(w).Err()
 }
 
-// stored is what the datastore has under an endpoint's name.
+// stored reads the endpoint from the datastore.
 func (s *Server) stored(ctx context.Context, w *api.WorkloadEndpoint) (*api.WorkloadEndpoint, api.Update, error) {
 	key, err := api.Key(w)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Server) stored(ctx context.Context, w *api.WorkloadEndpoint) (*api.Work
 	return st.Resource.(*api.WorkloadEndpoint), u, nil
 }
 
-// write puts an endpoint into the datastore; old is the handle of whom it replaces.
+// write writes an endpoint to the datastore; old is the handle of the endpoint that it replaces.
 func (s *Server) write(ctx context.Context, r wire.Request, w *api.WorkloadEndpoint, kv api.Update) (now api.Update, old string, err error) {
 	for range 5 {
 		now, err = s.cfg.Store.Create(ctx, kv)
@@ -115,7 +115,7 @@ func encode(r api.Resource) (kv api.Update, err error) {
 	return kv, err
 }
 
-// profiles are those that a request's endpoint has, and that are not Kubernetes'.
+// profiles returns the profiles of a request's endpoint, except those of Kubernetes.
 func (s *Server) profiles(ctx context.Context, r wire.Request) ([]api.Update, error) {
 	if r.Pod != nil || r.NoProfile {
 		return nil, nil
@@ -124,8 +124,8 @@ func (s *Server) profiles(ctx context.Context, r wire.Request) ([]api.Update, er
 	return []api.Update{p}, err
 }
 
-// profile makes the profile of a network, unless somebody has: its members reach each other and everything else, and
-// nobody else reaches them.
+// profile creates the profile of a network, if it does not exist: its members reach each other and everything else, and
+// nothing else reaches them.
 func (s *Server) profile(ctx context.Context, network string) (api.Update, error) {
 	p := &api.Profile{Object: api.Object{
 		TypeMeta: api.TypeMeta{Kind: api.KindProfile, APIVersion: api.GroupVersion}, Metadata: api.ObjectMeta{Name: network},
@@ -153,12 +153,12 @@ func (s *Server) profile(ctx context.Context, network string) (api.Update, error
 	return u, err
 }
 
-// remove deletes an endpoint that is still its container's, and tells calc how it is then.
+// remove deletes an endpoint that is still its container's, and passes the result to calc.
 func (s *Server) remove(ctx context.Context, w *api.WorkloadEndpoint) error {
 	for range 5 {
 		have, u, err := s.stored(ctx, w)
 		switch {
-		case u.Value == nil: // it is gone; or nobody knows, and what was Pending is not to stay
+		case u.Value == nil: // deleted, or unknown: what was Pending must not stay
 			key, _ := api.Key(w) // stored has made it
 			if errors.Is(err, datastore.ErrNotFound) {
 				err = nil

@@ -14,13 +14,13 @@ import (
 	"github.com/twillnet/twill/internal/attach/wire"
 )
 
-// What keeps attachments apart. A handle has no interface's name in it, since upstream's has none; an endpoint's name has no
+// How attachments are distinguished. A handle has no interface's name in it, since upstream's has none; an endpoint's name has no
 // network; and the host's link has neither. So a container has one interface of ours at most, and a second one is refused by
-// name. Whatever is taken back is compared with whose it is: an endpoint by container, network and the MAC that the plugin
-// made up for this call, an address by the attributes below.
+// name. Before anything is removed its owner is compared: an endpoint by container, network and the MAC that the plugin
+// generated for this call, an address by the attributes below.
 const (
-	attributeInterface = "interface" // in the container, for which the address is
-	attributeMAC       = "mac"       // of that interface: another with each ADD
+	attributeInterface = "interface" // the container's interface that the address is for
+	attributeMAC       = "mac"       // of that interface: a new one with each ADD
 )
 
 // ofInterface returns a filter of allocations by their attributes: those of the interface, or of a version that did not record it.
@@ -31,14 +31,14 @@ func ofInterface(ifname string) func(map[string]string) bool {
 	}
 }
 
-// network is that of an endpoint; empty: who wrote it does not say.
+// network returns an endpoint's network; empty: not recorded.
 func network(w *api.WorkloadEndpoint) string { return w.Metadata.Annotations[annotationNetwork] }
 
 func inNetwork(w *api.WorkloadEndpoint, name string) bool {
 	return network(w) == "" || network(w) == name
 }
 
-// endpoints are those of a container or pod on this node, whatever their interfaces are.
+// endpoints returns those of a container or pod on this node, for all interfaces.
 func (s *Server) endpoints(ctx context.Context, r wire.Ref) (out []*api.WorkloadEndpoint, err error) {
 	one, err := s.endpoint(wire.Request{Ref: r}, nil)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Server) endpoints(ctx context.Context, r wire.Ref) (out []*api.Workload
 	for _, u := range snap.Items {
 		st, err := api.DecodeStored(u)
 		if err != nil {
-			continue // it is not one that we wrote
+			continue // not written by us
 		}
 		if w, ok := st.Resource.(*api.WorkloadEndpoint); ok {
 			out = append(out, w)
@@ -66,8 +66,8 @@ func (s *Server) endpoints(ctx context.Context, r wire.Ref) (out []*api.Workload
 	return out, nil
 }
 
-// apart refuses an attachment that could not be kept apart from one that the container has.
-func (s *Server) apart(ctx context.Context, r wire.Ref) error {
+// checkDistinct refuses an attachment that could not be distinguished from another one of the container.
+func (s *Server) checkDistinct(ctx context.Context, r wire.Ref) error {
 	all, err := s.endpoints(ctx, r)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (s *Server) apart(ctx context.Context, r wire.Ref) error {
 	return nil
 }
 
-// clear makes sure that nothing else is in the way of an attachment.
+// clear removes what remains of earlier attachments under the same names.
 func (s *Server) clear(ctx context.Context, r wire.Ref) error {
 	if r.Pod != nil {
 		s.accounts.Do(func() {
@@ -89,19 +89,19 @@ func (s *Server) clear(ctx context.Context, r wire.Ref) error {
 				"pod", r.Pod.Namespace+"/"+r.Pod.Name)
 		})
 	}
-	if err := s.apart(ctx, r); err != nil {
+	if err := s.checkDistinct(ctx, r); err != nil {
 		return err
 	}
-	return s.supersede(ctx, r)
+	return s.processNoteOf(ctx, r)
 }
 
-// note is what a plugin left to be detached.
+// note is a detachment that a plugin left while no agent ran.
 type note struct {
 	path string
 	ref  wire.Ref
 }
 
-// notes reads what is to be detached. A note that cannot be read is returned as an error together with the others.
+// notes reads the pending detachments. A note that cannot be read is returned as an error together with the others.
 func (s *Server) notes() (out []note, err error) {
 	files, err := os.ReadDir(s.cfg.Notes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -115,7 +115,7 @@ func (s *Server) notes() (out []note, err error) {
 		n := note{path: filepath.Join(s.cfg.Notes, f.Name())}
 		data, err := os.ReadFile(n.path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // worked off meanwhile
+			continue // processed meanwhile
 		}
 		if err == nil {
 			err = json.Unmarshal(data, &n.ref)
@@ -129,25 +129,25 @@ func (s *Server) notes() (out []note, err error) {
 	return out, errors.Join(failed...)
 }
 
-// supersede works off what was noted of an attachment before another of the same name is made: afterwards the note would
+// processNoteOf processes the note about an attachment before another of the same name is made: afterwards the note would
 // detach that one. Its container is locked.
-func (s *Server) supersede(ctx context.Context, r wire.Ref) error {
-	all, _ := s.notes() // what cannot be read is workOff's to report
+func (s *Server) processNoteOf(ctx context.Context, r wire.Ref) error {
+	all, _ := s.notes() // processNotes reports what cannot be read
 	for _, n := range all {
 		if n.ref.Network != r.Network || n.ref.ContainerID != r.ContainerID || n.ref.Ifname != r.Ifname {
 			continue
 		}
-		if err := s.workOffOne(ctx, n); err != nil {
+		if err := s.processNote(ctx, n); err != nil {
 			return &wire.Refusal{Reason: fmt.Sprintf("what was left of container %s cannot be taken back: %v", r.ContainerID, err), Later: true}
 		}
 	}
 	return nil
 }
 
-// workOffOne detaches what a note says, if it is still there. Its container is locked.
-func (s *Server) workOffOne(ctx context.Context, n note) error {
+// processNote detaches what a note says, if it is still there. Its container is locked.
+func (s *Server) processNote(ctx context.Context, n note) error {
 	if _, err := os.Stat(n.path); errors.Is(err, fs.ErrNotExist) {
-		return nil // an ADD was first
+		return nil // superseded by an ADD
 	}
 	if err := s.detach(ctx, n.ref); err != nil {
 		return err

@@ -101,7 +101,7 @@ func TestANoteOfAnEarlierAttachmentDoesNotDetachALaterOne(t *testing.T) {
 		if len(want) != 3 {
 			t.Errorf("%s: the addresses of the earlier attachment stay: %v", name, want)
 		}
-		b.must(b.workOff(t.Context()))
+		b.must(b.processNotes(t.Context()))
 		if left := b.left(); !slices.Equal(left, want) {
 			t.Errorf("%s: left %v, want %v", name, left, want)
 		}
@@ -118,8 +118,8 @@ func TestANoteThatIsBeingWorkedOffWhileAContainerIsAttachedIsReadOnce(t *testing
 	done, err := b.lock(t.Context(), request("c1").Ref) // Attach has the container
 	b.must(err)
 	worked := make(chan error)
-	go func() { worked <- b.workOff(t.Context()) }()
-	b.must(b.supersede(t.Context(), request("c1").Ref))
+	go func() { worked <- b.processNotes(t.Context()) }()
+	b.must(b.processNoteOf(t.Context(), request("c1").Ref))
 	done()
 	b.must(second(b.Attach(t.Context(), request("c1"))))
 	want := b.left()
@@ -171,7 +171,7 @@ func TestAddressesWithoutEndpointsAreKeptApartByInterface(t *testing.T) {
 // Older versions did not keep with an address for which interface it is.
 func TestAddressesOfOlderVersionsAreReleased(t *testing.T) {
 	b := newBed(t)
-	b.must(second(b.cfg.Addresses.Assign(t.Context(), Grant{Handle: "net.c1", Want: wire.IPAM{V4: true}, About: map[string]string{"node": "h1"}})))
+	b.must(second(b.cfg.Addresses.Assign(t.Context(), AddressRequest{Handle: "net.c1", Want: wire.IPAM{V4: true}, About: map[string]string{"node": "h1"}})))
 	b.must(second(b.Release(t.Context(), request("c1").Ref)))
 	if left := b.left(); len(left) > 0 {
 		t.Errorf("left: %v", left)
@@ -181,7 +181,7 @@ func TestAddressesOfOlderVersionsAreReleased(t *testing.T) {
 func TestAddressesOfOlderVersionsStayWithTheirEndpoint(t *testing.T) {
 	b := newBed(t)
 	b.must(second(b.Attach(t.Context(), request("c1"))))
-	b.must(second(b.cfg.Addresses.Assign(t.Context(), Grant{Handle: "net.c1", Want: wire.IPAM{V4: true}, About: map[string]string{"node": "h1"}})))
+	b.must(second(b.cfg.Addresses.Assign(t.Context(), AddressRequest{Handle: "net.c1", Want: wire.IPAM{V4: true}, About: map[string]string{"node": "h1"}})))
 	want := b.left()
 	b.must(second(b.Detach(t.Context(), other(request("c1"), "net1", "net").Ref)))
 	if left := b.left(); !slices.Equal(left, want) {
@@ -191,7 +191,7 @@ func TestAddressesOfOlderVersionsStayWithTheirEndpoint(t *testing.T) {
 
 func TestAnAttachmentThatFailsTakesBackOnlyWhatItMade(t *testing.T) {
 	b := newBed(t)
-	b.must(second(b.cfg.Addresses.Assign(t.Context(), Grant{Handle: "net.c1", Want: wire.IPAM{V4: true}, About: map[string]string{"node": "h1", "interface": "eth0"}})))
+	b.must(second(b.cfg.Addresses.Assign(t.Context(), AddressRequest{Handle: "net.c1", Want: wire.IPAM{V4: true}, About: map[string]string{"node": "h1", "interface": "eth0"}})))
 	want := b.left()
 	b.kernel.inForce = errFault
 	if _, err := b.Attach(t.Context(), request("c1")); !errors.Is(err, errFault) {

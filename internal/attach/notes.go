@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// How often notes are looked for, and whether the agent is ready to work them off.
+// How often notes are read, and the agent's readiness to process them checked.
 const (
 	every = 2 * time.Second
 	soon  = 200 * time.Millisecond
 )
 
-// sweeps is how often leaked addresses are looked for. Each look reads all blocks, so nodes do not look at once.
+// sweeps is the interval between searches for leaked addresses. Each reads all blocks, so nodes do it at different times.
 const sweeps = time.Hour
 
-// Run works off what plugins noted while no agent ran, and frees what leaked, until the context ends.
+// Run processes notes of plugins, and releases leaked addresses, until the context ends.
 func (s *Server) Run(ctx context.Context) error {
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -30,7 +30,7 @@ func (s *Server) Run(ctx context.Context) error {
 		wait := soon
 		if len(s.cfg.Kernel.NotReady()) == 0 {
 			wait = every
-			if err := s.workOff(ctx); err != nil && ctx.Err() == nil {
+			if err := s.processNotes(ctx); err != nil && ctx.Err() == nil {
 				s.cfg.Log.Warn("a container that is gone stays attached; trying again", "err", err)
 			}
 			if now := time.Now(); now.After(next) {
@@ -52,13 +52,13 @@ func (s *Server) sweep(ctx context.Context, now time.Time) {
 	}
 }
 
-func (s *Server) workOff(ctx context.Context) error {
+func (s *Server) processNotes(ctx context.Context) error {
 	all, err := s.notes()
 	failed := []error{err}
 	for _, n := range all {
 		done, err := s.lock(ctx, n.ref)
 		if err == nil {
-			err = s.workOffOne(ctx, n)
+			err = s.processNote(ctx, n)
 			done()
 		}
 		failed = append(failed, err)

@@ -10,31 +10,31 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-// Overlay is what this node wrote itself and calc was told at once. Until the datastore's own word has reached the same
-// revision, older words about these keys are held back: a watch that lags, or a list that was taken before.
+// Overlay holds what this node wrote itself and passed to calc at once. Until the datastore's watch has reached the same
+// revision, older updates of these keys are held back: of a watch that lags, or a list that was read before.
 //
-// Which of two revisions is older, only a store with an order says. Where there is none, a word of another revision is held
-// back, too, and [Overlay.Settle] asks the store which of the two is the present one.
+// Only an Ordered store tells which of two revisions is older. Without one, an update with another revision is held
+// back, too, and [Overlay.Verify] reads which of the two is the present one.
 type Overlay struct {
 	Order datastore.Ordered // nil: the store has none
 
-	mu     sync.Mutex
-	keys   map[string]mark
-	links  []string
-	doubts map[string]bool // keys that the store is to be asked for
-	wake   chan struct{}   // made by who waits for a doubt, closed when there is one
+	mu         sync.Mutex
+	keys       map[string]mark
+	links      []string
+	unverified map[string]bool // keys to be read by Verify
+	wake       chan struct{}   // made by Verify while it waits, closed when there is an unverified key
 }
 
-// Pending is the revision of what is being written: until it is known, nothing that the datastore says of it counts.
+// Pending is the revision of a write under way: until its revision is known, no update of the key is accepted.
 var Pending = api.RevisionOf("pending\x00") // which no store writes
 
 type mark struct {
 	revision api.Revision
 	gone     bool         // it was deleted after that revision
-	held     api.Revision // of the last word that was held back while it was Pending
+	held     api.Revision // of the last update that was held back while it was Pending
 }
 
-// Put takes note of what was written.
+// Put notes what was written.
 func (o *Overlay) Put(us []api.Update) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -46,15 +46,15 @@ func (o *Overlay) Put(us []api.Update) {
 		o.keys[u.Key] = mark{revision: u.Revision, gone: u.Value == nil}
 		if o.Order == nil && u.Value != nil && u.Revision != Pending && !held.IsZero() {
 			if held == u.Revision {
-				delete(o.keys, u.Key) // the watch was faster than the answer
+				delete(o.keys, u.Key) // the watch delivered it before the answer arrived
 			} else {
-				o.doubt(u.Key)
+				o.verifyLater(u.Key)
 			}
 		}
 	}
 }
 
-// Announce takes note that an endpoint is about to be written, and of its link.
+// Announce notes that an endpoint is about to be written, and its link.
 func (o *Overlay) Announce(key, link string) {
 	o.Put([]api.Update{{Key: key, Value: []byte{}, Revision: Pending}})
 	o.mu.Lock()
@@ -62,7 +62,7 @@ func (o *Overlay) Announce(key, link string) {
 	o.links = append(o.links, link)
 }
 
-// Links are those that were announced since the last call.
+// Links returns the links that were announced since the last call.
 func (o *Overlay) Links() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -71,7 +71,7 @@ func (o *Overlay) Links() []string {
 	return out
 }
 
-// Current are those of what was put that the datastore's own word has not overtaken.
+// Current returns those of the updates put that the watch has not reached yet.
 func (o *Overlay) Current(us []api.Update) []api.Update {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -84,7 +84,7 @@ func (o *Overlay) Current(us []api.Update) []api.Update {
 	return out
 }
 
-// Filter returns those updates of the datastore that are news.
+// Filter returns the updates of the datastore that are not older than what was put.
 func (o *Overlay) Filter(us []api.Update) []api.Update {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -94,7 +94,7 @@ func (o *Overlay) Filter(us []api.Update) []api.Update {
 	out := us[:0:0]
 	for _, u := range us {
 		if m, marked := o.keys[u.Key]; marked {
-			if !o.overtakes(u, m) {
+			if !o.supersededBy(u, m) {
 				continue
 			}
 			delete(o.keys, u.Key)
@@ -104,64 +104,64 @@ func (o *Overlay) Filter(us []api.Update) []api.Update {
 	return out
 }
 
-// overtakes reports whether a word of the datastore is that of our own write, or a later one.
-func (o *Overlay) overtakes(u api.Update, m mark) bool {
+// supersededBy reports whether an update of the datastore is our own write, or a later one.
+func (o *Overlay) supersededBy(u api.Update, m mark) bool {
 	switch {
 	case m.revision == Pending:
 		m.held = u.Revision
 		o.keys[u.Key] = m
 		return false
-	case m.revision.IsZero(): // nothing is known of it
+	case m.revision.IsZero(): // its revision is unknown
 		return true
 	case u.Revision == m.revision:
 		return !m.gone
 	case o.Order != nil && !u.Revision.IsZero():
 		return !o.Order.Older(u.Revision, m.revision)
 	case m.gone && u.Value == nil:
-		// If it is the deletion of an earlier life of the key, calc may hear of what is gone until the watch has passed that.
+		// If it is the deletion of an earlier value of the key, calc may see a deleted value until the watch has passed that.
 		return true
 	}
-	o.doubt(u.Key)
+	o.verifyLater(u.Key)
 	return false
 }
 
-// doubt notes that the store is to be asked for a key.
-func (o *Overlay) doubt(key string) {
-	if o.doubts == nil {
-		o.doubts = map[string]bool{}
+// verifyLater has Verify read a key.
+func (o *Overlay) verifyLater(key string) {
+	if o.unverified == nil {
+		o.unverified = map[string]bool{}
 	}
-	o.doubts[key] = true
+	o.unverified[key] = true
 	if o.wake != nil {
 		close(o.wake)
 		o.wake = nil
 	}
 }
 
-// again is how long Settle waits when the store did not answer.
-const again = time.Second
+// verifyRetry is how long Settle waits when the store did not answer.
+const verifyRetry = time.Second
 
-// Settle asks the store about what Filter could not tell, and tells what has overtaken our own writes, which is then among
+// Verify reads the keys that Filter could not decide on, and calls back when our own write was superseded; the present value is then among
 // the Current, until the context ends.
-// The store's answer is the present value: if it is not what we wrote, that was overtaken, and what the watch has still to
-// bring up to it is old.
-func (o *Overlay) Settle(ctx context.Context, s datastore.Store, tell func(context.Context, []api.Update) error) error {
+// The store's answer is the present value: if it is not what we wrote, that was superseded, and what the watch has still to
+// deliver up to it is old.
+func (o *Overlay) Verify(ctx context.Context, s datastore.Store, tell func(context.Context, []api.Update) error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	<-timer.C
 	for {
 		o.mu.Lock()
-		keys, wake := o.doubts, make(chan struct{})
-		o.doubts, o.wake = nil, wake
+		keys, wake := o.unverified, make(chan struct{})
+		o.unverified, o.wake = nil, wake
 		o.mu.Unlock()
 		for key := range keys {
-			if err := o.settle(ctx, s, key, tell); err != nil {
+			if err := o.verify(ctx, s, key, tell); err != nil {
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
 				o.mu.Lock()
-				o.doubt(key)
+				o.verifyLater(key)
 				o.mu.Unlock()
-				timer.Reset(again)
+				timer.Reset(verifyRetry)
 				select {
 				case <-timer.C:
 				case <-ctx.Done():
@@ -176,12 +176,12 @@ func (o *Overlay) Settle(ctx context.Context, s datastore.Store, tell func(conte
 	}
 }
 
-func (o *Overlay) settle(ctx context.Context, s datastore.Store, key string, tell func(context.Context, []api.Update) error) error {
+func (o *Overlay) verify(ctx context.Context, s datastore.Store, key string, tell func(context.Context, []api.Update) error) error {
 	o.mu.Lock()
 	was, marked := o.keys[key]
 	o.mu.Unlock()
 	if !marked || was.revision == Pending {
-		return nil // it is settled, or written anew
+		return nil // verified, or written again
 	}
 	now, err := s.Get(ctx, key)
 	gone := errors.Is(err, datastore.ErrNotFound)
@@ -189,14 +189,14 @@ func (o *Overlay) settle(ctx context.Context, s datastore.Store, key string, tel
 		return err
 	}
 	if gone == was.gone && (gone || now.Revision == was.revision) {
-		return nil // ours is the present one: the watch lags
+		return nil // our write is the present value: the watch lags
 	}
 	if gone {
 		now = api.Update{Key: key, Revision: was.revision} // as if we had deleted it
 	}
 	o.mu.Lock()
 	same := o.keys[key] == was
-	if same { // else we wrote it meanwhile, or the watch caught up
+	if same { // else we wrote it again meanwhile, or the watch caught up
 		o.keys[key] = mark{revision: now.Revision, gone: gone}
 	}
 	o.mu.Unlock()

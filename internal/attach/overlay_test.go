@@ -48,7 +48,7 @@ func (l *lagging) run() {
 	ctx, cancel := context.WithCancel(l.Context())
 	ended := make(chan error)
 	go func() {
-		ended <- l.overlay.Settle(ctx, l.store, func(_ context.Context, us []api.Update) error {
+		ended <- l.overlay.Verify(ctx, l.store, func(_ context.Context, us []api.Update) error {
 			l.hear(l.overlay.Current(us))
 			return nil
 		})
@@ -158,7 +158,7 @@ func TestADoubtIsAskedAboutUntilTheStoreAnswers(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() {
-			ended <- o.Settle(ctx, store, func(_ context.Context, us []api.Update) error { told <- us; return nil })
+			ended <- o.Verify(ctx, store, func(_ context.Context, us []api.Update) error { told <- us; return nil })
 		}()
 		if got := o.Filter([]api.Update{kv}); len(got) > 0 {
 			t.Errorf("%v passes", got)

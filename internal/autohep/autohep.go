@@ -25,7 +25,7 @@ const (
 	maxName = 253
 )
 
-// Made reports whether a host endpoint is one that may be changed and removed: nobody made it by hand.
+// Made reports whether a host endpoint is an automatic one, which may be changed and removed.
 func Made(h *api.HostEndpoint) bool {
 	return h.Metadata.Labels[api.LabelCreatedBy] == api.CreatedByControllers
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// block takes over whose a block of addresses is. What of an own block no
-// endpoint has, leads nowhere: else a packet to it would leave by the default
-// route, and perhaps come back by the same way.
+// block takes over a block's affinity. The addresses of an own block that no
+// endpoint has get a blackhole route: else a packet to one would follow the default
+// route, and perhaps loop.
 func (g *Graph) block(u api.Update) {
 	if u.Value == nil {
 		g.found(u.Key, nil)
@@ -21,7 +21,7 @@ func (g *Graph) block(u api.Update) {
 	}
 	p, owner, owned, err := api.BlockOwner(u)
 	if err != nil {
-		g.kept(u.Key, err, false) // a route that is missing opens nothing: the node is ready without it
+		g.kept(u.Key, err, false) // a missing route allows nothing: the node is ready without it
 		return
 	}
 	g.found(u.Key, nil)
@@ -32,13 +32,13 @@ func (g *Graph) block(u api.Update) {
 	g.routes.Set(u.Key, nil)
 }
 
-// pool is what hosts must know of a pool of addresses.
+// pool is the part of an IPPool that hosts use.
 type pool struct {
 	cidr netip.Prefix
 	nat  bool
 }
 
-// putPool takes over a pool, whose range can be read: else it would not have been admitted.
+// putPool takes over a pool, whose CIDR is valid: else it would not have been admitted.
 func (g *Graph) putPool(key string, r *api.IPPool) {
 	g.dirtyHost = true
 	for _, cidr := range prefixes([]string{r.Spec.CIDR}) {
@@ -46,7 +46,7 @@ func (g *Graph) putPool(key string, r *api.IPPool) {
 	}
 }
 
-// natOutgoing says from which pools packets leave with the host's address, and for where not.
+// natOutgoing returns the pools whose packets are masqueraded, and the destinations for which they are not.
 func (g *Graph) natOutgoing() intent.NATOutgoing {
 	var n intent.NATOutgoing
 	for _, p := range g.pools {
@@ -74,7 +74,7 @@ func (g *Graph) natOutgoing() intent.NATOutgoing {
 	return n
 }
 
-// putNode takes over a node's addresses; nil: it is gone.
+// putNode takes over a node's addresses; nil: it was deleted.
 func (g *Graph) putNode(key string, r *api.Node) {
 	g.dirtyHost = true
 	delete(g.nodes, key)

@@ -10,12 +10,12 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// sent is what the batches so far add up to, sets and routes apart.
+// sent is the sum of all batches so far, without sets and routes.
 type sent struct {
 	endpoints map[string]intent.Endpoint // by datastore key
 	groups    map[string]*group          // of those endpoints
 	policies  map[intent.PolicyID]*policy.Policy
-	users     map[intent.PolicyID]int            // how many stacks and profile lists refer to it
+	users     map[intent.PolicyID]int            // the number of stacks and profile lists that refer to it
 	sets      map[intent.PolicyID][]intent.SetID // that it uses
 	host      *intent.HostSettings
 	staged    int // stacks in use that staged policies would change
@@ -28,7 +28,7 @@ func newSent() sent {
 	}
 }
 
-// stack is the tiers, by stage, of all endpoints of a kind to which the same policies apply.
+// stack is the tiers, by stage, that endpoints with the same policies share.
 type stack struct {
 	key      string // in Graph.stacks
 	enforced intent.Stages
@@ -49,14 +49,14 @@ func (g *Graph) Flush() intent.Batch {
 	goneEndpoints := g.flushEndpoints(&b)
 	goneRoutes := g.routes.Flush(&b)
 	gonePolicies := g.flushPolicies(&b)
-	goneSets := append(g.sets.Flush(&b), g.serves.Flush(&b)...)
-	// In the order of a batch's fields: whoever removes begins at the end.
+	goneSets := append(g.sets.Flush(&b), g.services.Flush(&b)...)
+	// In the order of a batch's fields; removals are applied in reverse.
 	b.Removed = slices.Concat(goneSets, gonePolicies, goneEndpoints, goneRoutes)
 	g.flushHost(&b)
 	return b
 }
 
-// flushHost sends the settings of the node if they are others than before.
+// flushHost sends the settings of the node if they changed.
 func (g *Graph) flushHost(b *intent.Batch) {
 	if !g.dirtyHost {
 		return
@@ -69,12 +69,12 @@ func (g *Graph) flushHost(b *intent.Batch) {
 	}
 }
 
-// flushEndpoints makes dirty endpoints anew, and makes policies dirty whose users change.
+// flushEndpoints computes dirty endpoints, and marks policies whose users change.
 func (g *Graph) flushEndpoints(b *intent.Batch) (gone []intent.Key) {
 	for _, key := range slices.Sorted(maps.Keys(g.dirtyLocals)) {
 		old, had := g.sent.endpoints[key]
 		oldGroup := g.sent.groups[key]
-		if item := g.here.Get(key); item != nil {
+		if item := g.locals.Get(key); item != nil {
 			now := g.group(item)
 			e := g.endpoint(item.Value, now)
 			g.hold(now)
@@ -90,7 +90,7 @@ func (g *Graph) flushEndpoints(b *intent.Batch) (gone []intent.Key) {
 			gone = append(gone, old.ID)
 		}
 		if had {
-			g.letGo(oldGroup)
+			g.releaseGroup(oldGroup)
 		}
 	}
 	clear(g.dirtyLocals)
@@ -98,8 +98,8 @@ func (g *Graph) flushEndpoints(b *intent.Batch) (gone []intent.Key) {
 }
 
 // stack returns the tiers of a local endpoint.
-func (g *Graph) stack(item hereItem) *stack {
-	ids := g.here.Selectors(item)
+func (g *Graph) stack(item localItem) *stack {
+	ids := g.locals.Selectors(item)
 	host := item.Value.id.Kind == intent.Host
 	key := append(make([]byte, 0, 1+4*len(ids)), byte(item.Value.id.Kind))
 	for _, id := range ids {
@@ -132,7 +132,7 @@ func (g *Graph) stages(ps []*policy.Policy, host, staged bool) intent.Stages {
 }
 
 // group returns what a local endpoint is asked by: the one value of all that are asked by the same.
-func (g *Graph) group(item hereItem) *group {
+func (g *Graph) group(item localItem) *group {
 	s, l := g.stack(item), item.Value
 	var profiles []intent.PolicyID
 	if n := len(l.profiles); n > 0 && !l.shut() {
@@ -148,7 +148,7 @@ func (g *Graph) group(item hereItem) *group {
 	}
 	if is.stack != s { // the same policies, put in order anew
 		g.holdStack(s)
-		g.letGoStack(is.stack)
+		g.releaseStack(is.stack)
 		is.stack = s
 	}
 	return is
@@ -174,17 +174,17 @@ func (g *Graph) holdStack(s *stack) {
 	}
 }
 
-// letGo counts one endpoint less. A group or a stack without any is made anew if it is needed again.
-func (g *Graph) letGo(x *group) {
+// releaseGroup drops one endpoint's reference. An unused group or stack is deleted.
+func (g *Graph) releaseGroup(x *group) {
 	if x.users--; x.users > 0 {
 		return
 	}
 	delete(g.groups, x.ID)
 	g.count(x.Profiles, -1)
-	g.letGoStack(x.stack)
+	g.releaseStack(x.stack)
 }
 
-func (g *Graph) letGoStack(s *stack) {
+func (g *Graph) releaseStack(s *stack) {
 	if s.users--; s.users > 0 {
 		return
 	}
@@ -227,7 +227,7 @@ func (g *Graph) count(ids []intent.PolicyID, by int) {
 	}
 }
 
-// flushPolicies makes those anew that are used and changed, or used for the first time.
+// flushPolicies computes the policies that are in use and changed, or newly in use.
 func (g *Graph) flushPolicies(b *intent.Batch) (gone []intent.Key) {
 	for _, id := range sortedIDs(maps.Keys(g.dirtyPolicies)) {
 		used := g.sent.sets[id]
@@ -248,12 +248,12 @@ func (g *Graph) flushPolicies(b *intent.Batch) (gone []intent.Key) {
 			g.sent.sets[id] = sets
 			b.Policies = append(b.Policies, made)
 		}
-		for _, s := range used { // after the new ones are counted, so that what stays is not gone in between
-			counted{g.sets, g.serves}.Release(s)
+		for _, s := range used { // after the new ones are counted, so that a set in both keeps its users
+			counted{g.sets, g.services}.Release(s)
 		}
 	}
 	clear(g.dirtyPolicies)
-	g.convert.Forget()
+	g.convert.Reset()
 	return gone
 }
 
@@ -273,7 +273,7 @@ func sortedIDs(ids func(func(intent.PolicyID) bool)) []intent.PolicyID {
 	})
 }
 
-// State is the whole present answer, in a canonical order: what all batches add up to.
+// State is the full set of intents, in a canonical order: the sum of all batches.
 type State struct {
 	IPSets    []intent.IPSet
 	Policies  []intent.Policy
@@ -282,10 +282,10 @@ type State struct {
 	Host      intent.HostSettings
 }
 
-// Intents returns the present answer, as of the last Flush.
+// Intents returns the full set of intents, as of the last Flush.
 func (g *Graph) Intents() State {
 	convert := policy.NewConverter(named{})
-	s := State{IPSets: append(g.sets.Present(), g.serves.Present()...), Routes: g.routes.Sent(), Host: g.host()}
+	s := State{IPSets: append(g.sets.Present(), g.services.Present()...), Routes: g.routes.Sent(), Host: g.host()}
 	for _, id := range sortedIDs(maps.Keys(g.sent.policies)) {
 		p, _ := convert.Policy(g.sent.policies[id])
 		s.Policies = append(s.Policies, p)

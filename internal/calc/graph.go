@@ -30,7 +30,7 @@ import (
 
 type (
 	sourceItem = *label.Item[ipset.Source]
-	hereItem   = *label.Item[*local]
+	localItem  = *label.Item[*local]
 )
 
 // Graph holds the resources that matter here, and what follows from them.
@@ -38,13 +38,13 @@ type Graph struct {
 	node   string
 	inSync bool
 
-	sources *label.Index[ipset.Source] // all endpoints and network sets
-	sets    *ipset.Index[sourceItem]
-	serves  *service.Index       // EndpointSlices, and the sets of services
-	here    *label.Index[*local] // local endpoints; its selectors are policies'
-	routes  *route.Table
-	order   *policy.Order
-	convert *policy.Converter
+	sources  *label.Index[ipset.Source] // all endpoints and network sets
+	sets     *ipset.Index[sourceItem]
+	services *service.Index       // EndpointSlices, and the sets of services
+	locals   *label.Index[*local] // local endpoints; its selectors are policies'
+	routes   *route.Table
+	order    *policy.Order
+	convert  *policy.Converter
 
 	policies map[intent.PolicyID]*active
 	applied  map[uint32]*active        // by ID in here
@@ -58,8 +58,8 @@ type Graph struct {
 	nodes    map[string][]netip.Prefix // by key
 	problems map[string][]api.Problem
 	findings uint64
-	unread   map[string]string // keys of which nothing is known since their value cannot be understood, and why
-	admitted map[string]bool   // keys of nodes, pools, settings and cluster information that are known
+	unread   map[string]string // keys without a readable version so far, and why
+	admitted map[string]bool   // keys of nodes, pools, settings and cluster information with a readable version
 
 	dirtyHost     bool // something that host depends on may have changed
 	dirtyLocals   map[string]bool
@@ -73,35 +73,35 @@ type Graph struct {
 type active struct {
 	*policy.Policy
 	id      uint32
-	assumed bool // it counts as used, see assume
+	assumed bool // kept ready without users, see assume
 }
 
 // New returns a graph for the node of that name. Local settings are those that
 // are known without the datastore, lowest first.
 func New(node string, local ...config.Layer) *Graph {
 	g := &Graph{
-		node: node, serves: service.New(), routes: route.New(), order: policy.NewOrder(),
+		node: node, services: service.New(), routes: route.New(), order: policy.NewOrder(),
 		policies: map[intent.PolicyID]*active{}, applied: map[uint32]*active{}, profiles: map[string]*policy.Policy{}, links: map[string][]string{}, attached: map[string]bool{},
 		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, pools: map[string]pool{}, nodes: map[string][]netip.Prefix{}, unread: map[string]string{}, admitted: map[string]bool{},
 		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, groups: map[intent.GroupID]*group{}, sent: newSent(),
 	}
-	g.here = label.New(func(_ uint32, l hereItem) { g.dirtyLocals[l.Value.key] = true })
+	g.locals = label.New(func(_ uint32, l localItem) { g.dirtyLocals[l.Value.key] = true })
 	g.sets = ipset.New(func(changing func(uint32, sourceItem)) ipset.Labels[sourceItem] {
 		g.sources = label.New(changing)
 		return g.sources
 	})
-	g.convert = policy.NewConverter(counted{g.sets, g.serves})
+	g.convert = policy.NewConverter(counted{g.sets, g.services})
 	g.configure()
 	return g
 }
 
-// SetInSync says that every resource that existed at start has been given.
+// SetInSync notes that every resource that existed at start was passed.
 func (g *Graph) SetInSync() { g.inSync = true }
 
-// Findings changes whenever Problems does.
+// Findings is a counter that changes whenever Problems does.
 func (g *Graph) Findings() uint64 { return g.findings }
 
-// Problems are those of all resources, by key.
+// Problems returns the problems of all resources, by key.
 func (g *Graph) Problems() []api.Problem {
 	var out []api.Problem
 	for _, k := range slices.Sorted(maps.Keys(g.problems)) {
@@ -110,7 +110,7 @@ func (g *Graph) Problems() []api.Problem {
 	return out
 }
 
-// Ready reports whether all that concerns this node was understood well enough, and else why not.
+// Ready returns why the intents may be incomplete: resources that could not be read; none: they are complete.
 func (g *Graph) Ready() (bool, []string) {
 	var why []string
 	for _, k := range slices.Sorted(maps.Keys(g.unread)) {
@@ -119,8 +119,8 @@ func (g *Graph) Ready() (bool, []string) {
 	return len(why) == 0, why
 }
 
-// Update takes changes in. A value that [api.Admit] does not admit changes nothing but
-// Problems, and Ready if nothing was known of its key.
+// Update takes over changes. A value that [api.Admit] refuses changes nothing but
+// Problems, and Ready if the key had no earlier version.
 func (g *Graph) Update(us []api.Update) {
 	for _, u := range us {
 		g.update(u)
@@ -144,9 +144,9 @@ func (g *Graph) update(u api.Update) {
 	}
 	s, err := api.Admit(u)
 	if err != nil {
-		unknown := ok && (!g.knows(u.Key, ref) || g.unread[u.Key] != "") // what stands for it is not known
+		unknown := ok && (!g.has(u.Key, ref) || g.unread[u.Key] != "") // no version of it was readable
 		if unknown && s.Closed != "" && ref.Kind == api.KindNetworkPolicy {
-			g.put(u.Key, s) // whom it may be about is known: its namespace, to which it denies everything
+			g.put(u.Key, s) // its namespace is known, and is denied everything
 		}
 		g.kept(u.Key, err, unknown)
 		return
@@ -154,7 +154,7 @@ func (g *Graph) update(u api.Update) {
 	g.put(u.Key, s)
 }
 
-// kept notes a value that cannot be understood: what was known of its key stays in force. unknown: nothing was.
+// kept notes a value that cannot be read: the earlier version stays in force. unknown: there is none.
 func (g *Graph) kept(key string, err error, unknown bool) {
 	g.found(key, []api.Problem{{Key: key, Reason: err.Error() + "; what was known of it stays in force"}})
 	if unknown {
@@ -162,7 +162,7 @@ func (g *Graph) kept(key string, err error, unknown bool) {
 	}
 }
 
-// found takes note of what is wrong with a resource.
+// found sets the problems of a resource.
 func (g *Graph) found(key string, problems []api.Problem) {
 	switch {
 	case slices.Equal(g.problems[key], problems):
@@ -190,13 +190,13 @@ func (g *Graph) put(key string, s api.Stored) {
 	case *api.GlobalNetworkSet:
 		g.putSource(key, r.Metadata.Labels, nil, sourceOf(r.Spec.Nets, nil))
 	case *api.KubernetesEndpointSlice:
-		g.serves.Set(key, r)
+		g.services.Set(key, r)
 	case *api.Profile:
 		g.profiles[s.Ref.Name] = policy.OfProfile(s.Ref.Name, r, s.Closed)
 		g.profileChanged(s.Ref.Name, r.Spec.LabelsToApply)
 	case *api.Tier:
 		if s.Closed != "" {
-			r = nil // one that cannot be read is as one that does not exist
+			r = nil // unreadable: as if it did not exist
 		}
 		g.setTier(s.Ref.Name, r)
 	case *api.NetworkPolicy, *api.GlobalNetworkPolicy, *api.StagedNetworkPolicy, *api.StagedGlobalNetworkPolicy:
@@ -236,7 +236,7 @@ func (g *Graph) remove(key string, ref api.Ref) {
 	case api.KindNetworkSet, api.KindGlobalNetworkSet:
 		g.removeSource(key)
 	case api.KindKubernetesEndpointSlice:
-		g.serves.Set(key, nil)
+		g.services.Set(key, nil)
 	case api.KindProfile:
 		delete(g.profiles, ref.Name)
 		g.profileChanged(ref.Name, nil)
@@ -261,13 +261,13 @@ func (g *Graph) remove(key string, ref api.Ref) {
 	}
 }
 
-// knows reports whether there is a former value of a key, for kinds that matter here.
-func (g *Graph) knows(key string, ref api.Ref) bool {
+// has reports whether a key has an earlier version, for kinds that calc uses.
+func (g *Graph) has(key string, ref api.Ref) bool {
 	switch ref.Kind {
 	case api.KindWorkloadEndpoint, api.KindHostEndpoint, api.KindNetworkSet, api.KindGlobalNetworkSet:
 		return g.sources.Get(key) != nil
 	case api.KindKubernetesEndpointSlice:
-		return g.serves.Knows(key)
+		return g.services.Has(key)
 	case api.KindProfile:
 		return g.profiles[ref.Name] != nil
 	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy, api.KindStagedNetworkPolicy, api.KindStagedGlobalNetworkPolicy:
@@ -275,5 +275,5 @@ func (g *Graph) knows(key string, ref api.Ref) bool {
 	case api.KindNode, api.KindIPPool, api.KindFelixConfiguration, api.KindClusterInformation:
 		return g.admitted[key]
 	}
-	return ref.Kind != api.KindTier || g.order.Knows(ref.Name)
+	return ref.Kind != api.KindTier || g.order.HasTier(ref.Name)
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Attached says that a plugin of this host made an interface for a workload, whatever it is called. Only the host can say
-// so: who may write resources cannot (decision 018).
+// Attached notes that a plugin of this host made an interface for a workload, whatever its name. Only the host can know
+// that: it cannot be claimed in a resource (decision 018).
 func (g *Graph) Attached(link string) {
 	if !g.attached[link] {
 		g.attached[link] = true
@@ -15,7 +15,7 @@ func (g *Graph) Attached(link string) {
 	}
 }
 
-// refused is why no workload may have an interface; empty: one may. What a driver does to a workload's interface
+// refused returns why no workload may have an interface; empty: one may. What a driver does to a workload's interface
 // (sysctls, addresses, a drop of all that policy does not allow) would cut the host itself off from its network.
 func (g *Graph) refused(link string) string {
 	prefixes := g.config.Settings.InterfacePrefixes

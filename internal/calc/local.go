@@ -41,11 +41,11 @@ func (g *Graph) putWorkload(key string, s api.Stored, w *api.WorkloadEndpoint) {
 	if len(l.addrs) == 0 && l.closed == "" {
 		l.closed = "it has no address"
 	}
-	if old := g.here.Get(key); old != nil {
+	if old := g.locals.Get(key); old != nil {
 		g.unclaim(old.Value)
 	}
 	g.claim(l)
-	g.here.Put(key, own, w.Spec.Profiles, l)
+	g.locals.Put(key, own, w.Spec.Profiles, l)
 }
 
 func (g *Graph) putHost(key string, s api.Stored, h *api.HostEndpoint) {
@@ -61,10 +61,10 @@ func (g *Graph) putHost(key string, s api.Stored, h *api.HostEndpoint) {
 	}
 	src.Addrs.Each(func(p netip.Prefix) { l.addrs = append(l.addrs, p.Addr()) })
 	g.dirtyLocals[key] = true
-	g.here.Put(key, h.Metadata.Labels, h.Spec.Profiles, l)
+	g.locals.Put(key, h.Metadata.Labels, h.Spec.Profiles, l)
 }
 
-// claim wants an interface for a workload.
+// claim adds a workload that names an interface.
 func (g *Graph) claim(l *local) {
 	at, _ := slices.BinarySearch(g.links[l.link], l.key)
 	g.links[l.link] = slices.Insert(g.links[l.link], at, l.key)
@@ -72,13 +72,13 @@ func (g *Graph) claim(l *local) {
 }
 
 func (g *Graph) removeLocal(key string) {
-	if item := g.here.Remove(key); item != nil {
+	if item := g.locals.Remove(key); item != nil {
 		g.dirtyLocals[key] = true
 		g.unclaim(item.Value)
 	}
 }
 
-// unclaim gives up an interface.
+// unclaim removes it.
 func (g *Graph) unclaim(l *local) {
 	if l.id.Kind == intent.Host {
 		return // several may name one interface: see verdict
@@ -90,14 +90,14 @@ func (g *Graph) unclaim(l *local) {
 	g.linkChanged(l.link)
 }
 
-// linkChanged makes those dirty that want that interface: which of them lives may have changed.
+// linkChanged marks the endpoints that name an interface: which of them owns it may have changed.
 func (g *Graph) linkChanged(link string) {
 	for _, key := range g.links[link] {
 		g.dirtyLocals[key] = true
 	}
 }
 
-// endpoint makes the intent of a local endpoint.
+// endpoint computes the intent of a local endpoint.
 func (g *Graph) endpoint(l *local, of *group) intent.Endpoint {
 	e := intent.Endpoint{ID: l.id, Label: l.label, Link: l.link, MAC: l.mac, Addrs: l.addrs, Closed: l.closed, Group: of.Group}
 	if g.config.Settings.AllowSourceSpoofing {
@@ -116,13 +116,13 @@ func (g *Graph) endpoint(l *local, of *group) intent.Endpoint {
 	case refused != "":
 		e.Closed, e.Link = refused, "" // no driver may touch the interface
 	case owner != l.key:
-		e.Closed = "its interface " + l.link + " is that of " + g.here.Get(owner).Value.label
+		e.Closed = "its interface " + l.link + " is that of " + g.locals.Get(owner).Value.label
 		e.Link = "" // it must not close the owner's
 	}
 	return e
 }
 
-// routesOf are the routes to an endpoint that may carry traffic.
+// routesOf returns the routes to an endpoint that is not closed.
 func routesOf(e intent.Endpoint) []intent.Route {
 	if e.Closed != "" || e.ID.Kind == intent.Host {
 		return nil

@@ -16,7 +16,7 @@ func profileID(name string) intent.PolicyID { return policy.ProfileID(name) }
 func (g *Graph) profileChanged(name string, labels map[string]string) {
 	g.dirtyPolicies[profileID(name)] = true
 	g.sources.SetParent(name, labels)
-	g.here.SetParent(name, labels)
+	g.locals.SetParent(name, labels)
 }
 
 func (g *Graph) putPolicy(key string, s api.Stored) {
@@ -50,7 +50,7 @@ func (g *Graph) putPolicy(key string, s api.Stored) {
 	g.assume(g.policies[p.ID], p.Everywhere)
 }
 
-// assume takes a policy for used, or no longer, whether an endpoint of this node has it or not: then its sets are there
+// assume counts a policy as used, or not any more, whether an endpoint of this node has it or not: then its sets are there
 // before the first endpoint needs them.
 func (g *Graph) assume(a *active, used bool) {
 	if a.assumed == used {
@@ -62,7 +62,7 @@ func (g *Graph) assume(a *active, used bool) {
 
 func (g *Graph) addPolicy(p *policy.Policy) {
 	g.order.Add(p)
-	a := &active{Policy: p, id: g.here.Add(p.Selector)}
+	a := &active{Policy: p, id: g.locals.Add(p.Selector)}
 	g.policies[p.ID], g.applied[a.id] = a, a
 }
 
@@ -74,14 +74,14 @@ func (g *Graph) removePolicy(id intent.PolicyID) {
 	g.dirtyPolicies[id] = true
 	g.assume(a, false)
 	g.order.Remove(a.Policy)
-	g.here.Drop(a.id)
+	g.locals.Drop(a.id)
 	delete(g.policies, id)
 	defer g.replaced(policy.Counterpart(id))
 	delete(g.applied, a.id)
 	clear(g.stacks) // the ID may be given to another
 }
 
-// replaced notes whether a staged policy would take the place of the enforced one of that name, if there is one.
+// replaced notes whether a staged policy would replace the enforced one of that name, if there is one.
 func (g *Graph) replaced(id intent.PolicyID) {
 	a := g.policies[id]
 	if a == nil {
@@ -94,13 +94,13 @@ func (g *Graph) replaced(id intent.PolicyID) {
 	}
 }
 
-// reordered makes those endpoints dirty to which a policy applies.
+// reordered marks the endpoints to which a policy applies.
 func (g *Graph) reordered(a *active) {
 	clear(g.stacks)
-	g.here.Selected(a.id, func(l hereItem) { g.dirtyLocals[l.Value.key] = true })
+	g.locals.Selected(a.id, func(l localItem) { g.dirtyLocals[l.Value.key] = true })
 }
 
-// setTier makes all endpoints dirty that have a policy of that tier.
+// setTier marks all endpoints that have a policy of that tier.
 func (g *Graph) setTier(name string, r *api.Tier) {
 	if !g.order.SetTier(name, r) {
 		return
@@ -136,8 +136,8 @@ func (g *Graph) configure() {
 
 var toHost = map[string]intent.ToHost{"Drop": intent.ToHostDrop, "Return": intent.ToHostReturn, "Accept": intent.ToHostAccept}
 
-// host makes the settings of this node, from the configuration, the pools, all nodes' addresses, and whether a staged
-// policy is in use. Whoever changes one of these sets dirtyHost.
+// host computes the settings of this node, from the configuration, the pools, all nodes' addresses, and whether a staged
+// policy is in use. A change of one of these must set dirtyHost.
 func (g *Graph) host() intent.HostSettings {
 	s := g.config.Settings
 	return intent.HostSettings{
@@ -167,9 +167,9 @@ func failsafes(in []config.Failsafe) []intent.Failsafe {
 	return out
 }
 
-// Settings are those in effect, as of the last Update.
+// Settings returns those in effect, as of the last Update.
 func (g *Graph) Settings() config.Effective { return g.config }
 
-// Frozen reports whether the datastore says that it is not ready: somebody is
-// moving it, so nothing that it holds may be acted upon. Nothing said is ready.
+// Frozen reports whether datastoreReady is false: the datastore is being
+// migrated, so nothing in it may be acted upon. Unset means ready.
 func (g *Graph) Frozen() bool { return g.frozen }

@@ -6,7 +6,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// counted gives rules their sets: those of labels and those of services.
+// counted adds references to the sets that rules use: of labels and of services.
 type counted struct {
 	*ipset.Index[sourceItem]
 	services *service.Index
@@ -17,7 +17,7 @@ func (c counted) Service(namespace, name string, ports bool) intent.SetID {
 	return c.services.Use(namespace, name, ports)
 }
 
-// Release counts one user of a set less.
+// Release drops one reference to a set.
 func (c counted) Release(id intent.SetID) {
 	if service.Is(id) {
 		c.services.Release(id)

@@ -44,7 +44,7 @@ func hostPorts(h *api.HostEndpoint) []ipset.Port {
 	return slices.Clip(out)
 }
 
-// appendPort leaves out what rules cannot ask for. All endpoints share one copy of a name.
+// appendPort leaves out ports that rules cannot refer to. All endpoints share one copy of a name.
 func appendPort(out []ipset.Port, name string, proto api.Protocol, port uint16) []ipset.Port {
 	if n, ok := proto.Number(); ok && name != "" {
 		out = append(out, ipset.Port{Name: unique.Make(name).Value(), Proto: n, Port: port})
@@ -52,8 +52,8 @@ func appendPort(out []ipset.Port, name string, proto api.Protocol, port uint16) 
 	return out
 }
 
-// forced gives a label the value that only the place of its owner can give it;
-// an empty value takes it away. The resource is ours to change.
+// forced sets a label that follows from the resource's namespace or account, overriding what is stored;
+// an empty value deletes it. It changes the resource.
 func forced(labels map[string]string, name, value string) map[string]string {
 	switch {
 	case value == "":
@@ -66,7 +66,7 @@ func forced(labels map[string]string, name, value string) map[string]string {
 	return labels
 }
 
-// prefixes reads nets, masked; what cannot be read has been reported by the decoder.
+// prefixes parses nets, masked; the decoder has reported those that are invalid.
 func prefixes(texts []string) []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(texts))
 	for _, t := range texts {

@@ -14,8 +14,8 @@ import (
 	"github.com/twillnet/twill/internal/attach/wire"
 )
 
-// conf is a network's configuration, as Calico's plugin takes it. What says how to reach a datastore is not read: only the
-// agent does that.
+// conf is a network's configuration, in the form of Calico's plugin. How to reach a datastore is not read: only the
+// agent connects to it.
 type conf struct {
 	types.PluginConf
 	MTU    int      `json:"mtu"`
@@ -23,7 +23,7 @@ type conf struct {
 	IPAM   ipamConf `json:"ipam"`
 
 	Policy struct {
-		Type string `json:"type"` // of who decides; given, the network's profile is the user's to make
+		Type string `json:"type"` // of the policy engine; if set, the user makes the network's profile
 	} `json:"policy"`
 	ContainerSettings struct {
 		AllowIPForwarding bool `json:"allow_ip_forwarding"`
@@ -93,7 +93,7 @@ func invalid(format string, args ...any) *types.Error {
 	return types.NewError(types.ErrInvalidNetworkConfig, "the network's configuration cannot be used", fmt.Sprintf(format, args...))
 }
 
-// podArgs are what Kubernetes' runtimes say in CNI_ARGS.
+// podArgs are what Kubernetes' runtimes pass in CNI_ARGS.
 type podArgs struct {
 	types.CommonArgs
 	IP                         types.UnmarshallableString
@@ -103,7 +103,7 @@ type podArgs struct {
 	K8S_POD_UID                types.UnmarshallableString
 }
 
-// request is what the agent is asked for.
+// request returns the request to the agent.
 func (c *conf) request(args *skel.CmdArgs) (r wire.Request, err error) {
 	r.Ref = wire.Ref{Network: c.Name, ContainerID: args.ContainerID, Ifname: args.IfName}
 	pod := podArgs{CommonArgs: types.CommonArgs{IgnoreUnknown: true}}
@@ -136,7 +136,7 @@ func (c *conf) request(args *skel.CmdArgs) (r wire.Request, err error) {
 	return r, nil
 }
 
-// failed is an error as runtimes read it.
+// failed converts an error to CNI's form.
 func failed(err error) error {
 	var known *types.Error
 	var refusal *wire.Refusal

@@ -17,7 +17,7 @@ import (
 	"github.com/twillnet/twill/internal/attach/wire"
 )
 
-// Install puts the plugin where a container runtime looks for it.
+// Install installs the plugin for container runtimes.
 type Install struct {
 	Exe     string    // the binary; empty: twill-cni beside this one, or this one
 	BinDir  string    // where runtimes look for plugins
@@ -27,7 +27,7 @@ type Install struct {
 	Upgrade bool      // also replace a binary that is there
 	Skip    []string  // names of binaries that are not to be installed
 	DryRun  bool      // only say what would be done
-	Out     io.Writer // told what is done, a line each
+	Out     io.Writer // gets a line for each action
 }
 
 // Defaults of runtimes.
@@ -70,7 +70,7 @@ func (i Install) Install() error {
 			return fmt.Errorf("the network cannot be used: %w", err)
 		}
 	}
-	if err := i.heeded(); err != nil {
+	if err := i.checkKeys(); err != nil {
 		return err
 	}
 	program, err := i.program()
@@ -98,8 +98,8 @@ func (i Install) Install() error {
 	return i.write(filepath.Join(i.ConfDir, i.Conf), i.Network, 0o600)
 }
 
-// heeded says which keys of the network have no effect, and refuses what ADD would.
-func (i Install) heeded() error {
+// checkKeys reports keys of the network without effect, and refuses what ADD would refuse.
+func (i Install) checkKeys() error {
 	plugins := [][]byte{i.Network}
 	if list, err := libcni.NetworkConfFromBytes(i.Network); err == nil {
 		plugins = nil
@@ -110,7 +110,7 @@ func (i Install) heeded() error {
 		}
 	}
 	for _, p := range plugins {
-		idles, err := unheeded(p)
+		idles, err := keysWithoutEffect(p)
 		if err != nil {
 			return fmt.Errorf("the network cannot be used: %w", err)
 		}
@@ -155,7 +155,7 @@ func (i Install) Uninstall() error {
 	return nil
 }
 
-// alone is the name of the plugin's own binary, which starts faster than the one that has the daemons, too.
+// alone is the name of the plugin's own binary, which starts faster than the one with the daemons.
 const alone = "twill-cni"
 
 func (i Install) program() ([]byte, error) {
@@ -185,7 +185,7 @@ func ourNetwork(text []byte) bool {
 	return pluginNames[conf.Type] || len(conf.Plugins) > 0 && pluginNames[conf.Plugins[0].Type]
 }
 
-// write puts a file in place at once: nobody sees half of it.
+// write replaces a file atomically.
 func (i Install) write(path string, content []byte, mode fs.FileMode) error {
 	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, content) {
 		return nil

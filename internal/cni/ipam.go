@@ -13,7 +13,7 @@ import (
 
 // assign is ADD of the IPAM plugin, for networks of others.
 func assign(args *skel.CmdArgs) error {
-	return about(args, func(ctx context.Context, c *conf, r wire.Request) error {
+	return withContainer(args, func(ctx context.Context, c *conf, r wire.Request) error {
 		var out wire.Attached
 		if err := wire.Ask(ctx, c.Socket, wire.PathAssign, r, &out); err != nil {
 			return err
@@ -28,7 +28,7 @@ func assign(args *skel.CmdArgs) error {
 
 // assigned is CHECK of the IPAM plugin.
 func assigned(args *skel.CmdArgs) error {
-	return about(args, func(ctx context.Context, c *conf, r wire.Request) (err error) {
+	return withContainer(args, func(ctx context.Context, c *conf, r wire.Request) (err error) {
 		if r.Addrs, err = c.previous(); err != nil {
 			return err
 		}
@@ -36,9 +36,9 @@ func assigned(args *skel.CmdArgs) error {
 	})
 }
 
-// giveBack is DEL of the IPAM plugin.
-func giveBack(args *skel.CmdArgs) error {
-	return about(args, func(ctx context.Context, c *conf, r wire.Request) error {
+// releaseAddresses is DEL of the IPAM plugin.
+func releaseAddresses(args *skel.CmdArgs) error {
+	return withContainer(args, func(ctx context.Context, c *conf, r wire.Request) error {
 		return wire.Ask(ctx, c.Socket, wire.PathRelease, r.Ref, nil)
 	})
 }

@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// fate is what becomes of a key of a network's configuration.
-type fate string
+// support is how a key of a network's configuration is handled.
+type support string
 
-// A key is only passed over where that can neither let through what would be denied, nor deny or misroute what would pass.
+// A key is ignored only if that can neither allow what would be denied, nor deny or misroute what would pass.
 const (
-	honoured fate = "honoured"
-	idle     fate = "no effect" // said on standard error at ADD, and by twill cni install
-	refused  fate = "refused"   // ADD fails, and names it
+	honoured support = "honoured"
+	noEffect support = "no effect" // said on standard error at ADD, and by twill cni install
+	refused  support = "refused"   // ADD fails, and names it
 )
 
 // key is one that the specification of CNI, Calico's plugin or ours knows. A name with a dot is one within an object; one that ends
 // in * stands for all that begin so, and the name of an object alone for all that is in it.
 type key struct {
-	name string
-	fate fate
-	says string
+	name    string
+	support support
+	isSet   string
 }
 
 // keys are all that are known, as docs/cni.md shows them.
@@ -51,30 +51,30 @@ var keys = []key{
 	{"disableGC", honoured, ""},
 	{"capabilities", honoured, "none is asked for: plugins that are chained behind have them"},
 	{"runtimeConfig", honoured, "the same"},
-	{"args", idle, "other arguments"},
-	{"nodename", idle, "the agent knows its node"},
-	{"nodename_file_optional", idle, "the same"},
-	{"hostname", idle, "the same"},
-	{"datastore_type", idle, "only the agent reaches the datastore"},
-	{"etcd_*", idle, "the same"},
-	{"kubernetes", idle, "the same"},
-	{"policy", idle, "where Kubernetes is: the same"},
-	{"log_*", idle, "the plugin has no log; what fails is in its answer, and the rest in the agent's log"},
-	{"policy_setup_timeout_seconds", idle, "ADD always waits until policy is in force"},
-	{"endpoint_status_dir", idle, "the agent is asked, and writes no files for it"},
-	{"readiness_gates", idle, "ADD waits for the agent alone, and not for other addresses to answer"},
-	{"feature_control", idle, "annotations of pods are not read: no addresses without IPAM, no floating addresses"},
-	{"num_queues", idle, "a link has the kernel's number of queues"},
-	{"device_type", idle, "a link is a veth pair"},
-	{"require_mtu_file", idle, "the size is `mtu`, and no file's"},
-	{"ipam.upgrade_from", idle, "addresses of host-local are not taken over"},
-	{"ipam.subnet", idle, "pools say it"},
-	{"windows_*", idle, "for Windows"},
-	{"vxlan_*", idle, "for Windows"},
+	{"args", noEffect, "other arguments"},
+	{"nodename", noEffect, "the agent knows its node"},
+	{"nodename_file_optional", noEffect, "the same"},
+	{"hostname", noEffect, "the same"},
+	{"datastore_type", noEffect, "only the agent reaches the datastore"},
+	{"etcd_*", noEffect, "the same"},
+	{"kubernetes", noEffect, "the same"},
+	{"policy", noEffect, "where Kubernetes is: the same"},
+	{"log_*", noEffect, "the plugin has no log; what fails is in its answer, and the rest in the agent's log"},
+	{"policy_setup_timeout_seconds", noEffect, "ADD always waits until policy is in force"},
+	{"endpoint_status_dir", noEffect, "the agent is asked, and writes no files for it"},
+	{"readiness_gates", noEffect, "ADD waits for the agent alone, and not for other addresses to answer"},
+	{"feature_control", noEffect, "annotations of pods are not read: no addresses without IPAM, no floating addresses"},
+	{"num_queues", noEffect, "a link has the kernel's number of queues"},
+	{"device_type", noEffect, "a link is a veth pair"},
+	{"require_mtu_file", noEffect, "the size is `mtu`, and no file's"},
+	{"ipam.upgrade_from", noEffect, "addresses of host-local are not taken over"},
+	{"ipam.subnet", noEffect, "pools say it"},
+	{"windows_*", noEffect, "for Windows"},
+	{"vxlan_*", noEffect, "for Windows"},
 	{"dataplane_options", refused, "another dataplane would make the link and decide about its packets"},
 }
 
-// keyOf finds what is known of a key.
+// keyOf finds the known key for a name.
 func keyOf(name string) (key, bool) {
 	i := slices.IndexFunc(keys, func(k key) bool {
 		stem, wild := strings.CutSuffix(k.name, "*")
@@ -89,8 +89,8 @@ func keyOf(name string) (key, bool) {
 // found is a key of a configuration.
 type found struct {
 	name  string
-	known *key // nil: nobody knows it
-	says  bool // its value asks for something
+	known *key // nil: unknown
+	isSet bool // its value is not the default
 }
 
 // parts are the keys of a configuration, each as deep as it is known by name; what is within an object that is known is known.
@@ -106,13 +106,13 @@ func parts(prefix string, around *key, object map[string]any, out []found) []fou
 			out = parts(name+".", known, inner, out)
 			continue
 		}
-		out = append(out, found{name, known, says(value)})
+		out = append(out, found{name, known, isSet(value)})
 	}
 	return out
 }
 
-// says reports whether a value asks for anything.
-func says(value any) bool {
+// isSet reports whether a value differs from the default.
+func isSet(value any) bool {
 	switch v := value.(type) {
 	case nil:
 		return false
@@ -130,8 +130,8 @@ func says(value any) bool {
 	return true
 }
 
-// unheeded are the keys of a plugin's configuration on which nothing acts, sorted; an error names those that must not be passed over.
-func unheeded(conf []byte) (idles []string, err error) {
+// keysWithoutEffect returns the keys of a plugin's configuration without effect, sorted; an error names those that must not be ignored.
+func keysWithoutEffect(conf []byte) (idles []string, err error) {
 	var object map[string]any
 	if err := json.Unmarshal(conf, &object); err != nil {
 		return nil, err
@@ -148,9 +148,9 @@ func unheeded(conf []byte) (idles []string, err error) {
 		switch {
 		case f.known == nil:
 			idles = append(idles, f.name+" (not known)")
-		case f.known.fate == refused && f.says:
-			return nil, fmt.Errorf("%s is not honoured: %s", f.name, f.known.says)
-		case f.known.fate == idle && f.says:
+		case f.known.support == refused && f.isSet:
+			return nil, fmt.Errorf("%s is not honoured: %s", f.name, f.known.isSet)
+		case f.known.support == noEffect && f.isSet:
 			idles = append(idles, f.name)
 		}
 	}

@@ -34,7 +34,7 @@ func TestThePageOfKeysIsTrue(t *testing.T) {
 	}
 	table := head
 	for _, k := range keys {
-		table += strings.ReplaceAll(fmt.Sprintf("| `%s` | %s | %s |\n", k.name, k.fate, k.says), "|  |", "| |")
+		table += strings.ReplaceAll(fmt.Sprintf("| `%s` | %s | %s |\n", k.name, k.support, k.isSet), "|  |", "| |")
 	}
 	want := before + table + "\n" + rest
 	if *write {
@@ -47,7 +47,7 @@ func TestThePageOfKeysIsTrue(t *testing.T) {
 }
 
 func TestKeysOnWhichNothingActsAreNamed(t *testing.T) {
-	for _, tt := range []struct{ name, conf, idle, refused string }{
+	for _, tt := range []struct{ name, conf, noEffect, refused string }{
 		{
 			"as upstream's manifest has it",
 			`{"type": "calico", "name": "k8s-pod-network", "cniVersion": "0.3.1", "log_level": "info", "log_file_path": "/var/log/calico/cni/cni.log", "datastore_type": "kubernetes", "nodename": "h1", "mtu": 0,
@@ -62,9 +62,9 @@ func TestKeysOnWhichNothingActsAreNamed(t *testing.T) {
 		{"another dataplane", `{"log_level": "info", "dataplane_options": {"type": "grpc", "socket": "/run/vpp.sock"}}`, "", "dataplane_options is not honoured"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			idles, err := unheeded([]byte(tt.conf))
-			if got := strings.Join(idles, " "); got != tt.idle || (err == nil) != (tt.refused == "") || err != nil && !strings.HasPrefix(err.Error(), tt.refused) {
-				t.Errorf("no effect: %q (%v), want %q, refused %q", got, err, tt.idle, tt.refused)
+			idles, err := keysWithoutEffect([]byte(tt.conf))
+			if got := strings.Join(idles, " "); got != tt.noEffect || (err == nil) != (tt.refused == "") || err != nil && !strings.HasPrefix(err.Error(), tt.refused) {
+				t.Errorf("no effect: %q (%v), want %q, refused %q", got, err, tt.noEffect, tt.refused)
 			}
 		})
 	}

@@ -39,18 +39,18 @@ func linkName(r wire.Ref) string {
 	return linkPrefix + r.ContainerID[:min(len(r.ContainerID), linkDigits)]
 }
 
-// ends are both ends of a container's link.
-type ends struct {
-	host, inside *rtnl.Handle
-	ns           *netns.Handle
-	path         string // of ns
-	request      wire.Request
-	near, far    rtnl.Link // what connect made
+// linkPair has both ends of a container's link.
+type linkPair struct {
+	host, inside            *rtnl.Handle
+	ns                      *netns.Handle
+	path                    string // of ns
+	request                 wire.Request
+	hostLink, containerLink rtnl.Link // what connect made
 }
 
-// open opens the namespaces of a request. Without a container's, inside is nil: it is gone, or nobody knows it.
-func open(path string, r wire.Request) (*ends, error) {
-	e := &ends{path: path, request: r}
+// open opens the namespaces of a request. Without the container's, inside is nil: it is gone or unknown.
+func open(path string, r wire.Request) (*linkPair, error) {
+	e := &linkPair{path: path, request: r}
 	var err error
 	if e.host, err = rtnl.Open(); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func open(path string, r wire.Request) (*ends, error) {
 	return e, nil
 }
 
-func (e *ends) close() {
+func (e *linkPair) close() {
 	e.host.Close()
 	if e.inside != nil {
 		e.inside.Close()
@@ -78,7 +78,7 @@ func (e *ends) close() {
 	}
 }
 
-// newMAC makes an address of those that anybody may give (IEEE 802c: local, of one station).
+// newMAC generates a locally administered unicast address (IEEE 802c).
 func newMAC() (string, error) {
 	mac := make(net.HardwareAddr, 6)
 	_, err := rand.Read(mac)
@@ -87,8 +87,8 @@ func newMAC() (string, error) {
 }
 
 // connect makes the link. The container's end is down and has no address, so that nothing can pass.
-func (e *ends) connect(c *conf) error {
-	if err := e.remove(); err != nil { // what a container of the same name left
+func (e *linkPair) connect(c *conf) error {
+	if err := e.remove(); err != nil { // left by a container of the same name
 		return err
 	}
 	if err := e.host.AddVeth(e.request.Link, e.request.Ifname, e.ns); err != nil {
@@ -108,12 +108,12 @@ func (e *ends) connect(c *conf) error {
 		err = errors.Join(err, e.host.SetMTU(near.Index, c.MTU), e.inside.SetMTU(far.Index, c.MTU))
 		near.MTU, far.MTU = c.MTU, c.MTU
 	}
-	e.near, e.far = near, far
+	e.hostLink, e.containerLink = near, far
 	return errors.Join(err, e.host.SetUp(near.Index, true), e.sysctls(c))
 }
 
 // free: ADD must not harm what an earlier ADD made.
-func (e *ends) free() error {
+func (e *linkPair) free() error {
 	_, err := e.inside.Link(e.request.Ifname)
 	switch {
 	case err == nil:
@@ -124,9 +124,9 @@ func (e *ends) free() error {
 	return err
 }
 
-// apart refuses what could not be kept apart from what the host has: its end of the link is named after the container, or
-// the pod, alone. A link of an earlier container of the pod is no hindrance: connect takes it away.
-func (e *ends) apart() error {
+// checkDistinct refuses a link that could not be distinguished from another of the host: its end of the link is named after the container, or
+// the pod, alone. A link of an earlier container of the pod is no conflict: connect removes it.
+func (e *linkPair) checkDistinct() error {
 	l, err := e.host.Link(e.request.Link)
 	if errors.Is(err, rtnl.ErrNotFound) {
 		return nil
@@ -143,7 +143,7 @@ func (e *ends) apart() error {
 			return nil
 		}
 	}
-	switch far, err := e.farOf(l); {
+	switch far, err := e.containerEndOf(l); {
 	case err != nil:
 		return err
 	case far != "":
@@ -151,11 +151,11 @@ func (e *ends) apart() error {
 	case l.Kind != "veth" || l.Alias != "" || r.Pod == nil:
 		return fmt.Errorf("interface %s of this host is a %s %q, and not this container's", l.Name, l.Kind, l.Alias)
 	}
-	return nil // what Calico's plugin made for the pod's last container, or what one that was killed did
+	return nil // of the pod's last container, made by Calico's plugin, or by one that was killed
 }
 
-// farOf is the name of a link's other end, if that is in the container.
-func (e *ends) farOf(l rtnl.Link) (string, error) {
+// containerEndOf returns the name of a link's other end, if that is in the container.
+func (e *linkPair) containerEndOf(l rtnl.Link) (string, error) {
 	if e.inside == nil || l.Kind != "veth" {
 		return "", nil
 	}
@@ -168,8 +168,8 @@ func (e *ends) farOf(l rtnl.Link) (string, error) {
 	return "", err
 }
 
-// remove deletes the link, if there is one: apart has said that it may go.
-func (e *ends) remove() error {
+// remove deletes the link, if there is one; checkDistinct must have passed.
+func (e *linkPair) remove() error {
 	l, err := e.host.Link(e.request.Link)
 	if errors.Is(err, rtnl.ErrNotFound) {
 		return nil
@@ -183,9 +183,9 @@ func (e *ends) remove() error {
 	return err
 }
 
-// removeMine deletes the link if it is this attachment's: its alias says so or, where a plugin was killed before it wrote
+// removeOwn deletes the link if it is this attachment's, by its alias or, where a plugin was killed before it wrote
 // one, its other end. Another container of the same pod may have taken its place, or be about to.
-func (e *ends) removeMine() error {
+func (e *linkPair) removeOwn() error {
 	l, err := e.host.Link(e.request.Link)
 	if errors.Is(err, rtnl.ErrNotFound) {
 		return nil
@@ -193,7 +193,7 @@ func (e *ends) removeMine() error {
 	mine := l.Alias == e.request.Alias()
 	if err == nil && l.Alias == "" {
 		var far string
-		far, err = e.farOf(l)
+		far, err = e.containerEndOf(l)
 		mine = far == e.request.Ifname
 	}
 	if err != nil || !mine {
@@ -202,9 +202,9 @@ func (e *ends) removeMine() error {
 	return e.remove()
 }
 
-// configure gives the container's end its addresses and routes, and turns it on.
-func (e *ends) configure(addrs []netip.Addr, c *conf) error {
-	near, far := e.near, e.far
+// configure sets addresses and routes of the container's end, and sets it up.
+func (e *linkPair) configure(addrs []netip.Addr, c *conf) error {
+	near, far := e.hostLink, e.containerLink
 	if err := e.inside.SetUp(far.Index, true); err != nil {
 		return err
 	}
@@ -230,15 +230,15 @@ func (e *ends) configure(addrs []netip.Addr, c *conf) error {
 			return err
 		}
 	}
-	return e.settled(far.Index, addrs)
+	return e.waitUsable(far.Index, addrs)
 }
 
-// settled waits until the kernel has noticed, in tasks of its own, that the link is up: before, the host's end throws away
-// what is sent, and IPv6 addresses are not the container's own.
-func (e *ends) settled(link int, addrs []netip.Addr) error {
+// waitUsable waits until the kernel has processed, asynchronously, that the link is up: before, the host's end drops
+// packets, and IPv6 addresses are not usable.
+func (e *linkPair) waitUsable(link int, addrs []netip.Addr) error {
 	const tableLocal = 255
-	for deadline := time.Now().Add(patience / 3); ; {
-		near, err := e.host.Link(e.near.Name)
+	for deadline := time.Now().Add(commandTimeout / 3); ; {
+		near, err := e.host.Link(e.hostLink.Name)
 		if err != nil {
 			return err
 		}
@@ -268,8 +268,8 @@ func gatewayOf(a netip.Addr) (gateway netip.Addr, world netip.Prefix) {
 	return gateway6, netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// sysctls: addresses are used at once, since the datastore has seen to it that they are nobody else's.
-func (e *ends) sysctls(c *conf) error {
+// sysctls turns duplicate address detection off: the datastore ensures that addresses are unique.
+func (e *linkPair) sysctls(c *conf) error {
 	h, err := sysctl.OpenIn(e.ns)
 	if err != nil {
 		return err
@@ -297,8 +297,8 @@ func (e *ends) sysctls(c *conf) error {
 	return err
 }
 
-// check says what is missing of what connect and configure made.
-func (e *ends) check(addrs []netip.Addr) error {
+// check returns an error if part of what connect and configure made is missing.
+func (e *linkPair) check(addrs []netip.Addr) error {
 	near, err := e.host.Link(e.request.Link)
 	if err != nil {
 		return fmt.Errorf("the host's end: %w", err)

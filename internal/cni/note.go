@@ -8,8 +8,8 @@ import (
 	"github.com/twillnet/twill/internal/attach/wire"
 )
 
-// leaveNote tells an agent that does not run what it is to detach when it does.
-func leaveNote(dir string, r wire.Ref) error {
+// writeNote leaves a detachment for an agent that does not run.
+func writeNote(dir string, r wire.Ref) error {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err

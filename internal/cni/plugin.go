@@ -31,31 +31,31 @@ var (
 	ipamNames   = map[string]bool{"twill-ipam": true, "calico-ipam": true}
 )
 
-// Called reports whether a runtime calls the program, by its name and environment.
+// Called reports whether the program was called by a runtime, by its name and environment.
 func Called(argv0 string) bool {
 	name := filepath.Base(argv0)
 	return os.Getenv("CNI_COMMAND") != "" && (pluginNames[name] || ipamNames[name])
 }
 
-// Main answers the runtime and returns the exit code.
+// Main runs a CNI command and returns the exit code.
 func Main(argv0, release string) int {
 	funcs := skel.CNIFuncs{Add: add, Del: del, Check: check, GC: collect, Status: status}
 	if ipamNames[filepath.Base(argv0)] {
-		funcs = skel.CNIFuncs{Add: assign, Del: giveBack, Check: assigned, GC: collect, Status: status}
+		funcs = skel.CNIFuncs{Add: assign, Del: releaseAddresses, Check: assigned, GC: collect, Status: status}
 	}
 	if e := skel.PluginMainFuncsWithError(funcs, version.All, "twill "+release); e != nil {
-		_ = e.Print() // there is nobody else to tell
+		_ = e.Print() // best effort
 		return 1
 	}
 	return 0
 }
 
-// patience is for one command; runtimes give up after minutes.
-const patience = 90 * time.Second
+// commandTimeout is for one command; runtimes give up after minutes.
+const commandTimeout = 90 * time.Second
 
-// within does what is to be done with a network's configuration, and makes of its error one that runtimes read.
-func within(args *skel.CmdArgs, do func(context.Context, *conf) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// withConf runs a command with a network's configuration, and converts its error to CNI's form.
+func withConf(args *skel.CmdArgs, do func(context.Context, *conf) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()
 	c, err := readConf(args)
 	if err == nil {
@@ -64,9 +64,9 @@ func within(args *skel.CmdArgs, do func(context.Context, *conf) error) error {
 	return failed(err)
 }
 
-// about is within, for what is about one container.
-func about(args *skel.CmdArgs, do func(context.Context, *conf, wire.Request) error) error {
-	return within(args, func(ctx context.Context, c *conf) error {
+// withContainer is withConf for a command about one container.
+func withContainer(args *skel.CmdArgs, do func(context.Context, *conf, wire.Request) error) error {
+	return withConf(args, func(ctx context.Context, c *conf) error {
 		r, err := c.request(args)
 		if err != nil {
 			return err
@@ -75,9 +75,9 @@ func about(args *skel.CmdArgs, do func(context.Context, *conf, wire.Request) err
 	})
 }
 
-// heeded refuses a configuration that says what must not be passed over, and names on standard error, which runtimes log, what is.
-func (c *conf) heeded() error {
-	idles, err := unheeded(c.raw)
+// checkKeys refuses a configuration with keys that must not be ignored, and reports ignored keys on standard error, which runtimes log.
+func (c *conf) checkKeys() error {
+	idles, err := keysWithoutEffect(c.raw)
 	if err != nil {
 		return invalid("%v", err)
 	}
@@ -88,8 +88,8 @@ func (c *conf) heeded() error {
 }
 
 func add(args *skel.CmdArgs) error {
-	return about(args, func(ctx context.Context, c *conf, r wire.Request) error {
-		if err := c.heeded(); err != nil {
+	return withContainer(args, func(ctx context.Context, c *conf, r wire.Request) error {
+		if err := c.checkKeys(); err != nil {
 			return err
 		}
 		e, err := open(args.Netns, r)
@@ -97,13 +97,13 @@ func add(args *skel.CmdArgs) error {
 			return err
 		}
 		defer e.close()
-		if err := errors.Join(e.free(), e.apart()); err != nil {
+		if err := errors.Join(e.free(), e.checkDistinct()); err != nil {
 			return err
 		}
 		result, err := c.attach(ctx, e)
 		switch {
 		case errors.Is(err, wire.ErrNoAgent):
-			return errors.Join(err, e.removeMine()) // nobody knows of it
+			return errors.Join(err, e.removeOwn()) // no agent knows it
 		case err != nil:
 			return errors.Join(err, c.detach(ctx, e))
 		}
@@ -111,14 +111,14 @@ func add(args *skel.CmdArgs) error {
 	})
 }
 
-// attach makes everything. The link is made while the agent brings routes and policy into force; the container's end gets
-// its addresses, and is turned on, when they are.
-func (c *conf) attach(ctx context.Context, e *ends) (result *current.Result, err error) {
+// attach makes the whole attachment. The link is made while the agent brings routes and policy into force; the container's end gets
+// its addresses, and is set up, when they are.
+func (c *conf) attach(ctx context.Context, e *linkPair) (result *current.Result, err error) {
 	r := &e.request
 	result = &current.Result{CNIVersion: current.ImplementedSpecVersion, DNS: c.DNS}
 	if !c.IPAM.ours() {
 		if err := wire.Ask(ctx, c.Socket, wire.PathStatus, r.Ref, nil); err != nil {
-			return nil, err // before the other plugin has anything to undo
+			return nil, err // before the other plugin did anything
 		}
 		if result, err = c.delegate(ctx); err != nil {
 			return nil, err
@@ -150,7 +150,7 @@ func (c *conf) attach(ctx context.Context, e *ends) (result *current.Result, err
 	return e.result(result, out.Addrs, c), nil
 }
 
-// delegate asks another plugin for addresses.
+// delegate gets addresses from another plugin.
 func (c *conf) delegate(ctx context.Context) (*current.Result, error) {
 	r, err := invoke.DelegateAdd(ctx, c.IPAM.Type, c.raw, nil)
 	if err != nil {
@@ -163,9 +163,9 @@ func (c *conf) delegate(ctx context.Context) (*current.Result, error) {
 	return out, err
 }
 
-// result says what there is now, as the runtime and chained plugins read it.
-func (e *ends) result(out *current.Result, addrs []netip.Addr, c *conf) *current.Result {
-	near, far := e.near, e.far
+// result returns the CNI result for the runtime and chained plugins.
+func (e *linkPair) result(out *current.Result, addrs []netip.Addr, c *conf) *current.Result {
+	near, far := e.hostLink, e.containerLink
 	const inside = 1 // the index of the container's end
 	out.Interfaces = []*current.Interface{{Name: near.Name, Mac: near.MAC, Mtu: near.MTU}, {Name: far.Name, Mac: far.MAC, Mtu: far.MTU, Sandbox: e.path}}
 	out.IPs, out.Routes = nil, nil
@@ -183,7 +183,7 @@ func (e *ends) result(out *current.Result, addrs []netip.Addr, c *conf) *current
 }
 
 func del(args *skel.CmdArgs) error {
-	return about(args, func(ctx context.Context, c *conf, r wire.Request) error {
+	return withContainer(args, func(ctx context.Context, c *conf, r wire.Request) error {
 		e, err := open(args.Netns, r)
 		if err != nil { // the container is gone; the rest goes, too
 			e, err = open("", r)
@@ -196,21 +196,21 @@ func del(args *skel.CmdArgs) error {
 	})
 }
 
-// detach takes everything away. The agent goes first, so that it does not look for a link that it still wants; what comes
-// over a link of which it knows nothing is dropped.
-func (c *conf) detach(ctx context.Context, e *ends) error {
+// detach removes everything. The agent detaches first, so that it does not miss a link that it still wants; packets
+// over a link that it does not know are dropped.
+func (c *conf) detach(ctx context.Context, e *linkPair) error {
 	err := wire.Ask(ctx, c.Socket, wire.PathDetach, e.request.Ref, nil)
 	if errors.Is(err, wire.ErrNoAgent) {
-		err = leaveNote(wire.NotesOf(c.Socket), e.request.Ref)
+		err = writeNote(wire.NotesOf(c.Socket), e.request.Ref)
 	}
-	if err = errors.Join(err, e.removeMine()); err == nil && !c.IPAM.ours() {
+	if err = errors.Join(err, e.removeOwn()); err == nil && !c.IPAM.ours() {
 		err = invoke.DelegateDel(ctx, c.IPAM.Type, c.raw, nil)
 	}
 	return err
 }
 
 func check(args *skel.CmdArgs) error {
-	return about(args, func(ctx context.Context, c *conf, r wire.Request) error {
+	return withContainer(args, func(ctx context.Context, c *conf, r wire.Request) error {
 		var err error
 		if r.Addrs, err = c.previous(); err != nil {
 			return err
@@ -232,7 +232,7 @@ func check(args *skel.CmdArgs) error {
 	})
 }
 
-// previous are the addresses that ADD gave, as the runtime has kept them.
+// previous returns the addresses of ADD's result, as the runtime has stored it.
 func (c *conf) previous() (out []netip.Addr, err error) {
 	if err := version.ParsePrevResult(&c.PluginConf); err != nil {
 		return nil, invalid("prevResult: %v", err)
@@ -251,9 +251,9 @@ func (c *conf) previous() (out []netip.Addr, err error) {
 	return out, nil
 }
 
-// collect is GC: what has no container any more goes.
+// collect is GC: it removes attachments without a container.
 func collect(args *skel.CmdArgs) error {
-	return within(args, func(ctx context.Context, c *conf) error {
+	return withConf(args, func(ctx context.Context, c *conf) error {
 		v := wire.Valid{Network: c.Name}
 		for _, a := range c.ValidAttachments {
 			v.Refs = append(v.Refs, wire.Ref{Network: c.Name, ContainerID: a.ContainerID, Ifname: a.IfName})
@@ -268,7 +268,7 @@ func collect(args *skel.CmdArgs) error {
 }
 
 func status(args *skel.CmdArgs) error {
-	return within(args, func(ctx context.Context, c *conf) error {
+	return withConf(args, func(ctx context.Context, c *conf) error {
 		if err := wire.Ask(ctx, c.Socket, wire.PathStatus, wire.Ref{Network: c.Name}, nil); err != nil {
 			return types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
 		}

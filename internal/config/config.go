@@ -80,7 +80,7 @@ type Log struct {
 	Burst  uint32
 }
 
-// Memory is what Go's runtime is told; -1 leaves it to decide.
+// Memory configures Go's runtime; -1 keeps its default.
 type Memory struct{ GCPercent, LimitMB, MaxProcs int }
 
 // Listener is an address to listen at.

@@ -1,21 +1,21 @@
-// Package controller runs control loops: what the datastore says becomes keys in a work queue, and each key is reconciled until what
+// Package controller runs control loops: changes in the datastore become keys in a work queue, and each key is reconciled until what
 // it stands for is as it should be.
 //
 // In: updates of some prefixes, which the controller watches itself or is handed, and keys that somebody enqueues. Out: calls of
-// [Config.Observe], which takes an update in and says which keys it concerns, and of [Config.Reconcile], which does what there is to
-// do for a key.
+// [Config.Observe], which takes an update and returns the keys that it concerns, and of [Config.Reconcile], which brings what a key
+// stands for to its desired state.
 //
 // What holds:
 //   - Observe and Reconcile are called by one goroutine, that of Run: what they share needs no lock.
 //   - A key is in the queue once, at the earliest time for which it was asked. An update that arrives while its key is reconciled puts
 //     it back, so that none is lost. Any history may be skipped: of updates of one key that nobody has observed yet, the last counts.
-//   - Reconcile sees all that was heard before it began. It is not called before the datastore is known whole, nor while that says
+//   - Reconcile sees all updates that arrived before it began. It is not called before the datastore is in sync, nor while that says
 //     that it is not ready (datastoreReady); what is due then waits. The call that runs when this becomes known ends as it would.
 //   - An error is tried again after a while that doubles, by key, until there is none; an update of the key does not wait for that.
 //
 // Two loops are no controllers. BGP's (bgp/daemon) writes nothing to the datastore: it plans while that is not ready, and looks at files of
-// passwords before anything is known of it, so neither wait is right for it. Package status watches nothing: it writes what it is
-// told, at a pace for all keys together, which a queue by due time does not have.
+// passwords before the datastore answers, so neither wait is right for it. Package status watches nothing: it writes what it is
+// given, at a rate limit for all keys together, which a queue by due time does not have.
 package controller
 
 import (
@@ -39,14 +39,14 @@ import (
 type Config struct {
 	Name     string   // what it reconciles, for the log
 	Prefixes []string // of keys whose updates concern it
-	// Store is watched for Prefixes. Nil: somebody who follows the datastore anyway calls Update.
+	// Store is watched for Prefixes. Nil: the caller watches the datastore, and calls Update.
 	Store datastore.Store
-	// Know is that of the syncer by which updates come that are handed over. Nil: nobody writes by what is heard.
+	// Know is that of the syncer whose updates are passed to Update. Nil: Reconcile writes none of these keys.
 	Know func(ctx context.Context, keys ...string) error
-	// Observe takes in a change of the datastore, and returns the keys to reconcile. These need not be keys of the datastore.
+	// Observe takes a change of the datastore, and returns the keys to reconcile, which need not be keys of the datastore.
 	Observe func(api.Update) []string
-	// Reconcile does what there is to do for a key, and says when to call it again although nothing is heard; zero: not at all. An
-	// error with a time is tried again then, one without after a back-off, and one that is [Terminal] when something is heard.
+	// Reconcile brings a key to its desired state, and returns when to call it again without an update; zero: not at all. An
+	// error with a time is tried again then, one without after a back-off, and one that is [Terminal] only after an update.
 	Reconcile func(ctx context.Context, key string) (again time.Time, err error)
 
 	MinBackoff time.Duration // wait after a key's first failure, doubled at each; zero means 1s
@@ -55,7 +55,7 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Controller is a control loop. Any goroutine may use it.
+// Controller is a control loop. It is safe for concurrent use.
 type Controller struct {
 	cfg    Config
 	source *syncer.Syncer // nil without Store
@@ -67,7 +67,7 @@ type Controller struct {
 	synced  bool
 	queue   queue
 
-	// Of Run's goroutine alone.
+	// Used by Run's goroutine only.
 	frozen   bool
 	failures map[string]int    // in a row, by key
 	logged   map[string]string // the last error, by key
@@ -100,10 +100,10 @@ func (c *Controller) Know(ctx context.Context, key string) error {
 	return c.cfg.Know(ctx, key)
 }
 
-// readiness is the key that says whether what is in the datastore may be acted upon.
+// readiness is the key of ClusterInformation, whose datastoreReady says whether the datastore may be acted upon.
 var readiness = api.KeyPrefix(api.KindClusterInformation, "") + "default"
 
-// Update hands over changes of the datastore, and inSync once all that exists was. It takes from them what has one of the prefixes.
+// Update passes changes of the datastore, and inSync once all existing keys were passed. Keys without one of the prefixes are ignored.
 func (c *Controller) Update(us []api.Update, inSync bool) {
 	c.mu.Lock()
 	changed := inSync && !c.synced
@@ -122,19 +122,19 @@ func (c *Controller) Update(us []api.Update, inSync bool) {
 	}
 	c.mu.Unlock()
 	if changed {
-		c.rouse()
+		c.signal()
 	}
 }
 
-// Enqueue has a key reconciled after a while, or sooner if that is due already.
+// Enqueue has a key reconciled after a delay, or earlier if it is queued for an earlier time.
 func (c *Controller) Enqueue(key string, after time.Duration) {
 	c.mu.Lock()
 	c.queue.add(key, time.Now().Add(after))
 	c.mu.Unlock()
-	c.rouse()
+	c.signal()
 }
 
-func (c *Controller) rouse() {
+func (c *Controller) signal() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -180,7 +180,7 @@ func (c *Controller) loop(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// next takes the key that is due for longest from the queue, or says when one will be; zero: not before something is heard.
+// next takes the key that has been due longest from the queue, or returns when one will be due; zero: not before an update.
 func (c *Controller) next() (key string, next time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,7 +195,7 @@ func (c *Controller) next() (key string, next time.Time, ok bool) {
 	return c.queue.take(), time.Time{}, true
 }
 
-// observe takes in what was heard. The lock is held, but for the calls of Observe.
+// observe passes pending updates to Observe. The lock is held, except during these calls.
 func (c *Controller) observe() {
 	for len(c.pending) > 0 {
 		us := c.pending
@@ -218,7 +218,7 @@ func (c *Controller) observe() {
 	}
 }
 
-// notReady reports whether the datastore says that it is not ready; if what it says cannot be understood, what it said before holds.
+// notReady reports whether datastoreReady is false; a value that cannot be read leaves the last one in effect.
 func notReady(u api.Update, before bool) bool {
 	if u.Value == nil {
 		return false
@@ -255,7 +255,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) {
 	c.queue.add(key, again)
 }
 
-// backoff is the wait after a number of failures in a row, from one up.
+// backoff returns the wait after a number of failures in a row, at least one.
 func (c *Controller) backoff(failures int) time.Duration {
 	wait := c.cfg.MinBackoff
 	for range failures - 1 {
@@ -278,7 +278,7 @@ func (c *Controller) log(key string, err error) {
 	}
 }
 
-// Terminal is an error that another try does not mend: what was heard must change. Of nil, it is nil.
+// Terminal marks an error that a retry cannot fix: the resource must change first. Terminal(nil) is nil.
 func Terminal(err error) error {
 	if err == nil {
 		return nil

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// item is a key that waits.
+// item is a queued key.
 type item struct {
 	key   string
 	due   time.Time
@@ -13,7 +13,7 @@ type item struct {
 	at    int    // in the heap
 }
 
-// queue has each key once, the one that is due first in front.
+// queue is a priority queue of keys by due time; each key is in it once.
 type queue struct {
 	byDue items
 	byKey map[string]*item
@@ -22,7 +22,7 @@ type queue struct {
 
 func newQueue() queue { return queue{byKey: map[string]*item{}} }
 
-// add puts a key in, or moves it to an earlier time.
+// add inserts a key, or moves it to an earlier time.
 func (q *queue) add(key string, due time.Time) {
 	q.added++
 	is, ok := q.byKey[key]

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Config says which datastore it is, and how to reach it. What a program may
-// tell of it is the same for all of them; package stores knows which there are.
+// Config selects a datastore, and how to reach it. What a program may
+// configure is the same for all of them; package stores has the list.
 type Config struct {
 	Type string // "etcdv3"; empty means that
 
@@ -26,8 +26,8 @@ type Config struct {
 	RequestTimeout time.Duration // bounds each request; zero means 10s
 	PageSize       int64         // keys in one request of a list; zero means 2000
 
-	// Progress is how often a silent watch asks where the store is. A watch
-	// that hears nothing for three times as long fails. Zero means 5s.
+	// Progress is how often an idle watch requests the store's position. A watch
+	// without an answer for three times as long fails. Zero means 5s.
 	Progress time.Duration
 
 	Logger *slog.Logger // nil: silent

@@ -1,10 +1,10 @@
-// Package datastore says what a store of resources must do.
+// Package datastore defines the interface of a store of resources.
 //
 // A store maps keys (Calico's etcd paths) to stored JSON, each with a revision,
-// which is another after each write. It knows nothing of what the JSON says.
+// which changes with each write. It does not interpret the JSON.
 // A [Store] is what every datastore can do, Kubernetes' API server included.
-// What only some can do is an interface of its own, to be asked for, and who asks
-// can do without: [Ordered], [Transactional], [Expiring], [Compacter], [Clustered].
+// What only some can do is an optional interface, found by a type assertion, and callers
+// must work without it: [Ordered], [Transactional], [Expiring], [Compacter], [Clustered].
 // storetest holds the contract as tests; memstore is the reference, and
 // storetest.Poor has nothing but a Store.
 package datastore
@@ -20,7 +20,7 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// Errors that callers tell apart with errors.Is.
+// Errors for errors.Is.
 var (
 	ErrNotFound     = errors.New("not found")
 	ErrExists       = errors.New("exists already")

@@ -21,7 +21,7 @@ func (f *Facts) node(name, v4 string) {
 	}
 	key, _ := api.Key(n)
 	value, _ := api.EncodeStored(n)
-	f.Book.Update(api.Update{Key: key, Value: value})
+	f.Nodes.Update(api.Update{Key: key, Value: value})
 }
 
 // healthy is a host with one workload, one uplink and one peer, where all is well.
@@ -45,9 +45,9 @@ func healthy() *Facts {
 			{Name: "tunl0"},
 			{Name: "docker0", Up: true},
 		},
-		Doubles:   []Double{{Addr: addr("192.0.2.1"), Link: "eth0"}},
-		Listeners: []Listener{{At: netip.MustParseAddrPort("0.0.0.0:179"), Process: "twill", PID: 7, Ours: true}},
-		Paths:     []Path{{Node: "h2", Addr: addr("192.0.2.2"), Link: "eth0", MTU: 1500, Largest: 1500}, {Node: "h3", Addr: addr("192.0.2.3"), Link: "eth0", MTU: 1500}},
+		Duplicates: []Duplicate{{Addr: addr("192.0.2.1"), Link: "eth0"}},
+		Listeners:  []Listener{{At: netip.MustParseAddrPort("0.0.0.0:179"), Process: "twill", PID: 7, Ours: true}},
+		Paths:      []Path{{Node: "h2", Addr: addr("192.0.2.2"), Link: "eth0", MTU: 1500, Largest: 1500}, {Node: "h3", Addr: addr("192.0.2.3"), Link: "eth0", MTU: 1500}},
 		Routes: []Route{
 			{Dst: prefix("0.0.0.0/0"), Protocol: 4, Link: "eth0"},
 			{Dst: prefix("192.0.2.0/24"), Protocol: 2, Link: "eth0"},
@@ -146,8 +146,8 @@ routes warn: not known: the datastore does not answer`},
 		{"an address of nobody", func(f *Facts) { f.node("h1", "192.0.2.77/24") }, "node fail: Node h1 says 192.0.2.77, which no interface of this host has"},
 		{"an interface that is down", func(f *Facts) { f.Links[1].Up = false }, "node fail: 192.0.2.1 is on eth0, which is down"},
 		{"another Node has it", func(f *Facts) { f.node("h3", "192.0.2.1") }, "duplicates fail: 192.0.2.1 is also that of node h3 (spec.bgp.ipv4Address)"},
-		{"another host has it", func(f *Facts) { f.Doubles[0].MAC = "02:00:00:00:00:09" }, "duplicates fail: 192.0.2.1 is also that of 02:00:00:00:00:09 on eth0"},
-		{"nobody could be asked", func(f *Facts) { f.Doubles[0].Err = "not permitted" }, "duplicates warn: 192.0.2.1: nobody on eth0 could be asked: not permitted"},
+		{"another host has it", func(f *Facts) { f.Duplicates[0].MAC = "02:00:00:00:00:09" }, "duplicates fail: 192.0.2.1 is also that of 02:00:00:00:00:09 on eth0"},
+		{"nobody could be asked", func(f *Facts) { f.Duplicates[0].Err = "not permitted" }, "duplicates warn: 192.0.2.1: nobody on eth0 could be asked: not permitted"},
 		{"no speaker", func(f *Facts) { f.BGP.Err, f.BGP.Sessions, f.Listeners = "no BGP daemon answers", nil, nil }, "bgp fail: no BGP daemon answers"},
 		{"it is to be off", func(f *Facts) { f.BGP = BGP{Mode: "off", Err: "no BGP daemon answers"}; f.Listeners = nil }, ""},
 		{"BIRD is to speak", func(f *Facts) {

@@ -11,25 +11,25 @@ import (
 
 // Facts are what was gathered on a host.
 type Facts struct {
-	Node      string // this host's name in the datastore
-	Kernel    Kernel
-	Sysctl    map[string]string // by path below /proc/sys/net; absent: the kernel has none
-	Store     Store
-	Agent     Agent
-	BGP       BGP
-	Book      nodeaddr.Book // addresses of all Nodes
-	Pools     []netip.Prefix
-	Links     []Link
-	Doubles   []Double // of this node's addresses on their links
-	Listeners []Listener
-	Peers     []Peer // whose port was tried
-	Paths     []Path
-	Routes    []Route // of main
-	Processes []Process
-	Chains    []Chain
-	Tables    []Table    // of nftables
-	Sets      []string   // names of ipset's
-	Health    []Listener // on the port at which agents say how they are
+	Node       string // this host's name in the datastore
+	Kernel     Kernel
+	Sysctl     map[string]string // by path below /proc/sys/net; absent: the kernel has none
+	Store      Store
+	Agent      Agent
+	BGP        BGP
+	Nodes      nodeaddr.Registry // addresses of all Nodes
+	Pools      []netip.Prefix
+	Links      []Link
+	Duplicates []Duplicate // of this node's addresses on their links
+	Listeners  []Listener
+	Peers      []Peer // whose port was tried
+	Paths      []Path
+	Routes     []Route // of main
+	Processes  []Process
+	Chains     []Chain
+	Tables     []Table    // of nftables
+	Sets       []string   // names of ipset's
+	Health     []Listener // on the port at which agents say how they are
 }
 
 // Kernel is what the kernel can.
@@ -65,7 +65,7 @@ type Agent struct {
 
 // BGP is what the speaker says of itself.
 type BGP struct {
-	Mode     string // who is to speak: on (we), bird, off
+	Mode     string // which speaker is to run: on (ours), bird, off
 	Err      string // it does not answer
 	Off      string
 	Sessions []Session
@@ -94,12 +94,12 @@ type Link struct {
 	Addrs    []netip.Prefix
 }
 
-// Double is another host that has an address of this node on its link; without a MAC nobody has.
-type Double struct {
+// Duplicate is another host with an address of this node on its link; no MAC: there is none.
+type Duplicate struct {
 	Addr netip.Addr
 	Link string
 	MAC  string
-	Err  string // it could not be asked
+	Err  string // the probe failed
 }
 
 // Listener is a process that waits for connections on BGP's port.

@@ -10,7 +10,7 @@ import (
 	"github.com/twillnet/twill/internal/kernel"
 )
 
-// Leftovers are what an upstream agent (Calico's Felix, and BIRD beside it) left in the kernel.
+// Leftovers are what an upstream agent (Calico's Felix, and its BIRD) left in the kernel.
 type Leftovers struct {
 	Chains []Chain  // of iptables, of both backends
 	Tables []Table  // its own, of nftables
@@ -115,7 +115,7 @@ func (f *Facts) pool(p netip.Prefix) int {
 
 // Needed reports whether a leftover route is all that leads to its destination, so that packets would be lost without it.
 func (f *Facts) Needed(r Route) bool {
-	if r.Blackhole || f.workload(r.Link) { // nothing lives there; to our own endpoints ours lead
+	if r.Blackhole || f.workload(r.Link) { // no endpoint there; our own endpoints have our routes
 		return false
 	}
 	return !slices.ContainsFunc(f.Routes, func(o Route) bool {

@@ -20,7 +20,7 @@ func global4(p netip.Prefix) bool {
 }
 
 // Own are the addresses in this host's Node.
-func (f *Facts) Own() []netip.Addr { return nodeaddr.Addrs(f.Book.Node(f.Node)) }
+func (f *Facts) Own() []netip.Addr { return nodeaddr.Addrs(f.Nodes.Node(f.Node)) }
 
 // linkOf is the interface that has an address; nil if none has.
 func (f *Facts) linkOf(a netip.Addr) *Link {
@@ -42,10 +42,10 @@ func nodeHas(f *Facts) (out []Finding) {
 		return unknown()
 	}
 	own := f.Own()
-	switch why := f.Book.Unmade(f.Node); {
+	switch why := f.Nodes.NodeProblem(f.Node); {
 	case why != "":
 		return one(Fail, "give this node another name with --node (NODENAME)", "the datastore has no Node %s, and it can have none: metadata.name %s", f.Node, why)
-	case f.Book.Node(f.Node) == nil:
+	case f.Nodes.Node(f.Node) == nil:
 		return one(Fail, "start `twill node`, which writes it, or name this node as the datastore does (NODENAME); `twill node address` says what would be found",
 			"the datastore has no Node %s", f.Node)
 	case len(own) == 0:
@@ -68,11 +68,11 @@ func duplicates(f *Facts) (out []Finding) {
 	if f.Store.Err != "" {
 		return unknown()
 	}
-	for _, o := range f.Book.Clashes(f.Node) {
+	for _, o := range f.Nodes.Clashes(f.Node) {
 		out = append(out, one(Fail, o.Fix(), "%s", o)...)
 	}
 	asked := 0
-	for _, d := range f.Doubles {
+	for _, d := range f.Duplicates {
 		switch {
 		case d.MAC != "":
 			out = append(out, one(Fail, "find that host (its switch port, or its MAC's maker), and give one of the two another address", "%s is also that of %s on %s", d.Addr, d.MAC, d.Link)...)
@@ -83,7 +83,7 @@ func duplicates(f *Facts) (out []Finding) {
 		}
 	}
 	if len(out) == 0 {
-		return one(OK, "", "%d Nodes compared, %d addresses asked for on their links", len(f.Book.Nodes()), asked)
+		return one(OK, "", "%d Nodes compared, %d addresses asked for on their links", len(f.Nodes.Nodes()), asked)
 	}
 	return out
 }
@@ -213,7 +213,7 @@ func foreignRoutes(f *Facts) (out []Finding) {
 		case r.Protocol == protocolKernel:
 			fix = "take another range for the pool, or another network for the interface"
 		case r.Protocol == protocolBIRD && f.BGP.Mode == "bird":
-			continue // it is who speaks here
+			continue // the expected speaker
 		case r.Protocol == protocolBIRD && f.runs("bird"):
 			fix = "stop BIRD, or have it alone: TWILL_BGP=bird"
 		}

@@ -1,7 +1,7 @@
-// Package health answers whether an agent lives, and whether it is ready.
+// Package health serves an agent's liveness and readiness.
 //
-// In: parts that can be asked for a sign of life, and conditions that must hold.
-// Out: HTTP handlers. A part lives if it answers: a probe goes through the very
+// In: parts with a liveness probe, and readiness conditions.
+// Out: HTTP handlers. A part is alive if it answers: a probe goes through the very
 // loop that does the work, so that one that hangs is found, and one that is
 // merely busy is not as long as it comes back within its patience. Nothing is
 // asked unless somebody asks us.
@@ -34,7 +34,7 @@ type part struct {
 	override time.Duration // by settings; zero: none
 	ping     func(context.Context) error
 
-	asked time.Time // since when an answer is awaited; zero: none is
+	asked time.Time // when the pending probe began; zero: none
 	done  chan struct{}
 	err   error // of the last answer
 }
@@ -42,7 +42,7 @@ type part struct {
 // New returns a Checker. Ready says why the agent is not ready; none: it is.
 func New(ready func() []string) *Checker { return &Checker{ready: ready} }
 
-// Part adds a part, before anybody asks. Ping returns when the part has given a
+// Part adds a part; call it before the handlers are served. Ping returns when the part has given a
 // sign of life. Patience is how long it may be busy.
 func (c *Checker) Part(name string, patience time.Duration, ping func(context.Context) error) {
 	c.parts = append(c.parts, &part{name: name, patience: patience, ping: ping})
@@ -59,7 +59,7 @@ func (c *Checker) Patience(name string, patience time.Duration) {
 	}
 }
 
-// Dead names the parts that do not answer, and why.
+// Dead returns the parts that do not answer, and why.
 func (c *Checker) Dead(ctx context.Context) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

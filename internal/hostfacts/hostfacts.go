@@ -37,7 +37,7 @@ type Host struct {
 	ns     *netns.Handle
 }
 
-// Open opens the doors of the calling thread's namespace.
+// Open opens the kernel's interfaces in the calling thread's namespace.
 func Open() (*Host, error) {
 	h := &Host{}
 	var err error
@@ -185,8 +185,8 @@ func chains(c *nftables.Conn, f *doctor.Facts) error {
 	return err
 }
 
-// Traces fills in what an agent of another network may have left that is cheap to look for: all but routes.
-func (h *Host) Traces(f *doctor.Facts) error {
+// Leftovers fills in what an agent of another network may have left that is cheap to look for: all but routes.
+func (h *Host) Leftovers(f *doctor.Facts) error {
 	links, err := h.rtnl.Links()
 	if err != nil {
 		return err
@@ -220,15 +220,15 @@ const (
 	mostPaths  = 10  // nodes whose way is measured
 )
 
-// Ask asks who else has this node's addresses, and how large a packet may be on the way to other nodes.
+// Ask probes for other hosts with this node's addresses, and for the path MTU to other nodes.
 func (h *Host) Ask(f *doctor.Facts) {
 	var mu sync.Mutex
 	var wait sync.WaitGroup
 	for _, a := range f.Own() {
 		wait.Go(func() {
-			if d, ok := h.double(a, f.Links); ok {
+			if d, ok := h.duplicate(a, f.Links); ok {
 				mu.Lock()
-				f.Doubles = append(f.Doubles, d)
+				f.Duplicates = append(f.Duplicates, d)
 				mu.Unlock()
 			}
 		})
@@ -252,24 +252,24 @@ func (h *Host) Ask(f *doctor.Facts) {
 		}
 	}
 	wait.Wait()
-	slices.SortFunc(f.Doubles, func(a, b doctor.Double) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(f.Duplicates, func(a, b doctor.Duplicate) int { return a.Addr.Compare(b.Addr) })
 	slices.SortFunc(f.Paths, func(a, b doctor.Path) int { return a.Addr.Compare(b.Addr) })
 	slices.SortFunc(f.Peers, func(a, b doctor.Peer) int { return a.At.Compare(b.At) })
 }
 
-// double asks on the link of an address who else has it; false if it is on no link on which one can ask.
-func (h *Host) double(a netip.Addr, links []doctor.Link) (doctor.Double, bool) {
+// duplicate probes an address's link for another host that has it; false if its link cannot be probed.
+func (h *Host) duplicate(a netip.Addr, links []doctor.Link) (doctor.Duplicate, bool) {
 	i := slices.IndexFunc(links, func(l doctor.Link) bool {
 		return slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr() == a })
 	})
 	if i < 0 {
-		return doctor.Double{}, false
+		return doctor.Duplicate{}, false
 	}
 	l, err := h.rtnl.Link(links[i].Name)
 	if err != nil || len(l.MAC) != len("02:00:00:00:00:01") || l.Name == "lo" {
-		return doctor.Double{}, false
+		return doctor.Duplicate{}, false
 	}
-	d := doctor.Double{Addr: a, Link: l.Name}
+	d := doctor.Duplicate{Addr: a, Link: l.Name}
 	err = h.ns.Do(func() (err error) {
 		d.MAC, err = probe.Holder(probe.Link{Index: l.Index, MAC: l.MAC}, a, askWithin)
 		return err
@@ -282,7 +282,7 @@ func (h *Host) double(a netip.Addr, links []doctor.Link) (doctor.Double, bool) {
 
 // ways are those to the first of the other nodes, by name after this one, so that not all ask the same.
 func (h *Host) ways(f *doctor.Facts) (out []doctor.Path) {
-	nodes := f.Book.Nodes()
+	nodes := f.Nodes.Nodes()
 	at, _ := slices.BinarySearchFunc(nodes, f.Node, func(n *api.Node, name string) int { return strings.Compare(n.Metadata.Name, name) })
 	nodes = slices.Concat(nodes[at:], nodes[:at])
 	for _, n := range nodes {

@@ -54,7 +54,7 @@ func node(f *doctor.Facts, name, v4 string) {
 	n.Metadata.Name, n.Spec.BGP = name, &api.NodeBGPSpec{IPv4Address: v4}
 	key, _ := api.Key(n)
 	value, _ := api.EncodeStored(n)
-	f.Book.Update(api.Update{Key: key, Value: value})
+	f.Nodes.Update(api.Update{Key: key, Value: value})
 }
 
 func TestAHostIsReadAndOthersAreAsked(t *testing.T) {
@@ -95,8 +95,8 @@ func TestAHostIsReadAndOthersAreAsked(t *testing.T) {
 	if want := []doctor.Process{{Name: "calico-felix", PID: sleep}}; !slices.Equal(f.Processes, want) {
 		t.Errorf("processes of the namespace: %+v, want %+v", f.Processes, want)
 	}
-	if len(f.Doubles) != 1 || f.Doubles[0].MAC != b.Link("eth0").MAC {
-		t.Errorf("192.0.2.9 is that of %+v, want %s", f.Doubles, b.Link("eth0").MAC)
+	if len(f.Duplicates) != 1 || f.Duplicates[0].MAC != b.Link("eth0").MAC {
+		t.Errorf("192.0.2.9 is that of %+v, want %s", f.Duplicates, b.Link("eth0").MAC)
 	}
 	if len(f.Paths) != 1 || f.Paths[0].Largest < 1300 || f.Paths[0].Largest > 1304 { // veth lets a VLAN tag more through
 		t.Errorf("ways: %+v, want 1300 bytes", f.Paths)

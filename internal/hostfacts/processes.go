@@ -36,7 +36,7 @@ func (h *Host) Processes() (out []doctor.Process) {
 // healthPort is where upstream's agent says how it is, and ours, by default.
 const healthPort = 9099
 
-// Listeners fills in who waits for connections on BGP's ports, and on that of agents.
+// Listeners fills in the processes that listen on BGP's ports, and on that of agents.
 func (h *Host) Listeners(f *doctor.Facts) {
 	var ports []uint16
 	for _, l := range f.BGP.Listen {
@@ -112,7 +112,7 @@ func listening(table string) map[string]netip.AddrPort {
 	return out
 }
 
-// socketAddr reads an address as the kernel prints it: words of the host's byte order, and a port.
+// socketAddr parses an address as the kernel prints it: 32-bit words in the host's byte order, and a port.
 func socketAddr(text string) (netip.AddrPort, bool) {
 	addr, port, _ := strings.Cut(text, ":")
 	b, err := hex.DecodeString(addr)

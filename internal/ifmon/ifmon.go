@@ -1,4 +1,4 @@
-// Package ifmon tells which network interfaces there are, whether they are up, and what addresses they have.
+// Package ifmon watches network interfaces: which exist, whether they are up, and their addresses.
 //
 // In: events of routing netlink, and full lists at the start and whenever events were lost.
 // Out: [Change]s, coalesced by interface: a slow reader gets the present state once, not its history. The first value
@@ -19,11 +19,11 @@ type Link struct {
 	Index   int
 	Name    string
 	MAC     string
-	Up      bool           // administratively: the kernel accepts routes through it
-	Running bool           // and with a carrier
+	Up      bool           // administratively up: the kernel accepts routes through it
+	Running bool           // up, and with a carrier
 	Addrs   []netip.Prefix // sorted, not masked
 	// Downs counts how often the interface went down or lost its last IPv4 address, or may have while events were
-	// lost. Each time the kernel dropped its IPv4 routes without telling, so that a reader who sees the number change knows nothing about them.
+	// lost. Each time the kernel removes its IPv4 routes without events, so that a reader must read them back when the number changes.
 	Downs int
 }
 
@@ -42,7 +42,7 @@ type Monitor struct {
 // New returns a Monitor of the handle's namespace.
 func New(h *rtnl.Handle) *Monitor { return &Monitor{rtnl: h, out: make(chan []Change)} }
 
-// Changes is where Run sends. One reader may use it.
+// Changes delivers what Run sends, to one reader.
 func (m *Monitor) Changes() <-chan []Change { return m.out }
 
 // Run follows the interfaces until the context ends.

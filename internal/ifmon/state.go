@@ -8,11 +8,11 @@ import (
 )
 
 // state is the pure part: events and lists in, changes out. Links are kept by index, which the kernel does not use
-// twice at a time, and told by name, which is what the rest of the agent knows.
+// twice at a time, and reported by name, which the rest of the agent uses.
 type state struct {
 	links map[int]*entry
-	known map[string]Link // what the reader was told
-	dirty map[string]bool // names that may differ from what was told
+	known map[string]Link // as last published
+	dirty map[string]bool // names that may differ from what was published
 }
 
 type entry struct {
@@ -25,7 +25,7 @@ func newState() *state {
 	return &state{links: map[int]*entry{}, known: map[string]Link{}, dirty: map[string]bool{}}
 }
 
-// list says that this is all there is; what happened before is not known.
+// list takes over a full list, after events were lost.
 func (s *state) list(links []rtnl.Link, addrs []rtnl.Addr) {
 	old := s.links
 	s.links = map[int]*entry{}
@@ -47,7 +47,7 @@ func (s *state) list(links []rtnl.Link, addrs []rtnl.Addr) {
 	}
 }
 
-// event takes note of one change.
+// event takes over one change.
 func (s *state) event(ev rtnl.Event) {
 	switch {
 	case ev.Link != nil && ev.Gone:
@@ -71,13 +71,13 @@ func (s *state) event(ev rtnl.Event) {
 	case ev.Addr != nil:
 		e := s.links[ev.Addr.Link]
 		if e == nil {
-			return // the last words of an interface that is gone
+			return // a late event of a deleted interface
 		}
 		s.dirty[e.link.Name] = true
 		if ev.Gone {
 			delete(e.addrs, ev.Addr.Prefix)
 			if ev.Addr.Prefix.Addr().Is4() && !e.hasIPv4() {
-				e.downs++ // with the last address the kernel drops all IPv4 routes of the link, and does not tell [tried]
+				e.downs++ // with the last address the kernel drops all IPv4 routes of the link, without an event [tried]
 			}
 		} else {
 			e.addrs[ev.Addr.Prefix] = true
@@ -94,7 +94,7 @@ func (e *entry) hasIPv4() bool {
 	return false
 }
 
-// changes is what the reader does not know yet, sorted by name.
+// changes returns what differs from what was published, sorted by name.
 func (s *state) changes() []Change {
 	if len(s.dirty) == 0 {
 		return nil
@@ -127,7 +127,7 @@ func (s *state) changes() []Change {
 	return out
 }
 
-// published says that the reader has the changes.
+// published notes that the reader has the changes.
 func (s *state) published(changes []Change) {
 	for _, c := range changes {
 		delete(s.dirty, c.Name)

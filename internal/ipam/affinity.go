@@ -26,7 +26,7 @@ func (a *Allocator) EnsureBlock(ctx context.Context, args BlockArgs) (netip.Pref
 	}
 	var out netip.Prefix
 	err = a.change(ctx, what, func(d *txn) error {
-		f := &assignment{request: r, d: d, four: !args.Six, pools: r.choose(!args.Six, r.requester)}
+		f := &assignment{request: r, txn: d, four: !args.Six, pools: r.choose(!args.Six, r.requester)}
 		var err error
 		out, err = f.room(ctx)
 		return err
@@ -39,14 +39,14 @@ func (f *assignment) room(ctx context.Context) (netip.Prefix, error) {
 	if err := f.own(ctx); err != nil { // takes nothing, since left is zero
 		return netip.Prefix{}, err
 	}
-	for _, e := range f.d.order {
+	for _, e := range f.txn.order {
 		if own, _ := Owner(e.block); e.gone || own != f.owner {
 			continue
 		}
 		_, ok := f.pool(e.block.CIDR)
 		for _, ord := range e.block.Unallocated {
 			if ok && ord >= 0 && ord < e.block.Size() && f.isFree(e.block.Addr(ord)) {
-				return e.block.CIDR, f.d.claim(ctx, f.owner, e.block.CIDR)
+				return e.block.CIDR, f.txn.claim(ctx, f.owner, e.block.CIDR)
 			}
 		}
 	}

@@ -176,7 +176,7 @@ func attribute(handle string, attrs map[string]string) api.BlockAttribute {
 // ones, then in those of other nodes.
 func (r *request) fill(ctx context.Context, d *txn, four bool, n int) ([]Address, error) {
 	pools := r.choose(four, r.requester)
-	f := &assignment{request: r, d: d, four: four, left: n, pools: pools}
+	f := &assignment{request: r, txn: d, four: four, left: n, pools: pools}
 	if slices.ContainsFunc(pools, func(p Pool) bool { return p.Why == "" }) {
 		if d.cached {
 			return f.again(ctx)
@@ -201,7 +201,7 @@ func (r *request) fill(ctx context.Context, d *txn, four bool, n int) ([]Address
 // assignment is the search for addresses of one family.
 type assignment struct {
 	*request
-	d       *txn
+	txn     *txn
 	four    bool
 	left    int
 	pools   []Pool
@@ -228,7 +228,7 @@ func (r *request) isFree(a netip.Addr) bool {
 
 // remember notes whether a block is full, counting addresses that cool down as free.
 func (a *Allocator) remember(b *api.Block) {
-	rests := slices.ContainsFunc(b.Attributes, func(attr api.BlockAttribute) bool { return resting(&attr) })
+	rests := slices.ContainsFunc(b.Attributes, func(attr api.BlockAttribute) bool { return coolingDown(&attr) })
 	if len(b.Unallocated) > 0 || rests {
 		delete(a.full, b.CIDR)
 	} else if a.cfg.Reuse > 0 {
@@ -254,7 +254,7 @@ func (f *assignment) takeFrom(ctx context.Context, e *doc, p Pool) error {
 		f.a.roomy[f.roomyKey()] = b.CIDR
 	}
 	e.touch()
-	return f.d.count(ctx, f.Handle, b.CIDR, len(ords))
+	return f.txn.count(ctx, f.Handle, b.CIDR, len(ords))
 }
 
 // again takes from the block that had free addresses last time, without reading the store.
@@ -264,7 +264,7 @@ func (f *assignment) again(ctx context.Context) ([]Address, error) {
 	if !known || !usable {
 		return nil, errAgain
 	}
-	e, err := f.d.block(ctx, p)
+	e, err := f.txn.block(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -277,12 +277,12 @@ func (f *assignment) again(ctx context.Context) ([]Address, error) {
 	if f.left > 0 {
 		return nil, errAgain
 	}
-	return f.got, f.d.claim(ctx, f.owner, p)
+	return f.got, f.txn.claim(ctx, f.owner, p)
 }
 
 // own takes from the node's blocks.
 func (f *assignment) own(ctx context.Context) error {
-	blocks, err := f.d.claims(ctx, f.owner, f.four)
+	blocks, err := f.txn.claims(ctx, f.owner, f.four)
 	if err != nil {
 		return err
 	}
@@ -314,7 +314,7 @@ func (f *assignment) from(ctx context.Context, blocks []netip.Prefix) error {
 		if f.left == 0 && len(f.got) > 0 {
 			return nil // the number of blocks matters only to claimNew
 		}
-		e, err := f.d.block(ctx, p)
+		e, err := f.txn.block(ctx, p)
 		if err != nil {
 			return err
 		}
@@ -335,7 +335,7 @@ func (f *assignment) from(ctx context.Context, blocks []netip.Prefix) error {
 		}
 		f.a.remember(e.block)
 		if f.left < before {
-			if err := f.d.claim(ctx, f.owner, p); err != nil {
+			if err := f.txn.claim(ctx, f.owner, p); err != nil {
 				return err
 			}
 		}
@@ -380,7 +380,7 @@ func (f *assignment) claimOne(ctx context.Context) (err error) {
 		return err
 	}
 	f.owned++
-	return f.d.claim(ctx, f.owner, f.claimed.block.CIDR)
+	return f.txn.claim(ctx, f.owner, f.claimed.block.CIDR)
 }
 
 // borrow takes from blocks of other nodes.
@@ -388,7 +388,7 @@ func (f *assignment) borrow(ctx context.Context) error {
 	if f.config.StrictAffinity || f.Windows {
 		return nil
 	}
-	all, err := f.d.blocks(ctx, familyOf(f.four))
+	all, err := f.txn.blocks(ctx, familyOf(f.four))
 	if err != nil {
 		return err
 	}
@@ -422,7 +422,7 @@ func familyOf(four bool) netip.Addr {
 
 // whyNot says why a pool that may be used had too little.
 func (f *assignment) whyNot(ctx context.Context, p Pool) string {
-	all, err := f.d.blocks(ctx, familyOf(f.four))
+	all, err := f.txn.blocks(ctx, familyOf(f.four))
 	if err != nil {
 		return fmt.Sprintf("is not known well enough: %v", err)
 	}

@@ -146,7 +146,7 @@ func TestStrictAffinityForbidsBorrowing(t *testing.T) {
 
 // freeOf is an address of pool p that nobody has.
 func freeOf(f *fixture) (free netip.Addr) {
-	v, err := f.Look(f.Context())
+	v, err := f.ReadSurvey(f.Context())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestANodeThatHasAllTheBlocksItMayHaveBorrows(t *testing.T) {
 	if err != nil || len(got) != 1 {
 		t.Fatalf("%v, %v", got, err)
 	}
-	v, err := f.Look(t.Context())
+	v, err := f.ReadSurvey(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,7 +340,7 @@ func TestAnEmptyBlockIsTakenFromItsOwnerWhenItIsOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.refused(AutoArgs{Node: "h2", Handle: "b", Num4: 1}, "16 free in blocks of others")
-	f.now = f.now.Add(youth)
+	f.now = f.now.Add(minIdleAge)
 	f.assign("h2", "b", 1)
 	s := f.state()
 	if strings.Count(s, "host/h1/") != 3 || strings.Count(s, "host/h2/") != 1 || strings.Count(s, "block 10.") != 4 {

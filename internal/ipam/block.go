@@ -144,8 +144,8 @@ func dropAttributes(b *api.Block) {
 	b.Attributes = kept
 }
 
-// resting reports whether an allocation was released, and is not free yet: it cools down, or its time is over.
-func resting(attr *api.BlockAttribute) bool { return attr != nil && attr.ReleasedAt != "" }
+// coolingDown reports whether an allocation was released, and is not free yet: it cools down, or its time is over.
+func coolingDown(attr *api.BlockAttribute) bool { return attr != nil && attr.ReleasedAt != "" }
 
 // cooling decides which released addresses still cool down. The datastore does not have that: nothing is written when the time is over.
 type cooling struct {
@@ -167,7 +167,7 @@ func (c cooling) begin() string {
 
 // over reports whether an allocation was released and its cool-down is over: it counts as free.
 func (c cooling) over(attr *api.BlockAttribute) (since time.Time, yes bool) {
-	if !resting(attr) {
+	if !coolingDown(attr) {
 		return since, false
 	}
 	since, err := time.Parse(time.RFC3339, attr.ReleasedAt)
@@ -192,7 +192,7 @@ func (c cooling) count(b *api.Block) (cold int, free []int) {
 		attr := b.Attribute(ord)
 		if _, over := c.over(attr); over {
 			free = append(free, ord)
-		} else if resting(attr) {
+		} else if coolingDown(attr) {
 			cold++
 		}
 	}
@@ -231,7 +231,7 @@ func (c cooling) thaw(b *api.Block) bool {
 // used counts the addresses in use.
 func used(b *api.Block) (n int) {
 	for ord := range b.Allocations {
-		if attr := b.Attribute(ord); attr != nil && !resting(attr) && handleOf(attr) != windows {
+		if attr := b.Attribute(ord); attr != nil && !coolingDown(attr) && handleOf(attr) != windows {
 			n++
 		}
 	}
@@ -242,7 +242,7 @@ func used(b *api.Block) (n int) {
 func of(b *api.Block, handle string) []int {
 	var out []int
 	for ord := range b.Allocations {
-		if attr := b.Attribute(ord); attr != nil && !resting(attr) && handleOf(attr) == handle {
+		if attr := b.Attribute(ord); attr != nil && !coolingDown(attr) && handleOf(attr) == handle {
 			out = append(out, ord)
 		}
 	}

@@ -165,7 +165,7 @@ func first(list []string, n int) []string {
 
 // allocation checks whether an address has a user.
 func (c *checking) allocation(l Allocation) {
-	if resting(l.Attr) {
+	if coolingDown(l.Attr) {
 		return // released by its user
 	}
 	handle, block := handleOf(l.Attr), l.Block.CIDR.String()
@@ -453,7 +453,7 @@ func (c *checking) endpoints() {
 			continue
 		}
 		if e != nil && e.block != nil {
-			if ord, ok := e.block.Ordinal(a); ok && e.block.Attribute(ord) != nil && !resting(e.block.Attribute(ord)) {
+			if ord, ok := e.block.Ordinal(a); ok && e.block.Attribute(ord) != nil && !coolingDown(e.block.Attribute(ord)) {
 				continue
 			}
 		}

@@ -309,7 +309,7 @@ const standing = "leak 10.66.0.0: "
 
 func (f *fixture) findings() (out []Finding) {
 	f.Helper()
-	v, err := f.Look(f.Context())
+	v, err := f.ReadSurvey(f.Context())
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -12,14 +12,14 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// youth is the age below which an empty block is not taken from its owner: the owner
+// minIdleAge is the age below which an empty block is not taken from its owner: the owner
 // may have claimed it to use it now.
-const youth = time.Minute
+const minIdleAge = time.Minute
 
 // free finds a block of a usable pool for the owner: one that does not exist yet,
 // else one that is empty and has been its owner's for a while.
 func (f *assignment) free(ctx context.Context) (*doc, error) {
-	all, err := f.d.blocks(ctx, familyOf(f.four))
+	all, err := f.txn.blocks(ctx, familyOf(f.four))
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (f *assignment) free(ctx context.Context) (*doc, error) {
 			if f.Windows {
 				reserveForWindows(b)
 			}
-			return f.d.create(b), nil
+			return f.txn.create(b), nil
 		}
 	}
 	for _, e := range all {
@@ -45,7 +45,7 @@ func (f *assignment) free(ctx context.Context) (*doc, error) {
 			continue
 		}
 		if was, ok := e.block.Owner(); ok {
-			if err := f.d.unclaim(ctx, was, e.block.CIDR); err != nil {
+			if err := f.txn.unclaim(ctx, was, e.block.CIDR); err != nil {
 				return nil, err
 			}
 		}
@@ -73,7 +73,7 @@ func (f *assignment) idle(b *api.Block) bool {
 		return false
 	}
 	since, err := time.Parse(time.RFC3339, b.ClaimTime)
-	return err != nil || f.a.cfg.Now().Sub(since) >= youth
+	return err != nil || f.a.cfg.Now().Sub(since) >= minIdleAge
 }
 
 // gap finds a block of the pool that does not exist. Each owner begins the search

@@ -17,7 +17,7 @@ func rested(t *testing.T, over bool) *fixture {
 	f.put("ippools/p", `"cidr":"10.0.0.0/30","blockSize":30`)
 	f.configure(api.IPAMConfig{StrictAffinity: true, AutoAllocateBlocks: true, CooldownSeconds: 60})
 	f.assign("h1", "a", 2)
-	f.now = start.Add(2 * youth)
+	f.now = start.Add(2 * minIdleAge)
 	f.ReleaseByHandle(t.Context(), "a")
 	if f.now = f.now.Add(59 * time.Second); over {
 		f.now = f.now.Add(time.Second)
@@ -28,9 +28,9 @@ func rested(t *testing.T, over bool) *fixture {
 func TestABlockIsEmptyWhenItsAddressesHaveRested(t *testing.T) {
 	h1 := ownerOf("h1", UseWorkload)
 	for _, tt := range []struct {
-		name          string
-		do            func(f *fixture) error
-		resting, then string // what is so while they cool down, and after it
+		name              string
+		do                func(f *fixture) error
+		coolingDown, then string // what is so while they cool down, and after it
 	}{
 		{
 			"another node takes it, which may not borrow",
@@ -86,7 +86,7 @@ func TestABlockIsEmptyWhenItsAddressesHaveRested(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for over, want := range map[bool]string{false: tt.resting, true: tt.then} {
+			for over, want := range map[bool]string{false: tt.coolingDown, true: tt.then} {
 				f := rested(t, over)
 				err := tt.do(f)
 				got := f.state()
@@ -168,7 +168,7 @@ func TestWhatHasRestedIsFreeWhereverItIsCounted(t *testing.T) {
 		true:  {Addresses: 4, Free: 4},
 	} {
 		f := rested(t, over)
-		v, err := f.Look(t.Context())
+		v, err := f.ReadSurvey(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -77,7 +77,7 @@ func TestManyAssignAtOnceOnEtcd(t *testing.T) {
 	if len(seen) != 2*nodes*each {
 		t.Errorf("%d addresses, want %d", len(seen), 2*nodes*each)
 	}
-	v, err := a.Look(t.Context())
+	v, err := a.ReadSurvey(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func (w *resources) poolFor(addr netip.Addr, use string) (Pool, error) {
 		if !ok || !pool.CIDR.Contains(addr) {
 			continue
 		}
-		if why := (requester{use: use, pools: []string{pool.Name}}).unfit(p); why != "" {
+		if why := (requester{use: use, pools: []string{pool.Name}}).unsuitable(p); why != "" {
 			return pool, fmt.Errorf("%w: pool %s %s", ErrNoPool, pool.Name, why)
 		}
 		return pool, nil
@@ -102,7 +102,7 @@ func (w *resources) takeThis(ctx context.Context, d *txn, block netip.Prefix, ar
 	}
 	b := e.block
 	ord, _ := b.Ordinal(args.Addr)
-	if resting(b.Attribute(ord)) { // cool-down does not apply to explicit addresses
+	if coolingDown(b.Attribute(ord)) { // cool-down does not apply to explicit addresses
 		release(b, []int{ord}, "")
 		e.touch()
 	}

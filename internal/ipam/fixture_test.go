@@ -139,7 +139,7 @@ func (f *fixture) clean() {
 
 func (f *fixture) check(grace time.Duration) []Finding {
 	f.Helper()
-	v, err := f.Look(f.Context())
+	v, err := f.ReadSurvey(f.Context())
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func prepared(t *testing.T) *fixture {
 	if _, err := f.ReleaseByHandle(t.Context(), "three"); err != nil {
 		t.Fatal(err)
 	}
-	f.now = f.now.Add(2 * youth)
+	f.now = f.now.Add(2 * minIdleAge)
 	return f
 }
 
@@ -152,7 +152,7 @@ func dying(do func() error) (err error) {
 // right, or if a repair takes an address from a handle.
 func (f *fixture) sound(what string, twoPhase bool) {
 	f.Helper()
-	v, err := f.Look(f.Context())
+	v, err := f.ReadSurvey(f.Context())
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func (f *fixture) sound(what string, twoPhase bool) {
 // allocated are all addresses that somebody has, with their handles.
 func (f *fixture) allocated() []string {
 	f.Helper()
-	v, err := f.Look(f.Context())
+	v, err := f.ReadSurvey(f.Context())
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -282,7 +282,7 @@ func (m *model) finish() {
 	if found := m.check(0); len(found) > 0 && !m.twoPhase {
 		m.Errorf("in transactions nothing is left behind, but found %+v", found)
 	}
-	v, err := m.Look(m.Context())
+	v, err := m.ReadSurvey(m.Context())
 	if err != nil {
 		m.Fatal(err)
 	}

@@ -16,7 +16,7 @@ func (v *Survey) OfNode(node string) []Allocation {
 	for _, b := range v.Blocks {
 		for _, l := range Allocations(b) {
 			us := v.users[l.Addr]
-			if resting(l.Attr) || handleOf(l.Attr) == windows || slices.ContainsFunc(us, elsewhere) {
+			if coolingDown(l.Attr) || handleOf(l.Attr) == windows || slices.ContainsFunc(us, elsewhere) {
 				continue
 			}
 			if l.Attr.Owner[api.AttributeNode] == node || len(us) > 0 {
@@ -63,7 +63,7 @@ func (a *Allocator) GiveUpBlocks(ctx context.Context, node string) error {
 	if err := a.ReleaseHostAffinities(ctx, node, false); err != nil {
 		return err
 	}
-	v, err := a.Look(ctx)
+	v, err := a.ReadSurvey(ctx)
 	if err != nil {
 		return fmt.Errorf("give up blocks of %s: %w", node, err)
 	}

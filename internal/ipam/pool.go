@@ -223,7 +223,7 @@ func (w *resources) choose(four bool, k requester) []Pool {
 		case !ok && !p.Spec.Disabled: // a disabled one may be smaller than a block
 			pool = Pool{Name: p.Metadata.Name, Why: fmt.Sprintf("its cidr %q or blockSize %d cannot be read", p.Spec.CIDR, p.Spec.BlockSize)}
 		default:
-			pool.Why = k.unfit(p)
+			pool.Why = k.unsuitable(p)
 		}
 		out = append(out, pool)
 	}
@@ -234,8 +234,8 @@ func (w *resources) choose(four bool, k requester) []Pool {
 	return out
 }
 
-// unfit returns why a pool may not be used; empty if it may.
-func (k requester) unfit(p *api.IPPool) string {
+// unsuitable returns why a pool may not be used; empty if it may.
+func (k requester) unsuitable(p *api.IPPool) string {
 	s := p.Spec
 	uses := s.AllowedUses
 	if len(uses) == 0 {

@@ -57,7 +57,7 @@ func (a *Allocator) QueryIP(ctx context.Context, addr netip.Addr) (Lease, error)
 		if _, over := a.cooling(w.config).over(attr); over {
 			return out, nil
 		}
-		out.Assigned, out.ReleasedAt = !resting(attr), attr.ReleasedAt
+		out.Assigned, out.ReleasedAt = !coolingDown(attr), attr.ReleasedAt
 		out.Handle, out.Sequence, out.Owner, out.Alternate = handleOf(attr), b.SequenceOf(ord), attr.Owner, attr.Alternate
 	}
 	return out, nil

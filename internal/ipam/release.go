@@ -122,7 +122,7 @@ func (a *Allocator) releaseIn(ctx context.Context, d *txn, p netip.Prefix, rs []
 	for _, r := range rs {
 		ord, _ := b.Ordinal(r.Addr)
 		attr := b.Attribute(ord)
-		if attr == nil || resting(attr) || slices.Contains(ords, ord) {
+		if attr == nil || coolingDown(attr) || slices.Contains(ords, ord) {
 			continue
 		}
 		has := handleOf(attr)

@@ -37,8 +37,8 @@ type user struct {
 	revision api.Revision
 }
 
-// Look reads a survey.
-func (a *Allocator) Look(ctx context.Context) (*Survey, error) {
+// ReadSurvey reads a survey.
+func (a *Allocator) ReadSurvey(ctx context.Context) (*Survey, error) {
 	v := &Survey{docs: map[string]*doc{}, nodes: map[string]*api.Node{}, users: map[netip.Addr][]user{}}
 	snap, err := a.store.List(ctx, api.IPAMPrefix)
 	if err != nil {
@@ -125,7 +125,7 @@ type Allocation struct {
 func (l Allocation) Borrowed() (node string, yes bool) {
 	own, ok := l.Block.Owner()
 	node = l.Attr.Owner[api.AttributeNode]
-	return node, node != "" && (!ok || own.Type == api.OwnerHost && own.Name != node) && !resting(l.Attr)
+	return node, node != "" && (!ok || own.Type == api.OwnerHost && own.Name != node) && !coolingDown(l.Attr)
 }
 
 // Allocations returns those of a block, in order.

@@ -1,4 +1,4 @@
-// Package kernel holds what all doors to the kernel share: the one typed error for features this kernel lacks, and the
+// Package kernel holds what all packages of kernel subsystems share: the one typed error for features this kernel lacks, and the
 // registry of numbers (marks, protocols, groups, names) by which our state is told apart from that of others.
 // Each kernel subsystem has its own package below this one.
 package kernel

@@ -36,23 +36,23 @@ func (s *Spec) reflects(h Host) bool {
 	return !dedicated && len(s.Hosts) >= 3 && s.Hosts[1].Name == h.Name
 }
 
-// awaitRoutes waits until each host has the routes that the others tell, and no others of theirs.
+// awaitRoutes waits until each host has the routes that the others advertise, and no others of theirs.
 func (l *Lab) awaitRoutes(ctx context.Context, hosts []Host) error {
 	return until(ctx, 30*time.Second, func(context.Context) error { return l.routed(hosts) })
 }
 
-// bgpTable is what BGP tells and knows on one host.
+// bgpTable is what one host advertises and has learned.
 type bgpTable struct {
-	host    Host
-	told    []netip.Prefix
-	learned map[netip.Prefix]netip.Addr // to next hops
+	host       Host
+	advertised []netip.Prefix
+	learned    map[netip.Prefix]netip.Addr // to next hops
 }
 
 func (l *Lab) routed(hosts []Host) error {
 	var tables []bgpTable
 	for _, h := range hosts {
 		if h.Reflector {
-			continue // it tells nothing, and has no routes
+			continue // it advertises nothing, and has no routes
 		}
 		t, err := l.table(h)
 		if err != nil {
@@ -71,15 +71,15 @@ func (l *Lab) routed(hosts []Host) error {
 	return errors.Join(errs...)
 }
 
-// knows reports what a host does not know of another, or still believes of it.
+// knows reports a route that a host lacks of another, or has although it was withdrawn.
 func (t bgpTable) knows(other bgpTable) error {
-	for _, dst := range other.told {
+	for _, dst := range other.advertised {
 		if via := t.learned[dst]; via != other.host.V4 && via != other.host.V6 {
 			return fmt.Errorf("%s has not learned %s from %s", t.host.Name, dst, other.host.Name)
 		}
 	}
 	for dst, via := range t.learned {
-		if (via == other.host.V4 || via == other.host.V6) && !slices.Contains(other.told, dst) {
+		if (via == other.host.V4 || via == other.host.V6) && !slices.Contains(other.advertised, dst) {
 			return fmt.Errorf("%s still has %s, which %s does not tell", t.host.Name, dst, other.host.Name)
 		}
 	}
@@ -102,7 +102,7 @@ func (l *Lab) table(h Host) (bgpTable, error) {
 			return o.Dst != r.Dst && o.Dst.Bits() < r.Dst.Bits() && o.Dst.Contains(r.Dst.Addr())
 		})
 		if !covered && l.inPool(r.Dst) {
-			t.told = append(t.told, r.Dst)
+			t.advertised = append(t.advertised, r.Dst)
 		}
 	}
 	for _, protocol := range []int{kernel.RouteProtocolSpeaker, kernel.RouteProtocolBIRD} {

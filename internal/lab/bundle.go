@@ -32,7 +32,7 @@ func (c *scenario) bundle(parent string, why error) string {
 	b := bundle{dir: dir}
 	b.write("scenario.txt", c.script.Text)
 	b.write("failure.txt", why.Error()+"\n")
-	b.write("steps.txt", c.told.String())
+	b.write("steps.txt", c.log.String())
 	for _, h := range c.Spec.Hosts {
 		b.host(ctx, h.Name, c.Spec.hostNS(h))
 		b.copy(h.Name+"/node.log", c.logFile(h.Name))

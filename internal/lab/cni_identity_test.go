@@ -160,7 +160,7 @@ func ipamAlone(t *testing.T, r *caller) {
 	all := ipam.New(store, ipam.Config{})
 	later := ipam.CheckOptions{Now: time.Now().Add(24 * time.Hour)}
 	look := func() []ipam.Finding {
-		v, err := all.Look(t.Context())
+		v, err := all.ReadSurvey(t.Context())
 		must(t, err)
 		return v.Check(later)
 	}

@@ -8,7 +8,7 @@ import (
 
 const protoTCP = 6 // IANA protocol number
 
-// expect asks the oracle what a cell should be.
+// expect returns the oracle's verdict for a cell.
 func expect(w *world.World, c *Cell) error {
 	src, err := w.Resolve(c.Src)
 	if err != nil {

@@ -23,7 +23,7 @@ var (
 	world6   = netip.MustParsePrefix("::/0")
 )
 
-// place is an open network namespace with its routing door.
+// place is an open network namespace with its routing netlink handle.
 type place struct {
 	ns *netns.Handle
 	nl *rtnl.Handle

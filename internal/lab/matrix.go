@@ -49,7 +49,7 @@ func (s *Spec) questions() []Cell {
 	return cells
 }
 
-// mark shows one cell: what the kernel did, and the oracle beside it where they differ.
+// mark shows one cell: what the kernel did, and the oracle's verdict where they differ.
 func mark(c Cell) string {
 	sign := func(ok bool) string {
 		if ok {

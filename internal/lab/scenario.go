@@ -19,9 +19,9 @@ import (
 // Runner runs scenarios, each on hosts of its own that are gone afterwards.
 type Runner struct {
 	Exe     string    // the binary that the hosts run; empty means this one
-	Out     io.Writer // what came of each
-	Said    io.Writer // how far long work is; nil: nobody is told
-	Verbose bool      // tell each step, and what programs write
+	Out     io.Writer // results
+	Said    io.Writer // progress of long work; may be nil
+	Verbose bool      // print each step, and the output of programs
 	Bundle  string    // where a failed scenario leaves what it knows; empty means the system's temporary directory
 	BIRD    []string  // hosts for which BIRD speaks BGP from the begin; AllHosts means all
 	Keep    bool      // leave hosts and processes as they are at the end, as a lab that Down removes
@@ -40,7 +40,7 @@ type Result struct {
 	Kept   string // directory of the lab that was kept
 }
 
-// RunAll runs scenarios one after the other, and tells how many passed and failed.
+// RunAll runs scenarios one after the other, and prints how many passed and failed.
 func (r Runner) RunAll(ctx context.Context, scripts []*script.Script) (passed, failed int) {
 	if r.Out == nil {
 		r.Out = io.Discard
@@ -122,7 +122,7 @@ type scenario struct {
 	*Lab
 	script   *script.Script
 	verbose  io.Writer
-	told     strings.Builder // each step and how long it took, for the bundle
+	log      strings.Builder // each step and how long it took, for the bundle
 	etcd     *process
 	nodes    map[string]*process
 	bird     []string          // as the runner has it
@@ -152,7 +152,7 @@ func (r Runner) newScenario(s *script.Script) (*scenario, error) {
 	return c, c.defaults()
 }
 
-// step does one line, and tells of it.
+// step runs one line, and logs it.
 func (c *scenario) step(ctx context.Context, s script.Step) error {
 	if err := ctx.Err(); err != nil {
 		return errors.New("interrupted")
@@ -163,7 +163,7 @@ func (c *scenario) step(ctx context.Context, s script.Step) error {
 		err = errors.New("interrupted")
 	}
 	line := fmt.Sprintf("  %4d  %-64s %s\n", s.Line, s.Text, time.Since(begin).Round(time.Millisecond))
-	c.told.WriteString(line)
+	c.log.WriteString(line)
 	fmt.Fprint(c.verbose, line)
 	return err
 }

@@ -223,7 +223,7 @@ func (c *scenario) startStore(ctx context.Context) error {
 	return store.Close()
 }
 
-// hostEnv is what programs on a host are told: whose they are, and where the agent answers.
+// hostEnv is the environment of programs on a host: its node name, and the agent's socket.
 func (c *scenario) hostEnv(name string) []string {
 	return []string{
 		"NODENAME=" + name, "TWILL_SOCKET=" + c.agentSocket(name),
@@ -259,7 +259,7 @@ func (c *scenario) switchBGP(a script.BGP) error {
 
 func (c *scenario) agentSocket(host string) string { return filepath.Join(c.Dir, host, "agent.sock") }
 
-// startNodeOf starts a host's node with an environment beside that of all.
+// startNodeOf starts a host's node with additional environment variables.
 func (c *scenario) startNodeOf(name string, env ...string) error {
 	h, _ := c.Spec.host(name)
 	dir := filepath.Join(c.Dir, name)

@@ -217,7 +217,7 @@ func (c *scenario) put(ctx context.Context, a script.Put) error {
 	return err
 }
 
-// compact makes the store forget what was: who was cut off cannot catch up change by change.
+// compact removes the store's history, so that a watch that was cut off must list again.
 func (c *scenario) compact(ctx context.Context) error {
 	store, err := c.store(ctx)
 	if err != nil {

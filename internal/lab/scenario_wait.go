@@ -109,7 +109,7 @@ func (c *scenario) verify(ctx context.Context, ns, host string) (string, error) 
 	return strings.TrimSpace(out.String()), err
 }
 
-// waitPatience is how long `wait` waits: an agent hears of a store that fell silent after 20 to 30 s.
+// waitPatience is the timeout of `wait`: an agent notices a silent store after 20 to 30 s.
 const waitPatience = time.Minute
 
 // waitStatus reads what the agent writes for orchestrators (docs/design/datamodel.md#status).

@@ -142,7 +142,7 @@ func (l *Lab) Up(ctx context.Context) error {
 	return nil
 }
 
-// nodeEnv is what all nodes of a lab are told: the lab itself writes their Nodes.
+// nodeEnv is the environment of all nodes of a lab: the lab itself writes their Nodes.
 var nodeEnv = []string{"ETCD_ENDPOINTS=", "IP=none", "IP6=none", "AS="}
 
 // startNodes starts `twill node` in every host, and waits for the datastore.

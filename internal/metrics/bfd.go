@@ -24,7 +24,7 @@ func NewBFD(reg prometheus.Registerer) *BFD {
 // Late is how late a packet was sent.
 func (b *BFD) Late(d time.Duration) { b.late.Observe(d.Seconds()) }
 
-// Follow registers numbers that are read when somebody asks for them.
+// Follow registers metrics that are read on each scrape.
 func (b *BFD) Follow(read func() ([]bfd.Status, bfd.Counts)) {
 	c := &bfdCollector{read: read}
 	desc := func(kind, name, help string, labels ...string) *prometheus.Desc {

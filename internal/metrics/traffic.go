@@ -16,7 +16,7 @@ type RuleCount struct {
 	Packets, Bytes                  float64
 }
 
-// Traffic registers numbers that are read when somebody asks for them.
+// Traffic registers metrics that are read on each scrape.
 func (m *Metrics) Traffic(read func() Traffic) {
 	t := &traffic{read: read}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {

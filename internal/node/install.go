@@ -32,8 +32,8 @@ type Install struct {
 	Root   string                                                     // what is to be the root directory; empty: the host's own
 	Env    []string                                                   // NAME=value lines that the environment file is to have; others in it stay
 	DryRun bool                                                       // only say what would be done
-	Start  bool                                                       // tell systemd to start it now, and at each boot
-	Out    io.Writer                                                  // told what is done, a line each
+	Start  bool                                                       // have systemd start it now, and at each boot
+	Out    io.Writer                                                  // gets a line for each action
 	System func(ctx context.Context, args ...string) error            // systemctl; nil: the real one
 	Found  func() (map[string]string, error)                          // settings of the kernel that are to be given back; nil: none
 	Leave  func(context.Context, map[string]string) ([]string, error) // takes what is ours out of the kernel; nil: nothing is
@@ -41,7 +41,7 @@ type Install struct {
 
 // record is what uninstall must know.
 type record struct {
-	Files    []string          `json:"files"`    // that we wrote and nobody had
+	Files    []string          `json:"files"`    // created by the installer
 	Dirs     []string          `json:"dirs"`     // that were not there
 	Settings map[string]string `json:"settings"` // as they were found
 }
@@ -210,7 +210,7 @@ func (i Install) mkdir(rec *record, dir string, mode fs.FileMode) error {
 	return os.Mkdir(i.Root+dir, mode)
 }
 
-// replace writes a file beside its place and moves it there: whoever opens it finds the old one or the new one, whole.
+// replace replaces a file atomically, by a rename.
 func replace(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".")
 	if err != nil {
@@ -261,7 +261,7 @@ func (i Install) systemd() error {
 	return nil
 }
 
-// tell tells systemd, if there is one to tell.
+// tell runs systemctl, if systemd runs.
 func (i Install) tell(ctx context.Context, args ...string) error {
 	system := i.System
 	if system == nil {

@@ -1,10 +1,10 @@
 // Package node supervises the daemons that one host needs.
 //
 // In: a list of children (subcommands of this same binary). Out: they run
-// until the context ends; what dies is started again with back-off, signals
+// until the context ends; a child that exits is restarted with back-off, signals
 // are passed on, and the end comes in reverse order of the start.
-// A supervisor that dies takes its children with it; the kernel keeps policy
-// and routes whatever dies.
+// Children end with their supervisor; the kernel keeps policy
+// and routes in any case.
 package node
 
 import (
@@ -26,7 +26,7 @@ type Child struct {
 	Name string
 	Args []string       // argv after the binary
 	Env  []string       // added to the supervisor's own
-	Quit syscall.Signal // asks it to end; zero means SIGTERM
+	Quit syscall.Signal // the signal to end it; zero means SIGTERM
 }
 
 // Config says what to supervise, and how.

@@ -16,7 +16,7 @@ import (
 )
 
 // FirstPools are the pools that the environment asks for, with the names and variables that calico/node has. Without
-// CALICO_IPV4POOL_CIDR there is none: which addresses are free, nobody else can know.
+// CALICO_IPV4POOL_CIDR there is none: only the user knows which addresses are free.
 func FirstPools() (out []*api.IPPool, err error) {
 	if yes(os.Getenv("NO_DEFAULT_POOLS")) {
 		return nil, nil
@@ -74,7 +74,7 @@ func EnsurePools(ctx context.Context, store datastore.Store) error {
 	for _, u := range snap.Items {
 		s, err := api.Admit(u)
 		if err != nil {
-			return nil // there is a pool, and nobody can say of which family
+			return nil // there is a pool of unknown family
 		}
 		if p, err := netip.ParsePrefix(s.Resource.(*api.IPPool).Spec.CIDR); err == nil {
 			has[p.Addr().Is4()] = true

@@ -10,13 +10,13 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// Book has the addresses of all Nodes. The zero value is empty.
-type Book struct {
+// Registry has the addresses of all Nodes. The zero value is empty.
+type Registry struct {
 	nodes map[string]*api.Node
 }
 
-// Update takes in a resource or its end, and reports whether it was a Node. One that cannot be read leaves what was there.
-func (b *Book) Update(u api.Update) bool {
+// Update takes over a resource or its deletion, and reports whether it was a Node. One that cannot be read leaves the earlier version.
+func (b *Registry) Update(u api.Update) bool {
 	ref, ok := api.ParseKey(u.Key)
 	if !ok || ref.Kind != api.KindNode {
 		return false
@@ -37,10 +37,10 @@ func (b *Book) Update(u api.Update) bool {
 }
 
 // Node is one of them, or nil.
-func (b *Book) Node(name string) *api.Node { return b.nodes[name] }
+func (b *Registry) Node(name string) *api.Node { return b.nodes[name] }
 
-// Unmade is why nobody writes the Node of a host that has none: none can have its name. Empty: it has one, or may have.
-func (b *Book) Unmade(name string) string {
+// NodeProblem returns why no Node can be created for a host: its name is not valid. Empty: it has one, or may have.
+func (b *Registry) NodeProblem(name string) string {
 	if b.nodes[name] != nil {
 		return ""
 	}
@@ -53,7 +53,7 @@ func (b *Book) Unmade(name string) string {
 }
 
 // Nodes are all of them, by name.
-func (b *Book) Nodes() []*api.Node {
+func (b *Registry) Nodes() []*api.Node {
 	var out []*api.Node
 	for _, name := range slices.Sorted(maps.Keys(b.nodes)) {
 		out = append(out, b.nodes[name])
@@ -68,7 +68,7 @@ type Other struct {
 	Field string // where it has it
 }
 
-// String says it in words.
+// String describes it.
 func (o Other) String() string {
 	return fmt.Sprintf("%s is also that of node %s (%s)", o.Addr, o.Node, o.Field)
 }
@@ -83,7 +83,7 @@ func (o Other) Fix() string {
 }
 
 // Others are the nodes, other than one, that have one of these addresses too.
-func (b *Book) Others(self string, addrs ...netip.Addr) (out []Other) {
+func (b *Registry) Others(self string, addrs ...netip.Addr) (out []Other) {
 	for _, n := range b.Nodes() {
 		if n.Metadata.Name == self {
 			continue
@@ -101,7 +101,7 @@ func (b *Book) Others(self string, addrs ...netip.Addr) (out []Other) {
 }
 
 // Clashes are the nodes that have an address that this one has in its own Node.
-func (b *Book) Clashes(self string) []Other {
+func (b *Registry) Clashes(self string) []Other {
 	return b.Others(self, Addrs(b.nodes[self])...)
 }
 

@@ -23,8 +23,8 @@ type Interface struct {
 
 // Addr is an address of an interface, with the length of its network's prefix.
 type Addr struct {
-	Prefix netip.Prefix
-	Unfit  string // why it cannot stand for the node, if the kernel says so: it is tentative, temporary, …
+	Prefix     netip.Prefix
+	Unsuitable string // why it cannot stand for the node, if the kernel says so: it is tentative, temporary, …
 }
 
 // Choice is an address that was found.
@@ -33,17 +33,17 @@ type Choice struct {
 	Addr      netip.Prefix
 }
 
-// Passed is an interface that was passed over.
-type Passed struct {
+// Skipped is an interface that was passed over.
+type Skipped struct {
 	Interface string
 	Why       string
 }
 
 // NotFoundError says why no address was found, interface by interface.
 type NotFoundError struct {
-	Want   Want
-	Passed []Passed
-	Cause  string // if it was not for the interfaces
+	Want    Want
+	Skipped []Skipped
+	Cause   string // if it was not for the interfaces
 }
 
 // Error lists the interfaces and says what to set.
@@ -53,14 +53,14 @@ func (e *NotFoundError) Error() string {
 	if e.Cause != "" {
 		fmt.Fprintf(&b, ": %s", e.Cause)
 	}
-	for i, p := range e.Passed {
+	for i, p := range e.Skipped {
 		sep := "; "
 		if i == 0 {
 			sep = ": "
 		}
 		fmt.Fprintf(&b, "%s%s %s", sep, p.Interface, p.Why)
 	}
-	if e.Cause == "" && len(e.Passed) == 0 {
+	if e.Cause == "" && len(e.Skipped) == 0 {
 		b.WriteString(": there is no interface")
 	}
 	fmt.Fprintf(&b, ". Give the address with %s (%s), or another way with %s-autodetection-method (%s): %s", e.Want.Flag, e.Want.Env, e.Want.Flag, e.Want.Family.Method, methods)
@@ -77,14 +77,14 @@ func (w Want) Choose(h Host) (Choice, error) {
 	}
 	e := &NotFoundError{Want: w}
 	for _, i := range w.inOrder(h.Interfaces) {
-		why := w.passOver(i)
+		why := w.skip(i)
 		if why == "" {
 			var c Choice
 			if c, why = w.of(i); why == "" {
 				return c, nil
 			}
 		}
-		e.Passed = append(e.Passed, Passed{i.Name, why})
+		e.Skipped = append(e.Skipped, Skipped{i.Name, why})
 	}
 	return Choice{}, e
 }
@@ -110,7 +110,7 @@ func (w Want) reach(h Host) (Choice, error) {
 	if err != nil {
 		return Choice{}, &NotFoundError{Want: w, Cause: err.Error()}
 	}
-	if why := unfit(from); why != "" {
+	if why := unsuitable(from); why != "" {
 		return Choice{}, &NotFoundError{Want: w, Cause: fmt.Sprintf("what is sent to %s goes out from %s, which %s", w.Method.reach, from, why)}
 	}
 	w.Fixed, w.Bare = netip.PrefixFrom(from, from.BitLen()), true
@@ -134,8 +134,8 @@ func (w Want) inOrder(all []Interface) []Interface {
 	return out
 }
 
-// passOver says why an interface is not looked at; empty: it is.
-func (w Want) passOver(i Interface) string {
+// skip says why an interface is not looked at; empty: it is.
+func (w Want) skip(i Interface) string {
 	if w.Method.kind == byInterface || w.Method.kind == skipInterface {
 		matched := false
 		for _, p := range w.Method.patterns {
@@ -168,11 +168,11 @@ func (w Want) of(i Interface) (Choice, string) {
 		if a.Prefix.Addr().Is4() != w.Four {
 			continue
 		}
-		switch why := unfit(a.Prefix.Addr()); {
+		switch why := unsuitable(a.Prefix.Addr()); {
 		case why != "":
 			whys = append(whys, fmt.Sprintf("%s %s", a.Prefix, why))
-		case a.Unfit != "":
-			whys = append(whys, fmt.Sprintf("%s %s", a.Prefix, a.Unfit))
+		case a.Unsuitable != "":
+			whys = append(whys, fmt.Sprintf("%s %s", a.Prefix, a.Unsuitable))
 		case w.Method.kind == byPrefix && !slices.ContainsFunc(w.Method.prefixes, func(p netip.Prefix) bool { return p.Contains(a.Prefix.Addr()) }):
 			whys = append(whys, fmt.Sprintf("%s is in no wanted prefix", a.Prefix))
 		default:
@@ -185,8 +185,8 @@ func (w Want) of(i Interface) (Choice, string) {
 	return Choice{}, "has only addresses that do not fit (" + strings.Join(whys, ", ") + ")"
 }
 
-// unfit says why an address can be nobody's for others; empty: it can.
-func unfit(a netip.Addr) string {
+// unsuitable returns why an address cannot be announced; empty: it can.
+func unsuitable(a netip.Addr) string {
 	switch {
 	case a.IsLoopback():
 		return "is a loopback address"

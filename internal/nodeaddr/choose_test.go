@@ -10,7 +10,7 @@ import (
 func addrs(prefixes ...string) (out []Addr) {
 	for _, p := range prefixes {
 		p, unfit, _ := strings.Cut(p, " ")
-		out = append(out, Addr{Prefix: netip.MustParsePrefix(p), Unfit: unfit})
+		out = append(out, Addr{Prefix: netip.MustParsePrefix(p), Unsuitable: unfit})
 	}
 	return out
 }

@@ -1,7 +1,7 @@
-// Package nodeaddr decides by which addresses other nodes know this one.
+// Package nodeaddr decides which addresses a node announces to other nodes.
 //
 // In: how to look for an address ([ParseWant]), the interfaces of this host ([Host]), and the Nodes of all ([Book]).
-// Out: the address, or why none was found ([Want.Choose]); what to write ([Settle]); who else has it ([Book.Others]).
+// Out: the address, or why none was found ([Want.Choose]); what to write ([Settle]); who else has it ([Registry.Others]).
 package nodeaddr
 
 import (
@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Family is one of the two, with the words that users have for its settings.
+// Family is an address family, with the names of its settings.
 type Family struct {
 	Four   bool
 	Name   string // IPv4
@@ -172,7 +172,7 @@ func ParseWant(f Family, address, method string) (Want, error) {
 	if err != nil || w.Fixed.Addr().Is4() != f.Four || w.Fixed.Addr().Zone() != "" {
 		return w, fmt.Errorf("%s (%s) is %q: want autodetect, none, or an %s address with or without a length", f.Flag, f.Env, address, f.Name)
 	}
-	if why := unfit(w.Fixed.Addr()); why != "" {
+	if why := unsuitable(w.Fixed.Addr()); why != "" {
 		return w, fmt.Errorf("%s (%s) is %s, which %s: no other node can reach this one by it", f.Flag, f.Env, address, why)
 	}
 	return w, nil

@@ -11,7 +11,7 @@ import (
 )
 
 // AnnotationDetected of a Node has the addresses that were found and written by this node itself. An address that is
-// not among them is somebody's own choice.
+// not among them is a user's choice.
 const AnnotationDetected = api.AnnotationPrefix + "detected-addresses"
 
 // Found is what was found for one family; Err says why nothing was.

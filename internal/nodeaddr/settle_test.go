@@ -69,14 +69,14 @@ func TestNobodysOwnChoiceIsOverwrittenUnasked(t *testing.T) {
 }
 
 func TestNodesWithTheSameAddressAreFound(t *testing.T) {
-	tell := func(b *Book, n *api.Node) {
+	tell := func(b *Registry, n *api.Node) {
 		key, _ := api.Key(n)
 		value, err := api.EncodeStored(n)
 		if err != nil || !b.Update(api.Update{Key: key, Value: value}) {
 			t.Fatal(err)
 		}
 	}
-	var b Book
+	var b Registry
 	tell(&b, node("h1", "192.0.2.1/24", ""))
 	h2 := node("h2", "192.0.2.1", "") // without a length: it is the same address
 	h2.Spec.BGP.IPv6Address = ""

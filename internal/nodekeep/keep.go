@@ -31,7 +31,7 @@ import (
 // Config of a Controller.
 type Config struct {
 	Node   string
-	AS     *api.ASNumber // to write beside the addresses; nil leaves it as it is
+	AS     *api.ASNumber // to write with the addresses; nil: unchanged
 	Wants  []nodeaddr.Want
 	Anyway bool          // write an address that another node has
 	Poll   time.Duration // look again without an event; zero means 60s
@@ -53,9 +53,9 @@ type Controller struct {
 	loop *controller.Controller
 
 	// The loop's alone.
-	book nodeaddr.Book
-	own  api.Update        // the Node as it is stored
-	said map[string]string // by what it is about, what the log last said
+	registry nodeaddr.Registry
+	own      api.Update        // the Node as it is stored
+	logged   map[string]string // by what it is about, what the log last said
 }
 
 // New returns a Controller, which does nothing until Run.
@@ -66,7 +66,7 @@ func New(c Config) *Controller {
 	if c.Settle == 0 {
 		c.Settle = time.Second
 	}
-	k := &Controller{cfg: c, said: map[string]string{}}
+	k := &Controller{cfg: c, logged: map[string]string{}}
 	k.loop = controller.New(controller.Config{
 		Name: "the node's address", Prefixes: []string{api.KeyPrefix(api.KindNode, "")}, Store: c.Store,
 		Observe: k.observe, Reconcile: k.reconcile, MaxBackoff: retry, Log: c.Log,
@@ -97,9 +97,9 @@ func (k *Controller) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// observe takes in a Node. Any may have this one's address, so all are one key: this node's name.
+// observe takes over a Node. Any may have this one's address, so all are one key: this node's name.
 func (k *Controller) observe(u api.Update) []string {
-	if !k.book.Update(u) {
+	if !k.registry.Update(u) {
 		return nil
 	}
 	if ref, _ := api.ParseKey(u.Key); ref.Name == k.cfg.Node {
@@ -123,7 +123,7 @@ func (k *Controller) reconcile(ctx context.Context, _ string) (again time.Time, 
 		f.Choice, f.Err = w.Choose(host)
 		found = append(found, f)
 	}
-	n := k.book.Node(k.cfg.Node)
+	n := k.registry.Node(k.cfg.Node)
 	k.report(n, found)
 	changes := k.allowed(nodeaddr.Settle(n, found))
 	k.clashes()
@@ -139,11 +139,11 @@ func (k *Controller) report(n *api.Node, found []nodeaddr.Found) {
 		at := "find " + f.Want.Name
 		switch now := nodeaddr.Address(n, f.Want.Family); {
 		case f.Err == nil:
-			k.say(at, slog.LevelError, "")
+			k.logOnce(at, slog.LevelError, "")
 		case now == "":
-			k.say(at, slog.LevelError, f.Err.Error())
+			k.logOnce(at, slog.LevelError, f.Err.Error())
 		case f.Want.Order == nodeaddr.Detect || nodeaddr.Detected(n, now):
-			k.say(at, slog.LevelWarn, fmt.Sprintf("%v. The Node keeps %s", f.Err, now))
+			k.logOnce(at, slog.LevelWarn, fmt.Sprintf("%v. The Node keeps %s", f.Err, now))
 		}
 	}
 }
@@ -152,7 +152,7 @@ func (k *Controller) report(n *api.Node, found []nodeaddr.Found) {
 func (k *Controller) allowed(changes []nodeaddr.Change) (out []nodeaddr.Change) {
 	taken := map[string]string{}
 	for _, c := range changes {
-		others := k.book.Others(k.cfg.Node, c.To.Addr())
+		others := k.registry.Others(k.cfg.Node, c.To.Addr())
 		if len(others) == 0 || k.cfg.Anyway {
 			out = append(out, c)
 			continue
@@ -160,7 +160,7 @@ func (k *Controller) allowed(changes []nodeaddr.Change) (out []nodeaddr.Change) 
 		taken[c.Family.Name] = fmt.Sprintf("the Node is not given %s: %s; %s", c.To, others[0], others[0].Fix())
 	}
 	for _, f := range []nodeaddr.Family{nodeaddr.V4, nodeaddr.V6} {
-		k.say("taken "+f.Name, slog.LevelError, taken[f.Name])
+		k.logOnce("taken "+f.Name, slog.LevelError, taken[f.Name])
 	}
 	return out
 }
@@ -168,24 +168,24 @@ func (k *Controller) allowed(changes []nodeaddr.Change) (out []nodeaddr.Change) 
 // clashes warns of addresses that the Node has, and others too.
 func (k *Controller) clashes() {
 	var text []string
-	for _, o := range k.book.Clashes(k.cfg.Node) {
+	for _, o := range k.registry.Clashes(k.cfg.Node) {
 		text = append(text, o.String()+"; "+o.Fix())
 	}
 	if k.cfg.Anyway {
 		text = nil
 	}
-	k.say("clash", slog.LevelWarn, strings.Join(text, ". "))
+	k.logOnce("clash", slog.LevelWarn, strings.Join(text, ". "))
 }
 
-// say logs what is wrong once, and again when it has changed.
-func (k *Controller) say(about string, level slog.Level, text string) {
-	if text != "" && k.said[about] != text {
+// logOnce logs what is wrong once, and again when it has changed.
+func (k *Controller) logOnce(about string, level slog.Level, text string) {
+	if text != "" && k.logged[about] != text {
 		k.cfg.Log.Log(context.Background(), level, "the node's address", "err", text)
 	}
-	k.said[about] = text
+	k.logged[about] = text
 }
 
-// write makes the Node, or changes it at the revision that was heard of.
+// write creates the Node, or changes it at the revision that was observed.
 func (k *Controller) write(ctx context.Context, found []nodeaddr.Found, changes []nodeaddr.Change) error {
 	n := api.New(api.KindNode).(*api.Node)
 	n.Metadata.Name = k.cfg.Node
@@ -201,7 +201,7 @@ func (k *Controller) write(ctx context.Context, found []nodeaddr.Found, changes 
 		n.Spec.BGP.ASNumber = k.cfg.AS
 	}
 	wrong := k.wrong(n)
-	if k.say("wrong", slog.LevelError, wrong); wrong != "" {
+	if k.logOnce("wrong", slog.LevelError, wrong); wrong != "" {
 		return nil // it does not go away by itself
 	}
 	if err := k.loop.Know(ctx, api.KeyPrefix(api.KindNode, "")+k.cfg.Node); err != nil {
@@ -209,14 +209,14 @@ func (k *Controller) write(ctx context.Context, found []nodeaddr.Found, changes 
 	}
 	kv, err := k.store(ctx, n)
 	if errors.Is(err, datastore.ErrConflict) || errors.Is(err, datastore.ErrExists) || errors.Is(err, datastore.ErrNotFound) {
-		return nil // somebody was faster: it will be heard of
+		return nil // conflict: the watch delivers the other change
 	}
 	if err != nil {
 		return fmt.Errorf("write Node %s: %w", k.cfg.Node, err)
 	}
 	if kv.Revision != k.own.Revision {
 		k.own = kv
-		k.book.Update(kv)
+		k.registry.Update(kv)
 	}
 	for _, c := range changes {
 		k.cfg.Log.Info("the node's address is written", "field", c.Family.Field, "address", c.To, "was", c.From, "why", c.Why)

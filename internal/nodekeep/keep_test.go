@@ -43,7 +43,7 @@ func (b *bench) Write(p []byte) (int, error) {
 	return b.log.Write(p)
 }
 
-func (b *bench) said() string {
+func (b *bench) logged() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.log.String()
@@ -98,14 +98,14 @@ func (b *bench) node(name string) string {
 func (b *bench) want(step, text string) {
 	b.Helper()
 	if got := b.node("h1"); !strings.Contains(got, text) {
-		b.Errorf("%s: stored is %s; want %s in it\nlog: %s", step, got, text, b.said())
+		b.Errorf("%s: stored is %s; want %s in it\nlog: %s", step, got, text, b.logged())
 	}
 }
 
 func (b *bench) wantSaid(step, text string) {
 	b.Helper()
-	if !strings.Contains(b.said(), text) {
-		b.Errorf("%s: the log has no %q:\n%s", step, text, b.said())
+	if !strings.Contains(b.logged(), text) {
+		b.Errorf("%s: the log has no %q:\n%s", step, text, b.logged())
 	}
 }
 
@@ -259,7 +259,7 @@ func TestANodeThatWouldBeWrongIsNotWritten(t *testing.T) {
 			t.Errorf("a Node of a name that none can have was written: %s", got)
 		}
 		b.wantSaid("a name that no Node can have", `Node web_1 is not written: metadata.name: is \"web_1\"`)
-		if n := strings.Count(b.said(), "is not written"); n != 1 {
+		if n := strings.Count(b.logged(), "is not written"); n != 1 {
 			t.Errorf("it is said %d times, want once", n)
 		}
 		b.put("web_1", `{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"web_1"},"spec":{}}`)

@@ -31,7 +31,7 @@ func Look(ctx context.Context, h *rtnl.Handle) (nodeaddr.Host, error) {
 		i := nodeaddr.Interface{Name: l.Name, Up: l.Up}
 		for _, a := range addrs {
 			if a.Link == l.Index {
-				i.Addrs = append(i.Addrs, nodeaddr.Addr{Prefix: a.Prefix, Unfit: unfit(a)})
+				i.Addrs = append(i.Addrs, nodeaddr.Addr{Prefix: a.Prefix, Unsuitable: unfit(a)})
 			}
 		}
 		host.Interfaces = append(host.Interfaces, i)
@@ -39,7 +39,7 @@ func Look(ctx context.Context, h *rtnl.Handle) (nodeaddr.Host, error) {
 	return host, nil
 }
 
-// Watch says that links or addresses have changed; how they are is to be read anew.
+// Watch signals changes of links or addresses, which are then read again.
 func Watch(ctx context.Context, h *rtnl.Handle, changed chan<- struct{}) error {
 	w, err := h.Watch(rtnl.WatchLinks | rtnl.WatchAddrs)
 	if err != nil {
@@ -66,7 +66,7 @@ func unfit(a rtnl.Addr) string {
 		return "is in use by another host on the link"
 	case a.Tentative:
 		return "is still being checked for duplicates"
-	case a.Passing:
+	case a.Transient:
 		return "is temporary or deprecated"
 	case a.LinkScope:
 		return "holds on one link only"
@@ -74,7 +74,7 @@ func unfit(a rtnl.Addr) string {
 	return ""
 }
 
-// sourceTo asks the kernel what it would send from to an address, or to the first of a name that it can send to.
+// sourceTo returns the kernel's source address towards an address, or towards the first reachable one of a name.
 func sourceTo(ctx context.Context, h *rtnl.Handle, dst string, four bool) (netip.Addr, error) {
 	to, err := resolve(ctx, dst, four)
 	if err != nil {

@@ -84,7 +84,7 @@ func (w *world) tells(well bool) (said error) {
 	go func() { defer close(done); _ = r.Run(ctx) }()
 	w.until("the report", func() bool {
 		_, err := w.direct.Get(w.t.Context(), "/calico/felix/v2/no-region/host/h1/status")
-		said = r.Trouble()
+		said = r.WriteError()
 		return said != nil || well && err == nil
 	})
 	cancel()

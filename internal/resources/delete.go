@@ -18,13 +18,13 @@ type Deletion struct {
 	Revision string
 	// Cascade deletes with a node all that hangs on it, and what others left of a node that is gone.
 	Cascade bool
-	// Force deletes a node though its agent lives, and would write anew what is deleted.
+	// Force deletes a node although its agent is alive, and would write again what is deleted.
 	Force bool
-	// Agree is asked, without Cascade, before things are lost that somebody made or uses; nil: nobody agrees.
+	// Agree is called, without Cascade, before objects that users made, or that are in use, are lost; nil: refused.
 	Agree func(ref api.Ref, lost []string) bool
-	// Done hears of each thing that went: a resource, or an address or a block in words; nil: nobody wants to.
+	// Done is called for each deleted object: a resource, or a description of an address or a block; may be nil.
 	Done func(ref api.Ref, words string)
-	// InUse hears how many addresses of a pool that goes stay in use until they are released; nil: as above.
+	// InUse is called with the number of addresses of a deleted pool that stay in use until they are released; may be nil.
 	InUse func(ref api.Ref, addresses int)
 }
 
@@ -42,7 +42,7 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("%s is not deleted, since this hangs on it: %s", Short(e.Ref), strings.Join(e.Lost, ", "))
 }
 
-// AliveError is a node that is not deleted since its agent lives.
+// AliveError is the error for a node that is not deleted since its agent is alive.
 type AliveError struct{ Ref api.Ref }
 
 func (e *AliveError) Error() string { return Short(e.Ref) + ": its agent lives" }
@@ -89,7 +89,7 @@ func (d Deletion) done(ref api.Ref, words string) {
 	}
 }
 
-// CheckSeen refuses what somebody has changed since it was seen. What is gone has not changed.
+// CheckSeen refuses a resource that has changed since it was seen. A deleted one has not changed.
 func CheckSeen(ctx context.Context, s datastore.Store, ref api.Ref, seen string) error {
 	if seen == "" {
 		return nil

@@ -73,7 +73,7 @@ func CheckRevision(ref api.Ref, u api.Update, seen string) error {
 	return &StaleError{ref, seen, u.Revision}
 }
 
-// conflictTries is how often a change is made anew when another writer was first.
+// conflictTries is how often a change is retried after a conflict.
 const conflictTries = 10
 
 func retry(do func() (Written, error)) (done Written, err error) {

@@ -10,7 +10,7 @@ import (
 // user of this process: the mode of the socket is one guard, this is the other.
 type rootOnly struct{ net.Listener }
 
-// Accept waits for the next connection of one who may.
+// Accept waits for the next connection of root.
 func (l rootOnly) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()

@@ -166,7 +166,7 @@ func listen(at At) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(at.Address), 0o755); err != nil {
 		return nil, err
 	}
-	// What a killed process left behind would be in the way. Beside it and
+	// A socket that a killed process left would block the address. Next to it and
 	// renamed: the name always leads to a socket with the right mode.
 	fresh := at.Address + ".new"
 	_ = os.Remove(fresh)
@@ -193,7 +193,7 @@ func (at At) tls() (*tls.Config, error) {
 		}
 		return nil, nil
 	}
-	// Read anew at each handshake, so that a renewed certificate needs nothing else.
+	// Read at each handshake, so that a renewed certificate is used at once.
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		c, err := tls.LoadX509KeyPair(at.CertFile, at.KeyFile)
 		return &c, err

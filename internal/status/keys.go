@@ -7,10 +7,10 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// place says where a node's status is kept: the keys that upstream's agent writes.
+// place computes the keys of a node's status: those that upstream's agent writes.
 type place struct{ region, node string }
 
-// Prefix is above the status of all nodes of a region; an empty region is that of whoever has none.
+// Prefix is above the status of all nodes of a region; an empty region means none.
 func Prefix(region string) string {
 	if region == "" {
 		return api.Root + "felix/v2/no-region/host/"

@@ -13,11 +13,11 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-// NodeStatus is what the datastore says of one node.
+// NodeStatus is the status of one node in the datastore.
 type NodeStatus struct {
 	Node      string         `json:"node"`
 	Region    string         `json:"region,omitempty"`
-	Alive     bool           `json:"alive"`               // the agent confirmed that it lives, and that has not expired; see Alive
+	Alive     bool           `json:"alive"`               // the agent is alive, see the function Alive
 	Last      Process        `json:"last"`                // its last report
 	Endpoints map[string]int `json:"endpoints,omitempty"` // by state
 }
@@ -71,7 +71,7 @@ func Nodes(ctx context.Context, store datastore.Store) ([]NodeStatus, error) {
 	return out, nil
 }
 
-// take takes one key in. What is not JSON says nothing.
+// take takes over one key. What is not JSON is ignored.
 func (n *NodeStatus) take(key []string, value []byte) {
 	switch key[0] {
 	case "status":
@@ -90,7 +90,7 @@ func (n *NodeStatus) take(key []string, value []byte) {
 	}
 }
 
-// KeysOf are the keys of all that a node has reported, in any region, and whether its agent is [Alive].
+// KeysOf returns the keys of all that a node has reported, in any region, and whether its agent is [Alive].
 func KeysOf(ctx context.Context, store datastore.Store, node string) (keys []string, alive bool, err error) {
 	prefix := api.Root + "felix/v2/"
 	all, err := store.List(ctx, prefix)

@@ -1,15 +1,15 @@
-// Package status keeps the datastore told of how a node does.
+// Package status reports the state of a node into the datastore.
 //
 // In: the state of each local endpoint, and of the agent itself, as the agent
 // learns it. Out: the keys that upstream's agent writes, with upstream's fields
-// and beside them ours, which its readers ignore. The agent's own key goes by
-// itself when nobody confirms it, or, where the datastore's keys do not expire,
-// says until when it holds: then the node is down. [Alive] judges both.
+// and in addition ours, which its readers ignore. The agent's own key expires
+// unless it is refreshed, or, where the datastore's keys do not expire, has the
+// time of its expiry: then the node counts as down. [Alive] decides for both.
 //
 // A key is written when its value has changed, the one that waits longest
 // first, and no more than 50 in a second. What cannot be written is tried again
-// for ever. At start, what an agent before this one wrote is taken over or removed; every three minutes, what somebody has
-// deleted, changed or added of the endpoints' keys is put right.
+// without end. At start, what a former agent wrote is taken over or removed; every three minutes, endpoints' keys that others have
+// deleted, changed or added are corrected.
 package status
 
 import (
@@ -31,11 +31,11 @@ import (
 )
 
 const (
-	pace     = 20 * time.Millisecond // between writes: 50 in a second
-	soonest  = time.Second           // between two reports of the agent, when its state changes
-	minRetry = time.Second
-	maxRetry = 30 * time.Second
-	relist   = 3 * time.Minute // between looks at what the datastore has; upstream's agent: 180 endpointReportingDelays
+	writeInterval     = 20 * time.Millisecond // between writes: 50 in a second
+	minReportInterval = time.Second           // between two reports of the agent, when its state changes
+	minRetry          = time.Second
+	maxRetry          = 30 * time.Second
+	relistInterval    = 3 * time.Minute // between lists of the datastore; upstream's agent: 180 endpointReportingDelays
 )
 
 // Endpoint is the state of one endpoint, as it is stored.
@@ -48,7 +48,7 @@ type Endpoint struct {
 // States of an endpoint.
 const (
 	Up    = "up"
-	Down  = "down"  // nothing is wrong with it, but it is not in force, such as an interface that is down
+	Down  = "down"  // not in force, without an error: such as an interface that is down
 	Error = "error" // it cannot be brought into force, or must not be
 )
 
@@ -59,9 +59,9 @@ type Process struct {
 	FirstUpdate bool     `json:"first_update"` // of this run of the agent
 	Version     string   `json:"version,omitempty"`
 	Ready       bool     `json:"ready"`
-	Errors      []string `json:"errors,omitempty"` // what is wrong with the host as a whole
-	// Expires is until when the report says that the agent lives, by its clock, RFC 3339, UTC. Empty where keys expire: then the
-	// key goes. See Alive.
+	Errors      []string `json:"errors,omitempty"` // problems of the host as a whole
+	// Expires is when the report expires, by the agent's clock, RFC 3339, UTC. Empty where keys expire: then the
+	// key is deleted. See Alive.
 	Expires string `json:"expires,omitempty"`
 }
 
@@ -83,7 +83,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Reporter writes status. Any goroutine may use it.
+// Reporter writes status. It is safe for concurrent use.
 type Reporter struct {
 	cfg  Config
 	wake chan struct{}
@@ -92,21 +92,21 @@ type Reporter struct {
 	settings  Settings
 	frozen    bool
 	endpoints map[intent.EndpointID]Endpoint
-	fresh     map[intent.EndpointID]bool // of endpoints: Set or removed since take
-	complete  bool                       // endpoints has all that there are
+	updated   map[intent.EndpointID]bool // of endpoints: Set or removed since take
+	complete  bool                       // endpoints has all endpoints
 	touched   bool                       // the agent's own state has changed
-	news      bool                       // something of the above has changed since take
-	trouble   error                      // why nothing could be written when it was last tried
+	changed   bool                       // something of the above has changed since take
+	writeErr  error                      // the error of the last write; nil: it succeeded
 
-	w writer // Run's alone
+	w writer // used by Run only
 }
 
 // New returns a Reporter, which writes nothing until Run.
 func New(cfg Config) *Reporter {
-	return &Reporter{cfg: cfg, wake: make(chan struct{}, 1), endpoints: map[intent.EndpointID]Endpoint{}, fresh: map[intent.EndpointID]bool{}}
+	return &Reporter{cfg: cfg, wake: make(chan struct{}, 1), endpoints: map[intent.EndpointID]Endpoint{}, updated: map[intent.EndpointID]bool{}}
 }
 
-// Configure takes settings over.
+// Configure changes the settings.
 func (r *Reporter) Configure(s Settings) {
 	r.change(func() bool {
 		changed := r.settings != s
@@ -120,45 +120,45 @@ func (r *Reporter) Freeze(frozen bool) {
 	r.change(func() bool { r.frozen = frozen; return true })
 }
 
-// Set says how endpoints are.
+// Set sets the state of endpoints.
 func (r *Reporter) Set(states map[intent.EndpointID]Endpoint) {
 	r.change(func() bool {
 		for id, e := range states {
-			r.endpoints[id], r.fresh[id] = e, true
+			r.endpoints[id], r.updated[id] = e, true
 		}
 		return len(states) > 0
 	})
 }
 
-// Remove says that endpoints are no more.
+// Remove removes endpoints.
 func (r *Reporter) Remove(ids []intent.EndpointID) {
 	r.change(func() bool {
 		for _, id := range ids {
 			delete(r.endpoints, id)
-			r.fresh[id] = true
+			r.updated[id] = true
 		}
 		return len(ids) > 0
 	})
 }
 
-// Complete says that what was Set is all there is. Nothing is written of endpoints before.
+// Complete notes that all endpoints were Set. No endpoint is written before.
 func (r *Reporter) Complete() { r.change(func() bool { r.complete = true; return true }) }
 
-// Trouble is why the datastore took nothing when it was last written to; nil: it did. With [datastore.ErrFull] nobody can
+// WriteError returns the error of the last write; nil: it succeeded. With [datastore.ErrFull] nobody can
 // write to it.
-func (r *Reporter) Trouble() error {
+func (r *Reporter) WriteError() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.trouble
+	return r.writeErr
 }
 
-// Touch says that what Config.Host answers has changed.
+// Touch notes that the result of Config.Host has changed.
 func (r *Reporter) Touch() { r.change(func() bool { r.touched = true; return true }) }
 
 func (r *Reporter) change(f func() bool) {
 	r.mu.Lock()
 	changed := f()
-	r.news = r.news || changed
+	r.changed = r.changed || changed
 	r.mu.Unlock()
 	if !changed {
 		return
@@ -171,7 +171,7 @@ func (r *Reporter) change(f func() bool) {
 
 // Run writes until the context ends.
 func (r *Reporter) Run(ctx context.Context) error {
-	r.w = writer{cfg: r.cfg, started: time.Now(), since: map[string]time.Time{}, look: map[string]bool{}}
+	r.w = writer{cfg: r.cfg, started: time.Now(), since: map[string]time.Time{}, dirty: map[string]bool{}}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -182,9 +182,9 @@ func (r *Reporter) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		r.take()
-		next, err := r.w.turn(ctx, time.Now())
+		next, err := r.w.step(ctx, time.Now())
 		r.mu.Lock()
-		r.trouble = err
+		r.writeErr = err
 		r.mu.Unlock()
 		// News does not shorten this wait: it is what bounds the writes, and
 		// after a failure the store is in trouble as it is.
@@ -202,15 +202,15 @@ func (r *Reporter) Run(ctx context.Context) error {
 	}
 }
 
-// take hands what was said to the writer: mostly nothing, between two of many writes.
+// take passes changes to the writer: mostly none, between two of many writes.
 func (r *Reporter) take() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := &r.w
-	if !r.news && w.want != nil {
+	if !r.changed && w.want != nil {
 		return
 	}
-	r.news = false
+	r.changed = false
 	at := place{r.settings.Region, r.cfg.Node}
 	anew := w.want == nil || at != w.at || w.settings.Endpoints != r.settings.Endpoints
 	if at != w.at {
@@ -221,28 +221,28 @@ func (r *Reporter) take() {
 	}
 	w.settings, w.complete, w.frozen = r.settings, r.complete, r.frozen
 	if r.touched {
-		w.reportAt, r.touched = earlier(w.reportAt, w.reported.Add(soonest)), false
+		w.reportAt, r.touched = earlier(w.reportAt, w.reported.Add(minReportInterval)), false
 	}
 	if anew {
 		w.want, w.all = map[string]string{}, true
 		for id := range r.endpoints {
-			r.fresh[id] = true
+			r.updated[id] = true
 		}
 	}
-	for id := range r.fresh {
+	for id := range r.updated {
 		if key, ok := at.endpoint(id); ok {
 			delete(w.want, key)
-			w.look[key] = true
+			w.dirty[key] = true
 		}
 	}
-	for id := range r.fresh {
+	for id := range r.updated {
 		e, is := r.endpoints[id]
 		if key, ok := at.endpoint(id); ok && is && r.settings.Endpoints {
 			value, _ := json.Marshal(e)
 			w.want[key] = string(value)
 		}
 	}
-	clear(r.fresh)
+	clear(r.updated)
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -252,20 +252,20 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// writer is Run's own.
+// writer is the state of Run.
 type writer struct {
 	cfg      Config
 	settings Settings
 	at       place
 	want     map[string]string
-	look     map[string]bool // keys in which want or wrote may have changed since oldest
-	all      bool            // any may have
+	dirty    map[string]bool // keys in which want or wrote may have changed since oldest
+	all      bool            // all keys may have
 	complete bool
 	frozen   bool
 
-	wrote    map[string]string // what the datastore has, as far as is known
-	listed   bool              // wrote holds all, as it was before listAt
-	listAt   time.Time         // when to look again
+	wrote    map[string]string // the datastore's content, as far as known
+	listed   bool              // wrote has all keys, as of the last list
+	listAt   time.Time         // when to list again
 	since    map[string]time.Time
 	started  time.Time
 	reportAt time.Time // zero: now
@@ -274,8 +274,8 @@ type writer struct {
 	failures int
 }
 
-// turn does the one thing that is due, and says in how long to look again; negative: when there is news.
-func (w *writer) turn(ctx context.Context, now time.Time) (time.Duration, error) {
+// step does the one thing that is due, and returns when to call it again; negative: after a change.
+func (w *writer) step(ctx context.Context, now time.Time) (time.Duration, error) {
 	if w.frozen {
 		return -1, nil
 	}
@@ -313,7 +313,7 @@ func sooner(next, wait time.Duration) time.Duration {
 	return next
 }
 
-// oldest is the key that differs for longest.
+// oldest returns the key that has differed longest.
 func (w *writer) oldest(now time.Time) string {
 	differs := func(key string) bool {
 		value, wanted := w.want[key]
@@ -323,18 +323,18 @@ func (w *writer) oldest(now time.Time) string {
 	if w.all {
 		for _, keys := range []map[string]string{w.want, w.wrote} {
 			for key := range keys {
-				w.look[key] = true
+				w.dirty[key] = true
 			}
 		}
 	}
-	for key := range w.look {
+	for key := range w.dirty {
 		if _, ok := w.since[key]; !differs(key) {
 			delete(w.since, key)
 		} else if !ok {
 			w.since[key] = now
 		}
 	}
-	clear(w.look)
+	clear(w.dirty)
 	w.all = false
 	if len(w.since) == 0 {
 		return ""
@@ -345,7 +345,7 @@ func (w *writer) oldest(now time.Time) string {
 }
 
 func (w *writer) write(ctx context.Context, key string) error {
-	w.look[key] = true
+	w.dirty[key] = true
 	value, wanted := w.want[key]
 	if !wanted {
 		if err := w.cfg.Store.Delete(ctx, key, api.Revision{}); err != nil && !errors.Is(err, datastore.ErrNotFound) {
@@ -379,9 +379,9 @@ func (w *writer) list(ctx context.Context, now time.Time) error {
 			found[key] = value
 		}
 	}
-	wait := relist
+	wait := relistInterval
 	if !w.listed {
-		wait = rand.N(relist) // nodes that began together, as after a power cut, do not all list together from then on
+		wait = rand.N(relistInterval) // nodes that began together, as after a power cut, do not all list together from then on
 	}
 	w.wrote, w.listed, w.listAt, w.all = found, true, now.Add(wait), true
 	return nil
@@ -416,11 +416,11 @@ func (w *writer) report(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// rest is the wait after a turn.
+// rest returns the wait after a step.
 func (w *writer) rest(err error) time.Duration {
 	if err == nil {
 		w.failures = 0
-		return pace
+		return writeInterval
 	}
 	if w.failures == 0 {
 		w.cfg.Log.Warn("status is not written; trying again", "err", err)

@@ -127,7 +127,7 @@ func TestNodesThatBeginTogetherDoNotListTogether(t *testing.T) {
 		mu.Lock()
 		clear(at) // the first cannot wait
 		mu.Unlock()
-		pass(2 * relist)
+		pass(2 * relistInterval)
 		mu.Lock()
 		defer mu.Unlock()
 		cancel()
@@ -138,7 +138,7 @@ func TestNodesThatBeginTogetherDoNotListTogether(t *testing.T) {
 			}
 		}
 		if total < nodes {
-			b.Errorf("%d lists of %d nodes in %s", total, nodes, 2*relist)
+			b.Errorf("%d lists of %d nodes in %s", total, nodes, 2*relistInterval)
 		}
 	})
 }
@@ -187,7 +187,7 @@ func TestWhatSomebodyDoesToAStatusIsUndone(t *testing.T) {
 		if _, err := b.store.Create(b.Context(), api.Update{Key: key("stranger"), Value: []byte(`{"status":"up"}`)}); err != nil {
 			b.Fatal(err)
 		}
-		pass(relist + 3*time.Second)
+		pass(relistInterval + 3*time.Second)
 		right()
 		s := settings
 		s.Interval = 0
@@ -204,8 +204,8 @@ func TestWhatSomebodyDoesToAStatusIsUndone(t *testing.T) {
 		if got := b.store.Revision(); got != before {
 			b.Errorf("nobody did anything, and the store's revision went from %d to %d", before, got)
 		}
-		if n := lists.Load(); n < 1 || n > 2*int64(time.Hour/relist) {
-			b.Errorf("%d lists in an hour, want two each %v", n, relist)
+		if n := lists.Load(); n < 1 || n > 2*int64(time.Hour/relistInterval) {
+			b.Errorf("%d lists in an hour, want two each %v", n, relistInterval)
 		}
 		s.Endpoints = false
 		b.r.Configure(s)

@@ -9,7 +9,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-// event is what a feed tells the loop about its prefix.
+// event is what a feed reports to the loop about its prefix.
 type event struct {
 	feed     int
 	prefix   string

@@ -13,10 +13,10 @@ import (
 // may use one again.
 type mark uint64
 
-// merge is what the reader was told, what it has yet to be told, and how each
-// feed stands.
+// merge holds what was sent to the reader, what is pending, and the state of each
+// feed.
 type merge struct {
-	batch Batch          // pending; it is on offer to the reader
+	batch Batch          // pending; offered to the reader
 	at    map[string]int // where in batch.Updates a key is
 	sent  map[string]mark
 	wrote map[string]bool // keys of batch.Updates that the reader wrote since they are pending
@@ -34,7 +34,7 @@ func newMerge(feeds int) *merge {
 	}
 }
 
-// unknown is the mark of a key that the reader wrote itself: whatever the store says of it is a difference.
+// unknown is the mark of a key that the reader wrote itself: any update of it is a difference.
 const unknown mark = 0
 
 // know notes keys that the reader is about to write.
@@ -47,11 +47,11 @@ func (m *merge) know(keys []string) {
 	}
 }
 
-// news says whether there is something to tell.
-func (m *merge) news() bool { return m.dirty || len(m.batch.Updates) > 0 }
+// hasPending reports whether there is something to send.
+func (m *merge) hasPending() bool { return m.dirty || len(m.batch.Updates) > 0 }
 
-// taken notes that the reader has the batch, and owns it.
-func (m *merge) taken() {
+// delivered starts a new batch: the reader has taken the pending one.
+func (m *merge) delivered() {
 	for _, u := range m.batch.Updates {
 		switch {
 		case m.wrote[u.Key]:
@@ -90,9 +90,9 @@ func (m *merge) apply(e event) {
 	}
 }
 
-// replace makes a snapshot the truth about its prefix: what differs is
-// pending, what it lacks is gone. Revisions are not compared: the feed refuses
-// old snapshots, and in a store that was put back they mean something else.
+// replace takes a snapshot as the state of its prefix: what differs is
+// pending, what it lacks is deleted. Revisions are not compared: the feed refuses
+// old snapshots, and after a restore from a backup they mean something else.
 func (m *merge) replace(e event) {
 	held := make(map[string]bool, len(e.updates))
 	for _, u := range e.updates {
@@ -115,9 +115,9 @@ func (m *merge) replace(e event) {
 	}
 }
 
-// set makes an update pending, in the place of an earlier one. What would tell
-// the reader nothing is dropped: else keys that come and go while it is slow
-// would pile up.
+// set makes an update pending, in the place of an earlier one. What would change
+// nothing for the reader is dropped: else keys that come and go while it is slow
+// would accumulate.
 func (m *merge) set(u api.Update) {
 	sent, known := m.sent[u.Key]
 	i, pending := m.at[u.Key]

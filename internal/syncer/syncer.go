@@ -1,13 +1,13 @@
 // Package syncer follows a store.
 //
 // In: a [datastore.Store], listed and then watched. Out: [Batch], the
-// difference between what the reader was told and what the store holds.
+// difference between what was sent to the reader and what the store holds.
 //
 // Each update is a key with its present value, or nil if it is gone. Any
 // history may be skipped, only the latest value counts; what is pending for a
 // slow reader is bounded by keys, not by events. Losing the watch, or the
 // history that it needs, shows only as a status: the reader sees no gap and
-// nothing twice. InSync is neither invented nor withheld.
+// nothing twice. InSync is set exactly when it is true.
 package syncer
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-// Status says how far what the reader was told can be relied on.
+// Status is the state of synchronisation with the store.
 type Status int
 
 const (
@@ -50,12 +50,12 @@ type Batch struct {
 	Updates []api.Update // one for each key, in no order that matters
 	Status  Status       // after the updates
 
-	// InSync is true once everything that the store held at start is in. It
-	// stays true: a store that is away later makes the resources old, not fewer.
+	// InSync is true once everything that the store held at start was sent. It
+	// stays true: without the store the resources become stale, not fewer.
 	InSync bool
 }
 
-// Config says what to follow.
+// Config configures a Syncer.
 type Config struct {
 	Prefixes []string // empty means all resources, api.ResourcesPrefix
 
@@ -86,7 +86,7 @@ func New(store datastore.Store, cfg Config) *Syncer {
 	return &Syncer{store: store, cfg: cfg, out: make(chan Batch), in: make(chan event), known: make(chan []string), pings: make(chan struct{})}
 }
 
-// Batches is where the changes come. It is closed when Run returns.
+// Batches delivers the changes. It is closed when Run returns.
 func (s *Syncer) Batches() <-chan Batch { return s.out }
 
 // Run follows the store until ctx ends, and returns why it ended. Call it once.
@@ -103,7 +103,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 	return s.loop(ctx)
 }
 
-// Ping returns when the loop has come round: it lives.
+// Ping returns when the loop has completed a turn, as a probe of liveness.
 func (s *Syncer) Ping(ctx context.Context) error {
 	select {
 	case s.pings <- struct{}{}:
@@ -113,9 +113,9 @@ func (s *Syncer) Ping(ctx context.Context) error {
 	}
 }
 
-// Know is called by a reader before it writes or deletes keys, if from then on it counts on what it wrote. What becomes of them is
-// told, also where that is no difference to what Batches said: somebody else may delete a key before the reader was told of it. What
-// the reader is told of such a key may be older than what it wrote.
+// Know must be called by a reader before it writes or deletes keys, if it uses what it wrote from then on. Their later updates are
+// sent, also where they are no difference to what was sent: another writer may delete a key before the reader received it. An
+// update of such a key may be older than what the reader wrote.
 func (s *Syncer) Know(ctx context.Context, keys ...string) error {
 	select {
 	case s.known <- keys:
@@ -125,13 +125,13 @@ func (s *Syncer) Know(ctx context.Context, keys ...string) error {
 	}
 }
 
-// loop owns what the reader knows. It always accepts events, so a slow reader
-// makes the pending set grow by key, and holds up nobody.
+// loop owns the merge. It always accepts events, so a slow reader
+// makes the pending set grow by key, and blocks no feed.
 func (s *Syncer) loop(ctx context.Context) error {
 	m := newMerge(len(s.cfg.Prefixes))
 	for {
 		var out chan Batch
-		if m.news() {
+		if m.hasPending() {
 			out = s.out
 		}
 		select {
@@ -142,7 +142,7 @@ func (s *Syncer) loop(ctx context.Context) error {
 				s.cfg.Logger.Info("datastore", "status", m.batch.Status.String())
 			}
 		case out <- m.batch:
-			m.taken()
+			m.delivered()
 		case keys := <-s.known:
 			m.know(keys)
 		case <-s.pings:

@@ -1,10 +1,10 @@
 // Package upkeep writes what a node itself keeps in the datastore: its automatic host endpoints.
 //
-// In: what the datastore says of nodes, host endpoints and controllers, as the agent hears it. Out: the host endpoints that
+// In: updates of nodes, host endpoints and controllers, from the agent's syncer. Out: the host endpoints that
 // package autohep wants for this node are created, changed and deleted; those of other nodes, and those without the label
 // of automatic ones, never are.
 //
-// Each write is for the revision that was heard of, so that nobody else's is lost. What cannot be written is tried again for
+// Each write names the revision that was observed, so that no change of others is lost. What cannot be written is tried again for
 // ever. Nothing is written before the datastore is known whole, while it says that it is not ready, or while the
 // configuration does not say what is wanted.
 package upkeep
@@ -65,13 +65,13 @@ func New(cfg Config) *Controller {
 	return k
 }
 
-// Update takes in changes of the datastore; inSync once all that exists is in.
+// Update takes changes of the datastore; inSync once all existing keys were passed.
 func (k *Controller) Update(us []api.Update, inSync bool) { k.loop.Update(us, inSync) }
 
 // Run writes until the context ends.
 func (k *Controller) Run(ctx context.Context) error { return k.loop.Run(ctx) }
 
-// observe takes in a change. One may take the place of another, so all host endpoints of the node are one key: the node's name.
+// observe takes over a change. One host endpoint may replace another, so all those of the node are one key: the node's name.
 func (k *Controller) observe(u api.Update) []string {
 	if !k.update(u) {
 		return nil
@@ -199,7 +199,7 @@ func (k *Controller) plan() ([]action, error) {
 	return out, err
 }
 
-// do writes, and takes note of what is stored then: it will be heard of, but perhaps after the next plan.
+// do writes, and notes what is stored then: the watch delivers it, but perhaps after the next plan.
 func (k *Controller) do(ctx context.Context, a action) error {
 	err := k.loop.Know(ctx, a.kv.Key)
 	if err != nil {

@@ -40,7 +40,7 @@ func (a Addrs) Each(yield func(netip.Prefix)) {
 	}
 }
 
-// holders is the sources of addresses. An address seldom has more than one.
+// holders maps addresses to their sources. An address seldom has more than one.
 type holders[S comparable] struct {
 	v4   map[uint64]S // see key4
 	v6   map[netip.Prefix]S

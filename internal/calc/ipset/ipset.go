@@ -294,7 +294,7 @@ func compareMembers(a, b intent.Member) int {
 		cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 }
 
-// Remembers counts what the index holds: nothing, once all has been taken away.
-func (x *Index[S]) Remembers() int {
+// Len counts what the index holds: nothing, once all has been taken away.
+func (x *Index[S]) Len() int {
 	return len(x.v4) + len(x.v6) + len(x.more) + len(x.sets) + len(x.byID) + len(x.dirty) + len(x.named)
 }

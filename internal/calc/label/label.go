@@ -22,19 +22,19 @@ type ID = uint32
 
 // Index holds items that carry a T. Use New.
 type Index[T any] struct {
-	changing func(ID, *Item[T])
-	items    map[string]*Item[T]
-	vectors  map[uint64]*vector[T] // by hash; see vector.chain
-	slots    []*vector[T]          // what postings refer to; nil: free
-	free     []uint32
-	symbols  symbols
-	byLabel  map[uint32]*values // vectors by their own labels
-	parents  map[string]*parent[T]
-	lineages map[string]*lineage[T]
-	byParent map[string]map[string]map[*parent[T]]struct{} // parents by label and value
-	wanted   wanted
-	view     view[T] // scratch, so that asking a selector allocates nothing
-	scratch  []pair
+	changing      func(ID, *Item[T])
+	items         map[string]*Item[T]
+	vectors       map[uint64]*vector[T] // by hash; see vector.chain
+	slots         []*vector[T]          // what postings refer to; nil: free
+	free          []uint32
+	symbols       symbols
+	byLabel       map[uint32]*values // vectors by their own labels
+	parents       map[string]*parent[T]
+	parentLists   map[string]*parentList[T]
+	byParent      map[string]map[string]map[*parent[T]]struct{} // parents by label and value
+	selectorIndex selectorIndex
+	view          view[T] // scratch, so that asking a selector allocates nothing
+	scratch       []pair
 }
 
 // Item is something under labels.
@@ -49,7 +49,7 @@ type Item[T any] struct {
 func New[T any](changing func(ID, *Item[T])) *Index[T] {
 	x := &Index[T]{
 		changing: changing, items: map[string]*Item[T]{}, vectors: map[uint64]*vector[T]{}, symbols: newSymbols(),
-		byLabel: map[uint32]*values{}, parents: map[string]*parent[T]{}, lineages: map[string]*lineage[T]{}, byParent: map[string]map[string]map[*parent[T]]struct{}{}, wanted: newWanted(),
+		byLabel: map[uint32]*values{}, parents: map[string]*parent[T]{}, parentLists: map[string]*parentList[T]{}, byParent: map[string]map[string]map[*parent[T]]struct{}{}, selectorIndex: newSelectorIndex(),
 	}
 	x.view.x = x
 	return x
@@ -110,7 +110,7 @@ func (x *Index[T]) unlink(it *Item[T]) {
 		return
 	}
 	if it.vec.first = it.next; it.vec.first == nil {
-		x.forget(it.vec)
+		x.remove(it.vec)
 	}
 }
 
@@ -131,14 +131,14 @@ func (x *Index[T]) SetParent(name string, labels map[string]string) {
 	x.indexParent(p, true)
 	for _, slot := range p.vectors.unique(nil) {
 		if v := x.slots[slot]; v != nil && slices.Contains(v.parents, p) {
-			x.rejudge(v)
+			x.reevaluate(v)
 		}
 	}
 	x.dropParent(p)
 }
 
-// rejudge asks all selectors that may have changed their mind about a vector.
-func (x *Index[T]) rejudge(v *vector[T]) {
+// reevaluate asks all selectors that may have changed their mind about a vector.
+func (x *Index[T]) reevaluate(v *vector[T]) {
 	now := x.matching(v)
 	for _, id := range v.in {
 		if _, stays := slices.BinarySearch(now, id); !stays {
@@ -161,8 +161,8 @@ func (x *Index[T]) announceAll(id ID, v *vector[T]) {
 
 // Add takes in a selector.
 func (x *Index[T]) Add(sel *selector.Selector) ID {
-	id := x.wanted.add(sel)
-	x.eachCandidate(x.wanted.byID[id].needs, func(v *vector[T]) {
+	id := x.selectorIndex.add(sel)
+	x.eachCandidate(x.selectorIndex.byID[id].requirements, func(v *vector[T]) {
 		if x.matches(sel, v) {
 			x.announceAll(id, v)
 			at, _ := slices.BinarySearch(v.in, id)
@@ -174,13 +174,13 @@ func (x *Index[T]) Add(sel *selector.Selector) ID {
 
 // Drop lets a selector go. Its ID may be given to another.
 func (x *Index[T]) Drop(id ID) {
-	x.eachCandidate(x.wanted.byID[id].needs, func(v *vector[T]) {
+	x.eachCandidate(x.selectorIndex.byID[id].requirements, func(v *vector[T]) {
 		if at, ok := slices.BinarySearch(v.in, id); ok {
 			x.announceAll(id, v)
 			v.in = slices.Delete(v.in, at, at+1)
 		}
 	})
-	x.wanted.drop(id)
+	x.selectorIndex.drop(id)
 }
 
 // Selectors returns those that select an item, in the order of their IDs. The
@@ -192,7 +192,7 @@ func (x *Index[T]) Selects(id ID, it *Item[T]) bool { return it.vec.has(id) }
 
 // Selected calls yield for each item that a selector selects.
 func (x *Index[T]) Selected(id ID, yield func(*Item[T])) {
-	x.eachCandidate(x.wanted.byID[id].needs, func(v *vector[T]) {
+	x.eachCandidate(x.selectorIndex.byID[id].requirements, func(v *vector[T]) {
 		if !v.has(id) {
 			return
 		}
@@ -243,8 +243,8 @@ func (x *Index[T]) matches(sel *selector.Selector, v *vector[T]) bool {
 // Value returns what an item carries.
 func (x *Index[T]) Value(it *Item[T]) *T { return &it.Value }
 
-// Remembers counts what the index holds: nothing, once all has been taken away.
-func (x *Index[T]) Remembers() int {
-	return len(x.items) + len(x.vectors) + len(x.slots) - len(x.free) + len(x.byLabel) + len(x.parents) + len(x.lineages) + len(x.byParent) +
-		len(x.symbols.ids) + len(x.wanted.byID) + len(x.wanted.byValue) + len(x.wanted.byName) + len(x.wanted.always)
+// Len counts what the index holds: nothing, once all has been taken away.
+func (x *Index[T]) Len() int {
+	return len(x.items) + len(x.vectors) + len(x.slots) - len(x.free) + len(x.byLabel) + len(x.parents) + len(x.parentLists) + len(x.byParent) +
+		len(x.symbols.ids) + len(x.selectorIndex.byID) + len(x.selectorIndex.byValue) + len(x.selectorIndex.byName) + len(x.selectorIndex.always)
 }

@@ -11,7 +11,7 @@ import (
 // vector is all items with the same own labels and the same parents.
 type vector[T any] struct {
 	pairs []pair // own labels, sorted
-	*lineage[T]
+	*parentList[T]
 	in    []ID // the selectors that select it, sorted
 	first *Item[T]
 	chain *vector[T] // another of the same hash
@@ -38,27 +38,27 @@ type parent[T any] struct {
 	serial  uint64 // for hashes
 }
 
-// lineage is the parents of many vectors, in order.
-type lineage[T any] struct {
+// parentList is the parents of many vectors, in order.
+type parentList[T any] struct {
 	parents []*parent[T]
 	users   int
 }
 
-func (x *Index[T]) lineage(parents []string) *lineage[T] {
-	key := lineageKey(parents)
-	l := x.lineages[key]
+func (x *Index[T]) parentList(parents []string) *parentList[T] {
+	key := parentListKey(parents)
+	l := x.parentLists[key]
 	if l == nil {
-		l = &lineage[T]{}
+		l = &parentList[T]{}
 		for _, name := range parents {
 			l.parents = append(l.parents, x.parent(name))
 		}
-		x.lineages[key] = l
+		x.parentLists[key] = l
 	}
 	return l
 }
 
-// lineageKey is the names with their lengths, so that no two lists have one key.
-func lineageKey(parents []string) string {
+// parentListKey is the names with their lengths, so that no two lists have one key.
+func parentListKey(parents []string) string {
 	var b strings.Builder
 	for _, p := range parents {
 		b.WriteString(strconv.Itoa(len(p)))
@@ -86,12 +86,12 @@ func (x *Index[T]) vector(labels map[string]string, parents []string) *vector[T]
 			}
 		}
 	}
-	v := &vector[T]{pairs: make([]pair, 0, len(labels)), lineage: x.lineage(parents)}
+	v := &vector[T]{pairs: make([]pair, 0, len(labels)), parentList: x.parentList(parents)}
 	for name, value := range labels {
 		v.pairs = append(v.pairs, pair{x.symbols.hold(name), x.symbols.hold(value)})
 	}
 	slices.SortFunc(v.pairs, comparePairs)
-	x.enter(v, hashOf(v.pairs, v.parents))
+	x.insert(v, hashOf(v.pairs, v.parents))
 	v.in = x.matching(v)
 	return v
 }
@@ -141,8 +141,8 @@ func sameParents[T any](a []*parent[T], names []string) bool {
 	return slices.EqualFunc(a, names, func(p *parent[T], name string) bool { return p.name == name })
 }
 
-// enter gives a vector its slot and puts it into all indexes.
-func (x *Index[T]) enter(v *vector[T], hash uint64) {
+// insert gives a vector its slot and puts it into all indexes.
+func (x *Index[T]) insert(v *vector[T], hash uint64) {
 	if n := len(x.free); n > 0 {
 		v.slot = x.free[n-1]
 		x.free = x.free[:n-1]
@@ -170,8 +170,8 @@ func (x *Index[T]) enter(v *vector[T], hash uint64) {
 	x.view.reset()
 }
 
-// forget is the opposite of enter.
-func (x *Index[T]) forget(v *vector[T]) {
+// remove is the opposite of enter.
+func (x *Index[T]) remove(v *vector[T]) {
 	x.slots[v.slot] = nil
 	x.free = append(x.free, v.slot)
 	hash := hashOf(v.pairs, v.parents)
@@ -205,7 +205,7 @@ func (x *Index[T]) forget(v *vector[T]) {
 		}
 	}
 	if v.users--; v.users == 0 {
-		delete(x.lineages, lineageKey(names(v.parents)))
+		delete(x.parentLists, parentListKey(names(v.parents)))
 	}
 	x.view.reset()
 }
@@ -250,7 +250,7 @@ func (x *Index[T]) indexParent(p *parent[T], there bool) {
 
 // eachCandidate calls yield once for each vector that has what is needed of one
 // label: the one that fewest vectors have.
-func (x *Index[T]) eachCandidate(needs []need, yield func(*vector[T])) {
+func (x *Index[T]) eachCandidate(needs []requirement, yield func(*vector[T])) {
 	best, cost := -1, 0
 	for i := range needs {
 		n := 0
@@ -278,7 +278,7 @@ func (x *Index[T]) eachCandidate(needs []need, yield func(*vector[T])) {
 }
 
 // eachPosting calls yield for all postings that hold vectors with a label, by themselves or by a parent.
-func (x *Index[T]) eachPosting(n *need, yield func(*posting)) {
+func (x *Index[T]) eachPosting(n *requirement, yield func(*posting)) {
 	if sym, ok := x.symbols.find(n.label); ok && x.byLabel[sym] != nil {
 		if n.values == nil {
 			for _, p := range x.byLabel[sym].by {
@@ -310,11 +310,11 @@ func yieldParents[T any](ps map[*parent[T]]struct{}, yield func(*posting)) {
 
 // matching asks all selectors that may select a vector; the answer is sorted.
 func (x *Index[T]) matching(v *vector[T]) []ID {
-	if len(x.wanted.byID) == 0 {
+	if len(x.selectorIndex.byID) == 0 {
 		return nil
 	}
 	var out []ID
-	x.wanted.each(func(yield func(name, value string)) {
+	x.selectorIndex.each(func(yield func(name, value string)) {
 		for _, p := range v.pairs {
 			yield(x.symbols.text[p.name], x.symbols.text[p.value])
 		}
@@ -323,7 +323,7 @@ func (x *Index[T]) matching(v *vector[T]) []ID {
 				yield(name, value)
 			}
 		}
-	}, func(id ID, w *want) {
+	}, func(id ID, w *selectorEntry) {
 		if x.matches(w.sel, v) {
 			out = append(out, id)
 		}

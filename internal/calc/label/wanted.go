@@ -7,22 +7,22 @@ import (
 	"github.com/twillnet/twill/api/selector"
 )
 
-// need is one label without which a selector selects nothing; values nil: any value.
-type need struct {
+// requirement is one label without which a selector selects nothing; values nil: any value.
+type requirement struct {
 	label  string
 	values []string
 }
 
-// want is a selector and what it needs.
-type want struct {
-	sel   *selector.Selector
-	needs []need // empty: nothing is known
-	at    int    // the need by which it is found; -1: it is asked about all
+// selectorEntry is a selector and what it needs.
+type selectorEntry struct {
+	sel          *selector.Selector
+	requirements []requirement // empty: nothing is known
+	at           int           // the need by which it is found; -1: it is asked about all
 }
 
-// wanted knows selectors by a label that they need.
-type wanted struct {
-	byID    map[ID]*want
+// selectorIndex knows selectors by a label that they need.
+type selectorIndex struct {
+	byID    map[ID]*selectorEntry
 	next    ID
 	free    []ID
 	byValue map[[2]string][]ID
@@ -30,23 +30,23 @@ type wanted struct {
 	always  []ID
 }
 
-func newWanted() wanted {
-	return wanted{byID: map[ID]*want{}, byValue: map[[2]string][]ID{}, byName: map[string][]ID{}}
+func newSelectorIndex() selectorIndex {
+	return selectorIndex{byID: map[ID]*selectorEntry{}, byValue: map[[2]string][]ID{}, byName: map[string][]ID{}}
 }
 
-// needsOf reads a selector's restrictions, those with fewest values first.
-func needsOf(sel *selector.Selector) []need {
-	var out []need
+// requirementsOf reads a selector's restrictions, those with fewest values first.
+func requirementsOf(sel *selector.Selector) []requirement {
+	var out []requirement
 	for label, r := range sel.Restrictions() {
 		if r.MustBePresent {
 			values := r.MustHaveOneOfValues
 			if !r.Possible() {
 				values = []string{} // no vector is a candidate
 			}
-			out = append(out, need{label, values})
+			out = append(out, requirement{label, values})
 		}
 	}
-	slices.SortFunc(out, func(a, b need) int {
+	slices.SortFunc(out, func(a, b requirement) int {
 		if (a.values == nil) != (b.values == nil) {
 			if a.values == nil {
 				return 1
@@ -59,7 +59,7 @@ func needsOf(sel *selector.Selector) []need {
 }
 
 // add finds for a selector the least crowded of its needs.
-func (w *wanted) add(sel *selector.Selector) ID {
+func (w *selectorIndex) add(sel *selector.Selector) ID {
 	id := w.next
 	if n := len(w.free); n > 0 {
 		id = w.free[n-1]
@@ -67,9 +67,9 @@ func (w *wanted) add(sel *selector.Selector) ID {
 	} else {
 		w.next++
 	}
-	s := &want{sel: sel, needs: needsOf(sel), at: -1}
+	s := &selectorEntry{sel: sel, requirements: requirementsOf(sel), at: -1}
 	crowd := 0
-	for i, n := range s.needs {
+	for i, n := range s.requirements {
 		c := 0
 		for _, v := range n.values {
 			c += 1 + len(w.byValue[[2]string{n.label, v}])
@@ -89,7 +89,7 @@ func (w *wanted) add(sel *selector.Selector) ID {
 	return id
 }
 
-func (w *wanted) drop(id ID) {
+func (w *selectorIndex) drop(id ID) {
 	w.lists(w.byID[id], func(list []ID) []ID {
 		i := slices.Index(list, id)
 		list[i] = list[len(list)-1]
@@ -100,12 +100,12 @@ func (w *wanted) drop(id ID) {
 }
 
 // lists changes all lists in which a selector is found.
-func (w *wanted) lists(s *want, change func([]ID) []ID) {
+func (w *selectorIndex) lists(s *selectorEntry, change func([]ID) []ID) {
 	if s.at < 0 {
 		w.always = change(w.always)
 		return
 	}
-	n := s.needs[s.at]
+	n := s.requirements[s.at]
 	if n.values == nil {
 		if w.byName[n.label] = change(w.byName[n.label]); len(w.byName[n.label]) == 0 {
 			delete(w.byName, n.label)
@@ -122,7 +122,7 @@ func (w *wanted) lists(s *want, change func([]ID) []ID) {
 
 // each calls yield for each selector that may select something with these
 // labels; for some more than once, if a label is given more than once.
-func (w *wanted) each(labels func(yield func(name, value string)), yield func(ID, *want)) {
+func (w *selectorIndex) each(labels func(yield func(name, value string)), yield func(ID, *selectorEntry)) {
 	give := func(ids []ID) {
 		for _, id := range ids {
 			yield(id, w.byID[id])

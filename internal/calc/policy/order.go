@@ -77,8 +77,8 @@ func (o *Order) Replace(old, p *Policy) {
 	}
 }
 
-// Knows reports whether the store has a tier of that name.
-func (o *Order) Knows(name string) bool {
+// HasTier reports whether the store has a tier of that name.
+func (o *Order) HasTier(name string) bool {
 	_, ok := o.tiers[name]
 	return ok
 }

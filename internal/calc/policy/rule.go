@@ -28,23 +28,23 @@ type Sets interface {
 // read, since many rules share them. Use NewConverter.
 type Converter struct {
 	sets      Sets
-	selectors map[question]*selector.Selector
+	selectors map[labelQuery]*selector.Selector
 	namespace string // of the NetworkPolicy in hand; empty otherwise
 	used      []intent.SetID
 }
 
-// question is all that one side of a rule says of labels.
-type question struct {
+// labelQuery is all that one side of a rule says of labels.
+type labelQuery struct {
 	namespace, selector, namespaces, accounts, names string
 }
 
 // NewConverter returns one that refers to these sets.
 func NewConverter(sets Sets) *Converter {
-	return &Converter{sets: sets, selectors: map[question]*selector.Selector{}}
+	return &Converter{sets: sets, selectors: map[labelQuery]*selector.Selector{}}
 }
 
-// Forget lets go what was remembered.
-func (c *Converter) Forget() { clear(c.selectors) }
+// Reset lets go what was remembered.
+func (c *Converter) Reset() { clear(c.selectors) }
 
 // Policy makes the intent of a policy, and returns the sets that it uses.
 func (c *Converter) Policy(p *Policy) (intent.Policy, []intent.SetID) {
@@ -134,7 +134,7 @@ func icmp(f *api.ICMPFields) *intent.ICMP {
 // peer converts one side of a rule.
 func (c *Converter) peer(e *api.EntityRule, proto uint8) intent.Peer {
 	out := intent.Peer{Nets: prefixes(e.Nets), NotNets: prefixes(e.NotNets)}
-	q := question{namespace: c.namespace, selector: e.Selector, namespaces: e.NamespaceSelector}
+	q := labelQuery{namespace: c.namespace, selector: e.Selector, namespaces: e.NamespaceSelector}
 	if a := e.ServiceAccounts; a != nil {
 		q.accounts, q.names = a.Selector, strings.Join(a.Names, "\n")
 	}
@@ -148,14 +148,14 @@ func (c *Converter) peer(e *api.EntityRule, proto uint8) intent.Peer {
 		out.Sets = []intent.SetID{c.use(sel, nil, 0)}
 	}
 	if e.NotSelector != "" {
-		out.NotSets = []intent.SetID{c.use(c.remember(question{selector: e.NotSelector}, func() *selector.Selector { return parse(e.NotSelector) }), nil, 0)}
+		out.NotSets = []intent.SetID{c.use(c.remember(labelQuery{selector: e.NotSelector}, func() *selector.Selector { return parse(e.NotSelector) }), nil, 0)}
 	}
 	out.Ports, out.PortSets = c.ports(e.Ports, sel, proto)
 	out.NotPorts, out.NotPortSets = c.ports(e.NotPorts, sel, proto)
 	return out
 }
 
-func (c *Converter) remember(q question, read func() *selector.Selector) *selector.Selector {
+func (c *Converter) remember(q labelQuery, read func() *selector.Selector) *selector.Selector {
 	s, ok := c.selectors[q]
 	if !ok {
 		s = read()
@@ -166,7 +166,7 @@ func (c *Converter) remember(q question, read func() *selector.Selector) *select
 
 func (c *Converter) ports(ports []api.Port, sel *selector.Selector, proto uint8) (ranges []intent.PortRange, sets []intent.SetID) {
 	if sel == nil {
-		sel = c.remember(question{selector: "all()"}, func() *selector.Selector { return parse("all()") })
+		sel = c.remember(labelQuery{selector: "all()"}, func() *selector.Selector { return parse("all()") })
 	}
 	var names []string
 	for _, p := range ports {
@@ -266,7 +266,7 @@ func parse(text string) *selector.Selector {
 	return s
 }
 
-// prefixes reads nets, masked; what cannot be read has been reported by the decoder.
+// prefixes parses nets, masked; the decoder has reported those that are invalid.
 func prefixes(texts []string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, t := range texts {

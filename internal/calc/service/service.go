@@ -60,8 +60,8 @@ func (x *Index) Set(key string, s *api.KubernetesEndpointSlice) {
 	x.touch(n)
 }
 
-// Knows reports whether there is such a slice.
-func (x *Index) Knows(key string) bool {
+// Has reports whether there is such a slice.
+func (x *Index) Has(key string) bool {
 	_, ok := x.of[key]
 	return ok
 }
@@ -206,5 +206,5 @@ func without(a, b map[intent.Member]struct{}) []intent.Member {
 	return out
 }
 
-// Remembers counts all that is held.
-func (x *Index) Remembers() int { return len(x.of) + len(x.members) + len(x.sets) + len(x.dirty) }
+// Len counts all that is held.
+func (x *Index) Len() int { return len(x.of) + len(x.members) + len(x.sets) + len(x.dirty) }

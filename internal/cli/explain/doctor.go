@@ -171,7 +171,7 @@ func readStore(ctx context.Context, cfg datastore.Config, f *doctor.Facts) plan.
 		}
 		for _, u := range snap.Items {
 			world.Update(u)
-			f.Book.Update(u)
+			f.Nodes.Update(u)
 			addPool(f, u)
 		}
 	}

@@ -53,7 +53,7 @@ func (c *command) looking(ctx context.Context, do func(context.Context, *ipam.Al
 func (c *command) look(ctx context.Context, a *ipam.Allocator, what string) (*ipam.Survey, error) {
 	_, end := c.Working(what, 0)
 	defer end()
-	return a.Look(ctx)
+	return a.ReadSurvey(ctx)
 }
 
 // showing are the flags of ipam show.

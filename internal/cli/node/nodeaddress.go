@@ -144,8 +144,8 @@ func (c *command) showAddresses(ctx context.Context, name string, wants []nodead
 }
 
 // readBook reads the addresses of all Nodes.
-func readBook(ctx context.Context, s datastore.Store) (*nodeaddr.Book, error) {
-	var book nodeaddr.Book
+func readBook(ctx context.Context, s datastore.Store) (*nodeaddr.Registry, error) {
+	var book nodeaddr.Registry
 	snap, err := s.List(ctx, api.KeyPrefix(api.KindNode, ""))
 	for _, u := range snap.Items {
 		book.Update(u)
@@ -153,7 +153,7 @@ func readBook(ctx context.Context, s datastore.Store) (*nodeaddr.Book, error) {
 	return &book, err
 }
 
-func reportAddress(w nodeaddr.Want, host nodeaddr.Host, book *nodeaddr.Book, name string) addressReport {
+func reportAddress(w nodeaddr.Want, host nodeaddr.Host, book *nodeaddr.Registry, name string) addressReport {
 	n := book.Node(name)
 	now := nodeaddr.Address(n, w.Family)
 	r := addressReport{Family: w.Name, Node: now, Detected: nodeaddr.Detected(n, now)}

@@ -21,13 +21,13 @@ func number(text string) int64 {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n <= 0 {
-		return never
+		return maxRevision
 	}
 	return n
 }
 
-// never is a revision that etcd does not reach.
-const never = 1<<63 - 1
+// maxRevision is a revision that etcd never reaches.
+const maxRevision = 1<<63 - 1
 
 // Older says whether revision a was given before b.
 func (s *Store) Older(a, b api.Revision) bool { return number(a.String()) < number(b.String()) }

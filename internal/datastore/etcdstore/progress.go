@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// progressTrust remembers whether the cluster's answers to a request for
-// progress can be believed. Before 3.4.25 and 3.5.8, a member answers with its
+// progressCheck caches whether the cluster's answers to a request for
+// progress can be relied on. Before 3.4.25 and 3.5.8, a member answers with its
 // own revision although events up to it may still be under way
 // (etcd issue 15220); resuming from there would lose them.
-type progressTrust struct {
+type progressCheck struct {
 	mu      sync.Mutex
 	known   bool
 	answer  bool
 	retryAt time.Time
 }
 
-func (p *progressTrust) trusted(ctx context.Context, s *Store) bool {
+func (p *progressCheck) trusted(ctx context.Context, s *Store) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.known || time.Now().Before(p.retryAt) {

@@ -18,10 +18,10 @@ import (
 // handshakeTime bounds the search for a reason.
 const handshakeTime = time.Second
 
-// because adds to an error after which etcd did not answer what a TLS handshake
-// of our own says: the client keeps that to itself, and who reads "deadline
-// exceeded" does not think of certificates.
-func (s *Store) because(ctx context.Context, err error) error {
+// withTLSReason adds to an error after which etcd did not answer what a TLS handshake
+// of our own reports: the client does not return that, and "deadline
+// exceeded" does not point to certificates.
+func (s *Store) withTLSReason(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) || !errors.Is(err, datastore.ErrUnavailable) {
 		return err
 	}
@@ -34,16 +34,16 @@ func (s *Store) because(ctx context.Context, err error) error {
 		if perr != nil || u.Scheme != "https" {
 			continue
 		}
-		if reason := distrust(conf, u.Host); reason != nil {
+		if reason := tlsReason(conf, u.Host); reason != nil {
 			return fmt.Errorf("%w: %w", err, reason)
 		}
 	}
 	return err
 }
 
-// forbidden is why this process may not use the sockets that are all its endpoints; nil: it may, or nobody is there, or
-// there are others. The client would try until the caller's time is over, and then say "deadline exceeded".
-func forbidden(endpoints []string) (err error) {
+// socketError returns why this process may not use its endpoints, if all are sockets; nil: it may, or nothing listens, or
+// there are others. The client would retry until the caller's deadline, and return "deadline exceeded".
+func socketError(endpoints []string) (err error) {
 	for _, e := range endpoints {
 		path, ok := strings.CutPrefix(e, "unix://")
 		if !ok {
@@ -60,8 +60,8 @@ func forbidden(endpoints []string) (err error) {
 	return err
 }
 
-// distrust is why one side does not accept the other's certificate; nil: it does, or nobody is there.
-func distrust(conf *tls.Config, address string) error {
+// tlsReason returns why one side does not accept the other's certificate; nil: both do, or nothing listens.
+func tlsReason(conf *tls.Config, address string) error {
 	conf = conf.Clone()
 	conf.NextProtos = []string{"h2"}
 	raw, err := net.DialTimeout("tcp", address, handshakeTime)
@@ -75,7 +75,7 @@ func distrust(conf *tls.Config, address string) error {
 	_ = raw.SetDeadline(time.Now().Add(handshakeTime))
 	c := tls.Client(raw, conf)
 	if err = c.Handshake(); err == nil {
-		// In TLS 1.3 the server looks at our certificate after we believe that all is done.
+		// In TLS 1.3 the server verifies our certificate after the handshake is complete for us.
 		_, err = c.Read(make([]byte, 1))
 	}
 	var timeout net.Error

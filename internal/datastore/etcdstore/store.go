@@ -14,10 +14,10 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-// Store is a client of an etcd cluster. Any goroutine may use it.
+// Store is a client of an etcd cluster. It is safe for concurrent use.
 type Store struct {
 	cfg      config
-	progress progressTrust
+	progress progressCheck
 
 	mu     sync.Mutex
 	client *clientv3.Client // nil until the first log-in succeeded
@@ -34,7 +34,7 @@ func New(ctx context.Context, given datastore.Config) (*Store, error) {
 	if _, err := cfg.client(); err != nil {
 		return nil, err
 	}
-	if err := forbidden(cfg.Endpoints); err != nil {
+	if err := socketError(cfg.Endpoints); err != nil {
 		return nil, fmt.Errorf("etcd: %w: %w", datastore.ErrUnauthorized, err)
 	}
 	s := &Store{cfg: cfg}
@@ -138,7 +138,7 @@ func (s *Store) Delete(ctx context.Context, key string, revision api.Revision) e
 }
 
 // replace does op if the key exists with the revision, zero for any, and says
-// what is amiss if not.
+// what differs if not.
 func (s *Store) replace(ctx context.Context, key string, revision api.Revision, op clientv3.Op) (clientv3.OpResponse, error) {
 	cond := clientv3.Compare(clientv3.ModRevision(key), "=", number(revision.String()))
 	if revision.IsZero() {
@@ -165,7 +165,7 @@ func (s *Store) do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, er
 	bounded, cancel := context.WithTimeout(ctx, s.cfg.RequestTimeout)
 	defer cancel()
 	resp, err := client.Do(bounded, op)
-	return resp, s.because(ctx, translate(ctx, err))
+	return resp, s.withTLSReason(ctx, translate(ctx, err))
 }
 
 func written(resp clientv3.OpResponse, kv api.Update, err error) (api.Update, error) {

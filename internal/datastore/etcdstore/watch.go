@@ -13,8 +13,8 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-// silentFor is after how many periods without an answer a watch has failed.
-const silentFor = 3
+// maxSilentPeriods is the number of progress periods without an answer after which a watch fails.
+const maxSilentPeriods = 3
 
 // watcher is one watch, on a stream of its own: asking a shared one for
 // progress gets no answer while any other watch on it is behind.
@@ -34,7 +34,7 @@ type watcher struct {
 // returns when etcd has begun the watch.
 func (s *Store) Watch(ctx context.Context, prefix string, position datastore.Position) (datastore.Watcher, error) {
 	after := number(position.String())
-	if after == never {
+	if after == maxRevision {
 		return nil, fmt.Errorf("watch %s: %w: %q is no position of etcd", prefix, datastore.ErrCompacted, position)
 	}
 	client, err := s.connect(ctx)
@@ -42,7 +42,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, position datastore.Pos
 		return nil, wrap("watch", prefix, err)
 	}
 	w := &watcher{s: s, prefix: prefix, seen: after, rpc: clientv3.NewWatcher(client)}
-	// Require a leader: a member that lost its cluster would be silent for ever.
+	// Require a leader: a member without a quorum would deliver nothing, without an error.
 	w.ctx, w.cancel = context.WithCancel(clientv3.WithRequireLeader(ctx))
 	from, end := span(prefix)
 	// Watch itself waits for the stream, without end if etcd is away.
@@ -72,7 +72,7 @@ func (s *Store) Watch(ctx context.Context, prefix string, position datastore.Pos
 }
 
 // Next waits for changes. When none come, it asks etcd where it is, so that a
-// dead connection, a lost leader and a store put back to an older state are
+// dead connection, a lost leader and a store restored to an older state are
 // all found within a known time.
 func (w *watcher) Next(ctx context.Context) (datastore.Changes, error) {
 	changes, err := w.next(ctx)
@@ -99,14 +99,14 @@ func (w *watcher) next(ctx context.Context) (datastore.Changes, error) {
 				return changes, err
 			}
 			if resp.Header.Revision >= w.seen {
-				silent = 0 // else a member that is behind: no better than silence
+				silent = 0 // else a member that lags: as no answer
 			}
 		case <-tick.C:
-			if silent++; silent > silentFor {
+			if silent++; silent > maxSilentPeriods {
 				if err := w.verify(ctx); err != nil {
 					return datastore.Changes{}, err
 				}
-				return datastore.Changes{}, fmt.Errorf("%w: nothing heard for %s", datastore.ErrUnavailable, silentFor*w.s.cfg.Progress)
+				return datastore.Changes{}, fmt.Errorf("%w: nothing heard for %s", datastore.ErrUnavailable, maxSilentPeriods*w.s.cfg.Progress)
 			}
 			w.ask()
 		}
@@ -114,8 +114,8 @@ func (w *watcher) next(ctx context.Context) (datastore.Changes, error) {
 }
 
 // verify asks the cluster, as opposed to a member that may lag, whether it has
-// come as far as the watch. If not, it was put back from a backup, and what
-// comes until it passes that revision would be missed in silence.
+// reached the watch's revision. If not, it was restored from a backup, and what
+// is written until it passes that revision would be missed.
 func (w *watcher) verify(ctx context.Context) error {
 	resp, err := w.s.do(ctx, clientv3.OpGet(w.prefix+"\x00", clientv3.WithCountOnly()))
 	if err != nil {
@@ -138,8 +138,8 @@ func refusal(err error) error {
 	return err
 }
 
-// ask requests a sign of life. It does not wait for it, nor for a stream that
-// is being opened again: silence is what tells.
+// ask requests a progress notification. It does not wait for it, nor for a stream that
+// is being reopened: the lack of answers is what counts.
 func (w *watcher) ask() {
 	ctx, cancel := context.WithTimeout(w.ctx, w.s.cfg.Progress/4)
 	defer cancel()
@@ -148,7 +148,7 @@ func (w *watcher) ask() {
 	}
 }
 
-// read says what a response brings, and whether the caller should hear of it.
+// read returns the changes of a response, and whether to return them to the caller.
 func (w *watcher) read(ctx context.Context, resp clientv3.WatchResponse) (c datastore.Changes, news bool, err error) {
 	if err := resp.Err(); err != nil {
 		return c, false, refusal(err)

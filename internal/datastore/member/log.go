@@ -16,7 +16,7 @@ func logTo(log *slog.Logger) *zap.Logger { return zap.New(core{log: log}) }
 // core is a zapcore.Core that writes to slog.
 type core struct{ log *slog.Logger }
 
-// Enabled is part of zapcore.Core. Below warnings, etcd tells its life story.
+// Enabled is part of zapcore.Core. Below warnings, etcd logs too much.
 func (c core) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel }
 
 // With is part of zapcore.Core.

@@ -26,11 +26,11 @@ import (
 	etcd "go.etcd.io/etcd/server/v3/embed"
 )
 
-// Config says where a member keeps its data and who may speak to it.
+// Config configures a member: its data directory, and who may connect.
 type Config struct {
 	Dir             string   // data directory, made with mode 0700
 	ListenClient    []string // http://HOST:PORT, https://HOST:PORT or unix://PATH
-	AdvertiseClient []string // what other members tell clients; empty means ListenClient
+	AdvertiseClient []string // addresses for clients, as members announce them; empty means ListenClient
 	Name            string   // name of this member; empty means twill
 
 	// ListenPeer and Cluster make a member of several; empty: it is alone and
@@ -38,13 +38,13 @@ type Config struct {
 	ListenPeer    []string // http://HOST:PORT or https://HOST:PORT
 	AdvertisePeer []string // how the others reach it; empty means ListenPeer
 	Cluster       string   // all members as NAME=PEER-URL,NAME=PEER-URL
-	Join          bool     // the cluster runs already and was told of this member
+	Join          bool     // the cluster runs already, and this member was added to it
 
 	// Certificate, key and, if clients must show certificates too, the
 	// authority for theirs. They serve https:// endpoints.
 	CertFile, KeyFile, ClientCAFile string
 
-	// The same among members, with https:// for peers. Each shows its
+	// The same among members, with https:// for peers. Each presents its
 	// certificate to the others, so the authority is not optional, and should
 	// not be the clients': whoever it signs for may join.
 	PeerCertFile, PeerKeyFile, PeerCAFile string
@@ -174,13 +174,13 @@ func (c *Config) server() (*etcd.Config, error) {
 		CertFile: c.PeerCertFile, KeyFile: c.PeerKeyFile,
 		TrustedCAFile: c.PeerCAFile, ClientCertAuth: c.PeerCAFile != "",
 	}
-	// Small, since it lives beside an agent: less of the log in memory, no JSON gateway.
+	// Small, since it shares the host with an agent: less of the log in memory, no JSON gateway.
 	s.SnapshotCatchUpEntries = 1000
 	s.EnableGRPCGateway = false
 	// Clients ask for progress every few seconds, and an idle one pings.
 	s.GRPCKeepAliveMinTime = time.Second
 	if len(c.ListenPeer) == 0 {
-		// Alone there is nobody to lose an election to, so it need not wait for one.
+		// A single member need not wait for an election.
 		s.TickMs, s.ElectionMs = 50, 500
 	}
 	s.ZapLoggerBuilder = etcd.NewZapLoggerBuilder(logTo(c.Logger))
@@ -188,7 +188,7 @@ func (c *Config) server() (*etcd.Config, error) {
 	return s, s.Validate()
 }
 
-// addresses fills in where the member listens and what it is called.
+// addresses fills in the member's addresses and name.
 func (c *Config) addresses(s *etcd.Config) (err error) {
 	for _, l := range []struct {
 		texts []string
@@ -216,7 +216,7 @@ func (c *Config) addresses(s *etcd.Config) (err error) {
 		if c.Cluster != "" || c.Join {
 			return errors.New("a member of several needs an address to listen on for its peers")
 		}
-		s.AdvertisePeerUrls = etcd.NewConfig().AdvertisePeerUrls // a name for itself; nobody calls it
+		s.AdvertisePeerUrls = etcd.NewConfig().AdvertisePeerUrls // only a name; nothing listens there
 	}
 	for _, u := range s.ListenPeerUrls {
 		if u.Scheme == "https" && (c.PeerCertFile == "" || c.PeerKeyFile == "" || c.PeerCAFile == "") {
@@ -296,8 +296,8 @@ func freeSockets(us []url.URL) error {
 	return nil
 }
 
-// restrictSockets lets only the owner connect: etcd asks nothing of who comes
-// through a socket.
+// restrictSockets lets only the owner connect: etcd does not authenticate clients
+// of a socket.
 func restrictSockets(us []url.URL) error {
 	for _, path := range sockets(us) {
 		if err := os.Chmod(path, 0o600); err != nil {

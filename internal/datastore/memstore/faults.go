@@ -33,7 +33,7 @@ func (s *Store) DropWatches(err error) {
 	s.wake()
 }
 
-// Rewind makes the store what a restored backup would be: the content of
+// Rewind acts as a restore from a backup: the store gets the content of
 // another, with its lower revision, and none of the history.
 func (s *Store) Rewind(to *Store) {
 	to.mu.Lock()
@@ -50,7 +50,7 @@ func (s *Store) Rewind(to *Store) {
 	s.wake()
 }
 
-// admit says whether a call may go on.
+// admit returns the error that a call must fail with, if any.
 func (s *Store) admit(ctx context.Context, op Op) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -1,8 +1,8 @@
-// Package memstore keeps a store in memory, exact about revisions.
+// Package memstore is a store in memory with etcd's semantics of revisions.
 //
 // In: calls of [datastore.Store]. Out: what etcd would answer. It is the
-// reference that the other stores are held against, and it can be told to
-// fail, so that what reads a store can be tested without one.
+// reference for the other stores, and can be made to
+// fail, to test what uses a store.
 package memstore
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-// Store is a datastore in memory. Any goroutine may use it.
+// Store is a datastore in memory. It is safe for concurrent use.
 type Store struct {
 	mu        sync.Mutex
 	items     map[string]api.Update

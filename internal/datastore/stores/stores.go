@@ -1,4 +1,4 @@
-// Package stores makes a [datastore.Config] a store.
+// Package stores opens the store of a [datastore.Config].
 //
 // In: which datastore, and how to reach it. Out: a [datastore.Client]. It is the
 // only place that knows which datastores there are, so that nobody else links

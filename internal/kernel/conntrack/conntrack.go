@@ -1,4 +1,4 @@
-// Package conntrack is the door to the kernel's table of connections.
+// Package conntrack reads and changes the kernel's connection tracking table.
 //
 // In and out: [Flow] values; a [Conn] belongs to the network namespace in which it was opened. [Conn.Each] reads the
 // table, [Conn.Mark] changes bits of the marks of flows that were read, with a mask, so that the bits of others stay, and
@@ -45,7 +45,7 @@ type Change struct {
 	// net.netfilter.nf_conntrack_tcp_be_liberal does for all. It is for a connection whose packets were dropped for a while.
 	//
 	// The kernel forgets the windows of all connections when the last rule that asks for their state goes (nf_ct_tcp_fixup), and
-	// learns them anew from the packets that it sees, also those that we drop. If it sees data of one end and then a keepalive of the
+	// learns them again from the packets that it sees, also those that we drop. If it sees data of one end and then a keepalive of the
 	// other, whose sequence number is one less than the next (RFC 9293, 3.8.4), it holds the ACK in all that the first end
 	// sends for one of data not sent yet, and what it holds for invalid is dropped for ever.
 	AnyWindow bool
@@ -184,7 +184,7 @@ func (c *Conn) exchange(msgs []byte, n int) (done int, _ error) {
 	return done, first
 }
 
-// unsupported makes what a kernel without conntrack over netlink says an error that callers know.
+// unsupported converts the errors of a kernel without conntrack over netlink to kernel.UnsupportedError.
 func unsupported(err error) error {
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
 		return &kernel.UnsupportedError{Feature: "conntrack over netlink", Err: err}

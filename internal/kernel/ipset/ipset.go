@@ -1,4 +1,4 @@
-// Package ipset is the door to the kernel's IP sets, those that rules of iptables match (nf_tables has sets of its own).
+// Package ipset lists and destroys the kernel's IP sets that iptables rules match (nf_tables has sets of its own).
 //
 // In: the network namespace of the calling thread. Out: the names of its sets, and that one is gone.
 package ipset
@@ -28,7 +28,7 @@ func Names() ([]string, error) {
 	req.AddData(nl.NewRtAttr(nl.IPSET_ATTR_FLAGS|unix.NLA_F_NET_BYTEORDER, binary.BigEndian.AppendUint32(nil, listSetname)))
 	messages, err := req.Execute(unix.NETLINK_NETFILTER, 0)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-		return nil, nil // nobody answers for this subsystem
+		return nil, nil // the kernel lacks this subsystem
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list ipsets: %w", err)

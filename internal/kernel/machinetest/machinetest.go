@@ -1,4 +1,4 @@
-// Package machinetest asks of the machine what a test needs of it.
+// Package machinetest checks that the machine has what a test needs.
 //
 // In: a test, and what it cannot do without. Out: the test goes on, or skips and says what is lacking; with
 // REQUIRE_ROOT=1 the lack is a failure. No test skips for anything else of the machine, and none in another way.
@@ -18,7 +18,7 @@ import (
 func Root(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		lacks(t, "root")
+		missing(t, "root")
 	}
 }
 
@@ -27,7 +27,7 @@ func Program(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		lacks(t, name)
+		missing(t, name)
 	}
 	return path
 }
@@ -60,7 +60,7 @@ func Expensive(t testing.TB, cost string) {
 	}
 }
 
-func lacks(t testing.TB, what string) {
+func missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("REQUIRE_ROOT") == "1" {
 		t.Fatalf("needs %s, and REQUIRE_ROOT=1 forbids to skip", what)

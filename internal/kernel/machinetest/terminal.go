@@ -16,7 +16,7 @@ func Terminal(t testing.TB, columns uint16) (tty *os.File, written func() string
 	t.Helper()
 	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0) // else Fd makes it blocking, and closing waits for a reader
 	if err != nil {
-		lacks(t, "pseudo-terminals")
+		missing(t, "pseudo-terminals")
 	}
 	t.Cleanup(func() { _ = user.Close() })
 	number := -1

@@ -1,4 +1,4 @@
-// Package netnstest gives a test network namespaces of its own, and packets between them.
+// Package netnstest makes network namespaces for a test, and sends packets between them.
 //
 // In: a test, and the links, addresses and routes that it wants.
 // Out: real kernel state, and probes whose result is awaited up to a deadline.

@@ -154,7 +154,7 @@ func echoTCP(l net.Listener, deadline time.Time) {
 // Echo answers each connection with what it sends, until the listener is closed.
 func Echo(l net.Listener) { go echoTCP(l, time.Time{}) }
 
-// Exchange sends a word over a connection to Echo and waits for its return: nil if the flow lives.
+// Exchange sends a word over a connection to Echo and waits for its return: nil if the flow works.
 func Exchange(c net.Conn, deadline time.Time) error {
 	_ = c.SetDeadline(deadline)
 	if _, err := c.Write([]byte("twill")); err != nil {

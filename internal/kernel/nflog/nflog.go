@@ -1,4 +1,4 @@
-// Package nflog is the door to packets that the kernel's rules report.
+// Package nflog receives packets that rules of the kernel log to a group (nfnetlink_log).
 //
 // In: a group (see numbers.go in package kernel), which rules name. Out: a [Packet] for each one that they report, with the
 // prefix of the rule. A [Conn] belongs to the network namespace in which it was opened. While nobody has a group open, a
@@ -26,7 +26,7 @@ type Packet struct {
 	Payload []byte // from its IP header on, as much as was asked for; valid until the next Receive
 }
 
-// Config says what to copy, and when.
+// Config sets what is copied, and when.
 type Config struct {
 	Group   uint16
 	Snaplen uint32        // bytes of each packet; zero means 128, for headers
@@ -34,7 +34,7 @@ type Config struct {
 	Collect uint32        // and how many; zero means 64
 }
 
-// Conn is a socket for one group. One goroutine may use it; any may ask what was Lost.
+// Conn is a socket for one group. It must be used by one goroutine; any may call Lost.
 type Conn struct {
 	sock *nlsock.Socket
 	buf  []byte
@@ -128,7 +128,7 @@ func (c *Conn) configure(group uint16, attr []byte) error {
 		switch err := nlsock.Errno(body); {
 		case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
 			return &kernel.UnsupportedError{Feature: "NFLOG", Err: err}
-		case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EPERM): // EPERM: the group is another socket's, whoever asks
+		case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EPERM): // EPERM: the group is bound by another socket
 			return fmt.Errorf("another process reads this group, or this one lacks CAP_NET_ADMIN: %w", err)
 		default:
 			return err
@@ -145,7 +145,7 @@ func attribute(typ uint16, data []byte) []byte {
 	return a
 }
 
-// Lost counts the times when the kernel had to throw reports away, because nobody took them in time.
+// Lost counts how often the kernel dropped reports since the socket's buffer was full.
 func (c *Conn) Lost() uint64 { return c.lost.Load() }
 
 // Receive returns the next packet. It waits for one until the deadline, and is false then.
@@ -189,7 +189,7 @@ func (c *Conn) read(deadline time.Time) (int, error) {
 	}
 }
 
-// Close gives the group up.
+// Close unbinds the group.
 func (c *Conn) Close() error { return c.sock.Close() }
 
 // next takes one message off b; false if b is cut off.

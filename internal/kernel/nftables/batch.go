@@ -23,7 +23,7 @@ type Batch struct {
 	setID uint32
 }
 
-// op says what a message was for, without the cost of making the text.
+// op describes a message for errors, without the cost of formatting.
 type op struct {
 	verb, kind  string
 	table, name string
@@ -140,7 +140,7 @@ func (b *Batch) FlushChain(table, chain string) {
 	e.end()
 }
 
-// DeleteChain deletes a chain, which must have no one who jumps to it. Its rules go with it.
+// DeleteChain deletes a chain with its rules. No other rule may jump to it.
 func (b *Batch) DeleteChain(table, chain string) {
 	e := b.begin(unix.NFT_MSG_DELCHAIN, 0, op{verb: "delete", kind: "chain", table: table, name: chain})
 	e.checkName("chain", chain)

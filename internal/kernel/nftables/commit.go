@@ -29,10 +29,10 @@ func (c *Conn) Commit(b *Batch) error {
 	if err != nil {
 		return err
 	}
-	return c.deaf(b, before, func() error { return c.commit(b, before) })
+	return c.commitUnwatched(b, before, func() error { return c.commit(b, before) })
 }
 
-// Check asks the kernel what it would say to a batch, and changes nothing: the kernel undoes what comes without its end message
+// Check has the kernel validate a batch without applying it: the kernel aborts a transaction without its end message
 // (nfnetlink_rcv_batch). Errors are those of Commit, but for what the kernel finds only when it walks the ruleset at the end,
 // such as a chain that rejects and can be reached from postrouting (Linux 6.18); Commit names the operation then.
 func (c *Conn) Check(b *Batch) error {
@@ -144,7 +144,7 @@ type outcome struct {
 	errs  []OpError
 }
 
-// answers collects what the kernel said. It is all there when send returns.
+// answers collects the kernel's answers, which are all there when send returns.
 func (c *Conn) answers(b *Batch, base uint32) (outcome, error) {
 	var a outcome
 	for {

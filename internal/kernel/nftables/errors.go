@@ -7,7 +7,7 @@ import (
 )
 
 // ErrOutcomeUnknown: the kernel's answer to a batch was lost, and someone else changed the ruleset at the same time, so
-// that nobody can tell whether the batch was applied. Read the table back.
+// that it is unknown whether the batch was applied. Read the table back.
 var ErrOutcomeUnknown = errors.New("nftables: answer lost, outcome of the transaction unknown")
 
 // ErrInterrupted: the ruleset changed during each of several attempts to read it.
@@ -21,7 +21,7 @@ type OpError struct {
 	Op     string // "add rule in chain twill/fw"
 	Index  int    // of the message in the batch; -1 for the transaction as a whole
 	Err    error  // the errno
-	Detail string // what the kernel said beyond that, or the element that failed
+	Detail string // the kernel's extended ack, or the element that failed
 	Offset uint32 // of the attribute that it disliked, within the message; zero: it did not say
 }
 
@@ -33,7 +33,7 @@ func (o OpError) Error() string {
 	return s
 }
 
-// Unwrap gives the errno.
+// Unwrap returns the errno.
 func (o OpError) Unwrap() error { return o.Err }
 
 func (e *BatchError) Error() string {

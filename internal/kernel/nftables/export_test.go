@@ -8,7 +8,7 @@ func (c *Conn) CommitWith(b *Batch, meanwhile func()) error {
 	if err != nil {
 		return err
 	}
-	return c.deaf(b, before, func() error {
+	return c.commitUnwatched(b, before, func() error {
 		meanwhile()
 		return c.commit(b, before)
 	})

@@ -89,7 +89,7 @@ type Cmp struct {
 	Reg  Reg
 }
 
-// Range asks whether a register is within From and To, both included (or, with Not, outside).
+// Range matches if a register is within From and To, both included (or, with Not, outside).
 type Range struct {
 	Not      bool
 	From, To []byte
@@ -102,7 +102,7 @@ type Bitwise struct {
 	Reg, Dst  Reg
 }
 
-// Lookup asks whether a register is in a set of the same table.
+// Lookup matches if a register is in a set of the same table.
 type Lookup struct {
 	Set string
 	Not bool
@@ -121,7 +121,7 @@ type LookupData struct {
 	Reg, Dst Reg
 }
 
-// In is a lookup in an anonymous set that lives and dies with its rule. Only Key, Interval and Data of Set count.
+// In is a lookup in an anonymous set, which exists as long as its rule. Only Key, Interval and Data of Set are used.
 // With Set.Data TypeVerdict it is a verdict map; with other data it loads Dst.
 type In struct {
 	Set      Set
@@ -201,7 +201,7 @@ const (
 	FibPresent FibFlags = 32 // the result is U32(1) or U32(0): whether there is a route
 )
 
-// FibResult is what a route lookup gives.
+// FibResult selects the result of a route lookup.
 type FibResult uint32
 
 // Results of Fib.
@@ -245,7 +245,7 @@ const (
 // ProhibitedICMPX is the code of RejectICMPX that says in both families: administratively prohibited.
 const ProhibitedICMPX uint8 = 3
 
-// Reject drops the packet and tells the sender. The kernel takes it in chains that only prerouting, input, forward and
+// Reject drops the packet and notifies the sender. The kernel takes it in chains that only prerouting, input, forward and
 // output lead to.
 type Reject struct {
 	Type uint32

@@ -238,7 +238,7 @@ func predecessor(b []byte) ([]byte, bool) {
 	return nil, false
 }
 
-// ordered says whether an interval starts before it ends, in each field.
+// ordered reports whether an interval starts before it ends, in each field.
 func ordered(t Type, first, last []byte) bool {
 	fields := t.Fields()
 	if len(fields) == 1 {

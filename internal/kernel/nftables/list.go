@@ -17,7 +17,7 @@ func (c *Conn) Outline(table string) (*Ruleset, error) { return c.list(table, fa
 func (c *Conn) list(table string, elements bool) (*Ruleset, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	rs, err := steady(c, func() (*Ruleset, error) { return c.listOnce(table, elements) }, (*Ruleset).Canonical)
+	rs, err := readConsistent(c, func() (*Ruleset, error) { return c.listOnce(table, elements) }, (*Ruleset).Canonical)
 	if err != nil {
 		return nil, fmt.Errorf("nftables: list table %s: %w", table, err)
 	}
@@ -88,7 +88,7 @@ func inline(x Expr, anonymous map[string]SetState) Expr {
 	return in
 }
 
-// dump asks for all objects of a kind of the inet family, and hands over the attributes of each message.
+// dump lists all objects of a kind of the inet family, and passes the attributes of each message to a function.
 func (c *Conn) dump(typ uint16, fill func(*encoder), f func(body []byte) error) error {
 	return c.dumpFamily(uint8(FamilyINet), typ, fill, func(m message) error {
 		if m.family != uint8(FamilyINet) {
@@ -311,7 +311,7 @@ func (c *Conn) readElements(s Set) ([]Element, error) {
 func (c *Conn) ListSet(table, set string) (SetState, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	st, err := steady(c, func() (SetState, error) { return c.listSetOnce(table, set) }, func(st SetState) string {
+	st, err := readConsistent(c, func() (SetState, error) { return c.listSetOnce(table, set) }, func(st SetState) string {
 		return (&Ruleset{Exists: true, Sets: []SetState{st}}).Canonical()
 	})
 	if err != nil {
@@ -322,7 +322,7 @@ func (c *Conn) ListSet(table, set string) (SetState, error) {
 
 func (c *Conn) listSetOnce(table, set string) (SetState, error) {
 	sets, err := c.readSets(table)
-	if errors.Is(err, errVanished) { // there is no such table
+	if errors.Is(err, errGone) { // there is no such table
 		return SetState{}, unix.ENOENT
 	}
 	if err != nil {

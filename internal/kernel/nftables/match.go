@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// IPv4Src loads the source address of an IPv4 packet; ask for the family first.
+// IPv4Src loads the source address of an IPv4 packet; match the family first.
 func IPv4Src() Payload { return Payload{Base: NetworkHeader, Offset: 12, Len: 4} }
 
 // IPv4Dst loads the destination address of an IPv4 packet.
@@ -18,7 +18,7 @@ func IPv6Src() Payload { return Payload{Base: NetworkHeader, Offset: 8, Len: 16}
 // IPv6Dst loads the destination address of an IPv6 packet.
 func IPv6Dst() Payload { return Payload{Base: NetworkHeader, Offset: 24, Len: 16} }
 
-// SrcPort loads the source port; ask for the protocol first.
+// SrcPort loads the source port; match the protocol first.
 func SrcPort() Payload { return Payload{Base: TransportHeader, Offset: 0, Len: 2} }
 
 // DstPort loads the destination port.
@@ -139,7 +139,7 @@ func SetMarkBits(set, clear uint32) []Expr {
 }
 
 // MatchPorts matches a port, loaded by SrcPort or DstPort, that is in one of the ranges (or, with not, in none).
-// Ask for the protocol first. No range at all matches nothing; with not, everything.
+// Match the protocol first. No range at all matches nothing; with not, everything.
 func MatchPorts(load Payload, ranges [][2]uint16, not bool) []Expr {
 	els := make([]Element, 0, len(ranges))
 	for _, r := range mergePorts(ranges) {

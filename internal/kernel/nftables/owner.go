@@ -27,7 +27,7 @@ const (
 
 const attrTableOwner = 7 // netlink port of the owner
 
-// OwnedError says that another socket owns the table, so that this one may only read it. Nothing was applied.
+// OwnedError means that another socket owns the table, so that this one may only read it. Nothing was applied.
 type OwnedError struct {
 	Table string
 	Port  uint32 // netlink port of the owner, as a rule its process id; zero: it has gone since
@@ -61,7 +61,7 @@ func (c *Conn) ownedBy(b *Batch, be *BatchError) error {
 	return be
 }
 
-// ProbeOwner asks whether the kernel takes tables with TableOwner and TablePersist, and changes nothing. If it does not,
+// ProbeOwner tests whether the kernel accepts tables with TableOwner and TablePersist, without changing anything. If it does not,
 // the error is a kernel.UnsupportedError.
 func (c *Conn) ProbeOwner() error {
 	b := NewBatch()
@@ -83,11 +83,11 @@ func (b *Batch) SetTableFlags(name string, flags TableFlags) {
 	e.end()
 }
 
-// understudy is the table that enforces while Remake replaces another. The kernel deletes it should we die.
-const understudy = "twill-understudy"
+// standbyTable is the table that enforces while Remake replaces another. The kernel deletes it if this process dies.
+const standbyTable = "twill-understudy"
 
 // Remake replaces a table by one with other flags and the same content, counters apart: the kernel has no other way to
-// give or take TablePersist. At each moment at least one table with that content is in force, and no other drops what
+// set or clear TablePersist. At each moment at least one table with that content is in force, and no other drops what
 // it would not. When it fails, the table is as it was.
 //
 // One transaction that deletes and adds cannot do that. From when the kernel turns to the new generation until it has
@@ -102,12 +102,12 @@ func (c *Conn) Remake(table string, flags TableFlags) error {
 	if !rs.Exists {
 		return fmt.Errorf("nftables: make table %s anew: %w", table, unix.ENOENT)
 	}
-	aside := Table{Name: understudy, Flags: TableOwner}
+	aside := Table{Name: standbyTable, Flags: TableOwner}
 	err = c.each(
-		// First the understudy. Its own policies, and those of the old table from now on, let everything through: the
+		// First the standby table. Its own policies, and those of the old table from now on, let everything through: the
 		// rules, which are all there, decide.
-		func(b *Batch) { b.PurgeTable(understudy); b.copyOf(rs, aside, true); b.policies(rs, true) },
-		func(b *Batch) { b.silence(rs, table) },
+		func(b *Batch) { b.PurgeTable(standbyTable); b.copyOf(rs, aside, true); b.policies(rs, true) },
+		func(b *Batch) { b.flushBaseChains(rs, table) },
 		func(b *Batch) {
 			b.DeleteTable(table)
 			b.copyOf(rs, Table{Name: table, Comment: rs.Table.Comment, Flags: flags}, false)
@@ -118,12 +118,12 @@ func (c *Conn) Remake(table string, flags TableFlags) error {
 		return err // the first step, of which nothing was done
 	}
 	if err != nil {
-		err = errors.Join(err, c.each(func(b *Batch) { b.silence(rs, table); b.baseRules(rs); b.policies(rs, false) }))
+		err = errors.Join(err, c.each(func(b *Batch) { b.flushBaseChains(rs, table); b.baseRules(rs); b.policies(rs, false) }))
 	}
-	return errors.Join(err, c.each(func(b *Batch) { b.silence(rs, understudy) }, func(b *Batch) { b.DeleteTable(understudy) }))
+	return errors.Join(err, c.each(func(b *Batch) { b.flushBaseChains(rs, standbyTable) }, func(b *Batch) { b.DeleteTable(standbyTable) }))
 }
 
-// Dissolve deletes a table of a family so that it drops nothing while it goes: to delete it at once has its chains without
+// Dissolve deletes a table of a family without dropping packets meanwhile: to delete it at once leaves its chains without
 // rules for a moment, in which their policy decides, and its verdict maps empty before its rules are gone (see Remake). What is
 // refused is an *OwnedError if another owns the table.
 func (c *Conn) Dissolve(family Family, table string) error {
@@ -139,7 +139,7 @@ func (c *Conn) Dissolve(family Family, table string) error {
 	}
 	return c.each(
 		func(b *Batch) { b.Family = family; b.policies(rs, true) },
-		func(b *Batch) { b.Family = family; b.silence(rs, table) },
+		func(b *Batch) { b.Family = family; b.flushBaseChains(rs, table) },
 		func(b *Batch) { b.Family = family; b.DeleteTable(table) },
 	)
 }
@@ -156,8 +156,8 @@ func (c *Conn) each(steps ...func(*Batch)) error {
 	return nil
 }
 
-// silence takes the rules from the base chains of a table that has those of rs, so that nothing in it is asked.
-func (b *Batch) silence(rs *Ruleset, table string) {
+// flushBaseChains removes the rules from the base chains of a table that has those of rs, so that none of its rules is evaluated.
+func (b *Batch) flushBaseChains(rs *Ruleset, table string) {
 	for _, ch := range rs.Chains {
 		if ch.Base != nil {
 			b.FlushChain(table, ch.Name)
@@ -165,7 +165,7 @@ func (b *Batch) silence(rs *Ruleset, table string) {
 	}
 }
 
-// baseRules gives the base chains their rules again.
+// baseRules adds the base chains' rules again.
 func (b *Batch) baseRules(rs *Ruleset) {
 	for _, ch := range rs.Chains {
 		if ch.Base == nil {

@@ -1,4 +1,4 @@
-// Package nftables is the door to the kernel's nftables: it writes netlink transactions, and reads tables back.
+// Package nftables writes nftables transactions over netlink, and reads tables back.
 //
 // A Batch collects operations; Conn.Commit sends it as one message and the kernel applies all of it or nothing. What
 // fails is named: a BatchError lists each operation with its errno. Conn.List reads a table back into the same values,

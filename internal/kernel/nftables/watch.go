@@ -24,14 +24,14 @@ const (
 	subsystemOfType = 8
 )
 
-// large is from how many bytes on a transaction of ours is made with its watcher deaf.
+// large is the size in bytes from which a transaction is committed with its watcher out of the group.
 const large = 16 << 10
 
-// Watcher hears of changes that others make.
+// Watcher receives changes that others make.
 type Watcher struct {
-	f      *os.File
-	buf    []byte
-	missed atomic.Bool // something may have gone by while it was deaf
+	f       *os.File
+	buf     []byte
+	overrun atomic.Bool // events may have been missed while it was out of the group
 }
 
 // Watch listens, in the network namespace of the calling thread, to all changes but those of own, which the kernel
@@ -61,11 +61,11 @@ func Watch(own *Conn) (*Watcher, error) {
 	return w, nil
 }
 
-// deaf commits with the watcher out of its group if the transaction is large:
+// commitUnwatched commits with the watcher out of its group if the transaction is large:
 // while anybody listens, the kernel makes a message of each element, which
 // costs more than the element itself [tried: two thirds of a first
 // transaction]. The generation tells whether somebody else came between.
-func (c *Conn) deaf(b *Batch, before uint32, commit func() error) error {
+func (c *Conn) commitUnwatched(b *Batch, before uint32, commit func() error) error {
 	if c.watcher == nil || b.Size() < large || c.watcher.listen(unix.NETLINK_DROP_MEMBERSHIP) != nil {
 		return commit()
 	}
@@ -77,7 +77,7 @@ func (c *Conn) deaf(b *Batch, before uint32, commit func() error) error {
 		applied = 0
 	}
 	if heard != nil || gerr != nil || after-before != applied {
-		c.watcher.missed.Store(true)
+		c.watcher.overrun.Store(true)
 		_ = c.watcher.f.SetReadDeadline(time.Unix(1, 0)) // wakes it; fails only once it is closed
 	}
 	return err
@@ -127,7 +127,7 @@ func (w *Watcher) Receive() ([]string, error) {
 		n, _, rerr = unix.Recvfrom(int(fd), w.buf, unix.MSG_TRUNC)
 		return !errors.Is(rerr, unix.EAGAIN)
 	})
-	if w.missed.Swap(false) || errors.Is(err, os.ErrDeadlineExceeded) {
+	if w.overrun.Swap(false) || errors.Is(err, os.ErrDeadlineExceeded) {
 		_ = w.f.SetReadDeadline(time.Time{})
 		return nil, ErrOverrun
 	}

@@ -1,4 +1,4 @@
-// Package onehop exchanges UDP datagrams with neighbours, and believes nobody from farther away.
+// Package onehop exchanges UDP datagrams with neighbours, and discards those from farther away by their TTL (RFC 5082).
 //
 // In: datagrams for a neighbour. They leave by its link and by no other, with the greatest TTL and before other traffic.
 // Out: datagrams that arrived with the greatest TTL, which no router has touched (RFC 5082), each with the link and the
@@ -31,13 +31,13 @@ const (
 	datagram            = 512 // longer ones are cut off
 )
 
-// From says where a datagram came from.
+// From is the source of a datagram.
 type From struct {
 	Addr netip.Addr
 	Link int // the link's index
 }
 
-// Receiver hears what neighbours send to one port. One goroutine may use it; any may Wake it.
+// Receiver receives what neighbours send to one port. It must be used by one goroutine; any may Wake it.
 //
 // It waits in Go's poller and not in a system call: each call that blocks wakes the runtime's monitor, which then looks
 // around for a millisecond and costs ten times what the packet does.
@@ -59,7 +59,7 @@ type Receiver struct {
 // BadTTL is how many datagrams came from farther away.
 func (r *Receiver) BadTTL() uint64 { return r.badTTL.Load() }
 
-// Listen hears both families, or IPv4 alone where the kernel has no other.
+// Listen receives both families, or IPv4 alone where the kernel has no IPv6.
 func Listen(port uint16) (*Receiver, error) {
 	fd, err := listen6(port)
 	if errors.Is(err, unix.EAFNOSUPPORT) {
@@ -127,7 +127,7 @@ func (r *Receiver) Close() error { return r.file.Close() }
 func (r *Receiver) Wake() {
 	r.mu.Lock()
 	r.woken = true
-	_ = r.file.SetReadDeadline(time.Unix(1, 0)) // it is closed: then nobody waits
+	_ = r.file.SetReadDeadline(time.Unix(1, 0)) // an error means that it is closed
 	r.mu.Unlock()
 	select {
 	case r.wakeFD <- struct{}{}:
@@ -179,7 +179,7 @@ func (r *Receiver) Receive() ([]byte, From, bool) {
 	return r.buf[:n], r.from, true
 }
 
-// next takes in a datagram from one hop away. It reports whether there was none and the socket has to be waited for.
+// next receives a datagram from one hop away. It reports whether there was none and the caller must wait.
 func (r *Receiver) next(fd int) (none bool) {
 	for {
 		n, cn, _, from, err := unix.Recvmsg(fd, r.buf[:], r.control[:], 0)
@@ -188,7 +188,7 @@ func (r *Receiver) next(fd int) (none bool) {
 			return true
 		case err == unix.EINTR:
 			continue
-		case err != nil: // what the socket remembers of an earlier datagram, and forgets by telling
+		case err != nil: // a pending ICMP error of an earlier datagram, cleared by reading it
 			return false
 		}
 		link, ttl := arrival(r.control[:cn])
@@ -283,7 +283,7 @@ func dial(link int, from, to netip.AddrPort) (*Sender, error) {
 	return &Sender{fd, dst}, nil
 }
 
-// Send sends a datagram, or says why the kernel would not.
+// Send sends a datagram.
 func (s *Sender) Send(b []byte) error {
 	return os.NewSyscallError("sendto", unix.Sendto(s.fd, b, unix.MSG_DONTWAIT, s.to))
 }

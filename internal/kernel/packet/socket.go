@@ -111,7 +111,7 @@ func (h *Host) Send(p Packet) error {
 	} else {
 		err = unix.Sendto(h.v6, ip, 0, &unix.SockaddrInet6{Addr: p.Dst.As16()})
 	}
-	if err != nil && err != unix.EPERM { // which the kernel says of what an output rule drops
+	if err != nil && err != unix.EPERM { // the kernel's error for what an output rule drops
 		return fmt.Errorf("send to %s: %w", p.Dst, err)
 	}
 	return nil

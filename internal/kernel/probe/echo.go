@@ -1,4 +1,4 @@
-// Package probe asks other hosts on the wire: does a packet of this size reach them, does another have this address.
+// Package probe probes other hosts: whether a packet of a size reaches them, and whether another host has an address.
 //
 // In: addresses and links. Out: what was answered in time. Probes go out of the network namespace of the calling thread,
 // see netns; they need root.
@@ -19,7 +19,7 @@ import (
 // ErrNoReply: nothing came back in time.
 var ErrNoReply = errors.New("no answer")
 
-// ErrTooLarge: this host, or a router on the way that says so, does not forward packets of that size.
+// ErrTooLarge: this host, or a router on the path by ICMP, does not forward packets of that size.
 var ErrTooLarge = errors.New("larger than the way takes")
 
 const (

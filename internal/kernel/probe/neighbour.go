@@ -21,15 +21,15 @@ const (
 	ethernet           = 14
 )
 
-// Link is the link to ask on.
+// Link is the link to probe on.
 type Link struct {
 	Index int
 	MAC   string // ours
 }
 
-// Holder asks on a link who else has an address: with an ARP probe (RFC 5227), or a neighbour solicitation as of
-// duplicate address detection (RFC 4862). Neither claims the address, so nobody's tables change. It returns the MAC of
-// the one who answers, or nothing.
+// Holder probes on a link whether another host has an address: with an ARP probe (RFC 5227), or a neighbour solicitation as of
+// duplicate address detection (RFC 4862). Neither claims the address, so no neighbour table changes. It returns the MAC of
+// the host that replies, or nil.
 func Holder(l Link, addr netip.Addr, within time.Duration) (string, error) {
 	mac, err := net.ParseMAC(l.MAC)
 	if err != nil || len(mac) != 6 {
@@ -79,7 +79,7 @@ func openLink(index, proto int) (int, error) {
 	return fd, nil
 }
 
-// arpProbe asks for an address without giving one of ours.
+// arpProbe is a request with an unspecified sender address.
 func arpProbe(mac net.HardwareAddr, addr netip.Addr) []byte {
 	b := append(bytes.Repeat([]byte{0xff}, 6), mac...)
 	b = binary.BigEndian.AppendUint16(b, unix.ETH_P_ARP)
@@ -88,7 +88,7 @@ func arpProbe(mac net.HardwareAddr, addr netip.Addr) []byte {
 	return append(append(b, make([]byte, 6)...), addr.AsSlice()...)
 }
 
-// arpSender is who says in an ARP message that it has an address.
+// arpSender returns the MAC that an ARP message announces for an address.
 func arpSender(b []byte) (netip.Addr, net.HardwareAddr) {
 	if len(b) < ethernet+28 {
 		return netip.Addr{}, nil
@@ -98,7 +98,7 @@ func arpSender(b []byte) (netip.Addr, net.HardwareAddr) {
 	return at, net.HardwareAddr(b[8:14])
 }
 
-// solicitation asks for an address from the unspecified one.
+// solicitation is a neighbour solicitation from the unspecified address.
 func solicitation(mac net.HardwareAddr, addr netip.Addr) []byte {
 	a := addr.As16()
 	group := [16]byte{0: 0xff, 1: 0x02, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]}
@@ -113,7 +113,7 @@ func solicitation(mac net.HardwareAddr, addr netip.Addr) []byte {
 	return append(b, icmp...)
 }
 
-// advertiser is who says in a neighbour advertisement that it has an address.
+// advertiser returns the MAC that a neighbour advertisement announces for an address.
 func advertiser(b []byte) (netip.Addr, net.HardwareAddr) {
 	const icmp = ethernet + ip6Header
 	if len(b) < icmp+24 || b[ethernet+6] != unix.IPPROTO_ICMPV6 || b[icmp] != advertise {

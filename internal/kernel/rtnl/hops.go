@@ -78,7 +78,7 @@ func parseHops(b []byte) Hops {
 // Lookup returns the route by which the host sends to an address: its link, and its gateway if it has one. It is
 // ErrNotFound if there is none that leads to another host.
 func (h *Handle) Lookup(to netip.Addr) (Hop, error) {
-	rs, err := h.loose.RouteGet(to.AsSlice())
+	rs, err := h.nonStrict.RouteGet(to.AsSlice())
 	if err != nil {
 		return Hop{}, wrap(err, "look up %s", to)
 	}
@@ -93,7 +93,7 @@ func (h *Handle) Lookup(to netip.Addr) (Hop, error) {
 // RouteTo returns the route by which the host sends to an address, also one of its own: its Source is what it sends
 // from. Nothing is sent. It is ErrNotFound if there is none.
 func (h *Handle) RouteTo(to netip.Addr) (Route, error) {
-	rs, err := h.loose.RouteGet(to.AsSlice())
+	rs, err := h.nonStrict.RouteGet(to.AsSlice())
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL):
 		return Route{}, fmt.Errorf("route to %s: %w (%w)", to, ErrNotFound, err)

@@ -16,7 +16,7 @@ type Link struct {
 	Kind   string // veth, bridge, device, …
 	MAC    string // empty if it has none
 	MTU    int
-	Alias  string // for people and for who made it; the kernel does not care
+	Alias  string // a text for its creator; without effect in the kernel
 	Master int    // the index of its bridge, or 0
 	Peer   int    // of a veth, the index of its other end, in that end's namespace
 	Up     bool   // administratively
@@ -71,7 +71,7 @@ func (h *Handle) SetMTU(index, mtu int) error {
 	return wrap(h.nl.LinkSetMTU(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, mtu), "link %d: mtu %d", index, mtu)
 }
 
-// SetAlias gives a link a text of at most 255 bytes.
+// SetAlias sets a link's alias, at most 255 bytes.
 func (h *Handle) SetAlias(index int, text string) error {
 	return wrap(h.nl.LinkSetAlias(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, text), "alias of link %d", index)
 }
@@ -120,8 +120,8 @@ type Addr struct {
 	// LinkScope: it is good on this link only, so that the kernel does not choose it as source for others.
 	LinkScope bool
 	Tentative bool // IPv6 is still asking whether another has it; nothing answers yet
-	Duplicate bool // IPv6 has asked, and another has it
-	Passing   bool // IPv6: temporary, for privacy, or deprecated; another takes its place
+	Duplicate bool // duplicate address detection failed
+	Transient bool // IPv6: temporary, for privacy, or deprecated; another takes its place
 }
 
 // mark takes over the kernel's flags (IFA_F_…).
@@ -129,7 +129,7 @@ func (a *Addr) mark(flags uint32) {
 	a.Tentative = flags&unix.IFA_F_TENTATIVE != 0
 	a.Duplicate = flags&unix.IFA_F_DADFAILED != 0
 	// The flag of temporary addresses is that of secondary ones in IPv4.
-	a.Passing = flags&unix.IFA_F_DEPRECATED != 0 || a.Prefix.Addr().Is6() && flags&unix.IFA_F_TEMPORARY != 0
+	a.Transient = flags&unix.IFA_F_DEPRECATED != 0 || a.Prefix.Addr().Is6() && flags&unix.IFA_F_TEMPORARY != 0
 }
 
 // Addrs returns all addresses of all links.

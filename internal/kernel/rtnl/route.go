@@ -16,7 +16,7 @@ type Route struct {
 	Link     int        // the index of the link it leads to; 0 for a blackhole
 	Gateway  netip.Addr // the zero value: the destination is on the link
 	Source   netip.Addr // what local processes send from; the zero value leaves it to the kernel
-	OnLink   bool       // the gateway is on the link, although no other route says so
+	OnLink   bool       // the gateway is on the link, although no route covers it
 	Protocol int        // who made it: see kernel.RouteProtocolAgent
 	Metric   int        // 0 is the family's default, which for IPv6 the kernel shows as 1024
 	Table    int        // 0 is main
@@ -36,7 +36,7 @@ const (
 
 const defaultMetric6 = 1024
 
-// RouteFilter says which routes to list. Zero fields match all.
+// RouteFilter selects routes to list. Zero fields match all.
 type RouteFilter struct {
 	Protocol int
 	Table    int // zero is main
@@ -196,12 +196,12 @@ type Neighbour struct {
 
 // Neighbours lists the entries of both families, without proxies.
 func (h *Handle) Neighbours() ([]Neighbour, error) {
-	return h.neighbours(h.loose.NeighList)
+	return h.neighbours(h.nonStrict.NeighList)
 }
 
 // Proxies lists the addresses for which the host answers.
 func (h *Handle) Proxies() ([]Neighbour, error) {
-	return h.neighbours(h.loose.NeighProxyList)
+	return h.neighbours(h.nonStrict.NeighProxyList)
 }
 
 func (h *Handle) neighbours(list func(link, family int) ([]netlink.Neigh, error)) ([]Neighbour, error) {

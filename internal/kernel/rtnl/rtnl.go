@@ -1,7 +1,7 @@
-// Package rtnl is the door to routing netlink: links, addresses, routes and neighbours.
+// Package rtnl reads and changes links, addresses, routes and neighbours over routing netlink.
 //
 // In and out: values of [netip] and of this package. A [Handle] belongs to the namespace in which it was opened, and any
-// goroutine may use it. Nothing is ever replaced: what exists already is [ErrExists], so that nobody's route is stolen.
+// goroutine may use it. Nothing is ever replaced: what exists already is [ErrExists], so that no foreign route is overwritten.
 package rtnl
 
 import (
@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What callers ask about with errors.Is.
+// Errors for errors.Is.
 var (
 	ErrExists   = errors.New("exists already")
 	ErrNotFound = errors.New("does not exist")
@@ -27,13 +27,13 @@ var (
 	ErrOverrun = errors.New("events were lost")
 )
 
-// Handle is an open door to one namespace.
+// Handle has the netlink sockets of one namespace.
 type Handle struct {
 	nl *netlink.Handle
-	// loose does without strict checks, for neighbour dumps: the library sends their padding as it finds it in memory,
+	// nonStrict does without strict checks, for neighbour dumps: the library sends their padding as it finds it in memory,
 	// and a strict kernel answers now and then "invalid argument" [tried].
-	loose *netlink.Handle
-	ns    *netns.Handle
+	nonStrict *netlink.Handle
+	ns        *netns.Handle
 }
 
 // Open opens a handle in the namespace of the calling thread.
@@ -62,7 +62,7 @@ func open(ns *netns.Handle) (*Handle, error) {
 		nl.Close()
 		return nil, errors.Join(fmt.Errorf("rtnetlink: %w", err), ns.Close())
 	}
-	h := &Handle{nl: nl, loose: loose, ns: ns}
+	h := &Handle{nl: nl, nonStrict: loose, ns: ns}
 	// With it the kernel filters dumps, which is ten times faster than to filter here.
 	if err := nl.SetStrictCheck(true); err != nil {
 		h.Close()
@@ -74,14 +74,14 @@ func open(ns *netns.Handle) (*Handle, error) {
 // Close closes the handle.
 func (h *Handle) Close() {
 	h.nl.Close()
-	h.loose.Close()
+	h.nonStrict.Close()
 	_ = h.ns.Close()
 }
 
 // Namespace is the namespace of the handle; it is closed with it.
 func (h *Handle) Namespace() *netns.Handle { return h.ns }
 
-// wrap says what failed, and makes the errno one of ours where callers ask for it. It keeps the errno's own words.
+// wrap adds the operation, and one of our errors where callers test for it. It keeps the errno's text.
 func wrap(err error, what string, args ...any) error {
 	if err == nil {
 		return nil

@@ -130,7 +130,7 @@ func TestAddressesSayIfTheyAreForUse(t *testing.T) {
 	}
 	passing := map[string]bool{}
 	for _, a := range addrs {
-		passing[a.Prefix.String()] = a.Passing
+		passing[a.Prefix.String()] = a.Transient
 	}
 	for p, want := range map[string]bool{"2001:db8::1/64": false, "2001:db8::2/64": true, "192.0.2.1/24": false, "192.0.2.2/24": false} {
 		if got, there := passing[p]; !there || got != want {

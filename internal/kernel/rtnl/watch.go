@@ -36,7 +36,7 @@ type Event struct {
 	Gone  bool // else it is new, or has changed
 }
 
-// Conf is a change of those settings of an interface that the kernel tells of;
+// Conf is a change of those settings of an interface for which the kernel sends events;
 // what did not change is -1 (linux/netconf.h).
 type Conf struct {
 	Link                             int // -1: all interfaces, and new ones
@@ -118,7 +118,7 @@ func (w *Watcher) Receive() ([]Event, error) {
 		return nil, wrap(rerr, "watch")
 	}
 	if a, ok := from.(*unix.SockaddrNetlink); !ok || a.Pid != 0 {
-		return nil, nil // another process; only the kernel is believed
+		return nil, nil // from another process: only the kernel is trusted
 	}
 	msgs, err := syscall.ParseNetlinkMessage(w.buf[:n])
 	if err != nil {

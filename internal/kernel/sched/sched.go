@@ -1,6 +1,6 @@
-// Package sched asks the kernel for processor time.
+// Package sched sets real-time scheduling for this process.
 //
-// In: that this process must not wait for others. Out: it does not, or an error that says why not.
+// In: nothing. Out: all threads of the process are scheduled before those of others, or an error says why not.
 package sched
 
 import (

@@ -1,4 +1,4 @@
-// Package sysctl is the door to /proc/sys/net of one namespace.
+// Package sysctl reads and writes /proc/sys/net of one namespace.
 //
 // In: a path below /proc/sys/net, such as "ipv4/conf/eth0/rp_filter", and a value. Out: the value, or [ErrNotFound].
 //
@@ -83,7 +83,7 @@ func (h *Handle) Set(path, value string) (changed bool, err error) {
 	return len(written) > 0, err
 }
 
-// SetAll writes settings in their order, stops at the first error, and says which it changed.
+// SetAll writes settings in their order, stops at the first error, and returns those that it changed.
 func (h *Handle) SetAll(settings []Setting) (changed []string, err error) {
 	err = h.ns.Do(func() error {
 		for _, s := range settings {

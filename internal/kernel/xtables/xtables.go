@@ -1,4 +1,4 @@
-// Package xtables is the door to iptables, of both backends: "legacy" (the kernel's ip_tables) and "nft" (iptables' own
+// Package xtables reads and restores iptables rules, of both backends: "legacy" (the kernel's ip_tables) and "nft" (iptables' own
 // chains in nf_tables).
 //
 // In: the network namespace of the calling thread. Out: the chains of legacy tables, which the kernel says itself, and the
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Backend is who keeps the rules.
+// Backend is where the rules are kept.
 type Backend string
 
 // Backends, as iptables names them.
@@ -36,7 +36,7 @@ const (
 // ErrNoProgram: iptables is not installed, or not for that backend.
 var ErrNoProgram = errors.New("the program is not installed")
 
-// ErrNotIPTables: in a table of backend nft somebody put what iptables has no words for, by other means. It leaves out such
+// ErrNotIPTables: a table of backend nft has rules that iptables cannot express. It leaves out such
 // rules, or all of the table, and ends without an error.
 var ErrNotIPTables = errors.New("iptables cannot read what somebody put there with nft")
 

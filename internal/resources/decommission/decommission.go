@@ -68,7 +68,7 @@ func Look(ctx context.Context, s datastore.Store, node string) (*Holdings, error
 	case !errors.Is(err, datastore.ErrNotFound):
 		return nil, err
 	}
-	v, err := ipam.New(s, ipam.Config{}).Look(ctx)
+	v, err := ipam.New(s, ipam.Config{}).ReadSurvey(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (h *Holdings) Loss() (what []string, refs []api.Ref) {
 	return what, refs
 }
 
-// Done is told of each thing that was deleted: a resource, or an address or block in words.
+// Done is called for each deleted object: a resource, or a description of an address or block.
 type Done func(ref api.Ref, words string)
 
 // Delete deletes the node and all that hangs on it, in the order that the package's comment gives. A resource that was changed

@@ -66,7 +66,7 @@ func cluster(t *testing.T) storetest.InMemory {
 // borrow gives n2 an address of n1's block, and an endpoint with it.
 func borrow(t *testing.T, a *ipam.Allocator, resource func(key, spec string)) {
 	t.Helper()
-	v, err := a.Look(t.Context())
+	v, err := a.ReadSurvey(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func deleteNode(t *testing.T, s storetest.InMemory, node string) error {
 // leaks are what a check finds. Only the tunnels of our nodes, which have no tunnel in their spec, are to be expected.
 func leaks(t *testing.T, s storetest.InMemory) (out []string) {
 	t.Helper()
-	v, err := ipam.New(s, ipam.Config{}).Look(t.Context())
+	v, err := ipam.New(s, ipam.Config{}).ReadSurvey(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestACrashAtAnyCallLeavesWhatIsFoundAndRepeated(t *testing.T) {
 func repairHandles(t *testing.T, s datastore.Store) {
 	t.Helper()
 	a := ipam.New(s, ipam.Config{})
-	v, err := a.Look(t.Context())
+	v, err := a.ReadSurvey(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

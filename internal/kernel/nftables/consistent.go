@@ -9,16 +9,16 @@ import (
 // attempts to read what keeps changing.
 const attempts = 10
 
-// dumps that gather makes at most where enough tells that something is missing. On a busy machine the two who take turns,
-// who reads and who changes, may fall into step, and the same place be passed over many times.
+// dumps that gather makes at most while enough reports that something is missing. On a busy machine reader and writer
+// may run in lockstep, so that the same entry is missed many times.
 const dumps = 40
 
-// steady reads something of one table until it is known to have been so at one moment. There are two proofs: nobody
+// readConsistent reads something of one table until it is known to have been so at one moment. There are two proofs: nobody
 // changed anything while it was read (the generation, which counts the changes of all tables of the namespace), or two
 // reads, one after the other, found the same, so that all of it was so when the first ended. The second holds however
 // often others change their tables; text must tell apart whatever matters. What changes itself all the time is
 // ErrInterrupted.
-func steady[T any](c *Conn, read func() (T, error), text func(T) string) (T, error) {
+func readConsistent[T any](c *Conn, read func() (T, error), text func(T) string) (T, error) {
 	var none T
 	last, known := "", false
 	for range attempts {
@@ -27,7 +27,7 @@ func steady[T any](c *Conn, read func() (T, error), text func(T) string) (T, err
 			return none, err
 		}
 		x, err := read()
-		if errors.Is(err, errDumpInterrupted) || errors.Is(err, errVanished) {
+		if errors.Is(err, errDumpInterrupted) || errors.Is(err, errGone) {
 			known = false
 			continue
 		}
@@ -50,8 +50,8 @@ func steady[T any](c *Conn, read func() (T, error), text func(T) string) (T, err
 	return none, ErrInterrupted
 }
 
-// errVanished: what was just listed is no longer there. The next attempt sees what is.
-var errVanished = errors.New("it went away while it was read")
+// errGone: an object that was just listed no longer exists. The next attempt lists again.
+var errGone = errors.New("it was deleted while it was read")
 
 // ofTable is for dumps that the kernel confines to one table: their place in it is not moved by what happens to others,
 // so that nothing of it is passed over. That something changed meanwhile is steady's to judge.
@@ -60,7 +60,7 @@ func ofTable(err error) error {
 	case errors.Is(err, errDumpInterrupted):
 		return nil
 	case errors.Is(err, unix.ENOENT):
-		return errVanished
+		return errGone
 	}
 	return err
 }

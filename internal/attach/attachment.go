@@ -14,8 +14,8 @@ import (
 	"github.com/twillnet/twill/internal/ipam"
 )
 
-// attachment is the way of one endpoint into the datastore and the kernel. Both are begun as soon as its addresses are chosen:
-// the datastore says yes or no to addresses and endpoint together, while its routes and policy come into force.
+// attachment is one endpoint on its way into the datastore and the kernel. Both begin as soon as its addresses are chosen:
+// addresses and endpoint are written in one transaction, while its routes and policy come into force.
 type attachment struct {
 	s        *Server
 	request  wire.Request
@@ -26,18 +26,18 @@ type attachment struct {
 	kv       api.Update
 	forced   chan error
 	cancel   context.CancelFunc
-	old      string // the handle of whom it replaces
+	old      string // the handle of the endpoint that it replaces
 }
 
 func (s *Server) attachment(ctx context.Context, r wire.Request) *attachment {
 	b := &attachment{s: s, request: r, profiles: sync.OnceValues(func() ([]api.Update, error) { return s.profiles(ctx, r) })}
-	go func() { _, _ = b.profiles() }() // begin asks for them
+	go func() { _, _ = b.profiles() }() // begin reads them
 	b.extraOps.Make = func(ctx context.Context, addrs []ipam.Address) (api.Update, error) {
 		again := b.endpoint != nil
 		if err := b.begin(ctx, plain(addrs)); err != nil || !again {
 			return b.kv, err
 		}
-		// Perhaps it was not an address that another had first, but there is an endpoint of this name.
+		// The conflict may be about the endpoint's name, not about an address.
 		var err error
 		b.kv.Revision, b.old, err = s.known(ctx, r, b.endpoint)
 		return b.kv, err
@@ -45,7 +45,7 @@ func (s *Server) attachment(ctx context.Context, r wire.Request) *attachment {
 	return b
 }
 
-// begin brings the endpoint into force, as if it were in the datastore.
+// begin passes the endpoint to calc as if it were in the datastore.
 func (b *attachment) begin(ctx context.Context, addrs []netip.Addr) (err error) {
 	b.stop()
 	if b.endpoint, err = b.s.endpoint(b.request, addrs); err != nil {
@@ -62,7 +62,7 @@ func (b *attachment) begin(ctx context.Context, addrs []netip.Addr) (err error) 
 	if err := b.s.know(ctx, b.kv.Key); err != nil {
 		return err
 	}
-	ctx, b.cancel = context.WithTimeout(ctx, patience)
+	ctx, b.cancel = context.WithTimeout(ctx, kernelTimeout)
 	id := intent.EndpointID{Kind: intent.Workload, Namespace: b.endpoint.Metadata.Namespace, Name: b.endpoint.Metadata.Name}
 	b.s.cfg.Kernel.Announce(b.kv.Key, b.endpoint.Spec.InterfaceName)
 	forced := make(chan error, 1)
@@ -77,7 +77,7 @@ func (b *attachment) begin(ctx context.Context, addrs []netip.Addr) (err error) 
 	return nil
 }
 
-// stop ends what begin began; the kernel stays as it is.
+// stop cancels what begin started; the kernel stays as it is.
 func (b *attachment) stop() {
 	if b.cancel != nil {
 		b.cancel()
@@ -105,7 +105,7 @@ func (b *attachment) complete(ctx context.Context, addrs []netip.Addr) error {
 	return err
 }
 
-// undo takes back an endpoint that was begun.
+// undo withdraws an endpoint after begin.
 func (b *attachment) undo(ctx context.Context) error {
 	b.stop()
 	if b.endpoint == nil || b.kv.Key == "" {
@@ -114,7 +114,7 @@ func (b *attachment) undo(ctx context.Context) error {
 	return b.s.remove(ctx, b.endpoint)
 }
 
-// known is the revision of what the datastore has under an endpoint's name, zero if nothing, and its container's handle.
+// known returns the revision of the endpoint in the datastore, zero if there is none, and its container's handle.
 func (s *Server) known(ctx context.Context, r wire.Request, w *api.WorkloadEndpoint) (revision api.Revision, old string, err error) {
 	had, was, err := s.stored(ctx, w)
 	switch {

@@ -30,6 +30,7 @@ const (
 type Install struct {
 	Exe    string                                                     // the binary to install; empty: this one
 	Root   string                                                     // what is to be the root directory; empty: the host's own
+	Data   []string                                                   // where the node kept its data, besides /var/lib/twill and what its unit names
 	Env    []string                                                   // NAME=value lines that the environment file is to have; others in it stay
 	DryRun bool                                                       // only say what would be done
 	Start  bool                                                       // have systemd start it now, and at each boot
@@ -97,7 +98,7 @@ func (i Install) Install(ctx context.Context) error {
 	return i.tell(ctx, "restart", nodeUnit) // also of one that runs: this may be an upgrade, and no packet is lost
 }
 
-// Uninstall takes back what Install did. The datastore's data stays unless purge.
+// Uninstall takes back what Install did. What daemons kept in their data directories, the datastore's data above all, stays unless purge.
 func (i Install) Uninstall(ctx context.Context, purge bool) error {
 	rec, err := i.recorded()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -106,6 +107,7 @@ func (i Install) Uninstall(ctx context.Context, purge bool) error {
 	if err != nil {
 		return err
 	}
+	dirs := i.dataDirs() // while the unit is there
 	if err := i.tell(ctx, "disable", "--now", nodeUnit, bootUnit); err != nil {
 		return err
 	}
@@ -129,21 +131,13 @@ func (i Install) Uninstall(ctx context.Context, purge bool) error {
 	if err := i.remove(journal); err != nil {
 		return err
 	}
-	if purge {
-		i.say("remove %s", i.Root+stateDir)
-		if !i.DryRun {
-			if err := os.RemoveAll(i.Root + stateDir); err != nil {
-				return err
-			}
-		}
+	if err := i.data(dirs, purge); err != nil {
+		return err
 	}
 	for _, d := range slices.Backward(rec.Dirs) {
 		if !i.DryRun && os.Remove(i.Root+d) == nil {
 			i.say("remove %s", i.Root+d)
 		}
-	}
-	if _, err := os.Stat(i.Root + stateDir + "/etcd"); err == nil {
-		i.say("%s stays: it is the datastore. --purge removes it too", i.Root+stateDir+"/etcd")
 	}
 	return nil
 }

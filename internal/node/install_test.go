@@ -166,6 +166,63 @@ func TestTheDatastoreStaysUnlessPurged(t *testing.T) {
 	}
 }
 
+// TestPurgeFindsTheDataWhereItIs: in the directory that the unit names, and only what is ours there.
+func TestPurgeFindsTheDataWhereItIs(t *testing.T) {
+	files := func(in Install, names ...string) {
+		t.Helper()
+		for _, name := range names {
+			if err := errors.Join(os.MkdirAll(in.Root+filepath.Dir(name), 0o755), os.WriteFile(in.Root+name, []byte("x"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const dropIn = "/etc/systemd/system/twill-node.service.d/dir.conf"
+	for _, tt := range []struct {
+		name, exec string
+		data       []string // by flag
+		ours       []string
+		others     []string
+	}{
+		{name: "the usual one, in which others have put something", ours: []string{"/var/lib/twill/nodename", "/var/lib/twill/etcd/x"}, others: []string{"/var/lib/twill/notes.txt"}},
+		{name: "one that the unit names", exec: "/usr/local/bin/twill node --data-dir /srv/twill --bgp=bird", ours: []string{"/srv/twill/nodename", "/srv/twill/bgp-plan.json", "/srv/twill/etcd/member-data/x"}, others: []string{"/srv/x"}},
+		{name: "in another form", exec: `/usr/local/bin/twill node --data-dir="/srv/twill"`, ours: []string{"/srv/twill/nodename"}, others: []string{"/srv/x"}},
+		{name: "one that is named by hand", data: []string{"/srv/twill/"}, ours: []string{"/srv/twill/nodename"}, others: []string{"/srv/x"}},
+		{name: "one that others use", exec: "/usr/local/bin/twill node --data-dir /srv", ours: []string{"/srv/nodename", "/srv/bgp-plan.json"}, others: []string{"/srv/etcd/member/x", "/srv/cni/x"}},
+		{name: "one in which no node of ours was", exec: "/usr/local/bin/twill node --data-dir /srv", others: []string{"/srv/bgp-plan.json", "/srv/etcd/x"}},
+		{name: "one that is none", exec: "/usr/local/bin/twill node --data-dir .", others: []string{"/srv/nodename"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in, _, _ := host(t)
+			in.Data = tt.data
+			if err := in.Install(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			files(in, dropIn)
+			if err := os.WriteFile(in.Root+dropIn, []byte("[Service]\nExecStart=\nExecStart="+tt.exec+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			files(in, append(tt.ours, tt.others...)...)
+			if err := in.Uninstall(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+			left := tree(t, in.Root)
+			for _, f := range tt.ours {
+				if _, there := left[f]; there {
+					t.Errorf("%s is left", f)
+				}
+			}
+			for _, f := range tt.others {
+				if _, there := left[f]; !there {
+					t.Errorf("%s is gone, which is not ours", f)
+				}
+			}
+			if _, there := left["/srv/twill"]; there {
+				t.Error("an empty directory of ours is left")
+			}
+		})
+	}
+}
+
 func TestADryRunChangesNothing(t *testing.T) {
 	in, out, told := host(t)
 	before := tree(t, in.Root)

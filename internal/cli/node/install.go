@@ -92,7 +92,9 @@ func (c *command) uninstallCmd() *cobra.Command {
 back the kernel's settings as they were before "node install", and remove the
 files that it wrote. Workloads' interfaces stay, and are not guarded any more.
 
-The data of an embedded datastore stays unless --purge is given.
+What the daemons kept, the data of an embedded datastore above all, stays unless
+--purge is given. It is looked for in /var/lib/twill, where the unit's --data-dir
+says, and where this command's does.
 
 Exit code: 0 removed, 1 it could not be done, or nothing was installed, 2 usage.`,
 		Example: "  twill node uninstall --dry-run\n  twill node uninstall --purge",
@@ -109,7 +111,8 @@ Exit code: 0 removed, 1 it could not be done, or nothing was installed, 2 usage.
 	}
 	f := cmd.Flags()
 	f.BoolVar(&in.DryRun, "dry-run", false, "only say what would be done")
-	f.BoolVar(&purge, "purge", false, "remove the datastore's data too")
+	f.BoolVar(&purge, "purge", false, "remove the datastore's data too, and all else that the daemons kept")
+	f.StringSliceVar(&in.Data, "data-dir", nil, "where the node kept its data, besides /var/lib/twill and what its unit says")
 	f.StringVar(&in.Root, "root", "", "the directory into which it was installed")
 	return cmd
 }

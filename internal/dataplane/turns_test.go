@@ -155,6 +155,39 @@ func TestAFailureIsLoggedAtThePaceOfItsRetries(t *testing.T) {
 	}
 }
 
+// owned is an error that lasts until somebody else has gone.
+type owned struct{ error }
+
+func (owned) RetryWithin() time.Duration { return time.Second }
+
+// TestWhoWaitsForSomebodyElseIsTriedOftenAndLoggedSeldom: what is wrapped in other errors counts, too, and once it is over, in force is all.
+func TestWhoWaitsForSomebodyElseIsTriedOftenAndLoggedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &journal{}
+		nft := &fake{name: "nft", j: j, stamps: true, errs: slices.Repeat([]error{fmt.Errorf("table: %w", owned{errors.New("another's")})}, 600)}
+		var log bytes.Buffer
+		run(t, Config{Policy: nft, Resync: -1, Log: slog.New(slog.NewTextHandler(&log, nil))}, j, func(b *bench) {
+			b.batches <- endpoint()
+			pass(10 * time.Minute)
+			tries := 0
+			for _, line := range j.lines {
+				if strings.Contains(line, "apply") {
+					tries++
+				}
+			}
+			if lines := strings.Count(log.String(), "\n"); tries < 590 || lines < 5 || lines > 15 {
+				t.Errorf("%d tries in ten minutes, %d lines of log:\n%s", tries, lines, log.String())
+			}
+			nft.errs = nil
+			pass(time.Second)
+			synctest.Wait()
+			if o, told := b.told[endpointKey]; !told || o.Err != nil {
+				t.Errorf("a second after the other has gone: %+v", o)
+			}
+		})
+	})
+}
+
 // rounds is an Observer that keeps what the last round said.
 type rounds struct{ settled *bool }
 

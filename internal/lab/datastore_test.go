@@ -17,6 +17,7 @@ type aloneHost struct {
 	t      *testing.T
 	exe    string
 	dir    string // of its data
+	log    string // file of what it and its daemons say
 	extras []string
 	node   *exec.Cmd
 }
@@ -24,18 +25,24 @@ type aloneHost struct {
 // newAloneHost runs it once its network is as a command makes it.
 func newAloneHost(t *testing.T, network string, environment ...string) *aloneHost {
 	t.Helper()
-	h := &aloneHost{t: t, exe: testBinary(t), dir: t.TempDir(), extras: environment}
+	h := &aloneHost{t: t, exe: testBinary(t), dir: t.TempDir(), log: filepath.Join(t.TempDir(), "log"), extras: environment}
+	log, err := os.Create(h.log)
+	must(t, err)
 	for dir := filepath.Dir(h.exe); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		must(t, os.Chmod(dir, 0o755)) // anybody may run it
 	}
 	script := `mount -t tmpfs none /run && ip link set lo up && ` + network + ` && exec "$0" node --data-dir "$1"`
 	h.node = exec.Command(machinetest.Program(t, "unshare"), "--mount", "--net", "sh", "-c", script, h.exe, h.dir)
 	h.node.Env = h.env()
-	h.node.Stdout, h.node.Stderr = os.Stderr, os.Stderr
+	h.node.Stdout, h.node.Stderr = log, log
 	must(t, h.node.Start())
 	t.Cleanup(func() {
 		_ = h.node.Process.Signal(os.Interrupt)
 		_ = h.node.Wait()
+		if text, err := os.ReadFile(h.log); t.Failed() {
+			t.Logf("%s%v", text, err)
+		}
+		_ = log.Close()
 	})
 	return h
 }
@@ -95,7 +102,7 @@ func TestADefaultNodesDatastoreIsRootsAlone(t *testing.T) {
 func TestTheEnvironmentOfANodeIsWhatItBecomes(t *testing.T) {
 	h := newAloneHost(t, "ip link add eth0 type veth peer name up0 && ip addr add 192.0.2.5/24 dev eth0 && ip link set eth0 up && ip link set up0 up",
 		"IP=autodetect", "AS=64999", "CALICO_ROUTER_ID=10.0.0.9", "CALICO_IPV4POOL_CIDR=10.48.0.0/16", "CALICO_IPV4POOL_IPIP=CrossSubnet", "CALICO_IPV4POOL_NAT_OUTGOING=false",
-		"CALICO_IPV6POOL_CIDR=fd48::/48", "CALICO_IPV6POOL_NAT_OUTGOING=true")
+		"CALICO_IPV6POOL_CIDR=fd48::/48", "CALICO_IPV6POOL_NAT_OUTGOING=true", "TWILL_LOG_FORMAT=json")
 	for what, want := range map[string]string{
 		"get node alone -o custom-columns=A:.spec.bgp.ipv4Address,B:.spec.bgp.asNumber":                      "192.0.2.5/24 64999",
 		"get ippool default-ipv4-ippool -o custom-columns=A:.spec.cidr,B:.spec.ipipMode,C:.spec.natOutgoing": "10.48.0.0/16 CrossSubnet <none>",
@@ -110,6 +117,12 @@ func TestTheEnvironmentOfANodeIsWhatItBecomes(t *testing.T) {
 		await(t, what+" says "+want, func() bool {
 			said, _ = h.run(0, strings.Fields(what)...)
 			return strings.Contains(strings.Join(strings.Fields(said), " "), want)
+		})
+	}
+	for _, line := range []string{`"msg":"agent runs"`, `"msg":"bgp runs"`} {
+		await(t, line+" in the log", func() bool {
+			text, err := os.ReadFile(h.log)
+			return err == nil && strings.Contains(string(text), line)
 		})
 	}
 	name, err := os.ReadFile(filepath.Join(h.dir, "nodename"))

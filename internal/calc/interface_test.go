@@ -130,3 +130,30 @@ func TestARefusedEndpointDoesNotTakeAnInterfaceFromItsOwner(t *testing.T) {
 		}
 	}
 }
+
+// TestOfTwoEndpointsWithOneInterfaceTheFirstByKeyHasIt: whichever came first; the other says why it is closed, and has it when the
+// first is gone.
+func TestOfTwoEndpointsWithOneInterfaceTheFirstByKeyHasIt(t *testing.T) {
+	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
+		g := New("h1")
+		for _, name := range order {
+			g.Update([]api.Update{claimUpdate(name, "cali1")})
+		}
+		g.Flush()
+		is := map[string]intent.Endpoint{}
+		for _, e := range g.Intents().Endpoints {
+			is[e.ID.Name] = e
+		}
+		a, b := is["h1-k8s-a-eth0"], is["h1-k8s-b-eth0"]
+		if a.Link != "cali1" || a.Closed != "" || b.Link != "" || !strings.Contains(b.Closed, "cali1") {
+			t.Errorf("%v: a has %q (%s), b has %q (%s)", order, a.Link, a.Closed, b.Link, b.Closed)
+		}
+		gone := claimUpdate("a", "cali1")
+		gone.Value = nil
+		g.Update([]api.Update{gone})
+		g.Flush()
+		if e := only(t, g); e.ID != b.ID || e.Link != "cali1" || e.Closed != "" {
+			t.Errorf("%v: when a is gone: %+v", order, e)
+		}
+	}
+}

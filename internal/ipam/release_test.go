@@ -205,7 +205,10 @@ func TestWhatIsKnownOfAnAddress(t *testing.T) {
 	if _, err := f.AssignIP(t.Context(), IPArgs{Addr: addr("10.0.0.1"), Node: "h1", Handle: "a", Attributes: map[string]string{"pod": "web"}}); err != nil {
 		t.Fatal(err)
 	}
+	f.raw(api.BlockKey(netip.MustParsePrefix("10.0.0.12/30")), `{"cidr":"10.0.0.12/30","affinity":"host:h1","allocations":[0,null,null,null],"unallocated":[1,2,3],
+		"attributes":[{"handle_id":"m","secondary":{"node":"h1"},"alternate":{"node":"h2"}}],"sequenceNumber":1,"sequenceNumberForAllocation":{"0":7},"deleted":false}`)
 	for a, want := range map[string]string{
+		"10.0.0.12": `{"address":"10.0.0.12","pool":"p","block":"10.0.0.12/30","affinity":"host:h1","assigned":true,"handle":"m","sequence":7,"owner":{"node":"h1"},"alternate":{"node":"h2"}}`,
 		"10.0.0.1":  `{"address":"10.0.0.1","pool":"p","block":"10.0.0.0/30","affinity":"host:h1","assigned":true,"handle":"a","sequence":1795248000000000000,"owner":{"pod":"web"}}`,
 		"10.0.0.2":  `{"address":"10.0.0.2","pool":"p","reserved":true,"block":"10.0.0.0/30","affinity":"host:h1","assigned":false}`,
 		"10.0.0.9":  `{"address":"10.0.0.9","pool":"p","assigned":false}`,

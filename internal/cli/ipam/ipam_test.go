@@ -85,6 +85,12 @@ func TestIPAMReleaseSparesEndpoints(t *testing.T) {
 	clitest.Contains(t, c.Want(1, "", "ipam", "check"), "10.65.0.1", "is an endpoint's, and not allocated")
 }
 
+func TestHowOldALeakMustBeIsTheUsersToSay(t *testing.T) {
+	c := clitest.WithAddresses(newCLI(t))
+	clitest.Contains(t, c.Want(1, "", "ipam", "check"), "10.65.0.4")
+	clitest.Contains(t, c.Want(1, "", "ipam", "check", "--grace", "999999h", "-o", "wide"), "its endpoint may be on its way (--grace 999999h0m0s)")
+}
+
 func TestIPAMFixLeavesHealthyDataAlone(t *testing.T) {
 	c := clitest.WithAddresses(newCLI(t))
 	keys := []string{"assignment/ipv4/block/10.65.0.0-28", "handle/k8s-pod-network.web", "host/n1/ipv4/block/10.65.0.0-28"}

@@ -1,0 +1,99 @@
+package config_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/config"
+)
+
+// TestFormsOfValues: what a text of the environment becomes, or what is said of one that means nothing.
+func TestFormsOfValues(t *testing.T) {
+	in := func(s config.Settings) string { return fmt.Sprint(s.FailsafeIn) }
+	nat := func(s config.Settings) string { return fmt.Sprint(s.NAT.Addr, s.NAT.Ports, s.NAT.Link) }
+	for _, tt := range []struct {
+		variable    string
+		of          func(config.Settings) string
+		want, wrong string
+	}{
+		{"FELIX_FAILSAFEINBOUNDHOSTPORTS=none", in, "[]", ""},
+		{"FELIX_FAILSAFEINBOUNDHOSTPORTS=tcp:22,udp:68, SCTP:9", in, fmt.Sprint([]config.Failsafe{{Protocol: 6, Port: 22}, {Protocol: 17, Port: 68}, {Protocol: 132, Port: 9}}), ""},
+		{"FELIX_FAILSAFEINBOUNDHOSTPORTS=22", in, fmt.Sprint([]config.Failsafe{{Protocol: 6, Port: 22}}), ""},
+		{
+			"FELIX_FAILSAFEINBOUNDHOSTPORTS=tcp:192.0.2.9/24:22,udp:[2001:db8::/64]:53", in,
+			fmt.Sprint([]config.Failsafe{{Protocol: 6, Port: 22, Net: netip.MustParsePrefix("192.0.2.0/24")}, {Protocol: 17, Port: 53, Net: netip.MustParsePrefix("2001:db8::/64")}}), "",
+		},
+		{"FELIX_FAILSAFEINBOUNDHOSTPORTS=icmp:22", in, "", `has "icmp:22": want protocol:port`},
+		{"FELIX_FAILSAFEINBOUNDHOSTPORTS=tcp:ssh", in, "", `has "tcp:ssh"`},
+		{"FELIX_FAILSAFEINBOUNDHOSTPORTS=tcp:192.0.2.1:22", in, "", `has "tcp:192.0.2.1:22"`},
+		{"FELIX_FAILSAFEINBOUNDHOSTPORTS=tcp:65536", in, "", `has "tcp:65536"`},
+		{"FELIX_NATOUTGOINGADDRESS=192.0.2.7", nat, "192.0.2.7 [0 0]", ""},
+		{"FELIX_NATOUTGOINGADDRESS=2001:db8::7", nat, "", "want an IPv4 address"},
+		{"FELIX_NATPORTRANGE=1000:2000", nat, "invalid IP [1000 2000]", ""},
+		{"FELIX_NATPORTRANGE=1000", nat, "invalid IP [1000 1000]", ""},
+		{"FELIX_NATPORTRANGE=2000:1000", nat, "", "want a range"},
+		{"FELIX_NATPORTRANGE=0:9", nat, "", "want a range"},
+		{"FELIX_NATPORTRANGE=9:x", nat, "", "want a range"},
+		{"FELIX_IPTABLESNATOUTGOINGINTERFACEFILTER=eth+", nat, "invalid IP [0 0]eth*", ""},
+		{"FELIX_IPTABLESNATOUTGOINGINTERFACEFILTER=eth0", nat, "invalid IP [0 0]eth0", ""},
+		{"FELIX_IPTABLESNATOUTGOINGINTERFACEFILTER=a name", nat, "", "want the beginning"},
+		{"FELIX_HEALTHTIMEOUTOVERRIDES=calc=10s,Dataplane=2m", func(s config.Settings) string { return fmt.Sprint(s.HealthTimeouts) }, fmt.Sprint(map[string]time.Duration{"calc": 10 * time.Second, "dataplane": 2 * time.Minute}), ""},
+		{"FELIX_HEALTHTIMEOUTOVERRIDES=calc=0s", nat, "", "want part=duration"},
+		{"FELIX_LOGACTIONRATELIMITBURST=10000", nat, "", "want 1 to 9999"},
+		{"FELIX_LOGLEVEL=debug", func(s config.Settings) string { return s.LogSeverity }, "Debug", ""},
+		{"FELIX_ETCDADDR=http://192.0.2.1:2379", func(s config.Settings) string { return s.Etcd.Endpoints[0] }, "http://192.0.2.1:2379", ""},
+		{"TWILL_ETCD_CA_CERT_FILE=/ca", func(s config.Settings) string { return s.Etcd.CACertFile }, "/ca", ""},
+		{"TWILL_NODE=n", func(s config.Settings) string { return s.Node }, "n", ""},
+	} {
+		t.Run(tt.variable, func(t *testing.T) {
+			l, problems := config.FromEnv([]string{tt.variable})
+			e := config.New("h1", l).Resolve()
+			problems = append(problems, e.Problems...)
+			if tt.wrong != "" {
+				if len(problems) != 1 || !strings.Contains(problems[0].Reason, tt.wrong) {
+					t.Errorf("problems %v, want one with %q", problems, tt.wrong)
+				}
+				if got, want := tt.of(e.Settings), tt.of(config.New("h1").Resolve().Settings); got != want {
+					t.Errorf("it is %s, want the default %s", got, want)
+				}
+				return
+			}
+			if got := tt.of(e.Settings); got != tt.want || len(problems) > 0 {
+				t.Errorf("it is %s, want %s; problems %v", got, tt.want, problems)
+			}
+		})
+	}
+}
+
+// TestStoredFailsafePortsArrive: none, without a protocol, and with a net of either family.
+func TestStoredFailsafePortsArrive(t *testing.T) {
+	four, six := "192.0.2.0/24", "2001:db8::/64"
+	f := felix("default", "", "")
+	f.Spec.FailsafeInboundHostPorts = &[]api.ProtoPort{{Port: 22}, {Protocol: "UDP", Port: 53, Net: &six}, {Protocol: "TCP", Port: 179, Net: &four}}
+	f.Spec.FailsafeOutboundHostPorts = &[]api.ProtoPort{}
+	r := config.New("h1")
+	r.Set(f)
+	s := r.Resolve().Settings
+	want := []config.Failsafe{{Protocol: 6, Port: 22}, {Protocol: 17, Port: 53, Net: netip.MustParsePrefix(six)}, {Protocol: 6, Port: 179, Net: netip.MustParsePrefix(four)}}
+	if fmt.Sprint(s.FailsafeIn) != fmt.Sprint(want) || len(s.FailsafeOut) > 0 {
+		t.Errorf("inbound %v, want %v; outbound %v, want none", s.FailsafeIn, want, s.FailsafeOut)
+	}
+	if s := config.New("h1").Resolve().Settings; len(s.FailsafeIn) < 8 || len(s.FailsafeOut) < 8 {
+		t.Errorf("by default %v and %v", s.FailsafeIn, s.FailsafeOut)
+	}
+}
+
+func TestLinesOfAFile(t *testing.T) {
+	l, problems := config.FromFile("f", "[global]\n\n  # a comment\n; another\n LogPrefix = \"x\" \nno value\nNoSuch = 1\nbpfEnabled = true\n")
+	if got := config.New("h1", l).Resolve().Settings.Log.Prefix; got != "x" || len(l.Values) != 1 {
+		t.Errorf("prefix %q of %v", got, l.Values)
+	}
+	want := `[{f:6 no value want name = value} {f:7 NoSuch there is no such parameter; ` + "`twill config params` lists those there are" + `} {f:8 bpfEnabled this version does not honour it}]`
+	if got := fmt.Sprint(problems); got != want {
+		t.Errorf("problems\n%s, want\n%s", got, want)
+	}
+}

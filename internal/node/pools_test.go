@@ -16,7 +16,7 @@ func TestPoolsOfTheEnvironmentAreMadeOnce(t *testing.T) {
 		if err := node.EnsurePools(t.Context(), c.Store); err != nil {
 			return err.Error()
 		}
-		_, out, _ := c.Run("", "get", "ippools")
+		_, out, _ := c.Run("", "get", "ippools", "-o", "custom-columns=NAME:.metadata.name,CIDR:.spec.cidr,SELECTOR:.spec.nodeSelector")
 		return strings.Join(strings.Fields(out), " ")
 	}
 	clitest.Equal(t, pools(), "")

@@ -158,6 +158,7 @@ var decisions = map[string][]string{
 // ask what it means for a family.
 var forms = map[string][]string{
 	"rules":   {"Term", "Chain"},
+	"match":   {"Term"},
 	"desired": {"Guard", "Cond", "Hook", "Source", "Link", "Set", "Changes"},
 	"intent":  {"Decision", "Peer", "HostSettings", "LogSettings", "PortRange", "Outcome"},
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/match"
 )
 
 // Stages of a packet's way (docs/design/stages.md).
@@ -285,8 +286,9 @@ func (j *judge) policy(step Step, id intent.PolicyID, dir intent.Direction, p Pa
 	if dir == intent.Egress {
 		rules = pol.Egress
 	}
+	terms := pol.terms(dir)
 	for i, r := range rules {
-		if r.Action == intent.Log || !j.s.matches(r, p) {
+		if r.Action == intent.Log || !match.Any(terms[i], p.terms(), j.s) {
 			continue
 		}
 		step.By.Index = i

@@ -73,7 +73,7 @@ type State struct {
 
 	addrs     map[string][]netip.Addr // of the host's own interfaces
 	sets      map[intent.SetID]*set
-	policies  map[intent.PolicyID]intent.Policy
+	policies  map[intent.PolicyID]*policy
 	endpoints map[intent.EndpointID]intent.Endpoint
 	links     map[string]intent.EndpointID // of workloads and named host interfaces
 	host      intent.HostSettings
@@ -96,7 +96,7 @@ func (s *State) SetLink(name string, addrs []netip.Addr) {
 func (s *State) Merge(b intent.Batch) {
 	if s.sets == nil {
 		s.sets = map[intent.SetID]*set{}
-		s.policies = map[intent.PolicyID]intent.Policy{}
+		s.policies = map[intent.PolicyID]*policy{}
 		s.endpoints = map[intent.EndpointID]intent.Endpoint{}
 	}
 	for _, x := range b.IPSets {
@@ -108,7 +108,7 @@ func (s *State) Merge(b intent.Batch) {
 		}
 	}
 	for _, p := range b.Policies {
-		s.policies[p.ID] = p
+		s.policies[p.ID] = &policy{Policy: p}
 	}
 	for _, e := range b.Endpoints {
 		s.endpoints[e.ID] = e

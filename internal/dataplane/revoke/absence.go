@@ -30,12 +30,9 @@ type absence struct {
 
 // parting is how an address became nobody's.
 type parting struct {
-	whose intent.EndpointID // zero: it was nobody's when we began, and has flows
+	whose intent.Key // the endpoint; nil: it was nobody's when we began, and has flows
 	since time.Time
 }
-
-// nobody is no endpoint.
-var nobody intent.EndpointID
 
 // kept is how long flows without their workload stay in the table. A sender gives a connection up after some 15 minutes without
 // an answer (net.ipv4.tcp_retries2), so nobody is left who could begin it anew.
@@ -52,7 +49,7 @@ func (x *absence) inForce(b intent.Batch) {
 	if b.Host != nil {
 		x.off = b.Host.KeepDenied
 	}
-	left := map[netip.Addr]intent.EndpointID{}
+	left := map[netip.Addr]intent.Key{}
 	for _, k := range b.Removed {
 		if id, ok := k.(intent.EndpointID); ok {
 			x.leave(id, left)
@@ -80,9 +77,10 @@ func (x *absence) inForce(b intent.Batch) {
 	}
 }
 
-func (x *absence) leave(id intent.EndpointID, left map[netip.Addr]intent.EndpointID) {
+func (x *absence) leave(id intent.EndpointID, left map[netip.Addr]intent.Key) {
+	var whose intent.Key = id
 	for _, a := range x.homes[id] {
-		left[a] = id
+		left[a] = whose
 		if x.holders[a]--; x.holders[a] == 0 {
 			delete(x.holders, a)
 		}
@@ -110,12 +108,12 @@ func (x *absence) returning(endpoints []intent.Endpoint, removed []intent.Key) (
 	if x.off {
 		return cut, strange
 	}
-	leaving := map[netip.Addr]intent.EndpointID{}
+	leaving := map[netip.Addr]intent.Key{}
 	for _, k := range removed {
 		if id, ok := k.(intent.EndpointID); ok {
 			for _, a := range x.homes[id] {
 				if x.holders[a] == 1 {
-					leaving[a] = id
+					leaving[a] = k
 				}
 			}
 		}
@@ -129,7 +127,7 @@ func (x *absence) returning(endpoints []intent.Endpoint, removed []intent.Key) (
 			if from, is := leaving[a]; is {
 				was, parted = parting{whose: from}, true
 			}
-			if parted && (was.whose == nobody || was.whose == e.ID) {
+			if parted && (was.whose == nil || was.whose == e.ID) {
 				cut[a], x.held[a] = true, true
 			} else if parted {
 				strange[a] = true
@@ -158,7 +156,7 @@ func (x *absence) old() (out []netip.Addr) {
 	for a, p := range x.parted {
 		if time.Since(p.since) >= kept {
 			delete(x.parted, a)
-			if p.whose != nobody {
+			if p.whose != nil {
 				out = append(out, a)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"net/netip"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/match"
 )
 
 // Chain is a list of rules; the first that ends the packet's way, or returns, decides.
@@ -58,43 +59,32 @@ const (
 	Reject                       // drop the packet, and tell the sender by ICMP that it is prohibited
 )
 
-// Kind is what a term looks at.
-type Kind uint8
-
-// Kinds of terms. A packet without what is looked at, such as a port, does not match; nor does its negation then
-// have to: rules put the protocol beside ports and ICMP types.
-const (
-	Family   Kind = iota + 1 // IP version is Number
-	Protocol                 // protocol is Number
-	ICMPType                 // ICMP type, or ICMPv6 type in IPv6, is Number
-	ICMPCode                 // ICMP code is Number
-	Nets                     // address of Side is in one of Nets; with Not in none, and there is one of the packet's family
-	Addrs                    // address of Side is in the intent.SetAddrs Set
-	Ports                    // port of Side is in one of Ports
-	PortSet                  // address of Side, protocol, and port of Side are in the intent.SetPorts Set
-	Allowed                  // a policy allowed the packet
-	Passed                   // a policy passed the packet to the next tier
+// What a rule matches is package match's: a term of a packet, and what a policy left on it.
+type (
+	Term = match.Term
+	Kind = match.Kind
+	Side = match.Side
 )
 
-// Side is an end of the packet.
-type Side uint8
+// Kinds of terms.
+const (
+	Family   = match.Family
+	Protocol = match.Protocol
+	ICMPType = match.ICMPType
+	ICMPCode = match.ICMPCode
+	Nets     = match.Nets
+	Addrs    = match.Addrs
+	Ports    = match.Ports
+	PortSet  = match.PortSet
+	Allowed  = match.Allowed
+	Passed   = match.Passed
+)
 
 // Sides.
 const (
-	Src Side = iota
-	Dst
+	Src = match.Src
+	Dst = match.Dst
 )
-
-// Term is one thing to match. With Not it matches what it otherwise would not.
-type Term struct {
-	Kind   Kind
-	Not    bool
-	Side   Side
-	Number uint8
-	Nets   []netip.Prefix
-	Ports  []intent.PortRange
-	Set    intent.SetID
-}
 
 // Protocols that terms depend on.
 const (

@@ -8,6 +8,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/match"
 )
 
 // Packet is one that passes the node.
@@ -190,13 +191,6 @@ func (w *walk) link(s rules.Side) string {
 	return w.In
 }
 
-func (w *walk) addr(s rules.Side) netip.Addr {
-	if s == rules.Dst {
-		return w.Dst
-	}
-	return w.Src
-}
-
 // holds reports whether a condition is so, its negation apart.
 func (w *walk) holds(c desired.Cond) bool {
 	link := w.link(c.Side)
@@ -229,51 +223,32 @@ func (w *walk) holds(c desired.Cond) bool {
 }
 
 func (w *walk) terms(ts []rules.Term) bool {
-	return !slices.ContainsFunc(ts, func(t rules.Term) bool { return w.matches(t) == t.Not })
-}
-
-// matches reports whether a term matches, its negation apart.
-func (w *walk) matches(t rules.Term) bool {
-	switch t.Kind {
-	case rules.Protocol:
-		return w.Proto == t.Number
-	case rules.ICMPType:
-		return w.ICMPType == t.Number
-	case rules.ICMPCode:
-		return w.ICMPCode == t.Number
-	case rules.Nets:
-		return slices.ContainsFunc(t.Nets, func(n netip.Prefix) bool { return n.Contains(w.addr(t.Side)) })
-	case rules.Addrs:
-		return w.isIn(t.Set, w.addr(t.Side))
-	case rules.Ports:
-		return w.hasPorts() && slices.ContainsFunc(t.Ports, func(r intent.PortRange) bool { return r.Min <= w.port(t.Side) && w.port(t.Side) <= r.Max })
-	case rules.PortSet:
-		a := w.addr(t.Side)
-		return w.members[t.Set][intent.Member{Prefix: netip.PrefixFrom(a, a.BitLen()), Proto: w.Proto, Port: w.port(t.Side)}]
-	case rules.Passed:
-		return w.passed
-	case rules.Allowed: // what is allowed has passed the stage already
-		return false
+	p := match.Packet{Src: w.Src, Dst: w.Dst, Proto: w.Proto, SrcPort: w.SrcPort, DstPort: w.DstPort, ICMPType: w.ICMPType, ICMPCode: w.ICMPCode}
+	for i := range ts {
+		switch t := &ts[i]; {
+		case t.Kind == rules.Passed:
+			if w.passed == t.Not {
+				return false
+			}
+		case !t.Holds(p, w.Dataplane): // nor is anything Allowed: that has passed the stage already
+			return false
+		}
 	}
-	panic("sim: no such term")
+	return true
 }
 
-func (w *walk) hasPorts() bool { return slices.Contains([]uint8{6, 17, 132, 136}, w.Proto) }
-
-func (w *walk) port(s rules.Side) uint16 {
-	if s == rules.Dst {
-		return w.DstPort
-	}
-	return w.SrcPort
-}
-
-// isIn looks for each prefix that an address may be in.
-func (w *walk) isIn(id intent.SetID, a netip.Addr) bool {
-	is := w.members[id]
+// Has looks for each prefix that an address may be in.
+func (d *Dataplane) Has(id intent.SetID, a netip.Addr) bool {
+	is := d.members[id]
 	for bits := a.BitLen(); bits >= 0; bits-- {
 		if p, err := a.Prefix(bits); err == nil && is[intent.Member{Prefix: p}] {
 			return true
 		}
 	}
 	return false
+}
+
+// HasPort reports whether a port of an address is a member.
+func (d *Dataplane) HasPort(id intent.SetID, a netip.Addr, proto uint8, port uint16) bool {
+	return d.members[id][intent.Member{Prefix: netip.PrefixFrom(a, a.BitLen()), Proto: proto, Port: port}]
 }

@@ -1,7 +1,6 @@
 package attach
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -39,7 +38,7 @@ func (s *Server) attachment(ctx context.Context, r wire.Request) *attachment {
 		}
 		// The conflict may be about the endpoint's name, not about an address.
 		var err error
-		b.kv.Revision, b.old, err = s.known(ctx, r, b.endpoint)
+		b.kv.Revision, b.old, err = s.known(ctx, r, b.kv.Key)
 		return b.kv, err
 	}
 	return b
@@ -94,7 +93,7 @@ func (b *attachment) complete(ctx context.Context, addrs []netip.Addr) error {
 			return err
 		}
 		var err error
-		if now, b.old, err = b.s.write(ctx, b.request, b.endpoint, b.kv); err != nil {
+		if now, b.old, err = b.s.write(ctx, b.request, b.kv); err != nil {
 			return err
 		}
 	}
@@ -115,15 +114,13 @@ func (b *attachment) undo(ctx context.Context) error {
 }
 
 // known returns the revision of the endpoint in the datastore, zero if there is none, and its container's handle.
-func (s *Server) known(ctx context.Context, r wire.Request, w *api.WorkloadEndpoint) (revision api.Revision, old string, err error) {
-	had, was, err := s.stored(ctx, w)
-	switch {
-	case errors.Is(err, datastore.ErrNotFound):
+func (s *Server) known(ctx context.Context, r wire.Request, key string) (revision api.Revision, old string, err error) {
+	was, err := s.cfg.Store.Get(ctx, key)
+	if errors.Is(err, datastore.ErrNotFound) {
 		return revision, "", nil
-	case was.Value == nil:
-		return revision, "", err
-	case had == nil: // it cannot be read
-		return was.Revision, "", nil
 	}
-	return was.Revision, handle(wire.Ref{Network: cmp.Or(network(had), r.Network), ContainerID: had.Spec.ContainerID}), nil
+	if err != nil {
+		return revision, "", err
+	}
+	return was.Revision, formerHandle(r, was), nil
 }

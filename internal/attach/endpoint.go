@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +11,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
-	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/resources"
 )
 
 const (
@@ -87,32 +88,23 @@ func (s *Server) stored(ctx context.Context, w *api.WorkloadEndpoint) (*api.Work
 }
 
 // write writes an endpoint to the datastore; old is the handle of the endpoint that it replaces.
-func (s *Server) write(ctx context.Context, r wire.Request, w *api.WorkloadEndpoint, kv api.Update) (now api.Update, old string, err error) {
-	for range 5 {
-		now, err = s.cfg.Store.Create(ctx, kv)
-		if errors.Is(err, datastore.ErrExists) {
-			next := kv
-			if next.Revision, old, err = s.known(ctx, r, w); err != nil {
-				return now, "", err
-			}
-			now, err = s.cfg.Store.Update(ctx, next)
-		}
-		if err == nil {
-			return now, old, nil
-		}
-		if !errors.Is(err, datastore.ErrExists) && !errors.Is(err, datastore.ErrConflict) && !errors.Is(err, datastore.ErrNotFound) {
-			return now, "", err
-		}
-	}
-	return now, "", fmt.Errorf("WorkloadEndpoint %s/%s changes all the time; who else writes it?", w.Metadata.Namespace, w.Metadata.Name)
+func (s *Server) write(ctx context.Context, r wire.Request, kv api.Update) (now api.Update, old string, err error) {
+	now, err = resources.Overwrite(ctx, s.cfg.Store, kv, func(was api.Update) error { old = formerHandle(r, was); return nil })
+	return now, old, err
 }
 
-func encode(r api.Resource) (kv api.Update, err error) {
-	api.Default(r)
-	if kv.Key, err = api.Key(r); err == nil {
-		kv.Value, err = api.EncodeStored(r)
+// formerHandle returns the handle of the container of an endpoint that is replaced; empty if the endpoint cannot be read.
+func formerHandle(r wire.Request, was api.Update) string {
+	st, err := api.DecodeStored(was)
+	if had, ok := st.Resource.(*api.WorkloadEndpoint); err == nil && ok {
+		return handle(wire.Ref{Network: cmp.Or(network(had), r.Network), ContainerID: had.Spec.ContainerID})
 	}
-	return kv, err
+	return ""
+}
+
+func encode(r api.Resource) (api.Update, error) {
+	api.Default(r)
+	return resources.Stored(r)
 }
 
 // profiles returns the profiles of a request's endpoint, except those of Kubernetes.
@@ -136,50 +128,42 @@ func (s *Server) profile(ctx context.Context, network string) (api.Update, error
 	if err := api.Validate(p).Err(); err != nil {
 		return api.Update{}, err
 	}
-	kv, err := encode(p)
+	api.Default(p)
+	key, err := api.Key(p)
+	if err == nil {
+		err = s.know(ctx, key)
+	}
 	if err != nil {
 		return api.Update{}, err
 	}
-	if u, err := s.cfg.Store.Get(ctx, kv.Key); err == nil {
-		return u, nil
-	}
-	if err := s.know(ctx, kv.Key); err != nil {
-		return api.Update{}, err
-	}
-	u, err := s.cfg.Store.Create(ctx, kv)
-	if errors.Is(err, datastore.ErrExists) {
-		return s.cfg.Store.Get(ctx, kv.Key)
-	}
-	return u, err
+	return resources.CreateMissing(ctx, s.cfg.Store, p)
 }
 
 // remove deletes an endpoint that is still its container's, and passes the result to calc.
 func (s *Server) remove(ctx context.Context, w *api.WorkloadEndpoint) error {
-	for range 5 {
-		have, u, err := s.stored(ctx, w)
-		switch {
-		case u.Value == nil: // deleted, or unknown: what was Pending must not stay
-			key, _ := api.Key(w) // stored has made it
-			if errors.Is(err, datastore.ErrNotFound) {
-				err = nil
-			}
-			return errors.Join(err, s.cfg.Kernel.Overlay(ctx, []api.Update{{Key: key}}))
-		case err != nil:
-			return err
-		case have.Spec.ContainerID != w.Spec.ContainerID || !inNetwork(have, network(w)) || w.Spec.MAC != "" && have.Spec.MAC != w.Spec.MAC:
-			// It is that of a newer container of the same pod, of another network, or of another call.
-			return s.cfg.Kernel.Overlay(ctx, []api.Update{u})
-		}
-		if err = s.know(ctx, u.Key); err == nil {
-			err = s.cfg.Store.Delete(ctx, u.Key, u.Revision)
-		}
-		if errors.Is(err, datastore.ErrConflict) {
-			continue
-		}
-		if err != nil && !errors.Is(err, datastore.ErrNotFound) {
-			return err
-		}
-		return s.cfg.Kernel.Overlay(ctx, []api.Update{{Key: u.Key, Revision: u.Revision}})
+	key, err := api.Key(w)
+	if err == nil {
+		err = s.know(ctx, key)
 	}
-	return fmt.Errorf("WorkloadEndpoint %s/%s changes all the time; who else writes it?", w.Metadata.Namespace, w.Metadata.Name)
+	if err != nil {
+		return err
+	}
+	was, deleted, err := resources.DeleteIf(ctx, s.cfg.Store, key, func(u api.Update) (bool, error) {
+		st, err := api.DecodeStored(u)
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", key, err)
+		}
+		have, ok := st.Resource.(*api.WorkloadEndpoint)
+		// Else it is that of a newer container of the same pod, of another network, or of another call.
+		return ok && have.Spec.ContainerID == w.Spec.ContainerID && inNetwork(have, network(w)) && (w.Spec.MAC == "" || have.Spec.MAC == w.Spec.MAC), nil
+	})
+	switch {
+	case was.Value == nil: // deleted, or unknown: what was Pending must not stay
+		return errors.Join(err, s.cfg.Kernel.Overlay(ctx, []api.Update{{Key: key}}))
+	case err != nil:
+		return err
+	case deleted:
+		was.Value = nil
+	}
+	return s.cfg.Kernel.Overlay(ctx, []api.Update{was})
 }

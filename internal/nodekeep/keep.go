@@ -9,7 +9,6 @@
 package nodekeep
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,13 +18,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/controller"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/nodeaddr"
+	"github.com/twillnet/twill/internal/resources"
 )
 
 // Config of a Controller.
@@ -207,16 +206,16 @@ func (k *Controller) write(ctx context.Context, found []nodeaddr.Found, changes 
 	if err := k.loop.Know(ctx, api.KeyPrefix(api.KindNode, "")+k.cfg.Node); err != nil {
 		return err
 	}
-	kv, err := k.store(ctx, n)
+	done, err := resources.Over(ctx, k.cfg.Store, k.own, n)
 	if errors.Is(err, datastore.ErrConflict) || errors.Is(err, datastore.ErrExists) || errors.Is(err, datastore.ErrNotFound) {
 		return nil // conflict: the watch delivers the other change
 	}
 	if err != nil {
 		return fmt.Errorf("write Node %s: %w", k.cfg.Node, err)
 	}
-	if kv.Revision != k.own.Revision {
-		k.own = kv
-		k.registry.Update(kv)
+	if done.Now.Revision != k.own.Revision {
+		k.own = done.Now
+		k.registry.Update(done.Now)
 	}
 	for _, c := range changes {
 		k.cfg.Log.Info("the node's address is written", "field", c.Family.Field, "address", c.To, "was", c.From, "why", c.Why)
@@ -247,25 +246,4 @@ func (k *Controller) wrong(n *api.Node) string {
 		return ""
 	}
 	return fmt.Sprintf("Node %s is not written: %s", k.cfg.Node, strings.Join(out, "; "))
-}
-
-// store writes a Node if it differs from what is stored.
-func (k *Controller) store(ctx context.Context, n *api.Node) (api.Update, error) {
-	if k.own.Value == nil {
-		key, err := api.Key(n)
-		if err != nil {
-			return api.Update{}, err
-		}
-		api.Prepare(n, uuid.NewString(), time.Now().UTC().Format(time.RFC3339))
-		value, err := api.EncodeStored(n)
-		if err != nil {
-			return api.Update{}, err
-		}
-		return k.cfg.Store.Create(ctx, api.Update{Key: key, Value: value})
-	}
-	value, err := api.MergeRaw(k.own.Value, n)
-	if err != nil || bytes.Equal(value, k.own.Value) {
-		return k.own, err
-	}
-	return k.cfg.Store.Update(ctx, api.Update{Key: k.own.Key, Value: value, Revision: k.own.Revision})
 }

@@ -36,14 +36,7 @@ func Ensured() []api.Resource {
 // refuses the attempt to who may not write these, though it would change nothing.
 func Ensure(ctx context.Context, store datastore.Store) error {
 	for _, r := range Ensured() {
-		key, err := api.Key(r)
-		if err == nil {
-			_, err = store.Get(ctx, key)
-		}
-		if errors.Is(err, datastore.ErrNotFound) {
-			_, err = CreateNew(ctx, store, r)
-		}
-		if err != nil && !errors.Is(err, datastore.ErrExists) {
+		if _, err := CreateMissing(ctx, store, r); err != nil {
 			return fmt.Errorf("make the datastore ready for use: %w", err)
 		}
 	}

@@ -5,9 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -115,17 +112,13 @@ func createOnce(ctx context.Context, s datastore.Store, r api.Resource) (Written
 	return CreateNew(ctx, s, r)
 }
 
+// CreateNew is Create without a look at what is stored: if it exists, it is [datastore.ErrExists].
 func CreateNew(ctx context.Context, s datastore.Store, r api.Resource) (Written, error) {
-	key, err := api.Key(r)
+	kv, err := Stored(r)
 	if err != nil {
 		return Written{}, err
 	}
-	api.Prepare(r, uuid.NewString(), time.Now().UTC().Format(time.RFC3339))
-	value, err := api.EncodeStored(r)
-	if err != nil {
-		return Written{}, err
-	}
-	now, err := s.Create(ctx, api.Update{Key: key, Value: value})
+	now, err := s.Create(ctx, kv)
 	return Written{What: "created", Now: now}, err
 }
 

@@ -10,7 +10,6 @@
 package upkeep
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -19,12 +18,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/autohep"
 	"github.com/twillnet/twill/internal/controller"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/resources"
 )
 
 // Config of a Controller.
@@ -138,7 +136,7 @@ func (k *Controller) reconcile(ctx context.Context, _ string) (again time.Time, 
 	actions, err := k.plan()
 	failed := false
 	for _, a := range actions {
-		if a.what == "delete" && failed {
+		if a.endpoint == nil && failed {
 			break // what is to go may still be all that protects the host
 		}
 		aerr := k.do(ctx, a)
@@ -153,9 +151,8 @@ func (k *Controller) reconcile(ctx context.Context, _ string) (again time.Time, 
 
 // action is one write.
 type action struct {
-	what     string     // create, update, delete
-	kv       api.Update // Value is nil to delete; Revision is the one that it is for
-	endpoint *api.HostEndpoint
+	seen     api.Update        // what is stored; without a value nothing is
+	endpoint *api.HostEndpoint // what is wanted; nil: nothing
 }
 
 // plan says what there is to write. What is to go comes last: one host endpoint may take the place of another, and the host
@@ -177,23 +174,15 @@ func (k *Controller) plan() ([]action, error) {
 	var out []action
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		is, there := k.hosts[key]
-		if !there {
-			out = append(out, action{what: "create", kv: api.Update{Key: key}, endpoint: byKey[key]})
-			continue
-		}
-		if !is.made {
+		if there && !is.made {
 			err = errors.Join(err, fmt.Errorf("%s exists, without the label %s=%s: it is left as it is", key, api.LabelCreatedBy, api.CreatedByControllers))
 			continue
 		}
-		value, merr := api.MergeRaw(is.stored.Value, byKey[key])
-		if merr == nil && !bytes.Equal(value, is.stored.Value) {
-			out = append(out, action{what: "update", kv: api.Update{Key: key, Value: value, Revision: is.stored.Revision}})
-		}
-		err = errors.Join(err, merr)
+		out = append(out, action{api.Update{Key: key, Value: is.stored.Value, Revision: is.stored.Revision}, byKey[key]})
 	}
 	for _, key := range slices.Sorted(maps.Keys(k.hosts)) {
 		if is := k.hosts[key]; is.made && byKey[key] == nil {
-			out = append(out, action{what: "delete", kv: api.Update{Key: key, Revision: is.stored.Revision}})
+			out = append(out, action{seen: is.stored})
 		}
 	}
 	return out, err
@@ -201,39 +190,25 @@ func (k *Controller) plan() ([]action, error) {
 
 // do writes, and notes what is stored then: the watch delivers it, but perhaps after the next plan.
 func (k *Controller) do(ctx context.Context, a action) error {
-	err := k.loop.Know(ctx, a.kv.Key)
-	if err != nil {
+	if err := k.loop.Know(ctx, a.seen.Key); err != nil {
 		return err
 	}
-	now, err := k.write(ctx, a)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", a.what, a.kv.Key, err)
-	}
-	k.cfg.Log.Info("automatic host endpoint", "did", a.what, "key", a.kv.Key)
-	if a.what == "delete" {
-		delete(k.hosts, a.kv.Key)
+	did := "deleted"
+	if a.endpoint == nil {
+		if err := resources.DeleteSeen(ctx, k.cfg.Store, a.seen); err != nil {
+			return fmt.Errorf("delete %s: %w", a.seen.Key, err)
+		}
+		delete(k.hosts, a.seen.Key)
 	} else {
-		k.hosts[a.kv.Key] = host{stored: now, made: true}
+		done, err := resources.Over(ctx, k.cfg.Store, a.seen, a.endpoint)
+		if err != nil {
+			return fmt.Errorf("write %s: %w", a.seen.Key, err)
+		}
+		did = done.What
+		k.hosts[a.seen.Key] = host{stored: done.Now, made: true}
+	}
+	if did != "unchanged" {
+		k.cfg.Log.Info("automatic host endpoint", "did", did, "key", a.seen.Key)
 	}
 	return nil
-}
-
-func (k *Controller) write(ctx context.Context, a action) (api.Update, error) {
-	switch a.what {
-	case "delete":
-		err := k.cfg.Store.Delete(ctx, a.kv.Key, a.kv.Revision)
-		if errors.Is(err, datastore.ErrNotFound) {
-			err = nil
-		}
-		return api.Update{}, err
-	case "update":
-		return k.cfg.Store.Update(ctx, a.kv)
-	}
-	api.Prepare(a.endpoint, uuid.NewString(), time.Now().UTC().Format(time.RFC3339))
-	value, err := api.EncodeStored(a.endpoint)
-	if err != nil {
-		return api.Update{}, err
-	}
-	a.kv.Value = value
-	return k.cfg.Store.Create(ctx, a.kv)
 }

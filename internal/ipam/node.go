@@ -11,7 +11,16 @@ import (
 
 // OfNode returns the allocations that are deleted with a node: those made for it, and those that only endpoints on it use.
 func (v *Survey) OfNode(node string) []Allocation {
-	elsewhere := func(u user) bool { return u.node != node }
+	return v.of(api.AttributeNode, node, func(u user) bool { return u.node != node })
+}
+
+// OfNamespace returns the allocations that are deleted with a namespace: those made for it, and those that only endpoints in it use.
+func (v *Survey) OfNamespace(name string) []Allocation {
+	return v.of(api.AttributeNamespace, name, func(u user) bool { return u.ref.Namespace != name })
+}
+
+// of returns the allocations that an attribute says are for somebody, or that endpoints use, unless one is elsewhere.
+func (v *Survey) of(attribute, name string, elsewhere func(user) bool) []Allocation {
 	var out []Allocation
 	for _, b := range v.Blocks {
 		for _, l := range Allocations(b) {
@@ -19,7 +28,7 @@ func (v *Survey) OfNode(node string) []Allocation {
 			if coolingDown(l.Attr) || handleOf(l.Attr) == windows || slices.ContainsFunc(us, elsewhere) {
 				continue
 			}
-			if l.Attr.Owner[api.AttributeNode] == node || len(us) > 0 {
+			if l.Attr.Owner[attribute] == name || len(us) > 0 {
 				out = append(out, l)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 type Deletion struct {
 	// Revision is the only metadata.resourceVersion that may go; empty: any.
 	Revision string
-	// Cascade deletes with a node all that hangs on it, and what others left of a node that is gone.
+	// Cascade deletes with a node all that hangs on it, and what others left of a node that is gone; and all that is in a namespace.
 	Cascade bool
 	// Force deletes a node although its agent is alive, and would write again what is deleted.
 	Force bool
@@ -28,7 +28,7 @@ type Deletion struct {
 	InUse func(ref api.Ref, addresses int)
 }
 
-// HeldError is a node that is not deleted since something hangs on it that would be lost, or that is gone and left something.
+// HeldError is a node or a namespace that is not deleted since something hangs on it that would be lost, or that is gone and left something.
 type HeldError struct {
 	Ref    api.Ref
 	Exists bool
@@ -48,7 +48,8 @@ type AliveError struct{ Ref api.Ref }
 func (e *AliveError) Error() string { return Short(e.Ref) + ": its agent lives" }
 
 // Delete deletes a resource with all that hangs on it: of a node its endpoints, addresses, blocks, peers and status, of a pool its
-// blocks. What is built in, and a tier that holds policies, stays. An error that is [datastore.ErrNotFound] means that there is
+// blocks, of a namespace ([KindNamespace]) its endpoints with their addresses, its policies, network sets and endpoint slices, and the profiles
+// that stand for it and its accounts. What is built in, and a tier that holds policies, stays. An error that is [datastore.ErrNotFound] means that there is
 // nothing; others are *[StaleError], *[HeldError], *[AliveError] and those of the store.
 func Delete(ctx context.Context, s datastore.Store, ref api.Ref, d Deletion) error {
 	if BuiltIn(ref) {
@@ -61,6 +62,8 @@ func Delete(ctx context.Context, s datastore.Store, ref api.Ref, d Deletion) err
 		}
 	case api.KindNode:
 		return d.node(ctx, s, ref)
+	case KindNamespace:
+		return d.namespace(ctx, s, ref)
 	}
 	key, err := findKey(ctx, s, ref)
 	revision := api.RevisionOf(d.Revision)
@@ -110,10 +113,7 @@ func (d Deletion) node(ctx context.Context, s datastore.Store, ref api.Ref) erro
 	if err != nil {
 		return err
 	}
-	lost, refs := h.Loss()
-	for i := len(refs) - 1; i >= 0; i-- {
-		lost = append([]string{Short(refs[i])}, lost...)
-	}
+	lost := names(h.Loss())
 	switch {
 	case !h.Exists && h.Empty():
 		return fmt.Errorf("%s: %w", Short(ref), datastore.ErrNotFound)
@@ -125,6 +125,30 @@ func (d Deletion) node(ctx context.Context, s datastore.Store, ref api.Ref) erro
 		return &HeldError{Ref: ref, Exists: true, Lost: lost}
 	}
 	return h.Delete(ctx, s, d.done)
+}
+
+// namespace deletes what is in a namespace.
+func (d Deletion) namespace(ctx context.Context, s datastore.Store, ref api.Ref) error {
+	n, err := decommission.LookNamespace(ctx, s, ref.Name)
+	if err != nil {
+		return err
+	}
+	lost := names(n.Loss())
+	switch {
+	case n.Empty():
+		return fmt.Errorf("%s: %w", Short(ref), datastore.ErrNotFound)
+	case !d.Cascade && (d.Agree == nil || !d.Agree(ref, lost)):
+		return &HeldError{Ref: ref, Exists: true, Lost: lost}
+	}
+	return n.Delete(ctx, s, d.done)
+}
+
+// names are those of resources, and after them what has none.
+func names(what []string, refs []api.Ref) (out []string) {
+	for _, ref := range refs {
+		out = append(out, Short(ref))
+	}
+	return append(out, what...)
 }
 
 // retire gives up the blocks of a pool that is about to go.

@@ -13,7 +13,13 @@ func Short(ref api.Ref) string {
 	if ref.Namespace != "" {
 		name = ref.Namespace + "/" + name
 	}
+	if ref.Kind == KindNamespace {
+		return "namespace/" + name
+	}
 	return Singular(k) + "/" + name
 }
+
+// KindNamespace is the kind of an [api.Ref] by which [Delete] deletes all that is in a namespace. No resource has it.
+const KindNamespace = "Namespace"
 
 func Singular(k api.Kind) string { return strings.ToLower(k.Kind) }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +23,7 @@ type deletion struct {
 	files     manifests.Files
 	namespace string
 	ignore    bool
-	cascade   bool // with a node, all that hangs on it
+	cascade   bool // with a node or a namespace, all that hangs on it
 	force     bool // a node whose agent lives
 	dry       dryRun
 	seen      map[api.Ref]string // metadata.resourceVersion of files
@@ -41,17 +43,21 @@ settings that name it) that is listed, and it is asked for; where nobody can be
 asked, --cascade says yes. A node whose agent lives is not deleted: it would write
 all of it anew. --cascade also deletes what others left of a node that is gone.
 
+A namespace is no resource here: to delete one is to delete all that is in it,
+its endpoints with their addresses, policies, network sets and endpoint slices,
+and the profiles kns.NAME and ksa.NAME.ACCOUNT. That, too, is listed and asked for.
+
 With a metadata.resourceVersion in a file, a resource that somebody has changed
 since is not deleted, and nothing else is. If one of several does not exist or
 may not go, the others are deleted nevertheless.
 
 Exit code: 0 deleted, 1 one does not exist, has changed or may not go, 2 usage.`,
-		Example: "  twill delete networkpolicy web -n demo\n  twill delete -f policies/ --skip-not-exists\n  twill delete tier security --dry-run\n  twill delete node h3 --cascade",
+		Example: "  twill delete networkpolicy web -n demo\n  twill delete -f policies/ --skip-not-exists\n  twill delete tier security --dry-run\n  twill delete node h3 --cascade\n  twill delete namespace demo",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.dry.check("delete"); err != nil {
 				return err
 			}
-			if err := show.CheckNamespace(cmd, args); err != nil {
+			if err := checkNamespace(cmd, args); err != nil {
 				return err
 			}
 			o.files.ReadNamespace(cmd)
@@ -74,7 +80,7 @@ Exit code: 0 deleted, 1 one does not exist, has changed or may not go, 2 usage.`
 	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "default", "namespace of the resources")
 	cmd.Flags().BoolVarP(&o.ignore, "skip-not-exists", "s", false, "it is no error if a resource does not exist")
 	cmd.Flags().BoolVar(&o.ignore, "ignore-not-found", false, "the same, as kubectl calls it")
-	cmd.Flags().BoolVar(&o.cascade, "cascade", false, "with a node, delete all that hangs on it, and do not ask")
+	cmd.Flags().BoolVar(&o.cascade, "cascade", false, "with a node or a namespace, delete all that hangs on it, and do not ask")
 	cmd.Flags().BoolVar(&o.force, "force", false, "delete a node though its agent lives")
 	show.Complete(&c.Conn).Flags(cmd)
 	return cmd
@@ -127,6 +133,12 @@ func (c *command) refsToDelete(args []string, o *deletion) ([]api.Ref, error) {
 	if len(args) < 2 {
 		return nil, console.Usage("delete: want a kind and names, or -f FILE: twill delete networkpolicy web -n demo")
 	}
+	if isNamespace(args) {
+		for _, name := range args[1:] {
+			refs = append(refs, api.Ref{Kind: resources.KindNamespace, Name: name})
+		}
+		return refs, nil
+	}
 	kind, err := show.LookupKind(args[0])
 	if err != nil {
 		return nil, err
@@ -166,4 +178,19 @@ func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref,
 		return fmt.Errorf("%s does not exist; --skip-not-exists makes that no error", resources.Short(ref))
 	}
 	return err
+}
+
+func checkNamespace(cmd *cobra.Command, args []string) error {
+	switch {
+	case !isNamespace(args):
+		return show.CheckNamespace(cmd, args)
+	case cmd.Flags().Changed("namespace"):
+		return console.Usage("delete: namespaces have no namespace; leave -n out")
+	}
+	return nil
+}
+
+// isNamespace reports whether what is to be deleted are namespaces.
+func isNamespace(args []string) bool {
+	return len(args) > 0 && slices.Contains([]string{"namespace", "namespaces", "ns"}, strings.ToLower(args[0]))
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -224,6 +225,27 @@ func TestWithANodeGoWhatWasMadeForIt(t *testing.T) {
 	clitest.Equal(t, c.Want(0, "", "delete", "node", "h1", "--dry-run"), "hostendpoint/h1-auto-hep deleted (dry run)\nnode/h1 deleted (dry run)")
 	clitest.Equal(t, c.Want(0, "", "delete", "node", "h1"), "hostendpoint/h1-auto-hep deleted\nnode/h1 deleted")
 	clitest.Equal(t, c.Want(0, "", "get", "hep", "-o", "name"), "hostendpoint/h2-auto-hep")
+}
+
+func TestANamespaceIsDeletedWithAllThatIsInItOnlyIfAskedFor(t *testing.T) {
+	c := clitest.WithAddresses(newCLI(t)) // prod has endpoints with addresses
+	c.Put("networkpolicies/prod/web", `{"metadata":{},"spec":{}}`)
+	c.Put("networkpolicies/production/web", `{"metadata":{},"spec":{}}`)
+	was := clitest.Everything(t, c.Store)
+	said := c.Want(1, "", "delete", "namespace", "prod")
+	clitest.Contains(t, said, "namespace/prod is not deleted, since this hangs on it; --cascade deletes it, too:", "workloadendpoint/prod/n1-k8s-web-eth0", "networkpolicy/prod/web", "address 10.65.0.1")
+	clitest.Contains(t, c.Want(0, "", "delete", "ns", "prod", "--cascade", "--dry-run"), "networkpolicy/prod/web deleted (dry run)", "address 10.65.0.1 released (dry run)")
+	clitest.Contains(t, c.Want(2, "", "delete", "ns", "prod", "-n", "x"), "leave -n out")
+	if !maps.Equal(clitest.Everything(t, c.Store), was) {
+		t.Error("something is deleted")
+	}
+	clitest.Contains(t, c.Want(0, "", "delete", "namespaces", "prod", "--cascade"), "workloadendpoint/prod/n1-k8s-web-eth0 deleted", "address 10.65.0.1 released", "networkpolicy/prod/web deleted")
+	clitest.Contains(t, c.Stored("networkpolicies/prod/web"), "not found")
+	if got := c.Stored("networkpolicies/production/web"); got != `{"metadata":{},"spec":{}}` {
+		t.Error(got)
+	}
+	clitest.Contains(t, c.Want(1, "", "delete", "ns", "prod", "--cascade"), "namespace/prod does not exist")
+	c.Want(0, "", "delete", "ns", "prod", "--ignore-not-found")
 }
 
 func TestANodeIsDeletedWithAllThatHangsOnItOnlyIfAskedFor(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package decommission deletes a node with what hangs on it.
+// Package decommission deletes a node with what hangs on it, and a namespace with what is in it: see [LookNamespace].
 //
 // In: a store, and the name of a node, which need not exist: others may have
 // deleted it, and left the rest. Out: [Holdings], what hangs on it, and which of
@@ -149,14 +149,8 @@ func (h *Holdings) Delete(ctx context.Context, s datastore.Store, done Done) err
 		return err
 	}
 	a := ipam.New(s, ipam.Config{})
-	for _, l := range h.allocations {
-		freed, err := a.ReleaseAllocation(ctx, l)
-		if err != nil {
-			return err
-		}
-		if freed {
-			done(api.Ref{}, "address "+l.Addr.String()+" released")
-		}
+	if err := release(ctx, a, h.allocations, done); err != nil {
+		return err
 	}
 	if len(h.blocks) > 0 {
 		if err := a.GiveUpBlocks(ctx, h.Node); err != nil {
@@ -178,6 +172,19 @@ func (h *Holdings) Delete(ctx context.Context, s datastore.Store, done Done) err
 		return nil
 	}
 	return remove(ctx, s, []held{h.node}, done)
+}
+
+func release(ctx context.Context, a *ipam.Allocator, allocations []ipam.Allocation, done Done) error {
+	for _, l := range allocations {
+		freed, err := a.ReleaseAllocation(ctx, l)
+		if err != nil {
+			return err
+		}
+		if freed {
+			done(api.Ref{}, "address "+l.Addr.String()+" released")
+		}
+	}
+	return nil
 }
 
 func remove(ctx context.Context, s datastore.Store, list []held, done Done) error {

@@ -85,6 +85,19 @@ func (r *reader) knows(key string) {
 	}
 }
 
+// writes has the reader write a value itself, or delete the key if that is 0, and go by it.
+func (r *reader) writes(s *memstore.Store, key string, value int) {
+	r.t.Helper()
+	r.knows(key)
+	if value == 0 {
+		_ = s.Delete(r.t.Context(), key, api.Revision{}) // may be missing
+		delete(r.sent, key)
+		return
+	}
+	r.sent[key] = fmt.Sprint(value)
+	write(r.t, s, key+"="+r.sent[key])
+}
+
 // drain takes what there is until all goroutines wait.
 func (r *reader) drain() {
 	r.t.Helper()
@@ -385,15 +398,9 @@ func chaos(t *testing.T, rnd *rand.Rand) {
 				t.Error("InSync was invented")
 			}
 			mu.Unlock()
-		case 12:
-			r.knows(key)
-			r.sent[key] = fmt.Sprint(rnd.IntN(5))
-			write(t, s, key+"="+r.sent[key])
+		case 11, 12:
+			r.writes(s, key, rnd.IntN(6))
 		case 13:
-			r.knows(key)
-			_ = s.Delete(t.Context(), key, api.Revision{}) // may be missing
-			delete(r.sent, key)
-		case 11:
 			if backups = rewind(rnd, s, backups); backups == nil {
 				// A store that passes its old revision before the watch is
 				// back cannot be told from one that only went on.

@@ -45,7 +45,7 @@ func LookNamespace(ctx context.Context, s datastore.Store, name string) (*Namesp
 	n.profiles = slices.DeleteFunc(profiles, func(h held) bool {
 		return h.ref.Name != "kns."+name && !strings.HasPrefix(h.ref.Name, "ksa."+name+".")
 	})
-	v, err := ipam.New(s, ipam.Config{}).Look(ctx)
+	v, err := ipam.New(s, ipam.Config{}).ReadSurvey(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -210,6 +210,7 @@ func aloneInBothFamilies(t *testing.T, r *caller) {
 
 func aloneWithIPv6(t *testing.T, r *caller) {
 	l := r.list("net", `{"type": "twill-ipam", "assign_ipv4": "false", "assign_ipv6": "true", "ipv6_pools": ["six"]}`)
+	must(t, r.in(func() error { _, err := r.cni.ValidateNetworkList(t.Context(), l); return err })) // by VERSION of both plugins
 	a, b := r.container(), r.container()
 	r.add(l, a)
 	r.add(l, b)

@@ -19,8 +19,9 @@ type Follower interface {
 // Preparer is a [Follower] that has something to do before endpoints come into force.
 type Preparer interface {
 	// Prepare says, from the loop's goroutine, which endpoints the policy driver's next turn is to bring into the kernel,
-	// and which it is to remove. It is called again before each try, until InForce says that they are there.
-	Prepare(endpoints []intent.Endpoint, removed []intent.Key)
+	// and which it is to remove. It is called again before each try, until InForce says that they are there. An endpoint that it
+	// returns is not ready to carry traffic, and why: it comes into force closed, and is tried again as what the driver could not do.
+	Prepare(endpoints []intent.Endpoint, removed []intent.Key) map[intent.EndpointID]error
 }
 
 // backlog is what was merged and is not in force yet: the present state of each key, so that it does not grow while
@@ -90,6 +91,70 @@ func (l *backlog) remove(k intent.Key) {
 		return
 	}
 	l.removed[k] = true
+}
+
+// shut is an endpoint that a [Preparer] could not prepare for.
+type shut struct {
+	intent.Endpoint // as it is wanted
+	err             error
+}
+
+// closed is what is in the kernel instead.
+func (s shut) closed() intent.Endpoint {
+	e := s.Endpoint
+	e.Closed = s.err.Error()
+	return e
+}
+
+// prepare tells those who want to know it which endpoints come now. What they are not ready for comes into force closed; what was closed
+// for that is tried again.
+func (l *Loop) prepare() {
+	for id, s := range l.shut {
+		if l.backlog.removed[id] {
+			delete(l.shut, id)
+		} else if _, newer := l.backlog.endpoints[id]; !newer {
+			l.backlog.endpoints[id], l.backlog.some = s.Endpoint, true
+		}
+	}
+	if len(l.backlog.endpoints) == 0 {
+		return
+	}
+	failed := map[intent.EndpointID]error{}
+	endpoints, removed := l.backlog.coming()
+	for _, f := range l.cfg.Followers {
+		if p, ok := f.(Preparer); ok {
+			maps.Copy(failed, p.Prepare(endpoints, removed))
+		}
+	}
+	var other []intent.Endpoint // than the driver was told
+	for _, e := range endpoints {
+		if err := failed[e.ID]; err != nil {
+			l.shut[e.ID] = shut{e, err}
+			other = append(other, l.shut[e.ID].closed())
+		} else if _, was := l.shut[e.ID]; was {
+			delete(l.shut, e.ID)
+			other = append(other, e)
+		}
+	}
+	if len(other) > 0 {
+		l.drivers[0].Merge(intent.Batch{Endpoints: other})
+	}
+}
+
+// shutOutcomes are those of a policy driver, in which what is closed because nobody was ready for it has failed alone.
+func (l *Loop) shutOutcomes(of []intent.Outcome) []intent.Outcome {
+	if len(l.shut) == 0 {
+		return of
+	}
+	of = slices.DeleteFunc(of, func(o intent.Outcome) bool {
+		id, ofEndpoint := o.Key.(intent.EndpointID)
+		_, is := l.shut[id]
+		return ofEndpoint && is
+	})
+	for id, s := range l.shut {
+		of = append(of, intent.Outcome{Key: id, Err: s.err})
+	}
+	return of
 }
 
 // coming are the endpoints that are not in force yet, and what is to go.

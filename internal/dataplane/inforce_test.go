@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -101,11 +102,95 @@ func TestFollowersHearOfWhatIsInForceAndOfNothingElse(t *testing.T) {
 // preparer is a Follower that notes in the journal what it is told.
 type preparer struct {
 	listener
-	j *journal
+	j      *journal
+	failed map[intent.EndpointID]error
 }
 
-func (p *preparer) Prepare(endpoints []intent.Endpoint, removed []intent.Key) {
+func (p *preparer) Prepare(endpoints []intent.Endpoint, removed []intent.Key) map[intent.EndpointID]error {
 	p.j.add("prepare %d endpoints %d removed", len(endpoints), len(removed))
+	return p.failed
+}
+
+// keeper is a policy driver that knows which endpoints it was told of, and says that all are in force.
+type keeper struct {
+	fake
+	has map[string]intent.Endpoint // by name
+}
+
+func (k *keeper) Merge(b intent.Batch) {
+	for _, e := range b.Endpoints {
+		k.has[e.ID.Name] = e
+	}
+}
+
+func (k *keeper) Apply(ctx context.Context) (out []intent.Outcome, _ error) {
+	if _, err := k.fake.Apply(ctx); err != nil {
+		return nil, err
+	}
+	for _, e := range k.has {
+		out = append(out, intent.Outcome{Key: e.ID, Reason: e.Closed})
+	}
+	return out, nil
+}
+
+// TestWhatNobodyIsReadyForIsClosed: it is in the kernel, so that all else goes on, and is closed there, in error, and without a route;
+// and is tried again until it is open.
+func TestWhatNobodyIsReadyForIsClosed(t *testing.T) {
+	boom := errors.New("boom")
+	a := intent.EndpointID{Namespace: "ns", Name: "a"}
+	batch := func(name string) intent.Batch {
+		return intent.Batch{Endpoints: []intent.Endpoint{{ID: intent.EndpointID{Namespace: "ns", Name: name}, Link: "cali-" + name}}, InSync: true}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		j := &journal{}
+		nft, f := &keeper{fake: fake{name: "nft", j: j}, has: map[string]intent.Endpoint{}}, &preparer{j: j, failed: map[intent.EndpointID]error{a: boom}}
+		fib := &forwarder{fake: fake{name: "fib", j: j}}
+		run(t, Config{Policy: nft, Forwarding: []Driver{fib}, Followers: []Follower{f}, Resync: -1}, j, func(b *bench) {
+			is := func(when string, shut, held bool) {
+				t.Helper()
+				synctest.Wait()
+				if got := nft.has["a"].Closed; (got != "") != shut {
+					t.Errorf("%s: closed is %q, want %v", when, got, shut)
+				}
+				if o := b.told[a]; errors.Is(o.Err, boom) != held {
+					t.Errorf("%s: the outcome is %+v, want an error: %v", when, o, held)
+				}
+				if fib.held("cali-a") != held || fib.held("cali-b") {
+					t.Errorf("%s: held are a %v, b %v; want %v, false", when, fib.held("cali-a"), fib.held("cali-b"), held)
+				}
+			}
+			b.batches <- batch("a")
+			is("at once", true, true)
+			b.batches <- batch("b")
+			is("another comes", true, true)
+			pass(time.Minute)
+			is("a minute later", true, true)
+			b.batches <- batch("a")
+			is("it changes", true, true)
+			nft.errs = []error{boom}
+			b.batches <- batch("b")
+			pass(time.Minute)
+			is("the driver failed as a whole", true, true)
+			f.failed = nil
+			pass(time.Minute)
+			is("they are ready", false, false)
+			tries := len(j.lines)
+			pass(time.Hour)
+			if len(j.lines) != tries {
+				t.Errorf("it is tried still: %q", j.lines[tries:])
+			}
+			f.failed = map[intent.EndpointID]error{a: boom}
+			b.batches <- batch("a")
+			is("again", true, true)
+			b.batches <- intent.Batch{Removed: []intent.Key{a}}
+			synctest.Wait()
+			pass(time.Minute)
+			tries = len(j.lines)
+			if pass(time.Hour); len(j.lines) != tries {
+				t.Errorf("it is gone, and tried still: %q", j.lines[tries:])
+			}
+		})
+	})
 }
 
 func TestEndpointsAreAnnouncedBeforeEachTryToBringThemIntoForce(t *testing.T) {

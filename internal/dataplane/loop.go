@@ -43,7 +43,8 @@ type Loop struct {
 	cfg     Config
 	drivers []*drive // Policy first
 	gate    gate
-	backlog *backlog // for the followers
+	backlog *backlog                   // for the followers
+	shut    map[intent.EndpointID]shut // for which a follower was not ready
 	fates   fates
 	drift   chan drift
 	pings   chan struct{}
@@ -82,7 +83,7 @@ func New(cfg Config) *Loop {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Loop{cfg: cfg, gate: newGate(cfg.Policy == nil), backlog: newBacklog(), fates: newFates(), drift: make(chan drift), pings: make(chan struct{})}
+	l := &Loop{cfg: cfg, gate: newGate(cfg.Policy == nil), backlog: newBacklog(), shut: map[intent.EndpointID]shut{}, fates: newFates(), drift: make(chan drift), pings: make(chan struct{})}
 	drivers := cfg.Forwarding
 	if cfg.Policy != nil {
 		drivers = append([]Driver{cfg.Policy}, drivers...)
@@ -294,7 +295,7 @@ func (l *Loop) apply(ctx context.Context, d *drive, now time.Time) {
 		}
 		return
 	}
-	if policy && l.gate.sync && len(l.backlog.endpoints) > 0 {
+	if policy && l.gate.sync {
 		l.prepare()
 	}
 	if d.retry {
@@ -308,22 +309,15 @@ func (l *Loop) apply(ctx context.Context, d *drive, now time.Time) {
 	if ctx.Err() != nil {
 		return // we are leaving, which is nobody's failure
 	}
+	if policy && err == nil {
+		outcomes = l.shutOutcomes(outcomes)
+	}
 	fresh, recovered := d.note(outcomes, err)
 	if policy {
 		l.secure(err, recovered)
 	}
 	l.fates.add(d, outcomes)
 	l.settle(d, now, fresh, errors.Join(err, firstError(outcomes)))
-}
-
-// prepare tells those who want to know it which endpoints come now.
-func (l *Loop) prepare() {
-	endpoints, removed := l.backlog.coming()
-	for _, f := range l.cfg.Followers {
-		if p, ok := f.(Preparer); ok {
-			p.Prepare(endpoints, removed)
-		}
-	}
 }
 
 // repaired tells once what a driver put right.
@@ -384,6 +378,11 @@ func (l *Loop) inForce(anew bool) {
 		return
 	}
 	b := l.backlog.take()
+	for n, e := range b.Endpoints {
+		if s, is := l.shut[e.ID]; is {
+			b.Endpoints[n] = s.closed()
+		}
+	}
 	for _, f := range l.cfg.Followers {
 		f.InForce(b, anew)
 	}

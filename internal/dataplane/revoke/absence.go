@@ -1,6 +1,7 @@
 package revoke
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -61,7 +62,7 @@ func (x *absence) inForce(b intent.Batch) {
 		}
 	}
 	for _, e := range b.Endpoints {
-		if e.ID.Kind == intent.Workload {
+		if e.ID.Kind == intent.Workload && e.Closed == "" { // nothing passes a closed one, as if it were gone
 			x.enter(e)
 		}
 	}
@@ -119,7 +120,7 @@ func (x *absence) returning(endpoints []intent.Endpoint, removed []intent.Key) (
 		}
 	}
 	for _, e := range endpoints {
-		if e.ID.Kind != intent.Workload {
+		if e.ID.Kind != intent.Workload || e.Closed != "" {
 			continue
 		}
 		for _, a := range e.Addrs {
@@ -219,11 +220,12 @@ func (x *absence) seen(l *look) {
 }
 
 // Prepare cuts the flows of addresses that become a workload's again, before anything of it is in force: the next pass lets
-// live what policy allows. Flows of another workload that had the address are deleted.
-func (d *Driver) Prepare(endpoints []intent.Endpoint, removed []intent.Key) {
+// live what policy allows. Flows of another workload that had the address are deleted. If that fails, it returns the endpoints whose
+// flows would pass.
+func (d *Driver) Prepare(endpoints []intent.Endpoint, removed []intent.Key) map[intent.EndpointID]error {
 	cut, strange := d.absence.returning(endpoints, removed)
 	if len(cut)+len(strange) == 0 {
-		return
+		return nil
 	}
 	d.writing.Lock()
 	defer d.writing.Unlock()
@@ -242,9 +244,16 @@ func (d *Driver) Prepare(endpoints []intent.Endpoint, removed []intent.Key) {
 	if err == nil {
 		_, err = d.cfg.Table.Forget(slices.Collect(maps.Values(forget)))
 	}
-	if err != nil {
-		d.cfg.Log.Error("flows of a workload that returns may pass until they are judged", "err", err)
+	if err == nil {
+		return nil
 	}
+	failed := map[intent.EndpointID]error{}
+	for _, e := range endpoints {
+		if slices.ContainsFunc(e.Addrs, func(a netip.Addr) bool { return cut[a] || strange[a] }) && e.ID.Kind == intent.Workload {
+			failed[e.ID] = fmt.Errorf("flows of its addresses from before cannot be cut: %w", err)
+		}
+	}
+	return failed
 }
 
 // ends are the addresses of a flow: those it began with, and where DNAT led it.

@@ -2,6 +2,7 @@ package revoke_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
@@ -46,7 +47,13 @@ func onBench(t *testing.T, flows []conntrack.Flow, f func(b *bench)) {
 
 // apply does what package dataplane's loop does.
 func (b *bench) apply(next intent.Batch) {
-	b.Prepare(next.Endpoints, next.Removed)
+	failed := b.Prepare(next.Endpoints, next.Removed)
+	next.Endpoints = slices.Clone(next.Endpoints)
+	for n := range next.Endpoints {
+		if err := failed[next.Endpoints[n].ID]; err != nil {
+			next.Endpoints[n].Closed = err.Error()
+		}
+	}
 	b.InForce(next, false)
 	synctest.Wait()
 }
@@ -175,6 +182,48 @@ func TestWhoeverGetsAnAddressGetsNoFlowsWithIt(t *testing.T) {
 				if tt.steps(b); len(b.table.flows) != tt.flows {
 					t.Errorf("%d flows are left, want %d: %v", len(b.table.flows), tt.flows, b.table.flows)
 				}
+			})
+		})
+	}
+}
+
+// TestAWorkloadIsClosedWhileItsFormerFlowsCannotBeCut, and opens once they were; others are as ever.
+func TestAWorkloadIsClosedWhileItsFormerFlowsCannotBeCut(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		next intent.Batch
+		left []uint32 // marks of the flows when it is open
+	}{
+		{"its own", intent.Batch{Endpoints: server().Endpoints}, []uint32{0, 0, 0}},
+		{"another's", intent.Batch{Endpoints: []intent.Endpoint{at("new", goes)}}, []uint32{0}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			onBench(t, []conntrack.Flow{flow(world, goes, 6, 80), flow(goes, world, 6, 81), flow(world, stays, 6, 80)}, func(b *bench) {
+				first := server()
+				first.Endpoints = append(first.Endpoints, at("other", stays))
+				b.apply(first)
+				b.apply(removed("server"))
+				boom := errors.New("boom")
+				b.table.fail = boom
+				id := tt.next.Endpoints[0].ID
+				all := slices.Concat(tt.next.Endpoints, []intent.Endpoint{at("other", stays)})
+				for range 3 { // tries
+					if failed := b.Prepare(all, nil); len(failed) != 1 || !errors.Is(failed[id], boom) {
+						t.Errorf("not prepared: %v, want %s alone, for %v", failed, id, boom)
+					}
+					b.apply(intent.Batch{Endpoints: all})
+				}
+				b.table.fail = nil
+				if failed := b.Prepare(all, nil); len(failed) != 0 {
+					t.Errorf("not prepared: %v", failed)
+				}
+				for _, f := range b.table.flows {
+					if f.Mark&cut == 0 && (f.Original.Src.String() == goes || f.Original.Dst.String() == goes) {
+						t.Errorf("before it is open, %v is there, and not cut", f)
+					}
+				}
+				b.apply(intent.Batch{Endpoints: all})
+				b.marks("open", tt.left...)
 			})
 		})
 	}

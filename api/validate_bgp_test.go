@@ -143,6 +143,9 @@ func TestBGPFiltersAreValidated(t *testing.T) {
 func TestWhatBGPDoesNotHonourIsRefusedByName(t *testing.T) {
 	for _, tt := range []struct{ kind, spec, path string }{
 		{KindBGPConfiguration, "{ipv4NormalRoutePriority: 5}", "spec.ipv4NormalRoutePriority"},
+		{KindBGPConfiguration, "{ipv6NormalRoutePriority: 5}", "spec.ipv6NormalRoutePriority"},
+		{KindBGPConfiguration, "{localWorkloadPeeringIPV4: 192.0.2.1}", "spec.localWorkloadPeeringIPV4"},
+		{KindBGPConfiguration, "{localWorkloadPeeringIPV6: '2001:db8::1'}", "spec.localWorkloadPeeringIPV6"},
 		{KindBGPPeer, "{localWorkloadSelector: all()}", "spec.localWorkloadSelector"},
 		{KindBGPFilter, "{exportV4: [{action: Accept, priority: 5}]}", "spec.exportV4[0].priority"},
 		{KindBGPFilter, "{exportV4: [{action: Accept, operations: [{setPriority: {value: 5}}]}]}", "spec.exportV4[0].operations[0].setPriority"},

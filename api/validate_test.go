@@ -290,6 +290,7 @@ func TestOtherKindsAreValidated(t *testing.T) {
 		{"IPPool", "a", "{cidr: 10.65.0.1/16}", "spec.cidr"},
 		{"IPPool", "a", "{cidr: 10.65.0.1}", "spec.cidr"},
 		{"IPPool", "a", "{cidr: 169.254.1.0/24}", "spec.cidr"},
+		{"IPPool", "a", "{cidr: 'fe80::/64'}", "spec.cidr"},
 		{"IPPool", "a", "{cidr: 10.65.0.0/27}", "spec.cidr"},
 		{"IPPool", "a", "{cidr: 10.65.0.0/16, blockSize: 19}", "spec.blockSize"},
 		{"IPPool", "a", "{cidr: 'fd00::/64', blockSize: 26}", "spec.blockSize"},
@@ -458,6 +459,11 @@ func TestPoolsCannotMoveOrOverlap(t *testing.T) {
 	}
 	if errs := ValidateUpdate(a, pool("a", "10.65.0.0/16")); len(errs) != 0 {
 		t.Errorf("the same: %v", errs)
+	}
+	finer := pool("a", "10.65.0.0/16")
+	finer.Spec.BlockSize = 28
+	if errs := ValidateUpdate(a, finer); len(errs) != 1 || errs[0].Path != "spec.blockSize" {
+		t.Errorf("with other blocks: %v", errs)
 	}
 	balancers := pool("a", "10.65.0.0/16")
 	balancers.Spec.AllowedUses = []string{"LoadBalancer"}

@@ -64,7 +64,7 @@ var proofs = []proof{
 	{"cli/ipam.TestViewsOfAddressManagement", "BlockAffinitySpec", "state node type cidr deleted"},
 
 	{"plan.TestSettingsOfANode, TestSessions", "BGPConfigurationSpec", "nodeToNodeMeshEnabled asNumber listenPort nodeMeshMaxRestartTime bindMode ignoredInterfaces"},
-	{"api.TestWhatBGPDoesNotHonourIsRefusedByName", "BGPConfigurationSpec", "serviceLoadBalancerAggregation programClusterRoutes"},
+	{"api.TestBGPConfigurationsAreValidated", "BGPConfigurationSpec", "serviceLoadBalancerAggregation programClusterRoutes"},
 	{"plan.TestWhatIsTold", "BGPServiceBlock", "cidr"},
 	{"plan.TestSettingsOfANode", "Community", "name value"},
 	{"plan.TestSettingsOfANode, speaker.TestWhatIsToldWithinAPrefixIsMarked", "PrefixAdvertisement", "cidr communities"},

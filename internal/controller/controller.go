@@ -13,9 +13,10 @@
 //     that it is not ready (datastoreReady); what is due then waits. The call that runs when this becomes known ends as it would.
 //   - An error is tried again after a while that doubles, by key, until there is none; an update of the key does not wait for that.
 //
-// Two loops are no controllers. BGP's (bgp/daemon) writes nothing to the datastore: it plans while that is not ready, and looks at files of
-// passwords before the datastore answers, so neither wait is right for it. Package status watches nothing: it writes what it is
-// given, at a rate limit for all keys together, which a queue by due time does not have.
+// Two loops are no controllers. BGP's (bgp/daemon) writes nothing to the datastore. What it makes, the plan, it must hand out again when a
+// file of passwords has changed, before the datastore answers, from the plan on disk, and while that is not ready; a controller calls
+// nothing then, and to pause as one does it asks its own resources. Package status watches nothing: it writes what it is given, at a
+// rate limit for all keys together, which a queue by due time does not have.
 package controller
 
 import (

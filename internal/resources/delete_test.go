@@ -4,11 +4,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
-	"github.com/twillnet/twill/internal/datastore/memstore"
 	"github.com/twillnet/twill/internal/datastore/storetest"
 	"github.com/twillnet/twill/internal/resources"
 )
@@ -93,49 +91,5 @@ func TestADryStoreKeepsWhatIsWritten(t *testing.T) {
 	}
 	if _, err := resources.FindStored(t.Context(), s, api.RefOf(tier)); err != nil || s.Revision() != before {
 		t.Errorf("something was written: %v", err)
-	}
-}
-
-func TestWaitSeesWhatComes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, ref := storetest.New(t), api.Ref{Kind: api.KindTier, Name: "t"}
-		there := func(u api.Update) bool { return u.Value != nil }
-		ended := make(chan error, 1)
-		go func() { ended <- resources.Wait(t.Context(), s, ref, there) }()
-		synctest.Wait()
-		if _, err := resources.Create(t.Context(), s, named(api.KindTier, "other")); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		select {
-		case err := <-ended:
-			t.Fatalf("it ended before the tier is there: %v", err)
-		default:
-		}
-		if _, err := resources.Create(t.Context(), s, named(api.KindTier, "t")); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		go func() {
-			ended <- resources.Wait(t.Context(), s, ref, func(u api.Update) bool { return u.Value == nil })
-		}()
-		synctest.Wait()
-		if err := resources.Delete(t.Context(), s, ref, resources.Deletion{}); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestWaitEndsWithTheStore(t *testing.T) {
-	s := storetest.New(t)
-	s.Fail(func(memstore.Op) error { return datastore.ErrUnavailable })
-	err := resources.Wait(t.Context(), s, api.Ref{Kind: api.KindTier, Name: "t"}, func(api.Update) bool { return true })
-	if !errors.Is(err, datastore.ErrUnavailable) || !strings.Contains(err.Error(), "wait for tier/t") {
-		t.Errorf("got %v", err)
 	}
 }

@@ -41,7 +41,7 @@ type request struct {
 func New(c Config) *Controller {
 	k := &Controller{cfg: c, requests: map[string]*request{}}
 	k.loop = controller.New(controller.Config{
-		Name: api.KindCalicoNodeStatus, Prefixes: []string{api.KeyPrefix(api.KindCalicoNodeStatus, "")}, Store: c.Store,
+		Name: api.KindCalicoNodeStatus, Prefixes: Prefixes(), Store: c.Store,
 		Observe: k.observe, Reconcile: k.reconcile, Log: c.Log,
 	})
 	return k

@@ -20,30 +20,30 @@ func (d *decoder) closeRules(l ruleList) {
 				e.Services.Namespace = d.Ref.Namespace
 			}
 		}
-		amiss := found[path]
-		if amiss == nil {
-			amiss = map[string]string{}
+		problems := found[path]
+		if problems == nil {
+			problems = map[string]string{}
 		}
 		for field, reason := range checkRule(rule) {
-			amiss[field] = reason
+			problems[field] = reason
 		}
 		action, known := rule.Action, slices.Contains([]Action{Allow, Deny, Log, Pass}, rule.Action)
-		if _, unreadable := amiss["action"]; !known && !unreadable {
-			amiss["action"] = fmt.Sprintf("is %q: want Allow, Deny, Log or Pass", action)
+		if _, unreadable := problems["action"]; !known && !unreadable {
+			problems["action"] = fmt.Sprintf("is %q: want Allow, Deny, Log or Pass", action)
 		}
-		if len(amiss) == 0 {
+		if len(problems) == 0 {
 			d.reportDeadNets(path, rule)
 			continue
 		}
 		become := "the rule matches nothing"
 		if !known || action == Deny {
 			become = "the rule denies without it"
-			widen(rule, amiss)
+			widen(rule, problems)
 		} else {
 			*rule = Rule{Action: action, Metadata: rule.Metadata, Void: true}
 		}
-		for _, field := range slices.Sorted(maps.Keys(amiss)) {
-			d.problem(strings.TrimSuffix(path+"."+field, "."), amiss[field]+"; "+become)
+		for _, field := range slices.Sorted(maps.Keys(problems)) {
+			d.problem(strings.TrimSuffix(path+"."+field, "."), problems[field]+"; "+become)
 		}
 	}
 }
@@ -99,15 +99,15 @@ func conditionOf(field string) string {
 	return parts[0]
 }
 
-// widen makes a rule a Deny that has lost the conditions that are amiss, and
+// widen makes a rule a Deny that has lost the conditions that cannot be read, and
 // those that mean nothing without them.
-func widen(r *Rule, amiss map[string]string) {
+func widen(r *Rule, problems map[string]string) {
 	r.Action = Deny
-	for len(amiss) > 0 {
-		for field := range amiss {
+	for len(problems) > 0 {
+		for field := range problems {
 			drop(r, field)
 		}
-		amiss = checkRule(r) // ports mean nothing without their protocol, and so on
+		problems = checkRule(r) // ports mean nothing without their protocol, and so on
 	}
 }
 
@@ -173,45 +173,45 @@ func (e *EntityRule) drop(field string) {
 // reason. It writes addresses as prefixes, and takes away conditions that are
 // empty.
 func checkRule(r *Rule) map[string]string {
-	amiss := map[string]string{}
+	problems := map[string]string{}
 	if v := r.IPVersion; v != nil && *v != 4 && *v != 6 {
-		amiss["ipVersion"] = fmt.Sprintf("is %d: want 4 or 6", *v)
+		problems["ipVersion"] = fmt.Sprintf("is %d: want 4 or 6", *v)
 	}
 	if r.Protocol != nil {
 		if _, ok := r.Protocol.Number(); !ok {
-			amiss["protocol"] = fmt.Sprintf("is %s: unknown", r.Protocol)
+			problems["protocol"] = fmt.Sprintf("is %s: unknown", r.Protocol)
 		}
 	}
 	if r.NotProtocol != nil {
 		if _, ok := r.NotProtocol.Number(); !ok {
-			amiss["notProtocol"] = fmt.Sprintf("is %s: unknown", r.NotProtocol)
+			problems["notProtocol"] = fmt.Sprintf("is %s: unknown", r.NotProtocol)
 		}
 	}
 	if r.HTTP != nil {
-		amiss["http"] = "is not honoured"
+		problems["http"] = "is not honoured"
 	}
 	for _, i := range []struct {
 		field string
 		icmp  **ICMPFields
 	}{{"icmp", &r.ICMP}, {"notICMP", &r.NotICMP}} {
 		if reason := checkICMP(*i.icmp, r.Protocol); reason != "" {
-			amiss[i.field] = reason
+			problems[i.field] = reason
 		} else if *i.icmp != nil && (*i.icmp).Type == nil {
 			*i.icmp = nil
 		}
 	}
 	if reason := checkReject(r); reason != "" {
-		amiss[rejectField] = reason
+		problems[rejectField] = reason
 	}
-	checkEntity(&r.Source, r.Protocol, "source.", amiss)
-	checkEntity(&r.Destination, r.Protocol, "destination.", amiss)
-	return amiss
+	checkEntity(&r.Source, r.Protocol, "source.", problems)
+	checkEntity(&r.Destination, r.Protocol, "destination.", problems)
+	return problems
 }
 
-func checkEntity(e *EntityRule, p *Protocol, path string, amiss map[string]string) {
+func checkEntity(e *EntityRule, p *Protocol, path string, problems map[string]string) {
 	check := func(field, reason string) {
 		if reason != "" {
-			amiss[path+field] = reason
+			problems[path+field] = reason
 		}
 	}
 	check("nets", checkNets(e.Nets))

@@ -23,7 +23,7 @@ type changes struct {
 const unsettled = 1000
 
 // decide notes that calc has sent a batch.
-func (c *changes) decide(heard time.Time) { c.calc, c.sent = time.Time{}, append(c.sent, heard) }
+func (c *changes) decide(arrived time.Time) { c.calc, c.sent = time.Time{}, append(c.sent, arrived) }
 
 // merge notes that the dataplane has merged the next batch.
 func (c *changes) merge() {

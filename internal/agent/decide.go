@@ -44,7 +44,7 @@ type calcLoop struct {
 func (d *calcLoop) run(ctx context.Context) error {
 	d.applySettings()
 	for {
-		var heard time.Time
+		var arrived time.Time
 		done := func() {}
 		select {
 		case <-ctx.Done():
@@ -52,17 +52,17 @@ func (d *calcLoop) run(ctx context.Context) error {
 		case <-d.pings:
 			continue
 		case l := <-d.local:
-			heard = time.Now()
+			arrived = time.Now()
 			for _, link := range d.overlay.Links() {
 				d.graph.Attached(link)
 			}
 			d.graph.Update(d.overlay.Current(l.updates))
-			done = func() { close(l.told) }
+			done = func() { close(l.done) }
 		case b, ok := <-d.in:
 			if !ok {
 				return context.Canceled // the syncer has ended, and returned the error
 			}
-			heard = d.noteReceived()
+			arrived = d.noteReceived()
 			d.receive(b)
 		}
 		if d.freeze() || d.hold && !d.synced {
@@ -71,14 +71,14 @@ func (d *calcLoop) run(ctx context.Context) error {
 			continue
 		}
 		batch := d.graph.Flush()
-		d.watch.calculated(time.Since(heard), d.graph)
+		d.watch.calculated(time.Since(arrived), d.graph)
 		if batch.Empty() && (!batch.InSync || d.sent) {
 			d.watch.changeIrrelevant()
 			done() // most updates do not concern this node, and must not cost a round
 			continue
 		}
 		d.sent = d.sent || batch.InSync
-		d.watch.decided(batch, heard)
+		d.watch.decided(batch, arrived)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -98,7 +98,7 @@ func (d *calcLoop) noteReceived() time.Time {
 // local are updates that this agent wrote itself.
 type local struct {
 	updates []api.Update
-	told    chan struct{} // closed when the resulting batch was sent to the dataplane
+	done    chan struct{} // closed when the resulting batch was sent to the dataplane
 }
 
 // Overlay implements [attach.Kernel].
@@ -120,7 +120,7 @@ func (d *calcLoop) apply(ctx context.Context, us []api.Update) error {
 		return ctx.Err()
 	}
 	select {
-	case <-l.told:
+	case <-l.done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -137,7 +137,7 @@ func TestWhatIsWrittenLateDoesNotHideWhatComesAfter(t *testing.T) {
 		go func() {
 			l := <-d.local
 			took <- len(d.overlay.Current(l.updates))
-			close(l.told)
+			close(l.done)
 		}()
 		if err := d.Overlay(t.Context(), []api.Update{{Key: "k", Value: []byte("v"), Revision: attach.Pending}}); err != nil {
 			t.Fatal(err)

@@ -67,13 +67,13 @@ func TestWhatLogRulesMatchIsShownAndPrinted(t *testing.T) {
 // hear sends a packet to a port, again and again, until a collector has heard of it.
 func hear(t *testing.T, c *flows.Collector, port uint16, send func()) {
 	t.Helper()
-	heard, end := c.Listen()
+	arrived, end := c.Listen()
 	defer end()
 	late := time.After(10 * netnstest.Patience)
 	send()
 	for {
 		select {
-		case f := <-heard:
+		case f := <-arrived:
 			if f.DstPort == port {
 				return
 			}

@@ -116,9 +116,9 @@ func (r *reporter) watch() {
 }
 
 // decided notes a batch that is about to be sent to the dataplane.
-func (r *reporter) decided(b intent.Batch, heard time.Time) {
+func (r *reporter) decided(b intent.Batch, arrived time.Time) {
 	r.mu.Lock()
-	r.changes.decide(heard)
+	r.changes.decide(arrived)
 	r.watch()
 	r.all = r.all || b.InSync
 	if b.Host != nil {
@@ -283,8 +283,8 @@ func (r *reporter) Round(settled bool, pending []string) {
 	r.metrics.Settled(settled)
 	r.kernel.become(map[bool]string{true: kernelSettled, false: kernelPending}[settled])
 	now := time.Now()
-	for _, heard := range r.changes.round(pending) {
-		r.metrics.Change(now.Sub(heard))
+	for _, arrived := range r.changes.round(pending) {
+		r.metrics.Change(now.Sub(arrived))
 	}
 	r.watch()
 	if r.all && !r.complete && r.changes.arrived() {

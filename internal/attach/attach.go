@@ -144,9 +144,9 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 	b := s.attachment(ctx, r)
 	undo = append(undo, b.undo)
 	if out.Addrs = r.Addrs; len(r.Addrs) == 0 {
-		whose := about(s.cfg.Node, r, time.Now())
-		whose[api.AttributeNote] = ipam.NoteContainer
-		if out.Addrs, err = s.cfg.Addresses.Assign(ctx, AddressRequest{handle(r.Ref), r.IPAM, whose, &b.extraOps}); err != nil {
+		attributes := about(s.cfg.Node, r, time.Now())
+		attributes[api.AttributeNote] = ipam.NoteContainer
+		if out.Addrs, err = s.cfg.Addresses.Assign(ctx, AddressRequest{handle(r.Ref), r.IPAM, attributes, &b.extraOps}); err != nil {
 			return out, err
 		}
 	}

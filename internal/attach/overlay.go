@@ -144,7 +144,7 @@ const verifyRetry = time.Second
 // the Current, until the context ends.
 // The store's answer is the present value: if it is not what we wrote, that was superseded, and what the watch has still to
 // deliver up to it is old.
-func (o *Overlay) Verify(ctx context.Context, s datastore.Store, tell func(context.Context, []api.Update) error) error {
+func (o *Overlay) Verify(ctx context.Context, s datastore.Store, pass func(context.Context, []api.Update) error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	<-timer.C
@@ -154,7 +154,7 @@ func (o *Overlay) Verify(ctx context.Context, s datastore.Store, tell func(conte
 		o.unverified, o.wake = nil, wake
 		o.mu.Unlock()
 		for key := range keys {
-			if err := o.verify(ctx, s, key, tell); err != nil {
+			if err := o.verify(ctx, s, key, pass); err != nil {
 				if ctx.Err() != nil {
 					return ctx.Err()
 				}
@@ -176,7 +176,7 @@ func (o *Overlay) Verify(ctx context.Context, s datastore.Store, tell func(conte
 	}
 }
 
-func (o *Overlay) verify(ctx context.Context, s datastore.Store, key string, tell func(context.Context, []api.Update) error) error {
+func (o *Overlay) verify(ctx context.Context, s datastore.Store, key string, pass func(context.Context, []api.Update) error) error {
 	o.mu.Lock()
 	was, marked := o.keys[key]
 	o.mu.Unlock()
@@ -203,5 +203,5 @@ func (o *Overlay) verify(ctx context.Context, s datastore.Store, key string, tel
 	if !same {
 		return nil
 	}
-	return tell(ctx, []api.Update{now})
+	return pass(ctx, []api.Update{now})
 }

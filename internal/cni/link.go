@@ -208,16 +208,16 @@ func (e *linkPair) configure(addrs []netip.Addr, c *conf) error {
 	if err := e.inside.SetUp(far.Index, true); err != nil {
 		return err
 	}
-	told := map[netip.Addr]bool{}
+	done := map[netip.Addr]bool{}
 	for _, a := range addrs {
 		if err := e.inside.AddAddr(rtnl.Addr{Link: far.Index, Prefix: netip.PrefixFrom(a, a.BitLen())}); err != nil {
 			return err
 		}
 		gateway, world := gatewayOf(a)
-		if told[gateway] {
+		if done[gateway] {
 			continue
 		}
-		told[gateway] = true
+		done[gateway] = true
 		routes := []rtnl.Route{{Dst: netip.PrefixFrom(gateway, gateway.BitLen()), Link: far.Index}}
 		if c.defaultRoutes() {
 			routes = append(routes, rtnl.Route{Dst: world, Link: far.Index, Gateway: gateway, OnLink: true})

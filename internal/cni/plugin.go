@@ -169,13 +169,13 @@ func (e *linkPair) result(out *current.Result, addrs []netip.Addr, c *conf) *cur
 	const inside = 1 // the index of the container's end
 	out.Interfaces = []*current.Interface{{Name: near.Name, Mac: near.MAC, Mtu: near.MTU}, {Name: far.Name, Mac: far.MAC, Mtu: far.MTU, Sandbox: e.path}}
 	out.IPs, out.Routes = nil, nil
-	told := map[netip.Addr]bool{}
+	done := map[netip.Addr]bool{}
 	for _, a := range addrs {
 		gateway, world := gatewayOf(a)
 		whole := net.CIDRMask(a.BitLen(), a.BitLen())
 		out.IPs = append(out.IPs, &current.IPConfig{Interface: current.Int(inside), Address: net.IPNet{IP: a.AsSlice(), Mask: whole}})
-		if c.defaultRoutes() && !told[gateway] {
-			told[gateway] = true
+		if c.defaultRoutes() && !done[gateway] {
+			done[gateway] = true
 			out.Routes = append(out.Routes, &types.Route{Dst: net.IPNet{IP: world.Addr().AsSlice(), Mask: net.CIDRMask(0, a.BitLen())}, GW: gateway.AsSlice()})
 		}
 	}

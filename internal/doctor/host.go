@@ -189,7 +189,7 @@ func reversePath(f *Facts) (out []Finding) {
 }
 
 // foreignNames are interfaces that other networks make.
-var foreignNames = []struct{ name, whose string }{
+var foreignNames = []struct{ name, owner string }{
 	{"flannel.1", "flannel"},
 	{"flannel-v6.1", "flannel"},
 	{"cni0", "flannel or another bridge plugin"},
@@ -203,7 +203,7 @@ func devices(f *Facts) (out []Finding) {
 	for _, l := range f.Links {
 		for _, n := range foreignNames {
 			if l.Name == n.name {
-				out = append(out, one(Warn, "stop that network if it runs, then: ip link delete "+l.Name, "%s is %s's", l.Name, n.whose)...)
+				out = append(out, one(Warn, "stop that network if it runs, then: ip link delete "+l.Name, "%s is %s's", l.Name, n.owner)...)
 			}
 		}
 	}
@@ -243,7 +243,7 @@ func (f *Facts) runs(name string) bool {
 
 // foreignPrefixes begin the names of others' chains.
 var foreignPrefixes = []struct {
-	prefix, whose string
+	prefix, owner string
 	daemons       []string // while one of these runs, they are no leftover
 	fix           string
 }{
@@ -261,7 +261,7 @@ func foreignChains(f *Facts) (out []Finding) {
 			}
 		}
 		if len(tables) > 0 && !slices.ContainsFunc(p.daemons, f.runs) {
-			out = append(out, one(Warn, p.fix, "chains %s… of %s are left in %s: they go on dropping and translating", p.prefix, p.whose, list(slices.Sorted(maps.Keys(tables)), 4))...)
+			out = append(out, one(Warn, p.fix, "chains %s… of %s are left in %s: they go on dropping and translating", p.prefix, p.owner, list(slices.Sorted(maps.Keys(tables)), 4))...)
 		}
 	}
 	for _, c := range f.Chains {

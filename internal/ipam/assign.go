@@ -239,7 +239,7 @@ func (a *Allocator) remember(b *api.Block) {
 // takeFrom allocates addresses of a block, as many as are still wanted.
 func (f *assignment) takeFrom(ctx context.Context, e *doc, p Pool) error {
 	b := e.block
-	if f.a.cooling(f.config).thaw(b) {
+	if f.a.cooling(f.config).freeCooledDown(b) {
 		e.touch()
 	}
 	ords := take(b, f.left, f.attr, f.isFree)

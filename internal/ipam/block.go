@@ -208,9 +208,9 @@ func (c cooling) inUse(b *api.Block) error {
 	return fmt.Errorf("block %s %w: %d%s", b.CIDR, ErrInUse, used(b), text)
 }
 
-// thaw frees addresses whose cool-down is over, in the order of their release, and
+// freeCooledDown frees addresses whose cool-down is over, in the order of their release, and
 // reports whether there was any.
-func (c cooling) thaw(b *api.Block) bool {
+func (c cooling) freeCooledDown(b *api.Block) bool {
 	type cold struct {
 		ord   int
 		since time.Time

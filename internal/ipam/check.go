@@ -224,16 +224,16 @@ func (c *checking) orphan(l Allocation, handle string) (proof string, proven, ho
 		}
 		return fmt.Sprintf("it is the %s of node %s, which has %s", typ, node, has), true, false
 	}
-	whose := userOf(attrs, handle)
+	user := userOf(attrs, handle)
 	switch {
 	case gone:
-		return fmt.Sprintf("it was given to %s of node %s, which does not exist, and no WorkloadEndpoint has it", whose, node), true, false
+		return fmt.Sprintf("it was given to %s of node %s, which does not exist, and no WorkloadEndpoint has it", user, node), true, false
 	case attrs[api.AttributeNote] == NoteContainer:
-		return "it was given to " + whose + ", which was to have a WorkloadEndpoint, and none has it", true, false
+		return "it was given to " + user + ", which was to have a WorkloadEndpoint, and none has it", true, false
 	}
 	// The absence of an endpoint proves something only of who was promised one: under another main plugin a container that
 	// runs has none. Nor does that of a handle, which somebody may have deleted.
-	return "no WorkloadEndpoint has it, and nothing says that " + whose + " was to have one", false, false
+	return "no WorkloadEndpoint has it, and nothing says that " + user + " was to have one", false, false
 }
 
 // userOf describes the user of an address, as far as it is known.

@@ -89,9 +89,9 @@ func (a *Allocator) renew(ctx context.Context, old *resources, now time.Time) {
 		return // the next caller reads, and gets the error
 	}
 	old.mu.Lock()
-	asked := slices.Collect(maps.Keys(old.others))
+	requested := slices.Collect(maps.Keys(old.others))
 	old.mu.Unlock()
-	for _, ref := range asked {
+	for _, ref := range requested {
 		if _, err := w.labelled(ctx, a.store, ref); err != nil {
 			return
 		}
@@ -241,7 +241,7 @@ func (k requester) unsuitable(p *api.IPPool) string {
 	if len(uses) == 0 {
 		uses = []string{UseWorkload, UseTunnel}
 	}
-	asked := slices.Contains(k.pools, p.Metadata.Name) || slices.Contains(k.pools, s.CIDR)
+	requested := slices.Contains(k.pools, p.Metadata.Name) || slices.Contains(k.pools, s.CIDR)
 	switch {
 	case s.Disabled:
 		return "is disabled"
@@ -249,7 +249,7 @@ func (k requester) unsuitable(p *api.IPPool) string {
 		return "is being deleted"
 	case !slices.Contains(uses, k.use):
 		return fmt.Sprintf("is for %s only (allowedUses), not for %s", strings.Join(uses, " and "), k.use)
-	case asked:
+	case requested:
 		return ""
 	case len(k.pools) > 0:
 		return "is not one of those asked for"

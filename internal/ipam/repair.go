@@ -49,7 +49,7 @@ func (a *Allocator) repair(ctx context.Context, f Finding, ours map[string]api.R
 		if err != nil {
 			return err
 		}
-		if now, mended := ours[key]; mended {
+		if now, repaired := ours[key]; repaired {
 			revision = now
 		}
 		if e.was.Revision != revision {

@@ -58,7 +58,7 @@ func (h *aloneHost) env() (out []string) {
 }
 
 // run runs twill on that host as a user, and returns what it said and its exit code.
-func (h *aloneHost) run(uid int, args ...string) (said string, code int) {
+func (h *aloneHost) run(uid int, args ...string) (output string, code int) {
 	h.t.Helper()
 	id := strconv.Itoa(uid)
 	cmd := exec.Command(machinetest.Program(h.t, "nsenter"), append([]string{"-t", strconv.Itoa(h.node.Process.Pid), "-m", "-n", "-S", id, "-G", id, h.exe}, args...)...)
@@ -71,20 +71,20 @@ func TestADefaultNodesDatastoreIsRootsAlone(t *testing.T) {
 	const nobody = 65534
 	h := newAloneHost(t, "true", "TWILL_BGP=off", "IP=none")
 	await(t, "root reads what the node wrote", func() bool {
-		said, code := h.run(0, "get", "tiers")
-		return code == 0 && strings.Contains(said, "default")
+		output, code := h.run(0, "get", "tiers")
+		return code == 0 && strings.Contains(output, "default")
 	})
 	for _, args := range [][]string{{"get", "tiers"}, {"delete", "clusterinformation", "default"}, {"datastore", "lock"}} {
-		said, code := h.run(nobody, append(args, "--timeout=3s")...)
-		if code != 1 || !strings.Contains(said, "permission denied") || !strings.Contains(said, "run this as root") {
-			t.Errorf("as nobody, twill %s: exit code %d\n%s", strings.Join(args, " "), code, said)
+		output, code := h.run(nobody, append(args, "--timeout=3s")...)
+		if code != 1 || !strings.Contains(output, "permission denied") || !strings.Contains(output, "run this as root") {
+			t.Errorf("as nobody, twill %s: exit code %d\n%s", strings.Join(args, " "), code, output)
 		}
 	}
-	if said, code := h.run(nobody, "get", "tiers", "--timeout=3s", "--etcd=http://127.0.0.1:2379"); code != 1 || !strings.Contains(said, "No datastore answers") {
-		t.Errorf("as nobody, over loopback: exit code %d\n%s", code, said)
+	if output, code := h.run(nobody, "get", "tiers", "--timeout=3s", "--etcd=http://127.0.0.1:2379"); code != 1 || !strings.Contains(output, "No datastore answers") {
+		t.Errorf("as nobody, over loopback: exit code %d\n%s", code, output)
 	}
-	if said, code := h.run(0, "get", "clusterinformation", "default"); code != 0 {
-		t.Errorf("it is gone: %s", said)
+	if output, code := h.run(0, "get", "clusterinformation", "default"); code != 0 {
+		t.Errorf("it is gone: %s", output)
 	}
 	for _, table := range []string{"tcp", "tcp6"} {
 		text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(h.node.Process.Pid), "net", table))
@@ -113,10 +113,10 @@ func TestTheEnvironmentOfANodeIsWhatItBecomes(t *testing.T) {
 		"get tier default -o custom-columns=A:.spec.order":                                                   "1000000",
 		"bgp peers": "AS 64999, router id 10.0.0.9",
 	} {
-		said := ""
+		output := ""
 		await(t, what+" says "+want, func() bool {
-			said, _ = h.run(0, strings.Fields(what)...)
-			return strings.Contains(strings.Join(strings.Fields(said), " "), want)
+			output, _ = h.run(0, strings.Fields(what)...)
+			return strings.Contains(strings.Join(strings.Fields(output), " "), want)
 		})
 	}
 	for _, line := range []string{`"msg":"agent runs"`, `"msg":"bgp runs"`} {

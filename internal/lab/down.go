@@ -24,7 +24,7 @@ func (l *Lab) Down() error {
 	if opened, err := Open(l.Dir); err == nil {
 		l.Spec = opened.Spec
 	}
-	p := terminal.Begin(l.Said, "hosts stopped", len(l.Spec.Hosts))
+	p := terminal.Begin(l.Progress, "hosts stopped", len(l.Spec.Hosts))
 	defer p.End()
 	var errs []error
 	for _, h := range l.Spec.Hosts {

@@ -18,13 +18,13 @@ import (
 
 // Runner runs scenarios, each on hosts of its own that are gone afterwards.
 type Runner struct {
-	Exe     string    // the binary that the hosts run; empty means this one
-	Out     io.Writer // results
-	Said    io.Writer // progress of long work; may be nil
-	Verbose bool      // print each step, and the output of programs
-	Bundle  string    // where a failed scenario leaves what it knows; empty means the system's temporary directory
-	BIRD    []string  // hosts for which BIRD speaks BGP from the begin; AllHosts means all
-	Keep    bool      // leave hosts and processes as they are at the end, as a lab that Down removes
+	Exe      string    // the binary that the hosts run; empty means this one
+	Out      io.Writer // results
+	Progress io.Writer // progress of long work; may be nil
+	Verbose  bool      // print each step, and the output of programs
+	Bundle   string    // where a failed scenario leaves what it knows; empty means the system's temporary directory
+	BIRD     []string  // hosts for which BIRD speaks BGP from the begin; AllHosts means all
+	Keep     bool      // leave hosts and processes as they are at the end, as a lab that Down removes
 }
 
 // AllHosts stands for every host of a scenario.
@@ -83,7 +83,7 @@ func (r Runner) Run(ctx context.Context, s *script.Script) Result {
 		res.Err = errors.New("a lab makes network namespaces: run it as root")
 		return res
 	}
-	p := terminal.Begin(r.Said, "steps of "+res.Name, len(s.Steps))
+	p := terminal.Begin(r.Progress, "steps of "+res.Name, len(s.Steps))
 	defer p.End()
 	if r.Out != nil {
 		r.Out = p.Above(r.Out)

@@ -42,7 +42,7 @@ func (c *scenario) reach(ctx context.Context, a script.Reach) error {
 		v6 := i == 1
 		wg.Go(func() {
 			if a.Not {
-				errs[i] = shut(src, dst, a.Flow, v6)
+				errs[i] = closeAll(src, dst, a.Flow, v6)
 				return
 			}
 			errs[i] = until(ctx, scenarioPatience, func(context.Context) error {
@@ -58,7 +58,7 @@ func (c *scenario) reach(ctx context.Context, a script.Reach) error {
 	return errors.Join(errs[:]...)
 }
 
-func shut(src, dst end, f script.Flow, v6 bool) error {
+func closeAll(src, dst end, f script.Flow, v6 bool) error {
 	ok, err := try(src, dst, f, v6, silence)
 	if err == nil && ok {
 		err = fmt.Errorf("%s answers", dst.addr(v6))

@@ -162,19 +162,19 @@ var statusCommands = [][]string{{"verify", "--patience", "0s"}, {"status"}}
 func (c *scenario) status(ctx context.Context, a script.Status) error {
 	h, _ := c.Spec.host(a.Host)
 	return until(ctx, scenarioPatience, func(ctx context.Context) error {
-		var said string
+		var output string
 		var wrong error
 		for _, args := range statusCommands {
 			cmd := exec.CommandContext(ctx, c.Exe, args...)
 			cmd.Env = c.hostEnv(a.Host)
 			wrong = errors.Join(wrong, c.judge(c.run(c.Spec.hostNS(*h), cmd), false))
-			said += c.stdout + c.stderr
+			output += c.stdout + c.stderr
 		}
-		if c.stdout = said; a.Pattern == nil {
+		if c.stdout = output; a.Pattern == nil {
 			return wrong
 		}
-		if !a.Pattern.MatchString(said) {
-			return fmt.Errorf("it says\n%s", strings.TrimSpace(said))
+		if !a.Pattern.MatchString(output) {
+			return fmt.Errorf("it says\n%s", strings.TrimSpace(output))
 		}
 		return nil
 	})

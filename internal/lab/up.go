@@ -23,11 +23,11 @@ import (
 
 // Lab is a lab on this machine.
 type Lab struct {
-	Dir  string    // state, logs and the datastore; empty means DefaultDir
-	Exe  string    // the binary that its hosts run; empty means this one
-	Out  io.Writer // what was done
-	Said io.Writer // how far long work is; nil: nobody is told
-	Spec Spec
+	Dir      string    // state, logs and the datastore; empty means DefaultDir
+	Exe      string    // the binary that its hosts run; empty means this one
+	Out      io.Writer // what was done
+	Progress io.Writer // how far long work is; nil: nobody is told
+	Spec     Spec
 }
 
 // ErrUp means that there is one already.
@@ -132,7 +132,7 @@ func (l *Lab) Up(ctx context.Context) error {
 		{fmt.Sprintf("%d workloads, by the CNI plugin", len(l.Spec.Workloads)), func() error { return l.attachWorkloads(ctx) }},
 		{"routes of all hosts in all kernels, by BGP", func() error { return l.awaitRoutes(ctx, l.Spec.Hosts) }},
 	}
-	p := terminal.Begin(l.Said, "steps done", len(steps))
+	p := terminal.Begin(l.Progress, "steps done", len(steps))
 	defer p.End()
 	for _, s := range steps {
 		if err := l.step(p, s.what, s.do); err != nil {
@@ -252,7 +252,7 @@ func (l *Lab) Matrix(ctx context.Context) ([]Cell, error) {
 			return nil, err
 		}
 	}
-	p := terminal.Begin(l.Said, "trying who reaches whom", 0)
+	p := terminal.Begin(l.Progress, "trying who reaches whom", 0)
 	defer p.End()
 	return cells, measure(ctx, &l.Spec, cells)
 }

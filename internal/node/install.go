@@ -86,16 +86,16 @@ func (i Install) Install(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := i.tell(ctx, "daemon-reload"); err != nil || !i.Start {
+	if err := i.systemctlIfRunning(ctx, "daemon-reload"); err != nil || !i.Start {
 		return err
 	}
-	if err := i.tell(ctx, "enable", "--now", bootUnit); err != nil {
+	if err := i.systemctlIfRunning(ctx, "enable", "--now", bootUnit); err != nil {
 		return err
 	}
-	if err := i.tell(ctx, "enable", nodeUnit); err != nil {
+	if err := i.systemctlIfRunning(ctx, "enable", nodeUnit); err != nil {
 		return err
 	}
-	return i.tell(ctx, "restart", nodeUnit) // also of one that runs: this may be an upgrade, and no packet is lost
+	return i.systemctlIfRunning(ctx, "restart", nodeUnit) // also of one that runs: this may be an upgrade, and no packet is lost
 }
 
 // Uninstall takes back what Install did. What daemons kept in their data directories, the datastore's data above all, stays unless purge.
@@ -108,7 +108,7 @@ func (i Install) Uninstall(ctx context.Context, purge bool) error {
 		return err
 	}
 	dirs := i.dataDirs() // while the unit is there
-	if err := i.tell(ctx, "disable", "--now", nodeUnit, bootUnit); err != nil {
+	if err := i.systemctlIfRunning(ctx, "disable", "--now", nodeUnit, bootUnit); err != nil {
 		return err
 	}
 	if i.Leave != nil && !i.DryRun {
@@ -125,7 +125,7 @@ func (i Install) Uninstall(ctx context.Context, purge bool) error {
 			return err
 		}
 	}
-	if err := i.tell(ctx, "daemon-reload"); err != nil {
+	if err := i.systemctlIfRunning(ctx, "daemon-reload"); err != nil {
 		return err
 	}
 	if err := i.remove(journal); err != nil {
@@ -255,8 +255,8 @@ func (i Install) systemd() error {
 	return nil
 }
 
-// tell runs systemctl, if systemd runs.
-func (i Install) tell(ctx context.Context, args ...string) error {
+// systemctlIfRunning runs systemctl, if systemd runs.
+func (i Install) systemctlIfRunning(ctx context.Context, args ...string) error {
 	system := i.System
 	if system == nil {
 		if _, err := os.Stat("/run/systemd/system"); err != nil || i.Root != "" {

@@ -311,8 +311,8 @@ func TestLinesOfAnEnvironmentFile(t *testing.T) {
 		{"a name that begins alike", "AB=1\n", "AB=1\nA=9\n"},
 		{"no line's end", "A=1", "A=9\n"},
 	} {
-		if got, said := withLines(tt.text, []string{"A=9"}); got != tt.want || len(said) == 0 {
-			t.Errorf("%s: %q, want %q; it says %q", tt.name, got, tt.want, said)
+		if got, logged := withLines(tt.text, []string{"A=9"}); got != tt.want || len(logged) == 0 {
+			t.Errorf("%s: %q, want %q; it says %q", tt.name, got, tt.want, logged)
 		}
 	}
 }

@@ -19,15 +19,15 @@ import (
 // fails, it is tried again.
 func Prepare(ctx context.Context, etcd datastore.Config, cfg nodekeep.Config, fill bool) {
 	const pause = 2 * time.Second
-	said := ""
+	logged := ""
 	for {
 		err := prepareOnce(ctx, etcd, cfg, fill)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
 		level := slog.LevelDebug // the datastore may be one of our own children, that begins to run
-		if !errors.Is(err, datastore.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) && said != err.Error() {
-			level, said = slog.LevelError, err.Error()
+		if !errors.Is(err, datastore.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) && logged != err.Error() {
+			level, logged = slog.LevelError, err.Error()
 		}
 		cfg.Log.Log(ctx, level, "keep this node in the datastore", "err", err, "retry_in", pause)
 		select {
@@ -59,6 +59,6 @@ func prepareOnce(ctx context.Context, etcd datastore.Config, cfg nodekeep.Config
 	defer h.Close()
 	cfg.Store = store
 	cfg.Look = func(ctx context.Context) (nodeaddr.Host, error) { return nodekeep.Look(ctx, h) }
-	cfg.Watch = func(ctx context.Context, tell chan<- struct{}) error { return nodekeep.Watch(ctx, h, tell) }
+	cfg.Watch = func(ctx context.Context, signal chan<- struct{}) error { return nodekeep.Watch(ctx, h, signal) }
 	return nodekeep.New(cfg).Run(ctx)
 }

@@ -19,7 +19,7 @@ const ReflectorLabel = "route-reflector"
 func RegisterLater(ctx context.Context, cfg datastore.Config, node, cluster string, log *slog.Logger) {
 	wait := time.NewTicker(2 * time.Second)
 	defer wait.Stop()
-	said := ""
+	logged := ""
 	for {
 		err := func() error {
 			store, err := stores.Open(ctx, cfg)
@@ -32,9 +32,9 @@ func RegisterLater(ctx context.Context, cfg datastore.Config, node, cluster stri
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		if said != err.Error() {
+		if logged != err.Error() {
 			log.Error("this node is not registered yet", "node", node, "err", err, "retry_in", 2*time.Second)
-			said = err.Error()
+			logged = err.Error()
 		}
 		select {
 		case <-ctx.Done():

@@ -93,7 +93,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer func() { stop() }()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	said := ""
+	logged := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -114,16 +114,16 @@ func (s *Server) Run(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			if said != err.Error() {
+			if logged != err.Error() {
 				s.log.Error("cannot listen; trying again", "for", s.name, "at", t.to.Address, "err", err)
-				said = err.Error()
+				logged = err.Error()
 			}
 			timer.Reset(retry)
 			continue
 		}
 		stop()
 		s.group.moved(s, t.to, at)
-		stop, said = next, ""
+		stop, logged = next, ""
 	}
 }
 

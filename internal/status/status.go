@@ -212,7 +212,7 @@ func (r *Reporter) take() {
 	}
 	r.changed = false
 	at := place{r.settings.Region, r.cfg.Node}
-	anew := w.want == nil || at != w.at || w.settings.Endpoints != r.settings.Endpoints
+	restart := w.want == nil || at != w.at || w.settings.Endpoints != r.settings.Endpoints
 	if at != w.at {
 		w.at, w.listed, w.first, w.reportAt = at, false, false, time.Time{}
 	}
@@ -223,7 +223,7 @@ func (r *Reporter) take() {
 	if r.touched {
 		w.reportAt, r.touched = earlier(w.reportAt, w.reported.Add(minReportInterval)), false
 	}
-	if anew {
+	if restart {
 		w.want, w.all = map[string]string{}, true
 		for id := range r.endpoints {
 			r.updated[id] = true

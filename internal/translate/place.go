@@ -22,17 +22,17 @@ func Place(objects []Object) (notes []string) {
 		if !ok || p.Spec.HostNetwork || ended(p) || NoEndpoint(p) == "" {
 			continue
 		}
-		var said []string
+		var reasons []string
 		if p.Spec.NodeName == "" {
 			p.Spec.NodeName = unscheduled
-			said = append(said, "node "+unscheduled)
+			reasons = append(reasons, "node "+unscheduled)
 		}
 		if len(podIPs(p)) == 0 {
 			v4, v6 := spare(o.Name(), taken)
 			p.Status.PodIPs = []corev1.PodIP{{IP: v4.String()}, {IP: v6.String()}}
-			said = append(said, fmt.Sprintf("addresses %s and %s", v4, v6))
+			reasons = append(reasons, fmt.Sprintf("addresses %s and %s", v4, v6))
 		}
-		notes = append(notes, fmt.Sprintf("pod %s has not started; assumed: %s", o.Name(), strings.Join(said, ", ")))
+		notes = append(notes, fmt.Sprintf("pod %s has not started; assumed: %s", o.Name(), strings.Join(reasons, ", ")))
 	}
 	return notes
 }

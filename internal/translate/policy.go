@@ -22,9 +22,9 @@ func Policy(np *networkingv1.NetworkPolicy) (*api.NetworkPolicy, error) {
 	out := &api.NetworkPolicy{Object: o.head(api.KindNetworkPolicy, np.Namespace, PolicyPrefix+np.Name)}
 	s := &out.Spec
 	s.Tier, s.Order = api.TierDefault, ptr(float64(policyOrder))
-	var whom, which bool
-	s.Selector, whom = o.pods("spec.podSelector", &np.Spec.PodSelector)
-	s.Types, which = o.types(np.Spec)
+	var selectsPods, typesOK bool
+	s.Selector, selectsPods = o.pods("spec.podSelector", &np.Spec.PodSelector)
+	s.Types, typesOK = o.types(np.Spec)
 	for i, r := range np.Spec.Ingress {
 		path := fmt.Sprintf("spec.ingress[%d]", i)
 		for _, peer := range o.peers(path+".from", r.From) {
@@ -42,7 +42,7 @@ func Policy(np *networkingv1.NetworkPolicy) (*api.NetworkPolicy, error) {
 			}
 		}
 	}
-	if !whom || !which {
+	if !selectsPods || !typesOK {
 		// It restricts somebody, and nobody knows whom or in which direction.
 		s.Selector, s.Types, s.Ingress, s.Egress = anyPod, []api.PolicyType{api.Ingress, api.Egress}, nil, nil
 	}

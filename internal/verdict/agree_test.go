@@ -204,7 +204,7 @@ func sameRule(a world.Answer, asked []verdict.Verdict) bool {
 	if want.Direction == string(api.Egress) {
 		dir = intent.Egress
 	}
-	if v.Rejected != (want.Reject == world.RejectTold) {
+	if v.Rejected != (want.Reject == world.RejectSent) {
 		return false
 	}
 	return v.Reason == intent.ReasonRule && v.Rule.Policy.String() == want.Policy && v.Rule.Index == want.RuleIndex && v.Rule.Direction == dir && v.Tier == want.Tier

@@ -89,15 +89,15 @@ func RunBFD(ctx context.Context, cfg BFD) error {
 
 // listen opens the engine, and retries while another process has the port.
 func listen(ctx context.Context, cfg bfd.Config, log *slog.Logger) (*bfd.Engine, error) {
-	said := false
+	logged := false
 	for {
 		e, err := bfd.New(cfg)
 		if err == nil {
 			return e, nil
 		}
-		if !said {
+		if !logged {
 			log.Error("BFD cannot listen: does another program use its port?", "err", err, "retry_in", listenRetry)
-			said = true
+			logged = true
 		}
 		select {
 		case <-ctx.Done():
@@ -199,7 +199,7 @@ func bfdHandler(engine *bfd.Engine, reg prometheus.Gatherer) http.Handler {
 
 // watchBFD passes on the BFD daemon's statuses, and nil when it cannot be reached.
 func watchBFD(ctx context.Context, socket string, out chan<- []bfd.Status, log *slog.Logger) error {
-	tell := func(s []bfd.Status) error {
+	emit := func(s []bfd.Status) error {
 		select {
 		case out <- s:
 			return nil
@@ -208,12 +208,12 @@ func watchBFD(ctx context.Context, socket string, out chan<- []bfd.Status, log *
 		}
 	}
 	for {
-		err := readBFD(ctx, socket, tell)
+		err := readBFD(ctx, socket, emit)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		log.Debug("BFD", "err", err, "retry_in", reconnectInterval)
-		if err := tell(nil); err != nil {
+		if err := emit(nil); err != nil {
 			return err
 		}
 		select {
@@ -224,7 +224,7 @@ func watchBFD(ctx context.Context, socket string, out chan<- []bfd.Status, log *
 	}
 }
 
-func readBFD(ctx context.Context, socket string, tell func([]bfd.Status) error) error {
+func readBFD(ctx context.Context, socket string, emit func([]bfd.Status) error) error {
 	resp, err := get(ctx, socket, "/watch")
 	if err != nil {
 		return err
@@ -240,7 +240,7 @@ func readBFD(ctx context.Context, socket string, tell func([]bfd.Status) error) 
 		} else if err != nil {
 			return err
 		}
-		if err := tell(all); err != nil {
+		if err := emit(all); err != nil {
 			return err
 		}
 	}

@@ -149,15 +149,15 @@ func (k *planSource) run(ctx context.Context) error {
 
 // dial waits until the datastore answers.
 func (k *planSource) dial(ctx context.Context) (datastore.Client, error) {
-	said := ""
+	logged := ""
 	for {
 		store, err := stores.Open(ctx, k.cfg.Store)
 		if err == nil {
 			return store, nil
 		}
-		if said != err.Error() {
+		if logged != err.Error() {
 			k.cfg.Log.Error("datastore", "err", err, "retry_in", dialRetry)
-			said = err.Error()
+			logged = err.Error()
 		}
 		select {
 		case <-ctx.Done():

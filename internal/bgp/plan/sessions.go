@@ -148,7 +148,7 @@ func (d *planner) draw(name string, s *api.BGPPeerSpec, peer netip.Addr) Session
 	if n := s.NumAllowedLocalASNumbers; n != nil {
 		out.AllowLocalAS = uint8(*n)
 	}
-	if own, said := bfdOf(&d.Resources.peers[name].Metadata); said {
+	if own, found := bfdOf(&d.Resources.peers[name].Metadata); found {
 		out.BFD = own
 	}
 	return out
@@ -183,7 +183,7 @@ func (d *planner) newSession(peer netip.Addr) Session {
 func (d *planner) bfd() BFD {
 	for _, name := range []string{"node." + d.self.name, "default"} {
 		if c := d.configs[name]; c != nil {
-			if b, said := bfdOf(&c.Metadata); said {
+			if b, found := bfdOf(&c.Metadata); found {
 				return b
 			}
 		}

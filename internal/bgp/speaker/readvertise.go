@@ -52,8 +52,8 @@ func (b *library) readvertise(ctx context.Context, now time.Time) (next time.Tim
 func (b *library) mayHaveMissed(peer netip.Addr, since time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for who, at := range b.lastChange {
-		if who != peer && at.After(since.Add(-maxInitialUpdate)) {
+	for source, at := range b.lastChange {
+		if source != peer && at.After(since.Add(-maxInitialUpdate)) {
 			return true
 		}
 	}

@@ -160,8 +160,8 @@ func (s *Speaker) loop(ctx context.Context, plans <-chan plan.Plan, events <-cha
 			s.onLibraryEvents(ctx)
 		case statuses := <-s.cfg.BFD:
 			s.onBFD(ctx, statuses)
-		case who := <-s.live.echoLost:
-			s.onEchoLost(ctx, who)
+		case v := <-s.live.echoLost:
+			s.onEchoLost(ctx, v)
 		case <-reread.C:
 			reread.fired()
 			if err := s.read(); err != nil {

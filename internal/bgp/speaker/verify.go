@@ -37,8 +37,8 @@ func (s *Speaker) verifyPath(ctx context.Context, lost bfd.Status, first bool) {
 		return
 	}
 	ctx, stop := context.WithCancel(ctx)
-	who := &verification{lost, first, stop}
-	s.live.verifying[lost.Peer] = who
+	v := &verification{lost, first, stop}
+	s.live.verifying[lost.Peer] = v
 	go func() {
 		for within := firstEchoTimeout; s.cfg.Echo(lost.Peer, within) == nil; within = echoTimeout {
 			select {
@@ -48,28 +48,28 @@ func (s *Speaker) verifyPath(ctx context.Context, lost bfd.Status, first bool) {
 			}
 		}
 		select {
-		case s.live.echoLost <- who:
+		case s.live.echoLost <- v:
 		case <-ctx.Done():
 		}
 	}()
 }
 
 // onEchoLost: the path of a suspect does not answer either.
-func (s *Speaker) onEchoLost(ctx context.Context, who *verification) {
-	peer := who.lost.Peer
-	if s.live.verifying[peer] != who {
+func (s *Speaker) onEchoLost(ctx context.Context, v *verification) {
+	peer := v.lost.Peer
+	if s.live.verifying[peer] != v {
 		return // BFD has come back, or has said something else since
 	}
 	s.stopVerifying(peer)
-	s.onPathDown(ctx, who.lost, who.first)
+	s.onPathDown(ctx, v.lost, v.first)
 	s.fib.deadPeers = s.live.deadPeers
 	s.fib.markAllDirty()
 }
 
 // stopVerifying ends the questions about a peer.
 func (s *Speaker) stopVerifying(peer netip.Addr) {
-	if who := s.live.verifying[peer]; who != nil {
-		who.stop()
+	if v := s.live.verifying[peer]; v != nil {
+		v.stop()
 		delete(s.live.verifying, peer)
 	}
 }

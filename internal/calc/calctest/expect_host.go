@@ -19,7 +19,7 @@ const (
 func setting[T any](x *expected, of func(api.FelixConfigurationSpec) (T, bool), otherwise T) T {
 	for _, name := range []string{"node." + x.node, "default"} {
 		if spec, known := x.felix[name]; known {
-			if v, said := of(spec); said {
+			if v, set := of(spec); set {
 				return v
 			}
 		}
@@ -27,8 +27,8 @@ func setting[T any](x *expected, of func(api.FelixConfigurationSpec) (T, bool), 
 	return otherwise
 }
 
-// said makes what setting asks for of a field that may be empty.
-func said(of func(api.FelixConfigurationSpec) string) func(api.FelixConfigurationSpec) (string, bool) {
+// nonEmpty makes what setting asks for of a field that may be empty.
+func nonEmpty(of func(api.FelixConfigurationSpec) string) func(api.FelixConfigurationSpec) (string, bool) {
 	return func(s api.FelixConfigurationSpec) (string, bool) { return of(s), of(s) != "" }
 }
 
@@ -38,10 +38,10 @@ func flag(of func(api.FelixConfigurationSpec) *bool) func(api.FelixConfiguration
 
 // hostLines are what the host does by its settings, by the pools and by all nodes' addresses.
 func (x *expected) hostLines() []string {
-	prefixes := strings.Split(setting(x, said(func(s api.FelixConfigurationSpec) string { return s.InterfacePrefix }), "cali"), ",")
+	prefixes := strings.Split(setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.InterfacePrefix }), "cali"), ",")
 	slices.Sort(prefixes)
 	return []string{
-		"endpoint to host " + setting(x, said(func(s api.FelixConfigurationSpec) string { return s.DefaultEndpointToHostAction }), "Drop"),
+		"endpoint to host " + setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.DefaultEndpointToHostAction }), "Drop"),
 		fmt.Sprint("vxlan ", setting(x, flag(func(s api.FelixConfigurationSpec) *bool { return s.AllowVXLANPacketsFromWorkloads }), false)),
 		fmt.Sprint("ipip ", setting(x, flag(func(s api.FelixConfigurationSpec) *bool { return s.AllowIPIPPacketsFromWorkloads }), false)),
 		fmt.Sprint("prefixes ", prefixes),
@@ -88,7 +88,7 @@ func (x *expected) nat() string {
 	if len(from) == 0 {
 		return "none"
 	}
-	if setting(x, said(func(s api.FelixConfigurationSpec) string { return s.NATOutgoingExclusions }), "") == "IPPoolsAndHostIPs" {
+	if setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.NATOutgoingExclusions }), "") == "IPPoolsAndHostIPs" {
 		for _, n := range x.nodes {
 			texts := []string{}
 			if n.Spec.BGP != nil {
@@ -105,7 +105,7 @@ func (x *expected) nat() string {
 			}
 		}
 	}
-	addr := setting(x, said(func(s api.FelixConfigurationSpec) string { return s.NATOutgoingAddress }), "")
+	addr := setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.NATOutgoingAddress }), "")
 	span := setting(x, func(s api.FelixConfigurationSpec) (string, bool) {
 		if s.NATPortRange == nil {
 			return "", false

@@ -45,7 +45,7 @@ func (c *command) labUpCmd() *cobra.Command {
 		Example: "  twill lab up",
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l := &lab.Lab{Spec: lab.Demo(), Out: c.Stdio.Out, Said: c.Stdio.Err}
+			l := &lab.Lab{Spec: lab.Demo(), Out: c.Stdio.Out, Progress: c.Stdio.Err}
 			begin := time.Now()
 			fmt.Fprintln(c.Stdio.Out, "Twill lab:")
 			if err := l.Up(cmd.Context()); errors.Is(err, lab.ErrUp) {
@@ -118,7 +118,7 @@ func (c *command) labDownCmd(dir *string) *cobra.Command {
 		Use: "down", Short: "Take the lab down, without a trace", Args: console.NoArgs,
 		Long:    "Stop the lab's processes and remove its network namespaces and files. It also\nremoves what an `up` that failed left behind, and is no error without a lab.\n\nExit code: 0 no lab is there any more, 1 something is left, 2 usage.",
 		Example: "  twill lab down\n  twill lab down --dir /tmp/twill-lab-123",
-		RunE:    func(*cobra.Command, []string) error { return (&lab.Lab{Dir: *dir, Said: c.Stdio.Err}).Down() },
+		RunE:    func(*cobra.Command, []string) error { return (&lab.Lab{Dir: *dir, Progress: c.Stdio.Err}).Down() },
 	}
 }
 
@@ -128,7 +128,7 @@ func (c *command) withLab(dir string, do func(*lab.Lab) error) error {
 	if err != nil {
 		return err
 	}
-	l.Said = c.Stdio.Err
+	l.Progress = c.Stdio.Err
 	return do(l)
 }
 
@@ -294,7 +294,7 @@ Exit code: 0 all passed, 1 one failed, 2 a file cannot be read as a scenario.`,
 			if err != nil {
 				return err
 			}
-			r.Out, r.Said = c.Stdio.Out, c.Stdio.Err
+			r.Out, r.Progress = c.Stdio.Out, c.Stdio.Err
 			if passed, failed := r.RunAll(cmd.Context(), scripts); failed > 0 || passed < len(scripts) {
 				return console.Exit{Code: 1}
 			}

@@ -70,13 +70,13 @@ func (c *Conn) commitUnwatched(b *Batch, before uint32, commit func() error) err
 		return commit()
 	}
 	err := commit()
-	heard := c.watcher.listen(unix.NETLINK_ADD_MEMBERSHIP)
+	lerr := c.watcher.listen(unix.NETLINK_ADD_MEMBERSHIP)
 	after, gerr := c.genID()
 	applied := uint32(1)
 	if err != nil {
 		applied = 0
 	}
-	if heard != nil || gerr != nil || after-before != applied {
+	if lerr != nil || gerr != nil || after-before != applied {
 		c.watcher.overrun.Store(true)
 		_ = c.watcher.f.SetReadDeadline(time.Unix(1, 0)) // wakes it; fails only once it is closed
 	}

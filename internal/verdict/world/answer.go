@@ -116,8 +116,8 @@ const (
 
 // What a rule that rejects comes to.
 const (
-	RejectTold   = "the sender is told"
-	RejectSilent = "in silence: at this stage the sender cannot be told"
+	RejectSent       = "the sender is told"
+	RejectSuppressed = "in silence: at this stage the sender cannot be told"
 )
 
 // Decision is what decided, in one hop or altogether.

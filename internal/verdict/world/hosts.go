@@ -102,15 +102,15 @@ func (w *World) underHost(node, uplink string, ask func(*endpoint) []Hop) (hops 
 	}
 	es, sure := w.hostEndpoints(node, uplink)
 	for i, e := range es {
-		said := ask(e)
-		denies := slices.ContainsFunc(said, func(h Hop) bool { return !h.Allowed })
-		for k := range said {
+		found := ask(e)
+		denies := slices.ContainsFunc(found, func(h Hop) bool { return !h.Allowed })
+		for k := range found {
 			if !sure {
-				said[k].AssumedInterface = interfaceOf(e)
+				found[k].AssumedInterface = interfaceOf(e)
 			}
 		}
 		if i == 0 || denies {
-			hops = said
+			hops = found
 		}
 		if denies {
 			return hops
@@ -251,12 +251,12 @@ func (w *World) safe(node string, dir api.PolicyType, p packet) bool {
 		list, other = defaultFailsafeOut, p.dst
 	}
 	for _, name := range []string{"default", "node." + node} {
-		said := w.failsafes[name].in
+		found := w.failsafes[name].in
 		if dir == api.Egress {
-			said = w.failsafes[name].out
+			found = w.failsafes[name].out
 		}
-		if said != nil {
-			list = *said
+		if found != nil {
+			list = *found
 		}
 	}
 	numbers := map[string]uint8{"TCP": 6, "": 6, "UDP": 17, "SCTP": 132}

@@ -136,7 +136,7 @@ func newHop(e *endpoint, dir api.PolicyType, stage string) Hop {
 func (h Hop) end(d Decision) Hop {
 	d.Endpoint, d.Direction = h.Endpoint, h.Direction
 	if d.Reject != "" && (h.Stage == StageUntracked || h.Stage == StageHost && h.Direction == string(api.Egress)) {
-		d.Reject = RejectSilent
+		d.Reject = RejectSuppressed
 	}
 	h.Decided, h.Allowed = d, d.Action == string(api.Allow)
 	return h

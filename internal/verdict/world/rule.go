@@ -39,7 +39,7 @@ func (w *World) evaluate(ref api.Ref, rules []api.Rule, p packet, in scope) (Pol
 			Text: seen.Text, Fields: RuleFields(r),
 		}
 		if r.Rejects() {
-			d.Reject = RejectTold
+			d.Reject = RejectSent
 		}
 		return seen, d
 	}

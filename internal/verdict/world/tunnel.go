@@ -25,8 +25,8 @@ func (w *World) fromWorkload(e *endpoint, p packet) Hop {
 // may is a setting of a node that allows something: its own, else everybody's, else no.
 func (w *World) may(node string, of func(tunnels) *bool) bool {
 	for _, name := range []string{"node." + node, "default"} {
-		if said := of(w.tunnels[name]); said != nil {
-			return *said
+		if found := of(w.tunnels[name]); found != nil {
+			return *found
 		}
 	}
 	return false

@@ -140,6 +140,7 @@ func TestArgumentsComplete(t *testing.T) {
 		{"why prod/", "prod/db"},
 		{"why prod/web host/", "host/h1"},
 		{"why prod/web prod/db t", "tcp/"},
+		{"reach host/", "host/h1"},
 		{"ipam split 2 --name p", "pods"},
 		{"ipam sp", "split"},
 	} {

@@ -13,8 +13,9 @@ const between = 2
 // Table is rows whose columns stand below each other, without borders, so that grep and cut(1) can take it. Widths are those on a
 // terminal: a styled cell, or one of wide characters, takes as many columns as it shows.
 type Table struct {
-	out  io.Writer
-	rows [][]string
+	out    io.Writer
+	rows   [][]string
+	widths []int // of columns that were written, see More
 }
 
 // NewTable begins a table; no titles: it has none.
@@ -40,6 +41,21 @@ func (t *Table) Row(cells ...string) {
 // Len is the number of rows, with that of the titles.
 func (t *Table) Len() int { return len(t.rows) }
 
+// AtLeast has the first columns be so wide, for what comes later.
+func (t *Table) AtLeast(widths ...int) { t.widths = widths }
+
+// More writes the rows so far, for a table that others will follow in: columns never become narrower, so that rows that come one at a
+// time stand below each other.
+func (t *Table) More() error {
+	if len(t.rows) == 0 {
+		return nil // writing nothing waits for a reader, where out is a pipe
+	}
+	var b strings.Builder
+	t.widths = write(&b, t.rows, t.widths)
+	t.rows = nil
+	return Fprint(t.out, b.String())
+}
+
 // Flush writes the table.
 func (t *Table) Flush() error {
 	var b strings.Builder
@@ -48,7 +64,7 @@ func (t *Table) Flush() error {
 		for n < len(rows) && len(rows[n]) > 0 {
 			n++
 		}
-		write(&b, rows[:n])
+		write(&b, rows[:n], nil)
 		if n < len(rows) {
 			b.WriteByte('\n')
 			n++
@@ -58,9 +74,8 @@ func (t *Table) Flush() error {
 	return Fprint(t.out, b.String())
 }
 
-// write writes rows that have common widths.
-func write(b *strings.Builder, rows [][]string) {
-	var widths []int
+// write writes rows that have common widths, which are returned: at least those that are given.
+func write(b *strings.Builder, rows [][]string, widths []int) []int {
 	for _, r := range rows {
 		for i, c := range r[:len(r)-1] {
 			if i == len(widths) {
@@ -81,6 +96,7 @@ func write(b *strings.Builder, rows [][]string) {
 		b.WriteString(r[last])
 		b.WriteByte('\n')
 	}
+	return widths
 }
 
 // width is how many columns of a terminal a cell takes.

@@ -106,3 +106,22 @@ func BenchmarkTable(b *testing.B) {
 		}
 	}
 }
+
+func TestRowsThatComeLaterStandBelowThoseBefore(t *testing.T) {
+	environment(t)
+	var b bytes.Buffer
+	table := terminal.NewTable(&b, "CHANGE", "NAME", "AGE")
+	table.AtLeast(len("changed"))
+	for _, rows := range [][][]string{{{"added", "a", "1s"}}, {}, {{"changed", "longer", "2s"}}, {{"deleted", "b", "3s"}, {"added", "c", "4s"}}} {
+		for _, r := range rows {
+			table.Row(r...)
+		}
+		if err := table.More(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "CHANGE   NAME  AGE\nadded    a     1s\nchanged  longer  2s\ndeleted  b       3s\nadded    c       4s\n"
+	if b.String() != want {
+		t.Errorf("got:\n%s\nwant:\n%s", b.String(), want)
+	}
+}

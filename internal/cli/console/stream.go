@@ -3,7 +3,7 @@ package console
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/twillnet/twill/internal/resources"
 	"github.com/twillnet/twill/internal/terminal"
@@ -14,7 +14,8 @@ type Stream struct {
 	To   Stdio
 	As   Output
 	Name string // the path in a row of what -o name prints
-	head bool   // titles are printed
+
+	table *terminal.Table // of the user's own columns, with titles printed
 }
 
 // Row prints one row; text is how people see it.
@@ -38,22 +39,16 @@ func (s *Stream) Row(v any, text string) error {
 	return s.To.Answer(s.As, Answer{Doc: json.RawMessage(doc), Name: s.Name})
 }
 
-// columns prints the user's own; how wide those are that come later, nobody knows.
+// columns prints the user's own.
 func (s *Stream) columns(doc []byte) error {
-	const width = 20
-	line := func(cells []string) {
-		for i, c := range cells {
-			cells[i] = fmt.Sprintf("%-*s", width, c)
-		}
-		fmt.Fprintln(s.To.Out, strings.TrimRight(strings.Join(cells, "  "), " "))
-	}
-	if !s.head {
-		s.head = true
-		line(s.As.Titles())
+	if s.table == nil {
+		s.table = terminal.NewTable(s.To.Out, s.As.Titles()...)
+		s.table.AtLeast(slices.Repeat([]int{20}, len(s.As.Titles()))...) // how wide those are that come later, nobody knows
 	}
 	v, err := resources.Tree(doc)
 	if err == nil {
-		line(s.As.Cells(v))
+		s.table.Row(s.As.Cells(v)...)
+		err = s.table.More()
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 func (c *command) configCmd() *cobra.Command {
@@ -128,16 +129,11 @@ func printSettings(w io.Writer, out []setting) error {
 		_, err := fmt.Fprintln(w, "Every setting has its default; --all prints them.")
 		return err
 	}
-	name, value := len("NAME"), len("VALUE")
+	t := terminal.NewTable(w, "NAME", "VALUE", "FROM")
 	for _, s := range out {
-		name, value = max(name, len(s.Name)), max(value, len(s.Value))
+		t.Row(s.Name, s.Value, s.From)
 	}
-	for _, s := range append([]setting{{"NAME", "VALUE", "FROM"}}, out...) {
-		if _, err := fmt.Fprintf(w, "%-*s  %-*s  %s\n", name, s.Name, value, s.Value, s.From); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.Flush()
 }
 
 // wrongSettings is an error that lists what was passed over. What has no effect is only warned of, to w.

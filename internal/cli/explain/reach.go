@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/cli/show"
 	"github.com/twillnet/twill/internal/reach"
 	"github.com/twillnet/twill/internal/terminal"
 )
@@ -25,7 +26,9 @@ both, and has a line for each when both are asked about.
 PEER, WORKLOAD   namespace/workload or an address; PEER also host/NODE
 
 Lines of a workload go from the special to the general: the first that fits a
-packet is meant, and "all else" is what is left.`,
+packet is meant, and "all else" is what is left.
+
+Exit code: 0 listed, 1 the question cannot be answered, 2 usage.`,
 		Example: `  twill reach demo/client demo/web
   twill reach 203.0.113.9
   twill reach --files policies/ demo/client -o json`,
@@ -47,6 +50,7 @@ packet is meant, and "all else" is what is left.`,
 			return c.Answer(o.output, console.Answer{Doc: found, Name: ".workload", Table: func(w io.Writer, _ bool) error { return printReach(w, found) }})
 		},
 	}
+	cmd.ValidArgsFunction = show.Complete(&c.Conn).Ends
 	cmd.Flags().StringSliceVar(&o.files, "files", nil, "read resources from files or directories, not from the datastore")
 	o.output.AddFlag(cmd)
 	return cmd

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/twillnet/twill/api"
@@ -16,6 +15,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/show"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/resources"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 // Bounds of how long a watch waits before it asks a datastore again that did not answer.
@@ -45,7 +45,9 @@ func (c *command) watch(ctx context.Context, s datastore.Store, args []string, o
 		return err
 	}
 	o.All = o.All || !kind.Namespaced
-	w := &watcher{c: c, o: o, kind: kind, names: args[1:], out: &rows{c: c, o: o, widths: []int{len("changed")}}, known: map[string]show.Found{}}
+	table := terminal.NewTable(c.Stdio.Out)
+	table.AtLeast(len("changed"))
+	w := &watcher{c: c, o: o, kind: kind, names: args[1:], out: &rows{c: c, o: o, table: table}, known: map[string]show.Found{}}
 	for pause := watchPause; ; {
 		before := w.after
 		ran, err := w.follow(ctx, s)
@@ -173,8 +175,7 @@ type rows struct {
 	c      *command
 	o      show.Options
 	titled bool
-	widths []int
-	lines  [][]string
+	table  *terminal.Table
 }
 
 var changeWords = map[string]string{"ADDED": "added", "MODIFIED": "changed", "DELETED": "deleted"}
@@ -186,9 +187,9 @@ func (r *rows) add(what string, f show.Found) {
 		return
 	case !r.titled:
 		r.titled = true
-		r.lines = append(r.lines, append([]string{"CHANGE"}, r.o.Header(f)...))
+		r.table.Row(append([]string{"CHANGE"}, r.o.Header(f)...)...)
 	}
-	r.lines = append(r.lines, append([]string{changeWords[what]}, r.o.Row(f)...))
+	r.table.Row(append([]string{changeWords[what]}, r.o.Row(f)...)...)
 }
 
 func (r *rows) document(what string, f show.Found) {
@@ -212,26 +213,5 @@ func (r *rows) document(what string, f show.Found) {
 	fmt.Fprintf(r.c.Stdio.Out, "%s\n", text)
 }
 
-// flush prints a batch. Columns never become narrower, so that rows that come
-// one at a time stand below each other.
-func (r *rows) flush() {
-	if len(r.lines) == 0 {
-		return
-	}
-	for _, l := range r.lines {
-		for i, cell := range l {
-			if i == len(r.widths) {
-				r.widths = append(r.widths, 0)
-			}
-			r.widths[i] = max(r.widths[i], len([]rune(cell)))
-		}
-	}
-	for _, l := range r.lines {
-		var b strings.Builder
-		for i, cell := range l {
-			b.WriteString(cell + strings.Repeat(" ", r.widths[i]-len([]rune(cell))+2))
-		}
-		fmt.Fprintln(r.c.Stdio.Out, strings.TrimRight(b.String(), " "))
-	}
-	r.lines = nil
-}
+// flush prints a batch.
+func (r *rows) flush() { _ = r.table.More() } // as all that is printed here: who is gone sees no more

@@ -133,13 +133,18 @@ func (c completer) names(kind string) func(*cobra.Command) []string {
 
 // Flow offers what a flow is made of: two ends, and a protocol with a port.
 func (c completer) Flow(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	switch len(args) {
-	case 0, 1:
-		return console.Beginning(c.ends(cmd), word), cobra.ShellCompDirectiveNoFileComp
-	case 2:
+	if len(args) == 2 {
 		return console.Beginning([]string{"tcp/", "udp/", "sctp/", "icmp"}, word), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
+	return c.Ends(cmd, args, word)
+}
+
+// Ends offers the two ends of a flow.
+func (c completer) Ends(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 1 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return console.Beginning(c.ends(cmd), word), cobra.ShellCompDirectiveNoFileComp
 }
 
 // ends are workloads and hosts, as `twill why` takes them.

@@ -288,7 +288,7 @@ func (j *judge) policy(step Step, id intent.PolicyID, dir intent.Direction, p Pa
 	}
 	terms := pol.terms(dir)
 	for i, r := range rules {
-		if r.Action == intent.Log || !match.Any(terms[i], p.terms(), j.s) {
+		if r.Action == intent.Log || !match.Any(terms[i], p.terms(), &j.s.sets) {
 			continue
 		}
 		step.By.Index = i

@@ -1,8 +1,6 @@
 package verdict
 
 import (
-	"net/netip"
-
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/intent/match"
 )
@@ -31,12 +29,4 @@ func (p *policy) terms(dir intent.Direction) [][][]match.Term {
 // terms is what rules look at.
 func (p Packet) terms() match.Packet {
 	return match.Packet{Src: p.Src, Dst: p.Dst, Proto: p.Proto, SrcPort: p.SrcPort, DstPort: p.DstPort, ICMPType: p.ICMPType, ICMPCode: p.ICMPCode}
-}
-
-// Has reports whether an address is in a set. One that nobody sent is empty.
-func (s *State) Has(id intent.SetID, a netip.Addr) bool { return s.sets[id].has(a) }
-
-// HasPort reports whether a port of an address is in a set.
-func (s *State) HasPort(id intent.SetID, a netip.Addr, proto uint8, port uint16) bool {
-	return s.sets[id].hasPort(a, proto, port)
 }

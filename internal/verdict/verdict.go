@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/members"
 )
 
 // ConnState is what connection tracking says of a packet.
@@ -72,7 +73,7 @@ type State struct {
 	IgnoreHosts bool
 
 	addrs     map[string][]netip.Addr // of the host's own interfaces
-	sets      map[intent.SetID]*set
+	sets      members.Store
 	policies  map[intent.PolicyID]*policy
 	endpoints map[intent.EndpointID]intent.Endpoint
 	links     map[string]intent.EndpointID // of workloads and named host interfaces
@@ -94,19 +95,11 @@ func (s *State) SetLink(name string, addrs []netip.Addr) {
 
 // Merge takes over a batch.
 func (s *State) Merge(b intent.Batch) {
-	if s.sets == nil {
-		s.sets = map[intent.SetID]*set{}
+	if s.policies == nil {
 		s.policies = map[intent.PolicyID]*policy{}
 		s.endpoints = map[intent.EndpointID]intent.Endpoint{}
 	}
-	for _, x := range b.IPSets {
-		s.sets[x.ID] = newSet(x.Members)
-	}
-	for _, d := range b.Members {
-		if x := s.sets[d.Set]; x != nil {
-			x.change(d)
-		}
-	}
+	s.sets.Merge(b)
 	for _, p := range b.Policies {
 		s.policies[p.ID] = &policy{Policy: p}
 	}
@@ -124,8 +117,6 @@ func (s *State) Merge(b intent.Batch) {
 
 func (s *State) remove(k intent.Key) {
 	switch id := k.(type) {
-	case intent.SetID:
-		delete(s.sets, id)
 	case intent.PolicyID:
 		delete(s.policies, id)
 	case intent.EndpointID:

@@ -1,10 +1,52 @@
 package ipam
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/twillnet/twill/internal/datastore/storetest"
 )
+
+// TestASurveyIsOfOneMomentWhereListsAreNot: others assign and release between the kinds of a list, and nothing of it looks amiss.
+func TestASurveyIsOfOneMomentWhereListsAreNot(t *testing.T) {
+	for range 20 { // kinds are listed in any order
+		store := storetest.NewPoor(t)
+		f := &fixture{T: t, store: store, now: start}
+		f.Allocator = f.allocator(store, Config{})
+		f.put("ippools/p", `"cidr":"10.0.0.0/28","blockSize":30`)
+		f.put("nodes/n1", ``)
+		args := func(handle string) AutoArgs {
+			return AutoArgs{Node: "n1", Handle: handle, Num4: 1, Attributes: map[string]string{"node": "n1"}}
+		}
+		if _, err := f.Assign(t.Context(), args("was")); err != nil {
+			t.Fatal(err)
+		}
+		acts, other := 0, f.allocator(store, Config{})
+		store.Between = func() {
+			if acts++; acts > 2 {
+				return
+			}
+			between := store.Between
+			store.Between = nil // its own lists are not disturbed
+			defer func() { store.Between = between }()
+			if _, err := other.Assign(t.Context(), args(fmt.Sprint("new", acts))); err != nil {
+				t.Error(err)
+			}
+			if _, err := other.ReleaseByHandle(t.Context(), "was"); err != nil && acts == 1 {
+				t.Error(err)
+			}
+		}
+		v, err := f.ReadSurvey(t.Context())
+		if err != nil || acts == 0 {
+			t.Fatalf("%d acts, %v", acts, err)
+		}
+		for _, found := range v.Check(CheckOptions{Now: f.now}) {
+			if found.Kind == FoundHandle || found.Kind == FoundClaim {
+				t.Errorf("%s %s: %s (%s)", found.Kind, found.Handle, found.Problem, found.Proof)
+			}
+		}
+	}
+}
 
 // TestOnAStoreThatHasOnlyWhatKubernetesOffers runs what is above again without transactions, an order and sorted lists. Left out is
 // what a transaction alone can do (writing it all in one change, splitting a pool), and what copies a memstore.

@@ -14,7 +14,7 @@ import (
 )
 
 // Survey is everything about addresses. Blocks, handles and affinities are of
-// one revision; what uses addresses was read after them, so that an address
+// one moment, see listAtOnce; what uses addresses was read after them, so that an address
 // whose user changes meanwhile can at worst look leaked.
 type Survey struct {
 	*resources
@@ -37,14 +37,37 @@ type user struct {
 	revision api.Revision
 }
 
+// surveyTries is how often listAtOnce lists, if others write all the time.
+const surveyTries = 5
+
+// listAtOnce lists blocks, handles and affinities, sorted, as they were at one moment. Where a list of several kinds is of as many
+// moments, it lists until two lists are equal: nothing has changed between the end of the first and the beginning of the second. If
+// others write so often that no two are, it is the last list.
+func (a *Allocator) listAtOnce(ctx context.Context) ([]api.Update, error) {
+	same := func(a, b api.Update) bool { return a.Key == b.Key && a.Revision == b.Revision }
+	var last []api.Update
+	for try := range surveyTries {
+		snap, err := a.store.List(ctx, api.IPAMPrefix)
+		if err != nil {
+			return nil, err
+		}
+		now := snap.Sorted()
+		if datastore.OrderOf(a.store) != nil || try > 0 && slices.EqualFunc(last, now, same) {
+			return now, nil
+		}
+		last = now
+	}
+	return last, nil
+}
+
 // ReadSurvey reads a survey.
 func (a *Allocator) ReadSurvey(ctx context.Context) (*Survey, error) {
 	v := &Survey{docs: map[string]*doc{}, nodes: map[string]*api.Node{}, users: map[netip.Addr][]user{}}
-	snap, err := a.store.List(ctx, api.IPAMPrefix)
+	listed, err := a.listAtOnce(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, u := range snap.Sorted() {
+	for _, u := range listed {
 		if u.Key == api.IPAMConfigKey {
 			continue
 		}

@@ -229,6 +229,7 @@ func rare(tags []string) bool {
 }
 
 var rareTags = []string{
+	"families not in everything of the other", "families passed over", "field notICMP",
 	"ports without a protocol", "decided failsafe port", "field source.services", "field source.notSelector", "field destination.named ports",
 	"no account, though its labels would match", "no namespace, though its labels would match", "negative serviceAccounts of a rule", "negative namespaceSelector of a rule",
 	"field destination.nets", "field destination.services", "field ipVersion", "field source.nets", "field destination.notSelector", "field destination.namespaceSelector", "field destination.notPorts",

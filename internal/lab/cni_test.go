@@ -21,7 +21,6 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
-	"github.com/twillnet/twill/internal/kernel/packet"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
@@ -344,78 +343,8 @@ func policyFirst(t *testing.T, r *caller) {
 	r.del(l, client)
 }
 
-// capturedFromBefore: another workload sends to a container's address before there is a container, while ADD runs and after.
-// What policy denies never comes out of the container's link; what it allows does, from the first packet after ADD on.
-func capturedFromBefore(t *testing.T, r *caller) {
-	l := r.list("net", `{"type": "calico-ipam"}`)
-	client := r.container()
-	r.add(l, client)
-	defer r.del(l, client)
-	defer r.onlyPort80()()
-	var out *packet.Host
-	client.Do(func() { out = must2(packet.OpenHost())(t) })
-	defer out.Close()
-	for i := range 10 {
-		c := r.container()
-		dst := netip.AddrFrom4([4]byte{10, 66, 99, byte(i)})
-		c.conf.Args = [][2]string{{"IgnoreUnknown", "1"}, {"IP", dst.String()}}
-		var in *packet.Socket
-		c.Do(func() { in = must2(packet.Open())(t) })
-		seq := uint16(1000)
-		pace := time.NewTicker(between / 4) // more would fill the kernel's backlog on a busy machine, and lose what policy allows
-		send := func() {
-			<-pace.C
-			for _, port := range []uint16{81, 80} {
-				must(t, out.Send(packet.Packet{Src: client.addrs[0], Dst: dst, Proto: 6, SrcPort: seq, DstPort: port}))
-			}
-			seq++
-		}
-		added := make(chan struct{})
-		go func() {
-			defer close(added)
-			r.add(l, c)
-		}()
-		for running := true; running; {
-			select {
-			case <-added:
-				running = false
-			default:
-				send()
-			}
-		}
-		first := seq
-		for range 100 {
-			send()
-		}
-		pace.Stop()
-		wantCaptured(t, in, client.addrs[0], first, seq)
-		must(t, in.Close())
-		r.del(l, c)
-	}
-}
-
-// wantCaptured reads what came from src: all source ports from first to before end, and nothing but to port 80.
-func wantCaptured(t *testing.T, in *packet.Socket, src netip.Addr, first, end uint16) {
-	t.Helper()
-	missing := map[uint16]bool{}
-	for s := first; s < end; s++ {
-		missing[s] = true
-	}
-	for len(missing) > 0 {
-		p, ok, err := in.Receive(time.Now().Add(netnstest.Patience))
-		must(t, err)
-		switch {
-		case !ok:
-			t.Fatalf("of the packets after ADD %d were lost", len(missing))
-		case p.Src == src && p.DstPort != 80:
-			t.Fatalf("what policy denies came: %+v", p)
-		}
-		delete(missing, p.SrcPort)
-	}
-}
-
-func must2[T any](v T, err error) func(*testing.T) T {
-	return func(t *testing.T) T {
+func must2[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
 		t.Helper()
 		must(t, err)
 		return v

@@ -149,6 +149,8 @@ func TestErrorsSayWhereAndWhatToDo(t *testing.T) {
 		{"has with a quoted name", `has("a")`, 4, []string{"without quotes"}},
 		{"has of nothing", `has()`, 4, []string{"label name"}},
 		{"has with space before the parenthesis", `has (a)`, 4, []string{"after label has"}},
+		{"all with space before the parenthesis", `all ()`, 4, []string{"after label all"}},
+		{"global with space before the parenthesis", `global ()`, 7, []string{"after label global"}},
 		{"all with an argument", `all(a)`, 4, []string{"all()"}},
 		{"unknown function", `any()`, 0, []string{"any()", "all()"}},
 		{"unclosed parenthesis", `(has(a)`, 7, []string{"character 1", "close it"}},

@@ -203,6 +203,27 @@ func TestWhatIsTold(t *testing.T) {
 	}
 }
 
+func TestRulesOfAFilterAreOfTheSessionsFamily(t *testing.T) {
+	p := world(t, alone+`
+BGPPeer four {node: h1, peerIP: 192.0.2.9, asNumber: 65009, filters: [f]}
+BGPPeer six {node: h1, peerIP: '2001:db8::9', asNumber: 65009, filters: [f]}
+BGPFilter f {exportV4: [{action: Accept}], exportV6: [{action: Reject, cidr: 'fd00:65::/48', matchOperator: In}], importV4: [{action: Reject}], importV6: [{action: Accept}]}`).Plan("h1")
+	asked := map[string]plan.Route{"192.0.2.9": {Dst: prefix("10.65.1.0/26")}, "2001:db8::9": {Dst: prefix("fd00:65::/122")}}
+	got := map[string]string{}
+	for _, s := range p.Sessions {
+		out, _ := plan.Decide(s.Export, asked[s.Peer.String()])
+		in, _ := plan.Decide(s.Import, asked[s.Peer.String()])
+		got[s.Peer.String()] = fmt.Sprintf("%s %t, %s %t", out.Name, out.Accept, in.Name, in.Accept)
+	}
+	want := map[string]string{
+		"192.0.2.9":   "BGPFilter f exportV4[0] true, BGPFilter f importV4[0] false",
+		"2001:db8::9": "BGPFilter f exportV6[0] false, BGPFilter f importV6[0] true",
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 func TestOperationsInTheirOrder(t *testing.T) {
 	w := world(t, alone+"BGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009, filters: [f]}\n"+
 		"BGPFilter f {importV4: [{action: Accept, operations: [{addCommunity: {value: '1:2'}}, {prependASPath: {prefix: [1, 2]}}, {prependASPath: {prefix: [3]}}]}]}")

@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
 )
 
@@ -199,5 +201,25 @@ func TestAnAttachmentThatFailsTakesBackOnlyWhatItMade(t *testing.T) {
 	}
 	if left := b.left(); !slices.Equal(left, want) {
 		t.Errorf("left %v, want %v", left, want)
+	}
+}
+
+func TestAnAddressSaysWhoseItIs(t *testing.T) {
+	b := newBed(t)
+	pod := ofPod("c1", "web")
+	b.must(second(b.Attach(t.Context(), pod)))
+	leases, err := b.cfg.Addresses.Leases(t.Context(), handle(pod.Ref))
+	if err != nil || len(leases) != 2 {
+		t.Fatalf("%+v, %v", leases, err)
+	}
+	for _, l := range leases {
+		if _, err := time.Parse(time.RFC3339, l.Owner[api.AttributeTimestamp]); err != nil {
+			t.Errorf("since when: %v", err)
+		}
+		for name, want := range map[string]string{api.AttributeNode: "h1", api.AttributeNamespace: "prod", api.AttributePod: "web"} {
+			if got := l.Owner[name]; got != want {
+				t.Errorf("%s is %q, want %q", name, got, want)
+			}
+		}
 	}
 }

@@ -285,6 +285,7 @@ func TestPoolsAreChosenByWhoAsks(t *testing.T) {
 		{"by its namespace", "10.4.0.", AutoArgs{Node: "h9", Namespace: "prod"}},
 		{"by its use", "10.2.0.", AutoArgs{Node: "h9", Use: UseTunnel}},
 		{"by name, whatever selectors say", "10.1.0.", AutoArgs{Node: "h9", Pools: []string{"q"}}},
+		{"by name, whatever its namespaceSelector says", "10.4.0.", AutoArgs{Node: "h9", Namespace: "other", Pools: []string{"t"}}},
 		{"by CIDR, although it is manual", "10.3.0.", AutoArgs{Node: "h9", Pools: []string{"10.3.0.0/28"}}},
 		{"for load balancers", "10.5.0.", AutoArgs{Node: "h9", Use: UseLoadBalancer}},
 		{"in the order asked for", "10.3.0.", AutoArgs{Node: "h8", Pools: []string{"s", "q"}}},
@@ -454,6 +455,9 @@ func TestBlocksForWindowsKeepFourAddresses(t *testing.T) {
 	got, err := f.Assign(t.Context(), AutoArgs{Node: "w1", Handle: "a", Num4: 4, Windows: true})
 	if err != nil || addrs(got) != "10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6" {
 		t.Errorf("got %s, %v", addrs(got), err)
+	}
+	if kept, err := f.QueryIP(t.Context(), addr("10.0.0.7")); err != nil || kept.Handle != "windows-reserved-ipam-handle" {
+		t.Errorf("the last address of the block: %+v, %v", kept, err)
 	}
 	f.clean()
 	if _, err := f.ReleaseByHandle(t.Context(), "a"); err != nil {

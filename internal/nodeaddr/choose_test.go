@@ -137,3 +137,22 @@ func TestWhatUsersWantIsRead(t *testing.T) {
 		t.Errorf("IPv6 unless asked for: %v, %v; want it left alone", w.Order, err)
 	}
 }
+
+// TestInterfacesOfOthersAreLeftOut: each that upstream leaves out, where nobody says which interface.
+func TestInterfacesOfOthersAreLeftOut(t *testing.T) {
+	w, err := ParseWant(V4, "autodetect", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := "docker0 cbr0 dummy0 podman1 virbr0 lxcbr0 veth12 lo br-12ab cali1 tunl0 flannel.1 kube-ipvs0 cni0 vxlan.calico vxlan-v6.calico wireguard.cali wg-v6.cali nodelocaldns"
+	for name := range strings.FieldsSeq(out) {
+		if c, err := w.Choose(Host{Interfaces: []Interface{{name, true, addrs("192.0.2.1/24")}}}); err == nil {
+			t.Errorf("%s is chosen: %v", name, c)
+		}
+	}
+	for name := range strings.FieldsSeq("eth0 ens3 br0 bond0 mydocker0 vxlan-calico") {
+		if c, err := w.Choose(Host{Interfaces: []Interface{{name, true, addrs("192.0.2.1/24")}}}); err != nil || c.Interface != name {
+			t.Errorf("%s: %v, %v", name, c, err)
+		}
+	}
+}

@@ -101,6 +101,9 @@ func TestSessions(t *testing.T) {
 		{"the reflector has them without being told", reflector, "h2", []string{
 			"192.0.2.1:179 as 64512 client of 244.0.0.1", "192.0.2.3:179 as 64512 passive client of 244.0.0.1",
 		}},
+		{"nodes that a selector names are peers in both families", alone + "BGPPeer rr {nodeSelector: 'rack == \"a\"', peerSelector: has(rr)}", "h1", []string{
+			"192.0.2.2:179 as 64512 passive", "[2001:db8::2]:179 as 64512 passive",
+		}},
 		{"unless peering is one way", reflector + "BGPPeer rr {nodeSelector: 'rack == \"b\"', peerSelector: has(rr), reversePeering: Manual}", "h2", nil},
 		{"two reflectors of one cluster are no clients", reflector + "Node h3 {labels: {rr: one}} {bgp: {ipv4Address: 192.0.2.3, routeReflectorClusterID: 244.0.0.1}}", "h2", []string{
 			"192.0.2.1:179 as 64512 client of 244.0.0.1", "192.0.2.3:179 as 64512 passive",

@@ -298,3 +298,27 @@ func TestWhatIsToldWithinAPrefixIsMarked(t *testing.T) {
 		t.Errorf("the session began at %s, then at %s", since, now)
 	}
 }
+
+// TestPrefixesOfServicesAreTold, and withdrawn when nobody wants them told any more; the session stays.
+func TestPrefixesOfServicesAreTold(t *testing.T) {
+	h, birds := network(t, 1)
+	b := birds[0]
+	b.run(speaks("twill", "local as 65001; multihop;", "", ""))
+	s := session("192.0.2.2", 65001)
+	services := prefix("10.96.0.0/12")
+	s.Export = []plan.Rule{{Name: "services", Prefix: services, Min: services.Bits(), Max: services.Bits(), Accept: true}}
+	p := planOf(s)
+	h.start(p)
+	h.up("192.0.2.2")
+	b.lacks("10.96.0.0/12")
+	since := h.session("192.0.2.2").Since
+	p.Originate = []netip.Prefix{services}
+	h.plan(p)
+	b.wants("10.96.0.0/12", "192.0.2.1", "BGP.as_path: 64512\n")
+	p.Originate = nil
+	h.plan(p)
+	b.lacks("10.96.0.0/12")
+	if now := h.session("192.0.2.2").Since; !now.Equal(since) {
+		t.Errorf("the session began at %s, then at %s", since, now)
+	}
+}

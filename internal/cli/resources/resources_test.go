@@ -341,5 +341,10 @@ func TestDirectoriesAreReadOneLevelOrAll(t *testing.T) {
 	c := newCLI(t)
 	clitest.Equal(t, c.Want(0, "", "validate", "-f", dir), dir+"/a.yaml: 1 resource valid")
 	clitest.Equal(t, c.Want(0, "", "validate", "-f", dir, "-R"), dir+"/a.yaml: 1 resource valid\n"+dir+"/below/b.yml: 1 resource valid")
+	for _, verb := range []string{"create", "apply", "replace", "delete"} {
+		if said := c.Want(0, "", verb, "-f", dir, "-R"); !strings.Contains(said, "/web ") || !strings.Contains(said, "/b ") {
+			t.Errorf("%s -R says\n%s", verb, said)
+		}
+	}
 	clitest.Contains(t, c.Want(1, "", "validate", "-f", filepath.Join(dir, "none")), "no such file")
 }

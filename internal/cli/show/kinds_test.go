@@ -84,8 +84,18 @@ func everyCommand(t *testing.T, key, value string, st api.Stored) {
 		{doc, name + " replaced", []string{"replace", "-f", "-"}},
 		{"", "Findings:", args("describe")},
 		{"", ref.Name, args("get", "-o", "wide")},
-		{"", name + " deleted", args("delete")},
 	} {
 		clitest.Contains(t, c.Want(0, s.in, s.args...), s.want)
 	}
+	out, errs, stop := watching(c, "get "+strings.ToLower(ref.Kind)+" -A -w")
+	go unheard(errs)
+	next(t, out, "CHANGE")
+	for out.Scan() && !strings.Contains(out.Text(), ref.Name) { // those of which there are some in every cluster
+		continue
+	}
+	clitest.Contains(t, out.Text(), "added", ref.Name)
+	if code := stop(); code != 0 {
+		t.Errorf("a watch ends with %d", code)
+	}
+	clitest.Contains(t, c.Want(0, "", args("delete")...), name+" deleted")
 }

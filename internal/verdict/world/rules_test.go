@@ -128,6 +128,26 @@ NetworkPolicy test/a {ingress: [{action: Allow, source: {namespaceSelector: env 
 		"test/cli > prod/db tcp 80", "Allow: rule NetworkPolicy/prod/a#0",
 	},
 	{
+		"of several names one is enough", "API-31: names OR-ed",
+		`NetworkPolicy prod/a {selector: app == "db", ingress: [{action: Allow, source: {serviceAccounts: {names: [human, robot]}, namespaceSelector: all()}}]}`,
+		"test/cli > prod/db tcp 80", "Allow: rule NetworkPolicy/prod/a#0",
+	},
+	{
+		"a name is not enough beside a selector", "API-31: names AND selector",
+		`NetworkPolicy prod/a {selector: app == "db", ingress: [{action: Allow, source: {serviceAccounts: {names: [robot], selector: role == "human"}, namespaceSelector: all()}}]}`,
+		"test/cli > prod/db tcp 80", endOfDefault,
+	},
+	{
+		"nor is a selector beside names", "API-31: names AND selector",
+		`NetworkPolicy prod/a {selector: app == "db", ingress: [{action: Allow, source: {serviceAccounts: {names: [human], selector: role == "bot"}, namespaceSelector: all()}}]}`,
+		"test/cli > prod/db tcp 80", endOfDefault,
+	},
+	{
+		"a service account selector is one condition of two", "API-07: ANDed with selector",
+		`NetworkPolicy test/a {selector: app == "web", serviceAccountSelector: role == "bot", ingress: [{action: Deny}]}`,
+		"prod/web > test/cli tcp 80", "Allow: profile rule Profile/kns.test#0",
+	},
+	{
 		"a host endpoint's expected addresses are selectable", "MODEL: their expectedIPs are members of selections by label",
 		`HostEndpoint h2-eth0 {labels: {role: host}, node: h2, interfaceName: eth0, expectedIPs: [192.0.2.2], profiles: [projectcalico-default-allow]}
 GlobalNetworkPolicy a {selector: app == "web", ingress: [{action: Allow, source: {selector: role == "host"}}]}`,

@@ -51,6 +51,13 @@ func TestInstallAndUninstall(t *testing.T) {
 	if err != nil || list.Plugins[0].Network.Type != "twill" || list.Plugins[0].Network.IPAM.Type != "twill-ipam" {
 		t.Errorf("a runtime reads of the network: %v, %v", list, err)
 	}
+	var chain []string
+	for _, p := range list.Plugins {
+		chain = append(chain, p.Network.Type)
+	}
+	if want := []string{"twill", "portmap", "bandwidth"}; !slices.Equal(chain, want) {
+		t.Errorf("the network is a chain of %q, want %q", chain, want)
+	}
 	other := filepath.Join(in.BinDir, "calico")
 	if err := os.WriteFile(other, []byte("upstream's"), 0o700); err != nil {
 		t.Fatal(err)

@@ -38,16 +38,24 @@ const (
 )
 
 func TestHostEndpointsAtEachStage(t *testing.T) {
+	within := func(port uint16) (fs []intent.Failsafe) { // for those outside alone
+		for _, net := range []string{"192.0.2.0/24", "fd00::/64"} {
+			fs = append(fs, intent.Failsafe{Protocol: 6, Port: port, Net: netip.MustParsePrefix(net)})
+		}
+		return fs
+	}
 	safe := &intent.HostSettings{
-		FailsafeIn:  []intent.Failsafe{{Protocol: 6, Port: 22}, {Protocol: 6, Port: 23, Net: netip.MustParsePrefix("198.51.100.0/24")}},
-		FailsafeOut: []intent.Failsafe{{Protocol: 6, Port: 2379}, {Protocol: 17, Port: 53}},
+		FailsafeIn: append(within(24), []intent.Failsafe{{Protocol: 6, Port: 22}, {Protocol: 6, Port: 23, Net: netip.MustParsePrefix("198.51.100.0/24")}}...),
+		FailsafeOut: append(within(25), []intent.Failsafe{
+			{Protocol: 6, Port: 2379}, {Protocol: 17, Port: 53}, {Protocol: 6, Port: 26, Net: netip.MustParsePrefix("198.51.100.0/24")},
+		}...),
 	}
 	returns := &intent.HostSettings{EndpointToHost: intent.ToHostReturn, FailsafeIn: safe.FailsafeIn, FailsafeOut: safe.FailsafeOut}
 	nothing, deny := pol("nothing", nil, nil), pol("deny", []intent.Rule{{Action: intent.Deny}}, []intent.Rule{{Action: intent.Deny}})
 	web := pol("web", []intent.Rule{tcp(intent.Allow, 80)}, nil)
 	replies := pol("raw", []intent.Rule{tcp(intent.Allow, 80)}, []intent.Rule{tcpFrom(intent.Allow, 80)})
-	denied := []string{"!out>host tcp/80", "!out>host udp/53", "!out>host icmp", "!host>out tcp/80", "!out>host tcp/23"}
-	failsafes := []string{"out>host tcp/22", "host>out tcp/2379", "host>out udp/53"}
+	denied := []string{"!out>host tcp/80", "!out>host udp/53", "!out>host icmp", "!host>out tcp/80", "!out>host tcp/23", "!host>out tcp/26"}
+	failsafes := []string{"out>host tcp/22", "out>host tcp/24", "host>out tcp/25", "host>out tcp/2379", "host>out udp/53"}
 	around := []string{"host>a tcp/80", "out>a tcp/80", "a>out tcp/80", "a>b tcp/80"}
 	for _, tt := range []struct {
 		says string

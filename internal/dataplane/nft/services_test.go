@@ -1,0 +1,99 @@
+package nft
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+)
+
+// closedWorkload is a host that drops whatever workload a sends and receives, as far as policy can say so.
+func closedWorkload(t *testing.T) *hosted {
+	h := newHosted(t)
+	deny := []intent.Rule{{Action: intent.Deny}}
+	h.d.Merge(pair([]intent.Tier{tier("t", intent.Deny, ids("deny"), ids("deny"))}, pol("deny", deny, deny)))
+	apply(t, h.d)
+	return h
+}
+
+func TestEveryWorkloadMayAskItsHostForAnAddress(t *testing.T) {
+	h := closedWorkload(t)
+	for i, service := range []struct {
+		name             string
+		client, at, next uint16
+	}{{"DHCP", 68, 67, 69}, {"DHCPv6", 546, 547, 548}} {
+		for _, tt := range []struct {
+			name     string
+			from, to uint16
+			want     bool
+		}{
+			{"a client", service.client, service.at, true},
+			{"from another port", 999, service.at, false},
+			{"to another port", service.client, service.next, false},
+		} {
+			t.Run(service.name+", "+tt.name, func(t *testing.T) {
+				p := netnstest.Probe{From: h.a, To: h.ns, Proto: "udp", SrcPort: tt.from, Dst: netip.AddrPortFrom(netip.MustParseAddr(addrs["host"][i]), tt.to)}
+				within := netnstest.Silence
+				if tt.want {
+					within = netnstest.Patience
+				}
+				if err := try(p, within); (err == nil) != tt.want {
+					t.Errorf("%s: %v", p, err)
+				}
+			})
+		}
+	}
+}
+
+// TestNeighbourDiscoveryIsAlwaysAnswered sends solicitations and advertisements, of routers and of neighbours, from a workload.
+func TestNeighbourDiscoveryIsAlwaysAnswered(t *testing.T) {
+	h := closedWorkload(t)
+	var in *net.IPConn
+	var err error
+	h.ns.Do(func() { in, err = net.ListenIP("ip6:ipv6-icmp", nil) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	const echo, last = 128, 136
+	h.a.Do(func() {
+		// By its number: package net remembers which interface a name stands for, and each namespace has an eth0.
+		out, err := net.Dial("ip6:ipv6-icmp", fmt.Sprintf("fe80::1:1%%%d", h.a.Link("eth0").Index))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer out.Close()
+		for _, kind := range []byte{echo, 133, 134, 135, last} {
+			m := make([]byte, 24)
+			if m[0] = kind; kind != echo {
+				m[23] = 77 // what tells it from those of the kernel
+			}
+			if _, err := out.Write(m); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	heard, b := map[byte]bool{}, make([]byte, 100)
+	for !heard[last] {
+		if err := in.SetReadDeadline(time.Now().Add(netnstest.Patience)); err != nil {
+			t.Fatal(err)
+		}
+		n, _, err := in.ReadFrom(b)
+		if err != nil {
+			t.Fatalf("heard %v: %v", heard, err)
+		}
+		if b[0] == echo || n == 24 && b[23] == 77 {
+			heard[b[0]] = true
+		}
+	}
+	for kind, want := range map[byte]bool{echo: false, 133: true, 134: true, 135: true, last: true} {
+		if heard[kind] != want {
+			t.Errorf("ICMPv6 type %d arrived: %v, want %v", kind, heard[kind], want)
+		}
+	}
+}

@@ -280,6 +280,7 @@ BGPConfiguration node.h3 {bindMode: None, ignoredInterfaces: ['eth*', lo], liste
 		{"communities of all prefixes that cover", h1.CommunitiesOf(prefix("10.65.1.0/26")), []string{"1:2", "1:2:3", "1:9"}},
 		{"communities of none", h1.CommunitiesOf(prefix("10.64.1.0/26")), []string(nil)},
 		{"router id", h1.RouterID, netip.MustParseAddr("192.0.2.1")},
+		{"how long routes stay while a peer restarts", h1.Sessions[0].Restart, "2m0s"},
 	} {
 		if !reflect.DeepEqual(tt.got, tt.want) && fmt.Sprint(tt.got) != fmt.Sprint(tt.want) {
 			t.Errorf("%s: %v, want %v", tt.what, tt.got, tt.want)

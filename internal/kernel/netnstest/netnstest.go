@@ -25,7 +25,7 @@ type NS struct {
 	rtnl *rtnl.Handle
 }
 
-// New makes a namespace with lo up and, for IPv6, without duplicate address detection, which takes a second.
+// New makes a namespace with lo up, no router, and for IPv6 without duplicate address detection, which takes a second.
 func New(t testing.TB) *NS {
 	t.Helper()
 	machinetest.Root(t)
@@ -35,6 +35,7 @@ func New(t testing.TB) *NS {
 	}
 	n := &NS{t: t, ns: ns}
 	t.Cleanup(func() { _ = ns.Close() })
+	n.Sysctl("ipv4/ip_forward", "0") // a new one takes IPv4's settings of the machine's first, where Docker may run
 	for _, path := range []string{"all", "default", "lo"} {
 		n.Sysctl("ipv6/conf/"+path+"/accept_dad", "0")
 		n.Sysctl("ipv6/conf/"+path+"/dad_transmits", "0")

@@ -39,7 +39,7 @@ const (
 
 func TestHostEndpointsAtEachStage(t *testing.T) {
 	within := func(port uint16) (fs []intent.Failsafe) { // for those outside alone
-		for _, net := range []string{"192.0.2.0/24", "fd00::/64"} {
+		for _, net := range []string{addrs["out"][0] + "/32", addrs["out"][1] + "/128"} {
 			fs = append(fs, intent.Failsafe{Protocol: 6, Port: port, Net: netip.MustParsePrefix(net)})
 		}
 		return fs

@@ -23,7 +23,7 @@ type Install struct {
 	BinDir  string    // where runtimes look for plugins
 	ConfDir string    // and for networks
 	Conf    string    // name of the network's file there
-	Network []byte    // its content; empty: DefaultNetwork
+	Network []byte    // its content; empty: that of DefaultNetwork
 	Upgrade bool      // also replace a binary that is there
 	Skip    []string  // names of binaries that are not to be installed
 	DryRun  bool      // only say what would be done
@@ -40,20 +40,27 @@ const (
 // names of the binary; Calico's, so that its networks work as they are.
 var names = []string{"twill", "twill-ipam", "calico", "calico-ipam"}
 
-// DefaultNetwork is the network that Install writes, with the plugins that most clusters chain.
-func DefaultNetwork(mtu int, v4, v6 bool) []byte {
-	conf := map[string]any{
-		"name": "twill", "cniVersion": "1.0.0",
-		"plugins": []any{
-			map[string]any{
-				"type": "twill", "socket": wire.DefaultSocket, "mtu": mtu,
-				"ipam": map[string]any{"type": "twill-ipam", "assign_ipv4": v4, "assign_ipv6": v6},
-			},
-			map[string]any{"type": "portmap", "snat": true, "capabilities": map[string]bool{"portMappings": true}},
-			map[string]any{"type": "bandwidth", "capabilities": map[string]bool{"bandwidth": true}},
-		},
+// others are the plugins that most clusters chain behind ours, where the host has them.
+var others = []map[string]any{
+	{"type": "portmap", "snat": true, "capabilities": map[string]bool{"portMappings": true}},
+	{"type": "bandwidth", "capabilities": map[string]bool{"bandwidth": true}},
+}
+
+// DefaultNetwork is the network that is written if none is given. A plugin that is chained and absent would have each ADD fail, so
+// those that BinDir has not are left out, and named.
+func (i Install) DefaultNetwork(mtu int, v4, v6 bool) []byte {
+	chain := []any{map[string]any{
+		"type": "twill", "socket": wire.DefaultSocket, "mtu": mtu,
+		"ipam": map[string]any{"type": "twill-ipam", "assign_ipv4": v4, "assign_ipv6": v6},
+	}}
+	for _, o := range others {
+		if _, err := os.Stat(filepath.Join(i.BinDir, o["type"].(string))); err != nil {
+			i.say("%s is not in %s, and left out of the network: put it there and install again for what it does", o["type"], i.BinDir)
+			continue
+		}
+		chain = append(chain, o)
 	}
-	text, err := json.MarshalIndent(conf, "", "  ")
+	text, err := json.MarshalIndent(map[string]any{"name": "twill", "cniVersion": "1.0.0", "plugins": chain}, "", "  ")
 	if err != nil {
 		panic(err) // it is made of plain values
 	}
@@ -63,7 +70,7 @@ func DefaultNetwork(mtu int, v4, v6 bool) []byte {
 // Install writes the binary, then the network: a runtime that sees the network finds the plugin.
 func (i Install) Install() error {
 	if i.Network == nil {
-		i.Network = DefaultNetwork(0, true, false)
+		i.Network = i.DefaultNetwork(0, true, false)
 	}
 	if _, err := libcni.NetworkConfFromBytes(i.Network); err != nil {
 		if _, single := libcni.NetworkPluginConfFromBytes(i.Network); single != nil {
@@ -98,7 +105,7 @@ func (i Install) Install() error {
 	return i.write(filepath.Join(i.ConfDir, i.Conf), i.Network, 0o600)
 }
 
-// checkKeys reports keys of the network without effect, and refuses what ADD would refuse.
+// checkKeys reports keys of the network without effect and plugins of it that the host has not, and refuses what ADD would refuse.
 func (i Install) checkKeys() error {
 	plugins := [][]byte{i.Network}
 	if list, err := libcni.NetworkConfFromBytes(i.Network); err == nil {
@@ -106,6 +113,8 @@ func (i Install) checkKeys() error {
 		for _, p := range list.Plugins {
 			if pluginNames[p.Network.Type] {
 				plugins = append(plugins, p.Bytes)
+			} else if _, err := os.Stat(filepath.Join(i.BinDir, p.Network.Type)); err != nil {
+				i.say("the network wants the plugin %s, which is not in %s: no container can be attached until it is", p.Network.Type, i.BinDir)
 			}
 		}
 	}

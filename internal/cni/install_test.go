@@ -41,7 +41,7 @@ func TestInstallAndUninstall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if lines := strings.Count(out.String(), "\n"); lines != 5 {
+	if lines := strings.Count(out.String(), "write "); lines != 5 {
 		t.Errorf("the second time something was written again:\n%s", out)
 	}
 	if got := files(t, in.BinDir); !slices.Equal(got, []string{"calico", "calico-ipam", "twill", "twill-ipam"}) {
@@ -51,12 +51,8 @@ func TestInstallAndUninstall(t *testing.T) {
 	if err != nil || list.Plugins[0].Network.Type != "twill" || list.Plugins[0].Network.IPAM.Type != "twill-ipam" {
 		t.Errorf("a runtime reads of the network: %v, %v", list, err)
 	}
-	var chain []string
-	for _, p := range list.Plugins {
-		chain = append(chain, p.Network.Type)
-	}
-	if want := []string{"twill", "portmap", "bandwidth"}; !slices.Equal(chain, want) {
-		t.Errorf("the network is a chain of %q, want %q", chain, want)
+	if got := chainOf(t, in.DefaultNetwork(0, true, false)); !slices.Equal(got, []string{"twill"}) || !strings.Contains(out.String(), "portmap is not in "+in.BinDir) {
+		t.Errorf("on a host without other plugins the network is a chain of %q\n%s", got, out)
 	}
 	other := filepath.Join(in.BinDir, "calico")
 	if err := os.WriteFile(other, []byte("upstream's"), 0o700); err != nil {
@@ -67,6 +63,39 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 	if got := append(files(t, in.BinDir), files(t, in.ConfDir)...); !slices.Equal(got, []string{"calico"}) {
 		t.Errorf("left: %v, want only what is not ours", got)
+	}
+}
+
+func chainOf(t *testing.T, network []byte) (chain []string) {
+	t.Helper()
+	list, err := libcni.NetworkConfFromBytes(network)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list.Plugins {
+		chain = append(chain, p.Network.Type)
+	}
+	return chain
+}
+
+// TestOnlyPluginsOfTheHostAreChained: one that is not there would have each ADD fail.
+func TestOnlyPluginsOfTheHostAreChained(t *testing.T) {
+	in, out := installIn(t, "v1")
+	if err := os.MkdirAll(in.BinDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for n, name := range []string{"bandwidth", "portmap"} {
+		if err := os.WriteFile(filepath.Join(in.BinDir, name), nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		want := [][]string{{"twill", "bandwidth"}, {"twill", "portmap", "bandwidth"}}[n]
+		if got := chainOf(t, in.DefaultNetwork(0, true, false)); !slices.Equal(got, want) {
+			t.Errorf("with %s too the network is a chain of %q, want %q", name, got, want)
+		}
+	}
+	in.Network = []byte(`{"name": "n", "cniVersion": "1.0.0", "plugins": [{"type": "twill", "ipam": {"type": "twill-ipam"}}, {"type": "tuning"}]}`)
+	if err := in.Install(); err != nil || !strings.Contains(out.String(), "wants the plugin tuning, which is not in "+in.BinDir) {
+		t.Errorf("a network that is given: %v\n%s", err, out)
 	}
 }
 

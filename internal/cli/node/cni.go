@@ -44,7 +44,7 @@ Exit code: 0 installed, 1 something could not be written or is no network, 2 usa
 				return err
 			}
 			if in.Network == nil {
-				in.Network = cni.DefaultNetwork(mtu, v4, v6)
+				in.Network = in.DefaultNetwork(mtu, v4, v6)
 			}
 			return in.Install()
 		},

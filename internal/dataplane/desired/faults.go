@@ -38,9 +38,14 @@ func (s *State) another(key intent.Key) {
 	}
 }
 
-// Broken says that the backend has no form for a chain, and returns what stands in its place: a chain that denies.
+// Broken says that the backend has no form for a chain, and returns what stands in its place: a chain that denies. What is so on any
+// node is nobody's: then the host's settings are not in force.
 func (s *State) Broken(c Chain, err error) Chain {
-	s.fail(c.Owner, err)
+	owner := c.Owner
+	if owner == nil {
+		owner = hostKey
+	}
+	s.fail(owner, err)
 	c.Rules, c.Generation = nil, 0
 	c.Guards = []Guard{{Comment: reasonNoForm, By: always(reasonNoForm)}}
 	return c

@@ -34,6 +34,9 @@ func hookOf(h *desired.Hook) *nftables.Hook {
 // renderGuards turns the guards of a stage into rules of the kernel.
 func (d *Driver) renderGuards(gs []desired.Guard) (out []nftables.Rule, names []attribution.Name, err error) {
 	for _, g := range gs {
+		if err := formless(g); err != nil {
+			return nil, nil, err
+		}
 		var name attribution.Name
 		if g.By.Reason != "" {
 			name = d.cfg.Names.Name(g.By, 0)
@@ -56,6 +59,22 @@ func (d *Driver) renderGuards(gs []desired.Guard) (out []nftables.Rule, names []
 		}
 	}
 	return out, names, nil
+}
+
+// formless says what of a guard has no form here. A condition that were left out, or taken for its opposite, would open the stage.
+func formless(g desired.Guard) error {
+	if g.Do > desired.Translate {
+		return fmt.Errorf("nft: no form for step %d", g.Do)
+	}
+	for _, c := range g.If {
+		switch known := c.Kind >= desired.OnLink && c.Kind <= desired.ICMPTypes; {
+		case !known:
+			return fmt.Errorf("nft: no form for condition %d", c.Kind)
+		case c.Not && c.Kind != desired.OfWorkload && c.Kind != desired.OfClosed:
+			return fmt.Errorf("nft: no form for the negation of condition %d", c.Kind)
+		}
+	}
+	return nil
 }
 
 // end is what a guard asks besides its terms, and what it does.
@@ -95,7 +114,7 @@ func linkKey(side rules.Side) nftables.MetaKey {
 	return nftables.MetaIIFName
 }
 
-// condition matches as a condition says. What is none matches nothing: a guard that lets through must not do so for all.
+// condition matches as a condition says that is not formless.
 func (d *Driver) condition(c desired.Cond) exprs {
 	switch c.Kind {
 	case desired.OnLink:
@@ -131,7 +150,7 @@ func (d *Driver) condition(c desired.Cond) exprs {
 		}
 		return exprs{nftables.ICMPType(), nftables.In{Set: nftables.Set{Key: nftables.TypeICMPv6Type, Interval: true}, Elements: els}}
 	}
-	panic(fmt.Sprintf("nft: no form for condition %d", c.Kind))
+	return exprs{nftables.Drop()}
 }
 
 // forwarded matches in postrouting what came in by an interface, and not from the host. A packet that a tunnel device made of one

@@ -57,7 +57,7 @@ func (p *plan) owner(message int) intent.Key {
 
 // plan is the next transaction: all that is pending or, where addresses move between sets, a step of that; or, where it is much,
 // some of what is new, to which nothing in the kernel leads yet. So what is in force changes in one transaction all the same. A table that is not there is made whole, since all is
-// open until then; if that was refused, the skeleton comes first, which closes everything.
+// open until then; if that was refused, the skeleton comes first, which closes what has a configured prefix.
 func (d *Driver) plan() *plan {
 	p := d.whole(!d.state.InSync())
 	if q := d.step(p); q != p {

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/twillnet/twill/internal/dataplane/rules"
-	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/match"
 )
 
 // Tables hold what deltas made, as a backend does, and answer as one would: the reference for backends, and the way in which
@@ -19,19 +19,11 @@ type Tables struct {
 	Codes    map[Code]Outcome
 }
 
-// Packet is what look-ups and branches ask about. Proto decides which of the last fields mean something.
-type Packet struct {
-	Src, Dst           netip.Addr
-	Proto              uint8
-	SrcPort, DstPort   uint16
-	ICMPType, ICMPCode uint8
-}
+// Packet is what look-ups and branches ask about.
+type Packet = match.Packet
 
 // Sets answer for members of sets, for branches that are left to ask.
-type Sets interface {
-	Has(set intent.SetID, a netip.Addr) bool
-	HasPort(set intent.SetID, a netip.Addr, proto uint8, port uint16) bool
-}
+type Sets = match.Sets
 
 // Way is how a packet came to its answer.
 type Way struct {
@@ -163,7 +155,7 @@ func (t *Tables) Ask(g Group, peer netip.Addr, p Packet, sets Sets) (Way, error)
 	}
 	w.Code = b.code(p)
 	for _, br := range t.Codes[w.Code] {
-		if !slices.ContainsFunc(br.Terms, func(t rules.Term) bool { return !matches(t, p, sets) }) {
+		if match.All(br.Terms, p, sets) {
 			if w.Decided = br; br.Action != rules.Log {
 				return w, nil
 			}
@@ -217,28 +209,4 @@ func (b Body) codes() []Code {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-// matches is a term that only the packet answers.
-func matches(t rules.Term, p Packet, sets Sets) bool {
-	a, port := p.Src, p.SrcPort
-	if t.Side == rules.Dst {
-		a, port = p.Dst, p.DstPort
-	}
-	is := false
-	switch t.Kind {
-	case rules.ICMPType:
-		is = p.ICMPType == t.Number
-	case rules.ICMPCode:
-		is = p.ICMPCode == t.Number
-	case rules.Nets:
-		is = slices.ContainsFunc(t.Nets, func(n netip.Prefix) bool { return n.Contains(a) })
-	case rules.Addrs:
-		is = sets.Has(t.Set, a)
-	case rules.Ports:
-		is = slices.ContainsFunc(t.Ports, func(r intent.PortRange) bool { return r.Min <= port && port <= r.Max })
-	case rules.PortSet:
-		is = sets.HasPort(t.Set, a, p.Proto, port)
-	}
-	return is != t.Not
 }

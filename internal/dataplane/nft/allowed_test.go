@@ -9,8 +9,8 @@ import (
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
 
-// hear listens outside of the host to packets of an IP protocol.
-func (h *hosted) hear(t *testing.T, protocol string) net.Conn {
+// receive listens outside of the host to packets of an IP protocol.
+func (h *hosted) receive(t *testing.T, protocol string) net.Conn {
 	t.Helper()
 	var c *net.IPConn
 	var err error
@@ -39,7 +39,7 @@ func TestSettingsLetPassWhatIsElseDropped(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newHosted(t)
-			in := h.hear(t, tt.protocol)
+			in := h.receive(t, tt.protocol)
 			send := func() {
 				h.party("a").Do(func() {
 					c, err := net.Dial(tt.protocol, addrs["out"][0])

@@ -41,11 +41,11 @@ const marked = "02:00:00:00:00:99" // of nobody: what comes out is thrown away a
 // flood is a host between two workloads, a and b; what b receives is asked of one policy of ten rules.
 type flood struct {
 	*hosted
-	wire   *packet.Socket // of a
-	link   int            // in a
-	frames [2][]byte      // to a port that the policy allows, and one that it denies
-	heard  *flows.Collector
-	flush  *nlsock.Socket
+	wire      *packet.Socket // of a
+	link      int            // in a
+	frames    [2][]byte      // to a port that the policy allows, and one that it denies
+	collected *flows.Collector
+	flush     *nlsock.Socket
 }
 
 func newFlood(b *testing.B, log, read, also bool) *flood {
@@ -97,13 +97,13 @@ func (f *flood) silence(b *testing.B) {
 
 // read is the agent's reader.
 func (f *flood) read(b *testing.B, names *attribution.Table) {
-	f.heard = flows.New(flows.Config{Names: names, Open: func() (s flows.Source, err error) {
+	f.collected = flows.New(flows.Config{Names: names, Open: func() (s flows.Source, err error) {
 		f.ns.Do(func() { s, err = nflog.Open(nflog.Config{Group: kernel.NFLogVerdicts}) })
 		return s, err
 	}})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); _ = f.heard.Run(ctx) }()
+	go func() { defer close(done); _ = f.collected.Run(ctx) }()
 	b.Cleanup(func() { cancel(); <-done })
 }
 
@@ -230,11 +230,11 @@ func (f *flood) measure(b *testing.B, kind string) cost {
 
 // settle returns when the reader has nothing more to read.
 func (f *flood) settle() {
-	if f.heard == nil {
+	if f.collected == nil {
 		return
 	}
 	for last, same := uint64(1), 0; same < 3; {
-		n := f.heard.Counts()
+		n := f.collected.Counts()
 		if sum := n.Dropped + n.Allowed + n.Lost; sum == last {
 			same++
 		} else {
@@ -256,8 +256,8 @@ func BenchmarkAttribution(b *testing.B) {
 			walls, cpus := make([][]float64, len(floods)), make([][]float64, len(floods))
 			reports, lost := make([]uint64, len(floods)), make([]uint64, len(floods))
 			for i, f := range floods {
-				if f.heard != nil {
-					n := f.heard.Counts()
+				if f.collected != nil {
+					n := f.collected.Counts()
 					reports[i], lost[i] = n.Dropped+n.Allowed, n.Lost
 				}
 			}
@@ -274,8 +274,8 @@ func BenchmarkAttribution(b *testing.B) {
 				b.ReportMetric(1e9/median(walls[i]), name+"-packets/s")
 				b.ReportMetric(median(walls[i])/median(walls[0]), name+"-time-ratio")
 				b.ReportMetric(median(cpus[i])/median(cpus[0]), name+"-cpu-ratio")
-				if f.heard != nil {
-					n := f.heard.Counts()
+				if f.collected != nil {
+					n := f.collected.Counts()
 					b.ReportMetric(float64(n.Dropped+n.Allowed-reports[i])/float64(rounds*burst), name+"-reports/packet")
 					b.ReportMetric(float64(n.Lost-lost[i])/float64(rounds), name+"-overruns/burst")
 				}

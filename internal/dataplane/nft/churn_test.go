@@ -127,11 +127,11 @@ func TestAChangeGoesInThoughOurTableCannotBeRead(t *testing.T) {
 	d.Merge(b)
 	apply(t, d)
 	conn.never = true
-	d.drift.heard = true
+	d.drift.notified = true
 	change := intent.Batch{Policies: []intent.Policy{{ID: np("np-b"), Tier: "default", Egress: []intent.Rule{tcp(intent.Deny, 81), anything}}}}
 	d.Merge(change)
 	apply(t, d)
-	if !d.drift.heard {
+	if !d.drift.notified {
 		t.Error("it would not look again")
 	}
 	conn.never = false

@@ -2,9 +2,9 @@ package nft
 
 import "net/netip"
 
-// cover holds prefixes of one family, and knows the fewest that cover them all: those that no other one contains. The
-// kernel takes only such, since intervals of a set must not overlap. A change costs as much as the address is long,
-// and as many prefixes as it covers or uncovers.
+// cover holds prefixes of one family, and knows the smallest set of them that covers all: those that no other one contains. The
+// kernel takes only these, since intervals of a set must not overlap. A change costs O(length of the address), plus the
+// number of prefixes that it covers or uncovers.
 type cover struct {
 	root *coverNode
 	n    int
@@ -13,11 +13,11 @@ type cover struct {
 // coverNode is a node of a binary trie with compressed paths.
 type coverNode struct {
 	p    netip.Prefix
-	refs int // how many members are this prefix; zero: only a fork
+	refs int // how many members are this prefix; zero: only a branch point
 	kids [2]*coverNode
 }
 
-// add puts a prefix in. It returns what the cover gains and loses.
+// add adds a prefix. It returns the prefixes that the cover gains and loses.
 func (c *cover) add(p netip.Prefix) (gain, lose []netip.Prefix) {
 	at := &c.root
 	hidden := false
@@ -54,7 +54,7 @@ func (c *cover) add(p netip.Prefix) (gain, lose []netip.Prefix) {
 	return []netip.Prefix{p}, append(n.kids[0].tops(nil), n.kids[1].tops(nil)...)
 }
 
-// remove takes a prefix out that was put in.
+// remove removes a prefix that was added; of any other it does nothing.
 func (c *cover) remove(p netip.Prefix) (gain, lose []netip.Prefix) {
 	var path []**coverNode
 	at := &c.root
@@ -82,7 +82,7 @@ func (c *cover) remove(p netip.Prefix) (gain, lose []netip.Prefix) {
 	return gain, lose
 }
 
-// splice takes a node out that neither is a member nor forks.
+// splice removes a node that is no member and has fewer than two children.
 func splice(at **coverNode) {
 	switch n := *at; {
 	case n == nil || n.refs > 0 || n.kids[0] != nil && n.kids[1] != nil:

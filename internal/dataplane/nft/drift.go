@@ -12,22 +12,23 @@ import (
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
-// drift is what is known of changes by others.
+// drift is what is known of changes by other processes.
 type drift struct {
-	notes  chan func()
-	heard  bool // the kernel told of a change in our table
-	lapsed bool // somebody changed our table, or may have, since it was last as it should be
-	found  []intent.Repair
-	mended []intent.Repair
+	notes    chan func()
+	notified bool // the kernel notified us of a change in our table
+	lapsed   bool // somebody changed our table, or may have, since it last was as desired
+	found    []intent.Repair
+	repaired []intent.Repair
 }
 
-// Watcher is all that Run needs of the kernel; *nftables.Watcher has it.
+// Watcher is all that Run needs of the kernel; *nftables.Watcher implements it.
 type Watcher interface {
 	Receive() ([]string, error)
 	Close() error
 }
 
-// Run listens to the kernel until the context ends, so that what others do to our table is undone at once.
+// Run receives notifications from the kernel until the context ends, so that a change of our table by another process is
+// undone at once. After nftables.ErrOverrun it goes on, as after a change of our table; any other error of the watcher is returned.
 func (d *Driver) Run(ctx context.Context, w Watcher) error {
 	defer context.AfterFunc(ctx, func() { _ = w.Close() })()
 	for {
@@ -41,34 +42,34 @@ func (d *Driver) Run(ctx context.Context, w Watcher) error {
 			continue
 		}
 		select {
-		case d.drift.notes <- func() { d.drift.heard = true }:
+		case d.drift.notes <- func() { d.drift.notified = true }:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// Drift is where Run tells the loop what it heard.
+// Drift returns the channel on which Run passes functions to the loop that owns the driver, which calls them.
 func (d *Driver) Drift() <-chan func() { return d.drift.notes }
 
-// Repairs are what was put right since the last call.
+// Repairs returns what was repaired since the last call.
 func (d *Driver) Repairs() []intent.Repair {
-	out := d.drift.mended
-	d.drift.mended = nil
+	out := d.drift.repaired
+	d.drift.repaired = nil
 	return out
 }
 
-// Lapsed reports whether the table may not have been as it should be for a while since the last call.
+// Lapsed reports whether, since the last call, the table may have been other than desired for a while.
 func (d *Driver) Lapsed() bool {
 	was := d.drift.lapsed
 	d.drift.lapsed = false
 	return was
 }
 
-// Refresh is how often the settings want the table read back.
+// Refresh returns how often the settings want the table read back; false: no settings came yet.
 func (d *Driver) Refresh() (time.Duration, bool) { return d.host.Refresh.Policy, d.configured }
 
-// known remembers what was thought to be pending; nil if the table was never brought into force.
+// known returns the objects that were pending before a reading; nil if the table was never in force.
 func (d *Driver) known() map[string]bool {
 	if !d.table.exists {
 		return nil
@@ -83,13 +84,13 @@ func (d *Driver) known() map[string]bool {
 	return out
 }
 
-// compare finds what others changed: what is pending now and was not before.
+// compare finds what others changed: objects that are pending now and were not before.
 func (d *Driver) compare(before map[string]bool) {
 	cause := intent.ByReadBack
-	if d.drift.heard {
-		cause, d.drift.lapsed = intent.ByEvent, true // whoever changed it may have put it right again
+	if d.drift.notified {
+		cause, d.drift.lapsed = intent.ByEvent, true // whoever changed it may have changed it back
 	}
-	d.drift.heard = false
+	d.drift.notified = false
 	defer func() { d.drift.lapsed = d.drift.lapsed || len(d.drift.found) > 0 }()
 	if before == nil {
 		return
@@ -119,13 +120,13 @@ func (d *Driver) pending() []string {
 	return out
 }
 
-// mend takes it that all that was found is as it should be again.
-func (d *Driver) mend() {
-	d.drift.mended = append(d.drift.mended, d.drift.found...)
+// confirmRepairs: all differences that were found have been repaired by a transaction that the kernel accepted.
+func (d *Driver) confirmRepairs() {
+	d.drift.repaired = append(d.drift.repaired, d.drift.found...)
 	d.drift.found = nil
 }
 
-// Differences reads the table back and says where it is not what the intents want. It changes nothing.
+// Differences reads the table back and returns one line for each object that differs from the intents. It changes nothing.
 func (d *Driver) Differences(ctx context.Context) ([]string, error) {
 	if err := d.Resync(ctx); err != nil {
 		return nil, err
@@ -140,11 +141,11 @@ func (d *Driver) Differences(ctx context.Context) ([]string, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.dirtyChains)) {
 		c := d.chains[name]
-		out = append(out, fmt.Sprintf("chain %s %s", name, fate(c.wanted, c.exists)))
+		out = append(out, fmt.Sprintf("chain %s %s", name, describe(c.wanted, c.exists)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.dirtyKsets)) {
 		k := d.ksets[name]
-		text := fate(k.wanted, k.exists)
+		text := describe(k.wanted, k.exists)
 		if k.wanted && k.exists {
 			missing, extra := k.elems.Pending()
 			text = fmt.Sprintf("differs: %d elements missing or different, %d that nobody wants", missing, extra)
@@ -154,7 +155,7 @@ func (d *Driver) Differences(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-func fate(wanted, exists bool) string {
+func describe(wanted, exists bool) string {
 	switch {
 	case !exists:
 		return "is missing"

@@ -1,24 +1,24 @@
-// Package nft makes the nftables table (docs/design/stages.md) what package desired decides, for intents of sets, policies and endpoints.
-// It decides nothing itself (docs/decisions/028-desired-and-reconcilers.md).
+// Package nft reconciles one nftables table (docs/design/stages.md) with the desired state of sets, policies and endpoints. What
+// is desired is decided by package desired alone (docs/decisions/028-desired-and-reconcilers.md).
 //
 // In: [intent.Batch] through [Driver.Merge], and the table as the kernel has it, through [Driver.Resync].
-// Out: one transaction for each [Driver.Apply], with only what differs, or several where addresses move between sets or much
-// is new; and an outcome for each intent.
+// Out: one transaction for each [Driver.Apply], with only what differs; several where addresses move between sets, or where
+// much is new; and an outcome for each intent.
 //
-// The table is a function of the intents alone, names included: an agent that starts anew finds what it wants already
-// there, and sends nothing. Until the source is in sync, only the skeleton is made where it is missing, which drops
-// what no policy is known for; the rest of the table stays as an earlier agent left it, and is neither widened nor
-// swept by what we know only in part.
+// The table is a function of the intents alone, names included: an agent that restarts finds the table as it wants it, and
+// sends nothing. Until the source is in sync, only missing parts of the skeleton are made, which drops packets of endpoints
+// without known policy; the rest of the table stays as an earlier agent left it, since intents that are known in part must
+// neither open nor remove anything.
 //
 // A set of addresses is up to four kernel sets: hosts (a hash) and prefixes (intervals), for each family. Those for
 // prefixes exist only while they have members. A rule that asks for a set with both kinds becomes two rules; its
-// negation stays one. A family of which no set at all ever had a member has no kernel sets: nobody is in them. Once it
-// had one it keeps them, also over a restart, since to make and unmake them changes each rule of the table (a second at
+// negation stays one. A family in which no set ever had a member has no kernel sets. Once it
+// had one it keeps them, also over a restart, since adding or removing them changes each rule of the table (a second at
 // 1,000 sets), and one address that comes and goes must not cost that.
 //
-// That a policy allows a packet ends the stage for it (accept), since each stage is a base chain of its own; only Pass
-// needs a mark. What the host does with a workload's packet that policy let through is therefore a stage after that of
-// policy, in input at priority 1.
+// A policy that allows a packet ends the stage for it (accept), since each stage is a base chain of its own; only Pass
+// needs a mark. The host's action for packets that workload policy allowed is therefore a later stage,
+// in input at priority 1.
 package nft
 
 import (
@@ -39,23 +39,23 @@ type Config struct {
 	Table    string        // the table that is ours; empty means kernel.TableName
 	Prefixes []string      // see desired.Config
 	Budget   desired.Price // likewise
-	// Names are told what decides at each rule, so that others can say which rule dropped a packet; nil: nobody asks.
+	// Names receives which rule each kernel rule renders, so that reports of packets can name what decided; nil: not recorded.
 	Names *attribution.Table
-	// Reader reads the table while Conn writes; another connection, then. Nil: each Resync holds changes up.
+	// Reader reads the table on a connection of its own while Conn writes. Nil: changes wait during each Resync.
 	Reader Reader
 }
 
-// Conn is all that the driver needs of the kernel; *nftables.Conn has it.
+// Conn is all that the driver needs of the kernel; *nftables.Conn implements it.
 type Conn interface {
 	Commit(*nftables.Batch) error
-	Check(*nftables.Batch) error // what Commit would say, changing nothing
+	Check(*nftables.Batch) error // what Commit would return; changes nothing
 	List(table string) (*nftables.Ruleset, error)
 	ProbeOwner() error
-	Settle() // until no packet is on its way that began before
+	Settle() // waits until every packet that was under way before the call is done
 	Remake(table string, flags nftables.TableFlags) error
 }
 
-// Reader is what a driver is read back through while it works.
+// Reader reads the table while the driver works.
 type Reader interface {
 	List(table string) (*nftables.Ruleset, error)
 }
@@ -69,9 +69,9 @@ type Driver struct {
 	host       intent.HostSettings // of state
 	configured bool
 	sets       map[intent.SetID]*ipset
-	used       [2]bool // families of which some set has, or had, a member: before, no set of that family is made
+	used       [2]bool // families in which some set has, or had, a member; for others no kernel sets are made
 
-	// Kernel objects by name, as they should be and as they are, and those where the two differ.
+	// Kernel objects by name, desired and actual, and those where the two differ.
 	table       kernelTable
 	chains      map[string]*chain
 	ksets       map[string]*kset
@@ -79,29 +79,29 @@ type Driver struct {
 	dirtyKsets  map[string]struct{}
 
 	drift     drift
-	commits   int  // transactions that went in
-	reading   bool // ReadBack is at work
-	worthless int  // readings in a row that came to nothing
+	commits   int  // transactions that the kernel accepted
+	reading   bool // a ReadBack runs
+	discarded int  // consecutive readings that could not be used
 
-	fresh  map[*kset]struct{} // sets that nothing in force looks into yet
-	room   int                // in bytes: transactions that are larger are made in parts, where that can be
-	trying *plan              // while it is committed
+	fresh  map[*kset]struct{} // sets that no chain in force looks into yet
+	room   int                // bytes: a larger transaction is split into parts where possible
+	trying *plan              // the plan that is being committed
 	moves  desired.Mover
 }
 
-// kernelTable is what is known of the table itself.
+// kernelTable is the actual state of the table itself.
 type kernelTable struct {
-	read    bool // the kernel was asked
+	read    bool // the table was read
 	exists  bool
-	rebuild bool // something has another shape than we want: only making the table anew helps
+	rebuild bool // an object has another shape than desired: only deleting and creating the table helps
 
 	flags     nftables.TableFlags
-	mine      bool // our connection owns it
-	probed    bool // the kernel was asked whether it has tables with an owner
-	plainOnly bool // it has not
+	owned     bool // our connection owns the table
+	probed    bool // the kernel was asked whether it supports tables with an owner
+	plainOnly bool // it does not
 }
 
-// New returns a driver that knows nothing yet.
+// New returns a driver without intents.
 func New(conn Conn, cfg Config) *Driver {
 	if cfg.Table == "" {
 		cfg.Table = kernel.TableName
@@ -122,20 +122,20 @@ func New(conn Conn, cfg Config) *Driver {
 	return d
 }
 
-// Retry gives what the kernel refused another chance, and a table that could not be made anew.
+// Retry makes the next Apply try again what the kernel refused, and a table that could not be replaced.
 func (d *Driver) Retry() { d.state.Retry() }
 
-// attempts bounds how often one Apply leaves out what the kernel refused and tries again.
+// attempts bounds how often one Apply leaves out intents that the kernel refused and tries again.
 const attempts = 8
 
-// Apply makes the kernel match, in one transaction; what is new and much goes before it, in transactions of its own, and addresses move in
-// steps. What the
-// kernel refuses is left out, endpoints that need it are closed, and the rest goes on; it is tried again after Retry, or when it
-// changes.
+// Apply makes the kernel match, in one transaction. Large new objects go before it, in transactions of their own, and addresses that
+// move between sets change in steps. An intent that the kernel refuses is left out and reported in its outcome, and endpoints that
+// need it are closed; it is tried again after Retry, or when it changes. An error means that nothing more could be applied, such as
+// a table that cannot be read or is owned by another process; call again later.
 func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
-	if !d.table.read || d.drift.heard {
-		// If somebody changes our own table all the time, changes go in on top of what was read last: the kernel says
-		// where that is wrong, and the next note of a change makes us look again.
+	if !d.table.read || d.drift.notified {
+		// While somebody changes our table continually, changes are applied on top of the last reading: the kernel refuses
+		// those for which that is out of date, and the next notification leads to another reading.
 		if err := d.Resync(ctx); err != nil && (!d.table.read || !errors.Is(err, nftables.ErrInterrupted)) {
 			return nil, err
 		}
@@ -174,30 +174,30 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 			continue
 		}
 		switch {
-		case attempt < attempts && d.blame(p, err):
+		case attempt < attempts && d.leaveOut(p, err):
 		case d.smaller(p, err):
-			attempt-- // that ends, since the size halves
+			attempt-- // terminates, since the size halves
 		case attempt < attempts && d.single(p, err):
 		default:
-			d.table.read = false // what we believe may be wrong: look before the next try
+			d.table.read = false // the cached actual state may be wrong: read before the next attempt
 			return nil, awaitOwner(fmt.Errorf("table %s: %w", d.cfg.Table, err))
 		}
 	}
 	clear(d.fresh)
 	d.remake()
-	d.mend()
+	d.confirmRepairs()
 	return d.state.Outcomes(), nil
 }
 
-// otherState reports whether err may come from a kernel that is not as we believe.
+// otherState reports whether err may mean that the cached actual state is wrong.
 func otherState(err error) bool {
 	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.EEXIST) || errors.Is(err, syscall.EBUSY) ||
 		errors.Is(err, nftables.ErrOutcomeUnknown)
 }
 
-// blame finds the intents behind the operations that failed, and leaves them out from now on. It is false if that
-// cannot help.
-func (d *Driver) blame(p *plan, err error) bool {
+// leaveOut finds the intents of the operations that failed, and leaves them out from now on. It returns false if there are
+// none that can be left out.
+func (d *Driver) leaveOut(p *plan, err error) bool {
 	var be *nftables.BatchError
 	if ownedByOther(err) || !errors.As(err, &be) {
 		return false

@@ -10,7 +10,7 @@ import (
 )
 
 // TestOneAddressThatComesAndGoesChangesNoRule: the first member of a family makes its sets; after that neither the last
-// one that goes, nor another that comes, nor an agent that starts anew touches a chain.
+// one that goes, nor another that comes, nor an agent that restarts touches a chain.
 func TestOneAddressThatComesAndGoesChangesNoRule(t *testing.T) {
 	t.Parallel()
 	k := newKernel(t)
@@ -40,7 +40,7 @@ func TestOneAddressThatComesAndGoesChangesNoRule(t *testing.T) {
 		again.Merge(all)
 		mustResync(t, again)
 		if apply(t, again); k.genID(t) != gen {
-			t.Error("an agent that starts anew changes the table")
+			t.Error("an agent that restarts changes the table")
 		}
 		if diff, err := again.Differences(t.Context()); err != nil || len(diff) > 0 {
 			t.Errorf("differences: %v, %v", diff, err)

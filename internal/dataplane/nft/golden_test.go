@@ -18,7 +18,7 @@ import (
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
-var update = flag.Bool("update", false, "write testdata/*.txt anew; read them before you commit them")
+var update = flag.Bool("update", false, "rewrite testdata/*.txt; read them before you commit them")
 
 // onPaper stands for a kernel that takes all and keeps nothing: what each transaction is about is written down.
 type onPaper struct {
@@ -111,7 +111,7 @@ func (o *onPaper) table() {
 	o.before = now
 }
 
-// goldenSteps are what a node is told, one after the other.
+// goldenSteps are the batches that a node receives, in this order.
 func goldenSteps() []struct {
 	name  string
 	batch intent.Batch

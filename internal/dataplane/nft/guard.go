@@ -16,7 +16,7 @@ var points = [...]nftables.HookNum{
 	desired.Output: nftables.HookOutput, desired.Postrouting: nftables.HookPostrouting,
 }
 
-// hookOf is where the kernel calls a stage.
+// hookOf returns the kernel's hook of a stage.
 func hookOf(h *desired.Hook) *nftables.Hook {
 	if h == nil {
 		return nil
@@ -31,10 +31,10 @@ func hookOf(h *desired.Hook) *nftables.Hook {
 	return out
 }
 
-// renderGuards turns the guards of a stage into rules of the kernel.
+// renderGuards renders the guards of a stage as kernel rules.
 func (d *Driver) renderGuards(gs []desired.Guard) (out []nftables.Rule, names []attribution.Name, err error) {
 	for _, g := range gs {
-		if err := formless(g); err != nil {
+		if err := unsupported(g); err != nil {
 			return nil, nil, err
 		}
 		var name attribution.Name
@@ -61,8 +61,8 @@ func (d *Driver) renderGuards(gs []desired.Guard) (out []nftables.Rule, names []
 	return out, names, nil
 }
 
-// formless says what of a guard has no form here. A condition that were left out, or taken for its opposite, would open the stage.
-func formless(g desired.Guard) error {
+// unsupported says which part of a guard cannot be rendered; nil: none. A condition that is dropped or inverted would open the stage.
+func unsupported(g desired.Guard) error {
 	if g.Do > desired.Translate {
 		return fmt.Errorf("nft: no form for step %d", g.Do)
 	}
@@ -77,16 +77,16 @@ func formless(g desired.Guard) error {
 	return nil
 }
 
-// end is what a guard asks besides its terms, and what it does.
+// end renders the conditions of a guard, which follow its terms, and its step.
 func (d *Driver) end(g desired.Guard, f intent.Family, name attribution.Name) (out exprs) {
 	for _, c := range g.If {
 		out = append(out, d.condition(c)...)
 	}
-	return append(out, d.does(g, f, name)...)
+	return append(out, d.stepExprs(g, f, name)...)
 }
 
-// does is what a guard does.
-func (d *Driver) does(g desired.Guard, f intent.Family, name attribution.Name) exprs {
+// stepExprs renders the step of a guard.
+func (d *Driver) stepExprs(g desired.Guard, f intent.Family, name attribution.Name) exprs {
 	switch g.Do {
 	case desired.Pass:
 		return exprs{nftables.Counter{}, nftables.Accept()}
@@ -103,10 +103,10 @@ func (d *Driver) does(g desired.Guard, f intent.Family, name attribution.Name) e
 	case desired.Translate:
 		return translation(g.Source, f)
 	}
-	return append(d.tell(g.By, name), nftables.Drop())
+	return append(d.count(g.By, name), nftables.Drop())
 }
 
-// linkKey is the interface that a packet came by, or leaves by.
+// linkKey returns the incoming (Src) or outgoing (Dst) interface.
 func linkKey(side rules.Side) nftables.MetaKey {
 	if side == rules.Dst {
 		return nftables.MetaOIFName
@@ -114,7 +114,7 @@ func linkKey(side rules.Side) nftables.MetaKey {
 	return nftables.MetaIIFName
 }
 
-// condition matches as a condition says that is not formless.
+// condition renders a condition of a guard that is supported.
 func (d *Driver) condition(c desired.Cond) exprs {
 	switch c.Kind {
 	case desired.OnLink:
@@ -153,9 +153,9 @@ func (d *Driver) condition(c desired.Cond) exprs {
 	return exprs{nftables.Drop()}
 }
 
-// forwarded matches in postrouting what came in by an interface, and not from the host. A packet that a tunnel device made of one
-// that was forwarded has an incoming interface, too, since ip_output takes that from skb->dev, which is the tunnel's; but its
-// source is an address of the host. This is before source NAT, so what is forwarded has none.
+// forwarded matches in postrouting packets that came in by an interface, and not from the host. A packet in which a tunnel device
+// encapsulated a forwarded one has an incoming interface, too, since ip_output takes it from skb->dev, which is the tunnel's; but its
+// source is an address of the host. This is before source NAT, so a forwarded packet has no source of the host.
 func forwarded() exprs {
 	const local = 2 // RTN_LOCAL of rtnetlink(7)
 	return exprs{
@@ -166,7 +166,7 @@ func forwarded() exprs {
 	}
 }
 
-// translation gives a packet another source.
+// translation renders source NAT.
 func translation(s desired.Source, f intent.Family) exprs {
 	out := exprs{nftables.Counter{}}
 	addr, first, last := nftables.R1, nftables.R2, nftables.R3

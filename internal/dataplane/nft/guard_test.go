@@ -8,7 +8,7 @@ import (
 )
 
 // TestAGuardWithoutAFormDenies: a condition that is negated where there is no form for that, or that is unknown, is not left out: the
-// stage denies, and what is not in force is said.
+// stage denies, and reports what is not in force.
 func TestAGuardWithoutAFormDenies(t *testing.T) {
 	for name, g := range map[string]desired.Guard{
 		"a negation":           {If: []desired.Cond{{Kind: desired.Established, Not: true}}, Do: desired.Skip},
@@ -27,14 +27,14 @@ func TestAGuardWithoutAFormDenies(t *testing.T) {
 			if last := rs[0].Exprs[len(rs[0].Exprs)-1]; err != nil || last != want[0].Exprs[len(want[0].Exprs)-1] {
 				t.Errorf("it ends in %v, %v", last, err)
 			}
-			told := false
+			reported := false
 			for _, o := range d.state.Outcomes() {
 				if o.Err != nil {
-					told = o.Key == intent.Key(intent.HostID(""))
+					reported = o.Key == intent.Key(intent.HostID(""))
 				}
 			}
-			if !told {
-				t.Error("nobody is told that the host's settings are not in force")
+			if !reported {
+				t.Error("no outcome says that the host's settings are not in force")
 			}
 		})
 	}

@@ -11,7 +11,7 @@ import (
 // families, in the order in which they are rendered.
 var families = [2]intent.Family{intent.IPv4, intent.IPv6}
 
-// slot is the place of an address's family in arrays of two.
+// slot is the index of an address's family in arrays of two.
 func slot(a netip.Addr) int {
 	if a.Is4() {
 		return 0
@@ -19,13 +19,13 @@ func slot(a netip.Addr) int {
 	return 1
 }
 
-// ipset is a set as wanted: of addresses, or of named ports.
+// ipset is a desired set, of addresses or of named ports.
 type ipset struct {
 	id      intent.SetID
 	kind    intent.SetKind
 	comment string
 	exact   [2]*kset // hosts, or address . protocol . port
-	// Prefixes that are not hosts. A member may come unmasked, so that two are the same prefix.
+	// Prefixes that are not hosts. A member may come unmasked, so that two members are the same prefix.
 	ranges [2]*kset
 	raw    map[netip.Prefix]struct{}
 	covers [2]cover
@@ -33,7 +33,7 @@ type ipset struct {
 	wanted bool // see desired.Set
 }
 
-// mergeSets takes in the members of sets.
+// mergeSets merges changes of sets and of their members.
 func (d *Driver) mergeSets(b intent.Batch) {
 	for _, in := range b.IPSets {
 		s := d.sets[in.ID]
@@ -71,7 +71,7 @@ func (d *Driver) mergeSets(b intent.Batch) {
 	}
 }
 
-// change changes the members of a set, and what follows from them.
+// change applies f, which changes the members of a set, and marks what depends on them.
 func (d *Driver) change(s *ipset, f func()) {
 	before := [2]bool{s.covers[0].n > 0, s.covers[1].n > 0}
 	f()
@@ -81,12 +81,12 @@ func (d *Driver) change(s *ipset, f func()) {
 		}
 	}
 	if before != [2]bool{s.covers[0].n > 0, s.covers[1].n > 0} {
-		d.state.Reshaped(s.id) // rules change with the kinds of kernel sets
+		d.state.Reshaped(s.id) // the rules that ask for it change with the kinds of its kernel sets
 	}
 	d.settleSet(s)
 }
 
-// use says that a family is used from now on: then all sets, and all that ask for them, change.
+// use marks a family as used from now on; then all sets, and all rules that ask for them, change.
 func (d *Driver) use(slot int) {
 	if d.used[slot] {
 		return
@@ -104,7 +104,7 @@ func (d *Driver) removeSet(s *ipset) {
 	for i := range families {
 		for _, k := range []*kset{s.exact[i], s.ranges[i]} {
 			if k != nil {
-				k.held = false // to be forgotten once it is gone
+				k.held = false // its record is deleted once it is gone
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func (d *Driver) removeSet(s *ipset) {
 	delete(d.sets, s.id)
 }
 
-// useSet takes over what is wanted of a set. Once it has its names, its kernel sets are among those of the table.
+// useSet takes the desired state of a set. Once the set has its names, its kernel sets are among those of the table.
 func (d *Driver) useSet(u desired.Set) {
 	s := d.sets[u.ID]
 	if s == nil {
@@ -125,18 +125,18 @@ func (d *Driver) useSet(u desired.Set) {
 	d.settleSet(s)
 }
 
-// nameSet registers the kernel sets of a set, as far as they are apart.
+// nameSet registers the kernel sets of a set that are not registered yet.
 func (d *Driver) nameSet(s *ipset) {
 	for i := range families {
 		for _, at := range []**kset{&s.exact[i], &s.ranges[i]} {
-			if k := *at; k != nil && k.apart {
+			if k := *at; k != nil && k.unnamed {
 				*at = d.name(k)
 			}
 		}
 	}
 }
 
-// name registers a kernel set that was apart under its name. What the kernel has under that name it has from then on.
+// name registers a kernel set under its name. The actual state that was read under that name is its own from then on.
 func (d *Driver) name(k *kset) *kset {
 	is := d.ksets[k.spec.Name]
 	if is == nil {
@@ -147,11 +147,11 @@ func (d *Driver) name(k *kset) *kset {
 			is.elems.Desire(id, value)
 		}
 	}
-	is.spec, is.owner, is.held, is.apart = k.spec, k.owner, true, false
+	is.spec, is.owner, is.held, is.unnamed = k.spec, k.owner, true, false
 	return is
 }
 
-// settleSet says which kernel sets a set should have.
+// settleSet decides which kernel sets a set should have.
 func (d *Driver) settleSet(s *ipset) {
 	for i := range families {
 		d.want(s.exact[i], s.wanted && d.used[i])
@@ -161,7 +161,7 @@ func (d *Driver) settleSet(s *ipset) {
 	}
 }
 
-// kinds are the kernel sets that rules must ask for in a family.
+// kinds returns the names of the kernel sets that rules must ask in a family.
 func (d *Driver) kinds(s *ipset, slot int) []string {
 	var names []string
 	if d.used[slot] {
@@ -173,7 +173,7 @@ func (d *Driver) kinds(s *ipset, slot int) []string {
 	return names
 }
 
-// count is the number of members of a family.
+// count returns the number of members of a family.
 func (s *ipset) count(slot int) int {
 	n := s.exact[slot].elems.Len()
 	if s.ranges[slot] != nil {
@@ -182,15 +182,15 @@ func (s *ipset) count(slot int) int {
 	return n
 }
 
-// newIPSet names the kernel sets; those for hosts and ports exist even without members, so that rules need not change
-// when the first one comes.
+// newIPSet makes the records of a set and its kernel sets; those for hosts and ports exist even without members, so that rules
+// need not change when the first one comes.
 func (d *Driver) newIPSet(in intent.IPSet) *ipset {
 	s := &ipset{id: in.ID, kind: in.Kind, comment: in.Comment}
 	tail, about := desired.SetName(in.ID), comment(in.Comment)
 	owner := intent.Key(in.ID)
-	apart := func(spec nftables.Set) *kset {
+	unnamed := func(spec nftables.Set) *kset {
 		k := newKset(spec)
-		k.owner, k.apart, k.held = owner, true, true
+		k.owner, k.unnamed, k.held = owner, true, true
 		return k
 	}
 	for i, f := range families {
@@ -202,13 +202,13 @@ func (d *Driver) newIPSet(in intent.IPSet) *ipset {
 		if in.Kind == intent.SetPorts {
 			spec.Key = nftables.Concat(addr, nftables.TypeInetProto, nftables.TypeInetService)
 			spec.Name = nameFor("ports", f, tail)
-			s.exact[i] = apart(spec)
+			s.exact[i] = unnamed(spec)
 			continue
 		}
 		spec.Name = nameFor("hosts", f, tail)
-		s.exact[i] = apart(spec)
+		s.exact[i] = unnamed(spec)
 		spec.Name, spec.Interval = nameFor("nets", f, tail), true
-		s.ranges[i] = apart(spec)
+		s.ranges[i] = unnamed(spec)
 	}
 	if in.Kind == intent.SetAddrs {
 		s.raw = map[netip.Prefix]struct{}{}
@@ -216,7 +216,7 @@ func (d *Driver) newIPSet(in intent.IPSet) *ipset {
 	return s
 }
 
-// add puts a member in.
+// add adds a member.
 func (s *ipset) add(m intent.Member) {
 	addr, host, ok := s.classify(m)
 	switch {
@@ -232,7 +232,7 @@ func (s *ipset) add(m intent.Member) {
 	}
 }
 
-// remove takes a member out.
+// remove removes a member.
 func (s *ipset) remove(m intent.Member) {
 	addr, host, ok := s.classify(m)
 	switch {
@@ -248,7 +248,7 @@ func (s *ipset) remove(m intent.Member) {
 	}
 }
 
-// classify tells hosts from prefixes. A set of ports has hosts only; what is neither is no member.
+// classify tells hosts from prefixes. A set of ports has hosts only; anything else is no member.
 func (s *ipset) classify(m intent.Member) (addr netip.Addr, host, ok bool) {
 	if !m.Prefix.IsValid() || m.Prefix.Addr().Is4In6() {
 		return addr, false, false
@@ -264,7 +264,7 @@ func (s *ipset) hostKey(a netip.Addr, m intent.Member) string {
 	return string(a.AsSlice())
 }
 
-// changed carries what a cover gains and loses into the kernel set.
+// changed returns a function that changes a cover by a prefix, and applies the difference to the kernel set.
 func (s *ipset) changed(a netip.Addr, change func(netip.Prefix) (gain, lose []netip.Prefix)) func(netip.Prefix) {
 	return func(p netip.Prefix) {
 		gain, lose := change(p)
@@ -278,7 +278,7 @@ func (s *ipset) changed(a netip.Addr, change func(netip.Prefix) (gain, lose []ne
 	}
 }
 
-// clear takes all members out.
+// clear removes all members.
 func (s *ipset) clear() {
 	for i := range families {
 		for _, k := range []*kset{s.exact[i], s.ranges[i]} {

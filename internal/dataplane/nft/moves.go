@@ -9,16 +9,16 @@ import (
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
-// change is one pending element.
+// change is one pending element of a kernel set.
 type change struct {
 	k     *kset
 	id    string
 	joins bool
 }
 
-// step is what of a plan goes next, if nothing but members of sets changes and some addresses move (see desired.Mover); else the plan.
+// step returns the part of a plan that goes next, if it changes nothing but members of sets and some addresses move (see desired.Mover); else the plan.
 func (d *Driver) step(p *plan) *plan {
-	if !d.state.InSync() || !p.onlyMembers() || len(p.ksets) < 2 { // of one kernel set, a look-up sees the old or the new
+	if !d.state.InSync() || !p.onlyMembers() || len(p.ksets) < 2 { // in one kernel set, a look-up finds the old members or the new ones
 		d.moves.Reset()
 		return p
 	}
@@ -49,13 +49,13 @@ func (d *Driver) step(p *plan) *plan {
 	return d.only(now)
 }
 
-// onlyMembers reports whether a plan changes members of sets that are there, and nothing else.
+// onlyMembers reports whether a plan changes members of existing sets, and nothing else.
 func (p *plan) onlyMembers() bool {
 	return !p.purge && len(p.chains) == 0 &&
 		!slices.ContainsFunc(p.ksets, func(k *kset) bool { return !k.wanted || !k.exists || intent.KindOf(k.owner) != intent.KeyIPSet })
 }
 
-// only is a plan of some changes; others are to follow.
+// only returns a plan of some changes of members; more plans follow.
 func (d *Driver) only(changes []change) *plan {
 	p := &plan{batch: nftables.NewBatch(), more: true, settle: true, only: map[*kset][]string{}, drop: map[*kset][]string{}}
 	for _, c := range changes {
@@ -72,8 +72,8 @@ func (d *Driver) only(changes []change) *plan {
 	return p
 }
 
-// together are those intervals to come or to go that overlap one to go or to come, which the kernel refuses to have at once: what goes
-// because something comes that covers it goes then; anything else that comes does so when the other goes.
+// together returns those pending intervals that overlap one that changes the other way, which the kernel refuses to have at once: an interval
+// that a new one covers is deleted with the addition; any other is added with the deletion.
 func (k *kset) together() map[string]bool {
 	if !k.spec.Interval {
 		return nil
@@ -100,7 +100,7 @@ func (k *kset) together() map[string]bool {
 	return out
 }
 
-// address is the address of an element: that alone, if it also has a protocol and a port; of an interval both ends.
+// address returns the address of an element, without protocol and port; of an interval, both ends.
 func (k *kset) address(id string) string {
 	if slot, ok := familyOfName(k.spec.Name); ok {
 		return id[:min(len(id), []int{4, 16}[slot])]

@@ -148,7 +148,7 @@ func TestNATStaysAsItIsUntilAllPoolsAreKnown(t *testing.T) {
 	if strings.Count(before, "masquerade") != 2 {
 		t.Fatalf("no masquerade:\n%s", before)
 	}
-	again := New(h.kernelConn, Config{}) // the agent starts anew, and knows a part
+	again := New(h.kernelConn, Config{}) // the agent restarts, and knows a part
 	b = pair(nil)
 	b.InSync, b.Host = false, nat("10.65.0.0/24", "10.65.0.0/24")
 	again.Merge(b)

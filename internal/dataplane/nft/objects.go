@@ -12,10 +12,10 @@ import (
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
-// sum stands for the text of a chain's rules; comparing it is comparing them.
+// sum is a hash of a chain's rules; two chains with the same sum have the same rules.
 type sum [sha256.Size]byte
 
-// chain is a chain as it should be and as it is.
+// chain is a chain, desired and actual.
 type chain struct {
 	name   string
 	owner  intent.Key // nil: the skeleton
@@ -37,7 +37,7 @@ func (c *chain) early() bool {
 
 func (c *chain) pending() bool { return c.wanted != c.exists || c.wanted && c.have != c.sum }
 
-// kset is a kernel set or map as it should be and as it is. Keys of elems are those of elementID, values those of
+// kset is a kernel set or map, desired and actual. Keys of elems are those of elementID, values those of
 // elementValue.
 type kset struct {
 	owner  intent.Key // nil: the skeleton
@@ -45,10 +45,10 @@ type kset struct {
 	spec   nftables.Set
 	elems  *delta.Map[string, string]
 
-	exists bool
-	is     nftables.Set
-	held   bool // a set that is wanted points here, even while this part of it is not
-	apart  bool // it has no name, since that is another's or nobody said so yet: only what should be in it is kept
+	exists  bool
+	is      nftables.Set
+	held    bool // a desired set refers to it, even while this part of the set is not wanted
+	unnamed bool // it has no name yet, or another set has the name: only its desired elements are kept
 }
 
 func newKset(spec nftables.Set) *kset {
@@ -86,7 +86,7 @@ func elementValue(el nftables.Element) string {
 	return fmt.Sprintf("?%d %s", el.Verdict.Code, el.Verdict.Chain)
 }
 
-// element turns both back.
+// element is the inverse of elementID and elementValue.
 func (k *kset) element(id, value string) nftables.Element {
 	n := k.spec.Key.Len()
 	if len(id) < n {
@@ -103,12 +103,12 @@ func (k *kset) element(id, value string) nftables.Element {
 	return el
 }
 
-// sameShape reports whether a set in the kernel can be used as the one we want.
+// sameShape reports whether a set in the kernel can be used as the desired one.
 func sameShape(a, b nftables.Set) bool {
 	return a.Key == b.Key && a.Interval == b.Interval && a.Data == b.Data && a.Constant == b.Constant && a.Size == b.Size
 }
 
-// sameBase reports whether a chain in the kernel is called from where we want.
+// sameBase reports whether a chain in the kernel has the desired hook.
 func sameBase(a, b *nftables.Hook) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -116,7 +116,7 @@ func sameBase(a, b *nftables.Hook) bool {
 	return *a == *b
 }
 
-// kset finds or makes the record of a kernel set that is so on any node. What it is for never changes, since that is in its name.
+// kset finds or makes the record of a kernel set of the skeleton. Its spec never changes, since it is part of the name.
 func (d *Driver) kset(spec nftables.Set) *kset {
 	k := d.ksets[spec.Name]
 	if k == nil {
@@ -127,15 +127,15 @@ func (d *Driver) kset(spec nftables.Set) *kset {
 	return k
 }
 
-// want says whether a kernel set should be there.
+// want sets whether a kernel set should exist.
 func (d *Driver) want(k *kset, wanted bool) {
 	k.wanted = wanted
 	d.checkKset(k)
 }
 
-// checkKset files a set under those with something to do, or not; call it after each change of elements.
+// checkKset adds a set to the dirty ones or removes it from them; call it after each change of elements.
 func (d *Driver) checkKset(k *kset) {
-	if k.apart {
+	if k.unnamed {
 		return
 	}
 	name := k.spec.Name
@@ -168,7 +168,7 @@ func (d *Driver) checkChain(c *chain) {
 	}
 }
 
-// sumOf stands for the rules of a chain, without counts and handles.
+// sumOf hashes the rules of a chain, without counters and handles.
 func sumOf(rs []nftables.Rule) sum {
 	h := sha256.New()
 	for _, r := range rs {
@@ -182,15 +182,15 @@ func sumOf(rs []nftables.Rule) sum {
 	return sum(h.Sum(nil))
 }
 
-// nameFor is the name of a kernel set of a family; the tail is that of its set.
+// nameFor returns the name of a kernel set for one family; tail is the name of its set.
 func nameFor(prefix string, f intent.Family, tail string) string {
 	return prefix + [...]string{intent.IPv4: "4-", intent.IPv6: "6-"}[f] + tail
 }
 
-// comment makes a text fit to be a comment of a kernel object.
+// comment cuts a text to the length that a comment of a kernel object may have.
 func comment(text string) string { return rules.Shorten(text) }
 
-// familyOfName is the family of a set of hosts or ports, by its name; ok is false for any other set.
+// familyOfName returns the family of a kernel set of hosts or ports, by its name; ok is false for any other set.
 func familyOfName(name string) (slot int, ok bool) {
 	for i, f := range families {
 		if strings.HasPrefix(name, fmt.Sprintf("hosts%d-", f)) || strings.HasPrefix(name, fmt.Sprintf("ports%d-", f)) {

@@ -8,7 +8,7 @@ import (
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
-// flags are those that the table should have, as far as the kernel knows them (docs/decisions/015).
+// flags returns the desired flags of the table, as far as the kernel supports them (docs/decisions/015).
 func (d *Driver) flags() nftables.TableFlags {
 	if !d.host.OwnTable || d.table.plainOnly {
 		return 0
@@ -16,7 +16,7 @@ func (d *Driver) flags() nftables.TableFlags {
 	return nftables.TableOwner | nftables.TablePersist
 }
 
-// probe asks the kernel once whether it has tables with an owner, when the settings first want one.
+// probe asks the kernel once whether it supports tables with an owner, when the settings first want one.
 func (d *Driver) probe() error {
 	if !d.host.OwnTable || d.table.probed {
 		return nil
@@ -29,13 +29,13 @@ func (d *Driver) probe() error {
 	return nil
 }
 
-// otherKind reports whether only a new table can have the flags that are wanted.
+// otherKind reports whether only a new table can have the desired flags.
 func (d *Driver) otherKind() bool {
 	return d.table.exists && (d.table.flags^d.flags())&nftables.TablePersist != 0
 }
 
-// take takes over a table that has no owner, and wakes one that somebody made dormant, before anything in it is
-// changed. Of another kind of table, only remake can make what is wanted; until then it stays of its kind.
+// take becomes the owner of a table that has none, and activates one that somebody made dormant, before anything in it is
+// changed. If only a new table can have the desired flags, remake replaces it later; until then it keeps its flags.
 func (d *Driver) take() error {
 	if err := d.probe(); err != nil {
 		return err
@@ -44,7 +44,7 @@ func (d *Driver) take() error {
 	if d.otherKind() {
 		flags = d.table.flags &^ nftables.TableDormant
 	}
-	owned := d.table.mine || flags&nftables.TableOwner == 0 || d.otherKind()
+	owned := d.table.owned || flags&nftables.TableOwner == 0 || d.otherKind()
 	if !d.table.exists || d.table.flags == flags && owned {
 		return nil
 	}
@@ -54,19 +54,19 @@ func (d *Driver) take() error {
 		d.table.read = false
 		return awaitOwner(err)
 	}
-	d.table.flags, d.table.mine = flags, flags&nftables.TableOwner != 0
+	d.table.flags, d.table.owned = flags, flags&nftables.TableOwner != 0
 	return nil
 }
 
-// ownedElsewhere is an error that lasts until another process lets go of the table, which it does when it ends.
+// ownedElsewhere is an error that lasts until another process gives up the table, which it does when it ends.
 type ownedElsewhere struct{ error }
 
 func (o ownedElsewhere) Unwrap() error { return o.error }
 
-// RetryWithin is how often it is tried again, since the kernel tells nobody that an owner has gone.
+// RetryWithin returns how soon to try again, since the kernel notifies nobody when an owner goes.
 func (ownedElsewhere) RetryWithin() time.Duration { return time.Second }
 
-// awaitOwner says of an error whether it lasts only until the table's owner has gone.
+// awaitOwner wraps an error that lasts only until the table's owner is gone as ownedElsewhere.
 func awaitOwner(err error) error {
 	if ownedByOther(err) {
 		return ownedElsewhere{err}
@@ -74,8 +74,8 @@ func awaitOwner(err error) error {
 	return err
 }
 
-// remake replaces a table of another kind than is wanted, once all that is in it is as it should be. That it fails is
-// no fault of policy, which is in force, but of the settings; it is tried again after Retry.
+// remake replaces a table whose flags cannot be changed, once its content is as desired. A failure is not an error of
+// policy, which is in force, but of the settings; it is tried again after Retry.
 func (d *Driver) remake() {
 	if !d.otherKind() {
 		if d.state.Unsettled() {
@@ -93,17 +93,17 @@ func (d *Driver) remake() {
 		d.table.read = false
 		return
 	}
-	d.table.flags, d.table.mine = flags, flags&nftables.TableOwner != 0
+	d.table.flags, d.table.owned = flags, flags&nftables.TableOwner != 0
 }
 
-// ownedByOther reports whether the kernel refused a change because the table is another socket's.
+// ownedByOther reports whether the kernel refused a change because another socket owns the table.
 func ownedByOther(err error) bool {
 	var owned *nftables.OwnedError
 	return errors.As(err, &owned)
 }
 
-// flagDifferences says where the flags of the table are not those that are wanted. Who owns it is not asked: nobody
-// does while no agent runs.
+// flagDifferences returns where the flags of the table differ from the desired ones. Ownership is not compared: the table has no
+// owner while no agent runs.
 func (d *Driver) flagDifferences() ([]string, error) {
 	if err := d.probe(); err != nil {
 		return nil, err

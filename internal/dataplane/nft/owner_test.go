@@ -100,7 +100,7 @@ func TestADormantTableIsWoken(t *testing.T) {
 			t.Errorf("flags are %d, were %d", got, flags)
 		}
 		if r := d.Repairs(); !own && len(r) == 0 {
-			t.Error("nothing is said of a repair")
+			t.Error("no repair is reported")
 		}
 	}
 }
@@ -211,7 +211,7 @@ func TestASecondAgentIsToldWhoOwnsTheTableAndTakesItOver(t *testing.T) {
 	}
 }
 
-// unmakable is a kernel that does not make a table anew.
+// unmakable is a kernel that refuses to replace a table.
 type unmakable struct {
 	*kernelConn
 	tries int
@@ -225,7 +225,7 @@ func (u *unmakable) Remake(table string, flags nftables.TableFlags) error {
 	return u.kernelConn.Remake(table, flags)
 }
 
-func TestATableThatCouldNotBeMadeAnewIsTriedWhenTheLoopSaysSo(t *testing.T) {
+func TestATableThatCouldNotBeReplacedIsTriedAgainAfterRetry(t *testing.T) {
 	k := &unmakable{kernelConn: newOwnable(t), err: syscall.EBUSY}
 	d := New(k, Config{})
 	d.Merge(everything())

@@ -12,20 +12,20 @@ import (
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
-// How large a transaction may be, as long as it can be smaller. The kernel sends no answer to anybody else's while it works on
-// one; and a socket, or a machine with little memory, may take only so much at once.
+// Bounds of the size of a transaction that can be split. The kernel answers no other socket's requests while it works on
+// one; and a socket, or a machine with little memory, may not take a large one.
 const (
 	maxRoom = 1 << 20 // bytes
 	minRoom = 64 << 10
 )
 
-// elementSize is about what an element takes in a message, or its two ends if it is an interval.
+// elementSize is the approximate size in bytes of an element in a message, with both its ends if it is an interval.
 func elementSize(id string) int { return 16 + 2*len(id) }
 
-const setSize = 256 // bytes of the message that makes a set, about
+const setSize = 256 // bytes of the message that creates a set, approximately
 
-// part is a transaction of at most about d.room bytes with only what is new: first sets with their elements, then chains of
-// policies, which look into sets, then those of endpoints, which call policies. Empty: nothing is new.
+// part returns a transaction of at most about d.room bytes with new objects only: first sets with their elements, then chains of
+// policies, which look into sets, then those of endpoints, which call policies. An empty plan: nothing is new.
 func (d *Driver) part() *plan {
 	p := &plan{batch: nftables.NewBatch(), part: true, only: map[*kset][]string{}}
 	left := d.room
@@ -54,13 +54,13 @@ func (d *Driver) part() *plan {
 	return p
 }
 
-// isFresh reports whether a set was made by a part, and nothing that is in force looks into it yet.
+// isFresh reports whether a set was made by a part, and no chain in force looks into it yet.
 func (d *Driver) isFresh(k *kset) bool {
 	_, fresh := d.fresh[k]
 	return fresh
 }
 
-// newChains puts into a part as many chains as there is room for.
+// newChains adds as many new chains to a part as there is room for.
 func (d *Driver) newChains(p *plan) {
 	var all []*chain
 	for _, name := range slices.Sorted(maps.Keys(d.dirtyChains)) {
@@ -82,7 +82,7 @@ func (d *Driver) newChains(p *plan) {
 	}
 }
 
-// smaller reports whether a transaction that the kernel refused as a whole may be tried in smaller parts.
+// smaller halves the room and reports whether a transaction that the kernel refused as a whole may be tried again in smaller parts.
 func (d *Driver) smaller(p *plan, err error) bool {
 	room := p.batch.Size() / 2
 	if !asAWhole(err) || !d.state.InSync() || p.purge || room < minRoom || room >= d.room {
@@ -98,8 +98,8 @@ func (d *Driver) smaller(p *plan, err error) bool {
 }
 
 // single finds the one intent because of which the kernel refuses a transaction as a whole, and leaves it out from now on.
-// It asks about halves, so of n intents it asks some 2 log n times, and never changes anything. If no half is refused alone, it
-// is their sum: then the largest intent is left out, until the others are in force. It is false if no intent is to blame.
+// It bisects with Conn.Check, so of n intents it asks some 2 log n times, and changes nothing. If no half is refused alone, the
+// sum is too large: then the largest intent is left out, until the others are in force. It returns false if no intent is the cause.
 func (d *Driver) single(p *plan, err error) bool {
 	refused := func(keys []intent.Key) bool {
 		d.trying = d.ask(p, keys)
@@ -115,7 +115,7 @@ func (d *Driver) single(p *plan, err error) bool {
 		return false
 	}
 	if !refused(all) {
-		return true // it was refused for a moment
+		return true // the refusal was temporary
 	}
 	keys := all
 	for len(keys) > 1 {
@@ -132,7 +132,7 @@ func (d *Driver) single(p *plan, err error) bool {
 	return d.state.Refuse(keys[0], fmt.Errorf("the kernel refuses the whole transaction because of this: %w", err))
 }
 
-// ask is a question about what some intents are to change in a plan.
+// ask returns a plan, to be checked only, of the changes in p that are for some intents.
 func (d *Driver) ask(p *plan, keys []intent.Key) *plan {
 	q := &plan{batch: nftables.NewBatch(), purge: p.purge, chains: p.chains, ksets: p.ksets, shallow: p.shallow, part: p.part, only: p.only, drop: p.drop, of: map[intent.Key]bool{}}
 	for _, k := range keys {
@@ -142,7 +142,7 @@ func (d *Driver) ask(p *plan, keys []intent.Key) *plan {
 	return q
 }
 
-// sizes are the bytes of a plan that are for each intent that can be left out.
+// sizes returns how many bytes of a plan are for each intent that can be left out.
 func (d *Driver) sizes(p *plan) map[intent.Key]int {
 	out := map[intent.Key]int{}
 	before := 0
@@ -155,7 +155,7 @@ func (d *Driver) sizes(p *plan) map[intent.Key]int {
 	return out
 }
 
-// asAWhole reports whether an error is about what a transaction holds, and not about its sender or a kernel that has changed.
+// asAWhole reports whether an error is about the content of a transaction, and not about its sender or a cached state that is wrong.
 func asAWhole(err error) bool {
 	for _, e := range []error{syscall.EPERM, syscall.EACCES, syscall.EBADF, syscall.ENODEV, syscall.EINTR, syscall.EAGAIN, syscall.ERESTART} {
 		if errors.Is(err, e) {

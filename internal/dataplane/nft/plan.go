@@ -11,42 +11,42 @@ import (
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
-// plan is one transaction, and what will be true after it.
+// plan is one transaction, and the actual state after it.
 type plan struct {
 	batch  *nftables.Batch
-	spans  []span // by rising end
+	spans  []span // in increasing order of end
 	purge  bool
 	chains []*chain // created, rewritten or deleted
 	ksets  []*kset  // created, changed or deleted
-	// shallow: kernel sets were made but their elements not sent.
+	// shallow: kernel sets were made, without their elements.
 	shallow bool
-	// part: objects that are new, and nothing else.
+	// part: the plan has new objects only.
 	part   bool
-	only   map[*kset][]string // not nil: the elements that are added, and of others none is
-	drop   map[*kset][]string // and those that are deleted
-	more   bool               // another transaction is to follow
-	settle bool               // when no packet is on its way from before this one
-	// of, not nil: a question about what concerns these intents, and nobody. New objects of others are there, but empty.
+	only   map[*kset][]string // not nil: only these elements are added
+	drop   map[*kset][]string // and only these are deleted
+	more   bool               // another transaction follows
+	settle bool               // before this one, wait until every packet under way before is done (Conn.Settle)
+	// of, not nil: the plan is to be checked only, and has only what concerns these intents. New objects of others are in it, but empty.
 	of map[intent.Key]bool
 }
 
-// span says for whom the messages up to end are, from the end of the span before.
+// span says which intent the messages up to end are for, from the end of the span before.
 type span struct {
 	end   int
-	bytes int // up to end
+	bytes int // size of the batch up to end
 	owner intent.Key
 }
 
 func (p *plan) empty() bool { return p.batch.Len() == 0 }
 
-// mark says for whom the messages since the last mark are.
+// mark attributes the messages since the last mark to an owner.
 func (p *plan) mark(owner intent.Key) {
 	if n := p.batch.Len(); len(p.spans) == 0 || p.spans[len(p.spans)-1].end < n {
 		p.spans = append(p.spans, span{end: n, bytes: p.batch.Size(), owner: owner})
 	}
 }
 
-// owner says for whom a message was; nil stands for nobody.
+// owner returns the intent that a message was for; nil: no intent.
 func (p *plan) owner(message int) intent.Key {
 	i := sort.Search(len(p.spans), func(i int) bool { return p.spans[i].end > message })
 	if message < 0 || i == len(p.spans) {
@@ -55,9 +55,9 @@ func (p *plan) owner(message int) intent.Key {
 	return p.spans[i].owner
 }
 
-// plan is the next transaction: all that is pending or, where addresses move between sets, a step of that; or, where it is much,
-// some of what is new, to which nothing in the kernel leads yet. So what is in force changes in one transaction all the same. A table that is not there is made whole, since all is
-// open until then; if that was refused, the skeleton comes first, which closes what has a configured prefix.
+// plan returns the next transaction: all that is pending; a step of that, where addresses move between sets; or, where it is large,
+// some of the new objects, to which nothing in the kernel leads yet. So the rules in force still change in one transaction. A missing table
+// is made in one transaction, since nothing is filtered until then; if that was refused, the skeleton comes first, which closes interfaces with a configured prefix.
 func (d *Driver) plan() *plan {
 	p := d.whole(!d.state.InSync())
 	if q := d.step(p); q != p {
@@ -80,21 +80,21 @@ func (d *Driver) plan() *plan {
 	return q
 }
 
-// whole collects what is pending; shallow, only what is missing of the skeleton.
+// whole collects what is pending; shallow, only missing parts of the skeleton.
 func (d *Driver) whole(shallow bool) *plan {
 	p := &plan{batch: nftables.NewBatch(), shallow: shallow}
 	if d.table.rebuild && d.state.InSync() {
 		p.purge = true
 		d.forget()
-		d.table.rebuild = true // until it is done
+		d.table.rebuild = true // until a transaction succeeds
 	}
 	d.collect(p)
 	d.write(p)
 	return p
 }
 
-// write puts a plan into its batch, in the order in which the kernel takes it: what is referred to first, and deletions when
-// nothing refers to it any more.
+// write puts a plan into its batch, in the order that the kernel requires: objects before what refers to them, and deletions when
+// nothing refers to the object any more.
 func (d *Driver) write(p *plan) {
 	if p.purge {
 		p.batch.PurgeTable(d.cfg.Table)
@@ -130,9 +130,9 @@ func (d *Driver) write(p *plan) {
 	}
 	p.elements(true)
 	if p.of != nil {
-		return // what is not wanted may still be needed by what the question leaves out
+		return // what is not wanted may still be needed by intents that are not in the plan
 	}
-	for _, k := range p.ksets { // before chains: a map that someone else left may lead to them
+	for _, k := range p.ksets { // before chains: a map that another process left may lead to them
 		if !k.wanted {
 			p.batch.DeleteSet(d.cfg.Table, k.spec.Name)
 			p.mark(k.owner)
@@ -146,12 +146,12 @@ func (d *Driver) write(p *plan) {
 	}
 }
 
-// concerns reports whether what is in an owner's objects is in the plan.
+// concerns reports whether the content of an owner's objects is in the plan.
 func (p *plan) concerns(owner intent.Key) bool {
 	return p.of == nil || p.of[owner] || owner == nil || owner == desired.HostEndpoints
 }
 
-// collect finds the chains and sets that this transaction is about, in an order that is always the same.
+// collect finds the chains and sets that this transaction changes, in a deterministic order.
 func (d *Driver) collect(p *plan) {
 	for _, name := range slices.Sorted(maps.Keys(d.dirtyChains)) {
 		c := d.chains[name]
@@ -167,7 +167,7 @@ func (d *Driver) collect(p *plan) {
 		}
 		p.ksets = append(p.ksets, k)
 	}
-	// The kernel finds a set by walking a list: those that every packet's way is made of come first.
+	// The kernel finds a set by walking a list: those that every packet meets come first.
 	slices.SortStableFunc(p.ksets, func(a, b *kset) int { return rank(a) - rank(b) })
 }
 
@@ -178,8 +178,8 @@ func rank(k *kset) int {
 	return 1
 }
 
-// elements sends what changes in plain sets, or in maps of verdicts, whose chains must exist. Deletions come first:
-// an interval may not overlap one that is still there, and a key has one verdict.
+// elements sends the changed elements of plain sets, or of verdict maps, whose chains must exist. Deletions come first:
+// an interval may not overlap an existing one, and a key has one verdict.
 func (p *plan) elements(verdicts bool) {
 	if p.shallow {
 		return
@@ -208,7 +208,7 @@ func (p *plan) elements(verdicts bool) {
 	}
 }
 
-// updates are the elements of a set that a plan adds or changes.
+// updates returns the elements of a set that a plan adds or changes.
 func (p *plan) updates(k *kset) iter.Seq2[string, string] {
 	if p.only == nil {
 		return k.elems.PendingUpdates()
@@ -223,7 +223,7 @@ func (p *plan) updates(k *kset) iter.Seq2[string, string] {
 	}
 }
 
-// deletes are the elements of a set that a plan takes out.
+// deletes returns the elements of a set that a plan deletes.
 func (p *plan) deletes(k *kset) iter.Seq[string] {
 	if p.only == nil {
 		return k.elems.PendingDeletes()
@@ -231,11 +231,11 @@ func (p *plan) deletes(k *kset) iter.Seq[string] {
 	return slices.Values(p.drop[k])
 }
 
-// applied takes note that the kernel now is what p made of it, and waits where the next step must.
+// applied updates the actual state after p was committed, and waits where the next step requires it.
 func (d *Driver) applied(p *plan) {
 	if !d.table.exists {
 		d.table.flags = d.flags()
-		d.table.mine = d.table.flags&nftables.TableOwner != 0
+		d.table.owned = d.table.flags&nftables.TableOwner != 0
 	}
 	d.commits++
 	d.table.exists = true

@@ -185,7 +185,7 @@ func (w *world) removal() []intent.Key {
 	return nil
 }
 
-// whole is all that is in force, as a node that starts would be told.
+// whole is all that is in force, as a node that starts would receive it.
 func (w *world) whole() intent.Batch {
 	b := intent.Batch{InSync: true, Host: &w.host}
 	for id, members := range w.sets {
@@ -326,7 +326,7 @@ func TestOneThatTheKernelRefusesDoesNotStopTheOthers(t *testing.T) {
 }
 
 // TestWhatIsRefusedIsTriedWhenTheLoopSaysSo: however often the table is read, since somebody changed it, or since the kernel's
-// answer could mean that it is not as we believe.
+// answer could mean that the cached state is wrong.
 func TestWhatIsRefusedIsTriedWhenTheLoopSaysSo(t *testing.T) {
 	for _, why := range []error{syscall.EINVAL, syscall.ENOENT} {
 		t.Run(why.Error(), func(t *testing.T) {
@@ -344,7 +344,7 @@ func TestWhatIsRefusedIsTriedWhenTheLoopSaysSo(t *testing.T) {
 			d.Merge(intent.Batch{Policies: b.Policies[:1]})
 			apply(t, d)
 			k.ns.Run("nft", "add chain inet twill theirs")
-			d.drift.heard = true
+			d.drift.notified = true
 			if out := apply(t, d); slicesHas(out, bad) || conn.commits != commits+1 {
 				t.Errorf("%d transactions to undo one change, and %v", conn.commits-commits, out)
 			}

@@ -42,8 +42,8 @@ func readBack(t *testing.T, d *Driver, r *slowReader, meanwhile func(), err erro
 	}
 }
 
-// TestWhatIsReadBackHoldsNothingUp: while the table is read, changes go in; a reading that they made worthless changes
-// nothing, the next one finds what somebody else did and no event told of.
+// TestWhatIsReadBackHoldsNothingUp: while the table is read, changes go in; a reading that a change overtook changes
+// nothing, the next one finds what somebody else did and no event announced.
 func TestWhatIsReadBackHoldsNothingUp(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -54,7 +54,7 @@ func TestWhatIsReadBackHoldsNothingUp(t *testing.T) {
 	apply(t, d)
 	want := k.canonical(t)
 
-	// Commit through the driver's own connection, since others may not: nobody hears of it.
+	// Commit through the driver's own connection, since others may not: no notification comes.
 	b := nftables.NewBatch()
 	b.FlushChain(kernel.TableName, baseForwardIn)
 	if err := k.Commit(b); err != nil {
@@ -108,7 +108,7 @@ func TestReadingsThatComeToNothingEndInOneThatWaits(t *testing.T) {
 	d := New(k, Config{Reader: r})
 	d.Merge(intent.Batch{InSync: true})
 	apply(t, d)
-	for i := range maxWorthless {
+	for i := range maxDiscarded {
 		if !d.table.read {
 			t.Fatalf("after %d readings the driver gave up", i)
 		}

@@ -12,19 +12,19 @@ import (
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
-// Sets and maps by which the skeleton finds interfaces, keyed by their names.
+// Sets and maps in which the skeleton looks up interfaces, by name.
 const (
 	setLinks  = kernel.SetWorkloads // of workloads whose policy is in force
 	setClosed = kernel.SetClosed    // of workloads that must carry nothing
 	mapIn     = "wl-in"             // to the chain through which a workload receives
 	mapOut    = "wl-out"            // to the chain through which it sends
-	mapSource = "wl-source"         // to the chain of addresses it may send from besides its own
+	mapSource = "wl-source"         // to the chain of addresses it may send from other than its own
 )
 
-// mapNames are the maps in the kernel.
+// mapNames are the names of the maps in the kernel.
 var mapNames = [...]string{desired.Receives: mapIn, desired.Sends: mapOut, desired.Sources: mapSource}
 
-// interfaces wants the sets and maps of interfaces.
+// interfaces makes the sets and maps of interfaces desired.
 func (d *Driver) interfaces() {
 	for _, name := range []string{setLinks, setClosed} {
 		d.want(d.kset(nftables.Set{Table: d.cfg.Table, Name: name, Key: nftables.TypeIfname}), true)
@@ -34,11 +34,11 @@ func (d *Driver) interfaces() {
 	}
 }
 
-// Merge takes a change in. It touches no kernel. Routes and peers are other drivers'.
+// Merge merges a change into the desired state. It does not touch the kernel. Routes and peers belong to other drivers.
 func (d *Driver) Merge(b intent.Batch) {
 	d.mergeSets(b)
 	d.state.Merge(b)
-	for _, in := range b.IPSets { // at once, so that what is read back before the next refresh finds them
+	for _, in := range b.IPSets { // at once, so that a reading before the next refresh finds their records
 		if s := d.sets[in.ID]; s != nil && d.state.Named(in.ID) {
 			d.nameSet(s)
 		}
@@ -46,7 +46,7 @@ func (d *Driver) Merge(b intent.Batch) {
 	d.host, d.configured = d.state.Host()
 }
 
-// Links takes note of the addresses by which those host endpoints are found that name no interface.
+// Links takes the addresses of interfaces, by which host endpoints that name no interface are found.
 func (d *Driver) Links(changes []ifmon.Change) {
 	for _, c := range changes {
 		a := desired.Addrs{Link: c.Name}
@@ -59,7 +59,7 @@ func (d *Driver) Links(changes []ifmon.Change) {
 	}
 }
 
-// refresh takes over what is wanted now, in the form of the kernel.
+// refresh takes the changes of the desired state, and renders them.
 func (d *Driver) refresh() {
 	c := d.state.Changes()
 	for _, s := range c.Sets {
@@ -76,11 +76,11 @@ func (d *Driver) refresh() {
 	}
 }
 
-// setChain says what a chain should be. That it cannot be rendered is the owner's fault.
+// setChain makes a chain desired. If it cannot be rendered, its owner is not in force and the chain denies.
 func (d *Driver) setChain(x desired.Chain) {
 	rs, names, err := d.render(x)
 	if err != nil {
-		// Only a set of the wrong kind or none leads here, and those were looked for before.
+		// Only a set of the wrong kind or none leads here, and package desired has excluded those.
 		x = d.state.Broken(x, errors.Join(errors.New("our own mistake"), err))
 		rs, names, _ = d.render(x)
 	}
@@ -99,7 +99,7 @@ func (d *Driver) setChain(x desired.Chain) {
 	d.checkChain(c)
 }
 
-// dropChain says that a chain should not be.
+// dropChain makes a chain unwanted.
 func (d *Driver) dropChain(name string) {
 	d.cfg.Names.Chain(name, nil)
 	if c := d.chains[name]; c != nil {
@@ -108,7 +108,7 @@ func (d *Driver) dropChain(name string) {
 	}
 }
 
-// setLink says what an interface leads to.
+// setLink sets the desired elements for an interface.
 func (d *Driver) setLink(l desired.Link) {
 	name := string(nftables.KeyIfname(l.Name))
 	put := func(set, value string, in bool) {
@@ -128,10 +128,10 @@ func (d *Driver) setLink(l desired.Link) {
 	}
 }
 
-// costs says what desired must know of the form that sets and rules have here.
+// costs implements desired.Coster: what sets and rules cost as this package renders them.
 type costs struct{ *Driver }
 
-// Rule is how many kernel rules stand for a neutral one, and how many elements their lists have.
+// Rule returns how many kernel rules render r, and how many elements their anonymous sets have.
 func (d costs) Rule(r rules.Rule) (n, elements int) {
 	fs := []intent.Family{intent.AnyFamily}
 	if r.ByFamily() {
@@ -158,7 +158,7 @@ func (d costs) Rule(r rules.Rule) (n, elements int) {
 	return n, elements
 }
 
-// Set is how many members the kernel holds of a set, or would hold.
+// Set returns how many members of a set the kernel holds, or would hold.
 func (d costs) Set(id intent.SetID) int {
 	s := d.sets[id]
 	if s == nil {
@@ -167,7 +167,7 @@ func (d costs) Set(id intent.SetID) int {
 	return s.count(0) + s.count(1)
 }
 
-// render turns a chain into rules of the kernel, and says what decides at each.
+// render renders a chain as kernel rules, and returns for each the name of what decides there.
 func (d *Driver) render(x desired.Chain) ([]nftables.Rule, []attribution.Name, error) {
 	if x.Guards != nil {
 		return d.renderGuards(x.Guards)

@@ -22,8 +22,8 @@ func rejects(proto uint8, port uint16) intent.Rule {
 	return r
 }
 
-// tells tries ways such as "a>b tcp/80" in both families: the sender must be told, at once; with a ! before it, must not.
-func (h *hosted) tells(t *testing.T, ways ...string) {
+// answers tries ways such as "a>b tcp/80" in both families: the sender must get an answer at once; with a ! before it, none.
+func (h *hosted) answers(t *testing.T, ways ...string) {
 	t.Helper()
 	for _, way := range ways {
 		spec, silent := strings.CutPrefix(way, "!")
@@ -50,14 +50,14 @@ func (h *hosted) tells(t *testing.T, ways ...string) {
 	}
 }
 
-// send opens a flow to a port on which somebody listens, and returns what the sender is told.
+// send opens a flow to a port on which somebody listens, and returns what answer the sender gets.
 func send(p netnstest.Probe, within time.Duration) error {
 	if p.Proto == "tcp" {
 		return try(p, within)
 	}
 	var c net.Conn
 	var err error
-	p.From.Do(func() { c, err = net.Dial("udp", p.Dst.String()) }) // a socket that is connected hears of errors
+	p.From.Do(func() { c, err = net.Dial("udp", p.Dst.String()) }) // a connected socket receives errors
 	if err != nil {
 		return err
 	}
@@ -93,24 +93,24 @@ func TestWhoIsRejectedIsTold(t *testing.T) {
 	p, nothing := rejecting("p"), pol("nothing", nil, nil)
 	toHost := &intent.HostSettings{EndpointToHost: intent.ToHostReturn}
 	for _, tt := range []struct {
-		name  string
-		tiers []intent.Tier          // of a
-		other []intent.Tier          // of b
-		hep   func(*intent.Endpoint) // on up0; nil: none
-		told  []string
-		pass  []string
+		name     string
+		tiers    []intent.Tier          // of a
+		other    []intent.Tier          // of b
+		hep      func(*intent.Endpoint) // on up0; nil: none
+		answered []string
+		pass     []string
 	}{
-		{name: "by ingress policy of a workload", tiers: ask(p, in), told: ways("out>a", "b>a"), pass: []string{"out>a tcp/80", "b>a udp/80", "a>out tcp/81"}},
-		{name: "by egress policy of a workload, also on its way to its host", tiers: ask(p, out), told: ways("a>out", "a>b", "a>host"), pass: []string{"a>out tcp/80", "a>host tcp/80", "out>a tcp/81"}},
-		{name: "though nothing else may be sent to the sender", tiers: ask(p, in), other: ask(nothing, in), told: ways("b>a"), pass: []string{"b>a tcp/80"}},
-		{name: "though the host may send nothing", tiers: ask(p, in), hep: func(e *intent.Endpoint) { e.Link = "*"; intenttest.Normal(e, ask(nothing, in, out)...) }, told: ways("out>a", "b>a"), pass: []string{"out>a tcp/80"}},
-		{name: "by what a host endpoint receives", hep: func(e *intent.Endpoint) { intenttest.Normal(e, ask(p, in)...) }, told: ways("out>host"), pass: []string{"out>host tcp/80", "out>a tcp/81"}},
-		{name: "by the host endpoint for all interfaces, also workloads", hep: func(e *intent.Endpoint) { e.Link = "*"; intenttest.Normal(e, ask(p, in)...) }, told: ways("out>host", "a>host"), pass: []string{"out>host tcp/80"}},
-		{name: "by what is forwarded in", hep: func(e *intent.Endpoint) { intenttest.Forward(e, ask(p, in)...) }, told: ways("out>a"), pass: []string{"out>a tcp/80", "out>host tcp/81"}},
-		{name: "by what is forwarded out", hep: func(e *intent.Endpoint) { intenttest.Forward(e, ask(p, out)...) }, told: ways("a>out"), pass: []string{"a>out tcp/80"}},
-		{name: "before DNAT", hep: func(e *intent.Endpoint) { intenttest.PreDNAT(e, ask(p, in)...) }, told: ways("out>host", "out>a"), pass: []string{"out>host tcp/80"}},
-		{name: "not before conntrack", hep: func(e *intent.Endpoint) { intenttest.Untracked(e, ask(p, in, out)...) }, told: []string{"!out>host " + way, "!out>a " + way, "!host>out " + way}},
-		{name: "not of what the host itself sends", hep: func(e *intent.Endpoint) { intenttest.Normal(e, ask(p, in, out)...) }, told: append(ways("out>host"), "!host>out "+way, "!host>out udp/81", "!host>out "+silently), pass: []string{"host>out tcp/80"}},
+		{name: "by ingress policy of a workload", tiers: ask(p, in), answered: ways("out>a", "b>a"), pass: []string{"out>a tcp/80", "b>a udp/80", "a>out tcp/81"}},
+		{name: "by egress policy of a workload, also on its way to its host", tiers: ask(p, out), answered: ways("a>out", "a>b", "a>host"), pass: []string{"a>out tcp/80", "a>host tcp/80", "out>a tcp/81"}},
+		{name: "though nothing else may be sent to the sender", tiers: ask(p, in), other: ask(nothing, in), answered: ways("b>a"), pass: []string{"b>a tcp/80"}},
+		{name: "though the host may send nothing", tiers: ask(p, in), hep: func(e *intent.Endpoint) { e.Link = "*"; intenttest.Normal(e, ask(nothing, in, out)...) }, answered: ways("out>a", "b>a"), pass: []string{"out>a tcp/80"}},
+		{name: "by what a host endpoint receives", hep: func(e *intent.Endpoint) { intenttest.Normal(e, ask(p, in)...) }, answered: ways("out>host"), pass: []string{"out>host tcp/80", "out>a tcp/81"}},
+		{name: "by the host endpoint for all interfaces, also workloads", hep: func(e *intent.Endpoint) { e.Link = "*"; intenttest.Normal(e, ask(p, in)...) }, answered: ways("out>host", "a>host"), pass: []string{"out>host tcp/80"}},
+		{name: "by what is forwarded in", hep: func(e *intent.Endpoint) { intenttest.Forward(e, ask(p, in)...) }, answered: ways("out>a"), pass: []string{"out>a tcp/80", "out>host tcp/81"}},
+		{name: "by what is forwarded out", hep: func(e *intent.Endpoint) { intenttest.Forward(e, ask(p, out)...) }, answered: ways("a>out"), pass: []string{"a>out tcp/80"}},
+		{name: "before DNAT", hep: func(e *intent.Endpoint) { intenttest.PreDNAT(e, ask(p, in)...) }, answered: ways("out>host", "out>a"), pass: []string{"out>host tcp/80"}},
+		{name: "not before conntrack", hep: func(e *intent.Endpoint) { intenttest.Untracked(e, ask(p, in, out)...) }, answered: []string{"!out>host " + way, "!out>a " + way, "!host>out " + way}},
+		{name: "not of what the host itself sends", hep: func(e *intent.Endpoint) { intenttest.Normal(e, ask(p, in, out)...) }, answered: append(ways("out>host"), "!host>out "+way, "!host>out udp/81", "!host>out "+silently), pass: []string{"host>out tcp/80"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -128,7 +128,7 @@ func TestWhoIsRejectedIsTold(t *testing.T) {
 			if bad := slices.DeleteFunc(apply(t, h.d), func(o intent.Outcome) bool { return o.Err == nil }); len(bad) > 0 {
 				t.Fatalf("not in force: %+v", bad)
 			}
-			h.tells(t, tt.told...)
+			h.answers(t, tt.answered...)
 			h.check(t, tt.pass...)
 			if t.Failed() {
 				t.Log(h.ns.Run("nft", "list", "ruleset"))
@@ -153,7 +153,7 @@ func TestAPolicyRejectsWhereItCan(t *testing.T) {
 	b := pair(ask(loud, out), plain)
 	b.Endpoints = append(b.Endpoints, e)
 	silentChains := func() int { return strings.Count(h.ns.Run("nft", "list", "table", "inet", "twill"), "chain mute-") }
-	step := func(what string, b intent.Batch, silent int, told ...string) {
+	step := func(what string, b intent.Batch, silent int, answered ...string) {
 		t.Helper()
 		h.d.Merge(b)
 		for _, o := range apply(t, h.d) {
@@ -164,7 +164,7 @@ func TestAPolicyRejectsWhereItCan(t *testing.T) {
 		if n := silentChains(); n != silent {
 			t.Errorf("%s: %d silent chains, want %d", what, n, silent)
 		}
-		h.tells(t, told...)
+		h.answers(t, answered...)
 		h.check(t, "host>out tcp/80", "a>out tcp/80", "!host>out tcp/81", "!a>out tcp/82")
 	}
 	step("nothing rejects", b, 0, "!a>out tcp/81", "!host>out tcp/81")
@@ -187,6 +187,6 @@ func TestAPolicyRejectsWhereItCan(t *testing.T) {
 	fresh.Merge(all)
 	apply(t, fresh)
 	if h.genID(t) != before {
-		t.Error("an agent that starts anew changed a right table")
+		t.Error("an agent that restarts changed a table that was as desired")
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
-// TestATableIsMadeAnewUnderTraffic has no allowed packet lost and no denied one let through, however often.
-func TestATableIsMadeAnewUnderTraffic(t *testing.T) {
+// TestATableIsReplacedUnderTraffic has no allowed packet lost and no denied one let through, however often.
+func TestATableIsReplacedUnderTraffic(t *testing.T) {
 	h := newHosted(t)
 	machinetest.Supported(t, h.ProbeOwner())
 	from := np("from-a")

@@ -15,12 +15,12 @@ import (
 
 type exprs = []nftables.Expr
 
-// renderRules turns neutral rules into rules of the kernel, and says what decides at each.
+// renderRules renders neutral rules as kernel rules, and returns for each the name of what decides there.
 func (d *Driver) renderRules(rs []rules.Rule, generation uint16) (out []nftables.Rule, names []attribution.Name, err error) {
 	out = make([]nftables.Rule, 0, len(rs))
 	for _, r := range rs {
 		if r.Action == rules.Return {
-			continue // what is allowed has left the stage already: see actionExprs
+			continue // a packet that was allowed has left the stage already: see actionExprs
 		}
 		var name attribution.Name
 		if r.By.Reason != "" {
@@ -45,7 +45,7 @@ func (d *Driver) renderRules(rs []rules.Rule, generation uint16) (out []nftables
 	return out, names, nil
 }
 
-// familiesOf are those in which a rule is rendered by itself.
+// familiesOf returns the families for which a rule is rendered separately.
 func familiesOf(r rules.Rule) []intent.Family {
 	if r.ByFamily() {
 		return families[:]
@@ -53,7 +53,7 @@ func familiesOf(r rules.Rule) []intent.Family {
 	return []intent.Family{intent.AnyFamily}
 }
 
-// renderRule appends the kernel's rules for the terms of a rule in one family, each with that end. Exclusive, no packet matches two.
+// renderRule appends the kernel rules for the terms of a rule in one family, each followed by end. With exclusive, no packet matches two of them.
 func (d *Driver) renderRule(out []nftables.Rule, r rules.Rule, f intent.Family, exclusive bool, end exprs) ([]nftables.Rule, error) {
 	alts := []exprs{nil}
 	if f != intent.AnyFamily {
@@ -85,11 +85,11 @@ func nfFamily(f intent.Family) nftables.Family {
 	return nftables.FamilyIPv4
 }
 
-// What a rule with action Log may report: a flood of packets must not become a flood of copies. A packet over the limit
-// goes on, as any logged packet does.
-const logSnaplen = 128 // headers
+// logSnaplen bounds what a rule with action Log reports of a packet, in bytes: a flood of packets must not become a flood of copies. A packet
+// over the rate limit goes on, as any logged packet does.
+const logSnaplen = 128 // bytes: the headers
 
-// log reports a packet, as far as the settings' limit allows: to the agent, and to whoever reads the other group, since a
+// log reports a packet, within the rate limit of the settings: to the agent in one group, to any other reader in another, since a
 // group has one reader.
 func (d *Driver) log(r rules.Rule, name attribution.Name) exprs {
 	set := d.state.Logs()
@@ -101,8 +101,8 @@ func (d *Driver) log(r rules.Rule, name attribution.Name) exprs {
 		nftables.NFLog{Group: kernel.NFLogLogged, Prefix: name.Prefix(), Snaplen: logSnaplen})
 }
 
-// tell begins what decides about a packet: it is counted, and reported under the name of what decides.
-func (d *Driver) tell(by intent.Decision, name attribution.Name) exprs {
+// count returns what comes before a verdict: a counter, and a report under the name of what decides, if the settings ask for it.
+func (d *Driver) count(by intent.Decision, name attribution.Name) exprs {
 	count := exprs{nftables.Counter{}}
 	if !d.state.Reports(by) {
 		return count
@@ -110,9 +110,9 @@ func (d *Driver) tell(by intent.Decision, name attribution.Name) exprs {
 	return append(count, nftables.NFLog{Group: kernel.NFLogVerdicts, Prefix: name.Prefix()})
 }
 
-// actionExprs count what was matched and act on it.
+// actionExprs counts what was matched and acts on it.
 func (d *Driver) actionExprs(r rules.Rule, name attribution.Name) exprs {
-	count := d.tell(r.By, name)
+	count := d.count(r.By, name)
 	switch r.Action {
 	case rules.Allow:
 		return append(count, nftables.Accept())
@@ -138,8 +138,8 @@ func (d *Driver) actionExprs(r rules.Rule, name attribution.Name) exprs {
 	return append(count, nftables.Drop())
 }
 
-// renderTerm gives the ways in which a term may match; more than one only for sets that are two in the kernel.
-// Exclusive, no packet matches in two ways.
+// renderTerm returns the alternatives by which a term may match; more than one only for sets that are two in the kernel.
+// With exclusive, no packet matches two of them.
 func (d *Driver) renderTerm(t rules.Term, f intent.Family, exclusive bool) ([]exprs, error) {
 	switch t.Kind {
 	case rules.Protocol:
@@ -200,7 +200,7 @@ func matchNets(t rules.Term, f intent.Family) exprs {
 		if t.Side == rules.Dst {
 			match = nftables.MatchDst
 		}
-		return match(t.Nets[0], t.Not)[len(nftables.MatchNFProto(nfFamily(f))):] // the family is asked for already
+		return match(t.Nets[0], t.Not)[len(nftables.MatchNFProto(nfFamily(f))):] // the family is matched already
 	}
 	els := nftables.PrefixElements(t.Nets)
 	interval := false
@@ -214,8 +214,8 @@ func matchNets(t rules.Term, f intent.Family) exprs {
 	return exprs{load, nftables.In{Set: nftables.Set{Key: key, Interval: interval}, Elements: els, Not: t.Not}}
 }
 
-// renderSet looks an address up in the kernel's sets for one set: positively in any, negatively in none. Where there is
-// no kernel set, nothing is in it.
+// renderSet looks an address up in the kernel sets of one set: a member is in any of them, a negated term wants it in none. Without a
+// kernel set, nothing is a member.
 func (d *Driver) renderSet(t rules.Term, f intent.Family, exclusive bool) ([]exprs, error) {
 	s := d.sets[t.Set]
 	if s == nil || (s.kind == intent.SetPorts) != (t.Kind == rules.PortSet) || f == intent.AnyFamily {

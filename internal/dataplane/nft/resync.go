@@ -10,8 +10,8 @@ import (
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
-// Resync reads the table back. What differs is pending afterwards, whoever made it so; so is the sweep of what is in
-// our table and not wanted.
+// Resync reads the table back. What differs is pending afterwards, whatever the cause, and so is the deletion of unwanted
+// objects in our table. If it fails, the actual state that was known before stays.
 func (d *Driver) Resync(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -20,15 +20,15 @@ func (d *Driver) Resync(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read table %s: %w", d.cfg.Table, err)
 	}
-	d.table.flags, d.table.mine = rs.Table.Flags, rs.Table.Mine
+	d.table.flags, d.table.owned = rs.Table.Flags, rs.Table.Mine
 	d.observe(readingOf(rs))
 	return nil
 }
 
 // ReadBack is Resync in a goroutine of its own, so that changes need not wait: a table of 2,000 policies and 100,000
-// members takes half a second to read. Done is called by the note that it leaves in Drift. Whatever was committed
-// meanwhile makes the reading worthless, and it is done again the next time; after maxWorthless of those, as after an
-// error, the next Apply reads first. It returns false if it cannot.
+// members takes half a second to read. Done is called by the function that it sends on Drift, with the duration of the read. A
+// commit in the meantime invalidates the reading, which is then discarded; after maxDiscarded of those in a row, as after an
+// error, the next Apply reads first. It returns false if there is no Reader.
 func (d *Driver) ReadBack(ctx context.Context, done func(took time.Duration, err error)) bool {
 	if d.cfg.Reader == nil {
 		return false
@@ -57,26 +57,26 @@ func (d *Driver) ReadBack(ctx context.Context, done func(took time.Duration, err
 	return true
 }
 
-// maxWorthless is how many readings in a row may come to nothing.
-const maxWorthless = 8
+// maxDiscarded is how many consecutive readings may be discarded.
+const maxDiscarded = 8
 
-// readBack takes over what was read beside the driver's work, when it had made so many commits.
+// readBack takes a reading that was made concurrently with the driver's work, and began after so many commits.
 func (d *Driver) readBack(r reading, err error, commits int) {
 	switch {
-	case d.drift.heard || !d.table.read: // the next Apply reads anyway, and knows more
+	case d.drift.notified || !d.table.read: // the next Apply reads anyway, and later
 	case err != nil && !errors.Is(err, nftables.ErrInterrupted):
 		d.table.read = false
 	case err != nil || d.commits != commits:
-		if d.worthless++; d.worthless >= maxWorthless {
-			d.worthless, d.table.read = 0, false
+		if d.discarded++; d.discarded >= maxDiscarded {
+			d.discarded, d.table.read = 0, false
 		}
 	default:
-		d.worthless = 0
+		d.discarded = 0
 		d.observe(r)
 	}
 }
 
-// reading is the table as it was read, in the form in which it is compared with what is known of it.
+// reading is the table as read, in the form in which it is compared with the actual state.
 type reading struct {
 	exists bool
 	chains []nftables.Chain
@@ -104,10 +104,10 @@ func readingOf(rs *nftables.Ruleset) reading {
 	return r
 }
 
-// observe takes it that the kernel has what was read, and nothing else in our table.
+// observe sets the actual state to what was read, and nothing else.
 func (d *Driver) observe(r reading) {
 	before := d.known()
-	for _, st := range r.sets { // those of an earlier agent, or of ours
+	for _, st := range r.sets { // those of an earlier agent, or our own
 		if i, ok := familyOfName(st.Name); ok && (!d.table.read || d.ksets[st.Name] != nil) {
 			d.use(i)
 		}
@@ -118,7 +118,7 @@ func (d *Driver) observe(r reading) {
 	d.compare(before)
 }
 
-// forget takes it that the kernel has nothing.
+// forget sets the actual state to an empty one.
 func (d *Driver) forget() {
 	d.table.exists, d.table.rebuild = false, false
 	d.observeChains(reading{})

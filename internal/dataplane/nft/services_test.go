@@ -78,22 +78,22 @@ func TestNeighbourDiscoveryIsAlwaysAnswered(t *testing.T) {
 			}
 		}
 	})
-	heard, b := map[byte]bool{}, make([]byte, 100)
-	for !heard[last] {
+	received, b := map[byte]bool{}, make([]byte, 100)
+	for !received[last] {
 		if err := in.SetReadDeadline(time.Now().Add(netnstest.Patience)); err != nil {
 			t.Fatal(err)
 		}
 		n, _, err := in.ReadFrom(b)
 		if err != nil {
-			t.Fatalf("heard %v: %v", heard, err)
+			t.Fatalf("received %v: %v", received, err)
 		}
 		if b[0] == echo || n == 24 && b[23] == 77 {
-			heard[b[0]] = true
+			received[b[0]] = true
 		}
 	}
 	for kind, want := range map[byte]bool{echo: false, 133: true, 134: true, 135: true, last: true} {
-		if heard[kind] != want {
-			t.Errorf("ICMPv6 type %d arrived: %v, want %v", kind, heard[kind], want)
+		if received[kind] != want {
+			t.Errorf("ICMPv6 type %d arrived: %v, want %v", kind, received[kind], want)
 		}
 	}
 }

@@ -32,7 +32,7 @@ func TestATunnelEndsWithItsPermission(t *testing.T) {
 			}
 			far = open(to, func() (*net.UDPConn, error) { return net.ListenUDP("udp4", addr) })
 			near = open("a", func() (*net.UDPConn, error) { return net.DialUDP("udp4", nil, addr) })
-			hear := func(c *net.UDPConn) *net.UDPAddr {
+			receive := func(c *net.UDPConn) *net.UDPAddr {
 				t.Helper()
 				_ = c.SetReadDeadline(time.Now().Add(netnstest.Patience))
 				_, from, err := c.ReadFromUDP(make([]byte, 16))
@@ -48,10 +48,10 @@ func TestATunnelEndsWithItsPermission(t *testing.T) {
 				}
 			}
 			say()
-			if _, err := far.WriteToUDP([]byte("y"), hear(far)); err != nil {
+			if _, err := far.WriteToUDP([]byte("y"), receive(far)); err != nil {
 				t.Fatal(err)
 			}
-			hear(near) // and so the flow is established
+			receive(near) // and so the flow is established
 			h.d.Merge(intent.Batch{Host: &intent.HostSettings{EndpointToHost: intent.ToHostAccept}})
 			apply(t, h.d)
 			say()

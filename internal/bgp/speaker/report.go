@@ -284,7 +284,7 @@ func (s *Speaker) route(dst netip.Prefix, p *apiutil.Path) Route {
 	refused := s.fib.refused[dst]
 	switch err := s.fib.failed[dst]; {
 	case s.plan.Dedicated:
-		r.Kernel = "not for it: this host only reflects"
+		r.Kernel = "not installed: a dedicated reflector installs no route"
 	case s.plan.IsForeign(dst):
 		r.Kernel = "left to the agent"
 	case refused != "":

@@ -12,15 +12,15 @@ func (c *command) bfdCmd() *cobra.Command {
 	var cfg daemon.BFD
 	cmd := &cobra.Command{
 		Use:   "bfd",
-		Short: "Watch the paths to this host's BGP peers, and notice at once when one dies",
+		Short: "Run BFD with this host's BGP peers: a dead path is detected within a second",
 		Long: `Keep a BFD session (RFC 5880, 5881) with each BGP peer that is on a link of this
-host, as the last plan of "twill bgp" says, and tell "twill bgp" when one dies.
-"twill node" runs it as one of its children. It is a process of its own, with
-real-time priority: a restart of "twill bgp", or a busy host, is no dead path.
-"twill bgp peers" shows what it finds.
+host, as the last plan of "twill bgp" says, and report sessions that go down to
+"twill bgp". "twill node" runs it as one of its children. It is a process of its
+own, with real-time priority: a restart of "twill bgp", or a busy host, takes no
+session down. "twill bgp peers" shows the sessions' states.
 
-A peer without BFD is no fault, and is spoken to as ever. The annotation
-twill.net/bfd of a BGPPeer or BGPConfiguration says how fast to notice, or off.`,
+BGP with a peer without BFD works as it would without this. The annotation
+twill.net/bfd of a BGPPeer or BGPConfiguration sets interval and multiplier, or off.`,
 		Example: "  twill bfd --data-dir /var/lib/twill",
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -33,22 +33,24 @@ func (c *command) bgpCmd() *cobra.Command {
 	var reg Registration
 	cmd := &cobra.Command{
 		Use:   "bgp",
-		Short: "Speak BGP for this host, and show what it says",
-		Long: `Speak BGP as Node, BGPConfiguration, BGPPeer, BGPFilter and IPPool resources say:
-tell peers the agent's routes (protocol 80) that no other of them covers, and put
-what peers tell into the kernel with protocol bgp (186) and metric 2048 or 2049.
-Routes of others are never touched. "twill node" runs it as one of its children.
+		Short: "Run the BGP speaker of this host, and show its sessions and routes",
+		Long: `Speak BGP as Node, BGPConfiguration, BGPPeer, BGPFilter and IPPool resources say.
+The agent's routes (protocol 80) are advertised to peers, except those that
+another of them covers. Routes learned from peers are installed in the kernel with
+protocol bgp (186) and metric 2048 or 2049. Routes of others are never touched.
+"twill node" runs it as one of its children.
 
-It may be killed and started again at any time: routes stay, here and at peers
-that know graceful restart, until it is back, or the restart time is over.
+It may be killed and started again at any time (graceful restart, RFC 4724):
+routes stay, here and at peers that support it, until it is back or the restart
+time is over.
 
-With --reflector this host reflects routes between other hosts, and does nothing
-else: it tells nothing of its own, and its kernel gets no route. Its Node has a
-routeReflectorClusterID; --cluster-id writes it. It needs no agent, and reads
-Nodes, BGP resources and IPPools alone. "twill node --bgp=reflector" runs it.
+With --reflector this host is a dedicated route reflector: it originates no route
+and installs none. Its Node has a routeReflectorClusterID; --cluster-id writes it.
+It needs no agent, and reads Nodes, BGP resources and IPPools alone.
+"twill node --bgp=reflector" runs it.
 
 Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K below
---secrets-dir, without the line's end. A change is seen within five seconds.`,
+--secrets-dir, without the line's end. A change takes effect within five seconds.`,
 		Example: `  twill bgp --node h1 --etcd http://192.0.2.10:2379
   twill bgp --reflector --cluster-id 244.0.0.1 --etcd http://192.0.2.10:2379
   twill bgp peers
@@ -72,7 +74,7 @@ Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K belo
 	}
 	l.AddFlags(cmd)
 	cmd.Flags().StringVar(&cfg.Secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
-	cmd.Flags().BoolVar(&cfg.Reflector, "reflector", false, "reflect routes between other hosts, and do nothing else")
+	cmd.Flags().BoolVar(&cfg.Reflector, "reflector", false, "be a dedicated route reflector: originate no route, and install none")
 	reg.AddFlags(cmd.Flags())
 	addRouterID(cmd, &cfg.RouterID)
 	cmd.Flags().StringVar(&cfg.BFD, "bfd-socket", conn.BfdSocket(), "the BFD daemon's socket; empty: there is none (TWILL_BFD_SOCKET)")
@@ -89,8 +91,8 @@ func (c *command) bgpPeersCmd(socket *string) *cobra.Command {
 	var output console.Output
 	cmd := &cobra.Command{
 		Use:     "peers",
-		Short:   "Show the sessions of this host, since when, and why one is down",
-		Long:    "Show the sessions of this host: their state and since when, why one is down, and how\nmany prefixes each brought and was told. BFD is Up, or as far as it got; Off is not a\nfault. -o wide says since when, how fast it notices, and why it is not up.\n\nExit code: 0 all are up, 1 some are not, or no answer.",
+		Short:   "Show the sessions of this host, their prefixes, and why one is down",
+		Long:    "Show the sessions of this host: their state and for how long, how many prefixes were\nreceived from, accepted from and advertised to each peer, and why a session is down.\nBFD is the state of its session; Off is not a fault. -o wide shows for how long, its\ninterval and detection time, and why it is not Up.\n\nExit code: 0 all are Established, 1 some are not, or no answer.",
 		Example: "  twill bgp peers\n  twill bgp peers -o wide",
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -111,7 +113,7 @@ func (c *command) bgpPeersCmd(socket *string) *cobra.Command {
 	return cmd
 }
 
-// askBGP gives a question a deadline, and its failure words.
+// askBGP calls do with a deadline, and says of a failure what to do about it.
 func (c *command) askBGP(ctx context.Context, socket string, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Conn.Timeout)
 	defer cancel()
@@ -122,9 +124,10 @@ func (c *command) bgpReadyCmd(socket *string) *cobra.Command {
 	var output console.Output
 	cmd := &cobra.Command{
 		Use:   "ready",
-		Short: "Say whether routes by BGP can be relied upon: for a readiness probe",
-		Long: `Say whether routes by BGP can be relied upon: there is a plan, a restart is over,
-and a session is up if any is wanted. "twill bgp peers" says more.
+		Short: "Exit with 0 if BGP is ready: for a readiness probe",
+		Long: `Print ready, or why BGP is not: it is if the speaker has a plan from the datastore,
+a graceful restart is over, and at least one session is Established if any is
+configured. "twill bgp peers" shows more.
 
 Exit code: 0 ready, 1 not ready or no answer.`,
 		Example: "  twill bgp ready",
@@ -172,13 +175,13 @@ func printSessions(w io.Writer, r speaker.Report, now time.Time, more bool) {
 		fmt.Fprintln(w, "no plan yet: the datastore has not answered, and there is none on disk")
 		return
 	}
-	kernel := fmt.Sprintf("%d in the kernel", r.Kernel)
+	kernel := fmt.Sprintf("%d installed", r.Kernel)
 	if r.Reflects {
-		kernel = "none for the kernel: this host only reflects"
+		kernel = "none installed: a dedicated reflector"
 	}
-	fmt.Fprintf(w, "node %s, AS %d, router id %s: %d prefixes told, %d learned, %s\n", r.Node, r.AS, r.RouterID, r.Advertised, r.Learned, kernel)
+	fmt.Fprintf(w, "node %s, AS %d, router id %s: %d prefixes originated, %d learned, %s\n", r.Node, r.AS, r.RouterID, r.Advertised, r.Learned, kernel)
 	if !r.Holding.IsZero() {
-		fmt.Fprintf(w, "restarting: routes of before stay until all peers have told theirs, at most %s more\n", r.Holding.Sub(now).Round(time.Second))
+		fmt.Fprintf(w, "restarting: stale routes are retained until all peers have sent End-of-RIB, at most %s more\n", r.Holding.Sub(now).Round(time.Second))
 	}
 	if len(r.Sessions) > 0 {
 		t := terminal.NewTable(w, sessionHead(more)...)
@@ -193,9 +196,9 @@ func printSessions(w io.Writer, r speaker.Report, now time.Time, more bool) {
 }
 
 func sessionHead(more bool) []string {
-	head := []string{"PEER", "NODE", "FROM", "AS", "STATE", "SINCE", "RECEIVED", "ACCEPTED", "TOLD", "BFD"}
+	head := []string{"PEER", "NODE", "FROM", "AS", "STATE", "SINCE", "RECEIVED", "ACCEPTED", "ADVERTISED", "BFD"}
 	if more {
-		head = append(head, "BFD SINCE", "BFD EVERY", "BFD NOTICES IN", "BFD NOTE")
+		head = append(head, "BFD SINCE", "BFD INTERVAL", "BFD DETECTION TIME", "BFD NOTE")
 	}
 	return append(head, "NOTE")
 }
@@ -231,8 +234,8 @@ func (c *command) bgpRoutesCmd(socket *string) *cobra.Command {
 	var output console.Output
 	cmd := &cobra.Command{
 		Use:     "routes",
-		Short:   "Show all paths that are known, which are chosen, and what the kernel has",
-		Long:    "Show all paths that this host has or was told, which of them are chosen, and what the\nkernel has of them, or why it has not.\n\nExit code: 0 shown, 1 no answer, 2 usage.",
+		Short:   "Show all paths, which are best, and whether they are installed",
+		Long:    "Show all paths that this host originates or learned, which of them are best, and\nwhether the kernel has them, or why not.\n\nExit code: 0 shown, 1 no answer, 2 usage.",
 		Example: "  twill bgp routes\n  twill bgp routes -o json",
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -271,8 +274,8 @@ func (c *command) bgpWhyCmd(socket *string) *cobra.Command {
 	var output console.Output
 	cmd := &cobra.Command{
 		Use:     "why PREFIX",
-		Short:   "Say what becomes of a prefix or address: who told it, who is told, and why not",
-		Long:    "Say what is known of a prefix or an address, or of what covers it: who told it, what the\nkernel has, which peers are told, and by which rule others are not.\n\nExit code: 0 something is known, 3 nothing is, 1 no answer.",
+		Short:   "Explain a prefix or address: who advertised it, to whom it is advertised, and why not",
+		Long:    "Explain a prefix, or the longest match for an address: from which peers it was learned,\nwhether the kernel has it, to which peers it is advertised, and which export rule\nrejects it for the others.\n\nExit code: 0 there is a route, 3 there is none, 1 no answer.",
 		Example: "  twill bgp why 10.65.1.0/26\n  twill bgp why 10.65.3.6",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -313,44 +316,44 @@ func (c *command) bgpWhyCmd(socket *string) *cobra.Command {
 
 func printExplanation(w io.Writer, e speaker.Explanation) {
 	if !e.Dst.IsValid() {
-		fmt.Fprintf(w, "%s: nothing is known: the agent has no route to it here, and no peer told one\n", e.Asked)
+		fmt.Fprintf(w, "%s: no route: this node originates none, and no peer advertises one\n", e.Asked)
 		return
 	}
 	fmt.Fprintf(w, "%s", e.Dst)
 	if e.Dst != e.Asked {
-		fmt.Fprintf(w, " (the narrowest that covers %s)", e.Asked)
+		fmt.Fprintf(w, " (longest match for %s)", e.Asked)
 	}
 	fmt.Fprintln(w)
 	if e.Own != "" {
-		fmt.Fprintf(w, "  a route of this node: %s\n", e.Own)
+		fmt.Fprintf(w, "  originated here: %s\n", e.Own)
 	}
 	for _, p := range e.Paths {
 		if p.Own {
 			continue
 		}
-		chosen := "not chosen"
+		best := "not best"
 		if p.Best {
-			chosen = "chosen; kernel: " + cmp.Or(p.Kernel, "not yet")
+			best = "best; kernel: " + cmp.Or(p.Kernel, "not yet installed")
 		}
 		path := ""
 		if len(p.ASPath) > 0 {
 			path = ", AS path " + strings.Trim(fmt.Sprint(p.ASPath), "[]")
 		}
-		fmt.Fprintf(w, "  %s told it, next hop %s%s: %s\n", p.From, p.NextHop, path, chosen)
+		fmt.Fprintf(w, "  learned from %s, next hop %s%s: %s\n", p.From, p.NextHop, path, best)
 	}
 	for _, r := range e.OtherRoutes {
-		fmt.Fprintf(w, "  in the kernel beside it, of somebody else: %s\n", r)
+		fmt.Fprintf(w, "  the kernel also has, of another owner: %s\n", r)
 	}
 	for _, p := range e.Peers {
-		told := "is not told"
+		advertised := "not advertised"
 		if p.Advertised {
-			told = "is told"
+			advertised = "advertised"
 		}
-		fmt.Fprintf(w, "  %s %s: %s\n", strings.TrimSpace(p.Peer.String()+" "+p.PeerNode), told, p.Why)
+		fmt.Fprintf(w, "  %s to %s: %s\n", advertised, strings.TrimSpace(p.Peer.String()+" "+p.PeerNode), p.Why)
 	}
 }
 
-// nodeStatusCmd is calicoctl's way to ask the same.
+// nodeStatusCmd is calicoctl's command for the same.
 func (c *command) nodeStatusCmd() *cobra.Command {
 	var socket string
 	var output console.Output

@@ -28,24 +28,24 @@ func TestSessionsAreShownWithWhyTheyAreDown(t *testing.T) {
 		want  string
 	}{
 		{"peers", func(b *bytes.Buffer) { printSessions(b, bgpReport, noon, false) }, `
-node h1, AS 64512, router id 192.0.2.1: 2 prefixes told, 3 learned, 3 in the kernel
-PEER         NODE  FROM         AS     STATE        SINCE   RECEIVED  ACCEPTED  TOLD  BFD   NOTE
-192.0.2.2    h2    mesh         64512  Established  1m0s    1         1         2     Up    client
-2001:db8::9        BGPPeer tor  65001  Active       1h0m0s  0         0         0     Down  no sign of life within the hold time
+node h1, AS 64512, router id 192.0.2.1: 2 prefixes originated, 3 learned, 3 installed
+PEER         NODE  FROM         AS     STATE        SINCE   RECEIVED  ACCEPTED  ADVERTISED  BFD   NOTE
+192.0.2.2    h2    mesh         64512  Established  1m0s    1         1         2           Up    client
+2001:db8::9        BGPPeer tor  65001  Active       1h0m0s  0         0         0           Down  no sign of life within the hold time
 wrong: resource x
 `},
-		{"peers with all of BFD", func(b *bytes.Buffer) { printSessions(b, bgpReport, noon, true) }, `
-node h1, AS 64512, router id 192.0.2.1: 2 prefixes told, 3 learned, 3 in the kernel
-PEER         NODE  FROM         AS     STATE        SINCE   RECEIVED  ACCEPTED  TOLD  BFD   BFD SINCE  BFD EVERY  BFD NOTICES IN  BFD NOTE       NOTE
-192.0.2.2    h2    mesh         64512  Established  1m0s    1         1         2     Up    1s         300ms      900ms                          client
-2001:db8::9        BGPPeer tor  65001  Active       1h0m0s  0         0         0     Down  1m0s                                  no packet yet  no sign of life within the hold time
+		{"peers -o wide", func(b *bytes.Buffer) { printSessions(b, bgpReport, noon, true) }, `
+node h1, AS 64512, router id 192.0.2.1: 2 prefixes originated, 3 learned, 3 installed
+PEER         NODE  FROM         AS     STATE        SINCE   RECEIVED  ACCEPTED  ADVERTISED  BFD   BFD SINCE  BFD INTERVAL  BFD DETECTION TIME  BFD NOTE       NOTE
+192.0.2.2    h2    mesh         64512  Established  1m0s    1         1         2           Up    1s         300ms         900ms                              client
+2001:db8::9        BGPPeer tor  65001  Active       1h0m0s  0         0         0           Down  1m0s                                         no packet yet  no sign of life within the hold time
 wrong: resource x
 `},
-		{"while routes of before stay", func(b *bytes.Buffer) {
+		{"while stale routes are retained", func(b *bytes.Buffer) {
 			printSessions(b, speaker.Report{Node: "h1", AS: 64512, RouterID: netip.MustParseAddr("192.0.2.1"), Holding: noon.Add(90 * time.Second)}, noon, false)
 		}, `
-node h1, AS 64512, router id 192.0.2.1: 0 prefixes told, 0 learned, 0 in the kernel
-restarting: routes of before stay until all peers have told theirs, at most 1m30s more
+node h1, AS 64512, router id 192.0.2.1: 0 prefixes originated, 0 learned, 0 installed
+restarting: stale routes are retained until all peers have sent End-of-RIB, at most 1m30s more
 `},
 		{"peers of a node that is off", func(b *bytes.Buffer) { printSessions(b, speaker.Report{Node: "h1", Off: "no address"}, noon, false) }, `
 node h1 does not speak BGP: no address
@@ -68,9 +68,9 @@ PEER ADDRESS  PEER TYPE    STATE  SINCE                INFO
 				Peers: []speaker.PeerVerdict{{Peer: netip.MustParseAddr("192.0.2.9"), PeerNode: "h9", Why: "IPPool a (disableBGPExport) rejects"}},
 			})
 		}, `
-10.65.1.0/26 (the narrowest that covers 10.65.1.5/32)
-  192.0.2.2 told it, next hop 192.0.2.3, AS path 65001 65002: chosen; kernel: installed
-  192.0.2.9 h9 is not told: IPPool a (disableBGPExport) rejects
+10.65.1.0/26 (longest match for 10.65.1.5/32)
+  learned from 192.0.2.2, next hop 192.0.2.3, AS path 65001 65002: best; kernel: installed
+  not advertised to 192.0.2.9 h9: IPPool a (disableBGPExport) rejects
 `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

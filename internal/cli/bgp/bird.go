@@ -18,7 +18,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/console"
 )
 
-// birdConf and birdSocket are where Debian's BIRD has them, so that birdc needs no words.
+// birdConf and birdSocket are where Debian's BIRD has them, so that birdc needs no options.
 func birdConf() string { return cmp.Or(os.Getenv("TWILL_BIRD_CONF"), "/etc/bird/bird.conf") }
 
 func birdSocket() string { return cmp.Or(os.Getenv("TWILL_BIRD_SOCKET"), "/run/bird/bird.ctl") }
@@ -32,8 +32,9 @@ func (c *command) birdCmd() *cobra.Command {
 "twill confd" keeps, as soon as there is one. "twill node --bgp=bird" runs it.
 
 Where the kernel has routes that a BIRD or "twill bgp" learned before, BIRD starts
-as after a crash: peers keep this host's routes, and it keeps theirs, until it
-has heard all. So end it by SIGKILL: on SIGTERM, BIRD tells peers to forget.`,
+with a graceful restart: peers retain this host's routes, and it retains theirs,
+until all have sent End-of-RIB. So end it by SIGKILL: on SIGTERM, BIRD closes its
+sessions, and peers withdraw its routes.`,
 		Example: "  twill bird\n  twill bird --config /tmp/bird.conf --bird-socket /tmp/bird.ctl",
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -20,10 +20,10 @@ func (c *command) confdCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "confd",
 		Short: "Write BIRD's configuration from the datastore, for sites that keep BIRD",
-		Long: `Write the configuration of BIRD 2 from the same resources that "twill bgp" speaks
-by, for sites that keep BIRD. A new one is written beside the old one and shown
-to "bird -p"; if BIRD takes it, it replaces the old one, and BIRD is told to read
-it. What did not change is not written.
+		Long: `Write the configuration of BIRD 2 from the same resources that "twill bgp" reads,
+for sites that keep BIRD. A new one is written to a file next to the old one and
+checked by "bird -p"; if that accepts it, it replaces the old one, and BIRD is sent
+"configure". A configuration that did not change is not written.
 
 "twill node --bgp=bird" runs this and "twill bird" in place of "twill bgp".`,
 		Example: "  twill confd --onetime --output /tmp/bird.conf --bird-socket=\n  twill confd --node h1",
@@ -47,13 +47,13 @@ it. What did not change is not written.
 	f.StringVar(&cfg.Socket, "socket", conn.BgpSocket(), "where to answer \"twill bgp peers\", routes and why (TWILL_BGP_SOCKET)")
 	addRouterID(cmd, &cfg.RouterID)
 	f.StringVar(&cfg.Output, "output", birdConf(), "the configuration (TWILL_BIRD_CONF)")
-	f.StringVar(&cfg.Bird, "bird-socket", birdSocket(), "BIRD's control socket; empty: do not tell it (TWILL_BIRD_SOCKET)")
+	f.StringVar(&cfg.Bird, "bird-socket", birdSocket(), "BIRD's control socket, for configure; empty: none (TWILL_BIRD_SOCKET)")
 	f.BoolVar(&cfg.Onetime, "onetime", false, "write it once, and end")
-	f.BoolVar(&cfg.KeepStage, "keep-stage-file", false, "leave a configuration that BIRD refuses beside the output")
+	f.BoolVar(&cfg.KeepStage, "keep-stage-file", false, "keep a configuration that BIRD refuses, as OUTPUT.stage")
 	return cmd
 }
 
-// checkBird asks BIRD what it says of a configuration.
+// checkBird returns an error if BIRD refuses a configuration.
 func checkBird(file string) error {
 	out, err := exec.Command("bird", "-p", "-c", file).CombinedOutput()
 	if err != nil {

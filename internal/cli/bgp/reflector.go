@@ -10,14 +10,14 @@ import (
 	"github.com/twillnet/twill/internal/node"
 )
 
-// Registration is what a dedicated reflector is told to write into its Node; empty: nothing.
+// Registration is what a dedicated reflector writes into its Node; empty: nothing.
 type Registration struct{ Cluster string }
 
 func (r *Registration) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&r.Cluster, "cluster-id", os.Getenv("TWILL_CLUSTER_ID"), "of a reflector: write this cluster id, and the label "+node.ReflectorLabel+", into the Node (TWILL_CLUSTER_ID)")
 }
 
-// Args hand it on to the child.
+// Args returns the flags for the child process.
 func (r *Registration) Args() []string {
 	if r.Cluster == "" {
 		return nil
@@ -25,7 +25,7 @@ func (r *Registration) Args() []string {
 	return []string{"--cluster-id=" + r.Cluster}
 }
 
-// Check refuses what is wrong, or is told to a host that is no dedicated reflector.
+// Check returns an error for a cluster id that is not valid, or not one of a dedicated reflector.
 func (r *Registration) Check(reflector bool) error {
 	if r.Cluster == "" {
 		return nil

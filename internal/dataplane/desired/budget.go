@@ -8,27 +8,27 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Price is what a policy costs the kernel.
+// Price is what a policy costs the kernel, in numbers of objects.
 type Price struct {
 	Rules    int // in the kernel, of both directions
 	Elements int // of the lists of nets and ports in these rules
-	Members  int // of the sets that its rules refer to, whoever else does
+	Members  int // of the sets that its rules refer to, also if other policies do
 }
 
-// DefaultBudget is what one policy may cost the node; docs/wrong-input.md has the same figures, and docs/decisions/017-budgets.md why.
-// Each change of anything waits for the transaction in which such a policy is made, and each read-back for its rules: with the
-// machine's two cores busy, some 0.1 ms a kernel rule for either.
+// DefaultBudget is what one policy may cost the node; docs/wrong-input.md has the same figures, and docs/decisions/017-budgets.md the reasons.
+// Every other change waits for the transaction that makes such a policy, and each read-back reads its rules: either takes, with
+// both cores of the machine busy, some 0.1 ms a kernel rule.
 var DefaultBudget = Price{Rules: 8192, Elements: 1 << 18, Members: 1 << 20}
 
-// Coster says what a neutral form costs in a backend.
+// Coster says what rules and sets cost in a backend.
 type Coster interface {
-	// Rule is how many rules of the kernel stand for one, and how many elements their lists have.
+	// Rule returns how many kernel rules render one neutral rule, and how many elements their lists have.
 	Rule(rules.Rule) (copies, elements int)
-	// Set is how many members of a set the kernel holds, or would hold if it were wanted.
+	// Set returns how many members of a set the kernel holds, or would hold if it were wanted.
 	Set(intent.SetID) int
 }
 
-// beyond says which budget a price exceeds; nil: none.
+// beyond returns an error that names the budget which a price exceeds; nil: none.
 func (p Price) beyond(budget Price) error {
 	for _, b := range []struct {
 		what        string
@@ -45,12 +45,12 @@ func (p Price) beyond(budget Price) error {
 	return nil
 }
 
-// priceOf counts before anything is rendered, one rule at a time, so that the counting costs little memory.
+// priceOf computes the price of a policy before anything is rendered, one rule at a time to bound memory.
 func (s *State) priceOf(p *policy) (sum Price) {
 	if s.cfg.Cost == nil {
 		return sum
 	}
-	for _, r := range slices.Concat(p.Ingress, p.Egress) { // the direction of a rule does not count
+	for _, r := range slices.Concat(p.Ingress, p.Egress) { // the price does not depend on the direction of a rule
 		one := intent.Policy{ID: p.ID, Ingress: []intent.Rule{r}}
 		for _, neutral := range rules.Policy(one, intent.Ingress).Rules {
 			n, elements := s.cfg.Cost.Rule(neutral)
@@ -67,8 +67,8 @@ func (s *State) priceOf(p *policy) (sum Price) {
 	return sum
 }
 
-// outgrown reports whether a set has so many members more or less than when they were last counted that the policies which
-// refer to it should be priced again. Within an eighth they are not, so that a set that grows costs each of them little.
+// outgrown reports whether the number of members of a set changed so much since they were last counted that the policies which
+// refer to it must be priced again. A change within an eighth is ignored, so that a set that grows costs each of them little.
 func (s *State) outgrown(id intent.SetID) bool {
 	if s.cfg.Cost == nil {
 		return false
@@ -78,7 +78,7 @@ func (s *State) outgrown(id intent.SetID) bool {
 	return n > x.counted+slack || n < x.counted-slack
 }
 
-// needed reports whether some policy looks into a set. One that is over its budget does not.
+// needed reports whether some policy looks into a set. A policy over its budget does not.
 func (s *State) needed(id intent.SetID) bool {
 	for p := range s.setUsers[id] {
 		if _, over := s.over[p]; !over {
@@ -88,7 +88,7 @@ func (s *State) needed(id intent.SetID) bool {
 	return false
 }
 
-// charge says whether a policy is over its budget, and lets go of its sets or takes them up again.
+// charge decides whether a policy is over its budget, and removes it from the users of its sets or adds it again.
 func (s *State) charge(id intent.PolicyID, p *policy) {
 	_, was := s.over[id]
 	var err error
@@ -112,7 +112,7 @@ func (s *State) charge(id intent.PolicyID, p *policy) {
 	}
 }
 
-// within is a policy that denies everything if it is over its budget.
+// within returns a policy; one over its budget is replaced by one that denies everything.
 func (s *State) within(p intent.Policy) intent.Policy {
 	if why, over := s.over[p.ID]; over && p.Closed == "" {
 		p.Closed = why

@@ -1,17 +1,17 @@
-// Package desired decides what this node's dataplane should be, in a form that any backend can make so.
+// Package desired computes the desired state of this node's dataplane, in a form that any backend can render.
 //
-// In: [intent.Batch] through [State.Merge], the addresses of interfaces through [State.Links], and what a backend could not have
-// through [State.Refuse].
+// In: [intent.Batch] through [State.Merge], the addresses of interfaces through [State.Links], and intents that a backend could not
+// apply through [State.Refuse].
 // Out: [Changes]: the stages of a packet's way with their guards, chains, uses of sets and what interfaces lead to, each with the intent
-// that it is for, as far as they are other than before; and an [intent.Outcome] for each intent whose fate changed.
+// that it is for, as far as they changed; and an [intent.Outcome] for each intent whose outcome changed.
 //
-// All that decides is here: what depends on what, and what is closed since something that it needs is missing, was refused, costs too
-// much or has the name of another; which endpoint has an interface; how host endpoints are asked at which stage; what is so
-// on any node; in which order members of sets change ([Mover]). A backend is a reconciler: it turns this form into operations on its
+// All decisions are made here: what depends on what, and what is closed because something that it needs is missing, was refused, exceeds
+// its budget or has the name of another; which endpoint has an interface; how host endpoints are asked at which stage; the guards of
+// every node; in which order members of sets change ([Mover]). A backend is a reconciler: it turns this form into operations on its
 // kernel subsystem, reads back, and finds out which intent the kernel refused ([docs/decisions/028-desired-and-reconcilers.md]).
 //
-// Members of sets pass by: a backend takes them from the same batches, in its own form, and says what that form costs ([Coster]).
-// A State depends on what it was given, but for one thing: of two owners of a name, the first keeps it.
+// The members of sets are not kept here: a backend takes them from the same batches, and says what they cost ([Coster]).
+// A State depends on what it was given and not on the order, with one exception: of two owners of a name, the first keeps it.
 // It has no clock, goroutine, lock or logger. One goroutine may use it.
 package desired
 
@@ -28,14 +28,14 @@ import (
 
 // Config is what a State must know of its backend and host.
 type Config struct {
-	// Prefixes of the names of workloads' interfaces, until intents say them: one that no endpoint is known for carries
-	// nothing. Nil means "cali".
+	// Prefixes of the names of workloads' interfaces, until settings have them: an interface with such a name and no endpoint is
+	// closed. Nil means "cali".
 	Prefixes []string
-	Cost     Coster // nil: nothing costs anything
+	Cost     Coster // nil: everything costs nothing
 	Budget   Price  // of one policy; zero: [DefaultBudget]
 }
 
-// State is what is wanted. Make it with New.
+// State is the desired state. Make it with New.
 type State struct {
 	cfg Config
 
@@ -43,13 +43,13 @@ type State struct {
 	policies   map[intent.PolicyID]*policy
 	endpoints  map[intent.EndpointID]*endpoint
 	host       intent.HostSettings
-	configured bool // host was sent
+	configured bool // host settings were merged
 	inSync     bool
 	setUsers   index[intent.SetID, intent.PolicyID]
 	groups     intent.Groups // of endpoints
 	linkUsers  index[string, intent.EndpointID]
 
-	// What of it must be looked at anew.
+	// What must be computed again.
 	dirtyPolicies  map[intent.PolicyID]struct{}
 	dirtyEndpoints map[intent.EndpointID]struct{}
 	dirtyLinks     map[string]struct{}
@@ -60,12 +60,12 @@ type State struct {
 	over       map[intent.PolicyID]string // policies that are beyond their budget, and how far
 	owners     map[string]intent.Key      // of chains that are wanted, by name
 	names      map[string]intent.SetID    // of sets
-	waiting    index[string, intent.Key]  // for a name that is another's
+	waiting    index[string, intent.Key]  // keys that wait for a name that another has
 	faults     map[intent.Key]fault       // why an intent is not in force
-	touched    map[intent.Key]struct{}    // intents whose outcome is due
+	touched    map[intent.Key]struct{}    // intents with an outcome to report
 	hosts      hosts
 
-	// What is other than Changes said.
+	// What changed since the last Changes.
 	newChains map[string]Chain
 	goneNames map[string]struct{}
 	newSets   map[intent.SetID]struct{}
@@ -75,11 +75,11 @@ type State struct {
 // fault is why an intent is not in force.
 type fault struct {
 	err     error
-	refused bool // by the backend: worth another try
-	denies  bool // a policy denies everything in its place, so that who asks it need not be closed
+	refused bool // by the backend: tried again after Retry
+	denies  bool // a policy is replaced by one that denies everything, so that endpoints with it need not be closed
 }
 
-// New returns a State that knows nothing yet. Its first Changes are what closes a node.
+// New returns a State without intents. Its first Changes close the node.
 func New(cfg Config) *State {
 	if cfg.Prefixes == nil {
 		cfg.Prefixes = []string{"cali"}
@@ -103,14 +103,14 @@ func New(cfg Config) *State {
 	return s
 }
 
-// InSync reports whether all that existed at the start is known. Until then Changes say only what is so on any node, of which a reconciler
-// makes what is [Chain.Early], and it takes nothing away.
+// InSync reports whether all intents of the start were merged. Until then Changes have only the skeleton, of which a reconciler
+// makes what is [Chain.Early], and nothing may be deleted.
 func (s *State) InSync() bool { return s.inSync }
 
-// Host is the settings; ok is false until they were sent.
+// Host returns the settings; ok is false until they were merged.
 func (s *State) Host() (h intent.HostSettings, ok bool) { return s.host, s.configured }
 
-// Logs is how much rules with action Log report. Until the settings are known, that is what they are by default.
+// Logs returns the limits for rules with action Log: those of the settings, and until these are merged 100 a second.
 func (s *State) Logs() intent.LogSettings {
 	if !s.configured {
 		return intent.LogSettings{Rate: 100, Per: time.Second, Burst: 100}
@@ -118,14 +118,14 @@ func (s *State) Logs() intent.LogSettings {
 	return s.host.Log
 }
 
-// Reports reports whether packets are reported under what decides about them, and not only counted: if they are denied, and if they
-// are allowed and the settings ask for it.
+// Reports reports whether packets are reported under a decision, and not only counted: always if they are denied, and if they
+// are allowed when the settings ask for it.
 func (s *State) Reports(by intent.Decision) bool {
 	return by.Reason != "" && (!by.Allowed || s.host.ReportAllowed)
 }
 
-// Changes works out what follows from all that was merged, and says what of it is other than the last time. Before the source is in sync it
-// says what is so on any node, and keeps the rest: what is known in part must not come into force.
+// Changes computes the desired state from all that was merged, and returns what changed since the last call. Before the source is in sync it
+// returns the skeleton only, and keeps the rest for later: intents that are known in part must not come into force.
 func (s *State) Changes() Changes {
 	s.refresh()
 	var c Changes
@@ -162,12 +162,12 @@ func (s *State) Changes() Changes {
 
 func byName(a, b Chain) int { return strings.Compare(a.Name, b.Name) }
 
-// Restate has the next Changes say all that is wanted, for a reconciler that comes to a State which another had before. What it said is
-// gone is not said again: who comes finds by itself what it has and nobody wants.
+// Restate has the next Changes return all that is wanted, for a reconciler that takes over a State from another. What is not wanted any
+// more is not in it: the reconciler finds that when it reads back.
 func (s *State) Restate() {
 	s.goneNames = empty(s.goneNames)
 	for id, x := range s.sets {
-		x.told = Set{}
+		x.stated = Set{}
 		s.newSets[id] = struct{}{}
 	}
 	for id := range s.policies {
@@ -190,8 +190,8 @@ func empty[K comparable, V any](m map[K]V) map[K]V {
 	return m
 }
 
-// Outcomes are those of intents whose fate changed, or that were tried again, since the last call; none before the source is in sync.
-// Call it when what Changes said is in force.
+// Outcomes returns the outcomes of intents that changed, or that were tried again, since the last call; none before the source is in sync.
+// Call it when the last Changes are in force.
 func (s *State) Outcomes() []intent.Outcome {
 	if !s.inSync {
 		return nil
@@ -204,19 +204,19 @@ func (s *State) Outcomes() []intent.Outcome {
 	return out
 }
 
-// want says what a chain should be.
+// want makes a chain desired.
 func (s *State) want(c Chain) {
 	s.owners[c.Name] = c.Owner
 	delete(s.goneNames, c.Name)
 	s.newChains[c.Name] = c
 }
 
-// wantRules says what a chain of a policy or an endpoint should be.
+// wantRules makes a chain of a policy or an endpoint desired.
 func (s *State) wantRules(c rules.Chain, owner intent.Key) {
 	s.want(Chain{Name: c.Name, Comment: c.Comment, Owner: owner, Rules: c.Rules, Generation: c.Generation})
 }
 
-// drop says that a chain of an owner's should not be, and gives its name to who waits for it.
+// drop makes a chain unwanted if it is the owner's, and gives its name to the keys that wait for it.
 func (s *State) drop(name string, owner intent.Key) {
 	is, wanted := s.owners[name]
 	if wanted && is != owner {

@@ -30,8 +30,8 @@ func newNode(t *testing.T, cfg desired.Config) *node {
 	return n
 }
 
-// told merges batches and carries them out. Nothing may dangle.
-func (n *node) told(bs ...intent.Batch) *node {
+// apply merges batches and applies the changes. Nothing may refer to what does not exist.
+func (n *node) apply(bs ...intent.Batch) *node {
 	n.t.Helper()
 	for _, b := range bs {
 		n.Merge(b)
@@ -138,7 +138,7 @@ func TestWhatLacksSomethingIsClosed(t *testing.T) {
 			if tt.refuse != nil {
 				n.refused[tt.refuse] = boom
 			}
-			n.told(web(), tt.then)
+			n.apply(web(), tt.then)
 			o := n.outcomes[wl("web", "").ID]
 			if got := n.is("cali1"); got != tt.want || tt.why != "" && !strings.Contains(fmt.Sprint(o.Err, o.Reason), tt.why) {
 				t.Errorf("the interface is %s, want %s; outcome %+v, want %q", got, tt.want, o, tt.why)
@@ -150,7 +150,7 @@ func TestWhatLacksSomethingIsClosed(t *testing.T) {
 			if err := n.Resync(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if n.told(web()); n.is("cali1") != "open to web" && tt.name != "it has another interface" {
+			if n.apply(web()); n.is("cali1") != "open to web" && tt.name != "it has another interface" {
 				t.Errorf("when all is there again the interface is %s", n.is("cali1"))
 			}
 		})
@@ -166,7 +166,7 @@ func TestTheReasonIsThatOfNow(t *testing.T) {
 	host := wl("eth", "eth0", "p")
 	host.ID = intent.EndpointID{Kind: intent.Host, Name: "eth"}
 	n := newNode(t, desired.Config{})
-	n.told(web(), intent.Batch{Endpoints: []intent.Endpoint{host}})
+	n.apply(web(), intent.Batch{Endpoints: []intent.Endpoint{host}})
 	for _, tt := range []struct {
 		name string
 		then intent.Batch
@@ -179,11 +179,11 @@ func TestTheReasonIsThatOfNow(t *testing.T) {
 		{"its policy comes, and asks for the first set", asks("s"), "set s was not sent"},
 		{"that comes", intent.Batch{IPSets: []intent.IPSet{{ID: "s"}}}, ""},
 	} {
-		n.told(tt.then)
+		n.apply(tt.then)
 		for _, id := range []intent.EndpointID{wl("web", "").ID, host.ID} {
-			switch o, said := n.outcomes[id]; {
-			case !said:
-				t.Errorf("%s: nothing is said of %s, want %q", tt.name, id, tt.why)
+			switch o, reported := n.outcomes[id]; {
+			case !reported:
+				t.Errorf("%s: no outcome of %s, want %q", tt.name, id, tt.why)
 			case tt.why == "" && o.Err != nil, tt.why != "" && (o.Err == nil || !strings.Contains(o.Err.Error(), tt.why)):
 				t.Errorf("%s: %s: %v, want %q", tt.name, id, o.Err, tt.why)
 			}
@@ -204,17 +204,17 @@ func TestOfTwoOnOneInterface(t *testing.T) {
 		{"none is open", []intent.Endpoint{shut, wl("b", "cali1", "no")}, "closed"},
 	} {
 		for _, first := range []int{0, 1} {
-			n := newNode(t, desired.Config{}).told(intent.Batch{InSync: true, Endpoints: tt.eps[first : first+1]}, intent.Batch{Endpoints: tt.eps})
+			n := newNode(t, desired.Config{}).apply(intent.Batch{InSync: true, Endpoints: tt.eps[first : first+1]}, intent.Batch{Endpoints: tt.eps})
 			if got := n.is("cali1"); got != tt.want {
 				t.Errorf("%s: the interface is %s, want %s", tt.name, got, tt.want)
 			}
 		}
 	}
-	n := newNode(t, desired.Config{}).told(intent.Batch{InSync: true, Endpoints: []intent.Endpoint{wl("a", "cali1"), wl("b", "cali1")}})
+	n := newNode(t, desired.Config{}).apply(intent.Batch{InSync: true, Endpoints: []intent.Endpoint{wl("a", "cali1"), wl("b", "cali1")}})
 	if got := n.outcomes[wl("b", "").ID].Reason; got != "interface cali1 is another endpoint's" {
 		t.Errorf("the other one: %q", got)
 	}
-	if n.told(removed(wl("a", "").ID)); n.is("cali1") != "open to b" {
+	if n.apply(removed(wl("a", "").ID)); n.is("cali1") != "open to b" {
 		t.Errorf("the first has gone: %s", n.is("cali1"))
 	}
 }
@@ -223,7 +223,7 @@ func TestOfTwoOnOneInterface(t *testing.T) {
 func TestBeforeTheSourceIsInSyncNothingOpens(t *testing.T) {
 	b := web()
 	b.InSync, b.Host = false, &intent.HostSettings{EndpointToHost: intent.ToHostAccept, NAT: intent.NATOutgoing{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}
-	n := newNode(t, desired.Config{}).told(b)
+	n := newNode(t, desired.Config{}).apply(b)
 	if len(n.outcomes) != 0 || n.is("cali1") != "nobody's" || n.text(rules.PolicyChain(np("p"), intent.Ingress)) != "" {
 		t.Errorf("outcomes %v, the interface is %s", n.outcomes, n.is("cali1"))
 	}
@@ -234,7 +234,7 @@ func TestBeforeTheSourceIsInSyncNothingOpens(t *testing.T) {
 	if text := n.text("wl-host-action"); !strings.Contains(text, "drop") {
 		t.Errorf("what a workload sends to its host: %s", text)
 	}
-	if n.told(intent.Batch{InSync: true}); n.is("cali1") != "open to web" || !strings.Contains(n.text("wl-host-action"), "accept") || n.text("postrouting-nat") == "" {
+	if n.apply(intent.Batch{InSync: true}); n.is("cali1") != "open to web" || !strings.Contains(n.text("wl-host-action"), "accept") || n.text("postrouting-nat") == "" {
 		t.Errorf("in sync, the interface is %s", n.is("cali1"))
 	}
 	pinned := desired.Chain{Pinned: true}
@@ -243,12 +243,12 @@ func TestBeforeTheSourceIsInSyncNothingOpens(t *testing.T) {
 	}
 }
 
-// TestChangesAreWhatIsOther: what did not change is not said again.
+// TestChangesAreWhatIsOther: what did not change is not stated again.
 func TestChangesAreWhatIsOther(t *testing.T) {
 	s := desired.New(desired.Config{})
 	s.Merge(web())
 	s.Changes()
-	said := func() string {
+	changes := func() string {
 		c := s.Changes()
 		var out []string
 		for _, x := range c.Sets {
@@ -284,14 +284,14 @@ func TestChangesAreWhatIsOther(t *testing.T) {
 		{"the endpoint goes", removed(wl("web", "").ID), "link cali1 open false, no ep-in-, no ep-out"},
 	} {
 		s.Merge(tt.b)
-		if got := said(); got != tt.want {
+		if got := changes(); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
 }
 
-// TestBeforeTheSourceIsInSyncNothingOfAnIntentIsSaid: what came in parts, and went again, is said as a whole at last.
-func TestBeforeTheSourceIsInSyncNothingOfAnIntentIsSaid(t *testing.T) {
+// TestBeforeTheSourceIsInSyncChangesHaveNoIntent: what was merged in parts, and removed again, is stated as a whole at last.
+func TestBeforeTheSourceIsInSyncChangesHaveNoIntent(t *testing.T) {
 	s := desired.New(desired.Config{})
 	early := web()
 	early.InSync = false
@@ -327,7 +327,7 @@ func (f fixed) Set(intent.SetID) int       { return f.members }
 func TestAPolicyOverItsBudgetDeniesInItsPlace(t *testing.T) {
 	for _, cost := range []*fixed{{rules: 2}, {members: 2}} {
 		n := newNode(t, desired.Config{Cost: cost, Budget: desired.Price{Rules: 3, Elements: 1, Members: 1}})
-		n.told(web())
+		n.apply(web())
 		o := n.outcomes[np("p")]
 		text := n.text(rules.PolicyChain(np("p"), intent.Ingress))
 		if o.Err == nil || !o.Final || n.is("cali1") != "open to web" || !strings.HasPrefix(text, "deny") || strings.Contains(text, "allow #") {
@@ -337,7 +337,7 @@ func TestAPolicyOverItsBudgetDeniesInItsPlace(t *testing.T) {
 			t.Error("its set is there")
 		}
 		*cost = fixed{}
-		if n.told(intent.Batch{Policies: web().Policies}); n.outcomes[np("p")].Err != nil || !strings.Contains(n.text(rules.PolicyChain(np("p"), intent.Ingress)), "allow #") {
+		if n.apply(intent.Batch{Policies: web().Policies}); n.outcomes[np("p")].Err != nil || !strings.Contains(n.text(rules.PolicyChain(np("p"), intent.Ingress)), "allow #") {
 			t.Errorf("within its budget: outcome %+v", n.outcomes[np("p")])
 		}
 	}
@@ -357,11 +357,11 @@ func TestWhatIsReported(t *testing.T) {
 		t.Errorf("with settings: logs %+v, reports %v, %v, %v", s.Logs(), s.Reports(denied), s.Reports(allowed), s.Reports(intent.Decision{}))
 	}
 	if c := s.Changes(); !slices.ContainsFunc(c.Chains, func(c desired.Chain) bool { return c.Owner == np("p") }) {
-		t.Error("the chains of policies are not said anew, though they report otherwise")
+		t.Error("the chains of policies are not stated again, though they report otherwise")
 	}
 }
 
-// TestARestatementIsAFreshStart: a reconciler that comes later hears what one hears that was there from the start.
+// TestARestatementIsAFreshStart: a reconciler that comes later gets the same changes as one that was there from the start.
 func TestARestatementIsAFreshStart(t *testing.T) {
 	b := web()
 	b.Host = &intent.HostSettings{NAT: intent.NATOutgoing{From: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Pool: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}
@@ -369,7 +369,7 @@ func TestARestatementIsAFreshStart(t *testing.T) {
 	intenttest.Normal(&h, ask("rejects")...)
 	b.Policies = append(b.Policies, pol("rejects", intent.Rule{Reject: true}))
 	b.Endpoints = append(b.Endpoints, h, wl("shut", "cali2", "no"))
-	said := func(c desired.Changes) string {
+	text := func(c desired.Changes) string {
 		var out []string
 		for _, x := range c.Chains {
 			if x.Hook != nil {
@@ -382,13 +382,13 @@ func TestARestatementIsAFreshStart(t *testing.T) {
 	fresh, s := desired.New(desired.Config{}), desired.New(desired.Config{})
 	fresh.Merge(b)
 	s.Merge(b)
-	want := said(fresh.Changes())
+	want := text(fresh.Changes())
 	s.Changes()
-	if got := said(s.Changes()); got == want {
-		t.Fatal("all is said twice")
+	if got := text(s.Changes()); got == want {
+		t.Fatal("all is stated twice")
 	}
 	s.Restate()
-	if got := said(s.Changes()); got != want {
+	if got := text(s.Changes()); got != want {
 		t.Errorf("restated:\n%s\nfresh:\n%s", got, want)
 	}
 }

@@ -2,14 +2,14 @@ package desired
 
 import "github.com/twillnet/twill/internal/intent"
 
-// Refusable reports whether an intent could be left out: it is there, and nothing is known against it yet.
+// Refusable reports whether an intent can be left out: it exists, and has no fault yet.
 func (s *State) Refusable(key intent.Key) bool {
 	_, broken := s.faults[key]
 	return !broken && s.known(key)
 }
 
-// Refuse says that the backend cannot have what is for an intent, which is left out from now on; who needs it is closed. It is false
-// if that cannot help, since the intent is left out already or is none.
+// Refuse notes that the backend cannot apply an intent, with its error. The intent is left out from now on, and endpoints that need it
+// are closed. It returns false if the intent is left out already or does not exist.
 func (s *State) Refuse(key intent.Key, err error) bool {
 	if !s.Refusable(key) {
 		return false
@@ -20,17 +20,17 @@ func (s *State) Refuse(key intent.Key, err error) bool {
 	return true
 }
 
-// Retry gives all that the backend refused another chance.
+// Retry has everything that the backend refused tried again.
 func (s *State) Retry() {
 	for key, f := range s.faults {
 		if f.refused {
-			s.another(key)
+			s.retryOne(key)
 		}
 	}
 }
 
-// another gives what the backend refused, if it did, another chance.
-func (s *State) another(key intent.Key) {
+// retryOne has an intent tried again if the backend refused it.
+func (s *State) retryOne(key intent.Key) {
 	if s.faults[key].refused {
 		delete(s.faults, key)
 		s.touched[key] = struct{}{}
@@ -38,8 +38,8 @@ func (s *State) another(key intent.Key) {
 	}
 }
 
-// Broken says that the backend has no form for a chain, and returns what stands in its place: a chain that denies. What is so on any
-// node is nobody's: then the host's settings are not in force.
+// Broken notes that the backend cannot render a chain, and returns a chain that denies, to take its place. The owner gets err as its outcome;
+// for a chain of the skeleton, the host's settings do.
 func (s *State) Broken(c Chain, err error) Chain {
 	owner := c.Owner
 	if owner == nil {
@@ -51,7 +51,7 @@ func (s *State) Broken(c Chain, err error) Chain {
 	return c
 }
 
-// Settled says what became of those settings that the backend alone carries out. What failed is tried again after Retry.
+// Settled notes the result of those settings that the backend alone carries out. A failure is tried again after Retry.
 func (s *State) Settled(err error) {
 	s.touched[hostKey] = struct{}{}
 	if delete(s.faults, hostKey); err != nil {
@@ -59,7 +59,7 @@ func (s *State) Settled(err error) {
 	}
 }
 
-// Unsettled reports whether the backend could not carry out those settings, and nobody said Retry since.
+// Unsettled reports whether the backend could not carry out those settings, and Retry was not called since.
 func (s *State) Unsettled() bool {
 	_, failed := s.faults[hostKey]
 	return failed

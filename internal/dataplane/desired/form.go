@@ -7,9 +7,9 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Changes are what is other than when Changes was called before. A reconciler that has one transaction makes all of it in one;
-// one that has not makes sets before the chains that look into them, chains before what leads to them, links last, and
-// takes away in the reverse order.
+// Changes are the differences from the desired state of the call before. A reconciler with transactions applies all of it in one;
+// without transactions it makes sets before the chains that look into them, chains before what leads to them, links last, and
+// deletes in the reverse order.
 type Changes struct {
 	Sets   []Set    // by id
 	Chains []Chain  // that are new or have other rules, by name
@@ -17,29 +17,29 @@ type Changes struct {
 	Links  []Link   // by name
 }
 
-// Set says what of a set that was merged should be in the kernel. Its members are in the batches.
+// Set is what should be in the kernel for a set that was merged. Its members are in the batches.
 type Set struct {
 	ID     intent.SetID
 	Kind   intent.SetKind
-	Name   string // a function of ID; of all sets of a kind with Named, each has another
+	Name   string // a function of ID; unique among the sets of a kind with Named
 	Named  bool   // the set has its name; without it, another set has
 	Wanted bool   // some policy in force looks into it
 }
 
-// Chain is a list of rules as it should be. It has Rules, of a policy or an endpoint, or Guards, of a stage.
+// Chain is a desired list of rules. It has Rules, of a policy or an endpoint, or Guards, of a stage.
 type Chain struct {
 	Name       string
 	Comment    string
-	Owner      intent.Key // the intent that it is for; nil: it is so on any node
-	Hook       *Hook      // where packets come to it; nil: only other chains lead to it
+	Owner      intent.Key // the intent that it is for; nil: the chain is part of the skeleton
+	Hook       *Hook      // where netfilter calls it; nil: only other chains lead to it
 	Rules      []rules.Rule
 	Guards     []Guard
 	Generation uint16 // of the rules of a policy, see [rules.Chain]
-	// Pinned: what an earlier agent left of it stays until the source is in sync, since it follows from settings.
+	// Pinned: it follows from settings, so one that an earlier agent left stays as it is until the source is in sync.
 	Pinned bool
 }
 
-// Early reports whether a chain is made before the source is in sync: only what is so on any node, and is missing. The rest stays
+// Early reports whether a chain is made before the source is in sync: only the missing ones of the skeleton. The rest stays
 // as an earlier agent left it.
 func (c Chain) Early(exists bool) bool {
 	return c.Owner == nil && !(c.Pinned && exists)
@@ -48,7 +48,7 @@ func (c Chain) Early(exists bool) bool {
 // HostEndpoints owns the chains that several host endpoints share.
 var HostEndpoints intent.Key = intent.HostID("host endpoints")
 
-// Point is a place on a packet's way.
+// Point is a hook of netfilter.
 type Point uint8
 
 // Points.
@@ -60,12 +60,12 @@ const (
 	Postrouting
 )
 
-// Hook is where a stage is asked. That a packet passes one stage ends this one only: later ones still see it.
+// Hook is where a stage is called. To pass a packet ends this stage only: later ones still see it.
 type Hook struct {
 	At       Point
-	Priority int  // netfilter's: the lower is asked first; below -200 is before conntrack, below -100 before DNAT
-	NAT      bool // it translates, and decides nothing
-	Closed   bool // what meets no rule is dropped, so that a stage whose rules somebody flushes is closed
+	Priority int  // netfilter's: lower is earlier; below -200 is before conntrack, below -100 before DNAT
+	NAT      bool // a NAT chain; it decides nothing
+	Closed   bool // the default action is drop, so that a stage whose rules somebody flushes is closed
 }
 
 // Guard is a rule of a stage. It acts on packets that all its terms and conditions match; without any, on all.
@@ -80,7 +80,7 @@ type Guard struct {
 	By      intent.Decision // of Drop
 }
 
-// Step is what a guard does.
+// Step is the action of a guard.
 type Step uint8
 
 // Steps. The zero value denies.
@@ -92,20 +92,20 @@ const (
 	Goto                  // go to the chain Target; its end is the end of this one
 	Return                // leave this chain
 	Dispatch              // go to the chain that Map has for the packet's interface; go on if it has none
-	Translate             // give the packet another source
+	Translate             // source NAT
 )
 
-// Map leads from interfaces to chains.
+// Map maps interfaces to chains.
 type Map uint8
 
-// Maps; [Link] has what they lead to.
+// Maps; [Link] has the chains.
 const (
-	Receives Map = iota // by the interface that a packet leaves by: to the chain through which a workload receives
-	Sends               // by the interface that it came by: to the chain through which one sends
-	Sources             // by the interface that it came by: to the addresses that one may send from besides its own
+	Receives Map = iota // by outgoing interface: to the chain through which a workload receives
+	Sends               // by incoming interface: to the chain through which a workload sends
+	Sources             // by incoming interface: to the source addresses that a workload may use other than its own
 )
 
-// Side is the interface by which a map is asked: Src the one that a packet came by.
+// Side says by which interface a map is looked up: Src is the incoming one.
 func (m Map) Side() rules.Side {
 	if m == Receives {
 		return rules.Dst
@@ -113,13 +113,13 @@ func (m Map) Side() rules.Side {
 	return rules.Src
 }
 
-// Source is what Translate puts in the place of a source address.
+// Source is the new source of Translate.
 type Source struct {
 	Addr  netip.Addr       // of the guard's family; the zero value: that of the interface which the packet leaves by
 	Ports intent.PortRange // of a guard for one protocol that has ports; the zero value: any
 }
 
-// CondKind says what a condition looks at.
+// CondKind is the kind of a condition.
 type CondKind uint8
 
 // Kinds of conditions.
@@ -127,8 +127,8 @@ const (
 	OnLink       CondKind = iota + 1 // the interface of Side is Link
 	OfWorkload                       // the interface of Side is a workload's whose policy is in force
 	OfClosed                         // the interface of Side is a workload's that must carry nothing
-	Established                      // conntrack knows the packet's flow, or one that announced it
-	Invalid                          // conntrack calls the packet so
+	Established                      // conntrack's state is ESTABLISHED or RELATED
+	Invalid                          // conntrack's state is INVALID
 	Revoked                          // policy no longer allows the packet's flow
 	AllowedEarly                     // an early stage of host endpoints allowed the packet
 	Untracked                        // the untracked stage allowed it
@@ -137,24 +137,24 @@ const (
 	ICMPTypes                        // the type is in one of Types
 )
 
-// Cond is one condition: with Not it matches what it otherwise would not.
+// Cond is one condition; Not negates it.
 type Cond struct {
 	Kind  CondKind
 	Not   bool
-	Side  rules.Side // of an interface: Src the one that the packet came by, Dst the one that it leaves by
-	Link  string     // a name; with * at its end any name that begins so
+	Side  rules.Side // of an interface: Src is the incoming, Dst the outgoing one
+	Link  string     // a name; * at its end matches any suffix
 	Types [][2]uint8
 }
 
-// Link is what an interface leads to. An interface that no endpoint has is neither open nor closed.
+// Link is what an interface leads to. An interface without an endpoint is neither open nor closed.
 type Link struct {
 	Name     string
 	Endpoint intent.EndpointID // whose policy is in force there, if Open
 	Open     bool
 	Closed   bool // it is a workload's, and must carry nothing
-	// Chains, of an open one. Source may be empty: the endpoint sends from no address but its own.
+	// Chains, of an open one. Source may be empty: the endpoint may send only from its own addresses.
 	In, Out, Source string
 }
 
-// Chain is what a map has for the interface; empty: nothing.
+// Chain returns the chain of the interface in a map; empty: none.
 func (l Link) Chain(m Map) string { return [...]string{l.In, l.Out, l.Source}[m] }

@@ -19,7 +19,7 @@ type hostStage struct {
 }
 
 // hostStages are in the order of a packet's way. The input stage comes after those of workloads. What a process of the
-// host sends is judged in postrouting: before it, the interface that a translated packet leaves by is not known.
+// host sends is asked about in postrouting: before it, the outgoing interface of a translated packet is not known.
 var hostStages = []hostStage{
 	{"host-untracked-in", rules.Untracked, intent.Ingress, Hook{At: Prerouting, Priority: -300}},
 	{"host-untracked-out", rules.Untracked, intent.Egress, Hook{At: Output, Priority: -300}},
@@ -33,13 +33,13 @@ var hostStages = []hostStage{
 // everyLink is the interface of the host endpoint for all of a host's own.
 const everyLink = "*"
 
-// Addrs are the addresses of an interface; none: it has none, or is not there.
+// Addrs are the addresses of an interface; none: it has none, or does not exist.
 type Addrs struct {
 	Link  string
 	Addrs []netip.Addr
 }
 
-// Links takes note of the addresses by which those host endpoints are found that name no interface.
+// Links takes the addresses of interfaces, by which host endpoints that name no interface are found.
 func (s *State) Links(changes []Addrs) {
 	for _, c := range changes {
 		if is, known := s.hosts.addrs[c.Link]; known == (len(c.Addrs) > 0) && slices.Equal(c.Addrs, is) {
@@ -52,18 +52,18 @@ func (s *State) Links(changes []Addrs) {
 	}
 }
 
-// hosts is what is known of host endpoints besides their intents.
+// hosts is the state of host endpoints other than their intents.
 type hosts struct {
 	dirty   bool
 	addrs   map[string][]netip.Addr         // of interfaces
-	exclude []*regexp.Regexp                // interfaces that no endpoint has by an address
-	links   map[string]intent.EndpointID    // which endpoint each is under, everyLink included
-	chains  map[string]struct{}             // that were wanted
+	exclude []*regexp.Regexp                // interfaces that get no endpoint by an address
+	links   map[string]intent.EndpointID    // the endpoint of each interface, everyLink included
+	chains  map[string]struct{}             // chains that were wanted
 	early   map[intent.PolicyID]rules.Stage // policies that are asked before conntrack or DNAT
 	mute    map[intent.PolicyID]bool        // policies that are asked in postrouting, which cannot reject
 }
 
-// refreshHosts makes all chains of host endpoints anew. There are few of them, and they change seldom.
+// refreshHosts computes all chains of host endpoints again. There are few of them, and they change seldom.
 func (s *State) refreshHosts() {
 	s.hosts.dirty = false
 	s.hosts.links = s.hostLinks()
@@ -76,12 +76,12 @@ func (s *State) refreshHosts() {
 			if link == everyLink && st.stage == rules.Untracked {
 				continue
 			}
-			c := rules.HostEndpoint(s.shutIfBroken(e), st.stage, st.dir)
+			c := rules.HostEndpoint(s.closedIfBroken(e), st.stage, st.dir)
 			if st.hook.At == Postrouting {
 				s.askSilently(c, e)
 			}
 			if len(c.Rules) == 0 {
-				if link != everyLink { // it is under an endpoint of its own, which says nothing
+				if link != everyLink { // its own endpoint has no policy here
 					ask = append(ask, Guard{If: onLink(st.dir, link), Do: Skip})
 				}
 				continue
@@ -95,7 +95,7 @@ func (s *State) refreshHosts() {
 			ask = append(ask, Guard{If: onLink(st.dir, link), Do: Goto, Target: c.Name, Comment: e.ID.Name})
 		}
 		if !slices.ContainsFunc(ask, func(g Guard) bool { return g.Comment != "" }) {
-			continue // nobody is asked at this stage
+			continue // no endpoint has policy at this stage
 		}
 		gs := append(s.beforeHosts(st), ask...)
 		if st.hook.Closed {
@@ -112,14 +112,14 @@ func (s *State) refreshHosts() {
 	s.hosts.chains = wanted
 }
 
-// hostNames says which host endpoint has the name of a chain: of two whose names collide, the first by its own name.
+// hostNames returns the owner of the name of each chain: of two host endpoints with the same one, the smaller name.
 func (s *State) hostNames() map[string]intent.EndpointID {
 	out := map[string]intent.EndpointID{}
 	for id, e := range s.endpoints {
 		if id.Kind != intent.Host {
 			continue
 		}
-		if key := intent.Key(id); s.faults[key].err != nil { // a collision: nothing else is a host endpoint's fault
+		if key := intent.Key(id); s.faults[key].err != nil { // a collision, which is the only fault of a host endpoint
 			delete(s.faults, key)
 			s.touched[key] = struct{}{}
 		}
@@ -133,17 +133,17 @@ func (s *State) hostNames() map[string]intent.EndpointID {
 	return out
 }
 
-// closeHost stands for the chain of a host endpoint whose name is another's.
+// closeHost returns the guards for a host endpoint whose chain name belongs to another.
 func (s *State) closeHost(st hostStage, e *endpoint, other intent.EndpointID, link string) []Guard {
 	s.fail(e.ID, collision(rules.HostChain(e.ID, st.stage, st.dir), other))
-	if st.stage >= rules.PreDNAT { // as one that is closed: later stages drop
+	if st.stage >= rules.PreDNAT { // like a closed endpoint: later stages drop
 		return nil
 	}
 	return []Guard{{If: onLink(st.dir, link), Do: Drop, Comment: e.ID.Name, By: always(intent.ReasonClosed)}}
 }
 
-// askSilently leads a chain that is called from postrouting to the silent chains of policies that reject: the kernel refuses
-// the whole transaction if a chain that rejects can be reached from there.
+// askSilently replaces, in a chain that is called from postrouting, jumps to policies that reject by jumps to their silent chains: the kernel
+// refuses the whole transaction if a chain with a reject can be reached from there.
 func (s *State) askSilently(c rules.Chain, e *endpoint) {
 	for _, id := range s.policiesOf(e) {
 		if p := s.policies[id]; p == nil || !rules.Rejects(s.within(p.Policy), intent.Egress) {
@@ -158,7 +158,7 @@ func (s *State) askSilently(c rules.Chain, e *endpoint) {
 	}
 }
 
-// linksInOrder puts the one for all others last.
+// linksInOrder returns the interfaces in order, everyLink last.
 func (s *State) linksInOrder() []string {
 	var out []string
 	for l := range s.hosts.links {
@@ -200,8 +200,8 @@ func (s *State) hostLinks() map[string]intent.EndpointID {
 	return out
 }
 
-// exclusions makes of the words of settings what names of interfaces are held against. Who made the settings has refused
-// what is no regular expression.
+// exclusions compiles the excluded interface names of the settings, some of which are regular expressions. Those that do not compile
+// were refused where the settings were read.
 func exclusions(words []string) (out []*regexp.Regexp) {
 	for _, w := range words {
 		pattern := "^" + regexp.QuoteMeta(w) + "$"
@@ -226,8 +226,8 @@ func better(a, b *endpoint) bool {
 	return a.ID.Name < b.ID.Name
 }
 
-// shutIfBroken closes an endpoint whose policies cannot all be asked.
-func (s *State) shutIfBroken(e *endpoint) intent.Endpoint {
+// closedIfBroken returns the endpoint, closed if its policies cannot all be asked.
+func (s *State) closedIfBroken(e *endpoint) intent.Endpoint {
 	out := e.Endpoint
 	if err := s.needs(e); err != nil && out.Closed == "" {
 		out.Closed = err.Error()
@@ -235,7 +235,7 @@ func (s *State) shutIfBroken(e *endpoint) intent.Endpoint {
 	return out
 }
 
-// onLink matches an interface in the direction of an endpoint; the one for all others matches whatever is left.
+// onLink matches an interface in the direction of an endpoint; everyLink matches any other.
 func onLink(dir intent.Direction, link string) []Cond {
 	if link == everyLink {
 		return nil
@@ -243,7 +243,7 @@ func onLink(dir intent.Direction, link string) []Cond {
 	return []Cond{{Kind: OnLink, Side: sideOf(dir), Link: link}}
 }
 
-// sideOf is the interface that is of the host in a direction.
+// sideOf returns the side of a packet that is the host's in a direction.
 func sideOf(dir intent.Direction) rules.Side {
 	if dir == intent.Ingress {
 		return rules.Src
@@ -251,13 +251,13 @@ func sideOf(dir intent.Direction) rules.Side {
 	return rules.Dst
 }
 
-// beforeHosts is what passes a stage of host endpoints without being asked.
+// beforeHosts returns the guards for packets that pass a stage of host endpoints without being asked.
 func (s *State) beforeHosts(st hostStage) []Guard {
 	pass := func(comment string, cond ...Cond) Guard { return Guard{If: cond, Do: Skip, Comment: comment} }
 	var gs []Guard
 	local := st.dir == intent.Egress && st.stage == rules.HostNormal
 	if local {
-		// Established flows first: they need no look at the routes.
+		// Established flows first: they need no look-up of routes.
 		gs = append(gs, pass("", Cond{Kind: Established}), pass("forwarded", Cond{Kind: Forwarded}))
 	}
 	gs = append(gs, pass("", onLink(st.dir, "lo")...), neighbours(Skip))
@@ -265,7 +265,7 @@ func (s *State) beforeHosts(st hostStage) []Guard {
 		for _, p := range s.cfg.Prefixes {
 			gs = append(gs, pass("workload", onLink(st.dir, p+everyLink)...))
 		}
-		for _, kind := range []CondKind{OfWorkload, OfClosed} { // those of any other name that the node attached itself
+		for _, kind := range []CondKind{OfWorkload, OfClosed} { // interfaces of any other name that the node attached itself
 			gs = append(gs, pass("workload", Cond{Kind: kind, Side: sideOf(st.dir)}))
 		}
 	}
@@ -283,7 +283,7 @@ func (s *State) beforeHosts(st hostStage) []Guard {
 	}
 	if st.stage == rules.HostNormal && !local {
 		gs = append(gs, Guard{If: fromWorkload(), Do: Call, Target: chainServices})
-		if s.host.EndpointToHost != intent.ToHostReturn { // the setting has decided
+		if s.host.EndpointToHost != intent.ToHostReturn { // the setting decided about their packets
 			gs = append(gs, pass("workload", fromWorkload()...))
 		}
 	}
@@ -293,8 +293,8 @@ func (s *State) beforeHosts(st hostStage) []Guard {
 	return gs
 }
 
-// failsafes are ports that no policy closes. Where nothing is tracked replies are seen too: then the ports are turned
-// round. The other end is the source of what comes in, and the destination of what goes out.
+// failsafes returns guards that pass the failsafe ports. For replies of untracked flows source and destination port are
+// exchanged. The other end is the source of an incoming packet, and the destination of an outgoing one.
 func (s *State) failsafes(dir intent.Direction, reply bool) []Guard {
 	list := s.host.FailsafeIn
 	if dir == intent.Egress {
@@ -318,8 +318,8 @@ func (s *State) failsafes(dir intent.Direction, reply bool) []Guard {
 	return gs
 }
 
-// noteStages says at which early stage policies are asked, so that what they allow is known later on, and which are asked
-// where nothing can be rejected.
+// noteStages records which policies are asked at an early stage, so that later stages know what they allowed, and which are asked
+// in postrouting, where nothing can be rejected.
 func (s *State) noteStages() {
 	early, mute := map[intent.PolicyID]rules.Stage{}, map[intent.PolicyID]bool{}
 	for _, e := range s.endpoints {
@@ -353,7 +353,7 @@ func egressOf(g *intent.Group) []intent.PolicyID {
 	return out
 }
 
-// earlyActions are those of a policy that is asked early. Before conntrack nothing is answered: the answer would be of no
+// earlyActions returns the chain of a policy that is asked early. Before conntrack nothing is rejected with an answer: the answer would belong to no
 // connection, and policy of the other direction would decide about it.
 func earlyActions(c rules.Chain, stage rules.Stage) rules.Chain {
 	if stage == rules.Untracked {

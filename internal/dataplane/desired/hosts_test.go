@@ -44,7 +44,7 @@ func TestHostEndpointsAreAskedAtTheirStages(t *testing.T) {
 		{"in, failsafe", hep("h", "eth0"), tcp("eth0", "", 22), "passes"},
 		{"out, failsafe is another", hep("h", "eth0"), tcp("", "eth0", 22), intent.ReasonNoProfileMatch},
 		{"out, rejected in silence", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.Normal(e, ask("rejects")...) }), tcp("", "eth0", 80), intent.ReasonRule},
-		{"in, rejected", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.Normal(e, ask("rejects")...) }), tcp("eth0", "", 80), intent.ReasonRule + ", told"},
+		{"in, rejected", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.Normal(e, ask("rejects")...) }), tcp("eth0", "", 80), intent.ReasonRule + ", answered"},
 		{"forwarded, nobody says anything", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.Normal(e, ask("none")...) }), tcp("eth0", "eth1", 80), "passes"},
 		{"forwarded, the end of a tier", with(hep("h", "eth0"), func(e *intent.Endpoint) { intenttest.Forward(e, ask("web")...) }), tcp("eth0", "eth1", 81), intent.ReasonEndOfTier},
 		{"forwarded out, the end of a tier", with(hep("h", "eth1"), func(e *intent.Endpoint) { intenttest.Forward(e, ask("web")...) }), tcp("eth0", "eth1", 81), intent.ReasonEndOfTier},
@@ -60,19 +60,19 @@ func TestHostEndpointsAreAskedAtTheirStages(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNode(t, desired.Config{})
 			n.Links([]desired.Addrs{{Link: "up0", Addrs: []netip.Addr{addr("198.51.100.7")}}})
-			n.told(intent.Batch{Policies: ps, Endpoints: []intent.Endpoint{tt.hep}, Host: failsafe, InSync: true})
+			n.apply(intent.Batch{Policies: ps, Endpoints: []intent.Endpoint{tt.hep}, Host: failsafe, InSync: true})
 			f := n.Judge(tt.p)
 			got := f.By.Reason
 			switch {
 			case f.Allowed:
 				got = "passes"
 			case f.Rejected:
-				got += ", told"
+				got += ", answered"
 			}
 			if got != tt.want {
 				t.Errorf("it %s, want %s", got, tt.want)
 			}
-			n.told(removed(tt.hep.ID))
+			n.apply(removed(tt.hep.ID))
 			for _, stage := range []string{"host-in", "host-out", "host-forward-in", "host-forward-out", "host-pre-dnat", "host-untracked-in", "host-untracked-out"} {
 				if n.text(stage) != "" {
 					t.Errorf("nobody needs stage %s any more", stage)
@@ -110,7 +110,7 @@ func TestWhoeverHasANameFirstKeepsIt(t *testing.T) {
 		{policy("a").ID, set("a", 0).ID, wl("a", "").ID},
 		{wl("a", "").ID, policy("a").ID, set("a", 0).ID},
 	} {
-		n := newNode(t, desired.Config{}).told(batch("a", "cali1")).told(batch("b", "cali2"))
+		n := newNode(t, desired.Config{}).apply(batch("a", "cali1")).apply(batch("b", "cali2"))
 		if n.is("cali1") != "open to a" || n.is("cali2") != "closed" {
 			t.Errorf("the interfaces are %s and %s", n.is("cali1"), n.is("cali2"))
 		}
@@ -120,11 +120,11 @@ func TestWhoeverHasANameFirstKeepsIt(t *testing.T) {
 			}
 		}
 		// One of another kind does not collide.
-		if n.told(intent.Batch{IPSets: []intent.IPSet{set("c", intent.SetPorts)}}); n.outcomes[set("c", 0).ID].Err != nil {
+		if n.apply(intent.Batch{IPSets: []intent.IPSet{set("c", intent.SetPorts)}}); n.outcomes[set("c", 0).ID].Err != nil {
 			t.Error(n.outcomes[set("c", 0).ID].Err)
 		}
 		for _, k := range gone {
-			n.told(removed(k))
+			n.apply(removed(k))
 		}
 		if n.is("cali1") != "nobody's" || n.is("cali2") != "open to b" {
 			t.Errorf("after the first has gone the interfaces are %s and %s", n.is("cali1"), n.is("cali2"))

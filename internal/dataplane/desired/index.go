@@ -1,6 +1,6 @@
 package desired
 
-// index finds who uses something.
+// index maps a thing to its users.
 type index[K, U comparable] map[K]map[U]struct{}
 
 func (x index[K, U]) add(k K, u U) {

@@ -10,29 +10,29 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// set is a set as wanted.
+// set is a desired set.
 type set struct {
 	Set
-	told    Set // what Changes said
+	stated  Set // as in the last Changes
 	counted int // members, when a policy that refers to it was last priced
 }
 
-// policy is a policy as wanted, and the sets that it asks for.
+// policy is a desired policy, and the sets that its rules look into.
 type policy struct {
 	intent.Policy
 	sets []intent.SetID
 }
 
-// endpoint is an endpoint as wanted.
+// endpoint is a desired endpoint.
 type endpoint struct {
 	intent.Endpoint
 	open bool // it may carry traffic: its chains are wanted
 }
 
-// hostKey names the settings.
+// hostKey is the key of the settings.
 var hostKey = intent.Key(intent.HostID(""))
 
-// Merge takes a change in. Routes and peers are other drivers'. A backend takes in the batch's sets before.
+// Merge merges a change into the desired state. Routes and peers belong to other drivers. A backend merges the batch's sets first.
 func (s *State) Merge(b intent.Batch) {
 	for _, in := range b.IPSets {
 		s.mergeSet(in)
@@ -55,7 +55,7 @@ func (s *State) Merge(b intent.Batch) {
 	}
 	if b.InSync && !s.inSync {
 		s.inSync = true
-		s.hostAction() // what had to stay as it was until now
+		s.hostAction() // which was pinned until now
 		s.natOutgoing()
 	}
 }
@@ -83,17 +83,17 @@ func (s *State) mergeMembers(m intent.MemberDelta) {
 	key := intent.Key(m.Set)
 	s.touched[key] = struct{}{}
 	if s.sets[m.Set] == nil {
-		// No rule can ask for a set that was never sent without being closed, so this opens nothing.
+		// A rule that asks for a set that was never sent closes its endpoints, so this opens nothing.
 		s.faults[key] = fault{err: errors.New("members of a set that was not sent")}
 		return
 	}
-	s.another(key)
+	s.retryOne(key)
 	if s.outgrown(m.Set) {
 		s.markSet(m.Set)
 	}
 }
 
-// Reshaped says that the rules which ask for a set have another form in the backend now.
+// Reshaped notes that the backend now renders the rules which ask for a set in another form.
 func (s *State) Reshaped(id intent.SetID) { s.markSet(id) }
 
 func (s *State) mergePolicy(in intent.Policy) {
@@ -101,7 +101,7 @@ func (s *State) mergePolicy(in intent.Policy) {
 		s.unlinkPolicy(old)
 	}
 	p := &policy{Policy: in}
-	if !in.ID.Staged() { // those are judged, but not here
+	if !in.ID.Staged() { // those are evaluated, but not here
 		p.sets = rules.Sets(in)
 	}
 	s.policies[in.ID] = p
@@ -110,7 +110,7 @@ func (s *State) mergePolicy(in intent.Policy) {
 		s.newSets[id] = struct{}{}
 	}
 	key := intent.Key(in.ID)
-	s.another(key)
+	s.retryOne(key)
 	s.touched[key] = struct{}{}
 	s.dirtyPolicies[in.ID] = struct{}{}
 }
@@ -127,7 +127,7 @@ func (s *State) mergeEndpoint(in intent.Endpoint) {
 		s.unlinkEndpoint(old)
 	}
 	key := intent.Key(in.ID)
-	s.another(key)
+	s.retryOne(key)
 	s.touched[key] = struct{}{}
 	s.endpoints[in.ID] = &endpoint{Endpoint: in}
 	s.groups.Join(in)
@@ -170,7 +170,7 @@ func (s *State) remove(key intent.Key) {
 	}
 }
 
-// markSet makes all that depends on a set be looked at again.
+// markSet marks dirty what depends on a set.
 func (s *State) markSet(id intent.SetID) {
 	s.newSets[id] = struct{}{}
 	for user := range s.setUsers[id] {
@@ -178,7 +178,7 @@ func (s *State) markSet(id intent.SetID) {
 	}
 }
 
-// useOf says what of a set should be in the kernel, and whether that is other than Changes said.
+// useOf returns what of a set should be in the kernel, and whether that differs from the last Changes.
 func (s *State) useOf(id intent.SetID) (use Set, changed bool) {
 	x := s.sets[id]
 	if x == nil {
@@ -186,12 +186,12 @@ func (s *State) useOf(id intent.SetID) (use Set, changed bool) {
 	}
 	_, broken := s.faults[id]
 	x.Wanted = !broken && s.needed(id)
-	changed = x.told != x.Set
-	x.told = x.Set
+	changed = x.stated != x.Set
+	x.stated = x.Set
 	return x.Set, changed
 }
 
-// markDirty makes the intent behind a key be looked at again.
+// markDirty marks the intent of a key dirty.
 func (s *State) markDirty(key intent.Key) {
 	switch id := key.(type) {
 	case intent.SetID:
@@ -209,7 +209,7 @@ func (s *State) markDirty(key intent.Key) {
 	}
 }
 
-// known reports whether a key names an intent that is there.
+// known reports whether an intent with that key exists.
 func (s *State) known(key intent.Key) bool {
 	switch id := key.(type) {
 	case intent.SetID:
@@ -222,7 +222,7 @@ func (s *State) known(key intent.Key) bool {
 	return false
 }
 
-// wrong says why an intent is not in force, or not as it should be.
+// wrong returns why an intent is not in force, or not as it should be; nil: it is.
 func (s *State) wrong(key intent.Key) error {
 	id, ofEndpoint := key.(intent.EndpointID)
 	e := s.endpoints[id]
@@ -232,7 +232,7 @@ func (s *State) wrong(key intent.Key) error {
 	return s.needs(e) // a host endpoint has no fault for that: its chains are made, and deny
 }
 
-// reason says why an endpoint carries no traffic although nothing failed.
+// reason returns why an endpoint carries no traffic although nothing failed.
 func (s *State) reason(key intent.Key) string {
 	id, ofEndpoint := key.(intent.EndpointID)
 	e := s.endpoints[id]

@@ -7,20 +7,20 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// A packet is judged by the rules of one moment, but the kernel looks members of sets up as they are when it comes to each: a
-// change may go in between two look-ups of one packet. An address that leaves one set and joins another might so be found in
+// A packet is evaluated by the rules of one moment, but the kernel looks up members of sets as they are when it comes to each look-up: a
+// change may be committed between two look-ups of one packet. An address that leaves one set and joins another might then be found in
 // neither, or an address that joins two in the second alone. Where nothing but members changes, those addresses change in steps,
-// each of which begins when no packet is on its way from before the last one:
+// each of which begins when no packet is under way from before the last one:
 //
 //	joinClosing   what denies more
 //	joinOpening   what allows more
 //	leaveOpening  what allows less
 //	leaveClosing  what denies less
 //
-// After the second step an address is where it was and where it will be. The first rule that matches is then the first of before or
-// the first of after, so a packet that both deny is denied, and one that both allow is allowed. On the way there and on the way
-// out what denies is always at least what it was before or will be. Where that does not hold, since a rule denies what is not in a
-// set, or allows by two addresses of which each moves, what allows less goes before what allows more.
+// After the second step an address is in its old and its new sets. The first rule that matches is then the first of before or
+// the first of after, so a packet that both deny is denied, and one that both allow is allowed. In the steps before and
+// after, what denies is always at least what it was before or will be. Where that does not hold, since a rule denies what is not in a
+// set, or allows by two addresses of which each moves, leaveOpening goes before joinOpening.
 type phase uint8
 
 const (
@@ -33,23 +33,23 @@ const (
 // Move is a pending change of one element of a set that is in force.
 type Move struct {
 	Set   intent.SetID
-	Addr  string // stands for its address: the same in whatever set
-	Net   bool   // its set holds prefixes, which may have any other address in them
+	Addr  string // a key of its address: the same in any set
+	Net   bool   // its set holds prefixes, which may contain any other address
 	Joins bool
-	// Swaps: the backend cannot have it before, or after, one that overlaps it and goes the other way. It changes when that does.
+	// Swaps: the backend cannot add it before, or delete it after, an overlapping one that goes the other way. It changes together with that.
 	Swaps bool
 }
 
-// Mover says in which order members of sets change, as long as nothing else does. Its zero value has nothing under way.
+// Mover decides in which order members of sets change, as long as nothing else does. The zero value is ready to use.
 type Mover struct {
-	steps []phase // what is still to do
+	steps []phase // the remaining steps
 }
 
-// Reset forgets what is under way: something else changes, too, or all is said anew.
+// Reset drops the remaining steps: something else changes, too, or all is stated again.
 func (m *Mover) Reset() { m.steps = nil }
 
-// Next says which of all pending changes go next, by their places. With more, others follow, and a packet that is on its way must
-// have gone before they do; else all go now.
+// Next returns the indices of those of all pending changes that go next. With more, others follow, once no packet is under way from
+// before these; without, all go now, and due is nil.
 func (m *Mover) Next(s *State, moves []Move) (due []int, more bool) {
 	if !twice(moves) {
 		m.steps = nil
@@ -63,7 +63,7 @@ func (m *Mover) Next(s *State, moves []Move) (due []int, more bool) {
 			m.steps = []phase{joinClosing, leaveOpening, joinOpening, leaveClosing}
 		}
 	}
-	for ; len(m.steps) > 0; m.steps = m.steps[1:] { // a phase is over when nothing of it is pending
+	for ; len(m.steps) > 0; m.steps = m.steps[1:] { // a phase is over when none of its changes is pending
 		some := false
 		due = due[:0]
 		for i, p := range phases {
@@ -84,7 +84,7 @@ func (m *Mover) Next(s *State, moves []Move) (due []int, more bool) {
 	return nil, false
 }
 
-// twice reports whether an address may be in several changes. Of most that is false, and then it does not matter what rules use the sets.
+// twice reports whether an address may be in several changes. If not, which is the usual case, their order does not matter.
 func twice(moves []Move) bool {
 	seen := make(map[string]struct{}, len(moves))
 	nets := false
@@ -95,8 +95,8 @@ func twice(moves []Move) bool {
 	return len(seen) < len(moves) || nets && len(moves) > 1
 }
 
-// phases are those of changes, and which are of an address that is in changes of several; careful, an address that is where it was and where
-// it will be could open something.
+// phases returns the phase of each change, and which are of an address that is in several changes; careful: an address in its old and
+// its new sets at once could open something.
 func (s *State) phases(moves []Move) (out []phase, moving []bool, careful bool) {
 	out, moving = make([]phase, len(moves)), make([]bool, len(moves))
 	roles := map[intent.SetID]role{}
@@ -115,7 +115,7 @@ func (s *State) phases(moves []Move) (out []phase, moving []bool, careful bool) 
 	}
 	addrs := map[string]struct{}{}
 	for i, m := range moves {
-		// A prefix may have the address of any other change in it.
+		// A prefix may contain the address of any other change.
 		mask := of[m.Addr]
 		if nets {
 			mask = all
@@ -128,7 +128,7 @@ func (s *State) phases(moves []Move) (out []phase, moving []bool, careful bool) 
 	return out, moving, careful || paired && len(addrs) > 1
 }
 
-// role is what it means to the rules in force that an address is in a set.
+// role is what membership in a set means to the rules in force.
 type role struct {
 	opens, closes bool
 	denies        bool // what is not in the set
@@ -136,7 +136,7 @@ type role struct {
 	paired bool
 }
 
-// phase is when a change of a set with this role goes in.
+// phase returns when a change of a set with this role is applied.
 func (r role) phase(m Move) phase {
 	join, leave := joinClosing, leaveClosing
 	if r.opens {
@@ -148,7 +148,7 @@ func (r role) phase(m Move) phase {
 	return leave
 }
 
-// role asks all rules that use a set. A Pass may lead to what denies or to what allows.
+// role collects the role of a set in all rules that use it. A Pass may lead to rules that deny or that allow.
 func (s *State) role(id intent.SetID) (r role) {
 	for user := range s.setUsers[id] {
 		p := s.policies[user]

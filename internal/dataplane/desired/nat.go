@@ -13,8 +13,8 @@ const baseNAT = "postrouting-nat"
 
 const prioritySourceNAT = 100 // NF_IP_PRI_NAT_SRC
 
-// natOutgoing wants packets from pools that ask for it, to what is in no pool, to leave with the host's own address.
-// Until the source is in sync it is left as it is: a pool that is not known yet would be taken for the world outside.
+// natOutgoing wants source NAT for packets from pools that ask for it to destinations outside of all pools.
+// Until the source is in sync it is left as it is: a pool that is not known yet would count as outside.
 func (s *State) natOutgoing() {
 	if !s.inSync {
 		return
@@ -38,8 +38,8 @@ func (s *State) natOutgoing() {
 	s.own(baseNAT, &Hook{At: Postrouting, Priority: prioritySourceNAT, NAT: true}, gs)
 }
 
-// translations give packets of a family that terms match another source. A range of ports is for the protocols that have some, and an
-// address for IPv4.
+// translations returns the guards for source NAT of packets of a family that terms match. A range of ports applies to protocols with ports, and an
+// address to IPv4.
 func translations(n intent.NATOutgoing, f intent.Family, terms []rules.Term) (gs []Guard) {
 	g := Guard{Terms: terms, Do: Translate, Comment: "NAT outgoing"}
 	if f == intent.IPv4 {
@@ -59,7 +59,7 @@ func translations(n intent.NATOutgoing, f intent.Family, terms []rules.Term) (gs
 	return append(gs, g)
 }
 
-// netsOf are the prefixes of a family.
+// netsOf returns the prefixes of a family.
 func netsOf(ps []netip.Prefix, f intent.Family) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(ps), func(p netip.Prefix) bool { return p.Addr().Is6() != (f == intent.IPv6) })
 }

@@ -128,7 +128,7 @@ func TestAnyPathIsAFreshStart(t *testing.T) {
 			Rand: rand.New(rand.NewPCG(seed, run)), sets: map[intent.SetID]intent.IPSet{}, policies: map[intent.PolicyID]intent.Policy{},
 			endpoints: map[intent.EndpointID]intent.Endpoint{}, addrs: map[string][]netip.Addr{},
 		}
-		n := newNode(t, desired.Config{}).told(intent.Batch{Host: &w.host, InSync: true})
+		n := newNode(t, desired.Config{}).apply(intent.Batch{Host: &w.host, InSync: true})
 		for step := range 100 {
 			n.Merge(w.step())
 			for link, addrs := range w.addrs {
@@ -140,7 +140,7 @@ func TestAnyPathIsAFreshStart(t *testing.T) {
 			if w.IntN(3) == 0 {
 				continue // several changes at once
 			}
-			n.told()
+			n.apply()
 			if step%10 != 9 {
 				continue
 			}
@@ -148,12 +148,12 @@ func TestAnyPathIsAFreshStart(t *testing.T) {
 			if err := n.Resync(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			n.told()
+			n.apply()
 			fresh := newNode(t, desired.Config{})
 			for link, addrs := range w.addrs {
 				fresh.Links([]desired.Addrs{{Link: link, Addrs: addrs}})
 			}
-			fresh.told(intent.Batch{
+			fresh.apply(intent.Batch{
 				IPSets: slices.Collect(maps.Values(w.sets)), Policies: slices.Collect(maps.Values(w.policies)), Endpoints: slices.Collect(maps.Values(w.endpoints)),
 				Host: &w.host, InSync: true,
 			})

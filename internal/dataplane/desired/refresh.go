@@ -12,12 +12,12 @@ import (
 
 var directions = [2]intent.Direction{intent.Ingress, intent.Egress}
 
-// refresh looks at what changed. What refers to something missing gets no chains, and who needs that is closed.
+// refresh processes what is dirty. What refers to something missing gets no chains, and endpoints that need that are closed.
 func (s *State) refresh() {
 	if s.hosts.dirty {
 		s.noteStages()
 	}
-	for len(s.dirtyPolicies) > 0 { // one that goes may free a name that another waits for
+	for len(s.dirtyPolicies) > 0 { // a policy that is removed may free a name that another waits for
 		for id := range s.dirtyPolicies {
 			delete(s.dirtyPolicies, id)
 			callable, why := s.callable[id], s.uncallable[id]
@@ -45,7 +45,7 @@ func (s *State) refresh() {
 	}
 }
 
-// usable says why a policy cannot be called; nil: it can.
+// usable returns why a policy cannot be called; nil: it can.
 func (s *State) usable(id intent.PolicyID) error {
 	p := s.policies[id]
 	if p == nil {
@@ -59,7 +59,7 @@ func (s *State) usable(id intent.PolicyID) error {
 
 func (s *State) refreshPolicy(id intent.PolicyID) {
 	if id.Staged() {
-		return // nothing calls it
+		return // no endpoint calls it
 	}
 	key := intent.Key(id)
 	p := s.policies[id]
@@ -113,7 +113,7 @@ func (s *State) refreshSilent(id intent.PolicyID, callable bool) {
 	s.hosts.dirty = s.hosts.dirty || wanted != had
 }
 
-// wantPolicy makes a chain of a policy a wanted one. Its logs begin as the settings say.
+// wantPolicy makes a chain of a policy desired, with the settings' prefix on its logs.
 func (s *State) wantPolicy(p *policy, c rules.Chain) {
 	for i := range c.Rules {
 		if c.Rules[i].Action == rules.Log {
@@ -125,7 +125,7 @@ func (s *State) wantPolicy(p *policy, c rules.Chain) {
 	s.wantRules(c, p.ID)
 }
 
-// missingSet says which set of a policy cannot be looked up.
+// missingSet returns which set of a policy cannot be looked up.
 func (s *State) missingSet(p *policy) error {
 	for _, id := range p.sets {
 		if s.sets[id] == nil {
@@ -138,7 +138,7 @@ func (s *State) missingSet(p *policy) error {
 	return s.wrongKinds(p)
 }
 
-// wrongKinds finds sets of ports asked for as addresses, or the reverse.
+// wrongKinds returns an error if sets of ports are asked for as addresses, or the reverse.
 func (s *State) wrongKinds(p *policy) error {
 	for _, r := range slices.Concat(p.Ingress, p.Egress) {
 		for _, peer := range []intent.Peer{r.Src, r.Dst} {
@@ -157,7 +157,7 @@ func (s *State) wrongKinds(p *policy) error {
 	return nil
 }
 
-// recheckEndpoint looks at an endpoint again if a policy of it became usable or ceased to be, or is unusable for another reason.
+// recheckEndpoint marks an endpoint dirty if one of its policies became usable or unusable, or is unusable for another reason.
 func (s *State) recheckEndpoint(id intent.EndpointID) {
 	e := s.endpoints[id]
 	if e == nil {
@@ -168,10 +168,10 @@ func (s *State) recheckEndpoint(id intent.EndpointID) {
 	}
 }
 
-// policiesOf are all policies and profiles that an endpoint's chains call.
+// policiesOf returns all policies and profiles that an endpoint's chains call.
 func (s *State) policiesOf(e *endpoint) []intent.PolicyID { return s.groups.Policies(e.Policies().ID) }
 
-// needs says what an endpoint lacks to carry traffic.
+// needs returns what an endpoint lacks to carry traffic; nil: nothing.
 func (s *State) needs(e *endpoint) error {
 	if len(e.Link) > maxLink {
 		return fmt.Errorf("interface name %q is too long", e.Link)
@@ -235,7 +235,7 @@ func (s *State) refreshEndpoint(id intent.EndpointID) {
 	}
 }
 
-// validSpoofable drops prefixes that are none.
+// validSpoofable drops invalid prefixes.
 func validSpoofable(ps []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range ps {
@@ -246,7 +246,7 @@ func validSpoofable(ps []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// winner is the endpoint that has an interface: of several open ones, the one whose key is smallest. Nil: none is
+// winner returns the endpoint that has an interface: of several open ones, the one whose key is smallest. Nil: none is
 // open.
 func (s *State) winner(link string) *endpoint {
 	var best *endpoint
@@ -259,7 +259,7 @@ func (s *State) winner(link string) *endpoint {
 	return best
 }
 
-// refreshLink says what an interface leads to.
+// refreshLink computes what an interface leads to.
 func (s *State) refreshLink(link string) {
 	if link == "" || len(link) > maxLink {
 		return

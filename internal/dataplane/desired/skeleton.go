@@ -8,7 +8,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Chains that are so on any node. Those with a hook are the stages; to pass one means that later stages are asked.
+// Chains of the skeleton. Those with a hook are the stages; a packet that passes one is asked about at later ones.
 const (
 	baseSource     = "prerouting-source"
 	baseInput      = "input-from-workload"
@@ -26,7 +26,7 @@ const (
 // pinned are the chains that follow from settings: as an earlier agent made them they stay, until the source is in sync.
 var pinned = []string{chainHostAction, chainGuard, baseForwardOut, baseForwardIn, baseInput}
 
-// States of the backend that should not be.
+// Reasons for states of the backend that should not occur.
 const (
 	reasonNoChain = "workload without a chain"
 	reasonNoForm  = "could not be rendered"
@@ -39,12 +39,12 @@ const (
 	protoICMPv6 = 58
 )
 
-// skeleton wants what does not depend on any intent but settings.
+// skeleton makes desired what depends on no intent but the settings.
 func (s *State) skeleton() {
 	from, to := rules.Src, rules.Dst
 	stage := func(name string, hook Hook, gs []Guard) {
-		// Somebody who flushes the rules of a stage that forwards leaves it closed, until they are back. The host itself
-		// must stay within reach, so its stages are open then.
+		// A stage that forwards is closed if somebody flushes its rules, until they are back. The host itself
+		// must stay reachable, so its stages are open then.
 		if hook.At == Forward {
 			hook.Closed = true
 			gs = append(gs, Guard{Do: Skip, Comment: "not a workload's"})
@@ -69,12 +69,12 @@ func (s *State) skeleton() {
 	s.hostAction()
 }
 
-// own wants a chain that is so on any node.
+// own makes a chain of the skeleton desired.
 func (s *State) own(name string, hook *Hook, gs []Guard) {
 	s.want(Chain{Name: name, Hook: hook, Guards: gs, Pinned: slices.Contains(pinned, name)})
 }
 
-// configure takes over settings. What of the skeleton follows from them changes in the next transaction.
+// configure takes the settings. What of the skeleton follows from them changes in the next transaction.
 func (s *State) configure(h intent.HostSettings) {
 	if !s.configured || s.host.Log != h.Log || s.host.ReportAllowed != h.ReportAllowed { // see Logs and Reports
 		for id := range s.policies {
@@ -89,16 +89,16 @@ func (s *State) configure(h intent.HostSettings) {
 	s.skeleton()
 }
 
-// always is a reason that is the same on any host.
+// always is a decision for a reason, without a rule.
 func always(reason string) intent.Decision {
 	return intent.Decision{Reason: reason, Rule: intent.RuleID{Index: intent.NoRule}}
 }
 
-// fromWorkload matches what a workload sends whose policy is in force.
+// fromWorkload matches packets from a workload whose policy is in force.
 func fromWorkload() []Cond { return []Cond{{Kind: OfWorkload, Side: rules.Src}} }
 
-// stage begins every stage of workloads, seen through the incoming or outgoing interface. What nobody programmed is
-// dropped before established flows are accepted, and so are revoked flows.
+// stage returns the first guards of every stage of workloads, seen through the incoming or outgoing interface. Unknown workload interfaces
+// are dropped before established flows are accepted, and so are revoked flows.
 func (s *State) stage(side rules.Side) []Guard {
 	gs := []Guard{{If: []Cond{{Kind: OfClosed, Side: side}}, Comment: "closed endpoint", By: always(intent.ReasonClosed)}}
 	for _, p := range s.cfg.Prefixes {
@@ -114,8 +114,8 @@ func (s *State) stage(side rules.Side) []Guard {
 	return append(gs, Guard{If: []Cond{{Kind: Established}}, Do: Skip})
 }
 
-// dropLinks ends a stage for a workload that no map leads anywhere. What is known of an interface changes as one, so this is for
-// the day on which it does not.
+// dropLinks ends a stage for a workload that no map leads anywhere. The elements of an interface change in one transaction, so this is
+// only a second line of defence.
 func dropLinks(side rules.Side) Guard {
 	return Guard{If: []Cond{{Kind: OfWorkload, Side: side}}, Comment: "workload without a chain", By: always(reasonNoChain)}
 }
@@ -135,7 +135,7 @@ func sourceCheck() []Guard {
 	}
 }
 
-// portOf is one port of a protocol.
+// portOf matches one port of a protocol.
 func portOf(proto uint8, side rules.Side, port uint16) []rules.Term {
 	return []rules.Term{{Kind: rules.Protocol, Number: proto}, {Kind: rules.Ports, Side: side, Ports: []intent.PortRange{{Min: port, Max: port}}}}
 }
@@ -148,7 +148,7 @@ func ofFamily(f intent.Family, terms []rules.Term) []rules.Term {
 	return append([]rules.Term{{Kind: rules.Family, Number: uint8(f)}}, terms...)
 }
 
-// neighbours lets neighbour discovery through, and what says who listens to a multicast group: version 2 of that report came later.
+// neighbours passes neighbour discovery and multicast listener reports: version 2 of the latter has a type of its own.
 func neighbours(do Step) Guard {
 	return Guard{
 		Terms: ofFamily(intent.IPv6, []rules.Term{{Kind: rules.Protocol, Number: protoICMPv6}}),
@@ -156,7 +156,7 @@ func neighbours(do Step) Guard {
 	}
 }
 
-// invalid drops what conntrack calls so, unless the settings leave it to policy.
+// invalid drops what conntrack calls invalid, unless the settings leave it to policy.
 func (s *State) invalid(cond ...Cond) []Guard {
 	if s.host.AllowInvalid {
 		return nil
@@ -164,7 +164,7 @@ func (s *State) invalid(cond ...Cond) []Guard {
 	return []Guard{{If: append(cond, Cond{Kind: Invalid}), Comment: "invalid", By: always(intent.ReasonInvalid)}}
 }
 
-// tunnels drop what no policy may allow to a workload that sends. They come before established flows are accepted: one that was
+// tunnels drop encapsulated packets that no policy may allow to a workload that sends. They come before established flows are accepted: one that was
 // allowed must not outlive the setting that allowed it. The interface is looked up last, since few packets are of such a protocol.
 func (s *State) tunnels() []Guard {
 	drop := func(comment string, terms []rules.Term) Guard {
@@ -180,7 +180,7 @@ func (s *State) tunnels() []Guard {
 	return gs
 }
 
-// services lets through what a workload needs of its host.
+// services passes what a workload needs of its host.
 func services() []Guard {
 	return []Guard{
 		{Terms: ofFamily(intent.IPv4, ports(protoUDP, 68, 67)), Do: Pass, Comment: "DHCP"},
@@ -189,7 +189,7 @@ func services() []Guard {
 	}
 }
 
-// toHost asks a workload's policy about what it sends to its host, services apart.
+// toHost asks a workload's policy about what it sends to its host, except services.
 func toHost() []Guard {
 	return []Guard{
 		{Do: Call, Target: chainServices},
@@ -199,12 +199,12 @@ func toHost() []Guard {
 	}
 }
 
-// hostAction wants what becomes of packets to the host that policy let through. Return and accept differ only for
+// hostAction makes desired the host's action for packets to it that workload policy allowed. Return and accept differ only for
 // host endpoints, whose stage comes after this one.
 func (s *State) hostAction() {
 	g := Guard{Comment: "workload to its host: drop", By: always(intent.ReasonToHost)}
 	switch {
-	case !s.inSync: // the setting may yet change; see pinned
+	case !s.inSync: // the setting may still change; see pinned
 	case s.host.EndpointToHost == intent.ToHostReturn:
 		g = Guard{Do: Pass, Comment: "workload to its host: return"}
 	case s.host.EndpointToHost == intent.ToHostAccept:

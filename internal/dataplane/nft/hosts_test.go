@@ -96,6 +96,10 @@ func TestHostEndpointsAtEachStage(t *testing.T) {
 			intenttest.Untracked(e, ask(replies, in, out)...)
 			intenttest.Normal(e, ask(nothing, in, out)...)
 		}, safe, []string{"out>host tcp/80", "!out>host tcp/81", "out>host tcp/22", "host>out tcp/2379"}},
+		{"untracked: what is allowed in has no answer without a rule for that", func(e *intent.Endpoint) {
+			intenttest.Untracked(e, ask(web, in)...)
+			intenttest.Normal(e, ask(nothing, in, out)...)
+		}, safe, []string{"!out>host tcp/80"}},
 		{"untracked: a deny, failsafes apart", func(e *intent.Endpoint) {
 			intenttest.Untracked(e, ask(deny, in, out)...)
 		}, safe, []string{"!out>host tcp/80", "!out>a tcp/80", "out>host tcp/22", "host>out tcp/2379", "host>out udp/53"}},

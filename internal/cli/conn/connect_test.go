@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	"github.com/twillnet/twill/api"
@@ -12,10 +13,14 @@ import (
 )
 
 func TestCalicoctlsConfigurationFileSaysWhereTheDatastoreIs(t *testing.T) {
-	for _, env := range []string{"ETCD_ENDPOINTS", "ETCD_USERNAME"} {
+	variables := map[string]string{
+		"ETCD_ENDPOINTS": "http://env:2379", "ETCD_USERNAME": "eu", "ETCD_PASSWORD": "ep", "ETCD_KEY_FILE": "/ekey", "ETCD_CERT_FILE": "/ecert", "ETCD_CA_CERT_FILE": "/eca",
+	}
+	for env := range variables {
 		t.Setenv(env, "")
 	}
-	const text = "apiVersion: projectcalico.org/v3\nkind: CalicoAPIConfig\nmetadata:\nspec:\n  datastoreType: etcdv3\n  etcdEndpoints: https://192.0.2.1:2379\n  etcdUsername: u\n  etcdCACertFile: /ca\n"
+	const text = "apiVersion: projectcalico.org/v3\nkind: CalicoAPIConfig\nmetadata:\nspec:\n  datastoreType: etcdv3\n  etcdEndpoints: https://192.0.2.1:2379\n" +
+		"  etcdUsername: u\n  etcdPassword: p\n  etcdKeyFile: /key\n  etcdCertFile: /cert\n  etcdCACertFile: /ca\n"
 	path := filepath.Join(t.TempDir(), "cfg")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -24,16 +29,20 @@ func TestCalicoctlsConfigurationFileSaysWhereTheDatastoreIs(t *testing.T) {
 	if err := conn.readFile(); err != nil {
 		t.Fatal(err)
 	}
-	if got := conn.config(); got.Endpoints[0] != "https://192.0.2.1:2379" || got.Username != "u" || got.CAFile != "/ca" {
-		t.Errorf("%+v", got)
+	want := func(what string, want datastore.Config) {
+		t.Helper()
+		if got := conn.config(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", what, got, want)
+		}
 	}
-	t.Setenv("ETCD_ENDPOINTS", "http://env:2379")
-	if got := conn.config().Endpoints[0]; got != "http://env:2379" {
-		t.Errorf("the environment is the more specific: got %s", got)
+	want("the file", datastore.Config{Endpoints: []string{"https://192.0.2.1:2379"}, Username: "u", Password: "p", KeyFile: "/key", CertFile: "/cert", CAFile: "/ca"})
+	for env, value := range variables {
+		t.Setenv(env, value)
 	}
-	if conn.Endpoints = "http://flag:2379"; conn.config().Endpoints[0] != "http://flag:2379" {
-		t.Error("a flag is the most specific")
-	}
+	env := datastore.Config{Endpoints: []string{"http://env:2379"}, Username: "eu", Password: "ep", KeyFile: "/ekey", CertFile: "/ecert", CAFile: "/eca"}
+	want("the environment is the more specific", env)
+	conn.Endpoints, env.Endpoints = "http://flag:2379", []string{"http://flag:2379"}
+	want("a flag is the most specific", env)
 }
 
 func TestLongWorkHasADeadlineForEachCallNotForAll(t *testing.T) {

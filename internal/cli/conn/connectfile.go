@@ -34,8 +34,8 @@ func (c *Connection) readFile() error {
 	if t := os.Getenv("DATASTORE_TYPE"); t != "" && t != "etcdv3" {
 		return fmt.Errorf("DATASTORE_TYPE is %q: only etcdv3 is supported yet", t)
 	}
-	if os.Getenv("ETCD_DISCOVERY_SRV") != "" {
-		return errors.New("ETCD_DISCOVERY_SRV: etcd is not looked up by DNS: name its members in ETCD_ENDPOINTS")
+	if err := environmentNotRead(); err != nil {
+		return err
 	}
 	name := c.path
 	if name == "" {
@@ -70,6 +70,20 @@ func (c *Connection) readFile() error {
 		}
 	}
 	c.file = file.Spec
+	return nil
+}
+
+// environmentNotRead names a variable of upstream's that says where the datastore is, or how to reach it, and is not read: if it were
+// passed over, another datastore might be taken for the one that is meant.
+func environmentNotRead() error {
+	if os.Getenv("ETCD_DISCOVERY_SRV") != "" {
+		return errors.New("ETCD_DISCOVERY_SRV: etcd is not looked up by DNS: name its members in ETCD_ENDPOINTS")
+	}
+	for _, name := range []string{"ETCD_KEY", "ETCD_CERT", "ETCD_CA_CERT"} {
+		if os.Getenv(name) != "" {
+			return fmt.Errorf("%s: is not read from here: write it to a file, and name that in %s_FILE", name, name)
+		}
+	}
 	return nil
 }
 

@@ -44,6 +44,9 @@ func (l *Local) AddNodeFlags(cmd *cobra.Command) {
 
 // Read works out the local settings: defaults < file < environment < flags.
 func (l *Local) Read() error {
+	if err := environmentNotRead(); err != nil {
+		return err
+	}
 	name := cmp.Or(l.File, os.Getenv("TWILL_CONFIG"))
 	content, err := os.ReadFile(cmp.Or(name, defaultConfigFile))
 	if err != nil && (name != "" || !errors.Is(err, fs.ErrNotExist)) {

@@ -173,6 +173,17 @@ func TestANewStoreNeedsNoEtcd(t *testing.T) {
 	}
 }
 
+// TestOneOfSeveralEndpointsIsEnough: whichever of them in the list it is.
+func TestOneOfSeveralEndpointsIsEnough(t *testing.T) {
+	m := started(t)
+	none := "unix://" + filepath.Join(t.TempDir(), "none")
+	for _, endpoints := range [][]string{{none, m.Endpoints()[0]}, {m.Endpoints()[0], none}} {
+		if err := open(t, datastore.Config{Endpoints: endpoints}).Ping(t.Context()); err != nil {
+			t.Errorf("%q: %v", endpoints, err)
+		}
+	}
+}
+
 func TestWrongSettingsAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -42,6 +42,11 @@ var ipamGoldens = []struct {
 		func(u Update) (any, error) { return DecodeAffinity(u) },
 	},
 	{
+		"an affinity that is being given up, as stores without transactions have it", "/calico/ipam/v2/host/node-1/ipv4/block/10.65.0.8-29",
+		`{"state":"pendingDeletion","deleted":true}`,
+		func(u Update) (any, error) { return DecodeAffinity(u) },
+	},
+	{
 		"a claim", "/calico/ipam/v2/virtual/load-balancer/ipv6/block/fd65::40-125", `{"state":"pending","deleted":false}`,
 		func(u Update) (any, error) { return DecodeAffinity(u) },
 	},

@@ -1,6 +1,8 @@
 package calc
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/twillnet/twill/api"
@@ -28,5 +30,35 @@ func TestATierThatCannotBeReadComesAfterAllKnownOnesAndEndsInDeny(t *testing.T) 
 	}
 	if last := es[0].Policies().Normal[1]; last.Name != "t" || last.Default != intent.Deny {
 		t.Errorf("last tier is %+v, want t, which ends in Deny", last)
+	}
+}
+
+// TestPoliciesOfOneOrderGoByOneString: "name/namespace/kind" as upstream compares it, so that "a-b/…" is before "a/…", and "a//…" of a
+// global policy before "a/prod/…". What has no order is last.
+func TestPoliciesOfOneOrderGoByOneString(t *testing.T) {
+	policy := func(plural, name, order string) api.Update {
+		return rawUpdate(plural+"/"+name, `{"spec":{`+order+`"types":["Ingress"]}}`)
+	}
+	all := []api.Update{
+		policy("networkpolicies", "prod/a-b", `"order":5,`),
+		policy("globalnetworkpolicies", "a.b", `"order":5,`),
+		policy("globalnetworkpolicies", "a", `"order":5,`),
+		policy("networkpolicies", "prod/a", `"order":5,`),
+		policy("globalnetworkpolicies", "b", `"order":5,`),
+		policy("globalnetworkpolicies", "0", ""),
+		policy("networkpolicies", "prod/0", ""),
+	}
+	const want = "NetworkPolicy/prod/a-b GlobalNetworkPolicy/a.b GlobalNetworkPolicy/a NetworkPolicy/prod/a GlobalNetworkPolicy/b GlobalNetworkPolicy/0 NetworkPolicy/prod/0"
+	for range 2 {
+		g := New("h1")
+		g.Update(append([]api.Update{workloadUpdate("10.65.0.1/32")}, all...))
+		var got []string
+		for _, id := range only(t, g).Policies().Normal[0].Ingress {
+			got = append(got, id.String())
+		}
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("got  %s\nwant %s", text, want)
+		}
+		slices.Reverse(all)
 	}
 }

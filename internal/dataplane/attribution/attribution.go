@@ -1,9 +1,9 @@
-// Package attribution gives what decides about packets a name that fits into the kernel, and finds it again.
+// Package attribution gives decisions about packets names that fit into the kernel, and resolves these names.
 //
 // In: [intent.Decision], as a driver renders rules. Out: the prefix with which such a rule reports a packet, and for a
-// prefix that comes back, the decision. The name is a 32-bit id, which is a function of the decision alone, and a
-// generation, which is one of what the rules of its policy say: so a table that an earlier agent wrote need not be written
-// anew, and a report that was on its way while a rule changed is told apart from one of the rule that is there now.
+// reported prefix, the decision. The name is a 32-bit id, which is a function of the decision alone, and a
+// generation, which is a function of the rules of its policy: so a table that an earlier agent wrote need not be written
+// again, and a report that was under way while a rule changed is distinguished from one of the present rule.
 package attribution
 
 import (
@@ -15,35 +15,35 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Table knows the decisions of all chains that a driver wants, and for a while those that it no longer does. Any goroutine
+// Table has the decisions of all chains that a driver wants, and the last [remembered] that no chain has any more. Any goroutine
 // may use it. Use New.
 type Table struct {
 	mu      sync.Mutex
 	byID    map[uint32]*entry
-	chains  map[string][]Name // what decides at each rule of a chain; zero: nothing that is counted
-	retired []uint32          // of which no chain knows any more, oldest first
+	chains  map[string][]Name // the decision at each rule of a chain; zero: the rule decides nothing
+	retired []uint32          // ids that no chain uses any more, oldest first
 }
 
 type entry struct {
 	intent.Decision
 	generation uint16
-	uses       int // rules of chains
+	uses       int // number of rules with this decision
 }
 
-// Name is how the kernel names a decision. Its zero value names none.
+// Name is the kernel's name of a decision. The zero value names none.
 type Name struct {
 	Generation uint16
 	ID         uint32
 }
 
-// remembered bounds how many decisions are known that no chain has any more.
+// remembered bounds how many decisions without a chain are kept, so that late reports can be resolved.
 const remembered = 4096
 
-// New returns a table that knows nothing.
+// New returns an empty table.
 func New() *Table { return &Table{byID: map[uint32]*entry{}, chains: map[string][]Name{}} }
 
-// Name names a decision. Two decisions with one hash get neighbouring ids; which one depends on who came first, and that
-// is the price of names that a restart does not change: see docs/decisions/005-rule-ids.md.
+// Name returns the name of a decision, and registers it. Two decisions with one hash get neighbouring ids, in the order of registration;
+// that is the price of names that a restart does not change: see docs/decisions/005-rule-ids.md.
 func (t *Table) Name(d intent.Decision, generation uint16) Name {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +65,7 @@ func (t *Table) Name(d intent.Decision, generation uint16) Name {
 	}
 }
 
-// Chain says what decides at each rule of a chain, as it should be from now on; without rules, the chain goes.
+// Chain sets the decision at each rule of a chain; without rules, the chain is removed.
 func (t *Table) Chain(chain string, rules []Name) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,7 +89,7 @@ func (t *Table) Chain(chain string, rules []Name) {
 	t.chains[chain] = rules
 }
 
-// retire notes an id of no chain. The oldest of too many are forgotten.
+// retire adds an id that no chain uses. The oldest are deleted if there are too many.
 func (t *Table) retire(id uint32) {
 	t.retired = append(t.retired, id)
 	for len(t.retired) > remembered {
@@ -101,13 +101,13 @@ func (t *Table) retire(id uint32) {
 	}
 }
 
-// prefix begins all prefixes that are ours.
+// prefix is the start of all log prefixes that are ours.
 const prefix = "twill "
 
-// Prefix is with what a rule reports packets.
+// Prefix returns the log prefix under which a rule reports packets.
 func (n Name) Prefix() string { return fmt.Sprintf("%s%04x %08x", prefix, n.Generation, n.ID) }
 
-// Parse reads a prefix back; false: it is not ours.
+// Parse is the inverse of Prefix; false: the text is no prefix of ours.
 func Parse(text string) (Name, bool) {
 	rest, ours := strings.CutPrefix(text, prefix)
 	generation, id, two := strings.Cut(rest, " ")
@@ -116,7 +116,7 @@ func Parse(text string) (Name, bool) {
 	return Name{uint16(g), uint32(i)}, ours && two && err1 == nil && err2 == nil
 }
 
-// Resolve finds the decision of a name. Current is false if its policy says something else by now.
+// Resolve returns the decision of a name. Current is false if the rules of its policy have changed since; ok is false if it is not known.
 func (t *Table) Resolve(n Name) (d intent.Decision, current, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,7 +127,7 @@ func (t *Table) Resolve(n Name) (d intent.Decision, current, ok bool) {
 	return e.Decision, e.uses > 0 && e.generation == n.Generation, true
 }
 
-// Rules are what decides at each rule of a chain, in the order of its rules.
+// Rules returns the decision at each rule of a chain, in the order of the rules.
 func (t *Table) Rules(chain string) []intent.Decision {
 	t.mu.Lock()
 	defer t.mu.Unlock()

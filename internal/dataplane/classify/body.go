@@ -8,7 +8,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Why a group is not judged by class.
+// Errors for which a group is not evaluated by class.
 var (
 	errBranches = errors.New("too many rules depend on what no table knows, such as source ports")
 	errCells    = errors.New("too many ports are told apart")
@@ -24,7 +24,7 @@ type maker struct {
 	mute  bool
 }
 
-// body tells apart the cells that the steps name.
+// body returns the program for the cells that the steps name.
 func (s *State) body(g *group, l *list, asked []int32, of *vector) (Body, error) {
 	m := maker{s: s, l: l, asked: asked, of: of, mute: g.walk.Mute}
 	b := Body{Port: map[PortKey]Code{}, Proto: map[uint8]Code{}}
@@ -48,7 +48,7 @@ func (s *State) body(g *group, l *list, asked []int32, of *vector) (Body, error)
 	return b, nil
 }
 
-// protocols are those that steps name, and all that have ports if any step asks for ports alone.
+// protocols returns the protocols that steps name, and all that have ports if any step matches ports alone.
 func (m *maker) protocols() []uint8 {
 	var out []uint8
 	for _, i := range m.asked {
@@ -68,15 +68,15 @@ func (m *maker) protocols() []uint8 {
 	return slices.Compact(out)
 }
 
-// span is ports between two cuts, and what becomes of them.
+// span is the ports between two cuts, and their outcome.
 type span struct {
 	intent.PortRange
 	outcome Outcome
 	code    Code
 }
 
-// protocol adds the entries of one protocol: the outcome that most ports have is the protocol's, single ports with another have
-// entries, and ranges are asked in the outcome of the protocol.
+// protocol adds the entries of one protocol: the outcome of most ports becomes the protocol's, single ports with another have
+// entries, and ranges are conditions in the outcome of the protocol.
 func (m *maker) protocol(b *Body, proto uint8) error {
 	if !hasPorts(proto) {
 		c, err := m.code(cell{proto: proto})
@@ -114,10 +114,10 @@ func (m *maker) protocol(b *Body, proto uint8) error {
 	return err
 }
 
-// fewPorts: so many neighbouring ports, or fewer, have an entry each.
+// fewPorts is the longest range of ports that has an entry for each port.
 const fewPorts = 4
 
-// withRanges asks for ranges of ports before what all other ports have.
+// withRanges returns an outcome that matches ranges of ports before the outcome of all other ports.
 func withRanges(ranges []span, others Outcome) (out Outcome) {
 	for len(ranges) > 0 {
 		same := ranges[0]
@@ -136,7 +136,7 @@ func withRanges(ranges []span, others Outcome) (out Outcome) {
 	return append(out, others...)
 }
 
-// spans cuts the ports of a protocol where steps do.
+// spans cuts the ports of a protocol where steps name a boundary.
 func (m *maker) spans(proto uint8) ([]span, error) {
 	cuts := []int{0, 1 << 16}
 	for _, i := range m.asked {
@@ -190,14 +190,14 @@ func (m *maker) intern(o Outcome) (Code, error) {
 	return m.s.internCode(o), nil
 }
 
-// outcome walks a cell through the steps.
+// outcome evaluates the steps for a cell.
 func (m *maker) outcome(c cell) (Outcome, error) {
 	var out Outcome
 	err := m.walk(&out, 0, c, nil)
 	return out, err
 }
 
-// walk goes through the steps from one on, for packets of which given terms are known to match.
+// walk evaluates the steps from one on, for packets that are known to match the given terms.
 func (m *maker) walk(out *Outcome, from int32, c cell, given []rules.Term) error {
 	begin, _ := slices.BinarySearch(m.asked, from)
 	for k := begin; k < len(m.asked); k++ {

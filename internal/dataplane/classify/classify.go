@@ -3,17 +3,17 @@
 // In: policies, the walks of groups of endpoints through them ([Walk]), and members of sets.
 // Out: a [Delta]: what changed in tables that any backend with maps can hold.
 //
-// A packet is judged in three look-ups. The address of its peer (the source of what an endpoint receives, the destination of
-// what it sends) has a [Class]: all addresses that are in the same sets, as far as a local policy asks for a set, are one. Group
-// and class give a [Program]. Program, protocol and destination port give a [Code], which stands for what decides: one rule,
+// A packet is evaluated in three look-ups. The address of its peer (the source of what an endpoint receives, the destination of
+// what it sends) has a [Class]: all addresses that are in the same sets, of those that a local policy asks for, have one class. Group
+// and class give a [Program]. Program, protocol and destination port give a [Code], which stands for the decision: one rule,
 // the end of a tier, or, where it depends on more than these look-ups know (source ports, the endpoint's own address, the type of
-// an ICMP message, a rule that logs), a short list of rules that are left to ask ([Outcome]).
+// an ICMP message, a rule that logs), a short list of rules that remain to be evaluated ([Outcome]).
 //
-// A set is looked at only while a policy of a local group asks for it. The work of a change is by what it changes: an
+// A set is tracked only while a policy of a local group asks for it. The work of a change is proportional to what it changes: an
 // address that enters a set costs its own sets; a policy costs the classes that are in a set of its rules.
 //
-// Ids are dense and small. One that is no longer used is not given again before the change after the one that freed it is
-// in force ([State.Committed]): a packet that is between two look-ups then finds what it was about to find.
+// Ids are dense and small. A released one is not given again before the change after the one that released it is
+// in force ([State.Committed]): a packet between two look-ups then still finds the entry it would have found.
 //
 // The package is pure. A State has one owner.
 package classify
@@ -25,10 +25,10 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Class is a set of addresses of one family that no rule of a local group tells apart.
+// Class is a set of addresses of one family that no rule of a local group distinguishes.
 type Class uint32
 
-// Classes of the addresses that are in no set that is asked for.
+// Classes of the addresses that are in no set that a rule asks for.
 const (
 	World4 Class = 1
 	World6 Class = 2
@@ -37,27 +37,27 @@ const (
 // world is the class of all other addresses of a family; f is 0 for IPv4.
 func world(f int) Class { return World4 + Class(f) }
 
-// Program decides by protocol and port.
+// Program maps protocol and port to a code.
 type Program uint32
 
-// Code names an Outcome.
+// Code is the id of an Outcome.
 type Code uint32
 
-// Group names endpoints that are asked the same in one direction. Its owner gives the numbers.
+// Group is the id of endpoints with the same policies in one direction. The caller assigns the numbers.
 type Group uint32
 
-// Walk is what a group is asked, in order.
+// Walk is the policies of a group, in order.
 type Walk struct {
 	Direction intent.Direction
 	Tiers     []Tier
 	Profiles  []intent.PolicyID
-	// Mute: what would be rejected is dropped, since the stage cannot tell the sender.
+	// Mute: what would be rejected is dropped, since the stage cannot answer the sender.
 	Mute bool
-	// Open: a packet that nobody decided about goes on; else it is denied.
+	// Open: a packet that no rule decides about goes on; else it is denied.
 	Open bool
 }
 
-// WalkOf is what a workload is asked.
+// WalkOf returns the walk of a workload endpoint in one direction.
 func WalkOf(e intent.Endpoint, direction intent.Direction) Walk {
 	asked := e.Policies()
 	w := Walk{Direction: direction, Profiles: asked.Profiles}
@@ -74,7 +74,7 @@ func WalkOf(e intent.Endpoint, direction intent.Direction) Walk {
 // Tier is a tier's policies in one direction.
 type Tier struct {
 	Name     string
-	Pass     bool // at its end; else it denies
+	Pass     bool // the default action; else it denies
 	Policies []intent.PolicyID
 }
 
@@ -84,57 +84,57 @@ type PortKey struct {
 	Port  uint16
 }
 
-// Body is a program: the most specific entry decides, port before protocol before Else.
+// Body is the content of a program: the most specific entry decides, port before protocol before Else.
 type Body struct {
 	Port  map[PortKey]Code
 	Proto map[uint8]Code
 	Else  Code
 }
 
-// Branch is one rule that is left to ask. Log goes on to the next; all other actions end the packet's way through the walk.
+// Branch is one rule that remains to be evaluated. Log goes on to the next; all other actions end the walk.
 type Branch struct {
-	Terms  []rules.Term // all must match; none: it always does
+	Terms  []rules.Term // all must match; none: every packet matches
 	Action rules.Action // Deny, Allow, Log, Reset or Reject
 	By     intent.Decision
 }
 
-// Outcome is what a code stands for: branches in order, of which the last has no terms and is not Log.
+// Outcome is the content of a code: branches in order, of which the last has no terms and is not Log.
 type Outcome []Branch
 
-// Simple reports whether nothing is left to ask.
+// Simple reports whether the decision needs no further look at the packet.
 func (o Outcome) Simple() bool { return len(o) == 1 }
 
-// Delta is what changed since the last. It is applied in the order of its fields: Grow adds what nothing reaches yet, Flip
-// makes packets use it (both may be one transaction), Shrink removes, in a later transaction, what nothing reaches any more.
+// Delta is what changed since the last one. It is applied in the order of its fields: Grow adds what nothing refers to yet, Flip
+// makes packets use it (both may be one transaction), Shrink removes, in a later transaction, what nothing refers to any more.
 type Delta struct {
 	Grow   Growth
 	Flip   Turn
 	Shrink Rest
-	// Plain are groups that cannot be judged so within the limits, with the reason; empty: it can be again.
+	// Plain are groups that exceed the limits and must be rendered without classes, with the reason; empty: no longer so.
 	Plain map[Group]string
 }
 
-// Growth is new.
+// Growth is what is new.
 type Growth struct {
 	Codes    map[Code]Outcome
 	Programs map[Program]Body
-	Entries  map[Entry]Program // of classes that are new
+	Entries  map[Entry]Program // of new classes
 }
 
-// Entry is a group's for a class. A class without one has the group's program of the world.
+// Entry is a group's entry for a class. A class without one has the group's program of the world.
 type Entry struct {
 	Group Group
 	Class Class
 }
 
-// Turn is what packets see. A zero value removes: an address or prefix then has the class of what covers it.
+// Turn is what packets look up first. A zero value removes: an address or prefix then has the class of the prefix that covers it.
 type Turn struct {
 	Addrs   map[netip.Prefix]Class // hosts and prefixes; the longest that covers an address decides
 	Entries map[Entry]Program
 	World   map[Group][2]Program // by family
 }
 
-// Rest is no longer used.
+// Rest is what is no longer used.
 type Rest struct {
 	Entries  []Entry
 	Groups   []Group
@@ -149,7 +149,7 @@ func (d *Delta) Empty() bool {
 		len(d.Shrink.Entries)+len(d.Shrink.Groups)+len(d.Shrink.Classes)+len(d.Shrink.Programs)+len(d.Shrink.Codes)+len(d.Plain) == 0
 }
 
-// Limits bound what one group may cost. The zero value has the defaults.
+// Limits bound the cost of one group, in numbers of objects. The zero value has the defaults.
 type Limits struct {
 	Branches int // of an outcome; default 64
 	Cells    int // of a program: ports that have an entry; default 1,024
@@ -169,7 +169,7 @@ func (l Limits) orDefault() Limits {
 	return l
 }
 
-// Members tells what is in a set, all changes included that were told to the State. A set that is to be removed still has its
+// Members has the present members of sets, including all changes that the State received. A set that is to be removed still has its
 // members until Flush returns.
 type Members interface {
 	Each(set intent.SetID, f func(intent.Member))

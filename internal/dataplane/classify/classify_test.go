@@ -33,7 +33,7 @@ type node struct {
 	tables    classify.Tables
 }
 
-// walkers are endpoints that are asked the same.
+// walkers are endpoints with the same walk.
 type walkers struct {
 	id    classify.Group
 	walk  classify.Walk
@@ -281,7 +281,7 @@ func (n *node) text() string {
 		strings.Join(lines, "\n")
 }
 
-// afresh is a node that was told at once what n was told bit by bit.
+// afresh is a node that receives at once what n received in many changes.
 func (n *node) afresh(t *testing.T) *node {
 	f := newNode("h1")
 	f.sets = n.sets

@@ -8,7 +8,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Protocols that have ports, and the family of each index.
+// Protocols with ports, and the family of each index.
 var (
 	portProtocols = []uint8{6, 17, 132, 136}
 	families      = [2]intent.Family{intent.IPv4, intent.IPv6}
@@ -29,15 +29,15 @@ type form struct {
 	sets  []intent.SetID // of ports, whose pairs are cuts
 }
 
-// item is a rule of a form, its terms sorted by what must be known for them.
+// item is a rule of a form, its terms sorted by what must be known to evaluate them.
 type item struct {
-	key    string // tells it from others
+	key    string // unique among items
 	action rules.Action
 	by     intent.Decision
 	peers  []literal    // the peer's address
 	ports  []portSet    // the destination port, with the peer's address or the endpoint's
 	cell   []rules.Term // protocol, destination port
-	rest   []rules.Term // what only the packet tells
+	rest   []rules.Term // what can only be evaluated on the packet
 }
 
 type literal struct {
@@ -52,7 +52,7 @@ type portSet struct {
 	pairs map[pair]selection
 }
 
-// newForm sorts the terms of a policy's rules. It asks for the selections.
+// newForm sorts the terms of a policy's rules. It acquires the selections.
 func (s *State) newForm(p intent.Policy, direction intent.Direction) *form {
 	f := &form{}
 	chain := rules.Policy(p, direction)
@@ -107,8 +107,8 @@ func (s *State) newItem(f *form, r rules.Rule, direction intent.Direction) *item
 	return it
 }
 
-// index gives the selections of which a class must have one for the item to be asked about it; ok is false if it may be asked
-// about any class.
+// index returns the selections of which a class must have one for the item to be evaluated; ok is false if it must be evaluated
+// for every class.
 func (it *item) index() (of []selection, ok bool) {
 	for _, l := range it.peers {
 		if !l.not {
@@ -126,7 +126,7 @@ func (it *item) index() (of []selection, ok bool) {
 	return nil, false
 }
 
-// holds reports whether what the item asks of the peer's address alone is so for a class.
+// holds reports whether a class meets the item's conditions on the peer's address.
 func (it *item) holds(of *vector) bool {
 	for _, l := range it.peers {
 		if of.has(l.of) == l.not {
@@ -136,16 +136,16 @@ func (it *item) holds(of *vector) bool {
 	return true
 }
 
-// cell is what a program tells apart.
+// cell is a set of packets that a program does not distinguish further.
 type cell struct {
 	proto uint8
-	other bool // any protocol that nothing names; it has no ports
+	other bool // any protocol that no step names; it has no ports
 	port  uint16
 }
 
 func (c cell) hasPorts() bool { return !c.other && hasPorts(c.proto) }
 
-// asks says whether the item may match packets of a cell from or to a class for which it holds, and what is left to ask.
+// asks reports whether the item may match packets of a cell from or to a class for which it holds, and returns the terms that remain.
 func (it *item) asks(c cell, of *vector) (rest []rules.Term, ok bool) {
 	for _, t := range it.cell {
 		is := false
@@ -177,7 +177,7 @@ func (it *item) asks(c cell, of *vector) (rest []rules.Term, ok bool) {
 	return withoutPorts(rest)
 }
 
-// withoutPorts is what is left to ask of a packet without ports: it is on none, and so on none of those that must not be.
+// withoutPorts returns the remaining terms for a packet without ports: it matches no port, and every negated port.
 func withoutPorts(terms []rules.Term) (rest []rules.Term, ok bool) {
 	for i, t := range terms {
 		if t.Kind != rules.Ports && t.Kind != rules.PortSet {

@@ -9,35 +9,35 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// group is what endpoints with one walk are asked.
+// group is endpoints with one walk.
 type group struct {
 	id      Group
 	walk    Walk
 	lists   [2]list
-	entries map[*class]*program // other than that of the world
+	entries map[*class]*program // where other than that of the world
 	world   [2]*program
-	plain   string // why it is not judged here; empty: it is
-	relaid  bool   // the lists are to be made anew
-	all     bool   // what it has for all classes is
+	plain   string // why it is not evaluated by class; empty: it is
+	relaid  bool   // the lists must be made again
+	all     bool   // the entries of all classes must be made again
 	touched map[selection]struct{}
 	fresh   bool
 }
 
-// list is a walk as one sequence for one family.
+// list is a walk as one sequence of steps for one family.
 type list struct {
 	steps  []step
-	by     map[selection][]int32  // steps that may be asked about a class with this selection
-	always []int32                // about any class
-	names  map[selection]struct{} // all that steps name, negated or not: a class with none of them is the world
-	made   map[string]*program    // by the steps that are asked
+	by     map[selection][]int32  // steps to evaluate for a class with this selection
+	always []int32                // for every class
+	names  map[selection]struct{} // all that steps name, negated or not: a class with none of them has the program of the world
+	made   map[string]*program    // by the steps that are evaluated
 }
 
 type step struct {
 	*item
-	next int32 // where a packet that is passed goes on
+	next int32 // the step after a Pass
 }
 
-// flatten lays the walk out.
+// flatten makes the lists of a group from its walk.
 func (s *State) flatten(g *group) {
 	w := g.walk
 	for f := range families {
@@ -99,7 +99,7 @@ func (l *list) index() {
 	}
 }
 
-// itemsOf are a policy's; of one that was not sent, a denial.
+// itemsOf returns the items of a policy; of a policy that was not sent, a denial.
 func (s *State) itemsOf(id intent.PolicyID, direction intent.Direction, tier string, family int) []*item {
 	if f := s.forms[formKey{id, direction}]; f != nil {
 		return f.items[family]
@@ -107,7 +107,7 @@ func (s *State) itemsOf(id intent.PolicyID, direction intent.Direction, tier str
 	return []*item{end(intent.Decision{Reason: intent.ReasonPolicyMissing, Tier: tier, Rule: intent.RuleID{Policy: id, Direction: direction, Index: intent.NoRule}})}
 }
 
-// asked are the steps that may decide about a class, in order.
+// asked returns the steps that may decide about a class, in order.
 func (l *list) asked(of *vector) []int32 {
 	out := slices.Clone(l.always)
 	for _, s := range of.of {
@@ -117,7 +117,7 @@ func (l *list) asked(of *vector) []int32 {
 	return slices.DeleteFunc(slices.Compact(out), func(i int32) bool { return !l.steps[i].holds(of) })
 }
 
-// key tells apart what is asked about classes.
+// key identifies what is evaluated for classes: equal keys have equal programs.
 func (l *list) key(asked []int32, of *vector) string {
 	b := make([]byte, 0, 4*len(asked))
 	for _, i := range asked {
@@ -133,7 +133,7 @@ func (l *list) key(asked []int32, of *vector) string {
 	return string(b)
 }
 
-// program is what the group does with a class.
+// program returns the program of a group for a class.
 func (s *State) program(g *group, family int, of *vector) (*program, error) {
 	l := &g.lists[family]
 	asked := l.asked(of)

@@ -1,8 +1,8 @@
 package classify
 
-// ids gives dense numbers. One that is released is given again only after the next time that settle is called.
+// ids assigns dense numbers. A released one is assigned again only after the next call of settle.
 type ids struct {
-	next     uint32 // the first that was never given
+	next     uint32 // the smallest that was never assigned
 	free     []uint32
 	released []uint32
 }

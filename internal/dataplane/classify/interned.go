@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// program is a body, kept once for each content.
+// program is a body, stored once for each content.
 type program struct {
 	id    Program
 	key   string
@@ -17,7 +17,7 @@ type program struct {
 	fresh bool
 }
 
-// code is an outcome, kept once for each content.
+// code is an outcome, stored once for each content.
 type code struct {
 	id      Code
 	key     string
@@ -81,7 +81,7 @@ func bodyKey(b Body) string {
 	return string(out)
 }
 
-// sweep forgets the programs and codes that nobody uses, and tells of those that were told of.
+// sweep deletes the programs and codes without users; those that were in an earlier Delta are in this one's Shrink.
 func (s *State) sweep() {
 	for _, p := range s.newborn {
 		switch {

@@ -8,13 +8,13 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// pair is a protocol and port of members of a set of ports.
+// pair is the protocol and port of members of a set of ports.
 type pair struct {
 	proto uint8
 	port  uint16
 }
 
-// selectionKey says which addresses are selected: those of a set; of a set of ports those that have one pair; or those in any
+// selectionKey identifies addresses: the members of a set; the members of a set of ports that have one pair; or those in any
 // prefix of a list.
 type selectionKey struct {
 	set  intent.SetID
@@ -23,11 +23,11 @@ type selectionKey struct {
 }
 
 type selected struct {
-	id   selection
-	key  selectionKey
-	nets []netip.Prefix
-	refs int
-	told bool // the members are in the space
+	id     selection
+	key    selectionKey
+	nets   []netip.Prefix
+	refs   int
+	loaded bool // the members are in the space
 }
 
 // selections are all that rules of local groups ask for.
@@ -35,7 +35,7 @@ type selections struct {
 	members Members
 	byKey   map[selectionKey]*selected
 	bySet   map[intent.SetID]map[pair]*selected
-	changed map[selectionKey]*selected // came or went since the last settle
+	changed map[selectionKey]*selected // acquired first or released last since the last settle
 	ids     ids
 }
 
@@ -54,7 +54,7 @@ func netsKey(nets []netip.Prefix) string {
 	return b.String()
 }
 
-// ask counts one more who asks, and gives the selection's number.
+// ask increments the users of a selection, and returns its id.
 func (x *selections) ask(key selectionKey, nets []netip.Prefix) selection {
 	s := x.byKey[key]
 	if s == nil {
@@ -72,7 +72,7 @@ func (x *selections) ask(key selectionKey, nets []netip.Prefix) selection {
 	return s.id
 }
 
-// leave counts one less. A selection that nobody asks for goes at the next settle.
+// leave decrements the users of a selection. The next settle deletes it if there are none.
 func (x *selections) leave(key selectionKey) {
 	s := x.byKey[key]
 	if s.refs--; s.refs == 0 {
@@ -80,19 +80,19 @@ func (x *selections) leave(key selectionKey) {
 	}
 }
 
-// change tells of one member that came or went.
+// change adds or removes one member.
 func (x *selections) change(to *space, set intent.SetID, m intent.Member, member bool) {
-	if s := x.bySet[set][pair{m.Proto, m.Port}]; s != nil && s.told {
+	if s := x.bySet[set][pair{m.Proto, m.Port}]; s != nil && s.loaded {
 		to.put(m.Prefix.Masked(), s.id, member)
 	}
 }
 
-// settle brings the members of selections that are new into the space, and takes those of others out.
+// settle adds the members of new selections to the space, and removes those of unused ones.
 func (x *selections) settle(to *space) {
 	for key, s := range x.changed {
-		if wanted := s.refs > 0; wanted != s.told {
+		if wanted := s.refs > 0; wanted != s.loaded {
 			x.each(s, func(p netip.Prefix) { to.put(p, s.id, wanted) })
-			s.told = wanted
+			s.loaded = wanted
 		}
 		if s.refs > 0 {
 			continue

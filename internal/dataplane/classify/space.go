@@ -6,12 +6,12 @@ import (
 	"github.com/gaissmai/bart"
 )
 
-// class is an id and what its addresses are in.
+// class is an id, and the selections that its addresses are in.
 type class struct {
 	id     Class
 	family int
 	of     *vector
-	refs   int // addresses and prefixes
+	refs   int // number of addresses and prefixes
 	fresh  bool
 	in     map[*group]struct{} // groups that have an entry for it
 }
@@ -21,9 +21,9 @@ type classKey struct {
 	of     *vector
 }
 
-// place is a host's address or a prefix that is a member of something.
+// place is a host address or a prefix that is a member of a selection.
 type place struct {
-	own   *vector // what names it; a class is made of that and of what names a prefix around it
+	own   *vector // its selections; its class is that of these and of those of the prefixes that contain it
 	class *class  // as of the last Flush
 }
 
@@ -31,12 +31,12 @@ type place struct {
 type space struct {
 	vectors
 	places  bart.Table[place]
-	nets    int // places that are no host's
+	nets    int // number of places that are no host address
 	dirty   map[netip.Prefix]struct{}
 	classes map[classKey]*class
 	with    map[selection]map[*class]struct{}
 	ids     ids
-	came    []*class // by this Flush
+	came    []*class // new in this Flush
 	gone    []*class
 }
 
@@ -76,7 +76,7 @@ func (x *space) put(p netip.Prefix, s selection, member bool) {
 	})
 }
 
-// settle gives each place that changed its class, and says which have another one.
+// settle computes the class of each changed place, and records those that have another one.
 func (x *space) settle(turn map[netip.Prefix]Class) {
 	below := map[netip.Prefix]struct{}{}
 	for p := range x.dirty {
@@ -98,7 +98,7 @@ func (x *space) settle(turn map[netip.Prefix]Class) {
 	x.sweep()
 }
 
-// place gives one its class.
+// place computes the class of one place.
 func (x *space) place(p netip.Prefix, turn map[netip.Prefix]Class) {
 	at, _ := x.places.Get(p)
 	was := at.class
@@ -126,7 +126,7 @@ func (x *space) place(p netip.Prefix, turn map[netip.Prefix]Class) {
 		x.places.Insert(p, at)
 		turn[p] = at.class.id
 	} else if turn[p] = 0; was == nil {
-		delete(turn, p) // it came and went
+		delete(turn, p) // added and removed within one Flush
 	}
 	if was != nil {
 		if was.refs--; was.refs == 0 {
@@ -152,8 +152,8 @@ func (x *space) class(family int, of *vector) *class {
 	return c
 }
 
-// bury forgets the classes that no address has any more; one that found another address after all stays. A class that came
-// and went within one Flush was never told to anybody.
+// bury deletes the classes without addresses; one that got an address again stays. A class that was made
+// and deleted within one Flush is in no Delta.
 func (x *space) bury() {
 	gone := x.gone[:0]
 	for _, c := range x.gone {

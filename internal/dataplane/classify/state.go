@@ -8,32 +8,32 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// State is what was told, and what became of it.
+// State is the policies, walks and members received, and what follows from them.
 type State struct {
 	limits     Limits
 	space      space
 	selections selections
 	policies   map[intent.PolicyID]intent.Policy
 	forms      map[formKey]*form
-	users      map[formKey]map[*group]int // walks that ask a policy, and how often each does
-	check      map[formKey]bool           // forms that may be wanted or not, now; true: the policy is another one
+	users      map[formKey]map[*group]int // groups that use a policy, and how often each does
+	check      map[formKey]bool           // forms to make or to drop; true: the policy changed
 	groups     map[Group]*group
 	dirty      map[*group]struct{}
 	asking     map[selection]map[*group]struct{}     // groups with a rule for it
 	pairs      map[intent.SetID]map[pair]int         // of sets of ports that forms ask for
-	cutBy      map[intent.SetID]map[formKey]struct{} // who asks for a set of ports
+	cutBy      map[intent.SetID]map[formKey]struct{} // forms that use a set of ports
 	programs   map[string]*program
 	codes      map[string]*code
 	byCode     map[Code]*code
 	programIDs ids
 	codeIDs    ids
-	newborn    []*program // whose users changed since the last Flush
+	newborn    []*program // with changed users since the last Flush
 	coded      []*code
 	entries    int
 	delta      *Delta
 }
 
-// New is a State that was told nothing.
+// New returns an empty State.
 func New(limits Limits, members Members) *State {
 	return &State{
 		limits: limits.orDefault(), space: newSpace(), selections: newSelections(members),
@@ -44,13 +44,13 @@ func New(limits Limits, members Members) *State {
 	}
 }
 
-// SetPolicy tells of a policy that is new or other.
+// SetPolicy adds or changes a policy.
 func (s *State) SetPolicy(p intent.Policy) {
 	s.policies[p.ID] = p
 	s.recheck(p.ID)
 }
 
-// RemovePolicy tells that a policy is gone. Who still asks it is denied.
+// RemovePolicy removes a policy. Groups that still use it deny there.
 func (s *State) RemovePolicy(id intent.PolicyID) {
 	delete(s.policies, id)
 	s.recheck(id)
@@ -61,7 +61,7 @@ func (s *State) recheck(id intent.PolicyID) {
 	s.check[formKey{id, intent.Egress}] = true
 }
 
-// SetWalk tells what a group is asked.
+// SetWalk sets the walk of a group.
 func (s *State) SetWalk(id Group, w Walk) {
 	g := s.groups[id]
 	if g == nil {
@@ -85,14 +85,14 @@ func (s *State) SetWalk(id Group, w Walk) {
 	s.dirty[g] = struct{}{}
 }
 
-// mayMatter has the next Flush look whether a form is wanted.
+// mayMatter has the next Flush check whether a form is used.
 func (s *State) mayMatter(key formKey) {
 	if _, ok := s.check[key]; !ok {
 		s.check[key] = false
 	}
 }
 
-// RemoveWalk tells that no endpoint is of a group any more.
+// RemoveWalk removes a group, which has no endpoints any more.
 func (s *State) RemoveWalk(id Group) {
 	if g := s.groups[id]; g != nil {
 		s.SetWalk(id, Walk{})
@@ -122,7 +122,7 @@ func (s *State) reform(key formKey, changed bool) {
 	case !wanted && old == nil, wanted && old != nil && !changed:
 		return
 	case wanted:
-		now = s.newForm(p, key.direction) // before the old one leaves its selections
+		now = s.newForm(p, key.direction) // before the old form releases its selections
 		for _, set := range now.sets {
 			if s.cutBy[set] == nil {
 				s.cutBy[set] = map[formKey]struct{}{}
@@ -158,8 +158,8 @@ func (s *State) dropForm(key formKey, old, now *form) {
 	}
 }
 
-// touch notes what of a group is other, since a policy has another form: the classes that a rule is about which came, went
-// or moved; all of them if such a rule may be about any class.
+// touch marks what of a group changes because a policy has another form: the classes of each rule that was added, removed
+// or moved; all of them if such a rule may match any class.
 func (s *State) touch(g *group, old, now *form) {
 	s.dirty[g] = struct{}{}
 	g.relaid = true
@@ -185,7 +185,7 @@ func (s *State) touch(g *group, old, now *form) {
 	}
 }
 
-// pairsOf are the protocols and ports of a set's members.
+// pairsOf returns the protocols and ports of a set's members.
 func (s *State) pairsOf(set intent.SetID) map[pair]int {
 	if s.pairs[set] == nil {
 		count := map[pair]int{}
@@ -195,7 +195,7 @@ func (s *State) pairsOf(set intent.SetID) map[pair]int {
 	return s.pairs[set]
 }
 
-// Change tells which members of a set came and went.
+// Change applies a change of a set's members.
 func (s *State) Change(d intent.MemberDelta) {
 	for _, m := range d.Removed {
 		s.selections.change(&s.space, d.Set, m, false)
@@ -207,7 +207,7 @@ func (s *State) Change(d intent.MemberDelta) {
 	}
 }
 
-// recount notes that a port came to a set of ports, or went: policies that ask for it have other cuts then.
+// recount counts the members with a port of a set of ports; policies that use the set have other cuts when one is added or removed.
 func (s *State) recount(set intent.SetID, m intent.Member, by int) {
 	count := s.pairs[set]
 	if count == nil {
@@ -225,7 +225,7 @@ func (s *State) recount(set intent.SetID, m intent.Member, by int) {
 	}
 }
 
-// Flush works out what changed.
+// Flush computes what changed.
 func (s *State) Flush() *Delta {
 	d := &Delta{
 		Grow:  Growth{map[Code]Outcome{}, map[Program]Body{}, map[Entry]Program{}},
@@ -253,14 +253,14 @@ func (s *State) Flush() *Delta {
 	return d
 }
 
-// Committed tells that what Flush returned last is in force, Shrink included: its ids may be given again.
+// Committed notes that the last Delta is in force, Shrink included: its ids may be assigned again.
 func (s *State) Committed() {
 	for _, x := range []*ids{&s.space.ids, &s.selections.ids, &s.programIDs, &s.codeIDs} {
 		x.settle()
 	}
 }
 
-// layOut makes the lists of a group anew, and notes what it asks for.
+// layOut makes the lists of a group again, and records its selections.
 func (s *State) layOut(g *group) {
 	for _, l := range g.lists {
 		for sel := range l.names {
@@ -284,7 +284,7 @@ func (s *State) layOut(g *group) {
 	}
 }
 
-// meetClasses gives the classes that are new their entries, and takes those away that are gone.
+// meetClasses makes the entries of new classes, and removes those of deleted ones.
 func (s *State) meetClasses() {
 	for _, c := range s.space.gone {
 		for g := range c.in {
@@ -312,7 +312,7 @@ func (s *State) askingAny(c *class) []*group {
 	return slices.Collect(maps.Keys(seen))
 }
 
-// judge gives a group's entry for a class.
+// judge computes a group's entry for a class.
 func (s *State) judge(g *group, c *class) {
 	p, err := s.program(g, c.family, c.of)
 	if err == nil && p == g.world[c.family] {
@@ -328,7 +328,7 @@ func (s *State) judge(g *group, c *class) {
 	s.enter(g, c, p)
 }
 
-// giveUp leaves a group to the plain rendering.
+// giveUp leaves a group to the rendering without classes.
 func (s *State) giveUp(g *group, err error) {
 	g.plain = err.Error()
 	s.delta.Plain[g.id] = g.plain
@@ -341,7 +341,7 @@ func (s *State) giveUp(g *group, err error) {
 	delete(s.delta.Flip.World, g.id)
 }
 
-// enter makes an entry, or takes it away.
+// enter sets or removes an entry.
 func (s *State) enter(g *group, c *class, p *program) {
 	was := g.entries[c]
 	if was == p {
@@ -356,7 +356,7 @@ func (s *State) enter(g *group, c *class, p *program) {
 		delete(c.in, g)
 		switch {
 		case c.fresh:
-			delete(s.delta.Grow.Entries, e) // nobody was told of it
+			delete(s.delta.Grow.Entries, e) // it was in no Delta yet
 		case c.refs == 0 || g.plain != "" || s.groups[g.id] != g:
 			delete(s.delta.Flip.Entries, e)
 			s.delta.Shrink.Entries = append(s.delta.Shrink.Entries, e)
@@ -376,7 +376,7 @@ func (s *State) enter(g *group, c *class, p *program) {
 	c.in[g] = struct{}{}
 }
 
-// hold counts who uses a program; it returns 1 if there is one.
+// hold changes the number of users of a program; it returns 1 for a program, and 0 for nil.
 func (s *State) hold(p *program, by int) int {
 	if p == nil {
 		return 0
@@ -402,7 +402,7 @@ func (s *State) setWorld(g *group, family int, p *program) {
 	}
 }
 
-// refresh makes what a group has for classes anew.
+// refresh computes a group's entries for classes again.
 func (s *State) refresh(g *group) {
 	defer func() { g.all, g.relaid, g.fresh = false, false, false; clear(g.touched) }()
 	if s.groups[g.id] != g {
@@ -453,7 +453,7 @@ func (s *State) judgeAll(g *group, classes map[*class]struct{}) {
 	}
 }
 
-// bury takes away all that a group had that is gone.
+// bury removes all entries of a group that was removed.
 func (s *State) bury(g *group) {
 	for c := range g.entries {
 		s.enter(g, c, nil)

@@ -9,8 +9,8 @@ import (
 	"github.com/twillnet/twill/internal/intent/match"
 )
 
-// Tables hold what deltas made, as a backend does, and answer as one would: the reference for backends, and the way in which
-// people are told why. The zero value is empty.
+// Tables apply deltas and evaluate packets as a backend does: the reference for backends, and the source of explanations
+// for people. The zero value is empty.
 type Tables struct {
 	Classes  map[netip.Prefix]Class
 	Entries  map[Entry]Program
@@ -19,13 +19,13 @@ type Tables struct {
 	Codes    map[Code]Outcome
 }
 
-// Packet is what look-ups and branches ask about.
+// Packet is what look-ups and branches evaluate.
 type Packet = match.Packet
 
-// Sets answer for members of sets, for branches that are left to ask.
+// Sets answers whether an address is a member of a set, for branches that remain to be evaluated.
 type Sets = match.Sets
 
-// Way is how a packet came to its answer.
+// Way is the look-ups by which a packet was decided.
 type Way struct {
 	Class   Class
 	Program Program
@@ -52,7 +52,7 @@ func (t *Tables) Apply(d *Delta) error {
 	return t.Shrink(d)
 }
 
-// Grow applies the first part of a delta; nothing of it may be there.
+// Grow applies the first part of a delta; an error: some of it exists already.
 func (t *Tables) Grow(d *Delta) error {
 	for c := range d.Grow.Codes {
 		if _, ok := t.Codes[c]; ok {
@@ -75,7 +75,7 @@ func (t *Tables) Grow(d *Delta) error {
 	return nil
 }
 
-// Flip applies the second.
+// Flip applies the second part.
 func (t *Tables) Flip(d *Delta) {
 	put(&t.Entries, d.Flip.Entries)
 	put(&t.Classes, d.Flip.Addrs)
@@ -92,7 +92,7 @@ func (t *Tables) Flip(d *Delta) {
 	}
 }
 
-// Shrink applies the last, and refuses to leave anything that leads nowhere.
+// Shrink applies the last part; an error: something still refers to what it removes.
 func (t *Tables) Shrink(d *Delta) error {
 	for _, e := range d.Shrink.Entries {
 		if _, ok := t.Entries[e]; !ok {
@@ -145,7 +145,7 @@ func (t *Tables) whole(d *Delta) error {
 	return nil
 }
 
-// Ask answers for a packet of a group's endpoint; peer is the end that is not the endpoint.
+// Ask evaluates a packet of a group's endpoint; peer is the other end.
 func (t *Tables) Ask(g Group, peer netip.Addr, p Packet, sets Sets) (Way, error) {
 	w := Way{Class: t.class(peer)}
 	w.Program = t.program(g, w.Class, peer)
@@ -165,7 +165,7 @@ func (t *Tables) Ask(g Group, peer netip.Addr, p Packet, sets Sets) (Way, error)
 	return w, fmt.Errorf("code %d decides nothing", w.Code)
 }
 
-// class is that of an address: of the longest prefix around it that has one.
+// class returns the class of an address: of the longest prefix with a class that contains it.
 func (t *Tables) class(a netip.Addr) Class {
 	for bits := a.BitLen(); bits >= 0; bits-- {
 		if c, ok := t.Classes[netip.PrefixFrom(a, bits).Masked()]; ok {
@@ -182,7 +182,7 @@ func (t *Tables) program(g Group, c Class, a netip.Addr) Program {
 	return t.World[g][familyOf(a)]
 }
 
-// Program is what a group does with a peer; ok is false for a group that is not judged so.
+// Program returns the program of a group for a peer; ok is false for a group that is not evaluated by class.
 func (t *Tables) Program(g Group, peer netip.Addr) (b Body, ok bool) {
 	b, ok = t.Programs[t.program(g, t.class(peer), peer)]
 	return b, ok
@@ -198,7 +198,7 @@ func (b Body) code(p Packet) Code {
 	return b.Else
 }
 
-// codes are those that a body leads to, each once.
+// codes returns the codes of a body, each once.
 func (b Body) codes() []Code {
 	out := []Code{b.Else}
 	for _, c := range b.Port {

@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// selection numbers a set of addresses that rules ask for.
+// selection is the id of a set of addresses that rules ask for.
 type selection uint32
 
-// vector is a set of selections, kept once for each content.
+// vector is a set of selections, stored once for each content.
 type vector struct {
 	of   []selection // sorted
 	key  string
 	refs int
-	next map[selection]*vector // with one more or less: what was asked for lately
+	next map[selection]*vector // with one more or less: a cache of recent results
 }
 
-// vectors keeps them.
+// vectors stores them.
 type vectors struct {
 	byKey map[string]*vector
 	none  *vector
-	loose []*vector // that nobody may hold, or that know their neighbours
+	loose []*vector // those that may have no users, or have cached neighbours
 }
 
 func newVectors() vectors {
@@ -36,7 +36,7 @@ func vectorKey(of []selection) string {
 	return string(b)
 }
 
-// intern is the vector of a sorted list, which it keeps.
+// intern returns the vector of a sorted list, which it keeps.
 func (x *vectors) intern(of []selection) *vector {
 	key := vectorKey(of)
 	v := x.byKey[key]
@@ -48,7 +48,7 @@ func (x *vectors) intern(of []selection) *vector {
 	return v
 }
 
-// toggled is v with s if it was without, and the reverse.
+// toggled returns v with s added if it lacks it, and removed else.
 func (x *vectors) toggled(v *vector, s selection) *vector {
 	if to := v.next[s]; to != nil && x.byKey[to.key] == to {
 		return to
@@ -70,7 +70,7 @@ func (x *vectors) toggled(v *vector, s selection) *vector {
 	return to
 }
 
-// union is the vector of what is in any of the two.
+// union returns the vector of what is in either.
 func (x *vectors) union(a, b *vector) *vector {
 	switch {
 	case a == b || len(b.of) == 0:
@@ -99,7 +99,7 @@ func (x *vectors) drop(v *vector) {
 	}
 }
 
-// sweep forgets the vectors that nobody holds, and what was asked for lately.
+// sweep deletes the vectors without users, and the caches.
 func (x *vectors) sweep() {
 	for _, v := range x.loose {
 		if v.next = nil; v.refs == 0 {

@@ -1,16 +1,16 @@
-// Package delta keeps what should be beside what is, and says what is left to do.
+// Package delta keeps the desired and the actual state of one kind of thing, and computes the difference.
 //
-// In: what is wanted ([Map.Desire], [Map.Undesire]), and what the kernel has, as
+// In: what is desired ([Map.Desire], [Map.Undesire]), and what the kernel has, as
 // read back ([Map.Observed], [Map.ObservedGone]) or as just written
 // ([Map.MarkApplied], [Map.MarkDeleted]).
-// Out: [Map.PendingUpdates] and [Map.PendingDeletes], which make the two equal.
+// Out: [Map.PendingUpdates] and [Map.PendingDeletes], which make actual equal to desired.
 //
 // What is pending depends on the two present states alone, never on the order in
 // which they became known. Each call costs as much as the keys it names, and
-// iteration as much as is pending, however many keys are in order; only
+// iteration as much as is pending, however many keys need no change; only
 // [Map.ResetActual] and [Map.ObservedAll] cost as much as all keys.
 //
-// A driver's apply is then one loop, and what failed simply stays pending:
+// A driver's apply is then one loop, and what failed stays pending:
 //
 //	for dst, route := range routes.PendingUpdates() {
 //		if err := kernel.Add(dst, route); err != nil {
@@ -34,8 +34,8 @@ type Map[K comparable, V any] struct {
 	deletes pending[K] // actual, and not desired
 }
 
-// New returns an empty Map. Two values that are equal need no update; whatever
-// the kernel does not keep, or fills in by itself, equal should ignore.
+// New returns an empty Map. Two values that are equal need no update; equal should ignore what
+// the kernel does not keep or sets by itself.
 func New[K comparable, V any](equal func(desired, actual V) bool) *Map[K, V] {
 	if equal == nil {
 		panic("delta: no function to compare values")
@@ -49,45 +49,45 @@ func New[K comparable, V any](equal func(desired, actual V) bool) *Map[K, V] {
 	}
 }
 
-// Desire says that k should be v.
+// Desire sets the desired value of k.
 func (m *Map[K, V]) Desire(k K, v V) {
 	m.desired[k] = v
 	m.settle(k)
 }
 
-// Undesire says that k should not be.
+// Undesire makes k undesired.
 func (m *Map[K, V]) Undesire(k K) {
 	delete(m.desired, k)
 	m.settle(k)
 }
 
-// Desired returns what k should be.
+// Desired returns the desired value of k; false: k is not desired.
 func (m *Map[K, V]) Desired(k K) (V, bool) {
 	v, ok := m.desired[k]
 	return v, ok
 }
 
-// Observed says that k is v, whoever made it so.
+// Observed sets the actual value of k.
 func (m *Map[K, V]) Observed(k K, v V) {
 	m.actual[k] = v
 	m.settle(k)
 }
 
-// ObservedGone says that k is not there, or that nobody knows: what is desired
-// is then written again.
+// ObservedGone notes that k does not exist, or that its value is unknown: a desired
+// value is then written again.
 func (m *Map[K, V]) ObservedGone(k K) {
 	delete(m.actual, k)
 	m.settle(k)
 }
 
-// Actual returns what k is, as far as we know.
+// Actual returns the actual value of k, as last observed; false: none was.
 func (m *Map[K, V]) Actual(k K) (V, bool) {
 	v, ok := m.actual[k]
 	return v, ok
 }
 
-// ResetActual forgets all that was observed: all that is desired is pending,
-// and nothing is left to delete.
+// ResetActual forgets the actual state: every desired key is pending,
+// and no key is to be deleted.
 func (m *Map[K, V]) ResetActual() {
 	clear(m.actual)
 	m.deletes = newPending[K]()
@@ -96,8 +96,8 @@ func (m *Map[K, V]) ResetActual() {
 	}
 }
 
-// ObservedAll says that seq is all there is: the result of a complete read-back.
-// Take one that failed halfway for none, or what it missed is written again.
+// ObservedAll sets the actual state to seq, the result of a complete read-back.
+// Do not pass an incomplete one: the keys that it lacks are then written again.
 func (m *Map[K, V]) ObservedAll(seq iter.Seq2[K, V]) {
 	m.ResetActual()
 	for k, v := range seq {
@@ -105,7 +105,7 @@ func (m *Map[K, V]) ObservedAll(seq iter.Seq2[K, V]) {
 	}
 }
 
-// ActualIs reports whether the actual state is what was read, so that there is nothing to observe.
+// ActualIs reports whether the actual state equals what was read, so that there is nothing to observe.
 func (m *Map[K, V]) ActualIs(read map[K]V) bool {
 	if len(read) != len(m.actual) {
 		return false
@@ -118,17 +118,17 @@ func (m *Map[K, V]) ActualIs(read map[K]V) bool {
 	return true
 }
 
-// MarkApplied says that k now is what is desired. Where the desire may have
-// changed since it was written, say instead what was written, with Observed. A
+// MarkApplied notes that the actual value of k is the desired one. If the desired value may have
+// changed since it was written, call Observed with what was written instead. A
 // key that is not desired stays as it is.
 func (m *Map[K, V]) MarkApplied(k K) {
 	if v, ok := m.desired[k]; ok {
 		m.actual[k] = v
-		m.updates.put(k, false) // not by equal: what we wrote is by definition right
+		m.updates.put(k, false) // not by equal: what was written is right by definition
 	}
 }
 
-// MarkDeleted says that k was removed.
+// MarkDeleted notes that k was deleted.
 func (m *Map[K, V]) MarkDeleted(k K) { m.ObservedGone(k) }
 
 // PendingUpdates yields each key to create or change with its desired value, in
@@ -140,7 +140,7 @@ func (m *Map[K, V]) PendingUpdates() iter.Seq2[K, V] {
 	}
 }
 
-// PendingDeletes yields each key to remove, in no order, under the same terms.
+// PendingDeletes yields each key to delete, in no order; the same holds while it runs.
 func (m *Map[K, V]) PendingDeletes() iter.Seq[K] {
 	return m.deletes.each
 }
@@ -156,10 +156,10 @@ func (m *Map[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
-// Len is the number of desired keys.
+// Len returns the number of desired keys.
 func (m *Map[K, V]) Len() int { return len(m.desired) }
 
-// Pending is the number of keys to update and to delete.
+// Pending returns the numbers of keys to update and to delete.
 func (m *Map[K, V]) Pending() (updates, deletes int) {
 	return len(m.updates.keys), len(m.deletes.keys)
 }
@@ -167,7 +167,7 @@ func (m *Map[K, V]) Pending() (updates, deletes int) {
 // InSync reports whether nothing is pending.
 func (m *Map[K, V]) InSync() bool { return len(m.updates.keys) == 0 && len(m.deletes.keys) == 0 }
 
-// settle works out anew what is pending for one key.
+// settle computes what is pending for one key.
 func (m *Map[K, V]) settle(k K) {
 	want, wanted := m.desired[k]
 	is, there := m.actual[k]

@@ -13,37 +13,37 @@ import (
 	"github.com/twillnet/twill/internal/kernel/conntrack"
 )
 
-// absence knows whose addresses are gone, and so whose flows are in the table of connections without a workload.
+// absence tracks the addresses of workloads that are gone, and so the flows in conntrack's table without a workload.
 //
-// Nothing passes an interface without an endpoint, so such flows need not be cut while it is gone. To delete them would open
-// them: the kernel begins a flow anew from whatever packet it sees first (nf_conntrack_tcp_loose), and if that is the server's,
+// No packet passes an interface without an endpoint, so such flows need not be revoked while it is gone. Deleting them would open
+// them: the kernel makes a new entry from whatever packet it sees first (nf_conntrack_tcp_loose), and if that is the server's,
 // policy is asked about a flow in the other direction, which it may allow. So they stay, and with them the direction in which
 // they began, until the address is a workload's again, or for as long as [kept].
 type absence struct {
 	mu      sync.Mutex
-	off     bool                               // no flow is cut now
+	off     bool                               // revocation is disabled
 	homes   map[intent.EndpointID][]netip.Addr // addresses of the workloads in force, by endpoint
-	holders map[netip.Addr]int                 // how many of these have an address
+	holders map[netip.Addr]int                 // number of workloads with an address
 	parted  map[netip.Addr]parting
-	held    map[netip.Addr]bool // Prepare cut their flows, which no pass may let live before it knows of the workload
-	arrived map[netip.Addr]bool // were parted, and are a workload's again, which Run has not heard of
+	held    map[netip.Addr]bool // Prepare revoked their flows; no pass may restore them before it knows the workload
+	arrived map[netip.Addr]bool // were parted, and are a workload's again; not processed by Run yet
 }
 
-// parting is how an address became nobody's.
+// parting is how an address lost its workload.
 type parting struct {
-	whose intent.Key // the endpoint; nil: it was nobody's when we began, and has flows
+	owner intent.Key // the endpoint that had it; nil: nobody had it when we started, and it has flows
 	since time.Time
 }
 
 // kept is how long flows without their workload stay in the table. A sender gives a connection up after some 15 minutes without
-// an answer (net.ipv4.tcp_retries2), so nobody is left who could begin it anew.
+// an answer (net.ipv4.tcp_retries2), so no end is left that could begin it again.
 const kept = 20 * time.Minute
 
 func newAbsence() *absence {
 	return &absence{homes: map[intent.EndpointID][]netip.Addr{}, holders: map[netip.Addr]int{}, parted: map[netip.Addr]parting{}, held: map[netip.Addr]bool{}, arrived: map[netip.Addr]bool{}}
 }
 
-// inForce takes over which endpoints are there.
+// inForce takes the changes of endpoints in a batch.
 func (x *absence) inForce(b intent.Batch) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -62,15 +62,15 @@ func (x *absence) inForce(b intent.Batch) {
 		}
 	}
 	for _, e := range b.Endpoints {
-		if e.ID.Kind == intent.Workload && e.Closed == "" { // nothing passes a closed one, as if it were gone
+		if e.ID.Kind == intent.Workload && e.Closed == "" { // no packet passes a closed one, as if it were gone
 			x.enter(e)
 		}
 	}
-	maps.DeleteFunc(x.held, func(a netip.Addr, _ bool) bool { return !x.arrived[a] }) // it does not come after all
+	maps.DeleteFunc(x.held, func(a netip.Addr, _ bool) bool { return !x.arrived[a] }) // their workload was not made
 	now := time.Now()
 	for a, id := range left {
 		if x.holders[a] == 0 {
-			x.parted[a] = parting{whose: id, since: now}
+			x.parted[a] = parting{owner: id, since: now}
 		}
 	}
 	if x.off {
@@ -79,9 +79,9 @@ func (x *absence) inForce(b intent.Batch) {
 }
 
 func (x *absence) leave(id intent.EndpointID, left map[netip.Addr]intent.Key) {
-	var whose intent.Key = id
+	var owner intent.Key = id
 	for _, a := range x.homes[id] {
-		left[a] = whose
+		left[a] = owner
 		if x.holders[a]--; x.holders[a] == 0 {
 			delete(x.holders, a)
 		}
@@ -100,8 +100,8 @@ func (x *absence) enter(e intent.Endpoint) {
 	}
 }
 
-// returning tells of the addresses that become a workload's which of them are to have their flows cut until they are judged, and
-// which of them are another's than before.
+// returning returns, of the addresses that a workload gets, those whose flows must be revoked until they are evaluated (cut), and
+// those that another workload had before (strange).
 func (x *absence) returning(endpoints []intent.Endpoint, removed []intent.Key) (cut, strange map[netip.Addr]bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -126,9 +126,9 @@ func (x *absence) returning(endpoints []intent.Endpoint, removed []intent.Key) (
 		for _, a := range e.Addrs {
 			was, parted := x.parted[a]
 			if from, is := leaving[a]; is {
-				was, parted = parting{whose: from}, true
+				was, parted = parting{owner: from}, true
 			}
-			if parted && (was.whose == nil || was.whose == e.ID) {
+			if parted && (was.owner == nil || was.owner == e.ID) {
 				cut[a], x.held[a] = true, true
 			} else if parted {
 				strange[a] = true
@@ -138,7 +138,7 @@ func (x *absence) returning(endpoints []intent.Endpoint, removed []intent.Key) (
 	return cut, strange
 }
 
-// take returns the addresses that are workloads' again, and have flows that were cut for it. Their look at the table cannot wait.
+// take returns the addresses that are workloads' again and whose flows were revoked for it. Their pass must not wait.
 func (x *absence) take() map[netip.Addr]bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -150,14 +150,14 @@ func (x *absence) take() map[netip.Addr]bool {
 	return out
 }
 
-// old returns the addresses whose flows have stayed long enough, and forgets them.
+// old returns the addresses whose flows have stayed for as long as kept, and removes them.
 func (x *absence) old() (out []netip.Addr) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for a, p := range x.parted {
 		if time.Since(p.since) >= kept {
 			delete(x.parted, a)
-			if p.whose != nil {
+			if p.owner != nil {
 				out = append(out, a)
 			}
 		}
@@ -172,13 +172,13 @@ func (x *absence) waiting() bool {
 	return len(x.parted) > 0
 }
 
-// look is what one look at the table finds out about addresses without a workload.
+// look is what one reading of the table finds about addresses without a workload.
 type look struct {
 	d         *Driver
-	before    map[netip.Addr]parting // as it began
-	held      map[netip.Addr]bool    // as it began
+	before    map[netip.Addr]parting // as of its begin
+	held      map[netip.Addr]bool    // as of its begin
 	flows     map[netip.Addr]bool    // those of before that have flows
-	strangers map[netip.Addr]bool    // with flows, and neither a workload's nor the host's; of the first look alone
+	strangers map[netip.Addr]bool    // with flows, but neither a workload's nor the host's; in the first reading only
 }
 
 func (d *Driver) watch() *look {
@@ -200,7 +200,7 @@ func (l *look) flow(f conntrack.Flow) {
 	}
 }
 
-// seen takes over what a look found: of an address without a flow nothing needs to be known.
+// seen takes the result of a reading: an address without a flow need not be tracked.
 func (x *absence) seen(l *look) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -219,9 +219,9 @@ func (x *absence) seen(l *look) {
 	}
 }
 
-// Prepare cuts the flows of addresses that become a workload's again, before anything of it is in force: the next pass lets
-// live what policy allows. Flows of another workload that had the address are deleted. If that fails, it returns the endpoints whose
-// flows would pass.
+// Prepare revokes the flows of addresses that a workload gets again, before anything of it is in force: the next pass
+// restores those that policy allows. Flows of another workload that had the address are deleted. The errors are by endpoint whose
+// flows would pass; nil: none.
 func (d *Driver) Prepare(endpoints []intent.Endpoint, removed []intent.Key) map[intent.EndpointID]error {
 	cut, strange := d.absence.returning(endpoints, removed)
 	if len(cut)+len(strange) == 0 {
@@ -256,7 +256,7 @@ func (d *Driver) Prepare(endpoints []intent.Endpoint, removed []intent.Key) map[
 	return failed
 }
 
-// ends are the addresses of a flow: those it began with, and where DNAT led it.
+// ends returns the addresses of a flow: those of its first packet, and the destination after DNAT.
 func ends(f conntrack.Flow) [3]netip.Addr {
 	return [3]netip.Addr{f.Original.Src, f.Original.Dst, f.Reply.Src}
 }

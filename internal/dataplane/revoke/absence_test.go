@@ -229,7 +229,7 @@ func TestAWorkloadIsClosedWhileItsFormerFlowsCannotBeCut(t *testing.T) {
 	}
 }
 
-// TestAFreshAgentHoldsTheFlowsThatItFinds: whose the address was it does not know, so the endpoint is taken to return.
+// TestAFreshAgentHoldsTheFlowsThatItFinds: it does not know which endpoint had the address, so the endpoint is taken to return.
 func TestAFreshAgentHoldsTheFlowsThatItFinds(t *testing.T) {
 	onBench(t, []conntrack.Flow{flow(stays, goes, 6, 80), flow(stays, goes, 6, 81), flow(world, stays, 6, 80)}, func(b *bench) {
 		first := policy(denied(6, 80))

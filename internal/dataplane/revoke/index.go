@@ -6,7 +6,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// index tells which endpoints a change touches.
+// index finds the endpoints that a change touches.
 type index struct {
 	endpoints map[intent.EndpointID]intent.Endpoint
 	sets      map[intent.PolicyID]map[intent.SetID]use  // of a policy
@@ -14,11 +14,11 @@ type index struct {
 	groups    intent.Groups                             // of endpoints
 }
 
-// use is what a change of a set's members can do to the packets that a policy sees.
+// use says what a change of a set's members can do to the packets of a policy.
 type use struct{ moreDenies, fewerDeny bool }
 
-// usesOf tells the uses of a policy's sets. More members of what is allowed deny nothing, nor do fewer of what is
-// denied; what is passed on may go either way.
+// usesOf returns the uses of a policy's sets. More members of a set that is allowed deny nothing, nor do fewer of one that is
+// denied; a set that is passed can have either effect.
 func usesOf(p intent.Policy) map[intent.SetID]use {
 	out := map[intent.SetID]use{}
 	note := func(ids []intent.SetID, more, fewer bool) {
@@ -48,7 +48,7 @@ func newIndex() index {
 	}
 }
 
-// link says that one thing has to do with another, or no longer.
+// link adds or removes a relation between two things.
 func link[K, V comparable](m map[K]map[V]bool, k K, to V, on bool) {
 	switch {
 	case on && m[k] == nil:
@@ -62,7 +62,7 @@ func link[K, V comparable](m map[K]map[V]bool, k K, to V, on bool) {
 	}
 }
 
-// policy takes over a policy's uses of sets; nil: it is gone.
+// policy sets a policy's uses of sets; nil: it is removed.
 func (x *index) policy(id intent.PolicyID, uses map[intent.SetID]use) {
 	for s := range x.sets[id] {
 		link(x.policies, s, id, false)
@@ -76,7 +76,7 @@ func (x *index) policy(id intent.PolicyID, uses map[intent.SetID]use) {
 	}
 }
 
-// endpoint takes over an endpoint; nil: it is gone.
+// endpoint sets an endpoint; nil: it is removed.
 func (x *index) endpoint(id intent.EndpointID, e *intent.Endpoint) {
 	if old, known := x.endpoints[id]; known {
 		x.groups.Leave(old)
@@ -106,7 +106,7 @@ func (x *index) merge(b intent.Batch) {
 	}
 }
 
-// fresh are the addresses of the endpoints that a batch adds.
+// fresh returns the addresses of the endpoints that a batch adds.
 func (x *index) fresh(b intent.Batch) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
 	for _, e := range b.Endpoints {
@@ -120,9 +120,9 @@ func (x *index) fresh(b intent.Batch) map[netip.Addr]bool {
 	return out
 }
 
-// touched are the addresses of endpoints that a batch changes, as far as the index knows. Asked before and after the
-// batch is merged, it also finds those that had an address, a policy or a set, or have it now. Changes that can deny
-// nothing do not count, unless restore: they may allow what was denied before.
+// touched returns the addresses of endpoints that a batch changes, as far as the index knows. Called before and after the
+// batch is merged, it finds those that had an address, a policy or a set, and those that have it now. Changes that cannot deny
+// anything do not count, unless restore: they may allow what was denied before.
 func (x *index) touched(b intent.Batch, restore bool) []netip.Addr {
 	policies, endpoints, sets := map[intent.PolicyID]bool{}, map[intent.EndpointID]bool{}, map[intent.SetID]use{}
 	for _, p := range b.Policies {
@@ -166,7 +166,7 @@ func (x *index) touched(b intent.Batch, restore bool) []netip.Addr {
 	return out
 }
 
-// links are the interfaces of workloads by their addresses. Of several with one address, one that is open, then the
+// links returns the interfaces of workloads by address. Of several with one address, an open one, then the
 // smallest name: the one to which package calc makes a route.
 func (x *index) links() map[netip.Addr]string {
 	out := map[netip.Addr]string{}

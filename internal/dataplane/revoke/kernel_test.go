@@ -139,7 +139,7 @@ func (s *stream) write(w io.Writer) {
 		if _, err := w.Write(block); err != nil {
 			return
 		}
-		// A breath, so that thirty streams leave some of the machine to the test.
+		// A short delay, so that thirty streams leave some of the machine to the test.
 		<-time.After(time.Millisecond)
 	}
 }

@@ -72,7 +72,7 @@ func (l *looped) inForce(b intent.Batch) {
 	}
 }
 
-// TestWhatPolicyDeniesStaysCutWhenAWorkloadReturns: an endpoint is deleted and written anew under a policy that denies one of
+// TestWhatPolicyDeniesStaysCutWhenAWorkloadReturns: an endpoint is deleted and written again under a policy that denies one of
 // its connections, to itself or, by its own egress, from itself. The other end is a workload of the host, or of another.
 func TestWhatPolicyDeniesStaysCutWhenAWorkloadReturns(t *testing.T) {
 	deny := policy(denied(6, clientStreams))

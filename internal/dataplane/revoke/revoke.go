@@ -1,22 +1,22 @@
-// Package revoke cuts live flows that policy no longer allows, and lets them live again when it does.
+// Package revoke drops established flows that policy no longer allows, and restores them when it does again.
 //
-// In: what policy is in force, through [Driver.InForce], and the kernel's table of connections.
+// In: the policy in force, through [Driver.InForce], and conntrack's table.
 // Out: the bit [kernel.ConntrackRevoked] in the marks of exactly the flows that the intents deny; the table of package
 // nft drops such flows before it accepts established ones.
 //
-// A flow is judged by package verdict as if its first packet came now. [Driver.Run] reads the table of connections once for
-// what has come into force, in a goroutine of its own, so that a large one holds up nobody. What comes meanwhile waits, and
-// is one more pass, however many batches it is. A pass judges the flows of the endpoints that the changes touch; without
-// any, there is no pass. After a time in which policy was not in force it judges all flows.
+// A flow is evaluated by package verdict as if its first packet came now. [Driver.Run] reads conntrack's table once for
+// the changes that came into force, in a goroutine of its own, so that a large table delays nobody. Changes in the meantime wait for
+// one more pass, however many batches they are. A pass evaluates the flows of the endpoints that the changes touch; without
+// any, there is no pass. After a time in which policy was not in force it evaluates all flows.
 //
-// When a workload goes, its flows stay in the table a while, see [absence]. If it returns, all of them are cut before anything
-// of it is in force, and what policy allows lives again with the pass that follows at once; if somebody else gets its address,
-// they are deleted before, so that nobody inherits any. A workload with an address of which nothing is known, to which nothing
-// can have been connected, waits for its pass a while: many that come together are one pass.
+// When a workload is removed, its flows stay in the table for a while, see [absence]. If it returns, all of them are revoked before anything
+// of it is in force, and the pass that follows at once restores what policy allows; if another workload gets its address,
+// they are deleted before, so that it inherits none. A workload with an address that had none before, which
+// can have no flows, waits for its pass for up to [settling]: many that come together are one pass.
 //
-// It holds what the kernel enforces now, so [Driver.Staged] answers what staged policies would make of a packet.
+// It has the policy in force, so [Driver.Staged] answers what staged policies would decide about a packet.
 //
-// Not judged: flows with no local workload at either end, what a workload sends from addresses that are not its own,
+// Not evaluated: flows with no local workload at either end, what a workload sends from addresses that are not its own,
 // and DHCP, which a host serves whatever policy says.
 package revoke
 
@@ -36,7 +36,7 @@ import (
 	"github.com/twillnet/twill/internal/verdict"
 )
 
-// Table is the kernel's table of connections; *conntrack.Conn has it.
+// Table is conntrack's table; *conntrack.Conn implements it.
 type Table interface {
 	Each(func(conntrack.Flow)) error
 	Mark([]conntrack.Change) (int, error)
@@ -50,11 +50,11 @@ type Config struct {
 	Local func() ([]netip.Addr, error)
 	Retry time.Duration // wait after a pass that failed; zero means 1s
 	Log   *slog.Logger  // nil: nowhere
-	// Done is told of each pass, from Run's goroutine; nil: nobody is.
+	// Done is called for each pass, from Run's goroutine; nil: not called.
 	Done func(Pass)
 }
 
-// Pass is what one look at the table came to.
+// Pass is the result of one reading of the table.
 type Pass struct {
 	Flows, Judged, Revoked, Restored, Forgotten int
 
@@ -67,12 +67,12 @@ type Driver struct {
 	cfg     Config
 	wake    chan struct{}
 	absence *absence
-	writing sync.Mutex // who reads the table in order to change it
+	writing sync.Mutex // held while reading the table in order to change it
 
 	mu      sync.Mutex
-	applied []intent.Batch // in the kernel, not looked at yet
-	anew    bool           // every flow is to be judged
-	links   []ifmon.Change // not looked at yet
+	applied []intent.Batch // in force in the kernel, not processed yet
+	lapsed  bool           // every flow must be evaluated
+	links   []ifmon.Change // not processed yet
 
 	judging sync.Mutex // for state
 	state   verdict.State
@@ -83,17 +83,17 @@ type Driver struct {
 	revoked   bool // some flow has the mark
 	ready     bool // the source is in sync: before, what is not known yet would be denied
 	touched   map[netip.Addr]bool
-	gone      map[netip.Addr]bool // those of touched that were a workload's, long ago
-	all       bool                // every flow is to be judged
+	gone      map[netip.Addr]bool // those of touched that had a workload longer ago than kept
+	all       bool                // every flow must be evaluated
 	urgent    bool                // not only new workloads are touched
-	windows   bool                // the kernel may have forgotten the windows of all connections
-	looked    bool                // a pass has seen all flows
+	windows   bool                // the kernel may have lost the TCP windows of all connections
+	looked    bool                // a pass has read all flows
 	addrs     map[netip.Addr]string
-	stale     bool // addrs is to be made anew
+	stale     bool // addrs must be computed again
 	hostAddrs map[netip.Addr]bool
 }
 
-// New returns a driver; Run makes it work.
+// New returns a driver that works while Run runs.
 func New(cfg Config) *Driver {
 	if cfg.Retry == 0 {
 		cfg.Retry = time.Second
@@ -107,29 +107,29 @@ func New(cfg Config) *Driver {
 	}
 }
 
-// InForce takes over what has come into the kernel. Anew: it was not there for a while, so that connections may have been
-// admitted that policy denies.
-func (d *Driver) InForce(b intent.Batch, anew bool) {
+// InForce takes a batch that came into force in the kernel. Lapsed: policy was not in force for a while, so that connections may have been
+// admitted that it denies.
+func (d *Driver) InForce(b intent.Batch, lapsed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.applied, d.anew = append(d.applied, b), d.anew || anew
+	d.applied, d.lapsed = append(d.applied, b), d.lapsed || lapsed
 	d.absence.inForce(b)
 	d.nudge()
 }
 
-// Links takes note of the addresses by which those host endpoints are found that name no interface.
+// Links takes the addresses of interfaces, by which host endpoints that name no interface are found.
 func (d *Driver) Links(changes []ifmon.Change) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.links = append(d.links, changes...) // not into state: who judges has that for as long as a pass takes
+	d.links = append(d.links, changes...) // not into state: a pass holds that as long as it takes
 	d.nudge()
 }
 
-// nudge wakes Run, which finds all that is new.
+// nudge wakes Run, which processes all that is new.
 func (d *Driver) nudge() {
 	select {
 	case d.wake <- struct{}{}:
-	default: // it is awake
+	default: // it is awake already
 	}
 }
 
@@ -146,7 +146,7 @@ func (d *Driver) setLinks(changes []ifmon.Change) {
 	}
 }
 
-// Staged says what would become of a packet if staged policies were enforced.
+// Staged returns the verdict on a packet if staged policies were enforced.
 func (d *Driver) Staged(p verdict.Packet) verdict.Verdict {
 	d.judging.Lock()
 	defer d.judging.Unlock()
@@ -174,7 +174,7 @@ func (d *Driver) Run(ctx context.Context) error {
 		if expiry == nil && d.absence.waiting() {
 			expiry = time.After(kept / 4)
 		}
-		if !d.on && !d.all { // turned off, and no flow has the mark any more
+		if !d.on && !d.all { // disabled, and no flow has the mark any more
 			clear(d.touched)
 			clear(d.gone)
 		}
@@ -199,7 +199,7 @@ func (d *Driver) Run(ctx context.Context) error {
 		if d.cfg.Done != nil {
 			d.cfg.Done(p)
 		}
-		select { // what comes meanwhile is one pass
+		select { // changes until now are one pass
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(rest):
@@ -207,26 +207,26 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 }
 
-// expire has the flows forgotten whose workload has not come back.
+// expire deletes the flows whose workload has not returned.
 func (d *Driver) expire() {
 	for _, a := range d.absence.old() {
 		d.touched[a], d.gone[a], d.urgent = true, true, true
 	}
 }
 
-// maxRest bounds the rest after a pass. The kernel walks all the buckets of its table for each, 262,144 of them here,
-// however few flows there are, which takes 10 ms: so many changes take a tenth of a processor, and no more.
+// maxRest bounds the pause after a pass. The kernel walks all the buckets of its table for each, 262,144 of them here,
+// however few flows there are, which takes 10 ms: continuous changes take a tenth of a processor at most.
 const maxRest = 100 * time.Millisecond
 
 // settling is how long new workloads wait for their pass.
 const settling = 5 * time.Second
 
-// take takes over what is in the kernel, and notes whose flows it may concern.
+// take takes the batches that came into force, and marks the addresses whose flows they may concern.
 func (d *Driver) take() {
 	d.mu.Lock()
 	batches, links, arrived := d.applied, d.links, d.absence.take()
-	d.all, d.windows = d.all || d.anew, d.windows || d.anew
-	d.applied, d.links, d.anew = nil, nil, false
+	d.all, d.windows = d.all || d.lapsed, d.windows || d.lapsed
+	d.applied, d.links, d.lapsed = nil, nil, false
 	d.mu.Unlock()
 	d.judging.Lock()
 	defer d.judging.Unlock()
@@ -255,7 +255,7 @@ func (d *Driver) take() {
 	}
 }
 
-// touch notes whose flows are to be judged: at once, but for those of fresh workloads.
+// touch marks the addresses whose flows must be evaluated: at once, except those of fresh workloads.
 func (d *Driver) touch(addrs []netip.Addr, fresh map[netip.Addr]bool) {
 	for _, a := range addrs {
 		d.touched[a] = true
@@ -263,14 +263,14 @@ func (d *Driver) touch(addrs []netip.Addr, fresh map[netip.Addr]bool) {
 	}
 }
 
-// workloadsOf leaves host endpoints out: which interface a flow came by is not known here, and so not whose policy.
+// workloadsOf leaves out host endpoints: the interface by which a flow came is not known here, and so not its endpoint.
 func workloadsOf(all []intent.Endpoint) []intent.Endpoint {
 	return slices.DeleteFunc(slices.Clone(all), func(e intent.Endpoint) bool { return e.ID.Kind == intent.Host })
 }
 
 const protocolTCP = 6
 
-// pass looks at the whole table once, and marks what must be.
+// pass reads the whole table once, and changes the marks that are wrong.
 func (d *Driver) pass() (p Pass) {
 	began := time.Now()
 	defer func() { p.Took = time.Since(began) }()
@@ -279,8 +279,8 @@ func (d *Driver) pass() (p Pass) {
 	if p.Err = d.locate(); p.Err != nil {
 		return p
 	}
-	// Marking waits until all is read, since the kernel's socket can do only one of the two at a time. The map drops
-	// what a table that changes meanwhile shows twice.
+	// Marking waits until all is read, since the kernel's socket can do only one of the two at a time. The map removes
+	// duplicates, which a table that changes meanwhile has.
 	changes := map[conntrack.Tuple]conntrack.Change{}
 	forget := map[conntrack.Tuple]conntrack.Flow{}
 	revoked := false
@@ -312,7 +312,7 @@ func (d *Driver) pass() (p Pass) {
 		if want {
 			mark = kernel.ConntrackRevoked
 		}
-		// What it sent while it was cut, the kernel saw and we dropped: see [conntrack.Change].
+		// While it was revoked, the kernel saw packets that we dropped: see [conntrack.Change].
 		changes[f.Original] = conntrack.Change{Flow: f, Mark: mark, Mask: kernel.ConntrackRevoked, AnyWindow: d.windows || !want}
 	})
 	d.state.IgnoreHosts = false
@@ -330,7 +330,7 @@ func (d *Driver) pass() (p Pass) {
 	return p
 }
 
-// write makes the changes that a look at the table found to be made.
+// write applies the changes that a reading of the table found.
 func (p *Pass) write(table Table, changes map[conntrack.Tuple]conntrack.Change, forget map[conntrack.Tuple]conntrack.Flow) {
 	for c := range maps.Values(changes) {
 		switch {
@@ -346,7 +346,7 @@ func (p *Pass) write(table Table, changes map[conntrack.Tuple]conntrack.Change, 
 	}
 }
 
-// orphaned reports whether a flow was that of a workload that has gone, and is no other's of this host.
+// orphaned reports whether a flow was that of a workload that is gone, and its address is not another's of this host.
 func (d *Driver) orphaned(f conntrack.Flow) bool {
 	gone := false
 	for _, a := range ends(f) {
@@ -358,7 +358,7 @@ func (d *Driver) orphaned(f conntrack.Flow) bool {
 	return gone
 }
 
-// locate finds out which addresses are whose.
+// locate computes the owners of addresses.
 func (d *Driver) locate() error {
 	local, err := d.cfg.Local()
 	if err != nil {
@@ -378,7 +378,7 @@ func (d *Driver) concerns(f conntrack.Flow) bool {
 	return anyEnd(f, d.touched)
 }
 
-// elsewhere is the link of who is neither here nor a workload of this host. Which of its links it is makes no
+// elsewhere is the link of an address that is neither the host's nor a workload's here. Which link of the host it is makes no
 // difference to workloads.
 const elsewhere = "?"
 
@@ -386,7 +386,7 @@ const elsewhere = "?"
 func (d *Driver) denied(f conntrack.Flow) bool {
 	to := f.Reply
 	o := f.Original
-	if f.Master.Src.IsValid() { // it lives by the leave of the flow that announced it
+	if f.Master.Src.IsValid() { // it is allowed as long as the flow that announced it
 		o, to = f.Master, conntrack.Tuple{Src: f.Master.Dst, SrcPort: f.Master.DstPort}
 	}
 	in, fromWorkload := d.link(o.Src)
@@ -402,7 +402,7 @@ func (d *Driver) denied(f conntrack.Flow) bool {
 	return !d.state.Judge(p).Allowed
 }
 
-// link is the interface behind which an address is; empty: it is the host's own.
+// link returns the interface behind which an address is; empty: the host's own address.
 func (d *Driver) link(a netip.Addr) (name string, workload bool) {
 	if l, ok := d.addrs[a]; ok {
 		return l, true
@@ -413,7 +413,7 @@ func (d *Driver) link(a netip.Addr) (name string, workload bool) {
 	return elsewhere, false
 }
 
-// dhcp is what every host answers; see the stage of services in package nft.
+// dhcp is what every host serves; see the stage of services in package nft.
 func dhcp(t conntrack.Tuple) bool {
 	return t.Proto == 17 && (t.SrcPort == 68 && t.DstPort == 67 || t.SrcPort == 546 && t.DstPort == 547)
 }

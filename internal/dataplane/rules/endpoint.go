@@ -4,8 +4,8 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Endpoint is the chain through which a workload receives (Ingress) or sends (Egress). A closed one is not asked for:
-// the backend drops all of its packets without a chain.
+// Endpoint returns the chain through which a workload receives (Ingress) or sends (Egress). Do not call it for a closed
+// endpoint: the backend drops all of its packets without a chain.
 func Endpoint(e intent.Endpoint, dir intent.Direction) Chain {
 	name := e.Label
 	if name == "" {
@@ -20,7 +20,7 @@ func Endpoint(e intent.Endpoint, dir intent.Direction) Chain {
 	for _, t := range e.Policies().Normal {
 		rs := tier(e.ID, t, dir)
 		if len(rs) > 0 && len(c.Rules) > 1 {
-			c.Rules = append(c.Rules, Rule{Action: Next}) // what an earlier tier passed, this one takes up
+			c.Rules = append(c.Rules, Rule{Action: Next}) // a packet that an earlier tier passed is asked about in this one
 		}
 		c.Rules = append(c.Rules, rs...)
 	}
@@ -29,7 +29,7 @@ func Endpoint(e intent.Endpoint, dir intent.Direction) Chain {
 	return c
 }
 
-// tier asks the policies of a tier in order, until one allows or passes. A tier without policies says nothing.
+// tier asks the policies of a tier in order, until one allows, denies or passes. A tier without policies decides nothing.
 func tier(of intent.EndpointID, t intent.Tier, dir intent.Direction) []Rule {
 	ids := t.Ingress
 	if dir == intent.Egress {
@@ -55,12 +55,12 @@ func tier(of intent.EndpointID, t intent.Tier, dir intent.Direction) []Rule {
 	return rs
 }
 
-// end is a denial of an endpoint's that no rule of a policy decided.
+// end is the decision of an endpoint to deny by no rule of a policy.
 func end(of intent.EndpointID, dir intent.Direction, reason string) intent.Decision {
 	return intent.Decision{Reason: reason, Endpoint: of, Rule: intent.RuleID{Direction: dir, Index: intent.NoRule}}
 }
 
-// Spoofable is the chain that lets a workload send from addresses that are not its own. It has no rules if there
+// Spoofable returns the chain of the prefixes that a workload may send from other than its own addresses. It has no rules if there
 // are none.
 func Spoofable(e intent.Endpoint) Chain {
 	c := Chain{Name: SpoofChain(e.ID), Comment: shorten(e.Label, " may send from")}

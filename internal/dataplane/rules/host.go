@@ -4,7 +4,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Stage is one at which a host endpoint is asked (docs/design/stages.md).
+// Stage is one at which the policy of a host endpoint is asked (docs/design/stages.md).
 type Stage uint8
 
 // Stages.
@@ -15,25 +15,25 @@ const (
 	Untracked                // before conntrack
 )
 
-// String is how chains of the stage are named.
+// String is the prefix in the names of the stage's chains.
 func (s Stage) String() string { return [...]string{"", "fwd-", "pre-", "raw-"}[s&3] }
 
-// early stages decide only by their rules: neither the end of a tier nor that of the chain drops.
+// early stages decide by rules only: neither the end of a tier nor that of the chain drops.
 func (s Stage) early() bool { return s >= PreDNAT }
 
-// Tiers of a host endpoint at a stage.
+// Tiers returns the tiers of a host endpoint at a stage.
 func (s Stage) Tiers(e intent.Endpoint) []intent.Tier {
 	g := e.Policies()
 	return [...][]intent.Tier{g.Normal, g.Forward, g.PreDNAT, g.Untracked}[s&3]
 }
 
-// HostChain is the name of the chain of a host endpoint at a stage.
+// HostChain returns the name of the chain of a host endpoint at a stage.
 func HostChain(id intent.EndpointID, s Stage, dir intent.Direction) string {
 	return Name("hep-"+s.String()+inOut(dir)+"-", id.Name, id.String())
 }
 
-// HostEndpoint is the chain that a host endpoint is asked by at a stage. One that is closed drops what is to or from the
-// host or goes through it, and says nothing at the early stages. A chain without rules is not wanted.
+// HostEndpoint returns the chain of a host endpoint at a stage. That of a closed endpoint drops what is to or from the
+// host or goes through it, and decides nothing at the early stages. A chain without rules is not needed.
 func HostEndpoint(e intent.Endpoint, s Stage, dir intent.Direction) Chain {
 	c := Chain{Name: HostChain(e.ID, s, dir), Comment: shorten("host endpoint "+e.ID.Name, " "+direction(dir))}
 	if e.Closed != "" {
@@ -69,7 +69,7 @@ func HostEndpoint(e intent.Endpoint, s Stage, dir intent.Direction) Chain {
 	return c
 }
 
-// profiles asks them in order; what none decides goes on.
+// profiles asks the profiles in order; a packet that none decides about goes on.
 func profiles(e intent.Endpoint, dir intent.Direction) []Rule {
 	var rs []Rule
 	for _, id := range e.Policies().Profiles {

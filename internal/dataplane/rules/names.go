@@ -10,32 +10,32 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// MaxComment is the longest comment, and log prefix, that a kernel keeps.
+// MaxComment is the longest comment, or log prefix, that a kernel keeps, in bytes.
 const MaxComment = 127
 
-// PolicyChain is the name of the chain of a policy or profile in one direction.
+// PolicyChain returns the name of the chain of a policy or profile in one direction.
 func PolicyChain(id intent.PolicyID, dir intent.Direction) string {
 	return Name("pol-"+inOut(dir)+"-", policyName(id), id.String())
 }
 
-// SilentChain is the name of the chain of a policy for stages at which it cannot reject.
+// SilentChain returns the name of the chain of a policy for stages at which it cannot reject.
 func SilentChain(id intent.PolicyID, dir intent.Direction) string {
 	return Name("mute-"+inOut(dir)+"-", policyName(id), id.String())
 }
 
-// EndpointChain is the name of the chain through which an endpoint receives or sends.
+// EndpointChain returns the name of the chain through which an endpoint receives or sends.
 func EndpointChain(id intent.EndpointID, dir intent.Direction) string {
 	return Name("ep-"+inOut(dir)+"-", id.Name, id.String())
 }
 
-// SpoofChain is the name of the chain of addresses that an endpoint may send from besides its own.
+// SpoofChain returns the name of the chain of prefixes that an endpoint may send from other than its own addresses.
 func SpoofChain(id intent.EndpointID) string { return Name("ep-src-", id.Name, id.String()) }
 
-// readable is how much of a name for people goes into the name of a chain or set.
+// readable is how many bytes of a readable name go into the name of a chain or set.
 const readable = 28
 
-// Hash gives the bytes of a name that tell it apart from others: 128 bits, since users choose what is hashed, and could find
-// two policies with one short hash by trying. It is a variable for tests of what becomes of two owners of one name.
+// Hash returns the bytes of a name that distinguish it: 128 bits, since users choose what is hashed, and could find
+// two policies with one short hash by trying. It is a variable so that tests can make two owners of one name.
 var Hash = func(id string) []byte {
 	sum := sha256.Sum256([]byte(id))
 	return sum[:16]
@@ -43,8 +43,8 @@ var Hash = func(id string) []byte {
 
 var alphabet = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// Name makes a name that the kernel and its tools accept: prefix, what can be read of text, and the hash of id, which alone
-// tells two names apart. The end of a long text says more than its start.
+// Name returns a name that the kernel and its tools accept: prefix, the readable part of text, and the hash of id, which alone
+// distinguishes names. The end of a long text says more than its start.
 func Name(prefix, text, id string) string {
 	text = strings.Map(func(r rune) rune {
 		switch {
@@ -59,7 +59,7 @@ func Name(prefix, text, id string) string {
 	return prefix + text + "-" + alphabet.EncodeToString(Hash(id))
 }
 
-// RuleComment names a rule for people: "prod/np-web ingress[2]".
+// RuleComment returns the comment of a rule: "prod/np-web ingress[2]".
 func RuleComment(id intent.RuleID) string {
 	return shorten(policyName(id.Policy), fmt.Sprintf(" %s[%d]", direction(id.Direction), id.Index))
 }
@@ -67,7 +67,7 @@ func RuleComment(id intent.RuleID) string {
 // profileKind is the kind of policies that are profiles.
 const profileKind = "Profile"
 
-// policyName is namespace/name, or name. Of a profile the kind is said too, since a policy may have the same name.
+// policyName is namespace/name, or name; of a profile with its kind, since a policy may have the same name.
 func policyName(id intent.PolicyID) string {
 	switch {
 	case id.Namespace != "":
@@ -87,14 +87,14 @@ func inOut(d intent.Direction) string {
 	return "out"
 }
 
-// Shorten makes a comment that the kernel takes.
+// Shorten returns text as a comment that the kernel accepts, of at most MaxComment bytes.
 func Shorten(text string) string { return shorten(text, "") }
 
 // shorten joins text and tail within MaxComment bytes.
 func shorten(text, tail string) string { return Fit(text, MaxComment-len(tail)) + tail }
 
-// Fit makes a text that tools take of at most so many bytes. What is too much is cut from the middle, because names that
-// differ mostly do so at an end. Quotes and control bytes would end the text in the grammars of nft and iptables.
+// Fit returns text cut to at most room bytes, as tools accept it. It is cut in the middle, because names that
+// differ mostly do so at an end. Quotes and control bytes are replaced: they would end the text in the grammars of nft and iptables.
 func Fit(text string, room int) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r == '"' || r == '\\' || r == 0x7f || r == utf8.RuneError {

@@ -9,7 +9,7 @@ import (
 	"github.com/twillnet/twill/internal/intent/match"
 )
 
-// Policy is the chain of a policy in one direction.
+// Policy returns the chain of a policy in one direction.
 func Policy(p intent.Policy, dir intent.Direction) Chain {
 	c := Chain{Name: PolicyChain(p.ID, dir), Comment: shorten(policyName(p.ID), " "+direction(dir))}
 	if p.Closed != "" {
@@ -24,7 +24,7 @@ func Policy(p intent.Policy, dir intent.Direction) Chain {
 	c.Generation = generation(list)
 	for i, r := range list {
 		if r.Action == intent.Pass && p.ID.Kind == profileKind {
-			continue // there is no tier after profiles; a chain that returned would skip the rules after this one
+			continue // no tier follows profiles; a chain that returned would skip the rules after this one
 		}
 		id := intent.RuleID{Policy: p.ID, Direction: dir, Index: i}
 		comment := RuleComment(id)
@@ -33,7 +33,7 @@ func Policy(p intent.Policy, dir intent.Direction) Chain {
 		case intent.Log:
 			by.Reason = intent.ReasonLogged
 		case intent.Pass:
-			by = intent.Decision{} // it decides nothing
+			by = intent.Decision{} // a log decides nothing
 		}
 		for _, a := range answers(r) {
 			for _, terms := range match.Lower(a.Rule) {
@@ -44,13 +44,13 @@ func Policy(p intent.Policy, dir intent.Direction) Chain {
 	return c
 }
 
-// answer is a rule for some protocols, and what it does.
+// answer is a rule for some protocols, with its action.
 type answer struct {
 	intent.Rule
 	action Action
 }
 
-// answers are the rules that stand for one. One that rejects is two, of which the first takes what is TCP.
+// answers returns the rules that render one rule. A rule that rejects is two, of which the first matches TCP.
 func answers(r intent.Rule) []answer {
 	if !r.Rejects() {
 		return []answer{{r, policyAction(r.Action)}}
@@ -62,11 +62,11 @@ func answers(r intent.Rule) []answer {
 	if r.Protocol != 0 || r.NotProtocol == tcp || r.ICMP != nil {
 		return []answer{others}
 	}
-	r.Protocol, r.NotProtocol, r.NotICMP = tcp, 0, nil // as TCP is neither
+	r.Protocol, r.NotProtocol, r.NotICMP = tcp, 0, nil // conditions that TCP cannot meet
 	return []answer{{r, Reset}, others}
 }
 
-// Rejects reports whether a rule of a policy rejects in a direction.
+// Rejects reports whether a policy has a rule that rejects in a direction.
 func Rejects(p intent.Policy, dir intent.Direction) bool {
 	list := p.Ingress
 	if dir == intent.Egress {
@@ -75,15 +75,15 @@ func Rejects(p intent.Policy, dir intent.Direction) bool {
 	return p.Closed == "" && slices.ContainsFunc(list, intent.Rule.Rejects)
 }
 
-// Silent is a policy's chain for a stage that cannot tell the sender: what would be rejected is dropped. Its name is another
-// one, since the same policy may be asked at other stages.
+// Silent returns a policy's chain for a stage at which nothing can be rejected: what would be rejected is dropped. It has a name of
+// its own, since the same policy may be asked at other stages.
 func Silent(p intent.Policy, dir intent.Direction) Chain {
 	c := Mute(Policy(p, dir))
 	c.Name = SilentChain(p.ID, dir)
 	return c
 }
 
-// Mute makes of what rejects what drops.
+// Mute replaces actions that reject by Deny.
 func Mute(c Chain) Chain {
 	for i := range c.Rules {
 		if a := c.Rules[i].Action; a == Reset || a == Reject {
@@ -93,7 +93,7 @@ func Mute(c Chain) Chain {
 	return c
 }
 
-// generation stands for what rules say.
+// generation is a hash of rules.
 func generation(list []intent.Rule) uint16 {
 	h := fnv.New32a()
 	for _, r := range list {

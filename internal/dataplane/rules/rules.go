@@ -4,13 +4,13 @@
 // Out: [Chain]: one for each policy and direction, and for each workload one that it receives through and one that it
 // sends through. A rule is a conjunction of primitive terms, each with at most one set, and one action.
 //
-// How a packet walks: the chain of an endpoint calls those of its policies, tier by tier. A policy's chain answers by
-// leaving a mark and returning ([Allow], [Pass]) or by ending the packet's way ([Deny]). The endpoint's chain asks for
-// the marks with the terms [Allowed] and [Passed], and leaves with [Return] when the packet may go on. It never ends
-// without an answer: its last rule denies.
+// The walk of a packet: the chain of an endpoint calls those of its policies, tier by tier. A policy's chain answers by
+// setting a mark and returning ([Allow], [Pass]) or by dropping the packet ([Deny]). The endpoint's chain tests
+// the marks with the terms [Allowed] and [Passed], and leaves with [Return] when the packet may go on. It always
+// decides: its last rule denies.
 //
-// Splitting a rule into families, into kinds of kernel sets or into short port lists is the backend's: only it knows
-// what it lacks. [Rule.ForFamily] gives it the rule as one family sees it.
+// The backend splits a rule by families, kinds of kernel sets or short port lists: only it knows
+// what it lacks. [Rule.ForFamily] gives it the rule for one family.
 package rules
 
 import (
@@ -20,12 +20,12 @@ import (
 	"github.com/twillnet/twill/internal/intent/match"
 )
 
-// Chain is a list of rules; the first that ends the packet's way, or returns, decides.
+// Chain is a list of rules; the first that drops the packet, or returns, decides.
 type Chain struct {
-	Name    string // a function of what the chain is for, never of history
+	Name    string // a function of what the chain is for alone
 	Comment string
 	Rules   []Rule
-	// Generation stands for what the rules of a policy say: a change of them changes it.
+	// Generation is a hash of the rules of a policy: a change of them changes it.
 	Generation uint16
 }
 
@@ -34,32 +34,32 @@ type Rule struct {
 	Terms   []Term
 	Action  Action
 	Target  string // of Jump: the name of a chain
-	Comment string // leads people to the policy; at most MaxComment bytes
-	// By is what decides where this rule allows or denies, for those who report or count it; without Reason: nobody does.
+	Comment string // names the policy for people; at most MaxComment bytes
+	// By is the decision of this rule where it allows or denies, for reports and counts; without Reason: it decides nothing.
 	By intent.Decision
 }
 
-// Action is what a rule does.
+// Action is the action of a rule.
 type Action uint8
 
 // Actions. The zero value denies.
 const (
 	Deny           Action = iota // drop the packet
-	Allow                        // leave the mark that Allowed asks for, and return
-	Pass                         // leave the mark that Passed asks for, and return
+	Allow                        // set the mark of Allowed, and return
+	Pass                         // set the mark of Passed, and return
 	Log                          // report the packet; go on
 	Jump                         // call the chain Target, and go on after it
 	Begin                        // clear both marks; go on
-	Next                         // clear the mark that Passed asks for; go on
-	Return                       // leave the endpoint's chain: what called it lets the packet go on
-	Accept                       // the packet has passed this stage of the host
-	AllowUntracked               // Allow of the untracked stage: no connection is made of the packet, and later stages know
+	Next                         // clear the mark of Passed; go on
+	Return                       // leave the endpoint's chain: the packet goes on
+	Accept                       // the packet passes this stage of the host
+	AllowUntracked               // Allow of the untracked stage: conntrack makes no entry for the packet, and later stages see that
 	AllowEarly                   // Allow before DNAT: later inbound stages of host endpoints are not asked
 	Reset                        // drop the packet, and reset the TCP connection; only rules for TCP have it
-	Reject                       // drop the packet, and tell the sender by ICMP that it is prohibited
+	Reject                       // drop the packet, and answer with ICMP: administratively prohibited
 )
 
-// What a rule matches is package match's: a term of a packet, and what a policy left on it.
+// Terms are those of package match, and those for the marks that a policy's chain sets.
 type (
 	Term = match.Term
 	Kind = match.Kind
@@ -93,7 +93,7 @@ const (
 	icmpv6 = 58
 )
 
-// ByFamily reports whether the rule means different things for IPv4 and IPv6.
+// ByFamily reports whether the rule must be rendered for IPv4 and IPv6 separately.
 func (r Rule) ByFamily() bool {
 	for _, t := range r.Terms {
 		switch t.Kind {
@@ -108,8 +108,8 @@ func (r Rule) ByFamily() bool {
 	return false
 }
 
-// ForFamily is the rule as packets of one family meet it: the term that asks for the family is left out, as are prefixes of
-// the other family. It is false if no packet of the family can match, which is so if a term for prefixes, negated or not, has
+// ForFamily returns the rule for packets of one family: without terms for the family, and without prefixes of
+// the other one. It returns false if no packet of the family can match, which is so if a term for prefixes, negated or not, has
 // none of the family.
 func (r Rule) ForFamily(f intent.Family) (Rule, bool) {
 	terms := make([]Term, 0, len(r.Terms))
@@ -125,7 +125,7 @@ func (r Rule) ForFamily(f intent.Family) (Rule, bool) {
 				return Rule{}, false
 			}
 		case Nets:
-			// Negated, too: who says which IPv4 addresses are not meant has not said that all of IPv6 is (decision 016).
+			// Negated, too: a rule that excludes IPv4 prefixes is a rule for IPv4, and matches no IPv6 (decision 016).
 			if t.Nets = ofFamily(t.Nets, f); len(t.Nets) == 0 {
 				return Rule{}, false
 			}
@@ -146,7 +146,7 @@ func ofFamily(nets []netip.Prefix, f intent.Family) []netip.Prefix {
 	return out
 }
 
-// Sets are the sets that a policy's rules refer to, each once.
+// Sets returns the sets that a policy's rules refer to, each once.
 func Sets(p intent.Policy) []intent.SetID {
 	var ids []intent.SetID
 	seen := map[intent.SetID]bool{}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// String is the action in one word.
+// String is the name of the action.
 func (a Action) String() string {
 	names := [...]string{"deny", "allow", "pass", "log", "jump", "begin", "next", "return", "accept", "allow-untracked", "allow-early", "reset", "reject"}
 	if int(a) < len(names) {
@@ -14,7 +14,7 @@ func (a Action) String() string {
 	return fmt.Sprintf("action%d", uint8(a))
 }
 
-// String is the chain as tests and people read it.
+// String is the chain as text, for tests and people.
 func (c Chain) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", c.Name, c.Comment)

@@ -12,23 +12,23 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Dataplane is a reconciler of what is desired that has no kernel: it keeps chains, members of sets and interfaces in memory, carries out
-// changes in the order in which a backend without transactions must, and refuses whatever would dangle. [Dataplane.Judge] says what it
-// does to a packet. One goroutine may use it. Make it with NewDataplane.
+// Dataplane is a reconciler of desired state without a kernel: it keeps chains, members of sets and interfaces in memory, applies
+// changes in the order that a backend without transactions needs, and returns an error if something would refer to a missing object. [Dataplane.Judge]
+// evaluates a packet. One goroutine may use it. Make it with NewDataplane.
 type Dataplane struct {
-	// Takes says whether the backend takes what is for an intent; nil: all.
+	// Takes returns an error if the backend refuses what is for an intent; nil: it accepts everything.
 	Takes func(intent.Key) error
 
 	state   *desired.State
 	members map[intent.SetID]map[intent.Member]bool
 	pending todo
 
-	sets   map[intent.SetID]desired.Set // that are there
+	sets   map[intent.SetID]desired.Set // sets that were made
 	chains map[string]desired.Chain
 	links  map[string]desired.Link
 }
 
-// todo is what of the changes has not been carried out.
+// todo is the part of the changes that is not applied yet.
 type todo struct {
 	sets   map[intent.SetID]desired.Set
 	chains map[string]desired.Chain
@@ -57,7 +57,7 @@ func newTodo() todo {
 	return todo{map[intent.SetID]desired.Set{}, map[string]desired.Chain{}, map[string]bool{}, map[string]desired.Link{}}
 }
 
-// NewDataplane returns a Dataplane in which nothing is.
+// NewDataplane returns an empty Dataplane.
 func NewDataplane(cfg desired.Config) *Dataplane {
 	return &Dataplane{
 		state: desired.New(cfg), members: map[intent.SetID]map[intent.Member]bool{}, pending: newTodo(),
@@ -65,7 +65,7 @@ func NewDataplane(cfg desired.Config) *Dataplane {
 	}
 }
 
-// Merge takes note of a batch.
+// Merge merges a batch into the desired state.
 func (d *Dataplane) Merge(b intent.Batch) {
 	for _, s := range b.IPSets {
 		d.members[s.ID] = map[intent.Member]bool{}
@@ -91,17 +91,17 @@ func (d *Dataplane) Merge(b intent.Batch) {
 	d.state.Merge(b)
 }
 
-// Links takes note of the addresses of interfaces.
+// Links takes the addresses of interfaces.
 func (d *Dataplane) Links(changes []desired.Addrs) { d.state.Links(changes) }
 
-// Resync gives what was not taken another chance.
+// Resync has what was refused tried again.
 func (d *Dataplane) Resync(context.Context) error {
 	d.state.Retry()
 	return nil
 }
 
-// Apply carries out all that is pending; what is not taken is left out. The error is of something that was to dangle, which is a fault of who
-// decides.
+// Apply applies all that is pending, except what is refused. An error means that an object would have referred to a missing one, which is a fault of
+// package desired.
 func (d *Dataplane) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (d *Dataplane) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	return d.state.Outcomes(), nil
 }
 
-// owners are the intents that something pending is for.
+// owners returns the intents that something pending is for.
 func (d *Dataplane) owners() map[intent.Key]bool {
 	out := map[intent.Key]bool{}
 	if d.Takes == nil {
@@ -138,7 +138,7 @@ func (d *Dataplane) owners() map[intent.Key]bool {
 	return out
 }
 
-// carryOut makes sets, then chains, then what leads to them, and takes away in the reverse order. Before the source is in sync, only what may be
+// carryOut makes sets, then chains, then what leads to them, and deletes in the reverse order. Before the source is in sync, it makes only what may be
 // made then.
 func (d *Dataplane) carryOut() error {
 	t := d.pending
@@ -190,7 +190,7 @@ func (d *Dataplane) carryOut() error {
 	return errors.Join(append(errs, d.dangling())...)
 }
 
-// dangling finds what refers to something that is not there.
+// dangling returns an error if an object refers to a missing one.
 func (d *Dataplane) dangling() error {
 	var errs []error
 	for _, c := range d.chains {
@@ -249,22 +249,22 @@ func (d *Dataplane) checkLink(l desired.Link) error {
 	return errors.Join(errs...)
 }
 
-// Chain is a chain that is there.
+// Chain returns a chain that was made.
 func (d *Dataplane) Chain(name string) (desired.Chain, bool) {
 	c, there := d.chains[name]
 	return c, there
 }
 
-// HasSet reports whether a set is there.
+// HasSet reports whether a set was made.
 func (d *Dataplane) HasSet(id intent.SetID) bool {
 	_, there := d.sets[id]
 	return there
 }
 
-// Link is what an interface leads to; the zero value: nothing.
+// Link returns what an interface leads to; the zero value: nothing.
 func (d *Dataplane) Link(name string) desired.Link { return d.links[name] }
 
-// Same says where two dataplanes differ; nil: nowhere.
+// Same returns an error that names where two dataplanes differ; nil: nowhere.
 func (d *Dataplane) Same(o *Dataplane) error {
 	for name := range keys(d.chains, o.chains) {
 		if a, b := fmt.Sprintf("%+v", plain(d.chains[name])), fmt.Sprintf("%+v", plain(o.chains[name])); a != b {
@@ -284,8 +284,8 @@ func (d *Dataplane) Same(o *Dataplane) error {
 	return nil
 }
 
-// plain is a chain whose text says where it is called, and not at which address that is written. Why an endpoint is closed may be said in several
-// ways: of what it lacks, each is a reason.
+// plain returns a chain for comparison, its hook by value. The reason for which an endpoint is closed is left out: if it lacks several
+// things, any of them may be given.
 func plain(c desired.Chain) any {
 	c.Rules = slices.Clone(c.Rules)
 	for i, r := range c.Rules {

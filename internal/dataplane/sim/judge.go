@@ -11,7 +11,7 @@ import (
 	"github.com/twillnet/twill/internal/intent/match"
 )
 
-// Packet is one that passes the node.
+// Packet is a packet at the node.
 type Packet struct {
 	In, Out            string // interfaces; empty: from or to a process of the host
 	Src, Dst           netip.Addr
@@ -19,21 +19,21 @@ type Packet struct {
 	SrcPort, DstPort   uint16
 	ICMPType, ICMPCode uint8
 
-	Established, Invalid, Revoked bool // what conntrack, and revocation, say
+	Established, Invalid, Revoked bool // state of conntrack, and whether the flow is revoked
 	Spoofed                       bool // its source is not routed to In
 	OwnSource                     bool // its source is an address of the host, though it came by In
 }
 
-// Fate is what became of a packet.
-type Fate struct {
+// Verdict is the result for a packet.
+type Verdict struct {
 	Allowed  bool
-	Rejected bool            // the sender is told
-	Reset    bool            // and that by a reset of TCP
-	By       intent.Decision // what dropped it
+	Rejected bool            // the sender gets an answer
+	Reset    bool            // which is a TCP reset
+	By       intent.Decision // the decision that dropped it
 }
 
-// Judge walks a packet through the stages.
-func (d *Dataplane) Judge(p Packet) Fate {
+// Judge evaluates a packet at all stages.
+func (d *Dataplane) Judge(p Packet) Verdict {
 	points := []desired.Point{desired.Prerouting, desired.Forward, desired.Postrouting}
 	switch {
 	case p.In == "":
@@ -46,14 +46,14 @@ func (d *Dataplane) Judge(p Packet) Fate {
 		for _, stage := range d.stages(at) {
 			w.passed = false
 			if w.chain(stage) == dropped {
-				return Fate{Rejected: w.rejected, Reset: w.reset, By: w.by}
+				return Verdict{Rejected: w.rejected, Reset: w.reset, By: w.by}
 			}
 		}
 	}
-	return Fate{Allowed: true}
+	return Verdict{Allowed: true}
 }
 
-// stages are those of a point that decide, in their order.
+// stages returns the stages of a hook that decide, in their order.
 func (d *Dataplane) stages(at desired.Point) []desired.Chain {
 	var out []desired.Chain
 	for _, c := range d.chains {
@@ -70,21 +70,21 @@ func (d *Dataplane) stages(at desired.Point) []desired.Chain {
 	return out
 }
 
-// end is how a chain ends for a packet.
+// end is the result of a chain for a packet.
 type end uint8
 
 const (
-	fell    end = iota // no rule ended it
-	passing            // the packet has passed the stage
+	undecided end = iota // no rule ended it
+	passing              // the packet passed the stage
 	dropped
 )
 
-// walk is a packet on its way.
+// walk is the evaluation of one packet.
 type walk struct {
 	*Dataplane
 	Packet
 	passed           bool // to the next tier
-	early, untracked bool // allowed by an early stage
+	early, untracked bool // allowed at an early stage
 	rejected, reset  bool
 	by               intent.Decision
 }
@@ -98,14 +98,14 @@ func (w *walk) chain(c desired.Chain) end {
 		if !applies || !w.terms(of.Terms) {
 			continue
 		}
-		if e := w.act(r); e != fell {
+		if e := w.act(r); e != undecided {
 			return e
 		}
 	}
-	return fell
+	return undecided
 }
 
-// act does what a rule says; that it fell: the next rule is asked.
+// act applies the action of a rule; undecided: the next rule is asked.
 func (w *walk) act(r rules.Rule) end {
 	switch r.Action {
 	case rules.Allow, rules.Accept:
@@ -117,19 +117,19 @@ func (w *walk) act(r rules.Rule) end {
 		w.early = true
 		return passing
 	case rules.Pass:
-		// It returns from the policy's chain, and the rules after it are not asked.
+		// A pass returns from the policy's chain; the rules after it are not asked.
 		w.passed = true
 		return returned
 	case rules.Log:
-		return fell
+		return undecided
 	case rules.Jump:
 		if e := w.chain(w.chains[r.Target]); e != returned {
 			return e
 		}
-		return fell
+		return undecided
 	case rules.Begin, rules.Next:
 		w.passed = false
-		return fell
+		return undecided
 	case rules.Reset, rules.Reject:
 		w.rejected, w.reset = true, r.Action == rules.Reset
 	}
@@ -137,7 +137,7 @@ func (w *walk) act(r rules.Rule) end {
 	return dropped
 }
 
-// returned ends a chain, and not what called it.
+// returned ends a chain, but not its caller.
 const returned end = dropped + 1
 
 func (w *walk) guards(c desired.Chain) end {
@@ -163,15 +163,15 @@ func (w *walk) guards(c desired.Chain) end {
 				return w.last(c, w.chain(w.chains[to]))
 			}
 		case desired.Return:
-			return w.last(c, fell)
+			return w.last(c, undecided)
 		}
 	}
-	return w.last(c, fell)
+	return w.last(c, undecided)
 }
 
-// last is how a chain ends that nothing is asked in any more.
+// last is the result of a chain of which no rule is left to ask.
 func (w *walk) last(c desired.Chain, e end) end {
-	if (e == fell || e == returned) && c.Hook != nil && c.Hook.Closed {
+	if (e == undecided || e == returned) && c.Hook != nil && c.Hook.Closed {
 		return dropped
 	}
 	return e
@@ -191,7 +191,7 @@ func (w *walk) link(s rules.Side) string {
 	return w.In
 }
 
-// holds reports whether a condition is so, its negation apart.
+// holds reports whether a condition matches, not counting its negation.
 func (w *walk) holds(c desired.Cond) bool {
 	link := w.link(c.Side)
 	switch c.Kind {
@@ -237,7 +237,7 @@ func (w *walk) terms(ts []rules.Term) bool {
 	return true
 }
 
-// Has looks for each prefix that an address may be in.
+// Has looks up each prefix that may contain an address.
 func (d *Dataplane) Has(id intent.SetID, a netip.Addr) bool {
 	is := d.members[id]
 	for bits := a.BitLen(); bits >= 0; bits-- {

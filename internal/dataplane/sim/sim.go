@@ -4,10 +4,10 @@
 // Out: what a node would have in force, and an error for whatever a driver without transactions could not do: a batch
 // that refers to something it has not made yet, or removes what is still in use.
 //
-// A batch is carried out in the order of its fields, Removed last and reversed. [Node.Fail] makes one intent fail, as
+// A batch is applied in the order of its fields, Removed last and reversed. [Node.Fail] makes one intent fail, as
 // a kernel may.
 //
-// A [Dataplane] is what package desired says of the same batches, carried out in memory, and judges packets by it.
+// A [Dataplane] applies the desired state of the same batches in memory, and evaluates packets by it.
 package sim
 
 import (
@@ -23,7 +23,7 @@ import (
 // Node is a simulated node. One goroutine may use it. Make it with New.
 type Node struct {
 	State
-	InSync bool // a batch said so
+	InSync bool // a batch with InSync was applied
 
 	queue   []intent.Batch
 	failing map[intent.Key]error
@@ -47,7 +47,7 @@ type Set struct {
 	Members map[intent.Member]bool
 }
 
-// New returns a node on which nothing is in force.
+// New returns an empty node.
 func New() *Node {
 	return &Node{
 		State: State{
@@ -58,7 +58,7 @@ func New() *Node {
 	}
 }
 
-// Fail makes an intent fail with err from now on; nil heals it.
+// Fail makes an intent fail with err from now on; nil ends that.
 func (n *Node) Fail(key intent.Key, err error) {
 	if err == nil {
 		delete(n.failing, key)
@@ -67,14 +67,14 @@ func (n *Node) Fail(key intent.Key, err error) {
 	n.failing[key] = err
 }
 
-// Refused tells what batches got wrong so far: nil, if calc did its work.
+// Refused returns the errors in batches so far; nil: calc made none.
 func (n *Node) Refused() error { return errors.Join(n.refused...) }
 
-// Merge takes note of a batch.
+// Merge queues a batch.
 func (n *Node) Merge(b intent.Batch) { n.queue = append(n.queue, b) }
 
-// Apply carries out what was merged. While an intent fails, all that was merged with it and after it waits, so that
-// order holds; its outcome says so.
+// Apply applies what was merged. While an intent fails, everything that was merged with it and after it waits, so that
+// the order holds; its outcome has the error.
 func (n *Node) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (n *Node) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	return out, nil
 }
 
-// keysOf names the intents that a batch changes.
+// keysOf returns the intents that a batch changes.
 func keysOf(b intent.Batch) []intent.Key {
 	var keys []intent.Key
 	add := func(k intent.Key) { keys = append(keys, k) }
@@ -198,7 +198,7 @@ func (n *Node) addMembers(d intent.MemberDelta) {
 	}
 }
 
-// remove takes an intent away, and refuses if it is still asked for.
+// remove removes an intent, or returns an error if another still refers to it.
 func (n *Node) remove(k intent.Key) {
 	there := false
 	switch id := k.(type) {

@@ -9,20 +9,20 @@ import (
 
 var errNotReadBack = errors.New("it cannot be read back from the kernel")
 
-// gate knows which endpoints' policy is in force.
+// gate tracks the endpoints whose policy is in force.
 type gate struct {
 	open  bool                         // there is no policy driver to wait for
 	ready bool                         // a complete policy transaction was applied
 	sync  bool                         // the source is in sync, so that the next transaction is complete
-	links map[intent.EndpointID]string // the interface of each endpoint that waits, since its present policy is not in force
-	count map[string]int               // how many wait, by interface
+	links map[intent.EndpointID]string // the interface of each endpoint that waits because its present policy is not in force
+	count map[string]int               // number of waiting endpoints by interface
 }
 
 func newGate(open bool) gate {
 	return gate{open: open, ready: open, links: map[intent.EndpointID]string{}, count: map[string]int{}}
 }
 
-// held says that nothing may begin to flow through the interface.
+// held reports whether no new path through the interface may be opened.
 func (g *gate) held(link string) bool { return g.count[link] > 0 }
 
 func (g *gate) merge(b intent.Batch) {
@@ -42,7 +42,7 @@ func (g *gate) merge(b intent.Batch) {
 	}
 }
 
-// settle says that the endpoint waits no longer.
+// settle ends the waiting of an endpoint.
 func (g *gate) settle(id intent.EndpointID) {
 	link, waits := g.links[id]
 	if !waits {
@@ -54,9 +54,9 @@ func (g *gate) settle(id intent.EndpointID) {
 	}
 }
 
-// secure says that the policy driver applied everything but what is bad. It returns the endpoints that wait no longer,
-// and whether anything opened. Before the source is in sync nothing does: the kernel has what an earlier agent left, and of an endpoint
-// that is new, nothing.
+// secure notes that the policy driver applied everything except bad. It returns the endpoints that wait no longer,
+// and whether anything opened. Before the source is in sync nothing does: the kernel has what an earlier agent left, and nothing of a
+// new endpoint.
 func (g *gate) secure(bad map[intent.Key]bool) (settled []intent.Outcome, opened bool) {
 	if !g.sync {
 		return nil, false
@@ -72,8 +72,8 @@ func (g *gate) secure(bad map[intent.Key]bool) (settled []intent.Outcome, opened
 	return settled, opened
 }
 
-// blame is the outcome of all endpoints that wait, when the policy driver failed as a whole.
-func (g *gate) blame(err error) []intent.Outcome {
+// failAll returns an outcome with err for all endpoints that wait, when the policy driver failed as a whole.
+func (g *gate) failAll(err error) []intent.Outcome {
 	var out []intent.Outcome
 	for id := range g.links {
 		out = append(out, intent.Outcome{Key: id, Err: fmt.Errorf("policy: %w", err)})

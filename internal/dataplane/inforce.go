@@ -7,29 +7,29 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Follower acts on the policy that is in force, and on no other: what is merged may never come into force, or much later.
+// Follower acts on the policy that is in force, and on no other: what is merged may come into force never, or much later.
 type Follower interface {
-	// InForce says, from the loop's goroutine, what the policy driver has brought into the kernel since the last call:
-	// the present state of whatever changed, without routes and peers. What failed alone is in it, too, and closed in the
-	// kernel. Anew: policy was not in force for a while, because a try had failed, or somebody had changed or removed
-	// what is ours. So anything may have passed, and all that is there is to be looked at.
-	InForce(changed intent.Batch, anew bool)
+	// InForce passes, from the loop's goroutine, what the policy driver has brought into the kernel since the last call:
+	// the present state of whatever changed, without routes and peers. Intents that failed alone are in it, too, and closed in the
+	// kernel. Lapsed: policy was not in force for a while, because an attempt failed, or another process changed or removed
+	// our objects. So any packet may have passed, and every flow must be evaluated.
+	InForce(changed intent.Batch, lapsed bool)
 }
 
 // Preparer is a [Follower] that has something to do before endpoints come into force.
 type Preparer interface {
-	// Prepare says, from the loop's goroutine, which endpoints the policy driver's next turn is to bring into the kernel,
-	// and which it is to remove. It is called again before each try, until InForce says that they are there. An endpoint that it
-	// returns is not ready to carry traffic, and why: it comes into force closed, and is tried again as what the driver could not do.
+	// Prepare passes, from the loop's goroutine, the endpoints that the policy driver's next turn is to bring into the kernel,
+	// and those that it is to remove. It is called again before each attempt, until InForce has them. Endpoints that it
+	// returns, with the reason, must not carry traffic yet: they come into force closed, and are tried again like failures of the driver.
 	Prepare(endpoints []intent.Endpoint, removed []intent.Key) map[intent.EndpointID]error
 }
 
-// backlog is what was merged and is not in force yet: the present state of each key, so that it does not grow while
+// backlog is what was merged and is not in force yet: the present state of each key, so that its size is bounded while
 // nothing comes into force. Make it with newBacklog.
 type backlog struct {
 	some      bool
 	sets      map[intent.SetID]intent.IPSet
-	members   map[intent.SetID]map[intent.Member]bool // whether they are in, of sets that changed after they were sent
+	members   map[intent.SetID]map[intent.Member]bool // whether they are members, of sets that changed after they were sent
 	policies  map[intent.PolicyID]intent.Policy
 	endpoints map[intent.EndpointID]intent.Endpoint
 	removed   map[intent.Key]bool
@@ -93,21 +93,21 @@ func (l *backlog) remove(k intent.Key) {
 	l.removed[k] = true
 }
 
-// shut is an endpoint that a [Preparer] could not prepare for.
+// shut is an endpoint for which a [Preparer] was not ready.
 type shut struct {
-	intent.Endpoint // as it is wanted
+	intent.Endpoint // as desired
 	err             error
 }
 
-// closed is what is in the kernel instead.
+// closed returns the endpoint as it is in the kernel instead.
 func (s shut) closed() intent.Endpoint {
 	e := s.Endpoint
 	e.Closed = s.err.Error()
 	return e
 }
 
-// prepare tells those who want to know it which endpoints come now. What they are not ready for comes into force closed; what was closed
-// for that is tried again.
+// prepare calls the Preparers with the endpoints of the next turn. Those that they are not ready for come into force closed; those that were closed
+// for that are tried again.
 func (l *Loop) prepare() {
 	for id, s := range l.shut {
 		if l.backlog.removed[id] {
@@ -126,7 +126,7 @@ func (l *Loop) prepare() {
 			maps.Copy(failed, p.Prepare(endpoints, removed))
 		}
 	}
-	var other []intent.Endpoint // than the driver was told
+	var other []intent.Endpoint // that differ from what the driver has
 	for _, e := range endpoints {
 		if err := failed[e.ID]; err != nil {
 			l.shut[e.ID] = shut{e, err}
@@ -141,7 +141,7 @@ func (l *Loop) prepare() {
 	}
 }
 
-// shutOutcomes are those of a policy driver, in which what is closed because nobody was ready for it has failed alone.
+// shutOutcomes returns the outcomes of a policy driver, with an error for each endpoint that is closed because a Preparer was not ready.
 func (l *Loop) shutOutcomes(of []intent.Outcome) []intent.Outcome {
 	if len(l.shut) == 0 {
 		return of
@@ -157,12 +157,12 @@ func (l *Loop) shutOutcomes(of []intent.Outcome) []intent.Outcome {
 	return of
 }
 
-// coming are the endpoints that are not in force yet, and what is to go.
+// coming returns the endpoints that are not in force yet, and the keys that are to be removed.
 func (l *backlog) coming() ([]intent.Endpoint, []intent.Key) {
 	return slices.Collect(maps.Values(l.endpoints)), slices.Collect(maps.Keys(l.removed))
 }
 
-// take empties it into one batch.
+// take empties the backlog into one batch.
 func (l *backlog) take() intent.Batch {
 	b := intent.Batch{
 		IPSets: slices.Collect(maps.Values(l.sets)), Policies: slices.Collect(maps.Values(l.policies)),
@@ -179,7 +179,7 @@ func (l *backlog) take() intent.Batch {
 		}
 		b.Members = append(b.Members, m)
 	}
-	for _, kind := range []intent.KeyKind{intent.KeyIPSet, intent.KeyPolicy, intent.KeyEndpoint} { // as in any batch
+	for _, kind := range []intent.KeyKind{intent.KeyIPSet, intent.KeyPolicy, intent.KeyEndpoint} { // in the order of any batch
 		for k := range l.removed {
 			if intent.KindOf(k) == kind {
 				b.Removed = append(b.Removed, k)

@@ -20,10 +20,10 @@ import (
 // listener is a Follower that writes down what comes into force.
 type listener struct{ got []string }
 
-func (f *listener) InForce(b intent.Batch, anew bool) {
+func (f *listener) InForce(b intent.Batch, lapsed bool) {
 	line := fmt.Sprintf("%d endpoints %d removed", len(b.Endpoints), len(b.Removed))
-	if anew {
-		line += " anew"
+	if lapsed {
+		line += " lapsed"
 	}
 	f.got = append(f.got, line)
 }
@@ -51,36 +51,36 @@ func TestFollowersHearOfWhatIsInForceAndOfNothingElse(t *testing.T) {
 		want  []string
 	}{
 		{"what is applied", func(b *bench, _ *lapsing) { b.batches <- named("a") }, []string{"1 endpoints 0 removed"}},
-		{"a try that fails is not heard of, and all of it once one succeeded, anew", func(b *bench, nft *lapsing) {
+		{"after an attempt that failed, all of it is passed once one succeeded, as lapsed", func(b *bench, nft *lapsing) {
 			nft.errs = []error{boom, boom}
 			b.batches <- named("a")
 			synctest.Wait()
 			b.batches <- named("b")
-		}, []string{"2 endpoints 0 removed anew"}},
+		}, []string{"2 endpoints 0 removed lapsed"}},
 		{"what went meanwhile is not there", func(b *bench, nft *lapsing) {
 			nft.errs = []error{boom, boom}
 			b.batches <- named("a")
 			synctest.Wait()
 			b.batches <- intent.Batch{Removed: []intent.Key{endpointKey}}
-		}, []string{"0 endpoints 1 removed anew"}},
-		{"what is repaired is looked at anew", func(b *bench, nft *lapsing) {
+		}, []string{"0 endpoints 1 removed lapsed"}},
+		{"after a repair, policy had lapsed", func(b *bench, nft *lapsing) {
 			b.batches <- named("a")
 			synctest.Wait()
 			nft.lapsed = true
 			b.batches <- intent.Batch{InSync: true}
-		}, []string{"1 endpoints 0 removed", "0 endpoints 0 removed anew"}},
-		{"a repair that fails is not heard of before it succeeds", func(b *bench, nft *lapsing) {
+		}, []string{"1 endpoints 0 removed", "0 endpoints 0 removed lapsed"}},
+		{"a repair that fails is passed when it succeeds", func(b *bench, nft *lapsing) {
 			b.batches <- named("a")
 			synctest.Wait()
 			nft.lapsed, nft.errs = true, []error{boom}
 			b.batches <- intent.Batch{InSync: true}
-		}, []string{"1 endpoints 0 removed", "0 endpoints 0 removed anew"}},
-		{"one that failed alone is heard of, and anew when it is in force", func(b *bench, nft *lapsing) {
+		}, []string{"1 endpoints 0 removed", "0 endpoints 0 removed lapsed"}},
+		{"one that failed alone is passed, and as lapsed when it is in force", func(b *bench, nft *lapsing) {
 			nft.outcomes = endpointOutcome(boom, "")
 			b.batches <- named("a")
 			synctest.Wait()
 			nft.outcomes = endpointOutcome(nil, "")
-		}, []string{"1 endpoints 0 removed", "0 endpoints 0 removed anew"}},
+		}, []string{"1 endpoints 0 removed", "0 endpoints 0 removed lapsed"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestFollowersHearOfWhatIsInForceAndOfNothingElse(t *testing.T) {
 					pass(time.Minute)
 					synctest.Wait()
 					if !slices.Equal(f.got, tt.want) {
-						t.Errorf("it heard of %q, want %q", f.got, tt.want)
+						t.Errorf("it got %q, want %q", f.got, tt.want)
 					}
 				})
 			})
@@ -99,7 +99,7 @@ func TestFollowersHearOfWhatIsInForceAndOfNothingElse(t *testing.T) {
 	}
 }
 
-// preparer is a Follower that notes in the journal what it is told.
+// preparer is a Follower that notes its calls in the journal.
 type preparer struct {
 	listener
 	j      *journal
@@ -111,19 +111,19 @@ func (p *preparer) Prepare(endpoints []intent.Endpoint, removed []intent.Key) ma
 	return p.failed
 }
 
-// keeper is a policy driver that knows which endpoints it was told of, and says that all are in force.
-type keeper struct {
+// allInForce is a policy driver that keeps the endpoints that it got, and reports all as in force.
+type allInForce struct {
 	fake
 	has map[string]intent.Endpoint // by name
 }
 
-func (k *keeper) Merge(b intent.Batch) {
+func (k *allInForce) Merge(b intent.Batch) {
 	for _, e := range b.Endpoints {
 		k.has[e.ID.Name] = e
 	}
 }
 
-func (k *keeper) Apply(ctx context.Context) (out []intent.Outcome, _ error) {
+func (k *allInForce) Apply(ctx context.Context) (out []intent.Outcome, _ error) {
 	if _, err := k.fake.Apply(ctx); err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func TestWhatNobodyIsReadyForIsClosed(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		j := &journal{}
-		nft, f := &keeper{fake: fake{name: "nft", j: j}, has: map[string]intent.Endpoint{}}, &preparer{j: j, failed: map[intent.EndpointID]error{a: boom}}
+		nft, f := &allInForce{fake: fake{name: "nft", j: j}, has: map[string]intent.Endpoint{}}, &preparer{j: j, failed: map[intent.EndpointID]error{a: boom}}
 		fib := &forwarder{fake: fake{name: "fib", j: j}}
 		run(t, Config{Policy: nft, Forwarding: []Driver{fib}, Followers: []Follower{f}, Resync: -1}, j, func(b *bench) {
 			is := func(when string, shut, held bool) {
@@ -152,7 +152,7 @@ func TestWhatNobodyIsReadyForIsClosed(t *testing.T) {
 				if got := nft.has["a"].Closed; (got != "") != shut {
 					t.Errorf("%s: closed is %q, want %v", when, got, shut)
 				}
-				if o := b.told[a]; errors.Is(o.Err, boom) != held {
+				if o := b.outcomes[a]; errors.Is(o.Err, boom) != held {
 					t.Errorf("%s: the outcome is %+v, want an error: %v", when, o, held)
 				}
 				if fib.held("cali-a") != held || fib.held("cali-b") {
@@ -226,14 +226,14 @@ func TestNothingIsInForceBeforeTheSourceIsInSync(t *testing.T) {
 			early.InSync = false
 			b.batches <- early
 			b.want(t, "nft resync", "nft apply 1")
-			if len(f.got) > 0 || len(b.told) > 0 {
-				t.Errorf("before, followers hear of %q, and the outcomes are %v", f.got, b.told)
+			if len(f.got) > 0 || len(b.outcomes) > 0 {
+				t.Errorf("before, followers get %q, and the outcomes are %v", f.got, b.outcomes)
 			}
 			nft.outcomes = endpointOutcome(nil, "")
 			b.batches <- intent.Batch{InSync: true}
 			b.want(t, "prepare 1 endpoints 0 removed", "nft apply 1")
-			if o, told := b.told[endpointKey]; !told || o.Err != nil || !slices.Equal(f.got, []string{"1 endpoints 0 removed"}) {
-				t.Errorf("in sync, followers hear of %q, and the outcomes are %v", f.got, b.told)
+			if o, reported := b.outcomes[endpointKey]; !reported || o.Err != nil || !slices.Equal(f.got, []string{"1 endpoints 0 removed"}) {
+				t.Errorf("in sync, followers get %q, and the outcomes are %v", f.got, b.outcomes)
 			}
 		})
 	})

@@ -11,65 +11,65 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Config is what a Loop is made of.
+// Config has the drivers and observers of a Loop.
 type Config struct {
-	Policy     Driver   // decides which packets pass; nil: nothing does, and forwarding waits for nobody
-	Forwarding []Driver // lead packets to endpoints; each is applied after Policy, in this order
+	Policy     Driver   // decides which packets pass; nil: forwarding waits for no policy
+	Forwarding []Driver // route packets to endpoints; each is applied after Policy, in this order
 	Followers  []Follower
 
 	Retry    time.Duration // wait after a first failure, doubled with each more; zero means 100ms
 	MaxRetry time.Duration // the longest such wait; zero means 30s
 	Resync   time.Duration // how often to read back and undo what others changed; zero means 90s, negative never
 
-	Outcomes func([]intent.Outcome) // told what became of intents, from the loop's goroutine; nil: nobody is
-	Observer Observer               // nil: nobody watches
-	Log      *slog.Logger           // nil: nowhere
+	Outcomes func([]intent.Outcome) // called with changed outcomes from the loop's goroutine; nil: not called
+	Observer Observer               // nil: none
+	Log      *slog.Logger           // nil: nothing is logged
 }
 
-// Observer is told, from the loop's goroutine, what it does; metrics and health are made of it.
+// Observer is called from the loop's goroutine with what it does; it feeds metrics and health.
 type Observer interface {
 	Applied(driver string, took time.Duration, err error)
 	Resynced(driver string, took time.Duration, err error)
 	Repaired(driver string, cause intent.Cause, n int)
-	Merged() // one batch was taken over; the next Round without a pending driver brings it into force
+	Merged() // one batch was merged; the next Round without a pending driver brings it into force
 	// Round is the end of one turn of all drivers. Settled: nothing is left to do, or to try again. Pending are the drivers
-	// that have not done what was merged, since they failed as a whole, or wait to be tried. What failed alone is no such
-	// thing: its outcome says so.
+	// that have not done what was merged, since they failed as a whole, or wait to be tried. An intent that failed alone does not make its
+	// driver pending: its outcome has the error.
 	Round(settled bool, pending []string)
 }
 
-// Loop carries batches and interface events to the drivers.
+// Loop passes batches and interface events to the drivers.
 type Loop struct {
-	cfg     Config
-	drivers []*drive // Policy first
-	gate    gate
-	backlog *backlog                   // for the followers
-	shut    map[intent.EndpointID]shut // for which a follower was not ready
-	fates   fates
-	drift   chan drift
-	pings   chan struct{}
-	started bool // a batch has come; before, nobody knows what should be, so nothing is applied
+	cfg      Config
+	drivers  []*drive // Policy first
+	gate     gate
+	backlog  *backlog                   // for the followers
+	shut     map[intent.EndpointID]shut // endpoints for which a Preparer was not ready
+	outcomes jointOutcomes
+	drift    chan drift
+	pings    chan struct{}
+	started  bool // a batch has come; before, the desired state is unknown, so nothing is applied
 }
 
-// drift is a note of one driver.
+// drift is a function from one driver's Drift.
 type drift struct {
 	d    *drive
 	note func()
 }
 
-// drive is a driver and what the loop knows about it.
+// drive is a driver and its state in the loop.
 type drive struct {
 	Driver
 	turns
-	name     string
-	read     bool // it was read back at least once
-	stale    bool // its idea of the kernel is in doubt, and is to be read back
-	broken   bool // the last Apply failed as a whole
-	retry    bool // in this round, what failed is tried again
-	resyncAt time.Time
-	bad      map[intent.Key]bool // intents that failed alone
-	untried  map[intent.Key]bool // endpoints and routes that changed since the last try
-	said     string              // the last failure that was logged
+	name       string
+	read       bool // it was read back at least once
+	stale      bool // its cached actual state may be wrong, and it must be read back
+	broken     bool // the last Apply failed as a whole
+	retry      bool // in this round, what failed is tried again
+	resyncAt   time.Time
+	bad        map[intent.Key]bool // intents that failed alone
+	untried    map[intent.Key]bool // endpoints and routes that changed since the last try
+	lastLogged string              // the last failure that was logged
 }
 
 // New returns a Loop; Run makes it work.
@@ -83,7 +83,7 @@ func New(cfg Config) *Loop {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Loop{cfg: cfg, gate: newGate(cfg.Policy == nil), backlog: newBacklog(), shut: map[intent.EndpointID]shut{}, fates: newFates(), drift: make(chan drift), pings: make(chan struct{})}
+	l := &Loop{cfg: cfg, gate: newGate(cfg.Policy == nil), backlog: newBacklog(), shut: map[intent.EndpointID]shut{}, outcomes: newJointOutcomes(), drift: make(chan drift), pings: make(chan struct{})}
 	drivers := cfg.Forwarding
 	if cfg.Policy != nil {
 		drivers = append([]Driver{cfg.Policy}, drivers...)
@@ -96,7 +96,7 @@ func New(cfg Config) *Loop {
 	return l
 }
 
-// Run works until the context ends or batches is closed. What is in the kernel then stays there.
+// Run works until the context ends or batches is closed. The content of the kernel then stays.
 func (l *Loop) Run(ctx context.Context, batches <-chan intent.Batch, links <-chan []ifmon.Change) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -130,7 +130,7 @@ func (l *Loop) Run(ctx context.Context, batches <-chan intent.Batch, links <-cha
 	}
 }
 
-// Ping returns when the loop has come round: it lives.
+// Ping returns nil once the loop has handled it, or the context's error.
 func (l *Loop) Ping(ctx context.Context) error {
 	select {
 	case l.pings <- struct{}{}:
@@ -140,13 +140,13 @@ func (l *Loop) Ping(ctx context.Context) error {
 	}
 }
 
-// drain takes whatever has come while the last round ran, so that one round does it all.
+// drain takes everything that came during the last round, so that one round applies it all.
 func (l *Loop) drain(batches <-chan intent.Batch, links <-chan []ifmon.Change) {
 	for {
 		select {
 		case b, ok := <-batches:
 			if !ok {
-				return // Run will see it too
+				return // Run will see the close too
 			}
 			l.merge(b)
 		case c := <-links:
@@ -162,7 +162,7 @@ func (l *Loop) drain(batches <-chan intent.Batch, links <-chan []ifmon.Change) {
 func (l *Loop) merge(b intent.Batch) {
 	l.gate.merge(b)
 	l.backlog.add(b)
-	l.fates.forget(b.Removed)
+	l.outcomes.forget(b.Removed)
 	for _, d := range l.drivers {
 		d.Merge(b)
 		d.news = true
@@ -191,7 +191,7 @@ func (l *Loop) links(changes []ifmon.Change) {
 	}
 }
 
-// listen passes a driver's notes on until the context ends.
+// listen passes a driver's functions on until the context ends.
 func (l *Loop) listen(ctx context.Context, d *drive, notes <-chan func()) {
 	for {
 		select {
@@ -225,13 +225,13 @@ func (l *Loop) round(ctx context.Context) {
 	}
 	for _, d := range slices.Backward(l.drivers) {
 		if w, ok := d.Driver.(Withdrawer); ok && d.turn(now) {
-			l.fates.add(d, w.Withdraw(ctx)) // what is left, Apply tries again
+			l.outcomes.add(d, w.Withdraw(ctx)) // what fails is tried again by Apply
 		}
 	}
 	for _, d := range l.drivers {
 		l.apply(ctx, d, now)
 	}
-	if out := l.fates.take(l.untried); len(out) > 0 && l.cfg.Outcomes != nil {
+	if out := l.outcomes.take(l.untried); len(out) > 0 && l.cfg.Outcomes != nil {
 		l.cfg.Outcomes(out)
 	}
 	settled, pending := true, []string(nil)
@@ -244,11 +244,11 @@ func (l *Loop) round(ctx context.Context) {
 	l.cfg.Observer.Round(settled, pending)
 }
 
-// turn: in this round, the driver is to work. One that could not be read back does so with what it knew before, if it was
-// ever read: changes must not wait for that, and the kernel's answers show where it is wrong.
+// turn reports whether the driver works in this round. One that could not be read back works with the state of an earlier reading, if there
+// is one: changes must not wait for a reading, and the kernel's errors show where the state is wrong.
 func (d *drive) turn(now time.Time) bool { return d.read && (d.retry || d.due(now)) }
 
-// resync reads a driver back: now and then, before what failed is tried again, and before news if nothing is known or the
+// resync reads a driver back: periodically, before what failed is tried again, and before a change if nothing was read yet or the
 // last Apply failed as a whole.
 func (l *Loop) resync(ctx context.Context, d *drive, now time.Time) {
 	every := l.every(d)
@@ -273,7 +273,7 @@ func (l *Loop) resync(ctx context.Context, d *drive, now time.Time) {
 	d.newsAt = time.Time{}
 }
 
-// every is how often a driver is read back.
+// every returns how often a driver is read back.
 func (l *Loop) every(d *drive) time.Duration {
 	if r, ok := d.Driver.(Refreshing); ok {
 		if every, known := r.Refresh(); known {
@@ -289,9 +289,9 @@ func (l *Loop) apply(ctx context.Context, d *drive, now time.Time) {
 		g.Gate(l.gate.ready, l.gate.held)
 	}
 	if !d.turn(now) {
-		// A policy driver that cannot even read back has secured nothing of what is new.
+		// A policy driver that was never read back has secured none of the changes.
 		if policy && !d.read {
-			l.fates.add(d, l.gate.blame(errNotReadBack))
+			l.outcomes.add(d, l.gate.failAll(errNotReadBack))
 		}
 		return
 	}
@@ -307,7 +307,7 @@ func (l *Loop) apply(ctx context.Context, d *drive, now time.Time) {
 	l.repaired(d)
 	clear(d.untried)
 	if ctx.Err() != nil {
-		return // we are leaving, which is nobody's failure
+		return // the context has ended, which is not a failure
 	}
 	if policy && err == nil {
 		outcomes = l.shutOutcomes(outcomes)
@@ -316,11 +316,11 @@ func (l *Loop) apply(ctx context.Context, d *drive, now time.Time) {
 	if policy {
 		l.secure(err, recovered)
 	}
-	l.fates.add(d, outcomes)
+	l.outcomes.add(d, outcomes)
 	l.settle(d, now, fresh, errors.Join(err, firstError(outcomes)))
 }
 
-// repaired tells once what a driver put right.
+// repaired logs what a driver repaired, once.
 func (l *Loop) repaired(d *drive) {
 	r, ok := d.Driver.(Repairing)
 	if !ok {
@@ -345,23 +345,23 @@ func (l *Loop) repaired(d *drive) {
 	}
 }
 
-const maxNamed = 5 // repairs named in one line of the log
+const maxNamed = 5 // repairs listed in one line of the log
 
-// secure notes what the policy driver brought into force, and tells those that wait for it.
-func (l *Loop) secure(err error, anew bool) {
+// secure records what the policy driver brought into force, and opens the gate for the endpoints that wait for it.
+func (l *Loop) secure(err error, lapsed bool) {
 	p := l.drivers[0]
 	if err != nil {
-		l.fates.add(p, l.gate.blame(err))
+		l.outcomes.add(p, l.gate.failAll(err))
 		return
 	}
 	if a, ok := p.Driver.(Lapsing); ok && a.Lapsed() {
-		anew = true
+		lapsed = true
 	}
 	settled, opened := l.gate.secure(p.bad)
 	if l.gate.sync { // before, the kernel has what an earlier agent left
-		l.inForce(anew)
+		l.inForce(lapsed)
 	}
-	l.fates.add(p, settled) // the driver's own words, if it has any, come after
+	l.outcomes.add(p, settled) // an outcome of the driver's own replaces it
 	if !opened {
 		return
 	}
@@ -372,9 +372,9 @@ func (l *Loop) secure(err error, anew bool) {
 	}
 }
 
-// inForce tells the followers what is in force now.
-func (l *Loop) inForce(anew bool) {
-	if !l.backlog.some && !anew {
+// inForce passes what is in force now to the followers.
+func (l *Loop) inForce(lapsed bool) {
+	if !l.backlog.some && !lapsed {
 		return
 	}
 	b := l.backlog.take()
@@ -384,11 +384,11 @@ func (l *Loop) inForce(anew bool) {
 		}
 	}
 	for _, f := range l.cfg.Followers {
-		f.InForce(b, anew)
+		f.InForce(b, lapsed)
 	}
 }
 
-// note takes over what fails, and reports whether some of it did not before, and whether something does so no more.
+// note records the failures, and reports whether there is a new one, and whether an earlier one is gone.
 func (d *drive) note(outcomes []intent.Outcome, err error) (fresh, recovered bool) {
 	recovered, d.broken = d.broken && err == nil, err != nil
 	for _, o := range outcomes {
@@ -403,34 +403,34 @@ func (d *drive) note(outcomes []intent.Outcome, err error) (fresh, recovered boo
 	return fresh, recovered
 }
 
-// settle notes what came of a turn, and whether there is to be another soon.
+// settle records the result of a turn, and schedules the next one.
 func (l *Loop) settle(d *drive, now time.Time, fresh bool, err error) {
-	f := failure{retry: d.retry && !d.stale, whole: d.broken, fresh: fresh} // if it is stale, that was a failure already
+	f := failure{retry: d.retry && !d.stale, whole: d.broken, fresh: fresh} // stale: that failure was recorded before
 	d.news, d.stale = false, d.stale || d.broken
 	switch {
 	case d.broken || len(d.bad) > 0:
 		l.failed(d, now, "apply", f, err)
 	case !d.stale:
 		d.succeeded()
-		d.said = ""
+		d.lastLogged = ""
 	}
 }
 
-// failed leaves what failed for a later time. It is logged when it is new, and when it was tried again.
+// failed schedules the next attempt. The failure is logged when it is new, and when it was tried again.
 func (l *Loop) failed(d *drive, now time.Time, op string, f failure, err error) {
 	if a, ok := errors.AsType[Awaiting](err); ok {
 		f.within = a.RetryWithin()
 	}
 	wait := d.turns.failed(now, f)
-	again := f.retry && (f.within == 0 || d.failures&(d.failures-1) == 0) // of waits that do not grow, fewer and fewer are logged
-	if err == nil || !again && !f.fresh && d.said == err.Error() {
+	again := f.retry && (f.within == 0 || d.failures&(d.failures-1) == 0) // at constant intervals, the logged ones become fewer and fewer
+	if err == nil || !again && !f.fresh && d.lastLogged == err.Error() {
 		return
 	}
-	d.said = err.Error()
+	d.lastLogged = err.Error()
 	l.cfg.Log.Error(op, "driver", d.name, "err", err, "failures", d.failures, "retry_in", wait)
 }
 
-// wake sets the timer to when the next driver wants a turn.
+// wake sets the timer for the next driver that wants a turn.
 func (l *Loop) wake(timer *time.Timer) {
 	var next time.Time
 	earlier := func(t time.Time) {
@@ -459,7 +459,7 @@ func setDefault(d *time.Duration, value time.Duration) {
 	}
 }
 
-// nobody watches.
+// nobody is an Observer that does nothing.
 type nobody struct{}
 
 func (nobody) Applied(string, time.Duration, error)  {}

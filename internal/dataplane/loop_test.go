@@ -93,7 +93,7 @@ func (r *reader) ReadBack(ctx context.Context, done func(time.Duration, error)) 
 type forwarder struct {
 	fake
 	gates []string
-	held  func(string) bool // as it was said last
+	held  func(string) bool // as last passed
 }
 
 func (f *forwarder) Links(cs []ifmon.Change) { f.j.add("%s links %d", f.name, len(cs)) }
@@ -110,19 +110,19 @@ func (f *forwarder) Withdraw(context.Context) []intent.Outcome {
 
 // bench runs a loop in a bubble.
 type bench struct {
-	j       *journal
-	batches chan intent.Batch
-	links   chan []ifmon.Change
-	told    map[intent.Key]intent.Outcome
+	j        *journal
+	batches  chan intent.Batch
+	links    chan []ifmon.Change
+	outcomes map[intent.Key]intent.Outcome
 }
 
 func run(t *testing.T, cfg Config, j *journal, script func(b *bench)) {
 	t.Helper()
-	b := &bench{j: j, batches: make(chan intent.Batch), links: make(chan []ifmon.Change), told: map[intent.Key]intent.Outcome{}}
+	b := &bench{j: j, batches: make(chan intent.Batch), links: make(chan []ifmon.Change), outcomes: map[intent.Key]intent.Outcome{}}
 	j.start = time.Now()
 	cfg.Outcomes = func(os []intent.Outcome) {
 		for _, o := range os {
-			b.told[o.Key] = o
+			b.outcomes[o.Key] = o
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -271,7 +271,7 @@ func TestForwardingWaitsForPolicy(t *testing.T) {
 		run(t, Config{Policy: nft, Forwarding: []Driver{fib}}, j, func(b *bench) {
 			b.batches <- endpoint()
 			synctest.Wait()
-			if got := b.told[endpointKey]; got.Err == nil {
+			if got := b.outcomes[endpointKey]; got.Err == nil {
 				t.Errorf("outcome = %+v, want an error", got)
 			}
 			pass(time.Second) // the second try succeeds
@@ -279,7 +279,7 @@ func TestForwardingWaitsForPolicy(t *testing.T) {
 			if want := []string{"ready=false held=true", "ready=true held=false"}; !slices.Equal(slices.Compact(fib.gates), want) {
 				t.Errorf("gates = %v, want %v", fib.gates, want)
 			}
-			if got, told := b.told[endpointKey]; got.Err != nil || !told {
+			if got, reported := b.outcomes[endpointKey]; got.Err != nil || !reported {
 				t.Errorf("outcome = %+v, want success", got)
 			}
 
@@ -309,7 +309,7 @@ func TestWhatIsFinalIsNotTriedAgain(t *testing.T) {
 			if got := strings.Count(strings.Join(j.lines, "\n"), "apply"); got != 1 {
 				t.Errorf("applied %d times: %v", got, j.lines)
 			}
-			if got := b.told[intent.PolicyID{Name: "p"}]; got.Err == nil {
+			if got := b.outcomes[intent.PolicyID{Name: "p"}]; got.Err == nil {
 				t.Errorf("outcome = %+v, want the error", got)
 			}
 		})
@@ -326,24 +326,24 @@ func TestAnIntentIsInForceOnceEachDriverWasTried(t *testing.T) {
 			b.want(t, "nft resync", "host resync", "nft apply 1", "host apply 1")
 			b.batches <- endpoint()
 			b.want(t, "nft apply 1")
-			if o, told := b.told[endpointKey]; !told || o.Err != nil || o.Reason == "" {
+			if o, reported := b.outcomes[endpointKey]; !reported || o.Err != nil || o.Reason == "" {
 				t.Errorf("the outcome is %+v, want that host has not been tried", o)
 			}
 			pass(time.Minute)
-			if o := b.told[endpointKey]; o.Err != nil || o.Reason != "" {
+			if o := b.outcomes[endpointKey]; o.Err != nil || o.Reason != "" {
 				t.Errorf("the outcome is %+v, want success", o)
 			}
-			delete(b.told, endpointKey)
+			delete(b.outcomes, endpointKey)
 			b.batches <- intent.Batch{}
 			synctest.Wait()
-			if o, told := b.told[endpointKey]; told {
-				t.Errorf("it is said again: %+v", o)
+			if o, reported := b.outcomes[endpointKey]; reported {
+				t.Errorf("it is reported again: %+v", o)
 			}
 		})
 	})
 }
 
-// drifter is a fake that hears of others' changes.
+// drifter is a fake that is notified of changes by others.
 type drifter struct {
 	fake
 	notes chan func()
@@ -401,7 +401,7 @@ func TestOutcomeOfAnIntentIsTheWorstThatADriverSays(t *testing.T) {
 				nft.outcomes, host.outcomes = step.nft, step.host
 				b.batches <- endpoint()
 				synctest.Wait()
-				if got := b.told[endpointKey]; !errors.Is(got.Err, step.err) || got.Reason != step.reason {
+				if got := b.outcomes[endpointKey]; !errors.Is(got.Err, step.err) || got.Reason != step.reason {
 					t.Errorf("outcome = %+v, want error %v, reason %q", got, step.err, step.reason)
 				}
 			}

@@ -2,37 +2,37 @@ package dataplane
 
 import "time"
 
-// turns says when a driver is tried next: with news at once, and what failed after waits that double. News neither ends
-// such a wait nor begins it anew, since most of it has nothing to do with what failed. It has no clock: who asks gives the
+// turns schedules the attempts of a driver: changes at once, and what failed after waits that double. A change neither ends
+// such a wait nor restarts it, since most changes have nothing to do with what failed. It has no clock: the caller passes the
 // time.
 type turns struct {
 	first, longest time.Duration // the wait after a first failure, and the longest
 
-	news     bool      // something has come since the last try
-	failures int       // of what failed, since the last success
+	news     bool      // a change was merged since the last attempt
+	failures int       // consecutive, since the last success
 	retryAt  time.Time // when what failed is tried again; zero: nothing failed
-	newsAt   time.Time // until then news waits, because the driver failed as a whole; zero: it waits for nothing
+	newsAt   time.Time // changes wait until then, because the driver failed as a whole; zero: they do not wait
 }
 
-// pace bounds how often a driver that fails as a whole is tried because of news: any of it may be the remedy.
+// pace bounds how often a driver that fails as a whole is tried because of changes, any of which may remove the cause.
 const pace = time.Second
 
-// failure is what a try came to.
+// failure is the result of a failed attempt.
 type failure struct {
-	retry bool // what failed before was tried, too
-	whole bool // nothing could be done, so that the next news would fail, too
-	fresh bool // something failed that was in order before
+	retry bool // earlier failures were tried, too
+	whole bool // nothing could be applied, so that the next change would fail, too
+	fresh bool // something failed that did not before
 	// within is the longest wait; zero: that of the turns. See Awaiting.
 	within time.Duration
 }
 
-// again: the wait of what failed is over.
+// again reports whether the wait after a failure is over.
 func (t *turns) again(now time.Time) bool { return !t.retryAt.IsZero() && !now.Before(t.retryAt) }
 
-// due: there is something to try.
+// due reports whether there is something to try.
 func (t *turns) due(now time.Time) bool { return t.again(now) || t.news && !now.Before(t.newsAt) }
 
-// next is when something is to be tried, if nothing comes before; zero: never.
+// next returns when to try next if no change comes before; zero: never.
 func (t *turns) next() time.Time {
 	if t.news && !t.newsAt.IsZero() && (t.retryAt.IsZero() || t.newsAt.Before(t.retryAt)) {
 		return t.newsAt
@@ -40,12 +40,12 @@ func (t *turns) next() time.Time {
 	return t.retryAt
 }
 
-// succeeded: nothing is left to try.
+// succeeded notes that nothing is left to try.
 func (t *turns) succeeded() {
 	t.news, t.failures, t.retryAt, t.newsAt = false, 0, time.Time{}, time.Time{}
 }
 
-// failed takes note of a failure, and returns how long what failed waits from now.
+// failed schedules the next attempt after a failure, and returns the wait until it from now.
 func (t *turns) failed(now time.Time, f failure) time.Duration {
 	switch {
 	case t.retryAt.IsZero():
@@ -55,7 +55,7 @@ func (t *turns) failed(now time.Time, f failure) time.Duration {
 		t.failures++
 		t.retryAt = now.Add(t.wait())
 	case f.fresh && !f.whole && t.retryAt.After(now.Add(pace)):
-		// What failed just now must not wait as long as what has failed for ever, nor may a stream of failures make
+		// A new failure must not wait as long as an old one, nor may a stream of failures make
 		// the driver try all of them all the time.
 		for t.failures > 1 && t.wait() > pace {
 			t.failures--
@@ -72,7 +72,7 @@ func (t *turns) failed(now time.Time, f failure) time.Duration {
 	return t.retryAt.Sub(now)
 }
 
-// wait is the wait after so many failures.
+// wait returns the wait after t.failures failures.
 func (t *turns) wait() time.Duration {
 	if shift := min(t.failures-1, 20); t.first<<shift < t.longest {
 		return t.first << shift

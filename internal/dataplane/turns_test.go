@@ -142,12 +142,12 @@ func TestAFailureIsLoggedAtThePaceOfItsRetries(t *testing.T) {
 						t.Errorf("%d lines were logged in 10 s:\n%s", n, log.String())
 					}
 					if settled {
-						t.Error("all is said to be in force")
+						t.Error("all is reported to be in force")
 					}
 					d.failing, d.errs = false, nil
 					pass(time.Minute)
 					if !settled {
-						t.Error("nothing fails any more, and it is not said to be in force")
+						t.Error("nothing fails any more, and it is not reported to be in force")
 					}
 				})
 			})
@@ -181,14 +181,14 @@ func TestWhoWaitsForSomebodyElseIsTriedOftenAndLoggedSeldom(t *testing.T) {
 			nft.errs = nil
 			pass(time.Second)
 			synctest.Wait()
-			if o, told := b.told[endpointKey]; !told || o.Err != nil {
+			if o, reported := b.outcomes[endpointKey]; !reported || o.Err != nil {
 				t.Errorf("a second after the other has gone: %+v", o)
 			}
 		})
 	})
 }
 
-// rounds is an Observer that keeps what the last round said.
+// rounds is an Observer that keeps what the last round reported.
 type rounds struct{ settled *bool }
 
 func (rounds) Applied(string, time.Duration, error)  {}

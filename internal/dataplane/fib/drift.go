@@ -11,7 +11,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// pending are the routes that are not as they should be.
+// pending returns the routes that differ from the desired ones.
 func (t *Table) pending() map[routeKey]bool {
 	out := map[routeKey]bool{}
 	for key := range t.routes.PendingUpdates() {
@@ -23,25 +23,25 @@ func (t *Table) pending() map[routeKey]bool {
 	return out
 }
 
-// mended takes note that a route is as it should be.
-func (t *Table) mended(key routeKey) {
+// confirm notes that a route is as desired.
+func (t *Table) confirm(key routeKey) {
 	if cause, ok := t.drifted[key]; ok {
 		delete(t.drifted, key)
 		t.repairs = append(t.repairs, intent.Repair{What: "route " + key.dst.String(), Cause: cause})
 	}
 }
 
-// Repairs are what was put right since the last call.
+// Repairs returns what was repaired since the last call.
 func (t *Table) Repairs() []intent.Repair {
 	out := t.repairs
 	t.repairs = nil
 	return out
 }
 
-// Refresh is how often the settings want the routes read back.
+// Refresh returns how often the settings want the routes read back; false: no settings came yet.
 func (t *Table) Refresh() (time.Duration, bool) { return t.refresh, t.settled }
 
-// Differences reads our routes and neighbours back and says where they are not what the intents want. It changes nothing.
+// Differences reads our routes and neighbours back and returns one line for each that differs from the intents. It changes nothing.
 func (t *Table) Differences(ctx context.Context) ([]string, error) {
 	if err := t.Resync(ctx); err != nil {
 		return nil, err

@@ -1,13 +1,13 @@
 // Package fib keeps the kernel's routes to local endpoints, and the blackholes of the node's own blocks.
 //
-// In: routes of [intent.Batch], interfaces of ifmon, and what the loop says of policy (Gate).
+// In: routes of [intent.Batch], interfaces of ifmon, and from the loop which policy is in force (Gate).
 // Out: routes of protocol kernel.RouteProtocolAgent in the main table, a permanent neighbour where the endpoint's MAC is
 // known, and an [intent.Outcome] for each route.
 //
-// A route of that protocol is ours and goes if nobody wants it; any other route is somebody else's and is never
-// replaced or removed, even if it stands in our way, but for what another agent left of the same: a route to the
-// destination of one of ours through an interface of a workload, and a blackhole where ours belongs (takeover.go). A route appears once its interface is there and up and its
-// endpoint's policy is in force. What is stale is kept until the source is in sync and the interfaces are known, so that
+// A route of that protocol is ours and is deleted if no intent wants it; any other route is foreign and is never
+// replaced or deleted, even if it has the destination of ours, except what another agent left of the same: a route to the
+// destination of one of ours through an interface of a workload, and a blackhole where ours belongs (takeover.go). A route is added once its interface exists and is up and its
+// endpoint's policy is in force. Stale routes are kept until the source is in sync and the interfaces are known, so that
 // a restart drops no packet.
 package fib
 
@@ -26,7 +26,7 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
-// ErrForeign: a route of somebody else has the destination.
+// ErrForeign means that a route with the destination exists, and is not ours.
 var ErrForeign = errors.New("a route that is not ours is there")
 
 // Table is the driver.
@@ -37,25 +37,25 @@ type Table struct {
 	links   map[string]ifmon.Link
 
 	routes     *delta.Map[routeKey, rtnl.Route]
-	neighbours *delta.Map[neighbourKey, string] // to the MAC
+	neighbours *delta.Map[neighbourKey, string] // value: the MAC
 
 	held      func(link string) bool
 	inSync    bool
 	linksSeen bool
-	lost      bool // events were lost, so that the routes are to be read back
+	lost      bool // events were lost, so that the routes must be read back
 	read      bool // the routes were read back at least once
 	notes     chan func()
-	drifted   map[routeKey]intent.Cause // what somebody else changed
+	drifted   map[routeKey]intent.Cause // routes that another process changed
 	repairs   []intent.Repair
 	refresh   time.Duration
 	settled   bool // refresh is known
 	failed    map[netip.Prefix]error
-	down      map[netip.Prefix]bool // the kernel says that their interface is
-	news      map[netip.Prefix]bool // whose outcome may have changed
+	down      map[netip.Prefix]bool // destinations whose interface is down, by an error of the kernel
+	news      map[netip.Prefix]bool // destinations whose outcome may have changed
 	blocked   atomic.Bool           // some of failed are ErrForeign; Run reads it
 }
 
-// routeKey is what the kernel keeps one route for, in one table.
+// routeKey identifies a route in one table of the kernel.
 type routeKey struct {
 	dst    netip.Prefix
 	metric int
@@ -86,7 +86,7 @@ func New(h *rtnl.Handle) *Table {
 	}
 }
 
-// Merge takes note of a batch.
+// Merge merges a batch.
 func (t *Table) Merge(b intent.Batch) {
 	t.inSync = t.inSync || b.InSync
 	if b.Host != nil {
@@ -112,7 +112,7 @@ func (t *Table) Merge(b intent.Batch) {
 	}
 }
 
-// forget drops an intent; what it made in the kernel becomes stale.
+// forget removes an intent; its route and neighbour in the kernel become stale.
 func (t *Table) forget(dst netip.Prefix) {
 	old, ok := t.intents[dst]
 	if !ok {
@@ -130,7 +130,7 @@ func (t *Table) forget(dst netip.Prefix) {
 	}
 }
 
-// Links takes note of interfaces.
+// Links takes the changes of interfaces.
 func (t *Table) Links(changes []ifmon.Change) {
 	t.linksSeen = true
 	for _, c := range changes {
@@ -142,11 +142,11 @@ func (t *Table) Links(changes []ifmon.Change) {
 		}
 		same := known && !c.Gone && was.Index == c.Index && was.Up == c.Up
 		if same && was.Downs == c.Downs {
-			continue // an address, or something else that no route depends on
+			continue // an address, or another change that no route depends on
 		}
-		if known { // the kernel dropped its routes and neighbours, and does not say so for IPv4
+		if known { // the kernel dropped its routes and neighbours, without events for IPv4
 			t.unknown(was)
-			t.unblock(func(netip.Prefix) bool { return true }) // others' routes, too
+			t.unblock(func(netip.Prefix) bool { return true }) // foreign routes, too
 		}
 		for dst := range t.byLink[c.Name] {
 			t.resolve(dst)
@@ -154,8 +154,8 @@ func (t *Table) Links(changes []ifmon.Change) {
 	}
 }
 
-// unknown says that nobody knows which routes and neighbours the link still has. What is still there is found when an
-// add says that it exists.
+// unknown notes that the routes and neighbours which the link still has are not known. Those that exist are found when an
+// add fails with EEXIST.
 func (t *Table) unknown(l ifmon.Link) {
 	for dst := range t.byLink[l.Name] {
 		key := routeKey{dst: dst}
@@ -166,7 +166,7 @@ func (t *Table) unknown(l ifmon.Link) {
 	}
 }
 
-// resolve works out what the kernel should have for an intent, now that it or its interface has changed.
+// resolve computes what the kernel should have for an intent, after it or its interface changed.
 func (t *Table) resolve(dst netip.Prefix) {
 	t.unresolve(dst)
 	t.news[dst] = true
@@ -197,13 +197,13 @@ func (t *Table) unresolve(dst netip.Prefix) {
 	}
 }
 
-// Gate takes note of the interfaces whose policy is not in force yet: before the first complete policy transaction, that is so of any. What
-// leads there already stays.
+// Gate takes the interfaces whose policy is not in force yet: before the first complete policy transaction, all of them. Existing routes
+// through them stay.
 func (t *Table) Gate(ready bool, held func(link string) bool) {
 	t.held = func(link string) bool { return !ready || held(link) }
 }
 
-// Retry gives the routes that failed another chance.
+// Retry has the routes that failed tried again.
 func (t *Table) Retry() {
 	for dst := range t.failed {
 		t.news[dst] = true
@@ -253,11 +253,11 @@ func (t *Table) readRoutes() error {
 	after := t.pending()
 	for key := range t.drifted {
 		if !after[key] {
-			delete(t.drifted, key) // an event that was late
+			delete(t.drifted, key) // a late event
 		}
 	}
 	for key := range after {
-		if _, told := t.drifted[key]; t.read && !before[key] && !told {
+		if _, known := t.drifted[key]; t.read && !before[key] && !known {
 			t.drifted[key] = intent.ByReadBack
 		}
 	}
@@ -265,13 +265,13 @@ func (t *Table) readRoutes() error {
 	return nil
 }
 
-// Withdraw removes what nobody wants any more.
+// Withdraw deletes unwanted routes and neighbours.
 func (t *Table) Withdraw(ctx context.Context) []intent.Outcome {
-	_ = t.sweep(ctx) // what fails stays pending, and Apply tells of it
+	_ = t.sweep(ctx) // what fails stays pending, and Apply returns the error
 	return nil
 }
 
-// sweep removes routes and neighbours that are ours and not wanted, once it is known what is wanted.
+// sweep deletes routes and neighbours that are ours and not wanted, once the desired state is complete.
 func (t *Table) sweep(ctx context.Context) error {
 	if !t.inSync || !t.linksSeen {
 		return nil
@@ -289,7 +289,7 @@ func (t *Table) sweep(ctx context.Context) error {
 		}
 		t.routes.MarkDeleted(key)
 		if err == nil {
-			t.mended(key)
+			t.confirm(key)
 		}
 		delete(t.drifted, key)
 	}
@@ -303,7 +303,7 @@ func (t *Table) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Apply removes and adds what is pending.
+// Apply deletes and adds what is pending.
 func (t *Table) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	if t.lost {
 		if err := t.readRoutes(); err != nil {
@@ -312,11 +312,11 @@ func (t *Table) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	}
 	err := t.sweep(ctx)
 	if existing := t.addRoutes(ctx); len(existing) > 0 {
-		t.blocked.Store(true) // before the next try, so that no event after it is missed
+		t.blocked.Store(true) // before the next attempt, so that no event after it is missed
 		if e := t.readRoutes(); e != nil {
 			return nil, errors.Join(err, e)
 		}
-		// What is ours is now known: in order, or different and replaced. What still exists is not ours.
+		// All of ours are known: as desired, or different and replaced. One that still exists is foreign.
 		if e := t.takeOver(t.addRoutes(ctx)); e != nil {
 			return nil, errors.Join(err, e)
 		}
@@ -336,7 +336,7 @@ func (t *Table) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	return t.outcomes(), err
 }
 
-// addRoutes adds what is missing and returns the destinations for which the kernel says that a route exists.
+// addRoutes adds what is missing and returns the destinations with EEXIST.
 func (t *Table) addRoutes(ctx context.Context) (existing []netip.Prefix) {
 	for key, r := range t.routes.PendingUpdates() {
 		if ctx.Err() != nil {
@@ -350,7 +350,7 @@ func (t *Table) addRoutes(ctx context.Context) (existing []netip.Prefix) {
 			continue
 		}
 		delete(t.down, key.dst)
-		// Delete first: there is one route for a destination, and a replace could hit somebody else's.
+		// Delete first: there is one route for a destination, and a replace could hit a foreign one.
 		if old, ok := t.routes.Actual(key); ok {
 			if err := t.rtnl.DeleteRoute(old); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
 				t.fail(key.dst, err)
@@ -362,13 +362,13 @@ func (t *Table) addRoutes(ctx context.Context) (existing []netip.Prefix) {
 		case errors.Is(err, rtnl.ErrExists):
 			existing = append(existing, key.dst)
 		case errors.Is(err, rtnl.ErrDown):
-			// It has gone down since; the kernel is about to tell. It stays pending.
+			// The interface went down since, and its event is still to come; the route stays pending
 			t.down[key.dst] = true
 		case err != nil:
 			t.fail(key.dst, err)
 		default:
 			t.routes.MarkApplied(key)
-			t.mended(key)
+			t.confirm(key)
 		}
 	}
 	return existing
@@ -379,7 +379,7 @@ func (t *Table) fail(dst netip.Prefix, err error) {
 	t.news[dst] = true
 }
 
-// outcomes tells what became of each route with news. One that waits for policy stays news.
+// outcomes returns the outcomes that may have changed. One that waits for policy is returned again.
 func (t *Table) outcomes() []intent.Outcome {
 	var out []intent.Outcome
 	waiting := map[netip.Prefix]bool{}
@@ -404,7 +404,7 @@ func (t *Table) outcomes() []intent.Outcome {
 	return out
 }
 
-// waits: what failed before does not count without the interface.
+// waits returns the outcome of a route that waits for an interface, which replaces an earlier failure.
 func (t *Table) waits(o intent.Outcome, dst netip.Prefix, reason string) intent.Outcome {
 	delete(t.failed, dst)
 	o.Err, o.Reason = nil, reason

@@ -90,7 +90,7 @@ func (r *rig) want(dst string, err error, reason string, out map[string]intent.O
 	r.t.Helper()
 	o, ok := out[dst]
 	if !ok || !errors.Is(o.Err, err) || o.Reason != reason {
-		r.t.Errorf("outcome of %s = %+v (told: %v); want error %v, reason %q", dst, o, ok, err, reason)
+		r.t.Errorf("outcome of %s = %+v (reported: %v); want error %v, reason %q", dst, o, ok, err, reason)
 	}
 }
 
@@ -149,8 +149,8 @@ func TestRoutesReturnAfterLinkFlap(t *testing.T) {
 	r.ns.Flap("wl1") // the kernel drops the routes with their link
 	r.ns.WantNoRoute(t, "10.65.0.5")
 	r.until("wl1", func(ifmon.Link, bool) bool {
-		o, told := r.apply()["10.65.0.5/32"]
-		return told && o.Err == nil && o.Reason == "" && strings.Contains(r.ns.Run("ip", "route"), "10.65.0.5 ")
+		o, reported := r.apply()["10.65.0.5/32"]
+		return reported && o.Err == nil && o.Reason == "" && strings.Contains(r.ns.Run("ip", "route"), "10.65.0.5 ")
 	})
 	r.ns.WantRoute(t, "10.65.0.5 dev wl1 proto 80 scope link")
 	r.ns.WantRoute(t, "2001:db8::5 dev wl1 proto 80")
@@ -352,14 +352,14 @@ func TestWhatOthersDoToOurRoutesIsUndoneAtOnce(t *testing.T) {
 		return strings.Contains(routes, "10.65.0.5 dev wl1 ") && !strings.Contains(routes, "10.65.0.7")
 	}
 	for deadline, begun := time.After(5*time.Second), false; !begun || !right(); {
-		if !begun { // until the watch has begun nothing is heard
+		if !begun { // until the watch has begun no event comes
 			breakIt()
 		}
 		select {
 		case note := <-r.tbl.Drift():
 			note()
 			r.apply()
-			if !begun { // it may have heard the second change and not the first
+			if !begun { // it may have got the event of the second change and not the first
 				begun = true
 				breakIt()
 			}
@@ -380,10 +380,10 @@ func TestARouteThroughALinkThatIsGoingDownIsNoFailure(t *testing.T) {
 	r.tbl.Merge(both("wl1"))
 	r.untilUp("wl1")
 	r.apply()
-	r.ns.Run("ip", "link", "set", "wl1", "down") // the table has yet to hear of it
+	r.ns.Run("ip", "link", "set", "wl1", "down") // the table has not got the event yet
 	r.resync()
-	for _, heard := range []bool{false, true} {
-		if heard {
+	for _, notified := range []bool{false, true} {
+		if notified {
 			r.until("wl1", func(l ifmon.Link, _ bool) bool { return !l.Up })
 		}
 		out := r.apply()

@@ -10,8 +10,8 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
-// takeOver puts our routes in the place of those that another agent left at their destinations. What else stands there
-// stays, and makes ours fail.
+// takeOver replaces routes that another agent left at destinations of ours. Any other route
+// stays, and makes ours fail with ErrForeign.
 func (t *Table) takeOver(existing []netip.Prefix) error {
 	if len(existing) == 0 {
 		return nil
@@ -28,12 +28,12 @@ func (t *Table) takeOver(existing []netip.Prefix) error {
 	for _, dst := range existing {
 		key := routeKey{dst: dst}
 		want, wanted := t.routes.Desired(key)
-		is, there := standing[key] // if it went since, Run is about to say so
+		is, there := standing[key] // if it was deleted since, Run is about to get the event
 		if !wanted || !there || !leftover(is, want, workloads) {
 			t.fail(dst, fmt.Errorf("route %s: %w", dst, ErrForeign))
 			continue
 		}
-		if err := t.rtnl.ReplaceRoute(want); err != nil { // in one step: what flows goes on flowing
+		if err := t.rtnl.ReplaceRoute(want); err != nil { // atomically: established flows go on
 			t.fail(dst, err)
 			continue
 		}
@@ -43,9 +43,9 @@ func (t *Table) takeOver(existing []netip.Prefix) error {
 	return nil
 }
 
-// leftover reports whether a route that stands where ours belongs does what only an agent's does: it leads to an endpoint
-// through the interface of a workload, perhaps that which had the address before, or it is the blackhole of a block.
-// Nobody else has a use for those; a route with a gateway is of somebody who routes through a workload.
+// leftover reports whether an existing route does what only an agent's does: it leads to an endpoint
+// through the interface of a workload, perhaps the one that had the address before, or it is the blackhole of a block.
+// A route with a gateway is not: an administrator may route through a workload.
 func leftover(is, want rtnl.Route, workloads map[int]bool) bool {
 	if want.Kind == rtnl.Blackhole {
 		return is.Kind == rtnl.Blackhole
@@ -53,14 +53,14 @@ func leftover(is, want rtnl.Route, workloads map[int]bool) bool {
 	return is.Kind == rtnl.Unicast && !is.Gateway.IsValid() && is.Hops == rtnl.Hops{} && workloads[is.Link]
 }
 
-// mine reports whether a route of our protocol is one that a Table makes. Upstream's agent has the same protocol for routes
-// to other nodes, too: these stay until somebody says that they are needed no more (twill doctor --fix leftovers), since the
+// mine reports whether a route of our protocol is one that a Table makes. Upstream's agent uses the same protocol for routes
+// to other nodes, too: these stay until an administrator removes them (twill doctor --fix leftovers), since the
 // speaker may not have learned its own yet.
 func mine(r rtnl.Route) bool {
 	return r.Protocol == kernel.RouteProtocolAgent && r.Table == 0 && !r.Gateway.IsValid() && r.Hops == rtnl.Hops{}
 }
 
-// workloads are the interfaces of our endpoints, by index.
+// workloads returns the interfaces of our endpoints, by index.
 func (t *Table) workloads() map[int]bool {
 	out := map[int]bool{}
 	for name := range t.byLink {
@@ -71,7 +71,7 @@ func (t *Table) workloads() map[int]bool {
 	return out
 }
 
-// isBlocked reports whether a route of somebody else stands in the way of one of ours.
+// isBlocked reports whether a foreign route has the destination of one of ours.
 func (t *Table) isBlocked() bool {
 	for _, err := range t.failed {
 		if errors.Is(err, ErrForeign) {
@@ -81,7 +81,7 @@ func (t *Table) isBlocked() bool {
 	return false
 }
 
-// unblock has those routes tried again in the next turn, whose way may be free.
+// unblock has blocked routes whose destination may be free tried again in the next turn.
 func (t *Table) unblock(free func(dst netip.Prefix) bool) {
 	for dst, err := range t.failed {
 		if errors.Is(err, ErrForeign) && free(dst) {

@@ -65,7 +65,7 @@ func TestRoutesToOurWorkloadsAreTakenOver(t *testing.T) {
 		r.ns.WantNoRoute(t, words)
 	}
 	if got := len(r.tbl.Repairs()); got != 7 {
-		t.Errorf("%d routes were said to be taken over, want 7", got)
+		t.Errorf("%d routes were logged as taken over, want 7", got)
 	}
 
 	// One step for each: no packet finds neither route.
@@ -127,19 +127,19 @@ func TestAStrangersRouteThatGoesIsNoticedAtOnce(t *testing.T) {
 	}
 }
 
-// watched does something while the table hears the kernel's events.
+// watched does something while the table receives events of the kernel.
 func (r *rig) watched(do func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.tbl.Run(ctx) }()
-	for heard := false; !heard; { // a route of ours that nobody wants is noted, once the watch has begun
+	for notified := false; !notified; { // a route of ours that nobody wants is noted, once the watch has begun
 		r.ns.Run("ip", "route", "replace", "198.51.100.1", "dev", "wl1", "proto", "80", "scope", "link")
 		r.ns.Run("ip", "route", "del", "198.51.100.1")
 		select {
 		case note := <-r.tbl.Drift():
 			note()
-			heard = true
+			notified = true
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

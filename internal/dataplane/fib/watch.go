@@ -10,11 +10,11 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
-// Run listens to the kernel's route events until the context ends, so that what others do to our routes is undone at
-// once. Without it, the next Resync finds out.
+// Run receives the kernel's route events until the context ends, so that a change of our routes by another process is undone at
+// once. Without it, the next Resync finds such changes.
 //
-// Our own changes are heard too. They say what the Table knows already; one that is late makes at worst an add that
-// finds its route there, or a delete that finds it gone.
+// Events of our own changes come too, and change nothing in the Table; a late one at worst leads to an add that
+// finds its route, or a delete that finds none.
 func (t *Table) Run(ctx context.Context) error {
 	w, err := t.rtnl.Watch(rtnl.WatchRoutes)
 	if err != nil {
@@ -35,7 +35,7 @@ func (t *Table) Run(ctx context.Context) error {
 		default:
 			concern := events[:0]
 			for _, e := range events {
-				// What others do concerns us while one of their routes stands in our way: they may be about to take it away.
+				// Foreign routes matter while one of them blocks ours: it may be about to be deleted.
 				if e.Route != nil && e.Route.Table == 0 && (mine(*e.Route) || t.blocked.Load()) {
 					concern = append(concern, e)
 				}
@@ -53,7 +53,7 @@ func (t *Table) Run(ctx context.Context) error {
 	}
 }
 
-// Drift is where Run tells the loop what it heard.
+// Drift returns the channel on which Run passes functions to the loop, which calls them.
 func (t *Table) Drift() <-chan func() { return t.notes }
 
 func (t *Table) observe(events []rtnl.Event) {
@@ -73,7 +73,7 @@ func (t *Table) observe(events []rtnl.Event) {
 		case !e.Gone:
 			t.routes.Observed(key, *e.Route)
 			if !known || is != *e.Route {
-				t.drifted[key] = intent.ByEvent // unless it is what we want: see below
+				t.drifted[key] = intent.ByEvent // unless it is the desired one: see below
 			}
 			if want, wanted := t.routes.Desired(key); wanted && want.Kind == e.Route.Kind && want.Link == e.Route.Link && want.Gateway == e.Route.Gateway {
 				delete(t.drifted, key)

@@ -1,11 +1,11 @@
-// Package flows tells what the kernel's rules dropped and, where somebody asked for it, allowed or logged: which packet,
-// between whom, and which rule of which policy it was.
+// Package flows reports what the kernel's rules dropped and, on request, allowed or logged: the packet, the endpoints,
+// and the rule and policy that decided.
 //
 // In: reports of the kernel (package nflog), the names under which they come (package attribution), endpoints and
-// interfaces. Out: a [Flow] for each report, to whoever listens, and the last ones to whoever comes later. Of endpoints
-// with staged policies it also says what those would have decided, and counts it.
+// interfaces. Out: a [Flow] for each report, to all listeners, and the last ones to new listeners. For endpoints
+// with staged policies it also has what those would have decided, and counts that.
 //
-// It follows package dataplane's loop, and writes nothing. A report is of one packet: a sender that tries
+// It follows package dataplane's loop, and writes nothing to the kernel. A report is of one packet: a sender that tries
 // again is reported again, and an allowed flow once for each endpoint whose policy it passes.
 package flows
 
@@ -26,22 +26,22 @@ import (
 	"github.com/twillnet/twill/internal/verdict"
 )
 
-// Flow is what became of one packet.
+// Flow is the report of one packet.
 type Flow struct {
 	Time     time.Time  `json:"time"`
 	Allowed  bool       `json:"allowed"`
-	Logged   bool       `json:"logged,omitempty"`   // by a rule with action Log: nothing was decided, and Allowed says nothing
-	Prefix   string     `json:"prefix,omitempty"`   // with which that rule reports, as the settings say
+	Logged   bool       `json:"logged,omitempty"`   // by a rule with action Log: nothing was decided, and Allowed has no meaning
+	Prefix   string     `json:"prefix,omitempty"`   // under which that rule reports, as the settings have it
 	Reason   string     `json:"reason"`             // "rule", or why without one
-	Endpoint string     `json:"endpoint,omitempty"` // whose policy decided: namespace/workload, or the host endpoint
+	Endpoint string     `json:"endpoint,omitempty"` // the endpoint of the decision: namespace/workload, or the host endpoint
 	Dir      string     `json:"direction"`          // of that endpoint: Ingress or Egress
 	Tier     string     `json:"tier,omitempty"`
 	Policy   string     `json:"policy,omitempty"`  // kind/namespace/name, or kind/name
 	Rule     int        `json:"rule"`              // its index in that direction; -1: no rule
-	Changed  bool       `json:"changed,omitempty"` // the policy says something else by now
+	Changed  bool       `json:"changed,omitempty"` // the rules of the policy have changed since
 	Src      netip.Addr `json:"src"`
 	Dst      netip.Addr `json:"dst"`
-	From     string     `json:"from,omitempty"` // who has Src, if it is an endpoint of this node
+	From     string     `json:"from,omitempty"` // the endpoint of this node that has Src, if any
 	To       string     `json:"to,omitempty"`
 	Proto    uint8      `json:"proto"`
 	SrcPort  uint16     `json:"srcPort,omitempty"`
@@ -50,13 +50,13 @@ type Flow struct {
 	ICMPCode uint8      `json:"icmpCode,omitempty"`
 	In       string     `json:"in,omitempty"`  // interface, by #index if its name is not known; empty: from a process of the host, or open at this stage
 	Out      string     `json:"out,omitempty"` // likewise
-	// Missed is how many flows came before this one and after the last that this reader got, who was too slow for them.
+	// Missed is how many flows between this one and the last were not delivered to this reader, who was too slow for them.
 	Missed uint64 `json:"missed,omitempty"`
-	// Staged is what staged policies would have decided, if that is something else.
+	// Staged is what staged policies would have decided, if that differs.
 	Staged *Would `json:"staged,omitempty"`
 }
 
-// Would is a decision that was not made.
+// Would is a decision of staged policies, which is not enforced.
 type Would struct {
 	Allowed  bool   `json:"allowed"`
 	Reason   string `json:"reason"`
@@ -67,37 +67,37 @@ type Would struct {
 	Rule     int    `json:"rule"`
 }
 
-// Source is where reports come from; *nflog.Conn is one.
+// Source delivers reports; *nflog.Conn implements it.
 type Source interface {
 	Receive(deadline time.Time) (nflog.Packet, bool, error)
 	Lost() uint64
 	Close() error
 }
 
-// Config is what a Collector is made of.
+// Config is the settings of a Collector.
 type Config struct {
 	Names  *attribution.Table
 	Open   func() (Source, error)
-	Staged func(verdict.Packet) verdict.Verdict // what staged policies would make of a packet
-	Retry  time.Duration                        // wait until reports are asked for again after a failure; zero means 5s
-	Log    *slog.Logger                         // nil: nowhere
+	Staged func(verdict.Packet) verdict.Verdict // returns the verdict on a packet if staged policies were enforced
+	Retry  time.Duration                        // wait until the source is opened again after a failure; zero means 5s
+	Log    *slog.Logger                         // nil: nothing is logged
 	What   string                               // is reported, for Log; empty means "what policy drops"
-	Print  *slog.Logger                         // where flows are also written to, a line each, as far as [Budget] allows; nil: nowhere
+	Print  *slog.Logger                         // where flows are also logged, a line each, as far as [Budget] allows; nil: not
 }
 
-// Kept is how many flows are remembered for those who come later.
+// Kept is how many flows are kept for later listeners.
 const Kept = 1000
 
-// Collector follows the kernel's reports. Use New; Run makes it work.
+// Collector collects the kernel's reports. Use New; it works while Run runs.
 type Collector struct {
 	cfg Config
 
 	mu        sync.Mutex
 	endpoints map[intent.EndpointID]endpoint
 	byLink    map[string]intent.EndpointID // of workloads, and of host endpoints that name an interface
-	byAddr    map[netip.Addr]string        // who of this node has an address
+	byAddr    map[netip.Addr]string        // the owner of an address, if it is of this node
 	links     map[int]string               // by index
-	staged    int                          // endpoints that staged policies would change
+	staged    int                          // number of endpoints with staged policies
 	ring      []Flow
 	next      int // in ring, once it is full
 	listeners map[chan Flow]*uint64
@@ -106,7 +106,7 @@ type Collector struct {
 	journal   journal            // Run's
 }
 
-// endpoint is what flows say of one.
+// endpoint is what flows have of an endpoint.
 type endpoint struct {
 	label  string
 	link   string
@@ -114,7 +114,7 @@ type endpoint struct {
 	staged bool
 }
 
-// New returns a collector that has heard nothing.
+// New returns a collector without flows.
 func New(cfg Config) *Collector {
 	if cfg.Retry == 0 {
 		cfg.Retry = 5 * time.Second
@@ -130,7 +130,7 @@ func New(cfg Config) *Collector {
 	}
 }
 
-// InForce takes note of endpoints whose policy is in force, since the kernel's reports are of no other.
+// InForce takes endpoints whose policy is in force; the kernel's reports are of these alone.
 func (c *Collector) InForce(b intent.Batch, _ bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -189,7 +189,7 @@ func (c *Collector) forget(id intent.EndpointID) {
 	}
 }
 
-// Links takes note of the names of interfaces.
+// Links takes the names of interfaces.
 func (c *Collector) Links(changes []ifmon.Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,7 +202,7 @@ func (c *Collector) Links(changes []ifmon.Change) {
 	}
 }
 
-// link names an interface. One that was not heard of is none of ours, but it is not the host itself either.
+// link names an interface. An unknown one is no workload's, but not the host itself either.
 func (c *Collector) link(index int) string {
 	name, known := c.links[index]
 	if !known && index != 0 {
@@ -211,7 +211,7 @@ func (c *Collector) link(index int) string {
 	return name
 }
 
-// Run follows reports until the context ends. Without them, everything else goes on.
+// Run reads reports until the context ends. Without them, everything else goes on.
 func (c *Collector) Run(ctx context.Context) error {
 	for {
 		if err := c.follow(ctx); err != nil && ctx.Err() == nil {
@@ -232,9 +232,9 @@ func (c *Collector) follow(ctx context.Context) error {
 	}
 	defer s.Close()
 	c.mu.Lock()
-	before := c.counts.Lost // by sources that were closed
+	before := c.counts.Lost // of sources that were closed
 	c.mu.Unlock()
-	const look = time.Second // how long the end of the context may go unseen
+	const look = time.Second // the longest delay after the end of the context
 	for ctx.Err() == nil {
 		p, ok, err := s.Receive(time.Now().Add(look))
 		if err != nil {

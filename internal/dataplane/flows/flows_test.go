@@ -59,8 +59,8 @@ func shared(reason string) intent.Decision {
 	return intent.Decision{Reason: reason, Rule: intent.RuleID{Index: intent.NoRule}}
 }
 
-// told is a report of a TCP packet under the name of a decision, which a chain has.
-func told(c *Collector, d intent.Decision, from, to string) nflog.Packet {
+// reportOf is a report of a TCP packet under the name of a decision, which a chain has.
+func reportOf(c *Collector, d intent.Decision, from, to string) nflog.Packet {
 	n := c.cfg.Names.Name(d, 7)
 	c.cfg.Names.Chain("chain", []attribution.Name{n})
 	p := packet.Packet{Src: netip.MustParseAddr(from), Dst: netip.MustParseAddr(to), Proto: 6, SrcPort: 1000, DstPort: 80}
@@ -117,7 +117,7 @@ func TestAReportBecomesAFlow(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := node(nil)
-			c.report(via(told(c, tt.by, tt.from, tt.to), tt.in, tt.out))
+			c.report(via(reportOf(c, tt.by, tt.from, tt.to), tt.in, tt.out))
 			if c.Counts().Unknown != 0 || len(c.Last(1)) != 1 {
 				t.Fatalf("no flow: %+v", c.Counts())
 			}
@@ -135,9 +135,9 @@ func TestAWildcardHostEndpointHasWhatNoOtherHas(t *testing.T) {
 	c := node(nil)
 	all := intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: "all"}, Link: "*"}
 	c.InForce(intent.Batch{Endpoints: []intent.Endpoint{all}, Removed: []intent.Key{up.ID}}, false)
-	c.report(via(told(c, ruleOf(np, intent.Ingress, 0, false), addrFar, "192.0.2.1"), linkUp, 0))
-	c.report(via(told(c, ruleOf(np, intent.Ingress, 0, false), addrFar, addrWeb), linkUp, linkWeb))
-	c.report(via(told(c, shared(intent.ReasonUnknownLink), "10.65.0.77", addrFar), linkNew, linkUp))
+	c.report(via(reportOf(c, ruleOf(np, intent.Ingress, 0, false), addrFar, "192.0.2.1"), linkUp, 0))
+	c.report(via(reportOf(c, ruleOf(np, intent.Ingress, 0, false), addrFar, addrWeb), linkUp, linkWeb))
+	c.report(via(reportOf(c, shared(intent.ReasonUnknownLink), "10.65.0.77", addrFar), linkNew, linkUp))
 	if fs := c.Last(3); fs[0].Endpoint != "host/all" || fs[1].Endpoint != "ns/web" || fs[2].Endpoint != "" {
 		t.Errorf("they are of %q, %q and %q", fs[0].Endpoint, fs[1].Endpoint, fs[2].Endpoint)
 	}
@@ -150,8 +150,8 @@ func TestWhatAClosedEndpointSendsIsOfThatEndpoint(t *testing.T) {
 	twin := workload("twin", "cali1", "10.65.0.8")
 	twin.Closed = "another endpoint has this interface"
 	c.InForce(intent.Batch{Endpoints: []intent.Endpoint{closed, twin}}, false)
-	c.report(via(told(c, shared(intent.ReasonClosed), "10.65.0.9", addrFar), linkNew, 0))
-	c.report(via(told(c, shared(intent.ReasonSpoofed), "10.65.0.9", addrFar), linkWeb, 0))
+	c.report(via(reportOf(c, shared(intent.ReasonClosed), "10.65.0.9", addrFar), linkNew, 0))
+	c.report(via(reportOf(c, shared(intent.ReasonSpoofed), "10.65.0.9", addrFar), linkWeb, 0))
 	if fs := c.Last(2); fs[0].Endpoint != "ns/bad" || fs[0].Dir != "Egress" || fs[1].Endpoint != "ns/web" {
 		t.Errorf("they are %+v and %+v", fs[0], fs[1])
 	}
@@ -159,7 +159,7 @@ func TestWhatAClosedEndpointSendsIsOfThatEndpoint(t *testing.T) {
 
 func TestWhatNobodyKnowsIsCounted(t *testing.T) {
 	c := node(nil)
-	good := told(c, ruleOf(np, intent.Ingress, 0, false), addrFar, addrWeb)
+	good := reportOf(c, ruleOf(np, intent.Ingress, 0, false), addrFar, addrWeb)
 	for _, p := range []nflog.Packet{
 		{Prefix: "another's", Payload: good.Payload},
 		{Prefix: attribution.Name{ID: 5}.Prefix(), Payload: good.Payload},
@@ -172,7 +172,7 @@ func TestWhatNobodyKnowsIsCounted(t *testing.T) {
 		t.Errorf("counted %+v and kept %v", n, c.Last(9))
 	}
 	c.report(good)
-	c.report(told(c, ruleOf(np, intent.Ingress, 1, true), addrFar, addrWeb))
+	c.report(reportOf(c, ruleOf(np, intent.Ingress, 1, true), addrFar, addrWeb))
 	if n := c.Counts(); n.Unknown != 4 || n.Dropped != 1 || n.Allowed != 1 {
 		t.Errorf("counted %+v", n)
 	}
@@ -181,7 +181,7 @@ func TestWhatNobodyKnowsIsCounted(t *testing.T) {
 func TestAReportOfAFormerRuleSaysSo(t *testing.T) {
 	c := node(nil)
 	d := ruleOf(np, intent.Ingress, 0, false)
-	p := told(c, d, addrFar, addrWeb)
+	p := reportOf(c, d, addrFar, addrWeb)
 	c.report(p)
 	c.cfg.Names.Chain("chain", []attribution.Name{c.cfg.Names.Name(d, 8)})
 	c.report(p)
@@ -195,7 +195,7 @@ func TestEndpointsComeMoveAndGo(t *testing.T) {
 	moved := web
 	moved.Link, moved.Addrs = "cali9", []netip.Addr{netip.MustParseAddr("10.65.0.3")}
 	look := func(addr string, in int) [2]string {
-		c.report(via(told(c, ruleOf(np, intent.Egress, 0, false), addr, addrFar), in, linkUp))
+		c.report(via(reportOf(c, ruleOf(np, intent.Egress, 0, false), addr, addrFar), in, linkUp))
 		f := c.Last(1)[0]
 		return [2]string{f.From, f.Endpoint}
 	}
@@ -246,14 +246,14 @@ func TestWhatStagedPoliciesWouldHaveDecided(t *testing.T) {
 			e := db
 			intenttest.Staged(&e)
 			c.InForce(intent.Batch{Endpoints: []intent.Endpoint{e}}, false)
-			c.report(via(told(c, tt.is, addrWeb, addrDB), linkWeb, linkDB))
+			c.report(via(reportOf(c, tt.is, addrWeb, addrDB), linkWeb, linkDB))
 			f, counts := c.Last(1)[0], c.Counts()
 			if asked.InLink != "cali1" || asked.OutLink != "cali2" || asked.Src != f.Src || asked.Dst != f.Dst || asked.Proto != 6 || asked.DstPort != 80 {
 				t.Errorf("it was asked about %+v", asked)
 			}
 			want := Would{Allowed: tt.would.Allowed, Reason: "rule", Endpoint: c.endpoints[tt.would.Endpoint].label, Dir: tt.would.Rule.Direction.String(), Tier: "default", Policy: tt.would.Rule.Policy.String(), Rule: tt.would.Rule.Index}
 			if (f.Staged != nil) != tt.tell || tt.tell && *f.Staged != want {
-				t.Errorf("told %+v; want %v, %+v", f.Staged, tt.tell, want)
+				t.Errorf("got %+v; want %v, %+v", f.Staged, tt.tell, want)
 			}
 			want.Endpoint = "" // counts are by rule, whatever the endpoint
 			if n := counts.Staged[want]; n == 1 != tt.turn || !tt.turn && len(counts.Staged) > 0 {
@@ -276,7 +276,7 @@ func TestCountsOfStagedPoliciesDoNotGrowWithPods(t *testing.T) {
 		intenttest.Staged(&e)
 		here = e.ID
 		c.InForce(intent.Batch{Endpoints: []intent.Endpoint{e}}, false)
-		c.report(via(told(c, ruleOf(np, intent.Ingress, 0, true), addrWeb, addrDB), linkWeb, linkDB))
+		c.report(via(reportOf(c, ruleOf(np, intent.Ingress, 0, true), addrWeb, addrDB), linkWeb, linkDB))
 		c.InForce(intent.Batch{Removed: []intent.Key{e.ID}}, false)
 	}
 	want := map[Would]uint64{{Reason: "rule", Dir: "Ingress", Tier: "default", Policy: staged.String()}: 50}
@@ -299,16 +299,16 @@ func TestStagedPoliciesAreNotAskedInVain(t *testing.T) {
 			t.Errorf("asked %d times, want %d", asked, want)
 		}
 	}
-	look(told(c, d, addrFar, addrDB), 0) // nobody has any
+	look(reportOf(c, d, addrFar, addrDB), 0) // nobody has any
 	e := db
 	intenttest.Staged(&e)
 	c.InForce(intent.Batch{Endpoints: []intent.Endpoint{e}}, false)
-	early := told(c, d, addrFar, addrDB)
+	early := reportOf(c, d, addrFar, addrDB)
 	early.Early = true
 	look(early, 0) // where it would have gone is not known
-	look(told(c, d, addrFar, addrDB), 1)
+	look(reportOf(c, d, addrFar, addrDB), 1)
 	c.InForce(intent.Batch{Endpoints: []intent.Endpoint{db}}, false)
-	look(told(c, d, addrFar, addrDB), 1)
+	look(reportOf(c, d, addrFar, addrDB), 1)
 }
 
 // numbered reports flows that their source ports tell apart.
@@ -373,7 +373,7 @@ func TestWhoListensIsToldAndWhoIsSlowLearnsWhatWasMissed(t *testing.T) {
 		t.Errorf("after the gap come %+v, %+v", a, b)
 	}
 	if f := c.Last(1)[0]; f.Missed != 0 {
-		t.Errorf("what one listener missed is told to all: %+v", f)
+		t.Errorf("what one listener missed is reported to all: %+v", f)
 	}
 }
 
@@ -412,7 +412,7 @@ func TestReportsAreAskedForAgain(t *testing.T) {
 			}
 			return nil, errors.New("another process reads this group")
 		}
-		p := told(c, ruleOf(np, intent.Ingress, 0, false), addrFar, addrWeb)
+		p := reportOf(c, ruleOf(np, intent.Ingress, 0, false), addrFar, addrWeb)
 		ctx, end := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- c.Run(ctx) }()

@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// What a log takes in one [BudgetTime], so that a tenant whose rules log much fills neither the disk nor the others' share:
-// so many lines of the policies of one namespace (global ones are one more), and so many in all. What is left out is counted, and said.
+// Bounds of what is logged in one [BudgetTime], so that a tenant whose rules log much fills neither the disk nor the others' share:
+// lines of the policies of one namespace (global ones count as one), and lines in all. The rest is counted, and the count is logged.
 const (
 	BudgetTime      = 10 * time.Second
 	BudgetNamespace = 20
 	Budget          = 100
 )
 
-// journal writes flows to a log. One goroutine may use it.
+// journal logs flows. One goroutine may use it.
 type journal struct {
-	out   *slog.Logger   // nil: nothing is written
-	begin time.Time      // of the time that is budgeted; zero: nothing was written since the last one ended
+	out   *slog.Logger   // nil: nothing is logged
+	begin time.Time      // start of the present interval; zero: nothing was logged since the last one ended
 	lines map[string]int // by namespace
 	all   int
 	left  uint64 // flows that were left out
 	last  string // the policy of the last of them
 }
 
-// print writes a flow, if the budget has room for it.
+// print logs a flow, if the budget has room for it.
 func (j *journal) print(f Flow) {
 	if j.out == nil {
 		return
@@ -61,7 +61,7 @@ func (j *journal) print(f Flow) {
 	j.out.Info(text, args...)
 }
 
-// turn ends the time that is budgeted, if it is over, and says what was left out of it.
+// turn ends the present interval, if it is over, and logs how many flows were left out.
 func (j *journal) turn(now time.Time) {
 	if j.begin.IsZero() || now.Sub(j.begin) < BudgetTime {
 		return

@@ -29,7 +29,7 @@ func TestALogTakesSoMuchAndSaysWhatIsLeftOut(t *testing.T) {
 		name   string
 		floods []flood
 		lines  map[string]int // of each policy
-		left   string         // what is said to be left out, at the end of each time
+		left   string         // what is logged as left out, at the end of each interval
 	}{
 		{"a few are all there", []flood{{mine, 0, 3}}, map[string]int{mine: 3}, ""},
 		{"one namespace has its share", []flood{{mine, 0, 1000}}, map[string]int{mine: BudgetNamespace}, "980 " + mine},

@@ -11,18 +11,18 @@ import (
 	"github.com/twillnet/twill/internal/verdict"
 )
 
-// Counts is how much was heard since the start.
+// Counts is the number of reports since the start.
 type Counts struct {
 	Allowed, Dropped uint64 // reports
 	Logged           uint64 // reports by rules with action Log
-	Unknown          uint64 // reports under names that nobody knows, such as those of a chain that an earlier agent wrote
-	Lost             uint64 // times at which the kernel threw reports away, since they came too fast
-	// Staged are packets for which staged policies would have decided otherwise, by what they would have decided, whatever
-	// the endpoint: so there are as many entries as rules, however many pods come and go. A policy that goes takes its own along.
+	Unknown          uint64 // reports under unknown names, such as those of a chain that an earlier agent wrote
+	Lost             uint64 // times at which the kernel dropped reports, since they came too fast
+	// Staged are packets for which staged policies would have decided otherwise, by their decision, whatever
+	// the endpoint: so there are as many entries as rules, however many pods come and go. Those of a removed policy are removed.
 	Staged map[Would]uint64
 }
 
-// Counts returns how much was heard since the start.
+// Counts returns the number of reports since the start.
 func (c *Collector) Counts() Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,7 +31,7 @@ func (c *Collector) Counts() Counts {
 	return out
 }
 
-// report makes a flow of a report, and hands it out.
+// report makes a flow of a report, and delivers it.
 func (c *Collector) report(p nflog.Packet) {
 	name, _ := attribution.Parse(p.Prefix)
 	d, current, known := c.cfg.Names.Resolve(name)
@@ -45,7 +45,7 @@ func (c *Collector) report(p nflog.Packet) {
 	c.mu.Lock()
 	f := c.flow(d, ip, c.link(p.In), c.link(p.Out))
 	f.Changed = !current
-	staged := c.staged > 0 && c.cfg.Staged != nil && !f.Logged && !p.Early // before routing, where the packet goes is not known
+	staged := c.staged > 0 && c.cfg.Staged != nil && !f.Logged && !p.Early // before routing, the outgoing interface is not known
 	c.mu.Unlock()
 	if staged {
 		f.Staged = c.would(f, ip)
@@ -54,7 +54,7 @@ func (c *Collector) report(p nflog.Packet) {
 	c.journal.print(f)
 }
 
-// keep counts a flow, and hands it out.
+// keep counts a flow, and delivers it.
 func (c *Collector) keep(f Flow) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,7 +74,7 @@ func (c *Collector) keep(f Flow) {
 	c.hand(f)
 }
 
-// flow puts together what is known of a packet.
+// flow makes a flow of the packet and its decision.
 func (c *Collector) flow(d intent.Decision, ip packet.Packet, in, out string) Flow {
 	f := Flow{
 		Time: time.Now(), Allowed: d.Allowed, Reason: d.Reason, Dir: d.Rule.Direction.String(), Tier: d.Tier, Rule: d.Rule.Index,
@@ -88,7 +88,7 @@ func (c *Collector) flow(d intent.Decision, ip packet.Packet, in, out string) Fl
 		f.Prefix = c.prefix.Begin(d.Tier, d.Rule.Policy)
 	}
 	if d.Rule.Index == intent.NoRule && d.Endpoint == (intent.EndpointID{}) && d.Rule.Policy == (intent.PolicyID{}) {
-		// One of the rules that all endpoints share: whose it is follows from the interfaces.
+		// One of the rules that all endpoints share: the endpoint follows from the interfaces.
 		if _, sends := c.byLink[in]; sends {
 			f.Dir = intent.Egress.String()
 		}
@@ -112,7 +112,7 @@ func (c *Collector) flow(d intent.Decision, ip packet.Packet, in, out string) Fl
 	return f
 }
 
-// would is what staged policies would have made of a packet: nil if the same. It is asked by the stage that decides about
+// would returns what staged policies would have decided about a packet: nil if the same. It is called for the stage that decides about
 // one endpoint, so that a packet that passes two is not counted twice.
 func (c *Collector) would(f Flow, ip packet.Packet) *Would {
 	v := c.cfg.Staged(verdict.Packet{
@@ -133,10 +133,10 @@ func (c *Collector) would(f Flow, ip packet.Packet) *Would {
 	case turned && (w.Allowed || here), !turned && here && v.Rule.Policy.Staged():
 		return &w
 	}
-	return nil // no different, or the other stage will say it, or has
+	return nil // the same, or the other stage reports it
 }
 
-// hand gives a flow to all who listen. Who is too slow misses it, and learns with the next one how many there were.
+// hand delivers a flow to all listeners. A listener that is too slow misses it, and gets the number of missed flows with the next one.
 func (c *Collector) hand(f Flow) {
 	if len(c.ring) < Kept {
 		c.ring = append(c.ring, f)
@@ -163,10 +163,10 @@ func (c *Collector) Last(n int) []Flow {
 	return all[len(all)-min(max(n, 0), len(all)):]
 }
 
-// waiting is how many flows a listener may be behind.
+// waiting is how many flows are queued for a listener.
 const waiting = 1024
 
-// Listen returns a channel of all flows from now on, and how to end it.
+// Listen returns a channel of all flows from now on, and a function that ends it.
 func (c *Collector) Listen() (<-chan Flow, func()) {
 	ch := make(chan Flow, waiting)
 	c.mu.Lock()

@@ -14,8 +14,8 @@ import (
 	"github.com/twillnet/twill/internal/kernel/sysctl"
 )
 
-// Run listens for changes of settings until the context ends, so that what others do to ours is undone at once. The
-// kernel tells of forwarding, rp_filter and proxy_arp; the rest is found by Resync.
+// Run receives the kernel's events for settings until the context ends, so that a change by another process is undone at once. There are
+// events for forwarding, rp_filter and proxy_arp; changes of other settings are found by Resync.
 func (h *Host) Run(ctx context.Context) error {
 	w, err := h.rtnl.Watch(rtnl.WatchConf)
 	if err != nil {
@@ -40,10 +40,10 @@ func (h *Host) Run(ctx context.Context) error {
 	}
 }
 
-// Drift is where Run tells the loop what it heard.
+// Drift returns the channel on which Run passes functions to the loop, which calls them.
 func (h *Host) Drift() <-chan func() { return h.notes }
 
-// observe doubts what an event says is not as we want it. Our own writes are heard too, and are as we want them.
+// observe marks for checking what an event shows to differ from the desired state. Our own writes have events too, and show no difference.
 func (h *Host) observe(events []rtnl.Event) {
 	for _, e := range events {
 		c := e.Conf
@@ -57,17 +57,17 @@ func (h *Host) observe(events []rtnl.Event) {
 		}
 		switch {
 		case c.Link == -1 && c.Forwarding != 1 && h.forwarding:
-			h.hostDoubt = intent.ByEvent // and it took the interfaces' own switches with it
+			h.hostDoubt = intent.ByEvent // which also changed the switches of the interfaces
 			for name := range h.done {
-				h.mistrust(name)
+				h.recheck(name)
 			}
 		case ours && (wrong(c.Forwarding, 1) || wrong(c.ProxyNeigh, 1) || c.Family == 4 && wrong(c.RPFilter, strict)):
-			h.mistrust(name)
+			h.recheck(name)
 		}
 	}
 }
 
-// ours finds the interface that was set up with an index.
+// ours returns the interface that was set up with an index.
 func (h *Host) ours(index int) (name string, ok bool) {
 	for name, s := range h.done {
 		if s.index == index {
@@ -79,15 +79,15 @@ func (h *Host) ours(index int) (name string, ok bool) {
 
 func wrong(is, want int) bool { return is >= 0 && is != want }
 
-// mistrust makes Apply look at an interface again.
-func (h *Host) mistrust(link string) {
+// recheck makes Apply check an interface.
+func (h *Host) recheck(link string) {
 	h.doubt[link] = intent.ByEvent
 	if id, ok := h.byLink[link]; ok {
 		h.news[id] = true
 	}
 }
 
-// repaired takes note of what was put right; without a cause it was never right before.
+// repaired records what was repaired; without a cause it was set for the first time.
 func (h *Host) repaired(what []string, cause intent.Cause) {
 	if cause == "" {
 		return
@@ -97,17 +97,17 @@ func (h *Host) repaired(what []string, cause intent.Cause) {
 	}
 }
 
-// Repairs are what was put right since the last call.
+// Repairs returns what was repaired since the last call.
 func (h *Host) Repairs() []intent.Repair {
 	out := h.repairs
 	h.repairs = nil
 	return out
 }
 
-// Refresh is how often the settings want interfaces read back.
+// Refresh returns how often the settings want interfaces read back; false: no settings came yet.
 func (h *Host) Refresh() (time.Duration, bool) { return h.refresh, h.settled }
 
-// Differences reads the settings of our endpoints' interfaces and says where they are not what we want. It changes
+// Differences reads the settings of our endpoints' interfaces and returns one line for each that differs from the desired one. It changes
 // nothing.
 func (h *Host) Differences(context.Context) ([]string, error) {
 	addrs, err := h.rtnl.Addrs()
@@ -145,7 +145,7 @@ func (h *Host) Differences(context.Context) ([]string, error) {
 	for _, s := range want {
 		is, err := h.sysctl.Get(s.Path)
 		if errors.Is(err, sysctl.ErrNotFound) {
-			continue // the kernel has no IPv6, or the interface went
+			continue // the kernel has no IPv6, or the interface is gone
 		}
 		if err != nil {
 			return nil, err

@@ -1,7 +1,7 @@
-// Package host makes the host a router for its workloads: the gateway that they ask for answers, and packets are
-// forwarded.
+// Package host makes the host a router for its workloads: it answers for their gateway, and forwards
+// packets.
 //
-// In: workload endpoints of [intent.Batch], interfaces of ifmon, and what the loop says of policy (Gate).
+// In: workload endpoints of [intent.Batch], interfaces of ifmon, and from the loop which policy is in force (Gate).
 // Out: settings and gateway addresses of each workload's interface on the host's side, the two global forwarding
 // switches, and an [intent.Outcome] for each workload endpoint.
 //
@@ -33,9 +33,9 @@ var (
 	Gateway6 = netip.MustParsePrefix("fe80::1/64")
 )
 
-// Config is the driver's.
+// Config is the driver's settings.
 type Config struct {
-	// WorkloadPrefixes begin the names of interfaces that lead to workloads. When forwarding is turned on, the others
+	// WorkloadPrefixes are prefixes of the names of interfaces that lead to workloads. When forwarding is turned on, other interfaces
 	// go on accepting router advertisements if they did before; these never do. Empty means "cali" and "tap".
 	WorkloadPrefixes []string
 }
@@ -49,22 +49,22 @@ type Host struct {
 	endpoints map[intent.EndpointID]intent.Endpoint
 	byLink    map[string]intent.EndpointID // the endpoint of each interface
 	links     map[string]ifmon.Link
-	done      map[string]setup        // what we did, by interface
-	before    map[string]found        // how interfaces were that we set up
-	doubt     map[string]intent.Cause // whether it still holds, by interface
-	hostDoubt intent.Cause            // whether forwarding is still on
+	done      map[string]setup        // what was set up, by interface
+	before    map[string]found        // the state of interfaces before they were set up
+	doubt     map[string]intent.Cause // interfaces that must be checked, with the cause
+	hostDoubt intent.Cause            // forwarding must be checked, with the cause
 	repairs   []intent.Repair
 	notes     chan func()
 	refresh   time.Duration
 	settled   bool           // refresh is known
-	stale     map[string]int // interfaces, by name to index, that still have what we once did
+	stale     map[string]int // interfaces, by name to index, that were set up and are not wanted any more
 
 	ready, inSync, linksSeen bool
 	forwarding               bool // is on
-	noForwarding, noIPv6     bool // nothing is forwarded; IPv6 is not
-	accounts                 bool // connections are to count their packets and bytes
+	noForwarding, noIPv6     bool // by settings, nothing is forwarded; IPv6 is not
+	accounts                 bool // conntrack counts packets and bytes
 	held                     func(link string) bool
-	news                     map[intent.EndpointID]bool // endpoints to look at
+	news                     map[intent.EndpointID]bool // endpoints to process
 	failed                   map[intent.EndpointID]bool // endpoints that were not set up
 }
 
@@ -87,7 +87,7 @@ func New(h *rtnl.Handle, s *sysctl.Handle, cfg Config) *Host {
 	}
 }
 
-// configure takes over settings. IPv6 that is wanted after it was not is turned on everywhere.
+// configure takes the settings. IPv6 that becomes wanted is enabled everywhere.
 func (h *Host) configure(s intent.HostSettings) {
 	if h.noIPv6 && !s.NoIPv6 {
 		for name := range h.done {
@@ -98,12 +98,12 @@ func (h *Host) configure(s intent.HostSettings) {
 		}
 	}
 	if h.noIPv6 && !s.NoIPv6 || h.noForwarding && !s.NoForwarding || s.ReportAllowed && !h.accounts {
-		h.forwarding = false // it is not all that it should be
+		h.forwarding = false // IPv6 is still to be enabled
 	}
 	h.noForwarding, h.noIPv6, h.accounts = s.NoForwarding, s.NoIPv6, s.ReportAllowed
 }
 
-// Merge takes note of a batch.
+// Merge merges a batch.
 func (h *Host) Merge(b intent.Batch) {
 	h.inSync = h.inSync || b.InSync
 	if b.Host != nil {
@@ -121,7 +121,7 @@ func (h *Host) Merge(b intent.Batch) {
 		if old, ok := h.endpoints[id]; ok && old.Link != e.Link {
 			h.release(old.Link, id)
 		}
-		if e.Link == "" { // it was refused, perhaps after it had one
+		if e.Link == "" { // the endpoint was refused, perhaps after it had an interface
 			h.forget(id)
 			continue
 		}
@@ -144,7 +144,7 @@ func (h *Host) forget(id intent.EndpointID) {
 	delete(h.failed, id)
 }
 
-// release says that the endpoint no longer has the interface, unless another has it already.
+// release notes that the endpoint no longer has the interface, unless another has it already.
 func (h *Host) release(link string, id intent.EndpointID) {
 	if h.byLink[link] != id {
 		return
@@ -156,7 +156,7 @@ func (h *Host) release(link string, id intent.EndpointID) {
 	}
 }
 
-// Links takes note of interfaces.
+// Links takes the changes of interfaces.
 func (h *Host) Links(changes []ifmon.Change) {
 	h.linksSeen = true
 	for _, c := range changes {
@@ -170,7 +170,7 @@ func (h *Host) Links(changes []ifmon.Change) {
 		} else {
 			h.links[c.Name] = c.Link
 		}
-		// Addresses matter too: it is by them that we hear when somebody removes a gateway.
+		// Addresses matter too: their events show that another process removed a gateway.
 		if id, ok := h.byLink[c.Name]; ok {
 			h.news[id] = true
 			if known && !hasGateways(was, c.Link) {
@@ -190,7 +190,7 @@ func hasGateways(was, is ifmon.Link) bool {
 	return true
 }
 
-// Gate takes note of what policy is in force.
+// Gate takes which policy is in force.
 func (h *Host) Gate(ready bool, held func(link string) bool) {
 	if ready && !h.ready {
 		for id := range h.endpoints {
@@ -200,10 +200,10 @@ func (h *Host) Gate(ready bool, held func(link string) bool) {
 	h.ready, h.held = ready, held
 }
 
-// Retry makes Apply look again at the endpoints that failed.
+// Retry makes Apply process the endpoints that failed.
 func (h *Host) Retry() { maps.Copy(h.news, h.failed) }
 
-// Resync makes Apply look at everything again: few of these settings have events. It also finds interfaces that an
+// Resync makes Apply check everything: few of these settings have events. It also finds interfaces that an
 // earlier agent set up for endpoints that are gone.
 func (h *Host) Resync(context.Context) error {
 	addrs, err := h.rtnl.Addrs()
@@ -216,7 +216,7 @@ func (h *Host) Resync(context.Context) error {
 	}
 	clear(h.stale)
 	for _, a := range addrs {
-		// By the IPv4 gateway alone: others, such as Docker's bridge, have fe80::1 too.
+		// By the IPv4 gateway alone: other interfaces, such as Docker's bridge, have fe80::1 too.
 		if a.Prefix != Gateway4 || !a.LinkScope {
 			continue
 		}
@@ -261,13 +261,13 @@ func (h *Host) Apply(ctx context.Context) ([]intent.Outcome, error) {
 		}
 		out = append(out, o)
 	}
-	h.news = waiting // what failed is looked at again after Retry
+	h.news = waiting // what failed is processed again after Retry
 	return out, errors.Join(errs...)
 }
 
 const notInForce = "policy is not in force yet"
 
-// attach sets up the interface of one endpoint, if it can be.
+// attach sets up the interface of one endpoint, if possible.
 func (h *Host) attach(e intent.Endpoint) intent.Outcome {
 	l, there := h.links[e.Link]
 	switch {
@@ -298,7 +298,7 @@ func (h *Host) attach(e intent.Endpoint) intent.Outcome {
 	return intent.Outcome{}
 }
 
-// sweep takes away what was done for interfaces that no endpoint has.
+// sweep undoes the set-up of interfaces without an endpoint.
 func (h *Host) sweep() error {
 	if !h.inSync || !h.linksSeen {
 		return nil
@@ -316,7 +316,7 @@ func (h *Host) sweep() error {
 	return errors.Join(errs...)
 }
 
-// workloads reports whether an interface leads to a workload, to the best of our knowledge.
+// workloads reports whether an interface leads to a workload, by its endpoint or its name.
 func (h *Host) workloads(name string) bool {
 	_, ours := h.byLink[name]
 	return ours || slices.ContainsFunc(h.cfg.WorkloadPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })

@@ -11,7 +11,7 @@ import (
 	"github.com/twillnet/twill/internal/kernel/sysctl"
 )
 
-// setUp makes the interface a workload's: its gateway answers, and its packets are forwarded. It says what was not so.
+// setUp sets up the interface for a workload: its gateway answers, and its packets are forwarded. It returns what it changed.
 func (h *Host) setUp(l ifmon.Link, s setup) ([]string, error) {
 	changed, err := h.sysctl.SetAll(settings4(l.Name, s.spoof))
 	if err != nil {
@@ -41,11 +41,11 @@ func (h *Host) addGateway(changed []string, l ifmon.Link, p netip.Prefix) ([]str
 	return append(changed, "address "+p.Addr().String()+" of "+l.Name), nil
 }
 
-// settings4 turns forwarding on last, when all that guards it is there.
+// settings4 enables forwarding last, after the settings that protect it.
 func settings4(link string, spoof bool) []sysctl.Setting {
 	conf := "ipv4/conf/" + sysctl.Link(link) + "/"
 	strict := "1"
-	if spoof { // the policy driver checks sources; the kernel's check knows no exceptions
+	if spoof { // the policy driver checks sources; rp_filter has no exceptions
 		strict = "0"
 	}
 	return []sysctl.Setting{
@@ -67,7 +67,7 @@ func settings6(link string) []sysctl.Setting {
 	}
 }
 
-// hasIPv6 reports whether the interface speaks IPv6: the kernel may lack it, somebody turned it off, or settings want none.
+// hasIPv6 reports whether the interface has IPv6: the kernel may lack it, it may be disabled, or settings want none.
 func (h *Host) hasIPv6(link string) (bool, error) {
 	if h.noIPv6 {
 		return false, nil
@@ -79,14 +79,14 @@ func (h *Host) hasIPv6(link string) (bool, error) {
 	return err == nil && off == "0", err
 }
 
-// found are settings of an interface, by path, as they were before it became a workload's.
+// found are the settings of an interface, by path, before it was set up.
 type found struct {
 	index    int
 	settings map[string]string
 }
 
-// remember takes note of how an interface is, once. One that has our gateway is as an earlier agent left it: how it was
-// before nobody knows.
+// remember records the settings of an interface, once. One that has our gateway was set up by an earlier agent: its settings
+// from before are not known.
 func (h *Host) remember(l ifmon.Link) error {
 	if h.before[l.Name].index == l.Index || slices.Contains(l.Addrs, Gateway4) {
 		return nil
@@ -105,8 +105,8 @@ func (h *Host) remember(l ifmon.Link) error {
 	return nil
 }
 
-// undo takes away what answers for us. Forwarding stays: what it may carry is policy's to say. An interface that is none
-// of workloads' any more gets the rest of its settings back, too; of others it is safer not to.
+// undo removes the gateways and the proxy settings. Forwarding stays: policy decides what it carries. An interface that is no
+// workload's any more gets the rest of its settings back, too; of others it is safer not to.
 func (h *Host) undo(link string, index int) error {
 	for _, a := range []rtnl.Addr{{Link: index, Prefix: Gateway4}, {Link: index, Prefix: Gateway6}} {
 		if err := h.rtnl.DeleteAddr(a); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
@@ -135,8 +135,8 @@ func (h *Host) undo(link string, index int) error {
 	return nil
 }
 
-// own are an interface's settings as they were, or, if an earlier agent changed them, as the kernel makes interfaces.
-// Whether it then listened to routers is not known: network managers turn that off, and do it themselves.
+// own returns an interface's settings from before or, if an earlier agent changed them, the kernel's defaults for new interfaces.
+// Whether it accepted router advertisements is then not known: network managers disable that, and process them by themselves.
 func (h *Host) own(link string, index int) (out []sysctl.Setting, err error) {
 	was := h.before[link]
 	known := was.index == index
@@ -166,11 +166,11 @@ func (h *Host) own(link string, index int) (out []sysctl.Setting, err error) {
 	return out, nil
 }
 
-// conntrackAccounts has connections count their packets and bytes, for those who read what flows carried. It is off by
-// default, and never turned off again: others may read them, too.
+// conntrackAccounts has conntrack count packets and bytes, for readers of flows. It is off by
+// default, and never turned off again: other processes may read the counts, too.
 const conntrackAccounts = "netfilter/nf_conntrack_acct"
 
-// forward turns forwarding on, or on again.
+// forward enables forwarding, or enables it again.
 func (h *Host) forward() error {
 	changed, err := h.turnOnForwarding()
 	if h.forwarding {
@@ -188,11 +188,11 @@ const (
 	all6 = "ipv6/conf/all/forwarding"
 )
 
-// turnOnForwarding makes the host a router for both families, unless settings want none. It says what was not so.
+// turnOnForwarding enables forwarding of both families, unless settings want none. It returns what it changed.
 func (h *Host) turnOnForwarding() (changed []string, err error) {
 	if h.accounts {
 		wrote, err := h.sysctl.Set(conntrackAccounts, "1")
-		if err != nil && !errors.Is(err, sysctl.ErrNotFound) { // nothing is tracked yet
+		if err != nil && !errors.Is(err, sysctl.ErrNotFound) { // conntrack is not loaded yet
 			return changed, err
 		}
 		if wrote {
@@ -224,7 +224,7 @@ func (h *Host) turnOnForwarding() (changed []string, err error) {
 	return append(changed, all6), err
 }
 
-// keepRouters lets the host go on learning routers: one that forwards ignores router advertisements, and forgets the
+// keepRouters lets the host go on accepting router advertisements: one that forwards ignores them, and deletes the
 // default routes that it learned from them, unless accept_ra is 2.
 func (h *Host) keepRouters() error {
 	links, err := h.sysctl.Links("ipv6/conf")

@@ -9,7 +9,7 @@ import (
 	"github.com/twillnet/twill/internal/kernel"
 )
 
-// outcome is a chain that a policy's chain goes to, so that its end returns to the caller of the policy.
+// outcome is a chain that a policy's chain goes to, whose end returns to the caller of the policy.
 type outcome string
 
 const (
@@ -22,7 +22,7 @@ const (
 
 var outcomes = []outcome{allow, pass, early, untracked, found}
 
-// rules leave in the mark what was decided.
+// rules set the mark for what was decided.
 func (o outcome) rules() []string {
 	add := func(target string) string { return fmt.Sprintf("-A %s %s", o, target) }
 	set := func(bits uint32) string { return add(setMark(bits, bits)) }
@@ -39,18 +39,18 @@ func (o outcome) rules() []string {
 	return []string{set(kernel.MarkAllowed)}
 }
 
-// answer goes to an outcome.
+// answer returns the target that goes to an outcome.
 func (w *writer) answer(o outcome) string {
 	w.outcomes[o] = true
 	return "-g " + string(o)
 }
 
-// target is what a rule does with what it matched.
+// target returns the target of a rule.
 func (w *writer) target(r rules.Rule) (string, error) {
 	switch r.Action {
 	case rules.Deny:
 		return "-j DROP", nil
-	case rules.Allow, rules.Accept: // ACCEPT would pass the later stages of the hook too
+	case rules.Allow, rules.Accept: // ACCEPT would skip the later stages of the hook
 		return w.answer(allow), nil
 	case rules.Pass:
 		return w.answer(pass), nil
@@ -65,7 +65,7 @@ func (w *writer) target(r rules.Rule) (string, error) {
 	case rules.Return:
 		return "-j RETURN", nil
 	case rules.AllowUntracked:
-		if w.Table != Raw { // elsewhere the connection is made already, and the kernel refuses the target
+		if w.Table != Raw { // elsewhere conntrack has made an entry already, and the kernel refuses the target
 			return "", fmt.Errorf("table %s: only raw is before conntrack", w.Table)
 		}
 		return w.answer(untracked), nil
@@ -77,7 +77,7 @@ func (w *writer) target(r rules.Rule) (string, error) {
 	return "", fmt.Errorf("action %s has no form in iptables", r.Action)
 }
 
-// reject tells the sender; in tables other than filter the kernel refuses the target.
+// reject returns the target that answers the sender; in tables other than filter the kernel refuses REJECT.
 func (w *writer) reject(a rules.Action) string {
 	switch {
 	case w.Table != Filter:
@@ -90,21 +90,21 @@ func (w *writer) reject(a rules.Action) string {
 	return "-j REJECT --reject-with icmp-admin-prohibited"
 }
 
-// ends reports whether a packet that was acted on leaves the chain. If not, it must be acted on once only.
+// ends reports whether a packet leaves the chain with an action. If not, the action must apply once only.
 func ends(a rules.Action) bool {
 	return a != rules.Log && a != rules.Jump && a != rules.Begin && a != rules.Next
 }
 
-// Limits of what the tools and the kernel take.
+// Limits of the tools and the kernel.
 const (
-	logSnaplen = 128 // headers; see nft
-	// maxPrefix is what xt_NFLOG keeps: the legacy backend cuts the rest off silently, and the end says which rule it was.
+	logSnaplen = 128 // bytes: the headers; see nft
+	// maxPrefix is what xt_NFLOG keeps, in bytes: the legacy backend cuts the rest off silently, and the end names the rule.
 	maxPrefix = 63
 	maxRate   = 10000 // packets a second, and the greatest burst
 	day       = 24 * time.Hour
 )
 
-// log reports a packet, as far as the settings' limit allows. Over it, a packet goes on as any logged packet does.
+// log reports a packet, within the rate limit of the settings. Over the limit, a packet goes on as any logged packet does.
 func (w *writer) log(r rules.Rule) (string, error) {
 	text := fmt.Sprintf("-j NFLOG --nflog-group %d --nflog-size %d", kernel.NFLogUser, logSnaplen)
 	if r.Comment != "" {
@@ -119,7 +119,7 @@ func (w *writer) log(r rules.Rule) (string, error) {
 		return "", fmt.Errorf("limit of logs: no unit for %s", set.Per)
 	}
 	rate := min(uint64(set.Rate), uint64(maxRate*(set.Per/time.Second)))
-	// The kernel counts what a full bucket is worth in 32 bits and refuses more than about five days of the rate.
+	// The kernel computes the credit of a full bucket in 32 bits and refuses more than about five days of the rate.
 	burst := min(uint64(set.Burst), maxRate, rate*uint64(day/set.Per))
 	return fmt.Sprintf("-m limit --limit %d/%s --limit-burst %d %s", rate, unit, max(burst, 1), text), nil
 }

@@ -51,12 +51,12 @@ func TestEveryKindOfTermHasAForm(t *testing.T) {
 				terms = []rules.Term{proto(6)}
 			}
 			without, _ := one(intent.IPv4, rules.Rule{Terms: terms})
-			said, err := one(intent.IPv4, rules.Rule{Terms: append(terms, term)})
+			text, err := one(intent.IPv4, rules.Rule{Terms: append(terms, term)})
 			switch {
 			case err != nil:
 				t.Errorf("%s, not %v: %v", name, not, err)
-			case said == without && (k != rules.Family || !not):
-				t.Errorf("%s, not %v: the rule is as without it: %q", name, not, said)
+			case text == without && (k != rules.Family || !not):
+				t.Errorf("%s, not %v: the rule is as without it: %q", name, not, text)
 			}
 			if !slices.ContainsFunc(termCases, func(c struct {
 				name  string
@@ -69,8 +69,8 @@ func TestEveryKindOfTermHasAForm(t *testing.T) {
 			}
 		}
 	}
-	if said, err := one(intent.IPv4, rules.Rule{Terms: []rules.Term{{Kind: rules.Kind(len(kinds) + 1)}}}); err == nil {
-		t.Errorf("a kind that is not: %q", said)
+	if text, err := one(intent.IPv4, rules.Rule{Terms: []rules.Term{{Kind: rules.Kind(len(kinds) + 1)}}}); err == nil {
+		t.Errorf("a kind that is not: %q", text)
 	}
 }
 
@@ -82,14 +82,14 @@ func TestEveryActionHasAForm(t *testing.T) {
 	seen := map[string]string{}
 	for i, name := range actions {
 		a := rules.Action(i)
-		said, err := one(intent.IPv4, rules.Rule{Action: a, Target: "x", Terms: []rules.Term{proto(6)}})
-		if err != nil || said == "" {
-			t.Errorf("%s: %q, %v", name, said, err)
+		text, err := one(intent.IPv4, rules.Rule{Action: a, Target: "x", Terms: []rules.Term{proto(6)}})
+		if err != nil || text == "" {
+			t.Errorf("%s: %q, %v", name, text, err)
 		}
-		if other := seen[said]; other != "" && a != rules.Accept { // Allow of a stage is Allow
-			t.Errorf("%s is said as %s: %q", name, other, said)
+		if other := seen[text]; other != "" && a != rules.Accept { // Allow of a stage is Allow
+			t.Errorf("%s is rendered as %s: %q", name, other, text)
 		}
-		seen[said] = name
+		seen[text] = name
 		golden := slices.ContainsFunc(worlds, func(w world) bool {
 			return slices.ContainsFunc(w.chains, func(c rules.Chain) bool {
 				return slices.ContainsFunc(c.Rules, func(r rules.Rule) bool { return r.Action == a })
@@ -99,7 +99,7 @@ func TestEveryActionHasAForm(t *testing.T) {
 			t.Errorf("%s: no golden text has it", name)
 		}
 	}
-	if said, err := one(intent.IPv4, rules.Rule{Action: rules.Action(len(actions))}); err == nil {
-		t.Errorf("an action that is not: %q", said)
+	if text, err := one(intent.IPv4, rules.Rule{Action: rules.Action(len(actions))}); err == nil {
+		t.Errorf("an action that is not: %q", text)
 	}
 }

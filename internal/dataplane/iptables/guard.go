@@ -10,16 +10,16 @@ import (
 	"github.com/twillnet/twill/internal/kernel"
 )
 
-// mapChains are the chains that stand for maps: a rule for each interface.
+// mapChains are the chains that render maps: a rule for each interface.
 var mapChains = [...]string{desired.Receives: "tw-receives", desired.Sends: "tw-sends", desired.Sources: "tw-sources"}
 
-// linkKind is a kind of interface that guards ask for.
+// linkKind is a kind of interface in conditions of guards.
 type linkKind struct {
 	kind desired.CondKind
 	side rules.Side
 }
 
-// chain goes to found for each interface of the kind. Neither iptables nor ipset has a set of interfaces alone.
+// chain goes to found for each interface of the kind. Neither iptables nor ipset has a set of interface names.
 func (k linkKind) chain() string {
 	name := "tw-open-"
 	if k.kind == desired.OfClosed {
@@ -28,7 +28,7 @@ func (k linkKind) chain() string {
 	return name + sideWord(k.side)
 }
 
-// neutral writes a chain of either kind.
+// neutral renders a chain of either kind.
 func (w *writer) neutral(name string, c desired.Chain) error {
 	if c.Guards == nil {
 		return w.chain(name, c.Comment, c.Rules)
@@ -41,7 +41,7 @@ func (w *writer) neutral(name string, c desired.Chain) error {
 	return nil
 }
 
-// guard adds what stands for one guard: nothing, if no packet of the family can match it.
+// guard adds the rules of one guard: none, if no packet of the family can match it.
 func (w *writer) guard(chain string, g desired.Guard) error {
 	r, ok := rules.Rule{Terms: g.Terms}.ForFamily(w.Family)
 	if !ok {
@@ -64,18 +64,18 @@ func (w *writer) guard(chain string, g desired.Guard) error {
 	if err := w.matched(appender{w: w, chain: chain, comment: comment(g.Comment)}, c, target, !calls); err != nil {
 		return err
 	}
-	if calls && w.Table != NAT { // what the chain let pass has passed the stage
+	if calls && w.Table != NAT { // a packet that the chain passed has passed the stage
 		appender{w: w, chain: chain}.add(line{rest: []string{matchMark(kernel.MarkAllowed, kernel.MarkAllowed)}}, "-j RETURN")
 	}
 	return nil
 }
 
-// step is what a guard does with what it matched.
+// step returns the target of a guard.
 func (w *writer) step(g desired.Guard) (string, error) {
 	switch g.Do {
 	case desired.Drop:
 		return "-j DROP", nil
-	case desired.Pass, desired.Skip: // ACCEPT would pass the later stages of the hook too
+	case desired.Pass, desired.Skip: // ACCEPT would skip the later stages of the hook
 		return w.answer(allow), nil
 	case desired.Call:
 		return "-j " + ChainName(g.Target), nil
@@ -92,7 +92,7 @@ func (w *writer) step(g desired.Guard) (string, error) {
 	return "", fmt.Errorf("step %d has no form in iptables", g.Do)
 }
 
-// translation gives a packet another source.
+// translation returns the target of source NAT.
 func translation(s desired.Source) (string, error) {
 	ports := ""
 	if s.Ports != (intent.PortRange{}) {
@@ -116,9 +116,9 @@ func translation(s desired.Source) (string, error) {
 	return "-j SNAT --to-source " + to, nil
 }
 
-// condition adds what a guard asks besides its terms.
+// condition adds a condition of a guard.
 func (w *writer) condition(c *conjunction, x desired.Cond) error {
-	one := func(l line) { // one match that has no negation of its own
+	one := func(l line) { // a match without a negation of its own
 		if x.Not {
 			c.blocks = append(c.blocks, block{none: true, lines: []line{l}})
 			return
@@ -149,8 +149,8 @@ func (w *writer) condition(c *conjunction, x desired.Cond) error {
 	case desired.Routed:
 		one(line{rest: []string{"-m rpfilter"}})
 	case desired.Forwarded:
-		// What a process of the host sends has a socket, whatever its source is. The interface by which a packet came is not asked for: the match
-		// for any is the match for none.
+		// What a process of the host sends has a socket, whatever its source is. The incoming interface is not used: the match
+		// for any interface also matches none.
 		one(line{rest: []string{"-m addrtype ! --src-type LOCAL", "-m owner ! --socket-exists"}})
 	case desired.ICMPTypes:
 		c.blocks = append(c.blocks, w.icmpTypes(x))
@@ -160,7 +160,7 @@ func (w *writer) condition(c *conjunction, x desired.Cond) error {
 	return nil
 }
 
-// icmpTypes are a line for each type.
+// icmpTypes returns a line for each type.
 func (w *writer) icmpTypes(x desired.Cond) block {
 	b := block{none: x.Not}
 	for _, r := range x.Types {

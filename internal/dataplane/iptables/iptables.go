@@ -1,28 +1,28 @@
-// Package iptables says what is desired of a node, and the sets it asks for, in the words of iptables-restore and ipset.
+// Package iptables renders the desired state of a node, and the sets that it refers to, as input of iptables-restore and ipset.
 //
 // In: [desired.Changes] of a whole node ([Node]), or [rules.Chain] values for one table ([Renderer]); [intent.IPSet] values ([RestoreSets]).
 // Out: a [Text] for each table and family, for `iptables-restore --noflush` or ip6tables-restore; and text for `ipset restore`, to be run
 // before it.
 //
-// It is pure: nothing here runs a tool. A reconciler that does must add the calls of our chains ([Call]), read back what is there, change members
-// of sets one by one and in steps ([desired.Mover]), make only what is early before the source is in sync, and find out by the tool's words
-// which intent the kernel refused; where there is no text, [Error] says whose fault it is. Texts do not report what they drop or allow.
+// It is pure: nothing here runs a tool. A reconciler that does must add the calls of our chains ([Call]), read back, change members
+// of sets one by one and in steps ([desired.Mover]), make only what is early before the source is in sync, and find out from the tool's output
+// which intent the kernel refused; where there is no text, [Error] has the intent. Texts do not report what they drop or allow.
 //
-// What a neutral rule means stays the same, but iptables has its own ways:
+// A neutral rule keeps its meaning, but iptables renders it in its own ways:
 //
-//   - ACCEPT would end the whole hook, later stages included. So what is allowed leaves [kernel.MarkAllowed] and returns,
-//     and whoever called an endpoint's chain asks for the mark. The target is a goto to a chain that sets the mark: its
+//   - ACCEPT would end the whole hook, later stages included. So a chain that allows sets [kernel.MarkAllowed] and returns,
+//     and the caller of an endpoint's chain tests the mark. The target is a goto to a chain that sets the mark, whose
 //     end returns to the caller of the chain that went there. So terms are matched once, and one rule stays one rule.
-//   - A stage is a chain as well. Ours of the hook (tw-forward) calls stages in their order, each with no mark, and after a closed one drops what
-//     has none.
-//   - There are no sets of interfaces. What an interface leads to is a rule of a chain for each map; whether it is a workload's is asked of a
+//   - A stage is a chain as well. Ours of the hook (tw-forward) calls stages in their order, each without the mark, and drops packets without
+//     it after a closed one.
+//   - There are no sets of interfaces. What an interface leads to is a rule of a chain for each map; whether it is a workload's is decided by a
 //     chain that sets a scratch bit. Both cost a rule for each interface.
-//   - That a packet is forwarded is read off its source and from that no socket sent it; rpfilter lets a source of 0.0.0.0 to a group or to all
-//     pass, which no router forwards.
-//   - Each of -p, -s and -d may be there once, and multiport takes 15 ports. What is more becomes several rules, or is
-//     gathered in scratch bits of the mark.
-//   - A selection is one hash:net, not two sets as in nftables. There, prefixes are kept apart because an interval set is
-//     slow to change; hash:net is a hash, in which a host is one more length of prefix. So members never change rules,
+//   - That a packet is forwarded follows from its source, and from no socket having sent it; rpfilter passes a source of 0.0.0.0 to a multicast
+//     group or to the broadcast address, which no router forwards.
+//   - Each of -p, -s and -d may occur once, and multiport takes 15 ports. More become several rules, or are
+//     combined by scratch bits of the mark.
+//   - A set of addresses is one hash:net, not two sets as in nftables. There, prefixes are separate because an interval set is
+//     slow to change; hash:net is a hash, in which a host is one more prefix length. So members never change rules,
 //     and a term stays one match.
 package iptables
 
@@ -38,35 +38,35 @@ import (
 	"github.com/twillnet/twill/internal/kernel"
 )
 
-// Table is where chains go. The hooks that call an endpoint's chain say which it must be.
+// Table is an iptables table. The hooks that call an endpoint's chain determine which.
 type Table string
 
 // Tables.
 const (
-	Filter Table = "filter" // zero means this one
-	Mangle Table = "mangle" // before DNAT, and what a host sends
+	Filter Table = "filter" // the zero value means this one
+	Mangle Table = "mangle" // before DNAT, and for what a host sends
 	Raw    Table = "raw"    // untracked, and sources of workloads
-	NAT    Table = "nat"    // it translates, and decides nothing
+	NAT    Table = "nat"    // NAT only; it decides nothing
 )
 
-// Renderer makes text for one table and family.
+// Renderer renders chains for one table and family.
 type Renderer struct {
 	Table  Table
 	Family intent.Family      // IPv4 or IPv6
-	Log    intent.LogSettings // how much rules with action Log report; zero: all
+	Log    intent.LogSettings // limits of rules with action Log; zero: none
 }
 
-// Text is chains as iptables reads them.
+// Text is chains as input of iptables-restore.
 type Text struct {
-	Restore string // one table, whole: each chain in it is made anew, others stay
-	Sets    []Set  // that must exist before, by name
-	// Of a node's: the table, and the rules by which the kernel's chains call ours, which the text does not have, since it would add them
+	Restore string // one table: each chain in it is replaced, others stay
+	Sets    []Set  // must exist before, by name
+	// Of a node's: the table, and the rules by which the kernel's chains call ours. The text does not have these, since it would add them
 	// each time.
 	Table Table
 	Calls []Call
 }
 
-// Render says chains in the order given. What they jump to must be among them or exist already.
+// Render renders chains in the order given. What they jump to must be among them or exist already. An error names the term that iptables cannot express.
 func (r Renderer) Render(chains []rules.Chain) (Text, error) {
 	if r.Family != intent.IPv4 && r.Family != intent.IPv6 {
 		return Text{}, fmt.Errorf("render for iptables: no family %d", r.Family)
@@ -83,15 +83,15 @@ func (r Renderer) Render(chains []rules.Chain) (Text, error) {
 	return w.text(), nil
 }
 
-// writer gathers the parts of a text.
+// writer builds a text.
 type writer struct {
 	Renderer
 	heads    []string          // chains
 	body     []string          // their rules
-	names    map[string]string // of neutral chains, by those of chains
+	names    map[string]string // neutral names by names of chains
 	outcomes map[outcome]bool
 	sets     map[string]Set
-	// Of a node's: which maps and kinds of interfaces were asked for.
+	// Of a node's: the maps and kinds of interfaces that are used.
 	maps  map[desired.Map]bool
 	kinds map[linkKind]bool
 }
@@ -102,7 +102,7 @@ func newWriter(r Renderer) *writer {
 	}
 }
 
-// add adds a chain under its name in iptables, with the rules that are written for it.
+// add adds a chain under its name in iptables, with the rules that write adds.
 func (w *writer) add(neutral string, write func(head string) error) error {
 	name := ChainName(neutral)
 	if other, taken := w.names[name]; taken {
@@ -117,7 +117,7 @@ func (w *writer) add(neutral string, write func(head string) error) error {
 }
 
 func (w *writer) chain(name, comment string, rs []rules.Rule) error {
-	if comment != "" { // for who reads the text; the kernel has no comments of chains
+	if comment != "" { // for readers of the text; the kernel has no comments of chains
 		w.body = append(w.body, "# "+rules.Shorten(comment))
 	}
 	for i, r := range rs {
@@ -128,8 +128,8 @@ func (w *writer) chain(name, comment string, rs []rules.Rule) error {
 	return nil
 }
 
-// text puts the parts together. To declare a chain empties it, so a chain that another text of the same table declares
-// too, as each outcome is, must be the same in both.
+// text joins the parts. Declaring a chain empties it, so a chain that several texts of one table declare,
+// as each outcome is, must be the same in all.
 func (w *writer) text() Text {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%s\n", w.Table)
@@ -155,7 +155,7 @@ func (w *writer) text() Text {
 	return t
 }
 
-// rule adds what stands for one neutral rule: nothing, if no packet of the family can match it.
+// rule adds the rules of one neutral rule: none, if no packet of the family can match it.
 func (w *writer) rule(chain string, r rules.Rule) error {
 	fr, ok := r.ForFamily(w.Family)
 	if !ok {
@@ -175,7 +175,7 @@ func (w *writer) rule(chain string, r rules.Rule) error {
 	return w.matched(appender{w: w, chain: chain, comment: comment(r.Comment)}, c, target, ends(r.Action))
 }
 
-// matched adds what acts on packets for which a conjunction holds. Ends: a packet that was acted on comes to no later line.
+// matched adds rules with a target for packets that a conjunction matches. Ends: such a packet leaves the chain.
 func (w *writer) matched(a appender, c conjunction, target string, ends bool) error {
 	for _, s := range c.sets {
 		if other, taken := w.sets[s.Name]; taken && other != s {
@@ -216,7 +216,7 @@ func (a appender) add(l line, target string) {
 	a.w.body = append(a.w.body, strings.Join(words, " "))
 }
 
-// gather leaves scratch bit 0 in the mark if every block holds. The first block that wants any of its lines sets the bit;
+// gather sets scratch bit 0 of the mark if every block holds. The first block that wants any of its lines sets the bit;
 // for each further one, and for what a chain finds, bit 1 is whether a line of that block matched.
 func (a appender) gather(blocks []block) {
 	const all, this = kernel.MarkScratch0, kernel.MarkScratch1
@@ -252,7 +252,7 @@ func (a appender) gather(blocks []block) {
 	}
 }
 
-// find calls the chain of a block, and returns what matches afterwards if it found something, or with none if it found nothing.
+// find calls the chain of a block, and returns the match for its having found something or, with none, nothing.
 func (a appender) find(b block, none bool) string {
 	const this = kernel.MarkScratch1
 	a.add(line{}, setMark(0, this))

@@ -13,7 +13,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-var update = flag.Bool("update", false, "write testdata/*.txt anew; read them before you commit them")
+var update = flag.Bool("update", false, "rewrite testdata/*.txt; read them before you commit them")
 
 var families = []intent.Family{intent.IPv4, intent.IPv6}
 
@@ -53,7 +53,7 @@ func (w world) render(t *testing.T, f intent.Family) Text {
 	return text
 }
 
-// one renders a chain of one rule in the table that has a form for its action, and is what is said of the rule.
+// one renders a chain of one rule in the table that has a form for its action, and returns the text of the rule.
 func one(f intent.Family, r rules.Rule) (string, error) {
 	table := Filter
 	if r.Action == rules.AllowUntracked {
@@ -62,8 +62,8 @@ func one(f intent.Family, r rules.Rule) (string, error) {
 	text, err := Renderer{Table: table, Family: f}.Render([]rules.Chain{{Name: "c", Rules: []rules.Rule{r}}})
 	var out []string
 	for line := range strings.Lines(text.Restore) {
-		if said, ok := strings.CutPrefix(line, "-A "+ChainName("c")+" "); ok {
-			out = append(out, said)
+		if rest, ok := strings.CutPrefix(line, "-A "+ChainName("c")+" "); ok {
+			out = append(out, rest)
 		}
 	}
 	return strings.Join(out, ""), err

@@ -1,6 +1,6 @@
 package iptables
 
-// line is what one rule of iptables asks for: -p, -s and -d once each, other matches any number of times.
+// line is the matches of one rule of iptables: -p, -s and -d once each, other matches any number of times.
 type line struct {
 	proto, src, dst string // "-p 6", "! -s 10.0.0.0/8"
 	rest            []string
@@ -8,7 +8,7 @@ type line struct {
 
 func (l line) words() []string { return append([]string{l.src, l.dst, l.proto}, l.rest...) }
 
-// and is a line that asks for both; false if iptables cannot say that in one rule.
+// and returns a line with the matches of both; false if iptables cannot have them in one rule.
 func (l line) and(m line) (line, bool) {
 	ok := true
 	either := func(a, b string) string {
@@ -23,15 +23,15 @@ func (l line) and(m line) (line, bool) {
 	return out, ok
 }
 
-// block is what one rule of iptables cannot ask for: any of some lines, or none of them; or what a chain finds, that goes to found for what it
-// wants.
+// block is what one rule of iptables cannot match: any of some lines, or none of them; or what a chain finds, which goes to found for what it
+// matches.
 type block struct {
 	none  bool
 	lines []line
 	call  string
 }
 
-// alternatives are the lines of which one matches if the conjunction does, unless that takes the mark. A packet may
+// alternatives returns lines of which one matches if the conjunction does, unless that needs the mark. A packet may
 // match several of them.
 func (c conjunction) alternatives() ([]line, bool) {
 	switch {

@@ -14,13 +14,13 @@ import (
 	"github.com/twillnet/twill/internal/kernel"
 )
 
-// Node is all that is desired of a node, as [desired.Changes] said it. The zero value has nothing.
+// Node is the desired state of a node, from its [desired.Changes]. The zero value is empty.
 type Node struct {
 	chains map[string]desired.Chain
 	links  map[string]desired.Link
 }
 
-// Take takes in what has changed. Sets are in the texts that need them.
+// Take applies changes. Sets are in the texts that need them.
 func (n *Node) Take(c desired.Changes) {
 	if n.chains == nil {
 		n.chains, n.links = map[string]desired.Chain{}, map[string]desired.Link{}
@@ -36,8 +36,8 @@ func (n *Node) Take(c desired.Changes) {
 	}
 }
 
-// Call is the rule by which a chain of the kernel's calls one of ours. Nothing but the kernel's chain has it, so who runs a text adds it once,
-// before any other rule.
+// Call is the rule by which a chain of the kernel calls one of ours. A text does not have it: add it once,
+// before any other rule of that chain.
 type Call struct {
 	Hook  string // "FORWARD"
 	Chain string
@@ -49,8 +49,8 @@ var points = [...]Call{
 	desired.Output: {"OUTPUT", "tw-output"}, desired.Postrouting: {"POSTROUTING", "tw-postrouting"},
 }
 
-// tableOf is the table in which a stage is asked: raw is before conntrack, mangle before DNAT and after routing, filter in between. Within
-// a table the order of priorities is that of calls.
+// tableOf returns the table of a stage: raw is before conntrack, mangle before DNAT and after routing, filter in between. Within
+// a table, stages are called in the order of priorities.
 func tableOf(h desired.Hook) (Table, error) {
 	ends := h.At == desired.Prerouting || h.At == desired.Postrouting
 	switch {
@@ -72,7 +72,7 @@ const (
 	beforeDNAT      = -100
 )
 
-// Error says whose fault it is that there is no text: of an intent that [desired.State.Refuse] may leave out, or of nobody's.
+// Error means that there is no text, and names the intent that [desired.State.Refuse] may leave out, if it is one's.
 type Error struct {
 	Owner intent.Key
 	Err   error
@@ -80,11 +80,11 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Err.Error() }
 
-// Unwrap is what is wrong.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Render says the node for one family: a text for each table that something is in, in the order in which they may be loaded. Log is what
-// rules with action Log may report; zero: all.
+// Render renders the node for one family: a text for each table that is not empty, in the order in which they must be loaded. Log limits what
+// rules with action Log report; zero: unlimited. An error is an [Error].
 func (n *Node) Render(f intent.Family, log intent.LogSettings) ([]Text, error) {
 	stages := map[Table][]desired.Chain{}
 	for _, c := range n.chains {
@@ -121,7 +121,7 @@ func (n *Node) Render(f intent.Family, log intent.LogSettings) ([]Text, error) {
 	return out, nil
 }
 
-// node writes the stages of a table, and whatever they lead to.
+// node writes the stages of a table, and the chains that they lead to.
 func (w *writer) node(n *Node, stages []desired.Chain) error {
 	w.hooks(stages)
 	names := map[string]bool{}
@@ -166,8 +166,8 @@ func (w *writer) node(n *Node, stages []desired.Chain) error {
 	return nil
 }
 
-// hooks writes what the kernel's chains call: each stage in its order. A stage begins with no packet allowed; one that a packet has passed
-// has left the mark, and a closed one ends with the others.
+// hooks writes the chains that the kernel's chains call: each stage in its order. A stage begins without the mark; one that a packet has passed
+// has set it, and a closed one drops packets without it.
 func (w *writer) hooks(stages []desired.Chain) {
 	for _, s := range stages {
 		head := points[s.Hook.At].Chain
@@ -187,7 +187,7 @@ func (w *writer) hooks(stages []desired.Chain) {
 	}
 }
 
-// reach gathers the names of all chains that a chain leads to, itself too.
+// reach adds the names of all chains that a chain leads to, and its own.
 func (n *Node) reach(name string, all map[string]bool) {
 	if all[name] {
 		return
@@ -212,13 +212,13 @@ func (n *Node) reach(name string, all map[string]bool) {
 	}
 }
 
-// inOrder are the interfaces by name.
+// inOrder returns the interfaces by name.
 func (n *Node) inOrder() []desired.Link {
 	return slices.SortedFunc(maps.Values(n.links), func(a, b desired.Link) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// answers reports whether a packet that comes to a chain leaves it allowed or not at all, as it does in those that interfaces lead to. So who
-// asks a map knows, by the mark alone, that it has nothing for an interface.
+// answers reports an error for a chain that a packet may leave without being allowed or dropped. Those that interfaces lead to have none, so the caller
+// of a map's chain knows, by the mark alone, that the map has nothing for an interface.
 func answers(c desired.Chain) error {
 	if n := len(c.Rules); n == 0 || len(c.Rules[n-1].Terms) > 0 || c.Rules[n-1].Action != rules.Deny {
 		return fmt.Errorf("chain %s, to which an interface leads, may end without an answer", c.Name)
@@ -226,7 +226,7 @@ func answers(c desired.Chain) error {
 	return nil
 }
 
-// link adds what becomes of packets of an interface.
+// link adds the rule for packets of an interface.
 func (w *writer) link(chain, name string, side rules.Side, target string) error {
 	l, err := onLink(name, side)
 	if err != nil {
@@ -236,7 +236,7 @@ func (w *writer) link(chain, name string, side rules.Side, target string) error 
 	return nil
 }
 
-// onLink asks for an interface; a name with * at its end is of any that begins so.
+// onLink returns the match of an interface; a name with * at its end matches any suffix.
 func onLink(name string, side rules.Side) (string, error) {
 	begin, all := strings.CutSuffix(name, "*")
 	if strings.ContainsAny(begin, "+\"'\\! \t\n") || strings.HasPrefix(begin, "-") || begin == "" {

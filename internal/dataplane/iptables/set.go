@@ -9,7 +9,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// maxMembers is the most that a set takes; ipset's own default is 65,536.
+// maxMembers is the largest size of a set; ipset's own default is 65,536.
 const maxMembers = 1 << 20
 
 // Set is a kernel set of one family.
@@ -20,7 +20,7 @@ type Set struct {
 	Family intent.Family
 }
 
-// setOf names the kernel set for a set. The kind is in the name: a term that takes one kind for the other finds no set.
+// setOf returns the kernel set of a set. The kind is in the name: a term of the wrong kind finds no set.
 func setOf(id intent.SetID, kind intent.SetKind, f intent.Family) Set {
 	prefix := "tw4"
 	if f == intent.IPv6 {
@@ -35,7 +35,7 @@ func setOf(id intent.SetID, kind intent.SetKind, f intent.Family) Set {
 	return Set{Name: shortName(prefix, string(id)), ID: id, Kind: kind, Family: f}
 }
 
-// Create is the line of ipset that makes the set.
+// Create returns the line of ipset that makes the set.
 func (s Set) Create() string {
 	kind, family := "hash:net", "inet"
 	if s.Kind == intent.SetPorts {
@@ -47,7 +47,7 @@ func (s Set) Create() string {
 	return fmt.Sprintf("create %s %s family %s maxelem %d", s.Name, kind, family, maxMembers)
 }
 
-// Elements are what ipset has for a member; none if it is of the other family, or nothing that this kind of set has.
+// Elements returns a member as elements of the kernel set; none if it is of the other family, or not valid for this kind of set.
 func (s Set) Elements(m intent.Member) []string {
 	p := m.Prefix.Masked()
 	a := p.Addr()
@@ -56,12 +56,12 @@ func (s Set) Elements(m intent.Member) []string {
 	}
 	switch {
 	case s.Kind == intent.SetPorts:
-		// The kernel refuses the unspecified address here, and ipset a port of a protocol without ports.
+		// The kernel refuses the unspecified address here, and ipset refuses a port of a protocol without ports.
 		if !p.IsSingleIP() || a.IsUnspecified() || !slices.Contains(withPorts, m.Proto) {
 			return nil
 		}
 		return []string{fmt.Sprintf("%s,%d:%d", a, m.Proto, m.Port)}
-	case p.Bits() == 0: // hash:net has no prefix of length 0; two halves are all of it
+	case p.Bits() == 0: // hash:net has no prefix of length 0; two halves cover it
 		half := netip.AddrFrom4([4]byte{128})
 		if a.Is6() {
 			half = netip.AddrFrom16([16]byte{128})
@@ -71,7 +71,7 @@ func (s Set) Elements(m intent.Member) []string {
 	return []string{p.String()}
 }
 
-// RestoreSets is the text for `ipset restore` that makes sets of a family with their members.
+// RestoreSets returns the input of `ipset restore` that makes sets of a family with their members.
 func RestoreSets(f intent.Family, sets []intent.IPSet) string {
 	var lines []string
 	for _, in := range sets {
@@ -84,7 +84,7 @@ func RestoreSets(f intent.Family, sets []intent.IPSet) string {
 			}
 		}
 		slices.Sort(add)
-		lines = append(lines, slices.Compact(add)...) // members that differ in host bits are one prefix
+		lines = append(lines, slices.Compact(add)...) // members that differ in host bits only are one prefix
 	}
 	if len(lines) == 0 {
 		return ""

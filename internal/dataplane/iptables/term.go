@@ -11,34 +11,34 @@ import (
 	"github.com/twillnet/twill/internal/kernel"
 )
 
-// Protocols that matches depend on.
+// Protocols on which matches depend.
 const (
 	icmp   = 1
 	tcp    = 6
 	icmpv6 = 58
 )
 
-// withPorts are the protocols whose ports rules look at.
+// withPorts are the protocols whose ports rules match.
 var withPorts = []uint8{6, 17, 132, 136}
 
-// Limits of multiport: how many numbers it takes, of which a range is two; and how many of it one line has at most,
+// Limits of multiport: how many numbers it takes, of which a range is two; and the numbers in one line,
 // because iptables-restore takes lines of 255 words.
 const (
 	maxPorts  = 15
 	maxInLine = 8
 )
 
-// conjunction is terms that hold at once: a line, and blocks.
+// conjunction is terms that must all match: a line, and blocks.
 type conjunction struct {
 	family intent.Family
-	proto  uint8 // of all packets that match; 0: unknown
+	proto  uint8 // of all packets that match; 0: not known
 	never  bool  // no packet matches
 	line   line
 	blocks []block
 	sets   []Set
 }
 
-// conjoin says terms of a rule that was made for one family.
+// conjoin adds terms of a rule for one family.
 func conjoin(terms []rules.Term, f intent.Family) (conjunction, error) {
 	c := conjunction{family: f}
 	if err := c.protocols(terms); err != nil { // first, since other terms depend on it
@@ -107,8 +107,8 @@ func (c *conjunction) inSet(t rules.Term, s Set, dirs string) {
 	c.ask("-m set %s--match-set %s %s", not(t.Not), s.Name, dirs)
 }
 
-// protocols finds the one that all packets must have, or those that they must not have. What looks at ICMP asks for that
-// protocol, since the tool refuses the match without it.
+// protocols returns the protocol that all packets must have, or those that they must not have. A match of ICMP types includes that
+// protocol, since the tool refuses it without.
 func (c *conjunction) protocols(terms []rules.Term) error {
 	var is, isNot []uint8
 	for _, t := range terms {
@@ -149,10 +149,10 @@ func icmpOf(f intent.Family) uint8 {
 	return icmp
 }
 
-// icmpMatch is how types are asked for.
+// icmpMatch is the match of ICMP types.
 var icmpMatch = map[intent.Family]string{intent.IPv4: "icmp --icmp-type", intent.IPv6: "icmp6 --icmpv6-type"}
 
-// icmp says types and codes. The tool knows a code only beside its type, and rules never have it without.
+// icmp adds types and codes. The tool takes a code only together with its type, and rules never have it without.
 func (c *conjunction) icmp(terms []rules.Term) error {
 	module, option, _ := strings.Cut(icmpMatch[c.family], " ")
 	kind := "" // the type that all must have
@@ -180,7 +180,7 @@ func (c *conjunction) icmp(terms []rules.Term) error {
 	return nil
 }
 
-// nets says prefixes. The first term of a side that has only one takes -s or -d.
+// nets adds prefixes. The first term of a side that has only one takes -s or -d.
 func (c *conjunction) nets(t rules.Term) {
 	own := &c.line.src
 	if t.Side == rules.Dst {
@@ -189,7 +189,7 @@ func (c *conjunction) nets(t rules.Term) {
 	b := block{none: t.Not}
 	for _, n := range t.Nets {
 		text := n.String()
-		if n.Bits() == 0 { // every address; iptables-nft makes a rule of its negation that the kernel refuses
+		if n.Bits() == 0 { // every address; the kernel refuses the negation that iptables-nft makes of it
 			c.never = c.never || t.Not
 			return
 		}
@@ -206,7 +206,7 @@ func (c *conjunction) nets(t rules.Term) {
 	c.blocks = append(c.blocks, b)
 }
 
-// ports says ports. A packet without them is on none of any list, and so it is not on those it must not be on.
+// ports adds ports. A packet without ports matches no list, and every negated list.
 func (c *conjunction) ports(t rules.Term) {
 	lists := portLists(t.Ports)
 	if len(lists) == 0 || c.proto != 0 && !slices.Contains(withPorts, c.proto) {
@@ -233,14 +233,14 @@ func (c *conjunction) ports(t rules.Term) {
 	c.blocks = append(c.blocks, b)
 }
 
-// portLists are the ports in lists that multiport takes.
+// portLists returns the ports in lists that multiport takes.
 func portLists(ports []intent.PortRange) []string {
 	var lists []string
 	room := 0
 	for _, p := range ports {
 		text, size := fmt.Sprint(p.Min), 1
 		switch {
-		case p.Min > p.Max: // no port is in it, and the tool refuses it
+		case p.Min > p.Max: // no port matches it, and the tool refuses it
 			continue
 		case p.Min < p.Max:
 			text, size = fmt.Sprintf("%d:%d", p.Min, p.Max), 2

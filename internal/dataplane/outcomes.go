@@ -7,20 +7,20 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// fates joins what the drivers say of one intent, such as an endpoint that is secured by one and reached by another:
-// it is in force only if all say so.
-type fates struct {
-	bad  map[intent.Key]map[*drive]intent.Outcome // what is not in order
-	told map[intent.Key]bool                      // keys with news
+// jointOutcomes joins the outcomes of several drivers for one intent, such as an endpoint whose policy and whose interface belong to different
+// drivers: it is in force only if it is in force in all.
+type jointOutcomes struct {
+	bad     map[intent.Key]map[*drive]intent.Outcome // outcomes that are not success
+	changed map[intent.Key]bool                      // keys whose joint outcome is to be reported
 }
 
-func newFates() fates {
-	return fates{bad: map[intent.Key]map[*drive]intent.Outcome{}, told: map[intent.Key]bool{}}
+func newJointOutcomes() jointOutcomes {
+	return jointOutcomes{bad: map[intent.Key]map[*drive]intent.Outcome{}, changed: map[intent.Key]bool{}}
 }
 
-func (f *fates) add(d *drive, outcomes []intent.Outcome) {
+func (f *jointOutcomes) add(d *drive, outcomes []intent.Outcome) {
 	for _, o := range outcomes {
-		f.told[o.Key] = true
+		f.changed[o.Key] = true
 		switch {
 		case o.Err == nil && o.Reason == "":
 			delete(f.bad[o.Key], d)
@@ -35,19 +35,19 @@ func (f *fates) add(d *drive, outcomes []intent.Outcome) {
 	}
 }
 
-func (f *fates) forget(keys []intent.Key) {
+func (f *jointOutcomes) forget(keys []intent.Key) {
 	for _, k := range keys {
 		delete(f.bad, k)
-		delete(f.told, k)
+		delete(f.changed, k)
 	}
 }
 
-// take returns the joint outcome of each intent with news: an error before a reason, a reason before success. What untried says why
-// it is not in force yet stays news.
-func (f *fates) take(untried func(intent.Key) string) []intent.Outcome {
+// take returns the joint outcome of each changed intent: an error before a reason, a reason before success. An intent for which untried returns
+// a reason why it is not in force yet is reported again.
+func (f *jointOutcomes) take(untried func(intent.Key) string) []intent.Outcome {
 	var out []intent.Outcome
 	again := map[intent.Key]bool{}
-	for k := range f.told {
+	for k := range f.changed {
 		joint := intent.Outcome{Key: k}
 		for _, o := range f.bad[k] {
 			if joint.Err == nil && (o.Err != nil || joint.Reason == "") {
@@ -61,11 +61,11 @@ func (f *fates) take(untried func(intent.Key) string) []intent.Outcome {
 		}
 		out = append(out, joint)
 	}
-	f.told = again
+	f.changed = again
 	return out
 }
 
-// track notes for which endpoints and routes a batch has something to do.
+// track records which endpoints and routes a batch changes for the driver.
 func (d *drive) track(b intent.Batch) {
 	for _, e := range b.Endpoints {
 		d.untried[e.ID] = true
@@ -79,7 +79,7 @@ func (d *drive) track(b intent.Batch) {
 	}
 }
 
-// untried says which driver has not had a turn since an intent changed: it failed as a whole a moment ago, or cannot be read back.
+// untried returns the driver that has not had a turn since an intent changed: it failed as a whole a moment ago, or cannot be read back.
 func (l *Loop) untried(k intent.Key) string {
 	for _, d := range l.drivers {
 		if d.untried[k] {
@@ -98,7 +98,7 @@ func firstError(outcomes []intent.Outcome) error {
 	return nil
 }
 
-// nameOf is the package of a driver, such as "nft".
+// nameOf returns the package of a driver, such as "nft".
 func nameOf(d Driver) string {
 	name := strings.TrimPrefix(fmt.Sprintf("%T", d), "*")
 	pkg, _, _ := strings.Cut(name, ".")

@@ -118,6 +118,21 @@ func TestTTLSecurity(t *testing.T) {
 	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
 }
 
+// TestASessionMayHaveANumberAndAnAddressOfItsOwn: localASNumber, and sourceAddress None, which leaves the address to the route.
+func TestASessionMayHaveANumberAndAnAddressOfItsOwn(t *testing.T) {
+	h, birds := network(t, 1)
+	b := birds[0]
+	b.run(statics + strings.ReplaceAll(speaks("twill", "local as 65001; multihop;", "", ""), "neighbor 192.0.2.1 as 64512", "neighbor 192.0.2.77 as 64999"))
+	h.Addr("br0", "192.0.2.77/32")
+	h.Run("ip", "route", "add", "192.0.2.2/32", "dev", "br0", "src", "192.0.2.77")
+	h.agent("10.65.1.0/26")
+	s := session("192.0.2.2", 65001)
+	s.LocalAS, s.Source = 64999, netip.Addr{}
+	h.start(planOf(s))
+	b.wants("10.65.1.0/26", "BGP.as_path: 64999")
+	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
+}
+
 func TestForeignPoolsAreLeftAlone(t *testing.T) {
 	h, birds := network(t, 1)
 	birds[0].run(statics + speaks("twill", "local as 64512; direct;", "", ""))

@@ -56,6 +56,8 @@ func (w *Cluster) staged(kind, namespace, name string) object {
 		spec["stagedAction"] = "Set"
 	} else if w.maybe(0.3) {
 		o["spec"] = object{"tier": pick(w, []string{"t1", "t2", "default", "default"}), "stagedAction": "Delete"}
+	} else if w.maybe(0.2) {
+		spec["stagedAction"] = pick(w, []string{"Learn", "Ignore"}) // which do nothing
 	}
 	return o
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/intent/intenttest"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
 
 // hep is a host endpoint.
@@ -148,4 +149,56 @@ func TestHostEndpointsAtEachStage(t *testing.T) {
 			h.check(t, "out>host tcp/80", "host>out tcp/80")
 		})
 	}
+}
+
+// TestAHostEndpointOfOneInterfaceIsThatOfNoOther: the endpoint for all interfaces is of each of them but those that another names,
+// or expects an address of, and follows the addresses as they change.
+func TestAHostEndpointOfOneInterfaceIsThatOfNoOther(t *testing.T) {
+	h := newHosted(t)
+	other := netnstest.New(t)
+	h.ns.VethTo(other, "up1", "eth0")
+	h.ns.Addr("up1", "198.51.100.1/24", "fd01::1/64")
+	other.Addr("eth0", "198.51.100.2/24", "fd01::2/64")
+	fromOther := func(want bool) {
+		t.Helper()
+		for _, a := range []string{"198.51.100.1", "fd01::1"} {
+			within := netnstest.Silence
+			if want {
+				within = netnstest.Patience
+			}
+			p := netnstest.Probe{From: other, To: h.ns, Proto: "tcp", Dst: netip.AddrPortFrom(netip.MustParseAddr(a), 80)}
+			if err := try(p, within); (err == nil) != want {
+				t.Errorf("%s: %v, want that it passes: %v", p, err, want)
+			}
+		}
+	}
+	all, one := hep("*"), hep("up0")
+	all.ID.Name, all.Label = "all", "all"
+	intenttest.Profiles(&one, intent.PolicyID{Kind: "Profile", Name: "open"})
+	links := func(up0, up1 string) {
+		h.d.Links([]ifmon.Change{
+			{Link: ifmon.Link{Name: "up0", Addrs: []netip.Prefix{prefix(up0)}}}, {Link: ifmon.Link{Name: "up1", Addrs: []netip.Prefix{prefix(up1)}}},
+		})
+	}
+	step := func(endpoints ...intent.Endpoint) {
+		b := pair(nil)
+		b.Endpoints = append(b.Endpoints, endpoints...)
+		h.d.Merge(b)
+		apply(t, h.d)
+	}
+	links("192.0.2.1/24", "198.51.100.1/24")
+	step(all)
+	h.check(t, "!out>host tcp/80")
+	fromOther(false)
+	step(one)
+	h.check(t, "out>host tcp/80")
+	fromOther(false)
+	one.Link, one.Addrs = "", []netip.Addr{netip.MustParseAddr("198.51.100.1")}
+	step(one)
+	h.check(t, "!out>host tcp/80")
+	fromOther(true)
+	links("198.51.100.1/24", "192.0.2.1/24") // the addresses change places
+	apply(t, h.d)
+	h.check(t, "out>host tcp/80")
+	fromOther(false)
 }

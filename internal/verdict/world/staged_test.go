@@ -31,6 +31,17 @@ StagedNetworkPolicy prod/c {selector: app == "db", ingress: [{action: Deny}]}`,
 		"prod/web > prod/db tcp 80", "Deny: rule StagedNetworkPolicy/prod/c#0",
 	},
 	{
+		"an older action does nothing: Learn", "PARITY API-13: Learn/Ignore legacy",
+		`StagedNetworkPolicy prod/a {stagedAction: Learn, selector: app == "db", ingress: [{action: Deny}]}`,
+		"prod/web > prod/db tcp 80", profileAllows,
+	},
+	{
+		"nor does Ignore", "PARITY API-13: Learn/Ignore legacy",
+		`GlobalNetworkPolicy a {selector: app == "db", ingress: [{action: Allow}]}
+StagedGlobalNetworkPolicy a {stagedAction: Ignore, selector: app == "web", egress: [{action: Deny}]}`,
+		"prod/web > prod/db tcp 80", "Allow: rule GlobalNetworkPolicy/a#0",
+	},
+	{
 		"one that cannot be read would do nothing", "S3, and never enforced: it closes nothing",
 		`StagedNetworkPolicy prod/a {selector: "app ==", ingress: [{action: Deny}]}`,
 		"prod/web > prod/db tcp 80", profileAllows,

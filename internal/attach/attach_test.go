@@ -216,6 +216,9 @@ func TestAContainerIsAttachedAndDetached(t *testing.T) {
 			if !maps.Equal(doc.Metadata.Labels, tt.labels) {
 				t.Errorf("its labels are %v, want %v", doc.Metadata.Labels, tt.labels)
 			}
+			if left := b.left(); !slices.Contains(left, out.Addrs[0].String()+" of net.c1") || !slices.Contains(left, out.Addrs[1].String()+" of net.c1") {
+				t.Errorf("there is %v, want addresses under the handle net.c1", left)
+			}
 			_, err = b.Check(t.Context(), withAddrs(tt.request, out.Addrs))
 			b.must(err)
 			for range 2 { // the second time there is nothing to do

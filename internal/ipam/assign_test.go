@@ -298,8 +298,20 @@ func TestPoolsAreChosenByWhoAsks(t *testing.T) {
 		})
 	}
 	f.refused(AutoArgs{Node: "h1", Handle: "a", Num4: 1, Pools: []string{"p"}}, "is disabled", "is not one of those asked for")
+	f.put("ippools/six", `"cidr":"fd67::/124","blockSize":126,"assignmentMode":"Manual"`)
+	if got, err := f.Assign(t.Context(), AutoArgs{Node: "h1", Handle: "a", Num4: 1, Num6: 1, Pools: []string{"six", "q"}}); err != nil || len(got) != 2 || !strings.HasPrefix(addrs(got[1:]), "fd67::") {
+		t.Errorf("of both families, by name: %s, %v", addrs(got), err)
+	}
 	if s := f.state(); !strings.Contains(s, `virtual/load-balancer/ipv4/block/10.5.0.`) {
 		t.Errorf("state:\n%s", s)
+	}
+	v, err := f.ReadSurvey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lb := slices.IndexFunc(v.Blocks, func(b *api.Block) bool { return netip.MustParsePrefix("10.5.0.0/28").Contains(b.CIDR.Addr()) })
+	if lb < 0 || *v.Blocks[lb].Affinity != "virtual:load-balancer" {
+		t.Errorf("the load balancers' block: %+v", v.Blocks)
 	}
 }
 
@@ -447,24 +459,4 @@ func TestAFreeListThatLiesGivesNothingAwayTwice(t *testing.T) {
 		`"unallocated":[0,9,-1,1,1,2,3],"attributes":[{"handle_id":"a"}],"sequenceNumber":5,"sequenceNumberForAllocation":{"0":4},"deleted":false}`)
 	f.equal("what is free", f.assign("h1", "b", 3), "10.0.0.1 10.0.0.2 10.0.0.3")
 	f.clean()
-}
-
-func TestBlocksForWindowsKeepFourAddresses(t *testing.T) {
-	f := newFixture(t)
-	f.put("ippools/p", `"cidr":"10.0.0.0/29","blockSize":29`)
-	got, err := f.Assign(t.Context(), AutoArgs{Node: "w1", Handle: "a", Num4: 4, Windows: true})
-	if err != nil || addrs(got) != "10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6" {
-		t.Errorf("got %s, %v", addrs(got), err)
-	}
-	if kept, err := f.QueryIP(t.Context(), addr("10.0.0.7")); err != nil || kept.Handle != "windows-reserved-ipam-handle" {
-		t.Errorf("the last address of the block: %+v, %v", kept, err)
-	}
-	f.clean()
-	if _, err := f.ReleaseByHandle(t.Context(), "a"); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.ReleaseHostAffinities(t.Context(), "w1", true); err != nil {
-		t.Errorf("a block that holds only what Windows needs is empty: %v", err)
-	}
-	f.equal("state", f.state(), "")
 }

@@ -250,6 +250,12 @@ var plants = []planted{
 		map[string]string{"/calico/ipam/v2/assignment/ipv4/block/10.99.0.0-31": "not found", "/calico/ipam/v2/host/n1/ipv4/block/10.99.0.0-31": "not found"},
 	},
 	{
+		"a block of a pool that was deleted, with addresses that are used",
+		map[string]string{"/calico/resources/v3/projectcalico.org/ippools/p": ""},
+		"block 10.65.0.0/29: no IPPool contains 10.65.0.0/29; kept: 4 addresses of it are in use or cool down; it goes with the last of them, or make a pool for it",
+		map[string]string{block0: `"allocations":[0,1,2,3,`, "/calico/ipam/v2/host/n1/ipv4/block/10.65.0.0-29": confirmed},
+	},
+	{
 		"an endpoint whose address is not its own",
 		map[string]string{wep + "n1-k8s-y-eth0": `{"metadata":{"name":"n1-k8s-y-eth0","namespace":"prod"},"spec":{"orchestrator":"k8s","node":"n1","pod":"y","endpoint":"eth0","ipNetworks":["10.65.0.6/32"]}}`},
 		"endpoint 10.65.0.6: WorkloadEndpoint prod/n1-k8s-y-eth0 has it, and pool p may give it to another; kept: make the endpoint anew",

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/clitest"
@@ -54,6 +55,12 @@ func TestIPAMReportsAreReleased(t *testing.T) {
 	}
 	old := strings.Replace(string(text), `"sequence": 1767323045000000004`, `"sequence": 17`, 1)
 	clitest.Contains(t, late.Want(1, "", "ipam", "release", "--from-report="+clitest.File(t, "old.json", old)), "10.65.0.4 belongs to somebody else by now", "10.65.0.16 released")
+
+	// An endpoint has it by then.
+	back := clitest.WithAddresses(newCLI(t))
+	back.Raw("workloadendpoints/prod/n1-k8s-old-eth0", `{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3","metadata":{"name":"n1-k8s-old-eth0","namespace":"prod"},"spec":{"node":"n1","orchestrator":"k8s","pod":"old","endpoint":"eth0","interfaceName":"cali9","ipNetworks":["10.65.0.4/32"]}}`)
+	clitest.Contains(t, back.Want(1, "", "ipam", "release", "--from-report="+report), "release 10.65.0.4: in use by endpoint prod/n1-k8s-old-eth0 on n1", "10.65.0.16 released")
+	clitest.Contains(t, back.Want(0, "", "ipam", "release", "--force", "--from-report="+report), "10.65.0.4 released")
 }
 
 func TestSeveralReportsAreReleased(t *testing.T) {
@@ -89,6 +96,18 @@ func TestHowOldALeakMustBeIsTheUsersToSay(t *testing.T) {
 	c := clitest.WithAddresses(newCLI(t))
 	clitest.Contains(t, c.Want(1, "", "ipam", "check"), "10.65.0.4")
 	clitest.Contains(t, c.Want(1, "", "ipam", "check", "--grace", "999999h", "-o", "wide"), "its endpoint may be on its way (--grace 999999h0m0s)")
+	const block = api.IPAMPrefix + "assignment/ipv4/block/10.65.0.0-28"
+	was := clitest.IpamKeys(c, strings.TrimPrefix(block, api.IPAMPrefix))[0]
+	for age, want := range map[time.Duration]string{
+		14 * time.Minute: "old, and its endpoint may be on its way (--grace 15m0s)",
+		16 * time.Minute: "10.65.0.4 (handle k8s-pod-network.old, namespace=prod node=n1 note=container pod=old) is allocated, and nobody has it\n  because: it was given to prod/old, which was to have a WorkloadEndpoint, and none has it\n  --fix would: free it",
+	} {
+		is := strings.ReplaceAll(was, "2026-01-02 03:04:05.5 +0000 UTC", time.Now().Add(-age).UTC().String())
+		if err := datastore.Put(t.Context(), c.Store, api.Update{Key: block, Value: []byte(is)}); err != nil || is == was {
+			t.Fatal(err, is)
+		}
+		clitest.Contains(t, c.Want(1, "", "ipam", "check", "-o", "wide"), want)
+	}
 }
 
 func TestIPAMFixLeavesHealthyDataAlone(t *testing.T) {

@@ -1,8 +1,13 @@
 package lab
 
 import (
+	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
+
+	"github.com/containernetworking/cni/libcni"
 
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
@@ -78,4 +83,30 @@ func routerWithoutDefaultRoutes(t *testing.T, r *caller) {
 		}
 		r.del(l, c)
 	}
+}
+
+// calledCalico: a network whose plugins have upstream's names, as its manifest has them.
+func calledCalico(t *testing.T, r *caller) {
+	l, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion": "0.3.1", "name": "k8s-pod-network", "plugins": [{"type": "calico", "socket": %q, "ipam": %s}]}`, r.AgentSocket("h1"), both))
+	must(t, err)
+	must(t, r.in(func() error { _, err := r.cni.ValidateNetworkList(t.Context(), l); return err }))
+	a, b := r.container(), r.container()
+	r.add(l, a)
+	r.add(l, b)
+	a.reaches(t, b, 80)
+	r.del(l, a)
+	r.del(l, b)
+}
+
+// wholeBinary: twill is the same plugins under the same names as twill-cni, which is only smaller.
+func wholeBinary(t *testing.T, r *caller) {
+	inner, bin := *r, t.TempDir()
+	for _, name := range []string{"twill", "calico", "calico-ipam"} {
+		must(t, os.Symlink(r.Exe, filepath.Join(bin, name)))
+	}
+	inner.cni = libcni.NewCNIConfigWithCacheDir([]string{bin, debian}, t.TempDir(), nil)
+	aloneInBothFamilies(t, &inner)
+	calledCalico(t, &inner)
+	inner.ipamAlone(t, "calico-ipam")
+	r.made = inner.made
 }

@@ -144,8 +144,12 @@ func staleNote(t *testing.T, r *caller) {
 }
 
 // ipamAlone: containers of another main plugin have no endpoints; that proves nothing about their addresses.
-func ipamAlone(t *testing.T, r *caller) {
-	l, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": "bridged", "plugins": [{"type": "bridge", "bridge": "twbr0", "socket": %q, "ipam": {"type": "twill-ipam"}}]}`, r.AgentSocket("h1")))
+func ipamAlone(name string) func(*testing.T, *caller) {
+	return func(t *testing.T, r *caller) { r.ipamAlone(t, name) }
+}
+
+func (r *caller) ipamAlone(t *testing.T, name string) {
+	l, err := libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": "bridged", "plugins": [{"type": "bridge", "bridge": "twbr0", "socket": %q, "ipam": {"type": %q}}]}`, r.AgentSocket("h1"), name))
 	must(t, err)
 	a, b := r.container(), r.container().pod("web")
 	must(t, r.host.nl.AddBridge("twbr0"))
@@ -177,13 +181,13 @@ func ipamAlone(t *testing.T, r *caller) {
 	if kept != 2 {
 		t.Errorf("%d addresses are kept with the reason, want 2", kept)
 	}
-	must(t, r.checkIPAM(a))
+	must(t, r.checkIPAM(a, name))
 	r.addFails(l, a.again("net1"), "has addresses of network bridged for its interface eth0 already")
 	r.del(l, a.again("net1"))
-	must(t, r.checkIPAM(a))
+	must(t, r.checkIPAM(a, name))
 	_, err = all.Release(t.Context(), ipam.Release{Addr: a.addrs[0]})
 	must(t, err)
-	if err := r.checkIPAM(a); err == nil || !strings.Contains(err.Error(), "is not assigned to the interface eth0") {
+	if err := r.checkIPAM(a, name); err == nil || !strings.Contains(err.Error(), "is not assigned to the interface eth0") {
 		t.Errorf("CHECK of an address that was released: %v", err)
 	}
 	r.del(l, a)
@@ -191,12 +195,12 @@ func ipamAlone(t *testing.T, r *caller) {
 }
 
 // checkIPAM is CHECK of the IPAM plugin alone: Debian's bridge wants a gateway, which our addresses do not have.
-func (r *caller) checkIPAM(c *container) error {
+func (r *caller) checkIPAM(c *container, name string) error {
 	r.t.Helper()
-	conf := fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": "bridged", "type": "bridge", "socket": %q, "ipam": {"type": "twill-ipam"}, "prevResult": {"cniVersion": "1.0.0", "ips": [{"address": "%s/32"}]}}`,
-		r.AgentSocket("h1"), c.addrs[0])
+	conf := fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": "bridged", "type": "bridge", "socket": %q, "ipam": {"type": %q}, "prevResult": {"cniVersion": "1.0.0", "ips": [{"address": "%s/32"}]}}`,
+		r.AgentSocket("h1"), name, c.addrs[0])
 	cmd := r.plugin(c, conf, "CHECK")
-	cmd.Path = filepath.Join(filepath.Dir(cmd.Path), "twill-ipam")
+	cmd.Path = filepath.Join(filepath.Dir(cmd.Path), name)
 	cmd.Args[0] = cmd.Path
 	var out bytes.Buffer
 	cmd.Stdout = &out

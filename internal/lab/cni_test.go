@@ -46,7 +46,7 @@ func newCaller(t testing.TB) *caller {
 	if err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	for _, name := range []string{"calico", "twill-ipam"} {
+	for _, name := range []string{"calico", "calico-ipam", "twill-ipam"} {
 		must(t, os.Symlink("twill", filepath.Join(bin, name)))
 	}
 	r.host, err = open(r.Spec.hostNS(r.Spec.Hosts[0]))
@@ -172,7 +172,10 @@ func TestCNI(t *testing.T) {
 		"a second interface is refused":        secondInterface,
 		"an old sandbox's DEL comes late":      lateDel,
 		"a note of an earlier DEL":             staleNote,
-		"twill-ipam under another main plugin": ipamAlone,
+		"twill-ipam under another main plugin": ipamAlone("twill-ipam"),
+		"calico with calico-ipam, by name":     calledCalico,
+		"calico-ipam, by name":                 ipamAlone("calico-ipam"),
+		"the binary of the daemons":            wholeBinary,
 		"policy is in force when ADD returns":  policyFirst,
 		"a capture of all that comes":          capturedFromBefore,
 		"without an agent":                     withoutAgent,
@@ -204,6 +207,7 @@ func aloneInBothFamilies(t *testing.T, r *caller) {
 	for range 2 {
 		r.del(l, a)
 		r.del(l, b)
+		a.conf.NetNS = "/run/netns/gone" // as after the sandbox died
 	}
 }
 

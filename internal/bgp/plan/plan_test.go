@@ -300,7 +300,7 @@ func TestAWorldIsToldOfAllThatPlansFollowFrom(t *testing.T) {
 
 func TestANodeWithIPv6AloneHasARouterID(t *testing.T) {
 	p := world(t, "Node six {bgp: {ipv6Address: '2001:db8::6'}}\nNode seven {bgp: {ipv6Address: '2001:db8::7'}}").Plan("six")
-	if !p.RouterID.Is4() || p.RouterID == world(t, "Node seven {bgp: {ipv6Address: '2001:db8::7'}}").Plan("seven").RouterID || len(p.Sessions) != 1 {
+	if !p.RouterID.Is4() || p.RouterID == world(t, "Node seven {bgp: {ipv6Address: '2001:db8::6'}}").Plan("seven").RouterID || len(p.Sessions) != 1 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -323,7 +323,7 @@ func TestARouterIDCanBeAskedFor(t *testing.T) {
 		w := world(t, "Node h1 {bgp: {ipv4Address: 192.0.2.1/24}}")
 		w.RouterID = tt.id
 		got := w.Plan("h1").RouterID
-		if tt.want != "" && got.String() != tt.want || !got.Is4() || tt.id == "hash" && got.String() == "192.0.2.1" {
+		if tt.want != "" && got.String() != tt.want || !got.Is4() || tt.id == "hash" && got != world(t, "Node h1 {bgp: {ipv6Address: '2001:db8::1'}}").Plan("h1").RouterID {
 			t.Errorf("%q: router id %s, want %s", tt.id, got, tt.want)
 		}
 	}

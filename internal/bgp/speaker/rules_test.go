@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/bgp/speaker"
@@ -78,27 +79,46 @@ func TestRulesOfASession(t *testing.T) {
 }
 
 func TestNextHops(t *testing.T) {
-	h, birds := network(t, 3)
-	inside, self, keep := birds[0], birds[1], birds[2]
+	h, birds := network(t, 4)
+	inside, self, keep, outside := birds[0], birds[1], birds[2], birds[3]
 	inside.run(statics + speaks("twill", "local as 64512; direct;", "", ""))
 	self.run(speaks("twill", "local as 64512; direct;", "", ""))
 	keep.run(speaks("twill", "local as 65001; multihop;", "", ""))
-	one, two, three := session("192.0.2.2", 64512), session("192.0.2.3", 64512), session("192.0.2.4", 65001)
+	outside.run(speaks("twill", "local as 65002; multihop;", "", ""))
+	one, two, three, four := session("192.0.2.2", 64512), session("192.0.2.3", 64512), session("192.0.2.4", 65001), session("192.0.2.5", 65002)
 	all := []plan.Rule{{Name: "all", Accept: true}}
-	one.Export, two.Export, three.Export = all, all, all
+	one.Export, two.Export, three.Export, four.Export = all, all, all, all
 	two.NextHop, three.NextHop = plan.NextHopSelf, plan.NextHopKeep
 	for _, s := range []*plan.Session{&one, &two} {
 		s.Client, s.Cluster = true, prefix("244.0.0.1/32").Addr()
 	}
-	h.start(planOf(one, two, three))
+	h.start(planOf(one, two, three, four))
 	self.wants("10.204.0.0/26", "BGP.next_hop: 192.0.2.1", "BGP.originator_id: 192.0.2.2", "BGP.cluster_list: 244.0.0.1")
+	outside.wants("10.204.0.0/26", "BGP.next_hop: 192.0.2.1", "BGP.as_path: 64512")
 	keep.wants("10.204.0.0/26", "BGP.next_hop: 192.0.2.2", "BGP.as_path: 64512")
 	two.NextHop = plan.NextHopAuto // as it was told, while sessions stay up
 	since := h.session("192.0.2.3").Since
-	h.plan(planOf(one, two, three))
+	h.plan(planOf(one, two, three, four))
 	self.wants("10.204.0.0/26", "BGP.next_hop: 192.0.2.2")
 	if now := h.session("192.0.2.3").Since; !now.Equal(since) {
 		t.Errorf("the session began at %s, then at %s", since, now)
+	}
+}
+
+// TestAPeerIsCalledAsItsSessionSays: from which address, by which AS number, and with how long its routes stay in a restart.
+func TestAPeerIsCalledAsItsSessionSays(t *testing.T) {
+	h, birds := network(t, 1)
+	b := birds[0]
+	h.Addr("br0", "192.0.2.77/24")
+	b.run(statics + strings.ReplaceAll(speaks("twill", "local as 4200000001; multihop; passive on;", "", ""), "neighbor 192.0.2.1 as 64512", "neighbor 192.0.2.77 as 4200000002"))
+	s := session("192.0.2.2", 4200000001)
+	s.Source, s.LocalAS, s.Restart = netip.MustParseAddr("192.0.2.77"), 4200000002, 77*time.Second
+	h.agent("10.65.1.0/26")
+	h.start(planOf(s))
+	b.path("10.65.1.0/26", "4200000002")
+	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
+	if all := b.ask("show", "protocols", "all", "twill4"); !strings.Contains(all, "Restart time: 77") {
+		t.Errorf("no restart time of 77 s in\n%s", all)
 	}
 }
 

@@ -39,6 +39,12 @@ func TestANodeKeepsItsName(t *testing.T) {
 		}
 	}
 	step("nothing is known", "", "host-a")
+	t.Setenv("HOSTNAME", "")
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	step("the kernel's own", "", strings.ToLower(host))
 	if err := os.WriteFile(upstream, []byte("old-calico\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

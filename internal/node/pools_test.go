@@ -36,5 +36,9 @@ func TestPoolsOfTheEnvironmentAreMadeOnce(t *testing.T) {
 	clitest.Contains(t, c.Stored("ippools/default-ipv4-ippool"), `"cidr":"10.48.0.0/16","vxlanMode":"Never","ipipMode":"Never","natOutgoing":true,`, `"blockSize":28`, `"nodeSelector":"rack == 'a'"`, `"disableBGPExport":true`)
 	t.Setenv("CALICO_IPV4POOL_CIDR", "10.49.0.0/16") // there is a pool: it stays the only one
 	t.Setenv("CALICO_IPV6POOL_CIDR", "fd48::/48")
-	clitest.Equal(t, pools(), "NAME CIDR SELECTOR default-ipv4-ippool 10.48.0.0/16 rack == 'a' default-ipv6-ippool fd48::/48 all()")
+	for name, value := range map[string]string{"VXLAN": "CrossSubnet", "BLOCK_SIZE": "124", "NODE_SELECTOR": "rack == 'b'", "DISABLE_BGP_EXPORT": "true", "NAT_OUTGOING": "true"} {
+		t.Setenv("CALICO_IPV6POOL_"+name, value)
+	}
+	clitest.Equal(t, pools(), "NAME CIDR SELECTOR default-ipv4-ippool 10.48.0.0/16 rack == 'a' default-ipv6-ippool fd48::/48 rack == 'b'")
+	clitest.Contains(t, c.Stored("ippools/default-ipv6-ippool"), `"vxlanMode":"CrossSubnet"`, `"natOutgoing":true`, `"blockSize":124`, `"disableBGPExport":true`)
 }

@@ -24,6 +24,7 @@ func TestPatch(t *testing.T) {
 	}{
 		{"merge", "-t merge -p '{spec: {order: 9}}'", 0, []string{"networkpolicy/prod/db patched", `="order":9`}},
 		{"YAML will do, and strategic is the default", "-p 'spec: {order: 9}'", 0, []string{"patched", `="order":9`}},
+		{"strategic by its name", "-t strategic -p 'spec: {order: 9}'", 0, []string{"patched", `="order":9`}},
 		{"null removes a field", `-p '{"spec":{"order":null}}'`, 0, []string{"patched", "!order"}},
 		{"lists are replaced whole", `-p '{"spec":{"ingress":[{"action":"Deny"}]}}'`, 0, []string{`="ingress":[{"action":"Deny"}]`}},
 		{"what is so already is unchanged", "-p '{\"spec\":{\"order\":100}}'", 0, []string{"networkpolicy/prod/db unchanged"}},

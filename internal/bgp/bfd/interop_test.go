@@ -196,8 +196,10 @@ protocol bfd { accept direct; interface "eth0" { min rx interval 200 ms; min tx 
 	_ = b.Process.Kill()
 	_ = b.Wait()
 	s.is("192.0.2.2", "dead", dead)
+	s.is("2001:db8::2", "dead", dead)
 	run()
 	s.is("192.0.2.2", "up", up)
+	s.is("2001:db8::2", "up", up)
 
 	if err := bridge.Rtnl().SetMaster(bridge.Link("p2").Index, 0); err != nil {
 		t.Fatal(err)

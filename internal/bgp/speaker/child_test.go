@@ -266,6 +266,20 @@ func (h *host) up(peers ...string) {
 	})
 }
 
+// active waits until sessions take connections. Until then they are Idle and refuse them (RFC 4271, 8.2.2), so that a peer has to call again;
+// peers of tests call once.
+func (h *host) active(peers ...string) {
+	h.t.Helper()
+	await(h.t, patience, func() error {
+		for _, peer := range peers {
+			if s := h.session(peer); s.State != "Active" {
+				return fmt.Errorf("session with %s: %+v", peer, s)
+			}
+		}
+		return nil
+	})
+}
+
 func (h *host) session(peer string) speaker.Session {
 	h.t.Helper()
 	for _, s := range h.ask(request{}).Report.Sessions {

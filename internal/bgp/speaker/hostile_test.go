@@ -27,13 +27,16 @@ func hostileNetwork(t *testing.T, peers int) *hostile {
 	h, birds := network(t, 2)
 	birds[0].run(statics + speaks("twill", "local as 64512; direct;", "", ""))
 	sessions := []plan.Session{session("192.0.2.2", 64512)}
-	for i := range peers {
-		s := session(hostileAddr(i), 64512)
+	addrs := make([]string, peers)
+	for i := range addrs {
+		addrs[i] = hostileAddr(i)
+		s := session(addrs[i], 64512)
 		s.Passive = true
 		sessions = append(sessions, s)
-		birds[1].Addr("eth0", hostileAddr(i)+"/24")
+		birds[1].Addr("eth0", addrs[i]+"/24")
 	}
 	h.start(planOf(sessions...))
+	h.active(addrs...)
 	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
 	return &hostile{h, birds[0], birds[1], h.session("192.0.2.2").Since}
 }

@@ -53,6 +53,7 @@ func toKernel(b *testing.B, reflector, receiver string, routes int) {
 		s.Peer, s.Source = netip.MustParseAddr(receiverSide), netip.MustParseAddr(reflectorSide)
 		p.Sessions = append(p.Sessions, s)
 		rr.start(p)
+		rr.active(l.addrs()...)
 		pids[0] = rr.cmd.Process.Pid
 		defer rr.kill()
 	}

@@ -64,6 +64,15 @@ func newLoad(t testing.TB, target *netnstest.NS, peers, each int) *load {
 	return l
 }
 
+// addrs are the addresses of the peers.
+func (l *load) addrs() []string {
+	out := make([]string, len(l.peers))
+	for i, p := range l.peers {
+		out[i] = loadAddr(p.number)
+	}
+	return out
+}
+
 // shut ends all sessions without a word.
 func (l *load) shut() {
 	l.once.Do(func() { close(l.end) })

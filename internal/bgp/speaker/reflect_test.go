@@ -47,6 +47,7 @@ func TestAllClientsOfAReflectorHaveTheRoutesOfAllOthers(t *testing.T) {
 	h := &host{NS: netnstest.New(t), t: t}
 	l := newLoad(t, h.NS, peers, each)
 	h.start(reflectorPlan(peers))
+	h.active(l.addrs()...)
 	l.call(t, false)
 	l.out(t, 20*time.Second)
 	r := h.ask(request{})
@@ -141,6 +142,7 @@ func newReflecting(b *testing.B, who string, peers, each int) *reflecting {
 		return r
 	}
 	h.start(reflectorPlan(peers))
+	h.active(r.load.addrs()...)
 	r.host, r.pid, r.end = h, h.cmd.Process.Pid, func() { r.load.shut(); h.kill() }
 	return r
 }

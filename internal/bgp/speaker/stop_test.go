@@ -23,6 +23,7 @@ func TestWhoSpeaksNoMoreTellsAllPeersSo(t *testing.T) {
 	}
 	for range rounds {
 		h.plan(p)
+		h.active(addrs...)
 		raws := make([]*raw, peers)
 		for i := range raws {
 			raws[i] = h.connect(t, i)

@@ -52,12 +52,13 @@ func (w *Cluster) policy(kind, namespace, name string) object {
 func (w *Cluster) staged(kind, namespace, name string) object {
 	o := w.policy(kind, namespace, name)
 	spec := o["spec"].(object)
-	if w.maybe(0.3) {
+	switch {
+	case w.maybe(0.3):
 		spec["stagedAction"] = "Set"
-	} else if w.maybe(0.3) {
+	case w.maybe(0.3):
 		o["spec"] = object{"tier": pick(w, []string{"t1", "t2", "default", "default"}), "stagedAction": "Delete"}
-	} else if w.maybe(0.2) {
-		spec["stagedAction"] = pick(w, []string{"Learn", "Ignore"}) // which do nothing
+	case w.maybe(0.2): // they do nothing
+		spec["stagedAction"] = pick(w, []string{"Learn", "Ignore"})
 	}
 	return o
 }

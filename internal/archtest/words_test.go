@@ -27,7 +27,6 @@ var ownWords = map[string]string{
 var inOwnWords = map[string][]string{
 	"internal/cli":                 {"told", "said"},
 	"internal/datastore/storetest": {"heard"},
-	"internal/reach":               {"told", "decider"},
 	"internal/upstreamtest":        {"mend"},
 }
 

@@ -5,23 +5,23 @@ import (
 	"hash/fnv"
 )
 
-// Decision is one thing that can decide about a packet: a rule, the end of a tier or of an endpoint's policy, or what is
-// so on any host.
+// Decision is what can decide about a packet: a rule, the end of a tier or of an endpoint's policy, or a guard that every
+// host has.
 type Decision struct {
 	Reason   string // ReasonRule, or why without one
 	Allowed  bool
-	Endpoint EndpointID // whose policy; zero: that of the packet's interface, since others share the rule
+	Endpoint EndpointID // the endpoint of the policy; zero: that of the packet's interface, since others share the rule
 	Tier     string     // empty: a profile, or no policy at all
 	Rule     RuleID     // Index is NoRule if Reason is neither ReasonRule nor ReasonLogged
 }
 
-// NoRule is the index of a rule that there is not.
+// NoRule is the index of a decision without a rule.
 const NoRule = -1
 
 // Reasons for a decision.
 const (
 	ReasonRule           = "rule"
-	ReasonLogged         = "logged" // by a rule with action Log: nothing is decided
+	ReasonLogged         = "logged" // by a rule with action Log, which decides nothing
 	ReasonEndOfTier      = "end of tier"
 	ReasonNoProfileMatch = "no profile matched"
 	ReasonPolicyMissing  = "policy is missing"
@@ -39,7 +39,7 @@ const (
 	ReasonTunnel         = "encapsulation from a workload"
 )
 
-// Hash stands for what decides, in 32 bits: it is the same on all hosts and after any restart.
+// Hash returns a 32-bit hash of the decision: it is the same on all hosts and after any restart.
 func (d Decision) Hash() uint32 {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s|%t|%s|%s|%s|%d|%d", d.Reason, d.Allowed, d.Endpoint, d.Tier, d.Rule.Policy, d.Rule.Direction, d.Rule.Index)

@@ -9,15 +9,15 @@ import (
 	"slices"
 )
 
-// GroupID stands for what endpoints are asked by: two groups have one ID if they are equal, on any host and after any restart. Users
-// choose what is hashed, so it is long enough that nobody finds two groups with one.
+// GroupID is a hash of the content of a group: two groups have one ID if they are equal, on any host and after any restart. Users
+// choose what is hashed, so it has 128 bits, which makes it infeasible to find two groups with one.
 type GroupID [16]byte
 
-// String is hexadecimal.
+// String returns hexadecimal digits.
 func (id GroupID) String() string { return hex.EncodeToString(id[:]) }
 
-// Group is what some endpoints are asked by: all that have the same policies in the same order, and the same profiles, share one value.
-// Nobody changes it. Make it with NewGroup.
+// Group is the policies of endpoints: all that have the same policies in the same order, and the same profiles, share one value.
+// It must not be changed. Make it with NewGroup.
 type Group struct {
 	ID GroupID
 	Stages
@@ -29,7 +29,7 @@ type Group struct {
 type Stages struct {
 	Untracked, PreDNAT, Normal, Forward []Tier
 
-	sum GroupID // zero: nobody has worked it out
+	sum GroupID // zero: not computed yet
 }
 
 // Tier is the policies of one tier that apply to an endpoint, in order. A
@@ -40,10 +40,10 @@ type Tier struct {
 	Ingress, Egress []PolicyID
 }
 
-// Lists are the tiers of each stage, in the order in which a packet meets the stages.
+// Lists returns the tiers of each stage, in the order in which a packet meets the stages.
 func (s *Stages) Lists() [4][]Tier { return [4][]Tier{s.Untracked, s.PreDNAT, s.Normal, s.Forward} }
 
-// Summed is the same, with its part of a [GroupID] worked out, for groups that differ only in profiles.
+// Summed returns the same with its part of a [GroupID] computed, for groups that differ only in profiles.
 func (s Stages) Summed() Stages {
 	if s.sum != (GroupID{}) {
 		return s
@@ -60,7 +60,7 @@ func (s Stages) Summed() Stages {
 	return s
 }
 
-// NewGroup makes the group with these tiers and profiles, in their orders; staged are the tiers as they would be if staged policies were
+// NewGroup returns the group with these tiers and profiles, in their orders; staged are the tiers as they would be if staged policies were
 // enforced, or nil.
 func NewGroup(enforced Stages, staged *Stages, profiles []PolicyID) *Group {
 	g := &Group{Stages: enforced.Summed(), Profiles: profiles}
@@ -94,7 +94,7 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// IDs are those of all policies and profiles of the group as it is enforced, each once: of profiles, then of tiers.
+// IDs returns those of all policies and profiles of the group as enforced, each once: profiles first, then tiers.
 func (g *Group) IDs() []PolicyID {
 	var out []PolicyID
 	seen := map[PolicyID]struct{}{}
@@ -119,7 +119,7 @@ func (g *Group) IDs() []PolicyID {
 // none is the group of endpoints without policies.
 var none Group
 
-// Policies is what an endpoint is asked by. That of one without a group has nothing in it.
+// Policies returns the endpoint's group, or an empty one. It is never nil.
 func (e Endpoint) Policies() *Group {
 	if e.Group == nil {
 		return &none
@@ -127,7 +127,7 @@ func (e Endpoint) Policies() *Group {
 	return e.Group
 }
 
-// AsStaged is the endpoint as it would be if staged policies were enforced.
+// AsStaged returns the endpoint as it would be if staged policies were enforced.
 func (e Endpoint) AsStaged() Endpoint {
 	if s := e.Policies().Staged; s != nil {
 		e.Group = s
@@ -135,7 +135,7 @@ func (e Endpoint) AsStaged() Endpoint {
 	return e
 }
 
-// Groups knows which endpoints are in which group, and which groups have which policies. Its zero value knows none.
+// Groups indexes endpoints by group and groups by policy. The zero value is empty.
 type Groups struct {
 	byID  map[GroupID]*members
 	users map[PolicyID]map[GroupID]struct{}
@@ -146,7 +146,7 @@ type members struct {
 	endpoints map[EndpointID]struct{}
 }
 
-// Join takes note of an endpoint that was in no group.
+// Join adds an endpoint, which must be in no group.
 func (x *Groups) Join(e Endpoint) {
 	g := e.Policies()
 	m := x.byID[g.ID]
@@ -166,7 +166,7 @@ func (x *Groups) Join(e Endpoint) {
 	m.endpoints[e.ID] = struct{}{}
 }
 
-// Leave takes note that an endpoint is gone, or is about to join another group. It must be as it joined.
+// Leave removes an endpoint, as it was passed to Join; call it before it joins another group.
 func (x *Groups) Leave(e Endpoint) {
 	id := e.Policies().ID
 	m := x.byID[id]
@@ -184,7 +184,7 @@ func (x *Groups) Leave(e Endpoint) {
 	}
 }
 
-// Policies are those of a group with endpoints, each once; nobody may change the list.
+// Policies returns those of a group with endpoints, each once; the list must not be changed.
 func (x *Groups) Policies(of GroupID) []PolicyID {
 	if m := x.byID[of]; m != nil {
 		return m.policies
@@ -192,7 +192,7 @@ func (x *Groups) Policies(of GroupID) []PolicyID {
 	return nil
 }
 
-// Users yields each endpoint that has a policy or profile, in no order.
+// Users yields each endpoint with a policy or profile, in no order.
 func (x *Groups) Users(of PolicyID) iter.Seq[EndpointID] {
 	return func(yield func(EndpointID) bool) {
 		for id := range x.users[of] {
@@ -205,7 +205,7 @@ func (x *Groups) Users(of PolicyID) iter.Seq[EndpointID] {
 	}
 }
 
-// Present are the groups with endpoints, in the order of their IDs.
+// Present returns the groups with endpoints, in the order of their IDs.
 func (x *Groups) Present() []GroupID {
 	return slices.SortedFunc(maps.Keys(x.byID), func(a, b GroupID) int { return slices.Compare(a[:], b[:]) })
 }

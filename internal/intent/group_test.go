@@ -11,7 +11,7 @@ func TestGroupsHaveOneIDIfTheyAreEqual(t *testing.T) {
 		return []Tier{{Name: name, Default: end, Ingress: in, Egress: out}}
 	}
 	ab := []PolicyID{a, b}
-	groups := func() map[string]*Group { // each is made anew, with lists of its own
+	groups := func() map[string]*Group { // each has lists of its own
 		normal := Stages{Normal: tiers("t", Deny, slices.Clone(ab), nil)}
 		return map[string]*Group{
 			"nothing":               GroupOf(Stages{}),

@@ -1,6 +1,6 @@
 // Package intent is the typed answer of calc: what this node should be.
 //
-// In: nothing; these are values. Out: nothing; calc makes them, verdict judges
+// In: nothing; these are values. Out: nothing; calc makes them, verdict evaluates
 // packets by them, dataplane drivers make the kernel match them.
 // Intents hold no references to api resources and are not changed once sent.
 package intent
@@ -23,7 +23,7 @@ type Batch struct {
 	Peers     []TunnelPeer
 	Host      *HostSettings // nil: unchanged
 	Removed   []Key
-	InSync    bool // true once every resource that existed at start is in
+	InSync    bool // true once every resource that existed at start is merged
 }
 
 // Empty reports whether the batch changes nothing.
@@ -31,34 +31,34 @@ func (b Batch) Empty() bool {
 	return len(b.IPSets)+len(b.Members)+len(b.Policies)+len(b.Endpoints)+len(b.Routes)+len(b.Peers)+len(b.Removed) == 0 && b.Host == nil
 }
 
-// Outcome says what became of one intent in the kernel.
+// Outcome is the result of one intent in the kernel.
 type Outcome struct {
 	Key    Key
 	Err    error  // nil: it is in force
-	Final  bool   // of an Err: to try again does not help, until intents change
-	Reason string // why it is not up although Err is nil, such as "interface is absent"
+	Final  bool   // of an Err: trying again does not help until intents change
+	Reason string // why it carries no traffic although Err is nil, such as "interface is absent"
 }
 
-// Repair is something that somebody else had changed or made, and that is now as the intents want it.
+// Repair is a kernel object that another process had changed or made, and that is now as the intents want it.
 type Repair struct {
 	What  string // "chain wl-guard", "route 10.65.1.2/32", "ipv4/conf/cali1/rp_filter"
 	Cause Cause
 }
 
-// Cause is how a change of somebody else's was found.
+// Cause is how a change by another process was found.
 type Cause string
 
 // Causes.
 const (
-	ByEvent    Cause = "event"     // the kernel told at once
+	ByEvent    Cause = "event"     // the kernel sent an event
 	ByReadBack Cause = "read-back" // it has no event for it, or the event was lost
-	ByTakeOver Cause = "take-over" // it was never ours, and stood where ours belongs
+	ByTakeOver Cause = "take-over" // it was never ours, and had the place of ours
 )
 
-// SetID names an IP set; equal content selection has an equal id.
+// SetID names an IP set; equal selections have equal ids.
 type SetID string
 
-// SetKind is the shape of a set's members.
+// SetKind is the kind of a set's members.
 type SetKind uint8
 
 // Kinds of sets.
@@ -67,7 +67,7 @@ const (
 	SetPorts                // address (always a host prefix), protocol, port: named ports
 )
 
-// IPSet is a selection of addresses, of both families.
+// IPSet is a set of addresses of both families.
 type IPSet struct {
 	ID      SetID
 	Kind    SetKind
@@ -75,7 +75,7 @@ type IPSet struct {
 	Members []Member
 }
 
-// Member is an element of a set. Proto and Port are zero in a SetAddrs.
+// Member is an element of a set. Proto (IANA's number) and Port are zero in a SetAddrs.
 type Member struct {
 	Prefix netip.Prefix
 	Proto  uint8
@@ -101,7 +101,7 @@ func (p PolicyID) String() string {
 	return p.Kind + "/" + p.Namespace + "/" + p.Name
 }
 
-// Staged reports whether it is a policy that is judged and never enforced.
+// Staged reports whether it is a policy that is evaluated and never enforced.
 func (p PolicyID) Staged() bool { return strings.HasPrefix(p.Kind, "Staged") }
 
 // Policy is the rules of a policy or profile that some local endpoint uses.
@@ -110,7 +110,7 @@ type Policy struct {
 	Tier    string // empty for a profile
 	Ingress []Rule // a rule's identity is (policy, direction, index here)
 	Egress  []Rule
-	// Closed says why this stands for something missing or unreadable; its
+	// Closed says why this takes the place of something missing or unreadable; its
 	// rules then deny everything.
 	Closed string
 }
@@ -126,10 +126,10 @@ const (
 	Log
 )
 
-// String is the action as users write it.
+// String is the action as in the API.
 func (a Action) String() string { return [...]string{"Deny", "Allow", "Pass", "Log"}[a&3] }
 
-// Direction is seen from the endpoint.
+// Direction is from the endpoint's point of view.
 type Direction uint8
 
 // Directions.
@@ -138,7 +138,7 @@ const (
 	Egress
 )
 
-// String is the direction as users write it.
+// String is the direction as in the API.
 func (d Direction) String() string {
 	if d == Ingress {
 		return "Ingress"
@@ -153,7 +153,7 @@ type RuleID struct {
 	Index     int
 }
 
-// Rejects reports whether a packet that the rule denies is answered.
+// Rejects reports whether the sender of a packet that the rule denies gets an answer.
 func (r Rule) Rejects() bool { return r.Reject && r.Action == Deny && !r.Void }
 
 // Family restricts a rule to one IP version.
@@ -169,8 +169,8 @@ const (
 // Rule is a conjunction: it matches if everything that is set in it matches.
 type Rule struct {
 	Action      Action
-	Void        bool // matches nothing; keeps its place
-	Reject      bool // of a Deny: the sender is told, where the kernel can
+	Void        bool // matches nothing; there to keep the indices of other rules
+	Reject      bool // of a Deny: the sender gets an answer, where the kernel can send one
 	Family      Family
 	Protocol    uint8 // 0: any
 	NotProtocol uint8 // 0: none
@@ -185,28 +185,28 @@ type ICMP struct {
 	AnyCode    bool
 }
 
-// Peer is what one side of a packet must be.
+// Peer is the conditions on one end of a packet.
 //
-// A list of prefixes that is not empty makes its rule one of the families that the list has, also the list of those that must
-// not be: a rule is for no packet of a family of which one of its four lists has prefixes, but none of this family
+// A list of prefixes that is not empty restricts its rule to the families in the list, also if the list is negated:
+// a rule matches no packet of a family if one of its four lists has prefixes, but none of this family
 // (decision 016).
 type Peer struct {
-	Nets    []netip.Prefix // in one of these, if any are given
+	Nets    []netip.Prefix // in one of these, if there are any
 	NotNets []netip.Prefix // in none of these
 	Sets    []SetID        // in all of these
 	NotSets []SetID        // in none of these
 	// The port must be in Ports or, with its address and protocol, in one of
-	// PortSets, if any of the two is given. Likewise in none of the others.
+	// PortSets, if there are any of either; and it must be in none of NotPorts and NotPortSets.
 	Ports       []PortRange
 	PortSets    []SetID
 	NotPorts    []PortRange
 	NotPortSets []SetID
 }
 
-// PortRange is inclusive at both ends.
+// PortRange is inclusive at both ends; it is empty if Min is greater than Max.
 type PortRange struct{ Min, Max uint16 }
 
-// EndpointKind tells workloads from hosts.
+// EndpointKind is workload or host.
 type EndpointKind uint8
 
 // Kinds of endpoints.
@@ -215,7 +215,7 @@ const (
 	Host
 )
 
-// EndpointID names an endpoint as the datastore does; Namespace is empty for a host's.
+// EndpointID is the name of an endpoint in the datastore; Namespace is empty for a host's.
 type EndpointID struct {
 	Kind            EndpointKind
 	Namespace, Name string
@@ -235,27 +235,27 @@ type Endpoint struct {
 	Label     string       // for people: namespace/pod, or the host endpoint's name
 	Link      string       // interface name; "*" for all of a host's
 	MAC       string       // empty: unknown
-	Addrs     []netip.Addr // a workload's own; a host's expected
+	Addrs     []netip.Addr // a workload's own; a host endpoint's expected ones
 	Spoofable []netip.Prefix
-	Group     *Group // what it is asked by; nil: no policy and no profile, see Policies
+	Group     *Group // its policies; nil: no policy and no profile, see Policies
 	Closed    string // why it must carry no traffic at all; empty: it may
 }
 
-// RouteKind says what a route does.
+// RouteKind is the type of a route.
 type RouteKind uint8
 
 // Kinds of routes.
 const (
 	RouteLink      RouteKind = iota // to a local endpoint, scope link
-	RouteBlackhole                  // an own block
+	RouteBlackhole                  // one of the node's own blocks
 )
 
-// Route is one that the agent owns.
+// Route is a route of the agent's.
 type Route struct {
 	Dst  netip.Prefix
 	Kind RouteKind
 	Link string
-	MAC  string // of the endpoint, for a permanent neighbour; empty: resolve
+	MAC  string // of the endpoint, for a permanent neighbour; empty: the kernel resolves it
 }
 
 // TunnelPeer is a remote end of an overlay; nothing makes one yet.
@@ -264,50 +264,50 @@ type TunnelPeer struct {
 	Addr netip.Addr
 }
 
-// HostSettings are those of the whole node. They come in batches like all else,
+// HostSettings are the settings of the whole node. They are part of batches,
 // so that a driver brings a change of them into force together with policy, and
 // needs no restart.
 type HostSettings struct {
-	EndpointToHost ToHost // what a workload's traffic to its host gets after its egress policy
-	// Prefixes of names of workloads' interfaces, sorted; nil: the driver's own default.
+	EndpointToHost ToHost // the action for a workload's traffic to its host after its egress policy
+	// Prefixes of names of workloads' interfaces, sorted; nil: the driver's default.
 	Prefixes []string
-	// Exclude are names of interfaces, and regular expressions between slashes, that no host endpoint has by an address.
+	// Exclude are names of interfaces, and regular expressions between slashes: no host endpoint has such an interface by an address.
 	Exclude      []string
-	NoForwarding bool // the host is made no router
-	NoIPv6       bool // IPv6 is not forwarded, and no gateway answers in it; its rules are as ever
+	NoForwarding bool // the host does not forward
+	NoIPv6       bool // IPv6 is not forwarded, and no gateway answers in it; its rules are unchanged
 	AllowVXLAN   bool // from workloads
 	AllowIPIP    bool // from workloads
-	AllowInvalid bool // what conntrack calls invalid goes on to policy
+	AllowInvalid bool // packets that conntrack calls invalid go on to policy
 	FailsafeIn   []Failsafe
 	FailsafeOut  []Failsafe
-	KeepDenied   bool // flows that policy denies after they began live on
-	OwnTable     bool // nobody but the agent may change its nftables table, where the kernel can see to that
-	// ReportAllowed: rules report what they allow, too, and not only what they drop.
+	KeepDenied   bool // established flows that policy denies are not revoked
+	OwnTable     bool // nobody but the agent may change its nftables table, if the kernel can enforce that (decision 015)
+	// ReportAllowed: rules also report what they allow, and not only what they drop.
 	ReportAllowed bool
 	Log           LogSettings
 	Refresh       Refresh
 	NAT           NATOutgoing
 }
 
-// NATOutgoing gives packets from some pools to what is in no pool the host's own address.
+// NATOutgoing is source NAT to the host's address for packets from some pools to destinations outside of all pools.
 type NATOutgoing struct {
 	From []netip.Prefix // pools that ask for it, sorted
-	Pool []netip.Prefix // all of them, and what else is inside, sorted; empty if From is
-	// How: the zero value gives packets that leave by any interface its address, and whatever port is free.
-	Addr  netip.Addr // IPv4; instead of the interface's
+	Pool []netip.Prefix // all pools, and other prefixes that are inside, sorted; empty if From is
+	// How: the zero value gives packets the address of the interface by which they leave, and any free port.
+	Addr  netip.Addr // IPv4; instead of the interface's address
 	Ports PortRange  // of TCP and UDP; the zero value: any
-	Link  string     // by which they leave; * at its end: any that begins so
+	Link  string     // the interface by which they leave; * at its end matches any suffix
 }
 
 // Failsafe is what no policy of a host endpoint can close: inbound, a port of the
-// host, for others in Net; outbound, that port of others in Net.
+// host, from Net; outbound, that port of others in Net.
 type Failsafe struct {
 	Protocol uint8
 	Port     uint16
-	Net      netip.Prefix // the zero value: anywhere
+	Net      netip.Prefix // the zero value: any address
 }
 
-// LogSettings say how rules with action Log report packets.
+// LogSettings limit and name what rules with action Log report.
 type LogSettings struct {
 	Prefix string // %t, %k, %n, %p: tier, kind, name, namespace/name of the policy
 	Rate   uint32 // packets in Per, for each rule; zero: no limit
@@ -315,7 +315,7 @@ type LogSettings struct {
 	Burst  uint32
 }
 
-// Begin is what begins the report of a packet by a rule of a policy in a tier.
+// Begin returns the start of the log prefix of a rule of a policy in a tier.
 func (s LogSettings) Begin(tier string, p PolicyID) string {
 	full := p.Name
 	if p.Namespace != "" {
@@ -333,14 +333,14 @@ func (h HostSettings) Equal(o HostSettings) bool {
 		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Log == o.Log && h.Refresh == o.Refresh
 }
 
-// Refresh says how often each part of the kernel is read back, besides what its
-// events tell; zero means never.
+// Refresh is how often each part of the kernel is read back, in addition to
+// its events; zero means never.
 type Refresh struct{ Policy, Routes, Interfaces time.Duration }
 
-// ToHost is the fate of a workload's packet to its own host.
+// ToHost is the action for a workload's packet to its own host.
 type ToHost uint8
 
-// Fates; the zero value drops, as upstream's.
+// Actions; the zero value drops, as upstream's.
 const (
 	ToHostDrop   ToHost = iota
 	ToHostReturn        // go on to the host's own policy

@@ -7,13 +7,13 @@ import (
 )
 
 // Key names one intent. It is a [SetID], [PolicyID], [EndpointID], [RouteID], [PeerID] or [HostID], all of which are comparable, so that
-// a key is one of a map as it is, and a switch on its type has the ID. The zero value, nil, names none.
+// a Key can be the key of a map, and a type switch has the ID. The zero value, nil, names none.
 type Key interface {
 	String() string
 	kind() KeyKind
 }
 
-// KeyKind says what a Key names.
+// KeyKind is the kind of intent that a Key names.
 type KeyKind uint8
 
 // Kinds of keys, in the order in which their intents depend on each other. Zero is that of nil.
@@ -26,7 +26,7 @@ const (
 	KeyHost
 )
 
-// KindOf is what a key names.
+// KindOf returns the kind of a key.
 func KindOf(k Key) KeyKind {
 	if k == nil {
 		return 0
@@ -34,7 +34,7 @@ func KindOf(k Key) KeyKind {
 	return k.kind()
 }
 
-// CompareKeys puts keys in the order of their kinds, and those of a kind in that of their texts. Nil is before all.
+// CompareKeys compares keys by their kinds, and keys of one kind by their texts. Nil comes first.
 func CompareKeys(a, b Key) int {
 	if c := cmp.Compare(KindOf(a), KindOf(b)); c != 0 || a == nil {
 		return c
@@ -42,16 +42,16 @@ func CompareKeys(a, b Key) int {
 	return strings.Compare(a.String(), b.String())
 }
 
-// RouteID names a route: a destination has one.
+// RouteID names a route: there is one for a destination.
 type RouteID struct{ netip.Prefix }
 
-// ID is the route's destination, which names it.
+// ID returns the route's destination, which names it.
 func (r Route) ID() RouteID { return RouteID{r.Dst} }
 
-// PeerID names a TunnelPeer: it is its Node.
+// PeerID names a TunnelPeer by its Node.
 type PeerID string
 
-// HostID names the HostSettings, of which a node has one: empty. Drivers give what they own besides intents other texts.
+// HostID names the HostSettings, of which a node has one: empty. Drivers use other texts for objects of their own.
 type HostID string
 
 func (SetID) kind() KeyKind      { return KeyIPSet }

@@ -1,4 +1,4 @@
-// Package reach lists all that a peer and workloads may open to each other, by what decides.
+// Package reach lists the flows that a peer and workloads may open to each other, by what decides about them.
 //
 // In: the resources of a datastore or of files, and names. Out: a [Line] for each protocol and port at which a workload's
 // policy makes a difference for the peer. Each node is calculated as its agent would.
@@ -20,19 +20,19 @@ import (
 	"github.com/twillnet/twill/internal/verdict/world"
 )
 
-// Line is what becomes of some flows between a peer and one workload.
+// Line is the decision about some flows between a peer and one workload.
 type Line struct {
 	Workload  string     `json:"workload"`
 	Peer      netip.Addr `json:"peer"`
 	Direction string     `json:"direction"`      // Ingress: the workload receives; Egress: it sends
 	Flows     string     `json:"flows"`          // "tcp/80,443", "icmp", "all else"
 	Action    string     `json:"action"`         // allow, deny, reset, reject
-	When      string     `json:"when,omitempty"` // of packets of which this is so, too
+	When      string     `json:"when,omitempty"` // further conditions on these packets
 	By        string     `json:"by"`
 }
 
-// List says what a peer and the workloads of a datastore's resources, or some of them, may open to each other. A peer is
-// namespace/workload, host/NODE or an address. An error names what nobody knows.
+// List returns the flows that a peer and the workloads of a datastore's resources, or some of them, may open to each other. A peer is
+// namespace/workload, host/NODE or an address. An error names an unknown peer or workload.
 func List(us []api.Update, peer string, workloads ...string) ([]Line, error) {
 	w := world.New(us)
 	from, err := w.Resolve(peer)
@@ -61,7 +61,7 @@ func List(us []api.Update, peer string, workloads ...string) ([]Line, error) {
 	return out, nil
 }
 
-// nodesOf are the nodes that have workloads.
+// nodesOf returns the nodes that have workloads.
 func nodesOf(us []api.Update) []string {
 	nodes := map[string]bool{}
 	for _, u := range us {
@@ -73,11 +73,11 @@ func nodesOf(us []api.Update) []string {
 	return slices.Sorted(maps.Keys(nodes))
 }
 
-// told is sets of intents, as classify asks for them.
-type told map[intent.SetID][]intent.Member
+// setMembers are the sets of a batch, with their members, as classify needs them.
+type setMembers map[intent.SetID][]intent.Member
 
-// Each gives the members of a set.
-func (s told) Each(id intent.SetID, f func(intent.Member)) {
+// Each calls f for each member of a set.
+func (s setMembers) Each(id intent.SetID, f func(intent.Member)) {
 	for _, m := range s[id] {
 		f(m)
 	}
@@ -87,7 +87,7 @@ func onNode(us []api.Update, node string, peers []netip.Addr, only map[string]bo
 	graph := calc.New(node)
 	graph.Update(us)
 	batch := graph.Flush()
-	sets := told{}
+	sets := setMembers{}
 	for _, s := range batch.IPSets {
 		sets[s.ID] = s.Members
 	}
@@ -116,7 +116,7 @@ func onNode(us []api.Update, node string, peers []netip.Addr, only map[string]bo
 	}
 	tables := classify.Tables{}
 	if err := tables.Apply(state.Flush()); err != nil {
-		panic(err) // a fresh start refers to nothing that it did not make
+		panic(err) // the first delta refers only to what it makes itself
 	}
 	for i, a := range all {
 		for _, peer := range peers {
@@ -129,7 +129,7 @@ func onNode(us []api.Update, node string, peers []netip.Addr, only map[string]bo
 	return out
 }
 
-// lines are what a group does with a peer, from the special to the general.
+// lines returns the decisions of a group about a peer, from the specific to the general.
 func lines(t *classify.Tables, g classify.Group, peer netip.Addr) (out []Line) {
 	body, ok := t.Program(g, peer)
 	if !ok {
@@ -164,7 +164,7 @@ func lines(t *classify.Tables, g classify.Group, peer netip.Addr) (out []Line) {
 	return slices.Concat(named, out, branches(rest, t.Codes[body.Else]))
 }
 
-// branches are the lines of one outcome.
+// branches returns the lines of one outcome.
 func branches(flows string, o classify.Outcome) (out []Line) {
 	for _, b := range o {
 		if b.Action == rules.Log {
@@ -174,13 +174,13 @@ func branches(flows string, o classify.Outcome) (out []Line) {
 		for _, t := range b.Terms {
 			when = append(when, t.String())
 		}
-		out = append(out, Line{Flows: flows, Action: b.Action.String(), When: strings.Join(when, " and "), By: decider(b.By)})
+		out = append(out, Line{Flows: flows, Action: b.Action.String(), When: strings.Join(when, " and "), By: decisionText(b.By)})
 	}
 	return out
 }
 
-// decider names what decides.
-func decider(by intent.Decision) string {
+// decisionText names a decision, for people.
+func decisionText(by intent.Decision) string {
 	switch {
 	case by.Reason == intent.ReasonRule:
 		return rules.RuleComment(by.Rule)

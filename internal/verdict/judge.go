@@ -16,14 +16,14 @@ const (
 	stageWorkload  = "workload"
 )
 
-// JudgeStaged answers what would become of p if staged policies were enforced.
+// JudgeStaged returns the verdict on p if staged policies were enforced.
 func (s *State) JudgeStaged(p Packet) Verdict {
 	s.staged = true
 	defer func() { s.staged = false }()
 	return s.Judge(p)
 }
 
-// Judge answers what becomes of p.
+// Judge returns the verdict on p.
 func (s *State) Judge(p Packet) Verdict {
 	j := judge{s: s, p: p}
 	from, fromWorkload, ok := s.workload(p.InLink)
@@ -60,23 +60,23 @@ func (s *State) Judge(p Packet) Verdict {
 	return j.forwarded(from, to, fromWorkload, toWorkload)
 }
 
-// tunnel reports whether the packet encapsulates others in a way that workloads must not: IPIP is protocol 4 (RFC 2003), VXLAN UDP
+// tunnel reports whether the packet encapsulates others in a way that workloads must not: IPIP is protocol 4 (RFC 2003), VXLAN is UDP
 // port 4789 (RFC 7348).
 func (j *judge) tunnel() bool {
 	return j.p.Proto == 4 && !j.s.host.AllowIPIP || j.p.Proto == 17 && j.p.DstPort == 4789 && !j.s.host.AllowVXLAN
 }
 
-// judge is one packet on its way.
+// judge is the evaluation of one packet.
 type judge struct {
 	s       *State
 	p       Packet
 	trace   []Step
 	last    Verdict // of the last stage that decided
-	skipsIn bool    // an early stage allowed: inbound host-normal and -forward are skipped
+	skipsIn bool    // an early stage allowed: inbound host-normal and host-forward are skipped
 }
 
-// hostEarly is raw and pre-DNAT of an inbound packet; done if it is dropped, or
-// goes nowhere else.
+// hostEarly evaluates raw and pre-DNAT of an inbound packet; done if it is dropped, or
+// has no further stage.
 func (j *judge) hostEarly() (Verdict, bool) {
 	e, ok := j.s.hostEndpoint(j.p.InLink)
 	if !ok {
@@ -110,7 +110,7 @@ func (j *judge) hostEarly() (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// hostOut is a local process sending through a host's own link.
+// hostOut evaluates a packet of a local process that leaves by a host's own link.
 func (j *judge) hostOut() Verdict {
 	e, ok := j.s.hostEndpoint(j.p.OutLink)
 	if ok && e.Link != "*" && !j.failsafe(intent.Egress, false) && !j.failsafe(intent.Ingress, true) {
@@ -134,8 +134,8 @@ func (j *judge) hostOut() Verdict {
 	return j.last
 }
 
-// failsafe reports whether no policy may close this packet's way. Where nothing
-// is tracked, replies are seen too: then the ports are turned round.
+// failsafe reports whether no policy may close this packet's way. For replies of untracked
+// flows, source and destination port are exchanged.
 func (j *judge) failsafe(dir intent.Direction, reply bool) bool {
 	list, other, port := j.s.host.FailsafeOut, j.p.Dst, j.p.DstPort
 	if dir == intent.Ingress {
@@ -159,7 +159,7 @@ func failsafe(list []intent.Failsafe, proto uint8, other netip.Addr, port uint16
 	return false
 }
 
-// toHost is a packet for a local process.
+// toHost evaluates a packet to a local process.
 func (j *judge) toHost(from intent.Endpoint, fromWorkload bool) Verdict {
 	if fromWorkload {
 		if !j.all(stageWorkload, from, from.Policies().Normal, intent.Egress) {
@@ -183,7 +183,7 @@ func (j *judge) toHost(from intent.Endpoint, fromWorkload bool) Verdict {
 	return j.passed()
 }
 
-// forwarded is a packet that comes in and goes out again: host in, from the
+// forwarded evaluates a packet that is forwarded: host in, from the
 // workload, to the workload, host out.
 func (j *judge) forwarded(from, to intent.Endpoint, fromWorkload, toWorkload bool) Verdict {
 	if e, ok := j.s.hostEndpoint(j.p.InLink); ok && !fromWorkload && !j.skipsIn && !j.through(e, intent.Ingress) {
@@ -201,7 +201,7 @@ func (j *judge) forwarded(from, to intent.Endpoint, fromWorkload, toWorkload boo
 	return j.passed()
 }
 
-// through is what a host endpoint says of what is forwarded through it.
+// through evaluates a host endpoint's policy for forwarded packets.
 func (j *judge) through(e intent.Endpoint, dir intent.Direction) bool {
 	if e.Closed != "" {
 		j.decide(false, Step{Stage: stageForward, Endpoint: e.ID, Outcome: intent.ReasonClosed, By: intent.RuleID{Direction: dir, Index: intent.NoRule}})
@@ -210,7 +210,7 @@ func (j *judge) through(e intent.Endpoint, dir intent.Direction) bool {
 	return j.tiers(stageForward, e, e.Policies().Forward, dir, j.p) != intent.Deny
 }
 
-// all is tiers, then profiles, then drop. It reports whether the packet passed.
+// all evaluates tiers, then profiles, then drops. It reports whether the packet passed.
 func (j *judge) all(stage string, e intent.Endpoint, tiers []intent.Tier, dir intent.Direction) bool {
 	if e.Closed != "" {
 		j.decide(false, Step{Stage: stage, Endpoint: e.ID, Outcome: intent.ReasonClosed, By: intent.RuleID{Direction: dir, Index: intent.NoRule}})
@@ -231,7 +231,7 @@ func (j *judge) all(stage string, e intent.Endpoint, tiers []intent.Tier, dir in
 	return false
 }
 
-// tiers returns Allow or Deny, or Pass if no tier decided. The ends of tiers of
+// tiers returns Allow or Deny, or Pass if no tier decided. The default actions of tiers in
 // the early host stages decide nothing.
 func (j *judge) tiers(stage string, e intent.Endpoint, tiers []intent.Tier, dir intent.Direction, p Packet) intent.Action {
 	early := stage == stageUntracked || stage == stagePreDNAT
@@ -247,7 +247,7 @@ func (j *judge) tiers(stage string, e intent.Endpoint, tiers []intent.Tier, dir 
 		switch a := j.tier(step, ids, dir, p); {
 		case a == intent.Allow || a == intent.Deny:
 			return a
-		case a == intent.Log && t.Default == intent.Deny && !early: // nobody decided
+		case a == intent.Log && t.Default == intent.Deny && !early: // no rule decided
 			step.Outcome, step.By = intent.ReasonEndOfTier, intent.RuleID{Policy: ids[len(ids)-1], Direction: dir, Index: intent.NoRule}
 			j.decide(false, step)
 			return intent.Deny
@@ -259,7 +259,7 @@ func (j *judge) tiers(stage string, e intent.Endpoint, tiers []intent.Tier, dir 
 	return intent.Pass
 }
 
-// tier returns what the first policy that decides says; Log if none does.
+// tier returns the action of the first policy that decides; Log if none does.
 func (j *judge) tier(step Step, ids []intent.PolicyID, dir intent.Direction, p Packet) intent.Action {
 	for _, id := range ids {
 		if a := j.policy(step, id, dir, p); a != intent.Log {
@@ -269,8 +269,8 @@ func (j *judge) tier(step Step, ids []intent.PolicyID, dir intent.Direction, p P
 	return intent.Log
 }
 
-// policy returns what the first rule that matches says; Log if none does. One
-// that nobody sent, or that stands for something unreadable, denies.
+// policy returns the action of the first rule that matches; Log if none does. An unknown
+// policy, and one that takes the place of something unreadable, denies.
 func (j *judge) policy(step Step, id intent.PolicyID, dir intent.Direction, p Packet) intent.Action {
 	pol, ok := j.s.policies[id]
 	step.By = intent.RuleID{Policy: id, Direction: dir, Index: intent.NoRule}
@@ -299,7 +299,7 @@ func (j *judge) policy(step Step, id intent.PolicyID, dir intent.Direction, p Pa
 			return r.Action
 		}
 		if step.Tier == "" {
-			continue // a profile has no next tier to pass to
+			continue // profiles have no next tier to pass to
 		}
 		step.Outcome = "pass"
 		j.trace = append(j.trace, step)
@@ -308,13 +308,13 @@ func (j *judge) policy(step Step, id intent.PolicyID, dir intent.Direction, p Pa
 	return intent.Log
 }
 
-// answers reports whether a stage can tell the sender. Before conntrack an answer would be of no connection, and policy of
-// the other direction would decide about it; what the host sends is judged in postrouting, where the kernel has no answers.
+// answers reports whether a stage can answer the sender. Before conntrack an answer would belong to no connection, and policy of
+// the other direction would decide about it; packets of the host are evaluated in postrouting, where the kernel cannot reject.
 func answers(stage string, dir intent.Direction) bool {
 	return stage != stageUntracked && (stage != stageHost || dir != intent.Egress)
 }
 
-// decide notes a decision; it is final unless a later stage is asked.
+// decide records a decision; it is final unless a later stage is evaluated.
 func (j *judge) decide(allowed bool, step Step) {
 	j.trace = append(j.trace, step)
 	j.last = Verdict{
@@ -324,13 +324,13 @@ func (j *judge) decide(allowed bool, step Step) {
 	}
 }
 
-// without decides without a policy.
+// without records a decision without a policy.
 func (j *judge) without(allowed bool, reason string) Verdict {
 	j.decide(allowed, Step{Outcome: reason, By: intent.RuleID{Index: intent.NoRule}})
 	return j.last
 }
 
-// passed is the verdict of the last stage that allowed, if any was asked.
+// passed returns the verdict of the last stage that allowed, if any was evaluated.
 func (j *judge) passed() Verdict {
 	if j.last.Reason == "" {
 		return j.without(true, intent.ReasonNoPolicy)
@@ -338,8 +338,8 @@ func (j *judge) passed() Verdict {
 	return j.last
 }
 
-// noEndpoint: an interface that nobody has programmed, or whose endpoint is closed, carries nothing but what its host
-// sends to it, whatever the state of its connections.
+// noEndpoint returns the verdict for an interface without an endpoint, or with a closed one: it carries nothing but what its host
+// sends to it, whatever the state of connections.
 func (j *judge) noEndpoint(e intent.Endpoint) Verdict {
 	reason := intent.ReasonUnknownLink
 	if e.Closed != "" {

@@ -5,13 +5,13 @@ import (
 	"github.com/twillnet/twill/internal/intent/match"
 )
 
-// policy is a policy, and what its rules match, by direction and rule: nil until a packet asks.
+// policy is a policy, and the terms of its rules, by direction and rule: nil until a packet needs them.
 type policy struct {
 	intent.Policy
 	lowered [2][][][]match.Term
 }
 
-// terms are what the rules of a direction match.
+// terms returns the terms of the rules of a direction.
 func (p *policy) terms(dir intent.Direction) [][][]match.Term {
 	list := p.Ingress
 	if dir == intent.Egress {
@@ -26,7 +26,7 @@ func (p *policy) terms(dir intent.Direction) [][][]match.Term {
 	return p.lowered[dir]
 }
 
-// terms is what rules look at.
+// terms returns the fields of the packet that rules match.
 func (p Packet) terms() match.Packet {
 	return match.Packet{Src: p.Src, Dst: p.Dst, Proto: p.Proto, SrcPort: p.SrcPort, DstPort: p.DstPort, ICMPType: p.ICMPType, ICMPCode: p.ICMPCode}
 }

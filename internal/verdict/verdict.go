@@ -1,13 +1,13 @@
-// Package verdict judges packets by intents: what a node that has programmed
+// Package verdict evaluates packets by intents: what a node that has programmed
 // them must do with a packet that comes in and goes out by given links.
 //
 // In: [intent.Batch] values, merged into a [State]; then a [Packet].
 // Out: a [Verdict] with the rule that decided and the stages that were passed.
 //
-// It walks the stages of docs/design/stages.md: untracked, pre-DNAT, host and workload.
-// Not in it, since intents do not say it: the services that a workload's host
+// It follows the stages of docs/design/stages.md: untracked, pre-DNAT, host and workload.
+// Not in it, since intents do not have it: the services that a workload's host
 // always answers (DHCP, neighbour discovery).
-// Spoofed sources are the reverse path's business and not asked here.
+// Spoofed sources are left to the reverse path check.
 //
 // A State has one owner; it is pure, and its answer depends on what was merged,
 // never on the order.
@@ -23,7 +23,7 @@ import (
 	"github.com/twillnet/twill/internal/intent/members"
 )
 
-// ConnState is what connection tracking says of a packet.
+// ConnState is the state of a packet's connection in conntrack.
 type ConnState uint8
 
 // States of a packet's connection.
@@ -34,40 +34,40 @@ const (
 	Untracked
 )
 
-// Packet is one that passes this node.
+// Packet is a packet at this node. Ports are zero if the protocol has none.
 type Packet struct {
 	InLink, OutLink    string     // interface names; empty: from or to a local process
 	Src, Dst           netip.Addr // Dst is after DNAT
 	OrigDst            netip.Addr // before DNAT; the zero value means Dst
 	Proto              uint8
 	SrcPort, DstPort   uint16
-	OrigDstPort        uint16 // before DNAT; only read if OrigDst is set
+	OrigDstPort        uint16 // before DNAT; used only if OrigDst is valid
 	ICMPType, ICMPCode uint8
 	State              ConnState
 }
 
-// Verdict is what becomes of a packet.
+// Verdict is the result for a packet.
 type Verdict struct {
 	intent.Decision
-	Rejected bool   // the sender is told that it was denied
-	Trace    []Step // all that was asked, in order; the last one decided
+	Rejected bool   // the sender gets an answer that the packet was denied
+	Trace    []Step // all that was evaluated, in order; the last one decided
 }
 
-// Step is what one stage, tier or profile made of the packet.
+// Step is the result of one stage, tier or profile.
 type Step struct {
 	Stage    string // untracked, pre-DNAT, host, forward, workload
 	Endpoint intent.EndpointID
 	Tier     string // empty: profiles, or none
 	Outcome  string // allow, deny, pass, or a reason
 	By       intent.RuleID
-	Reject   bool // the sender is told
+	Reject   bool // the sender gets an answer
 }
 
-// State is all that a node was told. Its zero value knows nothing, and drops
-// what any workload sends or is sent.
+// State is the intents of a node. The zero value is empty, and drops
+// what any workload sends or receives.
 type State struct {
-	// WorkloadPrefixes begin the names of interfaces that only workloads have;
-	// nil means "cali". On one without an endpoint nothing passes.
+	// WorkloadPrefixes are prefixes of the names of interfaces that only workloads have;
+	// nil means "cali". An interface with such a name and no endpoint is closed.
 	WorkloadPrefixes []string
 	// IgnoreHosts leaves host endpoints out.
 	IgnoreHosts bool
@@ -78,11 +78,11 @@ type State struct {
 	endpoints map[intent.EndpointID]intent.Endpoint
 	links     map[string]intent.EndpointID // of workloads and named host interfaces
 	host      intent.HostSettings
-	dirty     bool // links must be made anew
-	staged    bool // while JudgeStaged asks
+	dirty     bool // links must be computed again
+	staged    bool // true during JudgeStaged
 }
 
-// SetLink says which addresses an interface of the host has, by which those host endpoints are found that name none.
+// SetLink sets the addresses of an interface of the host, by which host endpoints that name no interface are found.
 func (s *State) SetLink(name string, addrs []netip.Addr) {
 	if s.addrs == nil {
 		s.addrs = map[string][]netip.Addr{}
@@ -93,7 +93,7 @@ func (s *State) SetLink(name string, addrs []netip.Addr) {
 	s.dirty = true
 }
 
-// Merge takes over a batch.
+// Merge merges a batch.
 func (s *State) Merge(b intent.Batch) {
 	if s.policies == nil {
 		s.policies = map[intent.PolicyID]*policy{}
@@ -125,8 +125,8 @@ func (s *State) remove(k intent.Key) {
 	}
 }
 
-// onLink finds the endpoint of a link. If several claim it, the one that names it, then one that is not closed, then the
-// smallest name, so that order of arrival means nothing.
+// onLink returns the endpoint of a link. If several claim it, the one that names it, then one that is not closed, then the
+// smallest name, so that the order of arrival does not matter.
 func (s *State) onLink(link string) (intent.Endpoint, bool) {
 	if s.dirty || s.links == nil {
 		s.links = map[string]intent.EndpointID{}
@@ -146,7 +146,7 @@ func (s *State) onLink(link string) (intent.Endpoint, bool) {
 	return s.endpoints[id], ok
 }
 
-// linksOf are those that an endpoint names, or has by an address.
+// linksOf returns the links that an endpoint names, or has by an address.
 func (s *State) linksOf(e intent.Endpoint) []string {
 	if e.Link != "" {
 		return []string{e.Link}
@@ -160,8 +160,8 @@ func (s *State) linksOf(e intent.Endpoint) []string {
 	return out
 }
 
-// excludes reports whether settings say that no host endpoint has a link by an address: by its name, or by a regular expression
-// between slashes, which whoever made the settings has read before.
+// excludes reports whether settings exclude a link from host endpoints by address: by its name, or by a regular expression
+// between slashes, which was checked when the settings were read.
 func excludes(words []string, link string) bool {
 	return slices.ContainsFunc(words, func(word string) bool {
 		pattern, ok := strings.CutPrefix(word, "/")
@@ -197,8 +197,8 @@ func (s *State) workloadLink(link string) bool {
 	return false
 }
 
-// workload finds the workload on link. bound is true if link is a workload's;
-// then ok is false if nobody may use it.
+// workload returns the workload on link. bound is true if link is a workload's;
+// then ok is false if the link must carry nothing.
 func (s *State) workload(link string) (e intent.Endpoint, bound, ok bool) {
 	if link == "" {
 		return e, false, false
@@ -210,7 +210,7 @@ func (s *State) workload(link string) (e intent.Endpoint, bound, ok bool) {
 	return intent.Endpoint{}, s.workloadLink(link), false
 }
 
-// hostEndpoint finds the host endpoint that a link is under: its own, or the
+// hostEndpoint returns the host endpoint of a link: its own, or the
 // one for all links.
 func (s *State) hostEndpoint(link string) (intent.Endpoint, bool) {
 	if e, ok := s.onLink(link); ok && e.ID.Kind == intent.Host {

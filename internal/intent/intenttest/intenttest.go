@@ -1,6 +1,6 @@
-// Package intenttest gives endpoints of tests other policies, one list at a time.
+// Package intenttest replaces policies of endpoints in tests, one list at a time.
 //
-// In: an endpoint. Out: the same with another group, since nobody changes a group.
+// In: an endpoint. Out: the same with another group, since groups must not be changed.
 package intenttest
 
 import "github.com/twillnet/twill/internal/intent"
@@ -30,7 +30,7 @@ func Profiles(e *intent.Endpoint, ids ...intent.PolicyID) {
 	e.Group = intent.GroupOf(lists(e), ids...)
 }
 
-// Staged has staged policies, if they were enforced, take all of an endpoint's tiers away.
+// Staged has staged policies, if they were enforced, remove all of an endpoint's tiers.
 func Staged(e *intent.Endpoint) {
 	e.Group = intent.NewGroup(lists(e), &intent.Stages{}, e.Policies().Profiles)
 }
@@ -41,7 +41,7 @@ func change(e *intent.Endpoint, f func(*intent.Stages)) {
 	e.Group = intent.GroupOf(s, e.Policies().Profiles...)
 }
 
-// lists are an endpoint's tiers, of which nobody has said yet what they sum up to.
+// lists returns an endpoint's tiers without the computed sum.
 func lists(e *intent.Endpoint) intent.Stages {
 	g := e.Policies()
 	return intent.Stages{Untracked: g.Untracked, PreDNAT: g.PreDNAT, Normal: g.Normal, Forward: g.Forward}

@@ -2,7 +2,7 @@ package match
 
 import "github.com/twillnet/twill/internal/intent"
 
-// Lower gives the conjunctions that together match what r matches; none: it matches nothing. For Log they exclude each other, since a packet
+// Lower returns conjunctions of which at least one holds if r matches; none: r matches nothing. For Log at most one holds, since a packet
 // must not be logged twice; for the other actions the first match ends the chain anyway.
 func Lower(r intent.Rule) [][]Term {
 	if r.Void {
@@ -29,10 +29,10 @@ func Lower(r intent.Rule) [][]Term {
 		case r.Protocol == 0:
 			out = product(out, withPorts)
 		case !HasPorts(r.Protocol):
-			return nil // a packet without ports is on none
+			return nil // a packet without ports matches no port
 		}
 	} else if r.Protocol == 0 && len(r.Src.NotPortSets)+len(r.Dst.NotPortSets) > 0 {
-		// What has no ports is on none of those that must not be. Were its bytes looked at, a packet that ends before them
+		// A packet without ports matches every negated port. If its bytes were read as ports, a packet that is too short for them
 		// would match neither the ports nor their negation.
 		without := r
 		for _, p := range []*intent.Peer{&without.Src, &without.Dst} {
@@ -43,7 +43,7 @@ func Lower(r intent.Rule) [][]Term {
 	return portTerms(r, out)
 }
 
-// portTerms adds what a rule asks of ports and addresses.
+// portTerms adds the conditions of a rule on ports and addresses.
 func portTerms(r intent.Rule, out [][]Term) [][]Term {
 	exclusive := r.Action == intent.Log
 	out = product(out, portAlternatives(r.Src, Src, exclusive))
@@ -66,13 +66,13 @@ func product(a, b [][]Term) [][]Term {
 	return out
 }
 
-// withPorts are the protocols that have ports. They stand beside ports that came without a protocol, which are named ones or
-// those of services: the bytes would otherwise be read from packets that have no ports.
+// withPorts are the protocols that have ports. They are added to ports without a protocol, which are named ones or
+// those of services: bytes of packets without ports would otherwise be read as ports.
 var withPorts = [][]Term{
 	{{Kind: Protocol, Number: 6}}, {{Kind: Protocol, Number: 17}}, {{Kind: Protocol, Number: 132}}, {{Kind: Protocol, Number: 136}},
 }
 
-// withoutPorts is what is of no such protocol.
+// withoutPorts matches packets of all other protocols.
 var withoutPorts = [][]Term{{
 	{Kind: Protocol, Not: true, Number: 6},
 	{Kind: Protocol, Not: true, Number: 17},
@@ -82,7 +82,7 @@ var withoutPorts = [][]Term{{
 
 func asksPorts(p intent.Peer) bool { return len(p.Ports)+len(p.PortSets) > 0 }
 
-// icmpAlternatives are the conjunctions for the ICMP fields; none if there are none. It is false if the rule can match
+// icmpAlternatives returns the conjunctions for the ICMP fields; none if there are no such fields. It is false if the rule can match
 // nothing, because its protocol has no ICMP type.
 func icmpAlternatives(r intent.Rule) ([][]Term, bool) {
 	if r.ICMP == nil && r.NotICMP == nil {
@@ -94,7 +94,7 @@ func icmpAlternatives(r intent.Rule) ([][]Term, bool) {
 	case 0:
 		out = [][]Term{{{Kind: Protocol, Number: icmp}}, {{Kind: Protocol, Number: icmpv6}}}
 	default:
-		return nil, r.ICMP == nil // what is not ICMP is not that ICMP type either
+		return nil, r.ICMP == nil // a packet that is not ICMP has no type, and so matches every negated one
 	}
 	if m := r.ICMP; m != nil {
 		terms := []Term{{Kind: ICMPType, Number: m.Type}}
@@ -109,14 +109,14 @@ func icmpAlternatives(r intent.Rule) ([][]Term, bool) {
 			alts = append(alts, []Term{{Kind: ICMPType, Number: m.Type}, {Kind: ICMPCode, Not: true, Number: m.Code}})
 		}
 		out = product(out, alts)
-		if r.Protocol == 0 && r.ICMP == nil { // nor is what is not ICMP
+		if r.Protocol == 0 && r.ICMP == nil { // nor does a packet that is not ICMP
 			out = append(out, []Term{{Kind: Protocol, Not: true, Number: icmp}, {Kind: Protocol, Not: true, Number: icmpv6}})
 		}
 	}
 	return out, true
 }
 
-// portAlternatives are the ways in which a port may be one of those wanted: in the list, or in a set.
+// portAlternatives returns the alternatives for a port: in the list, or in a set.
 func portAlternatives(p intent.Peer, side Side, exclusive bool) [][]Term {
 	var alts []Term
 	if len(p.Ports) > 0 {
@@ -128,7 +128,7 @@ func portAlternatives(p intent.Peer, side Side, exclusive bool) [][]Term {
 	return alternatives(alts, exclusive)
 }
 
-// alternatives are conjunctions of which one matches if any of the terms does. Exclusive, only one does.
+// alternatives returns conjunctions of which one matches if any of the terms does; with exclusive, exactly one.
 func alternatives(terms []Term, exclusive bool) [][]Term {
 	var out [][]Term
 	for i, t := range terms {
@@ -144,7 +144,7 @@ func alternatives(terms []Term, exclusive bool) [][]Term {
 	return out
 }
 
-// addressTerms are all that hold at once: addresses, and ports that must not be.
+// addressTerms returns the terms that must all hold: addresses, and negated ports.
 func addressTerms(p intent.Peer, side Side) []Term {
 	var ts []Term
 	if len(p.NotPorts) > 0 {

@@ -1,11 +1,11 @@
-// Package match says which packets a rule matches, once for all who ask: those that make rules of a kernel of it, and those that judge a
-// packet in memory.
+// Package match defines which packets a rule matches, for backends that render it and for packages that evaluate
+// packets in memory.
 //
 // In: an [intent.Rule].
 // Out: conjunctions of primitive terms, of which one holds if the rule matches ([Lower]); and whether a term holds for a packet
 // ([Term.Holds]).
 //
-// It is pure. Package verdict/world, which judges from resources, shares nothing with it.
+// It is pure. Package verdict/world, which evaluates packets by resources, shares nothing with it.
 package match
 
 import (
@@ -16,11 +16,11 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Kind is what a term looks at.
+// Kind is the field of a packet that a term matches.
 type Kind uint8
 
-// Kinds of terms. A packet without what is looked at, such as a port, does not match; nor does its negation then
-// have to: rules put the protocol beside ports and ICMP types.
+// Kinds of terms. A packet without the field, such as a port, does not match the term, and need not match its negation:
+// rules combine ports and ICMP types with the protocol.
 const (
 	Family   Kind = iota + 1 // IP version is Number
 	Protocol                 // protocol is Number
@@ -43,7 +43,7 @@ const (
 	Dst
 )
 
-// Term is one thing to match. With Not it matches what it otherwise would not.
+// Term is one condition; Not negates it.
 type Term struct {
 	Kind   Kind
 	Not    bool
@@ -54,7 +54,7 @@ type Term struct {
 	Set    intent.SetID
 }
 
-// String is the term in words.
+// String is the term as text.
 func (t Term) String() string {
 	side := [...]string{"src", "dst"}[t.Side&1]
 	op, in := "=", " in "

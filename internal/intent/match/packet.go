@@ -7,13 +7,13 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Protocols that terms depend on.
+// Protocols on which terms depend.
 const (
 	icmp   = 1
 	icmpv6 = 58
 )
 
-// Packet is what of a packet terms look at. Both addresses are of one family.
+// Packet is the fields of a packet that terms match. Both addresses are of one family.
 type Packet struct {
 	Src, Dst           netip.Addr
 	Proto              uint8
@@ -21,7 +21,7 @@ type Packet struct {
 	ICMPType, ICMPCode uint8
 }
 
-// Sets are looked up by terms. A set that nobody knows has no members.
+// Sets are looked up by terms. An unknown set has no members.
 type Sets interface {
 	Has(set intent.SetID, a netip.Addr) bool
 	HasPort(set intent.SetID, a netip.Addr, proto uint8, port uint16) bool
@@ -30,7 +30,7 @@ type Sets interface {
 // HasPorts reports whether packets of a protocol have ports: those of TCP, UDP, SCTP and UDP-Lite do.
 func HasPorts(proto uint8) bool { return proto == 6 || proto == 17 || proto == 132 || proto == 136 }
 
-// Any reports whether a packet is what one of the conjunctions says.
+// Any reports whether a packet matches one of the conjunctions.
 func Any(of [][]Term, p Packet, in Sets) bool {
 	return slices.ContainsFunc(of, func(terms []Term) bool { return All(terms, p, in) })
 }
@@ -45,7 +45,7 @@ func All(terms []Term, p Packet, in Sets) bool {
 	return true
 }
 
-// Holds reports whether a term holds for a packet. What policies left on the packet, [Allowed] and [Passed], no packet has by itself.
+// Holds reports whether a packet matches a term. Those for what a policy decided, [Allowed] and [Passed], match no packet.
 func (t *Term) Holds(p Packet, in Sets) bool {
 	v4 := p.Src.Is4()
 	a, port := p.Src, p.SrcPort
@@ -58,7 +58,7 @@ func (t *Term) Holds(p Packet, in Sets) bool {
 		is = v4 == (t.Number == uint8(intent.IPv4))
 	case Protocol:
 		if is = p.Proto == t.Number; is && !t.Not && (t.Number == icmp && !v4 || t.Number == icmpv6 && v4) {
-			return false // it is of the other family, in which it means nothing
+			return false // the protocol is the other family's, and has no meaning in this one
 		}
 	case ICMPType:
 		is = p.ICMPType == t.Number

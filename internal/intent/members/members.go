@@ -1,11 +1,11 @@
-// Package members holds the members of sets, once for all who look into them at one time: what a packet is judged by, and what follows from
-// who is in which set.
+// Package members stores the members of sets, for packages that evaluate packets and for those that compute what follows from
+// membership.
 //
-// In: [intent.Batch], of which sets, their members and what is removed count.
-// Out: whether an address or a port is in a set, which is what the terms of package match ask, and all members of one.
+// In: [intent.Batch], of which sets, their members and removals are used.
+// Out: whether an address or a port is in a set, as the terms of package match need it, and all members of a set.
 //
-// What a node is about to enforce and what it enforces are two times, and so two stores. A backend that has members in a form of its own
-// kernel keeps that form, since it must know what of it is there.
+// What a node is about to enforce and what it enforces differ, and need two stores. A backend keeps members in the form of its
+// kernel by itself, since it must know which of them are there.
 // A Store has one owner, depends on what was merged and not on the order of what is of different sets, and is pure.
 package members
 
@@ -16,20 +16,20 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Store is the sets that there are. Its zero value has none.
+// Store has the sets that were merged. The zero value is empty.
 type Store struct {
 	sets map[intent.SetID]*set
 }
 
-// set answers by hash: prefixes are looked up once for each length in use. There are many, and most are IPv4.
+// set is a hash of prefixes, looked up once for each length in use. There are many, and most are IPv4.
 type set struct {
 	v4      map[uint64]struct{} // see key4
 	v6      map[netip.Prefix]struct{}
 	ports   map[intent.Member]struct{}
-	lengths [2]map[int]int // by family: length of a prefix → how many
+	lengths [2]map[int]int // by family: length of a prefix → number of prefixes
 }
 
-// Merge takes over a batch. Members of a set that is not there are nobody's.
+// Merge merges a batch. Members of an unknown set are ignored.
 func (s *Store) Merge(b intent.Batch) {
 	for _, in := range b.IPSets {
 		if s.sets == nil {
@@ -46,7 +46,7 @@ func (s *Store) Merge(b intent.Batch) {
 		if x == nil {
 			continue
 		}
-		// Added last: a member in both lists is one that is wanted.
+		// Added last: a member in both lists is in the set.
 		for _, m := range d.Removed {
 			x.put(m, false)
 		}
@@ -61,7 +61,7 @@ func (s *Store) Merge(b intent.Batch) {
 	}
 }
 
-// Has reports whether an address is in a set. A set that nobody sent is empty.
+// Has reports whether an address is in a set. An unknown set is empty.
 func (s *Store) Has(id intent.SetID, a netip.Addr) bool {
 	x := s.sets[id]
 	if x == nil || !a.IsValid() {
@@ -102,10 +102,10 @@ func (s *Store) Each(id intent.SetID, yield func(intent.Member)) {
 	}
 }
 
-// Known reports whether a set is there, with members or without.
+// Known reports whether a set exists, with members or without.
 func (s *Store) Known(id intent.SetID) bool { return s.sets[id] != nil }
 
-// put says whether a member is in.
+// put adds or removes a member.
 func (x *set) put(m intent.Member, in bool) {
 	switch p := m.Prefix.Masked(); {
 	case m.Port != 0 || m.Proto != 0:
@@ -117,7 +117,7 @@ func (x *set) put(m intent.Member, in bool) {
 	}
 }
 
-// place puts a key into a map or takes it out, and reports whether that changed the map.
+// place adds a key to a map or removes it, and reports whether that changed the map.
 func place[K comparable](m *map[K]struct{}, k K, in bool) bool {
 	if _, was := (*m)[k]; was == in {
 		return false
@@ -133,7 +133,7 @@ func place[K comparable](m *map[K]struct{}, k K, in bool) bool {
 	return true
 }
 
-// count follows how many prefixes have a length.
+// count maintains the number of prefixes with a length.
 func (x *set) count(p netip.Prefix, changed, in bool) {
 	lengths := &x.lengths[slot(p.Addr())]
 	switch {
@@ -159,7 +159,7 @@ func (x *set) holds(p netip.Prefix) (is bool) {
 	return is
 }
 
-// slot is the place of an address's family.
+// slot is the index of an address's family.
 func slot(a netip.Addr) int {
 	if a.Is4() {
 		return 0
@@ -173,7 +173,7 @@ func key4(p netip.Prefix) uint64 {
 	return uint64(binary.BigEndian.Uint32(a[:]))<<8 | uint64(p.Bits())
 }
 
-// prefix4 is the reverse of key4.
+// prefix4 is the inverse of key4.
 func prefix4(k uint64) netip.Prefix {
 	var a [4]byte
 	binary.BigEndian.PutUint32(a[:], uint32(k>>8))

@@ -2,35 +2,35 @@ package world
 
 import "net/netip"
 
-// Query is a question: may Src open a flow like this to Dst?
+// Query asks: may Src open a flow like this to Dst?
 type Query struct {
 	Src, Dst           Party
-	Family             int // 4 or 6; which of the parties' addresses are meant
+	Family             int // 4 or 6: the family of the parties' addresses
 	Proto              uint8
 	SrcPort, DstPort   uint16 // of TCP, UDP, SCTP, UDPLite
 	ICMPType, ICMPCode uint8  // of ICMP, ICMPv6
-	// Uplink names the interface by which packets come to and leave the hosts. Empty: nobody knows; then it is that of the host
-	// endpoint with an address of its node, or else each host endpoint of the node is asked, and one that denies counts.
+	// Uplink names the interface by which packets come to and leave the hosts. Empty: not known; then it is that of the host
+	// endpoint with an address of its node, or else each host endpoint of the node is evaluated, and one that denies counts.
 	Uplink string
-	// Via names a node that forwards the packet though neither end is there, in by Uplink and out by it again; empty: none does.
+	// Via names a node other than the ends' that forwards the packet, in by Uplink and out by it again; empty: none.
 	Via string
 }
 
-// Party is one end of a question. [World.Resolve] makes one from text.
+// Party is one end of a query. [World.Resolve] makes one from text.
 type Party struct {
 	Name     string       `json:"name"`               // namespace/workload, host/NODE or the address
 	Endpoint string       `json:"endpoint,omitempty"` // a workload's: namespace/name of its WorkloadEndpoint
-	Node     string       `json:"node,omitempty"`     // where it is; empty: nowhere in the cluster
-	Host     bool         `json:"host,omitempty"`     // it is Node itself
+	Node     string       `json:"node,omitempty"`     // its host; empty: outside of the cluster
+	Host     bool         `json:"host,omitempty"`     // it is the host Node
 	Addrs    []netip.Addr `json:"addrs,omitempty"`
 }
 
-// Answer is what becomes of the flow's first packet, and why.
+// Answer is the verdict on the flow's first packet, and the reason.
 type Answer struct {
 	Allowed bool       `json:"allowed"`
 	Src     netip.Addr `json:"src"`
 	Dst     netip.Addr `json:"dst"`
-	Hops    []Hop      `json:"hops"` // in the order of the packet's way; all, even after one that denies
+	Hops    []Hop      `json:"hops"` // in the order of the packet's way; all, also those after a denial
 	// Decided is the first denial, or the last hop's decision if there is none.
 	Decided Decision `json:"decided"`
 }
@@ -38,11 +38,11 @@ type Answer struct {
 // Hop is one endpoint's policy in one direction, or the host's setting.
 type Hop struct {
 	Endpoint  string `json:"endpoint"`  // namespace/name of the WorkloadEndpoint; host/NODE
-	Name      string `json:"name"`      // as people call it
+	Name      string `json:"name"`      // a name for people
 	Direction string `json:"direction"` // Ingress or Egress
 	Stage     string `json:"stage"`     // workload, or one of a host endpoint's
 	Node      string `json:"node"`
-	// AssumedInterface is that of the host endpoint, where nothing says that the packet goes by it.
+	// AssumedInterface is that of the host endpoint, if it is only assumed that the packet uses it.
 	AssumedInterface string `json:"assumedInterface,omitempty"`
 
 	Allowed  bool     `json:"allowed"`
@@ -72,7 +72,7 @@ const (
 	OutcomeSkipped = "skipped" // no policy of it applies in this direction
 )
 
-// Tier is what one tier made of the packet.
+// Tier is the evaluation of one tier.
 type Tier struct {
 	Name     string   `json:"name"`
 	Outcome  string   `json:"outcome"`
@@ -81,7 +81,7 @@ type Tier struct {
 	tags []string // of policies that do not apply, for [Answer.Tags]
 }
 
-// Policy is what one policy or profile made of the packet.
+// Policy is the evaluation of one policy or profile.
 type Policy struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
@@ -114,24 +114,24 @@ const (
 	ReasonNotJudged      = "no policy of ours is on this way"
 )
 
-// What a rule that rejects comes to.
+// Values of Decision.Reject.
 const (
 	RejectSent       = "the sender is told"
 	RejectSuppressed = "in silence: at this stage the sender cannot be told"
 )
 
-// Decision is what decided, in one hop or altogether.
+// Decision is what decided, in one hop or in all.
 type Decision struct {
 	Reason    string `json:"reason"`
 	Detail    string `json:"detail,omitempty"`    // more about Reason, for people
-	Endpoint  string `json:"endpoint,omitempty"`  // whose policy it was
+	Endpoint  string `json:"endpoint,omitempty"`  // the endpoint with that policy
 	Direction string `json:"direction,omitempty"` // Ingress or Egress
 	Tier      string `json:"tier,omitempty"`
 	Policy    string `json:"policy,omitempty"` // kind/namespace/name, or kind/name
 	RuleIndex int    `json:"ruleIndex"`        // -1: no rule
 	Action    string `json:"action"`           // Allow or Deny
 	Text      string `json:"text,omitempty"`   // the rule, for people
-	// Reject is set if the rule rejects: RejectTold or RejectSilent.
+	// Reject is set if the rule rejects: RejectSent or RejectSuppressed.
 	Reject string `json:"reject,omitempty"`
 	// Fields are the conditions that the deciding rule has, such as
 	// source.selector, in a fixed order.

@@ -7,8 +7,8 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// Tiers are all tiers in the order in which packets meet them, each with its
-// policies in theirs. Outcome is what a tier does when none of them decides.
+// Tiers returns all tiers in the order of evaluation, each with its
+// policies in order. Outcome is the default action of a tier.
 func (w *World) Tiers() []Tier {
 	var out []Tier
 	for _, name := range w.tierNames() {
@@ -19,9 +19,9 @@ func (w *World) Tiers() []Tier {
 	return out
 }
 
-// Ladder is what packets of a workload (namespace/name of its WorkloadEndpoint)
-// meet in a direction: the tiers that have a policy for it, as in [World.Tiers].
-// First are policies of its namespace that cannot be read; behind the last tier
+// Ladder returns what is evaluated for packets of a workload (namespace/name of its WorkloadEndpoint)
+// in a direction: the tiers that have a policy for it, as in [World.Tiers].
+// First are policies of its namespace that cannot be read; after the last tier
 // come the endpoint's profiles.
 func (w *World) Ladder(endpoint string, dir api.PolicyType) []Tier {
 	var out []Tier
@@ -55,7 +55,7 @@ func (w *World) described(name string, ps []policy) Tier {
 	return t
 }
 
-// Selected are the workloads to which a policy applies.
+// Selected returns the workloads to which a policy applies.
 func (w *World) Selected(ref api.Ref) []Party {
 	var out []Party
 	for _, p := range w.policies {
@@ -71,7 +71,7 @@ func (w *World) Selected(ref api.Ref) []Party {
 	return out
 }
 
-// Labels are those of a workload, with what it inherits: what selectors see.
+// Labels returns those of a workload, including inherited ones, as selectors see them.
 func (w *World) Labels(endpoint string) map[string]string {
 	e := w.endpoint(endpoint)
 	if e == nil {

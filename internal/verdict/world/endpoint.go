@@ -8,20 +8,20 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// selectable is whatever a rule's selector can pick: an endpoint or a network set.
+// selectable is what a rule's selector can match: an endpoint or a network set.
 type selectable struct {
 	labels   map[string]string
 	prefixes []netip.Prefix
 	ports    []api.EndpointPort // an endpoint's named ports
 }
 
-// endpoint is a workload's or a host's.
+// endpoint is a workload endpoint or a host endpoint.
 type endpoint struct {
 	selectable
 	key       string
 	namespace string // empty for a host's
 	name      string // namespace/name of the resource
-	label     string // namespace/pod, as people call it
+	label     string // namespace/pod, for people
 	spec      api.WorkloadEndpointSpec
 	addrs     []netip.Addr
 	closed    string
@@ -82,8 +82,8 @@ func (w *World) workload(s api.Stored, r *api.WorkloadEndpoint) *endpoint {
 	return e
 }
 
-// refusedName says why no node lets a workload have an interface of this name (decision 018). Of other names each node
-// says by its own settings and plugins which it refuses.
+// refusedName returns why no node accepts an interface of this name for a workload (decision 018). Other names are refused
+// by the settings and plugins of each node.
 func refusedName(link string) string {
 	switch {
 	case link == "lo":
@@ -94,7 +94,7 @@ func refusedName(link string) string {
 	return ""
 }
 
-// workloadName is what people call it: the pod, or the workload.
+// workloadName returns the name for people: the pod, or the workload.
 func workloadName(s api.WorkloadEndpointSpec) string {
 	if s.Pod != "" {
 		return s.Pod
@@ -102,8 +102,8 @@ func workloadName(s api.WorkloadEndpointSpec) string {
 	return s.Workload
 }
 
-// ownLabels are those that something may give itself. With the others it would join the selectors of a namespace, a service
-// account or an orchestrator which it is not of: these come from where it is, and from profiles.
+// ownLabels returns the labels that a resource may give itself. Others would make it match selectors for a namespace, a service
+// account or an orchestrator to which it does not belong: these come from its place, and from profiles.
 func ownLabels(labels map[string]string) map[string]string {
 	out := map[string]string{}
 	for k, v := range labels {
@@ -114,12 +114,12 @@ func ownLabels(labels map[string]string) map[string]string {
 	return out
 }
 
-// placeLabel reports whether a label says where something is, which no profile says either.
+// placeLabel reports whether a label names the place of a resource, which no profile may give either.
 func placeLabel(key string) bool {
 	return key == api.LabelNamespace || key == api.LabelServiceAccount || key == api.LabelOrchestrator
 }
 
-// inherit returns own labels and those of profiles: own ones win, then those of
+// inherit returns own labels and those of profiles: own ones have precedence, then those of
 // an earlier profile.
 func (w *World) inherit(own map[string]string, profiles []string) map[string]string {
 	out := map[string]string{}
@@ -152,7 +152,7 @@ func (w *World) closeDuplicates() {
 	}
 }
 
-// readPrefixes returns those that can be read, masked; an address is a prefix of itself.
+// readPrefixes returns those that can be parsed, masked; an address becomes a prefix of full length.
 func readPrefixes(texts []string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, s := range texts {

@@ -10,8 +10,8 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// hostEndpoints are those that a packet may be under which an interface of a node gets or sends: that which names the interface or has
-// an address of the node, else that for all. Where nothing says which interface it is, they are all of the node's, and sure is false.
+// hostEndpoints returns those that may be the one of the interface by which a node receives or sends: that which names the interface or has
+// an address of the node, else that for all. If the interface is not known, they are all of the node's, and sure is false.
 func (w *World) hostEndpoints(node, uplink string) (es []*endpoint, sure bool) {
 	var mine, others []*endpoint
 	for _, e := range w.hosts {
@@ -38,7 +38,7 @@ func (w *World) hostEndpoints(node, uplink string) (es []*endpoint, sure bool) {
 	}
 	for _, e := range others {
 		if !slices.ContainsFunc(others, func(o *endpoint) bool {
-			return o.spec.InterfaceName != "" && o.spec.InterfaceName == e.spec.InterfaceName && better(o, e) < 0 // the interface has that one
+			return o.spec.InterfaceName != "" && o.spec.InterfaceName == e.spec.InterfaceName && better(o, e) < 0 // the interface belongs to that one
 		}) {
 			es = append(es, e)
 		}
@@ -49,7 +49,7 @@ func (w *World) hostEndpoints(node, uplink string) (es []*endpoint, sure bool) {
 	return es, len(others) == 0
 }
 
-// nearer is negative if of two for one interface the first counts: one that names it, then as better says.
+// nearer is negative if a precedes b for one interface: one that names it, then in the order of better.
 func nearer(a, b *endpoint) int {
 	if named := a.spec.InterfaceName != ""; named != (b.spec.InterfaceName != "") {
 		if named {
@@ -60,8 +60,8 @@ func nearer(a, b *endpoint) int {
 	return better(a, b)
 }
 
-// excluded reports whether no interface of a node is an endpoint's by an address (interfaceExclude): where the question names the
-// interface, that one; else those of which the Node says that they have such an address.
+// excluded reports whether interfaceExclude keeps a node's interface from having an endpoint by address: the interface that the query names,
+// else those that the Node lists with such an address.
 func (w *World) excluded(node, uplink string, e *endpoint) bool {
 	words := cmp.Or(w.exclude["node."+node], w.exclude["default"], "kube-ipvs0")
 	no := func(link string) bool {
@@ -95,7 +95,7 @@ func (w *World) excluded(node, uplink string, e *endpoint) bool {
 	return found
 }
 
-// underHost asks the host endpoints that a packet may be under; of several the first that denies has said it.
+// underHost evaluates the host endpoints that may be the packet's; of several, the first that denies decides.
 func (w *World) underHost(node, uplink string, ask func(*endpoint) []Hop) (hops []Hop) {
 	if node == "" {
 		return nil
@@ -119,7 +119,7 @@ func (w *World) underHost(node, uplink string, ask func(*endpoint) []Hop) (hops 
 	return hops
 }
 
-// interfaceOf says for people by which interface a packet is under a host endpoint.
+// interfaceOf names the interface of a host endpoint, for people.
 func interfaceOf(e *endpoint) string {
 	switch {
 	case e.spec.InterfaceName == "*":
@@ -130,7 +130,7 @@ func interfaceOf(e *endpoint) string {
 	return e.spec.InterfaceName
 }
 
-// wildcard is the host endpoint for all interfaces of a node.
+// wildcard returns the host endpoint for all interfaces of a node.
 func (w *World) wildcard(node string) *endpoint {
 	var best *endpoint
 	for _, e := range w.hosts {
@@ -141,7 +141,7 @@ func (w *World) wildcard(node string) *endpoint {
 	return best
 }
 
-// better is negative if of two for one interface the first counts: one that can be read, then the smallest name.
+// better is negative if a precedes b for one interface: one that can be read, then the smallest name.
 func better(a, b *endpoint) int {
 	if (a.closed == "") != (b.closed == "") {
 		if a.closed == "" {
@@ -152,7 +152,7 @@ func better(a, b *endpoint) int {
 	return strings.Compare(a.name, b.name)
 }
 
-// leave is what a host does with a packet for elsewhere, which is of its own processes (local) or forwarded.
+// leave returns the hops of a packet that leaves a host, from its own processes (local) or forwarded.
 func (w *World) leave(node, uplink string, p packet, local bool) []Hop {
 	return w.underHost(node, uplink, func(e *endpoint) []Hop {
 		if !local {
@@ -160,13 +160,13 @@ func (w *World) leave(node, uplink string, p packet, local bool) []Hop {
 		}
 		safe := w.safe(node, api.Egress, p)
 		if h, decided := w.early(e, StageUntracked, api.Egress, p); decided && !safe && !w.safe(node, api.Ingress, p.reply()) {
-			return []Hop{h} // an allowed one has no state, and is not asked about again
+			return []Hop{h} // an allowed one has no conntrack entry, and no further stage
 		}
 		return []Hop{w.hostHop(e, api.Egress, p, safe)}
 	})
 }
 
-// arrive is what a host does with a packet from elsewhere, which is for its own processes (local) or forwarded.
+// arrive returns the hops of a packet that arrives at a host, for its own processes (local) or forwarded.
 func (w *World) arrive(node, uplink string, p packet, local bool) []Hop {
 	return w.underHost(node, uplink, func(e *endpoint) []Hop { return w.arriveUnder(e, p, local) })
 }
@@ -182,7 +182,7 @@ func (w *World) arriveUnder(e *endpoint, p packet, local bool) []Hop {
 		hops = append(hops, h)
 	}
 	switch {
-	case len(hops) > 0: // what an early stage allowed is not asked about again
+	case len(hops) > 0: // a packet that an early stage allowed has no further stage
 		return hops
 	case local:
 		return []Hop{w.hostHop(e, api.Ingress, p, safe)}
@@ -190,7 +190,7 @@ func (w *World) arriveUnder(e *endpoint, p packet, local bool) []Hop {
 	return w.forwardHops(e, api.Ingress, p)
 }
 
-// early is a stage whose tiers have no end: what no rule decides goes on.
+// early evaluates a stage in which tiers have no default action: a packet that no rule decides about goes on.
 // Wildcard endpoints have no untracked stage.
 func (w *World) early(e *endpoint, stage string, dir api.PolicyType, p packet) (Hop, bool) {
 	h := newHop(e, dir, stage)
@@ -204,8 +204,8 @@ func (w *World) early(e *endpoint, stage string, dir api.PolicyType, p packet) (
 	return h.end(*d), true
 }
 
-// forwardHops is one hop if a rule or the end of a tier decides, and none if
-// nothing applies: what is forwarded needs no one's leave.
+// forwardHops returns one hop if a rule or the end of a tier decides, and none if
+// no policy applies: forwarded packets are allowed by default.
 func (w *World) forwardHops(e *endpoint, dir api.PolicyType, p packet) []Hop {
 	h := newHop(e, dir, StageForward)
 	if e.closed != "" {
@@ -217,7 +217,7 @@ func (w *World) forwardHops(e *endpoint, dir api.PolicyType, p packet) []Hop {
 	return nil
 }
 
-// hostHop is the normal stage of a host endpoint. What is failsafe is not asked about.
+// hostHop evaluates the normal stage of a host endpoint. Failsafe ports pass.
 func (w *World) hostHop(e *endpoint, dir api.PolicyType, p packet, safe bool) Hop {
 	if safe {
 		h := newHop(e, dir, StageHost)
@@ -226,7 +226,7 @@ func (w *World) hostHop(e *endpoint, dir api.PolicyType, p packet, safe bool) Ho
 	return w.hop(e, dir, p)
 }
 
-// failsafes are what one FelixConfiguration says; nil says nothing.
+// failsafes are those of one FelixConfiguration; nil: not set.
 type failsafes struct{ in, out *[]api.ProtoPort }
 
 var (
@@ -275,7 +275,7 @@ func (w *World) safe(node string, dir api.PolicyType, p packet) bool {
 	return false
 }
 
-// reply is the packet with its ends exchanged.
+// reply returns the packet with its ends exchanged.
 func (p packet) reply() packet {
 	p.src, p.dst, p.srcPort, p.dstPort = p.dst, p.src, p.dstPort, p.srcPort
 	return p

@@ -7,7 +7,7 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// packet is the first one of the flow in question.
+// packet is the first packet of the flow.
 type packet struct {
 	src, dst           netip.Addr
 	proto              uint8
@@ -17,7 +17,7 @@ type packet struct {
 
 // Judge answers q. The way of a packet: the egress policy of a workload that
 // sends it, then the ingress policy of a workload that receives it, wherever
-// the two are; the other side of a host's own workload is that host.
+// the two are; the other end of a host's own workload is that host.
 func (w *World) Judge(q Query) Answer {
 	p := packet{
 		src: addrOf(q.Src, q.Family), dst: addrOf(q.Dst, q.Family), proto: q.Proto,
@@ -26,7 +26,7 @@ func (w *World) Judge(q Query) Answer {
 	a := Answer{Src: p.src, Dst: p.dst}
 	from, to := w.endpoint(q.Src.Endpoint), w.endpoint(q.Dst.Endpoint)
 	for _, party := range []Party{q.Src, q.Dst} {
-		// A host reaches its own workloads from whatever address it has there.
+		// A host reaches its own workloads from any address it has there.
 		local := party.Host && to != nil && to.spec.Node == party.Node
 		if !addrOf(party, q.Family).IsValid() && !local {
 			a.Decided = Decision{Reason: ReasonNoAddress, Detail: party.Name, RuleIndex: -1, Action: string(api.Deny)}
@@ -59,7 +59,7 @@ func (w *World) Judge(q Query) Answer {
 	return a
 }
 
-// addrOf is the party's first address of the family.
+// addrOf returns the party's first address of the family.
 func addrOf(p Party, family int) netip.Addr {
 	for _, a := range p.Addrs {
 		if a.Is4() == (family == 4) {
@@ -85,8 +85,8 @@ func (a *Answer) decide() {
 	}
 }
 
-// ingressHop is a workload's ingress policy, unless its own host is asking: "Host → local workload is always allowed, whatever
-// policy says". One that is closed has no route, so that the host does not reach it either.
+// ingressHop evaluates a workload's ingress policy, unless its own host is the source: "Host → local workload is always allowed, whatever
+// policy says". A closed one has no route, so the host does not reach it either.
 func (w *World) ingressHop(e *endpoint, p packet, fromOwnHost bool) Hop {
 	if fromOwnHost && e.closed == "" {
 		h := newHop(e, api.Ingress, StageWorkload)
@@ -95,7 +95,7 @@ func (w *World) ingressHop(e *endpoint, p packet, fromOwnHost bool) Hop {
 	return w.hop(e, api.Ingress, p)
 }
 
-// toHostHops are what a workload's packet to its own host gets after the
+// toHostHops returns the hops of a workload's packet to its own host after the
 // workload's egress policy. Return goes on to the policy of the host endpoint
 // for all interfaces, if there is one.
 func (w *World) toHostHops(name string, p packet) []Hop {
@@ -132,7 +132,7 @@ func newHop(e *endpoint, dir api.PolicyType, stage string) Hop {
 	return h
 }
 
-// end closes a hop with what decided it.
+// end sets the decision of a hop.
 func (h Hop) end(d Decision) Hop {
 	d.Endpoint, d.Direction = h.Endpoint, h.Direction
 	if d.Reject != "" && (h.Stage == StageUntracked || h.Stage == StageHost && h.Direction == string(api.Egress)) {
@@ -142,10 +142,10 @@ func (h Hop) end(d Decision) Hop {
 	return h
 }
 
-// closedTier stands before all tiers and holds the policies that cannot be read.
+// closedTier precedes all tiers and has the policies that cannot be read.
 const closedTier = "closed"
 
-// hop is the workload stage of docs/design/stages.md, or the normal one of a host: tiers,
+// hop evaluates the workload stage of docs/design/stages.md, or the normal one of a host: tiers,
 // then profiles, then drop.
 func (w *World) hop(e *endpoint, dir api.PolicyType, p packet) Hop {
 	stage := StageWorkload
@@ -173,7 +173,7 @@ func (w *World) hop(e *endpoint, dir api.PolicyType, p packet) Hop {
 	return w.profileHop(h, e, dir, p)
 }
 
-// walk asks all tiers; nil if none decides.
+// walk evaluates all tiers; nil if none decides.
 func (w *World) walk(h *Hop, e *endpoint, dir api.PolicyType, p packet) *Decision {
 	for _, name := range w.tierNames() {
 		t, d := w.tier(name, e, dir, p, h.Stage)
@@ -205,7 +205,7 @@ func (w *World) tier(name string, e *endpoint, dir api.PolicyType, p packet, sta
 	if len(t.Policies) == 0 {
 		return t, nil
 	}
-	// The ends of tiers of the early stages drop nothing.
+	// The default actions of tiers in the early stages drop nothing.
 	if w.endsInPass(name) || stage == StageUntracked || stage == StagePreDNAT {
 		t.Outcome = OutcomeEndPass
 		return t, nil
@@ -215,7 +215,7 @@ func (w *World) tier(name string, e *endpoint, dir api.PolicyType, p packet, sta
 	return t, &Decision{Reason: ReasonEndOfTier, Tier: name, Policy: last.ref(), RuleIndex: -1, Action: string(api.Deny)}
 }
 
-// profileHop is what happens after the last tier.
+// profileHop evaluates the profiles, after the last tier.
 func (w *World) profileHop(h Hop, e *endpoint, dir api.PolicyType, p packet) Hop {
 	for _, name := range e.spec.Profiles {
 		ref := api.Ref{Kind: api.KindProfile, Name: name}

@@ -14,14 +14,14 @@ import (
 type node struct {
 	name  string
 	addrs []netip.Addr
-	// interfaces are those that the Node lists, with their addresses as it says them.
+	// interfaces are those that the Node lists, with their addresses as text.
 	interfaces []api.NodeInterface
 }
 
-// Resolve finds the party that s means: "namespace/workload" (by the name of
+// Resolve finds the party that s names: "namespace/workload" (by the name of
 // the pod, of the workload or of the resource), "host/NODE" or the name of a
-// node, or an address. An address of a workload or a node means that one. An
-// error lists what s could mean, or what is alike.
+// node, or an address. An address of a workload or a node means that one. If s is unknown or ambiguous, the
+// error lists similar names or the candidates.
 func (w *World) Resolve(s string) (Party, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return w.partyOf(a.Unmap().WithZone("")), nil
@@ -51,7 +51,7 @@ func (w *World) Resolve(s string) (Party, error) {
 	return Party{}, fmt.Errorf("%s: ambiguous; say one of %s", s, strings.Join(names, ", "))
 }
 
-// names are all that an endpoint answers to.
+// names returns all names of an endpoint.
 func (w *World) names(e *endpoint) []string {
 	return []string{e.name, e.namespace + "/" + e.spec.Pod, e.namespace + "/" + e.spec.Workload}
 }
@@ -60,7 +60,7 @@ func (w *World) usesNode(name string) bool {
 	return slices.ContainsFunc(w.workloads, func(e *endpoint) bool { return e.spec.Node == name })
 }
 
-// Parties are all workloads and nodes, by name.
+// Parties returns all workloads and nodes, by name.
 func (w *World) Parties() []Party {
 	var out []Party
 	for _, e := range w.workloads {
@@ -72,7 +72,7 @@ func (w *World) Parties() []Party {
 	return out
 }
 
-// partyOf finds whose address a is. A workload that carries traffic wins over a closed one.
+// partyOf finds the owner of address a. An open workload precedes a closed one.
 func (w *World) partyOf(a netip.Addr) Party {
 	var owner *endpoint
 	for _, e := range w.workloads {
@@ -103,7 +103,7 @@ func hostParty(n node) Party {
 	return Party{Name: "host/" + n.name, Node: n.name, Host: true, Addrs: slices.Clone(n.addrs)}
 }
 
-// unknown lists the names that look most like s.
+// unknown lists the names most similar to s.
 func (w *World) unknown(s string) error {
 	last := s[strings.LastIndex(s, "/")+1:]
 	var alike, all []string
@@ -145,14 +145,14 @@ func (w *World) endpoint(name string) *endpoint {
 func readNode(name string, r *api.Node) node {
 	n := node{name: name, interfaces: r.Spec.Interfaces}
 	texts := []string{}
-	if r.Spec.BGP != nil { // first: by these the other nodes know it
+	if r.Spec.BGP != nil { // first: other nodes know it by these
 		texts = append(texts, r.Spec.BGP.IPv4Address, r.Spec.BGP.IPv6Address)
 	}
 	for _, a := range r.Spec.Addresses {
 		texts = append(texts, a.Address)
 	}
 	for _, s := range texts {
-		s, _, _ = strings.Cut(s, "/") // 192.0.2.1/24 is that address and its network's length
+		s, _, _ = strings.Cut(s, "/") // 192.0.2.1/24 is that address with the length of its network
 		if a, err := netip.ParseAddr(s); err == nil && !slices.Contains(n.addrs, a) {
 			n.addrs = append(n.addrs, a)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/twillnet/twill/api/selector"
 )
 
-// tierNames are all tiers in order: known ones by (order, none last, name),
-// then by name those that only policies speak of.
+// tierNames returns all tiers in order: known ones by (order, none last, name),
+// then by name those that only policies name.
 func (w *World) tierNames() []string {
 	known := slices.SortedFunc(maps.Keys(w.tiers), func(a, b string) int {
 		return cmp.Or(compareOrder(w.tiers[a].Order, w.tiers[b].Order), cmp.Compare(a, b))
@@ -24,13 +24,13 @@ func (w *World) tierNames() []string {
 	return append(known, slices.Sorted(maps.Keys(unknown))...)
 }
 
-// endsInPass: the default action is Deny, also of an unknown tier.
+// endsInPass reports whether a tier's default action is Pass; it is Deny also for an unknown tier.
 func (w *World) endsInPass(name string) bool {
 	a := w.tiers[name].DefaultAction
 	return a != nil && *a == api.Pass
 }
 
-// compareOrder puts the lower first and none last.
+// compareOrder compares orders: lower first, none last.
 func compareOrder(a, b *float64) int {
 	switch {
 	case a == nil && b == nil:
@@ -50,7 +50,7 @@ func (p policy) tier() string {
 	return p.spec.Tier
 }
 
-// at reports whether p is asked in a stage.
+// at reports whether p is evaluated in a stage.
 func (p policy) at(stage string) bool {
 	switch {
 	case p.spec.DoNotTrack:
@@ -77,14 +77,14 @@ func (w *World) applicable(tier string, e *endpoint, dir api.PolicyType, stage s
 }
 
 func sortPolicies(ps []policy) {
-	slices.SortStableFunc(ps, func(a, b policy) int { // two keys may bear one name; then the keys decide
+	slices.SortStableFunc(ps, func(a, b policy) int { // two keys may have one name; then the keys decide
 		tie := func(p policy) string { return p.ref.Name + "/" + p.ref.Namespace + "/" + p.ref.Kind }
 		return cmp.Or(compareOrder(a.spec.Order, b.spec.Order), cmp.Compare(tie(a), tie(b)))
 	})
 }
 
-// hasType: without types, a policy is for the directions in which it has
-// rules, and one without any rule is for ingress.
+// hasType reports whether p applies in a direction: without types, it does in the directions in which it has
+// rules, and without any rule in ingress.
 func (p policy) hasType(dir api.PolicyType) bool {
 	if len(p.spec.Types) > 0 {
 		return slices.Contains(p.spec.Types, dir)
@@ -95,8 +95,8 @@ func (p policy) hasType(dir api.PolicyType) bool {
 	return len(p.spec.Ingress) > 0 || len(p.spec.Egress) == 0
 }
 
-// selects reports whether p applies to e. A global policy that asks for labels of accounts or of namespaces is of those endpoints
-// that have one, also where it asks for what the labels are not (decision 026).
+// selects reports whether p applies to e. A global policy with selectors for accounts or namespaces applies only to endpoints
+// that have one, also if the selector is negative (decision 026).
 func (p policy) selects(e *endpoint) bool {
 	if p.ref.Namespace != "" && p.ref.Namespace != e.namespace {
 		return false
@@ -109,8 +109,8 @@ func (p policy) selects(e *endpoint) bool {
 		(p.spec.NamespaceSelector == "" || e.namespace != "" && matches(p.spec.NamespaceSelector, api.NamespaceLabelPrefix, e.labels))
 }
 
-// matches asks text, each of its labels prefixed, about labels. Empty text
-// matches anything. Text that DecodeStored let through always parses.
+// matches evaluates selector text, each of its labels prefixed, for labels. Empty text
+// matches anything. Text that DecodeStored accepted always parses.
 func matches(text, prefix string, labels map[string]string) bool {
 	s, err := selector.Parse(text)
 	return err == nil && s.Prefixed(prefix).Match(labels)

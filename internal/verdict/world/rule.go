@@ -8,13 +8,13 @@ import (
 	"github.com/twillnet/twill/api/selector"
 )
 
-// scope is what a rule's meaning depends on besides itself.
+// scope is the context of a rule.
 type scope struct {
-	namespace string // of a NetworkPolicy: its unqualified selectors mean this namespace
+	namespace string // of a NetworkPolicy: its unqualified selectors match in this namespace only
 	profile   bool
 }
 
-// evaluate walks rules in order. Its decision is nil unless a rule allowed or denied.
+// evaluate evaluates rules in order. Its decision is nil unless a rule allowed or denied.
 func (w *World) evaluate(ref api.Ref, rules []api.Rule, p packet, in scope) (Policy, *Decision) {
 	seen := Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name, Rule: -1}
 	for i, r := range rules {
@@ -23,7 +23,7 @@ func (w *World) evaluate(ref api.Ref, rules []api.Rule, p packet, in scope) (Pol
 			continue
 		}
 		if r.Action == api.Pass && in.profile {
-			continue // there is no next tier; validation refuses it, and nothing stored says it
+			continue // there is no next tier; validation refuses such a rule, and none is stored
 		}
 		seen.tags = append(seen.tags, ruleTags(r)...)
 		if r.Action == api.Log {
@@ -46,7 +46,7 @@ func (w *World) evaluate(ref api.Ref, rules []api.Rule, p packet, in scope) (Pol
 	return seen, nil
 }
 
-// ruleMatches: everything that the rule says must be true of the packet.
+// ruleMatches reports whether the packet meets all conditions of the rule.
 func (w *World) ruleMatches(r api.Rule, p packet, in scope) bool {
 	if r.Void {
 		return false
@@ -79,8 +79,8 @@ func (w *World) ruleMatches(r api.Rule, p packet, in scope) bool {
 	return w.sideMatches(r, r.Source, p, p.src, p.srcPort, in) && w.sideMatches(r, r.Destination, p, p.dst, p.dstPort, in)
 }
 
-// ofFamily reports whether a rule is one of IPv4 or else of IPv6. ipVersion says so, and so does each list of nets that is
-// given, also of those that are not meant: upstream leaves a rule out for the family of which such a list has none
+// ofFamily reports whether a rule applies to IPv4 or else to IPv6. ipVersion restricts it, and so does each list of nets that is
+// given, also a negated one: upstream leaves a rule out for the family of which such a list has none
 // (FilterRuleToIPVersion in felix/rules/policy.go).
 func ofFamily(r api.Rule, v4 bool) bool {
 	if r.IPVersion != nil && (*r.IPVersion == 4) != v4 {
@@ -103,7 +103,7 @@ func netLists(r api.Rule) [][]string {
 }
 
 // serving reports whether an address is one of those behind a service and, if a packet is given, its destination port
-// one of those that serve there.
+// one of the ports behind it.
 func (w *World) serving(s api.ServiceMatch, addr netip.Addr, p *packet) bool {
 	for _, slice := range w.serves {
 		if slice.Metadata.Namespace != s.Namespace || slice.Service() != s.Name {
@@ -139,7 +139,7 @@ func icmpMatches(f api.ICMPFields, p packet) bool {
 	return (f.Type == nil || *f.Type == int(p.icmpType)) && (f.Code == nil || *f.Code == int(p.icmpCode))
 }
 
-// sideMatches asks all conditions of one side about its address and port.
+// sideMatches evaluates all conditions of one side on its address and port.
 func (w *World) sideMatches(r api.Rule, side api.EntityRule, p packet, addr netip.Addr, port uint16, in scope) bool {
 	if len(side.Nets) > 0 && !contains(readPrefixes(side.Nets), addr) {
 		return false
@@ -162,16 +162,16 @@ func (w *World) sideMatches(r api.Rule, side api.EntityRule, p packet, addr neti
 	return !w.portMatches(r, side, side.NotPorts, p, addr, port, in)
 }
 
-// positive is what the labels of a member must be, if the side says anything
-// about that: selector AND namespaceSelector AND serviceAccounts.
+// positive returns the conjunction of selector, namespaceSelector and serviceAccounts of a
+// side; false if the side restricts nothing.
 func positive(side api.EntityRule, in scope) (func(labels map[string]string) bool, bool) {
 	accounts := side.ServiceAccounts
 	if accounts != nil && len(accounts.Names) == 0 && accounts.Selector == "" {
 		accounts = nil
 	}
 	given := side.Selector != "" || side.NamespaceSelector != "" || accounts != nil
-	// Whoever speaks of endpoints in a NetworkPolicy, without naming a
-	// namespace, means its own, also when he only says which ones he does not mean.
+	// In a NetworkPolicy, a selector without a namespaceSelector matches in its own
+	// namespace only, also if it is only negated.
 	own := in.namespace != "" && side.NamespaceSelector == "" && (given || side.NotSelector != "")
 	return func(labels map[string]string) bool {
 		namespace, namespaced := labels[api.LabelNamespace]
@@ -190,7 +190,7 @@ func positive(side api.EntityRule, in scope) (func(labels map[string]string) boo
 	}, given || own
 }
 
-// namespaceMatches: all() is anything in a namespace, global() anything in none.
+// namespaceMatches evaluates a namespaceSelector: all() matches in any namespace, global() outside of all.
 func namespaceMatches(text string, labels map[string]string, namespaced bool) bool {
 	if text == "" {
 		return true
@@ -207,7 +207,7 @@ func namespaceMatches(text string, labels map[string]string, namespaced bool) bo
 	return s.Prefixed(api.NamespaceLabelPrefix).Match(labels)
 }
 
-// anySelected reports whether something in the store, on any node, has such
+// anySelected reports whether an endpoint or a network set, on any node, has such
 // labels and satisfies ok.
 func (w *World) anySelected(sel func(map[string]string) bool, ok func(selectable) bool) bool {
 	for _, list := range [][]*endpoint{w.workloads, w.hosts} {
@@ -221,7 +221,7 @@ func (w *World) anySelected(sel func(map[string]string) bool, ok func(selectable
 }
 
 // portMatches reports whether port is one of ports: by number, or because addr
-// belongs to an endpoint that gives that name to it, for the rule's protocol or, if the rule has none, for the packet's.
+// belongs to an endpoint with a port of that name, for the rule's protocol or, if the rule has none, for the packet's.
 func (w *World) portMatches(r api.Rule, side api.EntityRule, ports []api.Port, p packet, addr netip.Addr, port uint16, in scope) bool {
 	sel, given := positive(side, in)
 	if !given {

@@ -7,13 +7,13 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// condition is one thing that a rule says.
+// condition is one condition of a rule.
 type condition struct {
 	field string // as in YAML
 	value string
 }
 
-// RuleFields names the conditions that a rule has, in a fixed order.
+// RuleFields returns the names of a rule's conditions, in a fixed order.
 func RuleFields(r api.Rule) []string {
 	var out []string
 	for _, c := range conditions(r) {
@@ -22,7 +22,7 @@ func RuleFields(r api.Rule) []string {
 	return out
 }
 
-// RuleText is a rule in one line: its action, and what it demands.
+// RuleText is a rule in one line: its action, and its conditions.
 func RuleText(r api.Rule) string {
 	parts := []string{string(r.Action)}
 	if r.Rejects() {

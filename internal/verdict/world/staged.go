@@ -6,14 +6,14 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// staged is a policy that is never enforced, and what it would do if it were.
+// staged is a staged policy, and what it would do if it were enforced.
 type staged struct {
 	policy
 	deletes bool
-	kind    string // of the policy of the same name whose place it takes
+	kind    string // of the policy of the same name that it replaces
 }
 
-// stage takes a staged policy in. One that cannot be read would do nothing, and so do the actions Learn and Ignore of
+// stage adds a staged policy. One that cannot be read would do nothing, and so do the actions Learn and Ignore of
 // older versions.
 func (w *World) stage(s api.Stored, p policy, action, kind string) {
 	if s.Closed == "" && (action == "" || action == "Set" || action == "Delete") {
@@ -21,8 +21,8 @@ func (w *World) stage(s api.Stored, p policy, action, kind string) {
 	}
 }
 
-// Staged is the world in which all staged policies are enforced: each takes the place of the policy that has its name
-// and tier, or takes it away.
+// Staged returns the world in which all staged policies are enforced: each replaces the policy with its name
+// and tier, or removes it.
 func (w *World) Staged() *World {
 	out := *w
 	out.policies = slices.Clone(w.policies)

@@ -7,9 +7,9 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// Tags name all that had a part in the answer, for counting what random worlds
-// ask about: "action Log", "field source.nets", "tier pass", "profile Allow",
-// "decided no profile". Hops after the one that denied have no part.
+// Tags name everything that took part in the answer, for counting what random worlds
+// cover: "action Log", "field source.nets", "tier pass", "profile Allow",
+// "decided no profile". Hops after the one that denied do not count.
 func (a Answer) Tags() []string {
 	if len(a.Hops) == 0 {
 		return []string{"decided " + a.Decided.Reason}
@@ -36,7 +36,7 @@ func (a Answer) Tags() []string {
 	return out
 }
 
-// ruleTags are those of a rule that matched. The conditions of a Log rule do
+// ruleTags returns those of a rule that matched. The conditions of a Log rule do
 // not count: it decides nothing.
 func ruleTags(r api.Rule) []string {
 	out := []string{"action " + string(r.Action)}
@@ -66,7 +66,7 @@ func ruleTags(r api.Rule) []string {
 	return out
 }
 
-// netTags say of which families the nets are of a rule that matched.
+// netTags returns the families of the nets of a rule that matched.
 func netTags(r api.Rule) []string {
 	var out []string
 	for _, texts := range netLists(r) {
@@ -86,8 +86,8 @@ func netTags(r api.Rule) []string {
 	return out
 }
 
-// familyTags are those of a rule that would have matched, were it not that nets make it one of the other family: by nets
-// that are meant, or only by those that are not.
+// familyTags returns those of a rule that would have matched, if nets did not restrict it to the other family: by nets,
+// or only by negated ones.
 func (w *World) familyTags(r api.Rule, p packet, in scope) []string {
 	tag := "families passed over by notNets"
 	without := r
@@ -105,10 +105,10 @@ func (w *World) familyTags(r api.Rule, p packet, in scope) []string {
 	return []string{tag}
 }
 
-// negative reports whether a selector is also true of what has no labels.
+// negative reports whether a selector also matches without labels.
 func negative(text string) bool { return text != "" && matches(text, "", nil) }
 
-// negativeTags are those of a rule that asks for what accounts or namespaces are not.
+// negativeTags returns those of a rule with negative selectors for accounts or namespaces.
 func negativeTags(r api.Rule) []string {
 	var out []string
 	for _, side := range []api.EntityRule{r.Source, r.Destination} {
@@ -122,7 +122,7 @@ func negativeTags(r api.Rule) []string {
 	return out
 }
 
-// tags are those of a policy that applies.
+// tags returns those of a policy that applies.
 func (p policy) tags() []string {
 	var out []string
 	if negative(p.spec.ServiceAccountSelector) {
@@ -134,7 +134,7 @@ func (p policy) tags() []string {
 	return out
 }
 
-// placelessTags are of policies of a tier that would apply to an endpoint, were it enough to lack the labels of an account or a namespace.
+// placelessTags returns those of policies of a tier that would apply to an endpoint, if lacking the labels of an account or a namespace were enough.
 func (w *World) placelessTags(tier string, e *endpoint, dir api.PolicyType, stage string) []string {
 	var out []string
 	for _, p := range w.policies {

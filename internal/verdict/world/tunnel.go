@@ -2,7 +2,7 @@ package world
 
 import "github.com/twillnet/twill/api"
 
-// tunnels are what one FelixConfiguration lets workloads send; nil says nothing.
+// tunnels are the encapsulations that one FelixConfiguration allows to workloads; nil: not set.
 type tunnels struct{ vxlan, ipip *bool }
 
 const (
@@ -11,8 +11,8 @@ const (
 	portVXLAN = 4789 // RFC 7348
 )
 
-// fromWorkload is the hop of a workload that sends: what encapsulates is dropped before any policy is asked, unless the settings
-// of its node allow it.
+// fromWorkload is the hop of a workload that sends: encapsulated packets are dropped before any policy is evaluated, unless the settings
+// of its node allow them.
 func (w *World) fromWorkload(e *endpoint, p packet) Hop {
 	encapsulates := p.proto == protoIPIP && !w.may(e.spec.Node, func(t tunnels) *bool { return t.ipip }) ||
 		p.proto == protoUDP && p.dstPort == portVXLAN && !w.may(e.spec.Node, func(t tunnels) *bool { return t.vxlan })
@@ -22,7 +22,7 @@ func (w *World) fromWorkload(e *endpoint, p packet) Hop {
 	return newHop(e, api.Egress, StageWorkload).end(Decision{Reason: ReasonTunnel, RuleIndex: -1, Action: string(api.Deny)})
 }
 
-// may is a setting of a node that allows something: its own, else everybody's, else no.
+// may returns a setting of a node that allows something: its own, else the default one, else false.
 func (w *World) may(node string, of func(tunnels) *bool) bool {
 	for _, name := range []string{"node." + node, "default"} {
 		if found := of(w.tunnels[name]); found != nil {

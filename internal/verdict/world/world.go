@@ -1,12 +1,12 @@
-// Package world judges packets by the resources themselves: the slow, obvious way.
+// Package world evaluates packets by the resources themselves: the slow, obvious way.
 //
 // In: [api.Update] values (a whole store, or a directory of files) and a
-// question: may this party send that to the other one?
+// [Query]: may this party send that to the other one?
 // Out: an [Answer] with each tier that was passed and the rule that decided.
 //
-// It is the oracle for calc, verdict and the kernel, and what `twill why` and
-// `twill plan` ask. It must stay readable beside docs/design/stages.md, so nothing here
-// is indexed or kept up to date: every question reads every resource. It shares
+// It is the oracle for calc, verdict and the kernel, and the source of `twill why` and
+// `twill plan`. It must stay readable next to docs/design/stages.md, so nothing here
+// is indexed or maintained: every query reads every resource. It shares
 // no code with calc, or the two would be wrong together.
 //
 // A World never changes once it is made: any number of goroutines may use it.
@@ -31,15 +31,15 @@ type World struct {
 	sets      []selectable
 	nodes     map[string]node
 	toHost    map[string]string    // FelixConfiguration name → defaultEndpointToHostAction
-	failsafes map[string]failsafes // FelixConfiguration name → what it says of them
-	tunnels   map[string]tunnels   // FelixConfiguration name → what it says of them
+	failsafes map[string]failsafes // FelixConfiguration name → its failsafe ports
+	tunnels   map[string]tunnels   // FelixConfiguration name → the encapsulations it allows
 	exclude   map[string]string    // FelixConfiguration name → interfaceExclude
 	serves    []*api.KubernetesEndpointSlice
 	staged    []staged
 	problems  []api.Problem
 }
 
-// policy is what both policy kinds have in common.
+// policy is the common part of both policy kinds.
 type policy struct {
 	ref    api.Ref
 	spec   api.GlobalNetworkPolicySpec
@@ -72,7 +72,7 @@ func New(updates []api.Update) *World {
 		}
 		w.problems = append(w.problems, s.Problems...)
 		if err != nil {
-			// World has no history. Of whom nothing else is known, a namespaced policy and a profile still deny.
+			// World has no history: a namespaced policy and a profile that cannot be read deny.
 			if s.Ref.Kind == api.KindNetworkPolicy || s.Ref.Kind == api.KindProfile {
 				stored = append(stored, s)
 			}
@@ -88,10 +88,10 @@ func New(updates []api.Update) *World {
 	return w
 }
 
-// Problems are what was wrong in the updates, in the order of their keys.
+// Problems returns what is wrong in the updates, in the order of their keys.
 func (w *World) Problems() []api.Problem { return w.problems }
 
-// add takes over all that needs no other resource.
+// add adds what needs no other resource.
 func (w *World) add(s api.Stored) {
 	switch r := s.Resource.(type) {
 	case *api.NetworkPolicy:
@@ -112,7 +112,7 @@ func (w *World) add(s api.Stored) {
 	case *api.KubernetesEndpointSlice:
 		w.serves = append(w.serves, r)
 	case *api.Tier:
-		// The built-in tiers are what they are, whatever the store says. A tier
+		// The built-in tiers are fixed, whatever the store has. A tier
 		// that cannot be read is an unknown one.
 		if _, builtin := builtinTiers()[s.Ref.Name]; !builtin && s.Closed == "" {
 			w.tiers[s.Ref.Name] = r.Spec
@@ -128,7 +128,7 @@ func (w *World) add(s api.Stored) {
 	}
 }
 
-// addPolicy sorts a policy by what becomes of it.
+// addPolicy adds a policy to the list for its kind and state.
 func (w *World) addPolicy(p policy) {
 	switch {
 	case p.closed != "" && p.ref.Kind == api.KindNetworkPolicy:

@@ -52,12 +52,12 @@ func (w *Cluster) policy(kind, namespace, name string) object {
 func (w *Cluster) staged(kind, namespace, name string) object {
 	o := w.policy(kind, namespace, name)
 	spec := o["spec"].(object)
-	switch {
-	case w.maybe(0.3):
+	switch share := w.rng.Float64(); {
+	case share < 0.3:
 		spec["stagedAction"] = "Set"
-	case w.maybe(0.3):
+	case share < 0.5:
 		o["spec"] = object{"tier": pick(w, []string{"t1", "t2", "default", "default"}), "stagedAction": "Delete"}
-	case w.maybe(0.2): // they do nothing
+	case share < 0.6: // which do nothing
 		spec["stagedAction"] = pick(w, []string{"Learn", "Ignore"})
 	}
 	return o

@@ -171,7 +171,7 @@ func TestDocumentsArePartedAndKnowTheirLines(t *testing.T) {
 	}
 }
 
-func TestWhatCanBeReadIsReturnedBesideTheErrors(t *testing.T) {
+func TestWhatCanBeReadIsReturnedWithTheErrors(t *testing.T) {
 	docs, err := Decode([]byte(head + "spec: {x: 1, z: 2}\n---\n" + head + "---\na: ["))
 	var all FieldErrors
 	if !errors.As(err, &all) || len(all) != 3 || len(docs) != 1 || docs[0].Index != 1 || all[2].Doc != 2 {

@@ -26,8 +26,8 @@ func FuzzDecodeStored(f *testing.F) {
 		for _, l := range rulesOf(s.Resource) {
 			for i := range *l.rules {
 				r := &(*l.rules)[i]
-				if amiss := checkRule(r); len(amiss) > 0 {
-					t.Fatalf("%s[%d] was left with %v", l.path, i, amiss)
+				if problems := checkRule(r); len(problems) > 0 {
+					t.Fatalf("%s[%d] was left with %v", l.path, i, problems)
 				}
 				if r.Void && r.Action == Deny {
 					t.Fatalf("%s[%d]: a Deny is void", l.path, i)

@@ -82,7 +82,7 @@ func MergeRaw(old []byte, r Resource) ([]byte, error) {
 		return nil, err
 	}
 	if !json.Valid(old) {
-		return nil, fmt.Errorf("%s: what is stored is not JSON; delete it and create it anew", RefOf(r))
+		return nil, fmt.Errorf("%s: what is stored is not JSON; delete it and create it again", RefOf(r))
 	}
 	was, ok := members(old)
 	if !ok {

@@ -69,7 +69,7 @@ func TestBGPPeersAreValidated(t *testing.T) {
 	}
 }
 
-func TestBFDIsSaidByAnAnnotation(t *testing.T) {
+func TestBFDIsConfiguredByAnAnnotation(t *testing.T) {
 	for _, tt := range []struct {
 		text string
 		want BFD

@@ -1,5 +1,5 @@
 // Command twill-cni is the CNI plugin by itself: what cmd/twill does when a runtime calls it, without the daemons that make
-// that binary slow to start. `make build` puts it beside twill, and `twill cni install` prefers it.
+// that binary slow to start. `make build` writes it to twill's directory, and `twill cni install` prefers it.
 package main
 
 import (

@@ -44,8 +44,8 @@ func TestWhatChangesNothingHereReachesNoDriver(t *testing.T) {
 	})
 }
 
-// TestANodeThatCanHaveNoNameIsToldSo: what keeps its Node refuses to write one, in another process.
-func TestANodeThatCanHaveNoNameIsToldSo(t *testing.T) {
+// TestANodeWithoutAPossibleNameLogsIt: what keeps its Node refuses to write one, in another process.
+func TestANodeWithoutAPossibleNameLogsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store := slog.New(slog.DiscardHandler), memstore.New()
 		in, out := make(chan syncer.Batch), make(chan intent.Batch, 10)

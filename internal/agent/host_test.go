@@ -65,7 +65,7 @@ func TestBootClosesTheHostAndLeaveGivesItBack(t *testing.T) {
 	}
 }
 
-func TestLeaveIsToldThatAnAgentLives(t *testing.T) {
+func TestLeaveSeesThatAnAgentIsAlive(t *testing.T) {
 	ns := netnstest.New(t)
 	var agent *nftables.Conn
 	var err error

@@ -42,9 +42,9 @@ func TestWhatLogRulesMatchIsShownAndPrinted(t *testing.T) {
 		_, _ = c.WriteToUDPAddrPort([]byte("x"), netip.AddrPortFrom(netip.MustParseAddr("192.0.2.2"), port))
 	} // a drop is EPERM
 	for _, c := range []*flows.Collector{dropped, logged} { // before the group is open, nobody hears of a packet
-		hear(t, c, 9, func() { send(9) })
+		sendUntilLogged(t, c, 9, func() { send(9) })
 	}
-	hear(t, logged, 10, func() { send(10) }) // is allowed
+	sendUntilLogged(t, logged, 10, func() { send(10) }) // is allowed
 	got := ask1(t, counts, WhichFlows{Last: 1, Logged: true})
 	want := flows.Flow{
 		Time: got.Time, Logged: true, Prefix: "calico-packet default GlobalNetworkPolicy p p", Reason: intent.ReasonLogged, Dir: "Egress", Tier: "default", Policy: "GlobalNetworkPolicy/p",
@@ -64,8 +64,8 @@ func TestWhatLogRulesMatchIsShownAndPrinted(t *testing.T) {
 	}
 }
 
-// hear sends a packet to a port, again and again, until a collector has heard of it.
-func hear(t *testing.T, c *flows.Collector, port uint16, send func()) {
+// sendUntilLogged sends a packet to a port, again and again, until a collector has received a report of it.
+func sendUntilLogged(t *testing.T, c *flows.Collector, port uint16, send func()) {
 	t.Helper()
 	arrived, end := c.Listen()
 	defer end()
@@ -80,7 +80,7 @@ func hear(t *testing.T, c *flows.Collector, port uint16, send func()) {
 		case <-time.After(netnstest.Silence):
 			send()
 		case <-late:
-			t.Fatalf("nothing is heard of a packet to port %d", port)
+			t.Fatalf("no report of a packet to port %d", port)
 		}
 	}
 }

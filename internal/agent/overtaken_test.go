@@ -21,9 +21,9 @@ import (
 	"github.com/twillnet/twill/internal/upkeep"
 )
 
-// TestAnEndpointThatIsDeletedBeforeItWasHeardOfIsGone: the agent has it in force as soon as it is written, while the datastore's own
+// TestAnEndpointThatIsDeletedBeforeItWasReceivedIsGone: the agent has it in force as soon as it is written, while the datastore's own
 // word is on its way; if that would be a creation and a deletion, it is the deletion.
-func TestAnEndpointThatIsDeletedBeforeItWasHeardOfIsGone(t *testing.T) {
+func TestAnEndpointThatIsDeletedBeforeItWasReceivedIsGone(t *testing.T) {
 	for name, open := range map[string]func() datastore.Store{
 		"with an order": func() datastore.Store { return memstore.New() }, "without": func() datastore.Store { return storetest.NewPoor(t) },
 	} {

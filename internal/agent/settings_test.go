@@ -70,8 +70,8 @@ func TestEachDriverIsReadBackAsOftenAsTheDatastoreSays(t *testing.T) {
 	}
 }
 
-// TestWhatTheDatastoreSaysOfTheAgentIsToldToEachPart: at the start, and each time that it changes; also why nothing is forwarded.
-func TestWhatTheDatastoreSaysOfTheAgentIsToldToEachPart(t *testing.T) {
+// TestSettingsOfTheDatastoreReachEachPart: at the start, and each time that it changes; also why nothing is forwarded.
+func TestSettingsOfTheDatastoreReachEachPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, store, level := slog.New(slog.DiscardHandler), memstore.New(), &slog.LevelVar{}
 		in, out := make(chan syncer.Batch), make(chan intent.Batch, 10)
@@ -103,10 +103,10 @@ func TestWhatTheDatastoreSaysOfTheAgentIsToldToEachPart(t *testing.T) {
 			}
 		}
 		if want := []bool{true, false, true, true}; !slices.Equal(a, want) {
-			t.Errorf("one part was told %v, want %v", a, want)
+			t.Errorf("one part was given %v, want %v", a, want)
 		}
 		if want := []bool{false, false, true, false}; !slices.Equal(b, want) {
-			t.Errorf("the other was told %v, want %v", b, want)
+			t.Errorf("the other was given %v, want %v", b, want)
 		}
 		close(in)
 		<-ended

@@ -26,7 +26,7 @@ var (
 	brief  = flag.Bool("brief", false, "no thresholds and no table: for mutants")
 )
 
-// worldsANode is after how many worlds the namespaces are made anew, so that
+// worldsANode is the number of worlds after which the namespaces are made again, so that
 // conntrack does not know every tuple already.
 const worldsANode = 25
 
@@ -188,8 +188,8 @@ func same(t *testing.T, q question, f fates, v *verdict.State, links map[netip.A
 		t.Errorf("%s -> %s proto %d ports %d %d in by %q, out by %q: dropped by %+v (reported: %v), verdict says by %+v", q.Src, q.Dst, q.Proto, q.SrcPort, q.DstPort, q.link, q.out, by, reported, q.verdict.Decision)
 		ok = false
 	}
-	if link, told := f.told[q.Mark]; p.OutLink != closedLink && (told != toldOf(v, p, q) || told && link != q.link) {
-		t.Errorf("%s -> %s proto %d ports %d %d in by %q: its sender was told: %v, by %q; verdict %+v", q.Src, q.Dst, q.Proto, q.SrcPort, q.DstPort, q.link, told, link, q.verdict)
+	if link, rejected := f.rejected[q.Mark]; p.OutLink != closedLink && (rejected != rejectionSent(v, p, q) || rejected && link != q.link) {
+		t.Errorf("%s -> %s proto %d ports %d %d in by %q: a reject was sent: %v, on %q; verdict %+v", q.Src, q.Dst, q.Proto, q.SrcPort, q.DstPort, q.link, rejected, link, q.verdict)
 		ok = false
 	}
 	return ok
@@ -201,9 +201,9 @@ func offRoute(p verdict.Packet) verdict.Packet {
 	return p
 }
 
-// toldOf reports whether the sender of a packet that was rejected hears of it: what goes out is asked about the answer, too.
-// That is of the packet's connection, and so passes all but the untracked stage; unless the packet itself is of none.
-func toldOf(s *verdict.State, p verdict.Packet, q question) bool {
+// rejectionSent reports whether the sender of a rejected packet gets the reset or ICMP error: policy is asked about that answer, too.
+// It belongs to the packet's connection, and so passes all but the untracked stage, unless the packet itself is of no connection.
+func rejectionSent(s *verdict.State, p verdict.Packet, q question) bool {
 	if !q.verdict.Rejected {
 		return false
 	}

@@ -88,7 +88,7 @@ var familyCases = []handCase{
 	{"ipVersion alone", filtered, `{action: Allow, ipVersion: 6}`, []string{tcp6}, []string{tcp4}, ""},
 	{"neither ipVersion nor nets: both families", filtered, `{action: Allow, protocol: TCP}`, []string{tcp4, tcp6}, []string{four + " udp/80", six + " udp/80"}, ""},
 	{"empty lists say nothing", filtered, `{action: Allow, protocol: TCP, source: {nets: [], notNets: []}, destination: {nets: [], notNets: []}}`, []string{tcp4, tcp6}, []string{four + " udp/80"}, ""},
-	{"an empty list of nets beside notNets of one family", filtered, `{action: Allow, source: {nets: [], notNets: [203.0.113.0/24]}}`, []string{otherTCP4}, []string{tcp4, tcp6}, ""},
+	{"an empty list of nets, with notNets of one family", filtered, `{action: Allow, source: {nets: [], notNets: [203.0.113.0/24]}}`, []string{otherTCP4}, []string{tcp4, tcp6}, ""},
 
 	{"ICMP is IPv4's", "api: ICMP is of IPv4, ICMPv6 of IPv6", `{action: Allow, protocol: ICMP}`, []string{four + " icmp/8"}, []string{six + " icmp6/128", tcp4}, ""},
 	{"ICMPv6 is IPv6's", "api: ICMP is of IPv4, ICMPv6 of IPv6", `{action: Allow, protocol: ICMPv6}`, []string{six + " icmp6/128"}, []string{four + " icmp/8", tcp6}, ""},
@@ -117,7 +117,7 @@ var familyCases = []handCase{
 		"",
 	},
 	{
-		"a named port beside a number, with notNets of one family", filtered, `{action: Allow, protocol: TCP, source: {notNets: [203.0.113.0/24]}, destination: {ports: [web-tcp, 81]}}`,
+		"a named port and a number, with notNets of one family", filtered, `{action: Allow, protocol: TCP, source: {notNets: [203.0.113.0/24]}, destination: {ports: [web-tcp, 81]}}`,
 		[]string{otherTCP4, otherFour + " tcp/81"},
 		[]string{otherSix + " tcp/81", otherTCP6},
 		"",

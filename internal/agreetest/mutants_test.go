@@ -52,7 +52,7 @@ func TestEachMutantIsCaught(t *testing.T) {
 			src, err := os.ReadFile(path)
 			must(t, err)
 			if n := strings.Count(string(src), m.old); n != 1 {
-				t.Fatalf("%s has %d times %q; mend mutants.txt", m.file, n, m.old)
+				t.Fatalf("%s has %d times %q; correct mutants.txt", m.file, n, m.old)
 			}
 			if !*mutants {
 				return // the list is at least true to the source

@@ -206,10 +206,10 @@ func (n *node) send(link string, p packet.Packet) {
 
 // fates are what became of packets, by mark.
 type fates struct {
-	out     map[uint16]string          // the links on which they came out; empty: they reached a process of the host
-	dropped map[uint16]intent.Decision // what reported to have dropped them
-	told    map[uint16]string          // the links by which their senders were told that they were rejected
-	sent    map[uint16]packet.Packet
+	out      map[uint16]string          // the links on which they came out; empty: they reached a process of the host
+	dropped  map[uint16]intent.Decision // what reported to have dropped them
+	rejected map[uint16]string          // the links on which a reset or ICMP error went to the sender
+	sent     map[uint16]packet.Packet
 }
 
 // is finds the packet that was seen: what the host says itself may have any mark.
@@ -231,8 +231,8 @@ func (f fates) answered(seen packet.Seen) (uint16, bool) {
 	return 0, false
 }
 
-// hear reads what the host's rules report.
-func (n *node) hear(f fates) {
+// readReports reads what the host's rules report.
+func (n *node) readReports(f fates) {
 	n.t.Helper()
 	read := func(c *nflog.Conn, each func(nflog.Packet, packet.Packet)) {
 		for {
@@ -291,13 +291,13 @@ func (n *node) deliver(ps []sending) fates {
 			n.t.Fatal("the packet that always passes did not come out")
 		}
 		if seen.Packet == last {
-			n.hear(f)
+			n.readReports(f)
 			return f
 		}
 		if f.is(seen.Packet) {
 			f.out[seen.Mark] = n.links[seen.Link]
 		} else if mark, answer := f.answered(seen); answer {
-			f.told[mark] = n.links[seen.Link]
+			f.rejected[mark] = n.links[seen.Link]
 		}
 	}
 }

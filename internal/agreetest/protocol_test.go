@@ -4,7 +4,7 @@ package agreetest
 const (
 	anyProtocol = "upstream: pull request 11916: the port's own protocol, whatever it is"
 	needsICMP   = "upstream: validateRule refuses icmp without a protocol, and iptables refuses notICMP (libcalico-go issue 657); decision 016"
-	needsPorts  = "upstream: validateRule wants a protocol beside numbers"
+	needsPorts  = "upstream: validateRule wants a protocol with numbers"
 	isUDPLite   = "IANA: protocol numbers; RFC 3828"
 )
 
@@ -60,7 +60,7 @@ var protocolCases = []handCase{
 	{"a name that nobody has", anyProtocol, `{action: Allow, destination: {ports: [ghost]}}`, nil, []string{tcp4, four + " udp/53"}, ""},
 
 	{"an allow with a number and no protocol matches nothing", needsPorts, `{action: Allow, destination: {ports: [80]}}`, nil, []string{tcp4, four + " udp/80"}, ""},
-	{"nor with a number beside a name", needsPorts, `{action: Allow, destination: {ports: [web-tcp, 81]}}`, nil, []string{tcp4, four + " tcp/81"}, ""},
+	{"nor with a number and a name", needsPorts, `{action: Allow, destination: {ports: [web-tcp, 81]}}`, nil, []string{tcp4, four + " tcp/81"}, ""},
 	{"a deny with a number and no protocol denies all", needsPorts, `{action: Deny, destination: {ports: [81]}}, {action: Allow}`, nil, []string{tcp4, four + " icmp/8"}, ""},
 	{
 		"a deny with a name and a protocol that nobody knows loses both", "wrong-input: a Deny keeps the conditions that are understood",

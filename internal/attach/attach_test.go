@@ -27,10 +27,10 @@ import (
 // TestMain runs all of it on a store without transactions, leases and an order, too.
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 
-// kernel brings everything into force at once, unless it is told to fail.
+// kernel brings everything into force at once, unless it is set to fail.
 type kernel struct {
 	mu        sync.Mutex
-	told      map[string]string // what calc has heard, by key
+	received  map[string]string // what calc has received, by key
 	unready   []string
 	overlay   error
 	inForce   error
@@ -48,9 +48,9 @@ func (k *kernel) Overlay(_ context.Context, us []api.Update) error {
 	}
 	for _, u := range us {
 		if u.Value == nil {
-			delete(k.told, u.Key)
+			delete(k.received, u.Key)
 		} else {
-			k.told[u.Key] = string(u.Value)
+			k.received[u.Key] = string(u.Value)
 		}
 	}
 	return nil
@@ -86,7 +86,7 @@ type bed struct {
 	*Server
 	store  *flaky
 	kernel *kernel
-	known  sync.Map // keys that calc's syncer was told of, before they are written
+	known  sync.Map // keys that calc's syncer was given, before they are written
 }
 
 func newBed(t *testing.T) *bed {
@@ -125,7 +125,7 @@ func (b *bed) put(r api.Resource) {
 
 // restart is another process on the same store.
 func (b *bed) restart() {
-	b.kernel = &kernel{told: map[string]string{}}
+	b.kernel = &kernel{received: map[string]string{}}
 	b.store.mu.Lock() // what the process before it began may still ask
 	b.store.left, b.store.forever = -1, false
 	b.store.mu.Unlock()
@@ -191,8 +191,8 @@ func TestAContainerIsAttachedAndDetached(t *testing.T) {
 			forced := false
 			b.kernel.onForced = func() {
 				forced = true
-				if len(b.kernel.told) == 0 {
-					t.Error("calc was not told before the kernel was waited for")
+				if len(b.kernel.received) == 0 {
+					t.Error("calc did not receive the endpoint before the kernel was waited for")
 				}
 			}
 			out, err := b.Attach(t.Context(), tt.request)
@@ -228,8 +228,8 @@ func TestAContainerIsAttachedAndDetached(t *testing.T) {
 					t.Errorf("left: %v", left)
 				}
 			}
-			if _, told := b.kernel.told[key]; told {
-				t.Error("calc was not told that it is gone")
+			if _, still := b.kernel.received[key]; still {
+				t.Error("calc did not receive the deletion")
 			}
 			if _, err := b.Check(t.Context(), withAddrs(tt.request, out.Addrs)); err == nil {
 				t.Error("CHECK finds what is gone")
@@ -261,10 +261,10 @@ func TestAFaultAtAnyStepLeavesAllOrNothing(t *testing.T) {
 		switch left := b.left(); {
 		case err == nil && len(left) != 3:
 			t.Errorf("step %d: attached, and there is %v", step, left)
-		case err != nil && len(b.kernel.told) > 0:
-			t.Errorf("step %d: %v, and calc still has %v", step, err, b.kernel.told)
+		case err != nil && len(b.kernel.received) > 0:
+			t.Errorf("step %d: %v, and calc still has %v", step, err, b.kernel.received)
 		case err == nil && (len(b.kernel.written) != 1 || b.kernel.written[0].Revision.IsZero() || b.kernel.written[0].Revision == Pending):
-			t.Errorf("step %d: calc was told of the revisions %v", step, b.kernel.written)
+			t.Errorf("step %d: calc received the revisions %v", step, b.kernel.written)
 		case err != nil && len(left) > 0:
 			t.Errorf("step %d: %v, and there is still %v", step, err, left)
 		}

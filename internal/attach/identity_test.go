@@ -42,11 +42,11 @@ func TestARefusedSecondInterfaceLeavesTheFirst(t *testing.T) {
 			b := newBed(t)
 			b.must(second(b.Attach(t.Context(), tt.first)))
 			want := b.left()
-			told := len(b.kernel.told)
+			received := len(b.kernel.received)
 			same := func(when string) {
 				t.Helper()
-				if left := b.left(); !slices.Equal(left, want) || len(b.kernel.told) != told {
-					t.Errorf("%s: %v, want %v; calc has %d keys, want %d", when, left, want, len(b.kernel.told), told)
+				if left := b.left(); !slices.Equal(left, want) || len(b.kernel.received) != received {
+					t.Errorf("%s: %v, want %v; calc has %d keys, want %d", when, left, want, len(b.kernel.received), received)
 				}
 			}
 			_, err := b.Attach(t.Context(), tt.second)
@@ -204,7 +204,7 @@ func TestAnAttachmentThatFailsTakesBackOnlyWhatItMade(t *testing.T) {
 	}
 }
 
-func TestAnAddressSaysWhoseItIs(t *testing.T) {
+func TestAnAddressNamesItsOwner(t *testing.T) {
 	b := newBed(t)
 	pod := ofPod("c1", "web")
 	b.must(second(b.Attach(t.Context(), pod)))

@@ -17,14 +17,14 @@ import (
 )
 
 // TestWithoutAnOrderOlderWordsAreHeldBack lets a node and others write one key, while the node's watch lags, and ends anywhere: calc
-// does not hear of an older value after a younger one, unless it heard of a deletion, and in the end has the present one.
+// does not receive an older value after a newer one, unless it received a deletion, and in the end has the present one.
 func TestWithoutAnOrderOlderWordsAreHeldBack(t *testing.T) {
 	seedtest.Each(t, nil, 60, func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) { newLagging(t, seed).run() })
 	})
 }
 
-// lagging is a key of a store without an order, and what calc has heard of it.
+// lagging is a key of a store without an order, and what calc has received of it.
 type lagging struct {
 	*testing.T
 	rand    *rand.Rand
@@ -33,9 +33,9 @@ type lagging struct {
 	written int // values written so far: each is a higher number
 	behind  []api.Update
 
-	mu    sync.Mutex
-	told  string // by calc's reckoning; empty: it is gone
-	young int    // the youngest value that calc ever heard of
+	mu     sync.Mutex
+	value  string // as calc knows it; empty: it is gone
+	newest int    // the newest value that calc ever received
 }
 
 const lagKey = "/calico/k"
@@ -49,7 +49,7 @@ func (l *lagging) run() {
 	ended := make(chan error)
 	go func() {
 		ended <- l.overlay.Verify(ctx, l.store, func(_ context.Context, us []api.Update) error {
-			l.hear(l.overlay.Current(us))
+			l.receive(l.overlay.Current(us))
 			return nil
 		})
 	}()
@@ -74,8 +74,8 @@ func (l *lagging) run() {
 	if now, err := l.store.Get(ctx, lagKey); err == nil {
 		want = string(now.Value)
 	}
-	if l.told != want {
-		l.Errorf("calc has %q, and the store %q", l.told, want)
+	if l.value != want {
+		l.Errorf("calc has %q, and the store %q", l.value, want)
 	}
 	cancel()
 	<-ended
@@ -87,7 +87,7 @@ func (l *lagging) write(ours bool) {
 	kv := api.Update{Key: lagKey, Value: []byte(strconv.Itoa(l.written))}
 	if ours && l.rand.IntN(2) == 0 { // as an endpoint that begins before the store has said yes
 		l.overlay.Announce(lagKey, "cali1")
-		l.hear(l.overlay.Current([]api.Update{{Key: lagKey, Value: kv.Value, Revision: Pending}}))
+		l.receive(l.overlay.Current([]api.Update{{Key: lagKey, Value: kv.Value, Revision: Pending}}))
 	}
 	if was, err := l.store.Get(l.Context(), lagKey); err == nil {
 		kv.Revision = was.Revision
@@ -101,7 +101,7 @@ func (l *lagging) write(ours bool) {
 			l.watch(len(l.behind)) // it is faster than the answer
 		}
 		l.overlay.Put([]api.Update{kv})
-		l.hear(l.overlay.Current([]api.Update{kv}))
+		l.receive(l.overlay.Current([]api.Update{kv}))
 	}
 }
 
@@ -114,7 +114,7 @@ func (l *lagging) remove(ours bool) {
 	if ours {
 		gone := api.Update{Key: lagKey, Revision: was.Revision}
 		l.overlay.Put([]api.Update{gone})
-		l.hear(l.overlay.Current([]api.Update{gone}))
+		l.receive(l.overlay.Current([]api.Update{gone}))
 	}
 }
 
@@ -126,22 +126,22 @@ func (l *lagging) watch(n int) {
 			last.Revision = api.Revision{} // as after a list, which has no revision of what it lacks
 		}
 		l.behind = l.behind[n:]
-		l.hear(l.overlay.Filter([]api.Update{last}))
+		l.receive(l.overlay.Filter([]api.Update{last}))
 	}
 }
 
-func (l *lagging) hear(us []api.Update) {
+func (l *lagging) receive(us []api.Update) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, u := range us {
-		l.told = string(u.Value)
+		l.value = string(u.Value)
 		if u.Value == nil {
-			l.young = 0
-		} else if n, err := strconv.Atoi(l.told); err == nil {
-			if n < l.young {
-				l.Errorf("calc hears of value %d after %d", n, l.young)
+			l.newest = 0
+		} else if n, err := strconv.Atoi(l.value); err == nil {
+			if n < l.newest {
+				l.Errorf("calc hears of value %d after %d", n, l.newest)
 			}
-			l.young = n
+			l.newest = n
 		}
 	}
 }
@@ -154,19 +154,19 @@ func TestADoubtIsAskedAboutUntilTheStoreAnswers(t *testing.T) {
 		var o Overlay
 		o.Put([]api.Update{{Key: lagKey, Value: []byte("ours"), Revision: api.RevisionOf("ours")}})
 		store.Fail(func(memstore.Op) error { return datastore.ErrUnavailable })
-		told := make(chan []api.Update, 1)
+		received := make(chan []api.Update, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() {
-			ended <- o.Verify(ctx, store, func(_ context.Context, us []api.Update) error { told <- us; return nil })
+			ended <- o.Verify(ctx, store, func(_ context.Context, us []api.Update) error { received <- us; return nil })
 		}()
 		if got := o.Filter([]api.Update{kv}); len(got) > 0 {
 			t.Errorf("%v passes", got)
 		}
 		synctest.Wait()
 		store.Fail(nil)
-		if got := <-told; len(got) != 1 || string(got[0].Value) != "theirs" {
-			t.Errorf("told %v", got)
+		if got := <-received; len(got) != 1 || string(got[0].Value) != "theirs" {
+			t.Errorf("received %v", got)
 		}
 		cancel()
 		<-ended

@@ -15,7 +15,7 @@ import (
 // nothing else. Each field of the intent is in a line, so that a new one cannot be left out.
 func TestEachSettingReachesTheIntent(t *testing.T) {
 	none := hostFields(t, "")
-	said := map[string]bool{}
+	covered := map[string]bool{}
 	for _, tt := range []struct {
 		spec string
 		want map[string]string
@@ -52,12 +52,12 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 			t.Errorf("%s changes %v, want %v", tt.spec, got, tt.want)
 		}
 		for field := range tt.want {
-			said[field] = true
+			covered[field] = true
 		}
 	}
-	said["NAT.From"] = true // the pools say it: TestPoolsSayWhoLeavesWithTheHostsAddress
-	if all := slices.Sorted(maps.Keys(none)); !slices.Equal(all, slices.Sorted(maps.Keys(said))) {
-		t.Errorf("fields of intent.HostSettings are %v, and the lines have %v", all, slices.Sorted(maps.Keys(said)))
+	covered["NAT.From"] = true // the pools say it: TestPoolsSayWhoLeavesWithTheHostsAddress
+	if all := slices.Sorted(maps.Keys(none)); !slices.Equal(all, slices.Sorted(maps.Keys(covered))) {
+		t.Errorf("fields of intent.HostSettings are %v, and the lines have %v", all, slices.Sorted(maps.Keys(covered)))
 	}
 }
 

@@ -26,7 +26,7 @@ var (
 	bundle   = flag.String("bundle", "", "directory for what is known of a failed run; empty: a new one in the system's temporary directory")
 )
 
-// TestChaos breaks a network in random ways, each until it has bitten and been mended.
+// TestChaos breaks a network in random ways, each until the fault took effect and was repaired.
 func TestChaos(t *testing.T) {
 	if *length == 0 && *kinds == "" {
 		return // `make chaos` says how long; the schedule and the page of kinds are tested without
@@ -118,7 +118,7 @@ type outcome struct {
 	sessions time.Duration // until all sessions of BGP were up, too
 }
 
-// notBitten begins what is said of a fault that failed, and not the network.
+// notBitten is the prefix of errors of a fault that failed itself, and not the network.
 const notBitten = "it could not be made, or did not bite"
 
 // step does one fault, and judges; false ends the run.
@@ -198,7 +198,7 @@ func (w *world) bundle(t *testing.T) {
 	defer cancel()
 	keep := func(name, text string) {
 		_ = os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755)
-		_ = os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644) // best effort: the failure itself is said elsewhere
+		_ = os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644) // best effort: the failure itself is reported elsewhere
 	}
 	for _, who := range append([]string{"store"}, hosts...) {
 		text, err := os.ReadFile(w.log(who))
@@ -232,7 +232,7 @@ func (w *world) bundle(t *testing.T) {
 	}
 	keep("flows.txt", flows.String())
 	w.mu.Lock()
-	keep("faults.txt", strings.Join(w.said, "\n")+"\n")
+	keep("faults.txt", strings.Join(w.events, "\n")+"\n")
 	w.mu.Unlock()
 	t.Logf("bundle: %s", dir)
 }

@@ -2,6 +2,6 @@
 // things at every moment: no packet that policy denies is delivered, no established flow that it allows is broken, and
 // after each fault all is as the datastore asks for within seconds. `make chaos` runs it; docs/chaos.md says how.
 //
-// In: a seed and a length. Out: a table of how long each kind of fault took to be mended, or the seed, a log of faults,
+// In: a seed and a length. Out: a table of how long each kind of fault took to be repaired, or the seed, a log of faults,
 // and a bundle of what the hosts had when something was wrong. Everything is in tests.
 package chaostest

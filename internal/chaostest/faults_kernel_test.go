@@ -66,7 +66,7 @@ func (w *world) command(ctx context.Context, text, workload string) ([]string, e
 	return strings.Fields(text), err
 }
 
-// alter changes something on a host that is the daemons' to mend. The program's success is the kernel's word that it did.
+// alter changes something on a host that the daemons must repair. If the program succeeds, the kernel took the change.
 func alter(text string) func(context.Context, *world, *rand.Rand) error {
 	return func(ctx context.Context, w *world, rng *rand.Rand) error {
 		host, workload := anyWorkload(rng)
@@ -84,7 +84,7 @@ func alter(text string) func(context.Context, *world, *rand.Rand) error {
 const repairIn = time.Second
 
 // meddle does to the table what nft can. A table that has an owner refuses it to everybody else; else it is done, and
-// what lies open until the agent has heard of it is passed over where the whole table is gone.
+// denied packets that pass until the agent has been notified are excused where the whole table is gone.
 func meddle(text string) func(context.Context, *world, *rand.Rand) error {
 	return func(ctx context.Context, w *world, rng *rand.Rand) error {
 		host, workload := anyWorkload(rng)

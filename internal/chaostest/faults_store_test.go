@@ -54,7 +54,7 @@ func (w *world) between(ctx context.Context, rng *rand.Rand, f outagetest.Fault,
 	return w.hold(ctx, rng, 5*time.Second)
 }
 
-// cutShort has all connect anew, and cuts each connection after some bytes of answers: in a list, or among the changes after it.
+// cutShort makes all clients connect again, and cuts each connection after some bytes of answers: in a list, or among the changes after it.
 func cutShort(ctx context.Context, w *world, rng *rand.Rand) (err error) {
 	defer w.proxy.Set(outagetest.Fault{})
 	before, least := w.proxy.Dropped(), 1+rng.IntN(5)

@@ -12,7 +12,7 @@ import (
 )
 
 // fault is one way to break something. Do plants it, proves that it bit, lets it last and takes it back; an error of it
-// says that it could not, or did not bite. What the daemons themselves are to mend, it leaves.
+// says that it could not, or did not bite. What the daemons themselves must repair, it leaves.
 type fault struct {
 	kind string
 	// loses: packets of allowed flows may be lost, since the fault cuts their own path. They must come again after.

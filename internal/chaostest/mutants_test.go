@@ -50,7 +50,7 @@ func TestEachMutantOfALoopIsCaught(t *testing.T) {
 			src, err := os.ReadFile(path)
 			must(t, err)
 			if n := strings.Count(string(src), m.old); n != 1 {
-				t.Fatalf("%s has %d times %q; mend mutants.txt", m.file, n, m.old)
+				t.Fatalf("%s has %d times %q; correct mutants.txt", m.file, n, m.old)
 			}
 			for kind := range strings.SplitSeq(m.kinds, ",") {
 				if !known[kind] {
@@ -71,14 +71,14 @@ func TestEachMutantOfALoopIsCaught(t *testing.T) {
 			must(t, err)
 			// The seed is one that has policy change where the fault leaves it to chance.
 			out, err := exec.CommandContext(t.Context(), self, "-test.run=^TestChaos$", "-test.v", "-kinds="+m.kinds, "-seed=1", "-patience=15s", "-twill="+exe, "-bundle="+t.TempDir()).CombinedOutput()
-			said := string(out)
+			output := string(out)
 			switch {
 			case err == nil:
-				t.Errorf("survived:\n%s", said)
-			case !strings.Contains(said, "--- FAIL: TestChaos"), strings.Contains(said, notBitten), strings.Contains(said, "before the first fault"):
-				t.Errorf("it was not the mutant that failed:\n%s", said)
+				t.Errorf("survived:\n%s", output)
+			case !strings.Contains(output, "--- FAIL: TestChaos"), strings.Contains(output, notBitten), strings.Contains(output, "before the first fault"):
+				t.Errorf("it was not the mutant that failed:\n%s", output)
 			default:
-				for line := range strings.Lines(said) {
+				for line := range strings.Lines(output) {
 					if strings.Contains(line, "FAILED") {
 						t.Log(strings.TrimSpace(line))
 					}

@@ -72,10 +72,10 @@ func newNetwork(t *testing.T, exe string) *network {
 	t.Helper()
 	s, err := script.Parse("chaos.txt", scenario())
 	must(t, err)
-	var said bytes.Buffer
-	res := lab.Runner{Exe: exe, Out: &said, Verbose: true, Keep: true}.Run(t.Context(), s)
+	var output bytes.Buffer
+	res := lab.Runner{Exe: exe, Out: &output, Verbose: true, Keep: true}.Run(t.Context(), s)
 	if res.Err != nil {
-		t.Fatalf("%v\n%s", res.Err, said.String())
+		t.Fatalf("%v\n%s", res.Err, output.String())
 	}
 	l, err := lab.Open(res.Kept)
 	must(t, err)

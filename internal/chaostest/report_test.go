@@ -38,7 +38,7 @@ func (r *run) report() {
 	_ = tab.Flush()
 	r.t.Logf("%s\n%s", r.traffic(), b.String())
 	if r.t.Failed() || *kinds != "" {
-		r.t.Logf("seed %d; faults, in seconds since the begin:\n%s", *seed, strings.Join(r.said, "\n"))
+		r.t.Logf("seed %d; faults, in seconds since the begin:\n%s", *seed, strings.Join(r.events, "\n"))
 	}
 }
 
@@ -99,7 +99,7 @@ func (r *run) sample() {
 	r.samples = append(r.samples, s)
 }
 
-// growth compares the first quarter of the run with the last. Daemons that were killed begin anew in both.
+// growth compares the first quarter of the run with the last. Daemons that were killed start over in both.
 func (r *run) growth() {
 	quarter := len(r.samples) / 4
 	if quarter < 5 {

@@ -2,7 +2,7 @@ package chaostest_test
 
 // resources are those of the network. The default profile allows all, so that a policy that is lost opens, and shows.
 // What denies for good is a namespaced policy, which is closed when it cannot be read, and a global one, which stays as it was
-// understood last (docs/wrong-input.md). BFD waits for 3 s: a machine that does not run for one is no fault of this network's. Two of three hosts are reflectors: one may die. Policy toggle is written anew again and again.
+// understood last (docs/wrong-input.md). BFD waits for 3 s: a machine that does not run for one is no fault of this network's. Two of three hosts are reflectors: one may die. Policy toggle is written again and again.
 const resources = `apiVersion: projectcalico.org/v3
 kind: Node
 metadata: {name: h1, labels: {route-reflector: ""}}

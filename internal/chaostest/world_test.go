@@ -27,7 +27,7 @@ type world struct {
 	began time.Time
 
 	mu      sync.Mutex
-	said    []string // the log of faults
+	events  []string // the log of faults
 	leaks   []string
 	excused time.Time // denied packets before then are those of a deleted table
 
@@ -100,13 +100,13 @@ func (w *world) find(ctx context.Context, plural, name string) (api.Update, erro
 func (w *world) logf(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.said = append(w.said, fmt.Sprintf("%8.3f  ", time.Since(w.began).Seconds())+fmt.Sprintf(format, args...))
+	w.events = append(w.events, fmt.Sprintf("%8.3f  ", time.Since(w.began).Seconds())+fmt.Sprintf(format, args...))
 }
 
 // fault names the present fault, for what is seen during it.
 func (w *world) fault(name string) { w.now.Store(&name) }
 
-// leaked is told of each word that policy denies, and that came.
+// leaked is called for each word that policy denies, and that was received.
 func (w *world) leaked(f *flow, word uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -320,16 +320,16 @@ func (w *world) settled(ctx context.Context, patience time.Duration) (time.Durat
 	defer cancel()
 	began := time.Now()
 	since := w.mark()
-	waited, said := "", began
+	waited, logged := "", began
 	err := until(ctx, patience, func() error {
 		err := w.right(ctx, since)
 		if err != nil && err.Error() != waited && time.Since(began) > 200*time.Millisecond {
-			waited, said = err.Error(), time.Now()
+			waited, logged = err.Error(), time.Now()
 			w.logf("    %s", waited)
 		}
 		var mute *silent
-		if errors.As(err, &mute) && time.Since(said) > 2*time.Second {
-			said = time.Now()
+		if errors.As(err, &mute) && time.Since(logged) > 2*time.Second {
+			logged = time.Now()
 			w.logf("      %s", w.known(mute.flow))
 		}
 		if errors.Is(err, errBroken) {

@@ -15,7 +15,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore/storetest"
 )
 
-var update = flag.Bool("update", false, "write docs and testdata anew; read them before you commit them")
+var update = flag.Bool("update", false, "write docs and testdata again; read them before you commit them")
 
 var ofTheMoment = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|[0-9a-f]{8}-[0-9a-f-]{27}|\b[0-9a-f]{32}\b`)
 
@@ -23,7 +23,7 @@ var ofTheMoment = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|[0-9a-f]{8
 var revision = regexp.MustCompile(`(resourceVersion(?: is|"?:) |Revision: +)"?\w+"?`)
 
 // TestTheGuideSaysWhatCommandsSay runs the ```console blocks of guides, those of one
-// after the other on one store. With -update it writes them anew.
+// after the other on one store. With -update it writes them again.
 func TestTheGuideSaysWhatCommandsSay(t *testing.T) {
 	for _, guide := range []string{"cli.md", "ipam.md"} {
 		t.Run(guide, func(t *testing.T) { followGuide(t, guide) })

@@ -61,8 +61,8 @@ func outlivesAHangup(t *testing.T, args string, up func() error) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestRunADaemon$")
 	cmd.Env = append(os.Environ(), daemonArgs+"="+args)
-	var said strings.Builder
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func outlivesAHangup(t *testing.T, args string, up func() error) {
 		}
 		select {
 		case err := <-ended:
-			t.Fatalf("it ended: %v\n%s", err, said.String())
+			t.Fatalf("it ended: %v\n%s", err, output.String())
 		case <-time.After(10 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
@@ -90,6 +90,6 @@ func outlivesAHangup(t *testing.T, args string, up func() error) {
 	}
 	<-ended // etcd that ends before it is ready says so
 	if state := cmd.ProcessState; !state.Exited() {
-		t.Errorf("after SIGHUP and SIGTERM: %v\n%s", state, said.String())
+		t.Errorf("after SIGHUP and SIGTERM: %v\n%s", state, output.String())
 	}
 }

@@ -53,8 +53,8 @@ func TestANodeKeepsItsName(t *testing.T) {
 		t.Fatal(err)
 	}
 	step("it was written down", "", "first")
-	t.Setenv("NODENAME", "told")
-	step("the environment says so", "", "told")
+	t.Setenv("NODENAME", "from-env")
+	step("the environment says so", "", "from-env")
 	step("a flag says so", "flag", "flag")
 }
 
@@ -70,8 +70,8 @@ func TestTheNameIsReadFromTheDirectoryOfTheNodesData(t *testing.T) {
 	clitest.Contains(t, c.Want(0, "", "config", "--data-dir", t.TempDir()), "Every setting has its default")
 }
 
-// TestWhoeverWorksOutTheNameCanBeToldWhereItIs finds a command that looks for a name of this node elsewhere than `twill node` wrote it.
-func TestWhoeverWorksOutTheNameCanBeToldWhereItIs(t *testing.T) {
+// TestTheDirectoryOfTheNodesNameCanBeGiven finds a command that looks for a name of this node elsewhere than `twill node` wrote it.
+func TestTheDirectoryOfTheNodesNameCanBeGiven(t *testing.T) {
 	found := 0
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {

@@ -36,7 +36,7 @@ func commands(t *testing.T) map[string]*cobra.Command {
 	return out
 }
 
-// daemons run until they are told to end, and have no exit code that means something.
+// daemons run until they are ended by a signal, and their exit codes are not documented.
 var daemons = []string{"agent", "bgp", "bfd", "bird", "confd", "etcd", "node", "cni"}
 
 // TestHelpTeaches: each command says what it does, shows it in an example that is a right call of it, and says what its exit codes mean.

@@ -99,7 +99,7 @@ func TestOnlyPluginsOfTheHostAreChained(t *testing.T) {
 	}
 }
 
-func TestInstallKeepsWhatItIsToldToKeep(t *testing.T) {
+func TestInstallKeepsWhatFlagsAskToKeep(t *testing.T) {
 	in, out := installIn(t, "v2")
 	in.Upgrade, in.Skip = false, []string{"calico-ipam"}
 	if err := os.MkdirAll(in.BinDir, 0o755); err != nil {

@@ -112,7 +112,7 @@ func untilCall(n int, err error) func(string, int) error {
 	}
 }
 
-func TestWhatIsHeardIsReconciled(t *testing.T) {
+func TestUpdatesAreReconciled(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		how   reconciler

@@ -107,7 +107,7 @@ func TestFullListAfterLostEventsSaysThatLinksMayHaveBeenDown(t *testing.T) {
 }
 
 // However slow the reader and whatever the history, what it was told adds up to the present state.
-func TestWhatWasToldAddsUpToThePresent(t *testing.T) {
+func TestEventsAddUpToThePresentState(t *testing.T) {
 	rng := seedtest.Rand(t)
 	for seed := range uint64(50) {
 		s, reader, world := newState(), map[string]Link{}, map[int]rtnl.Link{}

@@ -64,7 +64,7 @@ func TestWhatWasWrittenIsNotReadAgainForAWhile(t *testing.T) {
 	assign("f", "list", "list", "get", "get", "list", "get", "get", "get", "transact") // pools, reservations, configuration, node; then all
 }
 
-func TestWhatGrowsOldIsReadAnewByTheWay(t *testing.T) {
+func TestAStaleCacheIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		f.Allocator = f.allocator(f.store, Config{Reuse: time.Second})

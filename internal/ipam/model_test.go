@@ -43,7 +43,7 @@ type model struct {
 	held     map[netip.Addr]lease
 	live     map[string]bool // handles that somebody has, or had when it crashed
 	seen     cache
-	told     int64 // revision of the last look
+	checked  int64 // revision of the last look
 	tally    map[string]int
 }
 
@@ -311,10 +311,10 @@ type cache map[string]*doc
 
 // look holds all data to what must be so at any time.
 func (m *model) look() {
-	if m.store.Revision() == m.told {
+	if m.store.Revision() == m.checked {
 		return
 	}
-	m.told = m.store.Revision()
+	m.checked = m.store.Revision()
 	snap, err := m.store.List(context.Background(), api.IPAMPrefix)
 	if err != nil {
 		m.Fatal(err)

@@ -52,7 +52,7 @@ func TestASurveyIsOfOneMomentWhereListsAreNot(t *testing.T) {
 // what a transaction alone can do (writing it all in one change, splitting a pool), and what copies a memstore.
 func TestOnAStoreThatHasOnlyWhatKubernetesOffers(t *testing.T) {
 	storetest.OnPoor(t,
-		TestWhatWasReadIsGoodForAWhile, TestWhatGrowsOldIsReadAnewByTheWay,
+		TestWhatWasReadIsGoodForAWhile, TestAStaleCacheIsReadAgain,
 		TestAnAddressIsABlockAHandleAndAnAffinityInOneChange,
 		TestANodeUsesItsOwnBlocksThenNewOnesThenOthers, TestBothFamiliesOrNone, TestStrictAffinityForbidsBorrowing, TestHowManyBlocksANodeMayHave,
 		TestOfTwentyBlocksAtMost, TestReservedAddressesAreNotGivenOutUnasked, TestAReservationOfMostOfALargePoolIsStrodeOver,

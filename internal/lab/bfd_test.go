@@ -145,9 +145,9 @@ func busy(t *testing.T) (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// TestAHostThatIsCutSilentlyIsForgottenInTime cuts a host from the link without a word: it hears nothing, and has its
-// carrier. All others drop its routes, one because BFD tells it, one because the reflector does.
-func TestAHostThatIsCutSilentlyIsForgottenInTime(t *testing.T) {
+// TestRoutesOfAHostThatIsCutAreRemovedInTime cuts a host from the link: it receives nothing, and keeps its
+// carrier. All others remove its routes, one because its BFD session goes down, one because the reflector withdraws them.
+func TestRoutesOfAHostThatIsCutAreRemovedInTime(t *testing.T) {
 	l := bfdLab(t)
 	cut := l.Spec.Hosts[2]
 	for round := range 2 {
@@ -199,7 +199,7 @@ func TestNoSessionFlapsOnBusyProcessors(t *testing.T) {
 		text, err := scrape(t.Context(), filepath.Join(l.Dir, h.Name, "bfd.sock"))
 		must(t, err)
 		if n, _ := sumMetric(text, "twill_bfd_packets_total", map[string]string{"what": "received"}); n < busyFor.Seconds()*3 {
-			t.Errorf("%s heard %v packets", h.Name, n)
+			t.Errorf("%s received %v packets", h.Name, n)
 		}
 		late, _ := sumMetric(text, "twill_bfd_late_seconds_bucket", map[string]string{"le": "0.0512"})
 		all, _ := sumMetric(text, "twill_bfd_late_seconds_count", nil)

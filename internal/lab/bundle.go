@@ -57,13 +57,13 @@ func (c *scenario) bundle(parent string, why error) string {
 	return dir
 }
 
-// bundle is a directory that fills.
+// bundle is the directory with the files about a failed scenario.
 type bundle struct{ dir string }
 
 func (b bundle) write(name, text string) {
 	path := filepath.Join(b.dir, name)
 	_ = os.MkdirAll(filepath.Dir(path), 0o755)
-	_ = os.WriteFile(path, []byte(text), 0o644) // best effort: the failure itself is told elsewhere
+	_ = os.WriteFile(path, []byte(text), 0o644) // best effort: the failure itself is reported elsewhere
 }
 
 func (b bundle) copy(name, from string) {

@@ -81,12 +81,12 @@ func (r *caller) show(dst netip.Addr) string {
 	for _, line := range []string{"ip route get " + dst.String(), "ip neigh show " + dst.String(), "ip -s link", "nft list table inet twill"} {
 		words := strings.Fields(line)
 		cmd := exec.Command(words[0], words[1:]...)
-		var said bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &said, &said
+		var output bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &output, &output
 		if err := r.host.ns.Start(cmd); err == nil {
 			_ = cmd.Wait()
 		}
-		for text := range strings.Lines(said.String()) {
+		for text := range strings.Lines(output.String()) {
 			if words[0] != "nft" || strings.Contains(text, "counter packets") && !strings.Contains(text, "packets 0 ") {
 				out.WriteString(text)
 			}

@@ -73,7 +73,7 @@ func newGround(t *testing.T) *ground {
 	return g
 }
 
-// firstBeat brings the policy that beats change into force. Without it both ports are open, so that no beat could be told.
+// firstBeat brings the policy that beats change into force. Without it both ports are open, so that no beat could be seen.
 func (g *ground) firstBeat(t *testing.T) {
 	t.Helper()
 	g.beat(t)

@@ -12,10 +12,10 @@ import (
 
 const (
 	answerIn = time.Second            // how long one try of reach waits
-	silence  = 500 * time.Millisecond // how long ! reach must hear nothing: all is on this machine
+	silence  = 500 * time.Millisecond // how long ! reach waits for an answer that must not come: all is on this machine
 )
 
-// ends are the two that a flow goes between.
+// ends returns source and destination of a flow.
 func (c *scenario) ends(f script.Flow) (src, dst end, err error) {
 	if src, err = c.Spec.find(f.Src); err == nil {
 		dst, err = c.Spec.find(f.Dst)

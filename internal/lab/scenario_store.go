@@ -135,7 +135,7 @@ func (c *scenario) deleteSome(ctx context.Context, a script.Delete) error {
 	return c.judge(c.twill(ctx, "", args...), a.Not)
 }
 
-// document is an embedded one, or a file beside the scenario, with its names expanded.
+// document returns an embedded document, or a file of the scenario's directory, with its names expanded.
 func (c *scenario) document(name string) (string, error) {
 	b, ok := c.script.Files[name]
 	if !ok {

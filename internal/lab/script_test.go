@@ -40,10 +40,10 @@ func runScript(t *testing.T, r Runner, file, text string) {
 	t.Helper()
 	s, err := script.Parse(file, text)
 	must(t, err)
-	var told strings.Builder
-	r.Out, r.Verbose, r.Bundle = &told, true, *bundleDir
+	var out strings.Builder
+	r.Out, r.Verbose, r.Bundle = &out, true, *bundleDir
 	if res := r.Run(t.Context(), s); res.Err != nil {
-		t.Errorf("%v\n%sbundle: %s", res.Err, told.String(), res.Bundle)
+		t.Errorf("%v\n%sbundle: %s", res.Err, out.String(), res.Bundle)
 	}
 }
 
@@ -90,14 +90,14 @@ func TestAFailedScenarioLeavesWhatItKnew(t *testing.T) {
 	must(t, err)
 	passing, err := script.Parse("passing.txt", "# Title.\nhosts h1\nwait agent h1\n")
 	must(t, err)
-	var told strings.Builder
-	r := Runner{Exe: testBinary(t), Out: &told, Bundle: t.TempDir()}
+	var out strings.Builder
+	r := Runner{Exe: testBinary(t), Out: &out, Bundle: t.TempDir()}
 	if passed, failed := r.RunAll(t.Context(), []*script.Script{failing, passing}); passed != 1 || failed != 1 {
 		t.Errorf("%d passed, %d failed; want 1 and 1", passed, failed)
 	}
 	for _, want := range []string{"FAILED: some/dir/failing.txt:6: exec ! h1 true: it succeeded, and should not", "\n  bundle: " + r.Bundle, "\n1 passed, 1 failed\n"} {
-		if !strings.Contains(told.String(), want) {
-			t.Errorf("it told\n%swant %s", told.String(), want)
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it wrote\n%swant %s", out.String(), want)
 		}
 	}
 	bundles, _ := filepath.Glob(filepath.Join(r.Bundle, "twill-failing-*"))

@@ -26,7 +26,7 @@ type Lab struct {
 	Dir      string    // state, logs and the datastore; empty means DefaultDir
 	Exe      string    // the binary that its hosts run; empty means this one
 	Out      io.Writer // what was done
-	Progress io.Writer // how far long work is; nil: nobody is told
+	Progress io.Writer // where progress of long work is shown; nil: nowhere
 	Spec     Spec
 }
 
@@ -229,7 +229,7 @@ func (l *Lab) apply(ctx context.Context) error {
 	return nil
 }
 
-// Matrix measures who reaches whom with real connections, beside what the oracle says of the datastore's content.
+// Matrix measures who reaches whom with real connections, and asks the oracle what the datastore's content says of each.
 func (l *Lab) Matrix(ctx context.Context) ([]Cell, error) {
 	if err := l.defaults(); err != nil {
 		return nil, err

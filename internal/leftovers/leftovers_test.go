@@ -31,19 +31,19 @@ func read(t *testing.T, ns *netnstest.NS) *doctor.Facts {
 }
 
 // remove removes what doctor finds, and says what was done.
-func remove(t *testing.T, ns *netnstest.NS, force bool) (said []string, err error) {
+func remove(t *testing.T, ns *netnstest.NS, force bool) (lines []string, err error) {
 	t.Helper()
 	f := read(t, ns)
 	ns.Do(func() {
-		err = leftovers.Remove(t.Context(), leftovers.Config{Facts: f, Force: force, Say: func(line string) { said = append(said, line) }})
+		err = leftovers.Remove(t.Context(), leftovers.Config{Facts: f, Force: force, Say: func(line string) { lines = append(lines, line) }})
 	})
-	return said, err
+	return lines, err
 }
 
-func want(t *testing.T, said []string, lines ...string) {
+func want(t *testing.T, lines []string, want ...string) {
 	t.Helper()
-	if !slices.Equal(said, lines) {
-		t.Errorf("it says\n%s\nwant\n%s", strings.Join(said, "\n"), strings.Join(lines, "\n"))
+	if !slices.Equal(lines, want) {
+		t.Errorf("it says\n%s\nwant\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
 	}
 }
 
@@ -109,13 +109,13 @@ func TestAllOfAnUpstreamAgentGoesAndNothingOfOthers(t *testing.T) {
 	ns.Route("2001:db8::9/128 dev cali1 proto boot")
 	ns.Route("blackhole 10.65.3.0/26 proto bird")
 
-	said, err := remove(t, ns, false)
+	lines, err := remove(t, ns, false)
 	if err != nil {
 		t.Error(err)
 	}
-	slices.Sort(said)
+	slices.Sort(lines)
 	want(
-		t, said, "ipset: 2 sets",
+		t, lines, "ipset: 2 sets",
 		"iptables-legacy (IPv4): 2 chains, and 1 rules in chains of others", "iptables-legacy (IPv6): 2 chains, and 1 rules in chains of others",
 		"iptables-nft (IPv4): 2 chains, and 1 rules in chains of others", "iptables-nft (IPv6): 2 chains, and 1 rules in chains of others",
 		"nftables: table arp calico", "nftables: table inet calico", "nftables: table ip calico", "nftables: table ip6 calico",
@@ -134,8 +134,8 @@ func TestAllOfAnUpstreamAgentGoesAndNothingOfOthers(t *testing.T) {
 	if left := read(t, ns).Leftovers().Lines(); len(left) > 0 {
 		t.Errorf("left are %q", left)
 	}
-	if said, err := remove(t, ns, false); err != nil || len(said) > 0 {
-		t.Errorf("a second time: %q, %v", said, err)
+	if lines, err := remove(t, ns, false); err != nil || len(lines) > 0 {
+		t.Errorf("a second time: %q, %v", lines, err)
 	}
 }
 
@@ -147,11 +147,11 @@ func TestTheMasqueradeOfVersion1Goes(t *testing.T) {
 		ns.Run("sh", "-c", "iptables-"+backend+" -t nat -N felix-POSTROUTING; iptables-"+backend+" -t nat -A "+others)
 		ns.Run("sh", "-c", "iptables-"+backend+" -t nat -A POSTROUTING --out-interface tunl0 -m addrtype ! --src-type LOCAL --limit-iface-out -m addrtype --src-type LOCAL -j MASQUERADE")
 	}
-	said, err := remove(t, ns, false)
+	lines, err := remove(t, ns, false)
 	if err != nil {
 		t.Error(err)
 	}
-	want(t, said, "iptables-legacy (IPv4): 1 chains, and 1 rules in chains of others", "iptables-nft (IPv4): 1 chains, and 1 rules in chains of others")
+	want(t, lines, "iptables-legacy (IPv4): 1 chains, and 1 rules in chains of others", "iptables-nft (IPv4): 1 chains, and 1 rules in chains of others")
 	for _, backend := range []string{"legacy", "nft"} {
 		if rules := ns.Run("iptables-"+backend, "-t", "nat", "-S", "POSTROUTING"); !strings.Contains(rules, others) || strings.Contains(rules, "addrtype") {
 			t.Errorf("%s: left are\n%s", backend, rules)
@@ -166,8 +166,8 @@ func TestRoutesThatNothingReplacesStayWithTheirTunnel(t *testing.T) {
 	ns.Route("10.65.2.0/26 dev vxlan.calico proto 80 via 10.65.2.0 onlink")
 	ns.Route("10.65.4.0/26 via 192.0.2.4 dev eth0 proto bird")
 	ns.Route("2001:db8::4:0/122 dev eth0 via fe80::4 proto 80")
-	said, err := remove(t, ns, false)
-	want(t, said, "device wireguard.cali")
+	lines, err := remove(t, ns, false)
+	want(t, lines, "device wireguard.cali")
 	for _, stays := range []string{"route 10.65.2.0/26 via 10.65.2.0 dev vxlan.calico proto 80 stays", "route 10.65.4.0/26 via 192.0.2.4 dev eth0 proto 12 stays", "route 2001:db8::4:0/122 via fe80::4 dev eth0 proto 80 stays", "device vxlan.calico stays"} {
 		if err == nil || !strings.Contains(err.Error(), stays) {
 			t.Errorf("the error is %v, want %q", err, stays)
@@ -177,12 +177,12 @@ func TestRoutesThatNothingReplacesStayWithTheirTunnel(t *testing.T) {
 		ns.Route(ours + " via 192.0.2.4 dev eth0 proto bgp metric 2048")
 	}
 	ns.Route("2001:db8::4:0/122 dev eth0 via fe80::4 proto bgp metric 2049")
-	said, err = remove(t, ns, false)
+	lines, err = remove(t, ns, false)
 	if err != nil {
 		t.Error(err)
 	}
 	want(
-		t, said, "route 10.65.2.0/26 via 10.65.2.0 dev vxlan.calico proto 80", "route 10.65.4.0/26 via 192.0.2.4 dev eth0 proto 12",
+		t, lines, "route 10.65.2.0/26 via 10.65.2.0 dev vxlan.calico proto 80", "route 10.65.4.0/26 via 192.0.2.4 dev eth0 proto 12",
 		"route 2001:db8::4:0/122 via fe80::4 dev eth0 proto 80", "device vxlan.calico",
 	)
 	ns.WantRoute(t, "10.65.2.0/26 via 192.0.2.4 dev eth0 proto 186")
@@ -193,15 +193,15 @@ func TestAHostThatWouldDropWhatPassesNowIsNotChangedUnlessForced(t *testing.T) {
 	plant(ns)
 	ns.Run("ip6tables-nft", "-P", "FORWARD", "DROP")
 	ns.Run("iptables-legacy", "-P", "OUTPUT", "DROP") // where nothing of the agent is
-	said, err := remove(t, ns, false)
-	if err == nil || !strings.Contains(err.Error(), "chain FORWARD of filter in iptables-nft (IPv6) is DROP") || strings.Contains(err.Error(), "OUTPUT") || len(said) > 0 {
-		t.Errorf("it did %q: %v", said, err)
+	lines, err := remove(t, ns, false)
+	if err == nil || !strings.Contains(err.Error(), "chain FORWARD of filter in iptables-nft (IPv6) is DROP") || strings.Contains(err.Error(), "OUTPUT") || len(lines) > 0 {
+		t.Errorf("it did %q: %v", lines, err)
 	}
 	if got := len(read(t, ns).Leftovers().Chains); got != 8 {
 		t.Errorf("%d chains are left of 8", got)
 	}
-	if said, err = remove(t, ns, true); err != nil || len(said) != 5 {
-		t.Errorf("by force it did %q: %v", said, err)
+	if lines, err = remove(t, ns, true); err != nil || len(lines) != 5 {
+		t.Errorf("by force it did %q: %v", lines, err)
 	}
 }
 

@@ -59,36 +59,36 @@ func host(t *testing.T) (Install, *bytes.Buffer, *[]string) {
 	if err := os.WriteFile(exe, []byte("a binary"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	var told []string
+	var calls []string
 	out := &bytes.Buffer{}
 	return Install{
 		Exe: exe, Root: root, Start: true, Out: out,
 		System: func(_ context.Context, args ...string) error {
-			told = append(told, strings.Join(args, " "))
+			calls = append(calls, strings.Join(args, " "))
 			return nil
 		},
 		Found: func() (map[string]string, error) { return map[string]string{"ipv4/ip_forward": "0"}, nil },
-	}, out, &told
+	}, out, &calls
 }
 
 func TestUninstallLeavesTheHostAsItWasFound(t *testing.T) {
-	in, _, told := host(t)
+	in, _, calls := host(t)
 	before := tree(t, in.Root)
 	if err := in.Install(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"daemon-reload", "enable --now twill-boot.service", "enable twill-node.service", "restart twill-node.service"}
-	if !slices.Equal(*told, want) {
-		t.Errorf("systemd is told %q, want %q", *told, want)
+	if !slices.Equal(*calls, want) {
+		t.Errorf("systemctl was called with %q, want %q", *calls, want)
 	}
 	if got := tree(t, in.Root)["/usr/local/bin/twill"]; got != "-rwxr-xr-x a binary" {
 		t.Errorf("the binary is %q", got)
 	}
-	*told = nil
+	*calls = nil
 	var given map[string]string
 	in.Leave = func(_ context.Context, found map[string]string) ([]string, error) {
-		if !slices.Equal(*told, []string{"disable --now twill-node.service twill-boot.service"}) {
-			t.Errorf("the kernel is left before the daemons are: %q", *told)
+		if !slices.Equal(*calls, []string{"disable --now twill-node.service twill-boot.service"}) {
+			t.Errorf("the kernel is left before the daemons are: %q", *calls)
 		}
 		given = found
 		return nil, nil
@@ -224,14 +224,14 @@ func TestPurgeFindsTheDataWhereItIs(t *testing.T) {
 }
 
 func TestADryRunChangesNothing(t *testing.T) {
-	in, out, told := host(t)
+	in, out, calls := host(t)
 	before := tree(t, in.Root)
 	in.DryRun = true
 	if err := in.Install(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if after := tree(t, in.Root); !maps.Equal(before, after) || len(*told) > 0 {
-		t.Errorf("after a dry run there are %v, and systemd is told %v", after, *told)
+	if after := tree(t, in.Root); !maps.Equal(before, after) || len(*calls) > 0 {
+		t.Errorf("after a dry run there are %v, and systemctl was called with %v", after, *calls)
 	}
 	if !strings.Contains(out.String(), "write "+in.Root+"/usr/local/bin/twill") || !strings.Contains(out.String(), "systemctl [restart twill-node.service]") {
 		t.Errorf("it says\n%s", out)
@@ -264,7 +264,7 @@ func TestSystemdUnderstandsTheUnits(t *testing.T) {
 }
 
 func TestSettingsThatAreGivenAreChangedOnAnInstalledHost(t *testing.T) {
-	in, out, told := host(t)
+	in, out, calls := host(t)
 	in.Env = []string{"ETCD_ENDPOINTS=http://192.0.2.1:2379", "NODENAME=h1"}
 	if err := in.Install(t.Context()); err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func TestSettingsThatAreGivenAreChangedOnAnInstalledHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.Reset()
-	*told = nil
+	*calls = nil
 	in.Env = []string{"ETCD_ENDPOINTS=http://192.0.2.9:2379", "ETCD_CA_CERT_FILE=/ca"}
 	if err := in.Install(t.Context()); err != nil {
 		t.Fatal(err)
@@ -292,8 +292,8 @@ func TestSettingsThatAreGivenAreChangedOnAnInstalledHost(t *testing.T) {
 			t.Errorf("it does not say %q:\n%s", line, out)
 		}
 	}
-	if !slices.Contains(*told, "restart twill-node.service") {
-		t.Errorf("systemd is told %q", *told)
+	if !slices.Contains(*calls, "restart twill-node.service") {
+		t.Errorf("systemctl was called with %q", *calls)
 	}
 	before := tree(t, in.Root)
 	out.Reset()

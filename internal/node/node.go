@@ -74,24 +74,24 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	keepers := make([]*supervised, len(c.Children))
+	children := make([]*supervised, len(c.Children))
 	for i, child := range c.Children {
-		keepers[i] = &supervised{cfg: c, child: child, stop: make(chan struct{}), done: make(chan struct{})}
-		go keepers[i].run()
+		children[i] = &supervised{cfg: c, child: child, stop: make(chan struct{}), done: make(chan struct{})}
+		go children[i].run()
 	}
 	for open := true; open; {
 		select {
 		case <-ctx.Done():
 			open = false
 		case sig := <-c.Signals:
-			for _, k := range keepers {
+			for _, k := range children {
 				k.signal(sig)
 			}
 		}
 	}
-	for i := len(keepers) - 1; i >= 0; i-- {
-		close(keepers[i].stop)
-		<-keepers[i].done
+	for i := len(children) - 1; i >= 0; i-- {
+		close(children[i].stop)
+		<-children[i].done
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func TestSignalsReachTheChild(t *testing.T) {
 	lines, stop := start(t, signals, `trap 'echo signalled' USR1; echo ready; while :; do read x; sleep 1; done`)
 	next(t, lines)
 	// The child may not be registered in the instant of its first line: signal until it answers, but leave it the time to do so:
-	// the kernel's fork begins anew at each signal, so a shell that gets them without a pause never forks.
+	// the kernel's fork starts over at each signal, so a shell that gets them without a pause never forks.
 	got := make(chan string)
 	go func() { got <- next(t, lines) }()
 	again := time.NewTicker(50 * time.Millisecond)
@@ -86,7 +86,7 @@ func TestAChildThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
 	go func() {
 		done <- Run(ctx, Config{
 			Exe: "/bin/sh", Grace: time.Millisecond, Stdout: w, Log: slog.New(slog.DiscardHandler),
-			Children: []Child{{Name: "deaf", Args: []string{"-c", `trap '' TERM; echo ready; while :; do :; done`}}},
+			Children: []Child{{Name: "stubborn", Args: []string{"-c", `trap '' TERM; echo ready; while :; do :; done`}}},
 		})
 	}()
 	next(t, bufio.NewScanner(r))
@@ -125,7 +125,7 @@ func TestAChildIsEndedAsItAsks(t *testing.T) {
 	go func() {
 		done <- Run(ctx, Config{
 			Exe: "/bin/sh", Grace: time.Minute, Stdout: w, Stderr: io.Discard, Log: slog.New(slog.DiscardHandler),
-			Children: []Child{{Name: "deaf", Args: []string{"-c", `trap 'echo heard' TERM; echo ready; while :; do read x; sleep 1; done`}, Quit: syscall.SIGKILL}},
+			Children: []Child{{Name: "stubborn", Args: []string{"-c", `trap 'echo terminated' TERM; echo ready; while :; do read x; sleep 1; done`}, Quit: syscall.SIGKILL}},
 		})
 		w.Close()
 	}()

@@ -72,7 +72,7 @@ func (b *bench) has(addrs ...string) {
 	b.mu.Unlock()
 	b.tell <- struct{}{}
 	<-time.After(2 * time.Second) // virtual
-	storetest.Heard()
+	storetest.Delivered()
 }
 
 func (b *bench) put(name, doc string) {
@@ -80,7 +80,7 @@ func (b *bench) put(name, doc string) {
 	if err := datastore.Put(b.Context(), b.store, api.Update{Key: nodesPrefix + name, Value: []byte(doc)}); err != nil {
 		b.Fatal(err)
 	}
-	storetest.Heard()
+	storetest.Delivered()
 }
 
 // node is what is stored.
@@ -102,14 +102,14 @@ func (b *bench) want(step, text string) {
 	}
 }
 
-func (b *bench) wantSaid(step, text string) {
+func (b *bench) wantLogged(step, text string) {
 	b.Helper()
 	if !strings.Contains(b.logged(), text) {
 		b.Errorf("%s: the log has no %q:\n%s", step, text, b.logged())
 	}
 }
 
-// run runs a test with a controller that is told ip, in virtual time.
+// run runs a test with a controller that is configured with ip, in virtual time.
 func run(t *testing.T, ip string, change func(*Config), steps func(*bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestAnAddressIsFoundAndFollowed(t *testing.T) {
 		b.want("another address", `"ipv4Address":"192.0.2.7/24"`)
 		b.has()
 		b.want("none", `"ipv4Address":"192.0.2.7/24"`)
-		b.wantSaid("none", "The Node keeps 192.0.2.7/24")
+		b.wantLogged("none", "The Node keeps 192.0.2.7/24")
 		b.put("h1", `{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"h1"},"spec":{"bgp":{"ipv4Address":"198.51.100.1/24"},"future":1},"status":{}}`)
 		b.has("192.0.2.8/24")
 		b.want("by hand", `"ipv4Address":"198.51.100.1/24"`)
@@ -153,7 +153,7 @@ func TestAnAddressIsFoundAndFollowed(t *testing.T) {
 		if err := b.store.Delete(b.Context(), nodesPrefix+"h1", api.Revision{}); err != nil {
 			b.Fatal(err)
 		}
-		storetest.Heard()
+		storetest.Delivered()
 		b.want("the Node was deleted", `"ipv4Address":"192.0.2.8/24"`)
 	})
 }
@@ -190,12 +190,12 @@ func TestAnAddressThatIsTakenIsNotWritten(t *testing.T) {
 		b.put("h2", other("192.0.2.7"))
 		b.has("192.0.2.7/24")
 		b.want("taken", `"ipv4Address":"192.0.2.1/24"`)
-		b.wantSaid("taken", "the Node is not given 192.0.2.7/24: 192.0.2.7 is also that of node h2 (spec.bgp.ipv4Address); give one of the two another address (--ip,")
+		b.wantLogged("taken", "the Node is not given 192.0.2.7/24: 192.0.2.7 is also that of node h2 (spec.bgp.ipv4Address); give one of the two another address (--ip,")
 		b.put("h2", other("192.0.2.99"))
 		b.want("free again", `"ipv4Address":"192.0.2.7/24"`)
 		b.put("h2", other("192.0.2.7/24"))
 		b.want("taken later", `"ipv4Address":"192.0.2.7/24"`)
-		b.wantSaid("taken later", `level=WARN msg="the node's address" err="192.0.2.7 is also that of node h2`)
+		b.wantLogged("taken later", `level=WARN msg="the node's address" err="192.0.2.7 is also that of node h2`)
 	})
 	run(t, "", func(c *Config) { c.Anyway = true }, func(b *bench) {
 		b.put("h2", other("192.0.2.7"))
@@ -217,8 +217,8 @@ func TestWhatCannotBeFoundOrWrittenIsTriedAgain(t *testing.T) {
 		if got := b.node("h1"); got != "" {
 			b.Errorf("a Node without an address is of no use: %s", got)
 		}
-		b.wantSaid("nothing is found", "level=ERROR")
-		b.wantSaid("nothing is found", "eth0 has no IPv4 address")
+		b.wantLogged("nothing is found", "level=ERROR")
+		b.wantLogged("nothing is found", "eth0 has no IPv4 address")
 		b.store.Fail(func(op memstore.Op) error {
 			if op.Verb == "create" {
 				return datastore.ErrUnavailable
@@ -226,10 +226,10 @@ func TestWhatCannotBeFoundOrWrittenIsTriedAgain(t *testing.T) {
 			return nil
 		})
 		b.has("192.0.2.3/24")
-		b.wantSaid("the store is away", "write Node h1")
+		b.wantLogged("the store is away", "write Node h1")
 		b.store.Fail(nil)
 		<-time.After(2 * time.Second) // virtual
-		storetest.Heard()
+		storetest.Delivered()
 		b.want("it is back", `"ipv4Address":"192.0.2.3/24"`)
 	})
 }
@@ -241,7 +241,7 @@ func TestNothingIsWrittenWhileTheDatastoreIsNotReady(t *testing.T) {
 			if err := datastore.Put(b.Context(), b.store, api.Update{Key: key, Value: fmt.Appendf(nil, `{"spec":{"datastoreReady":%v}}`, ready)}); err != nil {
 				b.Fatal(err)
 			}
-			storetest.Heard()
+			storetest.Delivered()
 		}
 		set(false)
 		b.has("192.0.2.5/24")
@@ -258,9 +258,9 @@ func TestANodeThatWouldBeWrongIsNotWritten(t *testing.T) {
 		if got := b.node("web_1"); got != "" {
 			t.Errorf("a Node of a name that none can have was written: %s", got)
 		}
-		b.wantSaid("a name that no Node can have", `Node web_1 is not written: metadata.name: is \"web_1\"`)
+		b.wantLogged("a name that no Node can have", `Node web_1 is not written: metadata.name: is \"web_1\"`)
 		if n := strings.Count(b.logged(), "is not written"); n != 1 {
-			t.Errorf("it is said %d times, want once", n)
+			t.Errorf("it is logged %d times, want once", n)
 		}
 		b.put("web_1", `{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"web_1"},"spec":{}}`)
 		b.has("192.0.2.3/24")

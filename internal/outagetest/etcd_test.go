@@ -88,7 +88,7 @@ func TestTheTruthArrivesAndNothingFlaps(t *testing.T) {
 			w.proxy.Set(outagetest.Fault{Cut: true})
 			w.restore(backup)
 			w.proxy.Set(outagetest.Fault{})
-			w.until("what is lost to be gone", func() bool { return w.told["/k/later"] == "" })
+			w.until("what is lost to be gone", func() bool { return w.values["/k/later"] == "" })
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestASlowStoreIsOnlySlow(t *testing.T) {
 	w.until("the first sync", w.synced)
 	for i := range 5 {
 		w.put("/k/stay00", fmt.Sprint(i))
-		w.until("a change", func() bool { return w.told["/k/stay00"] == fmt.Sprint(i) })
+		w.until("a change", func() bool { return w.values["/k/stay00"] == fmt.Sprint(i) })
 		if !w.synced() {
 			t.Errorf("status is %v: slow is not away", w.batch.Status)
 		}

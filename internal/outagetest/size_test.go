@@ -50,13 +50,13 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 	if ms := must(w.direct.(datastore.Clustered).Members(t.Context()))(t); len(ms) != 1 || !ms[0].Full {
 		t.Errorf("members of a full store: %+v", ms)
 	}
-	said := w.tells(false)
-	if !errors.Is(said, datastore.ErrFull) || !strings.Contains(said.Error(), "docs/etcd.md") {
-		t.Errorf("a node that cannot say how it is says %v", said)
+	err = w.tells(false)
+	if !errors.Is(err, datastore.ErrFull) || !strings.Contains(err.Error(), "docs/etcd.md") {
+		t.Errorf("a node that cannot say how it is says %v", err)
 	}
 	w.cut()
 	w.proxy.Set(outagetest.Fault{})
-	w.until("the return", w.synced) // and listed anew
+	w.until("the return", w.synced) // and listed again
 
 	c := w.raw()
 	got := must(c.Delete(t.Context(), "/fill/", clientv3.WithPrefix()))(t)
@@ -74,7 +74,7 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 }
 
 // tells has a node report to the store until that goes well, or until it fails, and returns what is said of it then.
-func (w *world) tells(well bool) (said error) {
+func (w *world) tells(well bool) (err error) {
 	w.t.Helper()
 	r := status.New(status.Config{Node: "h1", Store: w.direct, Host: func() (bool, []string) { return true, nil }, Log: slog.New(slog.DiscardHandler)})
 	r.Configure(status.Settings{Interval: time.Minute, TTL: 2 * time.Minute})
@@ -84,15 +84,15 @@ func (w *world) tells(well bool) (said error) {
 	go func() { defer close(done); _ = r.Run(ctx) }()
 	w.until("the report", func() bool {
 		_, err := w.direct.Get(w.t.Context(), "/calico/felix/v2/no-region/host/h1/status")
-		said = r.WriteError()
-		return said != nil || well && err == nil
+		err = r.WriteError()
+		return err != nil || well && err == nil
 	})
 	cancel()
 	<-done
-	return said
+	return err
 }
 
-func TestAListOf100000KeysAnewTellsNothingTwiceAndKeepsNoMemory(t *testing.T) {
+func TestListing100000KeysAgainRepeatsNoUpdateAndKeepsNoMemory(t *testing.T) {
 	machinetest.Expensive(t, "writes 100,000 keys")
 	w := newWorld(t)
 	c := w.raw()
@@ -114,7 +114,7 @@ func TestAListOf100000KeysAnewTellsNothingTwiceAndKeepsNoMemory(t *testing.T) {
 	}
 	w.follow(datastore.Config{PageSize: 2000, RequestTimeout: 3 * time.Second})
 	w.until("the first sync", w.synced)
-	before, told := heap(), w.count
+	before, count := heap(), w.count
 	for i := range 3 {
 		w.put("/other", fmt.Sprint(i)) // else there is nothing to compact
 		w.cut()
@@ -122,10 +122,10 @@ func TestAListOf100000KeysAnewTellsNothingTwiceAndKeepsNoMemory(t *testing.T) {
 		w.proxy.Set(outagetest.Fault{})
 		began := time.Now()
 		w.until("the return", w.synced)
-		t.Logf("listed anew in %s", time.Since(began).Round(time.Millisecond))
+		t.Logf("listed again in %s", time.Since(began).Round(time.Millisecond))
 	}
-	if w.count != told {
-		t.Errorf("%d updates of what had not changed", w.count-told)
+	if w.count != count {
+		t.Errorf("%d updates of what had not changed", w.count-count)
 	}
 	// One list is some 60 MB; a tenth of it that stays each time would show.
 	if after := heap(); after > before+20<<20 {

@@ -38,11 +38,11 @@ type world struct {
 	proxy  *outagetest.Proxy
 	direct datastore.Client
 
-	sync  *syncer.Syncer
-	told  map[string]string
-	batch syncer.Batch // the last one, without updates
-	count int          // updates
-	stays map[string]bool
+	sync   *syncer.Syncer
+	values map[string]string
+	batch  syncer.Batch // the last one, without updates
+	count  int          // updates
+	stays  map[string]bool
 }
 
 func newWorld(t *testing.T) *world {
@@ -57,7 +57,7 @@ func newWorld(t *testing.T) *world {
 
 func newWorldOn(t *testing.T, m *member.Member) *world {
 	t.Helper()
-	w := &world{t: t, member: m, told: map[string]string{}, stays: map[string]bool{}}
+	w := &world{t: t, member: m, values: map[string]string{}, stays: map[string]bool{}}
 	t.Cleanup(m.Close)
 	w.proxy = must(outagetest.Listen(m.Endpoints()[0]))(t)
 	t.Cleanup(w.proxy.Close)
@@ -191,17 +191,17 @@ func (w *world) take(b syncer.Batch) {
 			if w.stays[u.Key] {
 				w.t.Errorf("%s is reported gone; it was there all the time", u.Key)
 			}
-			delete(w.told, u.Key)
+			delete(w.values, u.Key)
 			continue
 		}
-		w.told[u.Key] = string(u.Value)
+		w.values[u.Key] = string(u.Value)
 	}
 	if w.batch.InSync && !b.InSync {
 		w.t.Error("InSync was taken back")
 	}
 	if b.InSync {
 		for key := range w.stays {
-			if _, ok := w.told[key]; !ok {
+			if _, ok := w.values[key]; !ok {
 				w.t.Fatalf("in sync, but without %s", key)
 			}
 		}
@@ -223,7 +223,7 @@ func (w *world) until(what string, is func() bool) {
 			w.take(b)
 		case <-look.C:
 		case <-limit.C:
-			w.t.Fatalf("waited for %s; reader has %v, %+v", what, w.told, w.batch)
+			w.t.Fatalf("waited for %s; reader has %v, %+v", what, w.values, w.batch)
 		}
 	}
 }
@@ -242,5 +242,5 @@ func (w *world) truth() {
 		}
 		return err
 	})
-	w.until("the truth", func() bool { return w.synced() && maps.Equal(w.told, want) })
+	w.until("the truth", func() bool { return w.synced() && maps.Equal(w.values, want) })
 }

@@ -41,7 +41,7 @@ func (r Rewrite) once(ctx context.Context, s datastore.Store) (Written, error) {
 	}
 	was, err := UserDoc(u)
 	if err != nil {
-		return Written{}, fmt.Errorf("%w; delete it and create it anew", err)
+		return Written{}, fmt.Errorf("%w; delete it and create it again", err)
 	}
 	doc, err := Tree(was)
 	if err != nil {

@@ -42,7 +42,7 @@ type Progress struct {
 }
 
 // Begin says on out how far work is, until [Progress.End]. With a total what is a participle: 3 of 10 applied. Without one (0) it is
-// what is done: reading addresses. Nobody is told where out is nil. For work within other work, out is what [Progress.Above] of that
+// what is done: reading addresses. If out is nil, nothing is shown. For work within other work, out is what [Progress.Above] of that
 // returns.
 func Begin(out io.Writer, what string, total int) *Progress {
 	if out == nil {
@@ -128,7 +128,7 @@ type aboveFile struct {
 
 func (f aboveFile) Write(text []byte) (int, error) { return f.a.Write(text) }
 
-// show draws the bar anew, or says a line.
+// show draws the bar again, or writes a line.
 func (p *Progress) show() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

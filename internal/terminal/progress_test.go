@@ -151,17 +151,17 @@ func TestWorkWithinOtherWork(t *testing.T) {
 		inner.End()
 		<-time.After(time.Second)
 	})
-	var said []string // what is seen, one after the other
+	var shown []string // what is seen, one after the other
 	for _, picture := range strings.Split(written(), "\r\x1b[2K") {
-		if word, _, _ := strings.Cut(picture, ","); word != "" && (len(said) == 0 || said[len(said)-1] != word) {
-			said = append(said, word)
+		if word, _, _ := strings.Cut(picture, ","); word != "" && (len(shown) == 0 || shown[len(shown)-1] != word) {
+			shown = append(shown, word)
 		}
 	}
-	if got := strings.Join(said, " "); got != "outer inner outer" {
+	if got := strings.Join(shown, " "); got != "outer inner outer" {
 		t.Errorf("seen was %s", got)
 	}
 }
 
-func TestProgressThatNobodyIsToldOf(t *testing.T) {
+func TestProgressWithoutOutput(t *testing.T) {
 	working(t, nil, 2, time.Minute, nil)
 }

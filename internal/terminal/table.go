@@ -27,8 +27,8 @@ func NewTable(out io.Writer, titles ...string) *Table {
 	return t
 }
 
-// Row adds a row. One without cells is an empty line, after which widths begin anew. The last cell of a row may be as long as it
-// likes: the column below it does not follow.
+// Row adds a row. One without cells is an empty line, after which column widths start over. The last cell of a row may have any
+// length: it does not widen the column.
 func (t *Table) Row(cells ...string) {
 	for i, c := range cells {
 		if strings.ContainsAny(c, "\n\t\r") {

@@ -45,7 +45,7 @@ func environ() []string {
 	return env
 }
 
-// cursorMoves reports whether out is a terminal on which a line can be written anew.
+// cursorMoves reports whether out is a terminal on which a line can be overwritten.
 func cursorMoves(out io.Writer) bool {
 	f, ok := out.(term.File)
 	return ok && term.IsTerminal(f.Fd()) && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""

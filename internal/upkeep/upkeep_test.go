@@ -216,7 +216,7 @@ func TestNothingIsWrittenWhileWhatIsWantedIsUnknown(t *testing.T) {
 		b.put("kubecontrollersconfigurations/default", `{`)
 		b.want("no JSON", standard)
 		b.put("clusterinformations/default", `{"spec":{"datastoreReady":false}}`)
-		storetest.Heard() // two kinds have no order in every store
+		storetest.Delivered() // two kinds have no order in every store
 		b.put("kubecontrollersconfigurations/default", off)
 		b.want("frozen", standard)
 		b.put("clusterinformations/default", `{"spec":{"datastoreReady":true}}`)

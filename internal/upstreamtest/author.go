@@ -206,9 +206,9 @@ type Kind struct {
 	Namespaced   bool
 	One          bool // there is only one, named default
 
-	named gen // nil: x-N
-	body  []field
-	mend  func(*Author, Object) // what hangs together across the object
+	named    gen // nil: x-N
+	body     []field
+	complete func(*Author, Object) // makes fields that depend on each other consistent
 }
 
 // Write returns a random resource of the kind. Its name is new, unless the kind or its names leave no choice.
@@ -226,8 +226,8 @@ func (k Kind) Write(a *Author) Object {
 	}
 	o := obj(append([]field{req("metadata", metadata(named, more...))}, k.body...)...)(a).(Object)
 	o["kind"], o["apiVersion"] = k.Name, "projectcalico.org/v3"
-	if k.mend != nil {
-		k.mend(a, o)
+	if k.complete != nil {
+		k.complete(a, o)
 	}
 	return o
 }

@@ -21,8 +21,8 @@ var workloadPorts = some(0, 2, func(a *Author) any {
 		req("hostPort", either(from(1, 65535), func(*Author) any { return 0 })), req("hostIP", either(addr, pick(""))))(a)
 })
 
-// mendWorkload gives an endpoint the name that its parts make, and NATs for addresses that it has.
-func mendWorkload(a *Author, o Object) {
+// completeWorkload gives an endpoint the name that its parts make, and NATs for addresses that it has.
+func completeWorkload(a *Author, o Object) {
 	s, m := spec(o), o["metadata"].(Object)
 	n := a.fresh()
 	id, part := fmt.Sprintf("web-%d", n), "pod"
@@ -48,7 +48,7 @@ func mendWorkload(a *Author, o Object) {
 	}
 }
 
-func mendPool(a *Author, o Object) {
+func completePool(a *Author, o Object) {
 	s := spec(o)
 	n := a.fresh()
 	s["cidr"] = fmt.Sprintf("10.%d.%d.0/24", 100+n/256, n%256)
@@ -64,13 +64,13 @@ func mendPool(a *Author, o Object) {
 	}
 }
 
-func mendHost(a *Author, o Object) {
+func completeHost(a *Author, o Object) {
 	if s := spec(o); !s.has("interfaceName") {
 		s["expectedIPs"] = []any{addr(a)}
 	}
 }
 
-func mendPeer(a *Author, o Object) {
+func completePeer(a *Author, o Object) {
 	s := spec(o)
 	if s.has("node") {
 		s.without("nodeSelector")
@@ -88,8 +88,8 @@ func mendPeer(a *Author, o Object) {
 	}
 }
 
-// mendBGP takes away what only the configuration of all nodes may say.
-func mendBGP(_ *Author, o Object) {
+// completeBGP removes fields that only the configuration of all nodes may have.
+func completeBGP(_ *Author, o Object) {
 	s := spec(o)
 	if s["nodeToNodeMeshEnabled"] == flag(false) {
 		s.without("nodeMeshPassword", "nodeMeshMaxRestartTime")
@@ -145,19 +145,19 @@ var (
 )
 
 var networkKinds = []Kind{
-	{Name: "HostEndpoint", Plural: "hostendpoints", mend: mendHost, body: []field{req("spec", obj(req("node", name), opt("interfaceName", pick("eth0", "*", "bond0.7")),
+	{Name: "HostEndpoint", Plural: "hostendpoints", complete: completeHost, body: []field{req("spec", obj(req("node", name), opt("interfaceName", pick("eth0", "*", "bond0.7")),
 		opt("expectedIPs", some(0, 1, addr)), opt("profiles", distinct(0, "projectcalico-default-allow", "p1")), opt("ports", endpointPorts)))}},
-	{Name: "WorkloadEndpoint", Plural: "workloadendpoints", Namespaced: true, named: pick(""), mend: mendWorkload, body: []field{req("spec", obj(
+	{Name: "WorkloadEndpoint", Plural: "workloadendpoints", Namespaced: true, named: pick(""), complete: completeWorkload, body: []field{req("spec", obj(
 		req("node", pick("node-1", "n1")), req("endpoint", pick("eth0")), req("interfaceName", pick("cali123", "tap1")), opt("serviceAccountName", name),
 		opt("ipNetworks", distinct(0, "10.65.0.1/32", "fd65::1/128")), opt("ipNATs", none), opt("ipv4Gateway", addr4), opt("ipv6Gateway", addr6), opt("profiles", distinct(0, "kns.prod", "ksa.prod.web")),
 		opt("mac", mac), opt("ports", workloadPorts), opt("allowSpoofedSourcePrefixes", some(0, 2, prefix))))}},
-	{Name: "IPPool", Plural: "ippools", mend: mendPool, body: []field{req("spec", obj(req("cidr", none), opt("vxlanMode", pick("Never", "Always", "CrossSubnet")), opt("ipipMode", pick("Never", "Always", "CrossSubnet")),
+	{Name: "IPPool", Plural: "ippools", complete: completePool, body: []field{req("spec", obj(req("cidr", none), opt("vxlanMode", pick("Never", "Always", "CrossSubnet")), opt("ipipMode", pick("Never", "Always", "CrossSubnet")),
 		opt("natOutgoing", yesno), opt("disabled", yesno), opt("disableBGPExport", yesno), opt("blockSize", from(24, 30)), opt("nodeSelector", selector), opt("namespaceSelector", selector),
 		opt("allowedUses", either(distinct(0, "Workload", "Tunnel"), some(1, 1, pick("LoadBalancer")))), opt("assignmentMode", pick("Automatic", "Manual")))), opt("status", obj(opt("conditions", conditions)))}},
 	{Name: "IPReservation", Plural: "ipreservations", body: []field{req("spec", obj(opt("reservedCIDRs", some(0, 3, prefix))))}},
 	{
 		Name: "IPAMConfiguration", Plural: "ipamconfigurations", One: true, body: []field{req("spec", obj(req("strictAffinity", func(*Author) any { return true }), req("autoAllocateBlocks", yesno), opt("maxBlocksPerHost", from(1, 20))))},
-		mend: func(_ *Author, o Object) {
+		complete: func(_ *Author, o Object) {
 			o["metadata"].(Object).without("labels", "annotations", "finalizers", "ownerReferences")
 		},
 	},
@@ -170,13 +170,13 @@ var networkKinds = []Kind{
 			opt("interfaces", some(0, 2, obj(req("name", pick("eth0")), opt("addresses", some(0, 2, addr))))))),
 		opt("status", either(none, obj(opt("wireguardPublicKey", wgKey), opt("wireguardPublicKeyV6", wgKey), opt("podCIDRs", some(0, 2, prefix))))),
 	}},
-	{Name: "BGPConfiguration", Plural: "bgpconfigurations", mend: mendBGP, named: either(pick("default"), func(a *Author) any { return fmt.Sprintf("%s%d", pick("node.n", "site-")(a), a.fresh()) }), body: []field{req("spec", obj(
+	{Name: "BGPConfiguration", Plural: "bgpconfigurations", complete: completeBGP, named: either(pick("default"), func(a *Author) any { return fmt.Sprintf("%s%d", pick("node.n", "site-")(a), a.fresh()) }), body: []field{req("spec", obj(
 		opt("logSeverityScreen", anyCase("Trace", "Debug", "Info", "Warning", "Error", "Fatal")), opt("nodeToNodeMeshEnabled", pointer), opt("asNumber", asNumber),
 		opt("serviceLoadBalancerIPs", some(0, 2, block)), opt("serviceExternalIPs", some(0, 2, block)), opt("serviceClusterIPs", some(0, 2, block)),
 		opt("communities", none), opt("prefixAdvertisements", some(1, 2, obj(req("cidr", prefix), req("communities", some(1, 2, pick("one", "65000:7")))))),
 		opt("listenPort", from(1, 65535)), opt("nodeMeshPassword", password), opt("nodeMeshMaxRestartTime", seconds), opt("bindMode", pick("None", "NodeIP")),
 		opt("ignoredInterfaces", distinct(0, "eth9", "docker*")), opt("serviceLoadBalancerAggregation", pick("Enabled")), opt("programClusterRoutes", pick("Enabled"))))}},
-	{Name: "BGPPeer", Plural: "bgppeers", mend: mendPeer, body: []field{req("spec", obj(opt("node", name), opt("nodeSelector", selector), opt("peerIP", either(addr, pick("192.0.2.9:1790", "[2001:db8::9]:179"))),
+	{Name: "BGPPeer", Plural: "bgppeers", complete: completePeer, body: []field{req("spec", obj(opt("node", name), opt("nodeSelector", selector), opt("peerIP", either(addr, pick("192.0.2.9:1790", "[2001:db8::9]:179"))),
 		opt("asNumber", asNumber), opt("localASNumber", asNumber), opt("peerSelector", selector), opt("keepOriginalNextHop", yesno), opt("nextHopMode", pick("Auto", "Self", "Keep")),
 		opt("password", password), opt("sourceAddress", pick("UseNodeIP", "None")), opt("maxRestartTime", seconds), opt("keepaliveTime", pick("10s", "1m0s")), opt("numAllowedLocalASNumbers", from(0, 9)),
 		opt("ttlSecurity", from(1, 255)), opt("filters", distinct(0, "f1", "f2")), opt("reversePeering", pick("Auto", "Manual")), opt("reachableBy", pick("192.0.2.254"))))}},

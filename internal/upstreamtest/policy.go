@@ -70,8 +70,8 @@ func rule(far string, actions ...string) gen {
 	}
 }
 
-// mendServices gives services of what has no namespace of its own theirs.
-func mendServices(_ *Author, o Object) {
+// completeServices gives services a namespace in kinds that have none of their own.
+func completeServices(_ *Author, o Object) {
 	for _, list := range []string{"ingress", "egress"} {
 		rules, _ := spec(o)[list].([]any)
 		for _, r := range rules {
@@ -97,11 +97,11 @@ func policyFields(more ...field) []field {
 
 var globalFields = policyFields(opt("namespaceSelector", selector), opt("doNotTrack", yesno), opt("preDNAT", yesno), opt("applyOnForward", yesno))
 
-// mendPolicy takes away what upstream refuses beside something else.
-func mendPolicy(a *Author, o Object) {
+// completePolicy removes fields that upstream refuses together with others.
+func completePolicy(a *Author, o Object) {
 	s := spec(o)
 	if _, namespaced := o["metadata"].(Object)["namespace"]; !namespaced {
-		mendServices(a, o)
+		completeServices(a, o)
 	}
 	if s["preDNAT"] == true {
 		s.without("doNotTrack", "egress", "types")
@@ -135,10 +135,10 @@ var kubePort = either(obj(req("port", pick("http", "db-1")), opt("protocol", wit
 	obj(req("port", from(1, 1000)), opt("endPort", from(1000, 2000)), opt("protocol", withPorts)), obj(opt("protocol", withPorts)))
 
 var policyKinds = []Kind{
-	{Name: "NetworkPolicy", Plural: "networkpolicies", Namespaced: true, body: []field{req("spec", obj(policyFields()...)), policyStatus}, mend: mendPolicy},
-	{Name: "GlobalNetworkPolicy", Plural: "globalnetworkpolicies", body: []field{req("spec", obj(globalFields...)), policyStatus}, mend: mendPolicy},
-	{Name: "StagedNetworkPolicy", Plural: "stagednetworkpolicies", Namespaced: true, body: []field{req("spec", obj(policyFields(stagedAction)...)), policyStatus}, mend: mendPolicy},
-	{Name: "StagedGlobalNetworkPolicy", Plural: "stagedglobalnetworkpolicies", body: []field{req("spec", obj(append(globalFields[:len(globalFields):len(globalFields)], stagedAction)...)), policyStatus}, mend: mendPolicy},
+	{Name: "NetworkPolicy", Plural: "networkpolicies", Namespaced: true, body: []field{req("spec", obj(policyFields()...)), policyStatus}, complete: completePolicy},
+	{Name: "GlobalNetworkPolicy", Plural: "globalnetworkpolicies", body: []field{req("spec", obj(globalFields...)), policyStatus}, complete: completePolicy},
+	{Name: "StagedNetworkPolicy", Plural: "stagednetworkpolicies", Namespaced: true, body: []field{req("spec", obj(policyFields(stagedAction)...)), policyStatus}, complete: completePolicy},
+	{Name: "StagedGlobalNetworkPolicy", Plural: "stagedglobalnetworkpolicies", body: []field{req("spec", obj(append(globalFields[:len(globalFields):len(globalFields)], stagedAction)...)), policyStatus}, complete: completePolicy},
 	{Name: "StagedKubernetesNetworkPolicy", Plural: "stagedkubernetesnetworkpolicies", Namespaced: true, body: []field{req("spec", obj(
 		opt("stagedAction", pick("Set")), req("podSelector", labelSelector), opt("policyTypes", distinct(1, "Ingress", "Egress")),
 		opt("ingress", some(0, 2, obj(opt("from", some(0, 2, kubePeer)), opt("ports", some(0, 2, kubePort))))),
@@ -147,7 +147,7 @@ var policyKinds = []Kind{
 		Name: "Tier", Plural: "tiers", named: func(a *Author) any { return fmt.Sprintf("t-%d", a.fresh()) },
 		body: []field{req("spec", obj(opt("order", either(from(0, 1000), none)), opt("defaultAction", pick("Deny", "Pass")))), opt("status", either(obj(opt("conditions", conditions)), none))},
 	},
-	{Name: "Profile", Plural: "profiles", mend: mendServices, named: func(a *Author) any {
+	{Name: "Profile", Plural: "profiles", complete: completeServices, named: func(a *Author) any {
 		return fmt.Sprintf("%s%d", pick("kns.prod-", "ksa.prod.web-", "p-")(a), a.fresh())
 	}, body: []field{opt("spec", obj(
 		opt("ingress", some(0, 2, rule("source", "Allow", "Deny", "Log"))), opt("egress", some(0, 2, rule("destination", "Allow", "Deny", "Log"))),

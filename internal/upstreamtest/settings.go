@@ -84,7 +84,7 @@ var controllersSpec = obj(req("controllers", controllers), opt("logSeverityScree
 var settingKinds = []Kind{
 	{
 		Name: "FelixConfiguration", Plural: "felixconfigurations", named: either(pick("default"), func(a *Author) any { return fmt.Sprintf("%s%d", pick("node.n", "racks-")(a), a.fresh()) }),
-		body: []field{req("spec", either(settings(felixSettings...), settings(laterSettings...)))}, mend: func(a *Author, o Object) {
+		body: []field{req("spec", either(settings(felixSettings...), settings(laterSettings...)))}, complete: func(a *Author, o Object) {
 			if n := o["metadata"].(Object)["name"].(string); n[0] == 'r' {
 				spec(o)["nodeSelector"] = selector(a)
 			}

@@ -167,7 +167,7 @@ func echo(u *net.UDPConn) {
 	}
 }
 
-// resources are what cyclonus believes to be in the cluster, as Twill stores it.
+// resources returns what cyclonus has put into the cluster, as Twill stores it.
 func (c *cluster) resources(s *connectivity.TestCaseState) map[string]string {
 	var objects []translate.Object
 	add := func(o translate.Object) { objects = append(objects, o) }

@@ -72,8 +72,8 @@ func TestAPeerIsLookedForWhereItIs(t *testing.T) {
 	a.is("203.0.113.1", "up", up)
 }
 
-// TestOnlyThePeerIsBelieved sends what could take a session down, from elsewhere, or saying what nobody of the session knows.
-func TestOnlyThePeerIsBelieved(t *testing.T) {
+// TestOnlyPacketsOfThePeerAreAccepted sends what could take a session down, from elsewhere, or saying what nobody of the session knows.
+func TestOnlyPacketsOfThePeerAreAccepted(t *testing.T) {
 	here, there, _ := link(t)
 	there.Addr("eth0", "192.0.2.3/24")
 	a := start(t, here, usual, "192.0.2.2")

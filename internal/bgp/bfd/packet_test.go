@@ -47,8 +47,8 @@ func TestWhatIsNoPacketIsDiscarded(t *testing.T) {
 		{name: "poll and final", at: 1, is: byte(Down)<<6 | flagPoll | flagFinal, cut: 24},
 		{name: "multiplier 0", at: 2, is: 0, cut: 24},
 		{name: "no discriminator", at: 7, is: 0, cut: 24},
-		{name: "up without having heard us", at: 1, is: byte(Up) << 6, cut: 24},
-		{name: "init without having heard us", at: 1, is: byte(Init) << 6, cut: 24},
+		{name: "up without our discriminator", at: 1, is: byte(Up) << 6, cut: 24},
+		{name: "init without our discriminator", at: 1, is: byte(Init) << 6, cut: 24},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := bytes.Clone(good)

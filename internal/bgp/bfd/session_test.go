@@ -212,7 +212,7 @@ func TestWhatAnEndMakesOfWhatHappens(t *testing.T) {
 			w.lost = [2]bool{}
 			w.ends[1].close(w.now)
 		}, time.Second, "Down 1 false 1 administratively down at the neighbour"},
-		{"the far end wants to hear nothing", func(w *pair) {
+		{"the far end wants to receive nothing", func(w *pair) {
 			w.send(1, Packet{State: Up, Multiplier: 3, MyDiscriminator: 2, YourDiscriminator: 1, DesiredMinTx: 300 * ms})
 		}, 100 * ms, "Up 0 false 0 "},
 		{"this end stops", func(w *pair) { w.ends[0].close(w.now) }, time.Minute, "AdminDown 7 false 0 "},
@@ -290,7 +290,7 @@ func TestAPollIsAnsweredAtOnce(t *testing.T) {
 func TestSlowerOnlyWhenTheOtherKnows(t *testing.T) {
 	w := newPair(usual, usual)
 	w.up(t)
-	w.lost[0] = true // what is told does not arrive, nor is it confirmed
+	w.lost[0] = true // what is sent does not arrive, nor is it confirmed
 	w.ends[0].setTiming(Timing{2 * time.Second, 3}, w.now)
 	from := len(w.sent[0])
 	w.run(850 * ms)

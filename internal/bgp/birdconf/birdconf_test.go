@@ -167,7 +167,7 @@ func TestHostsWithBIRDRouteForEachOther(t *testing.T) {
 			}
 			for _, not := range []string{fmt.Sprintf("10.65.%d.5", other), fmt.Sprintf("10.65.15%d.9", other), "198.51.100", "10.65.77.0"} {
 				if strings.Contains(table, not) {
-					t.Fatalf("%s was told:\n%s", not, table)
+					t.Fatalf("%s was advertised:\n%s", not, table)
 				}
 			}
 			return nil

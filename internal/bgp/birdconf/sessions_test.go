@@ -28,7 +28,7 @@ func session(me, peer string, localAS, as uint32) plan.Session {
 	}
 }
 
-// TestANodeIsTheNextHopBetweenSystemsOnOneLink: with BFD sessions are direct, and there BIRD, if it is not told otherwise,
+// TestANodeIsTheNextHopBetweenSystemsOnOneLink: with BFD sessions are direct, and there BIRD, if it is not configured otherwise,
 // leaves the next hop to be a peer on the same link, which the other peer may not be allowed to reach. What it tells on is marked,
 // as what it tells of its own is.
 func TestANodeIsTheNextHopBetweenSystemsOnOneLink(t *testing.T) {
@@ -67,7 +67,7 @@ func TestANodeIsTheNextHopBetweenSystemsOnOneLink(t *testing.T) {
 	await(t, func() error {
 		table := hosts[2].Run("ip", "-N", "route", "show", "proto", "12")
 		if strings.Contains(table, "via 192.0.2.1 ") {
-			t.Fatalf("the next hop is not who told it:\n%s", table)
+			t.Fatalf("the next hop is not the peer that advertised it:\n%s", table)
 		}
 		if !strings.Contains(table, "10.65.1.0/26 via 192.0.2.2 ") {
 			return fmt.Errorf("not learned:\n%s", table)
@@ -85,9 +85,9 @@ func TestANodeIsTheNextHopBetweenSystemsOnOneLink(t *testing.T) {
 	}
 }
 
-// TestBIRDListensWhereItIsTold: on all addresses, or with bindMode NodeIP on the node's alone, whatever sessions call from;
+// TestBIRDListensOnTheConfiguredAddress: on all addresses, or with bindMode NodeIP on the node's alone, whatever sessions call from;
 // and it goes from one to the other and back when it reads its configuration anew.
-func TestBIRDListensWhereItIsTold(t *testing.T) {
+func TestBIRDListensOnTheConfiguredAddress(t *testing.T) {
 	bird := machinetest.Program(t, "bird")
 	ns, other := netnstest.New(t), netnstest.New(t)
 	ns.VethTo(other, "eth0", "eth0")

@@ -145,7 +145,7 @@ func TestPathsAreRead(t *testing.T) {
 	}
 	for session, want := range map[string]bool{"up": true, "other": false, "none": false} {
 		if IsAdvertised(socket, session, net("10.65.1.0/26")) != want {
-			t.Errorf("told to %s: %v", session, !want)
+			t.Errorf("advertised to %s: %v", session, !want)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
 
-func TestABIRDThatDoesNotAnswerIsToldOf(t *testing.T) {
+func TestABIRDThatDoesNotAnswerIsReported(t *testing.T) {
 	ns := netnstest.New(t)
 	w := &confWriter{rtnl: ns.Rtnl(), secrets: newSecretDir(t.TempDir()), cfg: Confd{
 		Config: Config{Log: slog.New(slog.DiscardHandler)}, Bird: filepath.Join(t.TempDir(), "ctl"),
@@ -64,7 +64,7 @@ func TestWhatBIRDSaysOfItselfIsReported(t *testing.T) {
 	}
 }
 
-// TestABIRDThatRestartsIsReported: as long as it keeps routes of before for peers that have not told theirs, and no BIRD that
+// TestABIRDThatRestartsIsReported: as long as it retains stale routes for peers that have not sent End-of-RIB, and no BIRD that
 // starts anew does.
 func TestABIRDThatRestartsIsReported(t *testing.T) {
 	bird := machinetest.Program(t, "bird")

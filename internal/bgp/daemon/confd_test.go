@@ -20,10 +20,10 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
-// fakeBIRD answers at a control socket as BIRD does, and tells what it was told.
-func fakeBIRD(t *testing.T, writeJSON string) (socket string, told chan string) {
+// fakeBIRD answers at a control socket as BIRD does, and sends the commands that it was given to a channel.
+func fakeBIRD(t *testing.T, writeJSON string) (socket string, commands chan string) {
 	t.Helper()
-	socket, told = filepath.Join(t.TempDir(), "ctl"), make(chan string, 8)
+	socket, commands = filepath.Join(t.TempDir(), "ctl"), make(chan string, 8)
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
@@ -37,12 +37,12 @@ func fakeBIRD(t *testing.T, writeJSON string) (socket string, told chan string) 
 			}
 			fmt.Fprintln(c, "0001 BIRD 2.0.12 ready.")
 			line, _ := bufio.NewReader(c).ReadString('\n')
-			told <- strings.TrimSpace(line)
+			commands <- strings.TrimSpace(line)
 			fmt.Fprint(c, writeJSON)
 			_ = c.Close()
 		}
 	}()
-	return socket, told
+	return socket, commands
 }
 
 func TestNoConfigurationIsMadeOfADatastoreThatIsNotReady(t *testing.T) {
@@ -64,7 +64,7 @@ func TestNoConfigurationIsMadeOfADatastoreThatIsNotReady(t *testing.T) {
 
 func TestBIRDsConfigurationIsReplacedOnlyWhenItChangedAndIsRight(t *testing.T) {
 	ns := netnstest.New(t)
-	socket, told := fakeBIRD(t, "0002-Reading configuration from /etc/bird/bird.conf\n0003 Reconfigured\n")
+	socket, commands := fakeBIRD(t, "0002-Reading configuration from /etc/bird/bird.conf\n0003 Reconfigured\n")
 	dir := t.TempDir()
 	checked, refuse := 0, error(nil)
 	w := &confWriter{rtnl: ns.Rtnl(), secrets: newSecretDir(dir), cfg: Confd{
@@ -80,15 +80,15 @@ func TestBIRDsConfigurationIsReplacedOnlyWhenItChangedAndIsRight(t *testing.T) {
 		}
 	}
 	write(nil)
-	if got := <-told; got != "configure" || !strings.Contains(content(), "router id 192.0.2.1;") {
-		t.Errorf("BIRD was told %q; the file has\n%s", got, content())
+	if got := <-commands; got != "configure" || !strings.Contains(content(), "router id 192.0.2.1;") {
+		t.Errorf("BIRD was sent %q; the file has\n%s", got, content())
 	}
 	if info, err := os.Stat(w.cfg.Output); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 	write(nil) // the same
-	if checked != 1 || len(told) != 0 {
-		t.Errorf("what did not change was checked %d times, and told %d", checked, len(told))
+	if checked != 1 || len(commands) != 0 {
+		t.Errorf("what did not change was checked %d times, and %d commands were sent", checked, len(commands))
 	}
 	if err := os.Chmod(w.cfg.Output, 0o640); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestBIRDsConfigurationIsReplacedOnlyWhenItChangedAndIsRight(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(nil)
-	<-told
+	<-commands
 	if info, _ := os.Stat(w.cfg.Output); !strings.Contains(content(), "10.65.1.0/26{27,32}") || info.Mode().Perm() != 0o640 {
 		t.Errorf("after a new block, mode %v:\n%s", info.Mode(), content())
 	}
@@ -106,8 +106,8 @@ func TestBIRDsConfigurationIsReplacedOnlyWhenItChangedAndIsRight(t *testing.T) {
 	refuse = errors.New("syntax error")
 	p.RouterID = netip.MustParseAddr("192.0.2.9")
 	write(refuse)
-	if _, err := os.Stat(w.cfg.Output + ".stage"); content() != before || err == nil || len(told) != 0 {
-		t.Errorf("what BIRD refuses: stage file %v, told %d, file\n%s", err, len(told), content())
+	if _, err := os.Stat(w.cfg.Output + ".stage"); content() != before || err == nil || len(commands) != 0 {
+		t.Errorf("what BIRD refuses: stage file %v, %d commands, file\n%s", err, len(commands), content())
 	}
 	w.cfg.KeepStage = true
 	write(refuse)

@@ -147,8 +147,8 @@ func (p *planning) write(password string) {
 	}
 }
 
-// hear has the datastore say what there is, and returns the plan.
-func (p *planning) hear() plan.Plan {
+// receive delivers the datastore's content, and returns the plan.
+func (p *planning) receive() plan.Plan {
 	p.Helper()
 	p.batches <- syncer.Batch{InSync: true, Updates: []api.Update{
 		{Key: api.ResourcesPrefix + "nodes/h1", Value: []byte(`{"spec":{"bgp":{"ipv4Address":"192.0.2.1/24"}}}`)},
@@ -180,14 +180,14 @@ func (p *planning) again(want plan.Plan) {
 			p.Errorf("%+v, want %+v", got, want)
 		}
 	case <-time.After(2 * secretPollInterval):
-		p.Error("the password has changed, and the speaker is not told")
+		p.Error("the password has changed, and the speaker is given no new plan")
 	}
 }
 
 // TestAPasswordThatChangesIsReadAgain: the datastore says nothing, so the plan is the one of before.
 func TestAPasswordThatChangesIsReadAgain(t *testing.T) {
 	plans(t, plan.Plan{}, func(p *planning) {
-		first := p.hear()
+		first := p.receive()
 		p.quiet()
 		p.write("open sesame")
 		p.again(first)
@@ -205,7 +205,7 @@ func TestAPasswordThatChangesIsReadAgain(t *testing.T) {
 // TestTheRouterIDThatIsAskedForIsInThePlan, and one that is none is refused.
 func TestTheRouterIDThatIsAskedForIsInThePlan(t *testing.T) {
 	plans(t, plan.Plan{}, func(p *planning) {
-		if id := p.hear().RouterID; id != netip.MustParseAddr("10.0.0.9") {
+		if id := p.receive().RouterID; id != netip.MustParseAddr("10.0.0.9") {
 			t.Errorf("the router id is %s", id)
 		}
 	})
@@ -227,7 +227,7 @@ func TestAPlanThatCannotBeKeptIsKeptLater(t *testing.T) {
 		if err := os.WriteFile(inTheWay, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		first := p.hear()
+		first := p.receive()
 		p.quiet()
 		if err := os.Remove(inTheWay); err != nil {
 			t.Fatal(err)
@@ -260,7 +260,7 @@ func TestWhileTheDatastoreIsNotReadySessionsStayAsTheyAre(t *testing.T) {
 	}
 	for _, end := range []api.Update{ready, {Key: info}} {
 		plans(t, plan.Plan{}, func(p *planning) {
-			first := p.hear()
+			first := p.receive()
 			say(p, notReady, gone) // in one batch
 			p.quiet()
 			p.write("open sesame") // which is of this host
@@ -278,7 +278,7 @@ func TestWhileTheDatastoreIsNotReadySessionsStayAsTheyAre(t *testing.T) {
 		sessions(p, 0)
 	})
 	plans(t, plan.Plan{}, func(p *planning) { // what cannot be read says nothing new
-		p.hear()
+		p.receive()
 		say(p, notReady, gone)
 		say(p, api.Update{Key: info, Value: []byte(`{`)})
 		p.quiet()

@@ -98,7 +98,7 @@ func TestSessions(t *testing.T) {
 		{"a reflector is not of the mesh", three + "Node h2 {bgp: {ipv4Address: 192.0.2.2, routeReflectorClusterID: 244.0.0.1}}", "h1", []string{"192.0.2.3:179 as 64512 passive"}},
 		{"a reflector alone has no sessions", three + "Node h2 {bgp: {ipv4Address: 192.0.2.2, routeReflectorClusterID: 244.0.0.1}}", "h2", nil},
 		{"clients of a reflector", reflector, "h1", []string{"192.0.2.2:179 as 64512 passive"}},
-		{"the reflector has them without being told", reflector, "h2", []string{
+		{"the reflector has them without a BGPPeer of its own", reflector, "h2", []string{
 			"192.0.2.1:179 as 64512 client of 244.0.0.1", "192.0.2.3:179 as 64512 passive client of 244.0.0.1",
 		}},
 		{"nodes that a selector names are peers in both families", alone + "BGPPeer rr {nodeSelector: 'rack == \"a\"', peerSelector: has(rr)}", "h1", []string{
@@ -161,7 +161,7 @@ const (
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-func TestWhatIsTold(t *testing.T) {
+func TestWhatIsAdvertised(t *testing.T) {
 	const pools = alone + "IPPool p {cidr: 10.65.0.0/16}\nIPPool hidden {cidr: 10.66.0.0/16, disableBGPExport: true}\nIPPool six {cidr: 'fd00:65::/48'}\nBGPConfiguration default {nodeToNodeMeshEnabled: false, serviceClusterIPs: [{cidr: 10.96.0.0/12}]}\n"
 	for _, tt := range []struct {
 		name, filter string
@@ -288,8 +288,8 @@ BGPConfiguration node.h3 {bindMode: None, ignoredInterfaces: ['eth*', lo], liste
 	}
 }
 
-// TestAWorldIsToldOfAllThatPlansFollowFrom: what a daemon does not follow it would plan without.
-func TestAWorldIsToldOfAllThatPlansFollowFrom(t *testing.T) {
+// TestAWorldReceivesAllResourcesThatPlansDependOn: what a daemon does not follow it would plan without.
+func TestAWorldReceivesAllResourcesThatPlansDependOn(t *testing.T) {
 	for _, kind := range []string{api.KindNode, api.KindBGPConfiguration, api.KindBGPPeer, api.KindBGPFilter, api.KindIPPool} {
 		key := api.KeyPrefix(kind, "") + "x"
 		if !slices.ContainsFunc(plan.Prefixes(), func(p string) bool { return strings.HasPrefix(key, p) }) {
@@ -472,7 +472,7 @@ BGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009, filters: [f]}
 	}
 }
 
-func TestWhatNobodyEverUnderstoodIsSaid(t *testing.T) {
+func TestResourcesThatWereNeverUnderstoodAreReported(t *testing.T) {
 	for _, tail := range []string{"ippools/p", "nodes/h2", "bgpconfigurations/default", "bgpfilters/f", "bgppeers/tor"} {
 		w := world(t, "Node h1 {bgp: {ipv4Address: 192.0.2.1/24}}")
 		w.Update(api.Update{Key: api.ResourcesPrefix + tail, Value: []byte(`[]`)})

@@ -21,7 +21,7 @@ func TestHowLongRoutesStayThatNobodyTells(t *testing.T) {
 		{"without a plan for ever", func(*hold) {}, -1},
 		{"with nothing left not at all", func(h *hold) { h.begin(p, false, zero) }, 0},
 		{"with routes left for the longest restart time", func(h *hold) { h.begin(p, true, zero) }, 120},
-		{"until all have told theirs, and a little longer", func(h *hold) { h.begin(p, true, zero); h.onEndOfRIB(a, at(3)); h.onEndOfRIB(b, at(7)) }, 12},
+		{"until all have sent End-of-RIB, and a little longer", func(h *hold) { h.begin(p, true, zero); h.onEndOfRIB(a, at(3)); h.onEndOfRIB(b, at(7)) }, 12},
 		{"one that has is not enough", func(h *hold) { h.begin(p, true, zero); h.onEndOfRIB(a, at(3)); h.onEndOfRIB(a, at(4)) }, 120},
 		{"who is no peer any more is not waited for", func(h *hold) { h.begin(p, true, zero); h.onEndOfRIB(a, at(3)); h.removePeer(b) }, 8},
 		{"a peer that comes back later, while nothing is left", func(h *hold) { h.begin(p, false, zero); h.onEndOfRIB(a, at(50)) }, 55},

@@ -139,9 +139,9 @@ func malformed(i int) []struct {
 		{"an attribute of no length that nobody knows", stays, update(nil, join(good, attribute(0x80, 98)), dst)},
 		{"a path of 255 numbers", stays, update(nil, join(origin, attribute(0x40, 2, long(255)...), hop, localPref), dst)},
 		{"bits beyond the length of a prefix", stays, update(nil, good, []byte{26, 10, 210, byte(i), 63})},
-		// RFC 4271 would rather have it told; the library withdraws it, which is the closed way.
-		{"the same route, withdrawn and told", withdrawn, update(dst, good, dst)},
-		{"a withdrawal of what was never told", stays, update(wire(prefix("10.222.0.0/26")), nil, nil)},
+		// By RFC 4271 it should be advertised; the library withdraws it, which is the safe choice.
+		{"the same route, withdrawn and advertised", withdrawn, update(dst, good, dst)},
+		{"a withdrawal of what was never advertised", stays, update(wire(prefix("10.222.0.0/26")), nil, nil)},
 		{"an attribute that nobody knows, well-known", reset, update(nil, join(good, attribute(0x40, 99, 1)), dst)},
 		{"attributes that are longer than the message", reset, message(msgUpdate, []byte{0, 0, 0xff, 0xff, 1})},
 		{"withdrawals that are longer than the message", reset, message(msgUpdate, []byte{0xff, 0xff, 0, 0})},
@@ -399,7 +399,7 @@ func TestARouteThatFlapsManyTimesCostsTheKernelFew(t *testing.T) {
 	h.others(t)
 }
 
-func TestWhatNoKernelShouldHaveIsRefusedAndSaid(t *testing.T) {
+func TestMartiansAreRefusedAndReported(t *testing.T) {
 	h := hostileNetwork(t, 1)
 	h.agent("10.65.1.0/26")
 	h.Route("10.210.0.0/26 via 192.0.2.9 proto static metric 20")
@@ -434,7 +434,7 @@ func TestWhatNoKernelShouldHaveIsRefusedAndSaid(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// A route of the agent's goes before any that is told.
+	// A route of the agent's is preferred to any that is learned.
 	if err := h.routeIs("10.65.1.0/26"+via, false); err != nil {
 		t.Error(err)
 	}

@@ -84,7 +84,7 @@ func (l *load) shut() {
 	l.done.Wait()
 }
 
-// call establishes all sessions. Each peer says at once that it has told all, or first its routes.
+// call establishes all sessions. Each peer sends End-of-RIB at once, or its routes first.
 func (l *load) call(t testing.TB, tell bool) {
 	t.Helper()
 	errs := make(chan error, len(l.peers))
@@ -160,7 +160,7 @@ func (l *load) tell(withdraw bool, peers ...*loadPeer) error {
 	return nil
 }
 
-// read takes in what a peer is told until the connection ends.
+// read reads what is sent to a peer until the connection ends.
 func (l *load) read(p *loadPeer) {
 	in := bufio.NewReaderSize(p.Conn, 1<<16)
 	var head [headerLength]byte

@@ -32,7 +32,7 @@ func TestAPasswordThatTheKernelDoesNotTakeOpensNoSession(t *testing.T) {
 	h.up("192.0.2.2", "2001:db8:1::2")
 }
 
-func TestAPasswordWhoseFileIsGoneStaysInUse(t *testing.T) {
+func TestAPasswordStaysInUseWhenItsFileIsGone(t *testing.T) {
 	h, birds := network(t, 1)
 	birds[0].run(statics + speaks("twill", "local as 64512; direct; password \"sesame\";", "", ""))
 	four := session("192.0.2.2", 64512)

@@ -85,7 +85,7 @@ func update(withdrawn, attributes, routes []byte) []byte {
 	return message(msgUpdate, append(append(body, attributes...), routes...))
 }
 
-// endOfRIB says that all was told.
+// endOfRIB sends the End-of-RIB markers.
 var endOfRIB = update(nil, nil, nil)
 
 func join(parts ...[]byte) []byte {
@@ -96,13 +96,13 @@ func join(parts ...[]byte) []byte {
 	return out
 }
 
-// raw is a peer that says what it is told to.
+// raw is a peer that sends what a test gives it.
 type raw struct {
 	net.Conn
 	addr string
 }
 
-// callRaw connects to the speaker from a namespace; nothing is said yet.
+// callRaw connects to the speaker from a namespace; nothing is sent yet.
 func callRaw(ns *netnstest.NS, from, to string) (*raw, error) {
 	c, err := ns.DialTCP(netip.AddrPortFrom(netip.MustParseAddr(from), 0), netip.AddrPortFrom(netip.MustParseAddr(to), 179), time.Now().Add(5*time.Second))
 	if err != nil {

@@ -84,7 +84,7 @@ func usage(t testing.TB, pid int) (cpu time.Duration, mb int) {
 const profiles = "TWILL_PROFILE"
 
 // BenchmarkReflector is one reflector with many clients that each have routes: from when they begin to tell them until
-// each has those of all others, and then until each has heard that all are gone.
+// each has those of all others, and then until each has received that all are withdrawn.
 func BenchmarkReflector(b *testing.B) {
 	for _, size := range []struct{ peers, each int }{{100, 10}, {500, 2}, {100, 100}, {200, 100}, {500, 100}} {
 		for _, who := range []string{"bird", "twill"} {
@@ -156,9 +156,9 @@ func (r *reflecting) measure(b *testing.B, do func()) {
 	its, _ := usage(b, r.pid)
 	began := time.Now()
 	do()
-	b.ReportMetric(time.Since(began).Seconds(), "s/told")
+	b.ReportMetric(time.Since(began).Seconds(), "s/advertised")
 	after, _ := usage(b, r.pid)
-	b.ReportMetric((after - its).Seconds(), "cpu-s/told")
+	b.ReportMetric((after - its).Seconds(), "cpu-s/advertised")
 	after, _ = usage(b, os.Getpid())
 	b.ReportMetric((after - mine).Seconds(), "cpu-s/load")
 	if file := os.Getenv(profiles); file != "" && r.host != nil {

@@ -87,7 +87,7 @@ func TestARestartMovesNoRoute(t *testing.T) {
 	h.start(p)
 	h.up("192.0.2.2", "192.0.2.3", "2001:db8:1::2", "2001:db8:1::3")
 	h.wantRoute("10.206.0.0/26 via 192.0.2.3 proto 186")
-	h.wantNoRoute("10.205.0.0/26") // all have told theirs: what nobody told again goes
+	h.wantNoRoute("10.205.0.0/26") // all have sent End-of-RIB: stale routes are removed
 	birds[0].wants("10.65.7.0/26")
 	await(t, patience, func() error {
 		if r := h.ask(request{}).Report; !r.Holding.IsZero() {
@@ -276,9 +276,9 @@ func TestWithoutAPlanNothingMoves(t *testing.T) {
 	birds[0].lacks("10.65.1.0/26") // and they nothing from it
 }
 
-// TestWhatIsToldALittleLateNeverWent is what a client sees of a reflector that restarts together with another client:
-// it says that it has told all, and tells the other's routes a moment later.
-func TestWhatIsToldALittleLateNeverWent(t *testing.T) {
+// TestRoutesAdvertisedALittleLateAreNeverRemoved is what a client sees of a reflector that restarts together with another client:
+// it sends End-of-RIB, and advertises the other's routes a moment later.
+func TestRoutesAdvertisedALittleLateAreNeverRemoved(t *testing.T) {
 	h, birds := network(t, 1)
 	b := birds[0]
 	b.run(statics + speaks("twill", "local as 64512; direct;", "", ""))

@@ -67,7 +67,7 @@ func TestRulesOfASession(t *testing.T) {
 		}
 	}
 
-	// The library and the plan agree about who is told.
+	// The library and the plan agree about to whom it is advertised.
 	for _, dst := range []string{"10.65.1.0/26", "10.65.2.0/26", "10.65.20.0/26", "10.65.21.0/26", "198.51.100.0/24"} {
 		e := h.ask(request{Explain: prefix(dst)}).Explain
 		for _, p := range e.Peers {
@@ -96,7 +96,7 @@ func TestNextHops(t *testing.T) {
 	self.wants("10.204.0.0/26", "BGP.next_hop: 192.0.2.1", "BGP.originator_id: 192.0.2.2", "BGP.cluster_list: 244.0.0.1")
 	outside.wants("10.204.0.0/26", "BGP.next_hop: 192.0.2.1", "BGP.as_path: 64512")
 	keep.wants("10.204.0.0/26", "BGP.next_hop: 192.0.2.2", "BGP.as_path: 64512")
-	two.NextHop = plan.NextHopAuto // as it was told, while sessions stay up
+	two.NextHop = plan.NextHopAuto // as it was advertised, while sessions stay up
 	since := h.session("192.0.2.3").Since
 	h.plan(planOf(one, two, three, four))
 	self.wants("10.204.0.0/26", "BGP.next_hop: 192.0.2.2")
@@ -295,9 +295,9 @@ func TestRulesAboutInterfaces(t *testing.T) {
 	}
 }
 
-// TestWhatIsToldWithinAPrefixIsMarked: upstream's prefixAdvertisements are about what is told, whoever it is of; a node that passes on
-// what has the community does not say it twice. A change of them is told to peers whose sessions stay.
-func TestWhatIsToldWithinAPrefixIsMarked(t *testing.T) {
+// TestRoutesAdvertisedWithinAPrefixGetItsCommunities: upstream's prefixAdvertisements apply to every route that is advertised, originated or learned; a
+// node that advertises a route with the community already does not add it twice. A change is advertised to peers whose sessions stay up.
+func TestRoutesAdvertisedWithinAPrefixGetItsCommunities(t *testing.T) {
 	h, birds := network(t, 2)
 	inside, outside := birds[0], birds[1]
 	inside.run(`protocol static s4 { ipv4; route 10.65.20.0/26 blackhole { bgp_community.add((64512, 120)); }; route 10.65.21.0/26 blackhole; route 10.66.1.0/26 blackhole; }` +
@@ -334,8 +334,8 @@ func TestWhatIsToldWithinAPrefixIsMarked(t *testing.T) {
 	}
 }
 
-// TestPrefixesOfServicesAreTold, and withdrawn when nobody wants them told any more; the session stays.
-func TestPrefixesOfServicesAreTold(t *testing.T) {
+// TestPrefixesOfServicesAreAdvertised, and withdrawn when no configuration names them any more; the session stays up.
+func TestPrefixesOfServicesAreAdvertised(t *testing.T) {
 	h, birds := network(t, 1)
 	b := birds[0]
 	b.run(speaks("twill", "local as 65001; multihop;", "", ""))

@@ -31,12 +31,12 @@ func TestWhoSpeaksNoMoreTellsAllPeersSo(t *testing.T) {
 		h.up(addrs...)
 		h.plan(plan.Plan{Node: "h1", Off: "its Node is gone"})
 		for i, r := range raws {
-			told, err := r.ended(patience)
+			cease, err := r.ended(patience)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(told) < 2 || told[0] != 6 {
-				t.Fatalf("%s read %v before the end, want a Cease notification (RFC 4486)", addrs[i], told)
+			if len(cease) < 2 || cease[0] != 6 {
+				t.Fatalf("%s read %v before the end, want a Cease notification (RFC 4486)", addrs[i], cease)
 			}
 		}
 	}

@@ -244,14 +244,15 @@ metadata: {name: web, namespace: prod}
 spec: {selector: app == "web", ingress: [{action: Allow}]}
 `
 
-// Told is one command and all that it says.
-type Told struct {
+// Step is a command line, its standard input, and the exit code and output that it must have.
+type Step struct {
 	Name, In, Args string
 	Code           int
 	Want           string
 }
 
-func (c *CLI) Follow(steps ...Told) {
+// Follow runs the steps one after the other on one store, each as a subtest.
+func (c *CLI) Follow(steps ...Step) {
 	for _, s := range steps {
 		c.T.Run(s.Name, func(t *testing.T) {
 			cc := c.On(t)

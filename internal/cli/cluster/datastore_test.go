@@ -13,12 +13,12 @@ import (
 func TestLockAndUnlock(t *testing.T) {
 	c := newCLI(t)
 	c.Follow(
-		clitest.Told{Name: "a cluster of which nothing is known", In: "", Args: "version", Code: 0, Want: "twill dev\ncluster: nothing is known of it; no clusterinformation/default is stored"},
-		clitest.Told{Name: "lock", In: "", Args: "datastore lock", Code: 0, Want: "datastore locked"},
-		clitest.Told{Name: "again", In: "", Args: "datastore migrate lock", Code: 0, Want: "datastore locked already"},
-		clitest.Told{Name: "version says so", In: "", Args: "version", Code: 0, Want: "twill dev\ncluster GUID: not known\ncluster type: not known\ncluster version: not known\ndatastore: locked; twill datastore unlock opens it"},
-		clitest.Told{Name: "unlock", In: "", Args: "datastore unlock", Code: 0, Want: "datastore unlocked"},
-		clitest.Told{Name: "the client alone", In: "", Args: "version --client", Code: 0, Want: "twill dev"},
+		clitest.Step{Name: "a cluster of which nothing is known", In: "", Args: "version", Code: 0, Want: "twill dev\ncluster: nothing is known of it; no clusterinformation/default is stored"},
+		clitest.Step{Name: "lock", In: "", Args: "datastore lock", Code: 0, Want: "datastore locked"},
+		clitest.Step{Name: "again", In: "", Args: "datastore migrate lock", Code: 0, Want: "datastore locked already"},
+		clitest.Step{Name: "version says so", In: "", Args: "version", Code: 0, Want: "twill dev\ncluster GUID: not known\ncluster type: not known\ncluster version: not known\ndatastore: locked; twill datastore unlock opens it"},
+		clitest.Step{Name: "unlock", In: "", Args: "datastore unlock", Code: 0, Want: "datastore unlocked"},
+		clitest.Step{Name: "the client alone", In: "", Args: "version --client", Code: 0, Want: "twill dev"},
 	)
 	c.Raw("clusterinformations/other", "{}")
 	clitest.Contains(t, c.Stored("clusterinformations/default"), `"datastoreReady":true`)
@@ -36,11 +36,11 @@ func TestAnExportIsImportedAsItWas(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	code, export, said := from.Run("", "datastore", "export")
+	code, export, stderr := from.Run("", "datastore", "export")
 	if code != 0 {
-		t.Fatal(said)
+		t.Fatal(stderr)
 	}
-	clitest.Contains(t, said, "13 keys exported, as of revision ")
+	clitest.Contains(t, stderr, "13 keys exported, as of revision ")
 	to := newCLI(t)
 	clitest.Equal(t, to.Want(0, export, "datastore", "import", "-f", "-"), "13 keys imported; the datastore is locked: twill datastore unlock starts the cluster")
 	clitest.Contains(t, to.Stored("clusterinformations/default"), `"clusterGUID":"g","newer":1,"datastoreReady":false`)

@@ -33,7 +33,7 @@ func TestWhatIsNewOfTheClusterIsPrinted(t *testing.T) {
 		_ = in.Close()
 	}()
 	lines := bufio.NewScanner(out)
-	hear := func(want string) {
+	wantText := func(want string) {
 		t.Helper()
 		for wanted := range strings.Lines(want) {
 			if !lines.Scan() || !strings.HasPrefix(lines.Text(), strings.TrimSpace(wanted)) {
@@ -42,11 +42,11 @@ func TestWhatIsNewOfTheClusterIsPrinted(t *testing.T) {
 		}
 	}
 	const cluster = "cluster GUID:\ncluster type:\ncluster version:\n"
-	hear("twill dev\ncluster: nothing is known of it")
+	wantText("twill dev\ncluster: nothing is known of it")
 	c.Want(0, "", "datastore", "lock")
-	hear(cluster + "datastore: locked")
+	wantText(cluster + "datastore: locked")
 	c.Want(0, "", "datastore", "unlock")
-	hear(cluster + "datastore: ")
+	wantText(cluster + "datastore: ")
 	cancel()
 	if got := <-code; got != 0 {
 		t.Errorf("exit code %d", got)

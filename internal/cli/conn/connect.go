@@ -31,11 +31,11 @@ type Connection struct {
 	file                                     fileSpec
 	// open is how to get a store; nil is etcd. Tests have one in memory.
 	Open func(context.Context) (datastore.Store, func(), error)
-	// waiting says that a command waits for something, until what it returns is called; nil: nobody is told.
+	// waiting shows that a command waits for something, until the function it returns is called; nil: it shows nothing.
 	waiting func(what string) (end func())
 }
 
-// wait says that the datastore is waited for, until what it returns is called.
+// wait shows that the command waits for the datastore, until the function it returns is called.
 func (c *Connection) wait() func() {
 	if c.waiting == nil {
 		return func() {}
@@ -66,7 +66,7 @@ func (c *Connection) config() datastore.Config {
 	}
 }
 
-// With opens the datastore for one command and gives it a deadline. The user is told how long reading from it takes.
+// With opens the datastore for one command and gives it a deadline. If reading takes long, the user sees that the command waits.
 func (c *Connection) With(ctx context.Context, do func(context.Context, datastore.Store) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()

@@ -27,12 +27,12 @@ func ExplainAgent(socket string, err error) error {
 	return fmt.Errorf("ask the agent at %s: %w", socket, err)
 }
 
-// BfdSocket is beside the agent's.
+// BfdSocket is in the directory of the agent's socket.
 func BfdSocket() string {
 	return cmp.Or(os.Getenv("TWILL_BFD_SOCKET"), filepath.Join(filepath.Dir(AgentSocket()), "bfd.sock"))
 }
 
-// BgpSocket is beside the agent's.
+// BgpSocket is in the directory of the agent's socket.
 func BgpSocket() string {
 	return cmp.Or(os.Getenv("TWILL_BGP_SOCKET"), filepath.Join(filepath.Dir(AgentSocket()), "bgp.sock"))
 }

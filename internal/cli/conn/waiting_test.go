@@ -15,8 +15,8 @@ import (
 	"github.com/twillnet/twill/internal/datastore/memstore"
 )
 
-// TestWhoWaitsIsTold: a datastore that answers late is not a command that hangs.
-func TestWhoWaitsIsTold(t *testing.T) {
+// TestWaitingIsShown: a datastore that answers late is not a command that hangs.
+func TestWaitingIsShown(t *testing.T) {
 	clitest.ClearStoreEnv(t)
 	for _, tt := range []struct {
 		name, args, want string
@@ -47,13 +47,13 @@ func TestWhoWaitsIsTold(t *testing.T) {
 				if code := cli.Execute(t.Context(), e, args); code != 0 {
 					t.Errorf("exit code %d", code)
 				}
-				said := ""
+				shown := ""
 				for line := range strings.Lines(errs.String()) {
 					if strings.HasPrefix(line, "twill: ") && strings.Contains(line, "0s") {
-						said += line
+						shown += line
 					}
 				}
-				if said != tt.want {
+				if shown != tt.want {
 					t.Errorf("said %q, want %q", errs.String(), tt.want)
 				}
 			})

@@ -87,7 +87,7 @@ Exit code: 0 nothing fails, 1 something does, 2 usage.`,
 	f := cmd.Flags()
 	f.StringVar(&d.agentAt, "socket", conn.AgentSocket(), "the agent's socket (TWILL_SOCKET)")
 	f.StringVar(&d.bgpAt, "bgp-socket", conn.BgpSocket(), "the BGP daemon's socket (TWILL_BGP_SOCKET)")
-	f.StringVar(&d.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "who is to speak BGP here, as \"twill node\" is told: on, bird or off (TWILL_BGP)")
+	f.StringVar(&d.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "what speaks BGP on this host, as in \"twill node --bgp\": on, bird or off (TWILL_BGP)")
 	_ = cmd.RegisterFlagCompletionFunc("bgp", cobra.FixedCompletions([]string{"on", "bird", "off"}, cobra.ShellCompDirectiveNoFileComp)) // there is such a flag
 	f.StringVar(&d.fix, "fix", "", "what to put right: leftovers")
 	f.BoolVar(&d.force, "force", false, "with --fix: also where the policy of one of the host's chains will drop what the leftovers accepted")
@@ -184,7 +184,7 @@ func membersOf(ctx context.Context, s datastore.Store) (out []doctor.Member) {
 	if !ok {
 		return nil
 	}
-	members, _ := c.Members(ctx) // who reads next hears what is wrong
+	members, _ := c.Members(ctx) // the next read returns the error
 	for _, m := range members {
 		member := doctor.Member{Endpoint: m.Endpoint, Version: m.Version, Full: m.Full}
 		if m.Err != nil {

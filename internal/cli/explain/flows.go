@@ -42,9 +42,9 @@ func (c *command) flowsCmd() *cobra.Command {
 which rule of which policy in which tier decided. The last 1000 are kept by the
 agent; --follow goes on with what comes.
 
-Flows that policy allows are shown with --allowed, if the agent is told to report
-them: FelixConfiguration flowLogsLocalReporter: Enabled. Of those, one packet is
-shown for each endpoint whose policy the flow passes.
+Flows that policy allows are shown with --allowed, if the agent is configured to
+report them: FelixConfiguration flowLogsLocalReporter: Enabled. Of those, one
+packet is shown for each endpoint whose policy the flow passes.
 
 Where endpoints have staged policies, a line says what these would have decided,
 if that is something else; --staged shows only such flows.

@@ -17,7 +17,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/flows"
 )
 
-// agentWith is the socket of an agent that had these flows, and hears of the later ones once somebody follows; then it ends.
+// agentWith is the socket of an agent that had these flows, and reports the later ones once a client follows; then it ends.
 func agentWith(t *testing.T, had, later []flows.Flow) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")

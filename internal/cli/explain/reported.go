@@ -59,12 +59,12 @@ func reported(us []api.Update, answers []world.Answer) (out []report) {
 func notInForce(ctx context.Context, answers []world.Answer) (out []report) {
 	ctx, cancel := context.WithTimeout(ctx, conn.Patience)
 	defer cancel()
-	said, err := agent.Ask(ctx, conn.AgentSocket())
+	answer, err := agent.Ask(ctx, conn.AgentSocket())
 	if err != nil {
 		return nil
 	}
 	for _, h := range hopsOf(answers) {
-		if h.Node != said.Node {
+		if h.Node != answer.Node {
 			continue
 		}
 		policies := slices.Clone(h.Profiles)
@@ -73,9 +73,9 @@ func notInForce(ctx context.Context, answers []world.Answer) (out []report) {
 		}
 		for _, p := range policies {
 			id := intent.PolicyID{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name}.String()
-			for _, failed := range said.Failed {
+			for _, failed := range answer.Failed {
 				why, is := strings.CutPrefix(failed, id+": ")
-				r := report{Resource: refOf(id), Node: said.Node, Status: status.Error, Reason: why}
+				r := report{Resource: refOf(id), Node: answer.Node, Status: status.Error, Reason: why}
 				if is && !slices.Contains(out, r) {
 					out = append(out, r)
 				}

@@ -29,10 +29,10 @@ func TestWhySaysWhatNodesDoNotHaveInForce(t *testing.T) {
 	reports(c, "v2/no-region/host/h2/workload/k8s/prod%2Fdb/endpoint/eth0", `{"status":"up"}`)
 	reports(c, "v2/no-region/host/h9/workload/k8s/prod%2Fdb/endpoint/eth0", `{"status":"error","reason":"of another node"}`)
 	reports(c, "v1/host/h1/endpoint/h1", `{"status":"down","reason":"no interface has its addresses"}`)
-	said := "Not in force, as nodes report it; until it is, packets may fare otherwise than this answer says:\n" +
+	report := "Not in force, as nodes report it; until it is, packets may fare otherwise than this answer says:\n" +
 		"  workloadendpoint/prod/h1-k8s-web-eth0 on h1: error: interface eth7 is not a workload's, and is not touched\n"
 	out := c.Want(3, "", "why", "prod/web", "prod/db", "tcp/80")
-	if clitest.Contains(t, out, said); strings.Contains(out, "another node") || strings.Contains(out, "h2-k8s-db") {
+	if clitest.Contains(t, out, report); strings.Contains(out, "another node") || strings.Contains(out, "h2-k8s-db") {
 		t.Errorf("it says also of others\n%s", out)
 	}
 	clitest.Contains(t, c.Want(3, "", "why", "host/h1", "203.0.113.9", "tcp/80", "-4"), "  hostendpoint/h1 on h1: down: no interface has its addresses\n")
@@ -47,8 +47,8 @@ func TestWhySaysWhichPolicyThisHostDoesNotHaveInForce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := agent.Report{Node: "h2", Failed: []string{"NetworkPolicy/prod/db: over its budget: 9000 kernel rules, 8192 at most", "NetworkPolicy/other/db: over its budget: of no concern"}}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(said) })}
+	report := agent.Report{Node: "h2", Failed: []string{"NetworkPolicy/prod/db: over its budget: 9000 kernel rules, 8192 at most", "NetworkPolicy/other/db: over its budget: of no concern"}}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(report) })}
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })
 	t.Setenv("TWILL_SOCKET", path)
@@ -58,7 +58,7 @@ func TestWhySaysWhichPolicyThisHostDoesNotHaveInForce(t *testing.T) {
 	if clitest.Contains(t, out, "ALLOWED", "  networkpolicy/prod/db on h2: error: over its budget: 9000 kernel rules, 8192 at most\n"); strings.Contains(out, "no concern") {
 		t.Errorf("a policy that is not on the way\n%s", out)
 	}
-	said.Node = "h7"
+	report.Node = "h7"
 	if out := c.Want(0, "", "why", "prod/web", "prod/db", "tcp/5432"); strings.Contains(out, "budget") {
 		t.Errorf("the way does not lead by this host\n%s", out)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/explain"
 )
 
-var Update = flag.Bool("update", false, "write testdata/why.golden anew; read it before you commit it")
+var Update = flag.Bool("update", false, "write testdata/why.golden again; read it before you commit it")
 
 // TestWhyGolden asks on a live store and on files; both must say what
 // testdata/why.golden holds: question, exit code, answer.
@@ -62,7 +62,7 @@ func TestWhyJSON(t *testing.T) {
 	}
 }
 
-func TestWhySaysWhetherTheSenderIsTold(t *testing.T) {
+func TestWhySaysWhetherTheSenderGetsAReject(t *testing.T) {
 	c := newCLI(t)
 	c.Want(0, "", "apply", "-f", clitest.Prod)
 	c.Want(0, rejecting, "apply", "-f", "-")

@@ -393,7 +393,7 @@ func partOfPool(stored []byte, name string, cidr netip.Prefix) ([]byte, error) {
 	meta, ok1 := top["metadata"].(map[string]any)
 	spec, ok2 := top["spec"].(map[string]any)
 	if !ok1 || !ok2 {
-		return nil, errors.New("it has no metadata or spec; delete it and create it anew")
+		return nil, errors.New("it has no metadata or spec; delete it and create it again")
 	}
 	meta["name"], meta["uid"], spec["cidr"] = name, uuid.NewString(), cidr.String()
 	return resources.InOrderOf(stored, doc), nil

@@ -41,22 +41,22 @@ func (c *command) ipamCheckCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Find leaked addresses and data that disagree, and repair them",
-		Long: `Compare blocks, handles, affinities, workload endpoints and nodes, and say of
-each thing that is amiss how that is known, and what --fix would do.
+		Long: `Compare blocks, handles, affinities, workload endpoints and nodes. For each
+inconsistency, print the evidence, and what --fix would do.
 
 An address is leaked if it is allocated and it can be proven that nobody has it:
-the Twill plugin gave it to a container, which has an endpoint as long as it has
-the address, and no endpoint has it; its node does not exist; or the node's
-tunnel has another address. What is younger than --grace is left alone, since its
-endpoint may be on its way; so is what says nothing of its age, and what was
-given to somebody who was promised no endpoint: a container of another main
-plugin, or of Calico's. "twill ipam release --ip" frees that.
+the Twill plugin assigned it to a container, which has an endpoint as long as it
+has the address, and no endpoint has it; its node does not exist; or the node's
+tunnel has another address. An address younger than --grace is left alone, since
+its endpoint may not be written yet; so is one of unknown age, and one assigned to
+a container of another main plugin, or of Calico's, which need not have an
+endpoint. "twill ipam release --ip" releases such an address.
 
-With --fix the data are read twice, --settle apart, and only what was amiss both
-times, with nothing changed between, is repaired; each repair is one transaction
-that holds only if nothing has changed since.
+With --fix the data are read twice, --settle apart, and only what was wrong both
+times, with nothing changed between, is repaired. Each repair is one transaction,
+which fails if anything has changed since.
 
-Exit code: 0 nothing is amiss, or all of it was repaired, 1 something is amiss,
+Exit code: 0 no problem was found, or all were repaired, 1 there are problems,
 2 usage.`,
 		Example: `  twill ipam check
   twill ipam check --fix
@@ -155,7 +155,7 @@ func printFindings(w io.Writer, r checkReport, wide bool) {
 	}
 	switch {
 	case len(r.Findings) == 0:
-		fmt.Fprintln(w, "Nothing is amiss.")
+		fmt.Fprintln(w, "No problems found.")
 	case kept > 0:
 		fmt.Fprintf(w, "\n%d more are allocated without an endpoint, and too young or not proven to be leaked; -o wide lists them.\n", kept)
 	}

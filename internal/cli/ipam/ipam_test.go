@@ -123,7 +123,7 @@ func TestIPAMFixLeavesHealthyDataAlone(t *testing.T) {
 		t.Errorf("%d of three addresses in use are left: %s", got, after[0])
 	}
 	revision := c.Store.Revision()
-	clitest.Contains(t, c.Want(0, "", "ipam", "check", "--fix", "--settle", "1ms"), "Nothing is amiss.")
+	clitest.Contains(t, c.Want(0, "", "ipam", "check", "--fix", "--settle", "1ms"), "No problems found.")
 	if c.Store.Revision() != revision {
 		t.Error("a repair of healthy data wrote something")
 	}

@@ -31,7 +31,7 @@ needs root and nothing else; "twill lab down" leaves no trace.`,
 	var dir string
 	for _, of := range []func(*string) *cobra.Command{c.labDownCmd, c.labStatusCmd, c.labMatrixCmd, c.labExecCmd, c.labReachCmd} {
 		sub := of(&dir)
-		sub.Flags().StringVar(&dir, "dir", lab.DefaultDir, "which lab; \"lab run --keep\" tells the directories of those that it keeps")
+		sub.Flags().StringVar(&dir, "dir", lab.DefaultDir, "directory of the lab; \"lab run --keep\" prints those of the labs that it keeps")
 		cmd.AddCommand(sub)
 	}
 	return cmd
@@ -41,7 +41,7 @@ func (c *command) labUpCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "up",
 		Short:   "Bring the lab up, and show who reaches whom",
-		Long:    "Bring up hosts, datastore, workloads and policies, then measure with real\nconnections who reaches whom, beside what the oracle says.\n\nExit code: 0 every cell is right, 1 something is wrong.",
+		Long:    "Bring up hosts, datastore, workloads and policies, then measure with real\nconnections who reaches whom, and compare with what the policies say.\n\nExit code: 0 every cell is right, 1 something is wrong.",
 		Example: "  twill lab up",
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -161,7 +161,7 @@ func (c *command) labMatrixCmd(dir *string) *cobra.Command {
 	var output console.Output
 	cmd := &cobra.Command{
 		Use: "matrix", Short: "Measure again who reaches whom", Args: console.NoArgs,
-		Long:    "Measure with real connections who reaches whom, beside what the oracle says of\nthe policies that are in the datastore now.\n\nExit code: 0 every cell is right, 1 one is not.",
+		Long:    "Measure with real connections who reaches whom, and compare with what the\npolicies in the datastore now say.\n\nExit code: 0 every cell is right, 1 one is not.",
 		Example: "  twill lab matrix\n  twill delete networkpolicy web -n demo && twill lab matrix",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withLab(*dir, func(l *lab.Lab) error { return c.matrix(cmd.Context(), l, output) })
@@ -309,7 +309,7 @@ Exit code: 0 all passed, 1 one failed, 2 a file cannot be read as a scenario.`,
 	return cmd
 }
 
-// readScripts reads all files before the first is run, and tells of each that cannot be.
+// readScripts parses all files before the first is run, and returns the errors of all of them.
 func readScripts(files []string) ([]*script.Script, error) {
 	var scripts []*script.Script
 	var errs []error

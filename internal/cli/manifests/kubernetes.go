@@ -12,7 +12,7 @@ import (
 	"github.com/twillnet/twill/internal/translate"
 )
 
-// LoadMixed is load for files in which Kubernetes' own objects may stand beside resources: it translates them.
+// LoadMixed loads files that may also have Kubernetes' own objects, which it translates.
 func LoadMixed(c console.Stdio, paths []string, recursive bool) ([]resources.Manifest, error) {
 	sources, err := readSources(c, paths, recursive)
 	if err != nil {
@@ -75,7 +75,7 @@ func inLine(doc, line int, err error) error {
 	return err
 }
 
-// translated are the resources that objects mean, beside those that the files hold already.
+// translated returns the resources that objects stand for, except those that the files have already.
 func translated(c console.Stdio, objects []translate.Object, have []resources.Manifest) (out []resources.Manifest, wrong []error) {
 	for _, note := range translate.Place(objects) {
 		fmt.Fprintln(c.Err, note)

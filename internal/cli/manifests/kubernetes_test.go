@@ -27,7 +27,7 @@ func TestWhyReadsKubernetesObjects(t *testing.T) {
 	clitest.Contains(t, errs, "pod shop/web has not started; assumed: node unscheduled, addresses 198.18.")
 }
 
-func TestKubernetesObjectsBesideResources(t *testing.T) {
+func TestKubernetesObjectsTogetherWithResources(t *testing.T) {
 	c := newCLI(t)
 	const ours = `
 apiVersion: projectcalico.org/v3

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestFieldsWithoutEffectAreSaidEverywhere writes fields that have no effect, and wants to hear of it where they are
+// TestFieldsWithoutEffectAreReportedEverywhere writes fields that have no effect, and wants a warning where they are
 // written and where they are looked at.
-func TestFieldsWithoutEffectAreSaidEverywhere(t *testing.T) {
+func TestFieldsWithoutEffectAreReportedEverywhere(t *testing.T) {
 	const head = "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: "
 	const warning = "FelixConfiguration default (line 1): spec.bpfEnabled: has no effect: "
 	c := newCLI(t)

@@ -26,7 +26,7 @@ func TestWhatAHostRuns(t *testing.T) {
 			"bfd --data-dir /d | bgp --data-dir /d --etcd=x --reflector --cluster-id=244.0.0.1",
 		},
 		{
-			"a reflector beside a store",
+			"a reflector and a store",
 			nodeOptions{bgp: "reflector", listen: []string{"http://192.0.2.7:2379"}},
 			true,
 			"etcd --data-dir /d/etcd --listen http://192.0.2.7:2379 | bfd --data-dir /d | bgp --data-dir /d --etcd=x --reflector",

@@ -76,7 +76,7 @@ func cniUninstall(in *cni.Install) *cobra.Command {
 	}
 }
 
-// fromEnvironment reads what upstream's installer is told.
+// fromEnvironment reads the environment variables of upstream's installer.
 func fromEnvironment(in *cni.Install, mtu *int) (err error) {
 	in.Upgrade = true
 	if text := os.Getenv("UPDATE_CNI_BINARIES"); text != "" {

@@ -48,7 +48,7 @@ func TestInstallReadsTheEnvironmentOfUpstreamsInstaller(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(bin, "calico"), []byte("upstream's"), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			said := newCLI(t).Want(tt.code, "", "cni", "install", "--bin-dir", bin)
+			out := newCLI(t).Want(tt.code, "", "cni", "install", "--bin-dir", bin)
 			networks, err := filepath.Glob(filepath.Join(conf, "*"))
 			if err != nil {
 				t.Fatal(err)
@@ -58,13 +58,13 @@ func TestInstallReadsTheEnvironmentOfUpstreamsInstaller(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				said += n + "\n" + string(text)
+				out += n + "\n" + string(text)
 			}
-			said = strings.ReplaceAll(said, bin, "BIN")
+			out = strings.ReplaceAll(out, bin, "BIN")
 			for _, w := range tt.want {
 				w, not := strings.CutPrefix(w, "!")
-				if strings.Contains(said, w) == not {
-					t.Errorf("%q in it: %v\n%s", w, !not, said)
+				if strings.Contains(out, w) == not {
+					t.Errorf("%q in it: %v\n%s", w, !not, out)
 				}
 			}
 		})

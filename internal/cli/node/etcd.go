@@ -66,7 +66,7 @@ and speaks TLS to clients and peers. docs/etcd.md builds a cluster of three.`,
 	f.StringSliceVar(&cfg.ListenPeer, "listen-peer", nil, "URLs to listen on for the other members")
 	f.StringSliceVar(&cfg.AdvertisePeer, "advertise-peer", nil, "URLs by which the other members reach this one (default those of --listen-peer)")
 	f.StringVar(&cfg.Cluster, "cluster", "", "all members at the first start: NAME=URL,…")
-	f.BoolVar(&cfg.Join, "join", false, "join a cluster that runs, which was told of this member (etcdctl member add)")
+	f.BoolVar(&cfg.Join, "join", false, "join a running cluster, to which this member was added (etcdctl member add)")
 	f.StringVar(&dir, "certs", "", "directory of this member's certificates, as made by `twill etcd certs`")
 	f.Int64Var(&cfg.Quota, "quota", 2<<30, "bytes that the data may take; when it is full, writes fail until it is compacted and defragmented")
 	cmd.AddCommand(c.etcdCertsCmd())

@@ -20,17 +20,15 @@ func (c *command) installCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "install",
 		Short: "Install Twill on this host, or upgrade it",
-		Long: `Put this binary at /usr/local/bin/twill, two systemd units beside those of the
-host, and commented examples of settings in /etc/twill, and start it.
+		Long: `Install this binary as /usr/local/bin/twill, two systemd units, and commented
+examples of settings in /etc/twill, and start it.
 
-twill-boot.service makes the host closed when it boots: an interface of a
-workload carries nothing until twill-node.service, the supervisor of the
-daemons, has its policy in force.
+When the host boots, twill-boot.service blocks the interfaces of workloads until
+twill-node.service, the supervisor of the daemons, has their policy in force.
 
-To upgrade, run the new binary's "node install": settings are kept, but for those
-that flags name, which are changed in /etc/twill/node.env, and no packet is lost
-while the daemons start anew. "twill node uninstall" leaves the
-host as it was found.
+To upgrade, run the new binary's "node install". Settings are kept, except those
+that flags name, which are changed in /etc/twill/node.env. No packet is lost while
+the daemons restart. "twill node uninstall" restores the host as it was.
 
 Exit code: 0 installed, 1 it could not be done, 2 usage.`,
 		Example: `  twill node install
@@ -59,7 +57,7 @@ Exit code: 0 installed, 1 it could not be done, 2 usage.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&in.DryRun, "dry-run", false, "only say what would be done")
-	f.BoolVar(&noStart, "no-start", false, "put files in place, and start nothing")
+	f.BoolVar(&noStart, "no-start", false, "write the files, and start nothing")
 	f.StringVar(&in.Root, "root", "", "install into this directory, such as a mounted image, and start nothing")
 	f.StringVar(&name, "node", "", "name of this node in the datastore (default the host's name)")
 	return cmd

@@ -37,15 +37,15 @@ func (c *command) deleteCmd() *cobra.Command {
 		Long: `Delete resources by kind and name, or those that files name: what others refer
 to last. Built-in tiers, and tiers that still hold policies, are not deleted.
 
-With a node goes what is its own: blocks, addresses of tunnels, its status and
-automatic host endpoints. If more hangs on it (endpoints, addresses, BGPPeers and
-settings that name it) that is listed, and it is asked for; where nobody can be
-asked, --cascade says yes. A node whose agent lives is not deleted: it would write
-all of it anew. --cascade also deletes what others left of a node that is gone.
+Deleting a node also deletes its blocks, addresses of tunnels, status and automatic
+host endpoints. If more depends on it (endpoints, addresses, BGPPeers and settings
+that name it), that is listed, and you are asked to confirm; without a terminal,
+--cascade confirms. A node whose agent is alive is not deleted, since the agent
+would write it again. --cascade also deletes what is left of a node that is gone.
 
-A namespace is no resource here: to delete one is to delete all that is in it,
+A namespace is no resource here: deleting one deletes all resources in it, that is
 its endpoints with their addresses, policies, network sets and endpoint slices,
-and the profiles kns.NAME and ksa.NAME.ACCOUNT. That, too, is listed and asked for.
+and the profiles kns.NAME and ksa.NAME.ACCOUNT. These are listed and confirmed, too.
 
 With a metadata.resourceVersion in a file, a resource that somebody has changed
 since is not deleted, and nothing else is. If one of several does not exist or
@@ -171,7 +171,7 @@ func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref,
 	case errors.As(err, &held):
 		return fmt.Errorf("%s is not deleted, since this hangs on it; --cascade deletes it, too:%s", resources.Short(ref), listed(held.Lost))
 	case errors.As(err, &alive):
-		return fmt.Errorf("%w, and would write anew what is deleted: stop it there (twill node uninstall) and wait until its last report expires, within two minutes, or pass --force", err)
+		return fmt.Errorf("%w, and would write again what is deleted: stop it there (twill node uninstall) and wait until its last report expires, within two minutes, or pass --force", err)
 	case errors.Is(err, datastore.ErrNotFound) && o.ignore:
 		return nil
 	case errors.Is(err, datastore.ErrNotFound):

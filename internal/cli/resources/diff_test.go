@@ -48,15 +48,15 @@ func TestDiffSaysWhatApplyThenDoes(t *testing.T) {
 			if now := c.Store.Revision(); now != revision {
 				t.Errorf("revision %d after %d: something was written", now, revision)
 			}
-			var said []string
+			var lines []string
 			for _, f := range found {
 				line := []string{f.Resource, f.What}
 				for _, ch := range f.Changes {
 					line = append(line, ch.Path)
 				}
-				said = append(said, strings.Join(line, " "))
+				lines = append(lines, strings.Join(line, " "))
 			}
-			clitest.Equal(t, strings.Join(said, ", "), tt.changed)
+			clitest.Equal(t, strings.Join(lines, ", "), tt.changed)
 			if want := min(len(found), 1); code != want {
 				t.Errorf("exit code %d, want %d", code, want)
 			}

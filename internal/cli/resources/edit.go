@@ -68,7 +68,7 @@ func (c *command) edit(ctx context.Context, s datastore.Store, ref api.Ref, dry 
 	}
 	doc, err := resources.UserDoc(u)
 	if err != nil {
-		return fmt.Errorf("%w; delete it and create it anew", err)
+		return fmt.Errorf("%w; delete it and create it again", err)
 	}
 	text, err := console.Render("yaml", doc)
 	if err != nil {

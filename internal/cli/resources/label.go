@@ -99,7 +99,7 @@ func setLabels(doc any, changes []labelChange, overwrite bool) (any, error) {
 	top, _ := doc.(map[string]any)
 	meta, _ := top["metadata"].(map[string]any)
 	if meta == nil {
-		return nil, errors.New("it has no metadata; delete it and create it anew")
+		return nil, errors.New("it has no metadata; delete it and create it again")
 	}
 	labels, ok := meta["labels"].(map[string]any)
 	if !ok {

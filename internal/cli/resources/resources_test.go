@@ -70,7 +70,7 @@ func TestApplyChecksWhatOnlyTheStoreKnows(t *testing.T) {
 	clitest.Contains(t, c.Want(1, pool("b", "10.0.1.0/24"), "apply", "-f", "-"), "spec.cidr", "overlaps 10.0.0.0/16 of pool a")
 	clitest.Contains(t, c.Want(1, clitest.Web+"---\n"+pool("a", "10.1.0.0/16"), "apply", "-f", "-"), "spec.cidr", "cannot be changed from 10.0.0.0/16")
 	if _, err := c.Store.Get(t.Context(), api.ResourcesPrefix+"networkpolicies/prod/web"); !errors.Is(err, datastore.ErrNotFound) {
-		t.Errorf("web was written beside a pool that is wrong: %v", err)
+		t.Errorf("web was written although a pool is wrong: %v", err)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestGetShowsWhatIsWrong(t *testing.T) {
 	clitest.Contains(t, c.Want(0, "", "get", "np", "-A"), "networkpolicy/prod/bad: spec.selector", "networkpolicy/prod/worse: ", "not JSON")
 	clitest.Contains(t, c.Want(0, "", "get", "tiers"), "default        1000000", "tier/default: the stored order and default action are ignored")
 	clitest.Contains(t, c.Want(1, "", "get", "np", "-A", "-o", "yaml"), "name: bad", "networkpolicies/prod/worse: not JSON")
-	clitest.Contains(t, c.Want(1, strings.ReplaceAll(clitest.Web, "web", "worse"), "apply", "-f", "-"), "not JSON; delete it and create it anew")
+	clitest.Contains(t, c.Want(1, strings.ReplaceAll(clitest.Web, "web", "worse"), "apply", "-f", "-"), "not JSON; delete it and create it again")
 	clitest.Equal(t, c.Want(0, "", "delete", "np", "worse", "-n", "prod"), "networkpolicy/prod/worse deleted")
 }
 
@@ -232,8 +232,8 @@ func TestANamespaceIsDeletedWithAllThatIsInItOnlyIfAskedFor(t *testing.T) {
 	c.Put("networkpolicies/prod/web", `{"metadata":{},"spec":{}}`)
 	c.Put("networkpolicies/production/web", `{"metadata":{},"spec":{}}`)
 	was := clitest.Everything(t, c.Store)
-	said := c.Want(1, "", "delete", "namespace", "prod")
-	clitest.Contains(t, said, "namespace/prod is not deleted, since this hangs on it; --cascade deletes it, too:", "workloadendpoint/prod/n1-k8s-web-eth0", "networkpolicy/prod/web", "address 10.65.0.1")
+	out := c.Want(1, "", "delete", "namespace", "prod")
+	clitest.Contains(t, out, "namespace/prod is not deleted, since this hangs on it; --cascade deletes it, too:", "workloadendpoint/prod/n1-k8s-web-eth0", "networkpolicy/prod/web", "address 10.65.0.1")
 	clitest.Contains(t, c.Want(0, "", "delete", "ns", "prod", "--cascade", "--dry-run"), "networkpolicy/prod/web deleted (dry run)", "address 10.65.0.1 released (dry run)")
 	clitest.Contains(t, c.Want(2, "", "delete", "ns", "prod", "-n", "x"), "leave -n out")
 	if !maps.Equal(clitest.Everything(t, c.Store), was) {
@@ -253,8 +253,8 @@ func TestANodeIsDeletedWithAllThatHangsOnItOnlyIfAskedFor(t *testing.T) {
 	if datastore.Put(t.Context(), c.Store, api.Update{Key: api.ResourcesPrefix + "nodes/n1", Value: []byte("{}")}) != nil {
 		t.Fatal("no node")
 	}
-	said := c.Want(1, "", "delete", "node", "n1")
-	clitest.Contains(t, said, "node/n1 is not deleted", "--cascade", "workloadendpoint/prod/n1-k8s-web-eth0", "address 10.65.0.1")
+	out := c.Want(1, "", "delete", "node", "n1")
+	clitest.Contains(t, out, "node/n1 is not deleted", "--cascade", "workloadendpoint/prod/n1-k8s-web-eth0", "address 10.65.0.1")
 	clitest.Contains(t, c.Want(0, "", "delete", "node", "n1", "--cascade", "--dry-run"), "address 10.65.0.1 released (dry run)", "node/n1 deleted (dry run)")
 	report := fmt.Sprintf(`{"expires":%q}`, time.Now().Add(time.Minute).UTC().Format(time.RFC3339))
 	if err := datastore.Put(t.Context(), c.Store, api.Update{Key: "/calico/felix/v2/no-region/host/n1/status", Value: []byte(report)}); err != nil {
@@ -342,8 +342,8 @@ func TestDirectoriesAreReadOneLevelOrAll(t *testing.T) {
 	clitest.Equal(t, c.Want(0, "", "validate", "-f", dir), dir+"/a.yaml: 1 resource valid")
 	clitest.Equal(t, c.Want(0, "", "validate", "-f", dir, "-R"), dir+"/a.yaml: 1 resource valid\n"+dir+"/below/b.yml: 1 resource valid")
 	for _, verb := range []string{"create", "apply", "replace", "delete"} {
-		if said := c.Want(0, "", verb, "-f", dir, "-R"); !strings.Contains(said, "/web ") || !strings.Contains(said, "/b ") {
-			t.Errorf("%s -R says\n%s", verb, said)
+		if out := c.Want(0, "", verb, "-f", dir, "-R"); !strings.Contains(out, "/web ") || !strings.Contains(out, "/b ") {
+			t.Errorf("%s -R says\n%s", verb, out)
 		}
 	}
 	clitest.Contains(t, c.Want(1, "", "validate", "-f", filepath.Join(dir, "none")), "no such file")

@@ -50,7 +50,7 @@ func TestPatch(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newCLI(t)
 			c.Want(0, "", "apply", "-f", clitest.Prod)
-			said := c.Want(tt.code, "", clitest.Words("patch np db -n prod "+tt.args)...)
+			out := c.Want(tt.code, "", clitest.Words("patch np db -n prod "+tt.args)...)
 			for _, w := range tt.want {
 				stored := c.Stored("networkpolicies/prod/db")
 				if text, ok := strings.CutPrefix(w, "="); ok {
@@ -60,7 +60,7 @@ func TestPatch(t *testing.T) {
 						t.Errorf("%s is in %s", text, stored)
 					}
 				} else {
-					clitest.Contains(t, said, w)
+					clitest.Contains(t, out, w)
 				}
 			}
 		})
@@ -97,10 +97,10 @@ func TestWhatWasWrongBeforeStopsNoEditButNothingWrongComesIn(t *testing.T) {
 	c.Want(0, "", "patch", "np", "web", "-n", "prod", "-p", "{spec: {selector: 'b == \"2\"'}}")
 	clitest.Contains(t, c.Stored("networkpolicies/prod/web"), `b == \"2\"`, `"newer":7`)
 	c.Raw("networkpolicies/prod/worse", "{")
-	clitest.Contains(t, c.Want(1, "", "label", "np", "worse", "-n", "prod", "a=b"), "not JSON; delete it and create it anew")
+	clitest.Contains(t, c.Want(1, "", "label", "np", "worse", "-n", "prod", "a=b"), "not JSON; delete it and create it again")
 }
 
-func TestAnEditIsMadeAnewWhenAnotherWriterWasFirst(t *testing.T) {
+func TestAnEditIsRetriedOnAConflict(t *testing.T) {
 	c := newCLI(t)
 	c.Want(0, clitest.Web, "apply", "-f", "-")
 	c.Outrun(3)
@@ -113,20 +113,20 @@ func TestLabel(t *testing.T) {
 	c := newCLI(t)
 	c.Want(0, "", "apply", "-f", clitest.Prod)
 	c.Follow(
-		clitest.Told{Name: "set two", In: "", Args: "label node h1 rack=r7 zone=a", Code: 0, Want: "node/h1 labeled"},
-		clitest.Told{Name: "the same again", In: "", Args: "label node h1 rack=r7", Code: 0, Want: "node/h1 unchanged"},
-		clitest.Told{Name: "another value needs a word", In: "", Args: "label node h1 rack=r8", Code: 1, Want: `twill: node/h1: label rack is "r7" already; pass --overwrite to make it "r8"`},
-		clitest.Told{Name: "with it", In: "", Args: "label node h1 rack=r8 --overwrite", Code: 0, Want: "node/h1 labeled"},
-		clitest.Told{Name: "remove one, set one", In: "", Args: "label node h1 rack- row=2", Code: 0, Want: "node/h1 labeled"},
-		clitest.Told{Name: "remove as calicoctl does", In: "", Args: "label node h1 row --remove", Code: 0, Want: "node/h1 labeled"},
-		clitest.Told{Name: "remove what is not there", In: "", Args: "label node h1 row-", Code: 0, Want: "node/h1 unchanged"},
-		clitest.Told{Name: "what it has now", In: "", Args: "get node h1 -o custom-columns=L:.metadata.labels", Code: 0, Want: "L\n{\"zone\":\"a\"}"},
-		clitest.Told{Name: "no such node", In: "", Args: "label node h9 a=b", Code: 1, Want: "twill: node/h9 does not exist; use create or apply"},
-		clitest.Told{Name: "a built-in profile", In: "", Args: "label profile projectcalico-default-allow a=b", Code: 1, Want: "twill: profile/projectcalico-default-allow is built in, and nothing is stored that could be changed"},
-		clitest.Told{Name: "neither set nor remove", In: "", Args: "label node h1 rack", Code: 2, Want: `twill: label: "rack": want KEY=VALUE to set, or KEY- to remove`},
-		clitest.Told{Name: "twice", In: "", Args: "label node h1 a=b a-", Code: 2, Want: "twill: label: a is given twice"},
-		clitest.Told{Name: "set with --remove", In: "", Args: "label node h1 a=b --remove", Code: 2, Want: `twill: label: "a=b" with --remove: give keys only`},
-		clitest.Told{Name: "no labels", In: "", Args: "label node h1", Code: 2, Want: "twill: label: want a kind, a name and labels: twill label node h1 rack=r7 old-"},
+		clitest.Step{Name: "set two", In: "", Args: "label node h1 rack=r7 zone=a", Code: 0, Want: "node/h1 labeled"},
+		clitest.Step{Name: "the same again", In: "", Args: "label node h1 rack=r7", Code: 0, Want: "node/h1 unchanged"},
+		clitest.Step{Name: "another value needs a word", In: "", Args: "label node h1 rack=r8", Code: 1, Want: `twill: node/h1: label rack is "r7" already; pass --overwrite to make it "r8"`},
+		clitest.Step{Name: "with it", In: "", Args: "label node h1 rack=r8 --overwrite", Code: 0, Want: "node/h1 labeled"},
+		clitest.Step{Name: "remove one, set one", In: "", Args: "label node h1 rack- row=2", Code: 0, Want: "node/h1 labeled"},
+		clitest.Step{Name: "remove as calicoctl does", In: "", Args: "label node h1 row --remove", Code: 0, Want: "node/h1 labeled"},
+		clitest.Step{Name: "remove what is not there", In: "", Args: "label node h1 row-", Code: 0, Want: "node/h1 unchanged"},
+		clitest.Step{Name: "what it has now", In: "", Args: "get node h1 -o custom-columns=L:.metadata.labels", Code: 0, Want: "L\n{\"zone\":\"a\"}"},
+		clitest.Step{Name: "no such node", In: "", Args: "label node h9 a=b", Code: 1, Want: "twill: node/h9 does not exist; use create or apply"},
+		clitest.Step{Name: "a built-in profile", In: "", Args: "label profile projectcalico-default-allow a=b", Code: 1, Want: "twill: profile/projectcalico-default-allow is built in, and nothing is stored that could be changed"},
+		clitest.Step{Name: "neither set nor remove", In: "", Args: "label node h1 rack", Code: 2, Want: `twill: label: "rack": want KEY=VALUE to set, or KEY- to remove`},
+		clitest.Step{Name: "twice", In: "", Args: "label node h1 a=b a-", Code: 2, Want: "twill: label: a is given twice"},
+		clitest.Step{Name: "set with --remove", In: "", Args: "label node h1 a=b --remove", Code: 2, Want: `twill: label: "a=b" with --remove: give keys only`},
+		clitest.Step{Name: "no labels", In: "", Args: "label node h1", Code: 2, Want: "twill: label: want a kind, a name and labels: twill label node h1 rack=r7 old-"},
 	)
 	clitest.Contains(t, c.Want(1, "", "label", "node", "h1", "bad key=x"), "metadata.labels")
 }

@@ -16,18 +16,18 @@ import (
 func TestCreateAndReplaceWantAbsenceAndPresence(t *testing.T) {
 	other := strings.Replace(clitest.Web, "name: web", "name: other", 1)
 	newCLI(t).Follow(
-		clitest.Told{Name: "what does not exist cannot be replaced", In: clitest.Web, Args: "replace -f -", Code: 1, Want: "twill: standard input: networkpolicy/prod/web does not exist; use create or apply"},
-		clitest.Told{Name: "create", In: clitest.Web, Args: "create -f -", Code: 0, Want: "networkpolicy/prod/web created"},
-		clitest.Told{
-			Name: "what exists cannot be created, and nothing beside it is", In: other + "---\n" + clitest.DenyWeb, Args: "create -f -", Code: 1,
+		clitest.Step{Name: "what does not exist cannot be replaced", In: clitest.Web, Args: "replace -f -", Code: 1, Want: "twill: standard input: networkpolicy/prod/web does not exist; use create or apply"},
+		clitest.Step{Name: "create", In: clitest.Web, Args: "create -f -", Code: 0, Want: "networkpolicy/prod/web created"},
+		clitest.Step{
+			Name: "what exists cannot be created, and then nothing is", In: other + "---\n" + clitest.DenyWeb, Args: "create -f -", Code: 1,
 			Want: "twill: standard input: networkpolicy/prod/web exists already; use apply or replace to change it, or --skip-exists to leave it alone",
 		},
-		clitest.Told{Name: "unless it is to be skipped", In: clitest.DenyWeb + "---\n" + other, Args: "create -f - --skip-exists", Code: 0, Want: "networkpolicy/prod/web exists already, skipped\nnetworkpolicy/prod/other created"},
-		clitest.Told{Name: "replace", In: clitest.DenyWeb, Args: "replace -f -", Code: 0, Want: "networkpolicy/prod/web replaced"},
-		clitest.Told{Name: "replace by the same", In: clitest.DenyWeb, Args: "replace -f -", Code: 0, Want: "networkpolicy/prod/web unchanged"},
-		clitest.Told{Name: "what is created is in a file", In: "", Args: "create networkpolicy web", Code: 2, Want: `twill: twill create takes no arguments, got "networkpolicy"`},
-		clitest.Told{Name: "nothing to do is an error", In: "# nothing\n", Args: "apply -f -", Code: 1, Want: "twill: no resource in 1 file"},
-		clitest.Told{Name: "unless that was expected", In: "# nothing\n", Args: "apply -f - --skip-empty", Code: 0, Want: ""},
+		clitest.Step{Name: "unless it is to be skipped", In: clitest.DenyWeb + "---\n" + other, Args: "create -f - --skip-exists", Code: 0, Want: "networkpolicy/prod/web exists already, skipped\nnetworkpolicy/prod/other created"},
+		clitest.Step{Name: "replace", In: clitest.DenyWeb, Args: "replace -f -", Code: 0, Want: "networkpolicy/prod/web replaced"},
+		clitest.Step{Name: "replace by the same", In: clitest.DenyWeb, Args: "replace -f -", Code: 0, Want: "networkpolicy/prod/web unchanged"},
+		clitest.Step{Name: "what is created is in a file", In: "", Args: "create networkpolicy web", Code: 2, Want: `twill: twill create takes no arguments, got "networkpolicy"`},
+		clitest.Step{Name: "nothing to do is an error", In: "# nothing\n", Args: "apply -f -", Code: 1, Want: "twill: no resource in 1 file"},
+		clitest.Step{Name: "unless that was expected", In: "# nothing\n", Args: "apply -f - --skip-empty", Code: 0, Want: ""},
 	)
 }
 
@@ -88,16 +88,16 @@ func TestADryRunSaysWhatItWouldDoAndWritesNothing(t *testing.T) {
 	c.Want(0, "", "apply", "-f", clitest.Prod)
 	before := c.Store.Revision()
 	c.Follow(
-		clitest.Told{Name: "create", In: clitest.Web, Args: "create -f - --dry-run", Code: 0, Want: "networkpolicy/prod/web created (dry run)"},
-		clitest.Told{Name: "apply of something new", In: clitest.Web, Args: "apply -f - --dry-run=server", Code: 0, Want: "networkpolicy/prod/web created (dry run)"},
-		clitest.Told{Name: "apply of a change names the fields", In: "apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {name: security}\nspec: {order: 7, defaultAction: Pass}", Args: "apply -f - --dry-run", Code: 0, Want: "tier/security configured (dry run): spec.order 100 → 7"},
-		clitest.Told{Name: "without a datastore", In: clitest.Web, Args: "apply -f - --dry-run=client", Code: 0, Want: "networkpolicy/prod/web is valid (dry run, datastore not asked)"},
-		clitest.Told{Name: "patch", In: "", Args: "patch tier security -p '{spec: {order: 8}}' --dry-run", Code: 0, Want: "tier/security patched (dry run): spec.order 100 → 8"},
-		clitest.Told{Name: "label", In: "", Args: "label node h1 rack=r7 --dry-run", Code: 0, Want: "node/h1 labeled (dry run): metadata.labels nothing → {\"rack\":\"r7\"}"},
-		clitest.Told{Name: "delete", In: "", Args: "delete np db -n prod --dry-run", Code: 0, Want: "networkpolicy/prod/db deleted (dry run)"},
-		clitest.Told{Name: "delete of what is not there", In: "", Args: "delete np nope -n prod --dry-run", Code: 1, Want: "twill: networkpolicy/prod/nope does not exist; --skip-not-exists makes that no error"},
-		clitest.Told{Name: "a mistake is found all the same", In: clitest.DenyWeb, Args: "replace -f - --dry-run", Code: 1, Want: "twill: standard input: networkpolicy/prod/web does not exist; use create or apply"},
-		clitest.Told{Name: "how is one of three", In: clitest.Web, Args: "apply -f - --dry-run=maybe", Code: 2, Want: "twill: apply: --dry-run=maybe: want server, client or none"},
+		clitest.Step{Name: "create", In: clitest.Web, Args: "create -f - --dry-run", Code: 0, Want: "networkpolicy/prod/web created (dry run)"},
+		clitest.Step{Name: "apply of something new", In: clitest.Web, Args: "apply -f - --dry-run=server", Code: 0, Want: "networkpolicy/prod/web created (dry run)"},
+		clitest.Step{Name: "apply of a change names the fields", In: "apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {name: security}\nspec: {order: 7, defaultAction: Pass}", Args: "apply -f - --dry-run", Code: 0, Want: "tier/security configured (dry run): spec.order 100 → 7"},
+		clitest.Step{Name: "without a datastore", In: clitest.Web, Args: "apply -f - --dry-run=client", Code: 0, Want: "networkpolicy/prod/web is valid (dry run, datastore not asked)"},
+		clitest.Step{Name: "patch", In: "", Args: "patch tier security -p '{spec: {order: 8}}' --dry-run", Code: 0, Want: "tier/security patched (dry run): spec.order 100 → 8"},
+		clitest.Step{Name: "label", In: "", Args: "label node h1 rack=r7 --dry-run", Code: 0, Want: "node/h1 labeled (dry run): metadata.labels nothing → {\"rack\":\"r7\"}"},
+		clitest.Step{Name: "delete", In: "", Args: "delete np db -n prod --dry-run", Code: 0, Want: "networkpolicy/prod/db deleted (dry run)"},
+		clitest.Step{Name: "delete of what is not there", In: "", Args: "delete np nope -n prod --dry-run", Code: 1, Want: "twill: networkpolicy/prod/nope does not exist; --skip-not-exists makes that no error"},
+		clitest.Step{Name: "a mistake is found all the same", In: clitest.DenyWeb, Args: "replace -f - --dry-run", Code: 1, Want: "twill: standard input: networkpolicy/prod/web does not exist; use create or apply"},
+		clitest.Step{Name: "how is one of three", In: clitest.Web, Args: "apply -f - --dry-run=maybe", Code: 2, Want: "twill: apply: --dry-run=maybe: want server, client or none"},
 	)
 	// A tier goes once its policies are gone, and a dry run knows that they would be.
 	clitest.Contains(t, c.Want(0, "", "delete", "-f", clitest.Prod, "--dry-run"), "tier/security deleted (dry run)")
@@ -141,8 +141,8 @@ func TestLongWorkSaysHowFarItIs(t *testing.T) {
 			t.Errorf("%d created", n)
 		}
 		clitest.Equal(t, errs, "twill: 1000 of 2500 applied, 10s, about 15s left\ntwill: 2000 of 2500 applied, 20s, about 5s left")
-		if said := c.Want(1, many.String(), "create", "-f", "-"); strings.Count(said, "\n") != 11 || !strings.Contains(said, "and 2490 more") {
-			t.Errorf("of many mistakes of one sort the first are listed, not\n%.2000s", said)
+		if out := c.Want(1, many.String(), "create", "-f", "-"); strings.Count(out, "\n") != 11 || !strings.Contains(out, "and 2490 more") {
+			t.Errorf("of many mistakes of one sort the first are listed, not\n%.2000s", out)
 		}
 		if _, _, errs := c.Run(clitest.Web, "apply", "-f", "-"); errs != "" {
 			t.Errorf("short work says %q", errs)

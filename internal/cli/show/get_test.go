@@ -94,8 +94,8 @@ func watching(c *clitest.CLI, args string) (lines *bufio.Scanner, errs *bufio.Sc
 	}
 }
 
-// unheard takes what is said that the test is not about.
-func unheard(s *bufio.Scanner) {
+// discard reads output that the test does not check, so that its writer is not blocked.
+func discard(s *bufio.Scanner) {
 	for s.Scan() {
 		continue
 	}
@@ -115,7 +115,7 @@ func TestWatchPrintsWhatThereIsAndEachChange(t *testing.T) {
 	c := newCLI(t)
 	c.Want(0, clitest.Web, "apply", "-f", "-")
 	out, errs, stop := watching(c, "get np -A -w -l app!=hidden")
-	go unheard(errs)
+	go discard(errs)
 	next(t, out, "CHANGE NAMESPACE NAME")
 	next(t, out, "added prod web")
 	c.Want(0, strings.Replace(clitest.Web, "name: web", "name: two", 1), "apply", "-f", "-")
@@ -134,7 +134,7 @@ func TestWatchPrintsWhatThereIsAndEachChange(t *testing.T) {
 func TestWatchAsJSONIsOneLineForEachChange(t *testing.T) {
 	c := newCLI(t)
 	out, errs, stop := watching(c, "get gns -w -o json")
-	go unheard(errs)
+	go discard(errs)
 	defer stop()
 	c.Want(0, clitest.Gns("t"), "apply", "-f", "-")
 	next(t, out, `{"type":"ADDED","object":{"apiVersion":"projectcalico.org/v3","kind":"GlobalNetworkSet"`)
@@ -152,18 +152,18 @@ func TestAWatchOutlivesAnOutageAndSaysSo(t *testing.T) {
 	next(t, out, `"ADDED"`)
 }
 
-// TestAWatchThatTheServerEndsIsBegunAnewInSilence: Kubernetes' server ends each after some minutes. One that brings nothing is said.
-func TestAWatchThatTheServerEndsIsBegunAnewInSilence(t *testing.T) {
+// TestAWatchThatTheServerEndsIsRestartedWithoutAMessage: Kubernetes' API server ends each after some minutes. One that ends without an event is reported.
+func TestAWatchThatTheServerEndsIsRestartedWithoutAMessage(t *testing.T) {
 	c := newCLI(t)
 	storetest.Steady(c.Store)
-	var said atomic.Bool
+	var printed atomic.Bool
 	out, errs, stop := watching(c, "get gns -A -w -o json")
 	defer stop()
-	heard := make(chan string)
+	messages := make(chan string)
 	go func() {
 		for errs.Scan() {
-			said.Store(true)
-			heard <- errs.Text()
+			printed.Store(true)
+			messages <- errs.Text()
 		}
 	}()
 	for i := range 3 {
@@ -171,8 +171,8 @@ func TestAWatchThatTheServerEndsIsBegunAnewInSilence(t *testing.T) {
 		next(t, out, fmt.Sprintf(`"name":"t%d"`, i))
 		c.Store.DropWatches(nil)
 	}
-	if said.Load() {
-		t.Errorf("it says %q", <-heard)
+	if printed.Load() {
+		t.Errorf("it says %q", <-messages)
 	}
 	c.Store.Fail(func(o memstore.Op) error {
 		if o.Verb == "next" {
@@ -180,11 +180,11 @@ func TestAWatchThatTheServerEndsIsBegunAnewInSilence(t *testing.T) {
 		}
 		return nil
 	})
-	if got := <-heard; !strings.Contains(got, "trying again") {
+	if got := <-messages; !strings.Contains(got, "trying again") {
 		t.Errorf("watches bring nothing, and it says %q", got)
 	}
 	go func() {
-		for range heard {
+		for range messages {
 			continue
 		}
 	}()

@@ -88,7 +88,7 @@ func everyCommand(t *testing.T, key, value string, st api.Stored) {
 		clitest.Contains(t, c.Want(0, s.in, s.args...), s.want)
 	}
 	out, errs, stop := watching(c, "get "+strings.ToLower(ref.Kind)+" -A -w")
-	go unheard(errs)
+	go discard(errs)
 	next(t, out, "CHANGE")
 	for out.Scan() && !strings.Contains(out.Text(), ref.Name) { // those of which there are some in every cluster
 		continue

@@ -126,7 +126,7 @@ func lookForFiles(ctx context.Context, c console.Stdio, s datastore.Store, o *Op
 	return all, errors.Join(missing...)
 }
 
-// CheckNamespace refuses -n beside kinds of which none has a namespace: who gave it means another kind.
+// CheckNamespace returns an error for -n with kinds of which none has a namespace: the caller means another kind.
 func CheckNamespace(cmd *cobra.Command, args []string) error {
 	f := cmd.Flags().Lookup("namespace")
 	if !f.Changed || len(args) == 0 {

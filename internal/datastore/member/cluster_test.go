@@ -177,13 +177,13 @@ func TestAPeerOfAnotherAuthorityDoesNotJoinAndBothSay(t *testing.T) {
 	peers := []string{"https://" + machinetest.Address(t), "https://" + machinetest.Address(t)}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	said := [2]*logged{newLogged(), newLogged()}
+	logs := [2]*logged{newLogged(), newLogged()}
 	done := make(chan error)
 	for i, dir := range []string{right, wrong} {
 		name := fmt.Sprint("h", i+1)
 		cfg := secured(t, dir, name, peers[i])
 		cfg.Cluster = "h1=" + peers[0] + ",h2=" + peers[1]
-		cfg.Logger = slog.New(slog.NewTextHandler(said[i], nil))
+		cfg.Logger = slog.New(slog.NewTextHandler(logs[i], nil))
 		go func() {
 			m, err := member.Start(ctx, cfg)
 			if err == nil {
@@ -192,7 +192,7 @@ func TestAPeerOfAnotherAuthorityDoesNotJoinAndBothSay(t *testing.T) {
 			done <- err
 		}()
 	}
-	for _, l := range said {
+	for _, l := range logs {
 		l.await(t, "certificate signed by unknown authority")
 	}
 	stop()

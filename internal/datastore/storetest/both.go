@@ -67,9 +67,9 @@ func Steady(s datastore.Store) {
 	}
 }
 
-// Heard waits, in a bubble of synctest, until those who watch have heard of what was written. On a poor store that takes a while
+// Delivered waits, in a bubble of synctest, until watchers have received what was written. On a poor store that takes a while
 // when their watch ends just then.
-func Heard() {
+func Delivered() {
 	if poor {
 		<-time.After(10 * time.Second) // virtual
 	}

@@ -121,7 +121,7 @@ func TestForgetDeletesOneFlowAndNoOther(t *testing.T) {
 	}
 }
 
-func TestAFlowThatIsGoneIsNeitherAnErrorNorMadeAnew(t *testing.T) {
+func TestAFlowThatIsGoneIsNeitherAnErrorNorCreated(t *testing.T) {
 	c := open(t, netnstest.New(t))
 	a := netip.MustParseAddr("192.0.2.1")
 	gone := conntrack.Flow{Original: conntrack.Tuple{Src: a, Dst: a, Proto: 6, SrcPort: 1, DstPort: 2}}

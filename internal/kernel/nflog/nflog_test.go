@@ -119,7 +119,7 @@ func TestOnlyAsMuchIsCopiedAsWasAskedFor(t *testing.T) {
 }
 
 // The kernel keeps reports until they are enough: nothing comes of two, and three come together.
-func TestReportsCollectedIntoOneDatagramAreToldOneByOne(t *testing.T) {
+func TestReportsInOneDatagramAreReturnedOneByOne(t *testing.T) {
 	ns := reporting(t)
 	c := open(t, ns, Config{Group: group, Collect: 3, Wait: time.Hour})
 	send := sender(t, ns, "127.0.0.1:9")

@@ -217,7 +217,7 @@ func TestRulesAreInsertedReplacedAndDeletedByHandle(t *testing.T) {
 	}
 }
 
-func TestLostAnswersAreToldFromFailures(t *testing.T) {
+func TestLostAnswersAreDistinguishedFromFailures(t *testing.T) {
 	if err := lostOutcome(7, 8); err != nil {
 		t.Errorf("one more generation: %v", err)
 	}

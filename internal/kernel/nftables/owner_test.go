@@ -177,7 +177,7 @@ func full(b *Batch) {
 	b.AddElements(links, Element{Key: KeyIfname("eth0"), Verdict: new(Goto("ep"))})
 }
 
-func TestATableMadeAnewHasTheSameContent(t *testing.T) {
+func TestARemadeTableHasTheSameContent(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		was, now TableFlags
@@ -206,7 +206,7 @@ func TestATableMadeAnewHasTheSameContent(t *testing.T) {
 	}
 }
 
-func TestATableThatCannotBeMadeAnewIsAsItWas(t *testing.T) {
+func TestATableThatCannotBeRemadeIsUnchanged(t *testing.T) {
 	n := newNet(t)
 	ownable(t, n)
 	b := addTable("t", 0)

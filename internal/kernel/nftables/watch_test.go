@@ -37,7 +37,7 @@ func TestWatchHearsOfOthersChangesAlone(t *testing.T) {
 	if err := own.Commit(b); err != nil {
 		t.Fatal(err)
 	}
-	// Had it been heard of, our own change would come first.
+	// Had it been received, our own change would come first.
 	for _, step := range []struct{ nft, table string }{
 		{"add table inet theirs", "theirs"},
 		{"add rule inet ours c counter", "ours"},
@@ -78,7 +78,7 @@ func TestWhatHappensDuringALargeTransactionIsNotMissed(t *testing.T) {
 		return b
 	}
 	ns.Run("nft", "add table inet theirs")
-	hear := func(want ...string) {
+	receive := func(want ...string) {
 		t.Helper()
 		for {
 			tables, err := w.Receive()
@@ -91,26 +91,26 @@ func TestWhatHappensDuringALargeTransactionIsNotMissed(t *testing.T) {
 				continue
 			}
 			if !slices.Equal(tables, want) {
-				t.Errorf("heard %v, want %v", tables, want)
+				t.Errorf("received %v, want %v", tables, want)
 			}
 			return
 		}
 	}
-	hear("theirs")
+	receive("theirs")
 	if err := own.CommitWith(large("alone"), func() {}); err != nil {
 		t.Fatal(err)
 	}
 	ns.Run("nft", "add table inet after")
-	hear("after") // and no overrun: nobody came between
+	receive("after") // and no overrun: nobody came between
 	if err := own.CommitWith(large("ours"), func() { ns.Run("nft", "add table inet between") }); err != nil {
 		t.Fatal(err)
 	}
-	hear("overrun")
+	receive("overrun")
 	broken := large("broken")
 	broken.DeleteTable("nonexistent")
 	if err := own.CommitWith(broken, func() {}); err == nil {
 		t.Fatal("a transaction that cannot be was made")
 	}
 	ns.Run("nft", "add table inet last")
-	hear("last")
+	receive("last")
 }

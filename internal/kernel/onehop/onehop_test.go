@@ -26,7 +26,7 @@ func receive(t *testing.T, r *onehop.Receiver, within time.Duration) (string, on
 	return "", onehop.From{}
 }
 
-func TestNeighboursAreHeardAndNobodyElse(t *testing.T) {
+func TestOnlyPacketsOfNeighboursAreReceived(t *testing.T) {
 	for _, onlyFour := range []bool{false, true} {
 		a, b := netnstest.New(t), netnstest.New(t)
 		a.VethTo(b, "eth0", "eth0")

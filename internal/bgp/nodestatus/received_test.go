@@ -10,9 +10,9 @@ import (
 func TestOurOwnWritesAreNotTakenForNews(t *testing.T) {
 	at := func(revision string) api.Update { return api.Update{Key: "k", Revision: api.RevisionOf(revision)} }
 	for _, tt := range []struct {
-		name  string
-		heard []string // after a, which was there, and b and c, which we wrote
-		want  string   // what the next write replaces
+		name     string
+		received []string // after a, which was there, and b and c, which we wrote
+		want     string   // what the next write replaces
 	}{
 		{"nothing yet", nil, "c"},
 		{"the first", []string{"b"}, "c"},
@@ -23,7 +23,7 @@ func TestOurOwnWritesAreNotTakenForNews(t *testing.T) {
 		{"both, then somebody else's", []string{"b", "c", "x"}, "x"},
 	} {
 		is := request{stored: at("c"), unobserved: []api.Revision{api.RevisionOf("b"), api.RevisionOf("c")}}
-		for _, r := range tt.heard {
+		for _, r := range tt.received {
 			is.observe(at(r))
 		}
 		if got := is.stored.Revision.String(); got != tt.want {

@@ -82,7 +82,7 @@ func Run(ctx context.Context, cfg Config) error {
 	links := ifmon.New(handles.rtnl)
 	names := attribution.New()
 	handles.probeOwner(cfg.Log, graph.Settings().Settings)
-	policy := nft.New(handles.nft, nft.Config{Prefixes: graph.Settings().Settings.InterfacePrefixes, Names: names, Reader: handles.readConn})
+	policy := nft.New(handles.nft, nft.Config{Prefixes: graph.Settings().Settings.InterfacePrefixes, Names: names, Reader: handles.readConn, Recheck: true})
 	interfaces := host.New(handles.rtnl, handles.sysctl, host.Config{})
 	routes := fib.New(handles.rtnl)
 	live := revoke.New(revoke.Config{Table: handles.conntrack, Local: handles.addrs, Log: cfg.Log.With("part", "revoke")})

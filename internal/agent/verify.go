@@ -50,7 +50,7 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) ([]Differenc
 	if err != nil {
 		return nil, err
 	}
-	policy := nft.New(d.nft, nft.Config{})
+	policy := nft.New(d.nft, nft.Config{Recheck: true})
 	policy.Links(links)
 	routes, interfaces := fib.New(d.rtnl), host.New(d.rtnl, d.sysctl, host.Config{})
 	routes.Links(links)

@@ -70,6 +70,15 @@ type Lapsing interface {
 	Lapsed() bool
 }
 
+// Rechecking is a policy Driver that has the kernel decide about established flows again after a change that may deny some of
+// them, until somebody has looked at each (docs/decisions/032). For one that does, a follower must be [Judging].
+type Rechecking interface {
+	// Standing is the number of the last change in force that concerns such flows; zero: no flow is decided about again.
+	Standing() (upTo uint64)
+	// Judged says that all flows that the changes up to a number concern were looked at. It works in memory only, like Merge.
+	Judged(upTo uint64)
+}
+
 // Refreshing is a Driver with a setting for how often it is read back.
 type Refreshing interface {
 	// Refresh is the interval, zero for never; ok is false until the settings are known.

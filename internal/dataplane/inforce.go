@@ -16,6 +16,13 @@ type Follower interface {
 	InForce(changed intent.Batch, lapsed bool)
 }
 
+// Judging is a [Follower] that looks at established flows, and marks what policy denies.
+type Judging interface {
+	// WhenJudged has done called, from any goroutine, when all flows that what came into force until now concerns
+	// were looked at. It returns at once.
+	WhenJudged(done func())
+}
+
 // Preparer is a [Follower] that has something to do before endpoints come into force.
 type Preparer interface {
 	// Prepare passes, from the loop's goroutine, the endpoints that the policy driver's next turn is to bring into the kernel,

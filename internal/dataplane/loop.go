@@ -48,7 +48,8 @@ type Loop struct {
 	outcomes jointOutcomes
 	drift    chan drift
 	pings    chan struct{}
-	started  bool // a batch has come; before, the desired state is unknown, so nothing is applied
+	ended    chan struct{} // closed when Run returns
+	started  bool          // a batch has come; before, the desired state is unknown, so nothing is applied
 }
 
 // drift is a function from one driver's Drift.
@@ -83,7 +84,7 @@ func New(cfg Config) *Loop {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Loop{cfg: cfg, gate: newGate(cfg.Policy == nil), backlog: newBacklog(), shut: map[intent.EndpointID]shut{}, outcomes: newJointOutcomes(), drift: make(chan drift), pings: make(chan struct{})}
+	l := &Loop{cfg: cfg, gate: newGate(cfg.Policy == nil), backlog: newBacklog(), shut: map[intent.EndpointID]shut{}, outcomes: newJointOutcomes(), drift: make(chan drift), pings: make(chan struct{}), ended: make(chan struct{})}
 	drivers := cfg.Forwarding
 	if cfg.Policy != nil {
 		drivers = append([]Driver{cfg.Policy}, drivers...)
@@ -102,6 +103,7 @@ func (l *Loop) Run(ctx context.Context, batches <-chan intent.Batch, links <-cha
 	defer timer.Stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer close(l.ended)
 	for _, d := range l.drivers {
 		if a, ok := d.Driver.(Drifting); ok {
 			go l.listen(ctx, d, a.Drift())
@@ -385,6 +387,33 @@ func (l *Loop) inForce(lapsed bool) {
 	}
 	for _, f := range l.cfg.Followers {
 		f.InForce(b, lapsed)
+	}
+	l.recheck()
+}
+
+// recheck has the policy driver told when the flows were looked at about which it decides again.
+func (l *Loop) recheck() {
+	p := l.drivers[0]
+	r, ok := p.Driver.(Rechecking)
+	if !ok {
+		return
+	}
+	upTo := r.Standing()
+	if upTo == 0 {
+		return
+	}
+	note := drift{p, func() { r.Judged(upTo) }}
+	for _, f := range l.cfg.Followers {
+		if j, ok := f.(Judging); ok {
+			j.WhenJudged(func() {
+				go func() { // who judges must not wait for us, nor outlive us
+					select {
+					case l.drift <- note:
+					case <-l.ended:
+					}
+				}()
+			})
+		}
 	}
 }
 

@@ -3,11 +3,12 @@ package kernel
 // TableName is the nftables table that is ours; whatever is in it and not wanted is swept.
 const TableName = "twill"
 
-// Sets of the table, of names of interfaces: those that are workloads' and whose policy is in force, and those that carry
-// nothing.
+// Sets of the table, of names of interfaces: those that are workloads' and whose policy is in force, those that carry
+// nothing, and those whose established flows are decided about again.
 const (
 	SetWorkloads = "wl-links"
 	SetClosed    = "wl-closed"
+	SetRecheck   = "wl-recheck"
 )
 
 // Bits of the packet mark. All are within MarkMask; bits outside belong to others and are kept as they are.

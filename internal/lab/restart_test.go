@@ -160,7 +160,10 @@ func sameAsFresh(t *testing.T, l *Lab) {
 	// The kernel shows the last change: its rule has this address, and no change before it for a long while.
 	last := fmt.Sprintf("%x", []byte{203, 0, 113, policyChanges % 250})
 	var after string
-	await(t, "the last change is in the kernel", func() bool { after = table(); return strings.Contains(after, last) })
+	await(t, "the last change is in the kernel, and its flows were judged", func() bool {
+		after = table()
+		return strings.Contains(after, last) && !strings.Contains(after, "recheck-")
+	})
 	await(t, "the table of a killed agent is deleted", func() bool {
 		// Until its socket is closed the table is the agent's, and the next one takes it over at once.
 		if pid := l.agentPID(l.Spec.Hosts[0]); pid != 0 {

@@ -33,6 +33,8 @@ type Config struct {
 	Prefixes []string
 	Cost     Coster // nil: everything costs nothing
 	Budget   Price  // of one policy; zero: [DefaultBudget]
+	// Recheck: somebody looks at established flows after each change, and says Judged. Until then the backend decides about them again.
+	Recheck bool
 }
 
 // State is the desired state. Make it with New.
@@ -64,6 +66,7 @@ type State struct {
 	faults     map[intent.Key]fault       // why an intent is not in force
 	touched    map[intent.Key]struct{}    // intents with an outcome to report
 	hosts      hosts
+	recheck    recheck
 
 	// What changed since the last Changes.
 	newChains map[string]Chain
@@ -96,7 +99,7 @@ func New(cfg Config) *State {
 		callable: map[intent.PolicyID]bool{}, uncallable: map[intent.PolicyID]string{}, over: map[intent.PolicyID]string{},
 		owners: map[string]intent.Key{}, names: map[string]intent.SetID{},
 		faults: map[intent.Key]fault{}, touched: map[intent.Key]struct{}{},
-		hosts:     hosts{addrs: map[string][]netip.Addr{}},
+		hosts: hosts{addrs: map[string][]netip.Addr{}}, recheck: recheck{links: map[string]uint64{}},
 		newChains: map[string]Chain{}, goneNames: map[string]struct{}{}, newSets: map[intent.SetID]struct{}{}, newLinks: map[string]Link{},
 	}
 	s.skeleton()
@@ -179,6 +182,7 @@ func (s *State) Restate() {
 	s.hosts.dirty = true
 	s.skeleton()
 	s.natOutgoing()
+	s.recheckChains()
 }
 
 // empty returns an empty map: the same one, unless it is large, since a map never shrinks.

@@ -37,6 +37,8 @@ type Chain struct {
 	Generation uint16 // of the rules of a policy, see [rules.Chain]
 	// Pinned: it follows from settings, so one that an earlier agent left stays as it is until the source is in sync.
 	Pinned bool
+	// Recheck: it decides about established flows alone, and all that it leads to is there without it, so that it may come and go by itself.
+	Recheck bool
 }
 
 // Early reports whether a chain is made before the source is in sync: only the missing ones of the skeleton. The rest stays
@@ -133,6 +135,7 @@ const (
 	AllowedEarly                     // an early stage of host endpoints allowed the packet
 	Untracked                        // the untracked stage allowed it
 	Routed                           // the source is routed to the interface that the packet came by
+	Rechecked                        // the packet's flow is established, was not announced by another, and it is in the direction in which the flow began; and the interface of Side is rechecked
 	Forwarded                        // the packet came in by an interface, and its source is not of this host
 	ICMPTypes                        // the type is in one of Types
 )
@@ -152,6 +155,8 @@ type Link struct {
 	Endpoint intent.EndpointID // whose policy is in force there, if Open
 	Open     bool
 	Closed   bool // it is a workload's, and must carry nothing
+	// Rechecked: policy decides again about established flows, see [State.Judged].
+	Rechecked bool
 	// Chains, of an open one. Source may be empty: the endpoint may send only from its own addresses.
 	In, Out, Source string
 }

@@ -34,6 +34,7 @@ var hostKey = intent.Key(intent.HostID(""))
 
 // Merge merges a change into the desired state. Routes and peers belong to other drivers. A backend merges the batch's sets first.
 func (s *State) Merge(b intent.Batch) {
+	stricter := s.stricter(b)
 	for _, in := range b.IPSets {
 		s.mergeSet(in)
 	}
@@ -53,6 +54,7 @@ func (s *State) Merge(b intent.Batch) {
 	for i := len(b.Removed) - 1; i >= 0; i-- {
 		s.remove(b.Removed[i])
 	}
+	s.recheckEndpoints(stricter)
 	if b.InSync && !s.inSync {
 		s.inSync = true
 		s.hostAction() // which was pinned until now

@@ -264,7 +264,8 @@ func (s *State) refreshLink(link string) {
 	if link == "" || len(link) > maxLink {
 		return
 	}
-	l := Link{Name: link}
+	_, rechecked := s.recheck.links[link]
+	l := Link{Name: link, Rechecked: rechecked}
 	if e := s.winner(link); e == nil {
 		l.Closed = len(s.linkUsers[link]) > 0
 	} else {

@@ -39,6 +39,7 @@ type Config struct {
 	Table    string        // the table that is ours; empty means kernel.TableName
 	Prefixes []string      // see desired.Config
 	Budget   desired.Price // likewise
+	Recheck  bool          // likewise
 	// Names receives which rule each kernel rule renders, so that reports of packets can name what decided; nil: not recorded.
 	Names *attribution.Table
 	// Reader reads the table on a connection of its own while Conn writes. Nil: changes wait during each Resync.
@@ -82,6 +83,7 @@ type Driver struct {
 	commits   int  // transactions that the kernel accepted
 	reading   bool // a ReadBack runs
 	discarded int  // consecutive readings that could not be used
+	resumed   bool // the first reading was searched for interfaces that an earlier agent left to be rechecked
 
 	fresh  map[*kset]struct{} // sets that no chain in force looks into yet
 	room   int                // bytes: a larger transaction is split into parts where possible
@@ -117,7 +119,7 @@ func New(conn Conn, cfg Config) *Driver {
 		fresh: map[*kset]struct{}{},
 		drift: drift{notes: make(chan func())},
 	}
-	d.state = desired.New(desired.Config{Prefixes: cfg.Prefixes, Cost: costs{d}, Budget: cfg.Budget})
+	d.state = desired.New(desired.Config{Prefixes: cfg.Prefixes, Cost: costs{d}, Budget: cfg.Budget, Recheck: cfg.Recheck})
 	d.interfaces()
 	return d
 }

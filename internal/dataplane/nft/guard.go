@@ -132,6 +132,8 @@ func (d *Driver) condition(c desired.Cond) exprs {
 		return nftables.MatchCTState(nftables.StateInvalid)
 	case desired.Revoked:
 		return nftables.MatchCTMark(kernel.ConntrackRevoked, kernel.ConntrackRevoked)
+	case desired.Rechecked:
+		return rechecked(c.Side)
 	case desired.AllowedEarly:
 		return nftables.MatchMark(kernel.MarkHostPassed, kernel.MarkHostPassed)
 	case desired.Untracked:

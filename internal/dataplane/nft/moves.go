@@ -18,13 +18,14 @@ type change struct {
 
 // step returns the part of a plan that goes next, if it changes nothing but members of sets and some addresses move (see desired.Mover); else the plan.
 func (d *Driver) step(p *plan) *plan {
-	if !d.state.InSync() || !p.onlyMembers() || len(p.ksets) < 2 { // in one kernel set, a look-up finds the old members or the new ones
+	sets, only := p.onlyMembers()
+	if !d.state.InSync() || !only || len(sets) < 2 { // in one kernel set, a look-up finds the old members or the new ones
 		d.moves.Reset()
 		return p
 	}
 	var changes []change
 	var moves []desired.Move
-	for _, k := range p.ksets {
+	for _, k := range sets {
 		n := len(changes)
 		for id := range k.elems.PendingUpdates() {
 			changes = append(changes, change{k, id, true})
@@ -49,10 +50,12 @@ func (d *Driver) step(p *plan) *plan {
 	return d.only(now)
 }
 
-// onlyMembers reports whether a plan changes members of existing sets, and nothing else.
-func (p *plan) onlyMembers() bool {
-	return !p.purge && len(p.chains) == 0 &&
-		!slices.ContainsFunc(p.ksets, func(k *kset) bool { return !k.wanted || !k.exists || intent.KindOf(k.owner) != intent.KeyIPSet })
+// onlyMembers returns the sets whose members a plan changes, and reports whether it changes nothing else. The recheck of established
+// flows does not count: it goes with the last step, so that they see none of the steps before.
+func (p *plan) onlyMembers() ([]*kset, bool) {
+	sets := slices.DeleteFunc(slices.Clone(p.ksets), func(k *kset) bool { return k.spec.Name == setRecheck })
+	return sets, !p.purge && !slices.ContainsFunc(p.chains, func(c *chain) bool { return !c.recheck }) &&
+		!slices.ContainsFunc(sets, func(k *kset) bool { return !k.wanted || !k.exists || intent.KindOf(k.owner) != intent.KeyIPSet })
 }
 
 // only returns a plan of some changes of members; more plans follow.

@@ -28,6 +28,8 @@ type chain struct {
 	is     nftables.Chain
 	have   sum
 	pinned bool // see desired.Chain
+
+	recheck bool // likewise
 }
 
 // early reports whether it is made before the source is in sync.

@@ -26,7 +26,11 @@ var mapNames = [...]string{desired.Receives: mapIn, desired.Sends: mapOut, desir
 
 // interfaces makes the sets and maps of interfaces desired.
 func (d *Driver) interfaces() {
-	for _, name := range []string{setLinks, setClosed} {
+	names := []string{setLinks, setClosed}
+	if d.cfg.Recheck {
+		names = append(names, setRecheck)
+	}
+	for _, name := range names {
 		d.want(d.kset(nftables.Set{Table: d.cfg.Table, Name: name, Key: nftables.TypeIfname}), true)
 	}
 	for _, name := range mapNames {
@@ -95,7 +99,7 @@ func (d *Driver) setChain(x desired.Chain) {
 	}
 	c.spec = nftables.Chain{Table: d.cfg.Table, Name: x.Name, Comment: comment(x.Comment), Base: hookOf(x.Hook)}
 	c.wanted, c.rules, c.owner, c.pinned = true, rs, x.Owner, x.Pinned
-	c.sum = sumOf(rs)
+	c.sum, c.recheck = sumOf(rs), x.Recheck
 	d.checkChain(c)
 }
 
@@ -122,6 +126,9 @@ func (d *Driver) setLink(l desired.Link) {
 	}
 	put(setLinks, "", l.Open)
 	put(setClosed, "", l.Closed)
+	if d.cfg.Recheck {
+		put(setRecheck, "", l.Rechecked)
+	}
 	for m, set := range mapNames {
 		chain := l.Chain(desired.Map(m))
 		put(set, chain, chain != "")

@@ -107,6 +107,7 @@ func readingOf(rs *nftables.Ruleset) reading {
 // observe sets the actual state to what was read, and nothing else.
 func (d *Driver) observe(r reading) {
 	before := d.known()
+	d.resume(r)
 	for _, st := range r.sets { // those of an earlier agent, or our own
 		if i, ok := familyOfName(st.Name); ok && (!d.table.read || d.ksets[st.Name] != nil) {
 			d.use(i)

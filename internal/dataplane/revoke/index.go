@@ -9,41 +9,14 @@ import (
 // index finds the endpoints that a change touches.
 type index struct {
 	endpoints map[intent.EndpointID]intent.Endpoint
-	sets      map[intent.PolicyID]map[intent.SetID]use  // of a policy
-	policies  map[intent.SetID]map[intent.PolicyID]bool // that use a set
-	groups    intent.Groups                             // of endpoints
-}
-
-// use says what a change of a set's members can do to the packets of a policy.
-type use struct{ moreDenies, fewerDeny bool }
-
-// usesOf returns the uses of a policy's sets. More members of a set that is allowed deny nothing, nor do fewer of one that is
-// denied; a set that is passed can have either effect.
-func usesOf(p intent.Policy) map[intent.SetID]use {
-	out := map[intent.SetID]use{}
-	note := func(ids []intent.SetID, more, fewer bool) {
-		for _, id := range ids {
-			u := out[id]
-			out[id] = use{u.moreDenies || more, u.fewerDeny || fewer}
-		}
-	}
-	for _, list := range [][]intent.Rule{p.Ingress, p.Egress} {
-		for _, r := range list {
-			allows, denies := r.Action == intent.Allow || r.Action == intent.Pass, r.Action == intent.Deny || r.Action == intent.Pass
-			for _, peer := range []intent.Peer{r.Src, r.Dst} {
-				note(peer.Sets, denies, allows)
-				note(peer.PortSets, denies, allows)
-				note(peer.NotSets, allows, denies)
-				note(peer.NotPortSets, allows, denies)
-			}
-		}
-	}
-	return out
+	sets      map[intent.PolicyID]map[intent.SetID]intent.Use // of a policy
+	policies  map[intent.SetID]map[intent.PolicyID]bool       // that use a set
+	groups    intent.Groups                                   // of endpoints
 }
 
 func newIndex() index {
 	return index{
-		endpoints: map[intent.EndpointID]intent.Endpoint{}, sets: map[intent.PolicyID]map[intent.SetID]use{},
+		endpoints: map[intent.EndpointID]intent.Endpoint{}, sets: map[intent.PolicyID]map[intent.SetID]intent.Use{},
 		policies: map[intent.SetID]map[intent.PolicyID]bool{},
 	}
 }
@@ -63,7 +36,7 @@ func link[K, V comparable](m map[K]map[V]bool, k K, to V, on bool) {
 }
 
 // policy sets a policy's uses of sets; nil: it is removed.
-func (x *index) policy(id intent.PolicyID, uses map[intent.SetID]use) {
+func (x *index) policy(id intent.PolicyID, uses map[intent.SetID]intent.Use) {
 	for s := range x.sets[id] {
 		link(x.policies, s, id, false)
 	}
@@ -91,7 +64,7 @@ func (x *index) endpoint(id intent.EndpointID, e *intent.Endpoint) {
 
 func (x *index) merge(b intent.Batch) {
 	for _, p := range b.Policies {
-		x.policy(p.ID, usesOf(p))
+		x.policy(p.ID, intent.Uses(p))
 	}
 	for _, e := range b.Endpoints {
 		x.endpoint(e.ID, &e)
@@ -124,19 +97,12 @@ func (x *index) fresh(b intent.Batch) map[netip.Addr]bool {
 // batch is merged, it finds those that had an address, a policy or a set, and those that have it now. Changes that cannot deny
 // anything do not count, unless restore: they may allow what was denied before.
 func (x *index) touched(b intent.Batch, restore bool) []netip.Addr {
-	policies, endpoints, sets := map[intent.PolicyID]bool{}, map[intent.EndpointID]bool{}, map[intent.SetID]use{}
+	policies, endpoints := map[intent.PolicyID]bool{}, map[intent.EndpointID]bool{}
 	for _, p := range b.Policies {
 		policies[p.ID] = true
 	}
 	for _, e := range b.Endpoints {
 		endpoints[e.ID] = true
-	}
-	for _, s := range b.IPSets {
-		sets[s.ID] = use{true, true}
-	}
-	for _, m := range b.Members {
-		u := sets[m.Set]
-		sets[m.Set] = use{u.moreDenies || len(m.Added) > 0, u.fewerDeny || len(m.Removed) > 0}
 	}
 	for _, k := range b.Removed {
 		switch id := k.(type) {
@@ -146,10 +112,9 @@ func (x *index) touched(b intent.Batch, restore bool) []netip.Addr {
 			endpoints[id] = true
 		}
 	}
-	for s, change := range sets {
+	for s, change := range b.SetChanges() {
 		for p := range x.policies[s] {
-			u := x.sets[p][s]
-			if restore || u.moreDenies && change.moreDenies || u.fewerDeny && change.fewerDeny {
+			if restore || x.sets[p][s].Denies(change) {
 				policies[p] = true
 			}
 		}

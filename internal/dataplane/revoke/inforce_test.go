@@ -82,11 +82,14 @@ type looped struct {
 	batches chan intent.Batch
 }
 
-func newLooped(t *testing.T) *looped {
+func newLooped(t *testing.T, addrs ...string) *looped {
 	t.Helper()
-	p := newPair(t, "10.65.0.1", "10.65.0.2")
+	if addrs == nil {
+		addrs = []string{"10.65.0.1", "10.65.0.2"}
+	}
+	p := newPair(t, addrs[0], addrs[1])
 	l := &looped{pair: p, kernel: &faulty{Conn: p.conn}, batches: make(chan intent.Batch)}
-	policy := nft.New(l.kernel, nft.Config{})
+	policy := nft.New(l.kernel, nft.Config{Recheck: true})
 	var events *nftables.Watcher
 	var err error
 	p.host.Do(func() { events, err = nftables.Watch(p.conn) })

@@ -30,6 +30,7 @@ type pair struct {
 	policy         *nft.Driver
 	revoke         *revoke.Driver
 	passes         chan revoke.Pass
+	table          *unreadable
 }
 
 func newPair(t *testing.T, from, to string) *pair {
@@ -64,9 +65,9 @@ func newPair(t *testing.T, from, to string) *pair {
 			t.Fatal(err, err2)
 		}
 	})
-	p.conn, p.policy = conn, nft.New(conn, nft.Config{})
+	p.conn, p.policy, p.table = conn, nft.New(conn, nft.Config{}), &unreadable{Conn: table}
 	p.revoke = revoke.New(revoke.Config{
-		Table: table, Local: func() ([]netip.Addr, error) { return nil, nil }, Done: func(x revoke.Pass) { p.passes <- x },
+		Table: p.table, Local: func() ([]netip.Addr, error) { return nil, nil }, Done: func(x revoke.Pass) { p.passes <- x },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)

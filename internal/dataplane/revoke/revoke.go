@@ -73,6 +73,7 @@ type Driver struct {
 	applied []intent.Batch // in force in the kernel, not processed yet
 	lapsed  bool           // every flow must be evaluated
 	links   []ifmon.Change // not processed yet
+	asked   []func()       // to be called when all that applied and links concern was evaluated
 
 	judging sync.Mutex // for state
 	state   verdict.State
@@ -88,6 +89,7 @@ type Driver struct {
 	urgent    bool                // not only new workloads are touched
 	windows   bool                // the kernel may have lost the TCP windows of all connections
 	looked    bool                // a pass has read all flows
+	waiting   []func()            // to be called after the next pass
 	addrs     map[netip.Addr]string
 	stale     bool // addrs must be computed again
 	hostAddrs map[netip.Addr]bool
@@ -115,6 +117,22 @@ func (d *Driver) InForce(b intent.Batch, lapsed bool) {
 	d.applied, d.lapsed = append(d.applied, b), d.lapsed || lapsed
 	d.absence.inForce(b)
 	d.nudge()
+}
+
+// WhenJudged has done called, from Run's goroutine, when all flows that what is in force until now concerns have been looked at.
+func (d *Driver) WhenJudged(done func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked = append(d.asked, done)
+	d.nudge()
+}
+
+// judged calls who waits for the flows to have been looked at.
+func (d *Driver) judged() {
+	for _, done := range d.waiting {
+		done()
+	}
+	d.waiting = nil
 }
 
 // Links takes the addresses of interfaces, by which host endpoints that name no interface are found.
@@ -178,10 +196,14 @@ func (d *Driver) Run(ctx context.Context) error {
 			clear(d.touched)
 			clear(d.gone)
 		}
-		if !d.ready || !d.all && len(d.touched) == 0 {
+		if !d.ready {
 			continue
 		}
-		if !due && !d.all && !d.urgent {
+		if !d.all && len(d.touched) == 0 {
+			d.judged()
+			continue
+		}
+		if !due && !d.all && !d.urgent && len(d.waiting) == 0 {
 			if later == nil {
 				later = time.After(settling)
 			}
@@ -193,7 +215,7 @@ func (d *Driver) Run(ctx context.Context) error {
 		if p.Err != nil {
 			d.cfg.Log.Error("flows that policy denies may live on", "err", p.Err, "retry_in", d.cfg.Retry)
 			retry = time.After(d.cfg.Retry)
-		} else if p.Revoked+p.Restored+p.Forgotten > 0 {
+		} else if d.judged(); p.Revoked+p.Restored+p.Forgotten > 0 {
 			d.cfg.Log.Info("live flows follow policy", "revoked", p.Revoked, "restored", p.Restored, "forgotten", p.Forgotten, "judged", p.Judged, "took", p.Took)
 		}
 		if d.cfg.Done != nil {
@@ -226,7 +248,8 @@ func (d *Driver) take() {
 	d.mu.Lock()
 	batches, links, arrived := d.applied, d.links, d.absence.take()
 	d.all, d.windows = d.all || d.lapsed, d.windows || d.lapsed
-	d.applied, d.links, d.lapsed = nil, nil, false
+	d.waiting = append(d.waiting, d.asked...)
+	d.applied, d.links, d.lapsed, d.asked = nil, nil, false, nil
 	d.mu.Unlock()
 	d.judging.Lock()
 	defer d.judging.Unlock()

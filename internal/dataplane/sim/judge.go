@@ -20,6 +20,7 @@ type Packet struct {
 	ICMPType, ICMPCode uint8
 
 	Established, Invalid, Revoked bool // state of conntrack, and whether the flow is revoked
+	Reply                         bool // it goes against the direction in which its flow began
 	Spoofed                       bool // its source is not routed to In
 	OwnSource                     bool // its source is an address of the host, though it came by In
 }
@@ -208,6 +209,8 @@ func (w *walk) holds(c desired.Cond) bool {
 		return w.Invalid
 	case desired.Revoked:
 		return w.Revoked
+	case desired.Rechecked:
+		return w.Established && !w.Reply && !w.untracked && w.links[link].Rechecked
 	case desired.AllowedEarly:
 		return w.early
 	case desired.Untracked:

@@ -168,6 +168,8 @@ const (
 	StateNew         uint32 = 8
 	StateUntracked   uint32 = 64
 
+	StatusExpected uint32 = 1 // another connection announced this one
+
 	StatusSNAT uint32 = 1 << 4
 	StatusDNAT uint32 = 1 << 5
 

@@ -12,6 +12,7 @@ const (
 	msgNew    = 0
 	msgGet    = 1
 	msgDelete = 2
+	msgStats  = 5 // of the table as a whole
 
 	attrOriginal = 1
 	attrReply    = 2
@@ -20,6 +21,13 @@ const (
 	attrMaster   = 14
 	attrZone     = 18
 	attrMarkMask = 21
+	attrFilter   = 25 // which fields of the tuples that are sent a dump asks for, as bits by number less one
+
+	filterOriginal = 1
+	filterReply    = 2
+	filterSrc      = 1 << 0 // CTA_IP_SRC
+
+	statsEntries = 1
 
 	tupleIP    = 1
 	tupleProto = 2
@@ -123,6 +131,13 @@ func encode(c Change) []byte {
 		out = attr(out, attrProtocol|nested, attr(nil, protocolTCP|nested, tcp))
 	}
 	return out
+}
+
+// encodeFilter asks for the flows of which one direction, filterOriginal or filterReply, comes from an IPv4 address.
+func encodeFilter(side uint16, src netip.Addr) []byte {
+	tuple := [...]uint16{filterOriginal: attrOriginal, filterReply: attrReply}[side]
+	out := attr(nil, tuple|nested, attr(nil, tupleIP|nested, attr(nil, ipSrc4, src.AsSlice())))
+	return attr(out, attrFilter|nested, attr(nil, side, binary.NativeEndian.AppendUint32(nil, filterSrc)))
 }
 
 func encodeTuple(t Tuple) []byte {

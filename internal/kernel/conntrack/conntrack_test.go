@@ -2,6 +2,7 @@ package conntrack_test
 
 import (
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"strings"
@@ -196,5 +197,40 @@ func TestAConnectionThatWasCutGoesOn(t *testing.T) {
 				t.Errorf("what the client sent while it was cut never arrived: %v", err)
 			}
 		})
+	}
+}
+
+// TestFlowsOfAnAddressAreThoseThatItBeginsOrAnswers: with DNAT, who answers is not whom the first packet was for.
+func TestFlowsOfAnAddressAreThoseThatItBeginsOrAnswers(t *testing.T) {
+	ns := tracked(t)
+	ns.Run("nft", "add chain inet t n { type nat hook output priority -100; }; add rule inet t n ip daddr 127.0.0.9 dnat ip to 127.0.0.3")
+	for _, dst := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.9"} {
+		p := netnstest.Probe{From: ns, To: ns, Proto: "icmp", Dst: netip.AddrPortFrom(netip.MustParseAddr(dst), 0)}
+		if err := p.Try(5 * time.Second); err != nil {
+			t.Fatal(dst, err)
+		}
+	}
+	c := open(t, ns)
+	all := flows(t, c)
+	if n, err := c.Count(); err != nil || n != len(all) {
+		t.Errorf("%d flows are counted, and %d are there: %v", n, len(all), err)
+	}
+	for _, a := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.9", "::1", "192.0.2.1"} {
+		a := netip.MustParseAddr(a)
+		got, want := map[conntrack.Tuple]conntrack.Flow{}, map[conntrack.Tuple]conntrack.Flow{}
+		if err := c.EachOf(map[netip.Addr]bool{a: true}, func(f conntrack.Flow) { got[f.Original] = f }); err != nil {
+			t.Fatal(err)
+		}
+		for tuple, f := range all {
+			if f.Original.Src == a || f.Reply.Src == a {
+				want[tuple] = f
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("the flows of %s are %v, want %v", a, got, want)
+		}
+		if some := a.String() != "127.0.0.9" && a.String() != "192.0.2.1"; some != (len(want) > 0) {
+			t.Errorf("%s has flows %v", a, want)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,7 +29,7 @@ type conf struct {
 	ContainerSettings struct {
 		AllowIPForwarding bool `json:"allow_ip_forwarding"`
 	} `json:"container_settings"`
-	IncludeDefaultRoutes *bool `json:"include_default_routes"` // default yes
+	IncludeDefaultRoutes *bool `json:"include_default_routes"` // default: unless the IPAM plugin returned routes
 	Args                 struct {
 		CNI struct {
 			Labels []label      `json:"labels"`
@@ -36,11 +37,26 @@ type conf struct {
 		} `json:"cni"`
 	} `json:"args"`
 
-	raw []byte
+	raw    []byte
+	routes []netip.Prefix // destinations of the routes that the IPAM plugin returned, of both families
 }
 
-// defaultRoutes reports whether the container's default routes are by this link.
-func (c *conf) defaultRoutes() bool { return c.IncludeDefaultRoutes == nil || *c.IncludeDefaultRoutes }
+// destinations returns what the container routes over this link in one family, of which all is the default route's destination.
+func (c *conf) destinations(all netip.Prefix) (out []netip.Prefix) {
+	for _, dst := range c.routes {
+		if dst.Addr().Is4() == all.Addr().Is4() && dst != all {
+			out = append(out, dst)
+		}
+	}
+	byDefault := len(c.routes) == 0
+	if c.IncludeDefaultRoutes != nil {
+		byDefault = *c.IncludeDefaultRoutes
+	}
+	if byDefault || slices.Contains(c.routes, all) {
+		out = append(out, all)
+	}
+	return out
+}
 
 type label struct {
 	Key   string `json:"key"`

@@ -36,7 +36,7 @@ var keys = []key{
 	{"ipam.ipv4_pools", honoured, "names or prefixes of pools; default any that fits"},
 	{"ipam.ipv6_pools", honoured, "the same"},
 	{"policy.type", honoured, "none: the profile that is named after the network is made at the first ADD outside Kubernetes. `k8s`, or anything else: it is not, and containers are closed until somebody makes it"},
-	{"include_default_routes", honoured, "default true"},
+	{"include_default_routes", honoured, "default true, but false if `ipam` is another plugin that gives routes: these then lead over the link, whatever gateway they name"},
 	{"container_settings.allow_ip_forwarding", honoured, "the container may be a router"},
 	{"args.cni.labels", honoured, "labels of the endpoint"},
 	{"args.cni.ips", honoured, "exactly these addresses; `IP=` in `CNI_ARGS` is one"},

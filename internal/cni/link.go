@@ -219,8 +219,8 @@ func (e *linkPair) configure(addrs []netip.Addr, c *conf) error {
 		}
 		done[gateway] = true
 		routes := []rtnl.Route{{Dst: netip.PrefixFrom(gateway, gateway.BitLen()), Link: far.Index}}
-		if c.defaultRoutes() {
-			routes = append(routes, rtnl.Route{Dst: world, Link: far.Index, Gateway: gateway, OnLink: true})
+		for _, dst := range c.destinations(world) {
+			routes = append(routes, rtnl.Route{Dst: dst, Link: far.Index, Gateway: gateway, OnLink: true})
 		}
 		err := e.inside.SetNeighbour(rtnl.Neighbour{Link: far.Index, Addr: gateway, MAC: near.MAC, Permanent: true})
 		for _, r := range routes {

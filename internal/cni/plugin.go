@@ -127,6 +127,13 @@ func (c *conf) attach(ctx context.Context, e *linkPair) (result *current.Result,
 			a, _ := netip.AddrFromSlice(ip.Address.IP)
 			r.Addrs = append(r.Addrs, a.Unmap())
 		}
+		for _, route := range result.Routes { // their gateways mean nothing here: the host is the only neighbour
+			dst, err := netip.ParsePrefix(route.Dst.String())
+			if err != nil {
+				return nil, fmt.Errorf("IPAM plugin %s: route to %s: %w", c.IPAM.Type, &route.Dst, err)
+			}
+			c.routes = append(c.routes, dst.Masked())
+		}
 	}
 	if r.MAC, err = newMAC(); err != nil {
 		return nil, err
@@ -174,9 +181,12 @@ func (e *linkPair) result(out *current.Result, addrs []netip.Addr, c *conf) *cur
 		gateway, world := gatewayOf(a)
 		whole := net.CIDRMask(a.BitLen(), a.BitLen())
 		out.IPs = append(out.IPs, &current.IPConfig{Interface: current.Int(inside), Address: net.IPNet{IP: a.AsSlice(), Mask: whole}})
-		if c.defaultRoutes() && !done[gateway] {
-			done[gateway] = true
-			out.Routes = append(out.Routes, &types.Route{Dst: net.IPNet{IP: world.Addr().AsSlice(), Mask: net.CIDRMask(0, a.BitLen())}, GW: gateway.AsSlice()})
+		if done[gateway] {
+			continue
+		}
+		done[gateway] = true
+		for _, dst := range c.destinations(world) {
+			out.Routes = append(out.Routes, &types.Route{Dst: net.IPNet{IP: dst.Addr().AsSlice(), Mask: net.CIDRMask(dst.Bits(), a.BitLen())}, GW: gateway.AsSlice()})
 		}
 	}
 	return out

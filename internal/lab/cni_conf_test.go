@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/containernetworking/cni/libcni"
@@ -80,6 +81,32 @@ func routerWithoutDefaultRoutes(t *testing.T, r *caller) {
 		}
 		if defaults != tt.routes {
 			t.Errorf("with %q: %d default routes of %v, want %d", tt.keys, defaults, routes, tt.routes)
+		}
+		r.del(l, c)
+	}
+}
+
+// hostLocalsRoutes lead by the link in place of the default route, or beside it, whatever gateway they name.
+func hostLocalsRoutes(t *testing.T, r *caller) {
+	for _, tt := range []struct {
+		keys string
+		want []string // destinations by the link's gateway
+	}{
+		{"", []string{"10.66.0.0/16"}},
+		{`, "include_default_routes": true`, []string{"10.66.0.0/16", "default"}},
+		{`, "include_default_routes": false`, []string{"10.66.0.0/16"}},
+	} {
+		ipam := fmt.Sprintf(`{"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": "10.77.0.0/24"}]], "routes": [{"dst": "10.66.0.0/16", "gw": "10.77.0.9"}, {"dst": "fd66::/48"}]}`, t.TempDir())
+		l, c := r.list("net", ipam+tt.keys), r.container()
+		got := r.add(l, c)
+		if len(got.Routes) != len(tt.want) || got.Routes[0].Dst.String() != tt.want[0] {
+			t.Errorf("with %q: the result has the routes %v, want %v", tt.keys, got.Routes, tt.want)
+		}
+		for _, dst := range tt.want {
+			c.WantRoute(t, dst+" via 169.254.1.1 dev eth0")
+		}
+		if all := strings.Count(c.Run("ip", "route"), " via "); all != len(tt.want) {
+			t.Errorf("with %q: %d routes by a gateway, want %d", tt.keys, all, len(tt.want))
 		}
 		r.del(l, c)
 	}

@@ -167,6 +167,7 @@ func TestCNI(t *testing.T) {
 		"the result is what the standard says": resultIsStandard,
 		"chained with portmap and bandwidth":   chained,
 		"with host-local's addresses":          hostLocal,
+		"with host-local's routes":             hostLocalsRoutes,
 		"GC takes what has no container":       collected,
 		"a second ADD harms nothing":           secondAdd,
 		"a second interface is refused":        secondInterface,

@@ -58,7 +58,7 @@ var layers = map[string]int{
 	"internal/dataplane/classify": 3, "internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/host": 3, "internal/dataplane/sim": 3,
 	"internal/ipam": 3, "internal/controller": 3, "internal/dataplane/revoke": 3, "internal/dataplane/flows": 3, "internal/dataplane/iptables": 3,
 	"internal/dataplane": 4, "internal/status": 2, "internal/cni": 4, "internal/attach": 5, "internal/attach/wire": 1, "internal/health": 4, "internal/metrics": 4, "internal/serve": 4, "internal/upkeep": 5,
-	"internal/doctor": 3, "internal/hostfacts": 4, "internal/resources": 4, "internal/reach": 4, "internal/leftovers": 5, "internal/nodeaddr": 2, "internal/nodekeep": 5,
+	"internal/doctor": 3, "internal/hostfacts": 4, "internal/resources": 4, "internal/reach": 4, "internal/leftovers": 5, "internal/simulate": 5, "internal/nodeaddr": 2, "internal/nodekeep": 5,
 	"internal/agent": 6, "internal/node": 6, "internal/cli": 6, "internal/lab": 6, "internal/outagetest": 6,
 	"cmd/twill": 7, "cmd/twill-cni": 7,
 	"hack/image": 7, "internal/seedtest": 0, "internal/terminal": 0, "internal/upstreamtest": 0, "internal/archtest": 8, "internal/agreetest": 8, "internal/chaostest": 8,

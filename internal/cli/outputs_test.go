@@ -36,7 +36,7 @@ var tried = map[string]string{
 	"why": "why 10.65.0.1 prod/db tcp/5432", "selector match": "selector match has(a) a=b", "config": "config --all --offline", "version": "version",
 	"datastore lock": "datastore lock", "datastore unlock": "datastore unlock",
 	"ipam show": "ipam show", "ipam check": "ipam check", "ipam release": "ipam release --ip=10.65.0.200", "ipam configure": "ipam configure --strictaffinity=true",
-	"status": "status --all",
+	"status": "status --all", "simulate": "simulate --nodes 2 --endpoints 20 --policies 10 --duration 2s",
 }
 
 // mayBeEmpty have no row to name on that store.

@@ -27,6 +27,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/node"
 	"github.com/twillnet/twill/internal/cli/resources"
 	"github.com/twillnet/twill/internal/cli/show"
+	"github.com/twillnet/twill/internal/cli/simulate"
 )
 
 // Stdio is where a command reads and writes.
@@ -108,6 +109,7 @@ Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 	add("daemons", node.Commands(e)...)
 	add("daemons", bgp.Commands(e)...)
 	add("try", lab.Commands(e)...)
+	add("try", simulate.Commands(e)...)
 	root.AddCommand(cluster.Commands(e)...)
 	complete(e, root)
 	return root

@@ -18,6 +18,10 @@ import (
 type Dataplane struct {
 	// Takes returns an error if the backend refuses what is for an intent; nil: it accepts everything.
 	Takes func(intent.Key) error
+	// Trusting: Apply does not call Check, so that its cost follows the change and not the number of objects.
+	Trusting bool
+	// Operations counts objects created, changed and deleted so far: chains, interfaces, sets and members of sets.
+	Operations int
 
 	state   *desired.State
 	members map[intent.SetID]map[intent.Member]bool
@@ -26,6 +30,7 @@ type Dataplane struct {
 	sets   map[intent.SetID]desired.Set // sets that were made
 	chains map[string]desired.Chain
 	links  map[string]desired.Link
+	gone   []intent.SetID // sets that were made or removed since the last Apply
 }
 
 // todo is the part of the changes that is not applied yet.
@@ -72,6 +77,7 @@ func (d *Dataplane) Merge(b intent.Batch) {
 		for _, m := range s.Members {
 			d.members[s.ID][m] = true
 		}
+		d.Operations += len(s.Members)
 	}
 	for _, m := range b.Members {
 		if is := d.members[m.Set]; is != nil {
@@ -81,11 +87,13 @@ func (d *Dataplane) Merge(b intent.Batch) {
 			for _, x := range m.Added {
 				is[x] = true
 			}
+			d.Operations += len(m.Added) + len(m.Removed)
 		}
 	}
 	for _, k := range b.Removed {
 		if id, ok := k.(intent.SetID); ok {
 			delete(d.members, id)
+			d.gone = append(d.gone, id)
 		}
 	}
 	d.state.Merge(b)
@@ -153,9 +161,11 @@ func (d *Dataplane) carryOut() error {
 	} else {
 		d.pending = newTodo()
 	}
+	d.Operations += len(t.sets) + len(t.chains) + len(t.links) + len(t.gone)
 	for id, s := range t.sets {
 		if s.Wanted {
 			d.sets[id] = s
+			d.gone = append(d.gone, id)
 		}
 	}
 	for name := range t.chains {
@@ -182,16 +192,20 @@ func (d *Dataplane) carryOut() error {
 			delete(d.sets, id)
 		}
 	}
-	for id := range d.sets {
+	for _, id := range d.gone {
 		if d.members[id] == nil {
 			delete(d.sets, id)
 		}
 	}
-	return errors.Join(append(errs, d.dangling())...)
+	d.gone = d.gone[:0]
+	if !d.Trusting {
+		errs = append(errs, d.Check())
+	}
+	return errors.Join(errs...)
 }
 
-// dangling returns an error if an object refers to a missing one.
-func (d *Dataplane) dangling() error {
+// Check returns an error if an object refers to a missing one. It looks at all objects.
+func (d *Dataplane) Check() error {
 	var errs []error
 	for _, c := range d.chains {
 		errs = append(errs, d.check(c))

@@ -1,6 +1,6 @@
-// Package sched sets real-time scheduling for this process.
+// Package sched sets real-time scheduling for this process, and says how much processor time it used.
 //
-// In: nothing. Out: all threads of the process are scheduled before those of others, or an error says why not.
+// In: nothing. Out: all threads of the process are scheduled before those of others, or an error says why not; a duration.
 package sched
 
 import (

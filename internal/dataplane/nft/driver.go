@@ -88,6 +88,7 @@ type Driver struct {
 	fresh  map[*kset]struct{} // sets that no chain in force looks into yet
 	room   int                // bytes: a larger transaction is split into parts where possible
 	trying *plan              // the plan that is being committed
+	batch  nftables.Batch     // of the plan that was made last
 	moves  desired.Mover
 }
 
@@ -186,6 +187,9 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 		}
 	}
 	clear(d.fresh)
+	if d.batch.Cap() > keptBatch {
+		d.batch = nftables.Batch{}
+	}
 	d.remake()
 	d.confirmRepairs()
 	return d.state.Outcomes(), nil

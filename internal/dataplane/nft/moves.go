@@ -6,7 +6,6 @@ import (
 
 	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/intent"
-	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
 // change is one pending element of a kernel set.
@@ -16,15 +15,19 @@ type change struct {
 	joins bool
 }
 
-// step returns the part of a plan that goes next, if it changes nothing but members of sets and some addresses move (see desired.Mover); else the plan.
+// step returns the part of a plan that goes next, if it changes nothing but members of sets and some addresses move (see desired.Mover); else nil.
 func (d *Driver) step(p *plan) *plan {
 	sets, only := p.onlyMembers()
 	if !d.state.InSync() || !only || len(sets) < 2 { // in one kernel set, a look-up finds the old members or the new ones
 		d.moves.Reset()
-		return p
+		return nil
 	}
-	var changes []change
-	var moves []desired.Move
+	size := 0
+	for _, k := range sets {
+		updates, deletes := k.elems.Pending()
+		size += updates + deletes
+	}
+	changes, moves := make([]change, 0, size), make([]desired.Move, 0, size)
 	for _, k := range sets {
 		n := len(changes)
 		for id := range k.elems.PendingUpdates() {
@@ -35,13 +38,18 @@ func (d *Driver) step(p *plan) *plan {
 		}
 		together := k.together()
 		set, _ := k.owner.(intent.SetID)
+		size := k.addressLen()
 		for _, c := range changes[n:] {
-			moves = append(moves, desired.Move{Set: set, Addr: k.address(c.id), Net: k.spec.Interval, Joins: c.joins, Swaps: together[c.id]})
+			addr := c.id
+			if size > 0 {
+				addr = addr[:min(len(addr), size)]
+			}
+			moves = append(moves, desired.Move{Set: set, Addr: addr, Net: k.spec.Interval, Joins: c.joins, Swaps: together[c.id]})
 		}
 	}
 	due, more := d.moves.Next(d.state, moves)
 	if !more {
-		return p
+		return nil
 	}
 	now := make([]change, len(due))
 	for i, at := range due {
@@ -60,7 +68,7 @@ func (p *plan) onlyMembers() ([]*kset, bool) {
 
 // only returns a plan of some changes of members; more plans follow.
 func (d *Driver) only(changes []change) *plan {
-	p := &plan{batch: nftables.NewBatch(), more: true, settle: true, only: map[*kset][]string{}, drop: map[*kset][]string{}}
+	p := &plan{batch: &d.batch, more: true, settle: true, only: map[*kset][]string{}, drop: map[*kset][]string{}}
 	for _, c := range changes {
 		if n := len(p.ksets); n == 0 || p.ksets[n-1] != c.k { // they are sorted by sets
 			p.ksets = append(p.ksets, c.k)
@@ -71,7 +79,6 @@ func (d *Driver) only(changes []change) *plan {
 			p.drop[c.k] = append(p.drop[c.k], c.id)
 		}
 	}
-	d.write(p)
 	return p
 }
 
@@ -103,10 +110,11 @@ func (k *kset) together() map[string]bool {
 	return out
 }
 
-// address returns the address of an element, without protocol and port; of an interval, both ends.
-func (k *kset) address(id string) string {
+// addressLen returns how many bytes of the ID of an element are its address, where a protocol and a port may follow. Zero: all of them,
+// which of an interval are both ends.
+func (k *kset) addressLen() int {
 	if slot, ok := familyOfName(k.spec.Name); ok {
-		return id[:min(len(id), []int{4, 16}[slot])]
+		return []int{4, 16}[slot]
 	}
-	return id
+	return 0
 }

@@ -88,19 +88,26 @@ func elementValue(el nftables.Element) string {
 	return fmt.Sprintf("?%d %s", el.Verdict.Code, el.Verdict.Chain)
 }
 
-// element is the inverse of elementID and elementValue.
-func (k *kset) element(id, value string) nftables.Element {
+// scratch is memory for one element.
+type scratch struct {
+	key     []byte
+	verdict nftables.Verdict
+}
+
+// element is the inverse of elementID and elementValue. The element is valid until the next call with the same scratch.
+func (k *kset) element(s *scratch, id, value string) nftables.Element {
 	n := k.spec.Key.Len()
 	if len(id) < n {
 		return nftables.Element{CatchAll: true}
 	}
-	el := nftables.Element{Key: []byte(id[:n])}
+	s.key = append(s.key[:0], id...)
+	el := nftables.Element{Key: s.key[:n:n]}
 	if len(id) > n {
-		el.End = []byte(id[n:])
+		el.End = s.key[n:]
 	}
 	if k.spec.Data == nftables.TypeVerdict {
-		v := nftables.Goto(value)
-		el.Verdict = &v
+		s.verdict = nftables.Goto(value)
+		el.Verdict = &s.verdict
 	}
 	return el
 }
@@ -194,9 +201,14 @@ func comment(text string) string { return rules.Shorten(text) }
 
 // familyOfName returns the family of a kernel set of hosts or ports, by its name; ok is false for any other set.
 func familyOfName(name string) (slot int, ok bool) {
-	for i, f := range families {
-		if strings.HasPrefix(name, fmt.Sprintf("hosts%d-", f)) || strings.HasPrefix(name, fmt.Sprintf("ports%d-", f)) {
-			return i, true
+	for _, kind := range []string{"hosts", "ports"} {
+		rest, _ := strings.CutPrefix(name, kind)
+		switch {
+		case len(rest) == len(name):
+		case strings.HasPrefix(rest, "4-"):
+			return 0, true
+		case strings.HasPrefix(rest, "6-"):
+			return 1, true
 		}
 	}
 	return 0, false

@@ -17,17 +17,22 @@ import (
 const (
 	maxRoom = 1 << 20 // bytes
 	minRoom = 64 << 10
+
+	keptBatch = 64 << 10 // bytes of memory that are kept for the next transaction
 )
 
 // elementSize is the approximate size in bytes of an element in a message, with both its ends if it is an interval.
 func elementSize(id string) int { return 16 + 2*len(id) }
 
-const setSize = 256 // bytes of the message that creates a set, approximately
+const (
+	setSize      = 256 // bytes of the message that creates a set, approximately
+	leastElement = 16  // bytes of the shortest element
+)
 
 // part returns a transaction of at most about d.room bytes with new objects only: first sets with their elements, then chains of
 // policies, which look into sets, then those of endpoints, which call policies. An empty plan: nothing is new.
 func (d *Driver) part() *plan {
-	p := &plan{batch: nftables.NewBatch(), part: true, only: map[*kset][]string{}}
+	p := &plan{batch: &d.batch, part: true, only: map[*kset][]string{}}
 	left := d.room
 	for _, name := range slices.Sorted(maps.Keys(d.dirtyKsets)) {
 		k := d.ksets[name]
@@ -47,9 +52,6 @@ func (d *Driver) part() *plan {
 	}
 	if len(p.ksets) == 0 {
 		d.newChains(p)
-	}
-	if len(p.ksets)+len(p.chains) > 0 {
-		d.write(p)
 	}
 	return p
 }
@@ -84,13 +86,14 @@ func (d *Driver) newChains(p *plan) {
 
 // smaller halves the room and reports whether a transaction that the kernel refused as a whole may be tried again in smaller parts.
 func (d *Driver) smaller(p *plan, err error) bool {
-	room := p.batch.Size() / 2
+	size := p.batch.Size()
+	room := size / 2
 	if !asAWhole(err) || !d.state.InSync() || p.purge || room < minRoom || room >= d.room {
 		return false
 	}
 	was := d.room
 	d.room = room
-	if q := d.plan(); !q.more || q.batch.Size() >= p.batch.Size() {
+	if q := d.plan(); !q.more || q.batch.Size() >= size {
 		d.room = was
 		return false
 	}

@@ -14,6 +14,7 @@ import (
 // plan is one transaction, and the actual state after it.
 type plan struct {
 	batch  *nftables.Batch
+	room   int    // bytes: write stops when the batch is larger; zero: never
 	spans  []span // in increasing order of end
 	purge  bool
 	chains []*chain // created, rewritten or deleted
@@ -60,20 +61,25 @@ func (p *plan) owner(message int) intent.Key {
 // is made in one transaction, since nothing is filtered until then; if that was refused, the skeleton comes first, which closes interfaces with a configured prefix.
 func (d *Driver) plan() *plan {
 	p := d.whole(!d.state.InSync())
-	if q := d.step(p); q != p {
+	if q := d.step(p); q != nil {
+		d.write(q)
 		return q
 	}
-	if !d.state.InSync() || p.purge || p.batch.Size() <= d.room {
+	if d.state.InSync() && !p.purge && (d.table.exists || d.room < maxRoom) {
+		p.room = d.room
+	}
+	if d.write(p) {
 		return p
 	}
-	q := p
-	switch {
-	case d.table.exists:
+	var q *plan
+	if d.table.exists {
 		q = d.part()
-	case d.room < maxRoom:
+	} else {
 		q = d.whole(true)
 	}
-	if q == p || q.empty() {
+	if d.write(q); q.empty() {
+		p.room = 0
+		d.write(p)
 		return p
 	}
 	q.more = true
@@ -82,20 +88,23 @@ func (d *Driver) plan() *plan {
 
 // whole collects what is pending; shallow, only missing parts of the skeleton.
 func (d *Driver) whole(shallow bool) *plan {
-	p := &plan{batch: nftables.NewBatch(), shallow: shallow}
+	p := &plan{batch: &d.batch, shallow: shallow}
 	if d.table.rebuild && d.state.InSync() {
 		p.purge = true
 		d.forget()
 		d.table.rebuild = true // until a transaction succeeds
 	}
 	d.collect(p)
-	d.write(p)
 	return p
 }
 
 // write puts a plan into its batch, in the order that the kernel requires: objects before what refers to them, and deletions when
-// nothing refers to the object any more.
-func (d *Driver) write(p *plan) {
+// nothing refers to the object any more. It stops and returns false when the batch is larger than the plan's room.
+func (d *Driver) write(p *plan) bool {
+	if p.batch.Reset(); p.least() > p.room && p.room > 0 {
+		return false
+	}
+	p.spans = p.spans[:0]
 	if p.purge {
 		p.batch.PurgeTable(d.cfg.Table)
 	}
@@ -117,21 +126,34 @@ func (d *Driver) write(p *plan) {
 	}
 	p.elements(false)
 	for _, c := range p.chains {
-		if !p.concerns(c.owner) {
-			continue
+		if p.full() {
+			return false
 		}
-		if c.exists {
-			p.batch.FlushChain(d.cfg.Table, c.name)
-		}
-		for _, r := range c.rules {
-			p.batch.AddRule(r)
-		}
-		p.mark(c.owner)
+		d.writeRules(p, c)
 	}
 	p.elements(true)
-	if p.of != nil {
-		return // what is not wanted may still be needed by intents that are not in the plan
+	if p.of == nil { // else what is not wanted may still be needed by intents that are not in the plan
+		d.writeDeletions(p)
 	}
+	return !p.full()
+}
+
+// writeRules puts the rules of a chain into the batch of a plan.
+func (d *Driver) writeRules(p *plan, c *chain) {
+	if !p.concerns(c.owner) {
+		return
+	}
+	if c.exists {
+		p.batch.FlushChain(d.cfg.Table, c.name)
+	}
+	for _, r := range c.rules {
+		p.batch.AddRule(r)
+	}
+	p.mark(c.owner)
+}
+
+// writeDeletions puts deletions into the batch of a plan.
+func (d *Driver) writeDeletions(p *plan) {
 	for _, k := range p.ksets { // before chains: a map that another process left may lead to them
 		if !k.wanted {
 			p.batch.DeleteSet(d.cfg.Table, k.spec.Name)
@@ -144,6 +166,20 @@ func (d *Driver) write(p *plan) {
 			p.mark(c.owner)
 		}
 	}
+}
+
+// full reports whether the batch of a plan is larger than its room.
+func (p *plan) full() bool { return p.room > 0 && p.batch.Size() > p.room }
+
+// least returns a lower bound of the size of the batch of a plan with all that is pending.
+func (p *plan) least() int {
+	n := 0
+	for _, k := range p.ksets {
+		if updates, _ := k.elems.Pending(); k.wanted {
+			n += updates
+		}
+	}
+	return n * leastElement
 }
 
 // concerns reports whether the content of an owner's objects is in the plan.
@@ -188,23 +224,44 @@ func (p *plan) elements(verdicts bool) {
 		if !k.wanted || (k.spec.Data == nftables.TypeVerdict) != verdicts || !p.concerns(k.owner) {
 			continue
 		}
-		var del, add []nftables.Element
-		for id := range p.deletes(k) {
-			del = append(del, k.element(id, ""))
+		if p.full() {
+			return
 		}
-		for id, value := range p.updates(k) {
-			if is, there := k.elems.Actual(id); there {
-				del = append(del, k.element(id, is))
-			}
-			add = append(add, k.element(id, value))
-		}
-		if len(del) > 0 {
-			p.batch.DeleteElements(k.spec, del...)
-		}
-		if len(add) > 0 {
-			p.batch.AddElements(k.spec, add...)
-		}
+		p.batch.DeleteEach(k.spec, p.outgoing(k))
+		p.batch.AddEach(k.spec, p.incoming(k))
 		p.mark(k.owner)
+	}
+}
+
+// outgoing yields the elements of a set that are deleted, also those that are added again with another value.
+func (p *plan) outgoing(k *kset) iter.Seq[nftables.Element] {
+	return func(yield func(nftables.Element) bool) {
+		var s scratch
+		for id := range p.deletes(k) {
+			if !yield(k.element(&s, id, "")) {
+				return
+			}
+		}
+		if k.spec.Data == nftables.TypeNone {
+			return // an element has no value that could change
+		}
+		for id := range p.updates(k) {
+			if is, there := k.elems.Actual(id); there && !yield(k.element(&s, id, is)) {
+				return
+			}
+		}
+	}
+}
+
+// incoming yields the elements of a set that are added.
+func (p *plan) incoming(k *kset) iter.Seq[nftables.Element] {
+	return func(yield func(nftables.Element) bool) {
+		var s scratch
+		for id, value := range p.updates(k) {
+			if !yield(k.element(&s, id, value)) {
+				return
+			}
+		}
 	}
 }
 

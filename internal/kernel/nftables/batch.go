@@ -50,6 +50,9 @@ func (b *Batch) Len() int { return len(b.ops) }
 // Size is the length of the messages so far, in bytes.
 func (b *Batch) Size() int { return len(b.enc.buf) }
 
+// Cap is the memory that the messages may take without more, in bytes.
+func (b *Batch) Cap() int { return cap(b.enc.buf) }
+
 // Err is the first mistake so far.
 func (b *Batch) Err() error { return b.enc.err }
 

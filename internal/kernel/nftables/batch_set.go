@@ -1,6 +1,9 @@
 package nftables
 
 import (
+	"iter"
+	"slices"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -136,44 +139,54 @@ func (b *Batch) FlushSet(table, set string) {
 
 // AddElements adds elements. One that exists already is no error when it is the same; another verdict or other data for
 // a key that exists is EEXIST: delete it first, in the same batch.
-func (b *Batch) AddElements(s Set, els ...Element) {
+func (b *Batch) AddElements(s Set, els ...Element) { b.AddEach(s, slices.Values(els)) }
+
+// AddEach is AddElements of those that a sequence yields. An element and what it points to may be used again for the next one.
+func (b *Batch) AddEach(s Set, els iter.Seq[Element]) {
 	b.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, "add", s, 0, els)
 }
 
 // DeleteElements deletes elements, which must exist. Only keys (and ends) count.
-func (b *Batch) DeleteElements(s Set, els ...Element) {
+func (b *Batch) DeleteElements(s Set, els ...Element) { b.DeleteEach(s, slices.Values(els)) }
+
+// DeleteEach is DeleteElements of those that a sequence yields, as in AddEach.
+func (b *Batch) DeleteEach(s Set, els iter.Seq[Element]) {
 	b.elements(unix.NFT_MSG_DELSETELEM, 0, "delete", s, 0, els)
 }
 
 // DestroyElements deletes the elements that exist. Commit fails with a kernel.UnsupportedError before Linux 6.3.
 func (b *Batch) DestroyElements(s Set, els ...Element) {
-	b.elements(msgDestroySetElem, 0, "destroy", s, 0, els)
+	b.elements(msgDestroySetElem, 0, "destroy", s, 0, slices.Values(els))
 }
 
-// elements writes as many messages as are needed to keep each list below 64 KB.
-func (b *Batch) elements(typ, flags uint16, verb string, s Set, id uint32, els []Element) {
-	adding := typ == unix.NFT_MSG_NEWSETELEM
-	for len(els) > 0 {
-		e := b.begin(typ, flags, op{
-			verb: verb, kind: "elements of set", table: s.Table, name: s.Name, elements: true,
-			destroy: typ == msgDestroySetElem, key: s.Key,
-		})
-		e.checkName("set", s.Name)
-		e.str(unix.NFTA_SET_ELEM_LIST_TABLE, s.Table)
-		e.str(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
-		if id != 0 {
-			e.u32(unix.NFTA_SET_ELEM_LIST_SET_ID, id)
+// elements writes as many messages as are needed to keep each list below 64 KB; none without elements.
+func (b *Batch) elements(typ, flags uint16, verb string, s Set, id uint32, els iter.Seq[Element]) {
+	o := op{verb: verb, kind: "elements of set", table: s.Table, name: s.Name, elements: true, destroy: typ == msgDestroySetElem, key: s.Key}
+	e, list := &b.enc, 0 // where the list of the message begins; zero: there is no message
+	end := func() {
+		if list > 0 {
+			e.unnest(list)
+			e.end()
+			list = 0
 		}
-		list := e.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-		n := 0
-		for n < len(els) && len(e.buf)-list < chunkLimit {
-			e.element(s, els[n], adding)
-			n++
-		}
-		e.unnest(list)
-		e.end()
-		els = els[n:]
 	}
+	for el := range els {
+		if list > 0 && len(e.buf)-list >= chunkLimit {
+			end()
+		}
+		if list == 0 {
+			b.begin(typ, flags, o)
+			e.checkName("set", s.Name)
+			e.str(unix.NFTA_SET_ELEM_LIST_TABLE, s.Table)
+			e.str(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+			if id != 0 {
+				e.u32(unix.NFTA_SET_ELEM_LIST_SET_ID, id)
+			}
+			list = e.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		}
+		e.element(s, el, typ == unix.NFT_MSG_NEWSETELEM)
+	}
+	end()
 }
 
 func (e *encoder) element(s Set, el Element, adding bool) {
@@ -265,7 +278,7 @@ func (b *Batch) anonymousSets(r Rule) {
 			b.enc.fail("rule in chain %s: an anonymous set without elements", r.Chain)
 		}
 		id := b.set(s, unix.NFT_SET_ANONYMOUS)
-		b.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, "add", s, id, in.Elements)
+		b.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, "add", s, id, slices.Values(in.Elements))
 		b.enc.anon = append(b.enc.anon, id)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,8 +55,10 @@ func (e *encoder) head(typ uint16, n int) {
 		e.fail("attribute %d of %d bytes is too long", typ, n)
 		n = 0
 	}
-	e.buf = binary.NativeEndian.AppendUint16(e.buf, uint16(4+n))
-	e.buf = binary.NativeEndian.AppendUint16(e.buf, typ)
+	var h [4]byte
+	binary.NativeEndian.PutUint16(h[:], uint16(4+n))
+	binary.NativeEndian.PutUint16(h[2:], typ)
+	e.buf = append(e.buf, h[:]...)
 }
 
 func (e *encoder) pad() {
@@ -151,12 +154,7 @@ func (e *encoder) checkName(kind, name string) {
 }
 
 func validText(s string, limit int) bool {
-	for i := range len(s) {
-		if s[i] == 0 {
-			return false
-		}
-	}
-	return len(s) <= limit
+	return len(s) <= limit && strings.IndexByte(s, 0) < 0
 }
 
 // User data is a list of (type, length, value) that the kernel keeps and nft reads: comments, and byte orders by which

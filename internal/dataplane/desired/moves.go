@@ -51,25 +51,30 @@ func (m *Mover) Reset() { m.steps = nil }
 // Next returns the indices of those of all pending changes that go next. With more, others follow, once no packet is under way from
 // before these; without, all go now, and due is nil.
 func (m *Mover) Next(s *State, moves []Move) (due []int, more bool) {
-	if !twice(moves) {
+	p := s.phases(moves)
+	if bits.OnesCount8(p.all) < 2 { // the usual case, in which the order does not matter
 		m.steps = nil
 		return nil, false
 	}
-	phases, moving, careful := s.phases(moves)
-	begins := m.steps == nil
-	if begins && slices.Contains(moving, true) {
-		m.steps = []phase{joinClosing, joinOpening, leaveOpening, leaveClosing}
-		if careful {
-			m.steps = []phase{joinClosing, leaveOpening, joinOpening, leaveClosing}
-		}
+	of, twice := p.addrs(moves)
+	if !twice && !p.nets {
+		m.steps = nil
+		return nil, false
 	}
+	begins := m.steps == nil
+	// moving reports whether an address is in changes of several phases. A prefix may contain the address of any other change.
+	moving := func(addr string) bool { return p.nets || bits.OnesCount8(of[addr]&^again) > 1 }
+	if begins {
+		m.steps = p.order(of, moving)
+	}
+	due = make([]int, 0, len(moves))
 	for ; len(m.steps) > 0; m.steps = m.steps[1:] { // a phase is over when none of its changes is pending
 		some := false
 		due = due[:0]
-		for i, p := range phases {
-			bound := moving[i] || !begins
-			some = some || bound && p == m.steps[0]
-			if !bound || p == m.steps[0] {
+		for i, is := range p.of {
+			bound := !begins || moving(moves[i].Addr)
+			some = some || bound && is == m.steps[0]
+			if !bound || is == m.steps[0] {
 				due = append(due, i)
 			}
 		}
@@ -84,48 +89,67 @@ func (m *Mover) Next(s *State, moves []Move) (due []int, more bool) {
 	return nil, false
 }
 
-// twice reports whether an address may be in several changes. If not, which is the usual case, their order does not matter.
-func twice(moves []Move) bool {
-	seen := make(map[string]struct{}, len(moves))
-	nets := false
-	for _, m := range moves {
-		nets = nets || m.Net
-		seen[m.Addr] = struct{}{}
-	}
-	return len(seen) < len(moves) || nets && len(moves) > 1
+// phases are the phases of changes.
+type phases struct {
+	of     []phase // by index of the change
+	all    uint8   // a bit for each phase that occurs
+	nets   bool    // a set holds prefixes
+	denies bool    // a set has a role that denies
+	paired bool    // a set has a role that is paired
 }
 
-// phases returns the phase of each change, and which are of an address that is in several changes; careful: an address in its old and
-// its new sets at once could open something.
-func (s *State) phases(moves []Move) (out []phase, moving []bool, careful bool) {
-	out, moving = make([]phase, len(moves)), make([]bool, len(moves))
+// phases returns the phase of each change, by the role of its set.
+func (s *State) phases(moves []Move) phases {
+	p := phases{of: make([]phase, len(moves))}
 	roles := map[intent.SetID]role{}
-	of := map[string]uint8{} // phases of each address
-	all, nets, paired := uint8(0), false, false
+	var r role
 	for i, m := range moves {
-		r, known := roles[m.Set]
-		if !known {
-			r = s.role(m.Set)
-			roles[m.Set] = r
+		if i == 0 || m.Set != moves[i-1].Set { // they are mostly sorted by set
+			known := false
+			if r, known = roles[m.Set]; !known {
+				r = s.role(m.Set)
+				roles[m.Set] = r
+			}
 		}
-		nets, paired, careful = nets || m.Net, paired || r.paired, careful || r.denies
-		out[i] = r.phase(m)
-		of[m.Addr] |= 1 << out[i]
-		all |= 1 << out[i]
+		p.of[i] = r.phase(m)
+		p.all |= 1 << p.of[i]
+		p.nets, p.paired, p.denies = p.nets || m.Net, p.paired || r.paired, p.denies || r.denies
 	}
-	addrs := map[string]struct{}{}
+	return p
+}
+
+// again is a bit of addresses that are in several changes, in addition to those of their phases.
+const again uint8 = 1 << 7
+
+// addrs returns the phases of each address; twice: an address is in several changes.
+func (p phases) addrs(moves []Move) (of map[string]uint8, twice bool) {
+	of = make(map[string]uint8, len(moves)/2)
 	for i, m := range moves {
-		// A prefix may contain the address of any other change.
-		mask := of[m.Addr]
-		if nets {
-			mask = all
+		is := of[m.Addr]
+		twice = twice || is != 0
+		if is != 0 {
+			is |= again
 		}
-		if bits.OnesCount8(mask) > 1 {
-			moving[i] = true
-			addrs[m.Addr] = struct{}{}
+		of[m.Addr] = is | 1<<p.of[i]
+	}
+	return of, twice
+}
+
+// order returns the steps in which addresses move; nil: none moves.
+func (p phases) order(of map[string]uint8, moving func(string) bool) []phase {
+	n := 0
+	for addr := range of {
+		if moving(addr) {
+			n++
 		}
 	}
-	return out, moving, careful || paired && len(addrs) > 1
+	switch {
+	case n == 0:
+		return nil
+	case p.denies || p.paired && n > 1: // an address in its old and its new sets at once could open something
+		return []phase{joinClosing, leaveOpening, joinOpening, leaveClosing}
+	}
+	return []phase{joinClosing, joinOpening, leaveOpening, leaveClosing}
 }
 
 // role is what membership in a set means to the rules in force.

@@ -39,7 +39,8 @@ const (
 	ReasonTunnel         = "encapsulation from a workload"
 )
 
-// Hash returns a 32-bit hash of the decision: it is the same on all hosts and after any restart.
+// Hash returns the FNV-1a hash of the decision, in 32 bits: it is the same on all hosts and after any restart. Two decisions may have the
+// same one; package attribution resolves that.
 func (d Decision) Hash() uint32 {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s|%t|%s|%s|%s|%d|%d", d.Reason, d.Allowed, d.Endpoint, d.Tier, d.Rule.Policy, d.Rule.Direction, d.Rule.Index)

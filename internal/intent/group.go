@@ -184,7 +184,7 @@ func (x *Groups) Leave(e Endpoint) {
 	}
 }
 
-// Policies returns those of a group with endpoints, each once; the list must not be changed.
+// Policies returns those of a group with endpoints, each once, and nil for any other; the list must not be changed.
 func (x *Groups) Policies(of GroupID) []PolicyID {
 	if m := x.byID[of]; m != nil {
 		return m.policies

@@ -26,7 +26,7 @@ type Batch struct {
 	InSync    bool // true once every resource that existed at start is merged
 }
 
-// Empty reports whether the batch changes nothing.
+// Empty reports whether the batch changes nothing. InSync alone does not count.
 func (b Batch) Empty() bool {
 	return len(b.IPSets)+len(b.Members)+len(b.Policies)+len(b.Endpoints)+len(b.Routes)+len(b.Peers)+len(b.Removed) == 0 && b.Host == nil
 }
@@ -129,7 +129,7 @@ const (
 // String is the action as in the API.
 func (a Action) String() string { return [...]string{"Deny", "Allow", "Pass", "Log"}[a&3] }
 
-// Direction is from the endpoint's point of view.
+// Direction is from the endpoint's point of view: Ingress is what it receives.
 type Direction uint8
 
 // Directions.
@@ -167,6 +167,7 @@ const (
 )
 
 // Rule is a conjunction: it matches if everything that is set in it matches.
+// Protocols are IANA's protocol numbers (IPv4's protocol, IPv6's next header).
 type Rule struct {
 	Action      Action
 	Void        bool // matches nothing; there to keep the indices of other rules
@@ -179,7 +180,7 @@ type Rule struct {
 	Src, Dst    Peer
 }
 
-// ICMP matches a type, and a code unless AnyCode.
+// ICMP matches a type, and a code unless AnyCode: those of ICMP (RFC 792) in IPv4, of ICMPv6 (RFC 4443) in IPv6.
 type ICMP struct {
 	Type, Code uint8
 	AnyCode    bool
@@ -232,13 +233,13 @@ func (e EndpointID) String() string {
 // Endpoint is a local endpoint.
 type Endpoint struct {
 	ID        EndpointID
-	Label     string       // for people: namespace/pod, or the host endpoint's name
-	Link      string       // interface name; "*" for all of a host's
-	MAC       string       // empty: unknown
-	Addrs     []netip.Addr // a workload's own; a host endpoint's expected ones
-	Spoofable []netip.Prefix
-	Group     *Group // its policies; nil: no policy and no profile, see Policies
-	Closed    string // why it must carry no traffic at all; empty: it may
+	Label     string         // for people: namespace/pod, or the host endpoint's name
+	Link      string         // interface name; "*" for all of a host's; empty: a host endpoint's is found by Addrs
+	MAC       string         // empty: unknown
+	Addrs     []netip.Addr   // a workload's own; a host endpoint's expected ones
+	Spoofable []netip.Prefix // sources that a workload may use other than Addrs
+	Group     *Group         // its policies; nil: no policy and no profile, see Policies
+	Closed    string         // why it must carry no traffic at all; empty: it may
 }
 
 // RouteKind is the type of a route.
@@ -250,11 +251,11 @@ const (
 	RouteBlackhole                  // one of the node's own blocks
 )
 
-// Route is a route of the agent's.
+// Route is a route of the agent's in the main table.
 type Route struct {
 	Dst  netip.Prefix
 	Kind RouteKind
-	Link string
+	Link string // interface of a RouteLink
 	MAC  string // of the endpoint, for a permanent neighbour; empty: the kernel resolves it
 }
 
@@ -302,20 +303,20 @@ type NATOutgoing struct {
 // Failsafe is what no policy of a host endpoint can close: inbound, a port of the
 // host, from Net; outbound, that port of others in Net.
 type Failsafe struct {
-	Protocol uint8
+	Protocol uint8 // IANA's number
 	Port     uint16
 	Net      netip.Prefix // the zero value: any address
 }
 
 // LogSettings limit and name what rules with action Log report.
 type LogSettings struct {
-	Prefix string // %t, %k, %n, %p: tier, kind, name, namespace/name of the policy
-	Rate   uint32 // packets in Per, for each rule; zero: no limit
-	Per    time.Duration
-	Burst  uint32
+	Prefix string        // %t, %k, %n, %p: tier, kind, name, namespace/name of the policy
+	Rate   uint32        // packets in Per, for each rule; zero: no limit
+	Per    time.Duration // whole seconds
+	Burst  uint32        // packets that may exceed the rate at once
 }
 
-// Begin returns the start of the log prefix of a rule of a policy in a tier.
+// Begin returns Prefix with the names of a policy of a tier filled in: the start of the log prefix of its rules.
 func (s LogSettings) Begin(tier string, p PolicyID) string {
 	full := p.Name
 	if p.Namespace != "" {

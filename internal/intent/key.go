@@ -34,7 +34,7 @@ func KindOf(k Key) KeyKind {
 	return k.kind()
 }
 
-// CompareKeys compares keys by their kinds, and keys of one kind by their texts. Nil comes first.
+// CompareKeys compares keys by their kinds, and keys of one kind by their texts, as [cmp.Compare] does. Nil comes first.
 func CompareKeys(a, b Key) int {
 	if c := cmp.Compare(KindOf(a), KindOf(b)); c != 0 || a == nil {
 		return c

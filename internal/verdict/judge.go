@@ -16,14 +16,15 @@ const (
 	stageWorkload  = "workload"
 )
 
-// JudgeStaged returns the verdict on p if staged policies were enforced.
+// JudgeStaged is Judge if staged policies were enforced.
 func (s *State) JudgeStaged(p Packet) Verdict {
 	s.staged = true
 	defer func() { s.staged = false }()
 	return s.Judge(p)
 }
 
-// Judge returns the verdict on p.
+// Judge returns the verdict on p at all stages of its way. It cannot fail: an unknown set is empty,
+// an unknown policy denies, and so does a workload interface without an endpoint.
 func (s *State) Judge(p Packet) Verdict {
 	j := judge{s: s, p: p}
 	from, fromWorkload, ok := s.workload(p.InLink)

@@ -34,7 +34,7 @@ const (
 	Untracked
 )
 
-// Packet is a packet at this node. Ports are zero if the protocol has none.
+// Packet is a packet at this node. All addresses are of one family; Proto is IANA's protocol number. Ports are zero if the protocol has none.
 type Packet struct {
 	InLink, OutLink    string     // interface names; empty: from or to a local process
 	Src, Dst           netip.Addr // Dst is after DNAT
@@ -49,7 +49,7 @@ type Packet struct {
 // Verdict is the result for a packet.
 type Verdict struct {
 	intent.Decision
-	Rejected bool   // the sender gets an answer that the packet was denied
+	Rejected bool   // the sender gets a TCP reset or an ICMP error (docs/reject.md)
 	Trace    []Step // all that was evaluated, in order; the last one decided
 }
 
@@ -82,7 +82,8 @@ type State struct {
 	staged    bool // true during JudgeStaged
 }
 
-// SetLink sets the addresses of an interface of the host, by which host endpoints that name no interface are found.
+// SetLink sets the addresses of an interface of the host, by which host endpoints that name no interface are found; none: the interface
+// is gone or has no address.
 func (s *State) SetLink(name string, addrs []netip.Addr) {
 	if s.addrs == nil {
 		s.addrs = map[string][]netip.Addr{}
@@ -93,7 +94,7 @@ func (s *State) SetLink(name string, addrs []netip.Addr) {
 	s.dirty = true
 }
 
-// Merge merges a batch.
+// Merge merges a batch: a new value replaces the one of the same key. Members of an unknown set are ignored.
 func (s *State) Merge(b intent.Batch) {
 	if s.policies == nil {
 		s.policies = map[intent.PolicyID]*policy{}

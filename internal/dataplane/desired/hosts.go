@@ -39,7 +39,7 @@ type Addrs struct {
 	Addrs []netip.Addr
 }
 
-// Links takes the addresses of interfaces, by which host endpoints that name no interface are found.
+// Links takes the present addresses of interfaces that changed, by which host endpoints that name no interface are found.
 func (s *State) Links(changes []Addrs) {
 	for _, c := range changes {
 		if is, known := s.hosts.addrs[c.Link]; known == (len(c.Addrs) > 0) && slices.Equal(c.Addrs, is) {

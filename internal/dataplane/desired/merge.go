@@ -32,7 +32,8 @@ type endpoint struct {
 // hostKey is the key of the settings.
 var hostKey = intent.Key(intent.HostID(""))
 
-// Merge merges a change into the desired state. Routes and peers belong to other drivers. A backend merges the batch's sets first.
+// Merge merges a change into the desired state. Routes and peers belong to other drivers. A backend merges the batch's sets first, since
+// State asks its [Coster] for their sizes. It has no error: what is wrong of an intent is in its outcome.
 func (s *State) Merge(b intent.Batch) {
 	stricter := s.stricter(b)
 	for _, in := range b.IPSets {

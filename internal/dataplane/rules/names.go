@@ -10,7 +10,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// MaxComment is the longest comment, or log prefix, that a kernel keeps, in bytes.
+// MaxComment is the longest comment, or log prefix, that a kernel keeps, in bytes: see docs/design/kernel.md.
 const MaxComment = 127
 
 // PolicyChain returns the name of the chain of a policy or profile in one direction.

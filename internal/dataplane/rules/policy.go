@@ -9,7 +9,8 @@ import (
 	"github.com/twillnet/twill/internal/intent/match"
 )
 
-// Policy returns the chain of a policy in one direction.
+// Policy returns the chain of a policy or profile in one direction, with the rules in their order. That of a closed policy denies everything. It
+// does not check that the sets in it exist.
 func Policy(p intent.Policy, dir intent.Direction) Chain {
 	c := Chain{Name: PolicyChain(p.ID, dir), Comment: shorten(policyName(p.ID), " "+direction(dir))}
 	if p.Closed != "" {
@@ -93,7 +94,7 @@ func Mute(c Chain) Chain {
 	return c
 }
 
-// generation is a hash of rules.
+// generation is a hash of rules, in 16 bits.
 func generation(list []intent.Rule) uint16 {
 	h := fnv.New32a()
 	for _, r := range list {

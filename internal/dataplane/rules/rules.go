@@ -146,7 +146,7 @@ func ofFamily(nets []netip.Prefix, f intent.Family) []netip.Prefix {
 	return out
 }
 
-// Sets returns the sets that a policy's rules refer to, each once.
+// Sets returns the sets that a policy's rules refer to in both directions, each once, in the order of the rules.
 func Sets(p intent.Policy) []intent.SetID {
 	var ids []intent.SetID
 	seen := map[intent.SetID]bool{}

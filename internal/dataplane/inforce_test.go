@@ -40,7 +40,7 @@ func (l *lapsing) Lapsed() bool {
 	return was
 }
 
-func TestFollowersHearOfWhatIsInForceAndOfNothingElse(t *testing.T) {
+func TestFollowersGetWhatIsInForceAndNothingElse(t *testing.T) {
 	named := func(name string) intent.Batch {
 		return intent.Batch{Endpoints: []intent.Endpoint{{ID: intent.EndpointID{Namespace: "ns", Name: name}, Link: "cali-" + name}}, InSync: true}
 	}
@@ -133,9 +133,9 @@ func (k *allInForce) Apply(ctx context.Context) (out []intent.Outcome, _ error) 
 	return out, nil
 }
 
-// TestWhatNobodyIsReadyForIsClosed: it is in the kernel, so that all else goes on, and is closed there, in error, and without a route;
+// TestAnEndpointForWhichAFollowerIsNotReadyIsClosed: it is in the kernel, so that all else goes on, and is closed there, in error, and without a route;
 // and is tried again until it is open.
-func TestWhatNobodyIsReadyForIsClosed(t *testing.T) {
+func TestAnEndpointForWhichAFollowerIsNotReadyIsClosed(t *testing.T) {
 	boom := errors.New("boom")
 	a := intent.EndpointID{Namespace: "ns", Name: "a"}
 	batch := func(name string) intent.Batch {

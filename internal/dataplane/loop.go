@@ -79,7 +79,7 @@ func New(cfg Config) *Loop {
 	setDefault(&cfg.MaxRetry, 30*time.Second)
 	setDefault(&cfg.Resync, 90*time.Second)
 	if cfg.Observer == nil {
-		cfg.Observer = nobody{}
+		cfg.Observer = noObserver{}
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -488,11 +488,11 @@ func setDefault(d *time.Duration, value time.Duration) {
 	}
 }
 
-// nobody is an Observer that does nothing.
-type nobody struct{}
+// noObserver is an Observer that does nothing.
+type noObserver struct{}
 
-func (nobody) Applied(string, time.Duration, error)  {}
-func (nobody) Resynced(string, time.Duration, error) {}
-func (nobody) Repaired(string, intent.Cause, int)    {}
-func (nobody) Merged()                               {}
-func (nobody) Round(bool, []string)                  {}
+func (noObserver) Applied(string, time.Duration, error)  {}
+func (noObserver) Resynced(string, time.Duration, error) {}
+func (noObserver) Repaired(string, intent.Cause, int)    {}
+func (noObserver) Merged()                               {}
+func (noObserver) Round(bool, []string)                  {}

@@ -382,7 +382,7 @@ func TestIncompleteTransactionDoesNotOpenForwarding(t *testing.T) {
 	})
 }
 
-func TestOutcomeOfAnIntentIsTheWorstThatADriverSays(t *testing.T) {
+func TestOutcomeOfAnIntentIsTheWorstOfAllDrivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &journal{}
 		boom := errors.New("boom")

@@ -160,8 +160,8 @@ type owned struct{ error }
 
 func (owned) RetryWithin() time.Duration { return time.Second }
 
-// TestWhoWaitsForSomebodyElseIsTriedOftenAndLoggedSeldom: what is wrapped in other errors counts, too, and once it is over, in force is all.
-func TestWhoWaitsForSomebodyElseIsTriedOftenAndLoggedSeldom(t *testing.T) {
+// TestADriverThatWaitsForAnotherProcessIsTriedOftenAndLoggedSeldom: what is wrapped in other errors counts, too, and once it is over, in force is all.
+func TestADriverThatWaitsForAnotherProcessIsTriedOftenAndLoggedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &journal{}
 		nft := &fake{name: "nft", j: j, stamps: true, errs: slices.Repeat([]error{fmt.Errorf("table: %w", owned{errors.New("another's")})}, 600)}

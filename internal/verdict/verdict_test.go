@@ -130,7 +130,7 @@ func TestHostStages(t *testing.T) {
 	}
 }
 
-func TestMergeTakesBackWhatItGave(t *testing.T) {
+func TestMergeRemovesWhatItAdded(t *testing.T) {
 	s := node()
 	s.Merge(intent.Batch{Members: []intent.MemberDelta{{Set: "web", Removed: []intent.Member{{Prefix: netip.MustParsePrefix("10.0.0.1/32")}}}}})
 	if v := s.Judge(packet("eth0", "cali2", 6, 80)); v.Allowed {

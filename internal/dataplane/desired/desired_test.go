@@ -158,8 +158,8 @@ func TestWhatLacksSomethingIsClosed(t *testing.T) {
 }
 
 // TestOfTwoOnOneInterface: an open endpoint before one that is closed, then the one whose key is smallest, whoever came first.
-// TestTheReasonIsThatOfNow: an endpoint that stays closed says why it is now.
-func TestTheReasonIsThatOfNow(t *testing.T) {
+// TestTheReasonIsThePresentOne: an endpoint that stays closed says why it is now.
+func TestTheReasonIsThePresentOne(t *testing.T) {
 	asks := func(set intent.SetID) intent.Batch {
 		return intent.Batch{Policies: []intent.Policy{pol("p", inSet(intent.Allow, set))}}
 	}

@@ -90,8 +90,8 @@ func with(e intent.Endpoint, edit func(*intent.Endpoint)) intent.Endpoint {
 	return e
 }
 
-// TestWhoeverHasANameFirstKeepsIt, and the other is closed until it is free.
-func TestWhoeverHasANameFirstKeepsIt(t *testing.T) {
+// TestTheFirstOwnerOfANameKeepsIt, and the other is closed until it is free.
+func TestTheFirstOwnerOfANameKeepsIt(t *testing.T) {
 	hash := rules.Hash
 	t.Cleanup(func() { rules.Hash = hash })
 	rules.Hash = func(string) []byte { return []byte{1} }

@@ -197,7 +197,7 @@ func TestAddressMovesToAnotherEndpoint(t *testing.T) {
 	}
 }
 
-func TestForeignRouteIsReportedAndNeverStolen(t *testing.T) {
+func TestForeignRouteIsReportedAndNeverReplaced(t *testing.T) {
 	r := newRig(t, netnstest.New(t))
 	r.ns.Veth("wl1", "wl1p")
 	r.ns.Route("10.65.0.5/32 dev wl1p proto 4")
@@ -229,7 +229,7 @@ func TestForeignRouteIsReportedAndNeverStolen(t *testing.T) {
 	r.ns.WantRoute(t, "10.65.0.5 dev wl1 proto 80 scope link")
 }
 
-func TestRestartLeavesRoutesAndSweepsOnlyOncInSync(t *testing.T) {
+func TestRestartLeavesRoutesAndSweepsOnlyOnceInSync(t *testing.T) {
 	ns := netnstest.New(t)
 	ns.Veth("wl1", "wl1p")
 	ns.Route("10.65.0.5 dev wl1 proto 80 scope link")

@@ -86,7 +86,7 @@ func TestRoutesToOurWorkloadsAreTakenOver(t *testing.T) {
 	}
 }
 
-func TestAStrangersRouteThatGoesIsNoticedAtOnce(t *testing.T) {
+func TestAForeignRouteThatIsDeletedIsNoticedAtOnce(t *testing.T) {
 	for _, tt := range []struct{ name, change string }{
 		{"it is deleted", "ip route del 10.65.0.5; ip -6 route del 2001:db8::5"},
 		{"it leads to our workload from now on", "ip route replace 10.65.0.5 dev wl1 proto 4 scope link; ip -6 route replace 2001:db8::5 dev wl1 proto 4"},

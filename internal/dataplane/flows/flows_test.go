@@ -346,7 +346,7 @@ func TestTheLastFlowsAreKept(t *testing.T) {
 	}
 }
 
-func TestWhoListensIsToldAndWhoIsSlowLearnsWhatWasMissed(t *testing.T) {
+func TestAListenerGetsEachFlowAndASlowOneTheNumberOfMissedOnes(t *testing.T) {
 	c := New(Config{})
 	numbered(c, 0, 1)
 	quick, endQuick := c.Listen()

@@ -117,7 +117,7 @@ func (r *rig) want(values map[string]string) {
 	}
 }
 
-func TestWhatFailedIsTriedAgainWhenTheLoopSaysSo(t *testing.T) {
+func TestWhatFailedIsTriedAgainAfterRetryOnly(t *testing.T) {
 	r := newRig(t)
 	r.h.Merge(endpoints(true, "cali9"))
 	r.h.Links([]ifmon.Change{{Link: ifmon.Link{Index: 4242, Name: "cali9", Up: true}}}) // which the kernel does not have
@@ -270,7 +270,7 @@ func TestHostKeepsAcceptingRouterAdvertisementsWhenItBecomesARouter(t *testing.T
 	})
 }
 
-func TestMissingInterfaceIsAReasonAndAFlapIsMended(t *testing.T) {
+func TestMissingInterfaceIsAReasonAndAFlapIsRepaired(t *testing.T) {
 	r := newRig(t)
 	r.h.Merge(endpoints(true, "cali1"))
 	r.links()

@@ -10,7 +10,7 @@ import (
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
-func TestLogRulesSayWhatSettingsSay(t *testing.T) {
+func TestLogRulesFollowTheSettings(t *testing.T) {
 	ns := netnstest.New(t)
 	var conn *nftables.Conn
 	var err error

@@ -155,7 +155,7 @@ func TestATableThatOthersMayChangeIsLeftAloneUntilInSync(t *testing.T) {
 	}
 }
 
-func TestASecondAgentIsToldWhoOwnsTheTableAndTakesItOver(t *testing.T) {
+func TestASecondAgentLearnsWhoOwnsTheTableAndTakesItOver(t *testing.T) {
 	k := newOwnable(t)
 	first := New(k, Config{})
 	first.Merge(owned())

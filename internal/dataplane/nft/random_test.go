@@ -325,9 +325,9 @@ func TestOneThatTheKernelRefusesDoesNotStopTheOthers(t *testing.T) {
 	}
 }
 
-// TestWhatIsRefusedIsTriedWhenTheLoopSaysSo: however often the table is read, since somebody changed it, or since the kernel's
+// TestWhatIsRefusedIsTriedAgainAfterRetryOnly: however often the table is read, since somebody changed it, or since the kernel's
 // answer could mean that the cached state is wrong.
-func TestWhatIsRefusedIsTriedWhenTheLoopSaysSo(t *testing.T) {
+func TestWhatIsRefusedIsTriedAgainAfterRetryOnly(t *testing.T) {
 	for _, why := range []error{syscall.EINVAL, syscall.ENOENT} {
 		t.Run(why.Error(), func(t *testing.T) {
 			k := newKernel(t)

@@ -100,7 +100,7 @@ func TestWhatIsReadBackHoldsNothingUp(t *testing.T) {
 	}
 }
 
-func TestReadingsThatComeToNothingEndInOneThatWaits(t *testing.T) {
+func TestAfterDiscardedReadingsApplyReadsFirst(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	k := connect(t, ns)

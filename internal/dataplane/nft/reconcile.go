@@ -85,7 +85,7 @@ func (d *Driver) setChain(x desired.Chain) {
 	rs, names, err := d.render(x)
 	if err != nil {
 		// Only a set of the wrong kind or none leads here, and package desired has excluded those.
-		x = d.state.Broken(x, errors.Join(errors.New("our own mistake"), err))
+		x = d.state.Broken(x, errors.Join(errors.New("internal error"), err))
 		rs, names, _ = d.render(x)
 	}
 	d.cfg.Names.Chain(x.Name, names)

@@ -82,7 +82,7 @@ func newRejecting(t *testing.T) *hosted {
 	return h
 }
 
-func TestWhoIsRejectedIsTold(t *testing.T) {
+func TestTheSenderOfARejectedPacketGetsAnAnswer(t *testing.T) {
 	const way, silently = "tcp/81", "tcp/82"
 	ways := func(ends ...string) (out []string) {
 		for _, e := range ends {

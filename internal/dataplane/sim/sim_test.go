@@ -52,7 +52,7 @@ func TestWhatRefersToNothingIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatFailsWaitsAndIsTold(t *testing.T) {
+func TestWhatFailsWaitsAndIsReported(t *testing.T) {
 	n, boom := New(), errors.New("boom")
 	key := np
 	n.Fail(key, boom)

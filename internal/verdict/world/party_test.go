@@ -36,7 +36,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestAnAnswerTellsTheWholeWay(t *testing.T) {
+func TestAnAnswerHasTheWholeWay(t *testing.T) {
 	w := New(append(updates(t, base), updates(t, `Tier sec {order: 1}
 GlobalNetworkPolicy a {tier: sec, selector: app == "db", ingress: [{action: Log}, {action: Pass, protocol: TCP}]}
 NetworkPolicy prod/b {selector: app == "db", ingress: [{action: Deny, protocol: TCP, destination: {ports: [80]}}]}`)...))

@@ -34,7 +34,7 @@ const (
 	excludedHost = "Node h1 {bgp: {ipv4Address: 192.0.2.1}, interfaces: [{name: eth0, addresses: [192.0.2.1/24]}]}\nHostEndpoint h1-some {node: h1, expectedIPs: [192.0.2.1]}\n"
 )
 
-func TestWhatIsAssumedOfTheInterfaceIsSaid(t *testing.T) {
+func TestAnAssumedInterfaceIsReported(t *testing.T) {
 	for _, tt := range []struct {
 		name, add, uplink, want string
 	}{

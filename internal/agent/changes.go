@@ -77,5 +77,5 @@ func (c *changes) late(now time.Time) string {
 	case len(c.pending) > 0:
 		who = "it waits for " + strings.Join(c.pending, ", ")
 	}
-	return fmt.Sprintf("a change that was heard of %s ago is not in force: %s", now.Sub(oldest).Round(time.Second), who)
+	return fmt.Sprintf("a change that was received %s ago is not in force: %s", now.Sub(oldest).Round(time.Second), who)
 }

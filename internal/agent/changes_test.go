@@ -63,7 +63,7 @@ func TestAChangeIsLateAfterTenSeconds(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var c changes
 			tt.steps(&c)
-			if got := strings.TrimPrefix(c.late(at(tt.now)), "a change that was heard of "); got != tt.want {
+			if got := strings.TrimPrefix(c.late(at(tt.now)), "a change that was received "); got != tt.want {
 				t.Errorf("late is %q, want %q", got, tt.want)
 			}
 		})

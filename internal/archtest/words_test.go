@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +15,7 @@ import (
 // ownWords are words that say in a language of our own what the field has a term for. GLOSSARY.md has the terms; it names these, too.
 var ownWords = map[string]string{
 	"told": "advertised, sent, published, logged", "untold": "pending", "believe": "accept, trust", "believed": "accepted, trusted",
-	"hear": "receive, observe", "heard": "received, observed", "unheard": "unobserved", "heed": "on…, handle", "heeded": "supported",
+	"hear": "receive, observe", "hears": "receives", "heard": "received, observed", "unheard": "unobserved", "heed": "on…, handle", "heeded": "supported",
 	"unheeded": "without effect", "deaf": "what it does not receive, and why", "rose": "established", "fell": "went down",
 	"blame": "what is at fault", "beside": "other, extra", "anew": "again, restart", "amiss": "error, problem", "whose": "owner",
 	"whom": "peer, owner, selected", "farewell": "the message that is sent", "farewells": "the messages that are sent",
@@ -116,6 +117,54 @@ func wordsOf(name string) (out []string) {
 		}
 	}
 	return append(out, strings.ToLower(string(runes[start:])))
+}
+
+// plainWords are those of ownWords that are plain English in a sentence, and no term of this project there.
+var plainWords = []string{"whose", "whom", "said", "rose", "fell", "draft", "breath"}
+
+// TestPagesSayItInTheFieldsWords: a stranger who knows BGP or Kubernetes reads them. Code and what programs printed are quoted as
+// they are; docs/decisions are records of their time, and GLOSSARY.md may explain a word.
+func TestPagesSayItInTheFieldsWords(t *testing.T) {
+	for page, text := range readAll(t, ".md") {
+		if page == "GLOSSARY.md" || strings.HasPrefix(page, "docs/decisions/") {
+			continue
+		}
+		for _, found := range ownWordsOf(text) {
+			t.Errorf("%s: %q: use a term of the field, such as: %s", page, found, ownWords[strings.ToLower(found)])
+		}
+	}
+}
+
+var (
+	quoted = regexp.MustCompile("(?ms)^```.*?^```|^(?: {4}|\t)[^\n]*|`[^`\n]*`|\\]\\([^)]*\\)")
+	word   = regexp.MustCompile(`\pL+`)
+)
+
+// ownWordsOf returns the words in the sentences of a page that are not the field's.
+func ownWordsOf(page string) (found []string) {
+	for _, w := range word.FindAllString(quoted.ReplaceAllString(page, ""), -1) {
+		if lower := strings.ToLower(w); ownWords[lower] != "" && !slices.Contains(plainWords, lower) {
+			found = append(found, w)
+		}
+	}
+	return found
+}
+
+func TestOwnWordsOfAPageAreFound(t *testing.T) {
+	for _, tt := range []struct{ name, page, want string }{
+		{"in sentences", "Each host told its peers.\nNobody hears, but I hear\n", "told hears hear"},
+		{"at the begin of one, and in a table", "Told is not said.\n| a | believed |\n", "Told believed"},
+		{"not in code", "see `told` and\n\n    # who told it\n\n```\ntold\n```\nit is so\n", ""},
+		{"not where a link leads", "[so](told.md#anew)\n", ""},
+		{"but in its text", "[anew](a.md)\n", "anew"},
+		{"after a code span", "`a` told `b`\n", "told"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := strings.Join(ownWordsOf(tt.page), " "); got != tt.want {
+				t.Errorf("found %q, want %q", got, tt.want)
+			}
+		})
+	}
 }
 
 func TestOwnWordsAreFound(t *testing.T) {

@@ -90,7 +90,7 @@ var params = []Param{
 	oneOf("logFormat", "text", "how lines of the log look", func(s *Settings) *string { return &s.LogFormat }, "text", "json").local(handlerMade),
 	text("openstackRegion", "", "the region in the keys of status", func(s *Settings) *string { return &s.Region }),
 	duration("reportingInterval", "30s", "how often the agent says in the datastore that it lives; 0 never", func(s *Settings) *time.Duration { return &s.ReportingInterval }),
-	duration("reportingTTL", "90s", "how long that is believed", func(s *Settings) *time.Duration { return &s.ReportingTTL }),
+	duration("reportingTTL", "90s", "how long such a report is valid", func(s *Settings) *time.Duration { return &s.ReportingTTL }),
 	yesNo("endpointReportingEnabled", "true", "write the status of each local endpoint to the datastore", func(s *Settings) *bool { return &s.ReportEndpoints }),
 	duration("endpointReportingDelay", "1s", "how long changes of an endpoint's status are gathered before they are written",
 		func(s *Settings) *time.Duration { return &s.EndpointReportDelay }),

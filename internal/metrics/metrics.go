@@ -40,12 +40,12 @@ var latencies = prometheus.ExponentialBuckets(100e-6, 2, 19)
 // New registers all metrics.
 func New(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{reg: reg}
-	m.change = m.histogram("twill_change_to_kernel_seconds", "From the moment at which a change was heard of from the datastore until it is in force in the kernel.").WithLabelValues()
+	m.change = m.histogram("twill_change_to_kernel_seconds", "From the moment at which a change was received from the datastore until it is in force in the kernel.").WithLabelValues()
 	m.calc = m.histogram("twill_calc_seconds", "Working out what one batch of changes means for this node.").WithLabelValues()
 	m.apply = m.histogram("twill_dataplane_apply_seconds", "One turn of a driver: what is pending, into the kernel.", "driver")
 	m.resync = m.histogram("twill_dataplane_read_back_seconds", "Reading back what the kernel has, by driver.", "driver")
 	m.failures = m.counter("felix_int_dataplane_failures", "Turns of a driver that failed, and are tried again.", "driver")
-	m.repairs = m.counter("twill_dataplane_repairs_total", "Things of ours that somebody else had changed, put right; by how that was found: event (the kernel told), read-back, or take-over (what another agent left where ours belongs).", "driver", "cause")
+	m.repairs = m.counter("twill_dataplane_repairs_total", "Things of ours that somebody else had changed, put right; by how that was found: event (a notification of the kernel), read-back, or take-over (what another agent left where ours belongs).", "driver", "cause")
 	m.differences = m.gauge("twill_verify_differences", "How many things differed from what should be when the driver last read the kernel back; they have been put right since.", "driver")
 	m.endpoints = m.gauge("felix_active_local_endpoints", "Endpoints of this node, by state: up, down or error.", "state")
 	m.policies = m.gauge("felix_active_local_policies", "Policies and profiles that endpoints of this node use.").WithLabelValues()

@@ -90,7 +90,7 @@ func TestRepairsAreCountedByCause(t *testing.T) {
 	m.Applied("nft", time.Millisecond, errors.New("boom"))
 	m.Resynced("nft", time.Millisecond, nil)
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP twill_dataplane_repairs_total Things of ours that somebody else had changed, put right; by how that was found: event (the kernel told), read-back, or take-over (what another agent left where ours belongs).
+# HELP twill_dataplane_repairs_total Things of ours that somebody else had changed, put right; by how that was found: event (a notification of the kernel), read-back, or take-over (what another agent left where ours belongs).
 # TYPE twill_dataplane_repairs_total counter
 twill_dataplane_repairs_total{cause="event",driver="nft"} 3
 twill_dataplane_repairs_total{cause="read-back",driver="host"} 1

@@ -29,7 +29,7 @@ func watched(t *testing.T) (ns *netnstest.NS, own *nftables.Conn, w *nftables.Wa
 	return ns, own, w
 }
 
-func TestWatchHearsOfOthersChangesAlone(t *testing.T) {
+func TestWatchReceivesChangesOfOthersAlone(t *testing.T) {
 	ns, own, w := watched(t)
 	b := nftables.NewBatch()
 	b.AddTable(nftables.Table{Name: "ours"})

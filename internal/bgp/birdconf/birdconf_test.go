@@ -99,7 +99,7 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 		"if net ~ [ 10.65.1.0/26{27,32} ] then reject;", "if net ~ [ fd00:65::/122{123,128} ] then reject;", "metric 2050;", "graceful restart wait 5;",
 		"if net ~ fd00:67::/48 then reject;", "if net ~ 10.68.0.0/16 && gw != bgp_next_hop then dest = RTD_UNREACHABLE;", "route 10.96.0.0/12 blackhole;", "route fd00:96::/108 blackhole;",
 		"protocol bgp twill_192_0_2_2 {", "local 192.0.2.1 port 179 as 64513;", "neighbor 192.0.2.2 port 1790 as 65001;",
-		"ttl security on; multihop 1;", "keepalive time 10; hold time 30;", "graceful restart on; graceful restart time 5;",
+		"ttl security on; multihop 1;", "\n  multihop;\n", "keepalive time 10; hold time 30;", "graceful restart on; graceful restart time 5;",
 		"protocol bfd { accept direct; }", "  direct; bfd { interval 300000 us; multiplier 3; };",
 		"route 192.0.2.2/32 via 192.0.2.254;", "route 2001:db8::2/128 via 2001:db8::fe;", `password "sesame";`, "passive on;", "rr client; rr cluster id 244.0.0.1;", "allow local as 2;", "next hop keep;", "next hop self;",
 		"      reject; # none",

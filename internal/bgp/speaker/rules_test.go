@@ -105,37 +105,53 @@ func TestNextHops(t *testing.T) {
 	}
 }
 
-// TestAPeerIsCalledAsItsSessionSays: from which address, by which AS number, and with how long its routes stay in a restart.
+// TestAPeerIsCalledAsItsSessionSays: from which address, at which port, by which AS number, and with how long its routes stay in
+// a restart.
 func TestAPeerIsCalledAsItsSessionSays(t *testing.T) {
-	h, birds := network(t, 1)
-	b := birds[0]
-	h.Addr("br0", "192.0.2.77/24")
-	b.run(statics + strings.ReplaceAll(speaks("twill", "local as 4200000001; multihop; passive on;", "", ""), "neighbor 192.0.2.1 as 64512", "neighbor 192.0.2.77 as 4200000002"))
-	s := session("192.0.2.2", 4200000001)
-	s.Source, s.LocalAS, s.Restart = netip.MustParseAddr("192.0.2.77"), 4200000002, 77*time.Second
+	h, birds := network(t, 2)
+	b, other := birds[0], birds[1]
+	h.Addr("br0", "192.0.2.77/24", "192.0.2.78/24")
+	b.run(statics + strings.ReplaceAll(speaks("twill", "local port 1791 as 4200000001; multihop; passive on;", "", ""), "neighbor 192.0.2.1 as 64512", "neighbor 192.0.2.77 as 4200000002"))
+	other.run(strings.ReplaceAll(speaks("twill", "local as 65001; multihop; passive on;", "", ""), "neighbor 192.0.2.1 as", "neighbor 192.0.2.78 as"))
+	h.Route("192.0.2.3/32 dev br0 src 192.0.2.78")
+	s, unsourced := session("192.0.2.2", 4200000001), session("192.0.2.3", 65001)
+	s.Source, s.Port, s.LocalAS, s.Restart = netip.MustParseAddr("192.0.2.77"), 1791, 4200000002, 77*time.Second
+	unsourced.Source = netip.Addr{}
 	h.agent("10.65.1.0/26")
-	h.start(planOf(s))
+	h.start(planOf(s, unsourced))
 	b.path("10.65.1.0/26", "4200000002")
 	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
 	if all := b.ask("show", "protocols", "all", "twill4"); !strings.Contains(all, "Restart time: 77") {
 		t.Errorf("no restart time of 77 s in\n%s", all)
 	}
+	other.path("10.65.1.0/26", "64512") // from the address that the kernel takes
 }
 
 func TestTTLSecurity(t *testing.T) {
-	h, birds := network(t, 1)
+	h, birds := network(t, 2)
 	birds[0].run(statics + speaks("twill", "local as 65001; multihop 1; ttl security on;", "", ""))
-	s := session("192.0.2.2", 65001)
-	h.start(planOf(s)) // from too near: the peer wants TTL 255
+	birds[1].run(speaks("twill", "local as 65001; multihop;", "", ""))
+	s, far := session("192.0.2.2", 65001), session("192.0.2.3", 65001)
+	h.start(planOf(s, far)) // from too near: the peer wants TTL 255
 	await(t, patience, func() error {
 		if got := h.session("192.0.2.2"); got.State != "Active" && got.State != "OpenSent" {
 			return fmt.Errorf("%+v", got)
 		}
 		return nil
 	})
-	s.Hops = 1
-	h.plan(planOf(s))
+	h.up("192.0.2.3")
+	s.Hops, far.Hops = 1, 1
+	h.plan(planOf(s, far))
 	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
+	for range 2 { // which takes longer than the peers' connect delay
+		birds[0].ask("disable", "twill4")
+		h.wantNoRoute("10.204.0.0/26")
+		birds[0].ask("enable", "twill4")
+		h.up("192.0.2.2")
+	}
+	if got := h.session("192.0.2.3"); got.State == speaker.Established {
+		t.Errorf("packets whose TTL is less than 255 were taken: %+v", got)
+	}
 }
 
 // TestASessionMayHaveANumberAndAnAddressOfItsOwn: localASNumber, and sourceAddress None, which leaves the address to the route.
@@ -206,7 +222,7 @@ func TestAnotherPortOwnNumbersInPathsAndIgnoredInterfaces(t *testing.T) {
 	}
 	h.agent("10.65.1.0/26")
 	s := session("192.0.2.2", 65001)
-	s.Port = 1791
+	s.Port, s.Passive = 1791, true // the peer finds the port that is listened on
 	p := planOf(s)
 	p.Listen = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:1790")}
 	p.Ignored = []string{"br*"}

@@ -49,20 +49,25 @@ sessions, and peers withdraw its routes.`,
 			if err := awaitFile(cmd.Context(), conf); err != nil {
 				return err
 			}
-			args := []string{"bird", "-f", "-c", conf, "-s", socket}
 			left, err := daemon.HasLearnedRoutes()
 			if err != nil {
 				return fmt.Errorf("bird: read the kernel's routes: %w", err)
 			}
-			if left {
-				args = append(args, "-R")
-			}
-			return syscall.Exec(exe, args, os.Environ())
+			return syscall.Exec(exe, birdArgs(conf, socket, left), os.Environ())
 		},
 	}
 	cmd.Flags().StringVar(&conf, "config", birdConf(), "the configuration (TWILL_BIRD_CONF)")
 	cmd.Flags().StringVar(&socket, "bird-socket", birdSocket(), "BIRD's control socket (TWILL_BIRD_SOCKET)")
 	return cmd
+}
+
+// birdArgs are how BIRD is run: in the foreground, and as after a crash if the kernel has routes that were learned before.
+func birdArgs(conf, socket string, left bool) []string {
+	args := []string{"bird", "-f", "-c", conf, "-s", socket}
+	if left {
+		args = append(args, "-R")
+	}
+	return args
 }
 
 // awaitFile waits until there is a file.

@@ -1,16 +1,31 @@
 package agreetest
 
+import (
+	"strconv"
+	"strings"
+)
+
 // Rules that name ports, or types of ICMP, and no protocol.
 const (
 	anyProtocol = "upstream: pull request 11916: the port's own protocol, whatever it is"
 	needsICMP   = "upstream: validateRule refuses icmp without a protocol, and iptables refuses notICMP (libcalico-go issue 657); decision 016"
 	needsPorts  = "upstream: validateRule wants a protocol with numbers"
+	manyPorts   = "upstream: a rule has up to 50 ports, each a number or a range; iptables' multiport takes 15 at a time"
 	isUDPLite   = "IANA: protocol numbers; RFC 3828"
 )
 
 // letInvalidPass: conntrack calls each packet of UDP-Lite invalid whose checksum is right, since it sums UDP's number where
 // RFC 3828 (3.1) has UDP-Lite's (udplite_error, Linux 6.18).
 const letInvalidPass = "- {kind: FelixConfiguration, metadata: {name: default}, spec: {disableConntrackInvalidCheck: true}}\n"
+
+// fiftyPorts are 101 to 149, and a range.
+var fiftyPorts = func() string {
+	ports := []string{`"1001:1009"`}
+	for port := 101; port < 150; port++ {
+		ports = append(ports, strconv.Itoa(port))
+	}
+	return strings.Join(ports, ", ")
+}()
 
 var protocolCases = []handCase{
 	{
@@ -66,6 +81,19 @@ var protocolCases = []handCase{
 		"a deny with a name and a protocol that nobody knows loses both", "wrong-input: a Deny keeps the conditions that are understood",
 		`{action: Deny, protocol: DCCP, destination: {ports: [web-tcp]}}, {action: Allow}`, nil,
 		[]string{tcp4, four + " udp/9"},
+		"",
+	},
+
+	{
+		"as many ports as a rule may have, and ranges among them", manyPorts, `{action: Allow, protocol: TCP, destination: {ports: [` + fiftyPorts + `]}}`,
+		[]string{four + " tcp/101", four + " tcp/124", six + " tcp/149", four + " tcp/1001", four + " tcp/1005", six + " tcp/1009"},
+		[]string{four + " tcp/150", four + " tcp/100", four + " tcp/1000", four + " tcp/1010", four + " udp/101", six + " tcp/1010"},
+		"",
+	},
+	{
+		"as many ports as a rule may have, and none of them", manyPorts, `{action: Allow, protocol: TCP, destination: {notPorts: [` + fiftyPorts + `]}}`,
+		[]string{four + " tcp/150", six + " tcp/1010"},
+		[]string{four + " tcp/101", four + " tcp/149", six + " tcp/1005"},
 		"",
 	},
 

@@ -28,14 +28,14 @@ func TestPacketsFromSourcesThatAreNotTheWorkloadsAreDropped(t *testing.T) {
 		h.a.Addr("eth0", a[0]+"/32")
 		h.a.Run("ip", "addr", "add", a[1]+"/128", "dev", "eth0", "nodad", "preferred_lft", "0") // none is taken unasked
 	}
-	var heard [2]*net.UDPConn
+	var outside [2]*net.UDPConn
 	for i, a := range addrs["out"] {
 		c, err := h.out.ListenUDP(netip.AddrPortFrom(netip.MustParseAddr(a), 54))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		heard[i] = c
+		outside[i] = c
 	}
 	for _, may := range []bool{true, false} {
 		b := pair(nil)
@@ -48,7 +48,7 @@ func TestPacketsFromSourcesThatAreNotTheWorkloadsAreDropped(t *testing.T) {
 		for what, source := range sources {
 			for i, src := range source {
 				want := may && source == spoofable
-				if got := h.passes(t, src, heard[i]); got != want {
+				if got := h.passes(t, src, outside[i]); got != want {
 					t.Errorf("the endpoint may send from other addresses: %v; a packet from %s, %s, passes: %v", may, src, what, got)
 				}
 			}
@@ -56,12 +56,12 @@ func TestPacketsFromSourcesThatAreNotTheWorkloadsAreDropped(t *testing.T) {
 	}
 }
 
-// passes sends a datagram from an address of a, and waits until it is heard outside, or counted as dropped for its source.
-func (h *hosted) passes(t *testing.T, src string, heard *net.UDPConn) bool {
+// passes sends a datagram from an address of a, and waits until it is received outside, or counted as dropped for its source.
+func (h *hosted) passes(t *testing.T, src string, outside *net.UDPConn) bool {
 	t.Helper()
 	before := h.dropped(t, "spoofed source")
 	h.a.Do(func() {
-		c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(src)}, heard.LocalAddr().(*net.UDPAddr))
+		c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(src)}, outside.LocalAddr().(*net.UDPAddr))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,15 +71,15 @@ func (h *hosted) passes(t *testing.T, src string, heard *net.UDPConn) bool {
 		}
 	})
 	for deadline := time.Now().Add(netnstest.Patience); time.Now().Before(deadline); {
-		_ = heard.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
-		if _, from, err := heard.ReadFromUDPAddrPort(make([]byte, 8)); err == nil && from.Addr().Unmap().String() == src {
+		_ = outside.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		if _, from, err := outside.ReadFromUDPAddrPort(make([]byte, 8)); err == nil && from.Addr().Unmap().String() == src {
 			return true
 		}
 		if h.dropped(t, "spoofed source") > before {
 			return false
 		}
 	}
-	t.Fatalf("a packet from %s is neither heard nor dropped as spoofed", src)
+	t.Fatalf("a packet from %s is neither received nor dropped as spoofed", src)
 	return false
 }
 

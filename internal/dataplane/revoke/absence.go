@@ -176,6 +176,7 @@ func (x *absence) waiting() bool {
 type look struct {
 	d         *Driver
 	before    map[netip.Addr]parting // as of its begin
+	only      map[netip.Addr]bool    // not nil: the addresses of which all flows were read
 	held      map[netip.Addr]bool    // as of its begin
 	flows     map[netip.Addr]bool    // those of before that have flows
 	strangers map[netip.Addr]bool    // with flows, but neither a workload's nor the host's; in the first reading only
@@ -205,7 +206,7 @@ func (x *absence) seen(l *look) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for a, p := range l.before {
-		if !l.flows[a] && x.parted[a] == p {
+		if (l.only == nil || l.only[a]) && !l.flows[a] && x.parted[a] == p {
 			delete(x.parted, a)
 		}
 	}

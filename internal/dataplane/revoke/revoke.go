@@ -31,7 +31,6 @@ import (
 
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
-	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/conntrack"
 	"github.com/twillnet/twill/internal/verdict"
 )
@@ -93,6 +92,7 @@ type Driver struct {
 	addrs     map[netip.Addr]string
 	stale     bool // addrs must be computed again
 	hostAddrs map[netip.Addr]bool
+	nofilter  bool // the kernel cannot find the flows of an address
 }
 
 // New returns a driver that works while Run runs.
@@ -289,84 +289,6 @@ func (d *Driver) touch(addrs []netip.Addr, fresh map[netip.Addr]bool) {
 // workloadsOf leaves out host endpoints: the interface by which a flow came is not known here, and so not its endpoint.
 func workloadsOf(all []intent.Endpoint) []intent.Endpoint {
 	return slices.DeleteFunc(slices.Clone(all), func(e intent.Endpoint) bool { return e.ID.Kind == intent.Host })
-}
-
-const protocolTCP = 6
-
-// pass reads the whole table once, and changes the marks that are wrong.
-func (d *Driver) pass() (p Pass) {
-	began := time.Now()
-	defer func() { p.Took = time.Since(began) }()
-	d.writing.Lock()
-	defer d.writing.Unlock()
-	if p.Err = d.locate(); p.Err != nil {
-		return p
-	}
-	// Marking waits until all is read, since the kernel's socket can do only one of the two at a time. The map removes
-	// duplicates, which a table that changes meanwhile has.
-	changes := map[conntrack.Tuple]conntrack.Change{}
-	forget := map[conntrack.Tuple]conntrack.Flow{}
-	revoked := false
-	watch := d.watch()
-	d.judging.Lock()
-	d.state.IgnoreHosts = true
-	p.Err = d.cfg.Table.Each(func(f conntrack.Flow) {
-		p.Flows++
-		watch.flow(f)
-		if d.windows && f.Original.Proto == protocolTCP {
-			changes[f.Original] = conntrack.Change{Flow: f, AnyWindow: true}
-		}
-		is := f.Mark&kernel.ConntrackRevoked != 0
-		if !d.all && !d.concerns(f) {
-			revoked = revoked || is
-			return
-		}
-		p.Judged++
-		if d.on && d.orphaned(f) {
-			forget[f.Original] = f
-			return
-		}
-		want := d.on && (d.denied(f) || is && anyEnd(f, watch.held))
-		revoked = revoked || want
-		if is == want {
-			return
-		}
-		mark := uint32(0)
-		if want {
-			mark = kernel.ConntrackRevoked
-		}
-		// While it was revoked, the kernel saw packets that we dropped: see [conntrack.Change].
-		changes[f.Original] = conntrack.Change{Flow: f, Mark: mark, Mask: kernel.ConntrackRevoked, AnyWindow: d.windows || !want}
-	})
-	d.state.IgnoreHosts = false
-	d.judging.Unlock()
-	if p.Err != nil {
-		return p
-	}
-	if p.write(d.cfg.Table, changes, forget); p.Err == nil {
-		d.absence.seen(watch)
-		d.looked = true
-		clear(d.touched)
-		clear(d.gone)
-		d.all, d.urgent, d.windows, d.revoked = false, false, false, revoked
-	}
-	return p
-}
-
-// write applies the changes that a reading of the table found.
-func (p *Pass) write(table Table, changes map[conntrack.Tuple]conntrack.Change, forget map[conntrack.Tuple]conntrack.Flow) {
-	for c := range maps.Values(changes) {
-		switch {
-		case c.Mask == 0:
-		case c.Mark != 0:
-			p.Revoked++
-		default:
-			p.Restored++
-		}
-	}
-	if _, p.Err = table.Mark(slices.Collect(maps.Values(changes))); p.Err == nil {
-		p.Forgotten, p.Err = table.Forget(slices.Collect(maps.Values(forget)))
-	}
 }
 
 // orphaned reports whether a flow was that of a workload that is gone, and its address is not another's of this host.

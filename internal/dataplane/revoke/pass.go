@@ -1,0 +1,138 @@
+package revoke
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/conntrack"
+)
+
+const protocolTCP = 6
+
+// finder is a Table that finds the flows that some addresses began or answer; *conntrack.Conn is one, if the kernel can.
+type finder interface {
+	Count() (int, error)
+	EachOf(addrs map[netip.Addr]bool, f func(conntrack.Flow)) error
+}
+
+// worth is the number of flows from which on it costs less to have the kernel find those of one address, which takes two walks of its
+// table, than to read all: a walk of 262,144 empty buckets takes as long as reading some 2,500 flows.
+const worth = 5000
+
+// finder returns what finds the flows of the touched addresses; nil: all must be read, or that costs less.
+func (d *Driver) finder() finder {
+	f, ok := d.cfg.Table.(finder)
+	if !ok || d.nofilter || d.all || d.windows || len(d.gone) > 0 || !d.looked {
+		return nil
+	}
+	if n, err := f.Count(); err != nil || n < worth*len(d.touched) {
+		return nil
+	}
+	return f
+}
+
+// pass reads the flows that changes concern, or the whole table, and changes the marks that are wrong.
+func (d *Driver) pass() (p Pass) {
+	began := time.Now()
+	defer func() { p.Took = time.Since(began) }()
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	if p.Err = d.locate(); p.Err != nil {
+		return p
+	}
+	var r *reading
+	if f := d.finder(); f != nil {
+		r = d.read(func(each func(conntrack.Flow)) error { return f.EachOf(d.touched, each) })
+		r.revoked = r.revoked || d.revoked // by flows that were not read
+		r.watch.only = d.touched
+		d.nofilter = errors.Is(r.err, errors.ErrUnsupported)
+	}
+	if r == nil || d.nofilter {
+		r = d.read(d.cfg.Table.Each)
+	}
+	p.Flows, p.Judged, p.Err = r.flows, r.judged, r.err
+	if p.Err != nil {
+		return p
+	}
+	if p.write(d.cfg.Table, r.changes, r.forget); p.Err == nil {
+		d.absence.seen(r.watch)
+		d.looked = true
+		clear(d.touched)
+		clear(d.gone)
+		d.all, d.urgent, d.windows, d.revoked = false, false, false, r.revoked
+	}
+	return p
+}
+
+// reading is what one reading of the table comes to.
+type reading struct {
+	d             *Driver
+	watch         *look
+	flows, judged int
+	revoked       bool // some flow has the mark
+	err           error
+	// By tuple, since a table that changes meanwhile has duplicates, and a flow may be of several addresses. Marking waits until all is
+	// read: the kernel's socket can do only one of the two at a time.
+	changes map[conntrack.Tuple]conntrack.Change
+	forget  map[conntrack.Tuple]conntrack.Flow
+}
+
+func (d *Driver) read(each func(func(conntrack.Flow)) error) *reading {
+	r := &reading{d: d, watch: d.watch(), changes: map[conntrack.Tuple]conntrack.Change{}, forget: map[conntrack.Tuple]conntrack.Flow{}}
+	d.judging.Lock()
+	defer d.judging.Unlock()
+	d.state.IgnoreHosts = true
+	r.err = each(r.flow)
+	d.state.IgnoreHosts = false
+	return r
+}
+
+func (r *reading) flow(f conntrack.Flow) {
+	d := r.d
+	r.flows++
+	r.watch.flow(f)
+	if d.windows && f.Original.Proto == protocolTCP {
+		r.changes[f.Original] = conntrack.Change{Flow: f, AnyWindow: true}
+	}
+	is := f.Mark&kernel.ConntrackRevoked != 0
+	if !d.all && !d.concerns(f) {
+		r.revoked = r.revoked || is
+		return
+	}
+	r.judged++
+	if d.on && d.orphaned(f) {
+		r.forget[f.Original] = f
+		return
+	}
+	want := d.on && (d.denied(f) || is && anyEnd(f, r.watch.held))
+	r.revoked = r.revoked || want
+	if is == want {
+		return
+	}
+	mark := uint32(0)
+	if want {
+		mark = kernel.ConntrackRevoked
+	}
+	// While it was revoked, the kernel saw packets that we dropped: see [conntrack.Change].
+	r.changes[f.Original] = conntrack.Change{Flow: f, Mark: mark, Mask: kernel.ConntrackRevoked, AnyWindow: d.windows || !want}
+}
+
+// write applies the changes that a reading of the table found.
+func (p *Pass) write(table Table, changes map[conntrack.Tuple]conntrack.Change, forget map[conntrack.Tuple]conntrack.Flow) {
+	for c := range maps.Values(changes) {
+		switch {
+		case c.Mask == 0:
+		case c.Mark != 0:
+			p.Revoked++
+		default:
+			p.Restored++
+		}
+	}
+	if _, p.Err = table.Mark(slices.Collect(maps.Values(changes))); p.Err == nil {
+		p.Forgotten, p.Err = table.Forget(slices.Collect(maps.Values(forget)))
+	}
+}

@@ -141,6 +141,36 @@ func (p *path) askFlows(oracle *world.World) bool {
 	return ok
 }
 
+// askAtOnce sends a packet of each live flow, as it began, before anybody has looked at the kernel's connections: what policy of workloads denies does not
+// pass, and what is allowed does. After several changes some flow may be cut by what was in force in between.
+func (p *path) askAtOnce(several bool) bool {
+	p.t.Helper()
+	oracle := world.New(p.good.State())
+	var flows []*flow
+	for _, f := range p.flows {
+		now := *f
+		q, ok := put(f.query, oracle, p.links)
+		if q.query, now.question = f.query, q; ok && f.kept && !p.untracked(q, oracle) {
+			flows = append(flows, &now)
+		}
+	}
+	ok := true
+	for i, came := range p.exchange(flows, flagACK, false) {
+		f := flows[i]
+		denied := slices.ContainsFunc(f.answer.Hops, func(h world.Hop) bool {
+			return h.Node == nodeName && !h.Allowed && h.Stage == world.StageWorkload
+		})
+		if denied && !f.cut {
+			p.met["is denied before it is judged"]++
+		}
+		if came && denied || !came && !f.denied() && !f.cut && !several {
+			p.t.Errorf("live flow %+v, in by %q, out by %q, before it was judged: passed %v; world: %+v", f.query, f.link, f.out, came, f.answer.Hops)
+			ok = false
+		}
+	}
+	return ok
+}
+
 // denied reports whether policy of workloads, or the setting of what they may send to their host, denies the flow.
 func (f *flow) denied() bool {
 	return slices.ContainsFunc(f.answer.Hops, func(h world.Hop) bool {

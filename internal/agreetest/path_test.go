@@ -50,7 +50,9 @@ func TestKernelAgreesOnAnyPath(t *testing.T) {
 					if !p.ask(&seen) {
 						t.Fatalf("path %d, step %d", i, step)
 					}
-					p.walk()
+					if !p.walk() {
+						t.Fatalf("path %d, after step %d", i, step)
+					}
 				}
 				p.stop()
 			}
@@ -64,7 +66,7 @@ func TestKernelAgreesOnAnyPath(t *testing.T) {
 	}
 	t.Logf("%d paths; flows: %v\n%s", *paths, met, seen.Table())
 	const many = 50 // of fewer, none may show a fate that is rare
-	for fate, rare := range map[string]bool{"established": false, "goes on": false, "cut": true, "lives again": true} {
+	for fate, rare := range map[string]bool{"established": false, "goes on": false, "cut": true, "lives again": true, "is denied before it is judged": true} {
 		if met[fate] == 0 && (!rare || *paths >= many) {
 			t.Errorf("no flow was seen of which it is true that it is: %s", fate)
 		}
@@ -97,7 +99,7 @@ func newPath(t *testing.T, n *node, rng *rand.Rand, met map[string]int) *path {
 	n.names = attribution.New()
 	p := &path{
 		node: n, rng: rng, world: calctest.Random(rng, calctest.Config{Workloads: workloads}), good: calctest.LastGood{}, graph: calc.New(nodeName),
-		policy: nft.New(n.conn, nft.Config{Names: n.names}), routed: map[string]intent.Route{}, passes: make(chan passed, 1), met: met,
+		policy: nft.New(n.conn, nft.Config{Names: n.names, Recheck: true}), routed: map[string]intent.Route{}, passes: make(chan passed, 1), met: met,
 	}
 	must(t, p.policy.Resync(t.Context()))
 	var table *conntrack.Conn
@@ -152,18 +154,26 @@ func contested(g calctest.LastGood) map[netip.Addr]bool {
 }
 
 // walk makes some changes, most of them one by one, each a transaction in the kernel.
-func (p *path) walk() {
+func (p *path) walk() bool {
 	p.t.Helper()
+	several := false
 	for range 1 + p.rng.IntN(6) {
 		us := p.good.Keep(change(p.world, p.rng))
 		for _, u := range us {
 			p.graph.Update([]api.Update{u})
 			if len(us) < 4 || p.rng.IntN(6) == 0 { // of many that go at once, some in one batch
 				p.revoke.InForce(p.apply(), false)
+				several = true
 			}
 		}
 	}
-	p.follow(p.apply())
+	b := p.apply()
+	ok := p.askAtOnce(several)
+	p.follow(b)
+	p.policy.Judged(p.policy.Standing())
+	_, err := p.policy.Apply(p.t.Context())
+	must(p.t, err)
+	return ok
 }
 
 // change changes a world.

@@ -68,14 +68,14 @@ var proofs = []proof{
 	{"plan.TestWhatIsAdvertised", "BGPServiceBlock", "cidr"},
 	{"plan.TestSettingsOfANode", "Community", "name value"},
 	{"plan.TestSettingsOfANode, speaker.TestRoutesAdvertisedWithinAPrefixGetItsCommunities", "PrefixAdvertisement", "cidr communities"},
-	{"speaker.TestExternalPeersWithAPassword, api.TestAPasswordThatCannotBeReadIsNeverNone", "SecretKeyRef", "name key"},
-	{"plan.TestSessions", "BGPPeerSpec", `node nodeSelector peerIP asNumber localASNumber peerSelector keepOriginalNextHop nextHopMode sourceAddress maxRestartTime
+	{"daemon.TestAPasswordThatChangesIsReadAgain, speaker.TestExternalPeersWithAPassword, api.TestAPasswordThatCannotBeReadIsNeverNone", "SecretKeyRef", "name key"},
+	{"plan.TestSessions, speaker.TestNextHops, TestTTLSecurity, TestAPeerIsCalledAsItsSessionSays, TestAPeerBehindAGateway", "BGPPeerSpec", `node nodeSelector peerIP asNumber localASNumber peerSelector keepOriginalNextHop nextHopMode sourceAddress maxRestartTime
 		keepaliveTime numAllowedLocalASNumbers ttlSecurity filters reversePeering reachableBy`},
-	{"speaker.TestRulesOfASession, TestRulesAboutInterfaces", "BGPFilterRule", "cidr source interface matchOperator peerType asPathPrefix action"},
-	{"speaker.TestRulesOfASession", "BGPPrefixLength", "min max"},
-	{"speaker.TestRulesOfASession", "BGPCommunityMatch", "values"},
-	{"plan.TestOperationsInTheirOrder", "BGPAddCommunity", "value"},
-	{"plan.TestOperationsInTheirOrder", "BGPPrependASPath", "prefix"},
+	{"plan.TestWhatIsAdvertised, testdata/script/bgp_live.txt, speaker.TestRulesOfASession, TestRulesAboutInterfaces", "BGPFilterRule", "cidr source interface matchOperator peerType asPathPrefix action"},
+	{"plan.TestWhatIsAdvertised, speaker.TestRulesOfASession", "BGPPrefixLength", "min max"},
+	{"plan.TestWhatIsAdvertised, speaker.TestRulesOfASession", "BGPCommunityMatch", "values"},
+	{"plan.TestOperationsInTheirOrder, speaker.TestRulesOfASession", "BGPAddCommunity", "value"},
+	{"plan.TestOperationsInTheirOrder, speaker.TestRulesOfASession", "BGPPrependASPath", "prefix"},
 
 	{"calc.TestIntentsAreWhatTheResourcesSay, agreetest.TestKernelAgrees", "TierSpec", "order defaultAction"},
 	{"calc.TestAPolicyThatEveryNodeIsToHaveReady", "NetworkPolicySpec", "performanceHints"},

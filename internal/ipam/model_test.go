@@ -29,7 +29,7 @@ func TestFiftyHostsRaceForAddresses(t *testing.T) {
 			name = "in two phases"
 		}
 		t.Run(name, func(t *testing.T) {
-			seedtest.Each(t, nil, 2, func(t *testing.T, seed uint64) { newModel(t, seed, twoPhase).run() })
+			seedtest.Each(t, []uint64{422642615}, 2, func(t *testing.T, seed uint64) { newModel(t, seed, twoPhase).run() })
 		})
 	}
 }
@@ -267,12 +267,14 @@ func (h *host) release() {
 // releaseLate gives back what was given back already, and may be anybody's.
 func (h *host) releaseLate() {
 	l := h.old[h.rand.IntN(len(h.old))]
+	before := h.m.held[l.Addr]
 	freed, err := h.alloc.Release(context.Background(), Release{Addr: l.Addr, Handle: l.handle, Sequence: &l.Sequence})
 	if errors.Is(err, ErrReused) {
 		h.m.tally["too late"]++
 	}
-	// It may have been the first to do it, if the one before had no answer.
-	if other, taken := h.m.held[l.Addr]; taken && len(freed) > 0 {
+	// It may have been the first to do it, if the one before had no answer; and in two phases somebody else may have been given the address
+	// since, before this call returned. Who has it now, and had it when this began, had it all the time.
+	if other, taken := h.m.held[l.Addr]; taken && other == before && len(freed) > 0 {
 		h.m.Errorf("%s of %s was freed by a late release of %s", l.Addr, other.handle, l.handle)
 	}
 }

@@ -12,7 +12,8 @@ type Follower interface {
 	// InForce passes, from the loop's goroutine, what the policy driver has brought into the kernel since the last call:
 	// the present state of whatever changed, without routes and peers. Intents that failed alone are in it, too, and closed in the
 	// kernel. Lapsed: policy was not in force for a while, because an attempt failed, or another process changed or removed
-	// our objects. So any packet may have passed, and every flow must be evaluated.
+	// our objects. So any packet may have passed, and every flow must be evaluated. Changes of one set's members may be several, in
+	// their order.
 	InForce(changed intent.Batch, lapsed bool)
 }
 
@@ -36,7 +37,7 @@ type Preparer interface {
 type backlog struct {
 	some      bool
 	sets      map[intent.SetID]intent.IPSet
-	members   map[intent.SetID]map[intent.Member]bool // whether they are members, of sets that changed after they were sent
+	members   map[intent.SetID]*deltas // of sets that changed after they were sent
 	policies  map[intent.PolicyID]intent.Policy
 	endpoints map[intent.EndpointID]intent.Endpoint
 	removed   map[intent.Key]bool
@@ -44,9 +45,48 @@ type backlog struct {
 	inSync    bool
 }
 
+// deltas are the changes of members of one set, in their order. Zero is ready to use.
+type deltas struct {
+	list []intent.MemberDelta
+	size int // of list: changes and members in them
+	most int // size from which on they become one change, so that members that come and go do not accumulate
+}
+
+func (d *deltas) add(m intent.MemberDelta) {
+	d.list = append(d.list, m)
+	if d.size += 1 + len(m.Added) + len(m.Removed); d.most > 0 && d.size > d.most {
+		d.merge()
+	}
+	if len(d.list) == 1 {
+		d.most = max(4*d.size, 256)
+	}
+}
+
+// merge makes one change of all.
+func (d *deltas) merge() {
+	is := make(map[intent.Member]bool, d.size/2)
+	for _, m := range d.list {
+		for _, x := range m.Removed {
+			is[x] = false
+		}
+		for _, x := range m.Added {
+			is[x] = true
+		}
+	}
+	one := intent.MemberDelta{Set: d.list[0].Set}
+	for x, in := range is {
+		if in {
+			one.Added = append(one.Added, x)
+		} else {
+			one.Removed = append(one.Removed, x)
+		}
+	}
+	d.list, d.size = []intent.MemberDelta{one}, 1+len(is)
+}
+
 func newBacklog() *backlog {
 	return &backlog{
-		sets: map[intent.SetID]intent.IPSet{}, members: map[intent.SetID]map[intent.Member]bool{},
+		sets: map[intent.SetID]intent.IPSet{}, members: map[intent.SetID]*deltas{},
 		policies: map[intent.PolicyID]intent.Policy{}, endpoints: map[intent.EndpointID]intent.Endpoint{}, removed: map[intent.Key]bool{},
 	}
 }
@@ -60,14 +100,9 @@ func (l *backlog) add(b intent.Batch) {
 	}
 	for _, m := range b.Members {
 		if l.members[m.Set] == nil {
-			l.members[m.Set] = map[intent.Member]bool{}
+			l.members[m.Set] = &deltas{}
 		}
-		for _, x := range m.Removed {
-			l.members[m.Set][x] = false
-		}
-		for _, x := range m.Added {
-			l.members[m.Set][x] = true
-		}
+		l.members[m.Set].add(m)
 	}
 	for _, p := range b.Policies {
 		l.policies[p.ID] = p
@@ -175,16 +210,8 @@ func (l *backlog) take() intent.Batch {
 		IPSets: slices.Collect(maps.Values(l.sets)), Policies: slices.Collect(maps.Values(l.policies)),
 		Endpoints: slices.Collect(maps.Values(l.endpoints)), Host: l.host, InSync: l.inSync,
 	}
-	for id, members := range l.members {
-		m := intent.MemberDelta{Set: id}
-		for x, in := range members {
-			if in {
-				m.Added = append(m.Added, x)
-			} else {
-				m.Removed = append(m.Removed, x)
-			}
-		}
-		b.Members = append(b.Members, m)
+	for _, d := range l.members {
+		b.Members = append(b.Members, d.list...)
 	}
 	for _, kind := range []intent.KeyKind{intent.KeyIPSet, intent.KeyPolicy, intent.KeyEndpoint} { // in the order of any batch
 		for k := range l.removed {

@@ -365,3 +365,41 @@ func TestABacklogIsWhatItsBatchesComeTo(t *testing.T) {
 		}
 	}
 }
+
+func TestABacklogOfMembersThatComeAndGoIsBounded(t *testing.T) {
+	r := seedtest.Rand(t)
+	set := intent.SetID("s")
+	start := intent.Batch{IPSets: []intent.IPSet{{ID: set}}}
+	direct, late, log := newModel(), newModel(), newBacklog()
+	direct.merge(start)
+	late.merge(start)
+	for i := range 20000 {
+		change := intent.MemberDelta{Set: set}
+		for n := range 6 {
+			m := intent.Member{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}), 32)}
+			switch r.IntN(3) {
+			case 0:
+				change.Added = append(change.Added, m)
+			case 1:
+				change.Removed = append(change.Removed, m)
+			}
+		}
+		b := intent.Batch{Members: []intent.MemberDelta{change}}
+		direct.merge(b)
+		log.add(b)
+		size := 0
+		for _, d := range log.members[set].list {
+			size += 1 + len(d.Added) + len(d.Removed)
+		}
+		if size > 1000 {
+			t.Fatalf("step %d: it holds %d changes of 6 members", i, size)
+		}
+		if r.IntN(1000) > 0 {
+			continue
+		}
+		late.merge(log.take())
+		if !reflect.DeepEqual(direct, late) {
+			t.Fatalf("step %d: got\n%+v, want\n%+v", i, late, direct)
+		}
+	}
+}

@@ -2,7 +2,6 @@ package desired
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
@@ -50,12 +49,13 @@ func (s *State) priceOf(p *policy) (sum Price) {
 	if s.cfg.Cost == nil {
 		return sum
 	}
-	for _, r := range slices.Concat(p.Ingress, p.Egress) { // the price does not depend on the direction of a rule
-		one := intent.Policy{ID: p.ID, Ingress: []intent.Rule{r}}
-		for _, neutral := range rules.Policy(one, intent.Ingress).Rules {
-			n, elements := s.cfg.Cost.Rule(neutral)
-			sum.Rules += n
-			sum.Elements += elements
+	for _, list := range [][]intent.Rule{p.Ingress, p.Egress} {
+		for _, r := range list {
+			for _, neutral := range rules.Unnamed(p.ID, r) {
+				n, elements := s.cfg.Cost.Rule(neutral)
+				sum.Rules += n
+				sum.Elements += elements
+			}
 		}
 	}
 	for _, id := range p.sets {

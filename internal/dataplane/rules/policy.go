@@ -24,9 +24,6 @@ func Policy(p intent.Policy, dir intent.Direction) Chain {
 	}
 	c.Generation = generation(list)
 	for i, r := range list {
-		if r.Action == intent.Pass && p.ID.Kind == profileKind {
-			continue // no tier follows profiles; a chain that returned would skip the rules after this one
-		}
 		id := intent.RuleID{Policy: p.ID, Direction: dir, Index: i}
 		comment := RuleComment(id)
 		by := intent.Decision{Reason: intent.ReasonRule, Allowed: r.Action == intent.Allow, Tier: p.Tier, Rule: id}
@@ -36,13 +33,25 @@ func Policy(p intent.Policy, dir intent.Direction) Chain {
 		case intent.Pass:
 			by = intent.Decision{} // a log decides nothing
 		}
-		for _, a := range answers(r) {
-			for _, terms := range match.Lower(a.Rule) {
-				c.Rules = append(c.Rules, Rule{Terms: terms, Action: a.action, Comment: comment, By: by})
-			}
+		for _, x := range Unnamed(p.ID, r) {
+			x.Comment, x.By = comment, by
+			c.Rules = append(c.Rules, x)
 		}
 	}
 	return c
+}
+
+// Unnamed returns the rules that render one rule of a policy, without the comments and decisions that Policy gives them.
+func Unnamed(id intent.PolicyID, r intent.Rule) (out []Rule) {
+	if r.Action == intent.Pass && id.Kind == profileKind {
+		return nil // no tier follows profiles; a chain that returned would skip the rules after this one
+	}
+	for _, a := range answers(r) {
+		for _, terms := range match.Lower(a.Rule) {
+			out = append(out, Rule{Terms: terms, Action: a.action})
+		}
+	}
+	return out
 }
 
 // answer is a rule for some protocols, with its action.

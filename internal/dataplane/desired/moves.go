@@ -56,12 +56,12 @@ func (m *Mover) Next(s *State, moves []Move) (due []int, more bool) {
 		m.steps = nil
 		return nil, false
 	}
-	of, twice := p.addrs(moves)
+	begins := m.steps == nil
+	of, twice := p.addrs(moves, begins && !p.nets)
 	if !twice && !p.nets {
 		m.steps = nil
 		return nil, false
 	}
-	begins := m.steps == nil
 	// moving reports whether an address is in changes of several phases. A prefix may contain the address of any other change.
 	moving := func(addr string) bool { return p.nets || bits.OnesCount8(of[addr]&^again) > 1 }
 	if begins {
@@ -121,16 +121,34 @@ func (s *State) phases(moves []Move) phases {
 // again is a bit of addresses that are in several changes, in addition to those of their phases.
 const again uint8 = 1 << 7
 
-// addrs returns the phases of each address; twice: an address is in several changes.
-func (p phases) addrs(moves []Move) (of map[string]uint8, twice bool) {
-	of = make(map[string]uint8, len(moves)/2)
-	for i, m := range moves {
-		is := of[m.Addr]
-		twice = twice || is != 0
-		if is != 0 {
-			is |= again
+// addrs returns the phases of each address; twice: an address is in several changes. With several, only addresses in changes of several
+// phases count, and of those in changes of one, some are left out.
+func (p phases) addrs(moves []Move, several bool) (of map[string]uint8, twice bool) {
+	var count [leaveClosing + 1]int
+	for _, is := range p.of {
+		count[is]++
+	}
+	most := phase(slices.Index(count[:], slices.Max(count[:]))) // an address in changes of several phases is in one of another
+	of = make(map[string]uint8, len(moves)-count[most])
+	add := func(addr string, bit uint8, known bool) {
+		is := of[addr]
+		switch {
+		case is != 0:
+			of[addr] = is | bit | again
+			twice = true
+		case !known:
+			of[addr] = bit
 		}
-		of[m.Addr] = is | 1<<p.of[i]
+	}
+	for i, is := range p.of {
+		if is != most {
+			add(moves[i].Addr, 1<<is, false)
+		}
+	}
+	for i, is := range p.of {
+		if is == most {
+			add(moves[i].Addr, 1<<is, several)
+		}
 	}
 	return of, twice
 }

@@ -139,10 +139,6 @@ func (m *merge) set(u api.Update) {
 }
 
 func (m *merge) markOf(u api.Update) mark {
-	var h maphash.Hash
-	h.SetSeed(m.seed)
-	_, _ = h.WriteString(u.Revision.String())
-	_ = h.WriteByte(0)
-	_, _ = h.Write(u.Value)
-	return mark(h.Sum64() | 1) // which is not unknown
+	// Each is hashed by itself: a maphash.Hash would copy the value to its buffer.
+	return mark((maphash.String(m.seed, u.Revision.String())*31 + maphash.Bytes(m.seed, u.Value)) | 1) // which is not unknown
 }

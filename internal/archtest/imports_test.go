@@ -61,7 +61,7 @@ var layers = map[string]int{
 	"internal/doctor": 3, "internal/hostfacts": 4, "internal/resources": 4, "internal/reach": 4, "internal/leftovers": 5, "internal/simulate": 5, "internal/nodeaddr": 2, "internal/nodekeep": 5,
 	"internal/agent": 6, "internal/node": 6, "internal/cli": 6, "internal/lab": 6, "internal/outagetest": 6,
 	"cmd/twill": 7, "cmd/twill-cni": 7,
-	"hack/image": 7, "internal/seedtest": 0, "internal/terminal": 0, "internal/upstreamtest": 0, "internal/archtest": 8, "internal/agreetest": 8, "internal/chaostest": 8,
+	"hack/image": 7, "hack/fanout": 7, "internal/seedtest": 0, "internal/terminal": 0, "internal/upstreamtest": 0, "internal/archtest": 8, "internal/agreetest": 8, "internal/chaostest": 8,
 }
 
 // family is a tree whose packages may import each other: a parent composes its parts.

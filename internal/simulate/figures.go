@@ -112,6 +112,7 @@ func (s *seen) store() []Figure {
 		{Name: "store-writes", Value: float64(s.writes) / seconds, Unit: PerSec, Known: Counted, About: "keys written, with those that no agent watches"},
 		{Name: "store-messages", Value: messages, Unit: PerSec, Known: Counted, About: "messages to all agents"},
 		{Name: "store-sends", Value: bytes, Unit: BytesPS, Known: Counted, About: "keys and values in those messages"},
+		{Name: "store-sends-blocks", Value: 100 * float64(s.ofBlocks.bytes) / float64(s.messages.bytes), Unit: Percent, Known: Counted, About: "of them are blocks of addresses, of which an agent reads the owner"},
 		{Name: "store-cpu", Value: messages * s.Store.Send.Seconds(), Unit: Cores, Known: Modelled, About: fmt.Sprintf("to send them, at %v each (--store-send)", s.Store.Send)},
 	}
 }
@@ -127,6 +128,9 @@ func (s *seen) agent() []Figure {
 		{Name: "agent-heap-dataplane", Value: s.heap(func(h heaps) int64 { return h.dataplane }), Unit: Bytes, Known: Measured, About: "of it: desired state, and a copy of what is in the kernel"},
 		{Name: "agent-start-cpu", Value: s.agents(func(r result) float64 { return r.start.cpu().Seconds() }), Unit: Seconds, Known: Measured, About: "processor time to calculate all at the start, once the list is read"},
 		{Name: "agent-change-cpu", Value: change, Unit: Seconds, Known: Measured, About: "processor time for one change, of any kind"},
+		{Name: "agent-change-syncer", Value: s.each(func(c cost) float64 { return c.syncer.Seconds() }, everyKind, 0, 1), Unit: Seconds, Known: Measured, About: "of it: to receive it and see that it is new"},
+		{Name: "agent-change-calc", Value: s.each(func(c cost) float64 { return c.calc.Seconds() }, everyKind, 0, 1), Unit: Seconds, Known: Measured, About: "of it: to decode it and work out intents"},
+		{Name: "agent-change-dataplane", Value: s.each(func(c cost) float64 { return c.dataplane.Seconds() }, everyKind, 0, 1), Unit: Seconds, Known: Measured, About: "of it: to work out desired state, and note it in memory"},
 		{Name: "agent-own-cpu", Value: s.each(cpuOf, ofEndpoint, 1), Unit: Seconds, Known: Measured, About: "for one of an own endpoint"},
 		{Name: "agent-others-cpu", Value: s.each(cpuOf, ofEndpoint, 0), Unit: Seconds, Known: Measured, About: "for one of another node's endpoint"},
 		{Name: "agent-policy-cpu", Value: s.each(cpuOf, []kind{ruled}, 0, 1), Unit: Seconds, Known: Measured, About: "for one of a policy"},

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/twillnet/twill/api"
 )
 
 // plan is what is known of all agents before any is calculated.
@@ -18,8 +20,8 @@ type plan struct {
 	counts   [kinds][2]int // changes × agents, by kind and whether it is of the node's own
 	per      [kinds]int    // changes
 	messages load          // to each agent
+	ofBlocks load          // of them
 	writes   int
-	largest  int // message, in bytes
 }
 
 // timing is what the model must know of a change.
@@ -37,7 +39,9 @@ func newPlan(w *world) *plan {
 		e := c.step()
 		p.messages.add(e.updates...)
 		for _, u := range e.updates {
-			p.largest = max(p.largest, len(u.Key)+len(u.Value))
+			if _, block := api.ParseBlockKey(u.Key); block {
+				p.ofBlocks.add(u)
+			}
 		}
 		p.writes += e.writes
 		p.per[e.kind]++

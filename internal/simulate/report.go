@@ -21,6 +21,8 @@ type Report struct {
 	Figures   []Figure `json:"figures"`
 	// Limit is what is used up first when there are more changes a second, and how many those are.
 	Limit Limit `json:"limit"`
+	// Overloaded: churn is above the limit, so that figures of convergence grow with the duration.
+	Overloaded bool `json:"overloaded"`
 }
 
 // Limit is the most changes a second, and what cannot do more.
@@ -83,6 +85,7 @@ func report(p *plan, done []result) *Report {
 	}
 	r.State = hex.EncodeToString(h.Sum(nil)[:8])
 	r.Figures, r.Limit = p.figures(sample)
+	r.Overloaded = r.Churn > r.Limit.Changes
 	if p.Check {
 		full, _ := p.figures(done)
 		for i := range r.Figures {

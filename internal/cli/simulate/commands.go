@@ -86,7 +86,7 @@ func (c *command) simulateCmd() *cobra.Command {
 	f.Uint64Var(&cfg.Seed, "seed", 1, "what the cluster and its changes follow from")
 	f.IntVar(&cfg.Sample, "sample", 3, "how many agents are calculated in full")
 	f.BoolVar(&cfg.Check, "check", false, "calculate all agents in full, and print how far the sample is from them")
-	f.DurationVar(&cfg.Store.Send, "store-send", 15*time.Microsecond, "processor time of the store for one message to one agent")
+	f.DurationVar(&cfg.Store.Send, "store-send", 30*time.Microsecond, "processor time of the store for one message to one agent")
 	f.Float64Var(&cfg.Store.Cores, "store-cores", 4, "processors with which the store sends")
 	f.DurationVar(&cfg.Store.Commit, "store-commit", 900*time.Microsecond, "from a write until the store has committed it")
 	output.AddFlag(cmd)
@@ -119,6 +119,10 @@ func table(w io.Writer, r *simulate.Report, wide bool) error {
 	if wide {
 		fmt.Fprintf(w, "\nIn full: %s. %s, seed %d, state %s.\n", strings.Join(r.Sample, ", "), console.Count(r.Changes, "change"), r.Seed, r.State)
 	}
-	_, err := fmt.Fprintf(w, "\nFirst used up: the %s, at %.0f changes a second.\n", r.Limit.By, r.Limit.Changes)
+	more := ""
+	if r.Overloaded {
+		more = fmt.Sprintf(" It cannot keep up with %v: convergence gets\nworse for as long as that goes on (here %v s).", r.Churn, r.Seconds)
+	}
+	_, err := fmt.Fprintf(w, "\nFirst used up: the %s, at %.0f changes a second.%s\n", r.Limit.By, r.Limit.Changes, more)
 	return err
 }

@@ -97,3 +97,41 @@ func TestNeighbourDiscoveryIsAlwaysAnswered(t *testing.T) {
 		}
 	}
 }
+
+// TestRoutersAreHeardByWorkloads: what the host advertises reaches a workload that policy lets nothing to.
+func TestRoutersAreHeardByWorkloads(t *testing.T) {
+	h := closedWorkload(t)
+	h.check(t, "!out>a icmp")
+	var in *net.IPConn
+	var err error
+	h.a.Do(func() { in, err = net.ListenIP("ip6:ipv6-icmp", nil) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	const advertisement, mark = 134, 77
+	h.ns.Do(func() {
+		out, err := net.Dial("ip6:ipv6-icmp", addrs["a"][1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		m := make([]byte, 24)
+		m[0], m[23] = advertisement, mark
+		if _, err := out.Write(m); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for b := make([]byte, 100); ; {
+		if err := in.SetReadDeadline(time.Now().Add(netnstest.Patience)); err != nil {
+			t.Fatal(err)
+		}
+		n, _, err := in.ReadFrom(b)
+		if err != nil {
+			t.Fatalf("no router advertisement is heard: %v", err)
+		}
+		if n == 24 && b[0] == advertisement && b[23] == mark {
+			return
+		}
+	}
+}

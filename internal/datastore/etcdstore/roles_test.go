@@ -304,6 +304,9 @@ func TestTheRolesOfTheGuideAreEnough(t *testing.T) {
 		t.Errorf("the agent's status: %v", err)
 	}
 	block := api.Update{Key: api.BlockPrefix + "ipv4/block/10.65.0.0-26", Value: []byte("{}")}
+	for _, key := range []string{block.Key, api.HandleKey("a"), api.IPAMConfigKey} {
+		may("operator", key)
+	}
 	claim := datastore.Txn{If: map[string]api.Revision{block.Key: {}, policy.Key: written.Revision}, Put: []api.Update{block, {Key: api.HandleKey("a")}}}
 	for _, user := range []string{"ipam", "attach"} {
 		if _, err := as(user).Transact(ctx, claim); err != nil {

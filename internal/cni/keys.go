@@ -53,6 +53,7 @@ var keys = []key{
 	{"runtimeConfig", honoured, "the same"},
 	{"args", noEffect, "other arguments"},
 	{"nodename", noEffect, "the agent knows its node"},
+	{"nodename_file", noEffect, "the same"},
 	{"nodename_file_optional", noEffect, "the same"},
 	{"hostname", noEffect, "the same"},
 	{"datastore_type", noEffect, "only the agent reaches the datastore"},

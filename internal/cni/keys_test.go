@@ -54,6 +54,12 @@ func TestKeysOnWhichNothingActsAreNamed(t *testing.T) {
 			  "ipam": {"type": "calico-ipam", "assign_ipv4": "true"}, "policy": {"type": "k8s"}, "kubernetes": {"kubeconfig": "/etc/cni/net.d/calico-kubeconfig"}, "container_settings": {"allow_ip_forwarding": true}}`,
 			"datastore_type kubernetes log_file_path log_level nodename", "",
 		},
+		{
+			"each that upstream's plugin has",
+			`{"num_queues": 2, "nodename_file": "/n", "nodename_file_optional": true, "log_file_max_size": 1, "log_file_max_age": 1, "log_file_max_count": 1, "etcd_endpoints": "http://192.0.2.9", "etcd_ca_cert_file": "/c",
+			  "etcd_discovery_srv": "example.org", "device_type": "veth", "readiness_gates": ["http://192.0.2.9"], "policy_setup_timeout_seconds": 9, "endpoint_status_dir": "/s", "require_mtu_file": true}`,
+			"device_type endpoint_status_dir etcd_ca_cert_file etcd_discovery_srv etcd_endpoints log_file_max_age log_file_max_count log_file_max_size nodename_file nodename_file_optional num_queues policy_setup_timeout_seconds readiness_gates require_mtu_file", "",
+		},
 		{"what asks for nothing", `{"etcd_endpoints": "", "num_queues": 0, "require_mtu_file": false, "readiness_gates": [], "feature_control": {"floating_ips": null}, "hostname": null}`, "feature_control", ""},
 		{"of an object, what is known by name", `{"policy": {"type": "k8s", "k8s_api_root": "https://192.0.2.9"}, "args": {"cni": {"labels": [{"key": "a"}]}, "other": {"a": 1}}}`, "args.other policy.k8s_api_root", ""},
 		{"what nobody knows", `{"assign_ipv5": true, "ipam": {"type": "calico-ipam", "assign_ip4": false, "subnet": "10.0.0.0/8"}, "cni.dev/valid-attachments": [1]}`, "assign_ipv5 (not known) ipam.assign_ip4 (not known) ipam.subnet", ""},

@@ -29,6 +29,11 @@ func TestCreateAndReplaceWantAbsenceAndPresence(t *testing.T) {
 		clitest.Step{Name: "nothing to do is an error", In: "# nothing\n", Args: "apply -f -", Code: 1, Want: "twill: no resource in 1 file"},
 		clitest.Step{Name: "unless that was expected", In: "# nothing\n", Args: "apply -f - --skip-empty", Code: 0, Want: ""},
 	)
+	for _, verb := range []string{"create", "apply", "replace", "delete"} {
+		c := newCLI(t)
+		clitest.Contains(t, c.Want(1, "# nothing\n", verb, "-f", "-"), "no resource in 1 file")
+		clitest.Equal(t, c.Want(0, "# nothing\n", verb, "-f", "-", "--skip-empty"), "")
+	}
 }
 
 func TestAnInterfaceThatIsNoWorkloadsIsWarnedOf(t *testing.T) {

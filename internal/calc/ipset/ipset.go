@@ -69,7 +69,7 @@ type set struct {
 	proto    uint8    // of these ports; 0: any, so that each is with its own
 	uses     int
 	sent     bool
-	touched  map[intent.Member]bool // since the last flush: whether it was a member then
+	touched  touched // since the last flush
 }
 
 // New returns an index without sets; open makes the index of sources, which must
@@ -87,13 +87,13 @@ func (x *Index[S]) changing(id uint32, src S) {
 		return // it is sent whole
 	}
 	s.members(x.labels.Value(src), func(m intent.Member) {
-		if _, ok := s.touched[m]; !ok {
-			if s.touched == nil {
-				s.touched = map[intent.Member]bool{}
-				x.dirty[s] = struct{}{}
-			}
-			s.touched[m] = x.has(s, m)
+		if s.touched.knows(m) {
+			return
 		}
+		if s.touched.len() == 0 {
+			x.dirty[s] = struct{}{}
+		}
+		s.touched.put(m, x.has(s, m))
 	})
 }
 
@@ -238,7 +238,7 @@ func (x *Index[S]) Flush(b *intent.Batch) (gone []intent.Key) {
 				b.Members = append(b.Members, d)
 			}
 		}
-		s.touched = nil
+		s.touched = touched{}
 	}
 	clear(x.dirty)
 	clear(x.named)
@@ -275,23 +275,33 @@ func (x *Index[S]) whole(s *set) intent.IPSet {
 }
 
 func (x *Index[S]) delta(s *set) intent.MemberDelta {
-	d := intent.MemberDelta{Set: s.id}
-	for m, was := range s.touched {
+	// As many as there can be: mostly, all that were in are out, and all others are in.
+	added, removed := make([]intent.Member, 0, s.touched.len()-s.touched.were), make([]intent.Member, 0, s.touched.were)
+	s.touched.each(func(m intent.Member, was bool) {
 		switch is := x.has(s, m); {
 		case is && !was:
-			d.Added = append(d.Added, m)
+			added = append(added, m)
 		case was && !is:
-			d.Removed = append(d.Removed, m)
+			removed = append(removed, m)
 		}
+	})
+	d := intent.MemberDelta{Set: s.id}
+	if len(added) > 0 {
+		slices.SortFunc(added, compareMembers)
+		d.Added = added
 	}
-	slices.SortFunc(d.Added, compareMembers)
-	slices.SortFunc(d.Removed, compareMembers)
+	if len(removed) > 0 {
+		slices.SortFunc(removed, compareMembers)
+		d.Removed = removed
+	}
 	return d
 }
 
 func compareMembers(a, b intent.Member) int {
-	return cmp.Or(a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()),
-		cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
+	if c := a.Prefix.Addr().Compare(b.Prefix.Addr()); c != 0 { // as nearly always
+		return c
+	}
+	return cmp.Or(cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 }
 
 // Len counts what the index holds: nothing, once all has been taken away.

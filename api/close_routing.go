@@ -161,8 +161,12 @@ var closing = []string{KindNetworkPolicy, KindTier, KindProfile, KindStagedNetwo
 // the value is of a kind that makes routes or speaks of policy and cannot be understood as a whole: the caller keeps what it had,
 // since a value that means nothing does not mean that routes are to go, or that what was denied is allowed. What could be read of
 // it is returned all the same, closed, for a caller that had nothing.
-func Admit(u Update) (Stored, error) {
-	s, err := DecodeStored(u)
+func Admit(u Update) (Stored, error) { return AdmitInto(u, nil) }
+
+// AdmitInto is Admit, and makes the resource in w if it is a workload endpoint, of which there are many. Nil: in memory of its own. What
+// w had before is overwritten, but not what its fields referred to.
+func AdmitInto(u Update, w *WorkloadEndpoint) (Stored, error) {
+	s, err := decodeStored(u, w)
 	if err == nil && s.Closed != "" && (slices.Contains(lasting, s.Ref.Kind) || s.NoObject && slices.Contains(closing, s.Ref.Kind)) {
 		err = fmt.Errorf("%s: %s", u.Key, s.Closed)
 	}

@@ -19,7 +19,10 @@ import (
 // The resource is made for those who decide on packets: addresses without a
 // length have theirs, what must not be believed is gone. Show users the stored
 // document itself, see [UserJSON].
-func DecodeStored(u Update) (Stored, error) {
+func DecodeStored(u Update) (Stored, error) { return decodeStored(u, nil) }
+
+// decodeStored is DecodeStored with memory for a workload endpoint, see [AdmitInto].
+func decodeStored(u Update, w *WorkloadEndpoint) (Stored, error) {
 	ref, ok := ParseKey(u.Key)
 	if !ok {
 		return Stored{}, fmt.Errorf("%s: not the key of a resource", u.Key)
@@ -31,7 +34,14 @@ func DecodeStored(u Update) (Stored, error) {
 	if tooMuch != "" && isSet(ref.Kind) {
 		return Stored{}, fmt.Errorf("%s: %s", u.Key, tooMuch)
 	}
-	d := decoder{Stored: Stored{Key: u.Key, Ref: ref, Resource: New(ref.Kind)}}
+	d := decoder{Stored: Stored{Key: u.Key, Ref: ref}}
+	if w != nil && ref.Kind == KindWorkloadEndpoint {
+		*w = WorkloadEndpoint{}
+		*w.Type() = TypeMeta{Kind: ref.Kind, APIVersion: GroupVersion}
+		d.Resource = w
+	} else {
+		d.Resource = New(ref.Kind)
+	}
 	if tooMuch != "" {
 		d.identify()
 		d.shut("", tooMuch)

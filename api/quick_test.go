@@ -56,3 +56,34 @@ func FuzzQuick(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { sameAsJSON(t, data) })
 }
+
+func TestAWorkloadIsReadAlikeIntoMemoryThatWasUsed(t *testing.T) {
+	var w WorkloadEndpoint
+	into := 0
+	all := goldens(t)
+	key := ""
+	for _, g := range all {
+		if strings.Contains(g.key, "/workloadendpoints/") {
+			key = g.key
+		}
+	}
+	for _, text := range odd {
+		all = append(all, golden{key, []byte(text)})
+	}
+	for range 2 { // so that each comes after others
+		for _, g := range all {
+			u := Update{Key: g.key, Value: g.data}
+			want, wantErr := Admit(u)
+			got, err := AdmitInto(u, &w)
+			if !reflect.DeepEqual(got, want) || (err == nil) != (wantErr == nil) {
+				t.Errorf("%s is read as\n%+v, %v\nwant\n%+v, %v", g.key, got, err, want, wantErr)
+			}
+			if got.Resource == Resource(&w) {
+				into++
+			}
+		}
+	}
+	if into == 0 {
+		t.Error("nothing was read into the memory")
+	}
+}

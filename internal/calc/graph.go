@@ -61,6 +61,8 @@ type Graph struct {
 	unread   map[string]string // keys without a readable version so far, and why
 	admitted map[string]bool   // keys of nodes, pools, settings and cluster information with a readable version
 
+	scratch api.WorkloadEndpoint // the one of the last update; put keeps what its fields refer to, but not itself
+
 	dirtyHost     bool // something that host depends on may have changed
 	dirtyLocals   map[string]bool
 	dirtyPolicies map[intent.PolicyID]bool  // content or existence changed
@@ -142,7 +144,7 @@ func (g *Graph) update(u api.Update) {
 		}
 		return
 	}
-	s, err := api.Admit(u)
+	s, err := api.AdmitInto(u, &g.scratch)
 	if err != nil {
 		unknown := ok && (!g.has(u.Key, ref) || g.unread[u.Key] != "") // no version of it was readable
 		if unknown && s.Closed != "" && ref.Kind == api.KindNetworkPolicy {

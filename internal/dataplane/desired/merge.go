@@ -21,6 +21,15 @@ type set struct {
 type policy struct {
 	intent.Policy
 	sets []intent.SetID
+	uses map[intent.SetID]intent.Use // see use
+}
+
+// use returns how a policy uses a set.
+func (p *policy) use(id intent.SetID) intent.Use {
+	if p.uses == nil {
+		p.uses = intent.Uses(p.Policy)
+	}
+	return p.uses[id]
 }
 
 // endpoint is a desired endpoint.

@@ -92,7 +92,7 @@ func (s *State) stricter(b intent.Batch) map[intent.EndpointID]struct{} {
 	}
 	for set, change := range b.SetChanges() {
 		for id := range s.setUsers[set] {
-			if intent.Uses(s.policies[id].Policy)[set].Denies(change) {
+			if s.policies[id].use(set).Denies(change) {
 				policies[id] = struct{}{}
 			}
 		}

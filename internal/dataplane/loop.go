@@ -49,7 +49,8 @@ type Loop struct {
 	drift    chan drift
 	pings    chan struct{}
 	ended    chan struct{} // closed when Run returns
-	started  bool          // a batch has come; before, the desired state is unknown, so nothing is applied
+	rechecks rechecks
+	started  bool // a batch has come; before, the desired state is unknown, so nothing is applied
 }
 
 // drift is a function from one driver's Drift.
@@ -389,32 +390,6 @@ func (l *Loop) inForce(lapsed bool) {
 		f.InForce(b, lapsed)
 	}
 	l.recheck()
-}
-
-// recheck has the policy driver told when the flows were looked at about which it decides again.
-func (l *Loop) recheck() {
-	p := l.drivers[0]
-	r, ok := p.Driver.(Rechecking)
-	if !ok {
-		return
-	}
-	upTo := r.Standing()
-	if upTo == 0 {
-		return
-	}
-	note := drift{p, func() { r.Judged(upTo) }}
-	for _, f := range l.cfg.Followers {
-		if j, ok := f.(Judging); ok {
-			j.WhenJudged(func() {
-				go func() { // who judges must not wait for us, nor outlive us
-					select {
-					case l.drift <- note:
-					case <-l.ended:
-					}
-				}()
-			})
-		}
-	}
 }
 
 // note records the failures, and reports whether there is a new one, and whether an earlier one is gone.

@@ -3,26 +3,25 @@ package dataplane
 import (
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// rechecks is a policy driver that decides about established flows again from each batch on.
-type rechecks struct {
+// rechecking is a policy driver that decides about established flows again from each batch on.
+type rechecking struct {
 	fake
 	merged, standing uint64
 }
 
-func (r *rechecks) Merge(b intent.Batch) {
+func (r *rechecking) Merge(b intent.Batch) {
 	r.fake.Merge(b)
 	r.merged++
 	r.standing = r.merged
 }
 
-func (r *rechecks) Standing() uint64 { return r.standing }
+func (r *rechecking) Standing() uint64 { return r.standing }
 
-func (r *rechecks) Judged(upTo uint64) {
+func (r *rechecking) Judged(upTo uint64) {
 	r.j.add("judged %d", upTo)
 	if upTo == r.standing {
 		r.standing = 0
@@ -43,7 +42,7 @@ func (f *judge) WhenJudged(done func())     { f.done = append(f.done, done) }
 func TestTheDriverLearnsThatFlowsWereJudged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &journal{}
-		nft, f := &rechecks{fake: fake{name: "nft", j: j}}, &judge{j: j}
+		nft, f := &rechecking{fake: fake{name: "nft", j: j}}, &judge{j: j}
 		run(t, Config{Policy: nft, Followers: []Follower{f}, Resync: -1}, j, func(b *bench) {
 			b.batches <- endpoint()
 			b.want(t, "nft resync", "nft apply 1", "in force")
@@ -54,14 +53,22 @@ func TestTheDriverLearnsThatFlowsWereJudged(t *testing.T) {
 				t.Fatalf("the follower was asked %d times, once for what is in force", len(f.done))
 			}
 			f.done[0]()
-			b.want(t, "judged 1")
-			pass(time.Second)
+			b.want(t)
+			pass(linger / 2)
 			b.want(t, "nft resync", "nft apply 0", "in force")
 			f.done[1]()
+			pass(linger)
 			b.want(t, "judged 2", "nft apply 0")
-			b.batches <- endpoint()
-			b.want(t, "nft apply 1", "in force")
+			for range 3 {
+				b.batches <- endpoint()
+				b.want(t, "nft apply 1", "in force")
+			}
+			f.done[3]() // of changes 3 and 4
+			f.done[2]()
+			pass(linger)
+			b.want(t, "judged 4", "nft apply 0")
+			f.done[4]()
 		})
-		f.done[2]() // the loop has ended, and nobody waits for it: synctest finds who does
+		f.done[4]() // the loop has ended, and nobody waits for it: synctest finds who does
 	})
 }

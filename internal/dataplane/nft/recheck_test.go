@@ -54,16 +54,13 @@ func (h *hosted) establish(t testing.TB, way string, family int, port uint16) *d
 			}
 		}
 	}
-	for _, c := range []*net.UDPConn{client, server} { // what was sent twice
-		_ = c.SetReadDeadline(time.Now().Add(netnstest.Silence / 10))
-		for err := error(nil); err == nil; {
-			_, _, err = c.ReadFrom(buf)
-		}
-	}
 	return f
 }
 
 const volley = 50 // packets, less than what waits for a reader at a socket
+
+// volleys is how many were sent: what arrives late is not counted as of a later one.
+var volleys int
 
 // forth sends packets as the flow began, and counts what arrives; against does it the other way.
 func (f *datagrams) forth(t testing.TB, want int) int {
@@ -76,8 +73,10 @@ func (f *datagrams) against(t testing.TB, want int) int {
 
 func cross(t testing.TB, from, to *net.UDPConn, at net.Addr, want int) (arrived int) {
 	t.Helper()
+	volleys++
+	packet := fmt.Sprint("volley ", volleys)
 	for range volley {
-		if _, err := from.WriteTo([]byte("packet"), at); err != nil && want > 0 {
+		if _, err := from.WriteTo([]byte(packet), at); err != nil && want > 0 {
 			t.Error(err)
 		}
 	}
@@ -86,9 +85,13 @@ func cross(t testing.TB, from, to *net.UDPConn, at net.Addr, want int) (arrived 
 		within = netnstest.Silence
 	}
 	_ = to.SetReadDeadline(time.Now().Add(within))
-	for buf := make([]byte, 16); arrived < max(want, 1); arrived++ {
-		if _, _, err := to.ReadFrom(buf); err != nil {
+	for buf := make([]byte, 64); arrived < max(want, 1); {
+		n, _, err := to.ReadFrom(buf)
+		if err != nil {
 			break
+		}
+		if string(buf[:n]) == packet {
+			arrived++
 		}
 	}
 	return arrived

@@ -65,7 +65,7 @@ func (f *faulty) failed(t *testing.T, n int) {
 	})
 }
 
-func await(t *testing.T, what string, so func() bool) {
+func await(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !so(); {
 		if time.Now().After(deadline) {

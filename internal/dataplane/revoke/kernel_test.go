@@ -22,7 +22,7 @@ const patience = 20 * time.Second
 
 // pair is a host with two workloads, client and server, whose policy is in the kernel.
 type pair struct {
-	t              *testing.T
+	t              testing.TB
 	client, server *netnstest.NS
 	from, to       netip.Addr
 	host           *netnstest.NS
@@ -33,7 +33,7 @@ type pair struct {
 	table          *unreadable
 }
 
-func newPair(t *testing.T, from, to string) *pair {
+func newPair(t testing.TB, from, to string) *pair {
 	t.Helper()
 	host := netnstest.New(t)
 	p := &pair{

@@ -19,9 +19,25 @@ type finder interface {
 	EachOf(addrs map[netip.Addr]bool, f func(conntrack.Flow)) error
 }
 
-// worth is the number of flows from which on it costs less to have the kernel find those of one address, which takes two walks of its
-// table, than to read all: a walk of 262,144 empty buckets takes as long as reading some 2,500 flows.
-const worth = 5000
+// What a walk of the kernel's table costs, as the number of flows that are read in the same time (BenchmarkAChangeThatDenies): that of its
+// buckets, 262,144 of them here, and that of a flow which the kernel passes over.
+const (
+	bucketsCost = 6000
+	passedOver  = 0.28
+)
+
+// walks is how often the kernel walks its table to find the flows of some addresses, see [conntrack.Conn.EachOf].
+func walks(addrs map[netip.Addr]bool) (n int) {
+	six := 0
+	for a := range addrs {
+		if a.Is4() {
+			n += 2
+		} else {
+			six = 1
+		}
+	}
+	return n + six
+}
 
 // finder returns what finds the flows of the touched addresses; nil: all must be read, or that costs less.
 func (d *Driver) finder() finder {
@@ -29,7 +45,8 @@ func (d *Driver) finder() finder {
 	if !ok || d.nofilter || d.all || d.windows || len(d.gone) > 0 || !d.looked {
 		return nil
 	}
-	if n, err := f.Count(); err != nil || n < worth*len(d.touched) {
+	n, err := f.Count()
+	if all := float64(n); err != nil || float64(walks(d.touched))*(bucketsCost+passedOver*all) > bucketsCost+all {
 		return nil
 	}
 	return f

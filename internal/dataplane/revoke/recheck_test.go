@@ -71,6 +71,21 @@ func TestWhatWaitsForFlowsToBeJudgedWaitsForThePassThatSawThem(t *testing.T) {
 type unreadable struct {
 	*conntrack.Conn
 	fails atomic.Bool
+	finds atomic.Bool // the flows of an address by itself, however few flows there are
+}
+
+func (u *unreadable) EachOf(of map[netip.Addr]bool, f func(conntrack.Flow)) error {
+	if u.fails.Load() {
+		return errors.New("it cannot be read")
+	}
+	return u.Conn.EachOf(of, f)
+}
+
+func (u *unreadable) Count() (int, error) {
+	if u.finds.Load() {
+		return 1_000_000, nil
+	}
+	return 0, nil
 }
 
 func (u *unreadable) Each(f func(conntrack.Flow)) error {
@@ -80,23 +95,31 @@ func (u *unreadable) Each(f func(conntrack.Flow)) error {
 	return u.Conn.Each(f)
 }
 
-// counter sends datagrams, and says which of them arrived.
+// volleys numbers what counters send, so that what arrives late is not counted as later ones.
+var volleys atomic.Int64
+
+// counter sends datagrams, and says how many of them arrived.
 type counter struct {
 	from, to *net.UDPConn
 	at       net.Addr
 }
 
-func (c counter) arrive(t *testing.T, n int, within time.Duration) (arrived int) {
+func (c counter) arrive(t testing.TB, n int, within time.Duration) (arrived int) {
 	t.Helper()
+	volley := fmt.Sprint("volley ", volleys.Add(1))
 	for range n {
-		if _, err := c.from.WriteTo([]byte("packet"), c.at); err != nil {
+		if _, err := c.from.WriteTo([]byte(volley), c.at); err != nil {
 			t.Error(err)
 		}
 	}
 	_ = c.to.SetReadDeadline(time.Now().Add(within))
-	for buf := make([]byte, 16); arrived < n; arrived++ {
-		if _, _, err := c.to.ReadFrom(buf); err != nil {
+	for buf := make([]byte, 64); arrived < n; {
+		size, _, err := c.to.ReadFrom(buf)
+		if err != nil {
 			break
+		}
+		if string(buf[:size]) == volley {
+			arrived++
 		}
 	}
 	return arrived

@@ -98,8 +98,8 @@ func TestNeighbourDiscoveryIsAlwaysAnswered(t *testing.T) {
 	}
 }
 
-// TestRoutersAreHeardByWorkloads: what the host advertises reaches a workload that policy lets nothing to.
-func TestRoutersAreHeardByWorkloads(t *testing.T) {
+// TestRouterAdvertisementsReachWorkloads: what the host advertises reaches a workload that policy lets nothing to.
+func TestRouterAdvertisementsReachWorkloads(t *testing.T) {
 	h := closedWorkload(t)
 	h.check(t, "!out>a icmp")
 	var in *net.IPConn
@@ -128,7 +128,7 @@ func TestRoutersAreHeardByWorkloads(t *testing.T) {
 		}
 		n, _, err := in.ReadFrom(b)
 		if err != nil {
-			t.Fatalf("no router advertisement is heard: %v", err)
+			t.Fatalf("no router advertisement is received: %v", err)
 		}
 		if n == 24 && b[0] == advertisement && b[23] == mark {
 			return

@@ -35,7 +35,16 @@ func (p *policy) use(id intent.SetID) intent.Use {
 // endpoint is a desired endpoint.
 type endpoint struct {
 	intent.Endpoint
-	open bool // it may carry traffic: its chains are wanted
+	open    bool   // it may carry traffic: its chains are wanted
+	in, out string // the names of its chains, see chains
+}
+
+// chains returns the names of the chains through which an endpoint receives and sends.
+func (e *endpoint) chains() (in, out string) {
+	if e.in == "" {
+		e.in, e.out = rules.EndpointChain(e.ID, intent.Ingress), rules.EndpointChain(e.ID, intent.Egress)
+	}
+	return e.in, e.out
 }
 
 // hostKey is the key of the settings.

@@ -270,7 +270,7 @@ func (s *State) refreshLink(link string) {
 		l.Closed = len(s.linkUsers[link]) > 0
 	} else {
 		l.Endpoint, l.Open = e.ID, true
-		l.In, l.Out = rules.EndpointChain(e.ID, intent.Ingress), rules.EndpointChain(e.ID, intent.Egress)
+		l.In, l.Out = e.chains()
 		if len(validSpoofable(e.Spoofable)) > 0 {
 			l.Source = rules.SpoofChain(e.ID)
 		}

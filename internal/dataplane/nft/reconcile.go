@@ -117,9 +117,12 @@ func (d *Driver) setLink(l desired.Link) {
 	name := string(nftables.KeyIfname(l.Name))
 	put := func(set, value string, in bool) {
 		k := d.ksets[set]
-		if in {
+		switch is, was := k.elems.Desired(name); {
+		case was == in && is == value:
+			return // many interfaces change in one place only
+		case in:
 			k.elems.Desire(name, value)
-		} else {
+		default:
 			k.elems.Undesire(name)
 		}
 		d.checkKset(k)

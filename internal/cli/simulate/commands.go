@@ -34,8 +34,11 @@ no kernel, network or datastore is touched. The others are counted. Of each figu
   modelled    worked out from what was measured: queues of a store and its agents
 
 --check calculates all agents (100 at most) in full, and prints how far the sample is
-from them. Memory that it needs is that of one agent; if there is not as much, it says so
-before it begins. docs/scale.md has what 10,000 nodes cost, and how to read the figures.
+from them. docs/scale.md has what 10,000 nodes cost, and how to read the figures.
+
+It needs the memory of one agent: at most 64 MB, 5 kB for each endpoint, 4 kB for each
+node, and 16 kB for each policy and each change. If there is less, it ends before it
+begins, and says so.
 
 Exit code: 0 simulated, 1 not enough memory, or stopped, 2 usage.`
 

@@ -150,37 +150,60 @@ func busy(t *testing.T) (stop func()) {
 }
 
 // TestRoutesOfAHostThatIsCutAreRemovedInTime cuts a host from the link: it receives nothing, and keeps its
-// carrier. All others remove its routes, one because its BFD session goes down, one because the reflector withdraws them.
+// carrier. All others remove its routes, one because its BFD session goes down, one because the reflector withdraws them. A cut
+// that the machine stalled in is repeated, see stalls.
 func TestRoutesOfAHostThatIsCutAreRemovedInTime(t *testing.T) {
+	const attempts = 10
+	longest := stalls(t)
 	l := bfdLab(t)
-	cut := l.Spec.Hosts[2]
 	for round := range 2 {
-		l.steady(t)
-		if round == 1 { // and on busy hosts
-			defer busy(t)()
-		}
-		gone := []<-chan time.Time{}
-		for _, h := range l.Spec.Hosts[:2] {
-			gone = append(gone, l.forgets(t, h, []netip.Addr{cut.V4, cut.V6}))
-		}
-		began := time.Now()
-		l.port(t, cut, false)
-		for i, at := range gone {
-			select {
-			case at := <-at:
-				t.Logf("round %d: %s forgot it after %s", round, l.Spec.Hosts[i].Name, at.Sub(began).Round(time.Millisecond))
-				if took := at.Sub(began); took > bfdBound {
-					t.Errorf("%s forgot it after %s, want %s at most", l.Spec.Hosts[i].Name, took, bfdBound)
-				}
-			case <-time.After(10 * time.Second):
-				t.Fatalf("%s still sends to who is cut", l.Spec.Hosts[i].Name)
+		for attempt := 1; ; attempt++ {
+			l.steady(t)
+			stop := func() {}
+			if round == 1 { // and on busy hosts
+				stop = busy(t)
 			}
+			longest()
+			late := l.cut(t, l.Spec.Hosts[2])
+			stall := longest()
+			stop()
+			if len(late) == 0 {
+				break
+			}
+			if stall < bfdInterval || attempt == attempts {
+				t.Fatalf("round %d, attempt %d, the longest stall of the machine was %s: %s", round, attempt, stall, strings.Join(late, "; "))
+			}
+			t.Logf("round %d, attempt %d, the longest stall of the machine was %s: %s", round, attempt, stall, strings.Join(late, "; "))
 		}
-		back := time.Now()
-		l.port(t, cut, true)
-		must(t, l.awaitRoutes(t.Context(), l.Spec.Hosts))
-		t.Logf("round %d: all routes were back after %s", round, time.Since(back).Round(time.Millisecond))
 	}
+}
+
+// cut takes a host from the link until the others forgot it, and returns who did so too late. All routes are back then.
+func (l *Lab) cut(t *testing.T, cut Host) (late []string) {
+	t.Helper()
+	gone := []<-chan time.Time{}
+	for _, h := range l.Spec.Hosts[:2] {
+		gone = append(gone, l.forgets(t, h, []netip.Addr{cut.V4, cut.V6}))
+	}
+	began := time.Now()
+	l.port(t, cut, false)
+	for i, at := range gone {
+		select {
+		case at := <-at:
+			took := at.Sub(began).Round(time.Millisecond)
+			t.Logf("%s forgot it after %s", l.Spec.Hosts[i].Name, took)
+			if took > bfdBound {
+				late = append(late, fmt.Sprintf("%s forgot it after %s, want %s at most", l.Spec.Hosts[i].Name, took, bfdBound))
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s still sends to who is cut", l.Spec.Hosts[i].Name)
+		}
+	}
+	back := time.Now()
+	l.port(t, cut, true)
+	must(t, l.awaitRoutes(t.Context(), l.Spec.Hosts))
+	t.Logf("all routes were back after %s", time.Since(back).Round(time.Millisecond))
+	return late
 }
 
 // TestNoSessionFlapsOnBusyProcessors: -busy=60s is the criterion; less is for every day. Whether a session flaps says nothing of us while

@@ -24,7 +24,7 @@ var withoutOutput = map[string]string{
 	"etcd certs": "says which files it writes", "cni install": "says which files it writes", "cni uninstall": "says which files it removes",
 	"node install": "says what it does to the host", "node uninstall": "says what it does to the host", "node cleanup": "says what it does to the host",
 	"node boot": "says what it does to the host",
-	"lab up":    "says how far it is, then what `lab matrix` prints", "lab down": "prints nothing", "lab exec": "prints what the command prints", "lab run": "says how far it is",
+	"lab up":    "says how far it is, then what `lab matrix` prints", "lab down": "says what it removed", "lab exec": "prints what the command prints", "lab run": "says how far it is",
 }
 
 // tried are calls that print something on a store with addresses and testdata/prod.yaml. The other commands ask a daemon, the

@@ -17,6 +17,7 @@ import (
 
 // Down stops the lab and removes all that it made: processes, network
 // namespaces, files. It works on half a lab too, and is no error on none.
+// At its end it prints what it did.
 func (l *Lab) Down() error {
 	if err := l.defaults(); err != nil {
 		return err
@@ -24,6 +25,37 @@ func (l *Lab) Down() error {
 	if opened, err := Open(l.Dir); err == nil {
 		l.Spec = opened.Spec
 	}
+	_, noDir := os.Stat(l.Dir)
+	errs := []error{l.stopAll()}
+	names, err := netns.List()
+	errs = append(errs, err)
+	deleted := 0
+	for _, n := range names {
+		if strings.HasPrefix(n, l.Spec.Prefix) {
+			errs = append(errs, netns.Delete(n))
+			deleted++
+		}
+	}
+	if err := errors.Join(append(errs, os.RemoveAll(l.Dir))...); err != nil {
+		return err
+	}
+	if os.IsNotExist(noDir) && deleted == 0 {
+		fmt.Fprintf(l.Out, "No lab in %s: nothing to remove.\n", l.Dir)
+		return nil
+	}
+	stopped := ""
+	for _, h := range l.Spec.Hosts {
+		stopped += h.Name + ", "
+	}
+	if stopped != "" {
+		stopped += "datastore stopped; "
+	}
+	fmt.Fprintf(l.Out, "Lab down: %s%d network namespaces and %s removed.\n", stopped, deleted, l.Dir)
+	return nil
+}
+
+// stopAll ends the processes of the hosts, then the store.
+func (l *Lab) stopAll() error {
 	p := terminal.Begin(l.Progress, "hosts stopped", len(l.Spec.Hosts))
 	defer p.End()
 	var errs []error
@@ -32,15 +64,7 @@ func (l *Lab) Down() error {
 		errs = append(errs, l.stop(h.Name, h.PID))
 		p.Step()
 	}
-	errs = append(errs, l.stop(storeName, l.Spec.StorePID))
-	names, err := netns.List()
-	errs = append(errs, err)
-	for _, n := range names {
-		if strings.HasPrefix(n, l.Spec.Prefix) {
-			errs = append(errs, netns.Delete(n))
-		}
-	}
-	return errors.Join(append(errs, os.RemoveAll(l.Dir))...)
+	return errors.Join(append(errs, l.stop(storeName, l.Spec.StorePID))...)
 }
 
 // stop ends a host's twill node or the store, if the pid is still that process.

@@ -132,7 +132,14 @@ func TestAKeptScenarioIsALab(t *testing.T) {
 	if ok, err := l.Reach("h1", "web", 81, false); !ok || err != nil {
 		t.Errorf("reach: %v, %v", ok, err)
 	}
-	must(t, l.Down())
+	for _, want := range []string{"Lab down: h1, datastore stopped; 4 network namespaces and " + l.Dir + " removed.\n", "No lab in " + l.Dir + ": nothing to remove.\n"} {
+		out.Reset()
+		l.Out = &out
+		must(t, l.Down())
+		if out.String() != want {
+			t.Errorf("it prints %q, want %q", out.String(), want)
+		}
+	}
 	names, err := netns.List()
 	must(t, err)
 	for _, n := range names {

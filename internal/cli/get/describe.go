@@ -30,7 +30,7 @@ func texts(all []show.Description) func(io.Writer, bool) error {
 func (c *command) describeCmd() *cobra.Command {
 	var o show.Options
 	cmd := &cobra.Command{
-		Use:   "describe KIND[,KIND…] [NAME…]",
+		Use:   "describe KIND[,KIND…] [NAME…] | KIND/NAME…",
 		Short: "Show what resources mean: order, effect, findings",
 		Long: `Show what resources mean, for people. Of a policy: its rules, its place among
 tiers and policies, and the workloads to which it applies. Of a workload
@@ -77,5 +77,5 @@ Exit code: 0 shown, 1 one does not exist, 2 usage.`,
 	o.AddFilters(cmd)
 	o.Output.AddFlag(cmd)
 	show.Complete(&c.Conn).Flags(cmd)
-	return cmd
+	return show.TakeSlashes(cmd, true)
 }

@@ -51,11 +51,12 @@ printed when it is back.`
 func (c *command) getCmd() *cobra.Command {
 	var o show.Options
 	cmd := &cobra.Command{
-		Use:   "get KIND[,KIND…] [NAME…] | -f FILE…",
+		Use:   "get KIND[,KIND…] [NAME…] | KIND/NAME… | -f FILE…",
 		Short: "Show resources",
 		Long:  getLong,
 		Example: `  twill get networkpolicies -A
   twill get networkpolicy web -n demo -o yaml
+  twill get networkpolicy/web -n demo
   twill get np,gnp,tiers -A -o wide
   twill get wep -A -l 'app in (web,db)' --field-selector spec.node=h1
   twill get gnp -o custom-columns=NAME:.metadata.name,ORDER:.spec.order
@@ -86,7 +87,7 @@ func (c *command) getCmd() *cobra.Command {
 	cmd.Flags().BoolVar(&o.Export, "export", false, "without what belongs to this cluster: uid, revision, times, owners")
 	cmd.Flags().BoolVarP(&o.Watch, "watch", "w", false, "print what there is, then each change, until interrupted")
 	show.Complete(&c.Conn).Flags(cmd)
-	return cmd
+	return show.TakeSlashes(cmd, true)
 }
 
 func (c *command) get(ctx context.Context, s datastore.Store, args []string, o show.Options) error {

@@ -116,9 +116,11 @@ type connection struct {
 func (c *command) labDownCmd(dir *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "down", Short: "Take the lab down, without a trace", Args: console.NoArgs,
-		Long:    "Stop the lab's processes and remove its network namespaces and files. It also\nremoves what an `up` that failed left behind, and is no error without a lab.\n\nExit code: 0 no lab is there any more, 1 something is left, 2 usage.",
+		Long:    "Stop the lab's processes, remove its network namespaces and files, and print what\nwas removed. It also removes what an `up` that failed left behind, and is no error\nwithout a lab.\n\nExit code: 0 no lab is there any more, 1 something is left, 2 usage.",
 		Example: "  twill lab down\n  twill lab down --dir /tmp/twill-lab-123",
-		RunE:    func(*cobra.Command, []string) error { return (&lab.Lab{Dir: *dir, Progress: c.Stdio.Err}).Down() },
+		RunE: func(*cobra.Command, []string) error {
+			return (&lab.Lab{Dir: *dir, Out: c.Stdio.Out, Progress: c.Stdio.Err}).Down()
+		},
 	}
 }
 

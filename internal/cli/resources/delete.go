@@ -32,7 +32,7 @@ type deletion struct {
 func (c *command) deleteCmd() *cobra.Command {
 	var o deletion
 	cmd := &cobra.Command{
-		Use:   "delete KIND NAME… | -f FILE…",
+		Use:   "delete KIND NAME… | KIND/NAME… | -f FILE…",
 		Short: "Delete resources by name or by file",
 		Long: `Delete resources by kind and name, or those that files name: what others refer
 to last. Built-in tiers, and tiers that still hold policies, are not deleted.
@@ -83,7 +83,7 @@ Exit code: 0 deleted, 1 one does not exist, has changed or may not go, 2 usage.`
 	cmd.Flags().BoolVar(&o.cascade, "cascade", false, "with a node or a namespace, delete all that hangs on it, and do not ask")
 	cmd.Flags().BoolVar(&o.force, "force", false, "delete a node though its agent lives")
 	show.Complete(&c.Conn).Flags(cmd)
-	return cmd
+	return show.TakeSlashes(cmd, true)
 }
 
 func (c *command) deleteAll(ctx context.Context, s datastore.Store, refs []api.Ref, o deletion) error {
@@ -175,7 +175,7 @@ func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref,
 	case errors.Is(err, datastore.ErrNotFound) && o.ignore:
 		return nil
 	case errors.Is(err, datastore.ErrNotFound):
-		return fmt.Errorf("%s does not exist; --skip-not-exists makes that no error", resources.Short(ref))
+		return show.Elsewhere(ctx, s, ref, fmt.Errorf("%s does not exist; --skip-not-exists makes that no error", resources.Short(ref)))
 	}
 	return err
 }

@@ -25,7 +25,7 @@ func (c *command) editCmd() *cobra.Command {
 	var namespace string
 	var dry dryRun
 	cmd := &cobra.Command{
-		Use:   "edit KIND NAME",
+		Use:   "edit KIND NAME | KIND/NAME",
 		Short: "Edit a resource in your editor",
 		Long: `Open the stored document of a resource in $VISUAL or $EDITOR (vi without), as
 YAML and whole: also what this version does not know is there, and stays if you
@@ -55,13 +55,17 @@ Exit code: 0 written or nothing to do, 1 not written, 2 usage.`,
 	dry.addFlag(cmd)
 	c.out.As.AddFlag(cmd)
 	show.Complete(&c.Conn).Flags(cmd)
-	return cmd
+	return show.TakeSlashes(cmd, false)
 }
 
 func (c *command) edit(ctx context.Context, s datastore.Store, ref api.Ref, dry dryRun) error {
 	u, err := resources.FindStored(ctx, s, ref)
 	if errors.Is(err, datastore.ErrNotFound) {
-		return resources.Rewrite{Ref: ref}.Missing()
+		err = resources.Rewrite{Ref: ref}.Missing()
+		if missing := (*resources.MissingError)(nil); errors.As(err, &missing) {
+			err = show.Elsewhere(ctx, s, ref, err)
+		}
+		return err
 	}
 	if err != nil {
 		return err

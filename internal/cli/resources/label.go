@@ -28,7 +28,7 @@ type labelChange struct {
 func (c *command) labelCmd() *cobra.Command {
 	var o labeling
 	cmd := &cobra.Command{
-		Use:   "label KIND NAME KEY=VALUE… KEY-…",
+		Use:   "label KIND NAME | KIND/NAME KEY=VALUE… KEY-…",
 		Short: "Set and remove labels of a resource",
 		Long: `Set labels of a resource, KEY=VALUE, and remove others, KEY-. A label that has
 another value already is changed only with --overwrite. Nothing else of the
@@ -66,7 +66,7 @@ exist, 2 usage.`,
 	o.dry.addFlag(cmd)
 	c.out.As.AddFlag(cmd)
 	show.Complete(&c.Conn).Flags(cmd)
-	return cmd
+	return show.TakeSlashes(cmd, false)
 }
 
 func parseLabelChanges(words []string, remove bool) ([]labelChange, error) {

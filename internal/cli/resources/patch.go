@@ -2,6 +2,7 @@ package resources
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -24,7 +25,7 @@ type patching struct {
 func (c *command) patchCmd() *cobra.Command {
 	var o patching
 	cmd := &cobra.Command{
-		Use:   "patch KIND NAME -p PATCH",
+		Use:   "patch KIND NAME | KIND/NAME -p PATCH",
 		Short: "Change fields of a resource",
 		Long: `Change fields of a stored resource. Everything else of it stays, also fields
 that this version does not know. The result is checked as in apply; what was
@@ -67,7 +68,7 @@ Exit code: 0 it is so, 1 it does not exist, was changed or would be wrong,
 	o.dry.addFlag(cmd)
 	c.out.As.AddFlag(cmd)
 	show.Complete(&c.Conn).Flags(cmd)
-	return cmd
+	return show.TakeSlashes(cmd, false)
 }
 
 // rewriteOne makes one change and says what became of it.
@@ -77,6 +78,9 @@ func (c *command) rewriteOne(cmd *cobra.Command, r resources.Rewrite, dry dryRun
 	}
 	return c.Conn.Long(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
 		done, err := resources.Rewriting(ctx, dry.on(s), r)
+		if missing := (*resources.MissingError)(nil); errors.As(err, &missing) {
+			return show.Elsewhere(ctx, s, r.Ref, err)
+		}
 		if err != nil {
 			return err
 		}

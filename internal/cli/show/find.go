@@ -140,11 +140,8 @@ func notThere(ctx context.Context, s datastore.Store, kind api.Kind, name string
 	if err != nil {
 		return err
 	}
-	var elsewhere, names []string
+	elsewhere, names := namespacesOf(all, name), []string{}
 	for _, f := range all {
-		if f.Ref.Name == name {
-			elsewhere = append(elsewhere, "-n "+f.Ref.Namespace)
-		}
 		names = append(names, f.Ref.Name)
 	}
 	text := fmt.Sprintf("%s/%s does not exist", resources.Singular(kind), name)

@@ -27,7 +27,8 @@ type FelixConfigurationSpec struct {
 	FlowLogsPolicyEvaluationMode string `json:"flowLogsPolicyEvaluationMode,omitempty"` // None, Continuous (default)
 	FlowRevocationEnabled        *bool  `json:"flowRevocationEnabled,omitempty"`        // ours; default true
 
-	NftablesTableOwnerEnabled *bool `json:"nftablesTableOwnerEnabled,omitempty"` // ours; default true
+	NftablesTableOwnerEnabled *bool  `json:"nftablesTableOwnerEnabled,omitempty"` // ours; default true
+	PolicyRendering           string `json:"policyRendering,omitempty"`           // ours; Chains (default), Compiled
 
 	LogSeverityScreen string `json:"logSeverityScreen,omitempty"` // Trace, Debug, Info (default), Warning, Error, Fatal, None
 	LogSeverityFile   string `json:"logSeverityFile,omitempty"`

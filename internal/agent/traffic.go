@@ -3,12 +3,15 @@ package agent
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/flows"
@@ -65,6 +68,9 @@ func (t tally) counts() ([]RuleCount, error) {
 		}
 		chains[r.Chain] = append(chains[r.Chain], n)
 	}
+	if err := t.codes(rs, chains); err != nil {
+		return nil, err
+	}
 	sums := map[RuleCount]nftables.Counter{}
 	for chain, counters := range chains {
 		names := t.names.Rules(chain)
@@ -95,6 +101,23 @@ func (t tally) counts() ([]RuleCount, error) {
 		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Tier, b.Tier))
 	})
 	return out, nil
+}
+
+// codes reads the counters of codes, if policy is look-ups.
+func (t tally) codes(rs *nftables.Ruleset, chains map[string][]nftables.Counter) error {
+	if !slices.ContainsFunc(rs.Sets, func(s nftables.SetState) bool { return s.Name == kernel.SetCodes }) {
+		return nil
+	}
+	st, err := t.conn.ListSet(kernel.TableName, kernel.SetCodes)
+	if errors.Is(err, syscall.ENOENT) {
+		return nil // it went meanwhile
+	}
+	for _, el := range st.Elements {
+		if el.Counter != nil && len(el.Key) == 4 {
+			chains[attribution.OfCode(binary.NativeEndian.Uint32(el.Key))] = []nftables.Counter{*el.Counter}
+		}
+	}
+	return err
 }
 
 // traffic returns the counts for metrics.

@@ -86,6 +86,8 @@ type path struct {
 	routed  map[string]intent.Route // by destination
 	revoke  *revoke.Driver
 	passes  chan passed
+	host    intent.HostSettings
+	tables  bool // policy is, now
 	denied  bool // what the watched flow is now
 	flows   []*flow
 	met     map[string]int
@@ -195,6 +197,13 @@ func change(w *calctest.Cluster, rng *rand.Rand) []api.Update {
 func (p *path) apply() intent.Batch {
 	p.t.Helper()
 	b := p.graph.Flush()
+	if b.Host != nil {
+		p.host = *b.Host
+	}
+	if b.Host != nil || p.rng.IntN(12) == 0 { // what the settings say changes while all lives
+		p.tables = p.rng.IntN(3) != 0
+		b.Host = compiled(p.host, p.tables)
+	}
 	p.policy.Merge(b)
 	p.revoke.Prepare(b.Endpoints, b.Removed)
 	outcomes, err := p.policy.Apply(p.t.Context())

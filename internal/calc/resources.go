@@ -142,7 +142,7 @@ func (g *Graph) host() intent.HostSettings {
 	s := g.config.Settings
 	return intent.HostSettings{
 		EndpointToHost: toHost[s.EndpointToHost], Prefixes: slices.Sorted(slices.Values(s.InterfacePrefixes)), Exclude: s.InterfaceExclude, NoForwarding: s.Forwarding == "Disabled", NoIPv6: !s.IPv6,
-		AllowVXLAN: s.AllowVXLAN, AllowIPIP: s.AllowIPIP, AllowInvalid: s.SkipInvalidCheck, KeepDenied: !s.RevokeFlows, OwnTable: s.OwnTable,
+		AllowVXLAN: s.AllowVXLAN, AllowIPIP: s.AllowIPIP, AllowInvalid: s.SkipInvalidCheck, KeepDenied: !s.RevokeFlows, OwnTable: s.OwnTable, Compiled: s.PolicyRendering == "Compiled",
 		ReportAllowed: s.ReportFlows == "Enabled" || s.EvaluateStaged == "Continuous" && g.sent.staged > 0,
 		FailsafeIn:    failsafes(s.FailsafeIn), FailsafeOut: failsafes(s.FailsafeOut),
 		Log:     intent.LogSettings(s.Log),

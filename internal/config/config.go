@@ -32,7 +32,8 @@ type Settings struct {
 	AllowIPIP           bool   // from workloads
 	SkipInvalidCheck    bool
 	RevokeFlows         bool
-	OwnTable            bool // nobody else may change the nftables table
+	OwnTable            bool   // nobody else may change the nftables table
+	PolicyRendering     string // Compiled or Chains
 	NAT                 NAT
 	ReportFlows         string // Enabled: also those that policy allows
 	EvaluateStaged      string // Continuous: staged policies judge live flows

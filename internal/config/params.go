@@ -76,6 +76,8 @@ var params = []Param{
 		func(s *Settings) *time.Duration { return &s.SetsRefresh }),
 	yesNo("nftablesTableOwnerEnabled", "true", "own the nftables table (flags owner and persist, from Linux 6.9 on), so that nobody else changes, deletes or flushes it while the agent lives",
 		func(s *Settings) *bool { return &s.OwnTable }),
+	oneOf("policyRendering", "Chains", "Compiled: policy of workloads is look-ups, whose number does not grow with the number of policies; Chains: rules that packets go through one by one",
+		func(s *Settings) *string { return &s.PolicyRendering }, "Chains", "Compiled"),
 	duration("routeRefreshInterval", "90s", "how often routes and neighbours are read back, besides the kernel's own events; 0 never",
 		func(s *Settings) *time.Duration { return &s.RouteRefresh }),
 	duration("interfaceRefreshInterval", "90s", "how often settings and addresses of interfaces are read back; 0 never",

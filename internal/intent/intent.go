@@ -285,9 +285,11 @@ type HostSettings struct {
 	OwnTable     bool // nobody but the agent may change its nftables table, if the kernel can enforce that (decision 015)
 	// ReportAllowed: rules also report what they allow, and not only what they drop.
 	ReportAllowed bool
-	Log           LogSettings
-	Refresh       Refresh
-	NAT           NATOutgoing
+	// Compiled: policy of workloads is look-ups in tables, as far as these can hold it, instead of chains of rules.
+	Compiled bool
+	Log      LogSettings
+	Refresh  Refresh
+	NAT      NATOutgoing
 }
 
 // NATOutgoing is source NAT to the host's address for packets from some pools to destinations outside of all pools.
@@ -331,7 +333,7 @@ func (h HostSettings) Equal(o HostSettings) bool {
 	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool) &&
 		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
-		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Log == o.Log && h.Refresh == o.Refresh
+		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.Log == o.Log && h.Refresh == o.Refresh
 }
 
 // Refresh is how often each part of the kernel is read back, in addition to

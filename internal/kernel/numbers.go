@@ -11,6 +11,9 @@ const (
 	SetRecheck   = "wl-recheck"
 )
 
+// SetCodes is the set of the table that counts packets by the code that decided about them, where policy is look-ups.
+const SetCodes = "code-count"
+
 // Bits of the packet mark. All are within MarkMask; bits outside belong to others and are kept as they are.
 const (
 	MarkMask uint32 = 0xffff0000

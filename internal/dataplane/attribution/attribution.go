@@ -60,7 +60,9 @@ func (t *Table) Name(d intent.Decision, generation uint16) Name {
 			t.byID[id] = e
 			t.retire(id)
 		}
-		e.generation = generation
+		if generation != 0 {
+			e.generation = generation
+		}
 		return Name{generation, id}
 	}
 }
@@ -116,6 +118,28 @@ func Parse(text string) (Name, bool) {
 	return Name{uint16(g), uint32(i)}, ours && two && err1 == nil && err2 == nil
 }
 
+// OfCode is the name of the chain that a Table knows for a code that decides by itself: it has one rule.
+func OfCode(code uint32) string { return fmt.Sprintf("code %08x", code) }
+
+// MarkPrefix is the prefix of reports whose name is the packet's mark: of packets that are dropped, so that nobody else reads it. One
+// rule then reports whatever a map knows.
+const MarkPrefix = prefix + "mark"
+
+// Reported finds the decision of a report, by its prefix and the packet's mark, as Resolve does.
+func (t *Table) Reported(text string, mark uint32) (d intent.Decision, current, ok bool) {
+	if text != MarkPrefix {
+		name, _ := Parse(text)
+		return t.Resolve(name)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.byID[mark]
+	if e == nil {
+		return d, false, false
+	}
+	return e.Decision, e.uses > 0, true
+}
+
 // Resolve returns the decision of a name. Current is false if the rules of its policy have changed since; ok is false if it is not known.
 func (t *Table) Resolve(n Name) (d intent.Decision, current, ok bool) {
 	t.mu.Lock()
@@ -124,7 +148,7 @@ func (t *Table) Resolve(n Name) (d intent.Decision, current, ok bool) {
 	if e == nil {
 		return d, false, false
 	}
-	return e.Decision, e.uses > 0 && e.generation == n.Generation, true
+	return e.Decision, e.uses > 0 && (n.Generation == 0 || n.Generation == e.generation), true
 }
 
 // Rules returns the decision at each rule of a chain, in the order of the rules.

@@ -12,8 +12,9 @@
 // A set is tracked only while a policy of a local group asks for it. The work of a change is proportional to what it changes: an
 // address that enters a set costs its own sets; a policy costs the classes that are in a set of its rules.
 //
-// Ids are dense and small. A released one is not given again before the change after the one that released it is
-// in force ([State.Committed]): a packet between two look-ups then still finds the entry it would have found.
+// The number of a class, program or code follows from what it stands for: an agent that starts anew gives the same, but where two
+// contents meet in one number. One that is no longer used stands for nothing else before the change after the one that freed it is
+// in force ([State.Committed]): a packet that is between two look-ups then finds what it was about to find.
 //
 // The package is pure. A State has one owner.
 package classify
@@ -32,6 +33,19 @@ type Class uint32
 const (
 	World4 Class = 1
 	World6 Class = 2
+)
+
+// Bounds of numbers. No two kinds have a number in common, so that a backend may keep them in one register, one after another; and
+// the number of a class says of which family its addresses are.
+const (
+	FirstClass4  Class   = 16
+	LastClass4   Class   = 0x1fff_ffff
+	FirstClass6  Class   = 0x2000_0000
+	LastClass6   Class   = 0x3fff_ffff
+	FirstProgram Program = 0x4000_0000
+	LastProgram  Program = 0x6fff_ffff
+	FirstCode    Code    = 0x7000_0000
+	LastCode     Code    = 0x7fff_ffff
 )
 
 // world is the class of all other addresses of a family; f is 0 for IPv4.

@@ -251,28 +251,28 @@ func (n *node) compare(t *testing.T, rng *rand.Rand, count int) (allowed, asked 
 	return allowed, asked
 }
 
-// text is what the tables do, without numbers.
+// text is what the tables have, numbers included, but for those of groups.
 func (n *node) text() string {
 	var lines []string
 	body := func(p classify.Program) string {
 		b := n.tables.Programs[p]
 		out := []string{fmt.Sprint("else ", n.tables.Codes[b.Else])}
 		for k, c := range b.Port {
-			out = append(out, fmt.Sprint(k, n.tables.Codes[c]))
+			out = append(out, fmt.Sprint(k, c, n.tables.Codes[c]))
 		}
 		for k, c := range b.Proto {
-			out = append(out, fmt.Sprint(k, n.tables.Codes[c]))
+			out = append(out, fmt.Sprint(k, c, n.tables.Codes[c]))
 		}
 		sort.Strings(out)
 		return strings.Join(out, ";")
 	}
 	for key, g := range n.groups {
 		for f, p := range n.tables.World[g.id] {
-			lines = append(lines, fmt.Sprint(key, " world ", f, " ", body(p)))
+			lines = append(lines, fmt.Sprint(key, " world ", f, " ", p, body(p)))
 		}
 		for net, c := range n.tables.Classes {
 			if p, ok := n.tables.Entries[classify.Entry{Group: g.id, Class: c}]; ok {
-				lines = append(lines, fmt.Sprint(key, " ", net, " ", body(p)))
+				lines = append(lines, fmt.Sprint(key, " ", net, " ", c, p, body(p)))
 			}
 		}
 	}
@@ -330,5 +330,24 @@ func TestTablesAreVerdict(t *testing.T) {
 	t.Logf("%d packets, %.0f %% allowed", asked, 100*float64(allowed)/float64(asked))
 	if share := float64(allowed) / float64(asked); share < 0.05 || share > 0.95 {
 		t.Errorf("%.2f of the packets are allowed: the worlds say too little", share)
+	}
+}
+
+// TestAPassInAProfileAsksTheNext: profiles of Kubernetes or Calico have no such rule; whoever sends one must not stop the agent.
+func TestAPassInAProfileAsksTheNext(t *testing.T) {
+	first, second := intent.PolicyID{Kind: "NetworkPolicy", Namespace: "ns", Name: "first"}, intent.PolicyID{Kind: "NetworkPolicy", Namespace: "ns", Name: "second"}
+	state := classify.New(classify.Limits{}, sets{})
+	state.SetPolicy(intent.Policy{ID: first, Ingress: []intent.Rule{{Action: intent.Pass, Src: intent.Peer{Ports: []intent.PortRange{{Min: 1, Max: 9}}}}, {}}})
+	state.SetPolicy(intent.Policy{ID: second, Ingress: []intent.Rule{{Action: intent.Allow}}})
+	state.SetWalk(1, classify.Walk{Profiles: []intent.PolicyID{first, second}})
+	tables := classify.Tables{}
+	if err := tables.Apply(state.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	for port, want := range map[uint16]rules.Action{5: rules.Allow, 10: rules.Deny} {
+		p := classify.Packet{Src: netip.MustParseAddr("192.0.2.1"), Dst: netip.MustParseAddr("192.0.2.2"), Proto: 6, SrcPort: port, DstPort: 80}
+		if way, err := tables.Ask(1, p.Src, p, sets{}); err != nil || way.Decided.Action != want {
+			t.Errorf("from port %d: %v, %v; want %v", port, way.Decided.Action, err, want)
+		}
 	}
 }

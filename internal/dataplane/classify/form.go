@@ -76,7 +76,11 @@ func (s *State) newItem(f *form, r rules.Rule, direction intent.Direction) *item
 	}
 	ask := func(key selectionKey, t rules.Term) selection {
 		f.asks = append(f.asks, key)
-		return s.selections.ask(key, t.Nets)
+		number := s.selections.ask(key, t.Nets)
+		if _, known := s.space.content[number]; !known {
+			s.space.content[number] = key.content()
+		}
+		return number
 	}
 	for _, t := range r.Terms {
 		switch {

@@ -57,7 +57,11 @@ func (s *State) flatten(g *group) {
 			}
 		}
 		for _, id := range w.Profiles {
+			begin := len(l.steps)
 			l.add(s.itemsOf(id, w.Direction, "", f))
+			for i := begin; i < len(l.steps); i++ {
+				l.steps[i].next = int32(len(l.steps)) // to pass is to ask the next profile
+			}
 		}
 		last := end(intent.Decision{Reason: intent.ReasonNoProfileMatch, Rule: intent.RuleID{Direction: w.Direction, Index: intent.NoRule}})
 		if w.Open {

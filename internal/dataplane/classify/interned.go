@@ -30,7 +30,7 @@ func (s *State) internCode(o Outcome) Code {
 	key := outcomeKey(o)
 	c := s.codes[key]
 	if c == nil {
-		c = &code{id: Code(s.codeIDs.take()), key: key, outcome: o, fresh: true}
+		c = &code{id: Code(s.codeIDs.take(contentOf(key))), key: key, outcome: o, fresh: true}
 		s.codes[key] = c
 		s.byCode[c.id] = c
 		s.coded = append(s.coded, c)
@@ -53,7 +53,7 @@ func (s *State) internProgram(b Body) *program {
 	key := bodyKey(b)
 	p := s.programs[key]
 	if p == nil {
-		p = &program{id: Program(s.programIDs.take()), key: key, fresh: true}
+		p = &program{id: Program(s.programIDs.take(contentOf(key))), key: key, fresh: true}
 		for _, c := range b.codes() {
 			p.codes = append(p.codes, s.byCode[c])
 			s.byCode[c].refs++

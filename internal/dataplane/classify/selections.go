@@ -22,6 +22,11 @@ type selectionKey struct {
 	nets string
 }
 
+// content stands for what is selected, by whatever number.
+func (k selectionKey) content() uint64 {
+	return contentOf(fmt.Sprintf("%q %d %d %q", string(k.set), k.pair.proto, k.pair.port, k.nets))
+}
+
 type selected struct {
 	id     selection
 	key    selectionKey
@@ -98,6 +103,7 @@ func (x *selections) settle(to *space) {
 			continue
 		}
 		delete(x.byKey, key)
+		delete(to.content, s.id)
 		x.ids.release(uint32(s.id))
 		if delete(x.bySet[key.set], key.pair); len(x.bySet[key.set]) == 0 {
 			delete(x.bySet, key.set)

@@ -35,15 +35,17 @@ type space struct {
 	dirty   map[netip.Prefix]struct{}
 	classes map[classKey]*class
 	with    map[selection]map[*class]struct{}
-	ids     ids
-	came    []*class // new in this Flush
+	ids     [2]numbers           // by family
+	content map[selection]uint64 // what stands behind each
+	came    []*class             // by this Flush
 	gone    []*class
 }
 
 func newSpace() space {
 	return space{
 		vectors: newVectors(), dirty: map[netip.Prefix]struct{}{}, classes: map[classKey]*class{},
-		with: map[selection]map[*class]struct{}{}, ids: ids{next: uint32(World6) + 1},
+		with: map[selection]map[*class]struct{}{}, content: map[selection]uint64{},
+		ids: [2]numbers{newNumbers(uint32(FirstClass4), uint32(LastClass4)), newNumbers(uint32(FirstClass6), uint32(LastClass6))},
 	}
 }
 
@@ -135,11 +137,19 @@ func (x *space) place(p netip.Prefix, turn map[netip.Prefix]Class) {
 	}
 }
 
+// contentOf stands for the selections of a vector, in whatever order they were numbered.
+func (x *space) contentOf(of *vector) (sum uint64) {
+	for _, s := range of.of {
+		sum ^= x.content[s]
+	}
+	return sum
+}
+
 func (x *space) class(family int, of *vector) *class {
 	key := classKey{family, of}
 	c := x.classes[key]
 	if c == nil {
-		c = &class{id: Class(x.ids.take()), family: family, of: x.hold(of), fresh: true}
+		c = &class{id: Class(x.ids[family].take(x.contentOf(of))), family: family, of: x.hold(of), fresh: true}
 		x.classes[key] = c
 		x.came = append(x.came, c)
 		for _, s := range of.of {
@@ -167,7 +177,7 @@ func (x *space) bury() {
 			}
 		}
 		x.drop(c.of)
-		x.ids.release(uint32(c.id))
+		x.ids[c.family].release(uint32(c.id))
 		if !c.fresh {
 			gone = append(gone, c)
 		}

@@ -25,8 +25,8 @@ type State struct {
 	programs   map[string]*program
 	codes      map[string]*code
 	byCode     map[Code]*code
-	programIDs ids
-	codeIDs    ids
+	programIDs numbers
+	codeIDs    numbers
 	newborn    []*program // with changed users since the last Flush
 	coded      []*code
 	entries    int
@@ -40,7 +40,8 @@ func New(limits Limits, members Members) *State {
 		policies: map[intent.PolicyID]intent.Policy{}, forms: map[formKey]*form{}, users: map[formKey]map[*group]int{}, check: map[formKey]bool{},
 		groups: map[Group]*group{}, dirty: map[*group]struct{}{}, asking: map[selection]map[*group]struct{}{},
 		pairs: map[intent.SetID]map[pair]int{}, cutBy: map[intent.SetID]map[formKey]struct{}{},
-		programs: map[string]*program{}, codes: map[string]*code{}, byCode: map[Code]*code{}, programIDs: ids{next: 1}, codeIDs: ids{next: 1},
+		programs: map[string]*program{}, codes: map[string]*code{}, byCode: map[Code]*code{},
+		programIDs: newNumbers(uint32(FirstProgram), uint32(LastProgram)), codeIDs: newNumbers(uint32(FirstCode), uint32(LastCode)),
 	}
 }
 
@@ -255,7 +256,8 @@ func (s *State) Flush() *Delta {
 
 // Committed notes that the last Delta is in force, Shrink included: its ids may be assigned again.
 func (s *State) Committed() {
-	for _, x := range []*ids{&s.space.ids, &s.selections.ids, &s.programIDs, &s.codeIDs} {
+	s.selections.ids.settle()
+	for _, x := range []*numbers{&s.space.ids[0], &s.space.ids[1], &s.programIDs, &s.codeIDs} {
 		x.settle()
 	}
 }

@@ -81,11 +81,11 @@ func (s *State) outgrown(id intent.SetID) bool {
 // needed reports whether some policy looks into a set. A policy over its budget does not.
 func (s *State) needed(id intent.SetID) bool {
 	for p := range s.setUsers[id] {
-		if _, over := s.over[p]; !over {
+		if _, over := s.over[p]; !over && s.wantsChain(p) {
 			return true
 		}
 	}
-	return false
+	return s.tables != nil && s.tables.looks[id] > 0
 }
 
 // charge decides whether a policy is over its budget, and removes it from the users of its sets or adds it again.

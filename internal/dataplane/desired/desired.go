@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twillnet/twill/internal/dataplane/classify"
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -35,6 +36,9 @@ type Config struct {
 	Budget   Price  // of one policy; zero: [DefaultBudget]
 	// Recheck: somebody looks at established flows after each change, and says Judged. Until then the backend decides about them again.
 	Recheck bool
+	// Members are those of all sets that were merged; State.Members is called with each change of them. Nil: the backend has no
+	// tables (package classify), and policy is chains whatever the settings say.
+	Members classify.Members
 }
 
 // State is the desired state. Make it with New.
@@ -67,6 +71,7 @@ type State struct {
 	touched    map[intent.Key]struct{}    // intents with an outcome to report
 	hosts      hosts
 	recheck    recheck
+	tables     *tables // nil: policy is chains; see configure
 
 	// What changed since the last Changes.
 	newChains map[string]Chain
@@ -141,6 +146,11 @@ func (s *State) Changes() Changes {
 		}
 		slices.SortFunc(c.Chains, byName)
 		return c
+	}
+	if t := s.tables; t != nil {
+		s.compile()
+		c.Tables, c.Codes, c.GoneCodes = t.delta, t.codes, t.gone
+		t.delta, t.codes, t.gone = nil, nil, nil
 	}
 	if n := len(s.newChains); n > 0 {
 		c.Chains = make([]Chain, 0, n)

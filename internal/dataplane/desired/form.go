@@ -3,6 +3,7 @@ package desired
 import (
 	"net/netip"
 
+	"github.com/twillnet/twill/internal/dataplane/classify"
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -15,6 +16,11 @@ type Changes struct {
 	Chains []Chain  // that are new or have other rules, by name
 	Gone   []string // chains that are not wanted any more, by name
 	Links  []Link   // by name
+
+	// With Config.Tables: what changes in the tables, the targets of codes that are new, and codes that are gone.
+	Tables    *classify.Delta
+	Codes     []Code
+	GoneCodes []classify.Code
 }
 
 // Set is what should be in the kernel for a set that was merged. Its members are in the batches.
@@ -39,6 +45,9 @@ type Chain struct {
 	Pinned bool
 	// Recheck: it decides about established flows alone, and all that it leads to is there without it, so that it may come and go by itself.
 	Recheck bool
+	// Late: it may be deleted only after a grace period, since a packet that looked up a map before the change may still be about to
+	// enter it, or is in it and about to look up another map.
+	Late bool
 }
 
 // Early reports whether a chain is made before the source is in sync: only the missing ones of the skeleton. The rest stays
@@ -72,12 +81,15 @@ type Hook struct {
 
 // Guard is a rule of a stage. It acts on packets that all its terms and conditions match; without any, on all.
 type Guard struct {
-	Terms   []rules.Term
-	If      []Cond
-	Do      Step
-	Target  string // of Call and Goto: the name of a chain
-	Map     Map    // of Dispatch
-	Source  Source // of Translate
+	Terms  []rules.Term
+	If     []Cond
+	Do     Step
+	Target string // of Call and Goto: the name of a chain
+	Map    Map    // of Dispatch
+	Source Source // of Translate
+	// Of Classify: the group of endpoints, and the end of the packet that is not the endpoint.
+	Group   classify.Group
+	Peer    rules.Side
 	Comment string
 	By      intent.Decision // of Drop
 }
@@ -95,6 +107,7 @@ const (
 	Return                // leave this chain
 	Dispatch              // go to the chain that Map has for the packet's interface; go on if it has none
 	Translate             // source NAT
+	Classify              // look the packet up in the tables for Group: it has passed this stage, or is dropped
 )
 
 // Map maps interfaces to chains.

@@ -156,13 +156,19 @@ func (s *State) mergeEndpoint(in intent.Endpoint) {
 		s.linkUsers.add(in.Link, in.ID)
 	}
 	s.dirtyEndpoints[in.ID] = struct{}{}
-	s.hosts.dirty = s.hosts.dirty || in.ID.Kind == intent.Host
+	if in.ID.Kind == intent.Host {
+		s.hosts.dirty = true
+		s.chain(in.Policies().IDs(), 1)
+	}
 }
 
 func (s *State) unlinkEndpoint(e *endpoint) {
 	s.groups.Leave(e.Endpoint)
 	s.linkUsers.remove(e.Link, e.ID)
 	s.dirtyLinks[e.Link] = struct{}{}
+	if e.ID.Kind == intent.Host {
+		s.chain(e.Policies().IDs(), -1)
+	}
 }
 
 func (s *State) remove(key intent.Key) {
@@ -193,6 +199,7 @@ func (s *State) remove(key intent.Key) {
 
 // markSet marks dirty what depends on a set.
 func (s *State) markSet(id intent.SetID) {
+	s.renderAgain(id)
 	s.newSets[id] = struct{}{}
 	for user := range s.setUsers[id] {
 		s.dirtyPolicies[user] = struct{}{}

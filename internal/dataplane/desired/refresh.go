@@ -17,7 +17,8 @@ func (s *State) refresh() {
 	if s.hosts.dirty {
 		s.noteStages()
 	}
-	for len(s.dirtyPolicies) > 0 { // a policy that is removed may free a name that another waits for
+	// A policy that is removed may free a name that another waits for, and an endpoint may be the last that called a policy's chain.
+	for len(s.dirtyPolicies)+len(s.dirtyEndpoints) > 0 {
 		for id := range s.dirtyPolicies {
 			delete(s.dirtyPolicies, id)
 			callable, why := s.callable[id], s.uncallable[id]
@@ -29,8 +30,9 @@ func (s *State) refresh() {
 				s.recheckEndpoint(e)
 			}
 		}
-	}
-	for len(s.dirtyEndpoints) > 0 {
+		if len(s.dirtyPolicies) > 0 {
+			continue
+		}
 		for id := range s.dirtyEndpoints {
 			delete(s.dirtyEndpoints, id)
 			s.refreshEndpoint(id)
@@ -89,8 +91,9 @@ func (s *State) refreshPolicy(id intent.PolicyID) {
 	case p != nil:
 		s.uncallable[id] = err.Error()
 	}
+	s.tell(id, p, callable)
 	for _, dir := range directions {
-		if !callable {
+		if !callable || !s.wantsChain(id) {
 			s.drop(rules.PolicyChain(id, dir), key)
 			continue
 		}
@@ -104,7 +107,7 @@ func (s *State) refreshPolicy(id intent.PolicyID) {
 func (s *State) refreshSilent(id intent.PolicyID, callable bool) {
 	name := rules.SilentChain(id, intent.Egress)
 	_, had := s.owners[name]
-	wanted := callable && s.hosts.mute[id] && rules.Rejects(s.within(s.policies[id].Policy), intent.Egress)
+	wanted := callable && s.wantsChain(id) && s.hosts.mute[id] && rules.Rejects(s.within(s.policies[id].Policy), intent.Egress)
 	if wanted {
 		s.wantPolicy(s.policies[id], rules.Silent(s.within(s.policies[id].Policy), intent.Egress))
 	} else {
@@ -218,14 +221,21 @@ func (s *State) refreshEndpoint(id intent.EndpointID) {
 		s.dirtyLinks[e.Link] = struct{}{}
 		s.touched[key] = struct{}{}
 	}
+	group := s.place(e, id, open)
 	if !open {
 		for _, name := range endpointChains(id) {
 			s.drop(name, key)
 		}
 		return
 	}
-	s.wantRules(rules.Endpoint(e.Endpoint, intent.Ingress), key)
-	s.wantRules(rules.Endpoint(e.Endpoint, intent.Egress), key)
+	for _, dir := range directions {
+		if group == nil || group.byChains() {
+			s.wantRules(rules.Endpoint(e.Endpoint, dir), key)
+		} else {
+			s.wantGroup(group, dir)
+			s.drop(rules.EndpointChain(id, dir), key)
+		}
+	}
 	in := e.Endpoint
 	in.Spoofable = validSpoofable(in.Spoofable)
 	if c := rules.Spoofable(in); len(c.Rules) > 0 {
@@ -270,7 +280,7 @@ func (s *State) refreshLink(link string) {
 		l.Closed = len(s.linkUsers[link]) > 0
 	} else {
 		l.Endpoint, l.Open = e.ID, true
-		l.In, l.Out = e.chains()
+		l.In, l.Out = s.chainsOf(e)
 		if len(validSpoofable(e.Spoofable)) > 0 {
 			l.Source = rules.SpoofChain(e.ID)
 		}

@@ -80,9 +80,15 @@ func (s *State) configure(h intent.HostSettings) {
 		for id := range s.policies {
 			s.dirtyPolicies[id] = struct{}{}
 		}
+		if s.tables != nil {
+			for c := range s.tables.outcomes {
+				s.tables.again[c] = struct{}{}
+			}
+		}
 	}
 	s.host, s.configured, s.hosts.dirty, s.hosts.exclude = h, true, true, exclusions(h.Exclude)
 	s.natOutgoing()
+	s.setCompiled(h.Compiled && s.cfg.Members != nil)
 	if h.Prefixes != nil {
 		s.cfg.Prefixes = h.Prefixes
 	}

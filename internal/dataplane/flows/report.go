@@ -4,7 +4,6 @@ import (
 	"maps"
 	"time"
 
-	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/nflog"
 	"github.com/twillnet/twill/internal/kernel/packet"
@@ -33,8 +32,7 @@ func (c *Collector) Counts() Counts {
 
 // report makes a flow of a report, and delivers it.
 func (c *Collector) report(p nflog.Packet) {
-	name, _ := attribution.Parse(p.Prefix)
-	d, current, known := c.cfg.Names.Resolve(name)
+	d, current, known := c.cfg.Names.Reported(p.Prefix, p.Mark)
 	ip, isIP := packet.ParseIP(p.Payload)
 	if !known || !isIP {
 		c.mu.Lock()
@@ -87,7 +85,7 @@ func (c *Collector) flow(d intent.Decision, ip packet.Packet, in, out string) Fl
 	if f.Logged = d.Reason == intent.ReasonLogged; f.Logged {
 		f.Prefix = c.prefix.Begin(d.Tier, d.Rule.Policy)
 	}
-	if d.Rule.Index == intent.NoRule && d.Endpoint == (intent.EndpointID{}) && d.Rule.Policy == (intent.PolicyID{}) {
+	if d.Rule.Index == intent.NoRule && d.Endpoint == (intent.EndpointID{}) && d.Rule.Policy == (intent.PolicyID{}) && d.Reason != intent.ReasonNoProfileMatch {
 		// One of the rules that all endpoints share: the endpoint follows from the interfaces.
 		if _, sends := c.byLink[in]; sends {
 			f.Dir = intent.Egress.String()

@@ -141,10 +141,16 @@ func (d *Driver) Differences(ctx context.Context) ([]string, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.dirtyChains)) {
 		c := d.chains[name]
+		if c.isRest() && !d.due(rest{chain: name}) {
+			continue // it goes after a grace period
+		}
 		out = append(out, fmt.Sprintf("chain %s %s", name, describe(c.wanted, c.exists)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.dirtyKsets)) {
 		k := d.ksets[name]
+		if d.restAll(k) {
+			continue
+		}
 		text := describe(k.wanted, k.exists)
 		if k.wanted && k.exists {
 			missing, extra := k.elems.Pending()

@@ -90,6 +90,9 @@ type Driver struct {
 	trying *plan              // the plan that is being committed
 	batch  nftables.Batch     // of the plan that was made last
 	moves  desired.Mover
+
+	tables *tables              // nil: policy is chains, or not known yet
+	moved  []intent.MemberDelta // of a merge, if policy is tables
 }
 
 // kernelTable is the actual state of the table itself.
@@ -120,7 +123,7 @@ func New(conn Conn, cfg Config) *Driver {
 		fresh: map[*kset]struct{}{},
 		drift: drift{notes: make(chan func())},
 	}
-	d.state = desired.New(desired.Config{Prefixes: cfg.Prefixes, Cost: costs{d}, Budget: cfg.Budget, Recheck: cfg.Recheck})
+	d.state = desired.New(desired.Config{Prefixes: cfg.Prefixes, Cost: costs{d}, Budget: cfg.Budget, Recheck: cfg.Recheck, Members: members{d}})
 	d.interfaces()
 	return d
 }
@@ -136,14 +139,7 @@ const attempts = 8
 // need it are closed; it is tried again after Retry, or when it changes. An error means that nothing more could be applied, such as
 // a table that cannot be read or is owned by another process; call again later.
 func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
-	if !d.table.read || d.drift.notified {
-		// While somebody changes our table continually, changes are applied on top of the last reading: the kernel refuses
-		// those for which that is out of date, and the next notification leads to another reading.
-		if err := d.Resync(ctx); err != nil && (!d.table.read || !errors.Is(err, nftables.ErrInterrupted)) {
-			return nil, err
-		}
-	}
-	if err := d.take(); err != nil {
+	if err := d.prepare(ctx); err != nil {
 		return nil, err
 	}
 	d.room = maxRoom
@@ -156,18 +152,20 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 		d.refresh()
 		p := d.plan()
 		if p.empty() {
-			break
+			if !d.rest(ctx) {
+				break
+			}
+			continue
 		}
 		d.trying = p
 		err := d.conn.Commit(p.batch)
 		d.trying = nil
 		if err == nil {
-			d.applied(p)
-			if p.more {
-				attempt--
-				continue
+			if d.applied(p); !p.more && d.tables == nil {
+				break
 			}
-			break
+			attempt--
+			continue // until nothing is left
 		}
 		if !resynced && otherState(err) {
 			resynced = true
@@ -193,6 +191,18 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	d.remake()
 	d.confirmRepairs()
 	return d.state.Outcomes(), nil
+}
+
+// prepare reads the table if what is known of it may be wrong, and takes it over.
+func (d *Driver) prepare(ctx context.Context) error {
+	if !d.table.read || d.drift.notified {
+		// While somebody changes our table continually, changes are applied on top of the last reading: the kernel refuses
+		// those for which that is out of date, and the next notification leads to another reading.
+		if err := d.Resync(ctx); err != nil && (!d.table.read || !errors.Is(err, nftables.ErrInterrupted)) {
+			return err
+		}
+	}
+	return d.take()
 }
 
 // otherState reports whether err may mean that the cached actual state is wrong.

@@ -37,6 +37,14 @@ func (d *Driver) renderGuards(gs []desired.Guard) (out []nftables.Rule, names []
 		if err := unsupported(g); err != nil {
 			return nil, nil, err
 		}
+		if g.Do == desired.Classify {
+			if d.state.GroupName(g.Group) == "" {
+				return nil, nil, fmt.Errorf("nft: no group %d in the tables", g.Group)
+			}
+			out = append(out, d.classify(g)...)
+			names = append(names, make([]attribution.Name, len(out)-len(names))...)
+			continue
+		}
 		var name attribution.Name
 		if g.By.Reason != "" {
 			name = d.cfg.Names.Name(g.By, 0)
@@ -63,7 +71,7 @@ func (d *Driver) renderGuards(gs []desired.Guard) (out []nftables.Rule, names []
 
 // unsupported says which part of a guard cannot be rendered; nil: none. A condition that is dropped or inverted would open the stage.
 func unsupported(g desired.Guard) error {
-	if g.Do > desired.Translate {
+	if g.Do > desired.Classify {
 		return fmt.Errorf("nft: no form for step %d", g.Do)
 	}
 	for _, c := range g.If {

@@ -1,7 +1,9 @@
 package nft
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/intent"
@@ -28,6 +30,7 @@ type ipset struct {
 	// Prefixes that are not hosts. A member may come unmasked, so that two members are the same prefix.
 	ranges [2]*kset
 	raw    map[netip.Prefix]struct{}
+	masked map[netip.Prefix]int // how many of raw are each
 	covers [2]cover
 
 	wanted bool // see desired.Set
@@ -46,21 +49,24 @@ func (d *Driver) mergeSets(b intent.Batch) {
 			d.sets[in.ID] = s
 		}
 		d.change(s, func() {
-			s.clear()
-			for _, m := range in.Members {
-				s.add(m)
-			}
+			d.note(d.replace(s, in.Members))
 		})
 	}
 	for _, m := range b.Members {
 		if s := d.sets[m.Set]; s != nil {
 			d.change(s, func() {
+				moved := intent.MemberDelta{Set: m.Set}
 				for _, x := range m.Removed {
-					s.remove(x)
+					if !slices.Contains(m.Added, x) && s.remove(x) {
+						moved.Removed = append(moved.Removed, x)
+					}
 				}
 				for _, x := range m.Added {
-					s.add(x)
+					if s.add(x) {
+						moved.Added = append(moved.Added, x)
+					}
 				}
+				d.note(moved)
 			})
 		}
 	}
@@ -68,6 +74,41 @@ func (d *Driver) mergeSets(b intent.Batch) {
 		if id, ok := key.(intent.SetID); ok && d.sets[id] != nil {
 			d.removeSet(d.sets[id])
 		}
+	}
+}
+
+// replace gives a set other members, and returns which came and went.
+func (d *Driver) replace(s *ipset, members []intent.Member) intent.MemberDelta {
+	moved := intent.MemberDelta{Set: s.id}
+	if !d.state.Compiled() {
+		s.clear()
+		for _, m := range members {
+			s.add(m)
+		}
+		return moved
+	}
+	gone := map[intent.Member]struct{}{}
+	s.each(func(m intent.Member) { gone[m] = struct{}{} })
+	s.clear()
+	for _, m := range members {
+		if !s.add(m) {
+			continue
+		}
+		m.Prefix = m.Prefix.Masked()
+		if _, had := gone[m]; had {
+			delete(gone, m)
+		} else {
+			moved.Added = append(moved.Added, m)
+		}
+	}
+	moved.Removed = slices.Collect(maps.Keys(gone))
+	return moved
+}
+
+// note keeps which members a set has won and lost, if policy is tables.
+func (d *Driver) note(moved intent.MemberDelta) {
+	if d.state.Compiled() && len(moved.Added)+len(moved.Removed) > 0 {
+		d.moved = append(d.moved, moved)
 	}
 }
 
@@ -99,7 +140,7 @@ func (d *Driver) use(slot int) {
 }
 
 func (d *Driver) removeSet(s *ipset) {
-	s.clear()
+	d.note(d.replace(s, nil))
 	s.wanted = false
 	for i := range families {
 		for _, k := range []*kset{s.exact[i], s.ranges[i]} {
@@ -211,40 +252,56 @@ func (d *Driver) newIPSet(in intent.IPSet) *ipset {
 		s.ranges[i] = unnamed(spec)
 	}
 	if in.Kind == intent.SetAddrs {
-		s.raw = map[netip.Prefix]struct{}{}
+		s.raw, s.masked = map[netip.Prefix]struct{}{}, map[netip.Prefix]int{}
 	}
 	return s
 }
 
-// add adds a member.
-func (s *ipset) add(m intent.Member) {
+// add adds a member. It is false if that was there, or is none.
+func (s *ipset) add(m intent.Member) bool {
 	addr, host, ok := s.classify(m)
 	switch {
 	case !ok:
+		return false
 	case host:
-		s.exact[slot(addr)].elems.Desire(s.hostKey(addr, m), "")
+		elems, key := s.exact[slot(addr)].elems, s.hostKey(addr, m)
+		_, there := elems.Desired(key)
+		elems.Desire(key, "")
+		return !there
 	default:
 		if _, there := s.raw[m.Prefix]; there {
-			return
+			return false
 		}
 		s.raw[m.Prefix] = struct{}{}
 		s.changed(addr, s.covers[slot(addr)].add)(m.Prefix.Masked())
+		s.masked[m.Prefix.Masked()]++
+		return s.masked[m.Prefix.Masked()] == 1
 	}
 }
 
-// remove removes a member.
-func (s *ipset) remove(m intent.Member) {
+// remove removes a member. It is false if that was not there.
+func (s *ipset) remove(m intent.Member) bool {
 	addr, host, ok := s.classify(m)
 	switch {
 	case !ok:
+		return false
 	case host:
-		s.exact[slot(addr)].elems.Undesire(s.hostKey(addr, m))
+		elems, key := s.exact[slot(addr)].elems, s.hostKey(addr, m)
+		_, there := elems.Desired(key)
+		elems.Undesire(key)
+		return there
 	default:
 		if _, there := s.raw[m.Prefix]; !there {
-			return
+			return false
 		}
 		delete(s.raw, m.Prefix)
-		s.changed(addr, s.covers[slot(addr)].remove)(m.Prefix.Masked())
+		p := m.Prefix.Masked()
+		s.changed(addr, s.covers[slot(addr)].remove)(p)
+		if s.masked[p]--; s.masked[p] > 0 {
+			return false
+		}
+		delete(s.masked, p)
+		return true
 	}
 }
 
@@ -289,4 +346,5 @@ func (s *ipset) clear() {
 		s.covers[i] = cover{}
 	}
 	clear(s.raw)
+	clear(s.masked)
 }

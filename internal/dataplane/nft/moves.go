@@ -17,6 +17,9 @@ type change struct {
 
 // step returns the part of a plan that goes next, if it changes nothing but members of sets and some addresses move (see desired.Mover); else nil.
 func (d *Driver) step(p *plan) *plan {
+	if q := d.tablesFirst(p); q != nil {
+		return q
+	}
 	sets, only := p.onlyMembers()
 	if !d.state.InSync() || !only || len(sets) < 2 { // in one kernel set, a look-up finds the old members or the new ones
 		d.moves.Reset()

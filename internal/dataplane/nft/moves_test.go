@@ -57,7 +57,14 @@ func movingStreams() []stream {
 // TestAddressesMoveUnderStreams: what is denied before and after its address moves is denied meanwhile, and what is allowed is
 // allowed meanwhile, though the kernel looks into one set after the other.
 func TestAddressesMoveUnderStreams(t *testing.T) {
+	for _, compiled := range []bool{false, true} {
+		t.Run(fmt.Sprintf("compiled=%v", compiled), func(t *testing.T) { addressesMoveUnderStreams(t, compiled) })
+	}
+}
+
+func addressesMoveUnderStreams(t *testing.T, compiled bool) {
 	h := newHosted(t)
+	h.d.Merge(intent.Batch{Host: &intent.HostSettings{Compiled: compiled}})
 	all := movingStreams()
 	var senders []netip.Addr
 	for i := range 8 {

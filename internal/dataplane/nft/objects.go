@@ -28,6 +28,7 @@ type chain struct {
 	is     nftables.Chain
 	have   sum
 	pinned bool // see desired.Chain
+	late   bool // likewise
 
 	recheck bool // likewise
 }
@@ -47,9 +48,12 @@ type kset struct {
 	spec   nftables.Set
 	elems  *delta.Map[string, string]
 
-	exists  bool
-	is      nftables.Set
-	held    bool // a desired set refers to it, even while this part of the set is not wanted
+	exists bool
+	is     nftables.Set
+	held   bool // a desired set refers to it, even while this part of the set is not wanted
+	// late tells which of its elements, and lateSet that all of it, may be deleted only after a grace period; see desired.Chain.
+	late    func(id string) bool
+	lateSet bool
 	unnamed bool // it has no name yet, or another set has the name: only its desired elements are kept
 }
 
@@ -77,13 +81,18 @@ func elementID(el nftables.Element) string {
 	return string(el.Key) + string(el.End)
 }
 
-// elementValue is the verdict of an element; only a goto is ever ours.
+// returnValue stands for a verdict; no chain has this name.
+const returnValue = "return"
+
+// elementValue is the verdict of an element, or its data; only a goto and a return are ever ours.
 func elementValue(el nftables.Element) string {
 	switch {
 	case el.Verdict == nil:
 		return string(el.Data)
 	case el.Verdict.Code == nftables.VerdictGoto:
 		return el.Verdict.Chain
+	case el.Verdict.Code == nftables.VerdictReturn:
+		return returnValue
 	}
 	return fmt.Sprintf("?%d %s", el.Verdict.Code, el.Verdict.Chain)
 }
@@ -97,17 +106,25 @@ type scratch struct {
 // element is the inverse of elementID and elementValue. The element is valid until the next call with the same scratch.
 func (k *kset) element(s *scratch, id, value string) nftables.Element {
 	n := k.spec.Key.Len()
-	if len(id) < n {
-		return nftables.Element{CatchAll: true}
+	if s.key = append(s.key[:0], id...); len(id) < n {
+		n = 0
 	}
-	s.key = append(s.key[:0], id...)
-	el := nftables.Element{Key: s.key[:n:n]}
+	el := nftables.Element{CatchAll: n == 0}
+	if n > 0 {
+		el.Key = s.key[:n:n]
+	}
 	if len(id) > n {
 		el.End = s.key[n:]
 	}
-	if k.spec.Data == nftables.TypeVerdict {
+	switch {
+	case k.spec.Data == nftables.TypeVerdict:
 		s.verdict = nftables.Goto(value)
+		if value == returnValue {
+			s.verdict = nftables.Return()
+		}
 		el.Verdict = &s.verdict
+	case k.spec.Data != nftables.TypeNone && value != "":
+		el.Data = []byte(value)
 	}
 	return el
 }

@@ -36,7 +36,7 @@ func (d *Driver) part() *plan {
 	left := d.room
 	for _, name := range slices.Sorted(maps.Keys(d.dirtyKsets)) {
 		k := d.ksets[name]
-		if !k.wanted || k.exists && !d.isFresh(k) || k.owner == nil || left <= 0 {
+		if !k.wanted || k.exists && !d.isFresh(k) || k.owner == nil || k.spec.Data == nftables.TypeVerdict || left <= 0 {
 			continue
 		}
 		for id := range k.elems.PendingUpdates() {
@@ -137,7 +137,7 @@ func (d *Driver) single(p *plan, err error) bool {
 
 // ask returns a plan, to be checked only, of the changes in p that are for some intents.
 func (d *Driver) ask(p *plan, keys []intent.Key) *plan {
-	q := &plan{batch: nftables.NewBatch(), purge: p.purge, chains: p.chains, ksets: p.ksets, shallow: p.shallow, part: p.part, only: p.only, drop: p.drop, of: map[intent.Key]bool{}}
+	q := &plan{batch: nftables.NewBatch(), purge: p.purge, chains: p.chains, ksets: p.ksets, shallow: p.shallow, rests: p.rests, part: p.part, only: p.only, drop: p.drop, of: map[intent.Key]bool{}}
 	for _, k := range keys {
 		q.of[k] = true
 	}

@@ -14,8 +14,9 @@ import (
 // plan is one transaction, and the actual state after it.
 type plan struct {
 	batch  *nftables.Batch
-	room   int    // bytes: write stops when the batch is larger; zero: never
-	spans  []span // in increasing order of end
+	room   int                           // bytes: write stops when the batch is larger; zero: never
+	spans  []span                        // in increasing order of end
+	rests  func(k *kset, id string) bool // not nil: elements that are not deleted yet
 	purge  bool
 	chains []*chain // created, rewritten or deleted
 	ksets  []*kset  // created, changed or deleted
@@ -88,7 +89,7 @@ func (d *Driver) plan() *plan {
 
 // whole collects what is pending; shallow, only missing parts of the skeleton.
 func (d *Driver) whole(shallow bool) *plan {
-	p := &plan{batch: &d.batch, shallow: shallow}
+	p := &plan{batch: &d.batch, shallow: shallow, rests: d.rests}
 	if d.table.rebuild && d.state.InSync() {
 		p.purge = true
 		d.forget()
@@ -184,21 +185,21 @@ func (p *plan) least() int {
 
 // concerns reports whether the content of an owner's objects is in the plan.
 func (p *plan) concerns(owner intent.Key) bool {
-	return p.of == nil || p.of[owner] || owner == nil || owner == desired.HostEndpoints
+	return p.of == nil || p.of[owner] || owner == nil || owner == desired.HostEndpoints || owner == desired.Tables
 }
 
 // collect finds the chains and sets that this transaction changes, in a deterministic order.
 func (d *Driver) collect(p *plan) {
 	for _, name := range slices.Sorted(maps.Keys(d.dirtyChains)) {
 		c := d.chains[name]
-		if p.shallow && !c.early() {
+		if p.shallow && !c.early() || c.isRest() && !d.due(rest{chain: name}) {
 			continue
 		}
 		p.chains = append(p.chains, c)
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.dirtyKsets)) {
 		k := d.ksets[name]
-		if p.shallow && (k.exists || k.owner != nil) {
+		if p.shallow && (k.exists || k.owner != nil) || d.restAll(k) {
 			continue
 		}
 		p.ksets = append(p.ksets, k)
@@ -282,10 +283,16 @@ func (p *plan) updates(k *kset) iter.Seq2[string, string] {
 
 // deletes returns the elements of a set that a plan deletes.
 func (p *plan) deletes(k *kset) iter.Seq[string] {
-	if p.only == nil {
-		return k.elems.PendingDeletes()
+	if p.only != nil {
+		return slices.Values(p.drop[k])
 	}
-	return slices.Values(p.drop[k])
+	return func(yield func(string) bool) {
+		for id := range k.elems.PendingDeletes() {
+			if (p.rests == nil || !p.rests(k, id)) && !yield(id) {
+				return
+			}
+		}
+	}
 }
 
 // applied updates the actual state after p was committed, and waits where the next step requires it.

@@ -152,7 +152,7 @@ func (w *world) step() intent.Batch {
 	case 6: // something goes, whoever still asks for it
 		b.Removed = w.removal()
 	case 7:
-		w.host.EndpointToHost = intent.ToHost(w.r.IntN(3))
+		w.host.EndpointToHost, w.host.Compiled = intent.ToHost(w.r.IntN(3)), w.chance(2)
 		h := w.host
 		b.Host = &h
 	}
@@ -198,6 +198,12 @@ func (w *world) whole() intent.Batch {
 
 func TestAnyPathMakesTheTableOfAFreshStart(t *testing.T) {
 	seed := seedtest.New(t)
+	compiled := 0
+	defer func() {
+		if !t.Failed() && (compiled == 0 || compiled == 36) {
+			t.Errorf("%d of 36 tables were compiled", compiled)
+		}
+	}()
 	for run := range uint64(6) {
 		w := newWorld(seed + run)
 		k := newKernel(t)
@@ -223,8 +229,12 @@ func TestAnyPathMakesTheTableOfAFreshStart(t *testing.T) {
 			f.used = d.used // what a family once had is not in the world any more
 			f.Merge(w.whole())
 			_, _ = f.Apply(t.Context())
+			rested(t, d)
 			if got, want := k.canonical(t), fresh.canonical(t); got != want {
 				t.Fatalf("run %d, step %d: + not in a fresh one, - only there\n%s", run, step, lineDiff(want, got))
+			}
+			if d.state.Compiled() {
+				compiled++
 			}
 			gen := k.genID(t)
 			f = New(connect(t, k.ns), Config{})
@@ -234,6 +244,16 @@ func TestAnyPathMakesTheTableOfAFreshStart(t *testing.T) {
 				t.Fatalf("run %d, step %d: a restart changed the table", run, step)
 			}
 		}
+	}
+}
+
+// rested applies until nothing waits for a grace period any more.
+func rested(t *testing.T, d *Driver) {
+	t.Helper()
+	for d.tables != nil && len(d.tables.since) > 0 {
+		note := <-d.Drift()
+		note()
+		apply(t, d)
 	}
 }
 

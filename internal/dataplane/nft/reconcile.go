@@ -41,6 +41,8 @@ func (d *Driver) interfaces() {
 // Merge merges a change into the desired state. It does not touch the kernel. Routes and peers belong to other drivers.
 func (d *Driver) Merge(b intent.Batch) {
 	d.mergeSets(b)
+	d.state.Members(d.moved)
+	d.moved = nil
 	d.state.Merge(b)
 	for _, in := range b.IPSets { // at once, so that a reading before the next refresh finds their records
 		if s := d.sets[in.ID]; s != nil && d.state.Named(in.ID) {
@@ -69,6 +71,7 @@ func (d *Driver) refresh() {
 	for _, s := range c.Sets {
 		d.useSet(s)
 	}
+	d.setTables(c)
 	for _, x := range c.Chains {
 		d.setChain(x)
 	}
@@ -89,18 +92,24 @@ func (d *Driver) setChain(x desired.Chain) {
 		rs, names, _ = d.render(x)
 	}
 	d.cfg.Names.Chain(x.Name, names)
-	c := d.chains[x.Name]
-	if c == nil {
-		c = &chain{name: x.Name}
-		d.chains[x.Name] = c
-	}
+	c := d.chainOf(x.Name)
 	for i := range rs {
 		rs[i].Table, rs[i].Chain = d.cfg.Table, x.Name
 	}
 	c.spec = nftables.Chain{Table: d.cfg.Table, Name: x.Name, Comment: comment(x.Comment), Base: hookOf(x.Hook)}
-	c.wanted, c.rules, c.owner, c.pinned = true, rs, x.Owner, x.Pinned
+	c.wanted, c.rules, c.owner, c.pinned, c.late = true, rs, x.Owner, x.Pinned, x.Late
 	c.sum, c.recheck = sumOf(rs), x.Recheck
 	d.checkChain(c)
+}
+
+// chainOf finds or makes the record of a chain.
+func (d *Driver) chainOf(name string) *chain {
+	c := d.chains[name]
+	if c == nil {
+		c = &chain{name: name}
+		d.chains[name] = c
+	}
+	return c
 }
 
 // dropChain makes a chain unwanted.

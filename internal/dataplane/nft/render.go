@@ -128,6 +128,8 @@ func (d *Driver) actionExprs(r rules.Rule, name attribution.Name) exprs {
 		return exprs{nftables.Jump(r.Target)}
 	case rules.Begin, rules.Next:
 		return nftables.SetMarkBits(0, kernel.MarkPassed)
+	case rules.Permit:
+		return append(count, nftables.Return())
 	case rules.Accept:
 		return append(count, nftables.Accept())
 	case rules.Reset:

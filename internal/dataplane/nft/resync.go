@@ -132,7 +132,7 @@ func (d *Driver) observeChains(r reading) {
 		there[kc.Name] = true
 		c := d.chains[kc.Name]
 		if c == nil {
-			c = &chain{name: kc.Name}
+			c = &chain{name: kc.Name, late: isLate(kc.Name)}
 			d.chains[kc.Name] = c
 		}
 		c.exists, c.is, c.have = true, kc, r.sums[kc.Name]
@@ -153,6 +153,7 @@ func (d *Driver) observeSets(r reading) {
 		k := d.ksets[st.Name]
 		if k == nil {
 			k = newKset(st)
+			k.lateSet = isLate(st.Name)
 			d.ksets[st.Name] = k
 		}
 		k.exists, k.is = true, st

@@ -64,6 +64,19 @@ func RuleComment(id intent.RuleID) string {
 	return shorten(policyName(id.Policy), fmt.Sprintf(" %s[%d]", direction(id.Direction), id.Index))
 }
 
+// DecisionComment names what decides for people: a rule, the end of a tier, or that no profile matched.
+func DecisionComment(by intent.Decision) string {
+	switch {
+	case by.Rule.Index != intent.NoRule:
+		return RuleComment(by.Rule)
+	case by.Reason == intent.ReasonEndOfTier:
+		return shorten("end of tier "+by.Tier, "")
+	case by.Rule.Policy != intent.PolicyID{}:
+		return shorten(policyName(by.Rule.Policy), ": "+by.Reason)
+	}
+	return by.Reason
+}
+
 // profileKind is the kind of policies that are profiles.
 const profileKind = "Profile"
 

@@ -57,6 +57,7 @@ const (
 	AllowEarly                   // Allow before DNAT: later inbound stages of host endpoints are not asked
 	Reset                        // drop the packet, and reset the TCP connection; only rules for TCP have it
 	Reject                       // drop the packet, and answer with ICMP: administratively prohibited
+	Permit                       // leave the chain: the packet goes on in the caller, which accepts it
 )
 
 // Terms are those of package match, and those for the marks that a policy's chain sets.

@@ -22,6 +22,7 @@ import (
 type Packet struct {
 	Prefix  string // of the rule
 	In, Out int    // indexes of the interfaces; zero: none (yet)
+	Mark    uint32 // of the packet
 	Early   bool   // it was reported before it was routed
 	Payload []byte // from its IP header on, as much as was asked for; valid until the next Receive
 }
@@ -57,6 +58,7 @@ const (
 	attrIfindexIn  = 4
 	attrIfindexOut = 5
 	attrPayload    = 9
+	attrMark       = 2
 	attrPrefix     = 10
 
 	cfgCommand   = 1
@@ -217,6 +219,8 @@ func decode(b []byte) (p Packet) {
 			p.Prefix = string(v[:len(v)-1])
 		case typ == attrHeader && len(v) >= 3:
 			p.Early = v[2] == unix.NF_INET_PRE_ROUTING
+		case typ == attrMark && len(v) == 4:
+			p.Mark = binary.BigEndian.Uint32(v)
 		case typ == attrPayload:
 			p.Payload = v
 		case typ == attrIfindexIn && len(v) == 4:

@@ -1,0 +1,139 @@
+package nft
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+)
+
+// compiledBatch is a batch on a host whose policy is look-ups.
+func compiledBatch(b intent.Batch) intent.Batch {
+	b.Host = &intent.HostSettings{Compiled: true}
+	return b
+}
+
+func TestARestartChangesNothingInTables(t *testing.T) {
+	k := newKernel(t)
+	d := New(k, Config{})
+	d.Merge(compiledBatch(everything()))
+	apply(t, d)
+	rested(t, d)
+	gen := k.genID(t)
+	for _, what := range []string{"chain ep-in-web-0", "chain pol-in-prod.np-web"} {
+		if strings.Contains(k.canonical(t), what) {
+			t.Errorf("there is a %s beside the tables", what)
+		}
+	}
+	d = New(k, Config{})
+	mustResync(t, d)
+	d.Merge(compiledBatch(everything()))
+	apply(t, d)
+	if now := k.genID(t); now != gen {
+		t.Errorf("generation went from %d to %d", gen, now)
+	}
+	if out, err := d.Differences(t.Context()); err != nil || len(out) > 0 {
+		t.Errorf("differences: %v, %v", out, err)
+	}
+}
+
+// TestTablesAreInTheGrammarOfNft: what nft lists, it can load into another host, and lists again.
+func TestTablesAreInTheGrammarOfNft(t *testing.T) {
+	k := newKernel(t)
+	d := New(k, Config{})
+	d.Merge(compiledBatch(everything()))
+	apply(t, d)
+	listed := func(ns *netnstest.NS) string {
+		counters := regexp.MustCompile(`packets \d+ bytes \d+`)
+		return counters.ReplaceAllString(ns.Run("nft", "-s", "list", "table", "inet", "twill"), "")
+	}
+	want := listed(k.ns)
+	other := netnstest.New(t)
+	other.Run("sh", "-c", fmt.Sprintf("nft -f - <<'E'\n%s\nE", want))
+	if got := listed(other); got != want {
+		t.Error(lineDiff(want, got))
+	}
+	for _, text := range []string{`"prod/np-web ingress[`, "meta priority", "map class4", "asked: "} {
+		if !strings.Contains(want, text) {
+			t.Errorf("the listing does not show %q", text)
+		}
+	}
+}
+
+// TestAGroupThatTablesCannotHoldGoesByChains: more rules than a code may have depend on what no table knows.
+func TestAGroupThatTablesCannotHoldGoesByChains(t *testing.T) {
+	h := newHosted(t)
+	var much []intent.Rule
+	for port := range uint16(100) {
+		much = append(much, intent.Rule{Action: intent.Deny, Protocol: 6, Src: intent.Peer{Ports: []intent.PortRange{{Min: port + 1, Max: port + 1}}}})
+	}
+	much = append(much, tcp(intent.Allow, 80))
+	in := []intent.Tier{{Name: "t", Ingress: ids("p"), Default: intent.Deny}}
+	h.d.Merge(compiledBatch(pair(in, pol("p", much, nil))))
+	apply(t, h.d)
+	h.check(t, "out>a tcp/80", "!out>a tcp/81", "out>b tcp/81", "a>b tcp/81")
+	if plain := h.d.state.Plain(); len(plain) != 1 || !strings.Contains(plain[wl("a", "").ID], "source ports") {
+		t.Errorf("by chains, and why: %v", plain)
+	}
+	h.d.Merge(intent.Batch{Policies: []intent.Policy{pol("p", []intent.Rule{tcp(intent.Allow, 81)}, nil)}})
+	apply(t, h.d)
+	h.check(t, "out>a tcp/81", "!out>a tcp/80", "out>b tcp/80")
+	if plain := h.d.state.Plain(); len(plain) != 0 {
+		t.Errorf("by chains, and why: %v", plain)
+	}
+	rested(t, h.d)
+	if out, err := h.d.Differences(t.Context()); err != nil || len(out) > 0 {
+		t.Errorf("differences: %v, %v", out, err)
+	}
+}
+
+// TestAPacketKeepsItsPriority: look-ups keep their results where traffic control reads the class of a packet. What passes leaves with the
+// priority that the kernel gave it by its type of service.
+func TestAPacketKeepsItsPriority(t *testing.T) {
+	const port = 4000
+	count := func(compiled bool) (out string) {
+		h := newHosted(t)
+		b := pair(nil)
+		b.Host = &intent.HostSettings{Compiled: compiled}
+		h.d.Merge(b)
+		apply(t, h.d)
+		var rules strings.Builder
+		for prio := range 8 {
+			fmt.Fprintf(&rules, "udp dport %d meta priority 0:%d counter\n", port, prio)
+		}
+		h.ns.Run("nft", fmt.Sprintf("table inet priorities { chain c { type filter hook postrouting priority 500; %s }; }", rules.String()))
+		for tos := range 256 {
+			h.out.Do(func() { sendTOS(t, tos, port) })
+		}
+		return h.ns.Run("nft", "list", "table", "inet", "priorities")
+	}
+	if chains, tables := count(false), count(true); chains != tables || !strings.Contains(chains, "packets 64 ") {
+		t.Errorf("with chains:\n%s\nwith tables:\n%s", chains, tables)
+	}
+}
+
+// sendTOS sends a datagram with a type of service to workload a, each of a flow of its own.
+func sendTOS(t *testing.T, tos, port int) {
+	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addrs["a"][0]), uint16(port))))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	raw, err := c.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), syscall.IPPROTO_IP, unix.IP_TOS, tos) })
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	_, _ = c.Write([]byte("x"))
+}

@@ -106,6 +106,18 @@ func (d *Driver) setTables(c desired.Changes) {
 		d.startTables()
 	}
 	t := d.tables
+	// What goes is first: a group may go, and one of the same policies come, which has the same maps.
+	for number, why := range c.Tables.Plain {
+		if why != "" {
+			d.dropGroup(number)
+		}
+	}
+	for _, number := range c.Tables.Shrink.Groups {
+		d.dropGroup(number)
+	}
+	for _, e := range c.Tables.Shrink.Entries {
+		d.setEntry(e, 0)
+	}
 	for p, class := range c.Tables.Flip.Addrs {
 		d.setClass(p, class)
 	}
@@ -119,9 +131,6 @@ func (d *Driver) setTables(c desired.Changes) {
 			d.setEntry(e, program)
 		}
 	}
-	for _, e := range c.Tables.Shrink.Entries {
-		d.setEntry(e, 0)
-	}
 	for program, body := range c.Tables.Grow.Programs {
 		t.bodies[program] = body
 		d.setBody(program, body, true)
@@ -129,14 +138,6 @@ func (d *Driver) setTables(c desired.Changes) {
 	for _, program := range c.Tables.Shrink.Programs {
 		d.setBody(program, t.bodies[program], false)
 		delete(t.bodies, program)
-	}
-	for number, why := range c.Tables.Plain {
-		if why != "" {
-			d.dropGroup(number)
-		}
-	}
-	for _, number := range c.Tables.Shrink.Groups {
-		d.dropGroup(number)
 	}
 	for _, x := range c.Codes {
 		t.codes[x.Code] = struct{}{}

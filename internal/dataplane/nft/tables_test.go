@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
 
@@ -136,4 +137,29 @@ func sendTOS(t *testing.T, tos, port int) {
 		t.Error(err)
 	}
 	_, _ = c.Write([]byte("x"))
+}
+
+// TestTwoThatSwapTheirPoliciesSwapThem: the last endpoint leaves a group in the very change in which another joins it.
+func TestTwoThatSwapTheirPoliciesSwapThem(t *testing.T) {
+	h := newHosted(t)
+	policies := []intent.Policy{pol("p", []intent.Rule{tcp(intent.Allow, 80)}, nil), pol("q", []intent.Rule{tcp(intent.Allow, 81)}, nil)}
+	with := func(onA, onB string) intent.Batch {
+		b := pair([]intent.Tier{{Name: "t", Ingress: ids(onA), Default: intent.Deny}}, policies...)
+		intenttest.Normal(&b.Endpoints[1], intent.Tier{Name: "t", Ingress: ids(onB), Default: intent.Deny})
+		return b
+	}
+	h.d.Merge(compiledBatch(with("p", "q")))
+	apply(t, h.d)
+	for _, on := range [][2]string{{"q", "p"}, {"p", "q"}} {
+		b := with(on[0], on[1])
+		b.Policies = nil
+		h.d.Merge(b)
+		apply(t, h.d)
+		rested(t, h.d)
+		ports := map[string]int{"p": 80, "q": 81}
+		h.check(t, fmt.Sprintf("out>a tcp/%d", ports[on[0]]), fmt.Sprintf("out>b tcp/%d", ports[on[1]]), fmt.Sprintf("!out>a tcp/%d", ports[on[1]]), fmt.Sprintf("!out>b tcp/%d", ports[on[0]]))
+	}
+	if out, err := h.d.Differences(t.Context()); err != nil || len(out) > 0 {
+		t.Errorf("differences: %v, %v", out, err)
+	}
 }

@@ -45,6 +45,8 @@ func TestBGPPeersAreValidated(t *testing.T) {
 		{"an address with a port", "{peerIP: '192.0.2.1:1790', asNumber: 65000}", ""},
 		{"an IPv6 address with a port", "{peerIP: '[2001:db8::1]:1790', asNumber: 65000}", ""},
 		{"other nodes", "{nodeSelector: all(), peerSelector: has(rr)}", ""},
+		{"nodes by global()", "{nodeSelector: global(), peerSelector: has(rr)}", "spec.nodeSelector"},
+		{"other nodes by global()", "{nodeSelector: all(), peerSelector: global()}", "spec.peerSelector"},
 		{"all that can be said", "{node: h1, peerIP: 192.0.2.1, asNumber: 1, localASNumber: 2, nextHopMode: Keep, sourceAddress: None, maxRestartTime: 5s, keepaliveTime: 10s, numAllowedLocalASNumbers: 1, ttlSecurity: 1, filters: [a], reversePeering: Manual}", ""},
 		{"a gateway", "{peerIP: '192.0.2.1:1790', asNumber: 1, reachableBy: 198.51.100.1}", ""},
 		{"a gateway that is no address", "{peerIP: 192.0.2.1, asNumber: 1, reachableBy: 198.51.100.1/24}", "spec.reachableBy"},

@@ -299,6 +299,8 @@ func TestOtherKindsAreValidated(t *testing.T) {
 		{"IPPool", "a", "{cidr: 10.65.0.0/16}", ""},
 		{"IPPool", "a", "{cidr: 'fd00::/64'}", ""},
 		{"IPPool", "a", "{}", "spec.cidr"},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, nodeSelector: global()}", "spec.nodeSelector"},
+		{"IPPool", "a", "{cidr: 10.65.0.0/16, namespaceSelector: global()}", "spec.namespaceSelector"},
 		{"IPPool", "a", "{cidr: 10.65.0.1/16}", "spec.cidr"},
 		{"IPPool", "a", "{cidr: 10.65.0.1}", "spec.cidr"},
 		{"IPPool", "a", "{cidr: 169.254.1.0/24}", "spec.cidr"},

@@ -74,7 +74,7 @@ func TestAFullStoreIsReadAndSaysWhatToDo(t *testing.T) {
 }
 
 // tells has a node report to the store until that goes well, or until it fails, and returns what is said of it then.
-func (w *world) tells(well bool) (err error) {
+func (w *world) tells(well bool) (report error) {
 	w.t.Helper()
 	r := status.New(status.Config{Node: "h1", Store: w.direct, Host: func() (bool, []string) { return true, nil }, Log: slog.New(slog.DiscardHandler)})
 	r.Configure(status.Settings{Interval: time.Minute, TTL: 2 * time.Minute})
@@ -84,12 +84,12 @@ func (w *world) tells(well bool) (err error) {
 	go func() { defer close(done); _ = r.Run(ctx) }()
 	w.until("the report", func() bool {
 		_, err := w.direct.Get(w.t.Context(), "/calico/felix/v2/no-region/host/h1/status")
-		err = r.WriteError()
-		return err != nil || well && err == nil
+		report = r.WriteError()
+		return report != nil || well && err == nil
 	})
 	cancel()
 	<-done
-	return err
+	return report
 }
 
 func TestListing100000KeysAgainRepeatsNoUpdateAndKeepsNoMemory(t *testing.T) {

@@ -27,7 +27,7 @@ var proofs = []proof{
 	{"agent.TestListenersAreWhereSettingsSay, serve.TestAServerMoves", "FelixConfigurationSpec", `debugHost debugPort healthEnabled healthHost healthPort
 		prometheusMetricsEnabled prometheusMetricsHost prometheusMetricsPort`},
 	{"agent.TestListenersAreWhereSettingsSay, serve.TestTLSWithClientsThatMustShowACertificate", "FelixConfigurationSpec", "prometheusMetricsCertFile prometheusMetricsKeyFile prometheusMetricsCAFile"},
-	{"nft.TestAnyPathMakesTheTableOfAFreshStart, agreetest.TestKernelAgrees, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "policyRendering"},
+	{"testdata/script/compiled.txt, nft.TestAnyPathMakesTheTableOfAFreshStart, agreetest.TestKernelAgrees, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "policyRendering"},
 	{"nft.TestTheSettingChangesWhoMayChangeTheTable, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "nftablesTableOwnerEnabled"},
 	{"nft.TestSettingsLetPassWhatIsElseDropped, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads disableConntrackInvalidCheck"},
 	{"nft.TestPacketsFromSourcesThatAreNotTheWorkloadsAreDropped, calc.TestSourcesThatMayBeSpoofed", "FelixConfigurationSpec", "workloadSourceSpoofing"},

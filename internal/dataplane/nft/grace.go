@@ -133,16 +133,16 @@ func (d *Driver) rest(ctx context.Context) bool {
 		return true
 	case !t.settling:
 		t.settling = true
-		go d.settle(ctx, d.commits)
+		go d.settle(ctx, t, d.commits)
 	}
 	return false
 }
 
-// settle tells the loop when each packet has left our chains that came before now.
-func (d *Driver) settle(ctx context.Context, commits int) {
+// settle tells the loop when each packet has left our chains that came before now. Policy may be chains again by then.
+func (d *Driver) settle(ctx context.Context, t *tables, commits int) {
 	d.conn.Settle()
 	select {
-	case d.drift.notes <- func() { d.tables.settled, d.tables.settling = commits, false }:
+	case d.drift.notes <- func() { t.settled, t.settling = commits, false }:
 	case <-ctx.Done():
 	}
 }

@@ -46,6 +46,26 @@ func TestARestartChangesNothingInTables(t *testing.T) {
 	}
 }
 
+// TestAGracePeriodMayOutliveTheTables: policy is chains again before it is over.
+func TestAGracePeriodMayOutliveTheTables(t *testing.T) {
+	d := New(newKernel(t), Config{})
+	d.Merge(compiledBatch(everything()))
+	apply(t, d)
+	d.Merge(intent.Batch{Policies: []intent.Policy{pol("np-web", nil, nil)}})
+	apply(t, d)
+	if len(d.tables.since) == 0 {
+		t.Fatal("nothing waits for a grace period")
+	}
+	d.Merge(intent.Batch{Host: &intent.HostSettings{}})
+	apply(t, d)
+	note := <-d.Drift()
+	note()
+	apply(t, d)
+	if out, err := d.Differences(t.Context()); err != nil || len(out) > 0 {
+		t.Errorf("differences: %v, %v", out, err)
+	}
+}
+
 // TestTablesAreInTheGrammarOfNft: what nft lists, it can load into another host, and lists again.
 func TestTablesAreInTheGrammarOfNft(t *testing.T) {
 	k := newKernel(t)

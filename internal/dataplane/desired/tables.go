@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/twillnet/twill/internal/dataplane/classify"
 	"github.com/twillnet/twill/internal/dataplane/rules"
@@ -161,13 +162,30 @@ func (s *State) disband(a *asked) {
 	}
 }
 
+// How the names of chains begin that look packets up in the tables, and that decide codes.
+const (
+	inGroup  = "in-"
+	outGroup = "out-"
+	ofCode   = "code-"
+)
+
 // groupChain is the name of the chain that asks the tables for a group.
 func groupChain(id intent.GroupID, dir intent.Direction) string {
-	return [...]string{"in-", "out-"}[dir] + id.String()
+	return [...]string{inGroup, outGroup}[dir] + id.String()
+}
+
+// IsLate reports whether a name begins like that of a chain which is Late. An agent that starts finds chains of an earlier one by it.
+func IsLate(name string) bool {
+	for _, begin := range []string{inGroup, outGroup, ofCode} {
+		if strings.HasPrefix(name, begin) {
+			return true
+		}
+	}
+	return false
 }
 
 // codeChain is the name of the chain that decides a code.
-func codeChain(c classify.Code) string { return fmt.Sprintf("code-%08x", uint32(c)) }
+func codeChain(c classify.Code) string { return fmt.Sprintf("%s%08x", ofCode, uint32(c)) }
 
 // chainsOf says what an endpoint's interface leads to.
 func (s *State) chainsOf(e *endpoint) (in, out string) {

@@ -2,8 +2,6 @@ package nft
 
 import (
 	"context"
-	"slices"
-	"strings"
 
 	"github.com/twillnet/twill/internal/dataplane/desired"
 )
@@ -14,14 +12,12 @@ type rest struct{ set, element, chain string }
 // maxRests bounds how much may wait for a grace period that somebody else awaits.
 const maxRests = 1 << 14
 
-// isLate reports whether the name is that of a chain of the tables, or of a map of a group.
-func isLate(name string) bool {
-	return slices.ContainsFunc([]string{"in-", "out-", "code-"}, func(begin string) bool { return strings.HasPrefix(name, begin) })
-}
-
 // tablesFirst returns the part of a plan that changes the tables, if the rest of it changes members of sets and nothing else: these may
 // have to go in steps. Nil: it does not.
 func (d *Driver) tablesFirst(p *plan) *plan {
+	if d.tables == nil {
+		return nil
+	}
 	q, others := &plan{batch: &d.batch, rests: d.rests, more: true}, &plan{purge: p.purge}
 	for _, c := range p.chains {
 		to := others
@@ -138,7 +134,7 @@ func (d *Driver) rest(ctx context.Context) bool {
 	return false
 }
 
-// settle tells the loop when each packet has left our chains that came before now. Policy may be chains again by then.
+// settle awaits a grace period: each packet that is in a chain of ours has left it. Then it notifies the loop. The tables may be gone by then.
 func (d *Driver) settle(ctx context.Context, t *tables, commits int) {
 	d.conn.Settle()
 	select {

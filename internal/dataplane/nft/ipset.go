@@ -57,7 +57,7 @@ func (d *Driver) mergeSets(b intent.Batch) {
 			d.change(s, func() {
 				moved := intent.MemberDelta{Set: m.Set}
 				for _, x := range m.Removed {
-					if !slices.Contains(m.Added, x) && s.remove(x) {
+					if s.remove(x) {
 						moved.Removed = append(moved.Removed, x)
 					}
 				}
@@ -305,7 +305,7 @@ func (s *ipset) remove(m intent.Member) bool {
 	}
 }
 
-// classify tells hosts from prefixes. A set of ports has hosts only; anything else is no member.
+// classify distinguishes hosts from prefixes. A set of ports has hosts only; anything else is no member.
 func (s *ipset) classify(m intent.Member) (addr netip.Addr, host, ok bool) {
 	if !m.Prefix.IsValid() || m.Prefix.Addr().Is4In6() {
 		return addr, false, false

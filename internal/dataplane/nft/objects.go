@@ -51,7 +51,7 @@ type kset struct {
 	exists bool
 	is     nftables.Set
 	held   bool // a desired set refers to it, even while this part of the set is not wanted
-	// late tells which of its elements, and lateSet that all of it, may be deleted only after a grace period; see desired.Chain.
+	// late reports which elements may be deleted only after a grace period (see desired.Chain); lateSet: so may the set itself.
 	late    func(id string) bool
 	lateSet bool
 	unnamed bool // it has no name yet, or another set has the name: only its desired elements are kept

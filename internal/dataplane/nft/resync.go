@@ -7,6 +7,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
@@ -132,7 +133,7 @@ func (d *Driver) observeChains(r reading) {
 		there[kc.Name] = true
 		c := d.chains[kc.Name]
 		if c == nil {
-			c = &chain{name: kc.Name, late: isLate(kc.Name)}
+			c = &chain{name: kc.Name, late: desired.IsLate(kc.Name)}
 			d.chains[kc.Name] = c
 		}
 		c.exists, c.is, c.have = true, kc, r.sums[kc.Name]
@@ -153,7 +154,7 @@ func (d *Driver) observeSets(r reading) {
 		k := d.ksets[st.Name]
 		if k == nil {
 			k = newKset(st)
-			k.lateSet = isLate(st.Name)
+			k.lateSet = desired.IsLate(st.Name)
 			d.ksets[st.Name] = k
 		}
 		k.exists, k.is = true, st

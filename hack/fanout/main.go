@@ -1,7 +1,7 @@
 // Command fanout measures what one watch event to one watcher costs a store.
 //
 // In: the address of an etcd that nobody else uses, and its process ID. Out: the processor time of that process for each event that a
-// watcher received, beside the time for the same writes without watchers. docs/scale.md has its figures; they are the default of
+// watcher received, and the time for the same writes without watchers. docs/scale.md has its figures; they are the default of
 // `twill simulate --store-send`.
 package main
 

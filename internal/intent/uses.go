@@ -11,7 +11,7 @@ func (u Use) Denies(change Use) bool {
 	return u.MoreDenies && change.MoreDenies || u.FewerDeny && change.FewerDeny
 }
 
-// Uses tells the uses of a policy's sets. More members of what is allowed deny nothing, nor do fewer of what is
+// Uses returns how a policy uses each of its sets. More members of what is allowed deny nothing, nor do fewer of what is
 // denied; what is passed on may go either way.
 func Uses(p Policy) map[SetID]Use {
 	out := map[SetID]Use{}

@@ -30,7 +30,7 @@ type Config struct {
 
 	CPU       func() time.Duration // processor time of this process so far
 	Available uint64               // bytes of memory that may be used; zero: nobody knows
-	Progress  Progress             // nil: nobody is told
+	Progress  Progress             // nil: no progress is reported
 }
 
 // StoreCosts are what the model of the store goes by.

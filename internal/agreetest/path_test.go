@@ -112,7 +112,7 @@ func newPath(t *testing.T, n *node, rng *rand.Rand, met map[string]int) *path {
 	})
 	watch := &watched{Conn: table}
 	p.revoke = revoke.New(revoke.Config{
-		Table: watch, Done: func(x revoke.Pass) { p.passes <- passed{x, watch.mark} },
+		Table: watch, Share: 1, Done: func(x revoke.Pass) { p.passes <- passed{x, watch.mark} },
 		Local: func() ([]netip.Addr, error) {
 			return []netip.Addr{netip.MustParseAddr(ownV4), netip.MustParseAddr(ownV6)}, nil
 		},
@@ -270,6 +270,11 @@ type passed struct {
 var watchedFlow = conntrack.Flow{
 	Original: conntrack.Tuple{Src: netip.MustParseAddr("198.18.0.2"), Dst: netip.MustParseAddr("198.18.0.1"), Proto: 17, SrcPort: 1, DstPort: 1},
 	Reply:    conntrack.Tuple{Src: netip.MustParseAddr("198.18.0.1"), Dst: netip.MustParseAddr("198.18.0.2"), Proto: 17, SrcPort: 1, DstPort: 1},
+}
+
+func (w *watched) Count() (int, error) {
+	n, err := w.Conn.Count()
+	return n + 1, err
 }
 
 func (w *watched) Each(f func(conntrack.Flow)) error {

@@ -49,28 +49,38 @@ type flood struct {
 }
 
 func newFlood(b *testing.B, log, read, also bool) *flood {
-	f := &flood{hosted: newHosted(b)}
 	names := attribution.New()
-	f.d = New(f.kernelConn, Config{Names: names})
-	batch := pair(nil)
-	var rs []intent.Rule
-	for i := range 8 {
-		rs = append(rs, intent.Rule{Action: intent.Allow, Protocol: 17, Dst: intent.Peer{Ports: []intent.PortRange{{Min: uint16(1000 + i), Max: uint16(1000 + i)}}}})
-	}
-	p := pol("p", append(rs, intent.Rule{Action: intent.Allow, Protocol: 17, Dst: intent.Peer{Ports: []intent.PortRange{{Min: 53, Max: 53}}}}, intent.Rule{Action: intent.Deny}), nil)
-	batch.Policies = append(batch.Policies, p)
-	intenttest.Normal(&batch.Endpoints[1], tier("t", intent.Deny, []intent.PolicyID{p.ID}, nil))
-	batch.Host = &intent.HostSettings{ReportAllowed: also}
-	f.d.Merge(batch)
-	apply(b, f.d)
+	f := floodOf(b, Config{Names: names}, &intent.HostSettings{ReportAllowed: also}, 10)
 	if !log {
 		f.silence(b)
 	}
 	if read {
 		f.read(b, names)
 	}
+	return f
+}
+
+// floodOf has a policy of so many rules, of which the last but one allows, and the last denies.
+func floodOf(b *testing.B, cfg Config, host *intent.HostSettings, rules int) *flood {
+	f := &flood{hosted: newHosted(b)}
+	f.d = New(f.kernelConn, cfg)
+	batch := pair(nil)
+	p := floodPolicy(rules)
+	batch.Policies = append(batch.Policies, p)
+	intenttest.Normal(&batch.Endpoints[1], tier("t", intent.Deny, []intent.PolicyID{p.ID}, nil))
+	batch.Host = host
+	f.d.Merge(batch)
+	apply(b, f.d)
 	f.wires(b)
 	return f
+}
+
+func floodPolicy(rules int) intent.Policy {
+	var rs []intent.Rule
+	for i := range rules - 2 {
+		rs = append(rs, intent.Rule{Action: intent.Allow, Protocol: 17, Dst: intent.Peer{Ports: []intent.PortRange{{Min: uint16(1000 + i), Max: uint16(1000 + i)}}}})
+	}
+	return pol("p", append(rs, intent.Rule{Action: intent.Allow, Protocol: 17, Dst: intent.Peer{Ports: []intent.PortRange{{Min: 53, Max: 53}}}}, intent.Rule{Action: intent.Deny}), nil)
 }
 
 // silence takes the reports out of our rules.

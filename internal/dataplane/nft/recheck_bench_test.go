@@ -1,6 +1,8 @@
 package nft
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -44,6 +46,38 @@ func BenchmarkRecheck(b *testing.B) {
 				b.ReportMetric(took.Seconds()*1000/float64(i), "ms/change")
 				if how == "with" {
 					b.ReportMetric(judged.Seconds()*1000/float64(i), "ms/judged")
+				}
+			})
+		}
+	}
+}
+
+// BenchmarkRecheckedPacket is what a packet of an established flow costs, by the form and length of its policy, while nobody decides about it
+// again, and while the kernel does. One operation is a burst in each of the ways; figures are medians, of all processors.
+func BenchmarkRecheckedPacket(b *testing.B) {
+	for _, compiled := range []bool{false, true} {
+		for _, rules := range []int{10, 100, 1000} {
+			b.Run(fmt.Sprintf("compiled=%v/%d rules", compiled, rules), func(b *testing.B) {
+				var floods []*flood
+				for _, again := range []bool{false, true} {
+					f := floodOf(b, Config{Recheck: true}, &intent.HostSettings{Compiled: compiled}, rules)
+					if f.d.Merge(intent.Batch{InSync: true}); again {
+						f.d.Merge(intent.Batch{Policies: []intent.Policy{floodPolicy(rules + 1)}})
+					}
+					if apply(b, f.d); (f.d.Standing() > 0) != again {
+						b.Fatal("what is decided again: ", f.d.Standing())
+					}
+					floods = append(floods, f)
+				}
+				cpus := make([][]float64, len(floods))
+				for b.Loop() {
+					for i, f := range floods {
+						cpus[i] = append(cpus[i], f.measure(b, "established").cpu)
+					}
+				}
+				for i, name := range []string{"ns/packet", "ns/rechecked"} {
+					slices.Sort(cpus[i])
+					b.ReportMetric(cpus[i][len(cpus[i])/2], name)
 				}
 			})
 		}

@@ -55,7 +55,7 @@ func (b *bench) apply(next intent.Batch) {
 		}
 	}
 	b.InForce(next, false)
-	synctest.Wait()
+	looked()
 }
 
 func (b *bench) marks(what string, want ...uint32) {
@@ -126,11 +126,11 @@ func TestFlowsOfAWorkloadThatReturnsWaitForTheirJudgement(t *testing.T) {
 		b.marks("before it is in force", cut, cut, cut, 0)
 		b.Prepare(nil, removed("other").Removed) // other tries
 		b.InForce(policy(denied(6, 80)), false)  // in force without it: what it was held for does not come
-		synctest.Wait()
+		looked()
 		b.marks("it does not come", cut, cut, 0, cut)
 		b.InForce(policy(denied(6, 80)), false) // its pass has not begun
 		b.Prepare(again.Endpoints, nil)
-		synctest.Wait()
+		looked()
 		b.marks("after a pass that does not know of it", cut, cut, cut, cut)
 		b.InForce(again, false)
 		synctest.Wait()
@@ -204,7 +204,7 @@ func TestAWorkloadIsClosedWhileItsFormerFlowsCannotBeCut(t *testing.T) {
 				b.apply(first)
 				b.apply(removed("server"))
 				boom := errors.New("boom")
-				b.table.fail = boom
+				b.table.fail, b.table.refuses = boom, boom
 				id := tt.next.Endpoints[0].ID
 				all := slices.Concat(tt.next.Endpoints, []intent.Endpoint{at("other", stays)})
 				for range 3 { // tries
@@ -213,7 +213,7 @@ func TestAWorkloadIsClosedWhileItsFormerFlowsCannotBeCut(t *testing.T) {
 					}
 					b.apply(intent.Batch{Endpoints: all})
 				}
-				b.table.fail = nil
+				b.table.fail, b.table.refuses = nil, nil
 				if failed := b.Prepare(all, nil); len(failed) != 0 {
 					t.Errorf("not prepared: %v", failed)
 				}

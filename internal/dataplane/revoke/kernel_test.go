@@ -67,7 +67,7 @@ func newPair(t testing.TB, from, to string) *pair {
 	})
 	p.conn, p.policy, p.table = conn, nft.New(conn, nft.Config{}), &unreadable{Conn: table}
 	p.revoke = revoke.New(revoke.Config{
-		Table: p.table, Local: func() ([]netip.Addr, error) { return nil, nil }, Done: func(x revoke.Pass) { p.passes <- x },
+		Table: p.table, Share: 1, Local: func() ([]netip.Addr, error) { return nil, nil }, Done: func(x revoke.Pass) { p.passes <- x },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)

@@ -52,12 +52,26 @@ func (d *Driver) finder() finder {
 	return f
 }
 
+// counter is a Table that says how many flows there are; *conntrack.Conn is one.
+type counter interface {
+	Count() (int, error)
+}
+
+// each reads all flows. If there are none, the kernel does not walk its table: what begins after they were counted is decided by the policy
+// that is in force, and what the kernel has begun, but not in its table yet, it counts.
+func (d *Driver) each(f func(conntrack.Flow)) error {
+	if c, ok := d.cfg.Table.(counter); ok {
+		if n, err := c.Count(); err == nil && n == 0 {
+			return nil
+		}
+	}
+	return d.cfg.Table.Each(f)
+}
+
 // pass reads the flows that changes concern, or the whole table, and changes the marks that are wrong.
 func (d *Driver) pass() (p Pass) {
 	began := time.Now()
 	defer func() { p.Took = time.Since(began) }()
-	d.writing.Lock()
-	defer d.writing.Unlock()
 	if p.Err = d.locate(); p.Err != nil {
 		return p
 	}
@@ -69,13 +83,9 @@ func (d *Driver) pass() (p Pass) {
 		d.nofilter = errors.Is(r.err, errors.ErrUnsupported)
 	}
 	if r == nil || d.nofilter {
-		r = d.read(d.cfg.Table.Each)
+		r = d.read(d.each)
 	}
-	p.Flows, p.Judged, p.Err = r.flows, r.judged, r.err
-	if p.Err != nil {
-		return p
-	}
-	if p.write(d.cfg.Table, r.changes, r.forget); p.Err == nil {
+	if d.write(&p, r); p.Err == nil {
 		d.absence.seen(r.watch)
 		d.looked = true
 		clear(d.touched)
@@ -83,6 +93,31 @@ func (d *Driver) pass() (p Pass) {
 		d.all, d.urgent, d.windows, d.revoked = false, false, false, r.revoked
 	}
 	return p
+}
+
+// restore restores what policy allows of the flows that were revoked before their workload came into force. They are known, and the table
+// is not read.
+func (d *Driver) restore() {
+	if len(d.returned) == 0 || !d.ready {
+		return
+	}
+	var p Pass
+	if p.Err = d.locate(); p.Err == nil {
+		r := d.read(func(each func(conntrack.Flow)) error {
+			for _, f := range d.returned {
+				each(f)
+			}
+			return nil
+		})
+		d.write(&p, r)
+		d.revoked = d.revoked || r.revoked
+	}
+	d.returned = nil
+	if p.Err != nil {
+		d.cfg.Log.Error("flows of a workload that returned wait for the next reading of all", "err", p.Err)
+		d.hurry()
+	}
+	d.log(p)
 }
 
 // reading is what one reading of the table comes to.
@@ -125,7 +160,7 @@ func (r *reading) flow(f conntrack.Flow) {
 		r.forget[f.Original] = f
 		return
 	}
-	want := d.on && (d.denied(f) || is && anyEnd(f, r.watch.held))
+	want := d.on && d.denied(f)
 	r.revoked = r.revoked || want
 	if is == want {
 		return
@@ -139,17 +174,26 @@ func (r *reading) flow(f conntrack.Flow) {
 }
 
 // write applies the changes that a reading of the table found.
-func (p *Pass) write(table Table, changes map[conntrack.Tuple]conntrack.Change, forget map[conntrack.Tuple]conntrack.Flow) {
-	for c := range maps.Values(changes) {
+func (d *Driver) write(p *Pass, r *reading) {
+	if p.Flows, p.Judged, p.Err = r.flows, r.judged, r.err; p.Err != nil {
+		return
+	}
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	held := d.absence.holding()
+	for t, c := range r.changes {
 		switch {
 		case c.Mask == 0:
 		case c.Mark != 0:
 			p.Revoked++
+		case anyEnd(c.Flow, held):
+			r.revoked = true
+			delete(r.changes, t)
 		default:
 			p.Restored++
 		}
 	}
-	if _, p.Err = table.Mark(slices.Collect(maps.Values(changes))); p.Err == nil {
-		p.Forgotten, p.Err = table.Forget(slices.Collect(maps.Values(forget)))
+	if _, p.Err = d.cfg.Table.Mark(slices.Collect(maps.Values(r.changes))); p.Err == nil {
+		p.Forgotten, p.Err = d.cfg.Table.Forget(slices.Collect(maps.Values(r.forget)))
 	}
 }

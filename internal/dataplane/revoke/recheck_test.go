@@ -36,7 +36,7 @@ func TestWhatWaitsForFlowsToBeJudgedWaitsForThePassThatSawThem(t *testing.T) {
 			answered = false
 			d.InForce(b, false)
 			d.WhenJudged(func() { answered = true })
-			synctest.Wait()
+			looked()
 		}
 		b := server()
 		b.InSync = false
@@ -70,12 +70,14 @@ func TestWhatWaitsForFlowsToBeJudgedWaitsForThePassThatSawThem(t *testing.T) {
 // unreadable is a table of connections that cannot be read now and then.
 type unreadable struct {
 	*conntrack.Conn
-	fails atomic.Bool
-	finds atomic.Bool // the flows of an address by itself, however few flows there are
+	fails  atomic.Bool
+	failed atomic.Int64
+	finds  atomic.Bool // the flows of an address by itself, however few flows there are
 }
 
 func (u *unreadable) EachOf(of map[netip.Addr]bool, f func(conntrack.Flow)) error {
 	if u.fails.Load() {
+		u.failed.Add(1)
 		return errors.New("it cannot be read")
 	}
 	return u.Conn.EachOf(of, f)
@@ -85,11 +87,12 @@ func (u *unreadable) Count() (int, error) {
 	if u.finds.Load() {
 		return 1_000_000, nil
 	}
-	return 0, nil
+	return u.Conn.Count()
 }
 
 func (u *unreadable) Each(f func(conntrack.Flow)) error {
 	if u.fails.Load() {
+		u.failed.Add(1)
 		return errors.New("it cannot be read")
 	}
 	return u.Conn.Each(f)

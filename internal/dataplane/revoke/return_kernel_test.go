@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
 
 // talk is a connection on which both ends speak all the time, and what came through it.
@@ -168,5 +169,38 @@ func TestWhoGetsAnAddressInheritsNothing(t *testing.T) {
 	<-time.After(time.Second)
 	if n := in.bytes.Load(); n != before {
 		t.Errorf("the new workload got %d bytes of what the former had asked for", n-before)
+	}
+}
+
+// TestWhoGetsAnAddressWaitsForNoReading: when the workload that had it has gone and was looked at, the kernel's table of connections cannot be read
+// any more. Another gets the address, and is in force at once; it gets nothing of what the former had asked for, nor does what it sends on
+// the former's flows arrive where policy denies it.
+func TestWhoGetsAnAddressWaitsForNoReading(t *testing.T) {
+	for _, family := range [][2]string{{"10.65.0.1", "10.65.0.2"}, {"fd65::a", "fd65::b"}} {
+		t.Run(family[0], func(t *testing.T) {
+			l := newLooped(t, family[0], family[1])
+			l.begin(policy())
+			forth, back := l.datagramFlow(datagrams)
+			l.inForce(removed("client"))
+			l.table.fails.Store(true)
+			next := l.again(0, "other") // of a policy of its own, which alone denies the flow, in either direction
+			deny := policy(denied(17, datagrams)).Policies[0]
+			deny.ID.Name, deny.Egress = "q", deny.Ingress
+			next.Policies, next.Endpoints[0].Group = []intent.Policy{deny}, intent.GroupOf(intent.Stages{Normal: []intent.Tier{{
+				Name: "t", Ingress: []intent.PolicyID{deny.ID}, Egress: []intent.PolicyID{deny.ID},
+			}}})
+			l.batches <- next
+			probe := l.dial(allowed) // is patient, while the workload is not in force
+			l.lives(probe, "a new flow of the new workload")
+			if n := l.table.failed.Load(); n != 0 {
+				t.Errorf("the table was to be read %d times for it", n)
+			}
+			if n := back.arrive(t, 50, netnstest.Silence); n != 0 {
+				t.Errorf("the new workload gets %d packets of a flow of the former", n)
+			}
+			if n := forth.arrive(t, 50, netnstest.Silence); n != 0 {
+				t.Errorf("%d packets of the new workload pass by a flow of the former", n)
+			}
+		})
 	}
 }

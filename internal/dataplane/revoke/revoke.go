@@ -5,14 +5,15 @@
 // nft drops such flows before it accepts established ones.
 //
 // A flow is evaluated by package verdict as if its first packet came now. [Driver.Run] reads conntrack's table once for
-// the changes that came into force, in a goroutine of its own, so that a large table delays nobody. Changes in the meantime wait for
+// the changes that came into force, in a goroutine of its own, so that a large table delays nobody. It takes its time, since the kernel decides
+// again about established flows from the change on (docs/decisions/032): see [Driver.due]. Changes in the meantime wait for
 // one more pass, however many batches they are. A pass evaluates the flows of the endpoints that the changes touch; without
-// any, there is no pass. After a time in which policy was not in force it evaluates all flows.
+// any, there is no pass. After a time in which policy was not in force it evaluates all flows, at once.
 //
-// When a workload is removed, its flows stay in the table for a while, see [absence]. If it returns, all of them are revoked before anything
-// of it is in force, and the pass that follows at once restores what policy allows; if another workload gets its address,
-// they are deleted before, so that it inherits none. A workload with an address that had none before, which
-// can have no flows, waits for its pass for up to [settling]: many that come together are one pass.
+// When a workload is removed, its flows stay in the table for a while, see [absence], and a pass notes them. If it returns, all of them are
+// revoked before anything of it is in force, and what policy allows is restored when it is; if another workload gets its address,
+// they are deleted before, so that it inherits none. Neither reads the table, unless the address comes back before the pass. A workload with an
+// address that had none before, which can have no flows, waits for its pass for [settling]: many that come together are one pass.
 //
 // It has the policy in force, so [Driver.Staged] answers what staged policies would decide about a packet.
 //
@@ -48,6 +49,7 @@ type Config struct {
 	// Local are the host's own addresses.
 	Local func() ([]netip.Addr, error)
 	Retry time.Duration // wait after a pass that failed; zero means 1s
+	Share int           // passes take one Share-th of a processor at most, as long as none takes more than 25ms; zero means 200
 	Log   *slog.Logger  // nil: nowhere
 	// Done is called for each pass, from Run's goroutine; nil: not called.
 	Done func(Pass)
@@ -89,6 +91,8 @@ type Driver struct {
 	windows   bool                // the kernel may have lost the TCP windows of all connections
 	looked    bool                // a pass has read all flows
 	waiting   []func()            // to be called after the next pass
+	returned  []conntrack.Flow    // of workloads that are in force again, all revoked
+	times     times
 	addrs     map[netip.Addr]string
 	stale     bool // addrs must be computed again
 	hostAddrs map[netip.Addr]bool
@@ -99,6 +103,9 @@ type Driver struct {
 func New(cfg Config) *Driver {
 	if cfg.Retry == 0 {
 		cfg.Retry = time.Second
+	}
+	if cfg.Share == 0 {
+		cfg.Share = defaultShare
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -173,75 +180,70 @@ func (d *Driver) Staged(p verdict.Packet) verdict.Verdict {
 
 // Run makes passes until the context ends.
 func (d *Driver) Run(ctx context.Context) error {
-	var later, retry, expiry <-chan time.Time
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		due := false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-d.wake:
-		case <-later:
-			due, later = true, nil
-		case <-retry:
-			due, retry = true, nil
-		case <-expiry:
-			expiry = nil
-			d.expire()
+		case <-timer.C:
 		}
 		d.take()
-		if expiry == nil && d.absence.waiting() {
-			expiry = time.After(kept / 4)
-		}
+		d.expire()
+		d.restore()
 		if !d.on && !d.all { // disabled, and no flow has the mark any more
 			clear(d.touched)
 			clear(d.gone)
+			d.urgent = false
 		}
-		if !d.ready {
-			continue
+		if at, some := d.due(); some && !time.Now().Before(at) {
+			d.look()
 		}
-		if !d.all && len(d.touched) == 0 {
+		if d.ready && !d.all && !d.urgent {
 			d.judged()
-			continue
 		}
-		if !due && !d.all && !d.urgent && len(d.waiting) == 0 {
-			if later == nil {
-				later = time.After(settling)
-			}
-			continue
+		if at, some := d.next(); some {
+			timer.Reset(time.Until(at))
+		} else {
+			timer.Stop()
 		}
-		later, retry = nil, nil
-		p := d.pass()
-		rest := min(9*p.Took, maxRest)
-		if p.Err != nil {
-			d.cfg.Log.Error("flows that policy denies may live on", "err", p.Err, "retry_in", d.cfg.Retry)
-			retry = time.After(d.cfg.Retry)
-		} else if d.judged(); p.Revoked+p.Restored+p.Forgotten > 0 {
-			d.cfg.Log.Info("live flows follow policy", "revoked", p.Revoked, "restored", p.Restored, "forgotten", p.Forgotten, "judged", p.Judged, "took", p.Took)
-		}
-		if d.cfg.Done != nil {
-			d.cfg.Done(p)
-		}
-		select { // changes until now are one pass
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(rest):
-		}
+	}
+}
+
+// look makes a pass, and says what came of it.
+func (d *Driver) look() {
+	p := d.pass()
+	d.rest(p)
+	if p.Err != nil {
+		d.cfg.Log.Error("flows that policy denies may live on", "err", p.Err, "retry_in", d.cfg.Retry)
+	} else {
+		d.log(p)
+	}
+	if d.cfg.Done != nil {
+		d.cfg.Done(p)
+	}
+}
+
+func (d *Driver) log(p Pass) {
+	if p.Revoked+p.Restored+p.Forgotten > 0 {
+		d.cfg.Log.Info("live flows follow policy", "revoked", p.Revoked, "restored", p.Restored, "forgotten", p.Forgotten, "judged", p.Judged, "took", p.Took)
 	}
 }
 
 // expire deletes the flows whose workload has not returned.
 func (d *Driver) expire() {
-	for _, a := range d.absence.old() {
-		d.touched[a], d.gone[a], d.urgent = true, true, true
+	if e := d.times.expiry; !e.IsZero() && !time.Now().Before(e) {
+		d.times.expiry = time.Time{}
+		for _, a := range d.absence.old() {
+			d.touched[a], d.gone[a] = true, true
+			d.hurry()
+		}
+	}
+	if d.times.expiry.IsZero() && d.absence.waiting() {
+		d.times.expiry = time.Now().Add(kept / 4)
 	}
 }
-
-// maxRest bounds the pause after a pass. The kernel walks all the buckets of its table for each, 262,144 of them here,
-// however few flows there are, which takes 10 ms: continuous changes take a tenth of a processor at most.
-const maxRest = 100 * time.Millisecond
-
-// settling is how long new workloads wait for their pass.
-const settling = 5 * time.Second
 
 // take takes the batches that came into force, and marks the addresses whose flows they may concern.
 func (d *Driver) take() {
@@ -251,6 +253,12 @@ func (d *Driver) take() {
 	d.waiting = append(d.waiting, d.asked...)
 	d.applied, d.links, d.lapsed, d.asked = nil, nil, false, nil
 	d.mu.Unlock()
+	missed := map[netip.Addr]bool{} // revoked, but not noted
+	for a, f := range arrived {
+		if d.returned = append(d.returned, f.flows...); f.many {
+			missed[a] = true
+		}
+	}
 	d.judging.Lock()
 	defer d.judging.Unlock()
 	d.setLinks(links)
@@ -258,7 +266,7 @@ func (d *Driver) take() {
 		d.state.Merge(b)
 		b.Endpoints = workloadsOf(b.Endpoints)
 		fresh := d.index.fresh(b)
-		maps.DeleteFunc(fresh, func(a netip.Addr, _ bool) bool { return arrived[a] })
+		maps.DeleteFunc(fresh, func(a netip.Addr, _ bool) bool { return missed[a] })
 		d.touch(d.index.touched(b, d.revoked), nil)
 		d.index.merge(b)
 		d.touch(d.index.touched(b, d.revoked), fresh)
@@ -282,7 +290,11 @@ func (d *Driver) take() {
 func (d *Driver) touch(addrs []netip.Addr, fresh map[netip.Addr]bool) {
 	for _, a := range addrs {
 		d.touched[a] = true
-		d.urgent = d.urgent || !fresh[a]
+		if !fresh[a] {
+			d.hurry()
+		} else if d.times.fresh.IsZero() {
+			d.times.fresh = time.Now()
+		}
 	}
 }
 

@@ -21,7 +21,8 @@ import (
 type table struct {
 	flows   []conntrack.Flow
 	reads   int
-	fail    error
+	fail    error           // of a reading
+	refuses error           // of a change
 	windows map[uint16]bool // of connections, by their port, that may have any window
 }
 
@@ -34,6 +35,9 @@ func (x *table) Each(f func(conntrack.Flow)) error {
 }
 
 func (x *table) Mark(changes []conntrack.Change) (int, error) {
+	if x.refuses != nil {
+		return 0, x.refuses
+	}
 	for _, c := range changes {
 		for i := range x.flows {
 			if x.flows[i].Original == c.Flow.Original {
@@ -51,6 +55,9 @@ func (x *table) Mark(changes []conntrack.Change) (int, error) {
 }
 
 func (x *table) Forget(gone []conntrack.Flow) (int, error) {
+	if x.refuses != nil {
+		return 0, x.refuses
+	}
 	x.flows = slices.DeleteFunc(x.flows, func(f conntrack.Flow) bool {
 		return slices.ContainsFunc(gone, func(g conntrack.Flow) bool { return g.Original == f.Original })
 	})
@@ -126,6 +133,12 @@ func TestExactlyTheFlowsThatPolicyDeniesAreMarked(t *testing.T) {
 	}
 }
 
+// looked waits, in virtual time, until the pass has been that a change asks for after a quiet moment.
+func looked() {
+	<-time.After(100 * time.Millisecond)
+	synctest.Wait()
+}
+
 // run runs a driver, and f with a way to bring a batch into force and wait for what follows.
 func run(t *testing.T, x *table, done func(revoke.Pass), f func(apply func(intent.Batch))) {
 	synctest.Test(t, func(t *testing.T) {
@@ -137,7 +150,7 @@ func run(t *testing.T, x *table, done func(revoke.Pass), f func(apply func(inten
 		go func() { _ = d.Run(ctx) }()
 		f(func(b intent.Batch) {
 			d.InForce(b, false)
-			synctest.Wait()
+			looked()
 		})
 		cancel()
 		synctest.Wait()
@@ -283,7 +296,7 @@ func BenchmarkPass(b *testing.B) {
 		rules = append(rules, denied(6, 60_001+i))
 	}
 	passes := make(chan revoke.Pass)
-	d := revoke.New(revoke.Config{Table: x, Local: func() ([]netip.Addr, error) { return nil, nil }, Done: func(p revoke.Pass) { passes <- p }})
+	d := revoke.New(revoke.Config{Table: x, Local: func() ([]netip.Addr, error) { return nil, nil }, Share: 1, Done: func(p revoke.Pass) { passes <- p }})
 	go func() { _ = d.Run(b.Context()) }()
 	for b.Loop() {
 		d.InForce(server(rules...), false)
@@ -315,7 +328,6 @@ func TestWhatIsRestoredMayHaveAnyWindow(t *testing.T) {
 		go func() { ended <- d.Run(ctx) }()
 		for _, port := range []int{80, 0} {
 			d.InForce(server(denied(6, uint16(port))), false)
-			synctest.Wait()
 			<-time.After(time.Minute)
 		}
 		if x.flows[0].Mark != others || !maps.Equal(x.windows, map[uint16]bool{80: true}) {

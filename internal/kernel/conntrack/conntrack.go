@@ -51,8 +51,12 @@ type Change struct {
 	AnyWindow bool
 }
 
-// Conn is a netlink socket. Any goroutine may use it; they take turns.
-type Conn struct {
+// Conn is two netlink sockets. Any goroutine may use it. What reads the table takes turns, and so does what changes it; a change does not
+// wait for a reading.
+type Conn struct{ readings, requests *socket }
+
+// socket is a netlink socket, used by one goroutine at a time.
+type socket struct {
 	mu   sync.Mutex
 	sock *nlsock.Socket
 	seq  uint32
@@ -66,8 +70,20 @@ const (
 	batch         = 500 // requests sent before their answers are read
 )
 
-// Open opens a socket in the network namespace of the calling thread.
+// Open opens the sockets in the network namespace of the calling thread.
 func Open() (*Conn, error) {
+	readings, err := open()
+	if err != nil {
+		return nil, err
+	}
+	requests, err := open()
+	if err != nil {
+		return nil, errors.Join(err, readings.sock.Close())
+	}
+	return &Conn{readings: readings, requests: requests}, nil
+}
+
+func open() (*socket, error) {
 	sock, err := nlsock.Open(receiveBuffer)
 	if err != nil {
 		return nil, fmt.Errorf("conntrack: %w", err)
@@ -76,21 +92,26 @@ func Open() (*Conn, error) {
 	if err := unix.SetsockoptTimeval(sock.FD(), unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}); err != nil {
 		return nil, errors.Join(fmt.Errorf("conntrack: set up netlink socket: %w", err), sock.Close())
 	}
-	return &Conn{sock: sock, buf: make([]byte, readSize)}, nil
+	return &socket{sock: sock, buf: make([]byte, readSize)}, nil
 }
 
-// Close closes the socket.
+// Close closes the sockets.
 func (c *Conn) Close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.sock.Close()
+	var errs []error
+	for _, s := range []*socket{c.readings, c.requests} {
+		s.mu.Lock()
+		errs = append(errs, s.sock.Close())
+		s.mu.Unlock()
+	}
+	return errors.Join(errs...)
 }
 
 // Each reads the flows of both families and hands each to f, once or, if the table changes meanwhile, more often.
 func (c *Conn) Each(f func(Flow)) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.dump(unix.AF_UNSPEC, nil, f)
+	s := c.readings
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dump(unix.AF_UNSPEC, nil, f)
 }
 
 // EachOf reads the flows that some addresses began, and those that they answer, and hands each to f, once or more often. The kernel finds
@@ -98,8 +119,9 @@ func (c *Conn) Each(f func(Flow)) error {
 // the others instead (seen on 6.18), so of that family all are read once. The error is a kernel.UnsupportedError if the kernel
 // has no filter; f may have been called by then.
 func (c *Conn) EachOf(of map[netip.Addr]bool, f func(Flow)) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	s := c.readings
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	six := false
 	for a := range of {
 		if a.Is6() {
@@ -107,7 +129,7 @@ func (c *Conn) EachOf(of map[netip.Addr]bool, f func(Flow)) error {
 			continue
 		}
 		for _, side := range []uint16{filterOriginal, filterReply} {
-			if err := c.only(side, a, f); err != nil {
+			if err := s.only(side, a, f); err != nil {
 				return err
 			}
 		}
@@ -115,7 +137,7 @@ func (c *Conn) EachOf(of map[netip.Addr]bool, f func(Flow)) error {
 	if !six {
 		return nil
 	}
-	return c.dump(unix.AF_INET6, nil, func(flow Flow) {
+	return s.dump(unix.AF_INET6, nil, func(flow Flow) {
 		if of[flow.Original.Src] || of[flow.Reply.Src] {
 			f(flow)
 		}
@@ -123,9 +145,9 @@ func (c *Conn) EachOf(of map[netip.Addr]bool, f func(Flow)) error {
 }
 
 // only reads the flows of which one direction comes from an address.
-func (c *Conn) only(side uint16, src netip.Addr, f func(Flow)) error {
+func (s *socket) only(side uint16, src netip.Addr, f func(Flow)) error {
 	ignored := false
-	err := c.dump(unix.AF_INET, encodeFilter(side, src), func(flow Flow) {
+	err := s.dump(unix.AF_INET, encodeFilter(side, src), func(flow Flow) {
 		if is := [...]netip.Addr{filterOriginal: flow.Original.Src, filterReply: flow.Reply.Src}[side]; is != src {
 			ignored = true // an older kernel passes over attributes that it does not know
 			return
@@ -140,12 +162,13 @@ func (c *Conn) only(side uint16, src netip.Addr, f func(Flow)) error {
 
 // Count returns how many flows there are.
 func (c *Conn) Count() (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	s := c.requests
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := -1
-	err := c.send(c.message(unix.NLM_F_ACK, msgStats, unix.AF_UNSPEC, nil))
+	err := s.send(s.message(unix.NLM_F_ACK, msgStats, unix.AF_UNSPEC, nil))
 	for acked := false; err == nil && !acked; {
-		err = c.receive(func(m message) error {
+		err = s.receive(func(m message) error {
 			if m.typ == unix.NLMSG_ERROR {
 				acked = true
 				return nlsock.Errno(m.body)
@@ -168,12 +191,12 @@ func (c *Conn) Count() (int, error) {
 }
 
 // dump reads the flows of a family that the kernel finds by a filter; nil: all.
-func (c *Conn) dump(family uint8, filter []byte, f func(Flow)) error {
-	if err := c.send(c.message(unix.NLM_F_DUMP, msgGet, family, filter)); err != nil {
+func (s *socket) dump(family uint8, filter []byte, f func(Flow)) error {
+	if err := s.send(s.message(unix.NLM_F_DUMP, msgGet, family, filter)); err != nil {
 		return err
 	}
 	for done := false; !done; {
-		err := c.receive(func(m message) error {
+		err := s.receive(func(m message) error {
 			switch m.typ {
 			case unix.NLMSG_DONE, unix.NLMSG_ERROR:
 				done = true
@@ -193,7 +216,7 @@ func (c *Conn) dump(family uint8, filter []byte, f func(Flow)) error {
 
 // Mark makes changes, and returns how many flows have them now. Flows that are gone are passed over.
 func (c *Conn) Mark(changes []Change) (int, error) {
-	n, err := c.request(len(changes), func(i int) []byte { return c.about(msgNew, changes[i].Flow, encode(changes[i])) })
+	n, err := c.requests.request(len(changes), func(i int) []byte { return c.requests.about(msgNew, changes[i].Flow, encode(changes[i])) })
 	if err != nil {
 		err = fmt.Errorf("conntrack: mark flows: %w", unsupported(err))
 	}
@@ -202,7 +225,7 @@ func (c *Conn) Mark(changes []Change) (int, error) {
 
 // Forget deletes flows, and returns how many there were. The next packet of a flow that goes on is judged as its first.
 func (c *Conn) Forget(flows []Flow) (int, error) {
-	n, err := c.request(len(flows), func(i int) []byte { return c.about(msgDelete, flows[i], encodeName(flows[i])) })
+	n, err := c.requests.request(len(flows), func(i int) []byte { return c.requests.about(msgDelete, flows[i], encodeName(flows[i])) })
 	if err != nil {
 		err = fmt.Errorf("conntrack: delete flows: %w", unsupported(err))
 	}
@@ -210,18 +233,18 @@ func (c *Conn) Forget(flows []Flow) (int, error) {
 }
 
 // about makes a request about one flow.
-func (c *Conn) about(typ uint16, f Flow, body []byte) []byte {
+func (s *socket) about(typ uint16, f Flow, body []byte) []byte {
 	family := uint8(unix.AF_INET)
 	if f.Original.Src.Is6() {
 		family = unix.AF_INET6
 	}
-	return c.message(unix.NLM_F_ACK, typ, family, body)
+	return s.message(unix.NLM_F_ACK, typ, family, body)
 }
 
 // request sends n requests, and returns how many were done. Those about flows that are gone are none.
-func (c *Conn) request(n int, make func(i int) []byte) (done int, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (s *socket) request(n int, make func(i int) []byte) (done int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for from := 0; from < n && err == nil; from += batch {
 		var msgs []byte
 		to := min(from+batch, n)
@@ -229,19 +252,19 @@ func (c *Conn) request(n int, make func(i int) []byte) (done int, err error) {
 			msgs = append(msgs, make(i)...)
 		}
 		var some int
-		some, err = c.exchange(msgs, to-from)
+		some, err = s.exchange(msgs, to-from)
 		done += some
 	}
 	return done, err
 }
 
-func (c *Conn) exchange(msgs []byte, n int) (done int, _ error) {
-	if err := c.send(msgs); err != nil {
+func (s *socket) exchange(msgs []byte, n int) (done int, _ error) {
+	if err := s.send(msgs); err != nil {
 		return 0, err
 	}
 	var first error
 	for left := n; left > 0; {
-		err := c.receive(func(m message) error {
+		err := s.receive(func(m message) error {
 			if m.typ != unix.NLMSG_ERROR {
 				return nil
 			}
@@ -270,27 +293,27 @@ func unsupported(err error) error {
 	return err
 }
 
-func (c *Conn) message(flags, typ uint16, family uint8, body []byte) []byte {
-	c.seq++
+func (s *socket) message(flags, typ uint16, family uint8, body []byte) []byte {
+	s.seq++
 	m := make([]byte, unix.SizeofNlMsghdr+4, unix.SizeofNlMsghdr+4+len(body))
 	m = append(m, body...)
 	binary.NativeEndian.PutUint32(m, uint32(len(m)))
 	binary.NativeEndian.PutUint16(m[4:], unix.NFNL_SUBSYS_CTNETLINK<<8|typ)
 	binary.NativeEndian.PutUint16(m[6:], unix.NLM_F_REQUEST|flags)
-	binary.NativeEndian.PutUint32(m[8:], c.seq)
+	binary.NativeEndian.PutUint32(m[8:], s.seq)
 	m[unix.SizeofNlMsghdr] = family
 	return m
 }
 
 // send sends messages, after it has thrown away what an exchange that failed left behind.
-func (c *Conn) send(b []byte) error {
+func (s *socket) send(b []byte) error {
 	for {
-		_, _, err := unix.Recvfrom(c.sock.FD(), c.buf, unix.MSG_DONTWAIT)
+		_, _, err := unix.Recvfrom(s.sock.FD(), s.buf, unix.MSG_DONTWAIT)
 		if err != nil && !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
-	return unix.Sendto(c.sock.FD(), b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	return unix.Sendto(s.sock.FD(), b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 }
 
 // message is what the kernel sent; the body of a flow begins after the netfilter header.
@@ -299,15 +322,15 @@ type message struct {
 	body []byte
 }
 
-func (c *Conn) receive(f func(message) error) error {
-	n, _, err := unix.Recvfrom(c.sock.FD(), c.buf, 0)
+func (s *socket) receive(f func(message) error) error {
+	n, _, err := unix.Recvfrom(s.sock.FD(), s.buf, 0)
 	if errors.Is(err, unix.EINTR) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	for b := c.buf[:n]; len(b) >= unix.SizeofNlMsghdr; {
+	for b := s.buf[:n]; len(b) >= unix.SizeofNlMsghdr; {
 		size := int(binary.NativeEndian.Uint32(b))
 		if size < unix.SizeofNlMsghdr || size > len(b) {
 			return errors.New("the kernel's message is cut off")

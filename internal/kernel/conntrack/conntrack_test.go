@@ -99,6 +99,30 @@ func TestMarkChangesTheBitsOfOneFlowAndNoOther(t *testing.T) {
 	}
 }
 
+// TestAChangeWaitsForNoReading: while the table is read, flows are counted, marked and deleted.
+func TestAChangeWaitsForNoReading(t *testing.T) {
+	c := open(t, tracked(t))
+	before := len(flows(t, c))
+	deleted := map[conntrack.Tuple]bool{}
+	if err := c.Each(func(f conntrack.Flow) {
+		if deleted[f.Original] {
+			return
+		}
+		deleted[f.Original] = true
+		if n, err := c.Mark([]conntrack.Change{{Flow: f, Mark: 1, Mask: 1}}); err != nil || n != 1 {
+			t.Errorf("%d flows marked: %v", n, err)
+		}
+		if n, err := c.Forget([]conntrack.Flow{f}); err != nil || n != 1 {
+			t.Errorf("%d flows deleted: %v", n, err)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Count(); err != nil || n != 0 || len(deleted) != before || before == 0 {
+		t.Errorf("of %d flows %d were deleted, and %d are left: %v", before, len(deleted), n, err)
+	}
+}
+
 func TestForgetDeletesOneFlowAndNoOther(t *testing.T) {
 	c := open(t, tracked(t))
 	left := flows(t, c)

@@ -37,7 +37,8 @@ type calcLoop struct {
 	loggedProblems map[string]string // problems that are logged, by key and field
 	findings       uint64            // the graph's counter when they were logged
 	synced         bool
-	sent           bool // a batch that says InSync
+	published      bool // a batch was sent
+	sent           bool // one that says InSync
 	frozen         bool
 }
 
@@ -45,14 +46,14 @@ func (d *calcLoop) run(ctx context.Context) error {
 	d.applySettings()
 	for {
 		var arrived time.Time
-		done := func() {}
+		done, own := func() {}, false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-d.pings:
 			continue
 		case l := <-d.local:
-			arrived = time.Now()
+			arrived, own = time.Now(), true
 			for _, link := range d.overlay.Links() {
 				d.graph.Attached(link)
 			}
@@ -65,7 +66,7 @@ func (d *calcLoop) run(ctx context.Context) error {
 			arrived = d.noteReceived()
 			d.receive(b)
 		}
-		if d.freeze() || d.hold && !d.synced {
+		if d.freeze() || !d.synced && !d.early(own) {
 			d.watch.changeIrrelevant() // until something concerns this node
 			done()
 			continue
@@ -77,7 +78,7 @@ func (d *calcLoop) run(ctx context.Context) error {
 			done() // most updates do not concern this node, and must not cost a round
 			continue
 		}
-		d.sent = d.sent || batch.InSync
+		d.published, d.sent = true, d.sent || batch.InSync
 		d.watch.decided(batch, arrived)
 		select {
 		case <-ctx.Done():
@@ -87,6 +88,11 @@ func (d *calcLoop) run(ctx context.Context) error {
 		}
 	}
 }
+
+// early reports whether something is sent before calc is in sync: once, since the host is closed by the first batch until all is known;
+// and what this agent writes itself. The rest of a list that comes in pieces would be intents that are known in part, which are made
+// again with each piece, and bring nothing into force.
+func (d *calcLoop) early(own bool) bool { return !d.hold && (own || !d.published) }
 
 // noteReceived notes the arrival of a change.
 func (d *calcLoop) noteReceived() time.Time {

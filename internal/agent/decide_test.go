@@ -98,6 +98,13 @@ func TestWhereAnotherAgentsRulesGuardNothingIsHandedOverBeforeAllIsKnown(t *test
 			if early := len(out) > 0; early == hold {
 				t.Errorf("hold %v: handed over before all is known: %v", hold, early)
 			}
+			before := len(out)
+			felix := api.Update{Key: api.ResourcesPrefix + "felixconfigurations/default", Value: []byte(`{"spec":{"interfacePrefix":"tap"}}`)}
+			in <- syncer.Batch{Updates: []api.Update{felix}, Status: syncer.ResyncInProgress}
+			synctest.Wait()
+			if len(out) != before {
+				t.Errorf("hold %v: the second piece of a list is handed over by itself", hold)
+			}
 			in <- syncer.Batch{InSync: true, Status: syncer.InSync}
 			synctest.Wait()
 			last := intent.Batch{}

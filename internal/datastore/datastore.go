@@ -4,7 +4,7 @@
 // which changes with each write. It does not interpret the JSON.
 // A [Store] is what every datastore can do, Kubernetes' API server included.
 // What only some can do is an optional interface, found by a type assertion, and callers
-// must work without it: [Ordered], [Transactional], [Expiring], [Compacter], [Clustered].
+// must work without it: [Ordered], [Paged], [Transactional], [Expiring], [Compacter], [Clustered].
 // storetest holds the contract as tests; memstore is the reference, and
 // storetest.Poor has nothing but a Store.
 package datastore
@@ -58,6 +58,15 @@ type Client interface {
 	Store
 	// Close ends all that the store does.
 	Close() error
+}
+
+// Paged is a store that lists in pieces, so that a reader can work on the first while it waits for the others.
+type Paged interface {
+	Store
+	// Pages is List, of which it passes each piece to page, in the order of keys. All pieces are of the moment of their Position, which
+	// is the same for each. First: the list begins, perhaps once more, and then what earlier calls passed is void. An error of page
+	// ends the list, and is returned.
+	Pages(ctx context.Context, prefix string, page func(piece Snapshot, first bool) error) error
 }
 
 // Expiring is a store in which a value can be made to go by itself: what its

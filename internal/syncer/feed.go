@@ -11,11 +11,13 @@ import (
 
 // event is what a feed reports to the loop about its prefix.
 type event struct {
-	feed     int
-	prefix   string
-	state    Status
-	snapshot bool         // updates are all that the prefix holds
-	updates  []api.Update // else: changes
+	feed    int
+	prefix  string
+	state   Status
+	first   bool         // a list of all that the prefix holds begins with these updates
+	last    bool         // it ends with them
+	piece   bool         // it is part of such a list, of which the next comes when the reader has taken enough
+	updates []api.Update // of a list, or changes after it
 }
 
 // staleLists is how many lists in a row may be older than what was seen. A
@@ -32,6 +34,7 @@ type feed struct {
 	order    datastore.Ordered  // nil: the store says of no position which is older
 	position datastore.Position // all changes up to it were sent; zero: list first
 	highest  datastore.Position // that position has ever been
+	listed   bool               // once
 	failures int                // in a row
 	stale    int                // lists in a row that were behind highest
 }
@@ -104,6 +107,9 @@ func (f *feed) behind(p, other datastore.Position) bool {
 var errStale = errors.New("list is older than what was seen")
 
 func (f *feed) list(ctx context.Context) error {
+	if p, ok := f.s.store.(datastore.Paged); ok && !f.listed {
+		return f.listPaged(ctx, p)
+	}
 	snap, err := f.s.store.List(ctx, f.prefix)
 	if err != nil {
 		return err
@@ -115,12 +121,29 @@ func (f *feed) list(ctx context.Context) error {
 		f.log.Warn("the datastore was put back to an older state", "position", snap.Position, "seen", f.highest)
 	}
 	f.stale = 0
-	f.highest = snap.Position
-	f.position = snap.Position
+	f.took(snap.Position)
 	// The snapshot is complete, so the prefix is in sync although the watch,
 	// which brings what is later, does not run yet.
-	return f.emit(ctx, event{state: InSync, snapshot: true, updates: snap.Items})
+	return f.emit(ctx, event{state: InSync, first: true, last: true, updates: snap.Items})
 }
+
+// listPaged lists for the first time: the reader gets each piece as it comes. Later lists are passed on whole, since half of
+// one and half of what was known before is a state that never was, and the reader goes by what it has once it is in sync.
+func (f *feed) listPaged(ctx context.Context, store datastore.Paged) error {
+	var at datastore.Position
+	err := store.Pages(ctx, f.prefix, func(piece datastore.Snapshot, first bool) error {
+		at = piece.Position
+		return f.emit(ctx, event{state: ResyncInProgress, piece: true, first: first, updates: piece.Items})
+	})
+	if err != nil {
+		return err
+	}
+	f.took(at)
+	return f.emit(ctx, event{state: InSync, last: true})
+}
+
+// took notes that all up to a position was listed.
+func (f *feed) took(p datastore.Position) { f.listed, f.highest, f.position = true, p, p }
 
 func (f *feed) emit(ctx context.Context, e event) error {
 	e.feed, e.prefix = f.index, f.prefix

@@ -19,7 +19,8 @@ type merge struct {
 	batch Batch          // pending; offered to the reader
 	at    map[string]int // where in batch.Updates a key is
 	sent  map[string]mark
-	wrote map[string]bool // keys of batch.Updates that the reader wrote since they are pending
+	wrote map[string]bool   // keys of batch.Updates that the reader wrote since they are pending
+	lacks []map[string]bool // of each feed: keys that were known when its list began, and that the list has not had so far
 
 	states []Status // of each feed
 	listed []bool   // whether each feed was ever listed
@@ -30,12 +31,16 @@ type merge struct {
 func newMerge(feeds int) *merge {
 	return &merge{
 		at: map[string]int{}, sent: map[string]mark{}, wrote: map[string]bool{}, seed: maphash.MakeSeed(),
+		lacks:  make([]map[string]bool, feeds),
 		states: make([]Status, feeds), listed: make([]bool, feeds),
 	}
 }
 
 // unknown is the mark of a key that the reader wrote itself: any update of it is a difference.
 const unknown mark = 0
+
+// keptKeys is how many keys may be pending before a first list waits for the reader, and for how many memory is kept.
+const keptKeys = 1000
 
 // know notes keys that the reader is about to write.
 func (m *merge) know(keys []string) {
@@ -62,20 +67,27 @@ func (m *merge) delivered() {
 			m.sent[u.Key] = m.markOf(u)
 		}
 	}
-	clear(m.at)
+	if clear(m.at); len(m.batch.Updates) > keptKeys {
+		m.at = map[string]int{} // a map keeps its size
+	}
 	clear(m.wrote)
 	m.batch.Updates = nil
 	m.dirty = false
 }
 
 func (m *merge) apply(e event) {
-	if e.snapshot {
-		m.replace(e)
-		m.listed[e.feed] = true
-	} else {
-		for _, u := range e.updates {
-			m.set(u)
+	if e.first {
+		m.lacks[e.feed] = m.under(e.prefix)
+	}
+	for _, u := range e.updates {
+		delete(m.lacks[e.feed], u.Key)
+		m.set(u)
+	}
+	if e.last {
+		for key := range m.lacks[e.feed] {
+			m.set(api.Update{Key: key})
 		}
+		m.lacks[e.feed], m.listed[e.feed] = nil, true
 	}
 	m.states[e.feed] = e.state
 	status := slices.Min(m.states)
@@ -90,29 +102,22 @@ func (m *merge) apply(e event) {
 	}
 }
 
-// replace takes a snapshot as the state of its prefix: what differs is
-// pending, what it lacks is deleted. Revisions are not compared: the feed refuses
-// old snapshots, and after a restore from a backup they mean something else.
-func (m *merge) replace(e event) {
-	held := make(map[string]bool, len(e.updates))
-	for _, u := range e.updates {
-		held[u.Key] = true
-		m.set(u)
-	}
-	var gone []string
+// under returns the keys of a prefix that the reader knows, or will when it takes what is pending. Of a list that begins, those
+// that it lacks are deleted in the end. Revisions are not compared: the feed refuses old lists, and after a restore from
+// a backup they mean something else.
+func (m *merge) under(prefix string) map[string]bool {
+	keys := map[string]bool{}
 	for key := range m.sent {
-		if strings.HasPrefix(key, e.prefix) && !held[key] {
-			gone = append(gone, key)
+		if strings.HasPrefix(key, prefix) {
+			keys[key] = true
 		}
 	}
 	for _, u := range m.batch.Updates {
-		if _, sent := m.sent[u.Key]; !sent && strings.HasPrefix(u.Key, e.prefix) && !held[u.Key] {
-			gone = append(gone, u.Key)
+		if strings.HasPrefix(u.Key, prefix) {
+			keys[u.Key] = true
 		}
 	}
-	for _, key := range gone {
-		m.set(api.Update{Key: key})
-	}
+	return keys
 }
 
 // set makes an update pending, in the place of an earlier one. What would change

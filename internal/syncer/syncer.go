@@ -71,6 +71,7 @@ type Syncer struct {
 	cfg   Config
 	out   chan Batch
 	in    chan event
+	ahead chan event // pieces of first lists, which wait for the reader
 	known chan []string
 	pings chan struct{}
 }
@@ -83,7 +84,7 @@ func New(store datastore.Store, cfg Config) *Syncer {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	cfg.Prefixes = disjoint(cfg.Prefixes)
-	return &Syncer{store: store, cfg: cfg, out: make(chan Batch), in: make(chan event), known: make(chan []string), pings: make(chan struct{})}
+	return &Syncer{store: store, cfg: cfg, out: make(chan Batch), in: make(chan event), ahead: make(chan event), known: make(chan []string), pings: make(chan struct{})}
 }
 
 // Batches delivers the changes. It is closed when Run returns.
@@ -125,8 +126,8 @@ func (s *Syncer) Know(ctx context.Context, keys ...string) error {
 	}
 }
 
-// loop owns the merge. It always accepts events, so a slow reader
-// makes the pending set grow by key, and blocks no feed.
+// loop owns the merge. It always accepts changes, so a slow reader
+// makes the pending set grow by key, and blocks no feed. Only a first list waits for the reader, so that it is not in memory whole.
 func (s *Syncer) loop(ctx context.Context) error {
 	m := newMerge(len(s.cfg.Prefixes))
 	for {
@@ -134,13 +135,15 @@ func (s *Syncer) loop(ctx context.Context) error {
 		if m.hasPending() {
 			out = s.out
 		}
+		ahead := s.ahead
+		if len(m.batch.Updates) > keptKeys {
+			ahead = nil
+		}
 		select {
 		case e := <-s.in:
-			before := m.batch.Status
-			m.apply(e)
-			if m.batch.Status != before {
-				s.cfg.Logger.Info("datastore", "status", m.batch.Status.String())
-			}
+			s.apply(m, e)
+		case e := <-ahead:
+			s.apply(m, e)
 		case out <- m.batch:
 			m.delivered()
 		case keys := <-s.known:
@@ -152,10 +155,22 @@ func (s *Syncer) loop(ctx context.Context) error {
 	}
 }
 
+func (s *Syncer) apply(m *merge, e event) {
+	before := m.batch.Status
+	m.apply(e)
+	if m.batch.Status != before {
+		s.cfg.Logger.Info("datastore", "status", m.batch.Status.String())
+	}
+}
+
 // send hands an event to the loop.
 func (s *Syncer) send(ctx context.Context, e event) error {
+	to := s.in
+	if e.piece {
+		to = s.ahead
+	}
 	select {
-	case s.in <- e:
+	case to <- e:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

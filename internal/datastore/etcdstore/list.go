@@ -3,7 +3,6 @@ package etcdstore
 import (
 	"context"
 	"errors"
-	"slices"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -17,25 +16,48 @@ const pagedAttempts = 3
 
 // List returns all keys under prefix, sorted, all as of one revision.
 func (s *Store) List(ctx context.Context, prefix string) (datastore.Snapshot, error) {
+	var all datastore.Snapshot
+	err := s.list(ctx, prefix, func(p piece) error {
+		if p.first {
+			all = datastore.Snapshot{Items: make([]api.Update, 0, p.count), Position: p.Position}
+		}
+		all.Items = append(all.Items, p.Items...)
+		return nil
+	})
+	if err != nil {
+		return datastore.Snapshot{}, err
+	}
+	return all, nil
+}
+
+// Pages implements [datastore.Paged]. The list begins once more when a compaction cuts it short.
+func (s *Store) Pages(ctx context.Context, prefix string, page func(piece datastore.Snapshot, first bool) error) error {
+	return s.list(ctx, prefix, func(p piece) error { return page(p.Snapshot, p.first) })
+}
+
+// piece is a part of a list.
+type piece struct {
+	datastore.Snapshot
+	first bool  // the list begins
+	count int64 // keys in the whole list; known of the first piece
+}
+
+func (s *Store) list(ctx context.Context, prefix string, take func(piece) error) error {
 	for attempt := 1; ; attempt++ {
 		page := s.cfg.PageSize
 		if attempt > pagedAttempts {
 			page = 0
 		}
-		snap, err := s.listPaged(ctx, prefix, page)
+		err := s.listPaged(ctx, prefix, page, take)
 		if errors.Is(err, datastore.ErrCompacted) && page != 0 {
 			s.cfg.Logger.Debug("list again", "prefix", prefix, "err", err)
 			continue
 		}
-		if err != nil {
-			return datastore.Snapshot{}, wrap("list", prefix, err)
-		}
-		return snap, nil
+		return wrap("list", prefix, err)
 	}
 }
 
-func (s *Store) listPaged(ctx context.Context, prefix string, page int64) (datastore.Snapshot, error) {
-	var snap datastore.Snapshot
+func (s *Store) listPaged(ctx context.Context, prefix string, page int64, take func(piece) error) error {
 	var revision int64
 	from, end := span(prefix)
 	for {
@@ -45,20 +67,19 @@ func (s *Store) listPaged(ctx context.Context, prefix string, page int64) (datas
 		}
 		resp, err := s.do(ctx, clientv3.OpGet(from, opts...))
 		if err != nil {
-			return datastore.Snapshot{}, err
+			return err
 		}
 		got := resp.Get()
-		if revision == 0 {
-			// The first page decides the revision; the others are read as of it.
-			revision = got.Header.Revision
-			snap.Position = positionOf(revision)
-			snap.Items = slices.Grow([]api.Update(nil), int(got.Count))
+		p := piece{first: revision == 0, count: got.Count}
+		if p.first {
+			revision = got.Header.Revision // the others are read as of it
 		}
-		for _, kv := range got.Kvs {
-			snap.Items = append(snap.Items, updateOf(kv))
+		p.Position, p.Items = positionOf(revision), make([]api.Update, len(got.Kvs))
+		for i, kv := range got.Kvs {
+			p.Items[i] = updateOf(kv)
 		}
-		if !got.More || len(got.Kvs) == 0 {
-			return snap, nil
+		if err := take(p); err != nil || !got.More || len(got.Kvs) == 0 {
+			return err
 		}
 		from = string(got.Kvs[len(got.Kvs)-1].Key) + "\x00"
 	}

@@ -74,6 +74,28 @@ func (s *Store) List(ctx context.Context, prefix string) (datastore.Snapshot, er
 	return snap, nil
 }
 
+// Pages implements [datastore.Paged]: two keys at a time, so that tests with few keys have several pieces. Each piece is a call
+// to fail, with the verb "list" for the first and "page" for the others.
+func (s *Store) Pages(ctx context.Context, prefix string, page func(piece datastore.Snapshot, first bool) error) error {
+	all, err := s.List(ctx, prefix)
+	if err != nil {
+		return err
+	}
+	for first := true; first || len(all.Items) > 0; first = false {
+		if !first {
+			if err := s.admit(ctx, Op{"page", prefix}); err != nil {
+				return err
+			}
+		}
+		n := min(2, len(all.Items))
+		if err := page(datastore.Snapshot{Items: all.Items[:n:n], Position: all.Position}, first); err != nil {
+			return err
+		}
+		all.Items = all.Items[n:]
+	}
+	return nil
+}
+
 // Create writes a new key, or returns ErrExists.
 func (s *Store) Create(ctx context.Context, kv api.Update) (api.Update, error) {
 	if err := s.admit(ctx, Op{"create", kv.Key}); err != nil {

@@ -22,6 +22,7 @@ var keyContracts = []contract{
 	{"delete refuses a key that is missing or changed", deleteRefuses},
 	{"a deleted key can be created again", deletedCanReturn},
 	{"a list is whole, and sorted and of one revision where there is an order", listIsWhole},
+	{"a list in pieces is the list", piecesAreTheList},
 	{"a prefix is of bytes, not of path segments", prefixIsBytes},
 	{"a caller cannot change what is stored", valuesAreApart},
 	{"of concurrent creates one wins", oneCreateWins},
@@ -148,6 +149,52 @@ func listIsWhole(f *fixture) {
 	w := f.watch(snap.Position)
 	f.update("k001", "w")
 	f.equal("watch from the list", f.words(f.read(w, 1)), "k001=w") // the position has all that was before
+}
+
+// piecesAreTheList says that a [datastore.Paged] store passes all that List returns, in the same order, and ends when it is told to.
+func piecesAreTheList(f *fixture) {
+	s, ok := f.store.(datastore.Paged)
+	if !ok {
+		f.Skip("the store does not list in pieces")
+	}
+	for i := range 9 {
+		f.create(fmt.Sprint("k", i), "v")
+	}
+	var all datastore.Snapshot
+	begun := 0
+	err := s.Pages(f.ctx, f.prefix, func(piece datastore.Snapshot, first bool) error {
+		if first {
+			begun++
+			all = datastore.Snapshot{Position: piece.Position}
+		}
+		if piece.Position != all.Position {
+			f.Errorf("a piece is of %s, the first of %s", piece.Position, all.Position)
+		}
+		all.Items = append(all.Items, piece.Items...)
+		return nil
+	})
+	f.want("list in pieces", err, nil)
+	f.equal("pieces", f.words(all.Items), f.words(f.list().Items))
+	if begun == 0 {
+		f.Error("no piece was the first")
+	}
+	f.create("l", "v")
+	f.equal("watch from the pieces", f.words(f.read(f.watch(all.Position), 1)), "l=v")
+	pieces, stop := 0, errors.New("enough")
+	f.want("list that is ended", s.Pages(f.ctx, f.prefix, func(datastore.Snapshot, bool) error { pieces++; return stop }), stop)
+	if pieces != 1 {
+		f.Errorf("%d pieces came, want the first alone", pieces)
+	}
+	begun = 0
+	f.want("list of nothing", s.Pages(f.ctx, f.prefix+"none/", func(piece datastore.Snapshot, first bool) error {
+		if begun++; !first || len(piece.Items) > 0 || piece.Position.IsZero() {
+			f.Errorf("a list of nothing has piece %+v, first %v", piece, first)
+		}
+		return nil
+	}), nil)
+	if begun != 1 {
+		f.Errorf("a list of nothing has %d pieces, want one", begun)
+	}
 }
 
 func prefixIsBytes(f *fixture) {

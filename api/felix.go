@@ -28,7 +28,7 @@ type FelixConfigurationSpec struct {
 	FlowRevocationEnabled        *bool  `json:"flowRevocationEnabled,omitempty"`        // ours; default true
 
 	NftablesTableOwnerEnabled *bool  `json:"nftablesTableOwnerEnabled,omitempty"` // ours; default true
-	PolicyRendering           string `json:"policyRendering,omitempty"`           // ours; Chains (default), Compiled
+	PolicyRendering           string `json:"policyRendering,omitempty"`           // ours; Compiled (default), Chains
 
 	LogSeverityScreen string `json:"logSeverityScreen,omitempty"` // Trace, Debug, Info (default), Warning, Error, Fatal, None
 	LogSeverityFile   string `json:"logSeverityFile,omitempty"`

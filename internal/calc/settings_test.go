@@ -33,7 +33,7 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 		{`"failsafeOutboundHostPorts":[]`, map[string]string{"FailsafeOut": "[]"}},
 		{`"flowRevocationEnabled":false`, map[string]string{"KeepDenied": "true"}},
 		{`"nftablesTableOwnerEnabled":false`, map[string]string{"OwnTable": "false"}},
-		{`"policyRendering":"Compiled"`, map[string]string{"Compiled": "true"}},
+		{`"policyRendering":"Chains"`, map[string]string{"Compiled": "false"}},
 		{`"flowLogsLocalReporter":"Enabled"`, map[string]string{"ReportAllowed": "true"}},
 		{`"logPrefix":"%t"`, map[string]string{"Log.Prefix": "%t"}},
 		{`"logActionRateLimit":"7/hour"`, map[string]string{"Log.Rate": "7", "Log.Per": "1h0m0s"}},

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,7 @@ import (
 // cluster is two hosts with a link between them, and the pods that have been on them so far.
 type cluster struct {
 	t     *testing.T
+	form  string // policyRendering
 	hosts [2]*host
 	pods  map[string]*pod // by namespace/name; they stay when Kubernetes deletes them, and nothing allows them anything
 	state map[string]string
@@ -52,8 +54,8 @@ type pod struct {
 	next  uint16         // source port: no flow is like an earlier one
 }
 
-func newCluster(t *testing.T) *cluster {
-	c := &cluster{t: t, pods: map[string]*pod{}, state: map[string]string{}}
+func newCluster(t *testing.T, form string) *cluster {
+	c := &cluster{t: t, form: form, pods: map[string]*pod{}, state: map[string]string{}}
 	for i := range c.hosts {
 		h := &host{NS: netnstest.New(t), name: fmt.Sprintf("node-%d", i), uplink: netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + i)})}
 		h.Forward()
@@ -201,6 +203,10 @@ func (c *cluster) resources(s *connectivity.TestCaseState) map[string]string {
 		put(rs)
 	}
 	put(translate.Implied(objects))
+	form := &api.FelixConfiguration{Spec: api.FelixConfigurationSpec{PolicyRendering: c.form}}
+	form.TypeMeta = api.TypeMeta{Kind: api.KindFelixConfiguration, APIVersion: api.GroupVersion}
+	form.Metadata.Name = "default"
+	put([]api.Resource{form})
 	return out
 }
 
@@ -231,6 +237,16 @@ func (c *cluster) program(want map[string]string) (all []api.Update) {
 		}
 	}
 	return all
+}
+
+// inForm wants each host to have policy in the cluster's form.
+func (c *cluster) inForm() {
+	for _, h := range c.hosts {
+		table := h.Run("nft", "list", "table", "inet", kernel.TableName)
+		if is := strings.Contains(table, "map program-port"); is != (c.form == "Compiled") {
+			c.t.Errorf("%s has policy as look-ups: %v; policyRendering: %s", h.name, is, c.form)
+		}
+	}
 }
 
 func must(t testing.TB, err error) {

@@ -40,23 +40,29 @@ const (
 	leftNoServer = "no container has the port that is asked for"
 )
 
+// TestCyclonus runs all cases on policy as look-ups and on policy as chains.
 func TestCyclonus(t *testing.T) {
-	for family, name := range []string{"IPv4", "IPv6"} {
-		t.Run(name, func(t *testing.T) {
-			began, s := time.Now(), &tally{left: map[string]int{}}
-			c := newCluster(t)
-			fresh(c) // so that there is the pod whose address cyclonus makes prefixes of
-			cases := generator.NewTestCaseGenerator(true, c.pod("z/c").addrs[family].String(), []string{"x", "y", "z"}, nil, nil).GenerateTestCases()
-			for i, tc := range cases {
-				s.cases++
-				c.run(fmt.Sprintf("case %d, %s", i, tc.Description), fresh(c), run{tc, family, s})
-			}
-			t.Logf("%s\n%.1f s", s, time.Since(began).Seconds())
-			if s.cells == 0 || s.allowed == 0 || s.allowed == s.cells {
-				t.Error("nothing was asked, or the answer is always the same")
-			}
-		})
+	for _, form := range []string{"Compiled", "Chains"} {
+		for family, name := range []string{"IPv4", "IPv6"} {
+			t.Run(form+"/"+name, func(t *testing.T) { runAll(t, form, family) })
+		}
 	}
+}
+
+func runAll(t *testing.T, form string, family int) {
+	began, s := time.Now(), &tally{left: map[string]int{}}
+	c := newCluster(t, form)
+	fresh(c) // so that there is the pod whose address cyclonus makes prefixes of
+	cases := generator.NewTestCaseGenerator(true, c.pod("z/c").addrs[family].String(), []string{"x", "y", "z"}, nil, nil).GenerateTestCases()
+	for i, tc := range cases {
+		s.cases++
+		c.run(fmt.Sprintf("case %d, %s", i, tc.Description), fresh(c), run{tc, family, s})
+	}
+	t.Logf("%s\n%.1f s", s, time.Since(began).Seconds())
+	if s.cells == 0 || s.allowed == 0 || s.allowed == s.cells {
+		t.Error("nothing was asked, or the answer is always the same")
+	}
+	c.inForm()
 }
 
 // fresh is the cluster with which each case begins: three namespaces with three pods each. All of it is in cyclonus' own

@@ -38,6 +38,7 @@ type Counts struct {
 	Policies  int            `json:"policies"`  // and profiles in use
 	Sets      int            `json:"sets"`      // in use
 	Routes    int            `json:"routes"`
+	ByChains  int            `json:"byChains"` // groups of endpoints with the same policies that are asked rule by rule, although the settings want look-ups
 }
 
 // EndpointReport is one local endpoint.
@@ -46,6 +47,7 @@ type EndpointReport struct {
 	Interface string    `json:"interface"`
 	Status    string    `json:"status"`
 	Reason    string    `json:"reason,omitempty"`
+	Chains    string    `json:"chains,omitempty"` // why its policy is asked rule by rule although the settings want look-ups; empty: it is not so
 	Since     time.Time `json:"since"`
 }
 

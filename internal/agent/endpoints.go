@@ -27,6 +27,7 @@ type tracker struct {
 
 type tracked struct {
 	label, link, closed string
+	group               intent.GroupID
 	state               status.Endpoint
 	since               time.Time
 }
@@ -70,7 +71,7 @@ func (t *tracker) onBatch(b intent.Batch) (gone []intent.EndpointID) {
 		} else if t.links[old.link] == e.ID {
 			delete(t.links, old.link)
 		}
-		old.label, old.link, old.closed = e.Label, e.Link, e.Closed
+		old.label, old.link, old.closed, old.group = e.Label, e.Link, e.Closed, e.Policies().ID
 		t.unconfirmed[e.ID] = true
 		t.links[e.Link] = e.ID
 		t.changed[e.ID] = true
@@ -205,6 +206,7 @@ func (t *tracker) state(id intent.EndpointID, e *tracked) status.Endpoint {
 			worst = s
 		}
 	}
+	worst.Chains = fate.Chains
 	return worst
 }
 
@@ -226,11 +228,11 @@ var rank = map[string]int{status.Up: 0, status.Down: 1, status.Error: 2}
 func stateOf(o intent.Outcome) status.Endpoint {
 	switch {
 	case o.Err != nil:
-		return status.Endpoint{Status: status.Error, Reason: o.Err.Error()}
+		return status.Endpoint{Status: status.Error, Reason: o.Err.Error(), Chains: o.Chains}
 	case o.Reason != "":
-		return status.Endpoint{Status: status.Down, Reason: o.Reason}
+		return status.Endpoint{Status: status.Down, Reason: o.Reason, Chains: o.Chains}
 	}
-	return status.Endpoint{Status: status.Up}
+	return status.Endpoint{Status: status.Up, Chains: o.Chains}
 }
 
 // failed returns what is not in force and belongs to no endpoint: a policy, the route of a block.
@@ -251,17 +253,22 @@ func (t *tracker) failed() []string {
 }
 
 // counts returns the numbers of objects.
-func (t *tracker) counts() (states map[string]int, policies, sets int) {
-	states = map[string]int{status.Up: 0, status.Down: 0, status.Error: 0}
+func (t *tracker) counts() Counts {
+	c := Counts{Endpoints: map[string]int{status.Up: 0, status.Down: 0, status.Error: 0}, Routes: len(t.routes)}
+	byChains := map[intent.GroupID]bool{}
 	for _, e := range t.endpoints {
-		states[e.state.Status]++
-	}
-	for k := range t.others {
-		if intent.KindOf(k) == intent.KeyPolicy {
-			policies++
-		} else {
-			sets++
+		c.Endpoints[e.state.Status]++
+		if e.state.Chains != "" {
+			byChains[e.group] = true
 		}
 	}
-	return states, policies, sets
+	c.ByChains = len(byChains)
+	for k := range t.others {
+		if intent.KindOf(k) == intent.KeyPolicy {
+			c.Policies++
+		} else {
+			c.Sets++
+		}
+	}
+	return c
 }

@@ -226,6 +226,8 @@ func (r *reporter) outcomes(os []intent.Outcome) {
 			r.log.Error("not in force", "intent", o.Key.String(), "err", o.Err)
 		case o.Reason != "":
 			r.log.Info("waits", "intent", o.Key.String(), "reason", o.Reason)
+		case o.Chains != "":
+			r.log.Info("its policy is asked rule by rule, not by look-ups", "intent", o.Key.String(), "reason", o.Chains)
 		default:
 			r.log.Debug("in force", "intent", o.Key.String())
 		}
@@ -259,13 +261,8 @@ func (r *reporter) InForce(ctx context.Context, id intent.EndpointID) error {
 func (r *reporter) count() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := r.counts()
-	r.metrics.Has(metrics.Node{Endpoints: c.Endpoints, Policies: c.Policies, Sets: c.Sets, Routes: c.Routes})
-}
-
-func (r *reporter) counts() Counts {
-	states, policies, sets := r.tracker.counts()
-	return Counts{Endpoints: states, Policies: policies, Sets: sets, Routes: len(r.tracker.routes)}
+	c := r.tracker.counts()
+	r.metrics.Has(metrics.Node{Endpoints: c.Endpoints, Policies: c.Policies, Sets: c.Sets, Routes: c.Routes, ByChains: c.ByChains})
 }
 
 // Merged is called by the dataplane, which merges batches in the order in which they were sent.
@@ -385,7 +382,7 @@ func (r *reporter) report() Report {
 	out.Leftovers = left
 	out.NotReady = r.whyNot()
 	out.Ready = len(out.NotReady) == 0
-	out.Datastore, out.Kernel, out.Counts, out.Repairs = r.datastore, r.kernel, r.counts(), maps.Clone(r.repairs)
+	out.Datastore, out.Kernel, out.Counts, out.Repairs = r.datastore, r.kernel, r.tracker.counts(), maps.Clone(r.repairs)
 	if err := r.status.WriteError(); err != nil {
 		out.Unwritten = err.Error()
 	}
@@ -393,7 +390,7 @@ func (r *reporter) report() Report {
 	slices.Sort(out.Failed)
 	for id, e := range r.tracker.endpoints {
 		out.Endpoints = append(out.Endpoints, EndpointReport{
-			Name: cmp.Or(e.label, id.String()), Interface: e.link, Status: e.state.Status, Reason: e.state.Reason, Since: e.since,
+			Name: cmp.Or(e.label, id.String()), Interface: e.link, Status: e.state.Status, Reason: e.state.Reason, Chains: e.state.Chains, Since: e.since,
 		})
 	}
 	slices.SortFunc(out.Endpoints, func(a, b EndpointReport) int {

@@ -153,7 +153,7 @@ func TestTheReportNamesWhatIsWrongAndSinceWhen(t *testing.T) {
 	r.problems(append(found, api.Problem{Key: "/calico/y", Reason: "not JSON"}, api.Problem{Key: "/calico/z", Field: "spec.bpfEnabled", Reason: "has no effect", NoEffect: true}))
 	r.decided(webBatch, time.Now())
 	r.Merged()
-	r.outcomes([]intent.Outcome{{Key: webKey, Reason: "interface cali1 is down"}, {Key: intent.PolicyID{Kind: "Profile", Name: "p"}, Err: errors.New("boom")}})
+	r.outcomes([]intent.Outcome{{Key: webKey, Reason: "interface cali1 is down", Chains: "too many ports"}, {Key: intent.PolicyID{Kind: "Profile", Name: "p"}, Err: errors.New("boom")}})
 	r.Repaired("nft", intent.ByEvent, 2)
 	got := r.report()
 	if len(got.Wrong) != 3 || got.Wrong[0].Where != "environment TWILL_X" || got.Wrong[1].Where != "/calico/x spec.order" || !got.Wrong[1].Since.Equal(since) {
@@ -162,8 +162,8 @@ func TestTheReportNamesWhatIsWrongAndSinceWhen(t *testing.T) {
 	if len(got.NoEffect) != 1 || got.NoEffect[0].Where != "/calico/z spec.bpfEnabled" {
 		t.Errorf("without effect is %+v", got.NoEffect)
 	}
-	if len(got.Endpoints) != 1 || got.Endpoints[0].Name != "prod/web" || got.Endpoints[0].Status != "down" || got.Endpoints[0].Reason != "interface cali1 is down" {
-		t.Errorf("endpoints are %+v", got.Endpoints)
+	if len(got.Endpoints) != 1 || got.Endpoints[0].Name != "prod/web" || got.Endpoints[0].Status != "down" || got.Endpoints[0].Reason != "interface cali1 is down" || got.Endpoints[0].Chains != "too many ports" || got.Counts.ByChains != 1 {
+		t.Errorf("endpoints are %+v, %d groups by chains", got.Endpoints, got.Counts.ByChains)
 	}
 	if !slices.Equal(got.Failed, []string{"Profile/p: boom"}) || got.Repairs["nft by event"] != 2 || got.Counts.Endpoints["down"] != 1 {
 		t.Errorf("the report is %+v", got)
@@ -184,6 +184,8 @@ func TestAFailureIsLoggedWhenItBeginsAndWhenItChanges(t *testing.T) {
 		{"it waits", intent.Outcome{Key: routeKey, Reason: "interface cali1 is down"}, 3},
 		{"it is in force, which is debug", intent.Outcome{Key: routeKey}, 3},
 		{"it fails anew", intent.Outcome{Key: routeKey, Err: errors.New("bang")}, 4},
+		{"it is in force by chains", intent.Outcome{Key: webKey, Chains: "too many ports"}, 5},
+		{"by chains for another reason", intent.Outcome{Key: webKey, Chains: "too many classes"}, 6},
 	} {
 		r.outcomes([]intent.Outcome{tt.o})
 		if n := strings.Count(log.String(), "\n"); n != tt.lines {

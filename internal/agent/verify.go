@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -24,23 +25,31 @@ type comparer interface {
 	Differences(context.Context) ([]string, error)
 }
 
+// Verified is what Verify found out.
+type Verified struct {
+	Differences []Difference
+	// Chains are the endpoints, by name, whose policy is to be asked rule by rule although the settings want look-ups, with the
+	// reason. That is no difference.
+	Chains map[string]string
+}
+
 // Verify computes the desired state of this node from the datastore, as an agent
 // that starts would, and compares the kernel with it. It changes nothing, and
 // needs no running agent.
-func Verify(ctx context.Context, cfg Config, store datastore.Store) ([]Difference, error) {
+func Verify(ctx context.Context, cfg Config, store datastore.Store) (out Verified, err error) {
 	d, err := openKernel()
 	if err != nil {
-		return nil, fmt.Errorf("open netlink (are you root?): %w", err)
+		return out, fmt.Errorf("open netlink (are you root?): %w", err)
 	}
 	defer d.close()
 	g, err := d.graph(cfg)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	for _, prefix := range watchedPrefixes {
 		all, err := store.List(ctx, prefix)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		g.Update(all.Items)
 	}
@@ -48,14 +57,13 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) ([]Differenc
 	batch := g.Flush()
 	links, err := ifmon.List(d.rtnl)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	policy := nft.New(d.nft, nft.Config{Recheck: true})
 	policy.Links(links)
 	routes, interfaces := fib.New(d.rtnl), host.New(d.rtnl, d.sysctl, host.Config{})
 	routes.Links(links)
 	interfaces.Links(links)
-	var out []Difference
 	for _, p := range []struct {
 		name string
 		comparer
@@ -63,10 +71,17 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) ([]Differenc
 		p.Merge(batch)
 		found, err := p.Differences(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p.name, err)
+			return out, fmt.Errorf("%s: %w", p.name, err)
 		}
 		for _, what := range found {
-			out = append(out, Difference{p.name, what})
+			out.Differences = append(out.Differences, Difference{p.name, what})
+		}
+	}
+	out.Chains = map[string]string{}
+	plain := policy.Plain()
+	for _, e := range batch.Endpoints {
+		if why := plain[e.ID]; why != "" {
+			out.Chains[cmp.Or(e.Label, e.ID.String())] = why
 		}
 	}
 	return out, nil

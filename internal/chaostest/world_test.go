@@ -252,8 +252,8 @@ func (w *world) hostRight(ctx context.Context, host string) error {
 		return fmt.Errorf("agent of %s: not ready: %v %v", host, report.NotReady, report.Failed)
 	}
 	err := inside(w.Spec.Prefix+host, func() error {
-		found, err := agent.Verify(ctx, agent.Config{Node: host}, w.store)
-		if err == nil && len(found) > 0 {
+		is, err := agent.Verify(ctx, agent.Config{Node: host}, w.store)
+		if found := is.Differences; err == nil && len(found) > 0 {
 			err = fmt.Errorf("%d differences, first %s: %s", len(found), found[0].Part, found[0].What)
 		}
 		return err

@@ -159,6 +159,10 @@ func endpointOutcome(err error, reason string) func() []intent.Outcome {
 	}
 }
 
+func byChains(why string) func() []intent.Outcome {
+	return func() []intent.Outcome { return []intent.Outcome{{Key: endpointKey, Chains: why}} }
+}
+
 func TestDriversTakeTurnsInOrderAndNotBeforeTheFirstBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &journal{}
@@ -393,16 +397,19 @@ func TestOutcomeOfAnIntentIsTheWorstOfAllDrivers(t *testing.T) {
 				nft, host func() []intent.Outcome
 				err       error
 				reason    string
+				chains    string
 			}{
-				{nft.outcomes, host.outcomes, boom, ""},
-				{endpointOutcome(nil, ""), host.outcomes, nil, "interface cali1 is absent"},
-				{endpointOutcome(nil, ""), endpointOutcome(nil, ""), nil, ""},
+				{nft.outcomes, host.outcomes, boom, "", ""},
+				{endpointOutcome(nil, ""), host.outcomes, nil, "interface cali1 is absent", ""},
+				{byChains("many ports"), host.outcomes, nil, "interface cali1 is absent", "many ports"},
+				{byChains("many ports"), endpointOutcome(nil, ""), nil, "", "many ports"},
+				{endpointOutcome(nil, ""), endpointOutcome(nil, ""), nil, "", ""},
 			} {
 				nft.outcomes, host.outcomes = step.nft, step.host
 				b.batches <- endpoint()
 				synctest.Wait()
-				if got := b.outcomes[endpointKey]; !errors.Is(got.Err, step.err) || got.Reason != step.reason {
-					t.Errorf("outcome = %+v, want error %v, reason %q", got, step.err, step.reason)
+				if got := b.outcomes[endpointKey]; !errors.Is(got.Err, step.err) || got.Reason != step.reason || got.Chains != step.chains {
+					t.Errorf("outcome = %+v, want error %v, reason %q, chains %q", got, step.err, step.reason, step.chains)
 				}
 			}
 		})

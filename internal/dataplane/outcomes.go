@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -10,7 +11,7 @@ import (
 // jointOutcomes joins the outcomes of several drivers for one intent, such as an endpoint whose policy and whose interface belong to different
 // drivers: it is in force only if it is in force in all.
 type jointOutcomes struct {
-	bad     map[intent.Key]map[*drive]intent.Outcome // outcomes that are not success
+	bad     map[intent.Key]map[*drive]intent.Outcome // outcomes that are not success, or say more than that
 	changed map[intent.Key]bool                      // keys whose joint outcome is to be reported
 }
 
@@ -22,7 +23,7 @@ func (f *jointOutcomes) add(d *drive, outcomes []intent.Outcome) {
 	for _, o := range outcomes {
 		f.changed[o.Key] = true
 		switch {
-		case o.Err == nil && o.Reason == "":
+		case o.Err == nil && o.Reason == "" && o.Chains == "":
 			delete(f.bad[o.Key], d)
 			if len(f.bad[o.Key]) == 0 {
 				delete(f.bad, o.Key)
@@ -48,12 +49,14 @@ func (f *jointOutcomes) take(untried func(intent.Key) string) []intent.Outcome {
 	var out []intent.Outcome
 	again := map[intent.Key]bool{}
 	for k := range f.changed {
-		joint := intent.Outcome{Key: k}
+		joint, chains := intent.Outcome{Key: k}, ""
 		for _, o := range f.bad[k] {
+			chains = cmp.Or(o.Chains, chains)
 			if joint.Err == nil && (o.Err != nil || joint.Reason == "") {
 				joint = o
 			}
 		}
+		joint.Chains = chains
 		if joint.Err == nil && joint.Reason == "" {
 			if joint.Reason = untried(k); joint.Reason != "" {
 				again[k] = true

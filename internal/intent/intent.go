@@ -37,6 +37,8 @@ type Outcome struct {
 	Err    error  // nil: it is in force
 	Final  bool   // of an Err: trying again does not help until intents change
 	Reason string // why it carries no traffic although Err is nil, such as "interface is absent"
+	// Chains is why an endpoint's policy is asked rule by rule although the settings want it to be look-ups; empty: it is not so.
+	Chains string
 }
 
 // Repair is a kernel object that another process had changed or made, and that is now as the intents want it.

@@ -30,6 +30,7 @@ type Metrics struct {
 	differences             *prometheus.GaugeVec
 	endpoints               *prometheus.GaugeVec
 	policies, sets, routes  prometheus.Gauge
+	byChains                prometheus.Gauge
 	source, frozen, inForce prometheus.Gauge
 	problems                prometheus.Gauge
 }
@@ -51,6 +52,7 @@ func New(reg prometheus.Registerer) *Metrics {
 	m.policies = m.gauge("felix_active_local_policies", "Policies and profiles that endpoints of this node use.").WithLabelValues()
 	m.sets = m.gauge("felix_ipsets_calico", "Sets of addresses that the rules of these use.").WithLabelValues()
 	m.routes = m.gauge("twill_local_routes", "Routes of this node's endpoints and blocks.").WithLabelValues()
+	m.byChains = m.gauge("twill_groups_by_chains", "Groups of endpoints with the same policies that are asked rule by rule although policyRendering is Compiled: they exceed a limit of it.").WithLabelValues()
 	m.source = m.gauge("felix_resync_state", "The datastore: 1 does not answer, 2 is being listed, 3 is in sync.").WithLabelValues()
 	m.frozen = m.gauge("twill_datastore_frozen", "1 while datastoreReady is false, and nothing is acted upon.").WithLabelValues()
 	m.inForce = m.gauge("twill_dataplane_settled", "1 if all that is known is in force; 0 while something is pending or failed.").WithLabelValues()
@@ -119,6 +121,7 @@ func (m *Metrics) Differed(driver string, n int) {
 type Node struct {
 	Endpoints              map[string]int // by state
 	Policies, Sets, Routes int
+	ByChains               int // groups of endpoints whose policy is asked rule by rule, although the settings want look-ups
 }
 
 // Has says how much there is.
@@ -129,6 +132,7 @@ func (m *Metrics) Has(n Node) {
 	m.policies.Set(float64(n.Policies))
 	m.sets.Set(float64(n.Sets))
 	m.routes.Set(float64(n.Routes))
+	m.byChains.Set(float64(n.ByChains))
 }
 
 // Source is the state of the datastore, 1 to 3, as felix_resync_state has it.

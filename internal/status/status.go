@@ -43,6 +43,8 @@ type Endpoint struct {
 	Status string `json:"status"` // Up, Down or Error
 	// Reason is why it is not up.
 	Reason string `json:"reason,omitempty"`
+	// Chains is why its policy is asked rule by rule although the settings want it to be look-ups; empty: it is not so.
+	Chains string `json:"chains,omitempty"`
 }
 
 // States of an endpoint.

@@ -14,11 +14,11 @@ func TestAReportNamesWhatIsWrongFirst(t *testing.T) {
 	r := agent.Report{
 		Node: "h1", Version: "v1", Started: now.Add(-50 * time.Hour), NotReady: []string{"nft: boom"}, Unwritten: "datastore is full",
 		Datastore: agent.Since{State: "in-sync", Since: now.Add(-90 * time.Minute)}, Kernel: since(3 * time.Second),
-		Counts:  agent.Counts{Endpoints: map[string]int{"up": 1, "down": 1}, Policies: 2, Sets: 3, Routes: 4},
+		Counts:  agent.Counts{Endpoints: map[string]int{"up": 1, "down": 1}, Policies: 2, Sets: 3, Routes: 4, ByChains: 1},
 		Repairs: map[string]int{"nft by event": 2},
 		Endpoints: []agent.EndpointReport{
 			{Name: "prod/db", Interface: "cali2", Status: "down", Reason: "interface cali2 is absent", Since: now.Add(-time.Minute)},
-			{Name: "prod/web", Interface: "cali1", Status: "up", Since: now.Add(-time.Hour)},
+			{Name: "prod/web", Interface: "cali1", Status: "up", Since: now.Add(-time.Hour), Chains: "too many ports are told apart"},
 		},
 		Failed:    []string{"Profile/p: boom"},
 		Leftovers: []string{"9 chains of iptables-nft, ip (filter)", "table ip calico"},
@@ -34,6 +34,7 @@ func TestAReportNamesWhatIsWrongFirst(t *testing.T) {
              cannot be written to: datastore is full
   kernel     in force for 3s
   endpoints  1 up, 1 down, 0 error
+             1 groups of the same policies are asked rule by rule, see below
   in use     2 policies and profiles, 3 sets of addresses, 4 routes
   repaired   2 × nft by event; the log says what
 
@@ -42,6 +43,9 @@ prod/db   cali2      down    1m   interface cali2 is absent
 
 Not in force:
   Profile/p: boom
+
+Asked rule by rule, not by look-ups; the verdicts are the same (docs/compiled.md says what to do):
+  prod/web: too many ports are told apart
 
 Left by an upstream agent, and still at work (twill doctor --fix leftovers):
   9 chains of iptables-nft, ip (filter)

@@ -16,15 +16,17 @@ import (
 	"github.com/twillnet/twill/internal/verdict/world"
 )
 
-// report is what a node says of something on the way that is not in force there: resources alone do not say it.
+// report is what a node says of something on the way that is not in force there, or not in the form that the settings want: resources
+// alone do not say it.
 type report struct {
 	Resource string `json:"resource"`
 	Node     string `json:"node"`
 	Status   string `json:"status"`
 	Reason   string `json:"reason"`
+	Chains   string `json:"chains,omitempty"` // why its policy is asked rule by rule
 }
 
-// reported are the endpoints on the way that are not up, as their nodes last wrote it to the datastore.
+// reported are the endpoints on the way that are not up, or are asked rule by rule, as their nodes last wrote it to the datastore.
 func reported(us []api.Update, answers []world.Answer) (out []report) {
 	stored := map[string][]byte{} // by key, whatever the region
 	for _, u := range us {
@@ -44,8 +46,8 @@ func reported(us []api.Update, answers []world.Answer) (out []report) {
 		key, _ := status.EndpointKey(h.Node, id)
 		var is status.Endpoint
 		r := report{Resource: resource, Node: h.Node}
-		if json.Unmarshal(stored[key], &is) == nil && is.Status != "" && is.Status != status.Up {
-			r.Status, r.Reason = is.Status, is.Reason
+		if json.Unmarshal(stored[key], &is) == nil && is.Status != "" && (is.Status != status.Up || is.Chains != "") {
+			r.Status, r.Reason, r.Chains = is.Status, is.Reason, is.Chains
 			if !slices.Contains(out, r) {
 				out = append(out, r)
 			}
@@ -95,11 +97,16 @@ func hopsOf(answers []world.Answer) (hops []world.Hop) {
 // reportsText says what nodes report. It is apart from the answer, which is of the resources.
 func reportsText(rs []report) string {
 	var b strings.Builder
-	for i, r := range rs {
-		if i == 0 {
-			fmt.Fprintf(&b, "\n%s\n", terminal.Warn.Render("Not in force, as nodes report it; until it is, packets may fare otherwise than this answer says:"))
+	var down, slow []string
+	for _, r := range rs {
+		if r.Status != status.Up {
+			down = append(down, fmt.Sprintf("%s on %s: %s: %s", r.Resource, r.Node, r.Status, r.Reason))
 		}
-		fmt.Fprintf(&b, "  %s on %s: %s: %s\n", r.Resource, r.Node, r.Status, r.Reason)
+		if r.Chains != "" {
+			slow = append(slow, fmt.Sprintf("%s on %s: %s", r.Resource, r.Node, r.Chains))
+		}
 	}
+	section(&b, terminal.Warn.Render("Not in force, as nodes report it; until it is, packets may fare otherwise than this answer says"), down)
+	section(&b, byChains, slow)
 	return b.String()
 }

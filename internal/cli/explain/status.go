@@ -83,6 +83,9 @@ func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
 	}
 	t.Row("  kernel", r.Kernel.State+" for "+ago(now, r.Kernel.Since))
 	t.Row("  endpoints", fmt.Sprintf("%d up, %d down, %d error", r.Counts.Endpoints[status.Up], r.Counts.Endpoints[status.Down], r.Counts.Endpoints[status.Error]))
+	if r.Counts.ByChains > 0 {
+		t.Row("", fmt.Sprintf("%d groups of the same policies are asked rule by rule, see below", r.Counts.ByChains))
+	}
 	t.Row("  in use", fmt.Sprintf("%d policies and profiles, %d sets of addresses, %d routes", r.Counts.Policies, r.Counts.Sets, r.Counts.Routes))
 	var repairs []string
 	for what, n := range r.Repairs {
@@ -94,6 +97,7 @@ func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
 	t.Flush()
 	printEndpoints(w, r, wide, now)
 	section(w, "Not in force", r.Failed)
+	section(w, byChains, slow(r, wide))
 	section(w, "Left by an upstream agent, and still at work ("+doctor.FixLeftovers+")", r.Leftovers)
 	var wrong []string
 	for _, f := range r.Wrong {
@@ -124,6 +128,22 @@ func printEndpoints(w io.Writer, r agent.Report, wide bool, now time.Time) {
 		t.Row(e.Name, e.Interface, e.Status, ago(now, e.Since), e.Reason)
 	}
 	t.Flush()
+}
+
+// byChains is what is said of workloads whose policy exceeds a limit of look-ups.
+const byChains = "Asked rule by rule, not by look-ups; the verdicts are the same (docs/compiled.md says what to do)"
+
+// slow are the endpoints that are asked rule by rule.
+func slow(r agent.Report, wide bool) (lines []string) {
+	for _, e := range r.Endpoints {
+		if e.Chains != "" {
+			lines = append(lines, e.Name+": "+e.Chains)
+		}
+	}
+	if more := len(lines) - console.MostErrors; more > 0 && !wide {
+		lines = append(lines[:console.MostErrors], fmt.Sprintf("and %d more; -o wide lists them", more))
+	}
+	return lines
 }
 
 func section(w io.Writer, title string, lines []string) {

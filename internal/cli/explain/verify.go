@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +24,9 @@ func (c *command) verifyCmd() *cobra.Command {
 		Short: "Compare this host's kernel with what the datastore asks for",
 		Long: `Read back the nftables table, the routes and the settings of interfaces that
 are Twill's, and compare them with what a fresh agent would make from the
-datastore. Nothing is changed, and no agent needs to run.
+datastore. Nothing is changed, and no agent needs to run. Workloads whose policy
+is asked rule by rule although it should be look-ups are named, with the reason;
+that is no difference.
 
 A change that is under way shows as a difference, so the comparison is made
 again until there is none or --patience is over.
@@ -36,12 +39,12 @@ Exit code: 0 equal, 1 different or not possible, 2 usage.`,
 				return err
 			}
 			cfg := agent.Config{Node: l.Node, Local: l.Layers, Log: c.Log()}
-			var found []agent.Difference
+			var found agent.Verified
 			c.Conn.Timeout += patience
 			_, compared := c.Working("comparing the kernel with the datastore", 0)
 			err := c.Conn.With(cmd.Context(), func(ctx context.Context, s datastore.Store) (err error) {
 				for end := time.Now().Add(patience); ; {
-					if found, err = agent.Verify(ctx, cfg, s); err != nil || len(found) == 0 || time.Now().After(end) {
+					if found, err = agent.Verify(ctx, cfg, s); err != nil || len(found.Differences) == 0 || time.Now().After(end) {
 						return err
 					}
 				}
@@ -59,7 +62,8 @@ Exit code: 0 equal, 1 different or not possible, 2 usage.`,
 	return cmd
 }
 
-func (c *command) printDifferences(found []agent.Difference, output console.Output) error {
+func (c *command) printDifferences(is agent.Verified, output console.Output) error {
+	found := is.Differences
 	if found == nil {
 		found = []agent.Difference{}
 	}
@@ -70,6 +74,12 @@ func (c *command) printDifferences(found []agent.Difference, output console.Outp
 		if len(found) == 0 {
 			fmt.Fprintln(w, "The kernel is what the datastore asks for.")
 		}
+		var slow []string
+		for id, why := range is.Chains {
+			slow = append(slow, fmt.Sprintf("%s: %s", id, why))
+		}
+		slices.Sort(slow)
+		section(w, byChains, slow)
 		return nil
 	}})
 	if err != nil {

@@ -212,7 +212,7 @@ func (s *State) Outcomes() []intent.Outcome {
 	}
 	out := make([]intent.Outcome, 0, len(s.touched))
 	for key := range s.touched {
-		out = append(out, intent.Outcome{Key: key, Err: s.wrong(key), Final: s.faults[key].denies, Reason: s.reason(key)})
+		out = append(out, intent.Outcome{Key: key, Err: s.wrong(key), Final: s.faults[key].denies, Reason: s.reason(key), Chains: s.byChains(key)})
 	}
 	clear(s.touched)
 	return out

@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -286,6 +287,9 @@ func (s *State) compile() {
 				a.plain[dir] = why
 			}
 		}
+		for id := range a.endpoints {
+			s.touched[id] = struct{}{}
+		}
 		if was == a.byChains() {
 			continue
 		}
@@ -382,18 +386,29 @@ func (s *State) renderAgain(id intent.SetID) {
 	}
 }
 
-// Plain says of each group that is asked by chains although there are tables why that is, by the endpoints of it.
-func (s *State) Plain() map[intent.EndpointID]string {
-	out := map[intent.EndpointID]string{}
+// Plain says of each endpoint that is asked by chains although there are tables why that is.
+type Plain map[intent.EndpointID]string
+
+// Plain returns these endpoints.
+func (s *State) Plain() Plain {
+	out := Plain{}
 	if s.tables == nil {
 		return out
 	}
-	for id, a := range s.tables.of {
-		for _, why := range a.plain {
-			if why != "" {
-				out[id] = why
-			}
+	for id := range s.tables.of {
+		if why := s.byChains(id); why != "" {
+			out[id] = why
 		}
 	}
 	return out
+}
+
+// byChains returns why an endpoint is asked by chains although there are tables; empty: it is not.
+func (s *State) byChains(key intent.Key) string {
+	id, ofEndpoint := key.(intent.EndpointID)
+	if !ofEndpoint || s.tables == nil || s.tables.of[id] == nil {
+		return ""
+	}
+	a := s.tables.of[id]
+	return cmp.Or(a.plain[:]...)
 }

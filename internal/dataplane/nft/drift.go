@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 )
@@ -160,6 +161,9 @@ func (d *Driver) Differences(ctx context.Context) ([]string, error) {
 	}
 	return out, nil
 }
+
+// Plain says of each endpoint that is asked by chains although the settings want tables why that is.
+func (d *Driver) Plain() desired.Plain { return d.state.Plain() }
 
 func describe(wanted, exists bool) string {
 	switch {

@@ -99,13 +99,17 @@ func TestAGroupThatTablesCannotHoldGoesByChains(t *testing.T) {
 	much = append(much, tcp(intent.Allow, 80))
 	in := []intent.Tier{{Name: "t", Ingress: ids("p"), Default: intent.Deny}}
 	h.d.Merge(compiledBatch(pair(in, pol("p", much, nil))))
-	apply(t, h.d)
+	if o := outcomeOf(apply(t, h.d), wl("a", "").ID); !strings.Contains(o.Chains, "source ports") || o.Err != nil || o.Reason != "" {
+		t.Errorf("the outcome is %+v", o)
+	}
 	h.check(t, "out>a tcp/80", "!out>a tcp/81", "out>b tcp/81", "a>b tcp/81")
 	if plain := h.d.state.Plain(); len(plain) != 1 || !strings.Contains(plain[wl("a", "").ID], "source ports") {
 		t.Errorf("by chains, and why: %v", plain)
 	}
 	h.d.Merge(intent.Batch{Policies: []intent.Policy{pol("p", []intent.Rule{tcp(intent.Allow, 81)}, nil)}})
-	apply(t, h.d)
+	if o := outcomeOf(apply(t, h.d), wl("a", "").ID); o.Key == nil || o.Chains != "" {
+		t.Errorf("the outcome is %+v", o)
+	}
 	h.check(t, "out>a tcp/81", "!out>a tcp/80", "out>b tcp/80")
 	if plain := h.d.state.Plain(); len(plain) != 0 {
 		t.Errorf("by chains, and why: %v", plain)
@@ -182,4 +186,14 @@ func TestTwoThatSwapTheirPoliciesSwapThem(t *testing.T) {
 	if out, err := h.d.Differences(t.Context()); err != nil || len(out) > 0 {
 		t.Errorf("differences: %v, %v", out, err)
 	}
+}
+
+// outcomeOf returns the outcome of an intent; the zero value: there is none.
+func outcomeOf(os []intent.Outcome, key intent.Key) intent.Outcome {
+	for _, o := range os {
+		if o.Key == key {
+			return o
+		}
+	}
+	return intent.Outcome{}
 }

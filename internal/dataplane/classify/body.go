@@ -1,18 +1,10 @@
 package classify
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
-)
-
-// Errors for which a group is not evaluated by class.
-var (
-	errBranches = errors.New("too many rules depend on what no table knows, such as source ports")
-	errCells    = errors.New("too many ports are told apart")
-	errEntries  = errors.New("too many classes of addresses are told apart")
 )
 
 // maker makes the body of one program.
@@ -21,12 +13,12 @@ type maker struct {
 	l     *list
 	asked []int32
 	of    *vector
-	mute  bool
+	g     *group
 }
 
 // body returns the program for the cells that the steps name.
 func (s *State) body(g *group, l *list, asked []int32, of *vector) (Body, error) {
-	m := maker{s: s, l: l, asked: asked, of: of, mute: g.walk.Mute}
+	m := maker{s: s, l: l, asked: asked, of: of, g: g}
 	b := Body{Port: map[PortKey]Code{}, Proto: map[uint8]Code{}}
 	var err error
 	if b.Else, err = m.code(cell{other: true}); err != nil {
@@ -146,12 +138,15 @@ func (m *maker) spans(proto uint8) ([]span, error) {
 			}
 		}
 		for _, set := range m.l.steps[i].ports {
-			for p := range set.pairs {
+			for _, p := range set.cuts(m.of) {
 				if p.proto == proto {
 					cuts = append(cuts, int(p.port), int(p.port)+1)
 				}
 			}
 		}
+	}
+	if !m.s.charge(m.g, len(cuts)) {
+		return nil, errSteps
 	}
 	slices.Sort(cuts)
 	cuts = slices.Compact(cuts)
@@ -201,10 +196,13 @@ func (m *maker) outcome(c cell) (Outcome, error) {
 func (m *maker) walk(out *Outcome, from int32, c cell, given []rules.Term) error {
 	begin, _ := slices.BinarySearch(m.asked, from)
 	for k := begin; k < len(m.asked); k++ {
-		if len(*out) > m.s.limits.Branches {
-			return errBranches
-		}
 		st := m.l.steps[m.asked[k]]
+		switch {
+		case len(*out) > m.s.limits.Branches:
+			return errBranches
+		case !m.s.charge(m.g, st.weight):
+			return errSteps
+		}
 		rest, ok := st.asks(c, m.of)
 		if !ok {
 			continue
@@ -233,7 +231,7 @@ func (m *maker) walk(out *Outcome, from int32, c cell, given []rules.Term) error
 }
 
 func (m *maker) muted(a rules.Action) rules.Action {
-	if m.mute && (a == rules.Reset || a == rules.Reject) {
+	if m.g.walk.Mute && (a == rules.Reset || a == rules.Reject) {
 		return rules.Deny
 	}
 	return a

@@ -16,6 +16,9 @@
 // contents meet in one number. One that is no longer used stands for nothing else before the change after the one that freed it is
 // in force ([State.Committed]): a packet that is between two look-ups then finds what it was about to find.
 //
+// Work is bounded, too, and counted, not timed ([Limits]): a group that exceeds its share is left to the rendering without classes, and does not
+// touch the share of others.
+//
 // The package is pure. A State has one owner.
 package classify
 
@@ -126,6 +129,9 @@ type Delta struct {
 	Shrink Rest
 	// Plain are groups that exceed the limits and must be rendered without classes, with the reason; empty: no longer so.
 	Plain map[Group]string
+	// Next is applied after this one; nil: none. A group that exceeds the limits is left out in one, and what only that group asked for
+	// goes in the next.
+	Next *Delta
 }
 
 // Growth is what is new.
@@ -159,28 +165,8 @@ type Rest struct {
 
 // Empty reports whether nothing changed.
 func (d *Delta) Empty() bool {
-	return len(d.Grow.Codes)+len(d.Grow.Programs)+len(d.Grow.Entries)+len(d.Flip.Addrs)+len(d.Flip.Entries)+len(d.Flip.World)+
+	return d.Next == nil && len(d.Grow.Codes)+len(d.Grow.Programs)+len(d.Grow.Entries)+len(d.Flip.Addrs)+len(d.Flip.Entries)+len(d.Flip.World)+
 		len(d.Shrink.Entries)+len(d.Shrink.Groups)+len(d.Shrink.Classes)+len(d.Shrink.Programs)+len(d.Shrink.Codes)+len(d.Plain) == 0
-}
-
-// Limits bound the cost of one group, in numbers of objects. The zero value has the defaults.
-type Limits struct {
-	Branches int // of an outcome; default 64
-	Cells    int // of a program: ports that have an entry; default 1,024
-	Entries  int // of all groups; default 250,000
-}
-
-func (l Limits) orDefault() Limits {
-	if l.Branches == 0 {
-		l.Branches = 64
-	}
-	if l.Cells == 0 {
-		l.Cells = 1024
-	}
-	if l.Entries == 0 {
-		l.Entries = 250_000
-	}
-	return l
 }
 
 // Members has the present members of sets, including all changes that the State received. A set that is to be removed still has its

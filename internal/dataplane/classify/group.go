@@ -2,7 +2,6 @@ package classify
 
 import (
 	"encoding/binary"
-	"maps"
 	"slices"
 
 	"github.com/twillnet/twill/internal/dataplane/rules"
@@ -16,11 +15,14 @@ type group struct {
 	lists   [2]list
 	entries map[*class]*program // where other than that of the world
 	world   [2]*program
-	plain   string // why it is not evaluated by class; empty: it is
+	plain   error  // why it is not evaluated by class; nil: it is
+	stated  string // what the last Delta said of that
 	relaid  bool   // the lists must be made again
 	all     bool   // the entries of all classes must be made again
 	touched map[selection]struct{}
 	fresh   bool
+	steps   int // of work since all its entries were made; see charge
+	idle    int // changes of members since it was given up
 }
 
 // list is a walk as one sequence of steps for one family.
@@ -41,6 +43,7 @@ type step struct {
 func (s *State) flatten(g *group) {
 	w := g.walk
 	for f := range families {
+		s.work += len(g.lists[f].steps)
 		l := list{by: map[selection][]int32{}, names: map[selection]struct{}{}, made: map[string]*program{}}
 		for _, t := range w.Tiers {
 			begin := len(l.steps)
@@ -94,10 +97,8 @@ func (l *list) index() {
 			l.names[lit.of] = struct{}{}
 		}
 		for _, set := range st.ports {
-			for _, s := range set.pairs {
-				if set.peer {
-					l.names[s] = struct{}{}
-				}
+			for s := range set.of {
+				l.names[s] = struct{}{}
 			}
 		}
 	}
@@ -127,8 +128,8 @@ func (l *list) key(asked []int32, of *vector) string {
 	for _, i := range asked {
 		b = binary.BigEndian.AppendUint32(b, uint32(i))
 		for _, set := range l.steps[i].ports {
-			for _, s := range slices.Sorted(maps.Values(set.pairs)) {
-				if set.peer && of.has(s) {
+			for _, s := range of.of {
+				if _, ok := set.of[s]; ok {
 					b = binary.BigEndian.AppendUint32(b, uint32(s)|1<<31)
 				}
 			}
@@ -137,10 +138,16 @@ func (l *list) key(asked []int32, of *vector) string {
 	return string(b)
 }
 
+// forgotten is how many programs a list may remember that no class has.
+const forgotten = 1024
+
 // program returns the program of a group for a class.
 func (s *State) program(g *group, family int, of *vector) (*program, error) {
 	l := &g.lists[family]
 	asked := l.asked(of)
+	if !s.charge(g, 1+len(of.of)+len(asked)) {
+		return nil, errSteps
+	}
 	key := l.key(asked, of)
 	if p := l.made[key]; p != nil && s.programs[p.key] == p {
 		return p, nil
@@ -150,6 +157,9 @@ func (s *State) program(g *group, family int, of *vector) (*program, error) {
 		return nil, err
 	}
 	p := s.internProgram(body)
+	if len(l.made) > 2*len(g.entries)+forgotten {
+		clear(l.made) // most are of classes that are gone
+	}
 	l.made[key] = p
 	return p, nil
 }

@@ -92,14 +92,33 @@ func (x *selections) change(to *space, set intent.SetID, m intent.Member, member
 	}
 }
 
-// settle adds the members of new selections to the space, and removes those of unused ones.
+// settle adds the members of new selections to the space, and removes those of unused ones. It visits each set once, whatever the number
+// of its ports that are selections.
 func (x *selections) settle(to *space) {
+	sets := map[intent.SetID]map[pair]*selected{}
 	for key, s := range x.changed {
-		if wanted := s.refs > 0; wanted != s.loaded {
-			x.each(s, func(p netip.Prefix) { to.put(p, s.id, wanted) })
-			s.loaded = wanted
+		if wanted := s.refs > 0; wanted == s.loaded {
+			continue
 		}
-		if s.refs > 0 {
+		for _, n := range s.nets {
+			to.put(n.Masked(), s.id, !s.loaded)
+		}
+		if key.nets == "" {
+			if sets[key.set] == nil {
+				sets[key.set] = map[pair]*selected{}
+			}
+			sets[key.set][key.pair] = s
+		}
+	}
+	for set, of := range sets {
+		x.members.Each(set, func(m intent.Member) {
+			if s := of[pair{m.Proto, m.Port}]; s != nil {
+				to.put(m.Prefix.Masked(), s.id, !s.loaded)
+			}
+		})
+	}
+	for key, s := range x.changed {
+		if s.loaded = s.refs > 0; s.loaded {
 			continue
 		}
 		delete(x.byKey, key)
@@ -110,17 +129,4 @@ func (x *selections) settle(to *space) {
 		}
 	}
 	clear(x.changed)
-}
-
-func (x *selections) each(s *selected, f func(netip.Prefix)) {
-	for _, n := range s.nets {
-		f(n.Masked())
-	}
-	if s.key.nets == "" {
-		x.members.Each(s.key.set, func(m intent.Member) {
-			if (pair{m.Proto, m.Port}) == s.key.pair {
-				f(m.Prefix.Masked())
-			}
-		})
-	}
 }

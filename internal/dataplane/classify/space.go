@@ -39,6 +39,7 @@ type space struct {
 	content map[selection]uint64 // what stands behind each
 	came    []*class             // by this Flush
 	gone    []*class
+	work    int // steps, see State.Work
 }
 
 func newSpace() space {
@@ -58,6 +59,7 @@ func familyOf(a netip.Addr) int {
 
 // put makes a prefix a member of a selection, or no member.
 func (x *space) put(p netip.Prefix, s selection, member bool) {
+	x.work++
 	x.places.Modify(p, func(at place, ok bool) (place, bool) {
 		if !ok && !member {
 			return at, true
@@ -104,6 +106,7 @@ func (x *space) settle(turn map[netip.Prefix]Class) {
 func (x *space) place(p netip.Prefix, turn map[netip.Prefix]Class) {
 	at, _ := x.places.Get(p)
 	was := at.class
+	x.work += 1 + len(at.own.of)
 	if len(at.own.of) == 0 {
 		x.places.Delete(p)
 		x.drop(at.own)

@@ -30,6 +30,11 @@ type State struct {
 	newborn    []*program // with changed users since the last Flush
 	coded      []*code
 	entries    int
+	made       map[Entry]struct{}  // by this flush, of classes that were there before
+	plains     map[*group]struct{} // left out
+	crowded    []*group            // found no room for their entries in this flush
+	changes    int                 // of members since the last
+	work       int
 	delta      *Delta
 }
 
@@ -40,7 +45,7 @@ func New(limits Limits, members Members) *State {
 		policies: map[intent.PolicyID]intent.Policy{}, forms: map[formKey]*form{}, users: map[formKey]map[*group]int{}, check: map[formKey]bool{},
 		groups: map[Group]*group{}, dirty: map[*group]struct{}{}, asking: map[selection]map[*group]struct{}{},
 		pairs: map[intent.SetID]map[pair]int{}, cutBy: map[intent.SetID]map[formKey]struct{}{},
-		programs: map[string]*program{}, codes: map[string]*code{}, byCode: map[Code]*code{},
+		plains: map[*group]struct{}{}, made: map[Entry]struct{}{}, programs: map[string]*program{}, codes: map[string]*code{}, byCode: map[Code]*code{},
 		programIDs: newNumbers(uint32(FirstProgram), uint32(LastProgram)), codeIDs: newNumbers(uint32(FirstCode), uint32(LastCode)),
 	}
 }
@@ -58,8 +63,13 @@ func (s *State) RemovePolicy(id intent.PolicyID) {
 }
 
 func (s *State) recheck(id intent.PolicyID) {
-	s.check[formKey{id, intent.Ingress}] = true
-	s.check[formKey{id, intent.Egress}] = true
+	for _, dir := range []intent.Direction{intent.Ingress, intent.Egress} {
+		key := formKey{id, dir}
+		for g := range s.users[key] {
+			s.revive(g)
+		}
+		s.check[key] = true
+	}
 }
 
 // SetWalk sets the walk of a group.
@@ -82,6 +92,7 @@ func (s *State) SetWalk(id Group, w Walk) {
 		}
 		s.mayMatter(key)
 	}
+	s.revive(g)
 	g.walk, g.all, g.relaid = w, true, true
 	s.dirty[g] = struct{}{}
 }
@@ -116,11 +127,14 @@ func (w Walk) keys() (out []formKey) {
 // reform makes or drops the form of a policy in one direction.
 func (s *State) reform(key formKey, changed bool) {
 	p, ok := s.policies[key.id]
-	wanted := ok && len(s.users[key]) > 0
+	wanted := ok && s.active(key)
 	old := s.forms[key]
 	var now *form
 	switch {
-	case !wanted && old == nil, wanted && old != nil && !changed:
+	case !wanted && old == nil:
+		s.forgetUsers(key)
+		return
+	case wanted && old != nil && !changed:
 		return
 	case wanted:
 		now = s.newForm(p, key.direction) // before the old form releases its selections
@@ -138,8 +152,14 @@ func (s *State) reform(key formKey, changed bool) {
 		s.forms[key] = now
 	}
 	for g := range s.users[key] {
-		s.touch(g, old, now)
+		if g.plain == nil {
+			s.touch(g, old, now)
+		}
 	}
+	s.forgetUsers(key)
+}
+
+func (s *State) forgetUsers(key formKey) {
 	if len(s.users[key]) == 0 {
 		delete(s.users, key)
 	}
@@ -164,7 +184,7 @@ func (s *State) dropForm(key formKey, old, now *form) {
 func (s *State) touch(g *group, old, now *form) {
 	s.dirty[g] = struct{}{}
 	g.relaid = true
-	if old == nil || now == nil || g.plain != "" {
+	if old == nil || now == nil || now.over != nil || old.over != nil {
 		g.all = true
 		return
 	}
@@ -186,48 +206,17 @@ func (s *State) touch(g *group, old, now *form) {
 	}
 }
 
-// pairsOf returns the protocols and ports of a set's members.
-func (s *State) pairsOf(set intent.SetID) map[pair]int {
-	if s.pairs[set] == nil {
-		count := map[pair]int{}
-		s.selections.members.Each(set, func(m intent.Member) { count[pair{m.Proto, m.Port}]++ })
-		s.pairs[set] = count
-	}
-	return s.pairs[set]
-}
-
-// Change applies a change of a set's members.
-func (s *State) Change(d intent.MemberDelta) {
-	for _, m := range d.Removed {
-		s.selections.change(&s.space, d.Set, m, false)
-		s.recount(d.Set, m, -1)
-	}
-	for _, m := range d.Added {
-		s.selections.change(&s.space, d.Set, m, true)
-		s.recount(d.Set, m, 1)
-	}
-}
-
-// recount counts the members with a port of a set of ports; policies that use the set have other cuts when one is added or removed.
-func (s *State) recount(set intent.SetID, m intent.Member, by int) {
-	count := s.pairs[set]
-	if count == nil {
-		return
-	}
-	at := pair{m.Proto, m.Port}
-	was := count[at]
-	if count[at] = was + by; count[at] == 0 {
-		delete(count, at)
-	}
-	if was == 0 || count[at] == 0 {
-		for key := range s.cutBy[set] {
-			s.check[key] = true
-		}
-	}
-}
-
 // Flush computes what changed.
 func (s *State) Flush() *Delta {
+	s.retry()
+	first := s.flush()
+	for last := first; len(s.check)+len(s.dirty) > 0; last = last.Next {
+		last.Next = s.flush()
+	}
+	return first
+}
+
+func (s *State) flush() *Delta {
 	d := &Delta{
 		Grow:  Growth{map[Code]Outcome{}, map[Program]Body{}, map[Entry]Program{}},
 		Flip:  Turn{map[netip.Prefix]Class{}, map[Entry]Program{}, map[Group][2]Program{}},
@@ -248,8 +237,14 @@ func (s *State) Flush() *Delta {
 	s.meetClasses()
 	for g := range s.dirty {
 		s.refresh(g)
+		s.tell(g)
 	}
 	clear(s.dirty)
+	s.makeRoom()
+	s.made = map[Entry]struct{}{}
+	for g := range s.plains {
+		s.layOut(g)
+	}
 	s.sweep()
 	return d
 }
@@ -271,8 +266,7 @@ func (s *State) layOut(g *group) {
 			}
 		}
 	}
-	if s.groups[g.id] != g {
-		g.lists = [2]list{}
+	if g.lists = [2]list{}; s.groups[g.id] != g || g.plain != nil {
 		return
 	}
 	s.flatten(g)
@@ -299,7 +293,7 @@ func (s *State) meetClasses() {
 			continue
 		}
 		for _, g := range s.askingAny(c) {
-			if !g.all && g.plain == "" {
+			if !g.all && g.plain == nil {
 				s.judge(g, c)
 			}
 		}
@@ -321,26 +315,19 @@ func (s *State) judge(g *group, c *class) {
 		p = nil
 	}
 	if err == nil && p != nil && g.entries[c] == nil && s.entries >= s.limits.Entries {
+		s.crowded = append(s.crowded, g)
 		err = errEntries
 	}
-	if err != nil {
-		s.giveUp(g, err)
+	switch {
+	case err == nil:
+		s.enter(g, c, p)
 		return
+	case err == errSteps && !g.all: // since all of its entries were made: perhaps these are fewer now
+		g.all = true
+	default:
+		s.giveUp(g, err)
 	}
-	s.enter(g, c, p)
-}
-
-// giveUp leaves a group to the rendering without classes.
-func (s *State) giveUp(g *group, err error) {
-	g.plain = err.Error()
-	s.delta.Plain[g.id] = g.plain
-	for c := range g.entries {
-		s.enter(g, c, nil)
-	}
-	for f := range g.world {
-		s.setWorld(g, f, nil)
-	}
-	delete(s.delta.Flip.World, g.id)
+	s.dirty[g] = struct{}{}
 }
 
 // enter sets or removes an entry.
@@ -356,10 +343,13 @@ func (s *State) enter(g *group, c *class, p *program) {
 	case p == nil:
 		delete(g.entries, c)
 		delete(c.in, g)
+		_, made := s.made[e]
+		delete(s.made, e)
 		switch {
-		case c.fresh:
-			delete(s.delta.Grow.Entries, e) // it was in no Delta yet
-		case c.refs == 0 || g.plain != "" || s.groups[g.id] != g:
+		case c.fresh, made: // it was in no Delta yet
+			delete(s.delta.Grow.Entries, e)
+			delete(s.delta.Flip.Entries, e)
+		case c.refs == 0 || g.plain != nil || s.groups[g.id] != g:
 			delete(s.delta.Flip.Entries, e)
 			s.delta.Shrink.Entries = append(s.delta.Shrink.Entries, e)
 		default:
@@ -369,6 +359,9 @@ func (s *State) enter(g *group, c *class, p *program) {
 	case c.fresh:
 		s.delta.Grow.Entries[e] = p.id
 	default:
+		if _, goes := s.delta.Flip.Entries[e]; was == nil && !goes {
+			s.made[e] = struct{}{}
+		}
 		s.delta.Flip.Entries[e] = p.id
 	}
 	g.entries[c] = p
@@ -407,8 +400,11 @@ func (s *State) setWorld(g *group, family int, p *program) {
 // refresh computes a group's entries for classes again.
 func (s *State) refresh(g *group) {
 	defer func() { g.all, g.relaid, g.fresh = false, false, false; clear(g.touched) }()
-	if s.groups[g.id] != g {
+	switch {
+	case s.groups[g.id] != g:
 		s.bury(g)
+		return
+	case g.plain != nil:
 		return
 	}
 	seen := map[*class]struct{}{}
@@ -417,15 +413,20 @@ func (s *State) refresh(g *group) {
 			maps.Copy(seen, s.space.with[sel])
 		}
 		s.judgeAll(g, seen)
+		if !g.all {
+			return
+		}
+	}
+	g.steps = 0
+	if err := s.excess(g); err != nil {
+		s.giveUp(g, err)
 		return
 	}
-	wasPlain := g.plain
-	g.plain = ""
 	for f := range families {
 		p, err := s.program(g, f, s.space.none)
 		if err != nil {
 			s.giveUp(g, err)
-			break
+			return
 		}
 		s.setWorld(g, f, p)
 	}
@@ -438,17 +439,12 @@ func (s *State) refresh(g *group) {
 		}
 	}
 	s.judgeAll(g, seen)
-	switch g.plain {
-	case wasPlain:
-		delete(s.delta.Plain, g.id)
-	case "":
-		s.delta.Plain[g.id] = ""
-	}
 }
 
 func (s *State) judgeAll(g *group, classes map[*class]struct{}) {
+	whole := g.all
 	for c := range classes {
-		if g.plain != "" {
+		if g.plain != nil || g.all != whole {
 			return
 		}
 		s.judge(g, c)
@@ -457,6 +453,7 @@ func (s *State) judgeAll(g *group, classes map[*class]struct{}) {
 
 // bury removes all entries of a group that was removed.
 func (s *State) bury(g *group) {
+	delete(s.plains, g)
 	for c := range g.entries {
 		s.enter(g, c, nil)
 	}

@@ -43,13 +43,16 @@ func put[K comparable, V any](m *map[K]V, from map[K]V) {
 	}
 }
 
-// Apply applies all of a delta.
+// Apply applies all of a delta, and what is next.
 func (t *Tables) Apply(d *Delta) error {
 	if err := t.Grow(d); err != nil {
 		return err
 	}
 	t.Flip(d)
-	return t.Shrink(d)
+	if err := t.Shrink(d); err != nil || d.Next == nil {
+		return err
+	}
+	return t.Apply(d.Next)
 }
 
 // Grow applies the first part of a delta; an error: some of it exists already.

@@ -149,8 +149,8 @@ func (s *State) Changes() Changes {
 	}
 	if t := s.tables; t != nil {
 		s.compile()
-		c.Tables, c.Codes, c.GoneCodes = t.delta, t.codes, t.gone
-		t.delta, t.codes, t.gone = nil, nil, nil
+		c.Tables, c.Codes, c.GoneCodes, c.Restarted = t.delta, t.codes, t.gone, !t.stated
+		t.delta, t.codes, t.gone, t.stated = nil, nil, nil, true
 	}
 	if n := len(s.newChains); n > 0 {
 		c.Chains = make([]Chain, 0, n)

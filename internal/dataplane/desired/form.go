@@ -17,7 +17,9 @@ type Changes struct {
 	Gone   []string // chains that are not wanted any more, by name
 	Links  []Link   // by name
 
-	// With Config.Tables: what changes in the tables, the targets of codes that are new, and codes that are gone.
+	// Restarted: the tables are others than those of the call before, of which nothing is meant any more.
+	Restarted bool
+	// With Config.Members: what changes in the tables, the targets of codes that are new, and codes that are gone.
 	Tables    *classify.Delta
 	Codes     []Code
 	GoneCodes []classify.Code

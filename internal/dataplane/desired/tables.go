@@ -40,6 +40,7 @@ type tables struct {
 	delta    *classify.Delta                    // what Changes is to say
 	codes    []Code
 	gone     []classify.Code
+	stated   bool // Changes said something of these tables
 }
 
 // asked is a group of endpoints that carry traffic.
@@ -275,8 +276,28 @@ func (s *State) tell(id intent.PolicyID, p *policy, callable bool) {
 // compile works out what of the tables is other than before, and what follows for groups that they cannot hold.
 func (s *State) compile() {
 	t := s.tables
-	d := t.state.Flush()
-	for number, why := range d.Plain {
+	first := t.state.Flush()
+	for d := first; d != nil; d = d.Next {
+		s.leaveOut(d.Plain)
+	}
+	s.refresh()
+	for d := first; d != nil; d = d.Next {
+		s.compileCodes(d)
+	}
+	t.gone = slices.DeleteFunc(t.gone, func(c classify.Code) bool { _, again := t.outcomes[c]; return again })
+	for _, c := range slices.Sorted(maps.Keys(t.again)) {
+		if o, ok := t.outcomes[c]; ok {
+			t.codes = append(t.codes, s.code(c, o))
+		}
+	}
+	t.again = empty(t.again)
+	t.delta = first
+}
+
+// leaveOut takes over which groups the tables cannot hold, with the reason, and which they can hold again.
+func (s *State) leaveOut(plain map[classify.Group]string) {
+	t := s.tables
+	for number, why := range plain {
 		a := t.byGroup[number]
 		if a == nil {
 			continue
@@ -301,12 +322,9 @@ func (s *State) compile() {
 			s.dirtyEndpoints[id] = struct{}{}
 		}
 	}
-	s.refresh()
-	s.compileCodes(d)
-	t.delta = d
 }
 
-// compileCodes wants the chains of codes that no table decides.
+// compileCodes takes over which codes came and went.
 func (s *State) compileCodes(d *classify.Delta) {
 	t := s.tables
 	for _, c := range d.Shrink.Codes {
@@ -324,12 +342,6 @@ func (s *State) compileCodes(d *classify.Delta) {
 		eachSet(o, func(id intent.SetID) { t.users.add(id, c) })
 		s.look(o, 1)
 	}
-	for _, c := range slices.Sorted(maps.Keys(t.again)) {
-		if o, ok := t.outcomes[c]; ok {
-			t.codes = append(t.codes, s.code(c, o))
-		}
-	}
-	t.again = empty(t.again)
 }
 
 // code says what a code leads to, and wants its chain if it has one.

@@ -95,7 +95,7 @@ func (d *Driver) tableSet(spec nftables.Set) *kset {
 
 // setTables takes over what changed in the tables.
 func (d *Driver) setTables(c desired.Changes) {
-	if d.tables != nil && !d.state.Compiled() {
+	if d.tables != nil && (c.Restarted || !d.state.Compiled()) {
 		d.endTables()
 	}
 	if c.Tables == nil {
@@ -106,38 +106,8 @@ func (d *Driver) setTables(c desired.Changes) {
 		d.startTables()
 	}
 	t := d.tables
-	// What goes is first: a group may go, and one of the same policies come, which has the same maps.
-	for number, why := range c.Tables.Plain {
-		if why != "" {
-			d.dropGroup(number)
-		}
-	}
-	for _, number := range c.Tables.Shrink.Groups {
-		d.dropGroup(number)
-	}
-	for _, e := range c.Tables.Shrink.Entries {
-		d.setEntry(e, 0)
-	}
-	for p, class := range c.Tables.Flip.Addrs {
-		d.setClass(p, class)
-	}
-	for number, world := range c.Tables.Flip.World {
-		for i, k := range d.groupMaps(number) {
-			d.put(k, "", numberOf(world[i]))
-		}
-	}
-	for _, entries := range []map[classify.Entry]classify.Program{c.Tables.Grow.Entries, c.Tables.Flip.Entries} {
-		for e, program := range entries {
-			d.setEntry(e, program)
-		}
-	}
-	for program, body := range c.Tables.Grow.Programs {
-		t.bodies[program] = body
-		d.setBody(program, body, true)
-	}
-	for _, program := range c.Tables.Shrink.Programs {
-		d.setBody(program, t.bodies[program], false)
-		delete(t.bodies, program)
+	for delta := c.Tables; delta != nil; delta = delta.Next {
+		d.setDelta(delta)
 	}
 	for _, x := range c.Codes {
 		t.codes[x.Code] = struct{}{}
@@ -149,6 +119,44 @@ func (d *Driver) setTables(c desired.Changes) {
 		}
 		d.cfg.Names.Chain(codeName(code), nil)
 		delete(t.codes, code)
+	}
+}
+
+// setDelta takes over what changed in the maps.
+func (d *Driver) setDelta(delta *classify.Delta) {
+	t := d.tables
+	// What goes is first: a group may go, and one of the same policies come, which has the same maps.
+	for number, why := range delta.Plain {
+		if why != "" {
+			d.dropGroup(number)
+		}
+	}
+	for _, number := range delta.Shrink.Groups {
+		d.dropGroup(number)
+	}
+	for _, e := range delta.Shrink.Entries {
+		d.setEntry(e, 0)
+	}
+	for p, class := range delta.Flip.Addrs {
+		d.setClass(p, class)
+	}
+	for number, world := range delta.Flip.World {
+		for i, k := range d.groupMaps(number) {
+			d.put(k, "", numberOf(world[i]))
+		}
+	}
+	for _, entries := range []map[classify.Entry]classify.Program{delta.Grow.Entries, delta.Flip.Entries} {
+		for e, program := range entries {
+			d.setEntry(e, program)
+		}
+	}
+	for program, body := range delta.Grow.Programs {
+		t.bodies[program] = body
+		d.setBody(program, body, true)
+	}
+	for _, program := range delta.Shrink.Programs {
+		d.setBody(program, t.bodies[program], false)
+		delete(t.bodies, program)
 	}
 }
 

@@ -120,6 +120,65 @@ func TestAGroupThatTablesCannotHoldGoesByChains(t *testing.T) {
 	}
 }
 
+// TestAPolicyThatIsMuchWorkCostsItsOwnGroupAlone: a thousand rules with ranges of their own, for peers in each combination of ten sets. Its
+// endpoint is asked by chains, which have each rule once; the others do not notice, in either form.
+func TestAPolicyThatIsMuchWorkCostsItsOwnGroupAlone(t *testing.T) {
+	for _, compiled := range []bool{false, true} {
+		t.Run(fmt.Sprintf("compiled=%v", compiled), func(t *testing.T) {
+			h := newHosted(t)
+			var much []intent.Rule
+			for i := range 1000 {
+				r := intent.Rule{Action: intent.Deny, Protocol: 6, Src: inSet(intent.SetID(fmt.Sprint("bit", i%10)))}
+				for k := range 8 {
+					at := uint16(1000 + i*50 + k*6)
+					r.Dst.Ports = append(r.Dst.Ports, intent.PortRange{Min: at, Max: at + uint16(i%5)})
+				}
+				much = append(much, r)
+			}
+			much = append(much, tcp(intent.Allow, 80))
+			b := pair([]intent.Tier{{Name: "t", Ingress: ids("p"), Default: intent.Deny}}, pol("p", much, nil))
+			for bit := range 10 {
+				var in []netip.Prefix
+				for i, a := range addresses(1024) {
+					if i>>bit&1 == 1 {
+						in = append(in, a)
+					}
+				}
+				b.IPSets = append(b.IPSets, hostsOf(fmt.Sprint("bit", bit), in))
+			}
+			b.Host = &intent.HostSettings{Compiled: compiled}
+			h.d.Merge(b)
+			apply(t, h.d)
+			h.check(t, "out>a tcp/80", "!out>a tcp/81", "out>b tcp/81", "a>b tcp/81")
+			plain := h.d.state.Plain()
+			if why := plain[wl("a", "").ID]; compiled && (len(plain) != 1 || !strings.Contains(why, "too many combinations")) {
+				t.Errorf("by chains, and why: %v", plain)
+			}
+			if n := strings.Count(h.ns.Run("nft", "list", "table", "inet", "twill"), "ingress["); n > 2*len(much) {
+				t.Errorf("%d rules of the kernel for %d of the policy", n, len(much))
+			}
+		})
+	}
+}
+
+// TestTablesThatStartAgainBetweenTwoChanges: policy was chains for a moment that no transaction saw. The numbers of groups mean others now.
+func TestTablesThatStartAgainBetweenTwoChanges(t *testing.T) {
+	d := New(newKernel(t), Config{})
+	d.Merge(compiledBatch(everything()))
+	apply(t, d)
+	before := d.tables
+	d.Merge(intent.Batch{Host: &intent.HostSettings{}})
+	d.Merge(intent.Batch{Host: &intent.HostSettings{Compiled: true}})
+	apply(t, d)
+	if d.tables == before {
+		t.Error("what was known of groups by their numbers is still there")
+	}
+	rested(t, d)
+	if out, err := d.Differences(t.Context()); err != nil || len(out) > 0 {
+		t.Errorf("differences: %v, %v", out, err)
+	}
+}
+
 // TestAPacketKeepsItsPriority: look-ups keep their results where traffic control reads the class of a packet. What passes leaves with the
 // priority that the kernel gave it by its type of service.
 func TestAPacketKeepsItsPriority(t *testing.T) {

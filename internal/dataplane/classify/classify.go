@@ -136,9 +136,24 @@ type Delta struct {
 
 // Growth is what is new.
 type Growth struct {
+	Classes  map[Class]About
 	Codes    map[Code]Outcome
 	Programs map[Program]Body
 	Entries  map[Entry]Program // of new classes
+}
+
+// About says for people which addresses a class has.
+type About struct {
+	Some []Selection // that these are in: at most eight
+	More int         // how many others they are in
+}
+
+// Selection is a set, its members with one port, or prefixes.
+type Selection struct {
+	Set   intent.SetID
+	Proto uint8 // with Port: of a set of ports
+	Port  uint16
+	Nets  string // of a rule, if there is no set
 }
 
 // Entry is a group's entry for a class. A class without one has the group's program of the world.
@@ -165,7 +180,7 @@ type Rest struct {
 
 // Empty reports whether nothing changed.
 func (d *Delta) Empty() bool {
-	return d.Next == nil && len(d.Grow.Codes)+len(d.Grow.Programs)+len(d.Grow.Entries)+len(d.Flip.Addrs)+len(d.Flip.Entries)+len(d.Flip.World)+
+	return d.Next == nil && len(d.Grow.Classes)+len(d.Grow.Codes)+len(d.Grow.Programs)+len(d.Grow.Entries)+len(d.Flip.Addrs)+len(d.Flip.Entries)+len(d.Flip.World)+
 		len(d.Shrink.Entries)+len(d.Shrink.Groups)+len(d.Shrink.Classes)+len(d.Shrink.Programs)+len(d.Shrink.Codes)+len(d.Plain) == 0
 }
 

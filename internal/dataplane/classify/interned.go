@@ -54,7 +54,7 @@ func (s *State) internProgram(b Body) *program {
 	p := s.programs[key]
 	if p == nil {
 		p = &program{id: Program(s.programIDs.take(contentOf(key))), key: key, fresh: true}
-		for _, c := range b.codes() {
+		for _, c := range b.Codes() {
 			p.codes = append(p.codes, s.byCode[c])
 			s.byCode[c].refs++
 		}

@@ -1,8 +1,10 @@
 package classify
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/twillnet/twill/internal/intent"
@@ -40,6 +42,7 @@ type selections struct {
 	members Members
 	byKey   map[selectionKey]*selected
 	bySet   map[intent.SetID]map[pair]*selected
+	byID    map[selection]*selected
 	changed map[selectionKey]*selected // acquired first or released last since the last settle
 	ids     ids
 }
@@ -47,7 +50,7 @@ type selections struct {
 func newSelections(m Members) selections {
 	return selections{
 		members: m, byKey: map[selectionKey]*selected{}, bySet: map[intent.SetID]map[pair]*selected{},
-		changed: map[selectionKey]*selected{}, ids: ids{next: 1},
+		byID: map[selection]*selected{}, changed: map[selectionKey]*selected{}, ids: ids{next: 1},
 	}
 }
 
@@ -65,6 +68,7 @@ func (x *selections) ask(key selectionKey, nets []netip.Prefix) selection {
 	if s == nil {
 		s = &selected{id: selection(x.ids.take()), key: key, nets: nets}
 		x.byKey[key] = s
+		x.byID[s.id] = s
 		x.changed[key] = s
 		if key.nets == "" {
 			if x.bySet[key.set] == nil {
@@ -122,6 +126,7 @@ func (x *selections) settle(to *space) {
 			continue
 		}
 		delete(x.byKey, key)
+		delete(x.byID, s.id)
 		delete(to.content, s.id)
 		x.ids.release(uint32(s.id))
 		if delete(x.bySet[key.set], key.pair); len(x.bySet[key.set]) == 0 {
@@ -129,4 +134,24 @@ func (x *selections) settle(to *space) {
 		}
 	}
 	clear(x.changed)
+}
+
+// someOf is how many selections of a class are named.
+const someOf = 8
+
+// about names some selections of a vector, which follow from what they are.
+func (s *State) about(of *vector) About {
+	some := make([]selection, 0, someOf+1)
+	for _, x := range of.of {
+		at, _ := slices.BinarySearchFunc(some, x, func(a, b selection) int { return cmp.Compare(s.space.content[a], s.space.content[b]) })
+		if some = slices.Insert(some, at, x); len(some) > someOf {
+			some = some[:someOf]
+		}
+	}
+	out := About{More: len(of.of) - len(some)}
+	for _, x := range some {
+		key := s.selections.byID[x].key
+		out.Some = append(out.Some, Selection{key.set, key.pair.proto, key.pair.port, key.nets})
+	}
+	return out
 }

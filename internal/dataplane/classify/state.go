@@ -218,7 +218,7 @@ func (s *State) Flush() *Delta {
 
 func (s *State) flush() *Delta {
 	d := &Delta{
-		Grow:  Growth{map[Code]Outcome{}, map[Program]Body{}, map[Entry]Program{}},
+		Grow:  Growth{map[Class]About{}, map[Code]Outcome{}, map[Program]Body{}, map[Entry]Program{}},
 		Flip:  Turn{map[netip.Prefix]Class{}, map[Entry]Program{}, map[Group][2]Program{}},
 		Plain: map[Group]string{},
 	}
@@ -292,6 +292,7 @@ func (s *State) meetClasses() {
 		if c.refs == 0 {
 			continue
 		}
+		s.delta.Grow.Classes[c.id] = s.about(c.of)
 		for _, g := range s.askingAny(c) {
 			if !g.all && g.plain == nil {
 				s.judge(g, c)

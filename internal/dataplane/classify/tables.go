@@ -139,7 +139,7 @@ func (t *Tables) whole(d *Delta) error {
 		}
 	}
 	for p, b := range t.Programs {
-		for _, c := range b.codes() {
+		for _, c := range b.Codes() {
 			if _, ok := t.Codes[c]; !ok {
 				return fmt.Errorf("program %d leads to code %d", p, c)
 			}
@@ -201,8 +201,8 @@ func (b Body) code(p Packet) Code {
 	return b.Else
 }
 
-// codes returns the codes of a body, each once.
-func (b Body) codes() []Code {
+// Codes returns the codes of a body, each once.
+func (b Body) Codes() []Code {
 	out := []Code{b.Else}
 	for _, c := range b.Port {
 		out = append(out, c)

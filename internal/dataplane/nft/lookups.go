@@ -29,6 +29,8 @@ func (d *Driver) startTables() {
 	} {
 		d.tableSet(spec).late = func(string) bool { return true }
 	}
+	d.ksets[mapPrograms].about = d.deciders
+	d.ksets[setCounts].about = func(code string) string { return d.tables.codes[codeOf(code)] }
 	d.setKernelChain(chainJudge, "program: code: verdict", d.judge())
 	d.setKernelChain(chainPass, "allowed by policy", restorePriority())
 	d.setPeerChains()

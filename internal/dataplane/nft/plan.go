@@ -259,7 +259,11 @@ func (p *plan) incoming(k *kset) iter.Seq[nftables.Element] {
 	return func(yield func(nftables.Element) bool) {
 		var s scratch
 		for id, value := range p.updates(k) {
-			if !yield(k.element(&s, id, value)) {
+			el := k.element(&s, id, value)
+			if k.about != nil {
+				el.Comment = comment(k.about(id))
+			}
+			if !yield(el) {
 				return
 			}
 		}

@@ -36,7 +36,8 @@ type tables struct {
 	live    map[string]int              // how many addresses and prefixes have a class
 	lengths [2]map[int]int              // how many prefixes have a length, by family
 	bodies  map[classify.Program]classify.Body
-	codes   map[classify.Code]struct{}
+	codes   map[classify.Code]string // and what decides there, for people
+	about   map[string]string        // of classes: which addresses these are, for people
 	// since is the number of the transaction before which nothing leads any more to what is to be deleted late.
 	since    map[rest]int
 	settled  int // the number of the transaction since which each packet has left our chains
@@ -82,7 +83,7 @@ func (s *ipset) memberOf(family int, key string) (m intent.Member) {
 }
 
 func newTables() *tables {
-	return &tables{settled: -1, codes: map[classify.Code]struct{}{}, bodies: map[classify.Program]classify.Body{}, groups: map[classify.Group][2]*kset{}, live: map[string]int{}, lengths: [2]map[int]int{{}, {}}, since: map[rest]int{}}
+	return &tables{settled: -1, codes: map[classify.Code]string{}, about: map[string]string{}, bodies: map[classify.Program]classify.Body{}, groups: map[classify.Group][2]*kset{}, live: map[string]int{}, lengths: [2]map[int]int{{}, {}}, since: map[rest]int{}}
 }
 
 func (d *Driver) tableSet(spec nftables.Set) *kset {
@@ -110,7 +111,7 @@ func (d *Driver) setTables(c desired.Changes) {
 		d.setDelta(delta)
 	}
 	for _, x := range c.Codes {
-		t.codes[x.Code] = struct{}{}
+		t.codes[x.Code] = rules.DecisionComment(x.By)
 		d.setCode(x)
 	}
 	for _, code := range c.GoneCodes {
@@ -130,6 +131,12 @@ func (d *Driver) setDelta(delta *classify.Delta) {
 		if why != "" {
 			d.dropGroup(number)
 		}
+	}
+	for class, about := range delta.Grow.Classes {
+		t.about[numberOf(class)] = d.addressesOf(about)
+	}
+	for _, class := range delta.Shrink.Classes {
+		delete(t.about, numberOf(class))
 	}
 	for _, number := range delta.Shrink.Groups {
 		d.dropGroup(number)
@@ -300,6 +307,12 @@ func (d *Driver) groupMaps(number classify.Group) [2]*kset {
 		maps[i] = d.tableSet(nftables.Set{Name: groupMap(name, i), Key: nftables.TypeClassID, Data: nftables.TypeClassID, Comment: "class: program"})
 		maps[i].late = func(class string) bool { return t.live[class] == 0 }
 		maps[i].lateSet = true
+		maps[i].about = func(class string) string {
+			if class == "" {
+				return "all other addresses"
+			}
+			return t.about[class]
+		}
 	}
 	t.groups[number] = maps
 	return maps

@@ -1,6 +1,7 @@
 package classify
 
 import (
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -323,7 +324,7 @@ func (s *State) judge(g *group, c *class) {
 	case err == nil:
 		s.enter(g, c, p)
 		return
-	case err == errSteps && !g.all: // since all of its entries were made: perhaps these are fewer now
+	case errors.Is(err, errSteps) && !g.all: // since all of its entries were made: perhaps these are fewer now
 		g.all = true
 	default:
 		s.giveUp(g, err)

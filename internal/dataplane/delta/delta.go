@@ -26,74 +26,122 @@ import "iter"
 // Map is the desired and the actual state of one kind of thing, by key. One
 // goroutine may use it. Values given to it must not change afterwards. Make it
 // with [New].
-type Map[K comparable, V any] struct {
-	equal   func(a, b V) bool
-	desired map[K]V
-	actual  map[K]V
-	updates pending[K] // desired, and not actual or actually different
-	deletes pending[K] // actual, and not desired
+type Map[K, V comparable] struct {
+	equal func(a, b V) bool
+	// Each key is in one of the first two, or in one or both of the others. Nearly all are settled, and are kept once.
+	settled map[K]V       // desired, and actually the same
+	alike   map[K]both[V] // desired, and actually another value that is equal
+	updates store[K, V]   // desired, and not actual or actually different
+	actual  store[K, V]   // actual, and not desired or desired differently
+	deletes store[K, none]
+}
+
+// none is no value. The keys of Map.deletes are those of actual that are not desired.
+type none struct{}
+
+// both are the two values of a key.
+type both[V any] struct{ want, is V }
+
+// state is what is known of a key.
+type state[V any] struct {
+	both[V]
+	wanted, there bool
 }
 
 // New returns an empty Map. Two values that are equal need no update; equal should ignore what
 // the kernel does not keep or sets by itself.
-func New[K comparable, V any](equal func(desired, actual V) bool) *Map[K, V] {
+func New[K, V comparable](equal func(desired, actual V) bool) *Map[K, V] {
 	if equal == nil {
 		panic("delta: no function to compare values")
 	}
-	return &Map[K, V]{
-		equal:   equal,
-		desired: map[K]V{},
-		actual:  map[K]V{},
-		updates: newPending[K](),
-		deletes: newPending[K](),
+	return &Map[K, V]{equal: equal, settled: map[K]V{}, alike: map[K]both[V]{}}
+}
+
+// of returns what is known of k.
+func (m *Map[K, V]) of(k K) (s state[V]) {
+	if v, ok := m.settled[k]; ok {
+		return state[V]{both[V]{v, v}, true, true}
 	}
+	if b, ok := m.alike[k]; ok {
+		return state[V]{b, true, true}
+	}
+	s.want, s.wanted = m.updates.get(k)
+	s.is, s.there = m.actual.get(k)
+	return s
+}
+
+// put files k by what is known of it now.
+func (m *Map[K, V]) put(k K, s state[V]) {
+	both := s.wanted && s.there
+	same := both && s.want == s.is
+	alike := both && !same && m.equal(s.want, s.is)
+	if same {
+		m.settled[k] = s.want
+	} else {
+		delete(m.settled, k)
+	}
+	if alike {
+		m.alike[k] = s.both
+	} else {
+		delete(m.alike, k)
+	}
+	m.updates.put(k, s.want, s.wanted && !same && !alike)
+	m.actual.put(k, s.is, s.there && !same && !alike)
+	m.deletes.put(k, none{}, s.there && !s.wanted)
 }
 
 // Desire sets the desired value of k.
 func (m *Map[K, V]) Desire(k K, v V) {
-	m.desired[k] = v
-	m.settle(k)
+	s := m.of(k)
+	s.want, s.wanted = v, true
+	m.put(k, s)
 }
 
 // Undesire makes k undesired.
 func (m *Map[K, V]) Undesire(k K) {
-	delete(m.desired, k)
-	m.settle(k)
+	s := m.of(k)
+	s.wanted = false
+	m.put(k, s)
 }
 
 // Desired returns the desired value of k; false: k is not desired.
 func (m *Map[K, V]) Desired(k K) (V, bool) {
-	v, ok := m.desired[k]
-	return v, ok
+	s := m.of(k)
+	return s.want, s.wanted
 }
 
 // Observed sets the actual value of k.
 func (m *Map[K, V]) Observed(k K, v V) {
-	m.actual[k] = v
-	m.settle(k)
+	s := m.of(k)
+	s.is, s.there = v, true
+	m.put(k, s)
 }
 
 // ObservedGone notes that k does not exist, or that its value is unknown: a desired
 // value is then written again.
 func (m *Map[K, V]) ObservedGone(k K) {
-	delete(m.actual, k)
-	m.settle(k)
+	s := m.of(k)
+	s.there = false
+	m.put(k, s)
 }
 
 // Actual returns the actual value of k, as last observed; false: none was.
 func (m *Map[K, V]) Actual(k K) (V, bool) {
-	v, ok := m.actual[k]
-	return v, ok
+	s := m.of(k)
+	return s.is, s.there
 }
 
 // ResetActual forgets the actual state: every desired key is pending,
 // and no key is to be deleted.
 func (m *Map[K, V]) ResetActual() {
-	clear(m.actual)
-	m.deletes = newPending[K]()
-	for k := range m.desired {
-		m.updates.put(k, true)
+	m.actual, m.deletes = store[K, V]{}, store[K, none]{}
+	for k, v := range m.settled {
+		m.updates.put(k, v, true)
 	}
+	for k, b := range m.alike {
+		m.updates.put(k, b.want, true)
+	}
+	m.settled, m.alike = map[K]V{}, map[K]both[V]{}
 }
 
 // ObservedAll sets the actual state to seq, the result of a complete read-back.
@@ -107,11 +155,11 @@ func (m *Map[K, V]) ObservedAll(seq iter.Seq2[K, V]) {
 
 // ActualIs reports whether the actual state equals what was read, so that there is nothing to observe.
 func (m *Map[K, V]) ActualIs(read map[K]V) bool {
-	if len(read) != len(m.actual) {
+	if len(read) != len(m.settled)+len(m.alike)+m.actual.len() {
 		return false
 	}
 	for k, v := range read {
-		if is, there := m.actual[k]; !there || !m.equal(is, v) {
+		if is, there := m.Actual(k); !there || is != v && !m.equal(is, v) {
 			return false
 		}
 	}
@@ -122,9 +170,8 @@ func (m *Map[K, V]) ActualIs(read map[K]V) bool {
 // changed since it was written, call Observed with what was written instead. A
 // key that is not desired stays as it is.
 func (m *Map[K, V]) MarkApplied(k K) {
-	if v, ok := m.desired[k]; ok {
-		m.actual[k] = v
-		m.updates.put(k, false) // not by equal: what was written is right by definition
+	if s := m.of(k); s.wanted {
+		m.put(k, state[V]{both[V]{s.want, s.want}, true, true}) // not by equal: what was written is right by definition
 	}
 }
 
@@ -134,43 +181,37 @@ func (m *Map[K, V]) MarkDeleted(k K) { m.ObservedGone(k) }
 // PendingUpdates yields each key to create or change with its desired value, in
 // no order. While it runs, keys may be marked, observed and desired; one that
 // becomes pending meanwhile may or may not come up.
-func (m *Map[K, V]) PendingUpdates() iter.Seq2[K, V] {
-	return func(yield func(K, V) bool) {
-		m.updates.each(func(k K) bool { return yield(k, m.desired[k]) })
-	}
-}
+func (m *Map[K, V]) PendingUpdates() iter.Seq2[K, V] { return m.updates.each }
 
 // PendingDeletes yields each key to delete, in no order; the same holds while it runs.
 func (m *Map[K, V]) PendingDeletes() iter.Seq[K] {
-	return m.deletes.each
+	return func(yield func(K) bool) {
+		m.deletes.each(func(k K, _ none) bool { return yield(k) })
+	}
 }
 
-// All yields each desired key and value, in no order.
+// All yields each desired key and value, in no order. Nothing may change while it runs.
 func (m *Map[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
-		for k, v := range m.desired {
+		for k, v := range m.settled {
 			if !yield(k, v) {
 				return
 			}
 		}
+		for k, b := range m.alike {
+			if !yield(k, b.want) {
+				return
+			}
+		}
+		m.updates.each(yield)
 	}
 }
 
 // Len returns the number of desired keys.
-func (m *Map[K, V]) Len() int { return len(m.desired) }
+func (m *Map[K, V]) Len() int { return len(m.settled) + len(m.alike) + m.updates.len() }
 
 // Pending returns the numbers of keys to update and to delete.
-func (m *Map[K, V]) Pending() (updates, deletes int) {
-	return len(m.updates.keys), len(m.deletes.keys)
-}
+func (m *Map[K, V]) Pending() (updates, deletes int) { return m.updates.len(), m.deletes.len() }
 
 // InSync reports whether nothing is pending.
-func (m *Map[K, V]) InSync() bool { return len(m.updates.keys) == 0 && len(m.deletes.keys) == 0 }
-
-// settle computes what is pending for one key.
-func (m *Map[K, V]) settle(k K) {
-	want, wanted := m.desired[k]
-	is, there := m.actual[k]
-	m.updates.put(k, wanted && (!there || !m.equal(want, is)))
-	m.deletes.put(k, there && !wanted)
-}
+func (m *Map[K, V]) InSync() bool { return m.updates.len() == 0 && m.deletes.len() == 0 }

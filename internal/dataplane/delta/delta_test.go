@@ -220,6 +220,26 @@ func TestPendingSetsShrinkAfterAStart(t *testing.T) {
 	}
 }
 
+// A node that is settled has each key once, however it came to that.
+func TestASettledKeyIsKeptOnce(t *testing.T) {
+	const many = 1000
+	for _, read := range []bool{false, true} {
+		m := New[int](equal)
+		for k := range many {
+			if read {
+				m.Observed(k, k)
+			}
+			m.Desire(k, k)
+			if !read {
+				m.MarkApplied(k)
+			}
+		}
+		if n := len(m.alike) + len(m.updates.keys) + len(m.actual.keys) + len(m.deletes.keys); len(m.settled) != many || n != 0 || m.updates.peak+m.actual.peak > 2*few {
+			t.Errorf("read back %v: %d keys once and %d more, with room for %d and %d", read, len(m.settled), n, m.updates.peak, m.actual.peak)
+		}
+	}
+}
+
 // The inner walk shrinks the set under the outer one.
 func TestAWalkWithinAWalkYieldsNothingThatIsDone(t *testing.T) {
 	m := New[int](equal)

@@ -4,8 +4,8 @@
 // Out: a [Handle], in which functions run ([Handle.Do]) and children start ([Handle.Start], [Handle.Exec]).
 //
 // A socket belongs for life to the namespace of the thread that opened it, a child to that of the thread that forked
-// it, and /proc/sys/net shows that of the thread that reads. So Do gives each function a thread of its own and never
-// hands a thread back to the scheduler whose namespace could not be restored.
+// it, and /proc/sys/net shows that of the thread that reads. So Do gives each function a thread of its own, unless the caller's is in the
+// namespace already, and never hands a thread back to the scheduler whose namespace could not be restored.
 package netns
 
 import (
@@ -30,8 +30,14 @@ const threadPath = "/proc/thread-self/ns/net"
 // Handle is an open namespace. It keeps the namespace alive until closed, and any goroutine may use it.
 type Handle struct {
 	f    *os.File
+	id   identity
 	name string
 }
+
+// identity is what distinguishes a namespace from all others, while a handle keeps it alive.
+type identity struct{ dev, ino uint64 }
+
+func identityOf(st unix.Stat_t) identity { return identity{uint64(st.Dev), st.Ino} } //nolint:unconvert // 32 bits on some machines
 
 // Current opens the namespace of the calling thread. Outside of Do, that is the one in which the process was started.
 func Current() (*Handle, error) { return OpenPath(threadPath) }
@@ -52,16 +58,26 @@ func Open(name string) (*Handle, error) {
 
 // OpenPath opens a namespace by the path of its file, as container runtimes give it.
 func OpenPath(path string) (*Handle, error) {
-	f, err := os.Open(path)
+	fd, err := open(path)
 	if err != nil {
-		return nil, fmt.Errorf("network namespace: %w", err)
+		return nil, fmt.Errorf("network namespace: %w", &os.PathError{Op: "open", Path: path, Err: err})
 	}
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil || st.Type != unix.NSFS_MAGIC {
-		_ = f.Close()
+	var fs unix.Statfs_t
+	var st unix.Stat_t
+	if err := errors.Join(unix.Fstatfs(fd, &fs), unix.Fstat(fd, &st)); err != nil || fs.Type != unix.NSFS_MAGIC {
+		_ = unix.Close(fd)
 		return nil, fmt.Errorf("network namespace: %s is not one", path) // the mount point outlived its mount
 	}
-	return &Handle{f: f}, nil
+	return &Handle{f: os.NewFile(uintptr(fd), path), id: identityOf(st)}, nil
+}
+
+// open opens without package os, which would ask five times whether the kernel has events of the file. A plugin opens ten.
+func open(path string) (fd int, err error) {
+	for {
+		if fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != unix.EINTR {
+			return fd, err
+		}
+	}
 }
 
 // New makes a namespace without a name; it lives as long as something is in it or holds it open.
@@ -143,11 +159,7 @@ func (h *Handle) Name() string { return h.name }
 func (h *Handle) FD() int { return int(h.f.Fd()) }
 
 // Same reports whether two handles are of one namespace.
-func (h *Handle) Same(o *Handle) bool {
-	a, errA := h.f.Stat()
-	b, errB := o.f.Stat()
-	return errA == nil && errB == nil && os.SameFile(a, b)
-}
+func (h *Handle) Same(o *Handle) bool { return h.id == o.id }
 
 // Close lets go of the namespace. A nil handle may be closed.
 func (h *Handle) Close() error {
@@ -157,9 +169,23 @@ func (h *Handle) Close() error {
 	return h.f.Close()
 }
 
-// Do runs f in the namespace, on a thread of its own, and returns f's error. Goroutines that f starts are elsewhere.
+// Do runs f in the namespace, and returns f's error: on the caller's thread, if that is in the namespace, and on a thread of its own
+// else. Goroutines that f starts are elsewhere.
 // A panic in f and the end of a goroutine (testing.T.Fatal) pass through to the caller.
-func (h *Handle) Do(f func() error) error { return onThread(h, f) }
+func (h *Handle) Do(f func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if h.isCurrent() {
+		return f()
+	}
+	return onThread(h, f)
+}
+
+// isCurrent reports whether the calling thread is in the namespace.
+func (h *Handle) isCurrent() bool {
+	var st unix.Stat_t
+	return unix.Stat(threadPath, &st) == nil && identityOf(st) == h.id
+}
 
 // Start starts the command in the namespace.
 func (h *Handle) Start(cmd *exec.Cmd) error { return h.Do(cmd.Start) }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/twillnet/twill/internal/kernel/netns"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
@@ -46,6 +48,37 @@ func TestDoPassesErrorsAndPanicsThrough(t *testing.T) {
 		}
 	}()
 	_ = ns.Do(func() error { panic("crash") })
+}
+
+// An agent reads ten settings for each endpoint, in the namespace in which it is.
+func TestDoStaysOnAThreadThatIsInsideAlready(t *testing.T) {
+	ns := netnstest.New(t).Handle()
+	other := netnstest.New(t).Handle()
+	err := ns.Do(func() error {
+		outer := unix.Gettid()
+		return errors.Join(
+			ns.Do(func() error {
+				if unix.Gettid() != outer {
+					t.Error("Do has left the thread that was in the namespace")
+				}
+				return nil
+			}),
+			other.Do(func() error {
+				here, err := netns.Current()
+				if err != nil {
+					return err
+				}
+				defer here.Close()
+				if unix.Gettid() == outer || !here.Same(other) {
+					t.Error("Do for another namespace is not on a thread of its own in that")
+				}
+				return nil
+			}),
+		)
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func TestNamedNamespaceIsSeenByIPAndDeleted(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"unique"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -78,7 +79,7 @@ func parseHops(b []byte) Hops {
 // Lookup returns the route by which the host sends to an address: its link, and its gateway if it has one. It is
 // ErrNotFound if there is none that leads to another host.
 func (h *Handle) Lookup(to netip.Addr) (Hop, error) {
-	rs, err := h.nonStrict.RouteGet(to.AsSlice())
+	rs, err := h.routeGet(to)
 	if err != nil {
 		return Hop{}, wrap(err, "look up %s", to)
 	}
@@ -93,7 +94,7 @@ func (h *Handle) Lookup(to netip.Addr) (Hop, error) {
 // RouteTo returns the route by which the host sends to an address, also one of its own: its Source is what it sends
 // from. Nothing is sent. It is ErrNotFound if there is none.
 func (h *Handle) RouteTo(to netip.Addr) (Route, error) {
-	rs, err := h.nonStrict.RouteGet(to.AsSlice())
+	rs, err := h.routeGet(to)
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL):
 		return Route{}, fmt.Errorf("route to %s: %w (%w)", to, ErrNotFound, err)
@@ -103,4 +104,12 @@ func (h *Handle) RouteTo(to netip.Addr) (Route, error) {
 		return Route{}, wrap(unix.ESRCH, "route to %s", to)
 	}
 	return fromRoute(rs[0]), nil
+}
+
+func (h *Handle) routeGet(to netip.Addr) ([]netlink.Route, error) {
+	loose, err := h.nonStrict()
+	if err != nil {
+		return nil, err
+	}
+	return loose.RouteGet(to.AsSlice())
 }

@@ -196,20 +196,24 @@ type Neighbour struct {
 
 // Neighbours lists the entries of both families, without proxies.
 func (h *Handle) Neighbours() ([]Neighbour, error) {
-	return h.neighbours(h.nonStrict.NeighList)
+	return h.neighbours((*netlink.Handle).NeighList)
 }
 
 // Proxies lists the addresses for which the host answers.
 func (h *Handle) Proxies() ([]Neighbour, error) {
-	return h.neighbours(h.nonStrict.NeighProxyList)
+	return h.neighbours((*netlink.Handle).NeighProxyList)
 }
 
-func (h *Handle) neighbours(list func(link, family int) ([]netlink.Neigh, error)) ([]Neighbour, error) {
+func (h *Handle) neighbours(list func(h *netlink.Handle, link, family int) ([]netlink.Neigh, error)) ([]Neighbour, error) {
+	loose, err := h.nonStrict()
+	if err != nil {
+		return nil, err
+	}
 	var out []Neighbour
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		var part []Neighbour
 		err := dump(func() error {
-			ns, err := list(0, family)
+			ns, err := list(loose, 0, family)
 			part = part[:0]
 			for _, n := range ns {
 				part = append(part, Neighbour{

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"sync"
 	"syscall"
 
 	"github.com/twillnet/twill/internal/kernel"
@@ -30,10 +31,11 @@ var (
 // Handle has the netlink sockets of one namespace.
 type Handle struct {
 	nl *netlink.Handle
-	// nonStrict does without strict checks, for neighbour dumps: the library sends their padding as it finds it in memory,
-	// and a strict kernel answers now and then "invalid argument" [tried].
-	nonStrict *netlink.Handle
-	ns        *netns.Handle
+	ns *netns.Handle
+
+	mu sync.Mutex
+	// loose does without strict checks; nil: not opened yet, see nonStrict.
+	loose *netlink.Handle
 }
 
 // Open opens a handle in the namespace of the calling thread.
@@ -57,12 +59,7 @@ func open(ns *netns.Handle) (*Handle, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("rtnetlink: %w", err), ns.Close())
 	}
-	loose, err := netlink.NewHandleAt(vnetns.None(), unix.NETLINK_ROUTE)
-	if err != nil {
-		nl.Close()
-		return nil, errors.Join(fmt.Errorf("rtnetlink: %w", err), ns.Close())
-	}
-	h := &Handle{nl: nl, nonStrict: loose, ns: ns}
+	h := &Handle{nl: nl, ns: ns}
 	// With it the kernel filters dumps, which is ten times faster than to filter here.
 	if err := nl.SetStrictCheck(true); err != nil {
 		h.Close()
@@ -73,9 +70,28 @@ func open(ns *netns.Handle) (*Handle, error) {
 
 // Close closes the handle.
 func (h *Handle) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.nl.Close()
-	h.nonStrict.Close()
+	if h.loose != nil {
+		h.loose.Close()
+	}
 	_ = h.ns.Close()
+}
+
+// nonStrict returns a socket without strict checks, for neighbours and for what a route is: the library sends the padding of such
+// requests as it finds it in memory, and a strict kernel answers now and then "invalid argument" [tried]. Few handles need one.
+func (h *Handle) nonStrict() (*netlink.Handle, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.loose != nil {
+		return h.loose, nil
+	}
+	err := h.ns.Do(func() (err error) { h.loose, err = netlink.NewHandleAt(vnetns.None(), unix.NETLINK_ROUTE); return err })
+	if err != nil {
+		return nil, fmt.Errorf("rtnetlink: %w", err)
+	}
+	return h.loose, nil
 }
 
 // Namespace is the namespace of the handle; it is closed with it.

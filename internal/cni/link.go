@@ -88,28 +88,24 @@ func newMAC() (string, error) {
 
 // connect makes the link. The container's end is down and has no address, so that nothing can pass.
 func (e *linkPair) connect(c *conf) error {
-	if err := e.remove(); err != nil { // left by a container of the same name
-		return err
+	pair := rtnl.Veth{Name: e.request.Link, Peer: e.request.Ifname, PeerIn: e.ns, PeerMAC: e.request.MAC, MTU: c.MTU, Up: true}
+	err := e.host.AddVeth(pair)
+	if errors.Is(err, rtnl.ErrExists) { // left by a container of the same name
+		if err := e.remove(); err != nil {
+			return err
+		}
+		err = e.host.AddVeth(pair)
 	}
-	if err := e.host.AddVeth(e.request.Link, e.request.Ifname, e.ns); err != nil {
+	if err != nil {
 		return err
 	}
 	near, err := e.host.Link(e.request.Link)
 	if err != nil {
 		return err
 	}
-	far, err := e.inside.Link(e.request.Ifname)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(e.host.SetAlias(near.Index, e.request.Alias()), e.inside.SetMAC(far.Index, e.request.MAC))
-	far.MAC = e.request.MAC
-	if c.MTU > 0 {
-		err = errors.Join(err, e.host.SetMTU(near.Index, c.MTU), e.inside.SetMTU(far.Index, c.MTU))
-		near.MTU, far.MTU = c.MTU, c.MTU
-	}
-	e.hostLink, e.containerLink = near, far
-	return errors.Join(err, e.host.SetUp(near.Index, true), e.sysctls(c))
+	e.hostLink = near
+	e.containerLink = rtnl.Link{Index: near.Peer, Name: e.request.Ifname, MAC: e.request.MAC, MTU: near.MTU}
+	return errors.Join(e.host.SetAlias(near.Index, e.request.Alias()), e.sysctls(c))
 }
 
 // free: ADD must not harm what an earlier ADD made.

@@ -86,7 +86,7 @@ func tryKernel(table func() error) error {
 		return err
 	}
 	defer h.Close()
-	return errors.Join(h.AddVeth("a", "b", nil), ns.Do(table))
+	return errors.Join(h.AddVeth(rtnl.Veth{Name: "a", Peer: "b"}), ns.Do(table))
 }
 
 // Read fills in what the kernel says of the host. Names of workloads' interfaces begin with one of the prefixes.

@@ -125,7 +125,7 @@ func (l *Lab) makeHost(sw *place, bridge int, h Host) error {
 		return err
 	}
 	defer p.close()
-	if err := sw.nl.AddVeth(h.Name, uplink, p.ns); err != nil {
+	if err := sw.nl.AddVeth(rtnl.Veth{Name: h.Name, Peer: uplink, PeerIn: p.ns}); err != nil {
 		return err
 	}
 	port, err := sw.nl.Link(h.Name)
@@ -153,7 +153,7 @@ func (l *Lab) makeWorkload(w Workload) error {
 		return err
 	}
 	defer p.close()
-	if err := host.nl.AddVeth(w.link(), uplink, p.ns); err != nil {
+	if err := host.nl.AddVeth(rtnl.Veth{Name: w.link(), Peer: uplink, PeerIn: p.ns}); err != nil {
 		return err
 	}
 	// The workload is made ready first, so that it can answer as soon as its host's end is up.

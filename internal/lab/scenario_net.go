@@ -92,7 +92,7 @@ func (c *scenario) attach(sw *place, bridge int, p port) error {
 		return err
 	}
 	defer there.close()
-	if err := sw.nl.AddVeth(p.name, p.link, there.ns); err != nil {
+	if err := sw.nl.AddVeth(rtnl.Veth{Name: p.name, Peer: p.link, PeerIn: there.ns}); err != nil {
 		return err
 	}
 	l, err := sw.nl.Link(p.name)

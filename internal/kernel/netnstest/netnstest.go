@@ -94,7 +94,7 @@ func (n *NS) Forward() {
 // Veth makes a pair of links, both here and up.
 func (n *NS) Veth(a, b string) {
 	n.t.Helper()
-	n.must(n.rtnl.AddVeth(a, b, nil))
+	n.must(n.rtnl.AddVeth(rtnl.Veth{Name: a, Peer: b}))
 	n.Up(a)
 	n.Up(b)
 }
@@ -102,7 +102,7 @@ func (n *NS) Veth(a, b string) {
 // VethTo makes a pair of links, one here and one in other, both up.
 func (n *NS) VethTo(other *NS, here, there string) {
 	n.t.Helper()
-	n.must(n.rtnl.AddVeth(here, there, other.ns))
+	n.must(n.rtnl.AddVeth(rtnl.Veth{Name: here, Peer: there, PeerIn: other.ns}))
 	n.Up(here)
 	other.Up(there)
 }

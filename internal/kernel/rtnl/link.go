@@ -66,11 +66,6 @@ func (h *Handle) SetMAC(index int, mac string) error {
 	return wrap(h.nl.LinkSetHardwareAddr(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, hw), "link %d: address %s", index, mac)
 }
 
-// SetMTU changes the largest packet that a link carries.
-func (h *Handle) SetMTU(index, mtu int) error {
-	return wrap(h.nl.LinkSetMTU(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, mtu), "link %d: mtu %d", index, mtu)
-}
-
 // SetAlias sets a link's alias, at most 255 bytes.
 func (h *Handle) SetAlias(index int, text string) error {
 	return wrap(h.nl.LinkSetAlias(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, text), "alias of link %d", index)
@@ -81,14 +76,33 @@ func (h *Handle) SetMaster(index, master int) error {
 	return wrap(h.nl.LinkSetMasterByIndex(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, master), "link %d: master %d", index, master)
 }
 
-// AddVeth makes a pair of links that are down: name here, and peer here too or, if ns is not nil, in ns.
-func (h *Handle) AddVeth(name, peer string, ns *netns.Handle) error {
-	v := netlink.NewVeth(netlink.LinkAttrs{Name: name, TxQLen: -1})
-	v.PeerName = peer
-	if ns != nil {
-		v.PeerNamespace = netlink.NsFd(ns.FD())
+// Veth is a pair of links to be made.
+type Veth struct {
+	Name, Peer string        // of both ends
+	PeerIn     *netns.Handle // where the peer is; nil: here, too
+	MTU        int           // of both ends; zero: the kernel's default
+	PeerMAC    string        // empty: a random one
+	Up         bool          // the end here is up; the peer is down
+}
+
+// AddVeth makes a pair of links.
+func (h *Handle) AddVeth(v Veth) error {
+	l := netlink.NewVeth(netlink.LinkAttrs{Name: v.Name, TxQLen: -1, MTU: v.MTU})
+	l.PeerName = v.Peer
+	if v.PeerIn != nil {
+		l.PeerNamespace = netlink.NsFd(v.PeerIn.FD())
 	}
-	return wrap(h.nl.LinkAdd(v), "add veth %s to %s", name, peer)
+	if v.PeerMAC != "" {
+		mac, err := net.ParseMAC(v.PeerMAC)
+		if err != nil {
+			return wrap(err, "add veth %s to %s", v.Name, v.Peer)
+		}
+		l.PeerHardwareAddr = mac
+	}
+	if v.Up {
+		l.Flags = net.FlagUp
+	}
+	return wrap(h.nl.LinkAdd(l), "add veth %s to %s", v.Name, v.Peer)
 }
 
 // AddBridge makes a bridge that is down.

@@ -178,7 +178,7 @@ func TestLinksAddressesAndNeighbours(t *testing.T) {
 		t.Errorf("Link = %v, want %v", err, rtnl.ErrNotFound)
 	}
 	ns.Veth("wl1", "wl1p")
-	if err := h.AddVeth("wl1", "x", nil); !errors.Is(err, rtnl.ErrExists) {
+	if err := h.AddVeth(rtnl.Veth{Name: "wl1", Peer: "x"}); !errors.Is(err, rtnl.ErrExists) {
 		t.Errorf("AddVeth = %v, want %v", err, rtnl.ErrExists)
 	}
 	link := ns.Link("wl1").Index
@@ -268,5 +268,37 @@ func TestCloseEndsAReceiveThatWaits(t *testing.T) {
 	_ = w.Close()
 	if err := <-done; !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Receive = %v, want %v", err, os.ErrClosed)
+	}
+}
+
+func TestAPairIsMadeWholeInOneRequest(t *testing.T) {
+	here, there := netnstest.New(t), netnstest.New(t)
+	inside, err := rtnl.OpenIn(there.Handle())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inside.Close()
+	h, err := rtnl.OpenIn(here.Handle())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	v := rtnl.Veth{Name: "near", Peer: "far", PeerIn: there.Handle(), MTU: 1400, PeerMAC: "02:00:00:00:00:07", Up: true}
+	if err := h.AddVeth(v); err != nil {
+		t.Fatal(err)
+	}
+	near, err := h.Link("near")
+	if err != nil || !near.Up || near.MTU != 1400 {
+		t.Errorf("this end: %+v, %v", near, err)
+	}
+	far, err := inside.Link("far")
+	if err != nil || far.Up || far.MTU != 1400 || far.MAC != v.PeerMAC || far.Index != near.Peer {
+		t.Errorf("the other end: %+v, %v; the first has %+v", far, err, near)
+	}
+	if err := h.AddVeth(rtnl.Veth{Name: "x", Peer: "y", PeerMAC: "no"}); err == nil {
+		t.Error("an address that is none is accepted")
+	}
+	if _, err := h.Link("x"); !errors.Is(err, rtnl.ErrNotFound) {
+		t.Errorf("what was refused is there: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package revoke
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -93,42 +94,59 @@ func (x *index) fresh(b intent.Batch) map[netip.Addr]bool {
 	return out
 }
 
-// touched returns the addresses of endpoints that a batch changes, as far as the index knows. Called before and after the
-// batch is merged, it finds those that had an address, a policy or a set, and those that have it now. Changes that cannot deny
-// anything do not count, unless restore: they may allow what was denied before.
-func (x *index) touched(b intent.Batch, restore bool) []netip.Addr {
-	policies, endpoints := map[intent.PolicyID]bool{}, map[intent.EndpointID]bool{}
-	for _, p := range b.Policies {
-		policies[p.ID] = true
-	}
+// addrs returns the addresses of the endpoints that a batch changes, as far as the index knows. Called before and after the batch is merged, it
+// finds those that an endpoint had, and those that it has now.
+func (x *index) addrs(b intent.Batch) (out []netip.Addr) {
 	for _, e := range b.Endpoints {
-		endpoints[e.ID] = true
+		out = append(out, x.endpoints[e.ID].Addrs...)
 	}
 	for _, k := range b.Removed {
-		switch id := k.(type) {
-		case intent.PolicyID:
-			policies[id] = true
-		case intent.EndpointID:
-			endpoints[id] = true
+		if id, ok := k.(intent.EndpointID); ok {
+			out = append(out, x.endpoints[id].Addrs...)
+		}
+	}
+	return out
+}
+
+// touched adds to policies those that a batch changes, itself or by a set, and that an endpoint has that is not fresh. It is called after the batch was
+// merged: an endpoint that had such a policy before, and has not now, is in the batch. Changes of sets that cannot deny
+// anything do not count, unless restore: they may allow what was denied before.
+func (x *index) touched(b intent.Batch, restore bool, fresh map[netip.Addr]bool, policies map[intent.PolicyID]bool) (some bool) {
+	touch := func(p intent.PolicyID) {
+		for id := range x.groups.Users(p) {
+			if slices.ContainsFunc(x.endpoints[id].Addrs, func(a netip.Addr) bool { return !fresh[a] }) {
+				policies[p], some = true, true
+				return
+			}
+		}
+	}
+	for _, p := range b.Policies {
+		touch(p.ID)
+	}
+	for _, k := range b.Removed {
+		if p, ok := k.(intent.PolicyID); ok {
+			touch(p)
 		}
 	}
 	for s, change := range b.SetChanges() {
 		for p := range x.policies[s] {
 			if restore || x.sets[p][s].Denies(change) {
-				policies[p] = true
+				touch(p)
 			}
 		}
 	}
+	return some
+}
+
+// users adds to addrs the addresses of the endpoints that have one of some policies.
+func (x *index) users(policies map[intent.PolicyID]bool, addrs map[netip.Addr]bool) {
 	for p := range policies {
 		for id := range x.groups.Users(p) {
-			endpoints[id] = true
+			for _, a := range x.endpoints[id].Addrs {
+				addrs[a] = true
+			}
 		}
 	}
-	var out []netip.Addr
-	for id := range endpoints {
-		out = append(out, x.endpoints[id].Addrs...)
-	}
-	return out
 }
 
 // links returns the interfaces of workloads by address. Of several with one address, an open one, then the

@@ -75,6 +75,8 @@ func (d *Driver) pass() (p Pass) {
 	if p.Err = d.locate(); p.Err != nil {
 		return p
 	}
+	d.index.users(d.policies, d.touched)
+	clear(d.policies)
 	var r *reading
 	if f := d.finder(); f != nil {
 		r = d.read(func(each func(conntrack.Flow)) error { return f.EachOf(d.touched, each) })
@@ -88,9 +90,8 @@ func (d *Driver) pass() (p Pass) {
 	if d.write(&p, r); p.Err == nil {
 		d.absence.seen(r.watch)
 		d.looked = true
-		clear(d.touched)
-		clear(d.gone)
-		d.all, d.urgent, d.windows, d.revoked = false, false, false, r.revoked
+		d.forget()
+		d.all, d.windows, d.revoked = false, false, r.revoked
 	}
 	return p
 }

@@ -85,13 +85,14 @@ type Driver struct {
 	revoked   bool // some flow has the mark
 	ready     bool // the source is in sync: before, what is not known yet would be denied
 	touched   map[netip.Addr]bool
-	gone      map[netip.Addr]bool // those of touched that had a workload longer ago than kept
-	all       bool                // every flow must be evaluated
-	urgent    bool                // not only new workloads are touched
-	windows   bool                // the kernel may have lost the TCP windows of all connections
-	looked    bool                // a pass has read all flows
-	waiting   []func()            // to be called after the next pass
-	returned  []conntrack.Flow    // of workloads that are in force again, all revoked
+	policies  map[intent.PolicyID]bool // those of whom every endpoint is touched, too
+	gone      map[netip.Addr]bool      // those of touched that had a workload longer ago than kept
+	all       bool                     // every flow must be evaluated
+	urgent    bool                     // not only new workloads are touched
+	windows   bool                     // the kernel may have lost the TCP windows of all connections
+	looked    bool                     // a pass has read all flows
+	waiting   []func()                 // to be called after the next pass
+	returned  []conntrack.Flow         // of workloads that are in force again, all revoked
 	times     times
 	addrs     map[netip.Addr]string
 	stale     bool // addrs must be computed again
@@ -112,7 +113,7 @@ func New(cfg Config) *Driver {
 	}
 	return &Driver{
 		on: true, cfg: cfg, wake: make(chan struct{}, 1), absence: newAbsence(),
-		index: newIndex(), touched: map[netip.Addr]bool{}, gone: map[netip.Addr]bool{},
+		index: newIndex(), touched: map[netip.Addr]bool{}, policies: map[intent.PolicyID]bool{}, gone: map[netip.Addr]bool{},
 	}
 }
 
@@ -193,9 +194,7 @@ func (d *Driver) Run(ctx context.Context) error {
 		d.expire()
 		d.restore()
 		if !d.on && !d.all { // disabled, and no flow has the mark any more
-			clear(d.touched)
-			clear(d.gone)
-			d.urgent = false
+			d.forget()
 		}
 		if at, some := d.due(); some && !time.Now().Before(at) {
 			d.look()
@@ -267,9 +266,12 @@ func (d *Driver) take() {
 		b.Endpoints = workloadsOf(b.Endpoints)
 		fresh := d.index.fresh(b)
 		maps.DeleteFunc(fresh, func(a netip.Addr, _ bool) bool { return missed[a] })
-		d.touch(d.index.touched(b, d.revoked), nil)
+		d.touch(d.index.addrs(b), nil)
 		d.index.merge(b)
-		d.touch(d.index.touched(b, d.revoked), fresh)
+		d.touch(d.index.addrs(b), fresh)
+		if d.index.touched(b, d.revoked, fresh, d.policies) {
+			d.hurry()
+		}
 		for _, e := range b.Endpoints {
 			for _, a := range e.Addrs {
 				delete(d.gone, a)
@@ -284,6 +286,14 @@ func (d *Driver) take() {
 			d.ready, d.all = true, true
 		}
 	}
+}
+
+// forget has nothing be touched.
+func (d *Driver) forget() {
+	clear(d.touched)
+	clear(d.policies)
+	clear(d.gone)
+	d.urgent = false
 }
 
 // touch marks the addresses whose flows must be evaluated: at once, except those of fresh workloads.

@@ -30,6 +30,8 @@ type plan struct {
 	settle bool               // before this one, wait until every packet under way before is done (Conn.Settle)
 	// of, not nil: the plan is to be checked only, and has only what concerns these intents. New objects of others are in it, but empty.
 	of map[intent.Key]bool
+	// blame, not nil: of the tables, too, only what concerns these intents.
+	blame *blame
 }
 
 // span says which intent the messages up to end are for, from the end of the span before.
@@ -147,7 +149,7 @@ func (d *Driver) writeRules(p *plan, c *chain) {
 	if c.exists {
 		p.batch.FlushChain(d.cfg.Table, c.name)
 	}
-	for _, r := range c.rules {
+	for _, r := range p.askedRules(c) {
 		p.batch.AddRule(r)
 	}
 	p.mark(c.owner)
@@ -273,16 +275,16 @@ func (p *plan) incoming(k *kset) iter.Seq[nftables.Element] {
 // updates returns the elements of a set that a plan adds or changes.
 func (p *plan) updates(k *kset) iter.Seq2[string, string] {
 	if p.only == nil {
-		return k.elems.PendingUpdates()
+		return p.asked(k, k.elems.PendingUpdates())
 	}
-	return func(yield func(string, string) bool) {
+	return p.asked(k, func(yield func(string, string) bool) {
 		for _, id := range p.only[k] {
 			value, _ := k.elems.Desired(id)
 			if !yield(id, value) {
 				return
 			}
 		}
-	}
+	})
 }
 
 // deletes returns the elements of a set that a plan deletes.

@@ -133,6 +133,14 @@ func KeyIfname(name string) []byte {
 // U32 is a mark, an interface index, a conntrack state: four bytes in host order.
 func U32(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
 
+// NumberOf is the inverse of U32; of other lengths it is zero.
+func NumberOf(key []byte) uint32 {
+	if len(key) != 4 {
+		return 0
+	}
+	return binary.NativeEndian.Uint32(key)
+}
+
 // KeyConcat joins the fields of a concatenation, each padded to four bytes.
 func KeyConcat(fields ...[]byte) []byte {
 	var b []byte

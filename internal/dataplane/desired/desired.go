@@ -68,6 +68,7 @@ type State struct {
 	names      map[string]intent.SetID    // of sets
 	waiting    index[string, intent.Key]  // keys that wait for a name that another has
 	faults     map[intent.Key]fault       // why an intent is not in force
+	broken     map[string]error           // chains that are for no single intent, which could not be rendered
 	touched    map[intent.Key]struct{}    // intents with an outcome to report
 	hosts      hosts
 	recheck    recheck
@@ -103,7 +104,7 @@ func New(cfg Config) *State {
 		dirtyPolicies: map[intent.PolicyID]struct{}{}, dirtyEndpoints: map[intent.EndpointID]struct{}{}, dirtyLinks: map[string]struct{}{},
 		callable: map[intent.PolicyID]bool{}, uncallable: map[intent.PolicyID]string{}, over: map[intent.PolicyID]string{},
 		owners: map[string]intent.Key{}, names: map[string]intent.SetID{},
-		faults: map[intent.Key]fault{}, touched: map[intent.Key]struct{}{},
+		faults: map[intent.Key]fault{}, broken: map[string]error{}, touched: map[intent.Key]struct{}{},
 		hosts: hosts{addrs: map[string][]netip.Addr{}}, recheck: recheck{links: map[string]uint64{}},
 		newChains: map[string]Chain{}, goneNames: map[string]struct{}{}, newSets: map[intent.SetID]struct{}{}, newLinks: map[string]Link{},
 	}
@@ -221,6 +222,7 @@ func (s *State) Outcomes() []intent.Outcome {
 // want makes a chain desired.
 func (s *State) want(c Chain) {
 	s.owners[c.Name] = c.Owner
+	s.mended(c.Name)
 	delete(s.goneNames, c.Name)
 	s.newChains[c.Name] = c
 }
@@ -239,6 +241,7 @@ func (s *State) drop(name string, owner intent.Key) {
 	if wanted {
 		delete(s.owners, name)
 		delete(s.newChains, name)
+		s.mended(name)
 		s.goneNames[name] = struct{}{}
 	}
 	s.free(name)

@@ -1,6 +1,12 @@
 package desired
 
-import "github.com/twillnet/twill/internal/intent"
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/twillnet/twill/internal/intent"
+)
 
 // Refusable reports whether an intent can be left out: it exists, and has no fault yet.
 func (s *State) Refusable(key intent.Key) bool {
@@ -39,13 +45,14 @@ func (s *State) retryOne(key intent.Key) {
 }
 
 // Broken notes that the backend cannot render a chain, and returns a chain that denies, to take its place. The owner gets err as its outcome;
-// for a chain of the skeleton, the host's settings do.
+// for a chain that is for no single intent, the host's settings do, until it is wanted otherwise.
 func (s *State) Broken(c Chain, err error) Chain {
-	owner := c.Owner
-	if owner == nil {
-		owner = hostKey
+	if c.Owner == nil || c.Owner == HostEndpoints || c.Owner == Tables {
+		s.broken[c.Name] = err
+		s.touched[hostKey] = struct{}{}
+	} else {
+		s.fail(c.Owner, err)
 	}
-	s.fail(owner, err)
 	c.Rules, c.Generation = nil, 0
 	c.Guards = []Guard{{Comment: reasonNoForm, By: always(reasonNoForm)}}
 	return c
@@ -63,6 +70,22 @@ func (s *State) Settled(err error) {
 func (s *State) Unsettled() bool {
 	_, failed := s.faults[hostKey]
 	return failed
+}
+
+// mended notes that a chain is made anew, or not wanted any more: if it could not be rendered, that is over.
+func (s *State) mended(name string) {
+	if _, was := s.broken[name]; was {
+		delete(s.broken, name)
+		s.touched[hostKey] = struct{}{}
+	}
+}
+
+// brokenStage returns why a chain that is for no single intent denies: it could not be rendered.
+func (s *State) brokenStage() error {
+	for _, name := range slices.Sorted(maps.Keys(s.broken)) {
+		return fmt.Errorf("chain %s: %w", name, s.broken[name])
+	}
+	return nil
 }
 
 func (s *State) fail(key intent.Key, err error) {

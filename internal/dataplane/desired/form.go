@@ -58,7 +58,7 @@ func (c Chain) Early(exists bool) bool {
 	return c.Owner == nil && !(c.Pinned && exists)
 }
 
-// HostEndpoints owns the chains that several host endpoints share.
+// HostEndpoints owns the stages of host endpoints, which several share.
 var HostEndpoints intent.Key = intent.HostID("host endpoints")
 
 // Point is a hook of netfilter.

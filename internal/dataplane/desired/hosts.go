@@ -58,7 +58,7 @@ type hosts struct {
 	addrs   map[string][]netip.Addr         // of interfaces
 	exclude []*regexp.Regexp                // interfaces that get no endpoint by an address
 	links   map[string]intent.EndpointID    // the endpoint of each interface, everyLink included
-	chains  map[string]struct{}             // chains that were wanted
+	chains  map[string]intent.Key           // chains that were wanted, with their owner
 	early   map[intent.PolicyID]rules.Stage // policies that are asked before conntrack or DNAT
 	mute    map[intent.PolicyID]bool        // policies that are asked in postrouting, which cannot reject
 }
@@ -67,7 +67,7 @@ type hosts struct {
 func (s *State) refreshHosts() {
 	s.hosts.dirty = false
 	s.hosts.links = s.hostLinks()
-	wanted := map[string]struct{}{}
+	wanted := map[string]intent.Key{}
 	names := s.hostNames()
 	for _, st := range hostStages {
 		var ask []Guard
@@ -90,8 +90,8 @@ func (s *State) refreshHosts() {
 				ask = append(ask, s.closeHost(st, e, names[c.Name], link)...)
 				continue
 			}
-			s.wantRules(c, HostEndpoints)
-			wanted[c.Name] = struct{}{}
+			s.wantRules(c, e.ID)
+			wanted[c.Name] = e.ID
 			ask = append(ask, Guard{If: onLink(st.dir, link), Do: Goto, Target: c.Name, Comment: e.ID.Name})
 		}
 		if !slices.ContainsFunc(ask, func(g Guard) bool { return g.Comment != "" }) {
@@ -102,11 +102,11 @@ func (s *State) refreshHosts() {
 			gs = append(gs, Guard{Do: Skip, Comment: "not a host endpoint's"})
 		}
 		s.want(Chain{Name: st.name, Owner: HostEndpoints, Hook: &st.hook, Guards: gs})
-		wanted[st.name] = struct{}{}
+		wanted[st.name] = HostEndpoints
 	}
-	for name := range s.hosts.chains {
+	for name, owner := range s.hosts.chains {
 		if _, ok := wanted[name]; !ok {
-			s.drop(name, HostEndpoints)
+			s.drop(name, owner)
 		}
 	}
 	s.hosts.chains = wanted
@@ -119,7 +119,7 @@ func (s *State) hostNames() map[string]intent.EndpointID {
 		if id.Kind != intent.Host {
 			continue
 		}
-		if key := intent.Key(id); s.faults[key].err != nil { // a collision, which is the only fault of a host endpoint
+		if key := intent.Key(id); s.faults[key].err != nil && !s.faults[key].refused { // a collision
 			delete(s.faults, key)
 			s.touched[key] = struct{}{}
 		}
@@ -226,10 +226,14 @@ func better(a, b *endpoint) bool {
 	return a.ID.Name < b.ID.Name
 }
 
-// closedIfBroken returns the endpoint, closed if its policies cannot all be asked.
+// closedIfBroken returns the endpoint, closed if its policies cannot all be asked, or the backend refused them.
 func (s *State) closedIfBroken(e *endpoint) intent.Endpoint {
 	out := e.Endpoint
-	if err := s.needs(e); err != nil && out.Closed == "" {
+	err := s.needs(e)
+	if f := s.faults[e.ID]; f.refused {
+		err = f.err
+	}
+	if err != nil && out.Closed == "" {
 		out.Closed = err.Error()
 	}
 	return out

@@ -254,6 +254,9 @@ func (s *State) known(key intent.Key) bool {
 func (s *State) wrong(key intent.Key) error {
 	id, ofEndpoint := key.(intent.EndpointID)
 	e := s.endpoints[id]
+	if key == hostKey && s.faults[key].err == nil {
+		return s.brokenStage()
+	}
 	if err := s.faults[key].err; err != nil || !ofEndpoint || e == nil || id.Kind != intent.Host || e.Closed != "" {
 		return err
 	}

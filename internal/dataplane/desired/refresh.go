@@ -194,6 +194,7 @@ func (s *State) refreshEndpoint(id intent.EndpointID) {
 	e := s.endpoints[id]
 	var err error
 	switch f, broken := s.faults[key]; {
+	case e != nil && e.ID.Kind == intent.Host && f.refused: // its chains deny, see closedIfBroken
 	case e == nil || e.ID.Kind != intent.Workload:
 		delete(s.faults, key)
 	case broken && f.refused:

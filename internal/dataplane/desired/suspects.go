@@ -1,13 +1,11 @@
 package desired
 
 import (
-	"slices"
-
 	"github.com/twillnet/twill/internal/dataplane/classify"
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// Suspects are the policies because of which parts of the tables are as they are: who may be to blame if the backend's kernel refuses one.
+// Suspects are the policies because of which parts of the tables are as they are: what may be at fault if the backend's kernel refuses one.
 type Suspects struct {
 	s       *State
 	classes map[classify.Class][]intent.PolicyID
@@ -36,15 +34,7 @@ func (x Suspects) OfCode(c classify.Code) (out []intent.Key) {
 
 // OfBody are the policies of all that a program may come to.
 func (x Suspects) OfBody(b classify.Body) (out []intent.Key) {
-	codes := []classify.Code{b.Else}
-	for _, c := range b.Port {
-		codes = append(codes, c)
-	}
-	for _, c := range b.Proto {
-		codes = append(codes, c)
-	}
-	slices.Sort(codes)
-	for _, c := range slices.Compact(codes) {
+	for _, c := range b.Codes() {
 		out = append(out, x.OfCode(c)...)
 	}
 	return out

@@ -1,17 +1,17 @@
 package nft
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/twillnet/twill/internal/dataplane/classify"
 	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/kernel/nftables"
 )
 
 // codeOf is the inverse of numberOf.
-func codeOf(key string) classify.Code { return classify.Code(binary.NativeEndian.Uint32([]byte(key))) }
+func codeOf(key string) classify.Code { return classify.Code(nftables.NumberOf([]byte(key))) }
 
 // addressesOf says which addresses a class has, as a comment: by the selectors that choose them.
 func (d *Driver) addressesOf(a classify.About) string {

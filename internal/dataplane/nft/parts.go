@@ -104,9 +104,9 @@ func (d *Driver) smaller(p *plan, err error) bool {
 // It bisects with Conn.Check, so of n intents it asks some 2 log n times, and changes nothing. If no half is refused alone, the
 // sum is too large: then the largest intent is left out, until the others are in force. It returns false if no intent is the cause.
 func (d *Driver) single(p *plan, err error) bool {
-	blame := d.blame(p)
+	fault := d.atFault(p)
 	refused := func(keys []intent.Key) bool {
-		d.trying = d.ask(p, keys, blame)
+		d.trying = d.ask(p, keys, fault)
 		defer func() { d.trying = nil }()
 		return d.conn.Check(d.trying.batch) != nil
 	}
@@ -114,7 +114,7 @@ func (d *Driver) single(p *plan, err error) bool {
 		return false
 	}
 	sizes := d.sizes(p)
-	blame.sizes(p, sizes)
+	fault.sizes(p, sizes)
 	// A part of the tables may be for several policies: that one is found whose failure concerns the fewest workloads.
 	all := slices.SortedFunc(maps.Keys(sizes), func(a, b intent.Key) int {
 		return cmp.Or(cmp.Compare(d.state.Users(a), d.state.Users(b)), intent.CompareKeys(a, b))
@@ -141,8 +141,8 @@ func (d *Driver) single(p *plan, err error) bool {
 }
 
 // ask returns a plan, to be checked only, of the changes in p that are for some intents.
-func (d *Driver) ask(p *plan, keys []intent.Key, b *blame) *plan {
-	q := &plan{blame: b, batch: nftables.NewBatch(), purge: p.purge, chains: p.chains, ksets: p.ksets, shallow: p.shallow, rests: p.rests, part: p.part, only: p.only, drop: p.drop, of: map[intent.Key]bool{}}
+func (d *Driver) ask(p *plan, keys []intent.Key, b *atFault) *plan {
+	q := &plan{atFault: b, batch: nftables.NewBatch(), purge: p.purge, chains: p.chains, ksets: p.ksets, shallow: p.shallow, rests: p.rests, part: p.part, only: p.only, drop: p.drop, of: map[intent.Key]bool{}}
 	for _, k := range keys {
 		q.of[k] = true
 	}

@@ -30,8 +30,8 @@ type plan struct {
 	settle bool               // before this one, wait until every packet under way before is done (Conn.Settle)
 	// of, not nil: the plan is to be checked only, and has only what concerns these intents. New objects of others are in it, but empty.
 	of map[intent.Key]bool
-	// blame, not nil: of the tables, too, only what concerns these intents.
-	blame *blame
+	// atFault, not nil: of the tables, too, only what concerns these intents.
+	atFault *atFault
 }
 
 // span says which intent the messages up to end are for, from the end of the span before.

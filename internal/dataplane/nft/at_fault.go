@@ -12,15 +12,15 @@ import (
 // ruleSize is the approximate size in bytes of a rule in a message.
 const ruleSize = 200
 
-// blame knows because of which policies the parts of the tables are that a plan changes: these are nobody's own, and of a rule there may be
+// atFault knows because of which policies the parts of the tables are that a plan changes: these are nobody's own, and of a rule there may be
 // many. A part is asked about with any of its policies. What no policy is behind belongs to all.
-type blame struct {
+type atFault struct {
 	d        *Driver
 	suspects desired.Suspects
 }
 
-// blame is of a plan; nil: it changes no tables.
-func (d *Driver) blame(p *plan) *blame {
+// atFault is of a plan; nil: it changes no tables.
+func (d *Driver) atFault(p *plan) *atFault {
 	if d.tables == nil {
 		return nil
 	}
@@ -32,7 +32,7 @@ func (d *Driver) blame(p *plan) *blame {
 			}
 		}
 	}
-	return &blame{d, d.state.Suspects(classes)}
+	return &atFault{d, d.state.Suspects(classes)}
 }
 
 // isClasses reports whether a map leads from addresses to classes.
@@ -41,7 +41,7 @@ func isClasses(k *kset) bool {
 }
 
 // ofElement are the policies behind an element of the tables.
-func (b *blame) ofElement(k *kset, id, value string) []intent.Key {
+func (b *atFault) ofElement(k *kset, id, value string) []intent.Key {
 	number := func(s string) uint32 { return nftables.NumberOf([]byte(s)) }
 	switch {
 	case isClasses(k):
@@ -55,7 +55,7 @@ func (b *blame) ofElement(k *kset, id, value string) []intent.Key {
 }
 
 // ofRules are the policies behind each rule of a chain of the tables.
-func (b *blame) ofRules(c *chain) (out [][]intent.Key) {
+func (b *atFault) ofRules(c *chain) (out [][]intent.Key) {
 	for _, by := range b.d.cfg.Names.Rules(c.name) {
 		out = append(out, desired.SuspectOf(by))
 	}
@@ -63,7 +63,7 @@ func (b *blame) ofRules(c *chain) (out [][]intent.Key) {
 }
 
 // sizes adds how many bytes of a plan are for each policy, in the tables.
-func (b *blame) sizes(p *plan, to map[intent.Key]int) {
+func (b *atFault) sizes(p *plan, to map[intent.Key]int) {
 	if b == nil {
 		return
 	}
@@ -102,12 +102,12 @@ func (p *plan) among(keys []intent.Key) bool {
 
 // asked returns the elements among those of a set of the tables that the plan asks about.
 func (p *plan) asked(k *kset, all iter.Seq2[string, string]) iter.Seq2[string, string] {
-	if p.blame == nil || k.owner != desired.Tables {
+	if p.atFault == nil || k.owner != desired.Tables {
 		return all
 	}
 	return func(yield func(string, string) bool) {
 		for id, value := range all {
-			if p.among(p.blame.ofElement(k, id, value)) && !yield(id, value) {
+			if p.among(p.atFault.ofElement(k, id, value)) && !yield(id, value) {
 				return
 			}
 		}
@@ -116,10 +116,10 @@ func (p *plan) asked(k *kset, all iter.Seq2[string, string]) iter.Seq2[string, s
 
 // askedRules returns the rules of a chain that the plan asks about.
 func (p *plan) askedRules(c *chain) []nftables.Rule {
-	if p.blame == nil || c.owner != desired.Tables {
+	if p.atFault == nil || c.owner != desired.Tables {
 		return c.rules
 	}
-	of := p.blame.ofRules(c)
+	of := p.atFault.ofRules(c)
 	var out []nftables.Rule
 	for i, r := range c.rules {
 		if i >= len(of) || p.among(of[i]) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/twillnet/twill/internal/dataplane/desired"
+	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/intent/intenttest"
 	"github.com/twillnet/twill/internal/kernel/nftables"
@@ -20,7 +21,7 @@ import (
 type picky struct {
 	*kernelConn
 	driver *Driver
-	named  bool                                            // it says which operation it refuses, which is one for the tables
+	named  bool                                            // it says which operation it refuses, of those for the tables or of stages
 	rule   func(chain string, r nftables.Rule) bool        // such a rule; nil: none
 	elem   func(set nftables.Set, e nftables.Element) bool // or such an element
 	checks int
@@ -36,7 +37,7 @@ func (n *picky) refuse(b *nftables.Batch) error {
 	}
 	for _, c := range p.chains {
 		for _, r := range p.askedRules(c) {
-			bad = bad || c.wanted && n.rule != nil && n.rule(c.name, r)
+			bad = bad || c.wanted && n.rule != nil && p.concerns(c.owner) && n.rule(c.name, r)
 		}
 	}
 	if !bad {
@@ -44,7 +45,7 @@ func (n *picky) refuse(b *nftables.Batch) error {
 	}
 	at := -1
 	for i := range b.Len() {
-		if n.named && p.owner(i) == desired.Tables {
+		if n.named && (p.owner(i) == desired.Tables || p.owner(i) == desired.HostEndpoints) {
 			at = i
 		}
 	}
@@ -175,5 +176,35 @@ func TestOneBecauseOfWhichATableIsRefusedIsFound(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestAHostEndpointBecauseOfWhichAStageIsRefusedIsFound: it is closed, and the others go on.
+func TestAHostEndpointBecauseOfWhichAStageIsRefusedIsFound(t *testing.T) {
+	for _, named := range []bool{false, true} {
+		t.Run(fmt.Sprintf("named %v", named), func(t *testing.T) {
+			bad := intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: "bad"}, Link: "eth0"}
+			good := intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: "good"}, Link: "eth1"}
+			for _, e := range []*intent.Endpoint{&bad, &good} {
+				intenttest.Normal(e, tier("t", intent.Deny, []intent.PolicyID{np("p")}, nil))
+			}
+			n := &picky{kernelConn: newKernel(t), named: named}
+			n.driver = New(n, Config{})
+			chain := rules.HostChain(bad.ID, rules.HostNormal, intent.Ingress)
+			n.rule = func(name string, r nftables.Rule) bool {
+				return name == chain && strings.Contains(fmt.Sprint(r.Exprs), rules.PolicyChain(np("p"), intent.Ingress))
+			}
+			n.driver.Merge(intent.Batch{Policies: []intent.Policy{pol("p", []intent.Rule{anything}, nil)}, Endpoints: []intent.Endpoint{bad, good}, InSync: true, Host: &intent.HostSettings{Compiled: true}})
+			out := apply(t, n.driver)
+			if err := outcomeOf(out, bad.ID).Err; !errors.Is(err, syscall.ENOMEM) || outcomeOf(out, good.ID).Err != nil || outcomeOf(out, np("p")).Err != nil {
+				t.Errorf("outcomes %v", out)
+			}
+			if got := n.ns.Run("nft", "list chain inet twill "+chain); !strings.Contains(got, "drop") || strings.Contains(got, "pol-in") {
+				t.Errorf("the one is not closed: %s", got)
+			}
+			if got := n.ns.Run("nft", "list chain inet twill "+rules.HostChain(good.ID, rules.HostNormal, intent.Ingress)); !strings.Contains(got, "pol-in") {
+				t.Errorf("the other asks no policy: %s", got)
+			}
+		})
 	}
 }

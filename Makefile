@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/cli/conn.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: image build deps up down test lint bench race agree mutants conformance chaos chaos-mutants
+.PHONY: image build deps up down test lint bench bench-parts race agree mutants conformance chaos chaos-mutants
 build: ## bin/twill, one static binary; bin/twill-cni, its CNI plugin alone, which starts faster
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/twill-cni ./cmd/twill-cni
@@ -58,5 +58,10 @@ race: ## the race detector on pure packages and loops; it needs cgo and a C comp
 	then CGO_ENABLED=1 go test -race -count=1 -timeout 30m $(RACY:%=./%); \
 	else echo "race: skipped: there is no C compiler ($${CC:-gcc}), which Go's race detector needs"; fi
 
-bench:
+# BENCH: flags, such as BENCH='-policies 10,100 -pairs 2 -points 10x1000 -rounds 1 -each 5 -results /tmp/look.json -page=' for a look of a minute; all: go run ./hack/bench -h
+bench: deps build ## whole agents compared with scripts and with no policy, by packets: tables and plots of docs/benchmarks.md (30 to 60 minutes)
+	@sh scripts/deps.sh iptables-nft-restore ipset
+	go run ./hack/bench -twill $(BIN) -version $(VERSION) -page docs/benchmarks.md $(BENCH)
+
+bench-parts: ## Go's benchmarks of all packages
 	go test -run xxx -bench . -benchmem ./api/... ./internal/...

@@ -163,9 +163,17 @@ var closing = []string{KindNetworkPolicy, KindTier, KindProfile, KindStagedNetwo
 // it is returned all the same, closed, for a caller that had nothing.
 func Admit(u Update) (Stored, error) { return AdmitInto(u, nil) }
 
+// Scratch is memory for workload endpoints that are read one after the other: that of the last one, and texts that many have, which
+// then are kept once. Zero is ready to use; one goroutine may use it.
+type Scratch struct {
+	workload WorkloadEndpoint
+	labels   map[string]string
+	texts    texts
+}
+
 // AdmitInto is Admit, and makes the resource in w if it is a workload endpoint, of which there are many. Nil: in memory of its own. What
-// w had before is overwritten, but not what its fields referred to.
-func AdmitInto(u Update, w *WorkloadEndpoint) (Stored, error) {
+// w had before is overwritten, the map of its labels too, but nothing else that its fields referred to.
+func AdmitInto(u Update, w *Scratch) (Stored, error) {
 	s, err := decodeStored(u, w)
 	if err == nil && s.Closed != "" && (slices.Contains(lasting, s.Ref.Kind) || s.NoObject && slices.Contains(closing, s.Ref.Kind)) {
 		err = fmt.Errorf("%s: %s", u.Key, s.Closed)

@@ -22,7 +22,7 @@ import (
 func DecodeStored(u Update) (Stored, error) { return decodeStored(u, nil) }
 
 // decodeStored is DecodeStored with memory for a workload endpoint, see [AdmitInto].
-func decodeStored(u Update, w *WorkloadEndpoint) (Stored, error) {
+func decodeStored(u Update, into *Scratch) (Stored, error) {
 	ref, ok := ParseKey(u.Key)
 	if !ok {
 		return Stored{}, fmt.Errorf("%s: not the key of a resource", u.Key)
@@ -35,7 +35,8 @@ func decodeStored(u Update, w *WorkloadEndpoint) (Stored, error) {
 		return Stored{}, fmt.Errorf("%s: %s", u.Key, tooMuch)
 	}
 	d := decoder{Stored: Stored{Key: u.Key, Ref: ref}}
-	if w != nil && ref.Kind == KindWorkloadEndpoint {
+	if into != nil && ref.Kind == KindWorkloadEndpoint {
+		w := &into.workload
 		*w = WorkloadEndpoint{}
 		*w.Type() = TypeMeta{Kind: ref.Kind, APIVersion: GroupVersion}
 		d.Resource = w
@@ -47,7 +48,7 @@ func decodeStored(u Update, w *WorkloadEndpoint) (Stored, error) {
 		d.shut("", tooMuch)
 		return d.Stored, nil
 	}
-	if w, ok := d.Resource.(*WorkloadEndpoint); !ok || !quickWorkload(u.Value, w) {
+	if w, ok := d.Resource.(*WorkloadEndpoint); !ok || !quickWorkload(u.Value, w, into) {
 		if !json.Valid(u.Value) {
 			return Stored{}, fmt.Errorf("%s: not JSON", u.Key)
 		}

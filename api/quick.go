@@ -3,15 +3,15 @@ package api
 // quickWorkload reads a workload endpoint as nearly all are written: known
 // fields, each once, plain ASCII text without escapes. A cluster has a hundred
 // thousand of them, and every agent reads them all; this is eight times faster than
-// encoding/json. It reports false for whatever is not so, and then that decides.
-func quickWorkload(data []byte, w *WorkloadEndpoint) bool {
-	q := quick{data: data}
+// encoding/json. It reports false for whatever is not so, and then that decides. Memory is for what many have in common; nil: none.
+func quickWorkload(data []byte, w *WorkloadEndpoint, memory *Scratch) bool {
+	q := quick{data: data, memory: memory}
 	q.object(func(name []byte, seen *uint64) {
 		switch string(name) {
 		case "kind":
-			q.text(seen, 0, &w.TypeMeta.Kind)
+			q.shared(seen, 0, &w.TypeMeta.Kind)
 		case "apiVersion":
-			q.text(seen, 1, &w.TypeMeta.APIVersion)
+			q.shared(seen, 1, &w.TypeMeta.APIVersion)
 		case "metadata":
 			q.once(seen, 2)
 			q.metadata(&w.Metadata)
@@ -28,9 +28,36 @@ func quickWorkload(data []byte, w *WorkloadEndpoint) bool {
 
 // quick is a place in a document. Odd: there is something that it does not read.
 type quick struct {
-	data []byte
-	at   int
-	odd  bool
+	data   []byte
+	at     int
+	odd    bool
+	memory *Scratch // nil: none
+
+	seen  [5]uint64 // fields of the objects around this place, the outermost first
+	depth int
+}
+
+// texts are texts that were read, by themselves.
+type texts map[string]string
+
+// mostTexts bounds how many are kept. A cluster has as many labels as it has applications; of a text that each endpoint has for
+// itself, nothing is gained.
+const mostTexts = 4096
+
+// common returns a text of which many endpoints have the same.
+func (q *quick) common(word []byte) string {
+	if q.memory == nil {
+		return string(word)
+	}
+	if s, ok := q.memory.texts[string(word)]; ok {
+		return s
+	}
+	if len(q.memory.texts) >= mostTexts || q.memory.texts == nil {
+		q.memory.texts = texts{}
+	}
+	s := string(word)
+	q.memory.texts[s] = s
+	return s
 }
 
 func (q *quick) metadata(m *ObjectMeta) {
@@ -39,7 +66,7 @@ func (q *quick) metadata(m *ObjectMeta) {
 		case "name":
 			q.text(seen, 0, &m.Name)
 		case "namespace":
-			q.text(seen, 1, &m.Namespace)
+			q.shared(seen, 1, &m.Namespace)
 		case "uid":
 			q.text(seen, 2, &m.UID)
 		case "creationTimestamp":
@@ -47,7 +74,7 @@ func (q *quick) metadata(m *ObjectMeta) {
 		case "resourceVersion":
 			q.text(seen, 4, &m.ResourceVersion)
 		case "labels":
-			q.texts(seen, 5, &m.Labels)
+			q.labels(seen, 5, &m.Labels)
 		case "annotations":
 			q.texts(seen, 6, &m.Annotations)
 		default:
@@ -60,19 +87,19 @@ func (q *quick) workload(s *WorkloadEndpointSpec) {
 	q.object(func(name []byte, seen *uint64) {
 		switch string(name) {
 		case "orchestrator":
-			q.text(seen, 0, &s.Orchestrator)
+			q.shared(seen, 0, &s.Orchestrator)
 		case "workload":
 			q.text(seen, 1, &s.Workload)
 		case "node":
-			q.text(seen, 2, &s.Node)
+			q.shared(seen, 2, &s.Node)
 		case "containerID":
 			q.text(seen, 3, &s.ContainerID)
 		case "pod":
 			q.text(seen, 4, &s.Pod)
 		case "endpoint":
-			q.text(seen, 5, &s.Endpoint)
+			q.shared(seen, 5, &s.Endpoint)
 		case "serviceAccountName":
-			q.text(seen, 6, &s.ServiceAccountName)
+			q.shared(seen, 6, &s.ServiceAccountName)
 		case "ipNetworks":
 			q.list(seen, 7, &s.IPNetworks)
 		case "profiles":
@@ -128,6 +155,12 @@ func (q *quick) text(seen *uint64, field uint, out *string) {
 	*out = string(q.word())
 }
 
+// shared is text that many endpoints have.
+func (q *quick) shared(seen *uint64, field uint, out *string) {
+	q.once(seen, field)
+	*out = q.common(q.word())
+}
+
 func (q *quick) list(seen *uint64, field uint, out *[]string) {
 	q.once(seen, field)
 	*out = []string{}
@@ -138,6 +171,25 @@ func (q *quick) texts(seen *uint64, field uint, out *map[string]string) {
 	q.once(seen, field)
 	*out = map[string]string{}
 	q.object(func(name []byte, _ *uint64) { (*out)[string(name)] = string(q.word()) })
+}
+
+// labels is texts, in the map of the endpoint that was read before.
+func (q *quick) labels(seen *uint64, field uint, out *map[string]string) {
+	q.once(seen, field)
+	var m map[string]string
+	if q.memory != nil {
+		m = q.memory.labels
+	}
+	if clear(m); m == nil {
+		m = map[string]string{}
+	}
+	if *out = m; q.memory != nil {
+		q.memory.labels = m
+	}
+	q.object(func(name []byte, _ *uint64) {
+		key := q.common(name)
+		m[key] = q.common(q.word())
+	})
 }
 
 func (q *quick) port(seen *uint64, field uint, out *uint16) {
@@ -156,18 +208,25 @@ func (q *quick) port(seen *uint64, field uint, out *uint16) {
 
 // object walks the members of an object. The name is valid until the next is read.
 func (q *quick) object(member func(name []byte, seen *uint64)) {
-	var seen uint64
 	q.take('{')
 	if q.maybe('}') {
 		return
 	}
+	if q.depth == len(q.seen) {
+		q.odd = true
+		return
+	}
+	seen := &q.seen[q.depth]
+	*seen = 0
+	q.depth++
+	defer func() { q.depth-- }()
 	for !q.odd {
 		name := q.word()
 		q.take(':')
 		if q.odd {
 			return
 		}
-		member(name, &seen)
+		member(name, seen)
 		if q.maybe('}') {
 			return
 		}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -21,7 +22,7 @@ var odd = []string{
 func sameAsJSON(t *testing.T, data []byte) bool {
 	t.Helper()
 	var got, want WorkloadEndpoint
-	if !quickWorkload(data, &got) {
+	if !quickWorkload(data, &got, nil) {
 		return false
 	}
 	if err := readStored(data, &want); err != nil {
@@ -58,7 +59,7 @@ func FuzzQuick(f *testing.F) {
 }
 
 func TestAWorkloadIsReadAlikeIntoMemoryThatWasUsed(t *testing.T) {
-	var w WorkloadEndpoint
+	var w Scratch
 	into := 0
 	all := goldens(t)
 	key := ""
@@ -78,12 +79,35 @@ func TestAWorkloadIsReadAlikeIntoMemoryThatWasUsed(t *testing.T) {
 			if !reflect.DeepEqual(got, want) || (err == nil) != (wantErr == nil) {
 				t.Errorf("%s is read as\n%+v, %v\nwant\n%+v, %v", g.key, got, err, want, wantErr)
 			}
-			if got.Resource == Resource(&w) {
+			if got.Resource == Resource(&w.workload) {
 				into++
 			}
 		}
 	}
 	if into == 0 {
 		t.Error("nothing was read into the memory")
+	}
+}
+
+// A cluster has many endpoints with the same labels: each after the first takes memory for its own name, addresses and lists alone.
+func TestLabelsThatWereReadBeforeTakeNoMemory(t *testing.T) {
+	const labelled = `{"metadata":{"name":"a","namespace":"prod","labels":{"app":"web","pod-template-hash":"5d4f8c7b9d","role":"frontend-of-the-shop"}},"spec":{}}`
+	var w Scratch
+	key := KeyPrefix(KindWorkloadEndpoint, "prod") + "h1-k8s-a-eth0"
+	read := func(text string) {
+		if _, err := AdmitInto(Update{Key: key, Value: []byte(text)}, &w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bare := strings.Replace(labelled, labelled[strings.Index(labelled, `,"labels"`):strings.Index(labelled, `},"spec"`)], "", 1)
+	with, without := testing.AllocsPerRun(100, func() { read(labelled) }), testing.AllocsPerRun(100, func() { read(bare) })
+	if with != without {
+		t.Errorf("%v allocations with labels, %v without (%s)", with, without, bare)
+	}
+	for i := range 3 * mostTexts {
+		read(strings.ReplaceAll(labelled, "web", "web"+strconv.Itoa(i)))
+	}
+	if n := len(w.texts); n > mostTexts {
+		t.Errorf("%d texts are kept, want %d at most", n, mostTexts)
 	}
 }

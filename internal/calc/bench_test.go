@@ -155,6 +155,10 @@ func BenchmarkStart250kEndpoints10kPolicies(b *testing.B) {
 	benchStart(b, func() []api.Update { return tagWorld(b, 250_000, 200, 10_000) })
 }
 
+func BenchmarkStart1mEndpoints10kPolicies(b *testing.B) {
+	benchStart(b, func() []api.Update { return tagWorld(b, 1_000_000, 200, 10_000) })
+}
+
 func BenchmarkStart10kEndpoints10kNetsetPolicies(b *testing.B) {
 	benchStart(b, func() []api.Update { return netsetWorld(b, 10_000, 200, 10_000) })
 }

@@ -61,7 +61,7 @@ type Graph struct {
 	unread   map[string]string // keys without a readable version so far, and why
 	admitted map[string]bool   // keys of nodes, pools, settings and cluster information with a readable version
 
-	scratch api.WorkloadEndpoint // the one of the last update; put keeps what its fields refer to, but not itself
+	scratch api.Scratch // of the last update; put keeps what the fields of a workload endpoint refer to, but not itself and the map of its labels
 
 	dirtyHost     bool // something that host depends on may have changed
 	dirtyLocals   map[string]bool

@@ -45,7 +45,7 @@ func newBed(ctx context.Context) (b *bed, err error) {
 	if b.ends, err = rtnl.OpenIn(b.workload); err != nil {
 		return b, err
 	}
-	if err := b.links.AddVeth("up0", "eth0", b.client); err != nil {
+	if err := b.links.AddVeth(rtnl.Veth{Name: "up0", Peer: "eth0", PeerIn: b.client}); err != nil {
 		return b, err
 	}
 	for _, c := range []struct {
@@ -100,7 +100,7 @@ func quiet(ns *netns.Handle) error {
 // plug makes the link of a workload. Its own route leads to the host; the way from the host to it is the agent's, see route.
 func (b *bed) plug(i int) error {
 	name := linkOf(i)
-	if err := b.links.AddVeth(name, name, b.workload); err != nil {
+	if err := b.links.AddVeth(rtnl.Veth{Name: name, Peer: name, PeerIn: b.workload, PeerMAC: macOf(i)}); err != nil {
 		return err
 	}
 	host, err := b.links.Link(name)
@@ -112,7 +112,6 @@ func (b *bed) plug(i int) error {
 		return err
 	}
 	for _, f := range []func() error{
-		func() error { return b.ends.SetMAC(end.Index, macOf(i)) },
 		func() error { return b.ends.SetUp(end.Index, true) },
 		func() error { return b.links.SetUp(host.Index, true) },
 	} {

@@ -30,6 +30,8 @@ type tables struct {
 	byGroup map[classify.Group]*asked
 	of      map[intent.EndpointID]*asked
 	next    classify.Group
+	named   map[string]intent.GroupID // by the names of groups, also of those that are gone as long as something of them rests
+	left    []string                  // names of groups that are gone
 
 	// chained counts, for each policy, the host endpoints and groups that ask for its chain.
 	chained  map[intent.PolicyID]int
@@ -48,6 +50,7 @@ type asked struct {
 	id        intent.GroupID
 	policies  []intent.PolicyID
 	numbers   [2]classify.Group // by direction
+	chains    [2]string         // that ask the tables, by direction
 	endpoints map[intent.EndpointID]struct{}
 	plain     [2]string // why it is asked by chains; empty: by tables
 }
@@ -58,7 +61,7 @@ func (a *asked) byChains() bool { return a.plain != [2]string{} }
 func newTables(limits classify.Limits, members classify.Members) *tables {
 	return &tables{
 		state: classify.New(limits, members), groups: map[intent.GroupID]*asked{}, byGroup: map[classify.Group]*asked{},
-		of: map[intent.EndpointID]*asked{}, chained: map[intent.PolicyID]int{},
+		of: map[intent.EndpointID]*asked{}, named: map[string]intent.GroupID{}, chained: map[intent.PolicyID]int{},
 		outcomes: map[classify.Code]classify.Outcome{}, looks: map[intent.SetID]int{}, users: index[intent.SetID, classify.Code]{}, again: map[classify.Code]struct{}{},
 	}
 }
@@ -106,7 +109,14 @@ func (s *State) Compiled() bool { return s.tables != nil }
 // Rested says that what Changes said to take away is no longer there, and that no packet is on its way that found it: its numbers may be
 // given again.
 func (s *State) Rested() {
-	s.tables.state.Committed()
+	t := s.tables
+	t.state.Committed()
+	for _, name := range t.left {
+		if t.groups[t.named[name]] == nil {
+			delete(t.named, name)
+		}
+	}
+	t.left = t.left[:0]
 }
 
 // place notes of which group an endpoint is that carries traffic, and returns it; nil if it does not, or there are no tables.
@@ -141,6 +151,8 @@ func (t *tables) group(e *endpoint) *asked {
 	}
 	a := &asked{id: id, policies: e.Policies().IDs(), endpoints: map[intent.EndpointID]struct{}{}}
 	t.groups[id] = a
+	name := t.name(id)
+	a.chains = [2]string{intent.Ingress: inGroup + name, intent.Egress: outGroup + name}
 	for _, dir := range directions {
 		t.next++
 		a.numbers[dir] = t.next
@@ -150,6 +162,18 @@ func (t *tables) group(e *endpoint) *asked {
 	return a
 }
 
+// name names a group: briefly, since the kernel finds a set by comparing its name with that of each before it. Of two groups whose names would
+// be the same, the later has all of its ID, also while something of the other rests.
+func (t *tables) name(id intent.GroupID) string {
+	name := id.String()
+	short := name[:8]
+	if is, taken := t.named[short]; taken && is != id {
+		return name
+	}
+	t.named[short] = id
+	return short
+}
+
 // disband forgets a group that has no endpoint any more.
 func (s *State) disband(a *asked) {
 	t := s.tables
@@ -157,10 +181,11 @@ func (s *State) disband(a *asked) {
 		s.chain(a.policies, -1)
 	}
 	delete(t.groups, a.id)
+	t.left = append(t.left, a.id.String()[:8])
 	for _, dir := range directions {
 		delete(t.byGroup, a.numbers[dir])
 		t.state.RemoveWalk(a.numbers[dir])
-		s.drop(groupChain(a.id, dir), Tables)
+		s.drop(a.chains[dir], Tables)
 	}
 }
 
@@ -170,11 +195,6 @@ const (
 	outGroup = "out-"
 	ofCode   = "code-"
 )
-
-// groupChain is the name of the chain that asks the tables for a group.
-func groupChain(id intent.GroupID, dir intent.Direction) string {
-	return [...]string{inGroup, outGroup}[dir] + id.String()
-}
 
 // IsLate reports whether a name begins like that of a chain which is Late. An agent that starts finds chains of an earlier one by it.
 func IsLate(name string) bool {
@@ -193,7 +213,7 @@ func codeChain(c classify.Code) string { return fmt.Sprintf("%s%08x", ofCode, ui
 func (s *State) chainsOf(e *endpoint) (in, out string) {
 	if t := s.tables; t != nil {
 		if a := t.of[e.ID]; a != nil && !a.byChains() {
-			return groupChain(a.id, intent.Ingress), groupChain(a.id, intent.Egress)
+			return a.chains[intent.Ingress], a.chains[intent.Egress]
 		}
 	}
 	return e.chains()
@@ -201,7 +221,7 @@ func (s *State) chainsOf(e *endpoint) (in, out string) {
 
 // wantGroup wants the chain that asks the tables for a group.
 func (s *State) wantGroup(a *asked, dir intent.Direction) {
-	name := groupChain(a.id, dir)
+	name := a.chains[dir]
 	if _, wanted := s.owners[name]; !wanted {
 		s.want(Chain{
 			Name: name, Comment: rules.Shorten("asked: " + names(a.policies)), Owner: Tables, Late: true,
@@ -217,9 +237,9 @@ func (s *State) GroupName(number classify.Group) string {
 	}
 	a := s.tables.byGroup[number]
 	if a.numbers[intent.Egress] == number {
-		return groupChain(a.id, intent.Egress)
+		return a.chains[intent.Egress]
 	}
-	return groupChain(a.id, intent.Ingress)
+	return a.chains[intent.Ingress]
 }
 
 // names are the names of policies, as many as fit.
@@ -315,7 +335,7 @@ func (s *State) leaveOut(plain map[classify.Group]string) {
 			continue
 		}
 		for _, dir := range directions {
-			s.drop(groupChain(a.id, dir), Tables)
+			s.drop(a.chains[dir], Tables)
 		}
 		s.chain(a.policies, map[bool]int{true: 1, false: -1}[a.byChains()])
 		for id := range a.endpoints {

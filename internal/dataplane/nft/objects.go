@@ -54,6 +54,7 @@ type kset struct {
 	// late reports which elements may be deleted only after a grace period (see desired.Chain); lateSet: so may the set itself.
 	late    func(id string) bool
 	lateSet bool
+	family  int                    // of a map of a group
 	about   func(id string) string // the comment of an element, for people; nil: none
 	unnamed bool                   // it has no name yet, or another set has the name: only its desired elements are kept
 }

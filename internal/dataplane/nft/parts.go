@@ -34,8 +34,7 @@ const (
 func (d *Driver) part() *plan {
 	p := &plan{batch: &d.batch, part: true, only: map[*kset][]string{}}
 	left := d.room
-	for _, name := range slices.Sorted(maps.Keys(d.dirtyKsets)) {
-		k := d.ksets[name]
+	for _, k := range d.changedSets() {
 		if !k.wanted || k.exists && !d.isFresh(k) || k.owner == nil || k.spec.Data == nftables.TypeVerdict || left <= 0 {
 			continue
 		}

@@ -1,10 +1,12 @@
 package nft
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/intent"
@@ -199,22 +201,37 @@ func (d *Driver) collect(p *plan) {
 		}
 		p.chains = append(p.chains, c)
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.dirtyKsets)) {
-		k := d.ksets[name]
+	for _, k := range d.changedSets() {
 		if p.shallow && (k.exists || k.owner != nil) || d.restAll(k) {
 			continue
 		}
 		p.ksets = append(p.ksets, k)
 	}
-	// The kernel finds a set by walking a list: those that every packet meets come first.
-	slices.SortStableFunc(p.ksets, func(a, b *kset) int { return rank(a) - rank(b) })
 }
 
-func rank(k *kset) int {
-	if k.owner == nil {
-		return 0
+// changedSets returns the sets that differ, in the order in which they are to be made: to find one, the kernel compares its name with
+// that of each that was made before it. So those that every packet meets come first, and those that many changes concern next.
+func (d *Driver) changedSets() []*kset {
+	out := make([]*kset, 0, len(d.dirtyKsets))
+	for name := range d.dirtyKsets {
+		out = append(out, d.ksets[name])
 	}
-	return 1
+	slices.SortFunc(out, func(a, b *kset) int {
+		return cmp.Or(a.rank()-b.rank(), strings.Compare(a.spec.Name, b.spec.Name))
+	})
+	return out
+}
+
+func (k *kset) rank() int {
+	switch {
+	case k.owner == nil:
+		return 0
+	case k.owner == desired.Tables && !k.lateSet:
+		return 1
+	case k.lateSet && k.family == 0:
+		return 2
+	}
+	return 3
 }
 
 // elements sends the changed elements of plain sets, or of verdict maps, whose chains must exist. Deletions come first:

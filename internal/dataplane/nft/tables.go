@@ -306,7 +306,7 @@ func (d *Driver) groupMaps(number classify.Group) [2]*kset {
 	for i := range families {
 		maps[i] = d.tableSet(nftables.Set{Name: groupMap(name, i), Key: nftables.TypeClassID, Data: nftables.TypeClassID, Comment: "class: program"})
 		maps[i].late = func(class string) bool { return t.live[class] == 0 }
-		maps[i].lateSet = true
+		maps[i].lateSet, maps[i].family = true, i
 		maps[i].about = func(class string) string {
 			if class == "" {
 				return "all other addresses"

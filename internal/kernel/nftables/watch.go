@@ -24,8 +24,8 @@ const (
 	subsystemOfType = 8
 )
 
-// large is the size in bytes from which a transaction is committed with its watcher out of the group.
-const large = 16 << 10
+// large is the size in bytes, of some 50 elements in as many sets, from which a transaction is committed with its watcher out of the group.
+const large = 4 << 10
 
 // Watcher receives changes that others make.
 type Watcher struct {

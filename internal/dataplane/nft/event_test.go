@@ -206,3 +206,26 @@ func TestSetsOfOneEventAreFoundSoon(t *testing.T) {
 		t.Error("the listing has no sets of tables")
 	}
 }
+
+// TestVerdictsAreOfWorkloadsAlone: when a chain or a verdict comes, the kernel walks all verdicts of maps. So they are as many as workloads, whatever
+// policies there are.
+func TestVerdictsAreOfWorkloadsAlone(t *testing.T) {
+	k := newKernel(t)
+	c := cluster{1000, 500}
+	d := New(k, Config{})
+	d.Merge(c.batch())
+	apply(t, d)
+	rs, err := k.List(d.cfg.Table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdicts := 0
+	for _, s := range rs.Sets {
+		if s.Data == nftables.TypeVerdict {
+			verdicts += len(s.Elements)
+		}
+	}
+	if want := 2 * len(c.batch().Endpoints); verdicts != want {
+		t.Errorf("%d verdicts, want %d", verdicts, want)
+	}
+}

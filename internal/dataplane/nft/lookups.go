@@ -23,8 +23,9 @@ func (d *Driver) startTables() {
 		{Name: mapPorts, Key: nftables.Concat(class, proto, port), Data: class, Comment: "program . protocol . port: code"},
 		{Name: mapProtos, Key: nftables.Concat(class, proto), Data: class, Comment: "program . protocol: code"},
 		{Name: mapPrograms, Key: class, Data: class, Comment: "program: code"},
-		{Name: mapActions, Key: class, Data: nftables.TypeVerdict, Comment: "code: what becomes of the packet"},
 		{Name: setCounts, Key: class, Counter: true, Comment: "packets by what decided"},
+		{Name: setAllowed, Key: class, Comment: "codes that allow"},
+		{Name: mapActions, Key: class, Data: nftables.TypeVerdict, Comment: "code: the chain that decides"},
 		{Name: mapReports, Key: class, Data: nftables.TypeMark, Comment: "code that denies: the rule's number"},
 	} {
 		d.tableSet(spec).late = func(string) bool { return true }
@@ -96,6 +97,7 @@ func (d *Driver) judge() []nftables.Rule {
 		rule("", priority(), nftables.Meta{Key: nftables.MetaL4Proto, Reg: nftables.R1 + 1}, nftables.LookupData{Map: mapProtos}, setPriority),
 		rule("", priority(), nftables.LookupData{Map: mapPrograms}, setPriority),
 		rule("count", priority(), nftables.Lookup{Set: setCounts}),
+		rule("allowed", priority(), nftables.Lookup{Set: setAllowed}, nftables.Return()),
 		rule("", priority(), nftables.LookupVerdict{Map: mapActions}),
 		rule("report", priority(), nftables.LookupData{Map: mapReports}, nftables.SetMeta{Key: nftables.MetaMark},
 			nftables.NFLog{Group: kernel.NFLogVerdicts, Prefix: attribution.MarkPrefix}),

@@ -83,18 +83,13 @@ func elementID(el nftables.Element) string {
 	return string(el.Key) + string(el.End)
 }
 
-// returnValue stands for a verdict; no chain has this name.
-const returnValue = "return"
-
-// elementValue is the verdict of an element, or its data; only a goto and a return are ever ours.
+// elementValue is the verdict of an element, or its data; only a goto is ever ours.
 func elementValue(el nftables.Element) string {
 	switch {
 	case el.Verdict == nil:
 		return string(el.Data)
 	case el.Verdict.Code == nftables.VerdictGoto:
 		return el.Verdict.Chain
-	case el.Verdict.Code == nftables.VerdictReturn:
-		return returnValue
 	}
 	return fmt.Sprintf("?%d %s", el.Verdict.Code, el.Verdict.Chain)
 }
@@ -121,9 +116,6 @@ func (k *kset) element(s *scratch, id, value string) nftables.Element {
 	switch {
 	case k.spec.Data == nftables.TypeVerdict:
 		s.verdict = nftables.Goto(value)
-		if value == returnValue {
-			s.verdict = nftables.Return()
-		}
 		el.Verdict = &s.verdict
 	case k.spec.Data != nftables.TypeNone && value != "":
 		el.Data = []byte(value)

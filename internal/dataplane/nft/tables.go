@@ -17,8 +17,9 @@ const (
 	mapPorts    = "program-port"     // program, protocol and destination port → code
 	mapProtos   = "program-protocol" // program and protocol → code
 	mapPrograms = "program"          // program → code
-	mapActions  = "code-action"      // code → return, if it allows, or the chain that decides
 	setCounts   = kernel.SetCodes    // codes, each with a counter
+	setAllowed  = "code-allowed"     // codes that allow. No verdicts: the kernel walks all of those that there are when a chain or a verdict comes
+	mapActions  = "code-action"      // code → the chain that decides
 	mapReports  = "code-report"      // code → the mark under which a packet that it denies is reported
 	chainJudge  = "code"             // program → code → verdict; it returns what is allowed
 	chainPass   = "allowed"          // the end of what is allowed
@@ -115,7 +116,7 @@ func (d *Driver) setTables(c desired.Changes) {
 		d.setCode(x)
 	}
 	for _, code := range c.GoneCodes {
-		for _, name := range []string{mapActions, setCounts, mapReports} {
+		for _, name := range []string{setCounts, setAllowed, mapActions, mapReports} {
 			d.drop(d.ksets[name], numberOf(code))
 		}
 		d.cfg.Names.Chain(codeName(code), nil)
@@ -197,21 +198,19 @@ func codeName(code classify.Code) string { return attribution.OfCode(uint32(code
 // setCode says what a code leads to. What denies without a chain needs no element: that is the end of the way.
 func (d *Driver) setCode(x desired.Code) {
 	key := numberOf(x.Code)
-	var action string
 	var name attribution.Name
-	switch {
-	case x.Chain != "":
-		action = x.Chain
-	case x.Allow:
-		action = returnValue
-	}
-	if d.set(mapActions, key, action); x.Chain == "" {
+	if d.set(mapActions, key, x.Chain); x.Chain == "" {
 		name = d.cfg.Names.Name(x.By, 0)
 		d.put(d.ksets[setCounts], key, "")
 		d.cfg.Names.Chain(codeName(x.Code), []attribution.Name{name})
 	} else {
 		d.drop(d.ksets[setCounts], key)
 		d.cfg.Names.Chain(codeName(x.Code), nil)
+	}
+	if x.Allow && x.Chain == "" {
+		d.put(d.ksets[setAllowed], key, "")
+	} else {
+		d.drop(d.ksets[setAllowed], key)
 	}
 	mark := ""
 	if x.Chain == "" && !x.Allow && d.state.Reports(x.By) {

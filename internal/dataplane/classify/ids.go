@@ -64,11 +64,21 @@ func (x *numbers) settle() {
 	for n := range x.resting {
 		delete(x.of, n)
 	}
-	clear(x.resting)
+	x.resting = empty(x.resting)
 }
 
 // contentOf stands for a text.
 func contentOf(text string) uint64 {
 	sum := sha256.Sum256([]byte(text))
 	return binary.BigEndian.Uint64(sum[:])
+}
+
+// empty returns an empty map: the same one, unless it is large. A map never shrinks, and to walk or clear one costs as much as the most that it
+// ever held: after a start with 100,000 addresses each change would pay for them.
+func empty[K comparable, V any](m map[K]V) map[K]V {
+	if len(m) > 64 {
+		return map[K]V{}
+	}
+	clear(m)
+	return m
 }

@@ -133,7 +133,7 @@ func (x *selections) settle(to *space) {
 			delete(x.bySet, key.set)
 		}
 	}
-	clear(x.changed)
+	x.changed = empty(x.changed)
 }
 
 // someOf is how many selections of a class are named.

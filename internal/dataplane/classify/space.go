@@ -97,7 +97,7 @@ func (x *space) settle(turn map[netip.Prefix]Class) {
 	for p := range below {
 		x.place(p, turn)
 	}
-	clear(x.dirty)
+	x.dirty = empty(x.dirty)
 	x.bury()
 	x.sweep()
 }

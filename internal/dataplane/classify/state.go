@@ -227,7 +227,7 @@ func (s *State) flush() *Delta {
 	for key, changed := range s.check {
 		s.reform(key, changed)
 	}
-	clear(s.check)
+	s.check = empty(s.check)
 	for g := range s.dirty {
 		if g.relaid {
 			s.layOut(g)
@@ -240,7 +240,7 @@ func (s *State) flush() *Delta {
 		s.refresh(g)
 		s.tell(g)
 	}
-	clear(s.dirty)
+	s.dirty = empty(s.dirty)
 	s.makeRoom()
 	s.made = map[Entry]struct{}{}
 	for g := range s.plains {

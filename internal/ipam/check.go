@@ -68,6 +68,9 @@ func (v *Survey) Check(o CheckOptions) []Finding {
 	c.broken()
 	c.overlaps()
 	for _, b := range v.Blocks {
+		if p, ok := v.PoolOf(b.CIDR); !ok || p.size != b.CIDR.Bits() {
+			c.odd = append(c.odd, b.CIDR)
+		}
 		c.block(b)
 		for _, l := range Allocations(b) {
 			c.allocation(l)
@@ -86,6 +89,7 @@ type checking struct {
 	cools cooling
 	have  map[string]map[string]int // allocations by handle and block
 	young map[string]bool           // nodes that are gone, with an endpoint that is not old enough to go
+	odd   []netip.Prefix            // blocks that no pool makes: of another size than its blocks have, or partly outside of it
 	found []Finding
 }
 
@@ -443,24 +447,35 @@ func (c *checking) endpoints() {
 				Proof: fmt.Sprintf("%s and %s have it", us[0].ref, us[1].ref), Kept: "delete the endpoint that is not there any more",
 			})
 		}
-		pool, ok := c.PoolOf(netip.PrefixFrom(a, a.BitLen()))
-		if !ok {
-			continue // not of our pools
-		}
-		block, err := a.Prefix(pool.size)
-		e := c.docs[api.BlockKey(block)]
-		if err != nil || e != nil && e.bad != nil {
-			continue
-		}
-		if e != nil && e.block != nil {
-			if ord, ok := e.block.Ordinal(a); ok && e.block.Attribute(ord) != nil && !coolingDown(e.block.Attribute(ord)) {
-				continue
-			}
-		}
-		c.add(Finding{
-			Kind: FoundEndpoint, Address: a, Block: block.String(), Owner: us[0].ref.String(), Problem: "is an endpoint's, and not allocated",
-			Proof: fmt.Sprintf("%s has it, and pool %s may give it to another", us[0].ref, pool.Name),
-			Kept:  "make the endpoint anew, or keep its address from being given out with an IPReservation",
-		}, api.BlockKey(block))
+		c.unallocated(a, us[0])
 	}
+}
+
+// unallocated finds an endpoint's address that the blocks do not know as used. One that is reserved is given to nobody.
+func (c *checking) unallocated(a netip.Addr, u user) {
+	pool, ok := c.PoolOf(netip.PrefixFrom(a, a.BitLen()))
+	if !ok || slices.ContainsFunc(c.reserved, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		return
+	}
+	block, err := a.Prefix(pool.size)
+	risk := fmt.Sprintf("pool %s may give it to another", pool.Name)
+	for _, b := range c.odd {
+		if b.Contains(a) { // the pool makes no block that overlaps this one
+			block, risk = b, fmt.Sprintf("whoever asks for this very address gets it: it is free in block %s of a former pool", b)
+		}
+	}
+	e := c.docs[api.BlockKey(block)]
+	if err != nil || e != nil && e.bad != nil {
+		return
+	}
+	if e != nil && e.block != nil {
+		if ord, ok := e.block.Ordinal(a); ok && e.block.Attribute(ord) != nil && !coolingDown(e.block.Attribute(ord)) {
+			return
+		}
+	}
+	c.add(Finding{
+		Kind: FoundEndpoint, Address: a, Block: block.String(), Owner: u.ref.String(), Problem: "is an endpoint's, and not allocated",
+		Proof: fmt.Sprintf("%s has it, and %s", u.ref, risk),
+		Kept:  "make the endpoint anew, or keep its address from being given out with an IPReservation",
+	}, api.BlockKey(block))
 }

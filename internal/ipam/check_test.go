@@ -262,6 +262,30 @@ var plants = []planted{
 		map[string]string{block0: `"sequenceNumber":9`},
 	},
 	{
+		"a block that is larger than the blocks of the pool which has its addresses now",
+		map[string]string{
+			"/calico/resources/v3/projectcalico.org/ippools/p": `{"metadata":{"name":"p"},"spec":{"cidr":"10.65.0.0/30","blockSize":31}}`,
+			wep + "n1-k8s-y-eth0":                              `{"metadata":{"name":"n1-k8s-y-eth0","namespace":"prod"},"spec":{"orchestrator":"k8s","node":"n1","pod":"y","endpoint":"eth0","ipNetworks":["10.65.0.6/32"]}}`,
+		},
+		"block 10.65.0.0/29: no IPPool contains 10.65.0.0/29; kept: 4 addresses of it are in use or cool down; it goes with the last of them, or make a pool for it", nil,
+	},
+	{
+		"an endpoint whose address is free in such a block",
+		map[string]string{
+			"/calico/resources/v3/projectcalico.org/ippools/p": `{"metadata":{"name":"p"},"spec":{"cidr":"10.65.0.0/24","blockSize":30}}`,
+			wep + "n1-k8s-y-eth0":                              `{"metadata":{"name":"n1-k8s-y-eth0","namespace":"prod"},"spec":{"orchestrator":"k8s","node":"n1","pod":"y","endpoint":"eth0","ipNetworks":["10.65.0.6/32"]}}`,
+		},
+		"endpoint 10.65.0.6: WorkloadEndpoint prod/n1-k8s-y-eth0 has it, and whoever asks for this very address gets it: it is free in block 10.65.0.0/29 of a former pool; kept: make the endpoint anew", nil,
+	},
+	{
+		"an endpoint whose address is reserved",
+		map[string]string{
+			"/calico/resources/v3/projectcalico.org/ipreservations/r": `{"metadata":{"name":"r"},"spec":{"reservedCIDRs":["10.65.0.6/32"]}}`,
+			wep + "n1-k8s-y-eth0": `{"metadata":{"name":"n1-k8s-y-eth0","namespace":"prod"},"spec":{"orchestrator":"k8s","node":"n1","pod":"y","endpoint":"eth0","ipNetworks":["10.65.0.6/32"]}}`,
+		},
+		"", nil,
+	},
+	{
 		"two endpoints with one address",
 		map[string]string{wep + "n2-k8s-y-eth0": `{"metadata":{"name":"n2-k8s-y-eth0","namespace":"prod"},"spec":{"orchestrator":"k8s","node":"n2","pod":"y","endpoint":"eth0","ipNetworks":["10.65.0.1/32"]}}`},
 		"endpoint 10.65.0.1: WorkloadEndpoint prod/n1-k8s-web-eth0 and WorkloadEndpoint prod/n2-k8s-y-eth0 have it; kept: delete the endpoint that is not there any more", nil,

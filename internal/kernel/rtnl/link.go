@@ -82,10 +82,9 @@ type Veth struct {
 	PeerIn     *netns.Handle // where the peer is; nil: here, too
 	MTU        int           // of both ends; zero: the kernel's default
 	PeerMAC    string        // empty: a random one
-	Up         bool          // the end here is up; the peer is down
 }
 
-// AddVeth makes a pair of links.
+// AddVeth makes a pair of links that are down.
 func (h *Handle) AddVeth(v Veth) error {
 	l := netlink.NewVeth(netlink.LinkAttrs{Name: v.Name, TxQLen: -1, MTU: v.MTU})
 	l.PeerName = v.Peer
@@ -98,9 +97,6 @@ func (h *Handle) AddVeth(v Veth) error {
 			return wrap(err, "add veth %s to %s", v.Name, v.Peer)
 		}
 		l.PeerHardwareAddr = mac
-	}
-	if v.Up {
-		l.Flags = net.FlagUp
 	}
 	return wrap(h.nl.LinkAdd(l), "add veth %s to %s", v.Name, v.Peer)
 }

@@ -283,12 +283,12 @@ func TestAPairIsMadeWholeInOneRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	v := rtnl.Veth{Name: "near", Peer: "far", PeerIn: there.Handle(), MTU: 1400, PeerMAC: "02:00:00:00:00:07", Up: true}
+	v := rtnl.Veth{Name: "near", Peer: "far", PeerIn: there.Handle(), MTU: 1400, PeerMAC: "02:00:00:00:00:07"}
 	if err := h.AddVeth(v); err != nil {
 		t.Fatal(err)
 	}
 	near, err := h.Link("near")
-	if err != nil || !near.Up || near.MTU != 1400 {
+	if err != nil || near.Up || near.MTU != 1400 {
 		t.Errorf("this end: %+v, %v", near, err)
 	}
 	far, err := inside.Link("far")

@@ -55,6 +55,10 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	a.config.Keep = func() error {
+		r.Machine.Ended()
+		return r.Save(a.results)
+	}
 	for _, part := range []struct {
 		wanted  bool
 		measure func(context.Context, *bench.Results) error
@@ -64,10 +68,6 @@ func run(ctx context.Context, args []string) error {
 		}
 		r.Machine = bench.ThisMachine(a.version)
 		if err := part.measure(ctx, r); err != nil {
-			return err
-		}
-		r.Machine.Ended()
-		if err := r.Save(a.results); err != nil {
 			return err
 		}
 	}

@@ -26,12 +26,10 @@ func TestASmallRunHasAllFigures(t *testing.T) {
 		Twill: itself(t), Scratch: t.TempDir(), Policies: []int{1, 3}, Pairs: 1, Block: 100, Stream: 1 << 20,
 		Points: []Point{{1, 60}, {3, 60}}, Rounds: 1, Each: 2, Say: t.Logf,
 	}
-	r := &Results{Machine: ThisMachine("of a test")}
+	r, file := &Results{Machine: ThisMachine("of a test")}, filepath.Join(t.TempDir(), "results.json")
+	c.Keep = func() error { r.Machine.Ended(); return r.Save(file) }
 	must(t, c.Connections(t.Context(), r))
 	must(t, c.Changes(t.Context(), r))
-	r.Machine.Ended()
-	file := filepath.Join(t.TempDir(), "results.json")
-	must(t, r.Save(file))
 	r, err := Read(file)
 	must(t, err)
 	for _, p := range r.Connections {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
+	"slices"
 	"time"
 
 	"github.com/twillnet/twill/api"
@@ -22,11 +23,12 @@ const (
 	rest         = 20 * time.Millisecond // at least between two changes; up to twice as long
 )
 
-// Changes measures starts, changes and the kernel's memory, for each point in both renderings. What the results had of that is replaced.
+// Changes measures starts, changes and the kernel's memory, for each point in both renderings. What the results had of
+// that point is replaced.
 func (c Config) Changes(ctx context.Context, r *Results) error {
-	r.Changes = nil
 	for _, at := range c.Points {
-		if err := c.changesAt(ctx, r, at); err != nil {
+		r.Changes = slices.DeleteFunc(r.Changes, func(x Change) bool { return x.Policies == at.Policies && x.Endpoints == at.Endpoints })
+		if err := errors.Join(c.changesAt(ctx, r, at), c.Keep()); err != nil {
 			return fmt.Errorf("%d policies, %d endpoints: %w", at.Policies, at.Endpoints, err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/twillnet/twill/api"
 )
@@ -39,14 +40,15 @@ type Config struct {
 	Rounds   int                           // starts of each agent in each
 	Each     int                           // changes of each kind in a round
 	Say      func(format string, a ...any) // progress
+	Keep     func() error                  // is called when the results have one more number of policies, or world
 }
 
 // Connections measures new connections, their processor time, and one stream, by each way and number of policies. What the results had of
-// that is replaced.
+// that number is replaced.
 func (c Config) Connections(ctx context.Context, r *Results) error {
-	r.Connections = nil
 	for _, policies := range c.Policies {
-		if err := c.connectionsOf(ctx, r, policies); err != nil {
+		r.Connections = slices.DeleteFunc(r.Connections, func(p Path) bool { return p.Policies == policies })
+		if err := errors.Join(c.connectionsOf(ctx, r, policies), c.Keep()); err != nil {
 			return fmt.Errorf("%d policies: %w", policies, err)
 		}
 	}

@@ -25,8 +25,8 @@ type Spot struct{ X, Y, Low, High float64 }
 
 // The size of a plot, and the room for what is around its axes, in pixels.
 const (
-	width, height           = 860, 440
-	left, right, top, below = 74, 200, 46, 58
+	width, height           = 900, 440
+	left, right, top, below = 74, 230, 46, 58
 )
 
 // colours tell lines apart, also to those who do not see red and green as two (Okabe and Ito's palette).
@@ -91,11 +91,13 @@ func (p Plot) SVG() string {
 		fmt.Fprintf(&b, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#999999"/>`+"\n", x.at(v), x.at(v), height-below, height-below+5)
 		words(&b, x.at(v), height-below+20, "middle", "", short(v))
 	}
-	fmt.Fprintf(&b, `<path d="M%d %d V%d H%d" fill="none" stroke="#333333"/>`+"\n", left, top, height-below, width-right)
+	fmt.Fprintf(&b, `<path d="M%d %d V%d H%d" fill="none" stroke="#333333"/>`+"\n", left, top, height-below, width-right+3*len(p.Lines))
 	words(&b, float64(left+width-right)/2, height-14, "middle", "", p.X)
 	words(&b, 0, 0, "middle", fmt.Sprintf(` transform="translate(16 %d) rotate(-90)"`, (top+height-below)/2), p.Y)
 	names := p.places(y)
 	for i, l := range p.Lines {
+		x := x // ranges of two lines stand next to each other
+		x.from, x.to = x.from+3*float64(i), x.to+3*float64(i)
 		l.draw(&b, x, y, colours[i%len(colours)], names[i])
 	}
 	b.WriteString("</svg>\n")

@@ -54,6 +54,7 @@ func (r *Results) Tables() string {
 			{"New TCP connections a second, of conntrack alone in the same round (goal ≥ 0.95)", func(p, ct *Path) string { return spread(p.PerSecond.Over(ct.PerSecond), 2) }},
 			{"New TCP connections a second", func(p, _ *Path) string { return spread(p.PerSecond, 0) + failed(p.Failed) }},
 			{"µs of processor for a connection: client, kernel and server (goal ≤ 80; at 10,000 policies within 10 % of that at 1)", func(p, _ *Path) string { return spread(p.CPU, 0) }},
+			{"The same, of conntrack alone in the same round", func(p, ct *Path) string { return spread(p.CPU.Over(ct.CPU), 2) }},
 			{"One TCP stream, of conntrack alone in the same round (goal ≥ 0.97)", func(p, ct *Path) string { return spread(p.Gbps.Over(ct.Gbps), 2) }},
 			{"One TCP stream, Gb/s", func(p, _ *Path) string { return spread(p.Gbps, 1) }},
 		} {

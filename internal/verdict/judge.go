@@ -253,7 +253,7 @@ func (j *judge) tiers(stage string, e intent.Endpoint, tiers []intent.Tier, dir 
 			j.decide(false, step)
 			return intent.Deny
 		case a == intent.Log:
-			step.Outcome, step.By.Index = "end of tier: pass", intent.NoRule
+			step.Outcome, step.By = "end of tier: pass", intent.RuleID{Direction: dir, Index: intent.NoRule}
 			j.trace = append(j.trace, step)
 		}
 	}

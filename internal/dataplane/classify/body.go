@@ -221,7 +221,7 @@ func (m *maker) walk(out *Outcome, from int32, c cell, given []rules.Term) error
 		case rules.Log:
 			*out = append(*out, Branch{terms, rules.Log, st.by})
 		default:
-			*out = append(*out, Branch{terms, m.muted(st.action), st.by})
+			*out = append(*out, Branch{terms, m.action(st.action), st.by})
 			if len(rest) == 0 {
 				return nil
 			}
@@ -230,9 +230,13 @@ func (m *maker) walk(out *Outcome, from int32, c cell, given []rules.Term) error
 	return nil
 }
 
-func (m *maker) muted(a rules.Action) rules.Action {
-	if m.g.walk.Mute && (a == rules.Reset || a == rules.Reject) {
+// action is what an action of a rule is at the stage of the walk.
+func (m *maker) action(a rules.Action) rules.Action {
+	switch {
+	case m.g.walk.Mute && (a == rules.Reset || a == rules.Reject):
 		return rules.Deny
+	case m.g.walk.Early != 0 && a == rules.Allow:
+		return m.g.walk.Early
 	}
 	return a
 }

@@ -72,18 +72,45 @@ type Walk struct {
 	Mute bool
 	// Open: a packet that no rule decides about goes on; else it is denied.
 	Open bool
+	// Early is what Allow becomes at a stage whose leave later ones must know of: AllowUntracked or AllowEarly; zero: Allow.
+	Early rules.Action
+	// Endpoint is the one endpoint of the group, of which a denial at the end of a tier or of the walk is said to be; empty: there may be several.
+	Endpoint intent.EndpointID
 }
 
 // WalkOf returns the walk of a workload endpoint in one direction.
 func WalkOf(e intent.Endpoint, direction intent.Direction) Walk {
-	asked := e.Policies()
-	w := Walk{Direction: direction, Profiles: asked.Profiles}
-	for _, t := range asked.Normal {
+	return walkOf(e.Policies().Normal, e.Policies().Profiles, direction)
+}
+
+func walkOf(tiers []intent.Tier, profiles []intent.PolicyID, direction intent.Direction) Walk {
+	w := Walk{Direction: direction, Profiles: profiles}
+	for _, t := range tiers {
 		ids := t.Ingress
 		if direction == intent.Egress {
 			ids = t.Egress
 		}
 		w.Tiers = append(w.Tiers, Tier{Name: t.Name, Pass: t.Default == intent.Pass, Policies: ids})
+	}
+	return w
+}
+
+// HostWalkOf returns the walk of a host endpoint at a stage in one direction, as [rules.HostEndpoint] has it in chains.
+func HostWalkOf(e intent.Endpoint, stage rules.Stage, direction intent.Direction) Walk {
+	w := walkOf(stage.Tiers(e), nil, direction)
+	w.Endpoint, w.Open = e.ID, stage != rules.HostNormal
+	switch stage {
+	case rules.HostNormal:
+		w.Profiles, w.Mute = e.Policies().Profiles, direction == intent.Egress
+	case rules.PreDNAT:
+		w.Early = rules.AllowEarly
+	case rules.Untracked:
+		w.Early, w.Mute = rules.AllowUntracked, true
+	}
+	if w.Early != 0 { // no end of a tier decides there
+		for i := range w.Tiers {
+			w.Tiers[i].Pass = true
+		}
 	}
 	return w
 }
@@ -111,7 +138,7 @@ type Body struct {
 // Branch is one rule that remains to be evaluated. Log goes on to the next; all other actions end the walk.
 type Branch struct {
 	Terms  []rules.Term // all must match; none: every packet matches
-	Action rules.Action // Deny, Allow, Log, Reset or Reject
+	Action rules.Action // Deny, Allow, AllowUntracked, AllowEarly, Log, Reset, Reject; Accept: the packet goes on, and nothing decided
 	By     intent.Decision
 }
 

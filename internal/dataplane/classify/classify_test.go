@@ -72,10 +72,23 @@ func newNode(name string) *node {
 	return n
 }
 
+// walksOf are all walks that may be asked of an endpoint.
+func walksOf(e intent.Endpoint) (out []classify.Walk) {
+	for _, dir := range []intent.Direction{intent.Ingress, intent.Egress} {
+		if e.ID.Kind == intent.Workload {
+			out = append(out, classify.WalkOf(e, dir))
+			continue
+		}
+		for _, stage := range hostStages {
+			out = append(out, classify.HostWalkOf(e, stage, dir))
+		}
+	}
+	return out
+}
+
 // regroup says of an endpoint what it is asked, now and until now.
 func (n *node) regroup(e intent.Endpoint, by int) {
-	for _, dir := range []intent.Direction{intent.Ingress, intent.Egress} {
-		w := classify.WalkOf(e, dir)
+	for _, w := range walksOf(e) {
 		key := fmt.Sprint(w)
 		g := n.groups[key]
 		if g == nil {
@@ -309,6 +322,7 @@ func (n *node) afresh(t *testing.T) *node {
 func TestTablesAreVerdict(t *testing.T) {
 	seed := seedtest.New(t)
 	var allowed, asked int
+	met := map[string]int{}
 	for i := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, i))
 		w := calctest.Random(rng, calctest.Config{})
@@ -319,6 +333,7 @@ func TestTablesAreVerdict(t *testing.T) {
 		for range 8 {
 			a, q := n.compare(t, rng, 60)
 			allowed, asked = allowed+a, asked+q
+			n.compareHosts(t, rng, 60, met)
 			for range 1 + rng.IntN(6) {
 				n.graph.Update(w.Step())
 			}
@@ -334,7 +349,12 @@ func TestTablesAreVerdict(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d packets, %.0f %% allowed", asked, 100*float64(allowed)/float64(asked))
+	t.Logf("%d packets, %.0f %% allowed; of host endpoints: %v", asked, 100*float64(allowed)/float64(asked), met)
+	for _, stage := range stageNames {
+		if met[stage+", allowed"] == 0 || met[stage+", denied"] == 0 {
+			t.Errorf("host endpoints were not asked at the stage %s, or said one thing only", stage)
+		}
+	}
 	if share := float64(allowed) / float64(asked); share < 0.05 || share > 0.95 {
 		t.Errorf("%.2f of the packets are allowed: the worlds say too little", share)
 	}

@@ -51,7 +51,7 @@ func (s *State) flatten(g *group) {
 				l.add(s.itemsOf(id, w.Direction, t.Name, f))
 			}
 			if !t.Pass && len(t.Policies) > 0 {
-				l.add([]*item{end(intent.Decision{Reason: intent.ReasonEndOfTier, Tier: t.Name, Rule: intent.RuleID{
+				l.add([]*item{end(intent.Decision{Reason: intent.ReasonEndOfTier, Endpoint: w.Endpoint, Tier: t.Name, Rule: intent.RuleID{
 					Policy: t.Policies[len(t.Policies)-1], Direction: w.Direction, Index: intent.NoRule,
 				}})})
 			}
@@ -66,9 +66,9 @@ func (s *State) flatten(g *group) {
 				l.steps[i].next = int32(len(l.steps)) // to pass is to ask the next profile
 			}
 		}
-		last := end(intent.Decision{Reason: intent.ReasonNoProfileMatch, Rule: intent.RuleID{Direction: w.Direction, Index: intent.NoRule}})
+		last := end(intent.Decision{Reason: intent.ReasonNoProfileMatch, Endpoint: w.Endpoint, Rule: intent.RuleID{Direction: w.Direction, Index: intent.NoRule}})
 		if w.Open {
-			last = &item{action: rules.Allow}
+			last = &item{action: rules.Accept}
 		}
 		l.add([]*item{last})
 		l.index()

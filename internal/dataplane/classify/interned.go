@@ -44,7 +44,7 @@ func outcomeKey(o Outcome) string {
 		for _, t := range br.Terms {
 			fmt.Fprintf(&b, "%s ", t)
 		}
-		fmt.Fprintf(&b, "%d %v %q\n", br.Action, br.By.Allowed, []string{br.By.Reason, br.By.Tier, br.By.Rule.Policy.String(), fmt.Sprint(br.By.Rule.Direction, br.By.Rule.Index)})
+		fmt.Fprintf(&b, "%d %v %q\n", br.Action, br.By.Allowed, []string{br.By.Reason, br.By.Endpoint.String(), br.By.Tier, br.By.Rule.Policy.String(), fmt.Sprint(br.By.Rule.Direction, br.By.Rule.Index)})
 	}
 	return b.String()
 }

@@ -42,19 +42,10 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) (out Verifie
 		return out, fmt.Errorf("open netlink (are you root?): %w", err)
 	}
 	defer d.close()
-	g, err := d.graph(cfg)
+	batch, err := d.intents(ctx, cfg, store)
 	if err != nil {
 		return out, err
 	}
-	for _, prefix := range watchedPrefixes {
-		all, err := store.List(ctx, prefix)
-		if err != nil {
-			return out, err
-		}
-		g.Update(all.Items)
-	}
-	g.SetInSync()
-	batch := g.Flush()
 	links, err := ifmon.List(d.rtnl)
 	if err != nil {
 		return out, err

@@ -15,14 +15,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 )
 
-func (c *command) verifyCmd() *cobra.Command {
-	var l conn.Local
-	var output console.Output
-	var patience time.Duration
-	cmd := &cobra.Command{
-		Use:   "verify",
-		Short: "Compare this host's kernel with what the datastore asks for",
-		Long: `Read back the nftables table, the routes and the settings of interfaces that
+const verifyHelp = `Read back the nftables table, the routes and the settings of interfaces that
 are Twill's, and compare them with what a fresh agent would make from the
 datastore. Nothing is changed, and no agent needs to run. Workloads whose policy
 is asked rule by rule although it should be look-ups are named, with the reason;
@@ -31,14 +24,39 @@ that is no difference.
 A change that is under way shows as a difference, so the comparison is made
 again until there is none or --patience is over.
 
-Exit code: 0 equal, 1 different or not possible, 2 usage.`,
-		Example: "  twill verify\n  twill verify --node h1 -o json",
-		Args:    console.NoArgs,
+With --explain ADDRESS nothing is compared: the table is read back, and the way of
+packets between ADDRESS and each workload of this host is said in words: the class
+of the address and what selects it, the program of the workload's group and the
+policies that it asks, and for each kind of packets the rule that decides. A group
+that is asked by chains has their names. --flow asks about one kind of packets. The
+datastore gives names only; "twill why" says what should be, this says what is.
+
+Exit code: 0 equal or explained, 1 different or not possible, 2 usage.`
+
+func (c *command) verifyCmd() *cobra.Command {
+	var l conn.Local
+	var output console.Output
+	var patience time.Duration
+	var maps mapsOptions
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Compare this host's kernel with what the datastore asks for",
+		Long:  verifyHelp,
+		Example: `  twill verify
+  twill verify --node h1 -o json
+  twill verify --explain 10.65.2.7 --flow tcp/80`,
+		Args: console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := l.Read(); err != nil {
 				return err
 			}
 			cfg := agent.Config{Node: l.Node, Local: l.Layers, Log: c.Log()}
+			switch {
+			case cmd.Flags().Changed("explain"):
+				return c.explainMaps(cmd.Context(), cfg, maps, output)
+			case cmd.Flags().Changed("flow"):
+				return console.Usage("verify: --flow is for --explain")
+			}
 			var found agent.Verified
 			c.Conn.Timeout += patience
 			_, compared := c.Working("comparing the kernel with the datastore", 0)
@@ -58,6 +76,7 @@ Exit code: 0 equal, 1 different or not possible, 2 usage.`,
 	}
 	l.AddFlags(cmd)
 	output.AddFlag(cmd)
+	maps.addFlags(cmd)
 	cmd.Flags().DurationVar(&patience, "patience", time.Second, "how long to wait for changes that are under way")
 	return cmd
 }

@@ -25,6 +25,8 @@ const (
 	// MarkScratch0 and MarkScratch1 live within one rule sequence, and mean nothing after it.
 	MarkScratch0 uint32 = 0x00040000
 	MarkScratch1 uint32 = 0x00080000
+	// MarkKept is these four together: the priority of a packet that the host sends, while its policy is looked up.
+	MarkKept uint32 = 0x000f0000
 	// MarkUntracked: an untracked policy allowed the packet, so it has no conntrack state to look at.
 	MarkUntracked uint32 = 0x00800000
 	// MarkHostPassed: an early stage allowed the packet in; the inbound stages of host endpoints are not asked again.

@@ -115,6 +115,14 @@ func HostWalkOf(e intent.Endpoint, stage rules.Stage, direction intent.Direction
 	return w
 }
 
+// Asked returns the policies and profiles of a walk, in order.
+func (w Walk) Asked() (out []intent.PolicyID) {
+	for _, t := range w.Tiers {
+		out = append(out, t.Policies...)
+	}
+	return append(out, w.Profiles...)
+}
+
 // Tier is a tier's policies in one direction.
 type Tier struct {
 	Name     string

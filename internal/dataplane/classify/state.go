@@ -114,12 +114,7 @@ func (s *State) RemoveWalk(id Group) {
 }
 
 func (w Walk) keys() (out []formKey) {
-	for _, t := range w.Tiers {
-		for _, id := range t.Policies {
-			out = append(out, formKey{id, w.Direction})
-		}
-	}
-	for _, id := range w.Profiles {
+	for _, id := range w.Asked() {
 		out = append(out, formKey{id, w.Direction})
 	}
 	return out

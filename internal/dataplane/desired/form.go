@@ -90,8 +90,10 @@ type Guard struct {
 	Map    Map    // of Dispatch
 	Source Source // of Translate
 	// Of Classify: the group of endpoints, and the end of the packet that is not the endpoint.
-	Group   classify.Group
-	Peer    rules.Side
+	Group classify.Group
+	Peer  rules.Side
+	// Sent, of Classify: a process of the host sent the packet. It keeps the priority that this gave it, and is led to nothing that rejects.
+	Sent    bool
 	Comment string
 	By      intent.Decision // of Drop
 }

@@ -76,10 +76,8 @@ func (s *State) refreshHosts() {
 			if link == everyLink && st.stage == rules.Untracked {
 				continue
 			}
-			c := rules.HostEndpoint(s.closedIfBroken(e), st.stage, st.dir)
-			if st.hook.At == Postrouting {
-				s.askSilently(c, e)
-			}
+			asked := s.closedIfBroken(e)
+			c := rules.HostEndpoint(asked, st.stage, st.dir)
 			if len(c.Rules) == 0 {
 				if link != everyLink { // its own endpoint has no policy here
 					ask = append(ask, Guard{If: onLink(st.dir, link), Do: Skip})
@@ -90,7 +88,10 @@ func (s *State) refreshHosts() {
 				ask = append(ask, s.closeHost(st, e, names[c.Name], link)...)
 				continue
 			}
-			s.wantRules(c, e.ID)
+			if !s.askTables(c, asked, st) {
+				s.askSilently(c, asked, st)
+				s.wantRules(c, e.ID)
+			}
 			wanted[c.Name] = e.ID
 			ask = append(ask, Guard{If: onLink(st.dir, link), Do: Goto, Target: c.Name, Comment: e.ID.Name})
 		}
@@ -107,6 +108,7 @@ func (s *State) refreshHosts() {
 	for name, owner := range s.hosts.chains {
 		if _, ok := wanted[name]; !ok {
 			s.drop(name, owner)
+			s.forgetHost(name)
 		}
 	}
 	s.hosts.chains = wanted
@@ -144,8 +146,11 @@ func (s *State) closeHost(st hostStage, e *endpoint, other intent.EndpointID, li
 
 // askSilently replaces, in a chain that is called from postrouting, jumps to policies that reject by jumps to their silent chains: the kernel
 // refuses the whole transaction if a chain with a reject can be reached from there.
-func (s *State) askSilently(c rules.Chain, e *endpoint) {
-	for _, id := range s.policiesOf(e) {
+func (s *State) askSilently(c rules.Chain, e intent.Endpoint, st hostStage) {
+	if st.hook.At != Postrouting {
+		return
+	}
+	for _, id := range s.groups.Policies(e.Policies().ID) {
 		if p := s.policies[id]; p == nil || !rules.Rejects(s.within(p.Policy), intent.Egress) {
 			continue
 		}

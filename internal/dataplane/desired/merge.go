@@ -158,7 +158,6 @@ func (s *State) mergeEndpoint(in intent.Endpoint) {
 	s.dirtyEndpoints[in.ID] = struct{}{}
 	if in.ID.Kind == intent.Host {
 		s.hosts.dirty = true
-		s.chain(in.Policies().IDs(), 1)
 	}
 }
 
@@ -166,9 +165,6 @@ func (s *State) unlinkEndpoint(e *endpoint) {
 	s.groups.Leave(e.Endpoint)
 	s.linkUsers.remove(e.Link, e.ID)
 	s.dirtyLinks[e.Link] = struct{}{}
-	if e.ID.Kind == intent.Host {
-		s.chain(e.Policies().IDs(), -1)
-	}
 }
 
 func (s *State) remove(key intent.Key) {

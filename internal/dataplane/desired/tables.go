@@ -21,6 +21,8 @@ type Code struct {
 	Allow bool            // the packet has passed; else it is dropped
 	By    intent.Decision // what decides
 	Chain string          // not empty: this chain decides; it returns what is allowed
+	// Rejects: that chain may answer the sender, so nothing that postrouting leads to may lead to it.
+	Rejects bool
 }
 
 // tables are policy as look-ups (docs/decisions/033-compiled-policy.md).
@@ -29,11 +31,12 @@ type tables struct {
 	groups  map[intent.GroupID]*asked
 	byGroup map[classify.Group]*asked
 	of      map[intent.EndpointID]*asked
+	hosts   hostWalks
 	next    classify.Group
 	named   map[string]intent.GroupID // by the names of groups, also of those that are gone as long as something of them rests
 	left    []string                  // names of groups that are gone
 
-	// chained counts, for each policy, the host endpoints and groups that ask for its chain.
+	// chained counts, for each policy, the groups, and stages of host endpoints, that ask for its chain.
 	chained  map[intent.PolicyID]int
 	outcomes map[classify.Code]classify.Outcome // all codes in use
 	looks    map[intent.SetID]int               // how many codes look into a set
@@ -62,6 +65,7 @@ func newTables(limits classify.Limits, members classify.Members) *tables {
 	return &tables{
 		state: classify.New(limits, members), groups: map[intent.GroupID]*asked{}, byGroup: map[classify.Group]*asked{},
 		of: map[intent.EndpointID]*asked{}, named: map[string]intent.GroupID{}, chained: map[intent.PolicyID]int{},
+		hosts:    hostWalks{map[string]*hostWalk{}, map[classify.Group]*hostWalk{}},
 		outcomes: map[classify.Code]classify.Outcome{}, looks: map[intent.SetID]int{}, users: index[intent.SetID, classify.Code]{}, again: map[classify.Code]struct{}{},
 	}
 }
@@ -89,11 +93,8 @@ func (s *State) setCompiled(on bool) {
 			s.drop(name, Tables)
 		}
 	}
-	for id, e := range s.endpoints {
+	for id := range s.endpoints {
 		s.dirtyEndpoints[id] = struct{}{}
-		if id.Kind == intent.Host {
-			s.chain(e.Policies().IDs(), 1)
-		}
 	}
 	for id := range s.policies {
 		s.dirtyPolicies[id] = struct{}{}
@@ -103,7 +104,7 @@ func (s *State) setCompiled(on bool) {
 	}
 }
 
-// Compiled reports whether policy of workloads is tables.
+// Compiled reports whether policy is tables.
 func (s *State) Compiled() bool { return s.tables != nil }
 
 // Rested says that what Changes said to take away is no longer there, and that no packet is on its way that found it: its numbers may be
@@ -230,9 +231,15 @@ func (s *State) wantGroup(a *asked, dir intent.Direction) {
 	}
 }
 
-// GroupName is the name of the chain that asks the tables for a group; empty: there is no such group any more.
+// GroupName is how the names of a group's maps begin; empty: there is no such group any more.
 func (s *State) GroupName(number classify.Group) string {
-	if s.tables == nil || s.tables.byGroup[number] == nil {
+	if s.tables == nil {
+		return ""
+	}
+	if w := s.tables.hosts.byNumber[number]; w != nil {
+		return w.mapsOf()
+	}
+	if s.tables.byGroup[number] == nil {
 		return ""
 	}
 	a := s.tables.byGroup[number]
@@ -318,6 +325,9 @@ func (s *State) compile() {
 func (s *State) leaveOut(plain map[classify.Group]string) {
 	t := s.tables
 	for number, why := range plain {
+		if w := t.hosts.byNumber[number]; w != nil {
+			s.setHostPlain(w, why)
+		}
 		a := t.byGroup[number]
 		if a == nil {
 			continue
@@ -367,7 +377,7 @@ func (s *State) compileCodes(d *classify.Delta) {
 // code says what a code leads to, and wants its chain if it has one.
 func (s *State) code(c classify.Code, o classify.Outcome) Code {
 	last := o[len(o)-1]
-	out := Code{Code: c, Allow: last.Action == rules.Allow, By: last.By}
+	out := Code{Code: c, Allow: last.Action == rules.Allow || last.Action == rules.Accept, By: last.By}
 	if o.Simple() && (last.Action == rules.Deny || out.Allow && !s.Reports(last.By)) {
 		s.drop(codeChain(c), Tables)
 		return out
@@ -377,8 +387,14 @@ func (s *State) code(c classify.Code, o classify.Outcome) Code {
 	for _, br := range o {
 		r := rules.Rule{Terms: br.Terms, Action: br.Action, By: br.By, Comment: rules.DecisionComment(br.By)}
 		switch r.Action {
-		case rules.Allow:
+		case rules.Allow, rules.Accept:
 			r.Action = rules.Permit
+		case rules.AllowUntracked:
+			r.Action = rules.PermitUntracked
+		case rules.AllowEarly:
+			r.Action = rules.PermitEarly
+		case rules.Reset, rules.Reject:
+			out.Rejects = true
 		case rules.Log:
 			if begin := s.host.Log.Begin(br.By.Tier, br.By.Rule.Policy); begin != "" {
 				r.Comment = rules.Shorten(begin + ": " + r.Comment)
@@ -432,15 +448,24 @@ func (s *State) Plain() Plain {
 			out[id] = why
 		}
 	}
+	for _, w := range s.tables.hosts.byNumber {
+		if w.plain != "" {
+			out[w.of] = s.byChains(w.of)
+		}
+	}
 	return out
 }
 
 // byChains returns why an endpoint is asked by chains although there are tables; empty: it is not.
 func (s *State) byChains(key intent.Key) string {
 	id, ofEndpoint := key.(intent.EndpointID)
-	if !ofEndpoint || s.tables == nil || s.tables.of[id] == nil {
+	switch {
+	case !ofEndpoint || s.tables == nil:
+		return ""
+	case id.Kind == intent.Host:
+		return s.tables.hosts.plain(id)
+	case s.tables.of[id] == nil:
 		return ""
 	}
-	a := s.tables.of[id]
-	return cmp.Or(a.plain[:]...)
+	return cmp.Or(s.tables.of[id].plain[:]...)
 }

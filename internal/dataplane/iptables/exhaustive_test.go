@@ -83,7 +83,7 @@ func TestEveryActionHasAForm(t *testing.T) {
 	for i, name := range actions {
 		a := rules.Action(i)
 		text, err := one(intent.IPv4, rules.Rule{Action: a, Target: "x", Terms: []rules.Term{proto(6)}})
-		if a == rules.Permit { // of chains of tables, which only a backend with maps is given
+		if a >= rules.Permit { // of chains of tables, which only a backend with maps is given
 			if err == nil {
 				t.Errorf("%s has a form: %q", name, text)
 			}

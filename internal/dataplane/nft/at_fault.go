@@ -49,7 +49,7 @@ func (b *atFault) ofElement(k *kset, id, value string) []intent.Key {
 		return b.suspects.OfClass(classify.Class(number(value)))
 	case k.spec.Name == mapPorts || k.spec.Name == mapProtos || k.spec.Name == mapPrograms:
 		return b.suspects.OfCode(classify.Code(number(value)))
-	case slices.Contains([]string{mapActions, setAllowed, setCounts, mapReports}, k.spec.Name):
+	case slices.Contains([]string{mapActions, setAllowed, mapRejects, setCounts, mapReports}, k.spec.Name):
 		return b.suspects.OfCode(classify.Code(number(id)))
 	}
 	return b.suspects.OfBody(b.d.tables.bodies[classify.Program(number(value))]) // of a group

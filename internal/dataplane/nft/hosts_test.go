@@ -38,6 +38,14 @@ const (
 	out = intent.Egress
 )
 
+// asTables are settings by which policy is look-ups.
+func asTables(h *intent.HostSettings) *intent.HostSettings {
+	out := *h
+	out.Compiled = true
+	return &out
+}
+
+// TestHostEndpointsAtEachStage in both forms, one after the other.
 func TestHostEndpointsAtEachStage(t *testing.T) {
 	within := func(port uint16) (fs []intent.Failsafe) { // for those outside alone
 		for _, net := range []string{addrs["out"][0] + "/32", addrs["out"][1] + "/128"} {
@@ -141,8 +149,15 @@ func TestHostEndpointsAtEachStage(t *testing.T) {
 			h.d.Merge(b)
 			apply(t, h.d)
 			h.check(t, tt.want...)
+			h.d.Merge(intent.Batch{Host: asTables(tt.set)})
+			apply(t, h.d)
+			if text := h.canonical(t); strings.Contains(text, "chain pol-") || len(h.d.state.Plain()) > 0 {
+				t.Errorf("by chains still: %v\n%s", h.d.state.Plain(), text)
+			}
+			h.check(t, tt.want...)
 			h.d.Merge(intent.Batch{Removed: []intent.Key{e.ID}})
 			apply(t, h.d)
+			rested(t, h.d)
 			if rs := h.ns.Run("nft", "list", "table", "inet", "twill"); strings.Contains(rs, "host-in") || strings.Contains(rs, "hep-") {
 				t.Errorf("the endpoint is gone, and its chains are not:\n%s", rs)
 			}

@@ -26,14 +26,18 @@ func (d *Driver) startTables() {
 		{Name: setCounts, Key: class, Counter: true, Comment: "packets by what decided"},
 		{Name: setAllowed, Key: class, Comment: "codes that allow"},
 		{Name: mapActions, Key: class, Data: nftables.TypeVerdict, Comment: "code: the chain that decides"},
+		{Name: mapRejects, Key: class, Data: nftables.TypeVerdict, Comment: "code: who answers the sender"},
 		{Name: mapReports, Key: class, Data: nftables.TypeMark, Comment: "code that denies: the rule's number"},
 	} {
 		d.tableSet(spec).late = func(string) bool { return true }
 	}
 	d.ksets[mapPrograms].about = d.deciders
 	d.ksets[setCounts].about = func(code string) string { return d.tables.codes[codeOf(code)] }
-	d.setKernelChain(chainJudge, "program: code: verdict", d.judge())
+	d.setKernelChain(chainJudge, "program: code: verdict", judge(mapActions, mapRejects))
 	d.setKernelChain(chainPass, "allowed by policy", restorePriority())
+	d.setKernelChain(chainKeep, "keep the priority of what the host sends", keepPriority())
+	d.setKernelChain(chainSilent, "the same, and nothing is rejected", judge(mapActions))
+	d.setKernelChain(chainPassSent, "allowed by policy", returnPriority())
 	d.setPeerChains()
 }
 
@@ -89,20 +93,24 @@ func maskOf(family, bits int) []byte {
 func prefixMap(family, bits int) string { return fmt.Sprintf("%s-%d", hostMaps[family], bits) }
 
 // judge decides what has a program in meta priority. The look-up that finds something makes those after it miss, since numbers of codes
-// are none of programs. What has no code at the end is dropped.
-func (d *Driver) judge() []nftables.Rule {
+// are none of programs. What has no code at the end is dropped. The maps say what becomes of what has one.
+func judge(of ...string) []nftables.Rule {
 	rule := func(about string, xs ...nftables.Expr) nftables.Rule { return nftables.Rule{Exprs: xs, Comment: about} }
-	return []nftables.Rule{
+	out := []nftables.Rule{
 		rule("", priority(), nftables.Meta{Key: nftables.MetaL4Proto, Reg: nftables.R1 + 1}, nftables.DstPort().In(nftables.R1+2), nftables.LookupData{Map: mapPorts}, setPriority),
 		rule("", priority(), nftables.Meta{Key: nftables.MetaL4Proto, Reg: nftables.R1 + 1}, nftables.LookupData{Map: mapProtos}, setPriority),
 		rule("", priority(), nftables.LookupData{Map: mapPrograms}, setPriority),
 		rule("count", priority(), nftables.Lookup{Set: setCounts}),
 		rule("allowed", priority(), nftables.Lookup{Set: setAllowed}, nftables.Return()),
-		rule("", priority(), nftables.LookupVerdict{Map: mapActions}),
+	}
+	for _, m := range of {
+		out = append(out, rule("", priority(), nftables.LookupVerdict{Map: m}))
+	}
+	return append(out,
 		rule("report", priority(), nftables.LookupData{Map: mapReports}, nftables.SetMeta{Key: nftables.MetaMark},
 			nftables.NFLog{Group: kernel.NFLogVerdicts, Prefix: attribution.MarkPrefix}),
 		rule("denied", nftables.Drop()),
-	}
+	)
 }
 
 // restorePriority gives a packet that passes the priority back that it came with: that which ip_forward made of its type of service
@@ -127,11 +135,17 @@ func restorePriority() []nftables.Rule {
 
 // classify asks the tables about a group's packets: class, program, and what follows from it.
 func (d *Driver) classify(g desired.Guard) []nftables.Rule {
-	rs := []nftables.Rule{{Exprs: exprs{nftables.Jump(peerChains[g.Peer])}}}
+	code, pass := chainJudge, chainPass
+	var rs []nftables.Rule
+	if g.Sent {
+		code, pass = chainSilent, chainPassSent
+		rs = append(rs, nftables.Rule{Exprs: exprs{nftables.Jump(chainKeep)}})
+	}
+	rs = append(rs, nftables.Rule{Exprs: exprs{nftables.Jump(peerChains[g.Peer])}})
 	for i, f := range families {
 		rs = append(rs, nftables.Rule{Exprs: append(nftables.MatchNFProto(nfFamily(f)), priority(), nftables.LookupData{Map: groupMap(d.state.GroupName(g.Group), i)}, setPriority)})
 	}
-	return append(rs, nftables.Rule{Exprs: exprs{nftables.Jump(chainJudge)}}, nftables.Rule{Exprs: exprs{nftables.Goto(chainPass)}})
+	return append(rs, nftables.Rule{Exprs: exprs{nftables.Jump(code)}}, nftables.Rule{Exprs: exprs{nftables.Goto(pass)}})
 }
 
 // groupMap is the name of a group's map of programs in a family.

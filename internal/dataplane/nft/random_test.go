@@ -80,6 +80,7 @@ func (w *world) rules() []intent.Rule {
 	var out []intent.Rule
 	for range w.r.IntN(4) {
 		r := intent.Rule{Action: intent.Action(w.r.IntN(4)), Void: w.chance(9), Protocol: []uint8{6, 17, 132}[w.r.IntN(3)], Src: w.peer(), Dst: w.peer()}
+		r.Reject = w.chance(3)
 		if w.chance(4) {
 			r = intent.Rule{Action: r.Action, Protocol: []uint8{1, 58}[w.r.IntN(2)], ICMP: &intent.ICMP{Type: 8, AnyCode: w.chance(2)}}
 		}
@@ -138,6 +139,12 @@ func (w *world) step() intent.Batch {
 		w.policies[id] = p
 		b.Policies = append(b.Policies, p)
 	case 5: // an endpoint comes or changes
+		if w.chance(2) {
+			e := w.hostEndpoint()
+			w.endpoints[e.ID] = e
+			b.Endpoints = append(b.Endpoints, e)
+			break
+		}
 		e := wl(fmt.Sprintf("ep-%d", w.r.IntN(4)), fmt.Sprintf("cali%d", w.r.IntN(4)))
 		intenttest.Normal(&e, tier("a", intent.Pass, w.somePolicies(), w.somePolicies()), tier("b", intent.Deny, w.somePolicies(), w.somePolicies()))
 		intenttest.Profiles(&e, w.somePolicies()...)
@@ -152,11 +159,30 @@ func (w *world) step() intent.Batch {
 	case 6: // something goes, whoever still asks for it
 		b.Removed = w.removal()
 	case 7:
-		w.host.EndpointToHost, w.host.Compiled = intent.ToHost(w.r.IntN(3)), w.chance(2)
+		w.host.EndpointToHost, w.host.Compiled = intent.ToHost(w.r.IntN(3)), !w.chance(3)
 		h := w.host
 		b.Host = &h
 	}
 	return b
+}
+
+// hostEndpoint has policy at each stage. A policy is asked at one early stage or none: calc sends no other.
+func (w *world) hostEndpoint() intent.Endpoint {
+	e := intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: fmt.Sprintf("h-%d", w.r.IntN(2))}, Link: []string{"*", "eth0"}[w.r.IntN(2)]}
+	tiers := func(stage int) []intent.Tier {
+		some := func() []intent.PolicyID {
+			return slices.DeleteFunc(w.somePolicies(), func(id intent.PolicyID) bool { return min(int(id.Name[len("np-")]-'0'), 2) != stage })
+		}
+		return []intent.Tier{tier("a", intent.Pass, some(), some()), tier("b", intent.Deny, some(), some())}
+	}
+	intenttest.Untracked(&e, tiers(0)...)
+	intenttest.PreDNAT(&e, tiers(1)...)
+	intenttest.Forward(&e, tiers(2)...)
+	intenttest.Normal(&e, tiers(2)...)
+	if w.chance(9) {
+		e.Closed = "is wrong"
+	}
+	return e
 }
 
 // inOrder are the keys of a map in an order that a seed repeats.
@@ -198,14 +224,16 @@ func (w *world) whole() intent.Batch {
 
 func TestAnyPathMakesTheTableOfAFreshStart(t *testing.T) {
 	seed := seedtest.New(t)
-	compiled := 0
+	compiled, hosts, all := 0, 0, 0
 	defer func() {
-		if !t.Failed() && (compiled == 0 || compiled == 36) {
-			t.Errorf("%d of 36 tables were compiled", compiled)
+		if !t.Failed() && (compiled == 0 || compiled == all || hosts == 0) {
+			t.Errorf("%d of %d tables were compiled, %d with host endpoints", compiled, all, hosts)
 		}
+		t.Logf("%d of %d tables were compiled, %d with host endpoints", compiled, all, hosts)
 	}()
 	for run := range uint64(6) {
 		w := newWorld(seed + run)
+		w.host.Compiled = run%2 == 0
 		k := newKernel(t)
 		d := New(k, Config{})
 		host := w.host
@@ -221,20 +249,25 @@ func TestAnyPathMakesTheTableOfAFreshStart(t *testing.T) {
 					t.Fatalf("run %d, step %d: %v: %v", run, step, o.Key, o.Err)
 				}
 			}
-			if step%25 != 24 {
+			if step%10 != 9 {
 				continue
 			}
+			all++
 			fresh := newKernel(t)
 			f := New(fresh, Config{})
 			f.used = d.used // what a family once had is not in the world any more
 			f.Merge(w.whole())
 			_, _ = f.Apply(t.Context())
 			rested(t, d)
-			if got, want := k.canonical(t), fresh.canonical(t); got != want {
+			got, want := k.canonical(t), fresh.canonical(t)
+			if got != want {
 				t.Fatalf("run %d, step %d: + not in a fresh one, - only there\n%s", run, step, lineDiff(want, got))
 			}
 			if d.state.Compiled() {
 				compiled++
+			}
+			if strings.Contains(got, "-hep-") {
+				hosts++
 			}
 			gen := k.genID(t)
 			f = New(connect(t, k.ns), Config{})

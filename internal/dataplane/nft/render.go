@@ -117,9 +117,9 @@ func (d *Driver) actionExprs(r rules.Rule, name attribution.Name) exprs {
 	case rules.Allow:
 		return append(count, nftables.Accept())
 	case rules.AllowUntracked:
-		return slices.Concat(count, exprs{nftables.NoTrack{}}, nftables.SetMarkBits(kernel.MarkUntracked|kernel.MarkHostPassed, 0), exprs{nftables.Accept()})
+		return slices.Concat(count, noteUntracked(), exprs{nftables.Accept()})
 	case rules.AllowEarly:
-		return slices.Concat(count, nftables.SetMarkBits(kernel.MarkHostPassed, 0), exprs{nftables.Accept()})
+		return slices.Concat(count, noteEarly(), exprs{nftables.Accept()})
 	case rules.Pass:
 		return append(append(count, nftables.SetMarkBits(kernel.MarkPassed, 0)...), nftables.Return())
 	case rules.Log:
@@ -130,6 +130,10 @@ func (d *Driver) actionExprs(r rules.Rule, name attribution.Name) exprs {
 		return nftables.SetMarkBits(0, kernel.MarkPassed)
 	case rules.Permit:
 		return append(count, nftables.Return())
+	case rules.PermitUntracked:
+		return slices.Concat(count, noteUntracked(), exprs{nftables.Return()})
+	case rules.PermitEarly:
+		return slices.Concat(count, noteEarly(), exprs{nftables.Return()})
 	case rules.Accept:
 		return append(count, nftables.Accept())
 	case rules.Reset:
@@ -139,6 +143,14 @@ func (d *Driver) actionExprs(r rules.Rule, name attribution.Name) exprs {
 	}
 	return append(count, nftables.Drop())
 }
+
+// noteUntracked has a packet without a connection, and later stages know that the untracked stage allowed it.
+func noteUntracked() exprs {
+	return append(exprs{nftables.NoTrack{}}, nftables.SetMarkBits(kernel.MarkUntracked|kernel.MarkHostPassed, 0)...)
+}
+
+// noteEarly has later stages know that an early stage allowed a packet.
+func noteEarly() exprs { return nftables.SetMarkBits(kernel.MarkHostPassed, 0) }
 
 // renderTerm returns the alternatives by which a term may match; more than one only for sets that are two in the kernel.
 // With exclusive, no packet matches two of them.

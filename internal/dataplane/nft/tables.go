@@ -20,9 +20,16 @@ const (
 	setCounts   = kernel.SetCodes    // codes, each with a counter
 	setAllowed  = "code-allowed"     // codes that allow. No verdicts: the kernel walks all of those that there are when a chain or a verdict comes
 	mapActions  = "code-action"      // code → the chain that decides
+	mapRejects  = "code-reject"      // code → the chain that decides, if that may answer the sender
 	mapReports  = "code-report"      // code → the mark under which a packet that it denies is reported
 	chainJudge  = "code"             // program → code → verdict; it returns what is allowed
 	chainPass   = "allowed"          // the end of what is allowed
+
+	// The same for what processes of the host send: it has a priority of its own, and meets nothing that rejects, which
+	// the kernel takes in no chain that postrouting leads to.
+	chainKeep     = "sent"         // keeps the priority in the mark
+	chainSilent   = "sent-code"    // as chainJudge
+	chainPassSent = "sent-allowed" // as chainPass
 )
 
 // Chains that find the class of the remote end of a packet.
@@ -116,7 +123,7 @@ func (d *Driver) setTables(c desired.Changes) {
 		d.setCode(x)
 	}
 	for _, code := range c.GoneCodes {
-		for _, name := range []string{setCounts, setAllowed, mapActions, mapReports} {
+		for _, name := range []string{setCounts, setAllowed, mapActions, mapRejects, mapReports} {
 			d.drop(d.ksets[name], numberOf(code))
 		}
 		d.cfg.Names.Chain(codeName(code), nil)
@@ -199,7 +206,14 @@ func codeName(code classify.Code) string { return attribution.OfCode(uint32(code
 func (d *Driver) setCode(x desired.Code) {
 	key := numberOf(x.Code)
 	var name attribution.Name
-	if d.set(mapActions, key, x.Chain); x.Chain == "" {
+	chains := map[string]string{mapActions: x.Chain}
+	if x.Rejects {
+		chains = map[string]string{mapRejects: x.Chain}
+	}
+	for _, name := range []string{mapActions, mapRejects} {
+		d.set(name, key, chains[name])
+	}
+	if x.Chain == "" && x.By.Reason != "" {
 		name = d.cfg.Names.Name(x.By, 0)
 		d.put(d.ksets[setCounts], key, "")
 		d.cfg.Names.Chain(codeName(x.Code), []attribution.Name{name})

@@ -206,7 +206,12 @@ func TestAPacketKeepsItsPriority(t *testing.T) {
 
 // sendTOS sends a datagram with a type of service to workload a, each of a flow of its own.
 func sendTOS(t *testing.T, tos, port int) {
-	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addrs["a"][0]), uint16(port))))
+	sendWith(t, addrs["a"][0], port, func(fd int) error { return unix.SetsockoptInt(fd, syscall.IPPROTO_IP, unix.IP_TOS, tos) })
+}
+
+// sendWith sends a datagram from a socket with an option.
+func sendWith(t *testing.T, to string, port int, option func(fd int) error) {
+	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(to), uint16(port))))
 	if err != nil {
 		t.Error(err)
 		return
@@ -214,7 +219,7 @@ func sendTOS(t *testing.T, tos, port int) {
 	defer c.Close()
 	raw, err := c.SyscallConn()
 	if err == nil {
-		err = raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), syscall.IPPROTO_IP, unix.IP_TOS, tos) })
+		err = raw.Control(func(fd uintptr) { err = option(int(fd)) })
 	}
 	if err != nil {
 		t.Error(err)

@@ -67,6 +67,8 @@ func RuleComment(id intent.RuleID) string {
 // DecisionComment names what decides for people: a rule, the end of a tier, or that no profile matched.
 func DecisionComment(by intent.Decision) string {
 	switch {
+	case by.Reason == "":
+		return "no rule decides"
 	case by.Rule.Index != intent.NoRule:
 		return RuleComment(by.Rule)
 	case by.Reason == intent.ReasonEndOfTier:

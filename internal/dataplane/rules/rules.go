@@ -44,20 +44,22 @@ type Action uint8
 
 // Actions. The zero value denies.
 const (
-	Deny           Action = iota // drop the packet
-	Allow                        // set the mark of Allowed, and return
-	Pass                         // set the mark of Passed, and return
-	Log                          // report the packet; go on
-	Jump                         // call the chain Target, and go on after it
-	Begin                        // clear both marks; go on
-	Next                         // clear the mark of Passed; go on
-	Return                       // leave the endpoint's chain: the packet goes on
-	Accept                       // the packet passes this stage of the host
-	AllowUntracked               // Allow of the untracked stage: conntrack makes no entry for the packet, and later stages see that
-	AllowEarly                   // Allow before DNAT: later inbound stages of host endpoints are not asked
-	Reset                        // drop the packet, and reset the TCP connection; only rules for TCP have it
-	Reject                       // drop the packet, and answer with ICMP: administratively prohibited
-	Permit                       // leave the chain: the packet goes on in the caller, which accepts it
+	Deny            Action = iota // drop the packet
+	Allow                         // set the mark of Allowed, and return
+	Pass                          // set the mark of Passed, and return
+	Log                           // report the packet; go on
+	Jump                          // call the chain Target, and go on after it
+	Begin                         // clear both marks; go on
+	Next                          // clear the mark of Passed; go on
+	Return                        // leave the endpoint's chain: the packet goes on
+	Accept                        // the packet passes this stage of the host
+	AllowUntracked                // Allow of the untracked stage: conntrack makes no entry for the packet, and later stages see that
+	AllowEarly                    // Allow before DNAT: later inbound stages of host endpoints are not asked
+	Reset                         // drop the packet, and reset the TCP connection; only rules for TCP have it
+	Reject                        // drop the packet, and answer with ICMP: administratively prohibited
+	Permit                        // leave the chain: the packet goes on in the caller, which accepts it
+	PermitUntracked               // Permit, and what AllowUntracked does
+	PermitEarly                   // Permit, and what AllowEarly does
 )
 
 // Terms are those of package match, and those for the marks that a policy's chain sets.

@@ -7,7 +7,7 @@ import (
 
 // String is the name of the action.
 func (a Action) String() string {
-	names := [...]string{"deny", "allow", "pass", "log", "jump", "begin", "next", "return", "accept", "allow-untracked", "allow-early", "reset", "reject", "permit"}
+	names := [...]string{"deny", "allow", "pass", "log", "jump", "begin", "next", "return", "accept", "allow-untracked", "allow-early", "reset", "reject", "permit", "permit-untracked", "permit-early"}
 	if int(a) < len(names) {
 		return names[a]
 	}

@@ -43,10 +43,12 @@ type question struct {
 
 func TestKernelAgrees(t *testing.T) {
 	var seen calctest.Coverage
+	tabled := map[string]int{}
 	seed := seedtest.New(t)
 	for first := 0; first < *worlds; first += worldsANode {
 		t.Run(fmt.Sprintf("from world %d", first), func(t *testing.T) {
 			n := newNode(t)
+			n.tabled = tabled
 			for i := first; i < min(first+worldsANode, *worlds); i++ {
 				rng := rand.New(rand.NewPCG(seed, uint64(i)))
 				w := calctest.Random(rng, calctest.Config{Workloads: workloads})
@@ -66,6 +68,7 @@ func TestKernelAgrees(t *testing.T) {
 		return
 	}
 	t.Logf("%d worlds\n%s", *worlds, seen.Table())
+	checkTabled(t, tabled, *worlds < 100)
 	if share := float64(seen.Allowed) / float64(seen.Packets); share < 0.3 {
 		t.Errorf("%.1f %% of packets are allowed, want 30 %%", 100*share)
 	}

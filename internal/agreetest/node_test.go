@@ -14,6 +14,7 @@ import (
 
 	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/nft"
+	"github.com/twillnet/twill/internal/dataplane/rules"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
@@ -53,12 +54,13 @@ type node struct {
 	mark   uint16
 	worlds int                    // that were programmed: of three, two as tables
 	sent   map[packet.Packet]bool // tuples, so that no packet is a reply to an earlier one
+	tabled map[string]int         // stages of host endpoints at which the tables were asked, by the kernel's own word
 }
 
 func newNode(t *testing.T) *node {
 	n := &node{
 		t: t, host: netnstest.New(t), wires: netnstest.New(t), index: map[string]int{}, links: map[int]string{}, names: attribution.New(),
-		mac: map[string]packet.MAC{}, routes: map[netip.Prefix]rtnl.Route{}, sent: map[packet.Packet]bool{},
+		mac: map[string]packet.MAC{}, routes: map[netip.Prefix]rtnl.Route{}, sent: map[packet.Packet]bool{}, tabled: map[string]int{},
 	}
 	for i := range workloads {
 		n.addLink(fmt.Sprintf("cali%d", i))
@@ -162,7 +164,39 @@ func (n *node) program(b intent.Batch) {
 	for _, o := range outcomes {
 		must(n.t, o.Err)
 	}
+	n.countTabled(b.Endpoints)
 	n.setRoutes(b.Routes)
+}
+
+var hostStages = map[string]rules.Stage{"untracked": rules.Untracked, "pre-DNAT": rules.PreDNAT, "forward": rules.HostForward, "host": rules.HostNormal}
+
+// countTabled counts the stages of host endpoints that have maps.
+func (n *node) countTabled(es []intent.Endpoint) {
+	for _, e := range es {
+		for name, stage := range hostStages {
+			for dir, begin := range []string{intent.Ingress: "in-", intent.Egress: "out-"} {
+				chain := rules.HostChain(e.ID, stage, intent.Direction(dir))
+				if _, err := n.conn.ListSet(kernel.TableName, begin+chain+"-ipv4"); e.ID.Kind == intent.Host && err == nil {
+					n.tabled[name+" "+intent.Direction(dir).String()]++
+				}
+			}
+		}
+	}
+}
+
+// checkTabled demands that tables were asked: of few worlds, at the stage that all host endpoints have.
+func checkTabled(t *testing.T, tabled map[string]int, few bool) {
+	t.Helper()
+	t.Logf("stages of host endpoints in tables: %v", tabled)
+	stages := []string{"host Ingress", "host Egress", "pre-DNAT Ingress", "untracked Ingress", "untracked Egress", "forward Ingress", "forward Egress"}
+	if few {
+		stages = stages[:2]
+	}
+	for _, stage := range stages {
+		if tabled[stage] == 0 {
+			t.Errorf("no host endpoint was asked by tables at the stage %s", stage)
+		}
+	}
 }
 
 // compiled is a host whose policy is tables, or chains.

@@ -38,11 +38,12 @@ const (
 // resources say now, with new flows and with those that live.
 func TestKernelAgreesOnAnyPath(t *testing.T) {
 	var seen calctest.Coverage
-	met := map[string]int{}
+	met, tabled := map[string]int{}, map[string]int{}
 	seed := seedtest.New(t)
 	for first := 0; first < *paths; first += pathsANode {
 		t.Run(fmt.Sprintf("from path %d", first), func(t *testing.T) {
 			n := newNode(t)
+			n.tabled = tabled
 			n.host.Sysctl("netfilter/nf_conntrack_tcp_be_liberal", "1") // our segments have no sequence
 			for i := first; i < min(first+pathsANode, *paths); i++ {
 				p := newPath(t, n, rand.New(rand.NewPCG(seed, uint64(1_000_000+i))), met)
@@ -66,6 +67,7 @@ func TestKernelAgreesOnAnyPath(t *testing.T) {
 	}
 	t.Logf("%d paths; flows: %v\n%s", *paths, met, seen.Table())
 	const many = 50 // of fewer, none may show a fate that is rare
+	checkTabled(t, tabled, *paths < many)
 	for fate, rare := range map[string]bool{"established": false, "goes on": false, "cut": true, "lives again": true, "is denied before it is judged": true} {
 		if met[fate] == 0 && (!rare || *paths >= many) {
 			t.Errorf("no flow was seen of which it is true that it is: %s", fate)
@@ -87,8 +89,9 @@ type path struct {
 	revoke  *revoke.Driver
 	passes  chan passed
 	host    intent.HostSettings
-	tables  bool // policy is, now
-	denied  bool // what the watched flow is now
+	hosts   map[intent.EndpointID]intent.Endpoint // host endpoints that were there
+	tables  bool                                  // policy is, now
+	denied  bool                                  // what the watched flow is now
 	flows   []*flow
 	met     map[string]int
 	stop    func()
@@ -101,7 +104,7 @@ func newPath(t *testing.T, n *node, rng *rand.Rand, met map[string]int) *path {
 	n.names = attribution.New()
 	p := &path{
 		node: n, rng: rng, world: calctest.Random(rng, calctest.Config{Workloads: workloads}), good: calctest.LastGood{}, graph: calc.New(nodeName),
-		policy: nft.New(n.conn, nft.Config{Names: n.names, Recheck: true}), routed: map[string]intent.Route{}, passes: make(chan passed, 1), met: met,
+		policy: nft.New(n.conn, nft.Config{Names: n.names, Recheck: true}), routed: map[string]intent.Route{}, passes: make(chan passed, 1), met: met, hosts: map[intent.EndpointID]intent.Endpoint{},
 	}
 	must(t, p.policy.Resync(t.Context()))
 	var table *conntrack.Conn
@@ -212,6 +215,12 @@ func (p *path) apply() intent.Batch {
 		must(p.t, o.Err)
 	}
 	p.verdict.Merge(b)
+	for _, e := range b.Endpoints {
+		if e.ID.Kind == intent.Host {
+			p.hosts[e.ID] = e
+		}
+	}
+	p.countTabled(slices.Collect(maps.Values(p.hosts)))
 	for _, k := range b.Removed {
 		if id, ok := k.(intent.RouteID); ok {
 			delete(p.routed, id.String())

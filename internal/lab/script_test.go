@@ -2,6 +2,7 @@ package lab
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,6 +45,29 @@ func runScript(t *testing.T, r Runner, file, text string) {
 	r.Out, r.Verbose, r.Bundle = &out, true, *bundleDir
 	if res := r.Run(t.Context(), s); res.Err != nil {
 		t.Errorf("%v\n%sbundle: %s", res.Err, out.String(), res.Bundle)
+	}
+}
+
+// TestHostEndpointsInEitherForm runs the scenarios of host endpoints with policy as chains and as look-ups.
+func TestHostEndpointsInEitherForm(t *testing.T) {
+	exe := testBinary(t)
+	for _, name := range []string{"host_endpoint", "auto_host_endpoint"} {
+		for _, form := range []string{"Chains", "Compiled"} {
+			t.Run(name+"/"+form, func(t *testing.T) {
+				t.Parallel()
+				file := "../../testdata/script/" + name + ".txt"
+				b, err := os.ReadFile(file)
+				must(t, err)
+				text := strings.Replace(string(b), "hosts h1 h2\n", "hosts h1 h2\napply form.yaml\nwait settled\nexec h1 nft list table inet twill\n"+map[string]string{"Chains": "!", "Compiled": ""}[form]+" stdout class4\n", 1)
+				runScript(t, Runner{Exe: exe}, file, text+fmt.Sprintf(`
+-- form.yaml --
+apiVersion: projectcalico.org/v3
+kind: FelixConfiguration
+metadata: {name: default}
+spec: {policyRendering: %s}
+`, form))
+			})
+		}
 	}
 }
 

@@ -181,8 +181,9 @@ func TestOneBecauseOfWhichATableIsRefusedIsFound(t *testing.T) {
 
 // TestAHostEndpointBecauseOfWhichAStageIsRefusedIsFound: it is closed, and the others go on.
 func TestAHostEndpointBecauseOfWhichAStageIsRefusedIsFound(t *testing.T) {
-	for _, named := range []bool{false, true} {
-		t.Run(fmt.Sprintf("named %v", named), func(t *testing.T) {
+	for i := range 4 {
+		named, compiled := i%2 == 0, i < 2
+		t.Run(fmt.Sprintf("named %v, compiled %v", named, compiled), func(t *testing.T) {
 			bad := intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: "bad"}, Link: "eth0"}
 			good := intent.Endpoint{ID: intent.EndpointID{Kind: intent.Host, Name: "good"}, Link: "eth1"}
 			for _, e := range []*intent.Endpoint{&bad, &good} {
@@ -191,18 +192,22 @@ func TestAHostEndpointBecauseOfWhichAStageIsRefusedIsFound(t *testing.T) {
 			n := &picky{kernelConn: newKernel(t), named: named}
 			n.driver = New(n, Config{})
 			chain := rules.HostChain(bad.ID, rules.HostNormal, intent.Ingress)
-			n.rule = func(name string, r nftables.Rule) bool {
-				return name == chain && strings.Contains(fmt.Sprint(r.Exprs), rules.PolicyChain(np("p"), intent.Ingress))
+			asks := rules.PolicyChain(np("p"), intent.Ingress)
+			if compiled {
+				asks = "in-hep-in-"
 			}
-			n.driver.Merge(intent.Batch{Policies: []intent.Policy{pol("p", []intent.Rule{anything}, nil)}, Endpoints: []intent.Endpoint{bad, good}, InSync: true, Host: &intent.HostSettings{Compiled: true}})
+			n.rule = func(name string, r nftables.Rule) bool {
+				return name == chain && strings.Contains(fmt.Sprint(r.Exprs), asks)
+			}
+			n.driver.Merge(intent.Batch{Policies: []intent.Policy{pol("p", []intent.Rule{anything}, nil)}, Endpoints: []intent.Endpoint{bad, good}, InSync: true, Host: &intent.HostSettings{Compiled: compiled}})
 			out := apply(t, n.driver)
 			if err := outcomeOf(out, bad.ID).Err; !errors.Is(err, syscall.ENOMEM) || outcomeOf(out, good.ID).Err != nil || outcomeOf(out, np("p")).Err != nil {
 				t.Errorf("outcomes %v", out)
 			}
-			if got := n.ns.Run("nft", "list chain inet twill "+chain); !strings.Contains(got, "drop") || strings.Contains(got, "pol-in") {
+			if got := n.ns.Run("nft", "list chain inet twill "+chain); !strings.Contains(got, "drop") || strings.Contains(got, asks) {
 				t.Errorf("the one is not closed: %s", got)
 			}
-			if got := n.ns.Run("nft", "list chain inet twill "+rules.HostChain(good.ID, rules.HostNormal, intent.Ingress)); !strings.Contains(got, "pol-in") {
+			if got := n.ns.Run("nft", "list chain inet twill "+rules.HostChain(good.ID, rules.HostNormal, intent.Ingress)); !strings.Contains(got, asks) {
 				t.Errorf("the other asks no policy: %s", got)
 			}
 		})

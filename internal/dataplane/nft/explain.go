@@ -198,9 +198,13 @@ func (t readTable) decide(w Way, c decided) Way {
 	if el, ok := t.sets[setCounts][c.code]; ok && el.Comment != "" {
 		w.By = append(w.By, el.Comment)
 	}
+	el, ok := t.sets[mapActions][c.code]
+	if !ok {
+		el, ok = t.sets[mapRejects][c.code]
+	}
 	if _, allowed := t.sets[setAllowed][c.code]; allowed {
 		w.Answer = wayAllows
-	} else if el, ok := t.sets[mapActions][c.code]; ok && el.Verdict != nil {
+	} else if ok && el.Verdict != nil {
 		w.Answer = wayAsks
 		for _, r := range t.rules[el.Verdict.Chain] {
 			if n := len(w.By); r.Comment != "" && (n == 0 || w.By[n-1] != r.Comment) {

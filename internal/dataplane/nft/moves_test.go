@@ -13,7 +13,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-var moves = flag.Int("moves", 60, "how often all addresses of TestAddressesMoveUnderStreams change their sets")
+var moves = flag.Int("moves", 60, "how often all addresses of TestAddressesMoveUnderStreams change their sets, and its policy a rule")
 
 // stream is UDP to one port, whose packets are each of a new flow, since none is confirmed.
 type stream struct {
@@ -55,7 +55,8 @@ func movingStreams() []stream {
 }
 
 // TestAddressesMoveUnderStreams: what is denied before and after its address moves is denied meanwhile, and what is allowed is
-// allowed meanwhile, though the kernel looks into one set after the other.
+// allowed meanwhile, though the kernel looks into one set after the other; and in tables, though a rule that tells the senders
+// apart comes with the move, flips, or goes.
 func TestAddressesMoveUnderStreams(t *testing.T) {
 	for _, compiled := range []bool{false, true} {
 		t.Run(fmt.Sprintf("compiled=%v", compiled), func(t *testing.T) { addressesMoveUnderStreams(t, compiled) })
@@ -73,7 +74,7 @@ func addressesMoveUnderStreams(t *testing.T, compiled bool) {
 	}
 	b := pair([]intent.Tier{{Name: "t", Ingress: ids("moving"), Default: intent.Deny}})
 	var rs []intent.Rule
-	sets := map[string]bool{"nobody": true}
+	sets, half := map[string]bool{"nobody": true}, intent.IPSet{ID: "half"}
 	for _, s := range all {
 		rs = append(rs, s.rules...)
 		for _, turn := range s.turns {
@@ -85,6 +86,10 @@ func addressesMoveUnderStreams(t *testing.T, compiled bool) {
 	for set := range sets {
 		b.IPSets = append(b.IPSets, intent.IPSet{ID: intent.SetID(set), Members: []intent.Member{member("198.51.100.1/32"), member("198.51.100.128/25")}})
 	}
+	for _, a := range senders[:len(senders)/2] {
+		half.Members = append(half.Members, intent.Member{Prefix: netip.PrefixFrom(a, 32)})
+	}
+	b.IPSets = append(b.IPSets, half)
 	b.Policies = append(b.Policies, pol("moving", rs, nil))
 	h.d.Merge(b)
 	apply(t, h.d)
@@ -98,7 +103,11 @@ func addressesMoveUnderStreams(t *testing.T, compiled bool) {
 		sending.Go(func() { h.stream(t, src, all[i%len(all):], stop) })
 	}
 	for i := range *moves {
-		h.d.Merge(turn(all, i, senders))
+		b := turn(all, i, senders)
+		if compiled { // chains change in steps only where nothing but members does
+			b.Policies = []intent.Policy{pol("moving", append(flipping(i), rs...), nil)}
+		}
+		h.d.Merge(b)
 		apply(t, h.d)
 	}
 	close(stop)
@@ -115,6 +124,16 @@ func addressesMoveUnderStreams(t *testing.T, compiled bool) {
 			t.Errorf("%s: %d of %d packets passed", s.name, passed, came)
 		}
 	}
+}
+
+// flipping is what the policy has before its rules: nothing, or a rule that half of the senders are told apart by, which denies and then
+// allows. No stream is to its port.
+func flipping(i int) []intent.Rule {
+	if i%3 == 0 {
+		return nil
+	}
+	s := stream{port: 2000}
+	return []intent.Rule{s.rule([]intent.Action{intent.Deny, intent.Allow}[i%3-1], inSet("half"))}
 }
 
 // turn moves all senders from the sets of the other turn into those of this one.

@@ -11,7 +11,7 @@ const (
 	// defaultShare makes of passes of 10 ms one in 2 s, while there are changes.
 	defaultShare = 200
 	// maxRest bounds the pause after a pass, and so how long replies of a flow that is denied pass.
-	maxRest = 5 * time.Second
+	maxRest = 2 * time.Second
 	// maxDelay bounds the pause before a pass that judges all flows, since policy was not in force: the kernel does not look at them again.
 	maxDelay = 100 * time.Millisecond
 	// settling is how long new workloads wait for their pass.

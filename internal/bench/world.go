@@ -137,8 +137,8 @@ type peerRule struct {
 // rulesOf are the three rules of a policy. None of them is about the port that is measured.
 func rulesOf(i int) []peerRule {
 	return []peerRule{
-		{peers{app: (3*i + 1) % apps, env: i % 2}, 8000 + i%500},
-		{peers{app: (3*i + 7) % apps, env: (i + 1) % 2}, 8600 + i%300},
+		{peers{app: (3*i + 1) % apps, env: i % 2}, 8000 + i%12000},
+		{peers{app: (3*i + 7) % apps, env: (i + 1) % 2}, 20000 + i%20000*2},
 		{peers{isSet: true, set: i % netSets}, 443},
 	}
 }

@@ -18,7 +18,7 @@ func TestAReportNamesWhatIsWrongFirst(t *testing.T) {
 		Repairs: map[string]int{"nft by event": 2},
 		Endpoints: []agent.EndpointReport{
 			{Name: "prod/db", Interface: "cali2", Status: "down", Reason: "interface cali2 is absent", Since: now.Add(-time.Minute)},
-			{Name: "prod/web", Interface: "cali1", Status: "up", Since: now.Add(-time.Hour), Chains: "too many ports are told apart"},
+			{Name: "prod/web", Interface: "cali1", Status: "up", Since: now.Add(-time.Hour), Chains: "too many ports have rules of their own"},
 		},
 		Failed:    []string{"Profile/p: boom"},
 		Leftovers: []string{"9 chains of iptables-nft, ip (filter)", "table ip calico"},
@@ -45,7 +45,7 @@ Not in force:
   Profile/p: boom
 
 Asked rule by rule, not by look-ups; the verdicts are the same (docs/compiled.md says what to do):
-  prod/web: too many ports are told apart
+  prod/web: too many ports have rules of their own
 
 Left by an upstream agent, and still at work (twill doctor --fix leftovers):
   9 chains of iptables-nft, ip (filter)

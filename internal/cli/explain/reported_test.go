@@ -26,13 +26,13 @@ func TestWhySaysWhatNodesDoNotHaveInForce(t *testing.T) {
 	c.Want(0, "", "apply", "-f", clitest.Prod)
 	c.Want(0, rejecting, "apply", "-f", "-")
 	reports(c, "v2/region-west/host/h1/workload/k8s/prod%2Fweb/endpoint/eth0", `{"status":"error","reason":"interface eth7 is not a workload's, and is not touched"}`)
-	reports(c, "v2/no-region/host/h2/workload/k8s/prod%2Fdb/endpoint/eth0", `{"status":"up","chains":"too many ports are told apart"}`)
+	reports(c, "v2/no-region/host/h2/workload/k8s/prod%2Fdb/endpoint/eth0", `{"status":"up","chains":"too many ports have rules of their own"}`)
 	reports(c, "v2/no-region/host/h9/workload/k8s/prod%2Fdb/endpoint/eth0", `{"status":"error","reason":"of another node"}`)
 	reports(c, "v1/host/h1/endpoint/h1", `{"status":"down","reason":"no interface has its addresses"}`)
 	report := "Not in force, as nodes report it; until it is, packets may fare otherwise than this answer says:\n" +
 		"  workloadendpoint/prod/h1-k8s-web-eth0 on h1: error: interface eth7 is not a workload's, and is not touched\n"
 	slow := "Asked rule by rule, not by look-ups; the verdicts are the same (docs/compiled.md says what to do):\n" +
-		"  workloadendpoint/prod/h2-k8s-db-eth0 on h2: too many ports are told apart\n"
+		"  workloadendpoint/prod/h2-k8s-db-eth0 on h2: too many ports have rules of their own\n"
 	out := c.Want(3, "", "why", "prod/web", "prod/db", "tcp/80")
 	if clitest.Contains(t, out, report, slow); strings.Contains(out, "another node") || strings.Contains(out, "h2-k8s-db-eth0 on h2: up") {
 		t.Errorf("it says also of others\n%s", out)

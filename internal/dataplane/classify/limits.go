@@ -12,7 +12,7 @@ import (
 type Limits struct {
 	Branches int // of an outcome; default 64
 	Cells    int // of a program: ports that have an entry; default 1,024
-	Entries  int // of all groups; beyond it, those that tell the most classes apart are left out; default 250,000
+	Entries  int // of all groups; beyond it, those whose policy treats the most classes differently are left out; default 250,000
 	Names    int // sets, lists of prefixes, and ports of sets, that the rules of one policy name in one direction; default 65,536
 	Steps    int // of making all entries of a group: comparisons of a rule with a packet or a class; default 4,194,304
 }
@@ -27,8 +27,8 @@ func (l Limits) orDefault() Limits {
 // Errors for which a group is not evaluated by class.
 var (
 	errBranches = errors.New("too many rules depend on what no table knows, such as source ports")
-	errCells    = errors.New("too many ports are told apart")
-	errEntries  = errors.New("too many classes of addresses are told apart")
+	errCells    = errors.New("too many ports have rules of their own")
+	errEntries  = errors.New("too many classes of addresses have entries of their own")
 	errNames    = errors.New("a policy names too many sets and ports")
 	errSteps    = errors.New("too many combinations of rules, ports and classes must be compared")
 )
@@ -110,8 +110,8 @@ func (s *State) excess(g *group) error {
 }
 
 // makeRoom finds those to whom it is due that there are more entries than the limit, and has the groups that found no room tried again.
-// One rule that has each address in a class of its own multiplies the entries of all groups: so those are left out that tell the
-// most classes apart, not those that were judged last.
+// One rule that has each address in a class of its own multiplies the entries of all groups: so those are left out whose policy
+// treats the most classes differently, not those that were judged last.
 func (s *State) makeRoom() {
 	found := s.crowded
 	s.crowded = nil
@@ -119,9 +119,9 @@ func (s *State) makeRoom() {
 		return
 	}
 	ranked := s.splitters()
-	room, most := len(found), ranked[0].tells
+	least, atMost := ranked[0].classes/2, len(found)
 	for i, r := range ranked {
-		if i == room || r.tells < most/2 {
+		if i == atMost || r.classes < least {
 			break
 		}
 		if r.group.plain == nil {
@@ -135,17 +135,17 @@ func (s *State) makeRoom() {
 	}
 }
 
-// splitter is a group, and how many classes of a sample it tells apart.
+// splitter is a group, and how many classes of a sample its policy treats differently.
 type splitter struct {
-	group *group
-	tells int
-	name  string
+	group   *group
+	classes int
+	name    string
 }
 
 // sample is of how many classes splitters are judged.
 const sample = 1024
 
-// splitters returns the groups that have lists, first those that tell the most classes apart. The order follows from content.
+// splitters returns the groups that have lists, first those whose policy treats the most classes differently. The order follows from content.
 func (s *State) splitters() (out []splitter) {
 	classes := make([]*class, 0, len(s.space.classes))
 	for _, c := range s.space.classes {
@@ -167,7 +167,7 @@ func (s *State) splitters() (out []splitter) {
 		out = append(out, splitter{g, len(keys), fmt.Sprint(g.walk)})
 	}
 	slices.SortFunc(out, func(a, b splitter) int {
-		return cmp.Or(cmp.Compare(b.tells, a.tells), strings.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(b.classes, a.classes), strings.Compare(a.name, b.name))
 	})
 	return out
 }

@@ -22,10 +22,8 @@ func keepPriority() []nftables.Rule {
 		return exprs{priority(), nftables.Cmp{Op: nftables.Eq, Data: nftables.U32(p)}}
 	}
 	rs = append(rs, nftables.Rule{Exprs: append(is(0), nftables.Return())})
-	for p := range uint32(priorities) {
-		if p > 0 {
-			rs = append(rs, nftables.Rule{Exprs: slices.Concat(is(p), nftables.SetMarkBits(keptAs(p), 0), exprs{nftables.Return()})})
-		}
+	for p := uint32(1); p < priorities; p++ {
+		rs = append(rs, nftables.Rule{Exprs: slices.Concat(is(p), nftables.SetMarkBits(keptAs(p), 0), exprs{nftables.Return()})})
 	}
 	return rs
 }
@@ -36,10 +34,8 @@ func returnPriority() []nftables.Rule {
 		{Exprs: exprs{nftables.Load{Data: nftables.U32(0)}, setPriority}},
 		{Exprs: append(nftables.MatchMark(0, kernel.MarkKept), nftables.Accept())},
 	}
-	for p := range uint32(priorities) {
-		if p > 0 {
-			rs = append(rs, nftables.Rule{Exprs: slices.Concat(nftables.MatchMark(keptAs(p), kernel.MarkKept), exprs{nftables.Load{Data: nftables.U32(p)}, setPriority})})
-		}
+	for p := uint32(1); p < priorities; p++ {
+		rs = append(rs, nftables.Rule{Exprs: slices.Concat(nftables.MatchMark(keptAs(p), kernel.MarkKept), exprs{nftables.Load{Data: nftables.U32(p)}, setPriority})})
 	}
 	rs = append(rs, nftables.Rule{Exprs: nftables.SetMarkBits(0, kernel.MarkKept)})
 	return append(rs, nftables.Rule{Exprs: exprs{nftables.Accept()}})

@@ -133,8 +133,8 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 		path string
 		n    *int
 	}{{"spec.goGCThreshold", s.GoGCThreshold}, {"spec.goMemoryLimitMB", s.GoMemoryLimitMB}, {"spec.goMaxProcs", s.GoMaxProcs}} {
-		if n.n != nil && *n.n != -1 && *n.n < 1 {
-			v.fail(n.path, fmt.Sprintf("is %d: want a whole number from 1, or -1", *n.n))
+		if n.n != nil && *n.n < -1 {
+			v.fail(n.path, fmt.Sprintf("is %d: want a whole number from -1", *n.n))
 		}
 	}
 	if m := s.NftablesMarkMask; m != nil && *m&PacketMarks != PacketMarks {

@@ -355,6 +355,8 @@ func TestOtherKindsAreValidated(t *testing.T) {
 		{"FelixConfiguration", "rack", "{}", "spec.nodeSelector"},
 		{"FelixConfiguration", "rack", "{nodeSelector: has(rack)}", ""},
 		{"FelixConfiguration", "default", "{healthPort: 70000}", "spec.healthPort"},
+		{"FelixConfiguration", "default", "{goGCThreshold: 0, goMemoryLimitMB: 0, goMaxProcs: 0}", ""},
+		{"FelixConfiguration", "default", "{goGCThreshold: -2}", "spec.goGCThreshold"},
 		{"FelixConfiguration", "default", "{bpfLogLevel: ''}", ""},
 		{"FelixConfiguration", "default", "{ipForwarding: disabled}", ""},
 		{"FelixConfiguration", "default", "{ipForwarding: perhaps}", "spec.ipForwarding"},

@@ -35,6 +35,7 @@ func TestSettingsReachTheRuntimeAndTheLog(t *testing.T) {
 	}{
 		{"what is set", config.Memory{GCPercent: 60, LimitMB: 512, MaxProcs: 1}, "Debug", 60, 512 << 20, 1, slog.LevelDebug},
 		{"collected near the limit alone", config.Memory{GCPercent: -1, LimitMB: 512, MaxProcs: 1}, "Error", -1, 512 << 20, 1, slog.LevelError},
+		{"collected all the time", config.Memory{GCPercent: 0, LimitMB: 0, MaxProcs: 1}, "Info", 0, math.MaxInt64, 1, slog.LevelInfo},
 		{"without a limit", config.Memory{GCPercent: -1, LimitMB: -1, MaxProcs: 2}, "Info", 100, math.MaxInt64, 2, slog.LevelInfo},
 	} {
 		r.configure(config.Settings{Memory: tt.memory, LogSeverity: tt.level})

@@ -110,9 +110,9 @@ var params = []Param{
 	text("prometheusMetricsCAFile", "", "CA of the certificates that readers of metrics must show; empty means none must", func(s *Settings) *string { return &s.MetricsTLS.ClientCAFile }),
 	text("debugHost", "localhost", "the address at which profiles are served", func(s *Settings) *string { return &s.Debug.Host }),
 	debugPort(),
-	number("goGCThreshold", "40", "per cent by which memory may grow before garbage is collected: less memory, or less work; -1 it is collected near goMemoryLimitMB alone, and without that as at 100", func(s *Settings) *int { return &s.Memory.GCPercent }),
-	number("goMemoryLimitMB", "-1", "megabytes near which garbage is collected more often; -1 no such limit", func(s *Settings) *int { return &s.Memory.LimitMB }),
-	number("goMaxProcs", "-1", "threads that run at once; -1 as many as the container or the host has processors", func(s *Settings) *int { return &s.Memory.MaxProcs }),
+	number("goGCThreshold", "40", "per cent by which memory may grow before garbage is collected: less memory, or less work; 0 it is collected all the time, -1 near goMemoryLimitMB alone, and without that as at 100", func(s *Settings) *int { return &s.Memory.GCPercent }),
+	number("goMemoryLimitMB", "-1", "megabytes near which garbage is collected more often; 0 and -1 no such limit", func(s *Settings) *int { return &s.Memory.LimitMB }),
+	number("goMaxProcs", "-1", "threads that run at once; 0 and -1 as many as the container or the host has processors", func(s *Settings) *int { return &s.Memory.MaxProcs }),
 }
 
 func (p Param) local(why string, env ...string) Param {
@@ -202,10 +202,10 @@ func duration(name, value, help string, field func(*Settings) *time.Duration) Pa
 
 // number is at least 1, or -1.
 func number(name, value, help string, field func(*Settings) *int) Param {
-	return Param{Name: name, Type: "1 and more, or -1", Default: value, Help: help, set: func(s *Settings, text string) error {
+	return Param{Name: name, Type: "-1 and more", Default: value, Help: help, set: func(s *Settings, text string) error {
 		n, err := strconv.Atoi(text)
-		if err != nil || n != -1 && n < 1 || n > 1<<30 {
-			return fmt.Errorf("is %q: want a whole number from 1, or -1", text)
+		if err != nil || n < -1 || n > 1<<30 {
+			return fmt.Errorf("is %q: want a whole number from -1", text)
 		}
 		*field(s) = n
 		return nil

@@ -293,6 +293,16 @@ func (w *watched) Each(f func(conntrack.Flow)) error {
 	return w.Conn.Each(f)
 }
 
+func (w *watched) Find(flows []conntrack.Flow) ([]conntrack.Flow, error) {
+	found, err := w.Conn.Find(flows)
+	if slices.ContainsFunc(flows, func(f conntrack.Flow) bool { return f.Original == watchedFlow.Original }) {
+		own := watchedFlow
+		own.Mark = w.mark
+		found = append(found, own)
+	}
+	return found, err
+}
+
 func (w *watched) Mark(changes []conntrack.Change) (int, error) {
 	changes = slices.DeleteFunc(changes, func(c conntrack.Change) bool {
 		own := c.Flow.Original == watchedFlow.Original

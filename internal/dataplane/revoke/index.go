@@ -108,14 +108,15 @@ func (x *index) addrs(b intent.Batch) (out []netip.Addr) {
 	return out
 }
 
-// touched adds to policies those that a batch changes, itself or by a set, and that an endpoint has that is not fresh. It is called after the batch was
+// touched returns the policies that a batch changes, itself or by a set, and that an endpoint has that is not fresh. It is called after the batch was
 // merged: an endpoint that had such a policy before, and has not now, is in the batch. Changes of sets that cannot deny
 // anything do not count, unless restore: they may allow what was denied before.
-func (x *index) touched(b intent.Batch, restore bool, fresh map[netip.Addr]bool, policies map[intent.PolicyID]bool) (some bool) {
+func (x *index) touched(b intent.Batch, restore bool, fresh map[netip.Addr]bool) map[intent.PolicyID]bool {
+	policies := map[intent.PolicyID]bool{}
 	touch := func(p intent.PolicyID) {
 		for id := range x.groups.Users(p) {
 			if slices.ContainsFunc(x.endpoints[id].Addrs, func(a netip.Addr) bool { return !fresh[a] }) {
-				policies[p], some = true, true
+				policies[p] = true
 				return
 			}
 		}
@@ -135,7 +136,7 @@ func (x *index) touched(b intent.Batch, restore bool, fresh map[netip.Addr]bool,
 			}
 		}
 	}
-	return some
+	return policies
 }
 
 // users adds to addrs the addresses of the endpoints that have one of some policies.

@@ -46,7 +46,7 @@ func (d *Driver) finder() finder {
 		return nil
 	}
 	n, err := f.Count()
-	if all := float64(n); err != nil || float64(walks(d.touched))*(bucketsCost+passedOver*all) > bucketsCost+all {
+	if all := float64(n); err != nil || float64(walks(d.touched.addrs))*(bucketsCost+passedOver*all) > bucketsCost+all {
 		return nil
 	}
 	return f
@@ -75,20 +75,21 @@ func (d *Driver) pass() (p Pass) {
 	if p.Err = d.locate(); p.Err != nil {
 		return p
 	}
-	d.index.users(d.policies, d.touched)
-	clear(d.policies)
+	d.index.users(d.touched.policies, d.touched.addrs)
+	clear(d.touched.policies)
 	var r *reading
 	if f := d.finder(); f != nil {
-		r = d.read(func(each func(conntrack.Flow)) error { return f.EachOf(d.touched, each) })
+		r = d.read(&reading{watch: d.watch()}, func(each func(conntrack.Flow)) error { return f.EachOf(d.touched.addrs, each) })
 		r.revoked = r.revoked || d.revoked // by flows that were not read
-		r.watch.only = d.touched
+		r.watch.only = d.touched.addrs
 		d.nofilter = errors.Is(r.err, errors.ErrUnsupported)
 	}
 	if r == nil || d.nofilter {
-		r = d.read(d.each)
+		r = d.read(&reading{all: d.all, watch: d.watch()}, d.each)
 	}
 	if d.write(&p, r); p.Err == nil {
 		d.absence.seen(r.watch)
+		d.learn(r)
 		d.looked = true
 		d.forget()
 		d.all, d.windows, d.revoked = false, false, r.revoked
@@ -96,37 +97,24 @@ func (d *Driver) pass() (p Pass) {
 	return p
 }
 
-// restore restores what policy allows of the flows that were revoked before their workload came into force. They are known, and the table
-// is not read.
-func (d *Driver) restore() {
-	if len(d.returned) == 0 || !d.ready {
-		return
+// learn takes the flows that have the mark, as a pass found them.
+func (d *Driver) learn(r *reading) {
+	if r.watch.only != nil {
+		d.cuts.replace(d.cuts.at(r.watch.only), r.cuts)
+	} else {
+		d.cuts = r.cuts
+		d.cuts.trim()
 	}
-	var p Pass
-	if p.Err = d.locate(); p.Err == nil {
-		r := d.read(func(each func(conntrack.Flow)) error {
-			for _, f := range d.returned {
-				each(f)
-			}
-			return nil
-		})
-		d.write(&p, r)
-		d.revoked = d.revoked || r.revoked
-	}
-	d.returned = nil
-	if p.Err != nil {
-		d.cfg.Log.Error("flows of a workload that returned wait for the next reading of all", "err", p.Err)
-		d.hurry()
-	}
-	d.log(p)
 }
 
 // reading is what one reading of the table comes to.
 type reading struct {
 	d             *Driver
+	all           bool // every flow is judged, not only those of whom changes concern
 	watch         *look
 	flows, judged int
-	revoked       bool // some flow has the mark
+	revoked       bool  // some flow has the mark
+	cuts          *cuts // those that have it
 	err           error
 	// By tuple, since a table that changes meanwhile has duplicates, and a flow may be of several addresses. Marking waits until all is
 	// read: the kernel's socket can do only one of the two at a time.
@@ -134,14 +122,27 @@ type reading struct {
 	forget  map[conntrack.Tuple]conntrack.Flow
 }
 
-func (d *Driver) read(each func(func(conntrack.Flow)) error) *reading {
-	r := &reading{d: d, watch: d.watch(), changes: map[conntrack.Tuple]conntrack.Change{}, forget: map[conntrack.Tuple]conntrack.Flow{}}
+// read begins and makes a reading.
+func (d *Driver) read(r *reading, each func(func(conntrack.Flow)) error) *reading {
+	r.d, r.cuts = d, newCuts(maxCuts)
+	r.changes, r.forget = map[conntrack.Tuple]conntrack.Change{}, map[conntrack.Tuple]conntrack.Flow{}
+	d.judge(func() { r.err = each(r.flow) })
+	return r
+}
+
+// judge has f judge flows of workloads.
+func (d *Driver) judge(f func()) {
 	d.judging.Lock()
 	defer d.judging.Unlock()
 	d.state.IgnoreHosts = true
-	r.err = each(r.flow)
+	f()
 	d.state.IgnoreHosts = false
-	return r
+}
+
+// cut takes note of a flow that has the mark.
+func (r *reading) cut(f conntrack.Flow) {
+	r.revoked = true
+	r.cuts.add(f, r.d.addrs)
 }
 
 func (r *reading) flow(f conntrack.Flow) {
@@ -152,8 +153,10 @@ func (r *reading) flow(f conntrack.Flow) {
 		r.changes[f.Original] = conntrack.Change{Flow: f, AnyWindow: true}
 	}
 	is := f.Mark&kernel.ConntrackRevoked != 0
-	if !d.all && !d.concerns(f) {
-		r.revoked = r.revoked || is
+	if !r.all && !anyEnd(f, d.touched.addrs) {
+		if is {
+			r.cut(f)
+		}
 		return
 	}
 	r.judged++
@@ -162,7 +165,9 @@ func (r *reading) flow(f conntrack.Flow) {
 		return
 	}
 	want := d.on && d.denied(f)
-	r.revoked = r.revoked || want
+	if want {
+		r.cut(f)
+	}
 	if is == want {
 		return
 	}
@@ -188,7 +193,7 @@ func (d *Driver) write(p *Pass, r *reading) {
 		case c.Mark != 0:
 			p.Revoked++
 		case anyEnd(c.Flow, held):
-			r.revoked = true
+			r.cut(c.Flow)
 			delete(r.changes, t)
 		default:
 			p.Restored++

@@ -10,6 +10,8 @@
 // one more pass, however many batches they are. A pass evaluates the flows of the endpoints that the changes touch; without
 // any, there is no pass. After a time in which policy was not in force it evaluates all flows, at once.
 //
+// Passes remember the flows that they leave with the mark, see [cuts], so that those that a change allows again live at once, and wait for no pass.
+//
 // When a workload is removed, its flows stay in the table for a while, see [absence], and a pass notes them. If it returns, all of them are
 // revoked before anything of it is in force, and what policy allows is restored when it is; if another workload gets its address,
 // they are deleted before, so that it inherits none. Neither reads the table, unless the address comes back before the pass. A workload with an
@@ -41,6 +43,7 @@ type Table interface {
 	Each(func(conntrack.Flow)) error
 	Mark([]conntrack.Change) (int, error)
 	Forget([]conntrack.Flow) (int, error)
+	Find([]conntrack.Flow) ([]conntrack.Flow, error)
 }
 
 // Config is what the driver needs.
@@ -82,17 +85,18 @@ type Driver struct {
 	// Run's own.
 	index     index
 	on        bool
-	revoked   bool // some flow has the mark
-	ready     bool // the source is in sync: before, what is not known yet would be denied
-	touched   map[netip.Addr]bool
-	policies  map[intent.PolicyID]bool // those of whom every endpoint is touched, too
-	gone      map[netip.Addr]bool      // those of touched that had a workload longer ago than kept
-	all       bool                     // every flow must be evaluated
-	urgent    bool                     // not only new workloads are touched
-	windows   bool                     // the kernel may have lost the TCP windows of all connections
-	looked    bool                     // a pass has read all flows
-	waiting   []func()                 // to be called after the next pass
-	returned  []conntrack.Flow         // of workloads that are in force again, all revoked
+	revoked   bool      // some flow has the mark
+	ready     bool      // the source is in sync: before, what is not known yet would be denied
+	touched   concerned // by what changed since the last pass
+	news      concerned // by what changed since the flows that are known to be cut were looked at
+	cuts      *cuts
+	gone      map[netip.Addr]bool // those of touched that had a workload longer ago than kept
+	all       bool                // every flow must be evaluated
+	urgent    bool                // not only new workloads are touched
+	windows   bool                // the kernel may have lost the TCP windows of all connections
+	looked    bool                // a pass has read all flows
+	waiting   []func()            // to be called after the next pass
+	returned  []conntrack.Flow    // of workloads that are in force again, all revoked
 	times     times
 	addrs     map[netip.Addr]string
 	stale     bool // addrs must be computed again
@@ -113,7 +117,7 @@ func New(cfg Config) *Driver {
 	}
 	return &Driver{
 		on: true, cfg: cfg, wake: make(chan struct{}, 1), absence: newAbsence(),
-		index: newIndex(), touched: map[netip.Addr]bool{}, policies: map[intent.PolicyID]bool{}, gone: map[netip.Addr]bool{},
+		index: newIndex(), touched: newConcerned(), news: newConcerned(), cuts: newCuts(maxCuts), gone: map[netip.Addr]bool{},
 	}
 }
 
@@ -235,7 +239,7 @@ func (d *Driver) expire() {
 	if e := d.times.expiry; !e.IsZero() && !time.Now().Before(e) {
 		d.times.expiry = time.Time{}
 		for _, a := range d.absence.old() {
-			d.touched[a], d.gone[a] = true, true
+			d.touched.addrs[a], d.gone[a] = true, true
 			d.hurry()
 		}
 	}
@@ -269,7 +273,9 @@ func (d *Driver) take() {
 		d.touch(d.index.addrs(b), nil)
 		d.index.merge(b)
 		d.touch(d.index.addrs(b), fresh)
-		if d.index.touched(b, d.revoked, fresh, d.policies) {
+		if policies := d.index.touched(b, d.revoked, fresh); len(policies) > 0 {
+			maps.Copy(d.touched.policies, policies)
+			maps.Copy(d.news.policies, policies)
 			d.hurry()
 		}
 		for _, e := range b.Endpoints {
@@ -290,8 +296,8 @@ func (d *Driver) take() {
 
 // forget has nothing be touched.
 func (d *Driver) forget() {
-	clear(d.touched)
-	clear(d.policies)
+	d.touched.clear()
+	d.news.clear()
 	clear(d.gone)
 	d.urgent = false
 }
@@ -299,7 +305,7 @@ func (d *Driver) forget() {
 // touch marks the addresses whose flows must be evaluated: at once, except those of fresh workloads.
 func (d *Driver) touch(addrs []netip.Addr, fresh map[netip.Addr]bool) {
 	for _, a := range addrs {
-		d.touched[a] = true
+		d.touched.addrs[a], d.news.addrs[a] = true, true
 		if !fresh[a] {
 			d.hurry()
 		} else if d.times.fresh.IsZero() {
@@ -339,10 +345,6 @@ func (d *Driver) locate() error {
 		d.addrs, d.stale = d.index.links(), false
 	}
 	return nil
-}
-
-func (d *Driver) concerns(f conntrack.Flow) bool {
-	return anyEnd(f, d.touched)
 }
 
 // elsewhere is the link of an address that is neither the host's nor a workload's here. Which link of the host it is makes no

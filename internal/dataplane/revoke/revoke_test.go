@@ -21,6 +21,7 @@ import (
 type table struct {
 	flows   []conntrack.Flow
 	reads   int
+	finds   int             // of single flows
 	fail    error           // of a reading
 	refuses error           // of a change
 	windows map[uint16]bool // of connections, by their port, that may have any window
@@ -32,6 +33,18 @@ func (x *table) Each(f func(conntrack.Flow)) error {
 		f(flow)
 	}
 	return x.fail
+}
+
+func (x *table) Find(flows []conntrack.Flow) (found []conntrack.Flow, _ error) {
+	x.finds += len(flows)
+	for _, f := range flows {
+		for _, is := range x.flows {
+			if is.Original == f.Original {
+				found = append(found, is)
+			}
+		}
+	}
+	return found, x.refuses
 }
 
 func (x *table) Mark(changes []conntrack.Change) (int, error) {

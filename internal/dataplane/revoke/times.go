@@ -14,6 +14,9 @@ const (
 	maxRest = 2 * time.Second
 	// maxDelay bounds the pause before a pass that judges all flows, since policy was not in force: the kernel does not look at them again.
 	maxDelay = 100 * time.Millisecond
+	// lookShare: the flows that are known to be cut are looked at in a tenth of a processor at most, while changes go on. Who waits is somebody whom
+	// policy allows, so that the share is more than that of passes. Ten flows are a wait of a millisecond, and 10,000 at most one of maxRest.
+	lookShare = 10
 	// settling is how long new workloads wait for their pass.
 	settling = 5 * time.Second
 )
@@ -22,6 +25,7 @@ const (
 type times struct {
 	delay  time.Time // before it, no pass begins
 	rest   time.Time // before it, none that may wait
+	look   time.Time // before it, the flows that are known to be cut are not looked at
 	urgent time.Time // when the first change was taken that the next pass is for
 	fresh  time.Time // likewise of changes that only brought new workloads
 	expiry time.Time // when addresses without a workload are looked at
@@ -38,14 +42,22 @@ func (d *Driver) due() (at time.Time, some bool) {
 	case d.urgent:
 		return latest(t.urgent.Add(quiet), t.rest), d.ready
 	}
-	return latest(t.fresh.Add(settling), t.rest), d.ready && len(d.touched) > 0
+	return latest(t.fresh.Add(settling), t.rest), d.ready && len(d.touched.addrs) > 0
 }
 
 // next returns when Run has something to do, if nobody wakes it.
 func (d *Driver) next() (at time.Time, some bool) {
 	at, some = d.due()
-	if e := d.times.expiry; !e.IsZero() && (!some || e.Before(at)) {
-		return e, true
+	sooner := func(t time.Time) {
+		if !some || t.Before(at) {
+			at, some = t, true
+		}
+	}
+	if e := d.times.expiry; !e.IsZero() {
+		sooner(e)
+	}
+	if d.ready && d.news.some() {
+		sooner(d.times.look)
 	}
 	return at, some
 }

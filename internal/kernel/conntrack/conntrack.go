@@ -1,7 +1,7 @@
 // Package conntrack reads and changes the kernel's connection tracking table.
 //
 // In and out: [Flow] values; a [Conn] belongs to the network namespace in which it was opened. [Conn.Each] reads the
-// table, [Conn.Mark] changes bits of the marks of flows that were read, with a mask, so that the bits of others stay, and
+// table, [Conn.Find] what became of single flows, [Conn.Mark] changes bits of the marks of flows that were read, with a mask, so that the bits of others stay, and
 // [Conn.Forget] deletes flows. Only the tuple, the mark and a flag are sent: whatever else a flow has stays as it is, and what is
 // gone is not made anew.
 package conntrack
@@ -216,7 +216,7 @@ func (s *socket) dump(family uint8, filter []byte, f func(Flow)) error {
 
 // Mark makes changes, and returns how many flows have them now. Flows that are gone are passed over.
 func (c *Conn) Mark(changes []Change) (int, error) {
-	n, err := c.requests.request(len(changes), func(i int) []byte { return c.requests.about(msgNew, changes[i].Flow, encode(changes[i])) })
+	n, err := c.requests.request(len(changes), func(i int) []byte { return c.requests.about(msgNew, changes[i].Flow, encode(changes[i])) }, nil)
 	if err != nil {
 		err = fmt.Errorf("conntrack: mark flows: %w", unsupported(err))
 	}
@@ -225,11 +225,31 @@ func (c *Conn) Mark(changes []Change) (int, error) {
 
 // Forget deletes flows, and returns how many there were. The next packet of a flow that goes on is judged as its first.
 func (c *Conn) Forget(flows []Flow) (int, error) {
-	n, err := c.requests.request(len(flows), func(i int) []byte { return c.requests.about(msgDelete, flows[i], encodeName(flows[i])) })
+	n, err := c.requests.request(len(flows), func(i int) []byte { return c.requests.about(msgDelete, flows[i], encodeName(flows[i])) }, nil)
 	if err != nil {
 		err = fmt.Errorf("conntrack: delete flows: %w", unsupported(err))
 	}
 	return n, err
+}
+
+// Find returns, as they are now, the flows that began with the same packets as some that were read. Those that are gone are left out. The kernel
+// finds each by itself, and does not walk its table.
+func (c *Conn) Find(flows []Flow) ([]Flow, error) {
+	began := make(map[Tuple]bool, len(flows))
+	for _, f := range flows {
+		began[f.Original] = true
+	}
+	found := make([]Flow, 0, len(flows))
+	_, err := c.requests.request(len(flows), func(i int) []byte { return c.requests.about(msgGet, flows[i], encodeName(flows[i])) }, func(f Flow) {
+		if began[f.Original] { // else what was asked for is how the other end answers
+			delete(began, f.Original)
+			found = append(found, f)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("conntrack: find flows: %w", unsupported(err))
+	}
+	return found, nil
 }
 
 // about makes a request about one flow.
@@ -241,8 +261,8 @@ func (s *socket) about(typ uint16, f Flow, body []byte) []byte {
 	return s.message(unix.NLM_F_ACK, typ, family, body)
 }
 
-// request sends n requests, and returns how many were done. Those about flows that are gone are none.
-func (s *socket) request(n int, make func(i int) []byte) (done int, err error) {
+// request sends n requests, hands the flows that are answers to got, and returns how many were done. Those about flows that are gone are none.
+func (s *socket) request(n int, make func(i int) []byte, got func(Flow)) (done int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for from := 0; from < n && err == nil; from += batch {
@@ -252,13 +272,13 @@ func (s *socket) request(n int, make func(i int) []byte) (done int, err error) {
 			msgs = append(msgs, make(i)...)
 		}
 		var some int
-		some, err = s.exchange(msgs, to-from)
+		some, err = s.exchange(msgs, to-from, got)
 		done += some
 	}
 	return done, err
 }
 
-func (s *socket) exchange(msgs []byte, n int) (done int, _ error) {
+func (s *socket) exchange(msgs []byte, n int, got func(Flow)) (done int, _ error) {
 	if err := s.send(msgs); err != nil {
 		return 0, err
 	}
@@ -266,6 +286,9 @@ func (s *socket) exchange(msgs []byte, n int) (done int, _ error) {
 	for left := n; left > 0; {
 		err := s.receive(func(m message) error {
 			if m.typ != unix.NLMSG_ERROR {
+				if flow, ok := decode(m.body); ok && got != nil {
+					got(flow)
+				}
 				return nil
 			}
 			left--

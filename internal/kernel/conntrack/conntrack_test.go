@@ -258,3 +258,30 @@ func TestFlowsOfAnAddressAreThoseThatItBeginsOrAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestFindSaysWhatBecameOfFlows: those that are gone are left out, and so is one that began the other way.
+func TestFindSaysWhatBecameOfFlows(t *testing.T) {
+	c := open(t, tracked(t))
+	var asked []conntrack.Flow
+	for _, f := range flows(t, c) {
+		if n, err := c.Mark([]conntrack.Change{{Flow: f, Mark: uint32(len(asked)), Mask: 0xff}}); err != nil || n != 1 {
+			t.Fatal(n, err)
+		}
+		asked = append(asked, conntrack.Flow{Original: f.Original}, conntrack.Flow{Original: f.Reply})
+	}
+	want := flows(t, c)
+	found, err := c.Find(asked)
+	got := map[conntrack.Tuple]conntrack.Flow{}
+	for _, f := range found {
+		got[f.Original] = f
+	}
+	if err != nil || len(found) != len(want) || !maps.Equal(got, want) {
+		t.Errorf("found %v: %v, want %v", found, err, want)
+	}
+	if _, err := c.Forget(found[1:]); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := c.Find(asked); err != nil || len(left) != 1 || left[0] != found[0] {
+		t.Errorf("of which %v are left: %v, want %v", left, err, found[0])
+	}
+}

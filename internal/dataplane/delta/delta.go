@@ -46,7 +46,19 @@ type both[V any] struct{ want, is V }
 type state[V any] struct {
 	both[V]
 	wanted, there bool
+	in            place // where the key is kept
 }
+
+// place is in which of the maps of a Map a key is.
+type place uint8
+
+const (
+	inSettled place = 1 << iota
+	inAlike
+	inUpdates
+	inActual
+	inDeletes
+)
 
 // New returns an empty Map. Two values that are equal need no update; equal should ignore what
 // the kernel does not keep or sets by itself.
@@ -60,34 +72,63 @@ func New[K, V comparable](equal func(desired, actual V) bool) *Map[K, V] {
 // of returns what is known of k.
 func (m *Map[K, V]) of(k K) (s state[V]) {
 	if v, ok := m.settled[k]; ok {
-		return state[V]{both[V]{v, v}, true, true}
+		return state[V]{both[V]{v, v}, true, true, inSettled}
 	}
 	if b, ok := m.alike[k]; ok {
-		return state[V]{b, true, true}
+		return state[V]{b, true, true, inAlike}
 	}
-	s.want, s.wanted = m.updates.get(k)
-	s.is, s.there = m.actual.get(k)
+	if s.want, s.wanted = m.updates.get(k); s.wanted {
+		s.in |= inUpdates
+	}
+	if s.is, s.there = m.actual.get(k); s.there {
+		s.in |= inActual
+		if !s.wanted {
+			s.in |= inDeletes
+		}
+	}
 	return s
 }
 
-// put files k by what is known of it now.
+// where returns where a key belongs of which that is known.
+func (m *Map[K, V]) where(s state[V]) place {
+	switch {
+	case s.wanted && s.there && s.want == s.is:
+		return inSettled
+	case s.wanted && s.there && m.equal(s.want, s.is):
+		return inAlike
+	case s.wanted && s.there:
+		return inUpdates | inActual
+	case s.wanted:
+		return inUpdates
+	case s.there:
+		return inActual | inDeletes
+	}
+	return 0
+}
+
+// put files k by what is known of it now. It touches only the maps that k leaves and those that it is in then.
 func (m *Map[K, V]) put(k K, s state[V]) {
-	both := s.wanted && s.there
-	same := both && s.want == s.is
-	alike := both && !same && m.equal(s.want, s.is)
-	if same {
+	to := m.where(s)
+	from := s.in &^ to
+	if to&inSettled != 0 {
 		m.settled[k] = s.want
-	} else {
+	} else if from&inSettled != 0 {
 		delete(m.settled, k)
 	}
-	if alike {
+	if to&inAlike != 0 {
 		m.alike[k] = s.both
-	} else {
+	} else if from&inAlike != 0 {
 		delete(m.alike, k)
 	}
-	m.updates.put(k, s.want, s.wanted && !same && !alike)
-	m.actual.put(k, s.is, s.there && !same && !alike)
-	m.deletes.put(k, none{}, s.there && !s.wanted)
+	if (to|from)&inUpdates != 0 {
+		m.updates.put(k, s.want, to&inUpdates != 0)
+	}
+	if (to|from)&inActual != 0 {
+		m.actual.put(k, s.is, to&inActual != 0)
+	}
+	if (to|from)&inDeletes != 0 {
+		m.deletes.put(k, none{}, to&inDeletes != 0)
+	}
 }
 
 // Desire sets the desired value of k.
@@ -171,7 +212,7 @@ func (m *Map[K, V]) ActualIs(read map[K]V) bool {
 // key that is not desired stays as it is.
 func (m *Map[K, V]) MarkApplied(k K) {
 	if s := m.of(k); s.wanted {
-		m.put(k, state[V]{both[V]{s.want, s.want}, true, true}) // not by equal: what was written is right by definition
+		m.put(k, state[V]{both[V]{s.want, s.want}, true, true, s.in}) // not by equal: what was written is right by definition
 	}
 }
 

@@ -290,6 +290,36 @@ func TestChangesAreWhatIsOther(t *testing.T) {
 	}
 }
 
+// TestWhatIsRecheckedAlreadyDoesNotChange: while established flows of a workload are decided about again, another change that may deny
+// costs nothing for its interface, and is judged by itself.
+func TestWhatIsRecheckedAlreadyDoesNotChange(t *testing.T) {
+	s := desired.New(desired.Config{Recheck: true})
+	s.Merge(web())
+	s.Changes()
+	step := func(what string, want ...bool) {
+		t.Helper()
+		var got []bool
+		for _, l := range s.Changes().Links {
+			got = append(got, l.Rechecked)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: interfaces that change, and whether they are rechecked: %v, want %v", what, got, want)
+		}
+	}
+	stricter := intent.Batch{Policies: []intent.Policy{pol("p", inSet(intent.Deny, "s"))}}
+	s.Merge(stricter)
+	step("a change", true)
+	first := s.Standing()
+	s.Merge(stricter)
+	step("another one")
+	s.Judged(first)
+	step("the first is judged")
+	s.Judged(s.Standing())
+	step("the other, too", false)
+	s.Merge(stricter)
+	step("a change after that", true)
+}
+
 // TestBeforeTheSourceIsInSyncChangesHaveNoIntent: what was merged in parts, and removed again, is stated as a whole at last.
 func TestBeforeTheSourceIsInSyncChangesHaveNoIntent(t *testing.T) {
 	s := desired.New(desired.Config{})

@@ -47,8 +47,12 @@ func (s *State) Resume(link string) {
 
 // again has the established flows of an interface decided about again. Call recheckChains after it.
 func (s *State) again(link string) {
+	_, is := s.recheck.links[link]
 	s.recheck.last++
 	s.recheck.links[link] = s.recheck.last
+	if is {
+		return // only its number changes
+	}
 	s.dirtyLinks[link] = struct{}{}
 	if len(s.recheck.links) == 1 {
 		s.recheckChains()

@@ -86,9 +86,9 @@ type portsKey struct {
 // newForm sorts the terms of a policy's rules. It acquires the selections.
 func (s *State) newForm(p intent.Policy, direction intent.Direction) *form {
 	f := &form{ports: map[portsKey]*ports{}}
-	chain := rules.Policy(p, direction)
+	list := rules.Of(p, direction)
 	for i, family := range families {
-		for _, r := range chain.Rules {
+		for _, r := range list {
 			if own, ok := r.ForFamily(family); ok && matchesAny(own, peerOf(direction)) {
 				f.items[i] = append(f.items[i], s.newItem(f, own, direction))
 			}

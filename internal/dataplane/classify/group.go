@@ -21,8 +21,9 @@ type group struct {
 	all     bool   // the entries of all classes must be made again
 	touched map[selection]struct{}
 	fresh   bool
-	steps   int // of work since all its entries were made; see charge
-	idle    int // changes of members since it was given up
+	steps   int    // of work since all its entries were made; see charge
+	idle    int    // changes of members since it was given up
+	round   uint64 // the last one of State.askingAny that found it
 }
 
 // list is a walk as one sequence of steps for one family.

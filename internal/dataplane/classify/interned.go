@@ -2,10 +2,9 @@ package classify
 
 import (
 	"encoding/binary"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
+	"strconv"
 )
 
 // program is a body, stored once for each content.
@@ -38,15 +37,22 @@ func (s *State) internCode(o Outcome) Code {
 	return c.id
 }
 
+// outcomeKey stands for an outcome. It is made for each rule of each policy at a start.
 func outcomeKey(o Outcome) string {
-	var b strings.Builder
+	var b []byte
 	for _, br := range o {
 		for _, t := range br.Terms {
-			fmt.Fprintf(&b, "%s ", t)
+			b = append(append(b, t.String()...), ' ')
 		}
-		fmt.Fprintf(&b, "%d %v %q\n", br.Action, br.By.Allowed, []string{br.By.Reason, br.By.Endpoint.String(), br.By.Tier, br.By.Rule.Policy.String(), fmt.Sprint(br.By.Rule.Direction, br.By.Rule.Index)})
+		b = strconv.AppendUint(b, uint64(br.Action), 10)
+		b = strconv.AppendBool(append(b, ' '), br.By.Allowed)
+		by := br.By.Rule.Direction.String() + " " + strconv.Itoa(br.By.Rule.Index)
+		for i, text := range []string{br.By.Reason, br.By.Endpoint.String(), br.By.Tier, br.By.Rule.Policy.String(), by} {
+			b = strconv.AppendQuote(append(b, [...]string{" [", " "}[min(i, 1)]...), text)
+		}
+		b = append(b, "]\n"...)
 	}
-	return b.String()
+	return string(b)
 }
 
 func (s *State) internProgram(b Body) *program {

@@ -35,6 +35,7 @@ type State struct {
 	plains     map[*group]struct{} // left out
 	crowded    []*group            // found no room for their entries in this flush
 	changes    int                 // of members since the last
+	round      uint64              // of askingAny
 	work       int
 	delta      *Delta
 }
@@ -289,7 +290,11 @@ func (s *State) meetClasses() {
 			continue
 		}
 		s.delta.Grow.Classes[c.id] = s.about(c.of)
-		for _, g := range s.askingAny(c) {
+		asking := s.askingAny(c)
+		if c.in == nil {
+			c.in = make(map[*group]struct{}, len(asking))
+		}
+		for _, g := range asking {
 			if !g.all && g.plain == nil {
 				s.judge(g, c)
 			}
@@ -297,12 +302,19 @@ func (s *State) meetClasses() {
 	}
 }
 
+// askingAny returns the groups that ask for any selection of a class, each once.
 func (s *State) askingAny(c *class) []*group {
-	seen := map[*group]struct{}{}
+	s.round++
+	var out []*group
 	for _, sel := range c.of.of {
-		maps.Copy(seen, s.asking[sel])
+		for g := range s.asking[sel] {
+			if g.round != s.round {
+				g.round = s.round
+				out = append(out, g)
+			}
+		}
 	}
-	return slices.Collect(maps.Keys(seen))
+	return out
 }
 
 // judge computes a group's entry for a class.

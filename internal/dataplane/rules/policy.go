@@ -12,18 +12,27 @@ import (
 // Policy returns the chain of a policy or profile in one direction, with the rules in their order. That of a closed policy denies everything. It
 // does not check that the sets in it exist.
 func Policy(p intent.Policy, dir intent.Direction) Chain {
-	c := Chain{Name: PolicyChain(p.ID, dir), Comment: shorten(policyName(p.ID), " "+direction(dir))}
+	c := Chain{Name: PolicyChain(p.ID, dir), Comment: shorten(policyName(p.ID), " "+direction(dir)), Rules: Of(p, dir)}
+	if p.Closed == "" {
+		c.Generation = generation(listOf(p, dir))
+	}
+	return c
+}
+
+func listOf(p intent.Policy, dir intent.Direction) []intent.Rule {
+	if dir == intent.Egress {
+		return p.Egress
+	}
+	return p.Ingress
+}
+
+// Of returns the rules of the chain of a policy or profile in one direction.
+func Of(p intent.Policy, dir intent.Direction) (out []Rule) {
 	if p.Closed != "" {
 		by := intent.Decision{Reason: intent.ReasonPolicyClosed, Tier: p.Tier, Rule: intent.RuleID{Policy: p.ID, Direction: dir, Index: intent.NoRule}}
-		c.Rules = []Rule{{Action: Deny, Comment: shorten(policyName(p.ID)+": "+p.Closed, ""), By: by}}
-		return c
+		return []Rule{{Action: Deny, Comment: shorten(policyName(p.ID)+": "+p.Closed, ""), By: by}}
 	}
-	list := p.Ingress
-	if dir == intent.Egress {
-		list = p.Egress
-	}
-	c.Generation = generation(list)
-	for i, r := range list {
+	for i, r := range listOf(p, dir) {
 		id := intent.RuleID{Policy: p.ID, Direction: dir, Index: i}
 		comment := RuleComment(id)
 		by := intent.Decision{Reason: intent.ReasonRule, Allowed: r.Action == intent.Allow, Tier: p.Tier, Rule: id}
@@ -35,10 +44,10 @@ func Policy(p intent.Policy, dir intent.Direction) Chain {
 		}
 		for _, x := range Unnamed(p.ID, r) {
 			x.Comment, x.By = comment, by
-			c.Rules = append(c.Rules, x)
+			out = append(out, x)
 		}
 	}
-	return c
+	return out
 }
 
 // Unnamed returns the rules that render one rule of a policy, without the comments and decisions that Policy gives them.

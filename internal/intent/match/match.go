@@ -11,6 +11,7 @@ package match
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/twillnet/twill/internal/intent"
@@ -63,13 +64,13 @@ func (t Term) String() string {
 	}
 	switch t.Kind {
 	case Family:
-		return fmt.Sprintf("ipv%s%d", op, t.Number)
+		return "ipv" + op + strconv.Itoa(int(t.Number))
 	case Protocol:
-		return fmt.Sprintf("proto%s%d", op, t.Number)
+		return "proto" + op + strconv.Itoa(int(t.Number))
 	case ICMPType:
-		return fmt.Sprintf("icmptype%s%d", op, t.Number)
+		return "icmptype" + op + strconv.Itoa(int(t.Number))
 	case ICMPCode:
-		return fmt.Sprintf("icmpcode%s%d", op, t.Number)
+		return "icmpcode" + op + strconv.Itoa(int(t.Number))
 	case Nets:
 		return side + in + join(t.Nets, netip.Prefix.String)
 	case Addrs:
@@ -88,9 +89,9 @@ func (t Term) String() string {
 
 func portRange(p intent.PortRange) string {
 	if p.Min == p.Max {
-		return fmt.Sprint(p.Min)
+		return strconv.Itoa(int(p.Min))
 	}
-	return fmt.Sprintf("%d-%d", p.Min, p.Max)
+	return strconv.Itoa(int(p.Min)) + "-" + strconv.Itoa(int(p.Max))
 }
 
 func join[T any](list []T, text func(T) string) string {

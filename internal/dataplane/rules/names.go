@@ -5,6 +5,7 @@ import (
 	"encoding/base32"
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/twillnet/twill/internal/intent"
@@ -109,10 +110,11 @@ func Shorten(text string) string { return shorten(text, "") }
 func shorten(text, tail string) string { return Fit(text, MaxComment-len(tail)) + tail }
 
 // Fit returns text cut to at most room bytes, as tools accept it. It is cut in the middle, because names that
-// differ mostly do so at an end. Quotes and control bytes are replaced: they would end the text in the grammars of nft and iptables.
+// differ mostly do so at an end. Quotes and control characters are replaced: they would end the text in the grammars of nft and iptables, or
+// command a terminal that shows it, as those from U+0080 to U+009F do, too.
 func Fit(text string, room int) string {
 	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r == '"' || r == '\\' || r == 0x7f || r == utf8.RuneError {
+		if unicode.IsControl(r) || r == '"' || r == '\\' || r == utf8.RuneError {
 			return '\''
 		}
 		return r

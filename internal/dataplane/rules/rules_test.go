@@ -221,6 +221,7 @@ func TestNamesAndCommentsFitTheKernel(t *testing.T) {
 		{"namespaced", intent.RuleID{Policy: web, Index: 2}, "prod/np-web ingress[2]"},
 		{"global", intent.RuleID{Policy: intent.PolicyID{Kind: "GlobalNetworkPolicy", Name: "default.foo"}, Direction: intent.Egress}, "default.foo egress[0]"},
 		{"a profile says so", intent.RuleID{Policy: intent.PolicyID{Kind: "Profile", Name: "kns.x"}}, "profile kns.x ingress[0]"},
+		{"what would command a terminal is replaced", intent.RuleID{Policy: intent.PolicyID{Name: "a\x1b\x7f\u0080b\u009f\u00a0\x9b"}}, "a'''b'\u00a0' ingress[0]"},
 		{"what would end the comment is replaced", intent.RuleID{Policy: intent.PolicyID{Name: "a\"b\n\\"}}, "a'b'' ingress[0]"},
 	} {
 		if got := RuleComment(tt.id); got != tt.want {

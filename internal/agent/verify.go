@@ -27,16 +27,17 @@ type comparer interface {
 
 // Verified is what Verify found out.
 type Verified struct {
-	Differences []Difference
+	Differences []Difference `json:"differences"` // not nil
 	// Chains are the endpoints, by name, whose policy is to be asked rule by rule although the settings want look-ups, with the
-	// reason. That is no difference.
-	Chains map[string]string
+	// reason. That is no difference. It is not nil.
+	Chains map[string]string `json:"byChains"`
 }
 
 // Verify computes the desired state of this node from the datastore, as an agent
 // that starts would, and compares the kernel with it. It changes nothing, and
 // needs no running agent.
 func Verify(ctx context.Context, cfg Config, store datastore.Store) (out Verified, err error) {
+	out = Verified{Differences: []Difference{}, Chains: map[string]string{}}
 	d, err := openKernel()
 	if err != nil {
 		return out, fmt.Errorf("open netlink (are you root?): %w", err)
@@ -68,7 +69,6 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) (out Verifie
 			out.Differences = append(out.Differences, Difference{p.name, what})
 		}
 	}
-	out.Chains = map[string]string{}
 	plain := policy.Plain()
 	for _, e := range batch.Endpoints {
 		if why := plain[e.ID]; why != "" {

@@ -19,7 +19,7 @@ const verifyHelp = `Read back the nftables table, the routes and the settings of
 are Twill's, and compare them with what a fresh agent would make from the
 datastore. Nothing is changed, and no agent needs to run. Workloads whose policy
 is asked rule by rule although it should be look-ups are named, with the reason;
-that is no difference.
+that is no difference. With -o json or yaml they are byChains, beside differences.
 
 A change that is under way shows as a difference, so the comparison is made
 again until there is none or --patience is over.
@@ -83,10 +83,7 @@ func (c *command) verifyCmd() *cobra.Command {
 
 func (c *command) printDifferences(is agent.Verified, output console.Output) error {
 	found := is.Differences
-	if found == nil {
-		found = []agent.Difference{}
-	}
-	err := c.Answer(output, console.Answer{Doc: found, Name: ".part", Table: func(w io.Writer, _ bool) error {
+	err := c.Answer(output, console.Answer{Doc: is, Rows: ".differences", Name: ".part", Table: func(w io.Writer, _ bool) error {
 		for _, d := range found {
 			fmt.Fprintf(w, "%s: %s\n", d.Part, d.What)
 		}

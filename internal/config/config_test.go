@@ -123,7 +123,7 @@ func TestValuesThatAreWrongAreReportedAndChangeNothing(t *testing.T) {
 		{"TWILL_LOG_ACTION_RATE_LIMIT=many", "want a number and a unit"},
 		{"TWILL_LOG_ACTION_RATE_LIMIT_BURST=0", "want 1 to 9999"},
 		{"TWILL_HEALTH_TIMEOUT_OVERRIDES=calc", "want part=duration"},
-		{"TWILL_GO_GC_THRESHOLD=0", "want a whole number"},
+		{"TWILL_GO_GC_THRESHOLD=-2", "want a whole number"},
 	} {
 		t.Run(tt.variable, func(t *testing.T) {
 			l, problems := config.FromEnv([]string{tt.variable})

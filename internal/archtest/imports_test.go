@@ -61,7 +61,7 @@ var layers = map[string]int{
 	"internal/doctor": 3, "internal/hostfacts": 4, "internal/resources": 4, "internal/reach": 4, "internal/leftovers": 5, "internal/simulate": 5, "internal/nodeaddr": 2, "internal/nodekeep": 5,
 	"internal/agent": 6, "internal/node": 6, "internal/cli": 6, "internal/lab": 6, "internal/outagetest": 6,
 	"cmd/twill": 7, "cmd/twill-cni": 7,
-	"internal/bench": 7, "hack/bench": 8, "hack/image": 7, "hack/fanout": 7, "internal/seedtest": 0, "internal/terminal": 0, "internal/upstreamtest": 0, "internal/archtest": 8, "internal/agreetest": 8, "internal/chaostest": 8,
+	"internal/bench": 7, "hack/bench": 8, "hack/image": 7, "hack/fanout": 7, "hack/kube": 7, "internal/kubetest": 3, "internal/seedtest": 0, "internal/terminal": 0, "internal/upstreamtest": 0, "internal/archtest": 8, "internal/agreetest": 8, "internal/chaostest": 8,
 }
 
 // family is a tree whose packages may import each other: a parent composes its parts.
@@ -268,7 +268,7 @@ var doors = map[string][]string{
 	"github.com/vishvananda/":          {"internal/kernel"},
 	"golang.org/x/sys/unix":            {"internal/kernel"},
 	"github.com/cilium/ebpf":           {"internal/kernel"},
-	"os/exec":                          {"internal/kernel", "internal/lab", "internal/node", "internal/archtest", "internal/bench", "internal/cli"}, // bench: what it compares with; cli: the user's editor, see edit.go, and BIRD, see bird.go
+	"os/exec":                          {"internal/kernel", "internal/lab", "internal/node", "internal/archtest", "internal/bench", "internal/cli", "internal/kubetest"}, // bench: what it compares with; cli: the user's editor, see edit.go, and BIRD, see bird.go
 	"go.etcd.io/":                      {"internal/datastore"},
 	etcdstore:                          {"internal/datastore"},
 	"github.com/osrg/gobgp":            {"internal/bgp/speaker"},
@@ -281,7 +281,7 @@ var doors = map[string][]string{
 	"k8s.io/api/":                      {"internal/translate"},
 	"k8s.io/apimachinery":              {"internal/translate", "internal/cli/show"},
 	"sigs.k8s.io/json":                 {"internal/translate", "internal/cli/console"},
-	"sigs.k8s.io/yaml":                 {"api", "internal/cli", "internal/upstreamtest"},
+	"sigs.k8s.io/yaml":                 {"api", "internal/cli", "internal/upstreamtest", "internal/kubetest"},
 	"github.com/containernetworking":   {"internal/cni"},
 	"github.com/gaissmai/bart":         {"internal/dataplane/classify"},
 	"github.com/google/uuid":           {"internal/resources", "internal/cli/ipam"},

@@ -78,3 +78,16 @@ func Address(t testing.TB) string {
 	defer l.Close()
 	return l.Addr().String()
 }
+
+// Kubernetes is for tests that run Kubernetes' own programs; err says why they cannot, nil that they can. With REQUIRE_KUBE=1, which
+// make kube-api sets, it is a failure; make test does not build them.
+func Kubernetes(t testing.TB, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case os.Getenv("REQUIRE_KUBE") == "1":
+		t.Fatalf("%v; REQUIRE_KUBE=1 forbids to skip", err)
+	default:
+		t.Skip(err)
+	}
+}

@@ -63,9 +63,9 @@ type Client interface {
 // Paged is a store that lists in pieces, so that a reader can work on the first while it waits for the others.
 type Paged interface {
 	Store
-	// Pages is List, of which it passes each piece to page, in the order of keys. All pieces are of the moment of their Position, which
-	// is the same for each. First: the list begins, perhaps once more, and then what earlier calls passed is void. An error of page
-	// ends the list, and is returned.
+	// Pages is List, of which it passes each piece to page, sorted where the store is Ordered. The last piece has the list's position; where
+	// the store is Ordered, each has. First: the list begins, perhaps once more, and then what earlier calls passed is void. An error of
+	// page ends the list, and is returned.
 	Pages(ctx context.Context, prefix string, page func(piece Snapshot, first bool) error) error
 }
 

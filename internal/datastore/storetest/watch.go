@@ -154,6 +154,7 @@ func (f *fixture) cycle(name string) error {
 	if _, err := f.store.Create(f.ctx, kv); err != nil {
 		return err
 	}
+	kv.Value = []byte("2") // to write what is there already may be no change
 	if _, err := f.store.Update(f.ctx, kv); err != nil {
 		return err
 	}

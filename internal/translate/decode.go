@@ -159,7 +159,7 @@ func (o Object) PassedOver() []string {
 		domain, _, _ := strings.Cut(key, "/")
 		calicos := domain == calicoDomain || strings.HasSuffix(domain, "."+calicoDomain)
 		bandwidth := key == "kubernetes.io/ingress-bandwidth" || key == "kubernetes.io/egress-bandwidth"
-		if (calicos || bandwidth) && !slices.Contains([]string{annotationID, annotationIP, annotationIPs}, key) {
+		if (calicos || bandwidth) && !slices.Contains([]string{AnnotationContainer, AnnotationIP, AnnotationIPs}, key) {
 			out = append(out, key)
 		}
 	}

@@ -15,14 +15,22 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
+// What upstream calls things of Kubernetes.
 const (
-	orchestrator    = "k8s"
-	podInterface    = "eth0"
+	// Orchestrator is who runs pods, in the names of endpoints and in a label.
+	Orchestrator = "k8s"
+	// PodInterface is the interface of a pod that is its endpoint.
+	PodInterface = "eth0"
+	// AnnotationContainer, AnnotationIP and AnnotationIPs are what the CNI plugin notes on a pod: the container's id, its first
+	// address and all of them, as prefixes with commas between. Empty addresses: they were given back.
+	AnnotationContainer = "cni.projectcalico.org/containerID"
+	AnnotationIP        = "cni.projectcalico.org/podIP"
+	AnnotationIPs       = "cni.projectcalico.org/podIPs"
+)
+
+const (
 	defaultAccount  = "default"
 	maxLabelValue   = 63
-	annotationID    = "cni.projectcalico.org/containerID"
-	annotationIP    = "cni.projectcalico.org/podIP"
-	annotationIPs   = "cni.projectcalico.org/podIPs"
 	interfacePrefix = "cali"
 	interfaceDigits = 11 // of a hash: with the prefix, the 15 characters that the kernel allows
 )
@@ -33,7 +41,7 @@ func NoEndpoint(p *corev1.Pod) string {
 	case p.Spec.HostNetwork:
 		return "is in its host's network: host endpoints protect that"
 	case released(p):
-		return "is being deleted, and has no address any more (annotation " + annotationIP + " is empty)"
+		return "is being deleted, and has no address any more (annotation " + AnnotationIP + " is empty)"
 	case ended(p):
 		return "has ended"
 	case p.Spec.NodeName == "":
@@ -51,7 +59,7 @@ func ended(p *corev1.Pod) bool {
 
 // released: Calico's plugin empties the annotation when it has given the address of a pod back, before the pod is gone.
 func released(p *corev1.Pod) bool {
-	ip, annotated := p.Annotations[annotationIP]
+	ip, annotated := p.Annotations[AnnotationIP]
 	return p.DeletionTimestamp != nil && annotated && ip == ""
 }
 
@@ -63,8 +71,8 @@ func Pod(p *corev1.Pod) (*api.WorkloadEndpoint, error) {
 	o := &object{kind: "Pod", meta: p}
 	account := accountOf(p)
 	out := &api.WorkloadEndpoint{Spec: api.WorkloadEndpointSpec{
-		Orchestrator: orchestrator, Node: p.Spec.NodeName, Pod: p.Name, Endpoint: podInterface,
-		ContainerID: p.Annotations[annotationID], ServiceAccountName: account,
+		Orchestrator: Orchestrator, Node: p.Spec.NodeName, Pod: p.Name, Endpoint: PodInterface,
+		ContainerID: p.Annotations[AnnotationContainer], ServiceAccountName: account,
 		InterfaceName: InterfaceName(p.Namespace, p.Name),
 		Profiles:      []string{NamespacePrefix + p.Namespace, accountProfile(p.Namespace, account)},
 		IPNetworks:    o.networks(p), Ports: o.containerPorts(p),
@@ -97,7 +105,7 @@ func (o *object) podLabels(p *corev1.Pod, account string) map[string]string {
 	maps.DeleteFunc(out, func(key, _ string) bool {
 		return strings.HasPrefix(key, api.NamespaceLabelPrefix) || strings.HasPrefix(key, api.ServiceAccountLabelPrefix)
 	})
-	out[api.LabelNamespace], out[api.LabelOrchestrator] = p.Namespace, orchestrator
+	out[api.LabelNamespace], out[api.LabelOrchestrator] = p.Namespace, Orchestrator
 	delete(out, api.LabelServiceAccount)
 	if len(account) <= maxLabelValue { // a name may be longer than a label's value
 		out[api.LabelServiceAccount] = account
@@ -129,7 +137,7 @@ func podIPs(p *corev1.Pod) []string {
 	if len(out) == 0 && p.Status.PodIP != "" {
 		out = []string{p.Status.PodIP}
 	}
-	noted := cmp.Or(p.Annotations[annotationIPs], p.Annotations[annotationIP])
+	noted := cmp.Or(p.Annotations[AnnotationIPs], p.Annotations[AnnotationIP])
 	if len(out) == 0 && noted != "" {
 		for s := range strings.SplitSeq(noted, ",") {
 			address, _, _ := strings.Cut(s, "/")

@@ -15,7 +15,7 @@ import (
 
 // anyPod is what a pod is to a selector. Without it a selector that demands
 // nothing, or only that a label is absent, would mean network sets too.
-const anyPod = api.LabelOrchestrator + " == '" + orchestrator + "'"
+const anyPod = api.LabelOrchestrator + " == '" + Orchestrator + "'"
 
 // pods is a selector of pods; nil, as an empty one, means them all.
 func (o *object) pods(path string, s *metav1.LabelSelector) (string, bool) {

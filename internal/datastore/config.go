@@ -8,7 +8,7 @@ import (
 // Config selects a datastore, and how to reach it. What a program may
 // configure is the same for all of them; package stores has the list.
 type Config struct {
-	Type string // "etcdv3"; empty means that
+	Type string // "etcdv3" or "kubernetes"; empty means the first
 
 	Endpoints []string // of etcd: http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix://PATH
 
@@ -22,9 +22,19 @@ type Config struct {
 	CertFile, KeyFile, CAFile string
 	CertPEM, KeyPEM, CAPEM    []byte
 
+	// Of Kubernetes: as kubectl finds its API server, with what is named here before that.
+	Kubeconfig string  // a file; empty: KUBECONFIG, ~/.kube/config, or in a pod its service account
+	Context    string  // of the kubeconfig; empty: its current one
+	Server     string  // URL
+	Token      string  // of a service account or user
+	TokenFile  string  // likewise, read again when it changes
+	Insecure   bool    // the server's certificate is not verified
+	Group      string  // of the custom resources: projectcalico.org/v3 or crd.projectcalico.org/v1; empty: which the cluster has
+	QPS        float32 // requests in a second, on average; zero means 100
+
 	DialTimeout    time.Duration // bounds the log-in when it is opened; zero means 5s
 	RequestTimeout time.Duration // bounds each request; zero means 10s
-	PageSize       int64         // keys in one request of a list; zero means 2000
+	PageSize       int64         // keys in one request of a list; zero means 2000, of Kubernetes 500
 
 	// Progress is how often an idle watch requests the store's position. A watch
 	// without an answer for three times as long fails. Zero means 5s.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/etcdstore"
+	"github.com/twillnet/twill/internal/datastore/kubestore"
 )
 
 // Open opens a datastore. It fails if the settings are wrong, or the
@@ -25,6 +26,12 @@ func Open(ctx context.Context, cfg datastore.Config) (datastore.Client, error) {
 			return nil, err // not s, which would be an interface that is not nil
 		}
 		return s, nil
+	case "kubernetes":
+		s, err := kubestore.New(cfg)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
 	}
-	return nil, fmt.Errorf("datastore of type %q: this version keeps its data in etcd only (etcdv3)", cfg.Type)
+	return nil, fmt.Errorf("datastore of type %q: want etcdv3 or kubernetes", cfg.Type)
 }

@@ -1,0 +1,302 @@
+package form_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore/kubestore/form"
+)
+
+// kindOf is the kind of a group that holds a key.
+func kindOf(t *testing.T, g form.Group, key string) form.Kind {
+	t.Helper()
+	for _, k := range form.Kinds(g) {
+		if _, _, ok := k.Name(key); ok && k.Prefix != "" {
+			return k
+		}
+	}
+	t.Fatalf("%s: nothing holds %s", g, key)
+	return form.Kind{}
+}
+
+func same(t *testing.T, what string, got []byte, want string) {
+	t.Helper()
+	var a, b any
+	if err := json.Unmarshal(got, &a); err != nil {
+		t.Fatalf("%s: %v in %s", what, err, got)
+	}
+	if err := json.Unmarshal([]byte(want), &b); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	if !reflect.DeepEqual(a, b) {
+		t.Errorf("%s:\n got %s\nwant %s", what, got, want)
+	}
+}
+
+const prefix = "/calico/resources/v3/projectcalico.org/"
+
+// objects that upstream's tools and controllers write, and what etcd would hold.
+var objects = []struct {
+	name   string
+	group  form.Group
+	object string
+	key    string
+	value  string
+}{
+	{
+		"a policy as users write it", form.V3,
+		`{"apiVersion":"projectcalico.org/v3","kind":"NetworkPolicy","metadata":{"name":"sec.np","namespace":"prod","uid":"u","resourceVersion":"5","generation":3,
+			"creationTimestamp":"2026-01-02T03:04:05Z","labels":{"a":"b"},"managedFields":[{"manager":"kubectl"}],
+			"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{}"}},"spec":{"tier":"sec","later":{"x":1}},"status":{"conditions":[]}}`,
+		prefix + "networkpolicies/prod/sec.np",
+		`{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"sec.np","namespace":"prod","uid":"u","generation":3,
+			"creationTimestamp":"2026-01-02T03:04:05Z","labels":{"a":"b"},"annotations":{"projectcalico.org/metadata":"{\"name\":\"sec.np\"}"}},
+			"spec":{"tier":"sec","later":{"x":1}},"status":{"conditions":[]}}`,
+	}, {
+		"a policy of a cluster that runs Calico now: its metadata is in an annotation, its name has the tier", form.V1,
+		`{"apiVersion":"crd.projectcalico.org/v1","kind":"NetworkPolicy","metadata":{"name":"default.web","namespace":"prod","uid":"u","resourceVersion":"5",
+			"creationTimestamp":"2026-01-02T03:04:06Z","labels":{"projectcalico.org/tier":"default"},
+			"annotations":{"projectcalico.org/metadata":"{\"name\":\"web\",\"creationTimestamp\":\"2026-01-02T03:04:05Z\",\"labels\":{\"a\":\"b\",\"projectcalico.org/tier\":\"default\"},\"annotations\":{\"c\":\"d\"}}"}},
+			"spec":{"tier":"default"}}`,
+		prefix + "networkpolicies/prod/default.web",
+		`{"kind":"NetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"default.web","namespace":"prod","uid":"u",
+			"creationTimestamp":"2026-01-02T03:04:05Z","labels":{"a":"b","projectcalico.org/tier":"default"},
+			"annotations":{"c":"d","projectcalico.org/metadata":"{\"name\":\"web\"}"}},"spec":{"tier":"default"}}`,
+	}, {
+		"one of an older version, whose labels are on the object, and of which no name was kept", form.V1,
+		`{"apiVersion":"crd.projectcalico.org/v1","kind":"GlobalNetworkPolicy","metadata":{"name":"default.web","resourceVersion":"5","labels":{"a":"b"},
+			"annotations":{"c":"d","projectcalico.org/metadata":"{\"creationTimestamp\":null}"}},"spec":{}}`,
+		prefix + "globalnetworkpolicies/default.web",
+		`{"kind":"GlobalNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"default.web","labels":{"a":"b"},"annotations":{"c":"d"}},"spec":{}}`,
+	}, {
+		"a pool that was written with kubectl", form.V1,
+		`{"apiVersion":"crd.projectcalico.org/v1","kind":"IPPool","metadata":{"name":"p","resourceVersion":"5","annotations":{"projectcalico.org/metadata":"no JSON"}},"spec":{"cidr":"10.0.0.0/16"}}`,
+		prefix + "ippools/p",
+		`{"kind":"IPPool","apiVersion":"projectcalico.org/v3","metadata":{"name":"p"},"spec":{"cidr":"10.0.0.0/16"}}`,
+	}, {
+		"a block", form.V1,
+		`{"apiVersion":"crd.projectcalico.org/v1","kind":"IPAMBlock","metadata":{"name":"10-65-0-0-30","resourceVersion":"5"},"spec":{"cidr":"10.65.0.0/30","affinity":"host:n1","affinityClaimTime":"2026-01-02T03:04:05Z",
+			"allocations":[0,null,null,null],"unallocated":[1,2,3],"attributes":[{"handle_id":"k8s-pod-network.x","secondary":{"pod":"p"}}],"deleted":false,"sequenceNumber":7,"sequenceNumberForAllocation":{"0":7},"strictAffinity":false}}`,
+		"/calico/ipam/v2/assignment/ipv4/block/10.65.0.0-30",
+		`{"cidr":"10.65.0.0/30","affinity":"host:n1","affinity_claim_time":"2026-01-02T03:04:05Z","allocations":[0,null,null,null],"unallocated":[1,2,3],
+			"attributes":[{"handle_id":"k8s-pod-network.x","secondary":{"pod":"p"}}],"deleted":false,"sequenceNumber":7,"sequenceNumberForAllocation":{"0":7},"strictAffinity":false}`,
+	}, {
+		"a block that is nobody's", form.V3,
+		`{"apiVersion":"projectcalico.org/v3","kind":"IPAMBlock","metadata":{"name":"fd00---122","resourceVersion":"5"},"spec":{"cidr":"fd00::/122","allocations":[],"unallocated":[],"attributes":[]}}`,
+		"/calico/ipam/v2/assignment/ipv6/block/fd00::-122",
+		`{"cidr":"fd00::/122","affinity":null,"allocations":[],"unallocated":[],"attributes":[]}`,
+	}, {
+		"an affinity: deleted is a text here", form.V1,
+		`{"apiVersion":"crd.projectcalico.org/v1","kind":"BlockAffinity","metadata":{"name":"n1-10-65-0-0-26","resourceVersion":"5"},"spec":{"cidr":"10.65.0.0/26","node":"n1","state":"confirmed","deleted":"false"}}`,
+		"/calico/ipam/v2/host/n1/ipv4/block/10.65.0.0-26",
+		`{"state":"confirmed","deleted":false}`,
+	}, {
+		"an affinity of a controller", form.V3,
+		`{"apiVersion":"projectcalico.org/v3","kind":"BlockAffinity","metadata":{"name":"load-balancer-10-65-0-0-26","resourceVersion":"5"},"spec":{"cidr":"10.65.0.0/26","node":"load-balancer","type":"virtual","state":"pending","deleted":false}}`,
+		"/calico/ipam/v2/virtual/load-balancer/ipv4/block/10.65.0.0-26",
+		`{"state":"pending","deleted":false}`,
+	}, {
+		"a handle: names of objects have no capital letters", form.V1,
+		`{"apiVersion":"crd.projectcalico.org/v1","kind":"IPAMHandle","metadata":{"name":"net.abc","resourceVersion":"5"},"spec":{"handleID":"net.ABC","block":{"10.65.0.0/26":1},"deleted":false}}`,
+		"/calico/ipam/v2/handle/net.ABC",
+		`{"block":{"10.65.0.0/26":1},"deleted":false}`,
+	}, {
+		"the configuration of address management", form.V1,
+		`{"apiVersion":"crd.projectcalico.org/v1","kind":"IPAMConfig","metadata":{"name":"default","resourceVersion":"5"},"spec":{"strictAffinity":true,"autoAllocateBlocks":true,"maxBlocksPerHost":3}}`,
+		"/calico/ipam/v2/config",
+		`{"strict_affinity":true,"auto_allocate_blocks":true,"maxBlocksPerHost":3}`,
+	}, {
+		"the same, of new clusters", form.V3,
+		`{"apiVersion":"projectcalico.org/v3","kind":"IPAMConfiguration","metadata":{"name":"default","resourceVersion":"5"},"spec":{"strictAffinity":false,"autoAllocateBlocks":true}}`,
+		"/calico/ipam/v2/config",
+		`{"strict_affinity":false,"auto_allocate_blocks":true}`,
+	},
+}
+
+func TestObjectsAreWhatEtcdWouldHold(t *testing.T) {
+	for _, tt := range objects {
+		t.Run(tt.name, func(t *testing.T) {
+			k := kindOf(t, tt.group, tt.key)
+			e, err := k.Object([]byte(tt.object))
+			if err != nil || e.Key != tt.key || e.Version != "5" {
+				t.Fatalf("key %q, version %q, error %v", e.Key, e.Version, err)
+			}
+			same(t, "value", e.Value, tt.value)
+			var list form.Page
+			list, err = k.List([]byte(`{"metadata":{"resourceVersion":"9","continue":"more"},"items":[` + tt.object + `]}`))
+			if err != nil || list.Version != "9" || list.Next != "more" || len(list.Entries) != 1 || list.Entries[0].Key != tt.key {
+				t.Errorf("list: %+v, error %v", list, err)
+			}
+		})
+	}
+}
+
+func TestAValueComesBackAsItWasWritten(t *testing.T) {
+	for _, tt := range objects {
+		t.Run(tt.name, func(t *testing.T) {
+			k := kindOf(t, tt.group, tt.key)
+			first, err := k.Object([]byte(tt.object))
+			if err != nil {
+				t.Fatal(err)
+			}
+			created, err := k.Create(api.Update{Key: tt.key, Value: first.Value})
+			if err != nil || created.Method != "POST" || created.Name != "" {
+				t.Fatalf("%+v, error %v", created, err)
+			}
+			replaced, err := k.Replace(api.Update{Key: tt.key, Value: first.Value, Revision: api.RevisionOf("4")}, []byte(tt.object))
+			if err != nil || replaced.Method != "PUT" {
+				t.Fatalf("%+v, error %v", replaced, err)
+			}
+			if !strings.Contains(string(replaced.Body), `"resourceVersion":"4"`) {
+				t.Errorf("the request says nothing of the revision: %s", replaced.Body)
+			}
+			again, err := k.Object(replaced.Body)
+			if err != nil || again.Key != tt.key {
+				t.Fatalf("key %q, error %v", again.Key, err)
+			}
+			same(t, "value", unstamped(t, again.Value), string(unstamped(t, first.Value)))
+		})
+	}
+}
+
+// unstamped is a value without what the API server gives an object.
+func unstamped(t *testing.T, value []byte) []byte {
+	t.Helper()
+	var doc map[string]any
+	if err := json.Unmarshal(value, &doc); err != nil {
+		t.Fatal(err)
+	}
+	if m, ok := doc["metadata"].(map[string]any); ok {
+		for _, name := range []string{"uid", "generation", "creationTimestamp"} {
+			delete(m, name)
+		}
+	}
+	out, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestWhatUpstreamMarkedAsDeletedIsGone(t *testing.T) {
+	for _, text := range []string{`"true"`, `true`} {
+		k := kindOf(t, form.V1, "/calico/ipam/v2/host/n1/ipv4/block/10.65.0.0-26")
+		e, err := k.Object([]byte(`{"metadata":{"name":"n1-10-65-0-0-26","resourceVersion":"5"},"spec":{"cidr":"10.65.0.0/26","node":"n1","state":"confirmed","deleted":` + text + `}}`))
+		if err != nil || e.Key == "" || e.Value != nil {
+			t.Errorf("deleted %s: %+v, error %v", text, e, err)
+		}
+	}
+}
+
+func TestAnObjectThatIsNotWhatItsNameSaysIsOfNoKey(t *testing.T) {
+	for _, tt := range []struct{ key, object string }{
+		{"/calico/ipam/v2/handle/a", `{"metadata":{"name":"b","resourceVersion":"5"},"spec":{"handleID":"a"}}`},
+		{"/calico/ipam/v2/assignment/ipv4/block/10.65.0.0-26", `{"metadata":{"name":"10-65-0-64-26","resourceVersion":"5"},"spec":{"cidr":"10.65.0.0/26"}}`},
+		{"/calico/ipam/v2/assignment/ipv4/block/10.65.0.0-26", `{"metadata":{"name":"10-65-0-0-26","resourceVersion":"5"},"spec":{"cidr":"no prefix"}}`},
+		{"/calico/ipam/v2/assignment/ipv4/block/10.65.0.0-26", `{"metadata":{"name":"10-65-0-0-26","resourceVersion":"5"}}`},
+		{prefix + "networkpolicies/prod/a", `{"metadata":{"name":"knp.default.a","namespace":"prod","resourceVersion":"5"},"spec":{}}`},
+	} {
+		e, err := kindOf(t, form.V1, tt.key).Object([]byte(tt.object))
+		if err != nil || e.Key != "" || e.Value != nil || e.Version != "5" {
+			t.Errorf("%s: %+v, error %v", tt.object, e, err)
+		}
+	}
+}
+
+func TestWhatKubernetesHasItselfIsAView(t *testing.T) {
+	for _, tt := range []struct{ kind, object, key, contains string }{
+		{
+			"pods", `{"metadata":{"name":"web-0","namespace":"prod","labels":{"app":"web"},"resourceVersion":"5"},"spec":{"nodeName":"n-1","serviceAccountName":"sa"},"status":{"podIPs":[{"ip":"10.65.0.1"}]}}`,
+			prefix + "workloadendpoints/prod/n--1-k8s-web--0-eth0", `"ipNetworks":["10.65.0.1/32"]`,
+		},
+		{
+			"pods", `{"metadata":{"name":"web-0","namespace":"prod","resourceVersion":"5"},"spec":{"nodeName":"n-1"},"status":{"phase":"Succeeded","podIPs":[{"ip":"10.65.0.1"}]}}`,
+			prefix + "workloadendpoints/prod/n--1-k8s-web--0-eth0", "",
+		},
+		{"pods", `{"metadata":{"name":"web-0","namespace":"prod","resourceVersion":"5"},"spec":{}}`, "", ""},
+		{"namespaces", `{"metadata":{"name":"prod","labels":{"a":"b"},"resourceVersion":"5"}}`, prefix + "profiles/kns.prod", `"pcns.a":"b"`},
+		{"serviceaccounts", `{"metadata":{"name":"my.sa","namespace":"prod","resourceVersion":"5"}}`, prefix + "profiles/ksa.prod.my.sa", `"pcsa.projectcalico.org/name":"my.sa"`},
+		{
+			"networkpolicies.networking.k8s.io", `{"metadata":{"name":"web","namespace":"prod","resourceVersion":"5"},"spec":{"podSelector":{}}}`,
+			prefix + "networkpolicies/prod/knp.default.web", `"order":1000`,
+		},
+		{"endpointslices.discovery.k8s.io", `{"metadata":{"name":"s-1","namespace":"prod","resourceVersion":"5"},"addressType":"IPv4"}`, prefix + "kubernetesendpointslices/prod/s-1", `"addressType":"IPv4"`},
+		{
+			"nodes", `{"metadata":{"name":"n1","resourceVersion":"5","labels":{"zone":"a"},"annotations":{"projectcalico.org/IPv4Address":"192.0.2.1/24","projectcalico.org/ASNumber":"1.10","projectcalico.org/labels":"{\"rack\":\"r\"}"}},
+			"spec":{"podCIDRs":["10.1.0.0/24"]},"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.1"},{"type":"Hostname","address":"n1"}]}}`,
+			prefix + "nodes/n1", `"bgp":{"asNumber":65546,"ipv4Address":"192.0.2.1/24"}`,
+		},
+	} {
+		for _, k := range form.Kinds(form.V1) {
+			if k.ID() != tt.kind {
+				continue
+			}
+			e, err := k.Object([]byte(tt.object))
+			if err != nil || e.Key != tt.key || e.Version != "5" || (e.Value != nil) != (tt.contains != "") || !strings.Contains(string(e.Value), tt.contains) {
+				t.Errorf("%s: key %q, value %s, error %v; want %q, %s", tt.kind, e.Key, e.Value, err, tt.key, tt.contains)
+			}
+			if e.Key == "" {
+				continue
+			}
+			if _, err := k.Remove(e.Key, api.Revision{}); (err == nil) != (tt.kind == "pods") {
+				t.Errorf("%s: remove: %v", tt.kind, err)
+			}
+		}
+	}
+}
+
+func TestANodesLabelsOfKubernetesStayThere(t *testing.T) {
+	const was = `{"metadata":{"name":"n1","resourceVersion":"5","labels":{"zone":"a"},"annotations":{"projectcalico.org/labels":"{\"rack\":\"r\"}","projectcalico.org/IPv4Address":"192.0.2.1/24"}}}`
+	k := kindOf(t, form.V1, prefix+"nodes/n1")
+	e, err := k.Object([]byte(was))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := k.Replace(api.Update{Key: e.Key, Value: e.Value}, []byte(was))
+	if err != nil || req.Method != "PATCH" || req.Subresource != "status" {
+		t.Fatalf("%+v, error %v", req, err)
+	}
+	var patch struct {
+		Metadata struct{ Annotations map[string]*string }
+	}
+	if err := json.Unmarshal(req.Body, &patch); err != nil {
+		t.Fatal(err)
+	}
+	a := patch.Metadata.Annotations
+	if l := a["projectcalico.org/labels"]; l == nil || *l != `{"rack":"r"}` {
+		t.Errorf("labels: %s", req.Body)
+	}
+	if v := a["projectcalico.org/IPv4Address"]; v == nil || *v != "192.0.2.1/24" {
+		t.Errorf("address: %s", req.Body)
+	}
+	if v, has := a["projectcalico.org/ASNumber"]; !has || v != nil {
+		t.Errorf("what is not set must be removed: %s", req.Body)
+	}
+	if v, has := a["projectcalico.org/annotations"]; !has || v != nil {
+		t.Errorf("our own note of Kubernetes' labels was written: %s", req.Body)
+	}
+}
+
+func TestARecordKeepsAnyKeyAndAnyBytes(t *testing.T) {
+	var k form.Kind
+	for _, k = range form.Kinds(form.V3) {
+		if k.Prefix == "" {
+			break
+		}
+	}
+	kv := api.Update{Key: "/calico/felix/v2/é%2F/x", Value: []byte("\x00\xff")}
+	req, err := k.Create(kv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := k.Object(req.Body)
+	if err != nil || e.Key != kv.Key || string(e.Value) != string(kv.Value) {
+		t.Errorf("%+v, error %v", e, err)
+	}
+	if _, name, _ := k.Name(kv.Key); !strings.Contains(string(req.Body), name) {
+		t.Errorf("the object of the key is %s, its name not in %s", name, req.Body)
+	}
+}

@@ -1,0 +1,56 @@
+package form
+
+import (
+	"slices"
+
+	"github.com/twillnet/twill/api"
+)
+
+// older are the kinds that every version of upstream has, so that a cluster without one is broken, or not set up.
+var older = []string{
+	api.KindBGPConfiguration, api.KindBGPPeer, api.KindClusterInformation, api.KindFelixConfiguration, api.KindGlobalNetworkPolicy,
+	api.KindGlobalNetworkSet, api.KindHostEndpoint, api.KindIPPool, api.KindNetworkPolicy, api.KindNetworkSet,
+}
+
+// native kinds of api.Kinds have no custom resource.
+var viewed = []string{api.KindNode, api.KindProfile, api.KindWorkloadEndpoint, api.KindKubernetesEndpointSlice, api.KindBlockAffinity}
+
+// Kinds are all that a cluster holds, given the group of its custom resources.
+func Kinds(g Group) []Kind {
+	custompath := "/apis/" + string(g)
+	var out []Kind
+	for _, k := range api.Kinds() {
+		if slices.Contains(viewed, k.Kind) {
+			continue
+		}
+		c := custom{group: g, kind: k, object: k.Kind}
+		plural := k.Plural
+		if k.Kind == api.KindIPAMConfiguration && g == V1 {
+			plural, c.object = "ipamconfigs", "IPAMConfig"
+		}
+		var codec Codec = c
+		if k.Kind == api.KindNetworkPolicy {
+			codec = ownPolicies{c}
+		}
+		out = append(out, Kind{
+			Path: custompath, Plural: plural, Namespaced: k.Namespaced, Optional: !slices.Contains(older, k.Kind), Prefix: api.KeyPrefix(k.Kind, ""), Codec: codec,
+		})
+	}
+	config := "ipamconfigs"
+	if g == V3 {
+		config = "ipamconfigurations"
+	}
+	return append(out,
+		Kind{Path: custompath, Plural: "ipamblocks", Prefix: api.BlockPrefix, Whole: true, Codec: blocks(g)},
+		Kind{Path: custompath, Plural: "ipamhandles", Prefix: api.HandlePrefix, Whole: true, Codec: handles(g)},
+		Kind{Path: custompath, Plural: "blockaffinities", Prefix: api.IPAMPrefix, Whole: true, Codec: affinities(g)},
+		Kind{Path: custompath, Plural: config, Prefix: api.IPAMConfigKey, As: "/config", Whole: true, Codec: ipamConfig(g)},
+		Kind{Path: "/apis/networking.k8s.io/v1", Plural: "networkpolicies", Namespaced: true, Prefix: api.KeyPrefix(api.KindNetworkPolicy, ""), Codec: policies()},
+		Kind{Path: "/apis/discovery.k8s.io/v1", Plural: "endpointslices", Namespaced: true, Prefix: api.KeyPrefix(api.KindKubernetesEndpointSlice, ""), Codec: endpointSlices()},
+		Kind{Path: "/api/v1", Plural: "namespaces", Prefix: api.KeyPrefix(api.KindProfile, ""), Codec: namespaces()},
+		Kind{Path: "/api/v1", Plural: "serviceaccounts", Namespaced: true, Prefix: api.KeyPrefix(api.KindProfile, ""), Codec: serviceAccounts()},
+		Kind{Path: "/api/v1", Plural: "nodes", Prefix: api.KeyPrefix(api.KindNode, ""), Codec: nodes()},
+		Kind{Path: "/api/v1", Plural: "pods", Namespaced: true, Prefix: api.KeyPrefix(api.KindWorkloadEndpoint, ""), Codec: pods()},
+		Kind{Path: "/apis/" + string(Own), Plural: "records", Optional: true, Whole: true, Codec: record{}},
+	)
+}

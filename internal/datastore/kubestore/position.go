@@ -1,0 +1,26 @@
+package kubestore
+
+import (
+	"encoding/json"
+	"maps"
+
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+// absent is the version, in a position, of a kind that the server did not have.
+const absent = "-"
+
+// positionOf is a position: of each kind, by its ID, the resourceVersion up to which all was seen.
+func positionOf(versions map[string]string) datastore.Position {
+	text, _ := json.Marshal(versions) // texts always encode
+	return datastore.PositionOf(string(text))
+}
+
+// versionsOf reads a position; nil if it is none of ours.
+func versionsOf(p datastore.Position) map[string]string {
+	var out map[string]string
+	if json.Unmarshal([]byte(p.String()), &out) != nil {
+		return nil
+	}
+	return maps.Clone(out)
+}

@@ -15,9 +15,11 @@ import (
 
 // readLater are variables that a flag names and that are read when the command runs, each with the test of it.
 var readLater = map[string]string{
-	"NODENAME":     "TestANodeKeepsItsName",
-	"CNI_MTU":      "cli/node.TestInstallReadsTheEnvironmentOfUpstreamsInstaller",
-	"TWILL_CONFIG": "conn.TestOfSettingsOfThisHostTheNearestCount",
+	"NODENAME":            "TestANodeKeepsItsName",
+	"CNI_MTU":             "cli/node.TestInstallReadsTheEnvironmentOfUpstreamsInstaller",
+	"KUBECONFIG":          "conn.TestUpstreamsVariablesAndFileSayWhereTheAPIServerIs",
+	"K8S_CURRENT_CONTEXT": "conn.TestUpstreamsVariablesAndFileSayWhereTheAPIServerIs",
+	"TWILL_CONFIG":        "conn.TestOfSettingsOfThisHostTheNearestCount",
 }
 
 var variable = regexp.MustCompile(`\((?:or )?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*)[;)]`)

@@ -23,6 +23,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/explain"
 	"github.com/twillnet/twill/internal/cli/get"
 	"github.com/twillnet/twill/internal/cli/ipam"
+	"github.com/twillnet/twill/internal/cli/kube"
 	"github.com/twillnet/twill/internal/cli/lab"
 	"github.com/twillnet/twill/internal/cli/node"
 	"github.com/twillnet/twill/internal/cli/resources"
@@ -111,6 +112,7 @@ Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 	add("try", lab.Commands(e)...)
 	add("try", simulate.Commands(e)...)
 	root.AddCommand(cluster.Commands(e)...)
+	root.AddCommand(kube.Commands(e)...)
 	complete(e, root)
 	return root
 }

@@ -117,7 +117,7 @@ func TestValuesThatAreWrongAreReportedAndChangeNothing(t *testing.T) {
 		{"TWILL_HEALTH_PORT=0", "want a port"},
 		{"TWILL_HEALTH_ENABLED=perhaps", "want true or false"},
 		{"TWILL_INTERFACE_PREFIX=cali,a name", "want the beginning"},
-		{"FELIX_DATASTORETYPE=kubernetes", "want etcdv3"},
+		{"FELIX_DATASTORETYPE=consul", "want etcdv3"},
 		{"FELIX_BPFENABLED=true", "does not honour"},
 		{"TWILL_NO_SUCH=1", "no such parameter"},
 		{"TWILL_LOG_ACTION_RATE_LIMIT=many", "want a number and a unit"},
@@ -168,8 +168,8 @@ func TestGeneralNamesOfTheEnvironmentSayWhereTheDatastoreIs(t *testing.T) {
 		t.Errorf("names for the agent alone: %v of node %s; problems %v", s.Etcd.Endpoints, s.Node, problems)
 	}
 	l, _ = config.FromEnv([]string{"DATASTORE_TYPE=kubernetes"})
-	if e := config.New("h1", l).Resolve(); len(e.Problems) != 1 {
-		t.Errorf("another datastore is taken for etcd: problems %v", e.Problems)
+	if e := config.New("h1", l).Resolve(); len(e.Problems) != 0 || e.Settings.DatastoreType != "kubernetes" {
+		t.Errorf("Kubernetes is taken for %s: problems %v", e.Settings.DatastoreType, e.Problems)
 	}
 }
 

@@ -33,7 +33,7 @@ const (
 var params = []Param{
 	text("nodeName", "", "name of this node in the datastore; the host's name if none is given", func(s *Settings) *string { return &s.Node }).
 		local(neededFirst, "NODENAME", "FELIX_FELIXHOSTNAME"),
-	oneOf("datastoreType", "etcdv3", "what the datastore is", func(s *Settings) *string { return &s.DatastoreType }, "etcdv3").
+	oneOf("datastoreType", "etcdv3", "what the datastore is; of kubernetes, KUBECONFIG or K8S_… say how to reach it", func(s *Settings) *string { return &s.DatastoreType }, "etcdv3", "kubernetes").
 		local(neededFirst, "DATASTORE_TYPE"),
 	list("etcdEndpoints", "", "URLs of etcd", func(s *Settings) *[]string { return &s.Etcd.Endpoints }).
 		local(neededFirst, "ETCD_ENDPOINTS"),

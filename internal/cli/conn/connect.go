@@ -27,9 +27,10 @@ const DefaultEndpoint = "unix:///run/twill/etcd/client.sock"
 type Connection struct {
 	Endpoints, User, password, Cert, Key, Ca string
 	Timeout                                  time.Duration
+	kube                                     kubeFlags
 	path                                     string // of the configuration file; empty: where calicoctl has it
 	file                                     fileSpec
-	// open is how to get a store; nil is etcd. Tests have one in memory.
+	// open is how to get a store; nil opens the one that is configured. Tests have one in memory.
 	Open func(context.Context) (datastore.Store, func(), error)
 	// waiting shows that a command waits for something, until the function it returns is called; nil: it shows nothing.
 	waiting func(what string) (end func())
@@ -40,7 +41,19 @@ func (c *Connection) wait() func() {
 	if c.waiting == nil {
 		return func() {}
 	}
-	return c.waiting("waiting for the datastore at " + strings.Join(c.config().Endpoints, ","))
+	return c.waiting("waiting for " + c.place())
+}
+
+func (c *Connection) isKubernetes() bool {
+	return cmp.Or(os.Getenv("DATASTORE_TYPE"), c.file.DatastoreType) == typeKubernetes
+}
+
+// place is what the datastore is called in messages.
+func (c *Connection) place() string {
+	if c.isKubernetes() {
+		return "the Kubernetes API"
+	}
+	return "the datastore at " + strings.Join(c.etcd().Endpoints, ",")
 }
 
 func (c *Connection) addFlags(f *pflag.FlagSet) {
@@ -49,13 +62,22 @@ func (c *Connection) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Cert, "etcd-cert", "", "client certificate file (ETCD_CERT_FILE)")
 	f.StringVar(&c.Key, "etcd-key", "", "key file of the client certificate (ETCD_KEY_FILE)")
 	f.StringVar(&c.Ca, "etcd-ca", "", "CA certificate file (ETCD_CA_CERT_FILE)")
+	c.kube.addFlags(f)
 	f.StringVarP(&c.path, "config", "c", "", "file that says where the datastore is, in calicoctl's form (default "+calicoctlConfig+", if it exists)")
 	f.Bool("allow-version-mismatch", false, "accepted for calicoctl's sake; versions never stand in the way")
 	f.DurationVar(&c.Timeout, "timeout", 10*time.Second, "how long to wait for the datastore")
 }
 
-// config merges flags, environment, file and defaults.
-func (c *Connection) config() datastore.Config {
+// Config merges flags, environment, file and defaults.
+func (c *Connection) Config() (datastore.Config, error) {
+	if c.isKubernetes() {
+		return c.kube.kubernetes(c.file.kubeSpec)
+	}
+	return c.etcd(), nil
+}
+
+// etcd is how to reach etcd.
+func (c *Connection) etcd() datastore.Config {
 	return datastore.Config{
 		Endpoints: strings.Split(cmp.Or(c.Endpoints, os.Getenv("ETCD_ENDPOINTS"), c.file.Endpoints, DefaultEndpoint), ","),
 		Username:  cmp.Or(c.User, os.Getenv("ETCD_USERNAME"), c.file.Username),
@@ -154,7 +176,7 @@ func (c *Connection) Watching(ctx context.Context, do func(context.Context, data
 	}
 	open := c.Open
 	if open == nil {
-		open = c.etcd
+		open = c.open
 	}
 	opened := c.wait()
 	store, closeStore, err := open(ctx)
@@ -166,8 +188,11 @@ func (c *Connection) Watching(ctx context.Context, do func(context.Context, data
 	return c.explain(do(ctx, resources.WithViews(store)))
 }
 
-func (c *Connection) etcd(ctx context.Context) (datastore.Store, func(), error) {
-	cfg := c.config()
+func (c *Connection) open(ctx context.Context) (datastore.Store, func(), error) {
+	cfg, err := c.Config()
+	if err != nil {
+		return nil, nil, err
+	}
 	cfg.DialTimeout = c.Timeout
 	store, err := stores.Open(ctx, cfg)
 	if err != nil {
@@ -182,11 +207,13 @@ func (c *Connection) explain(err error) error {
 		return nil
 	}
 	switch {
+	case c.isKubernetes():
+		return err // which says what is wrong with the cluster, or the way to it
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		return fmt.Errorf("%w\nThe datastore of this host is root's alone: run this as root, or name another one with --etcd or ETCD_ENDPOINTS.", err)
 	case IsUnreachable(err):
 		return fmt.Errorf("%w\nNo datastore answers at %s. Start one with `twill etcd` or `twill lab up`, or name yours with --etcd or ETCD_ENDPOINTS.",
-			err, strings.Join(c.config().Endpoints, ","))
+			err, strings.Join(c.etcd().Endpoints, ","))
 	default:
 		return err
 	}

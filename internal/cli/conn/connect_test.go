@@ -31,7 +31,7 @@ func TestCalicoctlsConfigurationFileSaysWhereTheDatastoreIs(t *testing.T) {
 	}
 	want := func(what string, want datastore.Config) {
 		t.Helper()
-		if got := conn.config(); !reflect.DeepEqual(got, want) {
+		if got := conn.etcd(); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", what, got, want)
 		}
 	}

@@ -17,8 +17,9 @@ import (
 // calicoctlConfig is where calicoctl looks.
 const calicoctlConfig = "/etc/calico/calicoctl.cfg"
 
-// fileSpec is what calicoctl's configuration file says about etcd.
+// fileSpec is what calicoctl's configuration file says.
 type fileSpec struct {
+	kubeSpec
 	DatastoreType string `json:"datastoreType"`
 	Endpoints     string `json:"etcdEndpoints"`
 	Username      string `json:"etcdUsername"`
@@ -31,8 +32,8 @@ type fileSpec struct {
 // readFile reads the configuration file. Flags and the environment win over
 // it. Daemons do not read it: it says what a person on this host works with.
 func (c *Connection) readFile() error {
-	if t := os.Getenv("DATASTORE_TYPE"); t != "" && t != "etcdv3" {
-		return fmt.Errorf("DATASTORE_TYPE is %q: only etcdv3 is supported yet", t)
+	if err := checkType("DATASTORE_TYPE", os.Getenv("DATASTORE_TYPE")); err != nil {
+		return err
 	}
 	if err := environmentNotRead(); err != nil {
 		return err
@@ -61,8 +62,8 @@ func (c *Connection) readFile() error {
 	if file.Kind != "CalicoAPIConfig" {
 		return fmt.Errorf("configuration %s: kind is %q: want CalicoAPIConfig, with etcdEndpoints in its spec", name, file.Kind)
 	}
-	if t := file.Spec.DatastoreType; t != "" && t != "etcdv3" {
-		return fmt.Errorf("configuration %s: spec.datastoreType %q: only etcdv3 is supported yet", name, t)
+	if err := checkType(fmt.Sprintf("configuration %s: spec.datastoreType", name), file.Spec.DatastoreType); err != nil {
+		return err
 	}
 	for _, field := range slices.Sorted(maps.Keys(all.Spec)) {
 		if why := withoutEffect(field); why != "" && all.Spec[field] != nil && all.Spec[field] != "" {
@@ -88,12 +89,12 @@ func environmentNotRead() error {
 }
 
 // withoutEffect says why a field of calicoctl's configuration cannot be passed over: another datastore than the one that is meant
-// would be used, or another way to it. Fields about the Kubernetes API say nothing of etcd.
+// would be used, or another way to it. Fields about Kubernetes say nothing of etcd, nor the other way.
 func withoutEffect(field string) string {
 	switch strings.ToLower(field) { // as calicoctl reads it
 	case "datastoretype", "etcdendpoints", "etcdusername", "etcdpassword", "etcdkeyfile", "etcdcertfile", "etcdcacertfile":
 		return ""
-	case "kubeconfig", "kubeconfiginline", "insecureskiptlsverify", "currentcontext":
+	case "kubeconfig", "kubeconfiginline", "insecureskiptlsverify", "currentcontext", "calicoapigroup":
 		return ""
 	case "etcddiscoverysrv":
 		return "etcd is not looked up by DNS: name its members in etcdEndpoints"

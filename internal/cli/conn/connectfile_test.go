@@ -15,7 +15,7 @@ func TestCalicoctlsConfigurationFileIsReadByEveryCommand(t *testing.T) {
 	c.Want(0, "", "get", "tiers", "-c", clitest.File(t, "cfg", text), "--allow-version-mismatch")
 	clitest.Contains(t, c.Want(1, "", "get", "tiers", "-c", "/nope"), "configuration: ", "no such file")
 	clitest.Contains(t, c.Want(1, "", "get", "tiers", "-c", clitest.File(t, "cfg", "kind: Tier\n")), `kind is "Tier": want CalicoAPIConfig`)
-	clitest.Contains(t, c.Want(1, "", "get", "tiers", "-c", clitest.File(t, "cfg", strings.Replace(text, "etcdv3", "kubernetes", 1))), "only etcdv3 is supported yet")
+	clitest.Contains(t, c.Want(1, "", "get", "tiers", "-c", clitest.File(t, "cfg", strings.Replace(text, "etcdv3", "consul", 1))), `want etcdv3 or kubernetes`)
 	for field, why := range map[string]string{"etcdDiscoverySrv": "not looked up by DNS", "etcdCACert": "name that in etcdCACertFile", "etcdEndpoint": "no such field"} {
 		clitest.Contains(t, c.Want(1, "", "get", "tiers", "-c", clitest.File(t, "cfg", text+"  "+field+": x\n")), "spec."+field+": ", why)
 		c.Want(0, "", "get", "tiers", "-c", clitest.File(t, "cfg", text+"  "+field+": \"\"\n  k8sAPIEndpoint: http://192.0.2.9\n"))

@@ -31,7 +31,6 @@ func (c *Env) AddFlags(f *pflag.FlagSet) {
 	}
 	c.Conn.addFlags(f)
 	f.Var(logLevel{&c.Level}, "log-level", "least severe lines to write to standard error: debug, info, warning, error, fatal or panic")
-	f.String("context", "", "of a Kubernetes configuration file; of no use with etcd, which has none")
 }
 
 // Log is the log of a command.

@@ -66,7 +66,12 @@ func (l *Local) Read() error {
 	l.Settings, l.Problems = e.Settings, append(append(inFile, inEnv...), e.Problems...)
 	for _, p := range e.Problems {
 		if p.Name == "datastoreType" {
-			return fmt.Errorf("%s %s: this version keeps its data in etcd only", p.Name, p.Reason)
+			return fmt.Errorf("%s %s", p.Name, p.Reason)
+		}
+	}
+	if l.Settings.DatastoreType == typeKubernetes {
+		if _, err := (kubeFlags{}).kubernetes(kubeSpec{}); err != nil {
+			return err
 		}
 	}
 	if l.Node = l.Settings.Node; l.Node == "" {
@@ -77,6 +82,10 @@ func (l *Local) Read() error {
 
 // Store says how to reach the datastore: flags first, then what the settings say, which know ETCD_… too.
 func (l *Local) Store(c *Connection) datastore.Config {
+	if l.Settings.DatastoreType == typeKubernetes {
+		cfg, _ := c.kube.kubernetes(kubeSpec{}) // Read has said what is wrong with it
+		return cfg
+	}
 	e := l.Settings.Etcd
 	return datastore.Config{
 		Endpoints: strings.Split(cmp.Or(c.Endpoints, strings.Join(e.Endpoints, ","), DefaultEndpoint), ","),

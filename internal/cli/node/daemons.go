@@ -79,6 +79,9 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
 	cfg := o.local.Store(&c.Conn)
+	if cfg.Type == "kubernetes" {
+		return console.Usage("node: DATASTORE_TYPE is kubernetes, with which this version runs the agent alone: twill agent")
+	}
 	own := o.ownStore(c.Conn.Endpoints)
 	if err := cmp.Or(o.check(), conn.NotOfALab("node", cfg.Endpoints)); err != nil {
 		return err

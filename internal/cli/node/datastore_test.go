@@ -8,21 +8,30 @@ import (
 	"github.com/twillnet/twill/internal/cli/clitest"
 )
 
-func TestADatastoreThatIsNoEtcdIsRefusedByName(t *testing.T) {
-	for _, tt := range []struct{ variable, value string }{
-		{"DATASTORE_TYPE", "kubernetes"},
-		{"FELIX_DATASTORETYPE", "kubernetes"},
-		{"DATASTORE_TYPE", "etcd"},
-	} {
+func TestADatastoreThatDoesNotExistIsRefusedByName(t *testing.T) {
+	for _, variable := range []string{"DATASTORE_TYPE", "FELIX_DATASTORETYPE"} {
 		clitest.ClearStoreEnv(t)
 		t.Setenv("TWILL_CONFIG", clitest.File(t, "twill.conf", ""))
-		t.Setenv(tt.variable, tt.value)
+		t.Setenv(variable, "etcd")
 		c := newCLI(t)
-		clitest.Contains(t, c.Want(1, "", "node", "--data-dir", filepath.Join(t.TempDir(), "d"), "--etcd-listen", "nonsense"), "datastoreType", tt.value, "etcd")
-		if tt.variable == "DATASTORE_TYPE" { // FELIX_… is for agents
-			clitest.Contains(t, c.Want(1, "", "get", "tiers"), "DATASTORE_TYPE", tt.value, "etcdv3")
+		clitest.Contains(t, c.Want(1, "", "node", "--data-dir", filepath.Join(t.TempDir(), "d"), "--etcd-listen", "nonsense"), "datastoreType", `"etcd"`, "etcdv3")
+		if variable == "DATASTORE_TYPE" { // FELIX_… is for agents
+			clitest.Contains(t, c.Want(1, "", "get", "tiers"), "DATASTORE_TYPE", `"etcd"`, "etcdv3", "kubernetes")
 		}
-		os.Unsetenv(tt.variable)
+		os.Unsetenv(variable)
+	}
+}
+
+func TestWithKubernetesAHostRunsTheAgentAlone(t *testing.T) {
+	clitest.ClearStoreEnv(t)
+	t.Setenv("TWILL_CONFIG", clitest.File(t, "twill.conf", ""))
+	t.Setenv("DATASTORE_TYPE", "kubernetes")
+	c := newCLI(t)
+	clitest.Contains(t, c.Want(2, "", "node", "--data-dir", filepath.Join(t.TempDir(), "d")), "twill agent")
+	for variable, value := range map[string]string{"K8S_CLIENT_QPS": "many", "K8S_INSECURE_SKIP_TLS_VERIFY": "perhaps", "KUBECONFIG_INLINE": "x"} {
+		t.Setenv(variable, value)
+		clitest.Contains(t, c.Want(1, "", "agent", "--data-dir", filepath.Join(t.TempDir(), "d")), variable[:4])
+		os.Unsetenv(variable)
 	}
 }
 

@@ -1,0 +1,93 @@
+package conn
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/twillnet/twill/internal/datastore"
+)
+
+// Types of datastores, as DATASTORE_TYPE has them.
+const (
+	typeEtcd       = "etcdv3"
+	typeKubernetes = "kubernetes"
+)
+
+// kubeSpec is what calicoctl's configuration file says about Kubernetes. That file is read without regard to case.
+type kubeSpec struct {
+	Kubeconfig string `json:"kubeconfig"`
+	Inline     string `json:"kubeconfigInline"`
+	Server     string `json:"k8sAPIEndpoint"`
+	KeyFile    string `json:"k8sKeyFile"`
+	CertFile   string `json:"k8sCertFile"`
+	CAFile     string `json:"k8sCAFile"`
+	Token      string `json:"k8sAPIToken"`
+	Insecure   bool   `json:"k8sInsecureSkipTLSVerify"`
+	Context    string `json:"k8sCurrentContext"`
+	Group      string `json:"calicoAPIGroup"`
+}
+
+// kubeFlags are those that only Kubernetes has a use for.
+type kubeFlags struct{ kubeconfig, context string }
+
+func (k *kubeFlags) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&k.kubeconfig, "kubeconfig", "", "with DATASTORE_TYPE=kubernetes: how to reach the cluster (KUBECONFIG; default as kubectl)")
+	f.StringVar(&k.context, "context", "", "with DATASTORE_TYPE=kubernetes: which context of the kubeconfig (K8S_CURRENT_CONTEXT); etcd has none")
+}
+
+// checkType refuses a datastore that does not exist.
+func checkType(where, t string) error {
+	switch t {
+	case "", typeEtcd, typeKubernetes:
+		return nil
+	}
+	return fmt.Errorf("%s is %q: want %s or %s", where, t, typeEtcd, typeKubernetes)
+}
+
+// kubernetes is how to reach the API server: flags, the variables that calicoctl reads, and its file.
+func (k kubeFlags) kubernetes(file kubeSpec) (datastore.Config, error) {
+	env := os.Getenv
+	cfg := datastore.Config{
+		Type: typeKubernetes,
+		// Without a file named here, KUBECONFIG may name several; the client merges them, as kubectl does.
+		Kubeconfig: cmp.Or(k.kubeconfig, unlessSet("KUBECONFIG", file.Kubeconfig)),
+		Context:    cmp.Or(k.context, env("K8S_CURRENT_CONTEXT"), file.Context),
+		Server:     cmp.Or(env("K8S_API_ENDPOINT"), file.Server),
+		KeyFile:    cmp.Or(env("K8S_KEY_FILE"), file.KeyFile),
+		CertFile:   cmp.Or(env("K8S_CERT_FILE"), file.CertFile),
+		CAFile:     cmp.Or(env("K8S_CA_FILE"), file.CAFile),
+		Token:      cmp.Or(env("K8S_API_TOKEN"), file.Token),
+		Insecure:   file.Insecure,
+		Group:      cmp.Or(env("CALICO_API_GROUP"), file.Group),
+	}
+	if text := env("K8S_INSECURE_SKIP_TLS_VERIFY"); text != "" {
+		var err error
+		if cfg.Insecure, err = strconv.ParseBool(strings.ToLower(text)); err != nil {
+			return cfg, fmt.Errorf("K8S_INSECURE_SKIP_TLS_VERIFY is %q: want true or false", text)
+		}
+	}
+	if text := env("K8S_CLIENT_QPS"); text != "" {
+		qps, err := strconv.ParseFloat(text, 32)
+		if err != nil || qps <= 0 {
+			return cfg, fmt.Errorf("K8S_CLIENT_QPS is %q: want how many requests may be made in a second", text)
+		}
+		cfg.QPS = float32(qps)
+	}
+	if file.Inline != "" || env("KUBECONFIG_INLINE") != "" {
+		return cfg, fmt.Errorf("KUBECONFIG_INLINE: is not read from here, nor kubeconfigInline of the file: write it to a file, and name that in kubeconfig or KUBECONFIG")
+	}
+	return cfg, nil
+}
+
+// unlessSet is a value, if a variable that goes before it is not set.
+func unlessSet(variable, value string) string {
+	if os.Getenv(variable) != "" {
+		return ""
+	}
+	return value
+}

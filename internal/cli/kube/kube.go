@@ -1,0 +1,79 @@
+// Package kube is `twill kube`: what a Kubernetes cluster needs to hold resources.
+//
+// In: arguments. Out: objects for `kubectl apply`.
+package kube
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/datastore/kubestore/crds"
+	"github.com/twillnet/twill/internal/datastore/kubestore/form"
+)
+
+type command struct{ *conn.Env }
+
+// Commands are the commands of this package.
+func Commands(e *conn.Env) []*cobra.Command {
+	c := &command{e}
+	cmd := &cobra.Command{
+		Use:   "kube",
+		Short: "What a Kubernetes cluster needs to hold resources",
+		Args:  cobra.ArbitraryArgs,
+		RunE:  console.SubcommandWanted,
+	}
+	cmd.AddCommand(c.crdsCmd())
+	return []*cobra.Command{cmd}
+}
+
+func (c *command) crdsCmd() *cobra.Command {
+	group := "projectcalico.org/v3"
+	cmd := &cobra.Command{
+		Use:   "crds",
+		Short: "Print the custom resource definitions, for kubectl apply",
+		Long: `Crds prints the definitions of the resources that Twill keeps in a cluster's API
+server. Nothing is sent anywhere. Applied again, they replace older ones, and no
+resource is lost.
+
+A new cluster gets projectcalico.org/v3. One that runs Calico now has its own
+definitions, which Twill reads and writes as they are: it needs nothing but the
+definition of records (twill.net), in which agents report.
+
+Exit code: 0 printed, 1 standard output cannot be written, 2 no such group.`,
+		Example: `  twill kube crds | kubectl apply --server-side -f -
+  twill kube crds --group crd.projectcalico.org/v1 > crds.yaml
+  twill kube crds --group twill.net/v1 | kubectl apply --server-side -f -`,
+		Args: console.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return write(c.Out, group) },
+	}
+	cmd.Flags().StringVar(&group, "group", group, "projectcalico.org/v3, crd.projectcalico.org/v1 or twill.net/v1, which is in the others")
+	return cmd
+}
+
+// write prints the definitions of a group.
+func write(out io.Writer, group string) error {
+	var all []map[string]any
+	switch g := form.Group(group); g {
+	case form.V3, form.V1:
+		all = crds.Definitions(g)
+	case form.Own:
+		all = crds.Own()
+	default:
+		return console.Usage("--group %q: want %s, %s or %s", group, form.V3, form.V1, form.Own)
+	}
+	for _, d := range all {
+		text, err := yaml.Marshal(d)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(out, "---\n%s", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}

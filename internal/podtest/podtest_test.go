@@ -1,0 +1,211 @@
+// Package podtest runs the agent on a real API server: pods and policies live there, packets go through a kernel.
+package podtest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+	"github.com/twillnet/twill/internal/kubetest"
+	"github.com/twillnet/twill/internal/translate"
+)
+
+func TestMain(m *testing.M) { os.Exit(kubetest.Main(m.Run, kubetest.Config{})) }
+
+// patience bounds what is awaited, on a machine that has much else to do.
+const patience = time.Minute
+
+// node is a host of the cluster: a namespace, in which the API server is at the address that its kubeconfig names.
+type node struct {
+	*netnstest.NS
+	t      *testing.T
+	s      *kubetest.Server
+	name   string
+	twill  string // the program
+	socket string // of its agent
+	log    string
+}
+
+// newNode makes a host without an agent.
+func newNode(t *testing.T, s *kubetest.Server, name string) *node {
+	t.Helper()
+	dir := t.TempDir()
+	n := &node{NS: netnstest.New(t), t: t, s: s, name: name, twill: filepath.Join(dir, "twill"), socket: filepath.Join(dir, "agent.sock"), log: filepath.Join(dir, "log")}
+	if out, err := exec.Command("go", "build", "-o", n.twill, "github.com/twillnet/twill/cmd/twill").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	n.Forward()
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := n.ListenTCP(netip.MustParseAddrPort(u.Host))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go serve(l, u.Host)
+	s.Apply(t, "apiVersion: v1\nkind: Node\nmetadata: {name: "+name+"}\n")
+	return n
+}
+
+// serve passes on connections to an address outside.
+func serve(l net.Listener, to string) {
+	for {
+		in, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer in.Close()
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				return
+			}
+			defer out.Close()
+			go func() {
+				_, _ = io.Copy(out, in)
+				_ = out.(*net.TCPConn).CloseWrite()
+			}()
+			_, _ = io.Copy(in, out)
+		}()
+	}
+}
+
+// agent runs the agent until the test ends.
+func (n *node) agent(kubeconfig string) {
+	n.t.Helper()
+	log, err := os.Create(n.log)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	cmd := exec.Command(n.twill, "agent", "--node", n.name, "--socket", n.socket, "--data-dir", filepath.Dir(n.log))
+	cmd.Env = append(os.Environ(), "DATASTORE_TYPE=kubernetes", "KUBECONFIG="+kubeconfig)
+	cmd.Stdout, cmd.Stderr = log, log
+	n.Do(func() { err = cmd.Start() })
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+		if text, _ := os.ReadFile(n.log); n.t.Failed() {
+			n.t.Logf("the agent said:\n%s", text)
+		}
+	})
+}
+
+// pod is one that runs: in the API server, and as a namespace with a link.
+type pod struct {
+	*netnstest.NS
+	addr netip.Addr
+}
+
+// run makes a pod on this node, with what a plugin would make.
+func (n *node) run(ns, name, labels, addr string) pod {
+	n.t.Helper()
+	p := pod{netnstest.New(n.t), netip.MustParseAddr(addr)}
+	n.s.Apply(n.t, fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: %s, labels: {%s}}
+spec: {serviceAccountName: sa, nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}
+`, name, ns, labels, n.name))
+	n.VethTo(p.NS, translate.InterfaceName(ns, name), "eth0")
+	p.Addr("eth0", addr+"/32")
+	p.Route("169.254.1.1 dev eth0 scope link")
+	p.Route("default via 169.254.1.1 dev eth0")
+	status := map[string]any{"status": map[string]any{"podIP": addr, "podIPs": []any{map[string]any{"ip": addr}}, "phase": "Running"}}
+	n.patch("/api/v1/namespaces/"+ns+"/pods/"+name+"/status", status)
+	return p
+}
+
+func (n *node) patch(path string, body map[string]any) {
+	n.t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	resp, err := n.s.Admin().Do(n.t.Context(), "PATCH", path, "application/merge-patch+json", text)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if answer, _ := io.ReadAll(resp.Body); resp.StatusCode >= http.StatusMultipleChoices {
+		n.t.Fatalf("patch %s: %s", path, answer)
+	}
+}
+
+// await waits until a connection from one pod to another opens, or does not.
+func (p pod) await(t *testing.T, to pod, open bool) {
+	t.Helper()
+	probe := netnstest.Probe{From: p.NS, To: to.NS, Proto: "tcp", Dst: netip.AddrPortFrom(to.addr, 8080)}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		within := netnstest.Patience
+		if !open {
+			within = netnstest.Silence
+		}
+		err := probe.Try(within)
+		if (err == nil) == open {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%s: open should be %v: %v", probe, open, errors.Join(err, ctx.Err()))
+		}
+	}
+}
+
+func TestAPodIsProtectedByPoliciesOfTheAPIServer(t *testing.T) {
+	s := kubetest.Start(t)
+	n := newNode(t, s, "n1")
+	out, err := exec.Command(n.twill, "kube", "crds").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Apply(t, string(out))
+	ns := s.Namespace(t)
+	s.Apply(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: sa, namespace: "+ns+"}\n")
+	n.agent(s.Kubeconfig)
+	web, client, other := n.run(ns, "web", "app: web", "10.65.0.2"), n.run(ns, "client", "app: client", "10.65.0.3"), n.run(ns, "other", "app: other", "10.65.0.4")
+
+	client.await(t, web, true) // nothing is forbidden in a namespace without a policy
+	other.await(t, web, true)
+
+	s.Apply(t, strings.ReplaceAll(`apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: NS}
+spec:
+  podSelector: {matchLabels: {app: web}}
+  ingress: [{from: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: 8080}]}]
+`, "NS", ns))
+	other.await(t, web, false)
+	client.await(t, web, true)
+
+	n.patch("/api/v1/namespaces/"+ns+"/pods/other", map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "client"}}})
+	other.await(t, web, true)
+
+	// A policy of Calico's, before those of Kubernetes.
+	s.Apply(t, `apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: quarantine}
+spec: {order: 1, selector: "app == 'web'", types: [Ingress], ingress: [{action: Deny, source: {selector: "app == 'client'"}}]}
+`)
+	client.await(t, web, false)
+	if err := s.Admin().Call(t.Context(), "DELETE", "/apis/projectcalico.org/v3/globalnetworkpolicies/quarantine", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	client.await(t, web, true)
+}

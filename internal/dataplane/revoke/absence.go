@@ -84,9 +84,6 @@ func (x *absence) inForce(b intent.Batch) {
 			x.parted[a] = &parting{owner: id, since: now, noted: noted{many: true}}
 		}
 	}
-	if x.off {
-		clear(x.parted)
-	}
 }
 
 func (x *absence) leave(id intent.EndpointID, left map[netip.Addr]intent.Key) {

@@ -173,6 +173,12 @@ func TestWhoeverGetsAnAddressGetsNoFlowsWithIt(t *testing.T) {
 			b.apply(removed("server"))
 			b.apply(arrives(at("new", goes)))
 		}, 3},
+		{"another, when revocation is on again", func(b *bench) {
+			b.apply(intent.Batch{Host: &intent.HostSettings{KeepDenied: true}})
+			b.apply(removed("server"))
+			b.apply(intent.Batch{Host: &intent.HostSettings{}})
+			b.apply(arrives(at("new", goes)))
+		}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			onBench(t, []conntrack.Flow{flow(world, goes, 6, 80), flow(stays, goes, 6, 80), flow(world, stays, 6, 80)}, func(b *bench) {
@@ -231,15 +237,50 @@ func TestAWorkloadIsClosedWhileItsFormerFlowsCannotBeCut(t *testing.T) {
 
 // TestAFreshAgentHoldsTheFlowsThatItFinds: it does not know which endpoint had the address, so the endpoint is taken to return.
 func TestAFreshAgentHoldsTheFlowsThatItFinds(t *testing.T) {
-	onBench(t, []conntrack.Flow{flow(stays, goes, 6, 80), flow(stays, goes, 6, 81), flow(world, stays, 6, 80)}, func(b *bench) {
-		first := policy(denied(6, 80))
-		first.Endpoints = []intent.Endpoint{at("other", stays)}
+	for name, host := range map[string][]intent.HostSettings{
+		"that starts": nil, "in which revocation is turned on later": {{KeepDenied: true}, {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBench(t, []conntrack.Flow{flow(stays, goes, 6, 80), flow(stays, goes, 6, 81), flow(world, stays, 6, 80)}, func(b *bench) {
+				first := policy(denied(6, 80))
+				first.Endpoints = []intent.Endpoint{at("other", stays)}
+				for i := range host {
+					first.Host = &host[i]
+					b.apply(first)
+				}
+				b.apply(first)
+				b.marks("while the endpoint is gone", 0, 0, cut)
+				b.Prepare(server().Endpoints, nil)
+				b.marks("before it is in force", cut, cut, cut)
+				b.InForce(arrives(server().Endpoints...), false)
+				synctest.Wait()
+				b.marks("when it is", cut, 0, cut)
+			})
+		})
+	}
+}
+
+// TestFlowsOfAnAddressAreJudgedSoonWhenASecondWorkloadHasIt: a new workload has flows, if another has its address.
+func TestFlowsOfAnAddressAreJudgedSoonWhenASecondWorkloadHasIt(t *testing.T) {
+	const six = "2001:db8::2"
+	flows := []conntrack.Flow{flow(world, goes, 6, 80), flow(goes, world, 6, 80), flow(goes, goes, 6, 80), flow("2001:db8::9", six, 6, 80), flow(stays, goes, 6, 81)}
+	onBench(t, flows, func(b *bench) {
+		first := server()
+		first.Endpoints[0].Addrs = append(first.Endpoints[0].Addrs, netip.MustParseAddr(six))
 		b.apply(first)
-		b.marks("while the endpoint is gone", 0, 0, cut)
-		b.Prepare(server().Endpoints, nil)
-		b.marks("before it is in force", cut, cut, cut)
-		b.InForce(arrives(server().Endpoints...), false)
-		synctest.Wait()
-		b.marks("when it is", cut, 0, cut)
+		<-time.After(time.Minute)
+		b.marks("with one workload", 0, 0, 0, 0, 0)
+		strict := policy(denied(6, 80))
+		strict.Policies[0].ID.Name = "strict"
+		strict.Policies[0].Egress = strict.Policies[0].Ingress
+		e := at("new", goes) // the smaller name: the routes lead to it
+		e.Addrs = append(e.Addrs, netip.MustParseAddr(six))
+		ids := []intent.PolicyID{strict.Policies[0].ID}
+		e.Group = intent.GroupOf(intent.Stages{Normal: []intent.Tier{{Name: "t", Ingress: ids, Egress: ids}}})
+		strict.Endpoints = []intent.Endpoint{e}
+		b.apply(strict)
+		b.marks("with a second, whose policy denies", cut, cut, cut, cut, 0)
+		b.apply(removed("new"))
+		b.marks("with the first alone", 0, 0, 0, 0, 0)
 	})
 }

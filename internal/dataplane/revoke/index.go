@@ -13,12 +13,13 @@ type index struct {
 	sets      map[intent.PolicyID]map[intent.SetID]intent.Use // of a policy
 	policies  map[intent.SetID]map[intent.PolicyID]bool       // that use a set
 	groups    intent.Groups                                   // of endpoints
+	holders   map[netip.Addr]int                              // how many endpoints have an address
 }
 
 func newIndex() index {
 	return index{
 		endpoints: map[intent.EndpointID]intent.Endpoint{}, sets: map[intent.PolicyID]map[intent.SetID]intent.Use{},
-		policies: map[intent.SetID]map[intent.PolicyID]bool{},
+		policies: map[intent.SetID]map[intent.PolicyID]bool{}, holders: map[netip.Addr]int{},
 	}
 }
 
@@ -54,6 +55,11 @@ func (x *index) policy(id intent.PolicyID, uses map[intent.SetID]intent.Use) {
 func (x *index) endpoint(id intent.EndpointID, e *intent.Endpoint) {
 	if old, known := x.endpoints[id]; known {
 		x.groups.Leave(old)
+		for _, a := range old.Addrs {
+			if x.holders[a]--; x.holders[a] == 0 {
+				delete(x.holders, a)
+			}
+		}
 	}
 	delete(x.endpoints, id)
 	if e == nil {
@@ -61,6 +67,9 @@ func (x *index) endpoint(id intent.EndpointID, e *intent.Endpoint) {
 	}
 	x.endpoints[id] = *e
 	x.groups.Join(*e)
+	for _, a := range e.Addrs {
+		x.holders[a]++
+	}
 }
 
 func (x *index) merge(b intent.Batch) {
@@ -80,7 +89,7 @@ func (x *index) merge(b intent.Batch) {
 	}
 }
 
-// fresh returns the addresses of the endpoints that a batch adds.
+// fresh returns the addresses of the endpoints that a batch adds, but for those that another endpoint has: they have flows.
 func (x *index) fresh(b intent.Batch) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
 	for _, e := range b.Endpoints {
@@ -88,7 +97,9 @@ func (x *index) fresh(b intent.Batch) map[netip.Addr]bool {
 			continue
 		}
 		for _, a := range e.Addrs {
-			out[a] = true
+			if x.holders[a] == 0 {
+				out[a] = true
+			}
 		}
 	}
 	return out

@@ -15,7 +15,7 @@
 // When a workload is removed, its flows stay in the table for a while, see [absence], and a pass notes them. If it returns, all of them are
 // revoked before anything of it is in force, and what policy allows is restored when it is; if another workload gets its address,
 // they are deleted before, so that it inherits none. Neither reads the table, unless the address comes back before the pass. A workload with an
-// address that had none before, which can have no flows, waits for its pass for [settling]: many that come together are one pass.
+// address that is nobody else's, and had none before, which can have no flows, waits for its pass for [settling]: many that come together are one pass.
 //
 // It has the policy in force, so [Driver.Staged] answers what staged policies would decide about a packet.
 //
@@ -94,7 +94,7 @@ type Driver struct {
 	all       bool                // every flow must be evaluated
 	urgent    bool                // not only new workloads are touched
 	windows   bool                // the kernel may have lost the TCP windows of all connections
-	looked    bool                // a pass has read all flows
+	looked    bool                // a pass has read all flows since revocation is on
 	waiting   []func()            // to be called after the next pass
 	returned  []conntrack.Flow    // of workloads that are in force again, all revoked
 	times     times
@@ -286,6 +286,7 @@ func (d *Driver) take() {
 		d.stale = d.stale || len(b.Endpoints)+len(b.Removed) > 0
 		if h := b.Host; h != nil {
 			d.state.WorkloadPrefixes = h.Prefixes
+			d.looked = d.looked && (d.on || h.KeepDenied) // as at a start: there may be flows of workloads that went meanwhile
 			d.on, d.all = !h.KeepDenied, true
 		}
 		if b.InSync && !d.ready {

@@ -35,6 +35,13 @@ func etcd(t testing.TB, cidr string, blockSize int) datastore.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
+	putPools(t, s, cidr, blockSize)
+	return s
+}
+
+// putPools stores a pool of each family.
+func putPools(t testing.TB, s datastore.Store, cidr string, blockSize int) {
+	t.Helper()
 	for name, spec := range map[string]string{
 		"p": fmt.Sprintf(`"cidr":%q,"blockSize":%d`, cidr, blockSize), "p6": `"cidr":"fd65::/112","blockSize":122`,
 	} {
@@ -42,12 +49,16 @@ func etcd(t testing.TB, cidr string, blockSize int) datastore.Client {
 			t.Fatal(err)
 		}
 	}
-	return s
 }
 
 func TestManyAssignAtOnceOnEtcd(t *testing.T) {
+	manyAssignAtOnce(t, etcd(t, "10.65.0.0/24", 28))
+}
+
+// manyAssignAtOnce has eight nodes want all addresses of pool p at the same time, and as many of p6, and give them back.
+func manyAssignAtOnce(t *testing.T, s datastore.Store) {
+	t.Helper()
 	const nodes, each = 8, 25
-	s := etcd(t, "10.65.0.0/24", 28)
 	a := ipam.New(s, ipam.Config{})
 	var mu sync.Mutex
 	seen := map[netip.Addr]string{}

@@ -2,8 +2,11 @@ package ipam
 
 import (
 	"fmt"
+	"net/netip"
+	"strings"
 	"testing"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore/storetest"
 )
 
@@ -67,4 +70,37 @@ func TestOnAStoreThatHasOnlyWhatKubernetesOffers(t *testing.T) {
 		TestTheAddressThatWasFreeLongestComesNext, TestReleasedAddressesCoolDown, TestABlockThatOnlyCoolsDownAndIsNobodysIsFound,
 		TestANodeGivesItsBlocksUp, TestABlockIsThereBeforeItIsNeeded, TestWhatIsKnownOfAnAddress, TestPartOfAHandleIsReleased,
 	)
+}
+
+// TestWhoWasNotFirstTakesItsClaimBack: another node creates the block between a node's claim to it and its own attempt.
+func TestWhoWasNotFirstTakesItsClaimBack(t *testing.T) {
+	f := newFixture(t)
+	var lost netip.Prefix
+	a := f.through(func(verb, key string) fault {
+		p, ok := api.ParseBlockKey(key)
+		if verb != "create" || !ok || lost.IsValid() {
+			return works
+		}
+		lost = p
+		if _, err := f.AssignIP(t.Context(), IPArgs{Addr: p.Addr(), Node: "n2", Handle: "first"}); err != nil {
+			t.Error(err)
+		}
+		return works // it is there already
+	}, true, func() error { return nil })
+	got, err := a.Assign(t.Context(), AutoArgs{Node: "n1", Handle: "second", Num4: 1})
+	if err != nil || len(got) != 1 || lost.Contains(got[0].Addr) {
+		t.Fatalf("%v, error %v; %s was another's", got, err, lost)
+	}
+	if left := f.get(api.AffinityKey(api.Owner{Type: api.OwnerHost, Name: "n1"}, lost)); !strings.Contains(left, "not found") {
+		t.Errorf("the claim to %s is left: %s", lost, left)
+	}
+	v, err := f.ReadSurvey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, found := range v.Check(CheckOptions{Now: f.now}) {
+		if found.Kind == FoundClaim {
+			t.Errorf("%s %s: %s (%s)", found.Kind, found.Block, found.Problem, found.Proof)
+		}
+	}
 }

@@ -16,7 +16,7 @@ import (
 //  0. endpoints that go are deleted;
 //  1. claims are written as pending, and those to be given up as pendingDeletion;
 //  2. handles that grow are written;
-//  3. blocks are written; here it is decided who was first;
+//  3. blocks are written; here it is decided who was first, and who was not takes the claim back;
 //  4. handles that grew are looked at again: a release of the whole handle may have come between;
 //  5. handles that shrink are written, claims are confirmed, or deleted.
 func (a *Allocator) inSteps(ctx context.Context, changed []*doc) error {
@@ -47,7 +47,7 @@ func (a *Allocator) inSteps(ctx context.Context, changed []*doc) error {
 			continue
 		}
 		if err := a.write(ctx, e); err != nil {
-			return errors.Join(err, a.undo(ctx, err, grown, written))
+			return errors.Join(err, a.undo(ctx, err, grown, written), a.renounce(ctx, err, changed))
 		}
 		written = append(written, e)
 	}
@@ -120,6 +120,30 @@ func (a *Allocator) upholdClaim(ctx context.Context, key string) error {
 			return err
 		}
 	}
+}
+
+// renounce deletes the claims that were announced for blocks which others were first to take.
+func (a *Allocator) renounce(ctx context.Context, why error, changed []*doc) error {
+	if !isConflict(why) {
+		return nil // it is unknown whose the blocks are
+	}
+	for _, e := range changed {
+		if e.affinity == nil || e.gone || e.before != nil {
+			continue
+		}
+		own, p, _ := api.ParseAffinityKey(e.key)
+		block, err := a.newTxn().block(ctx, p)
+		if err != nil {
+			return err
+		}
+		if has, owned := Owner(block.blockNow()); !owned || has == own {
+			continue // the next attempt takes it, or another process of the owner did
+		}
+		if err := a.store.Delete(ctx, e.key, e.was.Revision); err != nil && !isConflict(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // announce writes an affinity as pending.

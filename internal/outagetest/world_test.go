@@ -74,7 +74,7 @@ func newWorldOn(t *testing.T, m *member.Member) *world {
 // follow starts the syncer. Its store has small pages, so that a list has several answers.
 func (w *world) follow(cfg datastore.Config) {
 	w.t.Helper()
-	cfg.Endpoints, cfg.PageSize = []string{w.proxy.Endpoint()}, cmp.Or(cfg.PageSize, 3)
+	cfg.Endpoints, cfg.PageSize = []string{w.proxy.Endpoint()}, cmp.Or(cfg.PageSize, 3) // endpoints are etcd's
 	store := openStore(w.t, cfg)
 	w.sync = syncer.New(store, syncer.Config{Prefixes: []string{"/k/"}, MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -217,9 +217,13 @@ func (w *world) until(what string, is func() bool) {
 	defer limit.Stop()
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
+	var batches <-chan syncer.Batch // none before follow
+	if w.sync != nil {
+		batches = w.sync.Batches()
+	}
 	for !is() {
 		select {
-		case b := <-w.sync.Batches():
+		case b := <-batches:
 			w.take(b)
 		case <-look.C:
 		case <-limit.C:

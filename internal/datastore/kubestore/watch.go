@@ -25,9 +25,10 @@ import (
 )
 
 const (
-	// reopenTries is how often in a row a stream is begun again before the watch fails. The server ends each one after a while.
-	reopenTries = 5
-	reopenWait  = 200 * time.Millisecond
+	// reopenTries is how often in a row a stream is begun again before the watch fails, so that its reader learns that the server is away.
+	// The server ends each stream after a while.
+	reopenTries = 2
+	reopenWait  = 100 * time.Millisecond
 	// lookAgain is how often a watch asks for kinds that the server lacked.
 	lookAgain = 30 * time.Second
 	// largestEvent bounds what is read of one event: an object has 1.5 MiB at most, in etcd's default.

@@ -38,10 +38,13 @@ conformance: deps ## cyclonus' 230 cases: its judge, ours and real connections a
 	cd test/conformance && REQUIRE_ROOT=1 go test -count=1 -timeout 30m -v ./...
 
 # Packages with tests on a real Kubernetes API server (internal/kubetest).
-KUBE := internal/kubetest internal/datastore/kubestore internal/podtest internal/ipam internal/outagetest
+KUBE := internal/kubetest internal/datastore/kubestore internal/podtest
+# Packages of which some tests are: those with Kubernetes or APIServer in their names.
+KUBE_SOME := internal/ipam internal/outagetest
 kube-api: ## those tests, on Kubernetes' own programs, which test/kube builds once, next to Go's build cache
 	go run ./hack/kube
 	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m $(KUBE:%=./%)
+	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m -run 'Kubernetes|APIServer' $(KUBE_SOME:%=./%)
 
 CHAOS ?= 3m
 chaos: deps ## three hosts under traffic and random faults, for CHAOS; SEED=N replays, KINDS=a,b chooses (docs/chaos.md)

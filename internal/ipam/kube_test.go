@@ -2,12 +2,10 @@ package ipam_test
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"strings"
 	"testing"
 
-	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/kubestore/crds"
 	"github.com/twillnet/twill/internal/datastore/kubestore/form"
@@ -35,15 +33,6 @@ func kubernetes(t testing.TB, g form.Group) datastore.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	for { // the server takes a moment to serve what was defined
-		_, err := c.List(t.Context(), api.IPAMPrefix)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, datastore.ErrUnavailable) {
-			t.Fatal(err)
-		}
-	}
 	putPools(t, c, "10.65.0.0/24", 28)
 	return c
 }

@@ -66,10 +66,11 @@ func (s *Server) resources(ctx context.Context, groupVersion string) ([]resource
 }
 
 // Apply applies documents of YAML, in their order, as kubectl apply --server-side --force-conflicts does. A definition of a kind may
-// stand before objects of it. Objects that are in a namespace say in which.
+// stand before objects of it, and is in force when Apply returns. Objects that are in a namespace say in which.
 func (s *Server) Apply(t testing.TB, manifests string) {
 	t.Helper()
-	for _, doc := range documentEnd.Split(manifests, -1) {
+	docs := documentEnd.Split(manifests, -1)
+	for _, doc := range docs {
 		if strings.TrimSpace(doc) == "" {
 			continue
 		}
@@ -77,6 +78,47 @@ func (s *Server) Apply(t testing.TB, manifests string) {
 			t.Fatalf("%v\n%s", err, doc)
 		}
 	}
+	for _, doc := range docs {
+		if err := s.awaitDefined(t.Context(), []byte(doc)); err != nil {
+			t.Fatalf("%v\n%s", err, doc)
+		}
+	}
+}
+
+// awaitDefined waits until the server serves what a document defines, if that is a custom resource definition.
+func (s *Server) awaitDefined(ctx context.Context, doc []byte) error {
+	var d struct {
+		Kind string
+		Spec struct {
+			Group    string
+			Names    struct{ Kind string }
+			Versions []struct {
+				Name   string
+				Served bool
+			}
+		}
+	}
+	if err := yaml.Unmarshal(doc, &d); err != nil || d.Kind != "CustomResourceDefinition" {
+		return err
+	}
+	for _, v := range d.Spec.Versions {
+		if !v.Served {
+			continue
+		}
+		r, err := s.awaitKind(ctx, d.Spec.Group+"/"+v.Name, d.Spec.Names.Kind)
+		for err == nil {
+			if err = s.Admin().Call(ctx, "GET", r.path("")+"?limit=1", nil, nil); err == nil {
+				break
+			}
+			if missing(err) { // it is known, and not served yet
+				err = nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 var documentEnd = regexp.MustCompile(`(?m)^---[ \t]*$`)

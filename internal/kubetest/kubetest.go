@@ -1,8 +1,8 @@
 // Package kubetest runs a real Kubernetes API server for tests: its own program, with RBAC, on an etcd of its own.
 //
 // In: the programs that make kube-api builds (package binaries). Out: a [Server] on the loopback, with an administrator's kubeconfig,
-// one for any service account, and faults to do to it. Without the programs its tests are skipped; with REQUIRE_KUBE=1, as
-// make kube-api sets it, they fail. This package speaks HTTP and knows no client library, so that it may test one.
+// one for any service account, and faults to do to it. Its tests run with REQUIRE_KUBE=1, as
+// make kube-api sets it, and are skipped else. This package speaks HTTP and knows no client library, so that it may test one.
 //
 // A package with such tests is in the Makefile's list KUBE (held by internal/archtest), and has
 //

@@ -33,10 +33,6 @@ func kubeWorld(t *testing.T, s *kubetest.Server) *world {
 	w.proxy = must(outagetest.Listen(strings.Replace(s.URL, "https://", "http://", 1)))(t)
 	t.Cleanup(w.proxy.Close)
 	w.direct = openStore(t, datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, RequestTimeout: answer, QPS: 10_000})
-	w.until("the definitions to be served", func() bool {
-		_, err := w.direct.List(t.Context(), "/k/")
-		return err == nil && s.Admin().Call(t.Context(), "GET", "/apis/"+string(form.Own)+"/records", nil, nil) == nil
-	})
 	s.Clear(t, string(form.Own))
 	for i := range 20 {
 		key := fmt.Sprintf("/k/stay%02d", i)

@@ -217,13 +217,9 @@ func (w *world) until(what string, is func() bool) {
 	defer limit.Stop()
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
-	var batches <-chan syncer.Batch // none before follow
-	if w.sync != nil {
-		batches = w.sync.Batches()
-	}
 	for !is() {
 		select {
-		case b := <-batches:
+		case b := <-w.sync.Batches():
 			w.take(b)
 		case <-look.C:
 		case <-limit.C:

@@ -109,11 +109,7 @@ type local struct {
 
 // Overlay implements [attach.Kernel].
 func (d *calcLoop) Overlay(ctx context.Context, us []api.Update) error {
-	for _, u := range us {
-		if u.Revision != attach.Pending { // else it was announced, and may be written by now
-			d.overlay.Put([]api.Update{u})
-		}
-	}
+	d.overlay.Pass(us)
 	return d.apply(ctx, us)
 }
 

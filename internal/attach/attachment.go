@@ -44,7 +44,7 @@ func (s *Server) attachment(ctx context.Context, r wire.Request) *attachment {
 	return b
 }
 
-// begin passes the endpoint to calc as if it were in the datastore.
+// begin passes the endpoint to calc as if it were in the datastore. One that the datastore derives is known when it was written.
 func (b *attachment) begin(ctx context.Context, addrs []netip.Addr) (err error) {
 	b.stop()
 	if b.endpoint, err = b.s.endpoint(b.request, addrs); err != nil {
@@ -57,13 +57,20 @@ func (b *attachment) begin(ctx context.Context, addrs []netip.Addr) (err error) 
 	if err != nil {
 		return err
 	}
-	us = append(us, api.Update{Key: b.kv.Key, Value: b.kv.Value, Revision: Pending})
 	if err := b.s.know(ctx, b.kv.Key); err != nil {
 		return err
 	}
+	b.s.cfg.Kernel.Announce(b.kv.Key, b.endpoint.Spec.InterfaceName)
+	if !b.s.derives(b.kv.Key) {
+		b.enforce(ctx, append(us, api.Update{Key: b.kv.Key, Value: b.kv.Value, Revision: Pending}))
+	}
+	return nil
+}
+
+// enforce passes the endpoint to calc, with what it needs, and has it brought into force.
+func (b *attachment) enforce(ctx context.Context, us []api.Update) {
 	ctx, b.cancel = context.WithTimeout(ctx, kernelTimeout)
 	id := intent.EndpointID{Kind: intent.Workload, Namespace: b.endpoint.Metadata.Namespace, Name: b.endpoint.Metadata.Name}
-	b.s.cfg.Kernel.Announce(b.kv.Key, b.endpoint.Spec.InterfaceName)
 	forced := make(chan error, 1)
 	b.forced = forced
 	go func() {
@@ -73,7 +80,6 @@ func (b *attachment) begin(ctx context.Context, addrs []netip.Addr) (err error) 
 		}
 		forced <- err
 	}()
-	return nil
 }
 
 // stop cancels what begin started; the kernel stays as it is.
@@ -97,7 +103,15 @@ func (b *attachment) complete(ctx context.Context, addrs []netip.Addr) error {
 			return err
 		}
 	}
-	b.s.cfg.Kernel.Written(now)
+	if b.cancel == nil { // it was not known before
+		us, err := b.s.derived(ctx, b.request, now)
+		if err != nil {
+			return err
+		}
+		b.enforce(ctx, us)
+	} else {
+		b.s.cfg.Kernel.Written(now)
+	}
 	err := <-b.forced
 	b.cancel()
 	b.cancel = nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
+	"github.com/twillnet/twill/internal/datastore"
 )
 
 // How attachments are distinguished. A handle has no interface's name in it, since upstream's has none; an endpoint's name has no
@@ -83,7 +84,7 @@ func (s *Server) checkDistinct(ctx context.Context, r wire.Ref) error {
 
 // clear removes what remains of earlier attachments under the same names.
 func (s *Server) clear(ctx context.Context, r wire.Ref) error {
-	if r.Pod != nil {
+	if _, known := s.cfg.Store.(datastore.Deriving); r.Pod != nil && !known {
 		s.accounts.Do(func() {
 			s.cfg.Log.Warn("pods are attached without service account and labels, which only Kubernetes knows; policies that name those do not find them",
 				"pod", r.Pod.Namespace+"/"+r.Pod.Name)

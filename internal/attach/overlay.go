@@ -54,6 +54,21 @@ func (o *Overlay) Put(us []api.Update) {
 	}
 }
 
+// Pass is Put of what is about to be passed to calc, which did not have it while it was Pending: also if the watch delivered it meanwhile,
+// and it was held back, it is among the Current.
+func (o *Overlay) Pass(us []api.Update) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.keys == nil {
+		o.keys = map[string]mark{}
+	}
+	for _, u := range us {
+		if u.Revision != Pending { // else it was announced, and may be written by now
+			o.keys[u.Key] = mark{revision: u.Revision, gone: u.Value == nil}
+		}
+	}
+}
+
 // Announce notes that an endpoint is about to be written, and its link.
 func (o *Overlay) Announce(key, link string) {
 	o.Put([]api.Update{{Key: key, Value: []byte{}, Revision: Pending}})

@@ -209,3 +209,26 @@ func TestOlderWordsDoNotUndoWhatWasJustWritten(t *testing.T) {
 		t.Error("once the datastore has caught up, its word counts, also after it was put back")
 	}
 }
+
+func TestWhatWasHeldBackWhilePendingIsPassedOnce(t *testing.T) {
+	for _, order := range []bool{true, false} {
+		o := &Overlay{}
+		if order {
+			o.Order = memstore.New()
+		}
+		was, now := api.Update{Key: "k", Value: []byte("1"), Revision: api.RevisionOf("5")}, api.Update{Key: "k", Value: []byte("2"), Revision: api.RevisionOf("7")}
+		o.Announce("k", "cali1")
+		for _, u := range []api.Update{was, now} { // the watch is quicker than the answer to the write
+			if got := o.Filter([]api.Update{u}); len(got) > 0 {
+				t.Errorf("order %v: %s was passed while it was written", order, u.Value)
+			}
+		}
+		o.Pass([]api.Update{now})
+		if got := o.Current([]api.Update{now}); len(got) != 1 {
+			t.Errorf("order %v: what was held back is lost", order)
+		}
+		if got := o.Filter([]api.Update{now}); len(got) != 1 {
+			t.Errorf("order %v: our own write, once more, is held back", order)
+		}
+	}
+}

@@ -4,7 +4,7 @@
 // which changes with each write. It does not interpret the JSON.
 // A [Store] is what every datastore can do, Kubernetes' API server included.
 // What only some can do is an optional interface, found by a type assertion, and callers
-// must work without it: [Ordered], [Paged], [Transactional], [Expiring], [Compacter], [Clustered].
+// must work without it: [Ordered], [Paged], [Transactional], [Expiring], [Deriving], [Compacter], [Clustered].
 // storetest holds the contract as tests; memstore is the reference, and
 // storetest.Poor has nothing but a Store.
 package datastore
@@ -77,6 +77,13 @@ type Expiring interface {
 	// PutFor writes a key, whether it exists or not. Unless it is written
 	// again, it is deleted when ttl is over, at the latest some seconds after.
 	PutFor(ctx context.Context, kv api.Update, ttl time.Duration) error
+}
+
+// Deriving is a store in which some values are made of something else: of what is written of one it keeps a part, and the rest comes from there.
+type Deriving interface {
+	Store
+	// Derives reports whether the value of a key is made of something else. What Create and Update return is the whole.
+	Derives(key string) bool
 }
 
 // Compacter is a store that can be told to forget.

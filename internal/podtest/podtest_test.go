@@ -117,11 +117,7 @@ type pod struct {
 func (n *node) run(ns, name, labels, addr string) pod {
 	n.t.Helper()
 	p := pod{netnstest.New(n.t), netip.MustParseAddr(addr)}
-	n.s.Apply(n.t, fmt.Sprintf(`apiVersion: v1
-kind: Pod
-metadata: {name: %s, namespace: %s, labels: {%s}}
-spec: {serviceAccountName: sa, nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}
-`, name, ns, labels, n.name))
+	n.create(ns, name, labels)
 	n.VethTo(p.NS, translate.InterfaceName(ns, name), "eth0")
 	p.Addr("eth0", addr+"/32")
 	p.Route("169.254.1.1 dev eth0 scope link")
@@ -129,6 +125,42 @@ spec: {serviceAccountName: sa, nodeName: %s, automountServiceAccountToken: false
 	status := map[string]any{"status": map[string]any{"podIP": addr, "podIPs": []any{map[string]any{"ip": addr}}, "phase": "Running"}}
 	n.patch("/api/v1/namespaces/"+ns+"/pods/"+name+"/status", status)
 	return p
+}
+
+// create makes a pod of this node in the API server.
+func (n *node) create(ns, name, labels string) {
+	n.t.Helper()
+	n.s.Apply(n.t, fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: %s, labels: {%s}}
+spec: {serviceAccountName: sa, nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}
+`, name, ns, labels, n.name))
+}
+
+// define applies the definitions that a cluster needs.
+func (n *node) define() {
+	n.t.Helper()
+	out, err := exec.Command(n.twill, "kube", "crds").Output()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.s.Apply(n.t, string(out))
+}
+
+// ready waits until the agent says that it is ready.
+func (n *node) ready() {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	defer cancel()
+	for {
+		out, err := exec.CommandContext(ctx, n.twill, "status", "--socket", n.socket).CombinedOutput()
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			n.t.Fatalf("the agent is not ready: %v\n%s", err, out)
+		}
+	}
 }
 
 func (n *node) patch(path string, body map[string]any) {
@@ -171,11 +203,7 @@ func (p pod) await(t *testing.T, to pod, open bool) {
 func TestAPodIsProtectedByPoliciesOfTheAPIServer(t *testing.T) {
 	s := kubetest.Start(t)
 	n := newNode(t, s, "n1")
-	out, err := exec.Command(n.twill, "kube", "crds").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Apply(t, string(out))
+	n.define()
 	ns := s.Namespace(t)
 	s.Apply(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: sa, namespace: "+ns+"}\n")
 	n.agent(s.Kubeconfig)

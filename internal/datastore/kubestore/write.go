@@ -36,6 +36,12 @@ func (s *Store) writable(ctx context.Context, key string) (form.Kind, error) {
 	return k, nil
 }
 
+// Derives implements [datastore.Deriving]: an endpoint is made of a pod.
+func (s *Store) Derives(key string) bool {
+	ref, ok := api.ParseKey(key)
+	return ok && ref.Kind == api.KindWorkloadEndpoint
+}
+
 // Create writes a new key, or returns ErrExists.
 func (s *Store) Create(ctx context.Context, kv api.Update) (api.Update, error) {
 	out, err := s.create(ctx, kv)
@@ -50,6 +56,14 @@ func (s *Store) create(ctx context.Context, kv api.Update) (api.Update, error) {
 	req, err := k.Create(kv)
 	if err != nil {
 		return api.Update{}, err
+	}
+	if req.Method == "PATCH" { // of an object that is there, which may be of the key already
+		switch _, _, err := s.object(ctx, kv.Key); {
+		case err == nil:
+			return api.Update{}, datastore.ErrExists
+		case !isMissing(err):
+			return api.Update{}, err
+		}
 	}
 	for try := 1; ; try++ {
 		out, err := s.write(ctx, k, kv, req)
@@ -128,8 +142,11 @@ func (s *Store) write(ctx context.Context, k form.Kind, kv api.Update, req form.
 		}
 	}
 	e, err := k.Object(raw)
-	if err == nil && e.Key != kv.Key {
-		err = fmt.Errorf("the object is that of another key, %s", e.Key)
+	switch {
+	case err == nil && e.Key != kv.Key:
+		err = fmt.Errorf("the object is that of another key, %q", e.Key)
+	case err == nil && e.Value == nil:
+		err = errors.New("the object says nothing of it: a pod in its host's network, or one that has ended, is no endpoint")
 	}
 	return updateOf(e), err
 }

@@ -1,0 +1,118 @@
+package podtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+	"github.com/twillnet/twill/internal/kubetest"
+)
+
+// plugin calls the CNI plugin on a node.
+type plugin struct {
+	*node
+	bin string
+}
+
+func (n *node) plugin() plugin {
+	n.t.Helper()
+	bin := n.t.TempDir()
+	if out, err := exec.Command("go", "build", "-o", filepath.Join(bin, "twill"), "github.com/twillnet/twill/cmd/twill-cni").CombinedOutput(); err != nil {
+		n.t.Fatalf("go build: %v\n%s", err, out)
+	}
+	if err := os.Symlink("twill", filepath.Join(bin, "twill-ipam")); err != nil {
+		n.t.Fatal(err)
+	}
+	return plugin{n, bin}
+}
+
+// call runs the plugin as a runtime does, and returns what it printed.
+func (p plugin) call(command, ns, name, container string, inside *netnstest.NS) (string, error) {
+	p.t.Helper()
+	cmd := exec.Command(filepath.Join(p.bin, "twill"))
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+container, "CNI_IFNAME=eth0", "CNI_PATH="+p.bin,
+		fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), inside.Handle().FD()), "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+ns+";K8S_POD_NAME="+name)
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"k8s-pod-network","type":"twill","socket":%q,"ipam":{"type":"twill-ipam"}}`, p.socket))
+	out := &strings.Builder{}
+	cmd.Stdout, cmd.Stderr = out, out
+	var err error
+	p.Do(func() { err = cmd.Start() })
+	if err == nil {
+		err = cmd.Wait()
+	}
+	return out.String(), err
+}
+
+// add makes a pod in the API server, and has the plugin attach it.
+func (p plugin) add(ns, name, labels string) pod {
+	p.t.Helper()
+	p.create(ns, name, labels)
+	out := pod{NS: netnstest.New(p.t)}
+	text, err := p.call("ADD", ns, name, "c-"+name, out.NS)
+	if err != nil {
+		p.t.Fatalf("ADD %s: %v\n%s", name, err, text)
+	}
+	var result struct {
+		IPs []struct{ Address netip.Prefix }
+	}
+	if err := json.Unmarshal([]byte(text), &result); err != nil || len(result.IPs) == 0 {
+		p.t.Fatalf("ADD %s: %v in %s", name, err, text)
+	}
+	out.addr = result.IPs[0].Address.Addr()
+	return out
+}
+
+func TestAPodIsProtectedWhenThePluginReturns(t *testing.T) {
+	s := kubetest.Start(t)
+	n := newNode(t, s, "n2")
+	n.define()
+	s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.66.0.0/24, blockSize: 26, nodeSelector: all()}\n")
+	ns := s.Namespace(t)
+	s.Apply(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: sa, namespace: "+ns+"}\n")
+	s.Apply(t, strings.ReplaceAll(`apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: NS}
+spec:
+  podSelector: {matchLabels: {app: web}}
+  ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]
+`, "NS", ns))
+	n.agent(s.Kubeconfig)
+	n.ready()
+	p := n.plugin()
+	web := p.add(ns, "web", "app: web")
+	client, other := p.add(ns, "client", "app: client"), p.add(ns, "other", "app: other")
+
+	// No waiting: what policies say of its labels is in force when the plugin returns.
+	probe := netnstest.Probe{From: client.NS, To: web.NS, Proto: "tcp", Dst: netip.AddrPortFrom(web.addr, 8080)}
+	probe.WantReach(t)
+	probe.From = other.NS
+	probe.WantBlocked(t)
+
+	// Upstream's notes are on the pod, and its address is a block's of the cluster.
+	var o struct {
+		Metadata struct{ Annotations map[string]string }
+	}
+	path := "/api/v1/namespaces/" + ns + "/pods/web"
+	if err := s.Admin().Call(t.Context(), "GET", path, nil, &o); err != nil || o.Metadata.Annotations["cni.projectcalico.org/podIP"] != web.addr.String()+"/32" ||
+		o.Metadata.Annotations["cni.projectcalico.org/containerID"] != "c-web" {
+		t.Errorf("annotations %v, error %v", o.Metadata.Annotations, err)
+	}
+	handle := "/apis/projectcalico.org/v3/ipamhandles/k8s-pod-network.c-web"
+	if err := s.Admin().Call(t.Context(), "GET", handle, nil, nil); err != nil {
+		t.Errorf("the handle of its address: %v", err)
+	}
+	for range 2 { // a runtime may call it again
+		if text, err := p.call("DEL", ns, "web", "c-web", web.NS); err != nil {
+			t.Errorf("DEL: %v\n%s", err, text)
+		}
+	}
+	if err := s.Admin().Call(t.Context(), "GET", handle, nil, nil); err == nil {
+		t.Error("the address is not given back")
+	}
+}

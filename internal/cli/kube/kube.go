@@ -27,7 +27,7 @@ func Commands(e *conn.Env) []*cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE:  console.SubcommandWanted,
 	}
-	cmd.AddCommand(c.crdsCmd())
+	cmd.AddCommand(c.crdsCmd(), c.agentCmd())
 	return []*cobra.Command{cmd}
 }
 
@@ -55,17 +55,44 @@ Exit code: 0 printed, 1 standard output cannot be written, 2 no such group.`,
 	return cmd
 }
 
+func (c *command) agentCmd() *cobra.Command {
+	group, namespace := string(form.V3), "kube-system"
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Print the service account of agents and its rights, for kubectl apply",
+		Long: `Agent prints a service account and the role that lets agents do what they must, and
+nothing more. Nothing is sent anywhere.
+
+Exit code: 0 printed, 1 standard output cannot be written, 2 no such group.`,
+		Example: `  twill kube agent | kubectl apply --server-side -f -
+  twill kube agent --group crd.projectcalico.org/v1 --namespace calico-system > agent.yaml`,
+		Args: console.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			g := form.Group(group)
+			if g != form.V3 && g != form.V1 {
+				return console.Usage("--group %q: want %s or %s", group, form.V3, form.V1)
+			}
+			return documents(c.Out, crds.Agent(g, namespace))
+		},
+	}
+	cmd.Flags().StringVar(&group, "group", group, "of the cluster's resources: projectcalico.org/v3 or crd.projectcalico.org/v1")
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", namespace, "of the service account")
+	return cmd
+}
+
 // write prints the definitions of a group.
 func write(out io.Writer, group string) error {
-	var all []map[string]any
 	switch g := form.Group(group); g {
 	case form.V3, form.V1:
-		all = crds.Definitions(g)
+		return documents(out, crds.Definitions(g))
 	case form.Own:
-		all = crds.Own()
-	default:
-		return console.Usage("--group %q: want %s, %s or %s", group, form.V3, form.V1, form.Own)
+		return documents(out, crds.Own())
 	}
+	return console.Usage("--group %q: want %s, %s or %s", group, form.V3, form.V1, form.Own)
+}
+
+// documents prints objects as documents of YAML.
+func documents(out io.Writer, all []map[string]any) error {
 	for _, d := range all {
 		text, err := yaml.Marshal(d)
 		if err != nil {

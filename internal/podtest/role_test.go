@@ -1,0 +1,160 @@
+package podtest
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/internal/kubetest"
+)
+
+// audited is a server that notes what service accounts ask of it.
+func audited(t *testing.T) (*kubetest.Server, string) {
+	t.Helper()
+	dir := t.TempDir()
+	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	text := "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata, userGroups: ['system:serviceaccounts']}, {level: None}]\n"
+	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return kubetest.New(t, kubetest.Config{Flags: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log}}), log
+}
+
+// request is what somebody asked of the server.
+type request struct {
+	Verb      string
+	ObjectRef struct{ APIGroup, Resource, Subresource string }
+	Response  struct{ Code int } `json:"responseStatus"`
+}
+
+func (r request) String() string {
+	what := r.ObjectRef.Resource
+	if r.ObjectRef.Subresource != "" {
+		what += "/" + r.ObjectRef.Subresource
+	}
+	if r.ObjectRef.APIGroup != "" {
+		what += "." + r.ObjectRef.APIGroup
+	}
+	return r.Verb + " " + what
+}
+
+// asked reads the log: what was asked for, and what of it was refused.
+func asked(t *testing.T, log string) (all, refused map[string]bool) {
+	t.Helper()
+	f, err := os.Open(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all, refused = map[string]bool{}, map[string]bool{}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var r request
+		if json.Unmarshal(lines.Bytes(), &r) != nil || r.ObjectRef.Resource == "" {
+			continue // the last line, which is being written, and requests for what there is
+		}
+		all[r.String()] = true
+		if r.Response.Code == 403 {
+			refused[r.String()] = true
+		}
+	}
+	return all, refused
+}
+
+// allowed are the requests that the role of agents allows, as [request] writes them.
+func allowed(t *testing.T, s *kubetest.Server) []string {
+	t.Helper()
+	var role struct {
+		Rules []struct{ APIGroups, Resources, Verbs []string }
+	}
+	if err := s.Admin().Call(t.Context(), "GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/twill-agent", nil, &role); err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, r := range role.Rules {
+		for _, verb := range r.Verbs {
+			q := request{Verb: verb}
+			q.ObjectRef.APIGroup = r.APIGroups[0]
+			q.ObjectRef.Resource, q.ObjectRef.Subresource, _ = strings.Cut(r.Resources[0], "/")
+			out = append(out, q.String())
+		}
+	}
+	return out
+}
+
+// rare are requests that agents make only when they run into each other, or a container has more than one address: ipam's tests have them.
+var rare = map[string]string{
+	"delete ipamblocks.projectcalico.org":      "a block that was created is taken back when another step fails",
+	"delete blockaffinities.projectcalico.org": "a claim to a block that another node was first to take is taken back",
+	"update ipamhandles.projectcalico.org":     "a handle of several addresses gets one more, or gives one back",
+}
+
+// TestTheAgentsRoleIsWhatTheyAskForAndNothingMore has an agent with the rights of its role alone do what agents do.
+func TestTheAgentsRoleIsWhatTheyAskForAndNothingMore(t *testing.T) {
+	s, log := audited(t)
+	n := newNode(t, s, "n3")
+	n.define()
+	out, err := exec.Command(n.twill, "kube", "agent", "--namespace", "kube-system").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Apply(t, string(out))
+	s.Apply(t, `apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: pods}
+spec: {cidr: 10.67.0.0/24, blockSize: 26, nodeSelector: all()}
+---
+apiVersion: projectcalico.org/v3
+kind: KubeControllersConfiguration
+metadata: {name: default}
+spec: {controllers: {node: {hostEndpoint: {autoCreate: Enabled}}}}
+`)
+	ns := s.Namespace(t)
+	s.Apply(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: sa, namespace: "+ns+"}\n")
+	n.agent(s.KubeconfigFor(t, "kube-system", "twill-agent"))
+	n.ready()
+	p := n.plugin()
+	web := p.add(ns, "web", "app: web")
+	p.add(ns, "more", "app: web")
+	if text, err := p.call("DEL", ns, "web", "c-web", web.NS); err != nil {
+		t.Errorf("DEL: %v\n%s", err, text)
+	}
+	may := allowed(t, s)
+	for a := range rare {
+		if !slices.Contains(may, a) {
+			t.Errorf("%s is not allowed", a)
+		}
+	}
+	lacks := func() (unused, refused []string) {
+		did, not := asked(t, log)
+		for _, a := range may {
+			if !did[a] && rare[a] == "" {
+				unused = append(unused, a)
+			}
+		}
+		for a := range not {
+			refused = append(refused, a)
+		}
+		return unused, refused
+	}
+	// What only comes with time: reports, and host endpoints that change and go.
+	look := time.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
+	for end := time.Now().Add(patience); time.Now().Before(end); <-look.C {
+		if unused, _ := lacks(); len(unused) == 0 {
+			break
+		}
+		auto := map[string]any{"autoCreate": []string{"Enabled", "Disabled"}[time.Now().Second()%2]}
+		n.patch("/apis/projectcalico.org/v3/kubecontrollersconfigurations/default", map[string]any{"spec": map[string]any{"controllers": map[string]any{"node": map[string]any{"hostEndpoint": auto}}}})
+	}
+	unused, refused := lacks()
+	slices.Sort(unused)
+	if len(unused) > 0 || len(refused) > 0 {
+		t.Errorf("allowed, and not asked for: %v; asked for, and refused: %v", unused, refused)
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/kubestore"
 	"github.com/twillnet/twill/internal/datastore/kubestore/form"
 	"github.com/twillnet/twill/internal/kubetest"
 )
@@ -211,5 +212,36 @@ func TestWithoutDefinitionsNothingIsTakenForEmpty(t *testing.T) {
 	}
 	if !errors.Is(err, datastore.ErrUnavailable) {
 		t.Errorf("a definition that went: %d items, error %v", len(snap.Items), err)
+	}
+}
+
+func TestWhoMayReadOneKindFollowsIt(t *testing.T) {
+	s := cluster(t)
+	ns := s.Namespace(t)
+	s.Apply(t, strings.ReplaceAll(`apiVersion: v1
+kind: ServiceAccount
+metadata: {name: reader, namespace: NS}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reader-NS}
+rules: [{apiGroups: [projectcalico.org], resources: [globalnetworksets], verbs: [list, watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: reader-NS}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader-NS}
+subjects: [{kind: ServiceAccount, name: reader, namespace: NS}]
+`, "NS", ns))
+	c, err := kubestore.New(datastore.Config{Kubeconfig: s.KubeconfigFor(t, ns, "reader"), Group: string(form.V3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	f := follow(t, c, api.KeyPrefix(api.KindGlobalNetworkSet, ""))
+	s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkSet\nmetadata: {name: "+ns+"}\nspec: {nets: [192.0.2.0/24]}\n")
+	f.until(api.KeyPrefix(api.KindGlobalNetworkSet, "")+ns, "192.0.2.0/24")
+	if _, err := c.List(t.Context(), api.KeyPrefix(api.KindIPPool, "")); !errors.Is(err, datastore.ErrUnauthorized) || !strings.Contains(err.Error(), "ippools") {
+		t.Errorf("another kind: %v", err)
 	}
 }

@@ -66,7 +66,7 @@ func asked(t *testing.T, log string) (all, refused map[string]bool) {
 	return all, refused
 }
 
-// allowed are the requests that the role of agents allows, as [request] writes them.
+// allowed are the requests that the role of agents allows, as [request] writes them. Groups that this cluster has not are left out.
 func allowed(t *testing.T, s *kubetest.Server) []string {
 	t.Helper()
 	var role struct {
@@ -77,6 +77,9 @@ func allowed(t *testing.T, s *kubetest.Server) []string {
 	}
 	var out []string
 	for _, r := range role.Rules {
+		if group := r.APIGroups[0]; group != "" && s.Admin().Call(t.Context(), "GET", "/apis/"+group, nil, nil) != nil {
+			continue
+		}
 		for _, verb := range r.Verbs {
 			q := request{Verb: verb}
 			q.ObjectRef.APIGroup = r.APIGroups[0]

@@ -203,12 +203,16 @@ func badName(s string) string {
 }
 
 // badPolicyName says what is wrong with a policy's name. A dot in it parted tier and name once, so there is at most one;
-// but for the policies that are made of Kubernetes' and OpenStack's own, which are in namespaces.
+// but for the policies that are made of Kubernetes' and OpenStack's own.
 func badPolicyName(s string, namespaced bool) string {
 	if reason := badName(s); reason != "" || strings.Count(s, ".") <= 1 {
 		return reason
 	}
-	if namespaced && (strings.HasPrefix(s, "knp.default.") || strings.HasPrefix(s, "ossg.default.")) {
+	foreign := []string{"kcnp.", "kanp.adminnetworkpolicy.", "kbanp.baselineadminnetworkpolicy."}
+	if namespaced {
+		foreign = []string{"knp.default.", "ossg.default."}
+	}
+	if slices.ContainsFunc(foreign, func(begin string) bool { return strings.HasPrefix(s, begin) }) {
 		return ""
 	}
 	return fmt.Sprintf("is %q: want at most one dot", s)

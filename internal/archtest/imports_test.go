@@ -281,6 +281,7 @@ var doors = map[string][]string{
 	"k8s.io/api/":                      {"internal/translate", "internal/datastore/kubestore"},
 	"k8s.io/apimachinery":              {"internal/translate", "internal/cli/show", "internal/datastore/kubestore"},
 	"sigs.k8s.io/json":                 {"internal/translate", "internal/cli/console"},
+	"sigs.k8s.io/network-policy-api":   {"internal/translate"},
 	"sigs.k8s.io/yaml":                 {"api", "internal/cli", "internal/upstreamtest", "internal/kubetest"},
 	"github.com/containernetworking":   {"internal/cni"},
 	"github.com/gaissmai/bart":         {"internal/dataplane/classify"},

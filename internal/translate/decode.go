@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/twillnet/twill/api"
 )
@@ -22,7 +24,9 @@ import (
 // Object is a Kubernetes object that [Decode] has read.
 type Object struct {
 	Kind   string
-	object metav1.Object // a *PartialObjectMetadata says nothing to policy
+	object metav1.Object   // a *PartialObjectMetadata says nothing to policy
+	unread api.FieldErrors // what [Kept] could not read
+	lost   bool            // so much that any part may mean something else
 }
 
 // Name is namespace/name, or name.
@@ -31,23 +35,38 @@ func (o Object) Name() string { return nameOf(o.object) }
 type kind struct {
 	version, name string
 	empty         func() metav1.Object
+	global        bool // it is in no namespace
 }
 
 // kinds are those that mean something to policy.
 var kinds = []kind{
-	{"networking.k8s.io/v1", "NetworkPolicy", func() metav1.Object { return &networkingv1.NetworkPolicy{} }},
-	{"v1", "Namespace", func() metav1.Object { return &corev1.Namespace{} }},
-	{"v1", "Pod", func() metav1.Object { return &corev1.Pod{} }},
-	{"v1", "ServiceAccount", func() metav1.Object { return &corev1.ServiceAccount{} }},
-	{"v1", "Service", func() metav1.Object { return &corev1.Service{} }},
-	{"discovery.k8s.io/v1", "EndpointSlice", func() metav1.Object { return &discoveryv1.EndpointSlice{} }},
+	{version: "networking.k8s.io/v1", name: "NetworkPolicy", empty: func() metav1.Object { return &networkingv1.NetworkPolicy{} }},
+	{version: "v1", name: "Namespace", empty: func() metav1.Object { return &corev1.Namespace{} }, global: true},
+	{version: "v1", name: "Pod", empty: func() metav1.Object { return &corev1.Pod{} }},
+	{version: "v1", name: "ServiceAccount", empty: func() metav1.Object { return &corev1.ServiceAccount{} }},
+	{version: "v1", name: "Service", empty: func() metav1.Object { return &corev1.Service{} }},
+	{version: "discovery.k8s.io/v1", name: "EndpointSlice", empty: func() metav1.Object { return &discoveryv1.EndpointSlice{} }},
+	{version: PolicyAPI + "/v1alpha2", name: KindCluster, empty: func() metav1.Object { return &v1alpha2.ClusterNetworkPolicy{} }, global: true},
+	{version: PolicyAPI + "/v1alpha1", name: KindAdmin, empty: func() metav1.Object { return &v1alpha1.AdminNetworkPolicy{} }, global: true},
+	{version: PolicyAPI + "/v1alpha1", name: KindBaseline, empty: func() metav1.Object { return &v1alpha1.BaselineAdminNetworkPolicy{} }, global: true},
 }
 
-// saysNothing: a kind that has no bearing on policy. In the group of NetworkPolicy only those that are known can be one,
+// Kinds of the cluster-wide policies of Kubernetes, and their API group.
+const (
+	KindCluster  = "ClusterNetworkPolicy"
+	KindAdmin    = "AdminNetworkPolicy"
+	KindBaseline = "BaselineAdminNetworkPolicy"
+	PolicyAPI    = "policy.networking.k8s.io"
+)
+
+// saysNothing: a kind that has no bearing on policy. In the groups of policies only those that are known can be one,
 // so that a typing error is not a policy less.
 func saysNothing(version, name string) bool {
-	if group, _, _ := strings.Cut(version, "/"); group == "networking.k8s.io" {
+	switch group, _, _ := strings.Cut(version, "/"); group {
+	case "networking.k8s.io":
 		return slices.Contains([]string{"Ingress", "IngressClass", "IPAddress", "ServiceCIDR"}, name)
+	case PolicyAPI:
+		return false
 	}
 	return !slices.ContainsFunc(kinds, func(k kind) bool { return k.name == name })
 }
@@ -81,7 +100,7 @@ func Decode(raw []byte) (Object, error) {
 	if saysNothing(head.APIVersion, head.Kind) {
 		other := &metav1.PartialObjectMetadata{}
 		other.Namespace, other.Name = head.Metadata.Namespace, head.Metadata.Name
-		return Object{head.Kind, other}, nil
+		return Object{Kind: head.Kind, object: other}, nil
 	}
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == head.Kind })
 	if i < 0 {
@@ -91,8 +110,25 @@ func Decode(raw []byte) (Object, error) {
 		return Object{}, api.FieldErrors{fail("apiVersion", fmt.Sprintf("is %q: want %s", head.APIVersion, kinds[i].version))}
 	}
 	out := Object{Kind: head.Kind, object: kinds[i].empty()}
-	var errs api.FieldErrors
-	strict, err := kjson.UnmarshalStrict(raw, out.object)
+	errs, _ := unmarshal(raw, out.object, fail)
+	switch {
+	case kinds[i].global:
+		out.object.SetNamespace("")
+	case out.object.GetNamespace() == "":
+		out.object.SetNamespace("default")
+	}
+	for _, part := range []struct{ path, value string }{{"metadata.name", out.object.GetName()}, {"metadata.namespace", out.object.GetNamespace()}} {
+		if reasons := content.IsDNS1123Subdomain(part.value); len(reasons) > 0 && (part.value != "" || part.path == "metadata.name") {
+			errs = append(errs, fail(part.path, fmt.Sprintf("is %q: %s", part.value, reasons[0])))
+		}
+	}
+	return out, errs.Err()
+}
+
+// unmarshal reads all of an object that can be read, and says what cannot, and what Kubernetes does not know. Of what has another
+// type than it should, it names only the first: then more is lost.
+func unmarshal(raw []byte, into metav1.Object, fail func(path, reason string) *api.FieldError) (errs api.FieldErrors, lost bool) {
+	strict, err := kjson.UnmarshalStrict(raw, into)
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &wrong):
@@ -108,15 +144,22 @@ func Decode(raw []byte) (Object, error) {
 		}
 		errs = append(errs, fail(path, reason))
 	}
-	if out.object.GetNamespace() == "" && head.Kind != "Namespace" {
-		out.object.SetNamespace("default")
+	return errs, err != nil
+}
+
+// Kept translates a cluster-wide policy of a kind, as an API server keeps it in JSON. It may be of another version of the API: what is
+// unknown here, or of another type, is an error and is closed, as what has no meaning is.
+func Kept(name string, raw []byte) (api.Resource, error) {
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
+	o := Object{Kind: name, object: kinds[i].empty()}
+	o.unread, o.lost = unmarshal(raw, o.object, func(path, reason string) *api.FieldError {
+		return &api.FieldError{Kind: name, Path: path, Reason: reason}
+	})
+	for _, e := range o.unread {
+		e.Name = o.Name()
 	}
-	for _, part := range []struct{ path, value string }{{"metadata.name", out.object.GetName()}, {"metadata.namespace", out.object.GetNamespace()}} {
-		if reasons := content.IsDNS1123Subdomain(part.value); len(reasons) > 0 && (part.value != "" || part.path == "metadata.name") {
-			errs = append(errs, fail(part.path, fmt.Sprintf("is %q: %s", part.value, reasons[0])))
-		}
-	}
-	return out, errs.Err()
+	rs, err := Resources(o)
+	return rs[0], err // it always becomes one
 }
 
 func kindNames() string {
@@ -130,7 +173,15 @@ func kindNames() string {
 // Resources translates one object by itself. There may be none: a service gives
 // nothing but what is in [Implied].
 func Resources(o Object) ([]api.Resource, error) {
+	state := &object{kind: o.Kind, meta: o.object, errs: slices.Clone(o.unread)}
+	state.lost = o.lost || slices.ContainsFunc(o.unread, func(e *api.FieldError) bool { return changesAll(e.Path) })
 	switch o := o.object.(type) {
+	case *v1alpha2.ClusterNetworkPolicy:
+		return only(clusterPolicy(state, o))
+	case *v1alpha1.AdminNetworkPolicy:
+		return only(adminPolicy(state, o))
+	case *v1alpha1.BaselineAdminNetworkPolicy:
+		return only(baselinePolicy(state, o))
 	case *networkingv1.NetworkPolicy:
 		return only(Policy(o))
 	case *corev1.Namespace:

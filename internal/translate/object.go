@@ -15,6 +15,9 @@ type object struct {
 	kind string
 	meta metav1.Object
 	errs api.FieldErrors
+	lost bool // what was decoded may mean something else in any part
+
+	elements, bytes int // of the rules made so far, see fits
 }
 
 func (o *object) fail(path, format string, args ...any) {

@@ -27,20 +27,11 @@ func Policy(np *networkingv1.NetworkPolicy) (*api.NetworkPolicy, error) {
 	s.Types, typesOK = o.types(np.Spec)
 	for i, r := range np.Spec.Ingress {
 		path := fmt.Sprintf("spec.ingress[%d]", i)
-		for _, peer := range o.peers(path+".from", r.From) {
-			for _, m := range o.ports(path+".ports", r.Ports) {
-				s.Ingress = append(s.Ingress, api.Rule{Action: api.Allow, Protocol: m.protocol, Source: peer, Destination: api.EntityRule{Ports: m.ports}})
-			}
-		}
+		s.Ingress = append(s.Ingress, o.rules(path, o.peers(path+".from", r.From), o.ports(path+".ports", r.Ports), fromPeer)...)
 	}
 	for i, r := range np.Spec.Egress {
 		path := fmt.Sprintf("spec.egress[%d]", i)
-		for _, peer := range o.peers(path+".to", r.To) {
-			for _, m := range o.ports(path+".ports", r.Ports) {
-				peer.Ports = m.ports
-				s.Egress = append(s.Egress, api.Rule{Action: api.Allow, Protocol: m.protocol, Destination: peer})
-			}
-		}
+		s.Egress = append(s.Egress, o.rules(path, o.peers(path+".to", r.To), o.ports(path+".ports", r.Ports), toPeer)...)
 	}
 	if !selectsPods || !typesOK {
 		// It restricts somebody, and nobody knows whom or in which direction.

@@ -25,30 +25,45 @@ func (o *object) ports(path string, list []networkingv1.NetworkPolicyPort) []mat
 	if len(list) == 0 {
 		return []match{{}}
 	}
-	var order []string
-	listed, whole := map[string][]api.Port{}, map[string]bool{}
+	var all byProtocol
 	for i, p := range list {
-		protocol, port, ok := o.port(fmt.Sprintf("%s[%d]", path, i), p)
-		if !ok {
-			continue
-		}
-		if !slices.Contains(order, protocol) {
-			order = append(order, protocol)
-		}
-		if port == nil {
-			whole[protocol] = true
-		} else if !slices.Contains(listed[protocol], *port) {
-			listed[protocol] = append(listed[protocol], *port)
+		if protocol, port, ok := o.port(fmt.Sprintf("%s[%d]", path, i), p); ok {
+			all.add(protocol, port)
 		}
 	}
-	var out []match
-	for _, name := range order {
+	return all.matches()
+}
+
+// byProtocol are ports in the order in which their protocols were first named.
+type byProtocol struct {
+	order  []string
+	listed map[string][]api.Port
+	whole  map[string]bool
+}
+
+// add takes in a port of a protocol, or with nil all of them.
+func (b *byProtocol) add(protocol string, port *api.Port) {
+	if b.listed == nil {
+		b.listed, b.whole = map[string][]api.Port{}, map[string]bool{}
+	}
+	if !slices.Contains(b.order, protocol) {
+		b.order = append(b.order, protocol)
+	}
+	if port == nil {
+		b.whole[protocol] = true
+	} else if !slices.Contains(b.listed[protocol], *port) {
+		b.listed[protocol] = append(b.listed[protocol], *port)
+	}
+}
+
+func (b *byProtocol) matches() (out []match) {
+	for _, name := range b.order {
 		protocol := &api.Protocol{Name: name}
-		if whole[name] {
+		if b.whole[name] {
 			out = append(out, match{protocol: protocol})
 			continue
 		}
-		for ports := range slices.Chunk(listed[name], api.MaxPorts) { // a rule with more would be closed
+		for ports := range slices.Chunk(b.listed[name], api.MaxPorts) { // a rule with more would be closed
 			out = append(out, match{protocol, ports})
 		}
 	}

@@ -27,6 +27,24 @@ func TestWhyReadsKubernetesObjects(t *testing.T) {
 	clitest.Contains(t, errs, "pod shop/web has not started; assumed: node unscheduled, addresses 198.18.")
 }
 
+// Nobody stored a tier: kube-admin is asked before Kubernetes' own policies, and kube-baseline after them, where none is.
+func TestWhyReadsClusterWidePolicies(t *testing.T) {
+	c := newCLI(t)
+	for question, want := range map[string]string{
+		"shop/web shop/db tcp/5432": "DENIED by globalnetworkpolicy/kcnp.quarantine rule 0",  // the NetworkPolicy would allow it
+		"shop/job shop/db tcp/5432": "ALLOWED by globalnetworkpolicy/kcnp.quarantine rule 1", // and would deny this
+		"shop/job shop/db tcp/80":   "DENIED by the end of tier default, ingress of shop/db", // passed on by an AdminNetworkPolicy
+		"shop/db shop/web tcp/80":   "DENIED by globalnetworkpolicy/kbanp.baselineadminnetworkpolicy.default rule 0",
+		"shop/db shop/web tcp/443":  "ALLOWED by profile/kns.shop rule 0", // the baseline says nothing of it
+	} {
+		code := 0
+		if strings.HasPrefix(want, "DENIED") {
+			code = explain.Denied
+		}
+		clitest.Contains(t, c.Want(code, "", append([]string{"why", "--files", kubernetes, "--files", "testdata/clusterwide.yaml"}, strings.Fields(question)...)...), want)
+	}
+}
+
 func TestKubernetesObjectsTogetherWithResources(t *testing.T) {
 	c := newCLI(t)
 	const ours = `

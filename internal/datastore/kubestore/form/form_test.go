@@ -2,6 +2,7 @@ package form_test
 
 import (
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -198,6 +199,9 @@ func TestAnObjectThatIsNotWhatItsNameSaysIsOfNoKey(t *testing.T) {
 		{"/calico/ipam/v2/assignment/ipv4/block/10.65.0.0-26", `{"metadata":{"name":"10-65-0-0-26","resourceVersion":"5"},"spec":{"cidr":"no prefix"}}`},
 		{"/calico/ipam/v2/assignment/ipv4/block/10.65.0.0-26", `{"metadata":{"name":"10-65-0-0-26","resourceVersion":"5"}}`},
 		{prefix + "networkpolicies/prod/a", `{"metadata":{"name":"knp.default.a","namespace":"prod","resourceVersion":"5"},"spec":{}}`},
+		{prefix + "globalnetworkpolicies/a", `{"metadata":{"name":"kcnp.a","resourceVersion":"5"},"spec":{}}`},
+		{prefix + "globalnetworkpolicies/a", `{"metadata":{"name":"kanp.adminnetworkpolicy.a","resourceVersion":"5"},"spec":{}}`},
+		{prefix + "globalnetworkpolicies/a", `{"metadata":{"name":"kbanp.baselineadminnetworkpolicy.default","resourceVersion":"5"},"spec":{}}`},
 	} {
 		e, err := kindOf(t, form.V1, tt.key).Object([]byte(tt.object))
 		if err != nil || e.Key != "" || e.Value != nil || e.Version != "5" {
@@ -223,6 +227,22 @@ func TestWhatKubernetesHasItselfIsAView(t *testing.T) {
 			"networkpolicies.networking.k8s.io", `{"metadata":{"name":"web","namespace":"prod","resourceVersion":"5"},"spec":{"podSelector":{}}}`,
 			prefix + "networkpolicies/prod/knp.default.web", `"order":1000`,
 		},
+		{
+			"clusternetworkpolicies.policy.networking.k8s.io", `{"metadata":{"name":"a.b","resourceVersion":"5"},"spec":{"tier":"Baseline","priority":7,"subject":{"namespaces":{}}}}`,
+			prefix + "globalnetworkpolicies/kcnp.a.b", `"tier":"kube-baseline","order":7`,
+		},
+		{
+			"clusternetworkpolicies.policy.networking.k8s.io", `{"metadata":{"name":"later","resourceVersion":"5"},"spec":{"tier":["Admin"],"ingress":[{"action":"Deny"}]}}`,
+			prefix + "globalnetworkpolicies/kcnp.later", `"ingress":[{"action":"Deny"}]`,
+		},
+		{
+			"adminnetworkpolicies.policy.networking.k8s.io", `{"metadata":{"name":"a","resourceVersion":"5"},"spec":{"priority":7,"subject":{"namespaces":{}}}}`,
+			prefix + "globalnetworkpolicies/kanp.adminnetworkpolicy.a", `"tier":"kube-admin","order":7`,
+		},
+		{
+			"baselineadminnetworkpolicies.policy.networking.k8s.io", `{"metadata":{"name":"default","resourceVersion":"5"},"spec":{"subject":{"namespaces":{}}}}`,
+			prefix + "globalnetworkpolicies/kbanp.baselineadminnetworkpolicy.default", `"tier":"kube-baseline","order":1000`,
+		},
 		{"endpointslices.discovery.k8s.io", `{"metadata":{"name":"s-1","namespace":"prod","resourceVersion":"5"},"addressType":"IPv4"}`, prefix + "kubernetesendpointslices/prod/s-1", `"addressType":"IPv4"`},
 		{
 			"nodes", `{"metadata":{"name":"n1","resourceVersion":"5","labels":{"zone":"a"},"annotations":{"projectcalico.org/IPv4Address":"192.0.2.1/24","projectcalico.org/ASNumber":"1.10","projectcalico.org/labels":"{\"rack\":\"r\"}"}},
@@ -244,6 +264,39 @@ func TestWhatKubernetesHasItselfIsAView(t *testing.T) {
 			if _, err := k.Remove(e.Key, api.Revision{}); (err == nil) != (tt.kind == "pods") {
 				t.Errorf("%s: remove: %v", tt.kind, err)
 			}
+		}
+	}
+}
+
+// Each key is one object's, and clusters without Kubernetes' cluster-wide policies are whole.
+func TestAClusterWidePolicyHasAPlaceOfItsOwn(t *testing.T) {
+	for key, want := range map[string]string{
+		"a": "globalnetworkpolicies", "kcnp": "globalnetworkpolicies", "kcnp.a": "clusternetworkpolicies", "kanp.adminnetworkpolicy.a.b": "adminnetworkpolicies",
+		"kbanp.baselineadminnetworkpolicy.default": "baselineadminnetworkpolicies", "kbanp.a": "globalnetworkpolicies",
+	} {
+		var holders []string
+		for _, k := range form.Kinds(form.V3) {
+			if _, _, ok := k.Name(prefix + "globalnetworkpolicies/" + key); !ok || k.Prefix == "" {
+				continue
+			}
+			holders = append(holders, k.Plural)
+			if k.Optional != (k.Plural != "globalnetworkpolicies") {
+				t.Errorf("%s: optional is %v", k.Plural, k.Optional)
+			}
+			list, err := k.List([]byte(`{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a","resourceVersion":"5"},"spec":{}}]}`))
+			if err != nil || list.Version != "9" || len(list.Entries) != 1 || list.Entries[0].Version != "5" || list.Entries[0].Value == nil {
+				t.Errorf("%s: list %+v, error %v", k.Plural, list, err)
+			}
+			u := api.Update{Key: prefix + "globalnetworkpolicies/" + key, Value: []byte(`{}`)}
+			var readOnly *form.ReadOnlyError
+			_, created := k.Create(u)
+			_, replaced := k.Replace(u, []byte(`{"metadata":{"name":"a"}}`))
+			if view := k.Plural != "globalnetworkpolicies"; errors.As(created, &readOnly) != view || errors.As(replaced, &readOnly) != view {
+				t.Errorf("%s: create: %v; replace: %v", k.Plural, created, replaced)
+			}
+		}
+		if strings.Join(holders, " ") != want {
+			t.Errorf("%s is held by %v, want %s", key, holders, want)
 		}
 	}
 }

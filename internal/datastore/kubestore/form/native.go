@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -206,13 +207,22 @@ func endpointSlices() Codec {
 	}
 }
 
-// ownPolicies are Calico's network policies. A name that stands for a policy of Kubernetes is none of theirs: it would take its place.
-type ownPolicies struct{ custom }
+// ownPolicies are Calico's policies of a kind. A name that stands for a policy of Kubernetes is none of theirs: it would take its place.
+type ownPolicies struct {
+	custom
+	foreign []string // what the names of Kubernetes' own begin with
+}
+
+// foreignPolicies begin the names of policies that are made of Kubernetes' own, by the kind that those become.
+var foreignPolicies = map[string][]string{
+	api.KindNetworkPolicy:       {translate.PolicyPrefix},
+	api.KindGlobalNetworkPolicy: {translate.ClusterPrefix, translate.AdminPrefix, translate.BaselinePrefix},
+}
 
 // Name is part of Codec.
 func (c ownPolicies) Name(key string) (namespace, name string, ok bool) {
 	namespace, name, ok = c.custom.Name(key)
-	return namespace, name, ok && !strings.HasPrefix(name, translate.PolicyPrefix)
+	return namespace, name, ok && !slices.ContainsFunc(c.foreign, func(begin string) bool { return strings.HasPrefix(name, begin) })
 }
 
 // Object is part of Codec.

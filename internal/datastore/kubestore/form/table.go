@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/translate"
 )
 
 // older are the kinds that every version of upstream has, so that a cluster without one is broken, or not set up.
@@ -29,8 +30,8 @@ func Kinds(g Group) []Kind {
 			plural, c.object = "ipamconfigs", "IPAMConfig"
 		}
 		var codec Codec = c
-		if k.Kind == api.KindNetworkPolicy {
-			codec = ownPolicies{c}
+		if foreign := foreignPolicies[k.Kind]; foreign != nil {
+			codec = ownPolicies{c, foreign}
 		}
 		out = append(out, Kind{
 			Path: custompath, Plural: plural, Namespaced: k.Namespaced, Optional: !slices.Contains(older, k.Kind), Prefix: api.KeyPrefix(k.Kind, ""), Codec: codec,
@@ -39,6 +40,9 @@ func Kinds(g Group) []Kind {
 	config := "ipamconfigs"
 	if g == V3 {
 		config = "ipamconfigurations"
+	}
+	for _, c := range clusterWide {
+		out = append(out, Kind{Path: "/apis/" + translate.PolicyAPI + "/" + c.version, Plural: c.plural, Optional: true, Prefix: api.KeyPrefix(api.KindGlobalNetworkPolicy, ""), Codec: c})
 	}
 	return append(out,
 		Kind{Path: custompath, Plural: "ipamblocks", Prefix: api.BlockPrefix, Whole: true, Codec: blocks(g)},

@@ -1,9 +1,7 @@
 package ipam_test
 
 import (
-	"encoding/json"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/twillnet/twill/internal/datastore"
@@ -19,15 +17,11 @@ func TestMain(m *testing.M) { os.Exit(kubetest.Main(m.Run, kubetest.Config{})) }
 func kubernetes(t testing.TB, g form.Group) datastore.Client {
 	t.Helper()
 	s := kubetest.Start(t)
-	var all strings.Builder
-	for _, d := range crds.Definitions(g) {
-		text, err := json.Marshal(d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all.WriteString("---\n" + string(text) + "\n")
+	all, err := crds.Documents(crds.Definitions(g))
+	if err != nil {
+		t.Fatal(err)
 	}
-	s.Apply(t, all.String())
+	s.Apply(t, all)
 	c, err := stores.Open(t.Context(), datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, Group: string(g), QPS: 10_000})
 	if err != nil {
 		t.Fatal(err)

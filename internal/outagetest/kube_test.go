@@ -1,7 +1,6 @@
 package outagetest_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -23,12 +22,7 @@ const answer = 5 * time.Second
 // kubeWorld is a world whose store is a real API server.
 func kubeWorld(t *testing.T, s *kubetest.Server) *world {
 	t.Helper()
-	var all strings.Builder
-	for _, d := range crds.Definitions(form.V3) {
-		text := must(json.Marshal(d))(t)
-		all.WriteString("---\n" + string(text) + "\n")
-	}
-	s.Apply(t, all.String())
+	s.Apply(t, must(crds.Documents(crds.Definitions(form.V3)))(t))
 	w := &world{t: t, values: map[string]string{}, stays: map[string]bool{}}
 	w.proxy = must(outagetest.Listen(strings.Replace(s.URL, "https://", "http://", 1)))(t)
 	t.Cleanup(w.proxy.Close)

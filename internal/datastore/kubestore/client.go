@@ -33,8 +33,8 @@ const (
 	burstOfQPS = 2
 )
 
-// restConfig says how to reach the API server: by kubeconfig, as kubectl does; in a pod by its service account; what is given
-// beside has precedence.
+// restConfig says how to reach the API server: by kubeconfig, as kubectl does; in a pod by its service account; what the
+// configuration itself says has precedence.
 func restConfig(cfg datastore.Config) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = cfg.Kubeconfig

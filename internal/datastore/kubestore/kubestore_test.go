@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"os"
 	"strings"
 	"testing"
@@ -36,15 +35,11 @@ func cluster(t testing.TB) *kubetest.Server {
 // install applies the definitions of a group.
 func install(t testing.TB, s *kubetest.Server, g form.Group) {
 	t.Helper()
-	var all strings.Builder
-	for _, d := range crds.Definitions(g) {
-		text, err := json.Marshal(d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all.WriteString("---\n" + string(text) + "\n")
+	all, err := crds.Documents(crds.Definitions(g))
+	if err != nil {
+		t.Fatal(err)
 	}
-	s.Apply(t, all.String())
+	s.Apply(t, all)
 }
 
 func open(t testing.TB, s *kubetest.Server, g form.Group) datastore.Client {

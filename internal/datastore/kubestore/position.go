@@ -2,7 +2,6 @@ package kubestore
 
 import (
 	"encoding/json"
-	"maps"
 
 	"github.com/twillnet/twill/internal/datastore"
 )
@@ -22,5 +21,5 @@ func versionsOf(p datastore.Position) map[string]string {
 	if json.Unmarshal([]byte(p.String()), &out) != nil {
 		return nil
 	}
-	return maps.Clone(out)
+	return out
 }

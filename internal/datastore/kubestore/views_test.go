@@ -245,3 +245,18 @@ subjects: [{kind: ServiceAccount, name: reader, namespace: NS}]
 		t.Errorf("another kind: %v", err)
 	}
 }
+
+func TestAClosedStoreEndsItsWatches(t *testing.T) {
+	c := open(t, cluster(t), form.V3)
+	f := follow(t, c, api.KeyPrefix(api.KindGlobalNetworkSet, ""))
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	for err == nil {
+		_, err = f.w.Next(t.Context())
+	}
+	if !errors.Is(err, datastore.ErrUnavailable) {
+		t.Error(err)
+	}
+}

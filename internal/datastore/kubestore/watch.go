@@ -17,7 +17,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -41,6 +40,7 @@ type watcher struct {
 	prefix string
 	ctx    context.Context
 	cancel context.CancelFunc
+	forget func() bool // the store's end ends it no more
 	events chan event
 	failed chan error // the first failure of a stream
 
@@ -83,6 +83,7 @@ func (s *Store) watch(ctx context.Context, prefix string, after datastore.Positi
 	}
 	w := &watcher{s: s, prefix: prefix, versions: versions, events: make(chan event, 64), failed: make(chan error, 1)}
 	w.ctx, w.cancel = context.WithCancel(ctx)
+	w.forget = context.AfterFunc(s.life, w.cancel)
 	if err := w.begin(kinds); err != nil {
 		w.Close()
 		return nil, err
@@ -202,9 +203,11 @@ func (w *watcher) pause(failures int) error {
 
 // fail ends the watch.
 func (w *watcher) fail(err error) {
-	select {
-	case w.failed <- err:
-	default:
+	if w.ctx.Err() == nil { // else it has ended, and that is why the stream did
+		select {
+		case w.failed <- err:
+		default:
+		}
 	}
 	w.cancel()
 }
@@ -272,30 +275,17 @@ func (w *watcher) read(k form.Kind, version string, body io.Reader) (string, err
 // bookmark is an object that has nothing but a version.
 func bookmark(raw []byte) (form.Entry, error) {
 	var o metav1.PartialObjectMetadata
-	err := decodeStatusOr(raw, &o)
+	err := form.Unmarshal(raw, &o)
 	return form.Entry{Version: o.ResourceVersion}, err
 }
 
 // statusError is the error that a watch brings as its last event.
 func statusError(raw []byte) error {
 	var s metav1.Status
-	if err := decodeStatusOr(raw, &s); err != nil {
+	if err := form.Unmarshal(raw, &s); err != nil {
 		return err
 	}
 	return apierrors.FromObject(&s)
-}
-
-// decodeStatusOr reads an object of apimachinery's own from protobuf or JSON.
-func decodeStatusOr(raw []byte, into interface{ Unmarshal([]byte) error }) error {
-	rest, ok := strings.CutPrefix(string(raw), "k8s\x00")
-	if !ok {
-		return json.Unmarshal(raw, into)
-	}
-	var envelope runtime.Unknown
-	if err := envelope.Unmarshal([]byte(rest)); err != nil {
-		return err
-	}
-	return into.Unmarshal(envelope.Raw)
 }
 
 // jsonEvents reads events that come as JSON, one after the other.
@@ -377,6 +367,7 @@ func (w *watcher) ended() error {
 
 // Close ends the watch and waits until its streams have.
 func (w *watcher) Close() {
+	w.forget()
 	w.cancel()
 	w.wait.Wait()
 }

@@ -5,6 +5,7 @@
 package crds
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
@@ -70,6 +71,19 @@ func Definitions(g form.Group) []map[string]any {
 		out = append(out, d.object())
 	}
 	return append(out, Own()...)
+}
+
+// Documents are objects as a sequence of YAML documents, each of them as JSON, which is YAML.
+func Documents(objects []map[string]any) (string, error) {
+	var out strings.Builder
+	for _, o := range objects {
+		text, err := json.Marshal(o)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&out, "---\n%s\n", text)
+	}
+	return out.String(), nil
 }
 
 // Own are the objects of [form.Own], which a cluster that runs Calico needs besides its own.

@@ -159,3 +159,12 @@ func decodeObject(raw []byte) (object, error) {
 	}
 	return o, nil
 }
+
+// versionOf is the version that an object must have to be replaced: that of the update, or if it says none, of the object.
+func versionOf(kv api.Update, was []byte) (string, error) {
+	if !kv.Revision.IsZero() {
+		return kv.Revision.String(), nil
+	}
+	o, err := decodeObject(was)
+	return o.Metadata.ResourceVersion, err
+}

@@ -80,13 +80,9 @@ func (c ipam) request(kv api.Update, method, version string) (Request, error) {
 func (c ipam) Create(kv api.Update) (Request, error) { return c.request(kv, "POST", "") }
 
 func (c ipam) Replace(kv api.Update, was []byte) (Request, error) {
-	version := kv.Revision.String()
-	if version == "" {
-		o, err := decodeObject(was)
-		if err != nil {
-			return Request{}, err
-		}
-		version = o.Metadata.ResourceVersion
+	version, err := versionOf(kv, was)
+	if err != nil {
+		return Request{}, err
 	}
 	return c.request(kv, "PUT", version)
 }

@@ -43,8 +43,8 @@ func (native[T, L]) Accept() string { return mediaProtobuf + "," + mediaJSON }
 // magic begins protobuf as the API server sends it (k8s.io/apimachinery, runtime/serializer/protobuf).
 var magic = []byte("k8s\x00")
 
-// unmarshal reads protobuf in its envelope, or JSON.
-func unmarshal(raw []byte, into interface{ Unmarshal([]byte) error }) error {
+// Unmarshal reads an object that the API server sent: protobuf in its envelope, or JSON.
+func Unmarshal(raw []byte, into interface{ Unmarshal([]byte) error }) error {
 	rest, ok := bytes.CutPrefix(raw, magic)
 	if !ok {
 		return json.Unmarshal(raw, into)
@@ -58,7 +58,7 @@ func unmarshal(raw []byte, into interface{ Unmarshal([]byte) error }) error {
 
 func (n native[T, L]) Object(raw []byte) (Entry, error) {
 	o := n.empty()
-	if err := unmarshal(raw, o); err != nil {
+	if err := Unmarshal(raw, o); err != nil {
 		return Entry{}, fmt.Errorf("the API server's object is not as expected: %w", err)
 	}
 	return n.read(o)
@@ -66,7 +66,7 @@ func (n native[T, L]) Object(raw []byte) (Entry, error) {
 
 func (n native[T, L]) List(body []byte) (Page, error) {
 	l := n.lists()
-	if err := unmarshal(body, l); err != nil {
+	if err := Unmarshal(body, l); err != nil {
 		return Page{}, fmt.Errorf("the API server's list is not as expected: %w", err)
 	}
 	meta, items := n.items(l)

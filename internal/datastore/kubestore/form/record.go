@@ -62,13 +62,9 @@ func (r record) request(kv api.Update, method, version string) (Request, error) 
 func (r record) Create(kv api.Update) (Request, error) { return r.request(kv, "POST", "") }
 
 func (r record) Replace(kv api.Update, was []byte) (Request, error) {
-	version := kv.Revision.String()
-	if version == "" {
-		o, err := decodeObject(was)
-		if err != nil {
-			return Request{}, err
-		}
-		version = o.Metadata.ResourceVersion
+	version, err := versionOf(kv, was)
+	if err != nil {
+		return Request{}, err
 	}
 	return r.request(kv, "PUT", version)
 }

@@ -82,12 +82,14 @@ func TestNothingIsLost(t *testing.T) {
 					store.DropWatches(nil)
 				case n < 18:
 					put(readiness, `{"spec":{"datastoreReady":false}}`)
-					<-time.After(10 * time.Second) // virtual: it is heard, and the call that runs ends
+					heard(c, true)
+					<-time.After(time.Second) // virtual: the call that runs ends
 					frozen.Store(true)
 					put(names(), fmt.Sprint(r.Int()))
 					<-time.After(10 * time.Second) // virtual
 					frozen.Store(false)
 					put(readiness, `{"spec":{"datastoreReady":true}}`)
+					heard(c, false)
 				default:
 					<-time.After(time.Duration(r.IntN(2000)) * time.Millisecond) // virtual
 				}
@@ -108,4 +110,11 @@ func TestNothingIsLost(t *testing.T) {
 			}
 		})
 	})
+}
+
+// heard waits until the controller knows whether the datastore is not ready: its watch may end several times before.
+func heard(c *Controller, notReady bool) {
+	for synctest.Wait(); c.frozen != notReady; synctest.Wait() {
+		<-time.After(time.Second) // virtual
+	}
 }

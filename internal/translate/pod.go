@@ -68,6 +68,18 @@ func Pod(p *corev1.Pod) (*api.WorkloadEndpoint, error) {
 	if NoEndpoint(p) != "" {
 		return nil, nil
 	}
+	return endpointOf(p)
+}
+
+// Scheduled is Pod of one that may have no address yet: it is on a node, where somebody else knows its addresses.
+func Scheduled(p *corev1.Pod) (*api.WorkloadEndpoint, error) {
+	if p.Spec.HostNetwork || ended(p) || p.Spec.NodeName == "" {
+		return nil, nil
+	}
+	return endpointOf(p)
+}
+
+func endpointOf(p *corev1.Pod) (*api.WorkloadEndpoint, error) {
 	o := &object{kind: "Pod", meta: p}
 	account := accountOf(p)
 	out := &api.WorkloadEndpoint{Spec: api.WorkloadEndpointSpec{

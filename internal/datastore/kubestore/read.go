@@ -67,6 +67,9 @@ func (s *Store) object(ctx context.Context, key string) (form.Entry, []byte, err
 		return form.Entry{}, nil, err
 	}
 	k, ok := holder(kinds, key)
+	if ok && s.cfg.Views && !s.has(k) { // its reader must know whether it is gone, or nobody can say
+		return form.Entry{}, nil, s.lacks(k)
+	}
 	if !ok || !s.has(k) {
 		return form.Entry{}, nil, datastore.ErrNotFound
 	}

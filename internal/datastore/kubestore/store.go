@@ -88,20 +88,15 @@ func (s *Store) statusApart(k form.Kind) bool {
 // discover asks the server what it has. A kind that it was once seen to have stays: it would be an error that it has gone, and no
 // reason to take its objects for deleted.
 func (s *Store) discover(ctx context.Context) ([]form.Kind, error) {
-	group := form.Group(s.cfg.Group)
-	if group == "" {
-		var err error
-		if group, err = s.groupOf(ctx); err != nil {
-			return nil, err
-		}
+	kinds, err := s.kindsOf(ctx)
+	if err != nil {
+		return nil, err
 	}
-	kinds := form.Kinds(group)
 	served, apart := map[string]bool{}, map[string]bool{}
 	resources := map[string]map[string]bool{}
 	for _, k := range kinds {
 		names := resources[k.Path]
 		if names == nil {
-			var err error
 			if names, err = s.resourcesOf(ctx, k.Path); err != nil {
 				return nil, err
 			}
@@ -109,7 +104,7 @@ func (s *Store) discover(ctx context.Context) ([]form.Kind, error) {
 		}
 		served[k.ID()], apart[k.ID()] = names[k.Plural], names[k.Plural+"/status"]
 		if !names[k.Plural] && !k.Optional {
-			return nil, fmt.Errorf("%w: the cluster has no %s in %s; install what it lacks: twill kube crds | kubectl apply -f -", datastore.ErrUnavailable, k.Plural, k.Path)
+			return nil, s.lacks(k)
 		}
 	}
 	s.mu.Lock()
@@ -119,6 +114,30 @@ func (s *Store) discover(ctx context.Context) ([]form.Kind, error) {
 	}
 	s.kinds, s.served, s.status = kinds, served, apart
 	return kinds, nil
+}
+
+// lacks is the error that the server does not have a kind.
+func (s *Store) lacks(k form.Kind) error {
+	err := fmt.Errorf("%w: the cluster has no %s in %s", datastore.ErrUnavailable, k.Plural, k.Path)
+	if s.cfg.Views {
+		return err
+	}
+	return fmt.Errorf("%w; install what it lacks: twill kube crds | kubectl apply -f -", err)
+}
+
+// kindsOf are the kinds that the server may have.
+func (s *Store) kindsOf(ctx context.Context) ([]form.Kind, error) {
+	if s.cfg.Views {
+		return form.Views(), nil
+	}
+	group := form.Group(s.cfg.Group)
+	if group == "" {
+		var err error
+		if group, err = s.groupOf(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return form.Kinds(group), nil
 }
 
 // groupOf is the group of the cluster's custom resources. Where both are served, an API server of Calico's may stand before the older

@@ -260,3 +260,61 @@ func TestAClosedStoreEndsItsWatches(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Where another datastore is kept up with Kubernetes, nothing else of the cluster counts, and nothing else need be there.
+func TestViewsNeedNoDefinitions(t *testing.T) {
+	for name, s := range map[string]*kubetest.Server{"with definitions": cluster(t), "without": kubetest.New(t, kubetest.Config{})} {
+		t.Run(name, func(t *testing.T) {
+			ns := s.Namespace(t)
+			c, err := kubestore.New(datastore.Config{Kubeconfig: s.Kubeconfig, Views: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			f := follow(t, c, api.ResourcesPrefix)
+			s.Apply(t, strings.ReplaceAll(`apiVersion: v1
+kind: ServiceAccount
+metadata: {name: sa, namespace: NS}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: NS}
+spec: {podSelector: {}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-0, namespace: NS, labels: {app: web}}
+spec: {serviceAccountName: sa, nodeName: n-1, containers: [{name: c, image: i}]}
+`, "NS", ns))
+			wep := api.ResourcesPrefix + "workloadendpoints/" + ns + "/n--1-k8s-web--0-eth0"
+			f.until(api.ResourcesPrefix+"profiles/ksa."+ns+".sa", `"labelsToApply"`)
+			f.until(api.ResourcesPrefix+"networkpolicies/"+ns+"/knp.default.web", `"types":["Ingress"]`)
+			f.until(wep, `"app":"web"`) // it has no address yet
+			if _, err := c.Create(t.Context(), api.Update{Key: wep, Value: []byte(`{"spec":{"ipNetworks":["10.65.0.7/32"]}}`)}); err == nil {
+				t.Error("a pod was written")
+			}
+			own := api.Update{Key: api.ResourcesPrefix + "networkpolicies/" + ns + "/own", Value: []byte(`{"metadata":{"name":"own","namespace":"` + ns + `"},"spec":{}}`)}
+			if name == "with definitions" {
+				if _, err := open(t, s, form.V3).Create(t.Context(), own); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := c.Get(t.Context(), own.Key); !errors.Is(err, datastore.ErrNotFound) {
+				t.Errorf("a policy of Calico's: %v", err)
+			}
+			if snap, err := c.List(t.Context(), api.KeyPrefix(api.KindNetworkPolicy, ns)); err != nil || len(snap.Items) != 1 {
+				t.Errorf("%v, error %v", snap.Items, err)
+			}
+			call(t, s, "DELETE", "/api/v1/namespaces/"+ns+"/pods/web-0?gracePeriodSeconds=0", nil)
+			f.until(wep, "")
+		})
+	}
+	c, err := kubestore.New(datastore.Config{Kubeconfig: kubetest.New(t, kubetest.Config{}).Kubeconfig, Views: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := c.Get(t.Context(), api.ResourcesPrefix+"globalnetworkpolicies/kcnp.x"); !errors.Is(err, datastore.ErrUnavailable) || strings.Contains(err.Error(), "crds") {
+		t.Errorf("of a kind that is not served, nobody can say that an object is gone: %v", err)
+	}
+}

@@ -14,21 +14,29 @@ import (
 // pods are workload endpoints. What is written of one are the annotations by which upstream says at once which addresses a pod got and
 // gave back; the rest of an endpoint comes from the pod.
 func pods() Codec {
-	return podCodec{native[*corev1.Pod, *corev1.PodList]{
+	c := podsAs(translate.Pod)
+	c.change = annotate
+	return podCodec{c}
+}
+
+// podViews are pods as [Views] shows them. Nobody writes to them: their endpoints are kept elsewhere.
+func podViews() Codec { return podsAs(translate.Scheduled) }
+
+func podsAs(endpoint func(*corev1.Pod) (*api.WorkloadEndpoint, error)) native[*corev1.Pod, *corev1.PodList] {
+	return native[*corev1.Pod, *corev1.PodList]{
 		empty: func() *corev1.Pod { return &corev1.Pod{} },
 		lists: func() *corev1.PodList { return &corev1.PodList{} },
 		items: func(l *corev1.PodList) (metav1.ListMeta, []*corev1.Pod) { return l.ListMeta, pointers(l.Items) },
 		entry: func(o *corev1.Pod) (string, api.Resource, error) {
-			w, err := translate.Pod(o)
+			w, err := endpoint(o)
 			if w == nil { // the key, since an earlier version of the pod may have been an endpoint
 				return podKey(o.Namespace, o.Name, o.Spec.NodeName), nil, err
 			}
 			return keyOf(w), w, err
 		},
-		name:   podOf,
-		change: annotate,
-		why:    "endpoints are made of pods here: create a pod, with kubectl",
-	}}
+		name: podOf,
+		why:  "endpoints are made of pods here: create a pod, with kubectl",
+	}
 }
 
 // podKey is the key of a pod's endpoint; empty if it is on no node.

@@ -41,20 +41,31 @@ func Kinds(g Group) []Kind {
 	if g == V3 {
 		config = "ipamconfigurations"
 	}
-	for _, c := range clusterWide {
-		out = append(out, Kind{Path: "/apis/" + translate.PolicyAPI + "/" + c.version, Plural: c.plural, Optional: true, Prefix: api.KeyPrefix(api.KindGlobalNetworkPolicy, ""), Codec: c})
-	}
+	out = append(out, kubernetes(pods())...)
 	return append(out,
 		Kind{Path: custompath, Plural: "ipamblocks", Prefix: api.BlockPrefix, Whole: true, Codec: blocks(g)},
 		Kind{Path: custompath, Plural: "ipamhandles", Prefix: api.HandlePrefix, Whole: true, Codec: handles(g)},
 		Kind{Path: custompath, Plural: "blockaffinities", Prefix: api.IPAMPrefix, Whole: true, Codec: affinities(g)},
 		Kind{Path: custompath, Plural: config, Prefix: api.IPAMConfigKey, As: "/config", Whole: true, Codec: ipamConfig(g)},
+		Kind{Path: "/apis/" + string(Own), Plural: "records", Optional: true, Whole: true, Codec: record{}},
+	)
+}
+
+// Views are the kinds that Kubernetes has itself, where the cluster holds nothing else: see Views of datastore.Config.
+func Views() []Kind { return kubernetes(podViews()) }
+
+// kubernetes are the kinds that Kubernetes has itself, given the codec of pods.
+func kubernetes(pods Codec) []Kind {
+	var out []Kind
+	for _, c := range clusterWide {
+		out = append(out, Kind{Path: "/apis/" + translate.PolicyAPI + "/" + c.version, Plural: c.plural, Optional: true, Prefix: api.KeyPrefix(api.KindGlobalNetworkPolicy, ""), Codec: c})
+	}
+	return append(out,
 		Kind{Path: "/apis/networking.k8s.io/v1", Plural: "networkpolicies", Namespaced: true, Prefix: api.KeyPrefix(api.KindNetworkPolicy, ""), Codec: policies()},
 		Kind{Path: "/apis/discovery.k8s.io/v1", Plural: "endpointslices", Namespaced: true, Prefix: api.KeyPrefix(api.KindKubernetesEndpointSlice, ""), Codec: endpointSlices()},
 		Kind{Path: "/api/v1", Plural: "namespaces", Prefix: api.KeyPrefix(api.KindProfile, ""), Codec: namespaces()},
 		Kind{Path: "/api/v1", Plural: "serviceaccounts", Namespaced: true, Prefix: api.KeyPrefix(api.KindProfile, ""), Codec: serviceAccounts()},
 		Kind{Path: "/api/v1", Plural: "nodes", Prefix: api.KeyPrefix(api.KindNode, ""), Codec: nodes()},
-		Kind{Path: "/api/v1", Plural: "pods", Namespaced: true, Prefix: api.KeyPrefix(api.KindWorkloadEndpoint, ""), Codec: pods()},
-		Kind{Path: "/apis/" + string(Own), Plural: "records", Optional: true, Whole: true, Codec: record{}},
+		Kind{Path: "/api/v1", Plural: "pods", Namespaced: true, Prefix: api.KeyPrefix(api.KindWorkloadEndpoint, ""), Codec: pods},
 	)
 }

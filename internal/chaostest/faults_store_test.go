@@ -151,7 +151,7 @@ func compact(ctx context.Context, w *world, rng *rand.Rand) error {
 			return err
 		}
 	}
-	if err := w.store.(datastore.Compacter).Compact(ctx); err != nil {
+	if err := w.store.(datastore.Compacter).Compact(ctx, datastore.Position{}); err != nil {
 		return err
 	}
 	watch, err := w.store.Watch(ctx, api.ResourcesPrefix, was.Position)

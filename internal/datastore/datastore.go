@@ -89,9 +89,9 @@ type Deriving interface {
 // Compacter is a store that can be told to forget.
 type Compacter interface {
 	Store
-	// Compact forgets the history up to now, as a store does by itself sooner or
-	// later: a watch from before is ErrCompacted.
-	Compact(ctx context.Context) error
+	// Compact forgets the history up to a position, which a list of any prefix gave, or up to now if that is none, as a store
+	// does by itself sooner or later: a watch from before is ErrCompacted. What is forgotten already is no error.
+	Compact(ctx context.Context, upTo Position) error
 }
 
 // Clustered is a store of several servers that can be asked one by one.

@@ -228,7 +228,7 @@ func (c *scenario) compact(ctx context.Context) error {
 	if !ok {
 		return errors.New("this datastore cannot be made to forget")
 	}
-	return s.Compact(ctx)
+	return s.Compact(ctx, datastore.Position{})
 }
 
 func (c *scenario) exec(ctx context.Context, a script.Exec) error {

@@ -96,7 +96,7 @@ func TestListsInPieces(t *testing.T) {
 			})
 			s.DropWatches(datastore.ErrCompacted)
 			write(t, s, "-/a", "-/b", "/c=2", "/d=1")
-			_ = s.Compact(t.Context())
+			_ = s.Compact(t.Context(), datastore.Position{})
 			r.settle()
 			r.want("/c=2 /d=1")
 		}},

@@ -274,7 +274,7 @@ func TestSyncer(t *testing.T) {
 			r.settle()
 			write2 := func() { s.Fail(nil); write(t, s, "/b=2", "-/c", "/d=1") }
 			write2()
-			_ = s.Compact(t.Context())
+			_ = s.Compact(t.Context(), datastore.Position{})
 			r.settle()
 			r.want("/a=1 /b=2 /d=1")
 			r.wantStatus(syncer.InSync, true)

@@ -9,7 +9,7 @@ import (
 
 // Op is a call that is about to be made.
 type Op struct {
-	Verb string // get, list, watch, next, create, update, delete, put, transact
+	Verb string // get, list, watch, next, create, update, delete, put, transact, compact
 	Key  string // or the prefix, or the keys with blanks between them
 }
 

@@ -138,9 +138,16 @@ func (s *Store) Delete(ctx context.Context, key string, revision api.Revision) e
 	return nil
 }
 
-// Compact forgets the history up to now.
-func (s *Store) Compact(context.Context) error {
-	s.Forget(s.Revision())
+// Compact forgets the history up to a position, or up to now.
+func (s *Store) Compact(ctx context.Context, upTo datastore.Position) error {
+	if err := s.admit(ctx, Op{"compact", upTo.String()}); err != nil {
+		return err
+	}
+	if upTo.IsZero() {
+		s.Forget(s.Revision())
+	} else {
+		s.Forget(number(upTo.String()))
+	}
 	return nil
 }
 

@@ -27,6 +27,7 @@ var watchContracts = []contract{
 	{"a watch of forgotten history says so", compactedWatch},
 	{"a watch of what is yet to come says that history was lost", futureWatch},
 	{"compaction does not end a watch that is up to date", compactionSparesWatch},
+	{"compaction up to a position spares what is younger", compactionSparesWhatIsYounger},
 }
 
 func (f *fixture) watch(after datastore.Position) datastore.Watcher {
@@ -248,6 +249,12 @@ func closedWatchEnds(f *fixture) {
 // compact makes the store forget what was until now.
 func (f *fixture) compact() {
 	f.Helper()
+	f.compactTo(datastore.Position{})
+}
+
+// compactTo makes the store forget what was until a position; a poor one, until now.
+func (f *fixture) compactTo(upTo datastore.Position) {
+	f.Helper()
 	c, ok := f.store.(datastore.Compacter)
 	if p, poor := f.store.(*Poor); poor {
 		p.Forget()
@@ -256,7 +263,7 @@ func (f *fixture) compact() {
 	if !ok {
 		f.Skip("the store cannot be compacted")
 	}
-	if err := c.Compact(f.ctx); err != nil {
+	if err := c.Compact(f.ctx, upTo); err != nil {
 		f.Fatal(err)
 	}
 }
@@ -296,6 +303,27 @@ func futureWatch(f *fixture) {
 		_, err = w.Next(f.ctx)
 	}
 	f.want("watch", err, datastore.ErrCompacted)
+}
+
+func compactionSparesWhatIsYounger(f *fixture) {
+	if _, poor := f.store.(*Poor); poor {
+		f.Skip("a poor store forgets all at once")
+	}
+	first := f.list().Position
+	f.create("a", "1")
+	f.create("b", "1")
+	then := f.list().Position
+	f.update("a", "2")
+	for range 2 { // the second time, it is forgotten already
+		f.compactTo(then)
+		f.equal("watch", f.words(f.read(f.watch(then), 1)), "a=2")
+		w, err := f.store.Watch(f.ctx, f.prefix, first)
+		if err == nil {
+			_, err = w.Next(f.ctx)
+			w.Close()
+		}
+		f.want("a watch from before", err, datastore.ErrCompacted)
+	}
 }
 
 func compactionSparesWatch(f *fixture) {

@@ -82,14 +82,14 @@ func TestNothingIsLost(t *testing.T) {
 					store.DropWatches(nil)
 				case n < 18:
 					put(readiness, `{"spec":{"datastoreReady":false}}`)
-					heard(c, true)
+					observed(c, true)
 					<-time.After(time.Second) // virtual: the call that runs ends
 					frozen.Store(true)
 					put(names(), fmt.Sprint(r.Int()))
 					<-time.After(10 * time.Second) // virtual
 					frozen.Store(false)
 					put(readiness, `{"spec":{"datastoreReady":true}}`)
-					heard(c, false)
+					observed(c, false)
 				default:
 					<-time.After(time.Duration(r.IntN(2000)) * time.Millisecond) // virtual
 				}
@@ -112,8 +112,8 @@ func TestNothingIsLost(t *testing.T) {
 	})
 }
 
-// heard waits until the controller knows whether the datastore is not ready: its watch may end several times before.
-func heard(c *Controller, notReady bool) {
+// observed waits until the controller knows whether the datastore is not ready: its watch may end several times before.
+func observed(c *Controller, notReady bool) {
 	for synctest.Wait(); c.frozen != notReady; synctest.Wait() {
 		<-time.After(time.Second) // virtual
 	}

@@ -14,20 +14,23 @@ type BlockArgs struct {
 	Node  string
 	Six   bool
 	Use   string   // empty: UseWorkload
-	Pools []string // names or CIDRs; empty: those that fit
+	Pools []string // names or CIDRs of the family; empty: those that fit
 }
 
 // EnsureBlock returns a block of the node with an address left, and claims one if it has none.
 func (a *Allocator) EnsureBlock(ctx context.Context, args BlockArgs) (netip.Prefix, error) {
 	what := "claim a block for " + args.Node
-	r, err := a.request(ctx, AutoArgs{Node: args.Node, Handle: "-", Use: args.Use, Pools: args.Pools})
+	r, err := a.request(ctx, AutoArgs{Node: args.Node, Handle: "-", Use: args.Use, Pools4: args.Pools, Pools6: args.Pools})
 	if err != nil {
 		return netip.Prefix{}, fmt.Errorf("%s: %w", what, err)
 	}
 	var out netip.Prefix
 	err = a.change(ctx, what, func(d *txn) error {
-		f := &assignment{request: r, txn: d, four: !args.Six, pools: r.choose(!args.Six, r.requester)}
-		var err error
+		pools, err := r.poolsOf(!args.Six)
+		if err != nil {
+			return err
+		}
+		f := &assignment{request: r, txn: d, four: !args.Six, pools: pools}
 		out, err = f.room(ctx)
 		return err
 	})

@@ -23,7 +23,8 @@ type AutoArgs struct {
 	Num4, Num6 int
 	Use        string    // empty: UseWorkload
 	Namespace  string    // of the workload, for namespaceSelectors
-	Pools      []string  // names or CIDRs; empty: those that fit
+	Pools4     []string  // names or CIDRs of IPv4 pools; empty: those that fit
+	Pools6     []string  // the same of IPv6
 	MaxBlocks  int       // of one family, for this node; zero: the configured number
 	Windows    bool      // new blocks reserve the addresses that Windows needs, and none is borrowed
 	ExtraOps   *ExtraOps // nil: nothing
@@ -78,7 +79,7 @@ func (a *Allocator) Assign(ctx context.Context, args AutoArgs) ([]Address, error
 		return nil, fmt.Errorf("%s: %w", args, err)
 	}
 	out, err := r.assign(ctx, args)
-	if errors.Is(err, ErrNoAddress) && r.old { // a pool may have been added since
+	if (errors.Is(err, ErrNoAddress) || errors.Is(err, ErrUnknownPool)) && r.old { // a pool may have been added since
 		a.forget(ctx, r.resources)
 		return a.Assign(ctx, args)
 	}
@@ -127,7 +128,7 @@ func (a *Allocator) request(ctx context.Context, args AutoArgs) (*request, error
 		return nil, err
 	}
 	r := &request{AutoArgs: args, resources: w, old: old, a: a, owner: ownerOf(args.Node, args.Use), attr: attribute(args.Handle, args.Attributes)}
-	r.requester = requester{node: args.Node, use: args.Use, namespace: args.Namespace, pools: args.Pools}
+	r.requester = requester{node: args.Node, use: args.Use, namespace: args.Namespace}
 	node, err := w.labelled(ctx, a.store, api.Ref{Kind: api.KindNode, Name: args.Node})
 	if err != nil {
 		return nil, err
@@ -139,6 +140,22 @@ func (a *Allocator) request(ctx context.Context, args AutoArgs) (*request, error
 		r.requester.namespaceLabels, err = w.namespaceLabels(ctx, a.store, args.Namespace)
 	}
 	return r, err
+}
+
+// poolsOf returns the pools of a family, as choose does. Each that is asked for must be there: a name that is misspelt is no wish for less.
+func (r *request) poolsOf(four bool) ([]Pool, error) {
+	k := r.requester
+	k.pools = r.Pools6
+	if four {
+		k.pools = r.Pools4
+	}
+	out := r.choose(four, k)
+	for _, name := range k.pools {
+		if !slices.ContainsFunc(out, func(p Pool) bool { return p.is(name) }) {
+			return nil, fmt.Errorf("%.100q %w of IPv%s", name, ErrUnknownPool, map[bool]string{true: "4", false: "6"}[four])
+		}
+	}
+	return out, nil
 }
 
 // namespaceLabels returns the namespace's labels, as its profile has them.
@@ -175,7 +192,10 @@ func attribute(handle string, attrs map[string]string) api.BlockAttribute {
 // fill finds n addresses of a family: in the node's blocks, then in new
 // ones, then in those of other nodes.
 func (r *request) fill(ctx context.Context, d *txn, four bool, n int) ([]Address, error) {
-	pools := r.choose(four, r.requester)
+	pools, err := r.poolsOf(four)
+	if err != nil {
+		return nil, err
+	}
 	f := &assignment{request: r, txn: d, four: four, left: n, pools: pools}
 	if slices.ContainsFunc(pools, func(p Pool) bool { return p.Why == "" }) {
 		if d.cached {

@@ -284,11 +284,11 @@ func TestPoolsAreChosenByWhoAsks(t *testing.T) {
 		{"by its node", "10.1.0.", AutoArgs{Node: "h1"}},
 		{"by its namespace", "10.4.0.", AutoArgs{Node: "h9", Namespace: "prod"}},
 		{"by its use", "10.2.0.", AutoArgs{Node: "h9", Use: UseTunnel}},
-		{"by name, whatever selectors say", "10.1.0.", AutoArgs{Node: "h9", Pools: []string{"q"}}},
-		{"by name, whatever its namespaceSelector says", "10.4.0.", AutoArgs{Node: "h9", Namespace: "other", Pools: []string{"t"}}},
-		{"by CIDR, although it is manual", "10.3.0.", AutoArgs{Node: "h9", Pools: []string{"10.3.0.0/28"}}},
+		{"by name, whatever selectors say", "10.1.0.", AutoArgs{Node: "h9", Pools4: []string{"q"}}},
+		{"by name, whatever its namespaceSelector says", "10.4.0.", AutoArgs{Node: "h9", Namespace: "other", Pools4: []string{"t"}}},
+		{"by CIDR, although it is manual", "10.3.0.", AutoArgs{Node: "h9", Pools4: []string{"10.3.0.0/28"}}},
 		{"for load balancers", "10.5.0.", AutoArgs{Node: "h9", Use: UseLoadBalancer}},
-		{"in the order asked for", "10.3.0.", AutoArgs{Node: "h8", Pools: []string{"s", "q"}}},
+		{"in the order asked for", "10.3.0.", AutoArgs{Node: "h8", Pools4: []string{"s", "q"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.args.Handle, tt.args.Num4 = "a", 1
@@ -297,9 +297,9 @@ func TestPoolsAreChosenByWhoAsks(t *testing.T) {
 			}
 		})
 	}
-	f.refused(AutoArgs{Node: "h1", Handle: "a", Num4: 1, Pools: []string{"p"}}, "is disabled", "is not one of those asked for")
+	f.refused(AutoArgs{Node: "h1", Handle: "a", Num4: 1, Pools4: []string{"p"}}, "is disabled", "is not one of those asked for")
 	f.put("ippools/six", `"cidr":"fd67::/124","blockSize":126,"assignmentMode":"Manual"`)
-	if got, err := f.Assign(t.Context(), AutoArgs{Node: "h1", Handle: "a", Num4: 1, Num6: 1, Pools: []string{"six", "q"}}); err != nil || len(got) != 2 || !strings.HasPrefix(addrs(got[1:]), "fd67::") {
+	if got, err := f.Assign(t.Context(), AutoArgs{Node: "h1", Handle: "a", Num4: 1, Num6: 1, Pools4: []string{"q"}, Pools6: []string{"six"}}); err != nil || len(got) != 2 || !strings.HasPrefix(addrs(got[1:]), "fd67::") {
 		t.Errorf("of both families, by name: %s, %v", addrs(got), err)
 	}
 	if s := f.state(); !strings.Contains(s, `virtual/load-balancer/ipv4/block/10.5.0.`) {
@@ -313,6 +313,19 @@ func TestPoolsAreChosenByWhoAsks(t *testing.T) {
 	if lb < 0 || *v.Blocks[lb].Affinity != "virtual:load-balancer" {
 		t.Errorf("the load balancers' block: %+v", v.Blocks)
 	}
+}
+
+// TestPoolsOfOneFamilySayNothingOfTheOther, and one that is not there is an error, not a wish for fewer.
+func TestPoolsOfOneFamilySayNothingOfTheOther(t *testing.T) {
+	f := newFixture(t)
+	f.put("ippools/q", `"cidr":"10.1.0.0/28","blockSize":30`)
+	if got, err := f.Assign(t.Context(), AutoArgs{Node: "h1", Handle: "a", Num4: 1, Num6: 1, Pools4: []string{"10.1.0.1/28"}}); err != nil || !strings.HasPrefix(addrs(got), "10.1.0.") || !strings.Contains(addrs(got), " fd65::") {
+		t.Errorf("of one IPv4 pool, and of any of IPv6: %s, %v", addrs(got), err)
+	}
+	before := f.state()
+	f.refused(AutoArgs{Node: "h1", Handle: "b", Num4: 1, Num6: 1, Pools6: []string{"p6", "q"}}, `"q" is neither name nor prefix of a pool of IPv6`)
+	f.refused(AutoArgs{Node: "h1", Handle: "b", Num4: 1, Pools4: []string{"q", "10.9.0.0/28"}}, `"10.9.0.0/28" is neither name nor prefix of a pool of IPv4`)
+	f.equal("after refusals", f.state(), before)
 }
 
 // TestEachHostBeginsAtAPlaceOfItsOwn: by its name, so that hosts that start together want different blocks; and at the same in each

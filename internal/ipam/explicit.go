@@ -67,7 +67,7 @@ func (w *resources) poolFor(addr netip.Addr, use string) (Pool, error) {
 		if !ok || !pool.CIDR.Contains(addr) {
 			continue
 		}
-		if why := (requester{use: use, pools: []string{pool.Name}}).unsuitable(p); why != "" {
+		if why := (requester{use: use, pools: []string{pool.Name}}).unsuitable(p, pool); why != "" {
 			return pool, fmt.Errorf("%w: pool %s %s", ErrNoPool, pool.Name, why)
 		}
 		return pool, nil

@@ -28,12 +28,13 @@ import (
 
 // Errors for errors.Is.
 var (
-	ErrNoAddress = errors.New("no address is left")
-	ErrAssigned  = errors.New("is assigned already")
-	ErrNoPool    = errors.New("is in no pool that may be used")
-	ErrAffinity  = errors.New("is in a block of another host, and strictAffinity forbids borrowing")
-	ErrReused    = errors.New("belongs to somebody else by now")
-	ErrInUse     = errors.New("has addresses in use")
+	ErrNoAddress   = errors.New("no address is left")
+	ErrUnknownPool = errors.New("is neither name nor prefix of a pool")
+	ErrAssigned    = errors.New("is assigned already")
+	ErrNoPool      = errors.New("is in no pool that may be used")
+	ErrAffinity    = errors.New("is in a block of another host, and strictAffinity forbids borrowing")
+	ErrReused      = errors.New("belongs to somebody else by now")
+	ErrInUse       = errors.New("has addresses in use")
 )
 
 // Uses of addresses, as a pool's allowedUses has them.

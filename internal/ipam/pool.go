@@ -24,6 +24,12 @@ type Pool struct {
 	size int    // prefix length of its blocks
 }
 
+// is reports whether a pool is meant by a name or a CIDR.
+func (p Pool) is(name string) bool {
+	cidr, err := netip.ParsePrefix(name)
+	return p.Name == name || err == nil && p.CIDR == cidr.Masked()
+}
+
 // resources are the resources that decide which pools may be used. They change rarely, and a
 // request that began before a change may be served as if it had not happened.
 type resources struct {
@@ -223,25 +229,25 @@ func (w *resources) choose(four bool, k requester) []Pool {
 		case !ok && !p.Spec.Disabled: // a disabled one may be smaller than a block
 			pool = Pool{Name: p.Metadata.Name, Why: fmt.Sprintf("its cidr %q or blockSize %d cannot be read", p.Spec.CIDR, p.Spec.BlockSize)}
 		default:
-			pool.Why = k.unsuitable(p)
+			pool.Why = k.unsuitable(p, pool)
 		}
 		out = append(out, pool)
 	}
 	if len(k.pools) > 0 {
-		at := func(p Pool) int { return max(slices.Index(k.pools, p.Name), slices.Index(k.pools, p.CIDR.String())) }
+		at := func(p Pool) int { return slices.IndexFunc(k.pools, p.is) }
 		slices.SortStableFunc(out, func(a, b Pool) int { return at(a) - at(b) })
 	}
 	return out
 }
 
 // unsuitable returns why a pool may not be used; empty if it may.
-func (k requester) unsuitable(p *api.IPPool) string {
+func (k requester) unsuitable(p *api.IPPool, pool Pool) string {
 	s := p.Spec
 	uses := s.AllowedUses
 	if len(uses) == 0 {
 		uses = []string{UseWorkload, UseTunnel}
 	}
-	requested := slices.Contains(k.pools, p.Metadata.Name) || slices.Contains(k.pools, s.CIDR)
+	requested := slices.ContainsFunc(k.pools, pool.is)
 	switch {
 	case s.Disabled:
 		return "is disabled"

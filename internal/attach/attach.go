@@ -6,6 +6,7 @@
 package attach
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,6 +45,8 @@ type Addresses interface {
 	Release(ctx context.Context, handle string, which func(attributes map[string]string) bool) error
 	// Leases returns the addresses of a handle.
 	Leases(ctx context.Context, handle string) ([]ipam.Lease, error)
+	// QueryIP returns what is known of an address.
+	QueryIP(ctx context.Context, addr netip.Addr) (ipam.Lease, error)
 	// Handles returns this node's handles with a prefix.
 	Handles(ctx context.Context, prefix string) ([]string, error)
 	// Sweep releases addresses that this node's containers leaked, if the last call found them, too.
@@ -125,6 +129,16 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 	if err := s.clear(ctx, r.Ref); err != nil {
 		return out, err
 	}
+	want, err := s.annotated(ctx, r)
+	if err != nil {
+		return out, err
+	}
+	return s.attach(ctx, r, want)
+}
+
+// attach is Attach of what is wanted, once nothing stands against it.
+func (s *Server) attach(ctx context.Context, r wire.Request, want wanted) (out wire.Attached, err error) {
+	r.IPAM, r.Addrs, out.MAC = want.ipam, want.addrs, want.mac
 	var undo []func(context.Context) error
 	defer func() {
 		if err == nil {
@@ -138,28 +152,44 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 	}()
 	if len(r.Addrs) == 0 {
 		undo = append(undo, func(ctx context.Context) error {
-			return s.cfg.Addresses.Release(ctx, handle(r.Ref), func(a map[string]string) bool { return a[attributeMAC] == r.MAC })
+			return s.cfg.Addresses.Release(ctx, handle(r.Ref), ofMAC(r.MAC))
 		})
 	}
-	b := s.attachment(ctx, r)
+	endpoint := r
+	endpoint.MAC = cmp.Or(want.mac, r.MAC)
+	b := s.attachment(ctx, endpoint)
 	undo = append(undo, b.undo)
 	if out.Addrs = r.Addrs; len(r.Addrs) == 0 {
 		attributes := about(s.cfg.Node, r, time.Now())
 		attributes[api.AttributeNote] = ipam.NoteContainer
-		if out.Addrs, err = s.cfg.Addresses.Assign(ctx, AddressRequest{handle(r.Ref), r.IPAM, attributes, &b.extraOps}); err != nil {
-			return out, err
+		if out.Addrs, err = s.assign(ctx, r, AddressRequest{handle(r.Ref), r.IPAM, attributes, &b.extraOps}); err != nil {
+			return out, want.explain(err)
 		}
 	}
 	if err := b.complete(ctx, out.Addrs); err != nil {
 		return out, err
 	}
 	if b.old != "" && b.old != handle(r.Ref) { // the pod's last container was not detached
-		if err := s.cfg.Addresses.Release(ctx, b.old, nil); err != nil {
+		if err := s.cfg.Addresses.Release(ctx, b.old, s.ofPod(r.Pod)); err != nil {
 			s.cfg.Log.Warn("an address stays assigned to a container that is gone", "handle", b.old, "err", err)
 		}
 	}
 	out.Endpoint = b.endpoint.Metadata.Namespace + "/" + b.endpoint.Metadata.Name
 	return out, nil
+}
+
+// assign assigns the addresses of an attachment. One that a pod asks for by name may still be its last container's, which was not detached.
+func (s *Server) assign(ctx context.Context, r wire.Request, g AddressRequest) ([]netip.Addr, error) {
+	addrs, err := s.cfg.Addresses.Assign(ctx, g)
+	var taken *ipam.AssignedError
+	if r.Pod == nil || !errors.As(err, &taken) || taken.Handle == g.Handle || !strings.HasPrefix(taken.Handle, r.Network+".") {
+		return addrs, err
+	}
+	failed := errors.Join(s.cfg.Addresses.Release(ctx, g.Handle, ofMAC(r.MAC)), s.cfg.Addresses.Release(ctx, taken.Handle, s.ofPod(r.Pod)))
+	if failed != nil {
+		return nil, errors.Join(err, failed)
+	}
+	return s.cfg.Addresses.Assign(ctx, g)
 }
 
 // Detach reverts Attach. It is no error if there is nothing to revert.

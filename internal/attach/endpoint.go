@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/twillnet/twill/api"
@@ -154,8 +155,10 @@ func (s *Server) remove(ctx context.Context, w *api.WorkloadEndpoint) error {
 			return false, fmt.Errorf("%s: %w", key, err)
 		}
 		have, ok := st.Resource.(*api.WorkloadEndpoint)
-		// Else it is that of a newer container of the same pod, of another network, or of another call.
-		return ok && have.Spec.ContainerID == w.Spec.ContainerID && inNetwork(have, network(w)) && (w.Spec.MAC == "" || have.Spec.MAC == w.Spec.MAC), nil
+		// Else it is that of a newer container of the same pod, of another network, or of another call. A store that derives endpoints keeps no
+		// MAC: there another call has other addresses.
+		call := w.Spec.MAC == "" || have.Spec.MAC == w.Spec.MAC || s.derives(key) && slices.Equal(have.Spec.IPNetworks, w.Spec.IPNetworks)
+		return ok && have.Spec.ContainerID == w.Spec.ContainerID && inNetwork(have, network(w)) && call, nil
 	})
 	switch {
 	case was.Value == nil: // deleted, or unknown: what was Pending must not stay

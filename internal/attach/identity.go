@@ -32,6 +32,22 @@ func ofInterface(ifname string) func(map[string]string) bool {
 	}
 }
 
+// ofMAC returns a filter of allocations: those of one call of the plugin.
+func ofMAC(mac string) func(map[string]string) bool {
+	return func(attributes map[string]string) bool { return attributes[attributeMAC] == mac }
+}
+
+// ofPod returns a filter of allocations: those that were a pod's on this node; of all, if there is no pod. What a pod's object says of its last
+// container is not enough to release addresses, since users can write that.
+func (s *Server) ofPod(p *wire.Pod) func(map[string]string) bool {
+	if p == nil {
+		return nil
+	}
+	return func(attributes map[string]string) bool {
+		return attributes[api.AttributeNode] == s.cfg.Node && attributes[api.AttributeNamespace] == p.Namespace && attributes[api.AttributePod] == p.Name
+	}
+}
+
 // network returns an endpoint's network; empty: not recorded.
 func network(w *api.WorkloadEndpoint) string { return w.Metadata.Annotations[annotationNetwork] }
 
@@ -86,7 +102,7 @@ func (s *Server) checkDistinct(ctx context.Context, r wire.Ref) error {
 func (s *Server) clear(ctx context.Context, r wire.Ref) error {
 	if _, known := s.cfg.Store.(datastore.Deriving); r.Pod != nil && !known {
 		s.accounts.Do(func() {
-			s.cfg.Log.Warn("pods are attached without service account and labels, which only Kubernetes knows; policies that name those do not find them",
+			s.cfg.Log.Warn("pods are attached without service account, labels and what annotations ask for, which only Kubernetes knows; policies that name those do not find them",
 				"pod", r.Pod.Namespace+"/"+r.Pod.Name)
 		})
 	}

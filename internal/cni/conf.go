@@ -26,6 +26,9 @@ type conf struct {
 	Policy struct {
 		Type string `json:"type"` // of the policy engine; if set, the user makes the network's profile
 	} `json:"policy"`
+	FeatureControl struct {
+		IPAddrsNoIPAM bool `json:"ip_addrs_no_ipam"`
+	} `json:"feature_control"`
 	ContainerSettings struct {
 		AllowIPForwarding bool `json:"allow_ip_forwarding"`
 	} `json:"container_settings"`
@@ -129,7 +132,7 @@ func (c *conf) request(args *skel.CmdArgs) (r wire.Request, err error) {
 	if pod.K8S_POD_NAME != "" {
 		r.Pod = &wire.Pod{Namespace: string(pod.K8S_POD_NAMESPACE), Name: string(pod.K8S_POD_NAME)}
 	}
-	r.Link, r.NoProfile = linkName(r.Ref), c.Policy.Type != ""
+	r.Link, r.NoProfile, r.AllowNoIPAM = linkName(r.Ref), c.Policy.Type != "", c.FeatureControl.IPAddrsNoIPAM
 	r.Labels = map[string]string{}
 	for _, l := range c.Args.CNI.Labels {
 		r.Labels[l.Key] = l.Value

@@ -199,6 +199,27 @@ func (e *linkPair) removeOwn() error {
 	return e.remove()
 }
 
+// follow makes the container's end, which is down, what the agent says that the pod asks for, where that is not what connect made.
+func (e *linkPair) follow(out wire.Attached, c *conf) error {
+	if out.MAC != "" {
+		if err := e.inside.SetMAC(e.containerLink.Index, out.MAC); err != nil {
+			return fmt.Errorf("the container's end of the link cannot have the address %s, which its pod asks for: %w", out.MAC, err)
+		}
+		e.containerLink.MAC = out.MAC
+	}
+	if e.six() || !slices.ContainsFunc(out.Addrs, netip.Addr.Is6) {
+		return nil
+	}
+	e.request.Addrs = out.Addrs
+	return e.sysctls(c)
+}
+
+// six reports whether the link is to have IPv6, as far as the request says.
+func (e *linkPair) six() bool {
+	r := e.request
+	return r.IPAM.V6 || slices.ContainsFunc(slices.Concat(r.Addrs, r.IPAM.Addrs), netip.Addr.Is6)
+}
+
 // configure sets addresses and routes of the container's end, and sets it up.
 func (e *linkPair) configure(addrs []netip.Addr, c *conf) error {
 	near, far := e.hostLink, e.containerLink
@@ -284,7 +305,7 @@ func (e *linkPair) sysctls(c *conf) error {
 		{Path: "ipv6/conf/" + link + "/accept_ra", Value: "0"},
 		{Path: "ipv6/conf/" + link + "/disable_ipv6", Value: "0"},
 	}
-	if r := e.request; r.IPAM.V6 || slices.ContainsFunc(slices.Concat(r.Addrs, r.IPAM.Addrs), netip.Addr.Is6) {
+	if e.six() {
 		settings = append(settings, six...)
 	}
 	_, err = h.SetAll(settings)

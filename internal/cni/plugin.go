@@ -151,6 +151,9 @@ func (c *conf) attach(ctx context.Context, e *linkPair) (result *current.Result,
 	if err := <-asked; err != nil {
 		return nil, err
 	}
+	if err := e.follow(out, c); err != nil {
+		return nil, err
+	}
 	if err := e.configure(out.Addrs, c); err != nil {
 		return nil, err
 	}

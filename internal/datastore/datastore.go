@@ -4,7 +4,8 @@
 // which changes with each write. It does not interpret the JSON.
 // A [Store] is what every datastore can do, Kubernetes' API server included.
 // What only some can do is an optional interface, found by a type assertion, and callers
-// must work without it: [Ordered], [Paged], [Transactional], [Expiring], [Deriving], [Compacter], [Clustered].
+// must work without it: [Ordered], [Paged], [Transactional], [Expiring], [Deriving], [Annotated],
+// [Compacter], [Clustered].
 // storetest holds the contract as tests; memstore is the reference, and
 // storetest.Poor has nothing but a Store.
 package datastore
@@ -85,6 +86,16 @@ type Deriving interface {
 	// Derives reports whether the value of a key is made of something else. What Create and Update return is the whole.
 	Derives(key string) bool
 }
+
+// Annotated is a store whose endpoints are made of pods, on which their users, and those of their namespaces, ask more of a CNI plugin.
+type Annotated interface {
+	Store
+	// Annotations are those of a pod and of its namespace as they are now, or ErrNotFound.
+	Annotations(ctx context.Context, namespace, pod string) (Annotations, error)
+}
+
+// Annotations are a pod's and its namespace's.
+type Annotations struct{ Pod, Namespace map[string]string }
 
 // Compacter is a store that can be told to forget.
 type Compacter interface {

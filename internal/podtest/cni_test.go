@@ -17,7 +17,8 @@ import (
 // plugin calls the CNI plugin on a node.
 type plugin struct {
 	*node
-	bin string
+	bin  string
+	conf string // more keys of the network's configuration, each with a comma before it
 }
 
 func (n *node) plugin() plugin {
@@ -29,7 +30,7 @@ func (n *node) plugin() plugin {
 	if err := os.Symlink("twill", filepath.Join(bin, "twill-ipam")); err != nil {
 		n.t.Fatal(err)
 	}
-	return plugin{n, bin}
+	return plugin{node: n, bin: bin}
 }
 
 // call runs the plugin as a runtime does, and returns what it printed.
@@ -38,7 +39,7 @@ func (p plugin) call(command, ns, name, container string, inside *netnstest.NS) 
 	cmd := exec.Command(filepath.Join(p.bin, "twill"))
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+container, "CNI_IFNAME=eth0", "CNI_PATH="+p.bin,
 		fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), inside.Handle().FD()), "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+ns+";K8S_POD_NAME="+name)
-	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"k8s-pod-network","type":"twill","socket":%q,"ipam":{"type":"twill-ipam"}}`, p.socket))
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"k8s-pod-network","type":"twill","socket":%q,"ipam":{"type":"twill-ipam"}%s}`, p.socket, p.conf))
 	out := &strings.Builder{}
 	cmd.Stdout, cmd.Stderr = out, out
 	var err error
@@ -53,6 +54,12 @@ func (p plugin) call(command, ns, name, container string, inside *netnstest.NS) 
 func (p plugin) add(ns, name, labels string) pod {
 	p.t.Helper()
 	p.create(ns, name, labels)
+	return p.attach(ns, name)
+}
+
+// attach has the plugin attach a pod that is in the API server.
+func (p plugin) attach(ns, name string) pod {
+	p.t.Helper()
 	out := pod{NS: netnstest.New(p.t)}
 	text, err := p.call("ADD", ns, name, "c-"+name, out.NS)
 	if err != nil {
@@ -64,7 +71,10 @@ func (p plugin) add(ns, name, labels string) pod {
 	if err := json.Unmarshal([]byte(text), &result); err != nil || len(result.IPs) == 0 {
 		p.t.Fatalf("ADD %s: %v in %s", name, err, text)
 	}
-	out.addr = result.IPs[0].Address.Addr()
+	for _, ip := range result.IPs {
+		out.addrs = append(out.addrs, ip.Address.Addr())
+	}
+	out.addr = out.addrs[0]
 	return out
 }
 

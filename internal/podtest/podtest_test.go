@@ -110,13 +110,14 @@ func (n *node) agent(kubeconfig string) {
 // pod is one that runs: in the API server, and as a namespace with a link.
 type pod struct {
 	*netnstest.NS
-	addr netip.Addr
+	addr  netip.Addr
+	addrs []netip.Addr // all that the plugin gave
 }
 
 // run makes a pod on this node, with what a plugin would make.
 func (n *node) run(ns, name, labels, addr string) pod {
 	n.t.Helper()
-	p := pod{netnstest.New(n.t), netip.MustParseAddr(addr)}
+	p := pod{NS: netnstest.New(n.t), addr: netip.MustParseAddr(addr)}
 	n.create(ns, name, labels)
 	n.VethTo(p.NS, translate.InterfaceName(ns, name), "eth0")
 	p.Addr("eth0", addr+"/32")

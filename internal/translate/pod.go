@@ -87,7 +87,7 @@ func endpointOf(p *corev1.Pod) (*api.WorkloadEndpoint, error) {
 		ContainerID: p.Annotations[AnnotationContainer], ServiceAccountName: account,
 		InterfaceName: InterfaceName(p.Namespace, p.Name),
 		Profiles:      []string{NamespacePrefix + p.Namespace, accountProfile(p.Namespace, account)},
-		IPNetworks:    o.networks(p), Ports: o.containerPorts(p),
+		IPNetworks:    o.networks(p), Ports: o.containerPorts(p), AllowSpoofedSourcePrefixes: o.sourcePrefixes(p),
 	}}
 	name, err := api.WorkloadEndpointName(out.Spec)
 	if err != nil {

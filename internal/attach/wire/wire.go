@@ -88,6 +88,8 @@ type Request struct {
 	IPAM  IPAM         `json:"ipam"`
 	// NoProfile: that of the network is not made if it is not there.
 	NoProfile bool `json:"noProfile,omitempty"`
+	// AllowNoIPAM: a pod may name addresses of its own, which nobody assigns.
+	AllowNoIPAM bool `json:"allowNoIPAM,omitempty"`
 }
 
 // IPAM says which addresses are wanted.
@@ -103,6 +105,7 @@ type IPAM struct {
 type Attached struct {
 	Endpoint string       `json:"endpoint,omitempty"` // namespace/name of the WorkloadEndpoint
 	Addrs    []netip.Addr `json:"addrs"`
+	MAC      string       `json:"mac,omitempty"` // that the container's end is to have; empty: the one of the request
 }
 
 // Valid are the attachments of a network that still have a container.

@@ -56,6 +56,20 @@ func Unmarshal(raw []byte, into interface{ Unmarshal([]byte) error }) error {
 	return into.Unmarshal(envelope.Raw)
 }
 
+// MetadataOnly asks for an object's metadata alone, see [Metadata].
+const MetadataOnly = mediaProtobuf + partial + "," + mediaJSON + partial
+
+const partial = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+// Metadata reads the answer to a request for MetadataOnly.
+func Metadata(raw []byte) (metav1.ObjectMeta, error) {
+	var o metav1.PartialObjectMetadata
+	if err := Unmarshal(raw, &o); err != nil {
+		return o.ObjectMeta, fmt.Errorf("the API server's object is not as expected: %w", err)
+	}
+	return o.ObjectMeta, nil
+}
+
 func (n native[T, L]) Object(raw []byte) (Entry, error) {
 	o := n.empty()
 	if err := Unmarshal(raw, o); err != nil {

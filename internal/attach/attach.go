@@ -305,6 +305,7 @@ func (s *Server) Serve(mux *http.ServeMux) {
 	mux.Handle("POST "+wire.PathCheck, wire.Answer(s.Check))
 	mux.Handle("POST "+wire.PathGC, wire.Answer(s.Collect))
 	mux.Handle("POST "+wire.PathStatus, wire.Answer(s.Status))
+	mux.Handle("POST "+wire.PathPodCIDRs, wire.Answer(s.PodCIDRs))
 	mux.Handle("POST "+wire.PathAssign, wire.Answer(s.Assign))
 	mux.Handle("POST "+wire.PathAssigned, wire.Answer(s.Assigned))
 	mux.Handle("POST "+wire.PathRelease, wire.Answer(s.Release))

@@ -29,6 +29,7 @@ type conf struct {
 	FeatureControl struct {
 		IPAddrsNoIPAM bool `json:"ip_addrs_no_ipam"`
 	} `json:"feature_control"`
+	ReadinessGates    []string `json:"readiness_gates"` // URLs
 	ContainerSettings struct {
 		AllowIPForwarding bool `json:"allow_ip_forwarding"`
 	} `json:"container_settings"`

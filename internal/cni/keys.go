@@ -2,7 +2,6 @@ package cni
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,12 +29,13 @@ type key struct {
 var keys = []key{
 	{"mtu", honoured, "of both ends, in bytes; 0 or none: the kernel's"},
 	{"socket", honoured, "the agent's; default `/run/twill/agent.sock`"},
-	{"ipam.type", honoured, "`twill-ipam` or `calico-ipam`: Twill's. Any other is a plugin that is asked, such as `host-local`, and its keys are its own"},
+	{"ipam.type", honoured, "`twill-ipam` or `calico-ipam`: Twill's. Any other is a plugin that is asked, such as `host-local`, and its keys are its own. `usePodCidr` and `usePodCidrIPv6` in the place of a subnet of host-local's: the prefix that Kubernetes gave to the node (`spec.podCIDRs`)"},
 	{"ipam.assign_ipv4", honoured, "whether an IPv4 address is wanted; default true"},
 	{"ipam.assign_ipv6", honoured, "whether an IPv6 address is wanted; default false"},
 	{"ipam.ipv4_pools", honoured, "names or prefixes of pools; default any that fits"},
 	{"ipam.ipv6_pools", honoured, "the same"},
 	{"policy.type", honoured, "none: the profile that is named after the network is made at the first ADD outside Kubernetes. `k8s`, or anything else: it is not, and containers are closed until somebody makes it"},
+	{"readiness_gates", honoured, "URLs that must answer, below 400, before ADD does anything; it waits 30 s at most, and is then to be tried again"},
 	{"include_default_routes", honoured, "default true, but false if `ipam` is another plugin that gives routes: these then lead over the link, whatever gateway they name"},
 	{"feature_control.ip_addrs_no_ipam", honoured, "a pod may name addresses that no pool has, by an [annotation](#what-a-pod-asks-for)"},
 	{"container_settings.allow_ip_forwarding", honoured, "the container may be a router"},
@@ -66,7 +66,6 @@ var keys = []key{
 	{"log_*", noEffect, "the plugin has no log; what fails is in its answer, and the rest in the agent's log"},
 	{"policy_setup_timeout_seconds", noEffect, "ADD always waits until policy is in force"},
 	{"endpoint_status_dir", noEffect, "the agent is asked, and writes no files for it"},
-	{"readiness_gates", noEffect, "ADD waits for the agent alone, and not for other addresses to answer"},
 	{"feature_control.floating_ips", noEffect, "a pod that asks for a floating address is refused: this version has none"},
 	{"num_queues", noEffect, "a link has the kernel's number of queues"},
 	{"device_type", noEffect, "a link is a veth pair"},
@@ -142,9 +141,6 @@ func keysWithoutEffect(conf []byte) (idles []string, err error) {
 	}
 	if ipam, ok := object["ipam"].(map[string]any); ok {
 		if kind, _ := ipam["type"].(string); !(ipamConf{Type: kind}).ours() {
-			if ipam["subnet"] == "usePodCidr" {
-				return nil, errors.New("ipam.subnet is usePodCidr: Twill does not ask Kubernetes for it; write the prefix")
-			}
 			delete(object, "ipam") // that plugin's
 		}
 	}

@@ -89,7 +89,7 @@ func (c *conf) checkKeys() error {
 
 func add(args *skel.CmdArgs) error {
 	return withContainer(args, func(ctx context.Context, c *conf, r wire.Request) error {
-		if err := c.checkKeys(); err != nil {
+		if err := errors.Join(c.checkKeys(), c.awaitGates(ctx)); err != nil {
 			return err
 		}
 		e, err := open(args.Netns, r)
@@ -162,7 +162,11 @@ func (c *conf) attach(ctx context.Context, e *linkPair) (result *current.Result,
 
 // delegate gets addresses from another plugin.
 func (c *conf) delegate(ctx context.Context) (*current.Result, error) {
-	r, err := invoke.DelegateAdd(ctx, c.IPAM.Type, c.raw, nil)
+	raw, err := c.delegated(ctx, c.podCIDRs)
+	if err != nil {
+		return nil, err
+	}
+	r, err := invoke.DelegateAdd(ctx, c.IPAM.Type, raw, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -171,6 +175,15 @@ func (c *conf) delegate(ctx context.Context) (*current.Result, error) {
 		err = types.NewError(types.ErrInvalidNetworkConfig, "IPAM plugin "+c.IPAM.Type+" assigned no address", "")
 	}
 	return out, err
+}
+
+// delegateOther calls another plugin for anything but addresses.
+func (c *conf) delegateOther(ctx context.Context, call func(context.Context, string, []byte, invoke.Exec) error) error {
+	raw, err := c.delegated(ctx, anyPodCIDRs)
+	if err != nil {
+		return err
+	}
+	return call(ctx, c.IPAM.Type, raw, nil)
 }
 
 // result returns the CNI result for the runtime and chained plugins.
@@ -217,7 +230,7 @@ func (c *conf) detach(ctx context.Context, e *linkPair) error {
 		err = writeNote(wire.NotesOf(c.Socket), e.request.Ref)
 	}
 	if err = errors.Join(err, e.removeOwn()); err == nil && !c.IPAM.ours() {
-		err = invoke.DelegateDel(ctx, c.IPAM.Type, c.raw, nil)
+		err = c.delegateOther(ctx, invoke.DelegateDel)
 	}
 	return err
 }
@@ -237,7 +250,7 @@ func check(args *skel.CmdArgs) error {
 			return err
 		}
 		if !c.IPAM.ours() {
-			if err := invoke.DelegateCheck(ctx, c.IPAM.Type, c.raw, nil); err != nil {
+			if err := c.delegateOther(ctx, invoke.DelegateCheck); err != nil {
 				return err
 			}
 		}
@@ -274,7 +287,7 @@ func collect(args *skel.CmdArgs) error {
 		err := sweep(c.Name, v.Refs)
 		err = errors.Join(err, wire.Ask(ctx, c.Socket, wire.PathGC, v, nil))
 		if !c.IPAM.ours() {
-			err = errors.Join(err, invoke.DelegateGC(ctx, c.IPAM.Type, c.raw, nil))
+			err = errors.Join(err, c.delegateOther(ctx, invoke.DelegateGC))
 		}
 		return err
 	})
@@ -286,7 +299,7 @@ func status(args *skel.CmdArgs) error {
 			return types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
 		}
 		if !c.IPAM.ours() {
-			return invoke.DelegateStatus(ctx, c.IPAM.Type, c.raw, nil)
+			return c.delegateOther(ctx, invoke.DelegateStatus)
 		}
 		return nil
 	})

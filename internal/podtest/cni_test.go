@@ -18,8 +18,12 @@ import (
 type plugin struct {
 	*node
 	bin  string
-	conf string // more keys of the network's configuration, each with a comma before it
+	ipam string // of the network's configuration
+	conf string // more keys of it, each with a comma before it
 }
+
+// debian is where Debian has the CNI project's plugins.
+const debian = "/usr/lib/cni"
 
 func (n *node) plugin() plugin {
 	n.t.Helper()
@@ -30,16 +34,16 @@ func (n *node) plugin() plugin {
 	if err := os.Symlink("twill", filepath.Join(bin, "twill-ipam")); err != nil {
 		n.t.Fatal(err)
 	}
-	return plugin{node: n, bin: bin}
+	return plugin{node: n, bin: bin, ipam: `{"type":"twill-ipam"}`}
 }
 
 // call runs the plugin as a runtime does, and returns what it printed.
 func (p plugin) call(command, ns, name, container string, inside *netnstest.NS) (string, error) {
 	p.t.Helper()
 	cmd := exec.Command(filepath.Join(p.bin, "twill"))
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+container, "CNI_IFNAME=eth0", "CNI_PATH="+p.bin,
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+container, "CNI_IFNAME=eth0", "CNI_PATH="+p.bin+":"+debian,
 		fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), inside.Handle().FD()), "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE="+ns+";K8S_POD_NAME="+name)
-	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"k8s-pod-network","type":"twill","socket":%q,"ipam":{"type":"twill-ipam"}%s}`, p.socket, p.conf))
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"k8s-pod-network","type":"twill","socket":%q,"ipam":%s%s}`, p.socket, p.ipam, p.conf))
 	out := &strings.Builder{}
 	cmd.Stdout, cmd.Stderr = out, out
 	var err error
@@ -124,5 +128,35 @@ spec:
 	}
 	if err := s.Admin().Call(t.Context(), "GET", handle, nil, nil); err == nil {
 		t.Error("the address is not given back")
+	}
+}
+
+func TestHostLocalGivesAddressesOfThePrefixThatKubernetesGaveTheNode(t *testing.T) {
+	s := kubetest.Start(t)
+	n := newNode(t, s, "n5")
+	n.define()
+	ns := s.Namespace(t)
+	s.Apply(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: sa, namespace: "+ns+"}\n")
+	n.agent(s.Kubeconfig)
+	n.ready()
+	p := n.plugin()
+	p.ipam = fmt.Sprintf(`{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"usePodCidr"}],[{"subnet":"usePodCidrIPv6"}]]}`, t.TempDir())
+	p.create(ns, "early", "app: web")
+	if text, err := p.call("ADD", ns, "early", "c-early", netnstest.New(t)); err == nil || !strings.Contains(text, "node n5 has no prefix of its own for pods (spec.podCIDRs)") {
+		t.Errorf("ADD before the node has a prefix: %v\n%s", err, text)
+	}
+	n.patch("/api/v1/nodes/n5", map[string]any{"spec": map[string]any{"podCIDR": "10.70.5.0/24", "podCIDRs": []string{"10.70.5.0/24", "fd70:5::/64"}}})
+	web, client := p.add(ns, "web", "app: web"), p.add(ns, "client", "app: client")
+	if got := fmt.Sprint(web.addrs); !strings.HasPrefix(got, "[10.70.5.") || !strings.Contains(got, " fd70:5::") {
+		t.Errorf("it has %s", got)
+	}
+	for _, addr := range web.addrs {
+		netnstest.Probe{From: client.NS, To: web.NS, Proto: "tcp", Dst: netip.AddrPortFrom(addr, 8080)}.WantReach(t)
+	}
+	for _, c := range []pod{web, client} { // what DEL gives back is host-local's
+		name := map[bool]string{true: "web", false: "client"}[c.addr == web.addr]
+		if text, err := p.call("DEL", ns, name, "c-"+name, c.NS); err != nil {
+			t.Errorf("DEL: %v\n%s", err, text)
+		}
 	}
 }

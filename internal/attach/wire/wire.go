@@ -31,6 +31,8 @@ const (
 	PathRelease = "/ipam/release"
 	// PathAssigned asks whether addresses are still assigned.
 	PathAssigned = "/ipam/assigned"
+	// PathPodCIDRs asks for the prefixes that Kubernetes gave to the node.
+	PathPodCIDRs = "/cni/podcidrs"
 )
 
 // DefaultSocket is where the agent of a host answers.
@@ -106,6 +108,12 @@ type Attached struct {
 	Endpoint string       `json:"endpoint,omitempty"` // namespace/name of the WorkloadEndpoint
 	Addrs    []netip.Addr `json:"addrs"`
 	MAC      string       `json:"mac,omitempty"` // that the container's end is to have; empty: the one of the request
+}
+
+// PodCIDRs are the prefixes that Kubernetes gave to a node for its pods; none: the zero Prefix.
+type PodCIDRs struct {
+	V4 netip.Prefix `json:"v4"`
+	V6 netip.Prefix `json:"v6"`
 }
 
 // Valid are the attachments of a network that still have a container.

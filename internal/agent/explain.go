@@ -16,14 +16,14 @@ import (
 // Flow is a kind of packets.
 type Flow = nft.Flow
 
-// Way is what becomes of packets between an address and some workloads of this host, as the kernel has it.
+// Way is what becomes of packets between an address and some workloads or a host endpoint of this host, as the kernel has it.
 type Way struct {
 	nft.Way
-	Workloads []string `json:"workloads"` // to whom the datastore gives the interfaces, in their order
+	Workloads []string `json:"workloads"` // to whom the datastore gives the interfaces, in their order; of a host endpoint none
 	Selected  []string `json:"selected"`  // the selections of local policy that the address is in, by the datastore
 }
 
-// Explain reads Twill's table back from the kernel, and finds the ways through it of packets between an address and each workload of
+// Explain reads Twill's table back from the kernel, and finds the ways through it of packets between an address and each workload and host endpoint of
 // this host. Flow nil: of all kinds of packets of which the table makes a difference. The datastore is asked for names alone. It
 // changes nothing, and needs no running agent.
 func Explain(ctx context.Context, cfg Config, store datastore.Store, peer netip.Addr, flow *Flow) ([]Way, error) {
@@ -56,6 +56,9 @@ func Explain(ctx context.Context, cfg Config, store datastore.Store, peer netip.
 	for _, w := range found {
 		x := Way{Way: w, Workloads: []string{}, Selected: selected}
 		for _, link := range w.Interfaces {
+			if w.Host != "" {
+				break
+			}
 			x.Workloads = append(x.Workloads, cmp.Or(names[link], link))
 		}
 		out = append(out, x)

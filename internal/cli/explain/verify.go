@@ -27,8 +27,9 @@ again until there is none or --patience is over.
 With --explain ADDRESS nothing is compared: the table is read back, and the way of
 packets between ADDRESS and each workload of this host is said in words: the class
 of the address and what selects it, the program of the workload's group and the
-policies that it asks, and for each kind of packets the rule that decides. A group
-that is asked by chains has their names. --flow asks about one kind of packets. The
+policies that it asks, and for each kind of packets the rule that decides. So it is
+for each host endpoint, at each stage at which it has policy. What is asked by chains
+has their names. --flow asks about one kind of packets. The
 datastore gives names only; "twill why" says what should be, this says what is.
 
 Exit code: 0 equal or explained, 1 different or not possible, 2 usage.`

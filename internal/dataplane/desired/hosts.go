@@ -30,6 +30,25 @@ var hostStages = []hostStage{
 	{"host-out", rules.HostNormal, intent.Egress, Hook{At: Postrouting, Priority: -150}},
 }
 
+// HostStage is a stage of host endpoints, as people and readers of the kernel's table know it.
+type HostStage struct {
+	Chain     string // of all host endpoints, which leads to the chain of each
+	Direction string // of the host: receives or sends
+	dir       intent.Direction
+}
+
+// Maps is how the names of the maps begin that the chain of a host endpoint asks at the stage.
+func (s HostStage) Maps(chain string) string { return hostMaps(chain, s.dir) }
+
+// HostStages are all stages of host endpoints, in the order of a packet's way.
+func HostStages() []HostStage {
+	out := make([]HostStage, len(hostStages))
+	for i, st := range hostStages {
+		out[i] = HostStage{Chain: st.name, Direction: [...]string{intent.Ingress: "receives", intent.Egress: "sends"}[st.dir], dir: st.dir}
+	}
+	return out
+}
+
 // everyLink is the interface of the host endpoint for all of a host's own.
 const everyLink = "*"
 

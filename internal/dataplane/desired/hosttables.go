@@ -91,7 +91,11 @@ func (s *State) setHostPlain(w *hostWalk, why string) {
 }
 
 // mapsOf is how the names of its maps begin. Like those of groups, they are deleted late.
-func (w *hostWalk) mapsOf() string { return [...]string{inGroup, outGroup}[w.dir] + w.chain }
+func (w *hostWalk) mapsOf() string { return hostMaps(w.chain, w.dir) }
+
+func hostMaps(chain string, dir intent.Direction) string {
+	return [...]string{intent.Ingress: inGroup, intent.Egress: outGroup}[dir] + chain
+}
 
 // plain returns why a host endpoint is asked by chains at some stage; empty: it is at none.
 func (x *hostWalks) plain(id intent.EndpointID) string {

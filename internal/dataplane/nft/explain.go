@@ -18,10 +18,13 @@ type Flow struct {
 	Port  uint16 // the destination's, of a protocol that has ports
 }
 
-// Way is what becomes of packets of one kind between an address and some interfaces of workloads, as the kernel's table has it.
+// Way is what becomes of packets of one kind between an address and some interfaces, of workloads or of a host endpoint, as the kernel's table
+// has it.
 type Way struct {
 	Peer       netip.Addr `json:"peer"`
-	Direction  string     `json:"direction"` // of the workload: receives or sends
+	Direction  string     `json:"direction"`              // of the workload or host endpoint: receives or sends
+	Host       string     `json:"hostEndpoint,omitempty"` // whose policy it is; none: workloads'
+	Stage      string     `json:"stage,omitempty"`        // the chain that leads to a host endpoint's; its other rules pass what no policy is asked about
 	Interfaces []string   `json:"interfaces"`
 	Chain      string     `json:"chain"`             // that the interfaces lead to
 	Policies   string     `json:"policies"`          // that it asks, by its comment
@@ -43,7 +46,7 @@ const (
 	wayAsks   = "ask"
 )
 
-// Explain finds the ways of packets between an address and each workload through a table that was read from the kernel. Flow nil: of all kinds
+// Explain finds the ways of packets between an address and each workload and host endpoint through a table that was read from the kernel. Flow nil: of all kinds
 // of packets of which the table makes a difference.
 func Explain(rs *nftables.Ruleset, peer netip.Addr, flow *Flow) ([]Way, error) {
 	t := tableOf(rs)
@@ -63,7 +66,37 @@ func Explain(rs *nftables.Ruleset, peer netip.Addr, flow *Flow) ([]Way, error) {
 		slices.Sort(chains)
 		for _, chain := range chains {
 			w := Way{Peer: peer, Direction: direction, Interfaces: leads[chain], Chain: chain, Policies: t.chains[chain].Comment, ByChains: []string{}, By: []string{}}
-			ways, err := t.ways(w, flow)
+			ways, err := t.ways(w, chain, flow)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, ways...)
+		}
+	}
+	hosts, err := t.hostWays(peer, flow)
+	return append(out, hosts...), err
+}
+
+// hostWays follows the packets between an address and each host endpoint, at each stage at which it has policy.
+func (t readTable) hostWays(peer netip.Addr, flow *Flow) (out []Way, err error) {
+	for _, st := range desired.HostStages() {
+		leads := map[string]*Way{}
+		var chains []string
+		for _, r := range t.rules[st.Chain] {
+			chain, link := leadsTo(r)
+			if chain == "" {
+				continue
+			}
+			if leads[chain] == nil {
+				chains = append(chains, chain)
+				leads[chain] = &Way{
+					Peer: peer, Direction: st.Direction, Host: r.Comment, Stage: st.Chain, Chain: chain, Policies: t.chains[chain].Comment, ByChains: []string{}, By: []string{},
+				}
+			}
+			leads[chain].Interfaces = append(leads[chain].Interfaces, link)
+		}
+		for _, chain := range chains {
+			ways, err := t.ways(*leads[chain], st.Maps(chain), flow)
 			if err != nil {
 				return nil, err
 			}
@@ -71,6 +104,22 @@ func Explain(rs *nftables.Ruleset, peer netip.Addr, flow *Flow) ([]Way, error) {
 		}
 	}
 	return out, nil
+}
+
+// leadsTo returns the chain that a rule goes to, and the interface of the packets that do: any without one of its own is "*". Empty: it goes nowhere.
+func leadsTo(r nftables.Rule) (chain, link string) {
+	link = "*"
+	for _, x := range r.Exprs {
+		switch x := x.(type) {
+		case nftables.Cmp:
+			link = strings.TrimRight(string(x.Data), "\x00")
+		case nftables.Verdict:
+			if x.Code == nftables.VerdictGoto {
+				chain = x.Chain
+			}
+		}
+	}
+	return chain, link
 }
 
 // readTable is a table, by names and keys.
@@ -97,17 +146,17 @@ func tableOf(rs *nftables.Ruleset) readTable {
 	return t
 }
 
-// ways follows the packets between w.Peer and w.Interfaces.
-func (t readTable) ways(w Way, flow *Flow) ([]Way, error) {
+// ways follows the packets between w.Peer and w.Interfaces. The names of the maps that their chain asks begin with maps.
+func (t readTable) ways(w Way, maps string, flow *Flow) ([]Way, error) {
 	family := slot(w.Peer)
-	group, compiled := t.sets[groupMap(w.Chain, family)]
+	group, compiled := t.sets[groupMap(maps, family)]
 	if !compiled {
 		w.Packets, w.Answer = "all", wayAsks
 		for _, r := range t.rules[w.Chain] {
-			for _, x := range r.Exprs {
-				if v, ok := x.(nftables.Verdict); ok && v.Code == nftables.VerdictJump {
-					w.ByChains = append(w.ByChains, v.Chain)
-				}
+			if asked := jumps(r); len(asked) > 0 {
+				w.ByChains = append(w.ByChains, asked...)
+			} else if r.Comment != "" {
+				w.By = append(w.By, r.Comment)
 			}
 		}
 		return []Way{w}, nil
@@ -118,7 +167,7 @@ func (t readTable) ways(w Way, flow *Flow) ([]Way, error) {
 		entry = group[""]
 	}
 	if w.Addresses = entry.Comment; len(entry.Data) != 4 {
-		return nil, fmt.Errorf("the map %s has no program for %s: run twill verify", groupMap(w.Chain, family), w.Peer)
+		return nil, fmt.Errorf("the map %s has no program for %s: run twill verify", groupMap(maps, family), w.Peer)
 	}
 	w.Program = hexOf(string(entry.Data))
 	var out []Way
@@ -129,6 +178,16 @@ func (t readTable) ways(w Way, flow *Flow) ([]Way, error) {
 		return nil, fmt.Errorf("no map has a code for program %s: run twill verify", w.Program)
 	}
 	return out, nil
+}
+
+// jumps returns the chains that a rule calls.
+func jumps(r nftables.Rule) (out []string) {
+	for _, x := range r.Exprs {
+		if v, ok := x.(nftables.Verdict); ok && v.Code == nftables.VerdictJump {
+			out = append(out, v.Chain)
+		}
+	}
+	return out
 }
 
 // classOf returns the class of the peer, as the chains of classes find it; empty: it has none.

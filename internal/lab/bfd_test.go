@@ -26,8 +26,8 @@ var busyFor = flag.Duration("busy", 5*time.Second, "how long BFD must bear busy 
 // bfdInterval is between packets of BFD in a lab.
 const bfdInterval = 300 * time.Millisecond
 
-// bfdBound is three intervals of BFD, and what it may take to act on it.
-const bfdBound = 3*bfdInterval + 300*time.Millisecond
+// beforeHold is less than BGP's hold time in a lab, 90 s: routes that go within it have gone because of BFD.
+const beforeHold = 45 * time.Second
 
 const threeHosts = `# Three hosts, each with a workload.
 hosts h1 h2 h3
@@ -149,38 +149,28 @@ func busy(t *testing.T) (stop func()) {
 	return func() { cancel(); <-ended }
 }
 
-// TestRoutesOfAHostThatIsCutAreRemovedInTime cuts a host from the link: it receives nothing, and keeps its
-// carrier. All others remove its routes, one because its BFD session goes down, one because the reflector withdraws them. A cut
-// that the machine stalled in is repeated, see stalls.
-func TestRoutesOfAHostThatIsCutAreRemovedInTime(t *testing.T) {
-	const attempts = 10
-	longest := stalls(t)
+// TestRoutesOfAHostThatIsCutAreRemovedByBFD cuts a host from the link: it receives nothing, and keeps its carrier. All others remove its routes, one because its
+// BFD session goes down, one because the reflector withdraws them: long before BGP itself would, on idle hosts and on busy ones. How long it takes is
+// logged.
+func TestRoutesOfAHostThatIsCutAreRemovedByBFD(t *testing.T) {
 	l := bfdLab(t)
-	for round := range 2 {
-		for attempt := 1; ; attempt++ {
-			l.steady(t)
-			stop := func() {}
-			if round == 1 { // and on busy hosts
-				stop = busy(t)
-			}
-			longest()
-			late := l.cut(t, l.Spec.Hosts[2])
-			stall := longest()
-			stop()
-			if len(late) == 0 {
-				break
-			}
-			if stall < bfdInterval || attempt == attempts {
-				t.Fatalf("round %d, attempt %d, the longest stall of the machine was %s: %s", round, attempt, stall, strings.Join(late, "; "))
-			}
-			t.Logf("round %d, attempt %d, the longest stall of the machine was %s: %s", round, attempt, stall, strings.Join(late, "; "))
+	for _, on := range []string{"idle", "busy"} {
+		l.steady(t)
+		stop := func() {}
+		if on == "busy" {
+			stop = busy(t)
 		}
+		t.Logf("on %s hosts", on)
+		l.cut(t, l.Spec.Hosts[2])
+		stop()
 	}
 }
 
-// cut takes a host from the link until the others forgot it, and returns who did so too late. All routes are back then.
-func (l *Lab) cut(t *testing.T, cut Host) (late []string) {
+// cut takes a host from the link until the others forgot it. All routes are back then.
+func (l *Lab) cut(t *testing.T, cut Host) {
 	t.Helper()
+	reflector := l.Spec.Hosts[1]
+	before := l.losses(t, reflector, cut)
 	gone := []<-chan time.Time{}
 	for _, h := range l.Spec.Hosts[:2] {
 		gone = append(gone, l.forgets(t, h, []netip.Addr{cut.V4, cut.V6}))
@@ -190,20 +180,33 @@ func (l *Lab) cut(t *testing.T, cut Host) (late []string) {
 	for i, at := range gone {
 		select {
 		case at := <-at:
-			took := at.Sub(began).Round(time.Millisecond)
-			t.Logf("%s forgot it after %s", l.Spec.Hosts[i].Name, took)
-			if took > bfdBound {
-				late = append(late, fmt.Sprintf("%s forgot it after %s, want %s at most", l.Spec.Hosts[i].Name, took, bfdBound))
-			}
-		case <-time.After(10 * time.Second):
+			t.Logf("%s forgot it after %s", l.Spec.Hosts[i].Name, at.Sub(began).Round(time.Millisecond))
+		case <-time.After(beforeHold):
 			t.Fatalf("%s still sends to who is cut", l.Spec.Hosts[i].Name)
 		}
+	}
+	if after := l.losses(t, reflector, cut); after <= before {
+		t.Errorf("BFD lost %d sessions with %s before, and %d now", before, cut.Name, after)
 	}
 	back := time.Now()
 	l.port(t, cut, true)
 	must(t, l.awaitRoutes(t.Context(), l.Spec.Hosts))
 	t.Logf("all routes were back after %s", time.Since(back).Round(time.Millisecond))
-	return late
+}
+
+// losses is how often BFD of a host has lost its sessions with another.
+func (l *Lab) losses(t *testing.T, h, with Host) (n uint64) {
+	t.Helper()
+	r, err := l.sessions(t.Context(), h)
+	if len(r.Sessions) == 0 {
+		must(t, err)
+	}
+	for _, s := range r.Sessions {
+		if s.Peer == with.V4 || s.Peer == with.V6 {
+			n += s.BFD.Losses
+		}
+	}
+	return n
 }
 
 // TestNoSessionFlapsOnBusyProcessors: -busy=60s is the criterion; less is for every day. Whether a session flaps says nothing of us while

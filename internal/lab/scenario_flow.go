@@ -122,10 +122,10 @@ func (s *watched) and(err error) error {
 	if why := s.wrong.Load(); why != nil {
 		err = fmt.Errorf("%w; %s", err, *why)
 	}
-	return err
+	return errors.Join(err, s.lacks.err())
 }
 
-// lossless: since the start or the last check each word has come, once and in order.
+// lossless: since the start or the last check each word has come, once.
 func (s *watched) lossless(ctx context.Context) error {
 	if err := s.more(ctx, s.sentThen); err != nil {
 		return err
@@ -138,7 +138,7 @@ func (s *watched) lossless(ctx context.Context) error {
 		if due := s.due.Load(); due < sent {
 			return fmt.Errorf("%d of %d words have not come", sent-due, sent)
 		}
-		return nil
+		return s.lacks.err()
 	})
 }
 
@@ -163,6 +163,7 @@ func (s *watched) alive(ctx context.Context) error {
 		return nil
 	})
 	s.wrong.Store(nil)
+	s.lacks.forget()
 	return err
 }
 

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -20,17 +23,61 @@ const between = 2 * time.Millisecond
 const enough = 100
 
 // numbered is a flow of numbered words, datagrams or eight bytes each of one
-// connection, until closed: it tells loss, disorder and what should not pass.
+// connection, until closed: it tells loss, what comes twice, and what should not pass. Datagrams may overtake each other: a sender that goes from one
+// processor to another leaves some behind in the queue of the first.
 type numbered struct {
 	name     string
+	ordered  bool
 	sent     atomic.Uint64          // words sent: the next has this number
 	received atomic.Uint64          // words received
 	due      atomic.Uint64          // one more than the highest received
-	wrong    atomic.Pointer[string] // the first loss, or what went wrong
-	end      chan struct{}          // closed: stop sending
-	unsent   chan struct{}          // closed when the sender has ended
-	done     chan struct{}          // closed when the receiver has ended
+	wrong    atomic.Pointer[string] // the first of what went wrong
+	lacks    gaps
+	end      chan struct{} // closed: stop sending
+	unsent   chan struct{} // closed when the sender has ended
+	done     chan struct{} // closed when the receiver has ended
 	rx, tx   net.Conn
+}
+
+// gaps are numbers below the highest received that have not come.
+type gaps struct {
+	mu  sync.Mutex
+	all map[uint64]bool
+}
+
+// add notes that the numbers from one to before another are overtaken.
+func (g *gaps) add(from, to uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for n := from; n < to; n++ {
+		g.all[n] = true
+	}
+}
+
+// fill notes that a number came after all, and reports whether it was missing.
+func (g *gaps) fill(n uint64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	was := g.all[n]
+	delete(g.all, n)
+	return was
+}
+
+// err says what has not come; nil: all has.
+func (g *gaps) err() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.all) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d words were overtaken and have not come, the first of them %d", len(g.all), slices.Min(slices.Collect(maps.Keys(g.all))))
+}
+
+// forget forgives what has not come.
+func (g *gaps) forget() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	clear(g.all)
 }
 
 func (s *numbered) fail(format string, args ...any) {
@@ -40,8 +87,8 @@ func (s *numbered) fail(format string, args ...any) {
 
 func newNumbered(proto string, a, b end, v6 bool) *numbered {
 	return &numbered{
-		name: fmt.Sprintf("%s %s -> %s", proto, a.addr(v6), b.addr(v6)),
-		end:  make(chan struct{}), unsent: make(chan struct{}), done: make(chan struct{}),
+		name: fmt.Sprintf("%s %s -> %s", proto, a.addr(v6), b.addr(v6)), ordered: proto == "tcp", lacks: gaps{all: map[uint64]bool{}},
+		end: make(chan struct{}), unsent: make(chan struct{}), done: make(chan struct{}),
 	}
 }
 
@@ -136,7 +183,7 @@ func (s *numbered) send(goesOn func(error) bool) {
 	}
 }
 
-// receive counts, and wants each number once and in order.
+// receive counts, and wants each number once, and in order if they are of a connection.
 func (s *numbered) receive(read func([]byte) error) {
 	defer close(s.done)
 	var b [8]byte
@@ -148,8 +195,14 @@ func (s *numbered) receive(read func([]byte) error) {
 			return
 		}
 		got := binary.BigEndian.Uint64(b[:])
-		if due := s.due.Load(); got != due {
+		switch due := s.due.Load(); {
+		case got == due:
+		case s.ordered:
 			s.fail("word %d came where %d was due", got, due)
+		case got > due:
+			s.lacks.add(due, got)
+		case !s.lacks.fill(got):
+			s.fail("word %d came again", got)
 		}
 		s.due.Store(max(s.due.Load(), got+1))
 		s.received.Add(1)

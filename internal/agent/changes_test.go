@@ -130,7 +130,7 @@ func TestANodeIsNotReadyWhileAChangeIsNotInForce(t *testing.T) {
 				}
 				send := func() {
 					b := intent.Batch{InSync: true}
-					r.changeReceived(time.Now())
+					r.changeReceived(time.Now(), nil)
 					r.decided(b, time.Now())
 					batches <- b
 				}

@@ -63,7 +63,7 @@ func (d *calcLoop) run(ctx context.Context) error {
 			if !ok {
 				return context.Canceled // the syncer has ended, and returned the error
 			}
-			arrived = d.noteReceived()
+			arrived = d.noteReceived(b.Updates)
 			d.receive(b)
 		}
 		if d.freeze() || !d.synced && !d.early(own) {
@@ -74,7 +74,7 @@ func (d *calcLoop) run(ctx context.Context) error {
 		batch := d.graph.Flush()
 		d.watch.calculated(time.Since(arrived), d.graph)
 		if batch.Empty() && (!batch.InSync || d.sent) {
-			d.watch.changeIrrelevant()
+			d.watch.nothingDecided()
 			done() // most updates do not concern this node, and must not cost a round
 			continue
 		}
@@ -95,9 +95,9 @@ func (d *calcLoop) run(ctx context.Context) error {
 func (d *calcLoop) early(own bool) bool { return !d.hold && (own || !d.published) }
 
 // noteReceived notes the arrival of a change.
-func (d *calcLoop) noteReceived() time.Time {
+func (d *calcLoop) noteReceived(us []api.Update) time.Time {
 	now := time.Now()
-	d.watch.changeReceived(now)
+	d.watch.changeReceived(now, us)
 	return now
 }
 
@@ -167,6 +167,9 @@ func (d *calcLoop) receive(b syncer.Batch) {
 func (d *calcLoop) updateNodes(us []api.Update) (any bool) {
 	for _, u := range us {
 		any = d.nodes.Update(u) || any
+	}
+	if any {
+		d.watch.status.Nodes(len(d.nodes.Nodes()))
 	}
 	return any
 }

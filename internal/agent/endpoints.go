@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/status"
 )
@@ -23,6 +25,8 @@ type tracker struct {
 	sent        [][]intent.Key      // by batch that the dataplane has not merged: its endpoints, its routes, and what it removes
 	queued      map[intent.Key]int  // in how many of these an intent is: outcomes until then are of its former version
 	unconfirmed map[intent.Key]bool // endpoints and routes without an outcome of their last version yet
+	refused     map[string]string   // policies that are not in force, with the reason, by the keys of their resources
+	refusedNews bool                // refused has changed since failedPolicies
 }
 
 type tracked struct {
@@ -37,6 +41,7 @@ func newTracker() *tracker {
 		endpoints: map[intent.EndpointID]*tracked{}, links: map[string]intent.EndpointID{},
 		routes: map[intent.RouteID]string{}, outcomes: map[intent.Key]intent.Outcome{}, others: map[intent.Key]bool{},
 		reach: map[string]map[intent.RouteID]bool{}, changed: map[intent.EndpointID]bool{}, queued: map[intent.Key]int{}, unconfirmed: map[intent.Key]bool{},
+		refused: map[string]string{},
 	}
 }
 
@@ -48,6 +53,8 @@ func (t *tracker) onBatch(b intent.Batch) (gone []intent.EndpointID) {
 		delete(t.outcomes, k)
 		delete(t.others, k)
 		switch id := k.(type) {
+		case intent.PolicyID:
+			t.refuse(id, nil)
 		case intent.EndpointID:
 			if t.endpoints[id] != nil {
 				t.drop(id)
@@ -166,6 +173,8 @@ func (t *tracker) update(os []intent.Outcome) (changed []intent.Outcome) {
 			}
 		case intent.RouteID:
 			t.touch(t.routes[id])
+		case intent.PolicyID:
+			t.refuse(id, o.Err)
 		}
 	}
 	return changed
@@ -250,6 +259,30 @@ func (t *tracker) failed() []string {
 		out = append(out, k.String()+": "+o.Err.Error())
 	}
 	return out
+}
+
+// refuse notes why a policy is not in force; nil: it is, or it has gone.
+func (t *tracker) refuse(id intent.PolicyID, why error) {
+	key, err := (api.Ref{Kind: id.Kind, Namespace: id.Namespace, Name: id.Name}).Key()
+	if err != nil {
+		return
+	}
+	was, is := t.refused[key]
+	delete(t.refused, key)
+	if why != nil {
+		t.refused[key] = why.Error()
+	}
+	now, still := t.refused[key]
+	t.refusedNews = t.refusedNews || is != still || was != now
+}
+
+// failedPolicies returns why policies are not in force, by their resources' keys, and whether that has changed since the last call.
+func (t *tracker) failedPolicies() (failed map[string]string, changed bool) {
+	if !t.refusedNews {
+		return nil, false
+	}
+	t.refusedNews = false
+	return maps.Clone(t.refused), true
 }
 
 // counts returns the numbers of objects.

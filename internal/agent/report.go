@@ -36,6 +36,7 @@ type reporter struct {
 
 	mu          sync.Mutex
 	changes     changes
+	versions    versions
 	late        bool // a change was late at the last check
 	lateTimer   bool // a timer runs for the next change that may become late
 	all         bool // a batch with InSync was sent
@@ -79,15 +80,16 @@ const (
 	kernelSettled = "in force"
 )
 
-// changeReceived notes that calc begins to work on a change.
-func (r *reporter) changeReceived(at time.Time) {
+// changeReceived notes that calc begins to work on a change: of the resources that the datastore sent, if it is no change of this agent's own.
+func (r *reporter) changeReceived(at time.Time, us []api.Update) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.versions.note(us)
 	r.changes.calc = at
 	r.watch()
 }
 
-// changeIrrelevant notes that the change does not concern this node.
+// changeIrrelevant notes that calc is done with the change for now.
 func (r *reporter) changeIrrelevant() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,10 +117,20 @@ func (r *reporter) watch() {
 	})
 }
 
+// nothingDecided notes that the change, of which calc has worked out what it means, does not concern this node.
+func (r *reporter) nothingDecided() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changes.calc = time.Time{}
+	r.watch()
+	r.status.InForce(r.versions.irrelevant())
+}
+
 // decided notes a batch that is about to be sent to the dataplane.
 func (r *reporter) decided(b intent.Batch, arrived time.Time) {
 	r.mu.Lock()
 	r.changes.decide(arrived)
+	r.versions.decide()
 	r.watch()
 	r.all = r.all || b.InSync
 	if b.Host != nil {
@@ -270,6 +282,7 @@ func (r *reporter) Merged() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changes.merge()
+	r.versions.merge()
 	r.tracker.merged()
 }
 
@@ -283,6 +296,10 @@ func (r *reporter) Round(settled bool, pending []string) {
 	for _, arrived := range r.changes.round(pending) {
 		r.metrics.Change(now.Sub(arrived))
 	}
+	if failed, changed := r.tracker.failedPolicies(); changed {
+		r.status.Fail(failed)
+	}
+	r.status.InForce(r.versions.round(pending))
 	r.watch()
 	if r.all && !r.complete && r.changes.arrived() {
 		r.complete = true

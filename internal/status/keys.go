@@ -24,6 +24,8 @@ func (p place) lastProcess() string {
 	return Prefix(p.region) + url.PathEscape(p.node) + "/last_reported_status"
 }
 
+func (p place) summary() string { return Prefix(p.region) + url.PathEscape(p.node) + "/summary" }
+
 func (p place) workloads() string { return Prefix(p.region) + url.PathEscape(p.node) + "/workload/" }
 
 func (p place) hosts() string {

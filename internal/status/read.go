@@ -20,6 +20,7 @@ type NodeStatus struct {
 	Alive     bool           `json:"alive"`               // the agent is alive, see the function Alive
 	Last      Process        `json:"last"`                // its last report
 	Endpoints map[string]int `json:"endpoints,omitempty"` // by state
+	Summary   *Summary       `json:"-"`                   // nil: there is none
 }
 
 // Skew is how far the clocks of two hosts may be apart.
@@ -82,6 +83,15 @@ func (n *NodeStatus) take(key []string, value []byte) {
 		if json.Unmarshal(value, &p) == nil && p.Time >= n.Last.Time {
 			n.Last = p
 		}
+	case "summary":
+		var s Summary
+		if json.Unmarshal(value, &s) != nil {
+			return
+		}
+		n.Summary = &s
+		for state, count := range s.Endpoints {
+			n.Endpoints[state] += count
+		}
 	case "workload":
 		var e Endpoint
 		if json.Unmarshal(value, &e) == nil {
@@ -112,4 +122,51 @@ func KeysOf(ctx context.Context, store datastore.Store, node string) (keys []str
 		keys = append(keys, kv.Key)
 	}
 	return keys, alive, nil
+}
+
+// States are the values of endpoints' states among updates, by key as EndpointKey has it: each that a node wrote by itself, or in its summary.
+func States(us []api.Update) map[string][]byte {
+	stored := map[string][]byte{}
+	put := func(key string, value []byte) {
+		if rest, ok := strings.CutPrefix(key, api.Root+"felix/v2/"); ok {
+			_, rest, _ = strings.Cut(rest, "/")
+			key = Prefix("") + strings.TrimPrefix(rest, "host/")
+		}
+		stored[key] = value
+	}
+	for _, u := range us {
+		if !strings.HasPrefix(u.Key, api.Root+"felix/") {
+			continue
+		}
+		put(u.Key, u.Value)
+		_, s := summaryOf(u)
+		for key, e := range s.NotUp {
+			if value, err := json.Marshal(e); err == nil {
+				put(key, value)
+			}
+		}
+	}
+	return stored
+}
+
+// Failed are the policies that nodes do not have in force, by node and the policy's key, with the reason.
+func Failed(us []api.Update) map[string]map[string]string {
+	out := map[string]map[string]string{}
+	for _, u := range us {
+		if node, s := summaryOf(u); node != "" {
+			out[node] = s.Failed
+		}
+	}
+	return out
+}
+
+// summaryOf reads an update of a summary; an empty node: it is none, or cannot be read.
+func summaryOf(u api.Update) (node string, s Summary) {
+	rest, ok := strings.CutPrefix(u.Key, api.Root+"felix/v2/")
+	parts := strings.Split(rest, "/") // region, host, node, summary
+	if !ok || len(parts) != 4 || parts[3] != "summary" || json.Unmarshal(u.Value, &s) != nil {
+		return "", Summary{}
+	}
+	node, _ = url.PathUnescape(parts[2])
+	return node, s
 }

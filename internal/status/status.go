@@ -7,7 +7,8 @@
 // time of its expiry: then the node counts as down. [Alive] decides for both.
 //
 // A key is written when its value has changed, the one that waits longest
-// first, and no more than 50 in a second. What cannot be written is tried again
+// first, and no more than 50 in a second. A summary says which policies are in force; in a datastore that makes endpoints of something else
+// (datastore.Deriving) it has their states, too, which then have no keys. What cannot be written is tried again
 // without end. At start, what a former agent wrote is taken over or removed; every three minutes, endpoints' keys that others have
 // deleted, changed or added are corrected.
 package status
@@ -96,6 +97,9 @@ type Reporter struct {
 	endpoints map[intent.EndpointID]Endpoint
 	updated   map[intent.EndpointID]bool // of endpoints: Set or removed since take
 	complete  bool                       // endpoints has all endpoints
+	versions  Versions                   // of policies in force
+	failed    map[string]string          // policies that are not, by key
+	nodes     int                        // of the cluster
 	touched   bool                       // the agent's own state has changed
 	changed   bool                       // something of the above has changed since take
 	writeErr  error                      // the error of the last write; nil: it succeeded
@@ -237,14 +241,21 @@ func (r *Reporter) take() {
 			w.dirty[key] = true
 		}
 	}
+	apart := r.endpointsApart()
 	for id := range r.updated {
-		e, is := r.endpoints[id]
-		if key, ok := at.endpoint(id); ok && is && r.settings.Endpoints {
+		e, is := apart[id]
+		if key, ok := at.endpoint(id); ok && is {
 			value, _ := json.Marshal(e)
 			w.want[key] = string(value)
 		}
 	}
 	clear(r.updated)
+	w.nodes = r.nodes
+	if w.dirty[at.summary()] = true; r.settings.Interval > 0 {
+		w.want[at.summary()] = r.summary(at)
+	} else {
+		delete(w.want, at.summary())
+	}
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -273,7 +284,10 @@ type writer struct {
 	reportAt time.Time // zero: now
 	reported time.Time
 	first    bool // the first report was made
-	failures int
+
+	nodes     int
+	summaryAt time.Time // not before it
+	failures  int
 }
 
 // step does the one thing that is due, and returns when to call it again; negative: after a change.
@@ -301,8 +315,11 @@ func (w *writer) step(ctx context.Context, now time.Time) (time.Duration, error)
 	if key == "" {
 		return next, nil
 	}
-	if due := w.since[key].Add(w.settings.Delay); due.After(now) {
+	if due := w.due(key); due.After(now) {
 		return sooner(next, due.Sub(now)), nil
+	}
+	if key == w.at.summary() {
+		w.wroteSummary(now)
 	}
 	return 0, w.write(ctx, key)
 }
@@ -315,7 +332,7 @@ func sooner(next, wait time.Duration) time.Duration {
 	return next
 }
 
-// oldest returns the key that has differed longest.
+// oldest returns the key that differs and is due first.
 func (w *writer) oldest(now time.Time) string {
 	differs := func(key string) bool {
 		value, wanted := w.want[key]
@@ -342,7 +359,7 @@ func (w *writer) oldest(now time.Time) string {
 		return ""
 	}
 	return slices.MinFunc(slices.Collect(maps.Keys(w.since)), func(a, b string) int {
-		return cmp.Or(w.since[a].Compare(w.since[b]), cmp.Compare(a, b))
+		return cmp.Or(w.due(a).Compare(w.due(b)), cmp.Compare(a, b))
 	})
 }
 
@@ -367,7 +384,11 @@ func (w *writer) write(ctx context.Context, key string) error {
 // which it does not ask, stays known, so that it is removed.
 func (w *writer) list(ctx context.Context, now time.Time) error {
 	found := map[string]string{}
-	for _, prefix := range w.at.prefixes() {
+	prefixes := w.at.prefixes()
+	if w.cfg.inSummary() {
+		prefixes = nil
+	}
+	for _, prefix := range prefixes {
 		all, err := w.cfg.Store.List(ctx, prefix)
 		if err != nil {
 			return err
@@ -376,8 +397,14 @@ func (w *writer) list(ctx context.Context, now time.Time) error {
 			found[kv.Key] = string(kv.Value)
 		}
 	}
+	switch kv, err := w.cfg.Store.Get(ctx, w.at.summary()); {
+	case err == nil:
+		found[kv.Key] = string(kv.Value)
+	case !errors.Is(err, datastore.ErrNotFound):
+		return err
+	}
 	for key, value := range w.wrote {
-		if !slices.ContainsFunc(w.at.prefixes(), func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
+		if key != w.at.summary() && !slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
 			found[key] = value
 		}
 	}

@@ -30,6 +30,7 @@ var settings = Settings{Interval: 30 * time.Second, TTL: 90 * time.Second, Endpo
 type bench struct {
 	*testing.T
 	store  storetest.InMemory
+	over   func(storetest.InMemory) datastore.Store // what the reporter has of it; nil: itself
 	r      *Reporter
 	errs   atomic.Pointer[[]string]
 	cancel func()
@@ -48,7 +49,11 @@ func run(t *testing.T, test func(*bench)) {
 
 func (b *bench) start(ctx context.Context) {
 	b.errs.Store(&[]string{})
-	b.r = New(Config{Node: "h1", Version: "v", Store: b.store, Log: slog.New(slog.DiscardHandler), Host: func() (bool, []string) {
+	store := datastore.Store(b.store)
+	if b.over != nil {
+		store = b.over(b.store)
+	}
+	b.r = New(Config{Node: "h1", Version: "v", Store: store, Log: slog.New(slog.DiscardHandler), Host: func() (bool, []string) {
 		errs := *b.errs.Load()
 		return len(errs) == 0, errs
 	}})

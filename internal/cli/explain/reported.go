@@ -28,15 +28,7 @@ type report struct {
 
 // reported are the endpoints on the way that are not up, or are asked rule by rule, as their nodes last wrote it to the datastore.
 func reported(us []api.Update, answers []world.Answer) (out []report) {
-	stored := map[string][]byte{} // by key, whatever the region
-	for _, u := range us {
-		if rest, ok := strings.CutPrefix(u.Key, api.Root+"felix/v2/"); ok {
-			_, rest, _ = strings.Cut(rest, "/")
-			stored[status.Prefix("")+strings.TrimPrefix(rest, "host/")] = u.Value
-		} else if strings.HasPrefix(u.Key, api.Root+"felix/v1/") {
-			stored[u.Key] = u.Value
-		}
-	}
+	stored := status.States(us)
 	for _, h := range hopsOf(answers) {
 		id, resource := intent.EndpointID{Kind: intent.Host, Name: strings.TrimPrefix(h.Endpoint, "host/")}, "hostendpoint/"+strings.TrimPrefix(h.Endpoint, "host/")
 		if h.Stage == world.StageWorkload {
@@ -53,28 +45,51 @@ func reported(us []api.Update, answers []world.Answer) (out []report) {
 			}
 		}
 	}
+	return append(out, failedThere(us, answers)...)
+}
+
+// failedThere are the policies on the way that a node does not have in force, as it last wrote it to the datastore.
+func failedThere(us []api.Update, answers []world.Answer) (out []report) {
+	failed := status.Failed(us)
+	for _, h := range hopsOf(answers) {
+		for _, p := range policiesOf(h) {
+			key, err := (api.Ref{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name}).Key()
+			why, is := failed[h.Node][key]
+			if r := (report{Resource: refOf(p.String()), Node: h.Node, Status: status.Error, Reason: why}); err == nil && is && !slices.Contains(out, r) {
+				out = append(out, r)
+			}
+		}
+	}
 	return out
 }
 
-// notInForce are the policies on the way that the agent of this host does not have in force, such as one that is over its
+// policiesOf are those that are asked on a hop.
+func policiesOf(h world.Hop) (out []intent.PolicyID) {
+	policies := slices.Clone(h.Profiles)
+	for _, t := range h.Tiers {
+		policies = append(policies, t.Policies...)
+	}
+	for _, p := range policies {
+		out = append(out, intent.PolicyID{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name})
+	}
+	return out
+}
+
+// notInForce adds the policies on the way that the agent of this host does not have in force, such as one that is over its
 // budget; none, if no agent answers or the way does not lead by this host.
-func notInForce(ctx context.Context, answers []world.Answer) (out []report) {
+func notInForce(ctx context.Context, answers []world.Answer, out []report) []report {
 	ctx, cancel := context.WithTimeout(ctx, conn.Patience)
 	defer cancel()
 	answer, err := agent.Ask(ctx, conn.AgentSocket())
 	if err != nil {
-		return nil
+		return out
 	}
 	for _, h := range hopsOf(answers) {
 		if h.Node != answer.Node {
 			continue
 		}
-		policies := slices.Clone(h.Profiles)
-		for _, t := range h.Tiers {
-			policies = append(policies, t.Policies...)
-		}
-		for _, p := range policies {
-			id := intent.PolicyID{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name}.String()
+		for _, p := range policiesOf(h) {
+			id := p.String()
 			for _, failed := range answer.Failed {
 				why, is := strings.CutPrefix(failed, id+": ")
 				r := report{Resource: refOf(id), Node: answer.Node, Status: status.Error, Reason: why}

@@ -43,6 +43,19 @@ func TestWhySaysWhatNodesDoNotHaveInForce(t *testing.T) {
 	}
 }
 
+func TestWhySaysWhatSummariesOfNodesHave(t *testing.T) {
+	c := newCLI(t)
+	c.Want(0, "", "apply", "-f", clitest.Prod)
+	reports(c, "v2/region-west/host/h1/summary", `{"notUp":{"/calico/felix/v2/region-west/host/h1/workload/k8s/prod%2Fweb/endpoint/eth0":{"status":"error","reason":"interface eth7 is not a workload's"}}}`)
+	reports(c, "v2/no-region/host/h2/summary", `{"failed":{"/calico/resources/v3/projectcalico.org/networkpolicies/prod/db":"over its budget"}}`)
+	reports(c, "v2/no-region/host/h9/summary", `{"failed":{"/calico/resources/v3/projectcalico.org/networkpolicies/prod/db":"of another node"}}`)
+	reports(c, "v2/no-region/host/h8/summary", `nonsense`)
+	out := c.Want(0, "", "why", "prod/web", "prod/db", "tcp/5432")
+	if clitest.Contains(t, out, "workloadendpoint/prod/h1-k8s-web-eth0 on h1: error: interface eth7 is not a workload's", "networkpolicy/prod/db on h2: error: over its budget"); strings.Contains(out, "another node") {
+		t.Errorf("it says also of others\n%s", out)
+	}
+}
+
 func TestWhySaysWhichPolicyThisHostDoesNotHaveInForce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)

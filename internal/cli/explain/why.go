@@ -115,7 +115,7 @@ func (c *command) why(ctx context.Context, args []string, o whyOptions) error {
 	}
 	e.Problems = involved(w.Problems(), us, e.Answers)
 	if len(o.files) == 0 {
-		e.Reported = append(reported(us, e.Answers), notInForce(ctx, e.Answers)...)
+		e.Reported = notInForce(ctx, e.Answers, reported(us, e.Answers))
 	}
 	return c.printWhy(e, o)
 }

@@ -27,8 +27,9 @@ shown. Exit code: 0 shown, 1 one does not exist or could not be read, 2 usage.
 
 -o FORMAT
   table, wide               AGE is since it was made; wide has labels, what is wrong,
-                            and of policies the packets that their rules decided about
-                            on this host
+                            and of policies on how many nodes they are in force as they
+                            are now (REALISED, as the nodes' agents say), and the packets
+                            that their rules decided about on this host
   yaml, json, name          documents, or kind/name
   custom-columns=NAME:.path,NAME:.path
                             a table of your own; a path is .spec.nets[0],
@@ -100,7 +101,7 @@ func (c *command) get(ctx context.Context, s datastore.Store, args []string, o s
 		return missing
 	}
 	if o.Format.Name == "wide" {
-		o.Hits = c.hits(ctx)
+		o.Hits, o.Realised = c.hits(ctx), realised(ctx, s, all)
 	}
 	return errors.Join(show.Print(c.Stdio, all, o, o.List == "" && len(all) == 1), missing)
 }

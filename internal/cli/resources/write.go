@@ -26,6 +26,7 @@ type writing struct {
 	files      manifests.Files
 	dry        dryRun
 	skipExists bool
+	wait       waiting
 	write      func(ctx context.Context, s datastore.Store, r api.Resource) (resources.Written, error)
 }
 
@@ -113,10 +114,14 @@ func (c *command) writeCmd(w *writing, cmd *cobra.Command) *cobra.Command {
 			}
 			return nil
 		}
+		if w.wait.on && w.dry.active() {
+			return console.Usage("%s: --wait and --dry-run: nothing is written that could come into force", w.verb)
+		}
 		return c.Conn.Long(cmd.Context(), func(ctx context.Context, s datastore.Store) error {
 			return c.writeAll(ctx, w.dry.on(s), ms, w)
 		})
 	}
+	w.wait.addFlags(cmd)
 	w.files.AddFlags(cmd)
 	w.files.AddStrict(cmd)
 	w.files.AddNamespace(cmd)
@@ -127,7 +132,15 @@ func (c *command) writeCmd(w *writing, cmd *cobra.Command) *cobra.Command {
 }
 
 func (c *command) writeAll(ctx context.Context, s datastore.Store, ms []resources.Manifest, w *writing) error {
-	return c.writeEach(ctx, s, ms, w, func(ref api.Ref, done resources.Written) error { return c.say(ref, done, w.dry) })
+	written := map[string]api.Ref{}
+	err := c.writeEach(ctx, s, ms, w, func(ref api.Ref, done resources.Written) error {
+		written[done.Now.Key] = ref
+		return c.say(ref, done, w.dry)
+	})
+	if err != nil || !w.wait.on {
+		return err
+	}
+	return c.awaitRealised(ctx, s, written, w.wait.timeout)
 }
 
 // writeEach writes resources in their order, if nothing stands against any of them, and hands each on with what became of it.

@@ -25,6 +25,9 @@ func header(k api.Kind, o Options) []string {
 		out = append(out, "AGE")
 	}
 	if o.Format.Name == "wide" {
+		if o.Realised != nil && enforced(k) {
+			out = append(out, "REALISED")
+		}
 		if o.Hits != nil && k.Policy {
 			out = append(out, "PACKETS HERE")
 		}
@@ -94,6 +97,9 @@ func row(f Found, o Options) []string {
 		out = append(out, Age(meta.CreationTimestamp, time.Now()))
 	}
 	if o.Format.Name == "wide" {
+		if o.Realised != nil && enforced(f.kind) {
+			out = append(out, cmp.Or(o.Realised[f.Value.Key], "?"))
+		}
 		if o.Hits != nil && f.kind.Policy {
 			out = append(out, o.Hits[hitsKey(f)])
 		}
@@ -265,6 +271,13 @@ func Pairs(m map[string]string) string {
 }
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+
+// AnyEnforced reports whether there is a policy among them of which agents say where it is in force.
+func AnyEnforced(all []Found) bool {
+	return slices.ContainsFunc(all, func(f Found) bool { return enforced(f.kind) })
+}
+
+func enforced(k api.Kind) bool { return slices.Contains(resources.Enforced, k.Kind) }
 
 // hitsKey names a policy as the agent does.
 func hitsKey(f Found) string {

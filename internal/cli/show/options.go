@@ -27,6 +27,8 @@ type Options struct {
 	Files   manifests.Files
 	List    string             // the kind of which everything was asked for; empty: several kinds, or some by name
 	as      datastore.Position // of that list
+
+	Realised map[string]string // on how many nodes each policy is in force, by key; nil: nobody says
 }
 
 // Check reads what needs no datastore.

@@ -41,10 +41,8 @@ func Agent(g form.Group, namespace string) []map[string]any {
 		}
 		verbs := slices.Concat(read, written[k.Plural], asked[k.Plural])
 		switch k.Plural {
-		case "ipamhandles":
+		case "ipamhandles", "records":
 			verbs = change // nobody follows them
-		case "records": // what it reports, and reads when it starts
-			verbs = append([]any{"list"}, change...)
 		}
 		rules = append(rules, rule(group, k.Plural, verbs))
 	}

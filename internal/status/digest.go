@@ -1,0 +1,136 @@
+package status
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"hash/fnv"
+
+	"github.com/twillnet/twill/api"
+)
+
+const (
+	digestBuckets = 512 // so few policies share one, up to some thousands
+	digestLast    = 32  // versions that are named each by itself
+)
+
+// Versions says which version of each of some resources is in force on a node, so that a reader who has the resources can tell of each whether it is, in 3 KB
+// however many there are. Each resource is in one of 512 buckets, by its key; a bucket has a sum over the versions in it, which only one set of versions
+// has. The versions that came last are named each by itself, since one that is late in a bucket hides the others there. The zero Versions has none.
+//
+// A reader may take a version that is in force for one that is not, and not the other way round, except with a chance of one in four billion.
+type Versions struct {
+	sums [digestBuckets]uint32
+	last []uint64 // fingerprints, the newest last
+
+	known map[string]uint64 // by key, the fingerprint of what was Set; nil at a reader
+}
+
+// Set notes that a version of a resource is in force; without a value it is gone.
+func (v *Versions) Set(u api.Update) {
+	if v.known == nil {
+		v.known = map[string]uint64{}
+	}
+	at := bucketOf(u.Key)
+	if old, ok := v.known[u.Key]; ok {
+		v.sums[at] -= uint32(old)
+		delete(v.known, u.Key)
+	}
+	if u.Value == nil {
+		return
+	}
+	f := fingerprint(u)
+	v.known[u.Key] = f
+	v.sums[at] += uint32(f)
+	if v.last = append(v.last, f); len(v.last) > digestLast {
+		v.last = v.last[1:]
+	}
+}
+
+// Without are the versions other than those of some keys.
+func (v *Versions) Without(keys map[string]string) Versions {
+	out := Versions{sums: v.sums}
+	gone := map[uint64]bool{}
+	for key := range keys {
+		if f, ok := v.known[key]; ok {
+			out.sums[bucketOf(key)] -= uint32(f)
+			gone[f] = true
+		}
+	}
+	for _, f := range v.last {
+		if !gone[f] {
+			out.last = append(out.last, f)
+		}
+	}
+	return out
+}
+
+// Have are those of some resources that are in force as they are there. There must be all resources of their kinds.
+func (v *Versions) Have(all []api.Update) map[string]bool {
+	var sums [digestBuckets]uint32
+	for _, u := range all {
+		sums[bucketOf(u.Key)] += uint32(fingerprint(u))
+	}
+	last := map[uint64]bool{}
+	for _, f := range v.last {
+		last[f] = true
+	}
+	out := map[string]bool{}
+	for _, u := range all {
+		at := bucketOf(u.Key)
+		if sums[at] == v.sums[at] || last[fingerprint(u)] {
+			out[u.Key] = true
+		}
+	}
+	return out
+}
+
+func bucketOf(key string) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key))
+	return int(h.Sum32() % digestBuckets)
+}
+
+// fingerprint is a number of one version of a resource.
+func fingerprint(u api.Update) uint64 {
+	sum := sha256.Sum256([]byte(u.Key + "\x00" + u.Revision.String()))
+	return binary.BigEndian.Uint64(sum[:])
+}
+
+// versionsJSON is the form in which they are stored: big-endian numbers.
+type versionsJSON struct {
+	Buckets []byte `json:"buckets,omitempty"`
+	Last    []byte `json:"last,omitempty"`
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (v Versions) MarshalJSON() ([]byte, error) {
+	var out versionsJSON
+	if v.sums != [digestBuckets]uint32{} {
+		for _, s := range v.sums {
+			out.Buckets = binary.BigEndian.AppendUint32(out.Buckets, s)
+		}
+	}
+	for _, f := range v.last {
+		out.Last = binary.BigEndian.AppendUint64(out.Last, f)
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]. What has another form says that nothing is in force.
+func (v *Versions) UnmarshalJSON(text []byte) error {
+	var in versionsJSON
+	*v = Versions{}
+	if err := json.Unmarshal(text, &in); err != nil {
+		return err
+	}
+	for i := range len(in.Buckets) / 4 {
+		if len(in.Buckets) == 4*digestBuckets {
+			v.sums[i] = binary.BigEndian.Uint32(in.Buckets[4*i:])
+		}
+	}
+	for i := range min(len(in.Last)/8, digestLast) {
+		v.last = append(v.last, binary.BigEndian.Uint64(in.Last[8*i:]))
+	}
+	return nil
+}

@@ -14,5 +14,5 @@ func main() {
 	if cni.Called(os.Args[0]) {
 		os.Exit(cni.Main(os.Args[0], conn.Version))
 	}
-	os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	os.Exit(cli.Run(context.Background(), os.Args, cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asTwill) == "" {
 		os.Exit(m.Run())
 	}
-	os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+	os.Exit(cli.Run(context.Background(), os.Args, cli.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }
 
 func itself(t *testing.T) Twill {

@@ -21,7 +21,7 @@ const daemonArgs = "TWILL_TEST_DAEMON"
 
 func TestRunADaemon(t *testing.T) {
 	if args := os.Getenv(daemonArgs); args != "" {
-		os.Exit(cli.Run(t.Context(), strings.Fields(args), console.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+		os.Exit(cli.Run(t.Context(), append([]string{"twill"}, strings.Fields(args)...), console.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -34,11 +35,18 @@ import (
 // Stdio is where a command reads and writes.
 type Stdio = console.Stdio
 
-// Run runs one command and returns its exit code.
+// plugin is the name under which kubectl finds a program that it runs as `kubectl twill`
+// (https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/).
+const plugin = "kubectl-twill"
+
+// Run runs one command, whose first argument is the name of the program, and returns its exit code. As a plugin of kubectl it
+// speaks to the cluster that kubectl speaks to, unless settings say otherwise.
 func Run(ctx context.Context, args []string, stdio Stdio) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return Execute(ctx, &conn.Env{Stdio: stdio}, args)
+	e := &conn.Env{Stdio: stdio}
+	e.Conn.Plugin = filepath.Base(args[0]) == plugin
+	return Execute(ctx, e, args[1:])
 }
 
 // Execute runs one command in an environment, and returns its exit code.
@@ -88,6 +96,9 @@ Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 			return console.Usage("%v\nRun '%s --help' for usage.", err, cmd.CommandPath())
 		}
 		return console.ParseOutput(cmd)
+	}
+	if e.Conn.Plugin {
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl twill"}
 	}
 	e.AddFlags(root.PersistentFlags())
 	root.AddGroup(

@@ -205,6 +205,7 @@ func TestAPodIsProtectedByPoliciesOfTheAPIServer(t *testing.T) {
 	s := kubetest.Start(t)
 	n := newNode(t, s, "n1")
 	n.define()
+	s.Clear(t, "twill.net/v1", "records") // of nodes of other tests, whose agents have ended
 	ns := s.Namespace(t)
 	s.Apply(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: sa, namespace: "+ns+"}\n")
 	n.agent(s.Kubeconfig)
@@ -237,4 +238,44 @@ spec: {order: 1, selector: "app == 'web'", types: [Ingress], ingress: [{action: 
 		t.Fatal(err)
 	}
 	client.await(t, web, true)
+	// Who applies a policy learns when it is in force, and all that the node reports is three objects, however many pods there are.
+	n.cli("apply", "-f", "testdata/web.yaml", "--wait")
+	if out := n.cli("get", "globalnetworkpolicies", "web", "-o", "wide"); !strings.Contains(out, " 1/1 ") {
+		t.Errorf("on how many nodes it is in force:\n%s", out)
+	}
+	if out := n.kubectl("twill", "get", "globalnetworkpolicies", "web", "-o", "name"); out != "globalnetworkpolicy/web\n" {
+		t.Errorf("as a plugin of kubectl: %q", out)
+	}
+	var records struct{ Items []json.RawMessage }
+	if err := s.Admin().Call(t.Context(), "GET", "/apis/twill.net/v1/records", nil, &records); err != nil || len(records.Items) != 3 {
+		t.Errorf("%d records, error %v", len(records.Items), err)
+	}
+}
+
+// cli runs a command with the rights of an administrator.
+func (n *node) cli(args ...string) string {
+	n.t.Helper()
+	cmd := exec.Command(n.twill, args...)
+	cmd.Env = append(os.Environ(), "DATASTORE_TYPE=kubernetes", "KUBECONFIG="+n.s.Kubeconfig)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		n.t.Fatalf("twill %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// kubectl runs a command of kubectl, which finds twill as a plugin.
+func (n *node) kubectl(args ...string) string {
+	n.t.Helper()
+	dir := n.t.TempDir()
+	if err := os.Symlink(n.twill, filepath.Join(dir, "kubectl-twill")); err != nil {
+		n.t.Fatal(err)
+	}
+	cmd := exec.Command(kubetest.Program(n.t, "kubectl"), args...)
+	cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "KUBECONFIG="+n.s.Kubeconfig)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		n.t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
 }

@@ -96,7 +96,7 @@ var rare = map[string]string{
 	"delete ipamblocks.projectcalico.org":      "a block that was created is taken back when another step fails",
 	"delete blockaffinities.projectcalico.org": "a claim to a block that another node was first to take is taken back",
 	"update ipamhandles.projectcalico.org":     "a handle of several addresses gets one more, or gives one back",
-	"delete records.twill.net":                 "an endpoint goes of which something was reported; what goes at once was not",
+	"delete records.twill.net":                 "the settings end what is reported",
 }
 
 // TestTheAgentsRoleIsWhatTheyAskForAndNothingMore has an agent with the rights of its role alone do what agents do.

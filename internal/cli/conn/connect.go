@@ -27,6 +27,7 @@ const DefaultEndpoint = "unix:///run/twill/etcd/client.sock"
 type Connection struct {
 	Endpoints, User, password, Cert, Key, Ca string
 	Timeout                                  time.Duration
+	Plugin                                   bool // of kubectl: where nothing says which datastore, it is the Kubernetes API
 	kube                                     kubeFlags
 	path                                     string // of the configuration file; empty: where calicoctl has it
 	file                                     fileSpec
@@ -45,7 +46,13 @@ func (c *Connection) wait() func() {
 }
 
 func (c *Connection) isKubernetes() bool {
-	return cmp.Or(os.Getenv("DATASTORE_TYPE"), c.file.DatastoreType) == typeKubernetes
+	switch cmp.Or(os.Getenv("DATASTORE_TYPE"), c.file.DatastoreType) {
+	case typeKubernetes:
+		return true
+	case "":
+		return c.Plugin && c.Endpoints == "" && os.Getenv("ETCD_ENDPOINTS") == "" && c.file.Endpoints == ""
+	}
+	return false
 }
 
 // place is what the datastore is called in messages.

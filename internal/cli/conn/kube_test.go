@@ -54,3 +54,29 @@ func TestUpstreamsVariablesAndFileSayWhereTheAPIServerIs(t *testing.T) {
 	env.Kubeconfig, env.Context = "/flag", "flag"
 	want("flags are the most specific", env)
 }
+
+func TestAPluginOfKubectlSpeaksToTheClusterUnlessSettingsSayOtherwise(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		c    Connection
+		env  map[string]string
+		want string
+	}{
+		{"no plugin", Connection{}, nil, ""},
+		{"a plugin", Connection{Plugin: true}, nil, "kubernetes"},
+		{"a plugin that a flag sends to etcd", Connection{Plugin: true, Endpoints: "http://127.0.0.1:2379"}, nil, ""},
+		{"a plugin that the environment sends to etcd", Connection{Plugin: true}, map[string]string{"ETCD_ENDPOINTS": "http://127.0.0.1:2379"}, ""},
+		{"a plugin with a type", Connection{Plugin: true}, map[string]string{"DATASTORE_TYPE": "etcdv3"}, ""},
+		{"no plugin, with a type", Connection{}, map[string]string{"DATASTORE_TYPE": "kubernetes"}, "kubernetes"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, v := range []string{"DATASTORE_TYPE", "ETCD_ENDPOINTS"} {
+				t.Setenv(v, tt.env[v])
+			}
+			cfg, err := tt.c.Config()
+			if err != nil || cfg.Type != tt.want {
+				t.Errorf("the datastore is %q, error %v, want %q", cfg.Type, err, tt.want)
+			}
+		})
+	}
+}

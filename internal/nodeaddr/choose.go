@@ -12,6 +12,8 @@ type Host struct {
 	Interfaces []Interface // as the kernel lists them: the oldest first
 	// SourceTo says from which address the kernel would send to a destination; it sends nothing there.
 	SourceTo func(dst string, four bool) (netip.Addr, error)
+	// Internal are the addresses that the Node itself has from Kubernetes: see [Internal].
+	Internal []netip.Addr
 }
 
 // Interface is one of them.
@@ -74,6 +76,8 @@ func (w Want) Choose(h Host) (Choice, error) {
 		return w.fixed(h), nil
 	case w.Method.kind == canReach:
 		return w.reach(h)
+	case w.Method.kind == internalIP:
+		return w.internal(h)
 	}
 	e := &NotFoundError{Want: w}
 	for _, i := range w.inOrder(h.Interfaces) {
@@ -115,6 +119,23 @@ func (w Want) reach(h Host) (Choice, error) {
 	}
 	w.Fixed, w.Bare = netip.PrefixFrom(from, from.BitLen()), true
 	return w.fixed(h), nil
+}
+
+// internal is the first of the addresses that Kubernetes knows the node by.
+func (w Want) internal(h Host) (Choice, error) {
+	cause := "the Node has no such address of type InternalIP: a kubelet writes it, where Kubernetes is the datastore"
+	for _, a := range h.Internal {
+		if a.Is4() != w.Four {
+			continue
+		}
+		if why := unsuitable(a); why != "" {
+			cause = fmt.Sprintf("the Node's InternalIP %s %s", a, why)
+			continue
+		}
+		w.Fixed, w.Bare = netip.PrefixFrom(a, a.BitLen()), true
+		return w.fixed(h), nil
+	}
+	return Choice{}, &NotFoundError{Want: w, Cause: cause}
 }
 
 // inOrder has the interfaces in the order in which they are tried: of interface=, by the patterns.

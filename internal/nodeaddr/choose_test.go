@@ -1,10 +1,13 @@
 package nodeaddr
 
 import (
+	"encoding/json"
 	"errors"
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/twillnet/twill/api"
 )
 
 func addrs(prefixes ...string) (out []Addr) {
@@ -79,6 +82,42 @@ func TestAddressesAreChosen(t *testing.T) {
 	}
 }
 
+func TestTheAddressThatKubernetesHasIsTaken(t *testing.T) {
+	for _, tt := range []struct{ name, node, v4, v6 string }{
+		{"of its interface", `{"addresses":[{"address":"198.51.100.9","type":"ExternalIP"},{"address":"192.0.2.2","type":"InternalIP"},{"address":"2001:db8:1::1","type":"InternalIP"}]}`, "eth1 192.0.2.2/24", "bond0 2001:db8:1::1/64"},
+		{"of no interface of this host", `{"addresses":[{"address":"192.0.2.77","type":"InternalIP"}]}`, " 192.0.2.77/32", "the Node has no such address of type InternalIP"},
+		{"another type", `{"addresses":[{"address":"192.0.2.2","type":"CalicoNodeIP"},{"address":"h1","type":"InternalIP"}]}`, "no such address", "no such address"},
+		{"one that nobody else can reach", `{"addresses":[{"address":"127.0.0.1","type":"InternalIP"}]}`, "InternalIP 127.0.0.1 is a loopback address", "no such address"},
+		{"no Node", "", "no such address", "no such address"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var n *api.Node
+			if tt.node != "" {
+				n = &api.Node{}
+				if err := json.Unmarshal([]byte(tt.node), &n.Spec); err != nil {
+					t.Fatal(err)
+				}
+			}
+			h := host()
+			h.Internal = Internal(n)
+			for f, want := range map[Family]string{V4: tt.v4, V6: tt.v6} {
+				w, err := ParseWant(f, "autodetect", "kubernetes-internal-ip")
+				if err != nil {
+					t.Fatal(err)
+				}
+				c, err := w.Choose(h)
+				got := c.Interface + " " + c.Addr.String()
+				if err != nil {
+					got = err.Error()
+				}
+				if got != want && (err == nil || !strings.Contains(got, want)) {
+					t.Errorf("%s: got %s, want %s", f.Name, got, want)
+				}
+			}
+		})
+	}
+}
+
 func TestAnAddressThatIsNotFoundIsExplained(t *testing.T) {
 	w, err := ParseWant(V4, "", "")
 	if err != nil {
@@ -89,7 +128,7 @@ func TestAnAddressThatIsNotFoundIsExplained(t *testing.T) {
 	_, err = w.Choose(h)
 	const want = `no IPv4 address of this host found by first-found: lo has a name (^lo) that is left out unless asked for by interface=; eth0 is down; ` +
 		`docker0 has a name (^docker) that is left out unless asked for by interface=; cali1234 has a name (^cali) that is left out unless asked for by interface=; ibmveth0 has no IPv4 address. ` +
-		`Give the address with --ip (IP), or another way with --ip-autodetection-method (IP_AUTODETECTION_METHOD): first-found, can-reach=ADDRESS, interface=PATTERN,…, skip-interface=PATTERN,… or cidr=PREFIX,…`
+		`Give the address with --ip (IP), or another way with --ip-autodetection-method (IP_AUTODETECTION_METHOD): first-found, can-reach=ADDRESS, interface=PATTERN,…, skip-interface=PATTERN,…, cidr=PREFIX,… or kubernetes-internal-ip`
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
@@ -116,7 +155,6 @@ func TestWhatUsersWantIsRead(t *testing.T) {
 		{"a method without its value", "", "interface=", "nothing follows the ="},
 		{"a pattern that is none", "", "interface=eth(", "interface: \"eth(\": error parsing regexp"},
 		{"a prefix that is none", "", "cidr=192.0.2.0", "cidr: \"192.0.2.0\": want a prefix"},
-		{"Kubernetes", "", "kubernetes-internal-ip", "this version has no access to Kubernetes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w, err := ParseWant(V4, tt.ip, tt.method)

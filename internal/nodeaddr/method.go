@@ -5,7 +5,6 @@
 package nodeaddr
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -38,6 +37,7 @@ const (
 	byInterface
 	skipInterface
 	byPrefix
+	internalIP
 )
 
 // Method is one of the ways to choose among interfaces.
@@ -52,7 +52,7 @@ type Method struct {
 // String is the method as users write it.
 func (m Method) String() string { return m.text }
 
-const methods = "first-found, can-reach=ADDRESS, interface=PATTERN,…, skip-interface=PATTERN,… or cidr=PREFIX,…"
+const methods = "first-found, can-reach=ADDRESS, interface=PATTERN,…, skip-interface=PATTERN,…, cidr=PREFIX,… or kubernetes-internal-ip"
 
 // ParseMethod reads a method; nothing is first-found.
 func ParseMethod(text string) (Method, error) {
@@ -65,7 +65,8 @@ func ParseMethod(text string) (Method, error) {
 		m.text = "first-found"
 		return m, nil
 	case text == "kubernetes-internal-ip":
-		return m, errors.New("kubernetes-internal-ip: this version has no access to Kubernetes; use interface=, cidr= or can-reach=, or give the address itself")
+		m.kind = internalIP
+		return m, nil
 	case !given || !slices.Contains([]string{"can-reach", "interface", "skip-interface", "cidr"}, name):
 		return m, fmt.Errorf("%q: want %s", text, methods)
 	case value == "":

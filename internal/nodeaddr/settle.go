@@ -105,6 +105,19 @@ func Addrs(n *api.Node) (out []netip.Addr) {
 	return out
 }
 
+// Internal are the addresses of type InternalIP that a Node has, which may be nil: those that its kubelet gave to Kubernetes.
+func Internal(n *api.Node) (out []netip.Addr) {
+	if n == nil {
+		return nil
+	}
+	for _, a := range n.Spec.Addresses {
+		if at := parse(a.Address); a.Type == "InternalIP" && at.IsValid() {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
 // Detected reports whether a Node's address was found and written by its node itself.
 func Detected(n *api.Node, address string) bool {
 	return n != nil && address != "" && slices.Contains(strings.Split(n.Metadata.Annotations[AnnotationDetected], ","), address)

@@ -113,6 +113,8 @@ func (k *Controller) reconcile(ctx context.Context, _ string) (again time.Time, 
 	if err != nil {
 		return time.Time{}, err
 	}
+	n := k.registry.Node(k.cfg.Node)
+	host.Internal = nodeaddr.Internal(n)
 	var found []nodeaddr.Found
 	for _, w := range k.cfg.Wants {
 		if w.Order == nodeaddr.Keep {
@@ -122,7 +124,6 @@ func (k *Controller) reconcile(ctx context.Context, _ string) (again time.Time, 
 		f.Choice, f.Err = w.Choose(host)
 		found = append(found, f)
 	}
-	n := k.registry.Node(k.cfg.Node)
 	k.report(n, found)
 	changes := k.allowed(nodeaddr.Settle(n, found))
 	k.clashes()

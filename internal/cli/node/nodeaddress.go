@@ -32,7 +32,7 @@ func (a *addressing) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&a.ip, "ip", os.Getenv("IP"), "this node's IPv4 address for other nodes: an address, autodetect, or none to leave the Node as it is; default: find one if the Node has none (IP)")
 	f.StringVar(&a.ip6, "ip6", os.Getenv("IP6"), "the same for IPv6; default: none (IP6)")
 	f.StringVar(&a.method, "ip-autodetection-method", os.Getenv("IP_AUTODETECTION_METHOD"),
-		"how to find it: first-found, can-reach=ADDRESS, interface=PATTERN,…, skip-interface=PATTERN,… or cidr=PREFIX,… (IP_AUTODETECTION_METHOD)")
+		"how to find it: first-found, can-reach=ADDRESS, interface=PATTERN,…, skip-interface=PATTERN,…, cidr=PREFIX,… or kubernetes-internal-ip (IP_AUTODETECTION_METHOD)")
 	f.StringVar(&a.method6, "ip6-autodetection-method", os.Getenv("IP6_AUTODETECTION_METHOD"), "the same for IPv6 (IP6_AUTODETECTION_METHOD)")
 }
 
@@ -161,6 +161,7 @@ func reportAddress(w nodeaddr.Want, host nodeaddr.Host, book *nodeaddr.Registry,
 		r.Why = fmt.Sprintf("%s (%s) says that it is left as it is", w.Flag, w.Env)
 		return r
 	}
+	host.Internal = nodeaddr.Internal(n)
 	f := nodeaddr.Found{Want: w}
 	f.Choice, f.Err = w.Choose(host)
 	if w.Order != nodeaddr.Fixed {

@@ -32,7 +32,8 @@ func TestTheEnvironmentOfCalicoNodeIsRead(t *testing.T) {
 		{"AS", "as", `--as (AS) is "as": `},
 		{"AUTODETECT_POLL_INTERVAL", "soon", `AUTODETECT_POLL_INTERVAL is "soon": want a duration`},
 		{"IP", "eth0", `--ip (IP) is "eth0": want autodetect, none, or an IPv4 address`},
-		{"IP_AUTODETECTION_METHOD", "kubernetes-internal-ip", "--ip-autodetection-method (IP_AUTODETECTION_METHOD): kubernetes-internal-ip: this version has no access"},
+		{"IP_AUTODETECTION_METHOD", "kubernetes-internal-ip", ""},
+		{"IP_AUTODETECTION_METHOD", "kubernetes-external-ip", `--ip-autodetection-method (IP_AUTODETECTION_METHOD): "kubernetes-external-ip": want first-found`},
 	} {
 		t.Run(tt.name+"="+tt.value, func(t *testing.T) {
 			t.Setenv(tt.name, tt.value)
@@ -54,6 +55,7 @@ func TestTheEnvironmentOfCalicoNodeIsRead(t *testing.T) {
 			got := map[string]bool{
 				"IP":                       cfg.Wants[0].Order == nodeaddr.Detect,
 				"IP6":                      cfg.Wants[1].Fixed.String() == "2001:db8::1/64",
+				"IP_AUTODETECTION_METHOD":  cfg.Wants[0].Method.String() == "kubernetes-internal-ip",
 				"IP6_AUTODETECTION_METHOD": cfg.Wants[1].Method.String() == "can-reach=2001:db8::9",
 				"AS":                       as == 64999 || as == 1<<16+10,
 				"DISABLE_NODE_IP_CHECK":    cfg.Anyway,

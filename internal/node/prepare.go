@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/twillnet/twill/internal/datastore"
@@ -16,12 +17,34 @@ import (
 )
 
 // Prepare makes the datastore ready for use, if it is to, and keeps the node's addresses in it, until the context ends. Whatever
-// fails, it is tried again.
-func Prepare(ctx context.Context, etcd datastore.Config, cfg nodekeep.Config, fill bool) {
+// fails, it is tried again. Neither waits for the other: in a cluster of an older version, not all may be there that is made else.
+func Prepare(ctx context.Context, cfg datastore.Config, keep nodekeep.Config, fill bool) {
+	var parts sync.WaitGroup
+	if fill {
+		parts.Go(func() {
+			untilDone(ctx, cfg, keep.Log, "make the datastore ready for use", func(store datastore.Store) error {
+				return errors.Join(resources.Ensure(ctx, store), EnsurePools(ctx, store))
+			})
+		})
+	}
+	if !keep.Idle() {
+		parts.Go(func() {
+			untilDone(ctx, cfg, keep.Log, "keep this node in the datastore", func(store datastore.Store) error { return keepAddresses(ctx, store, keep) })
+		})
+	}
+	parts.Wait()
+}
+
+// untilDone does something with the datastore, again until it is done or the context ends.
+func untilDone(ctx context.Context, cfg datastore.Config, log *slog.Logger, what string, do func(datastore.Store) error) {
 	const pause = 2 * time.Second
 	logged := ""
 	for {
-		err := prepareOnce(ctx, etcd, cfg, fill)
+		store, err := stores.Open(ctx, cfg)
+		if err == nil {
+			err = do(store)
+			_ = store.Close() // it is not used any more
+		}
 		if err == nil || ctx.Err() != nil {
 			return
 		}
@@ -29,7 +52,7 @@ func Prepare(ctx context.Context, etcd datastore.Config, cfg nodekeep.Config, fi
 		if !errors.Is(err, datastore.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) && logged != err.Error() {
 			level, logged = slog.LevelError, err.Error()
 		}
-		cfg.Log.Log(ctx, level, "keep this node in the datastore", "err", err, "retry_in", pause)
+		log.Log(ctx, level, what, "err", err, "retry_in", pause)
 		select {
 		case <-ctx.Done():
 			return
@@ -38,20 +61,7 @@ func Prepare(ctx context.Context, etcd datastore.Config, cfg nodekeep.Config, fi
 	}
 }
 
-func prepareOnce(ctx context.Context, etcd datastore.Config, cfg nodekeep.Config, fill bool) error {
-	store, err := stores.Open(ctx, etcd)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	if fill {
-		if err := errors.Join(resources.Ensure(ctx, store), EnsurePools(ctx, store)); err != nil {
-			return err
-		}
-	}
-	if cfg.Idle() {
-		return nil
-	}
+func keepAddresses(ctx context.Context, store datastore.Store, cfg nodekeep.Config) error {
 	h, err := rtnl.Open()
 	if err != nil {
 		return fmt.Errorf("open netlink (are you root?): %w", err)

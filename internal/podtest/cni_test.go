@@ -28,11 +28,10 @@ const debian = "/usr/lib/cni"
 func (n *node) plugin() plugin {
 	n.t.Helper()
 	bin := n.t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", filepath.Join(bin, "twill"), "github.com/twillnet/twill/cmd/twill-cni").CombinedOutput(); err != nil {
-		n.t.Fatalf("go build: %v\n%s", err, out)
-	}
-	if err := os.Symlink("twill", filepath.Join(bin, "twill-ipam")); err != nil {
-		n.t.Fatal(err)
+	for _, name := range []string{"twill", "twill-ipam"} {
+		if err := os.Symlink(program(n.t, "twill-cni"), filepath.Join(bin, name)); err != nil {
+			n.t.Fatal(err)
+		}
 	}
 	return plugin{node: n, bin: bin, ipam: `{"type":"twill-ipam"}`}
 }

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,7 +24,35 @@ import (
 	"github.com/twillnet/twill/internal/translate"
 )
 
-func TestMain(m *testing.M) { os.Exit(kubetest.Main(m.Run, kubetest.Config{})) }
+func TestMain(m *testing.M) {
+	os.Exit(kubetest.Main(func() int {
+		defer os.RemoveAll(programs)
+		return m.Run()
+	}, kubetest.Config{}))
+}
+
+// programs is the directory of our programs, once one is needed.
+var programs string
+
+// program builds our programs once, and is the path of one of them.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(programs, name)
+}
+
+var build = sync.OnceValue(func() (err error) {
+	if programs, err = os.MkdirTemp("", "podtest"); err != nil {
+		return err
+	}
+	const cmd = "github.com/twillnet/twill/cmd/"
+	if out, err := exec.Command("go", "build", "-o", programs, cmd+"twill", cmd+"twill-cni").CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
+})
 
 // patience bounds what is awaited, on a machine that has much else to do.
 const patience = time.Minute
@@ -43,10 +72,7 @@ type node struct {
 func newNode(t *testing.T, s *kubetest.Server, name string) *node {
 	t.Helper()
 	dir := t.TempDir()
-	n := &node{NS: netnstest.New(t), t: t, s: s, name: name, twill: filepath.Join(dir, "twill"), socket: filepath.Join(dir, "agent.sock"), log: filepath.Join(dir, "log")}
-	if out, err := exec.Command("go", "build", "-o", n.twill, "github.com/twillnet/twill/cmd/twill").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	n := &node{NS: netnstest.New(t), t: t, s: s, name: name, twill: program(t, "twill"), socket: filepath.Join(dir, "agent.sock"), log: filepath.Join(dir, "log")}
 	n.Forward()
 	u, err := url.Parse(s.URL)
 	if err != nil {
@@ -58,6 +84,11 @@ func newNode(t *testing.T, s *kubetest.Server, name string) *node {
 	}
 	go serve(l, u.Host)
 	s.Apply(t, "apiVersion: v1\nkind: Node\nmetadata: {name: "+name+"}\n")
+	t.Cleanup(func() { // another test's node may have the same address
+		if err := s.Admin().Call(context.WithoutCancel(t.Context()), http.MethodDelete, "/api/v1/nodes/"+name, nil, nil); err != nil {
+			t.Error(err)
+		}
+	})
 	return n
 }
 
@@ -84,15 +115,20 @@ func serve(l net.Listener, to string) {
 	}
 }
 
-// agent runs the agent until the test ends.
-func (n *node) agent(kubeconfig string) {
+// agent runs the agent alone until the test ends.
+func (n *node) agent(kubeconfig string) { n.start("agent", kubeconfig) }
+
+// whole runs all that a node does, until the test ends; env is more of its environment.
+func (n *node) whole(kubeconfig string, env ...string) { n.start("node", kubeconfig, env...) }
+
+func (n *node) start(command, kubeconfig string, env ...string) {
 	n.t.Helper()
 	log, err := os.Create(n.log)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	cmd := exec.Command(n.twill, "agent", "--node", n.name, "--socket", n.socket, "--data-dir", filepath.Dir(n.log))
-	cmd.Env = append(os.Environ(), "DATASTORE_TYPE=kubernetes", "KUBECONFIG="+kubeconfig)
+	cmd := exec.Command(n.twill, command, "--node", n.name, "--data-dir", filepath.Dir(n.log))
+	cmd.Env = append(append(os.Environ(), "DATASTORE_TYPE=kubernetes", "KUBECONFIG="+kubeconfig, "TWILL_SOCKET="+n.socket), env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	n.Do(func() { err = cmd.Start() })
 	if err != nil {
@@ -102,9 +138,19 @@ func (n *node) agent(kubeconfig string) {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
 		if text, _ := os.ReadFile(n.log); n.t.Failed() {
-			n.t.Logf("the agent said:\n%s", text)
+			n.t.Logf("%s said:\n%s", n.name, text)
 		}
 	})
+}
+
+// logged reports whether the log has a text.
+func (n *node) logged(text string) bool {
+	n.t.Helper()
+	log, err := os.ReadFile(n.log)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return strings.Contains(string(log), text)
 }
 
 // pod is one that runs: in the API server, and as a namespace with a link.
@@ -112,6 +158,12 @@ type pod struct {
 	*netnstest.NS
 	addr  netip.Addr
 	addrs []netip.Addr // all that the plugin gave
+}
+
+// block is the block that the pod's address is from.
+func (p pod) block() string {
+	block, _ := p.addr.Prefix(26) // an address of IPv4
+	return block.String()
 }
 
 // run makes a pod on this node, with what a plugin would make.

@@ -66,13 +66,13 @@ func asked(t *testing.T, log string) (all, refused map[string]bool) {
 	return all, refused
 }
 
-// allowed are the requests that the role of agents allows, as [request] writes them. Groups that this cluster has not are left out.
-func allowed(t *testing.T, s *kubetest.Server) []string {
+// allowed are the requests that an account's role allows, as [request] writes them. Groups that this cluster has not are left out.
+func allowed(t *testing.T, s *kubetest.Server, account string) []string {
 	t.Helper()
 	var role struct {
 		Rules []struct{ APIGroups, Resources, Verbs []string }
 	}
-	if err := s.Admin().Call(t.Context(), "GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/twill-agent", nil, &role); err != nil {
+	if err := s.Admin().Call(t.Context(), "GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/"+account, nil, &role); err != nil {
 		t.Fatal(err)
 	}
 	var out []string
@@ -104,32 +104,54 @@ func TestTheAgentsRoleIsWhatTheyAskForAndNothingMore(t *testing.T) {
 	s, log := audited(t)
 	n := newNode(t, s, "n3")
 	n.define()
-	out, err := exec.Command(n.twill, "kube", "agent", "--namespace", "kube-system").Output()
+	s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.67.0.0/24, blockSize: 26, nodeSelector: all()}\n")
+	n.agent(n.account("agent"))
+	n.worksWithItsRights(log, "twill-agent")
+}
+
+// TestTheNodesRoleIsWhatTheyAskForAndNothingMore is the same of all that a node runs.
+func TestTheNodesRoleIsWhatTheyAskForAndNothingMore(t *testing.T) {
+	s, log := audited(t)
+	n := newNode(t, s, "n4")
+	n.define()
+	n.Veth("eth0", "router")
+	n.Addr("eth0", "192.0.2.4/24")
+	s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: CalicoNodeStatus\nmetadata: {name: n4}\nspec: {node: n4, classes: [BGP], updatePeriodSeconds: 1}\n")
+	n.whole(n.account("node"), "CALICO_IPV4POOL_CIDR=10.67.0.0/24", "CALICO_IPV4POOL_BLOCK_SIZE=26")
+	n.worksWithItsRights(log, "twill-node")
+}
+
+// account makes the service account that `twill kube` prints for agents or nodes, and returns a kubeconfig of it.
+func (n *node) account(of string) (kubeconfig string) {
+	n.t.Helper()
+	out, err := exec.Command(n.twill, "kube", of, "--namespace", "kube-system").Output()
 	if err != nil {
-		t.Fatal(err)
+		n.t.Fatal(err)
 	}
-	s.Apply(t, string(out))
+	n.s.Apply(n.t, string(out))
+	return n.s.KubeconfigFor(n.t, "kube-system", "twill-"+of)
+}
+
+// worksWithItsRights has a node that runs do all that it may, and fails if it was refused anything, or never asked for what it may.
+func (n *node) worksWithItsRights(log, account string) {
+	t, s := n.t, n.s
+	t.Helper()
 	s.Apply(t, `apiVersion: projectcalico.org/v3
-kind: IPPool
-metadata: {name: pods}
-spec: {cidr: 10.67.0.0/24, blockSize: 26, nodeSelector: all()}
----
-apiVersion: projectcalico.org/v3
 kind: KubeControllersConfiguration
 metadata: {name: default}
 spec: {controllers: {node: {hostEndpoint: {autoCreate: Enabled}}}}
 `)
 	ns := s.Namespace(t)
 	s.Apply(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: sa, namespace: "+ns+"}\n")
-	n.agent(s.KubeconfigFor(t, "kube-system", "twill-agent"))
 	n.ready()
+	n.awaitPool()
 	p := n.plugin()
 	web := p.add(ns, "web", "app: web")
 	p.add(ns, "more", "app: web")
 	if text, err := p.call("DEL", ns, "web", "c-web", web.NS); err != nil {
 		t.Errorf("DEL: %v\n%s", err, text)
 	}
-	may := allowed(t, s)
+	may := allowed(t, s, account)
 	for a := range rare {
 		if !slices.Contains(may, a) {
 			t.Errorf("%s is not allowed", a)

@@ -40,6 +40,21 @@ func (k *kubeFlags) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&k.context, "context", "", "with DATASTORE_TYPE=kubernetes: which context of the kubeconfig (K8S_CURRENT_CONTEXT); etcd has none")
 }
 
+// KubernetesLines are what flags say of a cluster, as lines of an environment file; none if they say nothing.
+func (c *Connection) KubernetesLines() []string {
+	if c.kube == (kubeFlags{}) {
+		return nil
+	}
+	lines := []string{"DATASTORE_TYPE=" + typeKubernetes}
+	if c.kube.kubeconfig != "" {
+		lines = append(lines, "KUBECONFIG="+c.kube.kubeconfig)
+	}
+	if c.kube.context != "" {
+		lines = append(lines, "K8S_CURRENT_CONTEXT="+c.kube.context)
+	}
+	return lines
+}
+
 // checkType refuses a datastore that does not exist.
 func checkType(where, t string) error {
 	switch t {

@@ -27,7 +27,7 @@ func Commands(e *conn.Env) []*cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE:  console.SubcommandWanted,
 	}
-	cmd.AddCommand(c.crdsCmd(), c.agentCmd())
+	cmd.AddCommand(c.crdsCmd(), c.agentCmd(), c.nodeCmd())
 	return []*cobra.Command{cmd}
 }
 
@@ -56,24 +56,44 @@ Exit code: 0 printed, 1 standard output cannot be written, 2 no such group.`,
 }
 
 func (c *command) agentCmd() *cobra.Command {
-	group, namespace := string(form.V3), "kube-system"
-	cmd := &cobra.Command{
+	return c.accountCmd(crds.Agent, &cobra.Command{
 		Use:   "agent",
 		Short: "Print the service account of agents and its rights, for kubectl apply",
-		Long: `Agent prints a service account and the role that lets agents do what they must, and
-nothing more. Nothing is sent anywhere.
+		Long: `Agent prints a service account and the role that lets "twill agent" do what it
+must, and nothing more: for hosts that run the agent alone. Nothing is sent
+anywhere.
 
 Exit code: 0 printed, 1 standard output cannot be written, 2 no such group.`,
 		Example: `  twill kube agent | kubectl apply --server-side -f -
   twill kube agent --group crd.projectcalico.org/v1 --namespace calico-system > agent.yaml`,
-		Args: console.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			g := form.Group(group)
-			if g != form.V3 && g != form.V1 {
-				return console.Usage("--group %q: want %s or %s", group, form.V3, form.V1)
-			}
-			return documents(c.Out, crds.Agent(g, namespace))
-		},
+	})
+}
+
+func (c *command) nodeCmd() *cobra.Command {
+	return c.accountCmd(crds.Node, &cobra.Command{
+		Use:   "node",
+		Short: "Print the service account of nodes and its rights, for kubectl apply",
+		Long: `Node prints a service account and the role that lets "twill node" do what it must,
+and nothing more: what an agent may do, write the node's address, make the pools
+that its environment asks for, and report the state of BGP. Nothing is sent
+anywhere.
+
+Exit code: 0 printed, 1 standard output cannot be written, 2 no such group.`,
+		Example: `  twill kube node | kubectl apply --server-side -f -
+  twill kube node --group crd.projectcalico.org/v1 --namespace calico-system > node.yaml`,
+	})
+}
+
+// accountCmd is a command that prints a service account with its role.
+func (c *command) accountCmd(objects func(form.Group, string) []map[string]any, cmd *cobra.Command) *cobra.Command {
+	group, namespace := string(form.V3), "kube-system"
+	cmd.Args = console.NoArgs
+	cmd.RunE = func(*cobra.Command, []string) error {
+		g := form.Group(group)
+		if g != form.V3 && g != form.V1 {
+			return console.Usage("--group %q: want %s or %s", group, form.V3, form.V1)
+		}
+		return documents(c.Out, objects(g, namespace))
 	}
 	cmd.Flags().StringVar(&group, "group", group, "of the cluster's resources: projectcalico.org/v3 or crd.projectcalico.org/v1")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", namespace, "of the service account")

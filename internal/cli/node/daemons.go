@@ -26,8 +26,10 @@ func (c *command) nodeCmd() *cobra.Command {
 		Use:   "node",
 		Short: "Run what this host needs, supervised",
 		Long: `Run the daemons of one host as child processes: the agent, BGP, BFD, and with no
-etcd named, an embedded member of its own. A child that dies is started again with
-back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM stops all in order.
+etcd named, an embedded member of its own. With DATASTORE_TYPE=kubernetes the
+host is a node of that cluster, and no etcd has a part in it. A child that dies is
+started again with back-off; SIGHUP, SIGUSR1 and SIGUSR2 are passed on; SIGTERM
+stops all in order.
 
 The address by which other nodes know this one is found among the interfaces, and
 written into the Node if that has none: "twill node address" shows which. What
@@ -43,6 +45,7 @@ else: there is no agent, and no workload can be on it.`,
   twill node --etcd http://192.0.2.10:2379      # a host of a cluster
   twill node --etcd-listen http://0.0.0.0:2379  # a datastore for others too
   twill node --ip-autodetection-method interface=bond0 --ip6 autodetect
+  DATASTORE_TYPE=kubernetes twill node          # a node of a Kubernetes cluster
   twill node --bgp=reflector --cluster-id 244.0.0.1 --etcd http://192.0.2.10:2379`,
 		Args: console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -79,10 +82,10 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
 	cfg := o.local.Store(&c.Conn)
-	if cfg.Type == "kubernetes" {
-		return console.Usage("node: DATASTORE_TYPE is kubernetes, with which this version runs the agent alone: twill agent")
+	own, err := o.ownStore(cfg, c.Conn.Endpoints)
+	if err != nil {
+		return err
 	}
-	own := o.ownStore(c.Conn.Endpoints)
 	if err := cmp.Or(o.check(), conn.NotOfALab("node", cfg.Endpoints)); err != nil {
 		return err
 	}
@@ -104,16 +107,22 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 }
 
 // ownStore says whether the host has an etcd member of its own. If no datastore is named, that one is it, and it listens
-// where clients look by default, whatever else was asked for.
-func (o *nodeOptions) ownStore(flag string) bool {
+// where clients look by default, whatever else was asked for. With Kubernetes there is none.
+func (o *nodeOptions) ownStore(cfg datastore.Config, flag string) (bool, error) {
+	if cfg.Type == "kubernetes" {
+		if len(o.listen) > 0 || flag != "" {
+			return false, console.Usage("node: DATASTORE_TYPE is kubernetes: its API server is the datastore, and no etcd has a part in it; leave out --etcd and --etcd-listen")
+		}
+		return false, nil
+	}
 	if named := flag != "" || len(o.local.Settings.Etcd.Endpoints) > 0; named {
-		return len(o.listen) > 0
+		return len(o.listen) > 0, nil
 	}
 	o.alone = len(o.listen) == 0
 	if !slices.Contains(o.listen, conn.DefaultEndpoint) {
 		o.listen = append([]string{conn.DefaultEndpoint}, o.listen...)
 	}
-	return true
+	return true, nil
 }
 
 func (o *nodeOptions) reflector() bool { return o.bgp == "reflector" }
@@ -174,11 +183,19 @@ var speakersOf = map[string][]node.Child{
 	"off":       nil,
 }
 
-// storeArgs hand the connection on to a child; the password goes by the environment, or the file of settings.
+// storeArgs hand the connection on to a child; what no flag says, such as a password, goes by the environment, or the file of settings.
 func storeArgs(cfg datastore.Config) []string {
-	args := []string{"--etcd=" + strings.Join(cfg.Endpoints, ",")}
+	var args []string
+	if cfg.Type != "kubernetes" {
+		args = []string{"--etcd=" + strings.Join(cfg.Endpoints, ",")}
+	}
 	for _, f := range []struct{ name, value string }{
-		{"--etcd-user", cfg.Username}, {"--etcd-cert", cfg.CertFile}, {"--etcd-key", cfg.KeyFile}, {"--etcd-ca", cfg.CAFile},
+		{"--kubeconfig", cfg.Kubeconfig},
+		{"--context", cfg.Context},
+		{"--etcd-user", cfg.Username},
+		{"--etcd-cert", cfg.CertFile},
+		{"--etcd-key", cfg.KeyFile},
+		{"--etcd-ca", cfg.CAFile},
 	} {
 		if f.value != "" {
 			args = append(args, f.name+"="+f.value)

@@ -16,10 +16,14 @@ func nodeStart(t *testing.T, c conn.Connection, listen ...string) (ownListen, ar
 	if err := o.local.Read(); err != nil {
 		t.Fatal(err)
 	}
-	args = storeArgs(o.local.Store(&c))
-	if o.ownStore(c.Endpoints) {
+	cfg := o.local.Store(&c)
+	switch own, err := o.ownStore(cfg, c.Endpoints); {
+	case err != nil:
+		t.Fatal(err)
+	case own:
 		ownListen = o.listen
 	}
+	args = storeArgs(cfg)
 	return ownListen, args
 }
 
@@ -54,6 +58,7 @@ func TestWhereANodesDatastoreIs(t *testing.T) {
 			own: []string{"http://192.0.2.1:2379"}, args: "--etcd=http://192.0.2.8:2379",
 		},
 		{name: "an empty variable names nothing", env: []string{"ETCD_ENDPOINTS="}, own: []string{own}, args: "--etcd=" + own},
+		{name: "Kubernetes has no etcd", env: []string{"DATASTORE_TYPE=kubernetes", "ETCD_ENDPOINTS=http://192.0.2.8:2379", "K8S_CURRENT_CONTEXT=c"}, args: "--context=c"},
 		{name: "etcd is what it is", env: []string{"DATASTORE_TYPE=etcdv3"}, own: []string{own}, args: "--etcd=" + own},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -22,17 +22,31 @@ func TestADatastoreThatDoesNotExistIsRefusedByName(t *testing.T) {
 	}
 }
 
-func TestWithKubernetesAHostRunsTheAgentAlone(t *testing.T) {
+func TestWithKubernetesNoEtcdHasAPart(t *testing.T) {
 	clitest.ClearStoreEnv(t)
 	t.Setenv("TWILL_CONFIG", clitest.File(t, "twill.conf", ""))
 	t.Setenv("DATASTORE_TYPE", "kubernetes")
 	c := newCLI(t)
-	clitest.Contains(t, c.Want(2, "", "node", "--data-dir", filepath.Join(t.TempDir(), "d")), "twill agent")
+	for _, flag := range []string{"--etcd", "--etcd-listen"} {
+		clitest.Contains(t, c.Want(2, "", "node", "--data-dir", filepath.Join(t.TempDir(), "d"), flag, "http://192.0.2.1:2379"), "its API server is the datastore", flag)
+	}
 	for variable, value := range map[string]string{"K8S_CLIENT_QPS": "many", "K8S_INSECURE_SKIP_TLS_VERIFY": "perhaps", "KUBECONFIG_INLINE": "x"} {
 		t.Setenv(variable, value)
 		clitest.Contains(t, c.Want(1, "", "agent", "--data-dir", filepath.Join(t.TempDir(), "d")), variable[:4])
 		os.Unsetenv(variable)
 	}
+}
+
+func TestAnInstallationRemembersTheCluster(t *testing.T) {
+	clitest.ClearStoreEnv(t)
+	root := t.TempDir()
+	c := newCLI(t)
+	c.Want(0, "", "node", "install", "--root", root, "--kubeconfig", "/etc/kube.conf", "--context", "c", "--node", "n1")
+	text, err := os.ReadFile(filepath.Join(root, "etc/twill/node.env"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	clitest.Contains(t, string(text), "\nNODENAME=n1\n", "\nDATASTORE_TYPE=kubernetes\n", "\nKUBECONFIG=/etc/kube.conf\n", "\nK8S_CURRENT_CONTEXT=c\n")
 }
 
 // What says where the datastore is, or how to reach it, and is not read, is never passed over: neither by a daemon nor by a command.

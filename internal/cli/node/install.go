@@ -33,6 +33,7 @@ the daemons restart. "twill node uninstall" restores the host as it was.
 Exit code: 0 installed, 1 it could not be done, 2 usage.`,
 		Example: `  twill node install
   twill node install --etcd https://192.0.2.1:2379 --etcd-ca /etc/twill/pki/agent/ca.crt
+  twill node install --kubeconfig /etc/kubernetes/twill.conf   # a node of that cluster
   twill node install --dry-run
   twill node install --root /mnt/image --no-start`,
 		Args: console.NoArgs,
@@ -77,7 +78,7 @@ func (c *command) connection(node string) (lines []string) {
 			lines = append(lines, v.name+"="+v.value)
 		}
 	}
-	return lines
+	return append(lines, c.Conn.KubernetesLines()...)
 }
 
 func (c *command) uninstallCmd() *cobra.Command {

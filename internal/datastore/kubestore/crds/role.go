@@ -7,8 +7,11 @@ import (
 	"github.com/twillnet/twill/internal/datastore/kubestore/form"
 )
 
-// AgentAccount is the service account of the agents, and the name of its role.
-const AgentAccount = "twill-agent"
+// AgentAccount is the service account of agents that run alone, and NodeAccount that of all that a node runs; their roles have the same names.
+const (
+	AgentAccount = "twill-agent"
+	NodeAccount  = "twill-node"
+)
 
 // read is what follows a kind; change is what keeps it.
 var (
@@ -16,7 +19,7 @@ var (
 	change = []any{"get", "create", "update", "delete"}
 )
 
-// written are the kinds that an agent writes, by what it does.
+// written are the kinds that an agent writes.
 var written = map[string][]any{
 	"ipamblocks": change, "ipamhandles": change, "blockaffinities": change, // addresses of containers
 	"hostendpoints": change, // automatic ones of its node
@@ -28,9 +31,30 @@ var asked = map[string][]any{
 	"ipamconfigurations": {"get"}, "ipamconfigs": {"get"},
 }
 
+// more is what a node does beside its agent.
+var more = map[string][]any{
+	"clusterinformations": {"get", "create"}, "tiers": {"get", "create"}, "ippools": {"create"}, // what each cluster has, and the pools that the environment names
+	"caliconodestatuses": {"get", "update"},
+}
+
 // Agent are the objects that let agents do what they must, and nothing more: a service account in a namespace, and what it may do.
 func Agent(g form.Group, namespace string) []map[string]any {
-	var rules []any
+	return account(AgentAccount, namespace, rules(g, nil))
+}
+
+// Node are the objects that let all that a node runs do what it must, and nothing more.
+func Node(g form.Group, namespace string) []map[string]any {
+	all := append(rules(g, more), rule("", "nodes/status", []any{"patch"})) // its addresses, in annotations
+	if g == form.V3 {                                                       // else it is a part of the object
+		group, _, _ := strings.Cut(string(g), "/")
+		all = append(all, rule(group, "caliconodestatuses/status", []any{"update"}))
+	}
+	return account(NodeAccount, namespace, all)
+}
+
+// rules are what an agent may do, and what else somebody may do, by kind.
+func rules(g form.Group, besides map[string][]any) []any {
+	var out []any
 	for _, k := range form.Kinds(g) {
 		group, _, ok := strings.Cut(strings.TrimPrefix(k.Path, "/apis/"), "/")
 		if !ok || group == "" { // /api/v1
@@ -39,21 +63,25 @@ func Agent(g form.Group, namespace string) []map[string]any {
 		if k.As != "" {
 			continue // the same objects as another kind
 		}
-		verbs := slices.Concat(read, written[k.Plural], asked[k.Plural])
+		verbs := slices.Concat(read, written[k.Plural], asked[k.Plural], besides[k.Plural])
 		switch k.Plural {
 		case "ipamhandles", "records":
 			verbs = change // nobody follows them
 		}
-		rules = append(rules, rule(group, k.Plural, verbs))
+		out = append(out, rule(group, k.Plural, verbs))
 	}
-	rules = append(rules, rule("", "pods/status", []any{"patch"})) // notes of addresses
+	return append(out, rule("", "pods/status", []any{"patch"})) // notes of addresses
+}
+
+// account is a service account that a role of its name is bound to.
+func account(name, namespace string, rules []any) []map[string]any {
 	return []map[string]any{
-		{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"name": AgentAccount, "namespace": namespace}},
-		{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": AgentAccount}, "rules": rules},
+		{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"name": name, "namespace": namespace}},
+		{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": name}, "rules": rules},
 		{
-			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": AgentAccount},
-			"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": AgentAccount},
-			"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": AgentAccount, "namespace": namespace}},
+			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": name},
+			"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+			"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": name, "namespace": namespace}},
 		},
 	}
 }

@@ -22,7 +22,7 @@ type BGPConfigurationSpec struct {
 	BindMode               string                `json:"bindMode,omitempty"`               // None, NodeIP
 	IgnoredInterfaces      []string              `json:"ignoredInterfaces,omitempty"`      // names, * at the end stands for anything
 	// The only values of these are what we do: prefixes of services are told as a whole, and BGP's routes are its own.
-	ServiceLoadBalancerAggregation string `json:"serviceLoadBalancerAggregation,omitempty"` // Enabled
+	ServiceLoadBalancerAggregation string `json:"serviceLoadBalancerAggregation,omitempty"` // Enabled, Disabled
 	ProgramClusterRoutes           string `json:"programClusterRoutes,omitempty"`           // Enabled
 
 	LocalWorkloadPeeringIPv4 Later `json:"localWorkloadPeeringIPV4,omitempty"`

@@ -41,6 +41,7 @@ func Kinds() []Kind {
 		{Kind: KindStagedNetworkPolicy, Plural: "stagednetworkpolicies", Namespaced: true, Policy: true, Aliases: []string{"snp", "snps", "stagedpolicy", "stagedpolicies", "spol", "spols"}, new: func() Resource { return &StagedNetworkPolicy{} }},
 		{Kind: KindStagedKubernetesNetworkPolicy, Plural: "stagedkubernetesnetworkpolicies", Namespaced: true, Aliases: []string{"sknp", "sknps", "stagedkubernetespolicy", "stagedkubernetespolicies", "skpol", "skpols"}, new: func() Resource { return &StagedKubernetesNetworkPolicy{} }},
 		{Kind: KindKubernetesEndpointSlice, Plural: "kubernetesendpointslices", Namespaced: true, Aliases: []string{"endpointslice", "endpointslices"}, new: func() Resource { return &KubernetesEndpointSlice{} }},
+		{Kind: KindKubernetesService, Plural: "kubernetesservices", Namespaced: true, Aliases: []string{"service", "services", "svc"}, new: func() Resource { return &KubernetesService{} }},
 		{Kind: KindCalicoNodeStatus, Plural: "caliconodestatuses", Aliases: []string{"nodestatus", "nodestatuses"}, new: func() Resource { return &CalicoNodeStatus{} }},
 		{Kind: KindHostEndpoint, Plural: "hostendpoints", Aliases: []string{"hep", "heps"}, new: func() Resource { return &HostEndpoint{} }},
 		{Kind: KindWorkloadEndpoint, Plural: "workloadendpoints", Namespaced: true, Aliases: []string{"wep", "weps"}, new: func() Resource { return &WorkloadEndpoint{} }},

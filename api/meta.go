@@ -11,6 +11,7 @@ const (
 	KindStagedGlobalNetworkPolicy     = "StagedGlobalNetworkPolicy"
 	KindStagedKubernetesNetworkPolicy = "StagedKubernetesNetworkPolicy"
 	KindKubernetesEndpointSlice       = "KubernetesEndpointSlice"
+	KindKubernetesService             = "KubernetesService"
 	KindTier                          = "Tier"
 	KindNetworkSet                    = "NetworkSet"
 	KindGlobalNetworkSet              = "GlobalNetworkSet"

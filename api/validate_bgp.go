@@ -36,7 +36,7 @@ func (v *validator) bgpConfiguration(r *BGPConfiguration) {
 			v.masked(fmt.Sprintf("%s[%d].cidr", l.path, i), b.CIDR)
 		}
 	}
-	v.onlyEnabled("spec.serviceLoadBalancerAggregation", s.ServiceLoadBalancerAggregation, "single addresses of services are not told, whole prefixes are")
+	v.optionally("spec.serviceLoadBalancerAggregation", s.ServiceLoadBalancerAggregation, "Enabled", "Disabled")
 	v.onlyEnabled("spec.programClusterRoutes", s.ProgramClusterRoutes, "the agent does not bring routes to other hosts, BGP does")
 	v.communities(s)
 	v.bgpPassword("spec.nodeMeshPassword", s.NodeMeshPassword)

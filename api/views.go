@@ -91,6 +91,8 @@ func assign(dst, src Resource) bool {
 		return set(d, src)
 	case *KubernetesEndpointSlice:
 		return set(d, src)
+	case *KubernetesService:
+		return set(d, src)
 	case *HostEndpoint:
 		return set(d, src)
 	case *IPPool:

@@ -67,7 +67,8 @@ var proofs = []proof{
 
 	{"plan.TestSettingsOfANode, TestSessions", "BGPConfigurationSpec", "nodeToNodeMeshEnabled asNumber nodeMeshMaxRestartTime bindMode"},
 	{"plan.TestSettingsOfANode, TestSessions, speaker.TestAnotherPortOwnNumbersInPathsAndIgnoredInterfaces", "BGPConfigurationSpec", "listenPort ignoredInterfaces"},
-	{"api.TestBGPConfigurationsAreValidated", "BGPConfigurationSpec", "serviceLoadBalancerAggregation programClusterRoutes"},
+	{"plan.TestWhichAddressesOfServicesANodeAdvertises", "BGPConfigurationSpec", "serviceLoadBalancerAggregation"},
+	{"api.TestBGPConfigurationsAreValidated", "BGPConfigurationSpec", "programClusterRoutes"},
 	{"plan.TestWhatIsAdvertised", "BGPServiceBlock", "cidr"},
 	{"plan.TestSettingsOfANode", "Community", "name value"},
 	{"plan.TestSettingsOfANode, speaker.TestRoutesAdvertisedWithinAPrefixGetItsCommunities", "PrefixAdvertisement", "cidr communities"},
@@ -109,10 +110,14 @@ var proofs = []proof{
 
 	{"agreetest.TestKernelAgrees, translate.TestGolden", "KubernetesEndpointSlice", "addressType"},
 	{"agreetest.TestKernelAgrees", "SliceEndpoint", "addresses"},
-	{"", "SliceEndpoint", "hostname nodeName zone"},
-	{"", "SliceConditions", "ready serving terminating"},
+	{"plan.TestWhichAddressesOfServicesANodeAdvertises", "SliceEndpoint", "nodeName"},
+	{"", "SliceEndpoint", "hostname zone"},
+	{"plan.TestWhichAddressesOfServicesANodeAdvertises", "SliceConditions", "ready"},
+	{"", "SliceConditions", "serving terminating"},
 	{"agreetest.TestKernelAgrees", "SlicePort", "name protocol port"},
 	{"", "SlicePort", "appProtocol"},
+	{"plan.TestWhichAddressesOfServicesANodeAdvertises", "KubernetesServiceSpec", "type clusterIPs externalIPs externalTrafficPolicy"},
+	{"plan.TestWhichAddressesOfServicesANodeAdvertises", "ServiceIngress", "ip"},
 
 	{"nodestatus.TestAStatusSaysWhatIsAsked, TestStatusIsWrittenAsOftenAsWanted", "CalicoNodeStatusSpec", "node classes updatePeriodSeconds"},
 	{"nodestatus.TestAStatusSaysWhatIsAsked", "CalicoNodeStatusStatus", "lastUpdated"},

@@ -37,6 +37,26 @@ func EndpointSlice(s *discoveryv1.EndpointSlice) (*api.KubernetesEndpointSlice, 
 	return out, o.errs.Err()
 }
 
+// Service translates a service: what routes to its addresses depend on.
+func Service(s *corev1.Service) (*api.KubernetesService, error) {
+	o := &object{kind: "Service", meta: s}
+	out := &api.KubernetesService{
+		Object: o.head(api.KindKubernetesService, s.Namespace, s.Name),
+		Spec: api.KubernetesServiceSpec{
+			Type: string(s.Spec.Type), ClusterIPs: s.Spec.ClusterIPs, ExternalIPs: s.Spec.ExternalIPs, ExternalTrafficPolicy: string(s.Spec.ExternalTrafficPolicy),
+		},
+	}
+	if len(s.Spec.ClusterIPs) == 0 && s.Spec.ClusterIP != "" { // of an older server
+		out.Spec.ClusterIPs = []string{s.Spec.ClusterIP}
+	}
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		if i.IP != "" {
+			out.Status.LoadBalancer.Ingress = append(out.Status.LoadBalancer.Ingress, api.ServiceIngress{IP: i.IP})
+		}
+	}
+	return out, o.errs.Err()
+}
+
 func deref[T any](p *T) (v T) {
 	if p != nil {
 		v = *p

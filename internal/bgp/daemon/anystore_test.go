@@ -17,7 +17,6 @@ import (
 	"github.com/twillnet/twill/internal/datastore/memstore"
 	"github.com/twillnet/twill/internal/datastore/storetest"
 	"github.com/twillnet/twill/internal/seedtest"
-	"github.com/twillnet/twill/internal/syncer"
 )
 
 // TestThePlanDependsOnWhatTheDatastoreHoldsOnly: whatever it can do, however its watches end, and in whichever order it tells of kinds.
@@ -39,19 +38,25 @@ var written = map[string][]string{
 	"nodes/h1":                  {`{"spec":{"bgp":{"ipv4Address":"192.0.2.1/24"}}}`, `{"spec":{"bgp":{"ipv4Address":"192.0.2.9/24"}}}`},
 	"nodes/h2":                  {``, `{"spec":{"bgp":{"ipv4Address":"192.0.2.2/24"}}}`, `{"spec":{"bgp":{"ipv4Address":"192.0.2.2/24","asNumber":65001}}}`},
 	"nodes/h3":                  {``, `{"metadata":{"labels":{"rr":"yes"}},"spec":{"bgp":{"ipv4Address":"192.0.2.3/24"}}}`},
-	"bgpconfigurations/default": {``, `{"spec":{"nodeToNodeMeshEnabled":false}}`, `{"spec":{"asNumber":64999}}`},
-	"bgppeers/rr":               {``, `{"spec":{"peerSelector":"has(rr)"}}`, `{"spec":{"peerIP":"198.51.100.1","asNumber":65100}}`},
-	"ippools/p":                 {``, `{"spec":{"cidr":"10.65.0.0/16"}}`, `{"spec":{"cidr":"10.65.0.0/16","disableBGPExport":true}}`},
+	"bgpconfigurations/default": {``, `{"spec":{"nodeToNodeMeshEnabled":false}}`, `{"spec":{"asNumber":64999}}`, `{"spec":{"serviceLoadBalancerIPs":[{"cidr":"203.0.113.0/24"}]}}`},
+	"kubernetesservices/ns/s": {
+		``, `{"spec":{"clusterIPs":["10.96.0.9"],"externalTrafficPolicy":"Local"},"status":{"loadBalancer":{"ingress":[{"ip":"203.0.113.9"}]}}}`,
+		`{"spec":{"clusterIPs":["10.96.0.9"],"externalTrafficPolicy":"Local"},"status":{"loadBalancer":{"ingress":[{"ip":"203.0.113.7"}]}}}`,
+	},
+	"kubernetesendpointslices/ns/s-1": {
+		``, `{"metadata":{"labels":{"kubernetes.io/service-name":"s"}},"addressType":"IPv4","endpoints":[{"nodeName":"h1"}]}`,
+		`{"metadata":{"labels":{"kubernetes.io/service-name":"s"}},"addressType":"IPv4","endpoints":[{"nodeName":"h2"}]}`,
+	},
+	"bgppeers/rr": {``, `{"spec":{"peerSelector":"has(rr)"}}`, `{"spec":{"peerIP":"198.51.100.1","asNumber":65100}}`},
+	"ippools/p":   {``, `{"spec":{"cidr":"10.65.0.0/16"}}`, `{"spec":{"cidr":"10.65.0.0/16","disableBGPExport":true}}`},
 }
 
 func followAny(t *testing.T, store datastore.Store, rnd *rand.Rand) {
 	out := make(chan plan.Plan)
 	k := newPlanSource(Config{Node: "h1", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, out, newSecretDir(t.TempDir()))
-	source := syncer.New(store, syncer.Config{Prefixes: plan.Prefixes()})
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 3)
-	go func() { ended <- source.Run(ctx) }()
-	go func() { ended <- k.follow(ctx, source.Batches()) }()
+	ended := make(chan error, 2)
+	go func() { ended <- k.plans(ctx, store) }()
 	var last plan.Plan
 	go func() {
 		for ctx.Err() == nil {

@@ -90,19 +90,31 @@ func (k *planSource) now(ctx context.Context) (plan.Plan, error) {
 func (k *planSource) read(ctx context.Context, store datastore.Store) (plan.Plan, error) {
 	resources := plan.New()
 	resources.RouterID = k.cfg.RouterID
-	for _, prefix := range plan.Prefixes() {
-		snap, err := store.List(ctx, prefix)
-		if err != nil {
-			return plan.Plan{}, err
-		}
-		for _, u := range snap.Items {
-			resources.Update(u)
-		}
+	err := takeOver(ctx, store, resources, plan.Prefixes())
+	if err == nil && resources.Services(k.cfg.Node) {
+		err = takeOver(ctx, store, resources, plan.ServicePrefixes())
+	}
+	if err != nil {
+		return plan.Plan{}, err
 	}
 	if resources.Frozen() {
 		return plan.Plan{}, errNotReady
 	}
 	return resources.Plan(k.cfg.Node), nil
+}
+
+// takeOver reads all that a datastore has under prefixes.
+func takeOver(ctx context.Context, store datastore.Store, into *plan.Resources, prefixes []string) error {
+	for _, prefix := range prefixes {
+		snap, err := store.List(ctx, prefix)
+		if err != nil {
+			return err
+		}
+		for _, u := range snap.Items {
+			into.Update(u)
+		}
+	}
+	return nil
 }
 
 // confWriter writes BIRD's configuration, and reports BIRD's state. The goroutine of follow owns it.

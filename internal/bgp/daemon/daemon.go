@@ -112,6 +112,7 @@ type planSource struct {
 	last     plan.Plan
 	unsaved  bool   // last is not on disk yet
 	frozen   bool   // the datastore is not ready
+	services bool   // they are followed, too
 	logged   string // the error that was logged last
 }
 
@@ -141,7 +142,30 @@ func (k *planSource) run(ctx context.Context) error {
 		keep := nodestatus.New(nodestatus.Config{Node: k.cfg.Node, Store: store, Ask: k.statuses.facts(k.cfg.Version), Log: k.cfg.Log.With("part", "status")})
 		group.Go(func() error { return keep.Run(ctx) })
 	}
-	source := syncer.New(store, syncer.Config{Prefixes: plan.Prefixes(), Logger: k.cfg.Log.With("part", "syncer")})
+	group.Go(func() error { return k.plans(ctx, store) })
+	return group.Wait()
+}
+
+// plans makes plans of what a datastore has, until the context ends.
+func (k *planSource) plans(ctx context.Context, store datastore.Store) error {
+	for {
+		if err := k.watch(ctx, store); !errors.Is(err, errOtherNeeds) {
+			return err
+		}
+	}
+}
+
+// errOtherNeeds ends a watch that follows services in vain, or lacks them. The last plan holds meanwhile.
+var errOtherNeeds = errors.New("the plan depends on services now, or no longer")
+
+// watch is plans until its needs change. Services change often, and there are many: they are followed only by who advertises some.
+func (k *planSource) watch(ctx context.Context, store datastore.Store) error {
+	prefixes := plan.Prefixes()
+	if k.services {
+		prefixes = append(prefixes, plan.ServicePrefixes()...)
+	}
+	source := syncer.New(store, syncer.Config{Prefixes: prefixes, Logger: k.cfg.Log.With("part", "syncer")})
+	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return source.Run(ctx) })
 	group.Go(func() error { return k.follow(ctx, source.Batches()) })
 	return group.Wait()
@@ -187,6 +211,10 @@ func (k *planSource) follow(ctx context.Context, batches <-chan syncer.Batch) er
 			}
 			if complete = complete || b.InSync; !complete || k.freeze(resources) {
 				continue
+			}
+			if needs := !k.cfg.Reflector && resources.Services(k.cfg.Node); needs != k.services {
+				k.services = needs
+				return errOtherNeeds
 			}
 			p := resources.Plan(k.cfg.Node)
 			if k.cfg.Reflector {

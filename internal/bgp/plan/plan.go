@@ -1,8 +1,8 @@
 // Package plan decides with whom a node speaks BGP, and what it advertises and accepts.
 //
-// In: [api.Update] of Nodes, BGPConfigurations, BGPPeers, BGPFilters and IPPools, in any order. Out: a [Plan] for one
-// node, which depends on nothing but the content of [Resources]. It is a value: it can be compared,
-// and written down as JSON.
+// In: [api.Update] of Nodes, BGPConfigurations, BGPPeers, BGPFilters and IPPools, and of Kubernetes' services, in any order. Out: a
+// [Plan] for one node, which depends on nothing but the content of [Resources]. It is a value: it can be compared, and written down as
+// JSON.
 package plan
 
 import (
@@ -25,7 +25,7 @@ type Plan struct {
 	// Dedicated: this host reflects and does nothing else. It originates nothing, and no route is installed.
 	Dedicated bool      `json:",omitempty"`
 	Sessions  []Session `json:",omitempty"` // one for each peer's address, sorted by it
-	// Originate are prefixes of services: advertised as they are, whatever the kernel has.
+	// Originate are prefixes and single addresses of services: advertised as they are, whatever the kernel has.
 	Originate []netip.Prefix `json:",omitempty"`
 	// Foreign are prefixes whose routes others install: those of services.
 	Foreign []netip.Prefix `json:",omitempty"`

@@ -33,6 +33,8 @@ type Resources struct {
 	peers    map[string]*api.BGPPeer
 	filters  map[string]*api.BGPFilter
 	pools    map[string]*api.IPPool
+	services map[string]*service // by namespace/name
+	slices   map[string]*slice   // likewise
 	problems map[string][]string // by key
 	// unreadable are resources that could not be read and have no earlier version, with the reason, by key.
 	unreadable map[string]string
@@ -43,7 +45,7 @@ type Resources struct {
 func New() *Resources {
 	return &Resources{
 		nodes: map[string]*api.Node{}, configs: map[string]*api.BGPConfiguration{}, peers: map[string]*api.BGPPeer{},
-		filters: map[string]*api.BGPFilter{}, pools: map[string]*api.IPPool{}, problems: map[string][]string{}, unreadable: map[string]string{},
+		filters: map[string]*api.BGPFilter{}, pools: map[string]*api.IPPool{}, services: map[string]*service{}, slices: map[string]*slice{}, problems: map[string][]string{}, unreadable: map[string]string{},
 	}
 }
 
@@ -116,6 +118,10 @@ func (w *Resources) has(ref api.Ref) (known bool) {
 		_, known = w.filters[ref.Name]
 	case api.KindIPPool:
 		_, known = w.pools[ref.Name]
+	case api.KindKubernetesService:
+		_, known = w.services[inNamespace(ref)]
+	case api.KindKubernetesEndpointSlice:
+		_, known = w.slices[inNamespace(ref)]
 	}
 	return known
 }
@@ -132,12 +138,25 @@ func (w *Resources) set(ref api.Ref, r api.Resource) {
 		setOrDelete(w.filters, ref.Name, r)
 	case api.KindIPPool:
 		setOrDelete(w.pools, ref.Name, r)
+	case api.KindKubernetesService:
+		delete(w.services, inNamespace(ref))
+		if s, ok := r.(*api.KubernetesService); ok && serviceOf(s) != nil {
+			w.services[inNamespace(ref)] = serviceOf(s)
+		}
+	case api.KindKubernetesEndpointSlice:
+		delete(w.slices, inNamespace(ref))
+		if s, ok := r.(*api.KubernetesEndpointSlice); ok && sliceOf(s) != nil {
+			w.slices[inNamespace(ref)] = sliceOf(s)
+		}
 	case api.KindClusterInformation:
 		if info, ok := r.(*api.ClusterInformation); ref.Name == "default" {
 			w.frozen = ok && info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady
 		}
 	}
 }
+
+// inNamespace is the name of a resource that is in a namespace.
+func inNamespace(ref api.Ref) string { return ref.Namespace + "/" + ref.Name }
 
 func setOrDelete[T any](m map[string]*T, name string, r api.Resource) {
 	if v, ok := any(r).(*T); ok {
@@ -282,19 +301,8 @@ func (w *Resources) settings(p *Plan, self host) {
 			p.Listen = append(p.Listen, netip.AddrPortFrom(f.any, self.port))
 		}
 	}
-	for _, list := range [][]api.BGPServiceBlock{
-		or(own.ServiceClusterIPs, all.ServiceClusterIPs), or(own.ServiceExternalIPs, all.ServiceExternalIPs),
-		or(own.ServiceLoadBalancerIPs, all.ServiceLoadBalancerIPs),
-	} {
-		for _, b := range list {
-			if c := address(b.CIDR); c.IsValid() {
-				p.Originate = append(p.Originate, c.Masked())
-			}
-		}
-	}
-	slices.SortFunc(p.Originate, comparePrefixes)
-	p.Originate = slices.Compact(p.Originate)
-	p.Foreign = slices.Clone(p.Originate)
+	services := w.ranges(own, all)
+	p.Originate, p.Foreign = w.originated(self.name, services), services.all()
 	w.marks(p, own, all)
 }
 

@@ -30,7 +30,7 @@ func family(four bool) int {
 
 // pools makes the closing export rules, of pools and of services.
 func (d *planner) pools() {
-	for _, p := range d.plan.Originate {
+	for _, p := range d.plan.Foreign {
 		f := family(p.Addr().Is4())
 		d.open[f] = append(d.open[f], within(fmt.Sprintf("service prefix %s", p), p, true))
 	}

@@ -20,6 +20,7 @@ func TestEveryKindTakesEveryCommand(t *testing.T) {
 		"stagedglobalnetworkpolicies/try":        `{"kind":"StagedGlobalNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"try"},"spec":{"stagedAction":"Set","tier":"default","selector":"all()","types":["Ingress"]}}`,
 		"kubecontrollersconfigurations/default":  `{"kind":"KubeControllersConfiguration","apiVersion":"projectcalico.org/v3","metadata":{"name":"default"},"spec":{"controllers":{"node":{"hostEndpoint":{"autoCreate":"Enabled"}}}},"status":{}}`,
 		"kubernetesendpointslices/prod/db-1":     `{"kind":"KubernetesEndpointSlice","apiVersion":"projectcalico.org/v3","metadata":{"name":"db-1","namespace":"prod","labels":{"kubernetes.io/service-name":"db"}},"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.2"],"conditions":{"ready":true}}],"ports":[{"name":"sql","protocol":"TCP","port":5432}]}`,
+		"kubernetesservices/prod/db":             `{"kind":"KubernetesService","apiVersion":"projectcalico.org/v3","metadata":{"name":"db","namespace":"prod"},"spec":{"type":"ClusterIP","clusterIPs":["10.96.0.9"]},"status":{}}`,
 		"stagedkubernetesnetworkpolicies/prod/k": `{"kind":"StagedKubernetesNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"k","namespace":"prod"},"spec":{"stagedAction":"Set","podSelector":{},"policyTypes":["Ingress"]}}`,
 	}
 	left := map[string]bool{}

@@ -245,6 +245,12 @@ func TestWhatKubernetesHasItselfIsAView(t *testing.T) {
 		},
 		{"endpointslices.discovery.k8s.io", `{"metadata":{"name":"s-1","namespace":"prod","resourceVersion":"5"},"addressType":"IPv4"}`, prefix + "kubernetesendpointslices/prod/s-1", `"addressType":"IPv4"`},
 		{
+			"services", `{"metadata":{"name":"s","namespace":"prod","resourceVersion":"5","annotations":{"large":"x"}},"spec":{"type":"LoadBalancer","clusterIP":"10.96.0.9","clusterIPs":["10.96.0.9"],"externalIPs":["198.51.100.9"],
+			"externalTrafficPolicy":"Local","ports":[{"port":80}],"selector":{"app":"web"}},"status":{"loadBalancer":{"ingress":[{"ip":"203.0.113.9","ipMode":"VIP"},{"hostname":"lb"}]}}}`,
+			prefix + "kubernetesservices/prod/s", `"metadata":{"name":"s","namespace":"prod"},"spec":{"type":"LoadBalancer","clusterIPs":["10.96.0.9"],"externalIPs":["198.51.100.9"],"externalTrafficPolicy":"Local"},` +
+				`"status":{"loadBalancer":{"ingress":[{"ip":"203.0.113.9"}]}}`,
+		},
+		{
 			"nodes", `{"metadata":{"name":"n1","resourceVersion":"5","labels":{"zone":"a"},"annotations":{"projectcalico.org/IPv4Address":"192.0.2.1/24","projectcalico.org/ASNumber":"1.10","projectcalico.org/labels":"{\"rack\":\"r\"}"}},
 			"spec":{"podCIDRs":["10.1.0.0/24"]},"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.1"},{"type":"Hostname","address":"n1"}]}}`,
 			prefix + "nodes/n1", `"bgp":{"asNumber":65546,"ipv4Address":"192.0.2.1/24"}`,

@@ -221,6 +221,20 @@ func endpointSlices() Codec {
 	}
 }
 
+func services() Codec {
+	return native[*corev1.Service, *corev1.ServiceList]{
+		empty: func() *corev1.Service { return &corev1.Service{} },
+		lists: func() *corev1.ServiceList { return &corev1.ServiceList{} },
+		items: func(l *corev1.ServiceList) (metav1.ListMeta, []*corev1.Service) { return l.ListMeta, pointers(l.Items) },
+		entry: func(o *corev1.Service) (string, api.Resource, error) {
+			s, err := translate.Service(o)
+			return keyOf(s), s, err
+		},
+		name: after(api.KindKubernetesService, ""),
+		why:  "is a Service of Kubernetes: change that, with kubectl",
+	}
+}
+
 // ownPolicies are Calico's policies of a kind. A name that stands for a policy of Kubernetes is none of theirs: it would take its place.
 type ownPolicies struct {
 	custom

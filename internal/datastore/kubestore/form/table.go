@@ -14,7 +14,7 @@ var older = []string{
 }
 
 // native kinds of api.Kinds have no custom resource.
-var viewed = []string{api.KindNode, api.KindProfile, api.KindWorkloadEndpoint, api.KindKubernetesEndpointSlice, api.KindBlockAffinity}
+var viewed = []string{api.KindNode, api.KindProfile, api.KindWorkloadEndpoint, api.KindKubernetesEndpointSlice, api.KindKubernetesService, api.KindBlockAffinity}
 
 // Kinds are all that a cluster holds, given the group of its custom resources.
 func Kinds(g Group) []Kind {
@@ -63,6 +63,7 @@ func kubernetes(pods Codec) []Kind {
 	return append(out,
 		Kind{Path: "/apis/networking.k8s.io/v1", Plural: "networkpolicies", Namespaced: true, Prefix: api.KeyPrefix(api.KindNetworkPolicy, ""), Codec: policies()},
 		Kind{Path: "/apis/discovery.k8s.io/v1", Plural: "endpointslices", Namespaced: true, Prefix: api.KeyPrefix(api.KindKubernetesEndpointSlice, ""), Codec: endpointSlices()},
+		Kind{Path: "/api/v1", Plural: "services", Namespaced: true, Prefix: api.KeyPrefix(api.KindKubernetesService, ""), Codec: services()},
 		Kind{Path: "/api/v1", Plural: "namespaces", Prefix: api.KeyPrefix(api.KindProfile, ""), Codec: namespaces()},
 		Kind{Path: "/api/v1", Plural: "serviceaccounts", Namespaced: true, Prefix: api.KeyPrefix(api.KindProfile, ""), Codec: serviceAccounts()},
 		Kind{Path: "/api/v1", Plural: "nodes", Prefix: api.KeyPrefix(api.KindNode, ""), Codec: nodes()},

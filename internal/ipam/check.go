@@ -35,7 +35,7 @@ type Finding struct {
 	Fix      string     `json:"fix,omitempty"`  // what a repair does; empty: nothing, see Kept
 	Kept     string     `json:"kept,omitempty"` // why it is not repaired
 
-	node string                  // of a leak: for which it was allocated
+	node string                  // of a leak: for which it was allocated, or of the endpoint that has it
 	note string                  // and what else was kept with it
 	seen map[string]api.Revision // revisions of the keys that it follows from
 	fix  func(*repair) error
@@ -60,6 +60,8 @@ func (f Finding) IsContainerOf(node string) bool {
 type CheckOptions struct {
 	Now   time.Time
 	Grace time.Duration // an address that was assigned more recently is not reported as a leak
+	// NoPod reports whether Kubernetes is known to have no such pod, for which an address was allocated on a node; nil: nobody asked it.
+	NoPod func(node, namespace, pod string) bool
 }
 
 // Check compares blocks, handles, affinities, endpoints and nodes.
@@ -232,6 +234,10 @@ func (c *checking) orphan(l Allocation, handle string) (proof string, proven, ho
 	switch {
 	case gone:
 		return fmt.Sprintf("it was given to %s of node %s, which does not exist, and no WorkloadEndpoint has it", user, node), true, false
+	case c.noPod(attrs):
+		return "it was given to " + user + ", which Kubernetes does not have, and no WorkloadEndpoint has it", true, false
+	case c.replaced(attrs, handle) != "":
+		return "it was given to a container of " + user + ", which has another container now, " + c.replaced(attrs, handle), true, false
 	case attrs[api.AttributeNote] == NoteContainer:
 		return "it was given to " + user + ", which was to have a WorkloadEndpoint, and none has it", true, false
 	}

@@ -67,7 +67,7 @@ func (c *checking) orphans(l Allocation, handle string) bool {
 	}
 	f := Finding{
 		Kind: FoundLeak, Address: l.Addr, Block: l.Block.CIDR.String(), Handle: handle, Sequence: l.Block.SequenceOf(l.ord), Owner: describe(l.Attr.Owner),
-		Problem: "is the address of an endpoint on a node that is gone", Proof: fmt.Sprintf("%s has it, and node %s does not exist", us[0].ref, us[0].node),
+		Problem: "is the address of an endpoint on a node that is gone", Proof: fmt.Sprintf("%s has it, and node %s does not exist", us[0].ref, us[0].node), node: us[0].node,
 	}
 	switch age, known := c.age(l.Attr); {
 	case !slices.ContainsFunc(us, func(u user) bool { return !c.dead(u.node) }):

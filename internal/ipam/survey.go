@@ -24,7 +24,10 @@ type Survey struct {
 	nodes  map[string]*api.Node
 	users  map[netip.Addr][]user
 	life   life
-	cools  cooling
+
+	containers map[string][]string // of pods that are endpoints, by namespace/name
+
+	cools cooling
 }
 
 // user is an endpoint that has an address.
@@ -62,7 +65,7 @@ func (a *Allocator) listAtOnce(ctx context.Context) ([]api.Update, error) {
 
 // ReadSurvey reads a survey.
 func (a *Allocator) ReadSurvey(ctx context.Context) (*Survey, error) {
-	v := &Survey{docs: map[string]*doc{}, nodes: map[string]*api.Node{}, users: map[netip.Addr][]user{}}
+	v := &Survey{docs: map[string]*doc{}, nodes: map[string]*api.Node{}, users: map[netip.Addr][]user{}, containers: map[string][]string{}}
 	listed, err := a.listAtOnce(ctx)
 	if err != nil {
 		return nil, err
@@ -112,6 +115,10 @@ func (v *Survey) readUsers(ctx context.Context, s datastore.Store) error {
 		w, ok := st.Resource.(*api.WorkloadEndpoint)
 		if !ok {
 			continue
+		}
+		if w.Spec.Pod != "" {
+			pod := st.Ref.Namespace + "/" + w.Spec.Pod
+			v.containers[pod] = append(v.containers[pod], w.Spec.ContainerID)
 		}
 		for _, t := range w.Spec.IPNetworks {
 			if p, err := netip.ParsePrefix(t); err == nil {

@@ -17,6 +17,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/twillnet/twill/api"
@@ -38,6 +40,7 @@ type Holdings struct {
 	endpoints   []held // workloads'
 	others      []held // resources that name it
 	allocations []ipam.Allocation
+	elsewhere   []netip.Addr
 	blocks      []string
 	status      []string // keys
 	node        held
@@ -72,7 +75,7 @@ func Look(ctx context.Context, s datastore.Store, node string) (*Holdings, error
 	if err != nil {
 		return nil, err
 	}
-	h.allocations, h.blocks = v.OfNode(node), v.BlocksOfNode(node)
+	h.allocations, h.blocks, h.elsewhere = v.OfNode(node), v.BlocksOfNode(node), v.UsedElsewhere(node)
 	h.status, h.Alive, err = status.KeysOf(ctx, s, node)
 	return h, err
 }
@@ -137,6 +140,26 @@ func (h *Holdings) Loss() (what []string, refs []api.Ref) {
 		}
 	}
 	return what, refs
+}
+
+// Endpoints are how many workloads' endpoints are on the node.
+func (h *Holdings) Endpoints() int { return len(h.endpoints) }
+
+// UsedElsewhere are addresses that were allocated for the node and that endpoints of others have. They are not deleted with it.
+func (h *Holdings) UsedElsewhere() []netip.Addr { return h.elsewhere }
+
+// HasAddresses reports whether it has addresses or blocks.
+func (h *Holdings) HasAddresses() bool { return len(h.allocations)+len(h.blocks) > 0 }
+
+// SpareUsers takes what users made for the node, and is no workload's, out of what Delete deletes, and returns it.
+func (h *Holdings) SpareUsers() (spared []api.Ref) {
+	h.others = slices.DeleteFunc(h.others, func(r held) bool {
+		if !r.made {
+			spared = append(spared, r.ref)
+		}
+		return !r.made
+	})
+	return spared
 }
 
 // Done is called for each deleted object: a resource, or a description of an address or block.

@@ -1,0 +1,133 @@
+package ipam
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+)
+
+// What a controller asks that collects what is left over, by itself and all the time.
+
+// Subject is equal for findings of two surveys that are of the same: of an allocation, not only of an address. What else is in its block may
+// have changed between.
+func (f Finding) Subject() string {
+	return strings.Join([]string{f.Kind, f.Address.String(), f.Block, f.Handle, f.Owner, fmt.Sprint(f.Sequence), f.Problem}, "|")
+}
+
+// Node is that for which a leaked address was allocated or which has the endpoint, or which has or claims a block; empty: it is not known.
+func (f Finding) Node() string {
+	if name, ok := strings.CutPrefix(f.Owner, api.OwnerHost+":"); ok && f.Kind == FoundClaim {
+		return name
+	}
+	return f.node
+}
+
+// noPod: it was allocated for a pod, and Kubernetes says that there is none.
+func (c *checking) noPod(attrs map[string]string) bool {
+	node, namespace, pod := attrs[api.AttributeNode], attrs[api.AttributeNamespace], attrs[api.AttributePod]
+	return c.NoPod != nil && node != "" && namespace != "" && pod != "" && c.NoPod(node, namespace, pod)
+}
+
+// containerID is how container runtimes name a pod's container, which is at the end of a handle of upstream's plugin.
+var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// replaced returns the container that a pod has now, if it is another than that for which an address was allocated.
+func (c *checking) replaced(attrs map[string]string, handle string) string {
+	was := handle[strings.LastIndex(handle, ".")+1:]
+	if c.NoPod == nil || attrs[api.AttributePod] == "" || !containerID.MatchString(was) {
+		return ""
+	}
+	now := c.containers[attrs[api.AttributeNamespace]+"/"+attrs[api.AttributePod]]
+	if slices.ContainsFunc(now, func(id string) bool { return id == was || !containerID.MatchString(id) }) {
+		return ""
+	}
+	return strings.Join(now, " ")
+}
+
+// Hosts are the nodes that blocks, affinities and allocations name, each once, sorted.
+func (v *Survey) Hosts() []string {
+	names := map[string]bool{}
+	add := func(own api.Owner, ok bool) {
+		if ok && own.Type == api.OwnerHost {
+			names[own.Name] = true
+		}
+	}
+	for _, b := range v.Blocks {
+		add(b.Owner())
+		for _, l := range Allocations(b) {
+			if !coolingDown(l.Attr) {
+				names[l.Attr.Owner[api.AttributeNode]] = true
+			}
+		}
+	}
+	for _, key := range v.sortedKeys(api.IPAMPrefix) {
+		own, _, ok := api.ParseAffinityKey(key)
+		add(own, ok)
+	}
+	delete(names, "")
+	return slices.Sorted(maps.Keys(names))
+}
+
+// UsedElsewhere returns the addresses that were allocated for a node, and that endpoints of another have: which may be the same under another
+// name.
+func (v *Survey) UsedElsewhere(node string) (out []netip.Addr) {
+	for _, b := range v.Blocks {
+		for _, l := range Allocations(b) {
+			if l.Attr.Owner[api.AttributeNode] == node && slices.ContainsFunc(v.users[l.Addr], func(u user) bool { return u.node != node }) {
+				out = append(out, l.Addr)
+			}
+		}
+	}
+	return out
+}
+
+// Spare is an empty block of a node that has another one of the same pool.
+type Spare struct {
+	Owner api.Owner
+	CIDR  netip.Prefix
+	at    api.Revision
+}
+
+// Subject is equal for the same block in two surveys, if nothing was written to it between.
+func (s Spare) Subject() string {
+	return s.Owner.String() + "|" + s.CIDR.String() + "|" + s.at.String()
+}
+
+// Spares are the blocks that nodes could do without: all empty ones, but of each node and pool at least one block stays.
+func (v *Survey) Spares() (out []Spare) {
+	type share struct {
+		owner api.Owner
+		pool  netip.Prefix
+	}
+	have := map[share]int{}
+	var empty []share
+	for _, b := range v.Blocks {
+		own, ok := b.Owner()
+		pool, in := v.PoolOf(b.CIDR)
+		if !ok || !in || own.Type != api.OwnerHost {
+			continue
+		}
+		s := share{own, pool.CIDR}
+		have[s]++
+		if v.cools.empty(b) {
+			empty = append(empty, s)
+			out = append(out, Spare{own, b.CIDR, v.docs[api.BlockKey(b.CIDR)].was.Revision})
+		}
+	}
+	kept := out[:0]
+	for i, spare := range out {
+		if have[empty[i]] > 1 {
+			have[empty[i]]--
+			kept = append(kept, spare)
+		}
+	}
+	return kept
+}
+
+// InUse: it does not only cool down.
+func (l Allocation) InUse() bool { return !coolingDown(l.Attr) }

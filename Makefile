@@ -61,7 +61,7 @@ lint: ## go vet, and golangci-lint (.golangci.yml) over code and tests; the lint
 # whose tests change their fakes while the loop that uses them sleeps in virtual time, which the detector takes for a race.
 RACY := api/selector internal/attach internal/autohep internal/bgp/bfd internal/bgp/nodestatus internal/bgp/plan internal/calc \
 	internal/dataplane/attribution internal/dataplane/delta internal/dataplane/flows internal/datastore/memstore internal/resources/decommission internal/health \
-	internal/ifmon internal/ipam internal/metrics internal/node internal/nodekeep internal/serve internal/status internal/syncer internal/upkeep
+	internal/ifmon internal/ipam internal/kubecontrollers internal/leader internal/metrics internal/node internal/nodekeep internal/serve internal/status internal/syncer internal/upkeep
 race: ## the race detector on pure packages and loops; it needs cgo and a C compiler
 	@if command -v "$${CC:-gcc}" >/dev/null; \
 	then CGO_ENABLED=1 go test -race -count=1 -timeout 30m $(RACY:%=./%); \

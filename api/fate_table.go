@@ -29,10 +29,9 @@ var unhonoured = slices.Concat(
 	),
 	fatesOf[HealthTimeout](fate(Warned, "the agent has no part of this name: it has syncer, calc and dataplane", "name=syncer|calc|dataplane")),
 	fatesOf[KubeControllersSpec](
-		fate(Warned, noControllers, `logSeverityScreen=Info healthChecks=Enabled etcdV3CompactionPeriod=10m|10m0s|600s prometheusMetricsPort=9094
-			debugProfilePort=0`),
+		fate(Warned, noControllers, "etcdV3CompactionPeriod=10m|10m0s|600s"),
+		fate(Warned, "the controllers have no profiles to serve", "debugProfilePort=0"),
 	),
-	fatesOf[NodeController](fate(Warned, noControllers, "reconcilerPeriod=5m|5m0s|300s syncLabels=Enabled|Disabled leakGracePeriod=15m|15m0s|900s")),
 	fatesOf[PeriodicController](fate(Warned, noControllers, "reconcilerPeriod=5m|5m0s|300s")),
 	fatesOf[LoadBalancerController](fate(Warned, "services get no addresses from Twill", "assignIPs=AllServices")),
 	fatesOf[PolicyMigration](fate(Warned, noControllers, "enabled=Enabled|Disabled")),

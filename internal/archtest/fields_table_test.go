@@ -45,6 +45,10 @@ var proofs = []proof{
 
 	{"upkeep.TestHostEndpointsFollowTheConfigurationAndTheNode", "AutoHostEndpoints", "autoCreate createDefaultHostEndpoint"},
 	{"autohep.TestWantedHostEndpoints, TestLabelsAreTheNodesThenTheTemplatesThenWhoMadeIt", "HostEndpointTemplate", "generateName interfaceCIDRs interfacePattern labels nodeSelector"},
+	{"kubecontrollers.TestSettingsTakeEffectAtOnce, TestSettingsAreTheEnvironmentsThenTheResources", "KubeControllersSpec", "logSeverityScreen healthChecks prometheusMetricsPort"},
+	{"kubecontrollers.TestALeakIsFreedAfterTheGracePeriod, TestNothingIsFreedWhile, TestSettingsAreTheEnvironmentsThenTheResources", "NodeController", "leakGracePeriod"},
+	{"kubecontrollers.TestWithEtcdNodesFollowKubernetes, TestSettingsAreTheEnvironmentsThenTheResources", "NodeController", "syncLabels"},
+	{"podtest.TestControllersActOneAtATimeWithTheirRoleAlone, kubecontrollers.TestSettingsAreTheEnvironmentsThenTheResources", "NodeController", "reconcilerPeriod"},
 	{"", "KubeControllersStatus", "environmentVars"},
 
 	{"plan.TestSessions", "NodeBGPSpec", "asNumber ipv4Address ipv6Address routeReflectorClusterID"},

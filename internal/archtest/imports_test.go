@@ -59,7 +59,7 @@ var layers = map[string]int{
 	"internal/ipam": 3, "internal/controller": 3, "internal/dataplane/revoke": 3, "internal/dataplane/flows": 3, "internal/dataplane/iptables": 3,
 	"internal/dataplane": 4, "internal/status": 2, "internal/cni": 4, "internal/attach": 5, "internal/attach/wire": 1, "internal/health": 4, "internal/metrics": 4, "internal/serve": 4, "internal/upkeep": 5, "internal/kubemirror": 5,
 	"internal/doctor": 3, "internal/hostfacts": 4, "internal/resources": 4, "internal/reach": 4, "internal/leftovers": 5, "internal/simulate": 5, "internal/nodeaddr": 2, "internal/nodekeep": 5,
-	"internal/agent": 6, "internal/node": 6, "internal/cli": 6, "internal/lab": 6, "internal/outagetest": 6, "internal/podtest": 6,
+	"internal/leader": 1, "internal/kubecontrollers": 6, "internal/agent": 6, "internal/node": 6, "internal/cli": 6, "internal/lab": 6, "internal/outagetest": 6, "internal/podtest": 6,
 	"cmd/twill": 7, "cmd/twill-cni": 7,
 	"internal/bench": 7, "hack/bench": 8, "hack/image": 7, "hack/fanout": 7, "hack/kube": 7, "internal/kubetest": 3, "internal/seedtest": 0, "internal/terminal": 0, "internal/upstreamtest": 0, "internal/archtest": 8, "internal/agreetest": 8, "internal/chaostest": 8,
 }
@@ -82,7 +82,7 @@ func layerOf(path string) (tree string, layer int) {
 var allowed = map[string][]string{
 	"internal/dataplane/desired":  {"internal/dataplane/rules", "internal/dataplane/classify"}, // decides in whose forms
 	"internal/dataplane/classify": {"internal/dataplane/rules"},                                // compiles them
-	"internal/cli":                {"internal/leftovers", "internal/agent", "internal/bgp/daemon", "internal/node", "internal/lab"},
+	"internal/cli":                {"internal/leftovers", "internal/agent", "internal/kubecontrollers", "internal/bgp/daemon", "internal/node", "internal/lab"},
 }
 
 func TestImportsFollowTheLayers(t *testing.T) {
@@ -286,10 +286,10 @@ var doors = map[string][]string{
 	"github.com/containernetworking":   {"internal/cni"},
 	"github.com/gaissmai/bart":         {"internal/dataplane/classify"},
 	"github.com/google/uuid":           {"internal/resources", "internal/cli/ipam"},
-	"github.com/prometheus":            {"internal/metrics", "internal/agent", "internal/bgp/daemon"},
+	"github.com/prometheus":            {"internal/metrics", "internal/agent", "internal/bgp/daemon", "internal/kubecontrollers"},
 	"github.com/spf13/pflag":           {"internal/cli"},
 	"go.uber.org/zap":                  {"internal/datastore"},
-	"golang.org/x/sync":                {"internal/agent", "internal/bgp/daemon", "internal/controller", "internal/nodekeep", "internal/lab", "internal/bench"},
+	"golang.org/x/sync":                {"internal/agent", "internal/bgp/daemon", "internal/controller", "internal/kubecontrollers", "internal/nodekeep", "internal/lab", "internal/bench"},
 	"google.golang.org/grpc":           {"internal/datastore/etcdstore"},
 	"google.golang.org/protobuf":       {"internal/bgp/speaker"},
 	"github.com/twillnet/twill/cmd":    {},

@@ -120,6 +120,7 @@ Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 	add("explain", resources.Translate(e))
 	add("daemons", node.Commands(e)...)
 	add("daemons", bgp.Commands(e)...)
+	add("daemons", kube.Daemon(e))
 	add("try", lab.Commands(e)...)
 	add("try", simulate.Commands(e)...)
 	root.AddCommand(cluster.Commands(e)...)

@@ -50,6 +50,7 @@ func reference() string {
 	b := NewBFD(prometheus.NewRegistry())
 	b.Follow(func() ([]bfd.Status, bfd.Counts) { return nil, bfd.Counts{} })
 	m.list = append(m.list, b.list...)
+	m.list = append(m.list, NewControllers(prometheus.NewRegistry()).list...)
 	return m.Reference()
 }
 

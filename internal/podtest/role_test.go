@@ -66,13 +66,13 @@ func asked(t *testing.T, log string) (all, refused map[string]bool) {
 	return all, refused
 }
 
-// allowed are the requests that an account's role allows, as [request] writes them. Groups that this cluster has not are left out.
-func allowed(t *testing.T, s *kubetest.Server, account string) []string {
+// allowed are the requests that a role allows, as [request] writes them. Groups that this cluster has not are left out.
+func allowed(t *testing.T, s *kubetest.Server, path string) []string {
 	t.Helper()
 	var role struct {
 		Rules []struct{ APIGroups, Resources, Verbs []string }
 	}
-	if err := s.Admin().Call(t.Context(), "GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/"+account, nil, &role); err != nil {
+	if err := s.Admin().Call(t.Context(), "GET", "/apis/rbac.authorization.k8s.io/v1/"+path, nil, &role); err != nil {
 		t.Fatal(err)
 	}
 	var out []string
@@ -151,7 +151,7 @@ spec: {controllers: {node: {hostEndpoint: {autoCreate: Enabled}}}}
 	if text, err := p.call("DEL", ns, "web", "c-web", web.NS); err != nil {
 		t.Errorf("DEL: %v\n%s", err, text)
 	}
-	may := allowed(t, s, account)
+	may := allowed(t, s, "clusterroles/"+account)
 	for a := range rare {
 		if !slices.Contains(may, a) {
 			t.Errorf("%s is not allowed", a)

@@ -83,6 +83,18 @@ func (c *Connection) Config() (datastore.Config, error) {
 	return c.etcd(), nil
 }
 
+// WithCluster is how a daemon of a cluster reaches the datastore, and Kubernetes, which may be the same.
+func (c *Connection) WithCluster() (store, cluster datastore.Config, err error) {
+	if err := errors.Join(checkType("DATASTORE_TYPE", os.Getenv("DATASTORE_TYPE")), environmentNotRead()); err != nil {
+		return store, cluster, err
+	}
+	if cluster, err = c.kube.kubernetes(kubeSpec{}); err != nil {
+		return store, cluster, err
+	}
+	store, err = c.Config()
+	return store, cluster, err
+}
+
 // etcd is how to reach etcd.
 func (c *Connection) etcd() datastore.Config {
 	return datastore.Config{

@@ -1,4 +1,4 @@
-// Package kube is `twill kube`: what a Kubernetes cluster needs to hold resources.
+// Package kube is `twill kube`, what a Kubernetes cluster needs to hold resources, and `twill kube-controllers`.
 //
 // In: arguments. Out: objects for `kubectl apply`.
 package kube
@@ -27,7 +27,7 @@ func Commands(e *conn.Env) []*cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE:  console.SubcommandWanted,
 	}
-	cmd.AddCommand(c.crdsCmd(), c.agentCmd(), c.nodeCmd())
+	cmd.AddCommand(c.crdsCmd(), c.agentCmd(), c.nodeCmd(), c.controllersCmd())
 	return []*cobra.Command{cmd}
 }
 

@@ -72,6 +72,18 @@ func newClient(c *rest.Config) (rest.Interface, error) {
 	return rest.UnversionedRESTClientFor(c)
 }
 
+// Client is a client of the API server that a configuration names, for what is no resource (package apiserver).
+func Client(cfg datastore.Config) (rest.Interface, error) {
+	c, err := restConfig(cfg)
+	if err == nil {
+		var client rest.Interface
+		if client, err = newClient(c); err == nil {
+			return client, nil
+		}
+	}
+	return nil, fmt.Errorf("kubernetes: %w", err)
+}
+
 // timeout bounds a request that is no watch.
 func (s *Store) timeout() time.Duration { return cmp.Or(s.cfg.RequestTimeout, 10*time.Second) }
 

@@ -36,13 +36,9 @@ type Store struct {
 // New returns a store. It fails if the settings are wrong; that the API server is away is no error
 // here, but ErrUnavailable from each call until it is back.
 func New(cfg datastore.Config) (*Store, error) {
-	c, err := restConfig(cfg)
+	client, err := Client(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("kubernetes: %w", err)
-	}
-	client, err := newClient(c)
-	if err != nil {
-		return nil, fmt.Errorf("kubernetes: %w", err)
+		return nil, err
 	}
 	if g := form.Group(cfg.Group); g != "" && g != form.V1 && g != form.V3 {
 		return nil, fmt.Errorf("kubernetes: API group %q: want %s or %s", cfg.Group, form.V3, form.V1)

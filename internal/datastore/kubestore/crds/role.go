@@ -73,14 +73,16 @@ func rules(g form.Group, besides map[string][]any) []any {
 	return append(out, rule("", "pods/status", []any{"patch"})) // notes of addresses
 }
 
+const rbac = "rbac.authorization.k8s.io"
+
 // account is a service account that a role of its name is bound to.
 func account(name, namespace string, rules []any) []map[string]any {
 	return []map[string]any{
 		{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"name": name, "namespace": namespace}},
-		{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": name}, "rules": rules},
+		{"apiVersion": rbac + "/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": name}, "rules": rules},
 		{
-			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": name},
-			"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+			"apiVersion": rbac + "/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": name},
+			"roleRef":  map[string]any{"apiGroup": rbac, "kind": "ClusterRole", "name": name},
 			"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": name, "namespace": namespace}},
 		},
 	}

@@ -1,0 +1,86 @@
+package crds
+
+import (
+	"strings"
+
+	"github.com/twillnet/twill/internal/datastore/kubestore/form"
+)
+
+// ControllersAccount is the service account of `twill kube-controllers`, and the name of its roles and its Deployment.
+const ControllersAccount = "twill-kube-controllers"
+
+// controlled are the kinds that the controllers use, by what they do.
+var controlled = map[string][]any{
+	"nodes": {"get", "list", "watch"}, "pods": {"get", "list"}, "namespaces": {"list"}, // one, for the position of a watch
+	"clusterinformations": read, "kubecontrollersconfigurations": read, "ippools": read,
+	"ipreservations": {"list"}, "ipamconfigurations": {"get", "list"}, "ipamconfigs": {"get", "list"},
+	"hostendpoints": {"list", "delete"},                                                                                       // automatic ones of nodes that are gone
+	"bgppeers":      {"list"}, "caliconodestatuses": {"list"}, "bgpconfigurations": {"list"}, "felixconfigurations": {"list"}, // that name such a node, for the log
+	"records":    {"list", "delete"}, // what its agent reported
+	"ipamblocks": {"get", "list", "update", "delete"}, "ipamhandles": repair, "blockaffinities": repair,
+}
+
+// repair is what address management does to its own.
+var repair = []any{"get", "list", "create", "update", "delete"}
+
+// Controllers are the objects that let the controllers do what they must, and nothing more: a service account in a namespace, and what it
+// may do in the cluster, and to the lease there.
+func Controllers(g form.Group, namespace, lease string) []map[string]any {
+	var rules []any
+	for _, k := range form.Kinds(g) {
+		if verbs := controlled[k.Plural]; verbs != nil && k.As == "" {
+			group, _, ok := strings.Cut(strings.TrimPrefix(k.Path, "/apis/"), "/")
+			if !ok || group == "" { // /api/v1
+				group = ""
+			}
+			rules = append(rules, rule(group, k.Plural, verbs))
+		}
+	}
+	const leases = "coordination.k8s.io"
+	mine := rule(leases, "leases", []any{"get", "update"})
+	mine["resourceNames"] = []any{lease}
+	return append(
+		account(ControllersAccount, namespace, rules),
+		map[string]any{
+			"apiVersion": rbac + "/v1", "kind": "Role", "metadata": map[string]any{"name": ControllersAccount, "namespace": namespace},
+			// The name of what is to be made is not known to who judges a request.
+			"rules": []any{rule(leases, "leases", []any{"create"}), mine},
+		},
+		map[string]any{
+			"apiVersion": rbac + "/v1", "kind": "RoleBinding", "metadata": map[string]any{"name": ControllersAccount, "namespace": namespace},
+			"roleRef":  map[string]any{"apiGroup": rbac, "kind": "Role", "name": ControllersAccount},
+			"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": ControllersAccount, "namespace": namespace}},
+		},
+	)
+}
+
+// ControllersDeployment runs two replicas of an image, which has twill in its path. They must run where there are no addresses for pods yet.
+func ControllersDeployment(namespace, image, health string) map[string]any {
+	labels := map[string]any{"k8s-app": ControllersAccount}
+	probe := func(args ...any) map[string]any {
+		return map[string]any{"exec": map[string]any{"command": append([]any{"twill", "kube-controllers", "check", "--health", health}, args...)}, "periodSeconds": 10, "timeoutSeconds": 10}
+	}
+	return map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": ControllersAccount, "namespace": namespace, "labels": labels},
+		"spec": map[string]any{
+			"replicas": 2, "selector": map[string]any{"matchLabels": labels},
+			"template": map[string]any{
+				"metadata": map[string]any{"labels": labels},
+				"spec": map[string]any{
+					"serviceAccountName": ControllersAccount, "priorityClassName": "system-cluster-critical",
+					"nodeSelector": map[string]any{"kubernetes.io/os": "linux"},
+					"tolerations": []any{
+						map[string]any{"key": "CriticalAddonsOnly", "operator": "Exists"},
+						map[string]any{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"},
+					},
+					"containers": []any{map[string]any{
+						"name": "kube-controllers", "image": image, "args": []any{"kube-controllers", "--namespace", namespace, "--health", health},
+						"env":            []any{map[string]any{"name": "DATASTORE_TYPE", "value": "kubernetes"}},
+						"readinessProbe": probe(), "livenessProbe": probe("--live"),
+						"resources": map[string]any{"requests": map[string]any{"cpu": "50m", "memory": "64Mi"}},
+					}},
+				},
+			},
+		},
+	}
+}

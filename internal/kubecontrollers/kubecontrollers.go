@@ -1,0 +1,304 @@
+// Package kubecontrollers keeps a cluster's resources in step with Kubernetes: what calico-kube-controllers does.
+//
+// In: a datastore, an API server, the environment and the KubeControllersConfiguration default, which is followed. Out: what hung on
+// nodes that left Kubernetes is deleted; addresses that nobody has are freed, after a grace period; with etcd, Nodes have the labels of
+// Kubernetes' nodes. Of several processes one acts, by a Lease (package leader); all serve health and metrics.
+//
+// What holds: a process that loses its lease stops before another may begin. Nothing is deleted for a node before Kubernetes has
+// been asked for that very node, nor while its agent lives or pods are on it. No address is freed but on proof (package ipam), which has
+// held at each look for the whole grace period, and at the last two with not one key changed between.
+package kubecontrollers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/controller"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/kubestore/apiserver"
+	"github.com/twillnet/twill/internal/datastore/stores"
+	"github.com/twillnet/twill/internal/health"
+	"github.com/twillnet/twill/internal/leader"
+	"github.com/twillnet/twill/internal/metrics"
+	"github.com/twillnet/twill/internal/serve"
+)
+
+// Config is what a process needs.
+type Config struct {
+	Store       datastore.Config // of resources
+	Cluster     datastore.Config // how to reach Kubernetes, of type kubernetes; the same as Store where its API is the datastore
+	Environment Environment
+	Namespace   string // of the lease
+	ID          string // of this process, in the lease
+	Health      string // address at which health is served, such as 127.0.0.1:9440; empty: nowhere
+	Version     string
+	Log         *slog.Logger
+	Level       *slog.LevelVar // of Log; settings change it
+}
+
+// LeaseName is the name of the lease.
+const LeaseName = "twill-kube-controllers"
+
+// process is one of several.
+type process struct {
+	cfg     Config
+	same    bool            // Kubernetes' API is the datastore
+	store   datastore.Store // of resources
+	shown   datastore.Store // which shows Kubernetes' nodes
+	cluster *apiserver.Client
+	elector *leader.Elector
+	metrics *metrics.Controllers
+
+	health, numbers *serve.Server
+	known           chan struct{} // closed when the settings are known
+
+	mu       sync.Mutex
+	settings Settings
+	warned   []string
+	failed   map[string]error // by controller, how its last turn ended
+	again    []func()         // has what is led look again
+}
+
+// Run runs until the context ends, or what it leads does.
+func Run(ctx context.Context, cfg Config) error {
+	if err := cfg.Environment.Check(); err != nil {
+		return err
+	}
+	p := &process{cfg: cfg, same: cfg.Store.Type == "kubernetes", known: make(chan struct{}), failed: map[string]error{}}
+	store, err := stores.Open(ctx, cfg.Store)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	p.store, p.shown = store, store
+	if !p.same {
+		shown, err := stores.Open(ctx, cfg.Cluster)
+		if err != nil {
+			return err
+		}
+		defer shown.Close()
+		p.shown = shown
+	}
+	if p.cluster, err = apiserver.New(cfg.Cluster); err != nil {
+		return err
+	}
+	p.elector = leader.New(leader.Config{Lock: p.cluster.Lease(cfg.Namespace, LeaseName), ID: cfg.ID, Log: cfg.Log.With("part", "lease")})
+	p.serve()
+	settings := p.follow()
+	err = together(ctx, map[string]func(context.Context) error{
+		"settings": settings.Run, "health": p.health.Run, "metrics": p.numbers.Run,
+		"lease": func(ctx context.Context) error { return p.elector.Run(ctx, p.lead) },
+	})
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return nil // asked to stop
+	}
+	return err
+}
+
+// together runs parts until one of them ends, and then ends all.
+func together(ctx context.Context, parts map[string]func(context.Context) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for name, run := range parts {
+		group.Go(func() error {
+			if err := run(ctx); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// lead runs the controllers as long as this process has the lease.
+func (p *process) lead(ctx context.Context) error {
+	select {
+	case <-p.known:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	p.metrics.Leads(true)
+	defer p.metrics.Leads(false)
+	defer p.leave()
+	return together(ctx, p.controllers())
+}
+
+// controllers are all there are: each runs while this process leads, and does nothing while the settings turn it off.
+func (p *process) controllers() map[string]func(context.Context) error {
+	log := func(part string) *slog.Logger { return p.cfg.Log.With("part", part) }
+	gc := newCollector(collectConfig{
+		Store: p.store, Cluster: p.shown, Settings: p.Settings, HasPod: p.cluster.HasPod, Metrics: p.metrics, Turn: p.turn("addresses"), Log: log("addresses"),
+	})
+	nodes := newNodes(nodeConfig{
+		Store: p.store, Cluster: p.shown, Settings: p.Settings, Deleted: func() { p.metrics.NodeDeleted(); gc.again() }, Turn: p.turn("nodes"), Log: log("nodes"),
+	})
+	p.mu.Lock()
+	p.again = []func(){nodes.again, gc.again}
+	p.mu.Unlock()
+	return map[string]func(context.Context) error{
+		"nodes":     nodes.run,
+		"addresses": gc.run,
+	}
+}
+
+// leave forgets what was led.
+func (p *process) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.again = nil
+	clear(p.failed)
+}
+
+// turn returns how a controller says how its turns end.
+func (p *process) turn(name string) func(error) {
+	return func(err error) {
+		p.metrics.Reconciled(name, err)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if err == nil || errors.Is(err, context.Canceled) {
+			delete(p.failed, name)
+		} else {
+			p.failed[name] = err
+		}
+	}
+}
+
+// Settings are those in effect.
+func (p *process) Settings() Settings {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.settings
+}
+
+const theConfiguration = "default"
+
+// follow returns the loop that keeps the settings as the resource says.
+func (p *process) follow() *controller.Controller {
+	var now *api.KubeControllersConfiguration
+	prefix := api.KeyPrefix(api.KindKubeControllersConfiguration, "")
+	loop := controller.New(controller.Config{
+		Name: "settings", Store: p.store, Prefixes: []string{prefix}, Log: p.cfg.Log,
+		Observe: func(u api.Update) []string {
+			if u.Key != prefix+theConfiguration {
+				return nil
+			}
+			if u.Value == nil {
+				now = nil
+				return []string{theConfiguration}
+			}
+			st, err := api.Admit(u)
+			r, ok := st.Resource.(*api.KubeControllersConfiguration)
+			if err != nil || !ok {
+				p.cfg.Log.Warn("the KubeControllersConfiguration cannot be read: what it said before stays in effect", "err", err)
+				return nil
+			}
+			now = r
+			return []string{theConfiguration}
+		},
+		Reconcile: func(context.Context, string) (time.Time, error) {
+			p.configure(p.cfg.Environment.Resolve(now, p.same))
+			return time.Time{}, nil
+		},
+	})
+	loop.Enqueue(theConfiguration, 0) // also without a resource
+	return loop
+}
+
+// configure brings settings into effect.
+func (p *process) configure(s Settings, warnings []string) {
+	p.mu.Lock()
+	was, first := p.settings, p.warned == nil
+	warn := !slices.Equal(p.warned, warnings)
+	p.settings, p.warned = s, append([]string{}, warnings...)
+	again := p.again
+	p.mu.Unlock()
+	p.cfg.Level.Set(s.Level)
+	p.numbers.Move(listen(s.MetricsPort))
+	p.health.Move(p.healthAt(s.Health))
+	if warn {
+		for _, w := range warnings {
+			p.cfg.Log.Warn("a setting has no effect", "setting", w)
+		}
+	}
+	if first {
+		close(p.known)
+	}
+	if first || !equal(was, s) {
+		p.cfg.Log.Info("settings", "node", s.Node != nil, "nodeSettings", fmt.Sprintf("%+v", s.Node), "metricsPort", s.MetricsPort, "health", s.Health)
+		for _, look := range again {
+			look()
+		}
+	}
+}
+
+func equal(a, b Settings) bool { return reflect.DeepEqual(a, b) }
+
+func listen(port int) serve.At {
+	if port == 0 {
+		return serve.At{}
+	}
+	return serve.At{Network: "tcp", Address: net.JoinHostPort("", strconv.Itoa(port))}
+}
+
+// Patience with the lease: a candidate looks at it every two seconds.
+const patience = 30 * time.Second
+
+// serve makes the servers of health and metrics, which listen once the settings are known; health does so before.
+func (p *process) serve() {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	p.metrics = metrics.NewControllers(registry)
+	checker := health.New(p.notReady)
+	checker.Part("lease", patience, func(context.Context) error {
+		if _, age, _ := p.elector.State(); age > patience {
+			return fmt.Errorf("has not been looked at for %s", age.Round(time.Second))
+		}
+		return nil
+	})
+	numbers := http.NewServeMux()
+	numbers.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	log := p.cfg.Log.With("part", "listen")
+	p.health, p.numbers = serve.New("health", checker.Handler(), log), serve.New("metrics", numbers, log)
+	p.health.Move(p.healthAt(true))
+}
+
+func (p *process) healthAt(on bool) serve.At {
+	if !on || p.cfg.Health == "" {
+		return serve.At{}
+	}
+	return serve.At{Network: "tcp", Address: p.cfg.Health}
+}
+
+// notReady says why this process could not act, or does not although it leads. One that waits to take over is ready.
+func (p *process) notReady() (reasons []string) {
+	if _, _, err := p.elector.State(); err != nil {
+		reasons = append(reasons, err.Error())
+	}
+	select {
+	case <-p.known:
+	default:
+		reasons = append(reasons, "the datastore has not said which settings there are")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, name := range []string{"nodes", "addresses"} {
+		if err := p.failed[name]; err != nil {
+			reasons = append(reasons, name+": "+err.Error())
+		}
+	}
+	return reasons
+}

@@ -1,0 +1,197 @@
+package kubecontrollers
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twillnet/twill/api"
+)
+
+// Settings are what the controllers go by: the environment over the KubeControllersConfiguration over Calico's defaults.
+type Settings struct {
+	Level       slog.Level
+	Health      bool
+	MetricsPort int           // zero: none
+	Node        *NodeSettings // nil: nothing is done for nodes and addresses
+}
+
+// NodeSettings are those of the controllers of nodes and of addresses.
+type NodeSettings struct {
+	Labels bool          // with etcd: the labels of Kubernetes' nodes are copied to ours
+	Period time.Duration // between looks at everything
+	Grace  time.Duration // for how long an address must be nobody's; zero: none is freed
+}
+
+// Calico's defaults.
+const (
+	defaultPeriod  = 5 * time.Minute
+	defaultGrace   = 15 * time.Minute
+	defaultMetrics = 9094
+)
+
+// Environment are the variables that go before the resource, by name.
+type Environment map[string]string
+
+// Variables are those that are read, as Calico's controllers have them.
+var Variables = []string{
+	"LOG_LEVEL", "ENABLED_CONTROLLERS", "RECONCILER_PERIOD", "SYNC_NODE_LABELS", "AUTO_HOST_ENDPOINTS", "COMPACTION_PERIOD", "HEALTH_ENABLED",
+	"NODE_WORKERS", "POLICY_WORKERS", "PROFILE_WORKERS", "WORKLOAD_ENDPOINT_WORKERS",
+}
+
+// ReadEnvironment takes the variables that are set.
+func ReadEnvironment(lookup func(string) (string, bool)) Environment {
+	out := Environment{}
+	for _, name := range Variables {
+		if v, ok := lookup(name); ok && v != "" {
+			out[name] = v
+		}
+	}
+	return out
+}
+
+// Names of controllers in ENABLED_CONTROLLERS. Where Kubernetes' API is the datastore, what mirrors copy is there already.
+var (
+	mirrors = []string{"policy", "namespace", "profile", "serviceaccount", "workloadendpoint"}
+	known   = append([]string{"node", "loadbalancer"}, mirrors...)
+)
+
+// levels are names of levels, in lower case.
+var levels = map[string]slog.Level{
+	"debug": slog.LevelDebug, "trace": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "warning": slog.LevelWarn,
+	"error": slog.LevelError, "error+4": slog.LevelError + 4, "fatal": slog.LevelError + 4, "panic": slog.LevelError + 4, "none": slog.LevelError + 8,
+}
+
+// Check returns what is wrong with the environment, by name: such a process does not start.
+func (e Environment) Check() error {
+	for _, name := range Variables {
+		v, set := e[name]
+		if !set {
+			continue
+		}
+		var err error
+		switch name {
+		case "LOG_LEVEL":
+			if _, ok := levels[strings.ToLower(v)]; !ok {
+				err = errors.New("want debug, info, warning, error, fatal or panic")
+			}
+		case "ENABLED_CONTROLLERS":
+			err = checkEnabled(v)
+		case "RECONCILER_PERIOD", "COMPACTION_PERIOD":
+			_, err = time.ParseDuration(v)
+		case "SYNC_NODE_LABELS", "HEALTH_ENABLED":
+			_, err = strconv.ParseBool(v)
+		case "AUTO_HOST_ENDPOINTS":
+			err = errors.New("agents make automatic host endpoints, and do not know of this process' environment: set " +
+				"spec.controllers.node.hostEndpoint.autoCreate of the KubeControllersConfiguration default")
+			if strings.EqualFold(v, api.Disabled) {
+				err = nil
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%s is %q: %w", name, v, err)
+		}
+	}
+	return nil
+}
+
+func checkEnabled(list string) error {
+	for name := range strings.SplitSeq(list, ",") {
+		switch name = strings.TrimSpace(name); {
+		case name == "flannelmigration":
+			return errors.New("Twill does not take over from flannel")
+		case name != "" && !slices.Contains(known, name):
+			return fmt.Errorf("there is no controller %q: want some of %s", name, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
+// Resolve joins an environment that Check finds right with what the resource default says; nil: there is none. Kubernetes says that its API
+// is the datastore. The warnings are of settings that have no effect.
+func (e Environment) Resolve(k *api.KubeControllersConfiguration, kubernetes bool) (s Settings, warnings []string) {
+	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	spec := api.KubeControllersSpec{Controllers: api.ControllersConfig{Node: &api.NodeController{}}}
+	if k != nil {
+		spec = k.Spec
+	}
+	s = Settings{Level: levels[strings.ToLower(cmp.Or(e["LOG_LEVEL"], spec.LogSeverityScreen, "info"))], Health: spec.HealthChecks != api.Disabled, MetricsPort: defaultMetrics}
+	if v, set := e["HEALTH_ENABLED"]; set {
+		s.Health, _ = strconv.ParseBool(v)
+	}
+	if spec.PrometheusMetricsPort != nil {
+		s.MetricsPort = *spec.PrometheusMetricsPort
+	}
+	if spec.DebugProfilePort != nil && *spec.DebugProfilePort != 0 {
+		warn("spec.debugProfilePort: there are no profiles of this process")
+	}
+	on := e.enabled(spec.Controllers)
+	if on["node"] {
+		s.Node = e.node(cmp.Or(spec.Controllers.Node, &api.NodeController{}), kubernetes, warn)
+	}
+	for _, name := range mirrors {
+		if on[name] && !kubernetes && (k != nil || e["ENABLED_CONTROLLERS"] != "") {
+			warn("controller %s: this version does not copy it from Kubernetes to etcd", name)
+		}
+	}
+	if on["loadbalancer"] {
+		warn("controller loadbalancer: services get no addresses from Twill")
+	}
+	if !kubernetes && (e["COMPACTION_PERIOD"] != "" || spec.EtcdV3CompactionPeriod != nil) {
+		warn("etcdV3CompactionPeriod: this version does not compact etcd; --auto-compaction-retention of etcd does")
+	}
+	for _, name := range Variables {
+		if e[name] != "" && strings.HasSuffix(name, "_WORKERS") {
+			warn("%s: each controller has one worker", name)
+		}
+	}
+	return s, warnings
+}
+
+// enabled says which controllers are turned on.
+func (e Environment) enabled(c api.ControllersConfig) map[string]bool {
+	if list, set := e["ENABLED_CONTROLLERS"]; set {
+		on := map[string]bool{}
+		for name := range strings.SplitSeq(list, ",") {
+			on[strings.TrimSpace(name)] = true
+		}
+		return on
+	}
+	return map[string]bool{
+		"node": c.Node != nil, "policy": c.Policy != nil, "namespace": c.Namespace != nil, "serviceaccount": c.ServiceAccount != nil,
+		"workloadendpoint": c.WorkloadEndpoint != nil, "loadbalancer": c.LoadBalancer != nil,
+	}
+}
+
+func (e Environment) node(c *api.NodeController, kubernetes bool, warn func(string, ...any)) *NodeSettings {
+	out := &NodeSettings{Labels: c.SyncLabels != api.Disabled && !kubernetes, Period: defaultPeriod, Grace: defaultGrace}
+	if v, set := e["SYNC_NODE_LABELS"]; set && !kubernetes {
+		out.Labels, _ = strconv.ParseBool(v)
+	}
+	period := c.ReconcilerPeriod
+	if v, set := e["RECONCILER_PERIOD"]; set {
+		period = &v
+	}
+	for _, d := range []struct {
+		field string
+		text  *string
+		to    *time.Duration
+		least time.Duration
+	}{{"reconcilerPeriod", period, &out.Period, time.Second}, {"leakGracePeriod", c.LeakGracePeriod, &out.Grace, 0}} {
+		if d.text == nil {
+			continue
+		}
+		v, err := time.ParseDuration(*d.text)
+		if err != nil || v < d.least {
+			warn("spec.controllers.node.%s is %q: want a duration such as 5m; %s is in effect", d.field, *d.text, *d.to)
+			continue
+		}
+		*d.to = v
+	}
+	return out
+}

@@ -1,0 +1,81 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Controllers is the metrics of the cluster's controllers.
+type Controllers struct {
+	*Metrics
+	leads                                prometheus.Gauge
+	size                                 *prometheus.GaugeVec
+	inUse, borrowed, blocks, candidates  *prometheus.GaugeVec
+	nodeInUse, nodeBorrowed, nodeBlocks  *prometheus.GaugeVec
+	reclaimed, nodesDeleted, reconciling *prometheus.CounterVec
+}
+
+// NewControllers registers them. Those of addresses have the names and labels that upstream's controllers have.
+func NewControllers(reg prometheus.Registerer) *Controllers {
+	c := &Controllers{Metrics: &Metrics{reg: reg}}
+	c.leads = c.gauge("twill_controllers_leader", "1 in the process that acts, 0 in those that wait to take over.").WithLabelValues()
+	c.size = c.gauge("ipam_ippool_size", "Addresses of a pool.", "ippool")
+	c.inUse = c.gauge("ipam_allocations_in_use", "Addresses in use, by the pool and the node for which they were allocated.", "ippool", "node")
+	c.borrowed = c.gauge("ipam_allocations_borrowed", "Those of them that are in another node's block.", "ippool", "node")
+	c.blocks = c.gauge("ipam_blocks", "Blocks of a pool, by the node that has them.", "ippool", "node")
+	c.candidates = c.gauge("ipam_allocations_gc_candidates", "Addresses that nobody seems to have, until the grace period is over.", "ippool", "node")
+	c.reclaimed = c.counter("ipam_allocations_gc_reclamations", "Leaked addresses that were freed.", "ippool", "node")
+	c.nodeInUse = c.gauge("ipam_allocations_per_node", "Addresses in use.", "node")
+	c.nodeBorrowed = c.gauge("ipam_allocations_borrowed_per_node", "Those of them that are in another node's block.", "node")
+	c.nodeBlocks = c.gauge("ipam_blocks_per_node", "Blocks.", "node")
+	c.nodesDeleted = c.counter("twill_controllers_nodes_deleted_total", "Nodes that left Kubernetes, and of which what hung on them was deleted.")
+	c.reconciling = c.counter("twill_controllers_reconcile_total", "Turns of a controller, by how they ended: ok or error.", "controller", "result")
+	return c
+}
+
+// Leads says whether this process acts.
+func (c *Controllers) Leads(yes bool) { c.leads.Set(number(yes)) }
+
+// NodeDeleted counts a node of which all is deleted.
+func (c *Controllers) NodeDeleted() { c.nodesDeleted.WithLabelValues().Inc() }
+
+// Reconciled counts a turn of a controller.
+func (c *Controllers) Reconciled(controller string, err error) {
+	result := "ok"
+	if err != nil {
+		result = "error"
+	}
+	c.reconciling.WithLabelValues(controller, result).Inc()
+}
+
+// Reclaimed counts an address that was freed.
+func (c *Controllers) Reclaimed(pool, node string) { c.reclaimed.WithLabelValues(pool, node).Inc() }
+
+// Share is what a node has of a pool. Empty names are those of no pool, or of no known node.
+type Share struct{ Pool, Node string }
+
+// Addresses are how many there are.
+type Addresses struct {
+	Size                                map[string]float64 // by pool
+	InUse, Borrowed, Blocks, Candidates map[Share]int
+}
+
+// Addresses replaces what was said of them.
+func (c *Controllers) Addresses(a Addresses) {
+	c.size.Reset()
+	for pool, n := range a.Size {
+		c.size.WithLabelValues(pool).Set(n)
+	}
+	for _, set := range []struct {
+		of, byNode *prometheus.GaugeVec
+		counts     map[Share]int
+	}{{c.inUse, c.nodeInUse, a.InUse}, {c.borrowed, c.nodeBorrowed, a.Borrowed}, {c.blocks, c.nodeBlocks, a.Blocks}, {c.candidates, nil, a.Candidates}} {
+		set.of.Reset()
+		if set.byNode != nil {
+			set.byNode.Reset()
+		}
+		for s, n := range set.counts {
+			set.of.WithLabelValues(s.Pool, s.Node).Set(float64(n))
+			if set.byNode != nil {
+				set.byNode.WithLabelValues(s.Node).Add(float64(n))
+			}
+		}
+	}
+}

@@ -1,0 +1,293 @@
+package podtest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/kubestore/form"
+	"github.com/twillnet/twill/internal/datastore/stores"
+	"github.com/twillnet/twill/internal/ipam"
+	"github.com/twillnet/twill/internal/kubetest"
+)
+
+// cluster is an API server with nodes and pods, and the controllers as programs of their own, with the rights of their role alone.
+type cluster struct {
+	*testing.T
+	s          *kubetest.Server
+	store      datastore.Client // the administrator's
+	addresses  *ipam.Allocator
+	group      form.Group
+	twill, ns  string
+	kubeconfig string // of the controllers' account
+}
+
+func newCluster(t *testing.T, s *kubetest.Server, g form.Group) *cluster {
+	t.Helper()
+	c := &cluster{T: t, s: s, group: g, twill: filepath.Join(t.TempDir(), "twill")}
+	if out, err := exec.Command("go", "build", "-o", c.twill, "github.com/twillnet/twill/cmd/twill").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	for _, args := range [][]string{{"kube", "crds"}, {"kube", "controllers"}} {
+		out, err := exec.Command(c.twill, append(args, "--group", string(g))...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Apply(t, string(out))
+	}
+	store, err := stores.Open(t.Context(), datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, Group: string(g), QPS: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	c.store, c.addresses = store, ipam.New(store, ipam.Config{})
+	c.put("ippools/pods", `{"kind":"IPPool","metadata":{"name":"pods"},"spec":{"cidr":"10.67.0.0/24","blockSize":30,"nodeSelector":"all()"}}`)
+	c.configure("1h")
+	c.ns = s.Namespace(t)
+	s.Apply(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: sa, namespace: "+c.ns+"}\n")
+	for _, n := range []string{"n1", "n2"} {
+		s.Apply(t, "apiVersion: v1\nkind: Node\nmetadata: {name: "+n+"}\n")
+	}
+	c.kubeconfig = s.KubeconfigFor(t, "kube-system", "twill-kube-controllers")
+	return c
+}
+
+func (c *cluster) put(key, value string) {
+	c.Helper()
+	if err := datastore.Put(c.Context(), c.store, api.Update{Key: api.ResourcesPrefix + key, Value: []byte(value)}); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// configure says how long an address must be nobody's.
+func (c *cluster) configure(grace string) {
+	c.Helper()
+	c.put("kubecontrollersconfigurations/default", `{"kind":"KubeControllersConfiguration","metadata":{"name":"default"},`+
+		`"spec":{"prometheusMetricsPort":0,"controllers":{"node":{"reconcilerPeriod":"1s","leakGracePeriod":"`+grace+`"}}}}`)
+}
+
+// assign gives a pod of a node an address. With a note the pod has an endpoint as long as it has the address.
+func (c *cluster) assign(node, pod, note string) string {
+	c.Helper()
+	attrs := map[string]string{
+		api.AttributeNode: node, api.AttributePod: pod, api.AttributeNamespace: c.ns, api.AttributeNote: note,
+		api.AttributeTimestamp: time.Now().UTC().Format("2006-01-02 15:04:05.999999999 -0700 MST"),
+	}
+	got, err := c.addresses.Assign(c.Context(), ipam.AutoArgs{Node: node, Handle: "h-" + pod, Num4: 1, Attributes: attrs})
+	if err != nil {
+		c.Fatal(err)
+	}
+	return got[0].Addr.String()
+}
+
+// pod makes one that has an address.
+func (c *cluster) pod(node, name string) {
+	c.Helper()
+	addr := c.assign(node, name, ipam.NoteContainer)
+	c.s.Apply(c.T, fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: %s, annotations: {cni.projectcalico.org/podIP: %s/32, cni.projectcalico.org/podIPs: %s/32}}
+spec: {serviceAccountName: sa, nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}
+`, name, c.ns, addr, addr, node))
+}
+
+func (c *cluster) remove(path string) {
+	c.Helper()
+	now := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+	if err := c.s.Admin().Call(c.Context(), "DELETE", path, now, nil); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// keys are all of address management, host endpoints and records.
+func (c *cluster) keys() (out []string) {
+	c.Helper()
+	for _, prefix := range []string{api.IPAMPrefix, api.KeyPrefix(api.KindHostEndpoint, ""), api.Root + "felix/"} {
+		snap, err := c.store.List(c.Context(), prefix)
+		if err != nil {
+			c.Fatal(err)
+		}
+		for _, u := range snap.Items {
+			out = append(out, u.Key)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// owners are the handles of all addresses in use.
+func (c *cluster) owners() (out []string) {
+	c.Helper()
+	v, err := c.addresses.ReadSurvey(c.Context())
+	if err != nil {
+		c.Fatal(err)
+	}
+	for _, b := range v.Blocks {
+		for _, l := range ipam.Allocations(b) {
+			out = append(out, ipam.HandleOf(l))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// await waits until something holds.
+func (c *cluster) await(what string, holds func() bool) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.Context(), 2*patience)
+	defer cancel()
+	look := time.NewTicker(50 * time.Millisecond)
+	defer look.Stop()
+	for !holds() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			c.Fatalf("waited for %s; keys are %v, in use %v", what, c.keys(), c.owners())
+		}
+	}
+}
+
+// replica is one process of the controllers.
+type replica struct {
+	c      *cluster
+	cmd    *exec.Cmd
+	health string
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (r *replica) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.Write(p)
+}
+
+func (r *replica) logged(text string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Contains(r.log.String(), text)
+}
+
+// start runs one until the test ends, and waits until it is ready.
+func (c *cluster) start() *replica {
+	c.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		c.Fatal(err)
+	}
+	r := &replica{c: c, health: l.Addr().String()}
+	_ = l.Close()
+	r.cmd = exec.Command(c.twill, "kube-controllers", "--health", r.health)
+	r.cmd.Env = append(os.Environ(), "DATASTORE_TYPE=kubernetes", "CALICO_API_GROUP="+string(c.group), "KUBECONFIG="+c.kubeconfig)
+	r.cmd.Stdout, r.cmd.Stderr = r, r
+	if err := r.cmd.Start(); err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(func() {
+		_ = r.cmd.Process.Kill()
+		_ = r.cmd.Wait()
+		if c.Failed() {
+			c.Logf("a replica said:\n%s", r.log.String())
+		}
+	})
+	c.await("a replica that is ready", func() bool { return r.check() == nil })
+	return r
+}
+
+func (r *replica) check(args ...string) error {
+	out, err := exec.Command(r.c.twill, append([]string{"kube-controllers", "check", "--health", r.health}, args...)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// populate gives nodes what can hang on them, and n2 addresses that nobody has.
+func (c *cluster) populate() {
+	for _, n := range []string{"n1", "n2"} {
+		c.pod(n, n+"web")
+		c.put("hostendpoints/"+n+"-auto-hep", `{"kind":"HostEndpoint","metadata":{"name":"`+n+`-auto-hep","labels":{"projectcalico.org/created-by":"calico-kube-controllers"}},"spec":{"node":"`+n+`","interfaceName":"*"}}`)
+		key := api.Root + "felix/v2/no-region/host/" + n + "/last_reported_status"
+		if err := datastore.Put(c.Context(), c.store, api.Update{Key: key, Value: []byte(`{}`)}); err != nil {
+			c.Fatal(err)
+		}
+	}
+	c.assign("n2", "leaked", ipam.NoteContainer)
+	c.assign("n2", "gone", "") // which only Kubernetes can say
+}
+
+// rareControllers are requests that are made only where data disagree, or many change them at once: ipam's tests have them.
+var rareControllers = []string{"create ipamhandles", "update ipamhandles", "create blockaffinities", "update blockaffinities"}
+
+// TestControllersActOneAtATimeWithTheirRoleAlone: with nodes and pods what hung on them goes, and nothing else; a second process takes over
+// from one that is killed; settings change live; and what the role allows is what is asked for.
+func TestControllersActOneAtATimeWithTheirRoleAlone(t *testing.T) {
+	for _, g := range []form.Group{form.V3, form.V1} {
+		t.Run(string(g), func(t *testing.T) {
+			s, log := audited(t)
+			c := newCluster(t, s, g)
+			c.populate()
+			before := c.keys()
+			first := c.start()
+			c.await("a leader", func() bool { return first.logged("msg=leads") })
+			second := c.start()
+
+			c.remove("/api/v1/namespaces/" + c.ns + "/pods/n1web")
+			c.remove("/api/v1/nodes/n1")
+			want := slices.DeleteFunc(before, func(k string) bool { return strings.Contains(k, "n1") || strings.HasPrefix(k, api.BlockPrefix) })
+			c.await("what hung on n1 to go, and nothing else", func() bool {
+				now := slices.DeleteFunc(c.keys(), func(k string) bool { return strings.HasPrefix(k, api.BlockPrefix) })
+				return slices.Equal(now, want)
+			})
+			if got := c.owners(); !slices.Equal(got, []string{"h-gone", "h-leaked", "h-n2web"}) {
+				t.Errorf("in use are addresses of %v", got)
+			}
+			if second.logged("msg=leads") || second.logged("has left Kubernetes") {
+				t.Error("the second acts, too")
+			}
+
+			_ = first.cmd.Process.Kill()
+			c.await("the second to take over", func() bool { return second.logged("msg=leads") })
+			c.configure("2s")
+			c.await("leaked addresses to be freed", func() bool { return slices.Equal(c.owners(), []string{"h-n2web"}) })
+			if err := second.check("--live"); err != nil {
+				t.Error(err)
+			}
+			if err := first.check(); err == nil {
+				t.Error("the first is dead, and ready")
+			}
+			c.roleIsRight(log)
+		})
+	}
+}
+
+// roleIsRight compares what was asked for with what is allowed.
+func (c *cluster) roleIsRight(log string) {
+	c.Helper()
+	may := append(allowed(c.T, c.s, "clusterroles/twill-kube-controllers"), allowed(c.T, c.s, "namespaces/kube-system/roles/twill-kube-controllers")...)
+	did, refused := asked(c.T, log)
+	var unused []string
+	for _, a := range may {
+		rare := slices.ContainsFunc(rareControllers, func(r string) bool { return strings.HasPrefix(a, r+".") })
+		if !did[a] && !rare {
+			unused = append(unused, a)
+		}
+	}
+	if len(unused) > 0 || len(refused) > 0 {
+		text, _ := json.Marshal(refused)
+		c.Errorf("allowed, and not asked for: %q; asked for, and refused: %s", unused, text)
+	}
+}

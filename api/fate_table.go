@@ -29,10 +29,8 @@ var unhonoured = slices.Concat(
 	),
 	fatesOf[HealthTimeout](fate(Warned, "the agent has no part of this name: it has syncer, calc and dataplane", "name=syncer|calc|dataplane")),
 	fatesOf[KubeControllersSpec](
-		fate(Warned, noControllers, "etcdV3CompactionPeriod=10m|10m0s|600s"),
 		fate(Warned, "the controllers have no profiles to serve", "debugProfilePort=0"),
 	),
-	fatesOf[PeriodicController](fate(Warned, noControllers, "reconcilerPeriod=5m|5m0s|300s")),
 	fatesOf[LoadBalancerController](fate(Warned, "services get no addresses from Twill", "assignIPs=AllServices")),
 	fatesOf[PolicyMigration](fate(Warned, noControllers, "enabled=Enabled|Disabled")),
 	fatesOf[SecretKeyRef](fate(Warned, "a session whose password cannot be had is not opened", "optional=false")),

@@ -49,6 +49,8 @@ var proofs = []proof{
 	{"kubecontrollers.TestALeakIsFreedAfterTheGracePeriod, TestNothingIsFreedWhile, TestSettingsAreTheEnvironmentsThenTheResources", "NodeController", "leakGracePeriod"},
 	{"kubecontrollers.TestWithEtcdNodesFollowKubernetes, TestSettingsAreTheEnvironmentsThenTheResources", "NodeController", "syncLabels"},
 	{"podtest.TestControllersActOneAtATimeWithTheirRoleAlone, kubecontrollers.TestSettingsAreTheEnvironmentsThenTheResources", "NodeController", "reconcilerPeriod"},
+	{"kubecontrollers.TestSettingsAreTheEnvironmentsThenTheResources, datastore.TestHistoryIsForgottenWhenItIsOlderThanAPeriod", "KubeControllersSpec", "etcdV3CompactionPeriod"},
+	{"kubecontrollers.TestSettingsAreTheEnvironmentsThenTheResources", "PeriodicController", "reconcilerPeriod"},
 	{"", "KubeControllersStatus", "environmentVars"},
 
 	{"plan.TestSessions", "NodeBGPSpec", "asNumber ipv4Address ipv6Address routeReflectorClusterID"},

@@ -2,7 +2,7 @@
 //
 // In: a datastore, an API server, the environment and the KubeControllersConfiguration default, which is followed. Out: what hung on
 // nodes that left Kubernetes is deleted; addresses that nobody has are freed, after a grace period; with etcd, Nodes have the labels of
-// Kubernetes' nodes. Of several processes one acts, by a Lease (package leader); all serve health and metrics.
+// Kubernetes' nodes, and what Kubernetes says of policies, namespaces, accounts and pods is in etcd (package kubemirror). Of several processes one acts, by a Lease (package leader); all serve health and metrics.
 //
 // What holds: a process that loses its lease stops before another may begin. Nothing is deleted for a node before Kubernetes has
 // been asked for that very node, nor while its agent lives or pods are on it. No address is freed but on proof (package ipam), which has
@@ -33,6 +33,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore/kubestore/apiserver"
 	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/health"
+	"github.com/twillnet/twill/internal/kubemirror"
 	"github.com/twillnet/twill/internal/leader"
 	"github.com/twillnet/twill/internal/metrics"
 	"github.com/twillnet/twill/internal/serve"
@@ -72,6 +73,7 @@ type process struct {
 	warned   []string
 	failed   map[string]error // by controller, how its last turn ended
 	again    []func()         // has what is led look again
+	changed  chan struct{}    // closed when settings change
 }
 
 // Run runs until the context ends, or what it leads does.
@@ -79,7 +81,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Environment.Check(); err != nil {
 		return err
 	}
-	p := &process{cfg: cfg, same: cfg.Store.Type == "kubernetes", known: make(chan struct{}), failed: map[string]error{}}
+	p := &process{cfg: cfg, same: cfg.Store.Type == "kubernetes", known: make(chan struct{}), changed: make(chan struct{}), failed: map[string]error{}}
 	store, err := stores.Open(ctx, cfg.Store)
 	if err != nil {
 		return err
@@ -87,6 +89,7 @@ func Run(ctx context.Context, cfg Config) error {
 	defer store.Close()
 	p.store, p.shown = store, store
 	if !p.same {
+		cfg.Cluster.Views = true // it has no definitions of ours
 		shown, err := stores.Open(ctx, cfg.Cluster)
 		if err != nil {
 			return err
@@ -149,10 +152,67 @@ func (p *process) controllers() map[string]func(context.Context) error {
 	p.mu.Lock()
 	p.again = []func(){nodes.again, gc.again}
 	p.mu.Unlock()
-	return map[string]func(context.Context) error{
+	all := map[string]func(context.Context) error{
 		"nodes":     nodes.run,
 		"addresses": gc.run,
 	}
+	if !p.same {
+		all["copies"] = func(ctx context.Context) error { return p.whenever(ctx, p.copy) }
+		all["compaction"] = func(ctx context.Context) error { return p.whenever(ctx, p.compact) }
+	}
+	return all
+}
+
+// copy keeps in etcd what Kubernetes says.
+func (p *process) copy(ctx context.Context, s CopySettings) error {
+	return kubemirror.New(kubemirror.Config{
+		From: p.shown, To: p.store, Controllers: append([]string{}, s.Controllers...), Resync: s.Resync, Log: p.cfg.Log.With("part", "copies"),
+	}).Run(ctx)
+}
+
+// compact has etcd forget its history.
+func (p *process) compact(ctx context.Context, s CopySettings) error {
+	if err := datastore.CompactEvery(ctx, p.store, s.Compact, p.cfg.Log.With("part", "compaction")); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// whenever runs something until ctx ends, and begins again with the new settings of copies when they change.
+func (p *process) whenever(ctx context.Context, run func(context.Context, CopySettings) error) error {
+	for {
+		s, changed := p.copySettings()
+		running, end := context.WithCancel(ctx)
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			defer end()
+			for now := s; equal(now, s); now, changed = p.copySettings() {
+				select {
+				case <-changed:
+				case <-running.Done():
+					return
+				}
+			}
+		}()
+		err := run(running, s)
+		end()
+		<-stopped
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+	}
+}
+
+// copySettings are the present ones, and what is closed when any settings change.
+func (p *process) copySettings() (CopySettings, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.settings.Copy, p.changed
 }
 
 // leave forgets what was led.
@@ -224,6 +284,8 @@ func (p *process) configure(s Settings, warnings []string) {
 	was, first := p.settings, p.warned == nil
 	warn := !slices.Equal(p.warned, warnings)
 	p.settings, p.warned = s, append([]string{}, warnings...)
+	close(p.changed)
+	p.changed = make(chan struct{})
 	again := p.again
 	p.mu.Unlock()
 	p.cfg.Level.Set(s.Level)
@@ -238,14 +300,14 @@ func (p *process) configure(s Settings, warnings []string) {
 		close(p.known)
 	}
 	if first || !equal(was, s) {
-		p.cfg.Log.Info("settings", "node", s.Node != nil, "nodeSettings", fmt.Sprintf("%+v", s.Node), "metricsPort", s.MetricsPort, "health", s.Health)
+		p.cfg.Log.Info("settings", "node", s.Node != nil, "nodeSettings", fmt.Sprintf("%+v", s.Node), "copies", fmt.Sprintf("%+v", s.Copy), "metricsPort", s.MetricsPort, "health", s.Health)
 		for _, look := range again {
 			look()
 		}
 	}
 }
 
-func equal(a, b Settings) bool { return reflect.DeepEqual(a, b) }
+func equal[S any](a, b S) bool { return reflect.DeepEqual(a, b) }
 
 func listen(port int) serve.At {
 	if port == 0 {

@@ -69,7 +69,7 @@ func startLive(t *testing.T, env Environment) *live {
 	l := &live{T: t, store: storetest.New(t), health: fmt.Sprintf("127.0.0.1:%d", port(t))}
 	p := &process{
 		cfg:   Config{Environment: env, Health: l.health, Level: &l.level, Log: slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: &l.level}))},
-		store: l.store, shown: l.store, same: true, known: make(chan struct{}), failed: map[string]error{}, elector: leader.New(leader.Config{Lock: held{}, ID: "a"}),
+		store: l.store, shown: l.store, same: true, known: make(chan struct{}), changed: make(chan struct{}), failed: map[string]error{}, elector: leader.New(leader.Config{Lock: held{}, ID: "a"}),
 	}
 	p.serve()
 	ctx, cancel := context.WithCancel(t.Context())

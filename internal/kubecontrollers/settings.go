@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/kubemirror"
 )
 
 // Settings are what the controllers go by: the environment over the KubeControllersConfiguration over Calico's defaults.
@@ -19,6 +21,14 @@ type Settings struct {
 	Health      bool
 	MetricsPort int           // zero: none
 	Node        *NodeSettings // nil: nothing is done for nodes and addresses
+	Copy        CopySettings  // with etcd
+}
+
+// CopySettings are those of what keeps etcd as Kubernetes says. Where its API is the datastore, they are zero.
+type CopySettings struct {
+	Controllers []string      // of kubemirror.Names, those that run
+	Resync      time.Duration // between looks at all of etcd
+	Compact     time.Duration // after which etcd's history is forgotten; zero: never
 }
 
 // NodeSettings are those of the controllers of nodes and of addresses.
@@ -33,6 +43,7 @@ const (
 	defaultPeriod  = 5 * time.Minute
 	defaultGrace   = 15 * time.Minute
 	defaultMetrics = 9094
+	defaultCompact = 10 * time.Minute
 )
 
 // Environment are the variables that go before the resource, by name.
@@ -134,16 +145,14 @@ func (e Environment) Resolve(k *api.KubeControllersConfiguration, kubernetes boo
 	if on["node"] {
 		s.Node = e.node(cmp.Or(spec.Controllers.Node, &api.NodeController{}), kubernetes, warn)
 	}
-	for _, name := range mirrors {
-		if on[name] && !kubernetes && (k != nil || e["ENABLED_CONTROLLERS"] != "") {
-			warn("controller %s: this version does not copy it from Kubernetes to etcd", name)
+	if !kubernetes {
+		if k == nil && e["ENABLED_CONTROLLERS"] == "" {
+			on = map[string]bool{"policy": true, "namespace": true, "serviceaccount": true, "workloadendpoint": true}
 		}
+		s.Copy = e.copied(spec, on, warn)
 	}
 	if on["loadbalancer"] {
 		warn("controller loadbalancer: services get no addresses from Twill")
-	}
-	if !kubernetes && (e["COMPACTION_PERIOD"] != "" || spec.EtcdV3CompactionPeriod != nil) {
-		warn("etcdV3CompactionPeriod: this version does not compact etcd; --auto-compaction-retention of etcd does")
 	}
 	for _, name := range Variables {
 		if e[name] != "" && strings.HasSuffix(name, "_WORKERS") {
@@ -151,6 +160,47 @@ func (e Environment) Resolve(k *api.KubeControllersConfiguration, kubernetes boo
 		}
 	}
 	return s, warnings
+}
+
+// copied are the settings of what keeps etcd as Kubernetes says.
+func (e Environment) copied(spec api.KubeControllersSpec, on map[string]bool, warn func(string, ...any)) CopySettings {
+	out := CopySettings{Resync: defaultPeriod, Compact: defaultCompact}
+	for _, name := range kubemirror.Names() {
+		if on[name] || name == kubemirror.ServiceAccounts && on["profile"] {
+			out.Controllers = append(out.Controllers, name)
+		}
+	}
+	c := spec.Controllers
+	periods := map[string]*string{}
+	for name, r := range map[string]*api.PeriodicController{"policy": c.Policy, "namespace": c.Namespace, "serviceAccount": c.ServiceAccount, "workloadEndpoint": c.WorkloadEndpoint} {
+		if r != nil && r.ReconcilerPeriod != nil {
+			periods["spec.controllers."+name+".reconcilerPeriod"] = r.ReconcilerPeriod
+		}
+	}
+	if v, set := e["RECONCILER_PERIOD"]; set {
+		periods = map[string]*string{"RECONCILER_PERIOD": &v}
+	}
+	for i, field := range slices.Sorted(maps.Keys(periods)) {
+		v, err := time.ParseDuration(*periods[field])
+		switch {
+		case err != nil || v < time.Second:
+			warn("%s is %q: want a duration such as 5m; %s is in effect", field, *periods[field], out.Resync)
+		case i == 0 || v < out.Resync: // all are looked at together: the shortest holds
+			out.Resync = v
+		}
+	}
+	text := spec.EtcdV3CompactionPeriod
+	if v, set := e["COMPACTION_PERIOD"]; set {
+		text = &v
+	}
+	if text != nil {
+		if v, err := time.ParseDuration(*text); err != nil || v < 0 {
+			warn("etcdV3CompactionPeriod is %q: want a duration such as 10m, or 0; %s is in effect", *text, out.Compact)
+		} else {
+			out.Compact = v
+		}
+	}
+	return out
 }
 
 // enabled says which controllers are turned on.

@@ -32,6 +32,7 @@ type cluster struct {
 	group      form.Group
 	twill, ns  string
 	kubeconfig string // of the controllers' account
+	env        []string
 }
 
 func newCluster(t *testing.T, s *kubetest.Server, g form.Group) *cluster {
@@ -192,6 +193,7 @@ func (c *cluster) start() *replica {
 	_ = l.Close()
 	r.cmd = exec.Command(c.twill, "kube-controllers", "--health", r.health)
 	r.cmd.Env = append(os.Environ(), "DATASTORE_TYPE=kubernetes", "CALICO_API_GROUP="+string(c.group), "KUBECONFIG="+c.kubeconfig)
+	r.cmd.Env = append(r.cmd.Env, c.env...)
 	r.cmd.Stdout, r.cmd.Stderr = r, r
 	if err := r.cmd.Start(); err != nil {
 		c.Fatal(err)

@@ -31,14 +31,18 @@ func Daemon(e *conn.Env) *cobra.Command {
 		Use:   "kube-controllers",
 		Short: "Keep a cluster's resources in step with Kubernetes",
 		Long: `Deletes what hangs on nodes that left Kubernetes, and frees addresses that nobody
-has had for a grace period (15 minutes). Run two or more in a cluster: one acts,
-by a Lease, and another takes over when it ends.
+has had for a grace period (15 minutes). With etcd as the datastore, what Kubernetes
+says of policies, namespaces, service accounts and pods is kept there, too, and
+etcd forgets its history after a while. Run two or more in a cluster: one acts,
+by a Lease, and another takes over when it ends. The cluster is reached as kubectl
+does it (KUBECONFIG), or by a pod's service account.
 
 The environment is that of Calico's controllers (LOG_LEVEL, ENABLED_CONTROLLERS,
-RECONCILER_PERIOD, SYNC_NODE_LABELS, HEALTH_ENABLED), and goes before the
+RECONCILER_PERIOD, COMPACTION_PERIOD, SYNC_NODE_LABELS, HEALTH_ENABLED), and goes before the
 KubeControllersConfiguration "default", which may change at any time. What of
 that has no effect is logged by name.`,
 		Example: `  DATASTORE_TYPE=kubernetes twill kube-controllers
+  twill kube-controllers --etcd https://10.0.0.1:2379 --kubeconfig /etc/kubernetes/admin.conf
   twill kube controllers --image registry.example/twill:1 | kubectl apply --server-side -f -`,
 		Args: console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,9 +50,6 @@ that has no effect is logged by name.`,
 			store, cluster, err := c.Conn.WithCluster()
 			if err != nil {
 				return err
-			}
-			if store.Type != cluster.Type {
-				return console.Usage("kube-controllers: DATASTORE_TYPE is not kubernetes, and this version has no controllers with another datastore yet")
 			}
 			env := kubecontrollers.ReadEnvironment(os.LookupEnv)
 			if f := cmd.Flags().Lookup("log-level"); f != nil && f.Changed {
@@ -119,7 +120,7 @@ func (c *command) check(ctx context.Context, url string) error {
 }
 
 func (c *command) controllersCmd() *cobra.Command {
-	group, namespace, image := string(form.V3), "kube-system", ""
+	group, namespace, image, etcd := string(form.V3), "kube-system", "", false
 	cmd := &cobra.Command{
 		Use:   "controllers",
 		Short: "Print the service account of the controllers and its rights, for kubectl apply",
@@ -136,6 +137,12 @@ Exit code: 0 printed, 1 standard output cannot be written, 2 no such group.`,
 			if g != form.V3 && g != form.V1 {
 				return console.Usage("--group %q: want %s or %s", group, form.V3, form.V1)
 			}
+			if etcd && image != "" {
+				return console.Usage("--image: write the Deployment for etcd yourself: it needs ETCD_ENDPOINTS, and what your etcd asks of clients")
+			}
+			if etcd {
+				return documents(c.Out, crds.ControllersWithEtcd(namespace, kubecontrollers.LeaseName))
+			}
 			all := crds.Controllers(g, namespace, kubecontrollers.LeaseName)
 			if image != "" {
 				all = append(all, crds.ControllersDeployment(namespace, image, defaultHealth))
@@ -145,6 +152,7 @@ Exit code: 0 printed, 1 standard output cannot be written, 2 no such group.`,
 	}
 	cmd.Flags().StringVar(&group, "group", group, "of the cluster's resources: projectcalico.org/v3 or crd.projectcalico.org/v1")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", namespace, "of the service account and the Deployment")
+	cmd.Flags().BoolVar(&etcd, "with-etcd", false, "for a cluster whose datastore is etcd: they only read what Kubernetes has itself")
 	cmd.Flags().StringVar(&image, "image", "", "that has twill in it; empty: no Deployment")
 	return cmd
 }

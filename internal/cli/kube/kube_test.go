@@ -41,6 +41,10 @@ func TestWhatControllersNeedIsPrinted(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	c.Want(2, "", "kube", "controllers", "--group", "projectcalico.org/v2")
+	if got := strings.Join(kinds("--with-etcd"), " "); got != account {
+		t.Errorf("got %q", got)
+	}
+	c.Want(2, "", "kube", "controllers", "--with-etcd", "--image", "twill:1")
 }
 
 func TestAProbeAsksTheControllers(t *testing.T) {
@@ -66,11 +70,11 @@ func TestAProbeAsksTheControllers(t *testing.T) {
 	}
 }
 
-// TestControllersAreRefusedByName: with a datastore for which there are none, and with a variable that is wrong.
+// TestControllersAreRefusedByName: without a cluster, and with a variable that is wrong.
 func TestControllersAreRefusedByName(t *testing.T) {
 	clitest.ClearStoreEnv(t)
 	c := clitest.New(t, cli.Execute)
-	if got := c.Want(2, "", "kube-controllers"); !strings.Contains(got, "DATASTORE_TYPE") {
+	if got := c.Want(1, "", "kube-controllers"); !strings.Contains(got, "no cluster is named") {
 		t.Errorf("got %q", got)
 	}
 	t.Setenv("DATASTORE_TYPE", "kubernetes")

@@ -36,22 +36,38 @@ func Controllers(g form.Group, namespace, lease string) []map[string]any {
 			rules = append(rules, rule(group, k.Plural, verbs))
 		}
 	}
+	return append(account(ControllersAccount, namespace, rules), leaseRole(namespace, lease)...)
+}
+
+// ControllersWithEtcd is Controllers for a cluster whose datastore is etcd: they read what Kubernetes has itself.
+func ControllersWithEtcd(namespace, lease string) []map[string]any {
+	look := []any{"get", "list", "watch"}
+	wide := rule("policy.networking.k8s.io", "clusternetworkpolicies", look)
+	wide["resources"] = []any{"clusternetworkpolicies", "adminnetworkpolicies", "baselineadminnetworkpolicies"}
+	rules := []any{rule("networking.k8s.io", "networkpolicies", look), wide}
+	for _, plural := range []string{"namespaces", "nodes", "pods", "serviceaccounts"} {
+		rules = append(rules, rule("", plural, look))
+	}
+	return append(account(ControllersAccount, namespace, rules), leaseRole(namespace, lease)...)
+}
+
+// leaseRole is what they may do to their lease.
+func leaseRole(namespace, lease string) []map[string]any {
 	const leases = "coordination.k8s.io"
 	mine := rule(leases, "leases", []any{"get", "update"})
 	mine["resourceNames"] = []any{lease}
-	return append(
-		account(ControllersAccount, namespace, rules),
-		map[string]any{
+	return []map[string]any{
+		{
 			"apiVersion": rbac + "/v1", "kind": "Role", "metadata": map[string]any{"name": ControllersAccount, "namespace": namespace},
 			// The name of what is to be made is not known to who judges a request.
 			"rules": []any{rule(leases, "leases", []any{"create"}), mine},
 		},
-		map[string]any{
+		{
 			"apiVersion": rbac + "/v1", "kind": "RoleBinding", "metadata": map[string]any{"name": ControllersAccount, "namespace": namespace},
 			"roleRef":  map[string]any{"apiGroup": rbac, "kind": "Role", "name": ControllersAccount},
 			"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": ControllersAccount, "namespace": namespace}},
 		},
-	)
+	}
 }
 
 // ControllersDeployment runs two replicas of an image, which has twill in its path. They must run where there are no addresses for pods yet.

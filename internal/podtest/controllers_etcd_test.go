@@ -1,0 +1,90 @@
+package podtest
+
+import (
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/member"
+	"github.com/twillnet/twill/internal/datastore/stores"
+	"github.com/twillnet/twill/internal/ipam"
+	"github.com/twillnet/twill/internal/kubetest"
+)
+
+// newEtcdCluster is a cluster whose datastore is an etcd of its own. The API server has no definitions of ours.
+func newEtcdCluster(t *testing.T, s *kubetest.Server) *cluster {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "etcd") // short, as the name of a socket must be
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	endpoint := "unix://" + filepath.Join(dir, "s")
+	etcd, err := member.Start(t.Context(), member.Config{Dir: t.TempDir(), ListenClient: []string{endpoint}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { etcd.Close() })
+	c := &cluster{T: t, s: s, twill: filepath.Join(t.TempDir(), "twill"), env: []string{"DATASTORE_TYPE=etcdv3", "ETCD_ENDPOINTS=" + endpoint}}
+	if out, err := exec.Command("go", "build", "-o", c.twill, "github.com/twillnet/twill/cmd/twill").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	out, err := exec.Command(c.twill, "kube", "controllers", "--with-etcd").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Apply(t, string(out))
+	store, err := stores.Open(t.Context(), datastore.Config{Endpoints: []string{endpoint}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	c.store, c.addresses, c.ns = store, ipam.New(store, ipam.Config{}), s.Namespace(t)
+	c.kubeconfig = s.KubeconfigFor(t, "kube-system", "twill-kube-controllers")
+	return c
+}
+
+// has reports whether etcd has a resource, with a text in it.
+func (c *cluster) has(key, text string) bool {
+	u, err := c.store.Get(c.Context(), api.ResourcesPrefix+key)
+	return err == nil && strings.Contains(string(u.Value), text)
+}
+
+// TestControllersKeepEtcdAsKubernetesSays, with the rights of their role alone: policies and namespaces, labels of nodes, and nodes that are gone.
+// Which of it they do changes with their configuration.
+func TestControllersKeepEtcdAsKubernetesSays(t *testing.T) {
+	s := kubetest.Start(t)
+	c := newEtcdCluster(t, s)
+	s.Apply(t, "apiVersion: v1\nkind: Node\nmetadata: {name: e1, labels: {rack: r7}}\n")
+	for _, name := range []string{"e1", "e2"} {
+		c.put("nodes/"+name, `{"kind":"Node","metadata":{"name":"`+name+`"},"spec":{"orchRefs":[{"nodeName":"`+name+`","orchestrator":"k8s"}]}}`)
+	}
+	configure := func(controllers string) {
+		t.Helper()
+		c.put("kubecontrollersconfigurations/default", `{"kind":"KubeControllersConfiguration","metadata":{"name":"default"},"spec":{"prometheusMetricsPort":0,"controllers":{`+controllers+`}}}`)
+	}
+	configure(`"node":{"reconcilerPeriod":"1s"},"policy":{},"namespace":{},"serviceAccount":{},"workloadEndpoint":{}`)
+	r := c.start()
+	policy := func(name string) string {
+		return "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: " + name + ", namespace: " + c.ns + "}\nspec: {podSelector: {matchLabels: {app: " + name + "}}}\n"
+	}
+	s.Apply(t, policy("web"))
+	stored := func(name string) string { return "networkpolicies/" + c.ns + "/knp.default." + name }
+	c.await("the policy", func() bool { return c.has(stored("web"), "web") })
+	c.await("the namespace's profile", func() bool { return c.has("profiles/kns."+c.ns, c.ns) })
+	c.await("a node's labels", func() bool { return c.has("nodes/e1", "r7") })
+	c.await("the node that Kubernetes does not have", func() bool { return !c.has("nodes/e2", "") })
+
+	// What is turned off is left as it is, and made up for when it is turned on.
+	configure(`"namespace":{}`)
+	c.await("the new settings", func() bool { return r.logged("{Controllers:[namespace] ") })
+	s.Apply(t, policy("late"))
+	c.put(stored("web"), "{}")
+	configure(`"policy":{},"namespace":{}`)
+	c.await("the policy that came meanwhile", func() bool { return c.has(stored("late"), "late") && c.has(stored("web"), "web") })
+}

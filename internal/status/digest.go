@@ -67,20 +67,40 @@ func (v *Versions) Without(keys map[string]string) Versions {
 
 // Have are those of some resources that are in force as they are there. There must be all resources of their kinds.
 func (v *Versions) Have(all []api.Update) map[string]bool {
-	var sums [digestBuckets]uint32
-	for _, u := range all {
-		sums[bucketOf(u.Key)] += uint32(fingerprint(u))
+	out := map[string]bool{}
+	for i, has := range v.have(digestOf(all)) {
+		if has {
+			out[all[i].Key] = true
+		}
 	}
+	return out
+}
+
+// digest is what a reader works out once of all resources, for any number of nodes.
+type digest struct {
+	sums   [digestBuckets]uint32
+	at     []int    // the bucket of each
+	prints []uint64 // its fingerprint
+}
+
+func digestOf(all []api.Update) *digest {
+	d := &digest{at: make([]int, len(all)), prints: make([]uint64, len(all))}
+	for i, u := range all {
+		d.at[i], d.prints[i] = bucketOf(u.Key), fingerprint(u)
+		d.sums[d.at[i]] += uint32(d.prints[i])
+	}
+	return d
+}
+
+// have says of each of the resources whether it is in force.
+func (v *Versions) have(d *digest) []bool {
 	last := map[uint64]bool{}
 	for _, f := range v.last {
 		last[f] = true
 	}
-	out := map[string]bool{}
-	for _, u := range all {
-		at := bucketOf(u.Key)
-		if sums[at] == v.sums[at] || last[fingerprint(u)] {
-			out[u.Key] = true
-		}
+	out := make([]bool, len(d.at))
+	for i, at := range d.at {
+		out[i] = d.sums[at] == v.sums[at] || last[d.prints[i]]
 	}
 	return out
 }

@@ -148,24 +148,26 @@ func (r Realised) String() string {
 // RealisedOn says for each policy on which nodes it is in force in the version given. There must be all policies of their kinds. A node of which no agent ever
 // said what is in force does not count.
 func RealisedOn(nodes []NodeStatus, policies []api.Update) map[string]Realised {
-	out := make(map[string]Realised, len(policies))
+	d, found := digestOf(policies), make([]Realised, len(policies))
 	for _, n := range nodes {
 		if n.Summary == nil {
 			continue
 		}
-		have := n.Summary.Policies.Have(policies)
-		for _, u := range policies {
-			r := out[u.Key]
-			if r.Nodes++; have[u.Key] {
+		for i, has := range n.Summary.Policies.have(d) {
+			r := &found[i]
+			if r.Nodes++; has {
 				r.Where++
-			} else {
-				if r.Not == nil {
-					r.Not = map[string]string{}
-				}
-				r.Not[n.Node] = cmp.Or(n.Summary.Failed[u.Key], silence(n))
+				continue
 			}
-			out[u.Key] = r
+			if r.Not == nil {
+				r.Not = map[string]string{}
+			}
+			r.Not[n.Node] = cmp.Or(n.Summary.Failed[policies[i].Key], silence(n))
 		}
+	}
+	out := make(map[string]Realised, len(policies))
+	for i, u := range policies {
+		out[u.Key] = found[i]
 	}
 	return out
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // CompactEvery makes a store forget its history from time to time until ctx ends: all that is older than a period, and nothing younger,
-// so that a reader which was away for less than that need not list again. It returns at once if the period is zero, or the store cannot be told to, as
+// so that a reader which was away for less than that need not list again. It returns at once if the period is zero, or the store is no [Compacter], as
 // Kubernetes' API server, which does it by itself. That the store is away is made up for after the next period.
 func CompactEvery(ctx context.Context, s Store, period time.Duration, log *slog.Logger) error {
 	c, ok := s.(Compacter)

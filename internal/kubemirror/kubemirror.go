@@ -8,7 +8,7 @@
 // Kubernetes is the master for those names, and nothing else is touched. What is missing is written, what differs is put right, what
 // Kubernetes no longer has is deleted; a datastore that was lost is rebuilt. What holds:
 //   - Nothing is written before both were read whole. While Kubernetes is away, or cannot be read, what it said last holds.
-//   - No list is believed that lacks something: before a deletion, Kubernetes is asked for that object, and for a namespace that every
+//   - A list without an object does not prove that it is gone: before a deletion, Kubernetes is asked for that object, and for a namespace that every
 //     cluster has. Where it does not serve a kind (any more), what was made of its objects stays.
 //   - A namespace's profile, which allows what no policy speaks of, is made after its policies. It goes, as a
 //     service account's does, once no endpoint names it; and of a namespace that is gone, nothing goes before its last endpoint. So

@@ -1,6 +1,7 @@
 package podtest
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -55,7 +56,7 @@ func (c *cluster) has(key, text string) bool {
 	return err == nil && strings.Contains(string(u.Value), text)
 }
 
-// TestControllersKeepEtcdAsKubernetesSays, with the rights of their role alone: policies and namespaces, labels of nodes, and nodes that are gone.
+// TestControllersKeepEtcdAsKubernetesSays, with the rights of their role alone: policies and namespaces, labels of nodes, nodes that are gone, and history.
 // Which of it they do changes with their configuration.
 func TestControllersKeepEtcdAsKubernetesSays(t *testing.T) {
 	s := kubetest.Start(t)
@@ -64,9 +65,13 @@ func TestControllersKeepEtcdAsKubernetesSays(t *testing.T) {
 	for _, name := range []string{"e1", "e2"} {
 		c.put("nodes/"+name, `{"kind":"Node","metadata":{"name":"`+name+`"},"spec":{"orchRefs":[{"nodeName":"`+name+`","orchestrator":"k8s"}]}}`)
 	}
+	begin, err := c.store.List(t.Context(), api.KeyPrefix(api.KindNode, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
 	configure := func(controllers string) {
 		t.Helper()
-		c.put("kubecontrollersconfigurations/default", `{"kind":"KubeControllersConfiguration","metadata":{"name":"default"},"spec":{"prometheusMetricsPort":0,"controllers":{`+controllers+`}}}`)
+		c.put("kubecontrollersconfigurations/default", `{"kind":"KubeControllersConfiguration","metadata":{"name":"default"},"spec":{"prometheusMetricsPort":0,"etcdV3CompactionPeriod":"1s","controllers":{`+controllers+`}}}`)
 	}
 	configure(`"node":{"reconcilerPeriod":"1s"},"policy":{},"namespace":{},"serviceAccount":{},"workloadEndpoint":{}`)
 	r := c.start()
@@ -79,6 +84,15 @@ func TestControllersKeepEtcdAsKubernetesSays(t *testing.T) {
 	c.await("the namespace's profile", func() bool { return c.has("profiles/kns."+c.ns, c.ns) })
 	c.await("a node's labels", func() bool { return c.has("nodes/e1", "r7") })
 	c.await("the node that Kubernetes does not have", func() bool { return !c.has("nodes/e2", "") })
+
+	c.await("history that is forgotten", func() bool {
+		w, err := c.store.Watch(t.Context(), api.KeyPrefix(api.KindNode, ""), begin.Position)
+		if err == nil {
+			defer w.Close()
+			_, err = w.Next(t.Context())
+		}
+		return errors.Is(err, datastore.ErrCompacted)
+	})
 
 	// What is turned off is left as it is, and made up for when it is turned on.
 	configure(`"namespace":{}`)

@@ -11,7 +11,7 @@ import (
 // LabelExcluded of a Node, if it is "true", says that no service is reached by it from outside.
 const LabelExcluded = "node.kubernetes.io/exclude-from-external-load-balancers"
 
-// ServicePrefixes are the datastore's keys that [Resources] needs updates of beside those of [Prefixes] while [Resources.Services].
+// ServicePrefixes are the datastore's keys of which [Resources] needs updates while [Resources.Services] is true, in addition to those of [Prefixes].
 func ServicePrefixes() []string {
 	return []string{api.KeyPrefix(api.KindKubernetesService, ""), api.KeyPrefix(api.KindKubernetesEndpointSlice, "")}
 }

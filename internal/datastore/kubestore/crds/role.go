@@ -31,7 +31,7 @@ var asked = map[string][]any{
 	"ipamconfigurations": {"get"}, "ipamconfigs": {"get"},
 }
 
-// more is what a node does beside its agent.
+// more is what a node does in addition to its agent.
 var more = map[string][]any{
 	"clusterinformations": {"get", "create"}, "tiers": {"get", "create"}, "ippools": {"create"}, // what each cluster has, and the pools that the environment names
 	"caliconodestatuses": {"get", "update"},
@@ -53,7 +53,7 @@ func Node(g form.Group, namespace string) []map[string]any {
 }
 
 // rules are what an agent may do, and what else somebody may do, by kind.
-func rules(g form.Group, besides map[string][]any) []any {
+func rules(g form.Group, extra map[string][]any) []any {
 	var out []any
 	for _, k := range form.Kinds(g) {
 		group, _, ok := strings.Cut(strings.TrimPrefix(k.Path, "/apis/"), "/")
@@ -63,7 +63,7 @@ func rules(g form.Group, besides map[string][]any) []any {
 		if k.As != "" {
 			continue // the same objects as another kind
 		}
-		verbs := slices.Concat(read, written[k.Plural], asked[k.Plural], besides[k.Plural])
+		verbs := slices.Concat(read, written[k.Plural], asked[k.Plural], extra[k.Plural])
 		switch k.Plural {
 		case "ipamhandles", "records":
 			verbs = change // nobody follows them

@@ -130,29 +130,13 @@ func withRanges(ranges []span, others Outcome) (out Outcome) {
 
 // spans cuts the ports of a protocol where steps name a boundary.
 func (m *maker) spans(proto uint8) ([]span, error) {
-	cuts := []int{0, 1 << 16}
-	for _, i := range m.asked {
-		for _, t := range m.l.steps[i].cell {
-			for _, r := range t.Ports {
-				cuts = append(cuts, int(r.Min), int(r.Max)+1)
-			}
-		}
-		for _, set := range m.l.steps[i].ports {
-			for _, p := range set.cuts(m.of) {
-				if p.proto == proto {
-					cuts = append(cuts, int(p.port), int(p.port)+1)
-				}
-			}
-		}
-	}
-	if !m.s.charge(m.g, len(cuts)) {
+	near, cuts, ok := m.nearby(proto)
+	if !ok {
 		return nil, errSteps
 	}
-	slices.Sort(cuts)
-	cuts = slices.Compact(cuts)
 	var out []span
 	for i, from := range cuts[:len(cuts)-1] {
-		outcome, err := m.outcome(cell{proto: proto, port: uint16(from)})
+		outcome, err := m.outcome(cell{proto: proto, port: uint16(from)}, near.at(i))
 		if err != nil {
 			return nil, err
 		}
@@ -171,7 +155,7 @@ func (m *maker) spans(proto uint8) ([]span, error) {
 }
 
 func (m *maker) code(c cell) (Code, error) {
-	o, err := m.outcome(c)
+	o, err := m.outcome(c, candidates{m.asked, nil})
 	if err != nil {
 		return 0, err
 	}
@@ -185,18 +169,21 @@ func (m *maker) intern(o Outcome) (Code, error) {
 	return m.s.internCode(o), nil
 }
 
-// outcome evaluates the steps for a cell.
-func (m *maker) outcome(c cell) (Outcome, error) {
+// outcome evaluates the steps for a cell, of which only the candidates may match it.
+func (m *maker) outcome(c cell, of candidates) (Outcome, error) {
 	var out Outcome
-	err := m.walk(&out, 0, c, nil)
+	err := m.walk(&out, of, c, nil)
 	return out, err
 }
 
-// walk evaluates the steps from one on, for packets that are known to match the given terms.
-func (m *maker) walk(out *Outcome, from int32, c cell, given []rules.Term) error {
-	begin, _ := slices.BinarySearch(m.asked, from)
-	for k := begin; k < len(m.asked); k++ {
-		st := m.l.steps[m.asked[k]]
+// walk evaluates steps in their order, for packets that are known to match the given terms.
+func (m *maker) walk(out *Outcome, of candidates, c cell, given []rules.Term) error {
+	for {
+		i, some := of.next()
+		if !some {
+			return nil
+		}
+		st := m.l.steps[i]
 		switch {
 		case len(*out) > m.s.limits.Branches:
 			return errBranches
@@ -211,11 +198,10 @@ func (m *maker) walk(out *Outcome, from int32, c cell, given []rules.Term) error
 		switch st.action {
 		case rules.Pass:
 			if len(rest) == 0 {
-				next, _ := slices.BinarySearch(m.asked, st.next)
-				k = next - 1
+				of = of.from(st.next)
 				continue
 			}
-			if err := m.walk(out, st.next, c, terms); err != nil {
+			if err := m.walk(out, of.from(st.next), c, terms); err != nil {
 				return err
 			}
 		case rules.Log:
@@ -227,7 +213,6 @@ func (m *maker) walk(out *Outcome, from int32, c cell, given []rules.Term) error
 			}
 		}
 	}
-	return nil
 }
 
 // action is what an action of a rule is at the stage of the walk.

@@ -247,3 +247,29 @@ func TestLimitedTablesAreVerdict(t *testing.T) {
 		t.Errorf("%.2f of the groups are left out: the limits say too little", share)
 	}
 }
+
+// TestManyPoliciesWithPortsOfTheirOwn: ten thousand policies, each with a rule for a port of its own, for peers of which there are a hundred
+// kinds. Work follows from the rules of each kind, not from rules times ports.
+func TestManyPoliciesWithPortsOfTheirOwn(t *testing.T) {
+	const policies, kinds = 10_000, 100
+	b := newBad(t, classify.Limits{})
+	for k := range kinds {
+		b.members(intent.SetID(fmt.Sprint("kind", k)), 0, 2*kinds, func(a int) bool { return a%kinds == k })
+	}
+	var all []intent.Policy
+	for i := range policies {
+		r := from(uint16(8000+i), intent.SetID(fmt.Sprint("kind", i%kinds)))
+		all = append(all, named(fmt.Sprint("p", i), r))
+	}
+	b.group(1, all...)
+	steps := b.flush()
+	t.Logf("%d steps", steps)
+	b.only(1, "", steps, 40*policies)
+	for i := range 3 * kinds {
+		addr, port := address(i%kinds).Addr(), uint16(8000+i*33)
+		way, err := b.tables.Ask(1, addr, classify.Packet{Proto: 6, DstPort: port}, b.sets)
+		if want := (i*33)%kinds == i%kinds; err != nil || way.Decided.By.Allowed != want {
+			t.Errorf("%s to %d: %+v, %v; want allowed=%v", addr, port, way, err, want)
+		}
+	}
+}

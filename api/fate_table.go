@@ -31,7 +31,6 @@ var unhonoured = slices.Concat(
 	fatesOf[KubeControllersSpec](
 		fate(Warned, "the controllers have no profiles to serve", "debugProfilePort=0"),
 	),
-	fatesOf[LoadBalancerController](fate(Warned, "services get no addresses from Twill", "assignIPs=AllServices")),
 	fatesOf[PolicyMigration](fate(Warned, noControllers, "enabled=Enabled|Disabled")),
 	fatesOf[SecretKeyRef](fate(Warned, "a session whose password cannot be had is not opened", "optional=false")),
 	fatesOf[BGPPeerSpec](fate(Refused, "no session is opened with workloads", "localWorkloadSelector")),

@@ -51,6 +51,7 @@ var proofs = []proof{
 	{"podtest.TestControllersActOneAtATimeWithTheirRoleAlone, kubecontrollers.TestSettingsAreTheEnvironmentsThenTheResources", "NodeController", "reconcilerPeriod"},
 	{"kubecontrollers.TestSettingsAreTheEnvironmentsThenTheResources, datastore.TestHistoryIsForgottenWhenItIsOlderThanAPeriod", "KubeControllersSpec", "etcdV3CompactionPeriod"},
 	{"kubecontrollers.TestSettingsAreTheEnvironmentsThenTheResources", "PeriodicController", "reconcilerPeriod"},
+	{"kubecontrollers.TestOnlyServicesThatAskGetAddressesIfSettingsSaySo, TestSettingsAreTheEnvironmentsThenTheResources", "LoadBalancerController", "assignIPs"},
 	{"", "KubeControllersStatus", "environmentVars"},
 
 	{"plan.TestSessions", "NodeBGPSpec", "asNumber ipv4Address ipv6Address routeReflectorClusterID"},

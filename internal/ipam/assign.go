@@ -392,7 +392,7 @@ func (f *assignment) claimOne(ctx context.Context) (err error) {
 	case !f.config.AutoAllocateBlocks:
 		f.limit = "hosts may not claim blocks by themselves (autoAllocateBlocks is false)"
 		return nil
-	case f.owned >= most:
+	case f.owner.Type == api.OwnerHost && f.owned >= most:
 		f.limit = fmt.Sprintf("%s has %s already, which is the most it may have (maxBlocksPerHost)", f.owner.Name, count(f.owned, "block"))
 		return nil
 	}

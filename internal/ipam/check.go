@@ -1,7 +1,6 @@
 package ipam
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -62,6 +61,8 @@ type CheckOptions struct {
 	Grace time.Duration // an address that was assigned more recently is not reported as a leak
 	// NoPod reports whether Kubernetes is known to have no such pod, for which an address was allocated on a node; nil: nobody asked it.
 	NoPod func(node, namespace, pod string) bool
+	// NoService reports whether Kubernetes is known to have no such service that has this handle; nil: nobody asked it.
+	NoService func(namespace, service, handle string) bool
 }
 
 // Check compares blocks, handles, affinities, endpoints and nodes.
@@ -196,8 +197,8 @@ func (c *checking) allocation(l Allocation) {
 	switch age, known := c.age(l.Attr); {
 	case !proven:
 		f.Problem = "is allocated, and no endpoint has it"
-		f.Kept = fmt.Sprintf("nothing proves that it is leaked: look on %s whether %s is still there; `twill ipam release --ip=%s` frees it",
-			cmp.Or(l.Attr.Owner[api.AttributeNode], "its host"), userOf(l.Attr.Owner, handle), l.Addr)
+		f.Kept = fmt.Sprintf("nothing proves that it is leaked: look %s whether %s is still there; `twill ipam release --ip=%s` frees it",
+			whereOf(l.Attr.Owner), userOf(l.Attr.Owner, handle), l.Addr)
 	case !known:
 		f.Kept = "nothing says how old it is; `twill ipam release --ip=" + l.Addr.String() + "` frees it"
 	case age < c.Grace:
@@ -215,6 +216,9 @@ func (c *checking) orphan(l Allocation, handle string) (proof string, proven, ho
 	attrs := l.Attr.Owner
 	node := attrs[api.AttributeNode]
 	gone := node != "" && len(c.nodes) > 0 && c.nodes[node] == nil
+	if attrs[api.AttributeService] != "" {
+		return c.ofService(attrs, handle)
+	}
 	if typ := attrs[api.AttributeType]; typ != "" {
 		if gone {
 			return fmt.Sprintf("it is the %s of node %s, which does not exist", typ, node), true, false
@@ -250,6 +254,8 @@ func (c *checking) orphan(l Allocation, handle string) (proof string, proven, ho
 func userOf(attrs map[string]string, handle string) string {
 	pod, namespace := attrs[api.AttributePod], attrs[api.AttributeNamespace]
 	switch {
+	case attrs[api.AttributeService] != "":
+		return "service " + namespace + "/" + attrs[api.AttributeService]
 	case pod != "" && namespace != "":
 		return namespace + "/" + pod
 	case handle != "":

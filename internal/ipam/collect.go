@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -31,6 +32,26 @@ func (f Finding) Node() string {
 func (c *checking) noPod(attrs map[string]string) bool {
 	node, namespace, pod := attrs[api.AttributeNode], attrs[api.AttributeNamespace], attrs[api.AttributePod]
 	return c.NoPod != nil && node != "" && namespace != "" && pod != "" && c.NoPod(node, namespace, pod)
+}
+
+// ofService judges the address of a service, which has no endpoint: it is the service's for as long as there is one.
+func (c *checking) ofService(attrs map[string]string, handle string) (proof string, proven, holds bool) {
+	service := userOf(attrs, handle)
+	switch {
+	case c.NoService == nil:
+		return "it was given to " + service + ", and only Kubernetes knows whether there is one", false, false
+	case c.NoService(attrs[api.AttributeNamespace], attrs[api.AttributeService], handle):
+		return "it was given to " + service + ", which Kubernetes does not have, or not with a load balancer", true, false
+	}
+	return "", true, true
+}
+
+// whereOf says where to look for the user of an address.
+func whereOf(attrs map[string]string) string {
+	if attrs[api.AttributeService] != "" {
+		return "in Kubernetes"
+	}
+	return "on " + cmp.Or(attrs[api.AttributeNode], "its host")
 }
 
 // containerID is how container runtimes name a pod's container, which is at the end of a handle of upstream's plugin.

@@ -274,6 +274,32 @@ func (k requester) unsuitable(p *api.IPPool, pool Pool) string {
 	return unmatched("namespaceSelector", s.NamespaceSelector, k.namespaceLabels)
 }
 
+// Misfit returns why an address, which somebody has, would not be given for a request now; empty if it might be. That its pool gives nothing
+// new, since it is disabled or being deleted, is no reason.
+func (a *Allocator) Misfit(ctx context.Context, args AutoArgs, addr netip.Addr) (string, error) {
+	r, err := a.request(ctx, args)
+	if err != nil {
+		return "", err
+	}
+	k := r.requester
+	if k.pools = r.Pools6; addr.Is4() {
+		k.pools = r.Pools4
+	}
+	for _, p := range r.pools {
+		pool, ok := poolOf(p)
+		if !ok || !pool.CIDR.Contains(addr) {
+			continue
+		}
+		open := *p
+		open.Spec.Disabled, open.Metadata.DeletionTimestamp = false, ""
+		if why := k.unsuitable(&open, pool); why != "" {
+			return "its pool " + pool.Name + " " + why, nil
+		}
+		return "", nil
+	}
+	return "no IPPool contains it", nil
+}
+
 func unmatched(field, text string, labels map[string]string) string {
 	if text == "" {
 		return ""

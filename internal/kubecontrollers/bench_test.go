@@ -18,6 +18,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/kubestore/apiserver"
 	"github.com/twillnet/twill/internal/datastore/storetest"
 	"github.com/twillnet/twill/internal/ipam"
 	"github.com/twillnet/twill/internal/metrics"
@@ -34,11 +35,14 @@ type bench struct {
 	registry    *prometheus.Registry
 	nodes       *nodes
 	collector   *collector
+	balancer    *balancer
+	stops       []func() // of what runs beside these
 
 	mu       sync.Mutex
 	log      bytes.Buffer
 	settings Settings
-	pods     map[string]bool // namespace/name of those that Kubernetes has
+	pods     map[string]bool              // namespace/name of those that Kubernetes has
+	services map[string]apiserver.Service // by namespace/name
 	podErr   error
 	deleted  int
 }
@@ -54,7 +58,7 @@ func run(t *testing.T, etcd bool, test func(*bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		b := &bench{T: t, store: storetest.New(t), registry: prometheus.NewRegistry(), pods: map[string]bool{}}
+		b := &bench{T: t, store: storetest.New(t), registry: prometheus.NewRegistry(), pods: map[string]bool{}, services: map[string]apiserver.Service{}}
 		if b.kube = b.store; etcd {
 			b.kube = storetest.New(t)
 		}
@@ -66,7 +70,7 @@ func run(t *testing.T, etcd bool, test func(*bench)) {
 		log := slog.New(slog.NewTextHandler(b, nil))
 		get := func() Settings { b.mu.Lock(); defer b.mu.Unlock(); return b.settings }
 		m := metrics.NewControllers(b.registry)
-		b.collector = newCollector(collectConfig{Store: b.store, Cluster: b.kube, Settings: get, HasPod: b.hasPod, Metrics: m, Turn: func(error) {}, Log: log})
+		b.collector = newCollector(collectConfig{Store: b.store, Cluster: b.kube, Settings: get, HasPod: b.hasPod, Services: b, Metrics: m, Turn: func(error) {}, Log: log})
 		b.nodes = newNodes(nodeConfig{Store: b.store, Cluster: b.kube, Settings: get, Deleted: func() { b.deleted++ }, Turn: func(error) {}, Log: log})
 		var done sync.WaitGroup
 		for _, run := range []func(context.Context) error{b.collector.run, b.nodes.run} {
@@ -74,6 +78,9 @@ func run(t *testing.T, etcd bool, test func(*bench)) {
 		}
 		defer func() {
 			cancel()
+			for _, stop := range b.stops {
+				stop()
+			}
 			done.Wait()
 			if t.Failed() {
 				t.Log(b.log.String())

@@ -10,6 +10,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/controller"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/kubestore/apiserver"
 	"github.com/twillnet/twill/internal/ipam"
 	"github.com/twillnet/twill/internal/metrics"
 )
@@ -23,10 +24,11 @@ type collectConfig struct {
 	Cluster  datastore.Store // which shows Kubernetes' nodes
 	Settings func() Settings
 	// HasPod asks Kubernetes whether there is a pod of that name.
-	HasPod  func(ctx context.Context, namespace, name string) (bool, error)
-	Metrics *metrics.Controllers
-	Turn    func(error)
-	Log     *slog.Logger
+	HasPod   func(ctx context.Context, namespace, name string) (bool, error)
+	Services clusterServices
+	Metrics  *metrics.Controllers
+	Turn     func(error)
+	Log      *slog.Logger
 }
 
 // collector frees addresses that nobody has, gives blocks up that nodes can do without, and repairs what disagrees: what
@@ -85,7 +87,7 @@ func (c *collector) look(ctx context.Context) (look, error) {
 	if err != nil {
 		return look{}, err
 	}
-	found := v.Check(ipam.CheckOptions{Now: time.Now(), NoPod: c.noPod(ctx, in)})
+	found := v.Check(ipam.CheckOptions{Now: time.Now(), NoPod: c.noPod(ctx, in), NoService: c.noService(ctx, in)})
 	found = slices.DeleteFunc(found, func(f ipam.Finding) bool {
 		// Where endpoints are pods, those on a node that is gone are Kubernetes' to delete, and then nodes deletes the rest.
 		gone := c.cfg.Store == c.cfg.Cluster && f.Node() != "" && !in[f.Node()]
@@ -110,6 +112,32 @@ func (c *collector) noPod(ctx context.Context, in map[string]bool) func(node, na
 			known[id] = none
 		}
 		return none
+	}
+}
+
+// noService asks Kubernetes for services: for all of them at the first, and for each that seems to be gone by itself. Of a cluster without nodes
+// nothing is known, nor where it does not answer.
+func (c *collector) noService(ctx context.Context, in map[string]bool) func(namespace, service, handle string) bool {
+	var has map[string]bool // handles of services of type LoadBalancer
+	return func(namespace, service, handle string) bool {
+		if has == nil {
+			has = map[string]bool{}
+			snap, err := c.cfg.Cluster.List(ctx, api.KeyPrefix(api.KindKubernetesService, ""))
+			if err != nil {
+				in = nil
+			}
+			for _, u := range snap.Items {
+				st, _ := api.DecodeStored(u) // what cannot be read is asked for by itself
+				if s, ok := st.Resource.(*api.KubernetesService); ok && s.Spec.Type == typeLoadBalancer {
+					has[serviceHandle(apiserver.Service{Namespace: st.Ref.Namespace, Name: st.Ref.Name, UID: s.Metadata.UID})] = true
+				}
+			}
+		}
+		if len(in) == 0 || has[handle] {
+			return false
+		}
+		s, there, err := c.cfg.Services.Service(ctx, namespace, service)
+		return err == nil && !(there && s.Type == typeLoadBalancer && serviceHandle(s) == handle)
 	}
 }
 

@@ -1,7 +1,8 @@
 // Package kubecontrollers keeps a cluster's resources in step with Kubernetes: what calico-kube-controllers does.
 //
 // In: a datastore, an API server, the environment and the KubeControllersConfiguration default, which is followed. Out: what hung on
-// nodes that left Kubernetes is deleted; addresses that nobody has are freed, after a grace period; with etcd, Nodes have the labels of
+// nodes that left Kubernetes is deleted; addresses that nobody has are freed, after a grace period; Services of type LoadBalancer have
+// addresses; with etcd, Nodes have the labels of
 // Kubernetes' nodes, and what Kubernetes says of policies, namespaces, accounts and pods is in etcd (package kubemirror). Of several processes one acts, by a Lease (package leader); all serve health and metrics.
 //
 // What holds: a process that loses its lease stops before another may begin. Nothing is deleted for a node before Kubernetes has
@@ -144,17 +145,21 @@ func (p *process) lead(ctx context.Context) error {
 func (p *process) controllers() map[string]func(context.Context) error {
 	log := func(part string) *slog.Logger { return p.cfg.Log.With("part", part) }
 	gc := newCollector(collectConfig{
-		Store: p.store, Cluster: p.shown, Settings: p.Settings, HasPod: p.cluster.HasPod, Metrics: p.metrics, Turn: p.turn("addresses"), Log: log("addresses"),
+		Store: p.store, Cluster: p.shown, Settings: p.Settings, HasPod: p.cluster.HasPod, Services: p.cluster, Metrics: p.metrics, Turn: p.turn("addresses"), Log: log("addresses"),
 	})
 	nodes := newNodes(nodeConfig{
 		Store: p.store, Cluster: p.shown, Settings: p.Settings, Deleted: func() { p.metrics.NodeDeleted(); gc.again() }, Turn: p.turn("nodes"), Log: log("nodes"),
 	})
+	balancer := newBalancer(balancerConfig{
+		Store: p.store, Cluster: p.shown, Settings: p.Settings, Services: p.cluster, Turn: p.turn("services"), Log: log("services"),
+	})
 	p.mu.Lock()
-	p.again = []func(){nodes.again, gc.again}
+	p.again = []func(){nodes.again, gc.again, balancer.again}
 	p.mu.Unlock()
 	all := map[string]func(context.Context) error{
 		"nodes":     nodes.run,
 		"addresses": gc.run,
+		"services":  balancer.run,
 	}
 	if !p.same {
 		all["copies"] = func(ctx context.Context) error { return p.whenever(ctx, p.copy) }
@@ -300,7 +305,7 @@ func (p *process) configure(s Settings, warnings []string) {
 		close(p.known)
 	}
 	if first || !equal(was, s) {
-		p.cfg.Log.Info("settings", "node", s.Node != nil, "nodeSettings", fmt.Sprintf("%+v", s.Node), "copies", fmt.Sprintf("%+v", s.Copy), "metricsPort", s.MetricsPort, "health", s.Health)
+		p.cfg.Log.Info("settings", "node", s.Node != nil, "nodeSettings", fmt.Sprintf("%+v", s.Node), "copies", fmt.Sprintf("%+v", s.Copy), "loadBalancer", fmt.Sprintf("%+v", s.LoadBalancer), "metricsPort", s.MetricsPort, "health", s.Health)
 		for _, look := range again {
 			look()
 		}

@@ -126,14 +126,14 @@ func TestSettingsTakeEffectAtOnce(t *testing.T) {
 	numbers := port(t)
 	l := startLive(t, nil)
 	metrics, ready := fmt.Sprintf("http://127.0.0.1:%d/metrics", numbers), "http://"+l.health+"/readiness"
-	l.configure(fmt.Sprintf(`"logSeverityScreen":"Debug","prometheusMetricsPort":%d,"controllers":{"node":{},"loadBalancer":{}}`, numbers))
+	l.configure(fmt.Sprintf(`"logSeverityScreen":"Debug","debugProfilePort":6060,"prometheusMetricsPort":%d,"controllers":{"node":{}}`, numbers))
 	l.await("metrics", func() bool {
 		code, body := l.get(metrics)
 		return code == http.StatusOK && strings.Contains(body, "twill_controllers_leader 0")
 	})
 	l.await("readiness", func() bool { code, _ := l.get(ready); return code == http.StatusOK })
 	l.await("the level", func() bool { return l.level.Level() == slog.LevelDebug })
-	l.await("a warning", func() bool { return l.logged("controller loadbalancer: services get no addresses") })
+	l.await("a warning", func() bool { return l.logged("spec.debugProfilePort: there are no profiles") })
 
 	l.configure(`"healthChecks":"Disabled","prometheusMetricsPort":0,"controllers":{}`)
 	l.await("no metrics", func() bool { code, _ := l.get(metrics); return code == 0 })

@@ -22,6 +22,13 @@ type Settings struct {
 	MetricsPort int           // zero: none
 	Node        *NodeSettings // nil: nothing is done for nodes and addresses
 	Copy        CopySettings  // with etcd
+	// LoadBalancer: nil: services get no addresses, and keep those that they have.
+	LoadBalancer *BalancerSettings
+}
+
+// BalancerSettings are those of the controller of load balancers' addresses.
+type BalancerSettings struct {
+	All bool // services of type LoadBalancer that do not say whose they want to be get addresses, too
 }
 
 // CopySettings are those of what keeps etcd as Kubernetes says. Where its API is the datastore, they are zero.
@@ -127,7 +134,7 @@ func checkEnabled(list string) error {
 // is the datastore. The warnings are of settings that have no effect.
 func (e Environment) Resolve(k *api.KubeControllersConfiguration, kubernetes bool) (s Settings, warnings []string) {
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
-	spec := api.KubeControllersSpec{Controllers: api.ControllersConfig{Node: &api.NodeController{}}}
+	spec := api.KubeControllersSpec{Controllers: api.ControllersConfig{Node: &api.NodeController{}, LoadBalancer: &api.LoadBalancerController{}}}
 	if k != nil {
 		spec = k.Spec
 	}
@@ -147,12 +154,13 @@ func (e Environment) Resolve(k *api.KubeControllersConfiguration, kubernetes boo
 	}
 	if !kubernetes {
 		if k == nil && e["ENABLED_CONTROLLERS"] == "" {
-			on = map[string]bool{"policy": true, "namespace": true, "serviceaccount": true, "workloadendpoint": true}
+			on = map[string]bool{"policy": true, "namespace": true, "serviceaccount": true, "workloadendpoint": true, "loadbalancer": true}
 		}
 		s.Copy = e.copied(spec, on, warn)
 	}
 	if on["loadbalancer"] {
-		warn("controller loadbalancer: services get no addresses from Twill")
+		c := cmp.Or(spec.Controllers.LoadBalancer, &api.LoadBalancerController{})
+		s.LoadBalancer = &BalancerSettings{All: c.AssignIPs != "RequestedServicesOnly"}
 	}
 	for _, name := range Variables {
 		if e[name] != "" && strings.HasSuffix(name, "_WORKERS") {

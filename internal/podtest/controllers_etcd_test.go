@@ -94,6 +94,9 @@ func TestControllersKeepEtcdAsKubernetesSays(t *testing.T) {
 		return errors.Is(err, datastore.ErrCompacted)
 	})
 
+	configure(`"loadBalancer":{}`)
+	c.serveBalancers()
+
 	// What is turned off is left as it is, and made up for when it is turned on.
 	configure(`"namespace":{}`)
 	c.await("the new settings", func() bool { return r.logged("{Controllers:[namespace] ") })

@@ -76,7 +76,7 @@ func (c *cluster) put(key, value string) {
 func (c *cluster) configure(grace string) {
 	c.Helper()
 	c.put("kubecontrollersconfigurations/default", `{"kind":"KubeControllersConfiguration","metadata":{"name":"default"},`+
-		`"spec":{"prometheusMetricsPort":0,"controllers":{"node":{"reconcilerPeriod":"1s","leakGracePeriod":"`+grace+`"}}}}`)
+		`"spec":{"prometheusMetricsPort":0,"controllers":{"node":{"reconcilerPeriod":"1s","leakGracePeriod":"`+grace+`"},"loadBalancer":{}}}}`)
 }
 
 // assign gives a pod of a node an address. With a note the pod has an endpoint as long as it has the address.
@@ -271,9 +271,54 @@ func TestControllersActOneAtATimeWithTheirRoleAlone(t *testing.T) {
 			if err := first.check(); err == nil {
 				t.Error("the first is dead, and ready")
 			}
+			c.serveBalancers()
 			c.roleIsRight(log)
 		})
 	}
+}
+
+// ingress are the addresses of load balancers that a service has.
+func (c *cluster) ingress(name string) (out []string) {
+	c.Helper()
+	var s struct {
+		Status struct {
+			LoadBalancer struct{ Ingress []struct{ IP string } }
+		}
+	}
+	if err := c.s.Admin().Call(c.Context(), "GET", "/api/v1/namespaces/"+c.ns+"/services/"+name, nil, &s); err != nil {
+		c.Fatal(err)
+	}
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		out = append(out, i.IP)
+	}
+	return out
+}
+
+// serveBalancers has services get addresses, ask for others, and go.
+func (c *cluster) serveBalancers() {
+	c.Helper()
+	service := func(name, annotations string) {
+		c.s.Apply(c.T, "apiVersion: v1\nkind: Service\nmetadata: {name: "+name+", namespace: "+c.ns+", annotations: {"+annotations+"}}\n"+
+			"spec: {type: LoadBalancer, allocateLoadBalancerNodePorts: false, ports: [{port: 80, protocol: TCP}]}\n")
+	}
+	service("web", "")
+	c.put("ippools/lb", `{"kind":"IPPool","metadata":{"name":"lb"},"spec":{"cidr":"203.0.113.0/28","blockSize":28,"nodeSelector":"all()","allowedUses":["LoadBalancer"]}}`)
+	has := func(name, want string) func() bool {
+		return func() bool { return strings.Join(c.ingress(name), " ") == want }
+	}
+	c.await("an address of a service that was there before its pool", has("web", "203.0.113.0"))
+	service("api", `projectcalico.org/loadBalancerIPs: '["203.0.113.9"]'`)
+	c.await("the address that a service asks for", has("api", "203.0.113.9"))
+	service("web", `projectcalico.org/loadBalancerIPs: '["203.0.113.2"]'`)
+	c.await("another address", has("web", "203.0.113.2"))
+	c.remove("/api/v1/namespaces/" + c.ns + "/services/api")
+	c.await("the address of a service that is gone to be released", func() bool { return len(c.balanced()) == 1 })
+}
+
+// balanced are the handles of services' addresses.
+func (c *cluster) balanced() []string {
+	c.Helper()
+	return slices.DeleteFunc(c.owners(), func(h string) bool { return !strings.HasPrefix(h, "lb-") })
 }
 
 // roleIsRight compares what was asked for with what is allowed.

@@ -30,8 +30,9 @@ func Daemon(e *conn.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kube-controllers",
 		Short: "Keep a cluster's resources in step with Kubernetes",
-		Long: `Deletes what hangs on nodes that left Kubernetes, and frees addresses that nobody
-has had for a grace period (15 minutes). With etcd as the datastore, what Kubernetes
+		Long: `Deletes what hangs on nodes that left Kubernetes, frees addresses that nobody
+has had for a grace period (15 minutes), and gives addresses to Services of type
+LoadBalancer. With etcd as the datastore, what Kubernetes
 says of policies, namespaces, service accounts and pods is kept there, too, and
 etcd forgets its history after a while. Run two or more in a cluster: one acts,
 by a Lease, and another takes over when it ends. The cluster is reached as kubectl
@@ -152,7 +153,7 @@ Exit code: 0 printed, 1 standard output cannot be written, 2 no such group.`,
 	}
 	cmd.Flags().StringVar(&group, "group", group, "of the cluster's resources: projectcalico.org/v3 or crd.projectcalico.org/v1")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", namespace, "of the service account and the Deployment")
-	cmd.Flags().BoolVar(&etcd, "with-etcd", false, "for a cluster whose datastore is etcd: they only read what Kubernetes has itself")
+	cmd.Flags().BoolVar(&etcd, "with-etcd", false, "for a cluster whose datastore is etcd: they read what Kubernetes has itself, and write addresses of services")
 	cmd.Flags().StringVar(&image, "image", "", "that has twill in it; empty: no Deployment")
 	return cmd
 }

@@ -1,4 +1,5 @@
-// Package apiserver asks Kubernetes' API server for what is no resource of ours: a lease, and whether a pod exists.
+// Package apiserver asks Kubernetes' API server for what is no resource of ours: a lease, whether a pod exists, and what a Service has of
+// load balancers.
 //
 // In: how to reach the server, as a datastore's configuration says it. Out: requests. Resources, and what Kubernetes has that is a view
 // of one, are package kubestore's.

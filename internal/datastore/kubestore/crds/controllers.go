@@ -11,13 +11,14 @@ const ControllersAccount = "twill-kube-controllers"
 
 // controlled are the kinds that the controllers use, by what they do.
 var controlled = map[string][]any{
-	"nodes": {"get", "list", "watch"}, "pods": {"get", "list"}, "namespaces": {"list"}, // one, for the position of a watch
+	"nodes": {"get", "list", "watch"}, "pods": {"get", "list"}, "namespaces": {"get", "list"}, // one of all, for the position of a watch
+	"services":            {"get", "list", "watch"},
 	"clusterinformations": read, "kubecontrollersconfigurations": read, "ippools": read,
 	"ipreservations": {"list"}, "ipamconfigurations": {"get", "list"}, "ipamconfigs": {"get", "list"},
 	"hostendpoints": {"list", "delete"},                                                                                       // automatic ones of nodes that are gone
 	"bgppeers":      {"list"}, "caliconodestatuses": {"list"}, "bgpconfigurations": {"list"}, "felixconfigurations": {"list"}, // that name such a node, for the log
 	"records":    {"list", "delete"}, // what its agent reported
-	"ipamblocks": {"get", "list", "update", "delete"}, "ipamhandles": repair, "blockaffinities": repair,
+	"ipamblocks": repair, "ipamhandles": repair, "blockaffinities": repair,
 }
 
 // repair is what address management does to its own.
@@ -36,16 +37,19 @@ func Controllers(g form.Group, namespace, lease string) []map[string]any {
 			rules = append(rules, rule(group, k.Plural, verbs))
 		}
 	}
-	return append(account(ControllersAccount, namespace, rules), leaseRole(namespace, lease)...)
+	return append(account(ControllersAccount, namespace, append(rules, ingress())), leaseRole(namespace, lease)...)
 }
 
-// ControllersWithEtcd is Controllers for a cluster whose datastore is etcd: they read what Kubernetes has itself.
+// ingress is the right to publish addresses of services.
+func ingress() map[string]any { return rule("", "services/status", []any{"patch"}) }
+
+// ControllersWithEtcd is Controllers for a cluster whose datastore is etcd: they read what Kubernetes has itself, and publish addresses of services.
 func ControllersWithEtcd(namespace, lease string) []map[string]any {
 	look := []any{"get", "list", "watch"}
 	wide := rule("policy.networking.k8s.io", "clusternetworkpolicies", look)
 	wide["resources"] = []any{"clusternetworkpolicies", "adminnetworkpolicies", "baselineadminnetworkpolicies"}
-	rules := []any{rule("networking.k8s.io", "networkpolicies", look), wide}
-	for _, plural := range []string{"namespaces", "nodes", "pods", "serviceaccounts"} {
+	rules := []any{rule("networking.k8s.io", "networkpolicies", look), wide, ingress()}
+	for _, plural := range []string{"namespaces", "nodes", "pods", "serviceaccounts", "services"} {
 		rules = append(rules, rule("", plural, look))
 	}
 	return append(account(ControllersAccount, namespace, rules), leaseRole(namespace, lease)...)

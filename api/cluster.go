@@ -33,6 +33,21 @@ type IPPoolStatus struct {
 	Conditions []Condition `json:"conditions,omitempty"`
 }
 
+// The condition of a pool that says whether addresses of it may be given out, and its reasons.
+const (
+	ConditionAllocatable = "Allocatable"
+	ReasonOK             = "OK"
+	ReasonCIDROverlap    = "CIDROverlap" // another pool has addresses of it
+	ReasonTerminating    = "Terminating"
+	ReasonPoolDisabled   = "PoolDisabled"
+)
+
+// Finalizers of upstream's controllers, by which a pool stays until its addresses are released, and a tier until it holds no policy.
+const (
+	FinalizerIPPool = "projectcalico.org/ippool-finalizer"
+	FinalizerTier   = "projectcalico.org/tier-controller"
+)
+
 // IPReservation keeps addresses from being given out unasked.
 type IPReservation struct {
 	Object

@@ -7,7 +7,9 @@ var proofs = []proof{
 	{"cli/resources.TestARevisionThatIsGivenMustBeTheStoredOne", "ObjectMeta", "resourceVersion"},
 	{"agreetest.TestKernelAgrees", "ObjectMeta", "labels"},
 	{"api.TestNamesAreValidated, TestBFDIsConfiguredByAnAnnotation", "ObjectMeta", "annotations"},
-	{"", "ObjectMeta", "uid generation creationTimestamp deletionTimestamp finalizers"},
+	{"ipam.TestPoolsAreChosenByWhoAsks, kubecontrollers.TestPoolsSayWhetherTheyGiveAddresses", "ObjectMeta", "deletionTimestamp"},
+	{"kubecontrollers.TestAPoolStaysUntilItsAddressesAreReleased, TestATierStaysUntilNoPolicyIsInIt, podtest.TestControllersActOneAtATimeWithTheirRoleAlone", "ObjectMeta", "finalizers"},
+	{"", "ObjectMeta", "uid generation creationTimestamp"},
 	{"", "OwnerReference", "apiVersion kind name uid controller blockOwnerDeletion"},
 	{"", "Condition", "type status observedGeneration lastTransitionTime reason message"},
 

@@ -164,22 +164,57 @@ func (a *Allocator) RetirePool(ctx context.Context, key string, disable func(sto
 	if err != nil {
 		return 0, err
 	}
-	d := a.newTxn()
-	all, err := d.blocks(ctx, pool.CIDR.Addr())
+	inUse, _, err := a.RetireBlocks(ctx, pool.CIDR)
+	return inUse, err
+}
+
+// RetireBlocks gives up the blocks in a range, of which nothing new is assigned: empty ones go at once, the others with their last address.
+// It returns how many addresses are in use, and how many blocks are left.
+func (a *Allocator) RetireBlocks(ctx context.Context, cidr netip.Prefix) (inUse, left int, err error) {
+	config, err := ReadConfig(ctx, a.store)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	inUse := 0
+	all, err := a.newTxn().blocks(ctx, cidr.Addr())
+	if err != nil {
+		return 0, 0, err
+	}
+	c := a.cooling(config)
 	for _, e := range all {
-		if !pool.CIDR.Contains(keyOf(e).Addr()) || e.open().block == nil {
+		if !cidr.Contains(keyOf(e).Addr()) {
+			continue
+		}
+		if e.open().block == nil { // nobody knows what it has
+			left++
 			continue
 		}
 		inUse += used(e.block)
-		if own, owned := e.block.Owner(); owned {
-			if err := a.ReleaseAffinity(ctx, own, e.block.CIDR, false); err != nil {
-				return inUse, err
-			}
+		if !c.empty(e.block) {
+			left++
+		}
+		if err := a.retire(ctx, e.block, c); err != nil {
+			return inUse, left, err
 		}
 	}
-	return inUse, nil
+	return inUse, left, nil
+}
+
+// retire gives up one block, if it is somebody's, or deletes one that is nobody's and empty.
+func (a *Allocator) retire(ctx context.Context, b *api.Block, c cooling) error {
+	if own, owned := b.Owner(); owned {
+		return a.ReleaseAffinity(ctx, own, b.CIDR, false)
+	}
+	if !c.empty(b) {
+		return nil
+	}
+	return a.change(ctx, "delete block "+b.CIDR.String(), func(d *txn) error {
+		e, err := d.block(ctx, b.CIDR)
+		if err = errors.Join(err, e.fault()); err != nil || e.gone {
+			return err
+		}
+		if _, owned := e.block.Owner(); !owned && c.empty(e.block) {
+			e.remove()
+		}
+		return nil
+	})
 }

@@ -62,17 +62,22 @@ func (a *Allocator) AssignIP(ctx context.Context, args IPArgs) (Address, error) 
 
 // poolFor finds the pool of an address, and says why it is of no use.
 func (w *resources) poolFor(addr netip.Addr, use string) (Pool, error) {
+	err := fmt.Errorf("%w: no IPPool contains it", ErrNoPool)
+	var first Pool
 	for _, p := range w.pools {
 		pool, ok := poolOf(p)
 		if !ok || !pool.CIDR.Contains(addr) {
 			continue
 		}
-		if why := (requester{use: use, pools: []string{pool.Name}}).unsuitable(p, pool); why != "" {
-			return pool, fmt.Errorf("%w: pool %s %s", ErrNoPool, pool.Name, why)
+		why := (requester{use: use, pools: []string{pool.Name}}).unsuitable(p, pool)
+		if why == "" {
+			return pool, nil
 		}
-		return pool, nil
+		if first.Name == "" { // of pools that overlap one may be used
+			first, err = pool, fmt.Errorf("%w: pool %s %s", ErrNoPool, pool.Name, why)
+		}
 	}
-	return Pool{}, fmt.Errorf("%w: no IPPool contains it", ErrNoPool)
+	return first, err
 }
 
 func (w *resources) takeThis(ctx context.Context, d *txn, block netip.Prefix, args IPArgs) (Address, error) {

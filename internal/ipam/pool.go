@@ -253,6 +253,8 @@ func (k requester) unsuitable(p *api.IPPool, pool Pool) string {
 		return "is disabled"
 	case p.Metadata.DeletionTimestamp != "":
 		return "is being deleted"
+	case refused(p) != nil:
+		return fmt.Sprintf("gives none: its condition %s is False, %s: %s", api.ConditionAllocatable, refused(p).Reason, refused(p).Message)
 	case !slices.Contains(uses, k.use):
 		return fmt.Sprintf("is for %s only (allowedUses), not for %s", strings.Join(uses, " and "), k.use)
 	case requested:
@@ -274,6 +276,21 @@ func (k requester) unsuitable(p *api.IPPool, pool Pool) string {
 	return unmatched("namespaceSelector", s.NamespaceSelector, k.namespaceLabels)
 }
 
+// refused is the condition by which a controller says that a pool must not be used; nil: none does. That it is disabled, or being deleted, it
+// says itself, and a condition may be older.
+func refused(p *api.IPPool) *api.Condition {
+	if p.Status == nil {
+		return nil
+	}
+	for i := range p.Status.Conditions {
+		c := &p.Status.Conditions[i]
+		if c.Type == api.ConditionAllocatable && c.Status == "False" && c.Reason != api.ReasonPoolDisabled && c.Reason != api.ReasonTerminating {
+			return c
+		}
+	}
+	return nil
+}
+
 // Misfit returns why an address, which somebody has, would not be given for a request now; empty if it might be. That its pool gives nothing
 // new, since it is disabled or being deleted, is no reason.
 func (a *Allocator) Misfit(ctx context.Context, args AutoArgs, addr netip.Addr) (string, error) {
@@ -291,7 +308,7 @@ func (a *Allocator) Misfit(ctx context.Context, args AutoArgs, addr netip.Addr) 
 			continue
 		}
 		open := *p
-		open.Spec.Disabled, open.Metadata.DeletionTimestamp = false, ""
+		open.Spec.Disabled, open.Metadata.DeletionTimestamp, open.Status = false, "", nil
 		if why := k.unsuitable(&open, pool); why != "" {
 			return "its pool " + pool.Name + " " + why, nil
 		}

@@ -161,7 +161,10 @@ func (p *process) controllers() map[string]func(context.Context) error {
 		"addresses": gc.run,
 		"services":  balancer.run,
 	}
-	if !p.same {
+	if p.same { // an object of Kubernetes' API that is deleted stays for as long as it has finalizers; elsewhere it is gone
+		all["pools"] = newPools(holdConfig{Store: p.store, Turn: p.turn("pools"), Log: log("pools")}).loop.Run
+		all["tiers"] = newTiers(holdConfig{Store: p.store, Turn: p.turn("tiers"), Log: log("tiers")}).loop.Run
+	} else {
 		all["copies"] = func(ctx context.Context) error { return p.whenever(ctx, p.copy) }
 		all["compaction"] = func(ctx context.Context) error { return p.whenever(ctx, p.compact) }
 	}

@@ -272,6 +272,8 @@ func TestControllersActOneAtATimeWithTheirRoleAlone(t *testing.T) {
 				t.Error("the first is dead, and ready")
 			}
 			c.serveBalancers()
+			c.holdTier()
+			c.holdPool()
 			c.roleIsRight(log)
 		})
 	}
@@ -313,6 +315,50 @@ func (c *cluster) serveBalancers() {
 	c.await("another address", has("web", "203.0.113.2"))
 	c.remove("/api/v1/namespaces/" + c.ns + "/services/api")
 	c.await("the address of a service that is gone to be released", func() bool { return len(c.balanced()) == 1 })
+}
+
+// administrator runs a command on the cluster, and returns all that it prints.
+func (c *cluster) administrator(args ...string) string {
+	c.Helper()
+	cmd := exec.Command(c.twill, args...)
+	cmd.Env = append(os.Environ(), "DATASTORE_TYPE=kubernetes", "CALICO_API_GROUP="+string(c.group), "KUBECONFIG="+c.s.Kubeconfig)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		c.Fatalf("twill %s: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// holdTier has a tier deleted in which there is a policy, as kubectl does it.
+func (c *cluster) holdTier() {
+	c.Helper()
+	const tier, policy = "tiers/held", "globalnetworkpolicies/held.one"
+	c.put(tier, `{"kind":"Tier","metadata":{"name":"held"},"spec":{"order":7}}`)
+	c.put(policy, `{"kind":"GlobalNetworkPolicy","metadata":{"name":"held.one"},"spec":{"tier":"held","order":1,"selector":"all()","types":["Ingress"]}}`)
+	c.await("the tier's finalizer", func() bool { return c.has(tier, api.FinalizerTier) })
+	if err := c.store.Delete(c.Context(), api.ResourcesPrefix+tier, api.Revision{}); err != nil {
+		c.Fatal(err)
+	}
+	c.await("the tier's condition", func() bool {
+		return c.has(tier, "deletionTimestamp") && c.has(tier, "1 of them, globalnetworkpolicy/held.one")
+	})
+	if err := c.store.Delete(c.Context(), api.ResourcesPrefix+policy, api.Revision{}); err != nil {
+		c.Fatal(err)
+	}
+	c.await("the end of the tier", func() bool { return !c.has(tier, "") })
+}
+
+// holdPool has a pool deleted of which a service has an address.
+func (c *cluster) holdPool() {
+	c.Helper()
+	const pool = "ippools/lb"
+	c.await("the pool's condition", func() bool { return c.has(pool, api.FinalizerIPPool) && c.has(pool, `"reason":"OK"`) })
+	if out := c.administrator("delete", "ippool", "lb"); !strings.Contains(out, "ippool/lb terminating") || !strings.Contains(out, api.FinalizerIPPool) {
+		c.Errorf("twill delete says %s", out)
+	}
+	c.await("the pool's condition", func() bool { return c.has(pool, "1 of them are in use") && c.has(pool, "Terminating") })
+	c.remove("/api/v1/namespaces/" + c.ns + "/services/web")
+	c.await("the end of the pool", func() bool { return !c.has(pool, "") })
 }
 
 // balanced are the handles of services' addresses.

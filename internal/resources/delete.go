@@ -26,6 +26,8 @@ type Deletion struct {
 	Done func(ref api.Ref, words string)
 	// InUse is called with the number of addresses of a deleted pool that stay in use until they are released; may be nil.
 	InUse func(ref api.Ref, addresses int)
+	// Terminating is called in the place of Done for a resource that stays until its finalizers are removed; may be nil.
+	Terminating func(ref api.Ref, finalizers []string)
 }
 
 // HeldError is a node or a namespace that is not deleted since something hangs on it that would be lost, or that is gone and left something.
@@ -65,7 +67,8 @@ func Delete(ctx context.Context, s datastore.Store, ref api.Ref, d Deletion) err
 	case KindNamespace:
 		return d.namespace(ctx, s, ref)
 	}
-	key, err := findKey(ctx, s, ref)
+	at, err := find(ctx, s, ref)
+	key := at.Key
 	revision := api.RevisionOf(d.Revision)
 	if err == nil && ref.Kind == api.KindIPPool {
 		err = d.retire(ctx, s, key, ref)
@@ -81,9 +84,33 @@ func Delete(ctx context.Context, s datastore.Store, ref api.Ref, d Deletion) err
 		err = fmt.Errorf("%s: %w", Short(ref), datastore.ErrNotFound)
 	}
 	if err == nil {
-		d.done(ref, "")
+		d.deleted(ctx, s, ref, at)
 	}
 	return err
+}
+
+// deleted notes that a resource was deleted, or that Kubernetes keeps it for as long as it has finalizers.
+func (d Deletion) deleted(ctx context.Context, s datastore.Store, ref api.Ref, was api.Update) {
+	if len(finalizersOf(was)) > 0 {
+		now, err := s.Get(ctx, was.Key)
+		st, _ := api.DecodeStored(now) // what cannot be read has none
+		if err == nil && st.Resource != nil && st.Resource.Meta().DeletionTimestamp != "" {
+			if d.Terminating != nil {
+				d.Terminating(ref, finalizersOf(now))
+			}
+			return
+		}
+	}
+	d.done(ref, "")
+}
+
+// finalizersOf are those of a stored resource.
+func finalizersOf(u api.Update) []string {
+	st, _ := api.DecodeStored(u) // what cannot be read has none
+	if st.Resource == nil {
+		return nil
+	}
+	return st.Resource.Meta().Finalizers
 }
 
 func (d Deletion) done(ref api.Ref, words string) {
@@ -166,24 +193,23 @@ func (d Deletion) retire(ctx context.Context, s datastore.Store, key string, ref
 	return err
 }
 
-// findKey is the key of a resource by the name that users know, whatever the
-// key says.
-func findKey(ctx context.Context, s datastore.Store, ref api.Ref) (string, error) {
+// find finds a resource by the name that users know, whatever the key says.
+func find(ctx context.Context, s datastore.Store, ref api.Ref) (api.Update, error) {
 	u, err := FindStored(ctx, s, ref)
 	var taken *takenError
 	if err == nil || !errors.Is(err, datastore.ErrNotFound) && !errors.As(err, &taken) {
-		return u.Key, err
+		return u, err
 	}
 	snap, err := s.List(ctx, api.KeyPrefix(ref.Kind, ref.Namespace))
 	if err != nil {
-		return "", err
+		return api.Update{}, err
 	}
 	for _, u := range snap.Items {
 		if st, err := api.DecodeStored(u); err == nil && st.Ref == ref {
-			return u.Key, nil
+			return u, nil
 		}
 	}
-	return "", fmt.Errorf("%s: %w", Short(ref), datastore.ErrNotFound)
+	return api.Update{}, fmt.Errorf("%s: %w", Short(ref), datastore.ErrNotFound)
 }
 
 // checkTierEmpty refuses to delete a tier that is built in or holds policies.
@@ -192,25 +218,30 @@ func checkTierEmpty(ctx context.Context, s datastore.Store, name string) error {
 	case api.TierDefault, api.TierKubeAdmin, api.TierKubeBaseline:
 		return fmt.Errorf("tier/%s is built in and cannot be deleted", name)
 	}
-	var holds []string
+	holds, err := PoliciesOf(ctx, s, name)
+	if err == nil && len(holds) > 0 {
+		err = fmt.Errorf("tier/%s holds %s; delete first: %s", name, policies(len(holds)), strings.Join(holds, ", "))
+	}
+	return err
+}
+
+// PoliciesOf are the policies that a tier holds, as kind/namespace/name.
+func PoliciesOf(ctx context.Context, s datastore.Store, tier string) (out []string, err error) {
 	for _, k := range api.Kinds() {
 		if !k.Policy {
 			continue
 		}
 		snap, err := s.List(ctx, api.KeyPrefix(k.Kind, ""))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for _, u := range snap.Items {
-			if st, err := api.DecodeStored(u); err == nil && TierName(st.Resource) == name {
-				holds = append(holds, Short(st.Ref))
+		for _, u := range snap.Sorted() {
+			if st, err := api.DecodeStored(u); err == nil && TierName(st.Resource) == tier {
+				out = append(out, Short(st.Ref))
 			}
 		}
 	}
-	if len(holds) > 0 {
-		return fmt.Errorf("tier/%s holds %s; delete first: %s", name, policies(len(holds)), strings.Join(holds, ", "))
-	}
-	return nil
+	return out, nil
 }
 
 func policies(n int) string {

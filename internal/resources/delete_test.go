@@ -1,6 +1,7 @@
 package resources_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -91,5 +92,38 @@ func TestADryStoreKeepsWhatIsWritten(t *testing.T) {
 	}
 	if _, err := resources.FindStored(t.Context(), s, api.RefOf(tier)); err != nil || s.Revision() != before {
 		t.Errorf("something was written: %v", err)
+	}
+}
+
+// holding is a store that keeps what has finalizers when it is deleted, as Kubernetes does.
+type holding struct{ storetest.InMemory }
+
+func (h holding) Delete(ctx context.Context, key string, revision api.Revision) error {
+	u, err := h.Get(ctx, key)
+	if err != nil || !strings.Contains(string(u.Value), `"finalizers"`) {
+		return errors.Join(err, h.InMemory.Delete(ctx, key, revision))
+	}
+	u.Value = []byte(strings.Replace(string(u.Value), `"finalizers"`, `"deletionTimestamp":"2026-01-02T03:04:05Z","finalizers"`, 1))
+	_, err = h.Update(ctx, u)
+	return err
+}
+
+// TestWhatHasFinalizersIsTerminating: it is not called deleted while it is there.
+func TestWhatHasFinalizersIsTerminating(t *testing.T) {
+	for _, kind := range []string{api.KindTier, api.KindIPPool} {
+		r := named(kind, "held")
+		if p, ok := r.(*api.IPPool); ok {
+			p.Spec.CIDR = "10.0.0.0/24"
+		}
+		r.Meta().Finalizers = []string{"example.com/f"}
+		s := holding{with(t, r)}
+		var deleted, terminating []string
+		d := resources.Deletion{
+			Done:        func(ref api.Ref, _ string) { deleted = append(deleted, resources.Short(ref)) },
+			Terminating: func(ref api.Ref, finalizers []string) { terminating = append(terminating, finalizers...) },
+		}
+		if err := resources.Delete(t.Context(), s, api.RefOf(r), d); err != nil || len(deleted) != 0 || strings.Join(terminating, " ") != "example.com/f" {
+			t.Errorf("%s: deleted %v, terminating for %v: %v", kind, deleted, terminating, err)
+		}
 	}
 }

@@ -32,7 +32,8 @@ func Daemon(e *conn.Env) *cobra.Command {
 		Short: "Keep a cluster's resources in step with Kubernetes",
 		Long: `Deletes what hangs on nodes that left Kubernetes, frees addresses that nobody
 has had for a grace period (15 minutes), and gives addresses to Services of type
-LoadBalancer. With etcd as the datastore, what Kubernetes
+LoadBalancer. With Kubernetes' API as the datastore, pools and tiers that are deleted
+stay until nothing hangs on them. With etcd as the datastore, what Kubernetes
 says of policies, namespaces, service accounts and pods is kept there, too, and
 etcd forgets its history after a while. Run two or more in a cluster: one acts,
 by a Lease, and another takes over when it ends. The cluster is reached as kubectl

@@ -160,6 +160,11 @@ func (c *command) deleteOne(ctx context.Context, s datastore.Store, ref api.Ref,
 		InUse: func(ref api.Ref, n int) {
 			fmt.Fprintf(c.Err, "twill: %s: addresses of it stay in use until they are released, %d now\n", resources.Short(ref), n)
 		},
+		Terminating: func(ref api.Ref, finalizers []string) {
+			_ = c.say(ref, resources.Written{What: "terminating"}, o.dry)
+			fmt.Fprintf(c.Err, "twill: %s stays until its finalizers are removed: %s; twill get %s %s -o yaml says in status.conditions what they wait for, and the controllers (twill kube-controllers) remove Calico's\n",
+				resources.Short(ref), strings.Join(finalizers, ", "), strings.ToLower(ref.Kind), ref.Name)
+		},
 	})
 	var held *resources.HeldError
 	var alive *resources.AliveError

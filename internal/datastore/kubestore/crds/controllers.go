@@ -13,13 +13,19 @@ const ControllersAccount = "twill-kube-controllers"
 var controlled = map[string][]any{
 	"nodes": {"get", "list", "watch"}, "pods": {"get", "list"}, "namespaces": {"get", "list"}, // one of all, for the position of a watch
 	"services":            {"get", "list", "watch"},
-	"clusterinformations": read, "kubecontrollersconfigurations": read, "ippools": read,
+	"clusterinformations": read, "kubecontrollersconfigurations": read,
+	"ippools": keep, "tiers": keep, // their finalizers and conditions
+	"networkpolicies": {"list"}, "globalnetworkpolicies": {"list"}, "stagednetworkpolicies": {"list"}, "stagedglobalnetworkpolicies": {"list"}, // of a tier that is deleted
+	"clusternetworkpolicies": {"list"}, "adminnetworkpolicies": {"list"}, "baselineadminnetworkpolicies": {"list"},
 	"ipreservations": {"list"}, "ipamconfigurations": {"get", "list"}, "ipamconfigs": {"get", "list"},
 	"hostendpoints": {"list", "delete"},                                                                                       // automatic ones of nodes that are gone
 	"bgppeers":      {"list"}, "caliconodestatuses": {"list"}, "bgpconfigurations": {"list"}, "felixconfigurations": {"list"}, // that name such a node, for the log
 	"records":    {"list", "delete"}, // what its agent reported
 	"ipamblocks": repair, "ipamhandles": repair, "blockaffinities": repair,
 }
+
+// keep is what is done to what is followed, and changed in parts.
+var keep = []any{"get", "list", "watch", "update"}
 
 // repair is what address management does to its own.
 var repair = []any{"get", "list", "create", "update", "delete"}
@@ -36,6 +42,9 @@ func Controllers(g form.Group, namespace, lease string) []map[string]any {
 			}
 			rules = append(rules, rule(group, k.Plural, verbs))
 		}
+	}
+	if group, _, _ := strings.Cut(string(g), "/"); g == form.V3 { // else it is a part of the object
+		rules = append(rules, rule(group, "ippools/status", []any{"update"}), rule(group, "tiers/status", []any{"update"}))
 	}
 	return append(account(ControllersAccount, namespace, append(rules, ingress())), leaseRole(namespace, lease)...)
 }

@@ -69,17 +69,28 @@ func (s *Server) resources(ctx context.Context, groupVersion string) ([]resource
 // stand before objects of it, and is in force when Apply returns. Objects that are in a namespace say in which.
 func (s *Server) Apply(t testing.TB, manifests string) {
 	t.Helper()
-	docs := documentEnd.Split(manifests, -1)
-	for _, doc := range docs {
-		if strings.TrimSpace(doc) == "" {
-			continue
-		}
-		if err := s.apply(t.Context(), []byte(doc)); err != nil {
+	s.applyAll(t, manifests, "")
+	for _, doc := range documentEnd.Split(manifests, -1) {
+		if err := s.awaitDefined(t.Context(), []byte(doc)); err != nil {
 			t.Fatalf("%v\n%s", err, doc)
 		}
 	}
-	for _, doc := range docs {
-		if err := s.awaitDefined(t.Context(), []byte(doc)); err != nil {
+}
+
+// ApplyStatus applies the status in documents of YAML to objects that are there, as who reports it does: of a pod its kubelet.
+func (s *Server) ApplyStatus(t testing.TB, manifests string) {
+	t.Helper()
+	s.applyAll(t, manifests, "/status")
+}
+
+// applyAll applies documents, or a part of their objects.
+func (s *Server) applyAll(t testing.TB, manifests, part string) {
+	t.Helper()
+	for _, doc := range documentEnd.Split(manifests, -1) {
+		if strings.TrimSpace(doc) == "" {
+			continue
+		}
+		if err := s.apply(t.Context(), []byte(doc), part); err != nil {
 			t.Fatalf("%v\n%s", err, doc)
 		}
 	}
@@ -123,7 +134,7 @@ func (s *Server) awaitDefined(ctx context.Context, doc []byte) error {
 
 var documentEnd = regexp.MustCompile(`(?m)^---[ \t]*$`)
 
-func (s *Server) apply(ctx context.Context, doc []byte) error {
+func (s *Server) apply(ctx context.Context, doc []byte, part string) error {
 	var o object
 	if err := yaml.Unmarshal(doc, &o); err != nil {
 		return err
@@ -135,7 +146,7 @@ func (s *Server) apply(ctx context.Context, doc []byte) error {
 	if r.Namespaced && o.Metadata.Namespace == "" {
 		return fmt.Errorf("%s %q does not say its namespace", o.Kind, o.Metadata.Name)
 	}
-	path := fmt.Sprintf("%s/%s?force=true&fieldManager=%s", r.path(o.Metadata.Namespace), o.Metadata.Name, fieldManager)
+	path := fmt.Sprintf("%s/%s%s?force=true&fieldManager=%s", r.path(o.Metadata.Namespace), o.Metadata.Name, part, fieldManager)
 	return s.Admin().call(ctx, "PATCH", path, "application/apply-patch+yaml", doc, nil)
 }
 

@@ -17,15 +17,16 @@ func (s *Server) Namespace(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.removeNamespace(context.WithoutCancel(t.Context()), name); err != nil {
+		if err := s.RemoveNamespace(context.WithoutCancel(t.Context()), name); err != nil {
 			t.Errorf("namespace %s: %v", name, err)
 		}
 	})
 	return name
 }
 
-// removeNamespace does what Kubernetes' controller of namespaces does. What has finalizers of its own stays as long as these do.
-func (s *Server) removeNamespace(ctx context.Context, name string) error {
+// RemoveNamespace deletes a namespace and all that is in it, as Kubernetes' controller of namespaces does. What has finalizers of its own
+// stays as long as these do.
+func (s *Server) RemoveNamespace(ctx context.Context, name string) error {
 	all, err := s.groupVersions(ctx)
 	if err != nil {
 		return err

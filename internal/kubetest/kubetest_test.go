@@ -265,3 +265,16 @@ func TestNothingOutlivesATestBinaryThatIsKilled(t *testing.T) {
 		})
 	}
 }
+
+func TestAStatusIsAppliedAlone(t *testing.T) {
+	s := Start(t)
+	s.Apply(t, "apiVersion: v1\nkind: Node\nmetadata: {name: here}\n")
+	s.ApplyStatus(t, "apiVersion: v1\nkind: Node\nmetadata: {name: here, labels: {a: b}}\nspec: {unschedulable: true}\nstatus: {phase: Running}\n")
+	var o struct {
+		Spec   struct{ Unschedulable bool }
+		Status struct{ Phase string }
+	}
+	if err := s.Admin().Call(t.Context(), "GET", "/api/v1/nodes/here", nil, &o); err != nil || o.Status.Phase != "Running" || o.Spec.Unschedulable {
+		t.Errorf("%+v, error %v", o, err)
+	}
+}

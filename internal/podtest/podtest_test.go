@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -82,7 +81,7 @@ func newNode(t *testing.T, s *kubetest.Server, name string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go serve(l, u.Host)
+	go s.Forward(l)
 	s.Apply(t, "apiVersion: v1\nkind: Node\nmetadata: {name: "+name+"}\n")
 	t.Cleanup(func() { // another test's node may have the same address
 		if err := s.Admin().Call(context.WithoutCancel(t.Context()), http.MethodDelete, "/api/v1/nodes/"+name, nil, nil); err != nil {
@@ -90,29 +89,6 @@ func newNode(t *testing.T, s *kubetest.Server, name string) *node {
 		}
 	})
 	return n
-}
-
-// serve passes on connections to an address outside.
-func serve(l net.Listener, to string) {
-	for {
-		in, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer in.Close()
-			out, err := net.Dial("tcp", to)
-			if err != nil {
-				return
-			}
-			defer out.Close()
-			go func() {
-				_, _ = io.Copy(out, in)
-				_ = out.(*net.TCPConn).CloseWrite()
-			}()
-			_, _ = io.Copy(in, out)
-		}()
-	}
 }
 
 // agent runs the agent alone until the test ends.

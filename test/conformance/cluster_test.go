@@ -2,12 +2,11 @@ package conformance
 
 import (
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -15,32 +14,34 @@ import (
 	"github.com/mattfenwick/cyclonus/pkg/connectivity/probe"
 
 	"github.com/twillnet/twill/api"
-	"github.com/twillnet/twill/internal/calc"
-	"github.com/twillnet/twill/internal/dataplane/attribution"
-	"github.com/twillnet/twill/internal/dataplane/nft"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 	"github.com/twillnet/twill/internal/kernel/nflog"
-	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/kernel/packet"
 	"github.com/twillnet/twill/internal/translate"
 )
 
 // cluster is two hosts with a link between them, and the pods that have been on them so far.
 type cluster struct {
+	enforcer
 	t     *testing.T
-	form  string // policyRendering
 	hosts [2]*host
+	ports []int           // on which pods serve TCP and UDP
 	pods  map[string]*pod // by namespace/name; they stay when Kubernetes deletes them, and nothing allows them anything
-	state map[string]string
+}
+
+// enforcer has the hosts of a cluster enforce policy.
+type enforcer interface {
+	// program brings both hosts to what cyclonus has put into the cluster, and returns what Twill has in its datastore then.
+	program(*connectivity.TestCaseState) []api.Update
+	// joined is told of a pod that is new.
+	joined(*pod)
 }
 
 type host struct {
 	*netnstest.NS
 	name   string
 	uplink netip.Addr // IPv4; that of IPv6 ends alike
-	graph  *calc.Graph
-	driver *nft.Driver
 	drops  *nflog.Conn
 }
 
@@ -54,28 +55,24 @@ type pod struct {
 	next  uint16         // source port: no flow is like an earlier one
 }
 
-func newCluster(t *testing.T, form string) *cluster {
-	c := &cluster{t: t, form: form, pods: map[string]*pod{}, state: map[string]string{}}
+// newCluster is one in which nobody enforces anything yet.
+func newCluster(t *testing.T) *cluster {
+	c := &cluster{t: t, ports: ports, pods: map[string]*pod{}}
 	for i := range c.hosts {
 		h := &host{NS: netnstest.New(t), name: fmt.Sprintf("node-%d", i), uplink: netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + i)})}
 		h.Forward()
-		h.graph = calc.New(h.name)
-		h.graph.SetInSync()
 		h.Do(func() {
-			conn, err := nftables.Open()
-			must(t, err)
-			t.Cleanup(func() { conn.Close() })
-			h.driver = nft.New(conn, nft.Config{Names: attribution.New()})
+			var err error
 			h.drops, err = nflog.Open(nflog.Config{Group: kernel.NFLogVerdicts, Collect: 1})
 			must(t, err)
 			t.Cleanup(func() { must(t, h.drops.Close()) })
 		})
-		must(t, h.driver.Resync(t.Context()))
 		c.hosts[i] = h
 	}
 	a, b := c.hosts[0], c.hosts[1]
 	a.VethTo(b.NS, "eth0", "eth0")
 	for i, h := range c.hosts {
+		running(t, h.NS, "eth0")
 		h.Addr("eth0", h.uplink.String()+"/24", uplink6(h).String()+"/64")
 		h.neighbour("eth0", c.hosts[1-i].uplink, c.hosts[1-i].Link("eth0").MAC)
 		h.neighbour("eth0", uplink6(c.hosts[1-i]), c.hosts[1-i].Link("eth0").MAC)
@@ -109,12 +106,12 @@ func (c *cluster) pod(key string) *pod {
 	namespace, name, _ := cut(key)
 	link := translate.InterfaceName(namespace, name)
 	p.host.VethTo(p.NS, link, "eth0")
+	running(t, p.host.NS, link)
+	running(t, p.NS, "eth0")
 	p.Addr("eth0", p.addrs[0].String()+"/32", p.addrs[1].String()+"/128")
-	for i, gateway := range []string{"169.254.1.1", "fe80::1"} {
+	for _, gateway := range []string{"169.254.1.1", "fe80::1"} {
 		p.Run("ip", "neigh", "replace", gateway, "lladdr", p.host.Link(link).MAC, "dev", "eth0", "nud", "permanent")
 		p.Run("ip", "route", "add", "default", "via", gateway, "dev", "eth0", "onlink")
-		p.host.Run("ip", "route", "add", p.addrs[i].String(), "dev", link)
-		p.host.neighbour(link, p.addrs[i], p.Link("eth0").MAC)
 	}
 	other := c.hosts[(n+1)%2]
 	other.Run("ip", "route", "add", p.addrs[0].String(), "via", p.host.uplink.String())
@@ -127,14 +124,27 @@ func (c *cluster) pod(key string) *pod {
 		must(t, err)
 	})
 	t.Cleanup(func() { p.raw.Close(); must(t, p.wire.Close()) })
-	p.serve(t)
+	p.serve(t, c.ports)
+	c.joined(p)
 	return p
+}
+
+// running waits until a link throws away no more what is to be sent.
+func running(t *testing.T, n *netnstest.NS, link string) {
+	t.Helper()
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for end := time.Now().Add(patience); !n.Link(link).Running; <-look.C {
+		if time.Now().After(end) {
+			t.Fatalf("%s is up, and does not run", link)
+		}
+	}
 }
 
 // ports are those of cyclonus' containers.
 var ports = []int{80, 81}
 
-func (p *pod) serve(t *testing.T) {
+func (p *pod) serve(t *testing.T, ports []int) {
 	for _, a := range p.addrs {
 		for _, port := range ports {
 			at := netip.AddrPortFrom(a, uint16(port))
@@ -169,84 +179,24 @@ func echo(u *net.UDPConn) {
 	}
 }
 
-// resources returns what cyclonus has put into the cluster, as Twill stores it.
-func (c *cluster) resources(s *connectivity.TestCaseState) map[string]string {
-	var objects []translate.Object
-	add := func(o translate.Object) { objects = append(objects, o) }
-	for _, name := range slices.Sorted(maps.Keys(s.Resources.Namespaces)) {
-		add(translate.Of(probe.KubeNamespace(name, s.Resources.Namespaces[name])))
-	}
-	for _, p := range s.Resources.Pods {
-		k, mine := p.KubePod(), c.pod(p.PodString().String())
-		k.Spec.NodeName = mine.host.name
-		k.Status.PodIPs = []corev1.PodIP{{IP: mine.addrs[0].String()}, {IP: mine.addrs[1].String()}}
-		add(translate.Of(k))
-		add(translate.Of(p.KubeService()))
-	}
-	for _, np := range s.Policies {
-		add(translate.Of(np))
-	}
-	out := map[string]string{}
-	put := func(rs []api.Resource) {
-		for _, r := range rs {
-			api.Default(r)
-			key, err := api.Key(r)
-			must(c.t, err)
-			value, err := api.EncodeStored(r)
-			must(c.t, err)
-			out[key] = string(value)
-		}
-	}
-	for _, o := range objects {
-		rs, err := translate.Resources(o)
-		must(c.t, err)
-		put(rs)
-	}
-	put(translate.Implied(objects))
-	form := &api.FelixConfiguration{Spec: api.FelixConfigurationSpec{PolicyRendering: c.form}}
-	form.TypeMeta = api.TypeMeta{Kind: api.KindFelixConfiguration, APIVersion: api.GroupVersion}
-	form.Metadata.Name = "default"
-	put([]api.Resource{form})
-	return out
-}
-
-// program brings both hosts from the last step's state to this one's, by what has changed.
-func (c *cluster) program(want map[string]string) (all []api.Update) {
-	c.t.Helper()
-	var changed []api.Update
-	for _, key := range slices.Sorted(maps.Keys(want)) {
-		u := api.Update{Key: key, Value: []byte(want[key])}
-		all = append(all, u)
-		if c.state[key] != want[key] {
-			changed = append(changed, u)
-		}
-	}
-	for key := range c.state {
-		if _, ok := want[key]; !ok {
-			changed = append(changed, api.Update{Key: key})
-		}
-	}
-	c.state = want
-	for _, h := range c.hosts {
-		h.graph.Update(changed)
-		h.driver.Merge(h.graph.Flush())
-		outcomes, err := h.driver.Apply(c.t.Context())
-		must(c.t, err)
-		for _, o := range outcomes {
-			must(c.t, o.Err)
-		}
-	}
-	return all
-}
-
-// inForm wants each host to have policy in the cluster's form.
-func (c *cluster) inForm() {
+// inForm wants each host to have policy in a form of policyRendering.
+func (c *cluster) inForm(form string) {
 	for _, h := range c.hosts {
 		table := h.Run("nft", "list", "table", "inet", kernel.TableName)
-		if is := strings.Contains(table, "map program-port"); is != (c.form == "Compiled") {
-			c.t.Errorf("%s has policy as look-ups: %v; policyRendering: %s", h.name, is, c.form)
+		if is := strings.Contains(table, "map program-port"); is != (form == "Compiled") {
+			c.t.Errorf("%s has policy as look-ups: %v; policyRendering: %s", h.name, is, form)
 		}
 	}
+}
+
+// kubePod is a pod of cyclonus as Kubernetes has it once it runs.
+func (c *cluster) kubePod(p *probe.Pod) *corev1.Pod {
+	out, mine := p.KubePod(), c.pod(p.PodString().String())
+	out.Spec.NodeName = mine.host.name
+	out.Status.Phase = corev1.PodRunning
+	out.Status.PodIP = mine.addrs[0].String()
+	out.Status.PodIPs = []corev1.PodIP{{IP: mine.addrs[0].String()}, {IP: mine.addrs[1].String()}}
+	return out
 }
 
 func must(t testing.TB, err error) {

@@ -287,13 +287,16 @@ func ask(c calctest.Query, w *world.World, links map[netip.Addr]string) (questio
 	return q, ok && slices.ContainsFunc(q.answer.Hops, func(h world.Hop) bool { return h.Node == nodeName })
 }
 
-// put turns a query into a packet that comes to this node, whether some policy concerns it or not.
+// put turns a query into a packet that comes to this node, whether some policy concerns it or not; false: none does.
 func put(c calctest.Query, w *world.World, links map[netip.Addr]string) (question, bool) {
 	c.ICMPType = request(c)
 	src, err1 := w.Resolve(c.Src)
 	dst, err2 := w.Resolve(c.Dst)
 	if err1 != nil || err2 != nil || src.Host && dst.Host {
 		return question{}, false
+	}
+	if src.Node != "" && src.Node == dst.Node && src.Node != nodeName {
+		return question{}, false // it stays on another host: the world asks nothing here, and what is asked here of all that comes in would be news to it
 	}
 	asks := world.Query{Src: src, Dst: dst, Uplink: uplink, Via: nodeName, Family: c.Family, Proto: c.Proto, SrcPort: c.SrcPort, DstPort: c.DstPort, ICMPType: c.ICMPType, ICMPCode: c.ICMPCode}
 	a := w.Judge(asks)

@@ -4,67 +4,13 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/twillnet/twill/api/apitest"
 )
 
 func TestKubeControllersConfigurationIsValidated(t *testing.T) {
-	const at = "spec.controllers.node.hostEndpoint"
-	template := func(fields string) string {
-		return "{controllers: {node: {hostEndpoint: {autoCreate: Enabled, templates: [" + fields + "]}}}}"
-	}
-	const good = "{generateName: a, interfaceCIDRs: [10.0.0.0/8, 'fd00::/8'], interfacePattern: '^eth[0-9]$', nodeSelector: has(x), labels: {a: b}}"
-	for _, tt := range []struct{ name, spec, want string }{
-		{"nothing said", "{controllers: {}}", ""},
-		{"all of upstream's", `{logSeverityScreen: Info, healthChecks: Enabled, etcdV3CompactionPeriod: 10m, prometheusMetricsPort: 9094, debugProfilePort: 0, controllers: {
-			node: {reconcilerPeriod: 5m, leakGracePeriod: 15m, syncLabels: Enabled, hostEndpoint: {autoCreate: Disabled, createDefaultHostEndpoint: Enabled}},
-			policy: {reconcilerPeriod: 5m}, workloadEndpoint: {reconcilerPeriod: 5m}, serviceAccount: {reconcilerPeriod: 5m}, namespace: {reconcilerPeriod: 5m},
-			loadBalancer: {assignIPs: AllServices}, policyMigration: {enabled: Enabled}}}`, ""},
-		{"a level", "{logSeverityScreen: loud}", "spec.logSeverityScreen"},
-		{"health checks", "{healthChecks: 'yes'}", "spec.healthChecks"},
-		{"a port", "{prometheusMetricsPort: 70000}", "spec.prometheusMetricsPort"},
-		{"a duration", "{etcdV3CompactionPeriod: often}", "spec.etcdV3CompactionPeriod"},
-		{"another port", "{debugProfilePort: -1}", "spec.debugProfilePort"},
-		{"a period", "{controllers: {policy: {reconcilerPeriod: 5}}}", "spec.controllers.policy.reconcilerPeriod"},
-		{"a period of endpoints", "{controllers: {workloadEndpoint: {reconcilerPeriod: often}}}", "spec.controllers.workloadEndpoint.reconcilerPeriod"},
-		{"a period of accounts", "{controllers: {serviceAccount: {reconcilerPeriod: often}}}", "spec.controllers.serviceAccount.reconcilerPeriod"},
-		{"a period of namespaces", "{controllers: {namespace: {reconcilerPeriod: often}}}", "spec.controllers.namespace.reconcilerPeriod"},
-		{"a period of nodes", "{controllers: {node: {reconcilerPeriod: often}}}", "spec.controllers.node.reconcilerPeriod"},
-		{"a grace period", "{controllers: {node: {leakGracePeriod: often}}}", "spec.controllers.node.leakGracePeriod"},
-		{"renaming policies", "{controllers: {policyMigration: {enabled: 'on'}}}", "spec.controllers.policyMigration.enabled"},
-		{"which services", "{controllers: {loadBalancer: {assignIPs: Some}}}", "spec.controllers.loadBalancer.assignIPs"},
-		{"labels", "{controllers: {node: {syncLabels: 'on'}}}", "spec.controllers.node.syncLabels"},
-		{"autoCreate", "{controllers: {node: {hostEndpoint: {autoCreate: enabled}}}}", at + ".autoCreate"},
-		{"the default one", "{controllers: {node: {hostEndpoint: {createDefaultHostEndpoint: Maybe}}}}", at + ".createDefaultHostEndpoint"},
-		{"a template", template(good), ""},
-		{"a template without a name", template("{interfaceCIDRs: [10.0.0.0/8]}"), at + ".templates[0].generateName"},
-		{"two of one name", template(good + "," + good), at + ".templates[1]"},
-		{"a template for no address", template("{generateName: a}"), at + ".templates[0].interfaceCIDRs"},
-		{"an address for a prefix", template("{generateName: a, interfaceCIDRs: [10.0.0.1]}"), at + ".templates[0].interfaceCIDRs[0]"},
-		{"no regular expression", template("{generateName: a, interfacePattern: '('}"), at + ".templates[0].interfacePattern"},
-		{"no selector", template("{generateName: a, interfacePattern: a, nodeSelector: '('}"), at + ".templates[0].nodeSelector"},
-		{"no label", template("{generateName: a, interfacePattern: a, labels: {a: 'b c'}}"), at + ".templates[0].labels.a"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			docs, err := Decode([]byte("apiVersion: projectcalico.org/v3\nkind: KubeControllersConfiguration\nmetadata: {name: default}\nspec: " + tt.spec))
-			if err != nil {
-				if tt.want == "" || !strings.Contains(err.Error(), tt.want) {
-					t.Errorf("decode: %v, want %q", err, tt.want)
-				}
-				return
-			}
-			errs := Validate(docs[0].Resource)
-			if found := strings.Contains(errsText(errs), tt.want); (len(errs) > 0) != (tt.want != "") || !found {
-				t.Errorf("%v, want one at %q", errs, tt.want)
-			}
-		})
-	}
+	judgeAll(t, apitest.Controllers())
 	judge(t, KindKubeControllersConfiguration, "name: other", "{}", "metadata.name")
-}
-
-func errsText(errs FieldErrors) string {
-	if len(errs) == 0 {
-		return ""
-	}
-	return errs.Err().Error()
 }
 
 func TestWhichHostEndpointsAreWantedMustBeReadable(t *testing.T) {

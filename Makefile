@@ -38,7 +38,7 @@ conformance: deps ## cyclonus' 230 cases: its judge, ours and real connections a
 	cd test/conformance && REQUIRE_ROOT=1 go test -count=1 -timeout 30m -v ./...
 
 # Packages with tests on a real Kubernetes API server (internal/kubetest).
-KUBE := internal/kubetest internal/datastore/kubestore internal/podtest internal/kubemirror
+KUBE := internal/kubetest internal/datastore/kubestore internal/datastore/kubestore/crds internal/podtest internal/kubemirror
 # Packages of which some tests are: those with Kubernetes or APIServer in their names.
 KUBE_SOME := internal/ipam internal/outagetest
 kube-api: ## those tests, on Kubernetes' own programs, which test/kube builds once, next to Go's build cache

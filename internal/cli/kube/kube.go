@@ -32,7 +32,7 @@ func Commands(e *conn.Env) []*cobra.Command {
 }
 
 func (c *command) crdsCmd() *cobra.Command {
-	group := "projectcalico.org/v3"
+	group, rbac := "projectcalico.org/v3", true
 	cmd := &cobra.Command{
 		Use:   "crds",
 		Short: "Print the custom resource definitions, for kubectl apply",
@@ -40,17 +40,33 @@ func (c *command) crdsCmd() *cobra.Command {
 server. Nothing is sent anywhere. Applied again, they replace older ones, and no
 resource is lost.
 
-A new cluster gets projectcalico.org/v3. One that runs Calico now has its own
-definitions, which Twill reads and writes as they are: it needs nothing but the
-definition of records (twill.net), in which agents report.
+A new cluster gets projectcalico.org/v3, for which Kubernetes 1.31 or newer is
+needed: its API server refuses what "twill apply" would refuse, as far as a
+definition can say it, and fills in defaults. Beside them come policies of the API
+server, ValidatingAdmissionPolicies: built-in tiers stay, and a policy is written
+only by who may write policies of its tier, by Calico's tiered RBAC
+(tier.networkpolicies and its like). --tiered-rbac=false leaves out the latter;
+where it was applied before, delete it:
+kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding tiered-rbac.twill.net
+
+One that runs Calico now has its own definitions, which Twill reads and writes as
+they are: it needs nothing but the definition of records (twill.net), in which
+agents report.
 
 Exit code: 0 printed, 1 standard output cannot be written, 2 no such group.`,
 		Example: `  twill kube crds | kubectl apply --server-side -f -
+  twill kube crds --tiered-rbac=false | kubectl apply --server-side -f -
   twill kube crds --group crd.projectcalico.org/v1 > crds.yaml
   twill kube crds --group twill.net/v1 | kubectl apply --server-side -f -`,
 		Args: console.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return write(c.Out, group) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("tiered-rbac") && form.Group(group) != form.V3 {
+				return console.Usage("--tiered-rbac: is possible with --group %s only; elsewhere Calico's API server judges tiers", form.V3)
+			}
+			return write(c.Out, group, rbac)
+		},
 	}
+	cmd.Flags().BoolVar(&rbac, "tiered-rbac", rbac, "who writes policies needs a right to their tier")
 	cmd.Flags().StringVar(&group, "group", group, "projectcalico.org/v3, crd.projectcalico.org/v1 or twill.net/v1, which is in the others")
 	return cmd
 }
@@ -100,10 +116,16 @@ func (c *command) accountCmd(objects func(form.Group, string) []map[string]any, 
 	return cmd
 }
 
-// write prints the definitions of a group.
-func write(out io.Writer, group string) error {
+// write prints the definitions of a group, and what judges its objects, with who may write to which tier, or without.
+func write(out io.Writer, group string, rbac bool) error {
 	switch g := form.Group(group); g {
-	case form.V3, form.V1:
+	case form.V3:
+		all := append(crds.Definitions(g), crds.BuiltinTiers()...)
+		if rbac {
+			all = append(all, crds.TieredRBAC()...)
+		}
+		return documents(out, all)
+	case form.V1:
 		return documents(out, crds.Definitions(g))
 	case form.Own:
 		return documents(out, crds.Own())

@@ -47,6 +47,36 @@ func TestWhatControllersNeedIsPrinted(t *testing.T) {
 	c.Want(2, "", "kube", "controllers", "--with-etcd", "--image", "twill:1")
 }
 
+// TestWhatGuardsAClusterIsPrinted: definitions, and policies of the API server with what puts them in force, which can be left out in part.
+func TestWhatGuardsAClusterIsPrinted(t *testing.T) {
+	c := clitest.New(t, cli.Execute)
+	policies := func(args ...string) (out []string) {
+		for doc := range strings.SplitSeq(c.Want(0, "", append([]string{"kube", "crds"}, args...)...), "---\n") {
+			var o struct {
+				Kind     string
+				Metadata struct{ Name string }
+			}
+			if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(o.Kind, "Validating") {
+				out = append(out, o.Kind+" "+o.Metadata.Name)
+			}
+		}
+		return out
+	}
+	const (
+		tiers = "ValidatingAdmissionPolicy builtin-tiers.twill.net, ValidatingAdmissionPolicyBinding builtin-tiers.twill.net"
+		rbac  = ", ValidatingAdmissionPolicy tiered-rbac.twill.net, ValidatingAdmissionPolicyBinding tiered-rbac.twill.net"
+	)
+	for want, args := range map[string][]string{tiers + rbac: nil, tiers: {"--tiered-rbac=false"}, "": {"--group", "crd.projectcalico.org/v1"}} {
+		if got := strings.Join(policies(args...), ", "); got != want {
+			t.Errorf("%v: got %q, want %q", args, got, want)
+		}
+	}
+	c.Want(2, "", "kube", "crds", "--group", "crd.projectcalico.org/v1", "--tiered-rbac")
+}
+
 func TestAProbeAsksTheControllers(t *testing.T) {
 	c, code := clitest.New(t, cli.Execute), http.StatusOK
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,7 +1,8 @@
 // Package crds has the custom resource definitions that a cluster needs.
 //
 // In: the group of the resources, as package form has them. Out: objects for
-// `kubectl apply`. Their schemas are made of the Go types of package api, so that both say the same. It is pure.
+// `kubectl apply`. Their schemas are made of the Go types of package api, and in the group V3 have its validation as far as a
+// schema can say it (limits.go), so that both say the same. It is pure.
 package crds
 
 import (
@@ -60,7 +61,7 @@ func Definitions(g form.Group) []map[string]any {
 		seen[k.Plural] = true
 		d := definition{group: group, version: version, plural: k.Plural, namespaced: k.Namespaced}
 		if kind, ok := api.LookupKind(k.Plural); ok && kind.Plural == k.Plural && !kind.View {
-			d.kind, d.schema = kind.Kind, schemaOf(reflect.TypeOf(api.New(kind.Kind)).Elem())
+			d.kind, d.schema = kind.Kind, schemas{limited: g == form.V3}.of(reflect.TypeOf(api.New(kind.Kind)).Elem())
 			d.status = g == form.V3 && d.schema["properties"].(map[string]any)["status"] != nil
 			if g == form.V3 {
 				d.aliases = aliasesOf(kind)
@@ -149,64 +150,4 @@ func anything() map[string]any {
 	return map[string]any{"type": "object", "properties": map[string]any{
 		"spec": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
 	}}
-}
-
-// schemaOf is the schema of a resource: that of its spec and status. The API server knows the rest itself. Fields that this version
-// does not know are kept.
-func schemaOf(t reflect.Type) map[string]any {
-	properties := map[string]any{}
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "spec" || name == "status" {
-			properties[name] = typeSchema(f.Type)
-		}
-	}
-	return map[string]any{"type": "object", "properties": properties}
-}
-
-// typeSchema is the schema of a Go type. One that reads its JSON itself may be a number or a text.
-func typeSchema(t reflect.Type) map[string]any {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	switch t {
-	case reflect.TypeFor[api.Port](), reflect.TypeFor[api.Protocol](), reflect.TypeFor[api.ASNumber]():
-		return map[string]any{"x-kubernetes-int-or-string": true}
-	case reflect.TypeFor[api.Later]():
-		return map[string]any{"x-kubernetes-preserve-unknown-fields": true}
-	}
-	switch t.Kind() {
-	case reflect.Struct:
-		properties := map[string]any{}
-		addFields(properties, t)
-		return map[string]any{"type": "object", "properties": properties, "x-kubernetes-preserve-unknown-fields": true}
-	case reflect.Map:
-		return map[string]any{"type": "object", "additionalProperties": typeSchema(t.Elem())}
-	case reflect.Slice:
-		return map[string]any{"type": "array", "items": typeSchema(t.Elem())}
-	case reflect.Bool:
-		return map[string]any{"type": "boolean"}
-	case reflect.Float64:
-		return map[string]any{"type": "number"}
-	case reflect.String:
-		return map[string]any{"type": "string"}
-	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return map[string]any{"type": "integer", "format": "int64"}
-	}
-	panic(fmt.Sprintf("crds: no schema for %s", t)) // a type of package api that a test of this package has not seen
-}
-
-func addFields(properties map[string]any, t reflect.Type) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		tag, ok := f.Tag.Lookup("json")
-		name, _, _ := strings.Cut(tag, ",")
-		switch {
-		case f.Anonymous && (name == "" || strings.Contains(tag, ",inline")):
-			addFields(properties, f.Type)
-		case ok && name != "" && name != "-" && f.IsExported():
-			properties[name] = typeSchema(f.Type)
-		}
-	}
 }

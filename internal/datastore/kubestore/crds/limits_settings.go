@@ -1,0 +1,91 @@
+package crds
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+)
+
+// settingLimits are those of settings.
+var settingLimits = limits{
+	reflect.TypeFor[api.FelixConfiguration](): func(n node) {
+		const own = "(self.metadata.name == 'default' || self.metadata.name.startsWith('node.'))"
+		selects := given("spec.nodeSelector", "''")
+		n.mustStay("!"+own+" || !"+selects, "is not possible in an object whose name says where it holds", "spec", "nodeSelector")
+		n.mustStay(own+" || "+selects, `spec.nodeSelector is missing: only "default" and "node.<name>" need none`)
+	},
+	reflect.TypeFor[api.FelixConfigurationSpec](): limitFelix,
+	reflect.TypeFor[api.HealthTimeout](): func(n node) {
+		n.require("name", "timeout").field("name").like(`[A-Za-z0-9_ -]+`)
+		n.field("timeout").like(goDuration).longest(64)
+	},
+	reflect.TypeFor[api.ProtoPort](): func(n node) {
+		n.field("protocol").like(anyCase("TCP", "UDP", "SCTP") + `?`)
+		n.field("net").prefix()
+	},
+	reflect.TypeFor[api.KubeControllersConfiguration](): only("default"),
+	reflect.TypeFor[api.KubeControllersSpec](): func(n node) {
+		n.field("logSeverityScreen").perhaps("None", "Debug", "Info", "Warning", "Error", "Fatal", "Panic")
+		n.field("healthChecks").perhaps(api.Enabled, api.Disabled)
+		n.field("etcdV3CompactionPeriod").like(goDuration).longest(64)
+		n.each(func(f node) { f.within(0, 65535) }, "prometheusMetricsPort", "debugProfilePort")
+	},
+	reflect.TypeFor[api.PeriodicController](): func(n node) { n.field("reconcilerPeriod").like(goDuration).longest(64) },
+	reflect.TypeFor[api.NodeController](): func(n node) {
+		n.each(func(f node) { f.like(goDuration).longest(64) }, "reconcilerPeriod", "leakGracePeriod")
+		n.field("syncLabels").perhaps(api.Enabled, api.Disabled)
+	},
+	reflect.TypeFor[api.LoadBalancerController](): func(n node) { n.field("assignIPs").perhaps("AllServices", "RequestedServicesOnly") },
+	reflect.TypeFor[api.PolicyMigration]():        func(n node) { n.field("enabled").perhaps(api.Enabled, api.Disabled) },
+	reflect.TypeFor[api.AutoHostEndpoints](): func(n node) {
+		n.each(func(f node) { f.perhaps(api.Enabled, api.Disabled) }, "autoCreate", "createDefaultHostEndpoint")
+		n.must("!has(self.templates) || "+present("createDefaultHostEndpoint", "self.createDefaultHostEndpoint == 'Disabled'")+
+			" || self.templates.all(t, has(t.generateName) && t.generateName != '' || has(t.interfacePattern) && t.interfacePattern != '')",
+			"one has no generateName: so the host endpoint has the name of the default one; give one, or set createDefaultHostEndpoint to Disabled", "templates")
+	},
+	reflect.TypeFor[api.HostEndpointTemplate](): func(n node) {
+		n.field("generateName").like(group(dnsName) + `?`).longest(longestName)
+		n.field("nodeSelector").longest(longestSelector)
+		n.field("labels").values().like(labelValue).longest(longestLabel)
+		n.field("interfaceCIDRs").distinct().items().formats("cidr")
+		n.must(listed("interfaceCIDRs")+" || "+given("interfacePattern", "''"), "is missing, and so is interfacePattern: give one of them, or it is for no address", "interfaceCIDRs")
+	},
+}
+
+// limitFelix holds words in any case, as upstream's agents read them.
+func limitFelix(n node) {
+	n.field("nodeSelector").longest(longestSelector)
+	for f, words := range map[string][]string{
+		"defaultEndpointToHostAction": {"Drop", "Return", "Accept"}, "chainInsertMode": {"Insert", "Append"},
+		"ipForwarding": {api.Enabled, api.Disabled}, "workloadSourceSpoofing": {"Disabled", "Any"},
+		"nftablesMode": {"Enabled", "Disabled", "Auto"}, "natOutgoingExclusions": {"IPPoolsOnly", "IPPoolsAndHostIPs"},
+		"logSeverityScreen": levels, "logSeverityFile": levels, "logSeveritySys": levels,
+	} {
+		n.field(f).like(anyCase(words...) + `?`)
+	}
+	n.each(func(f node) { f.like(goDuration).longest(64) },
+		"reportingInterval", "reportingTTL", "endpointReportingDelay", "nftablesRefreshInterval", "routeRefreshInterval", "interfaceRefreshInterval", "ipsetsRefreshInterval")
+	const names = interfaceName + `(,` + interfaceName + `)*`
+	n.field("interfacePrefix").like(group(names) + `?`)
+	n.field("iptablesNATOutgoingInterfaceFilter").like(group(names) + `?\+?`)
+	n.field("natOutgoingAddress").formats("ipv4").orEmpty()
+	n.field("natPortRange").like(portRange)
+	n.field("logActionRateLimit").like(`(?i:none)?|0*` + group(from1(1<<32-1)) + `/` + anyCase("second", "minute", "hour", "day"))
+	n.field("logActionRateLimitBurst").within(1, 9999)
+	n.each(func(f node) { f.within(0, 65535) }, "healthPort", "prometheusMetricsPort", "debugPort")
+	n.field("deviceRouteProtocol").within(0, 255)
+	n.each(func(f node) { f["minimum"] = -1 }, "goGCThreshold", "goMemoryLimitMB", "goMaxProcs")
+	n.field("prometheusMetricsHost").like(`[A-Za-z0-9_.:+-]*`).longest(64)
+	n.field("openstackRegion").like(group(dnsLabel) + `?`).longest(longestLabel - len("openstack-region-"))
+	var bits []string
+	for b := range 32 {
+		if api.PacketMarks&(1<<b) != 0 {
+			bits = append(bits, fmt.Sprintf("self / %d %% 2 == 1", int64(1)<<b))
+		}
+	}
+	n.field("nftablesMarkMask").must(strings.Join(bits, " && "), fmt.Sprintf("want one that has the bits %#08x, which Twill uses in marks of packets", api.PacketMarks))
+}
+
+var levels = []string{"Trace", "Debug", "Info", "Warning", "Error", "Fatal", "None"}

@@ -26,6 +26,8 @@ const (
 	AnnotationContainer = "cni.projectcalico.org/containerID"
 	AnnotationIP        = "cni.projectcalico.org/podIP"
 	AnnotationIPs       = "cni.projectcalico.org/podIPs"
+	// AnnotationSetupFailed is on a pod whose condition says that it could not be attached: whoever attaches it takes both away.
+	AnnotationSetupFailed = "twill.net/network-setup-failed"
 )
 
 const (

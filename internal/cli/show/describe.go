@@ -11,6 +11,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/resources"
+	"github.com/twillnet/twill/internal/translate"
 	"github.com/twillnet/twill/internal/verdict/world"
 )
 
@@ -259,6 +260,11 @@ func (d *Describer) findings(f Found) []string {
 	out := slices.Clone(d.problems[f.Value.Key])
 	if f.Note != "" && !slices.Contains(out, f.Note) {
 		out = append(out, f.Note)
+	}
+	if f.Res != nil {
+		if closed := f.Res.Meta().Annotations[translate.AnnotationClosed]; closed != "" {
+			out = append(out, "what could not be translated from Kubernetes is closed: "+closed)
+		}
 	}
 	if t := resources.TierName(f.Res); t != "" && !d.stored(api.KindTier, t) {
 		out = append(out, fmt.Sprintf("spec.tier: tier %q does not exist: it comes after all others and ends in deny", t))

@@ -2,6 +2,7 @@ package form
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/translate"
@@ -21,13 +22,14 @@ type clusterPolicies struct{ version, plural, kind, prefix string }
 // Accept is part of Codec.
 func (clusterPolicies) Accept() string { return mediaJSON }
 
-// Object is part of Codec. What the translation could not take is closed in what it returned.
+// Object is part of Codec. What the translation could not take is closed in what it returned, and named in an annotation.
 func (c clusterPolicies) Object(raw []byte) (Entry, error) {
 	o, err := decodeObject(raw)
 	if err != nil {
 		return Entry{}, err
 	}
-	p, _ := translate.Kept(c.kind, raw)
+	p, wrong := translate.Kept(c.kind, raw)
+	translate.MarkClosed(p, wrong)
 	value, err := api.EncodeStored(p)
 	return Entry{Key: keyOf(p), Value: value, Version: o.Metadata.ResourceVersion}, err
 }
@@ -57,4 +59,32 @@ func (c clusterPolicies) Replace(kv api.Update, _ []byte) (Request, error) {
 // Remove is part of Codec.
 func (c clusterPolicies) Remove(key string, _ api.Revision) (Request, error) {
 	return Request{}, c.readOnly(key)
+}
+
+// Origin is an object of Kubernetes of which a policy is made.
+type Origin struct {
+	APIVersion, Kind, Namespace, Name string
+	Path                              string // of the object, on the API server
+}
+
+// OriginOf is the object of Kubernetes of which the policy with a key is made; false: it is made of none.
+func OriginOf(key string) (Origin, bool) {
+	for _, k := range kubernetes(podViews()) {
+		namespace, name, ok := k.Name(key)
+		if !ok {
+			continue
+		}
+		out := Origin{APIVersion: strings.TrimPrefix(k.Path, "/apis/"), Namespace: namespace, Name: name, Path: k.Path + "/" + k.Plural + "/" + name}
+		switch c := k.Codec.(type) {
+		case clusterPolicies:
+			out.Kind = c.kind
+		default:
+			if k.Plural != "networkpolicies" {
+				return Origin{}, false
+			}
+			out.Kind, out.Path = "NetworkPolicy", k.Path+"/namespaces/"+namespace+"/"+k.Plural+"/"+name
+		}
+		return out, true
+	}
+	return Origin{}, false
 }

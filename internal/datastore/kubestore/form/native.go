@@ -95,13 +95,14 @@ func (n native[T, L]) List(body []byte) (Page, error) {
 	return p, nil
 }
 
-// read makes an entry. What the translation could not take is closed in what it returned.
+// read makes an entry. What the translation could not take is closed in what it returned, and named in an annotation.
 func (n native[T, L]) read(o T) (Entry, error) {
-	key, r, _ := n.entry(o)
+	key, r, wrong := n.entry(o)
 	e := Entry{Key: key, Version: o.GetResourceVersion()}
 	if r == nil {
 		return e, nil
 	}
+	translate.MarkClosed(r, wrong)
 	var err error
 	e.Value, err = api.EncodeStored(r)
 	return e, err

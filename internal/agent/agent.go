@@ -94,8 +94,12 @@ func Run(ctx context.Context, cfg Config) error {
 	batches := make(chan intent.Batch)
 	keep := upkeep.New(upkeep.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "upkeep")})
 	d := calcLoop{node: cfg.Node, graph: graph, watch: watch, keep: keep, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local), hold: handles.guarded(cfg.Log), overlay: attach.Overlay{Order: datastore.OrderOf(store)}}
+	ended, report, err := newFeedback(cfg)
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
 	plugins := attach.New(attach.Config{
-		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Know: source.Know, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
+		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Know: source.Know, Ended: ended, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
 	})
 	server := &handlers{watch: watch, checker: newChecker(watch.notReady, source.Ping, d.Ping, loop.Ping), metrics: registry, tally: tally{handles.counts, names, dropped, logged}, plugins: plugins}
 	watch.metrics.Traffic(server.tally.traffic)
@@ -103,7 +107,7 @@ func Run(ctx context.Context, cfg Config) error {
 	d.settings = []func(config.Settings){server.configure, listen.configure}
 
 	err = together(ctx, map[string]func(context.Context) error{
-		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "leftovers": watch.leftovers.run,
+		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "feedback": report, "leftovers": watch.leftovers.run,
 		"status": watch.run, "upkeep": keep.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
 		"nft":       func(ctx context.Context) error { return policy.Run(ctx, handles.nftEvents) },
 		"overlay":   func(ctx context.Context) error { return d.overlay.Verify(ctx, store, d.apply) },

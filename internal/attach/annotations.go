@@ -46,6 +46,8 @@ type wanted struct {
 	mac     string       // empty: the one that the plugin generated
 	because string       // the annotations that decide which addresses; empty: none
 	idle    []string     // annotations without effect, and why
+
+	reported bool // the pod says that a failure to attach it was reported
 }
 
 const mostIdle = 20 // are named in the log
@@ -94,7 +96,7 @@ func (s *Server) checkUnassigned(ctx context.Context, w wanted) error {
 
 // wantedOf puts together what the request of a pod and annotations ask for. Whatever cannot be honoured as it is written is a refusal.
 func wantedOf(r wire.Request, has datastore.Annotations) (wanted, error) {
-	a := &annotations{request: r, has: has, wanted: wanted{ipam: r.IPAM, addrs: r.Addrs}}
+	a := &annotations{request: r, has: has, wanted: wanted{ipam: r.IPAM, addrs: r.Addrs, reported: has.Pod[translate.AnnotationSetupFailed] != ""}}
 	for _, read := range []func() error{a.families, a.pools4, a.pools6, a.addresses, a.mac, a.sourcePrefixes, a.floating} {
 		if err := read(); err != nil {
 			return wanted{}, err

@@ -33,7 +33,9 @@ type Config struct {
 	Kernel    Kernel
 	// Know is that of the syncer that feeds calc: what is written here is passed to calc at once, and a deletion of it by
 	// others must be, too. May be nil.
-	Know  func(ctx context.Context, keys ...string) error
+	Know func(ctx context.Context, keys ...string) error
+	// Ended is called with how each attachment of a pod ended, and must not wait. Reported: the pod says that a failure of it was. May be nil.
+	Ended func(of wire.Pod, reported bool, err error)
 	Notes string // directory of pending detachments, see wire.NotesOf
 	Log   *slog.Logger
 }
@@ -112,6 +114,10 @@ const (
 
 // Attach assigns a container addresses, writes its endpoint, and returns when its policy is in force.
 func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached, err error) {
+	var want wanted
+	if r.Pod != nil && s.cfg.Ended != nil {
+		defer func() { s.cfg.Ended(*r.Pod, want.reported, err) }()
+	}
 	if err := s.ready(); err != nil {
 		return out, err
 	}
@@ -129,8 +135,7 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 	if err := s.clear(ctx, r.Ref); err != nil {
 		return out, err
 	}
-	want, err := s.annotated(ctx, r)
-	if err != nil {
+	if want, err = s.annotated(ctx, r); err != nil {
 		return out, err
 	}
 	return s.attach(ctx, r, want)

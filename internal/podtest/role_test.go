@@ -80,11 +80,13 @@ func allowed(t *testing.T, s *kubetest.Server, path string) []string {
 		if group := r.APIGroups[0]; group != "" && s.Admin().Call(t.Context(), "GET", "/apis/"+group, nil, nil) != nil {
 			continue
 		}
-		for _, verb := range r.Verbs {
-			q := request{Verb: verb}
-			q.ObjectRef.APIGroup = r.APIGroups[0]
-			q.ObjectRef.Resource, q.ObjectRef.Subresource, _ = strings.Cut(r.Resources[0], "/")
-			out = append(out, q.String())
+		for _, resource := range r.Resources {
+			for _, verb := range r.Verbs {
+				q := request{Verb: verb}
+				q.ObjectRef.APIGroup = r.APIGroups[0]
+				q.ObjectRef.Resource, q.ObjectRef.Subresource, _ = strings.Cut(resource, "/")
+				out = append(out, q.String())
+			}
 		}
 	}
 	return out
@@ -146,6 +148,9 @@ spec: {controllers: {node: {hostEndpoint: {autoCreate: Enabled}}}}
 	n.ready()
 	n.awaitPool()
 	p := n.plugin()
+	for _, container := range []string{"c-1", "c-2"} { // what is written of a pod that fails, and fails again
+		p.fails(ns, "wrong", container)
+	}
 	web := p.add(ns, "web", "app: web")
 	p.add(ns, "more", "app: web")
 	if text, err := p.call("DEL", ns, "web", "c-web", web.NS); err != nil {

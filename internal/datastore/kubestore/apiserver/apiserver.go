@@ -1,5 +1,5 @@
 // Package apiserver asks Kubernetes' API server for what is no resource of ours: a lease, whether a pod exists, and what a Service has of
-// load balancers.
+// load balancers; and reports to users on their objects, in events and conditions.
 //
 // In: how to reach the server, as a datastore's configuration says it. Out: requests. Resources, and what Kubernetes has that is a view
 // of one, are package kubestore's.
@@ -39,7 +39,7 @@ const timeout = 10 * time.Second
 func (c *Client) HasPod(ctx context.Context, namespace, name string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err := c.client.Get().AbsPath("/api/v1/namespaces", namespace, "pods", name).SetHeader("Accept", "application/json").Do(ctx).Error()
+	err := c.client.Get().AbsPath("/api/v1/namespaces", namespace, "pods", name).SetHeader("Accept", mediaJSON).Do(ctx).Error()
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -68,7 +68,7 @@ func (l *lease) path() []string {
 
 // Get implements [leader.Lock].
 func (l *lease) Get(ctx context.Context) (leader.Record, string, error) {
-	raw, err := l.client.Get().AbsPath(append(l.path(), l.name)...).SetHeader("Accept", "application/json").Do(ctx).Raw()
+	raw, err := l.client.Get().AbsPath(append(l.path(), l.name)...).SetHeader("Accept", mediaJSON).Do(ctx).Raw()
 	if apierrors.IsNotFound(err) {
 		l.last = nil
 		return leader.Record{}, "", nil
@@ -99,7 +99,7 @@ func (l *lease) Put(ctx context.Context, r leader.Record, version string) (strin
 	if err != nil {
 		return "", err
 	}
-	raw, err := req.SetHeader("Accept", "application/json").SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Raw()
+	raw, err := req.SetHeader("Accept", mediaJSON).SetHeader("Content-Type", mediaJSON).Body(body).Do(ctx).Raw()
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), version != "" && apierrors.IsNotFound(err):
 		return "", leader.ErrChanged

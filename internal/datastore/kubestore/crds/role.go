@@ -70,7 +70,10 @@ func rules(g form.Group, extra map[string][]any) []any {
 		}
 		out = append(out, rule(group, k.Plural, verbs))
 	}
-	return append(out, rule("", "pods/status", []any{"patch"})) // notes of addresses
+	return append(out,
+		rule("", "pods/status", []any{"patch"}),      // notes of addresses, and that one could not be attached
+		rule("", "events", []any{"create", "patch"}), // why
+	)
 }
 
 const rbac = "rbac.authorization.k8s.io"

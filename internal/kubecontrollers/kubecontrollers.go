@@ -2,7 +2,8 @@
 //
 // In: a datastore, an API server, the environment and the KubeControllersConfiguration default, which is followed. Out: what hung on
 // nodes that left Kubernetes is deleted; addresses that nobody has are freed, after a grace period; Services of type LoadBalancer have
-// addresses; with etcd, Nodes have the labels of
+// addresses; policies of Kubernetes that are closed in part, and nodes whose agents do not report, have that in events and conditions; with etcd,
+// Nodes have the labels of
 // Kubernetes' nodes, and what Kubernetes says of policies, namespaces, accounts and pods is in etcd (package kubemirror). Of several processes one acts, by a Lease (package leader); all serve health and metrics.
 //
 // What holds: a process that loses its lease stops before another may begin. Nothing is deleted for a node before Kubernetes has
@@ -62,6 +63,7 @@ type process struct {
 	same    bool            // Kubernetes' API is the datastore
 	store   datastore.Store // of resources
 	shown   datastore.Store // which shows Kubernetes' nodes
+	views   datastore.Store // which shows what Kubernetes has itself, and nothing else
 	cluster *apiserver.Client
 	elector *leader.Elector
 	metrics *metrics.Controllers
@@ -88,15 +90,14 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer store.Close()
-	p.store, p.shown = store, store
-	if !p.same {
-		cfg.Cluster.Views = true // it has no definitions of ours
-		shown, err := stores.Open(ctx, cfg.Cluster)
-		if err != nil {
-			return err
-		}
-		defer shown.Close()
-		p.shown = shown
+	cfg.Cluster.Views = true
+	views, err := stores.Open(ctx, cfg.Cluster)
+	if err != nil {
+		return err
+	}
+	defer views.Close()
+	if p.store, p.shown, p.views = store, store, views; !p.same {
+		p.shown = views // the cluster has no definitions of ours
 	}
 	if p.cluster, err = apiserver.New(cfg.Cluster); err != nil {
 		return err
@@ -160,6 +161,10 @@ func (p *process) controllers() map[string]func(context.Context) error {
 		"nodes":     nodes.run,
 		"addresses": gc.run,
 		"services":  balancer.run,
+		"policies":  newClosed(closedConfig{Views: p.views, Users: p.cluster, Turn: p.turn("policies"), Log: log("policies")}).run,
+		"networks": newAvailable(availableConfig{
+			Store: p.store, Cluster: p.shown, Settings: p.Settings, Network: p.cluster.NodeNetwork, Turn: p.turn("networks"), Log: log("networks"),
+		}).run,
 	}
 	if p.same { // an object of Kubernetes' API that is deleted stays for as long as it has finalizers; elsewhere it is gone
 		all["pools"] = newPools(holdConfig{Store: p.store, Turn: p.turn("pools"), Log: log("pools")}).loop.Run

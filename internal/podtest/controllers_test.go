@@ -58,7 +58,7 @@ func newCluster(t *testing.T, s *kubetest.Server, g form.Group) *cluster {
 	c.configure("1h")
 	c.ns = s.Namespace(t)
 	s.Apply(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: sa, namespace: "+c.ns+"}\n")
-	for _, n := range []string{"n1", "n2"} {
+	for _, n := range []string{"n1", "n2", "f1", "f2", "f3"} {
 		s.Apply(t, "apiVersion: v1\nkind: Node\nmetadata: {name: "+n+"}\n")
 	}
 	c.kubeconfig = s.KubeconfigFor(t, "kube-system", "twill-kube-controllers")
@@ -240,12 +240,16 @@ func TestControllersActOneAtATimeWithTheirRoleAlone(t *testing.T) {
 	for _, g := range []form.Group{form.V3, form.V1} {
 		t.Run(string(g), func(t *testing.T) {
 			s, log := audited(t)
+			s.DefineClusterWidePolicies(t)
 			c := newCluster(t, s, g)
 			c.populate()
+			c.report("f1", "f2", "f3")
 			before := c.keys()
 			first := c.start()
 			c.await("a leader", func() bool { return first.logged("msg=leads") })
 			second := c.start()
+			c.policiesAreReportedOn()
+			c.nodesAreReportedOn("f1", "f2", "f3")
 
 			c.remove("/api/v1/namespaces/" + c.ns + "/pods/n1web")
 			c.remove("/api/v1/nodes/n1")

@@ -154,7 +154,7 @@ Exit code: 0 printed, 1 standard output cannot be written, 2 no such group.`,
 	}
 	cmd.Flags().StringVar(&group, "group", group, "of the cluster's resources: projectcalico.org/v3 or crd.projectcalico.org/v1")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", namespace, "of the service account and the Deployment")
-	cmd.Flags().BoolVar(&etcd, "with-etcd", false, "for a cluster whose datastore is etcd: they read what Kubernetes has itself, and write addresses of services")
+	cmd.Flags().BoolVar(&etcd, "with-etcd", false, "for a cluster whose datastore is etcd: they read what Kubernetes has itself, report on it, and write addresses of services")
 	cmd.Flags().StringVar(&image, "image", "", "that has twill in it; empty: no Deployment")
 	return cmd
 }

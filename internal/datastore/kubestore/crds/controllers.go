@@ -16,13 +16,16 @@ var controlled = map[string][]any{
 	"clusterinformations": read, "kubecontrollersconfigurations": read,
 	"ippools": keep, "tiers": keep, // their finalizers and conditions
 	"networkpolicies": {"list"}, "globalnetworkpolicies": {"list"}, "stagednetworkpolicies": {"list"}, "stagedglobalnetworkpolicies": {"list"}, // of a tier that is deleted
-	"clusternetworkpolicies": {"list"}, "adminnetworkpolicies": {"list"}, "baselineadminnetworkpolicies": {"list"},
+	"clusternetworkpolicies": follow, "adminnetworkpolicies": follow, "baselineadminnetworkpolicies": follow, // and of those that say in their status what is closed
 	"ipreservations": {"list"}, "ipamconfigurations": {"get", "list"}, "ipamconfigs": {"get", "list"},
 	"hostendpoints": {"list", "delete"},                                                                                       // automatic ones of nodes that are gone
 	"bgppeers":      {"list"}, "caliconodestatuses": {"list"}, "bgpconfigurations": {"list"}, "felixconfigurations": {"list"}, // that name such a node, for the log
 	"records":    {"list", "delete"}, // what its agent reported
 	"ipamblocks": repair, "ipamhandles": repair, "blockaffinities": repair,
 }
+
+// follow is what is done to what is followed, of which one is also asked for.
+var follow = []any{"get", "list", "watch"}
 
 // keep is what is done to what is followed, and changed in parts.
 var keep = []any{"get", "list", "watch", "update"}
@@ -46,22 +49,34 @@ func Controllers(g form.Group, namespace, lease string) []map[string]any {
 	if group, _, _ := strings.Cut(string(g), "/"); g == form.V3 { // else it is a part of the object
 		rules = append(rules, rule(group, "ippools/status", []any{"update"}), rule(group, "tiers/status", []any{"update"}))
 	}
-	return append(account(ControllersAccount, namespace, append(rules, ingress())), leaseRole(namespace, lease)...)
+	rules = append(rules, ingress(), rule("networking.k8s.io", "networkpolicies", []any{"watch"})) // Calico's are not followed
+	return append(account(ControllersAccount, namespace, append(rules, feedback()...)), leaseRole(namespace, lease)...)
 }
 
 // ingress is the right to publish addresses of services.
 func ingress() map[string]any { return rule("", "services/status", []any{"patch"}) }
 
-// ControllersWithEtcd is Controllers for a cluster whose datastore is etcd: they read what Kubernetes has itself, and publish addresses of services.
+// clusterWide is about Kubernetes' cluster-wide policies, or a part of them, such as /status.
+func clusterWide(part string, verbs []any) map[string]any {
+	out := rule("policy.networking.k8s.io", "", verbs)
+	out["resources"] = []any{"clusternetworkpolicies" + part, "adminnetworkpolicies" + part, "baselineadminnetworkpolicies" + part}
+	return out
+}
+
+// feedback is what lets them report on users' objects: policies that are closed in part, and nodes without an agent.
+func feedback() []any {
+	return []any{rule("", "events", []any{"create"}), clusterWide("/status", []any{"patch"}), rule("", "nodes/status", []any{"patch"})}
+}
+
+// ControllersWithEtcd is Controllers for a cluster whose datastore is etcd: they read what Kubernetes has itself, report on it, and publish
+// addresses of services.
 func ControllersWithEtcd(namespace, lease string) []map[string]any {
 	look := []any{"get", "list", "watch"}
-	wide := rule("policy.networking.k8s.io", "clusternetworkpolicies", look)
-	wide["resources"] = []any{"clusternetworkpolicies", "adminnetworkpolicies", "baselineadminnetworkpolicies"}
-	rules := []any{rule("networking.k8s.io", "networkpolicies", look), wide, ingress()}
+	rules := []any{rule("networking.k8s.io", "networkpolicies", look), clusterWide("", look), ingress()}
 	for _, plural := range []string{"namespaces", "nodes", "pods", "serviceaccounts", "services"} {
 		rules = append(rules, rule("", plural, look))
 	}
-	return append(account(ControllersAccount, namespace, rules), leaseRole(namespace, lease)...)
+	return append(account(ControllersAccount, namespace, append(rules, feedback()...)), leaseRole(namespace, lease)...)
 }
 
 // leaseRole is what they may do to their lease.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,7 +36,7 @@ func TestMain(m *testing.M) {
 var programs string
 
 // program builds our programs once, and is the path of one of them.
-func program(t *testing.T, name string) string {
+func program(t testing.TB, name string) string {
 	t.Helper()
 	if err := build(); err != nil {
 		t.Fatal(err)
@@ -59,19 +61,21 @@ const patience = time.Minute
 // node is a host of the cluster: a namespace, in which the API server is at the address that its kubeconfig names.
 type node struct {
 	*netnstest.NS
-	t      *testing.T
-	s      *kubetest.Server
-	name   string
-	twill  string // the program
-	socket string // of its agent
-	log    string
+	t        testing.TB
+	s        *kubetest.Server
+	name     string
+	twill    string // the program
+	socket   string // of its agent
+	log      string
+	process  *os.Process   // what start started
+	received *atomic.Int64 // bytes that came from the API server
 }
 
 // newNode makes a host without an agent.
-func newNode(t *testing.T, s *kubetest.Server, name string) *node {
+func newNode(t testing.TB, s *kubetest.Server, name string) *node {
 	t.Helper()
 	dir := t.TempDir()
-	n := &node{NS: netnstest.New(t), t: t, s: s, name: name, twill: program(t, "twill"), socket: filepath.Join(dir, "agent.sock"), log: filepath.Join(dir, "log")}
+	n := &node{NS: netnstest.New(t), t: t, s: s, name: name, twill: program(t, "twill"), socket: filepath.Join(dir, "agent.sock"), log: filepath.Join(dir, "log"), received: &atomic.Int64{}}
 	n.Forward()
 	u, err := url.Parse(s.URL)
 	if err != nil {
@@ -81,7 +85,7 @@ func newNode(t *testing.T, s *kubetest.Server, name string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go s.Forward(l)
+	go serve(l, u.Host, n.received)
 	s.Apply(t, "apiVersion: v1\nkind: Node\nmetadata: {name: "+name+"}\n")
 	t.Cleanup(func() { // another test's node may have the same address
 		if err := s.Admin().Call(context.WithoutCancel(t.Context()), http.MethodDelete, "/api/v1/nodes/"+name, nil, nil); err != nil {
@@ -89,6 +93,37 @@ func newNode(t *testing.T, s *kubetest.Server, name string) *node {
 		}
 	})
 	return n
+}
+
+// serve passes on connections to an address outside, and counts what comes back.
+func serve(l net.Listener, to string, received *atomic.Int64) {
+	for {
+		in, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer in.Close()
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				return
+			}
+			defer out.Close()
+			go func() {
+				_, _ = io.Copy(out, in)
+				_ = out.(*net.TCPConn).CloseWrite()
+			}()
+			_, _ = io.Copy(in, io.TeeReader(out, counter{received}))
+		}()
+	}
+}
+
+// counter counts the bytes that are written to it.
+type counter struct{ *atomic.Int64 }
+
+func (c counter) Write(p []byte) (int, error) {
+	c.Add(int64(len(p)))
+	return len(p), nil
 }
 
 // agent runs the agent alone until the test ends.
@@ -110,6 +145,7 @@ func (n *node) start(command, kubeconfig string, env ...string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	n.process = cmd.Process
 	n.t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
@@ -209,7 +245,7 @@ func (n *node) patch(path string, body map[string]any) {
 }
 
 // await waits until a connection from one pod to another opens, or does not.
-func (p pod) await(t *testing.T, to pod, open bool) {
+func (p pod) await(t testing.TB, to pod, open bool) {
 	t.Helper()
 	probe := netnstest.Probe{From: p.NS, To: to.NS, Proto: "tcp", Dst: netip.AddrPortFrom(to.addr, 8080)}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -45,7 +45,7 @@ func (r request) String() string {
 }
 
 // asked reads the log: what was asked for, and what of it was refused.
-func asked(t *testing.T, log string) (all, refused map[string]bool) {
+func asked(t testing.TB, log string) (all, refused map[string]bool) {
 	t.Helper()
 	f, err := os.Open(log)
 	if err != nil {
@@ -67,7 +67,7 @@ func asked(t *testing.T, log string) (all, refused map[string]bool) {
 }
 
 // allowed are the requests that a role allows, as [request] writes them. Groups that this cluster has not are left out.
-func allowed(t *testing.T, s *kubetest.Server, path string) []string {
+func allowed(t testing.TB, s *kubetest.Server, path string) []string {
 	t.Helper()
 	var role struct {
 		Rules []struct{ APIGroups, Resources, Verbs []string }

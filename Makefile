@@ -40,7 +40,7 @@ conformance: deps ## cyclonus' 230 cases: its judge, ours and real connections a
 # Packages with tests on a real Kubernetes API server (internal/kubetest).
 KUBE := internal/kubetest internal/datastore/kubestore internal/datastore/kubestore/crds internal/podtest internal/kubemirror
 # Packages of which some tests are: those with Kubernetes or APIServer in their names.
-KUBE_SOME := internal/ipam internal/outagetest
+KUBE_SOME := internal/ipam internal/lab internal/outagetest
 kube-api: ## those tests, on Kubernetes' own programs, which test/kube builds once, next to Go's build cache
 	go run ./hack/kube
 	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m $(KUBE:%=./%)

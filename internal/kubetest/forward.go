@@ -1,10 +1,22 @@
 package kubetest
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"strings"
+	"testing"
 )
+
+// KubeconfigAt writes an administrator's kubeconfig for who reaches the server at another HOST:PORT, and returns its path. It goes with the test.
+func (s *Server) KubeconfigAt(t testing.TB, address string) string {
+	t.Helper()
+	file := t.TempDir() + "/kubeconfig"
+	if err := s.writeKubeconfigAt(file, fmt.Sprintf("server: %q, tls-server-name: kubernetes", "https://"+address), s.token); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
 
 // Forward passes connections to a listener on to the API server until the listener is closed. With one at the server's own address in
 // another network namespace, its kubeconfigs are good there, too.

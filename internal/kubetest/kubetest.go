@@ -260,13 +260,18 @@ func (s *Server) close() {
 }
 
 func (s *Server) writeKubeconfig(file, token string) error {
+	return s.writeKubeconfigAt(file, fmt.Sprintf("server: %q", s.URL), token)
+}
+
+// writeKubeconfigAt is of who finds the server in another way.
+func (s *Server) writeKubeconfigAt(file, server, token string) error {
 	return os.WriteFile(file, fmt.Appendf(nil, `apiVersion: v1
 kind: Config
-clusters: [{name: test, cluster: {server: %q, certificate-authority: %q}}]
+clusters: [{name: test, cluster: {%s, certificate-authority: %q}}]
 users: [{name: user, user: {token: %q}}]
 contexts: [{name: test, context: {cluster: test, user: user}}]
 current-context: test
-`, s.URL, s.CAFile, token), 0o600)
+`, server, s.CAFile, token), 0o600)
 }
 
 // freePort is a port on which nobody listens now. It is below those that Linux gives to connections (ip_local_port_range): else one of

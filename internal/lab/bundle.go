@@ -151,7 +151,7 @@ func (b bundle) host(ctx context.Context, name, ns string) {
 
 // dump is the store's content, as JSON by key.
 func (c *scenario) dump(ctx context.Context) string {
-	if c.etcd == nil {
+	if !c.runs {
 		return "the store is stopped\n"
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -24,6 +24,7 @@ type Runner struct {
 	Verbose  bool      // print each step, and the output of programs
 	Bundle   string    // where a failed scenario leaves what it knows; empty means the system's temporary directory
 	BIRD     []string  // hosts for which BIRD speaks BGP from the begin; AllHosts means all
+	Cluster  *Cluster  // where scenarios keep their resources; nil: in an etcd of their own
 	Keep     bool      // leave hosts and processes as they are at the end, as a lab that Down removes
 }
 
@@ -123,7 +124,8 @@ type scenario struct {
 	script   *script.Script
 	verbose  io.Writer
 	log      strings.Builder // each step and how long it took, for the bundle
-	etcd     *process
+	kept     storage
+	runs     bool // kept does
 	nodes    map[string]*process
 	bird     []string          // as the runner has it
 	bgp      map[string]string // by host, where a step said who speaks BGP
@@ -145,6 +147,10 @@ func (r Runner) newScenario(s *script.Script) (*scenario, error) {
 	c := &scenario{
 		Lab: &Lab{Dir: dir, Exe: r.Exe, Spec: Spec{Prefix: fmt.Sprintf("twt%d.%d-", os.Getpid(), scenarios.Add(1))}}, script: s, verbose: io.Discard, bird: r.BIRD, bgp: map[string]string{},
 		nodes: map[string]*process{}, cut: map[string]bool{}, streams: map[string]*watched{}, captures: map[string]*capture{}, links: map[string]script.Link{},
+	}
+	c.kept = &etcd{c: c}
+	if r.Cluster != nil {
+		c.kept = &cluster{Cluster: r.Cluster, c: c}
 	}
 	if r.Verbose && r.Out != nil {
 		c.verbose = r.Out
@@ -264,9 +270,7 @@ func (c *scenario) close() error {
 	for range c.nodes {
 		errs = append(errs, <-ends)
 	}
-	if c.etcd != nil {
-		errs = append(errs, c.etcd.stop())
-	}
+	errs = append(errs, c.kept.close())
 	names, err := netns.List()
 	errs = append(errs, err)
 	for _, n := range names {

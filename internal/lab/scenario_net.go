@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/lab/script"
 )
@@ -28,8 +29,7 @@ var storeAddr = netip.MustParseAddr("172.30.0.250")
 
 const storeName = "store"
 
-func (c *scenario) storeURL() string { return "http://" + netip.AddrPortFrom(storeAddr, 2379).String() }
-func (c *scenario) storeNS() string  { return c.Spec.Prefix + storeName }
+func (c *scenario) storeNS() string { return c.Spec.Prefix + storeName }
 func (c *scenario) logFile(who string) string {
 	return filepath.Join(c.Dir, who, "node.log")
 }
@@ -51,8 +51,8 @@ func (c *scenario) hosts(ctx context.Context, h script.Hosts) error {
 	if err := c.startStore(ctx); err != nil {
 		return err
 	}
-	for _, name := range h.Names {
-		if err := c.startNodeOf(name); err != nil {
+	for _, h := range c.Spec.Hosts {
+		if err := errors.Join(c.kept.node(h), c.startNodeOf(h.Name)); err != nil {
 			return err
 		}
 	}
@@ -204,31 +204,21 @@ func (c *scenario) busy(ctx context.Context, a script.Busy) error {
 
 // startStore starts the store and waits until it answers.
 func (c *scenario) startStore(ctx context.Context) error {
-	dir := filepath.Join(c.Dir, storeName)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	args := []string{"etcd", "--data-dir", filepath.Join(dir, "etcd"), "--listen", c.storeURL(), "--listen", c.Socket()}
-	p, err := launch(c.storeNS(), c.Exe, c.logFile(storeName), nil, args)
-	if err != nil {
-		return err
-	}
-	c.etcd, c.Spec.StorePID = p, p.cmd.Process.Pid
-	ctx, cancel := context.WithTimeout(ctx, scenarioPatience)
-	defer cancel()
-	store, err := c.store(ctx)
-	if err != nil {
-		return fmt.Errorf("the store does not answer: %w", err)
-	}
-	return store.Close()
+	err := c.kept.start(ctx)
+	c.runs = err == nil
+	return err
+}
+
+// store waits until the store answers.
+func (c *scenario) store(ctx context.Context) (datastore.Client, error) {
+	return answering(ctx, c.kept.config())
 }
 
 // hostEnv is the environment of programs on a host: its node name, and the agent's socket.
 func (c *scenario) hostEnv(name string) []string {
-	return []string{
-		"NODENAME=" + name, "TWILL_SOCKET=" + c.agentSocket(name),
-		"TWILL_BIRD_CONF=" + filepath.Join(c.Dir, name, "bird.conf"), "TWILL_BIRD_SOCKET=" + filepath.Join(c.Dir, name, "bird.ctl"),
-	}
+	return append(c.kept.hostEnv(),
+		"NODENAME="+name, "TWILL_SOCKET="+c.agentSocket(name),
+		"TWILL_BIRD_CONF="+filepath.Join(c.Dir, name, "bird.conf"), "TWILL_BIRD_SOCKET="+filepath.Join(c.Dir, name, "bird.ctl"))
 }
 
 // speaks says who speaks BGP for a host, in the words of `twill node --bgp`.
@@ -266,7 +256,8 @@ func (c *scenario) startNodeOf(name string, env ...string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	args := []string{"node", "--node", name, "--data-dir", dir, "--etcd", c.storeURL(), "--bgp", c.speaks(name)}
+	args := []string{"node", "--node", name, "--data-dir", dir, "--bgp", c.speaks(name)}
+	args = append(args, c.kept.nodeArgs()...)
 	if h.Reflector {
 		args = append(args, "--cluster-id=244.0.0.1", fmt.Sprintf("--ip=%s/24", h.V4), fmt.Sprintf("--ip6=%s/64", h.V6))
 	}
@@ -288,12 +279,11 @@ func (c *scenario) stopNodeOf(name string) error {
 }
 
 func (c *scenario) stopStore() error {
-	if c.etcd == nil {
+	if !c.runs {
 		return errors.New("the store is stopped already")
 	}
-	p := c.etcd
-	c.etcd = nil
-	return p.stop()
+	c.runs = false
+	return c.kept.stop()
 }
 
 func (c *scenario) power(ctx context.Context, a script.Power) error {
@@ -302,7 +292,7 @@ func (c *scenario) power(ctx context.Context, a script.Power) error {
 		return c.stopStore()
 	case !a.On:
 		return c.stopNodeOf(a.Who)
-	case a.Who == storeName && c.etcd != nil, c.nodes[a.Who] != nil:
+	case a.Who == storeName && c.runs, c.nodes[a.Who] != nil:
 		return fmt.Errorf("%s runs already", a.Who)
 	case a.Who == storeName:
 		return c.startStore(ctx)

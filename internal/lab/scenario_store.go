@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/twillnet/twill/api"
@@ -37,11 +38,11 @@ func (c *scenario) workload(ctx context.Context, a script.Workload) error {
 	if err := c.makeWorkload(w); err != nil || a.Bare {
 		return err
 	}
-	return c.applyText(ctx, w.resource())
+	return c.kept.endpoint(ctx, w)
 }
 
 func (c *scenario) endpoint(ctx context.Context, a script.Endpoint) error {
-	return c.applyText(ctx, c.named(a.Workload).resource())
+	return c.kept.endpoint(ctx, c.named(a.Workload))
 }
 
 // named is a workload that the parser has seen.
@@ -58,7 +59,7 @@ func (c *scenario) named(name string) Workload {
 func (c *scenario) run(ns string, cmd *exec.Cmd) error {
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
-	cmd.Env = append(append(os.Environ(), "ETCD_ENDPOINTS="+c.Socket(), "PATH="+filepath.Dir(c.Exe)+":"+os.Getenv("PATH")), cmd.Env...)
+	cmd.Env = slices.Concat(os.Environ(), c.kept.env(), []string{"PATH=" + filepath.Dir(c.Exe) + ":" + os.Getenv("PATH")}, cmd.Env)
 	start := cmd.Start
 	if ns != "" {
 		h, err := netns.Open(ns)

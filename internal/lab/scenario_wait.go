@@ -28,7 +28,7 @@ import (
 // knows reports whether a host can know what the store asks for: its agent is to run, and the store answers it.
 func (c *scenario) knows(host string) bool {
 	h, _ := c.Spec.host(host)
-	return !h.Reflector && c.nodes[host] != nil && c.etcd != nil && !c.cut[host]
+	return !h.Reflector && c.nodes[host] != nil && c.runs && !c.cut[host]
 }
 
 // settle awaits that all that was written is in force: the kernel of each host
@@ -57,7 +57,7 @@ func (c *scenario) settle(ctx context.Context) error {
 
 // frozen reports whether the store says that it is not ready: then no host acts on what it has.
 func (c *scenario) frozen(ctx context.Context) (bool, error) {
-	if c.etcd == nil {
+	if !c.runs {
 		return false, nil
 	}
 	store, err := c.store(ctx)
@@ -98,8 +98,8 @@ func (c *scenario) waitAgent(ctx context.Context, host string) error {
 }
 
 func (c *scenario) verify(ctx context.Context, ns, host string) (string, error) {
-	cmd := exec.CommandContext(ctx, c.Exe, "--etcd", c.Socket(), "verify", "--node", host)
-	cmd.Env = append(os.Environ(), c.hostEnv(host)...)
+	cmd := exec.CommandContext(ctx, c.Exe, "verify", "--node", host)
+	cmd.Env = slices.Concat(os.Environ(), c.kept.env(), c.hostEnv(host))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := inside(ns, cmd.Start)

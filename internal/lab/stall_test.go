@@ -13,6 +13,7 @@ import (
 
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kernel/sched"
+	"github.com/twillnet/twill/internal/kubetest"
 )
 
 // asWitness runs this binary as the witness of a processor.
@@ -20,7 +21,7 @@ const asWitness = "TWILL_TEST_STALL_WITNESS"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asWitness) == "" {
-		os.Exit(m.Run())
+		os.Exit(kubetest.Main(m.Run, kubetest.Config{}))
 	}
 	if err := witness(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)

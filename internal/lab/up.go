@@ -197,9 +197,16 @@ func (l *Lab) startNode(h *Host, args []string) error {
 }
 
 // store waits until the lab's datastore answers.
-func (l *Lab) store(ctx context.Context) (datastore.Client, error) {
+func (l *Lab) store(ctx context.Context) (datastore.Client, error) { return answering(ctx, l.config()) }
+
+func (l *Lab) config() datastore.Config {
+	return datastore.Config{Endpoints: []string{l.Socket()}, DialTimeout: 2 * time.Second}
+}
+
+// answering opens a datastore, and waits until it answers.
+func answering(ctx context.Context, cfg datastore.Config) (datastore.Client, error) {
 	for {
-		store, err := stores.Open(ctx, datastore.Config{Endpoints: []string{l.Socket()}, DialTimeout: 2 * time.Second})
+		store, err := stores.Open(ctx, cfg)
 		if err == nil {
 			if _, err = store.List(ctx, "/calico/resources/v3/projectcalico.org/clusterinformations/"); err == nil {
 				return store, nil

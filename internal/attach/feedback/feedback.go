@@ -127,7 +127,7 @@ func (r *Reporter) forget(of wire.Pod) {
 
 // reconcile reports on a pod, if that is due.
 func (r *Reporter) reconcile(ctx context.Context, key string) (again time.Time, err error) {
-	of, p, again := r.due(key)
+	of, is, p, again := r.due(key)
 	if p == nil {
 		return again, nil
 	}
@@ -140,6 +140,8 @@ func (r *Reporter) reconcile(ctx context.Context, key string) (again time.Time, 
 	defer r.mu.Unlock()
 	now := r.known[of]
 	switch gone := errors.Is(err, datastore.ErrNotFound); {
+	case now != is: // it was forgotten meanwhile, and what has come since is in the queue
+		return time.Time{}, nil
 	case gone && now.seen == p.seen:
 		r.forget(of)
 		return time.Time{}, nil
@@ -155,30 +157,30 @@ func (r *Reporter) reconcile(ctx context.Context, key string) (again time.Time, 
 	return now.last.Add(remembered), nil // what came meanwhile is in the queue
 }
 
-// due is a pod that is to be reported on now, as it is known; nil: none, but when.
-func (r *Reporter) due(key string) (of wire.Pod, p *pod, when time.Time) {
+// due is a pod that is to be reported on now, and a copy of what is known of it; nil: none, but when.
+func (r *Reporter) due(key string) (of wire.Pod, p, as *pod, when time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of, found := r.keys[key]
 	if !found {
-		return of, nil, time.Time{}
+		return of, nil, nil, time.Time{}
 	}
 	p, now := r.known[of], time.Now()
 	switch end := p.last.Add(remembered); {
 	case p.seen == p.done && now.Before(end):
-		return of, nil, end
+		return of, nil, nil, end
 	case p.seen == p.done:
 		r.forget(of)
-		return of, nil, time.Time{}
+		return of, nil, nil, time.Time{}
 	case p.failed && now.Before(p.next):
-		return of, nil, p.next
+		return of, nil, nil, p.next
 	case p.failed && now.Before(p.patient):
-		return of, nil, p.patient
+		return of, nil, nil, p.patient
 	case now.Before(r.next):
-		return of, nil, r.next
+		return of, nil, nil, r.next
 	}
 	r.next = now.Add(betweenAll)
 	p.tried = p.tried || p.failed
-	as := *p
-	return of, &as, time.Time{}
+	known := *p
+	return of, p, &known, time.Time{}
 }

@@ -201,3 +201,33 @@ func TestManyPodsDoNotFloodTheServer(t *testing.T) {
 		}
 	})
 }
+
+// TestAPodMayBeForgottenWhileItIsReportedOn: the server has written that a pod is attached, and not yet answered; the pod fails once more,
+// and is then attached, as it says already.
+func TestAPodMayBeForgottenWhileItIsReportedOn(t *testing.T) {
+	run(t, func(b *bench) {
+		b.hangs = make(chan struct{})
+		b.r.Ended(web, true, nil) // one before reported a failure
+		b.want("0s prod/web attached")
+		b.r.Ended(web, false, errFull)
+		b.r.Ended(web, false, nil)
+		b.r.Ended(web, false, errFull) // another failure, which is to be reported
+		close(b.hangs)
+		b.after(betweenAll)
+		b.want(`0.2s prod/web "no address" 1 times, again false`)
+	})
+}
+
+// TestAPodMayStayForgotten: the same without another failure.
+func TestAPodMayStayForgotten(t *testing.T) {
+	run(t, func(b *bench) {
+		b.hangs = make(chan struct{})
+		b.r.Ended(web, true, nil)
+		b.want("0s prod/web attached")
+		b.r.Ended(web, false, errFull)
+		b.r.Ended(web, false, nil)
+		close(b.hangs)
+		b.after(time.Minute)
+		b.want()
+	})
+}

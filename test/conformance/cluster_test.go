@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/mattfenwick/cyclonus/pkg/connectivity"
@@ -20,7 +18,6 @@ import (
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 	"github.com/twillnet/twill/internal/kernel/nflog"
 	"github.com/twillnet/twill/internal/kernel/packet"
-	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/translate"
 )
 
@@ -112,7 +109,6 @@ func (c *cluster) pod(key string) *pod {
 	running(t, p.host.NS, link)
 	running(t, p.NS, "eth0")
 	p.Addr("eth0", p.addrs[0].String()+"/32", p.addrs[1].String()+"/128")
-	p.hears(t)
 	for _, gateway := range []string{"169.254.1.1", "fe80::1"} {
 		p.Run("ip", "neigh", "replace", gateway, "lladdr", p.host.Link(link).MAC, "dev", "eth0", "nud", "permanent")
 		p.Run("ip", "route", "add", "default", "via", gateway, "dev", "eth0", "onlink")
@@ -141,24 +137,6 @@ func running(t *testing.T, n *netnstest.NS, link string) {
 	for end := time.Now().Add(patience); !n.Link(link).Running; <-look.C {
 		if time.Now().After(end) {
 			t.Fatalf("%s is up, and does not run", link)
-		}
-	}
-}
-
-// hears waits until the pod takes what is sent to its addresses. Of IPv6 the kernel does so in a task of its own, by a route in the table local:
-// until then it loses such packets without a word, although sockets can be bound.
-func (p *pod) hears(t *testing.T) {
-	t.Helper()
-	look := time.NewTicker(time.Millisecond)
-	defer look.Stop()
-	for end := time.Now().Add(patience); ; <-look.C {
-		local, err := p.Rtnl().Routes(rtnl.RouteFilter{Table: unix.RT_TABLE_LOCAL})
-		must(t, err)
-		if slices.ContainsFunc(local, func(r rtnl.Route) bool { return r.Dst.Addr() == p.addrs[1] }) {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%s has no way to %s", p.key, p.addrs[1])
 		}
 	}
 }

@@ -8,10 +8,15 @@
 package netnstest
 
 import (
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kernel/netns"
@@ -115,11 +120,44 @@ func (n *NS) Link(name string) rtnl.Link {
 	return l
 }
 
-// Addr adds addresses, such as 192.0.2.1/24 or fe80::1/64, to a link.
+// Addr adds addresses, such as 192.0.2.1/24 or fe80::1/64, to a link, and if that is up, waits until the kernel takes what is sent to them.
 func (n *NS) Addr(link string, prefixes ...string) {
 	n.t.Helper()
-	for _, p := range prefixes {
-		n.must(n.rtnl.AddAddr(rtnl.Addr{Link: n.Link(link).Index, Prefix: netip.MustParsePrefix(p)}))
+	on := n.Link(link)
+	missing := map[netip.Addr]bool{}
+	for _, text := range prefixes {
+		p := netip.MustParsePrefix(text)
+		n.must(n.rtnl.AddAddr(rtnl.Addr{Link: on.Index, Prefix: p}))
+		if p.Addr().Is6() && on.Up {
+			missing[p.Addr()] = true
+		}
+	}
+	n.awaitLocal(on, missing)
+}
+
+// awaitLocal waits for the routes of addresses in the table local. Those of IPv6 the kernel makes in a task of its own: until then it loses what
+// is sent to them without a word, although sockets can be bound.
+func (n *NS) awaitLocal(on rtnl.Link, missing map[netip.Addr]bool) {
+	n.t.Helper()
+	if len(missing) == 0 {
+		return
+	}
+	look := time.NewTicker(200 * time.Microsecond)
+	defer look.Stop()
+	for end := time.Now().Add(Patience); ; <-look.C {
+		routes, err := n.rtnl.Routes(rtnl.RouteFilter{Table: unix.RT_TABLE_LOCAL, Link: on.Index})
+		n.must(err)
+		for _, r := range routes {
+			if r.Dst.IsSingleIP() {
+				delete(missing, r.Dst.Addr())
+			}
+		}
+		if len(missing) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			n.t.Fatalf("%s does not take what is sent to %v", on.Name, slices.Collect(maps.Keys(missing)))
+		}
 	}
 }
 

@@ -1,8 +1,14 @@
 package netnstest
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
 func TestProbesSeeWhatIsReachableAndWhatIsNot(t *testing.T) {
@@ -22,6 +28,24 @@ func TestProbesSeeWhatIsReachableAndWhatIsNot(t *testing.T) {
 			b.Run("nft", "delete table inet t")
 		}
 	}
+}
+
+func TestAnAddressIsForUseWhenAddReturns(t *testing.T) {
+	n := New(t)
+	n.Veth("a", "b")
+	for i := range 100 {
+		addr := netip.MustParsePrefix(fmt.Sprintf("2001:db8::%x/64", i+1))
+		n.Addr("a", addr.String())
+		local, err := n.Rtnl().Routes(rtnl.RouteFilter{Table: unix.RT_TABLE_LOCAL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(local, func(r rtnl.Route) bool { return r.Dst == netip.PrefixFrom(addr.Addr(), 128) }) {
+			t.Fatalf("the %dth: there is no route to %s", i+1, addr)
+		}
+	}
+	n.Down("a")
+	n.Addr("a", "2001:db8:1::1/64") // which is not waited for
 }
 
 func TestWantRouteReadsWhatIpRouteShows(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/storetest"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/leader"
 )
 
@@ -42,17 +42,6 @@ func (l *live) logged(text string) bool {
 	return strings.Contains(l.log.String(), text)
 }
 
-// port is one on which nobody listens.
-func port(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // held is the lease of another.
 type held struct{}
 
@@ -66,7 +55,7 @@ func (held) Put(context.Context, leader.Record, string) (string, error) {
 
 func startLive(t *testing.T, env Environment) *live {
 	t.Helper()
-	l := &live{T: t, store: storetest.New(t), health: fmt.Sprintf("127.0.0.1:%d", port(t))}
+	l := &live{T: t, store: storetest.New(t), health: machinetest.Address(t)}
 	p := &process{
 		cfg:   Config{Environment: env, Health: l.health, Level: &l.level, Log: slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: &l.level}))},
 		store: l.store, shown: l.store, same: true, known: make(chan struct{}), changed: make(chan struct{}), failed: map[string]error{}, elector: leader.New(leader.Config{Lock: held{}, ID: "a"}),
@@ -123,10 +112,10 @@ func (l *live) get(url string) (code int, body string) {
 
 // TestSettingsTakeEffectAtOnce: listeners, the log's level, and what has no effect.
 func TestSettingsTakeEffectAtOnce(t *testing.T) {
-	numbers := port(t)
+	_, numbers, _ := strings.Cut(machinetest.Address(t), ":")
 	l := startLive(t, nil)
-	metrics, ready := fmt.Sprintf("http://127.0.0.1:%d/metrics", numbers), "http://"+l.health+"/readiness"
-	l.configure(fmt.Sprintf(`"logSeverityScreen":"Debug","debugProfilePort":6060,"prometheusMetricsPort":%d,"controllers":{"node":{}}`, numbers))
+	metrics, ready := fmt.Sprintf("http://127.0.0.1:%s/metrics", numbers), "http://"+l.health+"/readiness"
+	l.configure(fmt.Sprintf(`"logSeverityScreen":"Debug","debugProfilePort":6060,"prometheusMetricsPort":%s,"controllers":{"node":{}}`, numbers))
 	l.await("metrics", func() bool {
 		code, body := l.get(metrics)
 		return code == http.StatusOK && strings.Contains(body, "twill_controllers_leader 0")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore/kubestore/form"
 	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/ipam"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kubetest"
 )
 
@@ -185,12 +185,7 @@ func (r *replica) logged(text string) bool {
 // start runs one until the test ends, and waits until it is ready.
 func (c *cluster) start() *replica {
 	c.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		c.Fatal(err)
-	}
-	r := &replica{c: c, health: l.Addr().String()}
-	_ = l.Close()
+	r := &replica{c: c, health: machinetest.Address(c.T)}
 	r.cmd = exec.Command(c.twill, "kube-controllers", "--health", r.health)
 	r.cmd.Env = append(os.Environ(), "DATASTORE_TYPE=kubernetes", "CALICO_API_GROUP="+string(c.group), "KUBECONFIG="+c.kubeconfig)
 	r.cmd.Env = append(r.cmd.Env, c.env...)

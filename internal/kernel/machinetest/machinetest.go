@@ -6,6 +6,8 @@ package machinetest
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -68,15 +70,28 @@ func missing(t testing.TB, what string) {
 	t.Skipf("needs %s", what)
 }
 
-// Address is one of the loopback on which nothing listens.
+// Address is one of the loopback on which nothing listens, the test's own until it ends: its port is below those that the kernel gives to
+// connections (ip_local_port_range), and no other test of this machine gets it, since an abstract socket (unix(7)) of that name is held.
 func Address(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		port := 10_000 + rand.IntN(10_000)
+		held, err := net.Listen("unix", fmt.Sprintf("@twill-test-port-%d", port))
+		if err != nil {
+			continue
+		}
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		if l, err := net.Listen("tcp", addr); err == nil {
+			t.Cleanup(func() { held.Close() })
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return addr
+		}
+		held.Close()
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port between 10000 and 20000 is free")
+	return ""
 }
 
 // Kubernetes is for tests that run Kubernetes' own programs; err says why they cannot, nil that they can. They run with REQUIRE_KUBE=1

@@ -148,8 +148,11 @@ func (s *Store) pages(ctx context.Context, kinds []form.Kind, prefix string, att
 				return err
 			}
 			p, err := k.List(raw)
+			if err == nil && p.Version == "" { // as in whatever else is an object: a proxy's own answer must not empty a cluster
+				err = errors.New("the answer is no list: it has no version")
+			}
 			if err != nil {
-				return err
+				return fmt.Errorf("%w: %s: %w", datastore.ErrUnavailable, k.ID(), err)
 			}
 			if versions[k.ID()] == "" {
 				versions[k.ID()] = p.Version

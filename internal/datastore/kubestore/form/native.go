@@ -3,6 +3,7 @@ package form
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -97,6 +98,9 @@ func (n native[T, L]) List(body []byte) (Page, error) {
 
 // read makes an entry. What the translation could not take is closed in what it returned, and named in an annotation.
 func (n native[T, L]) read(o T) (Entry, error) {
+	if o.GetName() == "" {
+		return Entry{}, errors.New("the API server's object has no name")
+	}
 	key, r, wrong := n.entry(o)
 	e := Entry{Key: key, Version: o.GetResourceVersion()}
 	if r == nil {

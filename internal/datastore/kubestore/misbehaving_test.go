@@ -1,0 +1,69 @@
+package kubestore_test
+
+import (
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/kubestore"
+	"github.com/twillnet/twill/internal/datastore/kubestore/form"
+	"github.com/twillnet/twill/internal/kubetest"
+)
+
+// through opens a store that reaches the server through a proxy, of which it has small pieces of lists.
+func through(t *testing.T, s *kubetest.Server, cfg datastore.Config) (*kubetest.Proxy, datastore.Client) {
+	t.Helper()
+	p := s.Proxy(t, "2")
+	cfg.Kubeconfig, cfg.Group = s.KubeconfigAt(t, p.Address), string(form.V3)
+	c, err := kubestore.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return p, c
+}
+
+// sets makes some GlobalNetworkSets, and nothing else of Calico's.
+func sets(t *testing.T, s *kubetest.Server, names ...string) {
+	t.Helper()
+	s.Clear(t, string(form.V3))
+	for _, name := range names {
+		s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkSet\nmetadata: {name: "+name+"}\nspec: {nets: [198.51.100.0/24]}\n")
+	}
+}
+
+func TestWhatIsNoListIsNotAnEmptyOne(t *testing.T) {
+	s := cluster(t)
+	sets(t, s, "a", "b", "c", "d", "e")
+	p, c := through(t, s, datastore.Config{})
+	prefix := api.KeyPrefix(api.KindGlobalNetworkSet, "")
+	if all, err := c.List(t.Context(), prefix); err != nil || len(all.Items) != 5 {
+		t.Fatalf("in pieces: %d items, %v", len(all.Items), err)
+	}
+	for _, body := range []string{
+		"", "null", "{}", "[]", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":503}`, "<html>log in first</html>", `{"items":[]}`,
+		`{"metadata":{"resourceVersion":""},"items":[]}`, `{"metadata":{"resourceVersion":"7"},"items":[{}]}`, "k8s\x00", `{"metadata":{"resourceVersion":"7"},"items":[`,
+	} {
+		p.Set(func(w http.ResponseWriter, r *http.Request, pass http.HandlerFunc) bool {
+			if !kubetest.IsList(r) {
+				pass(w, r)
+				return false
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, body)
+			return true
+		})
+		before := p.Harmed()
+		if all, err := c.List(t.Context(), prefix); err == nil {
+			t.Errorf("%q is taken for a list of %d", body, len(all.Items))
+		}
+		if all, err := c.List(t.Context(), api.KeyPrefix(api.KindProfile, "")); err == nil { // of a kind that is protobuf
+			t.Errorf("%q is taken for a list of %d", body, len(all.Items))
+		}
+		if p.Harmed() < before+2 {
+			t.Errorf("%q was not the answer", body)
+		}
+	}
+}

@@ -84,7 +84,7 @@ func TestOfAnAPIServerTheTruthArrivesAndNothingFlaps(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := kubeWorld(t, s)
-			followKube(w, s)
+			followKube(w, s, answer)
 			w.until("the first sync", w.synced)
 			tt.fault(w)
 			w.truth()
@@ -95,15 +95,15 @@ func TestOfAnAPIServerTheTruthArrivesAndNothingFlaps(t *testing.T) {
 }
 
 // followKube starts the syncer through the proxy.
-func followKube(w *world, s *kubetest.Server) {
+func followKube(w *world, s *kubetest.Server, timeout time.Duration) {
 	server := strings.Replace(w.proxy.Endpoint(), "http://", "https://", 1)
-	w.follow(datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, Server: server, RequestTimeout: answer, QPS: 10_000})
+	w.follow(datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, Server: server, RequestTimeout: timeout, QPS: 10_000})
 }
 
 func TestAFirstListOfAnAPIServerThatIsCutHalfWayIsWholeInTheEnd(t *testing.T) {
 	w := kubeWorld(t, kubetest.Start(t))
 	w.proxy.Set(outagetest.Fault{After: 1000})
-	followKube(w, kubetest.Start(t))
+	followKube(w, kubetest.Start(t), answer)
 	for after := 1000; !w.synced(); after += 1000 {
 		w.proxy.Set(outagetest.Fault{After: after})
 		before := w.proxy.Dropped()
@@ -115,4 +115,30 @@ func TestAFirstListOfAnAPIServerThatIsCutHalfWayIsWholeInTheEnd(t *testing.T) {
 	w.proxy.Set(outagetest.Fault{})
 	w.change()
 	w.truth()
+}
+
+func TestAnAPIServerThatKeepsSilentIsMissedWithinAMinute(t *testing.T) {
+	s := kubetest.New(t, kubetest.Config{})
+	for _, tt := range []struct {
+		name       string
+		begin, end func(*world)
+	}{
+		{
+			"what it sends is lost",
+			func(w *world) { w.proxy.Set(outagetest.Fault{Hang: true}) },
+			func(w *world) { w.proxy.Set(outagetest.Fault{}) },
+		},
+		{"it stands still", func(w *world) { s.Stop(w.t) }, func(w *world) { s.Continue(w.t) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := kubeWorld(t, s)
+			followKube(w, s, 10*time.Second) // an agent's
+			w.until("the first sync", w.synced)
+			tt.begin(w)
+			w.until("the loss", w.away)
+			tt.end(w)
+			w.change()
+			w.truth()
+		})
+	}
 }

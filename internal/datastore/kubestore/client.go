@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -56,6 +55,7 @@ func restConfig(cfg datastore.Config) (*rest.Config, error) {
 	c.WarningHandler = rest.NoWarnings{}
 	c.NegotiatedSerializer = serializer.WithoutConversionCodecFactory{CodecFactory: codecs}
 	c.GroupVersion = &schema.GroupVersion{Version: "v1"}
+	c.Wrap(askedForLife)
 	return c, nil
 }
 
@@ -120,16 +120,6 @@ func (s *Store) send(ctx context.Context, k form.Kind, r form.Request) ([]byte, 
 		req = req.SetHeader("Content-Type", r.ContentType).Body(r.Body)
 	}
 	return answer(ctx, req.Do(bounded))
-}
-
-// stream begins a watch.
-func (s *Store) stream(ctx context.Context, k form.Kind, namespace string, params map[string]string) (io.ReadCloser, error) {
-	accept := mediaJSON
-	if protobuf(k) {
-		accept = strings.Split(k.Accept(), ",")[0] + ";stream=watch"
-	}
-	body, err := withParams(s.client.Get().AbsPath(pathOf(k, namespace, "", "")), params).SetHeader("Accept", accept).Stream(ctx)
-	return body, translate(ctx, err)
 }
 
 func protobuf(k form.Kind) bool { return strings.Contains(k.Accept(), "protobuf") }

@@ -1,9 +1,11 @@
 package kubestore_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -64,6 +66,39 @@ func TestWhatIsNoListIsNotAnEmptyOne(t *testing.T) {
 		}
 		if p.Harmed() < before+2 {
 			t.Errorf("%q was not the answer", body)
+		}
+	}
+}
+
+func TestAWatchThatNeverBeginsFails(t *testing.T) {
+	s := cluster(t)
+	sets(t, s)
+	p, c := through(t, s, datastore.Config{RequestTimeout: 2 * time.Second})
+	prefix := api.KeyPrefix(api.KindGlobalNetworkSet, "")
+	all, err := c.List(t.Context(), prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, wrong := range map[string]kubetest.Wrong{
+		"nothing is answered": func(_ http.ResponseWriter, r *http.Request, _ http.HandlerFunc) bool {
+			<-r.Context().Done()
+			return true
+		},
+		"it is asked to come again in an hour": func(w http.ResponseWriter, _ *http.Request, _ http.HandlerFunc) bool {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return true
+		},
+	} {
+		p.Set(func(w http.ResponseWriter, r *http.Request, pass http.HandlerFunc) bool {
+			if !kubetest.IsWatch(r) {
+				pass(w, r)
+				return false
+			}
+			return wrong(w, r, pass)
+		})
+		if _, err := c.Watch(t.Context(), prefix, all.Position); !errors.Is(err, datastore.ErrUnavailable) {
+			t.Errorf("%s: error %v, want that the datastore is unavailable", name, err)
 		}
 	}
 }

@@ -163,7 +163,8 @@ func (w *watcher) open(k form.Kind, version string) (io.ReadCloser, error) {
 	})
 }
 
-// follow reads a stream, and begins it again when it ends, as each does after a while.
+// follow reads a stream, and begins it again when it ends, as each does after a while. A server that gave no answer for as long as a
+// request may take is away: another try would only take as long again.
 func (w *watcher) follow(k form.Kind, version string, body io.ReadCloser) {
 	for failures := 0; ; {
 		got, err := w.read(k, version, body)
@@ -171,8 +172,10 @@ func (w *watcher) follow(k form.Kind, version string, body io.ReadCloser) {
 		if got != version {
 			version, failures = got, 0
 		}
+		ended := time.Now()
 		for {
-			if failures++; errors.Is(err, datastore.ErrCompacted) || errors.Is(err, datastore.ErrUnauthorized) || failures > reopenTries || w.ctx.Err() != nil {
+			if failures++; errors.Is(err, datastore.ErrCompacted) || errors.Is(err, datastore.ErrUnauthorized) || failures > reopenTries || w.ctx.Err() != nil ||
+				time.Since(ended) >= w.s.timeout() {
 				w.fail(err)
 				return
 			}

@@ -58,12 +58,18 @@ func TestAPasswordThatChangesIsTaken(t *testing.T) {
 	h.launch()
 	p := planOf(four)
 	h.ask(request{Plan: &p, Secret: "open"})
-	await(t, patience, func() error {
-		if s := h.session("192.0.2.2"); s.State == speaker.Established || !strings.Contains(s.Why, "packets whose password is not that of their session") {
-			return fmt.Errorf("with another password: %+v", s)
-		}
-		return nil
-	})
+	another := func(when string) {
+		t.Helper()
+		await(t, patience, func() error {
+			if s := h.session("192.0.2.2"); s.State == speaker.Established || !strings.Contains(s.Why, "packets whose password is not that of their session") {
+				return fmt.Errorf("with another password, %s: %+v", when, s)
+			}
+			return nil
+		})
+	}
+	another("from the beginning")
 	h.ask(request{Plan: &p, Secret: "sesame"})
 	h.up("192.0.2.2")
+	birds[0].configure("sesame", "open") // it closes the session, and says why
+	another("that the peer has had since the session was up")
 }

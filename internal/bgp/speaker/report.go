@@ -145,6 +145,8 @@ func (s *Speaker) report(ctx context.Context) Report {
 			session.Why = "the peer has not connected yet" + hint[w.Password != nil]
 		case session.State != Established && session.Why == "":
 			session.Why = "no answer yet: not reachable, not listening, or another password" + hint[w.Password != nil]
+		case session.State != Established: // what ended it may be over, and another password keeps it down
+			session.Why += hint[w.Password != nil]
 		}
 		r.Sessions = append(r.Sessions, session)
 	}

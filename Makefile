@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/cli/conn.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: image build deps up down test lint bench bench-parts race agree mutants conformance kube-api kube-conformance chaos chaos-mutants
+.PHONY: image build deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube-api kube-conformance chaos chaos-mutants
 build: ## bin/twill, one static binary; bin/twill-cni, its CNI plugin alone, which starts faster
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/twill-cni ./cmd/twill-cni
@@ -37,11 +37,14 @@ mutants: deps ## each listed fault must be seen by packets in a kernel, and one 
 conformance: deps ## cyclonus' 230 cases: its judge, ours and real connections agree about each
 	cd test/conformance && REQUIRE_ROOT=1 go test -count=1 -timeout 30m -v ./...
 
+deps-bird: ## BIRD, for the hosts of scenarios that keep it
+	@sh scripts/deps.sh bird
+
 # Packages with tests on a real Kubernetes API server (internal/kubetest).
 KUBE := internal/kubetest internal/datastore/kubestore internal/datastore/kubestore/crds internal/podtest internal/kubemirror
 # Packages of which some tests are: those with Kubernetes or APIServer in their names.
 KUBE_SOME := internal/ipam internal/lab internal/outagetest
-kube-api: ## those tests, on Kubernetes' own programs, which test/kube builds once, next to Go's build cache
+kube-api: deps-bird ## those tests, on Kubernetes' own programs, which test/kube builds once, next to Go's build cache
 	go run ./hack/kube
 	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m $(KUBE:%=./%)
 	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m -run 'Kubernetes|APIServer' $(KUBE_SOME:%=./%)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kubetest"
 )
 
@@ -17,7 +18,7 @@ var allOnKubernetes = flag.Bool("all-on-kubernetes", false, "run all scenarios t
 
 // onKubernetes are the third of the scenarios that make kube-api runs on an API server, always the same.
 var onKubernetes = []string{
-	"agent_killed", "default_deny", "drift", "host_endpoint", "host_to_workload", "log", "named_ports", "network_sets", "not_ready", "realised", "reject", "store_restart", "tier_pass", "verify", "workload_to_host",
+	"agent_killed", "bgp_bird", "bgp_dedicated_reflectors", "default_deny", "host_endpoint", "host_to_workload", "log", "named_ports", "network_sets", "not_ready", "realised", "reject", "store_restart", "tier_pass", "workload_to_host",
 }
 
 // onEtcdAlone is a line of a scenario that cannot be on an API server, and says why.
@@ -51,6 +52,9 @@ func TestScriptOnAPIServer(t *testing.T) {
 				}
 				ran++
 				t.Run(name, func(t *testing.T) {
+					if strings.Contains(string(text), " bird") {
+						machinetest.Program(t, "bird")
+					}
 					clearForScenario(t, s, group)
 					for _, m := range inNamespace.FindAllStringSubmatch(string(text), -1) {
 						s.Apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+m[1]+"}\n")

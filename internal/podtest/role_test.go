@@ -108,7 +108,7 @@ func TestTheAgentsRoleIsWhatTheyAskForAndNothingMore(t *testing.T) {
 	n.define()
 	s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.67.0.0/24, blockSize: 26, nodeSelector: all()}\n")
 	n.agent(n.account("agent"))
-	n.worksWithItsRights(log, "twill-agent")
+	n.worksWithItsRights(log, "clusterroles/twill-agent")
 }
 
 // TestTheNodesRoleIsWhatTheyAskForAndNothingMore is the same of all that a node runs.
@@ -119,14 +119,15 @@ func TestTheNodesRoleIsWhatTheyAskForAndNothingMore(t *testing.T) {
 	n.Veth("eth0", "router")
 	n.Addr("eth0", "192.0.2.4/24")
 	s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: CalicoNodeStatus\nmetadata: {name: n4}\nspec: {node: n4, classes: [BGP], updatePeriodSeconds: 1}\n")
-	n.whole(n.account("node"), "CALICO_IPV4POOL_CIDR=10.67.0.0/24", "CALICO_IPV4POOL_BLOCK_SIZE=26")
-	n.worksWithItsRights(log, "twill-node")
+	s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: BGPPeer\nmetadata: {name: tor}\nspec: {node: n4, peerIP: 192.0.2.99, asNumber: 65001, password: {secretKeyRef: {name: bgp, key: tor}}}\n")
+	n.whole(n.account("node", "--bgp-secrets", "bgp"), "CALICO_IPV4POOL_CIDR=10.67.0.0/24", "CALICO_IPV4POOL_BLOCK_SIZE=26")
+	n.worksWithItsRights(log, "clusterroles/twill-node", "namespaces/kube-system/roles/twill-node")
 }
 
 // account makes the service account that `twill kube` prints for agents or nodes, and returns a kubeconfig of it.
-func (n *node) account(of string) (kubeconfig string) {
+func (n *node) account(of string, flags ...string) (kubeconfig string) {
 	n.t.Helper()
-	out, err := exec.Command(n.twill, "kube", of, "--namespace", "kube-system").Output()
+	out, err := exec.Command(n.twill, append([]string{"kube", of, "--namespace", "kube-system"}, flags...)...).Output()
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -135,7 +136,7 @@ func (n *node) account(of string) (kubeconfig string) {
 }
 
 // worksWithItsRights has a node that runs do all that it may, and fails if it was refused anything, or never asked for what it may.
-func (n *node) worksWithItsRights(log, account string) {
+func (n *node) worksWithItsRights(log string, roles ...string) {
 	t, s := n.t, n.s
 	t.Helper()
 	s.Apply(t, `apiVersion: projectcalico.org/v3
@@ -156,7 +157,10 @@ spec: {controllers: {node: {hostEndpoint: {autoCreate: Enabled}}}}
 	if text, err := p.call("DEL", ns, "web", "c-web", web.NS); err != nil {
 		t.Errorf("DEL: %v\n%s", err, text)
 	}
-	may := allowed(t, s, "clusterroles/"+account)
+	var may []string
+	for _, role := range roles {
+		may = append(may, allowed(t, s, role)...)
+	}
 	for a := range rare {
 		if !slices.Contains(may, a) {
 			t.Errorf("%s is not allowed", a)

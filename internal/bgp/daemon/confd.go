@@ -46,7 +46,12 @@ func RunConfd(ctx context.Context, cfg Confd) error {
 	}
 	defer h.Close()
 	plans := make(chan plan.Plan)
-	secrets := newSecretDir(cfg.Secrets)
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	secrets, err := newPasswords(ctx, cfg.Config)
+	if err != nil {
+		return fmt.Errorf("confd: %w", err)
+	}
 	w := &confWriter{cfg: cfg, rtnl: h, secrets: secrets, requests: make(chan func()), started: time.Now()}
 	k := newPlanSource(cfg.Config, plans, secrets)
 	k.statuses = statuses{w, h}
@@ -84,7 +89,9 @@ func (k *planSource) now(ctx context.Context) (plan.Plan, error) {
 		return plan.Plan{}, err
 	}
 	defer store.Close()
-	return k.read(ctx, store)
+	p, err := k.read(ctx, store)
+	k.secrets.use(ctx, p)
+	return p, err
 }
 
 func (k *planSource) read(ctx context.Context, store datastore.Store) (plan.Plan, error) {
@@ -121,7 +128,7 @@ func takeOver(ctx context.Context, store datastore.Store, into *plan.Resources, 
 type confWriter struct {
 	cfg           Confd
 	rtnl          *rtnl.Handle
-	secrets       *secretDir
+	secrets       passwords
 	requests      chan func()
 	started       time.Time
 	plan          plan.Plan

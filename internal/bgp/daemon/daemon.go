@@ -35,10 +35,12 @@ type Config struct {
 	RouterID string // see [plan.Resources]
 	Store    datastore.Config
 	Dir      string // where the last plan is kept
-	Secrets  string // passwords: a folder for each secret, a file for each of its keys
-	Socket   string // of the HTTP server; empty: none
-	BFD      string // the BFD daemon's socket; empty: there is none
-	Version  string
+	// Secrets is where passwords are files: a folder for each secret, a file for each of its keys. Empty: they are Secrets of Kubernetes, in
+	// SecretsNamespace, if that is the datastore, and else at DefaultSecrets.
+	Secrets, SecretsNamespace string
+	Socket                    string // of the HTTP server; empty: none
+	BFD                       string // the BFD daemon's socket; empty: there is none
+	Version                   string
 	// Reflector: this host is a dedicated route reflector.
 	Reflector bool
 	Log       *slog.Logger
@@ -64,7 +66,13 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("bgp: open netlink (are you root?): %w", err)
 	}
 	defer h.Close()
-	secrets, plans := newSecretDir(cfg.Secrets), make(chan plan.Plan)
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	secrets, err := newPasswords(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("bgp: %w", err)
+	}
+	plans := make(chan plan.Plan)
 	k := newPlanSource(cfg, plans, secrets)
 	alive := make(chan []bfd.Status)
 	s := speaker.New(speaker.Config{
@@ -106,8 +114,9 @@ type planSource struct {
 	cfg      Config
 	statuses statuses // zero: no CalicoNodeStatus is written
 	out      chan<- plan.Plan
-	secrets  *secretDir
+	secrets  passwords
 	file     string
+	marks    string    // of the last plan's passwords
 	previous plan.Plan // stored by the last run
 	last     plan.Plan
 	unsaved  bool   // last is not on disk yet
@@ -117,7 +126,7 @@ type planSource struct {
 }
 
 // newPlanSource reads the stored plan, if it is of this node and in the same role.
-func newPlanSource(cfg Config, out chan<- plan.Plan, secrets *secretDir) *planSource {
+func newPlanSource(cfg Config, out chan<- plan.Plan, secrets passwords) *planSource {
 	k := &planSource{cfg: cfg, out: out, secrets: secrets, file: filepath.Join(cfg.Dir, planFile)}
 	if p, err := load(k.file); err == nil && p.Node == cfg.Node && p.Dedicated == cfg.Reflector {
 		k.previous = p
@@ -197,7 +206,6 @@ func (k *planSource) follow(ctx context.Context, batches <-chan syncer.Batch) er
 	resources.RouterID = k.cfg.RouterID
 	look := time.NewTicker(secretPollInterval)
 	defer look.Stop()
-	marks := k.secrets.stamps(k.last)
 	for {
 		select {
 		case <-ctx.Done():
@@ -226,16 +234,16 @@ func (k *planSource) follow(ctx context.Context, batches <-chan syncer.Batch) er
 			if err := k.send(ctx, p); err != nil {
 				return err
 			}
-			marks = k.secrets.stamps(p)
 			k.unsaved = true
 			k.saveIfPending()
 		case <-look.C:
 			k.saveIfPending()
-			if fresh := k.secrets.stamps(k.last); fresh != marks {
-				marks = fresh
-				if err := k.send(ctx, k.last); err != nil {
-					return err
-				}
+			if err := k.sendIfChanged(ctx); err != nil {
+				return err
+			}
+		case <-k.secrets.changes():
+			if err := k.sendIfChanged(ctx); err != nil {
+				return err
 			}
 		}
 	}
@@ -270,13 +278,22 @@ func (k *planSource) saveIfPending() {
 	}
 }
 
+// sendIfChanged sends the last plan again if a password of it has changed.
+func (k *planSource) sendIfChanged(ctx context.Context) error {
+	if k.secrets.stamps(k.last) == k.marks {
+		return nil
+	}
+	return k.send(ctx, k.last)
+}
+
 func (k *planSource) send(ctx context.Context, p plan.Plan) error {
 	for _, problem := range p.Problems {
 		if !slices.Contains(k.last.Problems, problem) {
 			k.cfg.Log.Warn("resource", "err", problem)
 		}
 	}
-	k.last = p
+	k.secrets.use(ctx, p)
+	k.last, k.marks = p, k.secrets.stamps(p) // what changes from now on is sent again
 	select {
 	case k.out <- p:
 		return nil

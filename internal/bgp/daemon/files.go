@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,48 +44,35 @@ func save(file string, p plan.Plan) error {
 	return os.Rename(file+".new", file)
 }
 
-// secretDir holds passwords: NAME/KEY is a file, as a mounted Kubernetes secret has it. One goroutine may read.
+// secretDir holds passwords: NAME/KEY is a file, as a mounted Kubernetes secret has it.
 type secretDir struct {
-	dir string
-	// lastRead is what was read last. A file that cannot be read for a moment must not end a session that lives.
-	lastRead map[plan.Secret]string
+	dir      string
+	lastRead remembered
 }
 
 func newSecretDir(dir string) *secretDir {
-	return &secretDir{dir: dir, lastRead: map[plan.Secret]string{}}
+	return &secretDir{dir: dir, lastRead: remembered{}}
 }
 
 func (d *secretDir) path(s plan.Secret) string { return filepath.Join(d.dir, s.Name, s.Key) }
 
-// read returns a password. With an error it is the last one that could be read, or empty if there was none.
+// use is part of passwords.
+func (d *secretDir) use(context.Context, plan.Plan) {}
+
+// changes is part of passwords.
+func (d *secretDir) changes() <-chan struct{} { return nil }
+
+// read is part of passwords.
 func (d *secretDir) read(s plan.Secret) (string, error) {
-	password, err := d.readFile(s)
-	if err != nil {
-		return d.lastRead[s], err
-	}
-	d.lastRead[s] = password
-	return password, nil
-}
-
-// longestPassword is TCP_MD5SIG_MAXKEYLEN, the kernel's limit.
-const longestPassword = 80
-
-func (d *secretDir) readFile(s plan.Secret) (string, error) {
 	b, err := os.ReadFile(d.path(s))
-	if err != nil {
-		return "", err
+	password := ""
+	if err == nil {
+		password, err = passwordOf(d.path(s), b)
 	}
-	switch password := strings.TrimRight(string(b), "\r\n"); {
-	case password == "":
-		return "", fmt.Errorf("%s is empty", d.path(s))
-	case len(password) > longestPassword:
-		return "", fmt.Errorf("%s has %d bytes: TCP takes %d at most", d.path(s), len(password), longestPassword)
-	default:
-		return password, nil
-	}
+	return d.lastRead.or(s, password, err)
 }
 
-// stamps change when a file of a plan's passwords does.
+// stamps is part of passwords.
 func (d *secretDir) stamps(p plan.Plan) string {
 	var out strings.Builder
 	for _, s := range p.Sessions {

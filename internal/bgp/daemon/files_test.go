@@ -117,6 +117,7 @@ func TestAPasswordThatCannotBeReadForAMomentIsTheLastOne(t *testing.T) {
 type planning struct {
 	*testing.T
 	k       *planSource
+	dir     *secretDir
 	plans   chan plan.Plan
 	batches chan syncer.Batch
 }
@@ -125,10 +126,10 @@ type planning struct {
 func plans(t *testing.T, before plan.Plan, test func(*planning)) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		p := &planning{T: t, plans: make(chan plan.Plan), batches: make(chan syncer.Batch)}
-		p.k = newPlanSource(Config{Node: "h1", RouterID: "10.0.0.9", Dir: filepath.Join(dir, "state"), Log: slog.New(slog.DiscardHandler)}, p.plans, newSecretDir(dir))
+		p := &planning{T: t, dir: newSecretDir(dir), plans: make(chan plan.Plan), batches: make(chan syncer.Batch)}
+		p.k = newPlanSource(Config{Node: "h1", RouterID: "10.0.0.9", Dir: filepath.Join(dir, "state"), Log: slog.New(slog.DiscardHandler)}, p.plans, p.dir)
 		p.write("sesame")
-		p.k.last = before
+		p.k.last, p.k.marks = before, p.dir.stamps(before)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- p.k.follow(ctx, p.batches) }()
@@ -141,7 +142,7 @@ func plans(t *testing.T, before plan.Plan, test func(*planning)) {
 
 func (p *planning) write(password string) {
 	p.Helper()
-	path := p.k.secrets.path(plan.Secret{Name: "bgp", Key: "mesh"})
+	path := p.dir.path(plan.Secret{Name: "bgp", Key: "mesh"})
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(password), 0o600)); err != nil {
 		p.Fatal(err)
 	}

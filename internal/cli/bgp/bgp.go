@@ -24,9 +24,6 @@ import (
 	"github.com/twillnet/twill/internal/terminal"
 )
 
-// defaultSecrets is where passwords of sessions are: a folder for each secret, a file for each key.
-const defaultSecrets = "/etc/twill/secrets"
-
 func (c *command) bgpCmd() *cobra.Command {
 	var l conn.Local
 	var cfg daemon.Config
@@ -50,7 +47,9 @@ It needs no agent, and reads Nodes, BGP resources and IPPools alone.
 "twill node --bgp=reflector" runs it.
 
 Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K below
---secrets-dir, without the line's end. A change takes effect within five seconds.`,
+--secrets-dir, without the line's end. A change takes effect within five seconds.
+With DATASTORE_TYPE=kubernetes, and without --secrets-dir, it is the key K of the
+Secret N in --secrets-namespace, and a change takes effect at once.`,
 		Example: `  twill bgp --node h1 --etcd http://192.0.2.10:2379
   twill bgp --reflector --cluster-id 244.0.0.1 --etcd http://192.0.2.10:2379
   twill bgp peers
@@ -73,7 +72,7 @@ Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K belo
 		},
 	}
 	l.AddFlags(cmd)
-	cmd.Flags().StringVar(&cfg.Secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
+	addSecrets(cmd, &cfg)
 	cmd.Flags().BoolVar(&cfg.Reflector, "reflector", false, "be a dedicated route reflector: originate no route, and install none")
 	reg.AddFlags(cmd.Flags())
 	addRouterID(cmd, &cfg.RouterID)
@@ -81,6 +80,12 @@ Passwords are files: BGPPeer password.secretKeyRef {name: N, key: K} is N/K belo
 	cmd.PersistentFlags().StringVar(&cfg.Socket, "socket", conn.BgpSocket(), "the daemon's socket (TWILL_BGP_SOCKET)")
 	cmd.AddCommand(c.bgpPeersCmd(&cfg.Socket), c.bgpRoutesCmd(&cfg.Socket), c.bgpWhyCmd(&cfg.Socket), c.bgpReadyCmd(&cfg.Socket))
 	return cmd
+}
+
+// addSecrets adds the flags that say where passwords of sessions are.
+func addSecrets(cmd *cobra.Command, cfg *daemon.Config) {
+	cmd.Flags().StringVar(&cfg.Secrets, "secrets-dir", os.Getenv("TWILL_SECRETS_DIR"), "passwords are files below this directory (TWILL_SECRETS_DIR; default "+daemon.DefaultSecrets+", and with Kubernetes none)")
+	cmd.Flags().StringVar(&cfg.SecretsNamespace, "secrets-namespace", cmp.Or(os.Getenv("NAMESPACE"), "kube-system"), "with DATASTORE_TYPE=kubernetes: of the Secrets that passwords are in (NAMESPACE)")
 }
 
 func addRouterID(cmd *cobra.Command, id *string) {

@@ -1,9 +1,7 @@
 package bgp
 
 import (
-	"cmp"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 
@@ -43,7 +41,7 @@ checked by "bird -p"; if that accepts it, it replaces the old one, and BIRD is s
 	}
 	l.AddFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&cfg.Secrets, "secrets-dir", cmp.Or(os.Getenv("TWILL_SECRETS_DIR"), defaultSecrets), "where passwords are (TWILL_SECRETS_DIR)")
+	addSecrets(cmd, &cfg.Config)
 	f.StringVar(&cfg.Socket, "socket", conn.BgpSocket(), "where to answer \"twill bgp peers\", routes and why (TWILL_BGP_SOCKET)")
 	addRouterID(cmd, &cfg.RouterID)
 	f.StringVar(&cfg.Output, "output", birdConf(), "the configuration (TWILL_BIRD_CONF)")

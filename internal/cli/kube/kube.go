@@ -86,18 +86,24 @@ Exit code: 0 printed, 1 standard output cannot be written, 2 no such group.`,
 }
 
 func (c *command) nodeCmd() *cobra.Command {
-	return c.accountCmd(crds.Node, &cobra.Command{
+	var secrets []string
+	objects := func(g form.Group, namespace string) []map[string]any { return crds.Node(g, namespace, secrets...) }
+	cmd := c.accountCmd(objects, &cobra.Command{
 		Use:   "node",
 		Short: "Print the service account of nodes and its rights, for kubectl apply",
 		Long: `Node prints a service account and the role that lets "twill node" do what it must,
 and nothing more: what an agent may do, write the node's address, make the pools
-that its environment asks for, and report the state of BGP. Nothing is sent
-anywhere.
+that its environment asks for, and report the state of BGP. With --bgp-secrets it
+may also read these Secrets of its namespace, and no others: those that BGPPeer
+and BGPConfiguration name for passwords. Nothing is sent anywhere.
 
 Exit code: 0 printed, 1 standard output cannot be written, 2 no such group.`,
 		Example: `  twill kube node | kubectl apply --server-side -f -
+  twill kube node --bgp-secrets bgp,tor | kubectl apply --server-side -f -
   twill kube node --group crd.projectcalico.org/v1 --namespace calico-system > node.yaml`,
 	})
+	cmd.Flags().StringSliceVar(&secrets, "bgp-secrets", nil, "Secrets with passwords of BGP, by name, which nodes may read")
+	return cmd
 }
 
 // accountCmd is a command that prints a service account with its role.

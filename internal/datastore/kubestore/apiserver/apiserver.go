@@ -1,5 +1,5 @@
-// Package apiserver asks Kubernetes' API server for what is no resource of ours: a lease, whether a pod exists, and what a Service has of
-// load balancers; and reports to users on their objects, in events and conditions.
+// Package apiserver asks Kubernetes' API server for what is no resource of ours: a lease, whether a pod exists, what a Service has of
+// load balancers, and what is in a Secret; and reports to users on their objects, in events and conditions.
 //
 // In: how to reach the server, as a datastore's configuration says it. Out: requests. Resources, and what Kubernetes has that is a view
 // of one, are package kubestore's.

@@ -84,18 +84,8 @@ func leaseRole(namespace, lease string) []map[string]any {
 	const leases = "coordination.k8s.io"
 	mine := rule(leases, "leases", []any{"get", "update"})
 	mine["resourceNames"] = []any{lease}
-	return []map[string]any{
-		{
-			"apiVersion": rbac + "/v1", "kind": "Role", "metadata": map[string]any{"name": ControllersAccount, "namespace": namespace},
-			// The name of what is to be made is not known to who judges a request.
-			"rules": []any{rule(leases, "leases", []any{"create"}), mine},
-		},
-		{
-			"apiVersion": rbac + "/v1", "kind": "RoleBinding", "metadata": map[string]any{"name": ControllersAccount, "namespace": namespace},
-			"roleRef":  map[string]any{"apiGroup": rbac, "kind": "Role", "name": ControllersAccount},
-			"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": ControllersAccount, "namespace": namespace}},
-		},
-	}
+	// The name of what is to be made is not known to who judges a request.
+	return roleIn(namespace, ControllersAccount, rule(leases, "leases", []any{"create"}), mine)
 }
 
 // ControllersDeployment runs two replicas of an image, which has twill in its path. They must run where there are no addresses for pods yet.

@@ -42,14 +42,20 @@ func Agent(g form.Group, namespace string) []map[string]any {
 	return account(AgentAccount, namespace, rules(g, nil))
 }
 
-// Node are the objects that let all that a node runs do what it must, and nothing more.
-func Node(g form.Group, namespace string) []map[string]any {
+// Node are the objects that let all that a node runs do what it must, and nothing more: with names of Secrets in that namespace, read these.
+func Node(g form.Group, namespace string, secrets ...string) []map[string]any {
 	all := append(rules(g, more), rule("", "nodes/status", []any{"patch"})) // its addresses, in annotations
 	if g == form.V3 {                                                       // else it is a part of the object
 		group, _, _ := strings.Cut(string(g), "/")
 		all = append(all, rule(group, "caliconodestatuses/status", []any{"update"}))
 	}
-	return account(NodeAccount, namespace, all)
+	out := account(NodeAccount, namespace, all)
+	if len(secrets) > 0 { // passwords of BGP
+		these := rule("", "secrets", read)
+		these["resourceNames"] = secrets
+		out = append(out, roleIn(namespace, NodeAccount, these)...)
+	}
+	return out
 }
 
 // rules are what an agent may do, and what else somebody may do, by kind.
@@ -86,6 +92,19 @@ func account(name, namespace string, rules []any) []map[string]any {
 		{
 			"apiVersion": rbac + "/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": name},
 			"roleRef":  map[string]any{"apiGroup": rbac, "kind": "ClusterRole", "name": name},
+			"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": name, "namespace": namespace}},
+		},
+	}
+}
+
+// roleIn is a role in one namespace, bound to the service account of its name there.
+func roleIn(namespace, name string, rules ...any) []map[string]any {
+	at := map[string]any{"name": name, "namespace": namespace}
+	return []map[string]any{
+		{"apiVersion": rbac + "/v1", "kind": "Role", "metadata": at, "rules": rules},
+		{
+			"apiVersion": rbac + "/v1", "kind": "RoleBinding", "metadata": at,
+			"roleRef":  map[string]any{"apiGroup": rbac, "kind": "Role", "name": name},
 			"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": name, "namespace": namespace}},
 		},
 	}

@@ -36,7 +36,6 @@ var unhonoured = slices.Concat(
 	fatesOf[BGPPeerSpec](fate(Refused, "no session is opened with workloads", "localWorkloadSelector")),
 	fatesOf[BGPFilterRule](fate(Refused, "routes are not matched by their metric; a rule that is stored rejects without this condition, or accepts nothing", "priority")),
 	fatesOf[BGPFilterOperation](fate(Refused, "routes keep their metric; a rule that is stored accepts nothing", "setPriority")),
-	fatesOf[IPAMConfigurationSpec](fate(Refused, "a VM that is made again may get another address", "kubeVirtVMAddressPersistence=Disabled")),
 	felixFates,
 )
 

@@ -60,6 +60,12 @@ const (
 	AttributeService   = "service"
 	AttributeTimestamp = "timestamp"
 	AttributeNote      = "note"
+	// Of an address of a virtual machine of KubeVirt's: its VirtualMachineInstance, the VirtualMachine that owns that, and the migration
+	// for which a pod was made.
+	AttributeInstance    = "vmi-name"
+	AttributeInstanceUID = "vmi-uid"
+	AttributeMachineUID  = "vm-uid"
+	AttributeMigration   = "vmim-uid"
 )
 
 // Handle counts the addresses of one user, by block.
@@ -91,9 +97,21 @@ type IPAMConfig struct {
 	AutoAllocateBlocks bool `json:"auto_allocate_blocks,omitempty"` // hosts may claim blocks
 	MaxBlocksPerHost   int  `json:"maxBlocksPerHost,omitempty"`     // of one family; zero: the allocator's own limit
 	CooldownSeconds    int  `json:"ipCooldownSeconds,omitempty"`    // for which a released address rests
+	// MachinePersistence says whether virtual machines of KubeVirt's keep their addresses: PersistenceEnabled, also if it is empty, or
+	// PersistenceDisabled.
+	MachinePersistence string `json:"kubeVirtVMAddressPersistence,omitempty"`
 
 	extra []member
 }
+
+// Values of kubeVirtVMAddressPersistence.
+const (
+	PersistenceEnabled  = "Enabled"
+	PersistenceDisabled = "Disabled"
+)
+
+// KeepsMachineAddresses reports whether a virtual machine of KubeVirt's keeps its addresses over its pods.
+func (c IPAMConfig) KeepsMachineAddresses() bool { return c.MachinePersistence != PersistenceDisabled }
 
 // DefaultIPAMConfig is what holds when nothing is stored.
 func DefaultIPAMConfig() IPAMConfig { return IPAMConfig{AutoAllocateBlocks: true} }
@@ -154,7 +172,7 @@ func (a Affinity) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON keeps what it does not know.
 func (c *IPAMConfig) UnmarshalJSON(raw []byte) (err error) {
 	type plain IPAMConfig
-	c.extra, err = unmarshalKeeping(raw, (*plain)(c), "strict_affinity", "auto_allocate_blocks", "maxBlocksPerHost", "ipCooldownSeconds")
+	c.extra, err = unmarshalKeeping(raw, (*plain)(c), "strict_affinity", "auto_allocate_blocks", "maxBlocksPerHost", "ipCooldownSeconds", "kubeVirtVMAddressPersistence")
 	return err
 }
 

@@ -14,11 +14,11 @@ type IPAMConfiguration struct {
 
 // IPAMConfigurationSpec is the body of an IPAMConfiguration.
 type IPAMConfigurationSpec struct {
-	StrictAffinity               bool  `json:"strictAffinity"`
-	MaxBlocksPerHost             int   `json:"maxBlocksPerHost,omitempty"`
-	AutoAllocateBlocks           bool  `json:"autoAllocateBlocks"`
-	IPCooldownSeconds            int   `json:"ipCooldownSeconds,omitempty"`
-	KubeVirtVMAddressPersistence Later `json:"kubeVirtVMAddressPersistence,omitempty"`
+	StrictAffinity               bool   `json:"strictAffinity"`
+	MaxBlocksPerHost             int    `json:"maxBlocksPerHost,omitempty"`
+	AutoAllocateBlocks           bool   `json:"autoAllocateBlocks"`
+	IPCooldownSeconds            int    `json:"ipCooldownSeconds,omitempty"`
+	KubeVirtVMAddressPersistence string `json:"kubeVirtVMAddressPersistence,omitempty"` // see IPAMConfig.MachinePersistence
 }
 
 // BlockAffinity shows whose a block is. etcd holds it as an [Affinity], whose key says the rest.
@@ -45,6 +45,7 @@ func (c IPAMConfig) Resource() *IPAMConfiguration {
 	r.Metadata.Name = IPAMConfigurationName
 	r.Spec = IPAMConfigurationSpec{
 		StrictAffinity: c.StrictAffinity, MaxBlocksPerHost: c.MaxBlocksPerHost, AutoAllocateBlocks: c.AutoAllocateBlocks, IPCooldownSeconds: c.CooldownSeconds,
+		KubeVirtVMAddressPersistence: c.MachinePersistence,
 	}
 	return r
 }
@@ -52,6 +53,7 @@ func (c IPAMConfig) Resource() *IPAMConfiguration {
 // Set makes the configuration say what a user's resource says. What another version wrote stays.
 func (c *IPAMConfig) Set(s IPAMConfigurationSpec) {
 	c.StrictAffinity, c.MaxBlocksPerHost, c.AutoAllocateBlocks, c.CooldownSeconds = s.StrictAffinity, s.MaxBlocksPerHost, s.AutoAllocateBlocks, s.IPCooldownSeconds
+	c.MachinePersistence = s.KubeVirtVMAddressPersistence
 }
 
 // AffinityResource is the claim of a key as users see it; false if the key is not that of a claim.
@@ -94,5 +96,10 @@ func (v *validator) ipam(r *IPAMConfiguration) {
 	}
 	if s.IPCooldownSeconds < 0 || s.IPCooldownSeconds > mostCooldown {
 		v.fail("spec.ipCooldownSeconds", fmt.Sprintf("is %d: want 0 to %d", s.IPCooldownSeconds, mostCooldown))
+	}
+	switch s.KubeVirtVMAddressPersistence {
+	case "", PersistenceEnabled, PersistenceDisabled:
+	default:
+		v.fail("spec.kubeVirtVMAddressPersistence", fmt.Sprintf("is %q: want %s or %s", clip(s.KubeVirtVMAddressPersistence), PersistenceEnabled, PersistenceDisabled))
 	}
 }

@@ -72,6 +72,7 @@ var proofs = []proof{
 	{"plan.TestWhatIsAdvertised", "IPPoolSpec", "disableBGPExport"},
 	{"ipam.TestReservedAddressesAreNotGivenOutUnasked", "IPReservationSpec", "reservedCIDRs"},
 	{"cli/ipam.TestViewsOfAddressManagement, ipam.TestStrictAffinityForbidsBorrowing, TestHowManyBlocksANodeMayHave, TestReleasedAddressesCoolDown", "IPAMConfigurationSpec", "strictAffinity autoAllocateBlocks maxBlocksPerHost ipCooldownSeconds"},
+	{"attach.TestAVirtualMachineKeepsItsAddresses, podtest.TestAVirtualMachineKeepsItsAddressOverItsPods", "IPAMConfigurationSpec", "kubeVirtVMAddressPersistence"},
 	{"cli/ipam.TestViewsOfAddressManagement", "BlockAffinitySpec", "state node type cidr deleted"},
 
 	{"plan.TestSettingsOfANode, TestSessions", "BGPConfigurationSpec", "nodeToNodeMeshEnabled asNumber nodeMeshMaxRestartTime bindMode"},

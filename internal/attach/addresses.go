@@ -89,6 +89,15 @@ func (a *addresses) Release(ctx context.Context, handle string, which func(map[s
 	return err
 }
 
+func (a *addresses) Free(ctx context.Context, leases []ipam.Lease) error {
+	var all []ipam.Release
+	for _, l := range leases {
+		all = append(all, ipam.Release{Addr: l.Addr, Handle: l.Handle, Sequence: &l.Sequence})
+	}
+	_, err := a.Allocator.Release(ctx, all...)
+	return err
+}
+
 func (a *addresses) Handles(ctx context.Context, prefix string) ([]string, error) {
 	all, err := a.ReadSurvey(ctx)
 	if err != nil {
@@ -99,6 +108,9 @@ func (a *addresses) Handles(ctx context.Context, prefix string) ([]string, error
 	for _, b := range all.Blocks {
 		for _, l := range ipam.Allocations(b) {
 			h := l.Attr.Handle
+			if _, machines := l.Machine(); machines {
+				continue // no container's
+			}
 			if h != nil && strings.HasPrefix(*h, prefix) && l.Attr.Owner[api.AttributeNode] == a.node && !seen[*h] {
 				seen[*h] = true
 				out = append(out, *h)

@@ -47,6 +47,8 @@ type wanted struct {
 	because string       // the annotations that decide which addresses; empty: none
 	idle    []string     // annotations without effect, and why
 
+	machine *machine // whose addresses it gets; nil: its own
+
 	reported bool // the pod says that a failure to attach it was reported
 }
 
@@ -68,6 +70,9 @@ func (s *Server) annotated(ctx context.Context, r wire.Request) (wanted, error) 
 	w, err := wantedOf(r, has)
 	if err == nil && len(r.Addrs) == 0 {
 		err = s.checkUnassigned(ctx, w)
+	}
+	if err == nil {
+		w.machine, err = s.machineOf(ctx, r, has.Instance)
 	}
 	if n := len(w.idle) - mostIdle; n > 0 {
 		w.idle = append(w.idle[:mostIdle:mostIdle], fmt.Sprintf("and %d more", n))

@@ -45,12 +45,16 @@ type Addresses interface {
 	Assign(ctx context.Context, g AddressRequest) ([]netip.Addr, error)
 	// Release releases those of a handle that have the given attributes; nil: all.
 	Release(ctx context.Context, handle string, which func(attributes map[string]string) bool) error
+	// Free releases addresses, if they are assigned as they were.
+	Free(ctx context.Context, leases []ipam.Lease) error
 	// Leases returns the addresses of a handle.
 	Leases(ctx context.Context, handle string) ([]ipam.Lease, error)
 	// QueryIP returns what is known of an address.
 	QueryIP(ctx context.Context, addr netip.Addr) (ipam.Lease, error)
-	// Handles returns this node's handles with a prefix.
+	// Handles returns this node's handles with a prefix, without those of virtual machines.
 	Handles(ctx context.Context, prefix string) ([]string, error)
+	// SetOwners changes owners of a handle's addresses.
+	SetOwners(ctx context.Context, handle string, to func(netip.Addr, ipam.Owners) ipam.Owners) error
 	// Sweep releases addresses that this node's containers leaked, if the last call found them, too.
 	Sweep(ctx context.Context, now time.Time) (freed []netip.Addr, err error)
 }
@@ -155,7 +159,11 @@ func (s *Server) attach(ctx context.Context, r wire.Request, want wanted) (out w
 			err = errors.Join(err, undo[i](ctx))
 		}
 	}()
-	if len(r.Addrs) == 0 {
+	switch {
+	case len(r.Addrs) > 0:
+	case want.machine != nil:
+		undo = append(undo, func(ctx context.Context) error { return s.untake(ctx, r, want.machine) })
+	default:
 		undo = append(undo, func(ctx context.Context) error {
 			return s.cfg.Addresses.Release(ctx, handle(r.Ref), ofMAC(r.MAC))
 		})
@@ -164,7 +172,13 @@ func (s *Server) attach(ctx context.Context, r wire.Request, want wanted) (out w
 	endpoint.MAC = cmp.Or(want.mac, r.MAC)
 	b := s.attachment(ctx, endpoint)
 	undo = append(undo, b.undo)
-	if out.Addrs = r.Addrs; len(r.Addrs) == 0 {
+	switch out.Addrs = r.Addrs; {
+	case len(r.Addrs) > 0:
+	case want.machine != nil:
+		if out.Addrs, err = s.take(ctx, r, want.machine, r.IPAM); err != nil {
+			return out, want.explain(err)
+		}
+	default:
 		attributes := about(s.cfg.Node, r, time.Now())
 		attributes[api.AttributeNote] = ipam.NoteContainer
 		if out.Addrs, err = s.assign(ctx, r, AddressRequest{handle(r.Ref), r.IPAM, attributes, &b.extraOps}); err != nil {
@@ -173,6 +187,11 @@ func (s *Server) attach(ctx context.Context, r wire.Request, want wanted) (out w
 	}
 	if err := b.complete(ctx, out.Addrs); err != nil {
 		return out, err
+	}
+	if want.machine != nil {
+		if err := s.checkTaken(ctx, r, want.machine, out.Addrs); err != nil {
+			return out, err
+		}
 	}
 	if b.old != "" && b.old != handle(r.Ref) { // the pod's last container was not detached
 		if err := s.cfg.Addresses.Release(ctx, b.old, s.ofPod(r.Pod)); err != nil {
@@ -215,6 +234,9 @@ func (s *Server) detach(ctx context.Context, r wire.Ref) error {
 	if err != nil {
 		return err // the address stays with its endpoint
 	}
+	if err := s.leave(ctx, r); err != nil {
+		return err
+	}
 	all, err := s.endpoints(ctx, r)
 	if err != nil {
 		return err
@@ -233,7 +255,7 @@ func (s *Server) Check(ctx context.Context, r wire.Request) (struct{}, error) {
 	if err != nil {
 		return struct{}{}, err
 	}
-	have, _, err := s.stored(ctx, w)
+	have, err := s.stored(ctx, w)
 	switch {
 	case errors.Is(err, datastore.ErrNotFound):
 		return struct{}{}, fmt.Errorf("the datastore has no WorkloadEndpoint %s/%s", w.Metadata.Namespace, w.Metadata.Name)

@@ -72,20 +72,20 @@ func (s *Server) endpoint(r wire.Request, addrs []netip.Addr) (*api.WorkloadEndp
 }
 
 // stored reads the endpoint from the datastore.
-func (s *Server) stored(ctx context.Context, w *api.WorkloadEndpoint) (*api.WorkloadEndpoint, api.Update, error) {
+func (s *Server) stored(ctx context.Context, w *api.WorkloadEndpoint) (*api.WorkloadEndpoint, error) {
 	key, err := api.Key(w)
 	if err != nil {
-		return nil, api.Update{}, err
+		return nil, err
 	}
 	u, err := s.cfg.Store.Get(ctx, key)
 	if err != nil {
-		return nil, u, err
+		return nil, err
 	}
 	st, err := api.DecodeStored(u)
 	if err != nil {
-		return nil, u, fmt.Errorf("%s: %w", key, err)
+		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	return st.Resource.(*api.WorkloadEndpoint), u, nil
+	return st.Resource.(*api.WorkloadEndpoint), nil
 }
 
 // write writes an endpoint to the datastore; old is the handle of the endpoint that it replaces.

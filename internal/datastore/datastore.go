@@ -4,7 +4,7 @@
 // which changes with each write. It does not interpret the JSON.
 // A [Store] is what every datastore can do, Kubernetes' API server included.
 // What only some can do is an optional interface, found by a type assertion, and callers
-// must work without it: [Ordered], [Paged], [Transactional], [Expiring], [Deriving], [Annotated],
+// must work without it: [Ordered], [Paged], [Transactional], [Expiring], [Deriving], [Annotated], [Hosting],
 // [Compacter], [Clustered].
 // storetest holds the contract as tests; memstore is the reference, and
 // storetest.Poor has nothing but a Store.
@@ -94,8 +94,24 @@ type Annotated interface {
 	Annotations(ctx context.Context, namespace, pod string) (Annotations, error)
 }
 
-// Annotations are a pod's and its namespace's.
-type Annotations struct{ Pod, Namespace map[string]string }
+// Annotations are a pod's and its namespace's, and whose the pod is.
+type Annotations struct {
+	Pod, Namespace map[string]string
+	Instance       *Instance // nil: it runs no virtual machine
+}
+
+// Instance is the VirtualMachineInstance of KubeVirt's that a pod runs, as the pod says: whoever may make a pod can write that.
+type Instance struct {
+	Name, UID string
+	Migration string // of which the pod is the target; empty: none
+}
+
+// Hosting is a store whose pods may run virtual machines.
+type Hosting interface {
+	Store
+	// Instance is what there is of a name, or ErrNotFound: its UID, and that of the VirtualMachine that owns it, if one does.
+	Instance(ctx context.Context, namespace, name string) (uid, machine string, err error)
+}
 
 // Compacter is a store that can be told to forget.
 type Compacter interface {

@@ -63,6 +63,8 @@ type CheckOptions struct {
 	NoPod func(node, namespace, pod string) bool
 	// NoService reports whether Kubernetes is known to have no such service that has this handle; nil: nobody asked it.
 	NoService func(namespace, service, handle string) bool
+	// NoMachine reports whether Kubernetes is known to have no such virtual machine; nil: nobody asked it.
+	NoMachine func(namespace, name string) bool
 }
 
 // Check compares blocks, handles, affinities, endpoints and nodes.
@@ -186,7 +188,11 @@ func (c *checking) allocation(l Allocation) {
 	if c.orphans(l, handle) || len(c.users[l.Addr]) > 0 {
 		return
 	}
-	proof, proven, holds := c.orphan(l, handle)
+	machine, isMachines := l.Machine()
+	proof, proven, holds := c.ofMachine(machine)
+	if !isMachines {
+		proof, proven, holds = c.orphan(l, handle)
+	}
 	if holds {
 		return
 	}
@@ -194,14 +200,17 @@ func (c *checking) allocation(l Allocation) {
 		Kind: FoundLeak, Address: l.Addr, Block: block, Handle: handle, Sequence: l.Block.SequenceOf(l.ord), Owner: describe(l.Attr.Owner),
 		Problem: "is allocated, and nobody has it", Proof: proof, node: l.Attr.Owner[api.AttributeNode], note: l.Attr.Owner[api.AttributeNote],
 	}
+	where, who := whereOf(l.Attr.Owner), userOf(l.Attr.Owner, handle)
+	if isMachines { // which no node takes with it, and which is no pod's
+		where, who, f.node = "in Kubernetes", machine.String(), ""
+	}
 	switch age, known := c.age(l.Attr); {
 	case !proven:
 		f.Problem = "is allocated, and no endpoint has it"
-		f.Kept = fmt.Sprintf("nothing proves that it is leaked: look %s whether %s is still there; `twill ipam release --ip=%s` frees it",
-			whereOf(l.Attr.Owner), userOf(l.Attr.Owner, handle), l.Addr)
-	case !known:
+		f.Kept = fmt.Sprintf("nothing proves that it is leaked: look %s whether %s is still there; `twill ipam release --ip=%s` frees it", where, who, l.Addr)
+	case !known && !isMachines:
 		f.Kept = "nothing says how old it is; `twill ipam release --ip=" + l.Addr.String() + "` frees it"
-	case age < c.Grace:
+	case known && age < c.Grace:
 		f.Kept = fmt.Sprintf("it is %s old, and its endpoint may be on its way (--grace %s)", max(age, 0).Truncate(time.Second), c.Grace)
 	default:
 		f.Fix = "free it"
@@ -262,27 +271,6 @@ func userOf(attrs map[string]string, handle string) string {
 		return "the container of handle " + handle
 	}
 	return "its user"
-}
-
-// tunnelOf is the address of a node's tunnel; false if nothing is known of the node or the type.
-func tunnelOf(n *api.Node, typ string) (string, bool) {
-	if n == nil {
-		return "", false
-	}
-	s := n.Spec
-	bgp, wg := s.BGP, s.Wireguard
-	if bgp == nil {
-		bgp = &api.NodeBGPSpec{}
-	}
-	if wg == nil {
-		wg = &api.NodeWireguardSpec{}
-	}
-	by := map[string]string{
-		"ipipTunnelAddress": bgp.IPv4IPIPTunnelAddr, "vxlanTunnelAddress": s.IPv4VXLANTunnelAddr, "vxlanV6TunnelAddress": s.IPv6VXLANTunnelAddr,
-		"wireguardTunnelAddress": wg.InterfaceIPv4Address, "wireguardV6TunnelAddress": wg.InterfaceIPv6Address,
-	}
-	has, known := by[typ]
-	return has, known
 }
 
 // age is how long ago an address was given out, where that was written down.

@@ -62,7 +62,7 @@ func (c *checking) dead(node string) bool { return c.absent(node) && c.life.repo
 // orphans reports the address of endpoints whose nodes are absent; false: another endpoint has it, or none.
 func (c *checking) orphans(l Allocation, handle string) bool {
 	us := c.users[l.Addr]
-	if len(us) == 0 || slices.ContainsFunc(us, func(u user) bool { return !c.absent(u.node) }) {
+	if l.isMachines() || len(us) == 0 || slices.ContainsFunc(us, func(u user) bool { return !c.absent(u.node) }) {
 		return false
 	}
 	f := Finding{

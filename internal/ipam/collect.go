@@ -70,7 +70,7 @@ func (c *checking) replaced(attrs map[string]string, handle string) string {
 	return strings.Join(now, " ")
 }
 
-// Hosts are the nodes that blocks, affinities and allocations name, each once, sorted.
+// Hosts are the nodes that blocks, affinities and allocations name, each once, sorted; those that had a virtual machine are not among them.
 func (v *Survey) Hosts() []string {
 	names := map[string]bool{}
 	add := func(own api.Owner, ok bool) {
@@ -81,7 +81,7 @@ func (v *Survey) Hosts() []string {
 	for _, b := range v.Blocks {
 		add(b.Owner())
 		for _, l := range Allocations(b) {
-			if !coolingDown(l.Attr) {
+			if !coolingDown(l.Attr) && !l.isMachines() {
 				names[l.Attr.Owner[api.AttributeNode]] = true
 			}
 		}
@@ -99,7 +99,7 @@ func (v *Survey) Hosts() []string {
 func (v *Survey) UsedElsewhere(node string) (out []netip.Addr) {
 	for _, b := range v.Blocks {
 		for _, l := range Allocations(b) {
-			if l.Attr.Owner[api.AttributeNode] == node && slices.ContainsFunc(v.users[l.Addr], func(u user) bool { return u.node != node }) {
+			if l.Attr.Owner[api.AttributeNode] == node && !l.isMachines() && slices.ContainsFunc(v.users[l.Addr], func(u user) bool { return u.node != node }) {
 				out = append(out, l.Addr)
 			}
 		}

@@ -9,9 +9,10 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// OfNode returns the allocations that are deleted with a node: those made for it, and those that only endpoints on it use.
+// OfNode returns the allocations that are deleted with a node: those made for it, and those that only endpoints on it use. An address of a
+// virtual machine is not: the machine may start on another node.
 func (v *Survey) OfNode(node string) []Allocation {
-	return v.of(api.AttributeNode, node, func(u user) bool { return u.node != node })
+	return slices.DeleteFunc(v.of(api.AttributeNode, node, func(u user) bool { return u.node != node }), Allocation.isMachines)
 }
 
 // OfNamespace returns the allocations that are deleted with a namespace: those made for it, and those that only endpoints in it use.
@@ -38,6 +39,27 @@ func (v *Survey) of(attribute, name string, elsewhere func(user) bool) []Allocat
 
 // IsTunnel reports whether an allocation is the address of a tunnel of its node.
 func (l Allocation) IsTunnel() bool { return l.Attr.Owner[api.AttributeType] != "" }
+
+// tunnelOf is the address of a node's tunnel; false if nothing is known of the node or the type.
+func tunnelOf(n *api.Node, typ string) (string, bool) {
+	if n == nil {
+		return "", false
+	}
+	s := n.Spec
+	bgp, wg := s.BGP, s.Wireguard
+	if bgp == nil {
+		bgp = &api.NodeBGPSpec{}
+	}
+	if wg == nil {
+		wg = &api.NodeWireguardSpec{}
+	}
+	by := map[string]string{
+		"ipipTunnelAddress": bgp.IPv4IPIPTunnelAddr, "vxlanTunnelAddress": s.IPv4VXLANTunnelAddr, "vxlanV6TunnelAddress": s.IPv6VXLANTunnelAddr,
+		"wireguardTunnelAddress": wg.InterfaceIPv4Address, "wireguardV6TunnelAddress": wg.InterfaceIPv6Address,
+	}
+	has, known := by[typ]
+	return has, known
+}
 
 // BlocksOfNode returns the blocks with an affinity to a node, by either key.
 func (v *Survey) BlocksOfNode(node string) []string {

@@ -248,7 +248,7 @@ func (a *Allocator) Leases(ctx context.Context, handle string) ([]Lease, error) 
 			continue
 		}
 		for _, ord := range of(e.block, handle) {
-			out = append(out, Lease{Addr: e.block.Addr(ord), Block: p.String(), Assigned: true, Handle: handle, Sequence: e.block.SequenceOf(ord), Owner: e.block.Attribute(ord).Owner})
+			out = append(out, Lease{Addr: e.block.Addr(ord), Block: p.String(), Assigned: true, Handle: handle, Sequence: e.block.SequenceOf(ord), Owner: e.block.Attribute(ord).Owner, Alternate: e.block.Attribute(ord).Alternate})
 		}
 	}
 	slices.SortFunc(out, func(a, b Lease) int { return a.Addr.Compare(b.Addr) })

@@ -24,11 +24,13 @@ type collectConfig struct {
 	Cluster  datastore.Store // which shows Kubernetes' nodes
 	Settings func() Settings
 	// HasPod asks Kubernetes whether there is a pod of that name.
-	HasPod   func(ctx context.Context, namespace, name string) (bool, error)
-	Services clusterServices
-	Metrics  *metrics.Controllers
-	Turn     func(error)
-	Log      *slog.Logger
+	HasPod func(ctx context.Context, namespace, name string) (bool, error)
+	// HasMachine asks Kubernetes whether there is a virtual machine of that name.
+	HasMachine func(ctx context.Context, namespace, name string) (bool, error)
+	Services   clusterServices
+	Metrics    *metrics.Controllers
+	Turn       func(error)
+	Log        *slog.Logger
 }
 
 // collector frees addresses that nobody has, gives blocks up that nodes can do without, and repairs what disagrees: what
@@ -87,7 +89,7 @@ func (c *collector) look(ctx context.Context) (look, error) {
 	if err != nil {
 		return look{}, err
 	}
-	found := v.Check(ipam.CheckOptions{Now: time.Now(), NoPod: c.noPod(ctx, in), NoService: c.noService(ctx, in)})
+	found := v.Check(ipam.CheckOptions{Now: time.Now(), NoPod: c.noPod(ctx, in), NoService: c.noService(ctx, in), NoMachine: c.noMachine(ctx, in)})
 	found = slices.DeleteFunc(found, func(f ipam.Finding) bool {
 		// Where endpoints are pods, those on a node that is gone are Kubernetes' to delete, and then nodes deletes the rest.
 		gone := c.cfg.Store == c.cfg.Cluster && f.Node() != "" && !in[f.Node()]
@@ -110,6 +112,25 @@ func (c *collector) noPod(ctx context.Context, in map[string]bool) func(node, na
 			has, err := c.cfg.HasPod(ctx, namespace, pod)
 			none = err == nil && !has
 			known[id] = none
+		}
+		return none
+	}
+}
+
+// noMachine asks Kubernetes, once for each virtual machine that has an address and no endpoint. Of a cluster without nodes nothing is known, nor
+// where it does not answer, or does not serve virtual machines.
+func (c *collector) noMachine(ctx context.Context, in map[string]bool) func(namespace, name string) bool {
+	known := map[ipam.Machine]bool{}
+	return func(namespace, name string) bool {
+		if len(in) == 0 {
+			return false
+		}
+		m := ipam.Machine{Namespace: namespace, Name: name}
+		none, asked := known[m]
+		if !asked {
+			has, err := c.cfg.HasMachine(ctx, namespace, name)
+			none = err == nil && !has
+			known[m] = none
 		}
 		return none
 	}

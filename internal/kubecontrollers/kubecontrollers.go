@@ -146,7 +146,7 @@ func (p *process) lead(ctx context.Context) error {
 func (p *process) controllers() map[string]func(context.Context) error {
 	log := func(part string) *slog.Logger { return p.cfg.Log.With("part", part) }
 	gc := newCollector(collectConfig{
-		Store: p.store, Cluster: p.shown, Settings: p.Settings, HasPod: p.cluster.HasPod, Services: p.cluster, Metrics: p.metrics, Turn: p.turn("addresses"), Log: log("addresses"),
+		Store: p.store, Cluster: p.shown, Settings: p.Settings, HasPod: p.cluster.HasPod, HasMachine: p.cluster.HasMachine, Services: p.cluster, Metrics: p.metrics, Turn: p.turn("addresses"), Log: log("addresses"),
 	})
 	nodes := newNodes(nodeConfig{
 		Store: p.store, Cluster: p.shown, Settings: p.Settings, Deleted: func() { p.metrics.NodeDeleted(); gc.again() }, Turn: p.turn("nodes"), Log: log("nodes"),

@@ -224,6 +224,31 @@ func (c *cluster) populate() {
 	}
 	c.assign("n2", "leaked", ipam.NoteContainer)
 	c.assign("n2", "gone", "") // which only Kubernetes can say
+	c.s.DefineKubeVirt(c)
+	c.s.Machine(c, c.ns, "vm")
+	for _, machine := range []string{"vm", "no-vm"} {
+		attrs := map[string]string{api.AttributeInstance: machine, api.AttributeNamespace: c.ns, api.AttributeNode: "n1"}
+		if _, err := c.addresses.Assign(c.Context(), ipam.AutoArgs{Node: "n1", Handle: c.handleOf(machine), Num4: 1, Attributes: attrs}); err != nil {
+			c.Fatal(err)
+		}
+	}
+}
+
+// handleOf is the handle of a virtual machine's addresses.
+func (c *cluster) handleOf(machine string) string {
+	return ipam.Machine{Namespace: c.ns, Name: machine}.Handle("net")
+}
+
+// stopMachine has a virtual machine deleted, which no pod runs.
+func (c *cluster) stopMachine() {
+	c.Helper()
+	for _, plural := range []string{"virtualmachineinstances", "virtualmachines"} {
+		if got := c.owners(); !slices.Contains(got, c.handleOf("vm")) {
+			c.Errorf("the address of a virtual machine is released while there is one of %s", plural)
+		}
+		c.remove("/apis/kubevirt.io/v1/namespaces/" + c.ns + "/" + plural + "/vm")
+	}
+	c.await("the address of a virtual machine that is gone to be released", func() bool { return !slices.Contains(c.owners(), c.handleOf("vm")) })
 }
 
 // rareControllers are requests that are made only where data disagree, or many change them at once: ipam's tests have them.
@@ -253,7 +278,7 @@ func TestControllersActOneAtATimeWithTheirRoleAlone(t *testing.T) {
 				now := slices.DeleteFunc(c.keys(), func(k string) bool { return strings.HasPrefix(k, api.BlockPrefix) })
 				return slices.Equal(now, want)
 			})
-			if got := c.owners(); !slices.Equal(got, []string{"h-gone", "h-leaked", "h-n2web"}) {
+			if got := c.owners(); !slices.Equal(got, []string{"h-gone", "h-leaked", "h-n2web", c.handleOf("no-vm"), c.handleOf("vm")}) {
 				t.Errorf("in use are addresses of %v", got)
 			}
 			if second.logged("msg=leads") || second.logged("has left Kubernetes") {
@@ -263,7 +288,8 @@ func TestControllersActOneAtATimeWithTheirRoleAlone(t *testing.T) {
 			_ = first.cmd.Process.Kill()
 			c.await("the second to take over", func() bool { return second.logged("msg=leads") })
 			c.configure("2s")
-			c.await("leaked addresses to be freed", func() bool { return slices.Equal(c.owners(), []string{"h-n2web"}) })
+			c.await("leaked addresses to be freed", func() bool { return slices.Equal(c.owners(), []string{"h-n2web", c.handleOf("vm")}) })
+			c.stopMachine()
 			if err := second.check("--live"); err != nil {
 				t.Error(err)
 			}

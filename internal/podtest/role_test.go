@@ -152,6 +152,9 @@ spec: {controllers: {node: {hostEndpoint: {autoCreate: Enabled}}}}
 	for _, container := range []string{"c-1", "c-2"} { // what is written of a pod that fails, and fails again
 		p.fails(ns, "wrong", container)
 	}
+	s.DefineKubeVirt(t)
+	n.launcher(ns, "virt-launcher-vm", "vm", s.Machine(t, ns, "vm"))
+	p.attach(ns, "virt-launcher-vm")
 	web := p.add(ns, "web", "app: web")
 	p.add(ns, "more", "app: web")
 	if text, err := p.call("DEL", ns, "web", "c-web", web.NS); err != nil {

@@ -156,7 +156,7 @@ var networkKinds = []Kind{
 		opt("allowedUses", either(distinct(0, "Workload", "Tunnel"), some(1, 1, pick("LoadBalancer")))), opt("assignmentMode", pick("Automatic", "Manual")))), opt("status", obj(opt("conditions", conditions)))}},
 	{Name: "IPReservation", Plural: "ipreservations", body: []field{req("spec", obj(opt("reservedCIDRs", some(0, 3, prefix))))}},
 	{
-		Name: "IPAMConfiguration", Plural: "ipamconfigurations", One: true, body: []field{req("spec", obj(req("strictAffinity", func(*Author) any { return true }), req("autoAllocateBlocks", yesno), opt("maxBlocksPerHost", from(1, 20))))},
+		Name: "IPAMConfiguration", Plural: "ipamconfigurations", One: true, body: []field{req("spec", obj(req("strictAffinity", func(*Author) any { return true }), req("autoAllocateBlocks", yesno), opt("maxBlocksPerHost", from(1, 20)), opt("kubeVirtVMAddressPersistence", pick("Enabled", "Disabled"))))},
 		complete: func(_ *Author, o Object) {
 			o["metadata"].(Object).without("labels", "annotations", "finalizers", "ownerReferences")
 		},

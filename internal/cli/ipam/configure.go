@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/console"
@@ -18,9 +19,8 @@ import (
 )
 
 func (c *command) ipamConfigureCmd() *cobra.Command {
-	var strict, auto bool
+	var change settings
 	var output console.Output
-	var blocks, cooldown int
 	cmd := &cobra.Command{
 		Use:   "configure",
 		Short: "Change how addresses are given out in the whole cluster",
@@ -34,30 +34,19 @@ of 20. It needs strict affinity: else a node over its limit borrows.
 with strict affinity.
 --ip-cooldown-seconds: how long a released address rests before it is given
 out again.
+--kubevirt-ip-persistence: whether a virtual machine of KubeVirt's keeps its
+addresses over its pods: Enabled, which is the default, or Disabled.
 
 Exit code: 0 it is so, 1 the settings contradict each other, 2 usage.`,
 		Example: "  twill ipam configure --strictaffinity=true\n  twill ipam configure --maxblocks=4 --strictaffinity=true",
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f := cmd.Flags()
-			if !slices.ContainsFunc([]string{"strictaffinity", "maxblocks", "max-blocks-per-host", "auto-allocate-blocks", "ip-cooldown-seconds"}, f.Changed) {
-				return console.Usage("ipam configure: nothing to change: give --strictaffinity, --maxblocks, --auto-allocate-blocks or --ip-cooldown-seconds")
+			if !slices.ContainsFunc([]string{"strictaffinity", "maxblocks", "max-blocks-per-host", "auto-allocate-blocks", "ip-cooldown-seconds", "kubevirt-ip-persistence"}, f.Changed) {
+				return console.Usage("ipam configure: nothing to change: give --strictaffinity, --maxblocks, --auto-allocate-blocks, --ip-cooldown-seconds or --kubevirt-ip-persistence")
 			}
 			return c.looking(cmd.Context(), func(ctx context.Context, a *ipam.Allocator, v *ipam.Survey) error {
-				cfg, err := a.SetConfig(ctx, func(cfg *api.IPAMConfig) {
-					if f.Changed("strictaffinity") {
-						cfg.StrictAffinity = strict
-					}
-					if f.Changed("auto-allocate-blocks") {
-						cfg.AutoAllocateBlocks = auto
-					}
-					if f.Changed("maxblocks") || f.Changed("max-blocks-per-host") {
-						cfg.MaxBlocksPerHost = blocks
-					}
-					if f.Changed("ip-cooldown-seconds") {
-						cfg.CooldownSeconds = cooldown
-					}
-				})
+				cfg, err := a.SetConfig(ctx, func(cfg *api.IPAMConfig) { change.apply(f, cfg) })
 				if err == nil {
 					err = c.Conn.Long(ctx, c.mirrorConfiguration)
 				}
@@ -66,13 +55,40 @@ Exit code: 0 it is so, 1 the settings contradict each other, 2 usage.`,
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&strict, "strictaffinity", false, "nodes do not borrow from each other's blocks")
-	f.BoolVar(&auto, "auto-allocate-blocks", true, "nodes claim blocks by themselves")
-	f.IntVar(&blocks, "maxblocks", 0, "blocks of a family that a node may have; 0: 20")
-	f.IntVar(&blocks, "max-blocks-per-host", 0, "the same, as calicoctl calls it")
-	f.IntVar(&cooldown, "ip-cooldown-seconds", 0, "for which a released address rests")
+	f.BoolVar(&change.strict, "strictaffinity", false, "nodes do not borrow from each other's blocks")
+	f.BoolVar(&change.auto, "auto-allocate-blocks", true, "nodes claim blocks by themselves")
+	f.IntVar(&change.blocks, "maxblocks", 0, "blocks of a family that a node may have; 0: 20")
+	f.IntVar(&change.blocks, "max-blocks-per-host", 0, "the same, as calicoctl calls it")
+	f.IntVar(&change.cooldown, "ip-cooldown-seconds", 0, "for which a released address rests")
+	f.StringVar(&change.persistence, "kubevirt-ip-persistence", "", "whether virtual machines of KubeVirt's keep their addresses: Enabled or Disabled")
 	output.AddFlag(cmd)
 	return cmd
+}
+
+// settings are those that can be changed.
+type settings struct {
+	strict, auto     bool
+	blocks, cooldown int
+	persistence      string
+}
+
+// apply changes those that flags give.
+func (s settings) apply(f *pflag.FlagSet, cfg *api.IPAMConfig) {
+	if f.Changed("strictaffinity") {
+		cfg.StrictAffinity = s.strict
+	}
+	if f.Changed("auto-allocate-blocks") {
+		cfg.AutoAllocateBlocks = s.auto
+	}
+	if f.Changed("maxblocks") || f.Changed("max-blocks-per-host") {
+		cfg.MaxBlocksPerHost = s.blocks
+	}
+	if f.Changed("ip-cooldown-seconds") {
+		cfg.CooldownSeconds = s.cooldown
+	}
+	if f.Changed("kubevirt-ip-persistence") {
+		cfg.MachinePersistence = s.persistence
+	}
 }
 
 // configured answers with what the settings are now, or why they could not be.
@@ -116,6 +132,7 @@ func (c *command) showConfiguration(cfg api.IPAMConfig, output console.Output) e
 		Doc: map[string]any{
 			"name": api.IPAMConfigurationName, "strictAffinity": cfg.StrictAffinity, "autoAllocateBlocks": cfg.AutoAllocateBlocks,
 			"maxBlocksPerHost": cfg.MaxBlocksPerHost, "ipCooldownSeconds": cfg.CooldownSeconds,
+			"kubeVirtVMAddressPersistence": persistenceOf(cfg),
 		},
 		Name: ".name", Kind: "ipamconfiguration",
 		Table: func(w io.Writer, _ bool) error { return printConfiguration(w, cfg) },
@@ -128,5 +145,14 @@ func printConfiguration(w io.Writer, cfg api.IPAMConfig) error {
 	t.Row("autoAllocateBlocks", strconv.FormatBool(cfg.AutoAllocateBlocks), "nodes claim blocks by themselves")
 	t.Row("maxBlocksPerHost", strconv.Itoa(cfg.MaxBlocksPerHost), "blocks of a family that a node may have; 0: 20")
 	t.Row("ipCooldownSeconds", strconv.Itoa(cfg.CooldownSeconds), "for which a released address is not given out")
+	t.Row("kubeVirtVMAddressPersistence", persistenceOf(cfg), "whether virtual machines keep their addresses over their pods")
 	return t.Flush()
+}
+
+// persistenceOf is the value in force.
+func persistenceOf(cfg api.IPAMConfig) string {
+	if cfg.KeepsMachineAddresses() {
+		return api.PersistenceEnabled
+	}
+	return api.PersistenceDisabled
 }

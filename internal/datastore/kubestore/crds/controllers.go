@@ -50,11 +50,17 @@ func Controllers(g form.Group, namespace, lease string) []map[string]any {
 		rules = append(rules, rule(group, "ippools/status", []any{"update"}), rule(group, "tiers/status", []any{"update"}))
 	}
 	rules = append(rules, ingress(), rule("networking.k8s.io", "networkpolicies", []any{"watch"})) // Calico's are not followed
+	rules = append(rules, machines()...)
 	return append(account(ControllersAccount, namespace, append(rules, feedback()...)), leaseRole(namespace, lease)...)
 }
 
 // ingress is the right to publish addresses of services.
 func ingress() map[string]any { return rule("", "services/status", []any{"patch"}) }
+
+// machines is the right to ask whether there is a virtual machine still that has an address.
+func machines() []any {
+	return []any{rule(kubeVirt, "virtualmachines", []any{"get"}), rule(kubeVirt, "virtualmachineinstances", []any{"get"})}
+}
 
 // clusterWide is about Kubernetes' cluster-wide policies, or a part of them, such as /status.
 func clusterWide(part string, verbs []any) map[string]any {
@@ -76,6 +82,7 @@ func ControllersWithEtcd(namespace, lease string) []map[string]any {
 	for _, plural := range []string{"namespaces", "nodes", "pods", "serviceaccounts", "services"} {
 		rules = append(rules, rule("", plural, look))
 	}
+	rules = append(rules, machines()...)
 	return append(account(ControllersAccount, namespace, append(rules, feedback()...)), leaseRole(namespace, lease)...)
 }
 

@@ -202,6 +202,8 @@ var ours = []apitest.Case{
 	{Name: "no strictness at all", Kind: "IPAMConfiguration", Meta: "name: default", Spec: "{}"},
 	{Name: "a limit that is strict", Kind: "IPAMConfiguration", Meta: "name: default", Spec: "{strictAffinity: true, maxBlocksPerHost: 3}"},
 	{Name: "a limit that is not", Kind: "IPAMConfiguration", Meta: "name: default", Spec: "{autoAllocateBlocks: true, maxBlocksPerHost: 3}"},
+	{Name: "virtual machines keep their addresses", Kind: "IPAMConfiguration", Meta: "name: default", Spec: "{strictAffinity: true, kubeVirtVMAddressPersistence: Enabled}"},
+	{Name: "virtual machines perhaps keep their addresses", Kind: "IPAMConfiguration", Meta: "name: default", Spec: "{strictAffinity: true, kubeVirtVMAddressPersistence: Perhaps}"},
 	{Name: "another address management", Kind: "IPAMConfiguration", Meta: "name: other", Spec: "{strictAffinity: true}"},
 	{Name: "reserved addresses", Kind: "IPReservation", Meta: "name: a", Spec: "{reservedCIDRs: [10.0.0.1, 10.0.0.0/30]}"},
 	{Name: "reserved addresses that are none", Kind: "IPReservation", Meta: "name: a", Spec: "{reservedCIDRs: [ten]}"},

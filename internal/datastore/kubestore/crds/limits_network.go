@@ -15,6 +15,7 @@ var networkLimits = limits{
 	reflect.TypeFor[api.IPAMConfigurationSpec](): func(n node) {
 		n.field("maxBlocksPerHost").within(0, 1_000_000)
 		n.field("ipCooldownSeconds").within(0, 1200)
+		n.field("kubeVirtVMAddressPersistence").perhaps(api.PersistenceEnabled, api.PersistenceDisabled)
 		strict := present("strictAffinity", "self.strictAffinity")
 		n.must(strict+" || "+present("autoAllocateBlocks", "self.autoAllocateBlocks"),
 			"and spec.strictAffinity cannot both be false: hosts could neither claim blocks nor would their own be kept for them", "autoAllocateBlocks")

@@ -77,10 +77,14 @@ func rules(g form.Group, extra map[string][]any) []any {
 		out = append(out, rule(group, k.Plural, verbs))
 	}
 	return append(out,
-		rule("", "pods/status", []any{"patch"}),      // notes of addresses, and that one could not be attached
-		rule("", "events", []any{"create", "patch"}), // why
+		rule("", "pods/status", []any{"patch"}),                 // notes of addresses, and that one could not be attached
+		rule("", "events", []any{"create", "patch"}),            // why
+		rule(kubeVirt, "virtualmachineinstances", []any{"get"}), // that a pod says that it runs
 	)
 }
+
+// kubeVirt is the API group of virtual machines. Where there is no KubeVirt, nothing of it is asked for.
+const kubeVirt = "kubevirt.io"
 
 const rbac = "rbac.authorization.k8s.io"
 

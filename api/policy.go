@@ -91,7 +91,7 @@ type StagedGlobalNetworkPolicySpec struct {
 	GlobalNetworkPolicySpec
 }
 
-// PolicyStatus is written by upstream's controllers.
+// PolicyStatus is written by controllers.
 type PolicyStatus struct {
 	Conditions []Condition `json:"conditions,omitempty"`
 }

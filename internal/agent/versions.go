@@ -6,10 +6,12 @@ import (
 	"strings"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/resources"
+	"github.com/twillnet/twill/internal/status"
 )
 
 // policyPrefixes are those of the resources of which each node says which version is in force.
-var policyPrefixes = []string{api.KeyPrefix(api.KindNetworkPolicy, ""), api.KeyPrefix(api.KindGlobalNetworkPolicy, "")}
+var policyPrefixes = resources.PolicyPrefixes()
 
 // versions follows versions of policies until they are in force: in calc, on the way to the dataplane, and there, like changes. Of a policy only the
 // last version counts. It has no clock.
@@ -20,25 +22,18 @@ type versions struct {
 	under  bool    // something that was merged is not in force, of a policy or not
 }
 
-// byKey are updates of resources. Of a value they have only that there is one.
-type byKey map[string]api.Update
+// byKey are versions of resources.
+type byKey map[string]status.Version
 
 // note takes over what calc works on.
 func (v *versions) note(us []api.Update) {
 	for _, u := range us {
 		for _, prefix := range policyPrefixes {
 			if strings.HasPrefix(u.Key, prefix) {
-				v.calc = v.calc.with(byKey{u.Key: withoutValue(u)})
+				v.calc = v.calc.with(byKey{u.Key: status.VersionOf(u)})
 			}
 		}
 	}
-}
-
-func withoutValue(u api.Update) api.Update {
-	if u.Value != nil {
-		u.Value = []byte{}
-	}
-	return u
 }
 
 // with adds newer updates.
@@ -54,7 +49,7 @@ func (b byKey) with(newer byKey) byKey {
 func (v *versions) decide() { v.sent, v.calc = append(v.sent, v.calc), nil }
 
 // irrelevant notes that calc had nothing to send: what it worked on is in force as soon as all is that was sent before. It returns what is in force now.
-func (v *versions) irrelevant() []api.Update {
+func (v *versions) irrelevant() []status.Version {
 	us := v.calc
 	v.calc = nil
 	switch n := len(v.sent); {
@@ -77,7 +72,7 @@ func (v *versions) merge() {
 }
 
 // round returns what came into force, if no driver has work pending.
-func (v *versions) round(pending []string) []api.Update {
+func (v *versions) round(pending []string) []status.Version {
 	if len(pending) > 0 {
 		return nil
 	}

@@ -2,7 +2,8 @@
 //
 // In: a datastore, an API server, the environment and the KubeControllersConfiguration default, which is followed. Out: what hung on
 // nodes that left Kubernetes is deleted; addresses that nobody has are freed, after a grace period; Services of type LoadBalancer have
-// addresses; policies of Kubernetes that are closed in part, and nodes whose agents do not report, have that in events and conditions; with etcd,
+// addresses; policies of Kubernetes that are closed in part, and nodes whose agents do not report, have that in events and conditions, and policies
+// on how many nodes they are in force; with etcd,
 // Nodes have the labels of
 // Kubernetes' nodes, and what Kubernetes says of policies, namespaces, accounts and pods is in etcd (package kubemirror). Of several processes one acts, by a Lease (package leader); all serve health and metrics.
 //
@@ -64,6 +65,7 @@ type process struct {
 	store   datastore.Store // of resources
 	shown   datastore.Store // which shows Kubernetes' nodes
 	views   datastore.Store // which shows what Kubernetes has itself, and nothing else
+	objects statuses        // says of policies in store which have a status
 	cluster *apiserver.Client
 	elector *leader.Elector
 	metrics *metrics.Controllers
@@ -96,9 +98,12 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer views.Close()
-	if p.store, p.shown, p.views = store, store, views; !p.same {
-		p.shown = views // the cluster has no definitions of ours
+	p.store, p.shown, p.views = store, store, views
+	objects := store
+	if !p.same { // the cluster has no definitions of ours
+		p.shown, objects = views, views
 	}
+	p.objects = objects.(statuses) // of an API server
 	if p.cluster, err = apiserver.New(cfg.Cluster); err != nil {
 		return err
 	}
@@ -162,6 +167,9 @@ func (p *process) controllers() map[string]func(context.Context) error {
 		"addresses": gc.run,
 		"services":  balancer.run,
 		"policies":  newClosed(closedConfig{Views: p.views, Users: p.cluster, Turn: p.turn("policies"), Log: log("policies")}).run,
+		"conditions": newRealised(realisedConfig{
+			Store: p.store, Objects: p.objects, Users: p.cluster, Turn: p.turn("conditions"), Log: log("conditions"),
+		}).run,
 		"networks": newAvailable(availableConfig{
 			Store: p.store, Cluster: p.shown, Settings: p.Settings, Network: p.cluster.NodeNetwork, Turn: p.turn("networks"), Log: log("networks"),
 		}).run,

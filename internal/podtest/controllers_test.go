@@ -269,6 +269,7 @@ func TestControllersActOneAtATimeWithTheirRoleAlone(t *testing.T) {
 			c.await("a leader", func() bool { return first.logged("msg=leads") })
 			second := c.start()
 			c.policiesAreReportedOn()
+			c.policiesAreRealised("f1", "f3")
 			c.nodesAreReportedOn("f1", "f2", "f3")
 
 			c.remove("/api/v1/namespaces/" + c.ns + "/pods/n1web")

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"hash/fnv"
 
 	"github.com/twillnet/twill/api"
@@ -26,25 +27,52 @@ type Versions struct {
 	known map[string]uint64 // by key, the fingerprint of what was Set; nil at a reader
 }
 
-// Set notes that a version of a resource is in force; without a value it is gone.
-func (v *Versions) Set(u api.Update) {
+// Version is one version of a resource: what it says, and what the datastore says of when it came. What is written into its status makes no other.
+type Version struct {
+	Key  string
+	Gone bool // there is none any more
+
+	print uint64 // a number that stands for it
+}
+
+// VersionOf is the version that a store has; without a value it is gone.
+func VersionOf(u api.Update) Version {
+	if u.Value == nil {
+		return Version{Key: u.Key, Gone: true}
+	}
+	return Version{Key: u.Key, print: fingerprint(u)}
+}
+
+// VersionsOf are those of all.
+func VersionsOf(us []api.Update) []Version {
+	out := make([]Version, len(us))
+	for i, u := range us {
+		out[i] = VersionOf(u)
+	}
+	return out
+}
+
+// Set notes that a version of a resource is in force, and reports whether that is news.
+func (v *Versions) Set(u Version) (news bool) {
 	if v.known == nil {
 		v.known = map[string]uint64{}
 	}
 	at := bucketOf(u.Key)
-	if old, ok := v.known[u.Key]; ok {
-		v.sums[at] -= uint32(old)
-		delete(v.known, u.Key)
+	old, was := v.known[u.Key]
+	if was == !u.Gone && old == u.print {
+		return false
 	}
-	if u.Value == nil {
-		return
+	v.sums[at] -= uint32(old)
+	delete(v.known, u.Key)
+	if u.Gone {
+		return true
 	}
-	f := fingerprint(u)
-	v.known[u.Key] = f
-	v.sums[at] += uint32(f)
-	if v.last = append(v.last, f); len(v.last) > digestLast {
+	v.known[u.Key] = u.print
+	v.sums[at] += uint32(u.print)
+	if v.last = append(v.last, u.print); len(v.last) > digestLast {
 		v.last = v.last[1:]
 	}
+	return true
 }
 
 // Without are the versions other than those of some keys.
@@ -66,7 +94,7 @@ func (v *Versions) Without(keys map[string]string) Versions {
 }
 
 // Have are those of some resources that are in force as they are there. There must be all resources of their kinds.
-func (v *Versions) Have(all []api.Update) map[string]bool {
+func (v *Versions) Have(all []Version) map[string]bool {
 	out := map[string]bool{}
 	for i, has := range v.have(digestOf(all)) {
 		if has {
@@ -83,10 +111,10 @@ type digest struct {
 	prints []uint64 // its fingerprint
 }
 
-func digestOf(all []api.Update) *digest {
+func digestOf(all []Version) *digest {
 	d := &digest{at: make([]int, len(all)), prints: make([]uint64, len(all))}
 	for i, u := range all {
-		d.at[i], d.prints[i] = bucketOf(u.Key), fingerprint(u)
+		d.at[i], d.prints[i] = bucketOf(u.Key), u.print
 		d.sums[d.at[i]] += uint32(d.prints[i])
 	}
 	return d
@@ -111,10 +139,25 @@ func bucketOf(key string) int {
 	return int(h.Sum32() % digestBuckets)
 }
 
-// fingerprint is a number of one version of a resource.
+// fingerprint is a number of what a resource says. Its generation is in it, where the datastore counts them, and its UID, so that one that is made again, or is what it
+// was before, is another version; its revision is not, since that changes with each write of its status. What is no object stands for itself.
 func fingerprint(u api.Update) uint64 {
-	sum := sha256.Sum256([]byte(u.Key + "\x00" + u.Revision.String()))
-	return binary.BigEndian.Uint64(sum[:])
+	var is struct {
+		Kind     string
+		Metadata struct {
+			UID        string
+			Generation int64
+		}
+		Spec json.RawMessage
+	}
+	h := sha256.New()
+	if json.Unmarshal(u.Value, &is) == nil && is.Spec != nil {
+		fmt.Fprintf(h, "%s\x00%s\x00%s\x00%d\x00", u.Key, is.Kind, is.Metadata.UID, is.Metadata.Generation)
+		_, _ = h.Write(is.Spec)
+	} else {
+		fmt.Fprintf(h, "%s\x00%s", u.Key, u.Value)
+	}
+	return binary.BigEndian.Uint64(h.Sum(nil))
 }
 
 // versionsJSON is the form in which they are stored: big-endian numbers.

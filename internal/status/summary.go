@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -32,13 +31,13 @@ const (
 	minSummaryWait = time.Second // between two of one node
 )
 
-// InForce notes versions of policies that are in force now; those without a value are gone.
-func (r *Reporter) InForce(us []api.Update) {
-	r.change(func() bool {
-		for _, u := range us {
-			r.versions.Set(u)
+// InForce notes versions of policies that are in force now.
+func (r *Reporter) InForce(vs []Version) {
+	r.change(func() (news bool) {
+		for _, v := range vs {
+			news = r.versions.Set(v) || news
 		}
-		return len(us) > 0
+		return news
 	})
 }
 
@@ -146,8 +145,8 @@ func (r Realised) String() string {
 }
 
 // RealisedOn says for each policy on which nodes it is in force in the version given. There must be all policies of their kinds. A node of which no agent ever
-// said what is in force does not count.
-func RealisedOn(nodes []NodeStatus, policies []api.Update) map[string]Realised {
+// said what is in force does not count; of one whose agent has not reported for long, nothing is said to be in force.
+func RealisedOn(nodes []NodeStatus, policies []Version) map[string]Realised {
 	d, found := digestOf(policies), make([]Realised, len(policies))
 	for _, n := range nodes {
 		if n.Summary == nil {
@@ -155,7 +154,7 @@ func RealisedOn(nodes []NodeStatus, policies []api.Update) map[string]Realised {
 		}
 		for i, has := range n.Summary.Policies.have(d) {
 			r := &found[i]
-			if r.Nodes++; has {
+			if r.Nodes++; has && n.Alive {
 				r.Where++
 				continue
 			}

@@ -33,19 +33,21 @@ func nodeSummary(t *testing.T, s datastore.Store, node string) *Summary {
 func TestASummarySaysWhatIsInForce(t *testing.T) {
 	run(t, func(b *bench) {
 		a, c := version("a", 1), version("c", 1)
-		b.r.InForce([]api.Update{a})
+		b.r.InForce([]Version{VersionOf(a)})
 		pass(time.Minute)
 		if s := nodeSummary(b.T, b.store, "h1"); s != nil {
 			b.Errorf("not all is in force yet, and the summary is %+v", s)
 		}
 		b.r.Complete()
 		pass(time.Second)
-		have := func(us ...api.Update) map[string]bool { return nodeSummary(b.T, b.store, "h1").Policies.Have(us) }
+		have := func(us ...api.Update) map[string]bool {
+			return nodeSummary(b.T, b.store, "h1").Policies.Have(VersionsOf(us))
+		}
 		if got := have(a); !got[a.Key] {
 			b.Errorf("in force: %v", got)
 		}
 		b.r.Fail(map[string]string{c.Key: "over its budget"})
-		b.r.InForce([]api.Update{c})
+		b.r.InForce([]Version{VersionOf(c)})
 		pass(2 * time.Second)
 		if got := have(a, c); !got[a.Key] || got[c.Key] {
 			b.Errorf("in force: %v", got)
@@ -54,7 +56,7 @@ func TestASummarySaysWhatIsInForce(t *testing.T) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		is := RealisedOn(nodes, []api.Update{a, c})
+		is := RealisedOn(nodes, VersionsOf([]api.Update{a, c}))
 		if is[a.Key].Nodes != 1 || is[a.Key].Where != 1 || is[c.Key].Where != 0 || is[c.Key].Not["h1"] != "over its budget" {
 			b.Errorf("realised: %+v", is)
 		}
@@ -91,14 +93,14 @@ func TestAgentsWriteNoMoreSummariesThanTheDatastoreCanTake(t *testing.T) {
 		last := version("p", 0)
 		for i := range 600 { // a change each 100 ms, for a minute
 			last = version("p", i)
-			b.r.InForce([]api.Update{last})
+			b.r.InForce([]Version{VersionOf(last)})
 			pass(100 * time.Millisecond)
 		}
 		if n := writes.Load(); n < 5 || n > 7 {
 			b.Errorf("%d writes in a minute, want 6", n)
 		}
 		pass(10 * time.Second)
-		if s := nodeSummary(b.T, b.store, "h1"); !s.Policies.Have([]api.Update{last})[last.Key] {
+		if s := nodeSummary(b.T, b.store, "h1"); !s.Policies.Have([]Version{VersionOf(last)})[last.Key] {
 			b.Error("the last version is not in the summary")
 		}
 	})

@@ -20,6 +20,7 @@ const policyOrder = 1000
 func Policy(np *networkingv1.NetworkPolicy) (*api.NetworkPolicy, error) {
 	o := &object{kind: "NetworkPolicy", meta: np}
 	out := &api.NetworkPolicy{Object: o.head(api.KindNetworkPolicy, np.Namespace, PolicyPrefix+np.Name)}
+	out.Metadata.Generation = np.Generation
 	s := &out.Spec
 	s.Tier, s.Order = api.TierDefault, ptr(float64(policyOrder))
 	var selectsPods, typesOK bool

@@ -49,6 +49,7 @@ type tieredPeer struct {
 // nothing, but denies, in place of that, too; to all who could be meant.
 func (o *object) global(name string, p tiered) (*api.GlobalNetworkPolicy, error) {
 	out := &api.GlobalNetworkPolicy{Object: o.head(api.KindGlobalNetworkPolicy, "", name)}
+	out.Metadata.Generation = o.meta.GetGeneration()
 	s := &out.Spec
 	s.Order = ptr(float64(p.order))
 	if p.order < 0 || p.order > highestPriority {

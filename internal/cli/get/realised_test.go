@@ -20,17 +20,17 @@ func TestMain(m *testing.M) { clitest.Main(m) }
 func says(t *testing.T, c *clitest.CLI, node string, except map[string]string, late ...string) {
 	t.Helper()
 	var v status.Versions
-	for _, kind := range resources.Enforced {
+	for _, kind := range resources.PolicyKinds {
 		all, err := c.Store.List(t.Context(), api.KeyPrefix(kind, ""))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, u := range all.Items {
-			v.Set(u)
+			v.Set(status.VersionOf(u))
 		}
 	}
 	for _, key := range late {
-		v.Set(api.Update{Key: key})
+		v.Set(status.VersionOf(api.Update{Key: key}))
 	}
 	text, err := json.Marshal(status.Summary{Policies: v.Without(except), Failed: except})
 	if err != nil {
@@ -84,8 +84,10 @@ func TestGetSaysOnHowManyNodesAPolicyIsInForce(t *testing.T) {
 	c.Want(0, strings.Replace(policy("a"), "all()", "has(y)", 1), "apply", "-f", "-")
 	want("a 0/4, not h1 h2 h3 …")
 
-	// What is staged is enforced nowhere.
-	if out := c.Want(0, "", "get", "sgnp", "-o", "wide"); strings.Contains(out, "REALISED") {
+	// What is staged is judged.
+	c.Want(0, strings.Replace(policy("s"), "Global", "StagedGlobal", 1), "apply", "-f", "-")
+	says(t, c, "h1", nil)
+	if out := c.Want(0, "", "get", "sgnp", "-o", "wide"); !strings.Contains(out, "REALISED") || !strings.Contains(out, " 1/4, not ") {
 		t.Errorf("staged policies:\n%s", out)
 	}
 }

@@ -36,7 +36,7 @@ const (
 
 // awaitRealised waits until the policies among what was written are in force on all nodes, as they are then. One that is gone is not waited for.
 func (c *command) awaitRealised(ctx context.Context, s datastore.Store, written map[string]api.Ref, timeout time.Duration) error {
-	maps.DeleteFunc(written, func(_ string, ref api.Ref) bool { return !slices.Contains(resources.Enforced, ref.Kind) })
+	maps.DeleteFunc(written, func(_ string, ref api.Ref) bool { return !slices.Contains(resources.PolicyKinds, ref.Kind) })
 	if len(written) == 0 {
 		return nil
 	}

@@ -277,7 +277,7 @@ func AnyEnforced(all []Found) bool {
 	return slices.ContainsFunc(all, func(f Found) bool { return enforced(f.kind) })
 }
 
-func enforced(k api.Kind) bool { return slices.Contains(resources.Enforced, k.Kind) }
+func enforced(k api.Kind) bool { return slices.Contains(resources.PolicyKinds, k.Kind) }
 
 // hitsKey names a policy as the agent does.
 func hitsKey(f Found) string {

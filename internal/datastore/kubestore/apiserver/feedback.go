@@ -16,6 +16,8 @@ const (
 	conditionPod    = "twill.net/NetworkSetupFailed"
 	conditionPolicy = "twill.net/Translated"
 	conditionNode   = "NetworkUnavailable"
+	// ConditionRealised of a policy is True while it is in force on all nodes.
+	ConditionRealised = "Realised"
 )
 
 // Failure is why a pod could not be attached.
@@ -111,6 +113,20 @@ func (c *Client) PolicyStatus(ctx context.Context, of form.Origin, version, reas
 		return nil // the next version is asked for when it is seen
 	}
 	return err
+}
+
+// PolicyRealised has the condition Realised of a policy say of one generation of it, on an object with a UID, whether it is in force on all nodes, with a reason in one
+// word and a message. It fails with datastore.ErrNotFound if the policy has gone, and with datastore.ErrConflict if another is in its place, or another generation.
+func (c *Client) PolicyRealised(ctx context.Context, of form.Origin, uid string, generation int64, is bool, reason, message string) error {
+	o, err := c.read(ctx, of)
+	if err != nil {
+		return err
+	}
+	if o.Metadata.UID != uid || o.Metadata.Generation != generation {
+		return fmt.Errorf("%s is another by now: %w", of.Path, datastore.ErrConflict)
+	}
+	want := condition{kind: ConditionRealised, status: map[bool]string{true: yes, false: no}[is], reason: reason, message: message, generation: generation}
+	return c.set(ctx, o, want, nil)
 }
 
 // NodeNetwork says whether a node of Kubernetes has a network, for a reason (in one word) and with a message. It reports whether that is a change; a

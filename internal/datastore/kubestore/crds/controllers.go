@@ -15,12 +15,12 @@ var controlled = map[string][]any{
 	"services":            {"get", "list", "watch"},
 	"clusterinformations": read, "kubecontrollersconfigurations": read,
 	"ippools": keep, "tiers": keep, // their finalizers and conditions
-	"networkpolicies": {"list"}, "globalnetworkpolicies": {"list"}, "stagednetworkpolicies": {"list"}, "stagedglobalnetworkpolicies": {"list"}, // of a tier that is deleted
+	"networkpolicies": read, "globalnetworkpolicies": follow, "stagednetworkpolicies": follow, "stagedglobalnetworkpolicies": follow, "stagedkubernetesnetworkpolicies": follow, // and say where they are in force
 	"clusternetworkpolicies": follow, "adminnetworkpolicies": follow, "baselineadminnetworkpolicies": follow, // and of those that say in their status what is closed
 	"ipreservations": {"list"}, "ipamconfigurations": {"get", "list"}, "ipamconfigs": {"get", "list"},
 	"hostendpoints": {"list", "delete"},                                                                                       // automatic ones of nodes that are gone
 	"bgppeers":      {"list"}, "caliconodestatuses": {"list"}, "bgpconfigurations": {"list"}, "felixconfigurations": {"list"}, // that name such a node, for the log
-	"records":    {"list", "delete"}, // what its agent reported
+	"records":    {"list", "watch", "delete"}, // what agents report
 	"ipamblocks": repair, "ipamhandles": repair, "blockaffinities": repair,
 }
 
@@ -46,12 +46,22 @@ func Controllers(g form.Group, namespace, lease string) []map[string]any {
 			rules = append(rules, rule(group, k.Plural, verbs))
 		}
 	}
-	if group, _, _ := strings.Cut(string(g), "/"); g == form.V3 { // else it is a part of the object
+	group, _, _ := strings.Cut(string(g), "/")
+	if g == form.V3 { // else it is a part of the object
 		rules = append(rules, rule(group, "ippools/status", []any{"update"}), rule(group, "tiers/status", []any{"update"}))
 	}
-	rules = append(rules, ingress(), rule("networking.k8s.io", "networkpolicies", []any{"watch"})) // Calico's are not followed
+	rules = append(rules, ingress(), rule(group, "networkpolicies", []any{"get"}), realised(group)) // Kubernetes' own have no status
 	rules = append(rules, machines()...)
 	return append(account(ControllersAccount, namespace, append(rules, feedback()...)), leaseRole(namespace, lease)...)
+}
+
+// realised is the right to say of policies of a group where they are in force.
+func realised(group string) map[string]any {
+	out := rule(group, "", []any{"patch"})
+	out["resources"] = []any{
+		"networkpolicies/status", "globalnetworkpolicies/status", "stagednetworkpolicies/status", "stagedglobalnetworkpolicies/status", "stagedkubernetesnetworkpolicies/status",
+	}
+	return out
 }
 
 // ingress is the right to publish addresses of services.

@@ -18,13 +18,16 @@ import (
 // column is one that `kubectl get` shows.
 type column struct{ name, kind, path string }
 
+// realisedColumn says whether a policy is in force on all nodes.
+var realisedColumn = column{"Realised", "string", `.status.conditions[?(@.type=="Realised")].status`}
+
 // columns of each kind beside its name; age comes last on all.
 var columns = map[string][]column{
-	api.KindNetworkPolicy:                 {{"Tier", "string", ".spec.tier"}, {"Order", "number", ".spec.order"}, {"Selector", "string", ".spec.selector"}},
-	api.KindGlobalNetworkPolicy:           {{"Tier", "string", ".spec.tier"}, {"Order", "number", ".spec.order"}, {"Selector", "string", ".spec.selector"}},
-	api.KindStagedNetworkPolicy:           {{"Tier", "string", ".spec.tier"}, {"Order", "number", ".spec.order"}, {"Action", "string", ".spec.stagedAction"}},
-	api.KindStagedGlobalNetworkPolicy:     {{"Tier", "string", ".spec.tier"}, {"Order", "number", ".spec.order"}, {"Action", "string", ".spec.stagedAction"}},
-	api.KindStagedKubernetesNetworkPolicy: {{"Action", "string", ".spec.stagedAction"}},
+	api.KindNetworkPolicy:                 {{"Tier", "string", ".spec.tier"}, {"Order", "number", ".spec.order"}, {"Selector", "string", ".spec.selector"}, realisedColumn},
+	api.KindGlobalNetworkPolicy:           {{"Tier", "string", ".spec.tier"}, {"Order", "number", ".spec.order"}, {"Selector", "string", ".spec.selector"}, realisedColumn},
+	api.KindStagedNetworkPolicy:           {{"Tier", "string", ".spec.tier"}, {"Order", "number", ".spec.order"}, {"Action", "string", ".spec.stagedAction"}, realisedColumn},
+	api.KindStagedGlobalNetworkPolicy:     {{"Tier", "string", ".spec.tier"}, {"Order", "number", ".spec.order"}, {"Action", "string", ".spec.stagedAction"}, realisedColumn},
+	api.KindStagedKubernetesNetworkPolicy: {{"Action", "string", ".spec.stagedAction"}, realisedColumn},
 	api.KindTier:                          {{"Order", "number", ".spec.order"}, {"Default", "string", ".spec.defaultAction"}},
 	api.KindIPPool:                        {{"CIDR", "string", ".spec.cidr"}, {"VXLAN", "string", ".spec.vxlanMode"}, {"IPIP", "string", ".spec.ipipMode"}, {"NAT", "boolean", ".spec.natOutgoing"}, {"Disabled", "boolean", ".spec.disabled"}},
 	api.KindIPReservation:                 {{"CIDRs", "string", ".spec.reservedCIDRs"}},
@@ -62,7 +65,8 @@ func Definitions(g form.Group) []map[string]any {
 		d := definition{group: group, version: version, plural: k.Plural, namespaced: k.Namespaced}
 		if kind, ok := api.LookupKind(k.Plural); ok && kind.Plural == k.Plural && !kind.View {
 			d.kind, d.schema = kind.Kind, schemas{limited: g == form.V3}.of(reflect.TypeOf(api.New(kind.Kind)).Elem())
-			d.status = g == form.V3 && d.schema["properties"].(map[string]any)["status"] != nil
+			// In V1 the status of other kinds is written as a part of the object, by upstream; that of policies is written by nobody but us.
+			d.status = (g == form.V3 || strings.HasSuffix(kind.Plural, "networkpolicies")) && d.schema["properties"].(map[string]any)["status"] != nil
 			if g == form.V3 {
 				d.aliases = aliasesOf(kind)
 			}

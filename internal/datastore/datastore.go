@@ -4,7 +4,7 @@
 // which changes with each write. It does not interpret the JSON.
 // A [Store] is what every datastore can do, Kubernetes' API server included.
 // What only some can do is an optional interface, found by a type assertion, and callers
-// must work without it: [Ordered], [Paged], [Transactional], [Expiring], [Deriving], [Annotated], [Hosting],
+// must work without it: [Dated], [Ordered], [Paged], [Transactional], [Expiring], [Deriving], [Annotated], [Hosting],
 // [Compacter], [Clustered].
 // storetest holds the contract as tests; memstore is the reference, and
 // storetest.Poor has nothing but a Store.
@@ -218,27 +218,38 @@ func (p Position) String() string { return p.text }
 // IsZero reports whether it is none.
 func (p Position) IsZero() bool { return p.text == "" }
 
+// Dated is a store that says which of two positions of one prefix came first.
+type Dated interface {
+	Store
+	// Behind says whether a position comes before b, be it of one kind of keys only.
+	Behind(a, b Position) bool
+}
+
 // Ordered is a store that numbers all its changes in one order, whatever kinds
 // of keys they are of. Its lists are sorted, and of one moment; its watches
 // bring changes of all keys in that order.
 type Ordered interface {
-	Store
+	Dated
 	// Older says whether revision a, of whichever key, was given before b.
 	Older(a, b api.Revision) bool
-	// Behind says whether a position comes before b.
-	Behind(a, b Position) bool
 }
 
 // OrderOf returns the order of a store, or of the one that it hands its calls
 // on to, which it then returns from a method Unwrap. Nil: there is none.
-func OrderOf(s Store) Ordered {
+func OrderOf(s Store) Ordered { return whichIs[Ordered](s) }
+
+// DatesOf is OrderOf for a store that has at least dates.
+func DatesOf(s Store) Dated { return whichIs[Dated](s) }
+
+// whichIs is a store, or the one that it hands its calls on to, if that can do more; else nil.
+func whichIs[T Store](s Store) (none T) {
 	for {
-		if o, ok := s.(Ordered); ok {
-			return o
+		if t, ok := s.(T); ok {
+			return t
 		}
 		w, ok := s.(interface{ Unwrap() Store })
 		if !ok {
-			return nil
+			return none
 		}
 		s = w.Unwrap()
 	}

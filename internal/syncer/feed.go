@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -20,9 +21,13 @@ type event struct {
 	updates []api.Update // of a list, or changes after it
 }
 
-// staleLists is how many lists in a row may be older than what was seen. A
-// lagging replica catches up by then; a store put back from a backup does not.
-const staleLists = 3
+// staleFor is for how long lists that are older than what was seen are not taken. A replica or a cache that lags catches up by then;
+// a store put back from a backup does not.
+const staleFor = time.Second
+
+// soon is the number of failures in a row that counts when a store answers again, or too early: what it wants next does not wait as
+// long as one that is away.
+const soon = 3
 
 // feed lists and watches one prefix.
 type feed struct {
@@ -31,12 +36,13 @@ type feed struct {
 	prefix string
 	log    *slog.Logger
 
-	order    datastore.Ordered  // nil: the store says of no position which is older
+	dates    datastore.Dated    // nil: the store says of no position which is older
 	position datastore.Position // all changes up to it were sent; zero: list first
 	highest  datastore.Position // that position has ever been
 	listed   bool               // once
 	failures int                // in a row
-	stale    int                // lists in a row that were behind highest
+	failed   Status             // what the last failure showed
+	stale    time.Time          // since when lists in a row are behind highest; zero: the last was not
 }
 
 // run goes on until ctx ends: whatever fails is tried again.
@@ -54,9 +60,18 @@ func (f *feed) run(ctx context.Context) {
 		if errors.Is(err, datastore.ErrCompacted) || errors.Is(err, errStale) {
 			state = ResyncInProgress // it answers
 		}
-		if f.failures == 1 || f.failures%20 == 0 { // not each of a long outage
+		if errors.Is(err, errStale) {
+			f.failures = soon
+		} else {
+			f.stale = time.Time{}
+		}
+		if state == ResyncInProgress && f.failed == WaitForDatastore {
+			f.failures = min(f.failures, soon)
+		}
+		if f.failures == 1 || f.failures%20 == 0 || state != f.failed { // not each of a long outage
 			f.log.Warn("follow datastore", "err", err, "failures", f.failures)
 		}
+		f.failed = state
 		if f.emit(ctx, event{state: state}) != nil || f.s.wait(ctx, f.failures) != nil {
 			return
 		}
@@ -100,7 +115,7 @@ func (f *feed) follow(ctx context.Context) error {
 
 // behind says whether a position is known to come before another.
 func (f *feed) behind(p, other datastore.Position) bool {
-	return p.IsZero() && !other.IsZero() || f.order != nil && !other.IsZero() && f.order.Behind(p, other)
+	return p.IsZero() && !other.IsZero() || f.dates != nil && !other.IsZero() && f.dates.Behind(p, other)
 }
 
 // errStale ends an attempt; the next one lists again.
@@ -115,12 +130,16 @@ func (f *feed) list(ctx context.Context) error {
 		return err
 	}
 	if f.behind(snap.Position, f.highest) {
-		if f.stale++; f.stale < staleLists {
+		if f.stale.IsZero() {
+			f.stale = time.Now()
+			f.log.Warn("a list is older than what was seen; asking again", "position", snap.Position, "seen", f.highest)
+		}
+		if time.Since(f.stale) < staleFor {
 			return errStale
 		}
 		f.log.Warn("the datastore was put back to an older state", "position", snap.Position, "seen", f.highest)
 	}
-	f.stale = 0
+	f.stale = time.Time{}
 	f.took(snap.Position)
 	// The snapshot is complete, so the prefix is in sync although the watch,
 	// which brings what is later, does not run yet.

@@ -1,10 +1,12 @@
 package syncer_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
@@ -103,6 +105,68 @@ func TestListsInPieces(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { tt.test(t, memstore.New()) })
+		})
+	}
+}
+
+// dated is a store with dates and no order, like Kubernetes' API server, before which there may be a cache.
+type dated struct {
+	datastore.Store
+	of  *memstore.Store
+	old datastore.Snapshot // what lists are, unless it is zero
+}
+
+func (d *dated) Behind(a, b datastore.Position) bool { return d.of.Behind(a, b) }
+
+func (d *dated) List(ctx context.Context, prefix string) (datastore.Snapshot, error) {
+	if !d.old.Position.IsZero() {
+		return d.old, nil
+	}
+	return d.Store.List(ctx, prefix)
+}
+
+func TestAListOfALaggingCacheIsNotTaken(t *testing.T) {
+	for lag, want := range map[time.Duration]string{900 * time.Millisecond: "/a=2", time.Minute: "/a=1 /b=1"} { // the latter is a store that was put back
+		synctest.Test(t, func(t *testing.T) {
+			s := memstore.New()
+			d := &dated{Store: whole{struct{ datastore.Store }{s}}, of: s}
+			write(t, s, "/a=1", "/b=1")
+			old, err := s.List(t.Context(), "/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := follow(t, d, all)
+			defer r.stop()
+			write(t, s, "/a=2", "-/b")
+			r.drain()
+			r.want("/a=2")
+			count := r.count
+			d.old = old
+			s.Fail(func(op memstore.Op) error {
+				if op.Verb == "watch" { // as one that begins anew finds its history forgotten
+					return datastore.ErrCompacted
+				}
+				return nil
+			})
+			s.DropWatches(datastore.ErrCompacted)
+			timer := time.NewTimer(lag)
+			for lags := true; lags; {
+				select {
+				case b := <-r.sync.Batches():
+					r.take(b)
+				case <-timer.C:
+					lags = false
+				}
+			}
+			if r.wantStatus(syncer.ResyncInProgress, true); lag < time.Minute && r.count != count {
+				t.Errorf("%d updates of an old list", r.count-count)
+			}
+			r.want(want)
+			d.old = datastore.Snapshot{}
+			s.Fail(nil)
+			r.settle()
+			r.wantStatus(syncer.InSync, true)
+			r.want("/a=2")
 		})
 	}
 }

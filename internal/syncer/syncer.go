@@ -60,7 +60,7 @@ type Config struct {
 	Prefixes []string // empty means all resources, api.ResourcesPrefix
 
 	MinBackoff time.Duration // wait after the first failure, doubled at each, with jitter; zero means 100ms
-	MaxBackoff time.Duration // zero means 5s
+	MaxBackoff time.Duration // zero means 3s
 
 	Logger *slog.Logger // nil: silent
 }
@@ -79,7 +79,7 @@ type Syncer struct {
 // New returns a syncer, which does nothing until Run.
 func New(store datastore.Store, cfg Config) *Syncer {
 	cfg.MinBackoff = cmp.Or(cfg.MinBackoff, 100*time.Millisecond)
-	cfg.MaxBackoff = max(cmp.Or(cfg.MaxBackoff, 5*time.Second), cfg.MinBackoff)
+	cfg.MaxBackoff = max(cmp.Or(cfg.MaxBackoff, 3*time.Second), cfg.MinBackoff)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -98,7 +98,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for i, prefix := range s.cfg.Prefixes {
-		f := &feed{s: s, order: datastore.OrderOf(s.store), index: i, prefix: prefix, log: s.cfg.Logger.With("prefix", prefix)}
+		f := &feed{s: s, dates: datastore.DatesOf(s.store), index: i, prefix: prefix, log: s.cfg.Logger.With("prefix", prefix)}
 		feeds.Go(func() { f.run(ctx) })
 	}
 	return s.loop(ctx)

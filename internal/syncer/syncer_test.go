@@ -325,9 +325,33 @@ func TestBackoffIsBoundedAndGrows(t *testing.T) {
 		r := follow(t, s, all)
 		defer r.stop()
 		r.settle() // a minute
-		// Six steps up to 5s, then one each 2.5 to 5s.
+		// Five steps up to 3s, then one each 1.5 to 3s.
 		if calls < 12 || calls > 40 {
 			t.Errorf("%d attempts in a minute", calls)
+		}
+	})
+}
+
+func TestAStoreThatIsBackAndHasForgottenIsListedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memstore.New()
+		write(t, s, "/a=1")
+		r := follow(t, s, all)
+		defer r.stop()
+		r.drain()
+		s.Fail(func(memstore.Op) error { return datastore.ErrUnavailable })
+		s.DropWatches(nil)
+		r.settle() // a minute
+		s.Fail(nil)
+		write(t, s, "/a=2")
+		_ = s.Compact(t.Context(), datastore.Position{})
+		back := time.Now()
+		for r.sent["/a"] != "2" {
+			r.take(<-r.sync.Batches())
+		}
+		// Up to 3s until it is asked, and 0.4s until it is listed.
+		if took := time.Since(back); took > 3500*time.Millisecond {
+			t.Errorf("in sync after %s", took)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package kubestore
 
 import (
 	"encoding/json"
+	"strconv"
 
 	"github.com/twillnet/twill/internal/datastore"
 )
@@ -22,4 +23,18 @@ func versionsOf(p datastore.Position) map[string]string {
 		return nil
 	}
 	return out
+}
+
+// Behind implements [datastore.Dated]: of some kind a has seen less than b. Versions of one kind are numbers that grow (Kubernetes promises it since
+// 1.35); what is no number cannot be compared.
+func (s *Store) Behind(a, b datastore.Position) bool {
+	later := versionsOf(b)
+	for id, version := range versionsOf(a) {
+		n, err := strconv.ParseUint(version, 10, 64)
+		m, laterErr := strconv.ParseUint(later[id], 10, 64)
+		if err == nil && laterErr == nil && n < m {
+			return true
+		}
+	}
+	return false
 }

@@ -27,6 +27,8 @@ type Store struct {
 	life   context.Context
 	end    context.CancelFunc
 
+	present question // how far the server has come
+
 	mu     sync.Mutex
 	kinds  []form.Kind     // nil until the server has said which group it has
 	served map[string]bool // by ID: it has the kind

@@ -10,7 +10,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -122,38 +121,6 @@ func (w *watcher) begin(kinds []form.Kind) error {
 		w.wait.Go(func() { w.lookFor(lacks) })
 	}
 	return first
-}
-
-// reached makes sure that the server has come as far as versions say: one that was put back from a backup would keep silent until
-// it has, and what was before would be missed. All kinds count with one counter, that of etcd.
-func (s *Store) reached(ctx context.Context, versions map[string]string) error {
-	var highest uint64
-	for _, v := range versions {
-		n, _ := strconv.ParseUint(v, 10, 64) // what is no number cannot be compared
-		highest = max(highest, n)
-	}
-	if highest == 0 {
-		return nil
-	}
-	raw, err := s.get(ctx, "/api/v1/namespaces", mediaJSON, map[string]string{"limit": "1"})
-	if errors.Is(err, datastore.ErrUnauthorized) {
-		return nil // who may read one kind alone is not told
-	}
-	if err != nil {
-		return err
-	}
-	var list struct {
-		Metadata struct {
-			ResourceVersion string `json:"resourceVersion"`
-		} `json:"metadata"`
-	}
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return fmt.Errorf("%w: Kubernetes' namespaces: %w", datastore.ErrUnavailable, err)
-	}
-	if now, err := strconv.ParseUint(list.Metadata.ResourceVersion, 10, 64); err == nil && now < highest {
-		return fmt.Errorf("%w: the server is at %d, before %d", datastore.ErrCompacted, now, highest)
-	}
-	return nil
 }
 
 // open begins a stream.

@@ -26,11 +26,11 @@ type Fault struct {
 // Proxy passes connections on to a server. Any goroutine may use it.
 type Proxy struct {
 	listener net.Listener
-	network  string
-	address  string
 	running  sync.WaitGroup
 
 	mu      sync.Mutex
+	network string
+	address string // of the server
 	fault   Fault
 	changed chan struct{} // closed, and replaced, when fault or closed changes
 	closed  bool
@@ -57,12 +57,22 @@ func Listen(server string) (*Proxy, error) {
 // of another network namespace, from which a server at unix://PATH is reached all the same.
 func Serve(l net.Listener, server string) *Proxy {
 	p := &Proxy{listener: l, changed: make(chan struct{}), pairs: map[*pair]struct{}{}}
+	p.To(server)
+	p.running.Go(p.accept)
+	return p
+}
+
+// To has another server answer, as Serve names it. Connections to the former are reset.
+func (p *Proxy) To(server string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.network, p.address = "tcp", strings.TrimPrefix(server, "http://")
 	if path, ok := strings.CutPrefix(server, "unix://"); ok {
 		p.network, p.address = "unix", path
 	}
-	p.running.Go(p.accept)
-	return p
+	for c := range p.pairs {
+		c.reset()
+	}
 }
 
 // Endpoint is where clients reach the proxy.
@@ -123,8 +133,11 @@ func (p *Proxy) serve(client net.Conn) {
 		c.reset()
 		return
 	}
+	p.mu.Lock()
+	network, address := p.network, p.address
+	p.mu.Unlock()
 	var err error
-	if c.server, err = net.Dial(p.network, p.address); err != nil {
+	if c.server, err = net.Dial(network, address); err != nil {
 		c.reset()
 		return
 	}

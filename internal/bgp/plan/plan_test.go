@@ -309,7 +309,7 @@ func TestARouterIDCanBeAskedFor(t *testing.T) {
 	for _, tt := range []struct{ id, want, wrong string }{
 		{"", "192.0.2.1", ""},
 		{"10.0.0.9", "10.0.0.9", ""},
-		{"hash", "", ""},
+		{"hash", "51.17.46.225", ""}, // Calico's, too
 		{"2001:db8::1", "", "want an IPv4 address, hash, or nothing"},
 		{"0.0.0.0", "", "want an IPv4 address"},
 		{"h1", "", "want an IPv4 address"},
@@ -323,8 +323,20 @@ func TestARouterIDCanBeAskedFor(t *testing.T) {
 		w := world(t, "Node h1 {bgp: {ipv4Address: 192.0.2.1/24}}")
 		w.RouterID = tt.id
 		got := w.Plan("h1").RouterID
-		if tt.want != "" && got.String() != tt.want || !got.Is4() || tt.id == "hash" && got != world(t, "Node h1 {bgp: {ipv6Address: '2001:db8::1'}}").Plan("h1").RouterID {
+		if got.String() != tt.want || tt.id == "hash" && got != world(t, "Node h1 {bgp: {ipv6Address: '2001:db8::1'}}").Plan("h1").RouterID {
 			t.Errorf("%q: router id %s, want %s", tt.id, got, tt.want)
+		}
+	}
+}
+
+// TestAHashedRouterIDIsCalicos: a host that moves from Calico keeps its router id. That of h2 begins with 249, which is
+// multicast's, less 32.
+func TestAHashedRouterIDIsCalicos(t *testing.T) {
+	for node, want := range map[string]string{"node1": "202.18.243.27", "h2": "217.152.254.6"} {
+		w := world(t, "Node "+node+" {bgp: {ipv4Address: 192.0.2.1/24}}")
+		w.RouterID = plan.RouterIDHash
+		if got := w.Plan(node).RouterID.String(); got != want {
+			t.Errorf("%s: router id %s, want %s", node, got, want)
 		}
 	}
 }

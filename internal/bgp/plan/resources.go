@@ -2,8 +2,8 @@ package plan
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"net/netip"
 	"slices"
@@ -268,11 +268,25 @@ func (w *Resources) routerID(h host) netip.Addr {
 	if h.v4.IsValid() && w.RouterID != RouterIDHash {
 		return h.v4.Addr()
 	}
-	sum := fnv.New32a()
-	_, _ = sum.Write([]byte(h.name)) // never fails
-	n := sum.Sum32()
-	return netip.AddrFrom4([4]byte{byte(n>>24)%223 + 1, byte(n >> 16), byte(n >> 8), byte(n)})
+	return hashedID(h.name)
 }
+
+// hashedID is upstream's hash of a node's name as a router id: the first four bytes of its SHA-256, of which the first is brought below
+// 224, where multicast begins. An id must not be zero.
+func hashedID(name string) netip.Addr {
+	sum := sha256.Sum256([]byte(name))
+	id := [4]byte(sum[:])
+	if id[0] >= multicast {
+		id[0] -= 256 - multicast
+	}
+	if id == ([4]byte{}) {
+		id[len(id)-1] = 1
+	}
+	return netip.AddrFrom4(id)
+}
+
+// multicast is the first byte of the first multicast address.
+const multicast = 224
 
 // RouterIDHash as RouterID asks for a hash of the node's name.
 const RouterIDHash = "hash"

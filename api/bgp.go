@@ -72,8 +72,8 @@ type BGPPeer struct {
 type BGPPeerSpec struct {
 	Node                     string       `json:"node,omitempty"`
 	NodeSelector             string       `json:"nodeSelector,omitempty"`
-	PeerIP                   string       `json:"peerIP,omitempty"` // perhaps with a port
-	ASNumber                 ASNumber     `json:"asNumber,omitempty"`
+	PeerIP                   string       `json:"peerIP,omitempty"`   // perhaps with a port
+	ASNumber                 ASNumber     `json:"asNumber,omitempty"` // 0: the cluster's, of BGPConfiguration default
 	LocalASNumber            *ASNumber    `json:"localASNumber,omitempty"`
 	PeerSelector             string       `json:"peerSelector,omitempty"`
 	KeepOriginalNextHop      bool         `json:"keepOriginalNextHop,omitempty"`

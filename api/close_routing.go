@@ -57,7 +57,7 @@ func (d *decoder) closeBGPPeer(r *BGPPeer) {
 	v := validator{r: r}
 	v.bgpPeer(&r.Spec)
 	unknown := whoIsUnknown(&r.Spec)
-	for _, e := range append(v.errs, idle(r)...) {
+	for _, e := range v.errs {
 		switch {
 		case within(e.Path, "spec.password"):
 			password = append(password, finding{path: e.Path, reason: e.Reason})
@@ -76,7 +76,6 @@ func whoIsUnknown(s *BGPPeerSpec) map[string]bool {
 	_, gateway := addrOf(s.ReachableBy)
 	return map[string]bool{
 		"spec.peerIP":        s.PeerSelector == "" && !isAddress,
-		"spec.asNumber":      s.PeerSelector == "" && s.ASNumber == 0,
 		"spec.localASNumber": true,
 		"spec.nodeSelector":  checkSelector(s.NodeSelector, false) != "",
 		"spec.peerSelector":  checkSelector(s.PeerSelector, false) != "",

@@ -367,11 +367,8 @@ func (r *BGPFilterRule) keepUnderstood(errs FieldErrors, path string) {
 // idle is what is right in a resource, and keeps it from being of use: upstream takes it too.
 func idle(r Resource) FieldErrors {
 	v := validator{r: r}
-	switch r := r.(type) {
-	case *BGPConfiguration:
-		v.check("metadata.name", ofNoNode(r.Metadata.Name))
-	case *BGPPeer:
-		v.check("spec.asNumber", ofNoAS(&r.Spec))
+	if c, is := r.(*BGPConfiguration); is {
+		v.check("metadata.name", ofNoNode(c.Metadata.Name))
 	}
 	return v.errs
 }
@@ -382,12 +379,4 @@ func ofNoNode(name string) string {
 		return ""
 	}
 	return fmt.Sprintf("is %q, by which no node goes: nodes go by default and node.<name of the node>", name)
-}
-
-// ofNoAS says that it is not known of which AS a peer is.
-func ofNoAS(s *BGPPeerSpec) string {
-	if s.PeerIP == "" || s.PeerSelector != "" || s.ASNumber != 0 {
-		return ""
-	}
-	return "is missing: there is no session with this peer until it says of which AS it is"
 }

@@ -105,7 +105,7 @@ func TestWhatIsOfNoUseIsWarnedOf(t *testing.T) {
 	for _, tt := range []struct{ name, key, doc, path string }{
 		{"a BGP configuration that no node goes by", "bgpconfigurations/mine", `{"kind":"BGPConfiguration","apiVersion":"projectcalico.org/v3","metadata":{"name":"mine"},"spec":{}}`, "metadata.name"},
 		{"that of a node without a name", "bgpconfigurations/node.", `{"kind":"BGPConfiguration","apiVersion":"projectcalico.org/v3","metadata":{"name":"node."},"spec":{}}`, "metadata.name"},
-		{"a peer without an AS number", "bgppeers/a", `{"kind":"BGPPeer","apiVersion":"projectcalico.org/v3","metadata":{"name":"a"},"spec":{"peerIP":"192.0.2.1"}}`, "spec.asNumber"},
+		{"a peer without an AS number", "bgppeers/a", `{"kind":"BGPPeer","apiVersion":"projectcalico.org/v3","metadata":{"name":"a"},"spec":{"peerIP":"192.0.2.1"}}`, ""},
 		{"peers that say it themselves", "bgppeers/a", `{"kind":"BGPPeer","apiVersion":"projectcalico.org/v3","metadata":{"name":"a"},"spec":{"peerSelector":"all()"}}`, ""},
 		{"that of a node", "bgpconfigurations/node.a", `{"kind":"BGPConfiguration","apiVersion":"projectcalico.org/v3","metadata":{"name":"node.a"},"spec":{}}`, ""},
 	} {

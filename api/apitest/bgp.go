@@ -47,7 +47,7 @@ var bgpPeers = []struct{ name, spec, want string }{
 	{"a gateway to nodes", "{peerSelector: all(), reachableBy: 192.0.2.1}", "spec.reachableBy"},
 	{"neither address nor selector", "{node: h1}", "spec.peerIP"},
 	{"both", "{peerIP: 192.0.2.1, asNumber: 1, peerSelector: all()}", "spec.peerSelector"},
-	{"no AS number, as upstream takes it", "{peerIP: 192.0.2.1}", ""},
+	{"no AS number: the cluster's", "{peerIP: 192.0.2.1}", ""},
 	{"a name as address", "{peerIP: tor1, asNumber: 1}", "spec.peerIP"},
 	{"port 0", "{peerIP: '192.0.2.1:0', asNumber: 1}", "spec.peerIP"},
 	{"node and nodeSelector", "{node: h1, nodeSelector: all(), peerIP: 192.0.2.1, asNumber: 1}", "spec.nodeSelector"},

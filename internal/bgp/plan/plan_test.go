@@ -112,6 +112,8 @@ func TestSessions(t *testing.T) {
 			"192.0.2.1:179 as 64512 client of 244.0.0.1", "192.0.2.3:179 as 64512 passive client of 244.0.0.1",
 		}},
 		{"a peer of all nodes", alone + "BGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009}", "h3", []string{"192.0.2.9:179 as 65009"}},
+		{"a peer that says of no AS number is of the cluster's", alone + "BGPConfiguration default {nodeToNodeMeshEnabled: false, asNumber: 65000}\nNode h3 {bgp: {ipv4Address: 192.0.2.3, asNumber: 65003}}\nBGPPeer tor {node: h3, peerIP: 192.0.2.9}", "h3", []string{"192.0.2.9:179 as 65000 local 65003"}},
+		{"which is 64512", alone + "BGPPeer tor {peerIP: 192.0.2.9}", "h1", []string{"192.0.2.9:179 as 64512"}},
 		{"a peer of one node", alone + "BGPPeer tor {node: h1, peerIP: '192.0.2.9:1799', asNumber: 65009}", "h1", []string{"192.0.2.9:1799 as 65009"}},
 		{"a peer behind a gateway", alone + "BGPPeer tor {node: h1, peerIP: 198.51.100.9, asNumber: 65009, reachableBy: 192.0.2.9}", "h1", []string{"198.51.100.9:179 as 65009 via 192.0.2.9"}},
 		{"is not of another", alone + "BGPPeer tor {node: h1, peerIP: 192.0.2.9, asNumber: 65009}", "h2", nil},

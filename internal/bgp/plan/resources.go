@@ -197,17 +197,22 @@ func (w *Resources) host(name string) (host, bool) {
 		return host{name: name}, false
 	}
 	b, all := n.Spec.BGP, w.config("default")
-	h := host{name: name, labels: n.Metadata.Labels, as: DefaultAS}
+	h := host{name: name, labels: n.Metadata.Labels, as: w.clusterAS()}
 	h.v4, h.v6 = address(b.IPv4Address), address(b.IPv6Address)
 	h.cluster, _ = netip.ParseAddr(b.RouteReflectorClusterID)
-	switch {
-	case b.ASNumber != nil:
+	if b.ASNumber != nil {
 		h.as = uint32(*b.ASNumber)
-	case all.ASNumber != nil:
-		h.as = uint32(*all.ASNumber)
 	}
 	h.port = cmp.Or(w.config("node."+name).ListenPort, all.ListenPort, DefaultPort)
 	return h, h.v4.IsValid() || h.v6.IsValid()
+}
+
+// clusterAS is the AS of what says of none of its own: of nodes, and of peers by address.
+func (w *Resources) clusterAS() uint32 {
+	if n := w.config("default").ASNumber; n != nil {
+		return uint32(*n)
+	}
+	return DefaultAS
 }
 
 // address reads an address with or without a length; the zero value if it is neither.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -104,7 +105,7 @@ func (d *planner) peer(name string, s *api.BGPPeerSpec) {
 // address makes the session with an address.
 func (d *planner) address(name string, s *api.BGPPeerSpec, at netip.AddrPort) {
 	session := d.draw(name, s, at.Addr())
-	session.Port, session.AS = DefaultPort, uint32(s.ASNumber)
+	session.Port, session.AS = DefaultPort, d.peerAS(s)
 	session.Via, _ = netip.ParseAddr(s.ReachableBy) // none: it is empty
 	var cluster netip.Addr
 	for _, h := range d.nodes {
@@ -121,6 +122,9 @@ func (d *planner) address(name string, s *api.BGPPeerSpec, at netip.AddrPort) {
 	d.setClient(&session, cluster)
 	d.add(session, s.Filters)
 }
+
+// peerAS is the AS of a BGPPeer's peerIP.
+func (d *planner) peerAS(s *api.BGPPeerSpec) uint32 { return cmp.Or(uint32(s.ASNumber), d.clusterAS()) }
 
 // draw makes a session with a BGPPeer's settings.
 func (d *planner) draw(name string, s *api.BGPPeerSpec, peer netip.Addr) Session {

@@ -84,7 +84,7 @@ var proofs = []proof{
 	{"plan.TestSettingsOfANode, speaker.TestRoutesAdvertisedWithinAPrefixGetItsCommunities", "PrefixAdvertisement", "cidr communities"},
 	{"daemon.TestAPasswordThatChangesIsReadAgain, speaker.TestExternalPeersWithAPassword, api.TestAPasswordThatCannotBeReadIsNeverNone", "SecretKeyRef", "name key"},
 	{"plan.TestSessions", "BGPPeerSpec", "node nodeSelector asNumber peerSelector filters reversePeering"},
-	{"plan.TestSessions, speaker.TestAPeerIsCalledAsItsSessionSays", "BGPPeerSpec", "peerIP"},
+	{"plan.TestSessions, speaker.TestAPeerIsCalledAsItsSessionSays, TestAReflectorIsNamedByItsAddress", "BGPPeerSpec", "peerIP"},
 	{"plan.TestSessions, speaker.TestASessionMayHaveANumberAndAnAddressOfItsOwn", "BGPPeerSpec", "localASNumber sourceAddress"},
 	{"plan.TestSessions, speaker.TestNextHops", "BGPPeerSpec", "keepOriginalNextHop nextHopMode"},
 	{"plan.TestSessions, speaker.TestAPeerThatDiesKeepsItsRoutesForItsRestartTime", "BGPPeerSpec", "maxRestartTime"},

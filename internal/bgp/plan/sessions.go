@@ -52,13 +52,16 @@ func (d *planner) pools() {
 
 func encapsulated(mode string) bool { return mode == "Always" || mode == "CrossSubnet" }
 
-// peers makes the sessions of BGPPeers: first those for this node by name, then by selector, then those for all nodes.
+// peers makes the sessions of BGPPeers: first those for this node by name, then by selector, then those for all nodes; and then those
+// at the other end of them, where this node is the peer and nothing says of a session of its own.
 func (d *planner) peers() {
 	names := slices.Sorted(maps.Keys(d.Resources.peers))
-	for rank := range 3 {
-		for _, name := range names {
-			if s := &d.Resources.peers[name].Spec; rankOf(s) == rank {
-				d.peer(name, s)
+	for _, sessions := range []func(string, *api.BGPPeerSpec){d.forward, d.reverse} {
+		for rank := range 3 {
+			for _, name := range names {
+				if s := &d.Resources.peers[name].Spec; rankOf(s) == rank {
+					sessions(name, s)
+				}
 			}
 		}
 	}
@@ -74,32 +77,65 @@ func rankOf(s *api.BGPPeerSpec) int {
 	return 2
 }
 
-func (d *planner) peer(name string, s *api.BGPPeerSpec) {
-	local := selects(s, d.self)
-	if s.PeerSelector == "" {
-		at, ok := api.PeerAddress(s.PeerIP)
-		if local && ok && at.Addr() != d.self.addr(at.Addr().Is4()) {
-			d.address(name, s, at)
-		}
+// forward makes the sessions of a BGPPeer that is for this node.
+func (d *planner) forward(name string, s *api.BGPPeerSpec) {
+	if !selects(s, d.self) {
 		return
 	}
-	for _, h := range d.nodes {
-		// The other node has the session too, unless peering is one way: then the selected node is passive.
-		remote := matches(s.PeerSelector, h.labels)
-		reverse := s.ReversePeering != "Manual" && matches(s.PeerSelector, d.self.labels) && selects(s, h)
-		if h.name == d.self.name || !(local && remote || reverse) {
-			continue
-		}
-		for _, four := range []bool{true, false} {
-			if a := h.addr(four); a.IsValid() && d.self.addr(four).IsValid() {
-				session := d.draw(name, s, a)
-				session.Port, session.AS, session.PeerNode = h.port, h.as, h.name
-				session.Passive = s.ReversePeering != "Manual" && d.isPassive(a)
-				d.setClient(&session, h.cluster)
-				d.add(session, s.Filters)
+	if at, ok := api.PeerAddress(s.PeerIP); ok && s.PeerSelector == "" && at.Addr() != d.self.addr(at.Addr().Is4()) {
+		d.address(name, s, at)
+	}
+	for _, four := range []bool{true, false} {
+		for _, h := range d.nodes {
+			if s.PeerSelector != "" && h.name != d.self.name && d.names(s, h, four) {
+				d.node(name, s, h, four)
 			}
 		}
 	}
+}
+
+// reverse makes the sessions of which this node is the peer.
+func (d *planner) reverse(name string, s *api.BGPPeerSpec) {
+	for _, four := range []bool{true, false} {
+		if s.ReversePeering == "Manual" || !d.names(s, d.self, four) {
+			continue
+		}
+		for _, h := range d.nodes {
+			if _, taken := d.taken[h.addr(four)]; h.name != d.self.name && selects(s, h) && !taken {
+				d.node(name, s, h, four)
+			}
+		}
+	}
+}
+
+// names reports whether a node is a BGPPeer's peer, in one family: by selector, or by its address, AS number and port.
+func (d *planner) names(s *api.BGPPeerSpec, h host, four bool) bool {
+	if s.PeerSelector != "" {
+		return matches(s.PeerSelector, h.labels)
+	}
+	at, ok := api.PeerAddress(s.PeerIP)
+	return ok && at.Addr().Is4() == four && at.Addr() == h.addr(four) && d.peerAS(s) == h.as && (at.Port() == 0 || at.Port() == h.port)
+}
+
+// node makes the session with another node in one family.
+func (d *planner) node(name string, s *api.BGPPeerSpec, h host, four bool) {
+	a := h.addr(four)
+	if !a.IsValid() || !d.self.addr(four).IsValid() {
+		return
+	}
+	session := d.draw(name, s, a)
+	session.Port, session.AS, session.PeerNode = h.port, h.as, h.name
+	if n := s.LocalASNumber; n != nil { // it is that of the nodes that the BGPPeer is for, not of their peers
+		if !selects(s, d.self) || !d.names(s, h, four) {
+			session.LocalAS = d.self.as
+		}
+		if selects(s, h) && d.names(s, d.self, four) {
+			session.AS = uint32(*n)
+		}
+	}
+	session.Passive = s.ReversePeering != "Manual" && d.isPassive(a)
+	d.setClient(&session, h.cluster)
+	d.add(session, s.Filters)
 }
 
 // address makes the session with an address.
@@ -114,6 +150,8 @@ func (d *planner) address(name string, s *api.BGPPeerSpec, at netip.AddrPort) {
 			if h.as == session.AS {
 				session.Port = h.port
 			}
+			// The other node has the session too, unless peering is one way.
+			session.Passive = s.ReversePeering != "Manual" && d.names(s, h, at.Addr().Is4()) && d.self.addr(at.Addr().Is4()).IsValid() && d.isPassive(at.Addr())
 		}
 	}
 	if at.Port() != 0 {

@@ -278,7 +278,6 @@ func (w *writer) channel(s plan.Session) {
 	w.line("    };")
 	w.line("    export filter {")
 	w.line("      if source = RTS_DEVICE || proto = \"twill_ways%s\" then reject; # routes to next hops", version(s.Peer.Is4()))
-	w.marks(s.Peer.Is4())
 	for _, r := range s.Export {
 		w.rule(r)
 	}
@@ -298,15 +297,6 @@ func (w *writer) channel(s plan.Session) {
 // Name is the name of a session's protocol in BIRD.
 func Name(s plan.Session) string {
 	return "twill_" + strings.NewReplacer(".", "_", ":", "_").Replace(s.Peer.String())
-}
-
-// marks adds communities to what is advertised, also learned routes.
-func (w *writer) marks(four bool) {
-	for _, m := range w.Plan.Marks {
-		if m.Prefix.Addr().Is4() == four {
-			w.line("      if net ~ %s then { %s }", m.Prefix, w.add(m.Communities))
-		}
-	}
 }
 
 func (w *writer) add(communities []string) string {
@@ -345,6 +335,9 @@ func (w *writer) rule(r plan.Rule) {
 	if r.Learned {
 		conditions = append(conditions, "source = RTS_BGP")
 	}
+	if r.Own {
+		conditions = append(conditions, "source != RTS_BGP")
+	}
 	if r.Interface != "" {
 		conditions = append(conditions, fmt.Sprintf("source != RTS_BGP && defined(ifname) && ifname ~ %s", w.quoted(r.Interface)))
 	}
@@ -355,7 +348,10 @@ func (w *writer) rule(r plan.Rule) {
 		conditions = append(conditions, fmt.Sprintf("bgp_path ~ [= %s * =]", strings.Trim(fmt.Sprint(r.ASPath), "[]")))
 	}
 	does := "reject;"
-	if r.Accept {
+	switch {
+	case r.Continue:
+		does = w.add(r.Add)
+	case r.Accept:
 		does = w.add(r.Add)
 		for _, as := range slices.Backward(r.Prepend) {
 			does += fmt.Sprintf(" bgp_path.prepend(%d);", as)

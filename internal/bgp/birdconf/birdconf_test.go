@@ -43,6 +43,8 @@ func everything() birdconf.Config {
 			{Name: "not", Prefix: prefix("10.66.0.0/16"), Not: true, Min: 16, Max: 32, Learned: true, Community: "7:8", ASPath: []uint32{9, 10}},
 			{Name: "large", Community: "7:8:9", Accept: true},
 			{Name: "link", Interface: "cali*", Accept: true},
+			{Name: "marks", Prefix: prefix("10.65.0.0/16"), Min: 16, Max: 32, Continue: true, Add: []string{"64512:120"}},
+			{Name: "own", Own: true, Accept: true},
 		},
 	}
 	six, lacking := s, s
@@ -62,7 +64,6 @@ func everything() birdconf.Config {
 			Sessions: []plan.Session{s, lacking, six, near}, Originate: []netip.Prefix{prefix("10.96.0.0/12"), prefix("fd00:96::/108")},
 			Foreign: []netip.Prefix{prefix("10.96.0.0/12"), prefix("fd00:67::/48")}, Ignored: []string{"eth9"},
 			Encapsulated: []netip.Prefix{prefix("10.68.0.0/16"), prefix("fd00:68::/48")},
-			Marks:        []plan.Mark{{Prefix: prefix("10.65.0.0/16"), Communities: []string{"64512:120"}}},
 		},
 	}
 }
@@ -107,7 +108,7 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 		"if !(net ~ [ 10.66.0.0/16{16,32} ]) && source = RTS_BGP && (7, 8) ~ bgp_community && bgp_path ~ [= 9 10 * =] then { reject; } # not",
 		`if source != RTS_BGP && defined(ifname) && ifname ~ "cali*" then { accept; } # link`,
 		"if (7, 8, 9) ~ bgp_large_community then { accept; } # large",
-		"if net ~ 10.65.0.0/16 then { bgp_community.add((64512, 120)); }",
+		"if net ~ [ 10.65.0.0/16{16,32} ] then { bgp_community.add((64512, 120)); } # marks", "if source != RTS_BGP then { accept; } # own",
 		"# 192.0.2.3 is left out: password: no such file", "neighbor 2001:db8::2 port 1790 as 64513;", "  local port 179 as 64513;",
 	} {
 		if !strings.Contains(text, want) {

@@ -19,7 +19,7 @@ func strange(text string) birdconf.Config {
 	c := everything()
 	p := &c.Plan
 	p.Node, p.Ignored = text, []string{text}
-	p.Marks[0].Communities = []string{text}
+	mark(c, text)
 	for i := range p.Sessions {
 		s := &p.Sessions[i]
 		s.Why, s.PeerNode = text, text
@@ -34,6 +34,17 @@ func strange(text string) birdconf.Config {
 		return text, nil
 	}
 	return c
+}
+
+// mark sets the community that a plan adds to what is advertised.
+func mark(c birdconf.Config, community string) {
+	for _, s := range c.Plan.Sessions {
+		for i := range s.Export {
+			if s.Export[i].Continue {
+				s.Export[i].Add = []string{community}
+			}
+		}
+	}
 }
 
 // outside matches what BIRD's lexer takes for a text in quotes, or for a comment.
@@ -51,7 +62,7 @@ func FuzzNoTextBecomesAStatement(f *testing.F) {
 		f.Add(s)
 	}
 	community := func(c birdconf.Config, text string) birdconf.Config {
-		c.Plan.Marks[0].Communities = []string{text}
+		mark(c, text)
 		return c
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -80,7 +91,7 @@ func TestBIRDTakesStrangeText(t *testing.T) {
 	bird := machinetest.Program(t, "bird")
 	for _, text := range []string{`back\slash`, `ends\`, `it's; } #//*`, "é"} {
 		c := strange(text)
-		c.Plan.Marks = nil
+		mark(c, "1:2")
 		path := filepath.Join(t.TempDir(), "bird.conf")
 		if err := os.WriteFile(path, []byte(render(t, c)), 0o600); err != nil {
 			t.Fatal(err)

@@ -59,8 +59,10 @@ func TestANodeIsTheNextHopBetweenSystemsOnOneLink(t *testing.T) {
 				p.Sessions = append(p.Sessions, s)
 			}
 		}
-		if i == mid {
-			p.Marks = []plan.Mark{{Prefix: prefix("10.65.0.0/16"), Communities: []string{"64512:120"}}}
+		for j := range p.Sessions {
+			if i == mid {
+				p.Sessions[j].Export = append([]plan.Rule{{Prefix: prefix("10.65.0.0/16"), Min: 16, Max: 32, Continue: true, Add: []string{"64512:120"}}}, p.Sessions[j].Export...)
+			}
 		}
 		socket = run(t, ns, bird, render(t, birdconf.Config{Plan: p})) // at last, that of who learns
 	}

@@ -33,17 +33,10 @@ type Plan struct {
 	// next hop is on a link of this host, and nowhere else, since a router in between may route them
 	// elsewhere, or back.
 	Encapsulated []netip.Prefix `json:",omitempty"`
-	Marks        []Mark         `json:",omitempty"`
 	Ignored      []string       `json:",omitempty"` // patterns of interfaces whose routes are not advertised; * at the end matches anything
 	Problems     []string       `json:",omitempty"` // what in the resources had no effect, and why
 	// Unread are resources that could not be read, and of which no earlier version is known: routes may be missing for that.
 	Unread []string `json:",omitempty"`
-}
-
-// Mark adds communities to what this node advertises within a prefix, originated or learned.
-type Mark struct {
-	Prefix      netip.Prefix
-	Communities []string
 }
 
 // NextHop is how a session sets the next hop.
@@ -81,7 +74,7 @@ type Session struct {
 	Cluster      netip.Addr `json:",omitzero"`
 	AllowLocalAS uint8      `json:",omitempty"`
 
-	Import, Export []Rule `json:",omitempty"` // the first that matches decides; none: import accepts, export rejects
+	Import, Export []Rule `json:",omitempty"` // the first that matches and does not continue decides; none: import accepts, export rejects
 }
 
 // Internal reports whether the session is internal (IBGP).
@@ -157,18 +150,6 @@ func (p Plan) IsForeign(dst netip.Prefix) bool {
 // IsEncapsulated reports whether packets to a prefix need encapsulation.
 func (p Plan) IsEncapsulated(dst netip.Prefix) bool {
 	return slices.ContainsFunc(p.Encapsulated, func(e netip.Prefix) bool { return Covers(e, dst) })
-}
-
-// CommunitiesOf returns the communities that are added to a route to dst when it is advertised.
-func (p Plan) CommunitiesOf(dst netip.Prefix) []string {
-	var out []string
-	for _, m := range p.Marks {
-		if Covers(m.Prefix, dst) {
-			out = append(out, m.Communities...)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // Ignores reports whether routes through an interface are not advertised.

@@ -65,8 +65,10 @@ func TestWhatIsAdvertised(t *testing.T) {
 	}{
 		{name: "a block of a pool", route: plan.Route{Dst: prefix("10.65.1.0/26")}, accept: true, by: "IPPool p"},
 		{name: "a learned one too, as reflectors need", route: plan.Route{Dst: prefix("10.65.1.0/26"), Learned: true}, accept: true, by: "IPPool p"},
-		{name: "what is wider than the pool is not", route: plan.Route{Dst: prefix("10.0.0.0/8")}},
-		{name: "what is of no pool is not", route: plan.Route{Dst: prefix("198.51.100.0/24")}},
+		{name: "what is wider than the pool is not", route: plan.Route{Dst: prefix("10.0.0.0/8"), Learned: true}},
+		{name: "what is of no pool is not", route: plan.Route{Dst: prefix("198.51.100.0/24"), Learned: true}},
+		{name: "but a block of this node's is", route: plan.Route{Dst: prefix("198.51.100.0/26")}, accept: true, by: "a block of this node in no IPPool"},
+		{name: "and no single address", route: plan.Route{Dst: prefix("198.51.100.7/32")}},
 		{name: "a pool that is not exported", route: plan.Route{Dst: prefix("10.66.1.0/26")}, by: "IPPool hidden (disableBGPExport)"},
 		{name: "a service prefix", route: plan.Route{Dst: prefix("10.96.0.0/12")}, accept: true, by: "service prefix 10.96.0.0/12"},
 		{name: "a filter goes before pools", filter: "{cidr: 10.65.1.0/26, matchOperator: Equal, action: Reject}", route: plan.Route{Dst: prefix("10.65.1.0/26")}, by: "BGPFilter f exportV4[0]"},
@@ -97,6 +99,19 @@ func TestWhatIsAdvertised(t *testing.T) {
 				t.Errorf("%+v: %q accepts %t, want %q %t", tt.route, got.Name, got.Accept, tt.by, tt.accept)
 			}
 		})
+	}
+}
+
+// TestCommunitiesAreForWhatNoFilterAccepts, as upstream has it: they are added after filters and before pools.
+func TestCommunitiesAreForWhatNoFilterAccepts(t *testing.T) {
+	p := world(t, alone+"IPPool p {cidr: 10.65.0.0/16}\nBGPConfiguration default {nodeToNodeMeshEnabled: false, prefixAdvertisements: [{cidr: 10.65.0.0/16, communities: ['1:2']}]}\n"+
+		"BGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009, filters: [f]}\nBGPFilter f {exportV4: [{cidr: 10.65.1.0/26, matchOperator: Equal, action: Accept}]}").Plan("h1")
+	var got []string
+	for _, r := range p.Sessions[0].Export {
+		got = append(got, r.Name)
+	}
+	if want := []string{"BGPFilter f exportV4[0]", "prefixAdvertisements 10.65.0.0/16", "IPPool p", "a block of this node in no IPPool"}; !slices.Equal(got, want) {
+		t.Errorf("rules %q, want %q", got, want)
 	}
 }
 
@@ -144,6 +159,16 @@ func TestAMissingFilterClosesTheSession(t *testing.T) {
 	}
 }
 
+// communitiesOf are those that the first session's rules add to a route which no filter accepts.
+func communitiesOf(p plan.Plan, dst string) (out []string) {
+	for _, r := range p.Sessions[0].Export {
+		if r.Continue && r.Matches(plan.Route{Dst: prefix(dst)}) {
+			out = append(out, r.Add...)
+		}
+	}
+	return out
+}
+
 func TestSettingsOfANode(t *testing.T) {
 	w := world(t, three+`
 IPPool vx {cidr: 10.67.0.0/16, vxlanMode: CrossSubnet}
@@ -170,9 +195,9 @@ BGPConfiguration node.h3 {bindMode: None, ignoredInterfaces: ['eth*', lo], liste
 		{"not others' routes: IPIP", h1.IsForeign(prefix("10.68.1.0/26")), false},
 		{"others' routes: services", h1.IsForeign(prefix("198.51.100.7/32")), true},
 		{"not others' routes", h1.IsForeign(prefix("10.65.1.0/26")), false},
-		{"communities by name and value", h1.CommunitiesOf(prefix("10.65.2.0/26")), []string{"1:2", "1:2:3"}},
-		{"communities of all prefixes that cover", h1.CommunitiesOf(prefix("10.65.1.0/26")), []string{"1:2", "1:2:3", "1:9"}},
-		{"communities of none", h1.CommunitiesOf(prefix("10.64.1.0/26")), []string(nil)},
+		{"communities by name and value", communitiesOf(h1, "10.65.2.0/26"), []string{"1:2", "1:2:3"}},
+		{"communities of all prefixes that cover", communitiesOf(h1, "10.65.1.0/26"), []string{"1:2", "1:2:3", "1:9"}},
+		{"communities of none", communitiesOf(h1, "10.64.1.0/26"), []string(nil)},
 		{"router id", h1.RouterID, netip.MustParseAddr("192.0.2.1")},
 		{"how long routes stay while a peer restarts", h1.Sessions[0].Restart, "2m0s"},
 	} {

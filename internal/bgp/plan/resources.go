@@ -259,6 +259,7 @@ func (w *Resources) Plan(node string) Plan {
 	w.settings(&p, self)
 	d := planner{Resources: w, plan: &p, self: self, nodes: w.bgpNodes(), taken: map[netip.Addr]string{}}
 	d.pools()
+	d.communities()
 	d.peers()
 	d.mesh()
 	slices.SortFunc(p.Sessions, func(a, b Session) int { return a.Peer.Compare(b.Peer) })
@@ -322,7 +323,6 @@ func (w *Resources) settings(p *Plan, self host) {
 	}
 	services := w.ranges(own, all)
 	p.Originate, p.Foreign = w.originated(self.name, services), services.all()
-	w.marks(p, own, all)
 }
 
 func or[T any](own, all []T) []T {
@@ -330,28 +330,6 @@ func or[T any](own, all []T) []T {
 		return own
 	}
 	return all
-}
-
-// marks resolves the names of communities.
-func (w *Resources) marks(p *Plan, own, all *api.BGPConfigurationSpec) {
-	values := map[string]string{}
-	for _, c := range append(slices.Clone(all.Communities), own.Communities...) {
-		values[c.Name] = c.Value
-	}
-	for _, a := range or(own.PrefixAdvertisements, all.PrefixAdvertisements) {
-		m := Mark{Prefix: address(a.CIDR).Masked()}
-		for _, c := range a.Communities {
-			value := cmp.Or(values[c], c)
-			if !strings.Contains(value, ":") {
-				p.Problems = append(p.Problems, fmt.Sprintf("BGPConfiguration: prefix %s: no community has the name %s", a.CIDR, c))
-				continue
-			}
-			m.Communities = append(m.Communities, value)
-		}
-		if m.Prefix.IsValid() && len(m.Communities) > 0 {
-			p.Marks = append(p.Marks, m)
-		}
-	}
 }
 
 func comparePrefixes(a, b netip.Prefix) int {

@@ -17,10 +17,12 @@ type Rule struct {
 	Not       bool         `json:",omitempty"` // Prefix, Min and Max must not match
 	Min, Max  int          // bounds of the route's length
 	Learned   bool         `json:",omitempty"` // only learned routes
+	Own       bool         `json:",omitempty"` // only routes that this node originates
 	Interface string       `json:",omitempty"` // only this node's own routes, through such an interface; * and ? are wildcards
 	Community string       `json:",omitempty"`
 	ASPath    []uint32     `json:",omitempty"` // the path begins so
 	Accept    bool         `json:",omitempty"`
+	Continue  bool         `json:",omitempty"` // it only adds communities, and rules after it decide
 
 	Add     []string `json:",omitempty"` // communities
 	Prepend []uint32 `json:",omitempty"` // in the order of the resulting path
@@ -43,7 +45,7 @@ func (r Rule) Matches(t Route) bool {
 			return false
 		}
 	}
-	return (!r.Learned || t.Learned) &&
+	return (!r.Learned || t.Learned) && (!r.Own || !t.Learned) &&
 		(r.Interface == "" || !t.Learned && NameMatches(r.Interface, t.Link)) &&
 		(r.Community == "" || slices.Contains(t.Communities, r.Community)) &&
 		len(t.ASPath) >= len(r.ASPath) && slices.Equal(t.ASPath[:len(r.ASPath)], r.ASPath)
@@ -55,9 +57,9 @@ func NameMatches(pattern, link string) bool {
 	return ok && err == nil && link != ""
 }
 
-// Decide returns the first of the rules that matches; false if none does.
+// Decide returns the first of the rules that matches and decides; false if none does.
 func Decide(rules []Rule, t Route) (Rule, bool) {
-	i := slices.IndexFunc(rules, func(r Rule) bool { return r.Matches(t) })
+	i := slices.IndexFunc(rules, func(r Rule) bool { return !r.Continue && r.Matches(t) })
 	if i < 0 {
 		return Rule{}, false
 	}

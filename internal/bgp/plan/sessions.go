@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/api/selector"
@@ -18,8 +19,9 @@ type planner struct {
 	self  host
 	nodes []host
 	taken map[netip.Addr]string // the Why of the session with this address
-	// closed and open are the rules that end each export: pools that are not advertised, then what is; by family, IPv4 first.
-	closed, open [2][]Rule
+	// closed, marks and open are the rules that end each export: pools that are not advertised, communities for the rest, then what is
+	// advertised; by family, IPv4 first.
+	closed, marks, open [2][]Rule
 }
 
 func family(four bool) int {
@@ -46,6 +48,34 @@ func (d *planner) pools() {
 		}
 		if encapsulated(s.VXLANMode) || encapsulated(s.IPIPMode) {
 			d.plan.Encapsulated = append(d.plan.Encapsulated, p)
+		}
+	}
+	for _, all := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
+		f, single := family(all.Addr().Is4()), all.Addr().BitLen()
+		d.open[f] = append(d.open[f], Rule{Name: "a block of this node in no IPPool", Prefix: all, Max: single - 1, Own: true, Accept: true})
+	}
+}
+
+// communities makes the rules of prefixAdvertisements: those of the node, or else of default.
+func (d *planner) communities() {
+	own, all := d.config("node."+d.self.name), d.config("default")
+	values := map[string]string{}
+	for _, c := range append(slices.Clone(all.Communities), own.Communities...) {
+		values[c.Name] = c.Value
+	}
+	for _, a := range or(own.PrefixAdvertisements, all.PrefixAdvertisements) {
+		p := address(a.CIDR).Masked()
+		r := Rule{Name: "prefixAdvertisements " + a.CIDR, Prefix: p, Min: p.Bits(), Max: p.Addr().BitLen(), Continue: true}
+		for _, c := range a.Communities {
+			value := cmp.Or(values[c], c)
+			if !strings.Contains(value, ":") {
+				d.plan.Problems = append(d.plan.Problems, fmt.Sprintf("BGPConfiguration: prefix %s: no community has the name %s", a.CIDR, c))
+				continue
+			}
+			r.Add = append(r.Add, value)
+		}
+		if p.IsValid() && len(r.Add) > 0 {
+			d.marks[family(p.Addr().Is4())] = append(d.marks[family(p.Addr().Is4())], r)
 		}
 	}
 }
@@ -305,7 +335,8 @@ func (d *planner) add(s Session, filters []string) {
 		s.Import = append(s.Import, filterRules(name+" import"+version, in, s.Internal())...)
 		s.Export = append(s.Export, filterRules(name+" export"+version, out, s.Internal())...)
 	}
-	s.Export = append(append(s.Export, d.closed[family(four)]...), d.open[family(four)]...)
+	f := family(four)
+	s.Export = slices.Concat(s.Export, d.closed[f], d.marks[f], d.open[f])
 	d.plan.Sessions = append(d.plan.Sessions, s)
 }
 

@@ -133,7 +133,7 @@ func (e *exports) originate(b *library, p plan.Plan) error {
 			continue
 		}
 		want[dst] = true
-		communities := append(p.CommunitiesOf(dst), b.rules.marksOf(v.Link)...)
+		communities := b.rules.marksOf(v.Link)
 		if had, ok := e.originated[dst]; !ok || had != strings.Join(communities, " ") {
 			add = append(add, origin{dst, communities})
 		}

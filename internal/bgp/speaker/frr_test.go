@@ -116,8 +116,8 @@ router bgp 65001
 `)
 	four, six := session("192.0.2.2", 65001), session("2001:db8:1::2", 65001)
 	four.Password = &plan.Secret{Name: "bgp", Key: "right"}
+	four.Export = append([]plan.Rule{marking("10.65.0.0/16", "64512:120", "64512:300:100")}, four.Export...)
 	p := planOf(four, six)
-	p.Marks = []plan.Mark{{Prefix: prefix("10.65.0.0/16"), Communities: []string{"64512:120", "64512:300:100"}}}
 	h.agent("10.65.1.0/26", "fd00:65::/122")
 	h.start(p)
 	f.shows("show bgp ipv4 unicast 10.65.1.0/26", "192.0.2.1", "64512", "Community: 64512:120", "Large Community: 64512:300:100")

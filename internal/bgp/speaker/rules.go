@@ -57,8 +57,8 @@ func (r *rules) marksOf(link string) []string {
 
 // setRules makes the library apply the sessions' rules. A session whose rules changed gets a soft reset in both
 // directions; others notice nothing.
-func (b *library) setRules(ctx context.Context, sessions []plan.Session, marks []plan.Mark) error {
-	groups, of := grouped(sessions, marks)
+func (b *library) setRules(ctx context.Context, sessions []plan.Session) error {
+	groups, of := grouped(sessions)
 	text, err := json.Marshal(groups)
 	if err != nil {
 		return err
@@ -141,21 +141,15 @@ func (b *library) remove(ctx context.Context, old rules) {
 type group struct {
 	Peers          []string
 	Import, Export []plan.Rule
-	Marks          []plan.Mark
 	NextHop        plan.NextHop
 	External       uint32 // our AS number towards external peers; 0: they are internal
 }
 
 // grouped groups sessions with the same rules, so that a rule is evaluated once for hundreds of peers.
-func grouped(sessions []plan.Session, marks []plan.Mark) ([]group, map[netip.Addr]string) {
+func grouped(sessions []plan.Session) ([]group, map[netip.Addr]string) {
 	byText, of := map[string]*group{}, map[netip.Addr]string{}
 	for _, s := range sessions {
 		g := group{Import: s.Import, Export: s.Export, NextHop: s.NextHop}
-		for _, m := range marks {
-			if m.Prefix.Addr().Is4() == s.Peer.Is4() {
-				g.Marks = append(g.Marks, m)
-			}
-		}
 		if !s.Internal() {
 			g.External = s.LocalAS
 		}
@@ -214,7 +208,6 @@ func (d *policyBuilder) unmark() {
 
 func (d *policyBuilder) group(i int, g group) {
 	peers := d.set(api.DefinedType_DEFINED_TYPE_NEIGHBOR, fmt.Sprintf("%d-peers", i), g.Peers...)
-	d.marks(i, peers, g.Marks)
 	for _, l := range []struct {
 		way   string
 		rules []plan.Rule
@@ -226,34 +219,14 @@ func (d *policyBuilder) group(i int, g group) {
 		p := &api.Policy{Name: d.name("%d-%s", i, l.way)}
 		for j, r := range l.rules {
 			w := writer{builder: d, name: fmt.Sprintf("%d-%s-%d", i, l.way, j), peers: peers, out: l.way == "out", group: g}
+			if r.Continue {
+				p.Statements = append(p.Statements, w.communities(r)...)
+				continue
+			}
 			p.Statements = append(p.Statements, w.rule(r)...)
 		}
 		d.policies = append(d.policies, p)
 		*l.into = append(*l.into, &api.Policy{Name: p.Name})
-	}
-}
-
-// marks adds communities to all that is advertised, also learned routes, before the sessions' rules. A route that has one already
-// is left alone: the library would add it again.
-func (d *policyBuilder) marks(i int, peers string, marks []plan.Mark) {
-	p := &api.Policy{Name: d.name("%d-marks", i)}
-	for j, m := range marks {
-		for k, community := range m.Communities {
-			w := writer{builder: d, name: fmt.Sprintf("%d-marks-%d-%d", i, j, k), peers: peers, out: true}
-			c := w.conditions(plan.Rule{Prefix: m.Prefix, Min: m.Prefix.Bits(), Max: m.Prefix.Addr().BitLen(), Community: community})
-			a := &api.Actions{}
-			if large(community) {
-				c.LargeCommunitySet.Type, a.LargeCommunity = api.MatchSet_TYPE_INVERT, change(api.CommunityAction_TYPE_ADD, community)
-			} else {
-				c.CommunitySet.Type, a.Community = api.MatchSet_TYPE_INVERT, change(api.CommunityAction_TYPE_ADD, community)
-			}
-			w.step(c, a)
-			p.Statements = append(p.Statements, w.steps...)
-		}
-	}
-	if len(p.Statements) > 0 {
-		d.policies = append(d.policies, p)
-		d.out = append(d.out, &api.Policy{Name: p.Name})
 	}
 }
 
@@ -305,10 +278,32 @@ func (w *writer) rule(r plan.Rule) []*api.Statement {
 	return w.steps
 }
 
+// communities adds a rule's communities one by one, and lets the rules after it decide. A route that has one already is left alone: the
+// library would add it again.
+func (w *writer) communities(r plan.Rule) []*api.Statement {
+	name := w.name
+	for i, community := range r.Add {
+		w.name = fmt.Sprintf("%s-%d", name, i)
+		without := r
+		without.Community = community
+		c, a := w.conditions(without), &api.Actions{}
+		if large(community) {
+			c.LargeCommunitySet.Type, a.LargeCommunity = api.MatchSet_TYPE_INVERT, change(api.CommunityAction_TYPE_ADD, community)
+		} else {
+			c.CommunitySet.Type, a.Community = api.MatchSet_TYPE_INVERT, change(api.CommunityAction_TYPE_ADD, community)
+		}
+		w.step(c, a)
+	}
+	return w.steps
+}
+
 // match adds the statements for the routes of a rule. The library knows internal, external and local routes, but not
 // "learned": these are two statements.
 func (w *writer) match(r plan.Rule, a *api.Actions) {
 	c := w.conditions(r)
+	if r.Own {
+		c.RouteType = api.Conditions_ROUTE_TYPE_LOCAL
+	}
 	if !r.Learned || !w.out {
 		w.step(c, a)
 		return

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/bgp/speaker"
 	"github.com/twillnet/twill/internal/kernel"
@@ -311,42 +312,88 @@ func TestRulesAboutInterfaces(t *testing.T) {
 	}
 }
 
-// TestRoutesAdvertisedWithinAPrefixGetItsCommunities: upstream's prefixAdvertisements apply to every route that is advertised, originated or learned; a
-// node that advertises a route with the community already does not add it twice. A change is advertised to peers whose sessions stay up.
+// marking is a rule of prefixAdvertisements for IPv4.
+func marking(within string, communities ...string) plan.Rule {
+	return plan.Rule{Prefix: prefix(within), Min: prefix(within).Bits(), Max: 32, Add: communities, Continue: true}
+}
+
+// TestRoutesAdvertisedWithinAPrefixGetItsCommunities: upstream's prefixAdvertisements apply to every route that is advertised, originated or learned,
+// unless a filter has accepted it; a node that advertises a route with the community already does not add it twice. A change is advertised to
+// peers whose sessions stay up.
 func TestRoutesAdvertisedWithinAPrefixGetItsCommunities(t *testing.T) {
 	h, birds := network(t, 2)
 	inside, outside := birds[0], birds[1]
-	inside.run(`protocol static s4 { ipv4; route 10.65.20.0/26 blackhole { bgp_community.add((64512, 120)); }; route 10.65.21.0/26 blackhole; route 10.66.1.0/26 blackhole; }` +
+	inside.run(`protocol static s4 { ipv4; route 10.65.20.0/26 blackhole { bgp_community.add((64512, 120)); }; route 10.65.21.0/26 blackhole; route 10.65.22.0/26 blackhole; route 10.66.1.0/26 blackhole; }` +
 		speaks("twill", "local as 64512; direct;", "", ""))
 	outside.run(speaks("twill", "local as 65001; multihop;", "", ""))
-	h.agent("10.65.1.0/26")
+	h.agent("10.65.1.0/26", "10.65.2.0/26")
 	in, out := session("192.0.2.2", 64512), session("192.0.2.3", 65001)
-	out.Export = []plan.Rule{{Name: "marked", Community: "64512:120", Accept: true, Prepend: []uint32{65030}}, {Name: "all", Accept: true}}
-	p := planOf(in, out)
-	p.Marks = []plan.Mark{{Prefix: prefix("10.65.0.0/16"), Communities: []string{"64512:120", "64512:300:100"}}, {Prefix: prefix("fd65::/16"), Communities: []string{"64512:121"}}}
-	h.start(p)
+	accepted := func(s string) plan.Rule {
+		return plan.Rule{Name: "filter", Prefix: prefix(s), Min: 26, Max: 26, Accept: true}
+	}
+	out.Export = []plan.Rule{
+		accepted("10.65.2.0/26"),
+		accepted("10.65.22.0/26"),
+		marking("10.65.0.0/16", "64512:120", "64512:300:100"),
+		{Name: "marked", Community: "64512:120", Accept: true, Prepend: []uint32{65030}},
+		{Name: "all", Accept: true},
+	}
+	h.start(planOf(in, out))
 	for _, dst := range []string{"10.65.1.0/26", "10.65.20.0/26", "10.65.21.0/26"} {
 		outside.wants(dst, "BGP.community: (64512,120)\n", "BGP.large_community: (64512, 300, 100)\n")
-		outside.path(dst, "64512 65030 64512") // rules see what it is marked with
+		outside.path(dst, "64512 65030 64512") // rules after it see what it is marked with
 	}
-	outside.path("10.66.1.0/26", "64512")
-	if all := outside.ask("show", "route", "10.66.1.0/26", "all"); strings.Contains(all, "community") {
-		t.Errorf("what is outside of the prefix is marked:\n%s", all)
+	for _, dst := range []string{"10.66.1.0/26", "10.65.2.0/26", "10.65.22.0/26"} {
+		outside.path(dst, "64512")
+		if all := outside.ask("show", "route", dst, "all"); strings.Contains(all, "community") {
+			t.Errorf("what is outside of the prefix, or accepted by a filter, is marked:\n%s", all)
+		}
 	}
-	for _, peer := range h.ask(request{Explain: prefix("10.65.21.0/26")}).Explain.Peers {
-		if peer.Peer == out.Peer && (!peer.Advertised || !strings.Contains(peer.Why, "marked")) {
+	for _, peer := range h.ask(request{Explain: prefix("10.65.22.0/26")}).Explain.Peers {
+		if peer.Peer == out.Peer && (!peer.Advertised || !strings.Contains(peer.Why, "filter")) {
 			t.Errorf("why: %+v", peer)
 		}
 	}
 	since := h.session("192.0.2.3").Since
-	p.Marks = []plan.Mark{{Prefix: prefix("10.65.0.0/16"), Communities: []string{"64512:130"}}}
-	h.plan(p)
-	for _, dst := range []string{"10.65.1.0/26", "10.65.21.0/26"} {
+	out.Export = []plan.Rule{marking("10.65.0.0/16", "64512:130"), {Name: "all", Accept: true}}
+	h.plan(planOf(in, out))
+	for _, dst := range []string{"10.65.1.0/26", "10.65.21.0/26", "10.65.2.0/26"} {
 		outside.wants(dst, "BGP.community: (64512,130)\n")
 	}
 	outside.wants("10.65.20.0/26", "BGP.community: (64512,120) (64512,130)\n")
 	if now := h.session("192.0.2.3").Since; !now.Equal(since) {
 		t.Errorf("the session began at %s, then at %s", since, now)
+	}
+}
+
+// TestOwnBlocksOutsideEveryPoolAreAdvertised: their workloads have to be reached. What peers advertise, and single addresses, are not.
+func TestOwnBlocksOutsideEveryPoolAreAdvertised(t *testing.T) {
+	h, birds := network(t, 2)
+	inside, outside := birds[0], birds[1]
+	inside.run(`protocol static s4 { ipv4; route 198.51.100.128/26 blackhole; } protocol static s6 { ipv6; route fd00:99:2::/64 blackhole; }` +
+		speaks("twill", "local as 64512; direct;", "", ""))
+	outside.run(speaks("twill", "local as 65001; multihop;", "", ""))
+	h.agent("198.51.100.0/26", "203.0.113.7/32", "fd00:99:1::/64", "fd00:99:3::7/128")
+	w := plan.New()
+	w.Update(api.Update{Key: api.KeyPrefix(api.KindNode, "") + "h1", Value: []byte(`{"spec":{"bgp":{"ipv4Address":"192.0.2.1/24","ipv6Address":"2001:db8:1::1/64"}}}`)})
+	for i, peer := range []string{"192.0.2.2", "192.0.2.3", "2001:db8:1::2", "2001:db8:1::3"} {
+		as := []string{"64512", "65001"}[i%2]
+		w.Update(api.Update{Key: api.KeyPrefix(api.KindBGPPeer, "") + fmt.Sprint("p", i), Value: []byte(`{"spec":{"peerIP":"` + peer + `","asNumber":` + as + `}}`)})
+	}
+	h.start(planOf(w.Plan("h1").Sessions...))
+	h.wantRoute("198.51.100.128/26 via 192.0.2.2")
+	h.wantRoute("fd00:99:2::/64 via 2001:db8:1::2")
+	for _, dst := range []string{"198.51.100.0/26", "fd00:99:1::/64"} {
+		inside.wants(dst)
+		outside.wants(dst)
+	}
+	for _, dst := range []string{"198.51.100.128/26", "203.0.113.7/32", "fd00:99:2::/64", "fd00:99:3::7/128"} {
+		outside.lacks(dst)
+	}
+	for _, peer := range h.ask(request{Explain: prefix("198.51.100.0/26")}).Explain.Peers {
+		if !peer.Advertised || peer.Why != "a block of this node in no IPPool accepts" {
+			t.Errorf("why: %+v", peer)
+		}
 	}
 }
 

@@ -234,7 +234,7 @@ func (s *Speaker) setPlan(ctx context.Context, p plan.Plan) {
 		s.bgp, s.exports.originated = b, map[netip.Prefix]string{}
 	}
 	s.clearProblem("listen")
-	if err := s.bgp.setRules(ctx, p.Sessions, p.Marks); err != nil {
+	if err := s.bgp.setRules(ctx, p.Sessions); err != nil {
 		s.setProblem("rules", err)
 		return // without rules a session would advertise and accept everything
 	}

@@ -63,8 +63,7 @@ func ExplainPeer(p plan.Plan, w plan.Session, up bool, e Explanation) string {
 		return "there is no path"
 	}
 	best := e.Paths[i]
-	marked := append(slices.Clone(best.Communities), p.CommunitiesOf(best.Dst)...)
-	rule, matched := plan.Decide(w.Export, plan.Route{Dst: best.Dst, Learned: !best.Own, Link: e.Interface, Communities: marked, ASPath: best.ASPath})
+	rule, matched := plan.Decide(w.Export, plan.Route{Dst: best.Dst, Learned: !best.Own, Link: e.Interface, Communities: best.Communities, ASPath: best.ASPath})
 	from, _ := p.Session(best.From)
 	switch {
 	case !up:

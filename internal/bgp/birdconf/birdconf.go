@@ -115,10 +115,9 @@ func (w *writer) kernel(four bool) {
 	for _, i := range w.Plan.Ignored {
 		w.line("  if defined(ifname) && ifname ~ %s then reject;", w.quoted(i))
 	}
-	for _, b := range w.Blocks {
-		if b.Addr().Is4() == four && b.Bits() < b.Addr().BitLen() {
-			w.line("  if net ~ [ %s{%d,%d} ] then reject; # advertised as a whole", b, b.Bits()+1, b.Addr().BitLen())
-		}
+	filtered := slices.ContainsFunc(w.Plan.Filters(), func(f plan.Filter) bool { return f.Four == four })
+	if within := w.withinBlocks(four); within != "" && !filtered {
+		w.line("  if net ~ %s then reject; # advertised as a whole", within)
 	}
 	w.line("  accept;")
 	w.line("}")
@@ -272,14 +271,14 @@ func (w *writer) channel(s plan.Session) {
 	w.line("    import keep filtered;")
 	w.line("    import filter {")
 	for _, r := range s.Import {
-		w.rule(r)
+		w.rule(r, s.Peer.Is4())
 	}
 	w.line("      accept;")
 	w.line("    };")
 	w.line("    export filter {")
 	w.line("      if source = RTS_DEVICE || proto = \"twill_ways%s\" then reject; # routes to next hops", version(s.Peer.Is4()))
 	for _, r := range s.Export {
-		w.rule(r)
+		w.rule(r, s.Peer.Is4())
 	}
 	w.line("      reject;")
 	w.line("    };")
@@ -322,9 +321,30 @@ func (w *writer) tuple(community string) string {
 	return "(" + strings.ReplaceAll(community, ":", ", ") + ")"
 }
 
-// rule writes one rule of a filter.
-func (w *writer) rule(r plan.Rule) {
+// withinBlocks is the set of prefixes that blocks of a family cover; empty: there are none.
+func (w *writer) withinBlocks(four bool) string {
+	var out []string
+	for _, b := range w.Blocks {
+		if b.Addr().Is4() == four && b.Bits() < b.Addr().BitLen() {
+			out = append(out, fmt.Sprintf("%s{%d,%d}", b, b.Bits()+1, b.Addr().BitLen()))
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return "[ " + strings.Join(out, ", ") + " ]"
+}
+
+// rule writes one rule of a filter, for routes of one family.
+func (w *writer) rule(r plan.Rule, four bool) {
 	var conditions []string
+	if r.Covered {
+		within := w.withinBlocks(four)
+		if within == "" {
+			return
+		}
+		conditions = append(conditions, "source != RTS_BGP && net ~ "+within)
+	}
 	if r.Prefix.IsValid() {
 		c := fmt.Sprintf("net ~ [ %s{%d,%d} ]", r.Prefix, r.Min, r.Max)
 		if r.Not {

@@ -45,6 +45,7 @@ func everything() birdconf.Config {
 			{Name: "link", Interface: "cali*", Accept: true},
 			{Name: "marks", Prefix: prefix("10.65.0.0/16"), Min: 16, Max: 32, Continue: true, Add: []string{"64512:120"}},
 			{Name: "own", Own: true, Accept: true},
+			{Name: "covered", Covered: true},
 		},
 	}
 	six, lacking := s, s
@@ -97,7 +98,7 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 	text := render(t, everything())
 	for _, want := range []string{
 		"router id 192.0.2.1;", `timeformat base "%FT%T";`, `interface -"eth9", -"cali*", -"kube-ipvs*", "*";`, "if krt_source != 80 then reject;",
-		"if net ~ [ 10.65.1.0/26{27,32} ] then reject;", "if net ~ [ fd00:65::/122{123,128} ] then reject;", "metric 2050;", "graceful restart wait 5;",
+		"if source != RTS_BGP && net ~ [ 10.65.1.0/26{27,32} ] then { reject; } # covered", "metric 2050;", "graceful restart wait 5;",
 		"if net ~ fd00:67::/48 then reject;", "if net ~ 10.68.0.0/16 && gw != bgp_next_hop then dest = RTD_UNREACHABLE;", "route 10.96.0.0/12 blackhole;", "route fd00:96::/108 blackhole;",
 		"protocol bgp twill_192_0_2_2 {", "local 192.0.2.1 port 179 as 64513;", "neighbor 192.0.2.2 port 1790 as 65001;",
 		"ttl security on; multihop 1;", "\n  multihop;\n", "keepalive time 10; hold time 30;", "graceful restart on; graceful restart time 5;",
@@ -117,6 +118,17 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 	}
 	if n := strings.Count(text, "bfd { interval"); n != 1 {
 		t.Errorf("%d sessions are direct and have BFD, want that which has no gateway:\n%s", n, text)
+	}
+	if strings.Contains(text, "10.65.1.0/26{27,32} ] then reject;") || !strings.Contains(text, "if net ~ [ fd00:65::/122{123,128} ] then reject;") {
+		t.Errorf("a filter for IPv4 may accept what a block covers, and none for IPv6:\n%s", text)
+	}
+	c := everything()
+	c.Plan.Sessions = c.Plan.Sessions[2:] // which have no filters
+	c.Blocks = append(c.Blocks, prefix("10.65.2.0/26"))
+	for _, want := range []string{"if net ~ [ 10.65.1.0/26{27,32}, 10.65.2.0/26{27,32} ] then reject;", "if net ~ [ fd00:65::/122{123,128} ] then reject;"} {
+		if text := render(t, c); !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
 	}
 	if strings.Contains(text, "10.65.9.9/32{") {
 		t.Error("nothing lies within one address")

@@ -2,6 +2,7 @@ package birdconf_test
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -125,4 +126,49 @@ func TestBIRDListensOnTheConfiguredAddress(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// TestBIRDAdvertisesWhatOurSpeakerDoes of a node with a filter, communities, and a block in no pool.
+func TestBIRDAdvertisesWhatOurSpeakerDoes(t *testing.T) {
+	bird := machinetest.Program(t, "bird")
+	one, two := netnstest.New(t), netnstest.New(t)
+	one.VethTo(two, "eth0", "eth0")
+	one.Addr("eth0", "192.0.2.1/24")
+	two.Addr("eth0", "192.0.2.2/24")
+	for _, dst := range []string{"10.65.1.0/26", "10.65.1.5/32", "10.65.1.6/32", "198.51.100.0/26", "198.51.100.7/32"} {
+		if err := one.Rtnl().AddRoute(rtnl.Route{Dst: prefix(dst), Kind: rtnl.Blackhole, Protocol: kernel.RouteProtocolAgent}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := plan.New()
+	for key, value := range map[string]string{
+		api.KeyPrefix(api.KindNode, "") + "h1":                  `{"spec":{"bgp":{"ipv4Address":"192.0.2.1/24"}}}`,
+		api.KeyPrefix(api.KindIPPool, "") + "p":                 `{"spec":{"cidr":"10.65.0.0/16"}}`,
+		api.KeyPrefix(api.KindBGPConfiguration, "") + "default": `{"spec":{"prefixAdvertisements":[{"cidr":"10.65.0.0/16","communities":["64512:120"]}]}}`,
+		api.KeyPrefix(api.KindBGPFilter, "") + "f":              `{"spec":{"exportV4":[{"cidr":"10.65.1.5/32","matchOperator":"Equal","action":"Accept"}]}}`,
+		api.KeyPrefix(api.KindBGPPeer, "") + "tor":              `{"spec":{"peerIP":"192.0.2.2","asNumber":65001,"filters":["f"]}}`,
+	} {
+		w.Update(api.Update{Key: key, Value: []byte(value)})
+	}
+	blocks := []netip.Prefix{prefix("10.65.1.0/26"), prefix("198.51.100.0/26")}
+	run(t, one, bird, render(t, birdconf.Config{Plan: w.Plan("h1"), Blocks: blocks}))
+	tor := plan.Plan{Node: "tor", AS: 65001, RouterID: addr("192.0.2.2"), Sessions: []plan.Session{session("192.0.2.2", "192.0.2.1", 65001, 64512)}}
+	socket := run(t, two, bird, render(t, birdconf.Config{Plan: tor}))
+	want := map[string]string{"10.65.1.0/26": "[64512:120]", "10.65.1.5/32": "[]", "198.51.100.0/26": "[]"}
+	await(t, func() error {
+		paths, err := birdctl.Paths(socket)
+		if err != nil {
+			return err
+		}
+		got := map[string]string{}
+		for _, p := range paths {
+			if p.Type == "BGP" {
+				got[p.Dst.String()] = fmt.Sprint(p.Communities)
+			}
+		}
+		if !maps.Equal(got, want) {
+			return fmt.Errorf("learned %v, want %v", got, want)
+		}
+		return nil
+	})
 }

@@ -8,6 +8,7 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -150,6 +151,30 @@ func (p Plan) IsForeign(dst netip.Prefix) bool {
 // IsEncapsulated reports whether packets to a prefix need encapsulation.
 func (p Plan) IsEncapsulated(dst netip.Prefix) bool {
 	return slices.ContainsFunc(p.Encapsulated, func(e netip.Prefix) bool { return Covers(e, dst) })
+}
+
+// Filters are the rules of filters, by which what blocks cover may be advertised; those of equal sessions are there once.
+func (p Plan) Filters() (out []Filter) {
+	for _, s := range p.Sessions {
+		i := slices.IndexFunc(s.Export, func(r Rule) bool { return r.Covered })
+		f := Filter{s.Peer.Is4(), s.Export[:max(i, 0)]}
+		if len(f.rules) > 0 && !slices.ContainsFunc(out, func(o Filter) bool { return reflect.DeepEqual(o, f) }) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// Filter is the part of a session's rules for export that is of BGPFilters.
+type Filter struct {
+	Four  bool // for IPv4
+	rules []Rule
+}
+
+// Accepts reports whether a route is advertised although a block covers it.
+func (f Filter) Accepts(t Route) bool {
+	r, decided := Decide(f.rules, t)
+	return f.Four == t.Dst.Addr().Is4() && decided && r.Accept
 }
 
 // Ignores reports whether routes through an interface are not advertised.

@@ -110,8 +110,34 @@ func TestCommunitiesAreForWhatNoFilterAccepts(t *testing.T) {
 	for _, r := range p.Sessions[0].Export {
 		got = append(got, r.Name)
 	}
-	if want := []string{"BGPFilter f exportV4[0]", "prefixAdvertisements 10.65.0.0/16", "IPPool p", "a block of this node in no IPPool"}; !slices.Equal(got, want) {
+	if want := []string{"BGPFilter f exportV4[0]", "the block that covers it", "prefixAdvertisements 10.65.0.0/16", "IPPool p", "a block of this node in no IPPool"}; !slices.Equal(got, want) {
 		t.Errorf("rules %q, want %q", got, want)
+	}
+}
+
+// TestAFilterMayAcceptWhatABlockCovers: without such a filter no session's rules look for it.
+func TestAFilterMayAcceptWhatABlockCovers(t *testing.T) {
+	const tor = alone + "IPPool p {cidr: 10.65.0.0/16}\nIPPool six {cidr: 'fd00:65::/48'}\nBGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009, filters: [f]}\nBGPPeer other {peerIP: 192.0.2.8, asNumber: 65008}\nBGPPeer six {peerIP: '2001:db8::9', asNumber: 65009, filters: [f]}\n"
+	address := plan.Route{Dst: prefix("10.65.1.5/32"), Covered: true}
+	for filter, want := range map[string]string{
+		"{cidr: 10.65.1.0/26, matchOperator: In, prefixLength: {min: 32}, action: Accept}": "192.0.2.8 false, 192.0.2.9 true, 2001:db8::9 none",
+		"{cidr: 10.65.1.9/32, matchOperator: In, action: Accept}":                          "192.0.2.8 false, 192.0.2.9 false, 2001:db8::9 none",
+		"{action: Reject}": "192.0.2.8 none, 192.0.2.9 none, 2001:db8::9 none",
+	} {
+		p := world(t, tor+"BGPFilter f {exportV4: ["+filter+"]}").Plan("h1")
+		var got []string
+		for _, s := range p.Sessions {
+			r, _ := plan.Decide(s.Export, address)
+			is := fmt.Sprint(r.Accept)
+			if !slices.ContainsFunc(s.Export, func(r plan.Rule) bool { return r.Covered }) {
+				is = "none"
+			}
+			got = append(got, s.Peer.String()+" "+is)
+		}
+		accepts := slices.ContainsFunc(p.Filters(), func(f plan.Filter) bool { return f.Accepts(address) })
+		if strings.Join(got, ", ") != want || accepts != strings.Contains(want, "true") {
+			t.Errorf("%s: %q, accepted %t, want %q", filter, got, accepts, want)
+		}
 	}
 }
 

@@ -259,6 +259,7 @@ func (w *Resources) Plan(node string) Plan {
 	w.settings(&p, self)
 	d := planner{Resources: w, plan: &p, self: self, nodes: w.bgpNodes(), taken: map[netip.Addr]string{}}
 	d.pools()
+	d.withinBlocks()
 	d.communities()
 	d.peers()
 	d.mesh()

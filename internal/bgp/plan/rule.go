@@ -18,6 +18,7 @@ type Rule struct {
 	Min, Max  int          // bounds of the route's length
 	Learned   bool         `json:",omitempty"` // only learned routes
 	Own       bool         `json:",omitempty"` // only routes that this node originates
+	Covered   bool         `json:",omitempty"` // only routes of this node within a wider one that it originates: workloads' in its blocks
 	Interface string       `json:",omitempty"` // only this node's own routes, through such an interface; * and ? are wildcards
 	Community string       `json:",omitempty"`
 	ASPath    []uint32     `json:",omitempty"` // the path begins so
@@ -32,6 +33,7 @@ type Rule struct {
 type Route struct {
 	Dst         netip.Prefix
 	Learned     bool
+	Covered     bool   // see Rule
 	Link        string // the interface of this node's own route
 	Communities []string
 	ASPath      []uint32
@@ -45,7 +47,7 @@ func (r Rule) Matches(t Route) bool {
 			return false
 		}
 	}
-	return (!r.Learned || t.Learned) && (!r.Own || !t.Learned) &&
+	return (!r.Learned || t.Learned) && (!r.Own || !t.Learned) && (!r.Covered || t.Covered) &&
 		(r.Interface == "" || !t.Learned && NameMatches(r.Interface, t.Link)) &&
 		(r.Community == "" || slices.Contains(t.Communities, r.Community)) &&
 		len(t.ASPath) >= len(r.ASPath) && slices.Equal(t.ASPath[:len(r.ASPath)], r.ASPath)

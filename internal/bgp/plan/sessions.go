@@ -22,6 +22,8 @@ type planner struct {
 	// closed, marks and open are the rules that end each export: pools that are not advertised, communities for the rest, then what is
 	// advertised; by family, IPv4 first.
 	closed, marks, open [2][]Rule
+	// covered is a rule against what blocks cover, before all these: where a filter may accept some of it.
+	covered [2][]Rule
 }
 
 func family(four bool) int {
@@ -53,6 +55,18 @@ func (d *planner) pools() {
 	for _, all := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
 		f, single := family(all.Addr().Is4()), all.Addr().BitLen()
 		d.open[f] = append(d.open[f], Rule{Name: "a block of this node in no IPPool", Prefix: all, Max: single - 1, Own: true, Accept: true})
+	}
+}
+
+// withinBlocks makes the rule against what blocks cover, of families in which a filter accepts anything.
+func (d *planner) withinBlocks() {
+	accepts := func(r api.BGPFilterRule) bool { return r.Action == "Accept" && !r.Void }
+	for _, filter := range d.filters {
+		for f, list := range [][]api.BGPFilterRule{filter.Spec.ExportV4, filter.Spec.ExportV6} {
+			if slices.ContainsFunc(list, accepts) {
+				d.covered[f] = []Rule{{Name: "the block that covers it", Covered: true}}
+			}
+		}
 	}
 }
 
@@ -336,7 +350,7 @@ func (d *planner) add(s Session, filters []string) {
 		s.Export = append(s.Export, filterRules(name+" export"+version, out, s.Internal())...)
 	}
 	f := family(four)
-	s.Export = slices.Concat(s.Export, d.closed[f], d.marks[f], d.open[f])
+	s.Export = slices.Concat(s.Export, d.covered[f], d.closed[f], d.marks[f], d.open[f])
 	d.plan.Sessions = append(d.plan.Sessions, s)
 }
 

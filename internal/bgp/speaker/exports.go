@@ -21,6 +21,7 @@ type exports struct {
 	agent      map[routeKey]rtnl.Route
 	links      map[int]rtnl.Link
 	originated map[netip.Prefix]string // to its communities
+	filters    []plan.Filter           // of the plan by which it was
 }
 
 // local reports whether a route is one that the agent made for addresses on this host. Those with a gateway are its
@@ -62,13 +63,20 @@ func (e *exports) onLink(l rtnl.Link, gone bool) bool {
 // onRoute takes over a change of one of the agent's routes. It reports whether what is advertised may change.
 func (e *exports) onRoute(r rtnl.Route, gone bool) bool {
 	_, advertised := e.originated[r.Dst]
-	relevant := advertised || !gone && !e.covered(r.Dst)
+	relevant := advertised || !gone && (!e.covered(r.Dst) || accepted(e.filters, r.Dst, e.links[r.Link].Name))
 	if key := (routeKey{r.Dst, r.Metric}); gone {
 		delete(e.agent, key)
 	} else {
 		e.agent[key] = r
 	}
 	return relevant
+}
+
+// accepted reports whether a filter accepts a route that another covers.
+func accepted(filters []plan.Filter, dst netip.Prefix, link string) bool {
+	return slices.ContainsFunc(filters, func(f plan.Filter) bool {
+		return f.Accepts(plan.Route{Dst: dst, Link: link, Covered: true})
+	})
 }
 
 // covered reports whether a route is covered by another of the agent's that is advertised: most are, the addresses of a block.
@@ -91,7 +99,8 @@ func (e *exports) has(dst netip.Prefix) bool {
 	return false
 }
 
-// verdicts decides for each of the agent's routes whether it is advertised: those that no other covers, except through ignored interfaces.
+// verdicts decides for each of the agent's routes whether it is advertised: those that no other covers, or that a filter accepts, except
+// through ignored interfaces.
 func (e *exports) verdicts(p plan.Plan) Verdicts {
 	sorted := make([]rtnl.Route, 0, len(e.agent))
 	for _, r := range e.agent {
@@ -103,15 +112,17 @@ func (e *exports) verdicts(p plan.Plan) Verdicts {
 		}
 		return a.Dst.Bits() - b.Dst.Bits()
 	})
-	out := make(Verdicts, len(sorted))
+	out, filters := make(Verdicts, len(sorted)), p.Filters()
 	var cover rtnl.Route // the widest so far that may cover what follows
 	for _, r := range sorted {
 		link := e.links[r.Link].Name
-		switch {
-		case cover.Dst.IsValid() && cover.Dst != r.Dst && plan.Covers(cover.Dst, r.Dst):
-			out[r.Dst] = Verdict{Why: fmt.Sprintf("covered by %s, which is advertised", cover.Dst)}
+		switch covered := cover.Dst.IsValid() && cover.Dst != r.Dst && plan.Covers(cover.Dst, r.Dst); {
 		case p.Ignores(link):
 			out[r.Dst] = Verdict{Why: "interface " + link + " is among ignoredInterfaces"}
+		case covered && accepted(filters, r.Dst, link):
+			out[r.Dst] = Verdict{Advertised: true, Link: link, Covered: true}
+		case covered:
+			out[r.Dst] = Verdict{Why: fmt.Sprintf("covered by %s, which is advertised", cover.Dst)}
 		default:
 			out[r.Dst], cover = Verdict{Advertised: true, Link: link}, r
 		}
@@ -126,6 +137,7 @@ func (e *exports) verdicts(p plan.Plan) Verdicts {
 
 // originate makes the library's own routes those that are to be advertised.
 func (e *exports) originate(b *library, p plan.Plan) error {
+	e.filters = p.Filters()
 	var add []origin
 	want := map[netip.Prefix]bool{}
 	for dst, v := range e.verdicts(p) {
@@ -134,6 +146,9 @@ func (e *exports) originate(b *library, p plan.Plan) error {
 		}
 		want[dst] = true
 		communities := b.rules.marksOf(v.Link)
+		if v.Covered {
+			communities = append(communities, coveredMark)
+		}
 		if had, ok := e.originated[dst]; !ok || had != strings.Join(communities, " ") {
 			add = append(add, origin{dst, communities})
 		}

@@ -83,8 +83,10 @@ type Explanation struct {
 	OtherRoutes []string `json:"otherRoutes,omitempty"`
 	Paths       []Route  `json:"paths,omitempty"`
 	// Interface is that of the agent's route, if it has one.
-	Interface string        `json:"interface,omitempty"`
-	Peers     []PeerVerdict `json:"peers,omitempty"`
+	Interface string `json:"interface,omitempty"`
+	// Covered: another route of this node covers it, and filters alone decide.
+	Covered bool          `json:"covered,omitempty"`
+	Peers   []PeerVerdict `json:"peers,omitempty"`
 }
 
 // PeerVerdict says whether a route is advertised to one peer, and why.

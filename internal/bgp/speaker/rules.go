@@ -26,6 +26,8 @@ type rules struct {
 	// links are the interface patterns that rules have used so far; each has a mark, a community on the originated routes
 	// through such an interface.
 	links []string
+	// covered: rules look for coveredMark.
+	covered bool
 }
 
 // Marks are large communities that never leave this process, and are removed from what peers send.
@@ -33,6 +35,8 @@ const (
 	marks   = "4294967295:4294967295:"
 	anyMark = "^" + marks
 	marker  = marks + "4294967295" // on a route while a rule changes it in several steps
+	// coveredMark is on routes that this node originates within another.
+	coveredMark = marks + "4294967294"
 )
 
 // mark is that of the interfaces of a rule.
@@ -70,6 +74,7 @@ func (b *library) setRules(ctx context.Context, sessions []plan.Session) error {
 	builder := policyBuilder{generation: fresh.generation, rules: &fresh}
 	for _, g := range groups { // all are known before the first statement, which must take them off
 		for _, r := range g.Export {
+			fresh.covered = fresh.covered || r.Covered
 			if r.Interface != "" {
 				fresh.mark(r.Interface)
 			}
@@ -329,7 +334,7 @@ func (w *writer) accept() *api.Actions {
 	if !w.out {
 		return a
 	}
-	if len(w.builder.rules.links) > 0 {
+	if len(w.builder.rules.links) > 0 || w.builder.rules.covered {
 		a.LargeCommunity = change(api.CommunityAction_TYPE_REMOVE, anyMark)
 	}
 	switch w.group.NextHop {
@@ -356,6 +361,9 @@ func (w *writer) conditions(r plan.Rule) *api.Conditions {
 	var larges []string
 	if r.Interface != "" {
 		larges = append(larges, "^"+w.builder.rules.mark(r.Interface)+"$")
+	}
+	if r.Covered {
+		larges = append(larges, "^"+coveredMark+"$")
 	}
 	switch {
 	case r.Community == "":

@@ -397,6 +397,49 @@ func TestOwnBlocksOutsideEveryPoolAreAdvertised(t *testing.T) {
 	}
 }
 
+// TestAFilterAdvertisesAnAddressOfABlock to the peer whose filter accepts it, while others have the block alone; and no longer when the
+// filter is another, or the address is gone.
+func TestAFilterAdvertisesAnAddressOfABlock(t *testing.T) {
+	h, birds := network(t, 2)
+	filtered, plain := birds[0], birds[1]
+	filtered.run(speaks("twill", "local as 65001; multihop;", "", ""))
+	plain.run(speaks("twill", "local as 65002; multihop;", "", ""))
+	h.agent("10.65.1.0/26", "10.65.1.5/32", "10.65.1.6/32", "10.65.9.9/32")
+	one, two := session("192.0.2.2", 65001), session("192.0.2.3", 65002)
+	covered := []plan.Rule{{Name: "the block that covers it", Covered: true}, pools[0]}
+	with := func(filter ...plan.Rule) plan.Plan {
+		one.Export, two.Export = slices.Concat(filter, covered), covered
+		return planOf(one, two)
+	}
+	some := plan.Rule{Name: "filter", Prefix: prefix("10.65.1.4/31"), Min: 32, Max: 32, Accept: true}
+	h.start(with(some))
+	for _, dst := range []string{"10.65.1.0/26", "10.65.9.9/32"} {
+		filtered.wants(dst)
+		plain.wants(dst)
+	}
+	filtered.wants("10.65.1.5/32", "BGP.as_path: 64512\n")
+	filtered.lacks("10.65.1.6/32")
+	plain.lacks("10.65.1.5/32")
+	want := map[string]string{"192.0.2.2": "filter accepts", "192.0.2.3": "the block that covers it rejects"}
+	for _, p := range h.ask(request{Explain: prefix("10.65.1.5/32")}).Explain.Peers {
+		if why := want[p.Peer.String()]; p.Why != why || p.Advertised != strings.HasSuffix(why, "accepts") {
+			t.Errorf("%+v, want %q", p, why)
+		}
+	}
+	h.agent("10.65.1.4/32")
+	filtered.wants("10.65.1.4/32")
+	h.agentDrops("10.65.1.5/32")
+	filtered.lacks("10.65.1.5/32")
+	for _, b := range birds {
+		if all := b.ask("show", "route", "all"); strings.Contains(all, "4294967295") {
+			t.Errorf("a mark has left this process:\n%s", all)
+		}
+	}
+	h.plan(with())
+	filtered.lacks("10.65.1.4/32")
+	filtered.wants("10.65.1.0/26")
+}
+
 // TestPrefixesOfServicesAreAdvertised, and withdrawn when no configuration names them any more; the session stays up.
 func TestPrefixesOfServicesAreAdvertised(t *testing.T) {
 	h, birds := network(t, 1)

@@ -14,6 +14,7 @@ type Verdict struct {
 	Advertised bool
 	Why        string
 	Link       string // the route's interface
+	Covered    bool   // it is advertised to those alone whose filters accept it: another route covers it
 }
 
 // Verdicts are those of all of the agent's routes on a host, and of the prefixes of services.
@@ -51,7 +52,7 @@ func (v Verdicts) Explain(asked netip.Prefix, learned iter.Seq[netip.Prefix]) (e
 		e.Own = "not advertised by itself: " + own.Why
 		return e, false
 	case is:
-		e.Own, e.Interface = "advertised to peers, as their export rules say", own.Link
+		e.Own, e.Interface, e.Covered = "advertised to peers, as their export rules say", own.Link, own.Covered
 	}
 	return e, e.Dst.IsValid()
 }
@@ -63,7 +64,7 @@ func ExplainPeer(p plan.Plan, w plan.Session, up bool, e Explanation) string {
 		return "there is no path"
 	}
 	best := e.Paths[i]
-	rule, matched := plan.Decide(w.Export, plan.Route{Dst: best.Dst, Learned: !best.Own, Link: e.Interface, Communities: best.Communities, ASPath: best.ASPath})
+	rule, matched := plan.Decide(w.Export, plan.Route{Dst: best.Dst, Learned: !best.Own, Covered: best.Own && e.Covered, Link: e.Interface, Communities: best.Communities, ASPath: best.ASPath})
 	from, _ := p.Session(best.From)
 	switch {
 	case !up:

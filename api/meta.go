@@ -53,6 +53,9 @@ const (
 	AnnotationReject = AnnotationPrefix + "reject"
 	// AnnotationBFD on a BGPConfiguration or BGPPeer: see [ParseBFD].
 	AnnotationBFD = AnnotationPrefix + "bfd"
+	// AnnotationNotTranslated is, on a resource that was made of an object of Kubernetes, what of that could not be translated and is closed, for
+	// people. Where an API server's objects are views, it stands there and is no annotation of the object itself.
+	AnnotationNotTranslated = AnnotationPrefix + "not-translated"
 	// AnnotationPrefix begins the annotations that are ours and not Calico's.
 	AnnotationPrefix = "twill.net/"
 )

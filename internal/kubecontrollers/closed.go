@@ -11,7 +11,6 @@ import (
 	"github.com/twillnet/twill/internal/controller"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/kubestore/form"
-	"github.com/twillnet/twill/internal/translate"
 )
 
 // closedConfig is what the controller of policies that are closed in part needs.
@@ -63,7 +62,7 @@ func newClosed(cfg closedConfig) *closed {
 func (c *closed) run(ctx context.Context) error { return c.loop.Run(ctx) }
 
 // marked is in a stored policy of which something is closed.
-var marked = []byte(translate.AnnotationClosed)
+var marked = []byte(api.AnnotationNotTranslated)
 
 // observe takes over a policy. Most are whole, and no kind of those that are many has a status: they are not decoded.
 func (c *closed) observe(u api.Update) []string {
@@ -78,7 +77,7 @@ func (c *closed) observe(u api.Update) []string {
 		return nil // it was encoded here
 	}
 	m := st.Resource.Meta()
-	p := closedPolicy{of: of, uid: m.UID, version: u.Revision.String(), reasons: m.Annotations[translate.AnnotationClosed]}
+	p := closedPolicy{of: of, uid: m.UID, version: u.Revision.String(), reasons: m.Annotations[api.AnnotationNotTranslated]}
 	if was.uid == p.uid {
 		p.sent = was.sent
 	}

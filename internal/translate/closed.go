@@ -8,21 +8,17 @@ import (
 	"github.com/twillnet/twill/api"
 )
 
-// AnnotationClosed is, on a resource that was made of an object of Kubernetes, what of that could not be translated and is closed, as
-// [Closed] writes it. Where an API server's objects are views, it stands there and is no annotation of the object itself.
-const AnnotationClosed = "twill.net/not-translated"
-
 // mostClosed is how many reasons an annotation has, and mostReason how many bytes of each: an event's message has 1,024 at most.
 const mostClosed, mostReason = 5, 180
 
-// MarkClosed notes on a resource what could not be translated: the error that came with it. With none it leaves the resource as it is.
+// MarkClosed notes on a resource, as [api.AnnotationNotTranslated], what could not be translated: the error that came with it. With none it leaves the resource as it is.
 func MarkClosed(r api.Resource, err error) {
 	reasons := Closed(err)
 	if reasons == "" {
 		return
 	}
 	m := r.Meta()
-	m.Annotations = with(m.Annotations, AnnotationClosed, reasons)
+	m.Annotations = with(m.Annotations, api.AnnotationNotTranslated, reasons)
 }
 
 // Closed is what is wrong in an object, without its name: the first reasons, in their order.

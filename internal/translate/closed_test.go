@@ -42,7 +42,7 @@ func TestWhatIsClosedIsOneLineThatFitsIntoAnEvent(t *testing.T) {
 	if translate.MarkClosed(p, nil); len(p.Metadata.Annotations) != 1 {
 		t.Errorf("nothing is wrong: %v", p.Metadata.Annotations)
 	}
-	if translate.MarkClosed(p, errors.New("away")); p.Metadata.Annotations[translate.AnnotationClosed] != "away" || p.Metadata.Annotations["a"] != "b" || len(before) != 1 {
+	if translate.MarkClosed(p, errors.New("away")); p.Metadata.Annotations[api.AnnotationNotTranslated] != "away" || p.Metadata.Annotations["a"] != "b" || len(before) != 1 {
 		t.Errorf("%v, and its former map %v", p.Metadata.Annotations, before)
 	}
 }

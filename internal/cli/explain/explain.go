@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -143,13 +144,14 @@ func policyLines(b *strings.Builder, ps []world.Policy) {
 		if p.Rule >= 0 {
 			what = fmt.Sprintf("rule %d: %s", p.Rule, p.Text)
 		}
-		if p.Note != "" {
-			what = p.Note
-		}
+		what = cmp.Or(p.Note, what)
 		for _, i := range p.Logged {
 			what += fmt.Sprintf(" (rule %d logged it)", i)
 		}
 		fmt.Fprintf(b, "      %s: %s\n", resources.Short(api.Ref{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name}), what)
+		if p.NotTranslated != "" {
+			fmt.Fprintf(b, "        %s\n", terminal.Warn.Render("closed in part, since it cannot be translated: "+p.NotTranslated))
+		}
 	}
 }
 

@@ -98,3 +98,27 @@ workloadendpoint/shop/unscheduled-k8s-db-eth0
 	_, was, _ := c.Run("", "why", "--files", kubernetes, "shop/web", "shop/db", "tcp/5432")
 	clitest.Equal(t, c.Want(0, v3, "why", "--files", "-", "shop/web", "shop/db", "tcp/5432"), was)
 }
+
+// TestWhySaysWhatOfAPolicyCouldNotBeTranslated: where such a policy decides, and where it only takes part. It is what a policy of Kubernetes
+// looks like in a cluster.
+func TestWhySaysWhatOfAPolicyCouldNotBeTranslated(t *testing.T) {
+	c := newCLI(t)
+	c.Want(0, "", "apply", "-f", clitest.Prod)
+	const closed = "closed in part, since it cannot be translated: spec.ingress[0].from[0]: is empty"
+	np := `apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {name: half, namespace: prod, annotations: {twill.net/not-translated: "spec.ingress[0].from[0]: is empty"}}
+spec: {order: 1, selector: app == "db", types: [Ingress], ingress: [{action: Deny, protocol: TCP, destination: {ports: [80]}}]}
+`
+	c.Want(0, np, "apply", "-f", "-")
+	for question, code := range map[string]int{"tcp/80": explain.Denied, "tcp/5432": 0} {
+		out := c.Want(code, "", "why", "prod/web", "prod/db", question, "-4")
+		if strings.Count(out, closed) != 1 || !strings.Contains(out, "networkpolicy/prod/half: ") {
+			t.Errorf("%s: want it once in\n%s", question, out)
+		}
+	}
+	if out := c.Want(0, "", "why", "prod/db", "prod/web", "tcp/80", "-4"); strings.Contains(out, closed) {
+		t.Errorf("it takes no part in\n%s", out)
+	}
+	clitest.Contains(t, c.Want(explain.Denied, "", "why", "prod/web", "prod/db", "tcp/80", "-o", "json"), `"notTranslated": "spec.ingress[0].from[0]: is empty"`)
+}

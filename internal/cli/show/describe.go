@@ -11,7 +11,6 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/resources"
-	"github.com/twillnet/twill/internal/translate"
 	"github.com/twillnet/twill/internal/verdict/world"
 )
 
@@ -262,7 +261,7 @@ func (d *Describer) findings(f Found) []string {
 		out = append(out, f.Note)
 	}
 	if f.Res != nil {
-		if closed := f.Res.Meta().Annotations[translate.AnnotationClosed]; closed != "" {
+		if closed := f.Res.Meta().Annotations[api.AnnotationNotTranslated]; closed != "" {
 			out = append(out, "what could not be translated from Kubernetes is closed: "+closed)
 		}
 	}

@@ -91,6 +91,8 @@ type Policy struct {
 	Text      string `json:"text,omitempty"`   // that rule, for people
 	Logged    []int  `json:"logged,omitempty"` // Log rules that matched on the way
 	Note      string `json:"note,omitempty"`   // what is wrong with it, such as "is missing"
+	// NotTranslated is what of a policy of Kubernetes could not be translated, and is closed.
+	NotTranslated string `json:"notTranslated,omitempty"`
 
 	tags []string // of all rules that matched, for [Answer.Tags]
 }

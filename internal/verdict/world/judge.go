@@ -190,7 +190,7 @@ func (w *World) tier(name string, e *endpoint, dir api.PolicyType, p packet, sta
 	t := Tier{Name: name, Outcome: OutcomeSkipped, tags: w.placelessTags(name, e, dir, stage)}
 	for _, pol := range w.applicable(name, e, dir, stage) {
 		seen, d := w.evaluate(pol.ref, rulesOf(pol.spec.Ingress, pol.spec.Egress, dir), p, scope{namespace: pol.ref.Namespace})
-		seen.tags = append(seen.tags, pol.tags()...)
+		seen.tags, seen.NotTranslated = append(seen.tags, pol.tags()...), pol.partly
 		t.Policies = append(t.Policies, seen)
 		switch seen.Action {
 		case string(api.Allow), string(api.Deny):

@@ -44,6 +44,7 @@ type policy struct {
 	ref    api.Ref
 	spec   api.GlobalNetworkPolicySpec
 	closed string
+	partly string // what of it could not be translated, and is closed
 }
 
 // profile is a stored one, or the built-in one.
@@ -95,12 +96,12 @@ func (w *World) Problems() []api.Problem { return w.problems }
 func (w *World) add(s api.Stored) {
 	switch r := s.Resource.(type) {
 	case *api.NetworkPolicy:
-		w.addPolicy(policy{ref: s.Ref, closed: s.Closed, spec: api.GlobalNetworkPolicySpec{
+		w.addPolicy(policy{ref: s.Ref, closed: s.Closed, partly: r.Metadata.Annotations[api.AnnotationNotTranslated], spec: api.GlobalNetworkPolicySpec{
 			Tier: r.Spec.Tier, Order: r.Spec.Order, Ingress: r.Spec.Ingress, Egress: r.Spec.Egress,
 			Selector: r.Spec.Selector, Types: r.Spec.Types, ServiceAccountSelector: r.Spec.ServiceAccountSelector,
 		}})
 	case *api.GlobalNetworkPolicy:
-		w.addPolicy(policy{ref: s.Ref, closed: s.Closed, spec: r.Spec})
+		w.addPolicy(policy{ref: s.Ref, closed: s.Closed, partly: r.Metadata.Annotations[api.AnnotationNotTranslated], spec: r.Spec})
 	case *api.StagedNetworkPolicy:
 		p := policy{ref: s.Ref, spec: api.GlobalNetworkPolicySpec{
 			Tier: r.Spec.Tier, Order: r.Spec.Order, Ingress: r.Spec.Ingress, Egress: r.Spec.Egress,

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore/kubestore/form"
-	"github.com/twillnet/twill/internal/translate"
 )
 
 func TestAPolicyOfKubernetesNamesTheObjectOfWhichItIsMade(t *testing.T) {
@@ -41,7 +41,7 @@ func TestAViewNamesWhatItCloses(t *testing.T) {
 		},
 	} {
 		e, err := kindOf(t, form.V3, prefix+tt.key).Object([]byte(tt.object))
-		if value := string(e.Value); err != nil || !strings.Contains(value, tt.want) || strings.Contains(value, translate.AnnotationClosed) != (tt.want != "") {
+		if value := string(e.Value); err != nil || !strings.Contains(value, tt.want) || strings.Contains(value, api.AnnotationNotTranslated) != (tt.want != "") {
 			t.Errorf("%s: %s, error %v", tt.object, value, err)
 		}
 	}

@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/cli/conn.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: image build deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube-api kube-conformance chaos chaos-mutants
+.PHONY: image build deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube-api kube-conformance kube-chaos chaos chaos-mutants
 build: ## bin/twill, one static binary; bin/twill-cni, its CNI plugin alone, which starts faster
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/twill-cni ./cmd/twill-cni
@@ -49,6 +49,7 @@ kube-api: deps-bird ## those tests, on Kubernetes' own programs, which test/kube
 	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m $(KUBE:%=./%)
 	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m -run 'Kubernetes|APIServer' $(KUBE_SOME:%=./%)
 	cd test/conformance && REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m -run APIServer ./... -each 30
+	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m -run APIServer ./internal/chaostest
 
 kube-conformance: deps ## all of cyclonus' cases, and the conformance tests of cluster-wide policies, with pods and policies in a real API server; kube-api has a fixed sample
 	go run ./hack/kube
@@ -57,6 +58,10 @@ kube-conformance: deps ## all of cyclonus' cases, and the conformance tests of c
 CHAOS ?= 3m
 chaos: deps ## three hosts under traffic and random faults, for CHAOS; SEED=N replays, KINDS=a,b chooses (docs/chaos.md)
 	REQUIRE_ROOT=1 go test -count=1 -timeout 0 -run 'TestChaos$$' -v ./internal/chaostest -chaos $(CHAOS) -seed $(or $(SEED),0) -kinds '$(KINDS)'
+
+kube-chaos: deps ## the same with a real API server for their datastore, and with faults of its own (docs/chaos.md)
+	go run ./hack/kube
+	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 0 -run 'TestChaosOnAPIServer$$' -v ./internal/chaostest -chaos $(CHAOS) -seed $(or $(SEED),0) -kinds '$(KINDS)'
 
 chaos-mutants: deps ## each listed fault in a loop must be seen by a short run of chaos
 	REQUIRE_ROOT=1 go test -count=1 -timeout 0 -run 'TestEachMutantOfALoopIsCaught$$' -v ./internal/chaostest -mutants

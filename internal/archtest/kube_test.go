@@ -9,6 +9,9 @@ import (
 	"testing"
 )
 
+// alone is a package whose tests on Kubernetes run when no other does: what they want in time, a machine that does much else cannot give.
+const alone = "internal/chaostest"
+
 // TestCIRunsTheTestsOnKubernetes: make test skips what needs Kubernetes' programs, so each package with such tests is in the list of
 // make kube-api, which must not skip, and CI runs that.
 func TestCIRunsTheTestsOnKubernetes(t *testing.T) {
@@ -25,10 +28,11 @@ func TestCIRunsTheTestsOnKubernetes(t *testing.T) {
 	}
 	if !regexp.MustCompile(`(?m)^kube-api:.*\n\tgo run \./hack/kube\n\tREQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout \w+ \$\(KUBE:%=\./%\)\n` +
 		`\tREQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout \w+ -run 'Kubernetes\|APIServer' \$\(KUBE_SOME:%=\./%\)\n` +
-		`\tcd test/conformance && REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout \w+ -run APIServer \./\.\.\. -each \d+\n`).Match(makefile) {
+		`\tcd test/conformance && REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout \w+ -run APIServer \./\.\.\. -each \d+\n` +
+		`\tREQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout \w+ -run APIServer \./` + alone + `\n`).Match(makefile) {
 		t.Error("make kube-api does not build the programs and run the tests of KUBE with REQUIRE_KUBE=1")
 	}
-	listed, some := listOf(t, makefile, "KUBE"), listOf(t, makefile, "KUBE_SOME")
+	listed, some := listOf(t, makefile, "KUBE"), append(listOf(t, makefile, "KUBE_SOME"), alone)
 	const kubetest = "internal/kubetest"
 	var users []string
 	for _, p := range packages(t) {

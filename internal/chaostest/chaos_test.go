@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/kernel/machinetest"
+	"github.com/twillnet/twill/internal/kubetest"
 )
 
 var (
@@ -26,10 +27,12 @@ var (
 	bundle   = flag.String("bundle", "", "directory for what is known of a failed run; empty: a new one in the system's temporary directory")
 )
 
-// TestChaos breaks a network in random ways, each until the fault took effect and was repaired.
-func TestChaos(t *testing.T) {
-	if *length == 0 && *kinds == "" {
-		return // `make chaos` says how long; the schedule and the page of kinds are tested without
+// chaos breaks a network whose resources are in an API server, or in an etcd of its own if that is nil.
+func chaos(t *testing.T, s *kubetest.Server, target string) {
+	t.Helper()
+	faults := all()
+	if s != nil {
+		faults = onAPIServer()
 	}
 	for _, program := range []string{"ip", "nft", "sysctl"} {
 		machinetest.Program(t, program)
@@ -41,8 +44,8 @@ func TestChaos(t *testing.T) {
 	if exe == "" {
 		exe = build(t)
 	}
-	t.Logf("replay with: make chaos CHAOS=%s SEED=%d KINDS=%s", *length, *seed, *kinds)
-	w := newWorld(t, exe)
+	t.Logf("replay with: %s CHAOS=%s SEED=%d KINDS=%s", target, *length, *seed, *kinds)
+	w := newWorld(t, exe, s)
 	r := &run{world: w, t: t, clock: watchClock(t)}
 	defer r.report()
 	if took, err := w.settled(t.Context(), time.Minute); err != nil {
@@ -57,7 +60,7 @@ func TestChaos(t *testing.T) {
 		t.Error("a table has an owner, and should not")
 	}
 	r.sample()
-	for step, f := range schedule(*seed) {
+	for step, f := range schedule(*seed, faults) {
 		if *kinds == "" && time.Since(w.began) > *length {
 			break
 		}
@@ -68,11 +71,11 @@ func TestChaos(t *testing.T) {
 	r.growth()
 }
 
-// schedule is the faults of a seed, in order: all kinds in a random order, and again. With -kinds it is these.
-func schedule(seed uint64) func(func(int, fault) bool) {
+// schedule is the order of a seed: all faults in a random order, and again. With -kinds it is these.
+func schedule(seed uint64, faults []fault) func(func(int, fault) bool) {
 	known := map[string]fault{}
 	var names []string
-	for _, f := range all() {
+	for _, f := range faults {
 		known[f.kind] = f
 		names = append(names, f.kind)
 	}
@@ -134,7 +137,10 @@ func (r *run) step(n int, f fault) bool {
 	r.fault(f.kind)
 	r.clock.reset()
 	r.logf("%d %s", n, f.kind)
-	if err := f.do(ctx, r.world, rng); err != nil {
+	quiet := r.churn(ctx, rng.Uint64())
+	err := f.do(ctx, r.world, rng)
+	quiet()
+	if err != nil {
 		r.fails("fault %d, %s: %s: %v", n, f.kind, notBitten, err)
 		return false
 	}

@@ -3,6 +3,7 @@ package chaostest_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/kernel/netns"
+	"github.com/twillnet/twill/internal/kubetest"
 	"github.com/twillnet/twill/internal/lab"
 	"github.com/twillnet/twill/internal/lab/script"
 	"github.com/twillnet/twill/internal/outagetest"
@@ -28,6 +30,7 @@ import (
 
 const (
 	storeAddr = "172.30.0.250:2379" // where the lab has its store
+	apiAddr   = "172.30.0.250:6443" // or an API server
 	quota     = 24 << 20            // bytes that the store may take: soon filled
 )
 
@@ -40,6 +43,7 @@ type network struct {
 	store datastore.Client // past the proxy
 	proxy *outagetest.Proxy
 	etcd  *process
+	kube  *kube               // nil: resources are in that etcd
 	nodes map[string]*process // those that were started here; the lab started the first ones
 }
 
@@ -50,38 +54,65 @@ type process struct {
 }
 
 // scenario builds the lab: on each host a client, a server, one whose policy changes, a stranger whom no server admits, and
-// a client that may send nothing.
-func scenario() string {
+// a client that may send nothing. toggle is the policy that changes.
+func scenario(toggle string) string {
 	var b strings.Builder
 	b.WriteString("# A network for chaos.\nhosts h1 h2 h3\n")
 	for i, h := range hosts {
-		for j, w := range []string{"c app=client", "s app=server", "t app=toggle", "x app=stranger", "j app=client jailed=yes"} {
+		for j, w := range []string{"c app=client trusted=yes", "s app=server", "t app=toggle", "x app=stranger", "j app=client jailed=yes"} {
 			name, labels, _ := strings.Cut(w, " ")
 			fmt.Fprintf(&b, "workload %s %s%d 10.65.%d.%d %s\n", h, name, i+1, i+1, 11+j, labels)
 		}
 	}
 	b.WriteString("apply chaos.yaml\nreach c1 s2 tcp/80\n! reach x1 s2 tcp/80\n-- chaos.yaml --\n")
-	return b.String() + resources + fmt.Sprintf(ownership, ownerWanted())
+	return b.String() + resources + toggle + fmt.Sprintf(ownership, ownerWanted())
 }
 
 // ownerWanted: half of the seeds have agents own their table, as by default, and half have tables that anybody may change.
 func ownerWanted() bool { return *seed%2 == 0 }
 
-// newNetwork makes the lab and puts a proxy before its store.
-func newNetwork(t *testing.T, exe string) *network {
+// newNetwork makes the lab with a proxy before its store: an API server, or an etcd of its own if that is nil.
+func newNetwork(t *testing.T, exe string, s *kubetest.Server) *network {
 	t.Helper()
-	s, err := script.Parse("chaos.txt", scenario())
+	n := &network{exe: exe, nodes: map[string]*process{}}
+	var cluster *lab.Cluster
+	toggle := decides
+	if s != nil {
+		cluster, toggle = n.onAPIServer(t, s), passesOn
+	}
+	text, err := script.Parse("chaos.txt", scenario(toggle))
 	must(t, err)
 	var output bytes.Buffer
-	res := lab.Runner{Exe: exe, Out: &output, Verbose: true, Keep: true}.Run(t.Context(), s)
+	res := lab.Runner{Exe: exe, Out: &output, Verbose: true, Keep: true, Cluster: cluster}.Run(t.Context(), text)
 	if res.Err != nil {
 		t.Fatalf("%v\n%s", res.Err, output.String())
 	}
-	l, err := lab.Open(res.Kept)
+	n.Lab, err = lab.Open(res.Kept)
 	must(t, err)
-	n := &network{Lab: l, exe: exe, nodes: map[string]*process{}}
 	t.Cleanup(func() { n.down(t) })
-	must(t, syscall.Kill(l.Spec.StorePID, syscall.SIGKILL))
+	cfg := datastore.Config{Endpoints: []string{n.Socket()}}
+	if s == nil {
+		n.ownStore(t)
+	} else {
+		cfg = datastore.Config{Type: "kubernetes", Kubeconfig: s.Kubeconfig, QPS: 10_000}
+	}
+	cfg.RequestTimeout = 5 * time.Second
+	n.store, err = stores.Open(t.Context(), cfg)
+	must(t, err)
+	for _, h := range hosts {
+		for _, w := range append(workloadsOf(h), h) {
+			ns, err := n.Spec.Netns(w)
+			must(t, err)
+			must(t, inside(ns, patient))
+		}
+	}
+	return n
+}
+
+// ownStore starts an etcd in the place of the lab's, behind a proxy.
+func (n *network) ownStore(t *testing.T) {
+	t.Helper()
+	must(t, syscall.Kill(n.Spec.StorePID, syscall.SIGKILL))
 	must(t, until(t.Context(), time.Minute, func() error {
 		return inside(n.storeNS(), func() error {
 			l, err := net.Listen("tcp", storeAddr) // the former store's port is free when that has gone
@@ -92,16 +123,6 @@ func newNetwork(t *testing.T, exe string) *network {
 		})
 	}))
 	must(t, n.startStore(t.Context()))
-	n.store, err = stores.Open(t.Context(), datastore.Config{Endpoints: []string{n.Socket()}, RequestTimeout: 5 * time.Second})
-	must(t, err)
-	for _, h := range hosts {
-		for _, w := range append(workloadsOf(h), h) {
-			ns, err := n.Spec.Netns(w)
-			must(t, err)
-			must(t, inside(ns, patient))
-		}
-	}
-	return n
 }
 
 // patient has connections of a namespace outlive any fault, and try again within a second of its end: after an outage
@@ -192,9 +213,14 @@ func (n *network) startStore(ctx context.Context) (err error) {
 
 // startNode starts `twill node` on a host where none runs, as the lab does.
 func (n *network) startNode(host string) error {
-	p, err := n.launch(host, n.Spec.Prefix+host,
-		[]string{"NODENAME=" + host, "TWILL_SOCKET=" + n.AgentSocket(host), "ETCD_ENDPOINTS=", "IP=none", "IP6=none", "AS="},
-		"node", "--node", host, "--data-dir", filepath.Join(n.Dir, host), "--etcd", "http://"+storeAddr, "--bgp", "on")
+	env := []string{"NODENAME=" + host, "TWILL_SOCKET=" + n.AgentSocket(host), "ETCD_ENDPOINTS=", "IP=none", "IP6=none", "AS="}
+	args := []string{"node", "--node", host, "--data-dir", filepath.Join(n.Dir, host), "--bgp", "on"}
+	if n.kube != nil {
+		env = append(env, "DATASTORE_TYPE=kubernetes", "KUBECONFIG="+n.kube.onHosts)
+	} else {
+		args = append(args, "--etcd", "http://"+storeAddr)
+	}
+	p, err := n.launch(host, n.Spec.Prefix+host, env, args...)
 	if err != nil {
 		return err
 	}
@@ -294,11 +320,16 @@ func (n *network) bgpSocket(host string) string {
 // throughProxy asks the store as a host does, and says how long the answer took.
 func (n *network) throughProxy(host string, wait time.Duration) (time.Duration, error) {
 	began := time.Now()
-	client := http.Client{Timeout: wait, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (c net.Conn, err error) {
-		err = inside(n.Spec.Prefix+host, func() error { c, err = net.DialTimeout("tcp", storeAddr, wait); return err })
+	addr, url := storeAddr, "http://"+storeAddr+"/health"
+	if n.kube != nil {
+		addr, url = apiAddr, "https://"+apiAddr+"/readyz"
+	}
+	insecure := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // that it answers is asked, not what
+	client := http.Client{Timeout: wait, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: insecure, DialContext: func(context.Context, string, string) (c net.Conn, err error) {
+		err = inside(n.Spec.Prefix+host, func() error { c, err = net.DialTimeout("tcp", addr, wait); return err })
 		return c, err
 	}}}
-	resp, err := client.Get("http://" + storeAddr + "/health")
+	resp, err := client.Get(url)
 	if err != nil {
 		return 0, err
 	}

@@ -33,12 +33,23 @@ spec:
   ingress:
     - {action: Deny, source: {selector: net == "burst", namespaceSelector: global()}}
     - {action: Allow, source: {selector: app == "client"}}
----
+`
+
+// Policy toggle, which decides about toggled flows, or passes those that it does not deny on to policies of the next tier.
+const (
+	decides = `---
 apiVersion: projectcalico.org/v3
 kind: GlobalNetworkPolicy
 metadata: {name: toggle}
 spec: {order: 10, selector: app == "toggle", types: [Ingress], ingress: [{action: Allow, source: {selector: app == "client"}}]}
 `
+	passesOn = `---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: toggle}
+spec: {tier: security, order: 10, selector: app == "toggle", types: [Ingress], ingress: [{action: Pass}]}
+`
+)
 
 // ownership says whether agents own their tables.
 const ownership = `---

@@ -7,9 +7,17 @@ import (
 	"testing"
 )
 
+// TestChaos breaks a network in random ways, each until the fault took effect and was repaired.
+func TestChaos(t *testing.T) {
+	if *length == 0 && *kinds == "" {
+		return // `make chaos` says how long; the schedule and the page of kinds are tested without
+	}
+	chaos(t, nil, "make chaos")
+}
+
 // names are the first kinds of a seed's schedule.
 func names(seed uint64, n int) (out []string) {
-	for _, f := range schedule(seed) {
+	for _, f := range schedule(seed, all()) {
 		if out = append(out, f.kind); len(out) == n {
 			break
 		}
@@ -40,7 +48,7 @@ func TestASeedIsASchedule(t *testing.T) {
 func TestThePageNamesEachKind(t *testing.T) {
 	page, err := os.ReadFile("../../docs/chaos.md")
 	must(t, err)
-	for _, f := range all() {
+	for _, f := range append(all(), onAPIServer()...) {
 		if !strings.Contains(string(page), "`"+f.kind+"`") {
 			t.Errorf("docs/chaos.md does not name %s", f.kind)
 		}

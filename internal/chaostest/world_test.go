@@ -17,11 +17,13 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/agent"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/kubetest"
 	"github.com/twillnet/twill/internal/status"
 )
 
 // world is a network with traffic, and what is known of both.
 type world struct {
+	t *testing.T
 	*network
 	flows []*flow
 	began time.Time
@@ -38,14 +40,17 @@ type world struct {
 }
 
 // newWorld starts all traffic.
-func newWorld(t *testing.T, exe string) *world {
+func newWorld(t *testing.T, exe string, s *kubetest.Server) *world {
 	t.Helper()
-	w := &world{network: newNetwork(t, exe), began: time.Now(), allowed: true}
+	w := &world{t: t, network: newNetwork(t, exe, s), began: time.Now(), allowed: true}
 	t.Cleanup(w.quiet)
 	w.fault("no fault")
 	u, err := w.find(t.Context(), "globalnetworkpolicies/", "toggle")
 	must(t, err)
 	w.toggle = u
+	if w.kube != nil {
+		w.kube.prepare(t, u.Key)
+	}
 	port := uint16(20000)
 	add := func(policy, src, dst string, protos ...string) {
 		for _, v6 := range []bool{false, true} {
@@ -128,6 +133,20 @@ func (w *world) excuse(d time.Duration) {
 // change writes the policy of toggled flows, for or against them. From before the write on, nothing is known of them.
 func (w *world) change(ctx context.Context, allow bool) error {
 	w.unknown()
+	write := w.writeToggle
+	if w.kube != nil {
+		write = w.kube.write
+	}
+	err := write(ctx, allow)
+	if err == nil {
+		w.allowed = allow
+		w.logf("  policy of toggled flows: allow %v", allow)
+	}
+	return err
+}
+
+// writeToggle is change where one policy decides.
+func (w *world) writeToggle(ctx context.Context, allow bool) error {
 	var v map[string]any
 	if err := json.Unmarshal(w.toggle.Value, &v); err != nil {
 		return err
@@ -140,10 +159,6 @@ func (w *world) change(ctx context.Context, allow bool) error {
 	text, err := json.Marshal(v)
 	if err == nil {
 		err = datastore.Put(ctx, w.store, api.Update{Key: w.toggle.Key, Value: text})
-	}
-	if err == nil {
-		w.allowed = allow
-		w.logf("  policy of toggled flows: allow %v", allow)
 	}
 	return err
 }
@@ -320,12 +335,12 @@ func (w *world) settled(ctx context.Context, patience time.Duration) (time.Durat
 	defer cancel()
 	began := time.Now()
 	since := w.mark()
-	waited, logged := "", began
+	waited, logged := map[string]bool{}, began
 	err := until(ctx, patience, func() error {
 		err := w.right(ctx, since)
-		if err != nil && err.Error() != waited && time.Since(began) > 200*time.Millisecond {
-			waited, logged = err.Error(), time.Now()
-			w.logf("    %s", waited)
+		if err != nil && !waited[err.Error()] && time.Since(began) > 200*time.Millisecond {
+			waited[err.Error()], logged = true, time.Now()
+			w.logf("    %s", err)
 		}
 		var mute *silent
 		if errors.As(err, &mute) && time.Since(logged) > 2*time.Second {

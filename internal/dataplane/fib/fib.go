@@ -50,9 +50,9 @@ type Table struct {
 	refresh   time.Duration
 	settled   bool // refresh is known
 	failed    map[netip.Prefix]error
-	down      map[netip.Prefix]bool // destinations whose interface is down, by an error of the kernel
-	news      map[netip.Prefix]bool // destinations whose outcome may have changed
-	blocked   atomic.Bool           // some of failed are ErrForeign; Run reads it
+	late      map[netip.Prefix]string // destinations whose interface is down or absent by an error of the kernel; its event is still to come
+	news      map[netip.Prefix]bool   // destinations whose outcome may have changed
+	blocked   atomic.Bool             // some of failed are ErrForeign; Run reads it
 }
 
 // routeKey identifies a route in one table of the kernel.
@@ -81,7 +81,7 @@ func New(h *rtnl.Handle) *Table {
 		notes:      make(chan func()),
 		drifted:    map[routeKey]intent.Cause{},
 		failed:     map[netip.Prefix]error{},
-		down:       map[netip.Prefix]bool{},
+		late:       map[netip.Prefix]string{},
 		news:       map[netip.Prefix]bool{},
 	}
 }
@@ -121,7 +121,7 @@ func (t *Table) forget(dst netip.Prefix) {
 	t.unresolve(dst)
 	delete(t.intents, dst)
 	delete(t.failed, dst)
-	delete(t.down, dst)
+	delete(t.late, dst)
 	if set := t.byLink[old.Link]; set != nil {
 		delete(set, dst)
 		if len(set) == 0 {
@@ -324,7 +324,7 @@ func (t *Table) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	t.blocked.Store(t.isBlocked())
 	for key, mac := range t.neighbours.PendingUpdates() {
 		dst := netip.PrefixFrom(key.addr, key.addr.BitLen())
-		if t.failed[dst] != nil || t.held(t.intents[dst].Link) {
+		if t.failed[dst] != nil || t.late[dst] != "" || t.held(t.intents[dst].Link) {
 			continue
 		}
 		if e := t.rtnl.SetNeighbour(rtnl.Neighbour{Link: key.link, Addr: key.addr, MAC: mac, Permanent: true}); e != nil {
@@ -349,7 +349,7 @@ func (t *Table) addRoutes(ctx context.Context) (existing []netip.Prefix) {
 		if r.Kind == rtnl.Unicast && t.held(t.intents[key.dst].Link) {
 			continue
 		}
-		delete(t.down, key.dst)
+		delete(t.late, key.dst)
 		// Delete first: there is one route for a destination, and a replace could hit a foreign one.
 		if old, ok := t.routes.Actual(key); ok {
 			if err := t.rtnl.DeleteRoute(old); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
@@ -361,9 +361,6 @@ func (t *Table) addRoutes(ctx context.Context) (existing []netip.Prefix) {
 		switch err := t.rtnl.AddRoute(r); {
 		case errors.Is(err, rtnl.ErrExists):
 			existing = append(existing, key.dst)
-		case errors.Is(err, rtnl.ErrDown):
-			// The interface went down since, and its event is still to come; the route stays pending
-			t.down[key.dst] = true
 		case err != nil:
 			t.fail(key.dst, err)
 		default:
@@ -374,9 +371,19 @@ func (t *Table) addRoutes(ctx context.Context) (existing []netip.Prefix) {
 	return existing
 }
 
+// fail notes why a route is not in force. If its interface went down or away since, whose event is still to come, that is no failure, and the
+// route stays pending.
 func (t *Table) fail(dst netip.Prefix, err error) {
-	t.failed[dst] = err
 	t.news[dst] = true
+	link := t.intents[dst].Link
+	switch l, there := t.links[link]; {
+	case errors.Is(err, rtnl.ErrDown):
+		t.late[dst] = "down"
+	case there && errors.Is(err, rtnl.ErrNotFound) && t.rtnl.Gone(link, l.Index):
+		t.late[dst] = "absent"
+	default:
+		t.failed[dst] = err
+	}
 }
 
 // outcomes returns the outcomes that may have changed. One that waits for policy is returned again.
@@ -391,7 +398,9 @@ func (t *Table) outcomes() []intent.Outcome {
 		case in.Kind == intent.RouteBlackhole:
 		case !there:
 			o = t.waits(o, dst, fmt.Sprintf("interface %s is absent", in.Link))
-		case !l.Up || t.down[dst]:
+		case t.late[dst] != "":
+			o = t.waits(o, dst, fmt.Sprintf("interface %s is %s", in.Link, t.late[dst]))
+		case !l.Up:
 			o = t.waits(o, dst, fmt.Sprintf("interface %s is down", in.Link))
 		case o.Err != nil:
 		case t.held(in.Link):

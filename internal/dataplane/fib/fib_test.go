@@ -374,6 +374,25 @@ func TestWhatOthersDoToOurRoutesIsUndoneAtOnce(t *testing.T) {
 	}
 }
 
+func TestARouteThroughALinkThatIsReplacedIsNoFailure(t *testing.T) {
+	r := newRig(t, netnstest.New(t))
+	r.ns.Veth("wl1", "wl1p")
+	r.untilUp("wl1")
+	old := r.now["wl1"].Index
+	r.ns.Run("ip", "link", "del", "wl1")
+	r.ns.Veth("wl1", "wl1p") // the table has got neither event yet
+	batch := both("wl1")
+	batch.Routes[1].MAC = "02:00:00:00:00:05"
+	r.tbl.Merge(batch)
+	out := r.apply()
+	r.want("10.65.0.5/32", nil, "interface wl1 is absent", out)
+	r.want("2001:db8::5/128", nil, "interface wl1 is absent", out)
+	r.until("wl1", func(l ifmon.Link, there bool) bool { return there && l.Up && l.Index != old })
+	out = r.apply()
+	r.want("10.65.0.5/32", nil, "", out)
+	r.want("2001:db8::5/128", nil, "", out)
+}
+
 func TestARouteThroughALinkThatIsGoingDownIsNoFailure(t *testing.T) {
 	r := newRig(t, netnstest.New(t))
 	r.ns.Veth("wl1", "wl1p")

@@ -272,7 +272,7 @@ func (h *Host) attach(e intent.Endpoint) intent.Outcome {
 	l, there := h.links[e.Link]
 	switch {
 	case !there:
-		return intent.Outcome{Reason: fmt.Sprintf("interface %s is absent", e.Link)}
+		return absent(e.Link)
 	case !h.ready || h.held(e.Link):
 		return intent.Outcome{Reason: notInForce}
 	}
@@ -283,7 +283,10 @@ func (h *Host) attach(e intent.Endpoint) intent.Outcome {
 		if err == nil {
 			changed, err = h.setUp(l, now)
 		}
-		if err != nil {
+		switch {
+		case err != nil && h.rtnl.Gone(e.Link, l.Index): // its event is still to come
+			return absent(e.Link)
+		case err != nil:
 			return intent.Outcome{Err: fmt.Errorf("interface %s: %w", e.Link, err)}
 		}
 		if h.done[e.Link].index == now.index {
@@ -296,6 +299,10 @@ func (h *Host) attach(e intent.Endpoint) intent.Outcome {
 		return intent.Outcome{Reason: fmt.Sprintf("interface %s is down", e.Link)}
 	}
 	return intent.Outcome{}
+}
+
+func absent(link string) intent.Outcome {
+	return intent.Outcome{Reason: fmt.Sprintf("interface %s is absent", link)}
 }
 
 // sweep undoes the set-up of interfaces without an endpoint.

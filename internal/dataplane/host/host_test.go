@@ -119,14 +119,15 @@ func (r *rig) want(values map[string]string) {
 
 func TestWhatFailedIsTriedAgainAfterRetryOnly(t *testing.T) {
 	r := newRig(t)
-	r.h.Merge(endpoints(true, "cali9"))
-	r.h.Links([]ifmon.Change{{Link: ifmon.Link{Index: 4242, Name: "cali9", Up: true}}}) // which the kernel does not have
+	r.h.Merge(endpoints(true, "lo"))
+	r.ns.Run("ip", "link", "set", "lo", "mtu", "60") // too small for IPv4, so that it has no settings; other kinds of link refuse that
+	r.links()
 	r.open()
-	const id = "workload/ns/cali9"
+	const id = "workload/ns/lo"
 	if o := r.apply()[id]; o.Err == nil {
-		t.Fatalf("without the interface: %+v", o)
+		t.Fatalf("without its settings: %+v", o)
 	}
-	r.ns.Run("ip", "link", "add", "cali9", "index", "4242", "type", "veth", "peer", "name", "p9")
+	r.ns.Run("ip", "link", "set", "lo", "mtu", "1500")
 	if out := r.apply(); len(out) > 0 {
 		t.Errorf("it was tried, and nothing had changed: %v", out)
 	}
@@ -290,6 +291,31 @@ func TestMissingInterfaceIsAReasonAndAFlapIsRepaired(t *testing.T) {
 	}
 	if err := w.Ping(netip.Addr{}, netip.MustParseAddr("fe80::1%eth0"), time.Now().Add(netnstest.Patience)); err != nil {
 		t.Errorf("ping: %v", err)
+	}
+}
+
+// TestAnInterfaceThatIsReplacedIsNoFailure: the driver has not got the event that one is gone, and another has its name or none.
+func TestAnInterfaceThatIsReplacedIsNoFailure(t *testing.T) {
+	for _, another := range []bool{false, true} {
+		r := newRig(t)
+		r.h.Merge(endpoints(true, "cali1"))
+		r.workload("cali1", "10.65.0.5", "2001:db8::5")
+		r.links()
+		r.open()
+		r.ns.Run("ip", "link", "del", "cali1")
+		if another {
+			r.workload("cali1", "10.65.0.5", "2001:db8::5")
+		}
+		const id = "workload/ns/cali1"
+		if o := r.apply()[id]; o.Err != nil || o.Reason != "interface cali1 is absent" {
+			t.Errorf("outcome = %+v", o)
+		}
+		if another {
+			r.links()
+			if o := r.apply()[id]; o.Err != nil || o.Reason != "" {
+				t.Errorf("outcome = %+v", o)
+			}
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package rtnl
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 
@@ -46,6 +47,12 @@ func (h *Handle) Link(name string) (Link, error) {
 		return Link{}, wrap(err, "link %s", name)
 	}
 	return fromLink(l), nil
+}
+
+// Gone reports whether no link has that name and index any more; another may have the name. If the kernel does not say, it is false.
+func (h *Handle) Gone(name string, index int) bool {
+	l, err := h.Link(name)
+	return errors.Is(err, ErrNotFound) || err == nil && l.Index != index
 }
 
 // SetUp turns a link on or off.

@@ -251,6 +251,8 @@ func (v *validator) bgpRule(path string, r BGPFilterRule, of bgpRuleList) {
 	case r.Interface == "":
 	case !of.export:
 		v.fail(path+".interface", "is possible in exportV4 and exportV6 only: through which interface a route leads is looked up after it was accepted")
+	case r.Source != "":
+		v.fail(path+".interface", "is not possible beside source: it is that of a route of the node's own, and no route from a peer has one")
 	case badInterface(name) != "":
 		v.fail(path+".interface", fmt.Sprintf("is %q: want the name of an interface, in which * and ? may stand for others", r.Interface))
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,16 @@ func TestWhatBGPDoesNotHonourIsRefusedByName(t *testing.T) {
 		_, err := Decode([]byte("apiVersion: projectcalico.org/v3\nkind: " + tt.kind + "\nmetadata: {name: a}\nspec: " + tt.spec))
 		if err == nil || !strings.Contains(err.Error(), tt.path) || !strings.Contains(err.Error(), "Calico has this field") {
 			t.Errorf("%s %s: %v", tt.kind, tt.spec, err)
+		}
+	}
+}
+
+// TestAnInterfaceOfWhatPeersAdvertiseIsRefusedAndCloses: no rule with both could match, so that a Reject would let all through.
+func TestAnInterfaceOfWhatPeersAdvertiseIsRefusedAndCloses(t *testing.T) {
+	for action, want := range map[string]BGPFilterRule{"Reject": {Action: "Reject", Source: "RemotePeers"}, "Accept": {Action: "Accept", Source: "RemotePeers", Interface: "eth0", Void: true}} {
+		s := stored(t, "bgpfilters/f", `{"kind":"BGPFilter","spec":{"exportV4":[{"action":"`+action+`","interface":"eth0","source":"RemotePeers"}]}}`)
+		if got := s.Resource.(*BGPFilter).Spec.ExportV4[0]; !reflect.DeepEqual(got, want) || len(s.Problems) != 1 || s.Problems[0].Field != "spec.exportV4[0].interface" {
+			t.Errorf("%s: %+v, problems %+v", action, got, s.Problems)
 		}
 	}
 }

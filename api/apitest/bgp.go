@@ -65,6 +65,8 @@ var bgpFilters = []struct{ name, rule, want string }{
 	{"no condition", "action: Accept", ""},
 	{"all conditions", "action: Accept, cidr: 10.0.0.0/8, matchOperator: In, prefixLength: {min: 16, max: 24}, source: RemotePeers, peerType: eBGP, communities: {values: ['1:2']}, asPathPrefix: [1, 2], operations: [{addCommunity: {value: '1:2:3'}}, {prependASPath: {prefix: [1]}}]", ""},
 	{"no action", "source: RemotePeers", "action"},
+	{"an interface of the node's own routes", "action: Reject, interface: 'eth*'", ""},
+	{"an interface of what peers tell", "action: Reject, interface: 'eth*', source: RemotePeers", "interface"},
 	{"a source that is none", "action: Accept, source: Local", "source"},
 	{"a peer type that is none", "action: Accept, peerType: ibgp", "peerType"},
 	{"no operator", "action: Accept, cidr: 10.0.0.0/8", "matchOperator"},

@@ -128,7 +128,7 @@ func v6(a *Author) any { return fmt.Sprintf("fd00:%x::/32", a.IntN(60000)) }
 func exporting(rule gen) gen {
 	return func(a *Author) any {
 		r := rule(a).(Object)
-		if a.IntN(3) == 0 {
+		if a.IntN(3) == 0 && !r.has("source") {
 			r["interface"] = pick("eth0", "*.cali", "eth?")(a)
 		}
 		return r

@@ -114,6 +114,7 @@ func limitFilter(n node) {
 		rule.field("prefixLength").each(func(f node) { f.within(0, l.longest) }, "min", "max")
 		if l.export {
 			rule.field("interface").like(`([A-Za-z0-9_.*?-]{1,15})?`)
+			rule.must("!"+given("source", "''")+" || !"+given("interface", "''"), "is not possible beside source: it is that of a route of the node's own", "interface")
 		} else {
 			rule.field("interface").longest(0) // it is looked up after the route was accepted
 		}

@@ -154,7 +154,7 @@ var lasting = []string{
 
 // closing are the kinds that close more if they are closed. It stays in force of them what was understood last if a value is
 // nothing of its kind.
-var closing = []string{KindNetworkPolicy, KindTier, KindProfile, KindStagedNetworkPolicy, KindStagedGlobalNetworkPolicy}
+var closing = []string{KindNetworkPolicy, KindTier, KindProfile, KindStagedNetworkPolicy, KindStagedGlobalNetworkPolicy, KindStagedKubernetesNetworkPolicy}
 
 // Admit reads a value as [DecodeStored] does, for those that act on resources while these change. It is also an error if
 // the value is of a kind that makes routes or speaks of policy and cannot be understood as a whole: the caller keeps what it had,

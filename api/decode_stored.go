@@ -188,6 +188,8 @@ func (d *decoder) close() {
 	case *FelixConfiguration:
 		d.findings("spec")
 		d.closeSettings(r)
+	case *StagedKubernetesNetworkPolicy:
+		d.findings("spec*")
 	default:
 		if p, ok := policyOf(r); ok {
 			d.findings("spec", "spec.tier", "spec.order", "spec.selector", "spec.types*", "spec.serviceAccountSelector",

@@ -16,9 +16,6 @@ var unhonoured = slices.Concat(
 	fatesOf[Rule](
 		fate(Refused, "no proxy looks into requests; a rule that is stored denies without this condition, or allows nothing", "http"),
 	),
-	fatesOf[StagedKubernetesNetworkPolicySpec](
-		fate(Warned, "what it would decide is not worked out yet", "stagedAction=Set podSelector ingress egress policyTypes"),
-	),
 	fatesOf[BGPConfigurationSpec](
 		fate(Warned, "the BGP daemon's flag --log-level says what it writes", "logSeverityScreen=Info"),
 		fate(Refused, "no session is opened with workloads", "localWorkloadPeeringIPV4 localWorkloadPeeringIPV6"),

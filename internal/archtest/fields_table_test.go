@@ -117,6 +117,11 @@ var proofs = []proof{
 	{"agreetest.TestKernelAgrees, nft.TestHostEndpointsAtEachStage, TestPolicyBeforeDNATSeesWhereAPacketWasSent", "GlobalNetworkPolicySpec", "preDNAT"},
 	{"flows.TestWhatStagedPoliciesWouldHaveDecided, world.TestWhatStagedPoliciesWouldDo", "StagedNetworkPolicySpec", "stagedAction tier order selector types serviceAccountSelector"},
 	{"flows.TestWhatStagedPoliciesWouldHaveDecided, world.TestWhatStagedPoliciesWouldDo", "StagedGlobalNetworkPolicySpec", "stagedAction tier order selector types doNotTrack preDNAT applyOnForward serviceAccountSelector namespaceSelector"},
+	{"world.TestWhatStagedPoliciesWouldDo, verdict.TestVerdictOfCalcIsWorld", "StagedKubernetesNetworkPolicySpec", "stagedAction policyTypes"},
+	{"translate.TestAStagedPolicyOfKubernetesIsTheNetworkPolicyThatItWouldBe", "LabelSelector", "matchLabels"},
+	{"translate.TestAStagedPolicyOfKubernetesIsTheNetworkPolicyThatItWouldBe", "LabelRequirement", "key operator values"},
+	{"translate.TestAStagedPolicyOfKubernetesIsTheNetworkPolicyThatItWouldBe", "KubePort", "protocol port endPort"},
+	{"translate.TestAStagedPolicyOfKubernetesIsTheNetworkPolicyThatItWouldBe", "KubeIPBlock", "cidr except"},
 
 	{"agreetest.TestKernelAgrees, translate.TestGolden", "KubernetesEndpointSlice", "addressType"},
 	{"agreetest.TestKernelAgrees", "SliceEndpoint", "addresses"},

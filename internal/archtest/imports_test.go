@@ -82,6 +82,8 @@ func layerOf(path string) (tree string, layer int) {
 var allowed = map[string][]string{
 	"internal/dataplane/desired":  {"internal/dataplane/rules", "internal/dataplane/classify"}, // decides in whose forms
 	"internal/dataplane/classify": {"internal/dataplane/rules"},                                // compiles them
+	"internal/calc":               {"internal/translate"},                                      // a staged policy of Kubernetes
+	"internal/verdict":            {"internal/translate"},
 	"internal/cli":                {"internal/leftovers", "internal/agent", "internal/kubecontrollers", "internal/bgp/daemon", "internal/node", "internal/lab"},
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/twillnet/twill/internal/calc/service"
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/translate"
 )
 
 type (
@@ -180,6 +181,7 @@ func (g *Graph) found(key string, problems []api.Problem) {
 // put takes over the present value of a resource.
 func (g *Graph) put(key string, s api.Stored) {
 	delete(g.unread, key)
+	s = translate.Stored(s)
 	g.found(key, s.Problems)
 	switch r := s.Resource.(type) {
 	case *api.WorkloadEndpoint:
@@ -244,7 +246,7 @@ func (g *Graph) remove(key string, ref api.Ref) {
 		g.profileChanged(ref.Name, nil)
 	case api.KindTier:
 		g.setTier(ref.Name, nil)
-	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy, api.KindStagedNetworkPolicy, api.KindStagedGlobalNetworkPolicy:
+	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy, api.KindStagedNetworkPolicy, api.KindStagedGlobalNetworkPolicy, api.KindStagedKubernetesNetworkPolicy:
 		g.removePolicy(intent.PolicyID{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
 	case api.KindFelixConfiguration:
 		g.resolver.Remove(ref.Name)
@@ -272,7 +274,7 @@ func (g *Graph) has(key string, ref api.Ref) bool {
 		return g.services.Has(key)
 	case api.KindProfile:
 		return g.profiles[ref.Name] != nil
-	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy, api.KindStagedNetworkPolicy, api.KindStagedGlobalNetworkPolicy:
+	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy, api.KindStagedNetworkPolicy, api.KindStagedGlobalNetworkPolicy, api.KindStagedKubernetesNetworkPolicy:
 		return g.policies[intent.PolicyID{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name}] != nil
 	case api.KindNode, api.KindIPPool, api.KindFelixConfiguration, api.KindClusterInformation:
 		return g.admitted[key]

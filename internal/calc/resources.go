@@ -26,9 +26,7 @@ func (g *Graph) putPolicy(key string, s api.Stored) {
 		g.removePolicy(intent.PolicyID{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
 		return
 	}
-	if staged := g.policies[policy.Counterpart(p.ID)]; staged != nil {
-		p.Replaced = staged.Replaces(p)
-	}
+	p.Replaced = g.isReplaced(p)
 	defer g.replaced(policy.Counterpart(p.ID))
 	old := g.policies[p.ID]
 	g.dirtyPolicies[p.ID] = true
@@ -81,14 +79,18 @@ func (g *Graph) removePolicy(id intent.PolicyID) {
 	clear(g.stacks) // the ID may be given to another
 }
 
+// isReplaced reports whether a staged policy would replace an enforced one.
+func (g *Graph) isReplaced(p *policy.Policy) bool {
+	return slices.ContainsFunc(policy.StagedFor(p.ID), func(id intent.PolicyID) bool { a := g.policies[id]; return a != nil && a.Replaces(p) })
+}
+
 // replaced notes whether a staged policy would replace the enforced one of that name, if there is one.
 func (g *Graph) replaced(id intent.PolicyID) {
 	a := g.policies[id]
 	if a == nil {
 		return
 	}
-	staged := g.policies[policy.Counterpart(id)]
-	if is := staged != nil && staged.Replaces(a.Policy); is != a.Replaced {
+	if is := g.isReplaced(a.Policy); is != a.Replaced {
 		a.Replaced = is
 		g.reordered(a)
 	}

@@ -18,7 +18,10 @@ const policyOrder = 1000
 
 // Policy translates a NetworkPolicy.
 func Policy(np *networkingv1.NetworkPolicy) (*api.NetworkPolicy, error) {
-	o := &object{kind: "NetworkPolicy", meta: np}
+	return (&object{kind: "NetworkPolicy", meta: np}).policy(np)
+}
+
+func (o *object) policy(np *networkingv1.NetworkPolicy) (*api.NetworkPolicy, error) {
 	out := &api.NetworkPolicy{Object: o.head(api.KindNetworkPolicy, np.Namespace, PolicyPrefix+np.Name)}
 	out.Metadata.Generation = np.Generation
 	s := &out.Spec

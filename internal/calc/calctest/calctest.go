@@ -241,7 +241,7 @@ func (w *Cluster) put(s slot) api.Update {
 }
 
 // speaksOfPolicy are the keys of kinds of which the last value that was one stays in force.
-var speaksOfPolicy = regexp.MustCompile(`/(staged)?(global)?network(policies|sets)/|/(tiers|profiles)/`)
+var speaksOfPolicy = regexp.MustCompile(`/(staged)?(global|kubernetes)?network(policies|sets)/|/(tiers|profiles)/`)
 
 func (w *Cluster) gone(key string) api.Update { return w.set(api.Update{Key: key}) }
 

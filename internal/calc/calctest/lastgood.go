@@ -30,7 +30,7 @@ func (g LastGood) Keep(in []api.Update) []api.Update {
 func meansSomething(u api.Update) bool {
 	ref, _ := api.ParseKey(u.Key)
 	switch ref.Kind {
-	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy, api.KindStagedNetworkPolicy, api.KindStagedGlobalNetworkPolicy,
+	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy, api.KindStagedNetworkPolicy, api.KindStagedGlobalNetworkPolicy, api.KindStagedKubernetesNetworkPolicy,
 		api.KindTier, api.KindProfile, api.KindNetworkSet, api.KindGlobalNetworkSet:
 	default:
 		return true

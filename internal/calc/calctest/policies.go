@@ -63,6 +63,50 @@ func (w *Cluster) staged(kind, namespace, name string) object {
 	return o
 }
 
+// stagedKubernetes is one of Kubernetes' form.
+func (w *Cluster) stagedKubernetes(namespace, name string) object {
+	labels := func() object {
+		return pick(w, []object{
+			{},
+			{},
+			{"matchLabels": object{"app": "web"}},
+			{"matchLabels": object{"app": "db"}},
+			{"matchExpressions": []object{{"key": "role", "operator": "Exists"}}},
+			{"matchExpressions": []object{{"key": "app", "operator": "NotIn", "values": []string{"web", "cache"}}}},
+		})
+	}
+	namespaces := func() object { return pick(w, []object{{}, {"matchLabels": object{"env": "prod"}}}) }
+	peers := func() (out []object) {
+		for range 1 + w.rng.IntN(2) {
+			out = append(out, pick(w, []object{
+				{"podSelector": labels()},
+				{"namespaceSelector": namespaces()},
+				{"podSelector": labels(), "namespaceSelector": namespaces()},
+				{"ipBlock": object{"cidr": "10.65.0.0/16", "except": []string{"10.65.1.0/24"}}},
+				{"ipBlock": object{"cidr": "fd00:65::/64"}},
+			}))
+		}
+		return out
+	}
+	ports := func() []object {
+		return pick(w, [][]object{nil, {{"port": 80}}, {{"port": "http"}, {"port": 53, "protocol": "UDP"}}, {{"port": 1, "endPort": 9000}}})
+	}
+	spec := object{"podSelector": labels()}
+	if w.maybe(0.7) {
+		spec["ingress"] = []object{{"from": peers(), "ports": ports()}}
+	}
+	if w.maybe(0.5) {
+		spec["egress"] = []object{{"to": peers(), "ports": ports()}}
+	}
+	if w.maybe(0.4) {
+		spec["policyTypes"] = pick(w, [][]string{{"Ingress"}, {"Egress"}, {"Ingress", "Egress"}})
+	}
+	if w.maybe(0.5) {
+		spec["stagedAction"] = pick(w, []string{"Set", "Set", "Delete", "Learn", "Ignore"})
+	}
+	return resource(api.KindStagedKubernetesNetworkPolicy, namespace, name, nil, spec)
+}
+
 // rules are up to most; those of a profile must not pass.
 func (w *Cluster) rules(most int, pass, egress bool) []object {
 	var out []object

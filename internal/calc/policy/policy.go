@@ -13,6 +13,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/api/selector"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/translate"
 )
 
 // TierClosed holds policies that cannot be read. It is before all tiers, and
@@ -62,7 +63,7 @@ func Of(s api.Stored) *Policy {
 		untracked: spec.DoNotTrack, preDNAT: spec.PreDNAT, forward: spec.ApplyOnForward,
 		staged: p.ID.Staged(), deletes: action == "Delete",
 	}
-	if p.place.staged && (p.closed != "" || action == "Learn" || action == "Ignore") {
+	if p.place.staged && (p.closed != "" || action != "" && action != "Set" && action != "Delete") {
 		return nil
 	}
 	if spec.Order != nil {
@@ -123,22 +124,36 @@ func global(s api.NetworkPolicySpec) api.GlobalNetworkPolicySpec {
 	}
 }
 
-// stagedKinds: which kind of policy takes the place of which.
-var stagedKinds = map[string]string{api.KindStagedNetworkPolicy: api.KindNetworkPolicy, api.KindStagedGlobalNetworkPolicy: api.KindGlobalNetworkPolicy}
-
-// Counterpart names the policy whose place a staged one would take, or the other way round.
+// Counterpart names the enforced policy whose place a staged one would take; that of one that is not staged has no kind.
 func Counterpart(id intent.PolicyID) intent.PolicyID {
-	for staged, enforced := range stagedKinds {
-		switch id.Kind {
-		case staged:
-			id.Kind = enforced
-			return id
-		case enforced:
-			id.Kind = staged
-			return id
-		}
+	switch id.Kind {
+	case api.KindStagedNetworkPolicy:
+		id.Kind = api.KindNetworkPolicy
+	case api.KindStagedGlobalNetworkPolicy:
+		id.Kind = api.KindGlobalNetworkPolicy
+	case api.KindStagedKubernetesNetworkPolicy:
+		id.Kind, id.Name = api.KindNetworkPolicy, translate.PolicyPrefix+id.Name
+	default:
+		return intent.PolicyID{}
 	}
 	return id
+}
+
+// StagedFor names the staged policies that would take the place of an enforced one.
+func StagedFor(id intent.PolicyID) (out []intent.PolicyID) {
+	of := func(kind, name string) {
+		out = append(out, intent.PolicyID{Kind: kind, Namespace: id.Namespace, Name: name})
+	}
+	switch id.Kind {
+	case api.KindGlobalNetworkPolicy:
+		of(api.KindStagedGlobalNetworkPolicy, id.Name)
+	case api.KindNetworkPolicy:
+		of(api.KindStagedNetworkPolicy, id.Name)
+		if name, ok := strings.CutPrefix(id.Name, translate.PolicyPrefix); ok {
+			of(api.KindStagedKubernetesNetworkPolicy, name)
+		}
+	}
+	return out
 }
 
 // Replaces reports whether p, a staged policy, would take the place of q: it has the name by which it was found, and is

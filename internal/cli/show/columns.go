@@ -11,6 +11,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/resources"
+	"github.com/twillnet/twill/internal/translate"
 )
 
 // header names the columns of a kind.
@@ -28,7 +29,7 @@ func header(k api.Kind, o Options) []string {
 		if o.Realised != nil && enforced(k) {
 			out = append(out, "REALISED")
 		}
-		if o.Hits != nil && k.Policy {
+		if o.Hits != nil && enforced(k) {
 			out = append(out, "PACKETS HERE")
 		}
 		out = append(out, "LABELS", "WRONG")
@@ -38,7 +39,7 @@ func header(k api.Kind, o Options) []string {
 
 func columns(kind string) []string {
 	switch kind {
-	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy, api.KindStagedNetworkPolicy, api.KindStagedGlobalNetworkPolicy:
+	case api.KindNetworkPolicy, api.KindGlobalNetworkPolicy, api.KindStagedNetworkPolicy, api.KindStagedGlobalNetworkPolicy, api.KindStagedKubernetesNetworkPolicy:
 		return []string{"TIER", "ORDER", "TYPES", "RULES", "SELECTOR"}
 	case api.KindTier:
 		return []string{"ORDER", "DEFAULT"}
@@ -100,7 +101,7 @@ func row(f Found, o Options) []string {
 		if o.Realised != nil && enforced(f.kind) {
 			out = append(out, cmp.Or(o.Realised[f.Value.Key], "?"))
 		}
-		if o.Hits != nil && f.kind.Policy {
+		if o.Hits != nil && enforced(f.kind) {
 			out = append(out, o.Hits[hitsKey(f)])
 		}
 		out = append(out, Pairs(meta.Labels), f.Note)
@@ -114,6 +115,9 @@ func values(r api.Resource) []string {
 		return policyRow(r.Spec.Tier, r.Spec.Order, r.Spec.Types, r.Spec.Ingress, r.Spec.Egress, Applies(r.Spec.Selector, "", r.Spec.ServiceAccountSelector))
 	case *api.StagedNetworkPolicy:
 		return policyRow(r.Spec.Tier, r.Spec.Order, r.Spec.Types, r.Spec.Ingress, r.Spec.Egress, Applies(r.Spec.Selector, "", r.Spec.ServiceAccountSelector))
+	case *api.StagedKubernetesNetworkPolicy: // as it is judged
+		p, _ := translate.Staged(r)
+		return values(p)
 	case *api.GlobalNetworkPolicy:
 		return policyRow(r.Spec.Tier, r.Spec.Order, r.Spec.Types, r.Spec.Ingress, r.Spec.Egress, Applies(r.Spec.Selector, r.Spec.NamespaceSelector, r.Spec.ServiceAccountSelector))
 	case *api.StagedGlobalNetworkPolicy:

@@ -11,6 +11,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/resources"
+	"github.com/twillnet/twill/internal/translate"
 	"github.com/twillnet/twill/internal/verdict/world"
 )
 
@@ -123,6 +124,10 @@ func (d *Describer) body(f Found) {
 	case *api.StagedNetworkPolicy:
 		d.line("Staged", "it is not enforced")
 		d.rules(r.Spec.Ingress, r.Spec.Egress)
+	case *api.StagedKubernetesNetworkPolicy:
+		p, _ := translate.Staged(r) // what it closes is among the findings
+		d.line("Staged", "it is not enforced")
+		d.rules(p.Spec.Ingress, p.Spec.Egress)
 	case *api.StagedGlobalNetworkPolicy:
 		d.line("Staged", "it is not enforced")
 		d.rules(r.Spec.Ingress, r.Spec.Egress)

@@ -21,14 +21,14 @@ Node h2 {bgp: {ipv4Address: 192.0.2.2/24}, addresses: [{address: 198.51.100.2}]}
 Profile kns.prod {labelsToApply: {pcns.env: live}, ingress: [{action: Allow}], egress: [{action: Allow}]}
 Profile kns.test {labelsToApply: {pcns.env: test}, ingress: [{action: Allow}], egress: [{action: Allow}]}
 Profile ksa.test.robot {labelsToApply: {pcsa.role: bot}}
-WorkloadEndpoint prod/h1-k8s-web-eth0 {labels: {app: web}, workload: web, pod: web, node: h1, orchestrator: k8s, endpoint: eth0, interfaceName: cali1, ipNetworks: [10.0.0.1/32, "fd00::1/128"], profiles: [kns.prod]}
-WorkloadEndpoint prod/h2-k8s-db-eth0 {labels: {app: db}, workload: db, pod: db, node: h2, orchestrator: k8s, endpoint: eth0, interfaceName: cali2, ipNetworks: [10.0.0.2/32, "fd00::2/128"], profiles: [kns.prod], ports: [{name: sql, protocol: TCP, port: 5432}]}
-WorkloadEndpoint test/h1-k8s-cli-eth0 {labels: {app: cli}, workload: cli, pod: cli, node: h1, orchestrator: k8s, endpoint: eth0, interfaceName: cali3, ipNetworks: [10.0.0.3/32, "fd00::3/128"], serviceAccountName: robot, profiles: [kns.test, ksa.test.robot]}
+WorkloadEndpoint prod/h1-k8s-web-eth0 {labels: {app: web, projectcalico.org/orchestrator: k8s}, workload: web, pod: web, node: h1, orchestrator: k8s, endpoint: eth0, interfaceName: cali1, ipNetworks: [10.0.0.1/32, "fd00::1/128"], profiles: [kns.prod]}
+WorkloadEndpoint prod/h2-k8s-db-eth0 {labels: {app: db, projectcalico.org/orchestrator: k8s}, workload: db, pod: db, node: h2, orchestrator: k8s, endpoint: eth0, interfaceName: cali2, ipNetworks: [10.0.0.2/32, "fd00::2/128"], profiles: [kns.prod], ports: [{name: sql, protocol: TCP, port: 5432}]}
+WorkloadEndpoint test/h1-k8s-cli-eth0 {labels: {app: cli, projectcalico.org/orchestrator: k8s}, workload: cli, pod: cli, node: h1, orchestrator: k8s, endpoint: eth0, interfaceName: cali3, ipNetworks: [10.0.0.3/32, "fd00::3/128"], serviceAccountName: robot, profiles: [kns.test, ksa.test.robot]}
 `
 
 var plurals = map[string]string{
 	"NetworkPolicy": "networkpolicies", "GlobalNetworkPolicy": "globalnetworkpolicies", "StagedNetworkPolicy": "stagednetworkpolicies",
-	"StagedGlobalNetworkPolicy": "stagedglobalnetworkpolicies", "Node": "nodes", "Profile": "profiles", "Tier": "tiers",
+	"StagedGlobalNetworkPolicy": "stagedglobalnetworkpolicies", "StagedKubernetesNetworkPolicy": "stagedkubernetesnetworkpolicies", "Node": "nodes", "Profile": "profiles", "Tier": "tiers",
 	"WorkloadEndpoint": "workloadendpoints", "HostEndpoint": "hostendpoints", "NetworkSet": "networksets",
 	"KubernetesEndpointSlice": "kubernetesendpointslices", "GlobalNetworkSet": "globalnetworksets", "FelixConfiguration": "felixconfigurations",
 }

@@ -78,7 +78,7 @@ func (w *World) applicable(tier string, e *endpoint, dir api.PolicyType, stage s
 
 func sortPolicies(ps []policy) {
 	slices.SortStableFunc(ps, func(a, b policy) int { // two keys may have one name; then the keys decide
-		tie := func(p policy) string { return p.ref.Name + "/" + p.ref.Namespace + "/" + p.ref.Kind }
+		tie := func(p policy) string { return p.placed + "/" + p.ref.Namespace + "/" + p.ref.Kind }
 		return cmp.Or(compareOrder(a.spec.Order, b.spec.Order), cmp.Compare(tie(a), tie(b)))
 	})
 }

@@ -28,7 +28,7 @@ func (w *World) Staged() *World {
 	out.policies = slices.Clone(w.policies)
 	for _, s := range w.staged {
 		out.policies = slices.DeleteFunc(out.policies, func(p policy) bool {
-			return p.ref.Kind == s.kind && p.ref.Namespace == s.ref.Namespace && p.ref.Name == s.ref.Name && p.tier() == s.tier()
+			return p.ref.Kind == s.kind && p.ref.Namespace == s.ref.Namespace && p.placed == s.placed && p.tier() == s.tier()
 		})
 	}
 	for _, s := range w.staged {

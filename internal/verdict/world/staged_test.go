@@ -42,6 +42,58 @@ StagedGlobalNetworkPolicy a {stagedAction: Ignore, selector: app == "web", egres
 		"prod/web > prod/db tcp 80", "Allow: rule GlobalNetworkPolicy/a#0",
 	},
 	{
+		"a staged policy of Kubernetes is as a NetworkPolicy of its own", "PARITY API-14: converted like KNP into default tier",
+		`StagedKubernetesNetworkPolicy prod/a {podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {app: cli}}}]}]}`,
+		"prod/web > prod/db tcp 80", "Deny: " + ReasonEndOfTier + " default",
+	},
+	{
+		"it allows what that would", "PARITY API-14",
+		`StagedKubernetesNetworkPolicy prod/a {podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: sql}]}]}`,
+		"prod/web > prod/db tcp 5432", "Allow: rule StagedKubernetesNetworkPolicy/prod/a#0",
+	},
+	{
+		"it takes the place of the NetworkPolicy of Kubernetes of its name", "PARITY API-14",
+		`NetworkPolicy prod/knp.default.a {order: 1000, selector: app == "db", ingress: [{action: Allow}]}
+StagedKubernetesNetworkPolicy prod/a {stagedAction: Set, podSelector: {matchLabels: {app: db}}}`,
+		"prod/web > prod/db tcp 80", "Deny: " + ReasonEndOfTier + " default",
+	},
+	{
+		"and not of Calico's", "PARITY API-14",
+		`NetworkPolicy prod/a {order: 1, selector: app == "db", ingress: [{action: Allow}]}
+StagedKubernetesNetworkPolicy prod/a {podSelector: {matchLabels: {app: db}}}`,
+		"prod/web > prod/db tcp 80", "Allow: rule NetworkPolicy/prod/a#0",
+	},
+	{
+		"its order is 1000, and its name that of the NetworkPolicy", "PARITY API-14: order 1000",
+		`NetworkPolicy prod/knp.default.0 {order: 1000, selector: app == "db", ingress: [{action: Allow}]}
+StagedNetworkPolicy prod/knp.default.b {order: 1000, selector: app == "db", ingress: [{action: Deny}]}
+StagedNetworkPolicy prod/knp.default.0 {stagedAction: Delete}
+StagedKubernetesNetworkPolicy prod/a {podSelector: {}, ingress: [{}]}`,
+		"prod/web > prod/db tcp 80", "Allow: rule StagedKubernetesNetworkPolicy/prod/a#0",
+	},
+	{
+		"it can take a NetworkPolicy of Kubernetes away", "PARITY API-14: stagedAction Delete",
+		`NetworkPolicy prod/knp.default.a {order: 1000, selector: app == "db", ingress: [{action: Allow}]}
+StagedKubernetesNetworkPolicy prod/a {stagedAction: Delete, podSelector: {}}
+StagedNetworkPolicy prod/c {selector: app == "db", ingress: [{action: Deny}]}`,
+		"prod/web > prod/db tcp 80", "Deny: rule StagedNetworkPolicy/prod/c#0",
+	},
+	{
+		"with an older action it does nothing", "PARITY API-14: Learn/Ignore legacy",
+		`StagedKubernetesNetworkPolicy prod/a {stagedAction: Learn, podSelector: {}}`,
+		"prod/web > prod/db tcp 80", profileAllows,
+	},
+	{
+		"what cannot be translated is closed, as in a NetworkPolicy", "PARITY API-14",
+		`StagedKubernetesNetworkPolicy prod/a {podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.0.0.0/8]}}]}]}`,
+		"prod/web > prod/db tcp 80", "Deny: " + ReasonEndOfTier + " default",
+	},
+	{
+		"one of Kubernetes of which a part cannot be read would do nothing", "S3, and never enforced: it closes nothing",
+		`StagedKubernetesNetworkPolicy prod/a {podSelector: 7, ingress: []}`,
+		"prod/web > prod/db tcp 80", profileAllows,
+	},
+	{
 		"one that cannot be read would do nothing", "S3, and never enforced: it closes nothing",
 		`StagedNetworkPolicy prod/a {selector: "app ==", ingress: [{action: Deny}]}`,
 		"prod/web > prod/db tcp 80", profileAllows,

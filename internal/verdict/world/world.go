@@ -16,8 +16,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/translate"
 )
 
 // World is the state of all resources at one moment.
@@ -42,6 +44,7 @@ type World struct {
 // policy is the common part of both policy kinds.
 type policy struct {
 	ref    api.Ref
+	placed string // the name by which it is put in order, and that of the policy whose place a staged one would take
 	spec   api.GlobalNetworkPolicySpec
 	closed string
 	partly string // what of it could not be translated, and is closed
@@ -71,6 +74,7 @@ func New(updates []api.Update) *World {
 			w.problems = append(w.problems, api.Problem{Key: key, Reason: err.Error()})
 			continue
 		}
+		s = translate.Stored(s)
 		w.problems = append(w.problems, s.Problems...)
 		if err != nil {
 			// World has no history: a namespaced policy and a profile that cannot be read deny.
@@ -96,20 +100,23 @@ func (w *World) Problems() []api.Problem { return w.problems }
 func (w *World) add(s api.Stored) {
 	switch r := s.Resource.(type) {
 	case *api.NetworkPolicy:
-		w.addPolicy(policy{ref: s.Ref, closed: s.Closed, partly: r.Metadata.Annotations[api.AnnotationNotTranslated], spec: api.GlobalNetworkPolicySpec{
+		w.addPolicy(policy{ref: s.Ref, placed: s.Ref.Name, closed: s.Closed, partly: r.Metadata.Annotations[api.AnnotationNotTranslated], spec: api.GlobalNetworkPolicySpec{
 			Tier: r.Spec.Tier, Order: r.Spec.Order, Ingress: r.Spec.Ingress, Egress: r.Spec.Egress,
 			Selector: r.Spec.Selector, Types: r.Spec.Types, ServiceAccountSelector: r.Spec.ServiceAccountSelector,
 		}})
 	case *api.GlobalNetworkPolicy:
-		w.addPolicy(policy{ref: s.Ref, closed: s.Closed, partly: r.Metadata.Annotations[api.AnnotationNotTranslated], spec: r.Spec})
+		w.addPolicy(policy{ref: s.Ref, placed: s.Ref.Name, closed: s.Closed, partly: r.Metadata.Annotations[api.AnnotationNotTranslated], spec: r.Spec})
 	case *api.StagedNetworkPolicy:
-		p := policy{ref: s.Ref, spec: api.GlobalNetworkPolicySpec{
+		p := policy{ref: s.Ref, placed: s.Ref.Name, spec: api.GlobalNetworkPolicySpec{
 			Tier: r.Spec.Tier, Order: r.Spec.Order, Ingress: r.Spec.Ingress, Egress: r.Spec.Egress,
 			Selector: r.Spec.Selector, Types: r.Spec.Types, ServiceAccountSelector: r.Spec.ServiceAccountSelector,
 		}}
+		if s.Ref.Kind == api.KindStagedKubernetesNetworkPolicy { // called as its user does, and placed as it would be
+			p.ref.Name = strings.TrimPrefix(s.Ref.Name, translate.PolicyPrefix)
+		}
 		w.stage(s, p, r.Spec.StagedAction, api.KindNetworkPolicy)
 	case *api.StagedGlobalNetworkPolicy:
-		w.stage(s, policy{ref: s.Ref, spec: r.Spec.GlobalNetworkPolicySpec}, r.Spec.StagedAction, api.KindGlobalNetworkPolicy)
+		w.stage(s, policy{ref: s.Ref, placed: s.Ref.Name, spec: r.Spec.GlobalNetworkPolicySpec}, r.Spec.StagedAction, api.KindGlobalNetworkPolicy)
 	case *api.KubernetesEndpointSlice:
 		w.serves = append(w.serves, r)
 	case *api.Tier:

@@ -66,6 +66,10 @@ const (
 	AttributeInstanceUID = "vmi-uid"
 	AttributeMachineUID  = "vm-uid"
 	AttributeMigration   = "vmim-uid"
+	// AttributeNetwork and AttributeInterface say for which attachment of a container an address is: the network's name, and the interface in
+	// the container. Upstream writes neither.
+	AttributeNetwork   = "network"
+	AttributeInterface = "interface"
 )
 
 // Handle counts the addresses of one user, by block.

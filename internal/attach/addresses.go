@@ -80,11 +80,7 @@ func plain(all []ipam.Address) (out []netip.Addr) {
 	return out
 }
 
-func (a *addresses) Release(ctx context.Context, handle string, which func(map[string]string) bool) error {
-	if which == nil {
-		_, err := a.ReleaseByHandle(ctx, handle)
-		return err
-	}
+func (a *addresses) Release(ctx context.Context, handle string, which func(netip.Addr, map[string]string) bool) error {
 	_, err := a.ReleaseWhere(ctx, handle, which)
 	return err
 }
@@ -98,22 +94,19 @@ func (a *addresses) Free(ctx context.Context, leases []ipam.Lease) error {
 	return err
 }
 
-func (a *addresses) Handles(ctx context.Context, prefix string) ([]string, error) {
+func (a *addresses) OfNetwork(ctx context.Context, network string) ([]ipam.Lease, error) {
 	all, err := a.ReadSurvey(ctx)
 	if err != nil {
 		return nil, err
 	}
-	seen := map[string]bool{}
-	var out []string
+	var out []ipam.Lease
 	for _, b := range all.Blocks {
 		for _, l := range ipam.Allocations(b) {
-			h := l.Attr.Handle
 			if _, machines := l.Machine(); machines {
 				continue // no container's
 			}
-			if h != nil && strings.HasPrefix(*h, prefix) && l.Attr.Owner[api.AttributeNode] == a.node && !seen[*h] {
-				seen[*h] = true
-				out = append(out, *h)
+			if h := ipam.HandleOf(l); l.InUse() && strings.HasPrefix(h, network+".") && l.Attr.Owner[api.AttributeNode] == a.node {
+				out = append(out, ipam.Lease{Addr: l.Addr, Handle: h, Owner: l.Attr.Owner})
 			}
 		}
 	}

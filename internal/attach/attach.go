@@ -43,16 +43,16 @@ type Config struct {
 // Addresses assigns addresses under a handle, which finds them all.
 type Addresses interface {
 	Assign(ctx context.Context, g AddressRequest) ([]netip.Addr, error)
-	// Release releases those of a handle that have the given attributes; nil: all.
-	Release(ctx context.Context, handle string, which func(attributes map[string]string) bool) error
+	// Release releases those of a handle that which selects, by address and attributes.
+	Release(ctx context.Context, handle string, which func(addr netip.Addr, attributes map[string]string) bool) error
 	// Free releases addresses, if they are assigned as they were.
 	Free(ctx context.Context, leases []ipam.Lease) error
 	// Leases returns the addresses of a handle.
 	Leases(ctx context.Context, handle string) ([]ipam.Lease, error)
 	// QueryIP returns what is known of an address.
 	QueryIP(ctx context.Context, addr netip.Addr) (ipam.Lease, error)
-	// Handles returns this node's handles with a prefix, without those of virtual machines.
-	Handles(ctx context.Context, prefix string) ([]string, error)
+	// OfNetwork returns addresses in use of this node whose handle may be one of a network's, without those of virtual machines.
+	OfNetwork(ctx context.Context, network string) ([]ipam.Lease, error)
 	// SetOwners changes owners of a handle's addresses.
 	SetOwners(ctx context.Context, handle string, to func(netip.Addr, ipam.Owners) ipam.Owners) error
 	// Sweep releases addresses that this node's containers leaked, if the last call found them, too.
@@ -136,17 +136,18 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 	case <-ctx.Done():
 		return out, ctx.Err()
 	}
-	if err := s.clear(ctx, r.Ref); err != nil {
+	others, err := s.clear(ctx, r.Ref)
+	if err != nil {
 		return out, err
 	}
 	if want, err = s.annotated(ctx, r); err != nil {
 		return out, err
 	}
-	return s.attach(ctx, r, want)
+	return s.attach(ctx, r, want, others)
 }
 
-// attach is Attach of what is wanted, once nothing stands against it.
-func (s *Server) attach(ctx context.Context, r wire.Request, want wanted) (out wire.Attached, err error) {
+// attach is Attach of what is wanted, once nothing stands against it; others are the endpoints of the container's other interfaces.
+func (s *Server) attach(ctx context.Context, r wire.Request, want wanted, others []*api.WorkloadEndpoint) (out wire.Attached, err error) {
 	r.IPAM, r.Addrs, out.MAC = want.ipam, want.addrs, want.mac
 	var undo []func(context.Context) error
 	defer func() {
@@ -165,12 +166,12 @@ func (s *Server) attach(ctx context.Context, r wire.Request, want wanted) (out w
 		undo = append(undo, func(ctx context.Context) error { return s.untake(ctx, r, want.machine) })
 	default:
 		undo = append(undo, func(ctx context.Context) error {
-			return s.cfg.Addresses.Release(ctx, handle(r.Ref), ofMAC(r.MAC))
+			return s.cfg.Addresses.Release(ctx, r.Handle(), ofMAC(r.MAC))
 		})
 	}
 	endpoint := r
 	endpoint.MAC = cmp.Or(want.mac, r.MAC)
-	b := s.attachment(ctx, endpoint)
+	b := s.attachment(ctx, endpoint, others)
 	undo = append(undo, b.undo)
 	switch out.Addrs = r.Addrs; {
 	case len(r.Addrs) > 0:
@@ -181,7 +182,7 @@ func (s *Server) attach(ctx context.Context, r wire.Request, want wanted) (out w
 	default:
 		attributes := about(s.cfg.Node, r, time.Now())
 		attributes[api.AttributeNote] = ipam.NoteContainer
-		if out.Addrs, err = s.assign(ctx, r, AddressRequest{handle(r.Ref), r.IPAM, attributes, &b.extraOps}); err != nil {
+		if out.Addrs, err = s.assign(ctx, r, AddressRequest{r.Handle(), r.IPAM, attributes, &b.extraOps}); err != nil {
 			return out, want.explain(err)
 		}
 	}
@@ -193,23 +194,25 @@ func (s *Server) attach(ctx context.Context, r wire.Request, want wanted) (out w
 			return out, err
 		}
 	}
-	if b.old != "" && b.old != handle(r.Ref) { // the pod's last container was not detached
-		if err := s.cfg.Addresses.Release(ctx, b.old, s.ofPod(r.Pod)); err != nil {
-			s.cfg.Log.Warn("an address stays assigned to a container that is gone", "handle", b.old, "err", err)
+	if b.old != nil && b.old.Handle() != r.Handle() { // the pod's last container was not detached
+		if err := s.release(ctx, b.old.Ref, b.old.addrs, s.ofPod(r.Pod)); err != nil {
+			s.cfg.Log.Warn("an address stays assigned to a container that is gone", "handle", b.old.Handle(), "err", err)
 		}
 	}
 	out.Endpoint = b.endpoint.Metadata.Namespace + "/" + b.endpoint.Metadata.Name
 	return out, nil
 }
 
-// assign assigns the addresses of an attachment. One that a pod asks for by name may still be its last container's, which was not detached.
+// assign assigns the addresses of an attachment. One that a pod asks for by name may still be that of the same interface of its last container,
+// which was not detached.
 func (s *Server) assign(ctx context.Context, r wire.Request, g AddressRequest) ([]netip.Addr, error) {
 	addrs, err := s.cfg.Addresses.Assign(ctx, g)
 	var taken *ipam.AssignedError
 	if r.Pod == nil || !errors.As(err, &taken) || taken.Handle == g.Handle || !strings.HasPrefix(taken.Handle, r.Network+".") {
 		return addrs, err
 	}
-	failed := errors.Join(s.cfg.Addresses.Release(ctx, g.Handle, ofMAC(r.MAC)), s.cfg.Addresses.Release(ctx, taken.Handle, s.ofPod(r.Pod)))
+	last := all(s.ofPod(r.Pod), ofInterface(r.Ref))
+	failed := errors.Join(s.cfg.Addresses.Release(ctx, g.Handle, ofMAC(r.MAC)), s.cfg.Addresses.Release(ctx, taken.Handle, last))
 	if failed != nil {
 		return nil, errors.Join(err, failed)
 	}
@@ -228,25 +231,17 @@ func (s *Server) Detach(ctx context.Context, r wire.Ref) (struct{}, error) {
 
 func (s *Server) detach(ctx context.Context, r wire.Ref) error {
 	w, err := s.endpoint(wire.Request{Ref: r}, nil)
-	if err == nil {
-		err = s.remove(ctx, w)
+	if err != nil {
+		return err
 	}
+	had, err := s.remove(ctx, w)
 	if err != nil {
 		return err // the address stays with its endpoint
 	}
 	if err := s.leave(ctx, r); err != nil {
 		return err
 	}
-	all, err := s.endpoints(ctx, r)
-	if err != nil {
-		return err
-	}
-	for _, have := range all {
-		if have.Spec.ContainerID == r.ContainerID && network(have) == r.Network {
-			return nil // the handle is that of another interface of the container
-		}
-	}
-	return s.cfg.Addresses.Release(ctx, handle(r), ofInterface(r.Ifname))
+	return s.release(ctx, r, addrsOf(had), all())
 }
 
 // Check returns an error if part of an attachment is missing.
@@ -284,16 +279,7 @@ func (s *Server) Assign(ctx context.Context, r wire.Request) (wire.Attached, err
 		return wire.Attached{}, err
 	}
 	defer done()
-	have, err := s.cfg.Addresses.Leases(ctx, handle(r.Ref))
-	if err != nil {
-		return wire.Attached{}, err
-	}
-	for _, l := range have {
-		if has := l.Owner[attributeInterface]; has != "" && has != r.Ifname {
-			return wire.Attached{}, &wire.Refusal{Reason: fmt.Sprintf("container %s has addresses of network %s for its interface %s already; this version cannot keep a second interface apart from it", r.ContainerID, r.Network, has)}
-		}
-	}
-	addrs, err := s.cfg.Addresses.Assign(ctx, AddressRequest{Handle: handle(r.Ref), Want: r.IPAM, About: about(s.cfg.Node, r, time.Now())})
+	addrs, err := s.cfg.Addresses.Assign(ctx, AddressRequest{Handle: r.Handle(), Want: r.IPAM, About: about(s.cfg.Node, r, time.Now())})
 	return wire.Attached{Addrs: addrs}, err
 }
 
@@ -302,13 +288,17 @@ func (s *Server) Assigned(ctx context.Context, r wire.Request) (struct{}, error)
 	if len(r.Addrs) == 0 {
 		return struct{}{}, errors.New("no address was given to compare with")
 	}
-	have, err := s.cfg.Addresses.Leases(ctx, handle(r.Ref))
-	if err != nil {
-		return struct{}{}, err
+	var have []ipam.Lease
+	for _, h := range r.Handles() {
+		part, err := s.cfg.Addresses.Leases(ctx, h)
+		if err != nil {
+			return struct{}{}, err
+		}
+		have = append(have, part...)
 	}
-	mine := ofInterface(r.Ifname)
+	mine := ofInterface(r.Ref)
 	for _, a := range r.Addrs {
-		if !slices.ContainsFunc(have, func(l ipam.Lease) bool { return l.Addr == a && mine(l.Owner) }) {
+		if !slices.ContainsFunc(have, func(l ipam.Lease) bool { return l.Addr == a && mine(l.Addr, l.Owner) }) {
 			return struct{}{}, fmt.Errorf("%s is not assigned to the interface %s of container %s in network %s", a, r.Ifname, r.ContainerID, r.Network)
 		}
 	}
@@ -322,7 +312,7 @@ func (s *Server) Release(ctx context.Context, r wire.Ref) (struct{}, error) {
 		return struct{}{}, err
 	}
 	defer done()
-	return struct{}{}, s.cfg.Addresses.Release(ctx, handle(r), ofInterface(r.Ifname))
+	return struct{}{}, s.release(ctx, r, nil, all())
 }
 
 // Serve adds the plugins' requests to the agent's HTTP server.

@@ -3,6 +3,7 @@ package attach
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"sync"
 
@@ -25,11 +26,12 @@ type attachment struct {
 	kv       api.Update
 	forced   chan error
 	cancel   context.CancelFunc
-	old      string // the handle of the endpoint that it replaces
+	old      *former                 // whose endpoint it replaces; nil: nobody's
+	others   []*api.WorkloadEndpoint // of the container's other interfaces
 }
 
-func (s *Server) attachment(ctx context.Context, r wire.Request) *attachment {
-	b := &attachment{s: s, request: r, profiles: sync.OnceValues(func() ([]api.Update, error) { return s.profiles(ctx, r) })}
+func (s *Server) attachment(ctx context.Context, r wire.Request, others []*api.WorkloadEndpoint) *attachment {
+	b := &attachment{s: s, request: r, others: others, profiles: sync.OnceValues(func() ([]api.Update, error) { return s.profiles(ctx, r) })}
 	go func() { _, _ = b.profiles() }() // begin reads them
 	b.extraOps.Make = func(ctx context.Context, addrs []ipam.Address) (api.Update, error) {
 		again := b.endpoint != nil
@@ -50,6 +52,7 @@ func (b *attachment) begin(ctx context.Context, addrs []netip.Addr) (err error) 
 	if b.endpoint, err = b.s.endpoint(b.request, addrs); err != nil {
 		return err
 	}
+	b.inherit()
 	if b.kv, err = encode(b.endpoint); err != nil {
 		return err
 	}
@@ -65,6 +68,20 @@ func (b *attachment) begin(ctx context.Context, addrs []netip.Addr) (err error) 
 		b.enforce(ctx, append(us, api.Update{Key: b.kv.Key, Value: b.kv.Value, Revision: Pending}))
 	}
 	return nil
+}
+
+// inherit gives the endpoint what others know of its pod: it may not have been written to the pod's other endpoints before they were read, and
+// is written to this one later, too.
+func (b *attachment) inherit() {
+	if b.request.Pod == nil || len(b.others) == 0 {
+		return
+	}
+	of, to := b.others[0], b.endpoint
+	maps.Copy(to.Metadata.Labels, of.Metadata.Labels)
+	to.Spec.ServiceAccountName, to.Spec.Ports = of.Spec.ServiceAccountName, of.Spec.Ports
+	if len(of.Spec.Profiles) > 0 {
+		to.Spec.Profiles = of.Spec.Profiles
+	}
 }
 
 // enforce passes the endpoint to calc, with what it needs, and has it brought into force.
@@ -124,17 +141,18 @@ func (b *attachment) undo(ctx context.Context) error {
 	if b.endpoint == nil || b.kv.Key == "" {
 		return nil
 	}
-	return b.s.remove(ctx, b.endpoint)
+	_, err := b.s.remove(ctx, b.endpoint)
+	return err
 }
 
-// known returns the revision of the endpoint in the datastore, zero if there is none, and its container's handle.
-func (s *Server) known(ctx context.Context, r wire.Request, key string) (revision api.Revision, old string, err error) {
+// known returns the revision of the endpoint in the datastore, zero if there is none, and its attachment.
+func (s *Server) known(ctx context.Context, r wire.Request, key string) (revision api.Revision, old *former, err error) {
 	was, err := s.cfg.Store.Get(ctx, key)
 	if errors.Is(err, datastore.ErrNotFound) {
-		return revision, "", nil
+		return revision, nil, nil
 	}
 	if err != nil {
-		return revision, "", err
+		return revision, nil, err
 	}
-	return was.Revision, formerHandle(r, was), nil
+	return was.Revision, formerOf(r, was), nil
 }

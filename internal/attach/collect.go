@@ -3,7 +3,9 @@ package attach
 import (
 	"context"
 	"errors"
-	"strings"
+	"maps"
+	"net/netip"
+	"slices"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
@@ -22,6 +24,7 @@ func (s *Server) Collect(ctx context.Context, v wire.Valid) (struct{}, error) {
 		return struct{}{}, err
 	}
 	var failed []error
+	var stay []netip.Addr
 	for _, u := range snap.Items {
 		st, err := api.DecodeStored(u)
 		if err != nil {
@@ -35,20 +38,41 @@ func (s *Server) Collect(ctx context.Context, v wire.Valid) (struct{}, error) {
 		if w.Spec.Orchestrator == orchestratorKubernetes {
 			r.Pod = &wire.Pod{Namespace: w.Metadata.Namespace, Name: w.Spec.Pod}
 		}
-		_, err = s.Detach(ctx, r)
-		failed = append(failed, err)
+		if _, err = s.Detach(ctx, r); err != nil {
+			failed, stay = append(failed, err), append(stay, addrsOf(w)...)
+		}
 	}
-	prefix := v.Network + "."
-	handles, err := s.cfg.Addresses.Handles(ctx, prefix)
-	failed = append(failed, err)
-	for _, h := range handles {
-		container := strings.TrimPrefix(h, prefix)
-		if containers[container] || s.attaching(container) {
+	failed = append(failed, s.collectAddresses(ctx, v.Network, stay, func(r wire.Ref) bool {
+		return r.Ifname == "" && containers[r.ContainerID] || valid[r.ContainerID+" "+r.Ifname] || s.attaching(r.ContainerID)
+	}))
+	return struct{}{}, errors.Join(failed...)
+}
+
+// collectAddresses releases addresses of a network on this node but for those that stay, and those of attachments that are kept.
+func (s *Server) collectAddresses(ctx context.Context, network string, stay []netip.Addr, kept func(wire.Ref) bool) error {
+	leases, err := s.cfg.Addresses.OfNetwork(ctx, network)
+	if err != nil {
+		return err
+	}
+	was := map[string]map[netip.Addr]map[string]string{} // attributes by handle and address
+	for _, l := range leases {
+		r, known := attachmentOf(network, l)
+		if !known || kept(r) || slices.Contains(stay, l.Addr) {
 			continue
 		}
-		failed = append(failed, s.cfg.Addresses.Release(ctx, h, nil))
+		if was[l.Handle] == nil {
+			was[l.Handle] = map[netip.Addr]map[string]string{}
+		}
+		was[l.Handle][l.Addr] = l.Owner
 	}
-	return struct{}{}, errors.Join(failed...)
+	var failed []error
+	for _, handle := range slices.Sorted(maps.Keys(was)) {
+		failed = append(failed, s.cfg.Addresses.Release(ctx, handle, func(addr netip.Addr, attributes map[string]string) bool {
+			had, there := was[handle][addr]
+			return there && maps.Equal(had, attributes) // else it was given out again
+		}))
+	}
+	return errors.Join(failed...)
 }
 
 // attaching reports whether a request about a container is under way.

@@ -22,13 +22,11 @@ const (
 	annotationNetwork      = "twill.net/cni-network"
 )
 
-// handle returns the handle of an attachment's addresses; upstream's plugin uses the same.
-func handle(r wire.Ref) string { return r.Network + "." + r.ContainerID }
-
 // about returns the attributes of an address: its owner, and since when.
 func about(node string, r wire.Request, now time.Time) map[string]string {
 	out := map[string]string{
-		api.AttributeNode: node, api.AttributeTimestamp: now.UTC().Format(time.RFC3339), attributeInterface: r.Ifname,
+		api.AttributeNode: node, api.AttributeTimestamp: now.UTC().Format(time.RFC3339),
+		api.AttributeNetwork: r.Network, api.AttributeInterface: r.Ifname,
 	}
 	if r.MAC != "" {
 		out[attributeMAC] = r.MAC
@@ -88,19 +86,25 @@ func (s *Server) stored(ctx context.Context, w *api.WorkloadEndpoint) (*api.Work
 	return st.Resource.(*api.WorkloadEndpoint), nil
 }
 
-// write writes an endpoint to the datastore; old is the handle of the endpoint that it replaces.
-func (s *Server) write(ctx context.Context, r wire.Request, kv api.Update) (now api.Update, old string, err error) {
-	now, err = resources.Overwrite(ctx, s.cfg.Store, kv, func(was api.Update) error { old = formerHandle(r, was); return nil })
+// write writes an endpoint to the datastore; old is the attachment whose endpoint it replaces.
+func (s *Server) write(ctx context.Context, r wire.Request, kv api.Update) (now api.Update, old *former, err error) {
+	now, err = resources.Overwrite(ctx, s.cfg.Store, kv, func(was api.Update) error { old = formerOf(r, was); return nil })
 	return now, old, err
 }
 
-// formerHandle returns the handle of the container of an endpoint that is replaced; empty if the endpoint cannot be read.
-func formerHandle(r wire.Request, was api.Update) string {
+// former is an attachment whose endpoint is replaced, and the addresses that this had.
+type former struct {
+	wire.Ref
+	addrs []netip.Addr
+}
+
+// formerOf returns that of an endpoint; nil if the endpoint cannot be read.
+func formerOf(r wire.Request, was api.Update) *former {
 	st, err := api.DecodeStored(was)
 	if had, ok := st.Resource.(*api.WorkloadEndpoint); err == nil && ok {
-		return handle(wire.Ref{Network: cmp.Or(network(had), r.Network), ContainerID: had.Spec.ContainerID})
+		return &former{wire.Ref{Network: cmp.Or(network(had), r.Network), ContainerID: had.Spec.ContainerID, Ifname: r.Ifname, Pod: r.Pod}, addrsOf(had)}
 	}
-	return ""
+	return nil
 }
 
 func encode(r api.Resource) (api.Update, error) {
@@ -140,14 +144,14 @@ func (s *Server) profile(ctx context.Context, network string) (api.Update, error
 	return resources.CreateMissing(ctx, s.cfg.Store, p)
 }
 
-// remove deletes an endpoint that is still its container's, and passes the result to calc.
-func (s *Server) remove(ctx context.Context, w *api.WorkloadEndpoint) error {
+// remove deletes an endpoint that is still its container's, passes the result to calc, and returns what it deleted; nil: nothing.
+func (s *Server) remove(ctx context.Context, w *api.WorkloadEndpoint) (had *api.WorkloadEndpoint, err error) {
 	key, err := api.Key(w)
 	if err == nil {
 		err = s.know(ctx, key)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	was, deleted, err := resources.DeleteIf(ctx, s.cfg.Store, key, func(u api.Update) (bool, error) {
 		st, err := api.DecodeStored(u)
@@ -155,6 +159,7 @@ func (s *Server) remove(ctx context.Context, w *api.WorkloadEndpoint) error {
 			return false, fmt.Errorf("%s: %w", key, err)
 		}
 		have, ok := st.Resource.(*api.WorkloadEndpoint)
+		had = have
 		// Else it is that of a newer container of the same pod, of another network, or of another call. A store that derives endpoints keeps no
 		// MAC: there another call has other addresses.
 		call := w.Spec.MAC == "" || have.Spec.MAC == w.Spec.MAC || s.derives(key) && slices.Equal(have.Spec.IPNetworks, w.Spec.IPNetworks)
@@ -162,11 +167,13 @@ func (s *Server) remove(ctx context.Context, w *api.WorkloadEndpoint) error {
 	})
 	switch {
 	case was.Value == nil: // deleted, or unknown: what was Pending must not stay
-		return errors.Join(err, s.cfg.Kernel.Overlay(ctx, []api.Update{{Key: key}}))
+		return nil, errors.Join(err, s.cfg.Kernel.Overlay(ctx, []api.Update{{Key: key}}))
 	case err != nil:
-		return err
+		return nil, err
 	case deleted:
 		was.Value = nil
+	default:
+		had = nil
 	}
-	return s.cfg.Kernel.Overlay(ctx, []api.Update{was})
+	return had, s.cfg.Kernel.Overlay(ctx, []api.Update{was})
 }

@@ -13,34 +13,197 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
+	"github.com/twillnet/twill/internal/datastore"
 )
 
-// What cannot be kept apart: the same container's other interface, and another network's.
+// other is the same container's other interface, or another network's.
 func other(r wire.Request, ifname, network string) wire.Request {
-	r.Ifname, r.Network, r.MAC = ifname, network, "02:00:00:00:00:09"
+	r.Ifname, r.Network, r.MAC, r.Link = ifname, network, "02:00:00:00:00:09", "calisecond"
 	return r
 }
 
-func TestARefusedSecondInterfaceLeavesTheFirst(t *testing.T) {
+func (b *bed) attach(r wire.Request) []netip.Addr {
+	b.Helper()
+	out, err := b.Attach(b.Context(), r)
+	b.must(err)
+	return out.Addrs
+}
+
+// twice are a container's two interfaces.
+type twice struct {
+	name          string
+	first, second wire.Request
+}
+
+func interfaces() []twice {
+	return []twice{
+		{"of a container", request("c1"), other(request("c1"), "net1", "net")},
+		{"of a container, in two networks", request("c1"), other(request("c1"), "net1", "two")},
+		{"of a pod", ofPod("c1", "web"), other(ofPod("c1", "web"), "net1", "net")},
+		{"of a pod, in two networks", ofPod("c1", "web"), other(ofPod("c1", "web"), "net1", "two")},
+		{"of a pod, none of which is the first", other(ofPod("c1", "web"), "net2", "net"), other(ofPod("c1", "web"), "net1", "net")},
+	}
+}
+
+func without(all, part []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(part, s) })
+}
+
+func TestInterfacesOfAContainerComeAndGoOnTheirOwn(t *testing.T) {
+	for _, tt := range interfaces() {
+		for name, detach := range map[string]func(*bed, wire.Request) error{
+			"DEL": func(b *bed, r wire.Request) error { return second(b.Detach(t.Context(), r.Ref)) },
+			"GC": func(b *bed, r wire.Request) error {
+				kept := tt.first.Ref
+				if r.Ifname == kept.Ifname {
+					kept = tt.second.Ref
+				}
+				return second(b.Collect(t.Context(), wire.Valid{Network: r.Network, Refs: []wire.Ref{kept}}))
+			},
+			"a note": func(b *bed, r wire.Request) error {
+				b.note(r.NoteName()+".json", r.Ref)
+				return b.processNotes(t.Context())
+			},
+		} {
+			t.Run(name+" "+tt.name, func(t *testing.T) {
+				b := newBed(t)
+				one := b.attach(tt.first)
+				first := b.left()
+				two := b.attach(tt.second)
+				both := b.left()
+				if len(first) != 3 || len(both) != 6 {
+					t.Fatalf("there is %v, and then %v", first, both)
+				}
+				b.must(second(b.Check(t.Context(), withAddrs(tt.first, one))))
+				b.must(second(b.Check(t.Context(), withAddrs(tt.second, two))))
+				for range 2 { // the second time there is nothing to do
+					b.must(detach(b, tt.second))
+					if left := b.left(); !slices.Equal(left, first) || len(b.kernel.endpoints()) != 1 {
+						t.Fatalf("without the second: %v, want %v; calc has %v", left, first, b.kernel.endpoints())
+					}
+				}
+				b.must(second(b.Check(t.Context(), withAddrs(tt.first, one))))
+				two = b.attach(tt.second)
+				want := without(b.left(), first)
+				for range 2 {
+					b.must(detach(b, tt.first))
+					if left := b.left(); !slices.Equal(left, want) || len(b.kernel.endpoints()) != 1 {
+						t.Fatalf("without the first: %v, want %v; calc has %v", left, want, b.kernel.endpoints())
+					}
+				}
+				b.must(second(b.Check(t.Context(), withAddrs(tt.second, two))))
+				b.must(detach(b, tt.second))
+				if left := b.left(); len(left) > 0 || len(b.kernel.endpoints()) > 0 {
+					t.Errorf("in the end: %v", left)
+				}
+			})
+		}
+	}
+}
+
+// endpoints are those that calc has received.
+func (k *kernel) endpoints() (out []string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key := range k.received {
+		if strings.HasPrefix(key, api.KeyPrefix(api.KindWorkloadEndpoint, "")) {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// At whichever call of the store something fails while the second interface comes or goes, all of it is there or nothing, and the first is as it was.
+func TestAFaultAtAnyStepOfTheSecondInterfaceLeavesTheFirst(t *testing.T) {
+	for _, tt := range interfaces() {
+		for step := 0; ; step++ {
+			b := newBed(t)
+			b.attach(tt.first)
+			first, links := b.left(), len(b.kernel.endpoints())
+			b.store.left = step
+			err := second(b.Attach(t.Context(), tt.second))
+			reached := b.store.left < 0
+			b.store.left = -1
+			whole := b.left()
+			gone := without(first, whole)
+			switch {
+			case len(gone) > 0:
+				t.Errorf("%s, step %d: %v, and of the first is gone %v", tt.name, step, err, gone)
+			case err == nil && (len(whole) != 6 || len(b.kernel.endpoints()) != links+1):
+				t.Errorf("%s, step %d: attached, and there is %v", tt.name, step, whole)
+			case err != nil && (len(whole) != 3 || len(b.kernel.endpoints()) != links):
+				t.Errorf("%s, step %d: %v, and there is %v, calc has %v", tt.name, step, err, whole, b.kernel.endpoints())
+			}
+			if err != nil {
+				b.attach(tt.second)
+			}
+			b.store.left = step
+			err = second(b.Detach(t.Context(), tt.second.Ref))
+			reached = reached || b.store.left < 0
+			b.store.left = -1
+			if gone := without(first, b.left()); len(gone) > 0 {
+				t.Errorf("%s, DEL, step %d: %v, and of the first is gone %v", tt.name, step, err, gone)
+			}
+			b.must(second(b.Detach(t.Context(), tt.second.Ref)))
+			if left := b.left(); !slices.Equal(left, first) {
+				t.Errorf("%s, DEL, step %d, and again: %v, want %v", tt.name, step, left, first)
+			}
+			if !reached {
+				if step < 5 {
+					t.Errorf("only %d steps: nothing was injected", step)
+				}
+				break // out of the steps of this pair
+			}
+		}
+	}
+}
+
+// A process that is killed at any call leaves something of that interface alone, which DEL takes away, and so does GC.
+func TestWhatACrashLeavesOfOneInterfaceIsFound(t *testing.T) {
+	for _, tt := range interfaces() {
+		for _, attached := range []bool{false, true} { // whether the crash is while it goes
+			for step := 0; step < 20; step++ {
+				for name, clean := range map[string]func(*bed) error{
+					"DEL": func(b *bed) error { return second(b.Detach(b.Context(), tt.second.Ref)) },
+					"GC": func(b *bed) error {
+						return second(b.Collect(b.Context(), wire.Valid{Network: tt.second.Network, Refs: []wire.Ref{tt.first.Ref}}))
+					},
+				} {
+					b := newBed(t)
+					one := b.attach(tt.first)
+					first := b.left()
+					if attached {
+						b.attach(tt.second)
+					}
+					b.store.left, b.store.forever = step, true
+					if attached {
+						_, _ = b.Detach(t.Context(), tt.second.Ref)
+					} else {
+						_, _ = b.Attach(t.Context(), tt.second)
+					}
+					b.restart()
+					b.must(clean(b))
+					if left := b.left(); !slices.Equal(left, first) {
+						t.Errorf("%s, going %v, killed at step %d, then %s: left %v, want %v", tt.name, attached, step, name, left, first)
+					}
+					b.must(second(b.Check(t.Context(), withAddrs(tt.first, one))))
+				}
+			}
+		}
+	}
+}
+
+func TestInterfacesThatCannotBeKeptApartAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		first, second wire.Request
 	}{
-		{"another interface of a container", request("c1"), other(request("c1"), "net1", "net")},
-		{"another interface of a container, in another network", request("c1"), other(request("c1"), "net1", "two")},
 		{"the same interface of a container, in another network", request("c1"), other(request("c1"), "eth0", "two")},
-		{"another interface of a pod", ofPod("c1", "web"), other(ofPod("c1", "web"), "net1", "net")},
-		{"another interface of a pod, in another network", ofPod("c1", "web"), other(ofPod("c1", "web"), "net1", "two")},
 		{"the same interface of a pod, in another network", ofPod("c1", "web"), other(ofPod("c1", "web"), "eth0", "two")},
-		{"another interface, whose addresses another plugin assigned", request("c1"), func() wire.Request {
-			r := other(request("c1"), "net1", "net")
-			r.Addrs = []netip.Addr{netip.MustParseAddr("192.0.2.9")}
-			return r
-		}()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBed(t)
-			b.must(second(b.Attach(t.Context(), tt.first)))
+			b.attach(tt.first)
 			want := b.left()
 			received := len(b.kernel.received)
 			same := func(when string) {
@@ -65,23 +228,55 @@ func TestARefusedSecondInterfaceLeavesTheFirst(t *testing.T) {
 	}
 }
 
-// A fault at any step of a second, refused ADD, and of the DEL after it, harms the first no more than success does.
-func TestAFaultWhileASecondInterfaceIsRefusedLeavesTheFirst(t *testing.T) {
-	for step := range 12 {
-		b := newBed(t)
-		b.must(second(b.Attach(t.Context(), request("c1"))))
-		want := b.left()
-		for _, do := range []func(){
-			func() { _, _ = b.Attach(t.Context(), other(request("c1"), "net1", "net")) },
-			func() { _, _ = b.Detach(t.Context(), other(request("c1"), "net1", "net").Ref) },
-		} {
-			b.store.left = step
-			do()
-			b.store.left = -1
-			if left := b.left(); !slices.Equal(left, want) {
-				t.Errorf("step %d: left %v, want %v", step, left, want)
-			}
+func TestASecondInterfaceIsRefusedWhereEndpointsAreMadeOfPods(t *testing.T) {
+	b := newBed(t)
+	s := b.on(deriving{link: "cali7", has: &datastore.Annotations{}})
+	b.must(second(s.Attach(t.Context(), withLink(ofPod("7", "p"), "cali7"))))
+	want := b.left()
+	var refusal *wire.Refusal
+	if _, err := s.Attach(t.Context(), other(ofPod("7", "p"), "net1", "two")); !errors.As(err, &refusal) || refusal.Later || !strings.Contains(refusal.Reason, "a pod has one interface of ours, eth0, and net1 of network two would have no endpoint") {
+		t.Errorf("the second: %v", err)
+	}
+	b.must(second(s.Detach(t.Context(), other(ofPod("7", "p"), "net1", "two").Ref)))
+	if left := b.left(); !slices.Equal(left, want) {
+		t.Errorf("left: %v, want %v", left, want)
+	}
+}
+
+func withLink(r wire.Request, link string) wire.Request {
+	r.Link = link
+	return r
+}
+
+// What is known of a pod is written to the endpoints that it has: a later one has it from the beginning.
+func TestTheSecondInterfaceOfAPodIsJudgedAsTheFirst(t *testing.T) {
+	b := newBed(t)
+	b.attach(ofPod("c1", "web"))
+	key := api.KeyPrefix(api.KindWorkloadEndpoint, "") + "prod/h1-k8s-web-eth0"
+	u, err := b.store.InMemory.Get(t.Context(), key)
+	b.must(err)
+	st, err := api.DecodeStored(u)
+	b.must(err)
+	w := st.Resource.(*api.WorkloadEndpoint)
+	w.Metadata.Labels["tier"], w.Spec.ServiceAccountName, w.Spec.Profiles = "db", "cook", []string{"kns.prod", "ksa.prod.cook"}
+	w.Spec.Ports = []api.WorkloadEndpointPort{{Name: "sql", Protocol: api.Protocol{Name: "TCP"}, Port: 5432}}
+	if u.Value, err = api.EncodeStored(w); err != nil {
+		t.Fatal(err)
+	}
+	b.must(second(b.store.InMemory.Update(t.Context(), u)))
+	b.attach(other(ofPod("c1", "web"), "net1", "two"))
+	u, err = b.store.InMemory.Get(t.Context(), api.KeyPrefix(api.KindWorkloadEndpoint, "")+"prod/h1-k8s-web-net1")
+	b.must(err)
+	for _, want := range []string{`"tier":"db"`, `"serviceAccountName":"cook"`, `"profiles":["kns.prod","ksa.prod.cook"]`, `"sql"`, `"twill.net/cni-network":"two"`, `"endpoint":"net1"`} {
+		if !strings.Contains(string(u.Value), want) {
+			t.Errorf("the second endpoint has no %s: %s", want, u.Value)
 		}
+	}
+	b.attach(other(ofPod("c2", "web"), "net1", "two")) // another container of the pod: nothing is known of it yet
+	u, err = b.store.InMemory.Get(t.Context(), u.Key)
+	b.must(err)
+	if strings.Contains(string(u.Value), "cook") {
+		t.Errorf("the new container's endpoint has what was known of the old one: %s", u.Value)
 	}
 }
 
@@ -121,7 +316,7 @@ func TestANoteThatIsBeingWorkedOffWhileAContainerIsAttachedIsReadOnce(t *testing
 	b.must(err)
 	worked := make(chan error)
 	go func() { worked <- b.processNotes(t.Context()) }()
-	b.must(b.processNoteOf(t.Context(), request("c1").Ref))
+	b.must(b.processNotesOf(t.Context(), request("c1").Ref))
 	done()
 	b.must(second(b.Attach(t.Context(), request("c1"))))
 	want := b.left()
@@ -137,13 +332,14 @@ func TestAddressesWithoutEndpointsAreKeptApartByInterface(t *testing.T) {
 	out, err := b.Assign(t.Context(), first)
 	b.must(err)
 	want := b.left()
-	var refusal *wire.Refusal
-	if _, err := b.Assign(t.Context(), again); !errors.As(err, &refusal) || !strings.Contains(refusal.Reason, "has addresses of network net for its interface eth0 already") {
-		t.Errorf("a second interface: %v", err)
-	}
-	b.must(second(b.Release(t.Context(), again.Ref)))
-	if left := b.left(); !slices.Equal(left, want) {
-		t.Errorf("after the second was released: %v, want %v", left, want)
+	more, err := b.Assign(t.Context(), again)
+	b.must(err)
+	b.must(second(b.Assigned(t.Context(), withAddrs(again, more.Addrs))))
+	for range 2 {
+		b.must(second(b.Release(t.Context(), again.Ref)))
+		if left := b.left(); !slices.Equal(left, want) {
+			t.Errorf("after the second was released: %v, want %v", left, want)
+		}
 	}
 	for _, tt := range []struct {
 		name    string
@@ -208,7 +404,7 @@ func TestAnAddressNamesItsOwner(t *testing.T) {
 	b := newBed(t)
 	pod := ofPod("c1", "web")
 	b.must(second(b.Attach(t.Context(), pod)))
-	leases, err := b.cfg.Addresses.Leases(t.Context(), handle(pod.Ref))
+	leases, err := b.cfg.Addresses.Leases(t.Context(), pod.Handle())
 	if err != nil || len(leases) != 2 {
 		t.Fatalf("%+v, %v", leases, err)
 	}

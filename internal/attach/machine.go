@@ -139,8 +139,8 @@ func (m *machine) again(want wire.IPAM) ([]netip.Addr, wire.IPAM, error) {
 // leasesOf are the addresses that a machine has for an interface of a pod.
 func (s *Server) leasesOf(ctx context.Context, r wire.Request, m *machine) ([]ipam.Lease, error) {
 	all, err := s.cfg.Addresses.Leases(ctx, m.handle)
-	mine := ofInterface(r.Ifname)
-	return slices.DeleteFunc(all, func(l ipam.Lease) bool { return !mine(l.Owner) }), err
+	mine := ofInterface(r.Ref)
+	return slices.DeleteFunc(all, func(l ipam.Lease) bool { return !mine(l.Addr, l.Owner) }), err
 }
 
 // checkUnused refuses addresses that an endpoint of another pod of the machine has still: they would be on two nodes.
@@ -237,9 +237,9 @@ func (s *Server) leave(ctx context.Context, r wire.Ref) error {
 		return err
 	}
 	m := ipam.Machine{Namespace: r.Pod.Namespace, Name: has.Instance.Name}
-	mine := s.ofPod(r.Pod)
+	mine := all(s.ofPod(r.Pod), ofInterface(r))
 	gone := func(owner map[string]string) map[string]string {
-		if !mine(owner) || owner[attributeContainer] != r.ContainerID {
+		if !mine(netip.Addr{}, owner) || owner[attributeContainer] != r.ContainerID {
 			return owner
 		}
 		out := maps.Clone(owner)

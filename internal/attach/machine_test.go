@@ -94,6 +94,9 @@ func TestAVirtualMachineKeepsItsAddresses(t *testing.T) {
 	}
 	b.must(second(one.Detach(t.Context(), launched("c1", "a").Ref)))
 	b.wantOwners("the sandbox before is detached", "virt-launcher-a", "h1", first.Addrs...)
+	// What a runtime does after an ADD of another interface was refused.
+	b.must(second(one.Detach(t.Context(), other(launched("c2", "a"), "net1", "net").Ref)))
+	b.wantOwners("another interface is detached", "virt-launcher-a", "h1", first.Addrs...)
 	// While its pod has them, no other has.
 	var refused *wire.Refusal
 	if _, err := two.Attach(t.Context(), launched("c3", "b")); !errors.As(err, &refused) || !refused.Later || !strings.Contains(err.Error(), "is still that of its pod virt-launcher-a on node h1") {

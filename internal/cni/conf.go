@@ -45,14 +45,15 @@ type conf struct {
 	routes []netip.Prefix // destinations of the routes that the IPAM plugin returned, of both families
 }
 
-// destinations returns what the container routes over this link in one family, of which all is the default route's destination.
-func (c *conf) destinations(all netip.Prefix) (out []netip.Prefix) {
+// destinations returns what the container routes over this link in one family, of which all is the default route's destination. That is
+// one of them if the configuration says so; if it says nothing, by default.
+func (c *conf) destinations(all netip.Prefix, byDefault bool) (out []netip.Prefix) {
 	for _, dst := range c.routes {
 		if dst.Addr().Is4() == all.Addr().Is4() && dst != all {
 			out = append(out, dst)
 		}
 	}
-	byDefault := len(c.routes) == 0
+	byDefault = byDefault && len(c.routes) == 0
 	if c.IncludeDefaultRoutes != nil {
 		byDefault = *c.IncludeDefaultRoutes
 	}
@@ -133,7 +134,7 @@ func (c *conf) request(args *skel.CmdArgs) (r wire.Request, err error) {
 	if pod.K8S_POD_NAME != "" {
 		r.Pod = &wire.Pod{Namespace: string(pod.K8S_POD_NAMESPACE), Name: string(pod.K8S_POD_NAME)}
 	}
-	r.Link, r.NoProfile, r.AllowNoIPAM = linkName(r.Ref), c.Policy.Type != "", c.FeatureControl.IPAddrsNoIPAM
+	r.Link, r.NoProfile, r.AllowNoIPAM = r.Ref.Link(), c.Policy.Type != "", c.FeatureControl.IPAddrsNoIPAM
 	r.Labels = map[string]string{}
 	for _, l := range c.Args.CNI.Labels {
 		r.Labels[l.Key] = l.Value

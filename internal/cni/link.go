@@ -2,8 +2,6 @@ package cni
 
 import (
 	"crypto/rand"
-	"crypto/sha1" //nolint:gosec // names that must equal Calico's, no secret
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,33 +17,14 @@ import (
 	"github.com/twillnet/twill/internal/kernel/sysctl"
 )
 
-// The next hop of all containers; the agent answers for it on the host's end of each link.
-var (
-	gateway4 = netip.MustParseAddr("169.254.1.1")
-	gateway6 = netip.MustParseAddr("fe80::1")
-)
-
-const (
-	linkPrefix = "cali"
-	linkDigits = 11 // with the prefix, the 15 characters that the kernel allows
-)
-
-// linkName is what the host's end is called: with Kubernetes after the pod, else after the container.
-func linkName(r wire.Ref) string {
-	if r.Pod != nil {
-		sum := sha1.Sum([]byte(r.Pod.Namespace + "." + r.Pod.Name)) //nolint:gosec // see above
-		return linkPrefix + hex.EncodeToString(sum[:])[:linkDigits]
-	}
-	return linkPrefix + r.ContainerID[:min(len(r.ContainerID), linkDigits)]
-}
-
 // linkPair has both ends of a container's link.
 type linkPair struct {
 	host, inside            *rtnl.Handle
 	ns                      *netns.Handle
 	path                    string // of ns
 	request                 wire.Request
-	hostLink, containerLink rtnl.Link // what connect made
+	hostLink, containerLink rtnl.Link           // what connect made
+	apart                   map[netip.Addr]bool // by gateway: what the container routes over this link depends on its source, see routes
 }
 
 // open opens the namespaces of a request. Without the container's, inside is nil: it is gone or unknown.
@@ -91,8 +70,12 @@ func (e *linkPair) connect(c *conf) error {
 	pair := rtnl.Veth{Name: e.request.Link, Peer: e.request.Ifname, PeerIn: e.ns, PeerMAC: e.request.MAC, MTU: c.MTU}
 	err := e.host.AddVeth(pair)
 	if errors.Is(err, rtnl.ErrExists) { // left by a container of the same name
-		if err := e.remove(); err != nil {
-			return err
+		last, failed := e.host.Link(e.request.Link)
+		if failed == nil {
+			failed = e.remove(last.Index)
+		}
+		if failed != nil && !errors.Is(failed, rtnl.ErrNotFound) {
+			return failed
 		}
 		err = e.host.AddVeth(pair)
 	}
@@ -121,8 +104,8 @@ func (e *linkPair) free() error {
 	return err
 }
 
-// checkDistinct refuses a link that could not be distinguished from another of the host: its end of the link is named after the container, or
-// the pod, alone. A link of an earlier container of the pod is no conflict: connect removes it.
+// checkDistinct refuses a link whose name on the host another one has: one of an older version, which called the only interface of a container so,
+// or one that is not ours. A link of an earlier container of the pod is no conflict: connect removes it.
 func (e *linkPair) checkDistinct() error {
 	l, err := e.host.Link(e.request.Link)
 	if errors.Is(err, rtnl.ErrNotFound) {
@@ -135,7 +118,7 @@ func (e *linkPair) checkDistinct() error {
 	if has, ok := wire.ParseAlias(l.Alias); ok {
 		switch {
 		case has.ContainerID == r.ContainerID && (has.Ifname != r.Ifname || has.Network != r.Network):
-			return fmt.Errorf("container %s has the interface %s of network %s already, by %s of this host; this version gives a container one interface", r.ContainerID, has.Ifname, has.Network, l.Name)
+			return fmt.Errorf("container %s has the interface %s of network %s already, by %s of this host", r.ContainerID, has.Ifname, has.Network, l.Name)
 		case has.ContainerID == r.ContainerID || r.Pod != nil:
 			return nil
 		}
@@ -144,7 +127,7 @@ func (e *linkPair) checkDistinct() error {
 	case err != nil:
 		return err
 	case far != "":
-		return fmt.Errorf("the container has the interface %s already, by %s of this host; this version gives a container one interface", far, l.Name)
+		return fmt.Errorf("the container has the interface %s already, by %s of this host", far, l.Name)
 	case l.Kind != "veth" || l.Alias != "" || r.Pod == nil:
 		return fmt.Errorf("interface %s of this host is a %s %q, and not this container's", l.Name, l.Kind, l.Alias)
 	}
@@ -165,38 +148,49 @@ func (e *linkPair) containerEndOf(l rtnl.Link) (string, error) {
 	return "", err
 }
 
-// remove deletes the link, if there is one; checkDistinct must have passed.
-func (e *linkPair) remove() error {
-	l, err := e.host.Link(e.request.Link)
-	if errors.Is(err, rtnl.ErrNotFound) {
-		return nil
-	}
-	if err == nil {
-		err = e.host.DeleteLink(l.Index)
-	}
+// remove deletes a link, if it is there.
+func (e *linkPair) remove(index int) error {
+	err := e.host.DeleteLink(index)
 	if errors.Is(err, rtnl.ErrNotFound) {
 		return nil
 	}
 	return err
 }
 
-// removeOwn deletes the link if it is this attachment's, by its alias or, where a plugin was killed before it wrote
-// one, its other end. Another container of the same pod may have taken its place, or be about to.
+// own returns the host's end of this attachment's link: it is known by its alias or, where a plugin was killed before it wrote one, or upstream's
+// made it, by its other end. It may have the name that older versions gave it. Of others that have one of the names, the last is named in
+// an error that is rtnl.ErrNotFound: another container of the same pod may have taken its place, or be about to.
+func (e *linkPair) own() (rtnl.Link, error) {
+	none := fmt.Errorf("%s of this host: %w", e.request.Link, rtnl.ErrNotFound)
+	for _, name := range e.request.Links() {
+		l, err := e.host.Link(name)
+		if errors.Is(err, rtnl.ErrNotFound) {
+			continue
+		}
+		mine := l.Alias == e.request.Alias()
+		if err == nil && l.Alias == "" {
+			var far string
+			far, err = e.containerEndOf(l)
+			mine = far == e.request.Ifname
+		}
+		if err != nil || mine {
+			return l, err
+		}
+		none = fmt.Errorf("%s is %q, another attachment's: %w", l.Name, l.Alias, rtnl.ErrNotFound)
+	}
+	return rtnl.Link{}, none
+}
+
+// removeOwn deletes this attachment's link, and no other, and what the container routes by it.
 func (e *linkPair) removeOwn() error {
-	l, err := e.host.Link(e.request.Link)
+	l, err := e.own()
 	if errors.Is(err, rtnl.ErrNotFound) {
 		return nil
 	}
-	mine := l.Alias == e.request.Alias()
-	if err == nil && l.Alias == "" {
-		var far string
-		far, err = e.containerEndOf(l)
-		mine = far == e.request.Ifname
-	}
-	if err != nil || !mine {
+	if err != nil {
 		return err
 	}
-	return e.remove()
+	return errors.Join(e.unroute(l), e.remove(l.Index))
 }
 
 // follow makes the container's end, which is down, what the agent says that the pod asks for, where that is not what connect made.
@@ -218,37 +212,6 @@ func (e *linkPair) follow(out wire.Attached, c *conf) error {
 func (e *linkPair) six() bool {
 	r := e.request
 	return r.IPAM.V6 || slices.ContainsFunc(slices.Concat(r.Addrs, r.IPAM.Addrs), netip.Addr.Is6)
-}
-
-// configure sets addresses and routes of the container's end, and sets it up.
-func (e *linkPair) configure(addrs []netip.Addr, c *conf) error {
-	near, far := e.hostLink, e.containerLink
-	if err := e.inside.SetUp(far.Index, true); err != nil {
-		return err
-	}
-	done := map[netip.Addr]bool{}
-	for _, a := range addrs {
-		if err := e.inside.AddAddr(rtnl.Addr{Link: far.Index, Prefix: netip.PrefixFrom(a, a.BitLen())}); err != nil {
-			return err
-		}
-		gateway, world := gatewayOf(a)
-		if done[gateway] {
-			continue
-		}
-		done[gateway] = true
-		routes := []rtnl.Route{{Dst: netip.PrefixFrom(gateway, gateway.BitLen()), Link: far.Index}}
-		for _, dst := range c.destinations(world) {
-			routes = append(routes, rtnl.Route{Dst: dst, Link: far.Index, Gateway: gateway, OnLink: true})
-		}
-		err := e.inside.SetNeighbour(rtnl.Neighbour{Link: far.Index, Addr: gateway, MAC: near.MAC, Permanent: true})
-		for _, r := range routes {
-			err = errors.Join(err, e.inside.AddRoute(r))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return e.waitUsable(far.Index, addrs)
 }
 
 // waitUsable waits until the kernel has processed, asynchronously, that the link is up: before, the host's end drops
@@ -279,13 +242,6 @@ func (e *linkPair) waitUsable(link int, addrs []netip.Addr) error {
 
 const blink = 200 * time.Microsecond
 
-func gatewayOf(a netip.Addr) (gateway netip.Addr, world netip.Prefix) {
-	if a.Is4() {
-		return gateway4, netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	return gateway6, netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-}
-
 // sysctls turns duplicate address detection off: the datastore ensures that addresses are unique.
 func (e *linkPair) sysctls(c *conf) error {
 	h, err := sysctl.OpenIn(e.ns)
@@ -294,19 +250,22 @@ func (e *linkPair) sysctls(c *conf) error {
 	}
 	defer h.Close()
 	link := sysctl.Link(e.request.Ifname)
-	forward := "0"
-	if c.ContainerSettings.AllowIPForwarding {
-		forward = "1"
+	forward, err := e.forwarding(c)
+	if err != nil {
+		return err
 	}
-	settings := []sysctl.Setting{{Path: "ipv4/ip_forward", Value: forward}}
-	six := []sysctl.Setting{
-		{Path: "ipv6/conf/all/forwarding", Value: forward},
-		{Path: "ipv6/conf/" + link + "/accept_dad", Value: "0"},
-		{Path: "ipv6/conf/" + link + "/accept_ra", Value: "0"},
-		{Path: "ipv6/conf/" + link + "/disable_ipv6", Value: "0"},
+	var settings []sysctl.Setting
+	if forward != "" {
+		settings = append(settings, sysctl.Setting{Path: "ipv4/ip_forward", Value: forward})
 	}
 	if e.six() {
-		settings = append(settings, six...)
+		settings = append(settings,
+			sysctl.Setting{Path: "ipv6/conf/" + link + "/accept_dad", Value: "0"},
+			sysctl.Setting{Path: "ipv6/conf/" + link + "/accept_ra", Value: "0"},
+			sysctl.Setting{Path: "ipv6/conf/" + link + "/disable_ipv6", Value: "0"})
+		if forward != "" {
+			settings = append(settings, sysctl.Setting{Path: "ipv6/conf/all/forwarding", Value: forward})
+		}
 	}
 	_, err = h.SetAll(settings)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -315,14 +274,25 @@ func (e *linkPair) sysctls(c *conf) error {
 	return err
 }
 
+// forwarding is what the container's forwarding is to be; empty: as it is. A later interface does not turn off what the network of another one asked for.
+func (e *linkPair) forwarding(c *conf) (string, error) {
+	if c.ContainerSettings.AllowIPForwarding {
+		return "1", nil
+	}
+	if e.request.First() {
+		return "0", nil
+	}
+	links, err := e.inside.Links()
+	if slices.ContainsFunc(links, func(l rtnl.Link) bool { return l.Name != "lo" && l.Name != e.request.Ifname }) {
+		return "", err
+	}
+	return "0", err
+}
+
 // check returns an error if part of what connect and configure made is missing.
 func (e *linkPair) check(addrs []netip.Addr) error {
-	near, err := e.host.Link(e.request.Link)
-	if err != nil {
+	if _, err := e.own(); err != nil {
 		return fmt.Errorf("the host's end: %w", err)
-	}
-	if near.Alias != "" && near.Alias != e.request.Alias() {
-		return fmt.Errorf("the host's end: %s is %q, another attachment's", near.Name, near.Alias)
 	}
 	far, err := e.inside.Link(e.request.Ifname)
 	if err != nil {

@@ -17,7 +17,7 @@ func writeNote(dir string, r wire.Ref) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	name := filepath.Join(dir, filepath.Base(r.Network+"."+r.ContainerID+"."+r.Ifname))
+	name := filepath.Join(dir, filepath.Base(r.NoteName()))
 	if err := os.WriteFile(name+".new", text, 0o600); err != nil {
 		return err
 	}

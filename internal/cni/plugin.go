@@ -201,7 +201,7 @@ func (e *linkPair) result(out *current.Result, addrs []netip.Addr, c *conf) *cur
 			continue
 		}
 		done[gateway] = true
-		for _, dst := range c.destinations(world) {
+		for _, dst := range c.destinations(world, !e.apart[gateway]) {
 			out.Routes = append(out.Routes, &types.Route{Dst: net.IPNet{IP: dst.Addr().AsSlice(), Mask: net.CIDRMask(dst.Bits(), a.BitLen())}, GW: gateway.AsSlice()})
 		}
 	}

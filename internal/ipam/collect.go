@@ -54,12 +54,20 @@ func whereOf(attrs map[string]string) string {
 	return "on " + cmp.Or(attrs[api.AttributeNode], "its host")
 }
 
-// containerID is how container runtimes name a pod's container, which is at the end of a handle of upstream's plugin.
+// containerOf is what may be a container's ID in a handle, NETWORK.CONTAINER or NETWORK.CONTAINER.INTERFACE.
+func containerOf(handle string, attrs map[string]string) string {
+	if ifname := attrs[api.AttributeInterface]; ifname != "" {
+		handle = strings.TrimSuffix(handle, "."+ifname)
+	}
+	return handle[strings.LastIndex(handle, ".")+1:]
+}
+
+// containerID is how container runtimes name a pod's container.
 var containerID = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // replaced returns the container that a pod has now, if it is another than that for which an address was allocated.
 func (c *checking) replaced(attrs map[string]string, handle string) string {
-	was := handle[strings.LastIndex(handle, ".")+1:]
+	was := containerOf(handle, attrs)
 	if c.NoPod == nil || attrs[api.AttributePod] == "" || !containerID.MatchString(was) {
 		return ""
 	}

@@ -160,11 +160,11 @@ func (c cooling) free(e *doc, ords []int, restSince string) []netip.Addr {
 // ReleaseByHandle releases all addresses of a handle, and returns them. A
 // handle that does not exist has none, which is no error.
 func (a *Allocator) ReleaseByHandle(ctx context.Context, handle string) ([]netip.Addr, error) {
-	return a.ReleaseWhere(ctx, handle, func(map[string]string) bool { return true })
+	return a.ReleaseWhere(ctx, handle, func(netip.Addr, map[string]string) bool { return true })
 }
 
-// ReleaseWhere releases the addresses of a handle that have the given attributes.
-func (a *Allocator) ReleaseWhere(ctx context.Context, handle string, which func(attributes map[string]string) bool) ([]netip.Addr, error) {
+// ReleaseWhere releases those addresses of a handle that which selects, by address and attributes.
+func (a *Allocator) ReleaseWhere(ctx context.Context, handle string, which func(addr netip.Addr, attributes map[string]string) bool) ([]netip.Addr, error) {
 	config, err := ReadConfig(ctx, a.store)
 	if err != nil {
 		return nil, fmt.Errorf("release handle %s: %w", handle, err)
@@ -191,7 +191,7 @@ func (a *Allocator) ReleaseWhere(ctx context.Context, handle string, which func(
 				continue
 			}
 			all := of(e.block, handle)
-			mine := slices.DeleteFunc(slices.Clone(all), func(ord int) bool { return !which(e.block.Attribute(ord).Owner) })
+			mine := slices.DeleteFunc(slices.Clone(all), func(ord int) bool { return !which(e.block.Addr(ord), e.block.Attribute(ord).Owner) })
 			others = others || len(mine) < len(all)
 			gone[p] = len(mine)
 			freed = append(freed, c.free(e, mine, c.begin())...)

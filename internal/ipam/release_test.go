@@ -232,8 +232,8 @@ func TestPartOfAHandleIsReleased(t *testing.T) {
 	if _, err := f.Assign(t.Context(), AutoArgs{Node: "h1", Handle: "a", Num6: 1, Attributes: map[string]string{"interface": "one"}}); err != nil {
 		t.Fatal(err)
 	}
-	of := func(who string) func(map[string]string) bool {
-		return func(a map[string]string) bool { return a["interface"] == who }
+	of := func(who string) func(netip.Addr, map[string]string) bool {
+		return func(_ netip.Addr, a map[string]string) bool { return a["interface"] == who }
 	}
 	for _, step := range []struct {
 		who         string

@@ -158,8 +158,12 @@ func TestAnAddressOfAContainerThatWasReplacedIsFreed(t *testing.T) {
 		addr := b.assignTo("n1", "k8s-pod-network."+now, attributes("n1", "web"))
 		second := b.assignTo("n1", "net2."+now, attributes("n1", "web"))
 		unknown := b.assignTo("n1", "k8s-pod-network.c", attributes("n1", "web"))
+		of := attributes("n1", "web") // of the second interface, as ours records it
+		of["network"], of["interface"] = "net2", "net1"
+		b.assignTo("n1", "net2."+before+".net1", of)
+		ours := b.assignTo("n1", "net2."+now+".net1", of)
 		b.put("workloadendpoints/prod/n1-k8s-web-eth0", `{"spec":{"orchestrator":"k8s","node":"n1","pod":"web","endpoint":"eth0","interfaceName":"cali1","containerID":"`+now+`","ipNetworks":["`+addr+`/32"]}}`)
 		b.after(time.Hour)
-		b.wantInUse("after the grace period", addr, second, unknown)
+		b.wantInUse("after the grace period", addr, second, unknown, ours)
 	})
 }

@@ -47,32 +47,6 @@ func NotesOf(socket string) string {
 	return filepath.Join(filepath.Dir(socket), "detach")
 }
 
-// Ref names one attachment: a container's interface in a network.
-type Ref struct {
-	Network     string `json:"network"`
-	ContainerID string `json:"containerID"`
-	Ifname      string `json:"ifname"` // in the container
-	Pod         *Pod   `json:"pod,omitempty"`
-}
-
-// AliasPrefix begins the alias (IFLA_IFALIAS) of each link that a plugin of ours made on the host.
-const AliasPrefix = "twill "
-
-// Alias is that of the host's end of an attachment's link.
-func (r Ref) Alias() string { return AliasOf(r.Network) + r.ContainerID + " " + r.Ifname }
-
-// ParseAlias is whose link it is, but for the pod; false: no plugin of ours made it.
-func ParseAlias(alias string) (Ref, bool) {
-	parts := strings.Split(alias, " ")
-	if len(parts) != 4 || parts[0]+" " != AliasPrefix {
-		return Ref{}, false
-	}
-	return Ref{Network: parts[1], ContainerID: parts[2], Ifname: parts[3]}, true
-}
-
-// AliasOf begins the aliases of all links of a network.
-func AliasOf(network string) string { return AliasPrefix + network + " " }
-
 // Pod is what Kubernetes' runtimes say of a container.
 type Pod struct {
 	Namespace string `json:"namespace"`

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -107,7 +108,7 @@ func (r *Reporter) endpointsApart() map[intent.EndpointID]Endpoint {
 // due is when a key that differs is written.
 func (w *writer) due(key string) time.Time {
 	if key == w.at.summary() {
-		return later(w.since[key], w.summaryAt)
+		return later(w.since[key].Add(turn(w.at.node, w.nodes)), w.summaryAt)
 	}
 	return w.since[key].Add(w.settings.Delay)
 }
@@ -117,6 +118,13 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// turn is how long a node waits with what all have to say at the same time, such as that one policy has changed: each its own part of the time in which all may write.
+func turn(node string, nodes int) time.Duration {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(node))
+	return time.Duration(float64(h.Sum32()) / (1 << 32) * float64(nodes) / writesOfAll * float64(time.Second))
 }
 
 // wroteSummary notes when the next may be written.

@@ -106,6 +106,37 @@ func TestAgentsWriteNoMoreSummariesThanTheDatastoreCanTake(t *testing.T) {
 	})
 }
 
+// TestAgentsTakeTurnsWithWhatAllSayAtOnce: of 1,000 that were quiet, about a hundred write in each second, and one waits for its turn and no longer.
+func TestAgentsTakeTurnsWithWhatAllSayAtOnce(t *testing.T) {
+	const nodes = 1000
+	inSecond := map[time.Duration]int{}
+	for i := range nodes {
+		inSecond[turn(fmt.Sprintf("worker-%d.example", i), nodes)/time.Second]++
+	}
+	for s := range time.Duration(10) {
+		if n := inSecond[s]; n < 50 || n > 150 {
+			t.Errorf("%d write in second %d", n, s)
+		}
+	}
+	if len(inSecond) != 10 {
+		t.Errorf("they write in %d seconds", len(inSecond))
+	}
+	run(t, func(b *bench) {
+		b.r.Nodes(nodes)
+		b.r.Complete()
+		pass(time.Minute)
+		a, mine := version("a", 1), turn("h1", nodes)
+		b.r.InForce([]Version{VersionOf(a)})
+		has := func() bool { return nodeSummary(b.T, b.store, "h1").Policies.Have([]Version{VersionOf(a)})[a.Key] }
+		if pass(mine - 100*time.Millisecond); has() {
+			b.Error("it does not wait for its turn")
+		}
+		if pass(300 * time.Millisecond); !has() {
+			b.Error("it waits for longer")
+		}
+	})
+}
+
 // deriving makes endpoints of something else, as Kubernetes' API does of pods.
 type deriving struct{ storetest.InMemory }
 

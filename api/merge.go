@@ -89,8 +89,11 @@ func MergeRaw(old []byte, r Resource) ([]byte, error) {
 		return fresh, nil
 	}
 	now, _ := members(fresh)
-	if s := lookup(was, "status"); s != nil && blank(lookup(now, "status")) {
+	switch s := lookup(was, "status"); {
+	case s != nil && blank(lookup(now, "status")):
 		now = replace(now, "status", s)
+	case s == nil && emptyObject(lookup(now, "status")): // Kubernetes keeps none that says nothing
+		now = slices.DeleteFunc(now, func(m member) bool { return m.name == "status" })
 	}
 	keep := []string{"name", "uid", "creationTimestamp", "generation", "deletionTimestamp", "ownerReferences", "finalizers"}
 	if oldMeta, ok := members(lookup(was, "metadata")); ok {

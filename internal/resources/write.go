@@ -1,7 +1,6 @@
 package resources
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -168,7 +167,7 @@ func mergeInto(ctx context.Context, s datastore.Store, old api.Update, r api.Res
 	if err != nil {
 		return Written{}, err
 	}
-	if bytes.Equal(value, old.Value) {
+	if sameJSON(value, old.Value) { // Kubernetes keeps members in an order of its own
 		return Written{"unchanged", old, old}, nil
 	}
 	now, err := s.Update(ctx, api.Update{Key: old.Key, Value: value, Revision: old.Revision})

@@ -49,6 +49,20 @@ func TestApplyKeepsWhatAnotherVersionWrote(t *testing.T) {
 	clitest.Contains(t, c.Stored("networkpolicies/prod/web"), `"newer":7`, `"uid":"u1"`, `app == \"web\"`)
 }
 
+// TestWhatKubernetesKeepsInAnotherOrderIsUnchanged: its API server has members in the order of their names, and no status that says nothing.
+func TestWhatKubernetesKeepsInAnotherOrderIsUnchanged(t *testing.T) {
+	c := newCLI(t)
+	const policy = `"spec":{"ingress":[{"action":"Allow"}],"selector":"app == \"web\"","tier":"default","types":["Ingress"]}}`
+	c.Raw("tiers/late", `{"apiVersion":"projectcalico.org/v3","kind":"Tier","metadata":{"creationTimestamp":"2026-11-23T18:26:07Z","generation":1,"name":"late"},"spec":{"defaultAction":"Deny","order":7}}`)
+	c.Raw("networkpolicies/prod/web", `{"apiVersion":"projectcalico.org/v3","kind":"NetworkPolicy","metadata":{"annotations":{"projectcalico.org/metadata":"{\"name\":\"web\"}"},"labels":{"projectcalico.org/tier":"default"},"name":"web","namespace":"prod"},`+policy)
+	both := clitest.Tier("late", "order: 7, defaultAction: Deny") + "---\n" + clitest.Web
+	for range 2 {
+		clitest.Equal(t, c.Want(0, both, "apply", "-f", "-"), "tier/late unchanged\nnetworkpolicy/prod/web unchanged")
+	}
+	clitest.Equal(t, c.Want(0, both, "diff", "-f", "-"), "")
+	clitest.Equal(t, c.Want(0, clitest.Tier("late", "order: 8, defaultAction: Deny"), "apply", "-f", "-"), "tier/late configured")
+}
+
 func TestApplyTriesAgainWhenAnotherWriterWasFirst(t *testing.T) {
 	c := newCLI(t)
 	c.Want(0, clitest.Web, "apply", "-f", "-")

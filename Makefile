@@ -44,12 +44,16 @@ deps-bird: ## BIRD, for the hosts of scenarios that keep it
 KUBE := internal/kubetest internal/datastore/kubestore internal/datastore/kubestore/crds internal/podtest internal/kubemirror
 # Packages of which some tests are: those with Kubernetes or APIServer in their names.
 KUBE_SOME := internal/ipam internal/lab internal/outagetest
+# Packages of the command line whose tests are run once more with an API server for their store, in each form; what cannot be there is
+# in internal/cli/testdata/in-memory-alone.tsv, each with its reason (-left-out fails if one could).
+KUBE_CLI := internal/cli/get internal/cli/resources
 kube-api: deps-bird ## those tests, on Kubernetes' own programs, which test/kube builds once, next to Go's build cache
 	go run ./hack/kube
 	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m $(KUBE:%=./%)
 	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m -run 'Kubernetes|APIServer' $(KUBE_SOME:%=./%)
 	cd test/conformance && REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m -run APIServer ./... -each 30
 	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m -run APIServer ./internal/chaostest
+	for group in projectcalico.org/v3 crd.projectcalico.org/v1; do REQUIRE_KUBE=1 go test -count=1 -timeout 15m $(KUBE_CLI:%=./%) -on-api-server $$group || exit 1; done
 
 kube-conformance: deps ## all of cyclonus' cases, and the conformance tests of cluster-wide policies, with pods and policies in a real API server; kube-api has a fixed sample
 	go run ./hack/kube

@@ -1,14 +1,12 @@
 package cli_test
 
 import (
-	"os"
 	"testing"
 
 	"github.com/twillnet/twill/internal/cli"
 	"github.com/twillnet/twill/internal/cli/clitest"
-	"github.com/twillnet/twill/internal/datastore/storetest"
 )
 
-func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
+func TestMain(m *testing.M) { clitest.MainHere(m) }
 
 func newCLI(t *testing.T) *clitest.CLI { return clitest.New(t, cli.Execute) }

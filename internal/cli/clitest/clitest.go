@@ -1,4 +1,4 @@
-// Package clitest is a command line on a store in memory, for tests.
+// Package clitest is a command line on a store in memory, or on a real API server, for tests.
 //
 // In: arguments and standard input. Out: exit code and what was said.
 package clitest
@@ -33,12 +33,12 @@ func New(t *testing.T, execute func(context.Context, *conn.Env, []string) int) *
 	return &CLI{t, storetest.New(t), execute}
 }
 
-// Main runs the tests of a package in internal/cli, where their testdata is, on each kind of store.
+// Main runs the tests of a package in internal/cli, where their testdata is, on each kind of store in memory, or on a real API server.
 func Main(m *testing.M) {
 	if err := os.Chdir(".."); err != nil {
 		panic(err)
 	}
-	os.Exit(storetest.Main(m))
+	MainHere(m)
 }
 
 // Env is a command's environment on the store.

@@ -46,8 +46,21 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// New is an empty store for a test that Main or OnPoor may run a second time.
+// other makes the stores of tests that On runs.
+var other func(testing.TB) InMemory
+
+// On runs the tests of a package on stores that somebody else makes, and that have no more than poor ones.
+func On(m *testing.M, make func(testing.TB) InMemory) int {
+	poor, other = true, make
+	defer func() { poor, other = false, nil }()
+	return m.Run()
+}
+
+// New is an empty store for a test that Main or OnPoor may run a second time, or On.
 func New(t testing.TB) InMemory {
+	if other != nil {
+		return other(t)
+	}
 	if poor {
 		return NewPoor(t)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/kubetest"
 	"github.com/twillnet/twill/internal/outagetest"
 )
@@ -66,7 +67,16 @@ func killAPI(ctx context.Context, w *world, rng *rand.Rand) error {
 	}
 	wait(ctx, span(rng, 0, 2*time.Second))
 	w.kube.server.Restart(w.t)
-	return nil
+	return w.serves(ctx)
+}
+
+// serves awaits that a server which has started answers for all kinds: ready or not, it says of custom resources at first that it is not. Only
+// then the fault has ended.
+func (w *world) serves(ctx context.Context) error {
+	return until(ctx, time.Minute, func() error {
+		_, err := w.store.List(ctx, api.Root)
+		return err
+	})
 }
 
 // awayForLong leaves hosts without an API server for a minute, perhaps with an agent that starts meanwhile.
@@ -85,7 +95,7 @@ func awayForLong(ctx context.Context, w *world, rng *rand.Rand) error {
 	}
 	wait(ctx, time.Minute-time.Since(began))
 	w.kube.server.Restart(w.t)
-	return nil
+	return w.serves(ctx)
 }
 
 func stopAPI(ctx context.Context, w *world, rng *rand.Rand) error {
@@ -131,7 +141,7 @@ func restoreAPI(ctx context.Context, w *world, rng *rand.Rand) error {
 		return fmt.Errorf("what came after the backup: %w", err)
 	}
 	w.became(was)
-	return nil
+	return w.serves(ctx)
 }
 
 // breakWatches ends streams in their middle, again and again.

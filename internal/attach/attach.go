@@ -90,6 +90,7 @@ type Server struct {
 	busy map[string]chan struct{} // a lock for each container or pod
 	// containers with a request under way
 	containers map[string]int
+	targets    map[string]target // pods that wait for a virtual machine
 
 	accounts sync.Once // logs once that pods have no service account
 
@@ -98,7 +99,7 @@ type Server struct {
 
 // New returns a server.
 func New(cfg Config) *Server {
-	return &Server{cfg: cfg, busy: map[string]chan struct{}{}, containers: map[string]int{}, slots: make(chan struct{}, atOnce)}
+	return &Server{cfg: cfg, busy: map[string]chan struct{}{}, containers: map[string]int{}, targets: map[string]target{}, slots: make(chan struct{}, atOnce)}
 }
 
 // know is Config.Know, before a key is written or deleted.
@@ -142,6 +143,9 @@ func (s *Server) Attach(ctx context.Context, r wire.Request) (out wire.Attached,
 	}
 	if want, err = s.annotated(ctx, r); err != nil {
 		return out, err
+	}
+	if want.machine.comes(s.cfg.Node) {
+		return s.await(ctx, r, want)
 	}
 	return s.attach(ctx, r, want, others)
 }
@@ -238,7 +242,7 @@ func (s *Server) detach(ctx context.Context, r wire.Ref) error {
 	if err != nil {
 		return err // the address stays with its endpoint
 	}
-	if err := s.leave(ctx, r); err != nil {
+	if err := errors.Join(s.dropTarget(r), s.leave(ctx, r)); err != nil {
 		return err
 	}
 	return s.release(ctx, r, addrsOf(had), all())
@@ -246,6 +250,9 @@ func (s *Server) detach(ctx context.Context, r wire.Ref) error {
 
 // Check returns an error if part of an attachment is missing.
 func (s *Server) Check(ctx context.Context, r wire.Request) (struct{}, error) {
+	if s.waits(r.Ref) {
+		return struct{}{}, nil // for its endpoint
+	}
 	w, err := s.endpoint(r, r.Addrs)
 	if err != nil {
 		return struct{}{}, err

@@ -26,9 +26,9 @@ const launcher = "virt-launcher-"
 // machine is the virtual machine of a pod that is attached: the addresses are the machine's, and stay when the pod goes.
 type machine struct {
 	ipam.Machine
-	handle   string
-	instance string // the UID of its VirtualMachineInstance
-	owner    string // that of its VirtualMachine; empty: it has none
+	handle    string
+	is        datastore.Running
+	migration string // of which the pod is the target; empty: none
 
 	known bool         // what follows was read
 	had   []ipam.Lease // what it had for this interface before
@@ -45,8 +45,8 @@ func (s *Server) machineOf(ctx context.Context, r wire.Request, named *datastore
 	switch {
 	case err != nil:
 		return nil, err
-	case named.Migration != "":
-		return nil, &wire.Refusal{Reason: fmt.Sprintf("pod %s is the target of a live migration of virtual machine %s/%s, and this version moves no machine that runs: stop it and start it on another node, it keeps its addresses (docs/kubevirt.md)",
+	case !config.KeepsMachineAddresses() && named.Migration != "":
+		return nil, &wire.Refusal{Reason: fmt.Sprintf("pod %s is the target of a live migration of virtual machine %s/%s, and machines keep no addresses: `twill ipam configure --kubevirt-ip-persistence=Enabled`, and start it anew",
 			pod, r.Pod.Namespace, named.Name)}
 	case !config.KeepsMachineAddresses():
 		return nil, nil
@@ -55,28 +55,24 @@ func (s *Server) machineOf(ctx context.Context, r wire.Request, named *datastore
 	if !ok {
 		return nil, nil
 	}
-	uid, owner, err := store.Instance(ctx, r.Pod.Namespace, named.Name)
+	is, err := store.Instance(ctx, r.Pod.Namespace, named.Name)
 	if errors.Is(err, datastore.ErrNotFound) {
 		return nil, &wire.Refusal{Reason: fmt.Sprintf("pod %s says that it runs VirtualMachineInstance %s/%s, and there is none: whose addresses it may have is not known", pod, r.Pod.Namespace, named.Name)}
 	}
 	if err != nil {
 		return nil, err
 	}
-	if uid != named.UID {
-		return nil, &wire.Refusal{Reason: fmt.Sprintf("pod %s says that it runs VirtualMachineInstance %s/%s with uid %s, and that one has uid %s", pod, r.Pod.Namespace, named.Name, named.UID, uid)}
+	if is.UID != named.UID {
+		return nil, &wire.Refusal{Reason: fmt.Sprintf("pod %s says that it runs VirtualMachineInstance %s/%s with uid %s, and that one has uid %s", pod, r.Pod.Namespace, named.Name, named.UID, is.UID)}
 	}
 	m := ipam.Machine{Namespace: r.Pod.Namespace, Name: named.Name}
-	return &machine{Machine: m, handle: m.Handle(r.Network), instance: uid, owner: owner}, nil
+	return &machine{Machine: m, handle: m.Handle(r.Network), is: is, migration: named.Migration}, nil
 }
 
 // take gives a pod the addresses of its machine: those that it had, and new ones of a family of which it has none. What the pod's annotations
 // ask for only counts for the latter.
 func (s *Server) take(ctx context.Context, r wire.Request, m *machine, want wire.IPAM) ([]netip.Addr, error) {
-	about := about(s.cfg.Node, r, time.Now())
-	about[api.AttributeInstance], about[api.AttributeInstanceUID], about[attributeContainer] = m.Name, m.instance, r.ContainerID
-	if m.owner != "" {
-		about[api.AttributeMachineUID] = m.owner
-	}
+	about := s.aboutMachine(r, m)
 	var err error
 	if m.had, err = s.leasesOf(ctx, r, m); err != nil {
 		return nil, err
@@ -110,6 +106,16 @@ func (s *Server) take(ctx context.Context, r wire.Request, m *machine, want wire
 		}
 	}
 	return out, err
+}
+
+// aboutMachine are the attributes of an address that a pod of a machine has.
+func (s *Server) aboutMachine(r wire.Request, m *machine) map[string]string {
+	out := about(s.cfg.Node, r, time.Now())
+	out[api.AttributeInstance], out[api.AttributeInstanceUID], out[attributeContainer] = m.Name, m.is.UID, r.ContainerID
+	if m.is.Machine != "" {
+		out[api.AttributeMachineUID] = m.is.Machine
+	}
+	return out
 }
 
 // again are those of the addresses that it had that a pod gets again, and what it wants beyond them.

@@ -21,7 +21,8 @@ type hosting struct {
 	deriving
 	has  string // the UID of the instance that there is; empty: none
 	pods *datastore.Instance
-	gone bool // the pod is not there
+	gone bool   // the pod is not there
+	node string // on which the machine runs
 }
 
 func (h hosting) Annotations(ctx context.Context, namespace, pod string) (datastore.Annotations, error) {
@@ -33,14 +34,14 @@ func (h hosting) Annotations(ctx context.Context, namespace, pod string) (datast
 	return out, err
 }
 
-func (h hosting) Instance(ctx context.Context, namespace, name string) (uid, machine string, err error) {
+func (h hosting) Instance(ctx context.Context, namespace, name string) (datastore.Running, error) {
 	if _, err := h.Get(ctx, api.ResourcesPrefix+"profiles/kns."+namespace); err != nil && !errors.Is(err, datastore.ErrNotFound) { // a call that may fail
-		return "", "", err
+		return datastore.Running{}, err
 	}
 	if h.has == "" || namespace != "prod" || name != "vm" {
-		return "", "", datastore.ErrNotFound
+		return datastore.Running{}, datastore.ErrNotFound
 	}
-	return h.has, "machine-uid", nil
+	return datastore.Running{UID: h.has, Machine: "machine-uid", Node: h.node}, nil
 }
 
 // host is a server of a node on a store whose pods run a machine.
@@ -168,6 +169,10 @@ func TestWhatAMachineLacksItGets(t *testing.T) {
 	b.wantOwners("after that was refused", "", "", both...)
 }
 
+func keepNothing(s datastore.Store) {
+	_, _ = s.Create(context.Background(), api.Update{Key: api.IPAMConfigKey, Value: []byte(`{"auto_allocate_blocks":true,"kubeVirtVMAddressPersistence":"Disabled"}`)})
+}
+
 func TestWhoIsNoMachinesPodGetsNothingOfIt(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -176,10 +181,11 @@ func TestWhoIsNoMachinesPodGetsNothingOfIt(t *testing.T) {
 	}{
 		{"there is no such instance", func(h *hosting) { h.has = "" }, "and there is none"},
 		{"an instance of that name was made anew", func(h *hosting) { h.has = "another" }, "with uid uid, and that one has uid another"},
-		{"it is the target of a migration", func(h *hosting) { h.pods.Migration = "m" }, "is the target of a live migration of virtual machine prod/vm"},
-		{"machines keep nothing", func(h *hosting) {
-			_, _ = h.Store.Create(context.Background(), api.Update{Key: api.IPAMConfigKey, Value: []byte(`{"auto_allocate_blocks":true,"kubeVirtVMAddressPersistence":"Disabled"}`)})
-		}, ""},
+		{"it is the target of a migration, and machines keep nothing", func(h *hosting) {
+			h.pods.Migration = "m"
+			keepNothing(h.Store)
+		}, "is the target of a live migration of virtual machine prod/vm, and machines keep no addresses"},
+		{"machines keep nothing", func(h *hosting) { keepNothing(h.Store) }, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBed(t)

@@ -18,6 +18,7 @@ const sweeps = time.Hour
 
 // Run processes notes of plugins, and releases leaked addresses, until the context ends.
 func (s *Server) Run(ctx context.Context) error {
+	s.readTargets()
 	t := time.NewTimer(0)
 	defer t.Stop()
 	next := time.Now().Add(rand.N(sweeps))
@@ -32,6 +33,13 @@ func (s *Server) Run(ctx context.Context) error {
 			wait = every
 			if err := s.processNotes(ctx); err != nil && ctx.Err() == nil {
 				s.cfg.Log.Warn("a container that is gone stays attached; trying again", "err", err)
+			}
+			waiting, err := s.takeOver(ctx)
+			if err != nil && ctx.Err() == nil {
+				s.cfg.Log.Warn("a virtual machine that is migrated", "err", err)
+			}
+			if waiting {
+				wait = soon
 			}
 			if now := time.Now(); now.After(next) {
 				next = now.Add(sweeps)

@@ -109,8 +109,15 @@ type Instance struct {
 // Hosting is a store whose pods may run virtual machines.
 type Hosting interface {
 	Store
-	// Instance is what there is of a name, or ErrNotFound: its UID, and that of the VirtualMachine that owns it, if one does.
-	Instance(ctx context.Context, namespace, name string) (uid, machine string, err error)
+	// Instance is what there is of a name, or ErrNotFound.
+	Instance(ctx context.Context, namespace, name string) (Running, error)
+}
+
+// Running is a VirtualMachineInstance of KubeVirt's, as KubeVirt says.
+type Running struct {
+	UID     string
+	Machine string // the UID of the VirtualMachine that owns it; empty: none does
+	Node    string // on which it runs; during a live migration, that from which it comes; empty: none yet
 }
 
 // Compacter is a store that can be told to forget.

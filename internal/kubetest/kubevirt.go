@@ -1,6 +1,7 @@
 package kubetest
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -27,6 +28,23 @@ spec:
 `, singular, kind)
 	}
 	s.Apply(t, all)
+}
+
+// Runs has a VirtualMachineInstance run on a node, as KubeVirt says it: at once with its first pod, and at the end of a live migration.
+func (s *Server) Runs(t testing.TB, namespace, name, node string) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"status": map[string]any{"nodeName": node}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := s.Admin().Do(t.Context(), http.MethodPatch, "/apis/kubevirt.io/v1/namespaces/"+namespace+"/virtualmachineinstances/"+name, "application/merge-patch+json", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("virtual machine %s/%s on %s: %s", namespace, name, node, resp.Status)
+	}
 }
 
 // Machine makes a VirtualMachine and the VirtualMachineInstance of it, and returns the UID of the latter.

@@ -26,6 +26,8 @@ const (
 	AnnotationContainer = "cni.projectcalico.org/containerID"
 	AnnotationIP        = "cni.projectcalico.org/podIP"
 	AnnotationIPs       = "cni.projectcalico.org/podIPs"
+	// LabelMigration is on a pod that KubeVirt made as the target of a live migration of a virtual machine.
+	LabelMigration = "kubevirt.io/migrationJobUID"
 	// AnnotationSetupFailed is on a pod whose condition says that it could not be attached: whoever attaches it takes both away.
 	AnnotationSetupFailed = "twill.net/network-setup-failed"
 )
@@ -48,6 +50,8 @@ func NoEndpoint(p *corev1.Pod) string {
 		return "has ended"
 	case p.Spec.NodeName == "":
 		return "is on no node yet (spec.nodeName)"
+	case len(podIPs(p)) == 0 && p.Labels[LabelMigration] != "":
+		return "is the target of a live migration that is not over (label " + LabelMigration + "), or nobody noted its address (annotation " + AnnotationIP + ")"
 	case len(podIPs(p)) == 0:
 		return "has no address yet (status.podIPs)"
 	}
@@ -142,14 +146,12 @@ func (o *object) networks(p *corev1.Pod) []string {
 	return out
 }
 
-// podIPs are those of the status, or, before the kubelet has written any, those that Calico's plugin notes as prefixes.
+// podIPs are those of the status, or, before the kubelet has written any, those that Calico's plugin notes as prefixes. The target of a live
+// migration has only the latter: what the kubelet writes is another pod's until the machine runs here.
 func podIPs(p *corev1.Pod) []string {
 	var out []string
-	for _, ip := range p.Status.PodIPs {
-		out = append(out, ip.IP)
-	}
-	if len(out) == 0 && p.Status.PodIP != "" {
-		out = []string{p.Status.PodIP}
+	if p.Labels[LabelMigration] == "" {
+		out = statusIPs(p)
 	}
 	noted := cmp.Or(p.Annotations[AnnotationIPs], p.Annotations[AnnotationIP])
 	if len(out) == 0 && noted != "" {
@@ -157,6 +159,17 @@ func podIPs(p *corev1.Pod) []string {
 			address, _, _ := strings.Cut(s, "/")
 			out = append(out, address)
 		}
+	}
+	return out
+}
+
+func statusIPs(p *corev1.Pod) []string {
+	var out []string
+	for _, ip := range p.Status.PodIPs {
+		out = append(out, ip.IP)
+	}
+	if len(out) == 0 && p.Status.PodIP != "" {
+		out = []string{p.Status.PodIP}
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package kubestore
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -42,17 +43,23 @@ func (s *Store) Annotations(ctx context.Context, namespace, pod string) (out dat
 }
 
 // Instance implements [datastore.Hosting].
-func (s *Store) Instance(ctx context.Context, namespace, name string) (uid, machine string, err error) {
+func (s *Store) Instance(ctx context.Context, namespace, name string) (datastore.Running, error) {
 	what := "virtual machine instance"
 	if err := pathParts(what, namespace, name); err != nil {
-		return "", "", err
+		return datastore.Running{}, err
 	}
-	meta, err := s.metadata(ctx, "/apis/"+machineVersion+"/namespaces/"+namespace+"/"+pluralInstances+"/"+name)
+	raw, err := s.get(ctx, "/apis/"+machineVersion+"/namespaces/"+namespace+"/"+pluralInstances+"/"+name, mediaJSON, nil)
 	if err != nil {
-		return "", "", wrap("get "+what, namespace+"/"+name, err)
+		return datastore.Running{}, wrap("get "+what, namespace+"/"+name, err)
 	}
-	owner := ownerOf(meta, kindMachine)
-	return string(meta.UID), string(owner.UID), nil
+	var o struct {
+		Metadata metav1.ObjectMeta
+		Status   struct{ NodeName string }
+	}
+	if err := json.Unmarshal(raw, &o); err != nil {
+		return datastore.Running{}, fmt.Errorf("%s %s/%s: %w", what, namespace, name, err)
+	}
+	return datastore.Running{UID: string(o.Metadata.UID), Machine: string(ownerOf(o.Metadata, kindMachine).UID), Node: o.Status.NodeName}, nil
 }
 
 // instanceOf is the instance that a pod says that it runs: one that is its controller.

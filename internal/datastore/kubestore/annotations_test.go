@@ -14,7 +14,7 @@ func TestAPodSaysWhichVirtualMachineItRuns(t *testing.T) {
 	s := cluster(t)
 	ns := s.Namespace(t)
 	store := open(t, s, form.V3)
-	if _, _, err := store.(datastore.Hosting).Instance(t.Context(), ns, "vm"); !errors.Is(err, datastore.ErrNotFound) {
+	if _, err := store.(datastore.Hosting).Instance(t.Context(), ns, "vm"); !errors.Is(err, datastore.ErrNotFound) {
 		t.Errorf("without KubeVirt: %v", err)
 	}
 	s.DefineKubeVirt(t)
@@ -38,15 +38,19 @@ func TestAPodSaysWhichVirtualMachineItRuns(t *testing.T) {
 			t.Errorf("%s: got %s, %v; want %s", tt.name, got, err, tt.want)
 		}
 	}
-	if got, machine, err := store.(datastore.Hosting).Instance(t.Context(), ns, "vm"); err != nil || got != uid || machine == "" || machine == uid {
-		t.Errorf("got %s of %q, %v", got, machine, err)
+	if got, err := store.(datastore.Hosting).Instance(t.Context(), ns, "vm"); err != nil || got.UID != uid || got.Machine == "" || got.Machine == uid || got.Node != "" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	s.Runs(t, ns, "vm", "n1")
+	if got, err := store.(datastore.Hosting).Instance(t.Context(), ns, "vm"); err != nil || got.UID != uid || got.Node != "n1" {
+		t.Errorf("once it runs: %+v, %v", got, err)
 	}
 	for _, of := range [][2]string{{ns, "other"}, {"no-such", "vm"}} {
-		if _, _, err := store.(datastore.Hosting).Instance(t.Context(), of[0], of[1]); !errors.Is(err, datastore.ErrNotFound) {
+		if _, err := store.(datastore.Hosting).Instance(t.Context(), of[0], of[1]); !errors.Is(err, datastore.ErrNotFound) {
 			t.Errorf("%v: %v", of, err)
 		}
 	}
-	if _, _, err := store.(datastore.Hosting).Instance(t.Context(), ns, "../vm"); err == nil || errors.Is(err, datastore.ErrNotFound) {
+	if _, err := store.(datastore.Hosting).Instance(t.Context(), ns, "../vm"); err == nil || errors.Is(err, datastore.ErrNotFound) {
 		t.Errorf("a name that is none: %v", err)
 	}
 }

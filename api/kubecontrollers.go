@@ -1,5 +1,7 @@
 package api
 
+import "strings"
+
 // KubeControllersConfiguration is the one resource "default" that says what controllers of the cluster do.
 type KubeControllersConfiguration struct {
 	Object
@@ -7,9 +9,8 @@ type KubeControllersConfiguration struct {
 	Status KubeControllersStatus `json:"status"`
 }
 
-// KubeControllersSpec is the body of a KubeControllersConfiguration. Of its
-// settings Twill honours those of host endpoints; the others are for Calico's
-// own controllers on the same datastore. Durations are text such as "5m".
+// KubeControllersSpec is the body of a KubeControllersConfiguration. Agents go by
+// its settings of host endpoints, controllers by all. Durations are text such as "5m".
 type KubeControllersSpec struct {
 	LogSeverityScreen      string            `json:"logSeverityScreen,omitempty"`
 	HealthChecks           string            `json:"healthChecks,omitempty"` // Enabled, Disabled
@@ -70,16 +71,38 @@ type PolicyMigration struct {
 	Enabled string `json:"enabled,omitempty"` // Enabled, Disabled
 }
 
-// KubeControllersStatus is written by Calico's controllers.
+// KubeControllersStatus is written by the controllers of a cluster, Twill's or Calico's.
 type KubeControllersStatus struct {
-	RunningConfig   *KubeControllersSpec `json:"runningConfig,omitempty"`
-	EnvironmentVars map[string]string    `json:"environmentVars,omitempty"`
+	RunningConfig   *KubeControllersSpec `json:"runningConfig,omitempty"`   // what is in effect
+	EnvironmentVars map[string]string    `json:"environmentVars,omitempty"` // of their environment, which go before spec
+}
+
+// EnvAutoHostEndpoints is the variable of the controllers' environment that goes before spec.controllers.node.hostEndpoint.
+const EnvAutoHostEndpoints = "AUTO_HOST_ENDPOINTS"
+
+// HostEndpointsByVariable are the settings that a value of [EnvAutoHostEndpoints] means, in any case of letters; false: it means none.
+func HostEndpointsByVariable(value string) (AutoHostEndpoints, bool) {
+	for _, v := range []string{Enabled, Disabled} {
+		if strings.EqualFold(value, v) {
+			return AutoHostEndpoints{AutoCreate: v, CreateDefaultHostEndpoint: Enabled}, true
+		}
+	}
+	return AutoHostEndpoints{}, false
+}
+
+// HostEndpoints are the settings of automatic host endpoints that are in effect, with their defaults: the controllers' environment, as the
+// status has it, goes before spec.
+func (k *KubeControllersConfiguration) HostEndpoints() AutoHostEndpoints {
+	if h, ok := HostEndpointsByVariable(k.Status.EnvironmentVars[EnvAutoHostEndpoints]); ok {
+		return h
+	}
+	return k.Spec.HostEndpoints()
 }
 
 // HostEndpoints are the settings of automatic host endpoints, with their defaults.
-func (k *KubeControllersConfiguration) HostEndpoints() AutoHostEndpoints {
+func (s *KubeControllersSpec) HostEndpoints() AutoHostEndpoints {
 	out := AutoHostEndpoints{}
-	if n := k.Spec.Controllers.Node; n != nil && n.HostEndpoint != nil {
+	if n := s.Controllers.Node; n != nil && n.HostEndpoint != nil {
 		out = *n.HostEndpoint
 	}
 	if out.AutoCreate == "" {

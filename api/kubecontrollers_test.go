@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -42,5 +43,32 @@ func TestKubeControllersConfigurationIsStoredAsUpstreamDoes(t *testing.T) {
 	r := stored(t, "kubecontrollersconfigurations/default", doc).Resource
 	if got, err := EncodeStored(r); err != nil || !bytes.Equal(got, []byte(doc)) {
 		t.Errorf("got %s, %v\nwant %s", got, err, doc)
+	}
+}
+
+// TestTheControllersEnvironmentGoesBeforeTheResource: as the status has it.
+func TestTheControllersEnvironmentGoesBeforeTheResource(t *testing.T) {
+	const spec = `{"controllers":{"node":{"hostEndpoint":{"autoCreate":"SPEC","createDefaultHostEndpoint":"Disabled","templates":[{"generateName":"a","interfaceCIDRs":["10.0.0.0/8"]}]}}}}`
+	for _, tt := range []struct {
+		name, spec, vars string
+		closed           bool
+		want             string // autoCreate, createDefaultHostEndpoint, number of templates
+	}{
+		{"another variable", Enabled, `{"LOG_LEVEL":"debug"}`, false, "Enabled Disabled 1"},
+		{"on", Disabled, `{"AUTO_HOST_ENDPOINTS":"enabled"}`, false, "Enabled Enabled 0"},
+		{"off", Enabled, `{"AUTO_HOST_ENDPOINTS":"DISABLED"}`, false, "Disabled Enabled 0"},
+		{"a word that is none", Enabled, `{"AUTO_HOST_ENDPOINTS":"on"}`, true, ""},
+		{"no word", Enabled, `{"AUTO_HOST_ENDPOINTS":""}`, true, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := stored(t, "kubecontrollersconfigurations/default", `{"spec":`+strings.Replace(spec, "SPEC", tt.spec, 1)+`,"status":{"environmentVars":`+tt.vars+`}}`)
+			if (s.Closed != "") != tt.closed {
+				t.Fatalf("closed %q", s.Closed)
+			}
+			h := s.Resource.(*KubeControllersConfiguration).HostEndpoints()
+			if got := fmt.Sprint(h.AutoCreate, " ", h.CreateDefaultHostEndpoint, " ", len(h.Templates)); !tt.closed && got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
 	}
 }

@@ -108,4 +108,9 @@ func (d *decoder) closeControllers(r *KubeControllersConfiguration) {
 			d.shut(e.Path, e.Reason)
 		}
 	}
+	if v, set := r.Status.EnvironmentVars[EnvAutoHostEndpoints]; set {
+		if _, ok := HostEndpointsByVariable(v); !ok {
+			d.shut("status.environmentVars."+EnvAutoHostEndpoints, fmt.Sprintf("is %q: want enabled or disabled", v))
+		}
+	}
 }

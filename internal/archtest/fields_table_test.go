@@ -45,7 +45,7 @@ var proofs = []proof{
 	{"health.TestSettingsSayHowLongAPartMayBeBusy", "HealthTimeout", "timeout"},
 	{"testdata/script/host_endpoint.txt, config.TestSettingsOfSeveralWords", "ProtoPort", "protocol port net"},
 
-	{"upkeep.TestHostEndpointsFollowTheConfigurationAndTheNode", "AutoHostEndpoints", "autoCreate createDefaultHostEndpoint"},
+	{"upkeep.TestHostEndpointsFollowTheConfigurationAndTheNode, kubecontrollers.TestNodesWithoutAnAgentHaveHostEndpoints", "AutoHostEndpoints", "autoCreate createDefaultHostEndpoint"},
 	{"autohep.TestWantedHostEndpoints, TestLabelsAreTheNodesThenTheTemplatesThenWhoMadeIt", "HostEndpointTemplate", "generateName interfaceCIDRs interfacePattern labels nodeSelector"},
 	{"kubecontrollers.TestSettingsTakeEffectAtOnce, TestSettingsAreTheEnvironmentsThenTheResources", "KubeControllersSpec", "logSeverityScreen healthChecks prometheusMetricsPort"},
 	{"kubecontrollers.TestALeakIsFreedAfterTheGracePeriod, TestNothingIsFreedWhile, TestSettingsAreTheEnvironmentsThenTheResources", "NodeController", "leakGracePeriod"},
@@ -54,7 +54,7 @@ var proofs = []proof{
 	{"kubecontrollers.TestSettingsAreTheEnvironmentsThenTheResources, datastore.TestHistoryIsForgottenWhenItIsOlderThanAPeriod", "KubeControllersSpec", "etcdV3CompactionPeriod"},
 	{"kubecontrollers.TestSettingsAreTheEnvironmentsThenTheResources", "PeriodicController", "reconcilerPeriod"},
 	{"kubecontrollers.TestOnlyServicesThatAskGetAddressesIfSettingsSaySo, TestSettingsAreTheEnvironmentsThenTheResources", "LoadBalancerController", "assignIPs"},
-	{"", "KubeControllersStatus", "environmentVars"},
+	{"api.TestTheControllersEnvironmentGoesBeforeTheResource, kubecontrollers.TestTheConfigurationSaysWhatIsInEffect", "KubeControllersStatus", "environmentVars"},
 
 	{"plan.TestSessions", "NodeBGPSpec", "asNumber ipv4Address ipv6Address routeReflectorClusterID"},
 	{"autohep.TestWantedHostEndpoints", "NodeBGPSpec", "ipv4IPIPTunnelAddr"},

@@ -92,6 +92,13 @@ func New(cfg Config) *Controller {
 	return c
 }
 
+// Synced reports whether all existing keys were passed: before, nothing is reconciled.
+func (c *Controller) Synced() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.synced
+}
+
 // Know is called by Reconcile before it writes or deletes a key of Prefixes, if it then goes by what it wrote, without waiting until
 // Observe has that: see [syncer.Syncer.Know].
 func (c *Controller) Know(ctx context.Context, key string) error {
@@ -238,9 +245,8 @@ func (c *Controller) reconcile(ctx context.Context, key string) {
 		return
 	}
 	c.log(key, err)
-	var end terminal
 	switch {
-	case err == nil, errors.As(err, &end):
+	case err == nil, IsTerminal(err):
 		delete(c.failures, key)
 	default:
 		c.failures[key]++
@@ -285,6 +291,12 @@ func Terminal(err error) error {
 		return nil
 	}
 	return terminal{err}
+}
+
+// IsTerminal reports whether an error, or one that it wraps, is [Terminal].
+func IsTerminal(err error) bool {
+	var end terminal
+	return errors.As(err, &end)
 }
 
 type terminal struct{ error }

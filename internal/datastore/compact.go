@@ -11,7 +11,8 @@ import (
 // CompactEvery makes a store forget its history from time to time until ctx ends: all that is older than a period, and nothing younger,
 // so that a reader which was away for less than that need not list again. It returns at once if the period is zero, or the store is no [Compacter], as
 // Kubernetes' API server, which does it by itself. That the store is away is made up for after the next period.
-func CompactEvery(ctx context.Context, s Store, period time.Duration, log *slog.Logger) error {
+// Ended is called with how each attempt ended; nil: nobody asks.
+func CompactEvery(ctx context.Context, s Store, period time.Duration, ended func(error), log *slog.Logger) error {
 	c, ok := s.(Compacter)
 	order := OrderOf(s)
 	if period <= 0 || !ok || order == nil {
@@ -30,6 +31,9 @@ func CompactEvery(ctx context.Context, s Store, period time.Duration, log *slog.
 			last = snap.Position
 		}
 		cancel()
+		if ended != nil {
+			ended(err)
+		}
 		if err != nil && ctx.Err() == nil {
 			log.Warn("the datastore's history is not forgotten; tried again", "after", period, "err", err)
 		}

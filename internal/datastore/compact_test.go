@@ -28,7 +28,7 @@ func newHistory(t *testing.T, log io.Writer) *history {
 	t.Helper()
 	h := &history{T: t, s: memstore.New(), start: time.Now()}
 	go func() {
-		_ = datastore.CompactEvery(t.Context(), h.s, 10*time.Minute, slog.New(slog.NewTextHandler(log, nil)))
+		_ = datastore.CompactEvery(t.Context(), h.s, 10*time.Minute, nil, slog.New(slog.NewTextHandler(log, nil)))
 	}()
 	return h
 }
@@ -128,7 +128,7 @@ func TestWhatForgetsByItselfIsLeftAlone(t *testing.T) {
 		if name == "no period" {
 			period = 0
 		}
-		if err := datastore.CompactEvery(context.Background(), s, period, slog.New(slog.DiscardHandler)); err != nil {
+		if err := datastore.CompactEvery(context.Background(), s, period, nil, slog.New(slog.DiscardHandler)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

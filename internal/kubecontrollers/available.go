@@ -26,7 +26,7 @@ type availableConfig struct {
 	Settings func() Settings
 	// Network says whether a node of Kubernetes has a network, and reports whether that is a change.
 	Network func(ctx context.Context, node string, available bool, reason, message string) (changed bool, err error)
-	Turn    func(error)
+	Turn    func(key string, err error)
 	Log     *slog.Logger
 }
 
@@ -59,14 +59,15 @@ func newAvailable(cfg availableConfig) *available {
 	a := &available{cfg: cfg, agents: map[string]*agentSeen{}}
 	a.loop = controller.New(controller.Config{
 		Name: "networks of nodes", Log: cfg.Log,
-		Reconcile: func(ctx context.Context, _ string) (time.Time, error) {
+		Reconcile: func(ctx context.Context, key string) (time.Time, error) {
 			every := a.every()
 			if every == 0 {
 				a.looked = time.Time{}
+				cfg.Turn(key, nil)
 				return time.Now().Add(lookEvery), nil
 			}
 			err := a.look(ctx, every)
-			cfg.Turn(err)
+			cfg.Turn(key, err)
 			return time.Now().Add(every), err
 		},
 	})

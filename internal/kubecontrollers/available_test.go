@@ -47,7 +47,7 @@ func runAvailable(t *testing.T, nodes []string, test func(*availableBench)) {
 		b.report()
 		settings, _ := Environment{}.Resolve(nil, true)
 		a := newAvailable(availableConfig{
-			Store: b.store, Cluster: b.store, Settings: func() Settings { return settings }, Network: b.say, Turn: func(error) {}, Log: slog.New(slog.NewTextHandler(&b.log, nil)),
+			Store: b.store, Cluster: b.store, Settings: func() Settings { return settings }, Network: b.say, Turn: func(string, error) {}, Log: slog.New(slog.NewTextHandler(&b.log, nil)),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})

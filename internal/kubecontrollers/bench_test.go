@@ -71,8 +71,8 @@ func run(t *testing.T, etcd bool, test func(*bench)) {
 		log := slog.New(slog.NewTextHandler(b, nil))
 		get := func() Settings { b.mu.Lock(); defer b.mu.Unlock(); return b.settings }
 		m := metrics.NewControllers(b.registry)
-		b.collector = newCollector(collectConfig{Store: b.store, Cluster: b.kube, Settings: get, HasPod: b.hasPod, HasMachine: b.hasMachine, Services: b, Metrics: m, Turn: func(error) {}, Log: log})
-		b.nodes = newNodes(nodeConfig{Store: b.store, Cluster: b.kube, Settings: get, Deleted: func() { b.deleted++ }, Turn: func(error) {}, Log: log})
+		b.collector = newCollector(collectConfig{Store: b.store, Cluster: b.kube, Settings: get, HasPod: b.hasPod, HasMachine: b.hasMachine, Services: b, Metrics: m, Turn: func(string, error) {}, Log: log})
+		b.nodes = newNodes(nodeConfig{Store: b.store, Cluster: b.kube, Settings: get, Deleted: func() { b.deleted++ }, Turn: func(string, error) {}, Log: log})
 		var done sync.WaitGroup
 		for _, run := range []func(context.Context) error{b.collector.run, b.nodes.run} {
 			done.Go(func() { _ = run(ctx) })

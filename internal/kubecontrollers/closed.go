@@ -17,7 +17,7 @@ import (
 type closedConfig struct {
 	Views datastore.Store // which shows what Kubernetes has itself, and nothing else
 	Users policyUsers
-	Turn  func(error)
+	Turn  func(key string, err error)
 	Log   *slog.Logger
 }
 
@@ -52,7 +52,7 @@ func newClosed(cfg closedConfig) *closed {
 		Prefixes: []string{api.KeyPrefix(api.KindNetworkPolicy, ""), api.KeyPrefix(api.KindGlobalNetworkPolicy, "")},
 		Reconcile: func(ctx context.Context, key string) (time.Time, error) {
 			err := c.reconcile(ctx, key)
-			cfg.Turn(err)
+			cfg.Turn(key, err)
 			return time.Time{}, err
 		},
 	})

@@ -59,7 +59,7 @@ func runClosed(t *testing.T, test func(*closedBench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &closedBench{T: t, store: storetest.New(t)}
-		c := newClosed(closedConfig{Views: b.store, Users: &b.users, Turn: func(error) {}, Log: slog.New(slog.DiscardHandler)})
+		c := newClosed(closedConfig{Views: b.store, Users: &b.users, Turn: func(string, error) {}, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = c.run(ctx) }()

@@ -29,7 +29,7 @@ type collectConfig struct {
 	HasMachine func(ctx context.Context, namespace, name string) (bool, error)
 	Services   clusterServices
 	Metrics    *metrics.Controllers
-	Turn       func(error)
+	Turn       func(key string, err error)
 	Log        *slog.Logger
 }
 
@@ -56,9 +56,9 @@ func newCollector(cfg collectConfig) *collector {
 			}
 			return nil
 		},
-		Reconcile: func(ctx context.Context, _ string) (time.Time, error) {
+		Reconcile: func(ctx context.Context, key string) (time.Time, error) {
 			again, err := c.reconcile(ctx)
-			cfg.Turn(err)
+			cfg.Turn(key, err)
 			return again, err
 		},
 	})

@@ -15,7 +15,7 @@ import (
 // holdConfig is what a controller needs that holds resources until nothing hangs on them.
 type holdConfig struct {
 	Store datastore.Store
-	Turn  func(error)
+	Turn  func(key string, err error)
 	Log   *slog.Logger
 }
 

@@ -69,6 +69,7 @@ type process struct {
 	cluster *apiserver.Client
 	elector *leader.Elector
 	metrics *metrics.Controllers
+	faults  faults
 
 	health, numbers *serve.Server
 	known           chan struct{} // closed when the settings are known
@@ -76,9 +77,8 @@ type process struct {
 	mu       sync.Mutex
 	settings Settings
 	warned   []string
-	failed   map[string]error // by controller, how its last turn ended
-	again    []func()         // has what is led look again
-	changed  chan struct{}    // closed when settings change
+	again    []func()      // has what is led look again
+	changed  chan struct{} // closed when settings change
 }
 
 // Run runs until the context ends, or what it leads does.
@@ -86,7 +86,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Environment.Check(); err != nil {
 		return err
 	}
-	p := &process{cfg: cfg, same: cfg.Store.Type == "kubernetes", known: make(chan struct{}), changed: make(chan struct{}), failed: map[string]error{}}
+	p := &process{cfg: cfg, same: cfg.Store.Type == "kubernetes", known: make(chan struct{}), changed: make(chan struct{})}
 	store, err := stores.Open(ctx, cfg.Store)
 	if err != nil {
 		return err
@@ -147,53 +147,89 @@ func (p *process) lead(ctx context.Context) error {
 	return together(ctx, p.controllers())
 }
 
+// part is a controller.
+type part struct {
+	run    func(context.Context) error
+	synced func() bool // whether it has read what it goes by
+}
+
 // controllers are all there are: each runs while this process leads, and does nothing while the settings turn it off.
 func (p *process) controllers() map[string]func(context.Context) error {
 	log := func(part string) *slog.Logger { return p.cfg.Log.With("part", part) }
 	gc := newCollector(collectConfig{
-		Store: p.store, Cluster: p.shown, Settings: p.Settings, HasPod: p.cluster.HasPod, HasMachine: p.cluster.HasMachine, Services: p.cluster, Metrics: p.metrics, Turn: p.turn("addresses"), Log: log("addresses"),
+		Store: p.store, Cluster: p.shown, Settings: p.Settings, HasPod: p.cluster.HasPod, HasMachine: p.cluster.HasMachine, Services: p.cluster, Metrics: p.metrics, Turn: p.faults.turn("addresses"), Log: log("addresses"),
 	})
 	nodes := newNodes(nodeConfig{
-		Store: p.store, Cluster: p.shown, Settings: p.Settings, Deleted: func() { p.metrics.NodeDeleted(); gc.again() }, Turn: p.turn("nodes"), Log: log("nodes"),
+		Store: p.store, Cluster: p.shown, Settings: p.Settings, Deleted: func() { p.metrics.NodeDeleted(); gc.again() }, Turn: p.faults.turn("nodes"), Log: log("nodes"),
 	})
 	balancer := newBalancer(balancerConfig{
-		Store: p.store, Cluster: p.shown, Settings: p.Settings, Services: p.cluster, Turn: p.turn("services"), Log: log("services"),
+		Store: p.store, Cluster: p.shown, Settings: p.Settings, Services: p.cluster, Turn: p.faults.turn("services"), Log: log("services"),
 	})
+	hosts := newHosts(hostsConfig{
+		Store: p.store, Same: p.same, Environment: p.cfg.Environment, Settings: p.Settings, Turn: p.faults.turn("hostendpoints"), Log: log("hostendpoints"),
+	})
+	closed := newClosed(closedConfig{Views: p.views, Users: p.cluster, Turn: p.faults.turn("policies"), Log: log("policies")})
+	networks := newAvailable(availableConfig{
+		Store: p.store, Cluster: p.shown, Settings: p.Settings, Network: p.cluster.NodeNetwork, Turn: p.faults.turn("networks"), Log: log("networks"),
+	})
+	running := newRunning(runningConfig{
+		Store: p.store, Same: p.same, Environment: p.cfg.Environment, Turn: p.faults.turn("configuration"), Log: log("configuration"),
+	})
+	conditions := newRealised(realisedConfig{
+		Store: p.store, Objects: p.objects, Users: p.cluster, Turn: p.faults.turn("conditions"), Log: log("conditions"),
+	})
+	all := map[string]part{
+		"nodes":         {nodes.run, nodes.loop.Synced},
+		"addresses":     {gc.run, gc.loop.Synced},
+		"services":      {balancer.run, balancer.loop.Synced},
+		"hostendpoints": {hosts.Run, hosts.Synced},
+		"policies":      {closed.run, closed.loop.Synced},
+		"conditions":    {conditions.run, conditions.loop.Synced},
+		"networks":      {networks.run, networks.loop.Synced},
+		"configuration": {running.loop.Run, running.loop.Synced},
+	}
+	p.others(all, log)
 	p.mu.Lock()
-	p.again = []func(){nodes.again, gc.again, balancer.again}
+	p.again = []func(){nodes.again, gc.again, balancer.again, hosts.Again}
 	p.mu.Unlock()
-	all := map[string]func(context.Context) error{
-		"nodes":     nodes.run,
-		"addresses": gc.run,
-		"services":  balancer.run,
-		"policies":  newClosed(closedConfig{Views: p.views, Users: p.cluster, Turn: p.turn("policies"), Log: log("policies")}).run,
-		"conditions": newRealised(realisedConfig{
-			Store: p.store, Objects: p.objects, Users: p.cluster, Turn: p.turn("conditions"), Log: log("conditions"),
-		}).run,
-		"networks": newAvailable(availableConfig{
-			Store: p.store, Cluster: p.shown, Settings: p.Settings, Network: p.cluster.NodeNetwork, Turn: p.turn("networks"), Log: log("networks"),
-		}).run,
-	}
+	return p.begin(all)
+}
+
+// others are the controllers of one kind of datastore alone.
+func (p *process) others(all map[string]part, log func(part string) *slog.Logger) {
 	if p.same { // an object of Kubernetes' API that is deleted stays for as long as it has finalizers; elsewhere it is gone
-		all["pools"] = newPools(holdConfig{Store: p.store, Turn: p.turn("pools"), Log: log("pools")}).loop.Run
-		all["tiers"] = newTiers(holdConfig{Store: p.store, Turn: p.turn("tiers"), Log: log("tiers")}).loop.Run
-	} else {
-		all["copies"] = func(ctx context.Context) error { return p.whenever(ctx, p.copy) }
-		all["compaction"] = func(ctx context.Context) error { return p.whenever(ctx, p.compact) }
+		pools := newPools(holdConfig{Store: p.store, Turn: p.faults.turn("pools"), Log: log("pools")})
+		tiers := newTiers(holdConfig{Store: p.store, Turn: p.faults.turn("tiers"), Log: log("tiers")})
+		all["pools"], all["tiers"] = part{pools.loop.Run, pools.loop.Synced}, part{tiers.loop.Run, tiers.loop.Synced}
+		return
 	}
-	return all
+	always := func() bool { return true }
+	all["copies"] = part{func(ctx context.Context) error { return p.whenever(ctx, p.copy) }, always}
+	all["compaction"] = part{func(ctx context.Context) error { return p.whenever(ctx, p.compact) }, always}
+}
+
+// begin has the faults of controllers counted.
+func (p *process) begin(all map[string]part) map[string]func(context.Context) error {
+	run, synced := map[string]func(context.Context) error{}, map[string]func() bool{}
+	for name, c := range all {
+		run[name], synced[name] = c.run, c.synced
+	}
+	p.faults.begin(synced)
+	return run
 }
 
 // copy keeps in etcd what Kubernetes says.
 func (p *process) copy(ctx context.Context, s CopySettings) error {
+	p.faults.forget("copies")
 	return kubemirror.New(kubemirror.Config{
-		From: p.shown, To: p.store, Controllers: append([]string{}, s.Controllers...), Resync: s.Resync, Log: p.cfg.Log.With("part", "copies"),
+		From: p.shown, To: p.store, Controllers: append([]string{}, s.Controllers...), Resync: s.Resync, Turn: p.faults.turn("copies"), Log: p.cfg.Log.With("part", "copies"),
 	}).Run(ctx)
 }
 
 // compact has etcd forget its history.
 func (p *process) compact(ctx context.Context, s CopySettings) error {
-	if err := datastore.CompactEvery(ctx, p.store, s.Compact, p.cfg.Log.With("part", "compaction")); err != nil {
+	turn := p.faults.turn("compaction")
+	if err := datastore.CompactEvery(ctx, p.store, s.Compact, func(err error) { turn("history", err) }, p.cfg.Log.With("part", "compaction")); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -239,23 +275,9 @@ func (p *process) copySettings() (CopySettings, <-chan struct{}) {
 // leave forgets what was led.
 func (p *process) leave() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.again = nil
-	clear(p.failed)
-}
-
-// turn returns how a controller says how its turns end.
-func (p *process) turn(name string) func(error) {
-	return func(err error) {
-		p.metrics.Reconciled(name, err)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if err == nil || errors.Is(err, context.Canceled) {
-			delete(p.failed, name)
-		} else {
-			p.failed[name] = err
-		}
-	}
+	p.mu.Unlock()
+	p.faults.end()
 }
 
 // Settings are those in effect.
@@ -345,6 +367,7 @@ func (p *process) serve() {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	p.metrics = metrics.NewControllers(registry)
+	p.faults.metrics = p.metrics
 	checker := health.New(p.notReady)
 	checker.Part("lease", patience, func(context.Context) error {
 		if _, age, _ := p.elector.State(); age > patience {
@@ -376,12 +399,5 @@ func (p *process) notReady() (reasons []string) {
 	default:
 		reasons = append(reasons, "the datastore has not said which settings there are")
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, name := range []string{"nodes", "addresses"} {
-		if err := p.failed[name]; err != nil {
-			reasons = append(reasons, name+": "+err.Error())
-		}
-	}
-	return reasons
+	return append(reasons, p.faults.reasons()...)
 }

@@ -58,7 +58,7 @@ func startLive(t *testing.T, env Environment) *live {
 	l := &live{T: t, store: storetest.New(t), health: machinetest.Address(t)}
 	p := &process{
 		cfg:   Config{Environment: env, Health: l.health, Level: &l.level, Log: slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: &l.level}))},
-		store: l.store, shown: l.store, same: true, known: make(chan struct{}), changed: make(chan struct{}), failed: map[string]error{}, elector: leader.New(leader.Config{Lock: held{}, ID: "a"}),
+		store: l.store, shown: l.store, same: true, known: make(chan struct{}), changed: make(chan struct{}), elector: leader.New(leader.Config{Lock: held{}, ID: "a"}),
 	}
 	p.serve()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -140,12 +140,11 @@ func TestSettingsTakeEffectAtOnce(t *testing.T) {
 
 // TestReadinessSaysWhy: the settings are not known while the datastore does not answer.
 func TestReadinessSaysWhy(t *testing.T) {
-	p := &process{known: make(chan struct{}), failed: map[string]error{"nodes": errAway}, elector: leader.New(leader.Config{ID: "a"})}
-	if got := p.notReady(); len(got) != 3 || !strings.Contains(got[0], "lease") || !strings.Contains(got[1], "which settings") || got[2] != "nodes: "+errAway.Error() {
+	p := &process{known: make(chan struct{}), elector: leader.New(leader.Config{ID: "a"})}
+	if got := p.notReady(); len(got) != 2 || !strings.Contains(got[0], "lease") || !strings.Contains(got[1], "which settings") {
 		t.Errorf("got %q", got)
 	}
 	close(p.known)
-	p.leave() // who does not lead has no turns
 	if got := p.notReady(); len(got) != 1 {
 		t.Errorf("got %q", got)
 	}

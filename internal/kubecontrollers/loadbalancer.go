@@ -31,7 +31,7 @@ type balancerConfig struct {
 	Cluster  datastore.Store // which shows Kubernetes' services; the same as Store where its API is the datastore
 	Settings func() Settings
 	Services clusterServices
-	Turn     func(error)
+	Turn     func(key string, err error)
 	Log      *slog.Logger
 }
 
@@ -67,7 +67,7 @@ func newBalancer(cfg balancerConfig) *balancer {
 		Observe: l.observe, MaxBackoff: mostWait, Log: cfg.Log,
 		Reconcile: func(ctx context.Context, key string) (time.Time, error) {
 			err := l.reconcile(ctx, key)
-			cfg.Turn(err)
+			cfg.Turn(key, err)
 			return time.Time{}, err
 		},
 	})
@@ -233,10 +233,12 @@ func (l *balancer) serve(ctx context.Context, key string, svc apiserver.Service,
 	}
 	var want []netip.Addr
 	var lacks error
+	users := true // what it lacks, its user asks for in vain
 	for _, w := range wish {
 		has, err := l.one(ctx, svc, handle, w, held)
 		if err != nil {
 			lacks = errors.Join(lacks, fmt.Errorf("service %s: %w", nameOf(key), err))
+			users = users && !errors.Is(err, datastore.ErrUnavailable)
 		}
 		if has.IsValid() {
 			want = append(want, has)
@@ -245,10 +247,14 @@ func (l *balancer) serve(ctx context.Context, key string, svc apiserver.Service,
 	if err := l.publish(ctx, key, svc, want); err != nil {
 		return errors.Join(lacks, err)
 	}
-	if lacks == nil {
+	err = l.trim(ctx, key, held, want)
+	switch {
+	case lacks == nil:
 		delete(l.lacking, key)
+	case users && err == nil:
+		return usersFault{lacks}
 	}
-	return errors.Join(lacks, l.trim(ctx, key, held, want))
+	return errors.Join(lacks, err)
 }
 
 // publish writes a service's addresses into its status.

@@ -97,7 +97,7 @@ func annotated(pairs ...string) func(*apiserver.Service) {
 func (b *bench) balance() (stop func()) {
 	b.Helper()
 	get := func() Settings { b.mu.Lock(); defer b.mu.Unlock(); return b.settings }
-	l := newBalancer(balancerConfig{Store: b.store, Cluster: b.kube, Settings: get, Services: b, Turn: func(error) {}, Log: slog.New(slog.NewTextHandler(b, nil))})
+	l := newBalancer(balancerConfig{Store: b.store, Cluster: b.kube, Settings: get, Services: b, Turn: func(string, error) {}, Log: slog.New(slog.NewTextHandler(b, nil))})
 	b.balancer = l
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan struct{})

@@ -33,7 +33,7 @@ type nodeConfig struct {
 	Cluster  datastore.Store // which shows Kubernetes' nodes; the same as Store where its API is the datastore
 	Settings func() Settings
 	Deleted  func() // is called when all of a node is deleted
-	Turn     func(error)
+	Turn     func(key string, err error)
 	Log      *slog.Logger
 }
 
@@ -56,9 +56,9 @@ func newNodes(cfg nodeConfig) *nodes {
 	n := &nodes{cfg: cfg, same: cfg.Cluster == cfg.Store, seen: map[string]string{}, kept: map[string]string{}}
 	n.loop = controller.New(controller.Config{
 		Name: "nodes", Store: cfg.Store, Prefixes: []string{api.KeyPrefix(api.KindNode, "")}, Observe: n.observe, Log: cfg.Log,
-		Reconcile: func(ctx context.Context, _ string) (time.Time, error) {
+		Reconcile: func(ctx context.Context, key string) (time.Time, error) {
 			again, err := n.reconcile(ctx)
-			cfg.Turn(err)
+			cfg.Turn(key, err)
 			return again, err
 		},
 	})

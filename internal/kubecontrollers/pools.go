@@ -36,9 +36,9 @@ func newPools(cfg holdConfig) *pools {
 	p := &pools{cfg: cfg, addresses: ipam.New(cfg.Store, ipam.Config{}), stored: map[string]*pool{}}
 	p.loop = controller.New(controller.Config{
 		Name: "pools", Store: cfg.Store, Prefixes: []string{api.KeyPrefix(api.KindIPPool, "")}, Observe: p.observe, Log: cfg.Log,
-		Reconcile: func(ctx context.Context, _ string) (time.Time, error) {
+		Reconcile: func(ctx context.Context, key string) (time.Time, error) {
 			again, err := p.reconcile(ctx)
-			cfg.Turn(err)
+			cfg.Turn(key, err)
 			return again, err
 		},
 	})

@@ -25,7 +25,7 @@ type realisedConfig struct {
 	Store   datastore.Store // of policies and nodes, in which agents report
 	Objects statuses
 	Users   realisedUsers
-	Turn    func(error)
+	Turn    func(key string, err error)
 	Log     *slog.Logger
 }
 
@@ -91,12 +91,12 @@ func newRealised(cfg realisedConfig) *realised {
 	r.loop = controller.New(controller.Config{
 		Name: "where policies are in force", Store: cfg.Store, Log: cfg.Log, Observe: r.observe,
 		Prefixes: append(resources.PolicyPrefixes(), api.KeyPrefix(api.KindNode, ""), api.Root+"felix/v2/"),
-		Reconcile: func(ctx context.Context, _ string) (time.Time, error) {
+		Reconcile: func(ctx context.Context, key string) (time.Time, error) {
 			if wait := r.budget.gathered(time.Now()); wait > 0 {
 				return time.Now().Add(wait), nil
 			}
 			again, err := r.write(ctx)
-			cfg.Turn(err)
+			cfg.Turn(key, err)
 			return again, err
 		},
 	})

@@ -132,7 +132,7 @@ func BenchmarkRealisedOfALargeCluster(b *testing.B) {
 		agents[i] = s.agent(b, ctx, i, all)
 	}
 	s.await(b, realisedNodes)
-	r := newRealised(realisedConfig{Store: s, Objects: s, Users: s, Turn: func(error) {}, Log: slog.New(slog.DiscardHandler)})
+	r := newRealised(realisedConfig{Store: s, Objects: s, Users: s, Turn: func(string, error) {}, Log: slog.New(slog.DiscardHandler)})
 	go func() { _ = r.run(ctx) }()
 	for range b.N {
 		idle(b, s)

@@ -41,7 +41,7 @@ func runRealised(t *testing.T, nodes int, test func(*realisedBench)) {
 			b.report(n)
 			b.say(n)
 		}
-		r := newRealised(realisedConfig{Store: b.store, Objects: b, Users: b, Turn: func(error) {}, Log: slog.New(slog.DiscardHandler)})
+		r := newRealised(realisedConfig{Store: b.store, Objects: b, Users: b, Turn: func(string, error) {}, Log: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = r.run(ctx) }()

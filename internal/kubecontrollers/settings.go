@@ -58,7 +58,7 @@ type Environment map[string]string
 
 // Variables are those that are read, as Calico's controllers have them.
 var Variables = []string{
-	"LOG_LEVEL", "ENABLED_CONTROLLERS", "RECONCILER_PERIOD", "SYNC_NODE_LABELS", "AUTO_HOST_ENDPOINTS", "COMPACTION_PERIOD", "HEALTH_ENABLED",
+	"LOG_LEVEL", "ENABLED_CONTROLLERS", "RECONCILER_PERIOD", "SYNC_NODE_LABELS", api.EnvAutoHostEndpoints, "COMPACTION_PERIOD", "HEALTH_ENABLED",
 	"NODE_WORKERS", "POLICY_WORKERS", "PROFILE_WORKERS", "WORKLOAD_ENDPOINT_WORKERS",
 }
 
@@ -104,11 +104,9 @@ func (e Environment) Check() error {
 			_, err = time.ParseDuration(v)
 		case "SYNC_NODE_LABELS", "HEALTH_ENABLED":
 			_, err = strconv.ParseBool(v)
-		case "AUTO_HOST_ENDPOINTS":
-			err = errors.New("agents make automatic host endpoints, and do not know of this process' environment: set " +
-				"spec.controllers.node.hostEndpoint.autoCreate of the KubeControllersConfiguration default")
-			if strings.EqualFold(v, api.Disabled) {
-				err = nil
+		case api.EnvAutoHostEndpoints:
+			if _, ok := api.HostEndpointsByVariable(v); !ok {
+				err = errors.New("want enabled or disabled")
 			}
 		}
 		if err != nil {
@@ -160,11 +158,11 @@ func (e Environment) Resolve(k *api.KubeControllersConfiguration, kubernetes boo
 	}
 	if on["loadbalancer"] {
 		c := cmp.Or(spec.Controllers.LoadBalancer, &api.LoadBalancerController{})
-		s.LoadBalancer = &BalancerSettings{All: c.AssignIPs != "RequestedServicesOnly"}
+		s.LoadBalancer = &BalancerSettings{All: c.AssignIPs != requestedServices}
 	}
 	for _, name := range Variables {
 		if e[name] != "" && strings.HasSuffix(name, "_WORKERS") {
-			warn("%s: each controller has one worker", name)
+			warn("%s is %q: each controller has one worker", name, e[name])
 		}
 	}
 	return s, warnings

@@ -107,14 +107,14 @@ func TestSettingsAreTheEnvironmentsThenTheResources(t *testing.T) {
 func TestAWrongVariableIsRefusedByName(t *testing.T) {
 	for name, value := range map[string]string{
 		"LOG_LEVEL": "loud", "ENABLED_CONTROLLERS": "node,pods", "RECONCILER_PERIOD": "soon", "COMPACTION_PERIOD": "10", "SYNC_NODE_LABELS": "perhaps",
-		"HEALTH_ENABLED": "perhaps", "AUTO_HOST_ENDPOINTS": "enabled",
+		"HEALTH_ENABLED": "perhaps", "AUTO_HOST_ENDPOINTS": "yes",
 	} {
 		err := ReadEnvironment(func(n string) (string, bool) { return value, n == name }).Check()
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s=%s: %v", name, value, err)
 		}
 	}
-	for name, value := range map[string]string{"AUTO_HOST_ENDPOINTS": "Disabled", "ENABLED_CONTROLLERS": "node", "LOG_LEVEL": "Warning"} {
+	for name, value := range map[string]string{"AUTO_HOST_ENDPOINTS": "enabled", "ENABLED_CONTROLLERS": "node", "LOG_LEVEL": "Warning"} {
 		if err := (Environment{name: value}).Check(); err != nil {
 			t.Errorf("%s=%s: %v", name, value, err)
 		}

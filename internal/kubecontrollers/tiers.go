@@ -37,7 +37,7 @@ func newTiers(cfg holdConfig) *tiers {
 		},
 		Reconcile: func(ctx context.Context, key string) (time.Time, error) {
 			again, err := t.reconcile(ctx, key)
-			cfg.Turn(err)
+			cfg.Turn(key, err)
 			return again, err
 		},
 	})

@@ -188,6 +188,11 @@ func labelled(stored api.Update, pod []byte) ([]byte, error) {
 	for _, name := range []string{"serviceAccountName", "profiles", "ports"} {
 		set(is.spec, want.spec, name)
 	}
+	notes, _ := is.metadata["annotations"].(map[string]any)
+	if _, awaits := notes[translate.AnnotationAwaitsLabels]; awaits {
+		delete(notes, translate.AnnotationAwaitsLabels)
+		changed = true
+	}
 	if !changed {
 		return nil, nil
 	}

@@ -52,7 +52,8 @@ type Config struct {
 	Controllers []string
 	// Resync is how often To is listed anew, though it is watched: upstream's RECONCILER_PERIOD. Zero means 5m.
 	Resync time.Duration
-	Log    *slog.Logger // nil: silent
+	Turn   func(key string, err error) // is called after each turn, with how it ended; nil: nobody asks
+	Log    *slog.Logger                // nil: silent
 }
 
 // Mirror keeps To as From says.
@@ -90,6 +91,9 @@ func New(cfg Config) *Mirror {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Turn == nil {
+		cfg.Turn = func(string, error) {}
+	}
 	m := &Mirror{
 		cfg: cfg, on: map[string]bool{}, want: map[string][]byte{}, have: map[string]api.Update{}, endpoints: map[string]endpoint{}, ofPod: map[string]keys{},
 		users: map[string]int{}, behind: map[string]int{}, waiting: map[string]keys{}, wrote: map[string]written{},
@@ -98,7 +102,7 @@ func New(cfg Config) *Mirror {
 		m.on[name] = cfg.Controllers == nil || slices.Contains(cfg.Controllers, name)
 	}
 	m.loop = controller.New(controller.Config{
-		Name: "keep what Kubernetes says", Log: cfg.Log, Observe: m.observe, Reconcile: m.reconcile, Prefixes: []string{api.ResourcesPrefix, kubernetes},
+		Name: "keep what Kubernetes says", Log: cfg.Log, Observe: m.observe, Reconcile: m.turn, Prefixes: []string{api.ResourcesPrefix, kubernetes},
 	})
 	return m
 }
@@ -121,9 +125,10 @@ func (m *Mirror) prefixes() []string {
 // Run keeps To as From says until the context ends. Call it once.
 func (m *Mirror) Run(ctx context.Context) error {
 	if !slices.Contains(slices.Collect(maps.Values(m.on)), true) {
-		<-ctx.Done()
+		m.unmark(ctx)
 		return ctx.Err()
 	}
+	m.loop.Enqueue(theMark, 0)
 	m.unread.Store(2)
 	m.kube = syncer.New(m.cfg.From, syncer.Config{Prefixes: m.prefixes(), Logger: m.cfg.Log.With("of", "kubernetes")})
 	var following sync.WaitGroup // until the context ends, as the loop

@@ -103,6 +103,17 @@ func (m *Mirror) awake(namespace string) []string {
 	return out
 }
 
+// turn is one turn of the loop.
+func (m *Mirror) turn(ctx context.Context, key string) (again time.Time, err error) {
+	if key == theMark {
+		again, err = m.mark(ctx)
+	} else {
+		again, err = m.reconcile(ctx, key)
+	}
+	m.cfg.Turn(key, err)
+	return again, err
+}
+
 // reconcile makes To hold under a key what Kubernetes says.
 func (m *Mirror) reconcile(ctx context.Context, key string) (again time.Time, err error) {
 	ref, _ := api.ParseKey(key) // observe has read it

@@ -10,6 +10,7 @@ type Controllers struct {
 	inUse, borrowed, blocks, candidates  *prometheus.GaugeVec
 	nodeInUse, nodeBorrowed, nodeBlocks  *prometheus.GaugeVec
 	reclaimed, nodesDeleted, reconciling *prometheus.CounterVec
+	failing                              *prometheus.GaugeVec
 }
 
 // NewControllers registers them. Those of addresses have the names and labels that upstream's controllers have.
@@ -27,7 +28,13 @@ func NewControllers(reg prometheus.Registerer) *Controllers {
 	c.nodeBlocks = c.gauge("ipam_blocks_per_node", "Blocks.", "node")
 	c.nodesDeleted = c.counter("twill_controllers_nodes_deleted_total", "Nodes that left Kubernetes, and of which what hung on them was deleted.")
 	c.reconciling = c.counter("twill_controllers_reconcile_total", "Turns of a controller, by how they ended: ok or error.", "controller", "result")
+	c.failing = c.gauge("twill_controllers_failing", "What a controller looks after, such as services, of which the last turn failed.", "controller")
 	return c
+}
+
+// Failing says of how much of what a controller looks after the last turn failed.
+func (c *Controllers) Failing(controller string, n int) {
+	c.failing.WithLabelValues(controller).Set(float64(n))
 }
 
 // Leads says whether this process acts.

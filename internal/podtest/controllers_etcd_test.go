@@ -59,10 +59,14 @@ func (c *cluster) has(key, text string) bool {
 // TestControllersKeepEtcdAsKubernetesSays, with the rights of their role alone: policies and namespaces, labels of nodes, nodes that are gone, and history.
 // Which of it they do changes with their configuration.
 func TestControllersKeepEtcdAsKubernetesSays(t *testing.T) {
-	s := kubetest.Start(t)
+	s, log := audited(t)
+	s.DefineClusterWidePolicies(t)
 	c := newEtcdCluster(t, s)
 	s.Apply(t, "apiVersion: v1\nkind: Node\nmetadata: {name: e1, labels: {rack: r7}}\n")
-	for _, name := range []string{"e1", "e2"} {
+	for _, name := range []string{"f1", "f2", "f3"} {
+		s.Apply(t, "apiVersion: v1\nkind: Node\nmetadata: {name: "+name+"}\n")
+	}
+	for _, name := range []string{"e1", "e2", "f1", "f2", "f3"} {
 		c.put("nodes/"+name, `{"kind":"Node","metadata":{"name":"`+name+`"},"spec":{"orchRefs":[{"nodeName":"`+name+`","orchestrator":"k8s"}]}}`)
 	}
 	begin, err := c.store.List(t.Context(), api.KeyPrefix(api.KindNode, ""))
@@ -84,6 +88,9 @@ func TestControllersKeepEtcdAsKubernetesSays(t *testing.T) {
 	c.await("the namespace's profile", func() bool { return c.has("profiles/kns."+c.ns, c.ns) })
 	c.await("a node's labels", func() bool { return c.has("nodes/e1", "r7") })
 	c.await("the node that Kubernetes does not have", func() bool { return !c.has("nodes/e2", "") })
+	c.policiesAreReportedOn()
+	c.nodesAreReportedOn("f1", "f2", "f3")
+	c.copiesFollow()
 
 	c.await("history that is forgotten", func() bool {
 		w, err := c.store.Watch(t.Context(), api.KeyPrefix(api.KindNode, ""), begin.Position)
@@ -104,4 +111,39 @@ func TestControllersKeepEtcdAsKubernetesSays(t *testing.T) {
 	c.put(stored("web"), "{}")
 	configure(`"policy":{},"namespace":{}`)
 	c.await("the policy that came meanwhile", func() bool { return c.has(stored("late"), "late") && c.has(stored("web"), "web") })
+	c.roleIsRight(log)
+}
+
+// copiesFollow has an endpoint be given what its pod says, and policies, a pod and an account go.
+func (c *cluster) copiesFollow() {
+	c.Helper()
+	c.s.Apply(c.T, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: sa, namespace: "+c.ns+"}\n")
+	c.s.Apply(c.T, `apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: `+c.ns+`, labels: {app: shop}}
+spec: {serviceAccountName: sa, nodeName: e1, automountServiceAccountToken: false, containers: [{name: c, image: i}]}
+`)
+	endpoint, account := "workloadendpoints/"+c.ns+"/e1-k8s-web-eth0", "profiles/ksa."+c.ns+".sa"
+	c.put(endpoint, `{"kind":"WorkloadEndpoint","metadata":{"name":"e1-k8s-web-eth0","namespace":"`+c.ns+`","labels":{"projectcalico.org/orchestrator":"k8s"}},`+
+		`"spec":{"orchestrator":"k8s","node":"e1","pod":"web","endpoint":"eth0","interfaceName":"cali1","containerID":"c1","ipNetworks":["10.67.0.1/32"],"profiles":["kns.`+c.ns+`"]}}`)
+	c.await("the labels and account of a pod", func() bool {
+		return c.has(endpoint, `"app":"shop"`) && c.has(endpoint, `"serviceAccountName":"sa"`) && c.has(account, "")
+	})
+	if err := c.store.Delete(c.Context(), api.ResourcesPrefix+endpoint, api.Revision{}); err != nil {
+		c.Fatal(err)
+	}
+	c.remove("/api/v1/namespaces/" + c.ns + "/pods/web")
+	c.remove("/api/v1/namespaces/" + c.ns + "/serviceaccounts/sa")
+	c.await("the account's profile to go", func() bool { return !c.has(account, "") })
+	const group = "/apis/policy.networking.k8s.io/"
+	for path, key := range map[string]string{
+		"/apis/networking.k8s.io/v1/namespaces/" + c.ns + "/networkpolicies/large": "networkpolicies/" + c.ns + "/knp.default.large",
+		group + "v1alpha2/clusternetworkpolicies/names":                            "globalnetworkpolicies/kcnp.names",
+		group + "v1alpha1/adminnetworkpolicies/default":                            "globalnetworkpolicies/kanp.adminnetworkpolicy.default",
+		group + "v1alpha1/baselineadminnetworkpolicies/default":                    "globalnetworkpolicies/kbanp.baselineadminnetworkpolicy.default",
+	} {
+		c.await("the copy "+key, func() bool { return c.has(key, "") })
+		c.remove(path)
+		c.await("the copy "+key+" to go", func() bool { return !c.has(key, "") })
+	}
 }

@@ -262,12 +262,14 @@ func TestControllersActOneAtATimeWithTheirRoleAlone(t *testing.T) {
 			s, log := audited(t)
 			s.DefineClusterWidePolicies(t)
 			c := newCluster(t, s, g)
+			c.env = append(c.env, "AUTO_HOST_ENDPOINTS=enabled")
 			c.populate()
 			c.report("f1", "f2", "f3")
 			before := c.keys()
 			first := c.start()
 			c.await("a leader", func() bool { return first.logged("msg=leads") })
 			second := c.start()
+			c.hostEndpointsAreKept("f1")
 			c.policiesAreReportedOn()
 			c.policiesAreRealised("f1", "f3")
 			c.nodesAreReportedOn("f1", "f2", "f3")
@@ -276,7 +278,9 @@ func TestControllersActOneAtATimeWithTheirRoleAlone(t *testing.T) {
 			c.remove("/api/v1/nodes/n1")
 			want := slices.DeleteFunc(before, func(k string) bool { return strings.Contains(k, "n1") || strings.HasPrefix(k, api.BlockPrefix) })
 			c.await("what hung on n1 to go, and nothing else", func() bool {
-				now := slices.DeleteFunc(c.keys(), func(k string) bool { return strings.HasPrefix(k, api.BlockPrefix) })
+				now := slices.DeleteFunc(c.keys(), func(k string) bool {
+					return strings.HasPrefix(k, api.BlockPrefix) || strings.Contains(k, "/hostendpoints/f") // of agents that end, and begin again
+				})
 				return slices.Equal(now, want)
 			})
 			if got := c.owners(); !slices.Equal(got, []string{"h-gone", "h-leaked", "h-n2web", c.handleOf("no-vm"), c.handleOf("vm")}) {
@@ -300,9 +304,44 @@ func TestControllersActOneAtATimeWithTheirRoleAlone(t *testing.T) {
 			c.serveBalancers()
 			c.holdTier()
 			c.holdPool()
-			c.roleIsRight(log)
+			c.configurationIsMadeAgain()
+			c.roleIsRight(log, rareControllers...)
 		})
 	}
+}
+
+// hostEndpointsAreKept has the controllers keep those of nodes without an agent, as their environment says, and the configuration say what is in effect.
+// Those of a node whose agent reports are left to it.
+func (c *cluster) hostEndpointsAreKept(withAgent string) {
+	c.Helper()
+	const configuration, made = "kubecontrollersconfigurations/default", "hostendpoints/h1-auto-hep"
+	c.await("the status of the configuration", func() bool {
+		return c.has(configuration, `"environmentVars":{"AUTO_HOST_ENDPOINTS":"enabled"`) && c.has(configuration, `"runningConfig"`)
+	})
+	node := func(rack string) {
+		c.Helper()
+		c.s.Apply(c.T, "apiVersion: v1\nkind: Node\nmetadata: {name: h1, labels: {rack: "+rack+"}}\n")
+		c.await("a host endpoint of a node without an agent, and its labels", func() bool { return c.has(made, `"rack":"`+rack+`"`) })
+	}
+	node("a")
+	node("b")
+	if c.has("hostendpoints/"+withAgent+"-auto-hep", "") {
+		c.Errorf("node %s has an agent, and a host endpoint of the controllers", withAgent)
+	}
+	c.remove("/api/v1/nodes/h1")
+	c.await("the host endpoint of a node that is gone to go", func() bool { return !c.has(made, "") })
+}
+
+// configurationIsMadeAgain has the configuration deleted.
+func (c *cluster) configurationIsMadeAgain() {
+	c.Helper()
+	key := api.KeyPrefix(api.KindKubeControllersConfiguration, "") + "default"
+	if err := c.store.Delete(c.Context(), key, api.Revision{}); err != nil {
+		c.Fatal(err)
+	}
+	c.await("the default configuration, with what is in effect", func() bool {
+		return c.has("kubecontrollersconfigurations/default", `"assignIPs":"AllServices"`) && c.has("kubecontrollersconfigurations/default", `"runningConfig"`)
+	})
 }
 
 // ingress are the addresses of load balancers that a service has.
@@ -394,14 +433,14 @@ func (c *cluster) balanced() []string {
 }
 
 // roleIsRight compares what was asked for with what is allowed.
-func (c *cluster) roleIsRight(log string) {
+func (c *cluster) roleIsRight(log string, rare ...string) {
 	c.Helper()
 	may := append(allowed(c.T, c.s, "clusterroles/twill-kube-controllers"), allowed(c.T, c.s, "namespaces/kube-system/roles/twill-kube-controllers")...)
 	did, refused := asked(c.T, log)
 	var unused []string
 	for _, a := range may {
-		rare := slices.ContainsFunc(rareControllers, func(r string) bool { return strings.HasPrefix(a, r+".") })
-		if !did[a] && !rare {
+		seldom := slices.ContainsFunc(rare, func(r string) bool { return strings.HasPrefix(a, r+".") })
+		if !did[a] && !seldom {
 			unused = append(unused, a)
 		}
 	}

@@ -189,7 +189,7 @@ func (c *cluster) report(nodes ...string) {
 		}
 		now := time.Now()
 		p := status.Process{
-			Time: now.UTC().Format(time.RFC3339), Uptime: float64(now.UnixMicro()), Ready: true, Expires: now.UTC().Truncate(time.Second).Add(holds).Format(time.RFC3339),
+			Time: now.UTC().Format(time.RFC3339), Uptime: float64(now.UnixMicro()), Ready: true, Version: "v", Expires: now.UTC().Truncate(time.Second).Add(holds).Format(time.RFC3339),
 		}
 		value, err := json.Marshal(p)
 		if err != nil {

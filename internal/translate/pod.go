@@ -30,6 +30,10 @@ const (
 	LabelMigration = "kubevirt.io/migrationJobUID"
 	// AnnotationSetupFailed is on a pod whose condition says that it could not be attached: whoever attaches it takes both away.
 	AnnotationSetupFailed = "twill.net/network-setup-failed"
+	// AnnotationAwaitsLabels is on an endpoint that waits for its pod's labels, where they are copied from Kubernetes: whoever writes them takes it away.
+	AnnotationAwaitsLabels = "twill.net/awaits-labels"
+	// KeyLabelsAreCopied is in a datastore into which somebody copies the labels of pods.
+	KeyLabelsAreCopied = api.Root + "twill/v1/labels-of-pods-are-copied"
 )
 
 const (

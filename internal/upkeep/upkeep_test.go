@@ -208,6 +208,32 @@ func TestAChangeKeepsWhatAnotherVersionWrote(t *testing.T) {
 	})
 }
 
+// TestTheControllersEnvironmentIsFollowed: as the status has it. One that is lost, as by a replace, changes nothing until it is written again.
+func TestTheControllersEnvironmentIsFollowed(t *testing.T) {
+	with := func(spec, vars string) string {
+		return strings.Replace(spec, `"status":{}`, `"status":{"runningConfig":{"controllers":{}},"environmentVars":{`+vars+`}}`, 1)
+	}
+	run(t, map[string]string{"nodes/h1": nodeDoc}, func(b *bench) {
+		for _, step := range []struct {
+			what, configuration string
+			want                []string
+		}{
+			{"off, and on by the environment", with(off, `"AUTO_HOST_ENDPOINTS":"enabled"`), []string{standard}},
+			{"the status is lost", off, []string{standard}},
+			{"it is there again, without the variable", with(off, `"LOG_LEVEL":"info"`), nil},
+			{"a status without the variable is lost", on, []string{standard}},
+			{"off by the environment", with(on, `"AUTO_HOST_ENDPOINTS":"Disabled"`), nil},
+			{"templates do not count", with(other, `"AUTO_HOST_ENDPOINTS":"enabled"`), []string{standard}},
+			{"a word that is none", with(off, `"AUTO_HOST_ENDPOINTS":"perhaps"`), []string{standard}},
+		} {
+			b.put("kubecontrollersconfigurations/default", step.configuration)
+			b.want(step.what, step.want...)
+		}
+		b.remove("kubecontrollersconfigurations/default")
+		b.want("without a configuration")
+	})
+}
+
 func TestNothingIsWrittenWhileWhatIsWantedIsUnknown(t *testing.T) {
 	run(t, map[string]string{"nodes/h1": nodeDoc, "kubecontrollersconfigurations/default": on}, func(b *bench) {
 		b.want("on", standard)

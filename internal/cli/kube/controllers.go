@@ -32,7 +32,8 @@ func Daemon(e *conn.Env) *cobra.Command {
 		Short: "Keep a cluster's resources in step with Kubernetes",
 		Long: `Deletes what hangs on nodes that left Kubernetes, frees addresses that nobody
 has had for a grace period (15 minutes), and gives addresses to Services of type
-LoadBalancer. With Kubernetes' API as the datastore, pools and tiers that are deleted
+LoadBalancer, and makes the automatic host endpoints of nodes on which no agent
+runs. With Kubernetes' API as the datastore, pools and tiers that are deleted
 stay until nothing hangs on them. With etcd as the datastore, what Kubernetes
 says of policies, namespaces, service accounts and pods is kept there, too, and
 etcd forgets its history after a while. Run two or more in a cluster: one acts,
@@ -40,9 +41,10 @@ by a Lease, and another takes over when it ends. The cluster is reached as kubec
 does it (KUBECONFIG), or by a pod's service account.
 
 The environment is that of Calico's controllers (LOG_LEVEL, ENABLED_CONTROLLERS,
-RECONCILER_PERIOD, COMPACTION_PERIOD, SYNC_NODE_LABELS, HEALTH_ENABLED), and goes before the
-KubeControllersConfiguration "default", which may change at any time. What of
-that has no effect is logged by name.`,
+RECONCILER_PERIOD, COMPACTION_PERIOD, SYNC_NODE_LABELS, AUTO_HOST_ENDPOINTS,
+HEALTH_ENABLED), and goes before the KubeControllersConfiguration "default",
+which may change at any time. Its status says what is in effect; what has no
+effect is logged by name.`,
 		Example: `  DATASTORE_TYPE=kubernetes twill kube-controllers
   twill kube-controllers --etcd https://10.0.0.1:2379 --kubeconfig /etc/kubernetes/admin.conf
   twill kube controllers --image registry.example/twill:1 | kubectl apply --server-side -f -`,
@@ -79,7 +81,8 @@ func (c *command) checkCmd() *cobra.Command {
 		Use:   "check",
 		Short: "Say whether the controllers of this host are ready, for a probe",
 		Long: `Asks the controllers that run here whether they could act: the API server answers,
-the settings are known, and the last turn of each controller was without an error.
+the settings are known, and no controller has failed at something for 30 s, or has
+read nothing for as long; else each of them is named, with its error.
 One that waits for another to end is ready, too.
 
 Exit code: 0 ready, 1 not ready, or nothing answers.`,

@@ -13,12 +13,12 @@ const ControllersAccount = "twill-kube-controllers"
 var controlled = map[string][]any{
 	"nodes": {"get", "list", "watch"}, "pods": {"get", "list"}, "namespaces": {"get", "list"}, // one of all, for the position of a watch
 	"services":            {"get", "list", "watch"},
-	"clusterinformations": read, "kubecontrollersconfigurations": read,
+	"clusterinformations": read, "kubecontrollersconfigurations": {"get", "list", "watch", "create", "update"}, // in which they say what is in effect
 	"ippools": keep, "tiers": keep, // their finalizers and conditions
 	"networkpolicies": read, "globalnetworkpolicies": follow, "stagednetworkpolicies": follow, "stagedglobalnetworkpolicies": follow, "stagedkubernetesnetworkpolicies": follow, // and say where they are in force
 	"clusternetworkpolicies": follow, "adminnetworkpolicies": follow, "baselineadminnetworkpolicies": follow, // and of those that say in their status what is closed
 	"ipreservations": {"list"}, "ipamconfigurations": {"get", "list"}, "ipamconfigs": {"get", "list"},
-	"hostendpoints": {"list", "delete"},                                                                                       // automatic ones of nodes that are gone
+	"hostendpoints": {"get", "list", "watch", "create", "update", "delete"},                                                   // automatic ones
 	"bgppeers":      {"list"}, "caliconodestatuses": {"list"}, "bgpconfigurations": {"list"}, "felixconfigurations": {"list"}, // that name such a node, for the log
 	"records":    {"list", "watch", "delete"}, // what agents report
 	"ipamblocks": repair, "ipamhandles": repair, "blockaffinities": repair,
@@ -48,7 +48,7 @@ func Controllers(g form.Group, namespace, lease string) []map[string]any {
 	}
 	group, _, _ := strings.Cut(string(g), "/")
 	if g == form.V3 { // else it is a part of the object
-		rules = append(rules, rule(group, "ippools/status", []any{"update"}), rule(group, "tiers/status", []any{"update"}))
+		rules = append(rules, rule(group, "ippools/status", []any{"update"}), rule(group, "tiers/status", []any{"update"}), rule(group, "kubecontrollersconfigurations/status", []any{"update"}))
 	}
 	rules = append(rules, ingress(), rule(group, "networkpolicies", []any{"get"}), realised(group)) // Kubernetes' own have no status
 	rules = append(rules, machines()...)

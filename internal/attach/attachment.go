@@ -12,6 +12,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/ipam"
+	"github.com/twillnet/twill/internal/translate"
 )
 
 // attachment is one endpoint on its way into the datastore and the kernel. Both begin as soon as its addresses are chosen:
@@ -20,6 +21,7 @@ type attachment struct {
 	s        *Server
 	request  wire.Request
 	profiles func() ([]api.Update, error)
+	awaits   func() (bool, error) // whether its pod's labels come later
 	extraOps ipam.ExtraOps
 
 	endpoint *api.WorkloadEndpoint // nil: not begun
@@ -32,7 +34,9 @@ type attachment struct {
 
 func (s *Server) attachment(ctx context.Context, r wire.Request, others []*api.WorkloadEndpoint) *attachment {
 	b := &attachment{s: s, request: r, others: others, profiles: sync.OnceValues(func() ([]api.Update, error) { return s.profiles(ctx, r) })}
-	go func() { _, _ = b.profiles() }() // begin reads them
+	b.awaits = sync.OnceValues(func() (bool, error) { return s.labelsAreCopied(ctx, r) })
+	go func() { _, _ = b.profiles() }() // begin reads them, and asks for these
+	go func() { _, _ = b.awaits() }()
 	b.extraOps.Make = func(ctx context.Context, addrs []ipam.Address) (api.Update, error) {
 		again := b.endpoint != nil
 		if err := b.begin(ctx, plain(addrs)); err != nil || !again {
@@ -46,13 +50,21 @@ func (s *Server) attachment(ctx context.Context, r wire.Request, others []*api.W
 	return b
 }
 
-// begin passes the endpoint to calc as if it were in the datastore. One that the datastore derives is known when it was written.
+// begin passes the endpoint to calc as if it were in the datastore. One that the datastore derives is known when it was written, and one that awaits its
+// labels when it has them.
 func (b *attachment) begin(ctx context.Context, addrs []netip.Addr) (err error) {
 	b.stop()
 	if b.endpoint, err = b.s.endpoint(b.request, addrs); err != nil {
 		return err
 	}
 	b.inherit()
+	awaits, err := b.awaits()
+	if err != nil {
+		return err
+	}
+	if awaits {
+		b.endpoint.Metadata.Annotations[translate.AnnotationAwaitsLabels] = b.request.ContainerID
+	}
 	if b.kv, err = encode(b.endpoint); err != nil {
 		return err
 	}
@@ -64,7 +76,7 @@ func (b *attachment) begin(ctx context.Context, addrs []netip.Addr) (err error) 
 		return err
 	}
 	b.s.cfg.Kernel.Announce(b.kv.Key, b.endpoint.Spec.InterfaceName)
-	if !b.s.derives(b.kv.Key) {
+	if !awaits && !b.s.derives(b.kv.Key) {
 		b.enforce(ctx, append(us, api.Update{Key: b.kv.Key, Value: b.kv.Value, Revision: Pending}))
 	}
 	return nil
@@ -117,6 +129,13 @@ func (b *attachment) complete(ctx context.Context, addrs []netip.Addr) error {
 		}
 		var err error
 		if now, b.old, err = b.s.write(ctx, b.request, b.kv); err != nil {
+			return err
+		}
+	}
+	if awaits, err := b.awaits(); err != nil {
+		return err
+	} else if awaits {
+		if now, err = b.s.labelled(ctx, b.request, now); err != nil {
 			return err
 		}
 	}

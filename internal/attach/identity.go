@@ -187,7 +187,7 @@ func (s *Server) holds(r wire.Ref) error {
 func (s *Server) clear(ctx context.Context, r wire.Ref) ([]*api.WorkloadEndpoint, error) {
 	if _, known := s.cfg.Store.(datastore.Deriving); r.Pod != nil && !known {
 		s.accounts.Do(func() {
-			s.cfg.Log.Warn("pods are attached without service account, labels and what annotations ask for, which only Kubernetes knows; policies that name those do not find them",
+			s.cfg.Log.Warn("pods are attached without what their annotations ask for, which only Kubernetes knows; service account and labels they have where twill kube-controllers copies them into this datastore",
 				"pod", r.Pod.Namespace+"/"+r.Pod.Name)
 		})
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/ipam"
 	"github.com/twillnet/twill/internal/kubetest"
+	"github.com/twillnet/twill/internal/translate"
 )
 
 // newEtcdCluster is a cluster whose datastore is an etcd of its own. The API server has no definitions of ours.
@@ -124,11 +125,17 @@ metadata: {name: web, namespace: `+c.ns+`, labels: {app: shop}}
 spec: {serviceAccountName: sa, nodeName: e1, automountServiceAccountToken: false, containers: [{name: c, image: i}]}
 `)
 	endpoint, account := "workloadendpoints/"+c.ns+"/e1-k8s-web-eth0", "profiles/ksa."+c.ns+".sa"
-	c.put(endpoint, `{"kind":"WorkloadEndpoint","metadata":{"name":"e1-k8s-web-eth0","namespace":"`+c.ns+`","labels":{"projectcalico.org/orchestrator":"k8s"}},`+
+	c.put(endpoint, `{"kind":"WorkloadEndpoint","metadata":{"name":"e1-k8s-web-eth0","namespace":"`+c.ns+`","labels":{"projectcalico.org/orchestrator":"k8s"},"annotations":{"`+translate.AnnotationAwaitsLabels+`":"c1"}},`+
 		`"spec":{"orchestrator":"k8s","node":"e1","pod":"web","endpoint":"eth0","interfaceName":"cali1","containerID":"c1","ipNetworks":["10.67.0.1/32"],"profiles":["kns.`+c.ns+`"]}}`)
 	c.await("the labels and account of a pod", func() bool {
 		return c.has(endpoint, `"app":"shop"`) && c.has(endpoint, `"serviceAccountName":"sa"`) && c.has(account, "")
 	})
+	if c.has(endpoint, translate.AnnotationAwaitsLabels) {
+		c.Error("the endpoint has its labels, and whoever attaches the pod waits for them")
+	}
+	if _, err := c.store.Get(c.Context(), translate.KeyLabelsAreCopied); err != nil {
+		c.Errorf("the datastore does not say that labels are copied: %v", err)
+	}
 	if err := c.store.Delete(c.Context(), api.ResourcesPrefix+endpoint, api.Revision{}); err != nil {
 		c.Fatal(err)
 	}

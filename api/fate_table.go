@@ -22,7 +22,7 @@ var unhonoured = slices.Concat(
 		fate(Refused, "routes have the metrics that docs/bgp.md says", "ipv4NormalRoutePriority=1024 ipv6NormalRoutePriority=1024"),
 	),
 	fatesOf[IPPoolSpec](
-		fate(Warned, noEncapsulation, "ipipMode=Never vxlanMode=Never"),
+		fate(Warned, noEncapsulation, "ipipMode=Never"),
 	),
 	fatesOf[HealthTimeout](fate(Warned, "the agent has no part of this name: it has syncer, calc and dataplane", "name=syncer|calc|dataplane")),
 	fatesOf[KubeControllersSpec](
@@ -36,7 +36,7 @@ var unhonoured = slices.Concat(
 	felixFates,
 )
 
-const noEncapsulation = "packets between hosts are not encapsulated yet: hosts on one link reach each other's workloads, workloads " +
+const noEncapsulation = "packets between hosts are not encapsulated in IP yet: hosts on one link reach each other's workloads, workloads " +
 	"of hosts behind a router are unreachable, and packets that Calico's hosts encapsulate are not taken"
 
 // fate makes entries of one fate and reason: names of fields, each perhaps with quiet values, as in name=a|b.
@@ -64,7 +64,7 @@ func fatesOf[T any](groups ...[]Unhonoured) []Unhonoured {
 const (
 	noEBPF        = "policy is enforced with nftables, not eBPF"
 	noIptables    = "Twill programs nftables, not iptables"
-	noTunnels     = "Twill makes no tunnels yet"
+	noTunnels     = "Twill's tunnels are VXLAN's, and have VNI 4096 and the MTU of the host's interface less 50 (of IPv6, 70); pools alone say whether there are any"
 	noWireGuard   = "Twill makes no WireGuard tunnels yet"
 	noWindows     = "Twill runs on Linux"
 	forFaults     = "it is for finding faults in upstream's agent"
@@ -113,7 +113,7 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Warned, "what policy denies is dropped; a rule can reject, see docs/reject.md", "iptablesFilterDenyAction=Drop nftablesFilterDenyAction=Drop"),
 	fate(Warned, "the nftables table is used whatever is said here", "nftablesMode=Enabled|Auto"),
 	fate(Warned, "no flow is offloaded: each packet passes Twill's table", "nftablesFlowTableOffload=Enabled|Disabled nftablesFlowTableDataIfacePattern"),
-	fate(Warned, noTunnels, `ipipEnabled=false ipipMTU=0|1440 vxlanEnabled=false vxlanMTU=0|1410 vxlanMTUV6=0|1390 vxlanVNI=4096 externalNodesList
+	fate(Warned, noTunnels, `ipipEnabled=false ipipMTU=0|1440 vxlanEnabled=true vxlanMTU=0|1410 vxlanMTUV6=0|1390 vxlanVNI=4096 externalNodesList
 		mtuIfacePattern requireMTUFile=false routeSource=CalicoIPAM routeTableRange routeTableRanges`),
 	fate(Warned, noWireGuard, `wireguardHostEncryptionEnabled=false wireguardInterfaceName=wireguard.cali
 		wireguardInterfaceNameV6=wg-v6.cali wireguardKeepAlive=0s|0 wireguardListeningPort=51820 wireguardListeningPortV6=51821

@@ -36,7 +36,7 @@ func TestAnInterfaceThatIsBeingAttachedIsAWorkloads(t *testing.T) {
 			d := &calcLoop{
 				node: "h1", graph: calc.New("h1", onlyTap), out: out, log: log, local: make(chan local),
 				watch: newReporter(Config{Node: "h1", Log: log}, store, metrics.New(prometheus.NewRegistry())),
-				keep:  upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log}),
+				keep:  keepers{upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log})},
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error)

@@ -14,15 +14,19 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/nodeaddr"
 	"github.com/twillnet/twill/internal/syncer"
-	"github.com/twillnet/twill/internal/upkeep"
 )
+
+// keepers write into the datastore what this node keeps there, in answer to the same updates as calc's.
+type keepers []interface {
+	Update(us []api.Update, inSync bool)
+}
 
 // calcLoop is calc's goroutine: updates in, batches for this node out.
 type calcLoop struct {
 	node  string
 	graph *calc.Graph
 	watch *reporter
-	keep  *upkeep.Controller
+	keep  keepers
 	in    <-chan syncer.Batch
 	out   chan<- intent.Batch
 	log   *slog.Logger
@@ -148,7 +152,9 @@ func (d *calcLoop) Ping(ctx context.Context) error {
 // receive takes over a batch of the source.
 func (d *calcLoop) receive(b syncer.Batch) {
 	d.graph.Update(d.overlay.Filter(b.Updates))
-	d.keep.Update(b.Updates, b.InSync)
+	for _, k := range d.keep {
+		k.Update(b.Updates, b.InSync)
+	}
 	first := b.InSync && !d.synced // the flag stays set in later batches
 	if first {
 		d.synced = true

@@ -27,7 +27,7 @@ func TestWhatChangesNothingHereReachesNoDriver(t *testing.T) {
 		d := &calcLoop{
 			node: "h1", graph: calc.New("h1"), in: in, out: out, log: log,
 			watch: newReporter(Config{Node: "h1", Log: log}, store, metrics.New(prometheus.NewRegistry())),
-			keep:  upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log}),
+			keep:  keepers{upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log})},
 		}
 		ended := make(chan error)
 		go func() { ended <- d.run(t.Context()) }()
@@ -52,7 +52,7 @@ func TestANodeWithoutAPossibleNameLogsIt(t *testing.T) {
 		d := &calcLoop{
 			node: "web_1", graph: calc.New("web_1"), in: in, out: out, log: log,
 			watch: newReporter(Config{Node: "web_1", Log: log}, store, metrics.New(prometheus.NewRegistry())),
-			keep:  upkeep.New(upkeep.Config{Node: "web_1", Store: store, Log: log}),
+			keep:  keepers{upkeep.New(upkeep.Config{Node: "web_1", Store: store, Log: log})},
 		}
 		ended := make(chan error)
 		go func() { ended <- d.run(t.Context()) }()
@@ -88,7 +88,7 @@ func TestWhereAnotherAgentsRulesGuardNothingIsHandedOverBeforeAllIsKnown(t *test
 			d := &calcLoop{
 				node: "h1", graph: calc.New("h1"), in: in, out: out, log: log, hold: hold,
 				watch: newReporter(Config{Node: "h1", Log: log}, store, metrics.New(prometheus.NewRegistry())),
-				keep:  upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log}),
+				keep:  keepers{upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log})},
 			}
 			ended := make(chan error)
 			go func() { ended <- d.run(t.Context()) }()

@@ -111,7 +111,8 @@ func Leave(ctx context.Context, found map[string]string) (did []string, err erro
 	} else {
 		did = append(did, "routes of protocol 80 and forwarding stay: "+successor+" runs here, and has them from now on")
 	}
-	if err != nil {
+	gone, terr := d.leaveTunnels()
+	if did, err = append(did, gone...), errors.Join(err, terr); err != nil {
 		return did, err
 	}
 	tables, err := d.nft.ListTables()
@@ -145,6 +146,8 @@ func (d kernelHandles) leaveRoutes(ctx context.Context, successor bool) (did []s
 		routes, err = d.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolAgent})
 		routes = slices.DeleteFunc(routes, func(r rtnl.Route) bool { return r.Gateway.IsValid() })
 	}
+	hosts, herr := d.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolHosts})
+	routes, err = append(routes, hosts...), errors.Join(err, herr)
 	learned, lerr := d.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolSpeaker})
 	err = errors.Join(err, lerr)
 	for _, r := range learned {
@@ -161,6 +164,22 @@ func (d kernelHandles) leaveRoutes(ctx context.Context, successor bool) (did []s
 			continue
 		}
 		did = append(did, "route "+r.Dst.String()+" is deleted")
+	}
+	return did, err
+}
+
+// leaveTunnels deletes our tunnel devices.
+func (d kernelHandles) leaveTunnels() (did []string, err error) {
+	links, err := d.rtnl.Links()
+	for _, l := range links {
+		if l.Alias != kernel.TunnelAlias {
+			continue
+		}
+		if e := d.rtnl.DeleteLink(l.Index); e != nil && !errors.Is(e, rtnl.ErrNotFound) {
+			err = errors.Join(err, e)
+			continue
+		}
+		did = append(did, "device "+l.Name+" is deleted")
 	}
 	return did, err
 }

@@ -35,7 +35,7 @@ func TestAnEndpointThatIsDeletedBeforeItWasReceivedIsGone(t *testing.T) {
 				d := &calcLoop{
 					node: "h1", graph: calc.New("h1"), out: out, log: log, local: make(chan local), in: source.Batches(),
 					watch:   newReporter(Config{Node: "h1", Log: log}, store, metrics.New(prometheus.NewRegistry())),
-					keep:    upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log}),
+					keep:    keepers{upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log})},
 					overlay: attach.Overlay{Order: datastore.OrderOf(store)},
 				}
 				ctx, cancel := context.WithCancel(t.Context())

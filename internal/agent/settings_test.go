@@ -79,7 +79,7 @@ func TestSettingsOfTheDatastoreReachEachPart(t *testing.T) {
 		d := &calcLoop{
 			node: "h1", graph: calc.New("h1"), in: in, out: out, log: log,
 			watch:    newReporter(Config{Node: "h1", Log: log, Level: level}, store, metrics.New(prometheus.NewRegistry())),
-			keep:     upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log}),
+			keep:     keepers{upkeep.New(upkeep.Config{Node: "h1", Store: store, Log: log})},
 			settings: []func(config.Settings){func(s config.Settings) { a = append(a, s.GoMetrics) }, func(s config.Settings) { b = append(b, s.Metrics.Enabled) }},
 		}
 		ended := make(chan error)

@@ -8,6 +8,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/fib"
 	"github.com/twillnet/twill/internal/dataplane/host"
 	"github.com/twillnet/twill/internal/dataplane/nft"
+	"github.com/twillnet/twill/internal/dataplane/tunnel"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
@@ -15,7 +16,7 @@ import (
 
 // Difference is one deviation of the kernel from the desired state.
 type Difference struct {
-	Part string `json:"part"` // nft, fib or host
+	Part string `json:"part"` // nft, fib, tunnel or host
 	What string `json:"what"`
 }
 
@@ -59,7 +60,7 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) (out Verifie
 	for _, p := range []struct {
 		name string
 		comparer
-	}{{"nft", policy}, {"fib", routes}, {"host", interfaces}} {
+	}{{"nft", policy}, {"fib", routes}, {"tunnel", tunnel.New(d.rtnl)}, {"host", interfaces}} {
 		p.Merge(batch)
 		found, err := p.Differences(ctx)
 		if err != nil {

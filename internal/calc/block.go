@@ -7,29 +7,32 @@ import (
 	"strings"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/calc/route"
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// block takes over a block's affinity. The addresses of an own block that no
-// endpoint has get a blackhole route: else a packet to one would follow the default
-// route, and perhaps loop.
+// block takes over which node a block belongs to, and who has borrowed addresses of it.
 func (g *Graph) block(u api.Update) {
 	if u.Value == nil {
 		g.found(u.Key, nil)
-		g.routes.Set(u.Key, nil)
+		g.reach.SetBlock(u.Key, route.Block{})
 		return
 	}
-	p, owner, owned, err := api.BlockOwner(u)
+	p, owner, _, err := api.BlockOwner(u)
 	if err != nil {
 		g.kept(u.Key, err, false) // a missing route allows nothing: the node is ready without it
 		return
 	}
-	g.found(u.Key, nil)
-	if owned && owner == (api.Owner{Type: api.OwnerHost, Name: g.node}) {
-		g.routes.Set(u.Key, []intent.Route{{Dst: p, Kind: intent.RouteBlackhole}})
-		return
+	b := route.Block{CIDR: p}
+	if owner.Type == api.OwnerHost {
+		b.Owner = owner.Name
 	}
-	g.routes.Set(u.Key, nil)
+	var problems []api.Problem
+	if b.Lent, err = api.Borrowed(u, b.Owner); err != nil {
+		problems = []api.Problem{{Key: u.Key, Reason: err.Error() + "; nothing leads to what was borrowed of it"}}
+	}
+	g.found(u.Key, problems)
+	g.reach.SetBlock(u.Key, b)
 }
 
 // pool is the part of an IPPool that hosts use.
@@ -43,8 +46,12 @@ func (g *Graph) putPool(key string, r *api.IPPool) {
 	g.dirtyHost = true
 	for _, cidr := range prefixes([]string{r.Spec.CIDR}) {
 		g.pools[key] = pool{cidr, r.Spec.NATOutgoing}
+		g.reach.SetPool(key, route.Pool{CIDR: cidr, Mode: modes[r.Spec.VXLANMode]})
 	}
 }
+
+// modes are those of IPPools; any other value leaves a pool to BGP.
+var modes = map[string]route.Mode{"Always": route.Always, "CrossSubnet": route.CrossSubnet}
 
 // natOutgoing returns the pools whose packets are masqueraded, and the destinations for which they are not.
 func (g *Graph) natOutgoing() intent.NATOutgoing {
@@ -75,12 +82,14 @@ func (g *Graph) natOutgoing() intent.NATOutgoing {
 }
 
 // putNode takes over a node's addresses; nil: it was deleted.
-func (g *Graph) putNode(key string, r *api.Node) {
+func (g *Graph) putNode(key, name string, r *api.Node) {
 	g.dirtyHost = true
 	delete(g.nodes, key)
 	if r == nil {
+		g.reach.SetNode(name, route.Node{})
 		return
 	}
+	g.reach.SetNode(name, reachedBy(name, r))
 	var texts []string
 	if b := r.Spec.BGP; b != nil {
 		texts = append(texts, b.IPv4Address, b.IPv6Address)

@@ -47,11 +47,12 @@ type group struct {
 func (g *Graph) Flush() intent.Batch {
 	b := intent.Batch{InSync: g.inSync}
 	goneEndpoints := g.flushEndpoints(&b)
+	goneSet, gonePeers := g.reach.Flush(&b)
 	goneRoutes := g.routes.Flush(&b)
 	gonePolicies := g.flushPolicies(&b)
 	goneSets := append(g.sets.Flush(&b), g.services.Flush(&b)...)
 	// In the order of a batch's fields; removals are applied in reverse.
-	b.Removed = slices.Concat(goneSets, gonePolicies, goneEndpoints, goneRoutes)
+	b.Removed = slices.Concat(goneSet, goneSets, gonePolicies, goneEndpoints, goneRoutes, gonePeers)
 	g.flushHost(&b)
 	return b
 }
@@ -279,13 +280,15 @@ type State struct {
 	Policies  []intent.Policy
 	Endpoints []intent.Endpoint
 	Routes    []intent.Route
+	Peers     []intent.TunnelPeer
 	Host      intent.HostSettings
 }
 
 // Intents returns the full set of intents, as of the last Flush.
 func (g *Graph) Intents() State {
 	convert := policy.NewConverter(named{})
-	s := State{IPSets: append(g.sets.Present(), g.services.Present()...), Routes: g.routes.Sent(), Host: g.host()}
+	set, peers := g.reach.Present()
+	s := State{IPSets: slices.Concat(g.sets.Present(), g.services.Present(), set), Routes: g.routes.Sent(), Peers: peers, Host: g.host()}
 	for _, id := range sortedIDs(maps.Keys(g.sent.policies)) {
 		p, _ := convert.Policy(g.sent.policies[id])
 		s.Policies = append(s.Policies, p)

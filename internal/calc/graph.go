@@ -44,6 +44,7 @@ type Graph struct {
 	services *service.Index       // EndpointSlices, and the sets of services
 	locals   *label.Index[*local] // local endpoints; its selectors are policies'
 	routes   *route.Table
+	reach    *route.Reach // what of blocks is in routes
 	order    *policy.Order
 	convert  *policy.Converter
 
@@ -88,6 +89,7 @@ func New(node string, local ...config.Layer) *Graph {
 		resolver: config.New(node, local...), problems: map[string][]api.Problem{}, pools: map[string]pool{}, nodes: map[string][]netip.Prefix{}, unread: map[string]string{}, admitted: map[string]bool{},
 		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, groups: map[intent.GroupID]*group{}, sent: newSent(),
 	}
+	g.reach = route.NewReach(node, g.routes)
 	g.locals = label.New(func(_ uint32, l localItem) { g.dirtyLocals[l.Value.key] = true })
 	g.sets = ipset.New(func(changing func(uint32, sourceItem)) ipset.Labels[sourceItem] {
 		g.sources = label.New(changing)
@@ -212,7 +214,7 @@ func (g *Graph) put(key string, s api.Stored) {
 		g.configure()
 	case *api.Node:
 		g.admitted[key] = true
-		g.putNode(key, r)
+		g.putNode(key, s.Ref.Name, r)
 		if s.Ref.Name == g.node {
 			g.resolver.SetLabels(r.Metadata.Labels)
 			g.configure()
@@ -252,13 +254,14 @@ func (g *Graph) remove(key string, ref api.Ref) {
 		g.resolver.Remove(ref.Name)
 		g.configure()
 	case api.KindNode:
-		g.putNode(key, nil)
+		g.putNode(key, ref.Name, nil)
 		if ref.Name == g.node {
 			g.resolver.SetLabels(nil)
 			g.configure()
 		}
 	case api.KindIPPool:
 		delete(g.pools, key)
+		g.reach.SetPool(key, route.Pool{})
 		g.dirtyHost = true
 	case api.KindClusterInformation:
 		g.frozen = g.frozen && ref.Name != "default"

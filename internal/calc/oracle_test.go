@@ -59,10 +59,28 @@ func linesOf(s State) []string {
 	var out []string
 	for _, r := range s.Routes {
 		to := "dev " + r.Link + " mac " + r.MAC
-		if r.Kind == intent.RouteBlackhole {
+		switch {
+		case r.Kind == intent.RouteBlackhole:
 			to = "blackhole"
+		case r.Kind == intent.RouteDirect:
+			to = "direct " + r.Via.String()
+		case r.Kind == intent.RouteTunnel && r.Via.IsValid():
+			to = "tunnel " + r.Via.String()
+		case r.Kind == intent.RouteTunnel:
+			to = "unreachable"
 		}
 		out = append(out, fmt.Sprintf("route %s %s", r.Dst, to))
+	}
+	family := map[intent.Family]int{intent.IPv6: 1}
+	for _, p := range s.Peers {
+		out = append(out, fmt.Sprintf("peer %s %d %s %s %s", p.Node, family[p.Family], p.Host, p.Addr, p.MAC))
+	}
+	for f, own := range s.Host.VXLAN {
+		text := fmt.Sprintf("tunnel %d none", f)
+		if own != (intent.Tunnel{}) {
+			text = fmt.Sprintf("tunnel %d %s %s %s", f, own.Host, own.Addr, own.MAC)
+		}
+		out = append(out, text)
 	}
 	for _, e := range s.Endpoints {
 		out = append(out, endpointLines(e)...)
@@ -78,6 +96,9 @@ func linesOf(s State) []string {
 			sets[set.ID] = append(sets[set.ID], text)
 		}
 		slices.Sort(sets[set.ID])
+		if set.ID == intent.SetVXLANPeers {
+			out = append(out, "peers "+strings.ReplaceAll(strings.ReplaceAll(fmt.Sprint(sets[set.ID]), "/32", ""), "/128", ""))
+		}
 	}
 	for _, p := range s.Policies {
 		if !p.ID.Staged() {

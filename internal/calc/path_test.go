@@ -26,7 +26,7 @@ func TestAnyPathSameIntents(t *testing.T) {
 	for i := range 40 {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		// Values that are not JSON are left out: of them the graph keeps what it had, so that the path matters.
-		w := calctest.Random(rng, calctest.Config{Wrong: -1, Blocks: 6})
+		w := calctest.Random(rng, calctest.Config{Wrong: -1, Blocks: 6, Pools: 3})
 		g, node := New("h1"), sim.New()
 		apply := func() {
 			node.Merge(g.Flush())
@@ -56,7 +56,7 @@ func TestAnyPathSameIntents(t *testing.T) {
 		if got, want := g.Intents(), fresh(rng, nil); !reflect.DeepEqual(got, want) {
 			t.Fatalf("seed %d world %d: after teardown %+v remains", seed, i, got)
 		}
-		if n := g.sources.Len() + g.locals.Len() + g.sets.Len() + g.services.Len() + len(g.policies) + len(g.applied) + len(g.links) + len(g.stacks) + len(g.groups) + len(g.sent.sets) + len(g.sent.users) + len(g.sent.groups); n != 0 {
+		if n := g.sources.Len() + g.locals.Len() + g.sets.Len() + g.services.Len() + len(g.policies) + len(g.applied) + len(g.links) + len(g.stacks) + len(g.groups) + len(g.sent.sets) + len(g.sent.users) + len(g.sent.groups) + g.reach.Len(); n != 0 {
 			t.Fatalf("seed %d world %d: %d things are remembered after all is gone", seed, i, n)
 		}
 	}
@@ -66,7 +66,7 @@ func TestBatchesAddUpToTheIntents(t *testing.T) {
 	seed := seedtest.New(t)
 	for i := range 20 {
 		rng := rand.New(rand.NewPCG(seed, uint64(1000+i)))
-		w := calctest.Random(rng, calctest.Config{Blocks: 6})
+		w := calctest.Random(rng, calctest.Config{Blocks: 6, Pools: 3})
 		g, node := New("h1"), sim.New()
 		g.Update(w.State())
 		for range 100 {
@@ -75,9 +75,14 @@ func TestBatchesAddUpToTheIntents(t *testing.T) {
 				t.Fatalf("seed %d world %d: %v %v", seed, i, err, node.Refused())
 			}
 			want := g.Intents()
-			if len(node.Endpoints) != len(want.Endpoints) || len(node.Policies) != len(want.Policies) || len(node.Routes) != len(want.Routes) || len(node.Sets) != len(want.IPSets) {
+			if len(node.Endpoints) != len(want.Endpoints) || len(node.Policies) != len(want.Policies) || len(node.Routes) != len(want.Routes) || len(node.Sets) != len(want.IPSets) || len(node.Peers) != len(want.Peers) {
 				t.Fatalf("seed %d world %d: node has %d endpoints, %d policies, %d routes, %d sets; want %d, %d, %d, %d", seed, i, len(node.Endpoints), len(node.Policies),
 					len(node.Routes), len(node.Sets), len(want.Endpoints), len(want.Policies), len(want.Routes), len(want.IPSets))
+			}
+			for _, p := range want.Peers {
+				if got := node.Peers[p.ID()]; got != p {
+					t.Fatalf("seed %d world %d: peer %+v, want %+v", seed, i, got, p)
+				}
 			}
 			for _, s := range want.IPSets {
 				if got := node.Sets[s.ID]; len(got.Members) != len(s.Members) {

@@ -90,6 +90,7 @@ type Link struct {
 	Up       bool
 	Workload bool // it leads to one, by its name
 	Held     bool // our table has it as a workload's
+	Ours     bool // it is a tunnel of our agent
 	MTU      int
 	Addrs    []netip.Prefix
 }

@@ -68,7 +68,7 @@ func (f *Facts) Leftovers() (out Leftovers) {
 		}
 	}
 	for _, l := range f.Links {
-		if slices.Contains(upstreamLinks, l.Name) || l.Name == tunl0 && (l.Up || len(l.Addrs) > 0) { // the kernel makes it, down and bare, with the module
+		if slices.Contains(upstreamLinks, l.Name) && !l.Ours || l.Name == tunl0 && (l.Up || len(l.Addrs) > 0) { // the kernel makes it, down and bare, with the module
 			out.Links = append(out.Links, l.Name)
 		}
 	}
@@ -92,7 +92,7 @@ func (f *Facts) upstreams(r Route, links []string) bool {
 		return false
 	case slices.Contains(links, r.Link):
 		return true
-	case r.Protocol == kernel.RouteProtocolAgent: // to other nodes; our agent makes none with a gateway
+	case r.Protocol == kernel.RouteProtocolAgent: // to other nodes; our agent makes none of it with a gateway
 		return true
 	case r.Protocol == protocolBoot:
 		return r.Dst.IsSingleIP() && !r.Gateway.IsValid() && f.workload(r.Link)

@@ -104,7 +104,7 @@ func (h *Host) Read(f *doctor.Facts, prefixes []string) error {
 	for _, l := range links {
 		names[l.Index] = l.Name
 		paths = append(paths, "ipv4/conf/"+sysctl.Link(l.Name)+"/rp_filter")
-		link := doctor.Link{Name: l.Name, Kind: l.Kind, Up: l.Up, MTU: l.MTU, Workload: slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(l.Name, p) })}
+		link := doctor.Link{Name: l.Name, Kind: l.Kind, Up: l.Up, MTU: l.MTU, Ours: l.Alias == kernel.TunnelAlias, Workload: slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(l.Name, p) })}
 		for _, a := range addrs {
 			if a.Link == l.Index {
 				link.Addrs = append(link.Addrs, a.Prefix)
@@ -192,7 +192,7 @@ func (h *Host) Leftovers(f *doctor.Facts) error {
 		return err
 	}
 	for _, l := range links {
-		f.Links = append(f.Links, doctor.Link{Name: l.Name, Kind: l.Kind, Up: l.Up})
+		f.Links = append(f.Links, doctor.Link{Name: l.Name, Kind: l.Kind, Up: l.Up, Ours: l.Alias == kernel.TunnelAlias})
 	}
 	return h.rules(f)
 }

@@ -37,6 +37,7 @@ const (
 	ReasonRevoked        = "policy no longer allows this flow"
 	ReasonSpoofed        = "spoofed source"
 	ReasonTunnel         = "encapsulation from a workload"
+	ReasonNoPeer         = "encapsulation from no host of the tunnel"
 )
 
 // Hash returns the FNV-1a hash of the decision, in 32 bits: it is the same on all hosts and after any restart. Two decisions may have the

@@ -251,20 +251,48 @@ type RouteKind uint8
 const (
 	RouteLink      RouteKind = iota // to a local endpoint, scope link
 	RouteBlackhole                  // one of the node's own blocks
+	RouteTunnel                     // to addresses of another host, by its end of a tunnel
+	RouteDirect                     // to addresses of another host, on a network that this host is on
 )
 
 // Route is a route of the agent's in the main table.
 type Route struct {
 	Dst  netip.Prefix
 	Kind RouteKind
-	Link string // interface of a RouteLink
+	Link string // interface of a RouteLink, device of a RouteTunnel
 	MAC  string // of the endpoint, for a permanent neighbour; empty: the kernel resolves it
+	Node string // of a RouteTunnel or a RouteDirect, the other host
+	// Via is the next hop: of a RouteDirect, the other host's own address; of a RouteTunnel, [TunnelPeer].Addr, and if it is
+	// not valid there is no tunnel between the two, so that the destination is unreachable.
+	Via netip.Addr
 }
 
-// TunnelPeer is a remote end of an overlay; nothing makes one yet.
+// Devices of VXLAN tunnels, of IPv4 and of IPv6, as upstream names them.
+const (
+	LinkVXLAN  = "vxlan.calico"
+	LinkVXLAN6 = "vxlan-v6.calico"
+)
+
+// PortVXLAN is the UDP port to which encapsulated packets are sent (RFC 7348), on all hosts.
+const PortVXLAN = 4789
+
+// SetVXLANPeers is the set of the addresses of hosts that may send encapsulated packets; there is one while this host has a tunnel.
+const SetVXLANPeers SetID = "vxlan-peers"
+
+// TunnelPeer is another host at the other end of a VXLAN tunnel that carries packets of one family, in packets of that family.
 type TunnelPeer struct {
-	Node string
-	Addr netip.Addr
+	Node   string
+	Family Family
+	Host   netip.Addr // the host's own address, to which encapsulated packets go
+	Addr   netip.Addr // its end of the tunnel
+	MAC    string     // of that end
+}
+
+// Tunnel is this host's end of a VXLAN tunnel. The zero value: it has none.
+type Tunnel struct {
+	Host netip.Addr // the host's own address, from which encapsulated packets come
+	Addr netip.Addr // of the device
+	MAC  string     // of the device
 }
 
 // HostSettings are the settings of the whole node. They are part of batches,
@@ -292,6 +320,7 @@ type HostSettings struct {
 	Log      LogSettings
 	Refresh  Refresh
 	NAT      NATOutgoing
+	VXLAN    [2]Tunnel // of IPv4 and of IPv6
 }
 
 // NATOutgoing is source NAT to the host's address for packets from some pools to destinations outside of all pools.
@@ -335,7 +364,7 @@ func (h HostSettings) Equal(o HostSettings) bool {
 	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool) &&
 		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
-		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.Log == o.Log && h.Refresh == o.Refresh
+		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.Log == o.Log && h.Refresh == o.Refresh
 }
 
 // Refresh is how often each part of the kernel is read back, in addition to

@@ -48,8 +48,14 @@ type RouteID struct{ netip.Prefix }
 // ID returns the route's destination, which names it.
 func (r Route) ID() RouteID { return RouteID{r.Dst} }
 
-// PeerID names a TunnelPeer by its Node.
-type PeerID string
+// PeerID names a TunnelPeer: a node has one for each family.
+type PeerID struct {
+	Node   string
+	Family Family
+}
+
+// ID returns what names the peer.
+func (p TunnelPeer) ID() PeerID { return PeerID{p.Node, p.Family} }
 
 // HostID names the HostSettings, of which a node has one: empty. Drivers use other texts for objects of their own.
 type HostID string
@@ -64,8 +70,13 @@ func (HostID) kind() KeyKind     { return KeyHost }
 // String is the ID itself.
 func (s SetID) String() string { return string(s) }
 
-// String is the ID itself.
-func (p PeerID) String() string { return string(p) }
+// String is the node, and the family if it is IPv6.
+func (p PeerID) String() string {
+	if p.Family == IPv6 {
+		return p.Node + " IPv6"
+	}
+	return p.Node
+}
 
 // String is the ID itself.
 func (h HostID) String() string { return string(h) }

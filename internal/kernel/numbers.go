@@ -45,13 +45,15 @@ const (
 // Route protocol numbers: a route is ours if, and only if, it bears one of these.
 const (
 	RouteProtocolAgent   = 80  // also upstream's agent's: taking over works, running side by side does not
+	RouteProtocolHosts   = 81  // the agent's to other hosts; a number apart, so that no speaker advertises them, and upstream's are not taken for ours
 	RouteProtocolSpeaker = 186 // RTPROT_BGP: routes learned by the BGP speaker
 	RouteProtocolBIRD    = 12  // RTPROT_BIRD: routes learned by a BIRD in its place, if they have RouteMetricBIRD
 )
 
 // Route metrics differ, so that the two never replace each other's route: IPv4 keys on (destination, tos, metric).
 const (
-	RouteMetricAgent   = 0 // the kernel's default; for IPv6 the kernel turns 0 into 1024
+	RouteMetricAgent   = 0   // the kernel's default; for IPv6 the kernel turns 0 into 1024
+	RouteMetricHosts   = 512 // before the speaker's, which may have learned the same
 	RouteMetricSpeaker = 2048
 	// RouteMetricSpeakerNext takes turns with RouteMetricSpeaker when a learned route changes: the new one is there
 	// before the old one goes.
@@ -59,6 +61,9 @@ const (
 	// RouteMetricBIRD is another, so that the routes of both are there while a host goes from one to the other.
 	RouteMetricBIRD = 2050
 )
+
+// TunnelAlias is the alias of the agent's tunnel devices; upstream's have the same names.
+const TunnelAlias = "twill tunnel"
 
 // NFLOG groups.
 const (

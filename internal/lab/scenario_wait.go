@@ -49,7 +49,7 @@ func (c *scenario) settle(ctx context.Context) error {
 	}
 	err := group.Wait()
 	if err == nil {
-		err = c.awaitRoutes(ctx, slices.DeleteFunc(slices.Clone(c.Spec.Hosts), func(h Host) bool { return c.nodes[h.Name] == nil }))
+		err = c.awaitRoutes(ctx, slices.DeleteFunc(slices.Clone(c.Spec.Hosts), func(h Host) bool { return c.nodes[h.Name] == nil || c.speaks(h.Name) == "off" }))
 	}
 	c.settled = err == nil
 	return err

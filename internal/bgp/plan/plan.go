@@ -28,7 +28,7 @@ type Plan struct {
 	Sessions  []Session `json:",omitempty"` // one for each peer's address, sorted by it
 	// Originate are prefixes and single addresses of services: advertised as they are, whatever the kernel has.
 	Originate []netip.Prefix `json:",omitempty"`
-	// Foreign are prefixes whose routes others install: those of services.
+	// Foreign are prefixes whose routes others install: those of services, and pools for which the agent makes VXLAN tunnels.
 	Foreign []netip.Prefix `json:",omitempty"`
 	// Encapsulated are pools that need encapsulation, which Twill does not implement yet: packets go without where the
 	// next hop is on a link of this host, and nowhere else, since a router in between may route them

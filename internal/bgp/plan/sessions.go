@@ -48,8 +48,11 @@ func (d *planner) pools() {
 		} else {
 			d.open[f] = append(d.open[f], within("IPPool "+name, p, true))
 		}
-		if encapsulated(s.VXLANMode) || encapsulated(s.IPIPMode) {
+		if encapsulated(s.IPIPMode) {
 			d.plan.Encapsulated = append(d.plan.Encapsulated, p)
+		}
+		if encapsulated(s.VXLANMode) {
+			d.plan.Foreign = append(d.plan.Foreign, p)
 		}
 	}
 	for _, all := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {

@@ -2,7 +2,6 @@ package calctest
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -51,7 +50,7 @@ type expected struct {
 	slices         []*api.KubernetesEndpointSlice
 	sources        []source
 	locals         []expectedLocal
-	blocks         []netip.Prefix // own ones
+	blocks         []expectedBlock
 }
 
 // source is whatever has labels and addresses.
@@ -66,17 +65,6 @@ type expectedLocal struct {
 	host, closed       bool
 	source
 	profiles []string
-}
-
-// block reads an own block, whose rest leads nowhere.
-func (x *expected) block(u api.Update) {
-	var b struct {
-		CIDR     netip.Prefix
-		Affinity *string
-	}
-	if json.Unmarshal(u.Value, &b) == nil && b.Affinity != nil && *b.Affinity == "host:"+x.node {
-		x.blocks = append(x.blocks, b.CIDR)
-	}
 }
 
 // first reads what others refer to.
@@ -187,10 +175,7 @@ func under(prefix string, labels map[string]string) map[string]string {
 func (x *expected) lines() []string {
 	var out []string
 	used := map[string]bool{}
-	routes := map[netip.Prefix]string{}
-	for _, b := range x.blocks {
-		routes[b] = "blackhole"
-	}
+	routes := x.ways()
 	slices.SortFunc(x.locals, func(a, b expectedLocal) int { return -cmp.Compare(a.key, b.key) })
 	for _, l := range x.locals { // the last first, so that the first has the last word about an address
 		if l.host {
@@ -213,7 +198,7 @@ func (x *expected) lines() []string {
 	for name := range used {
 		out = append(out, x.ruleLines(name)...)
 	}
-	out = append(out, x.hostLines()...)
+	out = append(append(out, x.hostLines()...), x.peers()...)
 	slices.Sort(out)
 	return out
 }

@@ -74,8 +74,14 @@ func (w *Cluster) addressSlots() (out []slot) {
 	}
 	for i := range w.cfg.Pools {
 		cidr := fmt.Sprintf("10.%d.0.0/16", 65+i)
+		switch i % 3 {
+		case 1:
+			cidr = "fd00:65::/64"
+		case 2: // within the first
+			cidr = "10.65.1.0/24"
+		}
 		add(0.7, "ippools", "", numbered("pool", i), func() object {
-			return resource(api.KindIPPool, "", numbered("pool", i), nil, object{"cidr": cidr, "natOutgoing": w.maybe(0.5)})
+			return resource(api.KindIPPool, "", numbered("pool", i), nil, object{"cidr": cidr, "natOutgoing": w.maybe(0.5), "vxlanMode": pick(w, []string{"Never", "Always", "Always", "CrossSubnet"})})
 		})
 	}
 	return out
@@ -88,9 +94,14 @@ func (w *Cluster) blockSlots() []slot {
 		cidr := netip.MustParsePrefix(fmt.Sprintf("10.65.%d.0/26", i))
 		if i%3 == 2 { // as small as an address, and a workload's
 			cidr = netip.MustParsePrefix(w.place(i%w.cfg.Workloads).v4 + "/32")
+		} else if i%3 == 1 && w.cfg.Pools > 0 {
+			cidr = netip.MustParsePrefix(fmt.Sprintf("fd00:65::%x:0/122", i))
 		}
 		out = append(out, slot{api.BlockKey(cidr), func() object {
 			b := object{"cidr": cidr.String(), "affinity": nil, "allocations": []any{}, "unallocated": []int{}, "attributes": []any{}}
+			if w.cfg.Pools > 0 && w.maybe(0.5) {
+				w.lend(b, cidr)
+			}
 			if w.maybe(0.8) {
 				b["affinity"] = "host:" + numbered("h", 1+w.rng.IntN(w.cfg.Nodes))
 			}
@@ -98,6 +109,44 @@ func (w *Cluster) blockSlots() []slot {
 		}, 0.7})
 	}
 	return out
+}
+
+// lend gives some addresses of a block to nodes, one of which may be the block's.
+func (w *Cluster) lend(b object, cidr netip.Prefix) {
+	allocations := make([]any, 1<<(cidr.Addr().BitLen()-cidr.Bits()))
+	var attributes []object
+	for range w.rng.IntN(4) {
+		at := w.rng.IntN(len(allocations))
+		if allocations[at] == nil {
+			allocations[at] = len(attributes)
+			about := object{"handle_id": "x", "secondary": object{"node": numbered("h", 1+w.rng.IntN(w.cfg.Nodes))}}
+			if w.maybe(0.2) {
+				about["releasedAt"] = "2026-01-01T00:00:00Z"
+			}
+			attributes = append(attributes, about)
+		}
+	}
+	b["allocations"], b["attributes"] = allocations, attributes
+}
+
+// tunnelEnd gives a node an end of a tunnel, at times another node's, and a network that others are on or are not.
+func (w *Cluster) tunnelEnd(i int, spec object) {
+	v4, v6 := nodeAddrs(i)
+	if w.maybe(0.3) {
+		spec["bgp"] = object{"ipv4Address": v4 + "/32", "ipv6Address": v6 + "/64"}
+	}
+	if w.maybe(0.8) {
+		spec["ipv4VXLANTunnelAddr"] = fmt.Sprintf("10.65.9.%d", i)
+	}
+	if w.maybe(0.1) {
+		spec["ipv4VXLANTunnelAddr"] = "10.65.9.1"
+	}
+	if w.maybe(0.1) {
+		spec["vxlanTunnelMACAddr"] = "66:ac:4a:e9:72:85" // h1's
+	}
+	if w.maybe(0.7) {
+		spec["ipv6VXLANTunnelAddr"] = fmt.Sprintf("fd00:65::9:%x", i)
+	}
 }
 
 var accounts = []string{"sa1", "sa2"}
@@ -129,6 +178,9 @@ func (w *Cluster) node(i int) object {
 	spec := object{"bgp": object{"ipv4Address": v4 + "/24", "ipv6Address": v6 + "/64"}}
 	if w.maybe(0.3) {
 		spec["addresses"] = []object{{"address": v4 + "/24"}, {"address": fmt.Sprintf("198.51.100.%d", i)}}
+	}
+	if w.cfg.Pools > 0 {
+		w.tunnelEnd(i, spec)
 	}
 	return resource(api.KindNode, "", numbered("h", i), nil, spec)
 }

@@ -78,6 +78,8 @@ func (s *State) Merge(b intent.Batch) {
 		s.inSync = true
 		s.hostAction() // which was pinned until now
 		s.natOutgoing()
+		s.vxlan()
+		s.hosts.dirty = true
 	}
 }
 
@@ -197,6 +199,10 @@ func (s *State) remove(key intent.Key) {
 func (s *State) markSet(id intent.SetID) {
 	s.renderAgain(id)
 	s.newSets[id] = struct{}{}
+	if id == intent.SetVXLANPeers { // stages look into it
+		s.vxlan()
+		s.hosts.dirty = true
+	}
 	for user := range s.setUsers[id] {
 		s.dirtyPolicies[user] = struct{}{}
 	}

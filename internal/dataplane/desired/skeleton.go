@@ -88,6 +88,7 @@ func (s *State) configure(h intent.HostSettings) {
 	}
 	s.host, s.configured, s.hosts.dirty, s.hosts.exclude = h, true, true, exclusions(h.Exclude)
 	s.natOutgoing()
+	s.vxlan()
 	s.setCompiled(h.Compiled && s.cfg.Members != nil)
 	if h.Prefixes != nil {
 		s.cfg.Prefixes = h.Prefixes
@@ -178,7 +179,7 @@ func (s *State) tunnels() []Guard {
 	}
 	var gs []Guard
 	if !s.host.AllowVXLAN {
-		gs = append(gs, drop("VXLAN from a workload", portOf(protoUDP, rules.Dst, 4789)))
+		gs = append(gs, drop("VXLAN from a workload", portOf(protoUDP, rules.Dst, intent.PortVXLAN)))
 	}
 	if !s.host.AllowIPIP {
 		gs = append(gs, drop("IPIP from a workload", []rules.Term{{Kind: rules.Protocol, Number: protoIPIP}}))

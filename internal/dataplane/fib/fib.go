@@ -1,10 +1,11 @@
-// Package fib keeps the kernel's routes to local endpoints, and the blackholes of the node's own blocks.
+// Package fib keeps the kernel's routes to local endpoints, the blackholes of the node's own blocks, and the routes to other hosts' blocks
+// that the agent makes.
 //
 // In: routes of [intent.Batch], interfaces of ifmon, and from the loop which policy is in force (Gate).
-// Out: routes of protocol kernel.RouteProtocolAgent in the main table, a permanent neighbour where the endpoint's MAC is
-// known, and an [intent.Outcome] for each route.
+// Out: routes of protocol kernel.RouteProtocolAgent in the main table, those to other hosts of kernel.RouteProtocolHosts, a permanent
+// neighbour where the endpoint's MAC is known, and an [intent.Outcome] for each route.
 //
-// A route of that protocol is ours and is deleted if no intent wants it; any other route is foreign and is never
+// A route of these protocols is ours and is deleted if no intent wants it; any other route is foreign and is never
 // replaced or deleted, even if it has the destination of ours, except what another agent left of the same: a route to the
 // destination of one of ours through an interface of a workload, and a blackhole where ours belongs (takeover.go). A route is added once its interface exists and is up and its
 // endpoint's policy is in force. Stale routes are kept until the source is in sync and the interfaces are known, so that
@@ -15,7 +16,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -33,8 +36,9 @@ var ErrForeign = errors.New("a route that is not ours is there")
 type Table struct {
 	rtnl    *rtnl.Handle
 	intents map[netip.Prefix]intent.Route
-	byLink  map[string]map[netip.Prefix]bool
+	byLink  map[string]map[netip.Prefix]bool // of RouteLink
 	links   map[string]ifmon.Link
+	remote  remote
 
 	routes     *delta.Map[routeKey, rtnl.Route]
 	neighbours *delta.Map[neighbourKey, string] // value: the MAC
@@ -73,6 +77,7 @@ func New(h *rtnl.Handle) *Table {
 		intents: map[netip.Prefix]intent.Route{},
 		byLink:  map[string]map[netip.Prefix]bool{},
 		links:   map[string]ifmon.Link{},
+		remote:  remote{link: map[netip.Prefix]string{}, by: map[string]map[netip.Prefix]bool{}},
 		routes: delta.New[routeKey](func(want, is rtnl.Route) bool {
 			return want.Kind == is.Kind && want.Link == is.Link && want.Gateway == is.Gateway
 		}),
@@ -119,6 +124,7 @@ func (t *Table) forget(dst netip.Prefix) {
 		return
 	}
 	t.unresolve(dst)
+	t.remote.put(dst, "")
 	delete(t.intents, dst)
 	delete(t.failed, dst)
 	delete(t.late, dst)
@@ -133,8 +139,10 @@ func (t *Table) forget(dst netip.Prefix) {
 // Links takes the changes of interfaces.
 func (t *Table) Links(changes []ifmon.Change) {
 	t.linksSeen = true
+	moved := false // networks that this host is on
 	for _, c := range changes {
 		was, known := t.links[c.Name]
+		moved = moved || !slices.Equal(networks(was, known), networks(c.Link, !c.Gone))
 		if c.Gone {
 			delete(t.links, c.Name)
 		} else {
@@ -151,6 +159,12 @@ func (t *Table) Links(changes []ifmon.Change) {
 		for dst := range t.byLink[c.Name] {
 			t.resolve(dst)
 		}
+		for dst := range maps.Clone(t.remote.by[c.Name]) {
+			t.resolve(dst)
+		}
+	}
+	if moved {
+		t.rewire()
 	}
 }
 
@@ -158,11 +172,18 @@ func (t *Table) Links(changes []ifmon.Change) {
 // add fails with EEXIST.
 func (t *Table) unknown(l ifmon.Link) {
 	for dst := range t.byLink[l.Name] {
-		key := routeKey{dst: dst}
-		if r, ok := t.routes.Actual(key); ok && r.Link == l.Index {
-			t.routes.ObservedGone(key)
-		}
+		t.forgetActual(dst, l.Index)
 		t.neighbours.ObservedGone(neighbourKey{l.Index, dst.Addr()})
+	}
+	for dst := range t.remote.by[l.Name] {
+		t.forgetActual(dst, l.Index)
+	}
+}
+
+func (t *Table) forgetActual(dst netip.Prefix, link int) {
+	key := t.keyOf(dst)
+	if r, ok := t.routes.Actual(key); ok && r.Link == link {
+		t.routes.ObservedGone(key)
 	}
 }
 
@@ -173,9 +194,13 @@ func (t *Table) resolve(dst netip.Prefix) {
 	delete(t.failed, dst)
 	in := t.intents[dst]
 	r := rtnl.Route{Dst: dst, Protocol: kernel.RouteProtocolAgent, Metric: kernel.RouteMetricAgent}
-	if in.Kind == intent.RouteBlackhole {
+	switch in.Kind {
+	case intent.RouteBlackhole:
 		r.Kind = rtnl.Blackhole
 		t.routes.Desire(routeKey{dst: dst}, r)
+		return
+	case intent.RouteTunnel, intent.RouteDirect:
+		t.resolveRemote(in)
 		return
 	}
 	l, ok := t.links[in.Link]
@@ -190,10 +215,11 @@ func (t *Table) resolve(dst netip.Prefix) {
 }
 
 func (t *Table) unresolve(dst netip.Prefix) {
-	if r, ok := t.routes.Desired(routeKey{dst: dst}); ok {
+	key := t.keyOf(dst)
+	if r, ok := t.routes.Desired(key); ok {
 		t.neighbours.Undesire(neighbourKey{r.Link, dst.Addr()})
-		t.routes.Undesire(routeKey{dst: dst})
-		delete(t.drifted, routeKey{dst: dst})
+		t.routes.Undesire(key)
+		delete(t.drifted, key)
 	}
 }
 
@@ -237,9 +263,13 @@ func (t *Table) Resync(context.Context) error {
 }
 
 func (t *Table) readRoutes() error {
-	all, err := t.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolAgent})
-	if err != nil {
-		return err
+	var all []rtnl.Route
+	for _, protocol := range []int{kernel.RouteProtocolAgent, kernel.RouteProtocolHosts} {
+		part, err := t.rtnl.Routes(rtnl.RouteFilter{Protocol: protocol})
+		if err != nil {
+			return err
+		}
+		all = append(all, part...)
 	}
 	t.lost = false
 	before := t.pending()
@@ -393,15 +423,22 @@ func (t *Table) outcomes() []intent.Outcome {
 	for dst := range t.news {
 		in := t.intents[dst]
 		o := intent.Outcome{Key: intent.RouteID{Prefix: dst}, Err: t.failed[dst]}
-		l, there := t.links[in.Link]
+		name := t.linkOf(in)
+		l, there := t.links[name]
 		switch {
 		case in.Kind == intent.RouteBlackhole:
+		case toHost(in) && !in.Via.IsValid():
+			if o.Err == nil {
+				o.Err, o.Final = fmt.Errorf("unreachable: %s or this host has no end of a tunnel (twill get node -o yaml)", in.Node), true
+			}
+		case name == "":
+			o = t.waits(o, dst, fmt.Sprintf("no interface of this host is on the network of %s", in.Via))
 		case !there:
-			o = t.waits(o, dst, fmt.Sprintf("interface %s is absent", in.Link))
+			o = t.waits(o, dst, fmt.Sprintf("interface %s is absent", name))
 		case t.late[dst] != "":
-			o = t.waits(o, dst, fmt.Sprintf("interface %s is %s", in.Link, t.late[dst]))
+			o = t.waits(o, dst, fmt.Sprintf("interface %s is %s", name, t.late[dst]))
 		case !l.Up:
-			o = t.waits(o, dst, fmt.Sprintf("interface %s is down", in.Link))
+			o = t.waits(o, dst, fmt.Sprintf("interface %s is down", name))
 		case o.Err != nil:
 		case t.held(in.Link):
 			o.Reason = "policy is not in force yet"

@@ -26,7 +26,7 @@ func (t *Table) takeOver(existing []netip.Prefix) error {
 	}
 	workloads := t.workloads()
 	for _, dst := range existing {
-		key := routeKey{dst: dst}
+		key := t.keyOf(dst)
 		want, wanted := t.routes.Desired(key)
 		is, there := standing[key] // if it was deleted since, Run is about to get the event
 		if !wanted || !there || !leftover(is, want, workloads) {
@@ -47,6 +47,9 @@ func (t *Table) takeOver(existing []netip.Prefix) error {
 // through the interface of a workload, perhaps the one that had the address before, or it is the blackhole of a block.
 // A route with a gateway is not: an administrator may route through a workload.
 func leftover(is, want rtnl.Route, workloads map[int]bool) bool {
+	if want.Protocol == kernel.RouteProtocolHosts {
+		return false
+	}
 	if want.Kind == rtnl.Blackhole {
 		return is.Kind == rtnl.Blackhole
 	}
@@ -55,8 +58,11 @@ func leftover(is, want rtnl.Route, workloads map[int]bool) bool {
 
 // mine reports whether a route of our protocol is one that a Table makes. Upstream's agent uses the same protocol for routes
 // to other nodes, too: these stay until an administrator removes them (twill doctor --fix leftovers), since the
-// speaker may not have learned its own yet.
+// speaker may not have learned its own yet. Ours to other nodes have a protocol of their own.
 func mine(r rtnl.Route) bool {
+	if r.Protocol == kernel.RouteProtocolHosts {
+		return r.Table == 0
+	}
 	return r.Protocol == kernel.RouteProtocolAgent && r.Table == 0 && !r.Gateway.IsValid() && r.Hops == rtnl.Hops{}
 }
 

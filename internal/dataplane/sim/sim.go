@@ -36,7 +36,7 @@ type State struct {
 	Policies  map[intent.PolicyID]intent.Policy
 	Endpoints map[intent.EndpointID]intent.Endpoint
 	Routes    map[string]intent.Route
-	Peers     map[string]intent.TunnelPeer
+	Peers     map[intent.PeerID]intent.TunnelPeer
 	Host      intent.HostSettings
 }
 
@@ -52,7 +52,7 @@ func New() *Node {
 	return &Node{
 		State: State{
 			Sets: map[intent.SetID]Set{}, Policies: map[intent.PolicyID]intent.Policy{}, Endpoints: map[intent.EndpointID]intent.Endpoint{},
-			Routes: map[string]intent.Route{}, Peers: map[string]intent.TunnelPeer{},
+			Routes: map[string]intent.Route{}, Peers: map[intent.PeerID]intent.TunnelPeer{},
 		},
 		failing: map[intent.Key]error{},
 	}
@@ -117,7 +117,7 @@ func keysOf(b intent.Batch) []intent.Key {
 		add(r.ID())
 	}
 	for _, p := range b.Peers {
-		add(intent.PeerID(p.Node))
+		add(p.ID())
 	}
 	if b.Host != nil {
 		add(intent.HostID(""))
@@ -156,7 +156,7 @@ func (n *Node) carryOut(b intent.Batch) {
 		n.Routes[r.Dst.String()] = r
 	}
 	for _, p := range b.Peers {
-		n.Peers[p.Node] = p
+		n.Peers[p.ID()] = p
 	}
 	if b.Host != nil {
 		n.Host = *b.Host
@@ -225,8 +225,8 @@ func (n *Node) remove(k intent.Key) {
 		_, there = n.Routes[id.String()]
 		delete(n.Routes, id.String())
 	case intent.PeerID:
-		_, there = n.Peers[string(id)]
-		delete(n.Peers, string(id))
+		_, there = n.Peers[id]
+		delete(n.Peers, id)
 	}
 	if !there {
 		n.refuse("%v goes, which is not there", k)

@@ -32,6 +32,7 @@ import (
 	"github.com/twillnet/twill/internal/nodekeep"
 	"github.com/twillnet/twill/internal/resources"
 	"github.com/twillnet/twill/internal/status"
+	"github.com/twillnet/twill/internal/tunneladdr"
 	"github.com/twillnet/twill/internal/upkeep"
 )
 
@@ -110,6 +111,14 @@ var writers = map[string]writer{
 			stored(api.KindNode, "h1", `"bgp":{"ipv4Address":"192.0.2.1/24"}`),
 			stored(api.KindKubeControllersConfiguration, "default", `"controllers":{"node":{"hostEndpoint":{"autoCreate":"Enabled"}}}`),
 		}, true)
+		go k.Run(ctx)
+	}},
+	"internal/tunneladdr": {[]string{"agent", "cni"}, func(ctx context.Context, t *testing.T, s *scribe) {
+		pool, node := stored(api.KindIPPool, "p", `"cidr":"10.65.0.0/24","vxlanMode":"Always"`), stored(api.KindNode, "h1", ``)
+		must(s.Store.Create(ctx, pool))(t)
+		node = must(s.Store.Create(ctx, node))(t)
+		k := tunneladdr.New(tunneladdr.Config{Node: "h1", Store: s, Log: quiet})
+		k.Update([]api.Update{pool, node}, true)
 		go k.Run(ctx)
 	}},
 	"internal/attach": {[]string{"agent", "cni"}, attachOne},

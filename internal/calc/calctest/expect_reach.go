@@ -1,0 +1,177 @@
+package calctest
+
+import (
+	"crypto/sha1" //nolint:gosec // the hardware addresses of tunnels are made of it; nothing secret
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+)
+
+// expectedBlock is a block of addresses: whose it is, and which addresses others have of it.
+type expectedBlock struct {
+	key   string
+	cidr  netip.Prefix
+	owner string
+	lent  map[netip.Addr]string
+}
+
+// block reads one.
+func (x *expected) block(u api.Update) {
+	var b struct {
+		CIDR        netip.Prefix
+		Affinity    *string
+		Allocations []*int
+		Attributes  []struct {
+			Secondary  map[string]string
+			ReleasedAt string
+		}
+	}
+	if json.Unmarshal(u.Value, &b) != nil {
+		return
+	}
+	out := expectedBlock{key: u.Key, cidr: b.CIDR, lent: map[netip.Addr]string{}}
+	if b.Affinity != nil {
+		out.owner, _ = strings.CutPrefix(*b.Affinity, "host:")
+	}
+	for a, i := b.CIDR.Addr(), 0; i < len(b.Allocations); a, i = a.Next(), i+1 {
+		if at := b.Allocations[i]; at != nil && b.Attributes[*at].ReleasedAt == "" {
+			out.lent[a] = b.Attributes[*at].Secondary["node"]
+		}
+	}
+	x.blocks = append(x.blocks, out)
+}
+
+// expectedEnd is a node's end of a tunnel; an empty addr: it has none.
+type expectedEnd struct{ host, addr, mac string }
+
+// end is a node's for a family, 0 or 1.
+func (x *expected) end(name string, f int) (e expectedEnd, network string) {
+	n := x.nodes[name]
+	if n == nil || n.Spec.BGP == nil {
+		return e, ""
+	}
+	network = [2]string{n.Spec.BGP.IPv4Address, n.Spec.BGP.IPv6Address}[f]
+	e.host, _, _ = strings.Cut(network, "/")
+	e.addr = [2]string{n.Spec.IPv4VXLANTunnelAddr, n.Spec.IPv6VXLANTunnelAddr}[f]
+	sum := sha1.Sum([]byte(name + [2]string{"", "-v6"}[f])) //nolint:gosec // see above
+	e.mac = "66"
+	for _, b := range sum[:5] {
+		e.mac += ":" + hex.EncodeToString([]byte{b})
+	}
+	if own := [2]string{n.Spec.VXLANTunnelMACAddr, n.Spec.VXLANTunnelMACAddrV6}[f]; own != "" {
+		e.mac = own
+	}
+	return e, network
+}
+
+// works reports whether a node may have its end of a tunnel: no node before it, by name, says that it has the same.
+func (x *expected) works(name string, f int) bool {
+	e, _ := x.end(name, f)
+	for other := range x.nodes {
+		if o, _ := x.end(other, f); other < name && o.addr != "" && (o.addr == e.addr || o.mac == e.mac) {
+			return false
+		}
+	}
+	return e.addr != "" && e.host != ""
+}
+
+// tunnels is whether this node has the tunnel of a family.
+func (x *expected) tunnels(f int) bool {
+	return x.works(x.node, f) && slices.ContainsFunc(x.pools, func(p *api.IPPool) bool {
+		return netip.MustParsePrefix(p.Spec.CIDR).Addr().Is4() == (f == 0) && (p.Spec.VXLANMode == "Always" || p.Spec.VXLANMode == "CrossSubnet")
+	})
+}
+
+// peers are the other nodes at the ends of the tunnels, as lines, and the set of their hosts.
+func (x *expected) peers() (out []string) {
+	hosts, any := map[string]bool{}, false
+	for f := range 2 {
+		if !x.tunnels(f) {
+			out = append(out, fmt.Sprintf("tunnel %d none", f))
+			continue
+		}
+		any = true
+		e, _ := x.end(x.node, f)
+		out = append(out, fmt.Sprintf("tunnel %d %s %s %s", f, e.host, e.addr, e.mac))
+		for name := range x.nodes {
+			if e, _ := x.end(name, f); name != x.node && x.works(name, f) {
+				out = append(out, fmt.Sprintf("peer %s %d %s %s %s", name, f, e.host, e.addr, e.mac))
+				hosts[e.host] = true
+			}
+		}
+	}
+	if any {
+		out = append(out, fmt.Sprint("peers ", slices.Sorted(maps.Keys(hosts))))
+	}
+	return out
+}
+
+// mode is the vxlanMode of the smallest pool that a prefix is in.
+func (x *expected) mode(p netip.Prefix) (mode string) {
+	bits := -1
+	for _, pool := range x.pools {
+		if cidr := netip.MustParsePrefix(pool.Spec.CIDR); cidr.Contains(p.Addr()) && cidr.Bits() <= p.Bits() && cidr.Bits() > bits {
+			bits, mode = cidr.Bits(), pool.Spec.VXLANMode
+		}
+	}
+	return mode
+}
+
+// ways are the routes to blocks, as text, by destination: own ones lead nowhere, and others to their hosts as the pools say.
+func (x *expected) ways() map[netip.Prefix]string {
+	type way struct {
+		rank int
+		key  string
+		text string
+	}
+	all := map[netip.Prefix][]way{}
+	add := func(b expectedBlock, dst netip.Prefix, node string) {
+		f := 0
+		if dst.Addr().Is6() {
+			f = 1
+		}
+		mode := x.mode(b.cidr)
+		if node == x.node && dst == b.cidr && b.owner == x.node {
+			all[dst] = append(all[dst], way{1, b.key, "blackhole"})
+		}
+		if node == "" || node == x.node || mode != "Always" && mode != "CrossSubnet" {
+			return
+		}
+		to, _ := x.end(node, f)
+		_, here := x.end(x.node, f)
+		net, err := netip.ParsePrefix(here)
+		if host, herr := netip.ParseAddr(to.host); mode == "CrossSubnet" && err == nil && herr == nil && net.Masked().Contains(host) {
+			all[dst] = append(all[dst], way{3, b.key, "direct " + to.host})
+			return
+		}
+		text := "unreachable"
+		if x.tunnels(f) && x.works(node, f) {
+			text = "tunnel " + to.addr
+		}
+		all[dst] = append(all[dst], way{2, b.key, text})
+	}
+	for _, b := range x.blocks {
+		add(b, b.cidr, b.owner)
+		for a, node := range b.lent {
+			if dst := netip.PrefixFrom(a, a.BitLen()); node != b.owner && dst != b.cidr {
+				add(b, dst, node)
+			}
+		}
+	}
+	out := map[netip.Prefix]string{}
+	for dst, ws := range all {
+		out[dst] = slices.MinFunc(ws, func(a, b way) int {
+			if a.rank != b.rank {
+				return a.rank - b.rank
+			}
+			return strings.Compare(a.key, b.key)
+		}).text
+	}
+	return out
+}

@@ -1,0 +1,53 @@
+package calc
+
+import (
+	"crypto/sha1" //nolint:gosec // it makes the hardware addresses that upstream's agents have; nothing secret
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/calc/route"
+)
+
+// reachedBy is what routes need of a Node: its own addresses, and its ends of VXLAN tunnels. What cannot be read is absent.
+func reachedBy(name string, r *api.Node) route.Node {
+	var n route.Node
+	var own [2]string
+	if b := r.Spec.BGP; b != nil {
+		own = [2]string{b.IPv4Address, b.IPv6Address}
+	}
+	s := r.Spec
+	for f, texts := range [2][3]string{
+		{own[0], s.IPv4VXLANTunnelAddr, s.VXLANTunnelMACAddr},
+		{own[1], s.IPv6VXLANTunnelAddr, s.VXLANTunnelMACAddrV6},
+	} {
+		p, err := netip.ParsePrefix(texts[0])
+		if err != nil && !strings.Contains(texts[0], "/") {
+			var a netip.Addr
+			if a, err = netip.ParseAddr(texts[0]); err == nil {
+				p = netip.PrefixFrom(a, a.BitLen())
+			}
+		}
+		if err == nil && p.Addr().Is4() == (f == 0) {
+			n.Net[f] = p
+		}
+		if a, err := netip.ParseAddr(texts[1]); err == nil && a.Is4() == (f == 0) {
+			n.Addr[f], n.MAC[f] = a, tunnelMAC(name, f, texts[2])
+		}
+	}
+	return n
+}
+
+// tunnelMAC is the hardware address of a node's end of a tunnel: what its Node says, else what all nodes work out of its name, as
+// upstream's do.
+func tunnelMAC(name string, f int, stored string) string {
+	if stored = strings.ToLower(stored); hardware.MatchString(stored) {
+		return stored
+	}
+	sum := sha1.Sum([]byte(name + [2]string{"", "-v6"}[f])) //nolint:gosec // see above
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", 'f', sum[0], sum[1], sum[2], sum[3], sum[4])
+}
+
+var hardware = regexp.MustCompile(`^[0-9a-f]{2}(:[0-9a-f]{2}){5}$`)

@@ -1,0 +1,94 @@
+package calc
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+func nodeUpdate(name, v4, end string) api.Update {
+	u := api.Update{Key: api.ResourcesPrefix + "nodes/" + name}
+	if v4 != "" {
+		u.Value = fmt.Appendf(nil, `{"spec":{"bgp":{"ipv4Address":%q},"ipv4VXLANTunnelAddr":%q}}`, v4, end)
+	}
+	return u
+}
+
+// reached is what leads to other hosts and how, as of the last flush.
+func reached(g *Graph) string {
+	s := g.Intents()
+	var out []string
+	for _, r := range s.Routes {
+		switch {
+		case r.Kind == intent.RouteDirect:
+			out = append(out, fmt.Sprintf("%s direct %s", r.Dst, r.Via))
+		case r.Kind == intent.RouteTunnel && !r.Via.IsValid():
+			out = append(out, fmt.Sprintf("%s nowhere", r.Dst))
+		case r.Kind == intent.RouteTunnel:
+			out = append(out, fmt.Sprintf("%s by %s at %s", r.Dst, r.Link, r.Via))
+		}
+	}
+	for _, p := range s.Peers {
+		out = append(out, fmt.Sprintf("%s is %s %s %s", p.ID(), p.Host, p.Addr, p.MAC))
+	}
+	return strings.Join(out, ", ")
+}
+
+// TestHowOtherHostsAreReached has a step in each line; the hardware address is what upstream's agents work out of the name h2.
+func TestHowOtherHostsAreReached(t *testing.T) {
+	const peer = "h2 is 192.0.2.2 10.65.2.1 66:bf:1c:36:57:41"
+	lent := blockUpdate("10.65.1.0/26", `"affinity":"host:h1"`)
+	lent.Value = fmt.Appendf(nil, `{"cidr":"10.65.1.0/26","affinity":"host:h1","allocations":[null,0%s],"attributes":[{"secondary":{"node":"h2"}}]}`, strings.Repeat(",null", 62))
+	g := New("h1")
+	for _, tt := range []struct {
+		name   string
+		update api.Update
+		want   string
+	}{
+		{"a pool without a tunnel", poolUpdate("a", `"cidr":"10.65.0.0/16"`), ""},
+		{"this node", nodeUpdate("h1", "192.0.2.1/24", "10.65.1.1"), ""},
+		{"another's block, and nothing of the other", blockUpdate("10.65.2.0/26", `"affinity":"host:h2"`), ""},
+		{"the pool has a tunnel", poolUpdate("a", `"cidr":"10.65.0.0/16","vxlanMode":"Always"`), "10.65.2.0/26 nowhere"},
+		{"the other has no end of it", nodeUpdate("h2", "192.0.2.2/24", ""), "10.65.2.0/26 nowhere"},
+		{"it has", nodeUpdate("h2", "192.0.2.2/24", "10.65.2.1"), "10.65.2.0/26 by vxlan.calico at 10.65.2.1, " + peer},
+		{"an address of an own block is the other's", lent, "10.65.1.1/32 by vxlan.calico at 10.65.2.1, 10.65.2.0/26 by vxlan.calico at 10.65.2.1, " + peer},
+		{"which gives it back", blockUpdate("10.65.1.0/26", `"affinity":"host:h1"`), "10.65.2.0/26 by vxlan.calico at 10.65.2.1, " + peer},
+		{"a tunnel to other networks alone", poolUpdate("a", `"cidr":"10.65.0.0/16","vxlanMode":"CrossSubnet"`), "10.65.2.0/26 direct 192.0.2.2, " + peer},
+		{"the other moves to one", nodeUpdate("h2", "198.51.100.2/24", "10.65.2.1"), strings.Replace("10.65.2.0/26 by vxlan.calico at 10.65.2.1, "+peer, "192.0.2.2", "198.51.100.2", 1)},
+		{"a smaller pool without a tunnel", poolUpdate("b", `"cidr":"10.65.2.0/24"`), strings.Replace(peer, "192.0.2.2", "198.51.100.2", 1)},
+		{"which goes", poolUpdate("b", ""), strings.Replace("10.65.2.0/26 by vxlan.calico at 10.65.2.1, "+peer, "192.0.2.2", "198.51.100.2", 1)},
+		{"a node that comes first by name has its end", nodeUpdate("h0", "192.0.2.9/24", "10.65.2.1"), "10.65.2.0/26 nowhere, " + "h0 is 192.0.2.9 10.65.2.1 66:dd:c5:74:47:cc"},
+		{"and goes", nodeUpdate("h0", "", ""), strings.Replace("10.65.2.0/26 by vxlan.calico at 10.65.2.1, "+peer, "192.0.2.2", "198.51.100.2", 1)},
+		{"this node loses its end", nodeUpdate("h1", "192.0.2.1/24", ""), "10.65.2.0/26 nowhere"},
+		{"no pool", poolUpdate("a", ""), ""},
+	} {
+		g.Update([]api.Update{tt.update})
+		g.Flush()
+		if got := reached(g); got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestANodeThatChangesCostsItsOwnBlocks(t *testing.T) {
+	g := New("h1")
+	us := []api.Update{poolUpdate("a", `"cidr":"10.64.0.0/12","vxlanMode":"Always"`), nodeUpdate("h1", "192.0.2.1/24", "10.65.1.1")}
+	for i := range 200 {
+		us = append(us, nodeUpdate(fmt.Sprint("n", i), fmt.Sprintf("198.51.100.%d/24", i), fmt.Sprintf("10.66.%d.1", i)), blockUpdate(fmt.Sprintf("10.66.%d.0/26", i), fmt.Sprintf(`"affinity":"host:n%d"`, i)))
+	}
+	g.Update(us)
+	if b := g.Flush(); len(b.Routes) != 200 || len(b.Peers) != 200 {
+		t.Fatalf("%d routes, %d peers; want 200 of each", len(b.Routes), len(b.Peers))
+	}
+	g.Update([]api.Update{nodeUpdate("n7", "198.51.100.7/24", "10.66.7.9")})
+	if b := g.Flush(); len(b.Routes) != 1 || len(b.Peers) != 1 || len(b.Members)+len(b.IPSets)+len(b.Removed) != 0 {
+		t.Errorf("one end has another address: %+v", b)
+	}
+	g.Update([]api.Update{nodeUpdate("n7", "198.51.100.207/24", "10.66.7.9")})
+	if b := g.Flush(); len(b.Routes) != 0 || len(b.Peers) != 1 || len(b.Members) != 1 {
+		t.Errorf("one host has another address: %+v", b)
+	}
+}

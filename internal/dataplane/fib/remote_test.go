@@ -1,0 +1,117 @@
+package fib_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/internal/ifmon"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+)
+
+func toward(dst string, kind intent.RouteKind, via string) intent.Route {
+	r := intent.Route{Dst: netip.MustParsePrefix(dst), Kind: kind, Node: "h2"}
+	if kind == intent.RouteTunnel {
+		r.Link = intent.LinkVXLAN
+	}
+	if via != "" {
+		r.Via = netip.MustParseAddr(via)
+	}
+	return r
+}
+
+// device makes one of a tunnel, which package tunnel would make.
+func device(r *rig) {
+	r.ns.Run("ip", "link", "add", intent.LinkVXLAN, "type", "vxlan", "id", "4096", "dstport", "4789", "local", "192.0.2.1", "nolearning")
+	r.ns.Up(intent.LinkVXLAN)
+	r.untilUp(intent.LinkVXLAN)
+}
+
+func TestRoutesLeadToOtherHosts(t *testing.T) {
+	r := newRig(t, netnstest.New(t))
+	r.ns.Veth("eth0", "peer")
+	r.ns.Addr("eth0", "192.0.2.1/24", "2001:db8::1/64")
+	r.until("eth0", func(l ifmon.Link, _ bool) bool {
+		return l.Up && slices.Contains(l.Addrs, netip.MustParsePrefix("192.0.2.1/24")) && slices.Contains(l.Addrs, netip.MustParsePrefix("2001:db8::1/64"))
+	})
+	r.tbl.Merge(intent.Batch{InSync: true, Routes: []intent.Route{
+		toward("10.65.2.0/26", intent.RouteTunnel, "10.65.2.1"),
+		toward("10.65.3.0/26", intent.RouteDirect, "192.0.2.3"),
+		toward("10.65.4.0/26", intent.RouteDirect, "198.51.100.4"),
+		toward("10.65.5.0/26", intent.RouteTunnel, ""),
+		toward("fd65::/122", intent.RouteDirect, "2001:db8::3"),
+	}})
+	out := r.apply()
+	r.want("10.65.2.0/26", nil, "interface vxlan.calico is absent", out)
+	r.want("10.65.3.0/26", nil, "", out)
+	r.want("10.65.4.0/26", nil, "no interface of this host is on the network of 198.51.100.4", out)
+	if o := out["10.65.5.0/26"]; o.Err == nil || !o.Final || !strings.Contains(o.Err.Error(), "h2 or this host has no end of a tunnel") {
+		t.Errorf("without the other end: %+v", o)
+	}
+	r.ns.WantRoute(t, "10.65.3.0/26 via 192.0.2.3 dev eth0 proto 81 metric 512")
+	r.ns.WantRoute(t, "unreachable 10.65.5.0/26 proto 81 metric 512")
+	r.ns.WantRoute(t, "fd65::/122 via 2001:db8::3 dev eth0 proto 81 metric 512")
+
+	device(r)
+	r.want("10.65.2.0/26", nil, "", r.apply())
+	r.ns.WantRoute(t, "10.65.2.0/26 via 10.65.2.1 dev vxlan.calico proto 81 metric 512 onlink")
+	r.ns.Delete(intent.LinkVXLAN)
+	r.until(intent.LinkVXLAN, func(_ ifmon.Link, there bool) bool { return !there })
+	r.want("10.65.2.0/26", nil, "interface vxlan.calico is absent", r.apply())
+	device(r)
+	r.want("10.65.2.0/26", nil, "", r.apply())
+	r.ns.WantRoute(t, "10.65.2.0/26 via 10.65.2.1 dev vxlan.calico")
+
+	// From one way to another, and back.
+	r.tbl.Merge(intent.Batch{Routes: []intent.Route{toward("10.65.2.0/26", intent.RouteDirect, "192.0.2.2"), toward("10.65.5.0/26", intent.RouteTunnel, "10.65.5.1")}})
+	out = r.apply()
+	r.want("10.65.2.0/26", nil, "", out)
+	r.want("10.65.5.0/26", nil, "", out)
+	r.ns.WantRoute(t, "10.65.2.0/26 via 192.0.2.2 dev eth0")
+	r.ns.WantRoute(t, "10.65.5.0/26 via 10.65.5.1 dev vxlan.calico")
+
+	// The host gets an address on another network, and is not on the first any more.
+	r.ns.Addr("eth0", "198.51.100.1/24")
+	r.ns.Run("ip", "addr", "del", "192.0.2.1/24", "dev", "eth0")
+	r.until("eth0", func(l ifmon.Link, _ bool) bool {
+		return slices.Contains(l.Addrs, netip.MustParsePrefix("198.51.100.1/24")) && !slices.Contains(l.Addrs, netip.MustParsePrefix("192.0.2.1/24"))
+	})
+	out = r.apply()
+	r.want("10.65.4.0/26", nil, "", out)
+	r.want("10.65.3.0/26", nil, "no interface of this host is on the network of 192.0.2.3", out)
+	r.ns.WantRoute(t, "10.65.4.0/26 via 198.51.100.4 dev eth0")
+
+	// An endpoint here has an address that was another host's, and all of ours go.
+	r.tbl.Merge(intent.Batch{Removed: []intent.Key{
+		toward("10.65.2.0/26", 0, "").ID(), toward("10.65.3.0/26", 0, "").ID(), toward("10.65.4.0/26", 0, "").ID(), toward("10.65.5.0/26", 0, "").ID(), toward("fd65::/122", 0, "").ID(),
+	}})
+	r.apply()
+	if got := r.ns.Run("ip", "route", "show", "proto", "81") + r.ns.Run("ip", "-6", "route", "show", "proto", "81"); got != "" {
+		t.Errorf("left: %s", got)
+	}
+}
+
+// TestRoutesToOtherHostsAreOursByTheirProtocol: those of before a restart go if nobody wants them, and upstream's agent's stay.
+func TestRoutesToOtherHostsAreOursByTheirProtocol(t *testing.T) {
+	r := newRig(t, netnstest.New(t))
+	r.ns.Veth("eth0", "peer")
+	r.ns.Addr("eth0", "192.0.2.1/24")
+	r.ns.Route("10.65.2.0/26 via 192.0.2.2 proto 81 metric 512")
+	r.ns.Route("10.65.3.0/26 via 192.0.2.3 proto 81 metric 512")
+	r.ns.Route("10.65.3.0/26 via 192.0.2.9 proto 80")
+	r.until("eth0", func(l ifmon.Link, _ bool) bool { return l.Up && len(l.Addrs) > 0 })
+	r.resync()
+	r.tbl.Merge(intent.Batch{Routes: []intent.Route{toward("10.65.3.0/26", intent.RouteDirect, "192.0.2.3")}})
+	r.want("10.65.3.0/26", nil, "", r.apply())
+	r.ns.WantRoute(t, "10.65.2.0/26 via 192.0.2.2") // until all is known
+	r.tbl.Merge(intent.Batch{InSync: true})
+	r.apply()
+	r.ns.WantNoRoute(t, "10.65.2.0/26 via 192.0.2.2")
+	r.ns.WantRoute(t, "10.65.3.0/26 via 192.0.2.3")
+	r.ns.WantRoute(t, "10.65.3.0/26 via 192.0.2.9")
+	if found, err := r.tbl.Differences(t.Context()); err != nil || len(found) != 0 {
+		t.Errorf("differences %q, %v", found, err)
+	}
+}

@@ -1,0 +1,212 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+// overhead is what encapsulation adds to a packet, in bytes, by family: Ethernet, VXLAN, UDP and the family's header.
+var overhead = [2]int{50, 70}
+
+// defaultMTU is that of Ethernet.
+const defaultMTU = 1500
+
+// ensure makes the device of a family as wanted, and reads what it knows; or it removes it, if it is ours and not wanted.
+func (d *Driver) ensure(f int, v *device) error {
+	was := v.index
+	v.index = 0
+	l, is, err := d.rtnl.VXLAN(v.name)
+	there := err == nil
+	if err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+		return err
+	}
+	if v.want == (intent.Tunnel{}) {
+		if there && l.Alias == kernel.TunnelAlias && d.inSync {
+			return ignoring(d.rtnl.DeleteLink(l.Index))
+		}
+		return nil
+	}
+	mtu, err := d.mtu(f, v.want.Host)
+	if err != nil {
+		return err
+	}
+	want := rtnl.VXLAN{Name: v.name, VNI: VNI, Port: intent.PortVXLAN, Local: v.want.Host, MAC: v.want.MAC, MTU: mtu}
+	if there && (is.VNI != want.VNI || is.Port != want.Port || is.Local != want.Local) { // what cannot be changed
+		if err := ignoring(d.rtnl.DeleteLink(l.Index)); err != nil {
+			return err
+		}
+		there = false
+	}
+	if !there {
+		if err := d.rtnl.AddVXLAN(want); err != nil {
+			return err
+		}
+		if l, is, err = d.rtnl.VXLAN(v.name); err != nil {
+			return err
+		}
+	}
+	if err := d.change(v, l, is, want); err != nil {
+		return err
+	}
+	if err := d.learn(v, l.Index); err != nil {
+		return err
+	}
+	switch {
+	case was != 0 && was != l.Index:
+		d.repairs = append(d.repairs, intent.Repair{What: "device " + v.name, Cause: intent.ByEvent})
+	case was == 0 && l.Alias != kernel.TunnelAlias && there:
+		d.repairs = append(d.repairs, intent.Repair{What: "device " + v.name, Cause: intent.ByTakeOver})
+	}
+	v.index = l.Index
+	for id := range v.peers {
+		if was == 0 {
+			d.news[id] = true
+		}
+	}
+	return nil
+}
+
+// change brings what of a device can be changed to what is wanted; it is up last.
+func (d *Driver) change(v *device, l rtnl.Link, is, want rtnl.VXLAN) error {
+	var errs []error
+	if is.MAC != want.MAC {
+		errs = append(errs, d.rtnl.SetMAC(l.Index, want.MAC))
+	}
+	if is.MTU != want.MTU {
+		errs = append(errs, d.rtnl.SetMTU(l.Index, want.MTU))
+	}
+	if l.Alias != kernel.TunnelAlias {
+		errs = append(errs, d.rtnl.SetAlias(l.Index, kernel.TunnelAlias))
+	}
+	addrs, err := d.rtnl.Addrs()
+	errs = append(errs, err)
+	have := false
+	for _, a := range addrs {
+		switch {
+		case a.Link != l.Index || a.Prefix.Addr().IsLinkLocalUnicast():
+		case a.Prefix.Addr() == v.want.Addr && a.Prefix.IsSingleIP():
+			have = true
+		case d.inSync:
+			errs = append(errs, ignoring(d.rtnl.DeleteAddr(a)))
+		}
+	}
+	if !have {
+		errs = append(errs, d.rtnl.AddAddr(rtnl.Addr{Link: l.Index, Prefix: netip.PrefixFrom(v.want.Addr, v.want.Addr.BitLen())}))
+	}
+	if !l.Up {
+		errs = append(errs, d.rtnl.SetUp(l.Index, true))
+	}
+	return errors.Join(errs...)
+}
+
+// learn reads what a device knows of other hosts.
+func (d *Driver) learn(v *device, index int) error {
+	forwards, err := d.rtnl.Forwards(index)
+	if err != nil {
+		return err
+	}
+	neighbours, err := d.rtnl.Neighbours()
+	if err != nil {
+		return err
+	}
+	v.forwards.ObservedAll(func(yield func(string, netip.Addr) bool) {
+		for _, e := range forwards {
+			if !yield(e.MAC, e.Host) {
+				return
+			}
+		}
+	})
+	v.neighbours.ObservedAll(func(yield func(netip.Addr, string) bool) {
+		for _, n := range neighbours {
+			if n.Permanent && n.Link == index && !n.Addr.IsMulticast() && !yield(n.Addr, n.MAC) {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// mtu is what the interface with the host's address can carry, less what encapsulation adds.
+func (d *Driver) mtu(f int, host netip.Addr) (int, error) {
+	addrs, err := d.rtnl.Addrs()
+	if err != nil {
+		return 0, err
+	}
+	links, err := d.rtnl.Links()
+	if err != nil {
+		return 0, err
+	}
+	of := defaultMTU
+	for _, a := range addrs {
+		if a.Prefix.Addr() != host {
+			continue
+		}
+		if i := slices.IndexFunc(links, func(l rtnl.Link) bool { return l.Index == a.Link }); i >= 0 && links[i].MTU > overhead[f] {
+			of = min(links[i].MTU, 65535)
+		}
+	}
+	return of - overhead[f], nil
+}
+
+// ignoring leaves out that what was to go is gone.
+func ignoring(err error) error {
+	if errors.Is(err, rtnl.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// Differences returns one line for each deviation of the kernel from the intents. It changes nothing.
+func (d *Driver) Differences(context.Context) ([]string, error) {
+	var out []string
+	for _, v := range d.devices {
+		l, is, err := d.rtnl.VXLAN(v.name)
+		switch {
+		case errors.Is(err, rtnl.ErrNotFound):
+			if v.want != (intent.Tunnel{}) {
+				out = append(out, fmt.Sprintf("device %s is missing", v.name))
+			}
+			continue
+		case err != nil:
+			return nil, err
+		case v.want == (intent.Tunnel{}):
+			if l.Alias == kernel.TunnelAlias {
+				out = append(out, fmt.Sprintf("device %s is there, and nobody wants it", v.name))
+			}
+			continue
+		}
+		if is.VNI != VNI || is.Port != intent.PortVXLAN || is.Local != v.want.Host || is.MAC != v.want.MAC || !l.Up || l.Alias != kernel.TunnelAlias {
+			out = append(out, fmt.Sprintf("device %s differs", v.name))
+		}
+		if err := d.learn(v, l.Index); err != nil {
+			return nil, err
+		}
+		out = append(out, v.lines()...)
+	}
+	return out, nil
+}
+
+// lines say what a device knows wrongly.
+func (v *device) lines() (out []string) {
+	for _, mac := range slices.Sorted(maps.Keys(maps.Collect(v.forwards.PendingUpdates()))) {
+		out = append(out, fmt.Sprintf("device %s: %s is not forwarded as it should be", v.name, mac))
+	}
+	for mac := range v.forwards.PendingDeletes() {
+		out = append(out, fmt.Sprintf("device %s: %s is forwarded, and nobody wants it", v.name, mac))
+	}
+	for addr := range v.neighbours.PendingUpdates() {
+		out = append(out, fmt.Sprintf("device %s: neighbour %s is missing or another", v.name, addr))
+	}
+	for addr := range v.neighbours.PendingDeletes() {
+		out = append(out, fmt.Sprintf("device %s: neighbour %s is there, and nobody wants it", v.name, addr))
+	}
+	return out
+}

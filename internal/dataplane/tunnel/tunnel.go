@@ -1,0 +1,238 @@
+// Package tunnel keeps the host's VXLAN devices, and what they know of other hosts.
+//
+// In: this host's ends of tunnels ([intent.HostSettings]) and peers of [intent.Batch], and interfaces of ifmon.
+// Out: for each family that has a tunnel a device with its address, and for each peer a permanent neighbour and a forwarding entry, so
+// that nothing is learned or asked; an [intent.Outcome] for each peer.
+//
+// A device is ours by its name and its alias. What others put on one of ours is removed. One without the alias, such as an upstream agent
+// left, is taken over where a tunnel is wanted, and left alone otherwise. Nothing is removed before the source is in sync. Package fib has
+// the routes through the devices.
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/twillnet/twill/internal/dataplane/delta"
+	"github.com/twillnet/twill/internal/ifmon"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+)
+
+// VNI is the network identifier of all tunnels.
+const VNI = 4096
+
+// Driver is the driver.
+type Driver struct {
+	rtnl    *rtnl.Handle
+	devices [2]*device // of IPv4 and of IPv6
+	inSync  bool
+	failed  map[intent.PeerID]error
+	news    map[intent.PeerID]bool // whose outcome may have changed
+	repairs []intent.Repair
+	refresh time.Duration
+	settled bool // refresh is known
+}
+
+// device is the tunnel of one family.
+type device struct {
+	name  string
+	want  intent.Tunnel
+	peers map[intent.PeerID]intent.TunnelPeer
+	index int  // zero: it is not there, or not as wanted
+	check bool // it may differ from what is wanted
+
+	neighbours *delta.Map[netip.Addr, string] // hardware addresses
+	forwards   *delta.Map[string, netip.Addr] // hosts, by hardware address
+}
+
+// New returns a driver for the handle's namespace.
+func New(h *rtnl.Handle) *Driver {
+	d := &Driver{rtnl: h, failed: map[intent.PeerID]error{}, news: map[intent.PeerID]bool{}}
+	for f, name := range []string{intent.LinkVXLAN, intent.LinkVXLAN6} {
+		d.devices[f] = &device{
+			name: name, check: true, peers: map[intent.PeerID]intent.TunnelPeer{},
+			neighbours: delta.New[netip.Addr](func(want, is string) bool { return want == is }),
+			forwards:   delta.New[string](func(want, is netip.Addr) bool { return want == is }),
+		}
+	}
+	return d
+}
+
+func (d *Driver) of(f intent.Family) *device {
+	if f == intent.IPv6 {
+		return d.devices[1]
+	}
+	return d.devices[0]
+}
+
+// Merge merges a batch.
+func (d *Driver) Merge(b intent.Batch) {
+	if b.InSync && !d.inSync {
+		d.inSync = true
+		d.recheck()
+	}
+	if b.Host != nil {
+		d.refresh, d.settled = b.Host.Refresh.Routes, true
+		for f, v := range d.devices {
+			v.check = v.check || v.want != b.Host.VXLAN[f]
+			v.want = b.Host.VXLAN[f]
+		}
+	}
+	for _, k := range b.Removed {
+		if id, is := k.(intent.PeerID); is {
+			d.forget(id)
+			delete(d.news, id)
+		}
+	}
+	for _, p := range b.Peers { // all, before the first gets what was another's
+		d.forget(p.ID())
+	}
+	for _, p := range b.Peers {
+		v := d.of(p.Family)
+		v.peers[p.ID()] = p
+		v.neighbours.Desire(p.Addr, p.MAC)
+		v.forwards.Desire(p.MAC, p.Host)
+		d.news[p.ID()] = true
+	}
+}
+
+// forget takes a peer away, with its addresses, which no other peer has.
+func (d *Driver) forget(id intent.PeerID) {
+	v := d.of(id.Family)
+	if p, known := v.peers[id]; known {
+		v.neighbours.Undesire(p.Addr)
+		v.forwards.Undesire(p.MAC)
+	}
+	delete(v.peers, id)
+	delete(d.failed, id)
+}
+
+// Links takes interfaces that changed: a device that somebody changed, deleted or turned off is looked at again.
+func (d *Driver) Links(changes []ifmon.Change) {
+	for _, c := range changes {
+		for _, v := range d.devices {
+			v.check = v.check || c.Name == v.name
+		}
+	}
+}
+
+// Retry has what failed tried again.
+func (d *Driver) Retry() {
+	for id := range d.failed {
+		d.news[id] = true
+	}
+	clear(d.failed)
+	d.recheck()
+}
+
+func (d *Driver) recheck() {
+	for _, v := range d.devices {
+		v.check = true
+	}
+}
+
+// Resync has the devices, and what they know, read back.
+func (d *Driver) Resync(context.Context) error {
+	d.recheck()
+	return nil
+}
+
+// Refresh returns how often the settings want the devices read back; false: no settings came yet.
+func (d *Driver) Refresh() (time.Duration, bool) { return d.refresh, d.settled }
+
+// Repairs returns what was repaired since the last call.
+func (d *Driver) Repairs() []intent.Repair {
+	out := d.repairs
+	d.repairs = nil
+	return out
+}
+
+// Apply makes what is wanted. An error is a device's.
+func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
+	var errs []error
+	for f, v := range d.devices {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if v.check {
+			if err := d.ensure(f, v); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			v.check = false
+		}
+		if v.index != 0 {
+			errs = append(errs, d.tell(ctx, v))
+		}
+	}
+	return d.outcomes(), errors.Join(errs...)
+}
+
+// tell gives a device what it lacks of peers, and takes away what nobody wants.
+func (d *Driver) tell(ctx context.Context, v *device) error {
+	failed := map[netip.Addr]error{}
+	for mac, host := range v.forwards.PendingUpdates() {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := d.rtnl.SetForward(rtnl.Forward{Link: v.index, MAC: mac, Host: host}); err != nil {
+			failed[host] = err
+			continue
+		}
+		v.forwards.MarkApplied(mac)
+	}
+	for addr, mac := range v.neighbours.PendingUpdates() {
+		if err := d.rtnl.SetNeighbour(rtnl.Neighbour{Link: v.index, Addr: addr, MAC: mac, Permanent: true}); err != nil {
+			failed[addr] = err
+			continue
+		}
+		v.neighbours.MarkApplied(addr)
+	}
+	for id, p := range v.peers {
+		if err := errors.Join(failed[p.Host], failed[p.Addr]); err != nil && len(failed) > 0 {
+			d.failed[id] = err
+			d.news[id] = true
+		}
+	}
+	if !d.inSync {
+		return nil
+	}
+	return d.sweep(v)
+}
+
+func (d *Driver) sweep(v *device) error {
+	var errs []error
+	for mac := range v.forwards.PendingDeletes() {
+		host, _ := v.forwards.Actual(mac)
+		if err := d.rtnl.DeleteForward(rtnl.Forward{Link: v.index, MAC: mac, Host: host}); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+			errs = append(errs, err)
+			continue
+		}
+		v.forwards.MarkDeleted(mac)
+	}
+	for addr := range v.neighbours.PendingDeletes() {
+		if err := d.rtnl.DeleteNeighbour(rtnl.Neighbour{Link: v.index, Addr: addr}); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+			errs = append(errs, err)
+			continue
+		}
+		v.neighbours.MarkDeleted(addr)
+	}
+	return errors.Join(errs...)
+}
+
+// outcomes returns those that may have changed.
+func (d *Driver) outcomes() []intent.Outcome {
+	out := make([]intent.Outcome, 0, len(d.news))
+	for id := range d.news {
+		o := intent.Outcome{Key: id, Err: d.failed[id]}
+		if v := d.of(id.Family); v.index == 0 {
+			o.Err, o.Reason = nil, "there is no device "+v.name+" yet"
+		}
+		out = append(out, o)
+	}
+	clear(d.news)
+	return out
+}

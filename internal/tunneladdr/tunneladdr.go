@@ -1,0 +1,238 @@
+// Package tunneladdr keeps the addresses of this node's ends of VXLAN tunnels.
+//
+// In: updates of pools and of this node's Node, from the agent's syncer. Out: while a pool that selects the node wants a tunnel, an address
+// of such a pool is assigned to the node and stands in its Node; when none does, it is taken out of the Node, and then released. Handles and
+// attributes are those that upstream's nodes use.
+//
+// What is assigned is found by its handle, so that no crash loses an address. Nothing is written before the datastore is known whole,
+// or while it says that it is not ready.
+package tunneladdr
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/api/selector"
+	"github.com/twillnet/twill/internal/controller"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/ipam"
+	"github.com/twillnet/twill/internal/resources"
+)
+
+// Config of a Controller.
+type Config struct {
+	Node  string
+	Store datastore.Store
+	Know  func(ctx context.Context, keys ...string) error // that of the syncer by which Update hears; nil: none
+	Log   *slog.Logger
+}
+
+// Controller keeps the addresses of one node. Any goroutine may use it.
+type Controller struct {
+	cfg       Config
+	loop      *controller.Controller
+	addresses *ipam.Allocator
+
+	// The loop's alone.
+	pools   map[string]*api.IPPool
+	own     api.Update // the Node as it is stored
+	node    *api.Node
+	settled [2]string // what was seen to be right, by family: see reconcile
+}
+
+// families are what differs between IPv4 and IPv6.
+var families = [2]struct {
+	name, handle, kind string // kind is the type of the address, as api.AttributeType has it
+	field              func(*api.NodeSpec) *string
+}{
+	{"IPv4", "vxlan-tunnel-addr-", "vxlanTunnelAddress", func(s *api.NodeSpec) *string { return &s.IPv4VXLANTunnelAddr }},
+	{"IPv6", "vxlan-v6-tunnel-addr-", "vxlanV6TunnelAddress", func(s *api.NodeSpec) *string { return &s.IPv6VXLANTunnelAddr }},
+}
+
+// New returns a Controller, which writes nothing until Run.
+func New(cfg Config) *Controller {
+	k := &Controller{cfg: cfg, addresses: ipam.New(cfg.Store, ipam.Config{}), pools: map[string]*api.IPPool{}}
+	k.loop = controller.New(controller.Config{
+		Name: "tunnel addresses", Log: cfg.Log, Know: cfg.Know, Observe: k.observe, Reconcile: k.reconcile,
+		Prefixes: []string{api.KeyPrefix(api.KindIPPool, ""), api.KeyPrefix(api.KindNode, "") + cfg.Node},
+	})
+	return k
+}
+
+// Update takes changes of the datastore; inSync once all existing keys were passed.
+func (k *Controller) Update(us []api.Update, inSync bool) { k.loop.Update(us, inSync) }
+
+// Run writes until the context ends.
+func (k *Controller) Run(ctx context.Context) error { return k.loop.Run(ctx) }
+
+// observe takes over a change. A value that cannot be read changes nothing.
+func (k *Controller) observe(u api.Update) []string {
+	ref, ok := api.ParseKey(u.Key)
+	if !ok || ref.Kind == api.KindNode && ref.Name != k.cfg.Node {
+		return nil
+	}
+	var s api.Stored
+	if u.Value != nil {
+		var err error
+		if s, err = api.Admit(u); err != nil {
+			return nil
+		}
+	}
+	switch r := s.Resource.(type) {
+	case *api.IPPool:
+		k.pools[u.Key] = r
+	case *api.Node:
+		k.own, k.node = u, r
+	default:
+		delete(k.pools, u.Key)
+		if ref.Kind == api.KindNode {
+			k.own, k.node = u, nil
+		}
+	}
+	return []string{k.cfg.Node}
+}
+
+// wanting are the names and the CIDRs of pools of a family that want a tunnel to this node, sorted by name.
+func (k *Controller) wanting(f int) (names []string, cidrs []netip.Prefix) {
+	for _, key := range slices.Sorted(maps.Keys(k.pools)) {
+		s := k.pools[key].Spec
+		p, err := netip.ParsePrefix(s.CIDR)
+		if err != nil || p.Addr().Is4() != (f == 0) || s.VXLANMode != "Always" && s.VXLANMode != "CrossSubnet" {
+			continue
+		}
+		if len(s.AllowedUses) > 0 && !slices.Contains(s.AllowedUses, ipam.UseTunnel) {
+			continue
+		}
+		if s.NodeSelector != "" {
+			if sel, err := selector.Parse(s.NodeSelector); err != nil || !sel.Match(k.node.Metadata.Labels) {
+				continue
+			}
+		}
+		ref, _ := api.ParseKey(key)
+		names, cidrs = append(names, ref.Name), append(cidrs, p.Masked())
+	}
+	return names, cidrs
+}
+
+// reconcile makes the addresses of both families right.
+func (k *Controller) reconcile(ctx context.Context, _ string) (again time.Time, err error) {
+	if k.node == nil {
+		return time.Time{}, nil // the Node is written first
+	}
+	var errs []error
+	for f := range families {
+		names, cidrs := k.wanting(f)
+		state := fmt.Sprint(names, cidrs, *families[f].field(&k.node.Spec))
+		if k.settled[f] == state {
+			continue
+		}
+		if err := k.settle(ctx, f, names, cidrs); err != nil {
+			errs = append(errs, fmt.Errorf("the %s address of the tunnel: %w", families[f].name, err))
+			continue
+		}
+		k.settled[f] = fmt.Sprint(names, cidrs, *families[f].field(&k.node.Spec))
+	}
+	return time.Time{}, errors.Join(errs...)
+}
+
+// settle makes the address of one family right.
+func (k *Controller) settle(ctx context.Context, f int, names []string, cidrs []netip.Prefix) error {
+	handle := families[f].handle + k.cfg.Node
+	if len(names) == 0 {
+		if err := k.write(ctx, f, ""); err != nil { // first nobody believes in it any more
+			return err
+		}
+		_, err := k.addresses.ReleaseByHandle(ctx, handle)
+		return err
+	}
+	had, err := k.addresses.Addresses(ctx, handle)
+	if err != nil {
+		return err
+	}
+	fits := func(a netip.Addr) bool {
+		return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(a) })
+	}
+	stored, _ := netip.ParseAddr(*families[f].field(&k.node.Spec))
+	keep := netip.Addr{}
+	for _, a := range had {
+		if fits(a) && (!keep.IsValid() || a == stored) {
+			keep = a
+		}
+	}
+	if !keep.IsValid() {
+		if keep, err = k.assign(ctx, f, handle, names, stored, fits(stored)); err != nil {
+			return err
+		}
+	}
+	if err := k.write(ctx, f, keep.String()); err != nil {
+		return err
+	}
+	var others []ipam.Release
+	for _, a := range had {
+		if a != keep {
+			others = append(others, ipam.Release{Addr: a, Handle: handle})
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	_, err = k.addresses.Release(ctx, others...)
+	return err
+}
+
+// assign returns an address that is assigned now: the stored one, if it fits and nobody has it.
+func (k *Controller) assign(ctx context.Context, f int, handle string, names []string, stored netip.Addr, fits bool) (netip.Addr, error) {
+	about := map[string]string{api.AttributeNode: k.cfg.Node, api.AttributeType: families[f].kind}
+	if fits {
+		a, err := k.addresses.AssignIP(ctx, ipam.IPArgs{Addr: stored, Node: k.cfg.Node, Handle: handle, Attributes: about, Use: ipam.UseTunnel})
+		if err == nil || !errors.Is(err, ipam.ErrAssigned) && !errors.Is(err, ipam.ErrNoPool) && !errors.Is(err, ipam.ErrAffinity) {
+			return a.Addr, err
+		}
+	}
+	args := ipam.AutoArgs{Node: k.cfg.Node, Handle: handle, Attributes: about, Use: ipam.UseTunnel}
+	if f == 0 {
+		args.Num4, args.Pools4 = 1, names
+	} else {
+		args.Num6, args.Pools6 = 1, names
+	}
+	got, err := k.addresses.Assign(ctx, args)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	return got[0].Addr, nil
+}
+
+// write puts an address into the Node as it was observed; empty: takes it out.
+func (k *Controller) write(ctx context.Context, f int, addr string) error {
+	if *families[f].field(&k.node.Spec) == addr {
+		return nil
+	}
+	n := api.New(api.KindNode).(*api.Node)
+	if err := json.Unmarshal(k.own.Value, n); err != nil {
+		return controller.Terminal(fmt.Errorf("Node %s: what is stored cannot be read: %w", k.cfg.Node, err))
+	}
+	*families[f].field(&n.Spec) = addr
+	if err := k.loop.Know(ctx, k.own.Key); err != nil {
+		return err
+	}
+	n.Metadata.Name = k.cfg.Node
+	done, err := resources.Over(ctx, k.cfg.Store, k.own, n)
+	if err != nil { // also if another was faster, of whom will be heard
+		return fmt.Errorf("write Node %s: %w", k.cfg.Node, err)
+	}
+	s, err := api.Admit(done.Now)
+	if err != nil {
+		return err
+	}
+	k.own, k.node = done.Now, s.Resource.(*api.Node)
+	k.cfg.Log.Info("the address of this node's tunnel is written", "family", families[f].name, "address", addr)
+	return nil
+}

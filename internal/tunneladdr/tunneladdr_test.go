@@ -1,0 +1,190 @@
+package tunneladdr
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/memstore"
+	"github.com/twillnet/twill/internal/datastore/storetest"
+	"github.com/twillnet/twill/internal/ipam"
+	"github.com/twillnet/twill/internal/syncer"
+)
+
+// TestMain runs all of it on a store without transactions, leases and an order, too.
+func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
+
+// bench is a controller of node h1 on a store in memory, fed by a real syncer, in virtual time.
+type bench struct {
+	*testing.T
+	store storetest.InMemory
+}
+
+func run(t *testing.T, stored map[string]string, test func(*bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{T: t, store: storetest.New(t)}
+		for key, value := range stored {
+			b.put(key, value)
+		}
+		source := syncer.New(b.store, syncer.Config{Logger: slog.New(slog.DiscardHandler)})
+		k := New(Config{Node: "h1", Store: b.store, Know: source.Know, Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithCancel(t.Context())
+		go source.Run(ctx)
+		go k.Run(ctx)
+		go func() {
+			for batch := range source.Batches() {
+				k.Update(batch.Updates, batch.InSync)
+			}
+		}()
+		test(b)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func (b *bench) put(key, value string) {
+	b.Helper()
+	if err := datastore.Put(b.Context(), b.store, api.Update{Key: api.ResourcesPrefix + key, Value: []byte(value)}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// want compares the addresses in the Node of IPv4 and IPv6, "-" for none, with those that are assigned to its tunnels.
+func (b *bench) want(what string, ok func(v4, v6 string) bool) {
+	b.Helper()
+	<-time.After(time.Minute) // virtual
+	synctest.Wait()
+	u, err := b.store.Get(b.Context(), api.ResourcesPrefix+"nodes/h1")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var n struct {
+		Spec map[string]any
+	}
+	if err := json.Unmarshal(u.Value, &n); err != nil || n.Spec["future"] != 1.0 {
+		b.Errorf("%s: what another version wrote is lost: %s, %v", what, u.Value, err)
+	}
+	got := [2]string{"-", "-"}
+	for f, field := range []string{"ipv4VXLANTunnelAddr", "ipv6VXLANTunnelAddr"} {
+		if a, is := n.Spec[field]; is {
+			got[f] = a.(string)
+		}
+	}
+	if !ok(got[0], got[1]) {
+		b.Errorf("%s: the Node has %q", what, got)
+	}
+	all := ipam.New(b.store, ipam.Config{})
+	for f, handle := range []string{"vxlan-tunnel-addr-h1", "vxlan-v6-tunnel-addr-h1"} {
+		as, err := all.Addresses(b.Context(), handle)
+		if text := fmt.Sprint(as); err != nil || got[f] == "-" && len(as) > 0 || got[f] != "-" && text != "["+got[f]+"]" {
+			b.Errorf("%s: handle %s has %s, %v; the Node has %s", what, handle, text, err, got[f])
+		}
+		for _, a := range as {
+			l, err := all.QueryIP(b.Context(), a)
+			if kind := []string{"vxlanTunnelAddress", "vxlanV6TunnelAddress"}[f]; err != nil || l.Owner[api.AttributeNode] != "h1" || l.Owner[api.AttributeType] != kind {
+				b.Errorf("%s: %s is of %v, %v", what, a, l.Owner, err)
+			}
+		}
+	}
+}
+
+func in(cidr string) func(string) bool {
+	return func(text string) bool {
+		a, err := netip.ParseAddr(text)
+		return err == nil && netip.MustParsePrefix(cidr).Contains(a)
+	}
+}
+
+const node = `{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"h1","labels":{"rack":"a"}},"spec":{"bgp":{"ipv4Address":"192.0.2.1/24"},"future":1},"status":{}}`
+
+func pool(spec string) string {
+	return `{"kind":"IPPool","apiVersion":"projectcalico.org/v3","metadata":{"name":"p"},"spec":{` + spec + `}}`
+}
+
+func none(v4, v6 string) bool { return v4 == "-" && v6 == "-" }
+
+func TestANodeHasAnAddressWhileAPoolWantsATunnel(t *testing.T) {
+	run(t, map[string]string{"nodes/h1": node, "ippools/p": pool(`"cidr":"10.65.0.0/24"`)}, func(b *bench) {
+		b.want("no tunnel", none)
+		b.put("ippools/p", pool(`"cidr":"10.65.0.0/24","vxlanMode":"Always"`))
+		first := ""
+		b.want("a tunnel", func(v4, v6 string) bool { first = v4; return in("10.65.0.0/24")(v4) && v6 == "-" })
+		b.put("ippools/p", pool(`"cidr":"10.65.0.0/24","vxlanMode":"CrossSubnet"`))
+		b.put("ippools/q", strings.ReplaceAll(pool(`"cidr":"fd65::/64","blockSize":122,"vxlanMode":"Always"`), `"p"`, `"q"`))
+		b.want("of IPv6, too", func(v4, v6 string) bool { return v4 == first && in("fd65::/64")(v6) })
+		b.put("ippools/p", pool(`"cidr":"10.65.0.0/24","vxlanMode":"CrossSubnet","disabled":true`))
+		b.want("a pool that gives nothing new", func(v4, _ string) bool { return v4 == first })
+		b.put("ippools/p", pool(`"cidr":"10.65.0.0/24","vxlanMode":"CrossSubnet","nodeSelector":"rack == 'b'"`))
+		b.want("a pool for others", func(v4, v6 string) bool { return v4 == "-" && v6 != "-" })
+		b.put("ippools/p", pool(`"cidr":"10.65.0.0/24","vxlanMode":"CrossSubnet","allowedUses":["Workload"]`))
+		b.want("a pool for workloads alone", func(v4, _ string) bool { return v4 == "-" })
+		b.put("ippools/r", strings.ReplaceAll(pool(`"cidr":"10.66.0.0/24","vxlanMode":"Always"`), `"p"`, `"r"`))
+		b.want("another pool", func(v4, _ string) bool { return in("10.66.0.0/24")(v4) })
+		for _, name := range []string{"p", "q", "r"} {
+			if err := b.store.Delete(b.Context(), api.ResourcesPrefix+"ippools/"+name, api.Revision{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.want("no pool", none)
+	})
+}
+
+// TestWhatIsStoredIsKeptIfItFits: an upstream node wrote it, or this one before it died.
+func TestWhatIsStoredIsKeptIfItFits(t *testing.T) {
+	stored := func(addr string) string {
+		return strings.Replace(node, `"future"`, `"ipv4VXLANTunnelAddr":"`+addr+`","future"`, 1)
+	}
+	vxlan := pool(`"cidr":"10.65.0.0/24","vxlanMode":"Always"`)
+	run(t, map[string]string{"nodes/h1": stored("10.65.0.77"), "ippools/p": vxlan}, func(b *bench) {
+		b.want("nobody has it", func(v4, _ string) bool { return v4 == "10.65.0.77" })
+		b.put("nodes/h1", node)
+		b.want("somebody took it out of the Node", func(v4, _ string) bool { return v4 == "10.65.0.77" })
+	})
+	run(t, map[string]string{"nodes/h1": stored("10.99.0.1"), "ippools/p": vxlan}, func(b *bench) {
+		b.want("of no pool", in4("10.65.0.0/24"))
+	})
+	run(t, map[string]string{"nodes/h1": stored("10.65.0.77")}, func(b *bench) { b.want("there is no pool", none) })
+}
+
+func in4(cidr string) func(v4, v6 string) bool {
+	return func(v4, _ string) bool { return in(cidr)(v4) }
+}
+
+// TestAnotherUsersAddressIsNotTaken: two Nodes may say that they have the same.
+func TestAnotherUsersAddressIsNotTaken(t *testing.T) {
+	stored := strings.Replace(node, `"future"`, `"ipv4VXLANTunnelAddr":"10.65.0.7","future"`, 1)
+	run(t, map[string]string{"ippools/p": pool(`"cidr":"10.65.0.0/24","vxlanMode":"Always"`)}, func(b *bench) {
+		if _, err := ipam.New(b.store, ipam.Config{}).AssignIP(b.Context(), ipam.IPArgs{Addr: netip.MustParseAddr("10.65.0.7"), Node: "h2", Handle: "a"}); err != nil {
+			t.Fatal(err)
+		}
+		b.put("nodes/h1", stored)
+		b.want("assigned to a workload", func(v4, _ string) bool { return in("10.65.0.0/24")(v4) && v4 != "10.65.0.7" })
+	})
+}
+
+// TestWhatFailsIsTriedAgain, and loses no address.
+func TestWhatFailsIsTriedAgain(t *testing.T) {
+	run(t, map[string]string{"nodes/h1": node}, func(b *bench) {
+		b.store.Fail(func(op memstore.Op) error {
+			if strings.Contains(op.Key, "nodes/h1") && slices.Contains([]string{"update", "create"}, op.Verb) {
+				return datastore.ErrUnavailable
+			}
+			return nil
+		})
+		b.put("ippools/p", pool(`"cidr":"10.65.0.0/24","vxlanMode":"Always"`))
+		<-time.After(5 * time.Minute) // virtual
+		b.store.Fail(nil)
+		b.want("the Node could not be written", in4("10.65.0.0/24"))
+	})
+}

@@ -88,11 +88,12 @@ func (s *Server) take(ctx context.Context, r wire.Request, m *machine, want wire
 	if len(out) > 0 {
 		err = s.cfg.Addresses.SetOwners(ctx, m.handle, func(addr netip.Addr, o ipam.Owners) ipam.Owners {
 			if slices.Contains(out, addr) {
+				m.replaces(r, addr, o)
 				o = ipam.Owners{Active: about}
 			}
 			return o
 		})
-		if err == nil { // who was first to write an endpoint has them
+		if err == nil { // each takes an address first and looks for the last owner's endpoint then, and writes its endpoint first and looks whether it was taken then
 			err = s.checkUnused(ctx, r, m)
 		}
 	}
@@ -108,6 +109,18 @@ func (s *Server) take(ctx context.Context, r wire.Request, m *machine, want wire
 	return out, err
 }
 
+// replaces notes from whom a pod takes an address: it may be another than when they were read.
+func (m *machine) replaces(r wire.Request, addr netip.Addr, o ipam.Owners) {
+	if isTakers(r, o.Active) {
+		return // it was written, and the answer was lost
+	}
+	for i := range m.had {
+		if m.had[i].Addr == addr {
+			m.had[i].Owner, m.had[i].Alternate = o.Active, o.Alternate
+		}
+	}
+}
+
 // aboutMachine are the attributes of an address that a pod of a machine has.
 func (s *Server) aboutMachine(r wire.Request, m *machine) map[string]string {
 	out := about(s.cfg.Node, r, time.Now())
@@ -118,7 +131,7 @@ func (s *Server) aboutMachine(r wire.Request, m *machine) map[string]string {
 	return out
 }
 
-// again are those of the addresses that it had that a pod gets again, and what it wants beyond them.
+// again are those of the addresses that it had that a pod gets again, one of each family, and what it wants beyond them.
 func (m *machine) again(want wire.IPAM) ([]netip.Addr, wire.IPAM, error) {
 	var has []netip.Addr
 	for _, l := range m.had {
@@ -135,11 +148,14 @@ func (m *machine) again(want wire.IPAM) ([]netip.Addr, wire.IPAM, error) {
 		}
 		return want.Addrs, wire.IPAM{}, nil
 	}
-	four, six := want.V4, want.V6
-	has = slices.DeleteFunc(has, func(a netip.Addr) bool { return a.Is4() && !four || a.Is6() && !six })
-	want.V4 = want.V4 && !slices.ContainsFunc(has, netip.Addr.Is4)
-	want.V6 = want.V6 && !slices.ContainsFunc(has, netip.Addr.Is6)
-	return has, want, nil
+	slices.SortFunc(has, netip.Addr.Compare)
+	var out []netip.Addr
+	for _, a := range has { // of two, each of which a pod got at the same time as another, all later pods choose the same
+		if wanted := map[bool]*bool{true: &want.V4, false: &want.V6}[a.Is4()]; *wanted {
+			out, *wanted = append(out, a), false
+		}
+	}
+	return out, want, nil
 }
 
 // leasesOf are the addresses that a machine has for an interface of a pod.
@@ -202,11 +218,16 @@ func (s *Server) untake(ctx context.Context, r wire.Request, m *machine) error {
 	if err != nil {
 		return err
 	}
-	now, err := s.leasesOf(ctx, r, m)
-	if err != nil {
-		return err
+	for {
+		now, err := s.leasesOf(ctx, r, m)
+		if err != nil {
+			return err
+		}
+		err = s.cfg.Addresses.Free(ctx, slices.DeleteFunc(now, func(l ipam.Lease) bool { return had(l.Addr) >= 0 || !isTakers(r, l.Owner) }))
+		if !errors.Is(err, ipam.ErrReused) { // else another pod took one since it was read
+			return err
+		}
 	}
-	return s.cfg.Addresses.Free(ctx, slices.DeleteFunc(now, func(l ipam.Lease) bool { return had(l.Addr) >= 0 || !isTakers(r, l.Owner) }))
 }
 
 // isTakers reports whether an owner of an address is the pod of a request, by this very request.
@@ -214,7 +235,7 @@ func isTakers(r wire.Request, owner map[string]string) bool {
 	return owner[attributeContainer] == r.ContainerID && owner[attributeMAC] == r.MAC && owner[api.AttributePod] == r.Pod.Name
 }
 
-// checkTaken returns an error if another pod of the machine took the addresses of a request meanwhile.
+// checkTaken returns an error if another pod of the machine took the addresses of a request meanwhile, or has one of the machine's.
 func (s *Server) checkTaken(ctx context.Context, r wire.Request, m *machine, addrs []netip.Addr) error {
 	now, err := s.leasesOf(ctx, r, m)
 	if err != nil {
@@ -223,6 +244,31 @@ func (s *Server) checkTaken(ctx context.Context, r wire.Request, m *machine, add
 	for _, addr := range addrs {
 		if !slices.ContainsFunc(now, func(l ipam.Lease) bool { return l.Addr == addr && isTakers(r, l.Owner) }) {
 			return &wire.Refusal{Reason: fmt.Sprintf("another pod of %s took %s at the same time", m, addr), Later: true}
+		}
+	}
+	return s.checkOnly(ctx, r, m, now)
+}
+
+// checkOnly refuses if any endpoint of another pod has an address of the machine. Whose that was before says too little: a third pod may have taken
+// it, and have given it back, in between.
+func (s *Server) checkOnly(ctx context.Context, r wire.Request, m *machine, has []ipam.Lease) error {
+	snap, err := s.cfg.Store.List(ctx, api.KeyPrefix(api.KindWorkloadEndpoint, "")+m.Namespace+"/")
+	if err != nil {
+		return err
+	}
+	for _, u := range snap.Items {
+		st, err := api.DecodeStored(u)
+		if err != nil {
+			continue // not written by us
+		}
+		w, ok := st.Resource.(*api.WorkloadEndpoint)
+		if !ok || w.Spec.Pod == r.Pod.Name {
+			continue
+		}
+		for _, l := range has {
+			if slices.Contains(w.Spec.IPNetworks, netip.PrefixFrom(l.Addr, l.Addr.BitLen()).String()) {
+				return &wire.Refusal{Reason: fmt.Sprintf("%s of %s is still that of its pod %s on node %s", l.Addr, m, w.Spec.Pod, w.Spec.Node), Later: true}
+			}
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/twillnet/twill/api"
@@ -83,7 +84,8 @@ func (c *checking) ofMachine(m Machine) (proof string, proven, holds bool) {
 type Owners struct{ Active, Alternate map[string]string }
 
 // SetOwners makes owners of a handle's addresses what a function of the address and its present owners returns, which must not be changed itself.
-// Addresses, and which are the handle's, stay as they are. It is called again after a conflict.
+// Addresses, and which are the handle's, stay as they are; an address whose owners change is another allocation to a [Release] that names the one
+// it saw. It is called again after a conflict.
 func (a *Allocator) SetOwners(ctx context.Context, handle string, to func(netip.Addr, Owners) Owners) error {
 	return a.change(ctx, "change owners of handle "+handle, func(d *txn) error {
 		h, err := d.read(ctx, api.HandleKey(handle))
@@ -122,5 +124,9 @@ func (e *doc) setOwners(ord int, to func(netip.Addr, Owners) Owners) {
 	at := len(e.block.Attributes)
 	e.block.Attributes = append(e.block.Attributes, attr)
 	e.block.Allocations[ord] = &at
+	if e.block.Sequences == nil {
+		e.block.Sequences = map[string]uint64{}
+	}
+	e.block.Sequences[strconv.Itoa(ord)] = e.block.Sequence
 	dropAttributes(e.block)
 }

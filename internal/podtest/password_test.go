@@ -81,7 +81,7 @@ func TestPasswordsOfBGPAreSecrets(t *testing.T) {
 	for _, n := range []*node{a, b} {
 		n.saysOfPeers("Established")
 	}
-	s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: BGPPeer\nmetadata: {name: wrong}\nspec: {node: guarding, peerIP: 192.0.2.1, asNumber: 64512, password: {secretKeyRef: {name: bgp-mesh, key: wrong}}}\n")
+	s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: BGPPeer\nmetadata: {name: wrong}\nspec: {node: guarding, peerIP: 192.0.2.1, asNumber: 64512, reversePeering: Manual, password: {secretKeyRef: {name: bgp-mesh, key: wrong}}}\n")
 	b.saysOfPeers("Closed", "has no key wrong")
 	passwordIs(s, t, "bgp-mesh", "wrong", "other")
 	a.saysOfPeers("packets whose password is not that of their session") // it is b that connects

@@ -93,6 +93,12 @@ func TestKubectlWaitsUntilAPolicyIsInForceEverywhere(t *testing.T) {
 	c.start()
 	a.ready()
 	b.ready()
+	for _, n := range []*node{a, b} { // else the policy is in force on all nodes that there are once the first says so
+		eventually(t, "what "+n.name+" says of policies", func() (string, bool) {
+			_, err := c.store.Get(t.Context(), api.Root+"felix/v2/no-region/host/"+n.name+"/summary")
+			return fmt.Sprint(err), err == nil
+		})
+	}
 	const path = "/apis/projectcalico.org/v3/globalnetworkpolicies/web"
 	policy := func(app string) {
 		s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {name: web}\nspec: {selector: app == '"+app+"', types: [Ingress]}\n")

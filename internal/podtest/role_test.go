@@ -3,6 +3,7 @@ package podtest
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -190,6 +191,7 @@ spec: {controllers: {node: {hostEndpoint: {autoCreate: Enabled}}}}
 		}
 		auto := map[string]any{"autoCreate": []string{"Enabled", "Disabled"}[time.Now().Second()%2]}
 		n.patch("/apis/projectcalico.org/v3/kubecontrollersconfigurations/default", map[string]any{"spec": map[string]any{"controllers": map[string]any{"node": map[string]any{"hostEndpoint": auto}}}})
+		n.patch("/api/v1/nodes/"+n.name, map[string]any{"metadata": map[string]any{"labels": map[string]any{"turn": fmt.Sprint(time.Now().UnixMilli())}}})
 	}
 	unused, refused := lacks()
 	slices.Sort(unused)

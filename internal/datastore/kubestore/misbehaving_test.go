@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -100,5 +101,31 @@ func TestAWatchThatNeverBeginsFails(t *testing.T) {
 		if _, err := c.Watch(t.Context(), prefix, all.Position); !errors.Is(err, datastore.ErrUnavailable) {
 			t.Errorf("%s: error %v, want that the datastore is unavailable", name, err)
 		}
+	}
+}
+
+func TestAWatchOfManyKindsSaysThatOneIsForgotten(t *testing.T) {
+	s := cluster(t)
+	sets(t, s)
+	p, c := through(t, s, datastore.Config{})
+	all, err := c.List(t.Context(), api.ResourcesPrefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Set(func(w http.ResponseWriter, r *http.Request, pass http.HandlerFunc) bool {
+		switch {
+		case kubetest.IsWatch(r) && strings.HasSuffix(r.URL.Path, "/globalnetworkpolicies"):
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old","reason":"Expired","code":410}}`+"\n")
+			return true
+		case kubetest.IsWatch(r) && strings.HasSuffix(r.URL.Path, "/globalnetworksets"): // that of another has yet to begin
+			<-r.Context().Done()
+			return true
+		}
+		pass(w, r)
+		return false
+	})
+	if _, err := c.Watch(t.Context(), api.ResourcesPrefix, all.Position); !errors.Is(err, datastore.ErrCompacted) {
+		t.Errorf("error %v, want that the position is forgotten", err)
 	}
 }

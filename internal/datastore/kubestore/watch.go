@@ -85,6 +85,10 @@ func (s *Store) watch(ctx context.Context, prefix string, after datastore.Positi
 	w.forget = context.AfterFunc(s.life, w.cancel)
 	if err := w.begin(kinds); err != nil {
 		w.Close()
+		select {
+		case err = <-w.failed: // of a stream that had begun, whose end ended those that had not
+		default:
+		}
 		return nil, err
 	}
 	return w, nil

@@ -1,6 +1,7 @@
 package chaostest_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -140,7 +141,10 @@ func (f *flow) word() []byte { return binary.BigEndian.AppendUint64(nil, f.sent.
 
 func (f *flow) beginTCP(a, b end, to netip.AddrPort) error {
 	var lis net.Listener
-	err := inside(b.ns, func() (err error) { lis, err = net.Listen("tcp", to.String()); return err })
+	err := inside(b.ns, func() (err error) {
+		lis, err = (&net.ListenConfig{KeepAlive: -1}).Listen(context.Background(), "tcp", to.String())
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -211,9 +215,10 @@ func (f *flow) beginAttempts(a, b end, to netip.AddrPort) error {
 	return nil
 }
 
+// dial connects without probes of its own, which would end a connection that policy denies for some minutes.
 func dial(a end, to netip.AddrPort, wait time.Duration) (c net.Conn, err error) {
 	err = inside(a.ns, func() error {
-		d := net.Dialer{Timeout: wait, LocalAddr: &net.TCPAddr{IP: a.addr.AsSlice()}}
+		d := net.Dialer{Timeout: wait, KeepAlive: -1, LocalAddr: &net.TCPAddr{IP: a.addr.AsSlice()}}
 		c, err = d.Dial("tcp", to.String())
 		return err
 	})

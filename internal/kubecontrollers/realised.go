@@ -47,7 +47,7 @@ type realised struct {
 	policies map[string]*realisedPolicy // by key; those with a status alone
 	none     map[string]bool            // keys of which there is no status
 	budget   budget
-	held     time.Time // since when most agents are silent; zero: they are not
+	held     time.Time // since when most agents are silent, or were, and not all have reported since; zero: otherwise
 }
 
 // realisedPolicy is one version of a policy.
@@ -81,7 +81,7 @@ const (
 	mostConditions  = 20.0                   // conditions written in a second, and at once
 	leastConditions = 1.0                    // in a second
 	retryConditions = 5 * time.Second        // after one could not be written
-	holdSilence     = 2 * time.Minute        // for how long nothing is taken back while more than half of all agents are silent
+	holdSilence     = 2 * time.Minute        // for how long nothing is taken back after more than half of all agents went silent, unless all have reported before
 )
 
 const allPolicies = "policies"
@@ -185,13 +185,14 @@ func (r *realised) write(ctx context.Context) (again time.Time, err error) {
 
 // changes are the conditions that should be written, the most urgent first: of versions of which nothing is said, then what is wrong, then what says too little.
 func (r *realised) changes(counts *status.Counts, now time.Time) (out []change) {
-	switch most := 2*counts.Silent > counts.Nodes; { // the API server was away, or all agents are being replaced
-	case !most:
-		r.held = time.Time{}
-	case r.held.IsZero():
-		r.held = now
-	}
+	most := 2*counts.Silent > counts.Nodes // the API server was away, or all agents are being replaced
 	hold := !r.held.IsZero() && now.Before(r.held.Add(holdSilence))
+	switch {
+	case most && r.held.IsZero():
+		r.held, hold = now, true
+	case counts.Silent == 0 || !most && !hold: // until then the last of them may be about to report, as the others did
+		r.held, hold = time.Time{}, false
+	}
 	for key, p := range r.policies {
 		if r.none[key] || hold && p.says.Is && p.says.Generation == p.generation {
 			continue

@@ -34,6 +34,7 @@ func runRealised(t *testing.T, nodes int, test func(*realisedBench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &realisedBench{T: t, store: storetest.New(t), agents: map[string]*status.Versions{}}
+		storetest.Steady(b.store) // for when something is written is what they are about
 		for i := range nodes {
 			n := fmt.Sprintf("n%d", i+1)
 			b.put(api.ResourcesPrefix+"nodes/"+n, `{}`)
@@ -173,6 +174,10 @@ func TestAPolicySaysOnHowManyNodesItIsInForce(t *testing.T) {
 		b.report("n1", "n2", "n3")
 		b.want(6*time.Second, p+" 2"+everywhere)
 		b.want(2 * time.Minute) // all are silent: that is the API server's fault, or an upgrade's
+		b.report("n1", "n2")    // it is back, and one agent is the last to notice
+		b.want(10 * time.Second)
+		b.report("n3")
+		b.want(50 * time.Second)
 		b.report("n1", "n2", "n3")
 		b.want(time.Minute)
 		last = time.Now().UTC().Add(-time.Minute).Format(time.RFC3339)

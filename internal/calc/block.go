@@ -46,7 +46,11 @@ func (g *Graph) putPool(key string, r *api.IPPool) {
 	g.dirtyHost = true
 	for _, cidr := range prefixes([]string{r.Spec.CIDR}) {
 		g.pools[key] = pool{cidr, r.Spec.NATOutgoing}
-		g.reach.SetPool(key, route.Pool{CIDR: cidr, Mode: modes[r.Spec.VXLANMode]})
+		p := route.Pool{CIDR: cidr, Mode: modes[r.Spec.VXLANMode]}
+		if p.Mode != route.ByBGP && cidr.Addr().Is6() {
+			p.By = intent.VXLAN6
+		}
+		g.reach.SetPool(key, p)
 	}
 }
 

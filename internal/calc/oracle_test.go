@@ -71,11 +71,10 @@ func linesOf(s State) []string {
 		}
 		out = append(out, fmt.Sprintf("route %s %s", r.Dst, to))
 	}
-	family := map[intent.Family]int{intent.IPv6: 1}
 	for _, p := range s.Peers {
-		out = append(out, fmt.Sprintf("peer %s %d %s %s %s", p.Node, family[p.Family], p.Host, p.Addr, p.MAC))
+		out = append(out, fmt.Sprintf("peer %s %d %s %s %s", p.Node, p.Kind, p.Host, p.Addr, p.MAC))
 	}
-	for f, own := range s.Host.VXLAN {
+	for f, own := range s.Host.Tunnels[:2] {
 		text := fmt.Sprintf("tunnel %d none", f)
 		if own != (intent.Tunnel{}) {
 			text = fmt.Sprintf("tunnel %d %s %s %s", f, own.Host, own.Addr, own.MAC)

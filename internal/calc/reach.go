@@ -9,6 +9,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/calc/route"
+	"github.com/twillnet/twill/internal/intent"
 )
 
 // reachedBy is what routes need of a Node: its own addresses, and its ends of VXLAN tunnels. What cannot be read is absent.
@@ -34,7 +35,7 @@ func reachedBy(name string, r *api.Node) route.Node {
 			n.Net[f] = p
 		}
 		if a, err := netip.ParseAddr(texts[1]); err == nil && a.Is4() == (f == 0) {
-			n.Addr[f], n.MAC[f] = a, tunnelMAC(name, f, texts[2])
+			n.Ends[[2]intent.TunnelKind{intent.VXLAN, intent.VXLAN6}[f]] = route.End{Addr: a, MAC: tunnelMAC(name, f, texts[2])}
 		}
 	}
 	return n

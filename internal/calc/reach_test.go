@@ -32,7 +32,7 @@ func reached(g *Graph) string {
 		}
 	}
 	for _, p := range s.Peers {
-		out = append(out, fmt.Sprintf("%s is %s %s %s", p.ID(), p.Host, p.Addr, p.MAC))
+		out = append(out, fmt.Sprintf("%s is %s %s %s", p.Node, p.Host, p.Addr, p.MAC))
 	}
 	return strings.Join(out, ", ")
 }

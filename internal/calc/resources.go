@@ -142,8 +142,6 @@ var toHost = map[string]intent.ToHost{"Drop": intent.ToHostDrop, "Return": inten
 // policy is in use. A change of one of these must set dirtyHost.
 func (g *Graph) host() intent.HostSettings {
 	s := g.config.Settings
-	tunnel4, _ := g.reach.Tunnel(0)
-	tunnel6, _ := g.reach.Tunnel(1)
 	return intent.HostSettings{
 		EndpointToHost: toHost[s.EndpointToHost], Prefixes: slices.Sorted(slices.Values(s.InterfacePrefixes)), Exclude: s.InterfaceExclude, NoForwarding: s.Forwarding == "Disabled", NoIPv6: !s.IPv6,
 		AllowVXLAN: s.AllowVXLAN, AllowIPIP: s.AllowIPIP, AllowInvalid: s.SkipInvalidCheck, KeepDenied: !s.RevokeFlows, OwnTable: s.OwnTable, Compiled: s.PolicyRendering == "Compiled",
@@ -152,7 +150,7 @@ func (g *Graph) host() intent.HostSettings {
 		Log:     intent.LogSettings(s.Log),
 		Refresh: intent.Refresh{Policy: shorter(s.PolicyRefresh, s.SetsRefresh), Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
 		NAT:     g.natOutgoing(),
-		VXLAN:   [2]intent.Tunnel{tunnel4, tunnel6},
+		Tunnels: g.reach.Tunnels(),
 	}
 }
 

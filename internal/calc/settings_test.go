@@ -57,7 +57,7 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 		}
 	}
 	covered["NAT.From"] = true // the pools say it: TestPoolsSayWhoLeavesWithTheHostsAddress
-	covered["VXLAN"] = true    // so do they: TestHowOtherHostsAreReached
+	covered["Tunnels"] = true  // so do they: TestHowOtherHostsAreReached
 	if all := slices.Sorted(maps.Keys(none)); !slices.Equal(all, slices.Sorted(maps.Keys(covered))) {
 		t.Errorf("fields of intent.HostSettings are %v, and the lines have %v", all, slices.Sorted(maps.Keys(covered)))
 	}

@@ -267,34 +267,6 @@ type Route struct {
 	Via netip.Addr
 }
 
-// Devices of VXLAN tunnels, of IPv4 and of IPv6, as upstream names them.
-const (
-	LinkVXLAN  = "vxlan.calico"
-	LinkVXLAN6 = "vxlan-v6.calico"
-)
-
-// PortVXLAN is the UDP port to which encapsulated packets are sent (RFC 7348), on all hosts.
-const PortVXLAN = 4789
-
-// SetVXLANPeers is the set of the addresses of hosts that may send encapsulated packets; there is one while this host has a tunnel.
-const SetVXLANPeers SetID = "vxlan-peers"
-
-// TunnelPeer is another host at the other end of a VXLAN tunnel that carries packets of one family, in packets of that family.
-type TunnelPeer struct {
-	Node   string
-	Family Family
-	Host   netip.Addr // the host's own address, to which encapsulated packets go
-	Addr   netip.Addr // its end of the tunnel
-	MAC    string     // of that end
-}
-
-// Tunnel is this host's end of a VXLAN tunnel. The zero value: it has none.
-type Tunnel struct {
-	Host netip.Addr // the host's own address, from which encapsulated packets come
-	Addr netip.Addr // of the device
-	MAC  string     // of the device
-}
-
 // HostSettings are the settings of the whole node. They are part of batches,
 // so that a driver brings a change of them into force together with policy, and
 // needs no restart.
@@ -320,7 +292,7 @@ type HostSettings struct {
 	Log      LogSettings
 	Refresh  Refresh
 	NAT      NATOutgoing
-	VXLAN    [2]Tunnel // of IPv4 and of IPv6
+	Tunnels  Tunnels
 }
 
 // NATOutgoing is source NAT to the host's address for packets from some pools to destinations outside of all pools.
@@ -364,7 +336,7 @@ func (h HostSettings) Equal(o HostSettings) bool {
 	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool) &&
 		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
-		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.Log == o.Log && h.Refresh == o.Refresh
+		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
 }
 
 // Refresh is how often each part of the kernel is read back, in addition to

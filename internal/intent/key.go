@@ -48,14 +48,14 @@ type RouteID struct{ netip.Prefix }
 // ID returns the route's destination, which names it.
 func (r Route) ID() RouteID { return RouteID{r.Dst} }
 
-// PeerID names a TunnelPeer: a node has one for each family.
+// PeerID names a TunnelPeer: a node has one for each kind.
 type PeerID struct {
-	Node   string
-	Family Family
+	Node string
+	Kind TunnelKind
 }
 
 // ID returns what names the peer.
-func (p TunnelPeer) ID() PeerID { return PeerID{p.Node, p.Family} }
+func (p TunnelPeer) ID() PeerID { return PeerID{p.Node, p.Kind} }
 
 // HostID names the HostSettings, of which a node has one: empty. Drivers use other texts for objects of their own.
 type HostID string
@@ -70,13 +70,8 @@ func (HostID) kind() KeyKind     { return KeyHost }
 // String is the ID itself.
 func (s SetID) String() string { return string(s) }
 
-// String is the node, and the family if it is IPv6.
-func (p PeerID) String() string {
-	if p.Family == IPv6 {
-		return p.Node + " IPv6"
-	}
-	return p.Node
-}
+// String is the node and the kind.
+func (p PeerID) String() string { return p.Node + " " + p.Kind.String() }
 
 // String is the ID itself.
 func (h HostID) String() string { return string(h) }

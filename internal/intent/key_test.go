@@ -11,7 +11,7 @@ func TestIDsThatReadTheSameAreTwoKeys(t *testing.T) {
 	for _, pair := range [][2]Key{
 		{PolicyID{"Profile", "", "a/b"}, PolicyID{"Profile", "a", "b"}},
 		{EndpointID{Workload, "prod", "a/b"}, EndpointID{Workload, "prod/a", "b"}},
-		{SetID("h1"), PeerID{Node: "h1"}},
+		{SetID("h1 VXLAN"), PeerID{Node: "h1"}},
 		{SetID("10.65.0.0/26"), Route{Dst: netip.MustParsePrefix("10.65.0.0/26")}.ID()},
 		{SetID(""), HostID("")},
 	} {

@@ -19,17 +19,23 @@ const (
 	CrossSubnet
 )
 
-// Node is what routes need of a node; of IPv4, and of IPv6.
+// Node is what routes need of a node.
 type Node struct {
-	Net  [2]netip.Prefix // its address, with the length of its network
-	Addr [2]netip.Addr   // its end of the tunnel
-	MAC  [2]string       // of that end
+	Net  [2]netip.Prefix // its address, with the length of its network; of IPv4, and of IPv6
+	Ends [intent.TunnelKinds]End
+}
+
+// End is a node's end of a tunnel. Without an address there is none.
+type End struct {
+	Addr netip.Addr
+	MAC  string // of VXLAN
 }
 
 // Pool is what routes need of an IPPool.
 type Pool struct {
 	CIDR netip.Prefix // masked
 	Mode Mode
+	By   intent.TunnelKind // unless Mode is ByBGP
 }
 
 // Block is what routes need of a block of addresses.
@@ -49,7 +55,7 @@ type Reach struct {
 	table  *Table
 	nodes  map[string]Node
 	pools  map[string]Pool // by key
-	modes  map[netip.Prefix]Mode
+	modes  map[netip.Prefix]Pool
 	bits   map[int]int // how many pools have a CIDR of that length
 	blocks map[string]Block
 	users  map[string]map[string]struct{} // keys of blocks of which a node has addresses
@@ -60,23 +66,22 @@ type Reach struct {
 	all   bool                // every block and peer
 
 	peers map[intent.PeerID]intent.TunnelPeer // what batches so far add up to
-	hosts map[netip.Addr]int                  // how many of them have the address
-	open  bool                                // the set of them was sent
+	sets  map[intent.SetID]*hosts             // of peers
 }
 
 // end is an address of an end of a tunnel, or the hardware address of one.
 type end struct {
-	family int
-	addr   netip.Addr
-	mac    string
+	kind intent.TunnelKind
+	addr netip.Addr
+	mac  string
 }
 
 // NewReach returns one that knows nothing, whose routes go to the table.
 func NewReach(self string, t *Table) *Reach {
 	return &Reach{
-		self: self, table: t, nodes: map[string]Node{}, pools: map[string]Pool{}, modes: map[netip.Prefix]Mode{}, bits: map[int]int{}, blocks: map[string]Block{},
+		self: self, table: t, nodes: map[string]Node{}, pools: map[string]Pool{}, modes: map[netip.Prefix]Pool{}, bits: map[int]int{}, blocks: map[string]Block{},
 		users: map[string]map[string]struct{}{}, claims: map[end]map[string]struct{}{}, dirty: map[string]struct{}{}, again: map[string]struct{}{},
-		peers: map[intent.PeerID]intent.TunnelPeer{}, hosts: map[netip.Addr]int{},
+		peers: map[intent.PeerID]intent.TunnelPeer{}, sets: newHosts(),
 	}
 }
 
@@ -86,11 +91,11 @@ func (r *Reach) SetNode(name string, n Node) {
 	if old == n {
 		return
 	}
-	for f := range old.Addr {
-		r.claim(name, end{family: f, addr: old.Addr[f]}, false)
-		r.claim(name, end{family: f, mac: old.MAC[f]}, false)
-		r.claim(name, end{family: f, addr: n.Addr[f]}, true)
-		r.claim(name, end{family: f, mac: n.MAC[f]}, true)
+	for k := range intent.TunnelKinds {
+		r.claim(name, end{kind: k, addr: old.Ends[k].Addr}, false)
+		r.claim(name, end{kind: k, mac: old.Ends[k].MAC}, false)
+		r.claim(name, end{kind: k, addr: n.Ends[k].Addr}, true)
+		r.claim(name, end{kind: k, mac: n.Ends[k].MAC}, true)
 	}
 	if r.nodes[name] = n; n == (Node{}) {
 		delete(r.nodes, name)
@@ -148,7 +153,7 @@ func (r *Reach) SetPool(key string, p Pool) {
 		}
 		for _, k := range slices.Backward(slices.Sorted(maps.Keys(r.pools))) { // the first by key has the last word
 			if q := r.pools[k]; q.CIDR == cidr {
-				r.modes[cidr] = q.Mode
+				r.modes[cidr] = q
 			}
 		}
 		if _, has := r.modes[cidr]; has {
@@ -164,18 +169,18 @@ func (r *Reach) count(cidr netip.Prefix, by int) {
 	}
 }
 
-// mode is that of the smallest pool that a block is in; without one it is left to BGP.
-func (r *Reach) mode(block netip.Prefix) Mode {
-	longest, mode := -1, ByBGP
+// pool is the smallest that a block is in; without one it is left to BGP, as the zero value says.
+func (r *Reach) pool(block netip.Prefix) (in Pool) {
+	longest := -1
 	for bits := range r.bits {
 		if bits > longest && bits <= block.Bits() {
 			p, err := block.Addr().Prefix(bits)
-			if m, is := r.modes[p]; err == nil && is {
-				longest, mode = bits, m
+			if pool, is := r.modes[p]; err == nil && is {
+				longest, in = bits, pool
 			}
 		}
 	}
-	return mode
+	return in
 }
 
 // SetBlock takes over a block; the zero value: there is none of that key.
@@ -211,9 +216,9 @@ func (b Block) each(yield func(node string)) {
 	}
 }
 
-// Flush puts the routes of blocks into the table, and peers and their set into the batch; it returns what is gone. Call it before the
+// Flush puts the routes of blocks into the table, and peers and their sets into the batch; it returns what is gone. Call it before the
 // table's Flush.
-func (r *Reach) Flush(b *intent.Batch) (goneSet, gonePeers []intent.Key) {
+func (r *Reach) Flush(b *intent.Batch) (goneSets, gonePeers []intent.Key) {
 	if r.all {
 		for key := range r.blocks {
 			r.dirty[key] = struct{}{}
@@ -227,126 +232,97 @@ func (r *Reach) Flush(b *intent.Batch) (goneSet, gonePeers []intent.Key) {
 		r.table.Set(key, r.routes(r.blocks[key]))
 	}
 	clear(r.dirty)
-	changed := map[netip.Addr]bool{} // whether the set had it
 	for _, name := range slices.Sorted(maps.Keys(r.again)) {
-		for f := range r.nodes[name].Addr {
-			if id, gone := r.flushPeer(b, name, f, changed); gone {
+		for k := range intent.TunnelKinds {
+			if id, gone := r.flushPeer(b, name, k); gone {
 				gonePeers = append(gonePeers, id)
 			}
 		}
 	}
 	clear(r.again)
-	return r.flushSet(b, changed), gonePeers
+	ours := map[intent.SetID]bool{}
+	for k, t := range r.Tunnels() {
+		if t != (intent.Tunnel{}) {
+			ours[intent.TunnelKind(k).Peers()] = true
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.sets)) {
+		if r.sets[id].flush(b, id, ours[id]) {
+			goneSets = append(goneSets, id)
+		}
+	}
+	return goneSets, gonePeers
 }
 
-// flushPeer sends the peer of one family if it changed, and returns its ID if it is gone.
-func (r *Reach) flushPeer(b *intent.Batch, name string, f int, changed map[netip.Addr]bool) (id intent.PeerID, gone bool) {
-	p, is := r.peer(name, f)
-	id = intent.PeerID{Node: name, Family: families[f]}
+// flushPeer sends the peer of one kind if it changed, and returns its ID if it is gone.
+func (r *Reach) flushPeer(b *intent.Batch, name string, k intent.TunnelKind) (id intent.PeerID, gone bool) {
+	p, is := r.peer(name, k)
+	id = intent.PeerID{Node: name, Kind: k}
 	was, had := r.peers[id]
 	if is == had && p == was {
 		return id, false
 	}
-	note := func(a netip.Addr) {
-		if _, known := changed[a]; !known {
-			changed[a] = r.hosts[a] > 0
-		}
-	}
+	set := r.sets[k.Peers()]
 	if had {
-		note(was.Host)
-		if r.hosts[was.Host]--; r.hosts[was.Host] == 0 {
-			delete(r.hosts, was.Host)
-		}
+		set.add(was.Host, -1)
 		delete(r.peers, id)
 	}
 	if is {
-		note(p.Host)
-		r.hosts[p.Host]++
+		set.add(p.Host, 1)
 		r.peers[id] = p
 		b.Peers = append(b.Peers, p)
 	}
 	return id, had && !is
 }
 
-// flushSet sends the set of the peers' addresses: whole if it is new, and what changed of it otherwise.
-func (r *Reach) flushSet(b *intent.Batch, changed map[netip.Addr]bool) (gone []intent.Key) {
-	_, is4 := r.Tunnel(0)
-	_, is6 := r.Tunnel(1)
-	was := r.open
-	r.open = is4 || is6
-	switch {
-	case r.open && !was:
-		b.IPSets = append(b.IPSets, r.set())
-	case was && !r.open:
-		return []intent.Key{intent.SetVXLANPeers}
-	case r.open:
-		d := intent.MemberDelta{Set: intent.SetVXLANPeers}
-		for _, a := range slices.SortedFunc(maps.Keys(changed), netip.Addr.Compare) {
-			switch has := r.hosts[a] > 0; {
-			case has && !changed[a]:
-				d.Added = append(d.Added, memberOf(a))
-			case !has && changed[a]:
-				d.Removed = append(d.Removed, memberOf(a))
-			}
-		}
-		if len(d.Added)+len(d.Removed) > 0 {
-			b.Members = append(b.Members, d)
-		}
-	}
-	return nil
-}
-
-func memberOf(a netip.Addr) intent.Member {
-	return intent.Member{Prefix: netip.PrefixFrom(a, a.BitLen())}
-}
-
-func (r *Reach) set() intent.IPSet {
-	s := intent.IPSet{ID: intent.SetVXLANPeers, Comment: "hosts at the other ends of VXLAN tunnels"}
-	for _, a := range slices.SortedFunc(maps.Keys(r.hosts), netip.Addr.Compare) {
-		s.Members = append(s.Members, memberOf(a))
-	}
-	return s
-}
-
-// Present returns the set of peers if it was sent, and the peers, as of the last flush.
+// Present returns the sets of peers that were sent, and the peers, as of the last flush.
 func (r *Reach) Present() (sets []intent.IPSet, peers []intent.TunnelPeer) {
-	if r.open {
-		sets = append(sets, r.set())
+	for _, id := range slices.Sorted(maps.Keys(r.sets)) {
+		if s := r.sets[id]; s.open {
+			sets = append(sets, s.set(id))
+		}
 	}
 	return sets, slices.SortedFunc(maps.Values(r.peers), func(a, b intent.TunnelPeer) int {
-		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Family, b.Family))
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Kind, b.Kind))
 	})
 }
 
 // Len is how much is remembered.
 func (r *Reach) Len() int {
-	return len(r.nodes) + len(r.pools) + len(r.modes) + len(r.bits) + len(r.blocks) + len(r.users) + len(r.claims) + len(r.peers) + len(r.hosts)
+	n := 0
+	for _, s := range r.sets {
+		n += len(s.count)
+	}
+	return n + len(r.nodes) + len(r.pools) + len(r.modes) + len(r.bits) + len(r.blocks) + len(r.users) + len(r.claims) + len(r.peers)
 }
 
-var (
-	families = [2]intent.Family{intent.IPv4, intent.IPv6}
-	devices  = [2]string{intent.LinkVXLAN, intent.LinkVXLAN6}
-)
-
-func familyOf(a netip.Addr) int {
-	if a.Is4() {
+// family is an index of a Node's Net.
+func family(k intent.TunnelKind) int {
+	if k.Family() == intent.IPv4 {
 		return 0
 	}
 	return 1
 }
 
-// Tunnel returns this node's end of the tunnel of a family; false: it has none, since no pool wants one, or it has no address for one yet.
-func (r *Reach) Tunnel(f int) (intent.Tunnel, bool) {
-	n := r.nodes[r.self]
-	if !n.Net[f].IsValid() || !r.owns(r.self, n, f) || !r.wanted(f) {
-		return intent.Tunnel{}, false
+// Tunnels returns this node's ends of tunnels. One that it has not has the zero value: no pool wants it, or it has no address for it yet.
+func (r *Reach) Tunnels() (out intent.Tunnels) {
+	for k := range out {
+		out[k] = r.tunnel(intent.TunnelKind(k))
 	}
-	return intent.Tunnel{Host: n.Net[f].Addr(), Addr: n.Addr[f], MAC: n.MAC[f]}, true
+	return out
 }
 
-func (r *Reach) wanted(f int) bool {
-	for p, mode := range r.modes {
-		if mode != ByBGP && familyOf(p.Addr()) == f {
+func (r *Reach) tunnel(k intent.TunnelKind) intent.Tunnel {
+	n := r.nodes[r.self]
+	if host := n.Net[family(k)]; host.IsValid() && r.owns(r.self, n, k) && r.wanted(k) {
+		return intent.Tunnel{Host: host.Addr(), Addr: n.Ends[k].Addr, MAC: n.Ends[k].MAC}
+	}
+	return intent.Tunnel{}
+}
+
+func (r *Reach) wanted(k intent.TunnelKind) bool {
+	for _, p := range r.modes {
+		if p.Mode != ByBGP && p.By == k {
 			return true
 		}
 	}
@@ -354,24 +330,28 @@ func (r *Reach) wanted(f int) bool {
 }
 
 // owns reports whether a node has an end of a tunnel, and no node with a name before its own says that it has the same.
-func (r *Reach) owns(name string, n Node, f int) bool {
-	for _, e := range []end{{family: f, addr: n.Addr[f]}, {family: f, mac: n.MAC[f]}} {
+func (r *Reach) owns(name string, n Node, k intent.TunnelKind) bool {
+	if !n.Ends[k].Addr.IsValid() {
+		return false
+	}
+	for _, e := range []end{{kind: k, addr: n.Ends[k].Addr}, {kind: k, mac: n.Ends[k].MAC}} {
 		for other := range r.claims[e] {
 			if other < name {
 				return false
 			}
 		}
 	}
-	return n.Addr[f].IsValid()
+	return true
 }
 
-// peer returns the other end of the tunnel of a family at a node.
-func (r *Reach) peer(name string, f int) (intent.TunnelPeer, bool) {
+// peer returns the other end of a tunnel at a node.
+func (r *Reach) peer(name string, k intent.TunnelKind) (intent.TunnelPeer, bool) {
 	n := r.nodes[name]
-	if _, ours := r.Tunnel(f); !ours || name == r.self || !n.Net[f].IsValid() || !r.owns(name, n, f) {
+	host := n.Net[family(k)]
+	if name == r.self || !host.IsValid() || !r.owns(name, n, k) || r.tunnel(k) == (intent.Tunnel{}) {
 		return intent.TunnelPeer{}, false
 	}
-	return intent.TunnelPeer{Node: name, Family: families[f], Host: n.Net[f].Addr(), Addr: n.Addr[f], MAC: n.MAC[f]}, true
+	return intent.TunnelPeer{Node: name, Kind: k, Host: host.Addr(), Addr: n.Ends[k].Addr, MAC: n.Ends[k].MAC}, true
 }
 
 // routes returns those of a block. The addresses of an own one that no endpoint has lead nowhere: else a packet to one would follow the
@@ -380,28 +360,28 @@ func (r *Reach) routes(b Block) []intent.Route {
 	if !b.CIDR.IsValid() {
 		return nil
 	}
-	mode := r.mode(b.CIDR)
+	in := r.pool(b.CIDR)
 	var out []intent.Route
 	if b.Owner == r.self {
 		out = append(out, intent.Route{Dst: b.CIDR, Kind: intent.RouteBlackhole})
-	} else if mode != ByBGP && b.Owner != "" {
-		out = append(out, r.to(b.Owner, b.CIDR, mode))
+	} else if in.Mode != ByBGP && b.Owner != "" {
+		out = append(out, r.to(b.Owner, b.CIDR, in))
 	}
 	for a, node := range b.Lent {
-		if dst := netip.PrefixFrom(a, a.BitLen()); mode != ByBGP && node != r.self && dst != b.CIDR {
-			out = append(out, r.to(node, dst, mode))
+		if dst := netip.PrefixFrom(a, a.BitLen()); in.Mode != ByBGP && node != r.self && dst != b.CIDR {
+			out = append(out, r.to(node, dst, in))
 		}
 	}
 	return out
 }
 
 // to returns the route to addresses of another node that are not left to BGP.
-func (r *Reach) to(node string, dst netip.Prefix, mode Mode) intent.Route {
-	f := familyOf(dst.Addr())
+func (r *Reach) to(node string, dst netip.Prefix, in Pool) intent.Route {
+	f := family(in.By)
 	here, there := r.nodes[r.self].Net[f], r.nodes[node].Net[f]
-	if mode == CrossSubnet && here.IsValid() && there.IsValid() && here.Masked().Contains(there.Addr()) {
+	if in.Mode == CrossSubnet && here.IsValid() && there.IsValid() && here.Masked().Contains(there.Addr()) {
 		return intent.Route{Dst: dst, Kind: intent.RouteDirect, Node: node, Via: there.Addr()}
 	}
-	p, _ := r.peer(node, f)
-	return intent.Route{Dst: dst, Kind: intent.RouteTunnel, Link: devices[f], Node: node, Via: p.Addr}
+	p, _ := r.peer(node, in.By)
+	return intent.Route{Dst: dst, Kind: intent.RouteTunnel, Link: in.By.Link(), Node: node, Via: p.Addr}
 }

@@ -23,8 +23,11 @@ func (s *State) vxlan() {
 	s.own(baseVXLAN, &Hook{At: Input, Priority: -1}, append(s.encapsulated(intent.Ingress), stranger))
 }
 
-// tunnelled reports whether this host has a tunnel.
-func (s *State) tunnelled() bool { return s.inSync && s.host.VXLAN != [2]intent.Tunnel{} }
+// tunnelled reports whether this host has a VXLAN tunnel.
+func (s *State) tunnelled() bool {
+	none := intent.Tunnel{}
+	return s.inSync && (s.host.Tunnels[intent.VXLAN] != none || s.host.Tunnels[intent.VXLAN6] != none)
+}
 
 // encapsulated passes what goes between this host and others through the tunnels.
 func (s *State) encapsulated(dir intent.Direction) []Guard {

@@ -18,7 +18,7 @@ func TestWhatIsEncapsulatedIsTakenFromHostsOfTheTunnelAlone(t *testing.T) {
 	up := hep("up0") // without policy or profile: it denies
 	peers := intent.IPSet{ID: intent.SetVXLANPeers, Members: []intent.Member{{Prefix: netip.PrefixFrom(netip.MustParseAddr(addrs["out"][0]), 32)}}}
 	here := netip.MustParseAddr(addrs["host"][0])
-	settings := intent.HostSettings{EndpointToHost: intent.ToHostAccept, AllowVXLAN: true, VXLAN: [2]intent.Tunnel{{Host: here, Addr: netip.MustParseAddr("10.65.1.1"), MAC: "66:00:00:00:00:01"}}}
+	settings := intent.HostSettings{EndpointToHost: intent.ToHostAccept, AllowVXLAN: true, Tunnels: intent.Tunnels{intent.VXLAN: {Host: here, Addr: netip.MustParseAddr("10.65.1.1"), MAC: "66:00:00:00:00:01"}}}
 	b := pair(nil)
 	b.IPSets, b.Endpoints, b.Host = append(b.IPSets, intent.IPSet{ID: peers.ID}), append(b.Endpoints, up), &settings
 	h.d.Merge(b)
@@ -76,7 +76,7 @@ func TestWhatIsEncapsulatedIsTakenFromHostsOfTheTunnelAlone(t *testing.T) {
 	send(out, "host")
 	arrives(host, "out")
 
-	settings.VXLAN = [2]intent.Tunnel{}
+	settings.Tunnels = intent.Tunnels{}
 	h.d.Merge(intent.Batch{Host: &settings, Removed: []intent.Key{peers.ID, up.ID}})
 	apply(t, h.d)
 	send(workload, "host")

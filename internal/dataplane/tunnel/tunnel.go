@@ -27,7 +27,7 @@ const VNI = 4096
 // Driver is the driver.
 type Driver struct {
 	rtnl    *rtnl.Handle
-	devices [2]*device // of IPv4 and of IPv6
+	devices [2]*device // of intent.VXLAN and intent.VXLAN6
 	inSync  bool
 	failed  map[intent.PeerID]error
 	news    map[intent.PeerID]bool // whose outcome may have changed
@@ -51,9 +51,9 @@ type device struct {
 // New returns a driver for the handle's namespace.
 func New(h *rtnl.Handle) *Driver {
 	d := &Driver{rtnl: h, failed: map[intent.PeerID]error{}, news: map[intent.PeerID]bool{}}
-	for f, name := range []string{intent.LinkVXLAN, intent.LinkVXLAN6} {
-		d.devices[f] = &device{
-			name: name, check: true, peers: map[intent.PeerID]intent.TunnelPeer{},
+	for k := range d.devices {
+		d.devices[k] = &device{
+			name: intent.TunnelKind(k).Link(), check: true, peers: map[intent.PeerID]intent.TunnelPeer{},
 			neighbours: delta.New[netip.Addr](func(want, is string) bool { return want == is }),
 			forwards:   delta.New[string](func(want, is netip.Addr) bool { return want == is }),
 		}
@@ -61,11 +61,12 @@ func New(h *rtnl.Handle) *Driver {
 	return d
 }
 
-func (d *Driver) of(f intent.Family) *device {
-	if f == intent.IPv6 {
-		return d.devices[1]
+// of returns the device of a kind; nil: it is none of this driver's.
+func (d *Driver) of(k intent.TunnelKind) *device {
+	if int(k) >= len(d.devices) {
+		return nil
 	}
-	return d.devices[0]
+	return d.devices[k]
 }
 
 // Merge merges a batch.
@@ -76,9 +77,9 @@ func (d *Driver) Merge(b intent.Batch) {
 	}
 	if b.Host != nil {
 		d.refresh, d.settled = b.Host.Refresh.Routes, true
-		for f, v := range d.devices {
-			v.check = v.check || v.want != b.Host.VXLAN[f]
-			v.want = b.Host.VXLAN[f]
+		for k, v := range d.devices {
+			v.check = v.check || v.want != b.Host.Tunnels[k]
+			v.want = b.Host.Tunnels[k]
 		}
 	}
 	for _, k := range b.Removed {
@@ -91,7 +92,10 @@ func (d *Driver) Merge(b intent.Batch) {
 		d.forget(p.ID())
 	}
 	for _, p := range b.Peers {
-		v := d.of(p.Family)
+		v := d.of(p.Kind)
+		if v == nil {
+			continue
+		}
 		v.peers[p.ID()] = p
 		v.neighbours.Desire(p.Addr, p.MAC)
 		v.forwards.Desire(p.MAC, p.Host)
@@ -101,7 +105,10 @@ func (d *Driver) Merge(b intent.Batch) {
 
 // forget takes a peer away, with its addresses, which no other peer has.
 func (d *Driver) forget(id intent.PeerID) {
-	v := d.of(id.Family)
+	v := d.of(id.Kind)
+	if v == nil {
+		return
+	}
 	if p, known := v.peers[id]; known {
 		v.neighbours.Undesire(p.Addr)
 		v.forwards.Undesire(p.MAC)
@@ -228,7 +235,7 @@ func (d *Driver) outcomes() []intent.Outcome {
 	out := make([]intent.Outcome, 0, len(d.news))
 	for id := range d.news {
 		o := intent.Outcome{Key: id, Err: d.failed[id]}
-		if v := d.of(id.Family); v.index == 0 {
+		if v := d.of(id.Kind); v.index == 0 {
 			o.Err, o.Reason = nil, "there is no device "+v.name+" yet"
 		}
 		out = append(out, o)

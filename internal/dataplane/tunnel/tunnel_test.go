@@ -16,8 +16,8 @@ import (
 var (
 	own  = intent.Tunnel{Host: netip.MustParseAddr("192.0.2.1"), Addr: netip.MustParseAddr("10.65.1.1"), MAC: "66:00:00:00:00:01"}
 	own6 = intent.Tunnel{Host: netip.MustParseAddr("2001:db8::1"), Addr: netip.MustParseAddr("fd65::1:1"), MAC: "66:00:00:00:00:61"}
-	h2   = intent.TunnelPeer{Node: "h2", Family: intent.IPv4, Host: netip.MustParseAddr("192.0.2.2"), Addr: netip.MustParseAddr("10.65.2.1"), MAC: "66:00:00:00:00:02"}
-	h3   = intent.TunnelPeer{Node: "h3", Family: intent.IPv4, Host: netip.MustParseAddr("192.0.2.3"), Addr: netip.MustParseAddr("10.65.3.1"), MAC: "66:00:00:00:00:03"}
+	h2   = intent.TunnelPeer{Node: "h2", Host: netip.MustParseAddr("192.0.2.2"), Addr: netip.MustParseAddr("10.65.2.1"), MAC: "66:00:00:00:00:02"}
+	h3   = intent.TunnelPeer{Node: "h3", Host: netip.MustParseAddr("192.0.2.3"), Addr: netip.MustParseAddr("10.65.3.1"), MAC: "66:00:00:00:00:03"}
 )
 
 // rig is a driver in a namespace whose uplink carries packets of 1400 bytes.
@@ -50,7 +50,7 @@ func (r rig) apply(b intent.Batch) map[string]intent.Outcome {
 }
 
 func wanted(v4, v6 intent.Tunnel) *intent.HostSettings {
-	return &intent.HostSettings{VXLAN: [2]intent.Tunnel{v4, v6}}
+	return &intent.HostSettings{Tunnels: intent.Tunnels{intent.VXLAN: v4, intent.VXLAN6: v6}}
 }
 
 // knows compares what the IPv4 device forwards and resolves, each as "MAC host" and "addr MAC".
@@ -76,10 +76,10 @@ func (r rig) verified(what string, want int) {
 
 func TestADeviceFollowsTheIntents(t *testing.T) {
 	r := newRig(t)
-	if o := r.apply(intent.Batch{Peers: []intent.TunnelPeer{h2}})["h2"]; o.Err != nil || !strings.Contains(o.Reason, "no device") {
+	if o := r.apply(intent.Batch{Peers: []intent.TunnelPeer{h2}})["h2 VXLAN"]; o.Err != nil || !strings.Contains(o.Reason, "no device") {
 		t.Errorf("a peer before the device: %+v", o)
 	}
-	if o := r.apply(intent.Batch{Host: wanted(own, own6), Peers: []intent.TunnelPeer{h3}, InSync: true}); o["h2"].Reason != "" || o["h3"].Err != nil || len(o) != 2 {
+	if o := r.apply(intent.Batch{Host: wanted(own, own6), Peers: []intent.TunnelPeer{h3}, InSync: true}); o["h2 VXLAN"].Reason != "" || o["h3 VXLAN"].Err != nil || len(o) != 2 {
 		t.Errorf("outcomes %+v", o)
 	}
 	r.verified("made", 0)

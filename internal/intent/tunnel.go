@@ -1,0 +1,74 @@
+package intent
+
+import "net/netip"
+
+// TunnelKind is a kind of tunnel between hosts, and the family of the packets that it carries, in packets of that family. A host has one
+// end of each at most.
+type TunnelKind uint8
+
+// Kinds of tunnels. The number is an index in [Tunnels].
+const (
+	VXLAN TunnelKind = iota
+	VXLAN6
+	IPIP
+	WireGuard
+	WireGuard6
+	// TunnelKinds is how many there are.
+	TunnelKinds
+)
+
+// tunnelKinds are what differs between them. Devices are named as upstream names them.
+var tunnelKinds = [TunnelKinds]struct {
+	name, link string
+	family     Family
+	peers      SetID
+}{
+	VXLAN:      {"VXLAN", LinkVXLAN, IPv4, SetVXLANPeers},
+	VXLAN6:     {"VXLAN IPv6", LinkVXLAN6, IPv6, SetVXLANPeers},
+	IPIP:       {"IPIP", "tunl0", IPv4, ""},
+	WireGuard:  {"WireGuard", "wireguard.cali", IPv4, ""},
+	WireGuard6: {"WireGuard IPv6", "wg-v6.cali", IPv6, ""},
+}
+
+// String is the name, and the family if it is IPv6.
+func (k TunnelKind) String() string { return tunnelKinds[k].name }
+
+// Link returns the name of the device.
+func (k TunnelKind) Link() string { return tunnelKinds[k].link }
+
+// Family returns that of the packets that are carried.
+func (k TunnelKind) Family() Family { return tunnelKinds[k].family }
+
+// Peers returns the set of the addresses of hosts that may send encapsulated packets; empty: no set decides that.
+func (k TunnelKind) Peers() SetID { return tunnelKinds[k].peers }
+
+// Devices of VXLAN tunnels, of IPv4 and of IPv6.
+const (
+	LinkVXLAN  = "vxlan.calico"
+	LinkVXLAN6 = "vxlan-v6.calico"
+)
+
+// PortVXLAN is the UDP port to which encapsulated packets are sent (RFC 7348), on all hosts.
+const PortVXLAN = 4789
+
+// SetVXLANPeers is the set of the addresses of hosts that may send VXLAN packets; there is one while this host has a VXLAN tunnel.
+const SetVXLANPeers SetID = "vxlan-peers"
+
+// TunnelPeer is another host at the other end of a tunnel.
+type TunnelPeer struct {
+	Node string
+	Kind TunnelKind
+	Host netip.Addr // the host's own address, to which encapsulated packets go
+	Addr netip.Addr // its end of the tunnel
+	MAC  string     // of that end, of VXLAN
+}
+
+// Tunnel is this host's end of a tunnel. The zero value: it has none.
+type Tunnel struct {
+	Host netip.Addr // the host's own address, from which encapsulated packets come
+	Addr netip.Addr // of the device
+	MAC  string     // of the device, of VXLAN
+}
+
+// Tunnels are this host's ends, by kind.
+type Tunnels [TunnelKinds]Tunnel

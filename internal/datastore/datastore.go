@@ -4,8 +4,8 @@
 // which changes with each write. It does not interpret the JSON.
 // A [Store] is what every datastore can do, Kubernetes' API server included.
 // What only some can do is an optional interface, found by a type assertion, and callers
-// must work without it: [Dated], [Ordered], [Paged], [Transactional], [Expiring], [Deriving], [Annotated], [Hosting],
-// [Compacter], [Clustered].
+// must work without it: [Dated], [Ordered], [Paged], [Transactional], [Expiring], [Deriving], [Judging], [Annotated],
+// [Hosting], [Compacter], [Clustered].
 // storetest holds the contract as tests; memstore is the reference, and
 // storetest.Poor has nothing but a Store.
 package datastore
@@ -86,6 +86,30 @@ type Deriving interface {
 	// Derives reports whether the value of a key is made of something else. What Create and Update return is the whole.
 	Derives(key string) bool
 }
+
+// Judging is a store that keeps values among objects of others, so that it has no place for some, and can refuse any. It says so before anything is written.
+type Judging interface {
+	Store
+	// PlaceOf says how the store holds the value of a key.
+	PlaceOf(ctx context.Context, key string) (Place, error)
+	// Try is what Get would return if a value were written now, whether the key exists or not; or the error of writing it. Nothing is written. The revision
+	// means nothing.
+	Try(ctx context.Context, kv api.Update) (api.Update, error)
+}
+
+// Place is how a store holds the value of a key.
+type Place int
+
+// The places. A store that is not [Judging] has the first for every key.
+const (
+	PlaceOwn  Place = iota // as it is written
+	PlacePart              // beside an object that others make and delete: once that is there, Update writes what the store keeps of the value
+	PlaceView              // it is made of an object of others
+	PlaceNone              // nowhere
+)
+
+// JudgeOf is OrderOf for a store that judges values.
+func JudgeOf(s Store) Judging { return whichIs[Judging](s) }
 
 // Annotated is a store whose endpoints are made of pods, on which their users, and those of their namespaces, ask more of a CNI plugin.
 type Annotated interface {

@@ -30,6 +30,22 @@ func WithViews(s datastore.Store) datastore.Store {
 	return views{s}
 }
 
+// WithoutViews is the store below WithViews, for who reads and writes what is stored as it is.
+func WithoutViews(s datastore.Store) datastore.Store {
+	for {
+		switch v := s.(type) {
+		case views:
+			return v.Store
+		case viewsTxn:
+			return v.Store
+		case interface{ Unwrap() datastore.Store }:
+			s = v.Unwrap()
+		default:
+			return s
+		}
+	}
+}
+
 // Unwrap is the store that has an order, if there is one.
 func (v views) Unwrap() datastore.Store { return v.Store }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +15,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/resources"
+	"github.com/twillnet/twill/internal/resources/migration"
 )
 
 func (c *command) datastoreCmd() *cobra.Command {
@@ -94,15 +94,6 @@ func setReady(ctx context.Context, s datastore.Store, ready bool) (resources.Wri
 	return resources.CreateNew(ctx, s, info)
 }
 
-// entry is one line of an export: a key as it is in the datastore.
-type entry struct {
-	Key   string `json:"key"`
-	Value []byte `json:"value"` // base64: what another version wrote need not be JSON
-}
-
-// transient begins the keys that belong to running processes, not to the configuration.
-const transient = api.Root + "felix/"
-
 func (c *command) exportCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "export",
@@ -138,10 +129,10 @@ func (c *command) exportAll(ctx context.Context, s datastore.Store) error {
 	enc := json.NewEncoder(out)
 	for _, u := range snap.Sorted() {
 		p.Step()
-		if strings.HasPrefix(u.Key, transient) {
+		if strings.HasPrefix(u.Key, migration.Transient) {
 			continue
 		}
-		if err := enc.Encode(entry{u.Key, u.Value}); err != nil {
+		if err := enc.Encode(migration.Entry{Key: u.Key, Value: u.Value}); err != nil {
 			return err
 		}
 		n++
@@ -151,116 +142,3 @@ func (c *command) exportAll(ctx context.Context, s datastore.Store) error {
 }
 
 func keys(n int) string { return console.Count(n, "key") }
-
-func (c *command) importCmd() *cobra.Command {
-	var file string
-	var output console.Output
-	cmd := &cobra.Command{
-		Use:   "import -f FILE",
-		Short: "Fill an empty datastore from an export",
-		Long: `Write what "twill datastore export" has written into a datastore that holds
-nothing yet but, perhaps, a ClusterInformation. The whole file is read and checked first. While
-the import runs the datastore is locked, and stays so until "twill datastore
-unlock": check what is there before agents act on it.
-
-Exit code: 0 complete, 1 it is not: empty the datastore and import again,
-2 usage.`,
-		Example: "  twill datastore import -f cluster.jsonl --etcd http://192.0.2.10:2379\n  twill datastore unlock --etcd http://192.0.2.10:2379",
-		Args:    console.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if file == "" {
-				return console.Usage("datastore import: no file given: name it with -f, or - for standard input")
-			}
-			es, err := c.readExport(file)
-			if err != nil {
-				return err
-			}
-			return c.Conn.Long(cmd.Context(), func(ctx context.Context, s datastore.Store) error { return c.importAll(ctx, s, es, output) })
-		},
-	}
-	output.AddFlag(cmd)
-	cmd.Flags().StringVarP(&file, "filename", "f", "", "an export, or - for standard input")
-	return cmd
-}
-
-func (c *command) readExport(file string) ([]entry, error) {
-	in := c.Stdio.In
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
-	}
-	dec := json.NewDecoder(in)
-	dec.DisallowUnknownFields()
-	var out []entry
-	seen := map[string]bool{}
-	for {
-		var e entry
-		err := dec.Decode(&e)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err == nil && (!strings.HasPrefix(e.Key, api.Root) || seen[e.Key] || len(e.Value) > api.MaxValue) {
-			err = fmt.Errorf("key %q is not below %s, or is there twice, or its value is too large", e.Key, api.Root)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: entry %d: %w; want what `twill datastore export` writes", file, len(out)+1, err)
-		}
-		seen[e.Key] = true
-		out = append(out, e)
-	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("%s: holds no key", file)
-	}
-	return out, nil
-}
-
-func (c *command) importAll(ctx context.Context, s datastore.Store, es []entry, output console.Output) error {
-	info, err := resources.ClusterInfo.Key()
-	if err != nil {
-		return err
-	}
-	snap, err := s.List(ctx, api.Root)
-	if err != nil {
-		return err
-	}
-	for _, u := range snap.Sorted() {
-		if u.Key != info && !strings.HasPrefix(u.Key, transient) {
-			return fmt.Errorf("the datastore holds %s already; import only into an empty one", u.Key)
-		}
-	}
-	if _, err := setReady(ctx, s, false); err != nil { // before anything that an agent might act on
-		return err
-	}
-	p, end := c.Working("imported", len(es))
-	defer end()
-	for i, e := range es {
-		if e.Key == info {
-			err = importInfo(ctx, s, e)
-		} else {
-			_, err = s.Create(ctx, api.Update{Key: e.Key, Value: e.Value})
-		}
-		if err != nil {
-			return fmt.Errorf("%w\n%d of %s were imported before this; empty the datastore before the next try", err, i, keys(len(es)))
-		}
-		p.Step()
-	}
-	return c.Answer(output, console.Answer{Doc: es, Name: ".key", Table: func(w io.Writer, _ bool) error {
-		_, err := fmt.Fprintf(w, "%s imported; the datastore is locked: twill datastore unlock starts the cluster\n", keys(len(es)))
-		return err
-	}})
-}
-
-// importInfo takes over the cluster's id, and keeps the datastore locked.
-func importInfo(ctx context.Context, s datastore.Store, e entry) error {
-	doc, err := resources.Tree(e.Value)
-	if err != nil {
-		return fmt.Errorf("%s: %w", e.Key, err)
-	}
-	doc = resources.MergePatch(doc, map[string]any{"spec": map[string]any{"datastoreReady": false}})
-	_, err = s.Update(ctx, api.Update{Key: e.Key, Value: resources.InOrderOf(e.Value, doc)})
-	return err
-}

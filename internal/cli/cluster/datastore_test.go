@@ -55,7 +55,15 @@ func TestAnExportIsImportedAsItWas(t *testing.T) {
 	if len(got) != len(want) {
 		t.Errorf("%d keys, want %d", len(got), len(want))
 	}
-	clitest.Contains(t, to.Want(1, export, "datastore", "import", "-f", "-"), "the datastore holds /calico/", "import only into an empty one")
+	clitest.Equal(t, to.Want(0, export, "datastore", "import", "--dry-run", "-f", "-"), "1 key would be imported, 12 are there already; nothing is written")
+	clitest.Contains(t, to.Stored("clusterinformations/default"), `"datastoreReady":true`)
+	clitest.Contains(t, to.Want(0, export, "datastore", "import", "--dry-run", "-f", "-", "-o", "wide"), "unchanged  /calico/ipam/v2/handle/x\n", "updated    /calico/resources/v3/projectcalico.org/clusterinformations/default")
+	to.Want(0, "", "delete", "networkpolicy", "db", "-n", "prod")
+	clitest.Equal(t, to.Want(0, export, "datastore", "import", "-f", "-"), "2 keys imported, 11 are there already; the datastore is locked: twill datastore unlock starts the cluster")
+	to.Put("bgppeers/p1", `{"spec":{"a":1}}`)
+	to.Raw("globalnetworksets/other", `{}`)
+	clitest.Contains(t, to.Want(1, export, "datastore", "import", "-f", "-"), "nothing was written, since", "bgppeer/p1 is there already, and is another: spec.a 1 → nothing",
+		"globalnetworkset/other is there already, and is not in the export")
 }
 
 func TestABrokenExportIsRefusedWhole(t *testing.T) {

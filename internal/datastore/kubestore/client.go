@@ -113,9 +113,14 @@ func withParams(r *rest.Request, params map[string]string) *rest.Request {
 
 // send makes a change and returns the object that resulted, as JSON.
 func (s *Store) send(ctx context.Context, k form.Kind, r form.Request) ([]byte, error) {
+	return s.sendWith(ctx, k, r, nil)
+}
+
+// sendWith is send with parameters of the request.
+func (s *Store) sendWith(ctx context.Context, k form.Kind, r form.Request, params map[string]string) ([]byte, error) {
 	bounded, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
-	req := s.client.Verb(r.Method).AbsPath(pathOf(k, r.Namespace, r.Name, r.Subresource)).SetHeader("Accept", mediaJSON)
+	req := withParams(s.client.Verb(r.Method).AbsPath(pathOf(k, r.Namespace, r.Name, r.Subresource)), params).SetHeader("Accept", mediaJSON)
 	if len(r.Body) > 0 {
 		req = req.SetHeader("Content-Type", r.ContentType).Body(r.Body)
 	}

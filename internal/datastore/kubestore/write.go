@@ -69,7 +69,7 @@ func (s *Store) create(ctx context.Context, kv api.Update) (api.Update, error) {
 		out, err := s.write(ctx, k, kv, req)
 		switch {
 		case isMissing(err) && req.Method == "POST":
-			return out, fmt.Errorf("there is no such namespace: %v", err) //nolint:errorlint // it is no ErrNotFound of the key
+			return out, noNamespace(err)
 		case !errors.Is(err, datastore.ErrExists) || try > 1:
 			return out, err
 		}

@@ -59,6 +59,7 @@ type Kind struct {
 	Optional   bool   // a cluster of an older version may lack it
 	Prefix     string // of its keys; empty: all that no other kind holds
 	As         string // tells kinds apart that are made of the same objects
+	View       bool   // its objects are Kubernetes' own
 	Whole      bool   // a value is all that an object has, so that one replaces another unseen
 	Codec
 }

@@ -339,6 +339,16 @@ func TestANodesLabelsOfKubernetesStayThere(t *testing.T) {
 	}
 }
 
+// TestALabelThatKubernetesTookAwayStaysAway: the value is older than the Node, as that of an export.
+func TestALabelThatKubernetesTookAwayStaysAway(t *testing.T) {
+	k := kindOf(t, form.V3, prefix+"nodes/n1")
+	kv := api.Update{Key: prefix + "nodes/n1", Value: []byte(`{"metadata":{"name":"n1","labels":{"zone":"a","gone":"x","rack":"r","ours":"z"},"annotations":{"projectcalico.org/kube-labels":"{\"zone\":\"a\",\"gone\":\"x\",\"ours\":\"y\"}"}}}`)}
+	req, err := k.Replace(kv, []byte(`{"metadata":{"name":"n1","resourceVersion":"5","labels":{"zone":"b"}}}`))
+	if want := `"projectcalico.org/labels":"{\"ours\":\"z\",\"rack\":\"r\"}"`; err != nil || !strings.Contains(string(req.Body), want) {
+		t.Errorf("%s, error %v, want %s", req.Body, err, want)
+	}
+}
+
 func TestARecordKeepsAnyKeyAndAnyBytes(t *testing.T) {
 	var k form.Kind
 	for _, k = range form.Kinds(form.V3) {

@@ -118,7 +118,8 @@ func nodeOf(o *corev1.Node) *api.Node {
 	return n
 }
 
-// nodePatch writes what a Calico node has beside its Kubernetes node to the annotations. Labels that are Kubernetes' stay there alone.
+// nodePatch writes what a Calico node has beside its Kubernetes node to the annotations. Labels that are Kubernetes' stay there alone; so do
+// those that were when the value was made, as its annotation says: what Kubernetes has taken away since must not come back.
 func nodePatch(_, name string, kv api.Update, was []byte) (Request, error) {
 	var n api.Node
 	if err := json.Unmarshal(kv.Value, &n); err != nil {
@@ -129,7 +130,13 @@ func nodePatch(_, name string, kv api.Update, was []byte) (Request, error) {
 		return Request{}, err
 	}
 	labels := maps.Clone(n.Metadata.Labels)
-	maps.DeleteFunc(labels, func(key, _ string) bool { _, kube := old.Labels[key]; return kube })
+	var were map[string]string
+	_ = json.Unmarshal([]byte(n.Metadata.Annotations[nodeKubeLabels]), &were) // what cannot be read is none
+	maps.DeleteFunc(labels, func(key, value string) bool {
+		_, is := old.Labels[key]
+		was, ok := were[key]
+		return is || ok && was == value
+	})
 	notes := map[string]any{
 		nodeLabels:      orNull(labels),
 		nodeAnnotations: orNull(without(n.Metadata.Annotations, nodeKubeLabels)),

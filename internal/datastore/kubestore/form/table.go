@@ -60,7 +60,7 @@ func kubernetes(pods Codec) []Kind {
 	for _, c := range clusterWide {
 		out = append(out, Kind{Path: "/apis/" + translate.PolicyAPI + "/" + c.version, Plural: c.plural, Optional: true, Prefix: api.KeyPrefix(api.KindGlobalNetworkPolicy, ""), Codec: c})
 	}
-	return append(out,
+	out = append(out,
 		Kind{Path: "/apis/networking.k8s.io/v1", Plural: "networkpolicies", Namespaced: true, Prefix: api.KeyPrefix(api.KindNetworkPolicy, ""), Codec: policies()},
 		Kind{Path: "/apis/discovery.k8s.io/v1", Plural: "endpointslices", Namespaced: true, Prefix: api.KeyPrefix(api.KindKubernetesEndpointSlice, ""), Codec: endpointSlices()},
 		Kind{Path: "/api/v1", Plural: "services", Namespaced: true, Prefix: api.KeyPrefix(api.KindKubernetesService, ""), Codec: services()},
@@ -69,4 +69,8 @@ func kubernetes(pods Codec) []Kind {
 		Kind{Path: "/api/v1", Plural: "nodes", Prefix: api.KeyPrefix(api.KindNode, ""), Codec: nodes()},
 		Kind{Path: "/api/v1", Plural: "pods", Namespaced: true, Prefix: api.KeyPrefix(api.KindWorkloadEndpoint, ""), Codec: pods},
 	)
+	for i := range out {
+		out[i].View = true
+	}
+	return out
 }

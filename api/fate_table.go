@@ -21,9 +21,6 @@ var unhonoured = slices.Concat(
 		fate(Refused, "no session is opened with workloads", "localWorkloadPeeringIPV4 localWorkloadPeeringIPV6"),
 		fate(Refused, "routes have the metrics that docs/bgp.md says", "ipv4NormalRoutePriority=1024 ipv6NormalRoutePriority=1024"),
 	),
-	fatesOf[IPPoolSpec](
-		fate(Warned, noEncapsulation, "ipipMode=Never"),
-	),
 	fatesOf[HealthTimeout](fate(Warned, "the agent has no part of this name: it has syncer, calc and dataplane", "name=syncer|calc|dataplane")),
 	fatesOf[KubeControllersSpec](
 		fate(Warned, "the controllers have no profiles to serve", "debugProfilePort=0"),
@@ -35,9 +32,6 @@ var unhonoured = slices.Concat(
 	fatesOf[BGPFilterOperation](fate(Refused, "routes keep their metric; a rule that is stored accepts nothing", "setPriority")),
 	felixFates,
 )
-
-const noEncapsulation = "packets between hosts are not encapsulated in IP yet: hosts on one link reach each other's workloads, workloads " +
-	"of hosts behind a router are unreachable, and packets that Calico's hosts encapsulate are not taken"
 
 // fate makes entries of one fate and reason: names of fields, each perhaps with quiet values, as in name=a|b.
 func fate(f Fate, why, fields string) (out []Unhonoured) {
@@ -64,7 +58,7 @@ func fatesOf[T any](groups ...[]Unhonoured) []Unhonoured {
 const (
 	noEBPF        = "policy is enforced with nftables, not eBPF"
 	noIptables    = "Twill programs nftables, not iptables"
-	noTunnels     = "Twill's tunnels are VXLAN's, and have VNI 4096 and the MTU of the host's interface less 50 (of IPv6, 70); pools alone say whether there are any"
+	noTunnels     = "Twill's tunnels have the MTU of the host's interface less 50 (VXLAN; of IPv6, 70) or 20 (IPIP), and those of VXLAN have VNI 4096; pools alone say whether there are any"
 	noWireGuard   = "Twill makes no WireGuard tunnels yet"
 	noWindows     = "Twill runs on Linux"
 	forFaults     = "it is for finding faults in upstream's agent"

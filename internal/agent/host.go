@@ -11,6 +11,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/nft"
 	"github.com/twillnet/twill/internal/doctor"
 	"github.com/twillnet/twill/internal/hostfacts"
+	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
@@ -168,11 +169,16 @@ func (d kernelHandles) leaveRoutes(ctx context.Context, successor bool) (did []s
 	return did, err
 }
 
-// leaveTunnels deletes our tunnel devices.
+// leaveTunnels takes our tunnels down.
 func (d kernelHandles) leaveTunnels() (did []string, err error) {
 	links, err := d.rtnl.Links()
 	for _, l := range links {
 		if l.Alias != kernel.TunnelAlias {
+			continue
+		}
+		if l.Name == intent.LinkIPIP { // the kernel made it, and it cannot be deleted
+			err = errors.Join(err, d.rtnl.Bare(l.Index))
+			did = append(did, "device "+l.Name+" is bare and down")
 			continue
 		}
 		if e := d.rtnl.DeleteLink(l.Index); e != nil && !errors.Is(e, rtnl.ErrNotFound) {

@@ -57,7 +57,7 @@ var proofs = []proof{
 	{"api.TestTheControllersEnvironmentGoesBeforeTheResource, kubecontrollers.TestTheConfigurationSaysWhatIsInEffect", "KubeControllersStatus", "environmentVars"},
 
 	{"plan.TestSessions", "NodeBGPSpec", "asNumber ipv4Address ipv6Address routeReflectorClusterID"},
-	{"autohep.TestWantedHostEndpoints", "NodeBGPSpec", "ipv4IPIPTunnelAddr"},
+	{"autohep.TestWantedHostEndpoints, calc.TestHowOtherHostsAreReachedByIPIP", "NodeBGPSpec", "ipv4IPIPTunnelAddr"},
 	{"autohep.TestWantedHostEndpoints, calc.TestIntentsAreWhatTheResourcesSay", "NodeSpec", "ipv4VXLANTunnelAddr ipv6VXLANTunnelAddr"},
 	{"autohep.TestWantedHostEndpoints", "NodeWireguardSpec", "interfaceIPv4Address interfaceIPv6Address"},
 	{"autohep.TestWantedHostEndpoints", "NodeInterface", "name addresses"},
@@ -69,6 +69,7 @@ var proofs = []proof{
 	{"ipam.TestPoolsAreChosenByWhoAsks", "IPPoolSpec", "cidr disabled nodeSelector namespaceSelector allowedUses assignmentMode"},
 	{"ipam.TestANodeUsesItsOwnBlocksThenNewOnesThenOthers", "IPPoolSpec", "blockSize"},
 	{"calc.TestHowOtherHostsAreReached, tunneladdr.TestANodeHasAnAddressWhileAPoolWantsATunnel", "IPPoolSpec", "vxlanMode"},
+	{"calc.TestHowOtherHostsAreReachedByIPIP, tunneladdr.TestANodeHasAnAddressWhileAPoolWantsIPIP", "IPPoolSpec", "ipipMode"},
 	{"calc.TestPoolsSayWhoLeavesWithTheHostsAddress, nft.TestPacketsToTheWorldLeaveWithTheHostsAddress", "IPPoolSpec", "natOutgoing"},
 	{"plan.TestWhatIsAdvertised", "IPPoolSpec", "disableBGPExport"},
 	{"ipam.TestReservedAddressesAreNotGivenOutUnasked", "IPReservationSpec", "reservedCIDRs"},

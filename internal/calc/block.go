@@ -46,12 +46,20 @@ func (g *Graph) putPool(key string, r *api.IPPool) {
 	g.dirtyHost = true
 	for _, cidr := range prefixes([]string{r.Spec.CIDR}) {
 		g.pools[key] = pool{cidr, r.Spec.NATOutgoing}
-		p := route.Pool{CIDR: cidr, Mode: modes[r.Spec.VXLANMode]}
-		if p.Mode != route.ByBGP && cidr.Addr().Is6() {
-			p.By = intent.VXLAN6
-		}
-		g.reach.SetPool(key, p)
+		g.reach.SetPool(key, wayOf(cidr, r.Spec))
 	}
+}
+
+// wayOf is how packets to addresses of a pool reach other hosts. A pool has one mode at most: else it would not have been admitted.
+func wayOf(cidr netip.Prefix, s api.IPPoolSpec) route.Pool {
+	p := route.Pool{CIDR: cidr, Mode: modes[s.VXLANMode]}
+	switch ipip := modes[s.IPIPMode]; {
+	case p.Mode != route.ByBGP && cidr.Addr().Is6():
+		p.By = intent.VXLAN6
+	case p.Mode == route.ByBGP && ipip != route.ByBGP && cidr.Addr().Is4():
+		p.Mode, p.By = ipip, intent.IPIP
+	}
+	return p
 }
 
 // modes are those of IPPools; any other value leaves a pool to BGP.

@@ -74,7 +74,7 @@ func linesOf(s State) []string {
 	for _, p := range s.Peers {
 		out = append(out, fmt.Sprintf("peer %s %d %s %s %s", p.Node, p.Kind, p.Host, p.Addr, p.MAC))
 	}
-	for f, own := range s.Host.Tunnels[:2] {
+	for f, own := range s.Host.Tunnels[:intent.IPIP+1] {
 		text := fmt.Sprintf("tunnel %d none", f)
 		if own != (intent.Tunnel{}) {
 			text = fmt.Sprintf("tunnel %d %s %s %s", f, own.Host, own.Addr, own.MAC)
@@ -95,8 +95,8 @@ func linesOf(s State) []string {
 			sets[set.ID] = append(sets[set.ID], text)
 		}
 		slices.Sort(sets[set.ID])
-		if set.ID == intent.SetVXLANPeers {
-			out = append(out, "peers "+strings.ReplaceAll(strings.ReplaceAll(fmt.Sprint(sets[set.ID]), "/32", ""), "/128", ""))
+		if set.ID == intent.SetVXLANPeers || set.ID == intent.SetIPIPPeers {
+			out = append(out, string(set.ID)+" "+strings.ReplaceAll(strings.ReplaceAll(fmt.Sprint(sets[set.ID]), "/32", ""), "/128", ""))
 		}
 	}
 	for _, p := range s.Policies {

@@ -12,12 +12,15 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// reachedBy is what routes need of a Node: its own addresses, and its ends of VXLAN tunnels. What cannot be read is absent.
+// reachedBy is what routes need of a Node: its own addresses, and its ends of tunnels. What cannot be read is absent.
 func reachedBy(name string, r *api.Node) route.Node {
 	var n route.Node
 	var own [2]string
 	if b := r.Spec.BGP; b != nil {
 		own = [2]string{b.IPv4Address, b.IPv6Address}
+		if a, err := netip.ParseAddr(b.IPv4IPIPTunnelAddr); err == nil && a.Is4() {
+			n.Ends[intent.IPIP] = route.End{Addr: a}
+		}
 	}
 	s := r.Spec
 	for f, texts := range [2][3]string{

@@ -73,6 +73,46 @@ func TestHowOtherHostsAreReached(t *testing.T) {
 	}
 }
 
+// TestHowOtherHostsAreReachedByIPIP: through the host, with an end of the tunnel at both, and beside pools with VXLAN.
+func TestHowOtherHostsAreReachedByIPIP(t *testing.T) {
+	node := func(name, v4, ipip string) api.Update {
+		return api.Update{Key: api.ResourcesPrefix + "nodes/" + name, Value: fmt.Appendf(nil,
+			`{"spec":{"bgp":{"ipv4Address":%q,"ipv4IPIPTunnelAddr":%q},"ipv4VXLANTunnelAddr":"10.66.%s.1"}}`, v4, ipip, name[1:])}
+	}
+	const (
+		byIPIP  = "10.65.2.0/26 by tunl0 at 192.0.2.2"
+		byVXLAN = "10.66.2.0/26 by vxlan.calico at 10.66.2.1"
+		isVXLAN = "h2 is 192.0.2.2 10.66.2.1 66:bf:1c:36:57:41"
+		isIPIP  = "h2 is 192.0.2.2 10.65.2.1 "
+	)
+	g := New("h1")
+	g.Update([]api.Update{
+		node("h1", "192.0.2.1/24", "10.65.1.1"), node("h2", "192.0.2.2/24", "10.65.2.1"),
+		blockUpdate("10.65.2.0/26", `"affinity":"host:h2"`), blockUpdate("10.66.2.0/26", `"affinity":"host:h2"`),
+	})
+	for _, tt := range []struct {
+		name   string
+		update api.Update
+		want   string
+	}{
+		{"IPIP", poolUpdate("a", `"cidr":"10.65.0.0/16","ipipMode":"Always"`), byIPIP + ", " + isIPIP},
+		{"VXLAN, too", poolUpdate("b", `"cidr":"10.66.0.0/16","vxlanMode":"Always"`), byIPIP + ", " + byVXLAN + ", " + isVXLAN + ", " + isIPIP},
+		{"the other has no end", node("h2", "192.0.2.2/24", ""), "10.65.2.0/26 nowhere, " + byVXLAN + ", " + isVXLAN},
+		{"this node's, too", node("h2", "192.0.2.2/24", "10.65.1.1"), "10.65.2.0/26 nowhere, " + byVXLAN + ", " + isVXLAN},
+		{"it has its own", node("h2", "192.0.2.2/24", "10.65.2.1"), byIPIP + ", " + byVXLAN + ", " + isVXLAN + ", " + isIPIP},
+		{"to other networks alone", poolUpdate("a", `"cidr":"10.65.0.0/16","ipipMode":"CrossSubnet"`), "10.65.2.0/26 direct 192.0.2.2, " + byVXLAN + ", " + isVXLAN + ", " + isIPIP},
+		{"VXLAN instead", poolUpdate("a", `"cidr":"10.65.0.0/16","vxlanMode":"Always"`), "10.65.2.0/26 by vxlan.calico at 10.66.2.1, " + byVXLAN + ", " + isVXLAN},
+		{"without VXLAN", poolUpdate("b", ""), "10.65.2.0/26 by vxlan.calico at 10.66.2.1, " + isVXLAN},
+		{"nor any", poolUpdate("a", `"cidr":"10.65.0.0/16","ipipMode":"Never"`), ""},
+	} {
+		g.Update([]api.Update{tt.update})
+		g.Flush()
+		if got := reached(g); got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestANodeThatChangesCostsItsOwnBlocks(t *testing.T) {
 	g := New("h1")
 	us := []api.Update{poolUpdate("a", `"cidr":"10.64.0.0/12","vxlanMode":"Always"`), nodeUpdate("h1", "192.0.2.1/24", "10.65.1.1")}

@@ -68,7 +68,7 @@ func (f *Facts) Leftovers() (out Leftovers) {
 		}
 	}
 	for _, l := range f.Links {
-		if slices.Contains(upstreamLinks, l.Name) && !l.Ours || l.Name == tunl0 && (l.Up || len(l.Addrs) > 0) { // the kernel makes it, down and bare, with the module
+		if slices.Contains(upstreamLinks, l.Name) && !l.Ours || l.Name == tunl0 && !l.Ours && (l.Up || len(l.Addrs) > 0) { // the kernel makes it, down and bare, with the module
 			out.Links = append(out.Links, l.Name)
 		}
 	}

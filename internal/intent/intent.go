@@ -262,7 +262,7 @@ type Route struct {
 	Link string // interface of a RouteLink, device of a RouteTunnel
 	MAC  string // of the endpoint, for a permanent neighbour; empty: the kernel resolves it
 	Node string // of a RouteTunnel or a RouteDirect, the other host
-	// Via is the next hop: of a RouteDirect, the other host's own address; of a RouteTunnel, [TunnelPeer].Addr, and if it is
+	// Via is the next hop: of a RouteDirect, the other host's own address; of a RouteTunnel, [TunnelPeer].Hop, and if it is
 	// not valid there is no tunnel between the two, so that the destination is unreachable.
 	Via netip.Addr
 }

@@ -25,7 +25,7 @@ var tunnelKinds = [TunnelKinds]struct {
 }{
 	VXLAN:      {"VXLAN", LinkVXLAN, IPv4, SetVXLANPeers},
 	VXLAN6:     {"VXLAN IPv6", LinkVXLAN6, IPv6, SetVXLANPeers},
-	IPIP:       {"IPIP", "tunl0", IPv4, ""},
+	IPIP:       {"IPIP", LinkIPIP, IPv4, SetIPIPPeers},
 	WireGuard:  {"WireGuard", "wireguard.cali", IPv4, ""},
 	WireGuard6: {"WireGuard IPv6", "wg-v6.cali", IPv6, ""},
 }
@@ -42,10 +42,11 @@ func (k TunnelKind) Family() Family { return tunnelKinds[k].family }
 // Peers returns the set of the addresses of hosts that may send encapsulated packets; empty: no set decides that.
 func (k TunnelKind) Peers() SetID { return tunnelKinds[k].peers }
 
-// Devices of VXLAN tunnels, of IPv4 and of IPv6.
+// Devices of VXLAN tunnels, of IPv4 and of IPv6, and of IPIP: the one that the kernel makes by itself.
 const (
 	LinkVXLAN  = "vxlan.calico"
 	LinkVXLAN6 = "vxlan-v6.calico"
+	LinkIPIP   = "tunl0"
 )
 
 // PortVXLAN is the UDP port to which encapsulated packets are sent (RFC 7348), on all hosts.
@@ -54,6 +55,9 @@ const PortVXLAN = 4789
 // SetVXLANPeers is the set of the addresses of hosts that may send VXLAN packets; there is one while this host has a VXLAN tunnel.
 const SetVXLANPeers SetID = "vxlan-peers"
 
+// SetIPIPPeers is that of IPIP.
+const SetIPIPPeers SetID = "ipip-peers"
+
 // TunnelPeer is another host at the other end of a tunnel.
 type TunnelPeer struct {
 	Node string
@@ -61,6 +65,14 @@ type TunnelPeer struct {
 	Host netip.Addr // the host's own address, to which encapsulated packets go
 	Addr netip.Addr // its end of the tunnel
 	MAC  string     // of that end, of VXLAN
+}
+
+// Hop returns the next hop of routes through the tunnel: of IPIP, which sends packets to their next hop, the host; else the other end.
+func (p TunnelPeer) Hop() netip.Addr {
+	if p.Kind == IPIP {
+		return p.Host
+	}
+	return p.Addr
 }
 
 // Tunnel is this host's end of a tunnel. The zero value: it has none.

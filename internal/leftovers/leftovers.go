@@ -198,7 +198,7 @@ func dropLinks(h *rtnl.Handle, names []string, kept map[string]bool, say func(st
 			continue // its peer went, and it with it
 		}
 		if err == nil && name == "tunl0" {
-			err = bare(h, l)
+			err = h.Bare(l.Index)
 		} else if err == nil {
 			err = h.DeleteLink(l.Index)
 		}
@@ -209,19 +209,4 @@ func dropLinks(h *rtnl.Handle, names []string, kept map[string]bool, say func(st
 		say("device " + name)
 	}
 	return errors.Join(errs...)
-}
-
-func bare(h *rtnl.Handle, l rtnl.Link) error {
-	addrs, err := h.Addrs()
-	if err != nil {
-		return err
-	}
-	for _, a := range addrs {
-		if a.Link == l.Index {
-			if err := h.DeleteAddr(a); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
-				return err
-			}
-		}
-	}
-	return h.SetUp(l.Index, false)
 }

@@ -1,4 +1,4 @@
-// Package tunneladdr keeps the addresses of this node's ends of VXLAN tunnels.
+// Package tunneladdr keeps the addresses of this node's ends of tunnels: VXLAN and IPIP.
 //
 // In: updates of pools and of this node's Node, from the agent's syncer. Out: while a pool that selects the node wants a tunnel, an address
 // of such a pool is assigned to the node and stands in its Node; when none does, it is taken out of the Node, and then released. Handles and
@@ -45,17 +45,27 @@ type Controller struct {
 	pools   map[string]*api.IPPool
 	own     api.Update // the Node as it is stored
 	node    *api.Node
-	settled [2]string // what was seen to be right, by family: see reconcile
+	settled [len(ends)]string // what was seen to be right, by kind: see reconcile
 }
 
-// families are what differs between IPv4 and IPv6.
-var families = [2]struct {
+// ends are what differs between kinds of tunnels.
+var ends = [...]struct {
 	name, handle, kind string // kind is the type of the address, as api.AttributeType has it
+	six                bool
+	mode               func(api.IPPoolSpec) string // how a pool wants the tunnel
 	field              func(*api.NodeSpec) *string
 }{
-	{"IPv4", "vxlan-tunnel-addr-", "vxlanTunnelAddress", func(s *api.NodeSpec) *string { return &s.IPv4VXLANTunnelAddr }},
-	{"IPv6", "vxlan-v6-tunnel-addr-", "vxlanV6TunnelAddress", func(s *api.NodeSpec) *string { return &s.IPv6VXLANTunnelAddr }},
+	{"VXLAN", "vxlan-tunnel-addr-", "vxlanTunnelAddress", false, byVXLAN, func(s *api.NodeSpec) *string { return &s.IPv4VXLANTunnelAddr }},
+	{"VXLAN of IPv6", "vxlan-v6-tunnel-addr-", "vxlanV6TunnelAddress", true, byVXLAN, func(s *api.NodeSpec) *string { return &s.IPv6VXLANTunnelAddr }},
+	{"IPIP", "ipip-tunnel-addr-", "ipipTunnelAddress", false, func(s api.IPPoolSpec) string { return s.IPIPMode }, func(s *api.NodeSpec) *string {
+		if s.BGP == nil {
+			s.BGP = &api.NodeBGPSpec{}
+		}
+		return &s.BGP.IPv4IPIPTunnelAddr
+	}},
 }
+
+func byVXLAN(s api.IPPoolSpec) string { return s.VXLANMode }
 
 // New returns a Controller, which writes nothing until Run.
 func New(cfg Config) *Controller {
@@ -100,12 +110,12 @@ func (k *Controller) observe(u api.Update) []string {
 	return []string{k.cfg.Node}
 }
 
-// wanting are the names and the CIDRs of pools of a family that want a tunnel to this node, sorted by name.
+// wanting are the names and the CIDRs of pools that want a tunnel of a kind to this node, sorted by name.
 func (k *Controller) wanting(f int) (names []string, cidrs []netip.Prefix) {
 	for _, key := range slices.Sorted(maps.Keys(k.pools)) {
 		s := k.pools[key].Spec
 		p, err := netip.ParsePrefix(s.CIDR)
-		if err != nil || p.Addr().Is4() != (f == 0) || s.VXLANMode != "Always" && s.VXLANMode != "CrossSubnet" {
+		if mode := ends[f].mode(s); err != nil || p.Addr().Is6() != ends[f].six || mode != "Always" && mode != "CrossSubnet" {
 			continue
 		}
 		if len(s.AllowedUses) > 0 && !slices.Contains(s.AllowedUses, ipam.UseTunnel) {
@@ -122,30 +132,30 @@ func (k *Controller) wanting(f int) (names []string, cidrs []netip.Prefix) {
 	return names, cidrs
 }
 
-// reconcile makes the addresses of both families right.
+// reconcile makes the addresses of all kinds right.
 func (k *Controller) reconcile(ctx context.Context, _ string) (again time.Time, err error) {
 	if k.node == nil {
 		return time.Time{}, nil // the Node is written first
 	}
 	var errs []error
-	for f := range families {
+	for f := range ends {
 		names, cidrs := k.wanting(f)
-		state := fmt.Sprint(names, cidrs, *families[f].field(&k.node.Spec))
+		state := fmt.Sprint(names, cidrs, *ends[f].field(&k.node.Spec))
 		if k.settled[f] == state {
 			continue
 		}
 		if err := k.settle(ctx, f, names, cidrs); err != nil {
-			errs = append(errs, fmt.Errorf("the %s address of the tunnel: %w", families[f].name, err))
+			errs = append(errs, fmt.Errorf("the %s address of the tunnel: %w", ends[f].name, err))
 			continue
 		}
-		k.settled[f] = fmt.Sprint(names, cidrs, *families[f].field(&k.node.Spec))
+		k.settled[f] = fmt.Sprint(names, cidrs, *ends[f].field(&k.node.Spec))
 	}
 	return time.Time{}, errors.Join(errs...)
 }
 
-// settle makes the address of one family right.
+// settle makes the address of one kind right.
 func (k *Controller) settle(ctx context.Context, f int, names []string, cidrs []netip.Prefix) error {
-	handle := families[f].handle + k.cfg.Node
+	handle := ends[f].handle + k.cfg.Node
 	if len(names) == 0 {
 		if err := k.write(ctx, f, ""); err != nil { // first nobody believes in it any more
 			return err
@@ -160,7 +170,7 @@ func (k *Controller) settle(ctx context.Context, f int, names []string, cidrs []
 	fits := func(a netip.Addr) bool {
 		return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
-	stored, _ := netip.ParseAddr(*families[f].field(&k.node.Spec))
+	stored, _ := netip.ParseAddr(*ends[f].field(&k.node.Spec))
 	keep := netip.Addr{}
 	for _, a := range had {
 		if fits(a) && (!keep.IsValid() || a == stored) {
@@ -190,7 +200,7 @@ func (k *Controller) settle(ctx context.Context, f int, names []string, cidrs []
 
 // assign returns an address that is assigned now: the stored one, if it fits and nobody has it.
 func (k *Controller) assign(ctx context.Context, f int, handle string, names []string, stored netip.Addr, fits bool) (netip.Addr, error) {
-	about := map[string]string{api.AttributeNode: k.cfg.Node, api.AttributeType: families[f].kind}
+	about := map[string]string{api.AttributeNode: k.cfg.Node, api.AttributeType: ends[f].kind}
 	if fits {
 		a, err := k.addresses.AssignIP(ctx, ipam.IPArgs{Addr: stored, Node: k.cfg.Node, Handle: handle, Attributes: about, Use: ipam.UseTunnel})
 		if err == nil || !errors.Is(err, ipam.ErrAssigned) && !errors.Is(err, ipam.ErrNoPool) && !errors.Is(err, ipam.ErrAffinity) {
@@ -198,10 +208,10 @@ func (k *Controller) assign(ctx context.Context, f int, handle string, names []s
 		}
 	}
 	args := ipam.AutoArgs{Node: k.cfg.Node, Handle: handle, Attributes: about, Use: ipam.UseTunnel}
-	if f == 0 {
-		args.Num4, args.Pools4 = 1, names
-	} else {
+	if ends[f].six {
 		args.Num6, args.Pools6 = 1, names
+	} else {
+		args.Num4, args.Pools4 = 1, names
 	}
 	got, err := k.addresses.Assign(ctx, args)
 	if err != nil {
@@ -212,14 +222,14 @@ func (k *Controller) assign(ctx context.Context, f int, handle string, names []s
 
 // write puts an address into the Node as it was observed; empty: takes it out.
 func (k *Controller) write(ctx context.Context, f int, addr string) error {
-	if *families[f].field(&k.node.Spec) == addr {
+	if *ends[f].field(&k.node.Spec) == addr {
 		return nil
 	}
 	n := api.New(api.KindNode).(*api.Node)
 	if err := json.Unmarshal(k.own.Value, n); err != nil {
 		return controller.Terminal(fmt.Errorf("Node %s: what is stored cannot be read: %w", k.cfg.Node, err))
 	}
-	*families[f].field(&n.Spec) = addr
+	*ends[f].field(&n.Spec) = addr
 	if err := k.loop.Know(ctx, k.own.Key); err != nil {
 		return err
 	}
@@ -233,6 +243,6 @@ func (k *Controller) write(ctx context.Context, f int, addr string) error {
 		return err
 	}
 	k.own, k.node = done.Now, s.Resource.(*api.Node)
-	k.cfg.Log.Info("the address of this node's tunnel is written", "family", families[f].name, "address", addr)
+	k.cfg.Log.Info("the address of this node's tunnel is written", "tunnel", ends[f].name, "address", addr)
 	return nil
 }

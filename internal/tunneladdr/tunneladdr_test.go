@@ -28,6 +28,7 @@ func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 type bench struct {
 	*testing.T
 	store storetest.InMemory
+	ipip  string // what the Node had when want was last called
 }
 
 func run(t *testing.T, stored map[string]string, test func(*bench)) {
@@ -60,7 +61,7 @@ func (b *bench) put(key, value string) {
 	}
 }
 
-// want compares the addresses in the Node of IPv4 and IPv6, "-" for none, with those that are assigned to its tunnels.
+// want compares the addresses in the Node of VXLAN of IPv4 and IPv6, "-" for none, with those that are assigned to its tunnels, and does so for IPIP.
 func (b *bench) want(what string, ok func(v4, v6 string) bool) {
 	b.Helper()
 	<-time.After(time.Minute) // virtual
@@ -75,24 +76,25 @@ func (b *bench) want(what string, ok func(v4, v6 string) bool) {
 	if err := json.Unmarshal(u.Value, &n); err != nil || n.Spec["future"] != 1.0 {
 		b.Errorf("%s: what another version wrote is lost: %s, %v", what, u.Value, err)
 	}
-	got := [2]string{"-", "-"}
-	for f, field := range []string{"ipv4VXLANTunnelAddr", "ipv6VXLANTunnelAddr"} {
-		if a, is := n.Spec[field]; is {
-			got[f] = a.(string)
+	got := [3]string{"-", "-", "-"}
+	bgp, _ := n.Spec["bgp"].(map[string]any)
+	for f, a := range []any{n.Spec["ipv4VXLANTunnelAddr"], n.Spec["ipv6VXLANTunnelAddr"], bgp["ipv4IPIPTunnelAddr"]} {
+		if text, is := a.(string); is {
+			got[f] = text
 		}
 	}
-	if !ok(got[0], got[1]) {
+	if b.ipip = got[2]; !ok(got[0], got[1]) {
 		b.Errorf("%s: the Node has %q", what, got)
 	}
 	all := ipam.New(b.store, ipam.Config{})
-	for f, handle := range []string{"vxlan-tunnel-addr-h1", "vxlan-v6-tunnel-addr-h1"} {
+	for f, handle := range []string{"vxlan-tunnel-addr-h1", "vxlan-v6-tunnel-addr-h1", "ipip-tunnel-addr-h1"} {
 		as, err := all.Addresses(b.Context(), handle)
 		if text := fmt.Sprint(as); err != nil || got[f] == "-" && len(as) > 0 || got[f] != "-" && text != "["+got[f]+"]" {
 			b.Errorf("%s: handle %s has %s, %v; the Node has %s", what, handle, text, err, got[f])
 		}
 		for _, a := range as {
 			l, err := all.QueryIP(b.Context(), a)
-			if kind := []string{"vxlanTunnelAddress", "vxlanV6TunnelAddress"}[f]; err != nil || l.Owner[api.AttributeNode] != "h1" || l.Owner[api.AttributeType] != kind {
+			if kind := []string{"vxlanTunnelAddress", "vxlanV6TunnelAddress", "ipipTunnelAddress"}[f]; err != nil || l.Owner[api.AttributeNode] != "h1" || l.Owner[api.AttributeType] != kind {
 				b.Errorf("%s: %s is of %v, %v", what, a, l.Owner, err)
 			}
 		}
@@ -138,6 +140,26 @@ func TestANodeHasAnAddressWhileAPoolWantsATunnel(t *testing.T) {
 		}
 		b.want("no pool", none)
 	})
+}
+
+// TestANodeHasAnAddressWhileAPoolWantsIPIP, beside that of VXLAN, if it is a Node whose own address is not known yet, too.
+func TestANodeHasAnAddressWhileAPoolWantsIPIP(t *testing.T) {
+	for _, first := range []string{node, strings.Replace(node, `"bgp":{"ipv4Address":"192.0.2.1/24"},`, "", 1)} {
+		run(t, map[string]string{"nodes/h1": first, "ippools/p": pool(`"cidr":"10.65.0.0/24"`)}, func(b *bench) {
+			b.want("no tunnel", none)
+			if b.ipip != "-" {
+				t.Errorf("no tunnel: %s", b.ipip)
+			}
+			for _, tt := range []struct{ p, q string }{{"Always", "Never"}, {"CrossSubnet", "Always"}, {"Never", "Always"}, {"Never", "Never"}} {
+				b.put("ippools/p", pool(`"cidr":"10.65.0.0/24","ipipMode":"`+tt.p+`"`))
+				b.put("ippools/q", strings.ReplaceAll(pool(`"cidr":"10.66.0.0/24","vxlanMode":"`+tt.q+`"`), `"p"`, `"q"`))
+				b.want("IPIP "+tt.p+", VXLAN "+tt.q, func(v4, v6 string) bool { return in("10.66.0.0/24")(v4) == (tt.q != "Never") && v6 == "-" })
+				if in("10.65.0.0/24")(b.ipip) != (tt.p != "Never") {
+					t.Errorf("IPIP %s, VXLAN %s: IPIP has %s", tt.p, tt.q, b.ipip)
+				}
+			}
+		})
+	}
 }
 
 // TestWhatIsStoredIsKeptIfItFits: an upstream node wrote it, or this one before it died.

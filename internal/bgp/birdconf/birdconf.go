@@ -129,11 +129,6 @@ func (w *writer) kernel(four bool) {
 			w.line("  if net ~ %s then reject; # others install its routes", f)
 		}
 	}
-	for _, e := range w.Plan.Encapsulated {
-		if e.Addr().Is4() == four {
-			w.line("  if net ~ %s && gw != bgp_next_hop then dest = RTD_UNREACHABLE; # to be encapsulated, and behind a router", e)
-		}
-	}
 	w.line("  accept;")
 	w.line("}")
 	w.line("protocol kernel twill_kernel_%s {", v)

@@ -64,7 +64,6 @@ func everything() birdconf.Config {
 			Node: "h1", AS: 64512, RouterID: addr("192.0.2.1"), Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:179")},
 			Sessions: []plan.Session{s, lacking, six, near}, Originate: []netip.Prefix{prefix("10.96.0.0/12"), prefix("fd00:96::/108")},
 			Foreign: []netip.Prefix{prefix("10.96.0.0/12"), prefix("fd00:67::/48")}, Ignored: []string{"eth9"},
-			Encapsulated: []netip.Prefix{prefix("10.68.0.0/16"), prefix("fd00:68::/48")},
 		},
 	}
 }
@@ -99,7 +98,7 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 	for _, want := range []string{
 		"router id 192.0.2.1;", `timeformat base "%FT%T";`, `interface -"eth9", -"cali*", -"kube-ipvs*", "*";`, "if krt_source != 80 then reject;",
 		"if source != RTS_BGP && net ~ [ 10.65.1.0/26{27,32} ] then { reject; } # covered", "metric 2050;", "graceful restart wait 5;",
-		"if net ~ fd00:67::/48 then reject;", "if net ~ 10.68.0.0/16 && gw != bgp_next_hop then dest = RTD_UNREACHABLE;", "route 10.96.0.0/12 blackhole;", "route fd00:96::/108 blackhole;",
+		"if net ~ fd00:67::/48 then reject;", "route 10.96.0.0/12 blackhole;", "route fd00:96::/108 blackhole;",
 		"protocol bgp twill_192_0_2_2 {", "local 192.0.2.1 port 179 as 64513;", "neighbor 192.0.2.2 port 1790 as 65001;",
 		"ttl security on; multihop 1;", "\n  multihop;\n", "keepalive time 10; hold time 30;", "graceful restart on; graceful restart time 5;",
 		"protocol bfd { accept direct; }", "  direct; bfd { interval 300000 us; multiplier 3; };",

@@ -28,14 +28,10 @@ type Plan struct {
 	Sessions  []Session `json:",omitempty"` // one for each peer's address, sorted by it
 	// Originate are prefixes and single addresses of services: advertised as they are, whatever the kernel has.
 	Originate []netip.Prefix `json:",omitempty"`
-	// Foreign are prefixes whose routes others install: those of services, and pools for which the agent makes VXLAN tunnels.
-	Foreign []netip.Prefix `json:",omitempty"`
-	// Encapsulated are pools that need encapsulation, which Twill does not implement yet: packets go without where the
-	// next hop is on a link of this host, and nowhere else, since a router in between may route them
-	// elsewhere, or back.
-	Encapsulated []netip.Prefix `json:",omitempty"`
-	Ignored      []string       `json:",omitempty"` // patterns of interfaces whose routes are not advertised; * at the end matches anything
-	Problems     []string       `json:",omitempty"` // what in the resources had no effect, and why
+	// Foreign are prefixes whose routes others install: those of services, and pools for which the agent makes tunnels.
+	Foreign  []netip.Prefix `json:",omitempty"`
+	Ignored  []string       `json:",omitempty"` // patterns of interfaces whose routes are not advertised; * at the end matches anything
+	Problems []string       `json:",omitempty"` // what in the resources had no effect, and why
 	// Unread are resources that could not be read, and of which no earlier version is known: routes may be missing for that.
 	Unread []string `json:",omitempty"`
 }
@@ -146,11 +142,6 @@ func (p Plan) Reflector() Plan {
 // IsForeign reports whether routes to a prefix must not be installed by this speaker.
 func (p Plan) IsForeign(dst netip.Prefix) bool {
 	return p.Dedicated || slices.ContainsFunc(p.Foreign, func(f netip.Prefix) bool { return Covers(f, dst) })
-}
-
-// IsEncapsulated reports whether packets to a prefix need encapsulation.
-func (p Plan) IsEncapsulated(dst netip.Prefix) bool {
-	return slices.ContainsFunc(p.Encapsulated, func(e netip.Prefix) bool { return Covers(e, dst) })
 }
 
 // Filters are the rules of filters, by which what blocks cover may be advertised; those of equal sessions are there once.

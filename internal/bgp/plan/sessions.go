@@ -48,10 +48,7 @@ func (d *planner) pools() {
 		} else {
 			d.open[f] = append(d.open[f], within("IPPool "+name, p, true))
 		}
-		if encapsulated(s.IPIPMode) {
-			d.plan.Encapsulated = append(d.plan.Encapsulated, p)
-		}
-		if encapsulated(s.VXLANMode) {
+		if encapsulated(s.IPIPMode) || encapsulated(s.VXLANMode) {
 			d.plan.Foreign = append(d.plan.Foreign, p)
 		}
 	}

@@ -38,22 +38,19 @@ type fib struct {
 	former     []rtnl.Route                // of a BIRD that ran here before
 	deadPeers  map[netip.Addr]bool         // peers whose path is down: no route via them stays
 	foreign    func(netip.Prefix) bool
-
-	encapsulated func(netip.Prefix) bool // only next hops on a link of this host are used, see plan.Plan
 }
 
 // resolved is how a next hop is reached.
 type resolved struct {
-	hop    rtnl.Hop
-	direct bool // it is on a link of this host
-	err    error
+	hop rtnl.Hop
+	err error
 }
 
 func newFIB(h *rtnl.Handle) fib {
 	return fib{
 		rtnl: h, desired: map[netip.Prefix][]netip.Addr{}, actual: map[netip.Prefix][2]rtnl.Route{}, dirty: map[netip.Prefix]bool{},
 		hops: map[netip.Addr]resolved{}, failed: map[netip.Prefix]error{}, refused: map[netip.Prefix]string{}, foreign: func(netip.Prefix) bool { return false },
-		encapsulated: func(netip.Prefix) bool { return false }, keepStale: true,
+		keepStale: true,
 	}
 }
 
@@ -89,7 +86,7 @@ func (f *fib) refreshHops() {
 	f.hops = map[netip.Addr]resolved{}
 	changed := map[netip.Addr]bool{}
 	for hop, was := range old {
-		if is := f.resolve(hop); is.hop != was.hop || is.direct != was.direct || (is.err == nil) != (was.err == nil) {
+		if is := f.resolve(hop); is.hop != was.hop || (is.err == nil) != (was.err == nil) {
 			changed[hop] = true
 		}
 	}
@@ -317,16 +314,11 @@ func (f *fib) route(dst netip.Prefix) (rtnl.Route, error) {
 		f.refused[dst] = why
 		return rtnl.Route{}, nil
 	}
-	ways, behind, failed := f.resolveAll(dst, hops)
+	ways, failed := f.resolveAll(dst, hops)
 	r := rtnl.Route{Dst: dst, Protocol: kernel.RouteProtocolSpeaker}
 	switch all := rtnl.MakeHops(ways...).List(); len(all) {
 	case 0:
-		if !behind.IsValid() {
-			return rtnl.Route{}, failed
-		}
-		// Without a route its packets would follow the default route.
-		f.refused[dst] = fmt.Sprintf("its pool needs encapsulation, which is not implemented, and next hop %s is behind a router; it is unreachable here", behind)
-		r.Kind = rtnl.Unreachable
+		return rtnl.Route{}, failed
 	case 1:
 		r.Link, r.Gateway = all[0].Link, all[0].Gateway
 	default:
@@ -335,21 +327,16 @@ func (f *fib) route(dst netip.Prefix) (rtnl.Route, error) {
 	return r, nil
 }
 
-// resolveAll resolves the next hops of a destination. behind is one that is behind a router, to which packets that need
-// encapsulation must not be sent without.
-func (f *fib) resolveAll(dst netip.Prefix, hops []netip.Addr) (ways []rtnl.Hop, behind netip.Addr, failed error) {
-	onLink := f.encapsulated(dst)
+// resolveAll resolves the next hops of a destination.
+func (f *fib) resolveAll(dst netip.Prefix, hops []netip.Addr) (ways []rtnl.Hop, failed error) {
 	for _, hop := range hops {
-		switch way := f.resolve(hop); {
-		case way.err != nil:
+		if way := f.resolve(hop); way.err != nil {
 			failed = fmt.Errorf("route %s: next hop %s: %w", dst, hop, way.err)
-		case onLink && !way.direct:
-			behind = hop
-		default:
+		} else {
 			ways = append(ways, way.hop)
 		}
 	}
-	return ways, behind, failed
+	return ways, failed
 }
 
 // resolve returns how a next hop is reached: itself if it is on a link of this host, else the gateway towards it.
@@ -358,11 +345,10 @@ func (f *fib) resolve(hop netip.Addr) resolved {
 		return r
 	}
 	way, err := f.rtnl.Lookup(hop)
-	direct := err == nil && !way.Gateway.IsValid()
-	if direct {
+	if err == nil && !way.Gateway.IsValid() {
 		way.Gateway = hop
 	}
-	r := resolved{way, direct, err}
+	r := resolved{way, err}
 	f.hops[hop] = r
 	return r
 }

@@ -187,32 +187,6 @@ func TestForeignPoolsAreLeftAlone(t *testing.T) {
 	h.wantRoute("10.204.0.0/26 via 192.0.2.2 proto 186")
 }
 
-// TestPacketsThatAreToBeEncapsulatedGoToNextHopsOnALinkAlone: where a router is between, no route would be worse than one
-// that says so.
-func TestPacketsThatAreToBeEncapsulatedGoToNextHopsOnALinkAlone(t *testing.T) {
-	h, birds := network(t, 1)
-	birds[0].run(statics + `filter behind { bgp_next_hop = 198.51.100.7; accept; }` +
-		strings.Replace(speaks("twill", "local as 64512; direct;", "", ""), "export where source = RTS_STATIC", "export filter behind", 1))
-	h.Route("198.51.100.0/24 via 192.0.2.9")
-	p := planOf(session("192.0.2.2", 64512))
-	h.start(p)
-	h.wantRoute("10.204.0.0/26 via 192.0.2.9 proto 186")
-	p.Encapsulated = append(p.Encapsulated, prefix("10.204.0.0/16"))
-	h.plan(p)
-	h.wantRoute("7 10.204.0.0/26 proto 186") // 7 is unreachable, see RTN_UNREACHABLE
-	await(t, patience, func() error {
-		if r := h.ask(request{}).Report; !slices.ContainsFunc(r.Problems, func(p string) bool { return strings.Contains(p, "10.204.0.0/26: its pool needs encapsulation") }) {
-			return fmt.Errorf("%q", r.Problems)
-		}
-		return nil
-	})
-	h.Route("198.51.100.7/32 dev br0") // now it is on the link
-	h.wantRoute("10.204.0.0/26 via 198.51.100.7 proto 186")
-	if r := h.ask(request{}); len(r.Report.Problems) > 0 || r.Routes[0].Kernel != speaker.Installed {
-		t.Errorf("%+v", r)
-	}
-}
-
 func TestAnotherPortOwnNumbersInPathsAndIgnoredInterfaces(t *testing.T) {
 	h, birds := network(t, 1)
 	b := birds[0]

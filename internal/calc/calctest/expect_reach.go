@@ -50,11 +50,20 @@ func (x *expected) block(u api.Update) {
 // expectedEnd is a node's end of a tunnel; an empty addr: it has none.
 type expectedEnd struct{ host, addr, mac string }
 
-// end is a node's for a family, 0 or 1.
+// kinds are those of tunnels: VXLAN of IPv4 and of IPv6, and IPIP, which is that of pools with a mode for it.
+const kinds, ipip = 3, 2
+
+// end is a node's for a kind.
 func (x *expected) end(name string, f int) (e expectedEnd, network string) {
 	n := x.nodes[name]
 	if n == nil || n.Spec.BGP == nil {
 		return e, ""
+	}
+	if f == ipip {
+		network = n.Spec.BGP.IPv4Address
+		e.host, _, _ = strings.Cut(network, "/")
+		e.addr = n.Spec.BGP.IPv4IPIPTunnelAddr
+		return e, network
 	}
 	network = [2]string{n.Spec.BGP.IPv4Address, n.Spec.BGP.IPv6Address}[f]
 	e.host, _, _ = strings.Cut(network, "/")
@@ -74,53 +83,76 @@ func (x *expected) end(name string, f int) (e expectedEnd, network string) {
 func (x *expected) works(name string, f int) bool {
 	e, _ := x.end(name, f)
 	for other := range x.nodes {
-		if o, _ := x.end(other, f); other < name && o.addr != "" && (o.addr == e.addr || o.mac == e.mac) {
+		if o, _ := x.end(other, f); other < name && o.addr != "" && (o.addr == e.addr || o.mac == e.mac && e.mac != "") {
 			return false
 		}
 	}
 	return e.addr != "" && e.host != ""
 }
 
-// tunnels is whether this node has the tunnel of a family.
+// tunnels is whether this node has a tunnel.
 func (x *expected) tunnels(f int) bool {
 	return x.works(x.node, f) && slices.ContainsFunc(x.pools, func(p *api.IPPool) bool {
-		return netip.MustParsePrefix(p.Spec.CIDR).Addr().Is4() == (f == 0) && (p.Spec.VXLANMode == "Always" || p.Spec.VXLANMode == "CrossSubnet")
+		mode, kind := modeOf(p)
+		return mode != "" && kind == f
 	})
 }
 
 // peers are the other nodes at the ends of the tunnels, as lines, and the set of their hosts.
 func (x *expected) peers() (out []string) {
-	hosts, any := map[string]bool{}, false
-	for f := range 2 {
+	all := [2]map[string]bool{}
+	for f := range kinds {
 		if !x.tunnels(f) {
 			out = append(out, fmt.Sprintf("tunnel %d none", f))
 			continue
 		}
-		any = true
+		set := []int{0, 0, 1}[f]
+		if all[set] == nil {
+			all[set] = map[string]bool{}
+		}
 		e, _ := x.end(x.node, f)
 		out = append(out, fmt.Sprintf("tunnel %d %s %s %s", f, e.host, e.addr, e.mac))
 		for name := range x.nodes {
 			if e, _ := x.end(name, f); name != x.node && x.works(name, f) {
 				out = append(out, fmt.Sprintf("peer %s %d %s %s %s", name, f, e.host, e.addr, e.mac))
-				hosts[e.host] = true
+				all[set][e.host] = true
 			}
 		}
 	}
-	if any {
-		out = append(out, fmt.Sprint("peers ", slices.Sorted(maps.Keys(hosts))))
+	for i, hosts := range all {
+		if hosts != nil {
+			out = append(out, fmt.Sprint([]string{"vxlan", "ipip"}[i], "-peers ", slices.Sorted(maps.Keys(hosts))))
+		}
 	}
 	return out
 }
 
-// mode is the vxlanMode of the smallest pool that a prefix is in.
-func (x *expected) mode(p netip.Prefix) (mode string) {
+// modeOf is the mode of a pool and its kind of tunnel; empty: none.
+func modeOf(p *api.IPPool) (mode string, kind int) {
+	for i, m := range []string{p.Spec.VXLANMode, p.Spec.IPIPMode} {
+		if six := netip.MustParsePrefix(p.Spec.CIDR).Addr().Is6(); m == "Always" || m == "CrossSubnet" {
+			switch {
+			case i == 1:
+				return m, ipip
+			case six:
+				return m, 1
+			}
+			return m, 0
+		}
+	}
+	return "", 0
+}
+
+// mode is that of the smallest pool that a prefix is in.
+func (x *expected) mode(p netip.Prefix) (mode string, kind int) {
 	bits := -1
 	for _, pool := range x.pools {
 		if cidr := netip.MustParsePrefix(pool.Spec.CIDR); cidr.Contains(p.Addr()) && cidr.Bits() <= p.Bits() && cidr.Bits() > bits {
-			bits, mode = cidr.Bits(), pool.Spec.VXLANMode
+			bits = cidr.Bits()
+			mode, kind = modeOf(pool)
 		}
 	}
-	return mode
+	return mode, kind
 }
 
 // ways are the routes to blocks, as text, by destination: own ones lead nowhere, and others to their hosts as the pools say.
@@ -132,15 +164,11 @@ func (x *expected) ways() map[netip.Prefix]string {
 	}
 	all := map[netip.Prefix][]way{}
 	add := func(b expectedBlock, dst netip.Prefix, node string) {
-		f := 0
-		if dst.Addr().Is6() {
-			f = 1
-		}
-		mode := x.mode(b.cidr)
+		mode, f := x.mode(b.cidr)
 		if node == x.node && dst == b.cidr && b.owner == x.node {
 			all[dst] = append(all[dst], way{1, b.key, "blackhole"})
 		}
-		if node == "" || node == x.node || mode != "Always" && mode != "CrossSubnet" {
+		if node == "" || node == x.node || mode == "" {
 			return
 		}
 		to, _ := x.end(node, f)
@@ -153,6 +181,9 @@ func (x *expected) ways() map[netip.Prefix]string {
 		text := "unreachable"
 		if x.tunnels(f) && x.works(node, f) {
 			text = "tunnel " + to.addr
+			if f == ipip {
+				text = "tunnel " + to.host
+			}
 		}
 		all[dst] = append(all[dst], way{2, b.key, text})
 	}

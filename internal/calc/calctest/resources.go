@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/twillnet/twill/api"
 )
@@ -81,10 +82,21 @@ func (w *Cluster) addressSlots() (out []slot) {
 			cidr = "10.65.1.0/24"
 		}
 		add(0.7, "ippools", "", numbered("pool", i), func() object {
-			return resource(api.KindIPPool, "", numbered("pool", i), nil, object{"cidr": cidr, "natOutgoing": w.maybe(0.5), "vxlanMode": pick(w, []string{"Never", "Always", "Always", "CrossSubnet"})})
+			return resource(api.KindIPPool, "", numbered("pool", i), nil, w.pool(cidr))
 		})
 	}
 	return out
+}
+
+// pool is one of any mode that its family may have.
+func (w *Cluster) pool(cidr string) object {
+	spec := object{"cidr": cidr, "natOutgoing": w.maybe(0.5)}
+	modes := []string{"vxlanMode", "ipipMode"}
+	if strings.Contains(cidr, ":") {
+		modes = modes[:1]
+	}
+	spec[pick(w, modes)] = pick(w, []string{"Never", "Always", "Always", "CrossSubnet"})
+	return spec
 }
 
 // blockSlots are blocks of addresses, some of which hold workloads' addresses.
@@ -134,6 +146,12 @@ func (w *Cluster) tunnelEnd(i int, spec object) {
 	v4, v6 := nodeAddrs(i)
 	if w.maybe(0.3) {
 		spec["bgp"] = object{"ipv4Address": v4 + "/32", "ipv6Address": v6 + "/64"}
+	}
+	if bgp, is := spec["bgp"].(object); is && w.maybe(0.8) {
+		bgp["ipv4IPIPTunnelAddr"] = fmt.Sprintf("10.65.8.%d", i)
+		if w.maybe(0.1) {
+			bgp["ipv4IPIPTunnelAddr"] = "10.65.8.1"
+		}
 	}
 	if w.maybe(0.8) {
 		spec["ipv4VXLANTunnelAddr"] = fmt.Sprintf("10.65.9.%d", i)

@@ -10,6 +10,7 @@ import (
 
 // hosts are the addresses of hosts at other ends of tunnels, of which there is a set while this node has one of these tunnels.
 type hosts struct {
+	comment string
 	count   map[netip.Addr]int  // how many peers have the address
 	changed map[netip.Addr]bool // since the last flush: whether the set had it
 	open    bool                // the set was sent
@@ -19,8 +20,8 @@ type hosts struct {
 func newHosts() map[intent.SetID]*hosts {
 	out := map[intent.SetID]*hosts{}
 	for k := range intent.TunnelKinds {
-		if id := k.Peers(); id != "" {
-			out[id] = &hosts{count: map[netip.Addr]int{}, changed: map[netip.Addr]bool{}}
+		if id := k.Peers(); id != "" && out[id] == nil {
+			out[id] = &hosts{comment: "hosts at the other ends of " + k.String() + " tunnels", count: map[netip.Addr]int{}, changed: map[netip.Addr]bool{}}
 		}
 	}
 	return out
@@ -67,7 +68,7 @@ func (s *hosts) flush(b *intent.Batch, id intent.SetID, open bool) (gone bool) {
 
 // set returns all of it.
 func (s *hosts) set(id intent.SetID) intent.IPSet {
-	out := intent.IPSet{ID: id, Comment: "hosts at the other ends of VXLAN tunnels"}
+	out := intent.IPSet{ID: id, Comment: s.comment}
 	for _, a := range slices.SortedFunc(maps.Keys(s.count), netip.Addr.Compare) {
 		out.Members = append(out.Members, memberOf(a))
 	}

@@ -383,5 +383,5 @@ func (r *Reach) to(node string, dst netip.Prefix, in Pool) intent.Route {
 		return intent.Route{Dst: dst, Kind: intent.RouteDirect, Node: node, Via: there.Addr()}
 	}
 	p, _ := r.peer(node, in.By)
-	return intent.Route{Dst: dst, Kind: intent.RouteTunnel, Link: in.By.Link(), Node: node, Via: p.Addr}
+	return intent.Route{Dst: dst, Kind: intent.RouteTunnel, Link: in.By.Link(), Node: node, Via: p.Hop()}
 }

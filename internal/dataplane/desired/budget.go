@@ -85,7 +85,7 @@ func (s *State) needed(id intent.SetID) bool {
 			return true
 		}
 	}
-	return s.tables != nil && s.tables.looks[id] > 0 || id == intent.SetVXLANPeers && s.tunnelled()
+	return s.tables != nil && s.tables.looks[id] > 0 || s.looksInto(id)
 }
 
 // charge decides whether a policy is over its budget, and removes it from the users of its sets or adds it again.

@@ -193,7 +193,7 @@ func (s *State) Restate() {
 	s.hosts.dirty = true
 	s.skeleton()
 	s.natOutgoing()
-	s.vxlan()
+	s.tunnelStages()
 	s.recheckChains()
 }
 

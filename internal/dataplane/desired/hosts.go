@@ -316,7 +316,7 @@ func (s *State) beforeHosts(st hostStage) []Guard {
 		}
 	}
 	if st.stage != rules.HostForward {
-		gs = append(append(gs, s.encapsulated(st.dir)...), s.failsafes(st.dir, false)...)
+		gs = append(append(gs, s.betweenHosts(st.dir)...), s.failsafes(st.dir, false)...)
 	}
 	return gs
 }

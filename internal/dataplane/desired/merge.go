@@ -78,7 +78,7 @@ func (s *State) Merge(b intent.Batch) {
 		s.inSync = true
 		s.hostAction() // which was pinned until now
 		s.natOutgoing()
-		s.vxlan()
+		s.tunnelStages()
 		s.hosts.dirty = true
 	}
 }
@@ -199,8 +199,8 @@ func (s *State) remove(key intent.Key) {
 func (s *State) markSet(id intent.SetID) {
 	s.renderAgain(id)
 	s.newSets[id] = struct{}{}
-	if id == intent.SetVXLANPeers { // stages look into it
-		s.vxlan()
+	if id == intent.SetVXLANPeers || id == intent.SetIPIPPeers { // stages look into them
+		s.tunnelStages()
 		s.hosts.dirty = true
 	}
 	for user := range s.setUsers[id] {

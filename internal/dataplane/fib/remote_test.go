@@ -93,6 +93,23 @@ func TestRoutesLeadToOtherHosts(t *testing.T) {
 	}
 }
 
+// TestRoutesLeadThroughIPIPByTheHost, also one on another network than the device's: the next hop is where its packets go. A bridge
+// stands in for the device.
+func TestRoutesLeadThroughIPIPByTheHost(t *testing.T) {
+	r := newRig(t, netnstest.New(t))
+	way := intent.Route{Dst: netip.MustParsePrefix("10.65.2.0/26"), Kind: intent.RouteTunnel, Link: intent.LinkIPIP, Node: "h2", Via: netip.MustParseAddr("198.51.100.2")}
+	r.tbl.Merge(intent.Batch{InSync: true, Routes: []intent.Route{way}})
+	if _, err := r.ns.Rtnl().Link(intent.LinkIPIP); err == nil {
+		r.ns.Run("ip", "link", "set", intent.LinkIPIP, "name", "kernels")
+	}
+	r.want("10.65.2.0/26", nil, "interface tunl0 is absent", r.apply())
+	r.ns.Run("ip", "link", "add", intent.LinkIPIP, "type", "bridge")
+	r.ns.Up(intent.LinkIPIP)
+	r.untilUp(intent.LinkIPIP)
+	r.want("10.65.2.0/26", nil, "", r.apply())
+	r.ns.WantRoute(t, "10.65.2.0/26 via 198.51.100.2 dev tunl0 proto 81 metric 512 onlink")
+}
+
 // TestRoutesToOtherHostsAreOursByTheirProtocol: those of before a restart go if nobody wants them, and upstream's agent's stay.
 func TestRoutesToOtherHostsAreOursByTheirProtocol(t *testing.T) {
 	r := newRig(t, netnstest.New(t))

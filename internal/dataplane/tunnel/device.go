@@ -13,14 +13,17 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
-// overhead is what encapsulation adds to a packet, in bytes, by family: Ethernet, VXLAN, UDP and the family's header.
-var overhead = [2]int{50, 70}
+// overhead is what encapsulation adds to a packet, in bytes, by kind: of VXLAN Ethernet, VXLAN, UDP and the family's header, of IPIP a header.
+var overhead = [3]int{50, 70, 20}
 
 // defaultMTU is that of Ethernet.
 const defaultMTU = 1500
 
-// ensure makes the device of a family as wanted, and reads what it knows; or it removes it, if it is ours and not wanted.
+// ensure makes the device of a kind as wanted, and reads what it knows; or it removes it, if it is ours and not wanted.
 func (d *Driver) ensure(f int, v *device) error {
+	if v.name == intent.LinkIPIP {
+		return d.ensureIPIP(f, v)
+	}
 	was := v.index
 	v.index = 0
 	l, is, err := d.rtnl.VXLAN(v.name)
@@ -59,10 +62,16 @@ func (d *Driver) ensure(f int, v *device) error {
 	if err := d.learn(v, l.Index); err != nil {
 		return err
 	}
+	d.made(v, was, l, there)
+	return nil
+}
+
+// made notes that a device is as wanted, which had the index was, and what that repaired. others: somebody else had made and left it.
+func (d *Driver) made(v *device, was int, l rtnl.Link, others bool) {
 	switch {
 	case was != 0 && was != l.Index:
 		d.repairs = append(d.repairs, intent.Repair{What: "device " + v.name, Cause: intent.ByEvent})
-	case was == 0 && l.Alias != kernel.TunnelAlias && there:
+	case was == 0 && l.Alias != kernel.TunnelAlias && others:
 		d.repairs = append(d.repairs, intent.Repair{What: "device " + v.name, Cause: intent.ByTakeOver})
 	}
 	v.index = l.Index
@@ -71,17 +80,22 @@ func (d *Driver) ensure(f int, v *device) error {
 			d.news[id] = true
 		}
 	}
-	return nil
 }
 
-// change brings what of a device can be changed to what is wanted; it is up last.
+// change brings what of a VXLAN device can be changed to what is wanted.
 func (d *Driver) change(v *device, l rtnl.Link, is, want rtnl.VXLAN) error {
-	var errs []error
+	var err error
 	if is.MAC != want.MAC {
-		errs = append(errs, d.rtnl.SetMAC(l.Index, want.MAC))
+		err = d.rtnl.SetMAC(l.Index, want.MAC)
 	}
-	if is.MTU != want.MTU {
-		errs = append(errs, d.rtnl.SetMTU(l.Index, want.MTU))
+	return errors.Join(err, d.bring(v, l, want.MTU))
+}
+
+// bring makes of a device what all devices of tunnels are; it is up last.
+func (d *Driver) bring(v *device, l rtnl.Link, mtu int) error {
+	var errs []error
+	if l.MTU != mtu {
+		errs = append(errs, d.rtnl.SetMTU(l.Index, mtu))
 	}
 	if l.Alias != kernel.TunnelAlias {
 		errs = append(errs, d.rtnl.SetAlias(l.Index, kernel.TunnelAlias))
@@ -167,7 +181,7 @@ func ignoring(err error) error {
 // Differences returns one line for each deviation of the kernel from the intents. It changes nothing.
 func (d *Driver) Differences(context.Context) ([]string, error) {
 	var out []string
-	for _, v := range d.devices {
+	for _, v := range d.devices[:intent.IPIP] {
 		l, is, err := d.rtnl.VXLAN(v.name)
 		switch {
 		case errors.Is(err, rtnl.ErrNotFound):
@@ -191,7 +205,8 @@ func (d *Driver) Differences(context.Context) ([]string, error) {
 		}
 		out = append(out, v.lines()...)
 	}
-	return out, nil
+	ipip, err := d.differencesIPIP(d.devices[intent.IPIP])
+	return append(out, ipip...), err
 }
 
 // lines say what a device knows wrongly.

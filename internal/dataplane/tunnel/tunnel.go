@@ -1,7 +1,7 @@
-// Package tunnel keeps the host's VXLAN devices, and what they know of other hosts.
+// Package tunnel keeps the host's devices of VXLAN and IPIP tunnels, and what those of VXLAN know of other hosts.
 //
 // In: this host's ends of tunnels ([intent.HostSettings]) and peers of [intent.Batch], and interfaces of ifmon.
-// Out: for each family that has a tunnel a device with its address, and for each peer a permanent neighbour and a forwarding entry, so
+// Out: for each tunnel a device with its address, and for each peer of VXLAN a permanent neighbour and a forwarding entry, so
 // that nothing is learned or asked; an [intent.Outcome] for each peer.
 //
 // A device is ours by its name and its alias. What others put on one of ours is removed. One without the alias, such as an upstream agent
@@ -27,7 +27,7 @@ const VNI = 4096
 // Driver is the driver.
 type Driver struct {
 	rtnl    *rtnl.Handle
-	devices [2]*device // of intent.VXLAN and intent.VXLAN6
+	devices [3]*device // of intent.VXLAN, intent.VXLAN6 and intent.IPIP
 	inSync  bool
 	failed  map[intent.PeerID]error
 	news    map[intent.PeerID]bool // whose outcome may have changed
@@ -36,7 +36,7 @@ type Driver struct {
 	settled bool // refresh is known
 }
 
-// device is the tunnel of one family.
+// device is that of one kind of tunnel.
 type device struct {
 	name  string
 	want  intent.Tunnel
@@ -97,8 +97,10 @@ func (d *Driver) Merge(b intent.Batch) {
 			continue
 		}
 		v.peers[p.ID()] = p
-		v.neighbours.Desire(p.Addr, p.MAC)
-		v.forwards.Desire(p.MAC, p.Host)
+		if p.Kind != intent.IPIP { // whose packets go to the next hop of their route
+			v.neighbours.Desire(p.Addr, p.MAC)
+			v.forwards.Desire(p.MAC, p.Host)
+		}
 		d.news[p.ID()] = true
 	}
 }

@@ -1,0 +1,57 @@
+package desired
+
+import (
+	"github.com/twillnet/twill/internal/dataplane/rules"
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// baseIPIP is the stage in which packets in IPv4 packets are taken from hosts at the other ends of the tunnel, and from nobody else, as
+// baseVXLAN's.
+const baseIPIP = "input-ipip"
+
+// tunnelStages makes desired what decides about encapsulated packets.
+func (s *State) tunnelStages() {
+	s.vxlan()
+	s.ipip()
+}
+
+// looksInto reports whether a stage of tunnels looks into a set.
+func (s *State) looksInto(id intent.SetID) bool {
+	return id == intent.SetVXLANPeers && s.tunnelled() || id == intent.SetIPIPPeers && s.byIPIP()
+}
+
+// betweenHosts passes what goes between this host and others through tunnels.
+func (s *State) betweenHosts(dir intent.Direction) []Guard {
+	return append(s.encapsulated(dir), s.inIPIP(dir)...)
+}
+
+// ipip makes that stage desired. Until the source is in sync it stays as an earlier agent left it: the set of hosts is not complete.
+func (s *State) ipip() {
+	if !s.inSync {
+		return
+	}
+	s.newSets[intent.SetIPIPPeers] = struct{}{}
+	if !s.byIPIP() {
+		s.drop(baseIPIP, nil)
+		return
+	}
+	stranger := Guard{Terms: ofIPIP(), Comment: "IPIP of no host of the tunnel", By: always(intent.ReasonNoPeer)}
+	s.own(baseIPIP, &Hook{At: Input, Priority: -1}, append(s.inIPIP(intent.Ingress), stranger))
+}
+
+// byIPIP reports whether this host has an IPIP tunnel.
+func (s *State) byIPIP() bool { return s.inSync && s.host.Tunnels[intent.IPIP] != intent.Tunnel{} }
+
+// inIPIP passes what goes between this host and others through that tunnel.
+func (s *State) inIPIP(dir intent.Direction) []Guard {
+	if !s.byIPIP() {
+		return nil
+	}
+	peer := rules.Term{Kind: rules.Addrs, Side: sideOf(dir), Set: intent.SetIPIPPeers}
+	return []Guard{{Terms: append(ofIPIP(), peer), Do: Skip, Comment: "IPIP"}}
+}
+
+// ofIPIP matches IPv4 packets that carry packets (RFC 2003).
+func ofIPIP() []rules.Term {
+	return ofFamily(intent.IPv4, []rules.Term{{Kind: rules.Protocol, Number: protoIPIP}})
+}

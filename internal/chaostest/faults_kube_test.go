@@ -18,6 +18,7 @@ import (
 func onAPIServer() []fault {
 	return slices.Concat([]fault{
 		{kind: "api-silent-for-a-minute", do: silentForLong},
+		{kind: "api-unreachable-for-long", do: unreachable(7 * time.Second)}, // TCP tries ever more seldom
 		{kind: "api-killed", do: killAPI},
 		{kind: "api-away-for-a-minute", do: awayForLong},
 		{kind: "api-stopped", do: stopAPI},

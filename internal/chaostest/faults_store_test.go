@@ -33,7 +33,7 @@ func storeFaults() []fault {
 			return w.between(ctx, rng, outagetest.Fault{Delay: delay}, func(err error, took time.Duration) bool { return err == nil && took >= delay })
 		}},
 		{kind: "store-answers-cut-short", do: cutShort},
-		{kind: "store-unreachable-from-a-host", do: unreachable},
+		{kind: "store-unreachable-from-a-host", do: unreachable(0)},
 		{kind: "store-killed", do: killStore},
 		{kind: "store-frozen", do: freezeStore},
 		{kind: "store-compacted", do: compact},
@@ -85,8 +85,12 @@ func cutShort(ctx context.Context, w *world, rng *rand.Rand) (err error) {
 	}
 }
 
-// unreachable loses the store's answers to one host, as a firewall that forgets would.
-func unreachable(ctx context.Context, w *world, rng *rand.Rand) (err error) {
+// unreachable loses the store's answers to one host, as a firewall that forgets would, for some time and up to 3 s more.
+func unreachable(least time.Duration) func(context.Context, *world, *rand.Rand) error {
+	return func(ctx context.Context, w *world, rng *rand.Rand) error { return w.unreachable(ctx, rng, least) }
+}
+
+func (w *world) unreachable(ctx context.Context, rng *rand.Rand, least time.Duration) (err error) {
 	host := anyHost(rng)
 	route := []string{"blackhole", "172.30.0." + host[1:]}
 	if _, err := w.run(ctx, "store", append([]string{"ip", "route", "add"}, route...)...); err != nil {
@@ -99,6 +103,7 @@ func unreachable(ctx context.Context, w *world, rng *rand.Rand) (err error) {
 	if _, err := w.throughProxy(host, 300*time.Millisecond); err == nil {
 		return fmt.Errorf("%s still reaches the store", host)
 	}
+	wait(ctx, least)
 	return w.hold(ctx, rng, 3*time.Second)
 }
 

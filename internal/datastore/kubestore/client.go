@@ -55,7 +55,7 @@ func restConfig(cfg datastore.Config) (*rest.Config, error) {
 	c.WarningHandler = rest.NoWarnings{}
 	c.NegotiatedSerializer = serializer.WithoutConversionCodecFactory{CodecFactory: codecs}
 	c.GroupVersion = &schema.GroupVersion{Version: "v1"}
-	c.Wrap(askedForLife)
+	c.Wrap(impatient)
 	return c, nil
 }
 
@@ -91,7 +91,7 @@ func (s *Store) timeout() time.Duration { return cmp.Or(s.cfg.RequestTimeout, 10
 func (s *Store) get(ctx context.Context, path, accept string, params map[string]string) ([]byte, error) {
 	bounded, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
-	r := withParams(s.client.Get().AbsPath(path), params).SetHeader("Accept", accept)
+	r := withParams(s.read().AbsPath(path), params).SetHeader("Accept", accept)
 	return answer(ctx, r.Do(bounded))
 }
 

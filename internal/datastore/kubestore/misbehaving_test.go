@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -127,5 +128,74 @@ func TestAWatchOfManyKindsSaysThatOneIsForgotten(t *testing.T) {
 	})
 	if _, err := c.Watch(t.Context(), api.ResourcesPrefix, all.Position); !errors.Is(err, datastore.ErrCompacted) {
 		t.Errorf("error %v, want that the position is forgotten", err)
+	}
+}
+
+// asksForAnHour answers what is chosen with a code, and that the client shall come again in an hour; the first n times.
+func asksForAnHour(code, n int, chosen func(*http.Request) bool) (kubetest.Wrong, *atomic.Int32) {
+	var asked atomic.Int32
+	return func(w http.ResponseWriter, r *http.Request, pass http.HandlerFunc) bool {
+		if !chosen(r) || asked.Add(1) > int32(n) {
+			pass(w, r)
+			return false
+		}
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(code)
+		return true
+	}, &asked
+}
+
+func TestAReadDoesNotWaitForAsLongAsAServerThatStartsAsks(t *testing.T) {
+	s := cluster(t)
+	sets(t, s, "a")
+	p, c := through(t, s, datastore.Config{})
+	prefix := api.KeyPrefix(api.KindGlobalNetworkSet, "")
+	all, err := c.List(t.Context(), prefix)
+	if err != nil || len(all.Items) != 1 {
+		t.Fatalf("%d items, %v", len(all.Items), err)
+	}
+	for name, tt := range map[string]struct {
+		chosen func(*http.Request) bool
+		read   func() error
+	}{
+		"list": {kubetest.IsList, func() error { _, err := c.List(t.Context(), prefix); return err }},
+		"get":  {func(*http.Request) bool { return true }, func() error { _, err := c.Get(t.Context(), all.Items[0].Key); return err }},
+		"watch": {kubetest.IsWatch, func() error {
+			w, err := c.Watch(t.Context(), prefix, all.Position)
+			if err == nil {
+				w.Close()
+			}
+			return err
+		}},
+	} {
+		wrong, asked := asksForAnHour(http.StatusServiceUnavailable, 1, tt.chosen)
+		p.Set(wrong)
+		if err := tt.read(); err != nil || asked.Load() < 2 {
+			t.Errorf("%s: error %v after %d requests, want that it is tried again", name, err, asked.Load())
+		}
+	}
+}
+
+func TestWhoWritesOrAsksTooMuchWaitsForAsLongAsTheServerSays(t *testing.T) {
+	s := cluster(t)
+	sets(t, s, "a")
+	p, c := through(t, s, datastore.Config{RequestTimeout: 2 * time.Second})
+	key := api.KeyPrefix(api.KindGlobalNetworkSet, "") + "a"
+	u, err := c.Get(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		code int
+		do   func() error
+	}{
+		"a read that is too much": {http.StatusTooManyRequests, func() error { _, err := c.Get(t.Context(), key); return err }},
+		"a write":                 {http.StatusServiceUnavailable, func() error { return c.Delete(t.Context(), key, u.Revision) }},
+	} {
+		wrong, asked := asksForAnHour(tt.code, 100, func(*http.Request) bool { return true })
+		p.Set(wrong)
+		if err := tt.do(); !errors.Is(err, datastore.ErrUnavailable) || asked.Load() != 1 {
+			t.Errorf("%s: error %v after %d requests, want one, and that the datastore is unavailable", name, err, asked.Load())
+		}
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -16,16 +18,28 @@ import (
 
 // A connection on which nothing came for pingAfter is asked for a sign of life, HTTP/2's ping, and is given up when none came for pingWait. A
 // network that loses what the server sends closes nothing, and client-go's own 30 s and 15 s, with a request after that, are more than a minute.
+// Once the network is well again TCP waits for as long as it lost: what the server sent and nobody had in the first 6 s, it sends
+// again up to 6 s later, which is why a connection is given up about then.
 const (
-	pingAfter = 5 * time.Second
-	pingWait  = 10 * time.Second
+	pingAfter = 3 * time.Second
+	pingWait  = 5 * time.Second
 )
 
-// asking is held while a transport is changed, which clients of one server have in common.
-var asking sync.Mutex
+// dialWait bounds how long a new connection is waited for. Linux asks once a second at first, and then ever more seldom: who dials again is
+// answered sooner by a server that is back.
+const dialWait = 4 * time.Second
 
-// askedForLife has the connections of a transport asked for signs of life. What speaks no HTTP/2, such as a server without TLS, is not asked.
-func askedForLife(rt http.RoundTripper) http.RoundTripper {
+// resendWithin bounds how long TCP waits until it sends again what was not acknowledged. Kernels before 6.15 do not know the option, and wait up to two minutes.
+const resendWithin = time.Second
+
+// rtoMax is TCP_RTO_MAX_MS of linux/tcp.h.
+const rtoMax = 44
+
+// changing is held while a transport is changed, which clients of one server have in common.
+var changing sync.Mutex
+
+// impatient has the connections of a transport asked for signs of life, and little time to come about. What speaks no HTTP/2, such as a server without TLS, is not asked.
+func impatient(rt http.RoundTripper) http.RoundTripper {
 	inner := rt
 	for {
 		w, ok := inner.(utilnet.RoundTripperWrapper)
@@ -35,13 +49,34 @@ func askedForLife(rt http.RoundTripper) http.RoundTripper {
 		inner = w.WrappedRoundTripper()
 	}
 	if t, ok := inner.(*http.Transport); ok && inner != http.DefaultTransport {
-		asking.Lock()
-		defer asking.Unlock()
+		changing.Lock()
+		defer changing.Unlock()
 		if t.HTTP2 == nil {
 			t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWait}
+			t.DialContext = soon(t.DialContext)
 		}
 	}
 	return rt
+}
+
+// dialer is what a transport connects by.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// soon is a dialer that gives up after dialWait, and whose connections send again within resendWithin what was lost.
+func soon(dial dialer) dialer {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, dialWait)
+		defer cancel()
+		c, err := dial(ctx, network, address)
+		if tcp, ok := c.(*net.TCPConn); ok {
+			if raw, rawErr := tcp.SyscallConn(); rawErr == nil {
+				_ = raw.Control(func(fd uintptr) { // the kernel's own bound does, too
+					_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, rtoMax, int(resendWithin/time.Millisecond))
+				})
+			}
+		}
+		return c, err
+	}
 }
 
 // stream begins a watch. Its first answer, that it has begun, is waited for as long as for that of any request.
@@ -53,7 +88,7 @@ func (s *Store) stream(ctx context.Context, k form.Kind, namespace string, param
 	life, end := context.WithCancelCause(ctx)
 	silent := fmt.Errorf("no watch of %s began within %s", k.ID(), s.timeout())
 	waiting := time.AfterFunc(s.timeout(), func() { end(silent) })
-	body, err := withParams(s.client.Get().AbsPath(pathOf(k, namespace, "", "")), params).SetHeader("Accept", accept).Stream(life)
+	body, err := withParams(s.read().AbsPath(pathOf(k, namespace, "", "")), params).SetHeader("Accept", accept).Stream(life)
 	if inTime := waiting.Stop(); !inTime && err == nil {
 		_ = body.Close() // it was only read
 		err = silent

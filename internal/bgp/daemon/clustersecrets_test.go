@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -225,6 +226,37 @@ func TestAPasswordOfTheClusterIsTakenAtOnce(t *testing.T) {
 			t.Errorf("it is sent %v later", waited)
 		}
 		c.is(t, "sent", "sesame", "")
+		cancel()
+		<-done
+	})
+}
+
+// TestSessionsOfTheLastRunGetTheirPasswordsOnceTheServerAnswers: bgp starts with the plan on disk while the API server is away, so that these sessions are closed.
+func TestSessionsOfTheLastRunGetTheirPasswordsOnceTheServerAnswers(t *testing.T) {
+	inCluster(t, func(t *testing.T, s *server, c *clusterSecrets) {
+		cfg := Config{Node: "h1", Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+		if err := save(filepath.Join(cfg.Dir, planFile), naming(tor)); err != nil {
+			t.Fatal(err)
+		}
+		s.err = errors.New("connection refused")
+		out := make(chan plan.Plan)
+		k := newPlanSource(cfg, out, c)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- errors.Join(k.send(ctx, k.previous), k.follow(ctx, nil)) }()
+		<-out
+		c.is(t, "away", "", "connection refused")
+		<-time.After(time.Hour) // virtual
+		s.err = nil
+		s.secrets["bgp"] = map[string][]byte{"tor": []byte("sesame")}
+		began := time.Now()
+		if p := <-out; len(p.Sessions) != 1 {
+			t.Errorf("sent again: %d sessions", len(p.Sessions))
+		}
+		if waited := time.Since(began); waited > 2*secretRetry {
+			t.Errorf("it is sent %v later", waited)
+		}
+		c.is(t, "back", "sesame", "")
 		cancel()
 		<-done
 	})

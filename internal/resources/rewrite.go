@@ -62,10 +62,9 @@ func (r Rewrite) once(ctx context.Context, s datastore.Store) (Written, error) {
 		return Written{}, err
 	}
 	if sameJSON(value, u.Value) {
-		return Written{"unchanged", u, u}, nil
+		return Written{What: "unchanged", Was: u, Now: u}, nil
 	}
-	stored, err := s.Update(ctx, api.Update{Key: u.Key, Value: value, Revision: u.Revision})
-	return Written{r.What, u, stored}, err
+	return update(ctx, s, u, value, r.What)
 }
 
 func (r Rewrite) Missing() error {

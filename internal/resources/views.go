@@ -261,13 +261,16 @@ func (v views) Delete(ctx context.Context, key string, revision api.Revision) er
 	if err := readOnly(key); err != nil {
 		return err
 	}
-	if key == TheConfiguration {
-		if err := v.Store.Delete(ctx, key, api.Revision{}); err != nil && !errors.Is(err, datastore.ErrNotFound) {
-			return err
-		}
-		key = api.IPAMConfigKey
+	if key != TheConfiguration {
+		return v.Store.Delete(ctx, key, revision)
 	}
-	return v.Store.Delete(ctx, key, revision)
+	if err := v.Store.Delete(ctx, api.IPAMConfigKey, revision); err != nil {
+		return err
+	}
+	if err := v.Store.Delete(ctx, key, api.Revision{}); !errors.Is(err, datastore.ErrNotFound) { // Kubernetes has one object of both
+		return err
+	}
+	return nil
 }
 
 func readOnly(key string) error {

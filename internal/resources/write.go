@@ -13,6 +13,7 @@ import (
 type Written struct {
 	What     string     // created, configured, replaced, unchanged, labeled …
 	Was, Now api.Update // what was stored and what is; was has no value if nothing was
+	Left     []Change   // what was to be changed, and the datastore has left as it was
 }
 
 // Changes are the fields that differ for users.
@@ -168,8 +169,7 @@ func mergeInto(ctx context.Context, s datastore.Store, old api.Update, r api.Res
 		return Written{}, err
 	}
 	if sameJSON(value, old.Value) { // Kubernetes keeps members in an order of its own
-		return Written{"unchanged", old, old}, nil
+		return Written{What: "unchanged", Was: old, Now: old}, nil
 	}
-	now, err := s.Update(ctx, api.Update{Key: old.Key, Value: value, Revision: old.Revision})
-	return Written{what, old, now}, err
+	return update(ctx, s, old, value, what)
 }

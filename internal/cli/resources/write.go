@@ -195,6 +195,10 @@ func soFar(done, all int, did string) string {
 // say prints what became of a resource; of a dry run also the fields that would change.
 func (c *command) say(ref api.Ref, done resources.Written, dry dryRun) error {
 	what := done.What
+	for _, l := range done.Left {
+		fmt.Fprintf(c.Stdio.Err, "warning: %s: %s stays %s: the datastore has it from elsewhere, as from a pod or a node of Kubernetes; change it there\n",
+			resources.Short(ref), l.Path, resources.Brief(l.Was))
+	}
 	if !dry.active() {
 		return c.row(ref, done.Now, what)
 	}

@@ -46,7 +46,7 @@ KUBE := internal/kubetest internal/datastore/kubestore internal/datastore/kubest
 KUBE_SOME := internal/ipam internal/lab internal/outagetest
 # Packages of the command line whose tests are run once more with an API server for their store, in each form; what cannot be there is
 # in internal/cli/testdata/in-memory-alone.tsv, each with its reason (-left-out fails if one could).
-KUBE_CLI := internal/cli/get internal/cli/resources
+KUBE_CLI := internal/cli/cluster internal/cli/explain internal/cli/get internal/cli/ipam internal/cli/manifests internal/cli/resources internal/cli/show
 kube-api: deps-bird ## those tests, on Kubernetes' own programs, which test/kube builds once, next to Go's build cache
 	go run ./hack/kube
 	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m $(KUBE:%=./%)

@@ -12,7 +12,7 @@ import (
 
 // TestAFormatThatIsNoneIsRefusedEverywhere walks all commands there are.
 func TestAFormatThatIsNoneIsRefusedEverywhere(t *testing.T) {
-	walked := 0
+	c, walked := newCLI(t), 0
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		for _, sub := range cmd.Commands() {
@@ -24,7 +24,7 @@ func TestAFormatThatIsNoneIsRefusedEverywhere(t *testing.T) {
 		walked++
 		path := strings.Fields(cmd.CommandPath())[1:]
 		for _, format := range []string{"nonsense", "JSON", "json=x", "yam"} {
-			code, out, errs := newCLI(t).Run("", append(path, "-o", format)...)
+			code, out, errs := c.Run("", append(path, "-o", format)...)
 			if code != 2 || out != "" || !strings.Contains(errs, `"`+format+`"`) || !strings.Contains(errs, "want ") || !strings.Contains(errs, "json") {
 				t.Errorf("twill %s -o %s: exit code %d\n%s%s", strings.Join(path, " "), format, code, out, errs)
 			}

@@ -70,8 +70,11 @@ func TestEveryCommandTakesEveryOutput(t *testing.T) {
 		}
 		if args, ok := tried[name]; ok {
 			delete(left, name)
+			c := newCLI(t)
+			c.Want(0, "", "apply", "-f", clitest.Prod)
+			c.Want(0, "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.65.0.0/16}\n", "apply", "-f", "-")
 			for _, format := range console.Formats {
-				t.Run(name+" -o "+format, func(t *testing.T) { printsAs(t, name, args, format) })
+				t.Run(name+" -o "+format, func(t *testing.T) { printsAs(c.On(t), name, args, format) })
 			}
 		}
 	}
@@ -138,11 +141,8 @@ func tableOfOutputs(t *testing.T) string {
 }
 
 // printsAs runs a command with a format, and looks at what it prints.
-func printsAs(t *testing.T, name, args, format string) {
-	c := newCLI(t)
-	c.Want(0, "", "apply", "-f", clitest.Prod)
-	pool := "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.65.0.0/16}\n"
-	c.Want(0, pool, "apply", "-f", "-")
+func printsAs(c *clitest.CLI, name, args, format string) {
+	t := c.T
 	value := map[string]string{
 		"custom-columns=": "A:.no,B:.such", "go-template=": "{{1}}", "jsonpath=": "x{.no}",
 		"custom-columns-file=": clitest.File(t, "columns", "A B\n.no .such\n"), "go-template-file=": clitest.File(t, "template", "{{1}}"),

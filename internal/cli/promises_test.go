@@ -98,6 +98,8 @@ func rightCall(args []string) (string, error) {
 
 // TestFlagsCompleteWhatIsKnown: where there is a list of what a flag may be, the shell has it.
 func TestFlagsCompleteWhatIsKnown(t *testing.T) {
+	filled := newCLI(t)
+	filled.Want(0, "", "apply", "-f", clitest.Prod)
 	known := map[string]string{"output": "json", "node": "h1", "log-level": "debug", "namespace": "prod", "bgp": "off"}
 	for name, cmd := range commands(t) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -106,8 +108,7 @@ func TestFlagsCompleteWhatIsKnown(t *testing.T) {
 				return
 			}
 			t.Run(name+" --"+f.Name, func(t *testing.T) {
-				c := newCLI(t)
-				c.Want(0, "", "apply", "-f", clitest.Prod)
+				c := filled.On(t)
 				_, out, _ := c.Run("", append(append([]string{cobra.ShellCompRequestCmd}, strings.Fields(name)...), "--"+f.Name, want[:1])...)
 				if !slices.Contains(strings.Fields(out), want) {
 					t.Errorf("%s is not offered:\n%s", want, out)
@@ -157,12 +158,13 @@ func TestArgumentsComplete(t *testing.T) {
 
 // TestNoFilesAreOfferedWhereNoneIsMeant: cobra's default is to offer those of the directory.
 func TestNoFilesAreOfferedWhereNoneIsMeant(t *testing.T) {
+	c := newCLI(t)
 	files := []string{"lab run", "lab exec", "selector match"} // exec: programs and their files
 	for name := range commands(t) {
 		if slices.Contains(files, name) {
 			continue
 		}
-		_, out, _ := newCLI(t).Run("", append(append([]string{cobra.ShellCompRequestCmd}, strings.Fields(name)...), "")...)
+		_, out, _ := c.Run("", append(append([]string{cobra.ShellCompRequestCmd}, strings.Fields(name)...), "")...)
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		if last := lines[len(lines)-1]; last != ":4" && last != ":6" { // ShellCompDirectiveNoFileComp
 			t.Errorf("twill %s TAB offers files: %q", name, out)

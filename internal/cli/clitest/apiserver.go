@@ -1,6 +1,7 @@
 package clitest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -64,8 +66,11 @@ func allFail(m *testing.M, names []string) (code int) {
 	return code
 }
 
-// inMemoryAlone are expressions of the tests of this package that cannot be on an API server, by a file with lines of: package, test, group (both,
-// or one of them), reason.
+// OnAPIServer reports whether tests run on a real API server. A test asks it only to do less of the same there.
+func OnAPIServer() bool { return *group != "" }
+
+// inMemoryAlone are expressions of the tests of this package, and of parts of them, that cannot be on an API server, by a file with lines of:
+// package, test, group (both, or one of them), reason.
 func inMemoryAlone(file string) (names []string, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -78,7 +83,11 @@ func inMemoryAlone(file string) (names []string, err error) {
 			return nil, fmt.Errorf("%s: %q: want a package, a test, a group and a reason", file, line)
 		}
 		if f[0] == this && (f[2] == "both" || f[2] == *group) {
-			names = append(names, "^"+f[1]+"$")
+			parts := strings.Split(f[1], "/")
+			for i, p := range parts {
+				parts[i] = "^" + regexp.QuoteMeta(p) + "$"
+			}
+			names = append(names, strings.Join(parts, "/"))
 		}
 	}
 	return names, nil
@@ -109,12 +118,12 @@ func newOnServer(t testing.TB) storetest.InMemory {
 		}
 		s.Apply(t, text)
 	})
-	clear(t, s)
 	client, err := kubestore.New(datastore.Config{Kubeconfig: s.Kubeconfig, Group: *group, QPS: 10_000})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
+	clear(t, s, client)
 	return &onServer{Client: client, t: t, s: s, open: map[*watch]bool{}}
 }
 
@@ -124,9 +133,15 @@ var namespaces []string
 // written are the kinds of which tests have made objects, by group and version.
 var written = map[string]map[string]bool{}
 
+// held are keys that tests have written with finalizers, which nobody would take away.
+var held = map[string]bool{}
+
 // clear removes what tests before have left.
-func clear(t testing.TB, s *kubetest.Server) {
+func clear(t testing.TB, s *kubetest.Server, client datastore.Store) {
 	t.Helper()
+	for key := range held {
+		release(t, client, key)
+	}
 	for gv, kinds := range written {
 		s.Clear(t, gv, slices.Collect(maps.Keys(kinds))...)
 	}
@@ -135,11 +150,33 @@ func clear(t testing.TB, s *kubetest.Server) {
 			t.Error(err)
 		}
 	}
-	written, namespaces = map[string]map[string]bool{}, nil
+	written, namespaces, held = map[string]map[string]bool{}, nil, map[string]bool{}
+}
+
+// release takes the finalizers of an object away, if it is still there.
+func release(t testing.TB, client datastore.Store, key string) {
+	t.Helper()
+	u, err := client.Get(t.Context(), key)
+	var object map[string]any
+	if err == nil {
+		err = json.Unmarshal(u.Value, &object)
+	}
+	if metadata, ok := object["metadata"].(map[string]any); ok && err == nil {
+		delete(metadata, "finalizers")
+		if u.Value, err = json.Marshal(object); err == nil {
+			_, err = client.Update(t.Context(), u)
+		}
+	}
+	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
+		t.Fatal(err)
+	}
 }
 
 // wrote remembers that a key may have been made.
-func wrote(key string) {
+func wrote(key string, value []byte) {
+	if bytes.Contains(value, []byte(`"finalizers"`)) {
+		held[key] = true
+	}
 	note := func(gv string, kinds ...string) {
 		if written[gv] == nil {
 			written[gv] = map[string]bool{}
@@ -227,7 +264,7 @@ func (o *onServer) Create(ctx context.Context, kv api.Update) (api.Update, error
 	if err := o.admit("create", kv.Key); err != nil {
 		return api.Update{}, err
 	}
-	wrote(kv.Key)
+	wrote(kv.Key, kv.Value)
 	made, err := o.native(ctx, kv)
 	var u api.Update
 	switch {
@@ -327,6 +364,7 @@ func (o *onServer) Update(ctx context.Context, kv api.Update) (api.Update, error
 	if err := o.admit("update", kv.Key); err != nil {
 		return api.Update{}, err
 	}
+	wrote(kv.Key, kv.Value)
 	u, err := o.Client.Update(ctx, kv)
 	o.changed(err)
 	return u, err

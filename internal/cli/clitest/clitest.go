@@ -6,6 +6,7 @@ package clitest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -211,8 +212,34 @@ func Gns(names ...string) string {
 // WithAddresses is a cluster with addresses, of which a few are leaked.
 func WithAddresses(c *CLI) *CLI {
 	c.T.Helper()
-	c.Want(0, "", "datastore", "import", "-f", "testdata/ipam.jsonl")
+	c.Fill("testdata/ipam.jsonl")
 	return c
+}
+
+// Fill imports an export into the empty store. In an API server it makes the nodes and the pods as well, which an import would want there.
+func (c *CLI) Fill(export string) {
+	c.T.Helper()
+	if !OnAPIServer() {
+		c.Want(0, "", "datastore", "import", "-f", export)
+		return
+	}
+	text, err := os.ReadFile(export)
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	for dec := json.NewDecoder(bytes.NewReader(text)); dec.More(); {
+		var e struct {
+			Key   string
+			Value []byte
+		}
+		if err := dec.Decode(&e); err != nil {
+			c.T.Fatal(err)
+		}
+		if _, err := c.Store.Create(c.T.Context(), api.Update{Key: e.Key, Value: e.Value}); err != nil {
+			c.T.Fatal(err)
+		}
+	}
+	c.Want(0, "", "datastore", "lock")
 }
 
 func IpamKeys(c *CLI, keys ...string) (out []string) {

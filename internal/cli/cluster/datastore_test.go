@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -20,10 +21,17 @@ func TestLockAndUnlock(t *testing.T) {
 		clitest.Step{Name: "unlock", In: "", Args: "datastore unlock", Code: 0, Want: "datastore unlocked"},
 		clitest.Step{Name: "the client alone", In: "", Args: "version --client", Code: 0, Want: "twill dev"},
 	)
-	c.Raw("clusterinformations/other", "{}")
 	clitest.Contains(t, c.Stored("clusterinformations/default"), `"datastoreReady":true`)
 	c.Store.Fail(func(memstore.Op) error { return datastore.ErrUnavailable })
 	clitest.Contains(t, c.Want(1, "", "version"), "twill dev", "No datastore answers")
+}
+
+func TestALockIsInTheOneClusterInformation(t *testing.T) {
+	c := newCLI(t)
+	c.Raw("clusterinformations/other", "{}")
+	c.Want(0, "", "datastore", "lock")
+	clitest.Contains(t, c.Stored("clusterinformations/default"), `"datastoreReady":false`)
+	clitest.Equal(t, c.Stored("clusterinformations/other"), "{}")
 }
 
 func TestAnExportIsImportedAsItWas(t *testing.T) {
@@ -68,6 +76,7 @@ func TestAnExportIsImportedAsItWas(t *testing.T) {
 
 func TestABrokenExportIsRefusedWhole(t *testing.T) {
 	c := newCLI(t)
+	before := clitest.Everything(t, c.Store)
 	for name, text := range map[string]string{
 		"not of ours":    "kind: Tier\n",
 		"cut off":        `{"key":"/calico/a","value":"e30="}` + "\n" + `{"key":"/calico/b","va`,
@@ -79,8 +88,8 @@ func TestABrokenExportIsRefusedWhole(t *testing.T) {
 			clitest.Contains(t, c.On(t).Want(1, text, "datastore", "import", "-f", "-"), "twill: -: ")
 		})
 	}
-	if n := len(clitest.Everything(t, c.Store)); n != 0 {
-		t.Errorf("%d keys were written", n)
+	if after := clitest.Everything(t, c.Store); !maps.Equal(after, before) {
+		t.Errorf("there was %v, and is %v", before, after)
 	}
 	clitest.Contains(t, c.Want(2, "", "datastore", "import"), "no file given")
 }

@@ -40,7 +40,7 @@ func TestWhyGolden(t *testing.T) {
 				t.Errorf("exit code %d, want %s", got, code)
 			}
 			clitest.Equal(t, out+errs, want)
-			_, offline, errs := newCLI(t).Run("", append([]string{"why", "--files", clitest.Prod}, strings.Fields(args)...)...)
+			_, offline, errs := c.On(t).Run("", append([]string{"why", "--files", clitest.Prod}, strings.Fields(args)...)...)
 			clitest.Equal(t, offline+errs, want)
 		})
 	}

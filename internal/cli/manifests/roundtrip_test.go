@@ -33,6 +33,9 @@ func TestWhatGetPrintsApplyTakes(t *testing.T) {
 				if t.Failed() {
 					return
 				}
+				if taken == 2 && clitest.OnAPIServer() { // where each takes its time
+					break
+				}
 			}
 			if taken < 2 {
 				t.Errorf("%d of 12 objects were taken", taken)
@@ -94,7 +97,7 @@ func TestListsAndSequencesAreTakenBack(t *testing.T) {
 				names := map[string]bool{}
 				for len(all) < 3 {
 					o := k.Write(a)
-					if id := o.Namespace() + "/" + o.Name(); names[id] || !takes(newCLI(t), a.Render(o)) {
+					if id := o.Namespace() + "/" + o.Name(); names[id] || !takes(c, a.Render(o)) {
 						continue // refused by name, see TestWhatGetPrintsApplyTakes
 					}
 					names[o.Namespace()+"/"+o.Name()] = true

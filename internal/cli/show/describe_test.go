@@ -13,8 +13,6 @@ func TestDescribe(t *testing.T) {
 	c := newCLI(t)
 	c.Want(0, "", "apply", "-f", clitest.Prod)
 	c.Raw("globalnetworkpolicies/lost", `{"kind":"GlobalNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"lost"},"spec":{"tier":"nowhere","selector":"app == \"none\"","types":["Ingress"]}}`)
-	c.Raw("globalnetworkpolicies/kcnp.some", `{"kind":"GlobalNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"kcnp.some","annotations":{"twill.net/not-translated":"spec.tier: is wrong"}},"spec":{"tier":"kube-baseline","selector":"app == \"none\"","types":["Ingress"]}}`)
-	c.Raw("workloadendpoints/prod/h2-k8s-bare-eth0", `{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3","metadata":{"name":"h2-k8s-bare-eth0","namespace":"prod","labels":{"zone":"z"}},"spec":{"orchestrator":"k8s","node":"h2","pod":"bare","endpoint":"eth0","interfaceName":"calib","ipNetworks":["10.65.0.3/32"],"profiles":["gone"]}}`)
 	for _, tt := range []struct{ name, args, want string }{
 		{"a policy: place, rules, workloads", "describe np db -n prod", `
 Name:       db
@@ -46,19 +44,6 @@ Egress:     no rules
 Applies to: no workload
 Findings:
   spec.tier: tier "nowhere" does not exist: it comes after all others and ends in deny`},
-		{"a policy of Kubernetes that is closed in part", "describe gnp kcnp.some", `
-Name:       kcnp.some
-Kind:       GlobalNetworkPolicy
-Key:        /calico/resources/v3/projectcalico.org/globalnetworkpolicies/kcnp.some
-Tier:       kube-baseline: tier 4 of 5, end of tier: pass
-Order:      last: policy 1 of 1 in its tier
-Types:      Ingress
-Selector:   app == "none"
-Ingress:    no rules
-Egress:     no rules
-Applies to: no workload
-Findings:
-  what could not be translated from Kubernetes is closed: spec.tier: is wrong`},
 		{"an endpoint: what its packets meet", "describe wep h2-k8s-db-eth0 -n prod", `
 Name:       h2-k8s-db-eth0
 Namespace:  prod
@@ -111,10 +96,37 @@ Findings:   none`},
 			clitest.Equal(t, ownValues.ReplaceAllString(c.On(t).Want(0, "", clitest.Words(tt.args)...), ""), tt.want)
 		})
 	}
-	clitest.Contains(t, c.Want(0, "", "describe", "wep", "-A", "-l", "zone=z"), `spec.profiles: profile "gone" does not exist, which denies`)
 	clitest.Contains(t, c.Want(0, "", "describe", "profile", "kns.prod"), "Used by 2 workloads:")
 	clitest.Contains(t, c.Want(1, "", "describe", "np", "nope", "-n", "prod"), "does not exist; there are db")
+	clitest.Contains(t, c.Want(2, "", "describe"), "want a kind")
+}
+
+func TestDescribeSaysWhatOfAPolicyOfKubernetesIsClosed(t *testing.T) {
+	c := newCLI(t)
+	c.Raw("globalnetworkpolicies/kcnp.some", `{"kind":"GlobalNetworkPolicy","apiVersion":"projectcalico.org/v3","metadata":{"name":"kcnp.some","annotations":{"twill.net/not-translated":"spec.tier: is wrong"}},"spec":{"tier":"kube-baseline","selector":"app == \"none\"","types":["Ingress"]}}`)
+	clitest.Equal(t, ownValues.ReplaceAllString(c.Want(0, "", "describe", "gnp", "kcnp.some"), ""), `
+Name:       kcnp.some
+Kind:       GlobalNetworkPolicy
+Key:        /calico/resources/v3/projectcalico.org/globalnetworkpolicies/kcnp.some
+Tier:       kube-baseline: tier 3 of 3, end of tier: pass
+Order:      last: policy 1 of 1 in its tier
+Types:      Ingress
+Selector:   app == "none"
+Ingress:    no rules
+Egress:     no rules
+Applies to: no workload
+Findings:
+  what could not be translated from Kubernetes is closed: spec.tier: is wrong`)
+}
+
+func TestDescribeNamesAProfileThatIsGone(t *testing.T) {
+	c := newCLI(t)
+	c.Raw("workloadendpoints/prod/h2-k8s-bare-eth0", `{"kind":"WorkloadEndpoint","apiVersion":"projectcalico.org/v3","metadata":{"name":"h2-k8s-bare-eth0","namespace":"prod","labels":{"zone":"z"}},"spec":{"orchestrator":"k8s","node":"h2","pod":"bare","endpoint":"eth0","interfaceName":"calib","ipNetworks":["10.65.0.3/32"],"profiles":["gone"]}}`)
+	clitest.Contains(t, c.Want(0, "", "describe", "wep", "-A", "-l", "zone=z"), `spec.profiles: profile "gone" does not exist, which denies`)
+}
+
+func TestDescribeShowsWhatIsNoResource(t *testing.T) {
+	c := newCLI(t)
 	c.Raw("networkpolicies/prod/worse", "{")
 	clitest.Contains(t, c.Want(0, "", "describe", "np", "worse", "-n", "prod"), "not JSON")
-	clitest.Contains(t, c.Want(2, "", "describe"), "want a kind")
 }

@@ -17,7 +17,7 @@ func (n *node) awaitPool() {
 	n.t.Helper()
 	var list struct{ Items []any }
 	n.await("a pool", func(ctx context.Context) bool {
-		return n.s.Admin().Call(ctx, "GET", pools, nil, &list) == nil && len(list.Items) > 0
+		return n.s.Admin().Call(ctx, "GET", "/apis/"+string(n.group)+"/ippools", nil, &list) == nil && len(list.Items) > 0
 	})
 }
 

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twillnet/twill/internal/datastore/kubestore/form"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 	"github.com/twillnet/twill/internal/kubetest"
 	"github.com/twillnet/twill/internal/translate"
@@ -64,8 +65,9 @@ type node struct {
 	t        testing.TB
 	s        *kubetest.Server
 	name     string
-	twill    string // the program
-	socket   string // of its agent
+	group    form.Group // of the cluster's resources
+	twill    string     // the program
+	socket   string     // of its agent
 	log      string
 	process  *os.Process   // what start started
 	received *atomic.Int64 // bytes that came from the API server
@@ -75,7 +77,7 @@ type node struct {
 func newNode(t testing.TB, s *kubetest.Server, name string) *node {
 	t.Helper()
 	dir := t.TempDir()
-	n := &node{NS: netnstest.New(t), t: t, s: s, name: name, twill: program(t, "twill"), socket: filepath.Join(dir, "agent.sock"), log: filepath.Join(dir, "log"), received: &atomic.Int64{}}
+	n := &node{NS: netnstest.New(t), t: t, s: s, name: name, group: form.V3, twill: program(t, "twill"), socket: filepath.Join(dir, "agent.sock"), log: filepath.Join(dir, "log"), received: &atomic.Int64{}}
 	n.Forward()
 	u, err := url.Parse(s.URL)
 	if err != nil {
@@ -139,7 +141,7 @@ func (n *node) start(command, kubeconfig string, env ...string) {
 		n.t.Fatal(err)
 	}
 	cmd := exec.Command(n.twill, command, "--node", n.name, "--data-dir", filepath.Dir(n.log))
-	cmd.Env = append(append(os.Environ(), "DATASTORE_TYPE=kubernetes", "KUBECONFIG="+kubeconfig, "TWILL_SOCKET="+n.socket), env...)
+	cmd.Env = append(append(os.Environ(), "DATASTORE_TYPE=kubernetes", "CALICO_API_GROUP="+string(n.group), "KUBECONFIG="+kubeconfig, "TWILL_SOCKET="+n.socket), env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	n.Do(func() { err = cmd.Start() })
 	if err != nil {
@@ -205,7 +207,7 @@ spec: {serviceAccountName: sa, nodeName: %s, automountServiceAccountToken: false
 // define applies the definitions that a cluster needs.
 func (n *node) define() {
 	n.t.Helper()
-	out, err := exec.Command(n.twill, "kube", "crds").Output()
+	out, err := exec.Command(n.twill, "kube", "crds", "--group", string(n.group)).Output()
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -38,7 +38,8 @@ func (c *cluster) policiesAreRealised(nodes ...string) {
 	c.Helper()
 	c.report(nodes...)
 	spec := `"spec":{"order":1,"selector":"app == 'none'","types":["Ingress"]}}`
-	paths := []string{"/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies/names"}
+	const clusterWide = "/apis/policy.networking.k8s.io/"
+	paths := []string{clusterWide + "v1alpha2/clusternetworkpolicies/names", clusterWide + "v1alpha1/adminnetworkpolicies/default", clusterWide + "v1alpha1/baselineadminnetworkpolicies/default"}
 	for _, kind := range resources.PolicyKinds {
 		k, _ := api.LookupKind(kind)
 		at, namespace := k.Plural+"/said", ""

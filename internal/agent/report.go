@@ -164,6 +164,9 @@ func (r *reporter) calculated(took time.Duration, g *calc.Graph) {
 func (r *reporter) source(s syncer.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if s == syncer.InSync && r.datastore.State != s.String() {
+		r.status.Answers()
+	}
 	r.datastore.become(s.String())
 	r.synced = r.synced || s == syncer.InSync
 	r.metrics.Source(int(s) + 1)

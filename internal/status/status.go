@@ -88,8 +88,9 @@ type Config struct {
 
 // Reporter writes status. It is safe for concurrent use.
 type Reporter struct {
-	cfg  Config
-	wake chan struct{}
+	cfg     Config
+	wake    chan struct{}
+	answers chan struct{}
 
 	mu        sync.Mutex
 	settings  Settings
@@ -109,7 +110,7 @@ type Reporter struct {
 
 // New returns a Reporter, which writes nothing until Run.
 func New(cfg Config) *Reporter {
-	return &Reporter{cfg: cfg, wake: make(chan struct{}, 1), endpoints: map[intent.EndpointID]Endpoint{}, updated: map[intent.EndpointID]bool{}}
+	return &Reporter{cfg: cfg, wake: make(chan struct{}, 1), answers: make(chan struct{}, 1), endpoints: map[intent.EndpointID]Endpoint{}, updated: map[intent.EndpointID]bool{}}
 }
 
 // Configure changes the settings.
@@ -161,6 +162,15 @@ func (r *Reporter) WriteError() error {
 // Touch notes that the result of Config.Host has changed.
 func (r *Reporter) Touch() { r.change(func() bool { r.touched = true; return true }) }
 
+// Answers notes that the datastore answers again: what could not be written is tried again once it is the node's turn, and not only after the
+// wait that an outage has made long.
+func (r *Reporter) Answers() {
+	select {
+	case r.answers <- struct{}{}:
+	default:
+	}
+}
+
 func (r *Reporter) change(f func() bool) {
 	r.mu.Lock()
 	changed := f()
@@ -188,19 +198,28 @@ func (r *Reporter) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		r.take()
+		select {
+		case <-r.answers: // what it answers now is seen at once
+		default:
+		}
 		next, err := r.w.step(ctx, time.Now())
 		r.mu.Lock()
 		r.writeErr = err
 		r.mu.Unlock()
 		// News does not shorten this wait: it is what bounds the writes, and
 		// after a failure the store is in trouble as it is.
+		rest, answers := time.After(r.w.rest(err)), r.answers
+		if err == nil {
+			answers = nil
+		} else {
+			next = 0
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(r.w.rest(err)):
-		}
-		if err != nil {
-			next = 0
+		case <-rest:
+		case <-answers:
+			next = turn(r.w.at.node, r.w.nodes)
 		}
 		if next >= 0 {
 			timer.Reset(next)

@@ -370,6 +370,19 @@ func TestAStoreThatFailsIsTriedAgain(t *testing.T) {
 	})
 }
 
+func TestWhatCouldNotBeWrittenIsOnceTheStoreAnswers(t *testing.T) {
+	run(t, func(b *bench) {
+		b.store.Fail(func(memstore.Op) error { return errors.New("away") })
+		b.set(wep("web"), Endpoint{Status: Up})
+		b.r.Complete()
+		pass(10*time.Minute + 5*time.Second) // it would be tried again 26 s later
+		b.store.Fail(nil)
+		b.r.Answers()
+		pass(settings.Delay + time.Second)
+		b.want(workloads, `k8s/prod%2Fweb/endpoint/eth0 {"status":"up"}`)
+	})
+}
+
 func TestAReportHoldsUntilItSays(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, tt := range []struct {

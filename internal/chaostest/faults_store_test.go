@@ -46,7 +46,11 @@ func storeFaults() []fault {
 func (w *world) between(ctx context.Context, rng *rand.Rand, f outagetest.Fault, bit func(error, time.Duration) bool) error {
 	defer w.proxy.Set(outagetest.Fault{})
 	w.proxy.Set(f)
-	took, err := w.throughProxy(anyHost(rng), time.Second)
+	limit := time.Second
+	if f.Delay > 0 {
+		limit = 30 * f.Delay // a handshake and an answer are several pieces
+	}
+	took, err := w.throughProxy(anyHost(rng), limit)
 	if !bit(err, took) {
 		return fmt.Errorf("a request with %+v took %s: %w", f, took, err)
 	}

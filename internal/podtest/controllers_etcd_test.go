@@ -32,10 +32,7 @@ func newEtcdCluster(t *testing.T, s *kubetest.Server) *cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { etcd.Close() })
-	c := &cluster{T: t, s: s, twill: filepath.Join(t.TempDir(), "twill"), env: []string{"DATASTORE_TYPE=etcdv3", "ETCD_ENDPOINTS=" + endpoint}}
-	if out, err := exec.Command("go", "build", "-o", c.twill, "github.com/twillnet/twill/cmd/twill").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	c := &cluster{T: t, s: s, twill: program(t, "twill"), env: []string{"DATASTORE_TYPE=etcdv3", "ETCD_ENDPOINTS=" + endpoint}}
 	out, err := exec.Command(c.twill, "kube", "controllers", "--with-etcd").Output()
 	if err != nil {
 		t.Fatal(err)

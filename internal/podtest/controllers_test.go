@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -37,10 +36,7 @@ type cluster struct {
 
 func newCluster(t *testing.T, s *kubetest.Server, g form.Group) *cluster {
 	t.Helper()
-	c := &cluster{T: t, s: s, group: g, twill: filepath.Join(t.TempDir(), "twill")}
-	if out, err := exec.Command("go", "build", "-o", c.twill, "github.com/twillnet/twill/cmd/twill").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	c := &cluster{T: t, s: s, group: g, twill: program(t, "twill")}
 	for _, args := range [][]string{{"kube", "crds"}, {"kube", "controllers"}} {
 		out, err := exec.Command(c.twill, append(args, "--group", string(g))...).Output()
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
 	"github.com/twillnet/twill/internal/datastore/storetest"
+	"github.com/twillnet/twill/internal/resources"
 	"github.com/twillnet/twill/internal/resources/migration"
 )
 
@@ -33,9 +34,10 @@ func export() []migration.Entry {
 
 func nothing() {}
 
-// into prepares and carries out an import, and returns what is there then, by key.
+// into prepares and carries out an import, as a command does, to which the configuration of address management is a resource.
 func into(t *testing.T, s datastore.Store) (migration.Plan, error) {
 	t.Helper()
+	s = resources.WithViews(s)
 	plan, err := migration.Prepare(t.Context(), s, export(), nothing)
 	if err == nil {
 		err = plan.Carry(t.Context(), s, nothing)

@@ -290,6 +290,13 @@ func (d *decoder) closeWorkload(r *WorkloadEndpoint) {
 	if len(r.Spec.IPNetworks) == 0 && d.Closed == "" {
 		d.shut("spec.ipNetworks", "no address that can be read")
 	}
+	r.Spec.IPNATs = slices.DeleteFunc(r.Spec.IPNATs, func(n IPNAT) bool {
+		reason := badNAT(n, r.Spec.IPNetworks)
+		if reason != "" {
+			d.problem("spec.ipNATs", reason+"; ignored")
+		}
+		return reason != ""
+	})
 	r.Spec.AllowSpoofedSourcePrefixes = d.nets("spec.allowSpoofedSourcePrefixes", r.Spec.AllowSpoofedSourcePrefixes)
 	if r.Spec.MAC != "" && !validMAC(r.Spec.MAC) {
 		d.problem("spec.mac", fmt.Sprintf("is %q: want six bytes such as ee:ee:ee:ee:ee:ee; ignored", r.Spec.MAC))

@@ -31,7 +31,6 @@ func TestUsersFilesAreReadStrictly(t *testing.T) {
 		{name: "a source of routes of IPv6", in: felixHead + "{deviceRouteSourceAddressIPv6: '2001:db8::1'}", path: "spec.deviceRouteSourceAddressIPv6", says: "no preferred source address"},
 		{name: "no routes", in: felixHead + "{routeSyncDisabled: true}", path: "spec.routeSyncDisabled", says: "programs routes to its workloads"},
 		{name: "metrics for anybody who shows a certificate", in: felixHead + "{prometheusMetricsClientAuth: RequireAnyClientCert}", path: "spec.prometheusMetricsClientAuth", says: "prometheusMetricsCAFile"},
-		{name: "a NAT of a workload", in: "apiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\nmetadata: {name: a, namespace: b}\nspec: {ipNATs: [{internalIP: 10.0.0.1, externalIP: 192.0.2.1}]}", path: "spec.ipNATs", says: "Calico has this field"},
 		{name: "a field in a List that would have to be honoured", in: "apiVersion: v1\nkind: List\nitems: [{apiVersion: projectcalico.org/v3, kind: FelixConfiguration, metadata: {name: a}, spec: {wireguardEnabled: true}}]", path: "items[0].spec.wireguardEnabled", says: "Calico has this field"},
 		{name: "http", in: head + "spec: {ingress: [{action: Allow, http: {methods: [GET]}}]}", path: "spec.ingress[0].http", says: "Calico has this field"},
 		{name: "fields that Calico has and that say nothing", in: felixHead + "{bpfLogLevel: '', bpfLogFilters: {}, bpfDSROptoutCIDRs: [], iptablesBackend: null}"},

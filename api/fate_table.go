@@ -10,7 +10,6 @@ import (
 // TestEveryFieldHasAFate wants the name of a test that shows it.
 var unhonoured = slices.Concat(
 	fatesOf[WorkloadEndpointSpec](
-		fate(Refused, "the workload is not reached by these addresses, and does not leave with them", "ipNATs"),
 		fate(Warned, "no rate, burst or number of connections is limited", "qosControls"),
 	),
 	fatesOf[Rule](
@@ -70,7 +69,6 @@ const (
 // of the comments on its type.
 var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Refused, "traffic between hosts would go unencrypted", "wireguardEnabled=false wireguardEnabledV6=false"),
-	fate(Refused, "no address is translated to a workload's", "floatingIPs=Disabled"),
 	fate(Refused, "the agent programs routes to its workloads", "routeSyncDisabled=false"),
 	fate(Refused, "routes to workloads have no preferred source address", "deviceRouteSourceAddress deviceRouteSourceAddressIPv6"),
 	fate(Refused, "routes to workloads have the kernel's default metric", `ipv4NormalRoutePriority=1024 ipv6NormalRoutePriority=1024

@@ -36,6 +36,7 @@ type FelixConfigurationSpec struct {
 	LogFilePath       string `json:"logFilePath,omitempty"`
 
 	IPForwarding                 string `json:"ipForwarding,omitempty"` // Enabled (default), Disabled
+	FloatingIPs                  string `json:"floatingIPs,omitempty"`  // Disabled (default), Enabled
 	IPv6Support                  *bool  `json:"ipv6Support,omitempty"`
 	DisableConntrackInvalidCheck *bool  `json:"disableConntrackInvalidCheck,omitempty"`
 	WorkloadSourceSpoofing       string `json:"workloadSourceSpoofing,omitempty"` // Disabled (default), Any

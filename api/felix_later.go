@@ -67,7 +67,6 @@ type LaterSettings struct {
 	ExternalNodesList                        Later `json:"externalNodesList,omitempty"`
 	FeatureDetectOverride                    Later `json:"featureDetectOverride,omitempty"`
 	FeatureGates                             Later `json:"featureGates,omitempty"`
-	FloatingIPs                              Later `json:"floatingIPs,omitempty"`
 	FlowLogsCollectorDebugTrace              Later `json:"flowLogsCollectorDebugTrace,omitempty"`
 	FlowLogsFlushInterval                    Later `json:"flowLogsFlushInterval,omitempty"`
 	FlowLogsGoldmaneServer                   Later `json:"flowLogsGoldmaneServer,omitempty"`

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -19,6 +20,7 @@ func (v *validator) workload(r *WorkloadEndpoint) {
 		v.suggest("metadata.name", fmt.Sprintf("is %q, but node, orchestrator, workload and endpoint make it another", m.Name), name)
 	}
 	v.addresses("spec.ipNetworks", s.IPNetworks)
+	v.floating(s)
 	v.gateway("spec.ipv4Gateway", s.IPv4Gateway, true)
 	v.gateway("spec.ipv6Gateway", s.IPv6Gateway, false)
 	v.profiles(s.Profiles)
@@ -61,6 +63,39 @@ func (v *validator) addresses(path string, list []string) {
 		v.check(fmt.Sprintf("%s[%d]", path, i), reason)
 	}
 	v.unique(path, list)
+}
+
+// floating holds the addresses by which a workload is reached besides its own.
+func (v *validator) floating(s *WorkloadEndpointSpec) {
+	seen := map[string]bool{}
+	for i, n := range s.IPNATs {
+		path := fmt.Sprintf("spec.ipNATs[%d]", i)
+		v.check(path, badNAT(n, s.IPNetworks))
+		if seen[n.ExternalIP] {
+			v.fail(path+".externalIP", fmt.Sprintf("%s is there twice", n.ExternalIP))
+		}
+		seen[n.ExternalIP] = true
+	}
+}
+
+// badNAT says what is wrong with a floating address of a workload that has some addresses.
+func badNAT(n IPNAT, own []string) string {
+	in, reason := addrOf(n.InternalIP)
+	if reason != "" {
+		return "internalIP " + reason
+	}
+	out, reason := addrOf(n.ExternalIP)
+	switch {
+	case reason != "":
+		return "externalIP " + reason
+	case in.Is4() != out.Is4():
+		return fmt.Sprintf("has %s and %s, which are of two families", n.InternalIP, n.ExternalIP)
+	case in == out || !out.IsGlobalUnicast():
+		return fmt.Sprintf("has externalIP %s: want another address, which others can send to", n.ExternalIP)
+	case !slices.ContainsFunc(own, func(s string) bool { p, bad := prefixOf(s); return bad == "" && p.Addr() == in }):
+		return fmt.Sprintf("has internalIP %s, which is none of spec.ipNetworks", n.InternalIP)
+	}
+	return ""
 }
 
 func (v *validator) gateway(path, s string, four bool) {

@@ -24,6 +24,7 @@ func validateFelix(r *FelixConfiguration) FieldErrors {
 	v.anyCase("spec.defaultEndpointToHostAction", s.DefaultEndpointToHostAction, "Drop", "Return", "Accept")
 	v.anyCase("spec.chainInsertMode", s.ChainInsertMode, "Insert", "Append")
 	v.anyCase("spec.ipForwarding", s.IPForwarding, Enabled, Disabled)
+	v.anyCase("spec.floatingIPs", s.FloatingIPs, Enabled, Disabled)
 	v.anyCase("spec.workloadSourceSpoofing", s.WorkloadSourceSpoofing, "Disabled", "Any")
 	for _, l := range []struct{ path, level string }{
 		{"spec.logSeverityScreen", s.LogSeverityScreen}, {"spec.logSeverityFile", s.LogSeverityFile}, {"spec.logSeveritySys", s.LogSeveritySys},

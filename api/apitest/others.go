@@ -87,6 +87,8 @@ var others = []struct{ kind, name, spec, want string }{
 	{"FelixConfiguration", "default", "{goGCThreshold: -2}", "spec.goGCThreshold"},
 	{"FelixConfiguration", "default", "{bpfLogLevel: ''}", ""},
 	{"FelixConfiguration", "default", "{ipForwarding: disabled}", ""},
+	{"FelixConfiguration", "default", "{floatingIPs: enabled}", ""},
+	{"FelixConfiguration", "default", "{floatingIPs: perhaps}", "spec.floatingIPs"},
 	{"FelixConfiguration", "default", "{ipForwarding: perhaps}", "spec.ipForwarding"},
 	{"FelixConfiguration", "default", "{nftablesMarkMask: 0xffff0000}", ""},
 	{"FelixConfiguration", "default", "{nftablesMarkMask: 0xff000000}", "spec.nftablesMarkMask"},

@@ -26,7 +26,6 @@ const (
 	annotationAddrs       = annotationDomain + "ipAddrs"
 	annotationAddrsNoIPAM = annotationDomain + "ipAddrsNoIpam"
 	annotationMAC         = annotationDomain + "hwAddr"
-	annotationFloating    = annotationDomain + "floatingIPs"
 	qosDomain             = "qos.projectcalico.org/"
 )
 
@@ -34,7 +33,7 @@ const (
 var (
 	knownOfNamespace = []string{annotationPools4, annotationPools6, annotationFamilies}
 	knownOfPod       = append([]string{
-		annotationAddrs, annotationAddrsNoIPAM, annotationMAC, annotationFloating, translate.AnnotationSourcePrefixes,
+		annotationAddrs, annotationAddrsNoIPAM, annotationMAC, translate.AnnotationFloating, translate.AnnotationSourcePrefixes,
 		translate.AnnotationContainer, translate.AnnotationIP, translate.AnnotationIPs,
 	}, knownOfNamespace...)
 )
@@ -292,9 +291,16 @@ func (a *annotations) sourcePrefixes() error {
 	return nil
 }
 
+// floating are checked here, too; who has them is for all nodes to say.
 func (a *annotations) floating() error {
-	if a.has.Pod[annotationFloating] != "" {
-		return a.refuse(annotationFloating, "cannot be honoured: this version has no floating addresses; remove it")
+	all, err := translate.FloatingIPs(a.has.Pod[translate.AnnotationFloating])
+	if err != nil {
+		return a.refuse(translate.AnnotationFloating, "%v", err)
+	}
+	for _, addr := range all {
+		if !a.delegated() && (addr.Is4() && !a.wanted.ipam.V4 || addr.Is6() && !a.wanted.ipam.V6) {
+			return a.refuse(translate.AnnotationFloating, "has %s, and the pod gets no address of that family", addr)
+		}
 	}
 	return nil
 }

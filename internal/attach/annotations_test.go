@@ -109,7 +109,9 @@ var annotationCases = []struct {
 	{"a group's", `annotation cni.projectcalico.org/hwAddr of pod prod/web is "01:00:5e:00:00:01", which is a group's`, on("hwAddr", "01:00:5e:00:00:01"), nil, nil},
 	{"prefixes to send from", "v4=true v6=false pools4=[conf]", on("allowedSourcePrefixes", `["192.0.2.0/24", "fd00::/64"]`), nil, nil},
 	{"none that can be read", `annotation cni.projectcalico.org/allowedSourcePrefixes of pod prod/web has "192.0.2.0":`, on("allowedSourcePrefixes", `["192.0.2.0"]`), nil, nil},
-	{"floating addresses", "annotation cni.projectcalico.org/floatingIPs of pod prod/web cannot be honoured: this version has no floating addresses", on("floatingIPs", `["192.0.2.9"]`), nil, nil},
+	{"floating addresses", "v4=true v6=false pools4=[conf]", on("floatingIPs", `["192.0.2.9"]`), nil, nil},
+	{"a floating address that is none", `annotation cni.projectcalico.org/floatingIPs of pod prod/web has "192.0.2.0/24":`, on("floatingIPs", `["192.0.2.0/24"]`), nil, nil},
+	{"a floating address of a family that is off", "annotation cni.projectcalico.org/floatingIPs of pod prod/web has fd00::1, and the pod gets no address of that family", on("floatingIPs", `["fd00::1"]`), nil, nil},
 	{
 		"what is not known", "v4=true v6=false pools4=[conf] idle=[annotation cni.projectcalico.org/ipv4Pools of the pod is not known annotation qos.projectcalico.org/ingressBandwidth of the pod is not known annotation cni.projectcalico.org/vlan means nothing on a namespace]",
 		on("ipv4Pools", `["a"]`, "podIP", "10.0.0.1/32", "qos.projectcalico.org/ingressBandwidth", "1M"), on("vlan", "7"), nil,

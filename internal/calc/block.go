@@ -39,13 +39,14 @@ func (g *Graph) block(u api.Update) {
 type pool struct {
 	cidr netip.Prefix
 	nat  bool
+	has  bool // workloads' addresses, floating ones among them
 }
 
 // putPool takes over a pool, whose CIDR is valid: else it would not have been admitted.
 func (g *Graph) putPool(key string, r *api.IPPool) {
-	g.dirtyHost = true
+	g.dirtyHost, g.floats.all = true, true
 	for _, cidr := range prefixes([]string{r.Spec.CIDR}) {
-		g.pools[key] = pool{cidr, r.Spec.NATOutgoing}
+		g.pools[key] = pool{cidr, r.Spec.NATOutgoing, len(r.Spec.AllowedUses) == 0 || slices.Contains(r.Spec.AllowedUses, "Workload")}
 		g.reach.SetPool(key, wayOf(cidr, r.Spec))
 	}
 }
@@ -97,6 +98,7 @@ func (g *Graph) natOutgoing() intent.NATOutgoing {
 func (g *Graph) putNode(key, name string, r *api.Node) {
 	g.dirtyHost = true
 	delete(g.nodes, key)
+	g.floats.ofNode(key, r)
 	if r == nil {
 		g.reach.SetNode(name, route.Node{})
 		return

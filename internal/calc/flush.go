@@ -46,6 +46,7 @@ type group struct {
 // Flush returns the smallest change since the last Flush.
 func (g *Graph) Flush() intent.Batch {
 	b := intent.Batch{InSync: g.inSync}
+	g.settleFloating()
 	goneEndpoints := g.flushEndpoints(&b)
 	goneSet, gonePeers := g.reach.Flush(&b)
 	goneRoutes := g.routes.Flush(&b)

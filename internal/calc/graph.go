@@ -60,6 +60,7 @@ type Graph struct {
 	nodes    map[string][]netip.Prefix // by key
 	problems map[string][]api.Problem
 	findings uint64
+	floats   floating
 	unread   map[string]string // keys without a readable version so far, and why
 	admitted map[string]bool   // keys of nodes, pools, settings and cluster information with a readable version
 
@@ -90,6 +91,7 @@ func New(node string, local ...config.Layer) *Graph {
 		dirtyLocals: map[string]bool{}, dirtyPolicies: map[intent.PolicyID]bool{}, stacks: map[string]*stack{}, groups: map[intent.GroupID]*group{}, sent: newSent(),
 	}
 	g.reach = route.NewReach(node, g.routes)
+	g.floats = newFloating()
 	g.locals = label.New(func(_ uint32, l localItem) { g.dirtyLocals[l.Value.key] = true })
 	g.sets = ipset.New(func(changing func(uint32, sourceItem)) ipset.Labels[sourceItem] {
 		g.sources = label.New(changing)
@@ -101,7 +103,10 @@ func New(node string, local ...config.Layer) *Graph {
 }
 
 // SetInSync notes that every resource that existed at start was passed.
-func (g *Graph) SetInSync() { g.inSync = true }
+func (g *Graph) SetInSync() {
+	g.inSync = true
+	g.settleFloating()
+}
 
 // Findings is a counter that changes whenever Problems does.
 func (g *Graph) Findings() uint64 { return g.findings }
@@ -111,6 +116,9 @@ func (g *Graph) Problems() []api.Problem {
 	var out []api.Problem
 	for _, k := range slices.Sorted(maps.Keys(g.problems)) {
 		out = append(out, g.problems[k]...)
+	}
+	for _, k := range slices.Sorted(maps.Keys(g.floats.refused)) {
+		out = append(out, g.floats.refused[k]...)
 	}
 	return out
 }
@@ -129,6 +137,9 @@ func (g *Graph) Ready() (bool, []string) {
 func (g *Graph) Update(us []api.Update) {
 	for _, u := range us {
 		g.update(u)
+	}
+	if g.inSync {
+		g.settleFloating()
 	}
 }
 
@@ -234,6 +245,8 @@ func (g *Graph) put(key string, s api.Stored) {
 func (g *Graph) remove(key string, ref api.Ref) {
 	switch ref.Kind {
 	case api.KindWorkloadEndpoint:
+		g.floats.owns(key, g.sources.Get(key), "")
+		g.floats.claim(key, "", nil)
 		g.removeSource(key)
 		g.removeLocal(key)
 	case api.KindHostEndpoint:
@@ -261,6 +274,7 @@ func (g *Graph) remove(key string, ref api.Ref) {
 		}
 	case api.KindIPPool:
 		delete(g.pools, key)
+		g.floats.all = true
 		g.reach.SetPool(key, route.Pool{})
 		g.dirtyHost = true
 	case api.KindClusterInformation:

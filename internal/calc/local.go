@@ -17,6 +17,7 @@ type local struct {
 	link, mac string
 	addrs     []netip.Addr
 	spoofable []netip.Prefix
+	nats      []intent.NAT // that it asks for
 	profiles  []string
 	closed    string
 }
@@ -27,6 +28,9 @@ func (l *local) shut() bool { return l.id.Kind == intent.Host && l.closed != "" 
 func (g *Graph) putWorkload(key string, s api.Stored, w *api.WorkloadEndpoint) {
 	own := forced(forced(w.Metadata.Labels, api.LabelNamespace, w.Metadata.Namespace), api.LabelServiceAccount, w.Spec.ServiceAccountName)
 	src := sourceOf(w.Spec.IPNetworks, workloadPorts(w))
+	nats := natsOf(w, s.Closed)
+	g.floats.owns(key, g.sources.Get(key), src.Addrs)
+	g.floats.claim(key, w.Metadata.CreationTimestamp, nats)
 	g.putSource(key, own, w.Spec.Profiles, src)
 	if w.Spec.Node != g.node {
 		g.removeLocal(key)
@@ -35,7 +39,7 @@ func (g *Graph) putWorkload(key string, s api.Stored, w *api.WorkloadEndpoint) {
 	l := &local{
 		key: key, id: intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name},
 		label: w.Metadata.Namespace + "/" + cmp.Or(w.Spec.Pod, w.Spec.Workload, w.Metadata.Name), link: w.Spec.InterfaceName, mac: w.Spec.MAC,
-		spoofable: prefixes(w.Spec.AllowSpoofedSourcePrefixes), profiles: w.Spec.Profiles, closed: s.Closed,
+		spoofable: prefixes(w.Spec.AllowSpoofedSourcePrefixes), profiles: w.Spec.Profiles, closed: s.Closed, nats: nats,
 	}
 	src.Addrs.Each(func(p netip.Prefix) { l.addrs = append(l.addrs, p.Addr()) })
 	if len(l.addrs) == 0 && l.closed == "" {
@@ -103,6 +107,7 @@ func (g *Graph) endpoint(l *local, of *group) intent.Endpoint {
 	if g.config.Settings.AllowSourceSpoofing {
 		e.Spoofable = l.spoofable
 	}
+	e.NATs = g.floats.held(l)
 	if l.id.Kind == intent.Host {
 		if l.shut() {
 			return intent.Endpoint{ID: e.ID, Label: e.Label, Link: e.Link, Addrs: e.Addrs, Closed: e.Closed}
@@ -127,14 +132,17 @@ func routesOf(e intent.Endpoint) []intent.Route {
 	if e.Closed != "" || e.ID.Kind == intent.Host {
 		return nil
 	}
-	out := make([]intent.Route, 0, len(e.Addrs))
+	out := make([]intent.Route, 0, len(e.Addrs)+len(e.NATs))
 	for _, a := range e.Addrs {
 		out = append(out, intent.Route{Dst: netip.PrefixFrom(a, a.BitLen()), Kind: intent.RouteLink, Link: e.Link, MAC: e.MAC})
+	}
+	for _, n := range e.NATs { // by it others learn where the address is; what is sent to it has another destination before it is routed
+		out = append(out, intent.Route{Dst: netip.PrefixFrom(n.External, n.External.BitLen()), Kind: intent.RouteLink, Link: e.Link})
 	}
 	return out
 }
 
 func sameEndpoint(a, b intent.Endpoint) bool {
 	return a.ID == b.ID && a.Label == b.Label && a.Link == b.Link && a.MAC == b.MAC && a.Closed == b.Closed &&
-		slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Spoofable, b.Spoofable) && a.Policies().ID == b.Policies().ID
+		slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Spoofable, b.Spoofable) && slices.Equal(a.NATs, b.NATs) && a.Policies().ID == b.Policies().ID
 }

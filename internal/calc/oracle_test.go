@@ -150,6 +150,9 @@ func endpointLines(e intent.Endpoint) []string {
 	if e.ID.Kind == intent.Host && e.Closed != "" {
 		return out
 	}
+	for _, n := range e.NATs {
+		out = append(out, fmt.Sprintf("%s floating %s for %s", e.ID, n.External, n.Internal))
+	}
 	profiles := []string{}
 	for _, p := range e.Policies().Profiles {
 		profiles = append(profiles, p.Name)

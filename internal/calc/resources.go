@@ -129,6 +129,7 @@ func (g *Graph) configure() {
 	g.config = g.resolver.Resolve()
 	g.dirtyHost = true
 	now := g.config.Settings
+	g.floats.all = g.floats.all || was.FloatingIPs != now.FloatingIPs
 	if was.AllowSourceSpoofing != now.AllowSourceSpoofing || !slices.Equal(was.InterfacePrefixes, now.InterfacePrefixes) {
 		for key := range g.sent.endpoints {
 			g.dirtyLocals[key] = true

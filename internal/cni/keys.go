@@ -66,7 +66,7 @@ var keys = []key{
 	{"log_*", noEffect, "the plugin has no log; what fails is in its answer, and the rest in the agent's log"},
 	{"policy_setup_timeout_seconds", noEffect, "ADD always waits until policy is in force"},
 	{"endpoint_status_dir", noEffect, "the agent is asked, and writes no files for it"},
-	{"feature_control.floating_ips", noEffect, "a pod that asks for a floating address is refused: this version has none"},
+	{"feature_control.floating_ips", noEffect, "the setting `floatingIPs` alone says whether pods have the [floating addresses](floating.md) that they ask for"},
 	{"num_queues", noEffect, "a link has the kernel's number of queues"},
 	{"device_type", noEffect, "a link is a veth pair"},
 	{"require_mtu_file", noEffect, "the size is `mtu`, and no file's"},

@@ -27,6 +27,7 @@ type Settings struct {
 	InterfacePrefixes   []string
 	EndpointToHost      string // Drop, Return or Accept
 	Forwarding          string // Enabled, Disabled
+	FloatingIPs         string // Enabled, Disabled
 	IPv6                bool   // forward it
 	AllowVXLAN          bool   // from workloads
 	AllowIPIP           bool   // from workloads

@@ -51,6 +51,8 @@ var params = []Param{
 		func(s *Settings) *string { return &s.EndpointToHost }, "Drop", "Return", "Accept"),
 	oneOf("ipForwarding", "Enabled", "Disabled: the agent does not make a router of the host, for one that has no workloads; what is on it does not turn off",
 		func(s *Settings) *string { return &s.Forwarding }, "Enabled", "Disabled"),
+	oneOf("floatingIPs", "Disabled", "Enabled: workloads are reached by the floating addresses that they ask for (ipNATs, annotation floatingIPs), as docs/floating.md says",
+		func(s *Settings) *string { return &s.FloatingIPs }, "Enabled", "Disabled"),
 	yesNo("ipv6Support", "true", "forward IPv6; false: the agent does not turn that on, on the host or on workloads' interfaces (off it turns nothing), and rules for IPv6 are as ever",
 		func(s *Settings) *bool { return &s.IPv6 }),
 	yesNo("allowVXLANPacketsFromWorkloads", "false", "let workloads send VXLAN (UDP port 4789)", func(s *Settings) *bool { return &s.AllowVXLAN }),

@@ -240,9 +240,13 @@ type Endpoint struct {
 	MAC       string         // empty: unknown
 	Addrs     []netip.Addr   // a workload's own; a host endpoint's expected ones
 	Spoofable []netip.Prefix // sources that a workload may use other than Addrs
+	NATs      []NAT          // floating addresses of a workload, none of which another endpoint has
 	Group     *Group         // its policies; nil: no policy and no profile, see Policies
 	Closed    string         // why it must carry no traffic at all; empty: it may
 }
+
+// NAT is a floating address: what is sent to External arrives at Internal, one of the endpoint's own addresses, of the same family.
+type NAT struct{ External, Internal netip.Addr }
 
 // RouteKind is the type of a route.
 type RouteKind uint8

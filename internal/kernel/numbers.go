@@ -40,6 +40,8 @@ const (
 	// ConntrackRevoked: the policy that allowed the flow no longer does; the stages of workloads drop it before they accept
 	// established flows. Set by ctnetlink with this mask, so that the other bits stay.
 	ConntrackRevoked uint32 = 0x00010000
+	// ConntrackFloating: the flow was begun to a floating address. If that is not the workload's any more, the flow is deleted.
+	ConntrackFloating uint32 = 0x00020000
 )
 
 // Route protocol numbers: a route is ours if, and only if, it bears one of these.

@@ -172,7 +172,7 @@ func TestAWrongAnnotationFailsAddAndLeavesNothing(t *testing.T) {
 		{"pool", "ipv4pools", `["none"]`, `\"none\" is neither name nor prefix of a pool of IPv4`},
 		{"address", "hwAddr", "ff:ff:ff:ff:ff:ff", "a group's address"},
 		{"prefixes", "allowedSourcePrefixes", "0.0.0.0/0", "want a list as JSON"},
-		{"floating", "floatingIPs", `["192.0.2.1"]`, "no floating addresses"},
+		{"floating", "floatingIPs", `["fd00::1"]`, "no address of that family"},
 		{"own", "ipAddrsNoIpam", `["192.0.2.1"]`, "feature_control.ip_addrs_no_ipam"},
 	} {
 		a.asks(tt.name, tt.annotation, tt.value)

@@ -92,12 +92,13 @@ func Scheduled(p *corev1.Pod) (*api.WorkloadEndpoint, error) {
 func endpointOf(p *corev1.Pod) (*api.WorkloadEndpoint, error) {
 	o := &object{kind: "Pod", meta: p}
 	account := accountOf(p)
+	networks := o.networks(p)
 	out := &api.WorkloadEndpoint{Spec: api.WorkloadEndpointSpec{
 		Orchestrator: Orchestrator, Node: p.Spec.NodeName, Pod: p.Name, Endpoint: PodInterface,
 		ContainerID: p.Annotations[AnnotationContainer], ServiceAccountName: account,
 		InterfaceName: InterfaceName(p.Namespace, p.Name),
 		Profiles:      []string{NamespacePrefix + p.Namespace, accountProfile(p.Namespace, account)},
-		IPNetworks:    o.networks(p), Ports: o.containerPorts(p), AllowSpoofedSourcePrefixes: o.sourcePrefixes(p),
+		IPNetworks:    networks, IPNATs: o.floating(p, networks), Ports: o.containerPorts(p), AllowSpoofedSourcePrefixes: o.sourcePrefixes(p),
 	}}
 	name, err := api.WorkloadEndpointName(out.Spec)
 	if err != nil {

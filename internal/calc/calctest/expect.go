@@ -51,6 +51,8 @@ type expected struct {
 	sources        []source
 	locals         []expectedLocal
 	blocks         []expectedBlock
+	asks           []floatingAsk
+	owned          []netip.Addr // workloads' own addresses
 }
 
 // source is whatever has labels and addresses.
@@ -106,6 +108,14 @@ func (x *expected) second(s api.Stored) {
 			src.ports = append(src.ports, api.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
 		}
 		x.sources = append(x.sources, src)
+		if s.Closed == "" {
+			for _, n := range r.Spec.IPNATs {
+				x.asks = append(x.asks, floatingAsk{n.ExternalIP, n.InternalIP, r.Metadata.CreationTimestamp, s.Key})
+			}
+		}
+		for _, n := range src.nets {
+			x.owned = append(x.owned, n.Addr())
+		}
 		if r.Spec.Node == x.node {
 			closed := s.Closed != "" || len(src.nets) == 0
 			x.locals = append(x.locals, expectedLocal{"workload/" + s.Ref.Namespace + "/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, r.Spec.MAC, false, closed, src, r.Spec.Profiles})
@@ -187,6 +197,10 @@ func (x *expected) lines() []string {
 		}
 		for _, n := range l.nets {
 			routes[netip.PrefixFrom(n.Addr(), n.Addr().BitLen())] = "dev " + l.link + " mac " + l.mac
+		}
+		for _, a := range x.floatingOf(l.key) {
+			external := netip.MustParseAddr(a.external)
+			routes[netip.PrefixFrom(external, external.BitLen())] = "dev " + l.link + " mac "
 		}
 	}
 	for dst, to := range routes {

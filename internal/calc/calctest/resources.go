@@ -90,7 +90,7 @@ func (w *Cluster) addressSlots() (out []slot) {
 
 // pool is one of any mode that its family may have.
 func (w *Cluster) pool(cidr string) object {
-	spec := object{"cidr": cidr, "natOutgoing": w.maybe(0.5)}
+	spec := object{"cidr": cidr, "natOutgoing": w.maybe(0.5), "allowedUses": pick(w, [][]string{nil, {"Workload", "Tunnel"}, {"Workload"}, {"Tunnel"}})}
 	modes := []string{"vxlanMode", "ipipMode"}
 	if strings.Contains(cidr, ":") {
 		modes = modes[:1]
@@ -227,6 +227,7 @@ func (w *Cluster) nat(spec object) {
 		values []any
 	}{
 		{"natOutgoingExclusions", []any{"IPPoolsOnly", "IPPoolsAndHostIPs"}},
+		{"floatingIPs", []any{"Enabled", "Enabled", "Enabled", "Disabled"}},
 		{"natPortRange", []any{"32768:65535", "1024:2000"}},
 		{"natOutgoingAddress", []any{"192.0.2.1", "192.0.2.77"}},
 		{"interfacePrefix", []any{"cali", "tap,cali"}},
@@ -388,10 +389,30 @@ func (w *Cluster) workload(i int) object {
 		profiles = append(profiles[1:], api.ProfileDefaultAllow)
 	}
 	spec["profiles"] = profiles
+	made := resource(api.KindWorkloadEndpoint, p.namespace, p.resource, labels, spec)
+	if w.cfg.Pools > 0 && w.maybe(0.5) {
+		w.float(p, spec, made["metadata"].(object))
+	}
 	if w.cfg.Wrong > 0 && w.maybe(0.05) {
 		spec["interfaceName"] = w.place((i + 2) % w.cfg.Workloads).link // perhaps another's
 	}
-	return resource(api.KindWorkloadEndpoint, p.namespace, p.resource, labels, spec)
+	return made
+}
+
+// float gives a workload floating addresses, some of which others have, or want, too, or are in no pool.
+func (w *Cluster) float(p place, spec, metadata object) {
+	var nats []object
+	for _, n := range w.rng.Perm(5)[:1+w.rng.IntN(2)] {
+		external := []string{"10.65.200.1", "10.65.200.2", "203.0.113.9", "10.65.9.1", w.place(w.rng.IntN(w.cfg.Workloads)).v4}[n]
+		nats = append(nats, object{"internalIP": p.v4, "externalIP": external})
+	}
+	if w.maybe(0.5) {
+		nats = append(nats, object{"internalIP": p.v6, "externalIP": "fd00:65::f:1"})
+	}
+	spec["ipNATs"] = nats
+	if w.maybe(0.7) {
+		metadata["creationTimestamp"] = pick(w, []string{"2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"})
+	}
 }
 
 func (w *Cluster) ports() []object {

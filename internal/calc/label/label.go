@@ -58,6 +58,13 @@ func New[T any](changing func(ID, *Item[T])) *Index[T] {
 // Get returns the item of a key, or nil.
 func (x *Index[T]) Get(key string) *Item[T] { return x.items[key] }
 
+// Each calls yield for each item, in no order.
+func (x *Index[T]) Each(yield func(key string, it *Item[T])) {
+	for key, it := range x.items {
+		yield(key, it)
+	}
+}
+
 // Put sets the item of a key. Of parents the earlier beats the later; own labels beat both.
 func (x *Index[T]) Put(key string, labels map[string]string, parents []string, value T) *Item[T] {
 	it := &Item[T]{Value: value, vec: x.vector(labels, parents)}

@@ -59,6 +59,7 @@ type State struct {
 	dirtyPolicies  map[intent.PolicyID]struct{}
 	dirtyEndpoints map[intent.EndpointID]struct{}
 	dirtyLinks     map[string]struct{}
+	dirtyFloats    bool
 
 	callable map[intent.PolicyID]bool // policies whose chains are wanted
 	// uncallable are policies that were sent and whose chains are not wanted, with the reason.
@@ -72,7 +73,8 @@ type State struct {
 	touched    map[intent.Key]struct{}    // intents with an outcome to report
 	hosts      hosts
 	recheck    recheck
-	tables     *tables // nil: policy is chains; see configure
+	floats     map[intent.EndpointID]struct{} // endpoints with floating addresses
+	tables     *tables                        // nil: policy is chains; see configure
 
 	// What changed since the last Changes.
 	newChains map[string]Chain
@@ -103,7 +105,7 @@ func New(cfg Config) *State {
 		linkUsers: index[string, intent.EndpointID]{}, waiting: index[string, intent.Key]{},
 		dirtyPolicies: map[intent.PolicyID]struct{}{}, dirtyEndpoints: map[intent.EndpointID]struct{}{}, dirtyLinks: map[string]struct{}{},
 		callable: map[intent.PolicyID]bool{}, uncallable: map[intent.PolicyID]string{}, over: map[intent.PolicyID]string{},
-		owners: map[string]intent.Key{}, names: map[string]intent.SetID{},
+		owners: map[string]intent.Key{}, names: map[string]intent.SetID{}, floats: map[intent.EndpointID]struct{}{},
 		faults: map[intent.Key]fault{}, broken: map[string]error{}, touched: map[intent.Key]struct{}{},
 		hosts: hosts{addrs: map[string][]netip.Addr{}}, recheck: recheck{links: map[string]uint64{}},
 		newChains: map[string]Chain{}, goneNames: map[string]struct{}{}, newSets: map[intent.SetID]struct{}{}, newLinks: map[string]Link{},
@@ -194,6 +196,7 @@ func (s *State) Restate() {
 	s.skeleton()
 	s.natOutgoing()
 	s.tunnelStages()
+	s.floating()
 	s.recheckChains()
 }
 

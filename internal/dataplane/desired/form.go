@@ -86,9 +86,10 @@ type Guard struct {
 	Terms  []rules.Term
 	If     []Cond
 	Do     Step
-	Target string // of Call and Goto: the name of a chain
-	Map    Map    // of Dispatch
-	Source Source // of Translate
+	Target string     // of Call and Goto: the name of a chain
+	Map    Map        // of Dispatch
+	Source Source     // of Translate
+	To     netip.Addr // of Deliver: the new destination, of the guard's family
 	// Of Classify: the group of endpoints, and the end of the packet that is not the endpoint.
 	Group classify.Group
 	Peer  rules.Side
@@ -111,6 +112,7 @@ const (
 	Return                // leave this chain
 	Dispatch              // go to the chain that Map has for the packet's interface; go on if it has none
 	Translate             // source NAT
+	Deliver               // destination NAT; the connection is marked as one to a floating address
 	Classify              // look the packet up in the tables for Group: it has passed this stage, or is dropped
 )
 

@@ -79,7 +79,11 @@ func (s *State) Merge(b intent.Batch) {
 		s.hostAction() // which was pinned until now
 		s.natOutgoing()
 		s.tunnelStages()
-		s.hosts.dirty = true
+		s.hosts.dirty, s.dirtyFloats = true, true
+	}
+	if s.dirtyFloats && s.inSync {
+		s.dirtyFloats = false
+		s.floating()
 	}
 }
 
@@ -152,6 +156,7 @@ func (s *State) mergeEndpoint(in intent.Endpoint) {
 	key := intent.Key(in.ID)
 	s.retryOne(key)
 	s.touched[key] = struct{}{}
+	s.refloat(in.ID, s.natsOf(in.ID), in.NATs)
 	s.endpoints[in.ID] = &endpoint{Endpoint: in}
 	s.groups.Join(in)
 	if in.ID.Kind == intent.Workload && in.Link != "" {
@@ -189,6 +194,7 @@ func (s *State) remove(key intent.Key) {
 		if e := s.endpoints[id]; e != nil {
 			s.unlinkEndpoint(e)
 			s.hosts.dirty = s.hosts.dirty || id.Kind == intent.Host
+			s.refloat(id, e.NATs, nil)
 			delete(s.endpoints, id)
 			s.dirtyEndpoints[id] = struct{}{}
 		}

@@ -60,6 +60,12 @@ func (w *writer) guard(chain string, g desired.Guard) error {
 	if err != nil {
 		return err
 	}
+	if g.Do == desired.Deliver {
+		mark := fmt.Sprintf("-j CONNMARK --set-xmark %#x/%#x", kernel.ConntrackFloating, kernel.ConntrackFloating)
+		if err := w.matched(appender{w: w, chain: chain, comment: comment(g.Comment)}, c, mark, false); err != nil {
+			return err
+		}
+	}
 	calls := g.Do == desired.Call || g.Do == desired.Dispatch
 	if err := w.matched(appender{w: w, chain: chain, comment: comment(g.Comment)}, c, target, !calls); err != nil {
 		return err
@@ -88,6 +94,8 @@ func (w *writer) step(g desired.Guard) (string, error) {
 		return "-j " + mapChains[g.Map], nil
 	case desired.Translate:
 		return translation(g.Source)
+	case desired.Deliver:
+		return "-j DNAT --to-destination " + g.To.String(), nil
 	}
 	return "", fmt.Errorf("step %d has no form in iptables", g.Do)
 }

@@ -54,7 +54,7 @@ var points = [...]Call{
 func tableOf(h desired.Hook) (Table, error) {
 	ends := h.At == desired.Prerouting || h.At == desired.Postrouting
 	switch {
-	case h.NAT && ends:
+	case h.NAT && (ends || h.At == desired.Output):
 		return NAT, nil
 	case h.Priority < beforeConntrack && (h.At == desired.Prerouting || h.At == desired.Output):
 		return Raw, nil

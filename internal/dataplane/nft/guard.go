@@ -2,6 +2,8 @@ package nft
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/desired"
@@ -110,6 +112,8 @@ func (d *Driver) stepExprs(g desired.Guard, f intent.Family, name attribution.Na
 		return exprs{nftables.Meta{Key: linkKey(g.Map.Side())}, nftables.LookupVerdict{Map: mapNames[g.Map]}}
 	case desired.Translate:
 		return translation(g.Source, f)
+	case desired.Deliver:
+		return delivery(g.To)
 	}
 	return append(d.count(g.By, name), nftables.Drop())
 }
@@ -189,4 +193,15 @@ func translation(s desired.Source, f intent.Family) exprs {
 		return append(out, nftables.Masq{ProtoMin: min, ProtoMax: max})
 	}
 	return append(out, nftables.Load{Data: s.Addr.AsSlice(), Reg: addr}, nftables.NAT{Source: true, Family: nfFamily(f), AddrMin: &addr, ProtoMin: min, ProtoMax: max})
+}
+
+// delivery renders destination NAT. The bit in the mark of the connection outlives the rule, so that a connection is known for one to a floating
+// address when that is another workload's.
+func delivery(to netip.Addr) exprs {
+	f, addr := nftables.FamilyIPv6, nftables.R1
+	if to.Is4() {
+		f = nftables.FamilyIPv4
+	}
+	return slices.Concat(exprs{nftables.Counter{}}, nftables.SetCTMarkBits(kernel.ConntrackFloating),
+		exprs{nftables.Load{Data: to.AsSlice(), Reg: addr}, nftables.NAT{Family: f, AddrMin: &addr}})
 }

@@ -31,6 +31,12 @@ func (h *hosted) seenFrom(t *testing.T, from, to string, family int) string {
 
 func (h *hosted) seenAs(t *testing.T, from, to string, family int) netip.AddrPort {
 	t.Helper()
+	return h.seenAt(t, from, netip.MustParseAddr(addrs[to][family]), to, family)
+}
+
+// seenAt connects to an address at which a party must be.
+func (h *hosted) seenAt(t *testing.T, from string, addr netip.Addr, to string, family int) netip.AddrPort {
+	t.Helper()
 	at := netip.AddrPortFrom(netip.MustParseAddr(addrs[to][family]), 8080)
 	l, err := h.party(to).ListenTCP(at)
 	if err != nil {
@@ -48,9 +54,9 @@ func (h *hosted) seenAs(t *testing.T, from, to string, family int) netip.AddrPor
 		c.Close()
 	}()
 	src := netip.AddrPortFrom(netip.MustParseAddr(addrs[from][family]), 0)
-	c, err := h.party(from).DialTCP(src, at, time.Now().Add(netnstest.Patience))
+	c, err := h.party(from).DialTCP(src, netip.AddrPortFrom(addr, 8080), time.Now().Add(netnstest.Patience))
 	if err != nil {
-		t.Fatalf("%s to %s: %v", from, to, err)
+		t.Fatalf("%s to %s at %s: %v", from, to, addr, err)
 	}
 	defer c.Close()
 	a, ok := <-seen

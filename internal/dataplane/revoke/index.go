@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
+	"github.com/twillnet/twill/internal/kernel/conntrack"
 )
 
 // index finds the endpoints that a change touches.
@@ -14,12 +16,15 @@ type index struct {
 	policies  map[intent.SetID]map[intent.PolicyID]bool       // that use a set
 	groups    intent.Groups                                   // of endpoints
 	holders   map[netip.Addr]int                              // how many endpoints have an address
+	nats      map[intent.NAT]int                              // how many endpoints have a floating address, and for which of their own
+	floating  map[netip.Addr]int                              // how many endpoints have one
 }
 
 func newIndex() index {
 	return index{
 		endpoints: map[intent.EndpointID]intent.Endpoint{}, sets: map[intent.PolicyID]map[intent.SetID]intent.Use{},
 		policies: map[intent.SetID]map[intent.PolicyID]bool{}, holders: map[netip.Addr]int{},
+		nats: map[intent.NAT]int{}, floating: map[netip.Addr]int{},
 	}
 }
 
@@ -60,6 +65,7 @@ func (x *index) endpoint(id intent.EndpointID, e *intent.Endpoint) {
 				delete(x.holders, a)
 			}
 		}
+		x.float(old.NATs, -1)
 	}
 	delete(x.endpoints, id)
 	if e == nil {
@@ -70,6 +76,27 @@ func (x *index) endpoint(id intent.EndpointID, e *intent.Endpoint) {
 	for _, a := range e.Addrs {
 		x.holders[a]++
 	}
+	x.float(e.NATs, 1)
+}
+
+// float counts floating addresses up or down.
+func (x *index) float(nats []intent.NAT, by int) {
+	for _, n := range nats {
+		if x.nats[n] += by; x.nats[n] == 0 {
+			delete(x.nats, n)
+		}
+		if x.floating[n.External] += by; x.floating[n.External] == 0 {
+			delete(x.floating, n.External)
+		}
+	}
+}
+
+// floatedAway reports whether a flow leads to a workload that has not the floating address to which it was begun, or past the one that has it.
+func (x *index) floatedAway(f conntrack.Flow) bool {
+	if x.nats[intent.NAT{External: f.Original.Dst, Internal: f.Reply.Src}] > 0 {
+		return false
+	}
+	return f.Mark&kernel.ConntrackFloating != 0 || x.floating[f.Original.Dst] > 0
 }
 
 func (x *index) merge(b intent.Batch) {
@@ -105,15 +132,21 @@ func (x *index) fresh(b intent.Batch) map[netip.Addr]bool {
 	return out
 }
 
-// addrs returns the addresses of the endpoints that a batch changes, as far as the index knows. Called before and after the batch is merged, it
+// addrs returns the addresses, own and floating, of the endpoints that a batch changes, as far as the index knows. Called before and after the batch is merged, it
 // finds those that an endpoint had, and those that it has now.
 func (x *index) addrs(b intent.Batch) (out []netip.Addr) {
+	add := func(e intent.Endpoint) {
+		out = append(out, e.Addrs...)
+		for _, n := range e.NATs {
+			out = append(out, n.External)
+		}
+	}
 	for _, e := range b.Endpoints {
-		out = append(out, x.endpoints[e.ID].Addrs...)
+		add(x.endpoints[e.ID])
 	}
 	for _, k := range b.Removed {
 		if id, ok := k.(intent.EndpointID); ok {
-			out = append(out, x.endpoints[id].Addrs...)
+			add(x.endpoints[id])
 		}
 	}
 	return out

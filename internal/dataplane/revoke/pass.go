@@ -160,7 +160,7 @@ func (r *reading) flow(f conntrack.Flow) {
 		return
 	}
 	r.judged++
-	if d.on && d.orphaned(f) {
+	if d.on && (d.orphaned(f) || d.index.floatedAway(f)) {
 		r.forget[f.Original] = f
 		return
 	}

@@ -19,6 +19,8 @@
 //
 // It has the policy in force, so [Driver.Staged] answers what staged policies would decide about a packet.
 //
+// A flow that was begun to a floating address and leads to a workload that has it no more is deleted: its next packet goes to the one that has.
+//
 // Not evaluated: flows with no local workload at either end, what a workload sends from addresses that are not its own,
 // and DHCP, which a host serves whatever policy says.
 package revoke

@@ -138,6 +138,11 @@ func SetMarkBits(set, clear uint32) []Expr {
 	return []Expr{Meta{Key: MetaMark}, Bitwise{Mask: U32(^(set | clear)), Xor: U32(set)}, SetMeta{Key: MetaMark}}
 }
 
+// SetCTMarkBits sets some bits of the mark of the packet's connection, and keeps the rest.
+func SetCTMarkBits(set uint32) []Expr {
+	return []Expr{CT{Key: CTMark}, Bitwise{Mask: U32(^set), Xor: U32(set)}, SetCT{Key: CTMark}}
+}
+
 // MatchPorts matches a port, loaded by SrcPort or DstPort, that is in one of the ranges (or, with not, in none).
 // Match the protocol first. No range at all matches nothing; with not, everything.
 func MatchPorts(load Payload, ranges [][2]uint16, not bool) []Expr {

@@ -23,6 +23,8 @@ type Party struct {
 	Node     string       `json:"node,omitempty"`     // its host; empty: outside of the cluster
 	Host     bool         `json:"host,omitempty"`     // it is the host Node
 	Addrs    []netip.Addr `json:"addrs,omitempty"`
+	// Floating is the floating address by which a workload is reached; not valid: by its own. It means nothing of a source.
+	Floating netip.Addr `json:"floating,omitzero"`
 }
 
 // Answer is the verdict on the flow's first packet, and the reason.

@@ -23,6 +23,7 @@ type endpoint struct {
 	name      string // namespace/name of the resource
 	label     string // namespace/pod, for people
 	spec      api.WorkloadEndpointSpec
+	created   string
 	addrs     []netip.Addr
 	closed    string
 	host      bool
@@ -53,7 +54,7 @@ func (w *World) label(stored []api.Stored) {
 }
 
 func (w *World) workload(s api.Stored, r *api.WorkloadEndpoint) *endpoint {
-	e := &endpoint{key: s.Key, namespace: s.Ref.Namespace, name: s.Ref.Namespace + "/" + s.Ref.Name, spec: r.Spec, closed: s.Closed}
+	e := &endpoint{key: s.Key, namespace: s.Ref.Namespace, name: s.Ref.Namespace + "/" + s.Ref.Name, spec: r.Spec, closed: s.Closed, created: r.Metadata.CreationTimestamp}
 	e.label = e.name
 	if n := workloadName(r.Spec); n != "" {
 		e.label = e.namespace + "/" + n

@@ -174,11 +174,11 @@ func (w *World) arrive(node, uplink string, p packet, local bool) []Hop {
 func (w *World) arriveUnder(e *endpoint, p packet, local bool) []Hop {
 	var hops []Hop
 	safe := w.safe(e.spec.Node, api.Ingress, p)
-	h, decided := w.early(e, StageUntracked, api.Ingress, p)
+	h, decided := w.early(e, StageUntracked, api.Ingress, p.asSent())
 	if decided && !safe && !w.safe(e.spec.Node, api.Egress, p.reply()) {
 		hops = append(hops, h)
 	}
-	if h, decided := w.early(e, StagePreDNAT, api.Ingress, p); decided && !safe && (len(hops) == 0 || hops[0].Allowed) {
+	if h, decided := w.early(e, StagePreDNAT, api.Ingress, p.asSent()); decided && !safe && (len(hops) == 0 || hops[0].Allowed) {
 		hops = append(hops, h)
 	}
 	switch {

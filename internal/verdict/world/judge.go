@@ -13,6 +13,15 @@ type packet struct {
 	proto              uint8
 	srcPort, dstPort   uint16
 	icmpType, icmpCode uint8
+	sentTo             netip.Addr // a floating address, until the host of its workload puts dst in its place; not valid: dst
+}
+
+// asSent returns the packet as it is before destination NAT.
+func (p packet) asSent() packet {
+	if p.sentTo.IsValid() {
+		p.dst = p.sentTo
+	}
+	return p
 }
 
 // Judge answers q. The way of a packet: the egress policy of a workload that
@@ -21,7 +30,7 @@ type packet struct {
 func (w *World) Judge(q Query) Answer {
 	p := packet{
 		src: addrOf(q.Src, q.Family), dst: addrOf(q.Dst, q.Family), proto: q.Proto,
-		srcPort: q.SrcPort, dstPort: q.DstPort, icmpType: q.ICMPType, icmpCode: q.ICMPCode,
+		srcPort: q.SrcPort, dstPort: q.DstPort, icmpType: q.ICMPType, icmpCode: q.ICMPCode, sentTo: q.Dst.Floating,
 	}
 	a := Answer{Src: p.src, Dst: p.dst}
 	from, to := w.endpoint(q.Src.Endpoint), w.endpoint(q.Dst.Endpoint)
@@ -33,22 +42,26 @@ func (w *World) Judge(q Query) Answer {
 			return a
 		}
 	}
-	if from != nil && from == to {
+	if from != nil && from == to && !p.sentTo.IsValid() {
 		a.Allowed, a.Decided = true, notJudged()
 		return a
 	}
 	within := q.Src.Node != "" && q.Src.Node == q.Dst.Node // it does not leave its host
+	out := p                                               // as it leaves its host
+	if !within {
+		out = p.asSent()
+	}
 	if from != nil {
-		a.Hops = append(a.Hops, w.fromWorkload(from, p))
+		a.Hops = append(a.Hops, w.fromWorkload(from, out))
 		if q.Dst.Host && within {
 			a.Hops = append(a.Hops, w.toHostHops(q.Dst.Node, p)...)
 		}
 	}
 	if !within {
-		a.Hops = append(a.Hops, w.leave(q.Src.Node, q.Uplink, p, from == nil)...)
+		a.Hops = append(a.Hops, w.leave(q.Src.Node, q.Uplink, out, from == nil)...)
 		if q.Via != "" && q.Via != q.Src.Node && q.Via != q.Dst.Node {
-			a.Hops = append(a.Hops, w.arrive(q.Via, q.Uplink, p, false)...)
-			a.Hops = append(a.Hops, w.leave(q.Via, q.Uplink, p, false)...)
+			a.Hops = append(a.Hops, w.arrive(q.Via, q.Uplink, out, false)...)
+			a.Hops = append(a.Hops, w.leave(q.Via, q.Uplink, out, false)...)
 		}
 		a.Hops = append(a.Hops, w.arrive(q.Dst.Node, q.Uplink, p, to == nil)...)
 	}

@@ -14,6 +14,7 @@ import (
 type node struct {
 	name  string
 	addrs []netip.Addr
+	ends  []netip.Addr // of tunnels
 	// interfaces are those that the Node lists, with their addresses as text.
 	interfaces []api.NodeInterface
 }
@@ -92,6 +93,11 @@ func (w *World) partyOf(a netip.Addr) Party {
 			return p
 		}
 	}
+	if e, internal := w.floating(a); e != nil {
+		p := workloadParty(e, e.label+" by its floating address "+a.String())
+		p.Addrs, p.Floating = []netip.Addr{internal}, a
+		return p
+	}
 	return Party{Name: a.String(), Addrs: []netip.Addr{a}}
 }
 
@@ -155,6 +161,16 @@ func readNode(name string, r *api.Node) node {
 		s, _, _ = strings.Cut(s, "/") // 192.0.2.1/24 is that address with the length of its network
 		if a, err := netip.ParseAddr(s); err == nil && !slices.Contains(n.addrs, a) {
 			n.addrs = append(n.addrs, a)
+		}
+	}
+	own := r.Spec
+	texts = []string{own.IPv4VXLANTunnelAddr, own.IPv6VXLANTunnelAddr}
+	if own.BGP != nil {
+		texts = append(texts, own.BGP.IPv4IPIPTunnelAddr)
+	}
+	for _, s := range texts {
+		if a, err := netip.ParseAddr(s); err == nil {
+			n.ends = append(n.ends, a)
 		}
 	}
 	return n

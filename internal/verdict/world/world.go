@@ -36,6 +36,8 @@ type World struct {
 	failsafes map[string]failsafes // FelixConfiguration name → its failsafe ports
 	tunnels   map[string]tunnels   // FelixConfiguration name → the encapsulations it allows
 	exclude   map[string]string    // FelixConfiguration name → interfaceExclude
+	floats    map[string]string    // FelixConfiguration name → floatingIPs
+	pools     []api.IPPoolSpec
 	serves    []*api.KubernetesEndpointSlice
 	staged    []staged
 	problems  []api.Problem
@@ -63,7 +65,7 @@ func New(updates []api.Update) *World {
 	for _, u := range updates {
 		last[u.Key] = u
 	}
-	w := &World{tiers: builtinTiers(), profiles: builtinProfiles(), nodes: map[string]node{}, toHost: map[string]string{}, failsafes: map[string]failsafes{}, tunnels: map[string]tunnels{}, exclude: map[string]string{}}
+	w := &World{tiers: builtinTiers(), profiles: builtinProfiles(), nodes: map[string]node{}, toHost: map[string]string{}, failsafes: map[string]failsafes{}, tunnels: map[string]tunnels{}, exclude: map[string]string{}, floats: map[string]string{}}
 	var stored []api.Stored
 	for _, key := range slices.Sorted(maps.Keys(last)) {
 		if last[key].Value == nil {
@@ -129,7 +131,10 @@ func (w *World) add(s api.Stored) {
 		w.profiles[s.Ref.Name] = profile{spec: r.Spec, closed: s.Closed}
 	case *api.Node:
 		w.nodes[s.Ref.Name] = readNode(s.Ref.Name, r)
+	case *api.IPPool:
+		w.pools = append(w.pools, r.Spec)
 	case *api.FelixConfiguration:
+		w.floats[s.Ref.Name] = r.Spec.FloatingIPs
 		w.toHost[s.Ref.Name], w.exclude[s.Ref.Name] = toHostAction(r), r.Spec.InterfaceExclude
 		w.tunnels[s.Ref.Name] = tunnels{vxlan: r.Spec.AllowVXLANPacketsFromWorkloads, ipip: r.Spec.AllowIPIPPacketsFromWorkloads}
 		w.failsafes[s.Ref.Name] = failsafes{in: r.Spec.FailsafeInboundHostPorts, out: r.Spec.FailsafeOutboundHostPorts}

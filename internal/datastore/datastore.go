@@ -103,7 +103,7 @@ type Place int
 // The places. A store that is not [Judging] has the first for every key.
 const (
 	PlaceOwn  Place = iota // as it is written
-	PlacePart              // beside an object that others make and delete: once that is there, Update writes what the store keeps of the value
+	PlacePart              // a part of an object that others make and delete: once that is there, Update writes what the store keeps of the value
 	PlaceView              // it is made of an object of others
 	PlaceNone              // nowhere
 )

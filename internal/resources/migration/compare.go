@@ -72,7 +72,7 @@ func undecided(doc any) {
 	}
 	notes, _ := meta["annotations"].(map[string]any)
 	delete(notes, annotationApplied)
-	delete(notes, api.AnnotationMetadata) // a policy's name as its user wrote it, which projectcalico.org/v3 does not keep beside its own
+	delete(notes, api.AnnotationMetadata) // a policy's name as its user wrote it, which projectcalico.org/v3 does not keep next to its own
 	if len(notes) == 0 {
 		delete(meta, "annotations")
 	}

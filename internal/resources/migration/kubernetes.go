@@ -84,7 +84,7 @@ func addressesOf(w *api.WorkloadEndpoint) string {
 	return strings.Join(slices.Sorted(slices.Values(w.Spec.IPNetworks)), ", ")
 }
 
-// node writes what Calico has of a Node beside Kubernetes' own. What is there of it must be the same.
+// node writes what Calico has of a Node and Kubernetes has not. What is there of it must be the same.
 func (p preparation) node(ctx context.Context, e Entry) (Step, error) {
 	st, err := api.DecodeStored(api.Update{Key: e.Key, Value: e.Value})
 	if err != nil {

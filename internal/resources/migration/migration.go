@@ -4,7 +4,7 @@
 // already. Out: a [Plan], what becomes of each; or a [RefusedError], all that
 // stands in the way, before anything is written. Where a store keeps values among
 // objects of others, as in Kubernetes (datastore.Judging), what is made of those
-// is left out, what only Calico has of Nodes and pods is written beside those, and the store is asked whether it would take the rest.
+// is left out, what only Calico has of Nodes and pods is written to those, and the store is asked whether it would take the rest.
 //
 // A plan that fails half-way is made anew and carried out again: what is there and
 // equal is left as it is.

@@ -118,7 +118,7 @@ func nodeOf(o *corev1.Node) *api.Node {
 	return n
 }
 
-// nodePatch writes what a Calico node has beside its Kubernetes node to the annotations. Labels that are Kubernetes' stay there alone; so do
+// nodePatch writes what a Calico node has and its Kubernetes node has not to the annotations. Labels that are Kubernetes' stay there alone; so do
 // those that were when the value was made, as its annotation says: what Kubernetes has taken away since must not come back.
 func nodePatch(_, name string, kv api.Update, was []byte) (Request, error) {
 	var n api.Node

@@ -57,7 +57,7 @@ func fatesOf[T any](groups ...[]Unhonoured) []Unhonoured {
 const (
 	noEBPF        = "policy is enforced with nftables, not eBPF"
 	noIptables    = "Twill programs nftables, not iptables"
-	noTunnels     = "Twill's tunnels have the MTU of the host's interface less 50 (VXLAN; of IPv6, 70) or 20 (IPIP), and those of VXLAN have VNI 4096; pools alone say whether there are any"
+	noTunnels     = "Twill's tunnels are between the hosts of the datastore, and through the interfaces with the hosts' addresses, whose MTU they follow; pools alone say whether there are any of IPIP"
 	noWireGuard   = "Twill makes no WireGuard tunnels yet"
 	noWindows     = "Twill runs on Linux"
 	forFaults     = "it is for finding faults in upstream's agent"
@@ -80,7 +80,6 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Refused, "no packet is marked for Istio", "istioAmbientMode=Disabled"),
 	fate(Refused, "what policy denies is dropped", "dropActionOverride=Drop"),
 	fate(Refused, "packets to a service's address that nobody translates are dropped by no rule of the agent's", "serviceLoopPrevention=Disabled|Drop"),
-	fate(Refused, "VXLAN from workloads is dropped at UDP port 4789 alone", "vxlanPort=4789"),
 	fate(Refused, "readers of metrics show a certificate if prometheusMetricsCAFile is given, and else none", "prometheusMetricsClientAuth=RequireAndVerifyClientCert"),
 
 	fate(Warned, noEBPF+"; services are kube-proxy's to translate", "bpfEnabled=false"),
@@ -105,7 +104,7 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Warned, "what policy denies is dropped; a rule can reject, see docs/reject.md", "iptablesFilterDenyAction=Drop nftablesFilterDenyAction=Drop"),
 	fate(Warned, "the nftables table is used whatever is said here", "nftablesMode=Enabled|Auto"),
 	fate(Warned, "no flow is offloaded: each packet passes Twill's table", "nftablesFlowTableOffload=Enabled|Disabled nftablesFlowTableDataIfacePattern"),
-	fate(Warned, noTunnels, `ipipEnabled=false ipipMTU=0|1440 vxlanEnabled=true vxlanMTU=0|1410 vxlanMTUV6=0|1390 vxlanVNI=4096 externalNodesList
+	fate(Warned, noTunnels, `ipipEnabled=false ipipMTU=0|1440 externalNodesList
 		mtuIfacePattern requireMTUFile=false routeSource=CalicoIPAM routeTableRange routeTableRanges`),
 	fate(Warned, noWireGuard, `wireguardHostEncryptionEnabled=false wireguardInterfaceName=wireguard.cali
 		wireguardInterfaceNameV6=wg-v6.cali wireguardKeepAlive=0s|0 wireguardListeningPort=51820 wireguardListeningPortV6=51821

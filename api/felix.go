@@ -91,8 +91,22 @@ type FelixConfigurationSpec struct {
 	AllowVXLANPacketsFromWorkloads *bool `json:"allowVXLANPacketsFromWorkloads,omitempty"`
 	AllowIPIPPacketsFromWorkloads  *bool `json:"allowIPIPPacketsFromWorkloads,omitempty"`
 
+	VXLANEnabled *bool `json:"vxlanEnabled,omitempty"` // nil: as pools say
+	VXLANVNI     *int  `json:"vxlanVNI,omitempty"`     // default 4096
+	VXLANPort    *int  `json:"vxlanPort,omitempty"`    // default 4789
+	VXLANMTU     *int  `json:"vxlanMTU,omitempty"`     // bytes; 0 (default): as the host's interface allows
+	VXLANMTUV6   *int  `json:"vxlanMTUV6,omitempty"`   // bytes; 0 (default): as the host's interface allows
+
 	LaterSettings
 }
+
+// Bounds of the largest packets of tunnels, in bytes: what IPv4 (RFC 791) and IPv6 (RFC 8200) need of a link, and what the length of a
+// packet allows.
+const (
+	MinMTU   = 68
+	MinMTUV6 = 1280
+	MaxMTU   = 65535
+)
 
 // HealthTimeout is how long a part of the agent may give no sign of life.
 type HealthTimeout struct {

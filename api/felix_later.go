@@ -125,11 +125,6 @@ type LaterSettings struct {
 	UsageReportingInitialDelay               Later `json:"usageReportingInitialDelay,omitempty"`
 	UsageReportingInterval                   Later `json:"usageReportingInterval,omitempty"`
 	UseInternalDataplaneDriver               Later `json:"useInternalDataplaneDriver,omitempty"`
-	VXLANEnabled                             Later `json:"vxlanEnabled,omitempty"`
-	VXLANMTU                                 Later `json:"vxlanMTU,omitempty"`
-	VXLANMTUV6                               Later `json:"vxlanMTUV6,omitempty"`
-	VXLANPort                                Later `json:"vxlanPort,omitempty"`
-	VXLANVNI                                 Later `json:"vxlanVNI,omitempty"`
 	WindowsManageFirewallRules               Later `json:"windowsManageFirewallRules,omitempty"`
 	WindowsNetworkName                       Later `json:"windowsNetworkName,omitempty"`
 	WireguardEnabled                         Later `json:"wireguardEnabled,omitempty"`

@@ -119,17 +119,21 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 	for _, n := range []struct {
 		path string
 		n    *int
+		low  int
 		high int
 	}{
-		{"spec.healthPort", s.HealthPort, 65535},
-		{"spec.prometheusMetricsPort", s.PrometheusMetricsPort, 65535},
-		{"spec.debugPort", s.DebugPort, 65535},
-		{"spec.deviceRouteProtocol", s.DeviceRouteProtocol, 255},
+		{"spec.healthPort", s.HealthPort, 0, 65535},
+		{"spec.prometheusMetricsPort", s.PrometheusMetricsPort, 0, 65535},
+		{"spec.debugPort", s.DebugPort, 0, 65535},
+		{"spec.deviceRouteProtocol", s.DeviceRouteProtocol, 0, 255},
+		{"spec.vxlanPort", s.VXLANPort, 1, 65535},
+		{"spec.vxlanVNI", s.VXLANVNI, 1, 1<<24 - 1},
 	} {
-		if n.n != nil && (*n.n < 0 || *n.n > n.high) {
-			v.fail(n.path, fmt.Sprintf("is %d: want 0 to %d", *n.n, n.high))
+		if n.n != nil && (*n.n < n.low || *n.n > n.high) {
+			v.fail(n.path, fmt.Sprintf("is %d: want %d to %d", *n.n, n.low, n.high))
 		}
 	}
+	v.felixMTUs(s)
 	for _, n := range []struct {
 		path string
 		n    *int
@@ -140,6 +144,18 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 	}
 	if m := s.NftablesMarkMask; m != nil && *m&PacketMarks != PacketMarks {
 		v.fail("spec.nftablesMarkMask", fmt.Sprintf("is %#08x: want one that has the bits %#08x, which Twill uses in marks of packets", *m, PacketMarks))
+	}
+}
+
+func (v *validator) felixMTUs(s *FelixConfigurationSpec) {
+	for _, n := range []struct {
+		path string
+		n    *int
+		low  int
+	}{{"spec.vxlanMTU", s.VXLANMTU, MinMTU}, {"spec.vxlanMTUV6", s.VXLANMTUV6, MinMTUV6}} {
+		if n.n != nil && *n.n != 0 && (*n.n < n.low || *n.n > MaxMTU) {
+			v.fail(n.path, fmt.Sprintf("is %d: want 0, or %d to %d", *n.n, n.low, MaxMTU))
+		}
 	}
 }
 

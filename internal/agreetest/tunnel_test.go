@@ -19,6 +19,7 @@ var tunnelCases = []handCase{
 	{"VXLAN that is allowed is policy's", ofTunnels, allowAll, []string{toVXLAN, toVXLANSix}, []string{toIPIP}, defaultVXLAN},
 	{"and may be denied by it", ofTunnels, `egress: {action: Deny, protocol: UDP, destination: {ports: [4789]}}, {action: Allow}`, []string{">" + four + " udp/4790"}, []string{toVXLAN}, defaultVXLAN},
 	{"IPIP that is allowed is policy's", ofTunnels, allowAll, []string{toIPIP}, []string{toVXLAN}, defaultIPIP},
+	{"VXLAN is what is sent to the port of the settings", ofTunnels, allowAll, []string{toVXLAN, toVXLANSix}, []string{">" + four + " udp/8472", ">" + six + " udp/8472", toIPIP}, `- {kind: FelixConfiguration, metadata: {name: default}, spec: {vxlanPort: 8472}}`},
 	{"a node's own setting beats that of all", ofTunnels, allowAll, nil, []string{toVXLAN, toVXLANSix}, nodeNoVXLAN},
 	{"what is sent to a workload is policy's", ofTunnels, `{action: Allow}`, []string{four + " udp/4789", six + " udp/4789"}, nil, ""},
 }

@@ -140,7 +140,7 @@ func hostLines(h intent.HostSettings) []string {
 	}
 	return []string{
 		"endpoint to host " + map[intent.ToHost]string{intent.ToHostDrop: "Drop", intent.ToHostReturn: "Return", intent.ToHostAccept: "Accept"}[h.EndpointToHost],
-		fmt.Sprint("vxlan ", h.AllowVXLAN), fmt.Sprint("ipip ", h.AllowIPIP), fmt.Sprint("prefixes ", h.Prefixes),
+		fmt.Sprint("vxlan ", h.AllowVXLAN), fmt.Sprint("ipip ", h.AllowIPIP), fmt.Sprint("tunnels ", h.VXLAN.VNI, h.VXLAN.Port, h.VXLAN.MTU[0], h.VXLAN.MTU[1]), fmt.Sprint("prefixes ", h.Prefixes),
 		"failsafe in " + failsafe(h.FailsafeIn), "failsafe out " + failsafe(h.FailsafeOut), "nat " + nat,
 	}
 }

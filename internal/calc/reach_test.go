@@ -132,3 +132,42 @@ func TestANodeThatChangesCostsItsOwnBlocks(t *testing.T) {
 		t.Errorf("one host has another address: %+v", b)
 	}
 }
+
+// TestATunnelThatSettingsDoNotWant: of IPv4, what it would carry is unreachable; other ways, and IPv6, are as before.
+func TestATunnelThatSettingsDoNotWant(t *testing.T) {
+	set := func(spec string) api.Update {
+		return api.Update{Key: api.ResourcesPrefix + "felixconfigurations/default", Value: []byte(`{"spec":{` + spec + `}}`)}
+	}
+	both := func(name string, i int) api.Update {
+		return api.Update{Key: api.ResourcesPrefix + "nodes/" + name, Value: fmt.Appendf(nil,
+			`{"spec":{"bgp":{"ipv4Address":"192.0.2.%[1]d/24","ipv6Address":"2001:db8::%[1]d/64"},"ipv4VXLANTunnelAddr":"10.65.%[1]d.1","ipv6VXLANTunnelAddr":"fd65::%[1]d"}}`, i)}
+	}
+	const six = "fd65::2:0/122 by vxlan-v6.calico at fd65::2, h2 is 2001:db8::2 fd65::2 66:6a:97:ee:c1:4e"
+	g := New("h1")
+	g.Update([]api.Update{
+		poolUpdate("a", `"cidr":"10.65.0.0/16","vxlanMode":"Always"`), poolUpdate("b", `"cidr":"fd65::/64","vxlanMode":"Always"`), both("h1", 1), both("h2", 2),
+		blockUpdate("10.65.2.0/26", `"affinity":"host:h2"`), blockUpdate("fd65::2:0/122", `"affinity":"host:h2"`),
+	})
+	g.Flush()
+	before := reached(g)
+	for _, tt := range []struct {
+		name   string
+		update api.Update
+		want   string
+	}{
+		{"no tunnel of IPv4", set(`"vxlanEnabled":false`), "10.65.2.0/26 nowhere, " + six},
+		{"a pool with it to other networks alone", poolUpdate("a", `"cidr":"10.65.0.0/16","vxlanMode":"CrossSubnet"`), "10.65.2.0/26 direct 192.0.2.2, " + six},
+		{"that pool as it was", poolUpdate("a", `"cidr":"10.65.0.0/16","vxlanMode":"Always"`), "10.65.2.0/26 nowhere, " + six},
+		{"a tunnel again", set(`"vxlanEnabled":true`), before},
+		{"no setting", api.Update{Key: api.ResourcesPrefix + "felixconfigurations/default"}, before},
+	} {
+		g.Update([]api.Update{tt.update})
+		g.Flush()
+		if got := reached(g); got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.name, got, tt.want)
+		}
+	}
+	if !strings.HasPrefix(before, "10.65.2.0/26 by vxlan.calico at 10.65.2.1, fd65::2:0/122 by vxlan-v6.calico at fd65::2, ") {
+		t.Errorf("without the setting: %s", before)
+	}
+}

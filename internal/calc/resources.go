@@ -130,6 +130,7 @@ func (g *Graph) configure() {
 	g.dirtyHost = true
 	now := g.config.Settings
 	g.floats.all = g.floats.all || was.FloatingIPs != now.FloatingIPs
+	g.reach.TurnOff(intent.VXLAN, !now.VXLAN.Enabled)
 	if was.AllowSourceSpoofing != now.AllowSourceSpoofing || !slices.Equal(was.InterfacePrefixes, now.InterfacePrefixes) {
 		for key := range g.sent.endpoints {
 			g.dirtyLocals[key] = true
@@ -152,6 +153,7 @@ func (g *Graph) host() intent.HostSettings {
 		Refresh: intent.Refresh{Policy: shorter(s.PolicyRefresh, s.SetsRefresh), Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
 		NAT:     g.natOutgoing(),
 		Tunnels: g.reach.Tunnels(),
+		VXLAN:   intent.VXLANSettings{VNI: s.VXLAN.VNI, Port: uint16(s.VXLAN.Port), MTU: s.VXLAN.MTU},
 	}
 }
 

@@ -36,6 +36,7 @@ type Settings struct {
 	OwnTable            bool   // nobody else may change the nftables table
 	PolicyRendering     string // Compiled or Chains
 	NAT                 NAT
+	VXLAN               VXLAN
 	ReportFlows         string // Enabled: also those that policy allows
 	EvaluateStaged      string // Continuous: staged policies judge live flows
 	AllowSourceSpoofing bool
@@ -62,6 +63,14 @@ type Settings struct {
 	GoMetrics           bool
 	ProcessMetrics      bool
 	Log                 Log
+}
+
+// VXLAN is how this host's VXLAN tunnels are.
+type VXLAN struct {
+	Enabled bool // of IPv4: there is one if a pool wants it
+	VNI     int
+	Port    int
+	MTU     [2]int // bytes, of IPv4 and of IPv6; zero: as the host's interface allows
 }
 
 // TLS is the files of a server; without a certificate it speaks plain HTTP.

@@ -55,8 +55,14 @@ var params = []Param{
 		func(s *Settings) *string { return &s.FloatingIPs }, "Enabled", "Disabled"),
 	yesNo("ipv6Support", "true", "forward IPv6; false: the agent does not turn that on, on the host or on workloads' interfaces (off it turns nothing), and rules for IPv6 are as ever",
 		func(s *Settings) *bool { return &s.IPv6 }),
-	yesNo("allowVXLANPacketsFromWorkloads", "false", "let workloads send VXLAN (UDP port 4789)", func(s *Settings) *bool { return &s.AllowVXLAN }),
+	yesNo("allowVXLANPacketsFromWorkloads", "false", "let workloads send VXLAN (UDP, to vxlanPort)", func(s *Settings) *bool { return &s.AllowVXLAN }),
 	yesNo("allowIPIPPacketsFromWorkloads", "false", "let workloads send IPIP (protocol 4)", func(s *Settings) *bool { return &s.AllowIPIP }),
+	yesNo("vxlanEnabled", "true", "have a VXLAN tunnel of IPv4 if a pool asks for one; false: what would go through it goes nowhere (tunnels of IPv6 are as pools say)",
+		func(s *Settings) *bool { return &s.VXLAN.Enabled }),
+	port("vxlanPort", "4789", "the UDP port to which encapsulated packets are sent, the same on all hosts; while it is changed they do not reach each other", func(s *Settings) *int { return &s.VXLAN.Port }),
+	within("vxlanVNI", "4096", 1, 1<<24-1, "the network identifier of VXLAN tunnels, the same on all hosts; while it is changed they do not reach each other", func(s *Settings) *int { return &s.VXLAN.VNI }),
+	mtu("vxlanMTU", api.MinMTU, "the largest packet in a VXLAN tunnel of IPv4, in bytes; 0: that of the interface with the host's address less 50", func(s *Settings) *int { return &s.VXLAN.MTU[0] }),
+	mtu("vxlanMTUV6", api.MinMTUV6, "the largest packet in a VXLAN tunnel of IPv6, in bytes; 0: that of the interface with the host's address less 70", func(s *Settings) *int { return &s.VXLAN.MTU[1] }),
 	yesNo("disableConntrackInvalidCheck", "false", "do not drop packets that conntrack calls invalid; policy still judges them", func(s *Settings) *bool { return &s.SkipInvalidCheck }),
 	yesNo("flowRevocationEnabled", "true", "cut live flows as soon as a change of policy denies them; false lets them end by themselves",
 		func(s *Settings) *bool { return &s.RevokeFlows }),
@@ -212,6 +218,34 @@ func number(name, value, help string, field func(*Settings) *int) Param {
 		*field(s) = n
 		return nil
 	}}
+}
+
+// within is a whole number between two, both included.
+func within(name, value string, low, high int, help string, field func(*Settings) *int) Param {
+	want := fmt.Sprintf("%d to %d", low, high)
+	return Param{Name: name, Type: want, Default: value, Help: help, set: func(s *Settings, text string) error {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < low || n > high {
+			return fmt.Errorf("is %q: want a whole number, %s", text, want)
+		}
+		*field(s) = n
+		return nil
+	}}
+}
+
+// mtu is the largest packet of a device, or zero.
+func mtu(name string, low int, help string, field func(*Settings) *int) Param {
+	p := within(name, "0", low, api.MaxMTU, help, field)
+	p.Type = "0, or " + p.Type
+	set := p.set
+	p.set = func(s *Settings, text string) error {
+		if text == "0" {
+			*field(s) = 0
+			return nil
+		}
+		return set(s, text)
+	}
+	return p
 }
 
 func port(name, value, help string, field func(*Settings) *int) Param {

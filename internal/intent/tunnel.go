@@ -49,8 +49,12 @@ const (
 	LinkIPIP   = "tunl0"
 )
 
-// PortVXLAN is the UDP port to which encapsulated packets are sent (RFC 7348), on all hosts.
-const PortVXLAN = 4789
+// What VXLAN tunnels have if no setting says otherwise: the UDP port to which encapsulated packets are sent, on all hosts (RFC 7348), and
+// the network identifier, which is upstream's.
+const (
+	PortVXLAN = 4789
+	VNI       = 4096
+)
 
 // SetVXLANPeers is the set of the addresses of hosts that may send VXLAN packets; there is one while this host has a VXLAN tunnel.
 const SetVXLANPeers SetID = "vxlan-peers"
@@ -84,3 +88,10 @@ type Tunnel struct {
 
 // Tunnels are this host's ends, by kind.
 type Tunnels [TunnelKinds]Tunnel
+
+// VXLANSettings are those of all VXLAN tunnels of this host. The zero value: as no setting says otherwise.
+type VXLANSettings struct {
+	VNI  int    // zero: [VNI]
+	Port uint16 // zero: [PortVXLAN]
+	MTU  [2]int // bytes of the largest packet that the devices carry, of IPv4 and of IPv6; zero: as the host's interface allows
+}

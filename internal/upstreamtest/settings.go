@@ -15,8 +15,8 @@ var failsafes = some(0, 3, obj(req("port", from(1, 65535)), opt("protocol", pick
 var felixSettings = slices.Concat(
 	fieldsOf("routeRefreshInterval interfaceRefreshInterval ipsetsRefreshInterval nftablesRefreshInterval reportingInterval reportingTTL endpointReportingDelay", period),
 	fieldsOf("ipv6Support disableConntrackInvalidCheck endpointReportingEnabled healthEnabled prometheusMetricsEnabled prometheusGoMetricsEnabled "+
-		"prometheusProcessMetricsEnabled allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads removeExternalRoutes", pointer),
-	fieldsOf("healthPort prometheusMetricsPort debugPort", from(1, 65535)),
+		"prometheusProcessMetricsEnabled allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads removeExternalRoutes vxlanEnabled", pointer),
+	fieldsOf("healthPort prometheusMetricsPort debugPort vxlanPort vxlanVNI", from(1, 65535)), fieldsOf("vxlanMTU vxlanMTUV6", from(1280, 9000)),
 	fieldsOf("healthHost debugHost prometheusMetricsHost", pick("localhost", "127.0.0.1", "::1")),
 	fieldsOf("prometheusMetricsCertFile prometheusMetricsKeyFile prometheusMetricsCAFile logFilePath", files),
 	fieldsOf("logSeverityScreen logSeverityFile logSeveritySys", anyCase("Trace", "Debug", "Info", "Warning", "Error", "Fatal")),
@@ -35,7 +35,7 @@ var felixSettings = slices.Concat(
 
 // laterSettings are those that concern parts which Twill does not have.
 var laterSettings = slices.Concat(
-	fieldsOf("useInternalDataplaneDriver ipipEnabled vxlanEnabled wireguardEnabled wireguardEnabledV6 wireguardHostEncryptionEnabled wireguardThreadingEnabled "+
+	fieldsOf("useInternalDataplaneDriver ipipEnabled wireguardEnabled wireguardEnabledV6 wireguardHostEncryptionEnabled wireguardThreadingEnabled "+
 		"bpfEnabled bpfConnectTimeLoadBalancingEnabled bpfDisableUnprivileged bpfHostConntrackBypass bpfIPFragmentReassemblyEnabled "+
 		"bpfKubeProxyIptablesCleanupEnabled bpfPolicyDebugEnabled debugDisableLogDropping flowLogsCollectorDebugTrace genericXDPEnabled "+
 		"prometheusWireGuardMetricsEnabled requireMTUFile routeSyncDisabled sidecarAccelerationEnabled usageReportingEnabled xdpEnabled", pointer),
@@ -45,7 +45,7 @@ var laterSettings = slices.Concat(
 	fieldsOf("bpfExportBufferSizeMB bpfExtToServiceConnmark bpfKubeProxyHealthzPort bpfMaglevMaxEndpointsPerService bpfMaglevMaxServices bpfMapSizeConntrack "+
 		"bpfMapSizeConntrackCleanupQueue bpfMapSizeIPSets bpfMapSizeIfState bpfMapSizeNATAffinity bpfMapSizeNATBackend bpfMapSizeNATFrontend "+
 		"bpfMapSizePerCpuConntrack bpfMapSizeRoute ipipMTU ipv4ElevatedRoutePriority ipv4NormalRoutePriority ipv6ElevatedRoutePriority ipv6NormalRoutePriority "+
-		"iptablesMarkMask maxIpsetSize metadataPort vxlanMTU vxlanMTUV6 vxlanPort vxlanVNI wireguardListeningPort wireguardListeningPortV6 wireguardMTU wireguardMTUV6 "+
+		"iptablesMarkMask maxIpsetSize metadataPort wireguardListeningPort wireguardListeningPortV6 wireguardMTU wireguardMTUV6 "+
 		"wireguardRoutingRulePriority", from(0, 9999)),
 	fieldsOf("bpfCTLBLogFilter bpfDataIfacePattern bpfDisableGROForIfaces bpfL3IfacePattern cgroupV2Path dataplaneDriver debugMemoryProfilePath endpointStatusPathPrefix "+
 		"nftablesFlowTableDataIfacePattern featureDetectOverride featureGates flowLogsGoldmaneServer logDebugFilenameRegex mtuIfacePattern policySyncPathPrefix prometheusMetricsClientAuth "+

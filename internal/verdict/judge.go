@@ -62,9 +62,9 @@ func (s *State) Judge(p Packet) Verdict {
 }
 
 // tunnel reports whether the packet encapsulates others in a way that workloads must not: IPIP is protocol 4 (RFC 2003), VXLAN is UDP
-// port 4789 (RFC 7348).
+// to the port of the settings (RFC 7348).
 func (j *judge) tunnel() bool {
-	return j.p.Proto == 4 && !j.s.host.AllowIPIP || j.p.Proto == 17 && j.p.DstPort == 4789 && !j.s.host.AllowVXLAN
+	return j.p.Proto == 4 && !j.s.host.AllowIPIP || j.p.Proto == 17 && j.p.DstPort == j.s.host.PortVXLAN() && !j.s.host.AllowVXLAN
 }
 
 // judge is the evaluation of one packet.

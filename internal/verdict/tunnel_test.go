@@ -32,6 +32,8 @@ func TestWhatSettingsForbidWhateverPolicySays(t *testing.T) {
 		{"VXLAN of an established flow", intent.HostSettings{}, of(out, 17, 4789, verdict.Established), intent.ReasonTunnel},
 		{"VXLAN that is allowed", intent.HostSettings{AllowVXLAN: true}, of(out, 17, 4789, verdict.New), ""},
 		{"the port is UDP's", intent.HostSettings{}, of(out, 6, 4789, verdict.New), ""},
+		{"VXLAN to another port", intent.HostSettings{VXLAN: intent.VXLANSettings{Port: 8472}}, of(out, 17, 4789, verdict.New), ""},
+		{"VXLAN to the port of the settings", intent.HostSettings{VXLAN: intent.VXLANSettings{Port: 8472}}, of(out, 17, 8472, verdict.New), intent.ReasonTunnel},
 		{"VXLAN to a workload", intent.HostSettings{}, of(in, 17, 4789, verdict.New), ""},
 		{"IPIP", intent.HostSettings{AllowVXLAN: true}, of(out, 4, 0, verdict.Established), intent.ReasonTunnel},
 		{"IPIP that is allowed", intent.HostSettings{AllowIPIP: true}, of(out, 4, 0, verdict.New), ""},

@@ -36,6 +36,16 @@ func flag(of func(api.FelixConfigurationSpec) *bool) func(api.FelixConfiguration
 	return func(s api.FelixConfigurationSpec) (bool, bool) { v := of(s); return v != nil && *v, v != nil }
 }
 
+// number is a setting that is one.
+func (x *expected) number(of func(api.FelixConfigurationSpec) *int, otherwise int) int {
+	return setting(x, func(s api.FelixConfigurationSpec) (int, bool) {
+		if v := of(s); v != nil {
+			return *v, true
+		}
+		return 0, false
+	}, otherwise)
+}
+
 // hostLines are what the host does by its settings, by the pools and by all nodes' addresses.
 func (x *expected) hostLines() []string {
 	prefixes := strings.Split(setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.InterfacePrefix }), "cali"), ",")
@@ -44,6 +54,8 @@ func (x *expected) hostLines() []string {
 		"endpoint to host " + setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.DefaultEndpointToHostAction }), "Drop"),
 		fmt.Sprint("vxlan ", setting(x, flag(func(s api.FelixConfigurationSpec) *bool { return s.AllowVXLANPacketsFromWorkloads }), false)),
 		fmt.Sprint("ipip ", setting(x, flag(func(s api.FelixConfigurationSpec) *bool { return s.AllowIPIPPacketsFromWorkloads }), false)),
+		fmt.Sprint("tunnels ", x.number(func(s api.FelixConfigurationSpec) *int { return s.VXLANVNI }, 4096), x.number(func(s api.FelixConfigurationSpec) *int { return s.VXLANPort }, 4789),
+			x.number(func(s api.FelixConfigurationSpec) *int { return s.VXLANMTU }, 0), x.number(func(s api.FelixConfigurationSpec) *int { return s.VXLANMTUV6 }, 0)),
 		fmt.Sprint("prefixes ", prefixes),
 		"failsafe in " + setting(x, ports(func(s api.FelixConfigurationSpec) *[]api.ProtoPort { return s.FailsafeInboundHostPorts }), ordered(failsafeIn)),
 		"failsafe out " + setting(x, ports(func(s api.FelixConfigurationSpec) *[]api.ProtoPort { return s.FailsafeOutboundHostPorts }), ordered(failsafeOut)),

@@ -92,7 +92,8 @@ func (x *expected) works(name string, f int) bool {
 
 // tunnels is whether this node has a tunnel.
 func (x *expected) tunnels(f int) bool {
-	return x.works(x.node, f) && slices.ContainsFunc(x.pools, func(p *api.IPPool) bool {
+	wanted := f != 0 || setting(x, flag(func(s api.FelixConfigurationSpec) *bool { return s.VXLANEnabled }), true)
+	return wanted && x.works(x.node, f) && slices.ContainsFunc(x.pools, func(p *api.IPPool) bool {
 		mode, kind := modeOf(p)
 		return mode != "" && kind == f
 	})

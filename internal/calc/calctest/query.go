@@ -57,7 +57,7 @@ func (w *Cluster) RandomQuery(rng *rand.Rand) Query {
 	}
 	q.DstPort = []uint16{80, 80, 80, 443, 53, 53, 8080, 1050, 9999}[rng.IntN(9)]
 	if q.Proto == 17 && rng.IntN(8) == 0 {
-		q.DstPort = 4789 // VXLAN, which workloads must not send, if no setting allows it
+		q.DstPort = []uint16{4789, 4789, 8472}[rng.IntN(3)] // VXLAN, which workloads must not send, if no setting allows it
 		return q
 	}
 	if strings.HasPrefix(q.Src, "host/") || strings.HasPrefix(q.Dst, "host/") {

@@ -214,6 +214,9 @@ func (w *Cluster) felix(name string) object {
 	if w.maybe(0.3) {
 		spec["allowVXLANPacketsFromWorkloads"] = w.maybe(0.6)
 	}
+	if w.maybe(0.1) {
+		spec["vxlanPort"] = 8472
+	}
 	if w.cfg.Pools > 0 {
 		w.nat(spec)
 	}
@@ -232,6 +235,10 @@ func (w *Cluster) nat(spec object) {
 		{"natOutgoingAddress", []any{"192.0.2.1", "192.0.2.77"}},
 		{"interfacePrefix", []any{"cali", "tap,cali"}},
 		{"allowIPIPPacketsFromWorkloads", []any{true, false}},
+		{"vxlanEnabled", []any{true, false}},
+		{"vxlanVNI", []any{4096, 77}},
+		{"vxlanMTU", []any{0, 1400}},
+		{"vxlanMTUV6", []any{0, 1300}},
 	} {
 		if w.maybe(0.4) {
 			spec[s.name] = pick(w, s.values)

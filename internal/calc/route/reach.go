@@ -61,9 +61,10 @@ type Reach struct {
 	users  map[string]map[string]struct{} // keys of blocks of which a node has addresses
 	claims map[end]map[string]struct{}    // nodes by the ends of tunnels that they say are theirs: the first has it
 
-	dirty map[string]struct{} // keys of blocks
-	again map[string]struct{} // nodes whose peers may have changed
-	all   bool                // every block and peer
+	dirty map[string]struct{}      // keys of blocks
+	again map[string]struct{}      // nodes whose peers may have changed
+	all   bool                     // every block and peer
+	off   [intent.TunnelKinds]bool // settings want no tunnel of the kind
 
 	peers map[intent.PeerID]intent.TunnelPeer // what batches so far add up to
 	sets  map[intent.SetID]*hosts             // of peers
@@ -102,6 +103,12 @@ func (r *Reach) SetNode(name string, n Node) {
 	}
 	r.all = r.all || name == r.self
 	r.touch(name)
+}
+
+// TurnOff says that this node has no tunnel of a kind, whatever pools want; false: it has one if they do.
+func (r *Reach) TurnOff(k intent.TunnelKind, off bool) {
+	r.all = r.all || r.off[k] != off
+	r.off[k] = off
 }
 
 // claim notes which end of a tunnel is a node's, or not any more. Of two nodes with one address, the first by name has it.
@@ -304,7 +311,7 @@ func family(k intent.TunnelKind) int {
 	return 1
 }
 
-// Tunnels returns this node's ends of tunnels. One that it has not has the zero value: no pool wants it, or it has no address for it yet.
+// Tunnels returns this node's ends of tunnels. One that it has not has the zero value: no pool wants it, or settings do not, or it has no address for it yet.
 func (r *Reach) Tunnels() (out intent.Tunnels) {
 	for k := range out {
 		out[k] = r.tunnel(intent.TunnelKind(k))
@@ -314,7 +321,7 @@ func (r *Reach) Tunnels() (out intent.Tunnels) {
 
 func (r *Reach) tunnel(k intent.TunnelKind) intent.Tunnel {
 	n := r.nodes[r.self]
-	if host := n.Net[family(k)]; host.IsValid() && r.owns(r.self, n, k) && r.wanted(k) {
+	if host := n.Net[family(k)]; !r.off[k] && host.IsValid() && r.owns(r.self, n, k) && r.wanted(k) {
 		return intent.Tunnel{Host: host.Addr(), Addr: n.Ends[k].Addr, MAC: n.Ends[k].MAC}
 	}
 	return intent.Tunnel{}

@@ -113,6 +113,7 @@ const (
 	Dispatch              // go to the chain that Map has for the packet's interface; go on if it has none
 	Translate             // source NAT
 	Deliver               // destination NAT; the connection is marked as one to a floating address
+	Untrack               // conntrack makes no entry for the packet, which has passed this stage; only before conntrack
 	Classify              // look the packet up in the tables for Group: it has passed this stage, or is dropped
 )
 

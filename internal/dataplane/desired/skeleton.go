@@ -179,7 +179,7 @@ func (s *State) tunnels() []Guard {
 	}
 	var gs []Guard
 	if !s.host.AllowVXLAN {
-		gs = append(gs, drop("VXLAN from a workload", portOf(protoUDP, rules.Dst, intent.PortVXLAN)))
+		gs = append(gs, drop("VXLAN from a workload", portOf(protoUDP, rules.Dst, s.host.PortVXLAN())))
 	}
 	if !s.host.AllowIPIP {
 		gs = append(gs, drop("IPIP from a workload", []rules.Term{{Kind: rules.Protocol, Number: protoIPIP}}))

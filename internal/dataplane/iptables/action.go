@@ -17,10 +17,11 @@ const (
 	pass      outcome = "tw-pass"
 	early     outcome = "tw-early"
 	untracked outcome = "tw-untracked"
-	found     outcome = "tw-found" // of a block's chain
+	unseen    outcome = "tw-unseen" // by conntrack, and no policy said so
+	found     outcome = "tw-found"  // of a block's chain
 )
 
-var outcomes = []outcome{allow, pass, early, untracked, found}
+var outcomes = []outcome{allow, pass, early, untracked, unseen, found}
 
 // rules set the mark for what was decided.
 func (o outcome) rules() []string {
@@ -33,6 +34,8 @@ func (o outcome) rules() []string {
 		return []string{set(kernel.MarkScratch1)}
 	case early:
 		return []string{set(kernel.MarkAllowed | kernel.MarkHostPassed)}
+	case unseen:
+		return []string{add("-j CT --notrack"), set(kernel.MarkAllowed)}
 	case untracked:
 		return []string{add("-j CT --notrack"), set(kernel.MarkAllowed | kernel.MarkUntracked | kernel.MarkHostPassed)}
 	}

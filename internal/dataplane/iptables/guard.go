@@ -96,6 +96,11 @@ func (w *writer) step(g desired.Guard) (string, error) {
 		return translation(g.Source)
 	case desired.Deliver:
 		return "-j DNAT --to-destination " + g.To.String(), nil
+	case desired.Untrack:
+		if w.Table != Raw {
+			return "", fmt.Errorf("table %s: only raw is before conntrack", w.Table)
+		}
+		return w.answer(unseen), nil
 	}
 	return "", fmt.Errorf("step %d has no form in iptables", g.Do)
 }

@@ -23,7 +23,7 @@ func nodeBatch() intent.Batch {
 	}
 	all := []intent.Rule{{Action: intent.Allow}}
 	return intent.Batch{
-		IPSets: []intent.IPSet{{ID: "s:frontend"}, {ID: "p:6:ssh:x", Kind: intent.SetPorts}},
+		IPSets: []intent.IPSet{{ID: "s:frontend"}, {ID: intent.SetVXLANPeers}, {ID: "p:6:ssh:x", Kind: intent.SetPorts}},
 		Policies: []intent.Policy{
 			{ID: gnp, Ingress: []intent.Rule{
 				{Action: intent.Allow, Protocol: 6, Dst: intent.Peer{PortSets: []intent.SetID{"p:6:ssh:x"}}}, {Action: intent.Deny, Protocol: 6, Reject: true}, {Action: intent.Pass},
@@ -43,6 +43,7 @@ func nodeBatch() intent.Batch {
 			EndpointToHost: intent.ToHostReturn,
 			FailsafeIn:     []intent.Failsafe{{Protocol: 6, Port: 22}, {Protocol: 17, Port: 68, Net: netip.MustParsePrefix("192.0.2.0/24")}},
 			FailsafeOut:    []intent.Failsafe{{Protocol: 17, Port: 53}},
+			Tunnels:        intent.Tunnels{{Host: netip.MustParseAddr("192.0.2.1"), Addr: netip.MustParseAddr("10.65.1.1"), MAC: "66:00:00:00:00:01"}},
 			NAT: intent.NATOutgoing{
 				From: prefixes("10.65.0.0/16", "fd65::/64"), Pool: prefixes("10.65.0.0/16", "10.66.0.0/16", "fd65::/64"), Addr: netip.MustParseAddr("192.0.2.1"),
 				Ports: intent.PortRange{Min: 1024, Max: 2047}, Link: "eth*",

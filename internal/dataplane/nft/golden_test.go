@@ -155,6 +155,8 @@ func goldenSteps() []struct {
 	early.InSync = false
 	open := settings
 	open.Exclude, open.AllowInvalid, open.AllowIPIP, open.ReportAllowed, open.EndpointToHost, open.NAT = nil, true, true, true, intent.ToHostAccept, intent.NATOutgoing{}
+	carried := open
+	carried.Tunnels[intent.VXLAN], carried.VXLAN.Port = intent.Tunnel{Host: netip.MustParseAddr("192.0.2.1"), Addr: netip.MustParseAddr("10.65.1.1"), MAC: "66:00:00:00:00:01"}, 8472
 	rival := wl("rival-0", "cali1")
 	intenttest.Profiles(&rival, intent.PolicyID{Kind: "Profile", Name: "kns.prod"})
 	staged := intent.PolicyID{Kind: "StagedNetworkPolicy", Namespace: "prod", Name: "later"}
@@ -184,6 +186,8 @@ func goldenSteps() []struct {
 		{name: "and is right again", batch: intent.Batch{IPSets: everything().IPSets}},
 		{name: "host endpoints go", batch: removed(all.ID, one.ID, shut.ID)},
 		{name: "a policy over its budget", batch: intent.Batch{Policies: []intent.Policy{huge("deny", 200*(maxPolicyRules+1))}}},
+		{name: "a tunnel", batch: intent.Batch{Host: &carried, IPSets: []intent.IPSet{{ID: intent.SetVXLANPeers, Members: []intent.Member{member("198.51.100.2/32")}}}}},
+		{name: "without it", batch: intent.Batch{Host: &open, Removed: []intent.Key{intent.SetVXLANPeers}}},
 		{name: "all goes", batch: removed(byAddr.ID, rival.ID, wl("web-0", "").ID, wl("shut-0", "").ID, missing.ID,
 			np("np-web"), np("np-b"), np("web"), np("raw"), np("deny"), np("nothing"),
 			intent.SetID("s:web"), intent.SetID("p:http"))},

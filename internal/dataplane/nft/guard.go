@@ -114,6 +114,8 @@ func (d *Driver) stepExprs(g desired.Guard, f intent.Family, name attribution.Na
 		return translation(g.Source, f)
 	case desired.Deliver:
 		return delivery(g.To)
+	case desired.Untrack:
+		return exprs{nftables.NoTrack{}, nftables.Accept()}
 	}
 	return append(d.count(g.By, name), nftables.Drop())
 }

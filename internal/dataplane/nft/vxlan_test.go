@@ -8,77 +8,175 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/conntrack"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
 
-// TestWhatIsEncapsulatedIsTakenFromHostsOfTheTunnelAlone: from these whatever the policy of the host's endpoint says, as what the host
-// sends to them.
-func TestWhatIsEncapsulatedIsTakenFromHostsOfTheTunnelAlone(t *testing.T) {
-	h := newHosted(t)
-	up := hep("up0") // without policy or profile: it denies
-	peers := intent.IPSet{ID: intent.SetVXLANPeers, Members: []intent.Member{{Prefix: netip.PrefixFrom(netip.MustParseAddr(addrs["out"][0]), 32)}}}
-	here := netip.MustParseAddr(addrs["host"][0])
-	settings := intent.HostSettings{EndpointToHost: intent.ToHostAccept, AllowVXLAN: true, Tunnels: intent.Tunnels{intent.VXLAN: {Host: here, Addr: netip.MustParseAddr("10.65.1.1"), MAC: "66:00:00:00:00:01"}}}
-	b := pair(nil)
-	b.IPSets, b.Endpoints, b.Host = append(b.IPSets, intent.IPSet{ID: peers.ID}), append(b.Endpoints, up), &settings
-	h.d.Merge(b)
-	apply(t, h.d)
+const strangerVXLAN = "VXLAN of no host of the tunnel"
 
-	listen := func(party string) (c *net.UDPConn) {
-		h.party(party).Do(func() {
-			var err error
-			if c, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(addrs[party][0]), Port: intent.PortVXLAN}); err != nil {
-				t.Fatal(err)
+// tunnelled is a host with a tunnel of both families, whose host endpoint has no policy or profile, so that it denies, and the party out, which
+// may be at the other end. There are sockets at the host, at out and in workload a, by the port and the number of the family.
+type tunnelled struct {
+	*testing.T
+	*hosted
+	settings intent.HostSettings
+	peers    intent.IPSet
+}
+
+func newTunnelled(t *testing.T) *tunnelled {
+	h := &tunnelled{T: t, hosted: newHosted(t), peers: intent.IPSet{ID: intent.SetVXLANPeers}}
+	h.settings = intent.HostSettings{EndpointToHost: intent.ToHostAccept, AllowVXLAN: true}
+	for f, end := range []string{"10.65.1.1", "fd65::1"} {
+		out := netip.MustParseAddr(addrs["out"][f])
+		h.peers.Members = append(h.peers.Members, intent.Member{Prefix: netip.PrefixFrom(out, out.BitLen())})
+		h.settings.Tunnels[f] = intent.Tunnel{Host: netip.MustParseAddr(addrs["host"][f]), Addr: netip.MustParseAddr(end), MAC: "66:00:00:00:00:01"}
+	}
+	b := pair(nil)
+	b.IPSets, b.Endpoints = append(b.IPSets, intent.IPSet{ID: h.peers.ID}), append(b.Endpoints, hep("up0"))
+	h.is(b)
+	return h
+}
+
+// is applies a batch, with the settings as they are now.
+func (h *tunnelled) is(b intent.Batch) {
+	h.Helper()
+	settings := h.settings
+	b.Host = &settings
+	h.d.Merge(b)
+	apply(h.T, h.d)
+}
+
+func (h *tunnelled) joins() {
+	h.Helper()
+	h.is(intent.Batch{Members: []intent.MemberDelta{{Set: h.peers.ID, Added: h.peers.Members}}})
+}
+
+func (h *tunnelled) leaves() {
+	h.Helper()
+	h.is(intent.Batch{Members: []intent.MemberDelta{{Set: h.peers.ID, Removed: h.peers.Members}}})
+}
+
+func (h *tunnelled) listen(party string, f, port int) (c *net.UDPConn) {
+	h.Helper()
+	h.party(party).Do(func() {
+		var err error
+		if c, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(addrs[party][f]), Port: port}); err != nil {
+			h.Fatal(err)
+		}
+	})
+	h.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func (h *tunnelled) send(from *net.UDPConn, to string, f, port int) {
+	h.Helper()
+	if _, err := from.WriteToUDP([]byte("x"), &net.UDPAddr{IP: net.ParseIP(addrs[to][f]), Port: port}); err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *tunnelled) arrives(what string, at *net.UDPConn, from string, f int) {
+	h.Helper()
+	_ = at.SetReadDeadline(time.Now().Add(netnstest.Patience))
+	if _, a, err := at.ReadFromUDP(make([]byte, 16)); err != nil || !a.IP.Equal(net.ParseIP(addrs[from][f])) {
+		h.Fatalf("%s: from %v, %v; want from %s", what, a, err, from)
+	}
+}
+
+// isDropped sends to the host what nobody may.
+func (h *tunnelled) isDropped(what string, from *net.UDPConn, f, port int) {
+	h.Helper()
+	before := h.dropped(h.T, strangerVXLAN)
+	h.send(from, "host", f, port)
+	for began := time.Now(); h.dropped(h.T, strangerVXLAN) != before+1; runtime.Gosched() {
+		if time.Since(began) > netnstest.Patience {
+			h.Fatalf("%s: %d packets were dropped, want 1", what, h.dropped(h.T, strangerVXLAN)-before)
+		}
+	}
+}
+
+// connections counts those of UDP to a port.
+func (h *tunnelled) connections(port uint16) (n int) {
+	h.Helper()
+	h.ns.Do(func() {
+		c, err := conntrack.Open()
+		if err == nil {
+			err = c.Each(func(f conntrack.Flow) {
+				if f.Original.Proto == 17 && f.Original.DstPort == port {
+					n++
+				}
+			})
+		}
+		if err != nil {
+			h.Fatal(err)
+		}
+		_ = c.Close()
+	})
+	return n
+}
+
+// TestWhatIsEncapsulatedIsTakenFromHostsOfTheTunnelAlone: from these whatever the policy of the host's endpoint says, as what the host
+// sends to them, and without a connection; of both families.
+func TestWhatIsEncapsulatedIsTakenFromHostsOfTheTunnelAlone(t *testing.T) {
+	h := newTunnelled(t)
+	const port = intent.PortVXLAN
+	for f, family := range []string{"IPv4", "IPv6"} {
+		host, out, workload := h.listen("host", f, port), h.listen("out", f, port), h.listen("a", f, port)
+		h.isDropped("there is no other host", out, f, port)
+		h.joins()
+		h.send(out, "host", f, port)
+		h.arrives(family, host, "out", f)
+		h.send(host, "out", f, port)
+		h.arrives(family, out, "host", f)
+		if n := h.connections(port); n != 0 {
+			t.Errorf("%s: the hosts have %d connections, want none", family, n)
+		}
+		h.isDropped("a workload, which a setting lets send it", workload, f, port)
+		h.send(workload, "out", f, port)
+		h.arrives("what a workload sends to another host is no tunnel's", out, "a", f)
+		if n := h.connections(port); n != 1 {
+			t.Errorf("%s: %d connections, want that of a workload alone", family, n)
+		}
+		h.leaves()
+		h.isDropped("no host of the tunnel any more", out, f, port)
+		h.joins()
+		h.send(out, "host", f, port)
+		h.arrives(family, host, "out", f)
+		h.leaves()
+		h.ns.Do(func() {
+			if c, err := conntrack.Open(); err == nil {
+				var all []conntrack.Flow
+				_ = c.Each(func(f conntrack.Flow) { all = append(all, f) })
+				_, _ = c.Forget(all)
+				_ = c.Close()
 			}
 		})
-		t.Cleanup(func() { _ = c.Close() })
-		return c
-	}
-	host, out, workload := listen("host"), listen("out"), listen("a")
-	send := func(from *net.UDPConn, to string) {
-		t.Helper()
-		if _, err := from.WriteToUDP([]byte("x"), &net.UDPAddr{IP: net.ParseIP(addrs[to][0]), Port: intent.PortVXLAN}); err != nil {
-			t.Fatal(err)
+		if f == 1 {
+			h.settings.Tunnels = intent.Tunnels{}
+			h.is(intent.Batch{Removed: []intent.Key{h.peers.ID, hep("up0").ID}})
+			h.send(workload, "host", f, port)
+			h.arrives("nobody is asked where there is no tunnel", host, "a", f)
 		}
 	}
-	arrives := func(at *net.UDPConn, from string) {
-		t.Helper()
-		_ = at.SetReadDeadline(time.Now().Add(netnstest.Patience))
-		if _, a, err := at.ReadFromUDP(make([]byte, 16)); err != nil || a.IP.String() != addrs[from][0] {
-			t.Fatalf("from %v, %v; want from %s", a, err, from)
-		}
-	}
-	const stranger = "VXLAN of no host of the tunnel"
-	isDropped := func(what string, from *net.UDPConn) { // what is sent to the host
-		t.Helper()
-		before := h.dropped(t, stranger)
-		send(from, "host")
-		for began := time.Now(); h.dropped(t, stranger) != before+1; runtime.Gosched() {
-			if time.Since(began) > netnstest.Patience {
-				t.Fatalf("%s: %d packets were dropped, want 1", what, h.dropped(t, stranger)-before)
-			}
-		}
-	}
-	isDropped("there is no other host", out)
-	h.d.Merge(intent.Batch{Members: []intent.MemberDelta{{Set: peers.ID, Added: peers.Members}}})
-	apply(t, h.d)
-	send(out, "host")
-	arrives(host, "out")
-	send(host, "out")
-	arrives(out, "host")
-	isDropped("a workload, which a setting lets send it", workload)
+}
 
-	h.d.Merge(intent.Batch{Members: []intent.MemberDelta{{Set: peers.ID, Removed: peers.Members}}})
-	apply(t, h.d)
-	isDropped("no host of the tunnel any more, of a flow that conntrack knows", out)
-	h.d.Merge(intent.Batch{Members: []intent.MemberDelta{{Set: peers.ID, Added: peers.Members}}})
-	apply(t, h.d)
-	send(out, "host")
-	arrives(host, "out")
-
-	settings.Tunnels = intent.Tunnels{}
-	h.d.Merge(intent.Batch{Host: &settings, Removed: []intent.Key{peers.ID, up.ID}})
-	apply(t, h.d)
-	send(workload, "host")
-	arrives(host, "a") // nobody is asked: there is no tunnel
+// TestEncapsulatedPacketsAreThoseToThePortOfTheSettings, which may change.
+func TestEncapsulatedPacketsAreThoseToThePortOfTheSettings(t *testing.T) {
+	h := newTunnelled(t)
+	h.settings.VXLAN.Port = 8472
+	h.is(intent.Batch{Removed: []intent.Key{hep("up0").ID}})
+	was, now := h.listen("host", 0, intent.PortVXLAN), h.listen("host", 0, 8472)
+	out := h.listen("out", 0, 9)
+	h.isDropped("to the port of the settings", out, 0, 8472)
+	h.send(out, "host", 0, intent.PortVXLAN)
+	h.arrives("the port without a setting is like any other", was, "out", 0)
+	h.joins()
+	h.send(out, "host", 0, 8472)
+	h.arrives("of a host of the tunnel", now, "out", 0)
+	if tracked, not := h.connections(intent.PortVXLAN), h.connections(8472); tracked != 1 || not != 0 {
+		t.Errorf("%d connections to another port, %d to that of the settings; want 1 and 0", tracked, not)
+	}
+	h.settings.AllowVXLAN = false
+	h.is(intent.Batch{})
+	h.check(t, "!a>out udp/8472", "a>out udp/4789")
 }

@@ -165,6 +165,9 @@ func (w *walk) guards(c desired.Chain) end {
 			}
 		case desired.Return:
 			return w.last(c, undecided)
+		case desired.Untrack:
+			w.Established, w.Invalid, w.Revoked = false, false, false
+			return passing
 		}
 	}
 	return w.last(c, undecided)

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,11 +38,10 @@ func (d *Driver) ensure(f int, v *device) error {
 		}
 		return nil
 	}
-	mtu, err := d.mtu(f, v.want.Host)
+	want, err := d.wanted(f, v)
 	if err != nil {
 		return err
 	}
-	want := rtnl.VXLAN{Name: v.name, VNI: VNI, Port: intent.PortVXLAN, Local: v.want.Host, MAC: v.want.MAC, MTU: mtu}
 	if there && (is.VNI != want.VNI || is.Port != want.Port || is.Local != want.Local) { // what cannot be changed
 		if err := ignoring(d.rtnl.DeleteLink(l.Index)); err != nil {
 			return err
@@ -80,6 +80,17 @@ func (d *Driver) made(v *device, was int, l rtnl.Link, others bool) {
 			d.news[id] = true
 		}
 	}
+}
+
+// wanted is the device that a family should have.
+func (d *Driver) wanted(f int, v *device) (rtnl.VXLAN, error) {
+	mtu, err := d.as.MTU[f], error(nil)
+	if mtu == 0 {
+		mtu, err = d.mtu(f, v.want.Host)
+	}
+	return rtnl.VXLAN{
+		Name: v.name, VNI: cmp.Or(d.as.VNI, intent.VNI), Port: cmp.Or(int(d.as.Port), intent.PortVXLAN), Local: v.want.Host, MAC: v.want.MAC, MTU: mtu,
+	}, err
 }
 
 // change brings what of a VXLAN device can be changed to what is wanted.
@@ -181,7 +192,7 @@ func ignoring(err error) error {
 // Differences returns one line for each deviation of the kernel from the intents. It changes nothing.
 func (d *Driver) Differences(context.Context) ([]string, error) {
 	var out []string
-	for _, v := range d.devices[:intent.IPIP] {
+	for f, v := range d.devices[:intent.IPIP] {
 		l, is, err := d.rtnl.VXLAN(v.name)
 		switch {
 		case errors.Is(err, rtnl.ErrNotFound):
@@ -197,7 +208,11 @@ func (d *Driver) Differences(context.Context) ([]string, error) {
 			}
 			continue
 		}
-		if is.VNI != VNI || is.Port != intent.PortVXLAN || is.Local != v.want.Host || is.MAC != v.want.MAC || !l.Up || l.Alias != kernel.TunnelAlias {
+		want, err := d.wanted(f, v)
+		if err != nil {
+			return nil, err
+		}
+		if is != want || !l.Up || l.Alias != kernel.TunnelAlias {
 			out = append(out, fmt.Sprintf("device %s differs", v.name))
 		}
 		if err := d.learn(v, l.Index); err != nil {

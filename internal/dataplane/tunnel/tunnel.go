@@ -21,13 +21,11 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
-// VNI is the network identifier of all tunnels.
-const VNI = 4096
-
 // Driver is the driver.
 type Driver struct {
 	rtnl    *rtnl.Handle
 	devices [3]*device // of intent.VXLAN, intent.VXLAN6 and intent.IPIP
+	as      intent.VXLANSettings
 	inSync  bool
 	failed  map[intent.PeerID]error
 	news    map[intent.PeerID]bool // whose outcome may have changed
@@ -78,9 +76,10 @@ func (d *Driver) Merge(b intent.Batch) {
 	if b.Host != nil {
 		d.refresh, d.settled = b.Host.Refresh.Routes, true
 		for k, v := range d.devices {
-			v.check = v.check || v.want != b.Host.Tunnels[k]
+			v.check = v.check || v.want != b.Host.Tunnels[k] || d.as != b.Host.VXLAN
 			v.want = b.Host.Tunnels[k]
 		}
+		d.as = b.Host.VXLAN
 	}
 	for _, k := range b.Removed {
 		if id, is := k.(intent.PeerID); is {

@@ -126,6 +126,44 @@ func TestADeviceFollowsTheIntents(t *testing.T) {
 	}
 }
 
+// TestSettingsSayWhatADeviceIs, changed while it carries packets: one that must be made again knows what it knew.
+func TestSettingsSayWhatADeviceIs(t *testing.T) {
+	r := newRig(t)
+	r.apply(intent.Batch{Host: wanted(own, own6), Peers: []intent.TunnelPeer{h2}, InSync: true})
+	knows := []string{h2.MAC + " dst 192.0.2.2", "10.65.2.1 lladdr " + h2.MAC}
+	was := r.ns.Link(intent.LinkVXLAN).Index
+	for _, tt := range []struct {
+		name      string
+		as        intent.VXLANSettings
+		vni, port int
+		mtu       [2]int
+		again     bool
+	}{
+		{"sizes", intent.VXLANSettings{MTU: [2]int{1300, 1290}}, 4096, 4789, [2]int{1300, 1290}, false},
+		{"one size", intent.VXLANSettings{MTU: [2]int{0, 1290}}, 4096, 4789, [2]int{1350, 1290}, false},
+		{"a port", intent.VXLANSettings{Port: 8472}, 4096, 8472, [2]int{1350, 1330}, true},
+		{"an identifier", intent.VXLANSettings{VNI: 77, Port: 8472}, 77, 8472, [2]int{1350, 1330}, true},
+		{"none", intent.VXLANSettings{}, 4096, 4789, [2]int{1350, 1330}, true},
+	} {
+		h := wanted(own, own6)
+		h.VXLAN = tt.as
+		r.apply(intent.Batch{Host: h})
+		r.verified(tt.name, 0)
+		r.knows(tt.name, knows...)
+		for f, name := range []string{intent.LinkVXLAN, intent.LinkVXLAN6} {
+			l, is, err := r.ns.Rtnl().VXLAN(name)
+			if err != nil || is.VNI != tt.vni || is.Port != tt.port || is.MTU != tt.mtu[f] || !l.Up {
+				t.Errorf("%s: %s is %+v, up %v, %v", tt.name, name, is, l.Up, err)
+			}
+		}
+		now := r.ns.Link(intent.LinkVXLAN).Index
+		if (now != was) != tt.again {
+			t.Errorf("%s: made again %v, want %v", tt.name, now != was, tt.again)
+		}
+		was = now
+	}
+}
+
 func TestWhatOthersDoToADeviceIsUndone(t *testing.T) {
 	r := newRig(t)
 	r.apply(intent.Batch{Host: wanted(own, intent.Tunnel{}), Peers: []intent.TunnelPeer{h2}, InSync: true})

@@ -2,8 +2,11 @@ package world
 
 import "github.com/twillnet/twill/api"
 
-// tunnels are the encapsulations that one FelixConfiguration allows to workloads; nil: not set.
-type tunnels struct{ vxlan, ipip *bool }
+// tunnels are the encapsulations that one FelixConfiguration allows to workloads, and the UDP port of VXLAN; nil: not set.
+type tunnels struct {
+	vxlan, ipip *bool
+	port        *int
+}
 
 const (
 	protoIPIP = 4 // RFC 2003
@@ -15,11 +18,21 @@ const (
 // of its node allow them.
 func (w *World) fromWorkload(e *endpoint, p packet) Hop {
 	encapsulates := p.proto == protoIPIP && !w.may(e.spec.Node, func(t tunnels) *bool { return t.ipip }) ||
-		p.proto == protoUDP && p.dstPort == portVXLAN && !w.may(e.spec.Node, func(t tunnels) *bool { return t.vxlan })
+		p.proto == protoUDP && int(p.dstPort) == w.portVXLAN(e.spec.Node) && !w.may(e.spec.Node, func(t tunnels) *bool { return t.vxlan })
 	if !encapsulates || e.closed != "" {
 		return w.hop(e, api.Egress, p)
 	}
 	return newHop(e, api.Egress, StageWorkload).end(Decision{Reason: ReasonTunnel, RuleIndex: -1, Action: string(api.Deny)})
+}
+
+// portVXLAN is the port of a node: its own setting, else the default one, else that of RFC 7348. One that is none is no setting.
+func (w *World) portVXLAN(node string) int {
+	for _, name := range []string{"node." + node, "default"} {
+		if p := w.tunnels[name].port; p != nil && *p > 0 && *p < 1<<16 {
+			return *p
+		}
+	}
+	return portVXLAN
 }
 
 // may returns a setting of a node that allows something: its own, else the default one, else false.

@@ -136,7 +136,7 @@ func (w *World) add(s api.Stored) {
 	case *api.FelixConfiguration:
 		w.floats[s.Ref.Name] = r.Spec.FloatingIPs
 		w.toHost[s.Ref.Name], w.exclude[s.Ref.Name] = toHostAction(r), r.Spec.InterfaceExclude
-		w.tunnels[s.Ref.Name] = tunnels{vxlan: r.Spec.AllowVXLANPacketsFromWorkloads, ipip: r.Spec.AllowIPIPPacketsFromWorkloads}
+		w.tunnels[s.Ref.Name] = tunnels{vxlan: r.Spec.AllowVXLANPacketsFromWorkloads, ipip: r.Spec.AllowIPIPPacketsFromWorkloads, port: r.Spec.VXLANPort}
 		w.failsafes[s.Ref.Name] = failsafes{in: r.Spec.FailsafeInboundHostPorts, out: r.Spec.FailsafeOutboundHostPorts}
 	}
 }

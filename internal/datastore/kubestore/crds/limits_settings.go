@@ -76,6 +76,12 @@ func limitFelix(n node) {
 	n.field("logActionRateLimitBurst").within(1, 9999)
 	n.each(func(f node) { f.within(0, 65535) }, "healthPort", "prometheusMetricsPort", "debugPort")
 	n.field("deviceRouteProtocol").within(0, 255)
+	n.field("vxlanPort").within(1, 65535)
+	n.field("vxlanVNI").within(1, 1<<24-1)
+	for f, low := range map[string]int{"vxlanMTU": api.MinMTU, "vxlanMTUV6": api.MinMTUV6} {
+		n.field(f).within(0, api.MaxMTU)
+		n.field(f).must(fmt.Sprintf("self == 0 || self >= %d", low), fmt.Sprintf("want 0, or %d to %d", low, api.MaxMTU))
+	}
 	n.each(func(f node) { f["minimum"] = -1 }, "goGCThreshold", "goMemoryLimitMB", "goMaxProcs")
 	n.field("prometheusMetricsHost").like(`[A-Za-z0-9_.:+-]*`).longest(64)
 	n.field("openstackRegion").like(group(dnsLabel) + `?`).longest(longestLabel - len("openstack-region-"))

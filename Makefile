@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/cli/conn.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: image build deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube-api kube-conformance kube-chaos chaos chaos-mutants
+.PHONY: vm image build deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube-api kube-conformance kube-chaos chaos chaos-mutants
 build: ## bin/twill, one static binary; bin/twill-cni, its CNI plugin alone, which starts faster
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/twill-cni ./cmd/twill-cni
@@ -70,6 +70,14 @@ kube-chaos: deps ## the same with a real API server for their datastore, and wit
 
 chaos-mutants: deps ## each listed fault in a loop must be seen by a short run of chaos
 	REQUIRE_ROOT=1 go test -count=1 -timeout 0 -run 'TestEachMutantOfALoopIsCaught$$' -v ./internal/chaostest -mutants
+
+# Scenarios of tunnels, and packages with tests that need a kernel which has them.
+VM_SCRIPTS := vxlan ipip
+VM_TESTS   := internal/dataplane/tunnel
+vm: build ## in a virtual machine with Debian's kernel (emulated): what this machine's kernel may lack; nothing is skipped there
+	@sh scripts/deps.sh qemu-system-x86_64 mmdebstrap mke2fs
+	rm -rf bin/vm && mkdir -p bin/vm && go test -c -o bin/vm/ $(VM_TESTS:%=./%)
+	go run ./hack/vm -twill $(BIN) -test bin/vm $(VM_SCRIPTS:%=testdata/script/%.txt)
 
 lint: ## go vet, and golangci-lint (.golangci.yml) over code and tests; the linter is built once, and kept in Go's build cache
 	go vet ./...

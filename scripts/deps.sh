@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the programs that are named: nft lists what we program, for tests and demonstrations; systemd-analyze reads
 # the units that we install, iptables and ipset take the texts of internal/dataplane/iptables, and the CNI project's plugins are
-# chained behind ours, in tests; bird and FRR are BGP peers of ours there.
+# chained behind ours, in tests; bird and FRR are BGP peers of ours there;
+# qemu runs a virtual machine whose disk mmdebstrap and mke2fs make.
 set -eu
 
 # Daemons that a package brings are not started: tests run their own.
@@ -24,6 +25,9 @@ for program in "$@"; do
 	bird) package=bird2 ;;
 	vtysh) package=frr ;;
 	systemd-analyze) package=systemd ;;
+	qemu-system-x86_64) package=qemu-system-x86 ;;
+	mmdebstrap) package=mmdebstrap ;;
+	mke2fs) package=e2fsprogs ;;
 	*) echo "$0: no package is known for $program" >&2; exit 2 ;;
 	esac
 	echo "installing $package (apt-get)"

@@ -56,7 +56,7 @@ func (c *scenario) capture(a script.Capture) error {
 	return nil
 }
 
-var protocols = map[string][]uint8{"": nil, "tcp": {6}, "udp": {17}, "icmp": {1, 58}} // IANA
+var protocols = map[string][]uint8{"": nil, "tcp": {6}, "udp": {17}, "icmp": {1, 58}, "ipip": {4}} // IANA
 
 func (r *capture) receive(a script.Capture, link int) {
 	defer close(r.done)

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -9,8 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kernel/netns"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/lab/script"
 )
 
@@ -31,6 +35,11 @@ func TestScript(t *testing.T) {
 			t.Parallel()
 			if strings.Contains(string(text), " bird") {
 				machinetest.Program(t, "bird")
+			}
+			if strings.Contains(string(text), intent.LinkIPIP) { // make vm has a kernel with it
+				if err := netnstest.New(t).Rtnl().AddIPIP(intent.LinkIPIP); !errors.Is(err, rtnl.ErrExists) {
+					machinetest.Supported(t, err)
+				}
 			}
 			runScript(t, Runner{Exe: exe}, f, string(text))
 		})

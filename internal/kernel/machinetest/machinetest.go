@@ -45,11 +45,15 @@ func Installed(t testing.TB, name string) string {
 	return path
 }
 
-// Supported skips if err says that this kernel lacks a feature, which no setting of the machine could give it.
+// Supported skips if err says that this kernel lacks a feature, which no setting of the machine could give it. With REQUIRE_KERNEL=1, as in
+// the virtual machine of make vm, the lack is a failure.
 func Supported(t testing.TB, err error) {
 	t.Helper()
 	var lack *kernel.UnsupportedError
 	if errors.As(err, &lack) {
+		if os.Getenv("REQUIRE_KERNEL") == "1" {
+			t.Fatal(lack)
+		}
 		t.Skip(lack)
 	}
 }

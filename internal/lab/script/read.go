@@ -200,7 +200,7 @@ func readCapture(l *line) Action {
 	if len(l.words) == 0 {
 		return c
 	}
-	if w := l.words[0].text; w == "tcp" || w == "udp" {
+	if w := l.words[0].text; w == "tcp" || w == "udp" || w == "ipip" {
 		c.Proto, l.words = w, l.words[1:]
 		return c
 	}

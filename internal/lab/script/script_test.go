@@ -55,6 +55,7 @@ func TestALineIsReadAsItsAction(t *testing.T) {
 		{"wait exec ! web true", WaitExec{true, "web", []string{"true"}}},
 		{"capture h1 eth0 c tcp/80", Capture{"h1", "eth0", "c", "tcp", 80}},
 		{"capture web eth0 c icmp", Capture{"web", "eth0", "c", "icmp", 0}},
+		{"capture web eth0 c ipip", Capture{"web", "eth0", "c", "ipip", 0}},
 	} {
 		s, err := Parse("f.txt", begin+tt.line+"\n")
 		if err != nil {

@@ -53,7 +53,7 @@ var verbs = map[string]verb{
 	"stdout":     {"[!] stdout PATTERN", true, func(l *line) Action { return Match{l.not, "stdout", l.pattern()} }},
 	"stderr":     {"[!] stderr PATTERN", true, func(l *line) Action { return Match{l.not, "stderr", l.pattern()} }},
 	"status":     {"status HOST [PATTERN]", false, readStatus},
-	"capture":    {"capture WHERE LINK NAME [tcp|udp|icmp|tcp/PORT|udp/PORT] | capture check NAME count OP NUMBER", false, readCapture},
+	"capture":    {"capture WHERE LINK NAME [tcp|udp|icmp|ipip|tcp/PORT|udp/PORT] | capture check NAME count OP NUMBER", false, readCapture},
 }
 
 // parser holds what earlier lines declared.

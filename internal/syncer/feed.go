@@ -48,6 +48,7 @@ type feed struct {
 // run goes on until ctx ends: whatever fails is tried again.
 func (f *feed) run(ctx context.Context) {
 	for ctx.Err() == nil {
+		began := time.Now()
 		err := f.follow(ctx)
 		if ctx.Err() != nil {
 			return
@@ -72,7 +73,7 @@ func (f *feed) run(ctx context.Context) {
 			f.log.Warn("follow datastore", "err", err, "failures", f.failures)
 		}
 		f.failed = state
-		if f.emit(ctx, event{state: state}) != nil || f.s.wait(ctx, f.failures) != nil {
+		if f.emit(ctx, event{state: state}) != nil || f.s.wait(ctx, f.failures, began) != nil {
 			return
 		}
 	}

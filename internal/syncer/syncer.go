@@ -59,7 +59,7 @@ type Batch struct {
 type Config struct {
 	Prefixes []string // empty means all resources, api.ResourcesPrefix
 
-	MinBackoff time.Duration // wait after the first failure, doubled at each, with jitter; zero means 100ms
+	MinBackoff time.Duration // from the begin of an attempt that fails to the next, doubled at each, with jitter, and the least wait; zero means 100ms
 	MaxBackoff time.Duration // zero means 3s
 
 	Logger *slog.Logger // nil: silent
@@ -192,13 +192,14 @@ func disjoint(prefixes []string) []string {
 	return kept
 }
 
-// wait pauses after the given number of failures in a row. The jitter keeps a
-// thousand agents from coming back at the same moment.
-func (s *Syncer) wait(ctx context.Context, failures int) error {
+// wait pauses after the given number of failures in a row, of which the last attempt began at a time: what it took counts, so that who was
+// answered nothing for long asks again at once. The jitter keeps a thousand agents from coming back at the same moment.
+func (s *Syncer) wait(ctx context.Context, failures int, began time.Time) error {
 	d := s.cfg.MaxBackoff
 	if shift := failures - 1; shift < 30 && s.cfg.MinBackoff<<shift < d {
 		d = s.cfg.MinBackoff << max(shift, 0)
 	}
+	d = max(d-time.Since(began), min(d, s.cfg.MinBackoff))
 	timer := time.NewTimer(d/2 + rand.N(d/2+1))
 	defer timer.Stop()
 	select {

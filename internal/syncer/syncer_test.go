@@ -332,6 +332,35 @@ func TestBackoffIsBoundedAndGrows(t *testing.T) {
 	})
 }
 
+// silent is a store that answers nothing for as long as a request may take.
+type silent struct {
+	datastore.Store
+	ended time.Time     // the last request
+	gap   time.Duration // the longest between two
+}
+
+func (s *silent) List(context.Context, string) (datastore.Snapshot, error) {
+	if !s.ended.IsZero() {
+		s.gap = max(s.gap, time.Since(s.ended))
+	}
+	<-time.After(10 * time.Second)
+	s.ended = time.Now()
+	return datastore.Snapshot{}, datastore.ErrUnavailable
+}
+
+func TestAStoreThatAnswersNothingIsAlwaysAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &silent{Store: memstore.New()}
+		r := follow(t, s, all)
+		r.settle() // a minute
+		r.settle()
+		r.stop()
+		if s.gap == 0 || s.gap > 100*time.Millisecond {
+			t.Errorf("up to %s between two requests", s.gap)
+		}
+	})
+}
+
 func TestAStoreThatIsBackAndHasForgottenIsListedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New()

@@ -71,8 +71,11 @@ func (d *Driver) newChains(p *plan) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b *chain) int { return cmp.Compare(intent.KindOf(a.owner), intent.KindOf(b.owner)) })
-	size := nftables.NewBatch()
+	size, with := nftables.NewBatch(), map[string]bool{}
 	for _, c := range all {
+		if !d.ready(c, with) {
+			continue
+		}
 		for _, r := range c.rules {
 			size.AddRule(r)
 		}
@@ -80,7 +83,33 @@ func (d *Driver) newChains(p *plan) {
 			return
 		}
 		p.chains = append(p.chains, c)
+		with[c.name] = true
 	}
+}
+
+// ready reports whether all that the rules of a chain refer to is in the kernel, or is a chain that is made with it. What else is new, such as
+// the look-ups of tables, comes with the transaction that changes the rules in force.
+func (d *Driver) ready(c *chain, with map[string]bool) bool {
+	set := func(name string) bool { return d.ksets[name] != nil && d.ksets[name].exists }
+	for _, r := range c.rules {
+		for _, x := range r.Exprs {
+			there := true
+			switch x := x.(type) {
+			case nftables.Verdict:
+				there = x.Chain == "" || with[x.Chain] || d.chains[x.Chain] != nil && d.chains[x.Chain].exists
+			case nftables.Lookup:
+				there = set(x.Set)
+			case nftables.LookupVerdict:
+				there = set(x.Map)
+			case nftables.LookupData:
+				there = set(x.Map)
+			}
+			if !there {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // smaller halves the room and reports whether a transaction that the kernel refused as a whole may be tried again in smaller parts.

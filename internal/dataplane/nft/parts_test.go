@@ -128,6 +128,32 @@ func TestMuchThatIsNewGoesInInParts(t *testing.T) {
 	}
 }
 
+// TestChainsThatLookIntoNewTables: what is rewritten is more than a transaction holds, so the new chains go first. Those of a host endpoint
+// look into tables, which are new, too.
+func TestChainsThatLookIntoNewTables(t *testing.T) {
+	n, d := newNarrow(t)
+	b := many(2, 10)
+	b.Policies[1] = huge("p1", maxRoom)
+	d.Merge(b)
+	apply(t, d)
+	n.commits = 0
+	e := hep("up0")
+	intenttest.Normal(&e, tier("t", intent.Deny, []intent.PolicyID{b.Policies[0].ID}, nil))
+	more := huge("p1", maxRoom+maxRoom/4)
+	d.Merge(compiledBatch(intent.Batch{Policies: []intent.Policy{more}, Endpoints: []intent.Endpoint{e}}))
+	for _, o := range apply(t, d) {
+		if o.Err != nil {
+			t.Errorf("%s: %v", o.Key, o.Err)
+		}
+	}
+	if n.commits < 2 {
+		t.Errorf("%d transactions", n.commits)
+	}
+	if out, err := d.Differences(t.Context()); err != nil || len(out) > 0 {
+		t.Errorf("differences: %v, %v", out, err)
+	}
+}
+
 // huge is a policy whose chain alone is so many bytes and more.
 func huge(name string, size int) intent.Policy {
 	p := intent.Policy{ID: np(name), Tier: "t"}

@@ -34,10 +34,10 @@ sleep 0.2
 echo b >/proc/sysrq-trigger
 `
 
-// packages are those in the machine, beside the essential ones.
+// packages are those in the machine, without the essential ones, which are always there.
 const packages = "iproute2,iputils-ping,kmod,mount,nftables,procps"
 
-// buildScript makes kernel and root.img in the folder where it runs. The kernel's package is unpacked beside: it would want an initramfs, which
+// buildScript makes kernel and root.img in the folder where it runs. The kernel's package is unpacked, not installed: it would want an initramfs, which
 // is not needed with an NVMe disk and ext4, which it has built in.
 const buildScript = `set -eu
 export TMPDIR="$PWD"

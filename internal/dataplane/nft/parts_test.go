@@ -129,7 +129,7 @@ func TestMuchThatIsNewGoesInInParts(t *testing.T) {
 }
 
 // TestChainsThatLookIntoNewTables: what is rewritten is more than a transaction holds, so the new chains go first. Those of a host endpoint
-// look into tables, which are new, too.
+// look into tables, which are new, too: sent before those, they are refused, and the endpoint is closed until it is tried again.
 func TestChainsThatLookIntoNewTables(t *testing.T) {
 	n, d := newNarrow(t)
 	b := many(2, 10)

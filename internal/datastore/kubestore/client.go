@@ -72,13 +72,14 @@ func newClient(c *rest.Config) (rest.Interface, error) {
 	return rest.UnversionedRESTClientFor(c)
 }
 
-// Client is a client of the API server that a configuration names, for what is no resource (package apiserver).
+// Client is a client of the API server that a configuration names, for what is no resource (package apiserver). It reads as a [Store] does:
+// of a server that cannot answer it asks again within a second, whatever that asks for (Retry-After).
 func Client(cfg datastore.Config) (rest.Interface, error) {
 	c, err := restConfig(cfg)
 	if err == nil {
-		var client rest.Interface
-		if client, err = newClient(c); err == nil {
-			return client, nil
+		var made rest.Interface
+		if made, err = newClient(c); err == nil {
+			return client{made}, nil
 		}
 	}
 	return nil, fmt.Errorf("kubernetes: %w", err)
@@ -91,7 +92,7 @@ func (s *Store) timeout() time.Duration { return cmp.Or(s.cfg.RequestTimeout, 10
 func (s *Store) get(ctx context.Context, path, accept string, params map[string]string) ([]byte, error) {
 	bounded, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
-	r := withParams(s.read().AbsPath(path), params).SetHeader("Accept", accept)
+	r := withParams(s.client.Get().AbsPath(path), params).SetHeader("Accept", accept)
 	return answer(ctx, r.Do(bounded))
 }
 

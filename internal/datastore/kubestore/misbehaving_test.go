@@ -1,6 +1,7 @@
 package kubestore_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/kubestore"
+	"github.com/twillnet/twill/internal/datastore/kubestore/apiserver"
 	"github.com/twillnet/twill/internal/datastore/kubestore/form"
 	"github.com/twillnet/twill/internal/kubetest"
 )
@@ -154,12 +156,32 @@ func TestAReadDoesNotWaitForAsLongAsAServerThatStartsAsks(t *testing.T) {
 	if err != nil || len(all.Items) != 1 {
 		t.Fatalf("%d items, %v", len(all.Items), err)
 	}
+	other, err := apiserver.New(datastore.Config{Kubeconfig: s.KubeconfigAt(t, p.Address)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	anything := func(*http.Request) bool { return true }
 	for name, tt := range map[string]struct {
 		chosen func(*http.Request) bool
 		read   func() error
 	}{
 		"list": {kubetest.IsList, func() error { _, err := c.List(t.Context(), prefix); return err }},
-		"get":  {func(*http.Request) bool { return true }, func() error { _, err := c.Get(t.Context(), all.Items[0].Key); return err }},
+		"pod":  {anything, func() error { _, err := other.HasPod(t.Context(), "default", "a"); return err }},
+		"lease": {anything, func() error {
+			_, _, err := other.Lease("default", "a").Get(t.Context())
+			return err
+		}},
+		"secret": {anything, func() error {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			seen := false
+			err := apiserver.Secrets{Client: other, Namespace: "default"}.Follow(ctx, "a", func(map[string][]byte) { seen = true; cancel() })
+			if seen {
+				return nil
+			}
+			return err
+		}},
+		"get": {anything, func() error { _, err := c.Get(t.Context(), all.Items[0].Key); return err }},
 		"watch": {kubetest.IsWatch, func() error {
 			w, err := c.Watch(t.Context(), prefix, all.Position)
 			if err == nil {

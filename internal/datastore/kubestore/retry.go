@@ -14,8 +14,11 @@ import (
 // 5 s, and has its resources long before. Of writes, and of who asks too much (429), the server knows best.
 const mostReadWait = time.Second
 
-// read begins a request that changes nothing.
-func (s *Store) read() *rest.Request { return s.client.Get().BackOffWithContext(&readWaits{}) }
+// client is one whose reads wait no longer than mostReadWait.
+type client struct{ rest.Interface }
+
+// Get begins a request that changes nothing.
+func (c client) Get() *rest.Request { return c.Interface.Get().BackOffWithContext(&readWaits{}) }
 
 // readWaits are the waits between the attempts of one read.
 type readWaits struct {

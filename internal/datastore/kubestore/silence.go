@@ -88,7 +88,7 @@ func (s *Store) stream(ctx context.Context, k form.Kind, namespace string, param
 	life, end := context.WithCancelCause(ctx)
 	silent := fmt.Errorf("no watch of %s began within %s", k.ID(), s.timeout())
 	waiting := time.AfterFunc(s.timeout(), func() { end(silent) })
-	body, err := withParams(s.read().AbsPath(pathOf(k, namespace, "", "")), params).SetHeader("Accept", accept).Stream(life)
+	body, err := withParams(s.client.Get().AbsPath(pathOf(k, namespace, "", "")), params).SetHeader("Accept", accept).Stream(life)
 	if inTime := waiting.Stop(); !inTime && err == nil {
 		_ = body.Close() // it was only read
 		err = silent

@@ -83,7 +83,7 @@ func (v *validator) ipam(r *IPAMConfiguration) {
 		v.fail("metadata.name", fmt.Sprintf("is %q: there is only one, with the name default", r.Metadata.Name))
 	}
 	if len(r.Metadata.Labels)+len(r.Metadata.Annotations) > 0 {
-		v.fail("metadata", "has labels or annotations, and etcd keeps none of it")
+		v.fail("metadata", "has labels or annotations, and the datastore keeps none of it")
 	}
 	if !s.StrictAffinity && !s.AutoAllocateBlocks {
 		v.fail("spec.autoAllocateBlocks", "and spec.strictAffinity cannot both be false: hosts could neither claim blocks nor would their own be kept for them")

@@ -49,7 +49,7 @@ func TestViewsOfAddressManagement(t *testing.T) {
 	clitest.Contains(t, c.Want(0, shown, "replace", "-f", "-"), "unchanged")
 	clitest.Contains(t, c.Want(0, "", "describe", "ipamconfig"), "Findings:")
 	clitest.Contains(t, c.Want(1, "", "patch", "ipamconfig", "default", "-p", "spec: {strictAffinity: false, autoAllocateBlocks: false}"), "cannot both be false")
-	clitest.Contains(t, c.Want(1, "", "label", "ipamconfig", "default", "a=b"), "etcd keeps none of it")
+	clitest.Contains(t, c.Want(1, "", "label", "ipamconfig", "default", "a=b"), "the datastore keeps none of it")
 	clitest.Contains(t, c.Want(1, strings.Replace(configuration, "strictAffinity: true", "strictAffinity: false", 1), "apply", "-f", "-"), "needs spec.strictAffinity")
 	clitest.Contains(t, c.Want(1, strings.Replace(configuration, "name: default", "name: other", 1), "apply", "-f", "-"), "there is only one")
 	clitest.Contains(t, c.Want(0, "", "delete", "ipamconfig", "default"), "deleted")

@@ -124,19 +124,6 @@ spec:
 	other.await(t, web, true)
 }
 
-// mayWriteAddresses is a right that agents have not.
-const mayWriteAddresses = `apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: addresses}
-rules: [{apiGroups: [""], resources: [nodes/status], verbs: [patch]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: addresses}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: addresses}
-subjects: [{kind: ServiceAccount, name: twill-agent, namespace: kube-system}]
-`
-
 // TestANodeThatTheClusterLacksWaitsForIt: only the cluster makes nodes. That this one may not make what each cluster has, as tiers, does not
 // keep it from writing its address.
 func TestANodeThatTheClusterLacksWaitsForIt(t *testing.T) {
@@ -148,9 +135,7 @@ func TestANodeThatTheClusterLacksWaitsForIt(t *testing.T) {
 	}
 	n.Veth("eth0", "router")
 	n.Addr("eth0", "192.0.2.5/24")
-	account := n.account("agent")
-	s.Apply(t, mayWriteAddresses)
-	n.whole(account)
+	n.whole(n.account("agent"))
 	n.await("saying that it may not make tiers", func(context.Context) bool { return n.logged("make the datastore ready for use") })
 	n.await("saying that there is no such Node", func(context.Context) bool {
 		return n.logged("is a node of Kubernetes: the cluster adds and removes those")

@@ -17,7 +17,7 @@ import (
 )
 
 // audited is a server that notes what service accounts ask of it.
-func audited(t *testing.T) (*kubetest.Server, string) {
+func audited(t testing.TB, flags ...string) (*kubetest.Server, string) {
 	t.Helper()
 	dir := t.TempDir()
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
@@ -25,7 +25,7 @@ func audited(t *testing.T) (*kubetest.Server, string) {
 	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return kubetest.New(t, kubetest.Config{Flags: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log}}), log
+	return kubetest.New(t, kubetest.Config{Flags: append(flags, "--audit-policy-file="+policy, "--audit-log-path="+log)}), log
 }
 
 // request is what somebody asked of the server.
@@ -108,7 +108,7 @@ func TestTheAgentsRoleIsWhatTheyAskForAndNothingMore(t *testing.T) {
 	s, log := audited(t)
 	n := newNode(t, s, "n3")
 	n.define()
-	s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.67.0.0/24, blockSize: 26, nodeSelector: all()}\n")
+	s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: pods}\nspec: {cidr: 10.67.0.0/24, blockSize: 26, nodeSelector: all(), vxlanMode: Always}\n")
 	n.agent(n.account("agent"))
 	n.worksWithItsRights(log, "clusterroles/twill-agent")
 }

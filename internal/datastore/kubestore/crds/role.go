@@ -44,8 +44,8 @@ func Agent(g form.Group, namespace string) []map[string]any {
 
 // Node are the objects that let all that a node runs do what it must, and nothing more: with names of Secrets in that namespace, read these.
 func Node(g form.Group, namespace string, secrets ...string) []map[string]any {
-	all := append(rules(g, more), rule("", "nodes/status", []any{"patch"})) // its addresses, in annotations
-	if g == form.V3 {                                                       // else it is a part of the object
+	all := rules(g, more)
+	if g == form.V3 { // else it is a part of the object
 		group, _, _ := strings.Cut(string(g), "/")
 		all = append(all, rule(group, "caliconodestatuses/status", []any{"update"}))
 	}
@@ -77,6 +77,7 @@ func rules(g form.Group, extra map[string][]any) []any {
 		out = append(out, rule(group, k.Plural, verbs))
 	}
 	return append(out,
+		rule("", "nodes/status", []any{"patch"}),                // addresses of its ends of tunnels, in annotations; a node writes its own there, too. It leaves the spec as it is
 		rule("", "pods/status", []any{"patch"}),                 // notes of addresses, and that one could not be attached
 		rule("", "events", []any{"create", "patch"}),            // why
 		rule(kubeVirt, "virtualmachineinstances", []any{"get"}), // that a pod says that it runs

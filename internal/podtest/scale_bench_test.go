@@ -18,6 +18,7 @@ var (
 	scalePods     = flag.Int("pods", 10_000, "pods of BenchmarkAgentOfALargeCluster on other nodes")
 	scalePolicies = flag.Int("policies", 500, "policies of BenchmarkAgentOfALargeCluster")
 	scaleChanges  = flag.Int("changes", 5_000, "changes of labels of BenchmarkAgentOfALargeCluster")
+	scaleRest     = flag.Duration("rest", time.Minute, "how long BenchmarkAgentOfALargeCluster counts what an agent asks for while nothing changes")
 )
 
 const (
@@ -31,11 +32,15 @@ const (
 //
 //   - s-first, s-ready: from the program's start until a pod of this node reaches another as a policy says, and until the agent says that
 //     all is in force. Until then nothing reaches a pod.
-//   - MB-peak, MB-then: resident memory, at most until it was ready, and after the changes.
+//   - MB-peak, MB-then: resident memory, at most until it was ready, and after the changes; MB-heap, MB-heap-then: Go's heap in use, when it
+//     was ready and after the changes.
 //   - kB-in, watches: what the API server sent to this node, encrypted, and what it has open more than before.
+//   - requests-start, watch-requests: what the agent asked for until it was ready, by the audit log; requests-changes: during the changes, which
+//     are others'; requests-refused: of all of them (goal 0).
+//   - requests/min, watch-requests/min, kB-in/min: while nothing changes.
 //   - changes/s, ms-behind: how many the server took, and how much later than its answer to the last of them a packet saw that one.
 func BenchmarkAgentOfALargeCluster(b *testing.B) {
-	s := kubetest.New(b, kubetest.Config{Flags: []string{"--max-requests-inflight=800", "--max-mutating-requests-inflight=400"}})
+	s, log := audited(b, "--max-requests-inflight=800", "--max-mutating-requests-inflight=400")
 	n := newNode(b, s, "n1")
 	n.define()
 	c := large{s: s, node: n}
@@ -55,7 +60,11 @@ func BenchmarkAgentOfALargeCluster(b *testing.B) {
 	other.await(b, web, false)
 	b.ReportMetric(float64(n.received.Load()-in)/1e3, "kB-in")
 	b.ReportMetric(n.memory("VmHWM"), "MB-peak")
+	b.ReportMetric(n.heap(), "MB-heap")
 	b.ReportMetric(n.processor(), "cpu-s-start")
+	asked := loadOf(b, log)
+	b.ReportMetric(float64(asked.total()), "requests-start")
+	b.ReportMetric(float64(asked.requests["watch"]), "watch-requests")
 
 	in, used, began := n.received.Load(), n.processor(), time.Now()
 	c.change(b, *scaleChanges)
@@ -68,8 +77,21 @@ func BenchmarkAgentOfALargeCluster(b *testing.B) {
 	b.ReportMetric((n.processor()-used)*1e6/float64(*scaleChanges), "cpu-us/change")
 	b.ReportMetric(float64(n.received.Load()-in)/float64(*scaleChanges), "B-in/change")
 	b.ReportMetric(n.memory("VmRSS"), "MB-then")
+	b.ReportMetric(n.heap(), "MB-heap-then")
+	changed := loadOf(b, log)
+	b.ReportMetric(float64(changed.since(asked).total()), "requests-changes")
 	b.ReportMetric(float64(s.MemoryKiB(b))/1024, "MB-apiserver")
 	b.ReportMetric(c.watches(b)-watches, "watches")
+
+	in, began = n.received.Load(), time.Now()
+	changed = loadOf(b, log)
+	<-time.After(*scaleRest)
+	rested, minutes := loadOf(b, log), time.Since(began).Minutes()
+	b.ReportMetric(float64(rested.since(changed).total())/minutes, "requests/min")
+	b.ReportMetric(float64(rested.since(changed).requests["watch"])/minutes, "watch-requests/min")
+	b.ReportMetric(float64(n.received.Load()-in)/1e3/minutes, "kB-in/min")
+	b.ReportMetric(float64(rested.refused), "requests-refused")
+	b.Logf("all that the agent asked for, by verb: %v", rested.requests)
 }
 
 // large is a cluster with many pods and policies.

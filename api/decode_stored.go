@@ -297,6 +297,7 @@ func (d *decoder) closeWorkload(r *WorkloadEndpoint) {
 		}
 		return reason != ""
 	})
+	d.limits(r.Spec.QoSControls)
 	r.Spec.AllowSpoofedSourcePrefixes = d.nets("spec.allowSpoofedSourcePrefixes", r.Spec.AllowSpoofedSourcePrefixes)
 	if r.Spec.MAC != "" && !validMAC(r.Spec.MAC) {
 		d.problem("spec.mac", fmt.Sprintf("is %q: want six bytes such as ee:ee:ee:ee:ee:ee; ignored", r.Spec.MAC))

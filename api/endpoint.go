@@ -24,7 +24,7 @@ type WorkloadEndpointSpec struct {
 	MAC                        string                 `json:"mac,omitempty"`
 	Ports                      []WorkloadEndpointPort `json:"ports,omitempty"`
 	AllowSpoofedSourcePrefixes []string               `json:"allowSpoofedSourcePrefixes,omitempty"`
-	QoSControls                Later                  `json:"qosControls,omitempty"`
+	QoSControls                *QoSControls           `json:"qosControls,omitempty"`
 }
 
 // IPNAT maps an external address one to one onto a workload's.

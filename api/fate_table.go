@@ -9,8 +9,10 @@ import (
 // unhonoured is the one table of the fields of the API on which Twill does not act. A field that is not in it is honoured:
 // TestEveryFieldHasAFate wants the name of a test that shows it.
 var unhonoured = slices.Concat(
-	fatesOf[WorkloadEndpointSpec](
-		fate(Warned, "no rate, burst or number of connections is limited", "qosControls"),
+	fatesOf[QoSControls](
+		fate(Warned, "no bandwidth is limited", `ingressBandwidth egressBandwidth ingressBurst egressBurst ingressPeakrate egressPeakrate
+			ingressMinburst egressMinburst`),
+		fate(Warned, "packets keep the DSCP that the workload gives them", "dscp"),
 	),
 	fatesOf[Rule](
 		fate(Refused, "no proxy looks into requests; a rule that is stored denies without this condition, or allows nothing", "http"),

@@ -21,6 +21,7 @@ func (v *validator) workload(r *WorkloadEndpoint) {
 	}
 	v.addresses("spec.ipNetworks", s.IPNetworks)
 	v.floating(s)
+	v.limits(s.QoSControls)
 	v.gateway("spec.ipv4Gateway", s.IPv4Gateway, true)
 	v.gateway("spec.ipv6Gateway", s.IPv6Gateway, false)
 	v.profiles(s.Profiles)

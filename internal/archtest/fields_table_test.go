@@ -155,6 +155,8 @@ var proofs = []proof{
 	{"agreetest.TestKernelAgrees", "WorkloadEndpointSpec", "node ipNetworks profiles interfaceName serviceAccountName"},
 	{"api.TestWorkloadEndpointNames, TestAWorkloadEndpointsNameIsReadBack", "WorkloadEndpointSpec", "orchestrator workload pod endpoint containerID"},
 	{"nft.TestPacketsToAFloatingAddressArriveAtItsWorkload, api.TestWorkloadsAreValidated", "IPNAT", "internalIP externalIP"},
+	{"api.TestStoredLimits, nft.TestPacketsBeyondARateAreDropped, testdata/script/qos.txt", "QoSControls", "ingressPacketRate egressPacketRate ingressPacketBurst egressPacketBurst"},
+	{"nft.TestConnectionsBeyondANumberAreRejected, testdata/script/qos.txt", "QoSControls", "ingressMaxConnections egressMaxConnections"},
 	{"nft.TestPacketsFromSourcesThatAreNotTheWorkloadsAreDropped, calc.TestSourcesThatMayBeSpoofed", "WorkloadEndpointSpec", "allowSpoofedSourcePrefixes"},
 	{"fib.TestRoutesReturnAfterLinkFlap, calc.TestIntentsAreWhatTheResourcesSay", "WorkloadEndpointSpec", "mac"},
 	{"", "WorkloadEndpointSpec", "ipv4Gateway ipv6Gateway"},

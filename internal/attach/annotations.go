@@ -101,7 +101,7 @@ func (s *Server) checkUnassigned(ctx context.Context, w wanted) error {
 // wantedOf puts together what the request of a pod and annotations ask for. Whatever cannot be honoured as it is written is a refusal.
 func wantedOf(r wire.Request, has datastore.Annotations) (wanted, error) {
 	a := &annotations{request: r, has: has, wanted: wanted{ipam: r.IPAM, addrs: r.Addrs, reported: has.Pod[translate.AnnotationSetupFailed] != ""}}
-	for _, read := range []func() error{a.families, a.pools4, a.pools6, a.addresses, a.mac, a.sourcePrefixes, a.floating} {
+	for _, read := range []func() error{a.families, a.pools4, a.pools6, a.addresses, a.mac, a.sourcePrefixes, a.floating, a.limits} {
 		if err := read(); err != nil {
 			return wanted{}, err
 		}
@@ -305,11 +305,19 @@ func (a *annotations) floating() error {
 	return nil
 }
 
+// limits are checked here, too; the store's endpoint has them.
+func (a *annotations) limits() error {
+	if _, wrong := translate.Limits(a.has.Pod); len(wrong) > 0 {
+		return a.refuse(wrong[0].Annotation, "%s", wrong[0].Reason)
+	}
+	return nil
+}
+
 // unknown notes annotations of some domains that are none of those that mean something.
 func (a *annotations) unknown(has map[string]string, known []string, why string, domains ...string) {
 	for _, name := range slices.Sorted(maps.Keys(has)) {
 		ours := slices.ContainsFunc(domains, func(d string) bool { return strings.HasPrefix(name, d) })
-		if ours && !slices.Contains(known, name) {
+		if ours && !slices.Contains(known, name) && !translate.IsLimit(name) {
 			a.wanted.idle = append(a.wanted.idle, fmt.Sprintf("annotation %.100s %s", name, why))
 		}
 	}

@@ -18,6 +18,7 @@ type local struct {
 	addrs     []netip.Addr
 	spoofable []netip.Prefix
 	nats      []intent.NAT // that it asks for
+	qos       intent.QoS
 	profiles  []string
 	closed    string
 }
@@ -39,7 +40,7 @@ func (g *Graph) putWorkload(key string, s api.Stored, w *api.WorkloadEndpoint) {
 	l := &local{
 		key: key, id: intent.EndpointID{Kind: intent.Workload, Namespace: w.Metadata.Namespace, Name: w.Metadata.Name},
 		label: w.Metadata.Namespace + "/" + cmp.Or(w.Spec.Pod, w.Spec.Workload, w.Metadata.Name), link: w.Spec.InterfaceName, mac: w.Spec.MAC,
-		spoofable: prefixes(w.Spec.AllowSpoofedSourcePrefixes), profiles: w.Spec.Profiles, closed: s.Closed, nats: nats,
+		spoofable: prefixes(w.Spec.AllowSpoofedSourcePrefixes), profiles: w.Spec.Profiles, closed: s.Closed, nats: nats, qos: qosOf(w.Spec.QoSControls),
 	}
 	src.Addrs.Each(func(p netip.Prefix) { l.addrs = append(l.addrs, p.Addr()) })
 	if len(l.addrs) == 0 && l.closed == "" {
@@ -103,7 +104,7 @@ func (g *Graph) linkChanged(link string) {
 
 // endpoint computes the intent of a local endpoint.
 func (g *Graph) endpoint(l *local, of *group) intent.Endpoint {
-	e := intent.Endpoint{ID: l.id, Label: l.label, Link: l.link, MAC: l.mac, Addrs: l.addrs, Closed: l.closed, Group: of.Group}
+	e := intent.Endpoint{ID: l.id, Label: l.label, Link: l.link, MAC: l.mac, Addrs: l.addrs, Closed: l.closed, QoS: l.qos, Group: of.Group}
 	if g.config.Settings.AllowSourceSpoofing {
 		e.Spoofable = l.spoofable
 	}
@@ -143,6 +144,23 @@ func routesOf(e intent.Endpoint) []intent.Route {
 }
 
 func sameEndpoint(a, b intent.Endpoint) bool {
-	return a.ID == b.ID && a.Label == b.Label && a.Link == b.Link && a.MAC == b.MAC && a.Closed == b.Closed &&
+	return a.ID == b.ID && a.Label == b.Label && a.Link == b.Link && a.MAC == b.MAC && a.Closed == b.Closed && a.QoS == b.QoS &&
 		slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Spoofable, b.Spoofable) && slices.Equal(a.NATs, b.NATs) && a.Policies().ID == b.Policies().ID
+}
+
+// qosOf returns the limits of a workload, which [api.DecodeStored] has checked.
+func qosOf(q *api.QoSControls) (out intent.QoS) {
+	if q == nil {
+		return out
+	}
+	packets := func(rate, burst int64) (r, b uint32) {
+		if rate == 0 {
+			return 0, 0
+		}
+		return uint32(rate), uint32(cmp.Or(burst, api.DefaultPacketBurst))
+	}
+	out.In.PacketRate, out.In.PacketBurst = packets(q.IngressPacketRate, q.IngressPacketBurst)
+	out.Out.PacketRate, out.Out.PacketBurst = packets(q.EgressPacketRate, q.EgressPacketBurst)
+	out.In.Connections, out.Out.Connections = uint32(q.IngressMaxConnections), uint32(q.EgressMaxConnections)
+	return out
 }

@@ -150,6 +150,11 @@ func endpointLines(e intent.Endpoint) []string {
 	if e.ID.Kind == intent.Host && e.Closed != "" {
 		return out
 	}
+	for way, l := range map[string]intent.Limits{"receives": e.QoS.In, "sends": e.QoS.Out} {
+		if l != (intent.Limits{}) {
+			out = append(out, fmt.Sprintf("%s %s packets %d burst %d connections %d", e.ID, way, l.PacketRate, l.PacketBurst, l.Connections))
+		}
+	}
 	for _, n := range e.NATs {
 		out = append(out, fmt.Sprintf("%s floating %s for %s", e.ID, n.External, n.Internal))
 	}

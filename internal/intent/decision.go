@@ -37,6 +37,8 @@ const (
 	ReasonRevoked        = "policy no longer allows this flow"
 	ReasonSpoofed        = "spoofed source"
 	ReasonTunnel         = "encapsulation from a workload"
+	ReasonPacketRate     = "packet rate exceeded"
+	ReasonConnections    = "too many connections"
 	ReasonNoPeer         = "encapsulation from no host of the tunnel"
 )
 

@@ -242,12 +242,23 @@ type Endpoint struct {
 	Addrs     []netip.Addr   // a workload's own; a host endpoint's expected ones
 	Spoofable []netip.Prefix // sources that a workload may use other than Addrs
 	NATs      []NAT          // floating addresses of a workload, none of which another endpoint has
+	QoS       QoS            // of a workload
 	Group     *Group         // its policies; nil: no policy and no profile, see Policies
 	Closed    string         // why it must carry no traffic at all; empty: it may
 }
 
 // NAT is a floating address: what is sent to External arrives at Internal, one of the endpoint's own addresses, of the same family.
 type NAT struct{ External, Internal netip.Addr }
+
+// QoS limits what a workload receives and sends. The zero value limits nothing.
+type QoS struct{ In, Out Limits }
+
+// Limits are those of one direction. Of what they are for, none holds up what a host sends to its own workloads.
+type Limits struct {
+	PacketRate  uint32 // packets a second; zero: any
+	PacketBurst uint32 // packets that may exceed the rate at once; more than zero, if there is a rate
+	Connections uint32 // of TCP, at one time; zero: any
+}
 
 // RouteKind is the type of a route.
 type RouteKind uint8

@@ -210,7 +210,7 @@ func (o Object) PassedOver() []string {
 		domain, _, _ := strings.Cut(key, "/")
 		calicos := domain == calicoDomain || strings.HasSuffix(domain, "."+calicoDomain)
 		bandwidth := key == "kubernetes.io/ingress-bandwidth" || key == "kubernetes.io/egress-bandwidth"
-		if (calicos || bandwidth) && !slices.Contains([]string{AnnotationContainer, AnnotationIP, AnnotationIPs, AnnotationSourcePrefixes, AnnotationFloating}, key) {
+		if (calicos || bandwidth) && !slices.Contains([]string{AnnotationContainer, AnnotationIP, AnnotationIPs, AnnotationSourcePrefixes, AnnotationFloating}, key) && !IsLimit(key) {
 			out = append(out, key)
 		}
 	}

@@ -98,7 +98,7 @@ func endpointOf(p *corev1.Pod) (*api.WorkloadEndpoint, error) {
 		ContainerID: p.Annotations[AnnotationContainer], ServiceAccountName: account,
 		InterfaceName: InterfaceName(p.Namespace, p.Name),
 		Profiles:      []string{NamespacePrefix + p.Namespace, accountProfile(p.Namespace, account)},
-		IPNetworks:    networks, IPNATs: o.floating(p, networks), Ports: o.containerPorts(p), AllowSpoofedSourcePrefixes: o.sourcePrefixes(p),
+		IPNetworks:    networks, IPNATs: o.floating(p, networks), Ports: o.containerPorts(p), AllowSpoofedSourcePrefixes: o.sourcePrefixes(p), QoSControls: o.qos(p),
 	}}
 	name, err := api.WorkloadEndpointName(out.Spec)
 	if err != nil {

@@ -67,6 +67,7 @@ type expectedLocal struct {
 	host, closed       bool
 	source
 	profiles []string
+	limits   *api.QoSControls
 }
 
 // first reads what others refer to.
@@ -118,13 +119,13 @@ func (x *expected) second(s api.Stored) {
 		}
 		if r.Spec.Node == x.node {
 			closed := s.Closed != "" || len(src.nets) == 0
-			x.locals = append(x.locals, expectedLocal{"workload/" + s.Ref.Namespace + "/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, r.Spec.MAC, false, closed, src, r.Spec.Profiles})
+			x.locals = append(x.locals, expectedLocal{"workload/" + s.Ref.Namespace + "/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, r.Spec.MAC, false, closed, src, r.Spec.Profiles, r.Spec.QoSControls})
 		}
 	case *api.HostEndpoint:
 		src := source{x.inherit(r.Metadata.Labels, r.Spec.Profiles), netsOf(r.Spec.ExpectedIPs), r.Spec.Ports}
 		x.sources = append(x.sources, src)
 		if r.Spec.Node == x.node {
-			x.locals = append(x.locals, expectedLocal{"host/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, "", true, s.Closed != "", src, r.Spec.Profiles})
+			x.locals = append(x.locals, expectedLocal{"host/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, "", true, s.Closed != "", src, r.Spec.Profiles, nil})
 		}
 	case *api.NetworkSet:
 		labels := x.inherit(r.Metadata.Labels, []string{"kns." + s.Ref.Namespace})

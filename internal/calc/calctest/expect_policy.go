@@ -126,7 +126,7 @@ func (x *expected) localLines(l expectedLocal, used map[string]bool) []string {
 		return []string{fmt.Sprintf("%s at %q closed true", l.id, l.link)}
 	}
 	out := []string{fmt.Sprintf("%s at %q closed %v", l.id, l.link, l.closed), fmt.Sprintf("%s profiles %q", l.id, l.profiles)}
-	out = append(out, x.floatingLines(l)...)
+	out = append(append(out, x.floatingLines(l)...), limitLines(l)...)
 	for _, name := range l.profiles {
 		used["Profile/"+name] = true
 	}

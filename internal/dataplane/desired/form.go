@@ -90,13 +90,15 @@ type Guard struct {
 	Map    Map        // of Dispatch
 	Source Source     // of Translate
 	To     netip.Addr // of Deliver: the new destination, of the guard's family
+	// Of LimitPackets: packets a second, and how many may exceed that at once. Of LimitConnections: how many there may be at one time.
+	Most, Burst uint32
 	// Of Classify: the group of endpoints, and the end of the packet that is not the endpoint.
 	Group classify.Group
 	Peer  rules.Side
 	// Sent, of Classify: a process of the host sent the packet. It keeps the priority that this gave it, and is led to nothing that rejects.
 	Sent    bool
 	Comment string
-	By      intent.Decision // of Drop
+	By      intent.Decision // of Drop, and of what limits
 }
 
 // Step is the action of a guard.
@@ -104,17 +106,19 @@ type Step uint8
 
 // Steps. The zero value denies.
 const (
-	Drop      Step = iota // drop the packet, count it, and report it under By
-	Pass                  // the packet has passed this stage; count it
-	Skip                  // the packet has passed this stage, without being asked anything
-	Call                  // call the chain Target, and go on after it
-	Goto                  // go to the chain Target; its end is the end of this one
-	Return                // leave this chain
-	Dispatch              // go to the chain that Map has for the packet's interface; go on if it has none
-	Translate             // source NAT
-	Deliver               // destination NAT; the connection is marked as one to a floating address
-	Untrack               // conntrack makes no entry for the packet, which has passed this stage; only before conntrack
-	Classify              // look the packet up in the tables for Group: it has passed this stage, or is dropped
+	Drop             Step = iota // drop the packet, count it, and report it under By
+	Pass                         // the packet has passed this stage; count it
+	Skip                         // the packet has passed this stage, without being asked anything
+	Call                         // call the chain Target, and go on after it
+	Goto                         // go to the chain Target; its end is the end of this one
+	Return                       // leave this chain
+	Dispatch                     // go to the chain that Map has for the packet's interface; go on if it has none
+	Translate                    // source NAT
+	Deliver                      // destination NAT; the connection is marked as one to a floating address
+	Untrack                      // conntrack makes no entry for the packet, which has passed this stage; only before conntrack
+	LimitPackets                 // drop packets beyond a rate, as Drop does; the others go on
+	LimitConnections             // reject packets of connections beyond a number, which the kernel counts in the rule; the others go on. Match their first packets
+	Classify                     // look the packet up in the tables for Group: it has passed this stage, or is dropped
 )
 
 // Map maps interfaces to chains.
@@ -122,14 +126,16 @@ type Map uint8
 
 // Maps; [Link] has the chains.
 const (
-	Receives Map = iota // by outgoing interface: to the chain through which a workload receives
-	Sends               // by incoming interface: to the chain through which a workload sends
-	Sources             // by incoming interface: to the source addresses that a workload may use other than its own
+	Receives       Map = iota // by outgoing interface: to the chain through which a workload receives
+	Sends                     // by incoming interface: to the chain through which a workload sends
+	ReceivesWithin            // by outgoing interface: to the limits of a workload that receives
+	SendsWithin               // by incoming interface: to the limits of a workload that sends
+	Sources                   // by incoming interface: to the source addresses that a workload may use other than its own
 )
 
 // Side says by which interface a map is looked up: Src is the incoming one.
 func (m Map) Side() rules.Side {
-	if m == Receives {
+	if m == Receives || m == ReceivesWithin {
 		return rules.Dst
 	}
 	return rules.Src
@@ -157,6 +163,7 @@ const (
 	Routed                           // the source is routed to the interface that the packet came by
 	Rechecked                        // the packet's flow is established, was not announced by another, and it is in the direction in which the flow began; and the interface of Side is rechecked
 	Forwarded                        // the packet came in by an interface, and its source is not of this host
+	Beginning                        // conntrack's state is NEW
 	ICMPTypes                        // the type is in one of Types
 )
 
@@ -177,9 +184,11 @@ type Link struct {
 	Closed   bool // it is a workload's, and must carry nothing
 	// Rechecked: policy decides again about established flows, see [State.Judged].
 	Rechecked bool
-	// Chains, of an open one. Source may be empty: the endpoint may send only from its own addresses.
-	In, Out, Source string
+	// Chains, of an open one. Source may be empty: the endpoint may send only from its own addresses. So may limits be.
+	In, Out, LimitIn, LimitOut, Source string
 }
 
 // Chain returns the chain of the interface in a map; empty: none.
-func (l Link) Chain(m Map) string { return [...]string{l.In, l.Out, l.Source}[m] }
+func (l Link) Chain(m Map) string {
+	return [...]string{l.In, l.Out, l.LimitIn, l.LimitOut, l.Source}[m]
+}

@@ -79,7 +79,11 @@ func (s *State) Merge(b intent.Batch) {
 		s.hostAction() // which was pinned until now
 		s.natOutgoing()
 		s.tunnelStages()
-		s.hosts.dirty, s.dirtyFloats = true, true
+		s.hosts.dirty, s.dirtyFloats, s.dirtyLimits = true, true, true
+	}
+	if s.dirtyLimits {
+		s.dirtyLimits = false
+		s.limitStages()
 	}
 	if s.dirtyFloats && s.inSync {
 		s.dirtyFloats = false
@@ -157,6 +161,7 @@ func (s *State) mergeEndpoint(in intent.Endpoint) {
 	s.retryOne(key)
 	s.touched[key] = struct{}{}
 	s.refloat(in.ID, s.natsOf(in.ID), in.NATs)
+	s.relimit(in.ID, in.QoS)
 	s.endpoints[in.ID] = &endpoint{Endpoint: in}
 	s.groups.Join(in)
 	if in.ID.Kind == intent.Workload && in.Link != "" {
@@ -195,6 +200,7 @@ func (s *State) remove(key intent.Key) {
 			s.unlinkEndpoint(e)
 			s.hosts.dirty = s.hosts.dirty || id.Kind == intent.Host
 			s.refloat(id, e.NATs, nil)
+			s.relimit(id, intent.QoS{})
 			delete(s.endpoints, id)
 			s.dirtyEndpoints[id] = struct{}{}
 		}

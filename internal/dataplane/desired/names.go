@@ -95,5 +95,9 @@ func policyChains(id intent.PolicyID) []string {
 
 // endpointChains returns the names of all chains that a workload endpoint may have.
 func endpointChains(id intent.EndpointID) []string {
-	return []string{rules.EndpointChain(id, intent.Ingress), rules.EndpointChain(id, intent.Egress), rules.SpoofChain(id)}
+	out := []string{rules.SpoofChain(id)}
+	for _, dir := range directions {
+		out = append(out, rules.EndpointChain(id, dir), rules.LimitChain(id, dir), rules.ConnectionsChain(id, dir))
+	}
+	return out
 }

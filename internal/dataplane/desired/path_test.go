@@ -70,6 +70,9 @@ func (w *world) step() (b intent.Batch) {
 		b.Policies = append(b.Policies, p)
 	case 2:
 		e := intent.Endpoint{ID: intent.EndpointID{Namespace: "prod", Name: w.one("a", "b", "c")}, Link: w.one("cali0", "cali1", ""), Group: intent.GroupOf(intent.Stages{Normal: w.tiers(2)}), Closed: w.one("", "", "is wrong")}
+		if w.IntN(3) == 0 {
+			e.QoS = intent.QoS{In: intent.Limits{Connections: uint32(w.IntN(3))}, Out: intent.Limits{PacketRate: uint32(w.IntN(3)), PacketBurst: 1}}
+		}
 		if w.IntN(2) == 0 {
 			e = intent.Endpoint{
 				ID: intent.EndpointID{Kind: intent.Host, Name: w.one("a", "b", "c")}, Link: w.one("*", "eth0", "", "eth1"), Addrs: w.addr(), Closed: e.Closed, Group: intent.GroupOf(intent.Stages{Untracked: w.tiers(0), PreDNAT: w.tiers(1), Normal: w.tiers(2), Forward: w.tiers(3)}, w.some(2)...),

@@ -237,6 +237,7 @@ func (s *State) refreshEndpoint(id intent.EndpointID) {
 			s.drop(rules.EndpointChain(id, dir), key)
 		}
 	}
+	s.limitChains(e.Endpoint)
 	in := e.Endpoint
 	in.Spoofable = validSpoofable(in.Spoofable)
 	if c := rules.Spoofable(in); len(c.Rules) > 0 {
@@ -282,6 +283,7 @@ func (s *State) refreshLink(link string) {
 	} else {
 		l.Endpoint, l.Open = e.ID, true
 		l.In, l.Out = s.chainsOf(e)
+		l.LimitIn, l.LimitOut = limitChain(e.ID, e.QoS.In, intent.Ingress), limitChain(e.ID, e.QoS.Out, intent.Egress)
 		if len(validSpoofable(e.Spoofable)) > 0 {
 			l.Source = rules.SpoofChain(e.ID)
 		}

@@ -1,6 +1,7 @@
 package iptables
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // mapChains are the chains that render maps: a rule for each interface.
-var mapChains = [...]string{desired.Receives: "tw-receives", desired.Sends: "tw-sends", desired.Sources: "tw-sources"}
+var mapChains = [...]string{desired.Receives: "tw-receives", desired.Sends: "tw-sends", desired.ReceivesWithin: "tw-receives-within", desired.SendsWithin: "tw-sends-within", desired.Sources: "tw-sources"}
 
 // linkKind is a kind of interface in conditions of guards.
 type linkKind struct {
@@ -56,6 +57,7 @@ func (w *writer) guard(chain string, g desired.Guard) error {
 			return err
 		}
 	}
+	limits(&c, g)
 	target, err := w.step(g)
 	if err != nil {
 		return err
@@ -76,11 +78,25 @@ func (w *writer) guard(chain string, g desired.Guard) error {
 	return nil
 }
 
+// limits adds the match of what is beyond a limit. The name of a rate is that of its table in the kernel (/proc/net/ipt_hashlimit), of at most 15 bytes
+// in all versions of xt_hashlimit.
+func limits(c *conjunction, g desired.Guard) {
+	switch g.Do {
+	case desired.LimitPackets:
+		name := sha256.Sum256([]byte(g.By.Endpoint.String() + g.By.Rule.Direction.String()))
+		c.ask("-m hashlimit --hashlimit-above %d/second --hashlimit-burst %d --hashlimit-name tw-%x", g.Most, g.Burst, name[:6])
+	case desired.LimitConnections:
+		c.ask("-m connlimit --connlimit-above %d --connlimit-mask 0", g.Most)
+	}
+}
+
 // step returns the target of a guard.
 func (w *writer) step(g desired.Guard) (string, error) {
 	switch g.Do {
-	case desired.Drop:
+	case desired.Drop, desired.LimitPackets:
 		return "-j DROP", nil
+	case desired.LimitConnections:
+		return "-j REJECT --reject-with tcp-reset", nil
 	case desired.Pass, desired.Skip: // ACCEPT would skip the later stages of the hook
 		return w.answer(allow), nil
 	case desired.Call:
@@ -151,6 +167,8 @@ func (w *writer) condition(c *conjunction, x desired.Cond) error {
 		c.blocks = append(c.blocks, block{none: x.Not, call: k.chain()})
 	case desired.Established:
 		c.ask("-m conntrack %s--ctstate ESTABLISHED,RELATED", not(x.Not))
+	case desired.Beginning:
+		c.ask("-m conntrack %s--ctstate NEW", not(x.Not))
 	case desired.Invalid:
 		c.ask("-m conntrack %s--ctstate INVALID", not(x.Not))
 	case desired.Revoked:

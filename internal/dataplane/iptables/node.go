@@ -144,7 +144,7 @@ func (w *writer) node(n *Node, stages []desired.Chain) error {
 			if to == "" {
 				continue
 			}
-			if err := answers(n.chains[to]); err != nil {
+			if err := answers(n.chains[to]); err != nil && m != desired.ReceivesWithin && m != desired.SendsWithin {
 				return &Error{n.chains[to].Owner, err}
 			}
 			if err := w.link(mapChains[m], l.Name, m.Side(), "-g "+ChainName(to)); err != nil {

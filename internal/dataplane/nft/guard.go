@@ -114,6 +114,10 @@ func (d *Driver) stepExprs(g desired.Guard, f intent.Family, name attribution.Na
 		return translation(g.Source, f)
 	case desired.Deliver:
 		return delivery(g.To)
+	case desired.LimitPackets:
+		return slices.Concat(exprs{nftables.Limit{Rate: uint64(g.Most), Burst: g.Burst, Over: true}}, d.count(g.By, name), exprs{nftables.Drop()})
+	case desired.LimitConnections:
+		return slices.Concat(exprs{nftables.ConnLimit{Count: g.Most, Over: true}}, d.count(g.By, name), exprs{nftables.Reject{Type: nftables.RejectReset}})
 	case desired.Untrack:
 		return exprs{nftables.NoTrack{}, nftables.Accept()}
 	}
@@ -142,6 +146,8 @@ func (d *Driver) condition(c desired.Cond) exprs {
 		return exprs{nftables.Meta{Key: linkKey(c.Side)}, nftables.Lookup{Set: setClosed, Not: c.Not}}
 	case desired.Established:
 		return nftables.MatchCTState(nftables.StateEstablished | nftables.StateRelated)
+	case desired.Beginning:
+		return nftables.MatchCTState(nftables.StateNew)
 	case desired.Invalid:
 		return nftables.MatchCTState(nftables.StateInvalid)
 	case desired.Revoked:

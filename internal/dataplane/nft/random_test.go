@@ -153,6 +153,10 @@ func (w *world) step() intent.Batch {
 		}
 		if w.chance(4) {
 			e.Spoofable = []netip.Prefix{randomPrefix(w.r, w.chance(2))}
+			e.QoS.In = intent.Limits{PacketRate: 9, PacketBurst: 1 + w.r.Uint32N(9), Connections: w.r.Uint32N(3)}
+		}
+		if w.chance(4) {
+			e.QoS.Out = intent.Limits{Connections: 1 + w.r.Uint32N(3)}
 		}
 		w.endpoints[e.ID] = e
 		b.Endpoints = append(b.Endpoints, e)

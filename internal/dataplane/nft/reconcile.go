@@ -14,15 +14,17 @@ import (
 
 // Sets and maps in which the skeleton looks up interfaces, by name.
 const (
-	setLinks  = kernel.SetWorkloads // of workloads whose policy is in force
-	setClosed = kernel.SetClosed    // of workloads that must carry nothing
-	mapIn     = "wl-in"             // to the chain through which a workload receives
-	mapOut    = "wl-out"            // to the chain through which it sends
-	mapSource = "wl-source"         // to the chain of addresses it may send from other than its own
+	setLinks    = kernel.SetWorkloads // of workloads whose policy is in force
+	setClosed   = kernel.SetClosed    // of workloads that must carry nothing
+	mapIn       = "wl-in"             // to the chain through which a workload receives
+	mapOut      = "wl-out"            // to the chain through which it sends
+	mapLimitIn  = "wl-limits-in"      // to the limits of a workload that receives
+	mapLimitOut = "wl-limits-out"     // to those of one that sends
+	mapSource   = "wl-source"         // to the chain of addresses it may send from other than its own
 )
 
 // mapNames are the names of the maps in the kernel.
-var mapNames = [...]string{desired.Receives: mapIn, desired.Sends: mapOut, desired.Sources: mapSource}
+var mapNames = [...]string{desired.Receives: mapIn, desired.Sends: mapOut, desired.ReceivesWithin: mapLimitIn, desired.SendsWithin: mapLimitOut, desired.Sources: mapSource}
 
 // interfaces makes the sets and maps of interfaces desired.
 func (d *Driver) interfaces() {

@@ -29,6 +29,16 @@ func EndpointChain(id intent.EndpointID, dir intent.Direction) string {
 	return Name("ep-"+inOut(dir)+"-", id.Name, id.String())
 }
 
+// LimitChain returns the name of the chain of what an endpoint limits in a direction.
+func LimitChain(id intent.EndpointID, dir intent.Direction) string {
+	return Name("qos-"+inOut(dir)+"-", id.Name, id.String())
+}
+
+// ConnectionsChain returns the name of the chain that counts an endpoint's connections in a direction.
+func ConnectionsChain(id intent.EndpointID, dir intent.Direction) string {
+	return Name("qos-conn-"+inOut(dir)+"-", id.Name, id.String())
+}
+
 // SpoofChain returns the name of the chain of prefixes that an endpoint may send from other than its own addresses.
 func SpoofChain(id intent.EndpointID) string { return Name("ep-src-", id.Name, id.String()) }
 

@@ -255,7 +255,7 @@ func (d *Dataplane) checkLink(l desired.Link) error {
 	if l.Open && l.Closed || l.Open != (l.In != "") || l.Open != (l.Out != "") {
 		errs = append(errs, fmt.Errorf("interface %s is open and closed, or open without chains: %+v", l.Name, l))
 	}
-	for _, to := range []string{l.In, l.Out, l.Source} {
+	for _, to := range []string{l.In, l.Out, l.LimitIn, l.LimitOut, l.Source} {
 		if _, there := d.chains[to]; !there && to != "" {
 			errs = append(errs, fmt.Errorf("interface %s leads to %s, which is not there", l.Name, to))
 		}

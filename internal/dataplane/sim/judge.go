@@ -208,6 +208,8 @@ func (w *walk) holds(c desired.Cond) bool {
 		return w.links[link].Closed
 	case desired.Established:
 		return w.Established && !w.untracked
+	case desired.Beginning:
+		return !w.Established && !w.Invalid
 	case desired.Invalid:
 		return w.Invalid
 	case desired.Revoked:

@@ -237,6 +237,13 @@ type Limit struct {
 	Over  bool
 }
 
+// ConnLimit matches packets of connections as long as this rule has seen no more than Count that still are in conntrack (or, with Over, only of
+// those that are more). It counts the connection of the packet, if that is new; a rule that is made again begins at none.
+type ConnLimit struct {
+	Count uint32
+	Over  bool
+}
+
 // Kinds of Reject.
 const (
 	RejectICMP  uint32 = 0

@@ -177,6 +177,8 @@ func decodeAction(name string, in attrs) Expr {
 			Burst: in.u32(unix.NFTA_LIMIT_BURST), Bytes: in.u32(unix.NFTA_LIMIT_TYPE) == unix.NFT_LIMIT_PKT_BYTES,
 			Over: in.u32(unix.NFTA_LIMIT_FLAGS)&unix.NFT_LIMIT_F_INV != 0,
 		}
+	case "connlimit":
+		return ConnLimit{Count: in.u32(attrConnLimitCount), Over: in.u32(attrConnLimitFlags)&connLimitInvert != 0}
 	case "reject":
 		return Reject{Type: in.u32(unix.NFTA_REJECT_TYPE), Code: in.u8(unix.NFTA_REJECT_ICMP_CODE)}
 	case "notrack":

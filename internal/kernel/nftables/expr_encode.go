@@ -8,6 +8,13 @@ const (
 	bitwiseBoolean = 0
 )
 
+// Attributes of connlimit (enum nft_connlimit_attributes of nf_tables.h), which x/sys does not have.
+const (
+	attrConnLimitCount = 1
+	attrConnLimitFlags = 2
+	connLimitInvert    = 1
+)
+
 func (e *encoder) expr(attr uint16, x Expr) {
 	if x == nil {
 		e.fail("a rule has an expression that is nil")
@@ -39,6 +46,7 @@ func (SetCT) kernelName() string         { return "ct" }
 func (Fib) kernelName() string           { return "fib" }
 func (NFLog) kernelName() string         { return "log" }
 func (Limit) kernelName() string         { return "limit" }
+func (ConnLimit) kernelName() string     { return "connlimit" }
 func (Reject) kernelName() string        { return "reject" }
 func (Masq) kernelName() string          { return "masq" }
 func (NAT) kernelName() string           { return "nat" }
@@ -218,6 +226,13 @@ func (x Limit) normal() Limit {
 		x.Burst = 5
 	}
 	return x
+}
+
+func (x ConnLimit) encode(e *encoder) {
+	e.u32(attrConnLimitCount, x.Count)
+	if x.Over {
+		e.u32(attrConnLimitFlags, connLimitInvert)
+	}
 }
 
 func (x Reject) encode(e *encoder) {

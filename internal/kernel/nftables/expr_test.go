@@ -149,6 +149,8 @@ func exprCases() []exprCase {
 			name: "limit of bytes", exprs: one(Limit{Rate: 2048, Per: 1, Burst: 4096, Bytes: true}),
 			want: `limit rate 2 kbytes/second burst 4 kbytes`,
 		},
+		{name: "connections", exprs: one(ConnLimit{Count: 3}), want: `ct count 3`},
+		{name: "connections exceeded", exprs: one(ConnLimit{Count: 3, Over: true}), want: `ct count over 3`},
 		{name: "reject", exprs: one(Reject{Type: RejectICMPX, Code: 3}), want: `reject with icmpx admin-prohibited`},
 		{name: "reject by reset", exprs: join(tcp, one(Reject{Type: RejectReset})), want: `reject with tcp reset`},
 		{name: "masquerade", base: srcnat, exprs: one(Masq{Flags: NATFullyRandom}), want: `masquerade fully-random`},

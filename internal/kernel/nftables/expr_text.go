@@ -177,6 +177,14 @@ func (x Limit) String() string {
 	return fmt.Sprintf("limit %s%d %s in %d s burst %d", over, x.Rate, unit, x.Per, x.Burst)
 }
 
+func (x ConnLimit) String() string {
+	over := ""
+	if x.Over {
+		over = "over "
+	}
+	return fmt.Sprintf("connections %s%d", over, x.Count)
+}
+
 func (x Reject) String() string {
 	if x.Type == RejectReset {
 		return "reject tcp reset"

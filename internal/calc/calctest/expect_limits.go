@@ -1,0 +1,24 @@
+package calctest
+
+import "fmt"
+
+// limitLines are what a workload limits. A rate without a burst has upstream's, of 5 packets.
+func limitLines(l expectedLocal) (out []string) {
+	if l.limits == nil {
+		return nil
+	}
+	line := func(way string, rate, burst, connections int64) {
+		switch {
+		case rate == 0 && connections == 0:
+			return
+		case rate == 0:
+			burst = 0
+		case burst == 0:
+			burst = 5
+		}
+		out = append(out, fmt.Sprintf("%s %s packets %d burst %d connections %d", l.id, way, rate, burst, connections))
+	}
+	line("receives", l.limits.IngressPacketRate, l.limits.IngressPacketBurst, l.limits.IngressMaxConnections)
+	line("sends", l.limits.EgressPacketRate, l.limits.EgressPacketBurst, l.limits.EgressMaxConnections)
+	return out
+}

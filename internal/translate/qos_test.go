@@ -1,0 +1,45 @@
+package translate_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/twillnet/twill/internal/translate"
+)
+
+func TestLimitsOfPods(t *testing.T) {
+	const of = "qos.projectcalico.org/"
+	for _, tt := range []struct {
+		name  string
+		has   map[string]string
+		want  string // rate, burst and connections in, and out
+		wrong string
+	}{
+		{"none", map[string]string{"example.com/a": "1"}, "none", "[]"},
+		{"an empty one", map[string]string{of + "ingressPacketRate": ""}, "none", "[]"},
+		{"all", map[string]string{
+			of + "ingressPacketRate": "100", of + "ingressPacketBurst": "7", of + "ingressMaxConnections": "4294967295",
+			of + "egressPacketRate": "10k", of + "egressPacketBurst": "1e3", of + "egressMaxConnections": "2Ki",
+		}, "100 7 4294967295, 10000 1000 2048", "[]"},
+		{"no number", map[string]string{of + "ingressPacketRate": "many", of + "egressMaxConnections": "3"}, "0 0 0, 0 0 3", `[{qos.projectcalico.org/ingressPacketRate is "many": want a whole number such as 100 or 10k}]`},
+		{"half a packet", map[string]string{of + "ingressPacketRate": "1500m"}, "none", `[{qos.projectcalico.org/ingressPacketRate is "1500m": want a whole number such as 100 or 10k}]`},
+		{"beyond a bound", map[string]string{of + "egressPacketRate": "11k"}, "none", "[{qos.projectcalico.org/egressPacketRate is 11000: want 1–10000, or 0 for no limit}]"},
+		{"a burst of no rate", map[string]string{of + "egressPacketBurst": "5"}, "none", "[{qos.projectcalico.org/egressPacketBurst is 5, and there is no egressPacketRate}]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			q, wrong := translate.Limits(tt.has)
+			got := "none"
+			if q != nil {
+				got = fmt.Sprint(q.IngressPacketRate, q.IngressPacketBurst, q.IngressMaxConnections) + ", " + fmt.Sprint(q.EgressPacketRate, q.EgressPacketBurst, q.EgressMaxConnections)
+			}
+			if text := fmt.Sprint(wrong); got != tt.want || text != tt.wrong && len(wrong) > 0 || (len(wrong) == 0) != (tt.wrong == "[]") {
+				t.Errorf("%s, wrong %s; want %s, wrong %s", got, text, tt.want, tt.wrong)
+			}
+			for name := range tt.has {
+				if want := name != "example.com/a"; translate.IsLimit(name) != want {
+					t.Errorf("%s is a limit: %v", name, !want)
+				}
+			}
+		})
+	}
+}

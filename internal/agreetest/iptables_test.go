@@ -34,7 +34,7 @@ func TestTextsOfIptablesAgree(t *testing.T) {
 			asked, allowed := 0, 0
 			for i := range min(iptablesWorlds, *worlds) {
 				rng := rand.New(rand.NewPCG(seed, uint64(i)))
-				w := calctest.Random(rng, calctest.Config{Workloads: workloads})
+				w := calctest.Random(rng, calctest.Config{Workloads: workloads, Unlimited: true})
 				for range rng.IntN(30) {
 					w.Step()
 				}

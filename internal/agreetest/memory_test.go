@@ -54,7 +54,7 @@ type memoryNode struct {
 
 func newMemory(t *testing.T, rng *rand.Rand) *memoryNode {
 	m := &memoryNode{
-		rng: rng, world: calctest.Random(rng, calctest.Config{Workloads: workloads}), good: calctest.LastGood{}, graph: calc.New(nodeName),
+		rng: rng, world: calctest.Random(rng, calctest.Config{Workloads: workloads, Unlimited: true}), good: calctest.LastGood{}, graph: calc.New(nodeName),
 		node: sim.NewDataplane(desired.Config{}), routes: map[string]intent.Route{},
 	}
 	own := []netip.Addr{netip.MustParseAddr(ownV4), netip.MustParseAddr(ownV6)}

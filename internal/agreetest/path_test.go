@@ -103,7 +103,7 @@ func newPath(t *testing.T, n *node, rng *rand.Rand, met map[string]int) *path {
 	clear(n.sent)
 	n.names = attribution.New()
 	p := &path{
-		node: n, rng: rng, world: calctest.Random(rng, calctest.Config{Workloads: workloads}), good: calctest.LastGood{}, graph: calc.New(nodeName),
+		node: n, rng: rng, world: calctest.Random(rng, calctest.Config{Workloads: workloads, Unlimited: true}), good: calctest.LastGood{}, graph: calc.New(nodeName),
 		policy: nft.New(n.conn, nft.Config{Names: n.names, Recheck: true}), routed: map[string]intent.Route{}, passes: make(chan passed, 1), met: met, hosts: map[intent.EndpointID]intent.Endpoint{},
 	}
 	must(t, p.policy.Resync(t.Context()))

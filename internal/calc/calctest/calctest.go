@@ -23,13 +23,14 @@ import (
 
 // Config is the size of a world. A zero value means the default.
 type Config struct {
-	Nodes      int // hosts h1, h2, …; zero means 3
-	Namespaces int // ns1, ns2, …; zero means 3
-	Workloads  int // workload endpoints; zero means 9
-	Policies   int // namespaced ones, and as many global ones; zero means 7
-	Blocks     int // blocks of addresses of these nodes; zero means none
-	Pools      int // of addresses; zero means none
-	Wrong      int // of a hundred resources so many are wrong in some way; zero means 4, negative none
+	Nodes      int  // hosts h1, h2, …; zero means 3
+	Namespaces int  // ns1, ns2, …; zero means 3
+	Workloads  int  // workload endpoints; zero means 9
+	Policies   int  // namespaced ones, and as many global ones; zero means 7
+	Blocks     int  // blocks of addresses of these nodes; zero means none
+	Pools      int  // of addresses; zero means none
+	Wrong      int  // of a hundred resources so many are wrong in some way; zero means 4, negative none
+	Unlimited  bool // no workload limits packets or connections: who asks a kernel for verdicts sends more than any limit
 }
 
 func (c Config) withDefaults() Config {

@@ -400,20 +400,29 @@ func (w *Cluster) workload(i int) object {
 	if w.cfg.Pools > 0 && w.maybe(0.5) {
 		w.float(p, spec, made["metadata"].(object))
 	}
-	if w.maybe(0.2) {
-		q := object{[]string{"ingressPacketRate", "egressPacketRate"}[w.rng.IntN(2)]: 1 + w.rng.IntN(100)}
-		if w.maybe(0.5) {
-			q["ingressPacketBurst"] = 1 + w.rng.IntN(100) // perhaps of no rate
-		}
-		if w.maybe(0.5) {
-			q["egressMaxConnections"] = w.rng.IntN(3) * 2_000_000_000
-		}
-		spec["qosControls"] = q
+	if !w.cfg.Unlimited && w.maybe(0.2) {
+		spec["qosControls"] = w.limits()
 	}
 	if w.cfg.Wrong > 0 && w.maybe(0.05) {
 		spec["interfaceName"] = w.place((i + 2) % w.cfg.Workloads).link // perhaps another's
 	}
 	return made
+}
+
+// limits are a rate of one direction at least; a wrong one is a burst of the other.
+func (w *Cluster) limits() object {
+	way := pick(w, []string{"ingress", "egress"})
+	q := object{way + "PacketRate": 1 + w.rng.IntN(100)}
+	if w.cfg.Wrong > 0 && w.maybe(0.1) {
+		way = pick(w, []string{"ingress", "egress"})
+	}
+	if w.maybe(0.5) {
+		q[way+"PacketBurst"] = 1 + w.rng.IntN(100)
+	}
+	if w.maybe(0.5) {
+		q["egressMaxConnections"] = w.rng.IntN(3) * 2_000_000_000
+	}
+	return q
 }
 
 // float gives a workload floating addresses, some of which others have, or want, too, or are in no pool.

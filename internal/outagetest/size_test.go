@@ -127,10 +127,13 @@ func TestListing100000KeysAgainRepeatsNoUpdateAndKeepsNoMemory(t *testing.T) {
 	if w.count != count {
 		t.Errorf("%d updates of what had not changed", w.count-count)
 	}
-	// One list is some 60 MB; a tenth of it that stays each time would show.
-	if after := heap(); after > before+20<<20 {
-		t.Errorf("the heap has %d MB, had %d", after>>20, before>>20)
-	}
+	// One list is some 60 MB; a tenth of it that stays each time would show. Pools give theirs back after some collections, connections when they are read.
+	after := heap()
+	defer func() { t.Logf("the heap has %d MB, had %d", after>>20, before>>20) }()
+	w.until("a heap as large as before", func() bool {
+		after = heap()
+		return after <= before+20<<20
+	})
 }
 
 func heap() uint64 {

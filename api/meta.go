@@ -39,6 +39,9 @@ const (
 	LabelOrchestrator   = "projectcalico.org/orchestrator"
 	LabelName           = "projectcalico.org/name"
 	LabelTier           = "projectcalico.org/tier"
+	// LabelNode is a label of Nodes alone, with their name. A selector in a rule that demands it (has, or equal to something) means addresses of
+	// nodes and nothing else, not even an endpoint with that label; no other selector means a node.
+	LabelNode = AnnotationPrefix + "node"
 	// LabelCreatedBy with CreatedByControllers is on resources that nobody wrote by hand, and which may be changed and
 	// removed again: Calico's controllers and ours know them by it.
 	LabelCreatedBy       = "projectcalico.org/created-by"

@@ -37,6 +37,12 @@ func (s *Selector) Restrictions() map[string]Restriction {
 	return f.by
 }
 
+// Demands reports whether s matches nothing without the label, by what is known from [Selector.Restrictions].
+func (s *Selector) Demands(label string) bool {
+	names := func(n node) bool { return n.label == label }
+	return slices.ContainsFunc(s.nodes, names) && s.Restrictions()[label].MustBePresent // most selectors do not speak of it
+}
+
 // facts are the restrictions of one part of an expression. never means that the
 // part matches nothing; then anything said of it is true.
 type facts struct {

@@ -60,3 +60,18 @@ func TestRestrictionsAreTheCallersOwn(t *testing.T) {
 		t.Errorf("the selector became %s", s)
 	}
 }
+
+func TestDemands(t *testing.T) {
+	for sel, want := range map[string]bool{
+		`all()`: false, `has(a)`: true, `a == "x" && b == "y"`: true, `has(b) && has(a)`: true, `a == "x" || b == "y"`: false, `a == "x" || has(a)`: true,
+		`!has(a)`: false, `a != "x"`: false, `has(ab)`: false, `b == "a"`: false, `!!has(a)`: true, `!(a != "x")`: true,
+	} {
+		s, err := Parse(sel)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Demands("a"); got != want {
+			t.Errorf("%s demands a: %v", sel, got)
+		}
+	}
+}

@@ -2,11 +2,13 @@ package calc
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/calc/ipset"
 	"github.com/twillnet/twill/internal/calc/route"
 	"github.com/twillnet/twill/internal/intent"
 )
@@ -100,6 +102,9 @@ func (g *Graph) putNode(key, name string, r *api.Node) {
 	delete(g.nodes, key)
 	g.floats.ofNode(key, r)
 	if r == nil {
+		if old := g.hosts.Remove(key); old != nil {
+			g.hostSets.Replaced(old, nil)
+		}
 		g.reach.SetNode(name, route.Node{})
 		return
 	}
@@ -117,4 +122,6 @@ func (g *Graph) putNode(key, name string, r *api.Node) {
 			g.nodes[key] = append(g.nodes[key], netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()))
 		}
 	}
+	labels, old := maps.Clone(r.Metadata.Labels), g.hosts.Get(key)
+	g.hostSets.Replaced(old, g.hosts.Put(key, forced(labels, api.LabelNode, name), nil, ipset.Source{Addrs: ipset.Pack(g.nodes[key])}))
 }

@@ -51,7 +51,7 @@ func (g *Graph) Flush() intent.Batch {
 	goneSet, gonePeers := g.reach.Flush(&b)
 	goneRoutes := g.routes.Flush(&b)
 	gonePolicies := g.flushPolicies(&b)
-	goneSets := append(g.sets.Flush(&b), g.services.Flush(&b)...)
+	goneSets := slices.Concat(g.sets.Flush(&b), g.hostSets.Flush(&b), g.services.Flush(&b))
 	// In the order of a batch's fields; removals are applied in reverse.
 	b.Removed = slices.Concat(goneSet, goneSets, gonePolicies, goneEndpoints, goneRoutes, gonePeers)
 	g.flushHost(&b)
@@ -251,7 +251,7 @@ func (g *Graph) flushPolicies(b *intent.Batch) (gone []intent.Key) {
 			b.Policies = append(b.Policies, made)
 		}
 		for _, s := range used { // after the new ones are counted, so that a set in both keeps its users
-			counted{g.sets, g.services}.Release(s)
+			g.counted().Release(s)
 		}
 	}
 	clear(g.dirtyPolicies)
@@ -289,7 +289,7 @@ type State struct {
 func (g *Graph) Intents() State {
 	convert := policy.NewConverter(named{})
 	set, peers := g.reach.Present()
-	s := State{IPSets: slices.Concat(g.sets.Present(), g.services.Present(), set), Routes: g.routes.Sent(), Peers: peers, Host: g.host()}
+	s := State{IPSets: slices.Concat(g.sets.Present(), g.hostSets.Present(), g.services.Present(), set), Routes: g.routes.Sent(), Peers: peers, Host: g.host()}
 	for _, id := range sortedIDs(maps.Keys(g.sent.policies)) {
 		p, _ := convert.Policy(g.sent.policies[id])
 		s.Policies = append(s.Policies, p)

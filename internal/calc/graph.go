@@ -41,6 +41,8 @@ type Graph struct {
 
 	sources  *label.Index[ipset.Source] // all endpoints and network sets
 	sets     *ipset.Index[sourceItem]
+	hosts    *label.Index[ipset.Source] // all Nodes; see api.LabelNode
+	hostSets *ipset.Index[sourceItem]
 	services *service.Index       // EndpointSlices, and the sets of services
 	locals   *label.Index[*local] // local endpoints; its selectors are policies'
 	routes   *route.Table
@@ -97,7 +99,11 @@ func New(node string, local ...config.Layer) *Graph {
 		g.sources = label.New(changing)
 		return g.sources
 	})
-	g.convert = policy.NewConverter(counted{g.sets, g.services})
+	g.hostSets = ipset.New(func(changing func(uint32, sourceItem)) ipset.Labels[sourceItem] {
+		g.hosts = label.New(changing)
+		return g.hosts
+	})
+	g.convert = policy.NewConverter(g.counted())
 	g.configure()
 	return g
 }

@@ -56,7 +56,7 @@ func TestAnyPathSameIntents(t *testing.T) {
 		if got, want := g.Intents(), fresh(rng, nil); !reflect.DeepEqual(got, want) {
 			t.Fatalf("seed %d world %d: after teardown %+v remains", seed, i, got)
 		}
-		if n := g.sources.Len() + g.locals.Len() + g.sets.Len() + g.services.Len() + len(g.policies) + len(g.applied) + len(g.links) + len(g.stacks) + len(g.groups) + len(g.sent.sets) + len(g.sent.users) + len(g.sent.groups) + g.reach.Len() + g.floats.len(); n != 0 {
+		if n := g.hosts.Len() + g.hostSets.Len() + g.sources.Len() + g.locals.Len() + g.sets.Len() + g.services.Len() + len(g.policies) + len(g.applied) + len(g.links) + len(g.stacks) + len(g.groups) + len(g.sent.sets) + len(g.sent.users) + len(g.sent.groups) + g.reach.Len() + g.floats.len(); n != 0 {
 			t.Fatalf("seed %d world %d: %d things are remembered after all is gone", seed, i, n)
 		}
 	}

@@ -1,15 +1,27 @@
 package calc
 
 import (
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/api/selector"
 	"github.com/twillnet/twill/internal/calc/ipset"
 	"github.com/twillnet/twill/internal/calc/service"
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// counted adds references to the sets that rules use: of labels and of services.
+// counted adds references to the sets that rules use: of labels, of nodes and of services.
 type counted struct {
-	*ipset.Index[sourceItem]
-	services *service.Index
+	sets, hosts *ipset.Index[sourceItem]
+	services    *service.Index
+}
+
+func (g *Graph) counted() counted { return counted{g.sets, g.hostSets, g.services} }
+
+// Use is the set of what a selector selects: of nodes if it demands their label, else of endpoints and network sets.
+func (c counted) Use(sel *selector.Selector, ports []string, proto uint8) intent.SetID {
+	if sel.Demands(api.LabelNode) {
+		return c.hosts.Use(sel, ports, proto)
+	}
+	return c.sets.Use(sel, ports, proto)
 }
 
 // Service is the set of a service's endpoints.
@@ -19,11 +31,14 @@ func (c counted) Service(namespace, name string, ports bool) intent.SetID {
 
 // Release drops one reference to a set.
 func (c counted) Release(id intent.SetID) {
-	if service.Is(id) {
+	switch {
+	case service.Is(id):
 		c.services.Release(id)
-		return
+	case c.hosts.Has(id):
+		c.hosts.Release(id)
+	default:
+		c.sets.Release(id)
 	}
-	c.Index.Release(id)
 }
 
 // named names sets as counted does, without counting.

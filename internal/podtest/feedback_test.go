@@ -150,7 +150,7 @@ spec:
 
 	const group, kind = "/apis/policy.networking.k8s.io/", "twill.net/Translated"
 	for _, of := range []struct{ kind, name, path, why string }{
-		{"ClusterNetworkPolicy", "names", group + "v1alpha2/clusternetworkpolicies/names", "spec.egress[0].protocols: names a port, and networks have no names of ports"},
+		{"ClusterNetworkPolicy", "names", group + "v1alpha2/clusternetworkpolicies/names", "spec.egress[0].protocols: names a port, and networks and nodes have no names of ports"},
 		{"AdminNetworkPolicy", "default", group + "v1alpha1/adminnetworkpolicies/default", `spec.egress[0].action: is "Later"`},
 		{"BaselineAdminNetworkPolicy", "default", group + "v1alpha1/baselineadminnetworkpolicies/default", `spec.egress[0].action: is "Later"`},
 		{"NetworkPolicy", "large", "", "spec.ingress[0]: makes too many rules"},

@@ -17,6 +17,15 @@ import (
 // nothing, or only that a label is absent, would mean network sets too.
 const anyPod = api.LabelOrchestrator + " == '" + Orchestrator + "'"
 
+// anyNode is what a node is to a selector.
+const anyNode = "has(" + api.LabelNode + ")"
+
+// nodes is a selector of nodes; an empty one means them all.
+func (o *object) nodes(path string, s *metav1.LabelSelector) (string, bool) {
+	terms, ok := o.terms(path, s)
+	return o.joined(path, append([]string{anyNode}, terms...), ok)
+}
+
 // pods is a selector of pods; nil, as an empty one, means them all.
 func (o *object) pods(path string, s *metav1.LabelSelector) (string, bool) {
 	terms, ok := o.terms(path, s)

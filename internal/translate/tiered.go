@@ -168,7 +168,7 @@ func (o *object) tieredPeer(path string, p tieredPeer) (e api.EntityRule) {
 	case given != 1:
 		o.fail(path, "has %d kinds of peers that are known here: want one", given)
 	case p.nodes != nil:
-		o.fail(path+".nodes", "is not possible here: name the nodes' addresses, under networks")
+		e.Selector, _ = o.nodes(path+".nodes", p.nodes)
 	case p.domains > 0:
 		o.fail(path+".domainNames", "is not possible here: name the addresses, under networks")
 	case len(p.networks) > 0:
@@ -182,12 +182,12 @@ func (o *object) tieredPeer(path string, p tieredPeer) (e api.EntityRule) {
 	return e
 }
 
-// checkNames refuses names of ports where a peer has none, as networks do.
+// checkNames refuses names of ports where a peer has none, as networks and nodes do.
 func (o *object) checkNames(path string, r tieredRule) {
 	named := slices.ContainsFunc(r.matches, func(m match) bool {
 		return slices.ContainsFunc(m.ports, func(p api.Port) bool { return p.Name != "" })
 	})
-	if named && slices.ContainsFunc(r.peers, func(e api.EntityRule) bool { return len(e.Nets) > 0 }) {
-		o.fail(path, "names a port, and networks have no names of ports")
+	if named && slices.ContainsFunc(r.peers, func(e api.EntityRule) bool { return len(e.Nets) > 0 || strings.HasPrefix(e.Selector, anyNode) }) {
+		o.fail(path, "names a port, and networks and nodes have no names of ports")
 	}
 }

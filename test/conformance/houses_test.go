@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/remotecommand"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -34,11 +35,12 @@ import (
 
 	"github.com/mattfenwick/cyclonus/pkg/connectivity/probe"
 
+	"github.com/twillnet/twill/internal/kernel/packet"
 	"github.com/twillnet/twill/internal/kubetest"
 )
 
-// notTried are features of the API that Twill does not have, as Calico has not.
-var notTried = sets.New(suite.SupportClusterNetworkPolicyEgressNodePeers)
+// hostPorts are those of pods in their hosts' networks, as the suite has them.
+const firstHostPort, hostPorts = 34345, 8
 
 // TestClusterNetworkPoliciesOnAPIServer runs the conformance tests of those who make that API. They change policies in the API server,
 // and say of each connection, by `kubectl exec` in a pod, whether it must come about. This test makes the pods, of the stateful sets that the
@@ -63,9 +65,16 @@ func TestClusterNetworkPoliciesOnAPIServer(t *testing.T) {
 	execs, err := kubernetes.NewForConfig(&there)
 	must(t, err)
 	all := suite.New(suite.Options{
-		Client: h.client, ClientSet: execs, KubeConfig: there, EnableAllSupportedFeatures: true, ExemptFeatures: notTried,
+		Client: h.client, ClientSet: execs, KubeConfig: there, EnableAllSupportedFeatures: true,
 		TimeoutConfig: config.TimeoutConfig{PokeInterval: 10 * time.Millisecond, PokeTimeout: time.Minute},
 	})
+	for _, n := range h.hosts {
+		node := "apiVersion: v1\nkind: Node\nmetadata: {name: " + n.name + ", labels: {kubernetes.io/os: linux}}\nstatus: {addresses: [{type: InternalIP, address: " + n.uplink.String() + "}]}\n"
+		s.Apply(t, node)
+		s.ApplyStatus(t, node)
+	}
+	// As Calico's manifests for Kubernetes have it: else no pod reaches its own host, whatever policy says.
+	s.Apply(t, "apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: {defaultEndpointToHostAction: Accept}\n")
 	h.populate()
 	all.Setup(t)
 	all.Run(t, tests.ConformanceTests)
@@ -86,17 +95,20 @@ type houses struct {
 // populate makes the pods of the stateful sets that Setup is going to apply, and says that they are ready.
 func (h *houses) populate() {
 	t := h.t
-	base := suiteapply.Applier{FS: manifests.Manifests, HostNetworkPorts: make([]int, 8)}
+	base := suiteapply.Applier{FS: manifests.Manifests, HostNetworkPorts: make([]int, hostPorts)}
 	for i := range base.HostNetworkPorts {
-		base.HostNetworkPorts[i] = 34345 + i // as Setup has them
+		base.HostNetworkPorts[i] = firstHostPort + i
 	}
 	base.MustApplyWithCleanup(t, h.client, config.DefaultTimeoutConfig(), "base/manifests.yaml", false)
 	var stateful appsv1.StatefulSetList
 	must(t, h.client.List(t.Context(), &stateful))
+	slices.SortStableFunc(stateful.Items, func(a, b appsv1.StatefulSet) int { // those in hosts' networks last: see home
+		return cmp.Compare(lateness(a), lateness(b))
+	})
 	for _, set := range stateful.Items {
 		must(t, h.client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, Name: "default"}}))
 		for i := range *set.Spec.Replicas {
-			h.makePod(&set, fmt.Sprintf("%s-%d", set.Name, i))
+			h.makePod(&set, int(i))
 		}
 		set.Status = appsv1.StatefulSetStatus{Replicas: *set.Spec.Replicas, ReadyReplicas: *set.Spec.Replicas}
 		must(t, h.client.Status().Update(t.Context(), &set))
@@ -106,19 +118,45 @@ func (h *houses) populate() {
 	}
 }
 
-// makePod makes a pod in the API server and in the kernel. One in its host's network is in the API server alone: nothing of notTried asks for it.
-func (h *houses) makePod(set *appsv1.StatefulSet, name string) {
-	no := false
+func lateness(s appsv1.StatefulSet) int {
+	return map[bool]int{true: 1}[s.Spec.Template.Spec.HostNetwork]
+}
+
+// home is a host as a pod in its network. That which is asked for SCTP is asked by the second client, which must be on the other host: what
+// comes from a pod of this one is seen to arrive, whatever policy does to it then. The first is on the same host.
+func (h *houses) home(key string, number int) *pod {
+	client := h.pods[fmt.Sprintf("network-policy-conformance-gryffindor/harry-potter-%d", 1-number)]
+	p := &pod{NS: client.host.NS, key: key, host: client.host, addrs: [2]netip.Addr{client.host.uplink, uplink6(client.host)}}
+	h.pods[key] = p
+	p.Do(func() {
+		var err error
+		p.wire, err = packet.Open()
+		must(h.t, err)
+	})
+	h.t.Cleanup(func() { must(h.t, p.wire.Close()) })
+	var all []int
+	for i := range hostPorts {
+		all = append(all, firstHostPort+i)
+	}
+	p.serve(h.t, all)
+	return p
+}
+
+// makePod makes the pod of that number of a set, in the API server and in the kernel.
+func (h *houses) makePod(set *appsv1.StatefulSet, number int) {
+	no, name := false, fmt.Sprintf("%s-%d", set.Name, number)
 	o := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, Name: name, Labels: set.Spec.Template.Labels},
 		Spec:       *set.Spec.Template.Spec.DeepCopy(),
 	}
-	on, addr := h.hosts[0], h.hosts[0].uplink
-	if !o.Spec.HostNetwork {
-		p := h.pod(set.Namespace + "/" + name)
-		on, addr = p.host, p.addrs[0]
+	var p *pod
+	if key := set.Namespace + "/" + name; o.Spec.HostNetwork {
+		p = h.home(key, number)
+	} else {
+		p = h.pod(key)
 	}
+	on, addr := p.host, p.addrs[0]
 	o.Spec.NodeName, o.Spec.AutomountServiceAccountToken = on.name, &no
 	o.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: addr.String(), PodIPs: []corev1.PodIP{{IP: addr.String()}}}
 	text, err := yaml.Marshal(o)

@@ -165,6 +165,22 @@ func netsOf(texts []string) (out []netip.Prefix) {
 	return out
 }
 
+// addressesOf are those of a host, by which others know it.
+func addressesOf(n *api.Node) (out []netip.Prefix) {
+	texts := []string{}
+	if n.Spec.BGP != nil {
+		texts = append(texts, n.Spec.BGP.IPv4Address, n.Spec.BGP.IPv6Address)
+	}
+	for _, a := range n.Spec.Addresses {
+		texts = append(texts, a.Address)
+	}
+	for _, t := range texts {
+		addr, _, _ := strings.Cut(t, "/")
+		out = append(out, netsOf([]string{addr})...)
+	}
+	return out
+}
+
 // selects asks a selector; that of nothing selects all.
 func selects(text string, labels map[string]string) bool {
 	s, err := selector.Parse(text)

@@ -102,18 +102,8 @@ func (x *expected) nat() string {
 	}
 	if setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.NATOutgoingExclusions }), "") == "IPPoolsAndHostIPs" {
 		for _, n := range x.nodes {
-			texts := []string{}
-			if n.Spec.BGP != nil {
-				texts = append(texts, n.Spec.BGP.IPv4Address, n.Spec.BGP.IPv6Address)
-			}
-			for _, a := range n.Spec.Addresses {
-				texts = append(texts, a.Address)
-			}
-			for _, t := range texts {
-				addr, _, _ := strings.Cut(t, "/")
-				for _, p := range netsOf([]string{addr}) {
-					inside[p.String()] = true
-				}
+			for _, p := range addressesOf(n) {
+				inside[p.String()] = true
 			}
 		}
 	}

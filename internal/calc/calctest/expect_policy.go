@@ -3,11 +3,13 @@ package calctest
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/api/selector"
 )
 
 // expectedPolicy is a policy that is enforced, of either kind.
@@ -220,13 +222,13 @@ func (x *expected) rule(r api.Rule, namespace string) string {
 			text += fmt.Sprintf(" %s %s %v", side.name, what, slices.Compact(members))
 		}
 		if e.Selector != "" || e.NamespaceSelector != "" || e.ServiceAccounts != nil || e.NotSelector != "" && namespace != "" {
-			add("in", x.members(func(s source) bool { return x.named(e, namespace, s) }))
+			add("in", x.members(e.Selector, func(s source) bool { return x.named(e, namespace, s) }))
 		}
 		if e.Services != nil && side.name == "source" {
 			add("service", x.service(*e.Services, false))
 		}
 		if e.NotSelector != "" {
-			add("not in", x.members(func(s source) bool { return selects(e.NotSelector, s.labels) }))
+			add("not in", x.members(e.NotSelector, func(s source) bool { return selects(e.NotSelector, s.labels) }))
 		}
 		if slices.ContainsFunc(e.Ports, func(p api.Port) bool { return p.Name != "" }) {
 			add("ports", x.ports(r, e, e.Ports, namespace))
@@ -273,8 +275,22 @@ func (x *expected) named(e api.EntityRule, namespace string, s source) bool {
 	return true
 }
 
-func (x *expected) members(in func(source) bool) (out []string) {
-	for _, s := range x.sources {
+// meant are those that a selector is asked about: nodes if it demands their label, else endpoints and network sets.
+func (x *expected) meant(text string) (out []source) {
+	if s, err := selector.Parse(text); err != nil || !s.Demands(api.LabelNode) {
+		return x.sources
+	}
+	for name, n := range x.nodes {
+		labels := map[string]string{}
+		maps.Copy(labels, n.Metadata.Labels)
+		labels[api.LabelNode] = name
+		out = append(out, source{labels: labels, nets: addressesOf(n)})
+	}
+	return out
+}
+
+func (x *expected) members(text string, in func(source) bool) (out []string) {
+	for _, s := range x.meant(text) {
 		if in(s) {
 			for _, n := range s.nets {
 				out = append(out, n.String())
@@ -285,7 +301,7 @@ func (x *expected) members(in func(source) bool) (out []string) {
 }
 
 func (x *expected) ports(r api.Rule, e api.EntityRule, ports []api.Port, namespace string) (out []string) {
-	for _, s := range x.sources {
+	for _, s := range x.meant(e.Selector) {
 		if !x.named(e, namespace, s) {
 			continue
 		}

@@ -281,6 +281,7 @@ func (w *Cluster) selector() string {
 		"all()", "all()", `app == "web"`, `app != "web"`, `app in {"web", "db"}`, `app not in {"cache"}`, "has(role)", "!has(role)",
 		`role == "a" || app == "db"`, `role == "b" && has(app)`, `zone starts with "north"`, `zone contains "east"`, `env == "prod"`,
 		`has(projectcalico.org/namespace)`, `projectcalico.org/namespace == "ns1"`, `pcns.env == "prod"`,
+		`has(twill.net/node) && rack == "a"`, `twill.net/node in {"h1", "h2"}`, `has(twill.net/node) || app == "web"`,
 	})
 }
 

@@ -200,7 +200,7 @@ func (w *Cluster) node(i int) object {
 	if w.cfg.Pools > 0 {
 		w.tunnelEnd(i, spec)
 	}
-	return resource(api.KindNode, "", numbered("h", i), nil, spec)
+	return resource(api.KindNode, "", numbered("h", i), object{"rack": pick(w, []string{"a", "b"})}, spec)
 }
 
 func (w *Cluster) felix(name string) object {

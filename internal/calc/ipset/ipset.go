@@ -211,6 +211,9 @@ func setID(sel *selector.Selector, ports []string, proto uint8) intent.SetID {
 	return intent.SetID("ps:" + number + ":" + base64.RawURLEncoding.EncodeToString(sum[:]) + ":" + sel.UniqueID())
 }
 
+// Has reports whether a set is one of these.
+func (x *Index[S]) Has(id intent.SetID) bool { return x.sets[id] != nil }
+
 // Release counts one user less. Without any, a set goes with the next flush.
 func (x *Index[S]) Release(id intent.SetID) {
 	s := x.sets[id]

@@ -148,6 +148,17 @@ func (w *World) endpoint(name string) *endpoint {
 	return nil
 }
 
+// peer is the node as rules mean it: its addresses, under its labels.
+func (n node) peer(labels map[string]string) selectable {
+	out := selectable{labels: map[string]string{}}
+	maps.Copy(out.labels, labels)
+	out.labels[api.LabelNode] = n.name
+	for _, a := range n.addrs {
+		out.prefixes = append(out.prefixes, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return out
+}
+
 func readNode(name string, r *api.Node) node {
 	n := node{name: name, interfaces: r.Spec.Interfaces}
 	texts := []string{}

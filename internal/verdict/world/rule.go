@@ -147,12 +147,12 @@ func (w *World) sideMatches(r api.Rule, side api.EntityRule, p packet, addr neti
 	if contains(readPrefixes(side.NotNets), addr) {
 		return false
 	}
-	if sel, given := positive(side, in); given && !w.anySelected(sel, func(m selectable) bool { return contains(m.prefixes, addr) }) {
+	if sel, given := positive(side, in); given && !w.anySelected(side.Selector, sel, func(m selectable) bool { return contains(m.prefixes, addr) }) {
 		return false
 	}
 	if side.NotSelector != "" {
 		not := func(labels map[string]string) bool { return matches(side.NotSelector, "", labels) }
-		if w.anySelected(not, func(m selectable) bool { return contains(m.prefixes, addr) }) {
+		if w.anySelected(side.NotSelector, not, func(m selectable) bool { return contains(m.prefixes, addr) }) {
 			return false
 		}
 	}
@@ -208,8 +208,11 @@ func namespaceMatches(text string, labels map[string]string, namespaced bool) bo
 }
 
 // anySelected reports whether an endpoint or a network set, on any node, has such
-// labels and satisfies ok.
-func (w *World) anySelected(sel func(map[string]string) bool, ok func(selectable) bool) bool {
+// labels and satisfies ok; or a node, if the text of the selector demands the label of nodes.
+func (w *World) anySelected(text string, sel func(map[string]string) bool, ok func(selectable) bool) bool {
+	if s, err := selector.Parse(text); err == nil && s.Demands(api.LabelNode) {
+		return slices.ContainsFunc(w.peers, func(m selectable) bool { return sel(m.labels) && ok(m) })
+	}
 	for _, list := range [][]*endpoint{w.workloads, w.hosts} {
 		for _, e := range list {
 			if sel(e.labels) && ok(e.selectable) {
@@ -240,7 +243,7 @@ func (w *World) portMatches(r api.Rule, side api.EntityRule, ports []api.Port, p
 				return have.Name == want.Name && have.Port == port && n == p.proto && (r.Protocol == nil || isProtocol(*r.Protocol, n))
 			})
 		}
-		if w.anySelected(sel, named) {
+		if w.anySelected(side.Selector, sel, named) {
 			return true
 		}
 	}

@@ -32,6 +32,7 @@ type World struct {
 	hosts     []*endpoint // host endpoints, sorted by key
 	sets      []selectable
 	nodes     map[string]node
+	peers     []selectable         // the same nodes, as rules mean them
 	toHost    map[string]string    // FelixConfiguration name → defaultEndpointToHostAction
 	failsafes map[string]failsafes // FelixConfiguration name → its failsafe ports
 	tunnels   map[string]tunnels   // FelixConfiguration name → the encapsulations it allows
@@ -130,7 +131,8 @@ func (w *World) add(s api.Stored) {
 	case *api.Profile:
 		w.profiles[s.Ref.Name] = profile{spec: r.Spec, closed: s.Closed}
 	case *api.Node:
-		w.nodes[s.Ref.Name] = readNode(s.Ref.Name, r)
+		n := readNode(s.Ref.Name, r)
+		w.nodes[n.name], w.peers = n, append(w.peers, n.peer(r.Metadata.Labels))
 	case *api.IPPool:
 		w.pools = append(w.pools, r.Spec)
 	case *api.FelixConfiguration:

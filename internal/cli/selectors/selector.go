@@ -1,4 +1,8 @@
-package explain
+// Package selectors is the commands that try selectors: selector match.
+//
+// In: a selector and labels, from the command line. Out: whether it matches, as text or
+// a document, and an exit code that says yes or no.
+package selectors
 
 import (
 	"fmt"
@@ -8,8 +12,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/api/selector"
+	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
 )
+
+type command struct{ *conn.Env }
+
+// Commands are the commands of this package.
+func Commands(e *conn.Env) []*cobra.Command {
+	c := &command{e}
+	return []*cobra.Command{c.selectorCmd()}
+}
 
 func (c *command) selectorCmd() *cobra.Command {
 	cmd := &cobra.Command{

@@ -1,13 +1,16 @@
-package explain_test
+package selectors_test
 
 import (
 	"testing"
 
+	"github.com/twillnet/twill/internal/cli"
 	"github.com/twillnet/twill/internal/cli/clitest"
 )
 
+func TestMain(m *testing.M) { clitest.Main(m) }
+
 func TestASelectorIsTriedOnLabels(t *testing.T) {
-	c := newCLI(t)
+	c := clitest.New(t, cli.Execute)
 	for _, tt := range []struct {
 		expr   string
 		labels []string

@@ -59,7 +59,7 @@ func fatesOf[T any](groups ...[]Unhonoured) []Unhonoured {
 const (
 	noEBPF        = "policy is enforced with nftables, not eBPF"
 	noIptables    = "Twill programs nftables, not iptables"
-	noTunnels     = "Twill's tunnels are between the hosts of the datastore, and through the interfaces with the hosts' addresses, whose MTU they follow; pools alone say whether there are any of IPIP"
+	noTunnels     = "Twill's tunnels are between the hosts of the datastore, and through the interfaces with the hosts' addresses"
 	noWireGuard   = "Twill makes no WireGuard tunnels yet"
 	noWindows     = "Twill runs on Linux"
 	forFaults     = "it is for finding faults in upstream's agent"
@@ -106,8 +106,8 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Warned, "what policy denies is dropped; a rule can reject, see docs/reject.md", "iptablesFilterDenyAction=Drop nftablesFilterDenyAction=Drop"),
 	fate(Warned, "the nftables table is used whatever is said here", "nftablesMode=Enabled|Auto"),
 	fate(Warned, "no flow is offloaded: each packet passes Twill's table", "nftablesFlowTableOffload=Enabled|Disabled nftablesFlowTableDataIfacePattern"),
-	fate(Warned, noTunnels, `ipipEnabled=false ipipMTU=0|1440 externalNodesList
-		mtuIfacePattern requireMTUFile=false routeSource=CalicoIPAM routeTableRange routeTableRanges`),
+	fate(Warned, noTunnels, "externalNodesList routeSource=CalicoIPAM routeTableRange routeTableRanges"),
+	fate(Warned, "the agent says the size of a workload's interface when it is attached, and no file is read", "requireMTUFile=false"),
 	fate(Warned, noWireGuard, `wireguardHostEncryptionEnabled=false wireguardInterfaceName=wireguard.cali
 		wireguardInterfaceNameV6=wg-v6.cali wireguardKeepAlive=0s|0 wireguardListeningPort=51820 wireguardListeningPortV6=51821
 		wireguardMTU=0|1440|1420 wireguardMTUV6=0|1420|1440 wireguardRoutingRulePriority=99 wireguardThreadingEnabled=false

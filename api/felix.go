@@ -96,6 +96,11 @@ type FelixConfigurationSpec struct {
 	VXLANPort    *int  `json:"vxlanPort,omitempty"`    // default 4789
 	VXLANMTU     *int  `json:"vxlanMTU,omitempty"`     // bytes; 0 (default): as the host's interface allows
 	VXLANMTUV6   *int  `json:"vxlanMTUV6,omitempty"`   // bytes; 0 (default): as the host's interface allows
+	IPIPEnabled  *bool `json:"ipipEnabled,omitempty"`  // nil: as pools say
+	IPIPMTU      *int  `json:"ipipMTU,omitempty"`      // bytes; 0 (default): as the host's interface allows
+
+	// MTUIfacePattern is a regular expression (RE2) of the names of interfaces that lead to other hosts.
+	MTUIfacePattern string `json:"mtuIfacePattern,omitempty"`
 
 	LaterSettings
 }

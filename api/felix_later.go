@@ -71,8 +71,6 @@ type LaterSettings struct {
 	FlowLogsFlushInterval                    Later `json:"flowLogsFlushInterval,omitempty"`
 	FlowLogsGoldmaneServer                   Later `json:"flowLogsGoldmaneServer,omitempty"`
 	GenericXDPEnabled                        Later `json:"genericXDPEnabled,omitempty"`
-	IPIPEnabled                              Later `json:"ipipEnabled,omitempty"`
-	IPIPMTU                                  Later `json:"ipipMTU,omitempty"`
 	IptablesBackend                          Later `json:"iptablesBackend,omitempty"`
 	IptablesFilterAllowAction                Later `json:"iptablesFilterAllowAction,omitempty"`
 	IptablesFilterDenyAction                 Later `json:"iptablesFilterDenyAction,omitempty"`
@@ -99,7 +97,6 @@ type LaterSettings struct {
 	MaxIpsetSize                             Later `json:"maxIpsetSize,omitempty"`
 	MetadataAddr                             Later `json:"metadataAddr,omitempty"`
 	MetadataPort                             Later `json:"metadataPort,omitempty"`
-	MTUIfacePattern                          Later `json:"mtuIfacePattern,omitempty"`
 	NetlinkTimeout                           Later `json:"netlinkTimeout,omitempty"`
 	NftablesFilterAllowAction                Later `json:"nftablesFilterAllowAction,omitempty"`
 	NftablesFilterDenyAction                 Later `json:"nftablesFilterDenyAction,omitempty"`

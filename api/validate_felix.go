@@ -152,10 +152,13 @@ func (v *validator) felixMTUs(s *FelixConfigurationSpec) {
 		path string
 		n    *int
 		low  int
-	}{{"spec.vxlanMTU", s.VXLANMTU, MinMTU}, {"spec.vxlanMTUV6", s.VXLANMTUV6, MinMTUV6}} {
+	}{{"spec.vxlanMTU", s.VXLANMTU, MinMTU}, {"spec.vxlanMTUV6", s.VXLANMTUV6, MinMTUV6}, {"spec.ipipMTU", s.IPIPMTU, MinMTU}} {
 		if n.n != nil && *n.n != 0 && (*n.n < n.low || *n.n > MaxMTU) {
 			v.fail(n.path, fmt.Sprintf("is %d: want 0, or %d to %d", *n.n, n.low, MaxMTU))
 		}
+	}
+	if _, err := regexp.Compile(s.MTUIfacePattern); err != nil {
+		v.fail("spec.mtuIfacePattern", fmt.Sprintf("is no regular expression: %v", err))
 	}
 }
 

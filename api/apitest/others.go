@@ -90,6 +90,8 @@ var others = []struct{ kind, name, spec, want string }{
 	{"FelixConfiguration", "default", "{vxlanMTU: 67}", "spec.vxlanMTU"},
 	{"FelixConfiguration", "default", "{vxlanMTUV6: 1279}", "spec.vxlanMTUV6"},
 	{"FelixConfiguration", "default", "{vxlanMTU: 65536}", "spec.vxlanMTU"},
+	{"FelixConfiguration", "default", "{ipipEnabled: false, ipipMTU: 1440, mtuIfacePattern: '^(en|bond).*'}", ""},
+	{"FelixConfiguration", "default", "{ipipMTU: 67}", "spec.ipipMTU"},
 	{"FelixConfiguration", "default", "{goGCThreshold: 0, goMemoryLimitMB: 0, goMaxProcs: 0}", ""},
 	{"FelixConfiguration", "default", "{goGCThreshold: -2}", "spec.goGCThreshold"},
 	{"FelixConfiguration", "default", "{bpfLogLevel: ''}", ""},

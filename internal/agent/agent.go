@@ -80,6 +80,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 	registry := newRegistry()
 	watch := newReporter(cfg, store, metrics.New(registry))
+	watch.links = handles.rtnl.Links
 	source := syncer.New(store, syncer.Config{Prefixes: watchedPrefixes, Logger: cfg.Log.With("part", "syncer")})
 	links := ifmon.New(handles.rtnl)
 	names := attribution.New()
@@ -90,7 +91,7 @@ func Run(ctx context.Context, cfg Config) error {
 	live := revoke.New(revoke.Config{Table: handles.conntrack, Local: handles.addrs, Log: cfg.Log.With("part", "revoke")})
 	dropped, logged := newCollectors(cfg.Log, names, live)
 	loop := dataplane.New(dataplane.Config{
-		Policy: policy, Forwarding: []dataplane.Driver{interfaces, tunnel.New(handles.rtnl), routes}, Followers: []dataplane.Follower{live, dropped, logged},
+		Policy: policy, Forwarding: []dataplane.Driver{interfaces, tunnel.New(handles.rtnl, tunnel.Config{MTUFile: mtuFile(cfg.Socket), Notify: watch.sized}), routes}, Followers: []dataplane.Follower{live, dropped, logged},
 		Outcomes: watch.outcomes, Observer: watch, Log: cfg.Log.With("part", "dataplane"),
 	})
 	batches := make(chan intent.Batch)
@@ -102,7 +103,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("agent: %w", err)
 	}
 	plugins := attach.New(attach.Config{
-		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Know: source.Know, Ended: ended, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
+		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Know: source.Know, Ended: ended, MTU: watch.mtu, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
 	})
 	server := &handlers{watch: watch, checker: newChecker(watch.notReady, source.Ping, d.Ping, loop.Ping), metrics: registry, tally: tally{handles.counts, names, dropped, logged}, plugins: plugins}
 	watch.metrics.Traffic(server.tally.traffic)
@@ -144,6 +145,14 @@ func (d kernelHandles) probeOwner(log *slog.Logger, s config.Settings) {
 	if err := d.nft.ProbeOwner(); err != nil && s.OwnTable {
 		log.Warn("others may change the nftables table, see docs/decisions/015", "table", table, "err", err)
 	}
+}
+
+// mtuFile is empty without a socket: nobody attaches workloads.
+func mtuFile(socket string) string {
+	if socket == "" {
+		return ""
+	}
+	return wire.MTUFileOf(socket)
 }
 
 // attached implements [attach.Kernel].

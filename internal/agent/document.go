@@ -22,8 +22,18 @@ type Report struct {
 	Failed    []string         `json:"failed,omitempty"`   // intents that are not in force and belong to no endpoint
 	// Unforwarded are the families for which settings turn forwarding off: IPv4, IPv6.
 	Unforwarded []string `json:"unforwarded,omitempty"`
+	// MTU is how large packets may be; nil: it is not known yet.
+	MTU *MTUReport `json:"mtu,omitempty"`
 	// Leftovers are what an upstream agent left in the kernel: its rules apply, too, until they are removed.
 	Leftovers []string `json:"leftovers,omitempty"`
+}
+
+// MTUReport says how large packets may be, in bytes.
+type MTUReport struct {
+	Interface string   `json:"interface"` // that leads to other hosts and carries the least; empty: none is known, and Carries is assumed
+	Carries   int      `json:"carries"`   // packets between hosts
+	Workloads int      `json:"workloads"` // packets of workloads that are attached from now on
+	Problems  []string `json:"problems,omitempty"`
 }
 
 // Since is a state and when it began.

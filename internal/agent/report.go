@@ -15,8 +15,10 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/config"
+	"github.com/twillnet/twill/internal/dataplane/tunnel"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/metrics"
 	"github.com/twillnet/twill/internal/status"
 	"github.com/twillnet/twill/internal/syncer"
@@ -33,6 +35,7 @@ type reporter struct {
 	identity  Report           // what does not change
 	memory    config.Memory    // used by calc's goroutine only
 	leftovers *leftovers
+	links     func() ([]rtnl.Link, error) // of the host; nil: none are known
 
 	mu          sync.Mutex
 	changes     changes
@@ -52,6 +55,7 @@ type reporter struct {
 	kernel      Since
 	tracker     *tracker
 	progressed  chan struct{} // closed when the dataplane reports something
+	size        tunnel.MTU
 	repairs     map[string]int
 	readBack    map[string]int // repairs by read-back since the driver last read back
 }
@@ -396,6 +400,7 @@ func (r *reporter) host() (bool, []string) {
 // report returns the full report.
 func (r *reporter) report() Report {
 	left := r.leftovers.lines()
+	sizes := r.sizes()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := r.identity
@@ -416,6 +421,7 @@ func (r *reporter) report() Report {
 	slices.SortFunc(out.Endpoints, func(a, b EndpointReport) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Interface, b.Interface))
 	})
+	out.MTU = r.mtuReport(sizes)
 	for _, p := range r.problem {
 		out.Wrong = append(out.Wrong, Finding{Where: p.From + " " + p.Name, Reason: p.Reason, Since: out.Started})
 	}

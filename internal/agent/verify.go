@@ -60,7 +60,7 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) (out Verifie
 	for _, p := range []struct {
 		name string
 		comparer
-	}{{"nft", policy}, {"fib", routes}, {"tunnel", tunnel.New(d.rtnl)}, {"host", interfaces}} {
+	}{{"nft", policy}, {"fib", routes}, {"tunnel", tunnel.New(d.rtnl, tunnel.Config{})}, {"host", interfaces}} {
 		p.Merge(batch)
 		found, err := p.Differences(ctx)
 		if err != nil {

@@ -36,6 +36,8 @@ type Config struct {
 	Know func(ctx context.Context, keys ...string) error
 	// Ended is called with how each attachment of a pod ended, and must not wait. Reported: the pod says that a failure of it was. May be nil.
 	Ended func(of wire.Pod, reported bool, err error)
+	// MTU returns the size of an attachment's packets, in bytes; zero: it is not known. May be nil.
+	MTU   func() int
 	Notes string // directory of pending detachments, see wire.NotesOf
 	Log   *slog.Logger
 }
@@ -203,8 +205,21 @@ func (s *Server) attach(ctx context.Context, r wire.Request, want wanted, others
 			s.cfg.Log.Warn("an address stays assigned to a container that is gone", "handle", b.old.Handle(), "err", err)
 		}
 	}
+	out.MTU = s.mtu(out.Addrs)
 	out.Endpoint = b.endpoint.Metadata.Namespace + "/" + b.endpoint.Metadata.Name
 	return out, nil
+}
+
+// mtu is the size of packets of an attachment with these addresses; zero: it is not known.
+func (s *Server) mtu(addrs []netip.Addr) int {
+	if s.cfg.MTU == nil {
+		return 0
+	}
+	size := s.cfg.MTU()
+	if size != 0 && slices.ContainsFunc(addrs, netip.Addr.Is6) {
+		size = max(size, intent.SmallestMTUV6)
+	}
+	return size
 }
 
 // assign assigns the addresses of an attachment. One that a pod asks for by name may still be that of the same interface of its last container,

@@ -171,3 +171,23 @@ func TestATunnelThatSettingsDoNotWant(t *testing.T) {
 		t.Errorf("without the setting: %s", before)
 	}
 }
+
+// TestAnIPIPTunnelThatSettingsDoNotWant: what it would carry is unreachable, and no size follows from it.
+func TestAnIPIPTunnelThatSettingsDoNotWant(t *testing.T) {
+	node := func(name string, i int) api.Update {
+		return api.Update{Key: api.ResourcesPrefix + "nodes/" + name, Value: fmt.Appendf(nil, `{"spec":{"bgp":{"ipv4Address":"192.0.2.%[1]d/24","ipv4IPIPTunnelAddr":"10.65.%[1]d.1"}}}`, i)}
+	}
+	g := New("h1")
+	g.Update([]api.Update{poolUpdate("a", `"cidr":"10.65.0.0/16","ipipMode":"Always"`), node("h1", 1), node("h2", 2), blockUpdate("10.65.2.0/26", `"affinity":"host:h2"`)})
+	for _, tt := range []struct{ spec, want string }{
+		{`{}`, "10.65.2.0/26 by tunl0 at 192.0.2.2, h2 is 192.0.2.2 10.65.2.1 , wanted true"},
+		{`{"ipipEnabled":false}`, "10.65.2.0/26 nowhere, wanted false"},
+		{`{"ipipEnabled":true}`, "10.65.2.0/26 by tunl0 at 192.0.2.2, h2 is 192.0.2.2 10.65.2.1 , wanted true"},
+	} {
+		g.Update([]api.Update{{Key: api.ResourcesPrefix + "felixconfigurations/default", Value: []byte(`{"spec":` + tt.spec + `}`)}})
+		g.Flush()
+		if got := fmt.Sprintf("%s, wanted %v", reached(g), g.host().MTU.Wanted[intent.IPIP]); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.spec, got, tt.want)
+		}
+	}
+}

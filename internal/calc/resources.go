@@ -131,6 +131,7 @@ func (g *Graph) configure() {
 	now := g.config.Settings
 	g.floats.all = g.floats.all || was.FloatingIPs != now.FloatingIPs
 	g.reach.TurnOff(intent.VXLAN, !now.VXLAN.Enabled)
+	g.reach.TurnOff(intent.IPIP, !now.IPIP.Enabled)
 	if was.AllowSourceSpoofing != now.AllowSourceSpoofing || !slices.Equal(was.InterfacePrefixes, now.InterfacePrefixes) {
 		for key := range g.sent.endpoints {
 			g.dirtyLocals[key] = true
@@ -153,7 +154,11 @@ func (g *Graph) host() intent.HostSettings {
 		Refresh: intent.Refresh{Policy: shorter(s.PolicyRefresh, s.SetsRefresh), Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
 		NAT:     g.natOutgoing(),
 		Tunnels: g.reach.Tunnels(),
-		VXLAN:   intent.VXLANSettings{VNI: s.VXLAN.VNI, Port: uint16(s.VXLAN.Port), MTU: s.VXLAN.MTU},
+		VXLAN:   intent.VXLANSettings{VNI: s.VXLAN.VNI, Port: uint16(s.VXLAN.Port)},
+		MTU: intent.MTUSettings{
+			Links: s.MTULinks, Own: g.reach.Own(), Wanted: g.reach.Wanted(),
+			Tunnels: [intent.TunnelKinds]int{intent.VXLAN: s.VXLAN.MTU[0], intent.VXLAN6: s.VXLAN.MTU[1], intent.IPIP: s.IPIP.MTU},
+		},
 	}
 }
 

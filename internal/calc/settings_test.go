@@ -30,8 +30,10 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 		{`"allowIPIPPacketsFromWorkloads":true`, map[string]string{"AllowIPIP": "true"}},
 		{`"vxlanVNI":77`, map[string]string{"VXLAN.VNI": "77"}},
 		{`"vxlanPort":8472`, map[string]string{"VXLAN.Port": "8472"}},
-		{`"vxlanMTU":1400`, map[string]string{"VXLAN.MTU": "[1400 0]"}},
-		{`"vxlanMTUV6":1300`, map[string]string{"VXLAN.MTU": "[0 1300]"}},
+		{`"vxlanMTU":1400`, map[string]string{"MTU.Tunnels": "[1400 0 0 0 0]"}},
+		{`"vxlanMTUV6":1300`, map[string]string{"MTU.Tunnels": "[0 1300 0 0 0]"}},
+		{`"ipipMTU":1380`, map[string]string{"MTU.Tunnels": "[0 0 1380 0 0]"}},
+		{`"mtuIfacePattern":"^bond"`, map[string]string{"MTU.Links": "^bond"}},
 		{`"disableConntrackInvalidCheck":true`, map[string]string{"AllowInvalid": "true"}},
 		{`"failsafeInboundHostPorts":[{"protocol":"TCP","port":22,"net":"192.0.2.0/24"}]`, map[string]string{"FailsafeIn": "[{6 22 192.0.2.0/24}]"}},
 		{`"failsafeOutboundHostPorts":[]`, map[string]string{"FailsafeOut": "[]"}},
@@ -60,8 +62,9 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 			covered[field] = true
 		}
 	}
-	covered["NAT.From"] = true // the pools say it: TestPoolsSayWhoLeavesWithTheHostsAddress
-	covered["Tunnels"] = true  // so do they: TestHowOtherHostsAreReached
+	covered["NAT.From"] = true                             // the pools say it: TestPoolsSayWhoLeavesWithTheHostsAddress
+	covered["Tunnels"] = true                              // so do they: TestHowOtherHostsAreReached
+	covered["MTU.Own"], covered["MTU.Wanted"] = true, true // and so do Nodes and pools: TestIntentsAreWhatTheResourcesSay
 	if all := slices.Sorted(maps.Keys(none)); !slices.Equal(all, slices.Sorted(maps.Keys(covered))) {
 		t.Errorf("fields of intent.HostSettings are %v, and the lines have %v", all, slices.Sorted(maps.Keys(covered)))
 	}

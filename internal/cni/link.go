@@ -193,13 +193,19 @@ func (e *linkPair) removeOwn() error {
 	return errors.Join(e.unroute(l), e.remove(l.Index))
 }
 
-// follow makes the container's end, which is down, what the agent says that the pod asks for, where that is not what connect made.
+// follow makes the link, whose container's end is down, what the agent says that the pod asks for, and as large as it says that packets may be, where that is not what connect made.
 func (e *linkPair) follow(out wire.Attached, c *conf) error {
 	if out.MAC != "" {
 		if err := e.inside.SetMAC(e.containerLink.Index, out.MAC); err != nil {
 			return fmt.Errorf("the container's end of the link cannot have the address %s, which its pod asks for: %w", out.MAC, err)
 		}
 		e.containerLink.MAC = out.MAC
+	}
+	if c.MTU == 0 && out.MTU != 0 && out.MTU != e.hostLink.MTU {
+		if err := errors.Join(e.host.SetMTU(e.hostLink.Index, out.MTU), e.inside.SetMTU(e.containerLink.Index, out.MTU)); err != nil {
+			return err
+		}
+		e.hostLink.MTU, e.containerLink.MTU = out.MTU, out.MTU
 	}
 	if e.six() || !slices.ContainsFunc(out.Addrs, netip.Addr.Is6) {
 		return nil

@@ -37,6 +37,8 @@ type Settings struct {
 	PolicyRendering     string // Compiled or Chains
 	NAT                 NAT
 	VXLAN               VXLAN
+	IPIP                IPIP
+	MTULinks            string // a regular expression of names of interfaces
 	ReportFlows         string // Enabled: also those that policy allows
 	EvaluateStaged      string // Continuous: staged policies judge live flows
 	AllowSourceSpoofing bool
@@ -71,6 +73,12 @@ type VXLAN struct {
 	VNI     int
 	Port    int
 	MTU     [2]int // bytes, of IPv4 and of IPv6; zero: as the host's interface allows
+}
+
+// IPIP is how this host's IPIP tunnel is.
+type IPIP struct {
+	Enabled bool // there is one if a pool wants it
+	MTU     int  // bytes; zero: as the host's interfaces allow
 }
 
 // TLS is the files of a server; without a certificate it speaks plain HTTP.

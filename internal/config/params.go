@@ -61,8 +61,13 @@ var params = []Param{
 		func(s *Settings) *bool { return &s.VXLAN.Enabled }),
 	port("vxlanPort", "4789", "the UDP port to which encapsulated packets are sent, the same on all hosts; while it is changed they do not reach each other", func(s *Settings) *int { return &s.VXLAN.Port }),
 	within("vxlanVNI", "4096", 1, 1<<24-1, "the network identifier of VXLAN tunnels, the same on all hosts; while it is changed they do not reach each other", func(s *Settings) *int { return &s.VXLAN.VNI }),
-	mtu("vxlanMTU", api.MinMTU, "the largest packet in a VXLAN tunnel of IPv4, in bytes; 0: that of the interface with the host's address less 50", func(s *Settings) *int { return &s.VXLAN.MTU[0] }),
-	mtu("vxlanMTUV6", api.MinMTUV6, "the largest packet in a VXLAN tunnel of IPv6, in bytes; 0: that of the interface with the host's address less 70", func(s *Settings) *int { return &s.VXLAN.MTU[1] }),
+	mtu("vxlanMTU", api.MinMTU, "the largest packet in a VXLAN tunnel of IPv4, in bytes; 0: what the interfaces that lead to other hosts carry, less 50", func(s *Settings) *int { return &s.VXLAN.MTU[0] }),
+	mtu("vxlanMTUV6", api.MinMTUV6, "the largest packet in a VXLAN tunnel of IPv6, in bytes; 0: what the interfaces that lead to other hosts carry, less 70", func(s *Settings) *int { return &s.VXLAN.MTU[1] }),
+	yesNo("ipipEnabled", "true", "have an IPIP tunnel if a pool asks for one; false: what would go through it goes nowhere", func(s *Settings) *bool { return &s.IPIP.Enabled }),
+	mtu("ipipMTU", api.MinMTU, "the largest packet in an IPIP tunnel, in bytes; 0: what the interfaces that lead to other hosts carry, less 20", func(s *Settings) *int { return &s.IPIP.MTU }),
+	pattern("mtuIfacePattern", `^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*)`,
+		"a regular expression of the names of interfaces that lead to other hosts: of those that are up, and the one with the host's address, the smallest MTU says how large packets in tunnels, and of workloads, may be",
+		func(s *Settings) *string { return &s.MTULinks }),
 	yesNo("disableConntrackInvalidCheck", "false", "do not drop packets that conntrack calls invalid; policy still judges them", func(s *Settings) *bool { return &s.SkipInvalidCheck }),
 	yesNo("flowRevocationEnabled", "true", "cut live flows as soon as a change of policy denies them; false lets them end by themselves",
 		func(s *Settings) *bool { return &s.RevokeFlows }),
@@ -246,6 +251,17 @@ func mtu(name string, low int, help string, field func(*Settings) *int) Param {
 		return set(s, text)
 	}
 	return p
+}
+
+// pattern is a regular expression.
+func pattern(name, value, help string, field func(*Settings) *string) Param {
+	return Param{Name: name, Type: "regular expression", Default: value, Help: help, set: func(s *Settings, text string) error {
+		if _, err := regexp.Compile(text); err != nil {
+			return fmt.Errorf("is %q: want a regular expression: %w", text, err)
+		}
+		*field(s) = text
+		return nil
+	}}
 }
 
 func port(name, value, help string, field func(*Settings) *int) Param {

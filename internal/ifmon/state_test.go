@@ -51,6 +51,10 @@ func TestEventsBecomeTheLeastChange(t *testing.T) {
 			events: []rtnl.Event{link(2, "eth0", false), link(2, "eth0", true)},
 			want:   []Change{with(func(l *Link) { l.Downs = 1 })},
 		},
+		{
+			name: "another MTU is a change", events: []rtnl.Event{{Link: &rtnl.Link{Index: 2, Name: "eth0", MTU: 1400, Up: true, Running: true}}},
+			want: []Change{with(func(l *Link) { l.MTU = 1400 })},
+		},
 		{name: "a link that came and went is not told", events: []rtnl.Event{link(7, "cali1", true), gone(link(7, "cali1", true))}},
 		{name: "an address that came and went is not told", events: []rtnl.Event{addr(2, "192.0.2.9/24"), gone(addr(2, "192.0.2.9/24"))}},
 		{

@@ -22,12 +22,13 @@ var tunnelKinds = [TunnelKinds]struct {
 	name, link string
 	family     Family
 	peers      SetID
+	overhead   int
 }{
-	VXLAN:      {"VXLAN", LinkVXLAN, IPv4, SetVXLANPeers},
-	VXLAN6:     {"VXLAN IPv6", LinkVXLAN6, IPv6, SetVXLANPeers},
-	IPIP:       {"IPIP", LinkIPIP, IPv4, SetIPIPPeers},
-	WireGuard:  {"WireGuard", "wireguard.cali", IPv4, ""},
-	WireGuard6: {"WireGuard IPv6", "wg-v6.cali", IPv6, ""},
+	VXLAN:      {"VXLAN", LinkVXLAN, IPv4, SetVXLANPeers, 50},
+	VXLAN6:     {"VXLAN IPv6", LinkVXLAN6, IPv6, SetVXLANPeers, 70},
+	IPIP:       {"IPIP", LinkIPIP, IPv4, SetIPIPPeers, 20},
+	WireGuard:  {"WireGuard", "wireguard.cali", IPv4, "", 60},
+	WireGuard6: {"WireGuard IPv6", "wg-v6.cali", IPv6, "", 80},
 }
 
 // String is the name, and the family if it is IPv6.
@@ -41,6 +42,10 @@ func (k TunnelKind) Family() Family { return tunnelKinds[k].family }
 
 // Peers returns the set of the addresses of hosts that may send encapsulated packets; empty: no set decides that.
 func (k TunnelKind) Peers() SetID { return tunnelKinds[k].peers }
+
+// Overhead returns how many bytes encapsulation adds to a packet: the outer IP header, and of VXLAN UDP, VXLAN's header and the Ethernet header inside
+// (RFC 7348), of WireGuard UDP, its header and the tag (WireGuard's paper, section 5.4.6).
+func (k TunnelKind) Overhead() int { return tunnelKinds[k].overhead }
 
 // Devices of VXLAN tunnels, of IPv4 and of IPv6, and of IPIP: the one that the kernel makes by itself.
 const (
@@ -93,5 +98,4 @@ type Tunnels [TunnelKinds]Tunnel
 type VXLANSettings struct {
 	VNI  int    // zero: [VNI]
 	Port uint16 // zero: [PortVXLAN]
-	MTU  [2]int // bytes of the largest packet that the devices carry, of IPv4 and of IPv6; zero: as the host's interface allows
 }

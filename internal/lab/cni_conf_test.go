@@ -10,6 +10,8 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
+	"github.com/twillnet/twill/internal/agent"
+	"github.com/twillnet/twill/internal/attach/wire"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
@@ -50,6 +52,38 @@ func withMTU(t *testing.T, r *caller) {
 		if mtu != 1380 {
 			t.Errorf("in %s the MTU is %d", where, mtu)
 		}
+	}
+}
+
+// withTheHostsMTU: without one in the configuration, it is what the host's interface carries now; a container that was attached before is named.
+func withTheHostsMTU(t *testing.T, r *caller) {
+	l, c, before := r.list("net", both), r.container(), r.container()
+	was := r.add(l, before)
+	defer r.del(l, before)
+	uplink := r.link("eth0").Index
+	must(t, r.host.nl.SetMTU(uplink, 1400))
+	defer func() { must(t, r.host.nl.SetMTU(uplink, 1500)) }()
+	await(t, "the agent knows it", func() bool {
+		report, err := agent.Ask(t.Context(), r.AgentSocket("h1"))
+		return err == nil && report.MTU != nil && report.MTU.Workloads == 1400 || t.Context().Err() != nil
+	})
+	if text, err := os.ReadFile(wire.MTUFileOf(r.AgentSocket("h1"))); string(text) != "1400" {
+		t.Errorf("the file has %q, %v", text, err)
+	}
+	got := r.add(l, c)
+	defer r.del(l, c)
+	for where, mtu := range map[string]int{
+		"the container": c.Link("eth0").MTU, "the host": r.link(got.Interfaces[0].Name).MTU, "the result, of the host": got.Interfaces[0].Mtu, "the result, of the container": got.Interfaces[1].Mtu,
+	} {
+		if mtu != 1400 {
+			t.Errorf("in %s the MTU is %d", where, mtu)
+		}
+	}
+	c.reaches(t, before, 80)
+	report, err := agent.Ask(t.Context(), r.AgentSocket("h1"))
+	must(t, err)
+	if problems := strings.Join(report.MTU.Problems, "\n"); !strings.Contains(problems, "its interface "+was.Interfaces[0].Name+" takes packets of 1500 bytes") || strings.Contains(problems, got.Interfaces[0].Name) {
+		t.Errorf("the agent says %q", problems)
 	}
 }
 

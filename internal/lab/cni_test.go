@@ -163,6 +163,7 @@ func TestCNI(t *testing.T) {
 		"alone, with IPv6":                     aloneWithIPv6,
 		"from pools that it names":             namedPools,
 		"with an MTU":                          withMTU,
+		"with the host's MTU":                  withTheHostsMTU,
 		"a router without default routes":      routerWithoutDefaultRoutes,
 		"the result is what the standard says": resultIsStandard,
 		"chained with portmap and bandwidth":   chained,

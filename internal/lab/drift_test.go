@@ -257,7 +257,7 @@ func TestEverySettingIsLive(t *testing.T) {
 		"healthTimeoutOverrides": `[{"name":"calc","timeout":"60s"}]`, "prometheusGoMetricsEnabled": `false`, "prometheusProcessMetricsEnabled": `false`,
 		"failsafeInboundHostPorts": `[{"protocol":"TCP","port":22}]`, "failsafeOutboundHostPorts": `[]`,
 		"natOutgoingAddress": `"172.30.0.1"`, "natPortRange": `"40000:50000"`, "natOutgoingExclusions": `"IPPoolsAndHostIPs"`, "iptablesNATOutgoingInterfaceFilter": `"eth+"`,
-		"vxlanEnabled": `false`, "vxlanPort": `8472`, "vxlanVNI": `4097`, "vxlanMTU": `1400`, "vxlanMTUV6": `1380`,
+		"vxlanEnabled": `false`, "vxlanPort": `8472`, "vxlanVNI": `4097`, "vxlanMTU": `1400`, "vxlanMTUV6": `1380`, "ipipEnabled": `false`, "ipipMTU": `1400`, "mtuIfacePattern": `"^eth"`,
 		"logPrefix": `"%t"`, "logActionRateLimit": `"none"`, "logActionRateLimitBurst": `7`,
 	}
 	served := map[string]string{ // what there is to read, of those settings

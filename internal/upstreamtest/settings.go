@@ -15,14 +15,14 @@ var failsafes = some(0, 3, obj(req("port", from(1, 65535)), opt("protocol", pick
 var felixSettings = slices.Concat(
 	fieldsOf("routeRefreshInterval interfaceRefreshInterval ipsetsRefreshInterval nftablesRefreshInterval reportingInterval reportingTTL endpointReportingDelay", period),
 	fieldsOf("ipv6Support disableConntrackInvalidCheck endpointReportingEnabled healthEnabled prometheusMetricsEnabled prometheusGoMetricsEnabled "+
-		"prometheusProcessMetricsEnabled allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads removeExternalRoutes vxlanEnabled", pointer),
-	fieldsOf("healthPort prometheusMetricsPort debugPort vxlanPort vxlanVNI", from(1, 65535)), fieldsOf("vxlanMTU vxlanMTUV6", from(1280, 9000)),
+		"prometheusProcessMetricsEnabled allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads removeExternalRoutes vxlanEnabled ipipEnabled", pointer),
+	fieldsOf("healthPort prometheusMetricsPort debugPort vxlanPort vxlanVNI", from(1, 65535)), fieldsOf("vxlanMTU vxlanMTUV6 ipipMTU", from(1280, 9000)),
 	fieldsOf("healthHost debugHost prometheusMetricsHost", pick("localhost", "127.0.0.1", "::1")),
 	fieldsOf("prometheusMetricsCertFile prometheusMetricsKeyFile prometheusMetricsCAFile logFilePath", files),
 	fieldsOf("logSeverityScreen logSeverityFile logSeveritySys", anyCase("Trace", "Debug", "Info", "Warning", "Error", "Fatal")),
 	fieldsOf("failsafeInboundHostPorts failsafeOutboundHostPorts", failsafes),
 	[]field{
-		opt("interfacePrefix", pick("cali", "cali,tap")), opt("interfaceExclude", pick("kube-ipvs0", "/^kube/,veth1")),
+		opt("mtuIfacePattern", pick("^en.*", "eth.*|bond0")), opt("interfacePrefix", pick("cali", "cali,tap")), opt("interfaceExclude", pick("kube-ipvs0", "/^kube/,veth1")),
 		opt("chainInsertMode", anyCase("Insert", "Append")), opt("defaultEndpointToHostAction", anyCase("Drop", "Accept", "Return")),
 		opt("logPrefix", pick("calico-packet", "%t %n")), opt("logActionRateLimit", pick("10/second", "9999/day")), opt("logActionRateLimitBurst", from(1, 9999)),
 		opt("flowLogsLocalReporter", enabled), opt("flowLogsPolicyEvaluationMode", pick("None", "Continuous")), opt("workloadSourceSpoofing", anyCase("Disabled", "Any")),
@@ -35,7 +35,7 @@ var felixSettings = slices.Concat(
 
 // laterSettings are those that concern parts which Twill does not have.
 var laterSettings = slices.Concat(
-	fieldsOf("useInternalDataplaneDriver ipipEnabled wireguardEnabled wireguardEnabledV6 wireguardHostEncryptionEnabled wireguardThreadingEnabled "+
+	fieldsOf("useInternalDataplaneDriver wireguardEnabled wireguardEnabledV6 wireguardHostEncryptionEnabled wireguardThreadingEnabled "+
 		"bpfEnabled bpfConnectTimeLoadBalancingEnabled bpfDisableUnprivileged bpfHostConntrackBypass bpfIPFragmentReassemblyEnabled "+
 		"bpfKubeProxyIptablesCleanupEnabled bpfPolicyDebugEnabled debugDisableLogDropping flowLogsCollectorDebugTrace genericXDPEnabled "+
 		"prometheusWireGuardMetricsEnabled requireMTUFile routeSyncDisabled sidecarAccelerationEnabled usageReportingEnabled xdpEnabled", pointer),
@@ -44,11 +44,11 @@ var laterSettings = slices.Concat(
 		"liveMigrationRouteConvergenceTime localSubnetL2ReachabilityRefreshInterval usageReportingInitialDelay usageReportingInterval wireguardKeepAlive xdpRefreshInterval", period),
 	fieldsOf("bpfExportBufferSizeMB bpfExtToServiceConnmark bpfKubeProxyHealthzPort bpfMaglevMaxEndpointsPerService bpfMaglevMaxServices bpfMapSizeConntrack "+
 		"bpfMapSizeConntrackCleanupQueue bpfMapSizeIPSets bpfMapSizeIfState bpfMapSizeNATAffinity bpfMapSizeNATBackend bpfMapSizeNATFrontend "+
-		"bpfMapSizePerCpuConntrack bpfMapSizeRoute ipipMTU ipv4ElevatedRoutePriority ipv4NormalRoutePriority ipv6ElevatedRoutePriority ipv6NormalRoutePriority "+
+		"bpfMapSizePerCpuConntrack bpfMapSizeRoute ipv4ElevatedRoutePriority ipv4NormalRoutePriority ipv6ElevatedRoutePriority ipv6NormalRoutePriority "+
 		"iptablesMarkMask maxIpsetSize metadataPort wireguardListeningPort wireguardListeningPortV6 wireguardMTU wireguardMTUV6 "+
 		"wireguardRoutingRulePriority", from(0, 9999)),
 	fieldsOf("bpfCTLBLogFilter bpfDataIfacePattern bpfDisableGROForIfaces bpfL3IfacePattern cgroupV2Path dataplaneDriver debugMemoryProfilePath endpointStatusPathPrefix "+
-		"nftablesFlowTableDataIfacePattern featureDetectOverride featureGates flowLogsGoldmaneServer logDebugFilenameRegex mtuIfacePattern policySyncPathPrefix prometheusMetricsClientAuth "+
+		"nftablesFlowTableDataIfacePattern featureDetectOverride featureGates flowLogsGoldmaneServer logDebugFilenameRegex policySyncPathPrefix prometheusMetricsClientAuth "+
 		"wireguardInterfaceName wireguardInterfaceNameV6", pick("", "a=true", "/var/x", "eth.*")),
 	fieldsOf("bpfHostNetworkedNATWithoutCTLB bpfProfiling bpfRedirectToPeer nftablesFlowTableOffload floatingIPs ipForwarding istioAmbientMode programClusterRoutes windowsManageFirewallRules", enabled),
 	fieldsOf("iptablesFilterAllowAction iptablesMangleAllowAction nftablesFilterAllowAction nftablesMangleAllowAction", anyCase("Accept", "Return")),

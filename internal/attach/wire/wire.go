@@ -47,6 +47,15 @@ func NotesOf(socket string) string {
 	return filepath.Join(filepath.Dir(socket), "detach")
 }
 
+// MTUFileOf is the file in which the agent of a socket says how large packets of workloads may be. That of a host's own agent is where upstream's plugin
+// looks for it.
+func MTUFileOf(socket string) string {
+	if socket == DefaultSocket {
+		return "/var/lib/calico/mtu"
+	}
+	return filepath.Join(filepath.Dir(socket), "mtu")
+}
+
 // Pod is what Kubernetes' runtimes say of a container.
 type Pod struct {
 	Namespace string `json:"namespace"`
@@ -82,6 +91,8 @@ type Attached struct {
 	Endpoint string       `json:"endpoint,omitempty"` // namespace/name of the WorkloadEndpoint
 	Addrs    []netip.Addr `json:"addrs"`
 	MAC      string       `json:"mac,omitempty"` // that the container's end is to have; empty: the one of the request
+	// MTU is that of both ends, in bytes, if the network's configuration says none; zero: the kernel's.
+	MTU int `json:"mtu,omitempty"`
 }
 
 // PodCIDRs are the prefixes that Kubernetes gave to a node for its pods; none: the zero Prefix.

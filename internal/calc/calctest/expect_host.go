@@ -15,6 +15,9 @@ const (
 	failsafeOut = "17:53 17:67 6:179 6:2379 6:2380 17:3784 6:5473 6:6443 6:6666 6:6667"
 )
 
+// uplinks are the interfaces that lead to other hosts, as upstream documents mtuIfacePattern.
+const uplinks = "^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*)"
+
 // setting is what the node's own configuration says, else that of all.
 func setting[T any](x *expected, of func(api.FelixConfigurationSpec) (T, bool), otherwise T) T {
 	for _, name := range []string{"node." + x.node, "default"} {
@@ -55,12 +58,23 @@ func (x *expected) hostLines() []string {
 		fmt.Sprint("vxlan ", setting(x, flag(func(s api.FelixConfigurationSpec) *bool { return s.AllowVXLANPacketsFromWorkloads }), false)),
 		fmt.Sprint("ipip ", setting(x, flag(func(s api.FelixConfigurationSpec) *bool { return s.AllowIPIPPacketsFromWorkloads }), false)),
 		fmt.Sprint("tunnels ", x.number(func(s api.FelixConfigurationSpec) *int { return s.VXLANVNI }, 4096), x.number(func(s api.FelixConfigurationSpec) *int { return s.VXLANPort }, 4789),
-			x.number(func(s api.FelixConfigurationSpec) *int { return s.VXLANMTU }, 0), x.number(func(s api.FelixConfigurationSpec) *int { return s.VXLANMTUV6 }, 0)),
+			x.number(func(s api.FelixConfigurationSpec) *int { return s.VXLANMTU }, 0), x.number(func(s api.FelixConfigurationSpec) *int { return s.VXLANMTUV6 }, 0),
+			x.number(func(s api.FelixConfigurationSpec) *int { return s.IPIPMTU }, 0)),
+		fmt.Sprint("sizes by ", setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.MTUIfacePattern }), uplinks), " for ", x.asked(0), x.asked(1), x.asked(ipip), " of ", x.own()),
 		fmt.Sprint("prefixes ", prefixes),
 		"failsafe in " + setting(x, ports(func(s api.FelixConfigurationSpec) *[]api.ProtoPort { return s.FailsafeInboundHostPorts }), ordered(failsafeIn)),
 		"failsafe out " + setting(x, ports(func(s api.FelixConfigurationSpec) *[]api.ProtoPort { return s.FailsafeOutboundHostPorts }), ordered(failsafeOut)),
 		"nat " + x.nat(),
 	}
+}
+
+// own are this node's addresses, of IPv4 and of IPv6.
+func (x *expected) own() (out [2]string) {
+	for f := range out {
+		e, _ := x.end(x.node, f)
+		out[f] = e.host
+	}
+	return out
 }
 
 func ordered(text string) string {

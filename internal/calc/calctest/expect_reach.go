@@ -91,9 +91,17 @@ func (x *expected) works(name string, f int) bool {
 }
 
 // tunnels is whether this node has a tunnel.
-func (x *expected) tunnels(f int) bool {
-	wanted := f != 0 || setting(x, flag(func(s api.FelixConfigurationSpec) *bool { return s.VXLANEnabled }), true)
-	return wanted && x.works(x.node, f) && slices.ContainsFunc(x.pools, func(p *api.IPPool) bool {
+func (x *expected) tunnels(f int) bool { return x.works(x.node, f) && x.asked(f) }
+
+// asked is whether this node should have a tunnel.
+func (x *expected) asked(f int) bool {
+	on := f == 1 || setting(x, flag(func(s api.FelixConfigurationSpec) *bool {
+		if f == ipip {
+			return s.IPIPEnabled
+		}
+		return s.VXLANEnabled
+	}), true)
+	return on && slices.ContainsFunc(x.pools, func(p *api.IPPool) bool {
 		mode, kind := modeOf(p)
 		return mode != "" && kind == f
 	})

@@ -239,6 +239,9 @@ func (w *Cluster) nat(spec object) {
 		{"vxlanVNI", []any{4096, 77}},
 		{"vxlanMTU", []any{0, 1400}},
 		{"vxlanMTUV6", []any{0, 1300}},
+		{"ipipEnabled", []any{true, false}},
+		{"ipipMTU", []any{0, 1400}},
+		{"mtuIfacePattern", []any{"^bond.*"}},
 	} {
 		if w.maybe(0.4) {
 			spec[s.name] = pick(w, s.values)

@@ -327,6 +327,22 @@ func (r *Reach) tunnel(k intent.TunnelKind) intent.Tunnel {
 	return intent.Tunnel{}
 }
 
+// Wanted returns the kinds of tunnels that pools ask for and settings do not turn off.
+func (r *Reach) Wanted() (out [intent.TunnelKinds]bool) {
+	for k := range intent.TunnelKinds {
+		out[k] = !r.off[k] && r.wanted(k)
+	}
+	return out
+}
+
+// Own returns this node's addresses, of IPv4 and of IPv6.
+func (r *Reach) Own() (out [2]netip.Addr) {
+	for f, p := range r.nodes[r.self].Net {
+		out[f] = p.Addr()
+	}
+	return out
+}
+
 func (r *Reach) wanted(k intent.TunnelKind) bool {
 	for _, p := range r.modes {
 		if p.Mode != ByBGP && p.By == k {

@@ -20,6 +20,7 @@ func TestAReportNamesWhatIsWrongFirst(t *testing.T) {
 			{Name: "prod/db", Interface: "cali2", Status: "down", Reason: "interface cali2 is absent", Since: now.Add(-time.Minute)},
 			{Name: "prod/web", Interface: "cali1", Status: "up", Since: now.Add(-time.Hour), Chains: "too many ports have rules of their own"},
 		},
+		MTU:       &agent.MTUReport{Interface: "eth0", Carries: 1500, Workloads: 1450, Problems: []string{"prod/web: its interface takes more", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12"}},
 		Failed:    []string{"Profile/p: boom"},
 		Leftovers: []string{"9 chains of iptables-nft, ip (filter)", "table ip calico"},
 		Wrong:     []agent.Finding{{Where: "/calico/x spec.order", Reason: "want a number", Since: now.Add(-time.Hour)}},
@@ -36,6 +37,7 @@ func TestAReportNamesWhatIsWrongFirst(t *testing.T) {
   endpoints  1 up, 1 down, 0 error
              1 groups of the same policies are asked rule by rule, see below
   in use     2 policies and profiles, 3 sets of addresses, 4 routes
+  MTU        1500 between hosts (eth0), 1450 of new workloads
   repaired   2 × nft by event; the log says what
 
 ENDPOINT  INTERFACE  STATUS  FOR  REASON
@@ -43,6 +45,19 @@ prod/db   cali2      down    1m   interface cali2 is absent
 
 Not in force:
   Profile/p: boom
+
+Packets may be too large (docs/mtu.md):
+  prod/web: its interface takes more
+  2
+  3
+  4
+  5
+  6
+  7
+  8
+  9
+  10
+  and 2 more; -o wide lists them
 
 Asked rule by rule, not by look-ups; the verdicts are the same (docs/compiled.md says what to do):
   prod/web: too many ports have rules of their own

@@ -87,6 +87,13 @@ func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
 		t.Row("", fmt.Sprintf("%d groups of the same policies are asked rule by rule, see below", r.Counts.ByChains))
 	}
 	t.Row("  in use", fmt.Sprintf("%d policies and profiles, %d sets of addresses, %d routes", r.Counts.Policies, r.Counts.Sets, r.Counts.Routes))
+	if m := r.MTU; m != nil {
+		by := ""
+		if m.Interface != "" {
+			by = " (" + m.Interface + ")"
+		}
+		t.Row("  MTU", fmt.Sprintf("%d between hosts%s, %d of new workloads", m.Carries, by, m.Workloads))
+	}
 	var repairs []string
 	for what, n := range r.Repairs {
 		repairs = append(repairs, fmt.Sprintf("%d × %s", n, what))
@@ -97,6 +104,9 @@ func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
 	t.Flush()
 	printEndpoints(w, r, wide, now)
 	section(w, "Not in force", r.Failed)
+	if r.MTU != nil {
+		section(w, "Packets may be too large (docs/mtu.md)", shortened(r.MTU.Problems, wide))
+	}
 	section(w, byChains, slow(r, wide))
 	section(w, "Left by an upstream agent, and still at work ("+doctor.FixLeftovers+")", r.Leftovers)
 	var wrong []string
@@ -140,8 +150,13 @@ func slow(r agent.Report, wide bool) (lines []string) {
 			lines = append(lines, e.Name+": "+e.Chains)
 		}
 	}
+	return shortened(lines, wide)
+}
+
+// shortened are the first lines, unless all are wanted.
+func shortened(lines []string, wide bool) []string {
 	if more := len(lines) - console.MostErrors; more > 0 && !wide {
-		lines = append(lines[:console.MostErrors], fmt.Sprintf("and %d more; -o wide lists them", more))
+		return append(slices.Clone(lines[:console.MostErrors]), fmt.Sprintf("and %d more; -o wide lists them", more))
 	}
 	return lines
 }

@@ -49,7 +49,7 @@ Exit code: 0 installed, 1 something could not be written or is no network, 2 usa
 			return in.Install()
 		},
 	}
-	install.Flags().IntVar(&mtu, "mtu", 0, "of containers' interfaces, in bytes (CNI_MTU; default the kernel's)")
+	install.Flags().IntVar(&mtu, "mtu", 0, "of containers' interfaces, in bytes (CNI_MTU; default what the agent says)")
 	install.Flags().BoolVar(&v4, "ipv4", true, "containers get an IPv4 address")
 	install.Flags().BoolVar(&v6, "ipv6", false, "containers get an IPv6 address")
 	for _, sub := range []*cobra.Command{install, cniUninstall(&in)} {

@@ -14,16 +14,10 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
-// overhead is what encapsulation adds to a packet, in bytes, by kind: of VXLAN Ethernet, VXLAN, UDP and the family's header, of IPIP a header.
-var overhead = [3]int{50, 70, 20}
-
-// defaultMTU is that of Ethernet.
-const defaultMTU = 1500
-
 // ensure makes the device of a kind as wanted, and reads what it knows; or it removes it, if it is ours and not wanted.
 func (d *Driver) ensure(f int, v *device) error {
 	if v.name == intent.LinkIPIP {
-		return d.ensureIPIP(f, v)
+		return d.ensureIPIP(v)
 	}
 	was := v.index
 	v.index = 0
@@ -38,10 +32,7 @@ func (d *Driver) ensure(f int, v *device) error {
 		}
 		return nil
 	}
-	want, err := d.wanted(f, v)
-	if err != nil {
-		return err
-	}
+	want := d.wanted(f, v)
 	if there && (is.VNI != want.VNI || is.Port != want.Port || is.Local != want.Local) { // what cannot be changed
 		if err := ignoring(d.rtnl.DeleteLink(l.Index)); err != nil {
 			return err
@@ -83,14 +74,10 @@ func (d *Driver) made(v *device, was int, l rtnl.Link, others bool) {
 }
 
 // wanted is the device that a family should have.
-func (d *Driver) wanted(f int, v *device) (rtnl.VXLAN, error) {
-	mtu, err := d.as.MTU[f], error(nil)
-	if mtu == 0 {
-		mtu, err = d.mtu(f, v.want.Host)
-	}
+func (d *Driver) wanted(f int, v *device) rtnl.VXLAN {
 	return rtnl.VXLAN{
-		Name: v.name, VNI: cmp.Or(d.as.VNI, intent.VNI), Port: cmp.Or(int(d.as.Port), intent.PortVXLAN), Local: v.want.Host, MAC: v.want.MAC, MTU: mtu,
-	}, err
+		Name: v.name, VNI: cmp.Or(d.as.VNI, intent.VNI), Port: cmp.Or(int(d.as.Port), intent.PortVXLAN), Local: v.want.Host, MAC: v.want.MAC, MTU: d.mtu.in(intent.TunnelKind(f)),
+	}
 }
 
 // change brings what of a VXLAN device can be changed to what is wanted.
@@ -159,28 +146,6 @@ func (d *Driver) learn(v *device, index int) error {
 	return nil
 }
 
-// mtu is what the interface with the host's address can carry, less what encapsulation adds.
-func (d *Driver) mtu(f int, host netip.Addr) (int, error) {
-	addrs, err := d.rtnl.Addrs()
-	if err != nil {
-		return 0, err
-	}
-	links, err := d.rtnl.Links()
-	if err != nil {
-		return 0, err
-	}
-	of := defaultMTU
-	for _, a := range addrs {
-		if a.Prefix.Addr() != host {
-			continue
-		}
-		if i := slices.IndexFunc(links, func(l rtnl.Link) bool { return l.Index == a.Link }); i >= 0 && links[i].MTU > overhead[f] {
-			of = min(links[i].MTU, 65535)
-		}
-	}
-	return of - overhead[f], nil
-}
-
 // ignoring leaves out that what was to go is gone.
 func ignoring(err error) error {
 	if errors.Is(err, rtnl.ErrNotFound) {
@@ -191,6 +156,9 @@ func ignoring(err error) error {
 
 // Differences returns one line for each deviation of the kernel from the intents. It changes nothing.
 func (d *Driver) Differences(context.Context) ([]string, error) {
+	if err := d.mtu.read(d.rtnl); err != nil {
+		return nil, err
+	}
 	var out []string
 	for f, v := range d.devices[:intent.IPIP] {
 		l, is, err := d.rtnl.VXLAN(v.name)
@@ -208,10 +176,7 @@ func (d *Driver) Differences(context.Context) ([]string, error) {
 			}
 			continue
 		}
-		want, err := d.wanted(f, v)
-		if err != nil {
-			return nil, err
-		}
+		want := d.wanted(f, v)
 		if is != want || !l.Up || l.Alias != kernel.TunnelAlias {
 			out = append(out, fmt.Sprintf("device %s differs", v.name))
 		}

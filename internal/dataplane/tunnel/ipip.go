@@ -14,7 +14,7 @@ const kindIPIP = "ipip"
 
 // ensureIPIP makes the device of IPIP as wanted, or bare and down, if it is ours and not wanted. It is the one that the kernel makes in each
 // namespace when it gets the module, and that nobody can delete: without an end of its own, it sends to the next hop of a packet's route.
-func (d *Driver) ensureIPIP(f int, v *device) error {
+func (d *Driver) ensureIPIP(v *device) error {
 	was := v.index
 	v.index = 0
 	l, err := d.rtnl.Link(v.name)
@@ -39,11 +39,7 @@ func (d *Driver) ensureIPIP(f int, v *device) error {
 	if l.Kind != kindIPIP {
 		return fmt.Errorf("device %s is of kind %s, and not of IPIP: rename or delete it", v.name, l.Kind)
 	}
-	mtu, err := d.mtu(f, v.want.Host)
-	if err != nil {
-		return err
-	}
-	if err := d.bring(v, l, mtu); err != nil {
+	if err := d.bring(v, l, d.mtu.in(intent.IPIP)); err != nil {
 		return err
 	}
 	d.made(v, was, l, there && l.Up)
@@ -61,7 +57,7 @@ func (d *Driver) differencesIPIP(v *device) ([]string, error) {
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case wanted && (l.Kind != kindIPIP || !l.Up || l.Alias != kernel.TunnelAlias):
+	case wanted && (l.Kind != kindIPIP || !l.Up || l.MTU != d.mtu.in(intent.IPIP) || l.Alias != kernel.TunnelAlias):
 		return []string{fmt.Sprintf("device %s differs", v.name)}, nil
 	case !wanted && l.Alias == kernel.TunnelAlias:
 		return []string{fmt.Sprintf("device %s has an end of a tunnel, and nobody wants it", v.name)}, nil

@@ -19,7 +19,7 @@ var (
 )
 
 func wantedIPIP(t intent.Tunnel) *intent.HostSettings {
-	return &intent.HostSettings{Tunnels: intent.Tunnels{intent.IPIP: t}}
+	return settingsOf(intent.Tunnels{intent.IPIP: t})
 }
 
 // newIPIP is a rig whose kernel has IPIP.
@@ -66,7 +66,15 @@ func TestTheDeviceOfIPIPFollowsTheIntents(t *testing.T) {
 		r.apply(intent.Batch{})
 		isRight(do)
 	}
-	r.d = tunnel.New(r.ns.Rtnl()) // the agent starts again
+	smaller := wantedIPIP(ownIPIP)
+	smaller.MTU.Tunnels[intent.IPIP] = 1300
+	r.apply(intent.Batch{Host: smaller})
+	if s := r.state(); !strings.Contains(s, "mtu 1300") {
+		t.Errorf("a size of the settings: %s", s)
+	}
+	r.apply(intent.Batch{Host: wantedIPIP(ownIPIP)})
+	isRight("no such size")
+	r.d = tunnel.New(r.ns.Rtnl(), tunnel.Config{}) // the agent starts again
 	r.apply(intent.Batch{Host: wantedIPIP(intent.Tunnel{})})
 	if s := r.state(); !strings.Contains(s, ",UP") || !strings.Contains(s, "10.65.1.1/32") {
 		t.Errorf("not in sync: %s", s)

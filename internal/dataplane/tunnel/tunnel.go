@@ -1,7 +1,8 @@
 // Package tunnel keeps the host's devices of VXLAN and IPIP tunnels, and what those of VXLAN know of other hosts.
 //
 // In: this host's ends of tunnels ([intent.HostSettings]) and peers of [intent.Batch], and interfaces of ifmon.
-// Out: for each tunnel a device with its address, and for each peer of VXLAN a permanent neighbour and a forwarding entry, so
+// Out: for each tunnel a device with its address, whose MTU follows what the interfaces to other hosts carry, less what encapsulation adds; the size of
+// workloads' packets, in a file and to whoever needs it; and for each peer of VXLAN a permanent neighbour and a forwarding entry, so
 // that nothing is learned or asked; an [intent.Outcome] for each peer.
 //
 // A device is ours by its name and its alias. What others put on one of ours is removed. One without the alias, such as an upstream agent
@@ -26,6 +27,9 @@ type Driver struct {
 	rtnl    *rtnl.Handle
 	devices [3]*device // of intent.VXLAN, intent.VXLAN6 and intent.IPIP
 	as      intent.VXLANSettings
+	mtu     meter
+	cfg     Config
+	last    MTU // as Notify has it
 	inSync  bool
 	failed  map[intent.PeerID]error
 	news    map[intent.PeerID]bool // whose outcome may have changed
@@ -46,9 +50,15 @@ type device struct {
 	forwards   *delta.Map[string, netip.Addr] // hosts, by hardware address
 }
 
+// Config says who else needs to know how large packets may be.
+type Config struct {
+	MTUFile string    // has the size of workloads' packets, as a decimal number without a line's end, as upstream's agent writes it; empty: no file
+	Notify  func(MTU) // called when it changes, from Apply; nil: not called
+}
+
 // New returns a driver for the handle's namespace.
-func New(h *rtnl.Handle) *Driver {
-	d := &Driver{rtnl: h, failed: map[intent.PeerID]error{}, news: map[intent.PeerID]bool{}}
+func New(h *rtnl.Handle, cfg Config) *Driver {
+	d := &Driver{rtnl: h, cfg: cfg, failed: map[intent.PeerID]error{}, news: map[intent.PeerID]bool{}}
 	for k := range d.devices {
 		d.devices[k] = &device{
 			name: intent.TunnelKind(k).Link(), check: true, peers: map[intent.PeerID]intent.TunnelPeer{},
@@ -78,6 +88,9 @@ func (d *Driver) Merge(b intent.Batch) {
 		for k, v := range d.devices {
 			v.check = v.check || v.want != b.Host.Tunnels[k] || d.as != b.Host.VXLAN
 			v.want = b.Host.Tunnels[k]
+		}
+		if d.mtu.configure(*b.Host) {
+			d.recheck()
 		}
 		d.as = b.Host.VXLAN
 	}
@@ -118,9 +131,13 @@ func (d *Driver) forget(id intent.PeerID) {
 	delete(d.failed, id)
 }
 
-// Links takes interfaces that changed: a device that somebody changed, deleted or turned off is looked at again.
+// Links takes interfaces that changed: a device that somebody changed, deleted or turned off is looked at again, and all are if an interface that
+// leads to other hosts changed.
 func (d *Driver) Links(changes []ifmon.Change) {
 	for _, c := range changes {
+		if d.mtu.concerns(c) {
+			d.recheck()
+		}
 		for _, v := range d.devices {
 			v.check = v.check || c.Name == v.name
 		}
@@ -137,6 +154,7 @@ func (d *Driver) Retry() {
 }
 
 func (d *Driver) recheck() {
+	d.mtu.stale = true
 	for _, v := range d.devices {
 		v.check = true
 	}
@@ -160,6 +178,9 @@ func (d *Driver) Repairs() []intent.Repair {
 
 // Apply makes what is wanted. An error is a device's.
 func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
+	if err := d.measure(); err != nil {
+		return nil, err
+	}
 	var errs []error
 	for f, v := range d.devices {
 		if ctx.Err() != nil {

@@ -32,7 +32,7 @@ func newRig(t *testing.T) rig {
 	ns.Veth("eth0", "peer")
 	ns.Addr("eth0", "192.0.2.1/24", "2001:db8::1/64")
 	ns.Run("ip", "link", "set", "eth0", "mtu", "1400")
-	return rig{t, ns, tunnel.New(ns.Rtnl())}
+	return rig{t, ns, tunnel.New(ns.Rtnl(), tunnel.Config{})}
 }
 
 func (r rig) apply(b intent.Batch) map[string]intent.Outcome {
@@ -50,7 +50,16 @@ func (r rig) apply(b intent.Batch) map[string]intent.Outcome {
 }
 
 func wanted(v4, v6 intent.Tunnel) *intent.HostSettings {
-	return &intent.HostSettings{Tunnels: intent.Tunnels{intent.VXLAN: v4, intent.VXLAN6: v6}}
+	return settingsOf(intent.Tunnels{intent.VXLAN: v4, intent.VXLAN6: v6})
+}
+
+// settingsOf wants the tunnels, of the size that interfaces eth… allow.
+func settingsOf(ts intent.Tunnels) *intent.HostSettings {
+	h := &intent.HostSettings{Tunnels: ts, Prefixes: []string{"cali"}, MTU: intent.MTUSettings{Links: "^eth", Own: [2]netip.Addr{own.Host, own6.Host}}}
+	for k, t := range ts {
+		h.MTU.Wanted[k] = t != intent.Tunnel{}
+	}
+	return h
 }
 
 // knows compares what the IPv4 device forwards and resolves, each as "MAC host" and "addr MAC".
@@ -132,21 +141,23 @@ func TestSettingsSayWhatADeviceIs(t *testing.T) {
 	r.apply(intent.Batch{Host: wanted(own, own6), Peers: []intent.TunnelPeer{h2}, InSync: true})
 	knows := []string{h2.MAC + " dst 192.0.2.2", "10.65.2.1 lladdr " + h2.MAC}
 	was := r.ns.Link(intent.LinkVXLAN).Index
+	none := [intent.TunnelKinds]int{}
 	for _, tt := range []struct {
 		name      string
 		as        intent.VXLANSettings
+		sizes     [intent.TunnelKinds]int
 		vni, port int
 		mtu       [2]int
 		again     bool
 	}{
-		{"sizes", intent.VXLANSettings{MTU: [2]int{1300, 1290}}, 4096, 4789, [2]int{1300, 1290}, false},
-		{"one size", intent.VXLANSettings{MTU: [2]int{0, 1290}}, 4096, 4789, [2]int{1350, 1290}, false},
-		{"a port", intent.VXLANSettings{Port: 8472}, 4096, 8472, [2]int{1350, 1330}, true},
-		{"an identifier", intent.VXLANSettings{VNI: 77, Port: 8472}, 77, 8472, [2]int{1350, 1330}, true},
-		{"none", intent.VXLANSettings{}, 4096, 4789, [2]int{1350, 1330}, true},
+		{"sizes", intent.VXLANSettings{}, [intent.TunnelKinds]int{1300, 1290}, 4096, 4789, [2]int{1300, 1290}, false},
+		{"one size", intent.VXLANSettings{}, [intent.TunnelKinds]int{0, 1290}, 4096, 4789, [2]int{1350, 1290}, false},
+		{"a port", intent.VXLANSettings{Port: 8472}, none, 4096, 8472, [2]int{1350, 1330}, true},
+		{"an identifier", intent.VXLANSettings{VNI: 77, Port: 8472}, none, 77, 8472, [2]int{1350, 1330}, true},
+		{"none", intent.VXLANSettings{}, none, 4096, 4789, [2]int{1350, 1330}, true},
 	} {
 		h := wanted(own, own6)
-		h.VXLAN = tt.as
+		h.VXLAN, h.MTU.Tunnels = tt.as, tt.sizes
 		r.apply(intent.Batch{Host: h})
 		r.verified(tt.name, 0)
 		r.knows(tt.name, knows...)
@@ -239,7 +250,7 @@ func TestNothingGoesBeforeAllIsKnown(t *testing.T) {
 	r := newRig(t)
 	r.apply(intent.Batch{Host: wanted(own, intent.Tunnel{}), Peers: []intent.TunnelPeer{h2, h3}, InSync: true})
 	was := r.ns.Link(intent.LinkVXLAN)
-	r.d = tunnel.New(r.ns.Rtnl())
+	r.d = tunnel.New(r.ns.Rtnl(), tunnel.Config{})
 	r.apply(intent.Batch{Host: wanted(intent.Tunnel{}, intent.Tunnel{})})
 	r.apply(intent.Batch{Host: wanted(own, intent.Tunnel{}), Peers: []intent.TunnelPeer{h2}})
 	r.knows("not in sync", h2.MAC+" dst 192.0.2.2", "10.65.2.1 lladdr "+h2.MAC, h3.MAC+" dst 192.0.2.3", "10.65.3.1 lladdr "+h3.MAC)

@@ -78,7 +78,7 @@ func limitFelix(n node) {
 	n.field("deviceRouteProtocol").within(0, 255)
 	n.field("vxlanPort").within(1, 65535)
 	n.field("vxlanVNI").within(1, 1<<24-1)
-	for f, low := range map[string]int{"vxlanMTU": api.MinMTU, "vxlanMTUV6": api.MinMTUV6} {
+	for f, low := range map[string]int{"vxlanMTU": api.MinMTU, "ipipMTU": api.MinMTU, "vxlanMTUV6": api.MinMTUV6} {
 		n.field(f).within(0, api.MaxMTU)
 		n.field(f).must(fmt.Sprintf("self == 0 || self >= %d", low), fmt.Sprintf("want 0, or %d to %d", low, api.MaxMTU))
 	}

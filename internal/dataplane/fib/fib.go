@@ -301,38 +301,6 @@ func (t *Table) Withdraw(ctx context.Context) []intent.Outcome {
 	return nil
 }
 
-// sweep deletes routes and neighbours that are ours and not wanted, once the desired state is complete.
-func (t *Table) sweep(ctx context.Context) error {
-	if !t.inSync || !t.linksSeen {
-		return nil
-	}
-	var errs []error
-	for key := range t.routes.PendingDeletes() {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		r, _ := t.routes.Actual(key)
-		err := t.rtnl.DeleteRoute(r)
-		if err != nil && !errors.Is(err, rtnl.ErrNotFound) {
-			errs = append(errs, err)
-			continue
-		}
-		t.routes.MarkDeleted(key)
-		if err == nil {
-			t.confirm(key)
-		}
-		delete(t.drifted, key)
-	}
-	for key := range t.neighbours.PendingDeletes() {
-		if err := t.rtnl.DeleteNeighbour(rtnl.Neighbour{Link: key.link, Addr: key.addr}); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
-			errs = append(errs, err)
-			continue
-		}
-		t.neighbours.MarkDeleted(key)
-	}
-	return errors.Join(errs...)
-}
-
 // Apply deletes and adds what is pending.
 func (t *Table) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	if t.lost {
@@ -352,53 +320,8 @@ func (t *Table) Apply(ctx context.Context) ([]intent.Outcome, error) {
 		}
 	}
 	t.blocked.Store(t.isBlocked())
-	for key, mac := range t.neighbours.PendingUpdates() {
-		dst := netip.PrefixFrom(key.addr, key.addr.BitLen())
-		if t.failed[dst] != nil || t.late[dst] != "" || t.held(t.intents[dst].Link) {
-			continue
-		}
-		if e := t.rtnl.SetNeighbour(rtnl.Neighbour{Link: key.link, Addr: key.addr, MAC: mac, Permanent: true}); e != nil {
-			t.fail(dst, e)
-			continue
-		}
-		t.neighbours.MarkApplied(key)
-	}
+	t.setNeighbours()
 	return t.outcomes(), err
-}
-
-// addRoutes adds what is missing and returns the destinations with EEXIST.
-func (t *Table) addRoutes(ctx context.Context) (existing []netip.Prefix) {
-	for key, r := range t.routes.PendingUpdates() {
-		if ctx.Err() != nil {
-			return nil
-		}
-		if t.failed[key.dst] != nil {
-			continue
-		}
-		t.news[key.dst] = true
-		if r.Kind == rtnl.Unicast && t.held(t.intents[key.dst].Link) {
-			continue
-		}
-		delete(t.late, key.dst)
-		// Delete first: there is one route for a destination, and a replace could hit a foreign one.
-		if old, ok := t.routes.Actual(key); ok {
-			if err := t.rtnl.DeleteRoute(old); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
-				t.fail(key.dst, err)
-				continue
-			}
-			t.routes.ObservedGone(key)
-		}
-		switch err := t.rtnl.AddRoute(r); {
-		case errors.Is(err, rtnl.ErrExists):
-			existing = append(existing, key.dst)
-		case err != nil:
-			t.fail(key.dst, err)
-		default:
-			t.routes.MarkApplied(key)
-			t.confirm(key)
-		}
-	}
-	return existing
 }
 
 // fail notes why a route is not in force. If its interface went down or away since, whose event is still to come, that is no failure, and the

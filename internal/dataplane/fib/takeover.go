@@ -25,6 +25,8 @@ func (t *Table) takeOver(existing []netip.Prefix) error {
 		standing[routeKey{r.Dst, r.Metric}] = r
 	}
 	workloads := t.workloads()
+	var b rtnl.Batch
+	var keys []routeKey
 	for _, dst := range existing {
 		key := t.keyOf(dst)
 		want, wanted := t.routes.Desired(key)
@@ -33,12 +35,17 @@ func (t *Table) takeOver(existing []netip.Prefix) error {
 			t.fail(dst, fmt.Errorf("route %s: %w", dst, ErrForeign))
 			continue
 		}
-		if err := t.rtnl.ReplaceRoute(want); err != nil { // atomically: established flows go on
-			t.fail(dst, err)
+		b.ReplaceRoute(want) // atomically: established flows go on
+		keys = append(keys, key)
+	}
+	for i, err := range t.rtnl.Write(&b) {
+		key := keys[i]
+		if err != nil {
+			t.fail(key.dst, err)
 			continue
 		}
 		t.routes.MarkApplied(key)
-		t.repairs = append(t.repairs, intent.Repair{What: fmt.Sprintf("route %s of protocol %d", dst, is.Protocol), Cause: intent.ByTakeOver})
+		t.repairs = append(t.repairs, intent.Repair{What: fmt.Sprintf("route %s of protocol %d", key.dst, standing[key].Protocol), Cause: intent.ByTakeOver})
 	}
 	return nil
 }

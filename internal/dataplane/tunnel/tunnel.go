@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/twillnet/twill/internal/dataplane/delta"
@@ -194,36 +195,46 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 			v.check = false
 		}
 		if v.index != 0 {
-			errs = append(errs, d.tell(ctx, v))
+			errs = append(errs, d.tell(v))
 		}
 	}
 	return d.outcomes(), errors.Join(errs...)
 }
 
 // tell gives a device what it lacks of peers, and takes away what nobody wants.
-func (d *Driver) tell(ctx context.Context, v *device) error {
-	failed := map[netip.Addr]error{}
+func (d *Driver) tell(v *device) error {
+	var b rtnl.Batch
+	var macs []string
 	for mac, host := range v.forwards.PendingUpdates() {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err := d.rtnl.SetForward(rtnl.Forward{Link: v.index, MAC: mac, Host: host}); err != nil {
-			failed[host] = err
-			continue
-		}
-		v.forwards.MarkApplied(mac)
+		b.SetForward(rtnl.Forward{Link: v.index, MAC: mac, Host: host})
+		macs = append(macs, mac)
 	}
+	var addrs []netip.Addr
 	for addr, mac := range v.neighbours.PendingUpdates() {
-		if err := d.rtnl.SetNeighbour(rtnl.Neighbour{Link: v.index, Addr: addr, MAC: mac, Permanent: true}); err != nil {
-			failed[addr] = err
-			continue
-		}
-		v.neighbours.MarkApplied(addr)
+		b.SetNeighbour(rtnl.Neighbour{Link: v.index, Addr: addr, MAC: mac, Permanent: true})
+		addrs = append(addrs, addr)
 	}
-	for id, p := range v.peers {
-		if err := errors.Join(failed[p.Host], failed[p.Addr]); err != nil && len(failed) > 0 {
-			d.failed[id] = err
-			d.news[id] = true
+	failed := map[string]error{} // by hardware address
+	for i, err := range d.rtnl.Write(&b) {
+		forward := i < len(macs)
+		switch {
+		case err != nil && forward:
+			failed[macs[i]] = err
+		case err != nil:
+			mac, _ := v.neighbours.Desired(addrs[i-len(macs)])
+			failed[mac] = errors.Join(failed[mac], err)
+		case forward:
+			v.forwards.MarkApplied(macs[i])
+		default:
+			v.neighbours.MarkApplied(addrs[i-len(macs)])
+		}
+	}
+	if len(failed) > 0 {
+		for id, p := range v.peers {
+			if err := failed[p.MAC]; err != nil {
+				d.failed[id] = err
+				d.news[id] = true
+			}
 		}
 	}
 	if !d.inSync {
@@ -233,21 +244,25 @@ func (d *Driver) tell(ctx context.Context, v *device) error {
 }
 
 func (d *Driver) sweep(v *device) error {
-	var errs []error
-	for mac := range v.forwards.PendingDeletes() {
+	var b rtnl.Batch
+	macs := slices.Collect(v.forwards.PendingDeletes())
+	for _, mac := range macs {
 		host, _ := v.forwards.Actual(mac)
-		if err := d.rtnl.DeleteForward(rtnl.Forward{Link: v.index, MAC: mac, Host: host}); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
-			errs = append(errs, err)
-			continue
-		}
-		v.forwards.MarkDeleted(mac)
+		b.DeleteForward(rtnl.Forward{Link: v.index, MAC: mac, Host: host})
 	}
-	for addr := range v.neighbours.PendingDeletes() {
-		if err := d.rtnl.DeleteNeighbour(rtnl.Neighbour{Link: v.index, Addr: addr}); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
-			errs = append(errs, err)
-			continue
+	addrs := slices.Collect(v.neighbours.PendingDeletes())
+	for _, addr := range addrs {
+		b.DeleteNeighbour(rtnl.Neighbour{Link: v.index, Addr: addr})
+	}
+	errs := d.rtnl.Write(&b)
+	for i := range errs {
+		switch errs[i] = ignoring(errs[i]); {
+		case errs[i] != nil:
+		case i < len(macs):
+			v.forwards.MarkDeleted(macs[i])
+		default:
+			v.neighbours.MarkDeleted(addrs[i-len(macs)])
 		}
-		v.neighbours.MarkDeleted(addr)
 	}
 	return errors.Join(errs...)
 }

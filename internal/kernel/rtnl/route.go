@@ -72,64 +72,19 @@ func (h *Handle) Routes(f RouteFilter) ([]Route, error) {
 }
 
 // AddRoute adds a route. It is ErrExists if there is one with that destination, metric and table, whoever made it.
-func (h *Handle) AddRoute(r Route) error {
-	return wrap(h.nl.RouteAdd(toRoute(r)), "add route %s", r.Dst)
-}
+func (h *Handle) AddRoute(r Route) error { return h.one(func(b *Batch) { b.AddRoute(r) }) }
 
-// ReplaceRoute puts a route in the place of the one with that destination, metric and table, whoever made it, in one step;
-// if there is none, it adds it.
-func (h *Handle) ReplaceRoute(r Route) error {
-	return wrap(h.nl.RouteReplace(toRoute(r)), "replace route %s", r.Dst)
-}
+// ReplaceRoute is [Batch.ReplaceRoute] alone.
+func (h *Handle) ReplaceRoute(r Route) error { return h.one(func(b *Batch) { b.ReplaceRoute(r) }) }
 
 // DeleteRoute removes a route of that protocol and no other; it is ErrNotFound if there is none.
-func (h *Handle) DeleteRoute(r Route) error {
-	if r.Protocol == 0 {
-		panic("rtnl: a route is deleted by its protocol, or another's would go")
-	}
-	v := toRoute(r)
-	v.Src, v.Flags = nil, 0 // not part of what identifies it
-	v.MultiPath = nil       // all of its next hops go
-	return wrap(h.nl.RouteDel(v), "delete route %s", r.Dst)
-}
+func (h *Handle) DeleteRoute(r Route) error { return h.one(func(b *Batch) { b.DeleteRoute(r) }) }
 
 func tableOf(t int) int {
 	if t == 0 {
 		return unix.RT_TABLE_MAIN
 	}
 	return t
-}
-
-func toRoute(r Route) *netlink.Route {
-	v := &netlink.Route{
-		Dst: toIPNet(r.Dst), LinkIndex: r.Link, Protocol: netlink.RouteProtocol(r.Protocol),
-		Priority: r.Metric, Table: tableOf(r.Table), Type: unix.RTN_UNICAST,
-	}
-	if r.Dst.Addr().Is6() && r.Metric == 0 {
-		v.Priority = defaultMetric6 // so that a delete, too, names exactly one
-	}
-	switch r.Kind {
-	case Blackhole:
-		v.Type = unix.RTN_BLACKHOLE
-	case Unreachable:
-		v.Type = unix.RTN_UNREACHABLE
-	}
-	if hops := r.Hops.List(); len(hops) > 0 {
-		for _, h := range hops {
-			v.MultiPath = append(v.MultiPath, &netlink.NexthopInfo{LinkIndex: h.Link, Gw: h.Gateway.AsSlice()})
-		}
-	} else if r.Gateway.IsValid() {
-		v.Gw = r.Gateway.AsSlice()
-	} else if r.Kind == Unicast {
-		v.Scope = unix.RT_SCOPE_LINK
-	}
-	if r.Source.IsValid() {
-		v.Src = r.Source.AsSlice()
-	}
-	if r.OnLink {
-		v.Flags = unix.RTNH_F_ONLINK
-	}
-	return v
 }
 
 func fromRoute(v netlink.Route) Route {
@@ -232,38 +187,9 @@ func (h *Handle) neighbours(list func(h *netlink.Handle, link, family int) ([]ne
 }
 
 // SetNeighbour adds or changes an entry: there is one for each link and address.
-func (h *Handle) SetNeighbour(n Neighbour) error {
-	v, err := toNeighbour(n)
-	if err == nil {
-		err = h.nl.NeighSet(v)
-	}
-	return wrap(err, "neighbour %s on link %d", n.Addr, n.Link)
-}
+func (h *Handle) SetNeighbour(n Neighbour) error { return h.one(func(b *Batch) { b.SetNeighbour(n) }) }
 
 // DeleteNeighbour removes an entry.
 func (h *Handle) DeleteNeighbour(n Neighbour) error {
-	n.MAC = ""
-	v, err := toNeighbour(n)
-	if err == nil {
-		err = h.nl.NeighDel(v)
-	}
-	return wrap(err, "delete neighbour %s on link %d", n.Addr, n.Link)
-}
-
-func toNeighbour(n Neighbour) (*netlink.Neigh, error) {
-	v := &netlink.Neigh{LinkIndex: n.Link, IP: n.Addr.AsSlice(), State: unix.NUD_REACHABLE}
-	if n.Permanent {
-		v.State = unix.NUD_PERMANENT
-	}
-	if n.Proxy {
-		v.Flags, v.State = unix.NTF_PROXY, 0
-	}
-	if n.MAC != "" {
-		hw, err := net.ParseMAC(n.MAC)
-		if err != nil {
-			return nil, err
-		}
-		v.HardwareAddr = hw
-	}
-	return v, nil
+	return h.one(func(b *Batch) { b.DeleteNeighbour(n) })
 }

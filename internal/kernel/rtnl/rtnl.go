@@ -36,6 +36,9 @@ type Handle struct {
 	mu sync.Mutex
 	// loose does without strict checks; nil: not opened yet, see nonStrict.
 	loose *netlink.Handle
+
+	writing sync.Mutex
+	writer  *writer // nil: not opened yet
 }
 
 // Open opens a handle in the namespace of the calling thread.
@@ -75,6 +78,11 @@ func (h *Handle) Close() {
 	h.nl.Close()
 	if h.loose != nil {
 		h.loose.Close()
+	}
+	h.writing.Lock()
+	defer h.writing.Unlock()
+	if h.writer != nil {
+		h.writer.close()
 	}
 	_ = h.ns.Close()
 }

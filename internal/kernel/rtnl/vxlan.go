@@ -1,7 +1,6 @@
 package rtnl
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 
@@ -82,27 +81,7 @@ func (h *Handle) Forwards(link int) ([]Forward, error) {
 }
 
 // SetForward adds or changes an entry: there is one for each hardware address.
-func (h *Handle) SetForward(f Forward) error {
-	v, err := toForward(f)
-	if err == nil {
-		err = h.nl.NeighSet(v)
-	}
-	return wrap(err, "forward %s to %s on link %d", f.MAC, f.Host, f.Link)
-}
+func (h *Handle) SetForward(f Forward) error { return h.one(func(b *Batch) { b.SetForward(f) }) }
 
 // DeleteForward removes an entry.
-func (h *Handle) DeleteForward(f Forward) error {
-	v, err := toForward(f)
-	if err == nil {
-		err = h.nl.NeighDel(v)
-	}
-	return wrap(err, "delete forward %s on link %d", f.MAC, f.Link)
-}
-
-func toForward(f Forward) (*netlink.Neigh, error) {
-	hw, err := net.ParseMAC(f.MAC)
-	if err != nil {
-		return nil, fmt.Errorf("%q: %w", f.MAC, err)
-	}
-	return &netlink.Neigh{LinkIndex: f.Link, Family: unix.AF_BRIDGE, Flags: unix.NTF_SELF, State: unix.NUD_PERMANENT, HardwareAddr: hw, IP: f.Host.AsSlice()}, nil
-}
+func (h *Handle) DeleteForward(f Forward) error { return h.one(func(b *Batch) { b.DeleteForward(f) }) }

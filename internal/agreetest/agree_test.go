@@ -75,8 +75,10 @@ func TestKernelAgrees(t *testing.T) {
 	if share := seen.Share(uplinkToUplink); share < 0.01 {
 		t.Errorf("%.1f %% of packets are forwarded from uplink to uplink, want 1 %%", 100*share)
 	}
-	if missing := seen.Missing(0.01); len(missing) > 0 {
-		t.Errorf("decided fewer than 1 %% of the packets: %s", strings.Join(missing, ", "))
+	// The worlds are made so that each decides 1.3 % or more on average. The packets of one world ask about the same rules, so that a
+	// run's share wavers by a fifth of it: 0.93 % was seen of what was 1.2 % on average.
+	if missing := seen.Missing(0.007); len(missing) > 0 {
+		t.Errorf("decided fewer than 0.7 %% of the packets: %s", strings.Join(missing, ", "))
 	}
 }
 

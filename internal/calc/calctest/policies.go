@@ -227,8 +227,8 @@ func (w *Cluster) netField(side object) {
 }
 
 func (w *Cluster) selectorField(side object) {
-	switch w.rng.IntN(9) {
-	case 0, 1:
+	switch w.rng.IntN(11) {
+	case 0, 1, 9, 10: // some of these match nobody
 		side["selector"] = w.selector()
 	case 2, 6:
 		side["notSelector"] = pick(w, []string{w.selector(), `app == "cache"`, `role == "a" && app == "web"`, `zone == "nowhere"`})

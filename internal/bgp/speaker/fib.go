@@ -3,6 +3,7 @@ package speaker
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -152,13 +153,19 @@ func (f *fib) readFormer() error {
 
 // removeFormer deletes the routes of a former BIRD; ours must be installed.
 func (f *fib) removeFormer() error {
-	for len(f.former) > 0 {
-		if err := f.rtnl.DeleteRoute(f.former[0]); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
-			return err
-		}
-		f.former = f.former[1:]
+	var b rtnl.Batch
+	for _, r := range f.former {
+		b.DeleteRoute(r)
 	}
-	return nil
+	var left []rtnl.Route
+	var failed error
+	for i, err := range f.rtnl.Write(&b) {
+		if err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+			left, failed = append(left, f.former[i]), err
+		}
+	}
+	f.former = left
+	return failed
 }
 
 // count is how many routes of a former speaker the kernel has; to be called before there is a plan.
@@ -195,12 +202,12 @@ func (f *fib) apply() error {
 	clear(f.failed)
 	var failed []netip.Prefix
 	for dst := range f.peerRoutes { // first: other next hops are resolved through them
-		if f.dirty[dst] && f.actual[dst] == [2]rtnl.Route{} && f.applyOne(dst) == nil {
+		if f.dirty[dst] && f.actual[dst] == [2]rtnl.Route{} && f.write([]netip.Prefix{dst})[dst] == nil {
 			f.refreshHops()
 		}
 	}
-	for dst := range f.dirty {
-		if err := f.applyOne(dst); err != nil {
+	for dst, err := range f.write(slices.Collect(maps.Keys(f.dirty))) {
+		if err != nil {
 			f.failed[dst] = err
 			failed = append(failed, dst)
 			continue
@@ -218,48 +225,6 @@ func (f *fib) apply() error {
 		return f.failed[first]
 	}
 	return fmt.Errorf("%w; and %d others", f.failed[first], len(failed)-1)
-}
-
-// applyOne makes the kernel's routes to one destination the desired one.
-func (f *fib) applyOne(dst netip.Prefix) error {
-	want, err := f.route(dst)
-	if err != nil {
-		return err
-	}
-	have := f.actual[dst]
-	if !want.Dst.IsValid() && f.keepStale && len(f.desired[dst]) == 0 {
-		if want = f.withAliveHops(have); want.Dst.IsValid() && (want == have[0] || want == have[1]) {
-			return nil
-		}
-	}
-	if !want.Dst.IsValid() {
-		return f.remove(have[0], have[1])
-	}
-	for i, h := range have {
-		if want.Metric = metrics[i]; h == want {
-			return f.remove(have[1-i])
-		}
-	}
-	for i, h := range have {
-		if h.Dst.IsValid() {
-			continue // this metric is in use; its route goes after
-		}
-		want.Metric = metrics[i]
-		err = f.rtnl.AddRoute(want)
-		if errors.Is(err, rtnl.ErrExists) {
-			err = fmt.Errorf("route %s: %w", dst, errForeign)
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		f.put(want)
-		return f.remove(have[1-i])
-	}
-	if have[0].Dst.IsValid() || have[1].Dst.IsValid() {
-		return errors.Join(err, f.remove(have[0], have[1])) // both metrics are ours, or the other is foreign: retried
-	}
-	return err
 }
 
 // withAliveHops is what may stay of a route that no peer advertises any more: the next hops that are not dead peers.
@@ -286,19 +251,6 @@ func (f *fib) withAliveHops(have [2]rtnl.Route) rtnl.Route {
 		is.Hops = rtnl.MakeHops(alive...)
 	}
 	return is
-}
-
-func (f *fib) remove(routes ...rtnl.Route) error {
-	for _, r := range routes {
-		if !r.Dst.IsValid() {
-			continue
-		}
-		if err := f.rtnl.DeleteRoute(r); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
-			return err
-		}
-		f.drop(r)
-	}
-	return nil
 }
 
 // route returns the desired route; the zero value if there is none.

@@ -268,6 +268,9 @@ func (b *Batch) close(at int) {
 // Write has the kernel make the changes of a batch in their order, and returns an error for each, or nil for one that was made. One that
 // fails stops none that follow. The batch is used up.
 func (h *Handle) Write(b *Batch) []error {
+	if len(b.changes) == 0 {
+		return nil
+	}
 	errs := make([]error, len(b.changes))
 	h.writing.Lock()
 	defer h.writing.Unlock()

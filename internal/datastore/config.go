@@ -11,6 +11,9 @@ type Config struct {
 	Type string // "etcdv3" or "kubernetes"; empty means the first
 
 	Endpoints []string // of etcd: http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix://PATH
+	// DiscoverySRV is a domain whose SRV records name the members of etcd, in the place of Endpoints: those of
+	// _etcd-client-ssl._tcp, which speak TLS, or else of _etcd-client._tcp. They are asked for when the store is first used.
+	DiscoverySRV string
 
 	Username string
 	Password string
@@ -24,6 +27,7 @@ type Config struct {
 
 	// Of Kubernetes: as kubectl finds its API server, with what is named here before that.
 	Kubeconfig string  // a file; empty: KUBECONFIG, ~/.kube/config, or in a pod its service account
+	Inline     string  // a kubeconfig's text, in the place of any file
 	Context    string  // of the kubeconfig; empty: its current one
 	Server     string  // URL
 	Token      string  // of a service account or user
@@ -35,7 +39,7 @@ type Config struct {
 	// resources. It is for who keeps another datastore up with it: a pod is there once it has a node, with an address or without.
 	Views bool
 
-	DialTimeout    time.Duration // bounds the log-in when it is opened; zero means 5s
+	DialTimeout    time.Duration // bounds the log-in, and the look-up of SRV records, when it is opened; zero means 5s
 	RequestTimeout time.Duration // bounds each request; zero means 10s
 	PageSize       int64         // keys in one request of a list; zero means 2000, of Kubernetes 500
 

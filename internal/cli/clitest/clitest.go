@@ -176,7 +176,7 @@ func ClearStoreEnv(t *testing.T) {
 	t.Helper()
 	for _, e := range os.Environ() {
 		name, _, _ := strings.Cut(e, "=")
-		if strings.HasPrefix(name, "ETCD_") || strings.HasPrefix(name, "FELIX_") || strings.HasPrefix(name, "TWILL_") || strings.HasPrefix(name, "K8S_") || name == "DATASTORE_TYPE" || name == "KUBECONFIG" || name == "CALICO_API_GROUP" {
+		if strings.HasPrefix(name, "ETCD_") || strings.HasPrefix(name, "FELIX_") || strings.HasPrefix(name, "TWILL_") || strings.HasPrefix(name, "K8S_") || name == "DATASTORE_TYPE" || strings.HasPrefix(name, "KUBECONFIG") || name == "CALICO_API_GROUP" {
 			t.Setenv(name, "")
 			os.Unsetenv(name)
 		}

@@ -50,7 +50,7 @@ func (c *Connection) isKubernetes() bool {
 	case typeKubernetes:
 		return true
 	case "":
-		return c.Plugin && c.Endpoints == "" && os.Getenv("ETCD_ENDPOINTS") == "" && c.file.Endpoints == ""
+		return c.Plugin && !c.flags().named() && !ofEnvironment().named() && !c.file.named()
 	}
 	return false
 }
@@ -58,9 +58,9 @@ func (c *Connection) isKubernetes() bool {
 // place is what the datastore is called in messages.
 func (c *Connection) place() string {
 	if c.isKubernetes() {
-		return "the Kubernetes API"
+		return Place(datastore.Config{Type: typeKubernetes})
 	}
-	return "the datastore at " + strings.Join(c.etcd().Endpoints, ",")
+	return Place(c.etcd())
 }
 
 func (c *Connection) addFlags(f *pflag.FlagSet) {
@@ -85,7 +85,7 @@ func (c *Connection) Config() (datastore.Config, error) {
 
 // WithCluster is how a daemon of a cluster reaches the datastore, and Kubernetes, which may be the same.
 func (c *Connection) WithCluster() (store, cluster datastore.Config, err error) {
-	if err := errors.Join(checkType("DATASTORE_TYPE", os.Getenv("DATASTORE_TYPE")), environmentNotRead()); err != nil {
+	if err := errors.Join(checkType("DATASTORE_TYPE", os.Getenv("DATASTORE_TYPE")), checkEnvironment()); err != nil {
 		return store, cluster, err
 	}
 	if cluster, err = c.kube.kubernetes(kubeSpec{}); err != nil {
@@ -97,14 +97,12 @@ func (c *Connection) WithCluster() (store, cluster datastore.Config, err error) 
 
 // etcd is how to reach etcd.
 func (c *Connection) etcd() datastore.Config {
-	return datastore.Config{
-		Endpoints: strings.Split(cmp.Or(c.Endpoints, os.Getenv("ETCD_ENDPOINTS"), c.file.Endpoints, DefaultEndpoint), ","),
-		Username:  cmp.Or(c.User, os.Getenv("ETCD_USERNAME"), c.file.Username),
-		Password:  cmp.Or(c.password, os.Getenv("ETCD_PASSWORD"), c.file.Password),
-		CertFile:  cmp.Or(c.Cert, os.Getenv("ETCD_CERT_FILE"), c.file.CertFile),
-		KeyFile:   cmp.Or(c.Key, os.Getenv("ETCD_KEY_FILE"), c.file.KeyFile),
-		CAFile:    cmp.Or(c.Ca, os.Getenv("ETCD_CA_CERT_FILE"), c.file.CAFile),
-	}
+	return etcdOf(c.flags(), ofEnvironment(), c.file.etcdSpec)
+}
+
+// flags are what flags say of etcd.
+func (c *Connection) flags() etcdSpec {
+	return etcdSpec{Endpoints: c.Endpoints, Username: c.User, Password: c.password, CertFile: c.Cert, KeyFile: c.Key, CAFile: c.Ca}
 }
 
 // With opens the datastore for one command and gives it a deadline. If reading takes long, the user sees that the command waits.
@@ -231,8 +229,8 @@ func (c *Connection) explain(err error) error {
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		return fmt.Errorf("%w\nThe datastore of this host is root's alone: run this as root, or name another one with --etcd or ETCD_ENDPOINTS.", err)
 	case IsUnreachable(err):
-		return fmt.Errorf("%w\nNo datastore answers at %s. Start one with `twill etcd` or `twill lab up`, or name yours with --etcd or ETCD_ENDPOINTS.",
-			err, strings.Join(c.etcd().Endpoints, ","))
+		at := cmp.Or(c.etcd().DiscoverySRV, strings.Join(c.etcd().Endpoints, ","))
+		return fmt.Errorf("%w\nNo datastore answers at %s. Start one with `twill etcd` or `twill lab up`, or name yours with --etcd or ETCD_ENDPOINTS.", err, at)
 	default:
 		return err
 	}

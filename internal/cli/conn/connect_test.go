@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/twillnet/twill/api"
@@ -14,6 +15,7 @@ import (
 
 func TestCalicoctlsConfigurationFileSaysWhereTheDatastoreIs(t *testing.T) {
 	variables := map[string]string{
+		"ETCD_DISCOVERY_SRV": "", "ETCD_KEY": "", "ETCD_CERT": "", "ETCD_CA_CERT": "",
 		"ETCD_ENDPOINTS": "http://env:2379", "ETCD_USERNAME": "eu", "ETCD_PASSWORD": "ep", "ETCD_KEY_FILE": "/ekey", "ETCD_CERT_FILE": "/ecert", "ETCD_CA_CERT_FILE": "/eca",
 	}
 	for env := range variables {
@@ -43,6 +45,60 @@ func TestCalicoctlsConfigurationFileSaysWhereTheDatastoreIs(t *testing.T) {
 	want("the environment is the more specific", env)
 	conn.Endpoints, env.Endpoints = "http://flag:2379", []string{"http://flag:2379"}
 	want("a flag is the most specific", env)
+}
+
+// TestTheNearestSourceSaysWhichOfTwoWays: DNS or endpoints, texts or files; of two that one source has, neither is taken.
+func TestTheNearestSourceSaysWhichOfTwoWays(t *testing.T) {
+	const endpoints = "  etcdEndpoints: http://file:2379\n"
+	const files = "  etcdKeyFile: /key\n  etcdCertFile: /cert\n  etcdCACertFile: /ca\n"
+	const texts = "  etcdKey: |\n    fk\n  etcdCert: fc\n  etcdCACert: fa\n"
+	inline := map[string]string{"ETCD_KEY": "ek", "ETCD_CERT": "ec", "ETCD_CA_CERT": "ea"}
+	for _, tt := range []struct {
+		name, file string
+		env        map[string]string
+		flags      Connection
+		want       datastore.Config
+		why        string
+	}{
+		{name: "a domain of the file", file: "  etcdDiscoverySrv: example.org\n", want: datastore.Config{DiscoverySRV: "example.org"}},
+		{name: "one of the environment, before endpoints of the file", file: endpoints, env: map[string]string{"ETCD_DISCOVERY_SRV": "env.example.org"}, want: datastore.Config{DiscoverySRV: "env.example.org"}},
+		{name: "endpoints of a flag, before a domain", env: map[string]string{"ETCD_DISCOVERY_SRV": "env.example.org"}, flags: Connection{Endpoints: "http://flag:2379"}, want: datastore.Config{Endpoints: []string{"http://flag:2379"}}},
+		{name: "texts of the file", file: endpoints + texts, want: datastore.Config{Endpoints: []string{"http://file:2379"}, KeyPEM: []byte("fk\n"), CertPEM: []byte("fc"), CAPEM: []byte("fa")}},
+		{name: "texts of the environment, before files", file: endpoints + files, env: inline, want: datastore.Config{Endpoints: []string{"http://file:2379"}, KeyPEM: []byte("ek"), CertPEM: []byte("ec"), CAPEM: []byte("ea")}},
+		{name: "a file of a flag, before a text", file: endpoints, env: inline, flags: Connection{Ca: "/flag"}, want: datastore.Config{Endpoints: []string{"http://file:2379"}, KeyPEM: []byte("ek"), CertPEM: []byte("ec"), CAFile: "/flag"}},
+		{name: "a file with both", file: endpoints + "  etcdDiscoverySrv: example.org\n", why: "etcdDiscoverySrv (ETCD_DISCOVERY_SRV): both are given"},
+		{name: "a file with a key and its file", file: endpoints + files + "  etcdKey: x\n", why: "etcdKey (ETCD_KEY) and etcdKeyFile"},
+		{name: "an environment with a certificate and its file", file: endpoints, env: map[string]string{"ETCD_CERT": "x", "ETCD_CERT_FILE": "/x"}, why: "etcdCert (ETCD_CERT) and etcdCertFile"},
+		{name: "one with an authority and its file", file: endpoints, env: map[string]string{"ETCD_CA_CERT": "x", "ETCD_CA_CERT_FILE": "/x"}, why: "etcdCACert (ETCD_CA_CERT) and etcdCACertFile"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, v := range os.Environ() {
+				if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "ETCD_") || name == "DATASTORE_TYPE" {
+					t.Setenv(name, "")
+				}
+			}
+			for name, value := range tt.env {
+				t.Setenv(name, value)
+			}
+			c := tt.flags
+			c.path = filepath.Join(t.TempDir(), "cfg")
+			if err := os.WriteFile(c.path, []byte("kind: CalicoAPIConfig\nspec:\n  datastoreType: etcdv3\n"+tt.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			switch err := c.readFile(); {
+			case tt.why != "":
+				if err == nil || !strings.Contains(err.Error(), tt.why) {
+					t.Errorf("got error %v, want %q", err, tt.why)
+				}
+			case err != nil:
+				t.Fatal(err)
+			default:
+				if got := c.etcd(); !reflect.DeepEqual(got, tt.want) {
+					t.Errorf("got %+v, want %+v", got, tt.want)
+				}
+			}
+		})
+	}
 }
 
 func TestLongWorkHasADeadlineForEachCallNotForAll(t *testing.T) {

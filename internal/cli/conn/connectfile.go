@@ -20,13 +20,8 @@ const calicoctlConfig = "/etc/calico/calicoctl.cfg"
 // fileSpec is what calicoctl's configuration file says.
 type fileSpec struct {
 	kubeSpec
+	etcdSpec
 	DatastoreType string `json:"datastoreType"`
-	Endpoints     string `json:"etcdEndpoints"`
-	Username      string `json:"etcdUsername"`
-	Password      string `json:"etcdPassword"`
-	KeyFile       string `json:"etcdKeyFile"`
-	CertFile      string `json:"etcdCertFile"`
-	CAFile        string `json:"etcdCACertFile"`
 }
 
 // readFile reads the configuration file. Flags and the environment win over
@@ -35,7 +30,7 @@ func (c *Connection) readFile() error {
 	if err := checkType("DATASTORE_TYPE", os.Getenv("DATASTORE_TYPE")); err != nil {
 		return err
 	}
-	if err := environmentNotRead(); err != nil {
+	if err := checkEnvironment(); err != nil {
 		return err
 	}
 	name := c.path
@@ -66,43 +61,31 @@ func (c *Connection) readFile() error {
 		return err
 	}
 	for _, field := range slices.Sorted(maps.Keys(all.Spec)) {
-		if why := withoutEffect(field); why != "" && all.Spec[field] != nil && all.Spec[field] != "" {
-			return fmt.Errorf("configuration %s: spec.%s: %s", name, field, why)
+		if !isField(field) && all.Spec[field] != nil && all.Spec[field] != "" {
+			return fmt.Errorf("configuration %s: spec.%s: no such field", name, field)
 		}
+	}
+	if file.Spec.Kubeconfig != "" && file.Spec.Inline != "" {
+		return fmt.Errorf("configuration %s: spec: kubeconfig and kubeconfigInline: both are given; leave one of them out", name)
+	}
+	if err := file.Spec.contradiction(); err != nil {
+		return fmt.Errorf("configuration %s: spec: %w", name, err)
 	}
 	c.file = file.Spec
 	return nil
 }
 
-// environmentNotRead names a variable of upstream's that says where the datastore is, or how to reach it, and is not read: if it were
-// passed over, another datastore might be taken for the one that is meant.
-func environmentNotRead() error {
-	if os.Getenv("ETCD_DISCOVERY_SRV") != "" {
-		return errors.New("ETCD_DISCOVERY_SRV: etcd is not looked up by DNS: name its members in ETCD_ENDPOINTS")
-	}
-	for _, name := range []string{"ETCD_KEY", "ETCD_CERT", "ETCD_CA_CERT"} {
-		if os.Getenv(name) != "" {
-			return fmt.Errorf("%s: is not read from here: write it to a file, and name that in %s_FILE", name, name)
-		}
-	}
-	return nil
-}
-
-// withoutEffect says why a field of calicoctl's configuration cannot be passed over: another datastore than the one that is meant
-// would be used, or another way to it. Fields about Kubernetes say nothing of etcd, nor the other way.
-func withoutEffect(field string) string {
-	switch strings.ToLower(field) { // as calicoctl reads it
-	case "datastoretype", "etcdendpoints", "etcdusername", "etcdpassword", "etcdkeyfile", "etcdcertfile", "etcdcacertfile":
-		return ""
+// isField reports whether calicoctl's configuration has a field. One that is passed over could mean another datastore than the one
+// that is used, or another way to it. Fields about Kubernetes say nothing of etcd, nor the other way.
+func isField(field string) bool {
+	field = strings.ToLower(field) // as calicoctl reads it
+	switch field {
+	case "datastoretype", "etcdendpoints", "etcddiscoverysrv", "etcdusername", "etcdpassword":
+		return true
+	case "etcdkeyfile", "etcdcertfile", "etcdcacertfile", "etcdkey", "etcdcert", "etcdcacert":
+		return true
 	case "kubeconfig", "kubeconfiginline", "insecureskiptlsverify", "currentcontext", "calicoapigroup":
-		return ""
-	case "etcddiscoverysrv":
-		return "etcd is not looked up by DNS: name its members in etcdEndpoints"
-	case "etcdkey", "etcdcert", "etcdcacert":
-		return "is not read from here: write it to a file, and name that in " + field + "File"
+		return true
 	}
-	if strings.HasPrefix(strings.ToLower(field), "k8s") {
-		return ""
-	}
-	return "no such field"
+	return strings.HasPrefix(field, "k8s")
 }

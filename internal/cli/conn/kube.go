@@ -68,17 +68,20 @@ func checkType(where, t string) error {
 func (k kubeFlags) kubernetes(file kubeSpec) (datastore.Config, error) {
 	env := os.Getenv
 	cfg := datastore.Config{
-		Type: typeKubernetes,
-		// Without a file named here, KUBECONFIG may name several; the client merges them, as kubectl does.
-		Kubeconfig: cmp.Or(k.kubeconfig, unlessSet("KUBECONFIG", file.Kubeconfig)),
-		Context:    cmp.Or(k.context, env("K8S_CURRENT_CONTEXT"), file.Context),
-		Server:     cmp.Or(env("K8S_API_ENDPOINT"), file.Server),
-		KeyFile:    cmp.Or(env("K8S_KEY_FILE"), file.KeyFile),
-		CertFile:   cmp.Or(env("K8S_CERT_FILE"), file.CertFile),
-		CAFile:     cmp.Or(env("K8S_CA_FILE"), file.CAFile),
-		Token:      cmp.Or(env("K8S_API_TOKEN"), file.Token),
-		Insecure:   file.Insecure,
-		Group:      cmp.Or(env("CALICO_API_GROUP"), file.Group),
+		Type:     typeKubernetes,
+		Context:  cmp.Or(k.context, env("K8S_CURRENT_CONTEXT"), file.Context),
+		Server:   cmp.Or(env("K8S_API_ENDPOINT"), file.Server),
+		KeyFile:  cmp.Or(env("K8S_KEY_FILE"), file.KeyFile),
+		CertFile: cmp.Or(env("K8S_CERT_FILE"), file.CertFile),
+		CAFile:   cmp.Or(env("K8S_CA_FILE"), file.CAFile),
+		Token:    cmp.Or(env("K8S_API_TOKEN"), file.Token),
+		Insecure: file.Insecure,
+		Group:    cmp.Or(env("CALICO_API_GROUP"), file.Group),
+	}
+	// Without a file named here, KUBECONFIG may name several; the client merges them, as kubectl does.
+	if cfg.Kubeconfig = k.kubeconfig; cfg.Kubeconfig == "" && env("KUBECONFIG") == "" {
+		either(&cfg.Kubeconfig, &cfg.Inline, "", env("KUBECONFIG_INLINE"))
+		either(&cfg.Kubeconfig, &cfg.Inline, file.Kubeconfig, file.Inline)
 	}
 	if text := env("K8S_INSECURE_SKIP_TLS_VERIFY"); text != "" {
 		var err error
@@ -93,16 +96,5 @@ func (k kubeFlags) kubernetes(file kubeSpec) (datastore.Config, error) {
 		}
 		cfg.QPS = float32(qps)
 	}
-	if file.Inline != "" || env("KUBECONFIG_INLINE") != "" {
-		return cfg, fmt.Errorf("KUBECONFIG_INLINE: is not read from here, nor kubeconfigInline of the file: write it to a file, and name that in kubeconfig or KUBECONFIG")
-	}
 	return cfg, nil
-}
-
-// unlessSet is a value, if a variable that goes before it is not set.
-func unlessSet(variable, value string) string {
-	if os.Getenv(variable) != "" {
-		return ""
-	}
-	return value
 }

@@ -3,6 +3,7 @@ package conn
 import (
 	"os"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/twillnet/twill/internal/datastore"
@@ -38,7 +39,17 @@ func TestUpstreamsVariablesAndFileSayWhereTheAPIServerIs(t *testing.T) {
 		Kubeconfig: "/fk", Context: "fc", Server: "https://f", KeyFile: "/fkey", CertFile: "/fcert", CAFile: "/fca", Token: "ft", Insecure: true, Group: "crd.projectcalico.org/v1",
 	}
 	want("the file", file)
+	t.Setenv("KUBECONFIG_INLINE", "ei")
+	inline := file
+	inline.Kubeconfig, inline.Inline = "", "ei"
+	want("KUBECONFIG_INLINE", inline)
+	c.file.Kubeconfig, c.file.Inline = "", "fi"
+	want("KUBECONFIG_INLINE, before that of the file", inline)
 	t.Setenv("KUBECONFIG", "/a:/b")
+	if err := c.readFile(); err == nil || !strings.Contains(err.Error(), "KUBECONFIG_INLINE: both are given") {
+		t.Errorf("both in the environment: got error %v", err)
+	}
+	os.Unsetenv("KUBECONFIG_INLINE")
 	env := file
 	env.Kubeconfig = "" // the client reads both
 	want("KUBECONFIG", env)

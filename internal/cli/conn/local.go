@@ -44,7 +44,7 @@ func (l *Local) AddNodeFlags(cmd *cobra.Command) {
 
 // Read works out the local settings: defaults < file < environment < flags.
 func (l *Local) Read() error {
-	if err := environmentNotRead(); err != nil {
+	if err := checkEnvironment(); err != nil {
 		return err
 	}
 	name := cmp.Or(l.File, os.Getenv("TWILL_CONFIG"))
@@ -54,6 +54,12 @@ func (l *Local) Read() error {
 	}
 	file, inFile := config.FromFile(cmp.Or(name, defaultConfigFile), string(content))
 	env, inEnv := config.FromEnv(os.Environ())
+	if err := (etcdSpec{ // TWILL_… and FELIX_… are of the environment, too
+		Endpoints: env.Values["etcdEndpoints"], KeyFile: env.Values["etcdKeyFile"], CertFile: env.Values["etcdCertFile"], CAFile: env.Values["etcdCaFile"],
+		Discovery: os.Getenv("ETCD_DISCOVERY_SRV"), Key: os.Getenv("ETCD_KEY"), Cert: os.Getenv("ETCD_CERT"), CA: os.Getenv("ETCD_CA_CERT"),
+	}).contradiction(); err != nil {
+		return err
+	}
 	flags := config.Layer{Name: "command line", Values: map[string]string{}}
 	if len(l.prefixes) > 0 {
 		flags.Values["interfacePrefix"] = strings.Join(l.prefixes, ",")
@@ -86,15 +92,11 @@ func (l *Local) Store(c *Connection) datastore.Config {
 		cfg, _ := c.kube.kubernetes(kubeSpec{}) // Read has said what is wrong with it
 		return cfg
 	}
-	e := l.Settings.Etcd
-	return datastore.Config{
-		Endpoints: strings.Split(cmp.Or(c.Endpoints, strings.Join(e.Endpoints, ","), DefaultEndpoint), ","),
-		Username:  cmp.Or(c.User, e.Username),
-		Password:  e.Password,
-		CertFile:  cmp.Or(c.Cert, e.CertFile),
-		KeyFile:   cmp.Or(c.Key, e.KeyFile),
-		CAFile:    cmp.Or(c.Ca, e.CACertFile),
-	}
+	e, env := l.Settings.Etcd, ofEnvironment()
+	env = etcdSpec{Discovery: env.Discovery, Key: env.Key, Cert: env.Cert, CA: env.CA} // settings have the rest, of the environment too
+	return etcdOf(c.flags(), env, etcdSpec{
+		Endpoints: strings.Join(e.Endpoints, ","), Username: e.Username, Password: e.Password, CertFile: e.CertFile, KeyFile: e.KeyFile, CAFile: e.CACertFile,
+	})
 }
 
 // LogAs is the log in one of the formats that settings know.

@@ -105,7 +105,7 @@ func (c *command) facts(ctx context.Context, d *doctorFlags) (*doctor.Facts, err
 	f := &doctor.Facts{Node: d.Node, BGP: doctor.BGP{Mode: d.bgp}}
 	cfg := d.Store(&c.Conn)
 	cfg.DialTimeout = c.Conn.Timeout
-	p.Now("the datastore at " + strings.Join(cfg.Endpoints, ","))
+	p.Now(conn.Place(cfg))
 	wanted := readStore(ctx, cfg, f)
 	p.Now("the daemons")
 	askAgent(ctx, d.agentAt, f)

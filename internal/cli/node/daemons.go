@@ -115,7 +115,7 @@ func (o *nodeOptions) ownStore(cfg datastore.Config, flag string) (bool, error) 
 		}
 		return false, nil
 	}
-	if named := flag != "" || len(o.local.Settings.Etcd.Endpoints) > 0; named {
+	if named := flag != "" || cfg.DiscoverySRV != "" || len(o.local.Settings.Etcd.Endpoints) > 0; named {
 		return len(o.listen) > 0, nil
 	}
 	o.alone = len(o.listen) == 0
@@ -186,7 +186,7 @@ var speakersOf = map[string][]node.Child{
 // storeArgs hand the connection on to a child; what no flag says, such as a password, goes by the environment, or the file of settings.
 func storeArgs(cfg datastore.Config) []string {
 	var args []string
-	if cfg.Type != "kubernetes" {
+	if len(cfg.Endpoints) > 0 && cfg.Type != "kubernetes" {
 		args = []string{"--etcd=" + strings.Join(cfg.Endpoints, ",")}
 	}
 	for _, f := range []struct{ name, value string }{

@@ -46,7 +46,7 @@ func defaultTo(d *time.Duration, v time.Duration) {
 }
 
 func (c *config) client() (clientv3.Config, error) {
-	if len(c.Endpoints) == 0 || slices.Contains(c.Endpoints, "") {
+	if c.DiscoverySRV == "" && len(c.Endpoints) == 0 || slices.Contains(c.Endpoints, "") {
 		return clientv3.Config{}, errors.New("etcd: no endpoint is given")
 	}
 	if (c.Username == "") != (c.Password == "") {

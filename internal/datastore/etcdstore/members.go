@@ -18,7 +18,7 @@ func (s *Store) Members(ctx context.Context) ([]datastore.Member, error) {
 		return nil, err
 	}
 	var out []datastore.Member
-	for _, endpoint := range s.cfg.Endpoints {
+	for _, endpoint := range s.reached().Endpoints {
 		m := datastore.Member{Endpoint: endpoint}
 		bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
 		status, err := client.Status(bounded, endpoint)

@@ -30,7 +30,7 @@ func (p *progressCheck) trusted(ctx context.Context, s *Store) bool {
 	if err != nil {
 		return false
 	}
-	for _, endpoint := range s.cfg.Endpoints {
+	for _, endpoint := range s.reached().Endpoints {
 		bounded, cancel := context.WithTimeout(ctx, time.Second)
 		status, err := client.Status(bounded, endpoint)
 		cancel()

@@ -25,11 +25,12 @@ func (s *Store) withTLSReason(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) || !errors.Is(err, datastore.ErrUnavailable) {
 		return err
 	}
-	conf, terr := s.cfg.tls()
+	cfg := s.reached()
+	conf, terr := cfg.tls()
 	if terr != nil || conf == nil {
 		return err
 	}
-	for _, e := range s.cfg.Endpoints {
+	for _, e := range cfg.Endpoints {
 		u, perr := url.Parse(e)
 		if perr != nil || u.Scheme != "https" {
 			continue

@@ -54,7 +54,11 @@ func (s *Store) connect(ctx context.Context) (*clientv3.Client, error) {
 	if s.client != nil {
 		return s.client, nil
 	}
-	cfg, err := s.cfg.client()
+	with, err := s.cfg.discovered(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := with.client()
 	if err != nil {
 		return nil, err
 	}

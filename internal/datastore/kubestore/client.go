@@ -35,14 +35,16 @@ const (
 // restConfig says how to reach the API server: by kubeconfig, as kubectl does; in a pod by its service account; what the
 // configuration itself says has precedence.
 func restConfig(cfg datastore.Config) (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = cfg.Kubeconfig
 	over := &clientcmd.ConfigOverrides{
 		CurrentContext: cfg.Context,
 		ClusterInfo:    clientcmdapi.Cluster{Server: cfg.Server, InsecureSkipTLSVerify: cfg.Insecure, CertificateAuthority: cfg.CAFile, CertificateAuthorityData: cfg.CAPEM},
 		AuthInfo:       clientcmdapi.AuthInfo{Token: cfg.Token, TokenFile: cfg.TokenFile, ClientCertificate: cfg.CertFile, ClientKey: cfg.KeyFile, ClientCertificateData: cfg.CertPEM, ClientKeyData: cfg.KeyPEM},
 	}
-	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, over).ClientConfig()
+	source, err := kubeconfig(cfg, over)
+	if err != nil {
+		return nil, err
+	}
+	c, err := source.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, errors.New("no cluster is named: set KUBECONFIG, or K8S_API_ENDPOINT with K8S_API_TOKEN, or run in a pod with a service account")
 	}
@@ -57,6 +59,20 @@ func restConfig(cfg datastore.Config) (*rest.Config, error) {
 	c.GroupVersion = &schema.GroupVersion{Version: "v1"}
 	c.Wrap(impatient)
 	return c, nil
+}
+
+// kubeconfig is the text that the configuration has, or what kubectl would read.
+func kubeconfig(cfg datastore.Config, over *clientcmd.ConfigOverrides) (clientcmd.ClientConfig, error) {
+	if cfg.Inline == "" {
+		rules := clientcmd.NewDefaultClientConfigLoadingRules()
+		rules.ExplicitPath = cfg.Kubeconfig
+		return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, over), nil
+	}
+	read, err := clientcmd.Load([]byte(cfg.Inline))
+	if err != nil {
+		return nil, fmt.Errorf("inline kubeconfig: %w", err)
+	}
+	return clientcmd.NewNonInteractiveClientConfig(*read, cfg.Context, over, nil), nil
 }
 
 // codecs read nothing but the server's answers to requests that fail; objects are read by package form.

@@ -52,6 +52,27 @@ func open(t testing.TB, s *kubetest.Server, g form.Group) datastore.Client {
 	return c
 }
 
+// TestAKubeconfigMayBeText: its text counts, whatever files are named.
+func TestAKubeconfigMayBeText(t *testing.T) {
+	if _, err := kubestore.New(datastore.Config{Inline: "x"}); err == nil || !strings.Contains(err.Error(), "inline kubeconfig: ") {
+		t.Errorf("a text that is none: got error %v", err)
+	}
+	s := cluster(t)
+	text, err := os.ReadFile(s.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", "/nowhere")
+	c, err := kubestore.New(datastore.Config{Inline: string(text), Group: string(form.V3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := c.List(t.Context(), api.KeyPrefix(api.KindTier, "")); err != nil {
+		t.Errorf("list: %v", err)
+	}
+}
+
 func TestContractOfRecords(t *testing.T) {
 	s := cluster(t)
 	storetest.Run(t, func(t *testing.T) datastore.Store { return open(t, s, form.V3) })

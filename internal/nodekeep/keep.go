@@ -127,7 +127,7 @@ func (k *Controller) reconcile(ctx context.Context, _ string) (again time.Time, 
 	k.report(n, found)
 	changes := k.allowed(nodeaddr.Settle(n, found))
 	k.clashes()
-	if err := k.write(ctx, found, changes); err != nil {
+	if err := k.write(ctx, host, found, changes); err != nil {
 		return time.Time{}, err
 	}
 	return time.Now().Add(k.cfg.Poll), nil
@@ -186,7 +186,7 @@ func (k *Controller) logOnce(about string, level slog.Level, text string) {
 }
 
 // write creates the Node, or changes it at the revision that was observed.
-func (k *Controller) write(ctx context.Context, found []nodeaddr.Found, changes []nodeaddr.Change) error {
+func (k *Controller) write(ctx context.Context, host nodeaddr.Host, found []nodeaddr.Found, changes []nodeaddr.Change) error {
 	n := api.New(api.KindNode).(*api.Node)
 	n.Metadata.Name = k.cfg.Node
 	if k.own.Value != nil {
@@ -197,6 +197,7 @@ func (k *Controller) write(ctx context.Context, found []nodeaddr.Found, changes 
 		return nil // a Node without an address is of no use to others
 	}
 	nodeaddr.Apply(n, found, changes)
+	n.Spec.Interfaces = nodeaddr.List(n, host)
 	if k.cfg.AS != nil && n.Spec.BGP != nil {
 		n.Spec.BGP.ASNumber = k.cfg.AS
 	}

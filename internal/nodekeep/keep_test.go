@@ -139,11 +139,13 @@ func run(t *testing.T, ip string, change func(*Config), steps func(*bench)) {
 func TestAnAddressIsFoundAndFollowed(t *testing.T) {
 	as := api.ASNumber(64999)
 	run(t, "", func(c *Config) { c.AS = &as }, func(b *bench) {
-		b.want("at the start", `"spec":{"bgp":{"asNumber":64999,"ipv4Address":"192.0.2.1/24"}}`)
+		b.want("at the start", `"spec":{"bgp":{"asNumber":64999,"ipv4Address":"192.0.2.1/24"},"interfaces":[{"name":"eth0","addresses":["192.0.2.1"]}]}`)
 		b.want("at the start", `"annotations":{"twill.net/detected-addresses":"192.0.2.1/24"}`)
 		b.has("192.0.2.7/24")
 		b.want("another address", `"ipv4Address":"192.0.2.7/24"`)
+		b.want("another address", `"interfaces":[{"name":"eth0","addresses":["192.0.2.7"]}]`)
 		b.has()
+		b.want("none", `"interfaces":[{"name":"eth0"}]`)
 		b.want("none", `"ipv4Address":"192.0.2.7/24"`)
 		b.wantLogged("none", "The Node keeps 192.0.2.7/24")
 		b.put("h1", `{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"h1"},"spec":{"bgp":{"ipv4Address":"198.51.100.1/24"},"future":1},"status":{}}`)
@@ -281,6 +283,7 @@ func TestTheKernelsAddressesAreFollowed(t *testing.T) {
 	ns.Veth("docker0", "peer0")
 	ns.Veth("eth0", "peer1")
 	ns.Addr("docker0", "172.17.0.1/16")
+	ns.Addr("peer1", "203.0.113.1/24")
 	ns.Addr("eth0", "192.0.2.1/24", "2001:db8::1/64")
 	store := storetest.New(t)
 	var wants []nodeaddr.Want
@@ -300,6 +303,7 @@ func TestTheKernelsAddressesAreFollowed(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- k.Run(ctx) }()
 	awaitNode(t, store, `"ipv4Address":"192.0.2.1/24","ipv6Address":"2001:db8::1/64"`)
+	awaitNode(t, store, `"interfaces":[{"name":"eth0","addresses":["192.0.2.1","2001:db8::1"]},{"name":"peer1","addresses":["203.0.113.1"]}]`)
 	ns.Run("ip", "addr", "del", "192.0.2.1/24", "dev", "eth0")
 	ns.Run("ip", "addr", "add", "192.0.2.200/25", "dev", "eth0")
 	ns.Route("192.0.2.0/25 dev eth0") // no event that is listened to: the next poll sees it
@@ -307,6 +311,10 @@ func TestTheKernelsAddressesAreFollowed(t *testing.T) {
 	ns.Run("ip", "addr", "add", "2001:db8:7::1/64", "dev", "eth0")
 	ns.Run("ip", "addr", "del", "2001:db8::1/64", "dev", "eth0")
 	awaitNode(t, store, `"ipv6Address":"2001:db8:7::1/64"`)
+	ns.Run("ip", "addr", "del", "203.0.113.1/24", "dev", "peer1")
+	awaitNode(t, store, `"interfaces":[{"name":"eth0","addresses":["192.0.2.200","2001:db8:7::1"]},{"name":"peer1"}]`)
+	ns.Run("ip", "link", "del", "peer1")
+	awaitNode(t, store, `"ipv6Address":"2001:db8:7::1/64"}},"status"`) // with its other end, eth0
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("Run = %v", err)

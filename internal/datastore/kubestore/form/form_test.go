@@ -308,7 +308,7 @@ func TestAClusterWidePolicyHasAPlaceOfItsOwn(t *testing.T) {
 }
 
 func TestANodesLabelsOfKubernetesStayThere(t *testing.T) {
-	const was = `{"metadata":{"name":"n1","resourceVersion":"5","labels":{"zone":"a"},"annotations":{"projectcalico.org/labels":"{\"rack\":\"r\"}","projectcalico.org/IPv4Address":"192.0.2.1/24"}}}`
+	const was = `{"metadata":{"name":"n1","resourceVersion":"5","labels":{"zone":"a"},"annotations":{"projectcalico.org/labels":"{\"rack\":\"r\"}","projectcalico.org/IPv4Address":"192.0.2.1/24","projectcalico.org/Interfaces":"[{\"name\":\"eth0\",\"addresses\":[\"192.0.2.1\"]},{\"name\":\"eth1\"}]"}}}`
 	k := kindOf(t, form.V1, prefix+"nodes/n1")
 	e, err := k.Object([]byte(was))
 	if err != nil {
@@ -330,6 +330,10 @@ func TestANodesLabelsOfKubernetesStayThere(t *testing.T) {
 	}
 	if v := a["projectcalico.org/IPv4Address"]; v == nil || *v != "192.0.2.1/24" {
 		t.Errorf("address: %s", req.Body)
+	}
+	const interfaces = `[{"name":"eth0","addresses":["192.0.2.1"]},{"name":"eth1"}]`
+	if v := a["projectcalico.org/Interfaces"]; v == nil || *v != interfaces || !strings.Contains(string(e.Value), `"interfaces":`+interfaces) {
+		t.Errorf("interfaces: %s of %s", req.Body, e.Value)
 	}
 	if v, has := a["projectcalico.org/ASNumber"]; !has || v != nil {
 		t.Errorf("what is not set must be removed: %s", req.Body)

@@ -35,7 +35,10 @@ var nodeFields = map[string]func(*api.Node) *string{
 	"projectcalico.org/WireguardPublicKeyV6":       func(n *api.Node) *string { return &n.Status.WireguardPublicKeyV6 },
 }
 
-const nodeASNumber = "projectcalico.org/ASNumber"
+const (
+	nodeASNumber   = "projectcalico.org/ASNumber"
+	nodeInterfaces = "projectcalico.org/Interfaces" // JSON: as in the spec
+)
 
 func bgpOf(n *api.Node) *api.NodeBGPSpec {
 	if n.Spec.BGP == nil {
@@ -101,6 +104,7 @@ func nodeOf(o *corev1.Node) *api.Node {
 			bgpOf(n).ASNumber = &as
 		}
 	}
+	_ = json.Unmarshal([]byte(o.Annotations[nodeInterfaces]), &n.Spec.Interfaces) // what cannot be read is none
 	tidy(n)
 	if bgp := n.Spec.BGP; bgp != nil {
 		for _, a := range []string{bgp.IPv4Address, bgp.IPv6Address} {
@@ -141,6 +145,7 @@ func nodePatch(_, name string, kv api.Update, was []byte) (Request, error) {
 		nodeLabels:      orNull(labels),
 		nodeAnnotations: orNull(without(n.Metadata.Annotations, nodeKubeLabels)),
 		nodeASNumber:    nil,
+		nodeInterfaces:  nil,
 	}
 	for annotation, field := range nodeFields {
 		notes[annotation] = nil // a merge patch removes it
@@ -150,6 +155,10 @@ func nodePatch(_, name string, kv api.Update, was []byte) (Request, error) {
 	}
 	if as := bgpOf(&n).ASNumber; as != nil {
 		notes[nodeASNumber] = strconv.FormatUint(uint64(*as), 10)
+	}
+	if len(n.Spec.Interfaces) > 0 {
+		text, _ := json.Marshal(n.Spec.Interfaces) // texts always encode
+		notes[nodeInterfaces] = string(text)
 	}
 	metadata := map[string]any{"annotations": notes}
 	if !kv.Revision.IsZero() {

@@ -50,7 +50,7 @@ func TestAnExportIsImportedAsItWas(t *testing.T) {
 	}
 	clitest.Contains(t, stderr, "13 keys exported, as of revision ")
 	to := newCLI(t)
-	clitest.Equal(t, to.Want(0, export, "datastore", "import", "-f", "-"), "13 keys imported; the datastore is locked: twill datastore unlock starts the cluster")
+	clitest.Contains(t, to.Want(0, export, "datastore", "import", "-f", "-"), "13 keys imported; the datastore is locked: twill datastore unlock starts the cluster\n", "bgppeer/p1 is written as it is")
 	clitest.Contains(t, to.Stored("clusterinformations/default"), `"clusterGUID":"g","newer":1,"datastoreReady":false`)
 	to.Want(0, "", "datastore", "unlock")
 	want, got := clitest.Everything(t, from.Store), clitest.Everything(t, to.Store)
@@ -72,6 +72,23 @@ func TestAnExportIsImportedAsItWas(t *testing.T) {
 	to.Raw("globalnetworksets/other", `{}`)
 	clitest.Contains(t, to.Want(1, export, "datastore", "import", "-f", "-"), "nothing was written, since", "bgppeer/p1 is there already, and is another: spec.a 1 → nothing",
 		"globalnetworkset/other is there already, and is not in the export")
+}
+
+// TestWhatNobodyCouldApplyIsNamedWhenItIsImported: etcd takes any value, and a backup must come back as it was.
+func TestWhatNobodyCouldApplyIsNamedWhenItIsImported(t *testing.T) {
+	from := newCLI(t)
+	from.Want(0, "", "apply", "-f", clitest.Prod)
+	from.Raw("globalnetworksets/wrong", `{"kind":"GlobalNetworkSet","apiVersion":"projectcalico.org/v3","metadata":{"name":"wrong"},"spec":{"nets":["10.0.0.0/99"]}}`)
+	from.Raw("globalnetworksets/unread", `{"kind":"GlobalNetworkSet","spec":[]}`)
+	_, export, _ := from.Run("", "datastore", "export")
+	code, _, stderr := newCLI(t).Run(export, "datastore", "import", "-f", "-")
+	if code != 0 {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	clitest.Contains(t, stderr, "globalnetworkset/wrong is written as it is, and apply would refuse it: GlobalNetworkSet wrong: spec.nets[0]: ", "globalnetworkset/unread is written as it is")
+	if n := strings.Count(stderr, "would refuse it"); n != 2 {
+		t.Errorf("%d are named, want the 2 that are wrong:\n%s", n, stderr)
+	}
 }
 
 func TestABrokenExportIsRefusedWhole(t *testing.T) {

@@ -117,8 +117,11 @@ func (c *command) importAll(ctx context.Context, s datastore.Store, es []migrati
 		}
 	}
 	for _, step := range plan {
-		if step.Note != "" {
+		switch {
+		case step.Note != "" && step.What == migration.LeftOut:
 			fmt.Fprintf(c.Stdio.Err, "twill: %s is left out: %s\n", step.Name(), step.Note)
+		case step.Note != "":
+			fmt.Fprintf(c.Stdio.Err, "twill: %s %s\n", step.Name(), step.Note)
 		}
 	}
 	return c.Answer(in.output, console.Answer{Doc: plan, Name: ".key", Table: func(w io.Writer, wide bool) error { return sayImported(w, plan, in.dry, wide) }})

@@ -12,6 +12,7 @@ package migration
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -213,17 +214,39 @@ func (p preparation) look(ctx context.Context, e Entry) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
+	note := ""
+	if p.judge == nil {
+		note = faults(e)
+	}
 	have, is := p.here[e.Key]
 	switch diff := different(have.Value, kept.Value); {
 	case !is:
-		return Step{Key: e.Key, What: Created, value: e.Value}, nil
+		return Step{Key: e.Key, What: Created, Note: note, value: e.Value}, nil
 	case diff == "":
 		return Step{Key: e.Key, What: Unchanged}, nil
 	case p.ensured[e.Key]:
-		return Step{Key: e.Key, What: Updated, value: e.Value}, nil
+		return Step{Key: e.Key, What: Updated, Note: note, value: e.Value}, nil
 	default:
 		return Step{}, fmt.Errorf("is there already, and is another: %s", diff)
 	}
+}
+
+// faults is what nobody could write of a resource by hand, where a store takes any value; empty: nothing, or it is no resource. What was in force
+// where the export is of must be so here, so it is written all the same.
+func faults(e Entry) string {
+	ref, is := api.ParseKey(e.Key)
+	if !is {
+		return ""
+	}
+	r := api.New(ref.Kind)
+	err := json.Unmarshal(e.Value, r)
+	if err == nil {
+		err = api.Validate(r).Err()
+	}
+	if err == nil {
+		return ""
+	}
+	return "is written as it is, and apply would refuse it: " + strings.Join(strings.Fields(err.Error()), " ")
 }
 
 // kept is what the store would hold of an entry.

@@ -20,7 +20,8 @@ import (
 type conf struct {
 	types.PluginConf
 	MTU    int      `json:"mtu"`
-	Socket string   `json:"socket"` // the agent's
+	Queues int      `json:"num_queues"` // of both ends of the link, each way; zero: the kernel's default
+	Socket string   `json:"socket"`     // the agent's
 	IPAM   ipamConf `json:"ipam"`
 
 	Policy struct {
@@ -107,8 +108,14 @@ func readConf(args *skel.CmdArgs) (*conf, error) {
 	if c.MTU < 0 || c.MTU > 65535 {
 		return nil, invalid("mtu is %d: want 68 to 65535", c.MTU)
 	}
+	if c.Queues < 0 || c.Queues > maxQueues {
+		return nil, invalid("num_queues is %d: want 1 to %d", c.Queues, maxQueues)
+	}
 	return c, nil
 }
+
+// maxQueues is what the kernel takes (rtnl_create_link).
+const maxQueues = 4096
 
 func invalid(format string, args ...any) *types.Error {
 	return types.NewError(types.ErrInvalidNetworkConfig, "the network's configuration cannot be used", fmt.Sprintf(format, args...))

@@ -28,6 +28,7 @@ type key struct {
 // keys are all that are known, as docs/cni.md shows them.
 var keys = []key{
 	{"mtu", honoured, "of both ends, in bytes; 0 or none: what the agent says, see [MTU](mtu.md)"},
+	{"num_queues", honoured, "queues of both ends, each way; 0 or none: the kernel's default, which is one"},
 	{"socket", honoured, "the agent's; default `/run/twill/agent.sock`"},
 	{"ipam.type", honoured, "`twill-ipam` or `calico-ipam`: Twill's. Any other is a plugin that is asked, such as `host-local`, and its keys are its own. `usePodCidr` and `usePodCidrIPv6` in the place of a subnet of host-local's: the prefix that Kubernetes gave to the node (`spec.podCIDRs`)"},
 	{"ipam.assign_ipv4", honoured, "whether an IPv4 address is wanted; default true"},
@@ -67,7 +68,6 @@ var keys = []key{
 	{"policy_setup_timeout_seconds", noEffect, "ADD always waits until policy is in force"},
 	{"endpoint_status_dir", noEffect, "the agent is asked, and writes no files for it"},
 	{"feature_control.floating_ips", noEffect, "the setting `floatingIPs` alone says whether pods have the [floating addresses](floating.md) that they ask for"},
-	{"num_queues", noEffect, "a link has the kernel's number of queues"},
 	{"device_type", noEffect, "a link is a veth pair"},
 	{"require_mtu_file", noEffect, "the agent says the size, and no file is read"},
 	{"ipam.upgrade_from", noEffect, "addresses of host-local are not taken over"},

@@ -58,7 +58,7 @@ func TestKeysOnWhichNothingActsAreNamed(t *testing.T) {
 			"each that upstream's plugin has",
 			`{"num_queues": 2, "nodename_file": "/n", "nodename_file_optional": true, "log_file_max_size": 1, "log_file_max_age": 1, "log_file_max_count": 1, "etcd_endpoints": "http://192.0.2.9", "etcd_ca_cert_file": "/c",
 			  "etcd_discovery_srv": "example.org", "device_type": "veth", "readiness_gates": ["http://192.0.2.9"], "policy_setup_timeout_seconds": 9, "endpoint_status_dir": "/s", "require_mtu_file": true}`,
-			"device_type endpoint_status_dir etcd_ca_cert_file etcd_discovery_srv etcd_endpoints log_file_max_age log_file_max_count log_file_max_size nodename_file nodename_file_optional num_queues policy_setup_timeout_seconds require_mtu_file", "",
+			"device_type endpoint_status_dir etcd_ca_cert_file etcd_discovery_srv etcd_endpoints log_file_max_age log_file_max_count log_file_max_size nodename_file nodename_file_optional policy_setup_timeout_seconds require_mtu_file", "",
 		},
 		{"what asks for nothing", `{"etcd_endpoints": "", "num_queues": 0, "require_mtu_file": false, "readiness_gates": [], "feature_control": {"floating_ips": false, "ip_addrs_no_ipam": true}, "hostname": null}`, "", ""},
 		{"how to reach Kubernetes, and what this version has not", `{"calico_api_group": "projectcalico.org/v3", "kubernetes": {"node_name": "h1", "k8s_api_root": "https://192.0.2.9"}, "feature_control": {"floating_ips": true}, "ipam_lock_file": "/l"}`, "calico_api_group feature_control.floating_ips ipam_lock_file kubernetes", ""},
@@ -117,9 +117,9 @@ func TestEachKeyOfANetworkArrivesInTheRequest(t *testing.T) {
 		}
 		text, err := json.Marshal(struct {
 			wire.Request
-			Socket string
-			MTU    int
-		}{r, c.Socket, c.MTU})
+			Socket      string
+			MTU, Queues int
+		}{r, c.Socket, c.MTU, c.Queues})
 		var out map[string]any
 		if err != nil || json.Unmarshal(text, &out) != nil {
 			t.Fatal(err, string(text))
@@ -133,6 +133,7 @@ func TestEachKeyOfANetworkArrivesInTheRequest(t *testing.T) {
 	for _, tt := range []struct{ conf, args, want string }{
 		{`{"name":"n"}`, "", "map[network:n]"},
 		{`{"mtu":1400}`, "", "map[MTU:1400]"},
+		{`{"num_queues":4}`, "", "map[Queues:4]"},
 		{`{"socket":"/s"}`, "", "map[Socket:/s]"},
 		{`{"ipam":{"assign_ipv4":"false","assign_ipv6":true}}`, "", "map[ipam:map[v4:false v6:true]]"},
 		{`{"ipam":{"ipv4_pools":["a"],"ipv6_pools":["b","fd00::/64"]}}`, "", "map[ipam:map[pools4:[a] pools6:[b fd00::/64] v4:true v6:false]]"},

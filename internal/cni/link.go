@@ -67,7 +67,7 @@ func newMAC() (string, error) {
 
 // connect makes the link. The container's end is down and has no address, so that nothing can pass.
 func (e *linkPair) connect(c *conf) error {
-	pair := rtnl.Veth{Name: e.request.Link, Peer: e.request.Ifname, PeerIn: e.ns, PeerMAC: e.request.MAC, MTU: c.MTU}
+	pair := rtnl.Veth{Name: e.request.Link, Peer: e.request.Ifname, PeerIn: e.ns, PeerMAC: e.request.MAC, MTU: c.MTU, Queues: c.Queues}
 	err := e.host.AddVeth(pair)
 	if errors.Is(err, rtnl.ErrExists) { // left by a container of the same name
 		last, failed := e.host.Link(e.request.Link)

@@ -20,6 +20,7 @@ type Link struct {
 	Alias  string // a text for its creator; without effect in the kernel
 	Master int    // the index of its bridge, or 0
 	Peer   int    // of a veth, the index of its other end, in that end's namespace
+	Queues int    // for sending
 	Up     bool   // administratively
 	// Running: up, with a carrier, and the kernel has noticed that in a task of its own. Until then it throws away what is
 	// to be sent.
@@ -89,11 +90,12 @@ type Veth struct {
 	PeerIn     *netns.Handle // where the peer is; nil: here, too
 	MTU        int           // of both ends; zero: the kernel's default
 	PeerMAC    string        // empty: a random one
+	Queues     int           // of both ends, each way; zero: the kernel's default
 }
 
 // AddVeth makes a pair of links that are down.
 func (h *Handle) AddVeth(v Veth) error {
-	l := netlink.NewVeth(netlink.LinkAttrs{Name: v.Name, TxQLen: -1, MTU: v.MTU})
+	l := netlink.NewVeth(netlink.LinkAttrs{Name: v.Name, TxQLen: -1, MTU: v.MTU, NumTxQueues: v.Queues, NumRxQueues: v.Queues})
 	l.PeerName = v.Peer
 	if v.PeerIn != nil {
 		l.PeerNamespace = netlink.NsFd(v.PeerIn.FD())
@@ -125,7 +127,7 @@ func fromLink(l netlink.Link) Link {
 		peer = a.ParentIndex
 	}
 	return Link{
-		Index: a.Index, Name: a.Name, Kind: l.Type(), MAC: a.HardwareAddr.String(), MTU: a.MTU, Alias: a.Alias, Master: a.MasterIndex, Peer: peer,
+		Index: a.Index, Name: a.Name, Kind: l.Type(), MAC: a.HardwareAddr.String(), MTU: a.MTU, Alias: a.Alias, Master: a.MasterIndex, Peer: peer, Queues: a.NumTxQueues,
 		Up: a.RawFlags&unix.IFF_UP != 0, Running: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_RUNNING != 0,
 	}
 }

@@ -283,16 +283,16 @@ func TestAPairIsMadeWholeInOneRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	v := rtnl.Veth{Name: "near", Peer: "far", PeerIn: there.Handle(), MTU: 1400, PeerMAC: "02:00:00:00:00:07"}
+	v := rtnl.Veth{Name: "near", Peer: "far", PeerIn: there.Handle(), MTU: 1400, PeerMAC: "02:00:00:00:00:07", Queues: 3}
 	if err := h.AddVeth(v); err != nil {
 		t.Fatal(err)
 	}
 	near, err := h.Link("near")
-	if err != nil || near.Up || near.MTU != 1400 {
+	if err != nil || near.Up || near.MTU != 1400 || near.Queues != 3 {
 		t.Errorf("this end: %+v, %v", near, err)
 	}
 	far, err := inside.Link("far")
-	if err != nil || far.Up || far.MTU != 1400 || far.MAC != v.PeerMAC || far.Index != near.Peer {
+	if err != nil || far.Up || far.MTU != 1400 || far.Queues != 3 || far.MAC != v.PeerMAC || far.Index != near.Peer {
 		t.Errorf("the other end: %+v, %v; the first has %+v", far, err, near)
 	}
 	if err := h.AddVeth(rtnl.Veth{Name: "x", Peer: "y", PeerMAC: "no"}); err == nil {

@@ -197,7 +197,6 @@ func (s *State) Restate() {
 	s.hosts.dirty = true
 	s.skeleton()
 	s.natOutgoing()
-	s.metadata()
 	s.tunnelStages()
 	s.floating()
 	s.limitStages()

@@ -84,6 +84,16 @@ kind: NetworkPolicy
 metadata: {name: web, namespace: %[1]s}
 spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress]}
 `, ns))
+			slice := api.ResourcesPrefix + "kubernetesendpointslices/" + ns + "/web-1"
+			for _, address := range []string{"10.65.0.8", "10.65.0.9"} { // a service's endpoints come, and change
+				s.Apply(t, "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web-1, namespace: "+ns+", labels: {kubernetes.io/service-name: web}}\n"+
+					"addressType: IPv4\nendpoints: [{addresses: ["+address+"]}]\nports: [{port: 80, protocol: TCP}]\n")
+				f.until(slice, address)
+			}
+			if err := s.Admin().Call(t.Context(), "DELETE", "/apis/discovery.k8s.io/v1/namespaces/"+ns+"/endpointslices/web-1", nil, nil); err != nil {
+				t.Error(err)
+			}
+			f.until(slice, "")
 			f.until(api.ResourcesPrefix+"profiles/ksa."+ns+".sa", `"pcsa.role":"web"`)
 			f.until(api.ResourcesPrefix+"networkpolicies/"+ns+"/knp.default.web", `"types":["Ingress"]`)
 			pod := "/api/v1/namespaces/" + ns + "/pods/web-0"

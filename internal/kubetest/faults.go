@@ -95,6 +95,21 @@ func (s *Server) MemoryKiB(t testing.TB) (kib int) {
 	return resident * os.Getpagesize() >> 10
 }
 
+// Processor is what the API server has used of processors, by proc_pid_stat(5): fields 14 and 15, in ticks of 10 ms.
+func (s *Server) Processor(t testing.TB) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.api.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // the third of all is the first of these
+	var user, system int
+	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
 func (s *Server) signal(t testing.TB, p *process, sig syscall.Signal) {
 	t.Helper()
 	if err := p.Signal(sig); err != nil {

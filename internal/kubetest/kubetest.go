@@ -190,6 +190,9 @@ func (s *Server) start() error {
 	return s.startControllers()
 }
 
+// Etcd is the endpoint of the server's etcd.
+func (s *Server) Etcd() string { return "unix://" + s.in("etcd", sock) }
+
 // in is the path of a file of this server.
 func (s *Server) in(file ...string) string { return filepath.Join(slices.Insert(file, 0, s.dir)...) }
 
@@ -200,7 +203,7 @@ func (s *Server) startAPI() (err error) {
 	}
 	cert, key := s.in("apiserver", "server.crt"), s.in("apiserver", "server.key")
 	flags := append([]string{
-		"--etcd-servers=unix://" + s.in("etcd", sock),
+		"--etcd-servers=" + s.Etcd(),
 		"--bind-address=127.0.0.1", "--secure-port=" + port,
 		// An address of documentation (RFC 5737): endpoints must have one, nobody connects to it, and one of the loopback
 		// is refused, so that the server would not be ready for a minute.

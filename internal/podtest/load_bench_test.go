@@ -2,13 +2,14 @@ package podtest
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
-	"net"
+	"fmt"
+	"math"
 	"net/http"
 	"os"
+	"regexp"
+	"slices"
 	"strconv"
-	"strings"
 	"testing"
 )
 
@@ -16,6 +17,7 @@ import (
 type load struct {
 	requests map[string]int // by verb, each once, watches among them
 	refused  int            // of them: who asks too much, or may not
+	why      []string       // of each that was refused
 }
 
 // total counts all requests that are no watch.
@@ -30,7 +32,7 @@ func (l load) total() (n int) {
 
 // since is what came after an earlier look.
 func (l load) since(before load) load {
-	out := load{requests: map[string]int{}, refused: l.refused - before.refused}
+	out := load{requests: map[string]int{}, refused: l.refused - before.refused, why: l.why[len(before.why):]}
 	for verb, n := range l.requests {
 		out.requests[verb] = n - before.requests[verb]
 	}
@@ -49,8 +51,11 @@ func loadOf(t testing.TB, log string) load {
 	lines := bufio.NewScanner(f)
 	for lines.Buffer(nil, 1<<20); lines.Scan(); {
 		var r struct {
-			AuditID, Verb string
-			Response      struct{ Code int } `json:"responseStatus"`
+			AuditID, Verb, RequestURI string
+			Response                  struct {
+				Code    int
+				Message string
+			} `json:"responseStatus"`
 		}
 		if json.Unmarshal(lines.Bytes(), &r) != nil || seen[r.AuditID] {
 			continue // the last line, which is being written, or a later stage
@@ -59,6 +64,7 @@ func loadOf(t testing.TB, log string) load {
 		out.requests[r.Verb]++
 		if r.Response.Code == http.StatusForbidden || r.Response.Code == http.StatusTooManyRequests {
 			out.refused++
+			out.why = append(out.why, fmt.Sprintf("%s %s: %d %s", r.Verb, r.RequestURI, r.Response.Code, r.Response.Message))
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -67,30 +73,72 @@ func loadOf(t testing.TB, log string) load {
 	return out
 }
 
-// heap is how much of Go's heap the agent has in use, in MB, what is garbage and was not collected yet included.
-func (n *node) heap() float64 {
+// collections are those of garbage in the agent so far, in MB.
+type collections struct {
+	most     float64 // of the heap, at the end of one
+	mostLive float64 // in use
+	live     float64 // at the last
+}
+
+// traced is a line of GODEBUG=gctrace=1 (package runtime): the heap when a collection began, when it ended, and what of it was in use, in MiB.
+var traced = regexp.MustCompile(`^gc \d+ @.* (\d+)->(\d+)->(\d+) MB,`)
+
+// collections reads the log of an agent that writes one.
+func (n *node) collections() (out collections) {
 	n.t.Helper()
-	client := &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", n.socket)
-		},
-	}}
-	resp, err := client.Get("http://agent/metrics")
+	f, err := os.Open(n.log)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	defer resp.Body.Close()
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		if text, ok := strings.CutPrefix(lines.Text(), "go_memstats_heap_inuse_bytes "); ok {
-			v, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				n.t.Fatal(err)
-			}
-			return v / 1e6
+	defer f.Close()
+	mb := func(text string) float64 { return float64(number(n.t, text)) * (1 << 20) / 1e6 }
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if m := traced.FindStringSubmatch(lines.Text()); m != nil {
+			out.most, out.live = max(out.most, mb(m[2])), mb(m[3])
+			out.mostLive = max(out.mostLive, out.live)
 		}
 	}
-	n.t.Fatal("the agent does not say how large its heap is")
-	return 0
+	return out
+}
+
+// figures are what a benchmark measured, each as often as it did.
+type figures struct {
+	b     *testing.B
+	names []string // in their order
+	of    map[string][]float64
+}
+
+func (f *figures) add(name string, v float64) {
+	if f.of == nil {
+		f.of = map[string][]float64{}
+	}
+	if f.of[name] == nil {
+		f.names = append(f.names, name)
+	}
+	f.of[name] = append(f.of[name], v)
+	f.b.Logf("%s %.4g", name, v)
+}
+
+func (f *figures) report() {
+	for _, name := range f.names {
+		f.b.ReportMetric(quantile(f.of[name], 50), name)
+	}
+}
+
+// quantile is the value that so many of a hundred do not exceed.
+func quantile(of []float64, percent int) float64 {
+	sorted := slices.Sorted(slices.Values(of))
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	return sorted[(len(sorted)-1)*percent/100]
+}
+
+func number(t testing.TB, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

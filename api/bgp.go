@@ -27,8 +27,10 @@ type BGPConfigurationSpec struct {
 
 	LocalWorkloadPeeringIPv4 Later `json:"localWorkloadPeeringIPV4,omitempty"`
 	LocalWorkloadPeeringIPv6 Later `json:"localWorkloadPeeringIPV6,omitempty"`
-	IPv4NormalRoutePriority  Later `json:"ipv4NormalRoutePriority,omitempty"`
-	IPv6NormalRoutePriority  Later `json:"ipv6NormalRoutePriority,omitempty"`
+	// The priority of routes of which nothing else is said, by family: that of the node's own without a metric, and of learned routes; of
+	// "default" alone. nil: 1024.
+	IPv4NormalRoutePriority *int32 `json:"ipv4NormalRoutePriority,omitempty"`
+	IPv6NormalRoutePriority *int32 `json:"ipv6NormalRoutePriority,omitempty"`
 }
 
 // BGPServiceBlock is a range of addresses of services.
@@ -117,7 +119,7 @@ type BGPFilterRule struct {
 	ASPathPrefix  []ASNumber           `json:"asPathPrefix,omitempty"`
 	Action        string               `json:"action"` // Accept, Reject
 	Operations    []BGPFilterOperation `json:"operations,omitempty"`
-	Priority      Later                `json:"priority,omitempty"`
+	Priority      *int32               `json:"priority,omitempty"` // a route's metric; see MaxRoutePriority
 	// Void: it accepts, and was not understood; it matches nothing. See DecodeStored.
 	Void bool `json:"-"`
 }
@@ -137,7 +139,7 @@ type BGPCommunityMatch struct {
 type BGPFilterOperation struct {
 	AddCommunity  *BGPAddCommunity  `json:"addCommunity,omitempty"`
 	PrependASPath *BGPPrependASPath `json:"prependASPath,omitempty"`
-	SetPriority   Later             `json:"setPriority,omitempty"`
+	SetPriority   *BGPSetPriority   `json:"setPriority,omitempty"`
 }
 
 // BGPAddCommunity adds a community.
@@ -149,6 +151,15 @@ type BGPAddCommunity struct {
 type BGPPrependASPath struct {
 	Prefix []ASNumber `json:"prefix"`
 }
+
+// BGPSetPriority sets a route's priority.
+type BGPSetPriority struct {
+	Value int32 `json:"value"` // 1 to MaxRoutePriority
+}
+
+// MaxRoutePriority is the largest priority of a route. Peers are sent a priority as the LOCAL_PREF 2147483647 less the priority, and those of
+// upstream go to 2147483646; but LOCAL_PREF of other networks is small, 100 by default, and must not be taken for a priority.
+const MaxRoutePriority = 1<<30 - 1
 
 // bgpRules are the lists of a filter, with their paths.
 func bgpRules(s *BGPFilterSpec) []bgpRuleList {

@@ -103,6 +103,10 @@ func (d *decoder) closeBGPConfiguration(r *BGPConfiguration) {
 			s.NodeMeshMaxRestartTime = ""
 		case field == "bindMode":
 			s.BindMode = ""
+		case field == "ipv4NormalRoutePriority":
+			s.IPv4NormalRoutePriority = nil
+		case field == "ipv6NormalRoutePriority":
+			s.IPv6NormalRoutePriority = nil
 		}
 		d.problem(e.Path, e.Reason)
 	}

@@ -20,7 +20,6 @@ var unhonoured = slices.Concat(
 	fatesOf[BGPConfigurationSpec](
 		fate(Warned, "the BGP daemon's flag --log-level says what it writes", "logSeverityScreen=Info"),
 		fate(Refused, "no session is opened with workloads", "localWorkloadPeeringIPV4 localWorkloadPeeringIPV6"),
-		fate(Refused, "routes have the metrics that docs/bgp.md says", "ipv4NormalRoutePriority=1024 ipv6NormalRoutePriority=1024"),
 	),
 	fatesOf[HealthTimeout](fate(Warned, "the agent has no part of this name: it has syncer, calc and dataplane", "name=syncer|calc|dataplane")),
 	fatesOf[KubeControllersSpec](
@@ -29,8 +28,6 @@ var unhonoured = slices.Concat(
 	fatesOf[PolicyMigration](fate(Warned, noControllers, "enabled=Enabled|Disabled")),
 	fatesOf[SecretKeyRef](fate(Warned, "a session whose password cannot be had is not opened", "optional=false")),
 	fatesOf[BGPPeerSpec](fate(Refused, "no session is opened with workloads", "localWorkloadSelector")),
-	fatesOf[BGPFilterRule](fate(Refused, "routes are not matched by their metric; a rule that is stored rejects without this condition, or accepts nothing", "priority")),
-	fatesOf[BGPFilterOperation](fate(Refused, "routes keep their metric; a rule that is stored accepts nothing", "setPriority")),
 	felixFates,
 )
 

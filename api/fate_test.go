@@ -87,23 +87,3 @@ func TestFieldsWithoutEffectAreKept(t *testing.T) {
 		})
 	}
 }
-
-// TestStoredFiltersWithLaterFields: an empty one says nothing, any other makes the rule one that is not understood.
-func TestStoredFiltersWithLaterFields(t *testing.T) {
-	for _, tt := range []struct {
-		name, rule string
-		void       bool
-	}{
-		{"an empty one", `{"action":"Accept","priority":null}`, false},
-		{"a match that is not honoured", `{"action":"Accept","priority":100}`, true},
-		{"an empty operation", `{"action":"Accept","operations":[{"addCommunity":{"value":"65000:1"},"setPriority":null}]}`, false},
-		{"an operation that is not honoured", `{"action":"Accept","operations":[{"setPriority":{"value":100}}]}`, true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			s := stored(t, "bgpfilters/a", `{"spec":{"importV4":[`+tt.rule+`]}}`)
-			if got := s.Resource.(*BGPFilter).Spec.ImportV4[0].Void; got != tt.void || tt.void != (len(s.Problems) > 0) {
-				t.Errorf("void is %v, problems %v", got, s.Problems)
-			}
-		})
-	}
-}

@@ -41,11 +41,20 @@ func (v *validator) bgpConfiguration(r *BGPConfiguration) {
 	v.communities(s)
 	v.bgpPassword("spec.nodeMeshPassword", s.NodeMeshPassword)
 	v.bgpTime("spec.nodeMeshMaxRestartTime", s.NodeMeshMaxRestartTime, maxRestart)
+	v.routePriority("spec.ipv4NormalRoutePriority", s.IPv4NormalRoutePriority)
+	v.routePriority("spec.ipv6NormalRoutePriority", s.IPv6NormalRoutePriority)
 	v.optionally("spec.bindMode", s.BindMode, "None", "NodeIP")
 	for i, n := range s.IgnoredInterfaces {
 		v.check(fmt.Sprintf("spec.ignoredInterfaces[%d]", i), badPattern(n))
 	}
 	v.unique("spec.ignoredInterfaces", s.IgnoredInterfaces)
+}
+
+// routePriority is the priority of a route.
+func (v *validator) routePriority(path string, p *int32) {
+	if p != nil && (*p < 1 || *p > MaxRoutePriority) {
+		v.fail(path, fmt.Sprintf("is %d: want 1 to %d; larger ones, which Calico takes, cannot be told from the LOCAL_PREF of other networks", *p, MaxRoutePriority))
+	}
 }
 
 // badPattern says what is wrong with a pattern of interfaces' names.
@@ -75,6 +84,8 @@ func (v *validator) onlyDefault(s *BGPConfigurationSpec) {
 		{"spec.asNumber", s.ASNumber != nil},
 		{"spec.nodeMeshPassword", s.NodeMeshPassword != nil},
 		{"spec.nodeMeshMaxRestartTime", s.NodeMeshMaxRestartTime != ""},
+		{"spec.ipv4NormalRoutePriority", s.IPv4NormalRoutePriority != nil},
+		{"spec.ipv6NormalRoutePriority", s.IPv6NormalRoutePriority != nil},
 		{"spec.communities", len(s.Communities) > 0 && len(s.PrefixAdvertisements) == 0},
 	} {
 		if f.set {
@@ -278,6 +289,7 @@ func (v *validator) bgpRule(path string, r BGPFilterRule, of bgpRuleList) {
 	if slices.Contains(r.ASPathPrefix, 0) {
 		v.fail(path+".asPathPrefix", "has 0, which is no AS number")
 	}
+	v.routePriority(path+".priority", r.Priority)
 	v.bgpOperations(path+".operations", r)
 }
 
@@ -309,11 +321,19 @@ func (v *validator) bgpOperations(path string, r BGPFilterRule) {
 	}
 	for i, o := range r.Operations {
 		p := fmt.Sprintf("%s[%d]", path, i)
+		given := 0
+		for _, set := range []bool{o.AddCommunity != nil, o.PrependASPath != nil, o.SetPriority != nil} {
+			if set {
+				given++
+			}
+		}
 		switch {
-		case (o.AddCommunity == nil) == (o.PrependASPath == nil):
-			v.fail(p, "want one of addCommunity and prependASPath")
+		case given != 1:
+			v.fail(p, "want one of addCommunity, prependASPath and setPriority")
 		case o.AddCommunity != nil:
 			v.check(p+".addCommunity.value", badCommunity(o.AddCommunity.Value))
+		case o.SetPriority != nil:
+			v.routePriority(p+".setPriority.value", &o.SetPriority.Value)
 		case len(o.PrependASPath.Prefix) == 0 || slices.Contains(o.PrependASPath.Prefix, 0):
 			v.fail(p+".prependASPath.prefix", "want AS numbers, none of them 0")
 		}
@@ -362,6 +382,8 @@ func (r *BGPFilterRule) keepUnderstood(errs FieldErrors, path string) {
 			r.Communities = nil
 		case "asPathPrefix":
 			r.ASPathPrefix = nil
+		case "priority":
+			r.Priority = nil
 		}
 	}
 }

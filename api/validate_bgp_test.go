@@ -56,13 +56,9 @@ func TestBGPFiltersAreValidated(t *testing.T) { judgeAll(t, apitest.BGPFilters()
 
 func TestWhatBGPDoesNotHonourIsRefusedByName(t *testing.T) {
 	for _, tt := range []struct{ kind, spec, path string }{
-		{KindBGPConfiguration, "{ipv4NormalRoutePriority: 5}", "spec.ipv4NormalRoutePriority"},
-		{KindBGPConfiguration, "{ipv6NormalRoutePriority: 5}", "spec.ipv6NormalRoutePriority"},
 		{KindBGPConfiguration, "{localWorkloadPeeringIPV4: 192.0.2.1}", "spec.localWorkloadPeeringIPV4"},
 		{KindBGPConfiguration, "{localWorkloadPeeringIPV6: '2001:db8::1'}", "spec.localWorkloadPeeringIPV6"},
 		{KindBGPPeer, "{localWorkloadSelector: all()}", "spec.localWorkloadSelector"},
-		{KindBGPFilter, "{exportV4: [{action: Accept, priority: 5}]}", "spec.exportV4[0].priority"},
-		{KindBGPFilter, "{exportV4: [{action: Accept, operations: [{setPriority: {value: 5}}]}]}", "spec.exportV4[0].operations[0].setPriority"},
 	} {
 		_, err := Decode([]byte("apiVersion: projectcalico.org/v3\nkind: " + tt.kind + "\nmetadata: {name: a}\nspec: " + tt.spec))
 		if err == nil || !strings.Contains(err.Error(), tt.path) || !strings.Contains(err.Error(), "Calico has this field") {
@@ -85,7 +81,9 @@ func TestFilterRulesCloseByThemselves(t *testing.T) {
 	for _, tt := range []struct{ name, rule, want string }{
 		{"an understood rule stays", `{"action":"Accept","cidr":"10.0.0.0/8","matchOperator":"In"}`, "Accept 10.0.0.0/8"},
 		{"an unknown field makes an Accept void", `{"action":"Accept","phase":"full"}`, "void"},
-		{"a field not honoured makes an Accept void", `{"action":"Accept","priority":5}`, "void"},
+		{"a priority beyond the largest makes an Accept void", `{"action":"Accept","priority":1073741824}`, "void"},
+		{"and a Reject wider", `{"action":"Reject","priority":0,"source":"RemotePeers"}`, "Reject  RemotePeers"},
+		{"so does one to set", `{"action":"Accept","operations":[{"setPriority":{"value":2147483646}}]}`, "void"},
 		{"an interface of what peers tell makes an Accept void", `{"action":"Accept","interface":"eth0"}`, "void"},
 		{"an interface of what peers tell makes a Reject wider", `{"action":"Reject","interface":"eth0","source":"RemotePeers"}`, "Reject  RemotePeers"},
 		{"an unknown field leaves a Reject", `{"action":"Reject","cidr":"10.0.0.0/8","matchOperator":"In","phase":"full"}`, "Reject 10.0.0.0/8"},

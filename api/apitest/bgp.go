@@ -12,6 +12,10 @@ var bgpConfigurations = []struct{ name, meta, spec, want string }{
 	{"neither", "default", "{serviceLoadBalancerAggregation: Perhaps}", "spec.serviceLoadBalancerAggregation"},
 	{"routes by the agent", "default", "{programClusterRoutes: Disabled}", "spec.programClusterRoutes"},
 	{"something else", "default", "{programClusterRoutes: Sometimes}", "spec.programClusterRoutes"},
+	{"priorities of routes", "default", "{ipv4NormalRoutePriority: 1, ipv6NormalRoutePriority: 1073741823}", ""},
+	{"priority 0", "default", "{ipv4NormalRoutePriority: 0}", "spec.ipv4NormalRoutePriority"},
+	{"a priority that reads as a LOCAL_PREF of others", "default", "{ipv6NormalRoutePriority: 1073741824}", "spec.ipv6NormalRoutePriority"},
+	{"a priority of one node's routes", "node.h1", "{ipv4NormalRoutePriority: 5}", "spec.ipv4NormalRoutePriority"},
 	{"AS 0", "default", "{asNumber: 0}", "spec.asNumber"},
 	{"a mesh of one node", "node.h1", "{nodeToNodeMeshEnabled: true}", "spec.nodeToNodeMeshEnabled"},
 	{"an AS number of one node, which its Node says", "node.h1", "{asNumber: 65000}", "spec.asNumber"},
@@ -63,7 +67,7 @@ var bgpPeers = []struct{ name, spec, want string }{
 // bgpFilters are rules of exportV4.
 var bgpFilters = []struct{ name, rule, want string }{
 	{"no condition", "action: Accept", ""},
-	{"all conditions", "action: Accept, cidr: 10.0.0.0/8, matchOperator: In, prefixLength: {min: 16, max: 24}, source: RemotePeers, peerType: eBGP, communities: {values: ['1:2']}, asPathPrefix: [1, 2], operations: [{addCommunity: {value: '1:2:3'}}, {prependASPath: {prefix: [1]}}]", ""},
+	{"all conditions", "action: Accept, cidr: 10.0.0.0/8, matchOperator: In, prefixLength: {min: 16, max: 24}, source: RemotePeers, peerType: eBGP, communities: {values: ['1:2']}, asPathPrefix: [1, 2], priority: 512, operations: [{addCommunity: {value: '1:2:3'}}, {prependASPath: {prefix: [1]}}, {setPriority: {value: 1}}]", ""},
 	{"no action", "source: RemotePeers", "action"},
 	{"an interface of the node's own routes", "action: Reject, interface: 'eth*'", ""},
 	{"an interface of what peers tell", "action: Reject, interface: 'eth*', source: RemotePeers", "interface"},
@@ -82,5 +86,9 @@ var bgpFilters = []struct{ name, rule, want string }{
 	{"operations of a Reject", "action: Reject, operations: [{addCommunity: {value: '1:2'}}]", "operations"},
 	{"an operation that does nothing", "action: Accept, operations: [{}]", "operations[0]"},
 	{"an operation that does two things", "action: Accept, operations: [{addCommunity: {value: '1:2'}, prependASPath: {prefix: [1]}}]", "operations[0]"},
+	{"priority 0", "action: Reject, priority: 0", "priority"},
+	{"a priority too large", "action: Reject, priority: 1073741824", "priority"},
+	{"setting priority 0", "action: Accept, operations: [{setPriority: {value: 0}}]", "operations[0].setPriority.value"},
+	{"setting no priority", "action: Accept, operations: [{setPriority: {}}]", "operations[0].setPriority.value"},
 	{"a path of nothing", "action: Accept, operations: [{prependASPath: {prefix: []}}]", "operations[0].prependASPath.prefix"},
 }

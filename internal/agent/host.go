@@ -149,11 +149,13 @@ func (d kernelHandles) leaveRoutes(ctx context.Context, successor bool) (did []s
 	}
 	hosts, herr := d.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolHosts})
 	routes, err = append(routes, hosts...), errors.Join(err, herr)
-	learned, lerr := d.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolSpeaker})
-	err = errors.Join(err, lerr)
-	for _, r := range learned {
-		if r.Metric == kernel.RouteMetricSpeaker || r.Metric == kernel.RouteMetricSpeakerNext { // else another speaker's
-			routes = append(routes, r)
+	for _, protocol := range []int{kernel.RouteProtocolSpeaker, kernel.RouteProtocolPriority} {
+		learned, lerr := d.rtnl.Routes(rtnl.RouteFilter{Protocol: protocol})
+		err = errors.Join(err, lerr)
+		for _, r := range learned {
+			if kernel.SpeakerRoute(r.Protocol, r.Metric) { // else another speaker's
+				routes = append(routes, r)
+			}
 		}
 	}
 	for _, r := range routes {

@@ -87,6 +87,7 @@ var proofs = []proof{
 
 	{"plan.TestSettingsOfANode, TestSessions", "BGPConfigurationSpec", "nodeToNodeMeshEnabled asNumber nodeMeshMaxRestartTime bindMode"},
 	{"plan.TestSettingsOfANode, TestSessions, speaker.TestAnotherPortOwnNumbersInPathsAndIgnoredInterfaces", "BGPConfigurationSpec", "listenPort ignoredInterfaces"},
+	{"plan.TestPrioritiesOfRoutes, speaker.TestPrioritiesOfRoutes, testdata/script/bgp_priorities.txt", "BGPConfigurationSpec", "ipv4NormalRoutePriority ipv6NormalRoutePriority"},
 	{"plan.TestWhichAddressesOfServicesANodeAdvertises", "BGPConfigurationSpec", "serviceLoadBalancerAggregation"},
 	{"api.TestBGPConfigurationsAreValidated", "BGPConfigurationSpec", "programClusterRoutes"},
 	{"plan.TestWhatIsAdvertised", "BGPServiceBlock", "cidr"},
@@ -107,6 +108,8 @@ var proofs = []proof{
 	{"plan.TestWhatIsAdvertised, speaker.TestRulesOfASession", "BGPCommunityMatch", "values"},
 	{"plan.TestOperationsInTheirOrder, speaker.TestRulesOfASession", "BGPAddCommunity", "value"},
 	{"plan.TestOperationsInTheirOrder, speaker.TestRulesOfASession", "BGPPrependASPath", "prefix"},
+	{"plan.TestPrioritiesOfRoutes, speaker.TestPrioritiesOfRoutes, testdata/script/bgp_priorities.txt", "BGPSetPriority", "value"},
+	{"plan.TestPrioritiesOfRoutes, speaker.TestPrioritiesOfRoutes", "BGPFilterRule", "priority"},
 
 	{"calc.TestIntentsAreWhatTheResourcesSay, agreetest.TestKernelAgrees", "TierSpec", "order defaultAction"},
 	{"calc.TestAPolicyThatEveryNodeIsToHaveReady", "NetworkPolicySpec", "performanceHints"},

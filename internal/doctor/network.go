@@ -236,5 +236,5 @@ const (
 // ours reports whether a route has the marks of one that our daemons make.
 func ours(r Route) bool {
 	return r.Protocol == kernel.RouteProtocolAgent && !r.Gateway.IsValid() || r.Protocol == kernel.RouteProtocolHosts ||
-		r.Protocol == kernel.RouteProtocolSpeaker && (r.Metric == kernel.RouteMetricSpeaker || r.Metric == kernel.RouteMetricSpeakerNext)
+		kernel.SpeakerRoute(r.Protocol, r.Metric)
 }

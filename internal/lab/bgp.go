@@ -113,7 +113,7 @@ func (l *Lab) table(h Host) (bgpTable, error) {
 	for _, r := range tunnelled {
 		t.made[r.Dst] = true
 	}
-	for _, protocol := range []int{kernel.RouteProtocolSpeaker, kernel.RouteProtocolBIRD} {
+	for _, protocol := range []int{kernel.RouteProtocolSpeaker, kernel.RouteProtocolPriority, kernel.RouteProtocolBIRD} {
 		learned, err := p.nl.Routes(rtnl.RouteFilter{Protocol: protocol})
 		if err != nil {
 			return t, err

@@ -107,7 +107,7 @@ func completeBGP(_ *Author, o Object) {
 func filterRule(nets, hops gen) gen {
 	return func(a *Author) any {
 		r := obj(req("action", pick("Accept", "Reject")), opt("source", pick("RemotePeers")), opt("peerType", pick("eBGP", "iBGP")),
-			opt("communities", obj(req("values", some(1, 1, pick("65000:1", "1:2:3"))))), opt("asPathPrefix", some(0, 3, from(1, 65535))))(a).(Object)
+			opt("communities", obj(req("values", some(1, 1, pick("65000:1", "1:2:3"))))), opt("asPathPrefix", some(0, 3, from(1, 65535))), opt("priority", from(1, 4096)))(a).(Object)
 		if a.IntN(2) == 0 {
 			r["cidr"], r["matchOperator"] = nets(a), pick("Equal", "NotEqual", "In", "NotIn")(a)
 			if a.IntN(2) == 0 {
@@ -115,7 +115,7 @@ func filterRule(nets, hops gen) gen {
 			}
 		}
 		if r["action"] == "Accept" && a.IntN(2) == 0 {
-			r["operations"] = some(1, 2, either(obj(req("addCommunity", obj(req("value", pick("65000:2"))))), obj(req("prependASPath", obj(req("prefix", some(1, 2, from(1, 65535))))))))(a)
+			r["operations"] = some(1, 2, either(obj(req("addCommunity", obj(req("value", pick("65000:2"))))), obj(req("prependASPath", obj(req("prefix", some(1, 2, from(1, 65535)))))), obj(req("setPriority", obj(req("value", from(1, 4096)))))))(a)
 		}
 		return r
 	}

@@ -117,7 +117,7 @@ func (w *writer) kernel(four bool) {
 	}
 	filtered := slices.ContainsFunc(w.Plan.Filters(), func(f plan.Filter) bool { return f.Four == four })
 	if within := w.withinBlocks(four); within != "" && !filtered {
-		w.line("  if net ~ %s then reject; # advertised as a whole", within)
+		w.line("  if net ~ %s && !(%s) then reject; # advertised as a whole", within, w.elevated(four))
 	}
 	w.line("  accept;")
 	w.line("}")
@@ -272,6 +272,8 @@ func (w *writer) channel(s plan.Session) {
 	w.line("    };")
 	w.line("    export filter {")
 	w.line("      if source = RTS_DEVICE || proto = \"twill_ways%s\" then reject; # routes to next hops", version(s.Peer.Is4()))
+	w.line("      if source != RTS_BGP then bgp_local_pref = %d;", plan.LocalPref(w.Plan.NormalPriority(s.Peer.Is4())))
+	w.line("      if source != RTS_BGP && %s then bgp_local_pref = %d - krt_metric;", hasMetric(s.Peer.Is4()), plan.LocalPref(0))
 	for _, r := range s.Export {
 		w.rule(r, s.Peer.Is4())
 	}
@@ -330,6 +332,19 @@ func (w *writer) withinBlocks(four bool) string {
 	return "[ " + strings.Join(out, ", ") + " ]"
 }
 
+// hasMetric is the condition that a route of the kernel has a metric that the agent gave it: without one, an IPv6 route has 1024.
+func hasMetric(four bool) string {
+	if four {
+		return "defined(krt_metric) && krt_metric > 0"
+	}
+	return "defined(krt_metric) && krt_metric != 1024"
+}
+
+// elevated is the condition that a route of the agent's is preferred to those of the normal priority.
+func (w *writer) elevated(four bool) string {
+	return fmt.Sprintf("%s && krt_metric < %d", hasMetric(four), w.Plan.NormalPriority(four))
+}
+
 // rule writes one rule of a filter, for routes of one family.
 func (w *writer) rule(r plan.Rule, four bool) {
 	var conditions []string
@@ -338,7 +353,7 @@ func (w *writer) rule(r plan.Rule, four bool) {
 		if within == "" {
 			return
 		}
-		conditions = append(conditions, "source != RTS_BGP && net ~ "+within)
+		conditions = append(conditions, "source != RTS_BGP && net ~ "+within+" && !("+w.elevated(four)+")")
 	}
 	if r.Prefix.IsValid() {
 		c := fmt.Sprintf("net ~ [ %s{%d,%d} ]", r.Prefix, r.Min, r.Max)
@@ -356,6 +371,9 @@ func (w *writer) rule(r plan.Rule, four bool) {
 	if r.Interface != "" {
 		conditions = append(conditions, fmt.Sprintf("source != RTS_BGP && defined(ifname) && ifname ~ %s", w.quoted(r.Interface)))
 	}
+	if r.Priority != 0 {
+		conditions = append(conditions, fmt.Sprintf("bgp_local_pref = %d", plan.LocalPref(r.Priority)))
+	}
 	if r.Community != "" {
 		conditions = append(conditions, fmt.Sprintf("%s ~ %s", w.tuple(r.Community), kind(r.Community)))
 	}
@@ -370,6 +388,9 @@ func (w *writer) rule(r plan.Rule, four bool) {
 		does = w.add(r.Add)
 		for _, as := range slices.Backward(r.Prepend) {
 			does += fmt.Sprintf(" bgp_path.prepend(%d);", as)
+		}
+		if r.SetPriority != 0 {
+			does += fmt.Sprintf(" bgp_local_pref = %d;", plan.LocalPref(r.SetPriority))
 		}
 		does = strings.TrimSpace(does + " accept;")
 	}

@@ -43,6 +43,7 @@ func everything() birdconf.Config {
 			{Name: "not", Prefix: prefix("10.66.0.0/16"), Not: true, Min: 16, Max: 32, Learned: true, Community: "7:8", ASPath: []uint32{9, 10}},
 			{Name: "large", Community: "7:8:9", Accept: true},
 			{Name: "link", Interface: "cali*", Accept: true},
+			{Name: "priority", Priority: 512, Accept: true, SetPriority: 700},
 			{Name: "marks", Prefix: prefix("10.65.0.0/16"), Min: 16, Max: 32, Continue: true, Add: []string{"64512:120"}},
 			{Name: "own", Own: true, Accept: true},
 			{Name: "covered", Covered: true},
@@ -63,7 +64,7 @@ func everything() birdconf.Config {
 		Plan: plan.Plan{
 			Node: "h1", AS: 64512, RouterID: addr("192.0.2.1"), Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:179")},
 			Sessions: []plan.Session{s, lacking, six, near}, Originate: []netip.Prefix{prefix("10.96.0.0/12"), prefix("fd00:96::/108")},
-			Foreign: []netip.Prefix{prefix("10.96.0.0/12"), prefix("fd00:67::/48")}, Ignored: []string{"eth9"},
+			Foreign: []netip.Prefix{prefix("10.96.0.0/12"), prefix("fd00:67::/48")}, Ignored: []string{"eth9"}, Normal: [2]uint32{1500},
 		},
 	}
 }
@@ -97,7 +98,7 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 	text := render(t, everything())
 	for _, want := range []string{
 		"router id 192.0.2.1;", `timeformat base "%FT%T";`, `interface -"eth9", -"cali*", -"kube-ipvs*", "*";`, "if krt_source != 80 then reject;",
-		"if source != RTS_BGP && net ~ [ 10.65.1.0/26{27,32} ] then { reject; } # covered", "metric 2050;", "graceful restart wait 5;",
+		"if source != RTS_BGP && net ~ [ 10.65.1.0/26{27,32} ] && !(defined(krt_metric) && krt_metric > 0 && krt_metric < 1500) then { reject; } # covered", "metric 2050;", "graceful restart wait 5;",
 		"if net ~ fd00:67::/48 then reject;", "route 10.96.0.0/12 blackhole;", "route fd00:96::/108 blackhole;",
 		"protocol bgp twill_192_0_2_2 {", "local 192.0.2.1 port 179 as 64513;", "neighbor 192.0.2.2 port 1790 as 65001;",
 		"ttl security on; multihop 1;", "\n  multihop;\n", "keepalive time 10; hold time 30;", "graceful restart on; graceful restart time 5;",
@@ -107,7 +108,8 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 		"if net ~ [ 10.65.0.0/16{16,26} ] then { bgp_community.add((1, 2)); bgp_large_community.add((1, 2, 3)); bgp_path.prepend(6); bgp_path.prepend(5); accept; } # in",
 		"if !(net ~ [ 10.66.0.0/16{16,32} ]) && source = RTS_BGP && (7, 8) ~ bgp_community && bgp_path ~ [= 9 10 * =] then { reject; } # not",
 		`if source != RTS_BGP && defined(ifname) && ifname ~ "cali*" then { accept; } # link`,
-		"if (7, 8, 9) ~ bgp_large_community then { accept; } # large",
+		"if (7, 8, 9) ~ bgp_large_community then { accept; } # large", "if bgp_local_pref = 2147483135 then { bgp_local_pref = 2147482947; accept; } # priority",
+		"if source != RTS_BGP then bgp_local_pref = 2147482147;", "if source != RTS_BGP && defined(krt_metric) && krt_metric > 0 then bgp_local_pref = 2147483647 - krt_metric;",
 		"if net ~ [ 10.65.0.0/16{16,32} ] then { bgp_community.add((64512, 120)); } # marks", "if source != RTS_BGP then { accept; } # own",
 		"# 192.0.2.3 is left out: password: no such file", "neighbor 2001:db8::2 port 1790 as 64513;", "  local port 179 as 64513;",
 	} {
@@ -118,13 +120,13 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 	if n := strings.Count(text, "bfd { interval"); n != 1 {
 		t.Errorf("%d sessions are direct and have BFD, want that which has no gateway:\n%s", n, text)
 	}
-	if strings.Contains(text, "10.65.1.0/26{27,32} ] then reject;") || !strings.Contains(text, "if net ~ [ fd00:65::/122{123,128} ] then reject;") {
+	if strings.Contains(text, "then reject; # advertised as a whole\n  accept;\n}\nfilter twill_kernel4") || !strings.Contains(text, "if net ~ [ fd00:65::/122{123,128} ] && !(defined(krt_metric) && krt_metric != 1024 && krt_metric < 1024) then reject;") {
 		t.Errorf("a filter for IPv4 may accept what a block covers, and none for IPv6:\n%s", text)
 	}
 	c := everything()
 	c.Plan.Sessions = c.Plan.Sessions[2:] // which have no filters
 	c.Blocks = append(c.Blocks, prefix("10.65.2.0/26"))
-	for _, want := range []string{"if net ~ [ 10.65.1.0/26{27,32}, 10.65.2.0/26{27,32} ] then reject;", "if net ~ [ fd00:65::/122{123,128} ] then reject;"} {
+	for _, want := range []string{"if net ~ [ 10.65.1.0/26{27,32}, 10.65.2.0/26{27,32} ] && !(defined(krt_metric) && krt_metric > 0 && krt_metric < 1500) then reject;", "if net ~ [ fd00:65::/122{123,128} ] &&"} {
 		if text := render(t, c); !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}

@@ -128,7 +128,8 @@ func TestBIRDListensOnTheConfiguredAddress(t *testing.T) {
 	}
 }
 
-// TestBIRDAdvertisesWhatOurSpeakerDoes of a node with a filter, communities, and a block in no pool.
+// TestBIRDAdvertisesWhatOurSpeakerDoes of a node with a filter, communities, a block in no pool, and addresses with priorities, of which the
+// elevated one is advertised by itself and the filter's rule matches it.
 func TestBIRDAdvertisesWhatOurSpeakerDoes(t *testing.T) {
 	bird := machinetest.Program(t, "bird")
 	one, two := netnstest.New(t), netnstest.New(t)
@@ -140,12 +141,17 @@ func TestBIRDAdvertisesWhatOurSpeakerDoes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for dst, metric := range map[string]int{"10.65.1.8/32": 512, "10.65.1.9/32": 1024, "10.65.1.10/32": 600} {
+		if err := one.Rtnl().AddRoute(rtnl.Route{Dst: prefix(dst), Kind: rtnl.Blackhole, Protocol: kernel.RouteProtocolAgent, Metric: metric}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	w := plan.New()
 	for key, value := range map[string]string{
 		api.KeyPrefix(api.KindNode, "") + "h1":                  `{"spec":{"bgp":{"ipv4Address":"192.0.2.1/24"}}}`,
 		api.KeyPrefix(api.KindIPPool, "") + "p":                 `{"spec":{"cidr":"10.65.0.0/16"}}`,
 		api.KeyPrefix(api.KindBGPConfiguration, "") + "default": `{"spec":{"prefixAdvertisements":[{"cidr":"10.65.0.0/16","communities":["64512:120"]}]}}`,
-		api.KeyPrefix(api.KindBGPFilter, "") + "f":              `{"spec":{"exportV4":[{"cidr":"10.65.1.5/32","matchOperator":"Equal","action":"Accept"}]}}`,
+		api.KeyPrefix(api.KindBGPFilter, "") + "f":              `{"spec":{"exportV4":[{"cidr":"10.65.1.5/32","matchOperator":"Equal","action":"Accept"},{"priority":512,"action":"Accept","operations":[{"addCommunity":{"value":"65000:100"}}]}]}}`,
 		api.KeyPrefix(api.KindBGPPeer, "") + "tor":              `{"spec":{"peerIP":"192.0.2.2","asNumber":65001,"filters":["f"]}}`,
 	} {
 		w.Update(api.Update{Key: key, Value: []byte(value)})
@@ -154,7 +160,7 @@ func TestBIRDAdvertisesWhatOurSpeakerDoes(t *testing.T) {
 	run(t, one, bird, render(t, birdconf.Config{Plan: w.Plan("h1"), Blocks: blocks}))
 	tor := plan.Plan{Node: "tor", AS: 65001, RouterID: addr("192.0.2.2"), Sessions: []plan.Session{session("192.0.2.2", "192.0.2.1", 65001, 64512)}}
 	socket := run(t, two, bird, render(t, birdconf.Config{Plan: tor}))
-	want := map[string]string{"10.65.1.0/26": "[64512:120]", "10.65.1.5/32": "[]", "198.51.100.0/26": "[]"}
+	want := map[string]string{"10.65.1.0/26": "[64512:120]", "10.65.1.5/32": "[]", "198.51.100.0/26": "[]", "10.65.1.8/32": "[65000:100]", "10.65.1.10/32": "[64512:120]"}
 	await(t, func() error {
 		paths, err := birdctl.Paths(socket)
 		if err != nil {

@@ -47,6 +47,7 @@ type Path struct {
 	NextHop     netip.Addr
 	ASPath      []uint32
 	Communities []string
+	LocalPref   uint32
 }
 
 // Status is how BIRD itself is.
@@ -193,6 +194,10 @@ func (p *Path) read(text string) {
 			if n, err := strconv.ParseUint(f, 10, 32); err == nil {
 				p.ASPath = append(p.ASPath, uint32(n))
 			}
+		}
+	case "BGP.local_pref":
+		if n, err := strconv.ParseUint(value, 10, 32); err == nil {
+			p.LocalPref = uint32(n)
 		}
 	case "BGP.community", "BGP.large_community":
 		for c := range strings.SplitSeq(strings.ReplaceAll(value, " ", ""), ")") {

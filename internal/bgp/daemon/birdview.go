@@ -131,7 +131,7 @@ func (w *confWriter) session(s plan.Session, protocols map[string]birdctl.Protoc
 
 // installed returns the destinations that BIRD has installed in the kernel.
 func (w *confWriter) installed() (map[netip.Prefix]bool, error) {
-	routes, err := routesOf(w.rtnl, kernel.RouteProtocolBIRD, kernel.RouteMetricBIRD)
+	routes, err := routesOf(w.rtnl, kernel.RouteProtocolBIRD)
 	out := map[netip.Prefix]bool{}
 	for _, r := range routes {
 		out[r.Dst] = true
@@ -162,7 +162,7 @@ func (w *confWriter) routes() ([]speaker.Route, error) {
 	for _, p := range paths {
 		r := speaker.Route{
 			Dst: p.Dst, Own: p.Type != typeBGP, From: peers[p.Protocol], NextHop: p.NextHop, Best: p.Best, Stale: p.Stale,
-			ASPath: p.ASPath, Communities: p.Communities,
+			ASPath: p.ASPath, Communities: p.Communities, Priority: plan.PriorityOf(p.LocalPref),
 		}
 		switch {
 		case p.Type == typeDevice:

@@ -10,15 +10,23 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
-// routesOf returns the routes that one kind of speaker has installed.
-func routesOf(h *rtnl.Handle, protocol int, metrics ...int) ([]rtnl.Route, error) {
+// routesOf returns the routes of a protocol that a speaker of ours has installed.
+func routesOf(h *rtnl.Handle, protocol int) ([]rtnl.Route, error) {
 	routes, err := h.Routes(rtnl.RouteFilter{Protocol: protocol})
-	return slices.DeleteFunc(routes, func(r rtnl.Route) bool { return r.Table != 0 || !slices.Contains(metrics, r.Metric) }), err
+	return slices.DeleteFunc(routes, func(r rtnl.Route) bool {
+		bird := r.Protocol == kernel.RouteProtocolBIRD && r.Metric == kernel.RouteMetricBIRD
+		return r.Table != 0 || !bird && !kernel.SpeakerRoute(r.Protocol, r.Metric)
+	}), err
 }
 
 // speakerRoutes returns the routes of `twill bgp`.
 func speakerRoutes(h *rtnl.Handle) ([]rtnl.Route, error) {
-	return routesOf(h, kernel.RouteProtocolSpeaker, kernel.RouteMetricSpeaker, kernel.RouteMetricSpeakerNext)
+	normal, err := routesOf(h, kernel.RouteProtocolSpeaker)
+	if err != nil {
+		return nil, err
+	}
+	others, err := routesOf(h, kernel.RouteProtocolPriority)
+	return append(normal, others...), err
 }
 
 // HasLearnedRoutes reports whether the kernel has routes that a BIRD or `twill bgp` installed.
@@ -32,7 +40,7 @@ func HasLearnedRoutes() (bool, error) {
 	if err != nil || len(ours) > 0 {
 		return err == nil, err
 	}
-	birds, err := routesOf(h, kernel.RouteProtocolBIRD, kernel.RouteMetricBIRD)
+	birds, err := routesOf(h, kernel.RouteProtocolBIRD)
 	return len(birds) > 0, err
 }
 

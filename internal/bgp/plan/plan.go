@@ -6,6 +6,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -29,9 +30,12 @@ type Plan struct {
 	// Originate are prefixes and single addresses of services: advertised as they are, whatever the kernel has.
 	Originate []netip.Prefix `json:",omitempty"`
 	// Foreign are prefixes whose routes others install: those of services, and pools for which the agent makes tunnels.
-	Foreign  []netip.Prefix `json:",omitempty"`
-	Ignored  []string       `json:",omitempty"` // patterns of interfaces whose routes are not advertised; * at the end matches anything
-	Problems []string       `json:",omitempty"` // what in the resources had no effect, and why
+	Foreign []netip.Prefix `json:",omitempty"`
+	// Normal are the priorities of routes of which nothing else is said, by family, IPv4 first; 0: none is configured, and the speaker's own
+	// metrics are used. See [Plan.NormalPriority].
+	Normal   [2]uint32 `json:",omitzero"`
+	Ignored  []string  `json:",omitempty"` // patterns of interfaces whose routes are not advertised; * at the end matches anything
+	Problems []string  `json:",omitempty"` // what in the resources had no effect, and why
 	// Unread are resources that could not be read, and of which no earlier version is known: routes may be missing for that.
 	Unread []string `json:",omitempty"`
 }
@@ -137,6 +141,31 @@ func (p Plan) Reflector() Plan {
 	}
 	p.Dedicated, p.Originate = true, nil
 	return p
+}
+
+// NormalPriority is the priority of routes of a family of which nothing else is said.
+func (p Plan) NormalPriority(four bool) uint32 {
+	return cmp.Or(p.Normal[family(four)], DefaultPriority)
+}
+
+// ConfiguredPriority is the normal priority of a family if one is configured, else 0.
+func (p Plan) ConfiguredPriority(four bool) uint32 { return p.Normal[family(four)] }
+
+// DefaultPriority is the normal priority of routes where none is configured; in upstream, too.
+const DefaultPriority = 1024
+
+// lowestPreference is the LOCAL_PREF of priority 0; each more of priority, which is a metric, is one less of LOCAL_PREF. As in upstream.
+const lowestPreference = 1<<31 - 1
+
+// LocalPref is the LOCAL_PREF with which internal peers are sent a route of this priority.
+func LocalPref(priority uint32) uint32 { return lowestPreference - priority }
+
+// PriorityOf is the priority that a LOCAL_PREF stands for; 0: none, it is one as other networks have them.
+func PriorityOf(localPref uint32) uint32 {
+	if localPref < LocalPref(api.MaxRoutePriority) || localPref >= lowestPreference {
+		return 0
+	}
+	return lowestPreference - localPref
 }
 
 // IsForeign reports whether routes to a prefix must not be installed by this speaker.

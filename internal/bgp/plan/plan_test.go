@@ -171,6 +171,39 @@ func TestOperationsInTheirOrder(t *testing.T) {
 	}
 }
 
+// TestPrioritiesOfRoutes: LOCAL_PREF and priority are the same, turned round; what is below the range of priorities is none.
+func TestPrioritiesOfRoutes(t *testing.T) {
+	w := world(t, alone+"BGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009, filters: [f]}\n"+
+		"BGPConfiguration default {nodeToNodeMeshEnabled: false, ipv6NormalRoutePriority: 2000}\n"+
+		"BGPFilter f {exportV4: [{action: Reject, priority: 512}, {action: Accept, operations: [{setPriority: {value: 7}}, {setPriority: {value: 9}}]}]}")
+	p := w.Plan("h1")
+	rules := p.Sessions[0].Export
+	for _, tt := range []struct {
+		what      string
+		got, want any
+	}{
+		{"the normal one", p.NormalPriority(true), 1024},
+		{"if configured", p.NormalPriority(false), 2000},
+		{"none is configured", p.ConfiguredPriority(true), 0},
+		{"one is", p.ConfiguredPriority(false), 2000},
+		{"as LOCAL_PREF", plan.LocalPref(512), 2147483135},
+		{"and back", plan.PriorityOf(2147483135), 512},
+		{"the least preferred", plan.PriorityOf(plan.LocalPref(api.MaxRoutePriority)), api.MaxRoutePriority},
+		{"one less is another network's", plan.PriorityOf(plan.LocalPref(api.MaxRoutePriority) - 1), 0},
+		{"the default", plan.PriorityOf(100), 0},
+		{"that of priority 0", plan.PriorityOf(1<<31 - 1), 0},
+		{"beyond", plan.PriorityOf(1<<32 - 1), 0},
+		{"a rule matches", rules[0].Matches(plan.Route{Dst: prefix("10.0.0.0/8"), Priority: 512}), true},
+		{"another", rules[0].Matches(plan.Route{Dst: prefix("10.0.0.0/8"), Priority: 513}), false},
+		{"none", rules[0].Matches(plan.Route{Dst: prefix("10.0.0.0/8")}), false},
+		{"the last that is set", rules[1].SetPriority, 9},
+	} {
+		if fmt.Sprint(tt.got) != fmt.Sprint(tt.want) {
+			t.Errorf("%s: %v, want %v", tt.what, tt.got, tt.want)
+		}
+	}
+}
+
 func TestAMissingFilterClosesTheSession(t *testing.T) {
 	p := world(t, alone+"IPPool p {cidr: 10.65.0.0/16}\nBGPPeer tor {peerIP: 192.0.2.9, asNumber: 65009, filters: [f]}").Plan("h1")
 	route := plan.Route{Dst: prefix("10.65.1.0/26")}

@@ -322,6 +322,11 @@ func (w *Resources) settings(p *Plan, self host) {
 			p.Listen = append(p.Listen, netip.AddrPortFrom(f.any, self.port))
 		}
 	}
+	for f, priority := range []*int32{all.IPv4NormalRoutePriority, all.IPv6NormalRoutePriority} {
+		if priority != nil {
+			p.Normal[f] = uint32(*priority)
+		}
+	}
 	services := w.ranges(own, all)
 	p.Originate, p.Foreign = w.originated(self.name, services), services.all()
 }

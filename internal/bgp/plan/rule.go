@@ -22,11 +22,14 @@ type Rule struct {
 	Interface string       `json:",omitempty"` // only this node's own routes, through such an interface; * and ? are wildcards
 	Community string       `json:",omitempty"`
 	ASPath    []uint32     `json:",omitempty"` // the path begins so
+	Priority  uint32       `json:",omitempty"` // the route's
 	Accept    bool         `json:",omitempty"`
 	Continue  bool         `json:",omitempty"` // it only adds communities, and rules after it decide
 
 	Add     []string `json:",omitempty"` // communities
 	Prepend []uint32 `json:",omitempty"` // in the order of the resulting path
+	// SetPriority is the route's priority from then on; 0: it stays.
+	SetPriority uint32 `json:",omitempty"`
 }
 
 // Route is what rules match.
@@ -37,6 +40,7 @@ type Route struct {
 	Link        string // the interface of this node's own route
 	Communities []string
 	ASPath      []uint32
+	Priority    uint32 // 0: that of no route
 }
 
 // Matches reports whether a rule matches a route.
@@ -49,6 +53,7 @@ func (r Rule) Matches(t Route) bool {
 	}
 	return (!r.Learned || t.Learned) && (!r.Own || !t.Learned) && (!r.Covered || t.Covered) &&
 		(r.Interface == "" || !t.Learned && NameMatches(r.Interface, t.Link)) &&
+		(r.Priority == 0 || r.Priority == t.Priority) &&
 		(r.Community == "" || slices.Contains(t.Communities, r.Community)) &&
 		len(t.ASPath) >= len(r.ASPath) && slices.Equal(t.ASPath[:len(r.ASPath)], r.ASPath)
 }
@@ -94,6 +99,9 @@ func filterRules(name string, list []api.BGPFilterRule, internal bool) []Rule {
 		for _, as := range r.ASPathPrefix {
 			rule.ASPath = append(rule.ASPath, uint32(as))
 		}
+		if r.Priority != nil {
+			rule.Priority = uint32(*r.Priority)
+		}
 		for _, o := range r.Operations {
 			rule.operation(o)
 		}
@@ -129,6 +137,8 @@ func (r *Rule) operation(o api.BGPFilterOperation) {
 			front = append(front, uint32(as))
 		}
 		r.Prepend = append(front, r.Prepend...)
+	case o.SetPriority != nil:
+		r.SetPriority = uint32(o.SetPriority.Value)
 	}
 }
 

@@ -222,7 +222,7 @@ func TestInternalPeersLearnAndTellBothFamilies(t *testing.T) {
 	h.agent("10.65.1.0/26", "10.65.1.5/32", "10.65.9.9/32", "198.51.100.0/24", "fd00:65::/122", "fd00:65::5/128")
 	b.run(statics + speaks("twill", "local as 64512; direct;", "", ""))
 	h.start(planOf(session("192.0.2.2", 64512), session("2001:db8:1::2", 64512)))
-	b.wants("10.65.1.0/26", "192.0.2.1", "BGP.local_pref: 100")
+	b.wants("10.65.1.0/26", "192.0.2.1", "BGP.local_pref: 2147482623")
 	b.wants("10.65.9.9/32", "192.0.2.1") // within no block of ours: borrowed
 	b.wants("fd00:65::/122", "2001:db8:1::1")
 	for _, dst := range []string{"10.65.1.5/32", "fd00:65::5/128", "198.51.100.0/24"} {

@@ -1,10 +1,10 @@
 package speaker
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/kernel"
@@ -20,8 +20,9 @@ type routeKey struct {
 type exports struct {
 	agent      map[routeKey]rtnl.Route
 	links      map[int]rtnl.Link
-	originated map[netip.Prefix]string // to its communities
-	filters    []plan.Filter           // of the plan by which it was
+	originated map[netip.Prefix]string // to what is said of it, see origin.String
+	plan       plan.Plan               // by which it was
+	filters    []plan.Filter           // those of the plan
 }
 
 // local reports whether a route is one that the agent made for addresses on this host. Those with a gateway are its
@@ -63,7 +64,9 @@ func (e *exports) onLink(l rtnl.Link, gone bool) bool {
 // onRoute takes over a change of one of the agent's routes. It reports whether what is advertised may change.
 func (e *exports) onRoute(r rtnl.Route, gone bool) bool {
 	_, advertised := e.originated[r.Dst]
-	relevant := advertised || !gone && (!e.covered(r.Dst) || accepted(e.filters, r.Dst, e.links[r.Link].Name))
+	normal := e.plan.NormalPriority(r.Dst.Addr().Is4())
+	route := plan.Route{Dst: r.Dst, Link: e.links[r.Link].Name, Covered: true, Priority: priorityOf(r, normal)}
+	relevant := advertised || !gone && (!e.covered(r.Dst) || route.Priority < normal || accepted(e.filters, route))
 	if key := (routeKey{r.Dst, r.Metric}); gone {
 		delete(e.agent, key)
 	} else {
@@ -73,10 +76,16 @@ func (e *exports) onRoute(r rtnl.Route, gone bool) bool {
 }
 
 // accepted reports whether a filter accepts a route that another covers.
-func accepted(filters []plan.Filter, dst netip.Prefix, link string) bool {
-	return slices.ContainsFunc(filters, func(f plan.Filter) bool {
-		return f.Accepts(plan.Route{Dst: dst, Link: link, Covered: true})
-	})
+func accepted(filters []plan.Filter, t plan.Route) bool {
+	return slices.ContainsFunc(filters, func(f plan.Filter) bool { return f.Accepts(t) })
+}
+
+// priorityOf is the priority of a route of the agent's: its metric, or else the normal one.
+func priorityOf(r rtnl.Route, normal uint32) uint32 {
+	if r.Metric > 0 {
+		return uint32(r.Metric)
+	}
+	return normal
 }
 
 // covered reports whether a route is covered by another of the agent's that is advertised: most are, the addresses of a block.
@@ -110,26 +119,33 @@ func (e *exports) verdicts(p plan.Plan) Verdicts {
 		if c := a.Dst.Addr().Compare(b.Dst.Addr()); c != 0 {
 			return c
 		}
-		return a.Dst.Bits() - b.Dst.Bits()
+		return cmp.Or(a.Dst.Bits()-b.Dst.Bits(), a.Metric-b.Metric)
 	})
 	out, filters := make(Verdicts, len(sorted)), p.Filters()
 	var cover rtnl.Route // the widest so far that may cover what follows
 	for _, r := range sorted {
-		link := e.links[r.Link].Name
-		switch covered := cover.Dst.IsValid() && cover.Dst != r.Dst && plan.Covers(cover.Dst, r.Dst); {
-		case p.Ignores(link):
-			out[r.Dst] = Verdict{Why: "interface " + link + " is among ignoredInterfaces"}
-		case covered && accepted(filters, r.Dst, link):
-			out[r.Dst] = Verdict{Advertised: true, Link: link, Covered: true}
-		case covered:
-			out[r.Dst] = Verdict{Why: fmt.Sprintf("covered by %s, which is advertised", cover.Dst)}
-		default:
-			out[r.Dst], cover = Verdict{Advertised: true, Link: link}, r
+		if out[r.Dst].Advertised {
+			continue // a route of the same destination with a lower metric, by which packets go
 		}
+		link, normal := e.links[r.Link].Name, p.NormalPriority(r.Dst.Addr().Is4())
+		v := Verdict{Advertised: true, Link: link, Priority: priorityOf(r, normal)}
+		covered := cover.Dst.IsValid() && cover.Dst != r.Dst && plan.Covers(cover.Dst, r.Dst)
+		switch t := (plan.Route{Dst: r.Dst, Link: link, Covered: true, Priority: v.Priority}); {
+		case p.Ignores(link):
+			v = Verdict{Why: "interface " + link + " is among ignoredInterfaces"}
+		case covered && v.Priority < normal: // it must win where the block leads elsewhere
+		case covered && accepted(filters, t):
+			v.Covered = true
+		case covered:
+			v = Verdict{Why: fmt.Sprintf("covered by %s, which is advertised", cover.Dst)}
+		default:
+			cover = r
+		}
+		out[r.Dst] = v
 	}
 	for _, dst := range p.Originate {
 		if !out[dst].Advertised {
-			out[dst] = Verdict{Advertised: true}
+			out[dst] = Verdict{Advertised: true, Priority: p.NormalPriority(dst.Addr().Is4())}
 		}
 	}
 	return out
@@ -137,7 +153,7 @@ func (e *exports) verdicts(p plan.Plan) Verdicts {
 
 // originate makes the library's own routes those that are to be advertised.
 func (e *exports) originate(b *library, p plan.Plan) error {
-	e.filters = p.Filters()
+	e.plan, e.filters = p, p.Filters()
 	var add []origin
 	want := map[netip.Prefix]bool{}
 	for dst, v := range e.verdicts(p) {
@@ -149,8 +165,9 @@ func (e *exports) originate(b *library, p plan.Plan) error {
 		if v.Covered {
 			communities = append(communities, coveredMark)
 		}
-		if had, ok := e.originated[dst]; !ok || had != strings.Join(communities, " ") {
-			add = append(add, origin{dst, communities})
+		o := origin{dst, communities, plan.LocalPref(v.Priority)}
+		if had, ok := e.originated[dst]; !ok || had != o.String() {
+			add = append(add, o)
 		}
 	}
 	var gone []netip.Prefix
@@ -169,7 +186,7 @@ func (e *exports) originate(b *library, p plan.Plan) error {
 		return err
 	}
 	for _, o := range add {
-		e.originated[o.dst] = strings.Join(o.communities, " ")
+		e.originated[o.dst] = o.String()
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package speaker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,20 +16,37 @@ import (
 // errForeign: both of our metrics for a destination are taken by routes of others.
 var errForeign = errors.New("routes that are not ours have our metrics")
 
-// metrics are the two metrics of a learned route. A changed route is added under the free one before the old one is removed,
-// so that there always is a route, and no route of others is ever replaced.
-var metrics = [2]int{kernel.RouteMetricSpeaker, kernel.RouteMetricSpeakerNext}
+// defaultMetric6 is the metric that [rtnl.Route] has as 0 in IPv6.
+const defaultMetric6 = 1024
+
+// metrics are the two metrics that a route of ours may have. A changed route is added under the one that is free before the old one is
+// removed, so that there always is a route, and no route of others is ever replaced.
+func metrics(r rtnl.Route) [2]int {
+	if r.Protocol == kernel.RouteProtocolSpeaker {
+		return [2]int{kernel.RouteMetricSpeaker, kernel.RouteMetricSpeakerNext}
+	}
+	first := cmp.Or(r.Metric, defaultMetric6)
+	both := [2]int{first, first + 1}
+	if i := slices.Index(both[:], defaultMetric6); i >= 0 && r.Dst.Addr().Is6() {
+		both[i] = 0
+	}
+	return both
+}
 
 // ours reports whether a route is the speaker's.
-func ours(r rtnl.Route) bool {
-	return r.Protocol == kernel.RouteProtocolSpeaker && r.Table == 0 && slices.Contains(metrics[:], r.Metric)
+func ours(r rtnl.Route) bool { return r.Table == 0 && kernel.SpeakerRoute(r.Protocol, r.Metric) }
+
+// way is how the best paths lead to a destination.
+type way struct {
+	hops     []netip.Addr // as peers advertised them
+	priority uint32       // 0: none was advertised
 }
 
 // fib keeps learned routes in the kernel: desired holds what is wanted, actual what the kernel has, dirty what to compare.
 type fib struct {
 	rtnl       *rtnl.Handle
-	desired    map[netip.Prefix][]netip.Addr // next hops as peers advertised them
-	actual     map[netip.Prefix][2]rtnl.Route
+	desired    map[netip.Prefix]way
+	actual     map[netip.Prefix][]rtnl.Route // of each at least one
 	dirty      map[netip.Prefix]bool
 	hops       map[netip.Addr]resolved
 	failed     map[netip.Prefix]error
@@ -38,7 +56,7 @@ type fib struct {
 	peerRoutes map[netip.Prefix]netip.Addr // to peers behind a gateway (reachableBy), by gateway
 	former     []rtnl.Route                // of a BIRD that ran here before
 	deadPeers  map[netip.Addr]bool         // peers whose path is down: no route via them stays
-	foreign    func(netip.Prefix) bool
+	plan       plan.Plan
 }
 
 // resolved is how a next hop is reached.
@@ -49,24 +67,24 @@ type resolved struct {
 
 func newFIB(h *rtnl.Handle) fib {
 	return fib{
-		rtnl: h, desired: map[netip.Prefix][]netip.Addr{}, actual: map[netip.Prefix][2]rtnl.Route{}, dirty: map[netip.Prefix]bool{},
-		hops: map[netip.Addr]resolved{}, failed: map[netip.Prefix]error{}, refused: map[netip.Prefix]string{}, foreign: func(netip.Prefix) bool { return false },
+		rtnl: h, desired: map[netip.Prefix]way{}, actual: map[netip.Prefix][]rtnl.Route{}, dirty: map[netip.Prefix]bool{},
+		hops: map[netip.Addr]resolved{}, failed: map[netip.Prefix]error{}, refused: map[netip.Prefix]string{},
 		keepStale: true,
 	}
 }
 
-// update takes over the best paths' next hops, by destination; none: withdrawn. A nil map: all are withdrawn.
-func (f *fib) update(routes map[netip.Prefix][]netip.Addr) {
+// update takes over the best paths, by destination; without next hops: withdrawn. A nil map: all are withdrawn.
+func (f *fib) update(routes map[netip.Prefix]way) {
 	if routes == nil {
 		clear(f.desired)
 		f.markAllDirty()
 	}
-	for dst, hops := range routes {
+	for dst, best := range routes {
 		f.dirty[dst] = true
-		if len(hops) == 0 {
+		if len(best.hops) == 0 {
 			delete(f.desired, dst)
 		} else {
-			f.desired[dst] = hops
+			f.desired[dst] = best
 		}
 	}
 }
@@ -94,8 +112,8 @@ func (f *fib) refreshHops() {
 	if len(changed) == 0 {
 		return
 	}
-	for dst, hops := range f.desired {
-		if slices.ContainsFunc(hops, func(h netip.Addr) bool { return changed[h] }) {
+	for dst, best := range f.desired {
+		if slices.ContainsFunc(best.hops, func(h netip.Addr) bool { return changed[h] }) {
 			f.dirty[dst] = true
 		}
 	}
@@ -119,6 +137,10 @@ func (f *fib) read() error {
 	if err != nil {
 		return err
 	}
+	others, err := f.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolPriority})
+	if err != nil {
+		return err
+	}
 	addrs, err := f.rtnl.Addrs()
 	if err != nil {
 		return err
@@ -129,7 +151,7 @@ func (f *fib) read() error {
 	}
 	f.markAllDirty() // also what the kernel does not have any more
 	clear(f.actual)
-	for _, r := range routes {
+	for _, r := range append(routes, others...) {
 		if ours(r) {
 			f.put(r)
 			f.dirty[r.Dst] = true
@@ -171,18 +193,11 @@ func (f *fib) removeFormer() error {
 // count is how many routes of a former speaker the kernel has; to be called before there is a plan.
 func (f *fib) count() int { return len(f.actual) + len(f.former) }
 
-func slot(metric int) int { return slices.Index(metrics[:], metric) }
-
-func (f *fib) put(r rtnl.Route) {
-	both := f.actual[r.Dst]
-	both[slot(r.Metric)] = r
-	f.actual[r.Dst] = both
-}
+func (f *fib) put(r rtnl.Route) { f.actual[r.Dst] = append(f.actual[r.Dst], r) }
 
 func (f *fib) drop(r rtnl.Route) {
-	both := f.actual[r.Dst]
-	both[slot(r.Metric)] = rtnl.Route{}
-	if f.actual[r.Dst] = both; both == [2]rtnl.Route{} {
+	left := slices.DeleteFunc(slices.Clone(f.actual[r.Dst]), func(is rtnl.Route) bool { return is.Metric == r.Metric })
+	if f.actual[r.Dst] = left; len(left) == 0 {
 		delete(f.actual, r.Dst)
 	}
 }
@@ -190,11 +205,7 @@ func (f *fib) drop(r rtnl.Route) {
 // unexpected reports whether an event is not our own write: the tables are then to be read again, since
 // events that are late say nothing of what is now.
 func (f *fib) unexpected(r rtnl.Route, gone bool) bool {
-	is := f.actual[r.Dst][slot(r.Metric)]
-	if gone {
-		return is == r
-	}
-	return is != r
+	return slices.Contains(f.actual[r.Dst], r) == gone
 }
 
 // apply writes what is dirty to the kernel. It goes on after an error; the error returned is that of the first destination in order.
@@ -202,7 +213,7 @@ func (f *fib) apply() error {
 	clear(f.failed)
 	var failed []netip.Prefix
 	for dst := range f.peerRoutes { // first: other next hops are resolved through them
-		if f.dirty[dst] && f.actual[dst] == [2]rtnl.Route{} && f.write([]netip.Prefix{dst})[dst] == nil {
+		if f.dirty[dst] && len(f.actual[dst]) == 0 && f.write([]netip.Prefix{dst})[dst] == nil {
 			f.refreshHops()
 		}
 	}
@@ -228,11 +239,11 @@ func (f *fib) apply() error {
 }
 
 // withAliveHops is what may stay of a route that no peer advertises any more: the next hops that are not dead peers.
-func (f *fib) withAliveHops(have [2]rtnl.Route) rtnl.Route {
-	is := have[0]
-	if !is.Dst.IsValid() {
-		is = have[1]
+func (f *fib) withAliveHops(have []rtnl.Route) rtnl.Route {
+	if len(have) == 0 {
+		return rtnl.Route{}
 	}
+	is := have[0]
 	if f.deadPeers[is.Gateway] {
 		return rtnl.Route{}
 	}
@@ -255,19 +266,22 @@ func (f *fib) withAliveHops(have [2]rtnl.Route) rtnl.Route {
 
 // route returns the desired route; the zero value if there is none.
 func (f *fib) route(dst netip.Prefix) (rtnl.Route, error) {
-	hops := f.desired[dst]
+	best := f.desired[dst]
 	delete(f.refused, dst)
 	if gateway, is := f.peerRoutes[dst]; is {
-		hops = []netip.Addr{gateway}
-	} else if len(hops) == 0 || f.foreign(dst) {
+		best = way{hops: []netip.Addr{gateway}}
+	} else if len(best.hops) == 0 || f.plan.IsForeign(dst) {
 		return rtnl.Route{}, nil
 	}
 	if why := martian(dst, f.localAddrs); why != "" {
 		f.refused[dst] = why
 		return rtnl.Route{}, nil
 	}
-	ways, failed := f.resolveAll(dst, hops)
+	ways, failed := f.resolveAll(dst, best.hops)
 	r := rtnl.Route{Dst: dst, Protocol: kernel.RouteProtocolSpeaker}
+	if metric := f.metric(dst, best.priority); metric != 0 {
+		r.Protocol, r.Metric = kernel.RouteProtocolPriority, metric
+	}
 	switch all := rtnl.MakeHops(ways...).List(); len(all) {
 	case 0:
 		return rtnl.Route{}, failed
@@ -277,6 +291,15 @@ func (f *fib) route(dst netip.Prefix) (rtnl.Route, error) {
 		r.Hops = rtnl.MakeHops(all...)
 	}
 	return r, nil
+}
+
+// metric is that of a route with a priority; 0: the speaker's own, for one of the normal priority, unless that is configured.
+func (f *fib) metric(dst netip.Prefix, priority uint32) int {
+	four := dst.Addr().Is4()
+	if normal := f.plan.NormalPriority(four); priority == 0 || priority == normal {
+		return int(f.plan.ConfiguredPriority(four))
+	}
+	return int(priority)
 }
 
 // resolveAll resolves the next hops of a destination.

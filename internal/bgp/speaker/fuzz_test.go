@@ -35,7 +35,7 @@ func FuzzWhatPeersSay(f *testing.F) {
 		}
 		for _, n := range nlris {
 			p := &apiutil.Path{Nlri: n.NLRI, Attrs: u.PathAttributes, Best: true, PeerAddress: netip.MustParseAddr("192.0.2.3")}
-			for _, hop := range nextHops([]*apiutil.Path{p, p}) {
+			for _, hop := range bestWay([]*apiutil.Path{p, p}).hops {
 				if !hop.IsValid() {
 					t.Errorf("a next hop that is none of %v", p)
 				}

@@ -227,15 +227,15 @@ func notificationText(message string) string {
 	return strings.TrimSuffix(m[1]+": "+m[2], ": ")
 }
 
-// changes returns the destinations whose routes changed, with their next hops now, and the peers that sent End-of-RIB.
-func (b *library) changes() (map[netip.Prefix][]netip.Addr, []netip.Addr) {
+// changes returns the destinations whose routes changed, with their best paths now, and the peers that sent End-of-RIB.
+func (b *library) changes() (map[netip.Prefix]way, []netip.Addr) {
 	b.mu.Lock()
 	dirty, endOfRIB := b.dirty, b.endOfRIB
 	b.dirty, b.endOfRIB = map[netip.Prefix]bool{}, nil
 	b.mu.Unlock()
-	out := make(map[netip.Prefix][]netip.Addr, len(dirty))
+	out := make(map[netip.Prefix]way, len(dirty))
 	for dst := range dirty {
-		out[dst] = nil
+		out[dst] = way{}
 	}
 	for _, family := range families {
 		b.best(family, out)
@@ -306,8 +306,8 @@ func (b *library) notified(ctx context.Context, peer netip.Addr) uint64 {
 // maxLookups is up to how many destinations looking each up is cheaper than walking all.
 const maxLookups = 256
 
-// best fills in the next hops of the destinations in out that are of a family.
-func (b *library) best(family bgp.Family, out map[netip.Prefix][]netip.Addr) {
+// best fills in the best paths of the destinations in out that are of a family.
+func (b *library) best(family bgp.Family, out map[netip.Prefix]way) {
 	req := apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family}
 	n := 0
 	for dst := range out {
@@ -327,7 +327,7 @@ func (b *library) best(family bgp.Family, out map[netip.Prefix][]netip.Addr) {
 	err := b.srv.ListPath(req, func(nlri bgp.NLRI, paths []*apiutil.Path) {
 		dst, ok := prefixOf(nlri)
 		if _, asked := out[dst]; ok && asked {
-			out[dst] = nextHops(paths)
+			out[dst] = bestWay(paths)
 		}
 	})
 	if err != nil {
@@ -335,22 +335,33 @@ func (b *library) best(family bgp.Family, out map[netip.Prefix][]netip.Addr) {
 	}
 }
 
-// nextHops are those of the best paths; none if the best is our own.
-func nextHops(paths []*apiutil.Path) []netip.Addr {
-	var out []netip.Addr
+// bestWay has the next hops of the best paths, and their priority; none if the best is our own.
+func bestWay(paths []*apiutil.Path) (out way) {
 	for _, p := range paths {
 		if !p.Best {
 			continue
 		}
 		if !fromPeer(p) {
-			return nil
+			return way{}
 		}
 		if hop := nextHop(p); hop.IsValid() {
-			out = append(out, hop)
+			out.hops = append(out.hops, hop)
+		}
+		out.priority = plan.PriorityOf(localPrefOf(p)) // equally good paths have the same
+	}
+	slices.SortFunc(out.hops, netip.Addr.Compare)
+	out.hops = slices.Compact(out.hops)
+	return out
+}
+
+// localPrefOf is the LOCAL_PREF of a path; 0: it has none.
+func localPrefOf(p *apiutil.Path) uint32 {
+	for _, a := range p.Attrs {
+		if a, ok := a.(*bgp.PathAttributeLocalPref); ok {
+			return a.Value
 		}
 	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return slices.Compact(out)
+	return 0
 }
 
 func fromPeer(p *apiutil.Path) bool { return p.PeerAddress.IsValid() && !p.PeerAddress.IsUnspecified() }

@@ -56,8 +56,8 @@ func comparePrefixes(a, b netip.Prefix) int {
 // protocolNames are the names of route protocols, as in /etc/iproute2/rt_protos.
 var protocolNames = map[int]string{2: "kernel", 3: "boot", 4: "static", 9: "ra", 12: "bird", 16: "dhcp", 186: "bgp", 188: "ospf", 196: "zstatic"}
 
-// otherRoutes are the kernel's routes to a destination that are neither ours nor the agent's, as text.
-func otherRoutes(h *rtnl.Handle, dst netip.Prefix) ([]string, error) {
+// otherRoutes are the kernel's routes to a destination that are neither ours, which has a priority or none, nor the agent's, as text.
+func otherRoutes(h *rtnl.Handle, dst netip.Prefix, priority int) ([]string, error) {
 	all, err := h.Routes(rtnl.RouteFilter{})
 	if err != nil {
 		return nil, err
@@ -69,9 +69,9 @@ func otherRoutes(h *rtnl.Handle, dst netip.Prefix) ([]string, error) {
 		}
 		metric, order := r.Metric, "is preferred to ours"
 		if metric == 0 && dst.Addr().Is6() {
-			metric = 1024 // the kernel's default
+			metric = defaultMetric6
 		}
-		if metric > kernel.RouteMetricSpeaker {
+		if metric > cmp.Or(priority, kernel.RouteMetricSpeaker) {
 			order = "is less preferred than ours"
 		}
 		via := ""

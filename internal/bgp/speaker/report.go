@@ -71,7 +71,8 @@ type Route struct {
 	Stale       bool         `json:"stale,omitempty"`
 	ASPath      []uint32     `json:"asPath,omitempty"`
 	Communities []string     `json:"communities,omitempty"`
-	Kernel      string       `json:"kernel,omitempty"` // installed, or why it is not; of best paths
+	Priority    uint32       `json:"priority,omitempty"` // that its LOCAL_PREF stands for; none: it is one as other networks have them
+	Kernel      string       `json:"kernel,omitempty"`   // installed, or why it is not; of best paths
 }
 
 // Explanation says how a destination is routed and advertised.
@@ -276,6 +277,7 @@ func (s *Speaker) paths(dst *netip.Prefix) []Route {
 func (s *Speaker) route(dst netip.Prefix, p *apiutil.Path) Route {
 	r := Route{
 		Dst: dst, Own: !fromPeer(p), Best: p.Best, Stale: p.Stale, ASPath: asPathOf(p), Communities: communitiesOf(p),
+		Priority: plan.PriorityOf(localPrefOf(p)),
 	}
 	if r.Own {
 		return r
@@ -318,7 +320,7 @@ func (s *Speaker) explain(asked netip.Prefix) Explanation {
 	}
 	e.Paths = s.paths(&e.Dst)
 	var err error
-	if e.OtherRoutes, err = otherRoutes(s.cfg.Rtnl, e.Dst); err != nil {
+	if e.OtherRoutes, err = otherRoutes(s.cfg.Rtnl, e.Dst, s.fib.metric(e.Dst, s.fib.desired[e.Dst].priority)); err != nil {
 		s.cfg.Log.Error("BGP: list routes", "err", err)
 	}
 	if s.bgp == nil {

@@ -253,7 +253,7 @@ func (w *writer) rule(r plan.Rule) []*api.Statement {
 		return w.steps
 	}
 	if len(r.Add) == 0 && len(r.Prepend) == 0 {
-		w.match(r, w.accept())
+		w.match(r, w.accept(r))
 		return w.steps
 	}
 	w.match(r, &api.Actions{LargeCommunity: change(api.CommunityAction_TYPE_ADD, marker)})
@@ -277,7 +277,7 @@ func (w *writer) rule(r plan.Rule) []*api.Statement {
 	for _, as := range slices.Backward(front) {
 		w.step(marked(), &api.Actions{AsPrepend: &api.AsPrependAction{Asn: as, Repeat: 1}})
 	}
-	last := w.accept()
+	last := w.accept(r)
 	last.LargeCommunity = change(api.CommunityAction_TYPE_REMOVE, anyMark)
 	w.step(marked(), last)
 	return w.steps
@@ -329,8 +329,12 @@ func (w *writer) step(c *api.Conditions, a *api.Actions) {
 	w.steps = append(w.steps, &api.Statement{Name: name, Conditions: c, Actions: a})
 }
 
-func (w *writer) accept() *api.Actions {
+// accept are the actions of a rule that accepts. The library takes LOCAL_PREF off what goes to external peers after its rules.
+func (w *writer) accept(r plan.Rule) *api.Actions {
 	a := &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT}
+	if r.SetPriority != 0 {
+		a.LocalPref = &api.LocalPrefAction{Value: plan.LocalPref(r.SetPriority)}
+	}
 	if !w.out {
 		return a
 	}
@@ -357,6 +361,9 @@ func (w *writer) conditions(r plan.Rule) *api.Conditions {
 		if r.Not {
 			c.PrefixSet.Type = api.MatchSet_TYPE_INVERT
 		}
+	}
+	if r.Priority != 0 {
+		c.LocalPrefEq = &api.LocalPrefEq{Value: plan.LocalPref(r.Priority)}
 	}
 	var larges []string
 	if r.Interface != "" {

@@ -183,11 +183,15 @@ func (w peerSession) apiPeer() *api.Peer {
 	return p
 }
 
-// origin is a prefix that this node originates, with its communities.
+// origin is a prefix that this node originates, with its communities and its LOCAL_PREF, which stands for its priority.
 type origin struct {
 	dst         netip.Prefix
 	communities []string
+	localPref   uint32
 }
+
+// String is what is said of a prefix beside itself.
+func (o origin) String() string { return fmt.Sprint(o.localPref, o.communities) }
 
 // perCall is how many paths one call carries.
 const perCall = 1000
@@ -239,7 +243,7 @@ func (o origin) path() (*apiutil.Path, error) {
 		return nil, err
 	}
 	family := familyOf(o.dst.Addr().Is4())
-	attrs := []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP)}
+	attrs := []bgp.PathAttributeInterface{bgp.NewPathAttributeOrigin(bgp.BGP_ORIGIN_ATTR_TYPE_IGP), bgp.NewPathAttributeLocalPref(o.localPref)}
 	if family == bgp.RF_IPv4_UC {
 		hop, err := bgp.NewPathAttributeNextHop(netip.IPv4Unspecified())
 		if err != nil {

@@ -241,7 +241,7 @@ func (s *Speaker) setPlan(ctx context.Context, p plan.Plan) {
 	s.clearProblem("rules")
 	s.advertise() // first, so that a new session has all routes before its End-of-RIB
 	s.sessions(ctx)
-	s.fib.foreign = p.IsForeign
+	s.fib.plan = p
 	s.fib.setPeerRoutes(p.Sessions)
 	s.fib.markAllDirty()
 }

@@ -14,6 +14,7 @@ type Verdict struct {
 	Advertised bool
 	Why        string
 	Link       string // the route's interface
+	Priority   uint32 // the route's, see plan.Rule
 	Covered    bool   // it is advertised to those alone whose filters accept it: another route covers it
 }
 
@@ -64,7 +65,7 @@ func ExplainPeer(p plan.Plan, w plan.Session, up bool, e Explanation) string {
 		return "there is no path"
 	}
 	best := e.Paths[i]
-	rule, matched := plan.Decide(w.Export, plan.Route{Dst: best.Dst, Learned: !best.Own, Covered: best.Own && e.Covered, Link: e.Interface, Communities: best.Communities, ASPath: best.ASPath})
+	rule, matched := plan.Decide(w.Export, plan.Route{Dst: best.Dst, Learned: !best.Own, Covered: best.Own && e.Covered, Link: e.Interface, Communities: best.Communities, ASPath: best.ASPath, Priority: best.Priority})
 	from, _ := p.Session(best.From)
 	switch {
 	case !up:

@@ -4,16 +4,23 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
 // rewrite is what is to become of the routes to one destination.
 type rewrite struct {
-	want rtnl.Route    // not valid: none
-	have [2]rtnl.Route // by metric, as in fib.actual
-	at   int           // by which metric want is added
-	last bool          // by the other one it cannot be
+	want    rtnl.Route   // not valid: none
+	have    []rtnl.Route // what is to go
+	metrics [2]int       // those that want may have
+	at      int          // by which of them want is added
+	last    bool         // by the other one it cannot be
+}
+
+// using is the index of the route to go that has a metric; -1: none has.
+func (c *rewrite) using(metric int) int {
+	return slices.IndexFunc(c.have, func(r rtnl.Route) bool { return r.Metric == metric })
 }
 
 // write makes the kernel's routes to destinations the desired ones, all by a few messages, and returns why that failed for some. A route is added
@@ -25,7 +32,7 @@ func (f *fib) write(dsts []netip.Prefix) map[netip.Prefix]error {
 		c, err := f.decide(dst)
 		failed[dst] = err
 		switch {
-		case err != nil || c.have == [2]rtnl.Route{} && !c.want.Dst.IsValid():
+		case err != nil || len(c.have) == 0 && !c.want.Dst.IsValid():
 		case c.want.Dst.IsValid():
 			add = append(add, c)
 		default:
@@ -42,27 +49,28 @@ func (f *fib) write(dsts []netip.Prefix) map[netip.Prefix]error {
 
 // decide says what is to become of one destination.
 func (f *fib) decide(dst netip.Prefix) (c rewrite, err error) {
-	c.have = f.actual[dst]
+	c.have = slices.Clone(f.actual[dst])
 	want, err := f.route(dst)
 	if err != nil {
 		return c, err
 	}
-	if !want.Dst.IsValid() && f.keepStale && len(f.desired[dst]) == 0 {
-		if want = f.withAliveHops(c.have); want.Dst.IsValid() && (want == c.have[0] || want == c.have[1]) {
+	if !want.Dst.IsValid() && f.keepStale && len(f.desired[dst].hops) == 0 {
+		if want = f.withAliveHops(c.have); slices.Contains(c.have, want) {
 			return rewrite{}, nil
 		}
 	}
 	if !want.Dst.IsValid() {
 		return c, nil
 	}
-	for i, h := range c.have {
-		if want.Metric = metrics[i]; h == want {
-			c.have[i] = rtnl.Route{} // it stays
+	c.metrics = metrics(want)
+	for _, want.Metric = range c.metrics {
+		if i := slices.Index(c.have, want); i >= 0 {
+			c.have = slices.Delete(c.have, i, i+1) // it stays
 			return c, nil
 		}
 	}
 	c.want = want
-	if c.have[0].Dst.IsValid() && !c.have[1].Dst.IsValid() {
+	if c.using(c.metrics[0]) >= 0 && c.using(c.metrics[1]) < 0 {
 		c.at = 1
 	}
 	return c, nil
@@ -74,9 +82,9 @@ func (f *fib) add(all []rewrite, failed map[netip.Prefix]error) (again, gone []r
 	places := make([]int, len(all))
 	for i := range all {
 		c := &all[i]
-		c.want.Metric = metrics[c.at]
-		if old := c.have[c.at]; old.Dst.IsValid() { // ours, by the only metric that is left: the new one comes in its place
-			b.DeleteRoute(old)
+		c.want.Metric = c.metrics[c.at]
+		if old := c.using(c.want.Metric); old >= 0 { // ours, by the only metric that is left: the new one comes in its place
+			b.DeleteRoute(c.have[old])
 		}
 		places[i] = b.Len()
 		b.AddRoute(c.want)
@@ -84,10 +92,10 @@ func (f *fib) add(all []rewrite, failed map[netip.Prefix]error) (again, gone []r
 	errs := f.rtnl.Write(&b)
 	for i, c := range all {
 		dst, err := c.want.Dst, errs[places[i]]
-		if old := c.have[c.at]; old.Dst.IsValid() {
+		if old := c.using(c.want.Metric); old >= 0 {
 			if e := errs[places[i]-1]; e == nil || errors.Is(e, rtnl.ErrNotFound) {
-				f.drop(old)
-				c.have[c.at] = rtnl.Route{}
+				f.drop(c.have[old])
+				c.have = slices.Delete(c.have, old, old+1)
 			} else if err != nil {
 				failed[dst] = e
 				continue
@@ -96,7 +104,7 @@ func (f *fib) add(all []rewrite, failed map[netip.Prefix]error) (again, gone []r
 		switch {
 		case err == nil:
 			f.put(c.want)
-			c.want, c.have[c.at] = rtnl.Route{}, rtnl.Route{}
+			c.want = rtnl.Route{}
 			gone = append(gone, c)
 		case !errors.Is(err, rtnl.ErrExists):
 			failed[dst] = err
@@ -116,10 +124,8 @@ func (f *fib) remove(all []rewrite, failed map[netip.Prefix]error) {
 	var routes []rtnl.Route
 	for _, c := range all {
 		for _, r := range c.have {
-			if r.Dst.IsValid() {
-				b.DeleteRoute(r)
-				routes = append(routes, r)
-			}
+			b.DeleteRoute(r)
+			routes = append(routes, r)
 		}
 	}
 	for i, err := range f.rtnl.Write(&b) {

@@ -34,7 +34,8 @@ func (c *command) bgpCmd() *cobra.Command {
 		Long: `Speak BGP as Node, BGPConfiguration, BGPPeer, BGPFilter and IPPool resources say.
 The agent's routes (protocol 80) are advertised to peers, except those that
 another of them covers. Routes learned from peers are installed in the kernel with
-protocol bgp (186) and metric 2048 or 2049. Routes of others are never touched.
+protocol bgp (186) and metric 2048 or 2049, those with a priority with protocol 82.
+Routes of others are never touched.
 "twill node" runs it as one of its children.
 
 It may be killed and started again at any time (graceful restart, RFC 4724):
@@ -343,6 +344,9 @@ func printExplanation(w io.Writer, e speaker.Explanation) {
 		path := ""
 		if len(p.ASPath) > 0 {
 			path = ", AS path " + strings.Trim(fmt.Sprint(p.ASPath), "[]")
+		}
+		if p.Priority != 0 && p.Priority != plan.DefaultPriority {
+			path += fmt.Sprintf(", priority %d", p.Priority)
 		}
 		fmt.Fprintf(w, "  learned from %s, next hop %s%s: %s\n", p.From, p.NextHop, path, best)
 	}

@@ -12,7 +12,7 @@ var bgpLimits = limits{
 	reflect.TypeFor[api.BGPConfiguration](): func(n node) {
 		const elsewhere = "self.metadata.name == 'default' || !has(self.spec) || !"
 		const message = `is possible in "default" only`
-		for _, f := range []string{"nodeToNodeMeshEnabled", "asNumber", "nodeMeshPassword"} {
+		for _, f := range []string{"nodeToNodeMeshEnabled", "asNumber", "nodeMeshPassword", "ipv4NormalRoutePriority", "ipv6NormalRoutePriority"} {
 			n.mustStay(elsewhere+"has(self.spec."+f+")", message, "spec", f)
 		}
 		n.mustStay(elsewhere+present("spec.nodeMeshMaxRestartTime", "self.spec.nodeMeshMaxRestartTime != ''"), message, "spec", "nodeMeshMaxRestartTime")
@@ -24,6 +24,7 @@ var bgpLimits = limits{
 		n.field("serviceLoadBalancerAggregation").perhaps(api.Enabled, api.Disabled)
 		n.field("programClusterRoutes").perhaps(api.Enabled)
 		n.field("bindMode").perhaps("None", "NodeIP")
+		n.each(func(f node) { f.within(1, api.MaxRoutePriority) }, "ipv4NormalRoutePriority", "ipv6NormalRoutePriority")
 		n.field("ignoredInterfaces").distinct().items().like(`\*|` + interfaceName + `\*?`)
 		wholeSeconds(n.field("nodeMeshMaxRestartTime"), "4095s")
 	},
@@ -49,6 +50,7 @@ var bgpLimits = limits{
 		n.field("peerType").perhaps("eBGP", "iBGP")
 		n.field("matchOperator").perhaps("Equal", "NotEqual", "In", "NotIn")
 		n.field("asPathPrefix").items().within(1, 1<<32-1)
+		n.field("priority").within(1, api.MaxRoutePriority)
 		n.field("operations").most(10)
 		const cidr, operator = "(has(self.cidr) && self.cidr != '')", "(has(self.matchOperator) && self.matchOperator != '')"
 		n.must("!"+cidr+" || "+operator, "is missing, although there is a cidr", "matchOperator")
@@ -62,8 +64,9 @@ var bgpLimits = limits{
 		n.require("values").field("values").notEmpty().most(1).items().like(community)
 	},
 	reflect.TypeFor[api.BGPFilterOperation](): func(n node) {
-		n.must("has(self.addCommunity) != has(self.prependASPath)", "want one of addCommunity and prependASPath")
+		n.must("(has(self.addCommunity) ? 1 : 0) + (has(self.prependASPath) ? 1 : 0) + (has(self.setPriority) ? 1 : 0) == 1", "want one of addCommunity, prependASPath and setPriority")
 	},
+	reflect.TypeFor[api.BGPSetPriority](): func(n node) { n.require("value").field("value").within(1, api.MaxRoutePriority) },
 	reflect.TypeFor[api.BGPAddCommunity](): func(n node) { n.require("value").field("value").like(community) },
 	reflect.TypeFor[api.BGPPrependASPath](): func(n node) {
 		n.require("prefix").field("prefix").notEmpty().items().within(1, 1<<32-1)

@@ -8,25 +8,26 @@ type BGPConfiguration struct {
 
 // BGPConfigurationSpec is the body of a BGPConfiguration. What is absent in that of a node is taken from "default".
 type BGPConfigurationSpec struct {
-	LogSeverityScreen      string                `json:"logSeverityScreen,omitempty"`
-	NodeToNodeMeshEnabled  *bool                 `json:"nodeToNodeMeshEnabled,omitempty"` // nil: true; of "default" alone
-	ASNumber               *ASNumber             `json:"asNumber,omitempty"`              // nil: 64512; of "default" alone
-	ServiceLoadBalancerIPs []BGPServiceBlock     `json:"serviceLoadBalancerIPs,omitempty"`
-	ServiceExternalIPs     []BGPServiceBlock     `json:"serviceExternalIPs,omitempty"`
-	ServiceClusterIPs      []BGPServiceBlock     `json:"serviceClusterIPs,omitempty"`
-	Communities            []Community           `json:"communities,omitempty"`
-	PrefixAdvertisements   []PrefixAdvertisement `json:"prefixAdvertisements,omitempty"`
-	ListenPort             uint16                `json:"listenPort,omitempty"` // 0: 179
-	NodeMeshPassword       *BGPPassword          `json:"nodeMeshPassword,omitempty"`
-	NodeMeshMaxRestartTime string                `json:"nodeMeshMaxRestartTime,omitempty"` // empty: 120s
-	BindMode               string                `json:"bindMode,omitempty"`               // None, NodeIP
-	IgnoredInterfaces      []string              `json:"ignoredInterfaces,omitempty"`      // names, * at the end stands for anything
-	// The only values of these are what we do: prefixes of services are told as a whole, and BGP's routes are its own.
-	ServiceLoadBalancerAggregation string `json:"serviceLoadBalancerAggregation,omitempty"` // Enabled, Disabled
-	ProgramClusterRoutes           string `json:"programClusterRoutes,omitempty"`           // Enabled
-
-	LocalWorkloadPeeringIPv4 Later `json:"localWorkloadPeeringIPV4,omitempty"`
-	LocalWorkloadPeeringIPv6 Later `json:"localWorkloadPeeringIPV6,omitempty"`
+	LogSeverityScreen              string                `json:"logSeverityScreen,omitempty"`     // Trace, Debug, Info, Warning, Error, Fatal; empty: as the daemon's flag says
+	NodeToNodeMeshEnabled          *bool                 `json:"nodeToNodeMeshEnabled,omitempty"` // nil: true; of "default" alone
+	ASNumber                       *ASNumber             `json:"asNumber,omitempty"`              // nil: 64512; of "default" alone
+	ServiceLoadBalancerIPs         []BGPServiceBlock     `json:"serviceLoadBalancerIPs,omitempty"`
+	ServiceExternalIPs             []BGPServiceBlock     `json:"serviceExternalIPs,omitempty"`
+	ServiceClusterIPs              []BGPServiceBlock     `json:"serviceClusterIPs,omitempty"`
+	Communities                    []Community           `json:"communities,omitempty"`
+	PrefixAdvertisements           []PrefixAdvertisement `json:"prefixAdvertisements,omitempty"`
+	ListenPort                     uint16                `json:"listenPort,omitempty"` // 0: 179
+	NodeMeshPassword               *BGPPassword          `json:"nodeMeshPassword,omitempty"`
+	NodeMeshMaxRestartTime         string                `json:"nodeMeshMaxRestartTime,omitempty"`         // empty: 120s
+	BindMode                       string                `json:"bindMode,omitempty"`                       // None, NodeIP
+	IgnoredInterfaces              []string              `json:"ignoredInterfaces,omitempty"`              // names, * at the end stands for anything
+	ServiceLoadBalancerAggregation string                `json:"serviceLoadBalancerAggregation,omitempty"` // Enabled, Disabled
+	// ProgramClusterRoutes is for which pools BGP installs the routes that it learns, of "default" alone: Enabled and EnabledNoEncapOnly
+	// (default): those without encapsulation; Disabled: none.
+	ProgramClusterRoutes string `json:"programClusterRoutes,omitempty"`
+	// Addresses that each host has for its workloads, so that these can call it; of "default" alone.
+	LocalWorkloadPeeringIPv4 string `json:"localWorkloadPeeringIPV4,omitempty"`
+	LocalWorkloadPeeringIPv6 string `json:"localWorkloadPeeringIPV6,omitempty"`
 	// The priority of routes of which nothing else is said, by family: that of the node's own without a metric, and of learned routes; of
 	// "default" alone. nil: 1024.
 	IPv4NormalRoutePriority *int32 `json:"ipv4NormalRoutePriority,omitempty"`
@@ -88,8 +89,8 @@ type BGPPeerSpec struct {
 	TTLSecurity              *uint8       `json:"ttlSecurity,omitempty"` // hops to the peer
 	Filters                  []string     `json:"filters,omitempty"`     // names of BGPFilters, in order
 	ReversePeering           string       `json:"reversePeering,omitempty"`
-	ReachableBy              string       `json:"reachableBy,omitempty"` // a gateway: the peer gets a route of its own through it
-	LocalWorkloadSelector    Later        `json:"localWorkloadSelector,omitempty"`
+	ReachableBy              string       `json:"reachableBy,omitempty"`           // a gateway: the peer gets a route of its own through it
+	LocalWorkloadSelector    string       `json:"localWorkloadSelector,omitempty"` // the peers are workloads on the node itself
 }
 
 // BGPFilter is a list of rules for routes that a session brings or sends.
@@ -119,7 +120,7 @@ type BGPFilterRule struct {
 	ASPathPrefix  []ASNumber           `json:"asPathPrefix,omitempty"`
 	Action        string               `json:"action"` // Accept, Reject
 	Operations    []BGPFilterOperation `json:"operations,omitempty"`
-	Priority      *int32               `json:"priority,omitempty"` // a route's metric; see MaxRoutePriority
+	Priority      *int32               `json:"priority,omitempty"` // a route's metric; see MaxBGPRoutePriority
 	// Void: it accepts, and was not understood; it matches nothing. See DecodeStored.
 	Void bool `json:"-"`
 }
@@ -154,12 +155,12 @@ type BGPPrependASPath struct {
 
 // BGPSetPriority sets a route's priority.
 type BGPSetPriority struct {
-	Value int32 `json:"value"` // 1 to MaxRoutePriority
+	Value int32 `json:"value"` // 1 to MaxBGPRoutePriority
 }
 
-// MaxRoutePriority is the largest priority of a route. Peers are sent a priority as the LOCAL_PREF 2147483647 less the priority, and those of
+// MaxBGPRoutePriority is the largest priority of a route. Peers are sent a priority as the LOCAL_PREF 2147483647 less the priority, and those of
 // upstream go to 2147483646; but LOCAL_PREF of other networks is small, 100 by default, and must not be taken for a priority.
-const MaxRoutePriority = 1<<30 - 1
+const MaxBGPRoutePriority = 1<<30 - 1
 
 // bgpRules are the lists of a filter, with their paths.
 func bgpRules(s *BGPFilterSpec) []bgpRuleList {

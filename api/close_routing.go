@@ -75,11 +75,13 @@ func whoIsUnknown(s *BGPPeerSpec) map[string]bool {
 	_, isAddress := PeerAddress(s.PeerIP)
 	_, gateway := addrOf(s.ReachableBy)
 	return map[string]bool{
-		"spec.peerIP":        s.PeerSelector == "" && !isAddress,
-		"spec.localASNumber": true,
-		"spec.nodeSelector":  checkSelector(s.NodeSelector, false) != "",
-		"spec.peerSelector":  checkSelector(s.PeerSelector, false) != "",
-		"spec.reachableBy":   gateway != "",
+		"spec.peerIP":                s.PeerSelector == "" && !isAddress,
+		"spec.localASNumber":         true,
+		"spec.nodeSelector":          checkSelector(s.NodeSelector, false) != "",
+		"spec.peerSelector":          checkSelector(s.PeerSelector, false) != "",
+		"spec.localWorkloadSelector": s.LocalWorkloadSelector != "",
+		"spec.asNumber":              s.LocalWorkloadSelector != "",
+		"spec.reachableBy":           gateway != "",
 	}
 }
 
@@ -103,6 +105,14 @@ func (d *decoder) closeBGPConfiguration(r *BGPConfiguration) {
 			s.NodeMeshMaxRestartTime = ""
 		case field == "bindMode":
 			s.BindMode = ""
+		case field == "programClusterRoutes":
+			s.ProgramClusterRoutes = ""
+		case field == "logSeverityScreen":
+			s.LogSeverityScreen = ""
+		case field == "localWorkloadPeeringIPV4":
+			s.LocalWorkloadPeeringIPv4 = ""
+		case field == "localWorkloadPeeringIPV6":
+			s.LocalWorkloadPeeringIPv6 = ""
 		case field == "ipv4NormalRoutePriority":
 			s.IPv4NormalRoutePriority = nil
 		case field == "ipv6NormalRoutePriority":

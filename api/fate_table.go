@@ -17,17 +17,12 @@ var unhonoured = slices.Concat(
 	fatesOf[Rule](
 		fate(Refused, "no proxy looks into requests; a rule that is stored denies without this condition, or allows nothing", "http"),
 	),
-	fatesOf[BGPConfigurationSpec](
-		fate(Warned, "the BGP daemon's flag --log-level says what it writes", "logSeverityScreen=Info"),
-		fate(Refused, "no session is opened with workloads", "localWorkloadPeeringIPV4 localWorkloadPeeringIPV6"),
-	),
 	fatesOf[HealthTimeout](fate(Warned, "the agent has no part of this name: it has syncer, calc and dataplane", "name=syncer|calc|dataplane")),
 	fatesOf[KubeControllersSpec](
 		fate(Warned, "the controllers have no profiles to serve", "debugProfilePort=0"),
 	),
 	fatesOf[PolicyMigration](fate(Warned, noControllers, "enabled=Enabled|Disabled")),
 	fatesOf[SecretKeyRef](fate(Warned, "a session whose password cannot be had is not opened", "optional=false")),
-	fatesOf[BGPPeerSpec](fate(Refused, "no session is opened with workloads", "localWorkloadSelector")),
 	felixFates,
 )
 

@@ -37,7 +37,13 @@ func (v *validator) bgpConfiguration(r *BGPConfiguration) {
 		}
 	}
 	v.optionally("spec.serviceLoadBalancerAggregation", s.ServiceLoadBalancerAggregation, "Enabled", "Disabled")
-	v.onlyEnabled("spec.programClusterRoutes", s.ProgramClusterRoutes, "the agent does not bring routes to other hosts, BGP does")
+	if s.ProgramClusterRoutes == EnabledIPIPOnly {
+		v.fail("spec.programClusterRoutes", "is EnabledIPIPOnly, which this version does not honour: the routes of pools with ipipMode are the agent's")
+	} else {
+		v.optionally("spec.programClusterRoutes", s.ProgramClusterRoutes, Enabled, Disabled, EnabledNoEncapOnly)
+	}
+	v.peeringAddress("spec.localWorkloadPeeringIPV4", s.LocalWorkloadPeeringIPv4, true)
+	v.peeringAddress("spec.localWorkloadPeeringIPV6", s.LocalWorkloadPeeringIPv6, false)
 	v.communities(s)
 	v.bgpPassword("spec.nodeMeshPassword", s.NodeMeshPassword)
 	v.bgpTime("spec.nodeMeshMaxRestartTime", s.NodeMeshMaxRestartTime, maxRestart)
@@ -52,8 +58,8 @@ func (v *validator) bgpConfiguration(r *BGPConfiguration) {
 
 // routePriority is the priority of a route.
 func (v *validator) routePriority(path string, p *int32) {
-	if p != nil && (*p < 1 || *p > MaxRoutePriority) {
-		v.fail(path, fmt.Sprintf("is %d: want 1 to %d; larger ones, which Calico takes, cannot be told from the LOCAL_PREF of other networks", *p, MaxRoutePriority))
+	if p != nil && (*p < 1 || *p > MaxBGPRoutePriority) {
+		v.fail(path, fmt.Sprintf("is %d: want 1 to %d; larger ones, which Calico takes, cannot be told from the LOCAL_PREF of other networks", *p, MaxBGPRoutePriority))
 	}
 }
 
@@ -65,13 +71,25 @@ func badPattern(n string) string {
 	return ""
 }
 
-// onlyEnabled refuses to turn off what cannot be done otherwise, and says why.
-func (v *validator) onlyEnabled(path, value, why string) {
-	if value == "Disabled" {
-		v.fail(path, "is Disabled, which this version does not honour: "+why)
+// Values of programClusterRoutes, beside Enabled and Disabled.
+const (
+	EnabledIPIPOnly    = "EnabledIPIPOnly"
+	EnabledNoEncapOnly = "EnabledNoEncapOnly"
+)
+
+// peeringAddress is an address that hosts have for their workloads.
+func (v *validator) peeringAddress(path, s string, four bool) {
+	if s == "" {
 		return
 	}
-	v.optionally(path, value, "Enabled")
+	switch a, reason := addrOf(s); {
+	case reason != "":
+		v.fail(path, reason)
+	case a.Is4() != four:
+		v.fail(path, s+" is of the other family")
+	case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast():
+		v.fail(path, s+" is an address that no workload can call")
+	}
 }
 
 // onlyDefault refuses what one node cannot have otherwise than all.
@@ -84,6 +102,9 @@ func (v *validator) onlyDefault(s *BGPConfigurationSpec) {
 		{"spec.asNumber", s.ASNumber != nil},
 		{"spec.nodeMeshPassword", s.NodeMeshPassword != nil},
 		{"spec.nodeMeshMaxRestartTime", s.NodeMeshMaxRestartTime != ""},
+		{"spec.programClusterRoutes", s.ProgramClusterRoutes != ""},
+		{"spec.localWorkloadPeeringIPV4", s.LocalWorkloadPeeringIPv4 != ""},
+		{"spec.localWorkloadPeeringIPV6", s.LocalWorkloadPeeringIPv6 != ""},
 		{"spec.ipv4NormalRoutePriority", s.IPv4NormalRoutePriority != nil},
 		{"spec.ipv6NormalRoutePriority", s.IPv6NormalRoutePriority != nil},
 		{"spec.communities", len(s.Communities) > 0 && len(s.PrefixAdvertisements) == 0},
@@ -183,7 +204,13 @@ func (v *validator) bgpPeer(s *BGPPeerSpec) {
 	}
 	v.selector("spec.nodeSelector", s.NodeSelector, false)
 	v.selector("spec.peerSelector", s.PeerSelector, false)
+	v.selector("spec.localWorkloadSelector", s.LocalWorkloadSelector, false)
 	switch {
+	case s.LocalWorkloadSelector != "" && (s.PeerIP != "" || s.PeerSelector != ""):
+		v.fail("spec.localWorkloadSelector", "cannot be set beside spec.peerIP or spec.peerSelector: the peers are workloads then")
+	case s.LocalWorkloadSelector != "" && s.ASNumber == 0:
+		v.fail("spec.asNumber", "is missing: beside spec.localWorkloadSelector it is that of the workloads")
+	case s.LocalWorkloadSelector != "":
 	case s.PeerSelector != "" && (s.PeerIP != "" || s.ASNumber != 0):
 		v.fail("spec.peerSelector", "cannot be set beside spec.peerIP or spec.asNumber: the nodes that it selects say both")
 	case s.PeerSelector != "":

@@ -54,19 +54,6 @@ func TestBFDIsConfiguredByAnAnnotation(t *testing.T) {
 
 func TestBGPFiltersAreValidated(t *testing.T) { judgeAll(t, apitest.BGPFilters()) }
 
-func TestWhatBGPDoesNotHonourIsRefusedByName(t *testing.T) {
-	for _, tt := range []struct{ kind, spec, path string }{
-		{KindBGPConfiguration, "{localWorkloadPeeringIPV4: 192.0.2.1}", "spec.localWorkloadPeeringIPV4"},
-		{KindBGPConfiguration, "{localWorkloadPeeringIPV6: '2001:db8::1'}", "spec.localWorkloadPeeringIPV6"},
-		{KindBGPPeer, "{localWorkloadSelector: all()}", "spec.localWorkloadSelector"},
-	} {
-		_, err := Decode([]byte("apiVersion: projectcalico.org/v3\nkind: " + tt.kind + "\nmetadata: {name: a}\nspec: " + tt.spec))
-		if err == nil || !strings.Contains(err.Error(), tt.path) || !strings.Contains(err.Error(), "Calico has this field") {
-			t.Errorf("%s %s: %v", tt.kind, tt.spec, err)
-		}
-	}
-}
-
 // TestAnInterfaceOfWhatPeersAdvertiseIsRefusedAndCloses: no rule with both could match, so that a Reject would let all through.
 func TestAnInterfaceOfWhatPeersAdvertiseIsRefusedAndCloses(t *testing.T) {
 	for action, want := range map[string]BGPFilterRule{"Reject": {Action: "Reject", Source: "RemotePeers"}, "Accept": {Action: "Accept", Source: "RemotePeers", Interface: "eth0", Void: true}} {

@@ -49,9 +49,7 @@ const (
 	RouteProtocolAgent   = 80  // also upstream's agent's: taking over works, running side by side does not
 	RouteProtocolHosts   = 81  // the agent's to other hosts; a number apart, so that no speaker advertises them, and upstream's are not taken for ours
 	RouteProtocolSpeaker = 186 // RTPROT_BGP: routes learned by the BGP speaker
-	// RouteProtocolPriority is of those with a priority of their own, which is their metric: so it takes a protocol to know them.
-	RouteProtocolPriority = 82
-	RouteProtocolBIRD     = 12 // RTPROT_BIRD: routes learned by a BIRD in its place, if they have RouteMetricBIRD
+	RouteProtocolBIRD    = 12  // RTPROT_BIRD: routes learned by a BIRD in its place, if they have RouteMetricBIRD
 )
 
 // Route metrics differ, so that the two never replace each other's route: IPv4 keys on (destination, tos, metric).
@@ -65,6 +63,9 @@ const (
 	// RouteMetricBIRD is another, so that the routes of both are there while a host goes from one to the other.
 	RouteMetricBIRD = 2050
 )
+
+// RouteProtocolPriority is of learned routes with a priority of their own, which is their metric: so it takes a protocol to know them.
+const RouteProtocolPriority = 82
 
 // SpeakerRoute reports whether a route of table main with this protocol and metric is the BGP speaker's.
 func SpeakerRoute(protocol, metric int) bool {

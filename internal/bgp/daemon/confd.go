@@ -54,7 +54,7 @@ func RunConfd(ctx context.Context, cfg Confd) error {
 	}
 	w := &confWriter{cfg: cfg, rtnl: h, secrets: secrets, requests: make(chan func()), started: time.Now()}
 	k := newPlanSource(cfg.Config, plans, secrets)
-	k.statuses = statuses{w, h}
+	k.statuses, k.bird = statuses{w, h}, true
 	if cfg.Onetime {
 		p, err := k.now(ctx)
 		if err != nil {
@@ -95,11 +95,10 @@ func (k *planSource) now(ctx context.Context) (plan.Plan, error) {
 }
 
 func (k *planSource) read(ctx context.Context, store datastore.Store) (plan.Plan, error) {
-	resources := plan.New()
-	resources.RouterID = k.cfg.RouterID
-	err := takeOver(ctx, store, resources, plan.Prefixes())
-	if err == nil && resources.Services(k.cfg.Node) {
-		err = takeOver(ctx, store, resources, plan.ServicePrefixes())
+	resources := k.resources()
+	err := takeOver(ctx, store, resources, k.prefixes())
+	if k.needs = k.needsOf(resources); err == nil && k.needs != (needs{}) {
+		err = takeOver(ctx, store, resources, k.prefixes())
 	}
 	if err != nil {
 		return plan.Plan{}, err

@@ -44,6 +44,7 @@ type Config struct {
 	// Reflector: this host is a dedicated route reflector.
 	Reflector bool
 	Log       *slog.Logger
+	Level     *slog.LevelVar // of Log; resources may set it. nil: they may not
 }
 
 const (
@@ -119,15 +120,20 @@ type planSource struct {
 	marks    string    // of the last plan's passwords
 	previous plan.Plan // stored by the last run
 	last     plan.Plan
-	unsaved  bool   // last is not on disk yet
-	frozen   bool   // the datastore is not ready
-	services bool   // they are followed, too
-	logged   string // the error that was logged last
+	unsaved  bool       // last is not on disk yet
+	frozen   bool       // the datastore is not ready
+	needs    needs      // what is followed beside what each plan depends on
+	bird     bool       // plans are for BIRD
+	flagged  slog.Level // of the log, if resources do not set it
+	logged   string     // the error that was logged last
 }
 
 // newPlanSource reads the stored plan, if it is of this node and in the same role.
 func newPlanSource(cfg Config, out chan<- plan.Plan, secrets passwords) *planSource {
 	k := &planSource{cfg: cfg, out: out, secrets: secrets, file: filepath.Join(cfg.Dir, planFile)}
+	if cfg.Level != nil {
+		k.flagged = cfg.Level.Level()
+	}
 	if p, err := load(k.file); err == nil && p.Node == cfg.Node && p.Dedicated == cfg.Reflector {
 		k.previous = p
 	}
@@ -164,15 +170,13 @@ func (k *planSource) plans(ctx context.Context, store datastore.Store) error {
 	}
 }
 
-// errOtherNeeds ends a watch that follows services in vain, or lacks them. The last plan holds meanwhile.
-var errOtherNeeds = errors.New("the plan depends on services now, or no longer")
+// errOtherNeeds ends a watch that follows services or workloads in vain, or lacks them. The last plan holds meanwhile.
+var errOtherNeeds = errors.New("the plan depends on services or workloads now, or no longer")
 
-// watch is plans until its needs change. Services change often, and there are many: they are followed only by who advertises some.
+// watch is plans until its needs change. Services and workloads change often, and there are many: they are followed only by those whose plan
+// depends on some.
 func (k *planSource) watch(ctx context.Context, store datastore.Store) error {
-	prefixes := plan.Prefixes()
-	if k.services {
-		prefixes = append(prefixes, plan.ServicePrefixes()...)
-	}
+	prefixes := k.prefixes()
 	source := syncer.New(store, syncer.Config{Prefixes: prefixes, Logger: k.cfg.Log.With("part", "syncer")})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return source.Run(ctx) })
@@ -202,8 +206,7 @@ func (k *planSource) dial(ctx context.Context) (datastore.Client, error) {
 
 // follow turns batches into plans. A plan is made only once in sync: a part of the resources would close sessions.
 func (k *planSource) follow(ctx context.Context, batches <-chan syncer.Batch) error {
-	resources, complete := plan.New(), false
-	resources.RouterID = k.cfg.RouterID
+	resources, complete := k.resources(), false
 	look := time.NewTicker(secretPollInterval)
 	defer look.Stop()
 	for {
@@ -220,8 +223,8 @@ func (k *planSource) follow(ctx context.Context, batches <-chan syncer.Batch) er
 			if complete = complete || b.InSync; !complete || k.freeze(resources) {
 				continue
 			}
-			if needs := !k.cfg.Reflector && resources.Services(k.cfg.Node); needs != k.services {
-				k.services = needs
+			if needs := k.needsOf(resources); needs != k.needs {
+				k.needs = needs
 				return errOtherNeeds
 			}
 			p := resources.Plan(k.cfg.Node)
@@ -287,6 +290,7 @@ func (k *planSource) sendIfChanged(ctx context.Context) error {
 }
 
 func (k *planSource) send(ctx context.Context, p plan.Plan) error {
+	k.logAs(p.LogSeverity)
 	for _, problem := range p.Problems {
 		if !slices.Contains(k.last.Problems, problem) {
 			k.cfg.Log.Warn("resource", "err", problem)

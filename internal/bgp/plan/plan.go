@@ -29,13 +29,17 @@ type Plan struct {
 	Sessions  []Session `json:",omitempty"` // one for each peer's address, sorted by it
 	// Originate are prefixes and single addresses of services: advertised as they are, whatever the kernel has.
 	Originate []netip.Prefix `json:",omitempty"`
-	// Foreign are prefixes whose routes others install: those of services, and pools for which the agent makes tunnels.
+	// Foreign are prefixes whose routes others install: those of services, and pools whose routes are the agent's.
 	Foreign []netip.Prefix `json:",omitempty"`
 	// Normal are the priorities of routes of which nothing else is said, by family, IPv4 first; 0: none is configured, and the speaker's own
 	// metrics are used. See [Plan.NormalPriority].
-	Normal   [2]uint32 `json:",omitzero"`
-	Ignored  []string  `json:",omitempty"` // patterns of interfaces whose routes are not advertised; * at the end matches anything
-	Problems []string  `json:",omitempty"` // what in the resources had no effect, and why
+	Normal  [2]uint32 `json:",omitzero"`
+	Ignored []string  `json:",omitempty"` // patterns of interfaces whose routes are not advertised; * at the end matches anything
+	// Peering are addresses that this host has for workloads that are its peers, so that these can call it.
+	Peering []netip.Addr `json:",omitempty"`
+	// LogSeverity is that of the least severe lines to log, as resources have it; empty: they do not say.
+	LogSeverity string   `json:",omitempty"`
+	Problems    []string `json:",omitempty"` // what in the resources had no effect, and why
 	// Unread are resources that could not be read, and of which no earlier version is known: routes may be missing for that.
 	Unread []string `json:",omitempty"`
 }
@@ -57,6 +61,7 @@ type Session struct {
 	Why      string     // mesh, or BGPPeer and its name
 	Global   bool       `json:",omitempty"` // that BGPPeer is for all nodes
 	PeerNode string     `json:",omitempty"` // the peer is this node of the cluster
+	Workload string     `json:",omitempty"` // the peer is this workload on this node, namespace/name; what it advertises has itself as next hop
 	AS       uint32     // the peer's
 	LocalAS  uint32     // ours towards it
 	Source   netip.Addr `json:",omitzero"`  // zero: the kernel chooses
@@ -162,7 +167,7 @@ func LocalPref(priority uint32) uint32 { return lowestPreference - priority }
 
 // PriorityOf is the priority that a LOCAL_PREF stands for; 0: none, it is one as other networks have them.
 func PriorityOf(localPref uint32) uint32 {
-	if localPref < LocalPref(api.MaxRoutePriority) || localPref >= lowestPreference {
+	if localPref < LocalPref(api.MaxBGPRoutePriority) || localPref >= lowestPreference {
 		return 0
 	}
 	return lowestPreference - localPref

@@ -188,8 +188,8 @@ func TestPrioritiesOfRoutes(t *testing.T) {
 		{"one is", p.ConfiguredPriority(false), 2000},
 		{"as LOCAL_PREF", plan.LocalPref(512), 2147483135},
 		{"and back", plan.PriorityOf(2147483135), 512},
-		{"the least preferred", plan.PriorityOf(plan.LocalPref(api.MaxRoutePriority)), api.MaxRoutePriority},
-		{"one less is another network's", plan.PriorityOf(plan.LocalPref(api.MaxRoutePriority) - 1), 0},
+		{"the least preferred", plan.PriorityOf(plan.LocalPref(api.MaxBGPRoutePriority)), api.MaxBGPRoutePriority},
+		{"one less is another network's", plan.PriorityOf(plan.LocalPref(api.MaxBGPRoutePriority) - 1), 0},
 		{"the default", plan.PriorityOf(100), 0},
 		{"that of priority 0", plan.PriorityOf(1<<31 - 1), 0},
 		{"beyond", plan.PriorityOf(1<<32 - 1), 0},
@@ -233,8 +233,8 @@ func TestSettingsOfANode(t *testing.T) {
 IPPool vx {cidr: 10.67.0.0/16, vxlanMode: CrossSubnet}
 IPPool ip {cidr: 10.68.0.0/16, ipipMode: Always}
 IPPool p {cidr: 10.65.0.0/16}
-BGPConfiguration default {bindMode: NodeIP, ignoredInterfaces: [eth9], serviceExternalIPs: [{cidr: 198.51.100.0/24}], serviceClusterIPs: [{cidr: 10.96.0.0/12}], serviceLoadBalancerIPs: [{cidr: 203.0.113.0/24}], communities: [{name: red, value: '1:2'}], prefixAdvertisements: [{cidr: 10.65.0.0/16, communities: [red, '1:2:3']}, {cidr: 10.65.1.0/26, communities: ['1:9']}]}
-BGPConfiguration node.h3 {bindMode: None, ignoredInterfaces: ['eth*', lo], listenPort: 1790}
+BGPConfiguration default {logSeverityScreen: Warning, bindMode: NodeIP, ignoredInterfaces: [eth9], serviceExternalIPs: [{cidr: 198.51.100.0/24}], serviceClusterIPs: [{cidr: 10.96.0.0/12}], serviceLoadBalancerIPs: [{cidr: 203.0.113.0/24}], communities: [{name: red, value: '1:2'}], prefixAdvertisements: [{cidr: 10.65.0.0/16, communities: [red, '1:2:3']}, {cidr: 10.65.1.0/26, communities: ['1:9']}]}
+BGPConfiguration node.h3 {logSeverityScreen: debug, bindMode: None, ignoredInterfaces: ['eth*', lo], listenPort: 1790}
 `)
 	h1, h3 := w.Plan("h1"), w.Plan("h3")
 	for _, tt := range []struct {
@@ -245,6 +245,8 @@ BGPConfiguration node.h3 {bindMode: None, ignoredInterfaces: ['eth*', lo], liste
 		{"bind mode of one, without IPv6", h3.Listen, []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:1790")}},
 		{"interfaces of all", h1.Ignored, []string{"eth9"}},
 		{"interfaces of one", h3.Ignored, []string{"eth*", "lo"}},
+		{"what is logged, of all", h1.LogSeverity, "Warning"},
+		{"what is logged, of one", h3.LogSeverity, "debug"},
 		{"a pattern", h3.Ignores("eth12"), true},
 		{"a name", h3.Ignores("lo1"), false},
 		{"services", h1.Originate, []netip.Prefix{prefix("10.96.0.0/12"), prefix("198.51.100.0/24"), prefix("203.0.113.0/24")}},

@@ -27,15 +27,21 @@ type Resources struct {
 	// RouterID is that of the node, as CALICO_ROUTER_ID has it: an IPv4 address; hash, for a number made of the node's
 	// name; or nothing, for the node's IPv4 address.
 	RouterID string
+	// Agent: FelixConfigurations are among the updates, see [AgentPrefixes]. Without, nothing is said of whether they fit.
+	Agent bool
+	// NoWorkloads is why the speaker has no sessions with workloads; empty: it has.
+	NoWorkloads string
 
-	nodes    map[string]*api.Node
-	configs  map[string]*api.BGPConfiguration
-	peers    map[string]*api.BGPPeer
-	filters  map[string]*api.BGPFilter
-	pools    map[string]*api.IPPool
-	services map[string]*service // by namespace/name
-	slices   map[string]*slice   // likewise
-	problems map[string][]string // by key
+	nodes     map[string]*api.Node
+	configs   map[string]*api.BGPConfiguration
+	peers     map[string]*api.BGPPeer
+	filters   map[string]*api.BGPFilter
+	pools     map[string]*api.IPPool
+	felix     map[string]string    // programClusterRoutes of FelixConfigurations, by name
+	workloads map[string]*workload // by namespace/name
+	services  map[string]*service  // by namespace/name
+	slices    map[string]*slice    // likewise
+	problems  map[string][]string  // by key
 	// unreadable are resources that could not be read and have no earlier version, with the reason, by key.
 	unreadable map[string]string
 	frozen     bool // the datastore says that it is not ready
@@ -45,7 +51,8 @@ type Resources struct {
 func New() *Resources {
 	return &Resources{
 		nodes: map[string]*api.Node{}, configs: map[string]*api.BGPConfiguration{}, peers: map[string]*api.BGPPeer{},
-		filters: map[string]*api.BGPFilter{}, pools: map[string]*api.IPPool{}, services: map[string]*service{}, slices: map[string]*slice{}, problems: map[string][]string{}, unreadable: map[string]string{},
+		filters: map[string]*api.BGPFilter{}, pools: map[string]*api.IPPool{}, felix: map[string]string{}, workloads: map[string]*workload{},
+		services: map[string]*service{}, slices: map[string]*slice{}, problems: map[string][]string{}, unreadable: map[string]string{},
 	}
 }
 
@@ -118,6 +125,10 @@ func (w *Resources) has(ref api.Ref) (known bool) {
 		_, known = w.filters[ref.Name]
 	case api.KindIPPool:
 		_, known = w.pools[ref.Name]
+	case api.KindFelixConfiguration:
+		_, known = w.felix[ref.Name]
+	case api.KindWorkloadEndpoint:
+		_, known = w.workloads[inNamespace(ref)]
 	case api.KindKubernetesService:
 		_, known = w.services[inNamespace(ref)]
 	case api.KindKubernetesEndpointSlice:
@@ -138,6 +149,16 @@ func (w *Resources) set(ref api.Ref, r api.Resource) {
 		setOrDelete(w.filters, ref.Name, r)
 	case api.KindIPPool:
 		setOrDelete(w.pools, ref.Name, r)
+	case api.KindFelixConfiguration:
+		delete(w.felix, ref.Name)
+		if f, ok := r.(*api.FelixConfiguration); ok {
+			w.felix[ref.Name] = programmed(f)
+		}
+	case api.KindWorkloadEndpoint:
+		delete(w.workloads, inNamespace(ref))
+		if e, ok := r.(*api.WorkloadEndpoint); ok {
+			w.workloads[inNamespace(ref)] = workloadOf(e)
+		}
 	case api.KindKubernetesService:
 		delete(w.services, inNamespace(ref))
 		if s, ok := r.(*api.KubernetesService); ok && serviceOf(s) != nil {
@@ -259,6 +280,7 @@ func (w *Resources) Plan(node string) Plan {
 	w.settings(&p, self)
 	d := planner{Resources: w, plan: &p, self: self, nodes: w.bgpNodes(), taken: map[netip.Addr]string{}}
 	d.pools()
+	d.clusterRoutes()
 	d.withinBlocks()
 	d.communities()
 	d.peers()
@@ -327,6 +349,7 @@ func (w *Resources) settings(p *Plan, self host) {
 			p.Normal[f] = uint32(*priority)
 		}
 	}
+	p.LogSeverity = cmp.Or(own.LogSeverityScreen, all.LogSeverityScreen)
 	services := w.ranges(own, all)
 	p.Originate, p.Foreign = w.originated(self.name, services), services.all()
 }

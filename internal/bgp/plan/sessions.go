@@ -48,7 +48,7 @@ func (d *planner) pools() {
 		} else {
 			d.open[f] = append(d.open[f], within("IPPool "+name, p, true))
 		}
-		if encapsulated(s.IPIPMode) || encapsulated(s.VXLANMode) {
+		if encapsulated(s.IPIPMode) || encapsulated(s.VXLANMode) || !d.installs() {
 			d.plan.Foreign = append(d.plan.Foreign, p)
 		}
 	}
@@ -126,6 +126,10 @@ func (d *planner) forward(name string, s *api.BGPPeerSpec) {
 	if !selects(s, d.self) {
 		return
 	}
+	if s.LocalWorkloadSelector != "" {
+		d.workloads(name, s)
+		return
+	}
 	if at, ok := api.PeerAddress(s.PeerIP); ok && s.PeerSelector == "" && at.Addr() != d.self.addr(at.Addr().Is4()) {
 		d.address(name, s, at)
 	}
@@ -141,7 +145,7 @@ func (d *planner) forward(name string, s *api.BGPPeerSpec) {
 // reverse makes the sessions of which this node is the peer.
 func (d *planner) reverse(name string, s *api.BGPPeerSpec) {
 	for _, four := range []bool{true, false} {
-		if s.ReversePeering == "Manual" || !d.names(s, d.self, four) {
+		if s.ReversePeering == "Manual" || s.LocalWorkloadSelector != "" || !d.names(s, d.self, four) {
 			continue
 		}
 		for _, h := range d.nodes {
@@ -348,6 +352,9 @@ func (d *planner) add(s Session, filters []string) {
 		}
 		s.Import = append(s.Import, filterRules(name+" import"+version, in, s.Internal())...)
 		s.Export = append(s.Export, filterRules(name+" export"+version, out, s.Internal())...)
+	}
+	if s.Workload != "" {
+		s.Import = append(s.Import, Rule{Name: "what no BGPFilter accepts of a workload"})
 	}
 	f := family(four)
 	s.Export = slices.Concat(s.Export, d.covered[f], d.closed[f], d.marks[f], d.open[f])

@@ -41,8 +41,9 @@ type Report struct {
 type Session struct {
 	Peer       netip.Addr `json:"peer"`
 	PeerNode   string     `json:"peerNode,omitempty"`
-	From       string     `json:"from"`             // mesh, or the BGPPeer
-	Global     bool       `json:"global,omitempty"` // that BGPPeer is for all nodes
+	Workload   string     `json:"workload,omitempty"` // on this node, namespace/name
+	From       string     `json:"from"`               // mesh, or the BGPPeer
+	Global     bool       `json:"global,omitempty"`   // that BGPPeer is for all nodes
 	AS         uint32     `json:"as"`
 	LocalAS    uint32     `json:"localAS"`
 	Client     bool       `json:"client,omitempty"`
@@ -139,6 +140,7 @@ func (s *Speaker) report(ctx context.Context) Report {
 	for _, w := range p.Sessions {
 		session := states[w.Peer]
 		session.BFD = s.live.status(w)
+		session.Workload = w.Workload
 		session.Peer, session.PeerNode, session.From, session.Global = w.Peer, w.PeerNode, w.Why, w.Global
 		session.AS, session.LocalAS, session.Client = w.AS, w.LocalAS, w.Client
 		switch {

@@ -148,13 +148,14 @@ type group struct {
 	Import, Export []plan.Rule
 	NextHop        plan.NextHop
 	External       uint32 // our AS number towards external peers; 0: they are internal
+	Workloads      bool   `json:",omitempty"` // what they advertise has themselves as next hop
 }
 
 // grouped groups sessions with the same rules, so that a rule is evaluated once for hundreds of peers.
 func grouped(sessions []plan.Session) ([]group, map[netip.Addr]string) {
 	byText, of := map[string]*group{}, map[netip.Addr]string{}
 	for _, s := range sessions {
-		g := group{Import: s.Import, Export: s.Export, NextHop: s.NextHop}
+		g := group{Import: s.Import, Export: s.Export, NextHop: s.NextHop, Workloads: s.Workload != ""}
 		if !s.Internal() {
 			g.External = s.LocalAS
 		}
@@ -336,6 +337,9 @@ func (w *writer) accept(r plan.Rule) *api.Actions {
 		a.LocalPref = &api.LocalPrefAction{Value: plan.LocalPref(r.SetPriority)}
 	}
 	if !w.out {
+		if w.group.Workloads {
+			a.Nexthop = &api.NexthopAction{PeerAddress: true}
+		}
 		return a
 	}
 	if len(w.builder.rules.links) > 0 || w.builder.rules.covered {

@@ -67,6 +67,7 @@ type Speaker struct {
 	started  time.Time
 	planned  time.Time // when the plan came
 	hold     hold
+	peered   []netip.Addr // the addresses for workloads that this host has been given
 	live     liveness
 	problems map[string]string // what does not work, by what it is about
 	counters map[string]uint64 // those of TCP when the plan came
@@ -225,6 +226,7 @@ func (s *Speaker) setPlan(ctx context.Context, p plan.Plan) {
 		}
 	}
 	s.removePeers(p)
+	s.peering() // first, so that the library can listen on them
 	if s.bgp == nil {
 		b, err := startLibrary(ctx, p, s.cfg.Log)
 		if err != nil {

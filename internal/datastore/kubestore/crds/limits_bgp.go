@@ -15,6 +15,9 @@ var bgpLimits = limits{
 		for _, f := range []string{"nodeToNodeMeshEnabled", "asNumber", "nodeMeshPassword", "ipv4NormalRoutePriority", "ipv6NormalRoutePriority"} {
 			n.mustStay(elsewhere+"has(self.spec."+f+")", message, "spec", f)
 		}
+		for _, f := range []string{"programClusterRoutes", "localWorkloadPeeringIPV4", "localWorkloadPeeringIPV6"} {
+			n.mustStay(elsewhere+present("spec."+f, "self.spec."+f+" != ''"), message, "spec", f)
+		}
 		n.mustStay(elsewhere+present("spec.nodeMeshMaxRestartTime", "self.spec.nodeMeshMaxRestartTime != ''"), message, "spec", "nodeMeshMaxRestartTime")
 		n.mustStay(elsewhere+"("+listed("spec.communities")+" && !"+listed("spec.prefixAdvertisements")+")", message, "spec", "communities")
 	},
@@ -22,9 +25,11 @@ var bgpLimits = limits{
 		n.field("logSeverityScreen").like(anyCase("Trace", "Debug", "Info", "Warning", "Error", "Fatal") + "?")
 		n.field("asNumber").within(1, 1<<32-1)
 		n.field("serviceLoadBalancerAggregation").perhaps(api.Enabled, api.Disabled)
-		n.field("programClusterRoutes").perhaps(api.Enabled)
+		n.field("programClusterRoutes").perhaps(api.Enabled, api.Disabled, api.EnabledNoEncapOnly)
+		n.field("localWorkloadPeeringIPV4").address().orEmpty().longest(64).like(`[0-9.]*`)
+		n.field("localWorkloadPeeringIPV6").address().orEmpty().longest(64).like(`([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)?`)
 		n.field("bindMode").perhaps("None", "NodeIP")
-		n.each(func(f node) { f.within(1, api.MaxRoutePriority) }, "ipv4NormalRoutePriority", "ipv6NormalRoutePriority")
+		n.each(func(f node) { f.within(1, api.MaxBGPRoutePriority) }, "ipv4NormalRoutePriority", "ipv6NormalRoutePriority")
 		n.field("ignoredInterfaces").distinct().items().like(`\*|` + interfaceName + `\*?`)
 		wholeSeconds(n.field("nodeMeshMaxRestartTime"), "4095s")
 	},
@@ -50,7 +55,7 @@ var bgpLimits = limits{
 		n.field("peerType").perhaps("eBGP", "iBGP")
 		n.field("matchOperator").perhaps("Equal", "NotEqual", "In", "NotIn")
 		n.field("asPathPrefix").items().within(1, 1<<32-1)
-		n.field("priority").within(1, api.MaxRoutePriority)
+		n.field("priority").within(1, api.MaxBGPRoutePriority)
 		n.field("operations").most(10)
 		const cidr, operator = "(has(self.cidr) && self.cidr != '')", "(has(self.matchOperator) && self.matchOperator != '')"
 		n.must("!"+cidr+" || "+operator, "is missing, although there is a cidr", "matchOperator")
@@ -66,7 +71,7 @@ var bgpLimits = limits{
 	reflect.TypeFor[api.BGPFilterOperation](): func(n node) {
 		n.must("(has(self.addCommunity) ? 1 : 0) + (has(self.prependASPath) ? 1 : 0) + (has(self.setPriority) ? 1 : 0) == 1", "want one of addCommunity, prependASPath and setPriority")
 	},
-	reflect.TypeFor[api.BGPSetPriority](): func(n node) { n.require("value").field("value").within(1, api.MaxRoutePriority) },
+	reflect.TypeFor[api.BGPSetPriority]():  func(n node) { n.require("value").field("value").within(1, api.MaxBGPRoutePriority) },
 	reflect.TypeFor[api.BGPAddCommunity](): func(n node) { n.require("value").field("value").like(community) },
 	reflect.TypeFor[api.BGPPrependASPath](): func(n node) {
 		n.require("prefix").field("prefix").notEmpty().items().within(1, 1<<32-1)
@@ -80,7 +85,7 @@ func wholeSeconds(n node, most string) {
 }
 
 func limitPeer(n node) {
-	n.each(func(f node) { f.longest(longestSelector) }, "nodeSelector", "peerSelector")
+	n.each(func(f node) { f.longest(longestSelector) }, "nodeSelector", "peerSelector", "localWorkloadSelector")
 	n.field("peerIP").address().or(map[string]any{"pattern": `^([0-9.]+|\[[0-9A-Fa-f:.]+\]):` + portNumber + `$`}).orEmpty().longest(64)
 	n.field("reachableBy").address().orEmpty().longest(64)
 	n.field("localASNumber").within(1, 1<<32-1)
@@ -93,10 +98,12 @@ func limitPeer(n node) {
 	wholeSeconds(n.field("maxRestartTime"), "4095s")
 	wholeSeconds(n.field("keepaliveTime"), "21845s")
 
-	ip, selector, by := given("peerIP", "''"), given("peerSelector", "''"), given("reachableBy", "''")
+	ip, selector, by, workloads := given("peerIP", "''"), given("peerSelector", "''"), given("reachableBy", "''"), given("localWorkloadSelector", "''")
 	n.must("!"+given("node", "''")+" || !"+given("nodeSelector", "''"), "and spec.node cannot both be set", "nodeSelector")
 	n.must("!"+selector+" || !"+ip+" && !"+given("asNumber", "0"), "cannot be set beside spec.peerIP or spec.asNumber: the nodes that it selects say both", "peerSelector")
-	n.must(selector+" || "+ip, "is missing, and so is spec.peerSelector: give one of them", "peerIP")
+	n.must("!"+workloads+" || !"+ip+" && !"+selector, "cannot be set beside spec.peerIP or spec.peerSelector: the peers are workloads then", "localWorkloadSelector")
+	n.must("!"+workloads+" || "+given("asNumber", "0"), "is missing: beside spec.localWorkloadSelector it is that of the workloads", "asNumber")
+	n.must(workloads+" || "+selector+" || "+ip, "is missing, and so is spec.peerSelector: give one of them", "peerIP")
 	n.must("!"+present("keepOriginalNextHop", "self.keepOriginalNextHop")+" || !"+given("nextHopMode", "''"), "and spec.nextHopMode cannot both be set: nextHopMode is the newer", "keepOriginalNextHop")
 	n.must("!"+by+" || "+ip, "is possible beside spec.peerIP only: it is the way to that peer", "reachableBy")
 	n.must("!"+by+" || !"+ip+" || self.reachableBy != self.peerIP && !self.peerIP.startsWith(self.reachableBy + ':') && self.reachableBy.contains(':') == (size(self.peerIP.split(':')) > 2)",

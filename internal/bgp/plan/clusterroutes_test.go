@@ -1,0 +1,71 @@
+package plan_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/bgp/plan"
+)
+
+// TestWhoMakesTheRoutesOfPools: BGP by its own setting, and where the agent's does not fit, the plan says so.
+func TestWhoMakesTheRoutesOfPools(t *testing.T) {
+	const pools = alone + "IPPool plain {cidr: 10.65.0.0/16}\nIPPool vx {cidr: 10.67.0.0/16, vxlanMode: Always}\n"
+	const both, neither = "both the agent and BGP make the routes of pools without encapsulation (IPPool plain)", "neither the agent nor BGP makes the routes of pools without encapsulation (IPPool plain)"
+	for _, tt := range []struct {
+		name, bgp, felix, ofNode string
+		blind                    bool // the agent's settings are not followed
+		others                   bool // others make them
+		want                     string
+	}{
+		{name: "by default BGP makes them"},
+		{name: "as by its default value", bgp: "EnabledNoEncapOnly"},
+		{name: "and by Enabled", bgp: "Enabled"},
+		{name: "the agent makes them", bgp: "Disabled", felix: "Enabled", others: true},
+		{name: "in any case of its letters", bgp: "Disabled", felix: "enabled", others: true},
+		{name: "nobody does", bgp: "Disabled", others: true, want: neither},
+		{name: "nobody does by name", bgp: "Disabled", felix: "Disabled", others: true, want: neither},
+		{name: "nobody does on this node", bgp: "Disabled", felix: "Enabled", ofNode: "EnabledIPIPOnly", others: true, want: neither},
+		{name: "both do", felix: "Enabled", want: both},
+		{name: "both do on this node", bgp: "Enabled", felix: "Disabled", ofNode: "Enabled", want: both},
+		{name: "nothing is reported of settings that are not known", bgp: "Disabled", blind: true, others: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := world(t, pools)
+			w.Agent = !tt.blind
+			for key, value := range map[string]string{api.KindBGPConfiguration + " default": tt.bgp, api.KindFelixConfiguration + " default": tt.felix, api.KindFelixConfiguration + " node.h1": tt.ofNode} {
+				kind, name, _ := strings.Cut(key, " ")
+				if value != "" {
+					w.Update(api.Update{Key: api.KeyPrefix(kind, "") + name, Value: []byte(`{"spec":{"programClusterRoutes":"` + value + `"}}`)})
+				}
+			}
+			p := w.Plan("h1")
+			if got := p.IsForeign(prefix("10.65.1.0/26")); got != tt.others || !p.IsForeign(prefix("10.67.1.0/26")) {
+				t.Errorf("others install its routes: %v", got)
+			}
+			reported := slices.DeleteFunc(p.Problems, func(s string) bool { return !strings.Contains(s, "BGPConfiguration default programClusterRoutes") })
+			if tt.want == "" && len(reported) > 0 || tt.want != "" && (len(reported) != 1 || !strings.HasSuffix(reported[0], tt.want)) {
+				t.Errorf("reported %q, want %q", reported, tt.want)
+			}
+			if tt.felix == "" {
+				return
+			}
+			for _, name := range []string{"default", "node.h1"} {
+				w.Update(api.Update{Key: api.KeyPrefix(api.KindFelixConfiguration, "") + name})
+			}
+			if again := w.Plan("h1"); tt.want == both && len(again.Problems) > 0 {
+				t.Errorf("after it is deleted: %q", again.Problems)
+			}
+		})
+	}
+	p := world(t, pools+"IPPool ip {cidr: 10.68.0.0/16, ipipMode: Always}\nBGPConfiguration default {programClusterRoutes: Enabled}").Plan("h1")
+	if len(p.Problems) != 1 || !strings.Contains(p.Problems[0], "BGP installs no routes of pools with ipipMode, the agent does (IPPool ip)") {
+		t.Errorf("%q", p.Problems)
+	}
+	if !slices.ContainsFunc(plan.AgentPrefixes(), func(p string) bool {
+		return strings.HasPrefix(api.KeyPrefix(api.KindFelixConfiguration, "")+"default", p)
+	}) {
+		t.Error("the agent's settings are not followed")
+	}
+}

@@ -18,9 +18,6 @@ var unhonoured = slices.Concat(
 		fate(Refused, "no proxy looks into requests; a rule that is stored denies without this condition, or allows nothing", "http"),
 	),
 	fatesOf[HealthTimeout](fate(Warned, "the agent has no part of this name: it has syncer, calc and dataplane", "name=syncer|calc|dataplane")),
-	fatesOf[KubeControllersSpec](
-		fate(Warned, "the controllers have no profiles to serve", "debugProfilePort=0"),
-	),
 	fatesOf[PolicyMigration](fate(Warned, noControllers, "enabled=Enabled|Disabled")),
 	fatesOf[SecretKeyRef](fate(Warned, "a session whose password cannot be had is not opened", "optional=false")),
 	felixFates,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -97,12 +96,6 @@ func (d *handlers) listeners(cfg Config) listeners {
 		e.SetIndent("", "  ")
 		_ = e.Encode(d.watch.report()) // the reader has gone
 	})
-	debug := http.NewServeMux()
-	debug.HandleFunc("GET /debug/pprof/", pprof.Index)
-	debug.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	debug.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	debug.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	debug.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	numbers := http.NewServeMux()
 	numbers.Handle("GET /metrics", promhttp.HandlerFor(d.numbers(), promhttp.HandlerOpts{}))
 	all := http.NewServeMux()
@@ -113,7 +106,7 @@ func (d *handlers) listeners(cfg Config) listeners {
 	var g serve.Group
 	l := listeners{
 		socket: g.New("the agent's socket", all, log), health: g.New("health", answers, log),
-		metrics: g.New("metrics", numbers, log), debug: g.New("profiles", debug, log),
+		metrics: g.New("metrics", numbers, log), debug: g.New("profiles", serve.Profiles(), log),
 	}
 	if cfg.Socket != "" {
 		l.socket.Move(serve.At{Network: "unix", Address: cfg.Socket})

@@ -55,7 +55,7 @@ var proofs = []proof{
 
 	{"upkeep.TestHostEndpointsFollowTheConfigurationAndTheNode, kubecontrollers.TestNodesWithoutAnAgentHaveHostEndpoints", "AutoHostEndpoints", "autoCreate createDefaultHostEndpoint"},
 	{"autohep.TestWantedHostEndpoints, TestLabelsAreTheNodesThenTheTemplatesThenWhoMadeIt", "HostEndpointTemplate", "generateName interfaceCIDRs interfacePattern labels nodeSelector"},
-	{"kubecontrollers.TestSettingsTakeEffectAtOnce, TestSettingsAreTheEnvironmentsThenTheResources", "KubeControllersSpec", "logSeverityScreen healthChecks prometheusMetricsPort"},
+	{"kubecontrollers.TestSettingsTakeEffectAtOnce, TestSettingsAreTheEnvironmentsThenTheResources", "KubeControllersSpec", "logSeverityScreen healthChecks prometheusMetricsPort debugProfilePort"},
 	{"kubecontrollers.TestALeakIsFreedAfterTheGracePeriod, TestNothingIsFreedWhile, TestSettingsAreTheEnvironmentsThenTheResources", "NodeController", "leakGracePeriod"},
 	{"kubecontrollers.TestWithEtcdNodesFollowKubernetes, TestSettingsAreTheEnvironmentsThenTheResources", "NodeController", "syncLabels"},
 	{"podtest.TestControllersActOneAtATimeWithTheirRoleAlone, kubecontrollers.TestSettingsAreTheEnvironmentsThenTheResources", "NodeController", "reconcilerPeriod"},

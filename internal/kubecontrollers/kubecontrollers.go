@@ -71,8 +71,8 @@ type process struct {
 	metrics *metrics.Controllers
 	faults  faults
 
-	health, numbers *serve.Server
-	known           chan struct{} // closed when the settings are known
+	health, numbers, profiles *serve.Server
+	known                     chan struct{} // closed when the settings are known
 
 	mu       sync.Mutex
 	settings Settings
@@ -111,7 +111,7 @@ func Run(ctx context.Context, cfg Config) error {
 	p.serve()
 	settings := p.follow()
 	err = together(ctx, map[string]func(context.Context) error{
-		"settings": settings.Run, "health": p.health.Run, "metrics": p.numbers.Run,
+		"settings": settings.Run, "health": p.health.Run, "metrics": p.numbers.Run, "profiles": p.profiles.Run,
 		"lease": func(ctx context.Context) error { return p.elector.Run(ctx, p.lead) },
 	})
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
@@ -332,7 +332,8 @@ func (p *process) configure(s Settings, warnings []string) {
 	again := p.again
 	p.mu.Unlock()
 	p.cfg.Level.Set(s.Level)
-	p.numbers.Move(listen(s.MetricsPort))
+	p.numbers.Move(listen("", s.MetricsPort))
+	p.profiles.Move(listen("127.0.0.1", s.ProfilePort))
 	p.health.Move(p.healthAt(s.Health))
 	if warn {
 		for _, w := range warnings {
@@ -343,7 +344,7 @@ func (p *process) configure(s Settings, warnings []string) {
 		close(p.known)
 	}
 	if first || !equal(was, s) {
-		p.cfg.Log.Info("settings", "node", s.Node != nil, "nodeSettings", fmt.Sprintf("%+v", s.Node), "copies", fmt.Sprintf("%+v", s.Copy), "loadBalancer", fmt.Sprintf("%+v", s.LoadBalancer), "metricsPort", s.MetricsPort, "health", s.Health)
+		p.cfg.Log.Info("settings", "node", s.Node != nil, "nodeSettings", fmt.Sprintf("%+v", s.Node), "copies", fmt.Sprintf("%+v", s.Copy), "loadBalancer", fmt.Sprintf("%+v", s.LoadBalancer), "metricsPort", s.MetricsPort, "profilePort", s.ProfilePort, "health", s.Health)
 		for _, look := range again {
 			look()
 		}
@@ -352,11 +353,12 @@ func (p *process) configure(s Settings, warnings []string) {
 
 func equal[S any](a, b S) bool { return reflect.DeepEqual(a, b) }
 
-func listen(port int) serve.At {
+// listen is at a port; zero: nowhere. An empty host is all addresses.
+func listen(host string, port int) serve.At {
 	if port == 0 {
 		return serve.At{}
 	}
-	return serve.At{Network: "tcp", Address: net.JoinHostPort("", strconv.Itoa(port))}
+	return serve.At{Network: "tcp", Address: net.JoinHostPort(host, strconv.Itoa(port))}
 }
 
 // Patience with the lease: a candidate looks at it every two seconds.
@@ -379,6 +381,7 @@ func (p *process) serve() {
 	numbers.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	log := p.cfg.Log.With("part", "listen")
 	p.health, p.numbers = serve.New("health", checker.Handler(), log), serve.New("metrics", numbers, log)
+	p.profiles = serve.New("profiles", serve.Profiles(), log)
 	p.health.Move(p.healthAt(true))
 }
 

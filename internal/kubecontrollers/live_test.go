@@ -64,7 +64,7 @@ func startLive(t *testing.T, env Environment) *live {
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	for _, run := range []func(context.Context) error{
-		p.follow().Run, p.health.Run, p.numbers.Run, func(ctx context.Context) error { return p.elector.Run(ctx, p.lead) },
+		p.follow().Run, p.health.Run, p.numbers.Run, p.profiles.Run, func(ctx context.Context) error { return p.elector.Run(ctx, p.lead) },
 	} {
 		done.Go(func() { _ = run(ctx) })
 	}
@@ -113,19 +113,26 @@ func (l *live) get(url string) (code int, body string) {
 // TestSettingsTakeEffectAtOnce: listeners, the log's level, and what has no effect.
 func TestSettingsTakeEffectAtOnce(t *testing.T) {
 	_, numbers, _ := strings.Cut(machinetest.Address(t), ":")
-	l := startLive(t, nil)
+	_, profiles, _ := strings.Cut(machinetest.Address(t), ":")
+	l := startLive(t, Environment{"NODE_WORKERS": "3"})
 	metrics, ready := fmt.Sprintf("http://127.0.0.1:%s/metrics", numbers), "http://"+l.health+"/readiness"
-	l.configure(fmt.Sprintf(`"logSeverityScreen":"Debug","debugProfilePort":6060,"prometheusMetricsPort":%s,"controllers":{"node":{}}`, numbers))
+	l.configure(fmt.Sprintf(`"logSeverityScreen":"Debug","debugProfilePort":%s,"prometheusMetricsPort":%s,"controllers":{"node":{}}`, profiles, numbers))
 	l.await("metrics", func() bool {
 		code, body := l.get(metrics)
 		return code == http.StatusOK && strings.Contains(body, "twill_controllers_leader 0")
 	})
 	l.await("readiness", func() bool { code, _ := l.get(ready); return code == http.StatusOK })
 	l.await("the level", func() bool { return l.level.Level() == slog.LevelDebug })
-	l.await("a warning", func() bool { return l.logged("spec.debugProfilePort: there are no profiles") })
+	l.await("a warning", func() bool { return l.logged("NODE_WORKERS") })
+	heap := fmt.Sprintf("http://127.0.0.1:%s/debug/pprof/heap?debug=1", profiles)
+	l.await("profiles", func() bool {
+		code, body := l.get(heap)
+		return code == http.StatusOK && strings.Contains(body, "heap profile")
+	})
 
 	l.configure(`"healthChecks":"Disabled","prometheusMetricsPort":0,"controllers":{}`)
 	l.await("no metrics", func() bool { code, _ := l.get(metrics); return code == 0 })
+	l.await("no profiles", func() bool { code, _ := l.get(heap); return code == 0 })
 	l.await("no health", func() bool { code, _ := l.get(ready); return code == 0 })
 	l.await("the level", func() bool { return l.level.Level() == slog.LevelInfo })
 

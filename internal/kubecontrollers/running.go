@@ -27,6 +27,9 @@ func (e Environment) Status(k *api.KubeControllersConfiguration, kubernetes bool
 		LogSeverityScreen: severity(s.Level), HealthChecks: onOrOff(s.Health), EtcdV3CompactionPeriod: duration(compact), PrometheusMetricsPort: &s.MetricsPort,
 	}}
 	vars := []string{"LOG_LEVEL", "ENABLED_CONTROLLERS", "RECONCILER_PERIOD", "COMPACTION_PERIOD", "HEALTH_ENABLED"}
+	if s.ProfilePort != 0 {
+		out.RunningConfig.DebugProfilePort = &s.ProfilePort
+	}
 	c := &out.RunningConfig.Controllers
 	if s.Node != nil {
 		hosts := e.hostEndpoints(k)

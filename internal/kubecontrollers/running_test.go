@@ -31,7 +31,7 @@ func TestStatusIsWhatIsInEffect(t *testing.T) {
 				`"hostEndpoint":{"autoCreate":"Enabled","templates":[{"generateName":"t","interfacePattern":"eth.*"}]}},"policy":{},"loadBalancer":{"assignIPs":"RequestedServicesOnly"}}`, nil, true,
 			`{"runningConfig":{"logSeverityScreen":"Warning","healthChecks":"Disabled","etcdV3CompactionPeriod":"10m0s","prometheusMetricsPort":0,"controllers":{` +
 				`"node":{"reconcilerPeriod":"5m0s","syncLabels":"Disabled","hostEndpoint":{"autoCreate":"Enabled","createDefaultHostEndpoint":"Enabled",` +
-				`"templates":[{"generateName":"t","interfacePattern":"eth.*"}]},"leakGracePeriod":"20m0s"},"loadBalancer":{"assignIPs":"RequestedServicesOnly"}}},` +
+				`"templates":[{"generateName":"t","interfacePattern":"eth.*"}]},"leakGracePeriod":"20m0s"},"loadBalancer":{"assignIPs":"RequestedServicesOnly"}},"debugProfilePort":7},` +
 				`"environmentVars":{"DATASTORE_TYPE":"kubernetes"}}`,
 		},
 		{

@@ -20,6 +20,7 @@ type Settings struct {
 	Level       slog.Level
 	Health      bool
 	MetricsPort int           // zero: none
+	ProfilePort int           // of loopback; zero: none
 	Node        *NodeSettings // nil: nothing is done for nodes and addresses
 	Copy        CopySettings  // with etcd
 	// LoadBalancer: nil: services get no addresses, and keep those that they have.
@@ -143,8 +144,8 @@ func (e Environment) Resolve(k *api.KubeControllersConfiguration, kubernetes boo
 	if spec.PrometheusMetricsPort != nil {
 		s.MetricsPort = *spec.PrometheusMetricsPort
 	}
-	if spec.DebugProfilePort != nil && *spec.DebugProfilePort != 0 {
-		warn("spec.debugProfilePort: there are no profiles of this process")
+	if spec.DebugProfilePort != nil {
+		s.ProfilePort = *spec.DebugProfilePort
 	}
 	on := e.enabled(spec.Controllers)
 	if on["node"] {

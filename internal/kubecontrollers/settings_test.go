@@ -29,55 +29,55 @@ func TestSettingsAreTheEnvironmentsThenTheResources(t *testing.T) {
 		want     Settings
 		warns    []string // begin of each
 	}{
-		{"nothing", nil, "", false, Settings{slog.LevelInfo, true, 9094, node(false, 5*time.Minute, 15*time.Minute), CopySettings{}, lb(true)}, nil},
-		{"nothing, with etcd", nil, "", true, Settings{slog.LevelInfo, true, 9094, node(true, 5*time.Minute, 15*time.Minute), all, lb(true)}, nil},
+		{"nothing", nil, "", false, Settings{slog.LevelInfo, true, 9094, 0, node(false, 5*time.Minute, 15*time.Minute), CopySettings{}, lb(true)}, nil},
+		{"nothing, with etcd", nil, "", true, Settings{slog.LevelInfo, true, 9094, 0, node(true, 5*time.Minute, 15*time.Minute), all, lb(true)}, nil},
 		{
 			"the resource", nil, `"logSeverityScreen":"Debug","healthChecks":"Disabled","prometheusMetricsPort":0,"controllers":{"node":{"reconcilerPeriod":"1m","leakGracePeriod":"30s"}}`, false,
-			Settings{slog.LevelDebug, false, 0, node(false, time.Minute, 30*time.Second), CopySettings{}, nil},
+			Settings{slog.LevelDebug, false, 0, 0, node(false, time.Minute, 30*time.Second), CopySettings{}, nil},
 			nil,
 		},
 		{
 			"labels are not copied", nil, `"controllers":{"node":{"syncLabels":"Disabled"}}`, true,
-			Settings{slog.LevelInfo, true, 9094, node(false, 5*time.Minute, 15*time.Minute), none, nil},
+			Settings{slog.LevelInfo, true, 9094, 0, node(false, 5*time.Minute, 15*time.Minute), none, nil},
 			nil,
 		},
-		{"a resource without node turns that off", nil, `"controllers":{}`, false, Settings{slog.LevelInfo, true, 9094, nil, CopySettings{}, nil}, nil},
+		{"a resource without node turns that off", nil, `"controllers":{}`, false, Settings{slog.LevelInfo, true, 9094, 0, nil, CopySettings{}, nil}, nil},
 		{
 			"the environment goes first",
 			Environment{"LOG_LEVEL": "error", "HEALTH_ENABLED": "false", "ENABLED_CONTROLLERS": "node, policy", "RECONCILER_PERIOD": "2m", "SYNC_NODE_LABELS": "false"},
 			`"logSeverityScreen":"Debug","controllers":{"node":{"reconcilerPeriod":"1m","leakGracePeriod":"0s"}}`, true,
-			Settings{slog.LevelError, false, 9094, node(false, 2*time.Minute, 0), copies(10*time.Minute, 2*time.Minute, "policy"), nil},
+			Settings{slog.LevelError, false, 9094, 0, node(false, 2*time.Minute, 0), copies(10*time.Minute, 2*time.Minute, "policy"), nil},
 			nil,
 		},
 		{
 			"what has no effect",
 			Environment{"NODE_WORKERS": "3", "COMPACTION_PERIOD": "1m"},
 			`"debugProfilePort":6060,"controllers":{"namespace":{}}`, true,
-			Settings{slog.LevelInfo, true, 9094, nil, copies(time.Minute, 5*time.Minute, "namespace"), nil},
-			[]string{"spec.debugProfilePort", "NODE_WORKERS"},
+			Settings{slog.LevelInfo, true, 9094, 6060, nil, copies(time.Minute, 5*time.Minute, "namespace"), nil},
+			[]string{"NODE_WORKERS"},
 		},
 		{
 			"what is copied", nil,
 			`"etcdV3CompactionPeriod":"0s","controllers":{"policy":{"reconcilerPeriod":"3m"},"workloadEndpoint":{"reconcilerPeriod":"90s"},"serviceAccount":{"reconcilerPeriod":"never"}}`, true,
-			Settings{slog.LevelInfo, true, 9094, nil, copies(0, 90*time.Second, "policy", "serviceaccount", "workloadendpoint"), nil},
+			Settings{slog.LevelInfo, true, 9094, 0, nil, copies(0, 90*time.Second, "policy", "serviceaccount", "workloadendpoint"), nil},
 			[]string{"spec.controllers.serviceAccount.reconcilerPeriod"},
 		},
-		{"load balancers", nil, `"controllers":{"loadBalancer":{}}`, false, Settings{slog.LevelInfo, true, 9094, nil, CopySettings{}, lb(true)}, nil},
+		{"load balancers", nil, `"controllers":{"loadBalancer":{}}`, false, Settings{slog.LevelInfo, true, 9094, 0, nil, CopySettings{}, lb(true)}, nil},
 		{
 			"load balancers of services that ask", nil, `"controllers":{"loadBalancer":{"assignIPs":"RequestedServicesOnly"}}`, false,
-			Settings{slog.LevelInfo, true, 9094, nil, CopySettings{}, lb(false)},
+			Settings{slog.LevelInfo, true, 9094, 0, nil, CopySettings{}, lb(false)},
 			nil,
 		},
 		{
 			"load balancers by the environment",
 			Environment{"ENABLED_CONTROLLERS": "loadbalancer"},
 			`"controllers":{"node":{}}`, false,
-			Settings{slog.LevelInfo, true, 9094, nil, CopySettings{}, lb(true)},
+			Settings{slog.LevelInfo, true, 9094, 0, nil, CopySettings{}, lb(true)},
 			nil,
 		},
 		{
 			"what is wrong has no effect", nil, `"controllers":{"node":{"reconcilerPeriod":"0s","leakGracePeriod":"soon"}}`, false,
-			Settings{slog.LevelInfo, true, 9094, node(false, 5*time.Minute, 15*time.Minute), CopySettings{}, nil},
+			Settings{slog.LevelInfo, true, 9094, 0, node(false, 5*time.Minute, 15*time.Minute), CopySettings{}, nil},
 			[]string{"spec.controllers.node.reconcilerPeriod", "spec.controllers.node.leakGracePeriod"},
 		},
 	} {

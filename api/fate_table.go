@@ -10,8 +10,6 @@ import (
 // TestEveryFieldHasAFate wants the name of a test that shows it.
 var unhonoured = slices.Concat(
 	fatesOf[QoSControls](
-		fate(Warned, "no bandwidth is limited", `ingressBandwidth egressBandwidth ingressBurst egressBurst ingressPeakrate egressPeakrate
-			ingressMinburst egressMinburst`),
 		fate(Warned, "packets keep the DSCP that the workload gives them", "dscp"),
 	),
 	fatesOf[Rule](

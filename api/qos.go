@@ -14,14 +14,14 @@ type QoSControls struct {
 	IngressMaxConnections int64 `json:"ingressMaxConnections,omitempty"` // of TCP, at one time, 1–4294967295
 	EgressMaxConnections  int64 `json:"egressMaxConnections,omitempty"`
 
-	IngressBandwidth Later `json:"ingressBandwidth,omitempty"`
-	EgressBandwidth  Later `json:"egressBandwidth,omitempty"`
-	IngressBurst     Later `json:"ingressBurst,omitempty"`
-	EgressBurst      Later `json:"egressBurst,omitempty"`
-	IngressPeakrate  Later `json:"ingressPeakrate,omitempty"`
-	EgressPeakrate   Later `json:"egressPeakrate,omitempty"`
-	IngressMinburst  Later `json:"ingressMinburst,omitempty"`
-	EgressMinburst   Later `json:"egressMinburst,omitempty"`
+	IngressBandwidth int64 `json:"ingressBandwidth,omitempty"` // bits a second, 1000–10^15
+	EgressBandwidth  int64 `json:"egressBandwidth,omitempty"`
+	IngressBurst     int64 `json:"ingressBurst,omitempty"` // bits, 1000–34359738360
+	EgressBurst      int64 `json:"egressBurst,omitempty"`
+	IngressPeakrate  int64 `json:"ingressPeakrate,omitempty"` // bits a second, more than the bandwidth, up to 1.01·10^15
+	EgressPeakrate   int64 `json:"egressPeakrate,omitempty"`
+	IngressMinburst  int64 `json:"ingressMinburst,omitempty"` // bytes, 1000–10^8
+	EgressMinburst   int64 `json:"egressMinburst,omitempty"`
 	DSCP             Later `json:"dscp,omitempty"`
 }
 
@@ -31,11 +31,22 @@ const DefaultPacketBurst = 5
 // maxPacketRate is upstream's bound of rates and bursts of packets: XT_LIMIT_SCALE of xt_limit.h.
 const maxPacketRate = 10_000
 
+// Upstream's bounds of bandwidth. A burst is counted in 32 bits of bytes.
+const (
+	minBandwidth = 1000
+	maxBandwidth = 1_000_000_000_000_000
+	maxPeakrate  = maxBandwidth / 100 * 101
+	maxBurst     = math.MaxUint32 * 8
+	maxMinburst  = 100_000_000
+)
+
 // Limit is one number of QoSControls.
 type Limit struct {
 	Field string // its name in JSON
 	Value *int64
+	min   int64 // zero: 1
 	max   int64
+	above *int64 // it must be more than that; nil: than nothing
 	needs *int64 // without which it means nothing; nil: nothing
 	what  string // that is
 }
@@ -49,6 +60,14 @@ func (q *QoSControls) Limits() []Limit {
 		{Field: "egressPacketBurst", Value: &q.EgressPacketBurst, max: maxPacketRate, needs: &q.EgressPacketRate, what: "egressPacketRate"},
 		{Field: "ingressMaxConnections", Value: &q.IngressMaxConnections, max: math.MaxUint32},
 		{Field: "egressMaxConnections", Value: &q.EgressMaxConnections, max: math.MaxUint32},
+		{Field: "ingressBandwidth", Value: &q.IngressBandwidth, min: minBandwidth, max: maxBandwidth},
+		{Field: "egressBandwidth", Value: &q.EgressBandwidth, min: minBandwidth, max: maxBandwidth},
+		{Field: "ingressBurst", Value: &q.IngressBurst, min: minBandwidth, max: maxBurst, needs: &q.IngressBandwidth, what: "ingressBandwidth"},
+		{Field: "egressBurst", Value: &q.EgressBurst, min: minBandwidth, max: maxBurst, needs: &q.EgressBandwidth, what: "egressBandwidth"},
+		{Field: "ingressPeakrate", Value: &q.IngressPeakrate, min: minBandwidth, max: maxPeakrate, needs: &q.IngressBandwidth, what: "ingressBandwidth", above: &q.IngressBandwidth},
+		{Field: "egressPeakrate", Value: &q.EgressPeakrate, min: minBandwidth, max: maxPeakrate, needs: &q.EgressBandwidth, what: "egressBandwidth", above: &q.EgressBandwidth},
+		{Field: "ingressMinburst", Value: &q.IngressMinburst, min: minBandwidth, max: maxMinburst, needs: &q.IngressPeakrate, what: "ingressPeakrate"},
+		{Field: "egressMinburst", Value: &q.EgressMinburst, min: minBandwidth, max: maxMinburst, needs: &q.EgressPeakrate, what: "egressPeakrate"},
 	}
 }
 
@@ -57,10 +76,12 @@ func (l Limit) Bad() string {
 	switch {
 	case *l.Value == 0:
 		return ""
-	case *l.Value < 0 || *l.Value > l.max:
-		return fmt.Sprintf("is %d: want 1–%d, or 0 for no limit", *l.Value, l.max)
+	case *l.Value < max(l.min, 1) || *l.Value > l.max:
+		return fmt.Sprintf("is %d: want %d–%d, or 0 for no limit", *l.Value, max(l.min, 1), l.max)
 	case l.needs != nil && *l.needs == 0:
 		return fmt.Sprintf("is %d, and there is no %s", *l.Value, l.what)
+	case l.above != nil && *l.Value <= *l.above:
+		return fmt.Sprintf("is %d: want more than %s, which is %d", *l.Value, l.what, *l.above)
 	}
 	return ""
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/dataplane/nft"
+	"github.com/twillnet/twill/internal/dataplane/shape"
 	"github.com/twillnet/twill/internal/doctor"
 	"github.com/twillnet/twill/internal/hostfacts"
 	"github.com/twillnet/twill/internal/intent"
@@ -113,7 +114,8 @@ func Leave(ctx context.Context, found map[string]string) (did []string, err erro
 		did = append(did, "routes of protocol 80 and forwarding stay: "+successor+" runs here, and has them from now on")
 	}
 	gone, terr := d.leaveTunnels()
-	if did, err = append(did, gone...), errors.Join(err, terr); err != nil {
+	limits, berr := d.leaveBandwidth(ctx)
+	if did, err = append(append(did, gone...), limits...), errors.Join(err, terr, berr); err != nil {
 		return did, err
 	}
 	tables, err := d.nft.ListTables()
@@ -169,6 +171,20 @@ func (d kernelHandles) leaveRoutes(ctx context.Context, successor bool) (did []s
 		did = append(did, "route "+r.Dst.String()+" is deleted")
 	}
 	return did, err
+}
+
+// leaveBandwidth lets workloads receive and send what they can.
+func (d kernelHandles) leaveBandwidth(ctx context.Context) (did []string, err error) {
+	driver := shape.New(d.rtnl)
+	driver.Merge(intent.Batch{InSync: true}) // nobody wants a limit
+	found, err := driver.Differences(ctx)
+	if len(found) == 0 || err != nil {
+		return nil, err
+	}
+	if _, err = driver.Apply(ctx); err != nil {
+		return nil, err
+	}
+	return []string{"limits of bandwidth are removed"}, nil
 }
 
 // leaveTunnels takes our tunnels down.

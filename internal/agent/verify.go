@@ -8,6 +8,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/fib"
 	"github.com/twillnet/twill/internal/dataplane/host"
 	"github.com/twillnet/twill/internal/dataplane/nft"
+	"github.com/twillnet/twill/internal/dataplane/shape"
 	"github.com/twillnet/twill/internal/dataplane/tunnel"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/ifmon"
@@ -60,7 +61,7 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) (out Verifie
 	for _, p := range []struct {
 		name string
 		comparer
-	}{{"nft", policy}, {"fib", routes}, {"tunnel", tunnel.New(d.rtnl, tunnel.Config{})}, {"host", interfaces}} {
+	}{{"nft", policy}, {"fib", routes}, {"tunnel", tunnel.New(d.rtnl, tunnel.Config{})}, {"host", interfaces}, {"bandwidth", shape.New(d.rtnl)}} {
 		p.Merge(batch)
 		found, err := p.Differences(ctx)
 		if err != nil {

@@ -161,6 +161,11 @@ func qosOf(q *api.QoSControls) (out intent.QoS) {
 	}
 	out.In.PacketRate, out.In.PacketBurst = packets(q.IngressPacketRate, q.IngressPacketBurst)
 	out.Out.PacketRate, out.Out.PacketBurst = packets(q.EgressPacketRate, q.EgressPacketBurst)
+	for dir, b := range [2][4]int64{
+		intent.Ingress: {q.IngressBandwidth, q.IngressBurst, q.IngressPeakrate, q.IngressMinburst}, intent.Egress: {q.EgressBandwidth, q.EgressBurst, q.EgressPeakrate, q.EgressMinburst},
+	} {
+		out.Bandwidth[dir] = intent.Bandwidth{Rate: uint64(b[0]), Burst: uint64(b[1]), Peak: uint64(b[2]), PeakBurst: uint64(b[3])}
+	}
 	out.In.Connections, out.Out.Connections = uint32(q.IngressMaxConnections), uint32(q.EgressMaxConnections)
 	return out
 }

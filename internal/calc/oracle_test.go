@@ -161,6 +161,11 @@ func endpointLines(e intent.Endpoint) []string {
 			out = append(out, fmt.Sprintf("%s %s packets %d burst %d connections %d", e.ID, way, l.PacketRate, l.PacketBurst, l.Connections))
 		}
 	}
+	for dir, b := range e.QoS.Bandwidth {
+		if b != (intent.Bandwidth{}) {
+			out = append(out, fmt.Sprintf("%s %s bits %d burst %d peak %d at once %d", e.ID, intent.Direction(dir), b.Rate, b.Burst, b.Peak, b.PeakBurst))
+		}
+	}
 	for _, n := range e.NATs {
 		out = append(out, fmt.Sprintf("%s floating %s for %s", e.ID, n.External, n.Internal))
 	}

@@ -40,10 +40,10 @@ const (
 // names of the binary; Calico's, so that its networks work as they are.
 var names = []string{"twill", "twill-ipam", "calico", "calico-ipam"}
 
-// others are the plugins that most clusters chain behind ours, where the host has them.
+// others are the plugins that most clusters chain behind ours, where the host has them. Bandwidth is not among them: the agent limits it, and that plugin
+// fails where there is a limit already.
 var others = []map[string]any{
 	{"type": "portmap", "snat": true, "capabilities": map[string]bool{"portMappings": true}},
-	{"type": "bandwidth", "capabilities": map[string]bool{"bandwidth": true}},
 }
 
 // DefaultNetwork is the network that is written if none is given. A plugin that is chained and absent would have each ADD fail, so

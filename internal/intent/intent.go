@@ -251,7 +251,18 @@ type Endpoint struct {
 type NAT struct{ External, Internal netip.Addr }
 
 // QoS limits what a workload receives and sends. The zero value limits nothing.
-type QoS struct{ In, Out Limits }
+type QoS struct {
+	In, Out   Limits
+	Bandwidth [2]Bandwidth // by Direction
+}
+
+// Bandwidth is how much may pass, of whatever, also what a host sends to its own workloads. Beyond it packets wait, and are dropped if many do.
+type Bandwidth struct {
+	Rate  uint64 // bits a second; zero: any
+	Burst uint64 // bits that may pass at once; zero: the driver's default
+	// Peak is how fast a burst may pass, in bits a second, more than Rate; zero: at once. PeakBurst is how many bytes may exceed that at once.
+	Peak, PeakBurst uint64
+}
 
 // Limits are those of one direction. Of what they are for, none holds up what a host sends to its own workloads.
 type Limits struct {

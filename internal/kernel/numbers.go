@@ -75,6 +75,9 @@ func SpeakerRoute(protocol, metric int) bool {
 // TunnelAlias is the alias of the agent's tunnel devices; upstream's have the same names.
 const TunnelAlias = "twill tunnel"
 
+// BandwidthAlias begins the alias of devices that hold up what workloads send; the name of the workload's interface follows.
+const BandwidthAlias = "twill bandwidth of "
+
 // NFLOG groups.
 const (
 	NFLogVerdicts uint16 = 801 // verdicts with generation and rule id in the prefix (attribution)

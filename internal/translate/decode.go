@@ -202,15 +202,14 @@ func Resources(o Object) ([]api.Resource, error) {
 
 func only[R api.Resource](r R, err error) ([]api.Resource, error) { return []api.Resource{r}, err }
 
-// PassedOver are the annotations that Calico gives a meaning and this translation does not, sorted: bandwidth, addresses that are
+// PassedOver are the annotations that Calico gives a meaning and this translation does not, sorted: DSCP, addresses that are
 // asked for.
 func (o Object) PassedOver() []string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(o.object.GetAnnotations())) {
 		domain, _, _ := strings.Cut(key, "/")
 		calicos := domain == calicoDomain || strings.HasSuffix(domain, "."+calicoDomain)
-		bandwidth := key == "kubernetes.io/ingress-bandwidth" || key == "kubernetes.io/egress-bandwidth"
-		if (calicos || bandwidth) && !slices.Contains([]string{AnnotationContainer, AnnotationIP, AnnotationIPs, AnnotationSourcePrefixes, AnnotationFloating}, key) && !IsLimit(key) {
+		if calicos && !slices.Contains([]string{AnnotationContainer, AnnotationIP, AnnotationIPs, AnnotationSourcePrefixes, AnnotationFloating}, key) && !IsLimit(key) {
 			out = append(out, key)
 		}
 	}

@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,8 +24,11 @@ func IsLimit(annotation string) bool {
 			return true
 		}
 	}
-	return false
+	return slices.Contains(slices.Collect(maps.Values(otherNames)), annotation)
 }
+
+// otherNames are those that Kubernetes' own bandwidth plugin reads, by field. The annotation with the name of the field counts, if there are both.
+var otherNames = map[string]string{"ingressBandwidth": "kubernetes.io/ingress-bandwidth", "egressBandwidth": "kubernetes.io/egress-bandwidth"}
 
 // Limits reads what annotations of a pod limit; nil: nothing. Values are Kubernetes' quantities, such as 100 or 10k. What is wrong limits nothing.
 func Limits(annotations map[string]string) (*api.QoSControls, []Wrong) {
@@ -32,6 +37,9 @@ func Limits(annotations map[string]string) (*api.QoSControls, []Wrong) {
 	for _, l := range q.Limits() {
 		name := qosDomain + l.Field
 		text := strings.TrimSpace(annotations[name])
+		if other := otherNames[l.Field]; text == "" && other != "" {
+			name, text = other, strings.TrimSpace(annotations[other])
+		}
 		if text == "" {
 			continue
 		}

@@ -24,6 +24,10 @@ func TestLimitsOfPods(t *testing.T) {
 		{"no number", map[string]string{of + "ingressPacketRate": "many", of + "egressMaxConnections": "3"}, "0 0 0, 0 0 3", `[{qos.projectcalico.org/ingressPacketRate is "many": want a whole number such as 100 or 10k}]`},
 		{"half a packet", map[string]string{of + "ingressPacketRate": "1500m"}, "none", `[{qos.projectcalico.org/ingressPacketRate is "1500m": want a whole number such as 100 or 10k}]`},
 		{"beyond a bound", map[string]string{of + "egressPacketRate": "11k"}, "none", "[{qos.projectcalico.org/egressPacketRate is 11000: want 1–10000, or 0 for no limit}]"},
+		{"a bandwidth by Kubernetes' name", map[string]string{"kubernetes.io/ingress-bandwidth": "10M", of + "egressBandwidth": "1k", of + "egressPeakrate": "2k"}, "0 0 0, 0 0 0; 10000000, 1000 peak 2000", "[]"},
+		{"one by both names", map[string]string{"kubernetes.io/ingress-bandwidth": "10M", of + "ingressBandwidth": "20M"}, "0 0 0, 0 0 0; 20000000, 0 peak 0", "[]"},
+		{"bits that are too few", map[string]string{"kubernetes.io/egress-bandwidth": "999"}, "none", "[{kubernetes.io/egress-bandwidth is 999: want 1000–1000000000000000, or 0 for no limit}]"},
+		{"a peak that is none", map[string]string{of + "ingressBandwidth": "2M", of + "ingressPeakrate": "2M"}, "0 0 0, 0 0 0; 2000000, 0 peak 0", "[{qos.projectcalico.org/ingressPeakrate is 2000000: want more than ingressBandwidth, which is 2000000}]"},
 		{"a burst of no rate", map[string]string{of + "egressPacketBurst": "5"}, "none", "[{qos.projectcalico.org/egressPacketBurst is 5, and there is no egressPacketRate}]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -31,6 +35,9 @@ func TestLimitsOfPods(t *testing.T) {
 			got := "none"
 			if q != nil {
 				got = fmt.Sprint(q.IngressPacketRate, q.IngressPacketBurst, q.IngressMaxConnections) + ", " + fmt.Sprint(q.EgressPacketRate, q.EgressPacketBurst, q.EgressMaxConnections)
+			}
+			if q != nil && q.IngressBandwidth+q.EgressBandwidth > 0 {
+				got += "; " + fmt.Sprint(q.IngressBandwidth) + fmt.Sprintf(", %d peak %d", q.EgressBandwidth, q.EgressPeakrate)
 			}
 			if text := fmt.Sprint(wrong); got != tt.want || text != tt.wrong && len(wrong) > 0 || (len(wrong) == 0) != (tt.wrong == "[]") {
 				t.Errorf("%s, wrong %s; want %s, wrong %s", got, text, tt.want, tt.wrong)

@@ -20,5 +20,12 @@ func limitLines(l expectedLocal) (out []string) {
 	}
 	line("receives", l.limits.IngressPacketRate, l.limits.IngressPacketBurst, l.limits.IngressMaxConnections)
 	line("sends", l.limits.EgressPacketRate, l.limits.EgressPacketBurst, l.limits.EgressMaxConnections)
+	bits := func(way string, rate, burst, peak, atOnce int64) {
+		if rate > 0 {
+			out = append(out, fmt.Sprintf("%s %s bits %d burst %d peak %d at once %d", l.id, way, rate, burst, peak, atOnce))
+		}
+	}
+	bits("Ingress", l.limits.IngressBandwidth, l.limits.IngressBurst, l.limits.IngressPeakrate, l.limits.IngressMinburst)
+	bits("Egress", l.limits.EgressBandwidth, l.limits.EgressBurst, l.limits.EgressPeakrate, l.limits.EgressMinburst)
 	return out
 }

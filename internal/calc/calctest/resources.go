@@ -425,6 +425,15 @@ func (w *Cluster) limits() object {
 	if w.maybe(0.5) {
 		q["egressMaxConnections"] = w.rng.IntN(3) * 2_000_000_000
 	}
+	if way := pick(w, []string{"ingress", "egress"}); w.maybe(0.5) {
+		q[way+"Bandwidth"] = 1000 * (1 + w.rng.IntN(9))
+		if w.maybe(0.5) {
+			q[way+"Burst"] = 1000 * w.rng.IntN(9)
+		}
+		if w.maybe(0.5) {
+			q[way+"Peakrate"], q[way+"Minburst"] = 10_000, 1500
+		}
+	}
 	return q
 }
 

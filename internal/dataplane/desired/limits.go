@@ -34,7 +34,7 @@ func (s *State) limitStages() {
 // relimit notes what an endpoint limits now.
 func (s *State) relimit(id intent.EndpointID, q intent.QoS) {
 	before := len(s.limited)
-	if s.limited[id] = struct{}{}; q == (intent.QoS{}) {
+	if s.limited[id] = struct{}{}; q.In == (intent.Limits{}) && q.Out == (intent.Limits{}) {
 		delete(s.limited, id)
 	}
 	s.dirtyLimits = s.dirtyLimits || (before == 0) != (len(s.limited) == 0)

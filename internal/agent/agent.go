@@ -29,6 +29,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/flows"
 	"github.com/twillnet/twill/internal/dataplane/host"
 	"github.com/twillnet/twill/internal/dataplane/nft"
+	"github.com/twillnet/twill/internal/dataplane/proxy"
 	"github.com/twillnet/twill/internal/dataplane/revoke"
 	"github.com/twillnet/twill/internal/dataplane/shape"
 	"github.com/twillnet/twill/internal/dataplane/tunnel"
@@ -92,7 +93,7 @@ func Run(ctx context.Context, cfg Config) error {
 	live := revoke.New(revoke.Config{Table: handles.conntrack, Local: handles.addrs, Log: cfg.Log.With("part", "revoke")})
 	dropped, logged := newCollectors(cfg.Log, names, live)
 	loop := dataplane.New(dataplane.Config{
-		Policy: policy, Forwarding: []dataplane.Driver{interfaces, tunnel.New(handles.rtnl, tunnel.Config{MTUFile: mtuFile(cfg.Socket), Notify: watch.sized}), routes, shape.New(handles.rtnl)}, Followers: []dataplane.Follower{live, dropped, logged},
+		Policy: policy, Forwarding: []dataplane.Driver{interfaces, tunnel.New(handles.rtnl, tunnel.Config{MTUFile: mtuFile(cfg.Socket), Notify: watch.sized}), routes, shape.New(handles.rtnl), proxy.New(handles.rtnl, handles.sysctl)}, Followers: []dataplane.Follower{live, dropped, logged},
 		Outcomes: watch.outcomes, Observer: watch, Log: cfg.Log.With("part", "dataplane"),
 	})
 	batches := make(chan intent.Batch)

@@ -115,7 +115,8 @@ func Leave(ctx context.Context, found map[string]string) (did []string, err erro
 	}
 	gone, terr := d.leaveTunnels()
 	limits, berr := d.leaveBandwidth(ctx)
-	if did, err = append(append(did, gone...), limits...), errors.Join(err, terr, berr); err != nil {
+	perr := d.leaveProxies()
+	if did, err = append(append(did, gone...), limits...), errors.Join(err, terr, berr, perr); err != nil {
 		return did, err
 	}
 	tables, err := d.nft.ListTables()
@@ -185,6 +186,17 @@ func (d kernelHandles) leaveBandwidth(ctx context.Context) (did []string, err er
 		return nil, err
 	}
 	return []string{"limits of bandwidth are removed"}, nil
+}
+
+// leaveProxies ends the answers for floating addresses.
+func (d kernelHandles) leaveProxies() error {
+	ps, err := d.rtnl.OwnProxies()
+	for _, p := range ps {
+		if e := d.rtnl.DeleteProxy(p); !errors.Is(e, rtnl.ErrNotFound) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }
 
 // leaveTunnels takes our tunnels down.

@@ -8,6 +8,7 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/fib"
 	"github.com/twillnet/twill/internal/dataplane/host"
 	"github.com/twillnet/twill/internal/dataplane/nft"
+	"github.com/twillnet/twill/internal/dataplane/proxy"
 	"github.com/twillnet/twill/internal/dataplane/shape"
 	"github.com/twillnet/twill/internal/dataplane/tunnel"
 	"github.com/twillnet/twill/internal/datastore"
@@ -58,10 +59,13 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) (out Verifie
 	routes, interfaces := fib.New(d.rtnl), host.New(d.rtnl, d.sysctl, host.Config{})
 	routes.Links(links)
 	interfaces.Links(links)
+	answers := proxy.New(d.rtnl, d.sysctl)
+	answers.Links(links)
+	answers.Gate(true, func(string) bool { return false })
 	for _, p := range []struct {
 		name string
 		comparer
-	}{{"nft", policy}, {"fib", routes}, {"tunnel", tunnel.New(d.rtnl, tunnel.Config{})}, {"host", interfaces}, {"bandwidth", shape.New(d.rtnl)}} {
+	}{{"nft", policy}, {"fib", routes}, {"tunnel", tunnel.New(d.rtnl, tunnel.Config{})}, {"host", interfaces}, {"bandwidth", shape.New(d.rtnl)}, {"proxy", answers}} {
 		p.Merge(batch)
 		found, err := p.Differences(ctx)
 		if err != nil {

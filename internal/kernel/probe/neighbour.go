@@ -66,6 +66,46 @@ func Holder(l Link, addr netip.Addr, within time.Duration) (string, error) {
 	return "", nil
 }
 
+// Announce says to all on a link that an address is at that link: by an ARP announcement (RFC 5227), or an unsolicited neighbour advertisement (RFC 4861),
+// which comes from an address of the link. Nobody answers; those who know another link-layer address for it take this one.
+func Announce(l Link, addr, from netip.Addr) error {
+	mac, err := net.ParseMAC(l.MAC)
+	if err != nil || len(mac) != 6 {
+		return fmt.Errorf("announce %s: the link has no Ethernet address", addr)
+	}
+	proto, frame := unix.ETH_P_IPV6, advertisement(mac, addr, from)
+	if addr.Is4() {
+		proto, frame = unix.ETH_P_ARP, arpProbe(mac, addr)
+		copy(frame[ethernet+14:], addr.AsSlice()) // the sender has it
+	}
+	fd, err := openLink(l.Index, proto)
+	if err != nil {
+		return fmt.Errorf("announce %s: %w", addr, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Send(fd, frame, 0); err != nil {
+		return fmt.Errorf("announce %s: %w", addr, os.NewSyscallError("send", err))
+	}
+	return nil
+}
+
+// advertisement is a neighbour advertisement to all nodes that overrides what they know.
+func advertisement(mac net.HardwareAddr, addr, from netip.Addr) []byte {
+	const override = 0x20
+	all := [16]byte{0: 0xff, 1: 0x02, 15: 1}
+	a, src := addr.As16(), from.As16()
+	icmp := append([]byte{advertise, 0, 0, 0, override, 0, 0, 0}, a[:]...)
+	icmp = append(append(icmp, 2, 1), mac...) // option: target link-layer address, in units of 8 bytes
+	pseudo := append(append(make([]byte, 0, 72), src[:]...), all[:]...)
+	pseudo = append(pseudo, 0, 0, 0, byte(len(icmp)), 0, 0, 0, unix.IPPROTO_ICMPV6)
+	binary.BigEndian.PutUint16(icmp[2:], checksum(append(pseudo, icmp...)))
+	b := append([]byte{0x33, 0x33, 0, 0, 0, 1}, mac...)
+	b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IPV6)
+	b = append(b, 0x60, 0, 0, 0, 0, byte(len(icmp)), unix.IPPROTO_ICMPV6, 255)
+	b = append(append(b, src[:]...), all[:]...)
+	return append(b, icmp...)
+}
+
 func openLink(index, proto int) (int, error) {
 	net16 := proto<<8&0xff00 | proto>>8&0xff // in network order
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, net16)

@@ -1,0 +1,256 @@
+// Package proxy has the host answer, on its own links, for floating addresses of its workloads.
+//
+// In: workload endpoints of [intent.Batch], interfaces of ifmon, and from the loop which policy is in force (Gate).
+// Out: a proxy entry for each floating address on each link of the host whose network has it, so that hosts of that network which have no route
+// to it find it by ARP and neighbour discovery; an announcement when it is new there; an [intent.Outcome] for each endpoint that has or had one.
+//
+// Ours are the entries with the agent's protocol. Nothing is removed before the source is in sync. A link with an entry of IPv6 has proxy_ndp on; it
+// stays on, and means nothing without entries.
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twillnet/twill/internal/ifmon"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/probe"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/kernel/sysctl"
+)
+
+// Driver is the driver.
+type Driver struct {
+	rtnl      *rtnl.Handle
+	sysctl    *sysctl.Handle
+	endpoints map[intent.EndpointID]intent.Endpoint // with floating addresses
+	workloads map[string]intent.EndpointID          // all, by interface
+	links     map[string]ifmon.Link
+	prefixes  []string                   // of names of workloads' interfaces
+	news      map[intent.EndpointID]bool // whose outcome is to be reported
+	made      map[rtnl.Proxy]bool        // since the agent began, and still wanted
+
+	ready, inSync, failed bool
+	held                  func(link string) bool
+	check                 intent.Cause // why the kernel must be read; empty: it need not
+	repairs               []intent.Repair
+	refresh               time.Duration
+	settled               bool // refresh is known
+}
+
+// changed is the cause of a reading after which what differs is no repair.
+const changed intent.Cause = "change"
+
+// New returns a driver for the namespace of the handles.
+func New(h *rtnl.Handle, s *sysctl.Handle) *Driver {
+	return &Driver{
+		rtnl: h, sysctl: s, endpoints: map[intent.EndpointID]intent.Endpoint{}, workloads: map[string]intent.EndpointID{}, links: map[string]ifmon.Link{},
+		prefixes: []string{"cali"}, news: map[intent.EndpointID]bool{}, made: map[rtnl.Proxy]bool{}, check: changed, held: func(string) bool { return false },
+	}
+}
+
+// Merge merges a batch.
+func (d *Driver) Merge(b intent.Batch) {
+	if b.InSync && !d.inSync {
+		d.inSync, d.check = true, changed
+	}
+	if b.Host != nil {
+		d.refresh, d.settled = b.Host.Refresh.Routes, true
+		if b.Host.Prefixes != nil && !slices.Equal(d.prefixes, b.Host.Prefixes) {
+			d.prefixes, d.check = b.Host.Prefixes, changed
+		}
+	}
+	for _, e := range b.Endpoints {
+		if e.ID.Kind != intent.Workload {
+			continue
+		}
+		d.workloads[e.Link] = e.ID
+		had, known := d.endpoints[e.ID]
+		floats := e.Link != "" && len(e.NATs) > 0
+		if !floats && !known || known && had.Link == e.Link && slices.Equal(had.NATs, e.NATs) {
+			continue
+		}
+		if d.endpoints[e.ID] = e; !floats {
+			delete(d.endpoints, e.ID)
+		}
+		d.news[e.ID], d.check = true, changed
+	}
+	for _, k := range b.Removed {
+		id, is := k.(intent.EndpointID)
+		if !is {
+			continue
+		}
+		if _, known := d.endpoints[id]; known {
+			d.check = changed
+		}
+		delete(d.endpoints, id)
+		delete(d.news, id)
+	}
+}
+
+// Links takes interfaces that changed: the host may be in another network, or a workload's interface gone.
+func (d *Driver) Links(changes []ifmon.Change) {
+	for _, c := range changes {
+		if delete(d.links, c.Name); !c.Gone {
+			d.links[c.Name] = c.Link
+		}
+	}
+	if len(d.endpoints) > 0 {
+		d.check = changed
+	}
+}
+
+// Gate takes which policy is in force: no address is answered for before that of its workload is.
+func (d *Driver) Gate(ready bool, held func(link string) bool) {
+	d.ready, d.held = ready, held
+	if len(d.endpoints) > 0 {
+		d.check = changed
+	}
+}
+
+// Retry has what failed tried again.
+func (d *Driver) Retry() {
+	if d.failed && d.check == "" {
+		d.check = changed
+	}
+}
+
+// Resync has the entries read back with the next Apply.
+func (d *Driver) Resync(context.Context) error {
+	if d.check == "" {
+		d.check = intent.ByReadBack
+	}
+	return nil
+}
+
+// Refresh returns how often the settings want that; false: no settings came yet.
+func (d *Driver) Refresh() (time.Duration, bool) { return d.refresh, d.settled }
+
+// Repairs returns what was repaired since the last call.
+func (d *Driver) Repairs() []intent.Repair {
+	out := d.repairs
+	d.repairs = nil
+	return out
+}
+
+// wanted returns the entries that should be, each with its link and whose address it is.
+func (d *Driver) wanted() map[rtnl.Proxy]owner {
+	out := map[rtnl.Proxy]owner{}
+	for id, e := range d.endpoints {
+		if !d.links[e.Link].Up || !d.ready || d.held(e.Link) {
+			continue
+		}
+		for _, n := range e.NATs {
+			for _, l := range d.links {
+				if d.ofHost(l) && slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return !p.IsSingleIP() && p.Contains(n.External) }) {
+					out[rtnl.Proxy{Link: l.Index, Addr: n.External}] = owner{id, l}
+				}
+			}
+		}
+	}
+	return out
+}
+
+type owner struct {
+	id   intent.EndpointID
+	link ifmon.Link
+}
+
+// ofHost reports whether an interface leads to other hosts, and is up.
+func (d *Driver) ofHost(l ifmon.Link) bool {
+	_, workload := d.workloads[l.Name]
+	return l.Up && l.Name != "lo" && !workload && !slices.ContainsFunc(d.prefixes, func(p string) bool { return strings.HasPrefix(l.Name, p) })
+}
+
+// Apply makes what is wanted.
+func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
+	if d.check == "" {
+		return nil, nil
+	}
+	have, err := d.rtnl.OwnProxies()
+	if err != nil {
+		return nil, err
+	}
+	wanted, failed := d.wanted(), map[intent.EndpointID]error{}
+	var errs []error
+	for p, o := range wanted {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if slices.Contains(have, p) {
+			d.made[p] = true
+			continue
+		}
+		if err := d.add(p, o.link); err != nil && !d.rtnl.Gone(o.link.Name, p.Link) { // the event of one that is gone is still to come
+			failed[o.id] = errors.Join(failed[o.id], fmt.Errorf("answer for %s: %w", p.Addr, err))
+			d.news[o.id] = true
+			continue
+		}
+		if d.made[p] && d.check != changed {
+			d.repairs = append(d.repairs, intent.Repair{What: "proxy for " + p.Addr.String() + " on " + o.link.Name, Cause: d.check})
+		}
+		d.made[p] = true
+	}
+	for _, p := range have {
+		if _, is := wanted[p]; is || !d.inSync || !d.ready {
+			continue
+		}
+		if err := d.rtnl.DeleteProxy(p); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
+			errs = append(errs, err)
+		}
+		delete(d.made, p)
+	}
+	d.check, d.failed = "", len(failed) > 0
+	out := make([]intent.Outcome, 0, len(d.news))
+	for id := range d.news {
+		out = append(out, intent.Outcome{Key: id, Err: failed[id]})
+	}
+	clear(d.news)
+	for id := range failed { // reported again when it is mended
+		d.news[id] = true
+	}
+	return out, errors.Join(errs...)
+}
+
+// add has the host answer for an address on a link, and says so to the others there: one that has another host's in mind would go on sending to that.
+func (d *Driver) add(p rtnl.Proxy, l ifmon.Link) error {
+	if p.Addr.Is6() {
+		if _, err := d.sysctl.Set("ipv6/conf/"+sysctl.Link(l.Name)+"/proxy_ndp", "1"); err != nil {
+			return err
+		}
+	}
+	if err := d.rtnl.SetProxy(p); err != nil {
+		return err
+	}
+	from := netip.Addr{}
+	for _, a := range l.Addrs {
+		if a.Addr().Is6() && (!from.IsValid() || a.Addr().IsLinkLocalUnicast()) {
+			from = a.Addr()
+		}
+	}
+	return d.rtnl.Namespace().Do(func() error { return probe.Announce(probe.Link{Index: l.Index, MAC: l.MAC}, p.Addr, from) })
+}
+
+// Differences returns one line for each deviation of the kernel from the intents. It changes nothing.
+func (d *Driver) Differences(context.Context) ([]string, error) {
+	have, err := d.rtnl.OwnProxies()
+	var out []string
+	wanted := d.wanted()
+	for p, o := range wanted {
+		if !slices.Contains(have, p) {
+			out = append(out, fmt.Sprintf("proxy for %s on %s is missing", p.Addr, o.link.Name))
+		}
+	}
+	for _, p := range have {
+		if _, is := wanted[p]; !is {
+			out = append(out, fmt.Sprintf("proxy for %s on link %d is there, and nobody wants it", p.Addr, p.Link))
+		}
+	}
+	slices.Sort(out)
+	return out, err
+}

@@ -65,7 +65,6 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Refused, "routes to other hosts are made by the BGP daemon alone", "programClusterRoutes=Disabled"),
 	fate(Refused, "the agent does not answer ARP and neighbour requests for workloads on the host's links", "localSubnetL2Reachability=None|Disabled"),
 	fate(Refused, "the settings of instances in AWS stay as they are", "awsSrcDstCheck=DoNothing"),
-	fate(Refused, "requests for 169.254.169.254 are not translated", "metadataAddr=127.0.0.1|none metadataPort=8775"),
 	fate(Refused, "no packet is marked for Istio", "istioAmbientMode=Disabled"),
 	fate(Refused, "what policy denies is dropped", "dropActionOverride=Drop"),
 	fate(Refused, "packets to a service's address that nobody translates are dropped by no rule of the agent's", "serviceLoopPrevention=Disabled|Drop"),

@@ -99,6 +99,10 @@ type FelixConfigurationSpec struct {
 	IPIPEnabled  *bool `json:"ipipEnabled,omitempty"`  // nil: as pools say
 	IPIPMTU      *int  `json:"ipipMTU,omitempty"`      // bytes; 0 (default): as the host's interface allows
 
+	// MetadataAddr is an IPv4 address, or none in any case: where what workloads send to TCP port 80 of 169.254.169.254 goes, at MetadataPort.
+	MetadataAddr string `json:"metadataAddr,omitempty"`
+	MetadataPort *int   `json:"metadataPort,omitempty"` // default 8775
+
 	// MTUIfacePattern is a regular expression (RE2) of the names of interfaces that lead to other hosts.
 	MTUIfacePattern string `json:"mtuIfacePattern,omitempty"`
 

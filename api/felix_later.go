@@ -95,8 +95,6 @@ type LaterSettings struct {
 	LogDebugFilenameRegex                    Later `json:"logDebugFilenameRegex,omitempty"`
 	LogDropActionOverride                    Later `json:"logDropActionOverride,omitempty"`
 	MaxIpsetSize                             Later `json:"maxIpsetSize,omitempty"`
-	MetadataAddr                             Later `json:"metadataAddr,omitempty"`
-	MetadataPort                             Later `json:"metadataPort,omitempty"`
 	NetlinkTimeout                           Later `json:"netlinkTimeout,omitempty"`
 	NftablesFilterAllowAction                Later `json:"nftablesFilterAllowAction,omitempty"`
 	NftablesFilterDenyAction                 Later `json:"nftablesFilterDenyAction,omitempty"`

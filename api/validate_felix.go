@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
@@ -37,6 +38,7 @@ func validateFelix(r *FelixConfiguration) FieldErrors {
 	v.interfaces("spec.interfacePrefix", s.InterfacePrefix)
 	v.excluded("spec.interfaceExclude", s.InterfaceExclude)
 	v.gateway("spec.natOutgoingAddress", s.NATOutgoingAddress, true)
+	v.check("spec.metadataAddr", BadMetadataAddr(s.MetadataAddr))
 	v.anyCase("spec.natOutgoingExclusions", s.NATOutgoingExclusions, "IPPoolsOnly", "IPPoolsAndHostIPs")
 	if p := s.NATPortRange; p != nil && (p.Name != "" || p.Min == 0 || p.Max < p.Min) {
 		v.fail("spec.natPortRange", fmt.Sprintf("is %s: want a range such as 32768:65535", p))
@@ -48,6 +50,18 @@ func validateFelix(r *FelixConfiguration) FieldErrors {
 	v.failsafes("spec.failsafeInboundHostPorts", s.FailsafeInboundHostPorts)
 	v.failsafes("spec.failsafeOutboundHostPorts", s.FailsafeOutboundHostPorts)
 	return v.errs
+}
+
+// BadMetadataAddr says what is wrong with a metadataAddr; empty: nothing. It may be none, or missing. Names are looked up by nobody.
+func BadMetadataAddr(text string) string {
+	if text == "" || strings.EqualFold(text, "none") {
+		return ""
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil || !a.Is4() || a.As4()[0] == 0 || a.As4()[0] >= 224 { // this network, and what is no unicast (RFC 6890)
+		return fmt.Sprintf("is %q: want the IPv4 address of one host, or none", clip(text))
+	}
+	return ""
 }
 
 // maxRegion leaves room for the prefix openstack-region- in a name of at most 63 characters, as upstream has it.
@@ -127,6 +141,7 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 		{"spec.debugPort", s.DebugPort, 0, 65535},
 		{"spec.deviceRouteProtocol", s.DeviceRouteProtocol, 0, 255},
 		{"spec.vxlanPort", s.VXLANPort, 1, 65535},
+		{"spec.metadataPort", s.MetadataPort, 1, 65535},
 		{"spec.vxlanVNI", s.VXLANVNI, 1, 1<<24 - 1},
 	} {
 		if n.n != nil && (*n.n < n.low || *n.n > n.high) {

@@ -34,6 +34,7 @@ var proofs = []proof{
 	{"nft.TestTheSettingChangesWhoMayChangeTheTable, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "nftablesTableOwnerEnabled"},
 	{"nft.TestSettingsLetPassWhatIsElseDropped, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads disableConntrackInvalidCheck"},
 	{"calc.TestWhoHasAFloatingAddress", "FelixConfigurationSpec", "floatingIPs"},
+	{"nft.TestRequestsForMetadataArriveAtTheServer, calc.TestEachSettingReachesTheIntent, testdata/script/metadata.txt", "FelixConfigurationSpec", "metadataAddr metadataPort"},
 	{"tunnel.TestSettingsSayWhatADeviceIs, calc.TestEachSettingReachesTheIntent, testdata/script/vxlan_settings.txt", "FelixConfigurationSpec", "vxlanVNI vxlanMTU vxlanMTUV6"},
 	{"tunnel.TestSettingsSayWhatADeviceIs, nft.TestEncapsulatedPacketsAreThoseToThePortOfTheSettings, agreetest.TestHandCases, testdata/script/vxlan_settings.txt", "FelixConfigurationSpec", "vxlanPort"},
 	{"calc.TestATunnelThatSettingsDoNotWant, testdata/script/vxlan_settings.txt", "FelixConfigurationSpec", "vxlanEnabled"},

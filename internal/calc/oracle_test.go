@@ -136,6 +136,10 @@ func hostLines(h intent.HostSettings) []string {
 			own[f] = a.String()
 		}
 	}
+	metadata := "none"
+	if h.Metadata.IsValid() {
+		metadata = h.Metadata.String()
+	}
 	nat := "none"
 	if n := h.NAT; len(n.From) > 0 {
 		addr := ""
@@ -147,7 +151,7 @@ func hostLines(h intent.HostSettings) []string {
 	return []string{
 		"endpoint to host " + map[intent.ToHost]string{intent.ToHostDrop: "Drop", intent.ToHostReturn: "Return", intent.ToHostAccept: "Accept"}[h.EndpointToHost],
 		fmt.Sprint("vxlan ", h.AllowVXLAN), fmt.Sprint("ipip ", h.AllowIPIP), fmt.Sprint("tunnels ", h.VXLAN.VNI, h.VXLAN.Port, h.MTU.Tunnels[0], h.MTU.Tunnels[1], h.MTU.Tunnels[2]), fmt.Sprint("sizes by ", h.MTU.Links, " for ", h.MTU.Wanted[0], h.MTU.Wanted[1], h.MTU.Wanted[2], " of ", own), fmt.Sprint("prefixes ", h.Prefixes),
-		"failsafe in " + failsafe(h.FailsafeIn), "failsafe out " + failsafe(h.FailsafeOut), "nat " + nat,
+		"failsafe in " + failsafe(h.FailsafeIn), "failsafe out " + failsafe(h.FailsafeOut), "nat " + nat, "metadata " + metadata,
 	}
 }
 

@@ -22,7 +22,11 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 	}{
 		{`"defaultEndpointToHostAction":"Accept"`, map[string]string{"EndpointToHost": fmt.Sprint(intent.ToHostAccept)}},
 		{`"defaultEndpointToHostAction":"Return"`, map[string]string{"EndpointToHost": fmt.Sprint(intent.ToHostReturn)}},
-		{`"interfacePrefix":"tap,cali"`, map[string]string{"Prefixes": "[cali tap]"}},
+		{`"interfacePrefix":"tap,cali"`, map[string]string{"Prefixes": "[cali tap]", "Metadata": "127.0.0.1:8775"}},
+		{`"interfacePrefix":"tap,cali","metadataAddr":"None"`, map[string]string{"Prefixes": "[cali tap]"}},
+		{`"interfacePrefix":"tap,cali","metadataPort":80`, map[string]string{"Prefixes": "[cali tap]", "Metadata": "127.0.0.1:80"}},
+		{`"metadataAddr":"192.0.2.7"`, map[string]string{"Metadata": "192.0.2.7:8775"}},
+		{`"metadataAddr":"192.0.2.7","metadataPort":81`, map[string]string{"Metadata": "192.0.2.7:81"}},
 		{`"interfaceExclude":"/^kube/,dummy0"`, map[string]string{"Exclude": "[/^kube/ dummy0]"}},
 		{`"ipForwarding":"Disabled"`, map[string]string{"NoForwarding": "true"}},
 		{`"ipv6Support":false`, map[string]string{"NoIPv6": "true"}},

@@ -11,6 +11,8 @@
 package config
 
 import (
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/twillnet/twill/api"
@@ -28,9 +30,10 @@ type Settings struct {
 	EndpointToHost      string // Drop, Return or Accept
 	Forwarding          string // Enabled, Disabled
 	FloatingIPs         string // Enabled, Disabled
-	IPv6                bool   // forward it
-	AllowVXLAN          bool   // from workloads
-	AllowIPIP           bool   // from workloads
+	Metadata            Metadata
+	IPv6                bool // forward it
+	AllowVXLAN          bool // from workloads
+	AllowIPIP           bool // from workloads
 	SkipInvalidCheck    bool
 	RevokeFlows         bool
 	OwnTable            bool   // nobody else may change the nftables table
@@ -65,6 +68,26 @@ type Settings struct {
 	GoMetrics           bool
 	ProcessMetrics      bool
 	Log                 Log
+}
+
+// Metadata is where requests of workloads for metadata go.
+type Metadata struct {
+	Addr string // an IPv4 address, or none; empty: see Target
+	Port int
+}
+
+// Target returns where they go; the zero value: they are not translated. Without an address it is upstream's default, which upstream has on hosts
+// of OpenStack alone: those with workloads whose interfaces have its names.
+func (s *Settings) Target() netip.AddrPort {
+	text := s.Metadata.Addr
+	if text == "" && slices.Contains(s.InterfacePrefixes, "tap") {
+		text = "127.0.0.1"
+	}
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(a, uint16(s.Metadata.Port))
 }
 
 // VXLAN is how this host's VXLAN tunnels are.

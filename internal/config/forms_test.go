@@ -15,6 +15,7 @@ import (
 func TestFormsOfValues(t *testing.T) {
 	in := func(s config.Settings) string { return fmt.Sprint(s.FailsafeIn) }
 	nat := func(s config.Settings) string { return fmt.Sprint(s.NAT.Addr, s.NAT.Ports, s.NAT.Link) }
+	metadata := func(s config.Settings) string { return s.Target().String() }
 	for _, tt := range []struct {
 		variable    string
 		of          func(config.Settings) string
@@ -33,6 +34,13 @@ func TestFormsOfValues(t *testing.T) {
 		{"FELIX_FAILSAFEINBOUNDHOSTPORTS=tcp:65536", in, "", `has "tcp:65536"`},
 		{"FELIX_NATOUTGOINGADDRESS=192.0.2.7", nat, "192.0.2.7 [0 0]", ""},
 		{"FELIX_NATOUTGOINGADDRESS=2001:db8::7", nat, "", "want an IPv4 address"},
+		{"FELIX_METADATAADDR=192.0.2.7", metadata, "192.0.2.7:8775", ""},
+		{"FELIX_METADATAADDR=None", metadata, "invalid AddrPort", ""},
+		{"FELIX_METADATAADDR=nova.example.org", metadata, "", "want the IPv4 address of one host, or none"},
+		{"FELIX_METADATAADDR=0.0.0.0", metadata, "", "want the IPv4 address of one host, or none"},
+		{"FELIX_METADATAPORT=0", metadata, "", "want a port"},
+		{"FELIX_INTERFACEPREFIX=tap,cali", metadata, "127.0.0.1:8775", ""},
+		{"FELIX_INTERFACEPREFIX=tapas", metadata, "invalid AddrPort", ""},
 		{"FELIX_NATPORTRANGE=1000:2000", nat, "invalid IP [1000 2000]", ""},
 		{"FELIX_NATPORTRANGE=1000", nat, "invalid IP [1000 1000]", ""},
 		{"FELIX_NATPORTRANGE=2000:1000", nat, "", "want a range"},

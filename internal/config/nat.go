@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/twillnet/twill/api"
 )
 
 // NAT says how packets of pools with natOutgoing leave.
@@ -28,6 +30,19 @@ func natAddress() Param {
 				return fmt.Errorf("is %q: want an IPv4 address", text)
 			}
 			s.NAT.Addr = a
+			return nil
+		},
+	}
+}
+
+func metadataAddress() Param {
+	return Param{
+		Name: "metadataAddr", Type: "IPv4 address, or none", Help: "where the requests of workloads for metadata (TCP port 80 of 169.254.169.254) go, as docs/metadata.md says; empty means 127.0.0.1 if interfacePrefix has tap, and else none",
+		set: func(s *Settings, text string) error {
+			if reason := api.BadMetadataAddr(text); reason != "" {
+				return errors.New(reason)
+			}
+			s.Metadata.Addr = text
 			return nil
 		},
 	}

@@ -53,6 +53,8 @@ var params = []Param{
 		func(s *Settings) *string { return &s.Forwarding }, "Enabled", "Disabled"),
 	oneOf("floatingIPs", "Disabled", "Enabled: workloads are reached by the floating addresses that they ask for (ipNATs, annotation floatingIPs), as docs/floating.md says",
 		func(s *Settings) *string { return &s.FloatingIPs }, "Enabled", "Disabled"),
+	metadataAddress(),
+	port("metadataPort", "8775", "the TCP port of metadataAddr", func(s *Settings) *int { return &s.Metadata.Port }),
 	yesNo("ipv6Support", "true", "forward IPv6; false: the agent does not turn that on, on the host or on workloads' interfaces (off it turns nothing), and rules for IPv6 are as ever",
 		func(s *Settings) *bool { return &s.IPv6 }),
 	yesNo("allowVXLANPacketsFromWorkloads", "false", "let workloads send VXLAN (UDP, to vxlanPort)", func(s *Settings) *bool { return &s.AllowVXLAN }),

@@ -31,6 +31,7 @@ const (
 	ReasonEstablished    = "established"
 	ReasonInvalid        = "invalid"
 	ReasonToHost         = "setting defaultEndpointToHostAction"
+	ReasonMetadata       = "setting metadataAddr"
 	ReasonHostToLocal    = "a host always reaches its own workloads"
 	ReasonNoPolicy       = "no policy on this way"
 	ReasonFailsafe       = "failsafe port"

@@ -319,10 +319,15 @@ type HostSettings struct {
 	Log      LogSettings
 	Refresh  Refresh
 	NAT      NATOutgoing
+	// Metadata is where TCP from workloads to [MetadataService] goes, of IPv4; the zero value: where it is sent to.
+	Metadata netip.AddrPort
 	Tunnels  Tunnels
 	VXLAN    VXLANSettings
 	MTU      MTUSettings
 }
+
+// MetadataService is the address at which virtual machines ask about themselves.
+var MetadataService = netip.AddrPortFrom(netip.AddrFrom4([4]byte{169, 254, 169, 254}), 80)
 
 // PortVXLAN is the UDP port to which encapsulated packets are sent, whether this host has a tunnel or not.
 func (h HostSettings) PortVXLAN() uint16 { return cmp.Or(h.VXLAN.Port, PortVXLAN) }
@@ -368,7 +373,7 @@ func (h HostSettings) Equal(o HostSettings) bool {
 	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool) &&
 		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
-		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.MTU == o.MTU && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
+		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.Metadata == o.Metadata && h.MTU == o.MTU && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
 }
 
 // Refresh is how often each part of the kernel is read back, in addition to

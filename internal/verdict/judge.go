@@ -163,6 +163,9 @@ func failsafe(list []intent.Failsafe, proto uint8, other netip.Addr, port uint16
 // toHost evaluates a packet to a local process.
 func (j *judge) toHost(from intent.Endpoint, fromWorkload bool) Verdict {
 	if fromWorkload {
+		if m := j.s.host.Metadata; m.IsValid() && j.p.Proto == 6 && m == netip.AddrPortFrom(j.p.Dst, j.p.DstPort) {
+			return j.without(true, intent.ReasonMetadata)
+		}
 		if !j.all(stageWorkload, from, from.Policies().Normal, intent.Egress) {
 			return j.last
 		}

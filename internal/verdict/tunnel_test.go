@@ -53,3 +53,30 @@ func TestWhatSettingsForbidWhateverPolicySays(t *testing.T) {
 		})
 	}
 }
+
+// TestTheServerOfMetadataNeedsNoPolicy if it is on the workload's host: the setting's address, port and protocol, and from a workload.
+func TestTheServerOfMetadataNeedsNoPolicy(t *testing.T) {
+	var s verdict.State
+	s.Merge(intent.Batch{
+		Endpoints: []intent.Endpoint{{ID: intent.EndpointID{Namespace: "prod", Name: "vm"}, Link: "cali1"}}, // without policy: it may send nothing
+		Host:      &intent.HostSettings{Metadata: netip.MustParseAddrPort("192.0.2.1:8775")},
+	})
+	of := func(out, dst string, proto uint8, port uint16) verdict.Packet {
+		return verdict.Packet{InLink: "cali1", OutLink: out, Src: netip.MustParseAddr("10.65.0.1"), Dst: netip.MustParseAddr(dst), Proto: proto, DstPort: port}
+	}
+	for _, tt := range []struct {
+		name string
+		p    verdict.Packet
+		want bool
+	}{
+		{"the server", of("", "192.0.2.1", 6, 8775), true},
+		{"another port", of("", "192.0.2.1", 6, 80), false},
+		{"UDP", of("", "192.0.2.1", 17, 8775), false},
+		{"another address of the host", of("", "192.0.2.9", 6, 8775), false},
+		{"by way of the host", of("eth0", "192.0.2.1", 6, 8775), false},
+	} {
+		if v := s.Judge(tt.p); v.Allowed != tt.want || tt.want && v.Reason != intent.ReasonMetadata {
+			t.Errorf("%s: allowed %v, %s; want %v", tt.name, v.Allowed, v.Reason, tt.want)
+		}
+	}
+}

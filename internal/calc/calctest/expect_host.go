@@ -65,6 +65,7 @@ func (x *expected) hostLines() []string {
 		"failsafe in " + setting(x, ports(func(s api.FelixConfigurationSpec) *[]api.ProtoPort { return s.FailsafeInboundHostPorts }), ordered(failsafeIn)),
 		"failsafe out " + setting(x, ports(func(s api.FelixConfigurationSpec) *[]api.ProtoPort { return s.FailsafeOutboundHostPorts }), ordered(failsafeOut)),
 		"nat " + x.nat(),
+		"metadata " + x.metadata(),
 	}
 }
 
@@ -98,6 +99,19 @@ func ports(of func(api.FelixConfigurationSpec) *[]api.ProtoPort) func(api.FelixC
 		}
 		return ordered(text), true
 	}
+}
+
+// metadata is where requests for metadata go.
+func (x *expected) metadata() string {
+	otherwise := "none"
+	if prefixes := setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.InterfacePrefix }), "cali"); slices.Contains(strings.Split(prefixes, ","), "tap") {
+		otherwise = "127.0.0.1"
+	}
+	addr := setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.MetadataAddr }), otherwise)
+	if strings.EqualFold(addr, "none") {
+		return "none"
+	}
+	return fmt.Sprintf("%s:%d", addr, x.number(func(s api.FelixConfigurationSpec) *int { return s.MetadataPort }, 8775))
 }
 
 // nat is from which pools packets leave with the host's address, for where not, with which address and ports.

@@ -232,6 +232,8 @@ func (w *Cluster) nat(spec object) {
 		{"natOutgoingExclusions", []any{"IPPoolsOnly", "IPPoolsAndHostIPs"}},
 		{"floatingIPs", []any{"Enabled", "Enabled", "Enabled", "Disabled"}},
 		{"natPortRange", []any{"32768:65535", "1024:2000"}},
+		{"metadataAddr", []any{"192.0.2.1", "127.0.0.1", "None"}},
+		{"metadataPort", []any{80, 8775}},
 		{"natOutgoingAddress", []any{"192.0.2.1", "192.0.2.77"}},
 		{"interfacePrefix", []any{"cali", "tap,cali"}},
 		{"allowIPIPPacketsFromWorkloads", []any{true, false}},

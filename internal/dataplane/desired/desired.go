@@ -197,6 +197,7 @@ func (s *State) Restate() {
 	s.hosts.dirty = true
 	s.skeleton()
 	s.natOutgoing()
+	s.metadata()
 	s.tunnelStages()
 	s.floating()
 	s.limitStages()

@@ -89,7 +89,8 @@ type Guard struct {
 	Target string     // of Call and Goto: the name of a chain
 	Map    Map        // of Dispatch
 	Source Source     // of Translate
-	To     netip.Addr // of Deliver: the new destination, of the guard's family
+	To     netip.Addr // of Deliver and Hand: the new destination, of the guard's family
+	Port   uint16     // of Hand: the new port
 	// Of LimitPackets: packets a second, and how many may exceed that at once. Of LimitConnections: how many there may be at one time.
 	Most, Burst uint32
 	// Of Classify: the group of endpoints, and the end of the packet that is not the endpoint.
@@ -115,6 +116,7 @@ const (
 	Dispatch                     // go to the chain that Map has for the packet's interface; go on if it has none
 	Translate                    // source NAT
 	Deliver                      // destination NAT; the connection is marked as one to a floating address
+	Hand                         // destination NAT to another port, too; for one protocol that has ports
 	Untrack                      // conntrack makes no entry for the packet, which has passed this stage; only before conntrack
 	LimitPackets                 // drop packets beyond a rate, as Drop does; the others go on
 	LimitConnections             // reject packets of connections beyond a number, which the kernel counts in the rule; the others go on. Match their first packets

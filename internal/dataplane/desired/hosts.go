@@ -310,7 +310,7 @@ func (s *State) beforeHosts(st hostStage) []Guard {
 		gs = append(gs, pass("", Cond{Kind: Established}))
 	}
 	if st.stage == rules.HostNormal && !local {
-		gs = append(gs, Guard{If: fromWorkload(), Do: Call, Target: chainServices})
+		gs = append(append(gs, Guard{If: fromWorkload(), Do: Call, Target: chainServices}), s.forMetadata()...)
 		if s.host.EndpointToHost != intent.ToHostReturn { // the setting decided about their packets
 			gs = append(gs, pass("workload", fromWorkload()...))
 		}

@@ -78,6 +78,7 @@ func (s *State) Merge(b intent.Batch) {
 		s.inSync = true
 		s.hostAction() // which was pinned until now
 		s.natOutgoing()
+		s.metadata()
 		s.tunnelStages()
 		s.hosts.dirty, s.dirtyFloats, s.dirtyLimits = true, true, true
 	}

@@ -24,7 +24,7 @@ const (
 )
 
 // pinned are the chains that follow from settings: as an earlier agent made them they stay, until the source is in sync.
-var pinned = []string{chainHostAction, chainGuard, baseForwardOut, baseForwardIn, baseInput}
+var pinned = []string{chainHostAction, chainGuard, chainToHost, baseForwardOut, baseForwardIn, baseInput, baseHost}
 
 // Reasons for states of the backend that should not occur.
 const (
@@ -57,15 +57,16 @@ func (s *State) skeleton() {
 	stage(baseForwardIn, Hook{At: Forward, Priority: -1}, slices.Concat(s.stage(to),
 		s.invalid(Cond{Kind: OfWorkload, Side: to}), []Guard{{Do: Dispatch, Map: Receives}, dropLinks(to)}))
 	stage(baseInput, Hook{At: Input, Priority: 0}, append(s.stage(from), Guard{If: fromWorkload(), Do: Goto, Target: chainToHost}))
-	stage(baseHost, Hook{At: Input, Priority: 1}, []Guard{
+	stage(baseHost, Hook{At: Input, Priority: 1}, slices.Concat([]Guard{
 		{If: []Cond{{Kind: Established}}, Do: Skip},
 		{If: fromWorkload(), Do: Call, Target: chainServices},
+	}, s.forMetadata(), []Guard{
 		{If: fromWorkload(), Do: Goto, Target: chainHostAction},
-	})
+	}))
 	s.own(chainSource, nil, sourceCheck())
 	s.own(chainGuard, nil, s.invalid())
 	s.own(chainServices, nil, services())
-	s.own(chainToHost, nil, toHost())
+	s.own(chainToHost, nil, s.toHost())
 	s.hostAction()
 }
 
@@ -88,6 +89,7 @@ func (s *State) configure(h intent.HostSettings) {
 	}
 	s.host, s.configured, s.hosts.dirty, s.hosts.exclude = h, true, true, exclusions(h.Exclude)
 	s.natOutgoing()
+	s.metadata()
 	s.tunnelStages()
 	s.setCompiled(h.Compiled && s.cfg.Members != nil)
 	if h.Prefixes != nil {
@@ -197,13 +199,14 @@ func services() []Guard {
 }
 
 // toHost asks a workload's policy about what it sends to its host, except services.
-func toHost() []Guard {
-	return []Guard{
+func (s *State) toHost() []Guard {
+	return slices.Concat([]Guard{
 		{Do: Call, Target: chainServices},
 		{Do: Call, Target: chainGuard},
+	}, s.forMetadata(), []Guard{
 		{Do: Dispatch, Map: Sends},
 		{Comment: "workload without a chain", By: always(reasonNoChain)},
-	}
+	})
 }
 
 // hostAction makes desired the host's action for packets to it that workload policy allowed. Return and accept differ only for

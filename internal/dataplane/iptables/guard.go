@@ -112,6 +112,8 @@ func (w *writer) step(g desired.Guard) (string, error) {
 		return translation(g.Source)
 	case desired.Deliver:
 		return "-j DNAT --to-destination " + g.To.String(), nil
+	case desired.Hand:
+		return "-j DNAT --to-destination " + netip.AddrPortFrom(g.To, g.Port).String(), nil
 	case desired.Untrack:
 		if w.Table != Raw {
 			return "", fmt.Errorf("table %s: only raw is before conntrack", w.Table)

@@ -41,6 +41,7 @@ func nodeBatch() intent.Batch {
 		},
 		Host: &intent.HostSettings{
 			EndpointToHost: intent.ToHostReturn,
+			Metadata:       netip.MustParseAddrPort("127.0.0.1:8775"),
 			FailsafeIn:     []intent.Failsafe{{Protocol: 6, Port: 22}, {Protocol: 17, Port: 68, Net: netip.MustParsePrefix("192.0.2.0/24")}},
 			FailsafeOut:    []intent.Failsafe{{Protocol: 17, Port: 53}},
 			Tunnels:        intent.Tunnels{{Host: netip.MustParseAddr("192.0.2.1"), Addr: netip.MustParseAddr("10.65.1.1"), MAC: "66:00:00:00:00:01"}},

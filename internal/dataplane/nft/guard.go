@@ -114,6 +114,10 @@ func (d *Driver) stepExprs(g desired.Guard, f intent.Family, name attribution.Na
 		return translation(g.Source, f)
 	case desired.Deliver:
 		return delivery(g.To)
+	case desired.Hand:
+		addr, port := nftables.R1, nftables.R2
+		return exprs{nftables.Counter{}, nftables.Load{Data: g.To.AsSlice(), Reg: addr}, nftables.Load{Data: nftables.KeyPort(g.Port), Reg: port},
+			nftables.NAT{Family: nfFamily(f), AddrMin: &addr, ProtoMin: &port}}
 	case desired.LimitPackets:
 		return slices.Concat(exprs{nftables.Limit{Rate: uint64(g.Most), Burst: g.Burst, Over: true}}, d.count(g.By, name), exprs{nftables.Drop()})
 	case desired.LimitConnections:

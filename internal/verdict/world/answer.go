@@ -113,6 +113,7 @@ const (
 	ReasonNoAddress      = "no address of this family"
 	ReasonHostToLocal    = "a host always reaches its own workloads"
 	ReasonToHost         = "setting defaultEndpointToHostAction"
+	ReasonMetadata       = "setting metadataAddr"
 	ReasonFailsafe       = "failsafe port"
 	ReasonTunnel         = "encapsulation from a workload"
 	ReasonNotJudged      = "no policy of ours is on this way"

@@ -28,6 +28,7 @@ func (p packet) asSent() packet {
 // sends it, then the ingress policy of a workload that receives it, wherever
 // the two are; the other end of a host's own workload is that host.
 func (w *World) Judge(q Query) Answer {
+	q = w.translated(q)
 	p := packet{
 		src: addrOf(q.Src, q.Family), dst: addrOf(q.Dst, q.Family), proto: q.Proto,
 		srcPort: q.SrcPort, dstPort: q.DstPort, icmpType: q.ICMPType, icmpCode: q.ICMPCode, sentTo: q.Dst.Floating,
@@ -52,10 +53,7 @@ func (w *World) Judge(q Query) Answer {
 		out = p.asSent()
 	}
 	if from != nil {
-		a.Hops = append(a.Hops, w.fromWorkload(from, out))
-		if q.Dst.Host && within {
-			a.Hops = append(a.Hops, w.toHostHops(q.Dst.Node, p)...)
-		}
+		a.Hops = append(a.Hops, w.sent(from, q.Dst.Host && within, out)...)
 	}
 	if !within {
 		a.Hops = append(a.Hops, w.leave(q.Src.Node, q.Uplink, out, from == nil)...)
@@ -70,6 +68,17 @@ func (w *World) Judge(q Query) Answer {
 	}
 	a.decide()
 	return a
+}
+
+// sent returns the hops of a packet that a workload sends, maybe to its own host.
+func (w *World) sent(from *endpoint, toHost bool, p packet) []Hop {
+	if !toHost {
+		return []Hop{w.fromWorkload(from, p)}
+	}
+	if h, ok := w.served(from, p); ok {
+		return []Hop{h}
+	}
+	return append([]Hop{w.fromWorkload(from, p)}, w.toHostHops(from.spec.Node, p)...)
 }
 
 // addrOf returns the party's first address of the family.

@@ -38,6 +38,7 @@ type World struct {
 	tunnels   map[string]tunnels   // FelixConfiguration name → the encapsulations it allows
 	exclude   map[string]string    // FelixConfiguration name → interfaceExclude
 	floats    map[string]string    // FelixConfiguration name → floatingIPs
+	metadata  map[string]metadata  // FelixConfiguration name → where requests for metadata go
 	pools     []api.IPPoolSpec
 	serves    []*api.KubernetesEndpointSlice
 	staged    []staged
@@ -66,7 +67,7 @@ func New(updates []api.Update) *World {
 	for _, u := range updates {
 		last[u.Key] = u
 	}
-	w := &World{tiers: builtinTiers(), profiles: builtinProfiles(), nodes: map[string]node{}, toHost: map[string]string{}, failsafes: map[string]failsafes{}, tunnels: map[string]tunnels{}, exclude: map[string]string{}, floats: map[string]string{}}
+	w := &World{tiers: builtinTiers(), profiles: builtinProfiles(), nodes: map[string]node{}, toHost: map[string]string{}, failsafes: map[string]failsafes{}, tunnels: map[string]tunnels{}, exclude: map[string]string{}, floats: map[string]string{}, metadata: map[string]metadata{}}
 	var stored []api.Stored
 	for _, key := range slices.Sorted(maps.Keys(last)) {
 		if last[key].Value == nil {
@@ -137,6 +138,7 @@ func (w *World) add(s api.Stored) {
 		w.pools = append(w.pools, r.Spec)
 	case *api.FelixConfiguration:
 		w.floats[s.Ref.Name] = r.Spec.FloatingIPs
+		w.metadata[s.Ref.Name] = metadata{r.Spec.MetadataAddr, r.Spec.InterfacePrefix, r.Spec.MetadataPort}
 		w.toHost[s.Ref.Name], w.exclude[s.Ref.Name] = toHostAction(r), r.Spec.InterfaceExclude
 		w.tunnels[s.Ref.Name] = tunnels{vxlan: r.Spec.AllowVXLANPacketsFromWorkloads, ipip: r.Spec.AllowIPIPPacketsFromWorkloads, port: r.Spec.VXLANPort}
 		w.failsafes[s.Ref.Name] = failsafes{in: r.Spec.FailsafeInboundHostPorts, out: r.Spec.FailsafeOutboundHostPorts}

@@ -71,6 +71,8 @@ func limitFelix(n node) {
 	n.field("interfacePrefix").like(group(names) + `?`)
 	n.field("iptablesNATOutgoingInterfaceFilter").like(group(names) + `?\+?`)
 	n.field("natOutgoingAddress").formats("ipv4").orEmpty()
+	n.field("metadataAddr").like(`(?i:none)?|([1-9][0-9]?|1[0-9]{2}|2[01][0-9]|22[0-3])(\.(0|[1-9][0-9]?|1[0-9]{2}|2[0-4][0-9]|25[0-5])){3}`)
+	n.field("metadataPort").within(1, 65535)
 	n.field("natPortRange").like(portRange)
 	n.field("logActionRateLimit").like(`(?i:none)?|0*` + group(from1(1<<32-1)) + `/` + anyCase("second", "minute", "hour", "day"))
 	n.field("logActionRateLimitBurst").within(1, 9999)

@@ -1,0 +1,67 @@
+package world
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/twillnet/twill/api"
+)
+
+// metadata is where the requests of workloads for metadata go, by one FelixConfiguration, with the prefixes of names of interfaces on which that depends.
+type metadata struct {
+	addr, prefixes string
+	port           *int
+}
+
+const protoTCP = 6
+
+// server returns where TCP to port 80 of 169.254.169.254 goes from workloads of a node; not valid: nowhere else. Each setting is the node's own, else
+// the default one.
+func (w *World) server(node string) netip.AddrPort {
+	port, addr, prefixes := 8775, "", ""
+	for _, name := range []string{"default", "node." + node} {
+		m := w.metadata[name]
+		if m.addr != "" {
+			addr = m.addr
+		}
+		if m.prefixes != "" {
+			prefixes = m.prefixes
+		}
+		if m.port != nil && *m.port > 0 && *m.port < 1<<16 {
+			port = *m.port
+		}
+	}
+	if addr == "" && slices.ContainsFunc(strings.Split(prefixes, ","), func(p string) bool { return strings.TrimSpace(p) == "tap" }) {
+		addr = "127.0.0.1"
+	}
+	if a, err := netip.ParseAddr(addr); err == nil && a.Is4() {
+		return netip.AddrPortFrom(a, uint16(port))
+	}
+	return netip.AddrPort{}
+}
+
+// translated returns the question as the sender's node changes it, if that asks for metadata.
+func (w *World) translated(q Query) Query {
+	from := w.endpoint(q.Src.Endpoint)
+	if from == nil || q.Proto != protoTCP || q.DstPort != 80 || addrOf(q.Dst, q.Family) != netip.AddrFrom4([4]byte{169, 254, 169, 254}) {
+		return q
+	}
+	to := w.server(from.spec.Node)
+	if !to.IsValid() {
+		return q
+	}
+	if q.Dst = w.partyOf(to.Addr()); to.Addr().IsLoopback() {
+		q.Dst = Party{Name: "host/" + from.spec.Node, Node: from.spec.Node, Host: true, Addrs: []netip.Addr{to.Addr()}}
+	}
+	q.DstPort = to.Port()
+	return q
+}
+
+// served is the hop of a workload's packet to the server of metadata on its own host, which needs no policy; ok is false for any other.
+func (w *World) served(e *endpoint, p packet) (h Hop, ok bool) {
+	if p.proto != protoTCP || e.closed != "" || w.server(e.spec.Node) != netip.AddrPortFrom(p.dst, p.dstPort) {
+		return h, false
+	}
+	return newHop(e, api.Egress, StageWorkload).end(Decision{Reason: ReasonMetadata, RuleIndex: -1, Action: string(api.Allow)}), true
+}

@@ -166,6 +166,7 @@ func (d *decoder) close() {
 	case *HostEndpoint:
 		d.findings("spec", "metadata", "metadata.labels*", "spec.node", "spec.interfaceName", "spec.profiles*", "spec.expectedIPs")
 		d.addresses("spec.expectedIPs", r.Spec.ExpectedIPs)
+		d.dscp(join("metadata.annotations", AnnotationDSCP), new(DSCP(r.Metadata.Annotations[AnnotationDSCP]))) // one that is none has no value
 		r.Spec.ExpectedIPs = slices.DeleteFunc(r.Spec.ExpectedIPs, func(s string) bool {
 			p, reason := prefixOf(s)
 			return reason != "" || !p.IsSingleIP()

@@ -9,9 +9,6 @@ import (
 // unhonoured is the one table of the fields of the API on which Twill does not act. A field that is not in it is honoured:
 // TestEveryFieldHasAFate wants the name of a test that shows it.
 var unhonoured = slices.Concat(
-	fatesOf[QoSControls](
-		fate(Warned, "packets keep the DSCP that the workload gives them", "dscp"),
-	),
 	fatesOf[Rule](
 		fate(Refused, "no proxy looks into requests; a rule that is stored denies without this condition, or allows nothing", "http"),
 	),

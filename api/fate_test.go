@@ -32,7 +32,6 @@ func TestFieldsWithoutEffectAreWarnedOf(t *testing.T) {
 		{name: "nftables, and what follows kube-proxy there", in: felixHead + "{nftablesMode: Auto}"},
 		{name: "what finds faults in upstream's agent", in: felixHead + "{debugMemoryProfilePath: /a, debugSimulateCalcGraphHangAfter: 9s}", warned: "spec.debugMemoryProfilePath spec.debugSimulateCalcGraphHangAfter"},
 		{name: "logs into files", in: felixHead + "{logSeverityFile: Info, logSeveritySys: Info, logFilePath: /a, logDebugFilenameRegex: a, debugDisableLogDropping: true}", warned: "spec.logSeverityFile spec.logSeveritySys spec.logFilePath spec.debugDisableLogDropping spec.logDebugFilenameRegex"},
-		{name: "a field of a workload", in: workloadHead + "{qosControls: {dscp: EF}}", warned: "spec.qosControls.dscp"},
 		{name: "a part that the agent has not", in: felixHead + "{healthTimeoutOverrides: [{name: calc, timeout: 5s}, {name: InternalDataplaneMainLoop, timeout: 5s}]}", warned: "spec.healthTimeoutOverrides[1].name"},
 		{name: "a pool that is encapsulated", in: "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: a}\nspec: {cidr: 10.65.0.0/16, ipipMode: Always}"},
 		{name: "a pool that is not", in: "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: a}\nspec: {cidr: 10.65.0.0/16, ipipMode: Never, vxlanMode: Never}"},

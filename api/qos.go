@@ -22,7 +22,7 @@ type QoSControls struct {
 	EgressPeakrate   int64 `json:"egressPeakrate,omitempty"`
 	IngressMinburst  int64 `json:"ingressMinburst,omitempty"` // bytes, 1000–10^8
 	EgressMinburst   int64 `json:"egressMinburst,omitempty"`
-	DSCP             Later `json:"dscp,omitempty"`
+	DSCP             DSCP  `json:"dscp,omitempty"` // of what leaves the cluster, by a name or a number
 }
 
 // DefaultPacketBurst is the burst of a packet rate that has none, as upstream's.
@@ -95,6 +95,7 @@ func (v *validator) limits(q *QoSControls) {
 	for _, l := range q.Limits() {
 		v.check(qosPath+l.Field, l.Bad())
 	}
+	v.check(qosPath+"dscp", q.DSCP.Bad())
 }
 
 // limits keeps those that are right. One that is not limits nothing: to close the workload would stop it for a number.
@@ -107,5 +108,14 @@ func (d *decoder) limits(q *QoSControls) {
 			d.problem(qosPath+l.Field, reason+"; ignored")
 			*l.Value = 0
 		}
+	}
+	d.dscp(qosPath+"dscp", &q.DSCP)
+}
+
+// dscp forgets a code point that is none.
+func (d *decoder) dscp(path string, is *DSCP) {
+	if reason := is.Bad(); reason != "" {
+		d.problem(path, reason+"; ignored")
+		*is = ""
 	}
 }

@@ -16,6 +16,7 @@ func TestStoredLimits(t *testing.T) {
 		{"all right", `{"ingressPacketRate": 7, "ingressPacketBurst": 8, "egressMaxConnections": 9}`, QoSControls{IngressPacketRate: 7, IngressPacketBurst: 8, EgressMaxConnections: 9}, nil},
 		{"out of bounds", `{"ingressPacketRate": 10001, "egressMaxConnections": 9}`, QoSControls{EgressMaxConnections: 9}, []string{"spec.qosControls.ingressPacketRate"}},
 		{"a burst whose rate is ignored", `{"ingressPacketRate": -1, "ingressPacketBurst": 9}`, QoSControls{}, []string{"spec.qosControls.ingressPacketRate", "spec.qosControls.ingressPacketBurst"}},
+		{"a code point that is none", `{"dscp": "AF44", "egressMaxConnections": 9}`, QoSControls{EgressMaxConnections: 9}, []string{"spec.qosControls.dscp"}},
 		{"a text", `{"ingressPacketRate": "many", "egressMaxConnections": 9}`, QoSControls{EgressMaxConnections: 9}, []string{"spec.qosControls.ingressPacketRate"}},
 		{"a fraction", `{"ingressPacketRate": 1.5, "egressMaxConnections": 9}`, QoSControls{EgressMaxConnections: 9}, []string{"spec.qosControls.ingressPacketRate"}},
 		{"what is not known", `{"ingressCrystals": 1, "egressMaxConnections": 9}`, QoSControls{EgressMaxConnections: 9}, []string{"spec.qosControls.ingressCrystals"}},

@@ -156,6 +156,7 @@ func (v *validator) namedPort(path string, p EndpointPort, seen map[string]bool)
 }
 
 func (v *validator) host(r *HostEndpoint) {
+	v.check(join("metadata.annotations", AnnotationDSCP), DSCP(r.Metadata.Annotations[AnnotationDSCP]).Bad())
 	s := &r.Spec
 	if s.Node == "" {
 		v.fail("spec.node", "is missing: want the name of the host's Node")

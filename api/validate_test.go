@@ -87,6 +87,8 @@ func TestWorkloadsAreValidated(t *testing.T) {
 		{"a burst that the kernel cannot count", "", good + ", qosControls: {ingressBandwidth: 1000, ingressBurst: 34359738361}", "spec.qosControls.ingressBurst"},
 		{"a peak that is no more than the bandwidth", "", good + ", qosControls: {ingressBandwidth: 1000, ingressPeakrate: 1000}", "spec.qosControls.ingressPeakrate"},
 		{"the least burst of no peak", "", good + ", qosControls: {egressBandwidth: 1000, egressMinburst: 1500}", "spec.qosControls.egressMinburst"},
+		{"a code point", "", good + ", qosControls: {dscp: AF11}", ""},
+		{"a code point that is none", "", good + ", qosControls: {dscp: 64}", "spec.qosControls.dscp"},
 		{"no packet at all", "", good + ", qosControls: {ingressPacketRate: -1}", "spec.qosControls.ingressPacketRate"},
 		{"more than the kernel's rates", "", good + ", qosControls: {egressPacketRate: 10001}", "spec.qosControls.egressPacketRate"},
 		{"a burst of no rate", "", good + ", qosControls: {ingressPacketRate: 5, egressPacketBurst: 5}", "spec.qosControls.egressPacketBurst"},

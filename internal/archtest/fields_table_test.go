@@ -166,6 +166,7 @@ var proofs = []proof{
 	{"api.TestWorkloadEndpointNames, TestAWorkloadEndpointsNameIsReadBack", "WorkloadEndpointSpec", "orchestrator workload pod endpoint containerID"},
 	{"nft.TestPacketsToAFloatingAddressArriveAtItsWorkload, api.TestWorkloadsAreValidated", "IPNAT", "internalIP externalIP"},
 	{"api.TestStoredLimits, nft.TestPacketsBeyondARateAreDropped, testdata/script/qos.txt", "QoSControls", "ingressPacketRate egressPacketRate ingressPacketBurst egressPacketBurst"},
+	{"nft.TestPacketsThatLeaveTheClusterGetTheCodePoint, api.TestCodePoints, calc.TestIntentsAreWhatTheResourcesSay, testdata/script/dscp.txt", "QoSControls", "dscp"},
 	{"shape.TestBandwidthFollowsTheIntents, TestBucketsHoldWhatUsersSay, calc.TestIntentsAreWhatTheResourcesSay, testdata/script/bandwidth.txt", "QoSControls", `ingressBandwidth egressBandwidth
 		ingressBurst egressBurst ingressPeakrate egressPeakrate ingressMinburst egressMinburst`},
 	{"nft.TestConnectionsBeyondANumberAreRejected, testdata/script/qos.txt", "QoSControls", "ingressMaxConnections egressMaxConnections"},

@@ -117,8 +117,8 @@ var annotationCases = []struct {
 	{"a bandwidth that is none", `annotation kubernetes.io/egress-bandwidth of pod prod/web is 10: want 1000–1000000000000000`, on("kubernetes.io/egress-bandwidth", "10"), nil, nil},
 	{"a limit that is none", `annotation qos.projectcalico.org/egressMaxConnections of pod prod/web is "few": want a whole number`, on("qos.projectcalico.org/egressMaxConnections", "few"), nil, nil},
 	{
-		"what is not known", "v4=true v6=false pools4=[conf] idle=[annotation cni.projectcalico.org/ipv4Pools of the pod is not known annotation qos.projectcalico.org/dscp of the pod is not known annotation cni.projectcalico.org/vlan means nothing on a namespace]",
-		on("ipv4Pools", `["a"]`, "podIP", "10.0.0.1/32", "qos.projectcalico.org/dscp", "EF"), on("vlan", "7"), nil,
+		"what is not known", "v4=true v6=false pools4=[conf] idle=[annotation cni.projectcalico.org/ipv4Pools of the pod is not known annotation qos.projectcalico.org/colour of the pod is not known annotation cni.projectcalico.org/vlan means nothing on a namespace]",
+		on("ipv4Pools", `["a"]`, "podIP", "10.0.0.1/32", "qos.projectcalico.org/colour", "EF"), on("vlan", "7"), nil,
 	},
 }
 

@@ -87,13 +87,30 @@ func (g *Graph) natOutgoing() intent.NATOutgoing {
 			n.Pool = append(n.Pool, as...)
 		}
 	}
-	for _, ps := range []*[]netip.Prefix{&n.From, &n.Pool} {
-		slices.SortFunc(*ps, func(a, b netip.Prefix) int {
-			return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
-		})
-		*ps = slices.Compact(*ps)
-	}
+	n.From, n.Pool = ordered(n.From), ordered(n.Pool)
 	return n
+}
+
+// ordered sorts prefixes, each once.
+func ordered(ps []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(ps, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	return slices.Compact(ps)
+}
+
+// inside returns all pools and all nodes' addresses, if an endpoint needs to know what is outside of them.
+func (g *Graph) inside() (out []netip.Prefix) {
+	if g.sent.marked == 0 {
+		return nil
+	}
+	for _, p := range g.pools {
+		out = append(out, p.cidr)
+	}
+	for _, as := range g.nodes {
+		out = append(out, as...)
+	}
+	return ordered(out)
 }
 
 // putNode takes over a node's addresses; nil: it was deleted.

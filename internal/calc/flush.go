@@ -19,6 +19,7 @@ type sent struct {
 	sets      map[intent.PolicyID][]intent.SetID // that it uses
 	host      *intent.HostSettings
 	staged    int // stacks in use that staged policies would change
+	marked    int // endpoints with a DSCP
 }
 
 func newSent() sent {
@@ -81,12 +82,14 @@ func (g *Graph) flushEndpoints(b *intent.Batch) (gone []intent.Key) {
 			e := g.endpoint(item.Value, now)
 			g.hold(now)
 			g.sent.endpoints[key], g.sent.groups[key] = e, now
+			g.mark(old, e)
 			if !had || !sameEndpoint(old, e) {
 				g.routes.Set(key, routesOf(e))
 				b.Endpoints = append(b.Endpoints, e)
 			}
 		} else if had {
 			delete(g.sent.endpoints, key)
+			g.mark(old, intent.Endpoint{})
 			delete(g.sent.groups, key)
 			g.routes.Set(key, nil)
 			gone = append(gone, old.ID)
@@ -97,6 +100,18 @@ func (g *Graph) flushEndpoints(b *intent.Batch) (gone []intent.Key) {
 	}
 	clear(g.dirtyLocals)
 	return gone
+}
+
+// mark counts endpoints with a DSCP: with the first, the host must know what is inside the cluster.
+func (g *Graph) mark(was, is intent.Endpoint) {
+	before := g.sent.marked
+	if was.QoS.DSCP != 0 {
+		g.sent.marked--
+	}
+	if is.QoS.DSCP != 0 {
+		g.sent.marked++
+	}
+	g.dirtyHost = g.dirtyHost || (before == 0) != (g.sent.marked == 0)
 }
 
 // stack returns the tiers of a local endpoint.

@@ -62,7 +62,7 @@ func (g *Graph) putHost(key string, s api.Stored, h *api.HostEndpoint) {
 	}
 	l := &local{
 		key: key, id: intent.EndpointID{Kind: intent.Host, Name: s.Ref.Name}, label: s.Ref.Name, link: h.Spec.InterfaceName,
-		profiles: h.Spec.Profiles, closed: s.Closed,
+		profiles: h.Spec.Profiles, closed: s.Closed, qos: intent.QoS{DSCP: dscpOf(api.DSCP(h.Metadata.Annotations[api.AnnotationDSCP]))},
 	}
 	src.Addrs.Each(func(p netip.Prefix) { l.addrs = append(l.addrs, p.Addr()) })
 	g.dirtyLocals[key] = true
@@ -148,6 +148,14 @@ func sameEndpoint(a, b intent.Endpoint) bool {
 		slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Spoofable, b.Spoofable) && slices.Equal(a.NATs, b.NATs) && a.Policies().ID == b.Policies().ID
 }
 
+// dscpOf returns a code point as intents have it.
+func dscpOf(d api.DSCP) intent.DSCP {
+	if n, set := d.Value(); set {
+		return intent.DSCP(n + 1)
+	}
+	return 0
+}
+
 // qosOf returns the limits of a workload, which [api.DecodeStored] has checked.
 func qosOf(q *api.QoSControls) (out intent.QoS) {
 	if q == nil {
@@ -161,6 +169,7 @@ func qosOf(q *api.QoSControls) (out intent.QoS) {
 	}
 	out.In.PacketRate, out.In.PacketBurst = packets(q.IngressPacketRate, q.IngressPacketBurst)
 	out.Out.PacketRate, out.Out.PacketBurst = packets(q.EgressPacketRate, q.EgressPacketBurst)
+	out.DSCP = dscpOf(q.DSCP)
 	for dir, b := range [2][4]int64{
 		intent.Ingress: {q.IngressBandwidth, q.IngressBurst, q.IngressPeakrate, q.IngressMinburst}, intent.Egress: {q.EgressBandwidth, q.EgressBurst, q.EgressPeakrate, q.EgressMinburst},
 	} {

@@ -151,7 +151,7 @@ func hostLines(h intent.HostSettings) []string {
 	return []string{
 		"endpoint to host " + map[intent.ToHost]string{intent.ToHostDrop: "Drop", intent.ToHostReturn: "Return", intent.ToHostAccept: "Accept"}[h.EndpointToHost],
 		fmt.Sprint("vxlan ", h.AllowVXLAN), fmt.Sprint("ipip ", h.AllowIPIP), fmt.Sprint("tunnels ", h.VXLAN.VNI, h.VXLAN.Port, h.MTU.Tunnels[0], h.MTU.Tunnels[1], h.MTU.Tunnels[2]), fmt.Sprint("sizes by ", h.MTU.Links, " for ", h.MTU.Wanted[0], h.MTU.Wanted[1], h.MTU.Wanted[2], " of ", own), fmt.Sprint("prefixes ", h.Prefixes),
-		"failsafe in " + failsafe(h.FailsafeIn), "failsafe out " + failsafe(h.FailsafeOut), "nat " + nat, "metadata " + metadata,
+		"failsafe in " + failsafe(h.FailsafeIn), "failsafe out " + failsafe(h.FailsafeOut), "nat " + nat, "metadata " + metadata, fmt.Sprint("inside ", texts(h.Inside)),
 	}
 }
 
@@ -164,6 +164,9 @@ func endpointLines(e intent.Endpoint) []string {
 		if l != (intent.Limits{}) {
 			out = append(out, fmt.Sprintf("%s %s packets %d burst %d connections %d", e.ID, way, l.PacketRate, l.PacketBurst, l.Connections))
 		}
+	}
+	if d := e.QoS.DSCP; d != 0 {
+		out = append(out, fmt.Sprintf("%s DSCP %d", e.ID, d-1))
 	}
 	for dir, b := range e.QoS.Bandwidth {
 		if b != (intent.Bandwidth{}) {

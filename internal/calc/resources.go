@@ -152,7 +152,7 @@ func (g *Graph) host() intent.HostSettings {
 		FailsafeIn:    failsafes(s.FailsafeIn), FailsafeOut: failsafes(s.FailsafeOut),
 		Log:     intent.LogSettings(s.Log),
 		Refresh: intent.Refresh{Policy: shorter(s.PolicyRefresh, s.SetsRefresh), Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
-		NAT:     g.natOutgoing(), Metadata: s.Target(),
+		NAT:     g.natOutgoing(), Metadata: s.Target(), Inside: g.inside(),
 		Tunnels: g.reach.Tunnels(),
 		VXLAN:   intent.VXLANSettings{VNI: s.VXLAN.VNI, Port: uint16(s.VXLAN.Port)},
 		MTU: intent.MTUSettings{

@@ -68,6 +68,7 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 	}
 	covered["NAT.From"] = true                             // the pools say it: TestPoolsSayWhoLeavesWithTheHostsAddress
 	covered["Tunnels"] = true                              // so do they: TestHowOtherHostsAreReached
+	covered["Inside"] = true                               // so do they, and Nodes: TestIntentsAreWhatTheResourcesSay
 	covered["MTU.Own"], covered["MTU.Wanted"] = true, true // and so do Nodes and pools: TestIntentsAreWhatTheResourcesSay
 	if all := slices.Sorted(maps.Keys(none)); !slices.Equal(all, slices.Sorted(maps.Keys(covered))) {
 		t.Errorf("fields of intent.HostSettings are %v, and the lines have %v", all, slices.Sorted(maps.Keys(covered)))

@@ -242,7 +242,7 @@ type Endpoint struct {
 	Addrs     []netip.Addr   // a workload's own; a host endpoint's expected ones
 	Spoofable []netip.Prefix // sources that a workload may use other than Addrs
 	NATs      []NAT          // floating addresses of a workload, none of which another endpoint has
-	QoS       QoS            // of a workload
+	QoS       QoS            // of a workload; of a host endpoint DSCP alone
 	Group     *Group         // its policies; nil: no policy and no profile, see Policies
 	Closed    string         // why it must carry no traffic at all; empty: it may
 }
@@ -254,7 +254,11 @@ type NAT struct{ External, Internal netip.Addr }
 type QoS struct {
 	In, Out   Limits
 	Bandwidth [2]Bandwidth // by Direction
+	DSCP      DSCP         // of what it sends out of the cluster; also of a host endpoint
 }
+
+// DSCP is a code point plus one (RFC 2474); zero: packets keep what they have.
+type DSCP uint8
 
 // Bandwidth is how much may pass, of whatever, also what a host sends to its own workloads. Beyond it packets wait, and are dropped if many do.
 type Bandwidth struct {
@@ -319,6 +323,8 @@ type HostSettings struct {
 	Log      LogSettings
 	Refresh  Refresh
 	NAT      NATOutgoing
+	// Inside are all pools and all nodes' addresses, sorted, if an endpoint of this node has a DSCP; else none.
+	Inside []netip.Prefix
 	// Metadata is where TCP from workloads to [MetadataService] goes, of IPv4; the zero value: where it is sent to.
 	Metadata netip.AddrPort
 	Tunnels  Tunnels
@@ -370,7 +376,7 @@ func (s LogSettings) Begin(tier string, p PolicyID) string {
 // Equal reports whether two settings are the same.
 func (h HostSettings) Equal(o HostSettings) bool {
 	same := slices.Equal(h.Prefixes, o.Prefixes) && slices.Equal(h.Exclude, o.Exclude) && slices.Equal(h.FailsafeIn, o.FailsafeIn) && slices.Equal(h.FailsafeOut, o.FailsafeOut)
-	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool) &&
+	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool) && slices.Equal(h.Inside, o.Inside) &&
 		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
 		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.Metadata == o.Metadata && h.MTU == o.MTU && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh

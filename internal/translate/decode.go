@@ -202,7 +202,7 @@ func Resources(o Object) ([]api.Resource, error) {
 
 func only[R api.Resource](r R, err error) ([]api.Resource, error) { return []api.Resource{r}, err }
 
-// PassedOver are the annotations that Calico gives a meaning and this translation does not, sorted: DSCP, addresses that are
+// PassedOver are the annotations that Calico gives a meaning and this translation does not, sorted, such as addresses that are
 // asked for.
 func (o Object) PassedOver() []string {
 	var out []string

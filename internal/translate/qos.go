@@ -24,7 +24,7 @@ func IsLimit(annotation string) bool {
 			return true
 		}
 	}
-	return slices.Contains(slices.Collect(maps.Values(otherNames)), annotation)
+	return annotation == api.AnnotationDSCP || slices.Contains(slices.Collect(maps.Values(otherNames)), annotation)
 }
 
 // otherNames are those that Kubernetes' own bandwidth plugin reads, by field. The annotation with the name of the field counts, if there are both.
@@ -55,6 +55,14 @@ func Limits(annotations map[string]string) (*api.QoSControls, []Wrong) {
 			*l.Value = 0
 			wrong = append(wrong, Wrong{name, reason})
 		}
+	}
+	q.DSCP = api.DSCP(strings.TrimSpace(annotations[api.AnnotationDSCP]))
+	if reason := q.DSCP.Bad(); reason != "" {
+		q.DSCP = ""
+		wrong = append(wrong, Wrong{api.AnnotationDSCP, reason})
+	}
+	if q.DSCP != "" {
+		return q, wrong
 	}
 	for _, l := range q.Limits() {
 		if *l.Value != 0 {

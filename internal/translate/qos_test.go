@@ -28,6 +28,8 @@ func TestLimitsOfPods(t *testing.T) {
 		{"one by both names", map[string]string{"kubernetes.io/ingress-bandwidth": "10M", of + "ingressBandwidth": "20M"}, "0 0 0, 0 0 0; 20000000, 0 peak 0", "[]"},
 		{"bits that are too few", map[string]string{"kubernetes.io/egress-bandwidth": "999"}, "none", "[{kubernetes.io/egress-bandwidth is 999: want 1000–1000000000000000, or 0 for no limit}]"},
 		{"a peak that is none", map[string]string{of + "ingressBandwidth": "2M", of + "ingressPeakrate": "2M"}, "0 0 0, 0 0 0; 2000000, 0 peak 0", "[{qos.projectcalico.org/ingressPeakrate is 2000000: want more than ingressBandwidth, which is 2000000}]"},
+		{"a code point", map[string]string{of + "dscp": "ef"}, "0 0 0, 0 0 0 ef", "[]"},
+		{"one that is none", map[string]string{of + "dscp": "AF44"}, "none", `[{qos.projectcalico.org/dscp is "AF44": want 0–63, or a name such as EF, AF11 or CS0}]`},
 		{"a burst of no rate", map[string]string{of + "egressPacketBurst": "5"}, "none", "[{qos.projectcalico.org/egressPacketBurst is 5, and there is no egressPacketRate}]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -35,6 +37,9 @@ func TestLimitsOfPods(t *testing.T) {
 			got := "none"
 			if q != nil {
 				got = fmt.Sprint(q.IngressPacketRate, q.IngressPacketBurst, q.IngressMaxConnections) + ", " + fmt.Sprint(q.EgressPacketRate, q.EgressPacketBurst, q.EgressMaxConnections)
+			}
+			if q != nil && q.DSCP != "" {
+				got += " " + string(q.DSCP)
 			}
 			if q != nil && q.IngressBandwidth+q.EgressBandwidth > 0 {
 				got += "; " + fmt.Sprint(q.IngressBandwidth) + fmt.Sprintf(", %d peak %d", q.EgressBandwidth, q.EgressPeakrate)

@@ -125,7 +125,7 @@ func (x *expected) second(s api.Stored) {
 		src := source{x.inherit(r.Metadata.Labels, r.Spec.Profiles), netsOf(r.Spec.ExpectedIPs), r.Spec.Ports}
 		x.sources = append(x.sources, src)
 		if r.Spec.Node == x.node {
-			x.locals = append(x.locals, expectedLocal{"host/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, "", true, s.Closed != "", src, r.Spec.Profiles, nil})
+			x.locals = append(x.locals, expectedLocal{"host/" + s.Ref.Name, s.Key, r.Spec.InterfaceName, "", true, s.Closed != "", src, r.Spec.Profiles, &api.QoSControls{DSCP: api.DSCP(r.Metadata.Annotations[api.AnnotationDSCP])}})
 		}
 	case *api.NetworkSet:
 		labels := x.inherit(r.Metadata.Labels, []string{"kns." + s.Ref.Namespace})

@@ -66,6 +66,7 @@ func (x *expected) hostLines() []string {
 		"failsafe out " + setting(x, ports(func(s api.FelixConfigurationSpec) *[]api.ProtoPort { return s.FailsafeOutboundHostPorts }), ordered(failsafeOut)),
 		"nat " + x.nat(),
 		"metadata " + x.metadata(),
+		fmt.Sprint("inside ", x.inside()),
 	}
 }
 
@@ -99,6 +100,25 @@ func ports(of func(api.FelixConfigurationSpec) *[]api.ProtoPort) func(api.FelixC
 		}
 		return ordered(text), true
 	}
+}
+
+// inside is what is of the cluster, if a local endpoint has a DSCP.
+func (x *expected) inside() []string {
+	if !slices.ContainsFunc(x.locals, func(l expectedLocal) bool { return l.codePoint() != "" }) {
+		return []string{}
+	}
+	out := map[string]bool{}
+	for _, p := range x.pools {
+		for _, n := range netsOf([]string{p.Spec.CIDR}) {
+			out[n.String()] = true
+		}
+	}
+	for _, n := range x.nodes {
+		for _, p := range addressesOf(n) {
+			out[p.String()] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(out))
 }
 
 // metadata is where requests for metadata go.

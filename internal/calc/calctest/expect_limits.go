@@ -1,6 +1,10 @@
 package calctest
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/twillnet/twill/api"
+)
 
 // limitLines are what a workload limits. A rate without a burst has upstream's, of 5 packets.
 func limitLines(l expectedLocal) (out []string) {
@@ -27,5 +31,16 @@ func limitLines(l expectedLocal) (out []string) {
 	}
 	bits("Ingress", l.limits.IngressBandwidth, l.limits.IngressBurst, l.limits.IngressPeakrate, l.limits.IngressMinburst)
 	bits("Egress", l.limits.EgressBandwidth, l.limits.EgressBurst, l.limits.EgressPeakrate, l.limits.EgressMinburst)
+	if d := l.codePoint(); d != "" {
+		out = append(out, fmt.Sprintf("%s DSCP %s", l.id, d))
+	}
 	return out
+}
+
+// codePoint is the DSCP of a workload or a host endpoint as a number; empty: none. These are the texts that random worlds have.
+func (l expectedLocal) codePoint() string {
+	if l.limits == nil || l.closed && l.host {
+		return ""
+	}
+	return map[api.DSCP]string{"EF": "46", "af11": "10", "0": "0", "63": "63"}[l.limits.DSCP]
 }

@@ -265,7 +265,11 @@ func (w *Cluster) hostEndpoint(i int) object {
 	case w.maybe(0.1): // addresses that nobody has
 		spec["expectedIPs"] = []string{"198.51.100.77"}
 	}
-	return resource(api.KindHostEndpoint, "", numbered("h", i)+"-eth0", w.claims(w.labels()), spec)
+	made := resource(api.KindHostEndpoint, "", numbered("h", i)+"-eth0", w.claims(w.labels()), spec)
+	if !w.cfg.Unlimited && w.maybe(0.2) {
+		made["metadata"].(object)["annotations"] = object{api.AnnotationDSCP: pick(w, []string{"EF", "af11", "63"})}
+	}
+	return made
 }
 
 func (w *Cluster) tier(name string) object {
@@ -426,6 +430,9 @@ func (w *Cluster) limits() object {
 	}
 	if w.maybe(0.5) {
 		q["egressMaxConnections"] = w.rng.IntN(3) * 2_000_000_000
+	}
+	if w.maybe(0.3) {
+		q["dscp"] = pick(w, []any{"EF", "af11", 0, 63})
 	}
 	if way := pick(w, []string{"ingress", "egress"}); w.maybe(0.5) {
 		q[way+"Bandwidth"] = 1000 * (1 + w.rng.IntN(9))

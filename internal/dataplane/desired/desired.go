@@ -61,6 +61,7 @@ type State struct {
 	dirtyLinks     map[string]struct{}
 	dirtyFloats    bool
 	dirtyLimits    bool
+	dirtyCodes     bool
 
 	callable map[intent.PolicyID]bool // policies whose chains are wanted
 	// uncallable are policies that were sent and whose chains are not wanted, with the reason.
@@ -76,6 +77,7 @@ type State struct {
 	recheck    recheck
 	floats     map[intent.EndpointID]struct{} // endpoints with floating addresses
 	limited    map[intent.EndpointID]struct{} // endpoints that limit something
+	coded      map[intent.EndpointID]struct{} // endpoints with a DSCP
 	tables     *tables                        // nil: policy is chains; see configure
 
 	// What changed since the last Changes.
@@ -107,7 +109,7 @@ func New(cfg Config) *State {
 		linkUsers: index[string, intent.EndpointID]{}, waiting: index[string, intent.Key]{},
 		dirtyPolicies: map[intent.PolicyID]struct{}{}, dirtyEndpoints: map[intent.EndpointID]struct{}{}, dirtyLinks: map[string]struct{}{},
 		callable: map[intent.PolicyID]bool{}, uncallable: map[intent.PolicyID]string{}, over: map[intent.PolicyID]string{},
-		owners: map[string]intent.Key{}, names: map[string]intent.SetID{}, floats: map[intent.EndpointID]struct{}{}, limited: map[intent.EndpointID]struct{}{},
+		owners: map[string]intent.Key{}, names: map[string]intent.SetID{}, floats: map[intent.EndpointID]struct{}{}, limited: map[intent.EndpointID]struct{}{}, coded: map[intent.EndpointID]struct{}{},
 		faults: map[intent.Key]fault{}, broken: map[string]error{}, touched: map[intent.Key]struct{}{},
 		hosts: hosts{addrs: map[string][]netip.Addr{}}, recheck: recheck{links: map[string]uint64{}},
 		newChains: map[string]Chain{}, goneNames: map[string]struct{}{}, newSets: map[intent.SetID]struct{}{}, newLinks: map[string]Link{},
@@ -201,6 +203,7 @@ func (s *State) Restate() {
 	s.tunnelStages()
 	s.floating()
 	s.limitStages()
+	s.codePoints()
 	s.recheckChains()
 }
 

@@ -91,6 +91,7 @@ type Guard struct {
 	Source Source     // of Translate
 	To     netip.Addr // of Deliver and Hand: the new destination, of the guard's family
 	Port   uint16     // of Hand: the new port
+	DSCP   uint8      // of Mark
 	// Of LimitPackets: packets a second, and how many may exceed that at once. Of LimitConnections: how many there may be at one time.
 	Most, Burst uint32
 	// Of Classify: the group of endpoints, and the end of the packet that is not the endpoint.
@@ -117,6 +118,7 @@ const (
 	Translate                    // source NAT
 	Deliver                      // destination NAT; the connection is marked as one to a floating address
 	Hand                         // destination NAT to another port, too; for one protocol that has ports
+	Mark                         // give the packet the code point DSCP, and go on; for one family
 	Untrack                      // conntrack makes no entry for the packet, which has passed this stage; only before conntrack
 	LimitPackets                 // drop packets beyond a rate, as Drop does; the others go on
 	LimitConnections             // reject packets of connections beyond a number, which the kernel counts in the rule; the others go on. Match their first packets

@@ -80,11 +80,15 @@ func (s *State) Merge(b intent.Batch) {
 		s.natOutgoing()
 		s.metadata()
 		s.tunnelStages()
-		s.hosts.dirty, s.dirtyFloats, s.dirtyLimits = true, true, true
+		s.hosts.dirty, s.dirtyFloats, s.dirtyLimits, s.dirtyCodes = true, true, true, true
 	}
 	if s.dirtyLimits {
 		s.dirtyLimits = false
 		s.limitStages()
+	}
+	if s.dirtyCodes && s.inSync {
+		s.dirtyCodes = false
+		s.codePoints()
 	}
 	if s.dirtyFloats && s.inSync {
 		s.dirtyFloats = false
@@ -163,6 +167,7 @@ func (s *State) mergeEndpoint(in intent.Endpoint) {
 	s.touched[key] = struct{}{}
 	s.refloat(in.ID, s.natsOf(in.ID), in.NATs)
 	s.relimit(in.ID, in.QoS)
+	s.recode(in.ID, in.QoS)
 	s.endpoints[in.ID] = &endpoint{Endpoint: in}
 	s.groups.Join(in)
 	if in.ID.Kind == intent.Workload && in.Link != "" {
@@ -202,6 +207,7 @@ func (s *State) remove(key intent.Key) {
 			s.hosts.dirty = s.hosts.dirty || id.Kind == intent.Host
 			s.refloat(id, e.NATs, nil)
 			s.relimit(id, intent.QoS{})
+			s.recode(id, intent.QoS{})
 			delete(s.endpoints, id)
 			s.dirtyEndpoints[id] = struct{}{}
 		}

@@ -69,7 +69,7 @@ func (w *writer) guard(chain string, g desired.Guard) error {
 		}
 	}
 	calls := g.Do == desired.Call || g.Do == desired.Dispatch
-	if err := w.matched(appender{w: w, chain: chain, comment: comment(g.Comment)}, c, target, !calls); err != nil {
+	if err := w.matched(appender{w: w, chain: chain, comment: comment(g.Comment)}, c, target, !calls && g.Do != desired.Mark); err != nil {
 		return err
 	}
 	if calls && w.Table != NAT { // a packet that the chain passed has passed the stage
@@ -112,6 +112,8 @@ func (w *writer) step(g desired.Guard) (string, error) {
 		return translation(g.Source)
 	case desired.Deliver:
 		return "-j DNAT --to-destination " + g.To.String(), nil
+	case desired.Mark:
+		return fmt.Sprintf("-j DSCP --set-dscp %d", g.DSCP), nil
 	case desired.Hand:
 		return "-j DNAT --to-destination " + netip.AddrPortFrom(g.To, g.Port).String(), nil
 	case desired.Untrack:

@@ -34,13 +34,14 @@ func nodeBatch() intent.Batch {
 			{ID: raw, Ingress: all, Egress: all},
 		},
 		Endpoints: []intent.Endpoint{
-			{ID: pod, Label: "prod/web-0", Link: "cali1", Spoofable: prefixes("10.9.0.0/24", "fd09::/64"), Group: intent.GroupOf(intent.Stages{Normal: append(tier(gnp), tier(np)...)}, kns)},
+			{ID: pod, Label: "prod/web-0", Link: "cali1", Spoofable: prefixes("10.9.0.0/24", "fd09::/64"), Addrs: []netip.Addr{netip.MustParseAddr("10.65.0.5"), netip.MustParseAddr("fd65::5")}, QoS: intent.QoS{DSCP: 47}, Group: intent.GroupOf(intent.Stages{Normal: append(tier(gnp), tier(np)...)}, kns)},
 			{ID: intent.EndpointID{Namespace: "prod", Name: "shut"}, Link: "tap9", Closed: "has no address"},
-			{ID: host, Link: "eth0", Group: intent.GroupOf(intent.Stages{Untracked: tier(raw), PreDNAT: tier(early), Forward: tier(gnp), Normal: tier(gnp)})},
+			{ID: host, Link: "eth0", QoS: intent.QoS{DSCP: 11}, Group: intent.GroupOf(intent.Stages{Untracked: tier(raw), PreDNAT: tier(early), Forward: tier(gnp), Normal: tier(gnp)})},
 			{ID: intent.EndpointID{Kind: intent.Host, Name: "others"}, Link: "*", Group: intent.GroupOf(intent.Stages{Normal: tier(gnp)})},
 		},
 		Host: &intent.HostSettings{
 			EndpointToHost: intent.ToHostReturn,
+			Inside:         prefixes("10.65.0.0/16", "fd65::/64"),
 			Metadata:       netip.MustParseAddrPort("127.0.0.1:8775"),
 			FailsafeIn:     []intent.Failsafe{{Protocol: 6, Port: 22}, {Protocol: 17, Port: 68, Net: netip.MustParsePrefix("192.0.2.0/24")}},
 			FailsafeOut:    []intent.Failsafe{{Protocol: 17, Port: 53}},

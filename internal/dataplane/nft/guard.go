@@ -114,6 +114,8 @@ func (d *Driver) stepExprs(g desired.Guard, f intent.Family, name attribution.Na
 		return translation(g.Source, f)
 	case desired.Deliver:
 		return delivery(g.To)
+	case desired.Mark:
+		return dscp(g.DSCP, f)
 	case desired.Hand:
 		addr, port := nftables.R1, nftables.R2
 		return exprs{nftables.Counter{}, nftables.Load{Data: g.To.AsSlice(), Reg: addr}, nftables.Load{Data: nftables.KeyPort(g.Port), Reg: port},
@@ -216,4 +218,16 @@ func delivery(to netip.Addr) exprs {
 	}
 	return slices.Concat(exprs{nftables.Counter{}}, nftables.SetCTMarkBits(kernel.ConntrackFloating),
 		exprs{nftables.Load{Data: to.AsSlice(), Reg: addr}, nftables.NAT{Family: f, AddrMin: &addr}})
+}
+
+// dscp renders a new code point: six bits after the version and length of IPv4's header (RFC 791), or after the version of IPv6's (RFC 8200).
+func dscp(value uint8, f intent.Family) exprs {
+	mask, bits := []byte{0xff, 0x03}, []byte{0, value << 2}
+	if f == intent.IPv6 {
+		mask, bits = []byte{0xf0, 0x3f}, []byte{value >> 2, value << 6}
+	}
+	return exprs{
+		nftables.Counter{}, nftables.Payload{Base: nftables.NetworkHeader, Len: 2}, nftables.Bitwise{Mask: mask, Xor: bits},
+		nftables.Write{Base: nftables.NetworkHeader, Len: 2, Checksum: f == intent.IPv4},
+	}
 }

@@ -156,7 +156,7 @@ func (w *world) step() intent.Batch {
 			e.QoS.In = intent.Limits{PacketRate: 9, PacketBurst: 1 + w.r.Uint32N(9), Connections: w.r.Uint32N(3)}
 		}
 		if w.chance(4) {
-			e.QoS.Out = intent.Limits{Connections: 1 + w.r.Uint32N(3)}
+			e.QoS.Out, e.QoS.DSCP = intent.Limits{Connections: 1 + w.r.Uint32N(3)}, intent.DSCP(1+w.r.IntN(64))
 		}
 		w.endpoints[e.ID] = e
 		b.Endpoints = append(b.Endpoints, e)

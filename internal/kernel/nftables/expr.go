@@ -69,6 +69,14 @@ type Payload struct {
 	Reg         Reg
 }
 
+// Write puts a register into the packet.
+type Write struct {
+	Base        PayloadBase
+	Offset, Len uint32
+	Reg         Reg
+	Checksum    bool // keep that of the IPv4 header right
+}
+
 // Op is a comparison.
 type Op uint32
 

@@ -66,7 +66,10 @@ func decodeLoad(name string, in attrs) Expr {
 		}
 	}
 	if in.has(unix.NFTA_PAYLOAD_SREG) {
-		return nil // writing into packets is not ours
+		return Write{
+			Base: PayloadBase(in.u32(unix.NFTA_PAYLOAD_BASE)), Offset: in.u32(unix.NFTA_PAYLOAD_OFFSET), Len: in.u32(unix.NFTA_PAYLOAD_LEN),
+			Reg: in.reg(unix.NFTA_PAYLOAD_SREG), Checksum: in.u32(unix.NFTA_PAYLOAD_CSUM_TYPE) == unix.NFT_PAYLOAD_CSUM_INET,
+		}
 	}
 	return Payload{
 		Base: PayloadBase(in.u32(unix.NFTA_PAYLOAD_BASE)), Offset: in.u32(unix.NFTA_PAYLOAD_OFFSET),

@@ -31,6 +31,7 @@ func (e *encoder) expr(attr uint16, x Expr) {
 func (Meta) kernelName() string          { return "meta" }
 func (SetMeta) kernelName() string       { return "meta" }
 func (Payload) kernelName() string       { return "payload" }
+func (Write) kernelName() string         { return "payload" }
 func (Cmp) kernelName() string           { return "cmp" }
 func (Range) kernelName() string         { return "range" }
 func (Bitwise) kernelName() string       { return "bitwise" }
@@ -69,6 +70,18 @@ func (x Payload) encode(e *encoder) {
 	e.u32(unix.NFTA_PAYLOAD_BASE, uint32(x.Base))
 	e.u32(unix.NFTA_PAYLOAD_OFFSET, x.Offset)
 	e.u32(unix.NFTA_PAYLOAD_LEN, x.Len)
+}
+
+func (x Write) encode(e *encoder) {
+	const header = 10 // offset of the checksum, RFC 791
+	e.reg(unix.NFTA_PAYLOAD_SREG, x.Reg)
+	e.u32(unix.NFTA_PAYLOAD_BASE, uint32(x.Base))
+	e.u32(unix.NFTA_PAYLOAD_OFFSET, x.Offset)
+	e.u32(unix.NFTA_PAYLOAD_LEN, x.Len)
+	if x.Checksum {
+		e.u32(unix.NFTA_PAYLOAD_CSUM_TYPE, unix.NFT_PAYLOAD_CSUM_INET)
+		e.u32(unix.NFTA_PAYLOAD_CSUM_OFFSET, header)
+	}
 }
 
 func (x Cmp) encode(e *encoder) {

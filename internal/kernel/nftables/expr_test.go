@@ -117,6 +117,8 @@ func exprCases() []exprCase {
 		{name: "state", exprs: MatchCTState(StateEstablished | StateRelated), want: `ct state established,related`},
 		{name: "connection mark", exprs: MatchCTMark(0x10000, 0x10000), want: `ct mark & 0x00010000 == 0x00010000`},
 		{name: "set connection mark", exprs: one(CT{Key: CTMark}, Bitwise{Mask: U32(0xfffeffff), Xor: U32(0x10000)}, SetCT{Key: CTMark}), want: `ct mark set ct mark | 0x00010000`},
+		{name: "DSCP", exprs: join(v4, one(Payload{Base: NetworkHeader, Len: 2}, Bitwise{Mask: []byte{0xff, 3}, Xor: []byte{0, 46 << 2}}, Write{Base: NetworkHeader, Len: 2, Checksum: true})), want: `ip dscp set ef`},
+		{name: "DSCP of IPv6", exprs: join(MatchNFProto(FamilyIPv6), one(Payload{Base: NetworkHeader, Len: 2}, Bitwise{Mask: []byte{0xf0, 0x3f}, Xor: []byte{11, 0x80}}, Write{Base: NetworkHeader, Len: 2})), want: `ip6 dscp set ef`},
 		{name: "direction", exprs: one(CT{Key: CTDirection}, Cmp{Op: Eq, Data: []byte{DirReply}}), want: `ct direction reply`},
 		{name: "status", exprs: one(CT{Key: CTStatus}, Bitwise{Mask: U32(StatusDNAT), Xor: U32(0)}, Cmp{Op: Neq, Data: U32(0)}), want: `ct status dnat`},
 		{

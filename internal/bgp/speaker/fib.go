@@ -99,8 +99,8 @@ func (f *fib) markAllDirty() {
 	}
 }
 
-// refreshHops resolves all next hops again, and marks the routes whose next hop is reached differently now.
-func (f *fib) refreshHops() {
+// refreshHops resolves all next hops again, marks the routes whose next hop is reached differently now, and reports whether there are any.
+func (f *fib) refreshHops() bool {
 	old := f.hops
 	f.hops = map[netip.Addr]resolved{}
 	changed := map[netip.Addr]bool{}
@@ -110,13 +110,14 @@ func (f *fib) refreshHops() {
 		}
 	}
 	if len(changed) == 0 {
-		return
+		return false
 	}
 	for dst, best := range f.desired {
 		if slices.ContainsFunc(best.hops, func(h netip.Addr) bool { return changed[h] }) {
 			f.dirty[dst] = true
 		}
 	}
+	return true
 }
 
 // setPeerRoutes replaces the routes to peers behind a gateway. They stay whatever peers advertise: a peer that advertises the route to
@@ -208,8 +209,41 @@ func (f *fib) unexpected(r rtnl.Route, gone bool) bool {
 	return slices.Contains(f.actual[r.Dst], r) == gone
 }
 
-// apply writes what is dirty to the kernel. It goes on after an error; the error returned is that of the first destination in order.
+// maxRecursion is through how many routes of ours, one after the other, a next hop may be reached at once.
+const maxRecursion = 4
+
+// apply writes what is dirty to the kernel, and then what it changes: routes whose next hop is reached through those. It goes on after an
+// error; the error returned is that of the first destination in order.
 func (f *fib) apply() error {
+	written := maps.Clone(f.dirty)
+	err := f.applyDirty()
+	for range maxRecursion {
+		if !f.leadsToHop(written) || !f.refreshHops() {
+			break
+		}
+		written = maps.Clone(f.dirty)
+		err = f.applyDirty()
+	}
+	return err
+}
+
+// leadsToHop reports whether a next hop may be reached through one of these destinations.
+func (f *fib) leadsToHop(dsts map[netip.Prefix]bool) bool {
+	if len(dsts) == 0 {
+		return false
+	}
+	for hop := range f.hops {
+		for bits := hop.BitLen(); bits >= 0; bits-- {
+			if dst, err := hop.Prefix(bits); err == nil && dsts[dst] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// applyDirty writes what is dirty.
+func (f *fib) applyDirty() error {
 	clear(f.failed)
 	var failed []netip.Prefix
 	for dst := range f.peerRoutes { // first: other next hops are resolved through them

@@ -67,3 +67,19 @@ protocol bgp host { local 10.65.1.5 as 65401; neighbor 169.254.0.179 as 64512; m
 		t.Errorf("the address for workloads is still there:\n%s", out)
 	}
 }
+
+// TestANextHopIsReachedThroughALearnedRoute: one that came with it, as of a workload that is a router, and after that has changed.
+func TestANextHopIsReachedThroughALearnedRoute(t *testing.T) {
+	h, birds := network(t, 2)
+	one, two := birds[0], birds[1]
+	one.run(`protocol static s4 { ipv4; route 10.65.20.0/26 blackhole; }
+protocol static far4 { ipv4; route 10.204.0.0/26 blackhole { bgp_next_hop = 10.65.20.5; }; route 10.205.0.0/26 blackhole { bgp_next_hop = 10.204.0.7; }; }` +
+		speaks("twill", "local as 64512; direct;", "next hop keep;", ""))
+	h.start(planOf(session("192.0.2.2", 64512), session("192.0.2.3", 64512)))
+	h.wantRoute("10.204.0.0/26 via 192.0.2.2")
+	h.wantRoute("10.205.0.0/26 via 192.0.2.2")
+	two.run(`protocol static s4 { ipv4; route 10.65.20.0/26 blackhole { bgp_local_pref = 200; }; }` + speaks("twill", "local as 64512; direct;", "", ""))
+	h.wantRoute("10.65.20.0/26 via 192.0.2.3")
+	h.wantRoute("10.204.0.0/26 via 192.0.2.3")
+	h.wantRoute("10.205.0.0/26 via 192.0.2.3")
+}

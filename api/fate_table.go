@@ -55,11 +55,7 @@ const (
 // of the comments on its type.
 var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Refused, "traffic between hosts would go unencrypted", "wireguardEnabled=false wireguardEnabledV6=false"),
-	fate(Refused, "the agent programs routes to its workloads", "routeSyncDisabled=false"),
-	fate(Refused, "routes to workloads have no preferred source address", "deviceRouteSourceAddress deviceRouteSourceAddressIPv6"),
-	fate(Refused, "routes to workloads have the kernel's default metric", `ipv4NormalRoutePriority=1024 ipv6NormalRoutePriority=1024
-		ipv4ElevatedRoutePriority=512 ipv6ElevatedRoutePriority=512`),
-	fate(Refused, "routes to other hosts are made by the BGP daemon alone", "programClusterRoutes=Disabled"),
+	fate(Refused, "a route to a workload that moves here has the metric of all others", "ipv4ElevatedRoutePriority=512 ipv6ElevatedRoutePriority=512"),
 	fate(Refused, "the agent does not answer ARP and neighbour requests for workloads on the host's links", "localSubnetL2Reachability=None|Disabled"),
 	fate(Refused, "the settings of instances in AWS stay as they are", "awsSrcDstCheck=DoNothing"),
 	fate(Refused, "no packet is marked for Istio", "istioAmbientMode=Disabled"),
@@ -89,7 +85,7 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Warned, "what policy denies is dropped; a rule can reject, see docs/reject.md", "iptablesFilterDenyAction=Drop nftablesFilterDenyAction=Drop"),
 	fate(Warned, "the nftables table is used whatever is said here", "nftablesMode=Enabled|Auto"),
 	fate(Warned, "no flow is offloaded: each packet passes Twill's table", "nftablesFlowTableOffload=Enabled|Disabled nftablesFlowTableDataIfacePattern"),
-	fate(Warned, noTunnels, "externalNodesList routeSource=CalicoIPAM routeTableRange routeTableRanges"),
+	fate(Warned, noTunnels, "routeSource=CalicoIPAM routeTableRange routeTableRanges"),
 	fate(Warned, "the agent says the size of a workload's interface when it is attached, and no file is read", "requireMTUFile=false"),
 	fate(Warned, noWireGuard, `wireguardHostEncryptionEnabled=false wireguardInterfaceName=wireguard.cali
 		wireguardInterfaceNameV6=wg-v6.cali wireguardKeepAlive=0s|0 wireguardListeningPort=51820 wireguardListeningPortV6=51821
@@ -108,5 +104,4 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 
 	fate(Warned, "Twill's agent writes its log to standard error alone", "logSeverityFile=None logSeveritySys=None logFilePath=none|/var/log/calico/felix.log"),
 	fate(Warned, "routes of the agent have protocol 80", "deviceRouteProtocol=80"),
-	fate(Warned, "a route of somebody else stays, unless it leads through a workload's interface to where one of ours belongs", "removeExternalRoutes=true"),
 )

@@ -63,6 +63,13 @@ type FelixConfigurationSpec struct {
 	NftablesMarkMask         *uint32 `json:"nftablesMarkMask,omitempty"`
 	DeviceRouteProtocol      *int    `json:"deviceRouteProtocol,omitempty"`
 	RemoveExternalRoutes     *bool   `json:"removeExternalRoutes,omitempty"`
+	RouteSyncDisabled        *bool   `json:"routeSyncDisabled,omitempty"` // true: the agent makes no routes
+
+	DeviceRouteSourceAddress     *string `json:"deviceRouteSourceAddress,omitempty"`     // IPv4, of this host
+	DeviceRouteSourceAddressIPv6 *string `json:"deviceRouteSourceAddressIPv6,omitempty"` // of this host
+	IPv4NormalRoutePriority      *int    `json:"ipv4NormalRoutePriority,omitempty"`      // metrics of routes to workloads; nil: the kernel's default
+	IPv6NormalRoutePriority      *int    `json:"ipv6NormalRoutePriority,omitempty"`
+	ProgramClusterRoutes         string  `json:"programClusterRoutes,omitempty"` // EnabledIPIPOnly (default), Enabled, Disabled
 
 	HealthEnabled *bool   `json:"healthEnabled,omitempty"`
 	HealthHost    *string `json:"healthHost,omitempty"`
@@ -100,8 +107,9 @@ type FelixConfigurationSpec struct {
 	IPIPMTU      *int  `json:"ipipMTU,omitempty"`      // bytes; 0 (default): as the host's interface allows
 
 	// MetadataAddr is an IPv4 address, or none in any case: where what workloads send to TCP port 80 of 169.254.169.254 goes, at MetadataPort.
-	MetadataAddr string `json:"metadataAddr,omitempty"`
-	MetadataPort *int   `json:"metadataPort,omitempty"` // default 8775
+	MetadataAddr      string    `json:"metadataAddr,omitempty"`
+	MetadataPort      *int      `json:"metadataPort,omitempty"`      // default 8775
+	ExternalNodesList *[]string `json:"externalNodesList,omitempty"` // addresses and CIDRs of hosts that are no Nodes and may send encapsulated packets
 
 	// MTUIfacePattern is a regular expression (RE2) of the names of interfaces that lead to other hosts.
 	MTUIfacePattern string `json:"mtuIfacePattern,omitempty"`
@@ -116,6 +124,9 @@ const (
 	MinMTUV6 = 1280
 	MaxMTU   = 65535
 )
+
+// MaxRoutePriority is the largest metric of routes to workloads: theirs come before all that BGP learns.
+const MaxRoutePriority = 2047
 
 // HealthTimeout is how long a part of the agent may give no sign of life.
 type HealthTimeout struct {

@@ -60,11 +60,8 @@ type LaterSettings struct {
 	DebugSimulateCalcGraphHangAfter          Later `json:"debugSimulateCalcGraphHangAfter,omitempty"`
 	DebugSimulateDataplaneApplyDelay         Later `json:"debugSimulateDataplaneApplyDelay,omitempty"`
 	DebugSimulateDataplaneHangAfter          Later `json:"debugSimulateDataplaneHangAfter,omitempty"`
-	DeviceRouteSourceAddress                 Later `json:"deviceRouteSourceAddress,omitempty"`
-	DeviceRouteSourceAddressIPv6             Later `json:"deviceRouteSourceAddressIPv6,omitempty"`
 	DropActionOverride                       Later `json:"dropActionOverride,omitempty"`
 	EndpointStatusPathPrefix                 Later `json:"endpointStatusPathPrefix,omitempty"`
-	ExternalNodesList                        Later `json:"externalNodesList,omitempty"`
 	FeatureDetectOverride                    Later `json:"featureDetectOverride,omitempty"`
 	FeatureGates                             Later `json:"featureGates,omitempty"`
 	FlowLogsCollectorDebugTrace              Later `json:"flowLogsCollectorDebugTrace,omitempty"`
@@ -82,9 +79,7 @@ type LaterSettings struct {
 	IptablesPostWriteCheckInterval           Later `json:"iptablesPostWriteCheckInterval,omitempty"`
 	IptablesRefreshInterval                  Later `json:"iptablesRefreshInterval,omitempty"`
 	IPv4ElevatedRoutePriority                Later `json:"ipv4ElevatedRoutePriority,omitempty"`
-	IPv4NormalRoutePriority                  Later `json:"ipv4NormalRoutePriority,omitempty"`
 	IPv6ElevatedRoutePriority                Later `json:"ipv6ElevatedRoutePriority,omitempty"`
-	IPv6NormalRoutePriority                  Later `json:"ipv6NormalRoutePriority,omitempty"`
 	IstioAmbientMode                         Later `json:"istioAmbientMode,omitempty"`
 	IstioDSCPMark                            Later `json:"istioDSCPMark,omitempty"`
 	KubeMasqueradeBit                        Later `json:"kubeMasqueradeBit,omitempty"`
@@ -103,7 +98,6 @@ type LaterSettings struct {
 	NftablesMangleAllowAction                Later `json:"nftablesMangleAllowAction,omitempty"`
 	NftablesMapRefreshInterval               Later `json:"nftablesMapRefreshInterval,omitempty"`
 	PolicySyncPathPrefix                     Later `json:"policySyncPathPrefix,omitempty"`
-	ProgramClusterRoutes                     Later `json:"programClusterRoutes,omitempty"`
 	PrometheusMetricsClientAuth              Later `json:"prometheusMetricsClientAuth,omitempty"`
 	PrometheusReporterCAFile                 Later `json:"prometheusReporterCAFile,omitempty"`
 	PrometheusReporterCertFile               Later `json:"prometheusReporterCertFile,omitempty"`
@@ -111,7 +105,6 @@ type LaterSettings struct {
 	PrometheusWireGuardMetricsEnabled        Later `json:"prometheusWireGuardMetricsEnabled,omitempty"`
 	RequireMTUFile                           Later `json:"requireMTUFile,omitempty"`
 	RouteSource                              Later `json:"routeSource,omitempty"`
-	RouteSyncDisabled                        Later `json:"routeSyncDisabled,omitempty"`
 	RouteTableRange                          Later `json:"routeTableRange,omitempty"`
 	RouteTableRanges                         Later `json:"routeTableRanges,omitempty"`
 	ServiceLoopPrevention                    Later `json:"serviceLoopPrevention,omitempty"`

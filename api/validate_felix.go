@@ -143,12 +143,15 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 		{"spec.vxlanPort", s.VXLANPort, 1, 65535},
 		{"spec.metadataPort", s.MetadataPort, 1, 65535},
 		{"spec.vxlanVNI", s.VXLANVNI, 1, 1<<24 - 1},
+		{"spec.ipv4NormalRoutePriority", s.IPv4NormalRoutePriority, 1, MaxRoutePriority},
+		{"spec.ipv6NormalRoutePriority", s.IPv6NormalRoutePriority, 1, MaxRoutePriority},
 	} {
 		if n.n != nil && (*n.n < n.low || *n.n > n.high) {
 			v.fail(n.path, fmt.Sprintf("is %d: want %d to %d", *n.n, n.low, n.high))
 		}
 	}
 	v.felixMTUs(s)
+	v.felixRoutes(s)
 	for _, n := range []struct {
 		path string
 		n    *int
@@ -160,6 +163,38 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 	if m := s.NftablesMarkMask; m != nil && *m&PacketMarks != PacketMarks {
 		v.fail("spec.nftablesMarkMask", fmt.Sprintf("is %#08x: want one that has the bits %#08x, which Twill uses in marks of packets", *m, PacketMarks))
 	}
+}
+
+func (v *validator) felixRoutes(s *FelixConfigurationSpec) {
+	for path, text := range map[string]*string{"spec.deviceRouteSourceAddress": s.DeviceRouteSourceAddress, "spec.deviceRouteSourceAddressIPv6": s.DeviceRouteSourceAddressIPv6} {
+		if text == nil || *text == "" {
+			continue
+		}
+		if a, err := netip.ParseAddr(*text); err != nil || a.Zone() != "" || a.Is4() != (text == s.DeviceRouteSourceAddress) {
+			v.fail(path, fmt.Sprintf("is %q: want an address of this family", *text))
+		}
+	}
+	if list := s.ExternalNodesList; list != nil {
+		for i, text := range *list {
+			if _, err := ParseNet(text); err != nil {
+				v.fail(fmt.Sprintf("spec.externalNodesList[%d]", i), err.Error())
+				break // a list of many is one problem
+			}
+		}
+	}
+	v.anyCase("spec.programClusterRoutes", s.ProgramClusterRoutes, "", "EnabledIPIPOnly", "Enabled", "Disabled")
+}
+
+// ParseNet reads an address, or a CIDR of which only the network counts.
+func ParseNet(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, fmt.Errorf("is %q: want an address or a CIDR", text)
+	}
+	return p.Masked(), nil
 }
 
 func (v *validator) felixMTUs(s *FelixConfigurationSpec) {

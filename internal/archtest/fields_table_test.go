@@ -38,6 +38,12 @@ var proofs = []proof{
 	{"tunnel.TestSettingsSayWhatADeviceIs, calc.TestEachSettingReachesTheIntent, testdata/script/vxlan_settings.txt", "FelixConfigurationSpec", "vxlanVNI vxlanMTU vxlanMTUV6"},
 	{"tunnel.TestSettingsSayWhatADeviceIs, nft.TestEncapsulatedPacketsAreThoseToThePortOfTheSettings, agreetest.TestHandCases, testdata/script/vxlan_settings.txt", "FelixConfigurationSpec", "vxlanPort"},
 	{"calc.TestATunnelThatSettingsDoNotWant, testdata/script/vxlan_settings.txt", "FelixConfigurationSpec", "vxlanEnabled"},
+	{"fib.TestSettingsSayWhatRoutesAre, TestARouteIsThereWhileItsMetricChanges, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", `deviceRouteSourceAddress deviceRouteSourceAddressIPv6
+		ipv4NormalRoutePriority ipv6NormalRoutePriority`},
+	{"fib.TestSomebodyElseMakesTheRoutes, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "routeSyncDisabled"},
+	{"fib.TestRoutesOfOthersThroughWorkloadsGoAfterAWhile, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "removeExternalRoutes"},
+	{"calc.TestRoutesWithoutBGPOnOneNetwork, testdata/script/routes_without_bgp.txt", "FelixConfigurationSpec", "programClusterRoutes"},
+	{"calc.TestHostsThatAreNoNodesMaySendEncapsulatedPackets, nft.TestWhatIsEncapsulatedIsTakenFromHostsOfTheTunnelAlone", "FelixConfigurationSpec", "externalNodesList"},
 	{"calc.TestAnIPIPTunnelThatSettingsDoNotWant", "FelixConfigurationSpec", "ipipEnabled"},
 	{"intent.TestSizesOfPackets, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "ipipMTU"},
 	{"tunnel.TestSizesFollowTheInterfaces, calc.TestEachSettingReachesTheIntent, testdata/script/mtu.txt", "FelixConfigurationSpec", "mtuIfacePattern"},

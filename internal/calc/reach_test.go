@@ -191,3 +191,64 @@ func TestAnIPIPTunnelThatSettingsDoNotWant(t *testing.T) {
 		}
 	}
 }
+
+// TestRoutesWithoutBGPOnOneNetwork has a step in each line.
+func TestRoutesWithoutBGPOnOneNetwork(t *testing.T) {
+	felix := func(spec string) api.Update {
+		return api.Update{Key: api.ResourcesPrefix + "felixconfigurations/default", Value: []byte(`{"spec":{` + spec + `}}`)}
+	}
+	g := New("h1")
+	g.Update([]api.Update{
+		poolUpdate("a", `"cidr":"10.65.0.0/16"`), nodeUpdate("h1", "192.0.2.1/24", ""), nodeUpdate("h2", "192.0.2.2/24", ""), nodeUpdate("h3", "198.51.100.3/24", ""),
+		blockUpdate("10.65.2.0/26", `"affinity":"host:h2"`), blockUpdate("10.65.3.0/26", `"affinity":"host:h3"`), blockUpdate("10.99.0.0/26", `"affinity":"host:h2"`),
+	})
+	for _, tt := range []struct {
+		name   string
+		update api.Update
+		want   string
+	}{
+		{"by default BGP brings them", felix(""), ""},
+		{"to hosts on this network, of blocks in a pool", felix(`"programClusterRoutes":"Enabled"`), "10.65.2.0/26 direct 192.0.2.2"},
+		{"one comes to this network", nodeUpdate("h3", "192.0.2.3/24", ""), "10.65.2.0/26 direct 192.0.2.2, 10.65.3.0/26 direct 192.0.2.3"},
+		{"and leaves it", nodeUpdate("h3", "198.51.100.3/24", ""), "10.65.2.0/26 direct 192.0.2.2"},
+		{"Disabled", felix(`"programClusterRoutes":"Disabled"`), ""},
+		{"in any case of letters", felix(`"programClusterRoutes":"enabled"`), "10.65.2.0/26 direct 192.0.2.2"},
+		{"the pool gets a tunnel", poolUpdate("a", `"cidr":"10.65.0.0/16","vxlanMode":"Always"`), "10.65.2.0/26 nowhere, 10.65.3.0/26 nowhere"},
+		{"no pool", poolUpdate("a", ""), ""},
+	} {
+		g.Update([]api.Update{tt.update})
+		g.Flush()
+		if got := reached(g); got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestHostsThatAreNoNodesMaySendEncapsulatedPackets has a step in each line.
+func TestHostsThatAreNoNodesMaySendEncapsulatedPackets(t *testing.T) {
+	g := New("h1")
+	g.Update([]api.Update{
+		poolUpdate("a", `"cidr":"10.65.0.0/16","vxlanMode":"Always"`), nodeUpdate("h1", "192.0.2.1/24", "10.65.1.1"), nodeUpdate("h2", "192.0.2.2/24", "10.65.2.1"),
+	})
+	for _, tt := range []struct{ list, want string }{
+		{`null`, "192.0.2.2/32"},
+		{`["198.51.100.9","203.0.113.7/24","192.0.2.2"]`, "192.0.2.2/32 198.51.100.9/32 203.0.113.0/24"},
+		{`["198.51.100.9","nothing"]`, "192.0.2.2/32"}, // a wrong value is as none
+		{`["198.51.100.9","198.51.100.9/32"]`, "192.0.2.2/32 198.51.100.9/32"},
+		{`[]`, "192.0.2.2/32"},
+	} {
+		g.Update([]api.Update{{Key: api.ResourcesPrefix + "felixconfigurations/default", Value: []byte(`{"spec":{"externalNodesList":` + tt.list + `}}`)}})
+		g.Flush()
+		var got []string
+		for _, s := range g.Intents().IPSets {
+			if s.ID == intent.SetVXLANPeers {
+				for _, m := range s.Members {
+					got = append(got, m.Prefix.String())
+				}
+			}
+		}
+		if got := strings.Join(got, " "); got != tt.want {
+			t.Errorf("%s: taken from %s, want %s", tt.list, got, tt.want)
+		}
+	}
+}

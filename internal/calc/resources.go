@@ -132,6 +132,8 @@ func (g *Graph) configure() {
 	g.floats.all = g.floats.all || was.FloatingIPs != now.FloatingIPs
 	g.reach.TurnOff(intent.VXLAN, !now.VXLAN.Enabled)
 	g.reach.TurnOff(intent.IPIP, !now.IPIP.Enabled)
+	g.reach.SetDirect(now.Routes.Cluster == "Enabled")
+	g.reach.SetExternal(now.ExternalNodes)
 	if was.AllowSourceSpoofing != now.AllowSourceSpoofing || !slices.Equal(was.InterfacePrefixes, now.InterfacePrefixes) {
 		for key := range g.sent.endpoints {
 			g.dirtyLocals[key] = true
@@ -155,6 +157,7 @@ func (g *Graph) host() intent.HostSettings {
 		NAT:     g.natOutgoing(), Metadata: s.Target(), Inside: g.inside(),
 		Tunnels: g.reach.Tunnels(),
 		VXLAN:   intent.VXLANSettings{VNI: s.VXLAN.VNI, Port: uint16(s.VXLAN.Port)},
+		Routes:  intent.RouteSettings{Off: s.Routes.Off, KeepExternal: !s.Routes.RemoveExternal, Source: s.Routes.Source, Metric: s.Routes.Metric},
 		MTU: intent.MTUSettings{
 			Links: s.MTULinks, Own: g.reach.Own(), Wanted: g.reach.Wanted(),
 			Tunnels: [intent.TunnelKinds]int{intent.VXLAN: s.VXLAN.MTU[0], intent.VXLAN6: s.VXLAN.MTU[1], intent.IPIP: s.IPIP.MTU},

@@ -41,9 +41,11 @@ type Settings struct {
 	NAT                 NAT
 	VXLAN               VXLAN
 	IPIP                IPIP
-	MTULinks            string // a regular expression of names of interfaces
-	ReportFlows         string // Enabled: also those that policy allows
-	EvaluateStaged      string // Continuous: staged policies judge live flows
+	Routes              Routes
+	ExternalNodes       []netip.Prefix // hosts that are no Nodes, and may send encapsulated packets
+	MTULinks            string         // a regular expression of names of interfaces
+	ReportFlows         string         // Enabled: also those that policy allows
+	EvaluateStaged      string         // Continuous: staged policies judge live flows
 	AllowSourceSpoofing bool
 	FailsafeIn          []Failsafe
 	FailsafeOut         []Failsafe
@@ -102,6 +104,15 @@ type VXLAN struct {
 type IPIP struct {
 	Enabled bool // there is one if a pool wants it
 	MTU     int  // bytes; zero: as the host's interfaces allow
+}
+
+// Routes is which routes the agent makes, and how those to workloads are.
+type Routes struct {
+	Off            bool          // none
+	RemoveExternal bool          // those of others through workloads' interfaces go
+	Source         [2]netip.Addr // of IPv4 and of IPv6: the address from which the host sends to workloads; the zero value: the kernel's choice
+	Metric         [2]int        // zero: the kernel's default
+	Cluster        string        // EnabledIPIPOnly, Enabled or Disabled
 }
 
 // TLS is the files of a server; without a certificate it speaks plain HTTP.

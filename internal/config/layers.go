@@ -135,6 +135,9 @@ func storedOf(f *api.FelixConfiguration) stored {
 			s.values[name] = failsafeText(*list)
 		}
 	}
+	if list := f.Spec.ExternalNodesList; list != nil {
+		s.values["externalNodesList"] = strings.Join(*list, ",")
+	}
 	if list := f.Spec.HealthTimeoutOverrides; list != nil {
 		s.values["healthTimeoutOverrides"] = timeoutsText(list)
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
 	"regexp"
 	"strconv"
 	"strings"
@@ -67,6 +68,15 @@ var params = []Param{
 	mtu("vxlanMTUV6", api.MinMTUV6, "the largest packet in a VXLAN tunnel of IPv6, in bytes; 0: what the interfaces that lead to other hosts carry, less 70", func(s *Settings) *int { return &s.VXLAN.MTU[1] }),
 	yesNo("ipipEnabled", "true", "have an IPIP tunnel if a pool asks for one; false: what would go through it goes nowhere", func(s *Settings) *bool { return &s.IPIP.Enabled }),
 	mtu("ipipMTU", api.MinMTU, "the largest packet in an IPIP tunnel, in bytes; 0: what the interfaces that lead to other hosts carry, less 20", func(s *Settings) *int { return &s.IPIP.MTU }),
+	nets("externalNodesList", "addresses and CIDRs of hosts that are no Nodes, of which encapsulated packets are taken, too, while this host has the tunnel", func(s *Settings) *[]netip.Prefix { return &s.ExternalNodes }),
+	oneOf("programClusterRoutes", "EnabledIPIPOnly", "to other hosts' addresses of pools without a tunnel: Enabled: the agent makes routes to hosts on this host's network, and no BGP is needed there; else BGP brings them. Those of pools with a tunnel are the agent's, also with Disabled",
+		func(s *Settings) *string { return &s.Routes.Cluster }, "EnabledIPIPOnly", "Enabled", "Disabled"),
+	yesNo("routeSyncDisabled", "false", "true: the agent makes and deletes no routes and no neighbours of workloads, which somebody else does", func(s *Settings) *bool { return &s.Routes.Off }),
+	yesNo("removeExternalRoutes", "true", "delete routes of others through workloads' interfaces when they are read back, 10 s after they were seen at the earliest; not the kernel's own, and BGP's", func(s *Settings) *bool { return &s.Routes.RemoveExternal }),
+	address("deviceRouteSourceAddress", true, "the address from which the host itself sends to its workloads; it must be this host's", func(s *Settings) *netip.Addr { return &s.Routes.Source[0] }),
+	address("deviceRouteSourceAddressIPv6", false, "the same of IPv6", func(s *Settings) *netip.Addr { return &s.Routes.Source[1] }),
+	within("ipv4NormalRoutePriority", "0", 0, api.MaxRoutePriority, "the metric of routes to workloads of this host; 0: the kernel's default, which is 0", func(s *Settings) *int { return &s.Routes.Metric[0] }),
+	within("ipv6NormalRoutePriority", "0", 0, api.MaxRoutePriority, "the same of IPv6; 0: the kernel's default, which is 1024", func(s *Settings) *int { return &s.Routes.Metric[1] }),
 	pattern("mtuIfacePattern", `^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*)`,
 		"a regular expression of the names of interfaces that lead to other hosts: of those that are up, and the one with the host's address, the smallest MTU says how large packets in tunnels, and of workloads, may be",
 		func(s *Settings) *string { return &s.MTULinks }),

@@ -330,6 +330,15 @@ type HostSettings struct {
 	Tunnels  Tunnels
 	VXLAN    VXLANSettings
 	MTU      MTUSettings
+	Routes   RouteSettings
+}
+
+// RouteSettings are those of routes to this host's workloads. The zero value: as no setting says otherwise.
+type RouteSettings struct {
+	Off          bool          // the agent makes and deletes no routes at all
+	KeepExternal bool          // routes of others through workloads' interfaces stay
+	Source       [2]netip.Addr // from which the host sends to workloads, of IPv4 and of IPv6; the zero value: the kernel's choice
+	Metric       [2]int        // zero: the kernel's default
 }
 
 // MetadataService is the address at which virtual machines ask about themselves.
@@ -379,7 +388,7 @@ func (h HostSettings) Equal(o HostSettings) bool {
 	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool) && slices.Equal(h.Inside, o.Inside) &&
 		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
-		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.Metadata == o.Metadata && h.MTU == o.MTU && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
+		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.Metadata == o.Metadata && h.MTU == o.MTU && h.Routes == o.Routes && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
 }
 
 // Refresh is how often each part of the kernel is read back, in addition to

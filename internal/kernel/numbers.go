@@ -49,14 +49,16 @@ const (
 	RouteProtocolAgent   = 80  // also upstream's agent's: taking over works, running side by side does not
 	RouteProtocolHosts   = 81  // the agent's to other hosts; a number apart, so that no speaker advertises them, and upstream's are not taken for ours
 	RouteProtocolSpeaker = 186 // RTPROT_BGP: routes learned by the BGP speaker
+	RouteProtocolKernel  = 2   // RTPROT_KERNEL: made by the kernel itself
 	RouteProtocolBIRD    = 12  // RTPROT_BIRD: routes learned by a BIRD in its place, if they have RouteMetricBIRD
 )
 
 // Route metrics differ, so that the two never replace each other's route: IPv4 keys on (destination, tos, metric).
 const (
-	RouteMetricAgent   = 0   // the kernel's default; for IPv6 the kernel turns 0 into 1024
-	RouteMetricHosts   = 512 // before the speaker's, which may have learned the same
-	RouteMetricSpeaker = 2048
+	RouteMetricAgent    = 0    // the kernel's default; for IPv6 the kernel turns 0 into 1024
+	RouteMetricDefault6 = 1024 // what the kernel makes of 0 in IPv6
+	RouteMetricHosts    = 512  // before the speaker's, which may have learned the same
+	RouteMetricSpeaker  = 2048
 	// RouteMetricSpeakerNext takes turns with RouteMetricSpeaker when a learned route changes: the new one is there
 	// before the old one goes.
 	RouteMetricSpeakerNext = 2049

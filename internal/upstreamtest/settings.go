@@ -15,12 +15,13 @@ var failsafes = some(0, 3, obj(req("port", from(1, 65535)), opt("protocol", pick
 var felixSettings = slices.Concat(
 	fieldsOf("routeRefreshInterval interfaceRefreshInterval ipsetsRefreshInterval nftablesRefreshInterval reportingInterval reportingTTL endpointReportingDelay", period),
 	fieldsOf("ipv6Support disableConntrackInvalidCheck endpointReportingEnabled healthEnabled prometheusMetricsEnabled prometheusGoMetricsEnabled "+
-		"prometheusProcessMetricsEnabled allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads removeExternalRoutes vxlanEnabled ipipEnabled", pointer),
+		"prometheusProcessMetricsEnabled allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads removeExternalRoutes vxlanEnabled ipipEnabled routeSyncDisabled", pointer),
 	fieldsOf("healthPort prometheusMetricsPort debugPort vxlanPort vxlanVNI", from(1, 65535)), fieldsOf("vxlanMTU vxlanMTUV6 ipipMTU", from(1280, 9000)),
 	fieldsOf("healthHost debugHost prometheusMetricsHost", pick("localhost", "127.0.0.1", "::1")),
 	fieldsOf("prometheusMetricsCertFile prometheusMetricsKeyFile prometheusMetricsCAFile logFilePath", files),
 	fieldsOf("logSeverityScreen logSeverityFile logSeveritySys", anyCase("Trace", "Debug", "Info", "Warning", "Error", "Fatal")),
-	fieldsOf("failsafeInboundHostPorts failsafeOutboundHostPorts", failsafes),
+	fieldsOf("failsafeInboundHostPorts failsafeOutboundHostPorts", failsafes), fieldsOf("externalNodesList", some(0, 2, prefix)),
+	fieldsOf("deviceRouteSourceAddress", addr4), fieldsOf("deviceRouteSourceAddressIPv6", addr6), fieldsOf("ipv4NormalRoutePriority ipv6NormalRoutePriority", from(1, 2047)),
 	[]field{
 		opt("mtuIfacePattern", pick("^en.*", "eth.*|bond0")), opt("interfacePrefix", pick("cali", "cali,tap")), opt("interfaceExclude", pick("kube-ipvs0", "/^kube/,veth1")),
 		opt("chainInsertMode", anyCase("Insert", "Append")), opt("defaultEndpointToHostAction", anyCase("Drop", "Accept", "Return")),
@@ -29,7 +30,7 @@ var felixSettings = slices.Concat(
 		opt("natOutgoingAddress", addr4), opt("natPortRange", pick("32768:65535")), opt("natOutgoingExclusions", pick("IPPoolsOnly", "IPPoolsAndHostIPs")),
 		opt("iptablesNATOutgoingInterfaceFilter", pick("eth0", "eth+")), opt("openstackRegion", pick("region-1")), opt("nftablesMode", pick("Enabled", "Disabled", "Auto")),
 		opt("nftablesMarkMask", from(0xffff0000, 0xffff0000)), opt("deviceRouteProtocol", from(1, 255)), opt("goGCThreshold", from(-1, 100)), opt("goMemoryLimitMB", from(-1, 9999)), opt("goMaxProcs", from(1, 64)),
-		opt("healthTimeoutOverrides", some(0, 2, func(a *Author) any { return Object{"name": fmt.Sprintf("part-%d", a.fresh()), "timeout": "20s"} })),
+		opt("programClusterRoutes", enabled), opt("healthTimeoutOverrides", some(0, 2, func(a *Author) any { return Object{"name": fmt.Sprintf("part-%d", a.fresh()), "timeout": "20s"} })),
 	},
 )
 
@@ -38,23 +39,23 @@ var laterSettings = slices.Concat(
 	fieldsOf("useInternalDataplaneDriver wireguardEnabled wireguardEnabledV6 wireguardHostEncryptionEnabled wireguardThreadingEnabled "+
 		"bpfEnabled bpfConnectTimeLoadBalancingEnabled bpfDisableUnprivileged bpfHostConntrackBypass bpfIPFragmentReassemblyEnabled "+
 		"bpfKubeProxyIptablesCleanupEnabled bpfPolicyDebugEnabled debugDisableLogDropping flowLogsCollectorDebugTrace genericXDPEnabled "+
-		"prometheusWireGuardMetricsEnabled requireMTUFile routeSyncDisabled sidecarAccelerationEnabled usageReportingEnabled xdpEnabled", pointer),
+		"prometheusWireGuardMetricsEnabled requireMTUFile sidecarAccelerationEnabled usageReportingEnabled xdpEnabled", pointer),
 	fieldsOf("dataplaneWatchdogTimeout iptablesRefreshInterval iptablesPostWriteCheckInterval iptablesLockProbeInterval netlinkTimeout bpfIPFragTimeout "+
 		"bpfKubeProxyMinSyncPeriod debugSimulateCalcGraphHangAfter debugSimulateDataplaneApplyDelay debugSimulateDataplaneHangAfter flowLogsFlushInterval "+
 		"liveMigrationRouteConvergenceTime localSubnetL2ReachabilityRefreshInterval usageReportingInitialDelay usageReportingInterval wireguardKeepAlive xdpRefreshInterval", period),
 	fieldsOf("bpfExportBufferSizeMB bpfExtToServiceConnmark bpfKubeProxyHealthzPort bpfMaglevMaxEndpointsPerService bpfMaglevMaxServices bpfMapSizeConntrack "+
 		"bpfMapSizeConntrackCleanupQueue bpfMapSizeIPSets bpfMapSizeIfState bpfMapSizeNATAffinity bpfMapSizeNATBackend bpfMapSizeNATFrontend "+
-		"bpfMapSizePerCpuConntrack bpfMapSizeRoute ipv4ElevatedRoutePriority ipv4NormalRoutePriority ipv6ElevatedRoutePriority ipv6NormalRoutePriority "+
+		"bpfMapSizePerCpuConntrack bpfMapSizeRoute ipv4ElevatedRoutePriority ipv6ElevatedRoutePriority "+
 		"iptablesMarkMask maxIpsetSize metadataPort wireguardListeningPort wireguardListeningPortV6 wireguardMTU wireguardMTUV6 "+
 		"wireguardRoutingRulePriority", from(0, 9999)),
 	fieldsOf("bpfCTLBLogFilter bpfDataIfacePattern bpfDisableGROForIfaces bpfL3IfacePattern cgroupV2Path dataplaneDriver debugMemoryProfilePath endpointStatusPathPrefix "+
 		"nftablesFlowTableDataIfacePattern featureDetectOverride featureGates flowLogsGoldmaneServer logDebugFilenameRegex policySyncPathPrefix prometheusMetricsClientAuth "+
 		"wireguardInterfaceName wireguardInterfaceNameV6", pick("", "a=true", "/var/x", "eth.*")),
-	fieldsOf("bpfHostNetworkedNATWithoutCTLB bpfProfiling bpfRedirectToPeer nftablesFlowTableOffload floatingIPs ipForwarding istioAmbientMode programClusterRoutes windowsManageFirewallRules", enabled),
+	fieldsOf("bpfHostNetworkedNATWithoutCTLB bpfProfiling bpfRedirectToPeer nftablesFlowTableOffload floatingIPs ipForwarding istioAmbientMode windowsManageFirewallRules", enabled),
 	fieldsOf("iptablesFilterAllowAction iptablesMangleAllowAction nftablesFilterAllowAction nftablesMangleAllowAction", anyCase("Accept", "Return")),
 	fieldsOf("iptablesFilterDenyAction nftablesFilterDenyAction", anyCase("Drop", "Reject")),
-	fieldsOf("bpfDSROptoutCIDRs bpfExcludeCIDRsFromNAT externalNodesList", some(0, 2, prefix)),
-	fieldsOf("deviceRouteSourceAddress metadataAddr", addr4), fieldsOf("deviceRouteSourceAddressIPv6", addr6),
+	fieldsOf("bpfDSROptoutCIDRs bpfExcludeCIDRsFromNAT", some(0, 2, prefix)),
+	fieldsOf("metadataAddr", addr4),
 	[]field{
 		opt("awsSrcDstCheck", pick("DoNothing", "Enable", "Disable")), opt("bpfAttachType", pick("TC", "TCX")), opt("bpfConnectTimeLoadBalancing", pick("TCP", "Enabled", "Disabled")),
 		opt("bpfConntrackLogLevel", pick("Off", "Debug")), opt("bpfConntrackMode", pick("Auto", "Userspace", "BPFProgram")), opt("bpfEnforceRPF", anyCase("Disabled", "Strict", "Loose")),

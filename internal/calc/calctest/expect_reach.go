@@ -118,6 +118,9 @@ func (x *expected) peers() (out []string) {
 		set := []int{0, 0, 1}[f]
 		if all[set] == nil {
 			all[set] = map[string]bool{}
+			for _, text := range x.external() {
+				all[set][text] = true
+			}
 		}
 		e, _ := x.end(x.node, f)
 		out = append(out, fmt.Sprintf("tunnel %d %s %s %s", f, e.host, e.addr, e.mac))
@@ -134,6 +137,16 @@ func (x *expected) peers() (out []string) {
 		}
 	}
 	return out
+}
+
+// external are the hosts that are no Nodes, as settings say.
+func (x *expected) external() []string {
+	return setting(x, func(s api.FelixConfigurationSpec) ([]string, bool) {
+		if s.ExternalNodesList == nil {
+			return nil, false
+		}
+		return *s.ExternalNodesList, true
+	}, nil)
 }
 
 // modeOf is the mode of a pool and its kind of tunnel; empty: none.
@@ -164,6 +177,18 @@ func (x *expected) mode(p netip.Prefix) (mode string, kind int) {
 	return mode, kind
 }
 
+// plain is how addresses of a pool without a tunnel are reached: straight, if settings say so, and else by BGP.
+func (x *expected) plain(block netip.Prefix) string {
+	in := slices.ContainsFunc(x.pools, func(p *api.IPPool) bool {
+		cidr := netip.MustParsePrefix(p.Spec.CIDR)
+		return cidr.Contains(block.Addr()) && cidr.Bits() <= block.Bits()
+	})
+	if in && setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.ProgramClusterRoutes }), "") == "Enabled" {
+		return "straight"
+	}
+	return ""
+}
+
 // ways are the routes to blocks, as text, by destination: own ones lead nowhere, and others to their hosts as the pools say.
 func (x *expected) ways() map[netip.Prefix]string {
 	type way struct {
@@ -177,14 +202,23 @@ func (x *expected) ways() map[netip.Prefix]string {
 		if node == x.node && dst == b.cidr && b.owner == x.node {
 			all[dst] = append(all[dst], way{1, b.key, "blackhole"})
 		}
-		if node == "" || node == x.node || mode == "" {
+		if node == "" || node == x.node {
 			return
+		}
+		if mode == "" {
+			if f = 0; dst.Addr().Is6() {
+				f = 1
+			}
+			mode = x.plain(b.cidr)
 		}
 		to, _ := x.end(node, f)
 		_, here := x.end(x.node, f)
 		net, err := netip.ParsePrefix(here)
-		if host, herr := netip.ParseAddr(to.host); mode == "CrossSubnet" && err == nil && herr == nil && net.Masked().Contains(host) {
+		if host, herr := netip.ParseAddr(to.host); mode != "Always" && mode != "" && err == nil && herr == nil && net.Masked().Contains(host) {
 			all[dst] = append(all[dst], way{3, b.key, "direct " + to.host})
+			return
+		}
+		if mode == "" || mode == "straight" {
 			return
 		}
 		text := "unreachable"

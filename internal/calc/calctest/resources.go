@@ -244,6 +244,8 @@ func (w *Cluster) nat(spec object) {
 		{"ipipEnabled", []any{true, false}},
 		{"ipipMTU", []any{0, 1400}},
 		{"mtuIfacePattern", []any{"^bond.*"}},
+		{"programClusterRoutes", []any{"Enabled", "Enabled", "EnabledIPIPOnly", "Disabled"}},
+		{"externalNodesList", []any{[]string{"198.51.100.0/24"}, []string{"198.51.100.9", "192.0.2.2", "2001:db8:9::/64"}, []string{}}},
 	} {
 		if w.maybe(0.4) {
 			spec[s.name] = pick(w, s.values)

@@ -8,12 +8,12 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 )
 
-// hosts are the addresses of hosts at other ends of tunnels, of which there is a set while this node has one of these tunnels.
+// hosts are the addresses of hosts at other ends of tunnels, and networks of others that are as good, of which there is a set while this node has one of these tunnels.
 type hosts struct {
 	comment string
-	count   map[netip.Addr]int  // how many peers have the address
-	changed map[netip.Addr]bool // since the last flush: whether the set had it
-	open    bool                // the set was sent
+	count   map[netip.Prefix]int  // how many peers have the address
+	changed map[netip.Prefix]bool // since the last flush: whether the set had it
+	open    bool                  // the set was sent
 }
 
 // newHosts returns those of every set that some kind of tunnel has.
@@ -21,14 +21,14 @@ func newHosts() map[intent.SetID]*hosts {
 	out := map[intent.SetID]*hosts{}
 	for k := range intent.TunnelKinds {
 		if id := k.Peers(); id != "" && out[id] == nil {
-			out[id] = &hosts{comment: "hosts at the other ends of " + k.String() + " tunnels", count: map[netip.Addr]int{}, changed: map[netip.Addr]bool{}}
+			out[id] = &hosts{comment: "hosts at the other ends of " + k.String() + " tunnels", count: map[netip.Prefix]int{}, changed: map[netip.Prefix]bool{}}
 		}
 	}
 	return out
 }
 
 // add notes that a peer has an address, or with -1 that it has it no more. Without a set nothing is noted.
-func (s *hosts) add(a netip.Addr, by int) {
+func (s *hosts) add(a netip.Prefix, by int) {
 	if s == nil {
 		return
 	}
@@ -43,7 +43,7 @@ func (s *hosts) add(a netip.Addr, by int) {
 // flush sends the set: whole if it is new, and what changed of it otherwise. It reports whether it is gone.
 func (s *hosts) flush(b *intent.Batch, id intent.SetID, open bool) (gone bool) {
 	changed, was := s.changed, s.open
-	s.changed, s.open = map[netip.Addr]bool{}, open
+	s.changed, s.open = map[netip.Prefix]bool{}, open
 	if !open {
 		return was
 	}
@@ -52,12 +52,12 @@ func (s *hosts) flush(b *intent.Batch, id intent.SetID, open bool) (gone bool) {
 		return false
 	}
 	d := intent.MemberDelta{Set: id}
-	for _, a := range slices.SortedFunc(maps.Keys(changed), netip.Addr.Compare) {
+	for _, a := range slices.SortedFunc(maps.Keys(changed), comparePrefixes) {
 		switch has := s.count[a] > 0; {
 		case has && !changed[a]:
-			d.Added = append(d.Added, memberOf(a))
+			d.Added = append(d.Added, intent.Member{Prefix: a})
 		case !has && changed[a]:
-			d.Removed = append(d.Removed, memberOf(a))
+			d.Removed = append(d.Removed, intent.Member{Prefix: a})
 		}
 	}
 	if len(d.Added)+len(d.Removed) > 0 {
@@ -69,12 +69,8 @@ func (s *hosts) flush(b *intent.Batch, id intent.SetID, open bool) (gone bool) {
 // set returns all of it.
 func (s *hosts) set(id intent.SetID) intent.IPSet {
 	out := intent.IPSet{ID: id, Comment: s.comment}
-	for _, a := range slices.SortedFunc(maps.Keys(s.count), netip.Addr.Compare) {
-		out.Members = append(out.Members, memberOf(a))
+	for _, a := range slices.SortedFunc(maps.Keys(s.count), comparePrefixes) {
+		out.Members = append(out.Members, intent.Member{Prefix: a})
 	}
 	return out
-}
-
-func memberOf(a netip.Addr) intent.Member {
-	return intent.Member{Prefix: netip.PrefixFrom(a, a.BitLen())}
 }

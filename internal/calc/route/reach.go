@@ -66,6 +66,9 @@ type Reach struct {
 	all   bool                     // every block and peer
 	off   [intent.TunnelKinds]bool // settings want no tunnel of the kind
 
+	direct   bool           // routes of pools without a tunnel to hosts on a network of this host are made, too
+	external []netip.Prefix // hosts that are no nodes, and may send encapsulated packets
+
 	peers map[intent.PeerID]intent.TunnelPeer // what batches so far add up to
 	sets  map[intent.SetID]*hosts             // of peers
 }
@@ -109,6 +112,26 @@ func (r *Reach) SetNode(name string, n Node) {
 func (r *Reach) TurnOff(k intent.TunnelKind, off bool) {
 	r.all = r.all || r.off[k] != off
 	r.off[k] = off
+}
+
+// SetDirect says whether this node also makes routes to addresses of pools without a tunnel, to hosts on a network of its own; else
+// they are left to BGP, as those to other networks always are.
+func (r *Reach) SetDirect(on bool) {
+	r.all = r.all || r.direct != on
+	r.direct = on
+}
+
+// SetExternal says which hosts besides nodes may send encapsulated packets: prefixes, masked, each once.
+func (r *Reach) SetExternal(all []netip.Prefix) {
+	for _, s := range r.sets {
+		for _, p := range r.external {
+			s.add(p, -1)
+		}
+		for _, p := range all {
+			s.add(p, 1)
+		}
+	}
+	r.external = all
 }
 
 // claim notes which end of a tunnel is a node's, or not any more. Of two nodes with one address, the first by name has it.
@@ -271,11 +294,11 @@ func (r *Reach) flushPeer(b *intent.Batch, name string, k intent.TunnelKind) (id
 	}
 	set := r.sets[k.Peers()]
 	if had {
-		set.add(was.Host, -1)
+		set.add(hostPrefix(was.Host), -1)
 		delete(r.peers, id)
 	}
 	if is {
-		set.add(p.Host, 1)
+		set.add(hostPrefix(p.Host), 1)
 		r.peers[id] = p
 		b.Peers = append(b.Peers, p)
 	}
@@ -387,24 +410,33 @@ func (r *Reach) routes(b Block) []intent.Route {
 	var out []intent.Route
 	if b.Owner == r.self {
 		out = append(out, intent.Route{Dst: b.CIDR, Kind: intent.RouteBlackhole})
-	} else if in.Mode != ByBGP && b.Owner != "" {
-		out = append(out, r.to(b.Owner, b.CIDR, in))
+	} else if b.Owner != "" {
+		out = r.to(out, b.Owner, b.CIDR, in)
 	}
 	for a, node := range b.Lent {
-		if dst := netip.PrefixFrom(a, a.BitLen()); in.Mode != ByBGP && node != r.self && dst != b.CIDR {
-			out = append(out, r.to(node, dst, in))
+		if dst := hostPrefix(a); node != r.self && dst != b.CIDR {
+			out = r.to(out, node, dst, in)
 		}
 	}
 	return out
 }
 
-// to returns the route to addresses of another node that are not left to BGP.
-func (r *Reach) to(node string, dst netip.Prefix, in Pool) intent.Route {
-	f := family(in.By)
+func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// to appends the route to addresses of another node, unless they are left to BGP.
+func (r *Reach) to(out []intent.Route, node string, dst netip.Prefix, in Pool) []intent.Route {
+	f := 0
+	if dst.Addr().Is6() {
+		f = 1
+	}
 	here, there := r.nodes[r.self].Net[f], r.nodes[node].Net[f]
-	if in.Mode == CrossSubnet && here.IsValid() && there.IsValid() && here.Masked().Contains(there.Addr()) {
-		return intent.Route{Dst: dst, Kind: intent.RouteDirect, Node: node, Via: there.Addr()}
+	near := here.IsValid() && there.IsValid() && here.Masked().Contains(there.Addr())
+	switch {
+	case near && (in.Mode == CrossSubnet || in.Mode == ByBGP && r.direct && in.CIDR.IsValid()):
+		return append(out, intent.Route{Dst: dst, Kind: intent.RouteDirect, Node: node, Via: there.Addr()})
+	case in.Mode == ByBGP:
+		return out
 	}
 	p, _ := r.peer(node, in.By)
-	return intent.Route{Dst: dst, Kind: intent.RouteTunnel, Link: in.By.Link(), Node: node, Via: p.Hop()}
+	return append(out, intent.Route{Dst: dst, Kind: intent.RouteTunnel, Link: in.By.Link(), Node: node, Via: p.Hop()})
 }

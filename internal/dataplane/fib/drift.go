@@ -46,6 +46,9 @@ func (t *Table) Differences(ctx context.Context) ([]string, error) {
 	if err := t.Resync(ctx); err != nil {
 		return nil, err
 	}
+	if t.settings.Off {
+		return nil, nil
+	}
 	var out []string
 	byDst := func(a, b routeKey) int {
 		return cmp.Or(a.dst.Addr().Compare(b.dst.Addr()), cmp.Compare(a.dst.Bits(), b.dst.Bits()), cmp.Compare(a.metric, b.metric))

@@ -53,6 +53,9 @@ type Table struct {
 	repairs   []intent.Repair
 	refresh   time.Duration
 	settled   bool // refresh is known
+	settings  intent.RouteSettings
+	external  map[rtnl.Route]time.Time // routes of others through workloads' interfaces, since when they are known
+	grace     time.Duration            // how long they stay
 	failed    map[netip.Prefix]error
 	late      map[netip.Prefix]string // destinations whose interface is down or absent by an error of the kernel; its event is still to come
 	news      map[netip.Prefix]bool   // destinations whose outcome may have changed
@@ -79,7 +82,7 @@ func New(h *rtnl.Handle) *Table {
 		links:   map[string]ifmon.Link{},
 		remote:  remote{link: map[netip.Prefix]string{}, by: map[string]map[netip.Prefix]bool{}},
 		routes: delta.New[routeKey](func(want, is rtnl.Route) bool {
-			return want.Kind == is.Kind && want.Link == is.Link && want.Gateway == is.Gateway
+			return want.Kind == is.Kind && want.Link == is.Link && want.Gateway == is.Gateway && want.Source == is.Source
 		}),
 		neighbours: delta.New[neighbourKey](func(want, is string) bool { return want == is }),
 		held:       func(string) bool { return false },
@@ -88,6 +91,8 @@ func New(h *rtnl.Handle) *Table {
 		failed:     map[netip.Prefix]error{},
 		late:       map[netip.Prefix]string{},
 		news:       map[netip.Prefix]bool{},
+		external:   map[rtnl.Route]time.Time{},
+		grace:      graceOfOthers,
 	}
 }
 
@@ -96,6 +101,7 @@ func (t *Table) Merge(b intent.Batch) {
 	t.inSync = t.inSync || b.InSync
 	if b.Host != nil {
 		t.refresh, t.settled = b.Host.Refresh.Routes, true
+		t.configure(b.Host.Routes)
 	}
 	for _, r := range b.Routes {
 		r.Dst = r.Dst.Masked()
@@ -193,11 +199,12 @@ func (t *Table) resolve(dst netip.Prefix) {
 	t.news[dst] = true
 	delete(t.failed, dst)
 	in := t.intents[dst]
-	r := rtnl.Route{Dst: dst, Protocol: kernel.RouteProtocolAgent, Metric: kernel.RouteMetricAgent}
+	key := t.keyOf(dst)
+	r := rtnl.Route{Dst: dst, Protocol: kernel.RouteProtocolAgent, Metric: key.metric}
 	switch in.Kind {
 	case intent.RouteBlackhole:
 		r.Kind = rtnl.Blackhole
-		t.routes.Desire(routeKey{dst: dst}, r)
+		t.routes.Desire(key, r)
 		return
 	case intent.RouteTunnel, intent.RouteDirect:
 		t.resolveRemote(in)
@@ -207,8 +214,8 @@ func (t *Table) resolve(dst netip.Prefix) {
 	if !ok || !l.Up {
 		return
 	}
-	r.Link = l.Index
-	t.routes.Desire(routeKey{dst: dst}, r)
+	r.Link, r.Source = l.Index, t.settings.Source[family(dst)]
+	t.routes.Desire(key, r)
 	if in.MAC != "" && dst.IsSingleIP() {
 		t.neighbours.Desire(neighbourKey{l.Index, dst.Addr()}, in.MAC)
 	}
@@ -240,6 +247,9 @@ func (t *Table) Retry() {
 // Resync reads back our routes, and the permanent neighbours on our endpoints' interfaces.
 func (t *Table) Resync(context.Context) error {
 	if err := t.readRoutes(); err != nil {
+		return err
+	}
+	if err := t.readExternal(); err != nil {
 		return err
 	}
 	all, err := t.rtnl.Neighbours()
@@ -297,12 +307,17 @@ func (t *Table) readRoutes() error {
 
 // Withdraw deletes unwanted routes and neighbours.
 func (t *Table) Withdraw(ctx context.Context) []intent.Outcome {
-	_ = t.sweep(ctx) // what fails stays pending, and Apply returns the error
+	if !t.settings.Off {
+		_ = t.sweep(ctx) // what fails stays pending, and Apply returns the error
+	}
 	return nil
 }
 
 // Apply deletes and adds what is pending.
 func (t *Table) Apply(ctx context.Context) ([]intent.Outcome, error) {
+	if t.settings.Off {
+		return t.othersDo(), nil
+	}
 	if t.lost {
 		if err := t.readRoutes(); err != nil {
 			return nil, err
@@ -321,7 +336,10 @@ func (t *Table) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	}
 	t.blocked.Store(t.isBlocked())
 	t.setNeighbours()
-	return t.outcomes(), err
+	if _, deletes := t.routes.Pending(); deletes > 0 && err == nil {
+		err = t.sweep(ctx) // what stayed until another was there
+	}
+	return t.outcomes(), errors.Join(err, t.removeExternal())
 }
 
 // fail notes why a route is not in force. If its interface went down or away since, whose event is still to come, that is no failure, and the

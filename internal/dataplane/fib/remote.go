@@ -40,6 +40,9 @@ func (t *Table) keyOf(dst netip.Prefix) routeKey {
 	if toHost(t.intents[dst]) {
 		return routeKey{dst, kernel.RouteMetricHosts}
 	}
+	if t.intents[dst].Kind == intent.RouteLink {
+		return routeKey{dst, t.metric(dst)}
+	}
 	return routeKey{dst, kernel.RouteMetricAgent}
 }
 

@@ -75,7 +75,7 @@ func (t *Table) observe(events []rtnl.Event) {
 			if !known || is != *e.Route {
 				t.drifted[key] = intent.ByEvent // unless it is the desired one: see below
 			}
-			if want, wanted := t.routes.Desired(key); wanted && want.Kind == e.Route.Kind && want.Link == e.Route.Link && want.Gateway == e.Route.Gateway {
+			if want, wanted := t.routes.Desired(key); wanted && want.Kind == e.Route.Kind && want.Link == e.Route.Link && want.Gateway == e.Route.Gateway && want.Source == e.Route.Source {
 				delete(t.drifted, key)
 			}
 		}

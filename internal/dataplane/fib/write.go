@@ -21,6 +21,9 @@ func (t *Table) sweep(ctx context.Context) error {
 	var routes []routeKey
 	for key := range t.routes.PendingDeletes() {
 		r, _ := t.routes.Actual(key)
+		if t.awaits(key, r) {
+			continue
+		}
 		b.DeleteRoute(r)
 		routes = append(routes, key)
 	}

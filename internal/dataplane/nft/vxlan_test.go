@@ -139,6 +139,12 @@ func TestWhatIsEncapsulatedIsTakenFromHostsOfTheTunnelAlone(t *testing.T) {
 		}
 		h.leaves()
 		h.isDropped("no host of the tunnel any more", out, f, port)
+		near := []intent.Member{{Prefix: prefix([]string{"192.0.2.0/24", "fd00::/64"}[f])}, {Prefix: prefix([]string{"192.0.0.0/16", "fd00::/16"}[f])}}
+		h.is(intent.Batch{Members: []intent.MemberDelta{{Set: h.peers.ID, Added: near}}})
+		h.send(out, "host", f, port)
+		h.arrives(family+", from networks that settings name", host, "out", f)
+		h.is(intent.Batch{Members: []intent.MemberDelta{{Set: h.peers.ID, Removed: near}}})
+		h.isDropped("and they name it no more", out, f, port)
 		h.joins()
 		h.send(out, "host", f, port)
 		h.arrives(family, host, "out", f)

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/twillnet/twill/internal/kernel"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -34,16 +35,17 @@ const (
 	Other
 )
 
-const defaultMetric6 = 1024
+const defaultMetric6 = kernel.RouteMetricDefault6
 
 // RouteFilter selects routes to list. Zero fields match all.
 type RouteFilter struct {
 	Protocol int
 	Table    int // zero is main
 	Link     int
+	Match    func(Route) bool // nil: all
 }
 
-// Routes lists the routes of both families that match; the kernel does the matching.
+// Routes lists the routes of both families that match; but for Match the kernel does the matching.
 func (h *Handle) Routes(f RouteFilter) ([]Route, error) {
 	filter := &netlink.Route{Protocol: netlink.RouteProtocol(f.Protocol), Table: tableOf(f.Table), LinkIndex: f.Link}
 	mask := netlink.RT_FILTER_TABLE
@@ -59,7 +61,9 @@ func (h *Handle) Routes(f RouteFilter) ([]Route, error) {
 		err := dump(func() error {
 			part = part[:0]
 			return h.nl.RouteListFilteredIter(family, filter, mask, func(r netlink.Route) bool {
-				part = append(part, fromRoute(r))
+				if is := fromRoute(r); f.Match == nil || f.Match(is) {
+					part = append(part, is)
+				}
 				return true
 			})
 		})

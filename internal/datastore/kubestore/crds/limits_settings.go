@@ -78,6 +78,11 @@ func limitFelix(n node) {
 	n.field("logActionRateLimitBurst").within(1, 9999)
 	n.each(func(f node) { f.within(0, 65535) }, "healthPort", "prometheusMetricsPort", "debugPort")
 	n.field("deviceRouteProtocol").within(0, 255)
+	n.field("deviceRouteSourceAddress").formats("ipv4").orEmpty()
+	n.field("deviceRouteSourceAddressIPv6").formats("ipv6").orEmpty()
+	n.field("externalNodesList").items().formats("ipv4", "ipv6", "cidr")
+	n.field("programClusterRoutes").like(anyCase("EnabledIPIPOnly", api.Enabled, api.Disabled) + `?`)
+	n.each(func(f node) { f.within(1, api.MaxRoutePriority) }, "ipv4NormalRoutePriority", "ipv6NormalRoutePriority")
 	n.field("vxlanPort").within(1, 65535)
 	n.field("vxlanVNI").within(1, 1<<24-1)
 	for f, low := range map[string]int{"vxlanMTU": api.MinMTU, "ipipMTU": api.MinMTU, "vxlanMTUV6": api.MinMTUV6} {

@@ -79,7 +79,8 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 		xdpEnabled=true|false xdpRefreshInterval=90s genericXDPEnabled=false sidecarAccelerationEnabled=false cgroupV2Path`),
 	fate(Warned, noIptables, `iptablesBackend=Auto|NFT iptablesLockFilePath=/run/xtables.lock iptablesLockProbeInterval=50ms
 		iptablesLockTimeout=0s iptablesPostWriteCheckInterval=1s iptablesRefreshInterval=180s|90s iptablesMarkMask=4294901760|4278190080
-		chainInsertMode=Insert maxIpsetSize=1048576 featureDetectOverride`),
+		chainInsertMode=Insert maxIpsetSize=1048576`),
+	fate(Warned, "of what is said here, ChecksumOffloadBroken alone has an effect", "featureDetectOverride=ChecksumOffloadBroken=true|ChecksumOffloadBroken=false"),
 	fate(Warned, "what policy allows has passed Twill's table alone; the tables of others see the packet all the same",
 		`iptablesFilterAllowAction=Accept iptablesMangleAllowAction=Accept nftablesFilterAllowAction=Accept nftablesMangleAllowAction=Accept`),
 	fate(Warned, "what policy denies is dropped; a rule can reject, see docs/reject.md", "iptablesFilterDenyAction=Drop nftablesFilterDenyAction=Drop"),

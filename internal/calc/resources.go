@@ -155,9 +155,10 @@ func (g *Graph) host() intent.HostSettings {
 		Log:     intent.LogSettings(s.Log),
 		Refresh: intent.Refresh{Policy: shorter(s.PolicyRefresh, s.SetsRefresh), Routes: s.RouteRefresh, Interfaces: s.InterfaceRefresh},
 		NAT:     g.natOutgoing(), Metadata: s.Target(), Inside: g.inside(),
-		Tunnels: g.reach.Tunnels(),
-		VXLAN:   intent.VXLANSettings{VNI: s.VXLAN.VNI, Port: uint16(s.VXLAN.Port)},
-		Routes:  intent.RouteSettings{Off: s.Routes.Off, KeepExternal: !s.Routes.RemoveExternal, Source: s.Routes.Source, Metric: s.Routes.Metric},
+		Tunnels:   g.reach.Tunnels(),
+		VXLAN:     intent.VXLANSettings{VNI: s.VXLAN.VNI, Port: uint16(s.VXLAN.Port)},
+		Routes:    intent.RouteSettings{Off: s.Routes.Off, KeepExternal: !s.Routes.RemoveExternal, Source: s.Routes.Source, Metric: s.Routes.Metric},
+		Checksums: map[string]intent.Checksums{"true": intent.ChecksumsByKernel, "false": intent.ChecksumsByDevice}[s.ChecksumsBroken],
 		MTU: intent.MTUSettings{
 			Links: s.MTULinks, Own: g.reach.Own(), Wanted: g.reach.Wanted(),
 			Tunnels: [intent.TunnelKinds]int{intent.VXLAN: s.VXLAN.MTU[0], intent.VXLAN6: s.VXLAN.MTU[1], intent.IPIP: s.IPIP.MTU},

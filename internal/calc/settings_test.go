@@ -37,6 +37,8 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 		{`"vxlanMTU":1400`, map[string]string{"MTU.Tunnels": "[1400 0 0 0 0]"}},
 		{`"vxlanMTUV6":1300`, map[string]string{"MTU.Tunnels": "[0 1300 0 0 0]"}},
 		{`"ipipMTU":1380`, map[string]string{"MTU.Tunnels": "[0 0 1380 0 0]"}},
+		{`"featureDetectOverride":"ChecksumOffloadBroken=true"`, map[string]string{"Checksums": "1"}},
+		{`"featureDetectOverride":"ChecksumOffloadBroken=false"`, map[string]string{"Checksums": "2"}},
 		{`"routeSyncDisabled":true`, map[string]string{"Routes.Off": "true"}},
 		{`"removeExternalRoutes":false`, map[string]string{"Routes.KeepExternal": "true"}},
 		{`"deviceRouteSourceAddress":"192.0.2.1"`, map[string]string{"Routes.Source": "[192.0.2.1 invalid IP]"}},

@@ -42,6 +42,7 @@ type Settings struct {
 	VXLAN               VXLAN
 	IPIP                IPIP
 	Routes              Routes
+	ChecksumsBroken     string         // true or false: the device of a tunnel does them wrong, or right; empty: as the kernel's version says
 	ExternalNodes       []netip.Prefix // hosts that are no Nodes, and may send encapsulated packets
 	MTULinks            string         // a regular expression of names of interfaces
 	ReportFlows         string         // Enabled: also those that policy allows

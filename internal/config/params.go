@@ -68,6 +68,7 @@ var params = []Param{
 	mtu("vxlanMTUV6", api.MinMTUV6, "the largest packet in a VXLAN tunnel of IPv6, in bytes; 0: what the interfaces that lead to other hosts carry, less 70", func(s *Settings) *int { return &s.VXLAN.MTU[1] }),
 	yesNo("ipipEnabled", "true", "have an IPIP tunnel if a pool asks for one; false: what would go through it goes nowhere", func(s *Settings) *bool { return &s.IPIP.Enabled }),
 	mtu("ipipMTU", api.MinMTU, "the largest packet in an IPIP tunnel, in bytes; 0: what the interfaces that lead to other hosts carry, less 20", func(s *Settings) *int { return &s.IPIP.MTU }),
+	featureOverride(),
 	nets("externalNodesList", "addresses and CIDRs of hosts that are no Nodes, of which encapsulated packets are taken, too, while this host has the tunnel", func(s *Settings) *[]netip.Prefix { return &s.ExternalNodes }),
 	oneOf("programClusterRoutes", "EnabledIPIPOnly", "to other hosts' addresses of pools without a tunnel: Enabled: the agent makes routes to hosts on this host's network, and no BGP is needed there; else BGP brings them. Those of pools with a tunnel are the agent's, also with Disabled",
 		func(s *Settings) *string { return &s.Routes.Cluster }, "EnabledIPIPOnly", "Enabled", "Disabled"),

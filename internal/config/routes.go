@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/twillnet/twill/api"
 )
@@ -42,4 +44,26 @@ func nets(name, help string, field func(*Settings) *[]netip.Prefix) Param {
 		*field(s) = slices.Compact(out)
 		return nil
 	}}
+}
+
+// featureOverride reads one of upstream's overrides of what a kernel can do: the others are of iptables.
+func featureOverride() Param {
+	return Param{
+		Name: "featureDetectOverride", Type: "name=true or name=false, with commas",
+		Help: "ChecksumOffloadBroken: true: the kernel fills in the checksums of packets in VXLAN and IPIP tunnels, and not the device; false: the device does; without it the device does from Linux 5.7 on. Other names have no effect",
+		set: func(s *Settings, text string) error {
+			s.ChecksumsBroken = ""
+			for _, w := range words(text) {
+				name, value, _ := strings.Cut(w, "=")
+				is, err := strconv.ParseBool(strings.ToLower(strings.TrimSpace(value)))
+				if err != nil {
+					return fmt.Errorf("has %q: want name=true or name=false", w)
+				}
+				if strings.EqualFold(strings.TrimSpace(name), "ChecksumOffloadBroken") {
+					s.ChecksumsBroken = strconv.FormatBool(is)
+				}
+			}
+			return nil
+		},
+	}
 }

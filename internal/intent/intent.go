@@ -326,11 +326,12 @@ type HostSettings struct {
 	// Inside are all pools and all nodes' addresses, sorted, if an endpoint of this node has a DSCP; else none.
 	Inside []netip.Prefix
 	// Metadata is where TCP from workloads to [MetadataService] goes, of IPv4; the zero value: where it is sent to.
-	Metadata netip.AddrPort
-	Tunnels  Tunnels
-	VXLAN    VXLANSettings
-	MTU      MTUSettings
-	Routes   RouteSettings
+	Metadata  netip.AddrPort
+	Tunnels   Tunnels
+	VXLAN     VXLANSettings
+	Checksums Checksums // of what goes through VXLAN and IPIP
+	MTU       MTUSettings
+	Routes    RouteSettings
 }
 
 // RouteSettings are those of routes to this host's workloads. The zero value: as no setting says otherwise.
@@ -388,7 +389,7 @@ func (h HostSettings) Equal(o HostSettings) bool {
 	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool) && slices.Equal(h.Inside, o.Inside) &&
 		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
-		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.Metadata == o.Metadata && h.MTU == o.MTU && h.Routes == o.Routes && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
+		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.Checksums == o.Checksums && h.Metadata == o.Metadata && h.MTU == o.MTU && h.Routes == o.Routes && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
 }
 
 // Refresh is how often each part of the kernel is read back, in addition to

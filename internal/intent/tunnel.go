@@ -99,3 +99,12 @@ type VXLANSettings struct {
 	VNI  int    // zero: [VNI]
 	Port uint16 // zero: [PortVXLAN]
 }
+
+// Checksums says who fills in those of packets that go through a device of a tunnel.
+type Checksums uint8
+
+// Values; the zero value: the device if the kernel does that right (since Linux 5.7), and else the kernel before it.
+const (
+	ChecksumsByKernel Checksums = iota + 1
+	ChecksumsByDevice
+)

@@ -113,6 +113,7 @@ func (d *Driver) bring(v *device, l rtnl.Link, mtu int) error {
 	if !have {
 		errs = append(errs, d.rtnl.AddAddr(rtnl.Addr{Link: l.Index, Prefix: netip.PrefixFrom(v.want.Addr, v.want.Addr.BitLen())}))
 	}
+	errs = append(errs, d.checksums(v))
 	if !l.Up {
 		errs = append(errs, d.rtnl.SetUp(l.Index, true))
 	}

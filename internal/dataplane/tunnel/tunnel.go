@@ -28,6 +28,7 @@ type Driver struct {
 	rtnl    *rtnl.Handle
 	devices [3]*device // of intent.VXLAN, intent.VXLAN6 and intent.IPIP
 	as      intent.VXLANSettings
+	sums    intent.Checksums
 	mtu     meter
 	cfg     Config
 	last    MTU // as Notify has it
@@ -46,6 +47,7 @@ type device struct {
 	peers map[intent.PeerID]intent.TunnelPeer
 	index int  // zero: it is not there, or not as wanted
 	check bool // it may differ from what is wanted
+	plain bool // checksums were taken from the device
 
 	neighbours *delta.Map[netip.Addr, string] // hardware addresses
 	forwards   *delta.Map[string, netip.Addr] // hosts, by hardware address
@@ -87,13 +89,13 @@ func (d *Driver) Merge(b intent.Batch) {
 	if b.Host != nil {
 		d.refresh, d.settled = b.Host.Refresh.Routes, true
 		for k, v := range d.devices {
-			v.check = v.check || v.want != b.Host.Tunnels[k] || d.as != b.Host.VXLAN
+			v.check = v.check || v.want != b.Host.Tunnels[k] || d.as != b.Host.VXLAN || d.sums != b.Host.Checksums
 			v.want = b.Host.Tunnels[k]
 		}
 		if d.mtu.configure(*b.Host) {
 			d.recheck()
 		}
-		d.as = b.Host.VXLAN
+		d.as, d.sums = b.Host.VXLAN, b.Host.Checksums
 	}
 	for _, k := range b.Removed {
 		if id, is := k.(intent.PeerID); is {

@@ -175,6 +175,44 @@ func TestSettingsSayWhatADeviceIs(t *testing.T) {
 	}
 }
 
+func TestWhoFillsInChecksums(t *testing.T) {
+	r := newRig(t)
+	for _, tt := range []struct {
+		name string
+		as   intent.Checksums
+		by   string // who switches it off or on before
+		want bool
+	}{
+		{name: "the device", want: true},
+		{name: "it does it wrong", as: intent.ChecksumsByKernel},
+		{name: "somebody else thinks otherwise", as: intent.ChecksumsByKernel, by: "on"},
+		{name: "no setting", want: true},
+		{name: "no setting, and somebody turned it off", by: "off"},
+		{name: "it does it right", as: intent.ChecksumsByDevice, want: true},
+		{name: "and somebody thinks otherwise", as: intent.ChecksumsByDevice, by: "off", want: true},
+	} {
+		if tt.by != "" {
+			for _, name := range []string{intent.LinkVXLAN, intent.LinkVXLAN6} {
+				if err := r.ns.Rtnl().SetTxChecksum(name, tt.by == "on"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := r.d.Resync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h := wanted(own, own6)
+		h.Checksums = tt.as
+		want := tt.want && (tt.as != 0 || kernel.AtLeast(5, 7))
+		r.apply(intent.Batch{Host: h, InSync: true})
+		for _, name := range []string{intent.LinkVXLAN, intent.LinkVXLAN6} {
+			if got, err := r.ns.Rtnl().TxChecksum(name); err != nil || got != want {
+				t.Errorf("%s: of %s: %t, %v; want %t", tt.name, name, got, err, want)
+			}
+		}
+	}
+}
+
 func TestWhatOthersDoToADeviceIsUndone(t *testing.T) {
 	r := newRig(t)
 	r.apply(intent.Batch{Host: wanted(own, intent.Tunnel{}), Peers: []intent.TunnelPeer{h2}, InSync: true})

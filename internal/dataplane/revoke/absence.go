@@ -123,9 +123,6 @@ func (x *absence) returning(endpoints []intent.Endpoint, removed []intent.Key) c
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := coming{cut: map[netip.Addr]bool{}, strange: map[netip.Addr]bool{}}
-	if x.off {
-		return c
-	}
 	leaving := map[netip.Addr]intent.Key{}
 	for _, k := range removed {
 		if id, ok := k.(intent.EndpointID); ok {
@@ -148,9 +145,12 @@ func (x *absence) returning(endpoints []intent.Endpoint, removed []intent.Key) c
 			if was == nil {
 				continue
 			}
-			if was.owner == nil || was.owner == e.ID {
+			switch own := was.owner == nil || was.owner == e.ID; {
+			case own && x.off: // a setting lets them live
+				continue
+			case own:
 				c.cut[a], x.held[a] = true, true
-			} else {
+			default:
 				c.strange[a] = true
 			}
 			c.flows, c.many = append(c.flows, was.noted.flows...), c.many || was.noted.many

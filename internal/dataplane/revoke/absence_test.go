@@ -172,6 +172,11 @@ func TestWhoeverGetsAnAddressGetsNoFlowsWithIt(t *testing.T) {
 			b.apply(intent.Batch{Host: &intent.HostSettings{KeepDenied: true}})
 			b.apply(removed("server"))
 			b.apply(arrives(at("new", goes)))
+		}, 1},
+		{"its own name, while revocation is off", func(b *bench) {
+			b.apply(intent.Batch{Host: &intent.HostSettings{KeepDenied: true}})
+			b.apply(removed("server"))
+			b.apply(server())
 		}, 3},
 		{"another, when revocation is on again", func(b *bench) {
 			b.apply(intent.Batch{Host: &intent.HostSettings{KeepDenied: true}})

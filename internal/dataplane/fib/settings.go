@@ -97,7 +97,7 @@ func (t *Table) readExternal() error {
 // exempt reports whether a route is not one that an outsider made: it is the kernel's own, BGP's, or the agent's.
 func exempt(r rtnl.Route) bool {
 	switch r.Protocol {
-	case kernel.RouteProtocolAgent, kernel.RouteProtocolHosts, kernel.RouteProtocolSpeaker, kernel.RouteProtocolBIRD, kernel.RouteProtocolKernel:
+	case kernel.RouteProtocolAgent, kernel.RouteProtocolHosts, kernel.RouteProtocolSpeaker, kernel.RouteProtocolPriority, kernel.RouteProtocolBIRD, kernel.RouteProtocolKernel:
 		return true
 	}
 	return r.Kind != rtnl.Unicast || r.Protocol == 0

@@ -44,7 +44,6 @@ const (
 	noEBPF        = "policy is enforced with nftables, not eBPF"
 	noIptables    = "Twill programs nftables, not iptables"
 	noTunnels     = "Twill's tunnels are between the hosts of the datastore, and through the interfaces with the hosts' addresses"
-	noWireGuard   = "Twill makes no WireGuard tunnels yet"
 	noWindows     = "Twill runs on Linux"
 	forFaults     = "it is for finding faults in upstream's agent"
 	noControllers = "Twill has no such controller"
@@ -54,7 +53,7 @@ const (
 // felixFates are those of the agents' settings. Upstream's defaults are those of its FelixConfiguration reference (3.32) and
 // of the comments on its type.
 var felixFates = fatesOf[FelixConfigurationSpec](
-	fate(Refused, "traffic between hosts would go unencrypted", "wireguardEnabled=false wireguardEnabledV6=false"),
+	fate(Refused, "what hosts send to each other would go unencrypted: WireGuard is for workloads", "wireguardHostEncryptionEnabled=false"),
 	fate(Refused, "a route to a workload that moves here has the metric of all others", "ipv4ElevatedRoutePriority=512 ipv6ElevatedRoutePriority=512"),
 	fate(Refused, "the agent does not answer ARP and neighbour requests for workloads on the host's links", "localSubnetL2Reachability=None|Disabled"),
 	fate(Refused, "the settings of instances in AWS stay as they are", "awsSrcDstCheck=DoNothing"),
@@ -88,10 +87,8 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Warned, "no flow is offloaded: each packet passes Twill's table", "nftablesFlowTableOffload=Enabled|Disabled nftablesFlowTableDataIfacePattern"),
 	fate(Warned, noTunnels, "routeSource=CalicoIPAM routeTableRange routeTableRanges"),
 	fate(Warned, "the agent says the size of a workload's interface when it is attached, and no file is read", "requireMTUFile=false"),
-	fate(Warned, noWireGuard, `wireguardHostEncryptionEnabled=false wireguardInterfaceName=wireguard.cali
-		wireguardInterfaceNameV6=wg-v6.cali wireguardKeepAlive=0s|0 wireguardListeningPort=51820 wireguardListeningPortV6=51821
-		wireguardMTU=0|1440|1420 wireguardMTUV6=0|1420|1440 wireguardRoutingRulePriority=99 wireguardThreadingEnabled=false
-		prometheusWireGuardMetricsEnabled=true`),
+	fate(Warned, "the kernel's threads take what WireGuard devices receive as the kernel has it", "wireguardThreadingEnabled=false"),
+	fate(Warned, "what WireGuard devices did is in `twill status`, and in no metrics", "prometheusWireGuardMetricsEnabled=true"),
 	fate(Warned, "the part of upstream that it is for is not in Twill", `dataplaneDriver=calico-iptables-plugin dataplaneWatchdogTimeout=90s
 		useInternalDataplaneDriver=true endpointStatusPathPrefix=/var/run/calico featureGates istioDSCPMark=23
 		kubeMasqueradeBit=14 kubeNodePortRanges=["30000:32767"] liveMigrationRouteConvergenceTime=30s

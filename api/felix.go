@@ -107,9 +107,23 @@ type FelixConfigurationSpec struct {
 	IPIPMTU      *int  `json:"ipipMTU,omitempty"`      // bytes; 0 (default): as the host's interface allows
 
 	// MetadataAddr is an IPv4 address, or none in any case: where what workloads send to TCP port 80 of 169.254.169.254 goes, at MetadataPort.
-	MetadataAddr      string    `json:"metadataAddr,omitempty"`
-	MetadataPort      *int      `json:"metadataPort,omitempty"`      // default 8775
-	ExternalNodesList *[]string `json:"externalNodesList,omitempty"` // addresses and CIDRs of hosts that are no Nodes and may send encapsulated packets
+	MetadataAddr                 string    `json:"metadataAddr,omitempty"`
+	MetadataPort                 *int      `json:"metadataPort,omitempty"`             // default 8775
+	ExternalNodesList            *[]string `json:"externalNodesList,omitempty"`        // addresses and CIDRs of hosts that are no Nodes and may send encapsulated packets
+	WireguardEnabled             *bool     `json:"wireguardEnabled,omitempty"`         // of IPv4; default false
+	WireguardEnabledV6           *bool     `json:"wireguardEnabledV6,omitempty"`       // default false
+	WireguardListeningPort       *int      `json:"wireguardListeningPort,omitempty"`   // default 51820
+	WireguardListeningPortV6     *int      `json:"wireguardListeningPortV6,omitempty"` // default 51821
+	WireguardInterfaceName       string    `json:"wireguardInterfaceName,omitempty"`   // default wireguard.cali
+	WireguardInterfaceNameV6     string    `json:"wireguardInterfaceNameV6,omitempty"` // default wg-v6.cali
+	WireguardRoutingRulePriority *int      `json:"wireguardRoutingRulePriority,omitempty"`
+	WireguardMTU                 *int      `json:"wireguardMTU,omitempty"`   // bytes; 0 (default): as the host's interfaces allow
+	WireguardMTUV6               *int      `json:"wireguardMTUV6,omitempty"` // bytes; 0 (default): as the host's interfaces allow
+	WireguardKeepAlive           *string   `json:"wireguardKeepAlive,omitempty"`
+	// WireguardUserspaceEnabled is ours: without the kernel's WireGuard, a process of the agent's has the tunnel; default true.
+	WireguardUserspaceEnabled *bool `json:"wireguardUserspaceEnabled,omitempty"`
+	// WireguardAllowUnencrypted is ours: what goes to a host that has no key is not dropped, but sent as without WireGuard; default false.
+	WireguardAllowUnencrypted *bool `json:"wireguardAllowUnencrypted,omitempty"`
 
 	// MTUIfacePattern is a regular expression (RE2) of the names of interfaces that lead to other hosts.
 	MTUIfacePattern string `json:"mtuIfacePattern,omitempty"`
@@ -127,6 +141,9 @@ const (
 
 // MaxRoutePriority is the largest metric of routes to workloads: theirs come before all that BGP learns.
 const MaxRoutePriority = 2047
+
+// MaxRulePriority is that of the last rule of policy routing before those of the main table.
+const MaxRulePriority = 32765
 
 // HealthTimeout is how long a part of the agent may give no sign of life.
 type HealthTimeout struct {

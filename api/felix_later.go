@@ -115,17 +115,7 @@ type LaterSettings struct {
 	UseInternalDataplaneDriver               Later `json:"useInternalDataplaneDriver,omitempty"`
 	WindowsManageFirewallRules               Later `json:"windowsManageFirewallRules,omitempty"`
 	WindowsNetworkName                       Later `json:"windowsNetworkName,omitempty"`
-	WireguardEnabled                         Later `json:"wireguardEnabled,omitempty"`
-	WireguardEnabledV6                       Later `json:"wireguardEnabledV6,omitempty"`
 	WireguardHostEncryptionEnabled           Later `json:"wireguardHostEncryptionEnabled,omitempty"`
-	WireguardInterfaceName                   Later `json:"wireguardInterfaceName,omitempty"`
-	WireguardInterfaceNameV6                 Later `json:"wireguardInterfaceNameV6,omitempty"`
-	WireguardKeepAlive                       Later `json:"wireguardKeepAlive,omitempty"`
-	WireguardListeningPort                   Later `json:"wireguardListeningPort,omitempty"`
-	WireguardListeningPortV6                 Later `json:"wireguardListeningPortV6,omitempty"`
-	WireguardMTU                             Later `json:"wireguardMTU,omitempty"`
-	WireguardMTUV6                           Later `json:"wireguardMTUV6,omitempty"`
-	WireguardRoutingRulePriority             Later `json:"wireguardRoutingRulePriority,omitempty"`
 	WireguardThreadingEnabled                Later `json:"wireguardThreadingEnabled,omitempty"`
 	XDPEnabled                               Later `json:"xdpEnabled,omitempty"`
 	XDPRefreshInterval                       Later `json:"xdpRefreshInterval,omitempty"`

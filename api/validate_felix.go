@@ -117,6 +117,7 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 		{"spec.routeRefreshInterval", s.RouteRefreshInterval},
 		{"spec.interfaceRefreshInterval", s.InterfaceRefreshInterval},
 		{"spec.ipsetsRefreshInterval", s.IPSetsRefreshInterval},
+		{"spec.wireguardKeepAlive", s.WireguardKeepAlive},
 	} {
 		if d.text != nil && !validDuration(*d.text) {
 			v.fail(d.path, fmt.Sprintf("is %q: want a duration such as 90s or 1m30s", *d.text))
@@ -146,12 +147,11 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 		{"spec.ipv4NormalRoutePriority", s.IPv4NormalRoutePriority, 1, MaxRoutePriority},
 		{"spec.ipv6NormalRoutePriority", s.IPv6NormalRoutePriority, 1, MaxRoutePriority},
 	} {
-		if n.n != nil && (*n.n < n.low || *n.n > n.high) {
-			v.fail(n.path, fmt.Sprintf("is %d: want %d to %d", *n.n, n.low, n.high))
-		}
+		v.within(n.path, n.n, n.low, n.high)
 	}
 	v.felixMTUs(s)
 	v.felixRoutes(s)
+	v.felixWireGuard(s)
 	for _, n := range []struct {
 		path string
 		n    *int
@@ -202,7 +202,10 @@ func (v *validator) felixMTUs(s *FelixConfigurationSpec) {
 		path string
 		n    *int
 		low  int
-	}{{"spec.vxlanMTU", s.VXLANMTU, MinMTU}, {"spec.vxlanMTUV6", s.VXLANMTUV6, MinMTUV6}, {"spec.ipipMTU", s.IPIPMTU, MinMTU}} {
+	}{
+		{"spec.vxlanMTU", s.VXLANMTU, MinMTU}, {"spec.vxlanMTUV6", s.VXLANMTUV6, MinMTUV6}, {"spec.ipipMTU", s.IPIPMTU, MinMTU},
+		{"spec.wireguardMTU", s.WireguardMTU, MinMTU}, {"spec.wireguardMTUV6", s.WireguardMTUV6, MinMTUV6},
+	} {
 		if n.n != nil && *n.n != 0 && (*n.n < n.low || *n.n > MaxMTU) {
 			v.fail(n.path, fmt.Sprintf("is %d: want 0, or %d to %d", *n.n, n.low, MaxMTU))
 		}
@@ -211,6 +214,31 @@ func (v *validator) felixMTUs(s *FelixConfigurationSpec) {
 		v.fail("spec.mtuIfacePattern", fmt.Sprintf("is no regular expression: %v", err))
 	}
 }
+
+func (v *validator) within(path string, n *int, low, high int) {
+	if n != nil && (*n < low || *n > high) {
+		v.fail(path, fmt.Sprintf("is %d: want %d to %d", *n, low, high))
+	}
+}
+
+func (v *validator) felixWireGuard(s *FelixConfigurationSpec) {
+	v.within("spec.wireguardListeningPort", s.WireguardListeningPort, 1, 65535)
+	v.within("spec.wireguardListeningPortV6", s.WireguardListeningPortV6, 1, 65535)
+	v.within("spec.wireguardRoutingRulePriority", s.WireguardRoutingRulePriority, 1, MaxRulePriority)
+	for _, n := range []struct{ path, name string }{{"spec.wireguardInterfaceName", s.WireguardInterfaceName}, {"spec.wireguardInterfaceNameV6", s.WireguardInterfaceNameV6}} {
+		if n.name != "" && !DeviceName(n.name) {
+			v.fail(n.path, fmt.Sprintf("is %q: want an interface's name, of at most 15 letters, digits, dots, hyphens and underscores", n.name))
+		}
+	}
+	if a, b := s.WireguardInterfaceName, s.WireguardInterfaceNameV6; a != "" && a == b {
+		v.fail("spec.wireguardInterfaceNameV6", "is that of IPv4, too: each family has an interface of its own")
+	}
+}
+
+var deviceName = regexp.MustCompile(`^[a-zA-Z0-9_-][a-zA-Z0-9_.-]{0,14}$`)
+
+// DeviceName reports whether a text can be the name of a device that the agent makes.
+func DeviceName(name string) bool { return deviceName.MatchString(name) }
 
 // anyCase is optionally, as upstream reads settings: in upper or lower case.
 func (v *validator) anyCase(path, value string, allowed ...string) {

@@ -43,6 +43,7 @@ import (
 	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/kernel/sysctl"
+	"github.com/twillnet/twill/internal/kernel/wg"
 	"github.com/twillnet/twill/internal/metrics"
 	"github.com/twillnet/twill/internal/syncer"
 	"github.com/twillnet/twill/internal/tunneladdr"
@@ -84,21 +85,21 @@ func Run(ctx context.Context, cfg Config) error {
 	watch := newReporter(cfg, store, metrics.New(registry))
 	watch.links = handles.rtnl.Links
 	source := syncer.New(store, syncer.Config{Prefixes: watchedPrefixes, Logger: cfg.Log.With("part", "syncer")})
-	links := ifmon.New(handles.rtnl)
-	names := attribution.New()
+	links, names := ifmon.New(handles.rtnl), attribution.New()
 	handles.probeOwner(cfg.Log, graph.Settings().Settings)
 	policy := nft.New(handles.nft, nft.Config{Prefixes: graph.Settings().Settings.InterfacePrefixes, Names: names, Reader: handles.readConn, Recheck: true})
 	interfaces := host.New(handles.rtnl, handles.sysctl, host.Config{})
 	routes := fib.New(handles.rtnl)
 	live := revoke.New(revoke.Config{Table: handles.conntrack, Local: handles.addrs, Log: cfg.Log.With("part", "revoke")})
 	dropped, logged := newCollectors(cfg.Log, names, live)
+	tunnels := tunneladdr.New(tunneladdr.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "tunnels")})
+	devices := tunnel.New(handles.rtnl, tunnel.Config{MTUFile: mtuFile(cfg.Socket), Notify: watch.sized, WireGuard: handles.wireguard(cfg.Socket), Keys: tunnels.Key})
 	loop := dataplane.New(dataplane.Config{
-		Policy: policy, Forwarding: []dataplane.Driver{interfaces, tunnel.New(handles.rtnl, tunnel.Config{MTUFile: mtuFile(cfg.Socket), Notify: watch.sized}), routes, shape.New(handles.rtnl), proxy.New(handles.rtnl, handles.sysctl)}, Followers: []dataplane.Follower{live, dropped, logged},
+		Policy: policy, Forwarding: []dataplane.Driver{interfaces, devices, routes, shape.New(handles.rtnl), proxy.New(handles.rtnl, handles.sysctl)}, Followers: []dataplane.Follower{live, dropped, logged},
 		Outcomes: watch.outcomes, Observer: watch, Log: cfg.Log.With("part", "dataplane"),
 	})
 	batches := make(chan intent.Batch)
 	keep := upkeep.New(upkeep.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "upkeep")})
-	tunnels := tunneladdr.New(tunneladdr.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "tunnels")})
 	d := calcLoop{node: cfg.Node, graph: graph, watch: watch, keep: keepers{keep, tunnels}, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local), hold: handles.guarded(cfg.Log), overlay: attach.Overlay{Order: datastore.OrderOf(store)}}
 	ended, report, err := newFeedback(cfg)
 	if err != nil {
@@ -110,7 +111,7 @@ func Run(ctx context.Context, cfg Config) error {
 	server := &handlers{watch: watch, checker: newChecker(watch.notReady, source.Ping, d.Ping, loop.Ping), metrics: registry, tally: tally{handles.counts, names, dropped, logged}, plugins: plugins}
 	watch.metrics.Traffic(server.tally.traffic)
 	listen := server.listeners(cfg)
-	d.settings = []func(config.Settings){server.configure, listen.configure}
+	d.settings = []func(config.Settings){server.configure, listen.configure, d.wanting(tunnels)}
 
 	err = together(ctx, map[string]func(context.Context) error{
 		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "feedback": report, "leftovers": watch.leftovers.run,
@@ -155,6 +156,24 @@ func mtuFile(socket string) string {
 		return ""
 	}
 	return wire.MTUFileOf(socket)
+}
+
+// wanting tells who keeps the addresses of tunnels whether settings want WireGuard.
+func (d *calcLoop) wanting(tunnels *tunneladdr.Controller) func(config.Settings) {
+	return func(s config.Settings) {
+		if d.synced { // before, that nobody wants it means nothing
+			tunnels.Want(s.WireGuard.Enabled)
+		}
+	}
+}
+
+// wireguard returns the door to WireGuard devices; those of processes are found by the agent's socket.
+func (d kernelHandles) wireguard(socket string) *wg.Handle {
+	cfg := wg.Config{Command: []string{"/proc/self/exe", "wireguard"}}
+	if socket != "" {
+		cfg.Dir = wire.WireGuardOf(socket)
+	}
+	return wg.New(d.rtnl.Namespace(), cfg)
 }
 
 // attached implements [attach.Kernel].

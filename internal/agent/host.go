@@ -106,7 +106,9 @@ func Leave(ctx context.Context, found map[string]string) (did []string, err erro
 		return nil, err
 	}
 	// First the routes, then the rules.
-	did, err = d.leaveRoutes(ctx, successor != "")
+	did, err = d.leaveEncryption()
+	routes, rerr := d.leaveRoutes(ctx, successor != "")
+	did, err = append(did, routes...), errors.Join(err, rerr)
 	if successor == "" {
 		settings, serr := d.restoreSettings(found)
 		did, err = append(did, settings...), errors.Join(err, serr)
@@ -197,6 +199,26 @@ func (d kernelHandles) leaveProxies() error {
 		}
 	}
 	return err
+}
+
+// leaveEncryption deletes the rules that lead packets to WireGuard devices, and the routes of the tables to which they lead.
+func (d kernelHandles) leaveEncryption() (did []string, err error) {
+	rules, _, err := d.rtnl.MarkRules(kernel.RouteProtocolHosts)
+	for _, r := range rules {
+		if e := d.rtnl.DeleteMarkRule(r, kernel.RouteProtocolHosts); e != nil && !errors.Is(e, rtnl.ErrNotFound) {
+			err = errors.Join(err, e)
+			continue
+		}
+		did = append(did, fmt.Sprintf("the rule into table %d is deleted", r.Table))
+		routes, e := d.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolHosts, Table: r.Table})
+		err = errors.Join(err, e)
+		for _, route := range routes {
+			if e := d.rtnl.DeleteRoute(route); e != nil && !errors.Is(e, rtnl.ErrNotFound) {
+				err = errors.Join(err, e)
+			}
+		}
+	}
+	return did, err
 }
 
 // leaveTunnels takes our tunnels down.

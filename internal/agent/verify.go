@@ -65,7 +65,7 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) (out Verifie
 	for _, p := range []struct {
 		name string
 		comparer
-	}{{"nft", policy}, {"fib", routes}, {"tunnel", tunnel.New(d.rtnl, tunnel.Config{})}, {"host", interfaces}, {"bandwidth", shape.New(d.rtnl)}, {"proxy", answers}} {
+	}{{"nft", policy}, {"fib", routes}, {"tunnel", tunnel.New(d.rtnl, tunnel.Config{WireGuard: d.wireguard(cfg.Socket)})}, {"host", interfaces}, {"bandwidth", shape.New(d.rtnl)}, {"proxy", answers}} {
 		p.Merge(batch)
 		found, err := p.Differences(ctx)
 		if err != nil {

@@ -279,6 +279,7 @@ var doors = map[string][]string{
 	"charm.land/lipgloss":              {"internal/terminal"},
 	"github.com/charmbracelet":         {"internal/terminal"},
 	"text/tabwriter":                   {},
+	"golang.zx2c4.com/wireguard":       {"internal/kernel/wg"},
 	"k8s.io/client-go":                 {"internal/cli/console", "internal/datastore/kubestore"},
 	"k8s.io/api/":                      {"internal/translate", "internal/datastore/kubestore"},
 	"k8s.io/apimachinery":              {"internal/translate", "internal/cli/show", "internal/datastore/kubestore"},

@@ -68,13 +68,15 @@ func linesOf(s State) []string {
 			to = "tunnel " + r.Via.String()
 		case r.Kind == intent.RouteTunnel:
 			to = "unreachable"
+		case r.Kind == intent.RouteEncrypted:
+			to = "encrypted to " + r.Node
 		}
 		out = append(out, fmt.Sprintf("route %s %s", r.Dst, to))
 	}
 	for _, p := range s.Peers {
-		out = append(out, fmt.Sprintf("peer %s %d %s %s %s", p.Node, p.Kind, p.Host, p.Addr, p.MAC))
+		out = append(out, fmt.Sprintf("peer %s %d %s %s %s", p.Node, p.Kind, p.Host, p.Addr, p.MAC+p.Key))
 	}
-	for f, own := range s.Host.Tunnels[:intent.IPIP+1] {
+	for f, own := range s.Host.Tunnels {
 		text := fmt.Sprintf("tunnel %d none", f)
 		if own != (intent.Tunnel{}) {
 			text = fmt.Sprintf("tunnel %d %s %s %s", f, own.Host, own.Addr, own.MAC)
@@ -95,7 +97,7 @@ func linesOf(s State) []string {
 			sets[set.ID] = append(sets[set.ID], text)
 		}
 		slices.Sort(sets[set.ID])
-		if set.ID == intent.SetVXLANPeers || set.ID == intent.SetIPIPPeers {
+		if set.ID == intent.SetVXLANPeers || set.ID == intent.SetIPIPPeers || set.ID == intent.SetWireGuardPeers {
 			out = append(out, string(set.ID)+" "+strings.ReplaceAll(strings.ReplaceAll(fmt.Sprint(sets[set.ID]), "/32", ""), "/128", ""))
 		}
 	}
@@ -150,7 +152,7 @@ func hostLines(h intent.HostSettings) []string {
 	}
 	return []string{
 		"endpoint to host " + map[intent.ToHost]string{intent.ToHostDrop: "Drop", intent.ToHostReturn: "Return", intent.ToHostAccept: "Accept"}[h.EndpointToHost],
-		fmt.Sprint("vxlan ", h.AllowVXLAN), fmt.Sprint("ipip ", h.AllowIPIP), fmt.Sprint("tunnels ", h.VXLAN.VNI, h.VXLAN.Port, h.MTU.Tunnels[0], h.MTU.Tunnels[1], h.MTU.Tunnels[2]), fmt.Sprint("sizes by ", h.MTU.Links, " for ", h.MTU.Wanted[0], h.MTU.Wanted[1], h.MTU.Wanted[2], " of ", own), fmt.Sprint("prefixes ", h.Prefixes),
+		fmt.Sprint("vxlan ", h.AllowVXLAN), fmt.Sprint("ipip ", h.AllowIPIP), fmt.Sprint("tunnels ", h.VXLAN.VNI, h.VXLAN.Port, h.MTU.Tunnels[0], h.MTU.Tunnels[1], h.MTU.Tunnels[2]), fmt.Sprint("sizes by ", h.MTU.Links, " for ", h.MTU.Wanted[0], h.MTU.Wanted[1], h.MTU.Wanted[2], h.MTU.Wanted[3], h.MTU.Wanted[4], " of ", own), fmt.Sprint("prefixes ", h.Prefixes),
 		"failsafe in " + failsafe(h.FailsafeIn), "failsafe out " + failsafe(h.FailsafeOut), "nat " + nat, "metadata " + metadata, fmt.Sprint("inside ", texts(h.Inside)),
 	}
 }

@@ -2,9 +2,11 @@ package calc
 
 import (
 	"crypto/sha1" //nolint:gosec // it makes the hardware addresses that upstream's agents have; nothing secret
+	"encoding/base64"
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/twillnet/twill/api"
@@ -23,6 +25,17 @@ func reachedBy(name string, r *api.Node) route.Node {
 		}
 	}
 	s := r.Spec
+	w := s.Wireguard
+	if w == nil {
+		w = &api.NodeWireguardSpec{}
+	}
+	for f, texts := range [2][2]string{{w.InterfaceIPv4Address, r.Status.WireguardPublicKey}, {w.InterfaceIPv6Address, r.Status.WireguardPublicKeyV6}} {
+		a, err := netip.ParseAddr(texts[0])
+		if err != nil || a.Is4() != (f == 0) {
+			a = netip.Addr{}
+		}
+		n.Ends[[2]intent.TunnelKind{intent.WireGuard, intent.WireGuard6}[f]] = route.End{Addr: a, Key: publicKey(texts[1])}
+	}
 	for f, texts := range [2][3]string{
 		{own[0], s.IPv4VXLANTunnelAddr, s.VXLANTunnelMACAddr},
 		{own[1], s.IPv6VXLANTunnelAddr, s.VXLANTunnelMACAddrV6},
@@ -42,6 +55,15 @@ func reachedBy(name string, r *api.Node) route.Node {
 		}
 	}
 	return n
+}
+
+// publicKey is a key in the one form that it has; empty: it is none.
+func publicKey(stored string) string {
+	b, err := base64.StdEncoding.DecodeString(stored)
+	if err != nil || len(b) != 32 || slices.Max(b) == 0 {
+		return ""
+	}
+	return base64.StdEncoding.EncodeToString(b)
 }
 
 // tunnelMAC is the hardware address of a node's end of a tunnel: what its Node says, else what all nodes work out of its name, as

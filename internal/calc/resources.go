@@ -134,6 +134,9 @@ func (g *Graph) configure() {
 	g.reach.TurnOff(intent.IPIP, !now.IPIP.Enabled)
 	g.reach.SetDirect(now.Routes.Cluster == "Enabled")
 	g.reach.SetExternal(now.ExternalNodes)
+	g.reach.TurnOff(intent.WireGuard, !now.WireGuard.Enabled[0])
+	g.reach.TurnOff(intent.WireGuard6, !now.WireGuard.Enabled[1])
+	g.reach.AllowClear(now.WireGuard.Clear)
 	if was.AllowSourceSpoofing != now.AllowSourceSpoofing || !slices.Equal(was.InterfacePrefixes, now.InterfacePrefixes) {
 		for key := range g.sent.endpoints {
 			g.dirtyLocals[key] = true
@@ -159,9 +162,15 @@ func (g *Graph) host() intent.HostSettings {
 		VXLAN:     intent.VXLANSettings{VNI: s.VXLAN.VNI, Port: uint16(s.VXLAN.Port)},
 		Routes:    intent.RouteSettings{Off: s.Routes.Off, KeepExternal: !s.Routes.RemoveExternal, Source: s.Routes.Source, Metric: s.Routes.Metric},
 		Checksums: map[string]intent.Checksums{"true": intent.ChecksumsByKernel, "false": intent.ChecksumsByDevice}[s.ChecksumsBroken],
+		WireGuard: intent.WireGuardSettings{
+			On: s.WireGuard.Enabled, Link: s.WireGuard.Link, Port: [2]uint16{uint16(s.WireGuard.Port[0]), uint16(s.WireGuard.Port[1])}, Priority: s.WireGuard.Priority,
+			KeepAlive: s.WireGuard.KeepAlive.Truncate(time.Second), Userspace: s.WireGuard.Userspace,
+		},
 		MTU: intent.MTUSettings{
 			Links: s.MTULinks, Own: g.reach.Own(), Wanted: g.reach.Wanted(),
-			Tunnels: [intent.TunnelKinds]int{intent.VXLAN: s.VXLAN.MTU[0], intent.VXLAN6: s.VXLAN.MTU[1], intent.IPIP: s.IPIP.MTU},
+			Tunnels: [intent.TunnelKinds]int{
+				intent.VXLAN: s.VXLAN.MTU[0], intent.VXLAN6: s.VXLAN.MTU[1], intent.IPIP: s.IPIP.MTU, intent.WireGuard: s.WireGuard.MTU[0], intent.WireGuard6: s.WireGuard.MTU[1],
+			},
 		},
 	}
 }

@@ -42,6 +42,7 @@ type Settings struct {
 	VXLAN               VXLAN
 	IPIP                IPIP
 	Routes              Routes
+	WireGuard           WireGuard
 	ChecksumsBroken     string         // true or false: the device of a tunnel does them wrong, or right; empty: as the kernel's version says
 	ExternalNodes       []netip.Prefix // hosts that are no Nodes, and may send encapsulated packets
 	MTULinks            string         // a regular expression of names of interfaces
@@ -114,6 +115,18 @@ type Routes struct {
 	Source         [2]netip.Addr // of IPv4 and of IPv6: the address from which the host sends to workloads; the zero value: the kernel's choice
 	Metric         [2]int        // zero: the kernel's default
 	Cluster        string        // EnabledIPIPOnly, Enabled or Disabled
+}
+
+// WireGuard is how this host's WireGuard tunnels are; what is of a family is of IPv4 and of IPv6.
+type WireGuard struct {
+	Enabled   [2]bool
+	Port      [2]int
+	Link      [2]string // the name of the device
+	MTU       [2]int    // bytes; zero: as the host's interfaces allow
+	Priority  int       // of the rule of policy routing
+	KeepAlive time.Duration
+	Userspace bool // a process has the tunnel where the kernel has no WireGuard
+	Clear     bool // what is for hosts without a key goes unencrypted
 }
 
 // TLS is the files of a server; without a certificate it speaks plain HTTP.

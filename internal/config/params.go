@@ -78,6 +78,22 @@ var params = []Param{
 	address("deviceRouteSourceAddressIPv6", false, "the same of IPv6", func(s *Settings) *netip.Addr { return &s.Routes.Source[1] }),
 	within("ipv4NormalRoutePriority", "0", 0, api.MaxRoutePriority, "the metric of routes to workloads of this host; 0: the kernel's default, which is 0", func(s *Settings) *int { return &s.Routes.Metric[0] }),
 	within("ipv6NormalRoutePriority", "0", 0, api.MaxRoutePriority, "the same of IPv6; 0: the kernel's default, which is 1024", func(s *Settings) *int { return &s.Routes.Metric[1] }),
+	yesNo("wireguardEnabled", "false", "encrypt by WireGuard what workloads send to other hosts over IPv4, however pools reach them; what is for a host without a key goes nowhere",
+		func(s *Settings) *bool { return &s.WireGuard.Enabled[0] }),
+	yesNo("wireguardEnabledV6", "false", "the same over IPv6", func(s *Settings) *bool { return &s.WireGuard.Enabled[1] }),
+	port("wireguardListeningPort", "51820", "the UDP port to which encrypted packets of IPv4 are sent, the same on all hosts; while it is changed they do not reach each other", func(s *Settings) *int { return &s.WireGuard.Port[0] }),
+	port("wireguardListeningPortV6", "51821", "the same of IPv6", func(s *Settings) *int { return &s.WireGuard.Port[1] }),
+	device("wireguardInterfaceName", "wireguard.cali", "the WireGuard device of IPv4; under another name it is a new one, with a new key", func(s *Settings) *string { return &s.WireGuard.Link[0] }),
+	device("wireguardInterfaceNameV6", "wg-v6.cali", "the same of IPv6", func(s *Settings) *string { return &s.WireGuard.Link[1] }),
+	within("wireguardRoutingRulePriority", "99", 1, api.MaxRulePriority, "the priority of the rule (ip rule) that leads packets into WireGuard devices", func(s *Settings) *int { return &s.WireGuard.Priority }),
+	mtu("wireguardMTU", api.MinMTU, "the largest packet in a WireGuard tunnel of IPv4, in bytes; 0: what the interfaces that lead to other hosts carry, less 60", func(s *Settings) *int { return &s.WireGuard.MTU[0] }),
+	mtu("wireguardMTUV6", api.MinMTUV6, "the largest packet in a WireGuard tunnel of IPv6, in bytes; 0: what the interfaces that lead to other hosts carry, less 80", func(s *Settings) *int { return &s.WireGuard.MTU[1] }),
+	duration("wireguardKeepAlive", "0", "how often a WireGuard device says to each host that it lives, for paths that forget who spoke, in whole seconds; 0 never",
+		func(s *Settings) *time.Duration { return &s.WireGuard.KeepAlive }),
+	yesNo("wireguardUserspaceEnabled", "true", "where the kernel has no WireGuard, a process of the agent's encrypts; false: nothing does, and what is for other hosts goes nowhere",
+		func(s *Settings) *bool { return &s.WireGuard.Userspace }),
+	yesNo("wireguardAllowUnencrypted", "false", "what is for a host without a key goes there as without WireGuard, for the time in which hosts get it one by one",
+		func(s *Settings) *bool { return &s.WireGuard.Clear }),
 	pattern("mtuIfacePattern", `^((en|wl|ww|sl|ib)[Pcopsvx].*|(eth|wlan|wwan).*)`,
 		"a regular expression of the names of interfaces that lead to other hosts: of those that are up, and the one with the host's address, the smallest MTU says how large packets in tunnels, and of workloads, may be",
 		func(s *Settings) *string { return &s.MTULinks }),
@@ -271,6 +287,17 @@ func pattern(name, value, help string, field func(*Settings) *string) Param {
 	return Param{Name: name, Type: "regular expression", Default: value, Help: help, set: func(s *Settings, text string) error {
 		if _, err := regexp.Compile(text); err != nil {
 			return fmt.Errorf("is %q: want a regular expression: %w", text, err)
+		}
+		*field(s) = text
+		return nil
+	}}
+}
+
+// device is the name of an interface that the agent makes.
+func device(name, value, help string, field func(*Settings) *string) Param {
+	return Param{Name: name, Type: "interface name", Default: value, Help: help, set: func(s *Settings, text string) error {
+		if !api.DeviceName(text) {
+			return fmt.Errorf("is %q: want an interface's name, of at most 15 letters, digits, dots, hyphens and underscores", text)
 		}
 		*field(s) = text
 		return nil

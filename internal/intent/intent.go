@@ -284,15 +284,16 @@ const (
 	RouteBlackhole                  // one of the node's own blocks
 	RouteTunnel                     // to addresses of another host, by its end of a tunnel
 	RouteDirect                     // to addresses of another host, on a network that this host is on
+	RouteEncrypted                  // to addresses of another host, by WireGuard alone: without a peer of that host they are unreachable
 )
 
-// Route is a route of the agent's in the main table.
+// Route is a route of the agent's, in the main table, or of a RouteEncrypted in one of its own that is asked before.
 type Route struct {
 	Dst  netip.Prefix
 	Kind RouteKind
 	Link string // interface of a RouteLink, device of a RouteTunnel
 	MAC  string // of the endpoint, for a permanent neighbour; empty: the kernel resolves it
-	Node string // of a RouteTunnel or a RouteDirect, the other host
+	Node string // of a route to another host
 	// Via is the next hop: of a RouteDirect, the other host's own address; of a RouteTunnel, [TunnelPeer].Hop, and if it is
 	// not valid there is no tunnel between the two, so that the destination is unreachable.
 	Via netip.Addr
@@ -326,9 +327,11 @@ type HostSettings struct {
 	// Inside are all pools and all nodes' addresses, sorted, if an endpoint of this node has a DSCP; else none.
 	Inside []netip.Prefix
 	// Metadata is where TCP from workloads to [MetadataService] goes, of IPv4; the zero value: where it is sent to.
-	Metadata  netip.AddrPort
-	Tunnels   Tunnels
-	VXLAN     VXLANSettings
+	Metadata netip.AddrPort
+	Tunnels  Tunnels
+	VXLAN    VXLANSettings
+	// WireGuard are settings of tunnels that Tunnels has.
+	WireGuard WireGuardSettings
 	Checksums Checksums // of what goes through VXLAN and IPIP
 	MTU       MTUSettings
 	Routes    RouteSettings
@@ -389,7 +392,7 @@ func (h HostSettings) Equal(o HostSettings) bool {
 	same = same && slices.Equal(h.NAT.From, o.NAT.From) && slices.Equal(h.NAT.Pool, o.NAT.Pool) && slices.Equal(h.Inside, o.Inside) &&
 		h.NAT.Addr == o.NAT.Addr && h.NAT.Ports == o.NAT.Ports && h.NAT.Link == o.NAT.Link
 	return same && h.EndpointToHost == o.EndpointToHost && h.AllowVXLAN == o.AllowVXLAN && h.AllowIPIP == o.AllowIPIP &&
-		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.Checksums == o.Checksums && h.Metadata == o.Metadata && h.MTU == o.MTU && h.Routes == o.Routes && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
+		h.AllowInvalid == o.AllowInvalid && h.KeepDenied == o.KeepDenied && h.OwnTable == o.OwnTable && h.NoIPv6 == o.NoIPv6 && h.NoForwarding == o.NoForwarding && h.ReportAllowed == o.ReportAllowed && h.Compiled == o.Compiled && h.VXLAN == o.VXLAN && h.WireGuard == o.WireGuard && h.Checksums == o.Checksums && h.Metadata == o.Metadata && h.MTU == o.MTU && h.Routes == o.Routes && h.Tunnels == o.Tunnels && h.Log == o.Log && h.Refresh == o.Refresh
 }
 
 // Refresh is how often each part of the kernel is read back, in addition to

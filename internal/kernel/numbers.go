@@ -31,6 +31,8 @@ const (
 	MarkUntracked uint32 = 0x00800000
 	// MarkHostPassed: an early stage allowed the packet in; the inbound stages of host endpoints are not asked again.
 	MarkHostPassed uint32 = 0x01000000
+	// MarkEncrypted: a WireGuard device sends the packet to another host; the rule that leads packets into such devices leaves it alone.
+	MarkEncrypted uint32 = 0x00100000
 )
 
 // Bits of the conntrack mark, within ConntrackMask.

@@ -1,8 +1,9 @@
-// Package tunneladdr keeps the addresses of this node's ends of tunnels: VXLAN and IPIP.
+// Package tunneladdr keeps the addresses of this node's ends of tunnels: VXLAN, IPIP and WireGuard, and the public keys of the last.
 //
-// In: updates of pools and of this node's Node, from the agent's syncer. Out: while a pool that selects the node wants a tunnel, an address
-// of such a pool is assigned to the node and stands in its Node; when none does, it is taken out of the Node, and then released. Handles and
-// attributes are those that upstream's nodes use.
+// In: updates of pools and of this node's Node, from the agent's syncer, settings, and keys of devices. Out: while a pool that selects the node
+// wants a tunnel, or settings want WireGuard, an address of such a pool is assigned to the node and stands in its Node; when none does, it is
+// taken out of the Node, and then released. Handles and attributes are those that upstream's nodes use. A public key stands in the Node while
+// the device has it.
 //
 // What is assigned is found by its handle, so that no crash loses an address. Nothing is written before the datastore is known whole,
 // or while it says that it is not ready.
@@ -17,12 +18,14 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/api/selector"
 	"github.com/twillnet/twill/internal/controller"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/ipam"
 	"github.com/twillnet/twill/internal/resources"
 )
@@ -46,13 +49,17 @@ type Controller struct {
 	own     api.Update // the Node as it is stored
 	node    *api.Node
 	settled [len(ends)]string // what was seen to be right, by kind: see reconcile
+
+	mu     sync.Mutex
+	wanted *[2]bool   // WireGuard, of IPv4 and of IPv6; nil: not known yet, and nothing of it is changed
+	public [2]*string // its keys; nil: not known yet
 }
 
 // ends are what differs between kinds of tunnels.
 var ends = [...]struct {
 	name, handle, kind string // kind is the type of the address, as api.AttributeType has it
 	six                bool
-	mode               func(api.IPPoolSpec) string // how a pool wants the tunnel
+	mode               func(api.IPPoolSpec) string // how a pool wants the tunnel; nil: it is WireGuard, which settings want
 	field              func(*api.NodeSpec) *string
 }{
 	{"VXLAN", "vxlan-tunnel-addr-", "vxlanTunnelAddress", false, byVXLAN, func(s *api.NodeSpec) *string { return &s.IPv4VXLANTunnelAddr }},
@@ -63,6 +70,38 @@ var ends = [...]struct {
 		}
 		return &s.BGP.IPv4IPIPTunnelAddr
 	}},
+	{"WireGuard", "wireguard-tunnel-addr-", "wireguardTunnelAddress", false, nil, func(s *api.NodeSpec) *string { return &wireguardOf(s).InterfaceIPv4Address }},
+	{"WireGuard of IPv6", "wireguard-v6-tunnel-addr-", "wireguardV6TunnelAddress", true, nil, func(s *api.NodeSpec) *string { return &wireguardOf(s).InterfaceIPv6Address }},
+}
+
+func wireguardOf(s *api.NodeSpec) *api.NodeWireguardSpec {
+	if s.Wireguard == nil {
+		s.Wireguard = &api.NodeWireguardSpec{}
+	}
+	return s.Wireguard
+}
+
+// Want says for which families, IPv4 and IPv6, settings want WireGuard.
+func (k *Controller) Want(wireguard [2]bool) {
+	k.mu.Lock()
+	same := k.wanted != nil && *k.wanted == wireguard
+	k.wanted = &wireguard
+	k.mu.Unlock()
+	if !same {
+		k.loop.Enqueue(k.cfg.Node, 0)
+	}
+}
+
+// Key says which public key this node's device of a kind of WireGuard has; empty: it has none.
+func (k *Controller) Key(kind intent.TunnelKind, public string) {
+	family := map[intent.TunnelKind]int{intent.WireGuard6: 1}[kind]
+	k.mu.Lock()
+	same := k.public[family] != nil && *k.public[family] == public
+	k.public[family] = &public
+	k.mu.Unlock()
+	if !same {
+		k.loop.Enqueue(k.cfg.Node, 0)
+	}
 }
 
 func byVXLAN(s api.IPPoolSpec) string { return s.VXLANMode }
@@ -110,12 +149,23 @@ func (k *Controller) observe(u api.Update) []string {
 	return []string{k.cfg.Node}
 }
 
+// asks reports whether a pool, or the settings, ask for a tunnel of a kind.
+func (k *Controller) asks(f int, s api.IPPoolSpec) bool {
+	if ends[f].mode == nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.wanted != nil && k.wanted[map[bool]int{true: 1}[ends[f].six]]
+	}
+	mode := ends[f].mode(s)
+	return mode == "Always" || mode == "CrossSubnet"
+}
+
 // wanting are the names and the CIDRs of pools that want a tunnel of a kind to this node, sorted by name.
 func (k *Controller) wanting(f int) (names []string, cidrs []netip.Prefix) {
 	for _, key := range slices.Sorted(maps.Keys(k.pools)) {
 		s := k.pools[key].Spec
 		p, err := netip.ParsePrefix(s.CIDR)
-		if mode := ends[f].mode(s); err != nil || p.Addr().Is6() != ends[f].six || mode != "Always" && mode != "CrossSubnet" {
+		if err != nil || p.Addr().Is6() != ends[f].six || !k.asks(f, s) {
 			continue
 		}
 		if len(s.AllowedUses) > 0 && !slices.Contains(s.AllowedUses, ipam.UseTunnel) {
@@ -138,7 +188,13 @@ func (k *Controller) reconcile(ctx context.Context, _ string) (again time.Time, 
 		return time.Time{}, nil // the Node is written first
 	}
 	var errs []error
+	k.mu.Lock()
+	known := k.wanted != nil
+	k.mu.Unlock()
 	for f := range ends {
+		if ends[f].mode == nil && !known {
+			continue
+		}
 		names, cidrs := k.wanting(f)
 		state := fmt.Sprint(names, cidrs, *ends[f].field(&k.node.Spec))
 		if k.settled[f] == state {
@@ -150,7 +206,32 @@ func (k *Controller) reconcile(ctx context.Context, _ string) (again time.Time, 
 		}
 		k.settled[f] = fmt.Sprint(names, cidrs, *ends[f].field(&k.node.Spec))
 	}
+	if err := k.publish(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("the public key of WireGuard: %w", err))
+	}
 	return time.Time{}, errors.Join(errs...)
+}
+
+// publish writes the keys of devices into the Node.
+func (k *Controller) publish(ctx context.Context) error {
+	k.mu.Lock()
+	public := k.public
+	k.mu.Unlock()
+	var errs []error
+	for f, field := range [2]func(*api.Node) *string{
+		func(n *api.Node) *string { return &n.Status.WireguardPublicKey },
+		func(n *api.Node) *string { return &n.Status.WireguardPublicKeyV6 },
+	} {
+		if public[f] == nil || *field(k.node) == *public[f] {
+			continue
+		}
+		if err := k.change(ctx, func(n *api.Node) { *field(n) = *public[f] }); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		k.cfg.Log.Info("this node's public key of WireGuard is written", "family", [2]string{"IPv4", "IPv6"}[f], "key", *public[f])
+	}
+	return errors.Join(errs...)
 }
 
 // settle makes the address of one kind right.
@@ -225,24 +306,58 @@ func (k *Controller) write(ctx context.Context, f int, addr string) error {
 	if *ends[f].field(&k.node.Spec) == addr {
 		return nil
 	}
+	if err := k.change(ctx, func(n *api.Node) { *ends[f].field(&n.Spec) = addr }); err != nil {
+		return err
+	}
+	k.cfg.Log.Info("the address of this node's tunnel is written", "tunnel", ends[f].name, "address", addr)
+	return nil
+}
+
+// change writes the Node as it was observed, with a change.
+func (k *Controller) change(ctx context.Context, to func(*api.Node)) error {
 	n := api.New(api.KindNode).(*api.Node)
 	if err := json.Unmarshal(k.own.Value, n); err != nil {
 		return controller.Terminal(fmt.Errorf("Node %s: what is stored cannot be read: %w", k.cfg.Node, err))
 	}
-	*ends[f].field(&n.Spec) = addr
+	to(n)
+	if n.Spec.Wireguard != nil && *n.Spec.Wireguard == (api.NodeWireguardSpec{}) {
+		n.Spec.Wireguard = nil
+	}
 	if err := k.loop.Know(ctx, k.own.Key); err != nil {
 		return err
 	}
 	n.Metadata.Name = k.cfg.Node
-	done, err := resources.Over(ctx, k.cfg.Store, k.own, n)
+	now, err := k.over(ctx, n)
 	if err != nil { // also if another was faster, of whom will be heard
 		return fmt.Errorf("write Node %s: %w", k.cfg.Node, err)
 	}
-	s, err := api.Admit(done.Now)
+	s, err := api.Admit(now)
 	if err != nil {
 		return err
 	}
-	k.own, k.node = done.Now, s.Resource.(*api.Node)
-	k.cfg.Log.Info("the address of this node's tunnel is written", "tunnel", ends[f].name, "address", addr)
+	k.own, k.node = now, s.Resource.(*api.Node)
 	return nil
+}
+
+// over writes the Node in the place of the observed one. One whose status says nothing any more must not keep what it said, as it does where
+// people write a Node without one.
+func (k *Controller) over(ctx context.Context, n *api.Node) (api.Update, error) {
+	if st := n.Status; st.WireguardPublicKey != "" || st.WireguardPublicKeyV6 != "" || len(st.PodCIDRs) > 0 {
+		done, err := resources.Over(ctx, k.cfg.Store, k.own, n)
+		return done.Now, err
+	}
+	all := map[string]json.RawMessage{}
+	if err := json.Unmarshal(k.own.Value, &all); err != nil {
+		return api.Update{}, err
+	}
+	delete(all, "status")
+	bare, err := json.Marshal(all)
+	if err != nil {
+		return api.Update{}, err
+	}
+	value, err := api.MergeRaw(bare, n)
+	if err != nil {
+		return api.Update{}, err
+	}
+	return k.cfg.Store.Update(ctx, api.Update{Key: k.own.Key, Value: value, Revision: k.own.Revision})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/memstore"
 	"github.com/twillnet/twill/internal/datastore/storetest"
+	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/ipam"
 	"github.com/twillnet/twill/internal/syncer"
 )
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 type bench struct {
 	*testing.T
 	store storetest.InMemory
+	k     *Controller
 	ipip  string // what the Node had when want was last called
 }
 
@@ -40,6 +42,7 @@ func run(t *testing.T, stored map[string]string, test func(*bench)) {
 		}
 		source := syncer.New(b.store, syncer.Config{Logger: slog.New(slog.DiscardHandler)})
 		k := New(Config{Node: "h1", Store: b.store, Know: source.Know, Log: slog.New(slog.DiscardHandler)})
+		b.k = k
 		ctx, cancel := context.WithCancel(t.Context())
 		go source.Run(ctx)
 		go k.Run(ctx)
@@ -208,5 +211,60 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 		<-time.After(5 * time.Minute) // virtual
 		b.store.Fail(nil)
 		b.want("the Node could not be written", in4("10.65.0.0/24"))
+	})
+}
+
+// TestANodeSaysItsKeyOfWireGuard, and has an address, while settings want it.
+func TestANodeSaysItsKeyOfWireGuard(t *testing.T) {
+	const key = "lIZGNy2QqzQ6DyrAvSsQFQRqVK2W2qPLZkqkOQ3a9lw="
+	six := strings.ReplaceAll(pool(`"cidr":"fd65::/64","blockSize":122`), `"p"`, `"q"`)
+	run(t, map[string]string{"nodes/h1": node, "ippools/p": pool(`"cidr":"10.65.0.0/24"`), "ippools/q": six}, func(b *bench) {
+		says := func(what, v4, v6 string, address bool) {
+			t.Helper()
+			b.want(what, none)
+			u, err := b.store.Get(b.Context(), api.ResourcesPrefix+"nodes/h1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := api.Admit(u)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := s.Resource.(*api.Node)
+			if n.Status.WireguardPublicKey != v4 || n.Status.WireguardPublicKeyV6 != v6 {
+				t.Errorf("%s: the Node says %+v", what, n.Status)
+			}
+			w := n.Spec.Wireguard
+			if (w != nil) != address || address && (!in("10.65.0.0/24")(w.InterfaceIPv4Address) || (w.InterfaceIPv6Address != "") != (v6 != "")) {
+				t.Errorf("%s: the Node has %+v", what, w)
+			}
+			for handle, has := range map[string]bool{"wireguard-tunnel-addr-h1": address, "wireguard-v6-tunnel-addr-h1": v6 != ""} {
+				if as, err := ipam.New(b.store, ipam.Config{}).Addresses(b.Context(), handle); err != nil || (len(as) == 1) != has {
+					t.Errorf("%s: %s has %v, %v", what, handle, as, err)
+				}
+			}
+		}
+		b.k.Want([2]bool{})
+		says("nobody wants it", "", "", false)
+		b.k.Want([2]bool{true, false})
+		says("settings want it", "", "", true)
+		b.k.Key(intent.WireGuard, key)
+		says("the device has a key", key, "", true)
+		b.k.Want([2]bool{true, true})
+		b.k.Key(intent.WireGuard6, key)
+		says("of both families", key, key, true)
+		b.k.Key(intent.WireGuard6, "")
+		b.k.Want([2]bool{true, false})
+		says("of one", key, "", true)
+		b.k.Key(intent.WireGuard, "")
+		b.k.Want([2]bool{})
+		says("of none", "", "", false)
+	})
+	stored := strings.Replace(node, `"status":{}`, `"status":{"wireguardPublicKey":"`+key+`"}`, 1)
+	run(t, map[string]string{"nodes/h1": stored, "ippools/p": pool(`"cidr":"10.65.0.0/24"`)}, func(b *bench) {
+		b.want("an agent that knows nothing yet", none)
+		if u, err := b.store.Get(b.Context(), api.ResourcesPrefix+"nodes/h1"); err != nil || !strings.Contains(string(u.Value), key) {
+			t.Errorf("it took the key away: %s, %v", u.Value, err)
+		}
 	})
 }

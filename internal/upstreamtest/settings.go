@@ -13,10 +13,10 @@ var failsafes = some(0, 3, obj(req("port", from(1, 65535)), opt("protocol", pick
 
 // felixSettings are those of which both agents do the same.
 var felixSettings = slices.Concat(
-	fieldsOf("routeRefreshInterval interfaceRefreshInterval ipsetsRefreshInterval nftablesRefreshInterval reportingInterval reportingTTL endpointReportingDelay", period),
+	fieldsOf("routeRefreshInterval interfaceRefreshInterval ipsetsRefreshInterval nftablesRefreshInterval reportingInterval reportingTTL endpointReportingDelay wireguardKeepAlive", period),
 	fieldsOf("ipv6Support disableConntrackInvalidCheck endpointReportingEnabled healthEnabled prometheusMetricsEnabled prometheusGoMetricsEnabled "+
-		"prometheusProcessMetricsEnabled allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads removeExternalRoutes vxlanEnabled ipipEnabled routeSyncDisabled", pointer),
-	fieldsOf("healthPort prometheusMetricsPort debugPort vxlanPort vxlanVNI", from(1, 65535)), fieldsOf("vxlanMTU vxlanMTUV6 ipipMTU", from(1280, 9000)),
+		"prometheusProcessMetricsEnabled allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads removeExternalRoutes wireguardEnabled wireguardEnabledV6 vxlanEnabled ipipEnabled routeSyncDisabled", pointer),
+	fieldsOf("healthPort prometheusMetricsPort debugPort vxlanPort vxlanVNI wireguardListeningPort wireguardListeningPortV6", from(1, 65535)), fieldsOf("wireguardInterfaceName", pick("wireguard.cali", "wg0")), fieldsOf("wireguardInterfaceNameV6", pick("wg-v6.cali", "wg1")), fieldsOf("wireguardRoutingRulePriority", from(1, 9999)), fieldsOf("wireguardMTU wireguardMTUV6 vxlanMTU vxlanMTUV6 ipipMTU", from(1280, 9000)),
 	fieldsOf("healthHost debugHost prometheusMetricsHost", pick("localhost", "127.0.0.1", "::1")),
 	fieldsOf("prometheusMetricsCertFile prometheusMetricsKeyFile prometheusMetricsCAFile logFilePath", files),
 	fieldsOf("logSeverityScreen logSeverityFile logSeveritySys", anyCase("Trace", "Debug", "Info", "Warning", "Error", "Fatal")),
@@ -36,21 +36,19 @@ var felixSettings = slices.Concat(
 
 // laterSettings are those that concern parts which Twill does not have.
 var laterSettings = slices.Concat(
-	fieldsOf("useInternalDataplaneDriver wireguardEnabled wireguardEnabledV6 wireguardHostEncryptionEnabled wireguardThreadingEnabled "+
+	fieldsOf("useInternalDataplaneDriver wireguardHostEncryptionEnabled wireguardThreadingEnabled "+
 		"bpfEnabled bpfConnectTimeLoadBalancingEnabled bpfDisableUnprivileged bpfHostConntrackBypass bpfIPFragmentReassemblyEnabled "+
 		"bpfKubeProxyIptablesCleanupEnabled bpfPolicyDebugEnabled debugDisableLogDropping flowLogsCollectorDebugTrace genericXDPEnabled "+
 		"prometheusWireGuardMetricsEnabled requireMTUFile sidecarAccelerationEnabled usageReportingEnabled xdpEnabled", pointer),
 	fieldsOf("dataplaneWatchdogTimeout iptablesRefreshInterval iptablesPostWriteCheckInterval iptablesLockProbeInterval netlinkTimeout bpfIPFragTimeout "+
 		"bpfKubeProxyMinSyncPeriod debugSimulateCalcGraphHangAfter debugSimulateDataplaneApplyDelay debugSimulateDataplaneHangAfter flowLogsFlushInterval "+
-		"liveMigrationRouteConvergenceTime localSubnetL2ReachabilityRefreshInterval usageReportingInitialDelay usageReportingInterval wireguardKeepAlive xdpRefreshInterval", period),
+		"liveMigrationRouteConvergenceTime localSubnetL2ReachabilityRefreshInterval usageReportingInitialDelay usageReportingInterval xdpRefreshInterval", period),
 	fieldsOf("bpfExportBufferSizeMB bpfExtToServiceConnmark bpfKubeProxyHealthzPort bpfMaglevMaxEndpointsPerService bpfMaglevMaxServices bpfMapSizeConntrack "+
 		"bpfMapSizeConntrackCleanupQueue bpfMapSizeIPSets bpfMapSizeIfState bpfMapSizeNATAffinity bpfMapSizeNATBackend bpfMapSizeNATFrontend "+
 		"bpfMapSizePerCpuConntrack bpfMapSizeRoute ipv4ElevatedRoutePriority ipv6ElevatedRoutePriority "+
-		"iptablesMarkMask maxIpsetSize metadataPort wireguardListeningPort wireguardListeningPortV6 wireguardMTU wireguardMTUV6 "+
-		"wireguardRoutingRulePriority", from(0, 9999)),
+		"iptablesMarkMask maxIpsetSize metadataPort", from(0, 9999)),
 	fieldsOf("bpfCTLBLogFilter bpfDataIfacePattern bpfDisableGROForIfaces bpfL3IfacePattern cgroupV2Path dataplaneDriver debugMemoryProfilePath endpointStatusPathPrefix "+
-		"nftablesFlowTableDataIfacePattern featureDetectOverride featureGates flowLogsGoldmaneServer logDebugFilenameRegex policySyncPathPrefix prometheusMetricsClientAuth "+
-		"wireguardInterfaceName wireguardInterfaceNameV6", pick("", "a=true", "/var/x", "eth.*")),
+		"nftablesFlowTableDataIfacePattern featureDetectOverride featureGates flowLogsGoldmaneServer logDebugFilenameRegex policySyncPathPrefix prometheusMetricsClientAuth", pick("", "a=true", "/var/x", "eth.*")),
 	fieldsOf("bpfHostNetworkedNATWithoutCTLB bpfProfiling bpfRedirectToPeer nftablesFlowTableOffload floatingIPs ipForwarding istioAmbientMode windowsManageFirewallRules", enabled),
 	fieldsOf("iptablesFilterAllowAction iptablesMangleAllowAction nftablesFilterAllowAction nftablesMangleAllowAction", anyCase("Accept", "Return")),
 	fieldsOf("iptablesFilterDenyAction nftablesFilterDenyAction", anyCase("Drop", "Reject")),

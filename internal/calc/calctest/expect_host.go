@@ -60,7 +60,7 @@ func (x *expected) hostLines() []string {
 		fmt.Sprint("tunnels ", x.number(func(s api.FelixConfigurationSpec) *int { return s.VXLANVNI }, 4096), x.number(func(s api.FelixConfigurationSpec) *int { return s.VXLANPort }, 4789),
 			x.number(func(s api.FelixConfigurationSpec) *int { return s.VXLANMTU }, 0), x.number(func(s api.FelixConfigurationSpec) *int { return s.VXLANMTUV6 }, 0),
 			x.number(func(s api.FelixConfigurationSpec) *int { return s.IPIPMTU }, 0)),
-		fmt.Sprint("sizes by ", setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.MTUIfacePattern }), uplinks), " for ", x.asked(0), x.asked(1), x.asked(ipip), " of ", x.own()),
+		fmt.Sprint("sizes by ", setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.MTUIfacePattern }), uplinks), " for ", x.asked(0), x.asked(1), x.asked(ipip), x.asked(wireguard), x.asked(wireguard+1), " of ", x.own()),
 		fmt.Sprint("prefixes ", prefixes),
 		"failsafe in " + setting(x, ports(func(s api.FelixConfigurationSpec) *[]api.ProtoPort { return s.FailsafeInboundHostPorts }), ordered(failsafeIn)),
 		"failsafe out " + setting(x, ports(func(s api.FelixConfigurationSpec) *[]api.ProtoPort { return s.FailsafeOutboundHostPorts }), ordered(failsafeOut)),

@@ -48,16 +48,27 @@ func (x *expected) block(u api.Update) {
 }
 
 // expectedEnd is a node's end of a tunnel; an empty addr: it has none.
-type expectedEnd struct{ host, addr, mac string }
+type expectedEnd struct{ host, addr, mac, key string }
 
-// kinds are those of tunnels: VXLAN of IPv4 and of IPv6, and IPIP, which is that of pools with a mode for it.
-const kinds, ipip = 3, 2
+// kinds are those of tunnels: VXLAN of IPv4 and of IPv6, IPIP, which is that of pools with a mode for it, and WireGuard of IPv4 and of IPv6.
+const kinds, ipip, wireguard = 5, 2, 3
 
 // end is a node's for a kind.
 func (x *expected) end(name string, f int) (e expectedEnd, network string) {
 	n := x.nodes[name]
 	if n == nil || n.Spec.BGP == nil {
 		return e, ""
+	}
+	if f >= wireguard {
+		network = [2]string{n.Spec.BGP.IPv4Address, n.Spec.BGP.IPv6Address}[f-wireguard]
+		e.host, _, _ = strings.Cut(network, "/")
+		e.key = [2]string{n.Status.WireguardPublicKey, n.Status.WireguardPublicKeyV6}[f-wireguard]
+		if e.addr = "invalid IP"; n.Spec.Wireguard != nil {
+			if a := [2]string{n.Spec.Wireguard.InterfaceIPv4Address, n.Spec.Wireguard.InterfaceIPv6Address}[f-wireguard]; a != "" {
+				e.addr = a
+			}
+		}
+		return e, network
 	}
 	if f == ipip {
 		network = n.Spec.BGP.IPv4Address
@@ -82,6 +93,14 @@ func (x *expected) end(name string, f int) (e expectedEnd, network string) {
 // works reports whether a node may have its end of a tunnel: no node before it, by name, says that it has the same.
 func (x *expected) works(name string, f int) bool {
 	e, _ := x.end(name, f)
+	if f >= wireguard {
+		for other := range x.nodes {
+			if o, _ := x.end(other, f); other < name && o.key == e.key {
+				return false
+			}
+		}
+		return e.key != "" && e.host != ""
+	}
 	for other := range x.nodes {
 		if o, _ := x.end(other, f); other < name && o.addr != "" && (o.addr == e.addr || o.mac == e.mac && e.mac != "") {
 			return false
@@ -91,10 +110,21 @@ func (x *expected) works(name string, f int) bool {
 }
 
 // tunnels is whether this node has a tunnel.
-func (x *expected) tunnels(f int) bool { return x.works(x.node, f) && x.asked(f) }
+func (x *expected) tunnels(f int) bool {
+	if f >= wireguard { // also before it has a key
+		e, _ := x.end(x.node, f)
+		return e.host != "" && x.asked(f)
+	}
+	return x.works(x.node, f) && x.asked(f)
+}
 
 // asked is whether this node should have a tunnel.
 func (x *expected) asked(f int) bool {
+	if f >= wireguard {
+		return setting(x, flag(func(s api.FelixConfigurationSpec) *bool {
+			return [2]*bool{s.WireguardEnabled, s.WireguardEnabledV6}[f-wireguard]
+		}), false)
+	}
 	on := f == 1 || setting(x, flag(func(s api.FelixConfigurationSpec) *bool {
 		if f == ipip {
 			return s.IPIPEnabled
@@ -109,13 +139,13 @@ func (x *expected) asked(f int) bool {
 
 // peers are the other nodes at the ends of the tunnels, as lines, and the set of their hosts.
 func (x *expected) peers() (out []string) {
-	all := [2]map[string]bool{}
+	all := [3]map[string]bool{}
 	for f := range kinds {
 		if !x.tunnels(f) {
 			out = append(out, fmt.Sprintf("tunnel %d none", f))
 			continue
 		}
-		set := []int{0, 0, 1}[f]
+		set := []int{0, 0, 1, 2, 2}[f]
 		if all[set] == nil {
 			all[set] = map[string]bool{}
 			for _, text := range x.external() {
@@ -126,14 +156,14 @@ func (x *expected) peers() (out []string) {
 		out = append(out, fmt.Sprintf("tunnel %d %s %s %s", f, e.host, e.addr, e.mac))
 		for name := range x.nodes {
 			if e, _ := x.end(name, f); name != x.node && x.works(name, f) {
-				out = append(out, fmt.Sprintf("peer %s %d %s %s %s", name, f, e.host, e.addr, e.mac))
+				out = append(out, fmt.Sprintf("peer %s %d %s %s %s", name, f, e.host, e.addr, e.mac+e.key))
 				all[set][e.host] = true
 			}
 		}
 	}
 	for i, hosts := range all {
 		if hosts != nil {
-			out = append(out, fmt.Sprint([]string{"vxlan", "ipip"}[i], "-peers ", slices.Sorted(maps.Keys(hosts))))
+			out = append(out, fmt.Sprint([]string{"vxlan", "ipip", "wireguard"}[i], "-peers ", slices.Sorted(maps.Keys(hosts))))
 		}
 	}
 	return out
@@ -147,6 +177,16 @@ func (x *expected) external() []string {
 		}
 		return *s.ExternalNodesList, true
 	}, nil)
+}
+
+// encrypted is whether addresses of a node are reached by WireGuard or not at all.
+func (x *expected) encrypted(dst netip.Prefix, node string) bool {
+	w := wireguard
+	if dst.Addr().Is6() {
+		w++
+	}
+	clear := setting(x, flag(func(s api.FelixConfigurationSpec) *bool { return s.WireguardAllowUnencrypted }), false)
+	return x.asked(w) && (!clear || x.tunnels(w) && x.works(node, w))
 }
 
 // modeOf is the mode of a pool and its kind of tunnel; empty: none.
@@ -189,13 +229,15 @@ func (x *expected) plain(block netip.Prefix) string {
 	return ""
 }
 
+// way is one of several routes to a destination: that of the smallest rank is taken, and then of the first block.
+type way struct {
+	rank int
+	key  string
+	text string
+}
+
 // ways are the routes to blocks, as text, by destination: own ones lead nowhere, and others to their hosts as the pools say.
 func (x *expected) ways() map[netip.Prefix]string {
-	type way struct {
-		rank int
-		key  string
-		text string
-	}
 	all := map[netip.Prefix][]way{}
 	add := func(b expectedBlock, dst netip.Prefix, node string) {
 		mode, f := x.mode(b.cidr)
@@ -203,6 +245,10 @@ func (x *expected) ways() map[netip.Prefix]string {
 			all[dst] = append(all[dst], way{1, b.key, "blackhole"})
 		}
 		if node == "" || node == x.node {
+			return
+		}
+		if x.encrypted(dst, node) {
+			all[dst] = append(all[dst], way{4, b.key, "encrypted to " + node})
 			return
 		}
 		if mode == "" {
@@ -238,6 +284,11 @@ func (x *expected) ways() map[netip.Prefix]string {
 			}
 		}
 	}
+	return nearest(all)
+}
+
+// nearest returns the text of the first way to each destination.
+func nearest(all map[netip.Prefix][]way) map[netip.Prefix]string {
 	out := map[netip.Prefix]string{}
 	for dst, ws := range all {
 		out[dst] = slices.MinFunc(ws, func(a, b way) int {

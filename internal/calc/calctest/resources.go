@@ -200,7 +200,11 @@ func (w *Cluster) node(i int) object {
 	if w.cfg.Pools > 0 {
 		w.tunnelEnd(i, spec)
 	}
-	return resource(api.KindNode, "", numbered("h", i), object{"rack": pick(w, []string{"a", "b"})}, spec)
+	n := resource(api.KindNode, "", numbered("h", i), object{"rack": pick(w, []string{"a", "b"})}, spec)
+	if w.cfg.Pools > 0 {
+		w.wireguardEnd(i, n)
+	}
+	return n
 }
 
 func (w *Cluster) felix(name string) object {
@@ -243,6 +247,9 @@ func (w *Cluster) nat(spec object) {
 		{"vxlanMTUV6", []any{0, 1300}},
 		{"ipipEnabled", []any{true, false}},
 		{"ipipMTU", []any{0, 1400}},
+		{"wireguardEnabled", []any{true, false, false}},
+		{"wireguardEnabledV6", []any{true, false, false}},
+		{"wireguardAllowUnencrypted", []any{true, false}},
 		{"mtuIfacePattern", []any{"^bond.*"}},
 		{"programClusterRoutes", []any{"Enabled", "Enabled", "EnabledIPIPOnly", "Disabled"}},
 		{"externalNodesList", []any{[]string{"198.51.100.0/24"}, []string{"198.51.100.9", "192.0.2.2", "2001:db8:9::/64"}, []string{}}},

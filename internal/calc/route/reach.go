@@ -25,11 +25,22 @@ type Node struct {
 	Ends [intent.TunnelKinds]End
 }
 
-// End is a node's end of a tunnel. Without an address there is none.
+// End is a node's end of a tunnel. Without an address there is none; of WireGuard, without a key.
 type End struct {
 	Addr netip.Addr
 	MAC  string // of VXLAN
+	Key  string // of WireGuard
 }
+
+// there reports whether a node says that it has an end of a kind.
+func (e End) there(k intent.TunnelKind) bool {
+	if encrypts(k) {
+		return e.Key != ""
+	}
+	return e.Addr.IsValid()
+}
+
+func encrypts(k intent.TunnelKind) bool { return k == intent.WireGuard || k == intent.WireGuard6 }
 
 // Pool is what routes need of an IPPool.
 type Pool struct {
@@ -65,6 +76,7 @@ type Reach struct {
 	again map[string]struct{}      // nodes whose peers may have changed
 	all   bool                     // every block and peer
 	off   [intent.TunnelKinds]bool // settings want no tunnel of the kind
+	clear bool                     // what is for a node without a key is not encrypted
 
 	direct   bool           // routes of pools without a tunnel to hosts on a network of this host are made, too
 	external []netip.Prefix // hosts that are no nodes, and may send encapsulated packets
@@ -73,11 +85,12 @@ type Reach struct {
 	sets  map[intent.SetID]*hosts             // of peers
 }
 
-// end is an address of an end of a tunnel, or the hardware address of one.
+// end is an address of an end of a tunnel, or the hardware address or the key of one.
 type end struct {
 	kind intent.TunnelKind
 	addr netip.Addr
 	mac  string
+	key  string
 }
 
 // NewReach returns one that knows nothing, whose routes go to the table.
@@ -85,7 +98,7 @@ func NewReach(self string, t *Table) *Reach {
 	return &Reach{
 		self: self, table: t, nodes: map[string]Node{}, pools: map[string]Pool{}, modes: map[netip.Prefix]Pool{}, bits: map[int]int{}, blocks: map[string]Block{},
 		users: map[string]map[string]struct{}{}, claims: map[end]map[string]struct{}{}, dirty: map[string]struct{}{}, again: map[string]struct{}{},
-		peers: map[intent.PeerID]intent.TunnelPeer{}, sets: newHosts(),
+		peers: map[intent.PeerID]intent.TunnelPeer{}, sets: newHosts(), off: [intent.TunnelKinds]bool{intent.WireGuard: true, intent.WireGuard6: true},
 	}
 }
 
@@ -96,10 +109,12 @@ func (r *Reach) SetNode(name string, n Node) {
 		return
 	}
 	for k := range intent.TunnelKinds {
-		r.claim(name, end{kind: k, addr: old.Ends[k].Addr}, false)
-		r.claim(name, end{kind: k, mac: old.Ends[k].MAC}, false)
-		r.claim(name, end{kind: k, addr: n.Ends[k].Addr}, true)
-		r.claim(name, end{kind: k, mac: n.Ends[k].MAC}, true)
+		for _, e := range old.Ends[k].claims(k) {
+			r.claim(name, e, false)
+		}
+		for _, e := range n.Ends[k].claims(k) {
+			r.claim(name, e, true)
+		}
 	}
 	if r.nodes[name] = n; n == (Node{}) {
 		delete(r.nodes, name)
@@ -134,9 +149,23 @@ func (r *Reach) SetExternal(all []netip.Prefix) {
 	r.external = all
 }
 
+// AllowClear says that what is for nodes without a key goes as if settings wanted no WireGuard.
+func (r *Reach) AllowClear(may bool) {
+	r.all = r.all || r.clear != may
+	r.clear = may
+}
+
+// claims are what no other node may have of an end. The address of one of WireGuard is not: nothing is sent to it.
+func (e End) claims(k intent.TunnelKind) []end {
+	if encrypts(k) {
+		return []end{{kind: k, key: e.Key}}
+	}
+	return []end{{kind: k, addr: e.Addr}, {kind: k, mac: e.MAC}}
+}
+
 // claim notes which end of a tunnel is a node's, or not any more. Of two nodes with one address, the first by name has it.
 func (r *Reach) claim(name string, a end, has bool) {
-	if !a.addr.IsValid() && a.mac == "" {
+	if !a.addr.IsValid() && a.mac == "" && a.key == "" {
 		return
 	}
 	if has && r.claims[a] == nil {
@@ -344,7 +373,7 @@ func (r *Reach) Tunnels() (out intent.Tunnels) {
 
 func (r *Reach) tunnel(k intent.TunnelKind) intent.Tunnel {
 	n := r.nodes[r.self]
-	if host := n.Net[family(k)]; !r.off[k] && host.IsValid() && r.owns(r.self, n, k) && r.wanted(k) {
+	if host := n.Net[family(k)]; !r.off[k] && host.IsValid() && (encrypts(k) || r.owns(r.self, n, k)) && r.wanted(k) {
 		return intent.Tunnel{Host: host.Addr(), Addr: n.Ends[k].Addr, MAC: n.Ends[k].MAC}
 	}
 	return intent.Tunnel{}
@@ -367,6 +396,9 @@ func (r *Reach) Own() (out [2]netip.Addr) {
 }
 
 func (r *Reach) wanted(k intent.TunnelKind) bool {
+	if encrypts(k) { // pools have no say
+		return true
+	}
 	for _, p := range r.modes {
 		if p.Mode != ByBGP && p.By == k {
 			return true
@@ -377,10 +409,10 @@ func (r *Reach) wanted(k intent.TunnelKind) bool {
 
 // owns reports whether a node has an end of a tunnel, and no node with a name before its own says that it has the same.
 func (r *Reach) owns(name string, n Node, k intent.TunnelKind) bool {
-	if !n.Ends[k].Addr.IsValid() {
+	if !n.Ends[k].there(k) {
 		return false
 	}
-	for _, e := range []end{{kind: k, addr: n.Ends[k].Addr}, {kind: k, mac: n.Ends[k].MAC}} {
+	for _, e := range n.Ends[k].claims(k) {
 		for other := range r.claims[e] {
 			if other < name {
 				return false
@@ -397,7 +429,7 @@ func (r *Reach) peer(name string, k intent.TunnelKind) (intent.TunnelPeer, bool)
 	if name == r.self || !host.IsValid() || !r.owns(name, n, k) || r.tunnel(k) == (intent.Tunnel{}) {
 		return intent.TunnelPeer{}, false
 	}
-	return intent.TunnelPeer{Node: name, Kind: k, Host: host.Addr(), Addr: n.Ends[k].Addr, MAC: n.Ends[k].MAC}, true
+	return intent.TunnelPeer{Node: name, Kind: k, Host: host.Addr(), Addr: n.Ends[k].Addr, MAC: n.Ends[k].MAC, Key: n.Ends[k].Key}, true
 }
 
 // routes returns those of a block. The addresses of an own one that no endpoint has lead nowhere: else a packet to one would follow the
@@ -428,6 +460,10 @@ func (r *Reach) to(out []intent.Route, node string, dst netip.Prefix, in Pool) [
 	f := 0
 	if dst.Addr().Is6() {
 		f = 1
+	}
+	k := [2]intent.TunnelKind{intent.WireGuard, intent.WireGuard6}[f]
+	if _, is := r.peer(node, k); is || !r.off[k] && !r.clear {
+		return append(out, intent.Route{Dst: dst, Kind: intent.RouteEncrypted, Node: node})
 	}
 	here, there := r.nodes[r.self].Net[f], r.nodes[node].Net[f]
 	near := here.IsValid() && there.IsValid() && here.Masked().Contains(there.Addr())

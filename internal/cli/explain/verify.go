@@ -51,7 +51,7 @@ func (c *command) verifyCmd() *cobra.Command {
 			if err := l.Read(); err != nil {
 				return err
 			}
-			cfg := agent.Config{Node: l.Node, Local: l.Layers, Log: c.Log()}
+			cfg := agent.Config{Node: l.Node, Local: l.Layers, Socket: conn.AgentSocket(), Log: c.Log()}
 			switch {
 			case cmd.Flags().Changed("explain"):
 				return c.explainMaps(cmd.Context(), cfg, maps, output)

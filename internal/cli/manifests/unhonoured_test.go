@@ -21,7 +21,7 @@ func TestFieldsWithoutEffectAreReportedEverywhere(t *testing.T) {
 		{"and refuses if asked to", head + "{bpfEnabled: true}", []string{"validate", "-f", "-", "--strict"}, 1, "", warning},
 		{"apply refuses if asked to", head + "{bpfEnabled: true}", []string{"apply", "-f", "-", "--strict"}, 1, "", warning},
 		{"and stored nothing", "", []string{"get", "felixconfig", "default"}, 1, "", "default"},
-		{"what must be honoured is refused in any case", head + "{wireguardEnabled: true}", []string{"apply", "-f", "-"}, 1, "", "spec.wireguardEnabled"},
+		{"what must be honoured is refused in any case", head + "{istioAmbientMode: Enabled}", []string{"apply", "-f", "-"}, 1, "", "spec.istioAmbientMode"},
 		{"apply warns and stores", head + "{bpfEnabled: true}", []string{"apply", "-f", "-"}, 0, "created", "warning: standard input: " + warning},
 		{"it is there", "", []string{"get", "felixconfig", "default", "-o", "yaml"}, 0, "bpfEnabled: true", ""},
 		{"describe says it", "", []string{"describe", "felixconfig", "default"}, 0, "spec.bpfEnabled: has no effect", ""},

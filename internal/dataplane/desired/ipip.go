@@ -13,16 +13,31 @@ const baseIPIP = "input-ipip"
 func (s *State) tunnelStages() {
 	s.vxlan()
 	s.ipip()
+	if s.inSync {
+		s.newSets[intent.SetWireGuardPeers] = struct{}{}
+	}
 }
 
 // looksInto reports whether a stage of tunnels looks into a set.
 func (s *State) looksInto(id intent.SetID) bool {
-	return id == intent.SetVXLANPeers && s.tunnelled() || id == intent.SetIPIPPeers && s.byIPIP()
+	return id == intent.SetVXLANPeers && s.tunnelled() || id == intent.SetIPIPPeers && s.byIPIP() || id == intent.SetWireGuardPeers && len(s.byWireGuard(intent.Ingress)) > 0
+}
+
+// byWireGuard passes what goes between this host and others in WireGuard tunnels. Whoever it is from, without a key of a peer nothing is taken.
+func (s *State) byWireGuard(dir intent.Direction) (gs []Guard) {
+	for f, k := range []intent.TunnelKind{intent.WireGuard, intent.WireGuard6} {
+		if !s.inSync || s.host.Tunnels[k] == (intent.Tunnel{}) {
+			continue
+		}
+		peer := rules.Term{Kind: rules.Addrs, Side: sideOf(dir), Set: intent.SetWireGuardPeers}
+		gs = append(gs, Guard{Terms: append(portOf(protoUDP, rules.Dst, s.host.WireGuard.Port[f]), peer), Do: Skip, Comment: k.String()})
+	}
+	return gs
 }
 
 // betweenHosts passes what goes between this host and others through tunnels.
 func (s *State) betweenHosts(dir intent.Direction) []Guard {
-	return append(s.encapsulated(dir), s.inIPIP(dir)...)
+	return append(append(s.encapsulated(dir), s.inIPIP(dir)...), s.byWireGuard(dir)...)
 }
 
 // ipip makes that stage desired. Until the source is in sync it stays as an earlier agent left it: the set of hosts is not complete.

@@ -218,7 +218,7 @@ func (s *State) remove(key intent.Key) {
 func (s *State) markSet(id intent.SetID) {
 	s.renderAgain(id)
 	s.newSets[id] = struct{}{}
-	if id == intent.SetVXLANPeers || id == intent.SetIPIPPeers { // stages look into them
+	if id == intent.SetVXLANPeers || id == intent.SetIPIPPeers || id == intent.SetWireGuardPeers { // stages look into them
 		s.tunnelStages()
 		s.hosts.dirty = true
 	}

@@ -106,6 +106,10 @@ func (t *Table) Merge(b intent.Batch) {
 	for _, r := range b.Routes {
 		r.Dst = r.Dst.Masked()
 		t.forget(r.Dst)
+		if r.Kind == intent.RouteEncrypted { // in a table of package tunnel's
+			delete(t.news, r.Dst)
+			continue
+		}
 		t.intents[r.Dst] = r
 		if r.Kind == intent.RouteLink {
 			if t.byLink[r.Link] == nil {

@@ -110,7 +110,7 @@ func (d *Driver) bring(v *device, l rtnl.Link, mtu int) error {
 			errs = append(errs, ignoring(d.rtnl.DeleteAddr(a)))
 		}
 	}
-	if !have {
+	if !have && v.want.Addr.IsValid() {
 		errs = append(errs, d.rtnl.AddAddr(rtnl.Addr{Link: l.Index, Prefix: netip.PrefixFrom(v.want.Addr, v.want.Addr.BitLen())}))
 	}
 	errs = append(errs, d.checksums(v))
@@ -187,7 +187,12 @@ func (d *Driver) Differences(context.Context) ([]string, error) {
 		out = append(out, v.lines()...)
 	}
 	ipip, err := d.differencesIPIP(d.devices[intent.IPIP])
-	return append(out, ipip...), err
+	out = append(out, ipip...)
+	for _, w := range d.wg {
+		lines, werr := d.differencesWireGuard(w)
+		out, err = append(out, lines...), errors.Join(err, werr)
+	}
+	return out, err
 }
 
 // lines say what a device knows wrongly.

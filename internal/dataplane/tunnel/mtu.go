@@ -24,7 +24,8 @@ const largestMTU = 65535
 // meter says what a host's interfaces carry.
 type meter struct {
 	settings intent.MTUSettings
-	prefixes []string // of workloads' interfaces
+	prefixes []string  // of workloads' interfaces
+	tunnels  [2]string // names of WireGuard devices
 	names    *regexp.Regexp
 	stale    bool
 
@@ -35,10 +36,10 @@ type meter struct {
 
 // configure takes settings, and reports whether they are others.
 func (m *meter) configure(h intent.HostSettings) bool {
-	if m.names != nil && m.settings == h.MTU && slices.Equal(m.prefixes, h.Prefixes) {
+	if m.names != nil && m.settings == h.MTU && slices.Equal(m.prefixes, h.Prefixes) && m.tunnels == h.WireGuard.Link {
 		return false
 	}
-	m.settings, m.prefixes = h.MTU, h.Prefixes
+	m.settings, m.prefixes, m.tunnels = h.MTU, h.Prefixes, h.WireGuard.Link
 	var err error
 	if m.names, err = regexp.Compile(h.MTU.Links); err != nil { // settings refuse it before
 		m.names = regexp.MustCompile(`^\b$`)
@@ -52,7 +53,7 @@ func (m *meter) counts(l ifmon.Link) bool {
 		return false
 	}
 	for k := range intent.TunnelKinds {
-		if l.Name == k.Link() {
+		if l.Name == k.Link() || l.Name == m.tunnels[0] || l.Name == m.tunnels[1] {
 			return false
 		}
 	}
@@ -110,6 +111,9 @@ func (d *Driver) measure() error {
 	}
 	for _, v := range d.devices {
 		v.check = true
+	}
+	for _, w := range d.wg {
+		w.check = true
 	}
 	if !d.inSync {
 		return nil

@@ -1,4 +1,5 @@
-// Package tunnel keeps the host's devices of VXLAN and IPIP tunnels, and what those of VXLAN know of other hosts.
+// Package tunnel keeps the host's devices of VXLAN, IPIP and WireGuard tunnels, what those of VXLAN and WireGuard know of other hosts, and
+// the rules and routes that lead packets into WireGuard's.
 //
 // In: this host's ends of tunnels ([intent.HostSettings]) and peers of [intent.Batch], and interfaces of ifmon.
 // Out: for each tunnel a device with its address, whose MTU follows what the interfaces to other hosts carry, less what encapsulation adds; the size of
@@ -7,7 +8,7 @@
 //
 // A device is ours by its name and its alias. What others put on one of ours is removed. One without the alias, such as an upstream agent
 // left, is taken over where a tunnel is wanted, and left alone otherwise. Nothing is removed before the source is in sync. Package fib has
-// the routes through the devices.
+// the routes through the other devices.
 package tunnel
 
 import (
@@ -21,12 +22,14 @@ import (
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/kernel/wg"
 )
 
 // Driver is the driver.
 type Driver struct {
 	rtnl    *rtnl.Handle
 	devices [3]*device // of intent.VXLAN, intent.VXLAN6 and intent.IPIP
+	wg      [2]*wireguard
 	as      intent.VXLANSettings
 	sums    intent.Checksums
 	mtu     meter
@@ -35,6 +38,7 @@ type Driver struct {
 	inSync  bool
 	failed  map[intent.PeerID]error
 	news    map[intent.PeerID]bool // whose outcome may have changed
+	ways    map[netip.Prefix]bool  // the same of destinations of WireGuard
 	repairs []intent.Repair
 	refresh time.Duration
 	settled bool // refresh is known
@@ -57,11 +61,14 @@ type device struct {
 type Config struct {
 	MTUFile string    // has the size of workloads' packets, as a decimal number without a line's end, as upstream's agent writes it; empty: no file
 	Notify  func(MTU) // called when it changes, from Apply; nil: not called
+
+	WireGuard *wg.Handle                               // nil: there is no WireGuard
+	Keys      func(k intent.TunnelKind, public string) // called with this host's public key of WireGuard, again and again, from Apply; empty: it has none; nil: not called
 }
 
 // New returns a driver for the handle's namespace.
 func New(h *rtnl.Handle, cfg Config) *Driver {
-	d := &Driver{rtnl: h, cfg: cfg, failed: map[intent.PeerID]error{}, news: map[intent.PeerID]bool{}}
+	d := &Driver{rtnl: h, cfg: cfg, failed: map[intent.PeerID]error{}, news: map[intent.PeerID]bool{}, ways: map[netip.Prefix]bool{}, wg: [2]*wireguard{newWireGuard(intent.WireGuard), newWireGuard(intent.WireGuard6)}}
 	for k := range d.devices {
 		d.devices[k] = &device{
 			name: intent.TunnelKind(k).Link(), check: true, peers: map[intent.PeerID]intent.TunnelPeer{},
@@ -92,10 +99,16 @@ func (d *Driver) Merge(b intent.Batch) {
 			v.check = v.check || v.want != b.Host.Tunnels[k] || d.as != b.Host.VXLAN || d.sums != b.Host.Checksums
 			v.want = b.Host.Tunnels[k]
 		}
+		for _, w := range d.wg {
+			w.settle(*b.Host)
+		}
 		if d.mtu.configure(*b.Host) {
 			d.recheck()
 		}
 		d.as, d.sums = b.Host.VXLAN, b.Host.Checksums
+	}
+	for _, w := range d.wg {
+		w.merge(b)
 	}
 	for _, k := range b.Removed {
 		if id, is := k.(intent.PeerID); is {
@@ -144,6 +157,9 @@ func (d *Driver) Links(changes []ifmon.Change) {
 		for _, v := range d.devices {
 			v.check = v.check || c.Name == v.name
 		}
+		for _, w := range d.wg {
+			w.check = w.check || c.Name == w.name
+		}
 	}
 }
 
@@ -160,6 +176,9 @@ func (d *Driver) recheck() {
 	d.mtu.stale = true
 	for _, v := range d.devices {
 		v.check = true
+	}
+	for _, w := range d.wg {
+		w.check = true
 	}
 }
 
@@ -200,7 +219,10 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 			errs = append(errs, d.tell(v))
 		}
 	}
-	return d.outcomes(), errors.Join(errs...)
+	for _, w := range d.wg {
+		errs = append(errs, d.encrypt(ctx, w))
+	}
+	return append(d.outcomes(), d.encrypted()...), errors.Join(errs...)
 }
 
 // tell gives a device what it lacks of peers, and takes away what nobody wants.
@@ -274,7 +296,11 @@ func (d *Driver) outcomes() []intent.Outcome {
 	out := make([]intent.Outcome, 0, len(d.news))
 	for id := range d.news {
 		o := intent.Outcome{Key: id, Err: d.failed[id]}
-		if v := d.of(id.Kind); v.index == 0 {
+		v := d.of(id.Kind)
+		if v == nil {
+			v = &d.wg[map[bool]int{true: 1}[id.Kind == intent.WireGuard6]].device
+		}
+		if v.index == 0 {
 			o.Err, o.Reason = nil, "there is no device "+v.name+" yet"
 		}
 		out = append(out, o)

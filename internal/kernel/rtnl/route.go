@@ -32,6 +32,7 @@ const (
 	Unicast RouteKind = iota
 	Blackhole
 	Unreachable
+	Throw // the table says nothing; the next rule decides
 	Other
 )
 
@@ -135,6 +136,8 @@ func kindOf(t int) RouteKind {
 		return Blackhole
 	case unix.RTN_UNREACHABLE:
 		return Unreachable
+	case unix.RTN_THROW:
+		return Throw
 	}
 	return Other
 }

@@ -56,7 +56,7 @@ func (h *Handle) DeleteRules(table int) error {
 	})
 }
 
-// rules calls do with each rule that leads to a table.
+// rules calls do with each rule that leads to a table; zero: to any.
 func (h *Handle) rules(table int, do func(netlink.Rule) error) error {
 	loose, err := h.nonStrict()
 	if err != nil {
@@ -65,7 +65,11 @@ func (h *Handle) rules(table int, do func(netlink.Rule) error) error {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		var part []netlink.Rule
 		err := dump(func() (err error) {
-			part, err = loose.RuleListFiltered(family, &netlink.Rule{Table: table}, netlink.RT_FILTER_TABLE)
+			filter := uint64(netlink.RT_FILTER_TABLE)
+			if table == 0 {
+				filter = 0
+			}
+			part, err = loose.RuleListFiltered(family, &netlink.Rule{Table: table}, filter)
 			return err
 		})
 		if err != nil && !errors.Is(err, unix.EAFNOSUPPORT) { // this host has not that family
@@ -79,4 +83,53 @@ func (h *Handle) rules(table int, do func(netlink.Rule) error) error {
 		}
 	}
 	return nil
+}
+
+// MarkRule has the routes of a table decide about all packets of a family, but for those with a mark.
+type MarkRule struct {
+	Six      bool
+	Priority int // before rules of a larger one
+	Table    int
+	Mark     uint32 // a bit, or several, all of which are set
+}
+
+// AddMarkRule adds a rule, of a protocol, by which it is found again; it is ErrExists if there is one like it.
+func (h *Handle) AddMarkRule(r MarkRule, protocol int) error {
+	loose, err := h.nonStrict()
+	if err == nil {
+		err = loose.RuleAdd(r.rule(protocol))
+	}
+	return wrap(err, "add rule %d into table %d", r.Priority, r.Table)
+}
+
+// DeleteMarkRule removes a rule of a protocol.
+func (h *Handle) DeleteMarkRule(r MarkRule, protocol int) error {
+	loose, err := h.nonStrict()
+	if err == nil {
+		err = loose.RuleDel(r.rule(protocol))
+	}
+	return wrap(err, "delete rule %d into table %d", r.Priority, r.Table)
+}
+
+func (r MarkRule) rule(protocol int) *netlink.Rule {
+	v := netlink.NewRule()
+	v.Family, v.Priority, v.Table, v.Mark, v.Mask, v.Invert, v.Protocol = netlink.FAMILY_V4, r.Priority, r.Table, r.Mark, &r.Mark, true, uint8(protocol)
+	if r.Six {
+		v.Family = netlink.FAMILY_V6
+	}
+	return v
+}
+
+// MarkRules lists those of a protocol, and the tables into which rules of others lead.
+func (h *Handle) MarkRules(protocol int) (ours []MarkRule, others map[int]bool, err error) {
+	others = map[int]bool{}
+	err = h.rules(0, func(v netlink.Rule) error {
+		if int(v.Protocol) != protocol {
+			others[v.Table] = true
+			return nil
+		}
+		ours = append(ours, MarkRule{v.Family == netlink.FAMILY_V6, v.Priority, v.Table, v.Mark})
+		return nil
+	})
+	return ours, others, err
 }

@@ -73,3 +73,42 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+func TestMarkedPacketsGoPastATable(t *testing.T) {
+	ns := netnstest.New(t)
+	h := ns.Rtnl()
+	const protocol, other = 81, 82
+	want := []rtnl.MarkRule{{Priority: 99, Table: 7, Mark: 0x100000}, {Six: true, Priority: 98, Table: 8, Mark: 0x100000}}
+	for _, r := range want {
+		must(t, h.AddMarkRule(r, protocol))
+		if err := h.AddMarkRule(r, protocol); !errors.Is(err, rtnl.ErrExists) {
+			t.Errorf("a second rule: %v", err)
+		}
+	}
+	must(t, h.AddMarkRule(rtnl.MarkRule{Priority: 50, Table: 9, Mark: 1}, other))
+	if text := ns.Run("ip", "rule", "show"); !strings.Contains(text, "99:\tnot from all fwmark 0x100000/0x100000 lookup 7") {
+		t.Errorf("the kernel has\n%s", text)
+	}
+	got, others, err := h.MarkRules(protocol)
+	must(t, err)
+	if !slices.Equal(got, want) || !others[9] || others[7] || !others[254] {
+		t.Errorf("rules are %v, and others lead into %v", got, others)
+	}
+	must(t, h.AddRoute(rtnl.Route{Dst: prefix("10.65.0.0/26"), Kind: rtnl.Unreachable, Protocol: protocol, Metric: 1024, Table: 7}))
+	must(t, h.AddRoute(rtnl.Route{Dst: prefix("10.65.0.1/32"), Kind: rtnl.Throw, Protocol: protocol, Table: 7}))
+	must(t, h.AddRoute(rtnl.Route{Dst: prefix("fd65::1/128"), Kind: rtnl.Throw, Protocol: protocol, Table: 7}))
+	routes, err := h.Routes(rtnl.RouteFilter{Protocol: protocol, Table: 7})
+	must(t, err)
+	if len(routes) != 3 || routes[0].Kind != rtnl.Unreachable && routes[1].Kind != rtnl.Unreachable || routes[2].Kind != rtnl.Throw || routes[2].Link != 0 || routes[2].Table != 7 {
+		t.Errorf("routes are %+v", routes)
+	}
+	for _, r := range routes {
+		must(t, h.DeleteRoute(r))
+	}
+	for _, r := range want {
+		must(t, h.DeleteMarkRule(r, protocol))
+	}
+	if got, others, err = h.MarkRules(protocol); len(got) != 0 || !others[9] || err != nil {
+		t.Errorf("after they were deleted: %v, %v, %v", got, others, err)
+	}
+}

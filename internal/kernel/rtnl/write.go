@@ -134,6 +134,8 @@ func (b *Batch) route(kind, flags int, r Route, w what) {
 		typ = unix.RTN_BLACKHOLE
 	case r.Kind == Unreachable:
 		typ = unix.RTN_UNREACHABLE
+	case r.Kind == Throw:
+		typ = unix.RTN_THROW
 	case len(hops) == 0 && !r.Gateway.IsValid() && kind == unix.RTM_NEWROUTE:
 		scope = unix.RT_SCOPE_LINK
 	}

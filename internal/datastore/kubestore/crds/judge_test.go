@@ -186,7 +186,7 @@ func TestTheAPIServerJudgesAsAPIDoes(t *testing.T) {
 // ours are cases that package api's tables lack.
 var ours = []apitest.Case{
 	{Name: "a field that nobody knows", Kind: "GlobalNetworkPolicy", Meta: "name: a", Spec: "{selectr: all()}"},
-	{Name: "a field that is not honoured", Kind: "FelixConfiguration", Meta: "name: default", Spec: "{wireguardEnabled: true}"},
+	{Name: "a field that is not honoured", Kind: "FelixConfiguration", Meta: "name: default", Spec: "{istioAmbientMode: Enabled}"},
 	{Name: "a range backwards", Kind: "GlobalNetworkPolicy", Meta: "name: a", Spec: "{ingress: [{action: Allow, protocol: TCP, destination: {ports: ['90:80']}}]}"},
 	{Name: "a port as text without a protocol", Kind: "GlobalNetworkPolicy", Meta: "name: a", Spec: "{ingress: [{action: Allow, destination: {ports: ['80']}}]}"},
 	{Name: "a port beyond the last", Kind: "GlobalNetworkPolicy", Meta: "name: a", Spec: "{ingress: [{action: Allow, protocol: TCP, destination: {ports: [65536]}}]}"},

@@ -66,7 +66,7 @@ func limitFelix(n node) {
 		n.field(f).like(anyCase(words...) + `?`)
 	}
 	n.each(func(f node) { f.like(goDuration).longest(64) },
-		"reportingInterval", "reportingTTL", "endpointReportingDelay", "nftablesRefreshInterval", "routeRefreshInterval", "interfaceRefreshInterval", "ipsetsRefreshInterval")
+		"reportingInterval", "reportingTTL", "endpointReportingDelay", "nftablesRefreshInterval", "routeRefreshInterval", "interfaceRefreshInterval", "ipsetsRefreshInterval", "wireguardKeepAlive")
 	const names = interfaceName + `(,` + interfaceName + `)*`
 	n.field("interfacePrefix").like(group(names) + `?`)
 	n.field("iptablesNATOutgoingInterfaceFilter").like(group(names) + `?\+?`)
@@ -85,7 +85,10 @@ func limitFelix(n node) {
 	n.each(func(f node) { f.within(1, api.MaxRoutePriority) }, "ipv4NormalRoutePriority", "ipv6NormalRoutePriority")
 	n.field("vxlanPort").within(1, 65535)
 	n.field("vxlanVNI").within(1, 1<<24-1)
-	for f, low := range map[string]int{"vxlanMTU": api.MinMTU, "ipipMTU": api.MinMTU, "vxlanMTUV6": api.MinMTUV6} {
+	n.each(func(f node) { f.within(1, 65535) }, "wireguardListeningPort", "wireguardListeningPortV6")
+	n.field("wireguardRoutingRulePriority").within(1, api.MaxRulePriority)
+	n.each(func(f node) { f.like(`([a-zA-Z0-9_-][a-zA-Z0-9_.-]{0,14})?`) }, "wireguardInterfaceName", "wireguardInterfaceNameV6")
+	for f, low := range map[string]int{"vxlanMTU": api.MinMTU, "ipipMTU": api.MinMTU, "vxlanMTUV6": api.MinMTUV6, "wireguardMTU": api.MinMTU, "wireguardMTUV6": api.MinMTUV6} {
 		n.field(f).within(0, api.MaxMTU)
 		n.field(f).must(fmt.Sprintf("self == 0 || self >= %d", low), fmt.Sprintf("want 0, or %d to %d", low, api.MaxMTU))
 	}

@@ -87,7 +87,7 @@ func (v *validator) peeringAddress(path, s string, four bool) {
 		v.fail(path, reason)
 	case a.Is4() != four:
 		v.fail(path, s+" is of the other family")
-	case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast():
+	case !a.IsGlobalUnicast() && !a.IsLinkLocalUnicast():
 		v.fail(path, s+" is an address that no workload can call")
 	}
 }

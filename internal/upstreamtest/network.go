@@ -95,7 +95,8 @@ func completeBGP(_ *Author, o Object) {
 		s.without("nodeMeshPassword", "nodeMeshMaxRestartTime")
 	}
 	if o["metadata"].(Object)["name"] != "default" && s != nil {
-		s.without("nodeToNodeMeshEnabled", "asNumber", "serviceLoadBalancerIPs", "serviceExternalIPs", "serviceClusterIPs", "nodeMeshPassword", "nodeMeshMaxRestartTime")
+		s.without("nodeToNodeMeshEnabled", "asNumber", "serviceLoadBalancerIPs", "serviceExternalIPs", "serviceClusterIPs", "nodeMeshPassword", "nodeMeshMaxRestartTime",
+			"programClusterRoutes", "localWorkloadPeeringIPV4", "localWorkloadPeeringIPV6", "ipv4NormalRoutePriority", "ipv6NormalRoutePriority")
 	}
 	if s.has("prefixAdvertisements") {
 		s["communities"] = []any{Object{"name": "one", "value": "65000:1"}}
@@ -175,7 +176,8 @@ var networkKinds = []Kind{
 		opt("serviceLoadBalancerIPs", some(0, 2, block)), opt("serviceExternalIPs", some(0, 2, block)), opt("serviceClusterIPs", some(0, 2, block)),
 		opt("communities", none), opt("prefixAdvertisements", some(1, 2, obj(req("cidr", prefix), req("communities", some(1, 2, pick("one", "65000:7")))))),
 		opt("listenPort", from(1, 65535)), opt("nodeMeshPassword", password), opt("nodeMeshMaxRestartTime", seconds), opt("bindMode", pick("None", "NodeIP")),
-		opt("ignoredInterfaces", distinct(0, "eth9", "docker*")), opt("serviceLoadBalancerAggregation", pick("Enabled", "Disabled")), opt("programClusterRoutes", pick("Enabled"))))}},
+		opt("ignoredInterfaces", distinct(0, "eth9", "docker*")), opt("serviceLoadBalancerAggregation", pick("Enabled", "Disabled")), opt("programClusterRoutes", pick("Enabled", "Disabled", "EnabledNoEncapOnly")),
+		opt("localWorkloadPeeringIPV4", addr4), opt("localWorkloadPeeringIPV6", addr6), opt("ipv4NormalRoutePriority", from(1, 4096)), opt("ipv6NormalRoutePriority", from(1, 4096))))}},
 	{Name: "BGPPeer", Plural: "bgppeers", complete: completePeer, body: []field{req("spec", obj(opt("node", name), opt("nodeSelector", selector), opt("peerIP", either(addr, pick("192.0.2.9:1790", "[2001:db8::9]:179"))),
 		opt("asNumber", asNumber), opt("localASNumber", asNumber), opt("peerSelector", selector), opt("keepOriginalNextHop", yesno), opt("nextHopMode", pick("Auto", "Self", "Keep")),
 		opt("password", password), opt("sourceAddress", pick("UseNodeIP", "None")), opt("maxRestartTime", seconds), opt("keepaliveTime", pick("10s", "1m0s")), opt("numAllowedLocalASNumbers", from(0, 9)),

@@ -28,6 +28,9 @@ var bgpLimits = limits{
 		n.field("programClusterRoutes").perhaps(api.Enabled, api.Disabled, api.EnabledNoEncapOnly)
 		n.field("localWorkloadPeeringIPV4").address().orEmpty().longest(64).like(`[0-9.]*`)
 		n.field("localWorkloadPeeringIPV6").address().orEmpty().longest(64).like(`([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)?`)
+		n.each(func(f node) {
+			f.must("!isIP(self) || ip(self).isGlobalUnicast() || ip(self).isLinkLocalUnicast()", "is an address that no workload can call")
+		}, "localWorkloadPeeringIPV4", "localWorkloadPeeringIPV6")
 		n.field("bindMode").perhaps("None", "NodeIP")
 		n.each(func(f node) { f.within(1, api.MaxBGPRoutePriority) }, "ipv4NormalRoutePriority", "ipv6NormalRoutePriority")
 		n.field("ignoredInterfaces").distinct().items().like(`\*|` + interfaceName + `\*?`)

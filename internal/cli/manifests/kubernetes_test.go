@@ -59,7 +59,7 @@ items:
 - {apiVersion: apps/v1, kind: Deployment, metadata: {name: d, namespace: shop}}
 - apiVersion: v1
   kind: Pod
-  metadata: {name: lone, namespace: shop, annotations: {qos.projectcalico.org/ingressBandwidth: 1M}}
+  metadata: {name: lone, namespace: shop, annotations: {cni.projectcalico.org/ipv4pools: '[]'}}
   spec: {nodeName: node-1}
   status: {podIP: 10.65.0.1}
 `
@@ -69,7 +69,7 @@ items:
 	}
 	clitest.Contains(t, out, "DENIED by profile/kns.shop rule 0 (Deny)") // and not by what the namespace's absence implies
 	clitest.Contains(t, errs, "deployment shop/d is left out: it says nothing to policy",
-		"pod shop/lone: annotation qos.projectcalico.org/ingressBandwidth is passed over: it has no effect here")
+		"pod shop/lone: annotation cni.projectcalico.org/ipv4pools is passed over: it has no effect here")
 	double := ours + "---\n{apiVersion: v1, kind: Namespace, metadata: {name: shop}}\n"
 	_, _, errs = c.Run(double, "why", "--files", "-", "shop/lone", "192.0.2.1", "udp/53")
 	clitest.Contains(t, errs, "Profile kns.shop", "is there already")

@@ -24,7 +24,7 @@ in its memory alone, and another with each process.
 It ends when the device is deleted, or the socket. docs/wireguard.md has more.
 
 Exit code: 0 the device or the socket was deleted, 1 the device was not made.`,
-		Example: "  twill wireguard wireguard.cali /run/twill/wireguard/wireguard.cali.sock 3>/dev/null",
+		Example: "  twill wireguard wireguard.cali /run/twill/wireguard/wireguard.cali.sock",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			conn.IgnoreHangup()

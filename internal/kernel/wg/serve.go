@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/ipc"
@@ -25,8 +26,21 @@ const ready = "ready"
 // firstMTU is what the device has until somebody who knows better changes it.
 const firstMTU = 1280
 
-// Started returns the file in which a process that [Handle.Start] began says how it goes.
-func Started() io.WriteCloser { return os.NewFile(3, "started") }
+// Started returns the pipe in which a process that [Handle.Start] began says how it goes; of a process that somebody else began, nothing
+// that anybody reads: Go's own poller may have that descriptor there.
+func Started() io.WriteCloser {
+	const fd = 3 // the first of exec.Cmd.ExtraFiles
+	var s unix.Stat_t
+	if unix.Fstat(fd, &s) != nil || s.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return unheard{}
+	}
+	return os.NewFile(fd, "started")
+}
+
+type unheard struct{}
+
+func (unheard) Write(b []byte) (int, error) { return len(b), nil }
+func (unheard) Close() error                { return nil }
 
 // Serve makes a device in the namespace of this process, and serves it at a socket that root alone may use, until the context ends, or the
 // device or the socket is deleted: nobody could say then what it is to do. Once it serves, or why it cannot, is written into started, which is then closed.

@@ -32,15 +32,15 @@ func Started() io.WriteCloser {
 	const fd = 3 // the first of exec.Cmd.ExtraFiles
 	var s unix.Stat_t
 	if unix.Fstat(fd, &s) != nil || s.Mode&unix.S_IFMT != unix.S_IFIFO {
-		return unheard{}
+		return discard{}
 	}
 	return os.NewFile(fd, "started")
 }
 
-type unheard struct{}
+type discard struct{}
 
-func (unheard) Write(b []byte) (int, error) { return len(b), nil }
-func (unheard) Close() error                { return nil }
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+func (discard) Close() error                { return nil }
 
 // Serve makes a device in the namespace of this process, and serves it at a socket that root alone may use, until the context ends, or the
 // device or the socket is deleted: nobody could say then what it is to do. Once it serves, or why it cannot, is written into started, which is then closed.

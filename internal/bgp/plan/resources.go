@@ -71,6 +71,12 @@ func (w *Resources) Update(u api.Update) {
 		return
 	}
 	s, err := api.Admit(u)
+	if ref.Kind == api.KindFelixConfiguration { // no plan depends on it, and its agent says what is wrong in it
+		if err == nil {
+			w.set(ref, s.Resource)
+		}
+		return
+	}
 	if err == nil {
 		for _, p := range s.Problems {
 			w.problems[u.Key] = append(w.problems[u.Key], strings.ReplaceAll(fmt.Sprintf("%s: %s: %s", ref, p.Field, p.Reason), ": : ", ": "))
@@ -125,8 +131,6 @@ func (w *Resources) has(ref api.Ref) (known bool) {
 		_, known = w.filters[ref.Name]
 	case api.KindIPPool:
 		_, known = w.pools[ref.Name]
-	case api.KindFelixConfiguration:
-		_, known = w.felix[ref.Name]
 	case api.KindWorkloadEndpoint:
 		_, known = w.workloads[inNamespace(ref)]
 	case api.KindKubernetesService:

@@ -12,9 +12,20 @@ func TestCodePoints(t *testing.T) {
 		value       uint8
 		bad         bool
 	}{
-		{`46`, `46`, 46, false}, {`"46"`, `46`, 46, false}, {`0`, `0`, 0, false}, {`63`, `63`, 63, false},
-		{`"EF"`, `"EF"`, 46, false}, {`"af11"`, `"af11"`, 10, false}, {`"CS0"`, `"CS0"`, 0, false}, {`"cs7"`, `"cs7"`, 56, false}, {`" AF43 "`, `"AF43"`, 38, false},
-		{`64`, `"64"`, 0, true}, {`-1`, `"-1"`, 0, true}, {`"AF44"`, `"AF44"`, 0, true}, {`1.5`, `"1.5"`, 0, true}, {`"EF EF"`, `"EF EF"`, 0, true},
+		{`46`, `46`, 46, false},
+		{`"46"`, `46`, 46, false},
+		{`0`, `0`, 0, false},
+		{`63`, `63`, 63, false},
+		{`"EF"`, `"EF"`, 46, false},
+		{`"af11"`, `"af11"`, 10, false},
+		{`"CS0"`, `"CS0"`, 0, false},
+		{`"cs7"`, `"cs7"`, 56, false},
+		{`" AF43 "`, `"AF43"`, 38, false},
+		{`64`, `"64"`, 0, true},
+		{`-1`, `"-1"`, 0, true},
+		{`"AF44"`, `"AF44"`, 0, true},
+		{`1.5`, `"1.5"`, 0, true},
+		{`"EF EF"`, `"EF EF"`, 0, true},
 	} {
 		var d DSCP
 		if err := json.Unmarshal([]byte(tt.text), &d); err != nil {

@@ -6,8 +6,6 @@ import (
 	"testing"
 )
 
-const workloadHead = "apiVersion: projectcalico.org/v3\nkind: WorkloadEndpoint\nmetadata: {name: a, namespace: b}\nspec: "
-
 // TestFieldsWithoutEffectAreWarnedOf has the fields on which Twill does not act as users write them: each is accepted in
 // silence if it asks for nothing else than what happens, and else warned of or refused by its name.
 func TestFieldsWithoutEffectAreWarnedOf(t *testing.T) {

@@ -203,8 +203,11 @@ func (v *validator) felixMTUs(s *FelixConfigurationSpec) {
 		n    *int
 		low  int
 	}{
-		{"spec.vxlanMTU", s.VXLANMTU, MinMTU}, {"spec.vxlanMTUV6", s.VXLANMTUV6, MinMTUV6}, {"spec.ipipMTU", s.IPIPMTU, MinMTU},
-		{"spec.wireguardMTU", s.WireguardMTU, MinMTU}, {"spec.wireguardMTUV6", s.WireguardMTUV6, MinMTUV6},
+		{"spec.vxlanMTU", s.VXLANMTU, MinMTU},
+		{"spec.vxlanMTUV6", s.VXLANMTUV6, MinMTUV6},
+		{"spec.ipipMTU", s.IPIPMTU, MinMTU},
+		{"spec.wireguardMTU", s.WireguardMTU, MinMTU},
+		{"spec.wireguardMTUV6", s.WireguardMTUV6, MinMTUV6},
 	} {
 		if n.n != nil && *n.n != 0 && (*n.n < n.low || *n.n > MaxMTU) {
 			v.fail(n.path, fmt.Sprintf("is %d: want 0, or %d to %d", *n.n, n.low, MaxMTU))

@@ -171,7 +171,7 @@ func (d *calcLoop) wanting(tunnels *tunneladdr.Controller) func(config.Settings)
 func (d kernelHandles) wireguard(socket string) *wg.Handle {
 	cfg := wg.Config{Command: []string{"/proc/self/exe", "wireguard"}}
 	if socket != "" {
-		cfg.Dir = wire.WireGuardOf(socket)
+		cfg.Dir = wire.TunnelSockets(socket)
 	}
 	return wg.New(d.rtnl.Namespace(), cfg)
 }

@@ -56,8 +56,8 @@ func MTUFileOf(socket string) string {
 	return filepath.Join(filepath.Dir(socket), "mtu")
 }
 
-// WireGuardOf is the directory of the sockets of processes that have WireGuard tunnels, for the agent of a socket.
-func WireGuardOf(socket string) string { return filepath.Join(filepath.Dir(socket), "wireguard") }
+// TunnelSockets is the directory of the sockets of processes that have WireGuard tunnels, for the agent of a socket.
+func TunnelSockets(socket string) string { return filepath.Join(filepath.Dir(socket), "wireguard") }
 
 // Pod is what Kubernetes' runtimes say of a container.
 type Pod struct {

@@ -118,8 +118,12 @@ func (d *Driver) stepExprs(g desired.Guard, f intent.Family, name attribution.Na
 		return dscp(g.DSCP, f)
 	case desired.Hand:
 		addr, port := nftables.R1, nftables.R2
-		return exprs{nftables.Counter{}, nftables.Load{Data: g.To.AsSlice(), Reg: addr}, nftables.Load{Data: nftables.KeyPort(g.Port), Reg: port},
-			nftables.NAT{Family: nfFamily(f), AddrMin: &addr, ProtoMin: &port}}
+		return exprs{
+			nftables.Counter{},
+			nftables.Load{Data: g.To.AsSlice(), Reg: addr},
+			nftables.Load{Data: nftables.KeyPort(g.Port), Reg: port},
+			nftables.NAT{Family: nfFamily(f), AddrMin: &addr, ProtoMin: &port},
+		}
 	case desired.LimitPackets:
 		return slices.Concat(exprs{nftables.Limit{Rate: uint64(g.Most), Burst: g.Burst, Over: true}}, d.count(g.By, name), exprs{nftables.Drop()})
 	case desired.LimitConnections:
@@ -227,7 +231,9 @@ func dscp(value uint8, f intent.Family) exprs {
 		mask, bits = []byte{0xf0, 0x3f}, []byte{value >> 2, value << 6}
 	}
 	return exprs{
-		nftables.Counter{}, nftables.Payload{Base: nftables.NetworkHeader, Len: 2}, nftables.Bitwise{Mask: mask, Xor: bits},
+		nftables.Counter{},
+		nftables.Payload{Base: nftables.NetworkHeader, Len: 2},
+		nftables.Bitwise{Mask: mask, Xor: bits},
 		nftables.Write{Base: nftables.NetworkHeader, Len: 2, Checksum: f == intent.IPv4},
 	}
 }

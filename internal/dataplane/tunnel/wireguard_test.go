@@ -228,8 +228,10 @@ func TestWithoutAWireGuardOfAnyKind(t *testing.T) {
 	if err := r.ns.Rtnl().AddWireGuard("wg-probe"); err == nil { // this kernel has WireGuard: it is the case of TestWireGuardFollowsTheIntents
 		return
 	}
-	r.d.Merge(intent.Batch{Host: encrypting(func(h *intent.HostSettings) { h.WireGuard.Userspace = false }), Peers: []intent.TunnelPeer{peerOf(t, "h2", "192.0.2.2")},
-		Routes: []intent.Route{toBlock("h2", "10.65.2.0/26")}, InSync: true})
+	r.d.Merge(intent.Batch{
+		Host: encrypting(func(h *intent.HostSettings) { h.WireGuard.Userspace = false }), Peers: []intent.TunnelPeer{peerOf(t, "h2", "192.0.2.2")},
+		Routes: []intent.Route{toBlock("h2", "10.65.2.0/26")}, InSync: true,
+	})
 	if _, err := r.d.Apply(t.Context()); err == nil || !strings.Contains(err.Error(), "wireguardUserspaceEnabled") {
 		t.Errorf("error %v", err)
 	}

@@ -106,6 +106,7 @@ func (x SetCT) String() string { return fmt.Sprintf("ct %s = %s", x.Key, x.Reg) 
 func (x Payload) String() string {
 	return fmt.Sprintf("%s = %s %d+%d", x.Reg, x.Base, x.Offset, x.Len)
 }
+
 func (x Write) String() string {
 	return fmt.Sprintf("%s %d+%d = %s", x.Base, x.Offset, x.Len, x.Reg)
 }

@@ -65,7 +65,7 @@ func (h *Handle) rules(table int, do func(netlink.Rule) error) error {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		var part []netlink.Rule
 		err := dump(func() (err error) {
-			filter := uint64(netlink.RT_FILTER_TABLE)
+			filter := netlink.RT_FILTER_TABLE
 			if table == 0 {
 				filter = 0
 			}

@@ -29,7 +29,7 @@ type Driver struct {
 	rtnl      *rtnl.Handle
 	sysctl    *sysctl.Handle
 	endpoints map[intent.EndpointID]intent.Endpoint // with floating addresses
-	workloads map[string]intent.EndpointID          // all, by interface
+	workloads map[intent.EndpointID]string          // interfaces of all
 	links     map[string]ifmon.Link
 	prefixes  []string                   // of names of workloads' interfaces
 	news      map[intent.EndpointID]bool // whose outcome is to be reported
@@ -49,7 +49,7 @@ const changed intent.Cause = "change"
 // New returns a driver for the namespace of the handles.
 func New(h *rtnl.Handle, s *sysctl.Handle) *Driver {
 	return &Driver{
-		rtnl: h, sysctl: s, endpoints: map[intent.EndpointID]intent.Endpoint{}, workloads: map[string]intent.EndpointID{}, links: map[string]ifmon.Link{},
+		rtnl: h, sysctl: s, endpoints: map[intent.EndpointID]intent.Endpoint{}, workloads: map[intent.EndpointID]string{}, links: map[string]ifmon.Link{},
 		prefixes: []string{"cali"}, news: map[intent.EndpointID]bool{}, made: map[rtnl.Proxy]bool{}, check: changed, held: func(string) bool { return false },
 	}
 }
@@ -69,7 +69,7 @@ func (d *Driver) Merge(b intent.Batch) {
 		if e.ID.Kind != intent.Workload {
 			continue
 		}
-		d.workloads[e.Link] = e.ID
+		d.workloads[e.ID] = e.Link
 		had, known := d.endpoints[e.ID]
 		floats := e.Link != "" && len(e.NATs) > 0
 		if !floats && !known || known && had.Link == e.Link && slices.Equal(had.NATs, e.NATs) {
@@ -89,6 +89,7 @@ func (d *Driver) Merge(b intent.Batch) {
 			d.check = changed
 		}
 		delete(d.endpoints, id)
+		delete(d.workloads, id)
 		delete(d.news, id)
 	}
 }
@@ -140,14 +141,17 @@ func (d *Driver) Repairs() []intent.Repair {
 
 // wanted returns the entries that should be, each with its link and whose address it is.
 func (d *Driver) wanted() map[rtnl.Proxy]owner {
-	out := map[rtnl.Proxy]owner{}
+	out, workloads := map[rtnl.Proxy]owner{}, map[string]bool{}
+	for _, link := range d.workloads {
+		workloads[link] = true
+	}
 	for id, e := range d.endpoints {
 		if !d.links[e.Link].Up || !d.ready || d.held(e.Link) {
 			continue
 		}
 		for _, n := range e.NATs {
 			for _, l := range d.links {
-				if d.ofHost(l) && slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return !p.IsSingleIP() && p.Contains(n.External) }) {
+				if d.ofHost(l, workloads) && slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return !p.IsSingleIP() && p.Contains(n.External) }) {
 					out[rtnl.Proxy{Link: l.Index, Addr: n.External}] = owner{id, l}
 				}
 			}
@@ -162,9 +166,8 @@ type owner struct {
 }
 
 // ofHost reports whether an interface leads to other hosts, and is up.
-func (d *Driver) ofHost(l ifmon.Link) bool {
-	_, workload := d.workloads[l.Name]
-	return l.Up && l.Name != "lo" && !workload && !slices.ContainsFunc(d.prefixes, func(p string) bool { return strings.HasPrefix(l.Name, p) })
+func (d *Driver) ofHost(l ifmon.Link, workloads map[string]bool) bool {
+	return l.Up && l.Name != "lo" && !workloads[l.Name] && !slices.ContainsFunc(d.prefixes, func(p string) bool { return strings.HasPrefix(l.Name, p) })
 }
 
 // Apply makes what is wanted.

@@ -71,7 +71,7 @@ func badPattern(n string) string {
 	return ""
 }
 
-// Values of programClusterRoutes, beside Enabled and Disabled.
+// Values of programClusterRoutes, in addition to Enabled and Disabled.
 const (
 	EnabledIPIPOnly    = "EnabledIPIPOnly"
 	EnabledNoEncapOnly = "EnabledNoEncapOnly"

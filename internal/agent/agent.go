@@ -158,7 +158,7 @@ func mtuFile(socket string) string {
 	return wire.MTUFileOf(socket)
 }
 
-// wanting tells who keeps the addresses of tunnels whether settings want WireGuard.
+// wanting returns what hands on, to the keeper of addresses of tunnels, whether settings want WireGuard.
 func (d *calcLoop) wanting(tunnels *tunneladdr.Controller) func(config.Settings) {
 	return func(s config.Settings) {
 		if d.synced { // before, that nobody wants it means nothing

@@ -122,7 +122,7 @@ type planSource struct {
 	last     plan.Plan
 	unsaved  bool       // last is not on disk yet
 	frozen   bool       // the datastore is not ready
-	needs    needs      // what is followed beside what each plan depends on
+	needs    needs      // what this plan depends on, in addition to what every plan does
 	bird     bool       // plans are for BIRD
 	flagged  slog.Level // of the log, if resources do not set it
 	logged   string     // the error that was logged last

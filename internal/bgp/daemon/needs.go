@@ -7,7 +7,7 @@ import (
 	"github.com/twillnet/twill/internal/bgp/plan"
 )
 
-// needs is what a plan depends on beside what each does.
+// needs is what a plan depends on in addition to what every plan does.
 type needs struct {
 	services, workloads bool
 }

@@ -48,7 +48,7 @@ func (d *planner) clusterRoutes() {
 			agent, where = value, "FelixConfiguration "+name
 		}
 	}
-	makes := strings.EqualFold(agent, api.Enabled) || strings.EqualFold(agent, api.EnabledNoEncapOnly)
+	makes := strings.EqualFold(agent, api.Enabled)
 	if !d.Agent || makes != d.installs() || len(plain) == 0 {
 		return
 	}

@@ -26,8 +26,8 @@ const ready = "ready"
 // firstMTU is what the device has until somebody who knows better changes it.
 const firstMTU = 1280
 
-// Started returns the pipe in which a process that [Handle.Start] began says how it goes; of a process that somebody else began, nothing
-// that anybody reads: Go's own poller may have that descriptor there.
+// Started returns the pipe in which a process that [Handle.Start] began reports that it serves, or why it does not. In a process that was started
+// in another way, the descriptor may be that of Go's own poller: nothing is written then.
 func Started() io.WriteCloser {
 	const fd = 3 // the first of exec.Cmd.ExtraFiles
 	var s unix.Stat_t

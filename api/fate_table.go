@@ -101,5 +101,4 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Warned, noWindows, "windowsManageFirewallRules=Disabled windowsNetworkName"),
 
 	fate(Warned, "Twill's agent writes its log to standard error alone", "logSeverityFile=None logSeveritySys=None logFilePath=none|/var/log/calico/felix.log"),
-	fate(Warned, "routes of the agent have protocol 80", "deviceRouteProtocol=80"),
 )

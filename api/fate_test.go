@@ -24,7 +24,7 @@ func TestFieldsWithoutEffectAreWarnedOf(t *testing.T) {
 		{name: "fields of upstream's master", in: felixHead + "{bpfIPFragTimeout: 30s, bpfOverlayHostSourceIP: HostAddress, localSubnetL2ReachabilityRefreshInterval: 120s}", warned: "spec.bpfIPFragTimeout spec.bpfOverlayHostSourceIP spec.localSubnetL2ReachabilityRefreshInterval"},
 		{name: "a field whose type is another than upstream's", in: felixHead + "{bpfEnabled: {a: [1]}}", warned: "spec.bpfEnabled"},
 		{name: "what would open", in: felixHead + "{istioAmbientMode: Enabled, bpfEnabled: true}", refused: "spec.istioAmbientMode"},
-		{name: "routes of the agent's", in: felixHead + "{deviceRouteProtocol: 3, removeExternalRoutes: false}", warned: "spec.deviceRouteProtocol"},
+		{name: "routes of the agent's", in: felixHead + "{deviceRouteProtocol: 3, removeExternalRoutes: false}"},
 		{name: "what is of iptables", in: felixHead + "{iptablesMarkMask: 0xffff00, iptablesRefreshInterval: 9s, iptablesPostWriteCheckInterval: 9s, maxIpsetSize: 9}", warned: "spec.iptablesMarkMask spec.iptablesPostWriteCheckInterval spec.iptablesRefreshInterval spec.maxIpsetSize"},
 		{name: "another dataplane than nftables", in: felixHead + "{nftablesMode: Disabled}", warned: "spec.nftablesMode"},
 		{name: "nftables, and what follows kube-proxy there", in: felixHead + "{nftablesMode: Auto}"},

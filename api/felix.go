@@ -139,6 +139,15 @@ const (
 	MaxMTU   = 65535
 )
 
+// RouteProtocol is the protocol number of the agent's routes, where settings do not say otherwise; MaxRouteProtocol is the largest that routes may have.
+const (
+	RouteProtocol    = 80
+	MaxRouteProtocol = 255
+)
+
+// TakenRouteProtocols are those of others: the kernel, BIRD, and Twill's own other routes. By them it is known whose a route is.
+var TakenRouteProtocols = []int{2, 12, 81, 82, 186}
+
 // MaxRoutePriority is the largest metric of routes to workloads: theirs come before all that BGP learns.
 const MaxRoutePriority = 2047
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -140,7 +141,7 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 		{"spec.healthPort", s.HealthPort, 0, 65535},
 		{"spec.prometheusMetricsPort", s.PrometheusMetricsPort, 0, 65535},
 		{"spec.debugPort", s.DebugPort, 0, 65535},
-		{"spec.deviceRouteProtocol", s.DeviceRouteProtocol, 0, 255},
+		{"spec.deviceRouteProtocol", s.DeviceRouteProtocol, 1, MaxRouteProtocol},
 		{"spec.vxlanPort", s.VXLANPort, 1, 65535},
 		{"spec.metadataPort", s.MetadataPort, 1, 65535},
 		{"spec.vxlanVNI", s.VXLANVNI, 1, 1<<24 - 1},
@@ -166,6 +167,9 @@ func (v *validator) felixNumbers(s *FelixConfigurationSpec) {
 }
 
 func (v *validator) felixRoutes(s *FelixConfigurationSpec) {
+	if p := s.DeviceRouteProtocol; p != nil && slices.Contains(TakenRouteProtocols, *p) {
+		v.fail("spec.deviceRouteProtocol", fmt.Sprintf("is %d, which is of routes that others make: want another than %v", *p, TakenRouteProtocols))
+	}
 	for path, text := range map[string]*string{"spec.deviceRouteSourceAddress": s.DeviceRouteSourceAddress, "spec.deviceRouteSourceAddressIPv6": s.DeviceRouteSourceAddressIPv6} {
 		if text == nil || *text == "" {
 			continue

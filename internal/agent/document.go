@@ -22,6 +22,8 @@ type Report struct {
 	Failed    []string         `json:"failed,omitempty"`   // intents that are not in force and belong to no endpoint
 	// Unforwarded are the families for which settings turn forwarding off: IPv4, IPv6.
 	Unforwarded []string `json:"unforwarded,omitempty"`
+	// RouteProtocol is the protocol of routes to workloads, if settings have another than the agent's own.
+	RouteProtocol int `json:"routeProtocol,omitempty"`
 	// MTU is how large packets may be; nil: it is not known yet.
 	MTU *MTUReport `json:"mtu,omitempty"`
 	// Leftovers are what an upstream agent left in the kernel: its rules apply, too, until they are removed.

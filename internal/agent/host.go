@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
+	"strings"
 
 	"github.com/twillnet/twill/internal/calc"
+	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/dataplane/nft"
 	"github.com/twillnet/twill/internal/dataplane/shape"
 	"github.com/twillnet/twill/internal/doctor"
@@ -152,6 +155,11 @@ func (d kernelHandles) leaveRoutes(ctx context.Context, successor bool) (did []s
 		routes, err = d.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolAgent})
 		routes = slices.DeleteFunc(routes, func(r rtnl.Route) bool { return r.Gateway.IsValid() })
 	}
+	if !successor && err == nil {
+		var named []rtnl.Route
+		named, err = d.namedRoutes()
+		routes = append(routes, named...)
+	}
 	hosts, herr := d.rtnl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolHosts})
 	routes, err = append(routes, hosts...), errors.Join(err, herr)
 	for _, protocol := range []int{kernel.RouteProtocolSpeaker, kernel.RouteProtocolPriority} {
@@ -174,6 +182,24 @@ func (d kernelHandles) leaveRoutes(ctx context.Context, successor bool) (did []s
 		did = append(did, "route "+r.Dst.String()+" is deleted")
 	}
 	return did, err
+}
+
+// namedRoutes are routes to workloads with a protocol that settings had: those to one address through an interface whose name is a
+// workload's. Which protocol that was need not be known: nobody else's lead there while an agent runs (removeExternalRoutes).
+func (d kernelHandles) namedRoutes() ([]rtnl.Route, error) {
+	env, _ := config.FromEnv(os.Environ())
+	prefixes := config.New("", env).Resolve().Settings.InterfacePrefixes
+	links, err := d.rtnl.Links()
+	if err != nil {
+		return nil, err
+	}
+	workloads := map[int]bool{}
+	for _, l := range links {
+		workloads[l.Index] = slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(l.Name, p) })
+	}
+	return d.rtnl.Routes(rtnl.RouteFilter{Match: func(r rtnl.Route) bool {
+		return r.Protocol > kernel.RouteProtocolKernel && r.Protocol != kernel.RouteProtocolAgent && r.Kind == rtnl.Unicast && r.Dst.IsSingleIP() && !r.Gateway.IsValid() && workloads[r.Link]
+	}})
 }
 
 // leaveBandwidth lets workloads receive and send what they can.

@@ -50,6 +50,7 @@ type reporter struct {
 	findings    []Finding
 	noEffect    []Finding
 	unforwarded []string          // families
+	protocol    int               // of routes to workloads, if it is not the agent's own
 	failing     map[string]string // driver → what it last failed with
 	datastore   Since
 	kernel      Since
@@ -138,7 +139,7 @@ func (r *reporter) decided(b intent.Batch, arrived time.Time) {
 	r.watch()
 	r.all = r.all || b.InSync
 	if b.Host != nil {
-		r.unforwarded = nil
+		r.unforwarded, r.protocol = nil, b.Host.Routes.Protocol
 		if b.Host.NoForwarding {
 			r.unforwarded = append(r.unforwarded, "IPv4")
 		}
@@ -426,7 +427,7 @@ func (r *reporter) report() Report {
 		out.Wrong = append(out.Wrong, Finding{Where: p.From + " " + p.Name, Reason: p.Reason, Since: out.Started})
 	}
 	out.Wrong = append(out.Wrong, r.findings...)
-	out.NoEffect, out.Unforwarded = slices.Clone(r.noEffect), r.unforwarded
+	out.NoEffect, out.Unforwarded, out.RouteProtocol = slices.Clone(r.noEffect), r.unforwarded, r.protocol
 	return out
 }
 

@@ -40,6 +40,7 @@ var proofs = []proof{
 	{"calc.TestATunnelThatSettingsDoNotWant, testdata/script/vxlan_settings.txt", "FelixConfigurationSpec", "vxlanEnabled"},
 	{"fib.TestSettingsSayWhatRoutesAre, TestARouteIsThereWhileItsMetricChanges, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", `deviceRouteSourceAddress deviceRouteSourceAddressIPv6
 		ipv4NormalRoutePriority ipv6NormalRoutePriority`},
+	{"fib.TestARouteIsThereWhileItsProtocolChanges, calc.TestEachSettingReachesTheIntent, testdata/script/bgp_route_protocol.txt", "FelixConfigurationSpec", "deviceRouteProtocol"},
 	{"fib.TestSomebodyElseMakesTheRoutes, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "routeSyncDisabled"},
 	{"fib.TestRoutesOfOthersThroughWorkloadsGoAfterAWhile, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "removeExternalRoutes"},
 	{"calc.TestRoutesWithoutBGPOnOneNetwork, testdata/script/routes_without_bgp.txt", "FelixConfigurationSpec", "programClusterRoutes"},

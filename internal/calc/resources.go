@@ -160,7 +160,7 @@ func (g *Graph) host() intent.HostSettings {
 		NAT:     g.natOutgoing(), Metadata: s.Target(), Inside: g.inside(),
 		Tunnels:   g.reach.Tunnels(),
 		VXLAN:     intent.VXLANSettings{VNI: s.VXLAN.VNI, Port: uint16(s.VXLAN.Port)},
-		Routes:    intent.RouteSettings{Off: s.Routes.Off, KeepExternal: !s.Routes.RemoveExternal, Source: s.Routes.Source, Metric: s.Routes.Metric},
+		Routes:    intent.RouteSettings{Off: s.Routes.Off, KeepExternal: !s.Routes.RemoveExternal, Source: s.Routes.Source, Metric: s.Routes.Metric, Protocol: routeProtocol(s.Routes.Protocol)},
 		Checksums: map[string]intent.Checksums{"true": intent.ChecksumsByKernel, "false": intent.ChecksumsByDevice}[s.ChecksumsBroken],
 		WireGuard: intent.WireGuardSettings{
 			On: s.WireGuard.Enabled, Link: s.WireGuard.Link, Port: [2]uint16{uint16(s.WireGuard.Port[0]), uint16(s.WireGuard.Port[1])}, Priority: s.WireGuard.Priority,
@@ -173,6 +173,14 @@ func (g *Graph) host() intent.HostSettings {
 			},
 		},
 	}
+}
+
+// routeProtocol is that of routes to workloads; zero: the agent's own.
+func routeProtocol(n int) int {
+	if n == api.RouteProtocol {
+		return 0
+	}
+	return n
 }
 
 // shorter is the shorter of two intervals, of which zero is none.

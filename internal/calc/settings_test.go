@@ -55,6 +55,8 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 		{`"deviceRouteSourceAddress":"192.0.2.1"`, map[string]string{"Routes.Source": "[192.0.2.1 invalid IP]"}},
 		{`"deviceRouteSourceAddressIPv6":"2001:db8::1"`, map[string]string{"Routes.Source": "[invalid IP 2001:db8::1]"}},
 		{`"ipv4NormalRoutePriority":1024`, map[string]string{"Routes.Metric": "[1024 0]"}},
+		{`"deviceRouteProtocol":80`, nil},
+		{`"deviceRouteProtocol":99`, map[string]string{"Routes.Protocol": "99"}},
 		{`"ipv6NormalRoutePriority":77`, map[string]string{"Routes.Metric": "[0 77]"}},
 		{`"mtuIfacePattern":"^bond"`, map[string]string{"MTU.Links": "^bond"}},
 		{`"disableConntrackInvalidCheck":true`, map[string]string{"AllowInvalid": "true"}},

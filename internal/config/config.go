@@ -114,6 +114,7 @@ type Routes struct {
 	RemoveExternal bool          // those of others through workloads' interfaces go
 	Source         [2]netip.Addr // of IPv4 and of IPv6: the address from which the host sends to workloads; the zero value: the kernel's choice
 	Metric         [2]int        // zero: the kernel's default
+	Protocol       int           // of routes to workloads
 	Cluster        string        // EnabledIPIPOnly, Enabled or Disabled
 }
 

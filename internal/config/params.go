@@ -78,6 +78,8 @@ var params = []Param{
 	address("deviceRouteSourceAddressIPv6", false, "the same of IPv6", func(s *Settings) *netip.Addr { return &s.Routes.Source[1] }),
 	within("ipv4NormalRoutePriority", "0", 0, api.MaxRoutePriority, "the metric of routes to workloads of this host; 0: the kernel's default, which is 0", func(s *Settings) *int { return &s.Routes.Metric[0] }),
 	within("ipv6NormalRoutePriority", "0", 0, api.MaxRoutePriority, "the same of IPv6; 0: the kernel's default, which is 1024", func(s *Settings) *int { return &s.Routes.Metric[1] }),
+	within("deviceRouteProtocol", strconv.Itoa(api.RouteProtocol), 1, api.MaxRouteProtocol, "the protocol number (ip route show proto) of routes to workloads of this host, for other programs that read it; not 2, 12, 81, 82 or 186, which others have. Blackholes of blocks have 80, routes to other hosts 81",
+		func(s *Settings) *int { return &s.Routes.Protocol }).check(routeProtocol),
 	yesNo("wireguardEnabled", "false", "encrypt by WireGuard what workloads send to other hosts over IPv4, however pools reach them; what is for a host without a key goes nowhere",
 		func(s *Settings) *bool { return &s.WireGuard.Enabled[0] }),
 	yesNo("wireguardEnabledV6", "false", "the same over IPv6", func(s *Settings) *bool { return &s.WireGuard.Enabled[1] }),

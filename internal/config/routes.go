@@ -67,3 +67,11 @@ func featureOverride() Param {
 		},
 	}
 }
+
+// routeProtocol reports whether routes to workloads may have a protocol.
+func routeProtocol(word string) error {
+	if n, err := strconv.Atoi(word); err == nil && slices.Contains(api.TakenRouteProtocols, n) {
+		return fmt.Errorf("%d is of routes that others make: want another than %v", n, api.TakenRouteProtocols)
+	}
+	return nil
+}

@@ -192,6 +192,10 @@ leftovers warn: table ip calico
 leftovers warn: table ip6 calico
 leftovers warn: 4 ipsets: cali40a, cali40b, cali60a and 1 more
 leftovers warn: 1 routes: 10.77.0.5/32 dev cali1 proto 3`},
+		{"routes to workloads, by settings", func(f *Facts) {
+			f.Agent.RouteProtocol = 3
+			f.Routes = append(f.Routes, Route{Dst: prefix("10.65.0.5/32"), Protocol: 3, Link: "cali1"}, Route{Dst: prefix("10.65.0.9/32"), Protocol: 3, Link: "eth0"})
+		}, "routes warn: 10.65.0.9/32 dev eth0 is within pool 10.65.0.0/16, and made by boot scripts"},
 		{"Calico's agent runs, and what it made is no leftover", func(f *Facts) {
 			f.Processes = append(f.Processes, Process{"calico-node", 9})
 			f.Sets = []string{"cali40a"}

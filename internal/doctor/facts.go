@@ -60,7 +60,9 @@ type Agent struct {
 	NoEffect []string // fields of resources on which nothing acts
 	// Unforwarded are the families that settings do not want to be forwarded: IPv4, IPv6.
 	Unforwarded []string
-	Errors      []string // endpoints of this node that carry nothing, and why
+	// RouteProtocol is that of routes to workloads, if settings have another than the agent's own.
+	RouteProtocol int
+	Errors        []string // endpoints of this node that carry nothing, and why
 }
 
 // BGP is what the speaker says of itself.

@@ -88,7 +88,7 @@ func (l Leftovers) Guard() bool {
 // upstreams reports whether a route is one that an upstream agent or its BIRD made.
 func (f *Facts) upstreams(r Route, links []string) bool {
 	switch {
-	case r.Protocol == protocolKernel || ours(r):
+	case r.Protocol == protocolKernel || f.ours(r):
 		return false
 	case slices.Contains(links, r.Link):
 		return true
@@ -119,7 +119,7 @@ func (f *Facts) Needed(r Route) bool {
 		return false
 	}
 	return !slices.ContainsFunc(f.Routes, func(o Route) bool {
-		return ours(o) && !o.Blackhole && o.Protocol != kernel.RouteProtocolAgent && o.Dst.Bits() <= r.Dst.Bits() && o.Dst.Contains(r.Dst.Addr())
+		return f.ours(o) && !o.Blackhole && o.Protocol != kernel.RouteProtocolAgent && o.Dst.Bits() <= r.Dst.Bits() && o.Dst.Contains(r.Dst.Addr())
 	})
 }
 

@@ -198,7 +198,7 @@ func foreignRoutes(f *Facts) (out []Finding) {
 	left := f.Leftovers().Routes
 	for _, r := range f.Routes {
 		i := f.pool(r.Dst)
-		if i < 0 || ours(r) || r.Blackhole {
+		if i < 0 || f.ours(r) || r.Blackhole {
 			continue
 		}
 		by := protocols[r.Protocol]
@@ -234,7 +234,10 @@ const (
 )
 
 // ours reports whether a route has the marks of one that our daemons make.
-func ours(r Route) bool {
+func (f *Facts) ours(r Route) bool {
+	if p := f.Agent.RouteProtocol; p != 0 && r.Protocol == p && r.Dst.IsSingleIP() && !r.Gateway.IsValid() && f.workload(r.Link) {
+		return true
+	}
 	return r.Protocol == kernel.RouteProtocolAgent && !r.Gateway.IsValid() || r.Protocol == kernel.RouteProtocolHosts ||
 		kernel.SpeakerRoute(r.Protocol, r.Metric)
 }

@@ -343,6 +343,7 @@ type RouteSettings struct {
 	KeepExternal bool          // routes of others through workloads' interfaces stay
 	Source       [2]netip.Addr // from which the host sends to workloads, of IPv4 and of IPv6; the zero value: the kernel's choice
 	Metric       [2]int        // zero: the kernel's default
+	Protocol     int           // zero: the agent's own
 }
 
 // MetadataService is the address at which virtual machines ask about themselves.

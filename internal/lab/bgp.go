@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twillnet/twill/internal/kernel"
@@ -94,7 +95,7 @@ func (l *Lab) table(h Host) (bgpTable, error) {
 		return t, err
 	}
 	defer p.close()
-	agents, err := p.nl.Routes(rtnl.RouteFilter{Protocol: kernel.RouteProtocolAgent})
+	agents, err := p.agentsRoutes()
 	if err != nil {
 		return t, err
 	}
@@ -123,6 +124,22 @@ func (l *Lab) table(h Host) (bgpTable, error) {
 		}
 	}
 	return t, nil
+}
+
+// agentsRoutes are those of the agent for addresses on this host, whatever protocol settings give those to workloads.
+func (p *place) agentsRoutes() ([]rtnl.Route, error) {
+	links, err := p.nl.Links()
+	if err != nil {
+		return nil, err
+	}
+	workloads := map[int]bool{}
+	for _, l := range links {
+		workloads[l.Index] = strings.HasPrefix(l.Name, "cali")
+	}
+	return p.nl.Routes(rtnl.RouteFilter{Match: func(r rtnl.Route) bool {
+		speakers := kernel.SpeakerRoute(r.Protocol, r.Metric) || r.Protocol == kernel.RouteProtocolBIRD
+		return r.Protocol == kernel.RouteProtocolAgent || r.Dst.IsSingleIP() && workloads[r.Link] && r.Protocol > kernel.RouteProtocolKernel && !speakers
+	}})
 }
 
 func (l *Lab) inPool(dst netip.Prefix) bool {

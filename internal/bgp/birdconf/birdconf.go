@@ -104,12 +104,22 @@ func version(four bool) string {
 	return "6"
 }
 
+// notAgents is what holds of routes that are not the agent's for addresses on this host.
+func (w *writer) notAgents(four bool) string {
+	own := fmt.Sprintf("krt_source != %d", kernel.RouteProtocolAgent)
+	if w.Plan.AgentProtocol == 0 {
+		return own
+	}
+	single := map[bool]int{true: 32, false: 128}[four]
+	return fmt.Sprintf("%s && (krt_source != %d || net.len != %d || dest != RTD_UNICAST)", own, w.Plan.AgentProtocol, single)
+}
+
 // kernel writes the kernel protocol of a family: it imports the agent's routes, and exports learned ones.
 func (w *writer) kernel(four bool) {
 	v := version(four)
 	w.line("")
 	w.line("filter twill_import%s {", v)
-	w.line("  if krt_source != %d then reject; # only the agent's", kernel.RouteProtocolAgent)
+	w.line("  if %s then reject; # only the agent's", w.notAgents(four))
 	w.line("  if dest != RTD_BLACKHOLE && dest != RTD_UNICAST then reject;")
 	w.line("  if gw != :: then reject; # routes to other hosts; for BIRD, no gateway is :: in both families")
 	for _, i := range w.Plan.Ignored {

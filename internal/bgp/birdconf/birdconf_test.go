@@ -153,9 +153,12 @@ func TestHostsWithBIRDRouteForEachOther(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		ns.Route("10.65.77.0/24 via " + other + " proto 17") // somebody else's
+		ns.Veth("cali1", "peer1")
+		ns.Route(fmt.Sprintf("10.65.201.%d/32 dev cali1 proto 99", i+1)) // a workload's, by the agent's settings
+		ns.Route(fmt.Sprintf("10.65.20%d.0/24 dev cali1 proto 99", i+2)) // somebody else's
+		ns.Route("10.65.77.0/24 via " + other + " proto 17")             // somebody else's
 		text := render(t, birdconf.Config{Blocks: []netip.Prefix{block}, Secret: func(plan.Secret) (string, error) { return odd, nil }, Plan: plan.Plan{
-			Node: me, AS: 64512, RouterID: addr(me), Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:179")}, Sessions: []plan.Session{{
+			Node: me, AS: 64512, AgentProtocol: 99, RouterID: addr(me), Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:179")}, Sessions: []plan.Session{{
 				Peer: addr(other), Port: 179, Why: "mesh", AS: 64512, LocalAS: 64512, Source: addr(me), Passive: i == 0, Password: &plan.Secret{Name: "a", Key: "b"},
 				Keepalive: plan.DefaultKeepalive, Hold: 90 * time.Second, Restart: plan.DefaultRestart, Export: allowed,
 			}, {
@@ -174,12 +177,12 @@ func TestHostsWithBIRDRouteForEachOther(t *testing.T) {
 		other := 2 - i
 		await(t, func() error {
 			table := ns.Run("ip", "-N", "route", "show", "proto", "12")
-			for _, want := range []string{fmt.Sprintf("10.65.15%d.9 via 192.0.2.%d", i+1, other), fmt.Sprintf("10.65.%d.0/26 via 192.0.2.%d", other, other), fmt.Sprintf("10.65.200.%d via", other), "metric 2050"} {
+			for _, want := range []string{fmt.Sprintf("10.65.15%d.9 via 192.0.2.%d", i+1, other), fmt.Sprintf("10.65.%d.0/26 via 192.0.2.%d", other, other), fmt.Sprintf("10.65.200.%d via", other), fmt.Sprintf("10.65.201.%d via", other), "metric 2050"} {
 				if !strings.Contains(table, want) {
 					return fmt.Errorf("no %q in\n%s", want, table)
 				}
 			}
-			for _, not := range []string{fmt.Sprintf("10.65.%d.5", other), fmt.Sprintf("10.65.15%d.9", other), "198.51.100", "10.65.77.0"} {
+			for _, not := range []string{fmt.Sprintf("10.65.%d.5", other), fmt.Sprintf("10.65.15%d.9", other), "198.51.100", "10.65.77.0", fmt.Sprintf("10.65.20%d.0/24 via", other+1)} {
 				if strings.Contains(table, not) {
 					t.Fatalf("%s was advertised:\n%s", not, table)
 				}

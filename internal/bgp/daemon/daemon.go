@@ -21,6 +21,7 @@ import (
 	"github.com/twillnet/twill/internal/bgp/nodestatus"
 	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/bgp/speaker"
+	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/kernel/probe"
@@ -34,7 +35,8 @@ type Config struct {
 	Node     string // this node's name in the datastore
 	RouterID string // see [plan.Resources]
 	Store    datastore.Config
-	Dir      string // where the last plan is kept
+	Local    []config.Layer // what the agent has of settings that are not the datastore's
+	Dir      string         // where the last plan is kept
 	// Secrets is where passwords are files: a folder for each secret, a file for each of its keys. Empty: they are Secrets of Kubernetes, in
 	// SecretsNamespace, if that is the datastore, and else at DefaultSecrets.
 	Secrets, SecretsNamespace string

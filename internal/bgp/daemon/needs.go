@@ -37,7 +37,7 @@ func (k *planSource) prefixes() []string {
 // resources returns an empty Resources.
 func (k *planSource) resources() *plan.Resources {
 	r := plan.New()
-	r.RouterID, r.Agent = k.cfg.RouterID, !k.cfg.Reflector
+	r.RouterID, r.Agent, r.Local = k.cfg.RouterID, !k.cfg.Reflector, k.cfg.Local
 	switch {
 	case k.cfg.Reflector:
 		r.NoWorkloads = "a dedicated reflector has no workloads"

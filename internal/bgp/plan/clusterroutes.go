@@ -2,33 +2,57 @@ package plan
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/config"
 )
 
 // AgentPrefixes are the datastore's keys by which a plan says whether the agent's settings fit those of BGP.
 func AgentPrefixes() []string { return []string{api.KeyPrefix(api.KindFelixConfiguration, "")} }
 
-// programmed is the programClusterRoutes of a FelixConfiguration; empty: it sets none.
-func programmed(f *api.FelixConfiguration) (value string) {
-	raw, err := json.Marshal(f.Spec.ProgramClusterRoutes)
-	if err != nil || json.Unmarshal(raw, &value) != nil {
-		return ""
+// agent are the settings of this node's agent.
+func (d *planner) agent() config.Effective {
+	r := config.New(d.self.name, d.Local...)
+	r.SetLabels(d.self.labels)
+	for _, f := range d.felix {
+		r.Set(f)
 	}
-	return value
+	return r.Resolve()
 }
 
 // installs reports whether this speaker installs the routes that it learns of pools without encapsulation.
 func (d *planner) installs() bool { return d.config("default").ProgramClusterRoutes != api.Disabled }
 
-// clusterRoutes says where the settings of BGP and of the agent do not fit together: both make the routes of pools without encapsulation,
-// or neither does, and then no packet finds its way.
+// agentSettings takes over what the agent's settings mean for BGP.
+func (d *planner) agentSettings() {
+	if !d.Agent {
+		return
+	}
+	settings := d.agent()
+	if p := settings.Settings.Routes.Protocol; p != api.RouteProtocol {
+		d.plan.AgentProtocol = p
+	}
+	from := "FelixConfiguration, which does not set it,"
+	for _, v := range settings.Values {
+		if v.Param.Name == "programClusterRoutes" && v.From != "default" {
+			from = v.From
+		}
+	}
+	d.contradiction(settings.Settings.Routes.Cluster, from)
+}
+
+// clusterRoutes says what of BGP's setting Twill's speaker does not do.
 func (d *planner) clusterRoutes() {
-	var plain, ipip []string
+	if _, ipip := d.byWay(); d.config("default").ProgramClusterRoutes == api.Enabled && len(ipip) > 0 {
+		d.misfit("BGPConfiguration default programClusterRoutes Enabled: BGP installs no routes of pools with ipipMode, the agent does", ipip)
+	}
+}
+
+// byWay are the pools without encapsulation, and those with IPIP.
+func (d *planner) byWay() (plain, ipip []string) {
 	for name, p := range d.Resources.pools {
 		switch s := p.Spec; {
 		case encapsulated(s.VXLANMode):
@@ -38,18 +62,16 @@ func (d *planner) clusterRoutes() {
 			plain = append(plain, name)
 		}
 	}
+	return plain, ipip
+}
+
+// contradiction says where the settings of BGP and of the agent do not fit together: both make the routes of pools without encapsulation,
+// or neither does, and then no packet finds its way.
+func (d *planner) contradiction(agent, where string) {
+	plain, _ := d.byWay()
 	bgp := cmp.Or(d.config("default").ProgramClusterRoutes, api.EnabledNoEncapOnly)
-	if bgp == api.Enabled && len(ipip) > 0 {
-		d.misfit("BGPConfiguration default programClusterRoutes Enabled: BGP installs no routes of pools with ipipMode, the agent does", ipip)
-	}
-	agent, where := api.EnabledIPIPOnly, "FelixConfiguration, which does not set it,"
-	for _, name := range []string{"default", "node." + d.self.name} {
-		if value := d.felix[name]; value != "" {
-			agent, where = value, "FelixConfiguration "+name
-		}
-	}
-	makes := strings.EqualFold(agent, api.Enabled)
-	if !d.Agent || makes != d.installs() || len(plain) == 0 {
+	makes := agent == api.Enabled
+	if makes != d.installs() || len(plain) == 0 {
 		return
 	}
 	who := "neither the agent nor BGP makes"

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/bgp/plan"
+	"github.com/twillnet/twill/internal/config"
 )
 
 // TestWhoMakesTheRoutesOfPools: BGP by its own setting, and where the agent's does not fit, the plan says so.
@@ -67,5 +68,37 @@ func TestWhoMakesTheRoutesOfPools(t *testing.T) {
 		return strings.HasPrefix(api.KeyPrefix(api.KindFelixConfiguration, "")+"default", p)
 	}) {
 		t.Error("the agent's settings are not followed")
+	}
+}
+
+// TestTheProtocolOfTheAgentsRoutes: as the agent works it out, of every FelixConfiguration that is this node's, and of its environment.
+func TestTheProtocolOfTheAgentsRoutes(t *testing.T) {
+	for _, tt := range []struct {
+		name, resources string
+		local           string
+		blind           bool
+		want            int
+	}{
+		{name: "the agent's own"},
+		{name: "by name", resources: "FelixConfiguration default {deviceRouteProtocol: 80}"},
+		{name: "another", resources: "FelixConfiguration default {deviceRouteProtocol: 99}", want: 99},
+		{name: "of this node", resources: "FelixConfiguration default {deviceRouteProtocol: 99}\nFelixConfiguration node.h1 {deviceRouteProtocol: 3}", want: 3},
+		{name: "of another", resources: "FelixConfiguration node.h2 {deviceRouteProtocol: 99}"},
+		{name: "by a selector", resources: "FelixConfiguration some {nodeSelector: all(), deviceRouteProtocol: 99}", want: 99},
+		{name: "one that others have", local: "186"},
+		{name: "of the environment", local: "77", want: 77},
+		{name: "which the datastore overrides", local: "77", resources: "FelixConfiguration default {deviceRouteProtocol: 80}"},
+		{name: "of a reflector", local: "77", blind: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := world(t, alone+tt.resources)
+			w.Agent = !tt.blind
+			if tt.local != "" {
+				w.Local = []config.Layer{{Name: "environment", Values: map[string]string{"deviceRouteProtocol": tt.local}}}
+			}
+			if got := w.Plan("h1").AgentProtocol; got != tt.want {
+				t.Errorf("%d, want %d", got, tt.want)
+			}
+		})
 	}
 }

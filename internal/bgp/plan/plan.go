@@ -33,8 +33,10 @@ type Plan struct {
 	Foreign []netip.Prefix `json:",omitempty"`
 	// Normal are the priorities of routes of which nothing else is said, by family, IPv4 first; 0: none is configured, and the speaker's own
 	// metrics are used. See [Plan.NormalPriority].
-	Normal  [2]uint32 `json:",omitzero"`
-	Ignored []string  `json:",omitempty"` // patterns of interfaces whose routes are not advertised; * at the end matches anything
+	Normal [2]uint32 `json:",omitzero"`
+	// AgentProtocol is that of the agent's routes to workloads, by which they are known; 0: the agent's own.
+	AgentProtocol int      `json:",omitempty"`
+	Ignored       []string `json:",omitempty"` // patterns of interfaces whose routes are not advertised; * at the end matches anything
 	// Peering are addresses that this host has for workloads that are its peers, so that these can call it.
 	Peering []netip.Addr `json:",omitempty"`
 	// LogSeverity is that of the least severe lines to log, as resources have it; empty: they do not say.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/config"
 )
 
 // Prefixes are the datastore's keys that [Resources] needs updates of.
@@ -29,6 +30,8 @@ type Resources struct {
 	RouterID string
 	// Agent: FelixConfigurations are among the updates, see [AgentPrefixes]. Without, nothing is said of whether they fit.
 	Agent bool
+	// Local are settings that the agent has from elsewhere, lowest first.
+	Local []config.Layer
 	// NoWorkloads is why the speaker has no sessions with workloads; empty: it has.
 	NoWorkloads string
 
@@ -37,7 +40,7 @@ type Resources struct {
 	peers     map[string]*api.BGPPeer
 	filters   map[string]*api.BGPFilter
 	pools     map[string]*api.IPPool
-	felix     map[string]string    // programClusterRoutes of FelixConfigurations, by name
+	felix     map[string]*api.FelixConfiguration
 	workloads map[string]*workload // by namespace/name
 	services  map[string]*service  // by namespace/name
 	slices    map[string]*slice    // likewise
@@ -51,7 +54,7 @@ type Resources struct {
 func New() *Resources {
 	return &Resources{
 		nodes: map[string]*api.Node{}, configs: map[string]*api.BGPConfiguration{}, peers: map[string]*api.BGPPeer{},
-		filters: map[string]*api.BGPFilter{}, pools: map[string]*api.IPPool{}, felix: map[string]string{}, workloads: map[string]*workload{},
+		filters: map[string]*api.BGPFilter{}, pools: map[string]*api.IPPool{}, felix: map[string]*api.FelixConfiguration{}, workloads: map[string]*workload{},
 		services: map[string]*service{}, slices: map[string]*slice{}, problems: map[string][]string{}, unreadable: map[string]string{},
 	}
 }
@@ -71,7 +74,7 @@ func (w *Resources) Update(u api.Update) {
 		return
 	}
 	s, err := api.Admit(u)
-	if ref.Kind == api.KindFelixConfiguration { // no plan depends on it, and its agent says what is wrong in it
+	if ref.Kind == api.KindFelixConfiguration { // its agent says what is wrong in it
 		if err == nil {
 			w.set(ref, s.Resource)
 		}
@@ -154,10 +157,7 @@ func (w *Resources) set(ref api.Ref, r api.Resource) {
 	case api.KindIPPool:
 		setOrDelete(w.pools, ref.Name, r)
 	case api.KindFelixConfiguration:
-		delete(w.felix, ref.Name)
-		if f, ok := r.(*api.FelixConfiguration); ok {
-			w.felix[ref.Name] = programmed(f)
-		}
+		setOrDelete(w.felix, ref.Name, r)
 	case api.KindWorkloadEndpoint:
 		delete(w.workloads, inNamespace(ref))
 		if e, ok := r.(*api.WorkloadEndpoint); ok {
@@ -285,6 +285,7 @@ func (w *Resources) Plan(node string) Plan {
 	d := planner{Resources: w, plan: &p, self: self, nodes: w.bgpNodes(), taken: map[netip.Addr]string{}}
 	d.pools()
 	d.clusterRoutes()
+	d.agentSettings()
 	d.withinBlocks()
 	d.communities()
 	d.peers()

@@ -20,16 +20,20 @@ type routeKey struct {
 type exports struct {
 	agent      map[routeKey]rtnl.Route
 	links      map[int]rtnl.Link
+	protocol   int                     // of the agent's routes to workloads, if it is another than the agent's own
 	originated map[netip.Prefix]string // to what is said of it, see origin.String
 	plan       plan.Plan               // by which it was
 	filters    []plan.Filter           // those of the plan
 }
 
 // local reports whether a route is one that the agent made for addresses on this host. Those with a gateway are its
-// routes to other hosts.
-func local(r rtnl.Route) bool {
-	return r.Protocol == kernel.RouteProtocolAgent && r.Table == 0 && !r.Gateway.IsValid() && r.Hops == rtnl.Hops{} &&
-		(r.Kind == rtnl.Unicast || r.Kind == rtnl.Blackhole)
+// routes to other hosts. Of the protocol that settings have for routes to workloads are single addresses alone.
+func (e *exports) local(r rtnl.Route) bool {
+	if r.Table != 0 || r.Gateway.IsValid() || r.Hops != (rtnl.Hops{}) {
+		return false
+	}
+	return r.Protocol == kernel.RouteProtocolAgent && (r.Kind == rtnl.Unicast || r.Kind == rtnl.Blackhole) ||
+		r.Protocol == e.protocol && r.Kind == rtnl.Unicast && r.Dst.IsSingleIP() && r.Link != 0
 }
 
 func (e *exports) read(h *rtnl.Handle, links []rtnl.Link) error {
@@ -37,9 +41,16 @@ func (e *exports) read(h *rtnl.Handle, links []rtnl.Link) error {
 	if err != nil {
 		return err
 	}
+	if e.protocol != 0 {
+		others, err := h.Routes(rtnl.RouteFilter{Protocol: e.protocol})
+		if err != nil {
+			return err
+		}
+		routes = append(routes, others...)
+	}
 	clear(e.agent)
 	for _, r := range routes {
-		if local(r) {
+		if e.local(r) {
 			e.agent[routeKey{r.Dst, r.Metric}] = r
 		}
 	}

@@ -225,6 +225,13 @@ func (s *Speaker) setPlan(ctx context.Context, p plan.Plan) {
 			s.cfg.Log.Info("restarted: keeping routes until peers have sent theirs", "routes", left, "at_most", p.Restart())
 		}
 	}
+	if s.exports.protocol != p.AgentProtocol {
+		s.exports.protocol = p.AgentProtocol
+		if err := s.read(); err != nil {
+			s.setProblem("kernel", err)
+			return
+		}
+	}
 	s.removePeers(p)
 	s.peering() // first, so that the library can listen on them
 	if s.bgp == nil {
@@ -370,7 +377,7 @@ func (s *Speaker) onEvents(events []rtnl.Event) bool {
 		case e.Addr != nil:
 			again = s.fib.address(e.Addr.Prefix.Addr(), e.Gone) || again
 		case e.Route == nil || e.Route.Table != 0:
-		case local(*e.Route):
+		case s.exports.local(*e.Route):
 			changed = s.exports.onRoute(*e.Route, e.Gone) || changed
 		case ours(*e.Route):
 			again = again || s.fib.unexpected(*e.Route, e.Gone)

@@ -32,7 +32,7 @@ checked by "bird -p"; if that accepts it, it replaces the old one, and BIRD is s
 				return err
 			}
 			cfg.Node, cfg.Store, cfg.Log, cfg.Check = l.Node, l.Store(&c.Conn), c.LogAs(l.Settings.LogFormat), checkBird
-			cfg.Level = &c.Level
+			cfg.Level, cfg.Local = &c.Level, l.Layers
 			cfg.Store.DialTimeout, cfg.Version, cfg.Dir = c.Conn.Timeout, conn.Version, l.Dir
 			if err := conn.NotOfALab("confd", cfg.Store.Endpoints); err != nil {
 				return err

@@ -47,12 +47,10 @@ func (l *Local) Read() error {
 	if err := checkEnvironment(); err != nil {
 		return err
 	}
-	name := cmp.Or(l.File, os.Getenv("TWILL_CONFIG"))
-	content, err := os.ReadFile(cmp.Or(name, defaultConfigFile))
-	if err != nil && (name != "" || !errors.Is(err, fs.ErrNotExist)) {
-		return fmt.Errorf("read settings: %w", err)
+	file, inFile, err := settingsFile(l.File)
+	if err != nil {
+		return err
 	}
-	file, inFile := config.FromFile(cmp.Or(name, defaultConfigFile), string(content))
 	env, inEnv := config.FromEnv(os.Environ())
 	if err := (etcdSpec{ // TWILL_… and FELIX_… are of the environment, too
 		Endpoints: env.Values["etcdEndpoints"], KeyFile: env.Values["etcdKeyFile"], CertFile: env.Values["etcdCertFile"], CAFile: env.Values["etcdCaFile"],
@@ -84,6 +82,17 @@ func (l *Local) Read() error {
 		l.Node = nodeName(l.Dir)
 	}
 	return nil
+}
+
+// settingsFile reads a file of settings, or the one that the environment names, or the default one, which need not be there.
+func settingsFile(name string) (config.Layer, []config.Problem, error) {
+	name = cmp.Or(name, os.Getenv("TWILL_CONFIG"))
+	content, err := os.ReadFile(cmp.Or(name, defaultConfigFile))
+	if err != nil && (name != "" || !errors.Is(err, fs.ErrNotExist)) {
+		return config.Layer{}, nil, fmt.Errorf("read settings: %w", err)
+	}
+	file, problems := config.FromFile(cmp.Or(name, defaultConfigFile), string(content))
+	return file, problems, nil
 }
 
 // Store says how to reach the datastore: flags first, then what the settings say, which know ETCD_… too.

@@ -215,7 +215,7 @@ func askAgent(ctx context.Context, socket string, f *doctor.Facts) {
 		f.Agent.Err = conn.ExplainAgent(socket, err).Error()
 		return
 	}
-	f.Agent.NotReady, f.Agent.Unforwarded = r.NotReady, r.Unforwarded
+	f.Agent.NotReady, f.Agent.Unforwarded, f.Agent.RouteProtocol = r.NotReady, r.Unforwarded, r.RouteProtocol
 	for _, e := range r.Endpoints {
 		if e.Status == status.Error {
 			f.Agent.Errors = append(f.Agent.Errors, e.Name+": "+e.Reason)

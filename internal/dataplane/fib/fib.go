@@ -2,10 +2,10 @@
 // that the agent makes.
 //
 // In: routes of [intent.Batch], interfaces of ifmon, and from the loop which policy is in force (Gate).
-// Out: routes of protocol kernel.RouteProtocolAgent in the main table, those to other hosts of kernel.RouteProtocolHosts, a permanent
+// Out: routes of protocol kernel.RouteProtocolAgent in the main table, or of the one that settings have for those to workloads, those to other hosts of kernel.RouteProtocolHosts, a permanent
 // neighbour where the endpoint's MAC is known, and an [intent.Outcome] for each route.
 //
-// A route of these protocols is ours and is deleted if no intent wants it; any other route is foreign and is never
+// A route of these protocols is ours (of a protocol of settings: if it leads to one address through a workload's interface) and is deleted if no intent wants it; any other route is foreign and is never
 // replaced or deleted, even if it has the destination of ours, except what another agent left of the same: a route to the
 // destination of one of ours through an interface of a workload, and a blackhole where ours belongs (takeover.go). A route is added once its interface exists and is up and its
 // endpoint's policy is in force. Stale routes are kept until the source is in sync and the interfaces are known, so that
@@ -54,6 +54,8 @@ type Table struct {
 	refresh   time.Duration
 	settled   bool // refresh is known
 	settings  intent.RouteSettings
+	protocol  atomic.Int32             // of routes to workloads; Run reads it
+	prefixes  []string                 // of names of workloads' interfaces
 	external  map[rtnl.Route]time.Time // routes of others through workloads' interfaces, since when they are known
 	grace     time.Duration            // how long they stay
 	failed    map[netip.Prefix]error
@@ -75,14 +77,14 @@ type neighbourKey struct {
 
 // New returns a driver for the handle's namespace.
 func New(h *rtnl.Handle) *Table {
-	return &Table{
+	t := &Table{
 		rtnl:    h,
 		intents: map[netip.Prefix]intent.Route{},
 		byLink:  map[string]map[netip.Prefix]bool{},
 		links:   map[string]ifmon.Link{},
 		remote:  remote{link: map[netip.Prefix]string{}, by: map[string]map[netip.Prefix]bool{}},
 		routes: delta.New[routeKey](func(want, is rtnl.Route) bool {
-			return want.Kind == is.Kind && want.Link == is.Link && want.Gateway == is.Gateway && want.Source == is.Source
+			return sameWay(want, is) && want.Source == is.Source && want.Protocol == is.Protocol
 		}),
 		neighbours: delta.New[neighbourKey](func(want, is string) bool { return want == is }),
 		held:       func(string) bool { return false },
@@ -94,6 +96,8 @@ func New(h *rtnl.Handle) *Table {
 		external:   map[rtnl.Route]time.Time{},
 		grace:      graceOfOthers,
 	}
+	t.protocol.Store(kernel.RouteProtocolAgent)
+	return t
 }
 
 // Merge merges a batch.
@@ -101,6 +105,7 @@ func (t *Table) Merge(b intent.Batch) {
 	t.inSync = t.inSync || b.InSync
 	if b.Host != nil {
 		t.refresh, t.settled = b.Host.Refresh.Routes, true
+		t.prefixes = b.Host.Prefixes
 		t.configure(b.Host.Routes)
 	}
 	for _, r := range b.Routes {
@@ -218,7 +223,7 @@ func (t *Table) resolve(dst netip.Prefix) {
 	if !ok || !l.Up {
 		return
 	}
-	r.Link, r.Source = l.Index, t.settings.Source[family(dst)]
+	r.Link, r.Source, r.Protocol = l.Index, t.settings.Source[family(dst)], int(t.protocol.Load())
 	t.routes.Desire(key, r)
 	if in.MAC != "" && dst.IsSingleIP() {
 		t.neighbours.Desire(neighbourKey{l.Index, dst.Addr()}, in.MAC)
@@ -278,7 +283,7 @@ func (t *Table) Resync(context.Context) error {
 
 func (t *Table) readRoutes() error {
 	var all []rtnl.Route
-	for _, protocol := range []int{kernel.RouteProtocolAgent, kernel.RouteProtocolHosts} {
+	for _, protocol := range t.protocols() {
 		part, err := t.rtnl.Routes(rtnl.RouteFilter{Protocol: protocol})
 		if err != nil {
 			return err
@@ -289,7 +294,7 @@ func (t *Table) readRoutes() error {
 	before := t.pending()
 	t.routes.ObservedAll(func(yield func(routeKey, rtnl.Route) bool) {
 		for _, r := range all {
-			if mine(r) && !yield(routeKey{r.Dst, r.Metric}, r) {
+			if t.mine(r) && !yield(routeKey{r.Dst, r.Metric}, r) {
 				return
 			}
 		}

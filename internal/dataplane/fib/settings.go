@@ -1,6 +1,7 @@
 package fib
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -27,6 +28,7 @@ func (t *Table) configure(s intent.RouteSettings) {
 		}
 	}
 	t.settings = s
+	t.protocol.Store(int32(cmp.Or(s.Protocol, kernel.RouteProtocolAgent)))
 	for dst, in := range t.intents {
 		if t.news[dst] = true; in.Kind == intent.RouteLink {
 			t.resolve(dst)
@@ -80,7 +82,7 @@ func (t *Table) readExternal() error {
 	}
 	workloads := t.workloads()
 	all, err := t.rtnl.Routes(rtnl.RouteFilter{Match: func(r rtnl.Route) bool {
-		return !exempt(r) && (workloads[r.Link] || slices.ContainsFunc(r.Hops.List(), func(h rtnl.Hop) bool { return workloads[h.Link] }))
+		return !t.exempt(r) && (workloads[r.Link] || slices.ContainsFunc(r.Hops.List(), func(h rtnl.Hop) bool { return workloads[h.Link] }))
 	}})
 	if err != nil {
 		return err
@@ -95,12 +97,12 @@ func (t *Table) readExternal() error {
 }
 
 // exempt reports whether a route is not one that an outsider made: it is the kernel's own, BGP's, or the agent's.
-func exempt(r rtnl.Route) bool {
+func (t *Table) exempt(r rtnl.Route) bool {
 	switch r.Protocol {
 	case kernel.RouteProtocolAgent, kernel.RouteProtocolHosts, kernel.RouteProtocolSpeaker, kernel.RouteProtocolPriority, kernel.RouteProtocolBIRD, kernel.RouteProtocolKernel:
 		return true
 	}
-	return r.Kind != rtnl.Unicast || r.Protocol == 0
+	return r.Kind != rtnl.Unicast || r.Protocol == 0 || t.mine(r)
 }
 
 // removeExternal deletes routes of others that have been through workloads' interfaces for a while.

@@ -1,12 +1,16 @@
 package fib_test
 
 import (
+	"cmp"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
 
 // settings are a batch that only has those of routes.
@@ -81,6 +85,83 @@ func TestARouteIsThereWhileItsMetricChanges(t *testing.T) {
 	r.ns.WantRoute(t, "10.65.0.5 dev wl1 proto 80 scope link") // the loop withdraws before it applies
 	r.apply()
 	r.ns.WantRoute(t, "10.65.0.5 dev wl1 proto 80 scope link metric 1024")
+}
+
+// TestARouteIsThereWhileItsProtocolChanges: by one step in the kernel, which a watch sees as one change.
+func TestARouteIsThereWhileItsProtocolChanges(t *testing.T) {
+	r := newRig(t, netnstest.New(t))
+	r.ns.Veth("wl1", "wl1p")
+	r.tbl.Merge(both("wl1"))
+	r.untilUp("wl1")
+	r.apply()
+	w, err := r.ns.Rtnl().Watch(rtnl.WatchRoutes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	for _, protocol := range []int{3, 99, 0} {
+		r.tbl.Merge(settings(intent.RouteSettings{Protocol: protocol}))
+		r.tbl.Withdraw(t.Context())
+		r.apply()
+		want := strconv.Itoa(cmp.Or(protocol, 80))
+		for _, family := range []string{"-4", "-6"} {
+			if got := r.ns.Run("ip", "-N", family, "route", "show", "proto", want); strings.Count(got, "\n") != 1 || !strings.Contains(got, "dev wl1") {
+				t.Errorf("routes of protocol %s: %q", want, got)
+			}
+		}
+		r.ns.Run("ip", "route", "add", "198.51.100.0/24", "dev", "wl1", "proto", "17") // the last event
+		for last := false; !last; {
+			events, err := w.Receive()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range events {
+				last = last || !e.Gone && e.Route.Protocol == 17
+				if e.Gone && e.Route.Protocol != 17 {
+					t.Errorf("protocol %d: %s was away", protocol, e.Route.Dst)
+				}
+			}
+		}
+		r.ns.Run("ip", "route", "del", "198.51.100.0/24", "dev", "wl1", "proto", "17")
+	}
+}
+
+// TestAProtocolOfSettingsMayBeOthers: of a protocol that boot scripts have, what leads to one address through a workload is ours.
+func TestAProtocolOfSettingsMayBeOthers(t *testing.T) {
+	r := newRig(t, netnstest.New(t))
+	r.ns.Veth("wl1", "wl1p")
+	r.ns.Veth("wl2", "wl2p")
+	r.ns.Veth("eth0", "peer")
+	others := []string{"10.66.0.9 dev eth0", "10.67.0.0/24 dev wl2", "10.68.0.9 via 10.65.0.5 dev wl2 onlink", "blackhole 10.69.0.9"}
+	for _, words := range append([]string{"10.65.0.5 dev wl1 src 127.0.0.1", "10.65.0.6 dev wl2"}, others...) { // of an agent before
+		r.ns.Route(words + " proto boot")
+	}
+	b := settings(intent.RouteSettings{Protocol: 3})
+	b.Host.Prefixes = []string{"wl"}
+	r.tbl.Merge(b)
+	r.tbl.Merge(both("wl1"))
+	r.untilUp("wl1")
+	r.untilUp("wl2")
+	r.resync()
+	r.want("10.65.0.5/32", nil, "", r.apply())
+	r.ns.WantRoute(t, "10.65.0.5 dev wl1 scope")
+	r.ns.WantNoRoute(t, "10.65.0.6")
+	for _, words := range others {
+		dst, _, _ := strings.Cut(words, " dev")
+		dst, _, _ = strings.Cut(dst, " via")
+		r.ns.WantRoute(t, dst)
+	}
+	r.watched(func() {
+		r.ns.Run("ip", "route", "del", "10.65.0.5", "dev", "wl1")
+		for deadline := time.After(10 * time.Second); !strings.Contains(r.ns.Run("ip", "route"), "10.65.0.5 dev wl1"); r.apply() {
+			select {
+			case note := <-r.tbl.Drift():
+				note()
+			case <-deadline:
+				t.Fatal("its deletion is not undone")
+			}
+		}
+	})
 }
 
 func TestSomebodyElseMakesTheRoutes(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
@@ -66,11 +68,45 @@ func leftover(is, want rtnl.Route, workloads map[int]bool) bool {
 // mine reports whether a route of our protocol is one that a Table makes. Upstream's agent uses the same protocol for routes
 // to other nodes, too: these stay until an administrator removes them (twill doctor --fix leftovers), since the
 // speaker may not have learned its own yet. Ours to other nodes have a protocol of their own.
-func mine(r rtnl.Route) bool {
-	if r.Protocol == kernel.RouteProtocolHosts {
-		return r.Table == 0
+//
+// A protocol of settings may be others' as well, such as that of boot scripts: a route of it is ours if it leads to one address through a
+// workload's interface.
+func (t *Table) mine(r rtnl.Route) bool {
+	switch {
+	case r.Table != 0:
+		return false
+	case r.Protocol == kernel.RouteProtocolHosts:
+		return true
+	case r.Gateway.IsValid() || r.Hops != rtnl.Hops{}:
+		return false
+	case r.Protocol == kernel.RouteProtocolAgent:
+		return true
 	}
-	return r.Protocol == kernel.RouteProtocolAgent && r.Table == 0 && !r.Gateway.IsValid() && r.Hops == rtnl.Hops{}
+	return r.Protocol == int(t.protocol.Load()) && r.Kind == rtnl.Unicast && r.Dst.IsSingleIP() && t.ofWorkload(r.Link)
+}
+
+// ofWorkload reports whether an interface is a workload's: an endpoint has it, or its name begins as those of workloads do.
+func (t *Table) ofWorkload(index int) bool {
+	for name, l := range t.links {
+		if l.Index == index {
+			return len(t.byLink[name]) > 0 || slices.ContainsFunc(t.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+		}
+	}
+	return false
+}
+
+// protocols are those of which routes may be ours.
+func (t *Table) protocols() []int {
+	out := []int{kernel.RouteProtocolAgent, kernel.RouteProtocolHosts}
+	if p := int(t.protocol.Load()); p != kernel.RouteProtocolAgent {
+		out = append(out, p)
+	}
+	return out
+}
+
+// sameWay reports whether two routes do the same with packets.
+func sameWay(a, b rtnl.Route) bool {
+	return a.Kind == b.Kind && a.Link == b.Link && a.Gateway == b.Gateway
 }
 
 // workloads returns the interfaces of our endpoints, by index.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
@@ -33,10 +34,10 @@ func (t *Table) Run(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("routes: %w", err)
 		default:
-			concern := events[:0]
+			concern, protocols := events[:0], t.protocols()
 			for _, e := range events {
 				// Foreign routes matter while one of them blocks ours: it may be about to be deleted.
-				if e.Route != nil && e.Route.Table == 0 && (mine(*e.Route) || t.blocked.Load()) {
+				if e.Route != nil && e.Route.Table == 0 && (slices.Contains(protocols, e.Route.Protocol) || t.blocked.Load()) {
 					concern = append(concern, e)
 				}
 			}
@@ -58,7 +59,7 @@ func (t *Table) Drift() <-chan func() { return t.notes }
 
 func (t *Table) observe(events []rtnl.Event) {
 	for _, e := range events {
-		if !mine(*e.Route) {
+		if !t.mine(*e.Route) {
 			t.unblock(func(dst netip.Prefix) bool { return dst == e.Route.Dst })
 			continue
 		}
@@ -75,7 +76,7 @@ func (t *Table) observe(events []rtnl.Event) {
 			if !known || is != *e.Route {
 				t.drifted[key] = intent.ByEvent // unless it is the desired one: see below
 			}
-			if want, wanted := t.routes.Desired(key); wanted && want.Kind == e.Route.Kind && want.Link == e.Route.Link && want.Gateway == e.Route.Gateway && want.Source == e.Route.Source {
+			if want, wanted := t.routes.Desired(key); wanted && sameWay(want, *e.Route) && want.Source == e.Route.Source && want.Protocol == e.Route.Protocol {
 				delete(t.drifted, key)
 			}
 		}

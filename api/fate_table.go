@@ -87,8 +87,6 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 	fate(Warned, "no flow is offloaded: each packet passes Twill's table", "nftablesFlowTableOffload=Enabled|Disabled nftablesFlowTableDataIfacePattern"),
 	fate(Warned, noTunnels, "routeSource=CalicoIPAM routeTableRange routeTableRanges"),
 	fate(Warned, "the agent says the size of a workload's interface when it is attached, and no file is read", "requireMTUFile=false"),
-	fate(Warned, "the kernel's threads take what WireGuard devices receive as the kernel has it", "wireguardThreadingEnabled=false"),
-	fate(Warned, "what WireGuard devices did is in `twill status`, and in no metrics", "prometheusWireGuardMetricsEnabled=true"),
 	fate(Warned, "the part of upstream that it is for is not in Twill", `dataplaneDriver=calico-iptables-plugin dataplaneWatchdogTimeout=90s
 		useInternalDataplaneDriver=true endpointStatusPathPrefix=/var/run/calico featureGates istioDSCPMark=23
 		kubeMasqueradeBit=14 kubeNodePortRanges=["30000:32767"] liveMigrationRouteConvergenceTime=30s

@@ -84,6 +84,8 @@ type FelixConfigurationSpec struct {
 	PrometheusGoMetricsEnabled      *bool `json:"prometheusGoMetricsEnabled,omitempty"`
 	PrometheusProcessMetricsEnabled *bool `json:"prometheusProcessMetricsEnabled,omitempty"`
 
+	PrometheusWireGuardMetricsEnabled *bool `json:"prometheusWireGuardMetricsEnabled,omitempty"` // default true
+
 	PrometheusMetricsCertFile *string `json:"prometheusMetricsCertFile,omitempty"`
 	PrometheusMetricsKeyFile  *string `json:"prometheusMetricsKeyFile,omitempty"`
 	PrometheusMetricsCAFile   *string `json:"prometheusMetricsCAFile,omitempty"`
@@ -120,6 +122,7 @@ type FelixConfigurationSpec struct {
 	WireguardMTU                 *int      `json:"wireguardMTU,omitempty"`   // bytes; 0 (default): as the host's interfaces allow
 	WireguardMTUV6               *int      `json:"wireguardMTUV6,omitempty"` // bytes; 0 (default): as the host's interfaces allow
 	WireguardKeepAlive           *string   `json:"wireguardKeepAlive,omitempty"`
+	WireguardThreadingEnabled    *bool     `json:"wireguardThreadingEnabled,omitempty"` // of the kernel's devices; default false
 	// WireguardUserspaceEnabled is ours: without the kernel's WireGuard, a process of the agent's has the tunnel; default true.
 	WireguardUserspaceEnabled *bool `json:"wireguardUserspaceEnabled,omitempty"`
 	// WireguardAllowUnencrypted is ours: what goes to a host that has no key is not dropped, but sent as without WireGuard; default false.

@@ -102,7 +102,6 @@ type LaterSettings struct {
 	PrometheusReporterCAFile                 Later `json:"prometheusReporterCAFile,omitempty"`
 	PrometheusReporterCertFile               Later `json:"prometheusReporterCertFile,omitempty"`
 	PrometheusReporterKeyFile                Later `json:"prometheusReporterKeyFile,omitempty"`
-	PrometheusWireGuardMetricsEnabled        Later `json:"prometheusWireGuardMetricsEnabled,omitempty"`
 	RequireMTUFile                           Later `json:"requireMTUFile,omitempty"`
 	RouteSource                              Later `json:"routeSource,omitempty"`
 	RouteTableRange                          Later `json:"routeTableRange,omitempty"`
@@ -116,7 +115,6 @@ type LaterSettings struct {
 	WindowsManageFirewallRules               Later `json:"windowsManageFirewallRules,omitempty"`
 	WindowsNetworkName                       Later `json:"windowsNetworkName,omitempty"`
 	WireguardHostEncryptionEnabled           Later `json:"wireguardHostEncryptionEnabled,omitempty"`
-	WireguardThreadingEnabled                Later `json:"wireguardThreadingEnabled,omitempty"`
 	XDPEnabled                               Later `json:"xdpEnabled,omitempty"`
 	XDPRefreshInterval                       Later `json:"xdpRefreshInterval,omitempty"`
 }

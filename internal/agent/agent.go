@@ -83,7 +83,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 	registry := newRegistry()
 	watch := newReporter(cfg, store, metrics.New(registry))
-	watch.links = handles.rtnl.Links
+	watch.links, watch.wireguard = handles.rtnl.Links, wgDoor{handles.wireguard(cfg.Socket), handles.rtnl}
 	source := syncer.New(store, syncer.Config{Prefixes: watchedPrefixes, Logger: cfg.Log.With("part", "syncer")})
 	links, names := ifmon.New(handles.rtnl), attribution.New()
 	handles.probeOwner(cfg.Log, graph.Settings().Settings)
@@ -109,7 +109,7 @@ func Run(ctx context.Context, cfg Config) error {
 		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Know: source.Know, Ended: ended, MTU: watch.mtu, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
 	})
 	server := &handlers{watch: watch, checker: newChecker(watch.notReady, source.Ping, d.Ping, loop.Ping), metrics: registry, tally: tally{handles.counts, names, dropped, logged}, plugins: plugins}
-	watch.metrics.Traffic(server.tally.traffic)
+	watch.measure(server.tally)
 	listen := server.listeners(cfg)
 	d.settings = []func(config.Settings){server.configure, listen.configure, d.wanting(tunnels)}
 

@@ -26,6 +26,9 @@ type Report struct {
 	RouteProtocol int `json:"routeProtocol,omitempty"`
 	// MTU is how large packets may be; nil: it is not known yet.
 	MTU *MTUReport `json:"mtu,omitempty"`
+	// WireGuard are the devices that settings want, by family, and Others the other hosts to which this agent's routes lead, and how.
+	WireGuard []WireGuardReport `json:"wireguard,omitempty"`
+	Others    []OtherReport     `json:"others,omitempty"`
 	// Leftovers are what an upstream agent left in the kernel: its rules apply, too, until they are removed.
 	Leftovers []string `json:"leftovers,omitempty"`
 }
@@ -36,6 +39,37 @@ type MTUReport struct {
 	Carries   int      `json:"carries"`   // packets between hosts
 	Workloads int      `json:"workloads"` // packets of workloads that are attached from now on
 	Problems  []string `json:"problems,omitempty"`
+}
+
+// WireGuardReport is one device.
+type WireGuardReport struct {
+	Family           string `json:"family"`
+	Interface        string `json:"interface"`
+	By               string `json:"by,omitempty"` // kernel or process; empty: see Problem
+	Port             int    `json:"port,omitempty"`
+	Key              string `json:"key,omitempty"` // the public one
+	Peers            int    `json:"peers"`
+	AllowUnencrypted bool   `json:"allowUnencrypted,omitempty"` // settings let what is for hosts without a key go in clear
+	Problem          string `json:"problem,omitempty"`
+}
+
+// Direct is the way to another host by no tunnel.
+const Direct = "direct"
+
+// OtherReport is one way to another host. One to whose addresses BGP has the routes, or somebody else, is not listed.
+type OtherReport struct {
+	Node      string `json:"node"`
+	Family    string `json:"family"`
+	By        string `json:"by"` // WireGuard, VXLAN, IPIP or direct
+	Encrypted bool   `json:"encrypted"`
+	Address   string `json:"address,omitempty"` // of the other host, to which packets go; empty: not known
+	Blocks    int    `json:"blocks"`            // how many destinations there are
+	// Of WireGuard: the other host's public key, the last handshake, and bytes since the device has the key.
+	Key       string     `json:"key,omitempty"`
+	Handshake *time.Time `json:"handshake,omitempty"`
+	Received  int64      `json:"received,omitempty"`
+	Sent      int64      `json:"sent,omitempty"`
+	Problem   string     `json:"problem,omitempty"`
 }
 
 // Since is a state and when it began.

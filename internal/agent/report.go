@@ -36,6 +36,7 @@ type reporter struct {
 	memory    config.Memory    // used by calc's goroutine only
 	leftovers *leftovers
 	links     func() ([]rtnl.Link, error) // of the host; nil: none are known
+	wireguard wgReader                    // nil: there is no WireGuard
 
 	mu          sync.Mutex
 	changes     changes
@@ -55,6 +56,7 @@ type reporter struct {
 	datastore   Since
 	kernel      Since
 	tracker     *tracker
+	others      *others
 	progressed  chan struct{} // closed when the dataplane reports something
 	size        tunnel.MTU
 	repairs     map[string]int
@@ -68,7 +70,7 @@ func newReporter(cfg Config, store datastore.Store, m *metrics.Metrics) *reporte
 		identity:  Report{Node: cfg.Node, Version: cfg.Version, Started: now},
 		failing:   map[string]string{},
 		datastore: Since{syncer.WaitForDatastore.String(), now}, kernel: Since{kernelUnknown, now},
-		leftovers: &leftovers{log: cfg.Log.With("part", "leftovers")}, tracker: newTracker(), progressed: make(chan struct{}), repairs: map[string]int{}, readBack: map[string]int{},
+		leftovers: &leftovers{log: cfg.Log.With("part", "leftovers")}, tracker: newTracker(), others: newOthers(), progressed: make(chan struct{}), repairs: map[string]int{}, readBack: map[string]int{},
 	}
 	r.status = status.New(status.Config{Node: cfg.Node, Version: cfg.Version, Store: store, Host: r.host, Log: cfg.Log.With("part", "status")})
 	m.Source(1)
@@ -148,6 +150,7 @@ func (r *reporter) decided(b intent.Batch, arrived time.Time) {
 		}
 	}
 	gone := r.tracker.onBatch(b)
+	r.others.onBatch(b)
 	r.mu.Unlock()
 	r.status.Remove(gone)
 }
@@ -227,6 +230,9 @@ func (r *reporter) configure(s config.Settings) {
 		r.memory = s.Memory
 		limit(s.Memory)
 	}
+	r.mu.Lock()
+	r.others.settings = s.WireGuard
+	r.mu.Unlock()
 	r.status.Configure(status.Settings{
 		Region: s.Region, Interval: s.ReportingInterval, TTL: s.ReportingTTL, Endpoints: s.ReportEndpoints, Delay: s.EndpointReportDelay,
 	})
@@ -401,7 +407,7 @@ func (r *reporter) host() (bool, []string) {
 // report returns the full report.
 func (r *reporter) report() Report {
 	left := r.leftovers.lines()
-	sizes := r.sizes()
+	sizes, encrypting := r.sizes(), r.encrypting()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := r.identity
@@ -423,6 +429,7 @@ func (r *reporter) report() Report {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Interface, b.Interface))
 	})
 	out.MTU = r.mtuReport(sizes)
+	r.encryption(&out, encrypting)
 	for _, p := range r.problem {
 		out.Wrong = append(out.Wrong, Finding{Where: p.From + " " + p.Name, Reason: p.Reason, Since: out.Started})
 	}

@@ -49,6 +49,8 @@ var proofs = []proof{
 	{"calc.TestWhatIsEncrypted", "FelixConfigurationSpec", "wireguardAllowUnencrypted"},
 	{"tunnel.TestSettingsSayWhatAWireGuardDeviceIs, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", `wireguardListeningPort wireguardListeningPortV6 wireguardInterfaceName wireguardInterfaceNameV6
 		wireguardRoutingRulePriority wireguardKeepAlive wireguardMTU wireguardMTUV6`},
+	{"tunnel.TestThreadsOfAWireGuardDevice, rtnl.TestThreadsTakeWhatALinkReceives, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "wireguardThreadingEnabled"},
+	{"agent.TestWireGuardIsCounted", "FelixConfigurationSpec", "prometheusWireGuardMetricsEnabled"},
 	{"tunnel.TestWithoutAWireGuardOfAnyKind, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "wireguardUserspaceEnabled"},
 	{"calc.TestAnIPIPTunnelThatSettingsDoNotWant", "FelixConfigurationSpec", "ipipEnabled"},
 	{"intent.TestSizesOfPackets, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "ipipMTU"},

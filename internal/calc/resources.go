@@ -164,7 +164,7 @@ func (g *Graph) host() intent.HostSettings {
 		Checksums: map[string]intent.Checksums{"true": intent.ChecksumsByKernel, "false": intent.ChecksumsByDevice}[s.ChecksumsBroken],
 		WireGuard: intent.WireGuardSettings{
 			On: s.WireGuard.Enabled, Link: s.WireGuard.Link, Port: [2]uint16{uint16(s.WireGuard.Port[0]), uint16(s.WireGuard.Port[1])}, Priority: s.WireGuard.Priority,
-			KeepAlive: s.WireGuard.KeepAlive.Truncate(time.Second), Userspace: s.WireGuard.Userspace,
+			KeepAlive: s.WireGuard.KeepAlive.Truncate(time.Second), Userspace: s.WireGuard.Userspace, Threads: s.WireGuard.Threads,
 		},
 		MTU: intent.MTUSettings{
 			Links: s.MTULinks, Own: g.reach.Own(), Wanted: g.reach.Wanted(),

@@ -41,6 +41,7 @@ func TestEachSettingReachesTheIntent(t *testing.T) {
 		{`"wireguardRoutingRulePriority":7`, map[string]string{"WireGuard.Priority": "7"}},
 		{`"wireguardKeepAlive":"25s"`, map[string]string{"WireGuard.KeepAlive": "25s"}},
 		{`"wireguardUserspaceEnabled":false`, map[string]string{"WireGuard.Userspace": "false"}},
+		{`"wireguardThreadingEnabled":true`, map[string]string{"WireGuard.Threads": "true"}},
 		{`"wireguardMTU":1400`, map[string]string{"MTU.Tunnels": "[0 0 0 1400 0]"}},
 		{`"wireguardMTUV6":1300`, map[string]string{"MTU.Tunnels": "[0 0 0 0 1300]"}},
 		{`"vxlanVNI":77`, map[string]string{"VXLAN.VNI": "77"}},

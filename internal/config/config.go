@@ -128,6 +128,8 @@ type WireGuard struct {
 	KeepAlive time.Duration
 	Userspace bool // a process has the tunnel where the kernel has no WireGuard
 	Clear     bool // what is for hosts without a key goes unencrypted
+	Metrics   bool // metrics of the devices are served
+	Threads   bool // threads of the kernel's take what its devices receive
 }
 
 // TLS is the files of a server; without a certificate it speaks plain HTTP.

@@ -2,6 +2,7 @@ package intent
 
 import (
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -36,6 +37,9 @@ var tunnelKinds = [TunnelKinds]struct {
 
 // String is the name, and the family if it is IPv6.
 func (k TunnelKind) String() string { return tunnelKinds[k].name }
+
+// Encapsulation is the name without the family.
+func (k TunnelKind) Encapsulation() string { return strings.TrimSuffix(k.String(), " IPv6") }
 
 // Link returns the name of the device; of WireGuard, if no setting says otherwise.
 func (k TunnelKind) Link() string { return tunnelKinds[k].link }
@@ -127,4 +131,5 @@ type WireGuardSettings struct {
 	Priority  int       // of the rule that leads packets to the tunnel
 	KeepAlive time.Duration
 	Userspace bool // where the kernel has no WireGuard, a process has the tunnel
+	Threads   bool // threads take what the kernel's devices receive
 }

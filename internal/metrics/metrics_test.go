@@ -47,6 +47,7 @@ func TestTheReferencePageIsWhatIsRegistered(t *testing.T) {
 func reference() string {
 	m := New(prometheus.NewRegistry())
 	m.Traffic(func() Traffic { return Traffic{} })
+	m.WireGuard(func() []WireGuard { return nil })
 	b := NewBFD(prometheus.NewRegistry())
 	b.Follow(func() ([]bfd.Status, bfd.Counts) { return nil, bfd.Counts{} })
 	m.list = append(m.list, b.list...)

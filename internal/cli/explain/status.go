@@ -15,6 +15,7 @@ import (
 	"github.com/twillnet/twill/internal/agent"
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/cli/paths"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/doctor"
 	"github.com/twillnet/twill/internal/status"
@@ -29,8 +30,10 @@ func (c *command) statusCmd() *cobra.Command {
 		Use:   "status",
 		Short: "What this node does, what is wrong, and since when",
 		Long: `Ask the agent of this host: is it ready, is its datastore there, is everything
-in force, which endpoints are not up and why, what is wrong in resources and
-settings, and what of ours others have changed.
+in force, which endpoints are not up and why, by which ways other hosts are
+reached, what is wrong in resources and settings, and what of ours others have
+changed. -o wide lists all endpoints and hosts; of WireGuard with the last
+handshake, and the bytes since the device has the host's key.
 
 With --all, read from the datastore what every node last reported.
 
@@ -72,16 +75,16 @@ func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
 	if !r.Ready {
 		state = "NOT READY"
 	}
-	fmt.Fprintf(w, "Node %s is %s; agent %s has run for %s.\n", r.Node, state, r.Version, ago(now, r.Started))
+	fmt.Fprintf(w, "Node %s is %s; agent %s has run for %s.\n", r.Node, state, r.Version, terminal.Ago(now, r.Started))
 	for _, why := range r.NotReady {
 		fmt.Fprintf(w, "  because: %s\n", why)
 	}
 	t := terminal.NewTable(w)
-	t.Row("  datastore", r.Datastore.State+" for "+ago(now, r.Datastore.Since))
+	t.Row("  datastore", r.Datastore.State+" for "+terminal.Ago(now, r.Datastore.Since))
 	if r.Unwritten != "" {
 		t.Row("", "cannot be written to: "+r.Unwritten)
 	}
-	t.Row("  kernel", r.Kernel.State+" for "+ago(now, r.Kernel.Since))
+	t.Row("  kernel", r.Kernel.State+" for "+terminal.Ago(now, r.Kernel.Since))
 	t.Row("  endpoints", fmt.Sprintf("%d up, %d down, %d error", r.Counts.Endpoints[status.Up], r.Counts.Endpoints[status.Down], r.Counts.Endpoints[status.Error]))
 	if r.Counts.ByChains > 0 {
 		t.Row("", fmt.Sprintf("%d groups of the same policies are asked rule by rule, see below", r.Counts.ByChains))
@@ -94,6 +97,7 @@ func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
 		}
 		t.Row("  MTU", fmt.Sprintf("%d between hosts%s, %d of new workloads", m.Carries, by, m.Workloads))
 	}
+	paths.Summary(t, r)
 	var repairs []string
 	for what, n := range r.Repairs {
 		repairs = append(repairs, fmt.Sprintf("%d × %s", n, what))
@@ -103,15 +107,21 @@ func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
 	}
 	t.Flush()
 	printEndpoints(w, r, wide, now)
+	paths.Print(w, r.Others, wide, now)
 	section(w, "Not in force", r.Failed)
 	if r.MTU != nil {
 		section(w, "Packets may be too large (docs/mtu.md)", shortened(r.MTU.Problems, wide))
 	}
 	section(w, byChains, slow(r, wide))
 	section(w, "Left by an upstream agent, and still at work ("+doctor.FixLeftovers+")", r.Leftovers)
+	printFound(w, r, wide, now)
+}
+
+// printFound prints what is wrong in resources and settings, or has no effect.
+func printFound(w io.Writer, r agent.Report, wide bool, now time.Time) {
 	var wrong []string
 	for _, f := range r.Wrong {
-		wrong = append(wrong, fmt.Sprintf("%s: %s (for %s)", f.Where, f.Reason, ago(now, f.Since)))
+		wrong = append(wrong, fmt.Sprintf("%s: %s (for %s)", f.Where, f.Reason, terminal.Ago(now, f.Since)))
 	}
 	section(w, "Wrong in resources and settings", wrong)
 	var noEffect []string
@@ -135,7 +145,7 @@ func printEndpoints(w io.Writer, r agent.Report, wide bool, now time.Time) {
 			t.Row()
 			t.Row("ENDPOINT", "INTERFACE", "STATUS", "FOR", "REASON")
 		}
-		t.Row(e.Name, e.Interface, e.Status, ago(now, e.Since), e.Reason)
+		t.Row(e.Name, e.Interface, e.Status, terminal.Ago(now, e.Since), e.Reason)
 	}
 	t.Flush()
 }
@@ -169,18 +179,6 @@ func section(w io.Writer, title string, lines []string) {
 	for _, l := range lines {
 		fmt.Fprintf(w, "  %s\n", l)
 	}
-}
-
-// ago is a length of time as people say it.
-func ago(now, then time.Time) string {
-	d := now.Sub(then)
-	switch {
-	case d < time.Minute:
-		return max(d, 0).Truncate(time.Second).String()
-	case d < 48*time.Hour:
-		return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
-	}
-	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
 }
 
 func (c *command) statusOfAll(ctx context.Context, output console.Output) error {

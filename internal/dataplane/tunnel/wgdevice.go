@@ -45,10 +45,28 @@ func (d *Driver) ensureWireGuard(w *wireguard) error {
 	if err := d.bring(&w.device, l, d.mtu.in(w.kind())); err != nil {
 		return err
 	}
+	if err := d.thread(w, l); err != nil {
+		return err
+	}
 	w.by = l.Kind
 	d.made(&w.device, was, l, there)
 	w.observe(is.Peers)
 	d.publish(w, is.Public)
+	return nil
+}
+
+// thread has threads take what a device of the kernel's receives, or not. A kernel without such threads goes on without, and status says so.
+func (d *Driver) thread(w *wireguard, l rtnl.Link) error {
+	if l.Kind != wg.Kind {
+		return nil
+	}
+	is, err := d.rtnl.Threaded(w.name)
+	if err == nil && is != w.as.Threads {
+		err = d.rtnl.SetThreaded(w.name, w.as.Threads)
+	}
+	if errors.Is(err, rtnl.ErrNotFound) { // it has gone, and is made again
+		return err
+	}
 	return nil
 }
 

@@ -255,3 +255,18 @@ func TestADeviceOfAnotherKindIsLeftAlone(t *testing.T) {
 		t.Errorf("it is %+v, and the routes are %s", l, r.table())
 	}
 }
+
+// TestThreadsOfAWireGuardDevice of the kernel's are as settings say; a process has its own, and nothing fails.
+func TestThreadsOfAWireGuardDevice(t *testing.T) {
+	r := newGuarded(t)
+	for _, want := range []bool{true, false, true} {
+		r.apply(intent.Batch{Host: encrypting(func(h *intent.HostSettings) { h.WireGuard.Threads = want }), InSync: true})
+		r.verified("threads", 0)
+		if r.ns.Link("wg-test").Kind != wg.Kind {
+			continue
+		}
+		if is, err := r.ns.Rtnl().Threaded("wg-test"); err != nil || is != want {
+			t.Errorf("Threaded = %t, %v; want %t", is, err, want)
+		}
+	}
+}

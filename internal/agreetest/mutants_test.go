@@ -80,7 +80,8 @@ func (m mutant) decides() bool {
 	if m.file == "internal/dataplane/desired/recheck.go" || m.file == "internal/dataplane/desired/hosttables.go" {
 		return false
 	}
-	return !strings.HasPrefix(m.file, "internal/dataplane/") || strings.HasPrefix(m.file, "internal/dataplane/rules/") || strings.HasPrefix(m.file, "internal/dataplane/desired/")
+	inKernel := strings.HasPrefix(m.file, "internal/dataplane/") || strings.HasPrefix(m.file, "internal/kernel/")
+	return !inKernel || strings.HasPrefix(m.file, "internal/dataplane/rules/") || strings.HasPrefix(m.file, "internal/dataplane/desired/")
 }
 
 // inKernel are the runs that must see a mutant by packets. Paths first: they are quicker to see what a few worlds show, and some faults only

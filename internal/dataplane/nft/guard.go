@@ -178,9 +178,11 @@ func (d *Driver) condition(c desired.Cond) exprs {
 	case desired.ICMPTypes:
 		var els []nftables.Element
 		for _, r := range c.Types {
-			els = append(els, nftables.RangeElement([]byte{r[0]}, []byte{r[1]}))
+			for n := int(r[0]); n <= int(r[1]); n++ { // no intervals: see nftables.MatchAddrs
+				els = append(els, nftables.Element{Key: []byte{byte(n)}})
+			}
 		}
-		return exprs{nftables.ICMPType(), nftables.In{Set: nftables.Set{Key: nftables.TypeICMPv6Type, Interval: true}, Elements: els}}
+		return exprs{nftables.ICMPType(), nftables.In{Set: nftables.Set{Key: nftables.TypeICMPv6Type}, Elements: els}}
 	}
 	return exprs{nftables.Drop()}
 }

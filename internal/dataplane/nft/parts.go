@@ -55,6 +55,33 @@ func (d *Driver) part() *plan {
 	return p
 }
 
+// intervals returns a transaction with those sets of prefixes that are new in p. In a set of intervals that is new the kernel finds nothing until the end of
+// its transaction, when the rules of the same one are in force already (see nftables.MatchAddrs), so they go before. A table that is made anew has no rules
+// before, and takes all at once.
+func (d *Driver) intervals(p *plan) *plan {
+	q := &plan{batch: &d.batch, part: true, more: true, only: map[*kset][]string{}}
+	d.batch.Reset()
+	if p.shallow || p.purge || !d.table.exists {
+		return q
+	}
+	left := d.room
+	for _, k := range p.ksets {
+		if !k.wanted || !k.spec.Interval || k.exists && !d.isFresh(k) || left <= 0 {
+			continue
+		}
+		for id := range k.elems.PendingUpdates() {
+			if left -= elementSize(id); left <= 0 {
+				break
+			}
+			q.only[k] = append(q.only[k], id)
+		}
+		q.ksets = append(q.ksets, k)
+		left -= setSize
+	}
+	d.write(q)
+	return q
+}
+
 // isFresh reports whether a set was made by a part, and no chain in force looks into it yet.
 func (d *Driver) isFresh(k *kset) bool {
 	_, fresh := d.fresh[k]

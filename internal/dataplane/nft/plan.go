@@ -61,11 +61,14 @@ func (p *plan) owner(message int) intent.Key {
 	return p.spans[i].owner
 }
 
-// plan returns the next transaction: all that is pending; a step of that, where addresses move between sets; or, where it is large,
-// some of the new objects, to which nothing in the kernel leads yet. So the rules in force still change in one transaction. A missing table
+// plan returns the next transaction: all that is pending; new sets of prefixes before that; a step of it, where addresses move between sets; or, where
+// it is large, some of the new objects, to which nothing in the kernel leads yet. So the rules in force still change in one transaction. A missing table
 // is made in one transaction, since nothing is filtered until then; if that was refused, the skeleton comes first, which closes interfaces with a configured prefix.
 func (d *Driver) plan() *plan {
 	p := d.whole(!d.state.InSync())
+	if q := d.intervals(p); !q.empty() {
+		return q
+	}
 	if q := d.step(p); q != nil {
 		d.write(q)
 		return q

@@ -167,16 +167,38 @@ func (d costs) Rule(r rules.Rule) (n, elements int) {
 			}
 			fr = of
 		}
-		ways, listed := 1, 0
+		ways, listed := 1, 0 // listed: in the sets of all ways
 		for _, t := range fr.Terms {
-			listed += len(t.Nets) + len(t.Ports)
-			if s := d.sets[t.Set]; (t.Kind == rules.Addrs || t.Kind == rules.PortSet) && !t.Not && s != nil {
-				ways *= len(d.kinds(s, i))
+			var of, in int
+			switch s := d.sets[t.Set]; {
+			case t.Kind == rules.Nets || t.Kind == rules.Ports:
+				of, in = alternatives(t, families[i])
+			case (t.Kind == rules.Addrs || t.Kind == rules.PortSet) && !t.Not && s != nil:
+				of = len(d.kinds(s, i))
+			default:
+				of = 1
 			}
+			ways, listed = ways*of, listed*of+in*ways
 		}
-		n, elements = n+ways, elements+ways*listed
+		n, elements = n+ways, elements+listed
 	}
 	return n, elements
+}
+
+// alternatives returns by how many rules the kernel finds addresses or ports, and how many elements their anonymous sets have in all.
+func alternatives(t rules.Term, f intent.Family) (ways, elements int) {
+	all := matchPorts(t)
+	if t.Kind == rules.Nets {
+		all = nftables.MatchAddrs(address(t.Side, f), t.Nets, t.Not)
+	}
+	for _, way := range all {
+		for _, x := range way {
+			if in, ok := x.(nftables.In); ok {
+				elements += len(in.Elements)
+			}
+		}
+	}
+	return len(all), elements
 }
 
 // Set returns how many members of a set the kernel holds, or would hold.

@@ -152,7 +152,7 @@ func noteUntracked() exprs {
 // noteEarly has later stages know that an early stage allowed a packet.
 func noteEarly() exprs { return nftables.SetMarkBits(kernel.MarkHostPassed, 0) }
 
-// renderTerm returns the alternatives by which a term may match; more than one only for sets that are two in the kernel.
+// renderTerm returns the alternatives by which a term may match: one for each set of the kernel that must be asked, and each range of ports.
 // With exclusive, no packet matches two of them.
 func (d *Driver) renderTerm(t rules.Term, f intent.Family, exclusive bool) ([]exprs, error) {
 	switch t.Kind {
@@ -163,13 +163,9 @@ func (d *Driver) renderTerm(t rules.Term, f intent.Family, exclusive bool) ([]ex
 	case rules.ICMPCode:
 		return []exprs{{nftables.ICMPCode(), compare(t.Not, t.Number)}}, nil
 	case rules.Ports:
-		ranges := make([][2]uint16, len(t.Ports))
-		for i, p := range t.Ports {
-			ranges[i] = [2]uint16{p.Min, p.Max}
-		}
-		return []exprs{nftables.MatchPorts(port(t.Side), ranges, t.Not)}, nil
+		return matchPorts(t), nil
 	case rules.Nets:
-		return []exprs{matchNets(t, f)}, nil
+		return nftables.MatchAddrs(address(t.Side, f), t.Nets, t.Not), nil
 	case rules.Passed:
 		return []exprs{matchMark(kernel.MarkPassed, t.Not)}, nil
 	case rules.Addrs, rules.PortSet:
@@ -206,26 +202,13 @@ func address(s rules.Side, f intent.Family) nftables.Payload {
 	return nftables.Src(nfFamily(f))
 }
 
-// matchNets compares an address with one prefix, or looks it up among many.
-func matchNets(t rules.Term, f intent.Family) exprs {
-	load := address(t.Side, f)
-	if len(t.Nets) == 1 {
-		match := nftables.MatchSrc
-		if t.Side == rules.Dst {
-			match = nftables.MatchDst
-		}
-		return match(t.Nets[0], t.Not)[len(nftables.MatchNFProto(nfFamily(f))):] // the family is matched already
+// matchPorts returns the alternatives by which a port may be one of a term.
+func matchPorts(t rules.Term) []exprs {
+	ranges := make([][2]uint16, len(t.Ports))
+	for i, p := range t.Ports {
+		ranges[i] = [2]uint16{p.Min, p.Max}
 	}
-	els := nftables.PrefixElements(t.Nets)
-	interval := false
-	for _, el := range els {
-		interval = interval || el.End != nil
-	}
-	key := nftables.TypeIPv4Addr
-	if f == intent.IPv6 {
-		key = nftables.TypeIPv6Addr
-	}
-	return exprs{load, nftables.In{Set: nftables.Set{Key: key, Interval: interval}, Elements: els, Not: t.Not}}
+	return nftables.MatchPorts(port(t.Side), ranges, t.Not)
 }
 
 // renderSet looks an address up in the kernel sets of one set: a member is in any of them, a negated term wants it in none. Without a

@@ -44,7 +44,7 @@ func BenchmarkReplaceAChainOfAThousandRules(b *testing.B) {
 	tx.AddTable(Table{Name: "t"})
 	n.mustCommit(b, tx)
 	exprs := join(MatchSrc(prefix("10.0.0.1/32"), false), MatchL4Proto(6),
-		MatchPorts(DstPort(), [][2]uint16{{80, 80}}, false), one(Counter{}, Accept()))
+		MatchPorts(DstPort(), [][2]uint16{{80, 80}}, false)[0], one(Counter{}, Accept()))
 	for b.Loop() {
 		tx.Reset()
 		tx.AddChain(Chain{Table: "t", Name: "c"})

@@ -51,7 +51,7 @@ func largeTable(name string) *Batch {
 	}
 	for i := range 1000 {
 		b.AddRule(Rule{Table: name, Chain: fmt.Sprintf("chain-with-a-name-of-some-length-%d", i), Exprs: join(MatchL4Proto(6),
-			MatchPorts(DstPort(), [][2]uint16{{443, 443}, {80, 90}}, false), one(Counter{}, Accept())), Comment: "web"})
+			MatchPorts(DstPort(), [][2]uint16{{443, 443}, {80, 90}}, false)[0], one(Counter{}, Accept())), Comment: "web"})
 	}
 	for i := range 50 {
 		s := Set{Table: name, Name: fmt.Sprintf("s%d", i), Key: TypeIPv4Addr}

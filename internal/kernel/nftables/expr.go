@@ -129,7 +129,8 @@ type LookupData struct {
 	Reg, Dst Reg
 }
 
-// In is a lookup in an anonymous set, which exists as long as its rule. Only Key, Interval and Data of Set are used.
+// In is a lookup in an anonymous set, which exists as long as its rule. Only Key, Interval and Data of Set are used. One with Interval
+// matches nothing for a moment after its rule is in force: see MatchAddrs.
 // With Set.Data TypeVerdict it is a verdict map; with other data it loads Dst.
 type In struct {
 	Set      Set

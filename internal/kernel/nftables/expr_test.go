@@ -53,26 +53,41 @@ func exprCases() []exprCase {
 		{name: "IPv6 source", exprs: MatchSrc(prefix("fd00:1::/33"), false), want: `ip6 saddr fd00:1::/33`},
 		{name: "IPv6 destination", exprs: MatchDst(prefix("fd00::1/128"), false), want: `ip6 daddr fd00::1`},
 		{
-			name: "source port range", exprs: join(tcp, MatchPorts(SrcPort(), [][2]uint16{{1000, 2000}}, false)),
+			name: "source port range", exprs: join(tcp, MatchPorts(SrcPort(), [][2]uint16{{1000, 2000}}, false)[0]),
 			want: `tcp sport 1000-2000`,
 		},
 		{
-			name: "not a port range", exprs: join(tcp, MatchPorts(DstPort(), [][2]uint16{{1000, 2000}}, true)),
+			name: "not a port range", exprs: join(tcp, MatchPorts(DstPort(), [][2]uint16{{1000, 2000}}, true)[0]),
 			want: `tcp dport != 1000-2000`,
 		},
 		{
-			name: "ports that follow on each other", exprs: join(tcp, MatchPorts(DstPort(), [][2]uint16{{82, 90}, {81, 81}, {80, 80}, {85, 95}, {9, 7}, {65535, 65535}, {96, 65534}}, false)),
+			name: "ports that follow on each other", exprs: join(tcp, MatchPorts(DstPort(), [][2]uint16{{82, 90}, {81, 81}, {80, 80}, {85, 95}, {9, 7}, {65535, 65535}, {96, 65534}}, false)[0]),
 			want: `tcp dport 80-65535`,
 		},
-		{name: "one port", exprs: join(tcp, MatchPorts(DstPort(), [][2]uint16{{443, 443}}, false)), want: `tcp dport 443`},
+		{name: "one port", exprs: join(tcp, MatchPorts(DstPort(), [][2]uint16{{443, 443}}, false)[0]), want: `tcp dport 443`},
 		{
-			name: "many ports", exprs: join(tcp, MatchPorts(DstPort(), [][2]uint16{{443, 443}, {80, 80}}, false)),
+			name: "many ports", exprs: join(tcp, MatchPorts(DstPort(), [][2]uint16{{443, 443}, {80, 80}}, false)[0]),
 			want: `tcp dport { 80, 443 }`,
 		},
 		{
 			name:  "many ports and ranges, negated",
-			exprs: join(tcp, MatchPorts(DstPort(), [][2]uint16{{443, 443}, {1, 80}, {60000, 65535}}, true)),
-			want:  `tcp dport != { 1-80, 443, 60000-65535 }`,
+			exprs: join(tcp, MatchPorts(DstPort(), [][2]uint16{{443, 443}, {1, 80}, {60000, 65535}}, true)[0]),
+			want:  `tcp dport != 1-80 tcp dport != 60000-65535 tcp dport != 443`,
+		},
+		{
+			name:  "one of some prefixes of a length",
+			exprs: join(v4, MatchAddrs(IPv4Src(), prefixesOf("10.2.0.0/16", "10.1.0.0/16", "10.1.7.0/24", "10.1.0.9/16"), false)[0]),
+			want:  `ip saddr & 255.255.0.0 == { 10.1.0.0, 10.2.0.0 }`,
+		},
+		{
+			name:  "in none of some prefixes",
+			exprs: join(v4, MatchAddrs(IPv4Dst(), prefixesOf("192.0.2.1/32", "10.1.0.0/16", "192.0.2.2/32", "10.1.0.0/24", "203.0.113.0/24"), true)[0]),
+			want:  `ip daddr != 10.1.0.0/16 ip daddr != 203.0.113.0/24 ip daddr != { 192.0.2.1, 192.0.2.2 }`,
+		},
+		{
+			name:  "IPv6 prefixes",
+			exprs: join(MatchNFProto(FamilyIPv6), MatchAddrs(IPv6Src(), prefixesOf("fd00:1::/33", "fd00:2::/33"), false)[0]),
+			want:  `ip6 saddr & ffff:ffff:8000:: == { fd00:1::, fd00:2:: }`,
 		},
 		{name: "ordered comparison", exprs: join(tcp, one(DstPort(), Cmp{Op: Gte, Data: KeyPort(1024)})), want: `tcp dport >= 1024`},
 		{name: "ICMP type and code", exprs: join(v4, MatchL4Proto(1), one(ICMPType(), Cmp{Op: Eq, Data: []byte{8}},
@@ -232,4 +247,35 @@ func sameExprs(a, b []Expr) bool {
 		}
 	}
 	return reflect.DeepEqual(a, b) && Rule{Exprs: a}.String() == Rule{Exprs: b}.String()
+}
+
+func prefixesOf(ss ...string) []netip.Prefix {
+	ps := make([]netip.Prefix, len(ss))
+	for i, s := range ss {
+		ps[i] = prefix(s)
+	}
+	return ps
+}
+
+// TestAPacketMatchesAtMostOneAlternative counts the alternatives, each of which the test above has.
+func TestAPacketMatchesAtMostOneAlternative(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		ways [][]Expr
+		want int
+	}{
+		{"prefixes of three lengths, of which two are within others", MatchAddrs(IPv4Src(), prefixesOf("10.0.0.0/8", "10.1.0.0/16", "192.0.2.0/24", "192.0.2.7/32"), false), 2},
+		{"all addresses", MatchAddrs(IPv4Src(), prefixesOf("0.0.0.0/0", "10.1.0.0/16"), false), 1},
+		{"no prefix", MatchAddrs(IPv4Src(), nil, false), 1},
+		{"none that is valid", MatchAddrs(IPv4Src(), []netip.Prefix{{}}, true), 1},
+		{"negation", MatchAddrs(IPv4Src(), prefixesOf("10.0.0.0/8", "192.0.2.0/24"), true), 1},
+		{"ports, narrow ranges", MatchPorts(DstPort(), [][2]uint16{{80, 80}, {100, 131}, {443, 443}}, false), 1},
+		{"ports, wide ranges", MatchPorts(DstPort(), [][2]uint16{{80, 80}, {100, 132}, {1000, 65535}}, false), 3},
+		{"no port", MatchPorts(DstPort(), [][2]uint16{{9, 7}}, false), 1},
+		{"not no port", MatchPorts(DstPort(), nil, true), 1},
+	} {
+		if len(tt.ways) != tt.want {
+			t.Errorf("%s: %d alternatives, want %d: %v", tt.name, len(tt.ways), tt.want, tt.ways)
+		}
+	}
 }

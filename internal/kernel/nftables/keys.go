@@ -176,37 +176,6 @@ func RangeElement(first, last []byte) Element {
 	return el
 }
 
-// PrefixElements are the intervals of prefixes of one family, sorted; one that lies within another is left out, because
-// the kernel refuses intervals of a simple key that overlap.
-func PrefixElements(ps []netip.Prefix) []Element {
-	els := make([]Element, 0, len(ps))
-	for _, p := range ps {
-		if p.IsValid() {
-			els = append(els, PrefixElement(p))
-		}
-	}
-	return MergeIntervals(els)
-}
-
-// MergeIntervals sorts intervals of a simple key and joins those that overlap, which the kernel refuses; adjacent ones
-// stay apart. It is for plain sets: data, verdicts and comments are those of the first.
-func MergeIntervals(els []Element) []Element {
-	els = slices.Clone(els)
-	slices.SortFunc(els, compareElements)
-	out := els[:0]
-	for _, el := range els {
-		if len(out) == 0 || el.CatchAll || out[len(out)-1].CatchAll || bytes.Compare(el.Key, out[len(out)-1].last()) > 0 {
-			out = append(out, el)
-			continue
-		}
-		prev := &out[len(out)-1]
-		if bytes.Compare(el.last(), prev.last()) > 0 {
-			prev.End = el.last()
-		}
-	}
-	return out
-}
-
 func (el Element) last() []byte {
 	if el.End == nil {
 		return el.Key

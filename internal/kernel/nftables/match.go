@@ -126,10 +126,7 @@ func matchPrefix(load Payload, p netip.Prefix, not bool) []Expr {
 		load.Len = uint32(bits / 8)
 		return append(exprs, load, Cmp{Op: op, Data: addr[:bits/8]})
 	}
-	mask := make([]byte, len(addr))
-	for i := range bits {
-		mask[i/8] |= 0x80 >> (i % 8)
-	}
+	mask := maskOf(p)
 	return append(exprs, load, Bitwise{Mask: mask, Xor: make([]byte, len(mask))}, Cmp{Op: op, Data: addr})
 }
 
@@ -143,26 +140,122 @@ func SetCTMarkBits(set uint32) []Expr {
 	return []Expr{CT{Key: CTMark}, Bitwise{Mask: U32(^set), Xor: U32(set)}, SetCT{Key: CTMark}}
 }
 
-// MatchPorts matches a port, loaded by SrcPort or DstPort, that is in one of the ranges (or, with not, in none).
-// Match the protocol first. No range at all matches nothing; with not, everything.
-func MatchPorts(load Payload, ranges [][2]uint16, not bool) []Expr {
-	els := make([]Element, 0, len(ranges))
-	for _, r := range mergePorts(ranges) {
-		els = append(els, RangeElement(KeyPort(r[0]), KeyPort(r[1])))
+// MatchAddrs matches an address, loaded by Src or Dst, that is in one of some prefixes of its family, or, with not, in none. It returns
+// alternatives, one for each length of a prefix; a packet matches at most one of them, and a negation is always one. Match the family first.
+// No prefix at all matches nothing; with not, everything.
+//
+// The kernel has sets of intervals, with which this would be one alternative. But in one that is new it finds nothing until the end of the transaction that
+// makes it, when the rules that ask it are in force already (nf_tables_commit calls nft_set_commit_update last): docs/decisions/068.
+func MatchAddrs(load Payload, ps []netip.Prefix, not bool) [][]Expr {
+	var none []Expr
+	var ways [][]Expr
+	for _, same := range byLength(ps) {
+		var in []Expr
+		if len(same) == 1 {
+			in = matchPrefix(load, same[0], not)[len(MatchNFProto(FamilyIPv4)):]
+		} else {
+			in = append(in, load)
+			if mask := maskOf(same[0]); same[0].Bits() < 8*len(mask) {
+				in = append(in, Bitwise{Mask: mask, Xor: make([]byte, len(mask))})
+			}
+			key, els := TypeIPv4Addr, make([]Element, len(same))
+			if same[0].Addr().Is6() {
+				key = TypeIPv6Addr
+			}
+			for i, p := range same {
+				els[i] = Element{Key: p.Addr().AsSlice()}
+			}
+			in = append(in, In{Set: Set{Key: key}, Elements: els, Not: not})
+		}
+		ways, none = append(ways, in), append(none, in...)
 	}
 	switch {
-	case len(els) == 0 && not:
-		return nil
-	case len(els) == 0:
-		return []Expr{load, Cmp{Op: Lt, Data: []byte{0, 0}, Reg: load.Reg}}
-	case len(els) == 1:
-		return []Expr{load, matchOne(els[0], not, load.Reg)}
+	case not:
+		return [][]Expr{none}
+	case len(ways) == 0:
+		return [][]Expr{{load, Cmp{Op: Lt, Data: make([]byte, load.Len), Reg: load.Reg}}}
 	}
-	interval := false
-	for _, el := range els {
-		interval = interval || el.End != nil
+	return ways
+}
+
+// byLength groups prefixes by length, the shortest first, each group sorted and masked. What lies within another prefix is left out, and so is what is
+// none.
+func byLength(ps []netip.Prefix) [][]netip.Prefix {
+	masked := make([]netip.Prefix, 0, len(ps))
+	for _, p := range ps {
+		if p.IsValid() {
+			masked = append(masked, p.Masked())
+		}
 	}
-	return []Expr{load, In{Set: Set{Key: TypeInetService, Interval: interval}, Elements: els, Not: not, Reg: load.Reg}}
+	slices.SortFunc(masked, func(a, b netip.Prefix) int { return cmp.Or(a.Bits()-b.Bits(), a.Addr().Compare(b.Addr())) })
+	kept := map[netip.Prefix]bool{}
+	var out [][]netip.Prefix
+	for _, p := range masked {
+		covered := false
+		for _, group := range out {
+			wider, err := p.Addr().Prefix(group[0].Bits())
+			covered = covered || err == nil && kept[wider]
+		}
+		switch last := len(out) - 1; {
+		case covered:
+			continue
+		case last >= 0 && out[last][0].Bits() == p.Bits():
+			out[last] = append(out[last], p)
+		default:
+			out = append(out, []netip.Prefix{p})
+		}
+		kept[p] = true
+	}
+	return out
+}
+
+// maskOf is the mask of a prefix.
+func maskOf(p netip.Prefix) []byte {
+	mask := make([]byte, p.Addr().BitLen()/8)
+	for i := range p.Bits() {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return mask
+}
+
+// narrow is the number of ports up to which a range among others is listed port by port, since a set without intervals is one alternative.
+const narrow = 32
+
+// MatchPorts matches a port, loaded by SrcPort or DstPort, that is in one of the ranges, or, with not, in none. It returns alternatives, of which a packet
+// matches at most one; a negation is always one. Match the protocol first. No range at all matches nothing; with not, everything.
+func MatchPorts(load Payload, ranges [][2]uint16, not bool) [][]Expr {
+	merged := mergePorts(ranges)
+	var listed []Element
+	var tests []Expr
+	for _, r := range merged {
+		if r[1]-r[0] >= narrow || len(merged) == 1 {
+			tests = append(tests, matchOne(RangeElement(KeyPort(r[0]), KeyPort(r[1])), not, load.Reg))
+			continue
+		}
+		for port := int(r[0]); port <= int(r[1]); port++ {
+			listed = append(listed, Element{Key: KeyPort(uint16(port))})
+		}
+	}
+	switch len(listed) {
+	case 0:
+	case 1:
+		tests = append(tests, matchOne(listed[0], not, load.Reg))
+	default: // no intervals: see MatchAddrs
+		tests = append(tests, In{Set: Set{Key: TypeInetService}, Elements: listed, Not: not, Reg: load.Reg})
+	}
+	switch {
+	case len(tests) == 0 && not:
+		return [][]Expr{nil}
+	case len(tests) == 0:
+		return [][]Expr{{load, Cmp{Op: Lt, Data: []byte{0, 0}, Reg: load.Reg}}}
+	case not:
+		return [][]Expr{append([]Expr{load}, tests...)}
+	}
+	ways := make([][]Expr, len(tests))
+	for i, test := range tests {
+		ways[i] = []Expr{load, test}
+	}
+	return ways
 }
 
 // mergePorts joins ranges that overlap or follow on each other: one range needs no set, of which each costs the kernel a

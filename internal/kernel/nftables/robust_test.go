@@ -94,7 +94,7 @@ func TestCanonicalTextIsTheSameWhateverTheOrderInWhichThingsWereMade(t *testing.
 	hosts := Set{Table: "t", Name: "hosts", Key: TypeIPv4Addr, Comment: "all"}
 	from := Set{Table: "t", Name: "from", Key: TypeIfname, Data: TypeVerdict}
 	rules := func(b *Batch) {
-		b.AddRule(Rule{Table: "t", Chain: "b", Exprs: join(MatchL4Proto(6), MatchPorts(DstPort(), [][2]uint16{{443, 443}, {80, 90}}, false),
+		b.AddRule(Rule{Table: "t", Chain: "b", Exprs: join(MatchL4Proto(6), MatchPorts(DstPort(), [][2]uint16{{443, 443}, {80, 90}}, false)[0],
 			one(Counter{}, Jump("a"))), Comment: "web"})
 		b.AddRule(Rule{Table: "t", Chain: "b", Exprs: one(Meta{Key: MetaIIFName}, LookupVerdict{Map: "from"})})
 	}
@@ -132,7 +132,7 @@ func TestCanonicalTextIsTheSameWhateverTheOrderInWhichThingsWereMade(t *testing.
 	want := `table inet t
 chain a
 chain b type filter hook 2 priority -2 policy drop
-  r0 = meta l4proto; r0 == 06; r0 = transport 2+2; r0 in { 80 - 90, 443 }; counter; jump a comment "web"
+  r0 = meta l4proto; r0 == 06; r0 = transport 2+2; r0 in { 80, 81, 82, 83, 84, 85, 86, 87, 88, 89, 90, 443 }; counter; jump a comment "web"
   r0 = meta iifname; r0 vmap @from
 map from key ifname data verdict
   "w1" : goto a

@@ -106,8 +106,8 @@ const (
 type Set struct {
 	Table, Name string
 	Key         Type
-	// Interval sets hold ranges. With a simple key the kernel keeps a tree, and ranges must not overlap (see
-	// MergeIntervals); with a concatenation each field is a range, and they may.
+	// Interval sets hold ranges. With a simple key the kernel keeps a tree, and ranges must not overlap; with a concatenation each
+	// field is a range, and they may. One that is new matches nothing until the end of its transaction: see MatchAddrs.
 	Interval bool
 	Data     Type   // TypeNone: a plain set. TypeVerdict: a verdict map.
 	Constant bool   // no element may change after the transaction that made it

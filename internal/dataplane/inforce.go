@@ -24,6 +24,13 @@ type Judging interface {
 	WhenJudged(done func())
 }
 
+// Routed is a [Follower] that knows where addresses are.
+type Routed interface {
+	// Routes passes, from the loop's goroutine, routes that are wanted from now on, and keys of which some are routes that no longer are. What comes
+	// with endpoints comes before Prepare has these.
+	Routes(routes []intent.Route, removed []intent.Key)
+}
+
 // Preparer is a [Follower] that has something to do before endpoints come into force.
 type Preparer interface {
 	// Prepare passes, from the loop's goroutine, the endpoints that the policy driver's next turn is to bring into the kernel,

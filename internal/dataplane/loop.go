@@ -165,6 +165,11 @@ func (l *Loop) drain(batches <-chan intent.Batch, links <-chan []ifmon.Change) {
 func (l *Loop) merge(b intent.Batch) {
 	l.gate.merge(b)
 	l.backlog.add(b)
+	for _, f := range l.cfg.Followers {
+		if r, ok := f.(Routed); ok && len(b.Routes)+len(b.Removed) > 0 {
+			r.Routes(b.Routes, b.Removed)
+		}
+	}
 	l.outcomes.forget(b.Removed)
 	for _, d := range l.drivers {
 		d.Merge(b)

@@ -25,13 +25,14 @@ type absence struct {
 	homes   map[intent.EndpointID][]netip.Addr // addresses of the workloads in force, by endpoint
 	holders map[netip.Addr]int                 // number of workloads with an address
 	parted  map[netip.Addr]*parting
-	held    map[netip.Addr]bool  // Prepare revoked their flows; no pass may restore them before it knows the workload
+	held    map[netip.Addr]bool // Prepare revoked their flows; no pass may restore them before it knows the workload
+	abroad  abroad
 	arrived map[netip.Addr]noted // of held, the addresses that are a workload's again; not processed by Run yet
 }
 
 // parting is how an address lost its workload.
 type parting struct {
-	owner intent.Key // the endpoint that had it; nil: nobody had it when we started, and it has flows
+	owner intent.Key // the endpoint that had it; nil: none of this host had it, and it may have flows
 	since time.Time
 	noted noted
 }
@@ -51,7 +52,7 @@ const maxNoted = 10_000
 const kept = 20 * time.Minute
 
 func newAbsence() *absence {
-	return &absence{homes: map[intent.EndpointID][]netip.Addr{}, holders: map[netip.Addr]int{}, parted: map[netip.Addr]*parting{}, held: map[netip.Addr]bool{}, arrived: map[netip.Addr]noted{}}
+	return &absence{homes: map[intent.EndpointID][]netip.Addr{}, holders: map[netip.Addr]int{}, parted: map[netip.Addr]*parting{}, held: map[netip.Addr]bool{}, arrived: map[netip.Addr]noted{}, abroad: newAbroad()}
 }
 
 // inForce takes the changes of endpoints in a batch.
@@ -141,6 +142,9 @@ func (x *absence) returning(endpoints []intent.Endpoint, removed []intent.Key) c
 			was := x.parted[a]
 			if from, is := leaving[a]; is {
 				was = &parting{owner: from, noted: noted{many: true}}
+			}
+			if was == nil {
+				was = x.moved(a)
 			}
 			if was == nil {
 				continue

@@ -27,6 +27,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/kube"
 	"github.com/twillnet/twill/internal/cli/lab"
 	"github.com/twillnet/twill/internal/cli/node"
+	"github.com/twillnet/twill/internal/cli/paths"
 	"github.com/twillnet/twill/internal/cli/resources"
 	"github.com/twillnet/twill/internal/cli/selectors"
 	"github.com/twillnet/twill/internal/cli/show"
@@ -118,6 +119,7 @@ Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 	add("resources", resources.Commands(e)...)
 	add("resources", ipam.Commands(e)...)
 	add("explain", explain.Commands(e)...)
+	add("explain", paths.Commands(e)...)
 	add("explain", selectors.Commands(e)...)
 	add("explain", resources.Translate(e))
 	add("daemons", node.Commands(e)...)

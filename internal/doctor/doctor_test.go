@@ -107,6 +107,22 @@ duplicates warn: not known: the datastore does not answer
 port warn: not known: the datastore does not answer
 path-mtu warn: not known: the datastore does not answer
 routes warn: not known: the datastore does not answer`},
+		{"a host that has no key, and one that the agent does not report", func(f *Facts) {
+			f.Agent.Encryption = []Encryption{{Family: "IPv4", Interface: "wireguard.cali", Problem: "no threads"}}
+			f.Agent.Others = []Other{{Node: "h9", Family: "IPv4", By: "WireGuard", Encrypted: true, Problem: "unreachable: no key"}, {Node: "h8", Family: "IPv4", By: "VXLAN", Problem: "in clear: it has no key"}}
+		}, "tunnels warn: wireguard.cali, WireGuard of IPv4: no threads\ntunnels fail: h9, IPv4 by WireGuard: unreachable: no key\ntunnels warn: h8, IPv4 by VXLAN: in clear: it has no key\ntunnels warn: h2 has no key of WireGuard of IPv4: what is for its workloads goes nowhere"},
+		{"a path that takes less than a tunnel needs", func(f *Facts) {
+			f.Agent.Encryption = []Encryption{{Family: "IPv4", Interface: "wg0"}}
+			f.Agent.Others = []Other{{Node: "h2", Family: "IPv4", By: "WireGuard", Encrypted: true}}
+			f.Links = append(f.Links, Link{Name: "wg0", MTU: 1440}, Link{Name: "vxlan.calico", MTU: 1450, Ours: true})
+			f.Paths[0].Largest, f.Paths[0].Behind = 1400, addr("192.0.2.99")
+		}, `path-mtu fail: to h2 (192.0.2.2) packets of 1400 bytes arrive, and larger ones do not, though eth0 takes 1500: large transfers hang; they come as far as 192.0.2.99, and are lost behind it
+path-mtu fail: h2 (192.0.2.2): wg0 takes packets of 1440 bytes, which are 1500 with its own 60: workloads' large ones are lost`},
+		{"a tunnel that is small enough", func(f *Facts) {
+			f.Agent.Others = []Other{{Node: "h2", Family: "IPv4", By: "VXLAN"}}
+			f.Links = append(f.Links, Link{Name: "vxlan.calico", MTU: 1350, Ours: true})
+			f.Paths[0].Largest, f.Paths[0].Behind, f.Paths[0].Says = 1400, addr("192.0.2.99"), true
+		}, `path-mtu fail: to h2 (192.0.2.2) packets of 1400 bytes arrive, and larger ones do not, though eth0 takes 1500: large transfers hang; 192.0.2.99 answers that its next link takes less`},
 		{"a member is away", func(f *Facts) {
 			f.Store.Members = append(f.Store.Members, Member{Endpoint: "http://192.0.2.8:2379", Err: "unavailable"})
 		}, "store warn: http://192.0.2.8:2379 does not answer: unavailable"},

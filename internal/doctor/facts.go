@@ -63,6 +63,23 @@ type Agent struct {
 	// RouteProtocol is that of routes to workloads, if settings have another than the agent's own.
 	RouteProtocol int
 	Errors        []string // endpoints of this node that carry nothing, and why
+	Others        []Other  // ways to other hosts
+	Encryption    []Encryption
+}
+
+// Other is a way to another host, as the agent's routes have it.
+type Other struct {
+	Node, Family string // the family is IPv4 or IPv6
+	By           string // WireGuard, VXLAN, IPIP or direct
+	Encrypted    bool
+	Problem      string
+}
+
+// Encryption is of a family that settings want encrypted between hosts.
+type Encryption struct {
+	Family, Interface, Problem string
+	Port                       int
+	AllowClear                 bool // what is for a host without a key goes in clear
 }
 
 // BGP is what the speaker says of itself.
@@ -137,6 +154,10 @@ type Path struct {
 	Link    string
 	MTU     int // of the link
 	Largest int // the largest packet that came back whole; 0: none did
+	// Behind is the last host or router that a packet as large as the link takes came to, if a smaller one went farther: on the next link it is lost.
+	// Says: it answered that the next link takes less.
+	Behind netip.Addr
+	Says   bool
 }
 
 // Route is a route of the kernel.

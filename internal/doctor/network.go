@@ -173,10 +173,8 @@ func pathMTU(f *Facts) (out []Finding) {
 			whole++
 		case p.Largest == 0:
 			mute++ // policy may deny echo; what else is wrong there, other checks find
-		default:
-			out = append(out, one(Fail, fmt.Sprintf("give every link on the way the same MTU, or: ip link set %s mtu %d here, and the same there", p.Link, p.Largest),
-				"to %s packets of %d bytes arrive, and larger ones do not, though %s takes %d: large transfers hang", withNode(p.Addr.String(), p.Node), p.Largest, p.Link, p.MTU)...)
 		}
+		out = append(out, f.path(p)...)
 	}
 	if len(out) == 0 {
 		text := fmt.Sprintf("%d ways tried, whole on %d", len(f.Paths), whole)

@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/doctor"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/ipset"
@@ -27,7 +26,6 @@ import (
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/kernel/sysctl"
 	"github.com/twillnet/twill/internal/kernel/xtables"
-	"github.com/twillnet/twill/internal/nodeaddr"
 )
 
 // Host reads a host. Its namespace is that of the thread that opened it.
@@ -233,14 +231,7 @@ func (h *Host) Ask(f *doctor.Facts) {
 			}
 		})
 	}
-	for _, p := range h.ways(f) {
-		wait.Go(func() {
-			h.measure(&p)
-			mu.Lock()
-			f.Paths = append(f.Paths, p)
-			mu.Unlock()
-		})
-	}
+	wait.Go(func() { f.Paths = h.Measure(f) })
 	for _, s := range f.BGP.Sessions {
 		if at := peerPort(f, s); !s.Up && at.IsValid() {
 			wait.Go(func() {
@@ -253,7 +244,6 @@ func (h *Host) Ask(f *doctor.Facts) {
 	}
 	wait.Wait()
 	slices.SortFunc(f.Duplicates, func(a, b doctor.Duplicate) int { return a.Addr.Compare(b.Addr) })
-	slices.SortFunc(f.Paths, func(a, b doctor.Path) int { return a.Addr.Compare(b.Addr) })
 	slices.SortFunc(f.Peers, func(a, b doctor.Peer) int { return a.At.Compare(b.At) })
 }
 
@@ -278,59 +268,6 @@ func (h *Host) duplicate(a netip.Addr, links []doctor.Link) (doctor.Duplicate, b
 		d.Err = err.Error()
 	}
 	return d, true
-}
-
-// ways are those to the first of the other nodes, by name after this one, so that not all ask the same.
-func (h *Host) ways(f *doctor.Facts) (out []doctor.Path) {
-	nodes := f.Nodes.Nodes()
-	at, _ := slices.BinarySearchFunc(nodes, f.Node, func(n *api.Node, name string) int { return strings.Compare(n.Metadata.Name, name) })
-	nodes = slices.Concat(nodes[at:], nodes[:at])
-	for _, n := range nodes {
-		if n.Metadata.Name == f.Node || len(out) >= mostPaths {
-			continue
-		}
-		for _, a := range nodeaddr.Addrs(n) {
-			hop, err := h.rtnl.Lookup(a)
-			if err != nil {
-				continue // there is no way; what needs one says so
-			}
-			for _, l := range f.Links {
-				if link, err := h.rtnl.Link(l.Name); err == nil && link.Index == hop.Link {
-					out = append(out, doctor.Path{Node: n.Metadata.Name, Addr: a, Link: l.Name, MTU: l.MTU})
-				}
-			}
-		}
-	}
-	return out
-}
-
-// measure finds the largest packet that comes back.
-func (h *Host) measure(p *doctor.Path) {
-	// Twice: the first may wait for the neighbour to be found, and one may be lost.
-	echo := func(size int) bool {
-		for range 2 {
-			if h.ns.Do(func() error { return probe.Echo(p.Addr, size, echoWithin) }) == nil {
-				return true
-			}
-		}
-		return false
-	}
-	if !echo(smallest) {
-		return
-	}
-	if echo(p.MTU) {
-		p.Largest = p.MTU
-		return
-	}
-	low, high := smallest, p.MTU
-	for high-low > 1 {
-		if mid := (low + high) / 2; echo(mid) {
-			low = mid
-		} else {
-			high = mid
-		}
-	}
-	p.Largest = low
 }
 
 func peerPort(f *doctor.Facts, s doctor.Session) netip.AddrPort {

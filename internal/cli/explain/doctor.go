@@ -20,6 +20,7 @@ import (
 	"github.com/twillnet/twill/internal/bgp/speaker"
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/cli/paths"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/doctor"
@@ -215,6 +216,7 @@ func askAgent(ctx context.Context, socket string, f *doctor.Facts) {
 		f.Agent.Err = conn.ExplainAgent(socket, err).Error()
 		return
 	}
+	paths.Tell(f, r)
 	f.Agent.NotReady, f.Agent.Unforwarded, f.Agent.RouteProtocol = r.NotReady, r.Unforwarded, r.RouteProtocol
 	for _, e := range r.Endpoints {
 		if e.Status == status.Error {

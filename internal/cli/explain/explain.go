@@ -9,6 +9,7 @@ import (
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/cli/paths"
 	"github.com/twillnet/twill/internal/resources"
 	"github.com/twillnet/twill/internal/terminal"
 	"github.com/twillnet/twill/internal/verdict/world"
@@ -23,6 +24,7 @@ type Explanation struct {
 	Staged bool `json:"staged,omitempty"`
 	// Otherwise are the answers of the other world, where it allows what this one denies, or the other way round.
 	Otherwise []world.Answer `json:"otherwise,omitempty"`
+	Ways      []paths.Way    `json:"ways,omitempty"` // between the hosts of the two ends, for each answer
 	Problems  []problem      `json:"problems,omitempty"`
 	Reported  []report       `json:"reported,omitempty"` // what is not in force, as nodes say
 }
@@ -76,6 +78,7 @@ func (e Explanation) text() string {
 			fmt.Fprintf(&b, "%s%s\n", terminal.Warn.Render(says), decision(a))
 		}
 	}
+	section(&b, "Between the hosts", paths.Lines(e.Ways))
 	for i, p := range e.Problems {
 		if i == 0 {
 			fmt.Fprintf(&b, "\n%s\n", terminal.Warn.Render("Wrong in resources that may bear on this:"))

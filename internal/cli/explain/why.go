@@ -13,6 +13,7 @@ import (
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/cli/console"
 	"github.com/twillnet/twill/internal/cli/manifests"
+	"github.com/twillnet/twill/internal/cli/paths"
 	"github.com/twillnet/twill/internal/cli/show"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/verdict/world"
@@ -37,6 +38,9 @@ so; --staged shows the way as it would be if all of them were enforced.
 A host endpoint is asked if it has an address of its Node. Where none has, and the
 question does not name the interface (--uplink), each that may be meant is asked, and
 one that denies counts.
+
+Where the two ends are on different hosts, the answer also says how packets go
+between these: encrypted by WireGuard, by VXLAN or IPIP, straight, or not at all.
 
 What nodes report of endpoints on the way, and this host's agent of policies, is shown
 below the answer if it is not in force, such as an endpoint whose interface is refused
@@ -109,6 +113,9 @@ func (c *command) why(ctx context.Context, args []string, o whyOptions) error {
 			is, would = would, is
 		}
 		e.Answers = append(e.Answers, is)
+		if way, are := paths.Between(us, q.Src, q.Dst, is.Dst); are {
+			e.Ways = append(e.Ways, way)
+		}
 		if is.Allowed != would.Allowed {
 			e.Otherwise = append(e.Otherwise, would)
 		}

@@ -117,26 +117,42 @@ func isReply(b []byte, four bool, asked []byte) bool {
 
 // receive waits for a message, at most until the deadline.
 func receive(fd int, buf []byte, deadline time.Time) (int, error) {
+	n, _, err := receiveFrom(fd, buf, deadline)
+	return n, err
+}
+
+// receiveFrom also says which address sent it; the zero value: the socket is not of IP.
+func receiveFrom(fd int, buf []byte, deadline time.Time) (int, netip.Addr, error) {
 	for {
-		n, err := unix.Read(fd, buf)
+		n, at, err := unix.Recvfrom(fd, buf, 0)
 		if err == nil {
-			return n, nil
+			return n, addressOf(at), nil
 		}
 		if errors.Is(err, unix.EMSGSIZE) {
-			return 0, ErrTooLarge
+			return 0, netip.Addr{}, ErrTooLarge
 		}
 		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
-			return 0, os.NewSyscallError("receive", err)
+			return 0, netip.Addr{}, os.NewSyscallError("receive", err)
 		}
 		left := time.Until(deadline)
 		if left <= 0 {
-			return 0, ErrNoReply
+			return 0, netip.Addr{}, ErrNoReply
 		}
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		if _, err := unix.Poll(fds, int(left/time.Millisecond)+1); err != nil && !errors.Is(err, unix.EINTR) {
-			return 0, os.NewSyscallError("poll", err)
+			return 0, netip.Addr{}, os.NewSyscallError("poll", err)
 		}
 	}
+}
+
+func addressOf(at unix.Sockaddr) netip.Addr {
+	switch s := at.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrFrom4(s.Addr)
+	case *unix.SockaddrInet6:
+		return netip.AddrFrom16(s.Addr)
+	}
+	return netip.Addr{}
 }
 
 func checksum(b []byte) uint16 {

@@ -1,4 +1,4 @@
-package explain
+package paths
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/twillnet/twill/internal/agent"
 	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/terminal"
 )
 
 func TestWaysToOtherHostsAreShown(t *testing.T) {
@@ -27,7 +28,10 @@ func TestWaysToOtherHostsAreShown(t *testing.T) {
 	}
 	text := func(wide bool) string {
 		var b strings.Builder
-		printReport(&b, r, wide, now)
+		rows := terminal.NewTable(&b)
+		Summary(rows, r)
+		rows.Flush()
+		Print(&b, r.Others, wide, now)
 		return strings.Join(strings.Fields(b.String()), " ")
 	}
 	const head = "OTHER HOST FAMILY BY ADDRESS BLOCKS HANDSHAKE RECEIVED SENT PROBLEM "

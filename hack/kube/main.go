@@ -1,9 +1,10 @@
 // Command kube builds Kubernetes' API server, its controllers and kubectl for tests, if they are not built yet (package binaries),
-// and prints the folder that they are in.
+// and prints the folder that they are in; with -nodes what else a cluster runs, too.
 package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -14,13 +15,21 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	set, err := binaries.Find()
-	if err == nil {
-		err = set.Build(ctx, os.Stderr)
+	nodes := flag.Bool("nodes", false, "also what nodes run, and the scheduler")
+	flag.Parse()
+	groups := []binaries.Group{binaries.API}
+	if *nodes {
+		groups = append(groups, binaries.Nodes)
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "kube:", err)
-		os.Exit(1) //nolint:gocritic // the context ends with the process
+	for _, g := range groups {
+		set, err := g.Find()
+		if err == nil {
+			err = set.Build(ctx, os.Stderr)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "kube:", err)
+			os.Exit(1) //nolint:gocritic // the context ends with the process
+		}
+		fmt.Println(set.Dir)
 	}
-	fmt.Println(set.Dir)
 }

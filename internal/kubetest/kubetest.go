@@ -125,7 +125,7 @@ func Program(t testing.TB, name string) string {
 
 func need(t testing.TB) binaries.Set {
 	t.Helper()
-	set, err := binaries.Find()
+	set, err := binaries.API.Find()
 	if err == nil {
 		err = set.Ready()
 	}

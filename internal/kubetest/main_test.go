@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 }
 
 func hold() int {
-	set, err := binaries.Find()
+	set, err := binaries.API.Find()
 	if err != nil {
 		fmt.Println(err)
 		return 1

@@ -1,7 +1,8 @@
 // Package binaries builds Kubernetes' own programs for tests, once.
 //
-// In: the module test/kube, which pins their version. Out: static programs in a folder next to Go's build cache, which CI keeps
-// between runs. The folder is named by what they are made of, so that a change of it builds them again, and nothing else does.
+// In: the modules test/kube (an API server, its controllers, kubectl) and test/kubenode (what else a cluster runs), which pin their
+// version. Out: static programs in folders next to Go's build cache, which CI keeps between runs. A folder is named by what its
+// programs are made of, so that a change of it builds them again, and nothing else does.
 package binaries
 
 import (
@@ -21,28 +22,40 @@ import (
 	"time"
 )
 
-// Programs are what is built.
-var Programs = []string{"kube-apiserver", "kube-controller-manager", "kubectl"}
+// Group is programs that are built together, of one module.
+type Group struct {
+	module   string // its folder in the source
+	prefix   string // of the name of the folder that they are in
+	programs []string
+	builder  string // what builds them, for who lacks them
+}
+
+// API is what tests on an API server need. Nodes is what a cluster has besides: no test of make kube-api waits until it is built.
+var (
+	API   = Group{module: "test/kube", programs: []string{"kube-apiserver", "kube-controller-manager", "kubectl"}, builder: "make kube-api"}
+	Nodes = Group{module: "test/kubenode", prefix: "nodes-", programs: []string{"kubelet", "kube-proxy", "kube-scheduler"}, builder: "make kube"}
+)
 
 // ErrNotBuilt is that of programs which nobody has built yet.
-var ErrNotBuilt = errors.New("the programs of Kubernetes are not built: make kube-api builds them")
+var ErrNotBuilt = errors.New("the programs of Kubernetes are not built")
 
-const module = "module github.com/twillnet/twill\n"
+const ours = "module github.com/twillnet/twill\n"
 
 var release = regexp.MustCompile(`(?m)^\tk8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)$`)
 
 // Set is the programs of one version.
 type Set struct {
 	Dir     string // where they are, or will be
-	Version string // of Kubernetes, as test/kube/go.mod has it, such as v1.36.3
+	Version string // of Kubernetes, as go.mod of their module has it, such as v1.36.3
 
-	source string   // test/kube
+	group  Group
+	source string   // the module
 	flags  []string // of go build
 }
 
 // Find says where the programs of this source are, be they built or not. It looks for the source from the working directory upwards.
-func Find() (Set, error) {
-	source, err := findSource()
+func (g Group) Find() (Set, error) {
+	source, err := findSource(g.module)
 	if err != nil {
 		return Set{}, err
 	}
@@ -52,8 +65,8 @@ func Find() (Set, error) {
 	}
 	hash := sha256.New()
 	fmt.Fprintln(hash, runtime.Version(), runtime.GOARCH)
-	s := Set{source: source}
-	for _, name := range append([]string{"go.mod", "go.sum"}, mains()...) {
+	s := Set{group: g, source: source}
+	for _, name := range append([]string{"go.mod", "go.sum"}, g.mains()...) {
 		b, err := os.ReadFile(filepath.Join(source, name))
 		if err != nil {
 			return Set{}, err
@@ -68,12 +81,12 @@ func Find() (Set, error) {
 		return Set{}, fmt.Errorf("%s/go.mod does not require k8s.io/kubernetes", source)
 	}
 	fmt.Fprintln(hash, s.flags)
-	s.Dir = filepath.Join(strings.TrimSpace(string(out)), "twill-kube", fmt.Sprintf("%s-%x", s.Version, hash.Sum(nil)[:6]))
+	s.Dir = filepath.Join(strings.TrimSpace(string(out)), "twill-kube", fmt.Sprintf("%s%s-%x", g.prefix, s.Version, hash.Sum(nil)[:6]))
 	return s, nil
 }
 
-func mains() (files []string) {
-	for _, p := range Programs {
+func (g Group) mains() (files []string) {
+	for _, p := range g.programs {
 		files = append(files, filepath.Join("cmd", p, "main.go"))
 	}
 	return files
@@ -88,14 +101,14 @@ func buildFlags(version, major, minor string) []string {
 	return []string{"-trimpath", "-buildvcs=false", "-ldflags=" + ld}
 }
 
-func findSource() (string, error) {
+func findSource(module string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for at := dir; ; at = filepath.Dir(at) {
-		if b, err := os.ReadFile(filepath.Join(at, "go.mod")); err == nil && bytes.HasPrefix(b, []byte(module)) {
-			return filepath.Join(at, "test", "kube"), nil
+		if b, err := os.ReadFile(filepath.Join(at, "go.mod")); err == nil && bytes.HasPrefix(b, []byte(ours)) {
+			return filepath.Join(at, filepath.FromSlash(module)), nil
 		}
 		if at == filepath.Dir(at) {
 			return "", fmt.Errorf("%s is not in the source of twill", dir)
@@ -109,7 +122,7 @@ func (s Set) Path(program string) string { return filepath.Join(s.Dir, program) 
 // Ready is nil if the programs can be started.
 func (s Set) Ready() error {
 	if _, err := os.Stat(s.Dir); err != nil {
-		return ErrNotBuilt
+		return fmt.Errorf("%w: %s builds them", ErrNotBuilt, s.group.builder)
 	}
 	return nil
 }
@@ -139,8 +152,8 @@ func (s Set) Build(ctx context.Context, out io.Writer) error {
 	if err := os.RemoveAll(part); err != nil {
 		return err
 	}
-	for i, p := range Programs {
-		fmt.Fprintf(out, "building %s %s (%d of %d; the first takes minutes)\n", p, s.Version, i+1, len(Programs))
+	for i, p := range s.group.programs {
+		fmt.Fprintf(out, "building %s %s (%d of %d; the first takes minutes)\n", p, s.Version, i+1, len(s.group.programs))
 		if err := s.build(ctx, out, p, filepath.Join(part, p)); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}

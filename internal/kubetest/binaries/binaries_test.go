@@ -20,7 +20,7 @@ func source(t *testing.T) (dir string) {
 		"test/kube/go.sum": "",
 	}
 	mark := "// " + dir + "\n"
-	for _, p := range Programs {
+	for _, p := range API.programs {
 		files["test/kube/cmd/"+p+"/main.go"] = mark + "package main\n\nfunc main() { print(\"" + p + "\") }\n"
 	}
 	for name, text := range files {
@@ -42,7 +42,7 @@ func write(t *testing.T, file, text string) {
 
 func find(t *testing.T) Set {
 	t.Helper()
-	s, err := Find()
+	s, err := API.Find()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,14 +75,36 @@ func TestEachPartOfTheSourceGivesAFolderOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestGroupsAreApart: a change of what nodes run builds nothing that tests on an API server need, and a set is never taken for another.
+func TestGroupsAreApart(t *testing.T) {
+	dir := source(t)
+	api := find(t)
+	if s, err := Nodes.Find(); err == nil {
+		t.Errorf("there is no module of nodes, and %s is found", s.Dir)
+	}
+	for name, text := range map[string]string{"go.mod": "exclude (\n\tk8s.io/kubernetes v1.99.7\n)\n", "go.sum": "", "cmd/kubelet/main.go": "", "cmd/kube-proxy/main.go": "", "cmd/kube-scheduler/main.go": ""} {
+		write(t, filepath.Join(dir, "test/kubenode", name), text)
+	}
+	nodes, err := Nodes.Find()
+	if err != nil || filepath.Dir(nodes.Dir) != filepath.Dir(api.Dir) || filepath.Base(nodes.Dir) == filepath.Base(api.Dir) {
+		t.Errorf("nodes in %s, the API server in %s, error %v", nodes.Dir, api.Dir, err)
+	}
+	if err := nodes.Ready(); !errors.Is(err, ErrNotBuilt) || !strings.Contains(err.Error(), "make kube ") {
+		t.Errorf("nodes: %v", err)
+	}
+	if again := find(t); again.Dir != api.Dir {
+		t.Errorf("with nodes, the API server is in %s, and was in %s", again.Dir, api.Dir)
+	}
+}
+
 func TestASourceThatIsNoneIsAnError(t *testing.T) {
 	dir := source(t)
 	write(t, filepath.Join(dir, "test/kube/go.mod"), "module example.com/kube\n")
-	if _, err := Find(); err == nil || !strings.Contains(err.Error(), "does not require k8s.io/kubernetes") {
+	if _, err := API.Find(); err == nil || !strings.Contains(err.Error(), "does not require k8s.io/kubernetes") {
 		t.Errorf("without a version: error %v", err)
 	}
 	t.Chdir(t.TempDir())
-	if _, err := Find(); err == nil || !strings.Contains(err.Error(), "is not in the source") {
+	if _, err := API.Find(); err == nil || !strings.Contains(err.Error(), "is not in the source") {
 		t.Errorf("elsewhere: error %v", err)
 	}
 }
@@ -93,7 +115,7 @@ func TestWhatIsBuiltIsBuiltOnce(t *testing.T) {
 	if err := s.Ready(); !errors.Is(err, ErrNotBuilt) || !strings.Contains(err.Error(), "make kube-api") {
 		t.Errorf("before: %v", err)
 	}
-	last := filepath.Join(dir, "test/kube/cmd", Programs[len(Programs)-1], "main.go")
+	last := filepath.Join(dir, "test/kube/cmd", API.programs[len(API.programs)-1], "main.go")
 	good, err := os.ReadFile(last)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +130,7 @@ func TestWhatIsBuiltIsBuiltOnce(t *testing.T) {
 	if err := s.Build(t.Context(), &out); err != nil || s.Ready() != nil {
 		t.Fatalf("error %v, and ready is %v\n%s", err, s.Ready(), &out)
 	}
-	for _, p := range Programs {
+	for _, p := range API.programs {
 		if got, err := exec.Command(s.Path(p)).CombinedOutput(); err != nil || string(got) != p {
 			t.Errorf("%s: %q, error %v", p, got, err)
 		}

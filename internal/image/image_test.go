@@ -1,4 +1,4 @@
-package main
+package image
 
 import (
 	"archive/tar"
@@ -45,12 +45,18 @@ func TestTheArchiveIsAnImageByTheSpecification(t *testing.T) {
 	if err := os.WriteFile(binary, []byte("program"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	in := input{binary: binary, arch: "arm64", version: "v1", time: time.Unix(7, 0).UTC()}
-	archive, err := in.image()
+	if err := os.WriteFile(filepath.Join(filepath.Dir(binary), "twill-cni"), []byte("plugin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	in, err := Twill(binary, "arm64", "v1", time.Unix(7, 0).UTC())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := in.image(); err != nil || !bytes.Equal(archive, again) {
+	archive, err := in.Archive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := in.Archive(); err != nil || !bytes.Equal(archive, again) {
 		t.Errorf("equal input makes other bytes (%v)", err)
 	}
 	files := unpack(t, archive)
@@ -91,7 +97,9 @@ func TestTheArchiveIsAnImageByTheSpecification(t *testing.T) {
 	if digest(layer) != config.Rootfs.DiffIDs[0] {
 		t.Errorf("the layer is %s, the configuration says %v", digest(layer), config.Rootfs.DiffIDs)
 	}
-	if got := string(unpack(t, layer)["usr/bin/twill"]); got != "program" {
-		t.Errorf("the binary is %q", got)
+	for name, want := range map[string]string{"usr/bin/twill": "program", "usr/bin/twill-cni": "plugin"} {
+		if got := string(unpack(t, layer)[name]); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
 	}
 }

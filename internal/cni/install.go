@@ -2,6 +2,7 @@ package cni
 
 import (
 	"bytes"
+	"debug/buildinfo"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,8 +38,8 @@ const (
 	DefaultConf    = "10-twill.conflist"
 )
 
-// names of the binary; Calico's, so that its networks work as they are.
-var names = []string{"twill", "twill-ipam", "calico", "calico-ipam"}
+// names of the binary; Calico's, so that its networks work as they are, and one of the CNI project's, for hosts that lack it.
+var names = []string{"twill", "twill-ipam", "calico", "calico-ipam", loopbackName}
 
 // others are the plugins that most clusters chain behind ours, where the host has them. Bandwidth is not among them: the agent limits it, and that plugin
 // fails where there is a limit already.
@@ -92,6 +93,8 @@ func (i Install) Install() error {
 			continue
 		case err == nil && bytes.Equal(have, program):
 			continue
+		case err == nil && name == loopbackName && !ours(path):
+			continue // the host has one
 		case err == nil && !i.Upgrade:
 			i.say("kept %s, which is another binary (UPDATE_CNI_BINARIES=false)", path)
 			continue
@@ -153,6 +156,8 @@ func (i Install) Uninstall() error {
 			continue
 		case err != nil:
 			return err
+		case !bytes.Equal(have, program) && name == loopbackName:
+			continue
 		case !bytes.Equal(have, program):
 			i.say("kept %s, which is another binary", path)
 			continue
@@ -163,6 +168,14 @@ func (i Install) Uninstall() error {
 	}
 	return nil
 }
+
+// ours reports whether a binary was built of this source, whatever its version.
+func ours(path string) bool {
+	info, err := buildinfo.ReadFile(path)
+	return err == nil && info.Main.Path == module
+}
+
+const module = "github.com/twillnet/twill"
 
 // alone is the name of the plugin's own binary, which starts faster than the one with the daemons.
 const alone = "twill-cni"

@@ -41,10 +41,10 @@ func TestInstallAndUninstall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if lines := strings.Count(out.String(), "write "); lines != 5 {
+	if lines := strings.Count(out.String(), "write "); lines != 6 {
 		t.Errorf("the second time something was written again:\n%s", out)
 	}
-	if got := files(t, in.BinDir); !slices.Equal(got, []string{"calico", "calico-ipam", "twill", "twill-ipam"}) {
+	if got := files(t, in.BinDir); !slices.Equal(got, []string{"calico", "calico-ipam", "loopback", "twill", "twill-ipam"}) {
 		t.Errorf("binaries: %v", got)
 	}
 	list, err := libcni.NetworkConfFromFile(filepath.Join(in.ConfDir, DefaultConf))
@@ -96,6 +96,43 @@ func TestOnlyPluginsOfTheHostAreChained(t *testing.T) {
 	in.Network = []byte(`{"name": "n", "cniVersion": "1.0.0", "plugins": [{"type": "twill", "ipam": {"type": "twill-ipam"}}, {"type": "tuning"}]}`)
 	if err := in.Install(); err != nil || !strings.Contains(out.String(), "wants the plugin tuning, which is not in "+in.BinDir) {
 		t.Errorf("a network that is given: %v\n%s", err, out)
+	}
+}
+
+// TestAHostKeepsItsLoopback: ours is for hosts that have none, and for no other; one that an older version brought is replaced.
+func TestAHostKeepsItsLoopback(t *testing.T) {
+	in, _ := installIn(t, "v2")
+	if err := os.MkdirAll(in.BinDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(in.BinDir, "loopback")
+	self, err := os.Executable() // built of this source
+	if err != nil {
+		t.Fatal(err)
+	}
+	older, err := os.ReadFile(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, have := range map[string][]byte{"the CNI project's": []byte("the CNI project's"), "v2": older} {
+		if err := os.WriteFile(file, have, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := in.Install(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(file); err != nil || string(got) != want {
+			t.Errorf("the loopback is %.20q (%v), want %q", got, err, want)
+		}
+	}
+	if err := os.WriteFile(file, []byte("the CNI project's"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Uninstall(); err != nil {
+		t.Fatal(err)
+	}
+	if got := files(t, in.BinDir); !slices.Equal(got, []string{"loopback"}) {
+		t.Errorf("uninstalled, there is %v", got)
 	}
 }
 

@@ -34,13 +34,16 @@ var (
 // Called reports whether the program was called by a runtime, by its name and environment.
 func Called(argv0 string) bool {
 	name := filepath.Base(argv0)
-	return os.Getenv("CNI_COMMAND") != "" && (pluginNames[name] || ipamNames[name])
+	return os.Getenv("CNI_COMMAND") != "" && (pluginNames[name] || ipamNames[name] || name == loopbackName)
 }
 
 // Main runs a CNI command and returns the exit code.
 func Main(argv0, release string) int {
 	funcs := skel.CNIFuncs{Add: add, Del: del, Check: check, GC: collect, Status: status}
-	if ipamNames[filepath.Base(argv0)] {
+	switch name := filepath.Base(argv0); {
+	case name == loopbackName:
+		funcs = skel.CNIFuncs{Add: loopUp, Del: loopDown, Check: loopIsUp}
+	case ipamNames[name]:
 		funcs = skel.CNIFuncs{Add: assign, Del: releaseAddresses, Check: assigned, GC: collect, Status: status}
 	}
 	if e := skel.PluginMainFuncsWithError(funcs, version.All, "twill "+release); e != nil {

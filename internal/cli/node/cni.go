@@ -34,7 +34,8 @@ then a network that uses it, each at once, so that nobody sees half of it.
 
 Environment, as upstream's installer has it: CNI_NET_DIR, CNI_CONF_NAME,
 CNI_NETWORK_CONFIG, CNI_NETWORK_CONFIG_FILE, CNI_MTU, SKIP_CNI_BINARIES,
-UPDATE_CNI_BINARIES.
+UPDATE_CNI_BINARIES. In a network that is given, __CNI_MTU__,
+__KUBERNETES_NODE_NAME__ and their like are filled in.
 
 Exit code: 0 installed, 1 something could not be written or is no network, 2 usage.`,
 		Example: "  twill cni install\n  twill cni install --ipv6 --mtu 8950\n  CNI_NETWORK_CONFIG_FILE=/etc/calico/net.conflist twill cni install --conf 10-calico.conflist",
@@ -98,5 +99,23 @@ func fromEnvironment(in *cni.Install, mtu *int) (err error) {
 	case os.Getenv("CNI_NETWORK_CONFIG") != "":
 		in.Network = []byte(os.Getenv("CNI_NETWORK_CONFIG"))
 	}
+	in.Network = filled(in.Network, *mtu)
 	return err
+}
+
+// filled has what the names stand for that upstream's installer fills in. Where Twill has no such thing, or no use for it, as for the
+// file of credentials, it is what the key's absence would be; that a key has no effect is said of the network that results.
+func filled(network []byte, mtu int) []byte {
+	if network == nil {
+		return nil
+	}
+	return []byte(strings.NewReplacer(
+		"__CNI_MTU__", strconv.Itoa(mtu),
+		"__KUBERNETES_NODE_NAME__", os.Getenv("KUBERNETES_NODE_NAME"),
+		"__KUBERNETES_SERVICE_HOST__", os.Getenv("KUBERNETES_SERVICE_HOST"),
+		"__KUBERNETES_SERVICE_PORT__", os.Getenv("KUBERNETES_SERVICE_PORT"),
+		"__LOG_LEVEL__", cmp.Or(os.Getenv("LOG_LEVEL"), "info"),
+		"__ETCD_ENDPOINTS__", os.Getenv("ETCD_ENDPOINTS"),
+		"__KUBECONFIG_FILEPATH__", "", "__SERVICEACCOUNT_TOKEN__", "", "__ETCD_KEY_FILE__", "", "__ETCD_CERT_FILE__", "", "__ETCD_CA_CERT_FILE__", "",
+	).Replace(string(network)))
 }

@@ -23,6 +23,7 @@ func TestInstallReadsTheEnvironmentOfUpstreamsInstaller(t *testing.T) {
 		{"nothing", nil, 0, []string{"10-twill.conflist", `"name": "twill"`, `"mtu": 0`, "write BIN/twill\n", "write BIN/twill-ipam\n", "write BIN/calico-ipam\n", "write BIN/calico\n"}},
 		{"the network's file and its MTU", []string{none, "CNI_CONF_NAME=10-calico.conflist", "CNI_MTU=1400"}, 0, []string{"10-calico.conflist", `"mtu": 1400`}},
 		{"a network", []string{none, `CNI_NETWORK_CONFIG={"cniVersion":"1.0.0","name":"of-a-variable","plugins":[{"type":"calico"}]}`}, 0, []string{"of-a-variable"}},
+		{"a network of upstream's manifest", []string{none, "CNI_MTU=1400", "KUBERNETES_NODE_NAME=n7", `CNI_NETWORK_CONFIG={"cniVersion":"1.0.0","name":"of-a-manifest","plugins":[{"type":"calico","log_level":"info","datastore_type":"kubernetes","nodename":"__KUBERNETES_NODE_NAME__","mtu":__CNI_MTU__,"ipam":{"type":"calico-ipam"},"policy":{"type":"k8s"},"kubernetes":{"kubeconfig":"__KUBECONFIG_FILEPATH__"}}]}`}, 0, []string{`"mtu":1400`, `"nodename":"n7"`, "!__", "no effect"}},
 		{"a file is nearer than a variable", []string{none, "CNI_NETWORK_CONFIG={}", "CNI_NETWORK_CONFIG_FILE=" + file}, 0, []string{"of-a-file"}},
 		{"what to leave out", []string{"SKIP_CNI_BINARIES=calico-ipam,twill"}, 0, []string{"write BIN/twill-ipam\n", "write BIN/calico\n", "!write BIN/calico-ipam\n", "!write BIN/twill\n"}},
 		{"what is there stays", []string{"UPDATE_CNI_BINARIES=false"}, 0, []string{"kept BIN/calico,", "write BIN/calico-ipam\n", "!write BIN/calico\n"}},

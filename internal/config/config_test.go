@@ -32,6 +32,10 @@ func value(t *testing.T, e config.Effective, name string) config.Value {
 }
 
 func TestVariablesThatAreNoSettingsAreNotTakenForSome(t *testing.T) {
+	// Felix' own names of what a FelixConfiguration calls ipipEnabled and ipipMTU, as upstream's manifest has them.
+	if l, problems := config.FromEnv([]string{"FELIX_IPINIPMTU=1400", "FELIX_IPINIPENABLED=false"}); len(problems) > 0 || l.Values["ipipMTU"] != "1400" || l.Values["ipipEnabled"] != "false" {
+		t.Errorf("%v, problems %v", l.Values, problems)
+	}
 	if _, problems := config.FromEnv([]string{"TWILL_SOCKET=/a", "TWILL_BGP=bird", "TWILL_BIRD_CONF=/b", "FELIX_CONFIG=/c"}); len(problems) > 0 {
 		t.Error(problems)
 	}

@@ -25,7 +25,7 @@ func byName(name string) *Param {
 	return nil
 }
 
-var aliases = map[string]string{"node": "nodename", "felixhostname": "nodename", "etcdcacertfile": "etcdcafile", "etcdaddr": "etcdendpoints", "loglevel": "logseverityscreen"}
+var aliases = map[string]string{"node": "nodename", "felixhostname": "nodename", "etcdcacertfile": "etcdcafile", "etcdaddr": "etcdendpoints", "loglevel": "logseverityscreen", "ipinipenabled": "ipipenabled", "ipinipmtu": "ipipmtu"}
 
 // given reports whether a value is one. What says who this is, and where the datastore is, is not set by an empty line.
 func (p *Param) given(value string) bool { return value != "" || !p.Local }

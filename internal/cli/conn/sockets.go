@@ -56,3 +56,16 @@ const AskFor = 5 * time.Second // each daemon
 
 // Patience is how long a table waits for the agent of this host, which need not be there.
 const Patience = 2 * time.Second
+
+// Speaker is what speaks BGP on this host, as the environment says: TWILL_BGP, or upstream's CALICO_NETWORKING_BACKEND, whose bird is
+// BGP, by whatever program, and whose vxlan and none are none; where it says nothing, our own. A value that is none is returned as it is, to be refused.
+func Speaker() string {
+	backend := os.Getenv("CALICO_NETWORKING_BACKEND")
+	switch backend {
+	case "bird":
+		backend = "on"
+	case "vxlan", "none":
+		backend = "off"
+	}
+	return cmp.Or(os.Getenv("TWILL_BGP"), backend, "on")
+}

@@ -57,7 +57,7 @@ else: there is no agent, and no workload can be on it.`,
 	}
 	cmd.AddCommand(bgp.NodeStatus(c.Env), c.nodeAddressCmd(), c.installCmd(), c.uninstallCmd(), c.cleanupCmd(), c.bootCmd())
 	o.local.AddNodeFlags(cmd)
-	cmd.Flags().StringVar(&o.bgp, "bgp", cmp.Or(os.Getenv("TWILL_BGP"), "on"), "on: run the BGP speaker; bird: run BIRD instead; reflector: be a dedicated route reflector; off: no BGP (TWILL_BGP)")
+	cmd.Flags().StringVar(&o.bgp, "bgp", conn.Speaker(), "on: run the BGP speaker; bird: run BIRD instead; reflector: be a dedicated route reflector; off: no BGP (TWILL_BGP)")
 	_ = cmd.RegisterFlagCompletionFunc("bgp", cobra.FixedCompletions([]string{"on", "bird", "reflector", "off"}, cobra.ShellCompDirectiveNoFileComp)) // there is such a flag
 	o.registration.AddFlags(cmd.Flags())
 	o.addrs.addFlags(cmd.Flags())

@@ -1,0 +1,109 @@
+package kube
+
+import (
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/datastore/kubestore/crds"
+	"github.com/twillnet/twill/internal/datastore/kubestore/form"
+	"github.com/twillnet/twill/internal/kubecontrollers"
+)
+
+// nodeSet is what flags say of the DaemonSet.
+type nodeSet struct {
+	crds.NodeSet
+	pools []string
+}
+
+func (n *nodeSet) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&n.Backend, "backend", "bird", "calico_backend of the ConfigMap: bird (routes by BGP, Twill's own), vxlan or none (no BGP)")
+	f.IntVar(&n.MTU, "mtu", 0, "veth_mtu of the ConfigMap: of all links, in bytes; 0: found out")
+	f.StringSliceVar(&n.pools, "pool", nil, "prefix of the first pool, one of each family; default: none is made")
+}
+
+// objects are the ConfigMap and the DaemonSet.
+func (n *nodeSet) objects(g form.Group, namespace string) ([]map[string]any, error) {
+	n.Namespace, n.Group = namespace, g
+	switch n.Backend {
+	case "bird", "vxlan", "none":
+	default:
+		return nil, console.Usage("--backend %q: want bird, vxlan or none", n.Backend)
+	}
+	if n.MTU < 0 {
+		return nil, console.Usage("--mtu %d: want a number of bytes", n.MTU)
+	}
+	n.Pools = nil
+	if len(n.pools) == 0 {
+		n.Pools = [][2]string{{"NO_DEFAULT_POOLS", "true"}}
+	}
+	for _, text := range n.pools {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			return nil, console.Usage("--pool %q: want a prefix, such as 10.244.0.0/16", text)
+		}
+		name := "CALICO_IPV4POOL_CIDR"
+		if p.Addr().Is6() {
+			name = "CALICO_IPV6POOL_CIDR"
+		}
+		for _, have := range n.Pools {
+			if have[0] == name {
+				return nil, console.Usage("--pool %q: there is one of its family already: %s", text, have[1])
+			}
+		}
+		n.Pools = append(n.Pools, [2]string{name, p.String()})
+	}
+	return crds.NodeDaemonSet(n.NodeSet), nil
+}
+
+func (c *command) installCmd() *cobra.Command {
+	var n nodeSet
+	var secrets []string
+	group, namespace := string(form.V3), "kube-system"
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Print all that a cluster needs to run Twill, for kubectl apply",
+		Long: `Install prints one manifest: the definitions of resources, the accounts of nodes
+and controllers with the rights that they use and no others, a DaemonSet that
+installs the CNI plugin and runs "twill node" on each node, the ConfigMap that it
+reads, by the keys of upstream's manifest (calico_backend, veth_mtu,
+cni_network_config), and a Deployment of controllers. Nothing is sent anywhere.
+Applied again, with another image for one, it upgrades node by node.
+
+The image has twill and twill-cni in its path: "make image" packs one.
+
+Exit code: 0 printed, 1 standard output cannot be written, 2 usage.`,
+		Example: `  twill kube install --image registry.example/twill:1 --pool 10.244.0.0/16 | kubectl apply --server-side -f -
+  twill kube install --image registry.example/twill:1 --pool 10.244.0.0/16,fd00:10:244::/56 > twill.yaml
+  twill kube install --image registry.example/twill:1 --group crd.projectcalico.org/v1 --backend none > twill.yaml`,
+		Args: console.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			g := form.Group(group)
+			if g != form.V3 && g != form.V1 {
+				return console.Usage("--group %q: want %s or %s", group, form.V3, form.V1)
+			}
+			if n.Image == "" {
+				return console.Usage("--image: say which image nodes run; `make image` packs one")
+			}
+			nodes, err := n.objects(g, namespace)
+			if err != nil {
+				return err
+			}
+			if err := write(c.Out, group, true); err != nil {
+				return err
+			}
+			all := append(crds.Node(g, namespace, secrets...), nodes...)
+			all = append(all, crds.Controllers(g, namespace, kubecontrollers.LeaseName)...)
+			return documents(c.Out, append(all, crds.ControllersDeployment(namespace, n.Image, defaultHealth)))
+		},
+	}
+	n.addFlags(cmd.Flags())
+	cmd.Flags().StringVar(&n.Image, "image", "", "that nodes and controllers run")
+	cmd.Flags().StringVar(&group, "group", group, "of the cluster's resources: projectcalico.org/v3 or crd.projectcalico.org/v1")
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", namespace, "of accounts, ConfigMap, DaemonSet and Deployment")
+	cmd.Flags().StringSliceVar(&secrets, "bgp-secrets", nil, "Secrets with passwords of BGP, by name, which nodes may read")
+	return cmd
+}

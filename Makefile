@@ -5,15 +5,16 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/cli/conn.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: vm image build deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube-api kube-conformance kube-chaos chaos chaos-mutants
+.PHONY: vm image build deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-api kube-conformance kube-chaos chaos chaos-mutants
 build: ## bin/twill, one static binary; bin/twill-cni, its CNI plugin alone, which starts faster
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/twill-cni ./cmd/twill-cni
 
 ARCH ?= $(shell go env GOARCH)
-image: ## bin/twill-image-ARCH.tar: an OCI archive with that binary alone (ARCH=arm64 for another)
-	GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '$(LDFLAGS)' -o bin/twill-$(ARCH) ./cmd/twill
-	go run ./hack/image -binary bin/twill-$(ARCH) -arch $(ARCH) -version $(VERSION) -o bin/twill-image-$(ARCH).tar
+image: ## bin/twill-image-ARCH.tar: an OCI archive with these two binaries alone (ARCH=arm64 for another)
+	GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '$(LDFLAGS)' -o bin/image-$(ARCH)/twill ./cmd/twill
+	GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/image-$(ARCH)/twill-cni ./cmd/twill-cni
+	go run ./hack/image -binary bin/image-$(ARCH)/twill -arch $(ARCH) -version $(VERSION) -o bin/twill-image-$(ARCH).tar
 
 deps: ## what tests and demonstrations call: nft (to read what we program)
 	@sh scripts/deps.sh nft
@@ -59,6 +60,20 @@ kube-api: deps-bird ## those tests, on Kubernetes' own programs, which test/kube
 kube-conformance: deps ## all of cyclonus' cases, and the conformance tests of cluster-wide policies, with pods and policies in a real API server; kube-api has a fixed sample
 	go run ./hack/kube
 	cd test/conformance && REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 60m -v -run APIServer ./...
+
+CLUSTER := go build -trimpath -o bin/kube/kubecluster ./hack/kubecluster && go build -trimpath -ldflags '-s -w' -o bin/kube/probe ./hack/kubecluster/probe
+kube: deps build ## a Kubernetes cluster of three nodes on this machine, with Twill by its own manifest (docs/kubernetes-cluster.md)
+	@sh scripts/deps.sh containerd runc
+	go run ./hack/kube -nodes
+	$(CLUSTER) && bin/kube/kubecluster up
+
+kube-down: ## leave no trace of it
+	go build -trimpath -o bin/kube/kubecluster ./hack/kubecluster && bin/kube/kubecluster down
+
+kube-test: deps build ## tests on such a cluster, which they start and take down
+	@sh scripts/deps.sh containerd runc
+	go run ./hack/kube -nodes
+	$(CLUSTER) && REQUIRE_CLUSTER=1 go test -count=1 -timeout 20m -v ./internal/kubecluster
 
 CHAOS ?= 3m
 chaos: deps ## three hosts under traffic and random faults, for CHAOS; SEED=N replays, KINDS=a,b chooses (docs/chaos.md)

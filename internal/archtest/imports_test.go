@@ -61,7 +61,7 @@ var layers = map[string]int{
 	"internal/doctor": 3, "internal/hostfacts": 4, "internal/resources": 4, "internal/reach": 4, "internal/leftovers": 5, "internal/simulate": 5, "internal/nodeaddr": 2, "internal/nodekeep": 5,
 	"internal/leader": 1, "internal/kubecontrollers": 6, "internal/agent": 6, "internal/node": 6, "internal/cli": 6, "internal/lab": 6, "internal/outagetest": 6, "internal/podtest": 6,
 	"cmd/twill": 7, "cmd/twill-cni": 7,
-	"internal/bench": 7, "hack/bench": 8, "hack/image": 7, "hack/fanout": 7, "hack/kube": 7, "hack/vm": 7, "internal/kubetest": 3, "internal/seedtest": 0, "internal/terminal": 0, "internal/upstreamtest": 0, "internal/archtest": 8, "internal/agreetest": 8, "internal/chaostest": 8,
+	"internal/bench": 7, "internal/image": 0, "internal/kubecluster": 7, "hack/kubecluster": 8, "hack/bench": 8, "hack/image": 7, "hack/fanout": 7, "hack/kube": 7, "hack/vm": 7, "internal/kubetest": 3, "internal/seedtest": 0, "internal/terminal": 0, "internal/upstreamtest": 0, "internal/archtest": 8, "internal/agreetest": 8, "internal/chaostest": 8,
 }
 
 // family is a tree whose packages may import each other: a parent composes its parts.
@@ -270,7 +270,7 @@ var doors = map[string][]string{
 	"github.com/vishvananda/":          {"internal/kernel"},
 	"golang.org/x/sys/unix":            {"internal/kernel"},
 	"github.com/cilium/ebpf":           {"internal/kernel"},
-	"os/exec":                          {"internal/kernel", "internal/lab", "internal/node", "internal/archtest", "internal/bench", "internal/cli", "internal/kubetest", "internal/podtest", "hack/vm"}, // vm: QEMU; bench: what it compares with; cli: the user's editor, see edit.go, and BIRD, see bird.go
+	"os/exec":                          {"internal/kernel", "internal/lab", "internal/node", "internal/archtest", "internal/bench", "internal/cli", "internal/kubetest", "internal/podtest", "internal/kubecluster", "hack/vm"}, // vm: QEMU; bench: what it compares with; cli: the user's editor, see edit.go, and BIRD, see bird.go
 	"go.etcd.io/":                      {"internal/datastore"},
 	etcdstore:                          {"internal/datastore"},
 	"github.com/osrg/gobgp":            {"internal/bgp/speaker"},
@@ -292,7 +292,7 @@ var doors = map[string][]string{
 	"github.com/prometheus":            {"internal/metrics", "internal/agent", "internal/bgp/daemon", "internal/kubecontrollers"},
 	"github.com/spf13/pflag":           {"internal/cli"},
 	"go.uber.org/zap":                  {"internal/datastore"},
-	"golang.org/x/sync":                {"internal/agent", "internal/bgp/daemon", "internal/controller", "internal/kubecontrollers", "internal/nodekeep", "internal/lab", "internal/bench"},
+	"golang.org/x/sync":                {"internal/agent", "internal/bgp/daemon", "internal/controller", "internal/kubecontrollers", "internal/nodekeep", "internal/lab", "internal/bench", "internal/kubecluster"},
 	"google.golang.org/grpc":           {"internal/datastore/etcdstore"},
 	"google.golang.org/protobuf":       {"internal/bgp/speaker"},
 	"github.com/twillnet/twill/cmd":    {},

@@ -66,6 +66,16 @@ func Expensive(t testing.TB, cost string) {
 	}
 }
 
+// Cluster is for tests on a Kubernetes cluster of this machine, which take minutes of all its processors: they run where REQUIRE_CLUSTER=1
+// asks for them, as make kube-test does, and are skipped else.
+func Cluster(t testing.TB) {
+	t.Helper()
+	if os.Getenv("REQUIRE_CLUSTER") != "1" {
+		t.Skip("needs a cluster: make kube-test")
+	}
+	Root(t)
+}
+
 func missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("REQUIRE_ROOT") == "1" {

@@ -441,6 +441,11 @@ func TestMartiansAreRefusedAndReported(t *testing.T) {
 	if after := h.Run("ip", "-4", "route", "show", "table", "local"); after != before {
 		t.Errorf("the kernel's own addresses were\n%s\nand are\n%s", before, after)
 	}
+	for _, s := range h.ask(request{}).Report.Sessions {
+		if s.Peer.String() == hostileAddr(0) && (s.Received != uint64(2+len(dsts)) || s.Received-s.Accepted != uint64(len(bad))) { // two were there before
+			t.Errorf("%d of %d accepted, and %d are refused", s.Accepted, s.Received, len(bad))
+		}
+	}
 	if ps := h.ask(request{}).Report.Problems; len(ps) != 1 || !strings.HasPrefix(ps[0], "refused 0.1.2.0/24: ") || !strings.HasSuffix(ps[0], "; and 6 others") {
 		t.Errorf("problems: %q", ps)
 	}

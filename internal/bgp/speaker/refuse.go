@@ -8,6 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
@@ -34,6 +39,40 @@ func martian(dst netip.Prefix, own map[netip.Addr]bool) string {
 		return "it is an address of this host"
 	}
 	return ""
+}
+
+// accepted sets how many routes of each peer are accepted: by the session's rules, which the library does not count, and no martians.
+func (s *Speaker) accepted(states map[netip.Addr]Session) {
+	strict := slices.ContainsFunc(s.plan.Sessions, func(w plan.Session) bool {
+		return slices.ContainsFunc(w.Import, func(r plan.Rule) bool { return !r.Accept })
+	})
+	if !strict && len(s.fib.refused) == 0 {
+		return // as many as the library has
+	}
+	n := s.bgp.taken(func(dst netip.Prefix) bool { return s.fib.refused[dst] == "" })
+	for peer, is := range states {
+		is.Accepted = n[peer]
+		states[peer] = is
+	}
+}
+
+// taken returns how many paths of each peer the rules have let through, to destinations that count.
+func (b *library) taken(counts func(netip.Prefix) bool) map[netip.Addr]uint64 {
+	out := map[netip.Addr]uint64{}
+	for _, family := range families {
+		err := b.srv.ListPath(apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family}, func(nlri bgp.NLRI, paths []*apiutil.Path) {
+			if dst, ok := prefixOf(nlri); !ok || !counts(dst) {
+				return
+			}
+			for _, p := range paths {
+				out[p.PeerAddress]++
+			}
+		})
+		if err != nil {
+			b.log.Error("BGP: count routes", "err", err)
+		}
+	}
+	return out
 }
 
 // refusals are the learned routes that are refused now, in one line; empty: there are none.

@@ -137,6 +137,7 @@ func (s *Speaker) report(ctx context.Context) Report {
 		r.Learned = s.bgp.known(ctx)
 	}
 	states, hint := s.bgp.states(ctx), s.passwordHint()
+	s.accepted(states)
 	for _, w := range p.Sessions {
 		session := states[w.Peer]
 		session.BFD = s.live.status(w)

@@ -68,6 +68,12 @@ func TestRulesOfASession(t *testing.T) {
 		}
 	}
 
+	for _, s := range h.ask(request{}).Report.Sessions {
+		if s.Peer == in.Peer && (s.Received != 4 || s.Accepted != 3) {
+			t.Errorf("%d received, %d accepted, want 4 and 3, as a rule rejects one", s.Received, s.Accepted)
+		}
+	}
+
 	// The library and the plan agree about to whom it is advertised.
 	for _, dst := range []string{"10.65.1.0/26", "10.65.2.0/26", "10.65.20.0/26", "10.65.21.0/26", "198.51.100.0/24"} {
 		e := h.ask(request{Explain: prefix(dst)}).Explain

@@ -1,5 +1,7 @@
 package kernel
 
+import "net/netip"
+
 // TableName is the nftables table that is ours; whatever is in it and not wanted is swept.
 const TableName = "twill"
 
@@ -59,7 +61,8 @@ const (
 const (
 	RouteMetricAgent    = 0    // the kernel's default; for IPv6 the kernel turns 0 into 1024
 	RouteMetricDefault6 = 1024 // what the kernel makes of 0 in IPv6
-	RouteMetricHosts    = 512  // before the speaker's, which may have learned the same
+	RouteMetricHosts    = 512  // to other hosts: before the speaker's, which may have learned the same
+	RouteMetricsOfHosts = 512  // how many metrics there are for these in IPv4, see HostsMetric
 	RouteMetricSpeaker  = 2048
 	// RouteMetricSpeakerNext takes turns with RouteMetricSpeaker when a learned route changes: the new one is there
 	// before the old one goes.
@@ -67,6 +70,20 @@ const (
 	// RouteMetricBIRD is another, so that the routes of both are there while a host goes from one to the other.
 	RouteMetricBIRD = 2050
 )
+
+// HostsMetric is the metric of routes to other hosts by a next hop; the zero address: there is none.
+//
+// IPv4 keeps the ways of routes in chains by device, metric, protocol and source, whatever the gateway is, and each new one goes through its
+// chain. So ways by many gateways have many metrics. Which one says nothing: there is one such route to a destination.
+func HostsMetric(via netip.Addr) int {
+	if !via.Is4() {
+		return RouteMetricHosts
+	}
+	const golden = 0x9e3779b1 // 2^32 by the golden ratio: addresses that follow each other, or a step apart, are spread evenly
+	a := via.As4()
+	spread := (uint32(a[0])<<24 | uint32(a[1])<<16 | uint32(a[2])<<8 | uint32(a[3])) * golden
+	return RouteMetricHosts + int(spread>>(32-9))%RouteMetricsOfHosts
+}
 
 // RouteProtocolPriority is of learned routes with a priority of their own, which is their metric: so it takes a protocol to know them.
 const RouteProtocolPriority = 82

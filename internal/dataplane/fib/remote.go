@@ -37,8 +37,8 @@ func toHost(r intent.Route) bool { return r.Kind == intent.RouteTunnel || r.Kind
 
 // keyOf returns the key in the kernel of the route that the intent of a destination wants.
 func (t *Table) keyOf(dst netip.Prefix) routeKey {
-	if toHost(t.intents[dst]) {
-		return routeKey{dst, kernel.RouteMetricHosts}
+	if in := t.intents[dst]; toHost(in) {
+		return routeKey{dst, kernel.HostsMetric(in.Via)}
 	}
 	if t.intents[dst].Kind == intent.RouteLink {
 		return routeKey{dst, t.metric(dst)}
@@ -71,9 +71,10 @@ func (t *Table) resolveRemote(in intent.Route) {
 	if !ok || !l.Up {
 		return
 	}
-	t.routes.Desire(t.keyOf(in.Dst), rtnl.Route{
+	key := t.keyOf(in.Dst)
+	t.routes.Desire(key, rtnl.Route{
 		Dst: in.Dst, Link: l.Index, Gateway: in.Via, OnLink: in.Kind == intent.RouteTunnel,
-		Protocol: kernel.RouteProtocolHosts, Metric: kernel.RouteMetricHosts,
+		Protocol: kernel.RouteProtocolHosts, Metric: key.metric,
 	})
 }
 

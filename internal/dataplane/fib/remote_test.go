@@ -1,6 +1,8 @@
 package fib_test
 
 import (
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 )
 
@@ -27,6 +30,54 @@ func device(r *rig) {
 	r.ns.Run("ip", "link", "add", intent.LinkVXLAN, "type", "vxlan", "id", "4096", "dstport", "4789", "local", "192.0.2.1", "nolearning")
 	r.ns.Up(intent.LinkVXLAN)
 	r.untilUp(intent.LinkVXLAN)
+}
+
+// metric is that of routes by a next hop, as ip shows it.
+func metric(via string) string {
+	return fmt.Sprintf("metric %d", kernel.HostsMetric(netip.MustParseAddr(via)))
+}
+
+// TestARouteToAnotherHostIsThereWhileItsWayChanges: the new one has another metric, and is there before the old one goes.
+func TestARouteToAnotherHostIsThereWhileItsWayChanges(t *testing.T) {
+	r := newRig(t, netnstest.New(t))
+	r.ns.Veth("eth0", "peer")
+	r.ns.Addr("eth0", "192.0.2.1/24")
+	r.until("eth0", func(l ifmon.Link, _ bool) bool { return l.Up && len(l.Addrs) > 0 })
+	if metric("192.0.2.3") == metric("192.0.2.4") {
+		t.Fatal("both ways have one metric")
+	}
+	r.tbl.Merge(intent.Batch{InSync: true, Routes: []intent.Route{toward("10.65.3.0/26", intent.RouteDirect, "192.0.2.3")}})
+	r.apply()
+	for i, via := range []string{"192.0.2.4", "192.0.2.3"} {
+		was := []string{"192.0.2.3", "192.0.2.4"}[i]
+		r.tbl.Merge(intent.Batch{Routes: []intent.Route{toward("10.65.3.0/26", intent.RouteDirect, via)}})
+		r.tbl.Withdraw(t.Context())
+		r.ns.WantRoute(t, "10.65.3.0/26 via "+was) // the loop withdraws before it applies
+		r.want("10.65.3.0/26", nil, "", r.apply())
+		r.ns.WantRoute(t, "10.65.3.0/26 via "+via+" dev eth0 proto 81 "+metric(via))
+		r.ns.WantNoRoute(t, "10.65.3.0/26 via "+was)
+	}
+	// Not if there is no way any more: packets are not to go where they went.
+	r.tbl.Merge(intent.Batch{Routes: []intent.Route{toward("10.65.3.0/26", intent.RouteDirect, "198.51.100.4")}})
+	r.tbl.Withdraw(t.Context())
+	r.ns.WantNoRoute(t, "10.65.3.0/26")
+}
+
+// TestMetricsOfWaysAreSpread: of 5,000 next hops that are a step apart, few have the same, and all come before what BGP learns.
+func TestMetricsOfWaysAreSpread(t *testing.T) {
+	for _, step := range []int{1, 16, 64, 256} {
+		n := map[int]int{}
+		for i := range 5000 {
+			at := 10<<24 + 66<<16 + i*step
+			m := kernel.HostsMetric(netip.AddrFrom4([4]byte{byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at)}))
+			if n[m]++; m < kernel.RouteMetricHosts || m >= kernel.RouteMetricDefault6 {
+				t.Fatalf("metric %d", m)
+			}
+		}
+		if most := slices.Max(slices.Collect(maps.Values(n))); most > 40 { // ten would be even
+			t.Errorf("%d addresses apart: %d have one metric", step, most)
+		}
+	}
 }
 
 func TestRoutesLeadToOtherHosts(t *testing.T) {
@@ -50,13 +101,13 @@ func TestRoutesLeadToOtherHosts(t *testing.T) {
 	if o := out["10.65.5.0/26"]; o.Err == nil || !o.Final || !strings.Contains(o.Err.Error(), "h2 or this host has no end of a tunnel") {
 		t.Errorf("without the other end: %+v", o)
 	}
-	r.ns.WantRoute(t, "10.65.3.0/26 via 192.0.2.3 dev eth0 proto 81 metric 512")
+	r.ns.WantRoute(t, "10.65.3.0/26 via 192.0.2.3 dev eth0 proto 81 "+metric("192.0.2.3"))
 	r.ns.WantRoute(t, "unreachable 10.65.5.0/26 proto 81 metric 512")
 	r.ns.WantRoute(t, "fd65::/122 via 2001:db8::3 dev eth0 proto 81 metric 512")
 
 	device(r)
 	r.want("10.65.2.0/26", nil, "", r.apply())
-	r.ns.WantRoute(t, "10.65.2.0/26 via 10.65.2.1 dev vxlan.calico proto 81 metric 512 onlink")
+	r.ns.WantRoute(t, "10.65.2.0/26 via 10.65.2.1 dev vxlan.calico proto 81 "+metric("10.65.2.1")+" onlink")
 	r.ns.Delete(intent.LinkVXLAN)
 	r.until(intent.LinkVXLAN, func(_ ifmon.Link, there bool) bool { return !there })
 	r.want("10.65.2.0/26", nil, "interface vxlan.calico is absent", r.apply())
@@ -107,7 +158,7 @@ func TestRoutesLeadThroughIPIPByTheHost(t *testing.T) {
 	r.ns.Up(intent.LinkIPIP)
 	r.untilUp(intent.LinkIPIP)
 	r.want("10.65.2.0/26", nil, "", r.apply())
-	r.ns.WantRoute(t, "10.65.2.0/26 via 198.51.100.2 dev tunl0 proto 81 metric 512 onlink")
+	r.ns.WantRoute(t, "10.65.2.0/26 via 198.51.100.2 dev tunl0 proto 81 "+metric("198.51.100.2")+" onlink")
 }
 
 // TestRoutesToOtherHostsAreOursByTheirProtocol: those of before a restart go if nobody wants them, and upstream's agent's stay.
@@ -126,7 +177,8 @@ func TestRoutesToOtherHostsAreOursByTheirProtocol(t *testing.T) {
 	r.tbl.Merge(intent.Batch{InSync: true})
 	r.apply()
 	r.ns.WantNoRoute(t, "10.65.2.0/26 via 192.0.2.2")
-	r.ns.WantRoute(t, "10.65.3.0/26 via 192.0.2.3")
+	r.ns.WantRoute(t, "10.65.3.0/26 via 192.0.2.3 dev eth0 proto 81 "+metric("192.0.2.3"))
+	r.ns.WantNoRoute(t, "10.65.3.0/26 via 192.0.2.3 dev eth0 proto 81 metric 512") // of an agent before, that had one metric for all
 	r.ns.WantRoute(t, "10.65.3.0/26 via 192.0.2.9")
 	if found, err := r.tbl.Differences(t.Context()); err != nil || len(found) != 0 {
 		t.Errorf("differences %q, %v", found, err)

@@ -53,12 +53,14 @@ func (t *Table) metric(dst netip.Prefix) int {
 	return m
 }
 
-// awaits reports whether a route that is not wanted any more stays for now: the same is wanted under another metric, and not there yet.
+// awaits reports whether a route that is not wanted any more stays for now: the same is wanted under another metric, or another to a host in its
+// place, and not there yet.
 func (t *Table) awaits(key routeKey, r rtnl.Route) bool {
 	now := t.keyOf(key.dst)
 	want, wanted := t.routes.Desired(now)
 	_, there := t.routes.Actual(now)
-	return now != key && wanted && !there && want.Kind == r.Kind && want.Link == r.Link && want.Gateway == r.Gateway && t.failed[key.dst] == nil
+	hosts := want.Protocol == kernel.RouteProtocolHosts && r.Protocol == kernel.RouteProtocolHosts
+	return now != key && wanted && !there && (sameWay(want, r) || hosts) && t.failed[key.dst] == nil
 }
 
 // othersDo returns the outcomes of routes that somebody else makes: whether they are there is not for this driver to say.

@@ -23,7 +23,7 @@ type BGPConfigurationSpec struct {
 	IgnoredInterfaces              []string              `json:"ignoredInterfaces,omitempty"`              // names, * at the end stands for anything
 	ServiceLoadBalancerAggregation string                `json:"serviceLoadBalancerAggregation,omitempty"` // Enabled, Disabled
 	// ProgramClusterRoutes is for which pools BGP installs the routes that it learns, of "default" alone: Enabled and EnabledNoEncapOnly
-	// (default): those without encapsulation; Disabled: none.
+	// (default): those without encapsulation; Disabled and EnabledIPIPOnly: none.
 	ProgramClusterRoutes string `json:"programClusterRoutes,omitempty"`
 	// Addresses that each host has for its workloads, so that these can call it; of "default" alone.
 	LocalWorkloadPeeringIPv4 string `json:"localWorkloadPeeringIPV4,omitempty"`

@@ -28,7 +28,7 @@ func TestWhatWasThereStaysWhenAValueMeansNothing(t *testing.T) {
 		{"a BGP configuration whose AS number is none", "bgpconfigurations/default", `{"spec":{"asNumber":"x"}}`, false},
 		{"a BGP configuration whose mesh is no boolean", "bgpconfigurations/default", `{"spec":{"nodeToNodeMeshEnabled":"no"}}`, false},
 		{"a BGP configuration with a community that is none", "bgpconfigurations/default", `{"spec":{"communities":[{"name":"a","value":"1:x"}]}}`, true},
-		{"a BGP configuration that asks for what is not honoured", "bgpconfigurations/default", `{"spec":{"programClusterRoutes":"EnabledIPIPOnly"}}`, true},
+		{"a BGP configuration that asks for what is not honoured", "bgpconfigurations/default", `{"spec":{"programClusterRoutes":"EnabledVXLANOnly"}}`, true},
 		{"a peer with an AS number that is none", "bgppeers/p", `{"spec":{"peerIP":"192.0.2.9","asNumber":[]}}`, false},
 		{"a peer with no AS number is of the cluster's", "bgppeers/p", `{"spec":{"peerIP":"192.0.2.9"}}`, true},
 		{"a peer whose address is none", "bgppeers/p", `{"spec":{"peerIP":"tor","asNumber":1}}`, false},

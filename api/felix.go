@@ -69,7 +69,7 @@ type FelixConfigurationSpec struct {
 	DeviceRouteSourceAddressIPv6 *string `json:"deviceRouteSourceAddressIPv6,omitempty"` // of this host
 	IPv4NormalRoutePriority      *int    `json:"ipv4NormalRoutePriority,omitempty"`      // metrics of routes to workloads; nil: the kernel's default
 	IPv6NormalRoutePriority      *int    `json:"ipv6NormalRoutePriority,omitempty"`
-	ProgramClusterRoutes         string  `json:"programClusterRoutes,omitempty"` // EnabledIPIPOnly (default), Enabled, Disabled
+	ProgramClusterRoutes         string  `json:"programClusterRoutes,omitempty"` // EnabledIPIPOnly (default), EnabledNoEncapOnly, Enabled, Disabled
 
 	HealthEnabled *bool   `json:"healthEnabled,omitempty"`
 	HealthHost    *string `json:"healthHost,omitempty"`

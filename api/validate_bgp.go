@@ -37,11 +37,7 @@ func (v *validator) bgpConfiguration(r *BGPConfiguration) {
 		}
 	}
 	v.optionally("spec.serviceLoadBalancerAggregation", s.ServiceLoadBalancerAggregation, "Enabled", "Disabled")
-	if s.ProgramClusterRoutes == EnabledIPIPOnly {
-		v.fail("spec.programClusterRoutes", "is EnabledIPIPOnly, which this version does not honour: the routes of pools with ipipMode are the agent's")
-	} else {
-		v.optionally("spec.programClusterRoutes", s.ProgramClusterRoutes, Enabled, Disabled, EnabledNoEncapOnly)
-	}
+	v.optionally("spec.programClusterRoutes", s.ProgramClusterRoutes, Enabled, Disabled, EnabledNoEncapOnly, EnabledIPIPOnly)
 	v.peeringAddress("spec.localWorkloadPeeringIPV4", s.LocalWorkloadPeeringIPv4, true)
 	v.peeringAddress("spec.localWorkloadPeeringIPV6", s.LocalWorkloadPeeringIPv6, false)
 	v.communities(s)

@@ -186,7 +186,7 @@ func (v *validator) felixRoutes(s *FelixConfigurationSpec) {
 			}
 		}
 	}
-	v.anyCase("spec.programClusterRoutes", s.ProgramClusterRoutes, "", "EnabledIPIPOnly", "Enabled", "Disabled")
+	v.anyCase("spec.programClusterRoutes", s.ProgramClusterRoutes, "", EnabledIPIPOnly, Enabled, Disabled, EnabledNoEncapOnly)
 }
 
 // ParseNet reads an address, or a CIDR of which only the network counts.

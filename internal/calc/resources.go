@@ -132,7 +132,7 @@ func (g *Graph) configure() {
 	g.floats.all = g.floats.all || was.FloatingIPs != now.FloatingIPs
 	g.reach.TurnOff(intent.VXLAN, !now.VXLAN.Enabled)
 	g.reach.TurnOff(intent.IPIP, !now.IPIP.Enabled)
-	g.reach.SetDirect(now.Routes.Cluster == "Enabled")
+	g.reach.SetDirect(now.Routes.Direct())
 	g.reach.SetExternal(now.ExternalNodes)
 	g.reach.TurnOff(intent.WireGuard, !now.WireGuard.Enabled[0])
 	g.reach.TurnOff(intent.WireGuard6, !now.WireGuard.Enabled[1])

@@ -115,8 +115,11 @@ type Routes struct {
 	Source         [2]netip.Addr // of IPv4 and of IPv6: the address from which the host sends to workloads; the zero value: the kernel's choice
 	Metric         [2]int        // zero: the kernel's default
 	Protocol       int           // of routes to workloads
-	Cluster        string        // EnabledIPIPOnly, Enabled or Disabled
+	Cluster        string        // EnabledIPIPOnly, EnabledNoEncapOnly, Enabled or Disabled
 }
+
+// Direct reports whether the agent makes routes to hosts on this host's network, of pools without a tunnel.
+func (r Routes) Direct() bool { return r.Cluster == api.Enabled || r.Cluster == api.EnabledNoEncapOnly }
 
 // WireGuard is how this host's WireGuard tunnels are; what is of a family is of IPv4 and of IPv6.
 type WireGuard struct {

@@ -176,7 +176,7 @@ var networkKinds = []Kind{
 		opt("serviceLoadBalancerIPs", some(0, 2, block)), opt("serviceExternalIPs", some(0, 2, block)), opt("serviceClusterIPs", some(0, 2, block)),
 		opt("communities", none), opt("prefixAdvertisements", some(1, 2, obj(req("cidr", prefix), req("communities", some(1, 2, pick("one", "65000:7")))))),
 		opt("listenPort", from(1, 65535)), opt("nodeMeshPassword", password), opt("nodeMeshMaxRestartTime", seconds), opt("bindMode", pick("None", "NodeIP")),
-		opt("ignoredInterfaces", distinct(0, "eth9", "docker*")), opt("serviceLoadBalancerAggregation", pick("Enabled", "Disabled")), opt("programClusterRoutes", pick("Enabled", "Disabled", "EnabledNoEncapOnly")),
+		opt("ignoredInterfaces", distinct(0, "eth9", "docker*")), opt("serviceLoadBalancerAggregation", pick("Enabled", "Disabled")), opt("programClusterRoutes", pick("Enabled", "Disabled", "EnabledNoEncapOnly", "EnabledIPIPOnly")),
 		opt("localWorkloadPeeringIPV4", addr4), opt("localWorkloadPeeringIPV6", addr6), opt("ipv4NormalRoutePriority", from(1, 4096)), opt("ipv6NormalRoutePriority", from(1, 4096))))}},
 	{Name: "BGPPeer", Plural: "bgppeers", complete: completePeer, body: []field{req("spec", obj(opt("node", name), opt("nodeSelector", selector), opt("peerIP", either(addr, pick("192.0.2.9:1790", "[2001:db8::9]:179"))),
 		opt("asNumber", asNumber), opt("localASNumber", asNumber), opt("peerSelector", selector), opt("keepOriginalNextHop", yesno), opt("nextHopMode", pick("Auto", "Self", "Keep")),

@@ -24,7 +24,10 @@ func (d *planner) agent() config.Effective {
 }
 
 // installs reports whether this speaker installs the routes that it learns of pools without encapsulation.
-func (d *planner) installs() bool { return d.config("default").ProgramClusterRoutes != api.Disabled }
+func (d *planner) installs() bool {
+	is := d.config("default").ProgramClusterRoutes
+	return is != api.Disabled && is != api.EnabledIPIPOnly
+}
 
 // agentSettings takes over what the agent's settings mean for BGP.
 func (d *planner) agentSettings() {
@@ -35,19 +38,27 @@ func (d *planner) agentSettings() {
 	if p := settings.Settings.Routes.Protocol; p != api.RouteProtocol {
 		d.plan.AgentProtocol = p
 	}
-	from := "FelixConfiguration, which does not set it,"
+	from := map[string]string{}
 	for _, v := range settings.Values {
-		if v.Param.Name == "programClusterRoutes" && v.From != "default" {
-			from = v.From
+		if from[v.Param.Name] = v.From; v.From == "default" {
+			from[v.Param.Name] = "FelixConfiguration, which does not set it,"
 		}
 	}
-	d.contradiction(settings.Settings.Routes.Cluster, from)
+	d.contradiction(settings.Settings.Routes, from["programClusterRoutes"])
+	for f, name := range []string{"ipv4NormalRoutePriority", "ipv6NormalRoutePriority"} {
+		metric, normal := settings.Settings.Routes.Metric[f], d.plan.NormalPriority(f == 0)
+		if metric > int(normal) {
+			d.plan.Problems = append(d.plan.Problems, fmt.Sprintf(
+				"%s %s %d is worse than BGP's normal priority, %d: what a peer advertises of the address of a workload here is preferred to this node's own route, which nobody is told then", from[name], name, metric, normal))
+		}
+	}
 }
 
 // clusterRoutes says what of BGP's setting Twill's speaker does not do.
 func (d *planner) clusterRoutes() {
-	if _, ipip := d.byWay(); d.config("default").ProgramClusterRoutes == api.Enabled && len(ipip) > 0 {
-		d.misfit("BGPConfiguration default programClusterRoutes Enabled: BGP installs no routes of pools with ipipMode, the agent does", ipip)
+	is := d.config("default").ProgramClusterRoutes
+	if _, ipip := d.byWay(); (is == api.Enabled || is == api.EnabledIPIPOnly) && len(ipip) > 0 {
+		d.misfit("BGPConfiguration default programClusterRoutes "+is+": BGP installs no routes of pools with ipipMode, the agent does", ipip)
 	}
 }
 
@@ -67,10 +78,10 @@ func (d *planner) byWay() (plain, ipip []string) {
 
 // contradiction says where the settings of BGP and of the agent do not fit together: both make the routes of pools without encapsulation,
 // or neither does, and then no packet finds its way.
-func (d *planner) contradiction(agent, where string) {
+func (d *planner) contradiction(agent config.Routes, where string) {
 	plain, _ := d.byWay()
 	bgp := cmp.Or(d.config("default").ProgramClusterRoutes, api.EnabledNoEncapOnly)
-	makes := agent == api.Enabled
+	makes := agent.Direct()
 	if makes != d.installs() || len(plain) == 0 {
 		return
 	}
@@ -78,7 +89,7 @@ func (d *planner) contradiction(agent, where string) {
 	if makes {
 		who = "both the agent and BGP make"
 	}
-	d.misfit(fmt.Sprintf("BGPConfiguration default programClusterRoutes %s, %s programClusterRoutes %s: %s the routes of pools without encapsulation", bgp, where, agent, who), plain)
+	d.misfit(fmt.Sprintf("BGPConfiguration default programClusterRoutes %s, %s programClusterRoutes %s: %s the routes of pools without encapsulation", bgp, where, agent.Cluster, who), plain)
 }
 
 func (d *planner) misfit(what string, pools []string) {

@@ -24,6 +24,9 @@ func TestWhoMakesTheRoutesOfPools(t *testing.T) {
 		{name: "as by its default value", bgp: "EnabledNoEncapOnly"},
 		{name: "and by Enabled", bgp: "Enabled"},
 		{name: "the agent makes them", bgp: "Disabled", felix: "Enabled", others: true},
+		{name: "the agent makes these alone", bgp: "EnabledIPIPOnly", felix: "EnabledNoEncapOnly", others: true},
+		{name: "nobody does, by the other two", bgp: "EnabledIPIPOnly", felix: "EnabledIPIPOnly", others: true, want: neither},
+		{name: "both do, by the same value", bgp: "EnabledNoEncapOnly", felix: "EnabledNoEncapOnly", want: both},
 		{name: "in any case of its letters", bgp: "Disabled", felix: "enabled", others: true},
 		{name: "nobody does", bgp: "Disabled", others: true, want: neither},
 		{name: "nobody does by name", bgp: "Disabled", felix: "Disabled", others: true, want: neither},
@@ -60,9 +63,11 @@ func TestWhoMakesTheRoutesOfPools(t *testing.T) {
 			}
 		})
 	}
-	p := world(t, pools+"IPPool ip {cidr: 10.68.0.0/16, ipipMode: Always}\nBGPConfiguration default {programClusterRoutes: Enabled}").Plan("h1")
-	if len(p.Problems) != 1 || !strings.Contains(p.Problems[0], "BGP installs no routes of pools with ipipMode, the agent does (IPPool ip)") {
-		t.Errorf("%q", p.Problems)
+	for _, value := range []string{"Enabled", "EnabledIPIPOnly"} {
+		p := world(t, pools+"IPPool ip {cidr: 10.68.0.0/16, ipipMode: Always}\nBGPConfiguration default {programClusterRoutes: "+value+"}").Plan("h1")
+		if len(p.Problems) != 1 || !strings.Contains(p.Problems[0], value+": BGP installs no routes of pools with ipipMode, the agent does (IPPool ip)") {
+			t.Errorf("%q", p.Problems)
+		}
 	}
 	if !slices.ContainsFunc(plan.AgentPrefixes(), func(p string) bool {
 		return strings.HasPrefix(api.KeyPrefix(api.KindFelixConfiguration, "")+"default", p)
@@ -100,5 +105,25 @@ func TestTheProtocolOfTheAgentsRoutes(t *testing.T) {
 				t.Errorf("%d, want %d", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestAPriorityThatIsWorseThanBGPsIsReported: of each family, against what BGPConfiguration has or else the default.
+func TestAPriorityThatIsWorseThanBGPsIsReported(t *testing.T) {
+	const says = " is worse than BGP's normal priority, "
+	for _, tt := range []struct{ felix, bgp, want string }{
+		{"", "", ""},
+		{"ipv4NormalRoutePriority: 1024", "", ""},
+		{"ipv4NormalRoutePriority: 1025", "", "FelixConfiguration default ipv4NormalRoutePriority 1025" + says + "1024: "},
+		{"ipv4NormalRoutePriority: 1025", "ipv4NormalRoutePriority: 1025", ""},
+		{"ipv6NormalRoutePriority: 700, ipv4NormalRoutePriority: 900", "ipv6NormalRoutePriority: 600", "FelixConfiguration default ipv6NormalRoutePriority 700" + says + "600: "},
+		{"", "ipv4NormalRoutePriority: 5, ipv6NormalRoutePriority: 5", ""}, // a route without a metric has the normal priority
+	} {
+		w := world(t, alone+"FelixConfiguration default {"+tt.felix+"}\nBGPConfiguration default {"+tt.bgp+"}")
+		w.Agent = true
+		ps := w.Plan("h1").Problems
+		if tt.want == "" && len(ps) > 0 || tt.want != "" && (len(ps) != 1 || !strings.HasPrefix(ps[0], tt.want)) {
+			t.Errorf("%+v: %q", tt, ps)
+		}
 	}
 }

@@ -223,7 +223,8 @@ func (x *expected) plain(block netip.Prefix) string {
 		cidr := netip.MustParsePrefix(p.Spec.CIDR)
 		return cidr.Contains(block.Addr()) && cidr.Bits() <= block.Bits()
 	})
-	if in && setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.ProgramClusterRoutes }), "") == "Enabled" {
+	routes := setting(x, nonEmpty(func(s api.FelixConfigurationSpec) string { return s.ProgramClusterRoutes }), "")
+	if in && (routes == "Enabled" || routes == "EnabledNoEncapOnly") {
 		return "straight"
 	}
 	return ""

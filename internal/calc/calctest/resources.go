@@ -251,7 +251,7 @@ func (w *Cluster) nat(spec object) {
 		{"wireguardEnabledV6", []any{true, false, false}},
 		{"wireguardAllowUnencrypted", []any{true, false}},
 		{"mtuIfacePattern", []any{"^bond.*"}},
-		{"programClusterRoutes", []any{"Enabled", "Enabled", "EnabledIPIPOnly", "Disabled"}},
+		{"programClusterRoutes", []any{"Enabled", "EnabledNoEncapOnly", "EnabledIPIPOnly", "Disabled"}},
 		{"externalNodesList", []any{[]string{"198.51.100.0/24"}, []string{"198.51.100.9", "192.0.2.2", "2001:db8:9::/64"}, []string{}}},
 	} {
 		if w.maybe(0.4) {

@@ -25,7 +25,7 @@ var bgpLimits = limits{
 		n.field("logSeverityScreen").like(anyCase("Trace", "Debug", "Info", "Warning", "Error", "Fatal") + "?")
 		n.field("asNumber").within(1, 1<<32-1)
 		n.field("serviceLoadBalancerAggregation").perhaps(api.Enabled, api.Disabled)
-		n.field("programClusterRoutes").perhaps(api.Enabled, api.Disabled, api.EnabledNoEncapOnly)
+		n.field("programClusterRoutes").perhaps(api.Enabled, api.Disabled, api.EnabledNoEncapOnly, api.EnabledIPIPOnly)
 		n.field("localWorkloadPeeringIPV4").address().orEmpty().longest(64).like(`[0-9.]*`)
 		n.field("localWorkloadPeeringIPV6").address().orEmpty().longest(64).like(`([0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)?`)
 		n.each(func(f node) {

@@ -83,7 +83,7 @@ func limitFelix(n node) {
 	n.field("deviceRouteSourceAddress").formats("ipv4").orEmpty()
 	n.field("deviceRouteSourceAddressIPv6").formats("ipv6").orEmpty()
 	n.field("externalNodesList").items().formats("ipv4", "ipv6", "cidr")
-	n.field("programClusterRoutes").like(anyCase("EnabledIPIPOnly", api.Enabled, api.Disabled) + `?`)
+	n.field("programClusterRoutes").like(anyCase(api.EnabledIPIPOnly, api.Enabled, api.Disabled, api.EnabledNoEncapOnly) + `?`)
 	n.each(func(f node) { f.within(1, api.MaxRoutePriority) }, "ipv4NormalRoutePriority", "ipv6NormalRoutePriority")
 	n.field("vxlanPort").within(1, 65535)
 	n.field("vxlanVNI").within(1, 1<<24-1)

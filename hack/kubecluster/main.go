@@ -33,12 +33,14 @@ func command() error {
 	if err != nil {
 		return err
 	}
-	c := &kubecluster.Cluster{Exe: exe, Out: os.Stdout}
+	c := &kubecluster.Cluster{Dir: kubecluster.DefaultDir, Exe: exe, Out: os.Stdout} // links and cgroups have one name each: there is one cluster
 	flag.StringVar(&c.Twill, "twill", "bin/twill", "the binary that nodes run")
 	flag.StringVar(&c.Probe, "probe", filepath.Join(filepath.Dir(exe), "probe"), "the program of hack/kubecluster/probe")
-	flag.StringVar(&c.Dir, "dir", kubecluster.DefaultDir, "where the cluster keeps its state")
 	flag.IntVar(&c.Workers, "nodes", 3, "how many nodes it has")
 	flag.Parse()
+	if c.Twill, err = filepath.Abs(c.Twill); err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	switch flag.Arg(0) {
@@ -46,7 +48,7 @@ func command() error {
 		if err := c.Up(ctx); err != nil {
 			return fmt.Errorf("%w\nWhat is there, logs among it, is in %s; make kube-down removes it", err, c.Dir)
 		}
-		fmt.Printf(guide, c.Kubeconfig(), c.Kubectl(), kubecluster.ProbeImage, c.Dir)
+		fmt.Printf(guide, c.Kubeconfig(), c.Kubectl(), kubecluster.ProbeImage, c.Dir, c.Twill)
 		return nil
 	case "down":
 		return c.Down()
@@ -58,5 +60,5 @@ const guide = `
 export KUBECONFIG=%[1]s; alias kubectl=%[2]s
 kubectl get nodes,pods -A -o wide
 kubectl create deployment web --image=%[3]s --replicas=3 -- /probe serve && kubectl expose deployment web --port=80 --target-port=8080
-nsenter -a -t $(cat %[4]s/n1/pid) bin/twill status      # on the node n1; make kube-down ends all
+nsenter -a -t $(cat %[4]s/n1/pid) %[5]s status      # on the node n1; make kube-down ends all
 `

@@ -4,7 +4,7 @@
 //	probe serve                    answer HTTP and UDP at port 8080, with the name of the pod
 //	probe get http://HOST:PORT     print what is answered; exit code 1 if nothing is
 //	probe ping ADDRESS             one echo, and its answer
-//	probe stream HOST:PORT         send a number by UDP each 10 ms until standard input ends; print how many were sent and not answered
+//	probe stream HOST:PORT         send a number by UDP each 10 ms until standard input ends; print "begun", and how many were sent and not answered
 package main
 
 import (
@@ -139,17 +139,17 @@ func stream(to string) error {
 		return err
 	}
 	defer conn.Close()
-	ended := make(chan struct{})
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends
-		close(ended)
-	}()
+	var ended chan struct{} // from when some were sent
 	answered := make(chan int, 1024)
 	go receive(conn, answered)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	sent, missing := 0, map[int]bool{}
 	for {
+		if sent == 3 && ended == nil {
+			fmt.Println("begun")
+			ended = input()
+		}
 		select {
 		case <-tick.C:
 			missing[sent] = true
@@ -165,6 +165,16 @@ func stream(to string) error {
 			return nil
 		}
 	}
+}
+
+// input is closed when standard input ends, in whatever way.
+func input() chan struct{} {
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(ended)
+	}()
+	return ended
 }
 
 // last waits for the answers that are on their way.

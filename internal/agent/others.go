@@ -146,7 +146,7 @@ func devices(s config.WireGuard, links []rtnl.Link, from wgReader) (out [2]*wgDe
 			if l.Name == d.Link && (l.Kind == wg.Kind || l.Kind == wg.Userspace) {
 				d.Kind = l.Kind
 				d.State, d.Err = from.Read(l.Name, l.Kind)
-				if on, err := from.Threaded(l.Name); s.Threads && l.Kind == wg.Kind && !on {
+				if on, err := from.Threaded(l.Name); s.Threads && l.Kind == wg.Kind && !on && len(d.State.Peers) > 0 { // without a peer it has none
 					d.Slow = cmp.Or(err, errors.New("the kernel did not take it"))
 				}
 			}

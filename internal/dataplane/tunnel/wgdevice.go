@@ -45,9 +45,6 @@ func (d *Driver) ensureWireGuard(w *wireguard) error {
 	if err := d.bring(&w.device, l, d.mtu.in(w.kind())); err != nil {
 		return err
 	}
-	if err := d.thread(w, l); err != nil {
-		return err
-	}
 	w.by = l.Kind
 	d.made(&w.device, was, l, there)
 	w.observe(is.Peers)
@@ -55,9 +52,10 @@ func (d *Driver) ensureWireGuard(w *wireguard) error {
 	return nil
 }
 
-// thread has threads take what a device of the kernel's receives, or not. A kernel without such threads goes on without, and status says so.
-func (d *Driver) thread(w *wireguard, l rtnl.Link) error {
-	if l.Kind != wg.Kind {
+// thread has threads take what a device of the kernel's receives, or not. It is the device's peers that have them: without one there is nothing to
+// set. A kernel without such threads goes on without, and status says so.
+func (d *Driver) thread(w *wireguard) error {
+	if w.by != wg.Kind || w.index == 0 {
 		return nil
 	}
 	is, err := d.rtnl.Threaded(w.name)

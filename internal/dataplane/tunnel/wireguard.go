@@ -33,6 +33,7 @@ type wireguard struct {
 	nodes  map[netip.Prefix]string          // who has what is encrypted
 	blocks map[string]map[netip.Prefix]bool // the same, by node
 	others map[string]intent.TunnelPeer     // by node
+	hosts  map[netip.Addr]map[string]bool   // the same nodes, by their hosts' addresses: a host's Node may be there beside that of one before it
 	keys   map[string]wg.Key                // of those that the device should know, by node
 	locals map[netip.Prefix]bool            // of this host's endpoints
 	dirty  map[string]bool                  // nodes whose peer or routes may have changed
@@ -64,7 +65,7 @@ func newWireGuard(k intent.TunnelKind) *wireguard {
 	return &wireguard{
 		device: device{name: k.Link(), check: true}, family: map[bool]int{true: 1}[k == intent.WireGuard6], six: k == intent.WireGuard6,
 		nodes: map[netip.Prefix]string{}, blocks: map[string]map[netip.Prefix]bool{}, others: map[string]intent.TunnelPeer{}, locals: map[netip.Prefix]bool{},
-		keys: map[string]wg.Key{}, dirty: map[string]bool{}, bits: map[int]int{},
+		hosts: map[netip.Addr]map[string]bool{}, keys: map[string]wg.Key{}, dirty: map[string]bool{}, bits: map[int]int{},
 		peers: delta.New[wg.Key](func(want, is peer) bool { return want == is }),
 		routes: delta.New[routeKey](func(want, is rtnl.Route) bool {
 			return want.Kind == is.Kind && want.Link == is.Link
@@ -114,8 +115,7 @@ func (w *wireguard) merge(b intent.Batch) {
 			}
 		case intent.PeerID:
 			if id.Kind == w.kind() {
-				delete(w.others, id.Node)
-				w.dirty[id.Node] = true
+				w.forget(id.Node)
 			}
 		}
 	}
@@ -131,10 +131,40 @@ func (w *wireguard) merge(b intent.Batch) {
 	}
 	for _, p := range b.Peers {
 		if p.Kind == w.kind() {
-			w.others[p.Node] = p
-			w.dirty[p.Node] = true
+			w.forget(p.Node)
+			if w.hosts[p.Host] == nil {
+				w.hosts[p.Host] = map[string]bool{}
+			}
+			w.others[p.Node], w.hosts[p.Host][p.Node] = p, true
 		}
 	}
+}
+
+// forget takes a peer away.
+func (w *wireguard) forget(node string) {
+	w.dirty[node] = true
+	p, is := w.others[node]
+	if !is {
+		return
+	}
+	delete(w.others, node)
+	if delete(w.hosts[p.Host], node); len(w.hosts[p.Host]) == 0 {
+		delete(w.hosts, p.Host)
+	}
+	for other := range w.hosts[p.Host] {
+		w.dirty[other] = true
+	}
+}
+
+// holder is the node that may send from a host's address, which a device takes from one peer alone: of those that say it is theirs, one with
+// destinations, and then the first by name.
+func (w *wireguard) holder(host netip.Addr) (node string) {
+	for n := range w.hosts[host] {
+		if has, had := len(w.blocks[n]) > 0, len(w.blocks[node]) > 0; node == "" || has && !had || has == had && n < node {
+			node = n
+		}
+	}
+	return node
 }
 
 // put notes who has a destination; empty: nobody to whom packets are encrypted.
@@ -192,6 +222,11 @@ func (w *wireguard) within(dst netip.Prefix) bool {
 // resolve works out what the device and the table should have, where something changed.
 func (w *wireguard) resolve() {
 	for node := range w.dirty {
+		for other := range w.hosts[w.others[node].Host] {
+			w.dirty[other] = true
+		}
+	}
+	for node := range w.dirty {
 		_, is := w.others[node]
 		for dst := range w.blocks[node] {
 			w.routes.Desire(routeKey{dst, metricClosed}, w.route(dst, rtnl.Unreachable))
@@ -232,7 +267,10 @@ func (w *wireguard) resolvePeers() {
 			continue
 		}
 		// What the other host itself sends to workloads here may have its own address.
-		allowed := []netip.Prefix{netip.PrefixFrom(p.Host, p.Host.BitLen())}
+		var allowed []netip.Prefix
+		if w.holder(p.Host) == node {
+			allowed = append(allowed, netip.PrefixFrom(p.Host, p.Host.BitLen()))
+		}
 		for dst := range w.blocks[node] {
 			allowed = append(allowed, dst)
 		}
@@ -295,7 +333,7 @@ func (d *Driver) encrypt(ctx context.Context, w *wireguard) error {
 		d.note(w, node)
 	}
 	w.resolve()
-	errs = append(errs, d.tellPeers(w), d.tellRoutes(ctx, w), d.tellRule(w))
+	errs = append(errs, d.tellPeers(w), d.thread(w), d.tellRoutes(ctx, w), d.tellRule(w))
 	err := errors.Join(errs...)
 	w.check = w.check || err != nil
 	return err

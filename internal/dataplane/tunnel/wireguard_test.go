@@ -259,14 +259,54 @@ func TestADeviceOfAnotherKindIsLeftAlone(t *testing.T) {
 // TestThreadsOfAWireGuardDevice of the kernel's are as settings say; a process has its own, and nothing fails.
 func TestThreadsOfAWireGuardDevice(t *testing.T) {
 	r := newGuarded(t)
+	a := peerOf(t, "h2", "192.0.2.2")
 	for _, want := range []bool{true, false, true} {
-		r.apply(intent.Batch{Host: encrypting(func(h *intent.HostSettings) { h.WireGuard.Threads = want }), InSync: true})
+		r.apply(intent.Batch{Host: encrypting(func(h *intent.HostSettings) { h.WireGuard.Threads = want }), Peers: []intent.TunnelPeer{a}, InSync: true})
 		r.verified("threads", 0)
 		if r.ns.Link("wg-test").Kind != wg.Kind {
 			continue
 		}
 		if is, err := r.ns.Rtnl().Threaded("wg-test"); err != nil || is != want {
 			t.Errorf("Threaded = %t, %v; want %t", is, err, want)
+		}
+	}
+}
+
+// TestOneAddressIsOnePeers where the Node of a host that had it before is still there: of two peers with one allowed address a device keeps it
+// at one. It is that of the Node with destinations, and then of the first by name.
+func TestOneAddressIsOnePeers(t *testing.T) {
+	r := newGuarded(t)
+	before, now := peerOf(t, "h0", "192.0.2.2"), peerOf(t, "h2", "192.0.2.2")
+	who := func() string {
+		t.Helper()
+		r.verified("one address", 0)
+		var out []string
+		for _, p := range r.state().Peers {
+			for _, a := range p.Allowed {
+				if a == netip.MustParsePrefix("192.0.2.2/32") {
+					out = append(out, map[string]string{before.Key: "h0", now.Key: "h2"}[p.Key.String()])
+				}
+			}
+		}
+		return strings.Join(out, " ")
+	}
+	block, old := toBlock("h2", "10.65.2.0/26"), toBlock("h0", "10.65.9.0/26")
+	for _, tt := range []struct {
+		name string
+		b    intent.Batch
+		want string
+	}{
+		{"alone", intent.Batch{Host: encrypting(nil), Peers: []intent.TunnelPeer{now}, InSync: true}, "h2"},
+		{"two without destinations", intent.Batch{Peers: []intent.TunnelPeer{before}}, "h0"},
+		{"one has some", intent.Batch{Routes: []intent.Route{block}}, "h2"},
+		{"both have", intent.Batch{Routes: []intent.Route{old}}, "h0"},
+		{"the other has none any more", intent.Batch{Removed: []intent.Key{intent.RouteID{Prefix: old.Dst}}}, "h2"},
+		{"neither has", intent.Batch{Removed: []intent.Key{intent.RouteID{Prefix: block.Dst}}}, "h0"},
+		{"the first goes", intent.Batch{Removed: []intent.Key{before.ID()}}, "h2"},
+	} {
+		r.apply(tt.b)
+		if got := who(); got != tt.want {
+			t.Errorf("%s: the address is that of %q, want %s", tt.name, got, tt.want)
 		}
 	}
 }

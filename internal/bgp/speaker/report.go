@@ -51,7 +51,7 @@ type Session struct {
 	Since      time.Time  `json:"since"`
 	Why        string     `json:"why,omitempty"` // why it is not up
 	Received   uint64     `json:"received"`
-	Accepted   uint64     `json:"accepted"`
+	Accepted   uint64     `json:"accepted"` // by the rules of the session, and no martians
 	Advertised uint64     `json:"advertised"`
 	BFD        bfd.Status `json:"bfd"` // the state of the path to the peer
 }

@@ -199,6 +199,8 @@ put /calico/ipam/v2/host/h2/ipv6/block/fd65:0:0:2::4-126 affinity.json
 apply networks.yaml
 exec h1 ip route add 10.65.2.0/24 via 172.30.0.2
 exec h2 ip route add 10.65.1.0/24 via 172.30.0.1
+exec h1 ip route add fd65:0:0:2::/64 via fd30::2
+exec h2 ip route add fd65:0:0:1::/64 via fd30::1
 `
 
 const modesDocs = `-- networks.yaml --

@@ -184,3 +184,21 @@ func TestRoutesToOtherHostsAreOursByTheirProtocol(t *testing.T) {
 		t.Errorf("differences %q, %v", found, err)
 	}
 }
+
+// TestATunnelOfIPv6WhoseEndSomebodyElsesRouteCovers: the kernel refuses such a route at first, and nothing of what it takes to have it is left.
+func TestATunnelOfIPv6WhoseEndSomebodyElsesRouteCovers(t *testing.T) {
+	r := newRig(t, netnstest.New(t))
+	r.ns.Veth("eth0", "peer")
+	r.ns.Addr("eth0", "2001:db8::1/64")
+	r.ns.Run("ip", "link", "add", intent.LinkVXLAN6, "type", "vxlan", "id", "4096", "dstport", "4789", "local", "2001:db8::1", "nolearning")
+	r.ns.Up(intent.LinkVXLAN6)
+	r.untilUp(intent.LinkVXLAN6)
+	r.ns.Route("fd65::/48 via 2001:db8::2")        // less specific
+	r.ns.Route("fd65:0:0:2::/122 via 2001:db8::2") // BGP's, which has another metric
+	in := toward("fd65:0:0:2::/122", intent.RouteTunnel, "fd65:0:0:2::1")
+	in.Link = intent.LinkVXLAN6
+	r.tbl.Merge(intent.Batch{InSync: true, Routes: []intent.Route{in}})
+	r.want("fd65:0:0:2::/122", nil, "", r.apply())
+	r.ns.WantRoute(t, "fd65:0:0:2::/122 via fd65:0:0:2::1 dev vxlan-v6.calico proto 81 "+metric("fd65:0:0:2::1")+" onlink")
+	r.ns.WantNoRoute(t, "fd65:0:0:2::1 dev vxlan-v6.calico")
+}

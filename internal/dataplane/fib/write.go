@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"syscall"
 
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
@@ -87,6 +88,9 @@ func (t *Table) addRoutes(ctx context.Context) (existing []netip.Prefix) {
 	errs := t.rtnl.Write(&b)
 	for _, a := range all {
 		key, err := a.key, errs[a.at]
+		if want, is := t.routes.Desired(key); is && covered(want, err) {
+			err = t.rtnl.AddRouteOver(want)
+		}
 		if a.old {
 			if e := errs[a.at-1]; e == nil || errors.Is(e, rtnl.ErrNotFound) {
 				t.routes.ObservedGone(key)
@@ -106,6 +110,11 @@ func (t *Table) addRoutes(ctx context.Context) (existing []netip.Prefix) {
 		}
 	}
 	return existing
+}
+
+// covered reports whether the kernel refused a route of IPv6 through a tunnel, as it does where somebody else's route, such as BGP's, leads to its next hop.
+func covered(r rtnl.Route, err error) bool {
+	return errors.Is(err, syscall.EINVAL) && r.OnLink && r.Gateway.Is6()
 }
 
 // setNeighbours sets those of routes that are there.

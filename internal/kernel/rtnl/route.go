@@ -82,6 +82,24 @@ func (h *Handle) AddRoute(r Route) error { return h.one(func(b *Batch) { b.AddRo
 // ReplaceRoute is [Batch.ReplaceRoute] alone.
 func (h *Handle) ReplaceRoute(r Route) error { return h.one(func(b *Batch) { b.ReplaceRoute(r) }) }
 
+// AddRouteOver is AddRoute of a route of IPv6 whose gateway is on its link, although a route of somebody else's leads to the gateway by another link.
+// The kernel refuses that (EINVAL; ip6_route_check_nh_onlink in net/ipv6/route.c) but looks only when the route is added: so long there is a route to
+// the gateway alone.
+func (h *Handle) AddRouteOver(r Route) error {
+	gateway := Route{Dst: netip.PrefixFrom(r.Gateway, r.Gateway.BitLen()), Link: r.Link, Table: r.Table, Protocol: unix.RTPROT_BOOT, Metric: 1}
+	err := h.AddRoute(gateway)
+	if errors.Is(err, ErrExists) {
+		return h.AddRoute(r)
+	} else if err != nil {
+		return err
+	}
+	err = h.AddRoute(r)
+	if gone := h.DeleteRoute(gateway); gone != nil && !errors.Is(gone, ErrNotFound) {
+		err = errors.Join(err, gone)
+	}
+	return err
+}
+
 // DeleteRoute removes a route of that protocol and no other; it is ErrNotFound if there is none.
 func (h *Handle) DeleteRoute(r Route) error { return h.one(func(b *Batch) { b.DeleteRoute(r) }) }
 

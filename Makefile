@@ -87,7 +87,7 @@ chaos-mutants: deps ## each listed fault in a loop must be seen by a short run o
 	REQUIRE_ROOT=1 go test -count=1 -timeout 0 -run 'TestEachMutantOfALoopIsCaught$$' -v ./internal/chaostest -mutants
 
 # Scenarios of tunnels, and packages with tests that need a kernel which has them.
-VM_SCRIPTS := vxlan ipip
+VM_SCRIPTS := vxlan ipip wireguard wireguard_v6
 VM_TESTS   := internal/dataplane/tunnel
 vm: build ## in a virtual machine with Debian's kernel (emulated): what this machine's kernel may lack; nothing is skipped there
 	@sh scripts/deps.sh qemu-system-x86_64 mmdebstrap mke2fs

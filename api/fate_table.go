@@ -53,7 +53,7 @@ const (
 // felixFates are those of the agents' settings. Upstream's defaults are those of its FelixConfiguration reference (3.32) and
 // of the comments on its type.
 var felixFates = fatesOf[FelixConfigurationSpec](
-	fate(Refused, "what hosts send to each other would go unencrypted: WireGuard is for workloads", "wireguardHostEncryptionEnabled=false"),
+	fate(Refused, "what hosts send to each other would go unencrypted: WireGuard is for workloads, see docs/decisions/064", "wireguardHostEncryptionEnabled=false"),
 	fate(Refused, "a route to a workload that moves here has the metric of all others", "ipv4ElevatedRoutePriority=512 ipv6ElevatedRoutePriority=512"),
 	fate(Refused, "the agent does not answer ARP and neighbour requests for workloads on the host's links", "localSubnetL2Reachability=None|Disabled"),
 	fate(Refused, "the settings of instances in AWS stay as they are", "awsSrcDstCheck=DoNothing"),

@@ -185,8 +185,8 @@ func TestRoutesToOtherHostsAreOursByTheirProtocol(t *testing.T) {
 	}
 }
 
-// TestATunnelOfIPv6WhoseEndSomebodyElsesRouteCovers: the kernel refuses such a route at first, and nothing of what it takes to have it is left.
-func TestATunnelOfIPv6WhoseEndSomebodyElsesRouteCovers(t *testing.T) {
+// TestAnEndOfATunnelThatAnotherRouteCovers: the kernel refuses such a route at first, and nothing of what it takes to have it is left.
+func TestAnEndOfATunnelThatAnotherRouteCovers(t *testing.T) {
 	r := newRig(t, netnstest.New(t))
 	r.ns.Veth("eth0", "peer")
 	r.ns.Addr("eth0", "2001:db8::1/64")

@@ -26,8 +26,8 @@ down: ## leave no trace
 	$(BIN) lab down
 
 test: deps build ## everything, what waits most first; as root, so that kernel tests run
+	@sh scripts/deps.sh systemd-analyze iptables-nft-restore iptables-legacy-restore ipset bird vtysh /usr/lib/cni/portmap
 	REQUIRE_ROOT=1 go test -count=1 -timeout 30m ./internal/lab ./internal/dataplane/nft ./...
-	REQUIRE_ROOT=1 go test -count=1 -timeout 30m ./internal/lab ./internal/dataplane/nft ./... # first what waits most
 
 agree: deps ## kernel, memory, verdict and world over many random worlds; prints the table
 	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run 'TestKernelAgrees|TestMemoryAgrees' -v ./internal/agreetest -worlds 500 -paths 100

@@ -70,8 +70,8 @@ Exit code: 0 all ways take what the interface takes, or the node does not answer
 				return err
 			}
 			rows := measured(f)
-			if err := c.Answer(output, console.Answer{Doc: rows, Name: ".node", Kind: "node", Table: func(w io.Writer, wide bool) error {
-				return printMeasured(w, rows, wide)
+			if err := c.Answer(output, console.Answer{Doc: rows, Name: ".node", Kind: "node", Table: func(w io.Writer, _ bool) error {
+				return printMeasured(w, rows)
 			}}); err != nil {
 				return err
 			}
@@ -157,7 +157,7 @@ func measured(f *doctor.Facts) (out []Measured) {
 	return out
 }
 
-func printMeasured(w io.Writer, rows []Measured, wide bool) error {
+func printMeasured(w io.Writer, rows []Measured) error {
 	t := terminal.NewTable(w, "NODE", "ADDRESS", "INTERFACE", "MTU", "LARGEST", "LOST BEHIND")
 	for _, m := range rows {
 		largest := strconv.Itoa(m.Largest)

@@ -52,6 +52,7 @@ func reference() string {
 	b.Follow(func() ([]bfd.Status, bfd.Counts) { return nil, bfd.Counts{} })
 	m.list = append(m.list, b.list...)
 	m.list = append(m.list, NewControllers(prometheus.NewRegistry()).list...)
+	m.list = append(m.list, NewRelay(prometheus.NewRegistry()).list...)
 	return m.Reference()
 }
 

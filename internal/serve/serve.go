@@ -136,7 +136,7 @@ func (s *Server) open(at At) (stop func(), where net.Addr, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := listen(at)
+	l, err := Listen(at)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -159,7 +159,8 @@ func (s *Server) open(at At) (stop func(), where net.Addr, err error) {
 	}, l.Addr(), nil
 }
 
-func listen(at At) (net.Listener, error) {
+// Listen opens what At says, without TLS: a socket is root's alone, and takes the place of one that a killed process left.
+func Listen(at At) (net.Listener, error) {
 	if at.Network != "unix" {
 		return net.Listen(at.Network, at.Address)
 	}

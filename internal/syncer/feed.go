@@ -19,6 +19,8 @@ type event struct {
 	last    bool         // it ends with them
 	piece   bool         // it is part of such a list, of which the next comes when the reader has taken enough
 	updates []api.Update // of a list, or changes after it
+
+	position datastore.Position // up to which nothing is lacking with these updates; zero: not said
 }
 
 // staleFor is for how long lists that are older than what was seen are not taken. A replica or a cache that lags catches up by then;
@@ -101,7 +103,7 @@ func (f *feed) follow(ctx context.Context) error {
 		}
 		f.failures = 0
 		if len(changes.Updates) > 0 {
-			if err := f.emit(ctx, event{state: InSync, updates: changes.Updates}); err != nil {
+			if err := f.emit(ctx, event{state: InSync, updates: changes.Updates, position: changes.Position}); err != nil {
 				return err
 			}
 		}
@@ -144,7 +146,7 @@ func (f *feed) list(ctx context.Context) error {
 	f.took(snap.Position)
 	// The snapshot is complete, so the prefix is in sync although the watch,
 	// which brings what is later, does not run yet.
-	return f.emit(ctx, event{state: InSync, first: true, last: true, updates: snap.Items})
+	return f.emit(ctx, event{state: InSync, first: true, last: true, updates: snap.Items, position: snap.Position})
 }
 
 // listPaged lists for the first time: the reader gets each piece as it comes. Later lists are passed on whole, since half of
@@ -159,7 +161,7 @@ func (f *feed) listPaged(ctx context.Context, store datastore.Paged) error {
 		return err
 	}
 	f.took(at)
-	return f.emit(ctx, event{state: InSync, last: true})
+	return f.emit(ctx, event{state: InSync, last: true, position: at})
 }
 
 // took notes that all up to a position was listed.

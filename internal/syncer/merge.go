@@ -2,10 +2,12 @@ package syncer
 
 import (
 	"hash/maphash"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
 )
 
 // mark tells one value of a key from another without keeping it: the hash of its
@@ -88,6 +90,13 @@ func (m *merge) apply(e event) {
 			m.set(api.Update{Key: key})
 		}
 		m.lacks[e.feed], m.listed[e.feed] = nil, true
+	}
+	if !e.position.IsZero() {
+		positions := maps.Clone(m.batch.Positions) // the reader has the other
+		if positions == nil {
+			positions = map[string]datastore.Position{}
+		}
+		positions[e.prefix], m.batch.Positions = e.position, positions
 	}
 	m.states[e.feed] = e.state
 	status := slices.Min(m.states)

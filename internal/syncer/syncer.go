@@ -53,6 +53,9 @@ type Batch struct {
 	// InSync is true once everything that the store held at start was sent. It
 	// stays true: without the store the resources become stale, not fewer.
 	InSync bool
+
+	// Positions are how far the reader has come, by prefix: all that the store held at one is in what was sent. A prefix that was never listed has none.
+	Positions map[string]datastore.Position
 }
 
 // Config configures a Syncer.

@@ -1,0 +1,115 @@
+// Package process is `twill relay`: a relay with a store, a listener, health and metrics.
+//
+// In: a [Config]. Out: a relay that serves, until its context ends; then it sends its clients elsewhere, and ends.
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/stores"
+	"github.com/twillnet/twill/internal/health"
+	"github.com/twillnet/twill/internal/metrics"
+	"github.com/twillnet/twill/internal/relay"
+	"github.com/twillnet/twill/internal/serve"
+)
+
+// Config is what a relay needs.
+type Config struct {
+	Store     datastore.Config
+	Listen    string // HOST:PORT or unix://PATH
+	TLS       relay.TLS
+	Plaintext bool   // serve without TLS although others than this machine may reach the address
+	Health    string // address at which health is served; empty: nowhere
+	Metrics   string // likewise
+	Drain     time.Duration
+	Log       *slog.Logger
+}
+
+// Check returns an error if the relay would serve what it must not, or cannot.
+func (c Config) Check() error {
+	switch none := c.TLS == (relay.TLS{}); {
+	case c.Plaintext && !none:
+		return errors.New("--plaintext and files of TLS: leave one of them out")
+	case none && !c.Plaintext && !relay.Near(c.Listen):
+		return fmt.Errorf("%s is not of this machine alone: whoever reaches it would read the datastore. Give --tls-cert, --tls-key and --tls-ca, or say --plaintext", c.Listen)
+	case none:
+		return nil
+	}
+	return c.TLS.Check()
+}
+
+// Run runs a relay until ctx ends and its clients have gone, or something fails.
+func Run(ctx context.Context, cfg Config) error {
+	if err := cfg.Check(); err != nil {
+		return err
+	}
+	store, err := stores.Open(ctx, cfg.Store)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s := relay.NewServer(store, relay.ServerConfig{Meter: metrics.NewRelay(registry), Log: cfg.Log.With("part", "syncer")})
+	at := serve.At{Network: "tcp", Address: cfg.Listen}
+	if path, unix := strings.CutPrefix(cfg.Listen, "unix://"); unix {
+		at = serve.At{Network: "unix", Address: path}
+	}
+	l, err := serve.Listen(at)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	creds := relay.Plaintext()
+	if cfg.TLS != (relay.TLS{}) {
+		creds = cfg.TLS.ServerCreds()
+	}
+	log := cfg.Log.With("part", "listen")
+	checks := serve.New("health", health.New(s.NotReady).Handler(), log)
+	numbers := http.NewServeMux()
+	numbers.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	counts := serve.New("metrics", numbers, log)
+	move(checks, cfg.Health)
+	move(counts, cfg.Metrics)
+
+	// All but the listener goes on while clients leave.
+	group, ctx2 := errgroup.WithContext(context.WithoutCancel(ctx))
+	for name, run := range map[string]func(context.Context) error{
+		"datastore": s.Run, "health": checks.Run, "metrics": counts.Run,
+		"serve": func(parts context.Context) error {
+			serving, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(parts, cancel)()
+			return s.Serve(serving, l, creds, cfg.Drain)
+		},
+	} {
+		group.Go(func() error {
+			if err := run(ctx2); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	cfg.Log.Info("relay runs", "listen", l.Addr().String(), "tls", cfg.TLS != (relay.TLS{}))
+	if err = group.Wait(); ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // asked to stop
+	}
+	return err
+}
+
+func move(s *serve.Server, address string) {
+	if address != "" {
+		s.Move(serve.At{Network: "tcp", Address: address})
+	}
+}

@@ -1,0 +1,232 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/api/relaypb"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/syncer"
+)
+
+// Prefixes are those of the keys that a relay hands on.
+func Prefixes() []string { return []string{api.ResourcesPrefix, api.BlockPrefix} }
+
+// ServerConfig configures a Server.
+type ServerConfig struct {
+	Prefixes []string // none of which begins with another; empty means Prefixes()
+	Keep     int      // bytes of compressed changes of each prefix, for clients that are slow or were away; zero means 64 MB
+	Meter    Meter    // nil: nobody counts
+	Log      *slog.Logger
+}
+
+// Meter is told what a server does. Its methods are called from several goroutines.
+type Meter interface {
+	Clients(by int)              // more, or fewer
+	Made(kind string, bytes int) // a snapshot or a delta was encoded, once for all
+	Sent(kind string, bytes int) // a part of one, to one client
+	Ended(reason string)         // of a client's stream
+}
+
+// Server follows a store once, and hands what it learns to any number of clients.
+type Server struct {
+	relaypb.UnimplementedRelayServer
+	store  datastore.Store
+	cfg    ServerConfig
+	chains map[string]*chain
+	drain  chan struct{} // closed when clients are to go elsewhere
+	once   sync.Once
+	spread time.Duration // in which they go; set before drain is closed
+}
+
+// NewServer returns a server that has nothing until Run.
+func NewServer(store datastore.Store, cfg ServerConfig) *Server {
+	if len(cfg.Prefixes) == 0 {
+		cfg.Prefixes = Prefixes()
+	}
+	if cfg.Keep == 0 {
+		cfg.Keep = 64 << 20
+	}
+	if cfg.Meter == nil {
+		cfg.Meter = noMeter{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{store: store, cfg: cfg, chains: map[string]*chain{}, drain: make(chan struct{})}
+	for _, p := range cfg.Prefixes {
+		s.chains[p] = newChain(p, cfg.Keep, cfg.Meter.Made)
+	}
+	return s
+}
+
+// Run follows the store until ctx ends, and returns why it ended. Call it once.
+func (s *Server) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for prefix, c := range s.chains {
+		source := syncer.New(s.store, syncer.Config{Prefixes: []string{prefix}, Logger: s.cfg.Log.With("prefix", prefix)})
+		wg.Go(func() { _ = source.Run(ctx) }) // it ends with ctx
+		wg.Go(func() {
+			for b := range source.Batches() {
+				c.apply(b)
+			}
+		})
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// NotReady says why the relay cannot serve yet; nothing: it can.
+func (s *Server) NotReady() []string {
+	var out []string
+	for prefix, c := range s.chains {
+		c.mu.Lock()
+		if !c.ready {
+			out = append(out, "not all of "+prefix+" is read from the datastore yet")
+		}
+		c.mu.Unlock()
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Follow implements the protocol.
+func (s *Server) Follow(req *relaypb.FollowRequest, stream grpc.ServerStreamingServer[relaypb.Frame]) error {
+	return statusOf(s.follow(stream.Context(), req, stream.Send))
+}
+
+// follow serves one client.
+func (s *Server) follow(ctx context.Context, req *relaypb.FollowRequest, send func(*relaypb.Frame) error) error {
+	c := s.chains[req.Prefix]
+	if c == nil {
+		return fmt.Errorf("%w: %q", errNoPrefix, req.Prefix)
+	}
+	s.cfg.Meter.Clients(1)
+	defer s.cfg.Meter.Clients(-1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err := c.follow(ctx, s.goes(ctx), req, func(f *relaypb.Frame) error {
+		if kind := "delta"; len(f.Body) > 0 {
+			if f.Snapshot {
+				kind = "snapshot"
+			}
+			s.cfg.Meter.Sent(kind, len(f.Body))
+		}
+		return send(f)
+	})
+	s.cfg.Meter.Ended(reasonOf(err))
+	return err
+}
+
+// goes is closed when one client is to go: after a draw within the spread, so that they do not all come to the next relay at once.
+func (s *Server) goes(ctx context.Context) <-chan struct{} {
+	out := make(chan struct{})
+	go func() {
+		select {
+		case <-s.drain:
+		case <-ctx.Done():
+			return
+		}
+		timer := time.NewTimer(time.Duration(rand.Int64N(int64(s.spread) + 1)))
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			close(out)
+		case <-ctx.Done():
+		}
+	}()
+	return out
+}
+
+// Drain has clients go elsewhere, one by one within a time. What is to end at last is the caller's.
+func (s *Server) Drain(spread time.Duration) {
+	s.once.Do(func() {
+		s.spread = spread
+		close(s.drain)
+	})
+}
+
+func reasonOf(err error) string {
+	switch {
+	case err == nil:
+		return "done"
+	case errors.Is(err, errForgotten):
+		return "too far behind"
+	case errors.Is(err, errNotYet), errors.Is(err, errAway):
+		return "no datastore"
+	case errors.Is(err, errEnds):
+		return "drained"
+	}
+	return "client went"
+}
+
+func statusOf(err error) error {
+	code := codes.Unavailable
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errForgotten):
+		code = codes.OutOfRange
+	case errors.Is(err, errNoPrefix):
+		code = codes.NotFound
+	case errors.Is(err, context.Canceled):
+		code = codes.Canceled
+	}
+	return status.Error(code, err.Error())
+}
+
+type noMeter struct{}
+
+func (noMeter) Clients(int)      {}
+func (noMeter) Made(string, int) {}
+func (noMeter) Sent(string, int) {}
+func (noMeter) Ended(string)     {}
+
+const (
+	pingEvery  = 10 * time.Second // without a word of the other end
+	pingAnswer = 10 * time.Second // then it is dead
+	grace      = 2 * time.Second  // for clients to take the last that is sent
+)
+
+// Serve answers at l until ctx ends; then clients are sent elsewhere within the spread, and it returns. A client that does not answer
+// for 20 s is cut off; one may ask for a sign of life each 5 s.
+func (s *Server) Serve(ctx context.Context, l net.Listener, creds credentials.TransportCredentials, spread time.Duration) error {
+	g := grpc.NewServer(grpc.Creds(creds),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingAnswer}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery / 2, PermitWithoutStream: true}),
+		grpc.MaxRecvMsgSize(64<<10), grpc.MaxConcurrentStreams(100), grpc.ConnectionTimeout(10*time.Second),
+	)
+	relaypb.RegisterRelayServer(g, s)
+	ended := make(chan error, 1)
+	go func() { ended <- g.Serve(l) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	s.Drain(spread)
+	timer := time.AfterFunc(spread+grace, g.Stop) // for who does not take what was sent
+	defer timer.Stop()
+	g.GracefulStop()
+	return ctx.Err()
+}
+
+// positionOf writes a position of a relay: where it is in its chain, and where the store is.
+func positionOf(epoch string, number uint64, store string) datastore.Position {
+	return datastore.PositionOf(fmt.Sprintf("%s/%d/%s", epoch, number, store))
+}

@@ -19,6 +19,7 @@ image: ## bin/twill-image-ARCH.tar: an OCI archive with these two binaries alone
 relaypb: ## api/relaypb, from its .proto; wants protoc
 	go build -o bin/ google.golang.org/protobuf/cmd/protoc-gen-go && GOBIN=$(CURDIR)/bin go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
 	PATH=$(CURDIR)/bin:$$PATH protoc -I api/relaypb --go_out=api/relaypb --go_opt=paths=source_relative --go-grpc_out=api/relaypb --go-grpc_opt=paths=source_relative relay.proto
+	go run mvdan.cc/gofumpt@v0.12.0 -w api/relaypb/*.go
 
 deps: ## what tests and demonstrations call: nft (to read what we program)
 	@sh scripts/deps.sh nft

@@ -9,11 +9,12 @@
 package relaypb
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -328,13 +329,16 @@ func file_relay_proto_rawDescGZIP() []byte {
 	return file_relay_proto_rawDescData
 }
 
-var file_relay_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
-var file_relay_proto_goTypes = []any{
-	(*FollowRequest)(nil), // 0: twill.relay.v1.FollowRequest
-	(*Frame)(nil),         // 1: twill.relay.v1.Frame
-	(*Updates)(nil),       // 2: twill.relay.v1.Updates
-	(*Update)(nil),        // 3: twill.relay.v1.Update
-}
+var (
+	file_relay_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+	file_relay_proto_goTypes  = []any{
+		(*FollowRequest)(nil), // 0: twill.relay.v1.FollowRequest
+		(*Frame)(nil),         // 1: twill.relay.v1.Frame
+		(*Updates)(nil),       // 2: twill.relay.v1.Updates
+		(*Update)(nil),        // 3: twill.relay.v1.Update
+	}
+)
+
 var file_relay_proto_depIdxs = []int32{
 	3, // 0: twill.relay.v1.Updates.updates:type_name -> twill.relay.v1.Update
 	0, // 1: twill.relay.v1.Relay.Follow:input_type -> twill.relay.v1.FollowRequest

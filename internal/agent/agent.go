@@ -80,11 +80,16 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("agent: %w", err)
 	}
 	defer store.Close()
+	read, done, err := reading(store, graph.Settings().Settings.Relay, cfg.Log)
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	defer done()
 
 	registry := newRegistry()
 	watch := newReporter(cfg, store, metrics.New(registry))
 	watch.links, watch.wireguard = handles.rtnl.Links, wgDoor{handles.wireguard(cfg.Socket), handles.rtnl}
-	source := syncer.New(store, syncer.Config{Prefixes: watchedPrefixes, Logger: cfg.Log.With("part", "syncer")})
+	source := syncer.New(read, syncer.Config{Prefixes: watchedPrefixes, Logger: cfg.Log.With("part", "syncer")})
 	links, names := ifmon.New(handles.rtnl), attribution.New()
 	handles.probeOwner(cfg.Log, graph.Settings().Settings)
 	policy := nft.New(handles.nft, nft.Config{Prefixes: graph.Settings().Settings.InterfacePrefixes, Names: names, Reader: handles.readConn, Recheck: true})

@@ -24,6 +24,7 @@ type Settings struct {
 	Node          string
 	DatastoreType string
 	Etcd          Etcd
+	Relay         Relay
 	LogFormat     string // text or json
 
 	InterfacePrefixes   []string
@@ -137,6 +138,15 @@ type WireGuard struct {
 
 // TLS is the files of a server; without a certificate it speaks plain HTTP.
 type TLS struct{ CertFile, KeyFile, ClientCAFile string }
+
+// Relay says by which relay the datastore is read, and how to reach it.
+type Relay struct {
+	Address                   string // HOST:PORT or unix://PATH; empty: by none
+	CAFile, CertFile, KeyFile string
+	CN, URISAN                string // that its certificate must have
+	ReadTimeout, Fallback     time.Duration
+	Plaintext                 bool
+}
 
 // Etcd says how to reach the datastore.
 type Etcd struct {

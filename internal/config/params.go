@@ -44,6 +44,16 @@ var params = []Param{
 	text("etcdKeyFile", "", "key of the client certificate", func(s *Settings) *string { return &s.Etcd.KeyFile }).local(neededFirst, "ETCD_KEY_FILE"),
 	text("etcdCaFile", "", "CA certificate of etcd's servers", func(s *Settings) *string { return &s.Etcd.CACertFile }).local(neededFirst, "ETCD_CA_CERT_FILE"),
 
+	text("typhaAddr", "", "HOST:PORT or unix://PATH of a relay (`twill relay`), by which the datastore is read; empty: it is read itself", func(s *Settings) *string { return &s.Relay.Address }).local(neededFirst),
+	text("typhaCAFile", "", "authority of the relay's certificate", func(s *Settings) *string { return &s.Relay.CAFile }).local(neededFirst),
+	text("typhaCertFile", "", "certificate that the relay is shown", func(s *Settings) *string { return &s.Relay.CertFile }).local(neededFirst),
+	text("typhaKeyFile", "", "key of that certificate", func(s *Settings) *string { return &s.Relay.KeyFile }).local(neededFirst),
+	text("typhaCN", "", "common name that the relay's certificate must have, or else typhaURISAN; with neither it must be for the host of typhaAddr", func(s *Settings) *string { return &s.Relay.CN }).local(neededFirst),
+	text("typhaURISAN", "", "URI that the relay's certificate must have among its subject alternative names", func(s *Settings) *string { return &s.Relay.URISAN }).local(neededFirst),
+	duration("typhaReadTimeout", "30s", "for how long the relay may say nothing while it is to answer", func(s *Settings) *time.Duration { return &s.Relay.ReadTimeout }).local(neededFirst),
+	yesNo("relayPlaintext", "false", "reach a relay that is not on this machine without TLS", func(s *Settings) *bool { return &s.Relay.Plaintext }).local(neededFirst),
+	duration("relayFallback", "0", "for how long the relay may be away before the datastore is read itself, until the relay is back; 0: for ever, and what is in force stays", func(s *Settings) *time.Duration { return &s.Relay.Fallback }).local(neededFirst),
+
 	list("interfacePrefix", "cali", "what names of workloads' interfaces begin with; one that no endpoint is known for carries nothing",
 		func(s *Settings) *[]string { return &s.InterfacePrefixes }).check(interfaces),
 	list("interfaceExclude", "kube-ipvs0", "names of interfaces, or /regular expressions/, that no host endpoint has by an address (expectedIPs)",

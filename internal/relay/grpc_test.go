@@ -72,6 +72,12 @@ func serving(t *testing.T, network, address string, creds credentials.TransportC
 	if err := datastore.Put(t.Context(), store, api.Update{Key: "/x/a", Value: []byte("1")}); err != nil {
 		t.Fatal(err)
 	}
+	return serveStore(t, network, address, creds, store), store
+}
+
+// serveStore runs a relay of a store, and returns its address as a client is given it.
+func serveStore(t testing.TB, network, address string, creds credentials.TransportCredentials, store datastore.Store) string {
+	t.Helper()
 	l, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +98,10 @@ func serving(t *testing.T, network, address string, creds credentials.TransportC
 		}
 		<-woken
 	}
-	return l.Addr().String(), store
+	if network == "unix" {
+		return "unix://" + address
+	}
+	return l.Addr().String()
 }
 
 func TestWhoIsServed(t *testing.T) {
@@ -150,8 +159,8 @@ func closed(err error) bool {
 
 func TestChangesComeThroughASocket(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
-	_, store := serving(t, "unix", socket, Plaintext())
-	c := must(NewClient(store, ClientConfig{Address: "unix://" + socket, Creds: Plaintext()}))
+	address, store := serving(t, "unix", socket, Plaintext())
+	c := must(NewClient(store, ClientConfig{Address: address, Creds: Plaintext()}))
 	defer c.Close()
 	snap, err := c.List(t.Context(), "/x/")
 	if err != nil {

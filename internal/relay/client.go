@@ -254,6 +254,11 @@ func (w *watcher) next(ctx context.Context, within time.Duration) ([]api.Update,
 		if err != nil {
 			return nil, err
 		}
+		for _, u := range updates {
+			if !strings.HasPrefix(u.Key, w.prefix) {
+				return nil, fmt.Errorf("%s is not under %s: %w", u.Key, w.prefix, errOrder)
+			}
+		}
 		out = append(out, updates...)
 		if !f.More {
 			w.snapshot = false

@@ -130,7 +130,7 @@ func TestARelayWithoutAllServesNobody(t *testing.T) {
 	})
 }
 
-func TestAgentsAreToldThatTheStoreIsAway(t *testing.T) {
+func TestThatTheStoreIsAwayIsPassedOn(t *testing.T) {
 	inWorld(t, 1<<20, func(w *world) {
 		a := w.agent(ClientConfig{})
 		a.takes(long)

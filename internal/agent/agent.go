@@ -34,7 +34,6 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/shape"
 	"github.com/twillnet/twill/internal/dataplane/tunnel"
 	"github.com/twillnet/twill/internal/datastore"
-	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel"
@@ -75,12 +74,7 @@ func Run(ctx context.Context, cfg Config) error {
 		return fmt.Errorf("agent: open netlink (are you root?): %w", err)
 	}
 	defer handles.close()
-	store, err := stores.Open(ctx, cfg.Store)
-	if err != nil {
-		return fmt.Errorf("agent: %w", err)
-	}
-	defer store.Close()
-	read, done, err := reading(store, graph.Settings().Settings.Relay, cfg.Log)
+	store, read, done, err := openStore(ctx, cfg, graph.Settings().Settings.Relay)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}

@@ -1,14 +1,30 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/relay"
 )
+
+// openStore opens the store, and what of it the syncer reads. Done closes both.
+func openStore(ctx context.Context, cfg Config, s config.Relay) (store, read datastore.Store, done func(), err error) {
+	opened, err := stores.Open(ctx, cfg.Store)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	read, end, err := reading(opened, s, cfg.Log)
+	if err != nil {
+		_ = opened.Close()
+		return nil, nil, nil, err
+	}
+	return opened, read, func() { end(); _ = opened.Close() }, nil
+}
 
 // reading is what the agent's syncer reads: a relay's view of the store if settings name a relay, else the store itself. Done is called at the end.
 func reading(store datastore.Store, s config.Relay, log *slog.Logger) (read datastore.Store, done func(), err error) {

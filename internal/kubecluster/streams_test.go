@@ -136,7 +136,7 @@ func TestPolicyStaysWhileTheAPIServerStandsStill(t *testing.T) {
 		if err := syscall.Kill(server, syscall.SIGSTOP); err != nil {
 			return err
 		}
-		defer syscall.Kill(server, syscall.SIGCONT) //nolint:errcheck // a second time has no effect
+		defer syscall.Kill(server, syscall.SIGCONT) // a second time has no effect
 		for _, n := range s.c.workers() {
 			awaits(t, "the agent of "+n+" misses it", func(ctx context.Context) error { return s.inSync(ctx, n, false) })
 		}

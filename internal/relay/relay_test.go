@@ -38,6 +38,7 @@ func TestAClientThatWasCutGetsOnlyWhatItLacks(t *testing.T) {
 		for i := range 5 {
 			w.cut(nil)
 			w.write("/x/k", fmt.Sprint(i))
+			synctest.Wait() // two changes
 			w.write("/x/k2", fmt.Sprint(i))
 			a.takes(long)
 			a.equals("after a cut")

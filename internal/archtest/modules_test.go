@@ -1,0 +1,22 @@
+package archtest
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestModulesOfTestsFollowThisOne: a module under test that uses this one names all that this one depends on, or none of its tests is built.
+func TestModulesOfTestsFollowThisOne(t *testing.T) {
+	files, err := filepath.Glob(root + "test/*/go.mod")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no module under test: %v", err)
+	}
+	for _, f := range files {
+		cmd := exec.CommandContext(t.Context(), "go", "list", "-mod=readonly", "-deps", "-test", "./...")
+		cmd.Dir = filepath.Dir(f)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", f, err, out)
+		}
+	}
+}

@@ -32,6 +32,11 @@ func device(r *rig) {
 	r.untilUp(intent.LinkVXLAN)
 }
 
+// hasIPv4 reports whether a link is up and has an address that somebody gave it: one of IPv6 is the link's own, and may come first.
+func hasIPv4(l ifmon.Link, _ bool) bool {
+	return l.Up && slices.ContainsFunc(l.Addrs, func(p netip.Prefix) bool { return p.Addr().Is4() })
+}
+
 // metric is that of routes by a next hop, as ip shows it.
 func metric(via string) string {
 	return fmt.Sprintf("metric %d", kernel.HostsMetric(netip.MustParseAddr(via)))
@@ -42,7 +47,7 @@ func TestARouteToAnotherHostIsThereWhileItsWayChanges(t *testing.T) {
 	r := newRig(t, netnstest.New(t))
 	r.ns.Veth("eth0", "peer")
 	r.ns.Addr("eth0", "192.0.2.1/24")
-	r.until("eth0", func(l ifmon.Link, _ bool) bool { return l.Up && len(l.Addrs) > 0 })
+	r.until("eth0", hasIPv4)
 	if metric("192.0.2.3") == metric("192.0.2.4") {
 		t.Fatal("both ways have one metric")
 	}
@@ -169,7 +174,7 @@ func TestRoutesToOtherHostsAreOursByTheirProtocol(t *testing.T) {
 	r.ns.Route("10.65.2.0/26 via 192.0.2.2 proto 81 metric 512")
 	r.ns.Route("10.65.3.0/26 via 192.0.2.3 proto 81 metric 512")
 	r.ns.Route("10.65.3.0/26 via 192.0.2.9 proto 80")
-	r.until("eth0", func(l ifmon.Link, _ bool) bool { return l.Up && len(l.Addrs) > 0 })
+	r.until("eth0", hasIPv4)
 	r.resync()
 	r.tbl.Merge(intent.Batch{Routes: []intent.Route{toward("10.65.3.0/26", intent.RouteDirect, "192.0.2.3")}})
 	r.want("10.65.3.0/26", nil, "", r.apply())

@@ -3,6 +3,7 @@ package nft
 import (
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 
 	"github.com/twillnet/twill/internal/dataplane/attribution"
@@ -70,7 +71,7 @@ func (d *Driver) setPeerChains() {
 					priority(),
 					nftables.Cmp{Op: nftables.Eq, Data: nftables.U32(0)},
 					load,
-					nftables.Bitwise{Mask: maskOf(i, bits), Xor: make([]byte, len(maskOf(i, bits)))},
+					nftables.Bitwise{Mask: net.CIDRMask(bits, 8*int(load.Len)), Xor: make([]byte, load.Len)},
 					nftables.LookupData{Map: prefixMap(i, bits)},
 					setPriority,
 				})})
@@ -78,15 +79,6 @@ func (d *Driver) setPeerChains() {
 		}
 		d.setKernelChain(name, "address: class", rs)
 	}
-}
-
-// maskOf is the mask of a prefix length.
-func maskOf(family, bits int) []byte {
-	mask := make([]byte, [2]int{4, 16}[family])
-	for i := range bits {
-		mask[i/8] |= 0x80 >> (i % 8)
-	}
-	return mask
 }
 
 // prefixMap is the map of prefixes of one length.

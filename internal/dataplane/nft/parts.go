@@ -33,22 +33,7 @@ const (
 // policies, which look into sets, then those of endpoints, which call policies. An empty plan: nothing is new.
 func (d *Driver) part() *plan {
 	p := &plan{batch: &d.batch, part: true, only: map[*kset][]string{}}
-	left := d.room
-	for _, k := range d.changedSets() {
-		if !k.wanted || k.exists && !d.isFresh(k) || k.owner == nil || k.spec.Data == nftables.TypeVerdict || left <= 0 {
-			continue
-		}
-		for id := range k.elems.PendingUpdates() {
-			if left -= elementSize(id); left <= 0 {
-				break
-			}
-			p.only[k] = append(p.only[k], id)
-		}
-		if !k.exists || len(p.only[k]) > 0 {
-			p.ksets = append(p.ksets, k)
-			left -= setSize
-		}
-	}
+	d.newSets(p, d.changedSets(), func(k *kset) bool { return k.owner != nil && k.spec.Data != nftables.TypeVerdict })
 	if len(p.ksets) == 0 {
 		d.newChains(p)
 	}
@@ -64,22 +49,29 @@ func (d *Driver) intervals(p *plan) *plan {
 	if p.shallow || p.purge || !d.table.exists {
 		return q
 	}
+	d.newSets(q, p.ksets, func(k *kset) bool { return k.spec.Interval })
+	d.write(q)
+	return q
+}
+
+// newSets adds to a part those of some sets that are new and of a kind, with as many elements as there is room for.
+func (d *Driver) newSets(p *plan, all []*kset, of func(*kset) bool) {
 	left := d.room
-	for _, k := range p.ksets {
-		if !k.wanted || !k.spec.Interval || k.exists && !d.isFresh(k) || left <= 0 {
+	for _, k := range all {
+		if !k.wanted || k.exists && !d.isFresh(k) || !of(k) || left <= 0 {
 			continue
 		}
 		for id := range k.elems.PendingUpdates() {
 			if left -= elementSize(id); left <= 0 {
 				break
 			}
-			q.only[k] = append(q.only[k], id)
+			p.only[k] = append(p.only[k], id)
 		}
-		q.ksets = append(q.ksets, k)
-		left -= setSize
+		if !k.exists || len(p.only[k]) > 0 {
+			p.ksets = append(p.ksets, k)
+			left -= setSize
+		}
 	}
-	d.write(q)
-	return q
 }
 
 // isFresh reports whether a set was made by a part, and no chain in force looks into it yet.

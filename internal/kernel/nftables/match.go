@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"cmp"
+	"net"
 	"net/netip"
 	"slices"
 )
@@ -126,7 +127,7 @@ func matchPrefix(load Payload, p netip.Prefix, not bool) []Expr {
 		load.Len = uint32(bits / 8)
 		return append(exprs, load, Cmp{Op: op, Data: addr[:bits/8]})
 	}
-	mask := maskOf(p)
+	mask := net.CIDRMask(bits, 8*len(addr))
 	return append(exprs, load, Bitwise{Mask: mask, Xor: make([]byte, len(mask))}, Cmp{Op: op, Data: addr})
 }
 
@@ -155,7 +156,8 @@ func MatchAddrs(load Payload, ps []netip.Prefix, not bool) [][]Expr {
 			in = matchPrefix(load, same[0], not)[len(MatchNFProto(FamilyIPv4)):]
 		} else {
 			in = append(in, load)
-			if mask := maskOf(same[0]); same[0].Bits() < 8*len(mask) {
+			if p := same[0]; !p.IsSingleIP() {
+				mask := net.CIDRMask(p.Bits(), p.Addr().BitLen())
 				in = append(in, Bitwise{Mask: mask, Xor: make([]byte, len(mask))})
 			}
 			key, els := TypeIPv4Addr, make([]Element, len(same))
@@ -207,15 +209,6 @@ func byLength(ps []netip.Prefix) [][]netip.Prefix {
 		kept[p] = true
 	}
 	return out
-}
-
-// maskOf is the mask of a prefix.
-func maskOf(p netip.Prefix) []byte {
-	mask := make([]byte, p.Addr().BitLen()/8)
-	for i := range p.Bits() {
-		mask[i/8] |= 0x80 >> (i % 8)
-	}
-	return mask
 }
 
 // narrow is the number of ports up to which a range among others is listed port by port, since a set without intervals is one alternative.

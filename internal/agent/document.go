@@ -1,6 +1,10 @@
 package agent
 
-import "time"
+import (
+	"time"
+
+	"github.com/twillnet/twill/internal/doctor"
+)
 
 // Report is the state of a running agent, as served on its socket and at /status.
 type Report struct {
@@ -69,7 +73,9 @@ type OtherReport struct {
 	Handshake *time.Time `json:"handshake,omitempty"`
 	Received  int64      `json:"received,omitempty"`
 	Sent      int64      `json:"sent,omitempty"`
-	Problem   string     `json:"problem,omitempty"`
+	// State is what is wrong, and Problem says it to people; empty: nothing is.
+	State   doctor.OtherState `json:"state,omitempty"`
+	Problem string            `json:"problem,omitempty"`
 }
 
 // Since is a state and when it began.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/config"
+	"github.com/twillnet/twill/internal/doctor"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/kernel/wg"
@@ -206,11 +207,11 @@ func (o *others) report(ds [2]*wgDevice) (out []OtherReport) {
 				r.Encrypted = true
 				r.peer(is, ds[f], known[f])
 			} else if id.lost {
-				r.Problem = fmt.Sprintf("unreachable: %s or this host has no end of %s", id.node, k)
+				r.wrong(doctor.Unreachable, "%s or this host has no end of %s", id.node, k)
 			}
 		}
-		if o.settings.Enabled[f] && !r.Encrypted {
-			r.Problem = cmp.Or(r.Problem, "in clear: it has no key of WireGuard, and wireguardAllowUnencrypted is true")
+		if o.settings.Enabled[f] && !r.Encrypted && r.State == "" {
+			r.wrong(doctor.InClear, "it has no key of WireGuard, and wireguardAllowUnencrypted is true")
 		}
 		out = append(out, r)
 	}
@@ -225,24 +226,29 @@ func (r *OtherReport) peer(keyed bool, d *wgDevice, known map[string]wg.Peer) {
 	p, is := known[r.Key]
 	switch {
 	case !keyed:
-		r.Problem = "unreachable: it or this host has no key of WireGuard, and wireguardAllowUnencrypted is false"
+		r.wrong(doctor.Unreachable, "it or this host has no key of WireGuard, and wireguardAllowUnencrypted is false")
 		return
 	case d == nil || d.Err != nil:
-		r.Problem = "unreachable: this host has no device of WireGuard"
+		r.wrong(doctor.Unreachable, "this host has no device of WireGuard")
 		if d != nil && !errors.Is(d.Err, wg.ErrNoDevice) {
 			r.Problem = "its device cannot be read: " + d.Err.Error()
 		}
 		return
 	case !is:
-		r.Problem = "unreachable: the device " + d.Link + " does not have its key yet"
+		r.wrong(doctor.Unreachable, "the device %s does not have its key yet", d.Link)
 		return
 	}
 	r.Received, r.Sent = p.Received, p.Sent
 	if !p.Handshake.IsZero() {
 		r.Handshake = &p.Handshake
 	} else if p.Sent > 0 {
-		r.Problem = fmt.Sprintf("no handshake: nothing answers at %s, UDP", p.Host)
+		r.wrong(doctor.NoHandshake, "nothing answers at %s, UDP", p.Host)
 	}
+}
+
+// wrong says what is wrong with a way.
+func (r *OtherReport) wrong(is doctor.OtherState, format string, args ...any) {
+	r.State, r.Problem = is, string(is)+": "+fmt.Sprintf(format, args...)
 }
 
 // encryption is the report's part about other hosts. The caller has the lock.

@@ -109,7 +109,7 @@ path-mtu warn: not known: the datastore does not answer
 routes warn: not known: the datastore does not answer`},
 		{"a host that has no key, and one that the agent does not report", func(f *Facts) {
 			f.Agent.Encryption = []Encryption{{Family: "IPv4", Interface: "wireguard.cali", Problem: "no threads"}}
-			f.Agent.Others = []Other{{Node: "h9", Family: "IPv4", By: "WireGuard", Encrypted: true, Problem: "unreachable: no key"}, {Node: "h8", Family: "IPv4", By: "VXLAN", Problem: "in clear: it has no key"}}
+			f.Agent.Others = []Other{{Node: "h9", Family: "IPv4", By: "WireGuard", Encrypted: true, State: Unreachable, Problem: "unreachable: no key"}, {Node: "h8", Family: "IPv4", By: "VXLAN", State: InClear, Problem: "in clear: it has no key"}}
 		}, "tunnels warn: wireguard.cali, WireGuard of IPv4: no threads\ntunnels fail: h9, IPv4 by WireGuard: unreachable: no key\ntunnels warn: h8, IPv4 by VXLAN: in clear: it has no key\ntunnels warn: h2 has no key of WireGuard of IPv4: what is for its workloads goes nowhere"},
 		{"a path that takes less than a tunnel needs", func(f *Facts) {
 			f.Agent.Encryption = []Encryption{{Family: "IPv4", Interface: "wg0"}}

@@ -72,8 +72,19 @@ type Other struct {
 	Node, Family string // the family is IPv4 or IPv6
 	By           string // WireGuard, VXLAN, IPIP or direct
 	Encrypted    bool
-	Problem      string
+	State        OtherState
+	Problem      string // what is wrong, for people; empty: nothing
 }
+
+// OtherState is what is wrong with a way to another host; empty: nothing.
+type OtherState string
+
+// States of ways to other hosts.
+const (
+	InClear     OtherState = "in clear"     // settings want what goes there to be encrypted, and it is not
+	NoHandshake OtherState = "no handshake" // WireGuard there does not answer
+	Unreachable OtherState = "unreachable"  // nothing goes there
+)
 
 // Encryption is of a family that settings want encrypted between hosts.
 type Encryption struct {

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/intent"
@@ -32,14 +31,14 @@ func tunnels(f *Facts) (out []Finding) {
 		if o.Encrypted {
 			encrypted++
 		}
-		if o.Problem == "" {
+		if o.State == "" {
 			continue
 		}
 		verdict, fix := Fail, "twill status there: does its agent run, and do settings want the tunnel there, too?"
-		switch {
-		case strings.HasPrefix(o.Problem, "no handshake"):
+		switch o.State {
+		case NoHandshake:
 			fix = "let UDP of that port through between the two hosts, and see that the agent runs there"
-		case strings.HasPrefix(o.Problem, "in clear"):
+		case InClear:
 			verdict, fix = Warn, "set wireguardEnabled there, or wireguardAllowUnencrypted to false"
 		}
 		out = append(out, one(verdict, fix, "%s, %s by %s: %s", o.Node, o.Family, o.By, o.Problem)...)

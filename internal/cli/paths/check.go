@@ -131,10 +131,10 @@ func (c *command) measure(ctx context.Context, local *conn.Local, socket string,
 	return f, nil
 }
 
-// Tell tells the facts what the agent reports of other hosts.
+// Tell puts what the agent reports of other hosts among the facts that are judged.
 func Tell(f *doctor.Facts, r agent.Report) {
 	for _, o := range r.Others {
-		f.Agent.Others = append(f.Agent.Others, doctor.Other{Node: o.Node, Family: o.Family, By: o.By, Encrypted: o.Encrypted, Problem: o.Problem})
+		f.Agent.Others = append(f.Agent.Others, doctor.Other{Node: o.Node, Family: o.Family, By: o.By, Encrypted: o.Encrypted, State: o.State, Problem: o.Problem})
 	}
 	for _, w := range r.WireGuard {
 		f.Agent.Encryption = append(f.Agent.Encryption, doctor.Encryption{Family: w.Family, Interface: w.Interface, Problem: w.Problem, Port: w.Port, AllowClear: w.AllowUnencrypted})

@@ -16,7 +16,7 @@ import (
 
 func main() {
 	out := flag.String("o", "bin/twill-image.tar", "where to write the archive")
-	binary := flag.String("binary", "bin/twill", "static binary; twill-cni beside it comes, too")
+	binary := flag.String("binary", "bin/twill", "static binary of twill; the image also gets twill-cni, from the same directory")
 	arch := flag.String("arch", "amd64", "architecture of the binary, as Go calls it")
 	version := flag.String("version", "dev", "version, and tag of the image")
 	flag.Parse()

@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// wait is what the first process of a sandbox does: it reaps, and ends when told to.
+// wait does what the first process of a sandbox has to do: it reaps children whose parents have ended, until it gets a signal to end.
 func wait() {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCHLD)

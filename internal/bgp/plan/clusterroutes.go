@@ -49,7 +49,7 @@ func (d *planner) agentSettings() {
 		metric, normal := settings.Settings.Routes.Metric[f], d.plan.NormalPriority(f == 0)
 		if metric > int(normal) {
 			d.plan.Problems = append(d.plan.Problems, fmt.Sprintf(
-				"%s %s %d is worse than BGP's normal priority, %d: what a peer advertises of the address of a workload here is preferred to this node's own route, which nobody is told then", from[name], name, metric, normal))
+				"%s %s %d is worse than BGP's normal priority, %d: if a peer advertises the address of a workload here, packets go to that peer, and this node does not advertise the address", from[name], name, metric, normal))
 		}
 	}
 }

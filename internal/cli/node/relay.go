@@ -25,8 +25,9 @@ the address is of this machine alone (a loopback address, or unix://PATH). The f
 read again at each connection.
 
 /readiness is 503 until all of the datastore is read. While the datastore is away,
-agents are told so, and keep what is in force. Asked to end (SIGTERM), the relay
-sends its agents elsewhere, one by one within --drain.
+agents are told so, and keep what is in force. On SIGTERM the relay ends the
+connections of its agents one by one within --drain, so that they do not all come to
+the next relay at once.
 
 Exit code: 0 asked to end, 1 something failed.`,
 		Example: `  twill relay --etcd https://192.0.2.1:2379 --tls-cert relay.crt --tls-key relay.key --tls-ca ca.crt

@@ -33,7 +33,7 @@ type wireguard struct {
 	nodes  map[netip.Prefix]string          // who has what is encrypted
 	blocks map[string]map[netip.Prefix]bool // the same, by node
 	others map[string]intent.TunnelPeer     // by node
-	hosts  map[netip.Addr]map[string]bool   // the same nodes, by their hosts' addresses: a host's Node may be there beside that of one before it
+	hosts  map[netip.Addr]map[string]bool   // the same nodes, by their hosts' addresses; two have one address when a host took that of a host whose Node was not deleted
 	keys   map[string]wg.Key                // of those that the device should know, by node
 	locals map[netip.Prefix]bool            // of this host's endpoints
 	dirty  map[string]bool                  // nodes whose peer or routes may have changed

@@ -95,7 +95,7 @@ type Encryption struct {
 
 // BGP is what the speaker says of itself.
 type BGP struct {
-	Mode     string // which speaker is to run: on (ours), bird, off
+	Mode     string // which speaker is to run, as in `twill node --bgp`: on (ours), bird, reflector (ours), bird-reflector, off
 	Err      string // it does not answer
 	Off      string
 	Sessions []Session
@@ -103,6 +103,9 @@ type BGP struct {
 	Listen   []netip.AddrPort // as the plan wants it
 	Wanted   []netip.AddrPort // the peers' ends, as the plan has them
 }
+
+// byBIRD reports whether BIRD is to speak.
+func (b BGP) byBIRD() bool { return b.Mode == "bird" || b.Mode == "bird-reflector" }
 
 // Session is one of its sessions.
 type Session struct {

@@ -97,7 +97,7 @@ func (f *Facts) upstreams(r Route, links []string) bool {
 	case r.Protocol == protocolBoot:
 		return r.Dst.IsSingleIP() && !r.Gateway.IsValid() && f.workload(r.Link)
 	case r.Protocol == protocolBIRD:
-		return f.BGP.Mode != "bird" && !f.runs("bird") && !f.runs("bird6") && f.pool(r.Dst) >= 0
+		return !f.BGP.byBIRD() && !f.runs("bird") && !f.runs("bird6") && f.pool(r.Dst) >= 0
 	}
 	return false
 }

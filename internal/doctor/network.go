@@ -93,8 +93,8 @@ func bgpUp(f *Facts) (out []Finding) {
 	switch {
 	case b.Mode == "off":
 		return one(OK, "", "nobody is to speak BGP here (TWILL_BGP=off)")
-	case b.Mode == "bird" && !f.runs("bird"):
-		return one(Fail, "apt install bird2; `twill node --bgp=bird` runs it: journalctl -u twill-node says why it does not stay up", "BIRD is to speak here, and does not run")
+	case b.byBIRD() && !f.runs("bird"):
+		return one(Fail, "apt install bird2; `twill node --bgp="+b.Mode+"` runs it: journalctl -u twill-node says why it does not stay up", "BIRD is to speak here, and does not run")
 	case b.Err != "":
 		return one(Fail, "start `twill node`, without --bgp=off (TWILL_BGP); journalctl -u twill-node says why it does not stay up", "%s", b.Err)
 	case b.Off != "":
@@ -159,7 +159,7 @@ func ports(f *Facts) (out []Finding) {
 
 // speaks reports whether our own speaker is at work.
 func (f *Facts) speaks() bool {
-	return f.BGP.Mode != "off" && f.BGP.Mode != "bird" && f.BGP.Err == "" && f.BGP.Off == ""
+	return f.BGP.Mode != "off" && !f.BGP.byBIRD() && f.BGP.Err == "" && f.BGP.Off == ""
 }
 
 func pathMTU(f *Facts) (out []Finding) {
@@ -210,7 +210,7 @@ func foreignRoutes(f *Facts) (out []Finding) {
 		switch {
 		case r.Protocol == protocolKernel:
 			fix = "take another range for the pool, or another network for the interface"
-		case r.Protocol == protocolBIRD && f.BGP.Mode == "bird":
+		case r.Protocol == protocolBIRD && f.BGP.byBIRD():
 			continue // the expected speaker
 		case r.Protocol == protocolBIRD && f.runs("bird"):
 			fix = "stop BIRD, or have it alone: TWILL_BGP=bird"

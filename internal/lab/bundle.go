@@ -36,7 +36,7 @@ func (c *scenario) bundle(parent string, why error) string {
 	for _, h := range c.Spec.Hosts {
 		b.host(ctx, h.Name, c.Spec.hostNS(h))
 		b.copy(h.Name+"/node.log", c.logFile(h.Name))
-		if c.speaks(h.Name) == "bird" {
+		if c.keepsBIRD(h.Name) {
 			b.copy(h.Name+"/bird.conf", filepath.Join(c.Dir, h.Name, "bird.conf"))
 			b.program(ctx, h.Name+"/bird.txt", c.Spec.hostNS(h), "sh", "-c", "for w in 'status' 'protocols all' 'route all'; do birdc -s "+filepath.Join(c.Dir, h.Name, "bird.ctl")+" show $w; done")
 		}

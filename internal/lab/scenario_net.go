@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -226,14 +227,21 @@ func (c *scenario) speaks(host string) string {
 	if mode := c.bgp[host]; mode != "" {
 		return mode
 	}
-	if h, _ := c.Spec.host(host); h.Reflector {
+	bird := slices.Contains(c.bird, host) || slices.Contains(c.bird, AllHosts)
+	h, _ := c.Spec.host(host)
+	switch {
+	case h.Reflector && bird:
+		return "bird-reflector"
+	case h.Reflector:
 		return "reflector"
-	}
-	if slices.Contains(c.bird, host) || slices.Contains(c.bird, AllHosts) {
+	case bird:
 		return "bird"
 	}
 	return "on"
 }
+
+// keepsBIRD reports whether BIRD speaks BGP for a host.
+func (c *scenario) keepsBIRD(host string) bool { return strings.HasPrefix(c.speaks(host), "bird") }
 
 // switchBGP has another speak BGP for a host.
 func (c *scenario) switchBGP(a script.BGP) error {
@@ -341,7 +349,7 @@ func (c *scenario) agent(host string) int { return c.daemon(host, "agent") }
 // daemon finds a child of a host's node; 0 if there is none.
 func (c *scenario) daemon(host, what string) int {
 	h, _ := c.Spec.host(host)
-	if what == "bgp" && c.speaks(host) == "bird" {
+	if what == "bgp" && c.keepsBIRD(host) {
 		what = "bird"
 	}
 	if c.nodes[host] == nil {
@@ -365,7 +373,7 @@ func (c *scenario) signalDaemon(ctx context.Context, host, what string, sig sysc
 
 func (c *scenario) kill(ctx context.Context, a script.Kill) error {
 	sig := syscall.SIGTERM
-	if a.Hard || a.What == "bgp" && c.speaks(a.Host) == "bird" { // as twill node ends BIRD
+	if a.Hard || a.What == "bgp" && c.keepsBIRD(a.Host) { // as twill node ends BIRD
 		sig = syscall.SIGKILL
 	}
 	pid, err := c.signalDaemon(ctx, a.Host, a.What, sig)

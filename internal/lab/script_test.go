@@ -94,6 +94,7 @@ func TestScriptWithBIRD(t *testing.T) {
 		{"bgp_restart", []string{AllHosts}},
 		{"bgp_restart", []string{"h2"}},
 		{"bgp_mesh_to_reflectors", []string{AllHosts}},
+		{"bgp_dedicated_reflectors", []string{"r1", "r2"}},
 	} {
 		t.Run(tt.name+"/"+tt.bird[0], func(t *testing.T) {
 			t.Parallel()

@@ -28,12 +28,15 @@ type Config struct {
 	Secret func(plan.Secret) (string, error)
 }
 
+// FirstWords are what a configuration begins with.
+const FirstWords = "# Written by twill"
+
 // Render returns the configuration. It is an error if a value in the plan cannot be quoted so that BIRD reads nothing
 // else: text from outside is written only in quotes, as numbers, or in comments.
 func Render(c Config) (string, error) {
 	w := writer{Config: c}
 	p := c.Plan
-	w.line("# Written by twill; changes are lost. Node %s.", comment(p.Node))
+	w.line(FirstWords+"; changes are lost. Node %s.", comment(p.Node))
 	if p.Off != "" {
 		w.line("# BGP is off: %s", comment(p.Off))
 		p.RouterID = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -116,6 +119,10 @@ func (w *writer) notAgents(four bool) string {
 
 // kernel writes the kernel protocol of a family: it imports the agent's routes, and exports learned ones.
 func (w *writer) kernel(four bool) {
+	if w.Plan.Dedicated {
+		w.reflectorKernel(four)
+		return
+	}
 	v := version(four)
 	w.line("")
 	w.line("filter twill_import%s {", v)
@@ -164,13 +171,26 @@ func (w *writer) kernel(four bool) {
 	w.line("}")
 }
 
-// peerRoutes are routes to peers through gateways.
-func (w *writer) peerRoutes(four bool) {
+// reflectorKernel writes the kernel protocol of a dedicated reflector: nothing is learned from the kernel, and no route that
+// peers advertise is installed there; only what leads to peers behind gateways is.
+func (w *writer) reflectorKernel(four bool) {
+	if !w.peerRoutes(four) {
+		return
+	}
+	v := version(four)
+	w.line("protocol kernel twill_kernel_%s {", v)
+	w.line("  persist; metric %d;", kernel.RouteMetricBIRD)
+	w.line("  ipv%s { import none; export where proto = \"twill_ways%s\"; };", v, v)
+	w.line("}")
+}
+
+// peerRoutes are routes to peers through gateways; false: there are none.
+func (w *writer) peerRoutes(four bool) bool {
 	ways := plan.PeerRoutes(w.Plan.Sessions)
 	sorted := slices.SortedFunc(maps.Keys(ways), func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	sorted = slices.DeleteFunc(sorted, func(p netip.Prefix) bool { return p.Addr().Is4() != four })
 	if len(sorted) == 0 {
-		return
+		return false
 	}
 	w.line("protocol static twill_ways%s {", version(four))
 	w.line("  ipv%s;", version(four))
@@ -178,6 +198,7 @@ func (w *writer) peerRoutes(four bool) {
 		w.line("  route %s via %s;", dst, ways[dst])
 	}
 	w.line("}")
+	return true
 }
 
 // Omitted returns why a session is left out of BIRD's configuration; nil: it is not. secret is that of [Config].

@@ -80,7 +80,7 @@ func render(t *testing.T, c birdconf.Config) string {
 
 func TestBIRDTakesWhatIsRendered(t *testing.T) {
 	bird := machinetest.Program(t, "bird")
-	for name, c := range map[string]birdconf.Config{"everything": everything(), "off": {Plan: plan.Plan{Node: "h1", Off: "there is no Node h1"}}} {
+	for name, c := range map[string]birdconf.Config{"everything": everything(), "off": {Plan: plan.Plan{Node: "h1", Off: "there is no Node h1"}}, "reflector": reflector()} {
 		t.Run(name, func(t *testing.T) {
 			text := render(t, c)
 			path := filepath.Join(t.TempDir(), "bird.conf")
@@ -133,6 +133,37 @@ func TestEachThingOfAPlanIsRendered(t *testing.T) {
 	}
 	if strings.Contains(text, "10.65.9.9/32{") {
 		t.Error("nothing lies within one address")
+	}
+}
+
+// reflector is everything, of a dedicated reflector.
+func reflector() birdconf.Config {
+	c := everything()
+	c.Plan.Cluster = netip.MustParseAddr("244.0.0.1")
+	c.Plan = c.Plan.Reflector()
+	return c
+}
+
+func TestADedicatedReflectorLearnsNothingFromTheKernelAndInstallsNothing(t *testing.T) {
+	text := render(t, reflector())
+	for _, want := range []string{
+		`ipv4 { import none; export where proto = "twill_ways4"; };`, "route 192.0.2.2/32 via 192.0.2.254;", "rr client; rr cluster id 244.0.0.1;",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+	for _, never := range []string{"learn;", "twill_import", "filter twill_kernel", "twill_services", "merge paths"} {
+		if strings.Contains(text, never) {
+			t.Errorf("%q is in\n%s", never, text)
+		}
+	}
+	c := reflector()
+	for i := range c.Plan.Sessions {
+		c.Plan.Sessions[i].Via = netip.Addr{}
+	}
+	if text := render(t, c); strings.Contains(text, "protocol kernel") {
+		t.Errorf("no peer is behind a gateway, and BIRD has to do with the kernel's routes:\n%s", text)
 	}
 }
 

@@ -35,7 +35,7 @@ func (w *confWriter) Report(ctx context.Context) (r speaker.Report, err error) {
 
 func (w *confWriter) report() (speaker.Report, error) {
 	p := w.plan
-	r := speaker.Report{Node: p.Node, Off: p.Off, AS: p.AS, RouterID: p.RouterID, Since: w.started, Problems: slices.Clone(p.Problems), Unread: p.Unread}
+	r := speaker.Report{Node: p.Node, Off: p.Off, Reflects: p.Dedicated && p.Off == "", AS: p.AS, RouterID: p.RouterID, Since: w.started, Problems: slices.Clone(p.Problems), Unread: p.Unread}
 	if w.configErr != "" {
 		r.Problems = append(r.Problems, "BIRD's configuration: "+w.configErr)
 	}
@@ -168,6 +168,8 @@ func (w *confWriter) routes() ([]speaker.Route, error) {
 		case p.Type == typeDevice:
 			continue
 		case r.Own || !r.Best:
+		case w.plan.Dedicated:
+			r.Kernel = speaker.NotOfReflector
 		case w.plan.IsForeign(p.Dst):
 			r.Kernel = "left to the agent"
 		case installed[p.Dst]:

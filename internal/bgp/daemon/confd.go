@@ -62,7 +62,7 @@ func RunConfd(ctx context.Context, cfg Confd) error {
 		}
 		return w.write(p)
 	}
-	if w.former, err = speakerRoutes(h); err != nil {
+	if w.former, err = formerRoutes(h, cfg.Reflector); err != nil {
 		return fmt.Errorf("confd: %w", err)
 	}
 	socket := serve.New(socketName, handler(w), cfg.Log)
@@ -106,7 +106,7 @@ func (k *planSource) read(ctx context.Context, store datastore.Store) (plan.Plan
 	if resources.Frozen() {
 		return plan.Plan{}, errNotReady
 	}
-	return resources.Plan(k.cfg.Node), nil
+	return k.plan(resources), nil
 }
 
 // takeOver reads all that a datastore has under prefixes.
@@ -133,7 +133,7 @@ type confWriter struct {
 	plan          plan.Plan
 	configErr     string       // why the configuration on disk is not the plan's; empty: it is
 	reloadPending bool         // BIRD has not read it
-	former        []rtnl.Route // of a `twill bgp` that ran here before
+	former        []rtnl.Route // that BIRD does not keep: [formerRoutes]
 	steady        time.Time    // since when BIRD is not recovering
 }
 

@@ -229,10 +229,7 @@ func (k *planSource) follow(ctx context.Context, batches <-chan syncer.Batch) er
 				k.needs = needs
 				return errOtherNeeds
 			}
-			p := resources.Plan(k.cfg.Node)
-			if k.cfg.Reflector {
-				p = p.Reflector()
-			}
+			p := k.plan(resources)
 			if reflect.DeepEqual(p, k.last) {
 				continue
 			}

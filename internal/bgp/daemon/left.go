@@ -2,10 +2,14 @@ package daemon
 
 import (
 	"errors"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/twillnet/twill/internal/bgp/birdconf"
 	"github.com/twillnet/twill/internal/bgp/birdctl"
+	"github.com/twillnet/twill/internal/bgp/plan"
 	"github.com/twillnet/twill/internal/kernel"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 )
@@ -29,6 +33,25 @@ func speakerRoutes(h *rtnl.Handle) ([]rtnl.Route, error) {
 	return append(normal, others...), err
 }
 
+// formerRoutes are what another left that spoke BGP here before: `twill bgp`, or a BIRD that was no dedicated reflector.
+func formerRoutes(h *rtnl.Handle, reflector bool) ([]rtnl.Route, error) {
+	ours, err := speakerRoutes(h)
+	if err != nil || !reflector {
+		return ours, err
+	}
+	birds, err := routesOf(h, kernel.RouteProtocolBIRD)
+	return append(ours, birds...), err
+}
+
+// goes returns those of the routes of before that BIRD does not install itself: a dedicated reflector's lead to its peers.
+func goes(former []rtnl.Route, p plan.Plan) []rtnl.Route {
+	ways := plan.PeerRoutes(p.Sessions)
+	return slices.DeleteFunc(former, func(r rtnl.Route) bool {
+		_, leads := ways[r.Dst]
+		return leads && r.Protocol == kernel.RouteProtocolBIRD
+	})
+}
+
 // HasLearnedRoutes reports whether the kernel has routes that a BIRD or `twill bgp` installed.
 func HasLearnedRoutes() (bool, error) {
 	h, err := rtnl.Open()
@@ -44,11 +67,17 @@ func HasLearnedRoutes() (bool, error) {
 	return len(birds) > 0, err
 }
 
+// HasConfiguration reports whether a file is a configuration of BIRD that `twill confd` wrote.
+func HasConfiguration(file string) bool {
+	text, err := os.ReadFile(file)
+	return err == nil && strings.HasPrefix(string(text), birdconf.FirstWords)
+}
+
 // steadyTime is how long former routes stay after BIRD's recovery: a reflector that restarts may send End-of-RIB
 // before it has sent all.
 const steadyTime = 5 * time.Second
 
-// removeFormer removes the routes that `twill bgp` left, once BIRD has taken over.
+// removeFormer removes the routes that another left, once BIRD has taken over.
 func (w *confWriter) removeFormer(now time.Time) {
 	if len(w.former) == 0 || w.cfg.Bird == "" {
 		return
@@ -63,12 +92,13 @@ func (w *confWriter) removeFormer(now time.Time) {
 	if now.Sub(w.steady) < steadyTime {
 		return
 	}
+	w.former = goes(w.former, w.plan)
 	for len(w.former) > 0 {
 		if err := w.rtnl.DeleteRoute(w.former[0]); err != nil && !errors.Is(err, rtnl.ErrNotFound) {
-			w.cfg.Log.Error("routes of twill bgp are still there", "err", err, "routes", len(w.former), "retry_in", retryInterval)
+			w.cfg.Log.Error("routes of what spoke BGP here before are still there", "err", err, "routes", len(w.former), "retry_in", retryInterval)
 			return
 		}
 		w.former = w.former[1:]
 	}
-	w.cfg.Log.Info("BIRD has taken over; routes of twill bgp are gone")
+	w.cfg.Log.Info("BIRD has taken over; routes of what spoke BGP here before are gone")
 }

@@ -47,6 +47,15 @@ func (k *planSource) resources() *plan.Resources {
 	return r
 }
 
+// plan is this host's.
+func (k *planSource) plan(r *plan.Resources) plan.Plan {
+	p := r.Plan(k.cfg.Node)
+	if k.cfg.Reflector {
+		p = p.Reflector()
+	}
+	return p
+}
+
 // severities are those of resources, in lower case, as levels of the log.
 var severities = map[string]slog.Level{
 	"trace": slog.LevelDebug, "debug": slog.LevelDebug, "info": slog.LevelInfo, "warning": slog.LevelWarn, "error": slog.LevelError, "fatal": slog.LevelError + 1,

@@ -59,8 +59,11 @@ type Session struct {
 // Established is the state of a session that is up.
 const Established = "Established"
 
-// Installed is the Kernel of a path whose route is in the kernel.
-const Installed = "installed"
+// Kernel of a path whose route is in the kernel, and of all that a dedicated reflector learns.
+const (
+	Installed      = "installed"
+	NotOfReflector = "not installed: a dedicated reflector installs no route"
+)
 
 // Route is one path to a destination.
 type Route struct {
@@ -293,7 +296,7 @@ func (s *Speaker) route(dst netip.Prefix, p *apiutil.Path) Route {
 	refused := s.fib.refused[dst]
 	switch err := s.fib.failed[dst]; {
 	case s.plan.Dedicated:
-		r.Kernel = "not installed: a dedicated reflector installs no route"
+		r.Kernel = NotOfReflector
 	case s.plan.IsForeign(dst):
 		r.Kernel = "left to the agent"
 	case refused != "":

@@ -25,6 +25,7 @@ func birdSocket() string { return cmp.Or(os.Getenv("TWILL_BIRD_SOCKET"), "/run/b
 
 func (c *command) birdCmd() *cobra.Command {
 	var conf, socket string
+	var reflector bool
 	cmd := &cobra.Command{
 		Use:   "bird",
 		Short: "Run BIRD on the configuration that \"twill confd\" keeps",
@@ -34,7 +35,11 @@ func (c *command) birdCmd() *cobra.Command {
 Where the kernel has routes that a BIRD or "twill bgp" learned before, BIRD starts
 with a graceful restart: peers retain this host's routes, and it retains theirs,
 until all have sent End-of-RIB. So end it by SIGKILL: on SIGTERM, BIRD closes its
-sessions, and peers withdraw its routes.`,
+sessions, and peers withdraw its routes.
+
+With --reflector it is a dedicated route reflector, and has no routes in the kernel:
+it starts gracefully whenever "twill confd" had written a configuration before.
+"twill node --bgp=bird-reflector" runs it.`,
 		Example: "  twill bird\n  twill bird --config /tmp/bird.conf --bird-socket /tmp/bird.ctl",
 		Args:    console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,22 +51,25 @@ sessions, and peers withdraw its routes.`,
 			if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 				return err
 			}
+			left := reflector && daemon.HasConfiguration(conf)
 			if err := awaitFile(cmd.Context(), conf); err != nil {
 				return err
 			}
-			left, err := daemon.HasLearnedRoutes()
-			if err != nil {
-				return fmt.Errorf("bird: read the kernel's routes: %w", err)
+			if !reflector {
+				if left, err = daemon.HasLearnedRoutes(); err != nil {
+					return fmt.Errorf("bird: read the kernel's routes: %w", err)
+				}
 			}
 			return syscall.Exec(exe, birdArgs(conf, socket, left), os.Environ())
 		},
 	}
 	cmd.Flags().StringVar(&conf, "config", birdConf(), "the configuration (TWILL_BIRD_CONF)")
 	cmd.Flags().StringVar(&socket, "bird-socket", birdSocket(), "BIRD's control socket (TWILL_BIRD_SOCKET)")
+	cmd.Flags().BoolVar(&reflector, "reflector", false, "BIRD is a dedicated route reflector here, as \"twill confd --reflector\" has it")
 	return cmd
 }
 
-// birdArgs are how BIRD is run: in the foreground, and as after a crash if the kernel has routes that were learned before.
+// birdArgs are how BIRD is run: in the foreground, and as after a crash if peers may still have routes of before.
 func birdArgs(conf, socket string, left bool) []string {
 	args := []string{"bird", "-f", "-c", conf, "-s", socket}
 	if left {

@@ -31,7 +31,7 @@ func (r *Registration) Check(reflector bool) error {
 		return nil
 	}
 	if !reflector {
-		return console.Usage("--cluster-id is that of a dedicated reflector (twill bgp --reflector, twill node --bgp=reflector); of other hosts, see \"twill patch node\"")
+		return console.Usage("--cluster-id is that of a dedicated reflector (twill node --bgp=reflector or bird-reflector); of other hosts, see \"twill patch node\"")
 	}
 	if a, err := netip.ParseAddr(r.Cluster); err != nil || !a.Is4() {
 		return console.Usage("--cluster-id=%s: want a number in the form of an IPv4 address, such as 244.0.0.1", r.Cluster)

@@ -86,8 +86,8 @@ Exit code: 0 nothing fails, 1 something does, 2 usage.`,
 	f := cmd.Flags()
 	f.StringVar(&d.agentAt, "socket", conn.AgentSocket(), "the agent's socket (TWILL_SOCKET)")
 	f.StringVar(&d.bgpAt, "bgp-socket", conn.BgpSocket(), "the BGP daemon's socket (TWILL_BGP_SOCKET)")
-	f.StringVar(&d.bgp, "bgp", conn.Speaker(), "what speaks BGP on this host, as in \"twill node --bgp\": on, bird or off (TWILL_BGP)")
-	_ = cmd.RegisterFlagCompletionFunc("bgp", cobra.FixedCompletions([]string{"on", "bird", "off"}, cobra.ShellCompDirectiveNoFileComp)) // there is such a flag
+	f.StringVar(&d.bgp, "bgp", conn.Speaker(), "what speaks BGP on this host, as in \"twill node --bgp\": on, bird, reflector, bird-reflector or off (TWILL_BGP)")
+	_ = cmd.RegisterFlagCompletionFunc("bgp", cobra.FixedCompletions([]string{"on", "bird", "reflector", "bird-reflector", "off"}, cobra.ShellCompDirectiveNoFileComp)) // there is such a flag
 	f.StringVar(&d.fix, "fix", "", "what to put right: leftovers")
 	f.BoolVar(&d.force, "force", false, "with --fix: also where the policy of one of the host's chains will drop what the leftovers accepted")
 	d.output.AddFlag(cmd)

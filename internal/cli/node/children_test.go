@@ -26,6 +26,12 @@ func TestWhatAHostRuns(t *testing.T) {
 			"bfd --data-dir /d | bgp --data-dir /d --etcd=x --reflector --cluster-id=244.0.0.1",
 		},
 		{
+			"a reflector by BIRD",
+			nodeOptions{bgp: "bird-reflector", registration: bgp.Registration{Cluster: "244.0.0.1"}},
+			false,
+			"confd --data-dir /d --etcd=x --reflector --cluster-id=244.0.0.1 | bird --reflector",
+		},
+		{
 			"a reflector and a store",
 			nodeOptions{bgp: "reflector", listen: []string{"http://192.0.2.7:2379"}},
 			true,

@@ -25,6 +25,7 @@ type Runner struct {
 	Bundle   string    // where a failed scenario leaves what it knows; empty means the system's temporary directory
 	BIRD     []string  // hosts for which BIRD speaks BGP from the begin; AllHosts means all
 	Cluster  *Cluster  // where scenarios keep their resources; nil: in an etcd of their own
+	Relay    bool      // hosts read the datastore by a relay (twill relay), beside the datastore
 	Keep     bool      // leave hosts and processes as they are at the end, as a lab that Down removes
 }
 
@@ -126,6 +127,8 @@ type scenario struct {
 	log      strings.Builder // each step and how long it took, for the bundle
 	kept     storage
 	runs     bool // kept does
+	relayed  bool // as the runner has it
+	relay    *process
 	nodes    map[string]*process
 	bird     []string          // as the runner has it
 	bgp      map[string]string // by host, where a step said who speaks BGP
@@ -145,7 +148,7 @@ func (r Runner) newScenario(s *script.Script) (*scenario, error) {
 		return nil, err
 	}
 	c := &scenario{
-		Lab: &Lab{Dir: dir, Exe: r.Exe, Spec: Spec{Prefix: fmt.Sprintf("twt%d.%d-", os.Getpid(), scenarios.Add(1))}}, script: s, verbose: io.Discard, bird: r.BIRD, bgp: map[string]string{},
+		Lab: &Lab{Dir: dir, Exe: r.Exe, Spec: Spec{Prefix: fmt.Sprintf("twt%d.%d-", os.Getpid(), scenarios.Add(1))}}, script: s, verbose: io.Discard, bird: r.BIRD, relayed: r.Relay, bgp: map[string]string{},
 		nodes: map[string]*process{}, cut: map[string]bool{}, streams: map[string]*watched{}, captures: map[string]*capture{}, links: map[string]script.Link{},
 	}
 	c.kept = &etcd{c: c}
@@ -269,6 +272,9 @@ func (c *scenario) close() error {
 	var errs []error
 	for range c.nodes {
 		errs = append(errs, <-ends)
+	}
+	if c.relay != nil {
+		errs = append(errs, c.relay.stop())
 	}
 	errs = append(errs, c.kept.close())
 	names, err := netns.List()

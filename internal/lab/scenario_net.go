@@ -52,6 +52,9 @@ func (c *scenario) hosts(ctx context.Context, h script.Hosts) error {
 	if err := c.startStore(ctx); err != nil {
 		return err
 	}
+	if err := c.startRelay(); err != nil {
+		return err
+	}
 	for _, h := range c.Spec.Hosts {
 		if err := errors.Join(c.kept.node(h), c.startNodeOf(h.Name)); err != nil {
 			return err
@@ -215,9 +218,31 @@ func (c *scenario) store(ctx context.Context) (datastore.Client, error) {
 	return answering(ctx, c.kept.config())
 }
 
-// hostEnv is the environment of programs on a host: its node name, and the agent's socket.
+// startRelay runs a relay beside the store, if there is to be one. Nobody waits for it: hosts try again.
+func (c *scenario) startRelay() (err error) {
+	if !c.relayed {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Join(c.Dir, relayName), 0o700); err != nil {
+		return err
+	}
+	args := append([]string{"relay", "--listen", c.relayAt(), "--health", "", "--drain", "1s"}, c.kept.nodeArgs()...)
+	c.relay, err = launch(c.storeNS(), c.Exe, c.logFile(relayName), c.kept.hostEnv(), args)
+	return err
+}
+
+// relayName is where the relay's files are.
+const relayName = "relay"
+
+func (c *scenario) relayAt() string { return "unix://" + filepath.Join(c.Dir, relayName, "relay.sock") }
+
+// hostEnv is the environment of programs on a host: its node name, the agent's socket, and the relay.
 func (c *scenario) hostEnv(name string) []string {
-	return append(c.kept.hostEnv(),
+	env := c.kept.hostEnv()
+	if c.relayed {
+		env = append(env, "FELIX_TYPHAADDR="+c.relayAt())
+	}
+	return append(env,
 		"NODENAME="+name, "TWILL_SOCKET="+c.agentSocket(name),
 		"TWILL_BIRD_CONF="+filepath.Join(c.Dir, name, "bird.conf"), "TWILL_BIRD_SOCKET="+filepath.Join(c.Dir, name, "bird.ctl"))
 }

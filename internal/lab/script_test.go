@@ -106,6 +106,24 @@ func TestScriptWithBIRD(t *testing.T) {
 	}
 }
 
+// TestScriptBehindARelay runs scenarios whose hosts read the datastore by a relay: they must not see a difference.
+func TestScriptBehindARelay(t *testing.T) {
+	exe := testBinary(t)
+	t.Run("who reads by it", func(t *testing.T) {
+		t.Parallel()
+		runScript(t, Runner{Exe: exe, Relay: true}, "relay.txt", "# The agent, and BGP.\nhosts h1\nwait log h1 '(?s)is read by a relay.*is read by a relay'\n")
+	})
+	for _, name := range []string{"agent_killed", "bgp_live", "bgp_node_status", "node_address", "not_ready", "own_blocks", "store_restart", "vxlan_ways"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := "../../testdata/script/" + name + ".txt"
+			text, err := os.ReadFile(file)
+			must(t, err)
+			runScript(t, Runner{Exe: exe, Relay: true}, file, string(text))
+		})
+	}
+}
+
 func TestBIRDIsForHostsThatThereAre(t *testing.T) {
 	machinetest.Root(t)
 	s, err := script.Parse("bird.txt", "hosts h1\n")

@@ -8,17 +8,19 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/nodeaddr"
 	"github.com/twillnet/twill/internal/nodekeep"
+	"github.com/twillnet/twill/internal/relay"
 	"github.com/twillnet/twill/internal/resources"
 )
 
 // Prepare makes the datastore ready for use, if it is to, and keeps the node's addresses in it, until the context ends. Whatever
-// fails, it is tried again. Neither waits for the other: in a cluster of an older version, not all may be there that is made else.
-func Prepare(ctx context.Context, cfg datastore.Config, keep nodekeep.Config, fill bool) {
+// fails, it is tried again. What is watched is read by a relay where settings name one. Neither waits for the other: in a cluster of an older version, not all may be there that is made else.
+func Prepare(ctx context.Context, cfg datastore.Config, keep nodekeep.Config, by config.Relay, fill bool) {
 	var parts sync.WaitGroup
 	if fill {
 		parts.Go(func() {
@@ -29,7 +31,7 @@ func Prepare(ctx context.Context, cfg datastore.Config, keep nodekeep.Config, fi
 	}
 	if !keep.Idle() {
 		parts.Go(func() {
-			untilDone(ctx, cfg, keep.Log, "keep this node in the datastore", func(store datastore.Store) error { return keepAddresses(ctx, store, keep) })
+			untilDone(ctx, cfg, keep.Log, "keep this node in the datastore", func(store datastore.Store) error { return keepAddresses(ctx, store, keep, by) })
 		})
 	}
 	parts.Wait()
@@ -61,13 +63,18 @@ func untilDone(ctx context.Context, cfg datastore.Config, log *slog.Logger, what
 	}
 }
 
-func keepAddresses(ctx context.Context, store datastore.Store, cfg nodekeep.Config) error {
+func keepAddresses(ctx context.Context, store datastore.Store, cfg nodekeep.Config, by config.Relay) error {
+	read, done, err := relay.Reading(store, by, cfg.Log)
+	if err != nil {
+		return err
+	}
+	defer done()
 	h, err := rtnl.Open()
 	if err != nil {
 		return fmt.Errorf("open netlink (are you root?): %w", err)
 	}
 	defer h.Close()
-	cfg.Store = store
+	cfg.Store, cfg.Read = store, read
 	cfg.Look = func(ctx context.Context) (nodeaddr.Host, error) { return nodekeep.Look(ctx, h) }
 	cfg.Watch = func(ctx context.Context, signal chan<- struct{}) error { return nodekeep.Watch(ctx, h, signal) }
 	return nodekeep.New(cfg).Run(ctx)

@@ -9,6 +9,7 @@
 package nodekeep
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +37,7 @@ type Config struct {
 	Poll   time.Duration // look again without an event; zero means 60s
 	Settle time.Duration // wait for interfaces that change to come to rest; zero means 1s
 	Store  datastore.Store
+	Read   datastore.Store // what is watched; nil: Store
 	Look   func(context.Context) (nodeaddr.Host, error)
 	Watch  func(context.Context, chan<- struct{}) error // say that links or addresses have changed, until the context ends
 	Log    *slog.Logger
@@ -67,7 +69,7 @@ func New(c Config) *Controller {
 	}
 	k := &Controller{cfg: c, logged: map[string]string{}}
 	k.loop = controller.New(controller.Config{
-		Name: "the node's address", Prefixes: []string{api.KeyPrefix(api.KindNode, "")}, Store: c.Store,
+		Name: "the node's address", Prefixes: []string{api.KeyPrefix(api.KindNode, "")}, Store: cmp.Or(c.Read, c.Store),
 		Observe: k.observe, Reconcile: k.reconcile, MaxBackoff: retry, Log: c.Log,
 	})
 	return k

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/twillnet/twill/api"
@@ -18,7 +19,7 @@ var (
 	errForgotten = errors.New("the position is forgotten, or of another relay")
 	errNotYet    = errors.New("the relay does not have all yet")
 	errAway      = errors.New("the relay has lost its datastore")
-	errNoPrefix  = errors.New("the relay does not follow this prefix")
+	errNoPrefix  = errors.New("the relay does not follow this prefix") // of a version before this one
 	errEnds      = errors.New("the relay is about to end")
 )
 
@@ -54,24 +55,35 @@ func newChain(prefix string, keep int, made func(kind string, bytes int)) *chain
 	return &chain{prefix: prefix, epoch: rand.Text(), keep: keep, made: made, items: map[string]api.Update{}, away: true, woken: make(chan struct{})}
 }
 
-// apply takes what a syncer of the prefix alone says. One goroutine calls it.
-func (c *chain) apply(b syncer.Batch) {
+// apply takes what a syncer of this prefix, or of one that it is in, says, and how far that has come. One goroutine calls it.
+func (c *chain) apply(b syncer.Batch, position string) {
+	var updates []api.Update
+	for _, u := range b.Updates {
+		if strings.HasPrefix(u.Key, c.prefix) {
+			updates = append(updates, u)
+		}
+	}
 	next := change{number: c.number + 1}
-	if b.InSync && c.ready && len(b.Updates) > 0 { // else nobody has a position before it
-		next.frames = encode(b.Updates)
-		next.seal(c.epoch, false, b.Positions[c.prefix].String())
+	if b.InSync && c.ready && len(updates) > 0 { // else nobody has a position before it
+		next.frames = encode(updates)
+		next.seal(c.epoch, false, position)
 		c.made("delta", next.size)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, u := range b.Updates {
+	away := b.Status == syncer.WaitForDatastore
+	if len(updates) == 0 && c.ready == b.InSync && c.away == away { // nobody need wake
+		c.position = position
+		return
+	}
+	for _, u := range updates {
 		if u.Value == nil {
 			delete(c.items, u.Key)
 		} else {
 			c.items[u.Key] = u
 		}
 	}
-	c.position, c.away, c.ready = b.Positions[c.prefix].String(), b.Status == syncer.WaitForDatastore, b.InSync
+	c.position, c.away, c.ready = position, away, b.InSync
 	if next.frames != nil {
 		c.number, c.size = next.number, c.size+next.size
 		c.changes = append(c.changes, next)

@@ -117,7 +117,7 @@ func (c *Client) Behind(a, b datastore.Position) bool {
 // List returns what the relay has under a prefix that it follows.
 func (c *Client) List(ctx context.Context, prefix string) (datastore.Snapshot, error) {
 	snap, err := c.list(ctx, prefix)
-	if c.away.over(err, c.cfg.Fallback) {
+	if errors.Is(err, errNoPrefix) || c.away.over(err, c.cfg.Fallback) {
 		return c.listDirect(ctx, prefix, err)
 	}
 	return snap, err
@@ -288,6 +288,8 @@ func (c *Client) errorOf(what string, err error) error {
 	}
 	kind := datastore.ErrUnavailable
 	switch status.Code(err) {
+	case codes.NotFound:
+		return fmt.Errorf("relay %s: %s: %w: %w", c.cfg.Address, what, kind, errNoPrefix)
 	case codes.OutOfRange:
 		kind = datastore.ErrCompacted
 	case codes.Unauthenticated, codes.PermissionDenied:

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,9 +27,22 @@ import (
 // Prefixes are those of the keys that a relay hands on.
 func Prefixes() []string { return []string{api.ResourcesPrefix, api.BlockPrefix} }
 
+// Parts are prefixes within them that a relay hands on apart: of kinds that BGP, and those who write Nodes and their status, need, and nothing else.
+func Parts() []string {
+	var out []string
+	for _, kind := range []string{
+		api.KindBGPConfiguration, api.KindBGPFilter, api.KindBGPPeer, api.KindCalicoNodeStatus, api.KindClusterInformation, api.KindFelixConfiguration, api.KindIPPool,
+		api.KindKubernetesEndpointSlice, api.KindKubernetesService, api.KindNode, api.KindWorkloadEndpoint,
+	} {
+		out = append(out, api.KeyPrefix(kind, ""))
+	}
+	return out
+}
+
 // ServerConfig configures a Server.
 type ServerConfig struct {
-	Prefixes []string // none of which begins with another; empty means Prefixes()
+	Prefixes []string // none of which begins with another; empty means Prefixes(), and Parts()
+	Parts    []string // each begins with one of these
 	Keep     int      // bytes of compressed changes of each prefix, for clients that are slow or were away; zero means 64 MB
 	Meter    Meter    // nil: nobody counts
 	Log      *slog.Logger
@@ -48,7 +62,8 @@ type Server struct {
 	store  datastore.Store
 	cfg    ServerConfig
 	chains map[string]*chain
-	drain  chan struct{} // closed when clients are to go elsewhere
+	parts  map[string][]*chain // by the prefix that they are in
+	drain  chan struct{}       // closed when clients are to go elsewhere
 	once   sync.Once
 	spread time.Duration // in which they go; set before drain is closed
 }
@@ -56,7 +71,7 @@ type Server struct {
 // NewServer returns a server that has nothing until Run.
 func NewServer(store datastore.Store, cfg ServerConfig) *Server {
 	if len(cfg.Prefixes) == 0 {
-		cfg.Prefixes = Prefixes()
+		cfg.Prefixes, cfg.Parts = Prefixes(), Parts()
 	}
 	if cfg.Keep == 0 {
 		cfg.Keep = 64 << 20
@@ -67,9 +82,14 @@ func NewServer(store datastore.Store, cfg ServerConfig) *Server {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{store: store, cfg: cfg, chains: map[string]*chain{}, drain: make(chan struct{})}
+	s := &Server{store: store, cfg: cfg, chains: map[string]*chain{}, parts: map[string][]*chain{}, drain: make(chan struct{})}
 	for _, p := range cfg.Prefixes {
 		s.chains[p] = newChain(p, cfg.Keep, cfg.Meter.Made)
+	}
+	for _, p := range cfg.Parts {
+		whole := cfg.Prefixes[slices.IndexFunc(cfg.Prefixes, func(whole string) bool { return strings.HasPrefix(p, whole) })]
+		c := newChain(p, cfg.Keep, cfg.Meter.Made)
+		s.chains[p], s.parts[whole] = c, append(s.parts[whole], c)
 	}
 	return s
 }
@@ -78,12 +98,14 @@ func NewServer(store datastore.Store, cfg ServerConfig) *Server {
 func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for prefix, c := range s.chains {
+	for _, prefix := range s.cfg.Prefixes {
 		source := syncer.New(s.store, syncer.Config{Prefixes: []string{prefix}, Logger: s.cfg.Log.With("prefix", prefix)})
 		wg.Go(func() { _ = source.Run(ctx) }) // it ends with ctx
 		wg.Go(func() {
 			for b := range source.Batches() {
-				c.apply(b)
+				for _, c := range append([]*chain{s.chains[prefix]}, s.parts[prefix]...) {
+					c.apply(b, b.Positions[prefix].String())
+				}
 			}
 		})
 	}
@@ -94,7 +116,8 @@ func (s *Server) Run(ctx context.Context) error {
 // NotReady says why the relay cannot serve yet; nothing: it can.
 func (s *Server) NotReady() []string {
 	var out []string
-	for prefix, c := range s.chains {
+	for _, prefix := range s.cfg.Prefixes {
+		c := s.chains[prefix]
 		c.mu.Lock()
 		if !c.ready {
 			out = append(out, "not all of "+prefix+" is read from the datastore yet")

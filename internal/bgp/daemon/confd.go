@@ -84,11 +84,11 @@ var errNotReady = errors.New("the datastore says that it is not ready (datastore
 
 // now makes a plan of what the datastore has now.
 func (k *planSource) now(ctx context.Context) (plan.Plan, error) {
-	store, err := k.dial(ctx)
+	store, _, done, err := k.dial(ctx)
 	if err != nil {
 		return plan.Plan{}, err
 	}
-	defer store.Close()
+	defer done()
 	p, err := k.read(ctx, store)
 	k.secrets.use(ctx, p)
 	return p, err

@@ -26,6 +26,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore/stores"
 	"github.com/twillnet/twill/internal/kernel/probe"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/relay"
 	"github.com/twillnet/twill/internal/serve"
 	"github.com/twillnet/twill/internal/syncer"
 )
@@ -35,6 +36,7 @@ type Config struct {
 	Node     string // this node's name in the datastore
 	RouterID string // see [plan.Resources]
 	Store    datastore.Config
+	Relay    config.Relay   // by which the plan is read, and what CalicoNodeStatuses ask for
 	Local    []config.Layer // what the agent has of settings that are not the datastore's
 	Dir      string         // where the last plan is kept
 	// Secrets is where passwords are files: a folder for each secret, a file for each of its keys. Empty: they are Secrets of Kubernetes, in
@@ -149,17 +151,17 @@ func (k *planSource) run(ctx context.Context) error {
 			return err
 		}
 	}
-	store, err := k.dial(ctx)
+	store, read, done, err := k.dial(ctx)
 	if err != nil {
 		return err
 	}
-	defer store.Close()
+	defer done()
 	group, ctx := errgroup.WithContext(ctx)
 	if k.statuses.speaker != nil {
-		keep := nodestatus.New(nodestatus.Config{Node: k.cfg.Node, Store: store, Ask: k.statuses.facts(k.cfg.Version), Log: k.cfg.Log.With("part", "status")})
+		keep := nodestatus.New(nodestatus.Config{Node: k.cfg.Node, Store: store, Read: read, Ask: k.statuses.facts(k.cfg.Version), Log: k.cfg.Log.With("part", "status")})
 		group.Go(func() error { return keep.Run(ctx) })
 	}
-	group.Go(func() error { return k.plans(ctx, store) })
+	group.Go(func() error { return k.plans(ctx, read) })
 	return group.Wait()
 }
 
@@ -186,13 +188,18 @@ func (k *planSource) watch(ctx context.Context, store datastore.Store) error {
 	return group.Wait()
 }
 
-// dial waits until the datastore answers.
-func (k *planSource) dial(ctx context.Context) (datastore.Client, error) {
+// dial waits until the datastore answers, of which what is watched may be a relay's. Done closes both.
+func (k *planSource) dial(ctx context.Context) (store, read datastore.Store, done func(), err error) {
 	logged := ""
 	for {
-		store, err := stores.Open(ctx, k.cfg.Store)
+		opened, err := stores.Open(ctx, k.cfg.Store)
 		if err == nil {
-			return store, nil
+			read, end, failed := relay.Reading(opened, k.cfg.Relay, k.cfg.Log)
+			if failed == nil {
+				return opened, read, func() { end(); _ = opened.Close() }, nil
+			}
+			_ = opened.Close()
+			err = failed
 		}
 		if logged != err.Error() {
 			k.cfg.Log.Error("datastore", "err", err, "retry_in", dialRetry)
@@ -200,7 +207,7 @@ func (k *planSource) dial(ctx context.Context) (datastore.Client, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, nil, nil, ctx.Err()
 		case <-time.After(dialRetry):
 		}
 	}

@@ -2,7 +2,11 @@ package daemon
 
 import (
 	"log/slog"
+	"slices"
 	"testing"
+
+	"github.com/twillnet/twill/internal/bgp/nodestatus"
+	"github.com/twillnet/twill/internal/relay"
 )
 
 // TestResourcesSayWhatIsLogged: what they say holds at once, and without them the flag does.
@@ -34,5 +38,18 @@ func TestAReflectorFollowsNoSettingsOfTheAgent(t *testing.T) {
 	host.bird = true
 	if host.resources().NoWorkloads == "" {
 		t.Error("BIRD has sessions with workloads")
+	}
+}
+
+// TestARelayHasWhatAPlanDependsOn, each kind apart.
+func TestARelayHasWhatAPlanDependsOn(t *testing.T) {
+	for _, reflector := range []bool{false, true} {
+		k := newPlanSource(Config{Node: "h1", Dir: t.TempDir(), Reflector: reflector}, nil, newSecretDir(t.TempDir()))
+		k.needs = needs{services: true, workloads: true}
+		for _, p := range append(k.prefixes(), nodestatus.Prefixes()...) {
+			if !slices.Contains(relay.Parts(), p) {
+				t.Errorf("%s is in no part that a relay hands on: hosts behind one would read it from the datastore", p)
+			}
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package nodestatus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 type Config struct {
 	Node  string
 	Store datastore.Store
+	Read  datastore.Store                                       // what is watched; nil: Store
 	Ask   func(ctx context.Context, routes bool) (Facts, error) // the speaker; routes only if they are wanted
 	Log   *slog.Logger
 }
@@ -41,7 +43,7 @@ type request struct {
 func New(c Config) *Controller {
 	k := &Controller{cfg: c, requests: map[string]*request{}}
 	k.loop = controller.New(controller.Config{
-		Name: api.KindCalicoNodeStatus, Prefixes: Prefixes(), Store: c.Store,
+		Name: api.KindCalicoNodeStatus, Prefixes: Prefixes(), Store: cmp.Or(c.Read, c.Store),
 		Observe: k.observe, Reconcile: k.reconcile, Log: c.Log,
 	})
 	return k

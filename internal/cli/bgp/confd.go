@@ -39,7 +39,7 @@ not with --onetime. "twill node --bgp=bird-reflector" runs it.`,
 				return err
 			}
 			cfg.Node, cfg.Store, cfg.Log, cfg.Check = l.Node, l.Store(&c.Conn), c.LogAs(l.Settings.LogFormat), checkBird
-			cfg.Level, cfg.Local = &c.Level, l.Layers
+			cfg.Level, cfg.Local, cfg.Relay = &c.Level, l.Layers, l.Settings.Relay
 			cfg.Store.DialTimeout, cfg.Version, cfg.Dir = c.Conn.Timeout, conn.Version, l.Dir
 			if err := conn.NotOfALab("confd", cfg.Store.Endpoints); err != nil {
 				return err

@@ -103,7 +103,7 @@ func (c *command) runNode(ctx context.Context, o nodeOptions) error {
 	}
 	keeps.Node, keeps.Log = o.local.Node, c.Log()
 	fill := own || !o.reflector() // which has no need of it where it is another's
-	go node.Prepare(ctx, cfg, keeps, fill)
+	go node.Prepare(ctx, cfg, keeps, o.local.Settings.Relay, fill)
 	children := o.children(own, storeArgs(cfg))
 	return node.Run(ctx, node.Config{Children: children, Signals: signals, Stdout: c.Stdio.Out, Stderr: c.Stdio.Err, Log: c.Log()})
 }

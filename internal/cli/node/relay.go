@@ -16,9 +16,10 @@ func (c *command) relayCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "relay",
 		Short: "Watch the datastore once, for many agents",
-		Long: `Reads the datastore, follows it, and hands all of it on to agents that have
-typhaAddr (FELIX_TYPHAADDR) set to this relay, so that the datastore has one reader in
-the place of hundreds. What agents write, they write to the datastore itself.
+		Long: `Reads the datastore, follows it, and hands it on to hosts that have typhaAddr
+(FELIX_TYPHAADDR) set to this relay, so that the datastore has one reader in the place
+of hundreds: all to agents, to "twill bgp" and "twill node" what they need. What hosts
+write, they write to the datastore itself.
 
 Agents must show a certificate that --tls-ca signed, and are shown --tls-cert, unless
 the address is of this machine alone (a loopback address, or unix://PATH). The files are

@@ -1,4 +1,4 @@
-package agent
+package relay
 
 import (
 	"log/slog"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/datastore/memstore"
-	"github.com/twillnet/twill/internal/relay"
 )
 
 // TestByWhichRelayTheStoreIsRead: a relay that is reached without TLS over a network, or with half of it, is refused by name.
@@ -26,9 +25,9 @@ func TestByWhichRelayTheStoreIsRead(t *testing.T) {
 		{config.Relay{Address: "192.0.2.1:5473", CN: "relay"}, "without a file of: certificate, key, CA"},
 		{config.Relay{Address: "192.0.2.1:5473", CAFile: "/nowhere", CertFile: "/nowhere", KeyFile: "/nowhere"}, "no such file"},
 	} {
-		read, done, err := reading(memstore.New(), tt.s, slog.New(slog.DiscardHandler))
+		read, done, err := Reading(memstore.New(), tt.s, slog.New(slog.DiscardHandler))
 		got := "store"
-		if _, by := read.(*relay.Client); by {
+		if _, by := read.(*Client); by {
 			got = "relay"
 		}
 		if err != nil {

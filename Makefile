@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/cli/conn.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: vm image build relaypb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-api kube-conformance kube-chaos chaos chaos-mutants
+.PHONY: vm image chart build relaypb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-api kube-conformance kube-chaos chaos chaos-mutants
 build: ## bin/twill, one static binary; bin/twill-cni, its CNI plugin alone, which starts faster
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/twill-cni ./cmd/twill-cni
@@ -15,6 +15,9 @@ image: ## bin/twill-image-ARCH.tar: an OCI archive with these two binaries alone
 	GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '$(LDFLAGS)' -o bin/image-$(ARCH)/twill ./cmd/twill
 	GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/image-$(ARCH)/twill-cni ./cmd/twill-cni
 	go run ./hack/image -binary bin/image-$(ARCH)/twill -arch $(ARCH) -version $(VERSION) -o bin/twill-image-$(ARCH).tar
+
+chart: build ## bin/twill-chart.tgz, a Helm chart of what `twill kube install` prints
+	$(BIN) kube chart > bin/twill-chart.tgz
 
 relaypb: ## api/relaypb, from its .proto; wants protoc
 	go build -o bin/ google.golang.org/protobuf/cmd/protoc-gen-go && GOBIN=$(CURDIR)/bin go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2

@@ -45,10 +45,15 @@ func environ() []string {
 	return env
 }
 
+// Is reports whether somebody looks at out.
+func Is(out io.Writer) bool {
+	f, ok := out.(term.File)
+	return ok && term.IsTerminal(f.Fd())
+}
+
 // cursorMoves reports whether out is a terminal on which a line can be overwritten.
 func cursorMoves(out io.Writer) bool {
-	f, ok := out.(term.File)
-	return ok && term.IsTerminal(f.Fd()) && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
+	return Is(out) && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
 }
 
 // columns are how many a line of a terminal has.

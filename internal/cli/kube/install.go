@@ -1,7 +1,11 @@
 package kube
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/netip"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,25 +20,25 @@ import (
 // nodeSet is what flags say of the DaemonSet.
 type nodeSet struct {
 	crds.NodeSet
-	pools []string
+	pools   []string
+	network string // a file
 }
 
 func (n *nodeSet) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&n.Backend, "backend", "bird", "calico_backend of the ConfigMap: bird (routes by BGP, Twill's own), vxlan or none (no BGP)")
 	f.IntVar(&n.MTU, "mtu", 0, "veth_mtu of the ConfigMap: of all links, in bytes; 0: found out")
+	f.StringVar(&n.network, "cni-network-config", "", "file with cni_network_config of the ConfigMap, a network in place of Twill's own, such as that of Calico's manifest")
 	f.StringSliceVar(&n.pools, "pool", nil, "prefix of the first pool, one of each family; default: none is made")
 }
 
-// objects are the ConfigMap and the DaemonSet.
-func (n *nodeSet) objects(g form.Group, namespace string) ([]map[string]any, error) {
+// complete checks the flags.
+func (n *nodeSet) complete(g form.Group, namespace string) error {
 	n.Namespace, n.Group = namespace, g
-	switch n.Backend {
-	case "bird", "vxlan", "none":
-	default:
-		return nil, console.Usage("--backend %q: want bird, vxlan or none", n.Backend)
+	if !slices.Contains(backends, n.Backend) {
+		return console.Usage("--backend %q: want bird, vxlan or none", n.Backend)
 	}
 	if n.MTU < 0 {
-		return nil, console.Usage("--mtu %d: want a number of bytes", n.MTU)
+		return console.Usage("--mtu %d: want a number of bytes", n.MTU)
 	}
 	n.Pools = nil
 	if len(n.pools) == 0 {
@@ -43,7 +47,7 @@ func (n *nodeSet) objects(g form.Group, namespace string) ([]map[string]any, err
 	for _, text := range n.pools {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
 		if err != nil {
-			return nil, console.Usage("--pool %q: want a prefix, such as 10.244.0.0/16", text)
+			return console.Usage("--pool %q: want a prefix, such as 10.244.0.0/16", text)
 		}
 		name := "CALICO_IPV4POOL_CIDR"
 		if p.Addr().Is6() {
@@ -51,12 +55,31 @@ func (n *nodeSet) objects(g form.Group, namespace string) ([]map[string]any, err
 		}
 		for _, have := range n.Pools {
 			if have[0] == name {
-				return nil, console.Usage("--pool %q: there is one of its family already: %s", text, have[1])
+				return console.Usage("--pool %q: there is one of its family already: %s", text, have[1])
 			}
 		}
 		n.Pools = append(n.Pools, [2]string{name, p.String()})
 	}
-	return crds.NodeDaemonSet(n.NodeSet), nil
+	if n.network != "" {
+		text, err := os.ReadFile(n.network)
+		if err != nil {
+			return fmt.Errorf("--cni-network-config: %w", err)
+		}
+		if !json.Valid(text) {
+			return console.Usage("--cni-network-config %s: is not JSON", n.network)
+		}
+		n.Network = string(text)
+	}
+	return nil
+}
+
+// backends are the values of calico_backend.
+var backends = []string{"bird", "vxlan", "none"}
+
+// manifest is all that a cluster needs; secrets are those that nodes may read.
+func manifest(g form.Group, n crds.NodeSet, secrets ...string) []map[string]any {
+	return slices.Concat(definitions(g, true), crds.Node(g, n.Namespace, secrets...), crds.NodeDaemonSet(n), crds.Controllers(g, n.Namespace, kubecontrollers.LeaseName),
+		[]map[string]any{crds.ControllersDeployment(n.Namespace, n.Image, defaultHealth)})
 }
 
 func (c *command) installCmd() *cobra.Command {
@@ -88,16 +111,10 @@ Exit code: 0 printed, 1 standard output cannot be written, 2 usage.`,
 			if n.Image == "" {
 				return console.Usage("--image: say which image nodes run; `make image` packs one")
 			}
-			nodes, err := n.objects(g, namespace)
-			if err != nil {
+			if err := n.complete(g, namespace); err != nil {
 				return err
 			}
-			if err := write(c.Out, group, true); err != nil {
-				return err
-			}
-			all := append(crds.Node(g, namespace, secrets...), nodes...)
-			all = append(all, crds.Controllers(g, namespace, kubecontrollers.LeaseName)...)
-			return documents(c.Out, append(all, crds.ControllersDeployment(namespace, n.Image, defaultHealth)))
+			return documents(c.Out, manifest(g, n.NodeSet, secrets...))
 		},
 	}
 	n.addFlags(cmd.Flags())

@@ -1,6 +1,8 @@
 package kube_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -73,6 +75,35 @@ func TestOneManifestInstalls(t *testing.T) {
 	if got := all["Deployment twill-kube-controllers"].Spec.Template.Spec; got.Containers[0].Image != "twill:7" {
 		t.Errorf("the Deployment runs %+v", got)
 	}
+}
+
+// TestAChartIsWrittenOnce: what its files say is tested with Helm's own code, in test/conformance/chart.
+func TestAChartIsWrittenOnce(t *testing.T) {
+	c := clitest.New(t, cli.Execute)
+	if one, other := c.Want(0, "", "kube", "chart"), c.Want(0, "", "kube", "chart"); one != other || !strings.HasPrefix(one, "\x1f\x8b") {
+		t.Errorf("two charts of one version: %d and %d bytes, from %x", len(one), len(other), one[:2])
+	}
+	dir := filepath.Join(t.TempDir(), "deploy", "twill")
+	c.Want(0, "", "kube", "chart", "--dir", dir)
+	if text, err := os.ReadFile(filepath.Join(dir, "templates", "projectcalico.org-v3.yaml")); err != nil || !strings.Contains(string(text), "{{ .Values.image | quote }}") {
+		t.Errorf("%v in %.100s", err, text)
+	}
+	c.Want(2, "", "kube", "chart", "--dir", dir)
+}
+
+func TestANetworkOfAFileIsInTheConfigMap(t *testing.T) {
+	c := clitest.New(t, cli.Execute)
+	path := filepath.Join(t.TempDir(), "network")
+	for text, code := range map[string]int{`{"name": "k8s-pod-network", "plugins": [{"type": "calico"}]}`: 0, `{"name": `: 2} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out := c.Want(code, "", "kube", "install", "--image", "x", "--cni-network-config", path)
+		if code == 0 && !strings.Contains(out, `cni_network_config: '`+text+`'`) {
+			t.Errorf("%s is not in the ConfigMap", text)
+		}
+	}
+	c.Want(1, "", "kube", "install", "--image", "x", "--cni-network-config", path+".missing")
 }
 
 func TestAManifestThatWouldNotDoIsRefused(t *testing.T) {

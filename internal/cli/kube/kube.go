@@ -27,7 +27,7 @@ func Commands(e *conn.Env) []*cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE:  console.SubcommandWanted,
 	}
-	cmd.AddCommand(c.installCmd(), c.crdsCmd(), c.agentCmd(), c.nodeCmd(), c.controllersCmd())
+	cmd.AddCommand(c.installCmd(), c.chartCmd(), c.crdsCmd(), c.agentCmd(), c.nodeCmd(), c.controllersCmd())
 	return []*cobra.Command{cmd}
 }
 
@@ -125,18 +125,23 @@ func (c *command) accountCmd(objects func(form.Group, string) []map[string]any, 
 // write prints the definitions of a group, and what judges its objects, with who may write to which tier, or without.
 func write(out io.Writer, group string, rbac bool) error {
 	switch g := form.Group(group); g {
-	case form.V3:
-		all := append(crds.Definitions(g), crds.BuiltinTiers()...)
-		if rbac {
-			all = append(all, crds.TieredRBAC()...)
-		}
-		return documents(out, all)
-	case form.V1:
-		return documents(out, crds.Definitions(g))
+	case form.V3, form.V1:
+		return documents(out, definitions(g, rbac))
 	case form.Own:
 		return documents(out, crds.Own())
 	}
 	return console.Usage("--group %q: want %s, %s or %s", group, form.V3, form.V1, form.Own)
+}
+
+func definitions(g form.Group, rbac bool) []map[string]any {
+	all := crds.Definitions(g)
+	if g == form.V3 {
+		all = append(all, crds.BuiltinTiers()...)
+		if rbac {
+			all = append(all, crds.TieredRBAC()...)
+		}
+	}
+	return all
 }
 
 // documents prints objects as documents of YAML.

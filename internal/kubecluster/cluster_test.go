@@ -26,6 +26,7 @@ var shared struct {
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if shared.began { // unless TestNothingIsLeft did it
+		shared.cluster.Out = os.Stdout // the first test's is closed
 		if err := shared.cluster.Down(); err != nil {
 			fmt.Println(err)
 			code = 1

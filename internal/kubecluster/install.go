@@ -13,11 +13,20 @@ const goarch = runtime.GOARCH
 
 // install applies Twill's own manifest, as the binary prints it.
 func (c *Cluster) install(ctx context.Context) error {
-	manifest, err := run(exec.CommandContext(ctx, c.Twill, "kube", "install", "--image", TwillImage, "--pool", podRange), "")
+	return c.installOf(ctx, c.Twill, TwillImage)
+}
+
+// installOf applies the manifest of a binary, with an image of it.
+func (c *Cluster) installOf(ctx context.Context, twill, image string) error {
+	manifest, err := c.manifest(ctx, twill, image)
 	if err != nil {
 		return err
 	}
 	return c.Apply(ctx, manifest)
+}
+
+func (c *Cluster) manifest(ctx context.Context, twill, image string, more ...string) (string, error) {
+	return run(exec.CommandContext(ctx, twill, append([]string{"kube", "install", "--image", image, "--pool", podRange}, more...)...), "")
 }
 
 // awaitReady waits until each node is Ready, and the DaemonSet on each.

@@ -130,26 +130,27 @@ func (c *Cluster) copyPlugins(name string) error {
 
 // importImages waits until a node's containerd answers, and gives it the images.
 func (c *Cluster) importImages(ctx context.Context, name string) error {
-	at := c.in(name, socket)
-	ctr := func(ctx context.Context, args ...string) error {
-		_, err := run(exec.CommandContext(ctx, "ctr", append([]string{"--address", at, "--namespace", "k8s.io"}, args...)...), "")
-		return err
-	}
 	err := await(ctx, func(ctx context.Context) error {
-		if _, err := os.Stat(at); err != nil {
+		if _, err := os.Stat(c.in(name, socket)); err != nil {
 			return err
 		}
-		return ctr(ctx, "version")
+		return c.ctr(ctx, name, "version")
 	})
 	for _, image := range []string{"probe", "twill"} {
 		if err == nil {
-			err = ctr(ctx, "images", "import", c.imageFile(image))
+			err = c.ctr(ctx, name, "images", "import", c.imageFile(image))
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
+}
+
+// ctr asks a node's containerd.
+func (c *Cluster) ctr(ctx context.Context, node string, args ...string) error {
+	_, err := run(exec.CommandContext(ctx, "ctr", append([]string{"--address", c.in(node, socket), "--namespace", "k8s.io"}, args...)...), "")
+	return err
 }
 
 // kubeletAccess lets the API server ask kubelets.

@@ -85,6 +85,7 @@ func manifest(g form.Group, n crds.NodeSet, secrets ...string) []map[string]any 
 func (c *command) installCmd() *cobra.Command {
 	var n nodeSet
 	var secrets []string
+	definition := true
 	group, namespace := string(form.V3), "kube-system"
 	cmd := &cobra.Command{
 		Use:   "install",
@@ -114,13 +115,54 @@ Exit code: 0 printed, 1 standard output cannot be written, 2 usage.`,
 			if err := n.complete(g, namespace); err != nil {
 				return err
 			}
-			return documents(c.Out, manifest(g, n.NodeSet, secrets...))
+			all := manifest(g, n.NodeSet, secrets...)
+			if !definition {
+				all = all[len(definitions(g, true)):]
+			}
+			return documents(c.Out, all)
 		},
 	}
 	n.addFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&definition, "definitions", definition, "with the definitions of resources, and what judges them (twill kube crds)")
 	cmd.Flags().StringVar(&n.Image, "image", "", "that nodes and controllers run")
 	cmd.Flags().StringVar(&group, "group", group, "of the cluster's resources: projectcalico.org/v3 or crd.projectcalico.org/v1")
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", namespace, "of accounts, ConfigMap, DaemonSet and Deployment")
 	cmd.Flags().StringSliceVar(&secrets, "bgp-secrets", nil, "Secrets with passwords of BGP, by name, which nodes may read")
+	return cmd
+}
+
+func (c *command) uninstallCmd() *cobra.Command {
+	var image string
+	namespace := "kube-system"
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Print what takes Twill off the nodes of a cluster, for kubectl apply",
+		Long: `Uninstall prints a DaemonSet of the same name as that of "twill kube install". Applied,
+it takes its place node by node: the agent ends, and then the CNI plugin and its
+network, the nftables table, routes and tunnels are taken out. Settings of the kernel,
+such as ip_forward, stay, since another network needs them, too.
+
+A node is not Ready from then on, until another network is installed. Pods that run keep
+their addresses and links, but have no way to pods of other nodes, and no policy protects
+them: delete them once there is another network.
+
+When "kubectl rollout status" says that all are done, take the rest out of the cluster:
+what install prints, which with --definitions=false leaves the resources themselves.
+Annotations of Nodes (projectcalico.org/…) stay. Nothing is sent anywhere.
+
+Exit code: 0 printed, 1 standard output cannot be written, 2 usage.`,
+		Example: `  twill kube uninstall --image registry.example/twill:1 | kubectl apply --server-side -f -
+  kubectl -n kube-system rollout status daemonset/twill-node
+  twill kube install --image registry.example/twill:1 --definitions=false | kubectl delete -f -`,
+		Args: console.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if image == "" {
+				return console.Usage("--image: say which image nodes run: the one that they run now will do")
+			}
+			return documents(c.Out, []map[string]any{crds.Uninstaller(namespace, image)})
+		},
+	}
+	cmd.Flags().StringVar(&image, "image", "", "that nodes run")
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", namespace, "of the DaemonSet")
 	return cmd
 }

@@ -77,6 +77,16 @@ func TestOneManifestInstalls(t *testing.T) {
 	}
 }
 
+// TestWithoutDefinitionsTheRestIsThere: deleted, it leaves the resources.
+func TestWithoutDefinitionsTheRestIsThere(t *testing.T) {
+	c := clitest.New(t, cli.Execute)
+	all := c.Want(0, "", "kube", "install", "--image", "x")
+	rest := c.Want(0, "", "kube", "install", "--image", "x", "--definitions=false")
+	if definitions := c.Want(0, "", "kube", "crds"); definitions+rest != all || strings.Contains(rest, "CustomResourceDefinition") || !strings.Contains(rest, "kind: DaemonSet") {
+		t.Errorf("%d bytes of definitions and %d of the rest, of %d", len(definitions), len(rest), len(all))
+	}
+}
+
 // TestAChartIsWrittenOnce: what its files say is tested with Helm's own code, in test/conformance/chart.
 func TestAChartIsWrittenOnce(t *testing.T) {
 	c := clitest.New(t, cli.Execute)
@@ -118,4 +128,5 @@ func TestAManifestThatWouldNotDoIsRefused(t *testing.T) {
 	} {
 		c.Want(2, "", append([]string{"kube", "install"}, args...)...)
 	}
+	c.Want(2, "", "kube", "uninstall")
 }

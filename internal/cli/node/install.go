@@ -118,6 +118,7 @@ Exit code: 0 removed, 1 it could not be done, or nothing was installed, 2 usage.
 
 func (c *command) cleanupCmd() *cobra.Command {
 	var agentAt, bgpAt string
+	var stay bool
 	cmd := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Take out of the kernel what Twill's daemons put there",
@@ -144,9 +145,13 @@ Exit code: 0 removed, 1 a daemon of ours still runs, or it could not be done, 2 
 			for _, d := range did {
 				fmt.Fprintln(c.Stdio.Out, d)
 			}
+			if err == nil && stay {
+				<-cmd.Context().Done()
+			}
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&stay, "stay", false, "then wait to be asked to end, as a container of a DaemonSet has to (twill kube uninstall)")
 	cmd.Flags().StringVar(&agentAt, "socket", conn.AgentSocket(), "the agent's socket (TWILL_SOCKET)")
 	cmd.Flags().StringVar(&bgpAt, "bgp-socket", conn.BgpSocket(), "the BGP daemon's socket (TWILL_BGP_SOCKET)")
 	return cmd

@@ -28,32 +28,52 @@ var paths = []struct{ name, at string }{
 	{"run", "/run/twill"}, {"data", "/var/lib/twill"}, {"cni-bin", "/opt/cni/bin"}, {"cni-net", "/etc/cni/net.d"},
 }
 
+// Uninstaller takes the place of the DaemonSet of nodes: on each node, its pod begins when that of `twill node` has ended, and takes out what
+// that put there, and the CNI plugin before it.
+func Uninstaller(namespace, image string) map[string]any {
+	s := NodeSet{Namespace: namespace, Image: image}
+	cleanup := func(name string, more ...any) map[string]any {
+		return map[string]any{
+			"name": name, "image": image, "imagePullPolicy": "IfNotPresent", "command": append([]any{"twill", "node", "cleanup"}, more...),
+			"securityContext": map[string]any{"privileged": true}, "volumeMounts": []any{mounted("run", "/run/twill"), mounted("data", "/var/lib/twill")},
+		}
+	}
+	plugin := s.installer("uninstall")
+	plugin["name"] = "uninstall-cni"
+	delete(plugin, "env")
+	return s.daemonSet([]any{plugin, cleanup("cleanup")}, []any{cleanup("stay", "--stay")})
+}
+
 // NodeDaemonSet runs `twill node` on each node of a cluster, and installs the CNI plugin there: a ConfigMap, and the DaemonSet.
 func NodeDaemonSet(s NodeSet) []map[string]any {
-	at := map[string]any{"name": NodeConfig, "namespace": s.Namespace}
+	return []map[string]any{
+		{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": NodeConfig, "namespace": s.Namespace},
+			"data": map[string]any{"calico_backend": s.Backend, "veth_mtu": fmt.Sprint(s.MTU), "cni_network_config": s.Network},
+		},
+		s.daemonSet([]any{s.installer("install")}, []any{s.node()}),
+	}
+}
+
+// daemonSet runs containers on each node, with its network, and with the paths mounted that they name.
+func (s NodeSet) daemonSet(first, then []any) map[string]any {
 	labels := map[string]any{"k8s-app": NodeAccount}
 	var volumes []any
 	for _, p := range paths {
 		volumes = append(volumes, map[string]any{"name": p.name, "hostPath": map[string]any{"path": p.at, "type": "DirectoryOrCreate"}})
 	}
-	return []map[string]any{
-		{
-			"apiVersion": "v1", "kind": "ConfigMap", "metadata": at,
-			"data": map[string]any{"calico_backend": s.Backend, "veth_mtu": fmt.Sprint(s.MTU), "cni_network_config": s.Network},
-		},
-		{
-			"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": map[string]any{"name": NodeAccount, "namespace": s.Namespace, "labels": labels},
-			"spec": map[string]any{
-				"selector":       map[string]any{"matchLabels": labels},
-				"updateStrategy": map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxUnavailable": 1}},
-				"template": map[string]any{
-					"metadata": map[string]any{"labels": labels},
-					"spec": map[string]any{
-						"serviceAccountName": NodeAccount, "priorityClassName": "system-node-critical", "hostNetwork": true,
-						"nodeSelector": map[string]any{"kubernetes.io/os": "linux"}, "terminationGracePeriodSeconds": 30,
-						"tolerations":    []any{map[string]any{"operator": "Exists"}}, // a node without a network, too, and one that is drained
-						"initContainers": []any{s.installer()}, "containers": []any{s.node()}, "volumes": volumes,
-					},
+	return map[string]any{
+		"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": map[string]any{"name": NodeAccount, "namespace": s.Namespace, "labels": labels},
+		"spec": map[string]any{
+			"selector":       map[string]any{"matchLabels": labels},
+			"updateStrategy": map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxUnavailable": 1}},
+			"template": map[string]any{
+				"metadata": map[string]any{"labels": labels},
+				"spec": map[string]any{
+					"serviceAccountName": NodeAccount, "priorityClassName": "system-node-critical", "hostNetwork": true,
+					"nodeSelector": map[string]any{"kubernetes.io/os": "linux"}, "terminationGracePeriodSeconds": 30,
+					"tolerations":    []any{map[string]any{"operator": "Exists"}}, // a node without a network, too, and one that is drained
+					"initContainers": first, "containers": then, "volumes": volumes,
 				},
 			},
 		},
@@ -79,11 +99,11 @@ func fromPod(name, field string) any {
 
 func mounted(name, at string) any { return map[string]any{"name": name, "mountPath": at} }
 
-// installer puts the plugin and its network where the host's runtime looks. It needs to be root, and nothing else.
-func (s NodeSet) installer() map[string]any {
+// installer puts the plugin and its network where the host's runtime looks, or takes them away. It needs to be root, and nothing else.
+func (s NodeSet) installer(does string) map[string]any {
 	return map[string]any{
 		"name": "install-cni", "image": s.Image, "imagePullPolicy": "IfNotPresent",
-		"command": []any{"twill", "cni", "install", "--bin-dir", "/host/opt/cni/bin", "--conf-dir", "/host/etc/cni/net.d"},
+		"command": []any{"twill", "cni", does, "--bin-dir", "/host/opt/cni/bin", "--conf-dir", "/host/etc/cni/net.d"},
 		"env": []any{
 			fromConfig("CNI_MTU", "veth_mtu"), fromConfig("CNI_NETWORK_CONFIG", "cni_network_config"), fromPod("KUBERNETES_NODE_NAME", "spec.nodeName"),
 		},

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/twillnet/twill/internal/kernel/netns"
@@ -262,6 +263,17 @@ func (c *scenario) quiet() {
 	}
 }
 
+// killAll ends what programs of the scenario left running in a namespace of its own: daemons that have no parent any more.
+func killAll(ns string) error {
+	pids, err := netns.Processes(ns)
+	for _, pid := range pids {
+		if kerr := syscall.Kill(pid, syscall.SIGKILL); kerr != nil && !errors.Is(kerr, syscall.ESRCH) {
+			err = errors.Join(err, kerr)
+		}
+	}
+	return err
+}
+
 // close stops and removes all that the scenario made.
 func (c *scenario) close() error {
 	// The nodes may end together, and the store after them.
@@ -281,7 +293,7 @@ func (c *scenario) close() error {
 	errs = append(errs, err)
 	for _, n := range names {
 		if strings.HasPrefix(n, c.Spec.Prefix) {
-			errs = append(errs, netns.Delete(n))
+			errs = append(errs, killAll(n), netns.Delete(n))
 		}
 	}
 	return errors.Join(append(errs, os.RemoveAll(c.Dir))...)

@@ -169,6 +169,20 @@ func TestAFailedScenarioLeavesWhatItKnew(t *testing.T) {
 	}
 }
 
+// TestAScenarioLeavesNoProcess: not even one that has no parent, as a BIRD that goes into the background.
+func TestAScenarioLeavesNoProcess(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "pid")
+	s, err := script.Parse("left.txt", "# Title.\nhosts h1\nexec h1 sh -c 'setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $! >"+at+"'\n")
+	must(t, err)
+	must(t, Runner{Exe: testBinary(t)}.Run(t.Context(), s).Err)
+	pid, err := os.ReadFile(at)
+	must(t, err)
+	await(t, "it has ended", func() bool {
+		cmdline, _ := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/cmdline") // empty, of one that nobody has waited for
+		return len(cmdline) == 0
+	})
+}
+
 // TestAKeptScenarioIsALab keeps one, opens it, and takes it down.
 func TestAKeptScenarioIsALab(t *testing.T) {
 	s, err := script.Parse("kept.txt", "hosts h1\nworkload h1 web 10.65.1.5\nreach h1 web tcp/80\n")

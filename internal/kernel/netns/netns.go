@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -133,6 +134,32 @@ func Delete(name string) error {
 		return fmt.Errorf("network namespace: %w", err)
 	}
 	return nil
+}
+
+// Processes returns those whose network namespace has this name, by their main threads. One that ends meanwhile is not among them.
+func Processes(name string) (pids []int, err error) {
+	path, err := namedPath(name)
+	if err != nil {
+		return nil, err
+	}
+	var is unix.Stat_t
+	if err := unix.Stat(path, &is); err != nil {
+		return nil, fmt.Errorf("network namespace %s: %w", name, os.NewSyscallError("stat", err))
+	}
+	all, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		var of unix.Stat_t
+		if unix.Stat(p+"/ns/net", &of) != nil || of.Dev != is.Dev || of.Ino != is.Ino {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(p)); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
 }
 
 // List returns the names of all named namespaces, sorted.

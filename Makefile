@@ -11,9 +11,10 @@ build: ## bin/twill, one static binary; bin/twill-cni, its CNI plugin alone, whi
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/twill-cni ./cmd/twill-cni
 
 ARCH ?= $(shell go env GOARCH)
-image: ## bin/twill-image-ARCH.tar: an OCI archive with these two binaries alone (ARCH=arm64 for another)
+image: ## bin/twill-image-ARCH.tar: an OCI archive with these two binaries, and plugins of the CNI project that networks chain (ARCH=arm64 for another)
 	GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '$(LDFLAGS)' -o bin/image-$(ARCH)/twill ./cmd/twill
 	GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/image-$(ARCH)/twill-cni ./cmd/twill-cni
+	cd hack/image/plugins && GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags '-s -w' -o ../../../bin/image-$(ARCH)/cni/ tool
 	go run ./hack/image -binary bin/image-$(ARCH)/twill -arch $(ARCH) -version $(VERSION) -o bin/twill-image-$(ARCH).tar
 
 chart: build ## bin/twill-chart.tgz, a Helm chart of what `twill kube install` prints
@@ -69,7 +70,7 @@ kube-conformance: deps ## all of cyclonus' cases, and the conformance tests of c
 	go run ./hack/kube
 	cd test/conformance && REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 60m -v -run APIServer ./...
 
-CLUSTER := go build -trimpath -o bin/kube/kubecluster ./hack/kubecluster && go build -trimpath -ldflags '-s -w' -o bin/kube/probe ./hack/kubecluster/probe
+CLUSTER := (cd hack/image/plugins && go build -trimpath -ldflags '-s -w' -o ../../../bin/cni/ tool) && go build -trimpath -o bin/kube/kubecluster ./hack/kubecluster && go build -trimpath -ldflags '-s -w' -o bin/kube/probe ./hack/kubecluster/probe
 kube: deps build ## a Kubernetes cluster of three nodes on this machine, with Twill by its own manifest (docs/kubernetes-cluster.md)
 	@sh scripts/deps.sh containerd runc
 	go run ./hack/kube -nodes

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,7 +56,7 @@ func (i Install) DefaultNetwork(mtu int, v4, v6 bool) []byte {
 		"ipam": map[string]any{"type": "twill-ipam", "assign_ipv4": v4, "assign_ipv6": v6},
 	}}
 	for _, o := range others {
-		if _, err := os.Stat(filepath.Join(i.BinDir, o["type"].(string))); err != nil {
+		if !i.has(o["type"].(string)) {
 			i.say("%s is not in %s, and left out of the network: put it there and install again for what it does", o["type"], i.BinDir)
 			continue
 		}
@@ -105,7 +106,78 @@ func (i Install) Install() error {
 			return err
 		}
 	}
+	if err := i.installOthers(); err != nil {
+		return err
+	}
 	return i.write(filepath.Join(i.ConfDir, i.Conf), i.Network, 0o600)
+}
+
+// carriedIn is the directory beside the binary with plugins of the CNI project that come with it, as in the image.
+const carriedIn = "cni"
+
+// carried are the plugins that come with the binary, by name. Where there is no such directory there are none.
+func (i Install) carried() (map[string][]byte, error) {
+	exe := i.Exe
+	if exe == "" {
+		var err error
+		if exe, err = os.Executable(); err != nil {
+			return nil, fmt.Errorf("find own binary: %w", err)
+		}
+	}
+	dir := filepath.Join(filepath.Dir(exe), carriedIn)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	out := map[string][]byte{}
+	for _, e := range entries {
+		if pluginNames[e.Name()] || !e.Type().IsRegular() {
+			continue
+		}
+		if out[e.Name()], err = os.ReadFile(filepath.Join(dir, e.Name())); err != nil {
+			break
+		}
+	}
+	return out, err
+}
+
+// has reports whether runtimes will find a plugin.
+func (i Install) has(name string) bool {
+	if _, err := os.Stat(filepath.Join(i.BinDir, name)); err == nil {
+		return true
+	}
+	carried, err := i.carried()
+	return err == nil && carried[name] != nil && !slices.Contains(i.Skip, name)
+}
+
+// installOthers installs what comes with the binary, and the host has not. What the host has stays, whatever version it is.
+func (i Install) installOthers() error {
+	carried, err := i.carried()
+	for _, name := range slices.Sorted(maps.Keys(carried)) {
+		path := filepath.Join(i.BinDir, name)
+		if _, there := os.Stat(path); there == nil || slices.Contains(i.Skip, name) {
+			continue
+		}
+		if err := i.write(path, carried[name], 0o755); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// uninstallOthers removes those of them that are still what came with the binary.
+func (i Install) uninstallOthers() error {
+	carried, err := i.carried()
+	for _, name := range slices.Sorted(maps.Keys(carried)) {
+		path := filepath.Join(i.BinDir, name)
+		if have, missing := os.ReadFile(path); missing != nil || !bytes.Equal(have, carried[name]) {
+			continue
+		}
+		if err := i.remove(path); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // checkKeys reports keys of the network without effect and plugins of it that the host has not, and refuses what ADD would refuse.
@@ -116,7 +188,7 @@ func (i Install) checkKeys() error {
 		for _, p := range list.Plugins {
 			if pluginNames[p.Network.Type] {
 				plugins = append(plugins, p.Bytes)
-			} else if _, err := os.Stat(filepath.Join(i.BinDir, p.Network.Type)); err != nil {
+			} else if !i.has(p.Network.Type) {
 				i.say("the network wants the plugin %s, which is not in %s: no container can be attached until it is", p.Network.Type, i.BinDir)
 			}
 		}
@@ -166,7 +238,7 @@ func (i Install) Uninstall() error {
 			return err
 		}
 	}
-	return nil
+	return i.uninstallOthers()
 }
 
 // ours reports whether a binary was built of this source, whatever its version.

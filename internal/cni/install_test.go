@@ -2,6 +2,7 @@ package cni
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,6 +64,46 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 	if got := append(files(t, in.BinDir), files(t, in.ConfDir)...); !slices.Equal(got, []string{"calico"}) {
 		t.Errorf("left: %v, want only what is not ours", got)
+	}
+}
+
+// TestPluginsThatComeWithTheBinary are installed where the host has none of that name, and go with what is ours.
+func TestPluginsThatComeWithTheBinary(t *testing.T) {
+	in, out := installIn(t, "v1")
+	carried := filepath.Join(filepath.Dir(in.Exe), carriedIn)
+	for path, text := range map[string]string{
+		filepath.Join(carried, "portmap"): "portmap of ours", filepath.Join(carried, "tuning"): "tuning of ours", filepath.Join(carried, "calico"): "no plugin of others",
+		filepath.Join(in.BinDir, "tuning"): "the host's",
+	} {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := chainOf(t, in.DefaultNetwork(0, true, false)); !slices.Equal(got, []string{"twill", "portmap"}) {
+		t.Errorf("the network is a chain of %q", got)
+	}
+	for range 2 {
+		if err := in.Install(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{"portmap": "portmap of ours", "tuning": "the host's", "calico": "v1"} {
+		if got, err := os.ReadFile(filepath.Join(in.BinDir, name)); err != nil || string(got) != want {
+			t.Errorf("%s is %q, %v; want %q", name, got, err, want)
+		}
+	}
+	if strings.Contains(out.String(), "which is not in") || strings.Count(out.String(), "write "+filepath.Join(in.BinDir, "portmap")) != 1 {
+		t.Errorf("it said\n%s", out)
+	}
+	if err := in.Uninstall(); err != nil {
+		t.Fatal(err)
+	}
+	if got := files(t, in.BinDir); !slices.Equal(got, []string{"tuning"}) {
+		t.Errorf("left: %v, want only the host's", got)
+	}
+	in.Skip = []string{"portmap"}
+	if got := chainOf(t, in.DefaultNetwork(0, true, false)); !slices.Equal(got, []string{"twill"}) {
+		t.Errorf("without portmap, the network is a chain of %q", got)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -34,8 +35,8 @@ type Config struct {
 // Reference is the name under which containerd has the image once it is imported.
 func (c Config) Reference() string { return "localhost/" + c.Name + ":" + c.Version }
 
-// Twill is the image of a binary: with the directories that it wants, the CA certificates of this machine, and twill-cni, if that is
-// beside it.
+// Twill is the image of a binary: with the directories that it wants, the CA certificates of this machine, and twill-cni and cni, a
+// directory of other plugins, if these are beside it.
 func Twill(binary, arch, version string, at time.Time) (Config, error) {
 	program, err := os.ReadFile(binary)
 	if err != nil {
@@ -57,6 +58,20 @@ func Twill(binary, arch, version string, at time.Time) (Config, error) {
 	}
 	if plugin, err := os.ReadFile(filepath.Join(filepath.Dir(binary), "twill-cni")); err == nil {
 		files = append(files, File{"usr/bin/twill-cni", 0o755, plugin})
+	}
+	others, err := os.ReadDir(filepath.Join(filepath.Dir(binary), "cni"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Config{}, err
+	}
+	if len(others) > 0 {
+		files = append(files, File{"usr/bin/cni/", 0o755, nil})
+	}
+	for _, o := range others {
+		plugin, err := os.ReadFile(filepath.Join(filepath.Dir(binary), "cni", o.Name()))
+		if err != nil {
+			return Config{}, err
+		}
+		files = append(files, File{"usr/bin/cni/" + o.Name(), 0o755, plugin})
 	}
 	if pem, err := os.ReadFile(authorities); err == nil {
 		files = append(files, File{authorities[1:], 0o644, pem})

@@ -219,6 +219,36 @@ func TestANetworkPolicyDecides(t *testing.T) {
 	}
 }
 
+// TestAPortOfANodeIsAPods: hostPort, by the plugin portmap, which comes with the image; policy decides about the pod all the same.
+func TestAPortOfANodeIsAPods(t *testing.T) {
+	s := newSpace(t)
+	s.apply(fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: server, labels: {app: server}}
+spec:
+  nodeName: n1
+  terminationGracePeriodSeconds: 0
+  containers: [{name: probe, image: %q, imagePullPolicy: Never, args: [serve], ports: [{containerPort: 8080, hostPort: 18080}]}]
+`, ProbeImage))
+	s.pod("client", "n2")
+	s.pod("stranger", "n3")
+	s.awaitPods()
+	at := address(1).String() + ":18080"
+	for _, from := range []string{"client", "stranger"} {
+		awaits(t, "by the node's address", func(ctx context.Context) error { return s.reaches(ctx, from, "server", at) })
+	}
+	s.apply(closed)
+	s.apply(fmt.Sprintf(`apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: from-n2}
+spec:
+  podSelector: {matchLabels: {app: server}}
+  ingress: [{from: [{ipBlock: {cidr: %s/32}}], ports: [{port: 8080}]}]
+`, address(2))) // what leaves the pools has its node's address
+	awaits(t, "closed for a stranger", func(ctx context.Context) error { return s.refused(ctx, "stranger", at) })
+	awaits(t, "allowed for a client", func(ctx context.Context) error { return s.reaches(ctx, "client", "server", at) })
+}
+
 func TestAServiceIsReached(t *testing.T) {
 	s := newSpace(t)
 	s.pod("server", "n1")

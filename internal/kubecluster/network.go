@@ -117,5 +117,22 @@ func removeNetwork() error {
 			err = errors.Join(err, netns.Delete(n))
 		}
 	}
+	return errors.Join(err, removeUserLink())
+}
+
+// removeUserLink does not leave it to the end of the other namespace: somebody's mount namespace, made meanwhile, may keep that alive.
+func removeUserLink() error {
+	here, err := enter(netns.Current())
+	if err != nil {
+		return err
+	}
+	defer here.close()
+	l, err := here.nl.Link(userLink)
+	if err == nil {
+		err = here.nl.DeleteLink(l.Index)
+	}
+	if errors.Is(err, rtnl.ErrNotFound) {
+		return nil
+	}
 	return err
 }

@@ -3,7 +3,6 @@ package kubecluster
 import (
 	"context"
 	enc "encoding/base64"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -99,9 +98,6 @@ func (c *Cluster) startNode(n int) error {
 			return err
 		}
 	}
-	if err := c.copyPlugins(name); err != nil {
-		return err
-	}
 	return c.startMachine(machine{Name: name, Node: true, Services: []service{
 		{"containerd", []string{"/usr/bin/containerd", "--config", etcKubernetes + "/containerd.toml"}},
 		{"kubelet", []string{
@@ -110,22 +106,6 @@ func (c *Cluster) startNode(n int) error {
 		}},
 		{"kube-proxy", []string{c.nodes.Path("kube-proxy"), "--config=" + etcKubernetes + "/proxy.yaml", "--hostname-override=" + name}},
 	}})
-}
-
-// copyPlugins gives a node those plugins of the CNI project that Twill's network chains, where this machine has them.
-func (c *Cluster) copyPlugins(name string) error {
-	to := c.in(name, "up", "opt/cni/bin")
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		return err
-	}
-	b, err := os.ReadFile("/usr/lib/cni/portmap")
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // the network is made without
-	}
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(to, "portmap"), b, 0o755)
 }
 
 // importImages waits until a node's containerd answers, and gives it the images.

@@ -44,7 +44,8 @@ agree: deps ## kernel, memory, verdict and world over many random worlds; prints
 mutants: deps ## each listed fault must be seen by packets in a kernel, and one in what decides also without a kernel
 	REQUIRE_ROOT=1 go test -count=1 -timeout 30m -run TestEachMutantIsCaught ./internal/agreetest -mutants
 
-conformance: deps ## cyclonus' 230 cases: its judge, ours and real connections agree about each
+conformance: deps build ## cyclonus' 230 cases: its judge, ours and real connections agree about each; what we print for Helm and Prometheus, by their own code
+	cd test/monitoring && go test -count=1 ./...
 	cd test/conformance && REQUIRE_ROOT=1 go test -count=1 -timeout 30m -v ./...
 
 deps-bird: ## BIRD, for the hosts of scenarios that keep it

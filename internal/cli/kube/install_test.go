@@ -87,6 +87,24 @@ func TestWithoutDefinitionsTheRestIsThere(t *testing.T) {
 	}
 }
 
+// TestMonitoringIsPrintedWholeOrInParts: what it asks for is tested with Prometheus' own parser, in test/monitoring.
+func TestMonitoringIsPrintedWholeOrInParts(t *testing.T) {
+	c := clitest.New(t, cli.Execute)
+	all := c.Want(0, "", "kube", "monitoring", "-n", "calico-system")
+	for _, want := range []string{"kind: PodMonitor", "kind: PrometheusRule", "kind: ConfigMap", "namespace: calico-system", "twill_dataplane_settled == 0"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+	if board := c.Want(0, "", "kube", "monitoring", "--dashboard"); !strings.HasPrefix(board, "{") {
+		t.Errorf("the dashboard is %.40s", board)
+	}
+	if rules := c.Want(0, "", "kube", "monitoring", "--rules"); !strings.HasPrefix(rules, "groups:") {
+		t.Errorf("the alerts are %.40s", rules)
+	}
+	c.Want(2, "", "kube", "monitoring", "--dashboard", "--rules")
+}
+
 // TestAChartIsWrittenOnce: what its files say is tested with Helm's own code, in test/conformance/chart.
 func TestAChartIsWrittenOnce(t *testing.T) {
 	c := clitest.New(t, cli.Execute)

@@ -27,7 +27,7 @@ func Commands(e *conn.Env) []*cobra.Command {
 		Args:  cobra.ArbitraryArgs,
 		RunE:  console.SubcommandWanted,
 	}
-	cmd.AddCommand(c.installCmd(), c.chartCmd(), c.uninstallCmd(), c.crdsCmd(), c.agentCmd(), c.nodeCmd(), c.controllersCmd())
+	cmd.AddCommand(c.installCmd(), c.chartCmd(), c.uninstallCmd(), c.monitoringCmd(), c.crdsCmd(), c.agentCmd(), c.nodeCmd(), c.controllersCmd())
 	return []*cobra.Command{cmd}
 }
 

@@ -62,14 +62,14 @@ kube-api: deps-bird ## those tests, on Kubernetes' own programs, which test/kube
 	go run ./hack/kube
 	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m $(KUBE:%=./%)
 	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m -run 'Kubernetes|APIServer' $(KUBE_SOME:%=./%)
-	cd test/conformance && REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m -run APIServer ./... -each 30
+	cd test/conformance && REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m -run APIServer . -each 30
 	REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 15m -run APIServer ./internal/chaostest
 	for group in projectcalico.org/v3 crd.projectcalico.org/v1; do REQUIRE_KUBE=1 go test -count=1 -timeout 15m $(KUBE_CLI:%=./%) -on-api-server $$group \
 		&& REQUIRE_KUBE=1 go test -count=1 -timeout 15m -run 'Guide|OneWord|AnotherNamespace|Complete|Half|Directory' ./internal/cli -on-api-server $$group || exit 1; done
 
 kube-conformance: deps ## all of cyclonus' cases, and the conformance tests of cluster-wide policies, with pods and policies in a real API server; kube-api has a fixed sample
 	go run ./hack/kube
-	cd test/conformance && REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 60m -v -run APIServer ./...
+	cd test/conformance && REQUIRE_KUBE=1 REQUIRE_ROOT=1 go test -count=1 -timeout 60m -v -run APIServer .
 
 CLUSTER := (cd hack/image/plugins && go build -trimpath -ldflags '-s -w' -o ../../../bin/cni/ tool) && go build -trimpath -o bin/kube/kubecluster ./hack/kubecluster && go build -trimpath -ldflags '-s -w' -o bin/kube/probe ./hack/kubecluster/probe
 kube: deps build ## a Kubernetes cluster of three nodes on this machine, with Twill by its own manifest (docs/kubernetes-cluster.md)

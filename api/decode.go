@@ -40,6 +40,21 @@ func Decode(data []byte) ([]Document, error) {
 	return s.out, s.errs.Err()
 }
 
+// Documents are those of a file, as JSON, for who wants to know what stands where an error of [Decode] says: decoded one by one they
+// give the same errors. One that is no YAML is as it stands; one with nothing in it is left out.
+func Documents(data []byte) (out [][]byte) {
+	for _, part := range splitDocuments(data) {
+		raw, err := toJSON(part.data)
+		switch {
+		case err != nil:
+			out = append(out, part.data)
+		case !isNull(raw):
+			out = append(out, raw)
+		}
+	}
+	return out
+}
+
 // Foreign is an object in a user's file whose apiVersion is not ours.
 type Foreign struct {
 	Index, Line int // as of a Document

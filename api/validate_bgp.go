@@ -198,6 +198,9 @@ func (v *validator) bgpPeer(s *BGPPeerSpec) {
 	if s.Node != "" && s.NodeSelector != "" {
 		v.fail("spec.nodeSelector", "and spec.node cannot both be set")
 	}
+	if s.Node != "" {
+		v.check("spec.node", badName(s.Node))
+	}
 	v.selector("spec.nodeSelector", s.NodeSelector, false)
 	v.selector("spec.peerSelector", s.PeerSelector, false)
 	v.selector("spec.localWorkloadSelector", s.LocalWorkloadSelector, false)

@@ -71,6 +71,7 @@ var bgpPeers = []struct{ name, spec, want string }{
 	{"no AS number: the cluster's", "{peerIP: 192.0.2.1}", ""},
 	{"a name as address", "{peerIP: tor1, asNumber: 1}", "spec.peerIP"},
 	{"port 0", "{peerIP: '192.0.2.1:0', asNumber: 1}", "spec.peerIP"},
+	{"a node that can be none", "{node: node 2, peerIP: 192.0.2.1, asNumber: 1}", "spec.node"},
 	{"node and nodeSelector", "{node: h1, nodeSelector: all(), peerIP: 192.0.2.1, asNumber: 1}", "spec.nodeSelector"},
 	{"a selector that is none", "{peerSelector: 'a =='}", "spec.peerSelector"},
 	{"a next hop mode that is none", "{peerIP: 192.0.2.1, asNumber: 1, nextHopMode: self}", "spec.nextHopMode"},

@@ -13,11 +13,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/twillnet/twill/internal/cli/bgp"
+	"github.com/twillnet/twill/internal/cli/calicoctl"
 	"github.com/twillnet/twill/internal/cli/cluster"
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
@@ -42,11 +44,15 @@ type Stdio = console.Stdio
 const plugin = "kubectl-twill"
 
 // Run runs one command, whose first argument is the name of the program, and returns its exit code. As a plugin of kubectl it
-// speaks to the cluster that kubectl speaks to, unless settings say otherwise.
+// speaks to the cluster that kubectl speaks to, unless settings say otherwise. Under calicoctl's name it is calicoctl.
 func Run(ctx context.Context, args []string, stdio Stdio) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	e := &conn.Env{Stdio: stdio}
+	if calicoctl.Called(args[0]) {
+		e.Conn.Plugin = strings.HasPrefix(filepath.Base(args[0]), "kubectl-")
+		return calicoctl.Run(ctx, e, Execute, args[1:])
+	}
 	e.Conn.Plugin = filepath.Base(args[0]) == plugin
 	return Execute(ctx, e, args[1:])
 }

@@ -35,7 +35,11 @@ func Ensured() []api.Resource {
 // Ensure writes what is missing. Nodes that do so at once do not disturb each other. Where nothing is, nothing is tried: etcd
 // refuses the attempt to who may not write these, though it would change nothing.
 func Ensure(ctx context.Context, store datastore.Store) error {
-	for _, r := range Ensured() {
+	return ensure(ctx, store, Ensured())
+}
+
+func ensure(ctx context.Context, store datastore.Store, rs []api.Resource) error {
+	for _, r := range rs {
 		if _, err := CreateMissing(ctx, store, r); err != nil {
 			return fmt.Errorf("make the datastore ready for use: %w", err)
 		}
@@ -56,10 +60,25 @@ func newGUID() string { return strings.ReplaceAll(uuid.NewString(), "-", "") }
 // datastoreReady, whoever fills the datastore. That it cannot be made is no fault of the write: as with upstream's tools, a user
 // may be allowed to write some kinds only.
 func EnsureWith(ctx context.Context, s datastore.Store, log *slog.Logger) {
+	ensureWith(ctx, s, Ensured(), log)
+}
+
+// EnsureBare is EnsureWith under calicoctl's name: the cluster is of no type until a node says which.
+func EnsureBare(ctx context.Context, s datastore.Store, log *slog.Logger) {
+	rs := Ensured()
+	for _, r := range rs {
+		if info, ok := r.(*api.ClusterInformation); ok {
+			info.Spec.ClusterType = ""
+		}
+	}
+	ensureWith(ctx, s, rs, log)
+}
+
+func ensureWith(ctx context.Context, s datastore.Store, rs []api.Resource, log *slog.Logger) {
 	u, err := FindStored(ctx, s, ClusterInfo)
 	switch info, ok := decoded(u).(*api.ClusterInformation); {
 	case errors.Is(err, datastore.ErrNotFound):
-		err = Ensure(ctx, s)
+		err = ensure(ctx, s, rs)
 	case err == nil && ok && (info.Spec.ClusterGUID == "" || info.Spec.DatastoreReady == nil):
 		_, err = Rewriting(ctx, s, Rewrite{ClusterInfo, "", withDefaults(info)})
 	}

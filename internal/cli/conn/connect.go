@@ -45,6 +45,12 @@ func (c *Connection) wait() func() {
 	return c.waiting("waiting for " + c.place())
 }
 
+// Kubernetes reports whether the datastore is Kubernetes' API, from flags, the environment and calicoctl's file.
+func (c *Connection) Kubernetes() (bool, error) {
+	err := c.readFile()
+	return c.isKubernetes(), err
+}
+
 func (c *Connection) isKubernetes() bool {
 	switch cmp.Or(os.Getenv("DATASTORE_TYPE"), c.file.DatastoreType) {
 	case typeKubernetes:

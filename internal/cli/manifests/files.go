@@ -12,27 +12,30 @@ import (
 	"github.com/twillnet/twill/internal/cli/console"
 )
 
-// source is one file of resources.
-type source struct {
-	name string
-	data []byte
+// Source is one file of resources.
+type Source struct {
+	Name string
+	Data []byte
 }
+
+// Read reads files without decoding them.
+func Read(c console.Stdio, o Files) ([]Source, error) { return readSources(c, o.Paths, o.Recursive) }
 
 var manifestEndings = []string{".yaml", ".yml", ".json"}
 
 // readSources reads files, directories (their .yaml, .yml and .json files, sorted) and standard input ("-").
-func readSources(c console.Stdio, paths []string, recursive bool) ([]source, error) {
+func readSources(c console.Stdio, paths []string, recursive bool) ([]Source, error) {
 	if len(paths) == 0 {
 		return nil, console.Usage("no file given: name files or directories with -f, or - for standard input")
 	}
-	var out []source
+	var out []Source
 	for _, p := range paths {
 		if p == "-" {
 			data, err := io.ReadAll(io.LimitReader(c.In, console.MaxManifest))
 			if err != nil {
 				return nil, fmt.Errorf("read standard input: %w", err)
 			}
-			out = append(out, source{"standard input", data})
+			out = append(out, Source{"standard input", data})
 			continue
 		}
 		files, err := manifests(p, recursive)
@@ -44,7 +47,7 @@ func readSources(c console.Stdio, paths []string, recursive bool) ([]source, err
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, source{f, data})
+			out = append(out, Source{f, data})
 		}
 	}
 	return out, nil

@@ -22,15 +22,15 @@ func LoadMixed(c console.Stdio, paths []string, recursive bool) ([]resources.Man
 	var objects []translate.Object
 	var wrong []error
 	for _, s := range sources {
-		docs, foreign, err := api.DecodeMixed(s.data)
-		ms, errs := take(s.name, docs, err)
+		docs, foreign, err := api.DecodeMixed(s.Data)
+		ms, errs := take(s.Name, docs, err)
 		out, wrong = append(out, ms...), append(wrong, errs...)
 		for _, f := range foreign {
 			o, err := translate.Decode(f.JSON)
 			if err == nil {
 				objects = append(objects, o)
 			}
-			wrong = append(wrong, resources.InFile(s.name, inLine(f.Index, f.Line, err))...)
+			wrong = append(wrong, resources.InFile(s.Name, inLine(f.Index, f.Line, err))...)
 		}
 	}
 	if err := errors.Join(wrong...); err != nil {

@@ -62,9 +62,9 @@ func Load(c console.Stdio, o Files) ([]resources.Manifest, error) {
 	var out []resources.Manifest
 	var wrong []error
 	for _, s := range sources {
-		docs, err := api.Decode(s.data)
-		wrong = append(wrong, resources.InFile(s.name, o.place(docs).Err())...)
-		ms, errs := take(s.name, docs, err)
+		docs, err := api.Decode(s.Data)
+		wrong = append(wrong, resources.InFile(s.Name, o.place(docs).Err())...)
+		ms, errs := take(s.Name, docs, err)
 		out, wrong = append(out, ms...), append(wrong, errs...)
 	}
 	wrong = append(wrong, repeated(out)...)

@@ -44,6 +44,12 @@ func ReadFound(kind api.Kind, u api.Update) Found {
 	return f
 }
 
+// Find lists the resources of one kind by name, of one namespace or, if it is empty, of all, and says as of which position of the
+// datastore.
+func Find(ctx context.Context, s datastore.Store, kind api.Kind, namespace string) ([]Found, datastore.Position, error) {
+	return find(ctx, s, kind, scope{Namespace: namespace, All: namespace == ""})
+}
+
 // find lists the resources of one kind by name, and says as of which position of the datastore.
 func find(ctx context.Context, s datastore.Store, kind api.Kind, o scope) ([]Found, datastore.Position, error) {
 	namespace := ""

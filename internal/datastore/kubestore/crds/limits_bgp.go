@@ -97,6 +97,7 @@ func limitPeer(n node) {
 	n.field("reversePeering").perhaps("Auto", "Manual")
 	n.field("numAllowedLocalASNumbers").within(0, 255)
 	n.field("ttlSecurity").within(1, 255)
+	n.field("node").like(group(dnsName) + `?`).longest(longestName)
 	n.field("filters").distinct().items().like(dnsName).longest(longestName)
 	wholeSeconds(n.field("maxRestartTime"), "4095s")
 	wholeSeconds(n.field("keepaliveTime"), "21845s")

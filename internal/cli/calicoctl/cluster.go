@@ -1,0 +1,206 @@
+package calicoctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/resources"
+)
+
+// speaks is the version of Calico's data that twill reads and writes.
+const speaks = "v3"
+
+// clusterInfo is what the cluster says of itself.
+func clusterInfo(ctx context.Context, s datastore.Store) (*api.ClusterInformation, error) {
+	u, err := resources.FindStored(ctx, s, resources.ClusterInfo)
+	if err != nil {
+		return nil, err
+	}
+	st, err := api.DecodeStored(u)
+	info, ok := st.Resource.(*api.ClusterInformation)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: cannot be read", u.Key)
+	}
+	return info, err
+}
+
+// checkVersion refuses to work on a cluster whose data may be of another wording. calicoctl wants its own version exactly; twill has
+// none of Calico's, and the form of the data is that of version 3.
+func (c *command) checkVersion(ctx context.Context) error {
+	if c.args.has(optMismatch.name) {
+		return nil
+	}
+	return c.with(ctx, func(ctx context.Context, s datastore.Store) error {
+		info, err := clusterInfo(ctx, s)
+		if errors.Is(err, datastore.ErrNotFound) {
+			return nil
+		}
+		if conn.IsUnreachable(err) {
+			return err
+		}
+		if err != nil {
+			return fmt.Errorf("Unable to get Cluster Information to verify version mismatch: %w\nUse --allow-version-mismatch to override.\n", err)
+		}
+		v := info.Spec.CalicoVersion
+		major, _, dotted := strings.Cut(v, ".")
+		if !dotted || !strings.HasPrefix(major, "v") || major == speaks {
+			return nil // not set, or a build of somebody's own
+		}
+		return fmt.Errorf("Version mismatch.\nClient Version:   %s\nCluster Version:  %s\nUse --allow-version-mismatch to override.\n", conn.Version, v)
+	})
+}
+
+func (c *command) version(ctx context.Context) error {
+	poll, err := time.ParseDuration(c.args.textOr("poll", "0s"))
+	if err != nil {
+		return fmt.Errorf("Invalid poll duration specified: %s", c.args.text("poll"))
+	}
+	fmt.Fprintln(c.Out, "Client Version:   ", conn.Version)
+	fmt.Fprintln(c.Out, "Git commit:       ", revision())
+	if c.args.has("client") {
+		return nil
+	}
+	return c.with(ctx, func(ctx context.Context, s datastore.Store) error {
+		for last := [2]string{}; ; {
+			info, err := clusterInfo(ctx, s)
+			switch {
+			case err != nil && poll == 0:
+				return fmt.Errorf("Unable to retrieve Cluster Version or Type: %w", worded(resources.ClusterInfo, err))
+			case err != nil:
+				fmt.Fprintf(c.Err, "Unable to retrieve Cluster Version or Type: %v\n", err)
+				last = [2]string{}
+			default:
+				last = c.sayVersion(info, last)
+			}
+			if poll == 0 {
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(poll):
+			}
+		}
+	})
+}
+
+// sayVersion prints what is other than it was.
+func (c *command) sayVersion(info *api.ClusterInformation, last [2]string) (now [2]string) {
+	titles := [2]string{"Cluster Version:  ", "Cluster Type:     "}
+	for i, v := range [2]string{info.Spec.CalicoVersion, info.Spec.ClusterType} {
+		if v == "" {
+			v = "unknown"
+		}
+		if now[i] = v; v != last[i] {
+			fmt.Fprintln(c.Out, titles[i], v)
+		}
+	}
+	return now
+}
+
+// revision is that of the sources, if the build notes it.
+func revision() string {
+	info, ok := debug.ReadBuildInfo()
+	if ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return s.Value
+			}
+		}
+	}
+	return "unknown"
+}
+
+// quietly runs a command of twill's, and returns what it wrote to standard output.
+func (c *command) quietly(ctx context.Context, args ...string) ([]byte, error) {
+	var out bytes.Buffer
+	was := c.Out
+	c.Out = &out
+	err := c.own(ctx, args...)
+	c.Out = was
+	return out.Bytes(), err
+}
+
+// ask runs a command of twill's and reads its answer.
+func (c *command) ask(ctx context.Context, into any, args ...string) error {
+	out, err := c.quietly(ctx, append(args, "-o", "json")...)
+	if len(out) == 0 && err != nil {
+		return err
+	}
+	return json.Unmarshal(out, into)
+}
+
+func (c *command) lock(ctx context.Context) error   { return c.setLocked(ctx, "lock") }
+func (c *command) unlock(ctx context.Context) error { return c.setLocked(ctx, "unlock") }
+
+func (c *command) setLocked(ctx context.Context, verb string) error {
+	if _, err := c.quietly(ctx, "datastore", verb); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.Out, "Datastore %sed.\n", verb)
+	return nil
+}
+
+// isLocked reports whether the cluster is frozen.
+func (c *command) isLocked(ctx context.Context) (locked bool, err error) {
+	err = c.with(ctx, func(ctx context.Context, s datastore.Store) error {
+		info, err := clusterInfo(ctx, s)
+		if err != nil {
+			return fmt.Errorf("Error retrieving ClusterInformation: %w", worded(resources.ClusterInfo, err))
+		}
+		locked = info.Spec.DatastoreReady != nil && !*info.Spec.DatastoreReady
+		return nil
+	})
+	return locked, err
+}
+
+func (c *command) export(ctx context.Context) error {
+	locked, err := c.isLocked(ctx)
+	if err != nil {
+		return err
+	}
+	if !locked {
+		return errors.New("Datastore is not locked. Run the `calicoctl datastore migrate lock` command in order to begin migration.")
+	}
+	return c.own(ctx, "datastore", "export")
+}
+
+func (c *command) importAll(ctx context.Context) error {
+	kubernetes, err := c.Conn.Kubernetes()
+	if err != nil {
+		return err
+	}
+	if !kubernetes {
+		return errors.New("Invalid datastore type: etcdv3 to import to for datastore migration. Datastore type must be kubernetes")
+	}
+	return c.own(ctx, "datastore", "import", "-f", c.args.text(optFile.name))
+}
+
+func (c *command) clusterDiags(context.Context) error {
+	return errors.New("cluster diags: Twill collects no archive; on each node, twill doctor, twill status and twill verify say what is wrong, and twill why says why a packet passes or not")
+}
+
+// convert prints Kubernetes' policies as resources.
+func (c *command) convert(ctx context.Context) error {
+	format := c.args.text("output")
+	if format != "yaml" && format != "json" {
+		return fmt.Errorf("unrecognized output format '%s'", format)
+	}
+	path := c.args.text(optFile.name)
+	if path != "-" {
+		if _, err := os.Stat(path); err != nil {
+			return fmt.Errorf("Failed to execute command: %w", err)
+		}
+	}
+	return c.own(ctx, "translate", "-f", path, "-o", format)
+}

@@ -213,3 +213,19 @@ func TestAnotherDatastoreIsAnError(t *testing.T) {
 	t.Setenv("ETCD_ENDPOINTS", "unix://"+s.dir+"/nobody.sock")
 	s.follow(step{args: "create -f {}", text: pool4, fails: true, has: []string{"Failed to create Calico API client: "}})
 }
+
+// TestWhatCalicoctlTakesIsTaken: settings for no node and a session with nobody, with a warning; labels that the system gives, which are
+// given anew; metadata that is not the user's; durations, which are written as Go writes them.
+func TestWhatCalicoctlTakesIsTaken(t *testing.T) {
+	s := start(t)
+	s.follow(
+		step{args: "apply -f {}", text: resource("FelixConfiguration", "name: mine", "chainInsertMode: append, netlinkTimeout: 125s, reportingTTL: 9910s, logPrefix: 90m"), has: []string{"Successfully applied 1 'FelixConfiguration' resource(s)", "warning: FelixConfiguration(mine) has no effect: spec.nodeSelector is missing"}},
+		step{args: "get felixconfig mine -o yaml", has: []string{"netlinkTimeout: 2m5s", "reportingTTL: 2h45m10s", "logPrefix: 90m"}},
+		step{args: "create -f {}", text: resource("BGPPeer", "name: gtsm", "node: somenode, ttlSecurity: 1"), has: []string{"Successfully created 1", "warning: BGPPeer(gtsm) has no effect"}},
+		step{args: "get bgpp", has: []string{"gtsm", "somenode"}, not: []string{"global"}},
+		step{args: "create -f {}", text: strings.Replace(strings.Replace(wep1, "ns1", "''", 1), "type: database", "projectcalico.org/namespace: other, type: database", 1)},
+		step{args: "get wep -o yaml", has: []string{"projectcalico.org/namespace: default", "type: database"}},
+		step{args: "create -f {}", text: resource("HostEndpoint", "name: e, uid: mine, selfLink: x, generation: 3, finalizers: [f], creationTimestamp: '2006-01-02T15:04:05Z', annotations: {k: v}", "interfaceName: eth0, node: h1")},
+		step{args: "get hep e -o yaml", has: []string{"uid: ", "creationTimestamp: ", "k: v"}, not: []string{"uid: mine", "2006", "selfLink", "generation", "finalizers"}},
+	)
+}

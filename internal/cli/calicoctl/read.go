@@ -148,18 +148,42 @@ func (c *command) place(i *item) error {
 	return nil
 }
 
-// valid defaults a resource of a file and says what is wrong in it. Of metadata only what users may say is kept.
-func (i *item) valid() error {
+// valid defaults a resource of a file and says what is wrong in it. Of metadata only what users may say is kept: labels that the
+// system gives are given anew. What calicoctl takes though it has no effect is handed to warn.
+func (i *item) valid(warn func(string)) error {
 	if i.err != nil {
 		return i.err
 	}
 	m := i.res.Meta()
 	*m = api.ObjectMeta{Name: m.Name, Namespace: m.Namespace, ResourceVersion: m.ResourceVersion, Labels: m.Labels, Annotations: m.Annotations}
+	if i.ref.Kind == api.KindWorkloadEndpoint {
+		for _, label := range []string{api.LabelNamespace, api.LabelOrchestrator, api.LabelServiceAccount} {
+			delete(m.Labels, label)
+		}
+	}
 	api.Default(i.res)
-	if errs := api.Validate(i.res); len(errs) > 0 {
-		return wording.WrongFields(errs, i.raw)
+	var wrong api.FieldErrors
+	for _, e := range api.Validate(i.res) {
+		if idle[i.ref.Kind] == e.Path && strings.HasPrefix(e.Reason, "is missing") {
+			warn(e.Path + " " + e.Reason)
+			continue
+		}
+		wrong = append(wrong, e)
+	}
+	if len(wrong) > 0 {
+		return wording.WrongFields(wrong, i.raw)
 	}
 	return nil
+}
+
+// idle are fields without which a resource says nothing: settings of no node, a session with nobody. calicoctl takes such a resource.
+var idle = map[string]string{api.KindFelixConfiguration: "spec.nodeSelector", api.KindBGPPeer: "spec.peerIP"}
+
+// warn prints what has no effect in an item.
+func (c *command) warn(i *item) func(string) {
+	return func(what string) {
+		fmt.Fprintf(c.Err, "warning: %s has no effect: %s\n", id(i.ref), what)
+	}
 }
 
 // manifest is an item as the checks of package resources want it.

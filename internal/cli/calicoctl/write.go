@@ -103,7 +103,7 @@ func (c *command) writeOne(ctx context.Context, s datastore.Store, i *item, a ac
 	if err := c.place(i); err != nil {
 		return err
 	}
-	if err := i.valid(); err != nil {
+	if err := i.valid(c.warn(i)); err != nil {
 		return err
 	}
 	if err := untouchable(ctx, s, i.ref, a.verb); err != nil {
@@ -360,7 +360,7 @@ func (c *command) validate(context.Context) error {
 		if i.kind.Namespaced && i.ref.Namespace == "" && i.res != nil {
 			i.res.Meta().Namespace = "default"
 		}
-		if err := i.valid(); err != nil {
+		if err := i.valid(c.warn(&i)); err != nil {
 			wrong = append(wrong, fmt.Errorf("%s: %w", id(i.ref), err))
 		}
 	}

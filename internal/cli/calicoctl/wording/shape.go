@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
+	"time"
 	"unicode/utf8"
 
 	"github.com/twillnet/twill/api"
@@ -223,9 +225,26 @@ func Document(doc []byte, export bool) (json.RawMessage, error) {
 				spec[list] = rules
 			}
 		}
+		if string(members["kind"]) == `"`+api.KindFelixConfiguration+`"` {
+			writeDurations(spec)
+		}
 		members["spec"] = Object(spec, specOrder)
 	}
 	return Object(members, append([]string{"kind", "apiVersion", "metadata", "spec"}, order...)), nil
+}
+
+var durationName = regexp.MustCompile(`(Interval|Timeout|TTL|Delay)$`)
+
+// writeDurations writes durations as Go does: 2m5s for 125s.
+func writeDurations(spec map[string]json.RawMessage) {
+	for name, value := range spec {
+		var text string
+		if durationName.MatchString(name) && json.Unmarshal(value, &text) == nil {
+			if d, err := time.ParseDuration(text); err == nil {
+				spec[name], _ = json.Marshal(d.String()) // text always encodes
+			}
+		}
+	}
 }
 
 // metaNames is the order of metadata in Kubernetes' types.

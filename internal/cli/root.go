@@ -20,6 +20,7 @@ import (
 
 	"github.com/twillnet/twill/internal/cli/bgp"
 	"github.com/twillnet/twill/internal/cli/calicoctl"
+	"github.com/twillnet/twill/internal/cli/caliconode"
 	"github.com/twillnet/twill/internal/cli/cluster"
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
@@ -44,7 +45,8 @@ type Stdio = console.Stdio
 const plugin = "kubectl-twill"
 
 // Run runs one command, whose first argument is the name of the program, and returns its exit code. As a plugin of kubectl it
-// speaks to the cluster that kubectl speaks to, unless settings say otherwise. Under calicoctl's name it is calicoctl.
+// speaks to the cluster that kubectl speaks to, unless settings say otherwise. Under calicoctl's name it is calicoctl, and under
+// those of upstream's daemons what stands in their place.
 func Run(ctx context.Context, args []string, stdio Stdio) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -52,6 +54,10 @@ func Run(ctx context.Context, args []string, stdio Stdio) int {
 	if calicoctl.Called(args[0]) {
 		e.Conn.Plugin = strings.HasPrefix(filepath.Base(args[0]), "kubectl-")
 		return calicoctl.Run(ctx, e, Execute, args[1:])
+	}
+	if caliconode.Called(args[0]) {
+		ctl := func(ctx context.Context, e *conn.Env, args []string) int { return calicoctl.Run(ctx, e, Execute, args) }
+		return caliconode.Run(ctx, e, Execute, ctl, args)
 	}
 	e.Conn.Plugin = filepath.Base(args[0]) == plugin
 	return Execute(ctx, e, args[1:])

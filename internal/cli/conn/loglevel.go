@@ -31,3 +31,6 @@ func (l logLevel) Set(text string) error {
 	l.Level.Set(level)
 	return nil
 }
+
+// SetLevel sets the level of a command's log by the names that calicoctl knows.
+func (c *Env) SetLevel(text string) error { return logLevel{&c.Level}.Set(text) }

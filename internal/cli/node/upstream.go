@@ -1,0 +1,138 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/twillnet/twill/internal/cli/conn"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/stores"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
+	"github.com/twillnet/twill/internal/node"
+	"github.com/twillnet/twill/internal/nodeaddr"
+	"github.com/twillnet/twill/internal/nodekeep"
+)
+
+// DataDir is where this host keeps its data under upstream's names, which have no flag for it.
+var DataDir = "/var/lib/twill"
+
+// Local is what the environment and files say of this host, without flags.
+func Local() (conn.Local, error) {
+	l := conn.Local{Dir: DataDir}
+	return l, l.Read()
+}
+
+// keeping is what the environment says of this node's addresses.
+func keeping(e *conn.Env) (l conn.Local, cfg nodekeep.Config, err error) {
+	var a addressing
+	a.addFlags(pflag.NewFlagSet("", pflag.ContinueOnError)) // whose defaults are the environment's
+	if l, err = Local(); err != nil {
+		return l, cfg, err
+	}
+	cfg, err = a.config()
+	cfg.Node, cfg.Log = l.Node, e.Log()
+	return l, cfg, err
+}
+
+// KeepAddresses keeps this node's addresses in the datastore until the context ends, as `twill node` does beside its children.
+func KeepAddresses(ctx context.Context, e *conn.Env) error {
+	l, cfg, err := keeping(e)
+	if err != nil {
+		return err
+	}
+	node.Prepare(ctx, l.Store(&e.Conn), cfg, l.Settings.Relay, false)
+	return nil
+}
+
+// Register makes the datastore ready for use and writes this node's addresses, once. It ends when they are written, or with why there
+// are none; while the datastore does not answer it waits.
+func Register(ctx context.Context, e *conn.Env) error {
+	l, cfg, err := keeping(e)
+	if err != nil {
+		return err
+	}
+	if _, err := node.FirstPools(); err != nil {
+		return err
+	}
+	if err := conn.KeepName(l.Dir, l.Node); err != nil {
+		return fmt.Errorf("write down this node's name: %w", err)
+	}
+	store := l.Store(&e.Conn)
+	node.Prepare(ctx, store, nodekeep.Config{Log: cfg.Log}, l.Settings.Relay, true)
+	if cfg.Idle() {
+		return ctx.Err()
+	}
+	ctx, stop := context.WithCancel(ctx)
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		node.Prepare(ctx, store, cfg, l.Settings.Relay, false)
+	}()
+	defer func() {
+		stop()
+		<-kept
+	}()
+	for {
+		done, err := registered(ctx, store, cfg)
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(lookAgain):
+		}
+	}
+}
+
+// lookAgain is how long to wait for what another goroutine writes.
+const lookAgain = 200 * time.Millisecond
+
+// registered reports whether the Node has the addresses that it is to have. A datastore that does not answer is asked again.
+func registered(ctx context.Context, cfg datastore.Config, keep nodekeep.Config) (bool, error) {
+	h, err := rtnl.Open()
+	if err != nil {
+		return false, fmt.Errorf("open netlink (are you root?): %w", err)
+	}
+	defer h.Close()
+	host, err := nodekeep.Look(ctx, h)
+	if err != nil {
+		return false, err
+	}
+	s, err := stores.Open(ctx, cfg)
+	if err != nil {
+		return false, unlessAway(err)
+	}
+	defer s.Close()
+	book, err := readBook(ctx, s)
+	if err != nil {
+		return false, unlessAway(err)
+	}
+	has, why := false, ""
+	for _, w := range keep.Wants {
+		r := reportAddress(w, host, book, keep.Node)
+		if r.Write {
+			return false, nil
+		}
+		has = has || r.Node != ""
+		if why == "" && w.Order != nodeaddr.Keep {
+			why = r.Why
+		}
+	}
+	if !has && why != "" {
+		return false, fmt.Errorf("node %s has no address: %s", keep.Node, why)
+	}
+	return true, nil
+}
+
+// unlessAway is an error, but of a datastore that is away.
+func unlessAway(err error) error {
+	if errors.Is(err, datastore.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}

@@ -73,11 +73,21 @@ func Twill(binary, arch, version string, at time.Time) (Config, error) {
 		}
 		files = append(files, File{"usr/bin/cni/" + o.Name(), 0o755, plugin})
 	}
+	files = append(files, File{"bin/", 0o755, nil}, link("bin/calico-node", "../usr/bin/twill"))
+	for _, name := range upstreamNames {
+		files = append(files, link("usr/bin/"+name, "twill"))
+	}
 	if pem, err := os.ReadFile(authorities); err == nil {
 		files = append(files, File{authorities[1:], 0o644, pem})
 	}
 	return Config{Name: "twill", Version: version, Arch: arch, Time: at, Entrypoint: []string{"/usr/bin/twill"}, Cmd: []string{"node"}, Files: files}, nil
 }
+
+// upstreamNames are those under which the binary is what upstream's manifests, probes and scripts call.
+var upstreamNames = []string{"calico-node", "calico-felix", "calico-typha", "kube-controllers", "calicoctl"}
+
+// link is a symbolic link.
+func link(name, target string) File { return File{name, 0o777 | fs.ModeSymlink, []byte(target)} }
 
 // descriptor names a blob.
 type descriptor struct {
@@ -88,7 +98,8 @@ type descriptor struct {
 	Platform    map[string]string `json:"platform,omitempty"`
 }
 
-// File is one file of a file system; a name that ends in a slash is a directory, which stands before what is in it.
+// File is one file of a file system; a name that ends in a slash is a directory, which stands before what is in it. The content of a
+// symbolic link is where it leads.
 type File struct {
 	Name    string // without a slash at its beginning
 	Mode    fs.FileMode
@@ -99,9 +110,12 @@ func (c Config) tar(entries []File) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for _, e := range entries {
-		h := &tar.Header{Name: e.Name, Mode: int64(e.Mode), Size: int64(len(e.Content)), ModTime: c.Time, Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+		h := &tar.Header{Name: e.Name, Mode: int64(e.Mode &^ fs.ModeType), Size: int64(len(e.Content)), ModTime: c.Time, Typeflag: tar.TypeReg, Format: tar.FormatPAX}
 		if e.Name[len(e.Name)-1] == '/' {
 			h.Typeflag = tar.TypeDir
+		}
+		if e.Mode&fs.ModeSymlink != 0 {
+			h.Typeflag, h.Linkname, h.Size, e.Content = tar.TypeSymlink, string(e.Content), 0, nil
 		}
 		if err := w.WriteHeader(h); err != nil {
 			return nil, err

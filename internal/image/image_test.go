@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// unpack reads a tar archive.
+// unpack reads a tar archive; a symbolic link is an arrow to where it leads.
 func unpack(t *testing.T, b []byte) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
@@ -28,6 +28,9 @@ func unpack(t *testing.T, b []byte) map[string][]byte {
 		}
 		if out[h.Name], err = io.ReadAll(r); err != nil {
 			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeSymlink {
+			out[h.Name] = []byte("-> " + h.Linkname)
 		}
 	}
 }
@@ -97,7 +100,10 @@ func TestTheArchiveIsAnImageByTheSpecification(t *testing.T) {
 	if digest(layer) != config.Rootfs.DiffIDs[0] {
 		t.Errorf("the layer is %s, the configuration says %v", digest(layer), config.Rootfs.DiffIDs)
 	}
-	for name, want := range map[string]string{"usr/bin/twill": "program", "usr/bin/twill-cni": "plugin"} {
+	for name, want := range map[string]string{
+		"usr/bin/twill": "program", "usr/bin/twill-cni": "plugin",
+		"bin/calico-node": "-> ../usr/bin/twill", "usr/bin/calico-node": "-> twill", "usr/bin/calicoctl": "-> twill", // as probes and scripts call it
+	} {
 		if got := string(unpack(t, layer)[name]); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}

@@ -3,6 +3,7 @@ package hostfacts
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -165,5 +166,16 @@ func TestTheKernelIsTriedInANamespaceOfItsOwn(t *testing.T) {
 	})
 	if _, err := ns.Rtnl().Link("a"); !errors.Is(err, rtnl.ErrNotFound) {
 		t.Errorf("what was tried is left here: %v", err)
+	}
+}
+
+// TestAProcessOfThisBinaryIsTwill, whatever it was called by; another has its own name.
+func TestAProcessOfThisBinaryIsTwill(t *testing.T) {
+	if got := nameOf("/proc/self"); got != "twill" {
+		t.Errorf("this process is %q", got)
+	}
+	ns := netnstest.New(t)
+	if got := nameOf(fmt.Sprintf("/proc/%d", foreign(t, ns))); got != "calico-felix" {
+		t.Errorf("another is %q", got)
 	}
 }

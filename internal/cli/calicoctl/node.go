@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/bgp/daemon"
-	"github.com/twillnet/twill/internal/bgp/speaker"
 	"github.com/twillnet/twill/internal/cli/calicoctl/wording"
 	"github.com/twillnet/twill/internal/cli/conn"
 )
@@ -26,54 +25,11 @@ func (c *command) nodeStatus(ctx context.Context) error {
 		fmt.Fprint(c.Out, "\nNone of the BGP backend processes (BIRD or GoBGP) are running.\n\n")
 		return nil
 	}
-	c.printPeers(report, "4", time.Now())
-	c.printPeers(report, "6", time.Now())
+	for _, family := range []string{"4", "6"} {
+		wording.Peers(c.Out, report, family, time.Now())
+	}
 	fmt.Fprintln(c.Out)
 	return nil
-}
-
-// printPeers prints the sessions of one family.
-func (c *command) printPeers(r speaker.Report, family string, now time.Time) {
-	fmt.Fprintf(c.Out, "\nIPv%s BGP status\n", family)
-	var rows [][]string
-	for _, s := range r.Sessions {
-		if s.Peer.Is4() == (family == "4") {
-			state := "start"
-			if s.State == speaker.Established {
-				state = "up"
-			}
-			info := s.State
-			if s.Why != "" {
-				info += " " + s.Why
-			}
-			rows = append(rows, []string{s.Peer.String(), typeOf(s), state, since(s.Since, now), info})
-		}
-	}
-	if len(rows) == 0 {
-		fmt.Fprintf(c.Out, "No IPv%s peers found.\n", family)
-		return
-	}
-	titles := []string{"PEER ADDRESS", "PEER TYPE", "STATE", "SINCE", "INFO"}
-	wording.Box(c.Out, titles, rows, len(titles))
-}
-
-// typeOf is calicoctl's word for why there is a session.
-func typeOf(s speaker.Session) string {
-	switch {
-	case s.From == "mesh":
-		return "node-to-node mesh"
-	case s.Global:
-		return "global"
-	}
-	return "node specific"
-}
-
-// since is the time of the day, or before today the day, as BIRD writes it.
-func since(t, now time.Time) string {
-	if now.Sub(t) < 24*time.Hour {
-		return t.Format(time.TimeOnly)
-	}
-	return t.Format(time.DateOnly)
 }
 
 // nodeCheck asks the kernel what twill needs of it.

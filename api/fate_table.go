@@ -42,7 +42,7 @@ func fatesOf[T any](groups ...[]Unhonoured) []Unhonoured {
 // What is said of settings that have no effect.
 const (
 	noEBPF        = "policy is enforced with nftables, not eBPF"
-	noIptables    = "Twill programs nftables, not iptables"
+	noIptables    = "where policy is in iptables, Twill does this in a way of its own"
 	noTunnels     = "Twill's tunnels are between the hosts of the datastore, and through the interfaces with the hosts' addresses"
 	noWindows     = "Twill runs on Linux"
 	forFaults     = "it is for finding faults in upstream's agent"
@@ -76,14 +76,13 @@ var felixFates = fatesOf[FelixConfigurationSpec](
 		bpfMapSizeNATBackend=262144 bpfMapSizeNATFrontend=65536 bpfMapSizePerCpuConntrack=0 bpfMapSizeRoute=262144
 		bpfOverlayHostSourceIP bpfPSNATPorts=20000:29999 bpfPolicyDebugEnabled=true bpfProfiling=Disabled bpfRedirectToPeer=L2Only
 		xdpEnabled=true|false xdpRefreshInterval=90s genericXDPEnabled=false sidecarAccelerationEnabled=false cgroupV2Path`),
-	fate(Warned, noIptables, `iptablesBackend=Auto|NFT iptablesLockFilePath=/run/xtables.lock iptablesLockProbeInterval=50ms
+	fate(Warned, noIptables, `iptablesLockFilePath=/run/xtables.lock iptablesLockProbeInterval=50ms
 		iptablesLockTimeout=0s iptablesPostWriteCheckInterval=1s iptablesRefreshInterval=180s|90s iptablesMarkMask=4294901760|4278190080
 		chainInsertMode=Insert maxIpsetSize=1048576`),
 	fate(Warned, "of what is said here, ChecksumOffloadBroken alone has an effect", "featureDetectOverride=ChecksumOffloadBroken=true|ChecksumOffloadBroken=false"),
 	fate(Warned, "what policy allows has passed Twill's table alone; the tables of others see the packet all the same",
 		`iptablesFilterAllowAction=Accept iptablesMangleAllowAction=Accept nftablesFilterAllowAction=Accept nftablesMangleAllowAction=Accept`),
 	fate(Warned, "what policy denies is dropped; a rule can reject, see docs/reject.md", "iptablesFilterDenyAction=Drop nftablesFilterDenyAction=Drop"),
-	fate(Warned, "the nftables table is used whatever is said here", "nftablesMode=Enabled|Auto"),
 	fate(Warned, "no flow is offloaded: each packet passes Twill's table", "nftablesFlowTableOffload=Enabled|Disabled nftablesFlowTableDataIfacePattern"),
 	fate(Warned, noTunnels, "routeSource=CalicoIPAM routeTableRange routeTableRanges"),
 	fate(Warned, "the agent says the size of a workload's interface when it is attached, and no file is read", "requireMTUFile=false"),

@@ -68,7 +68,6 @@ type LaterSettings struct {
 	FlowLogsFlushInterval                    Later `json:"flowLogsFlushInterval,omitempty"`
 	FlowLogsGoldmaneServer                   Later `json:"flowLogsGoldmaneServer,omitempty"`
 	GenericXDPEnabled                        Later `json:"genericXDPEnabled,omitempty"`
-	IptablesBackend                          Later `json:"iptablesBackend,omitempty"`
 	IptablesFilterAllowAction                Later `json:"iptablesFilterAllowAction,omitempty"`
 	IptablesFilterDenyAction                 Later `json:"iptablesFilterDenyAction,omitempty"`
 	IptablesLockFilePath                     Later `json:"iptablesLockFilePath,omitempty"`

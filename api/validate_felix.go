@@ -36,6 +36,9 @@ func validateFelix(r *FelixConfiguration) FieldErrors {
 	if s.NftablesMode != nil {
 		v.anyCase("spec.nftablesMode", *s.NftablesMode, "Enabled", "Disabled", "Auto")
 	}
+	if s.IptablesBackend != nil {
+		v.anyCase("spec.iptablesBackend", *s.IptablesBackend, "Auto", "NFT", "Legacy")
+	}
 	v.interfaces("spec.interfacePrefix", s.InterfacePrefix)
 	v.excluded("spec.interfaceExclude", s.InterfaceExclude)
 	v.gateway("spec.natOutgoingAddress", s.NATOutgoingAddress, true)

@@ -28,7 +28,6 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/fib"
 	"github.com/twillnet/twill/internal/dataplane/flows"
 	"github.com/twillnet/twill/internal/dataplane/host"
-	"github.com/twillnet/twill/internal/dataplane/nft"
 	"github.com/twillnet/twill/internal/dataplane/proxy"
 	"github.com/twillnet/twill/internal/dataplane/revoke"
 	"github.com/twillnet/twill/internal/dataplane/shape"
@@ -64,12 +63,10 @@ type Config struct {
 // watchedPrefixes are the prefixes of the keys that calc needs.
 var watchedPrefixes = []string{api.ResourcesPrefix, api.BlockPrefix}
 
-// Run runs an agent in the network namespace of the calling thread's process.
-func Run(ctx context.Context, cfg Config) error {
-	if cfg.Node == "" {
-		return errors.New("agent: no node name; set NODENAME or --node")
-	}
-	handles, graph, err := begin(cfg)
+// run runs an agent until it ends. Its policy goes to a backend; none: to that with which an agent begins. The error is an [other] if settings want
+// another one.
+func run(ctx context.Context, cfg Config, in backend) error {
+	handles, graph, in, err := begin(cfg, in)
 	if err != nil {
 		return fmt.Errorf("agent: open netlink (are you root?): %w", err)
 	}
@@ -86,20 +83,21 @@ func Run(ctx context.Context, cfg Config) error {
 	source := syncer.New(read, syncer.Config{Prefixes: watchedPrefixes, Logger: cfg.Log.With("part", "syncer")})
 	links, names := ifmon.New(handles.rtnl), attribution.New()
 	handles.probeOwner(cfg.Log, graph.Settings().Settings)
-	policy := nft.New(handles.nft, nft.Config{Prefixes: graph.Settings().Settings.InterfacePrefixes, Names: names, Reader: handles.readConn, Recheck: true})
+	policy, watchPolicy := handles.policy(in, graph.Settings().Settings.InterfacePrefixes, names)
 	interfaces := host.New(handles.rtnl, handles.sysctl, host.Config{})
 	routes := fib.New(handles.rtnl)
 	live := revoke.New(revoke.Config{Table: handles.conntrack, Local: handles.addrs, Log: cfg.Log.With("part", "revoke")})
 	dropped, logged := newCollectors(cfg.Log, names, live)
+	arrived := &arrival{all: make(chan struct{})}
 	tunnels := tunneladdr.New(tunneladdr.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "tunnels")})
 	devices := tunnel.New(handles.rtnl, tunnel.Config{MTUFile: mtuFile(cfg.Socket), Notify: watch.sized, WireGuard: handles.wireguard(cfg.Socket), Keys: tunnels.Key})
 	loop := dataplane.New(dataplane.Config{
-		Policy: policy, Forwarding: []dataplane.Driver{interfaces, devices, routes, shape.New(handles.rtnl), proxy.New(handles.rtnl, handles.sysctl)}, Followers: []dataplane.Follower{live, dropped, logged},
+		Policy: policy, Forwarding: []dataplane.Driver{interfaces, devices, routes, shape.New(handles.rtnl), proxy.New(handles.rtnl, handles.sysctl)}, Followers: []dataplane.Follower{live, dropped, logged, arrived},
 		Outcomes: watch.outcomes, Observer: watch, Log: cfg.Log.With("part", "dataplane"),
 	})
 	batches := make(chan intent.Batch)
 	keep := upkeep.New(upkeep.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "upkeep")})
-	d := calcLoop{node: cfg.Node, graph: graph, watch: watch, keep: keepers{keep, tunnels}, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local), hold: handles.guarded(cfg.Log), overlay: attach.Overlay{Order: datastore.OrderOf(store)}}
+	d := calcLoop{node: cfg.Node, graph: graph, watch: watch, keep: keepers{keep, tunnels}, in: source.Batches(), out: batches, log: cfg.Log.With("part", "calc"), pings: make(chan struct{}), local: make(chan local), hold: handles.guarded(cfg.Log) || handles.elsewhere(in), overlay: attach.Overlay{Order: datastore.OrderOf(store)}}
 	ended, report, err := newFeedback(cfg)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -110,17 +108,28 @@ func Run(ctx context.Context, cfg Config) error {
 	server := &handlers{watch: watch, checker: newChecker(watch.notReady, source.Ping, d.Ping, loop.Ping), metrics: registry, tally: tally{handles.counts, names, dropped, logged}, plugins: plugins}
 	watch.measure(server.tally)
 	listen := server.listeners(cfg)
-	d.settings = []func(config.Settings){server.configure, listen.configure, d.wanting(tunnels)}
+	within, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	d.settings = []func(config.Settings){server.configure, listen.configure, d.wanting(tunnels), d.choosing(handles, in, leave)}
 
-	err = together(ctx, map[string]func(context.Context) error{
+	err = together(within, map[string]func(context.Context) error{
 		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "feedback": report, "leftovers": watch.leftovers.run,
 		"status": watch.run, "upkeep": keep.Run, "tunnels": tunnels.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
-		"nft":       func(ctx context.Context) error { return policy.Run(ctx, handles.nftEvents) },
+		"policy":    watchPolicy,
+		"backends":  func(ctx context.Context) error { return handles.leaveOthers(ctx, in, arrived, cfg.Log) },
 		"overlay":   func(ctx context.Context) error { return d.overlay.Verify(ctx, store, d.apply) },
 		"dataplane": func(ctx context.Context) error { return loop.Run(ctx, batches, links.Changes()) },
 	}, func() { cfg.Log.Info("agent runs", "node", cfg.Node, "version", cfg.Version) })
+	return end(within, err)
+}
+
+// end is why an agent has ended; nil: it was asked to.
+func end(ctx context.Context, err error) error {
+	if to, ok := errors.AsType[other](context.Cause(ctx)); ok {
+		return to
+	}
 	if errors.Is(err, context.Canceled) {
-		return nil // asked to stop
+		return nil
 	}
 	return err
 }
@@ -214,17 +223,20 @@ func newCollectors(log *slog.Logger, names *attribution.Table, live *revoke.Driv
 	return dropped, logged
 }
 
-// begin opens the kernel's interfaces and makes calc.
-func begin(cfg Config) (kernelHandles, *calc.Graph, error) {
+// begin opens the kernel's interfaces, makes calc, and finds out in which backend policy is, if that is not given.
+func begin(cfg Config, in backend) (kernelHandles, *calc.Graph, backend, error) {
 	d, err := openKernel()
 	if err != nil {
-		return d, nil, err
+		return d, nil, in, err
 	}
 	g, err := d.graph(cfg)
+	if err == nil && in == "" {
+		in, err = d.begins(g.Settings().Settings)
+	}
 	if err != nil {
 		d.close()
 	}
-	return d, g, err
+	return d, g, in, err
 }
 
 // graph makes calc for the host, with the interfaces that plugins attached before: by their alias, which only the

@@ -77,7 +77,7 @@ func TestAfterARestartInterfacesThatPluginsMadeAreWorkloads(t *testing.T) {
 				ns.Run("ip", "link", "set", "cali1", "alias", tt.alias)
 			}
 			ns.Do(func() {
-				d, g, err := begin(Config{Node: "h1", Local: []config.Layer{onlyTap}})
+				d, g, _, err := begin(Config{Node: "h1", Local: []config.Layer{onlyTap}}, inNftables)
 				if err != nil {
 					t.Error(err)
 					return

@@ -32,7 +32,7 @@ type calcLoop struct {
 	log   *slog.Logger
 	pings chan struct{}
 	local chan local // updates that this agent wrote itself
-	hold  bool       // an upstream agent's rules guard workloads: send nothing before calc is in sync, see [kernelHandles.guarded]
+	hold  bool       // rules of an upstream agent, or of ours in another backend, guard workloads: send nothing before calc is in sync, see [kernelHandles.guarded]
 
 	overlay  attach.Overlay
 	nodes    nodeaddr.Registry

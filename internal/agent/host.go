@@ -39,6 +39,9 @@ func Boot(ctx context.Context, cfg Config) (done bool, err error) {
 	if err != nil || slices.Contains(tables, table) || d.guarded(slog.New(slog.DiscardHandler)) {
 		return false, err
 	}
+	if only, err := d.onlyIptables(); err != nil || only {
+		return false, err
+	}
 	driver := nft.New(d.nft, nft.Config{})
 	driver.Merge(calc.New(cfg.Node, cfg.Local...).Flush())
 	_, err = driver.Apply(ctx)
@@ -121,7 +124,8 @@ func Leave(ctx context.Context, found map[string]string) (did []string, err erro
 	gone, terr := d.leaveTunnels()
 	limits, berr := d.leaveBandwidth(ctx)
 	perr := d.leaveProxies()
-	if did, err = append(append(did, gone...), limits...), errors.Join(err, terr, berr, perr); err != nil {
+	chains, cerr := d.leavePolicy(ctx)
+	if did, err = slices.Concat(did, gone, limits, chains), errors.Join(err, terr, berr, perr, cerr); err != nil {
 		return did, err
 	}
 	tables, err := d.nft.ListTables()

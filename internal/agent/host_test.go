@@ -107,6 +107,8 @@ func TestBootLeavesAHostOpenThatAnotherAgentsRulesGuard(t *testing.T) {
 		{"only a chain of NAT is left, which guards nothing", "iptables-nft -t nat -N cali-POSTROUTING", true},
 		{"only its sets are left", "ipset create cali40a hash:net", true},
 		{"there are chains of others", "iptables-nft -N KUBE-FORWARD", true},
+		{"policy of ours is in iptables", "iptables-nft -N tw-forward", false},
+		{"policy of ours is in iptables, of the other backend", "iptables-legacy -N tw-forward", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			machinetest.Program(t, "iptables-legacy-restore")

@@ -54,7 +54,10 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) (out Verifie
 	if err != nil {
 		return out, err
 	}
-	policy := nft.New(d.nft, nft.Config{Recheck: true})
+	where, policy, err := d.policyOf()
+	if err != nil {
+		return out, err
+	}
 	policy.Links(links)
 	routes, interfaces := fib.New(d.rtnl), host.New(d.rtnl, d.sysctl, host.Config{})
 	routes.Links(links)
@@ -65,7 +68,7 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) (out Verifie
 	for _, p := range []struct {
 		name string
 		comparer
-	}{{"nft", policy}, {"fib", routes}, {"tunnel", tunnel.New(d.rtnl, tunnel.Config{WireGuard: d.wireguard(cfg.Socket)})}, {"host", interfaces}, {"bandwidth", shape.New(d.rtnl)}, {"proxy", answers}} {
+	}{{where, policy}, {"fib", routes}, {"tunnel", tunnel.New(d.rtnl, tunnel.Config{WireGuard: d.wireguard(cfg.Socket)})}, {"host", interfaces}, {"bandwidth", shape.New(d.rtnl)}, {"proxy", answers}} {
 		p.Merge(batch)
 		found, err := p.Differences(ctx)
 		if err != nil {
@@ -75,7 +78,11 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) (out Verifie
 			out.Differences = append(out.Differences, Difference{p.name, what})
 		}
 	}
-	plain := policy.Plain()
+	driver, ok := policy.(*nft.Driver)
+	if !ok {
+		return out, nil // iptables has nothing but chains
+	}
+	plain := driver.Plain()
 	for _, e := range batch.Endpoints {
 		if why := plain[e.ID]; why != "" {
 			out.Chains[cmp.Or(e.Label, e.ID.String())] = why

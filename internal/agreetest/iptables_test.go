@@ -1,30 +1,32 @@
 package agreetest
 
 import (
-	"bytes"
-	"fmt"
+	"context"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
-	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/calc/calctest"
-	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/dataplane/iptables"
+	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
 	"github.com/twillnet/twill/internal/seedtest"
 	"github.com/twillnet/twill/internal/verdict/world"
 )
 
-// iptablesWorlds are few: to load the texts of one takes eight processes.
-const iptablesWorlds = 40
+// iptablesWorlds are few: each change of one takes some processes.
+const iptablesWorlds = 20
 
-// TestTextsOfIptablesAgree: what is desired, said by package iptables and loaded by its tools, does to packets what the resources say.
-// Reports and answers are not compared: the texts have none of the first, and reject in table filter alone.
-func TestTextsOfIptablesAgree(t *testing.T) {
+// TestIptablesAgrees: the driver of iptables, in a world that changes step by step, does to packets what the resources say. In the next world
+// another driver begins with what that one left, as an agent that restarts. Reports and answers are not compared: there are
+// none of the first, and it rejects in table filter alone.
+func TestIptablesAgrees(t *testing.T) {
 	seed := seedtest.New(t)
 	for _, backend := range []string{"nft", "legacy"} {
 		t.Run(backend, func(t *testing.T) {
@@ -35,13 +37,17 @@ func TestTextsOfIptablesAgree(t *testing.T) {
 			for i := range min(iptablesWorlds, *worlds) {
 				rng := rand.New(rand.NewPCG(seed, uint64(i)))
 				w := calctest.Random(rng, calctest.Config{Workloads: workloads, Unlimited: true})
-				for range rng.IntN(30) {
-					w.Step()
-				}
-				a, b := n.textsAgree(backend, w, rng)
-				asked, allowed = asked+a, allowed+b
-				if t.Failed() {
-					t.Fatalf("world %d", i)
+				p := newIptablesPath(n, backend, w)
+				for step := range iptablesSteps {
+					for range rng.IntN(15) {
+						p.graph.Update(p.good.Keep(change(w, rng)))
+					}
+					p.apply()
+					a, b := p.ask(rng)
+					asked, allowed = asked+a, allowed+b
+					if t.Failed() {
+						t.Fatalf("world %d, step %d", i, step)
+					}
 				}
 			}
 			if !*brief && (asked < 10*min(iptablesWorlds, *worlds) || allowed < asked/5) {
@@ -51,20 +57,58 @@ func TestTextsOfIptablesAgree(t *testing.T) {
 	}
 }
 
-func (n *node) textsAgree(backend string, w *calctest.Cluster, rng *rand.Rand) (asked, allowed int) {
-	n.t.Helper()
-	g := calc.New(nodeName)
-	g.Update(w.State())
-	g.SetInSync()
-	b := g.Flush()
-	n.loadTexts(backend, b)
-	n.setRoutes(b.Routes)
-	qs := asker{node: n, world: w, rng: rng, oracle: world.New(w.State()), links: linksOf(b)}.questions(*each)
+// iptablesSteps are the steps of a world.
+const iptablesSteps = 4
+
+// iptablesPath is one world, and a driver that follows it.
+type iptablesPath struct {
+	*node
+	world  *calctest.Cluster
+	good   calctest.LastGood
+	graph  *calc.Graph
+	driver *iptables.Driver
+	routed map[string]intent.Route
+}
+
+func newIptablesPath(n *node, backend string, w *calctest.Cluster) *iptablesPath {
+	p := &iptablesPath{node: n, world: w, good: calctest.LastGood{}, graph: calc.New(nodeName), driver: iptables.NewDriver(within{n.host, iptables.Host(backend)}, iptables.Config{}), routed: map[string]intent.Route{}}
+	p.driver.Links([]ifmon.Change{{Link: ifmon.Link{Name: uplink, Addrs: []netip.Prefix{netip.MustParsePrefix(ownV4 + "/32"), netip.MustParsePrefix(ownV6 + "/128")}}}})
+	p.graph.Update(p.good.Keep(w.State()))
+	p.graph.SetInSync()
+	return p
+}
+
+// apply brings what has changed into the kernel.
+func (p *iptablesPath) apply() {
+	p.t.Helper()
+	b := p.graph.Flush()
+	p.driver.Merge(b)
+	outcomes, err := p.driver.Apply(p.t.Context())
+	must(p.t, err)
+	for _, o := range outcomes {
+		must(p.t, o.Err)
+	}
+	for _, k := range b.Removed {
+		if id, ok := k.(intent.RouteID); ok {
+			delete(p.routed, id.String())
+		}
+	}
+	for _, r := range b.Routes {
+		p.routed[r.Dst.String()] = r
+	}
+	p.setRoutes(slices.Collect(maps.Values(p.routed)))
+}
+
+// ask sends packets, and compares what becomes of them.
+func (p *iptablesPath) ask(rng *rand.Rand) (asked, allowed int) {
+	p.t.Helper()
+	links := linksOf(intent.Batch{Routes: slices.Collect(maps.Values(p.routed))})
+	qs := asker{node: p.node, world: p.world, rng: rng, oracle: world.New(p.good.State()), links: links, contested: contested(p.good)}.questions(*each)
 	ps := make([]sending, len(qs))
 	for i := range qs {
 		ps[i] = qs[i].sending
 	}
-	f := n.deliver(ps)
+	f := p.deliver(ps)
 	for i, q := range qs {
 		link, passed := f.out[ps[i].Mark]
 		passed = passed && (strings.HasPrefix(link, q.out) && q.out != "" || link == q.out)
@@ -72,53 +116,39 @@ func (n *node) textsAgree(backend string, w *calctest.Cluster, rng *rand.Rand) (
 			allowed++
 		}
 		if passed != q.allowed {
-			n.t.Errorf("%+v in by %q, out by %q: kernel %v (out by %q), world %v (%+v)", ps[i].Packet, q.link, q.out, passed, link, q.allowed, q.answer.Decided)
+			p.t.Errorf("%+v in by %q, out by %q: kernel %v (out by %q), world %v (%+v)", ps[i].Packet, q.link, q.out, passed, link, q.allowed, q.answer.Decided)
 		}
 	}
 	return asked, allowed
 }
 
-// loadTexts makes the kernel what a batch from an empty start says.
-func (n *node) loadTexts(backend string, b intent.Batch) {
-	n.t.Helper()
-	s := desired.New(desired.Config{})
-	s.Links([]desired.Addrs{{Link: uplink, Addrs: []netip.Addr{netip.MustParseAddr(ownV4), netip.MustParseAddr(ownV6)}}})
-	s.Merge(b)
-	var now iptables.Node
-	now.Take(s.Changes())
-	host, _ := s.Host()
-	families := map[intent.Family]string{intent.IPv4: "iptables-", intent.IPv6: "ip6tables-"}
-	for _, tool := range families { // what the last world left goes, and then its sets
-		for _, table := range []iptables.Table{iptables.Raw, iptables.Mangle, iptables.NAT, iptables.Filter} {
-			n.feed(fmt.Sprintf("*%s\nCOMMIT\n", table), tool+backend+"-restore", "-w", "10")
-		}
-	}
-	n.host.Run("ipset", "destroy")
-	for f, tool := range families {
-		texts, err := now.Render(f, host.Log)
-		must(n.t, err)
-		n.feed(iptables.RestoreSets(f, b.IPSets), "ipset", "restore")
-		for _, x := range texts {
-			var calls strings.Builder
-			for _, c := range x.Calls {
-				fmt.Fprintf(&calls, "-A %s -j %s\n", c.Hook, c.Chain)
-			}
-			n.feed(strings.Replace(x.Restore, "COMMIT\n", calls.String()+"COMMIT\n", 1), tool+backend+"-restore", "--noflush", "-w", "10")
-		}
-	}
+// within runs the programs of iptables on a host.
+type within struct {
+	on *netnstest.NS
+	iptables.Host
 }
 
-// feed gives a program of the host a text.
-func (n *node) feed(text, program string, args ...string) {
-	n.t.Helper()
-	cmd := exec.Command(program, args...)
-	var out bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(text), &out, &out
-	err := n.host.Handle().Start(cmd)
-	if err == nil {
-		err = cmd.Wait()
-	}
-	if err != nil {
-		n.t.Fatalf("%s: %v\n%s\nof\n%s", program, err, &out, text)
-	}
+func (w within) Save(ctx context.Context, f intent.Family) (s string, err error) {
+	w.on.Do(func() { s, err = w.Host.Save(ctx, f) })
+	return s, err
+}
+
+func (w within) Restore(ctx context.Context, f intent.Family, text string) (err error) {
+	w.on.Do(func() { err = w.Host.Restore(ctx, f, text) })
+	return err
+}
+
+func (w within) SaveSets(ctx context.Context) (s string, err error) {
+	w.on.Do(func() { s, err = w.Host.SaveSets(ctx) })
+	return s, err
+}
+
+func (w within) RestoreSets(ctx context.Context, text string) (err error) {
+	w.on.Do(func() { err = w.Host.RestoreSets(ctx, text) })
+	return err
+}
+
+func (w within) DestroySet(name string) (inUse bool, err error) {
+	w.on.Do(func() { inUse, err = w.Host.DestroySet(name) })
+	return inUse, err
 }

@@ -31,6 +31,7 @@ var proofs = []proof{
 		prometheusMetricsEnabled prometheusMetricsHost prometheusMetricsPort`},
 	{"agent.TestListenersAreWhereSettingsSay, serve.TestTLSWithClientsThatMustShowACertificate", "FelixConfigurationSpec", "prometheusMetricsCertFile prometheusMetricsKeyFile prometheusMetricsCAFile"},
 	{"testdata/script/compiled.txt, nft.TestAnyPathMakesTheTableOfAFreshStart, agreetest.TestKernelAgrees, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "policyRendering"},
+	{"testdata/script/iptables.txt, lab.TestEverySettingIsLive, agent.TestWherePolicyGoes", "FelixConfigurationSpec", "nftablesMode iptablesBackend"},
 	{"nft.TestTheSettingChangesWhoMayChangeTheTable, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "nftablesTableOwnerEnabled"},
 	{"nft.TestSettingsLetPassWhatIsElseDropped, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads disableConntrackInvalidCheck"},
 	{"calc.TestWhoHasAFloatingAddress", "FelixConfigurationSpec", "floatingIPs"},

@@ -39,6 +39,8 @@ type Settings struct {
 	RevokeFlows         bool
 	OwnTable            bool   // nobody else may change the nftables table
 	PolicyRendering     string // Compiled or Chains
+	Nftables            string // Enabled, Auto; Disabled: policy is in iptables
+	IptablesBackend     string // Auto, NFT or Legacy
 	NAT                 NAT
 	VXLAN               VXLAN
 	IPIP                IPIP

@@ -17,7 +17,7 @@ const (
 	pass      outcome = "tw-pass"
 	early     outcome = "tw-early"
 	untracked outcome = "tw-untracked"
-	unseen    outcome = "tw-unseen" // by conntrack, and no policy said so
+	unseen    outcome = "tw-unseen" // by conntrack, and no policy parsed so
 	found     outcome = "tw-found"  // of a block's chain
 )
 

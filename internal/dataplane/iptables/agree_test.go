@@ -118,7 +118,7 @@ func (r random) rule() intent.Rule {
 		Void:   r.chance(20), Reject: r.chance(2), Src: r.peer(), Dst: r.peer(), ICMP: r.icmp(), NotICMP: r.icmp(),
 	}
 	if r.chance(6) {
-		out.Family = pick(r, families)
+		out.Family = pick(r, families[:])
 	}
 	if r.chance(3) {
 		out.Protocol = pick(r, someProtos)

@@ -1,12 +1,10 @@
-// Package iptables renders the desired state of a node, and the sets that it refers to, as input of iptables-restore and ipset.
+// Package iptables makes the tables of iptables, and the sets of ipset, what is desired of a node.
 //
-// In: [desired.Changes] of a whole node ([Node]), or [rules.Chain] values for one table ([Renderer]); [intent.IPSet] values ([RestoreSets]).
-// Out: a [Text] for each table and family, for `iptables-restore --noflush` or ip6tables-restore; and text for `ipset restore`, to be run
-// before it.
+// In: [intent.Batch] through [Driver.Merge]; the tables and sets as the programs print them, through [Driver.Resync]. Out: one run of iptables-restore
+// for each family and each [Driver.Apply], with the chains that differ; lines of ipset before and after it; an outcome for each intent.
 //
-// It is pure: nothing here runs a tool. A reconciler that does must add the calls of our chains ([Call]), read back, change members
-// of sets one by one and in steps ([desired.Mover]), make only what is early before the source is in sync, and find out from the tool's output
-// which intent the kernel refused; where there is no text, [Error] has the intent. Texts do not report what they drop or allow.
+// What is rendered is pure: [desired.Changes] of a whole node ([Node]), or [rules.Chain] values for one table ([Renderer]), to a [Text] for each table and
+// family; where there is none, [Error] has the intent. Texts do not report what they drop or allow.
 //
 // A neutral rule keeps its meaning, but iptables renders it in its own ways:
 //

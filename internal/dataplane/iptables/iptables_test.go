@@ -15,8 +15,6 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/*.txt; read them before you commit them")
 
-var families = []intent.Family{intent.IPv4, intent.IPv6}
-
 func TestGoldenTexts(t *testing.T) {
 	for _, w := range worlds {
 		for _, f := range families {

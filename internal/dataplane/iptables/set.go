@@ -20,11 +20,14 @@ type Set struct {
 	Family intent.Family
 }
 
+// setPrefix begins the names of all our sets.
+const setPrefix = "tw"
+
 // setOf returns the kernel set of a set. The kind is in the name: a term of the wrong kind finds no set.
 func setOf(id intent.SetID, kind intent.SetKind, f intent.Family) Set {
-	prefix := "tw4"
+	prefix := setPrefix + "4"
 	if f == intent.IPv6 {
-		prefix = "tw6"
+		prefix = setPrefix + "6"
 	}
 	switch kind {
 	case intent.SetPorts:
@@ -37,6 +40,11 @@ func setOf(id intent.SetID, kind intent.SetKind, f intent.Family) Set {
 
 // Create returns the line of ipset that makes the set.
 func (s Set) Create() string {
+	return fmt.Sprintf("create %s %s maxelem %d", s.Name, s.shape(), maxMembers)
+}
+
+// shape is the type of the set, and its family.
+func (s Set) shape() string {
 	kind, family := "hash:net", "inet"
 	if s.Kind == intent.SetPorts {
 		kind = "hash:ip,port"
@@ -44,7 +52,7 @@ func (s Set) Create() string {
 	if s.Family == intent.IPv6 {
 		family = "inet6"
 	}
-	return fmt.Sprintf("create %s %s family %s maxelem %d", s.Name, kind, family, maxMembers)
+	return kind + " family " + family
 }
 
 // Elements returns a member as elements of the kernel set; none if it is of the other family, or not valid for this kind of set.

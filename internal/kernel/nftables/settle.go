@@ -9,6 +9,9 @@ const membarrierGlobal = 1
 // way of a packet through its hooks is one read section of RCU (nf_hook in linux/netfilter.h), and membarrier waits until those
 // that there are have ended (synchronize_rcu in kernel/sched/membarrier.c). A kernel that runs without ticks on some processors
 // refuses that (EINVAL): then it returns at once, and the time between two transactions must do, which is longer than a packet's way.
-func (c *Conn) Settle() {
+func Settle() {
 	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
 }
+
+// Settle is [Settle].
+func (c *Conn) Settle() { Settle() }

@@ -58,6 +58,18 @@ func Restore(ctx context.Context, b Backend, f Family, text string) error {
 	return err
 }
 
+// Installed reports whether the programs of a backend are there, for both families.
+func Installed(b Backend) bool {
+	for _, f := range []Family{IPv4, IPv6} {
+		for _, verb := range []string{"save", "restore"} {
+			if _, err := program(context.Background(), b, f, verb); err != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 func run(ctx context.Context, b Backend, f Family, verb, input string, args ...string) (string, error) {
 	name, err := program(ctx, b, f, verb)
 	if err != nil {

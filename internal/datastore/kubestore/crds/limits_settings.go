@@ -60,7 +60,7 @@ func limitFelix(n node) {
 	for f, words := range map[string][]string{
 		"defaultEndpointToHostAction": {"Drop", "Return", "Accept"}, "chainInsertMode": {"Insert", "Append"},
 		"ipForwarding": {api.Enabled, api.Disabled}, "floatingIPs": {api.Enabled, api.Disabled}, "workloadSourceSpoofing": {"Disabled", "Any"},
-		"nftablesMode": {"Enabled", "Disabled", "Auto"}, "natOutgoingExclusions": {"IPPoolsOnly", "IPPoolsAndHostIPs"},
+		"nftablesMode": {"Enabled", "Disabled", "Auto"}, "iptablesBackend": {"Auto", "NFT", "Legacy"}, "natOutgoingExclusions": {"IPPoolsOnly", "IPPoolsAndHostIPs"},
 		"logSeverityScreen": levels, "logSeverityFile": levels, "logSeveritySys": levels,
 	} {
 		n.field(f).like(anyCase(words...) + `?`)

@@ -1,0 +1,276 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twillnet/twill/internal/config"
+	"github.com/twillnet/twill/internal/dataplane"
+	"github.com/twillnet/twill/internal/dataplane/attribution"
+	"github.com/twillnet/twill/internal/dataplane/iptables"
+	"github.com/twillnet/twill/internal/dataplane/nft"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/nftables"
+	"github.com/twillnet/twill/internal/kernel/xtables"
+)
+
+// backend is the part of the kernel in which policy is.
+type backend string
+
+// Backends.
+const (
+	inNftables backend = "nftables"
+	inNFT      backend = "iptables-nft"
+	inLegacy   backend = "iptables-legacy"
+)
+
+// tools are the programs of a backend of iptables.
+func (b backend) tools() iptables.Host {
+	if b == inLegacy {
+		return iptables.Host(xtables.Legacy)
+	}
+	return iptables.Host(xtables.NFT)
+}
+
+// other is the end of an agent whose settings want policy in another backend.
+type other backend
+
+func (o other) Error() string { return "policy goes to " + string(o) }
+
+// policyPart is a driver of policy with what it has to run.
+type policyPart interface {
+	dataplane.Driver
+	dataplane.LinkAware
+}
+
+// policy returns the driver of a backend, and what runs beside it.
+func (d kernelHandles) policy(b backend, prefixes []string, names *attribution.Table) (policyPart, func(context.Context) error) {
+	if b == inNftables {
+		driver := nft.New(d.nft, nft.Config{Prefixes: prefixes, Names: names, Reader: d.readConn, Recheck: true})
+		return driver, func(ctx context.Context) error { return driver.Run(ctx, d.nftEvents) }
+	}
+	driver := iptables.NewDriver(b.tools(), iptables.Config{Prefixes: prefixes})
+	return driver, func(ctx context.Context) error { return driver.Run(ctx, d.nftEvents) }
+}
+
+// present are the backends that have policy of ours.
+func (d kernelHandles) present() (out []backend, err error) {
+	tables, err := d.nft.ListTables()
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(tables, table) {
+		out = append(out, inNftables)
+	}
+	chains, err := d.nft.AllChains()
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(chains, func(c nftables.FamilyChain) bool { return strings.HasPrefix(c.Family, "ip") && c.Name == iptables.Root }) {
+		out = append(out, inNFT)
+	}
+	legacy, err := xtables.LegacyChains()
+	if slices.ContainsFunc(legacy, func(c xtables.Chain) bool { return c.Name == iptables.Root }) {
+		out = append(out, inLegacy)
+	}
+	return out, err
+}
+
+// begins is the backend with which an agent begins: the one that has policy of ours, so that what an earlier agent left decides until all is known;
+// else the one that settings of this host want.
+func (d kernelHandles) begins(s config.Settings) (backend, error) {
+	there, err := d.present()
+	if err != nil || len(there) == 0 {
+		return d.wanted(s), err
+	}
+	if w := d.wanted(s); slices.Contains(there, w) {
+		return w, nil
+	}
+	return there[0], nil
+}
+
+// elsewhere reports whether policy of ours is in other backends than this one. To close the host in this one until the datastore has been read would cut what
+// they allow: it comes into force when all is known.
+func (d kernelHandles) elsewhere(b backend) bool {
+	there, err := d.present()
+	return err == nil && len(there) > 0 && !slices.Contains(there, b)
+}
+
+// wanted is the backend that settings want.
+func (d kernelHandles) wanted(s config.Settings) backend {
+	if s.Nftables != "Disabled" {
+		return inNftables
+	}
+	switch s.IptablesBackend {
+	case "Legacy":
+		return inLegacy
+	case "NFT":
+		return inNFT
+	}
+	return d.used()
+}
+
+// used is the backend of iptables that this host uses: the legacy one if others have chains there and none in that of nft, or if there are no programs of
+// the latter.
+func (d kernelHandles) used() backend {
+	legacy, _ := xtables.LegacyChains()
+	legacy = slices.DeleteFunc(legacy, func(c xtables.Chain) bool { return iptables.Own(c.Name) })
+	all, _ := d.nft.AllChains()
+	inTables := slices.ContainsFunc(all, func(c nftables.FamilyChain) bool {
+		return (c.Family == "ip" || c.Family == "ip6") && c.Base == nil && !iptables.Own(c.Name) && slices.Contains([]string{"filter", "nat", "mangle", "raw"}, c.Table)
+	})
+	if len(legacy) > 0 && !inTables || !xtables.Installed(xtables.NFT) {
+		return inLegacy
+	}
+	return inNFT
+}
+
+// choosing returns what ends an agent once settings want another backend than the one that it has. One whose programs are not there is not gone to: policy
+// stays where it is, and the log says why.
+func (d *calcLoop) choosing(k kernelHandles, has backend, end context.CancelCauseFunc) func(config.Settings) {
+	refused := ""
+	return func(s config.Settings) {
+		want := k.wanted(s)
+		if !d.synced || want == has { // before, that nobody wants another means nothing
+			refused = ""
+			return
+		}
+		if why := missing(want); why != "" {
+			if why != refused {
+				d.log.Error("policy stays in "+string(has), "wanted", string(want), "reason", why)
+			}
+			refused = why
+			return
+		}
+		end(other(want))
+	}
+}
+
+// missing says what a backend lacks on this host; empty: nothing.
+func missing(b backend) string {
+	switch {
+	case b == inNftables:
+		return ""
+	case !xtables.Installed(xtables.Backend(b.tools())):
+		return "iptables-restore and ip6tables-restore of backend " + string(b.tools()) + " are not installed: install the package iptables"
+	case !iptables.HasSets():
+		return "ipset is not installed: install the package ipset"
+	}
+	return ""
+}
+
+// arrival is a follower that tells when all policy is in force for the first time.
+type arrival struct {
+	all  chan struct{} // closed then
+	once sync.Once
+}
+
+// InForce implements [dataplane.Follower].
+func (a *arrival) InForce(changed intent.Batch, _ bool) {
+	if changed.InSync {
+		a.once.Do(func() { close(a.all) })
+	}
+}
+
+// leaveOthers removes what other backends have, once all policy is in force in one. It tries until it succeeds.
+func (d kernelHandles) leaveOthers(ctx context.Context, has backend, arrived *arrival, log *slog.Logger) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-arrived.all:
+	}
+	for {
+		there, err := d.present()
+		for _, b := range there {
+			if b != has && err == nil {
+				if err = d.leave(ctx, b); err == nil {
+					log.Info("policy is in force, and what another backend had is removed", "now", string(has), "removed", string(b))
+				}
+			}
+		}
+		if err == nil {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		log.Error("what another backend of policy has could not be removed, and decides, too", "now", string(has), "err", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(retryLeaving):
+		}
+	}
+}
+
+const retryLeaving = 5 * time.Second
+
+// leave removes what a backend has of ours.
+func (d kernelHandles) leave(ctx context.Context, b backend) error {
+	if b == inNftables {
+		return d.nft.Dissolve(nftables.FamilyINet, table)
+	}
+	driver := iptables.NewDriver(b.tools(), iptables.Config{})
+	return driver.Clear(ctx)
+}
+
+// Run runs an agent in the network namespace of the calling thread's process. When settings want policy in another backend, it begins anew with that one;
+// what the former has decides until all is in force in the latter.
+func Run(ctx context.Context, cfg Config) error {
+	if cfg.Node == "" {
+		return errors.New("agent: no node name; set NODENAME or --node")
+	}
+	for want := backend(""); ; {
+		err := run(ctx, cfg, want)
+		next, ok := errors.AsType[other](err)
+		if !ok {
+			return err
+		}
+		want = backend(next)
+		cfg.Log.Info("the agent begins anew, since settings want policy in another part of the kernel", "backend", string(want))
+	}
+}
+
+// policyComparer is a driver of policy that can say what Apply would change.
+type policyComparer interface {
+	comparer
+	dataplane.LinkAware
+}
+
+// policyOf is a driver that compares, and its name: that of the backend which has policy of ours.
+func (d kernelHandles) policyOf() (name string, driver policyComparer, err error) {
+	b, err := d.begins(config.Settings{})
+	if err != nil {
+		return "", nil, err
+	}
+	if b == inNftables {
+		return "nft", nft.New(d.nft, nft.Config{Recheck: true}), nil
+	}
+	return "iptables", iptables.NewDriver(b.tools(), iptables.Config{}), nil
+}
+
+// onlyIptables reports whether policy of ours is in iptables, and not in nftables.
+func (d kernelHandles) onlyIptables() (bool, error) {
+	there, err := d.present()
+	return len(there) > 0 && !slices.Contains(there, inNftables), err
+}
+
+// leavePolicy removes policy from all backends but nftables, and says what it did.
+func (d kernelHandles) leavePolicy(ctx context.Context) (did []string, err error) {
+	there, err := d.present()
+	for _, b := range there {
+		if b == inNftables {
+			continue
+		}
+		if e := d.leave(ctx, b); e != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", b, e))
+			continue
+		}
+		did = append(did, "chains and sets of "+string(b)+" are deleted")
+	}
+	return did, err
+}

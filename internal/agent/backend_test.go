@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/twillnet/twill/internal/config"
+	"github.com/twillnet/twill/internal/dataplane/iptables"
+	"github.com/twillnet/twill/internal/kernel/machinetest"
+	"github.com/twillnet/twill/internal/kernel/netnstest"
+)
+
+func TestWherePolicyGoes(t *testing.T) {
+	off := config.Settings{Nftables: "Disabled", IptablesBackend: "Auto"}
+	for _, tt := range []struct {
+		name, plant  string
+		settings     config.Settings
+		wants, first backend
+	}{
+		{"nothing is there", "true", config.Settings{Nftables: "Enabled"}, inNftables, inNftables},
+		{"the kernel's choice", "true", config.Settings{Nftables: "Auto", IptablesBackend: "Legacy"}, inNftables, inNftables},
+		{"legacy by name", "true", config.Settings{Nftables: "Disabled", IptablesBackend: "Legacy"}, inLegacy, inLegacy},
+		{"nft by name", "iptables-legacy -N KUBE-FORWARD", config.Settings{Nftables: "Disabled", IptablesBackend: "NFT"}, inNFT, inNFT},
+		{"a host that uses neither", "true", off, inNFT, inNFT},
+		{"a host that uses the legacy one", "ip6tables-legacy -N KUBE-FORWARD", off, inLegacy, inLegacy},
+		{"a host that uses both", "iptables-legacy -N KUBE-FORWARD; iptables-nft -t nat -N KUBE-NODES", off, inNFT, inNFT},
+		{"chains of ours are nobody else's", "iptables-legacy -N " + iptables.Root, off, inNFT, inLegacy},
+		{"an agent left policy in nftables", "nft add table inet twill", off, inNFT, inNftables},
+		{"an agent left policy in iptables", "iptables-nft -N " + iptables.Root, config.Settings{Nftables: "Enabled"}, inNftables, inNFT},
+		{"a change of settings was cut short", "nft add table inet twill; iptables-nft -N " + iptables.Root, off, inNFT, inNFT},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			machinetest.Program(t, "iptables-legacy-restore")
+			machinetest.Program(t, "iptables-nft-restore")
+			ns := netnstest.New(t)
+			ns.Run("sh", "-c", tt.plant)
+			ns.Do(func() {
+				d, err := openKernel()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer d.close()
+				if got := d.wanted(tt.settings); got != tt.wants {
+					t.Errorf("settings want %s, not %s", got, tt.wants)
+				}
+				if got, err := d.begins(tt.settings); err != nil || got != tt.first {
+					t.Errorf("an agent begins with %s (%v), not %s", got, err, tt.first)
+				}
+			})
+		})
+	}
+}
+
+func TestABackendWithoutItsProgramsIsNotGoneTo(t *testing.T) {
+	machinetest.Program(t, "iptables-nft-restore")
+	machinetest.Program(t, "ipset")
+	for _, b := range []backend{inNftables, inNFT} {
+		if why := missing(b); why != "" {
+			t.Errorf("%s: %s", b, why)
+		}
+	}
+	t.Setenv("PATH", t.TempDir())
+	for b, lacks := range map[backend]bool{inNftables: false, inNFT: true, inLegacy: true} {
+		if why := missing(b); (why != "") != lacks {
+			t.Errorf("%s lacks %q", b, why)
+		}
+	}
+}

@@ -1,0 +1,357 @@
+package iptables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twillnet/twill/internal/dataplane/desired"
+	"github.com/twillnet/twill/internal/ifmon"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/kernel/nftables"
+)
+
+// families, in the order in which they are written.
+var families = [2]intent.Family{intent.IPv4, intent.IPv6}
+
+// Config is what a Driver must know of the host.
+type Config struct {
+	Prefixes []string // see desired.Config
+}
+
+// Driver makes the tables of iptables, and the sets of ipset, what is desired of this node. One goroutine may use it. Make it with NewDriver.
+//
+// It writes whole chains, those alone that differ, in one run of iptables-restore for each family. That changes each table in one step: a packet sees
+// the old rules of a table or the new ones, but of two tables one may be new already. Sets are made before the rules that look into them, and
+// destroyed after; members that move between sets change in steps.
+//
+// Until the source is in sync it makes only chains that are missing: what an earlier agent left decides until all is known.
+type Driver struct {
+	tools Tools
+	state *desired.State
+	node  Node
+	sets  map[intent.SetID]*memberSet
+	ksets map[string]*kernelSet
+	moves desired.Mover
+
+	rendered [2][]Text // by family
+	stale    bool      // of rendered: something changed since
+	log      intent.LogSettings
+
+	read   bool // what follows is what the kernel has
+	have   [2]map[Table]table
+	before bool // all was in force when it was read last
+	drift  drift
+	notes  chan func()
+}
+
+// table is what is known of a table in the kernel.
+type table struct {
+	saved
+	written map[string]string // by chain: the text that was written, if the kernel still has what came of it
+}
+
+// drift is what others changed.
+type drift struct {
+	notified bool // by the kernel, since the last reading
+	lapsed   bool
+	found    []intent.Repair
+	repaired []intent.Repair
+}
+
+// NewDriver returns a driver without intents.
+func NewDriver(tools Tools, cfg Config) *Driver {
+	return &Driver{
+		tools: tools, state: desired.New(desired.Config{Prefixes: cfg.Prefixes}), sets: map[intent.SetID]*memberSet{}, ksets: map[string]*kernelSet{}, stale: true, notes: make(chan func()),
+	}
+}
+
+// Merge merges a change into the desired state.
+func (d *Driver) Merge(b intent.Batch) {
+	d.mergeSets(b)
+	d.state.Merge(b)
+	d.stale = true
+}
+
+// Links takes the addresses of interfaces, by which host endpoints that name no interface are found.
+func (d *Driver) Links(changes []ifmon.Change) {
+	for _, c := range changes {
+		a := desired.Addrs{Link: c.Name}
+		for _, p := range c.Addrs {
+			if !c.Gone {
+				a.Addrs = append(a.Addrs, p.Addr())
+			}
+		}
+		d.state.Links([]desired.Addrs{a})
+	}
+	d.stale = true
+}
+
+// Retry makes the next Apply try again what was refused.
+func (d *Driver) Retry() {
+	d.state.Retry()
+	d.stale = true
+}
+
+// Watcher is what tells of changes of nftables; *nftables.Watcher implements it.
+type Watcher interface {
+	Receive() ([]string, error)
+	Close() error
+}
+
+// Run receives notifications until the context ends, so that a change of a table of iptables-nft by another process is undone at once; of those of
+// iptables-legacy the kernel says nothing. What iptables-restore writes for the driver is announced, too, and is read again.
+func (d *Driver) Run(ctx context.Context, w Watcher) error {
+	defer context.AfterFunc(ctx, func() { _ = w.Close() })()
+	for {
+		tables, err := w.Receive()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && !errors.Is(err, nftables.ErrOverrun):
+			return err
+		case err == nil && !slices.ContainsFunc(tables, func(t string) bool { return slices.Contains(tableOrder, Table(t)) }):
+			continue
+		}
+		select {
+		case d.notes <- func() { d.read, d.drift.notified = false, true }:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Drift returns the channel on which Run passes functions to the loop that owns the driver, which calls them.
+func (d *Driver) Drift() <-chan func() { return d.notes }
+
+// Repairs returns what was repaired since the last call.
+func (d *Driver) Repairs() []intent.Repair {
+	out := d.drift.repaired
+	d.drift.repaired = nil
+	return out
+}
+
+// Lapsed reports whether, since the last call, the rules may have been other than desired for a while.
+func (d *Driver) Lapsed() bool {
+	was := d.drift.lapsed
+	d.drift.lapsed = false
+	return was
+}
+
+// Refresh returns how often the settings want the tables read back; false: no settings came yet.
+func (d *Driver) Refresh() (time.Duration, bool) {
+	h, ok := d.state.Host()
+	return h.Refresh.Policy, ok
+}
+
+// attempts bounds how often one Apply leaves out intents that were refused and tries again.
+const attempts = 8
+
+// Apply makes the kernel match. An intent that is refused is left out and reported in its outcome, and endpoints that need it are closed. An error
+// means that nothing more could be applied, such as tables that cannot be read; call again later.
+func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
+	if !d.read {
+		if err := d.Resync(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for attempt := 0; ; attempt++ {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		err := d.render()
+		if err == nil {
+			err = d.carryOut(ctx)
+		}
+		if err == nil {
+			break
+		}
+		if attempt < attempts && d.leaveOut(err) {
+			continue
+		}
+		d.read = false // a table may have been changed, and another not
+		return nil, err
+	}
+	d.before = d.state.InSync()
+	d.drift.repaired = append(d.drift.repaired, d.drift.found...)
+	d.drift.found = nil
+	return d.state.Outcomes(), nil
+}
+
+// Clear removes all chains and calls of ours, and the sets that nothing looks into then.
+func (d *Driver) Clear(ctx context.Context) error {
+	if err := d.Resync(ctx); err != nil {
+		return err
+	}
+	d.rendered = [2][]Text{}
+	for i := range families {
+		if err := d.write(ctx, i, false); err != nil {
+			return err
+		}
+	}
+	return d.destroySets(nil)
+}
+
+// leaveOut leaves out the intent that an error is about. It returns false if there is none that can be left out.
+func (d *Driver) leaveOut(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Owner == nil || !d.state.Refuse(e.Owner, e.Err) {
+		return false
+	}
+	d.stale = true
+	return true
+}
+
+// render renders what is desired, if anything changed.
+func (d *Driver) render() error {
+	if !d.stale {
+		return nil
+	}
+	c := d.state.Changes()
+	d.node.Take(c)
+	if log := d.state.Logs(); log != d.log || d.rendered[0] == nil || len(c.Chains)+len(c.Gone)+len(c.Links) > 0 {
+		d.log = log
+		for i, f := range families {
+			texts, err := d.node.Render(f, log)
+			if err != nil {
+				d.rendered[0] = nil
+				return fmt.Errorf("IPv%d: %w", f, err)
+			}
+			d.rendered[i] = texts
+		}
+	}
+	d.stale = false
+	return nil
+}
+
+// carryOut makes sets, members and chains, and then destroys what nothing looks into any more.
+func (d *Driver) carryOut(ctx context.Context) error {
+	needed := map[string]bool{}
+	for _, texts := range d.rendered {
+		for _, t := range texts {
+			for _, s := range t.Sets {
+				needed[s.Name] = true
+			}
+		}
+	}
+	if err := d.makeSets(ctx, needed); err != nil {
+		return err
+	}
+	if err := d.moveMembers(ctx, needed); err != nil {
+		return err
+	}
+	for i := range families {
+		if err := d.write(ctx, i, !d.state.InSync()); err != nil {
+			return err
+		}
+	}
+	if !d.state.InSync() {
+		return nil
+	}
+	return d.destroySets(needed)
+}
+
+// restoreSets carries out lines for ipset; an error has the set of its line for its owner.
+func (d *Driver) restoreSets(ctx context.Context, lines []string, of []*kernelSet) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	err := d.tools.RestoreSets(ctx, strings.Join(lines, "\n")+"\n")
+	if err == nil {
+		return nil
+	}
+	d.read = false // the lines before it are carried out
+	if n := lineOf(err); n > 0 && n <= len(of) && of[n-1].ID != "" {
+		return &Error{of[n-1].ID, err}
+	}
+	return err
+}
+
+// makeSets makes the sets that are missing, with all their members. One of another type is no longer under our names.
+func (d *Driver) makeSets(ctx context.Context, needed map[string]bool) error {
+	var lines []string
+	var of, made []*kernelSet
+	for _, name := range slices.Sorted(maps.Keys(needed)) {
+		k := d.ksets[name]
+		switch {
+		case k == nil:
+			return fmt.Errorf("set %s is asked for, and nobody has it", name)
+		case k.other:
+			return &Error{k.ID, fmt.Errorf("somebody made the ipset %s of another type: destroy it", name)}
+		case k.exists:
+			continue
+		}
+		made = append(made, k)
+		lines, of = append(lines, k.Create()), append(of, k)
+		for el := range k.elems.All() {
+			lines, of = append(lines, "add "+k.Name+" "+el), append(of, k)
+		}
+	}
+	if err := d.restoreSets(ctx, lines, of); err != nil {
+		return err
+	}
+	for _, k := range made {
+		k.exists = true
+		for el := range k.elems.All() {
+			k.elems.MarkApplied(el)
+		}
+	}
+	return nil
+}
+
+// moveMembers changes the members of sets, those that move between sets in steps.
+func (d *Driver) moveMembers(ctx context.Context, needed map[string]bool) error {
+	d.moves.Reset()
+	for {
+		moves, as := d.pending(needed)
+		due, more := d.moves.Next(d.state, as)
+		now := moves
+		if more {
+			now = make([]move, len(due))
+			for i, at := range due {
+				now[i] = moves[at]
+			}
+		}
+		lines, of := make([]string, len(now)), make([]*kernelSet, len(now))
+		for i, m := range now {
+			lines[i], of[i] = m.line(), m.k
+		}
+		if err := d.restoreSets(ctx, lines, of); err != nil {
+			return err
+		}
+		for _, m := range now {
+			m.done()
+		}
+		if !more {
+			return nil
+		}
+		d.tools.Settle()
+	}
+}
+
+// destroySets destroys the sets of ours that no rule looks into. Rules of another backend may: such a set stays until it is tried again.
+func (d *Driver) destroySets(needed map[string]bool) error {
+	for _, name := range slices.Sorted(maps.Keys(d.ksets)) {
+		k := d.ksets[name]
+		if needed[name] || !k.exists {
+			continue
+		}
+		inUse, err := d.tools.DestroySet(name)
+		if err != nil {
+			return err
+		}
+		if !inUse {
+			k.gone()
+		}
+	}
+	for name, k := range d.ksets {
+		if s := d.sets[k.ID]; !k.exists && (s == nil || !slices.Contains(s.kernel, k)) {
+			delete(d.ksets, name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,277 @@
+package iptables
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twillnet/twill/internal/intent"
+)
+
+// inside runs the tools in the namespace of a test, and can make one fail.
+type inside struct {
+	k     tools
+	fails func(text string) error
+	wrote int
+}
+
+func (i *inside) host() Host { return Host(i.k.backend) }
+
+func (i *inside) Save(ctx context.Context, f intent.Family) (s string, err error) {
+	i.k.Do(func() { s, err = i.host().Save(ctx, f) })
+	return s, err
+}
+
+func (i *inside) Restore(ctx context.Context, f intent.Family, text string) (err error) {
+	i.wrote++
+	if i.fails != nil {
+		if err := i.fails(text); err != nil {
+			return err
+		}
+	}
+	i.k.Do(func() { err = i.host().Restore(ctx, f, text) })
+	return err
+}
+
+func (i *inside) SaveSets(ctx context.Context) (s string, err error) {
+	i.k.Do(func() { s, err = i.host().SaveSets(ctx) })
+	return s, err
+}
+
+func (i *inside) RestoreSets(ctx context.Context, text string) (err error) {
+	i.k.Do(func() { err = i.host().RestoreSets(ctx, text) })
+	return err
+}
+
+func (i *inside) DestroySet(name string) (inUse bool, err error) {
+	i.k.Do(func() { inUse, err = i.host().DestroySet(name) })
+	return inUse, err
+}
+
+func (i *inside) Settle() {}
+
+// driven is a driver with what a test needs of it.
+type driven struct {
+	*Driver
+	*inside
+	t *testing.T
+}
+
+func newDriven(t *testing.T, k tools) driven {
+	in := &inside{k: k}
+	return driven{NewDriver(in, Config{}), in, t}
+}
+
+// again is another driver, as of an agent that restarts.
+func (d driven) again() driven { return newDriven(d.t, d.k) }
+
+func (d driven) apply(b ...intent.Batch) []intent.Outcome {
+	d.t.Helper()
+	for _, x := range b {
+		d.Merge(x)
+	}
+	out, err := d.Apply(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return out
+}
+
+// everything is what the kernel has.
+func (d driven) everything() string {
+	d.t.Helper()
+	var out strings.Builder
+	for _, f := range families {
+		text, err := d.inside.Save(d.t.Context(), f)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		for line := range strings.Lines(text) {
+			if !strings.HasPrefix(line, "#") { // a date
+				line, _, _ = strings.Cut(line, " [")
+				out.WriteString(strings.TrimSpace(line) + "\n")
+			}
+		}
+	}
+	sets, err := d.SaveSets(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	var lines []string
+	for line := range strings.Lines(sets) {
+		if strings.HasPrefix(line, "create") {
+			line, _, _ = strings.Cut(line, " hashsize")
+		}
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	slices.Sort(lines)
+	return out.String() + strings.Join(lines, "\n")
+}
+
+// filled is the batch of a node whose sets have members.
+func filled() intent.Batch {
+	b := nodeBatch()
+	for i, s := range b.IPSets {
+		if s.Kind == intent.SetPorts {
+			b.IPSets[i].Members = members(6, "10.65.0.9/32", "fd65::9/128")
+			continue
+		}
+		b.IPSets[i].Members = members(0, "10.65.0.7/32", "10.9.0.0/24", "fd65::7/128", "0.0.0.0/0")
+	}
+	return b
+}
+
+func TestADriverMakesTheNodeAndFindsItAsItIs(t *testing.T) {
+	eachBackend(t, func(t *testing.T, k tools) {
+		d := newDriven(t, k)
+		for _, o := range d.apply(filled()) {
+			if o.Err != nil {
+				t.Errorf("%v: %v", o.Key, o.Err)
+			}
+		}
+		first := d.everything()
+		for _, want := range []string{"-A FORWARD -j tw-forward\n", "add " + setOf("s:frontend", intent.SetAddrs, intent.IPv4).Name + " 10.9.0.0/24", "128.0.0.0/1", ",tcp:1000"} {
+			if !strings.Contains(first, want) {
+				t.Errorf("%q is not in\n%s", want, first)
+			}
+		}
+		wrote := d.wrote
+		if err := d.Resync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if d.apply(); d.wrote != wrote || len(d.Repairs()) > 0 || d.Lapsed() {
+			t.Errorf("what is as it should be was written again: %v", d.Repairs())
+		}
+		next := d.again()
+		next.apply(filled())
+		if got := next.everything(); got != first {
+			t.Errorf("after a restart there is\n%s\nand not\n%s", got, first)
+		}
+		next.apply(intent.Batch{Removed: []intent.Key{pod, host, intent.EndpointID{Namespace: "prod", Name: "shut"}, gnp, np, kns}})
+		if got := next.everything(); strings.Contains(got, setOf("s:frontend", intent.SetAddrs, intent.IPv4).Name) || strings.Contains(got, "cali1") {
+			t.Errorf("what nobody wants is still there:\n%s", got)
+		}
+	})
+}
+
+func TestWhatOthersDoToIptablesIsUndone(t *testing.T) {
+	eachBackend(t, func(t *testing.T, k tools) {
+		d := newDriven(t, k)
+		d.apply(filled())
+		want := d.everything()
+		ipt, set := "iptables-"+k.backend, setOf("s:frontend", intent.SetAddrs, intent.IPv4).Name
+		for _, tt := range []struct {
+			name string
+			do   string
+		}{
+			{"a table is flushed", ipt + " -F"},
+			{"a chain is flushed", ipt + " -t raw -F tw-prerouting"},
+			{"a chain loses a rule", ipt + " -D tw-forward 2"},
+			{"a chain has a rule more", ipt + " -I tw-forward -j ACCEPT"},
+			{"a rule is replaced by another", ipt + " -R tw-forward 1 -j ACCEPT"},
+			{"our call is no longer there", ipt + " -D FORWARD -j tw-forward"},
+			{"our call is no longer the first", ipt + " -D FORWARD -j tw-forward; " + ipt + " -A FORWARD -j ACCEPT; " + ipt + " -A FORWARD -j tw-forward"},
+			{"our call is there twice", ipt + " -A FORWARD -j tw-forward"},
+			{"a chain of ours that nobody knows", ipt + " -N tw-AAAAAAAAAAAAAAAAAAAAAA"},
+			{"in IPv6", "ip6tables-" + k.backend + " -F"},
+			{"a set is flushed", "ipset flush " + set},
+			{"a set has a member more", "ipset add " + set + " 192.0.2.1"},
+			{"a set that nobody knows", "ipset create tw4-net-AAAAAAAAAAAAAAAAAAAAAA hash:net"},
+		} {
+			k.Run("sh", "-c", tt.do)
+			if err := d.Resync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			d.apply()
+			got := strings.Replace(d.everything(), "-A FORWARD -j ACCEPT\n", "", 1)
+			if got != want {
+				t.Errorf("%s: there is\n%s\nand not\n%s", tt.name, got, want)
+			}
+			found := d.Repairs()
+			if known := !strings.Contains(tt.name, "nobody knows"); known != (len(found) > 0) || known != d.Lapsed() {
+				t.Errorf("%s: repairs are %v", tt.name, found)
+			}
+			k.Run("sh", "-c", ipt+" -D FORWARD -j ACCEPT 2>/dev/null || true")
+		}
+	})
+}
+
+func TestWhatAnEarlierAgentLeftDecidesUntilAllIsKnown(t *testing.T) {
+	eachBackend(t, func(t *testing.T, k tools) {
+		early := intent.Batch{Host: &intent.HostSettings{}}
+		fresh := newDriven(t, k)
+		fresh.apply(early)
+		closed := fresh.everything()
+		if !strings.Contains(closed, "-A FORWARD -j tw-forward\n") || !strings.Contains(closed, "-j DROP") {
+			t.Errorf("a node that was never in force is not closed:\n%s", closed)
+		}
+		d := fresh.again()
+		d.apply(filled())
+		want := d.everything()
+		next := d.again()
+		if next.apply(early); next.everything() != want {
+			t.Errorf("before all is known, there is\n%s\nand not\n%s", next.everything(), want)
+		}
+		k.Run("iptables-"+k.backend, "-F", "FORWARD")
+		next = d.again()
+		if next.apply(early); next.everything() != want {
+			t.Errorf("a call that is missing is not made early:\n%s", next.everything())
+		}
+	})
+}
+
+func TestWhatAProgramRefusesClosesItsOwnerAlone(t *testing.T) {
+	eachBackend(t, func(t *testing.T, k tools) {
+		d := newDriven(t, k)
+		d.fails = func(text string) error {
+			for i, line := range strings.Split(text, "\n") {
+				if strings.Contains(line, "NFLOG") {
+					return fmt.Errorf("iptables-restore: line %d failed", i+1)
+				}
+			}
+			return nil
+		}
+		b := filled()
+		logs := intent.PolicyID{Kind: "GlobalNetworkPolicy", Name: "logs"}
+		b.Policies = append(b.Policies, intent.Policy{ID: logs, Ingress: []intent.Rule{{Action: intent.Log}, {Action: intent.Allow}}})
+		other := intent.EndpointID{Namespace: "prod", Name: "other"}
+		b.Endpoints = append(b.Endpoints, intent.Endpoint{ID: other, Link: "cali7", Group: intent.GroupOf(intent.Stages{Normal: []intent.Tier{{Name: "default", Default: intent.Deny, Ingress: []intent.PolicyID{logs}}}})})
+		wrong := map[intent.Key]error{}
+		for _, o := range d.apply(b) {
+			if o.Err != nil {
+				wrong[o.Key] = o.Err
+			}
+		}
+		if len(wrong) == 0 || wrong[logs] == nil || wrong[pod] != nil {
+			t.Errorf("not in force are %v", wrong)
+		}
+		if text := d.everything(); !strings.Contains(text, "-A tw-closed-src -i cali7") {
+			t.Errorf("the endpoint whose policy is refused is not closed:\n%s", text)
+		}
+		d.fails = nil
+		d.Retry()
+		for _, o := range d.apply() {
+			if o.Err != nil {
+				t.Errorf("%v: %v", o.Key, o.Err)
+			}
+		}
+	})
+}
+
+func TestElementsAreReadInTheFormInWhichIpsetPrintsThem(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.0.0.1": "10.0.0.1/32", "10.0.0.0/8": "10.0.0.0/8", "fd00::1": "fd00::1/128", "fd00::/16": "fd00::/16",
+		"10.0.0.1,tcp:80": "10.0.0.1,6:80", "fd00::1,udplite:80": "fd00::1,136:80",
+	} {
+		if got, ok := savedElement(text); !ok || got != want {
+			t.Errorf("%s is %s, %v", text, got, ok)
+		}
+	}
+	for _, text := range []string{"10.0.0.1,icmp:8/0", "eth0", "10.0.0.1,tcp:http"} {
+		if _, ok := savedElement(text); ok {
+			t.Errorf("%s is taken for ours", text)
+		}
+	}
+}

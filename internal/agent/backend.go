@@ -55,7 +55,7 @@ func (d kernelHandles) policy(b backend, prefixes []string, names *attribution.T
 		driver := nft.New(d.nft, nft.Config{Prefixes: prefixes, Names: names, Reader: d.readConn, Recheck: true})
 		return driver, func(ctx context.Context) error { return driver.Run(ctx, d.nftEvents) }
 	}
-	driver := iptables.NewDriver(b.tools(), iptables.Config{Prefixes: prefixes})
+	driver := iptables.NewDriver(b.tools(), iptables.Config{Prefixes: prefixes, Names: names})
 	return driver, func(ctx context.Context) error { return driver.Run(ctx, d.nftEvents) }
 }
 
@@ -250,7 +250,7 @@ func (d kernelHandles) policyOf() (name string, driver policyComparer, err error
 	if b == inNftables {
 		return "nft", nft.New(d.nft, nft.Config{Recheck: true}), nil
 	}
-	return "iptables", iptables.NewDriver(b.tools(), iptables.Config{}), nil
+	return "iptables", iptables.NewDriver(b.tools(), iptables.Config{Names: attribution.New()}), nil
 }
 
 // onlyIptables reports whether policy of ours is in iptables, and not in nftables.

@@ -171,10 +171,7 @@ func same(t *testing.T, q question, f fates, v *verdict.State, links map[netip.A
 	ok := true
 	link, passed := f.out[q.Mark]
 	passed = passed && (strings.HasPrefix(link, q.out) && q.out != "" || link == q.out)
-	p := verdict.Packet{
-		InLink: inLink(q, links), OutLink: outLink(q, links), Src: q.Src, Dst: q.Dst, Proto: q.Proto,
-		SrcPort: q.SrcPort, DstPort: q.DstPort, ICMPType: q.ICMPType, ICMPCode: q.ICMPCode,
-	}
+	p := packetOf(q, links)
 	q.verdict = v.Judge(p)
 	agreed := q.verdict.Allowed == passed
 	if p.InLink == "" && p.OutLink == closedLink {
@@ -198,6 +195,14 @@ func same(t *testing.T, q question, f fates, v *verdict.State, links map[netip.A
 		ok = false
 	}
 	return ok
+}
+
+// packetOf is what verdict is asked about a packet.
+func packetOf(q question, links map[netip.Addr]string) verdict.Packet {
+	return verdict.Packet{
+		InLink: inLink(q, links), OutLink: outLink(q, links), Src: q.Src, Dst: q.Dst, Proto: q.Proto,
+		SrcPort: q.SrcPort, DstPort: q.DstPort, ICMPType: q.ICMPType, ICMPCode: q.ICMPCode,
+	}
 }
 
 // offRoute is a packet of the host's to whom it has no route of the agent's.

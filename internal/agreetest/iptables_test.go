@@ -11,12 +11,14 @@ import (
 
 	"github.com/twillnet/twill/internal/calc"
 	"github.com/twillnet/twill/internal/calc/calctest"
+	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/iptables"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/kernel/netnstest"
 	"github.com/twillnet/twill/internal/seedtest"
+	"github.com/twillnet/twill/internal/verdict"
 	"github.com/twillnet/twill/internal/verdict/world"
 )
 
@@ -24,8 +26,8 @@ import (
 const iptablesWorlds = 20
 
 // TestIptablesAgrees: the driver of iptables, in a world that changes step by step, does to packets what the resources say. In the next world
-// another driver begins with what that one left, as an agent that restarts. Reports and answers are not compared: there are
-// none of the first, and it rejects in table filter alone.
+// another driver begins with what that one left, as an agent that restarts. What it drops it reports under what decided. Answers are not compared: it
+// rejects in table filter alone.
 func TestIptablesAgrees(t *testing.T) {
 	seed := seedtest.New(t)
 	for _, backend := range []string{"nft", "legacy"} {
@@ -67,11 +69,13 @@ type iptablesPath struct {
 	good   calctest.LastGood
 	graph  *calc.Graph
 	driver *iptables.Driver
+	judge  verdict.State
 	routed map[string]intent.Route
 }
 
 func newIptablesPath(n *node, backend string, w *calctest.Cluster) *iptablesPath {
-	p := &iptablesPath{node: n, world: w, good: calctest.LastGood{}, graph: calc.New(nodeName), driver: iptables.NewDriver(within{n.host, iptables.Host(backend)}, iptables.Config{}), routed: map[string]intent.Route{}}
+	n.names = attribution.New()
+	p := &iptablesPath{node: n, world: w, good: calctest.LastGood{}, graph: calc.New(nodeName), driver: iptables.NewDriver(within{n.host, iptables.Host(backend)}, iptables.Config{Names: n.names}), routed: map[string]intent.Route{}}
 	p.driver.Links([]ifmon.Change{{Link: ifmon.Link{Name: uplink, Addrs: []netip.Prefix{netip.MustParsePrefix(ownV4 + "/32"), netip.MustParsePrefix(ownV6 + "/128")}}}})
 	p.graph.Update(p.good.Keep(w.State()))
 	p.graph.SetInSync()
@@ -83,6 +87,7 @@ func (p *iptablesPath) apply() {
 	p.t.Helper()
 	b := p.graph.Flush()
 	p.driver.Merge(b)
+	p.judge.Merge(b)
 	outcomes, err := p.driver.Apply(p.t.Context())
 	must(p.t, err)
 	for _, o := range outcomes {
@@ -117,6 +122,11 @@ func (p *iptablesPath) ask(rng *rand.Rand) (asked, allowed int) {
 		}
 		if passed != q.allowed {
 			p.t.Errorf("%+v in by %q, out by %q: kernel %v (out by %q), world %v (%+v)", ps[i].Packet, q.link, q.out, passed, link, q.allowed, q.answer.Decided)
+		} else if asks := packetOf(q, links); !passed && asks.OutLink != closedLink {
+			v := p.judge.Judge(asks)
+			if by, reported := f.dropped[ps[i].Mark]; !reported || !sameDecision(by, v) {
+				p.t.Errorf("%+v in by %q, out by %q: dropped by %+v (reported: %v), verdict says by %+v", ps[i].Packet, q.link, q.out, by, reported, v.Decision)
+			}
 		}
 	}
 	return asked, allowed

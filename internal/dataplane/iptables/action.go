@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/twillnet/twill/internal/dataplane/rules"
@@ -52,11 +53,11 @@ func (w *writer) answer(o outcome) string {
 func (w *writer) target(r rules.Rule) (string, error) {
 	switch r.Action {
 	case rules.Deny:
-		return "-j DROP", nil
+		return w.reported(r.By, "-j DROP"), nil
 	case rules.Allow, rules.Accept: // ACCEPT would skip the later stages of the hook
-		return w.answer(allow), nil
+		return w.reported(r.By, w.answer(allow)), nil
 	case rules.Pass:
-		return w.answer(pass), nil
+		return w.reported(r.By, w.answer(pass)), nil
 	case rules.Log:
 		return w.log(r)
 	case rules.Jump:
@@ -71,13 +72,47 @@ func (w *writer) target(r rules.Rule) (string, error) {
 		if w.Table != Raw { // elsewhere conntrack has made an entry already, and the kernel refuses the target
 			return "", fmt.Errorf("table %s: only raw is before conntrack", w.Table)
 		}
-		return w.answer(untracked), nil
+		return w.reported(r.By, w.answer(untracked)), nil
 	case rules.AllowEarly:
-		return w.answer(early), nil
+		return w.reported(r.By, w.answer(early)), nil
 	case rules.Reset, rules.Reject:
-		return w.reject(r.Action), nil
+		return w.reported(r.By, w.reject(r.Action)), nil
 	}
 	return "", fmt.Errorf("action %s has no form in iptables", r.Action)
+}
+
+// Reporter names what decides about packets, so that reports of them can be resolved.
+type Reporter interface {
+	// Prefix is the prefix under which packets are reported that a decision of rules of a generation is about; empty: they are not reported.
+	Prefix(by intent.Decision, generation uint16) string
+	// Logged is the same of a rule with action Log.
+	Logged(by intent.Decision, generation uint16) string
+}
+
+// reported returns the target that does what another does and, before, reports the packet.
+func (w *writer) reported(by intent.Decision, target string) string {
+	if w.reporter == nil {
+		return target
+	}
+	prefix := w.reporter.Prefix(by, w.generation)
+	if prefix == "" {
+		return target
+	}
+	then := target
+	if strings.Contains(target, "tcp-reset") { // the kernel wants it to be said again
+		then = protocol(tcp) + " " + target
+	}
+	return "-g " + w.report(prefix+target, fmt.Sprintf("-j NFLOG --nflog-group %d --nflog-size %d --nflog-prefix %s", kernel.NFLogVerdicts, logSnaplen, quote(prefix, maxPrefix)), then)
+}
+
+// report returns a chain with some targets, whose name is the hash of a text.
+func (w *writer) report(text string, targets ...string) string {
+	chain := shortName("tw-r-", text)
+	w.reports[chain] = nil
+	for _, t := range targets {
+		w.reports[chain] = append(w.reports[chain], "-A "+chain+" "+t)
+	}
+	return chain
 }
 
 // reject returns the target that answers the sender; in tables other than filter the kernel refuses REJECT.
@@ -112,6 +147,10 @@ func (w *writer) log(r rules.Rule) (string, error) {
 	text := fmt.Sprintf("-j NFLOG --nflog-group %d --nflog-size %d", kernel.NFLogUser, logSnaplen)
 	if r.Comment != "" {
 		text += " --nflog-prefix " + quote(r.Comment, maxPrefix)
+	}
+	if w.reporter != nil { // a group has one reader: the agent has another
+		prefix := w.reporter.Logged(r.By, w.generation)
+		text = "-j " + w.report(prefix+text, text, fmt.Sprintf("-j NFLOG --nflog-group %d --nflog-size %d --nflog-prefix %s", kernel.NFLogLogged, logSnaplen, quote(prefix, maxPrefix)))
 	}
 	set := w.Log
 	if set.Rate == 0 {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/intent"
@@ -21,6 +22,8 @@ var families = [2]intent.Family{intent.IPv4, intent.IPv6}
 // Config is what a Driver must know of the host.
 type Config struct {
 	Prefixes []string // see desired.Config
+	// Names receives what decides in which chain, so that reports of packets can be resolved; nil: packets are not reported.
+	Names *attribution.Table
 }
 
 // Driver makes the tables of iptables, and the sets of ipset, what is desired of this node. One goroutine may use it. Make it with NewDriver.
@@ -34,6 +37,7 @@ type Driver struct {
 	tools Tools
 	state *desired.State
 	node  Node
+	names *attribution.Table
 	sets  map[intent.SetID]*memberSet
 	ksets map[string]*kernelSet
 	moves desired.Mover
@@ -65,8 +69,54 @@ type drift struct {
 
 // NewDriver returns a driver without intents.
 func NewDriver(tools Tools, cfg Config) *Driver {
-	return &Driver{
+	d := &Driver{
 		tools: tools, state: desired.New(desired.Config{Prefixes: cfg.Prefixes}), sets: map[intent.SetID]*memberSet{}, ksets: map[string]*kernelSet{}, stale: true, notes: make(chan func()),
+	}
+	if cfg.Names != nil {
+		d.names = cfg.Names
+		d.node.Reporter = reporter{d.state, cfg.Names}
+	}
+	return d
+}
+
+// reporter implements [Reporter].
+type reporter struct {
+	state *desired.State
+	names *attribution.Table
+}
+
+func (r reporter) Prefix(by intent.Decision, generation uint16) string {
+	if !r.state.Reports(by) {
+		return ""
+	}
+	return r.names.Name(by, generation).Prefix()
+}
+
+func (r reporter) Logged(by intent.Decision, generation uint16) string {
+	return r.names.Name(by, generation).Prefix()
+}
+
+// name keeps what decides in each chain, as long as it is wanted.
+func (d *Driver) name(c desired.Changes) {
+	if d.names == nil {
+		return
+	}
+	for _, x := range c.Chains {
+		var names []attribution.Name
+		for _, r := range x.Rules {
+			if r.By.Reason != "" {
+				names = append(names, d.names.Name(r.By, x.Generation))
+			}
+		}
+		for _, g := range x.Guards {
+			if g.By.Reason != "" {
+				names = append(names, d.names.Name(g.By, 0))
+			}
+		}
+		d.names.Chain(x.Name, names)
+	}
+	for _, name := range c.Gone {
+		d.names.Chain(name, nil)
 	}
 }
 
@@ -213,6 +263,7 @@ func (d *Driver) render() error {
 	}
 	c := d.state.Changes()
 	d.node.Take(c)
+	d.name(c)
 	if log := d.state.Logs(); log != d.log || d.rendered[0] == nil || len(c.Chains)+len(c.Gone)+len(c.Links) > 0 {
 		d.log = log
 		for i, f := range families {

@@ -94,9 +94,9 @@ func limits(c *conjunction, g desired.Guard) {
 func (w *writer) step(g desired.Guard) (string, error) {
 	switch g.Do {
 	case desired.Drop, desired.LimitPackets:
-		return "-j DROP", nil
+		return w.reported(g.By, "-j DROP"), nil
 	case desired.LimitConnections:
-		return "-j REJECT --reject-with tcp-reset", nil
+		return w.reported(g.By, "-j REJECT --reject-with tcp-reset"), nil
 	case desired.Pass, desired.Skip: // ACCEPT would skip the later stages of the hook
 		return w.answer(allow), nil
 	case desired.Call:

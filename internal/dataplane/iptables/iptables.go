@@ -4,7 +4,7 @@
 // for each family and each [Driver.Apply], with the chains that differ; lines of ipset before and after it; an outcome for each intent.
 //
 // What is rendered is pure: [desired.Changes] of a whole node ([Node]), or [rules.Chain] values for one table ([Renderer]), to a [Text] for each table and
-// family; where there is none, [Error] has the intent. Texts do not report what they drop or allow.
+// family; where there is none, [Error] has the intent.
 //
 // A neutral rule keeps its meaning, but iptables renders it in its own ways:
 //
@@ -17,6 +17,7 @@
 //     chain that sets a scratch bit. Both cost a rule for each interface.
 //   - That a packet is forwarded follows from its source, and from no socket having sent it; rpfilter passes a source of 0.0.0.0 to a multicast
 //     group or to the broadcast address, which no router forwards.
+//   - What is reported is a goto as well: to a chain for each decision, which reports and then acts.
 //   - Each of -p, -s and -d may occur once, and multiport takes 15 ports. More become several rules, or are
 //     combined by scratch bits of the mark.
 //   - A set of addresses is one hash:net, not two sets as in nftables. There, prefixes are separate because an interval set is
@@ -27,6 +28,7 @@ package iptables
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -89,14 +91,18 @@ type writer struct {
 	names    map[string]string // neutral names by names of chains
 	outcomes map[outcome]bool
 	sets     map[string]Set
-	// Of a node's: the maps and kinds of interfaces that are used.
-	maps  map[desired.Map]bool
-	kinds map[linkKind]bool
+	// Of a node's: the maps and kinds of interfaces that are used, who names what decides, and the chains that report it.
+	maps       map[desired.Map]bool
+	kinds      map[linkKind]bool
+	reporter   Reporter
+	reports    map[string][]string // their rules
+	generation uint16              // of the chain that is written
 }
 
 func newWriter(r Renderer) *writer {
 	return &writer{
 		Renderer: r, names: map[string]string{}, outcomes: map[outcome]bool{}, sets: map[string]Set{}, maps: map[desired.Map]bool{}, kinds: map[linkKind]bool{},
+		reports: map[string][]string{},
 	}
 }
 
@@ -140,6 +146,10 @@ func (w *writer) text() Text {
 	}
 	for _, name := range w.heads {
 		fmt.Fprintf(&b, ":%s - [0:0]\n", name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.reports)) {
+		fmt.Fprintf(&b, ":%s - [0:0]\n", name)
+		body = append(body, w.reports[name]...)
 	}
 	for _, line := range append(body, w.body...) {
 		b.WriteString(line + "\n")

@@ -16,6 +16,8 @@ import (
 
 // Node is the desired state of a node, from its [desired.Changes]. The zero value is empty.
 type Node struct {
+	Reporter Reporter // nil: nothing is reported but what rules with action Log match
+
 	chains map[string]desired.Chain
 	links  map[string]desired.Link
 }
@@ -106,6 +108,7 @@ func (n *Node) Render(f intent.Family, log intent.LogSettings) ([]Text, error) {
 			return cmp.Or(int(a.Hook.At)-int(b.Hook.At), a.Hook.Priority-b.Hook.Priority, strings.Compare(a.Name, b.Name))
 		})
 		w := newWriter(Renderer{Table: table, Family: f, Log: log})
+		w.reporter = n.Reporter
 		if err := w.node(n, stages[table]); err != nil {
 			return nil, err
 		}
@@ -133,6 +136,7 @@ func (w *writer) node(n *Node, stages []desired.Chain) error {
 		if !there {
 			return fmt.Errorf("chain %s is called, and is not there", name)
 		}
+		w.generation = c.Generation
 		if err := w.add(c.Name, func(head string) error { return w.neutral(head, c) }); err != nil {
 			return &Error{c.Owner, err}
 		}

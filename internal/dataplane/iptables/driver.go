@@ -246,13 +246,18 @@ func (d *Driver) Clear(ctx context.Context) error {
 	return d.destroySets(nil)
 }
 
-// leaveOut leaves out the intent that an error is about. It returns false if there is none that can be left out.
+// leaveOut leaves out the intent that an error is about or, if it is about none, the chain. It returns false if there is nothing that can be left out.
 func (d *Driver) leaveOut(err error) bool {
 	e, ok := errors.AsType[*Error](err)
-	if !ok || e.Owner == nil || !d.state.Refuse(e.Owner, e.Err) {
+	if !ok {
 		return false
 	}
-	d.stale = true
+	if c, there := d.node.chains[e.Chain]; there && (e.Owner == nil || !d.state.Refusable(e.Owner)) {
+		d.node.chains[e.Chain] = d.state.Broken(c, e.Err)
+	} else if e.Owner == nil || !d.state.Refuse(e.Owner, e.Err) {
+		return false
+	}
+	d.rendered[0], d.stale = nil, true
 	return true
 }
 
@@ -317,7 +322,7 @@ func (d *Driver) restoreSets(ctx context.Context, lines []string, of []*kernelSe
 	}
 	d.read = false // the lines before it are carried out
 	if n := lineOf(err); n > 0 && n <= len(of) && of[n-1].ID != "" {
-		return &Error{of[n-1].ID, err}
+		return &Error{Owner: of[n-1].ID, Err: err}
 	}
 	return err
 }
@@ -332,7 +337,7 @@ func (d *Driver) makeSets(ctx context.Context, needed map[string]bool) error {
 		case k == nil:
 			return fmt.Errorf("set %s is asked for, and nobody has it", name)
 		case k.other:
-			return &Error{k.ID, fmt.Errorf("somebody made the ipset %s of another type: destroy it", name)}
+			return &Error{Owner: k.ID, Err: fmt.Errorf("somebody made the ipset %s of another type: destroy it", name)}
 		case k.exists:
 			continue
 		}

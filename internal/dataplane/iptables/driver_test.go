@@ -275,3 +275,54 @@ func TestElementsAreReadInTheFormInWhichIpsetPrintsThem(t *testing.T) {
 		}
 	}
 }
+
+// hostOn is a batch with one more host endpoint, on an interface.
+func hostOn(link string) intent.Batch {
+	b := filled()
+	b.Endpoints = append(b.Endpoints, intent.Endpoint{
+		ID: intent.EndpointID{Kind: intent.Host, Name: "odd"}, Link: link, Group: intent.GroupOf(intent.Stages{Normal: []intent.Tier{{Name: "default", Default: intent.Deny, Ingress: []intent.PolicyID{gnp}}}}),
+	})
+	return b
+}
+
+// TestInterfacesHaveAnyName that the kernel gives them; one that it does not give is nobody's.
+func TestInterfacesHaveAnyName(t *testing.T) {
+	eachBackend(t, func(t *testing.T, k tools) {
+		for link, exists := range map[string]bool{"-x": true, `eth"0`: true, "a'b": true, `a\b`: true, "!x": true, "a+b": true, "#1": true, "a b": false, "a/b": false, "a:b": false} {
+			d := newDriven(t, k)
+			for _, o := range d.apply(hostOn(link)) {
+				if o.Err != nil {
+					t.Errorf("%q: %v: %v", link, o.Key, o.Err)
+				}
+			}
+			if !exists {
+				continue
+			}
+			if list := k.Run("iptables-"+k.backend, "-vnL"); !strings.Contains(list, " "+link+" ") {
+				t.Errorf("no rule has interface %q:\n%s", link, list)
+			}
+		}
+	})
+}
+
+// TestANameWithoutAFormStopsNothingElse: the stage in which it should be asked for denies, and says why; all else goes on.
+func TestANameWithoutAFormStopsNothingElse(t *testing.T) {
+	eachBackend(t, func(t *testing.T, k tools) {
+		d := newDriven(t, k)
+		said := false
+		for _, o := range d.apply(hostOn("eth+")) {
+			said = said || o.Err != nil && strings.Contains(o.Err.Error(), "eth+")
+			if o.Key == intent.Key(pod) && o.Err != nil {
+				t.Errorf("a workload is not in force: %v", o.Err)
+			}
+		}
+		if text := d.everything(); !said || !strings.Contains(text, "-i cali1") {
+			t.Errorf("it is reported: %v\n%s", said, text)
+		}
+		for _, o := range d.apply(intent.Batch{Removed: []intent.Key{intent.EndpointID{Kind: intent.Host, Name: "odd"}}}) {
+			if o.Err != nil {
+				t.Errorf("when it has gone: %v: %v", o.Key, o.Err)
+			}
+		}
+	})
+}

@@ -57,6 +57,9 @@ func (w *writer) guard(chain string, g desired.Guard) error {
 			return err
 		}
 	}
+	if c.never {
+		return nil
+	}
 	limits(&c, g)
 	target, err := w.step(g)
 	if err != nil {
@@ -160,11 +163,15 @@ func (w *writer) condition(c *conjunction, x desired.Cond) error {
 	}
 	switch x.Kind {
 	case desired.OnLink:
-		text, err := onLink(x.Link, x.Side)
-		if err != nil {
+		text, never, err := onLink(x.Link, x.Side)
+		switch {
+		case err != nil:
 			return err
+		case never:
+			c.never = c.never || !x.Not
+		default:
+			c.ask("%s%s", not(x.Not), text)
 		}
-		c.ask("%s%s", not(x.Not), text)
 	case desired.OfWorkload, desired.OfClosed:
 		k := linkKind{x.Kind, x.Side}
 		w.kinds[k] = true

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -78,6 +79,7 @@ const (
 type Error struct {
 	Owner intent.Key
 	Err   error
+	Chain string // the neutral name of the chain that has no text; empty: it is not of one chain
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
@@ -95,7 +97,7 @@ func (n *Node) Render(f intent.Family, log intent.LogSettings) ([]Text, error) {
 		}
 		table, err := tableOf(*c.Hook)
 		if err != nil {
-			return nil, &Error{c.Owner, fmt.Errorf("chain %s: %w", c.Name, err)}
+			return nil, &Error{c.Owner, fmt.Errorf("chain %s: %w", c.Name, err), c.Name}
 		}
 		stages[table] = append(stages[table], c)
 	}
@@ -138,7 +140,7 @@ func (w *writer) node(n *Node, stages []desired.Chain) error {
 		}
 		w.generation = c.Generation
 		if err := w.add(c.Name, func(head string) error { return w.neutral(head, c) }); err != nil {
-			return &Error{c.Owner, err}
+			return &Error{c.Owner, err, c.Name}
 		}
 	}
 	for _, m := range slices.Sorted(maps.Keys(w.maps)) {
@@ -149,10 +151,10 @@ func (w *writer) node(n *Node, stages []desired.Chain) error {
 				continue
 			}
 			if err := answers(n.chains[to]); err != nil && m != desired.ReceivesWithin && m != desired.SendsWithin {
-				return &Error{n.chains[to].Owner, err}
+				return &Error{Owner: n.chains[to].Owner, Err: err}
 			}
 			if err := w.link(mapChains[m], l.Name, m.Side(), "-g "+ChainName(to)); err != nil {
-				return &Error{n.chains[to].Owner, err}
+				return &Error{Owner: n.chains[to].Owner, Err: err}
 			}
 		}
 	}
@@ -163,7 +165,7 @@ func (w *writer) node(n *Node, stages []desired.Chain) error {
 				continue
 			}
 			if err := w.link(k.chain(), l.Name, k.side, w.answer(found)); err != nil {
-				return &Error{n.chains[l.In].Owner, err}
+				return &Error{Owner: n.chains[l.In].Owner, Err: err}
 			}
 		}
 	}
@@ -232,25 +234,43 @@ func answers(c desired.Chain) error {
 
 // link adds the rule for packets of an interface.
 func (w *writer) link(chain, name string, side rules.Side, target string) error {
-	l, err := onLink(name, side)
-	if err != nil {
+	l, never, err := onLink(name, side)
+	if err != nil || never {
 		return err
 	}
 	appender{w: w, chain: chain}.add(line{rest: []string{l}}, target)
 	return nil
 }
 
-// onLink returns the match of an interface; a name with * at its end matches any suffix.
-func onLink(name string, side rules.Side) (string, error) {
+// onLink returns the match of an interface; a name with * at its end matches any suffix. Never: the kernel gives no interface such a name
+// (dev_valid_name in net/core/dev.c).
+func onLink(name string, side rules.Side) (match string, never bool, err error) {
 	begin, all := strings.CutSuffix(name, "*")
-	if strings.ContainsAny(begin, "+\"'\\! \t\n") || strings.HasPrefix(begin, "-") || begin == "" {
-		return "", errors.New("interface name " + name + " has no form in iptables")
-	}
-	if all {
+	switch {
+	case begin == "" || strings.HasSuffix(begin, "+"): // to the programs, + at the end is any suffix
+		return "", false, errors.New("interface name " + name + " has no form in iptables")
+	case len(begin) > maxLink || begin == "." || begin == ".." || strings.ContainsAny(begin, "/: \t\n\v\f\r"):
+		return "", true, nil
+	case all:
 		begin += "+"
 	}
+	flag := "-i "
 	if side == rules.Dst {
-		return "-o " + begin, nil
+		flag = "-o "
 	}
-	return "-i " + begin, nil
+	return flag + word(begin), false, nil
+}
+
+// maxLink is the longest name of an interface, in bytes (IFNAMSIZ of linux/if.h, less the byte that ends it).
+const maxLink = 15
+
+// plain are names that iptables-restore takes as they are.
+var plain = regexp.MustCompile(`^[\w.][\w.+-]*$`)
+
+// word is a name as one word of a line; with a flag's own dash before it, a name may begin with one.
+func word(name string) string {
+	if plain.MatchString(name) {
+		return name
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(name) + `"`
 }

@@ -136,7 +136,7 @@ func TestWhatANodeCannotSayHasAnOwner(t *testing.T) {
 			Chains: []desired.Chain{
 				{Name: "in", Hook: in, Guards: []desired.Guard{{Do: desired.Dispatch, Map: desired.Sends}}}, {Name: "ep", Owner: owner, Rules: ending()},
 			},
-			Links: []desired.Link{{Name: "it's", Open: true, In: "ep", Out: "ep"}},
+			Links: []desired.Link{{Name: "it+", Open: true, In: "ep", Out: "ep"}},
 		}},
 		{"an interface's chain that ends without an answer", desired.Changes{
 			Chains: []desired.Chain{

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/twillnet/twill/internal/dataplane/desired"
 	"github.com/twillnet/twill/internal/intent"
 )
 
@@ -49,7 +50,8 @@ func (d *Driver) write(ctx context.Context, slot int, early bool) error {
 	f := families[slot]
 	if err := d.tools.Restore(ctx, f, strings.Join(all.lines, "\n")+"\n"); err != nil {
 		if n := lineOf(err); n > 0 && n <= len(all.of) {
-			return &Error{d.node.ownerOf(all.of[n-1]), err}
+			c := d.node.named(all.of[n-1])
+			return &Error{c.Owner, err, c.Name}
 		}
 		return err
 	}
@@ -267,12 +269,12 @@ func lineOf(err error) int {
 	return n
 }
 
-// ownerOf returns the intent that a chain of iptables is for; nil: none.
-func (n *Node) ownerOf(chain string) intent.Key {
+// named finds a chain by its name in iptables; the zero value: it is of no intent and no stage.
+func (n *Node) named(chain string) desired.Chain {
 	for name, c := range n.chains {
 		if ChainName(name) == chain {
-			return c.Owner
+			return c
 		}
 	}
-	return nil
+	return desired.Chain{}
 }

@@ -34,6 +34,17 @@ type Change struct {
 	Gone bool
 }
 
+// Addresses are those that the interface has now.
+func (c Change) Addresses() (out []netip.Addr) {
+	if c.Gone {
+		return nil
+	}
+	for _, p := range c.Addrs {
+		out = append(out, p.Addr())
+	}
+	return out
+}
+
 // Monitor follows the interfaces of one namespace.
 type Monitor struct {
 	rtnl *rtnl.Handle

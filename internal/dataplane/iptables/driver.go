@@ -42,9 +42,10 @@ type Driver struct {
 	ksets map[string]*kernelSet
 	moves desired.Mover
 
-	rendered [2][]Text // by family
-	stale    bool      // of rendered: something changed since
-	log      intent.LogSettings
+	want  [2]map[Table]wanted // by family; nil: it must be rendered again
+	sees  map[string]bool     // names of the sets that rules of want look into
+	stale bool                // of want: something changed since
+	log   intent.LogSettings
 
 	read   bool // what follows is what the kernel has
 	have   [2]map[Table]table
@@ -130,13 +131,7 @@ func (d *Driver) Merge(b intent.Batch) {
 // Links takes the addresses of interfaces, by which host endpoints that name no interface are found.
 func (d *Driver) Links(changes []ifmon.Change) {
 	for _, c := range changes {
-		a := desired.Addrs{Link: c.Name}
-		for _, p := range c.Addrs {
-			if !c.Gone {
-				a.Addrs = append(a.Addrs, p.Addr())
-			}
-		}
-		d.state.Links([]desired.Addrs{a})
+		d.state.Links([]desired.Addrs{{Link: c.Name, Addrs: c.Addresses()}})
 	}
 	d.stale = true
 }
@@ -147,32 +142,11 @@ func (d *Driver) Retry() {
 	d.stale = true
 }
 
-// Watcher is what tells of changes of nftables; *nftables.Watcher implements it.
-type Watcher interface {
-	Receive() ([]string, error)
-	Close() error
-}
-
 // Run receives notifications until the context ends, so that a change of a table of iptables-nft by another process is undone at once; of those of
 // iptables-legacy the kernel says nothing. What iptables-restore writes for the driver is announced, too, and is read again.
-func (d *Driver) Run(ctx context.Context, w Watcher) error {
-	defer context.AfterFunc(ctx, func() { _ = w.Close() })()
-	for {
-		tables, err := w.Receive()
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil && !errors.Is(err, nftables.ErrOverrun):
-			return err
-		case err == nil && !slices.ContainsFunc(tables, func(t string) bool { return slices.Contains(tableOrder, Table(t)) }):
-			continue
-		}
-		select {
-		case d.notes <- func() { d.read, d.drift.notified = false, true }:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+func (d *Driver) Run(ctx context.Context, w nftables.Receiver) error {
+	concerns := func(table string) bool { return slices.Contains(tableOrder, Table(table)) }
+	return nftables.Follow(ctx, w, concerns, d.notes, func() { d.drift.notified = true })
 }
 
 // Drift returns the channel on which Run passes functions to the loop that owns the driver, which calls them.
@@ -204,10 +178,8 @@ const attempts = 8
 // Apply makes the kernel match. An intent that is refused is left out and reported in its outcome, and endpoints that need it are closed. An error
 // means that nothing more could be applied, such as tables that cannot be read; call again later.
 func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
-	if !d.read {
-		if err := d.Resync(ctx); err != nil {
-			return nil, err
-		}
+	if err := d.prepare(ctx); err != nil {
+		return nil, err
 	}
 	for attempt := 0; ; attempt++ {
 		if err := ctx.Err(); err != nil {
@@ -232,18 +204,33 @@ func (d *Driver) Apply(ctx context.Context) ([]intent.Outcome, error) {
 	return d.state.Outcomes(), nil
 }
 
+// prepare reads what may be other than it was read last. Changes of sets are announced by nobody, so that an announcement is of the tables.
+func (d *Driver) prepare(ctx context.Context) error {
+	switch {
+	case !d.read:
+		return d.Resync(ctx)
+	case d.drift.notified:
+		changing := d.changing()
+		if err := d.readTables(ctx); err != nil {
+			return err
+		}
+		d.compare(changing)
+	}
+	return nil
+}
+
 // Clear removes all chains and calls of ours, and the sets that nothing looks into then.
 func (d *Driver) Clear(ctx context.Context) error {
 	if err := d.Resync(ctx); err != nil {
 		return err
 	}
-	d.rendered = [2][]Text{}
+	d.want = [2]map[Table]wanted{{}, {}}
 	for i := range families {
 		if err := d.write(ctx, i, false); err != nil {
 			return err
 		}
 	}
-	return d.destroySets(nil)
+	return d.destroySets()
 }
 
 // leaveOut leaves out the intent that an error is about or, if it is about none, the chain. It returns false if there is nothing that can be left out.
@@ -257,7 +244,7 @@ func (d *Driver) leaveOut(err error) bool {
 	} else if e.Owner == nil || !d.state.Refuse(e.Owner, e.Err) {
 		return false
 	}
-	d.rendered[0], d.stale = nil, true
+	d.want[0], d.stale = nil, true
 	return true
 }
 
@@ -269,15 +256,21 @@ func (d *Driver) render() error {
 	c := d.state.Changes()
 	d.node.Take(c)
 	d.name(c)
-	if log := d.state.Logs(); log != d.log || d.rendered[0] == nil || len(c.Chains)+len(c.Gone)+len(c.Links) > 0 {
-		d.log = log
+	if log := d.state.Logs(); log != d.log || d.want[0] == nil || len(c.Chains)+len(c.Gone)+len(c.Links) > 0 {
+		d.log, d.sees = log, map[string]bool{}
 		for i, f := range families {
 			texts, err := d.node.Render(f, log)
 			if err != nil {
-				d.rendered[0] = nil
+				d.want[0] = nil
 				return fmt.Errorf("IPv%d: %w", f, err)
 			}
-			d.rendered[i] = texts
+			d.want[i] = map[Table]wanted{}
+			for _, t := range texts {
+				d.want[i][t.Table] = wantedOf(t)
+				for _, s := range t.Sets {
+					d.sees[s.Name] = true
+				}
+			}
 		}
 	}
 	d.stale = false
@@ -286,18 +279,10 @@ func (d *Driver) render() error {
 
 // carryOut makes sets, members and chains, and then destroys what nothing looks into any more.
 func (d *Driver) carryOut(ctx context.Context) error {
-	needed := map[string]bool{}
-	for _, texts := range d.rendered {
-		for _, t := range texts {
-			for _, s := range t.Sets {
-				needed[s.Name] = true
-			}
-		}
-	}
-	if err := d.makeSets(ctx, needed); err != nil {
+	if err := d.makeSets(ctx); err != nil {
 		return err
 	}
-	if err := d.moveMembers(ctx, needed); err != nil {
+	if err := d.moveMembers(ctx); err != nil {
 		return err
 	}
 	for i := range families {
@@ -308,7 +293,7 @@ func (d *Driver) carryOut(ctx context.Context) error {
 	if !d.state.InSync() {
 		return nil
 	}
-	return d.destroySets(needed)
+	return d.destroySets()
 }
 
 // restoreSets carries out lines for ipset; an error has the set of its line for its owner.
@@ -327,11 +312,11 @@ func (d *Driver) restoreSets(ctx context.Context, lines []string, of []*kernelSe
 	return err
 }
 
-// makeSets makes the sets that are missing, with all their members. One of another type is no longer under our names.
-func (d *Driver) makeSets(ctx context.Context, needed map[string]bool) error {
+// makeSets makes the sets that are missing, with all their members. One whose name somebody gave to a set of another type is refused.
+func (d *Driver) makeSets(ctx context.Context) error {
 	var lines []string
 	var of, made []*kernelSet
-	for _, name := range slices.Sorted(maps.Keys(needed)) {
+	for _, name := range slices.Sorted(maps.Keys(d.sees)) {
 		k := d.ksets[name]
 		switch {
 		case k == nil:
@@ -360,10 +345,10 @@ func (d *Driver) makeSets(ctx context.Context, needed map[string]bool) error {
 }
 
 // moveMembers changes the members of sets, those that move between sets in steps.
-func (d *Driver) moveMembers(ctx context.Context, needed map[string]bool) error {
+func (d *Driver) moveMembers(ctx context.Context) error {
 	d.moves.Reset()
 	for {
-		moves, as := d.pending(needed)
+		moves, as := d.pending()
 		due, more := d.moves.Next(d.state, as)
 		now := moves
 		if more {
@@ -390,10 +375,10 @@ func (d *Driver) moveMembers(ctx context.Context, needed map[string]bool) error 
 }
 
 // destroySets destroys the sets of ours that no rule looks into. Rules of another backend may: such a set stays until it is tried again.
-func (d *Driver) destroySets(needed map[string]bool) error {
+func (d *Driver) destroySets() error {
 	for _, name := range slices.Sorted(maps.Keys(d.ksets)) {
 		k := d.ksets[name]
-		if needed[name] || !k.exists {
+		if d.sees[name] || !k.exists {
 			continue
 		}
 		inUse, err := d.tools.DestroySet(name)

@@ -148,8 +148,8 @@ func (m move) done() {
 }
 
 // pending are the changes of members of sets that rules in force look into.
-func (d *Driver) pending(needed map[string]bool) (out []move, as []desired.Move) {
-	for _, name := range slices.Sorted(maps.Keys(needed)) {
+func (d *Driver) pending() (out []move, as []desired.Move) {
+	for _, name := range slices.Sorted(maps.Keys(d.sees)) {
 		k := d.ksets[name]
 		if k == nil || !k.exists || k.other {
 			continue
@@ -186,26 +186,26 @@ func (s Set) address(el string) (addr string, net bool) {
 // portNames are the names by which ipset prints protocols that have ports.
 var portNames = map[string]uint8{"tcp": 6, "udp": 17, "sctp": 132, "udplite": 136}
 
-// savedElement is an element in our form, of the text in which ipset prints it; false: no element of ours has that form.
-func savedElement(text string) (string, bool) {
+// savedElement is an element in our form, of the text in which ipset prints it; what is no element of ours stays as it is.
+func savedElement(text string) string {
 	if a, rest, ok := strings.Cut(text, ","); ok {
 		proto, port, _ := strings.Cut(rest, ":")
 		number, known := portNames[proto]
 		addr, err := netip.ParseAddr(a)
 		n, perr := strconv.ParseUint(port, 10, 16)
 		if !known || err != nil || perr != nil {
-			return text, false
+			return text
 		}
-		return fmt.Sprintf("%s,%d:%d", addr, number, n), true
+		return fmt.Sprintf("%s,%d:%d", addr, number, n)
 	}
 	if p, err := netip.ParsePrefix(text); err == nil {
-		return p.String(), true
+		return p.String()
 	}
 	a, err := netip.ParseAddr(text)
 	if err != nil {
-		return text, false
+		return text
 	}
-	return netip.PrefixFrom(a, a.BitLen()).String(), true
+	return netip.PrefixFrom(a, a.BitLen()).String()
 }
 
 // observeSets takes the sets of ours that ipset save prints.
@@ -233,8 +233,7 @@ func (d *Driver) observeSets(text string) {
 		k.other = k.ID != "" && types[name] != k.shape()
 		k.elems.ObservedAll(func(yield func(string, struct{}) bool) {
 			for _, text := range elements {
-				el, _ := savedElement(text) // one in another form is deleted under the name that it has
-				if !yield(el, struct{}{}) {
+				if !yield(savedElement(text), struct{}{}) { // one in another form is deleted under the name that it has
 					return
 				}
 			}

@@ -10,12 +10,12 @@ type saved struct {
 
 // calls are the rules of a chain of the kernel that call ours.
 type calls struct {
-	first bool     // ours is its first rule, and there is one
-	rules []string // each of ours, from its action on
+	n     int
+	first bool // one of them is the chain's first rule
 }
 
 // once reports whether ours is called once, before all other rules.
-func (c calls) once() bool { return c.first && len(c.rules) == 1 }
+func (c calls) once() bool { return c.first && c.n == 1 }
 
 // ownPrefix begins the names of all our chains.
 const ownPrefix = "tw-"
@@ -51,7 +51,7 @@ func parseSaved(text string) map[Table]saved {
 			if rule == callOf(chain) {
 				c := now.calls[chain]
 				c.first = c.first || !begun[chain]
-				c.rules = append(c.rules, rule)
+				c.n++
 				now.calls[chain] = c
 			}
 			begun[chain] = true
@@ -70,26 +70,40 @@ func callOf(hook string) string {
 	return ""
 }
 
-// parsed is the text of a table: its chains in order, and their rules.
-type parsed struct {
-	order  []string
-	chains map[string][]string // each line of its own, from -A on
+// wanted is what a table should have of ours.
+type wanted struct {
+	order  []string          // chains
+	chains map[string]string // the lines of their rules, from -A on
+	sets   []Set
+	calls  []Call
 }
 
-// parseText takes a text apart.
-func parseText(t Text) parsed {
-	out := parsed{chains: map[string][]string{}}
+// wantedOf takes a text apart.
+func wantedOf(t Text) wanted {
+	rules := map[string][]string{}
+	out := wanted{chains: map[string]string{}, sets: t.Sets, calls: t.Calls}
 	for line := range strings.Lines(t.Restore) {
 		line = strings.TrimSuffix(line, "\n")
 		switch {
 		case strings.HasPrefix(line, ":"):
 			name, _, _ := strings.Cut(line[1:], " ")
 			out.order = append(out.order, name)
-			out.chains[name] = nil
+			out.chains[name] = ""
 		case strings.HasPrefix(line, "-A "):
 			chain, _, _ := strings.Cut(line[len("-A "):], " ")
-			out.chains[chain] = append(out.chains[chain], line)
+			rules[chain] = append(rules[chain], line)
 		}
 	}
+	for chain, lines := range rules {
+		out.chains[chain] = strings.Join(lines, "\n")
+	}
 	return out
+}
+
+// rulesOf is the number of rules of a chain that is wanted.
+func rulesOf(text string) int {
+	if text == "" {
+		return 0
+	}
+	return strings.Count(text, "\n") + 1
 }

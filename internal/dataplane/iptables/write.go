@@ -33,16 +33,8 @@ func (e *edit) add(chain, line string) {
 // write brings the chains of a family into the kernel, and reads them. Early: what is there stays.
 func (d *Driver) write(ctx context.Context, slot int, early bool) error {
 	var all edit
-	want := map[Table]parsed{}
 	for _, name := range tableOrder {
-		var t Text
-		for _, x := range d.rendered[slot] {
-			if x.Table == name {
-				t = x
-			}
-		}
-		want[name] = parseText(t)
-		all.table(name, d.have[slot][name], want[name], t.Calls, early)
+		all.table(name, d.have[slot][name], d.want[slot][name], early)
 	}
 	if len(all.lines) == 0 {
 		return nil
@@ -59,23 +51,23 @@ func (d *Driver) write(ctx context.Context, slot int, early bool) error {
 	if err != nil {
 		return err
 	}
-	return d.written(slot, parseSaved(text), want, early)
+	return d.written(slot, parseSaved(text), early)
 }
 
 // written takes what the kernel has after a change.
-func (d *Driver) written(slot int, is map[Table]saved, want map[Table]parsed, early bool) error {
+func (d *Driver) written(slot int, is map[Table]saved, early bool) error {
 	for _, name := range tableOrder {
 		had := d.have[slot][name]
 		now := table{is[name], map[string]string{}}
-		for chain, lines := range want[name].chains {
+		for chain, text := range d.want[slot][name].chains {
 			_, there := had.chains[chain]
 			if early && there { // an earlier agent's
 				continue
 			}
-			if rules, made := now.chains[chain]; !made || len(rules) != len(lines) {
+			if rules, made := now.chains[chain]; !made || len(rules) != rulesOf(text) {
 				return fmt.Errorf("IPv%d, table %s, chain %s: %w", families[slot], name, chain, errChanged)
 			}
-			now.written[chain] = strings.Join(lines, "\n")
+			now.written[chain] = text
 		}
 		d.have[slot][name] = now
 	}
@@ -83,13 +75,13 @@ func (d *Driver) written(slot int, is map[Table]saved, want map[Table]parsed, ea
 }
 
 // table adds the change of a table from what it has to what it should be. Early: only what is missing.
-func (e *edit) table(name Table, has table, want parsed, calls []Call, early bool) {
+func (e *edit) table(name Table, has table, want wanted, early bool) {
 	var t edit
 	var changed []string
 	for _, chain := range want.order {
 		_, there := has.chains[chain]
 		text, ours := has.written[chain]
-		if !there || !early && (!ours || text != strings.Join(want.chains[chain], "\n")) {
+		if !there || !early && (!ours || text != want.chains[chain]) {
 			changed = append(changed, chain)
 			t.add(chain, ":"+chain+" - [0:0]")
 		}
@@ -102,17 +94,17 @@ func (e *edit) table(name Table, has table, want parsed, calls []Call, early boo
 		}
 	}
 	for _, chain := range changed {
-		for _, line := range want.chains[chain] {
-			t.add(chain, line)
+		for line := range strings.Lines(want.chains[chain]) {
+			t.add(chain, strings.TrimSuffix(line, "\n"))
 		}
 	}
 	for _, at := range points {
-		wanted := slices.Contains(calls, at)
+		wanted := slices.Contains(want.calls, at)
 		c := has.calls[at.Hook]
-		if wanted && c.once() || !wanted && (early || len(c.rules) == 0) {
+		if wanted && c.once() || !wanted && (early || c.n == 0) {
 			continue
 		}
-		for range c.rules {
+		for range c.n {
 			t.add(at.Chain, fmt.Sprintf("-D %s -j %s", at.Hook, at.Chain))
 		}
 		if wanted {
@@ -140,11 +132,11 @@ func (d *Driver) Differences(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	for i := range families {
-		for _, t := range d.rendered[i] {
-			has, want := d.have[i][t.Table], parseText(t)
-			for chain, lines := range want.chains {
-				if rules, there := has.chains[chain]; there && len(rules) == len(lines) {
-					has.written[chain] = strings.Join(lines, "\n")
+		for name, want := range d.want[i] {
+			has := d.have[i][name]
+			for chain, text := range want.chains {
+				if rules, there := has.chains[chain]; there && len(rules) == rulesOf(text) {
+					has.written[chain] = text
 				}
 			}
 		}
@@ -152,14 +144,8 @@ func (d *Driver) Differences(ctx context.Context) ([]string, error) {
 	out := d.differences()
 	for i, f := range families {
 		for _, name := range tableOrder {
-			want := parsed{}
-			for _, t := range d.rendered[i] {
-				if t.Table == name {
-					want = parseText(t)
-				}
-			}
 			for _, chain := range slices.Sorted(maps.Keys(d.have[i][name].chains)) {
-				if _, wanted := want.chains[chain]; !wanted {
+				if _, wanted := d.want[i][name].chains[chain]; !wanted {
 					out = append(out, fmt.Sprintf("chain %s of IPv%d table %s is there, and nobody wants it", chain, f, name))
 				}
 			}
@@ -170,6 +156,22 @@ func (d *Driver) Differences(ctx context.Context) ([]string, error) {
 
 // Resync reads the tables and the sets, so that the next Apply undoes what others changed.
 func (d *Driver) Resync(ctx context.Context) error {
+	if err := d.readTables(ctx); err != nil {
+		return err
+	}
+	sets, err := d.tools.SaveSets(ctx)
+	if err != nil {
+		return err
+	}
+	changing := d.changing()
+	d.observeSets(sets)
+	d.read = true
+	d.compare(changing)
+	return nil
+}
+
+// readTables reads the tables of both families.
+func (d *Driver) readTables(ctx context.Context) error {
 	var have [2]map[Table]table
 	for i, f := range families {
 		text, err := d.tools.Save(ctx, f)
@@ -181,18 +183,7 @@ func (d *Driver) Resync(ctx context.Context) error {
 			have[i][name] = table{is, d.still(i, name, is)}
 		}
 	}
-	sets, err := d.tools.SaveSets(ctx)
-	if err != nil {
-		return err
-	}
 	d.have = have
-	changing := map[string]bool{} // what was to be changed anyway
-	for name, k := range d.ksets {
-		changing["set "+name] = !k.elems.InSync()
-	}
-	d.observeSets(sets)
-	d.read = true
-	d.compare(changing)
 	return nil
 }
 
@@ -204,6 +195,15 @@ func (d *Driver) still(slot int, name Table, is saved) map[string]string {
 		if rules, there := is.chains[chain]; there && slices.Equal(rules, had.chains[chain]) {
 			out[chain] = text
 		}
+	}
+	return out
+}
+
+// changing are the sets that are to be changed, whatever others did.
+func (d *Driver) changing() map[string]bool {
+	out := map[string]bool{}
+	for name, k := range d.ksets {
+		out["set "+name] = !k.exists || !k.elems.InSync()
 	}
 	return out
 }
@@ -229,27 +229,23 @@ func (d *Driver) compare(changing map[string]bool) {
 
 // differences are the objects that are other than what was rendered last.
 func (d *Driver) differences() (out []string) {
-	needed := map[string]bool{}
 	for i, f := range families {
-		for _, t := range d.rendered[i] {
-			has, want := d.have[i][t.Table], parseText(t)
-			what := func(kind, name string) string { return fmt.Sprintf("%s %s of IPv%d table %s", kind, name, f, t.Table) }
+		for _, name := range tableOrder {
+			has, want := d.have[i][name], d.want[i][name]
+			what := func(kind, of string) string { return fmt.Sprintf("%s %s of IPv%d table %s", kind, of, f, name) }
 			for _, chain := range want.order {
-				if text, ours := has.written[chain]; !ours || text != strings.Join(want.chains[chain], "\n") {
+				if text, ours := has.written[chain]; !ours || text != want.chains[chain] {
 					out = append(out, what("chain", chain))
 				}
 			}
-			for _, c := range t.Calls {
+			for _, c := range want.calls {
 				if !has.calls[c.Hook].once() {
 					out = append(out, what("call of", c.Chain))
 				}
 			}
-			for _, s := range t.Sets {
-				needed[s.Name] = true
-			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(needed)) {
+	for _, name := range slices.Sorted(maps.Keys(d.sees)) {
 		if k := d.ksets[name]; k == nil || !k.exists || k.other || !k.elems.InSync() {
 			out = append(out, "set "+name)
 		}

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,32 +21,11 @@ type drift struct {
 	repaired []intent.Repair
 }
 
-// Watcher is all that Run needs of the kernel; *nftables.Watcher implements it.
-type Watcher interface {
-	Receive() ([]string, error)
-	Close() error
-}
-
 // Run receives notifications from the kernel until the context ends, so that a change of our table by another process is
 // undone at once. After nftables.ErrOverrun it goes on, as after a change of our table; any other error of the watcher is returned.
-func (d *Driver) Run(ctx context.Context, w Watcher) error {
-	defer context.AfterFunc(ctx, func() { _ = w.Close() })()
-	for {
-		tables, err := w.Receive()
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil && !errors.Is(err, nftables.ErrOverrun):
-			return err
-		case err == nil && !slices.Contains(tables, d.cfg.Table):
-			continue
-		}
-		select {
-		case d.drift.notes <- func() { d.drift.notified = true }:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+func (d *Driver) Run(ctx context.Context, w nftables.Receiver) error {
+	ours := func(table string) bool { return table == d.cfg.Table }
+	return nftables.Follow(ctx, w, ours, d.drift.notes, func() { d.drift.notified = true })
 }
 
 // Drift returns the channel on which Run passes functions to the loop that owns the driver, which calls them.

@@ -57,13 +57,7 @@ func (d *Driver) Merge(b intent.Batch) {
 // Links takes the addresses of interfaces, by which host endpoints that name no interface are found.
 func (d *Driver) Links(changes []ifmon.Change) {
 	for _, c := range changes {
-		a := desired.Addrs{Link: c.Name}
-		for _, p := range c.Addrs {
-			if !c.Gone {
-				a.Addrs = append(a.Addrs, p.Addr())
-			}
-		}
-		d.state.Links([]desired.Addrs{a})
+		d.state.Links([]desired.Addrs{{Link: c.Name, Addrs: c.Addresses()}})
 	}
 }
 

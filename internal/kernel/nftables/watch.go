@@ -1,10 +1,12 @@
 package nftables
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -159,4 +161,32 @@ func (w *Watcher) Receive() ([]string, error) {
 		return nil, ErrOverrun // unreadable is as good as lost
 	}
 	return tables, nil
+}
+
+// Receiver is what Follow needs of a [Watcher].
+type Receiver interface {
+	Receive() ([]string, error)
+	Close() error
+}
+
+// Follow sends note after each change of a table that concerns reports, and after [ErrOverrun], when any may have changed. It ends with the context,
+// and closes the receiver then; any other error of the receiver ends it too, and is returned.
+func Follow(ctx context.Context, r Receiver, concerns func(table string) bool, notes chan<- func(), note func()) error {
+	defer context.AfterFunc(ctx, func() { _ = r.Close() })()
+	for {
+		tables, err := r.Receive()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && !errors.Is(err, ErrOverrun):
+			return err
+		case err == nil && !slices.ContainsFunc(tables, concerns):
+			continue
+		}
+		select {
+		case notes <- note:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }

@@ -43,13 +43,13 @@ type other backend
 
 func (o other) Error() string { return "policy goes to " + string(o) }
 
-// policyPart is a driver of policy with what it has to run.
+// policyPart is a driver of policy, which needs to know the host's interfaces.
 type policyPart interface {
 	dataplane.Driver
 	dataplane.LinkAware
 }
 
-// policy returns the driver of a backend, and what runs beside it.
+// policy returns the driver of a backend, and the function that receives the kernel's notifications for it, to be run in a goroutine of its own.
 func (d kernelHandles) policy(b backend, prefixes []string, names *attribution.Table) (policyPart, func(context.Context) error) {
 	if b == inNftables {
 		driver := nft.New(d.nft, nft.Config{Prefixes: prefixes, Names: names, Reader: d.readConn, Recheck: true})
@@ -83,16 +83,19 @@ func (d kernelHandles) present() (out []backend, err error) {
 }
 
 // begins is the backend with which an agent begins: the one that has policy of ours, so that what an earlier agent left decides until all is known;
-// else the one that settings of this host want.
+// else the one that settings of this host want, if its programs are installed.
 func (d kernelHandles) begins(s config.Settings) (backend, error) {
 	there, err := d.present()
-	if err != nil || len(there) == 0 {
-		return d.wanted(s), err
+	w := d.wanted(s)
+	switch {
+	case slices.Contains(there, w) || err != nil:
+		return w, err
+	case len(there) > 0:
+		return there[0], nil
+	case missing(w) != "":
+		return inNftables, nil // which needs no programs
 	}
-	if w := d.wanted(s); slices.Contains(there, w) {
-		return w, nil
-	}
-	return there[0], nil
+	return w, nil
 }
 
 // elsewhere reports whether policy of ours is in other backends than this one. To close the host in this one until the datastore has been read would cut what
@@ -165,9 +168,9 @@ func missing(b backend) string {
 	return ""
 }
 
-// arrival is a follower that tells when all policy is in force for the first time.
+// arrival is a [dataplane.Follower] with a channel that it closes when all policy is in force for the first time.
 type arrival struct {
-	all  chan struct{} // closed then
+	all  chan struct{}
 	once sync.Once
 }
 
@@ -251,12 +254,6 @@ func (d kernelHandles) policyOf() (name string, driver policyComparer, err error
 		return "nft", nft.New(d.nft, nft.Config{Recheck: true}), nil
 	}
 	return "iptables", iptables.NewDriver(b.tools(), iptables.Config{Names: attribution.New()}), nil
-}
-
-// onlyIptables reports whether policy of ours is in iptables, and not in nftables.
-func (d kernelHandles) onlyIptables() (bool, error) {
-	there, err := d.present()
-	return len(there) > 0 && !slices.Contains(there, inNftables), err
 }
 
 // leavePolicy removes policy from all backends but nftables, and says what it did.

@@ -59,7 +59,19 @@ func TestABackendWithoutItsProgramsIsNotGoneTo(t *testing.T) {
 			t.Errorf("%s: %s", b, why)
 		}
 	}
+	ns := netnstest.New(t)
 	t.Setenv("PATH", t.TempDir())
+	ns.Do(func() {
+		d, err := openKernel()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer d.close()
+		if got, err := d.begins(config.Settings{Nftables: "Disabled", IptablesBackend: "NFT"}); got != inNftables || err != nil {
+			t.Errorf("an agent begins with %s, %v", got, err)
+		}
+	})
 	for b, lacks := range map[backend]bool{inNftables: false, inNFT: true, inLegacy: true} {
 		if why := missing(b); (why != "") != lacks {
 			t.Errorf("%s lacks %q", b, why)

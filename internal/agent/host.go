@@ -39,8 +39,8 @@ func Boot(ctx context.Context, cfg Config) (done bool, err error) {
 	if err != nil || slices.Contains(tables, table) || d.guarded(slog.New(slog.DiscardHandler)) {
 		return false, err
 	}
-	if only, err := d.onlyIptables(); err != nil || only {
-		return false, err
+	if d.elsewhere(inNftables) {
+		return false, nil
 	}
 	driver := nft.New(d.nft, nft.Config{})
 	driver.Merge(calc.New(cfg.Node, cfg.Local...).Flush())

@@ -38,18 +38,23 @@ func (c *command) replace(ctx context.Context) error {
 	return c.writeAll(ctx, action{"replace", "replaced", resources.Replace})
 }
 
-// writeAll writes what is in the files, one after the other, in their order. What fails does not keep the rest.
-func (c *command) writeAll(ctx context.Context, a action) error {
+// given are the resources that a command is about. Of none it says so.
+func (c *command) given() ([]item, error) {
 	items, err := c.items()
 	if bad := (badFile{}); errors.As(err, &bad) {
-		return fmt.Errorf("Failed to execute command: %w", err)
+		return nil, fmt.Errorf("Failed to execute command: %w", err)
 	}
-	if err != nil {
-		return err
-	}
-	if len(items) == 0 {
+	if err == nil && len(items) == 0 {
 		fmt.Fprintln(c.Out, "No resources specified")
-		return nil
+	}
+	return items, err
+}
+
+// writeAll writes what is in the files, one after the other, in their order. What fails does not keep the rest.
+func (c *command) writeAll(ctx context.Context, a action) error {
+	items, err := c.given()
+	if err != nil || len(items) == 0 {
+		return err
 	}
 	return c.with(ctx, func(ctx context.Context, s datastore.Store) error {
 		var failed []error
@@ -177,16 +182,9 @@ var operations = map[string]string{"create": "create or apply", "apply": "apply 
 
 // remove is calicoctl delete.
 func (c *command) remove(ctx context.Context) error {
-	items, err := c.items()
-	if bad := (badFile{}); errors.As(err, &bad) {
-		return fmt.Errorf("Failed to execute command: %w", err)
-	}
-	if err != nil {
+	items, err := c.given()
+	if err != nil || len(items) == 0 {
 		return err
-	}
-	if len(items) == 0 {
-		fmt.Fprintln(c.Out, "No resources specified")
-		return nil
 	}
 	if items[0].ref.Name == "" && items[0].res == nil && items[0].err == nil {
 		return errors.New("resource name may not be empty")

@@ -72,7 +72,7 @@ func Run(ctx context.Context, e *conn.Env, twill, calicoctl Twill, args []string
 	case daemons[name] != nil && len(rest) > 0 && isVersion(rest[0]):
 		return c.version()
 	case daemons[name] != nil:
-		return c.daemon(ctx, name)
+		return c.called(ctx, name, rest)
 	case len(rest) > 0 && isVersion(rest[0]):
 		return c.version()
 	}
@@ -91,7 +91,28 @@ func (c *command) refuse(format string, args ...any) int {
 	return 1
 }
 
-// daemon runs a daemon. Arguments such as --config-file are passed over: upstream's are of files that have no part in it here.
+// called runs a daemon that was called by its own name. The file of settings of upstream's agent is read; any other argument has no effect, and is named.
+func (c *command) called(ctx context.Context, name string, args []string) int {
+	felix := slices.Equal(daemons[name], daemons["felix"])
+	for len(args) > 0 {
+		flag, value, given := strings.Cut(args[0], "=")
+		used := 1
+		if !given && len(args) > 1 && !strings.HasPrefix(args[1], "-") {
+			value, used = args[1], 2
+		}
+		if felix && value != "" && slices.Contains([]string{"-c", "--config-file"}, flag) {
+			if err := os.Setenv("TWILL_CONFIG", value); err != nil {
+				return c.refuse("%s: %v", flag, err)
+			}
+		} else {
+			fmt.Fprintf(c.Err, "warning: %s: %s has no effect\n", name, strings.Join(args[:used], " "))
+		}
+		args = args[used:]
+	}
+	return c.daemon(ctx, name)
+}
+
+// daemon runs a daemon.
 func (c *command) daemon(ctx context.Context, name string, more ...string) int {
 	return c.twill(ctx, c.Env, append(slices.Clone(daemons[name]), more...))
 }
@@ -106,7 +127,7 @@ func (c *command) component(ctx context.Context, args []string) int {
 	case what == "cni" && len(args) > 1 && args[1] == "install":
 		return c.twill(ctx, c.Env, []string{"cni", "install"})
 	case what == "component" && len(args) > 1 && daemons[args[1]] != nil:
-		return c.daemon(ctx, args[1])
+		return c.called(ctx, args[1], args[2:])
 	case what == "component" && len(args) > 2 && args[1] == "node":
 		return c.nodePart(ctx, args[2], args[3:])
 	}

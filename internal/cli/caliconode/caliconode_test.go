@@ -68,7 +68,8 @@ func TestEachArgumentHasItsDaemon(t *testing.T) {
 		{"calico-node -nonsense", "", 1, "flag provided but not defined: -nonsense"},
 		{"calico-node -felix -confd", "", 1, "More than one incompatible argument provided"},
 		{"calico-felix", "twill agent", 7, ""},
-		{"felix --config-file /etc/calico/felix.cfg", "twill agent", 7, ""},
+		{"calico-typha --config-file /etc/calico/typha.cfg", "twill relay", 7, "warning: calico-typha: --config-file /etc/calico/typha.cfg has no effect"},
+		{"calico component kube-controllers --x=1 -y", "twill kube-controllers", 7, "kube-controllers: -y has no effect"},
 		{"calico-felix --version", "", 0, conn.Version},
 		{"calico-typha", "twill relay", 7, ""},
 		{"kube-controllers", "twill kube-controllers", 7, ""},
@@ -136,6 +137,12 @@ func TestFelixConfigIsReadUnderUpstreamsNames(t *testing.T) {
 	t.Cleanup(func() { _ = os.Unsetenv("TWILL_CONFIG") })
 	if _, code, out := call(t.Context(), "calico-node", "-felix-live"); code != 1 || !strings.Contains(out, "http://127.0.0.9:1/liveness") {
 		t.Errorf("%d %s", code, out)
+	}
+	for _, args := range []string{"calico-felix --config-file ", "felix --config-file=", "calico component felix -c "} {
+		file := clitest.File(t, "given.cfg", "[global]\n")
+		if ran, _, out := call(t.Context(), strings.Fields(args+file)...); ran != "twill agent" || os.Getenv("TWILL_CONFIG") != file || out != "" {
+			t.Errorf("%s: the file is %q\n%s", args, os.Getenv("TWILL_CONFIG"), out)
+		}
 	}
 	t.Setenv("TWILL_CONFIG", clitest.File(t, "own.conf", "healthHost = 127.0.0.8\n"))
 	if _, code, out := call(t.Context(), "calico-node", "-felix-live"); code != 1 || !strings.Contains(out, "127.0.0.8:9099") {

@@ -38,7 +38,7 @@ func keeping(e *conn.Env) (l conn.Local, cfg nodekeep.Config, err error) {
 	return l, cfg, err
 }
 
-// KeepAddresses keeps this node's addresses in the datastore until the context ends, as `twill node` does beside its children.
+// KeepAddresses keeps this node's addresses in the datastore until the context ends. `twill node` does so, too, while it supervises its daemons.
 func KeepAddresses(ctx context.Context, e *conn.Env) error {
 	l, cfg, err := keeping(e)
 	if err != nil {

@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X github.com/twillnet/twill/internal/cli/conn.Version=$(VERSION)
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: vm image chart build relaypb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-api kube-conformance kube-chaos chaos chaos-mutants
+.PHONY: vm image chart build pb deps deps-bird up down test lint bench bench-parts race agree mutants conformance kube kube-down kube-test kube-api kube-conformance kube-chaos chaos chaos-mutants
 build: ## bin/twill, one static binary; bin/twill-cni, its CNI plugin alone, which starts faster
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/twill
 	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/twill-cni ./cmd/twill-cni
@@ -20,10 +20,10 @@ image: ## bin/twill-image-ARCH.tar: an OCI archive with these two binaries, and 
 chart: build ## bin/twill-chart.tgz, a Helm chart of what `twill kube install` prints
 	$(BIN) kube chart > bin/twill-chart.tgz
 
-relaypb: ## api/relaypb, from its .proto; wants protoc
+pb: ## what is generated from a .proto: api/relaypb, api/endpointpb; wants protoc
 	go build -o bin/ google.golang.org/protobuf/cmd/protoc-gen-go && GOBIN=$(CURDIR)/bin go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
-	PATH=$(CURDIR)/bin:$$PATH protoc -I api/relaypb --go_out=api/relaypb --go_opt=paths=source_relative --go-grpc_out=api/relaypb --go-grpc_opt=paths=source_relative relay.proto
-	go run mvdan.cc/gofumpt@v0.12.0 -w api/relaypb/*.go
+	for p in relay endpoint; do PATH=$(CURDIR)/bin:$$PATH protoc -I api/$${p}pb --go_out=api/$${p}pb --go_opt=paths=source_relative --go-grpc_out=api/$${p}pb --go-grpc_opt=paths=source_relative $$p.proto || exit 1; done
+	go run mvdan.cc/gofumpt@v0.12.0 -w api/relaypb/*.go api/endpointpb/*.go
 
 deps: ## what tests and demonstrations call: nft (to read what we program)
 	@sh scripts/deps.sh nft

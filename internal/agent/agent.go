@@ -105,16 +105,17 @@ func run(ctx context.Context, cfg Config, in backend) error {
 	plugins := attach.New(attach.Config{
 		Node: cfg.Node, Store: store, Addresses: attach.NewAddresses(store, cfg.Node), Kernel: attached{&d, watch}, Know: source.Know, Ended: ended, MTU: watch.mtu, Notes: wire.NotesOf(cfg.Socket), Log: cfg.Log.With("part", "attach"),
 	})
+	claims := d.claims(cfg, store, handles, source.Know)
 	server := &handlers{watch: watch, checker: newChecker(watch.notReady, source.Ping, d.Ping, loop.Ping), metrics: registry, tally: tally{handles.counts, names, dropped, logged}, plugins: plugins}
 	watch.measure(server.tally)
 	listen := server.listeners(cfg)
 	within, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
-	d.settings = []func(config.Settings){server.configure, listen.configure, d.wanting(tunnels), d.choosing(handles, in, leave)}
+	d.settings = []func(config.Settings){claims.Configure, server.configure, listen.configure, d.wanting(tunnels), d.choosing(handles, in, leave)}
 
 	err = together(within, map[string]func(context.Context) error{
 		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "feedback": report, "leftovers": watch.leftovers.run,
-		"status": watch.run, "upkeep": keep.Run, "tunnels": tunnels.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
+		"endpoint plugins": claims.Run, "status": watch.run, "upkeep": keep.Run, "tunnels": tunnels.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
 		"policy":    watchPolicy,
 		"backends":  func(ctx context.Context) error { return handles.leaveOthers(ctx, in, arrived, cfg.Log) },
 		"overlay":   func(ctx context.Context) error { return d.overlay.Verify(ctx, store, d.apply) },

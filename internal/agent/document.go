@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/twillnet/twill/internal/doctor"
+	"github.com/twillnet/twill/internal/orchestrator/endpointapi"
 )
 
 // Report is the state of a running agent, as served on its socket and at /status.
@@ -33,6 +34,8 @@ type Report struct {
 	// WireGuard are the devices that settings want, by family, and Others the other hosts to which this agent's routes lead, and how.
 	WireGuard []WireGuardReport `json:"wireguard,omitempty"`
 	Others    []OtherReport     `json:"others,omitempty"`
+	// Plugins is what plugins of the Endpoint API said of this host's interfaces, and those that are nobody's; nil: there never was a plugin.
+	Plugins *endpointapi.Report `json:"endpointPlugins,omitempty"`
 	// Leftovers are what an upstream agent left in the kernel: its rules apply, too, until they are removed.
 	Leftovers []string `json:"leftovers,omitempty"`
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/metrics"
+	"github.com/twillnet/twill/internal/orchestrator/endpointapi"
 	"github.com/twillnet/twill/internal/status"
 	"github.com/twillnet/twill/internal/syncer"
 )
@@ -37,6 +38,7 @@ type reporter struct {
 	leftovers *leftovers
 	links     func() ([]rtnl.Link, error) // of the host; nil: none are known
 	wireguard wgReader                    // nil: there is no WireGuard
+	plugins   func() *endpointapi.Report  // of the Endpoint API; nil: there are none
 
 	mu          sync.Mutex
 	changes     changes
@@ -412,6 +414,9 @@ func (r *reporter) report() Report {
 	defer r.mu.Unlock()
 	out := r.identity
 	out.Leftovers = left
+	if r.plugins != nil {
+		out.Plugins = r.plugins()
+	}
 	out.NotReady = r.whyNot()
 	out.Ready = len(out.NotReady) == 0
 	out.Datastore, out.Kernel, out.Counts, out.Repairs = r.datastore, r.kernel, r.tracker.counts(), maps.Clone(r.repairs)

@@ -19,6 +19,7 @@ type Link struct {
 	Index   int
 	Name    string
 	MAC     string
+	Alias   string
 	MTU     int            // bytes
 	Up      bool           // administratively up: the kernel accepts routes through it
 	Running bool           // up, and with a carrier

@@ -140,7 +140,7 @@ func (s *state) published(changes []Change) {
 }
 
 func (e *entry) value() Link {
-	l := Link{Index: e.link.Index, Name: e.link.Name, MAC: e.link.MAC, MTU: e.link.MTU, Up: e.link.Up, Running: e.link.Running, Downs: e.downs}
+	l := Link{Index: e.link.Index, Name: e.link.Name, MAC: e.link.MAC, Alias: e.link.Alias, MTU: e.link.MTU, Up: e.link.Up, Running: e.link.Running, Downs: e.downs}
 	for p := range e.addrs {
 		l.Addrs = append(l.Addrs, p)
 	}
@@ -149,5 +149,5 @@ func (e *entry) value() Link {
 }
 
 func equal(a, b Link) bool {
-	return a.Index == b.Index && a.MAC == b.MAC && a.MTU == b.MTU && a.Up == b.Up && a.Running == b.Running && a.Downs == b.Downs && slices.Equal(a.Addrs, b.Addrs)
+	return a.Index == b.Index && a.MAC == b.MAC && a.Alias == b.Alias && a.MTU == b.MTU && a.Up == b.Up && a.Running == b.Running && a.Downs == b.Downs && slices.Equal(a.Addrs, b.Addrs)
 }

@@ -98,6 +98,9 @@ func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
 		t.Row("  MTU", fmt.Sprintf("%d between hosts%s, %d of new workloads", m.Carries, by, m.Workloads))
 	}
 	paths.Summary(t, r)
+	if p := r.Plugins; p != nil {
+		t.Row("  plugins", plugins(p))
+	}
 	var repairs []string
 	for what, n := range r.Repairs {
 		repairs = append(repairs, fmt.Sprintf("%d × %s", n, what))
@@ -107,6 +110,7 @@ func printReport(w io.Writer, r agent.Report, wide bool, now time.Time) {
 	}
 	t.Flush()
 	printEndpoints(w, r, wide, now)
+	printPlugins(w, r.Plugins, wide, now)
 	paths.Print(w, r.Others, wide, now)
 	section(w, "Not in force", r.Failed)
 	if r.MTU != nil {

@@ -1,0 +1,146 @@
+package endpointapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/intent"
+	"github.com/twillnet/twill/internal/ipam"
+	"github.com/twillnet/twill/internal/resources"
+)
+
+// Kernel is what a Writer needs of the rest of the agent.
+type Kernel interface {
+	// Overlay passes calc updates that are in the datastore, before its watch delivers them.
+	Overlay(ctx context.Context, us []api.Update) error
+	// InForce waits until an endpoint's policy and routes are in the kernel; an error says why they are not.
+	InForce(ctx context.Context, id intent.EndpointID) error
+	// NotReady returns why nothing may be written now; none: it may.
+	NotReady() []string
+}
+
+// Writer writes endpoints of plugins, and waits until they are in force.
+type Writer struct {
+	Store  datastore.Store
+	Kernel Kernel
+	// Know is that of the syncer that feeds calc. May be nil.
+	Know func(ctx context.Context, keys ...string) error
+	// Address returns what is known of an address. May be nil.
+	Address func(ctx context.Context, a netip.Addr) (ipam.Lease, error)
+}
+
+// errLater is why something is not done now, although nothing is wrong with it.
+type errLater struct{ why string }
+
+func (e errLater) Error() string { return e.why }
+
+// inForceWait is how long a plugin waits for policy and routes before it is told why they are not in the kernel.
+const inForceWait = 20 * time.Second
+
+// Do does a job.
+func (w *Writer) Do(ctx context.Context, j *Job) error {
+	if why := w.Kernel.NotReady(); len(why) > 0 {
+		return errLater{"the agent is not ready: " + why[0]}
+	}
+	for _, key := range j.Remove {
+		if err := w.remove(ctx, j.Plugin, key); err != nil {
+			return err
+		}
+	}
+	if j.Want == nil {
+		return nil
+	}
+	if err := w.mayHave(ctx, j.Want); err != nil {
+		return err
+	}
+	now, err := w.write(ctx, j)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, inForceWait)
+	defer cancel()
+	if err := w.Kernel.Overlay(ctx, []api.Update{now}); err != nil {
+		return err
+	}
+	return w.Kernel.InForce(ctx, intent.EndpointID{Kind: intent.Workload, Namespace: j.Want.Metadata.Namespace, Name: j.Want.Metadata.Name})
+}
+
+// mayHave returns an error if IPAM has given one of an endpoint's addresses to somebody.
+func (w *Writer) mayHave(ctx context.Context, e *api.WorkloadEndpoint) error {
+	if w.Address == nil {
+		return nil
+	}
+	for _, a := range addrsOf(e) {
+		l, err := w.Address(ctx, a)
+		if err != nil {
+			return err
+		}
+		if l.Assigned {
+			return fmt.Errorf("address %s is assigned to %s", a, l.Handle)
+		}
+	}
+	return nil
+}
+
+// write writes an endpoint, if what is there is the plugin's.
+func (w *Writer) write(ctx context.Context, j *Job) (api.Update, error) {
+	key, err := api.Key(j.Want)
+	if err != nil {
+		return api.Update{}, err
+	}
+	if err := w.know(ctx, key); err != nil {
+		return api.Update{}, err
+	}
+	seen, err := w.Store.Get(ctx, key)
+	switch {
+	case errors.Is(err, datastore.ErrNotFound):
+		seen = api.Update{Key: key}
+	case err != nil:
+		return api.Update{}, err
+	}
+	if mine, err := ofPlugin(seen, j.Plugin); err != nil || !mine {
+		return api.Update{}, errors.Join(err, fmt.Errorf("WorkloadEndpoint %s is not this plugin's", nameOf(j.Want)))
+	}
+	copied := *j.Want // the datastore's fields are filled in
+	done, err := resources.Over(ctx, w.Store, seen, &copied)
+	return done.Now, err
+}
+
+// remove deletes an endpoint, if it is the plugin's.
+func (w *Writer) remove(ctx context.Context, plugin, key string) error {
+	if err := w.know(ctx, key); err != nil {
+		return err
+	}
+	was, deleted, err := resources.DeleteIf(ctx, w.Store, key, func(u api.Update) (bool, error) { return ofPlugin(u, plugin) })
+	if err != nil {
+		return err
+	}
+	if deleted {
+		was.Value = nil
+	}
+	return w.Kernel.Overlay(ctx, []api.Update{was})
+}
+
+func (w *Writer) know(ctx context.Context, key string) error {
+	if w.Know == nil {
+		return nil
+	}
+	return w.Know(ctx, key)
+}
+
+// ofPlugin reports whether a plugin may write what is stored under a key: nothing, or what it had written.
+func ofPlugin(u api.Update, plugin string) (bool, error) {
+	if u.Value == nil {
+		return true, nil
+	}
+	st, err := api.DecodeStored(u)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", u.Key, err)
+	}
+	return st.Resource.Meta().Annotations[annotationPlugin] == plugin, nil
+}

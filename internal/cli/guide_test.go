@@ -95,7 +95,8 @@ func transcript(c *clitest.CLI, block string) (all []string) {
 		}
 		if export, ok := strings.CutPrefix(args, "datastore import -f "); ok && clitest.OnAPIServer() {
 			c.Fill(strings.TrimSpace(export))
-			all = append(all, line+"20 keys imported; the datastore is locked: twill datastore unlock starts the cluster\n")
+			all = append(all, line+"20 keys imported, and read again: it is as exported; the datastore is locked: twill datastore unlock starts the cluster\n"+
+				"twill: address management has 5 problems; twill ipam check names what it is\n")
 			continue
 		}
 		code, out, errs := c.Run("", clitest.Words(args)...)

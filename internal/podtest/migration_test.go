@@ -169,6 +169,13 @@ func TestAClusterMovesFromEtcdToTheAPIServer(t *testing.T) {
 		return name
 	}
 	write(m.export, string(out))
+	cmd := exec.Command(m.twill, "datastore", "migrate", "export")
+	cmd.Env = append(os.Environ(), m.env...)
+	inParts, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstreams := write(filepath.Join(t.TempDir(), "cluster.yaml"), string(inParts))
 	want := m.intents(m.store)
 	if len(want.Endpoints) != 4 || len(want.Policies) < 4 {
 		t.Fatalf("on etcd the agent has the endpoints %+v and %d policies", want.Endpoints, len(want.Policies))
@@ -187,6 +194,7 @@ func TestAClusterMovesFromEtcdToTheAPIServer(t *testing.T) {
 		m.says(true, m.in(g), []string{"datastore", "import", "-f", m.export}, "there already", "left out", "the datastore is locked")
 		m.says(true, m.in(g), []string{"datastore", "import", "-f", m.export, "--dry-run"}, "1 key would be imported, ")
 		m.moved(g, want)
+		m.says(true, m.in(g), []string{"datastore", "migrate", "import", "-f", upstreams, "--dry-run"}, "1 key would be imported, ") // all of it is there, and says the same
 	}
 	m.agentMoves()
 }

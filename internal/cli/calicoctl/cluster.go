@@ -172,7 +172,7 @@ func (c *command) export(ctx context.Context) error {
 	if !locked {
 		return errors.New("Datastore is not locked. Run the `calicoctl datastore migrate lock` command in order to begin migration.")
 	}
-	return c.own(ctx, "datastore", "export")
+	return c.own(ctx, "datastore", "migrate", "export")
 }
 
 func (c *command) importAll(ctx context.Context) error {

@@ -66,7 +66,7 @@ func TestAPoolIsSplitWhileTheClusterIsLocked(t *testing.T) {
 		step{args: "ipam split 4 --cidr=10.0.1.0/24", has: []string{"IP Pool pool-a was successfully split into 4 smaller pools.", "Created split-pool-a-0 with CIDR 10.0.1.0/26.\n"}},
 		step{args: "get ippool pool-a", fails: true, has: []string{notFound}},
 		step{args: "get ippool split-pool-a-3 -o yaml", has: []string{"cidr: 10.0.1.192/26", "ipipMode: Always", "nodeSelector: foo == 'bar'"}},
-		step{args: "datastore migrate export", has: []string{"clusterinformations/default"}},
+		step{args: "datastore migrate export", has: []string{"kind: IPPoolList", "===", `"kind": "ClusterInformation"`}},
 		step{args: "datastore migrate import -f {}", text: "", fails: true, want: "Invalid datastore type: etcdv3 to import to for datastore migration. Datastore type must be kubernetes"},
 		step{args: "datastore migrate unlock", want: "Datastore unlocked."},
 	)

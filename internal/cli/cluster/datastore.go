@@ -27,15 +27,17 @@ func (c *command) datastoreCmd() *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 	}
 	parts := func() []*cobra.Command {
-		return []*cobra.Command{c.exportCmd(), c.importCmd(), c.lockCmd(true), c.lockCmd(false)}
+		return []*cobra.Command{c.importCmd(), c.lockCmd(true), c.lockCmd(false)}
 	}
 	migrate := &cobra.Command{
-		Use: "migrate", Short: "The same commands where calicoctl has them", RunE: console.SubcommandWanted, Args: cobra.ArbitraryArgs,
+		Use: "migrate", Short: "The same in calicoctl's steps and form of file", RunE: console.SubcommandWanted, Args: cobra.ArbitraryArgs,
 	}
 	for _, p := range parts() {
 		p.Example = strings.ReplaceAll(p.Example, "twill datastore ", "twill datastore migrate ")
 		migrate.AddCommand(p)
 	}
+	migrate.AddCommand(c.migrateExportCmd())
+	cmd.AddCommand(c.exportCmd())
 	cmd.AddCommand(parts()...)
 	cmd.AddCommand(migrate)
 	return cmd
@@ -115,10 +117,15 @@ Exit code: 0 complete, 1 it is not, 2 usage.`,
 	}
 }
 
-func (c *command) exportAll(ctx context.Context, s datastore.Store) error {
+// readAll is all that a datastore holds.
+func (c *command) readAll(ctx context.Context, s datastore.Store) (datastore.Snapshot, error) {
 	_, read := c.Working("reading the datastore", 0)
-	snap, err := s.List(ctx, api.Root)
-	read()
+	defer read()
+	return s.List(ctx, api.Root)
+}
+
+func (c *command) exportAll(ctx context.Context, s datastore.Store) error {
+	snap, err := c.readAll(ctx, s)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func TestAnExportIsImportedAsItWas(t *testing.T) {
 	}
 	clitest.Contains(t, stderr, "13 keys exported, as of revision ")
 	to := newCLI(t)
-	clitest.Contains(t, to.Want(0, export, "datastore", "import", "-f", "-"), "13 keys imported; the datastore is locked: twill datastore unlock starts the cluster\n", "bgppeer/p1 is written as it is")
+	clitest.Contains(t, to.Want(0, export, "datastore", "import", "-f", "-"), "13 keys imported, and read again: it is as exported; the datastore is locked: twill datastore unlock starts the cluster\n", "bgppeer/p1 is written as it is")
 	clitest.Contains(t, to.Stored("clusterinformations/default"), `"clusterGUID":"g","newer":1,"datastoreReady":false`)
 	to.Want(0, "", "datastore", "unlock")
 	want, got := clitest.Everything(t, from.Store), clitest.Everything(t, to.Store)
@@ -67,7 +67,7 @@ func TestAnExportIsImportedAsItWas(t *testing.T) {
 	clitest.Contains(t, to.Stored("clusterinformations/default"), `"datastoreReady":true`)
 	clitest.Contains(t, to.Want(0, export, "datastore", "import", "--dry-run", "-f", "-", "-o", "wide"), "unchanged  /calico/ipam/v2/handle/x\n", "updated    /calico/resources/v3/projectcalico.org/clusterinformations/default")
 	to.Want(0, "", "delete", "networkpolicy", "db", "-n", "prod")
-	clitest.Equal(t, to.Want(0, export, "datastore", "import", "-f", "-"), "2 keys imported, 11 are there already; the datastore is locked: twill datastore unlock starts the cluster")
+	clitest.Contains(t, to.Want(0, export, "datastore", "import", "-f", "-"), "address management has 1 problem; twill ipam check", "2 keys imported, 11 are there already, and read again: it is as exported; the datastore is locked: twill datastore unlock starts the cluster")
 	to.Put("bgppeers/p1", `{"spec":{"a":1}}`)
 	to.Raw("globalnetworksets/other", `{}`)
 	clitest.Contains(t, to.Want(1, export, "datastore", "import", "-f", "-"), "nothing was written, since", "bgppeer/p1 is there already, and is another: spec.a 1 → nothing",
@@ -109,4 +109,28 @@ func TestABrokenExportIsRefusedWhole(t *testing.T) {
 		t.Errorf("there was %v, and is %v", before, after)
 	}
 	clitest.Contains(t, c.Want(2, "", "datastore", "import"), "no file given")
+}
+
+// TestUpstreamsStepsOfAMigration, with its form of file.
+func TestUpstreamsStepsOfAMigration(t *testing.T) {
+	from := newCLI(t)
+	from.Want(0, "", "apply", "-f", clitest.Prod)
+	from.Raw("profiles/mine", `{"kind":"Profile","metadata":{"name":"mine"}}`)
+	clitest.Contains(t, from.Want(1, "", "datastore", "migrate", "export"), "the datastore is not locked")
+	from.Want(0, "", "datastore", "migrate", "lock")
+	code, export, stderr := from.Run("", "datastore", "migrate", "export")
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	clitest.Contains(t, stderr, "profile/mine is left out: it is of no namespace and no account", "exported, ", " left out, as of revision ")
+	clitest.Contains(t, export, "kind: NetworkPolicyList\n", "---\n===\n{\n", `"kind": "ClusterInformation"`)
+	to := newCLI(t)
+	clitest.Contains(t, to.Want(0, export, "datastore", "migrate", "import", "-f", "-", "--dry-run"), " would be imported; nothing is written")
+	clitest.Contains(t, to.Want(0, export, "datastore", "migrate", "import", "-f", "-"), " imported, and read again: it is as exported; the datastore is locked")
+	clitest.Contains(t, to.Want(0, export, "datastore", "migrate", "import", "-f", "-"), "1 key imported, ", " are there already, and read again")
+	to.Want(0, "", "datastore", "migrate", "unlock")
+	for _, kind := range []string{"networkpolicies", "nodes", "tiers"} {
+		clitest.Equal(t, clitest.Ageless(to.Want(0, "", "get", kind, "-A")), clitest.Ageless(from.Want(0, "", "get", kind, "-A")))
+	}
+	clitest.Contains(t, to.Want(1, strings.ReplaceAll(export, "kind: NetworkPolicy\n", "kind: Future\n"), "datastore", "migrate", "import", "-f", "-"), `-: Future prod/db: this version knows no kind "Future"`)
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,12 +31,16 @@ func (c *command) importCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import -f FILE",
 		Short: "Put an export into a datastore",
-		Long: `Write what "twill datastore export" has written into another datastore. Before
-anything is written the whole file is read, and all that stands in the way is named: what
-the datastore would refuse, what is there already and says something else, and what is
-there and not in the file (but a ClusterInformation and the built-in tiers). While the
-import runs the datastore is locked, and stays so until "twill datastore unlock": check
-what is there before agents act on it. After a failure, import again.
+		Long: `Write an export into another datastore: what "twill datastore export" has written, or
+"twill datastore migrate export", or upstream's "calicoctl datastore migrate export"; which of
+them it is, is seen. Before anything is written the whole file is read, and all that stands in
+the way is named: what the datastore would refuse, what is there already and says something
+else, and what is there and not in the file (but a ClusterInformation and the built-in tiers).
+
+While the import runs the datastore is locked, and stays so until "twill datastore unlock":
+check what is there before agents act on it. At the end all is read again and compared, and
+addresses are checked as "twill ipam check" does. After a failure, import again: what is there
+and equal is left as it is.
 
 With Kubernetes as the datastore, what is made of Kubernetes' own objects is left out:
 pods, namespaces, service accounts, policies. Nodes must be there; what Calico has of them
@@ -64,16 +69,29 @@ Exit code: 0 complete, 1 it is not, 2 usage.`,
 }
 
 func (c *command) readExport(file string) ([]migration.Entry, error) {
-	in := c.Stdio.In
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
+	var data []byte
+	var err error
+	if file == "-" {
+		data, err = io.ReadAll(c.Stdio.In)
+	} else {
+		data, err = os.ReadFile(file)
 	}
-	dec := json.NewDecoder(in)
+	if err != nil {
+		return nil, err
+	}
+	if !migration.IsUpstream(data) {
+		return readLines(file, data)
+	}
+	es, err := migration.FromUpstream(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return es, nil
+}
+
+// readLines reads what `twill datastore export` writes.
+func readLines(file string, data []byte) ([]migration.Entry, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	var out []migration.Entry
 	seen := map[string]bool{}
@@ -115,6 +133,9 @@ func (c *command) importAll(ctx context.Context, s datastore.Store, es []migrati
 		if err != nil {
 			return err
 		}
+		if err := c.verify(ctx, s, es); err != nil {
+			return err
+		}
 	}
 	for _, step := range plan {
 		switch {
@@ -125,6 +146,17 @@ func (c *command) importAll(ctx context.Context, s datastore.Store, es []migrati
 		}
 	}
 	return c.Answer(in.output, console.Answer{Doc: plan, Name: ".key", Table: func(w io.Writer, wide bool) error { return sayImported(w, plan, in.dry, wide) }})
+}
+
+// verify reads again what was imported. That addresses have problems is no failure: they may have come with the export.
+func (c *command) verify(ctx context.Context, s datastore.Store, es []migration.Entry) error {
+	p, end := c.Working("verified", len(es))
+	v, err := migration.Verify(ctx, s, es, p.Step)
+	end()
+	if err == nil && v.Addresses > 0 {
+		fmt.Fprintf(c.Stdio.Err, "twill: address management has %s; twill ipam check names what it is\n", console.Count(v.Addresses, "problem"))
+	}
+	return err
 }
 
 // sayImported says what became of an import; wide: of each key.
@@ -153,6 +185,6 @@ func sayImported(w io.Writer, plan migration.Plan, dry, wide bool) error {
 		_, err := fmt.Fprintln(w, text+"; nothing is written")
 		return err
 	}
-	_, err := fmt.Fprintln(w, text+"; the datastore is locked: twill datastore unlock starts the cluster")
+	_, err := fmt.Fprintln(w, text+", and read again: it is as exported; the datastore is locked: twill datastore unlock starts the cluster")
 	return err
 }

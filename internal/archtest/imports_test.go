@@ -52,7 +52,7 @@ func packages(t *testing.T) []pkg {
 var layers = map[string]int{
 	"api":             0,
 	"internal/intent": 1, "internal/config": 1, "internal/datastore": 1, "internal/kernel": 1, "internal/dataplane/delta": 1,
-	"internal/datastore/memstore": 2, "internal/datastore/etcdstore": 2, "internal/datastore/storetest": 3, "internal/datastore/member": 2, "internal/datastore/stores": 4, "internal/datastore/kubestore": 3,
+	"internal/datastore/memstore": 2, "internal/datastore/etcdstore": 2, "internal/datastore/storetest": 3, "internal/datastore/member": 2, "internal/datastore/etcdadmin": 3, "internal/datastore/stores": 4, "internal/datastore/kubestore": 3,
 	"internal/syncer": 2, "internal/calc": 2, "internal/translate": 2, "internal/verdict": 2, "internal/dataplane/rules": 2, "internal/dataplane/desired": 2, "internal/ifmon": 2,
 	"internal/dataplane/attribution": 2, "internal/autohep": 2, "internal/bgp/plan": 2, "internal/bgp/bfd": 2, "internal/bgp/speaker": 3, "internal/bgp/birdconf": 3, "internal/bgp/birdctl": 2, "internal/bgp/nodestatus": 4, "internal/bgp/daemon": 5,
 	"internal/dataplane/classify": 2, "internal/dataplane/nft": 3, "internal/dataplane/fib": 3, "internal/dataplane/tunnel": 3, "internal/dataplane/host": 3, "internal/dataplane/shape": 3, "internal/dataplane/proxy": 3, "internal/dataplane/sim": 3,
@@ -275,6 +275,7 @@ var doors = map[string][]string{
 	"github.com/cilium/ebpf":           {"internal/kernel"},
 	"os/exec":                          {"internal/kernel", "internal/lab", "internal/node", "internal/archtest", "internal/bench", "internal/cli", "internal/kubetest", "internal/podtest", "internal/kubecluster", "hack/vm"}, // vm: QEMU; bench: what it compares with; cli: the user's editor, see edit.go, and BIRD, see bird.go
 	"go.etcd.io/":                      {"internal/datastore"},
+	"go.etcd.io/etcd/etcdutl":          {"internal/datastore/etcdadmin"},
 	etcdstore:                          {"internal/datastore"},
 	"github.com/osrg/gobgp":            {"internal/bgp/speaker"},
 	"github.com/spf13/cobra":           {"internal/cli", "cmd/twill"},

@@ -24,6 +24,7 @@ import (
 	"github.com/twillnet/twill/internal/cli/cluster"
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
+	"github.com/twillnet/twill/internal/cli/etcd"
 	"github.com/twillnet/twill/internal/cli/explain"
 	"github.com/twillnet/twill/internal/cli/get"
 	"github.com/twillnet/twill/internal/cli/ipam"
@@ -135,6 +136,7 @@ Ask why a packet passes:  twill why demo/client demo/web tcp/80`,
 	add("explain", selectors.Commands(e)...)
 	add("explain", resources.Translate(e))
 	add("daemons", node.Commands(e)...)
+	add("daemons", etcd.Command(e))
 	add("daemons", bgp.Commands(e)...)
 	add("daemons", kube.Daemon(e))
 	add("try", lab.Commands(e)...)

@@ -48,7 +48,7 @@ func storeAnswers(f *Facts) (out []Finding) {
 			continue
 		}
 		if m.Full {
-			out = append(out, one(Fail, "compact, defragment and disarm the alarm: docs/etcd.md has the command; give it a larger quota (twill etcd --quota)",
+			out = append(out, one(Fail, "`twill etcd defrag --compact`, then `twill etcd alarm disarm`; give it a larger quota (twill etcd --quota)",
 				"%s is full (etcd's alarm NOSPACE): nothing can be written, and all goes on as it is stored", m.Endpoint)...)
 		}
 		versions = append(versions, m.Endpoint+" (etcd "+m.Version+")")

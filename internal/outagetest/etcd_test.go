@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/twillnet/twill/internal/datastore"
+	"github.com/twillnet/twill/internal/datastore/etcdadmin"
 	"github.com/twillnet/twill/internal/datastore/member"
 	"github.com/twillnet/twill/internal/kernel/machinetest"
 	"github.com/twillnet/twill/internal/outagetest"
@@ -87,6 +88,16 @@ func TestTheTruthArrivesAndNothingFlaps(t *testing.T) {
 			w.truth()
 			w.proxy.Set(outagetest.Fault{Cut: true})
 			w.restore(backup)
+			w.proxy.Set(outagetest.Fault{})
+			w.until("what is lost to be gone", func() bool { return w.values["/k/later"] == "" })
+		}},
+		{"a snapshot is restored in its place", func(w *world) {
+			file := w.snapshot()
+			w.put("/k/later", "1") // and lost
+			w.change()
+			w.truth()
+			w.proxy.Set(outagetest.Fault{Cut: true})
+			w.restoreSnapshot(file)
 			w.proxy.Set(outagetest.Fault{})
 			w.until("what is lost to be gone", func() bool { return w.values["/k/later"] == "" })
 		}},
@@ -191,6 +202,25 @@ func (w *world) restore(backup string) {
 		w.t.Fatal(err)
 	}
 	w.copy(backup, data)
+	w.start()
+}
+
+// snapshot is what `twill etcd snapshot` writes.
+func (w *world) snapshot() string {
+	w.t.Helper()
+	admin := must(etcdadmin.Open(w.t.Context(), datastore.Config{Endpoints: w.member.Endpoints()}))(w.t)
+	defer admin.Close()
+	file := filepath.Join(w.t.TempDir(), "snapshot")
+	must(admin.Save(w.t.Context(), file, func(int64) {}))(w.t)
+	return file
+}
+
+// restoreSnapshot does what `twill etcd restore` says.
+func (w *world) restoreSnapshot(file string) {
+	w.t.Helper()
+	w.member.Close()
+	w.cfg.Dir = filepath.Join(w.cfg.Dir, "restored")
+	must(etcdadmin.Restore(file, w.cfg))(w.t)
 	w.start()
 }
 

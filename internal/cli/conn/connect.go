@@ -135,6 +135,20 @@ func (c *Connection) Long(ctx context.Context, do func(context.Context, datastor
 	})
 }
 
+// Etcd is for a command that looks after etcd itself. It says how far it is, and what of it may take how long.
+func (c *Connection) Etcd(ctx context.Context, do func(context.Context, datastore.Config) error) error {
+	kubernetes, err := c.Kubernetes()
+	if err != nil {
+		return err
+	}
+	if kubernetes {
+		return errors.New("the datastore is Kubernetes' API: its etcd is the cluster's, which looks after it; name another one with --etcd or ETCD_ENDPOINTS, and DATASTORE_TYPE=etcdv3")
+	}
+	cfg := c.etcd()
+	cfg.DialTimeout = c.Timeout
+	return c.explain(do(ctx, cfg))
+}
+
 // timedTxn is timed for a store with transactions.
 type timedTxn struct {
 	*timed

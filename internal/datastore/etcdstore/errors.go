@@ -38,7 +38,7 @@ func translate(ctx context.Context, err error) error {
 		return datastore.ErrCompacted
 	}
 	if errors.Is(err, rpctypes.ErrNoSpace) {
-		return fmt.Errorf("%w (etcd's quota): compact, defragment and disarm the alarm, see docs/etcd.md: %w", datastore.ErrFull, err)
+		return fmt.Errorf("%w (etcd's quota): `twill etcd defrag --compact`, then `twill etcd alarm disarm`; see docs/etcd.md: %w", datastore.ErrFull, err)
 	}
 	if errors.Is(err, clientv3.ErrNoAvailableEndpoints) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return fmt.Errorf("%w: %w", datastore.ErrUnavailable, err)

@@ -1,12 +1,14 @@
-package node
+package etcd
 
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/twillnet/twill/internal/cli/conn"
 	"github.com/twillnet/twill/internal/cli/console"
@@ -14,7 +16,7 @@ import (
 	"github.com/twillnet/twill/internal/datastore/member/certs"
 )
 
-func (c *command) etcdCmd() *cobra.Command {
+func (c *command) memberCmd() *cobra.Command {
 	cfg := member.Config{}
 	var dir string
 	cmd := &cobra.Command{
@@ -34,14 +36,8 @@ and speaks TLS to clients and peers. docs/etcd.md builds a cluster of three.`,
 		Args: console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			conn.IgnoreHangup()
-			if cfg.Name == "" && cfg.Cluster != "" {
-				cfg.Name, _ = os.Hostname()
-			}
-			if dir != "" {
-				in := func(name string) string { return strings.TrimSuffix(dir, "/") + "/" + name }
-				cfg.CertFile, cfg.KeyFile, cfg.ClientCAFile = in("server.crt"), in("server.key"), in("ca.crt")
-				cfg.PeerCertFile, cfg.PeerKeyFile, cfg.PeerCAFile = in("peer.crt"), in("peer.key"), in("peer-ca.crt")
-			}
+			nameIt(&cfg)
+			withCerts(&cfg, dir)
 			log := c.Log()
 			cfg.Logger = log
 			m, err := member.Start(cmd.Context(), cfg)
@@ -59,21 +55,42 @@ and speaks TLS to clients and peers. docs/etcd.md builds a cluster of three.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&cfg.Name, "name", "", "name of this member in --cluster (default the host's name)")
+	identityFlags(f, &cfg, &dir)
 	f.StringVar(&cfg.Dir, "data-dir", "/var/lib/twill/etcd", "where the data is kept")
 	f.StringSliceVar(&cfg.ListenClient, "listen", []string{conn.DefaultEndpoint}, "URLs to listen on for clients: http://ADDRESS:PORT, https://… or unix://PATH")
 	f.StringSliceVar(&cfg.AdvertiseClient, "advertise", nil, "URLs by which clients reach this member (default those of --listen)")
-	f.StringSliceVar(&cfg.ListenPeer, "listen-peer", nil, "URLs to listen on for the other members")
-	f.StringSliceVar(&cfg.AdvertisePeer, "advertise-peer", nil, "URLs by which the other members reach this one (default those of --listen-peer)")
-	f.StringVar(&cfg.Cluster, "cluster", "", "all members at the first start: NAME=URL,…")
 	f.BoolVar(&cfg.Join, "join", false, "join a running cluster, to which this member was added (etcdctl member add)")
-	f.StringVar(&dir, "certs", "", "directory of this member's certificates, as made by `twill etcd certs`")
 	f.Int64Var(&cfg.Quota, "quota", 2<<30, "bytes that the data may take; when it is full, writes fail until it is compacted and defragmented")
-	cmd.AddCommand(c.etcdCertsCmd())
 	return cmd
 }
 
-func (c *command) etcdCertsCmd() *cobra.Command {
+// identityFlags say which member of which cluster it is.
+func identityFlags(f *pflag.FlagSet, cfg *member.Config, certDir *string) {
+	f.StringVar(&cfg.Name, "name", "", "name of this member in --cluster (default the host's name)")
+	f.StringSliceVar(&cfg.ListenPeer, "listen-peer", nil, "URLs to listen on for the other members")
+	f.StringSliceVar(&cfg.AdvertisePeer, "advertise-peer", nil, "URLs by which the other members reach this one (default those of --listen-peer)")
+	f.StringVar(&cfg.Cluster, "cluster", "", "all members at the first start: NAME=URL,…")
+	f.StringVar(certDir, "certs", "", "directory of this member's certificates, as made by `twill etcd certs`")
+}
+
+// nameIt gives a member of several the name of its host, unless it has one.
+func nameIt(cfg *member.Config) {
+	if cfg.Name == "" && cfg.Cluster != "" {
+		cfg.Name, _ = os.Hostname()
+	}
+}
+
+// withCerts has a member take the files that `twill etcd certs` made for it.
+func withCerts(cfg *member.Config, dir string) {
+	if dir == "" {
+		return
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	cfg.CertFile, cfg.KeyFile, cfg.ClientCAFile = in("server.crt"), in("server.key"), in("ca.crt")
+	cfg.PeerCertFile, cfg.PeerKeyFile, cfg.PeerCAFile = in("peer.crt"), in("peer.key"), in("peer-ca.crt")
+}
+
+func (c *command) certsCmd() *cobra.Command {
 	var dir string
 	var members, clients []string
 	var days int

@@ -102,8 +102,8 @@ func (a *addresses) OfNetwork(ctx context.Context, network string) ([]ipam.Lease
 	var out []ipam.Lease
 	for _, b := range all.Blocks {
 		for _, l := range ipam.Allocations(b) {
-			if _, machines := l.Machine(); machines {
-				continue // no container's
+			if _, machines := l.Machine(); machines || l.Attr.Owner[api.AttributeNote] == ipam.NoteDocker {
+				continue // no container's, or Docker's to give back
 			}
 			if h := ipam.HandleOf(l); l.InUse() && strings.HasPrefix(h, network+".") && l.Attr.Owner[api.AttributeNode] == a.node {
 				out = append(out, ipam.Lease{Addr: l.Addr, Handle: h, Owner: l.Attr.Owner})

@@ -301,7 +301,11 @@ func (s *Server) Assign(ctx context.Context, r wire.Request) (wire.Attached, err
 		return wire.Attached{}, err
 	}
 	defer done()
-	addrs, err := s.cfg.Addresses.Assign(ctx, AddressRequest{Handle: r.Handle(), Want: r.IPAM, About: about(s.cfg.Node, r, time.Now())})
+	attributes := about(s.cfg.Node, r, time.Now())
+	if r.Docker {
+		attributes[api.AttributeNote] = ipam.NoteDocker
+	}
+	addrs, err := s.cfg.Addresses.Assign(ctx, AddressRequest{Handle: r.Handle(), Want: r.IPAM, About: attributes})
 	return wire.Attached{Addrs: addrs}, err
 }
 
@@ -348,6 +352,8 @@ func (s *Server) Serve(mux *http.ServeMux) {
 	mux.Handle("POST "+wire.PathAssign, wire.Answer(s.Assign))
 	mux.Handle("POST "+wire.PathAssigned, wire.Answer(s.Assigned))
 	mux.Handle("POST "+wire.PathRelease, wire.Answer(s.Release))
+	mux.Handle("POST "+wire.PathPool, wire.Answer(s.Pool))
+	mux.Handle("POST "+wire.PathFree, wire.Answer(s.Free))
 }
 
 // Status returns whether containers can be attached.

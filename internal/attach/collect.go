@@ -31,10 +31,10 @@ func (s *Server) Collect(ctx context.Context, v wire.Valid) (struct{}, error) {
 			continue // not written by us
 		}
 		w, ok := st.Resource.(*api.WorkloadEndpoint)
-		if !ok || w.Spec.Node != s.cfg.Node || w.Metadata.Annotations[annotationNetwork] != v.Network || valid[w.Spec.ContainerID+" "+w.Spec.Endpoint] {
+		if !ok || w.Spec.Node != s.cfg.Node || w.Metadata.Annotations[annotationNetwork] != v.Network || valid[w.Spec.ContainerID+" "+ifnameOf(w)] {
 			continue
 		}
-		r := wire.Ref{Network: v.Network, ContainerID: w.Spec.ContainerID, Ifname: w.Spec.Endpoint}
+		r := wire.Ref{Network: v.Network, ContainerID: w.Spec.ContainerID, Ifname: ifnameOf(w), Docker: w.Spec.Orchestrator == orchestratorDocker}
 		if w.Spec.Orchestrator == orchestratorKubernetes {
 			r.Pod = &wire.Pod{Namespace: w.Metadata.Namespace, Name: w.Spec.Pod}
 		}

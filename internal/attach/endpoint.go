@@ -18,7 +18,8 @@ import (
 const (
 	orchestratorKubernetes = "k8s"
 	orchestratorCNI        = "cni"
-	defaultNamespace       = "default" // of endpoints outside Kubernetes
+	defaultNamespace       = "default"    // of endpoints outside Kubernetes
+	orchestratorDocker     = "libnetwork" // upstream's name, also of each workload
 	annotationNetwork      = "twill.net/cni-network"
 )
 
@@ -43,6 +44,12 @@ func (s *Server) endpoint(r wire.Request, addrs []netip.Addr) (*api.WorkloadEndp
 		Orchestrator: orchestratorCNI, Node: s.cfg.Node, ContainerID: r.ContainerID, Endpoint: r.Ifname,
 		InterfaceName: r.Link, MAC: r.MAC, Profiles: []string{r.Network},
 	}}
+	if r.Profile != "" {
+		w.Spec.Profiles = []string{r.Profile}
+	}
+	if r.Docker {
+		ofDocker(w, r)
+	}
 	namespace, labels := defaultNamespace, maps.Clone(r.Labels)
 	if labels == nil {
 		labels = map[string]string{}
@@ -114,10 +121,10 @@ func encode(r api.Resource) (api.Update, error) {
 
 // profiles returns the profiles of a request's endpoint, except those of Kubernetes.
 func (s *Server) profiles(ctx context.Context, r wire.Request) ([]api.Update, error) {
-	if r.Pod != nil || r.NoProfile {
+	if r.Pod != nil || r.NoProfile || r.Docker && r.Profile == "" {
 		return nil, nil
 	}
-	p, err := s.profile(ctx, r.Network)
+	p, err := s.profile(ctx, cmp.Or(r.Profile, r.Network))
 	return []api.Update{p}, err
 }
 

@@ -124,7 +124,9 @@ func (s *Server) endpoints(ctx context.Context, r wire.Ref) (out []*api.Workload
 		return nil, err
 	}
 	of := one.Spec
-	of.Endpoint = "x"
+	if !r.Docker { // whose endpoints have no other interfaces
+		of.Endpoint = "x"
+	}
 	name, err := api.WorkloadEndpointName(of)
 	if err != nil {
 		return nil, err
@@ -159,7 +161,7 @@ func (s *Server) distinct(ctx context.Context, r wire.Ref) (others []*api.Worklo
 	for _, w := range have {
 		switch {
 		case w.Spec.ContainerID != r.ContainerID: // an earlier container of the pod
-		case w.Spec.Endpoint != r.Ifname:
+		case ifnameOf(w) != r.Ifname:
 			others = append(others, w)
 		case !inNetwork(w, r.Network):
 			return nil, &wire.Refusal{Reason: fmt.Sprintf("container %s has the interface %s of network %s already (WorkloadEndpoint %s/%s)",

@@ -1,11 +1,9 @@
 package cni
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -55,14 +53,6 @@ func (e *linkPair) close() {
 	if e.ns != nil {
 		_ = e.ns.Close()
 	}
-}
-
-// newMAC generates a locally administered unicast address (IEEE 802c).
-func newMAC() (string, error) {
-	mac := make(net.HardwareAddr, 6)
-	_, err := rand.Read(mac)
-	mac[0] = mac[0]&^1 | 2
-	return mac.String(), err
 }
 
 // connect makes the link. The container's end is down and has no address, so that nothing can pass.

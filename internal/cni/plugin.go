@@ -138,7 +138,7 @@ func (c *conf) attach(ctx context.Context, e *linkPair) (result *current.Result,
 			c.routes = append(c.routes, dst.Masked())
 		}
 	}
-	if r.MAC, err = newMAC(); err != nil {
+	if r.MAC, err = wire.NewMAC(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -230,7 +230,7 @@ func del(args *skel.CmdArgs) error {
 func (c *conf) detach(ctx context.Context, e *linkPair) error {
 	err := wire.Ask(ctx, c.Socket, wire.PathDetach, e.request.Ref, nil)
 	if errors.Is(err, wire.ErrNoAgent) {
-		err = writeNote(wire.NotesOf(c.Socket), e.request.Ref)
+		err = wire.LeaveNote(c.Socket, e.request.Ref)
 	}
 	if err = errors.Join(err, e.removeOwn()); err == nil && !c.IPAM.ours() {
 		err = c.delegateOther(ctx, invoke.DelegateDel)

@@ -50,6 +50,10 @@ func (f Finding) id() string {
 // promise no endpoint.
 const NoteContainer = "container"
 
+// NoteDocker is that of an address that Docker of its node asked for, and gives back: for a container, or to keep it from containers. While there
+// is that node it is nobody's leak.
+const NoteDocker = "docker"
+
 // IsContainerOf: it is the leak of an address that was allocated on a node for a container.
 func (f Finding) IsContainerOf(node string) bool {
 	return f.Kind == FoundLeak && f.node == node && f.note == NoteContainer
@@ -251,6 +255,8 @@ func (c *checking) orphan(l Allocation, handle string) (proof string, proven, ho
 		return "it was given to " + user + ", which Kubernetes does not have, and no WorkloadEndpoint has it", true, false
 	case c.replaced(attrs, handle) != "":
 		return "it was given to a container of " + user + ", which has another container now, " + c.replaced(attrs, handle), true, false
+	case attrs[api.AttributeNote] == NoteDocker:
+		return "", true, true
 	case attrs[api.AttributeNote] == NoteContainer:
 		return "it was given to " + user + ", which was to have a WorkloadEndpoint, and none has it", true, false
 	}

@@ -1,8 +1,10 @@
 package wire
 
 import (
+	"crypto/rand"
 	"crypto/sha1" //nolint:gosec // names, of which one must equal Calico's; no secret
 	"encoding/hex"
+	"net"
 	"strings"
 )
 
@@ -13,6 +15,8 @@ type Ref struct {
 	ContainerID string `json:"containerID"`
 	Ifname      string `json:"ifname"` // in the container
 	Pod         *Pod   `json:"pod,omitempty"`
+	// Docker: it is an endpoint of Docker's, and ContainerID is that endpoint's, since Docker does not say which container it is for.
+	Docker bool `json:"docker,omitempty"`
 }
 
 // FirstInterface is how runtimes call the first interface of a container. Its link, and the handle of its addresses, have the names that
@@ -72,6 +76,14 @@ func (r Ref) Links() []string {
 func hashedLink(of string) string {
 	sum := sha1.Sum([]byte(of)) //nolint:gosec // see above
 	return linkPrefix + hex.EncodeToString(sum[:])[:linkDigits]
+}
+
+// NewMAC generates the hardware address of a container's end: a locally administered unicast one (IEEE 802c).
+func NewMAC() (string, error) {
+	mac := make(net.HardwareAddr, 6)
+	_, err := rand.Read(mac)
+	mac[0] = mac[0]&^1 | 2
+	return mac.String(), err
 }
 
 // NoteName is the name, without its suffix, of the file in which a plugin leaves its detachment. Of its parts only the last can have a plus.

@@ -20,6 +20,7 @@ func TestNamesOfAttachments(t *testing.T) {
 		{wire.Ref{Network: "net", ContainerID: id, Ifname: "eth0", Pod: pod}, []string{"calic36cb0217f8"}, []string{"net." + id}},
 		{wire.Ref{Network: "net", ContainerID: id, Ifname: "net1"}, []string{"cali201878251e8", "cali0123456789a"}, []string{"net." + id + ".net1", "net." + id}},
 		{wire.Ref{Network: "two", ContainerID: id, Ifname: "net1", Pod: pod}, []string{"cali08c4c080441", "calic36cb0217f8"}, []string{"two." + id + ".net1", "two." + id}},
+		{wire.Ref{Network: "net", ContainerID: id, Ifname: "eth0", Docker: true}, []string{"cali0123456789a"}, []string{"net." + id}},
 		{wire.Ref{Network: "two", ContainerID: "c1", Ifname: "eth0"}, []string{"calic1"}, []string{"two.c1"}},
 	} {
 		if got := tt.ref.Links(); !reflect.DeepEqual(got, tt.links) || got[0] != tt.ref.Link() {

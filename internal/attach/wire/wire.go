@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -33,6 +34,9 @@ const (
 	PathAssigned = "/ipam/assigned"
 	// PathPodCIDRs asks for the prefixes that Kubernetes gave to the node.
 	PathPodCIDRs = "/cni/podcidrs"
+	// PathPool asks whether there is a pool, PathFree returns addresses of Docker's by themselves.
+	PathPool = "/ipam/pool"
+	PathFree = "/ipam/free"
 )
 
 // DefaultSocket is where the agent of a host answers.
@@ -45,6 +49,23 @@ func NotesOf(socket string) string {
 		return "/var/lib/twill/cni/detach"
 	}
 	return filepath.Join(filepath.Dir(socket), "detach")
+}
+
+// LeaveNote leaves a detachment for the agent of a socket, which does not run.
+func LeaveNote(socket string, r Ref) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	dir := NotesOf(socket)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	name := filepath.Join(dir, filepath.Base(r.NoteName()))
+	if err := os.WriteFile(name+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name+".json")
 }
 
 // MTUFileOf is the file in which the agent of a socket says how large packets of workloads may be. That of a host's own agent is where upstream's plugin
@@ -74,6 +95,8 @@ type Request struct {
 	// Addrs are those that another plugin has assigned; none: assign as IPAM says.
 	Addrs []netip.Addr `json:"addrs,omitempty"`
 	IPAM  IPAM         `json:"ipam"`
+	// Profile is the name of the network's; empty: that of the network, or, for Docker, none.
+	Profile string `json:"profile,omitempty"`
 	// NoProfile: that of the network is not made if it is not there.
 	NoProfile bool `json:"noProfile,omitempty"`
 	// AllowNoIPAM: a pod may name addresses of its own, which nobody assigns.
@@ -102,6 +125,17 @@ type Attached struct {
 type PodCIDRs struct {
 	V4 netip.Prefix `json:"v4"`
 	V6 netip.Prefix `json:"v6"`
+}
+
+// Pool names a pool.
+type Pool struct {
+	CIDR netip.Prefix `json:"cidr"`
+}
+
+// Addresses are some of a network, or of Docker.
+type Addresses struct {
+	Network string       `json:"network"`
+	Addrs   []netip.Addr `json:"addrs"`
 }
 
 // Valid are the attachments of a network that still have a container.

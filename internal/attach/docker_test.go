@@ -1,0 +1,146 @@
+package attach
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twillnet/twill/api"
+	"github.com/twillnet/twill/internal/attach/wire"
+	"github.com/twillnet/twill/internal/ipam"
+)
+
+const dockersID = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+// ofDockers is a request for addresses, which Docker makes before it has an endpoint.
+func ofDockers(id string) wire.Request {
+	return wire.Request{Ref: wire.Ref{Network: "libnetwork", ContainerID: id, Ifname: wire.FirstInterface, Docker: true}, IPAM: wire.IPAM{V4: true}}
+}
+
+func (b *bed) dockersEndpoint(id, profile string, addrs []netip.Addr) wire.Request {
+	r := wire.Request{Ref: wire.Ref{Network: "aaaabbbbcccc", ContainerID: id, Ifname: wire.FirstInterface, Docker: true}, Profile: profile, MAC: "02:00:00:00:00:02", Addrs: addrs}
+	r.Link = r.Ref.Link()
+	return r
+}
+
+func (b *bed) endpointOf(name string) *api.WorkloadEndpoint {
+	b.Helper()
+	u, err := b.store.Get(b.Context(), api.KeyPrefix(api.KindWorkloadEndpoint, "")+name)
+	b.must(err)
+	st, err := api.DecodeStored(u)
+	b.must(err)
+	return st.Resource.(*api.WorkloadEndpoint)
+}
+
+func TestAnEndpointOfDockersHasTheFormOfUpstreams(t *testing.T) {
+	for _, profile := range []string{"front", ""} {
+		b := newBed(t)
+		got, err := b.Assign(t.Context(), ofDockers("ask1"))
+		b.must(err)
+		r := b.dockersEndpoint(dockersID, profile, got.Addrs)
+		out, err := b.Attach(t.Context(), r)
+		b.must(err)
+		if out.Endpoint != "default/h1-libnetwork-libnetwork-"+dockersID || len(b.kernel.asked) != 1 {
+			t.Fatalf("attached %+v, waited for %v", out, b.kernel.asked)
+		}
+		w := b.endpointOf(out.Endpoint)
+		want := []string{profile}
+		if profile == "" {
+			want = nil
+		}
+		if s := w.Spec; s.Orchestrator != "libnetwork" || s.Workload != "libnetwork" || s.Endpoint != dockersID || s.InterfaceName != "cali0123456789a" || !slices.Equal(s.Profiles, want) {
+			t.Errorf("its endpoint is %+v", s)
+		}
+		if l := w.Metadata.Labels; !maps.Equal(l, map[string]string{api.LabelNamespace: "default", api.LabelOrchestrator: "libnetwork"}) {
+			t.Errorf("its labels are %v", l)
+		}
+		_, err = b.store.Get(t.Context(), api.KeyPrefix(api.KindProfile, "")+"front")
+		if (err == nil) != (profile != "") {
+			t.Errorf("with the profile %q: %v", profile, err)
+		}
+		for range 2 {
+			b.must(second(b.Detach(t.Context(), r.Ref)))
+			if left := b.left(); len(left) != 1 { // Docker gives it back by itself
+				t.Errorf("left: %v", left)
+			}
+		}
+		for range 2 {
+			b.must(second(b.Free(t.Context(), wire.Addresses{Network: "libnetwork", Addrs: got.Addrs})))
+		}
+		if left := b.left(); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+}
+
+func TestDockerGivesBackWhatIsItsOwnAlone(t *testing.T) {
+	b := newBed(t)
+	other, err := b.Attach(t.Context(), request("c1"))
+	b.must(err)
+	onOther := about("h2", ofDockers("ask2"), time.Now())
+	onOther[api.AttributeNote] = ipam.NoteDocker
+	far, err := b.cfg.Addresses.Assign(t.Context(), AddressRequest{"libnetwork.ask2", wire.IPAM{V4: true}, onOther, nil})
+	b.must(err)
+	was := b.left()
+	b.must(second(b.Free(t.Context(), wire.Addresses{Network: "libnetwork", Addrs: slices.Concat(other.Addrs, far, []netip.Addr{netip.MustParseAddr("192.0.2.1")})})))
+	if left := b.left(); !slices.Equal(left, was) {
+		t.Errorf("left %v of %v", left, was)
+	}
+}
+
+func TestAnAddressOfDockersIsNoLeakWhileItsNodeIsThere(t *testing.T) {
+	b := newBed(t)
+	got, err := b.Assign(t.Context(), ofDockers("ask1"))
+	b.must(err)
+	all, err := ipam.New(b.store.InMemory, ipam.Config{}).ReadSurvey(t.Context())
+	b.must(err)
+	if found := all.Check(ipam.CheckOptions{Now: time.Now().Add(24 * time.Hour)}); len(found) > 0 {
+		t.Errorf("found %+v", found)
+	}
+	b.must(second(b.Collect(t.Context(), wire.Valid{Network: "libnetwork"}))) // of a CNI network that is called so
+	if left := b.left(); len(left) != 1 {
+		t.Errorf("collected %v: left %v", got.Addrs, left)
+	}
+	for _, name := range []string{"h1", "h2"} {
+		b.known.Store(api.KeyPrefix(api.KindNode, "")+name, true)
+	}
+	b.must(b.store.InMemory.Delete(t.Context(), api.KeyPrefix(api.KindNode, "")+"h1", api.Revision{}))
+	b.put(&api.Node{Object: api.Object{TypeMeta: api.TypeMeta{Kind: "Node", APIVersion: api.GroupVersion}, Metadata: api.ObjectMeta{Name: "h2"}}})
+	all, err = ipam.New(b.store.InMemory, ipam.Config{}).ReadSurvey(t.Context())
+	b.must(err)
+	found := all.Check(ipam.CheckOptions{Now: time.Now().Add(24 * time.Hour)})
+	if !slices.ContainsFunc(found, func(f ipam.Finding) bool { return f.Address == got.Addrs[0] && f.Fix != "" }) {
+		t.Errorf("of a node that is gone: found %+v", found)
+	}
+}
+
+func TestCollectTakesDockersEndpointsThatAreNotValid(t *testing.T) {
+	b := newBed(t)
+	kept, gone := dockersID, strings.Repeat("f", 64)
+	for _, id := range []string{kept, gone} {
+		got, err := b.Assign(t.Context(), ofDockers(id))
+		b.must(err)
+		b.must(second(b.Attach(t.Context(), b.dockersEndpoint(id, "front", got.Addrs))))
+	}
+	b.must(second(b.Collect(t.Context(), wire.Valid{Network: "aaaabbbbcccc", Refs: []wire.Ref{{ContainerID: kept, Ifname: wire.FirstInterface}}})))
+	left := strings.Join(b.left(), " ")
+	if !strings.Contains(left, kept+" ") || strings.Contains(left, "libnetwork-"+gone) {
+		t.Errorf("left: %s", left)
+	}
+}
+
+func TestAPoolIsKnownByItsCIDR(t *testing.T) {
+	b := newBed(t)
+	b.must(second(b.Pool(t.Context(), wire.Pool{CIDR: netip.MustParsePrefix("10.65.0.0/24")})))
+	b.must(second(b.Pool(t.Context(), wire.Pool{CIDR: netip.MustParsePrefix("fd65::/64")})))
+	if _, err := b.Pool(t.Context(), wire.Pool{CIDR: netip.MustParsePrefix("10.65.0.0/25")}); err == nil || !strings.Contains(err.Error(), "no IPPool has the cidr 10.65.0.0/25") {
+		t.Errorf("half a pool: %v", err)
+	}
+	b.kernel.unready = []string{"the datastore is away"}
+	if _, err := b.Pool(t.Context(), wire.Pool{CIDR: netip.MustParsePrefix("10.65.0.0/24")}); err == nil || !strings.Contains(err.Error(), "the datastore is away") {
+		t.Errorf("an agent that is not ready: %v", err)
+	}
+}

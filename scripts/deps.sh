@@ -2,7 +2,8 @@
 # Installs the programs that are named: nft lists what we program, for tests and demonstrations; systemd-analyze reads
 # the units that we install, iptables and ipset take the texts of internal/dataplane/iptables, and the CNI project's plugins are
 # chained behind ours, in tests; bird and FRR are BGP peers of ours there;
-# qemu runs a virtual machine whose disk mmdebstrap and mke2fs make; containerd and runc are those of a Kubernetes cluster's nodes.
+# qemu runs a virtual machine whose disk mmdebstrap and mke2fs make; containerd and runc are those of a Kubernetes cluster's nodes;
+# dockerd has our drivers for its networks.
 set -eu
 
 # Daemons that a package brings are not started: tests run their own.
@@ -30,6 +31,7 @@ for program in "$@"; do
 	mke2fs) package=e2fsprogs ;;
 	containerd) package=containerd ;;
 	runc) package=runc ;;
+	dockerd) package=docker.io ;;
 	*) echo "$0: no package is known for $program" >&2; exit 2 ;;
 	esac
 	echo "installing $package (apt-get)"

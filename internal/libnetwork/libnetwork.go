@@ -1,0 +1,144 @@
+// Package libnetwork is a network driver and an IPAM driver of Docker's, by the names of upstream's: calico and calico-ipam.
+//
+// In: dockerd's calls, JSON over two sockets. Out: addresses of IPPools, a WorkloadEndpoint for each endpoint of Docker's, and a link that
+// dockerd puts into the container; or the reason why not, which dockerd shows to its user, and nothing of it is left. Addresses and policy
+// are the agent's, which is asked over its socket (package attach/wire) as the CNI plugin asks it: this process has no credentials, and
+// nothing passes before policy is in force.
+package libnetwork
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Names of the drivers, which are those of their sockets.
+const (
+	networkDriver = "calico"
+	ipamDriver    = "calico-ipam"
+)
+
+// Config configures the plugin.
+type Config struct {
+	Agent    string // the agent's socket
+	Dir      string // where dockerd looks for plugins' sockets
+	Docker   string // the socket of Docker's API
+	State    string // directory of what outlives a restart
+	IfPrefix string // what the name of a container's interface begins with
+	MTU      int    // of containers' interfaces, in bytes; zero: what the agent says
+	// NoProfiles: endpoints have no profile, so that nothing reaches them, or leaves them, but by policy. Else they have that of their network's
+	// name, which is made if it is not there.
+	NoProfiles bool
+	Log        *slog.Logger
+}
+
+// DefaultDir is where dockerd looks.
+const DefaultDir = "/run/docker/plugins"
+
+// plugin is both drivers.
+type plugin struct {
+	cfg      Config
+	docker   *docker
+	networks networks
+	made     made
+}
+
+// callTimeout bounds one call; dockerd would wait for ever.
+const callTimeout = 60 * time.Second
+
+// Run serves both drivers until the context ends.
+func Run(ctx context.Context, cfg Config) error {
+	p := &plugin{cfg: cfg, docker: newDocker(cfg.Docker)}
+	p.networks = networks{dir: filepath.Join(cfg.State, "networks"), docker: p.docker}
+	if err := os.MkdirAll(p.networks.dir, 0o700); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
+		return err
+	}
+	failed := make(chan error, 2)
+	for name, handler := range map[string]http.Handler{networkDriver: p.networkCalls(), ipamDriver: p.ipamCalls()} {
+		listener, err := listen(ctx, filepath.Join(cfg.Dir, name+".sock"))
+		if err != nil {
+			return err
+		}
+		s := &http.Server{Handler: http.TimeoutHandler(handler, callTimeout, `{"Err": "the agent did not answer in time"}`), ReadHeaderTimeout: callTimeout}
+		defer s.Close()
+		go func() { failed <- s.Serve(listener) }()
+		cfg.Log.Info("answers dockerd", "driver", name, "socket", listener.Addr())
+	}
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// listen takes the place of a plugin that is gone, and of no other.
+func listen(ctx context.Context, path string) (net.Listener, error) {
+	if conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("another plugin answers at %s: end it first", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return l, os.Chmod(path, 0o600)
+}
+
+func (p *plugin) networkCalls() http.Handler {
+	mux, log := http.NewServeMux(), p.cfg.Log
+	mux.Handle("POST /Plugin.Activate", activate("NetworkDriver"))
+	for method, handler := range map[string]http.HandlerFunc{
+		"GetCapabilities":             call(log, p.capabilities),
+		"CreateNetwork":               call(log, p.createNetwork),
+		"DeleteNetwork":               call(log, p.deleteNetwork),
+		"CreateEndpoint":              call(log, p.createEndpoint),
+		"DeleteEndpoint":              call(log, p.deleteEndpoint),
+		"EndpointOperInfo":            call(log, p.endpointInfo),
+		"Join":                        call(log, p.join),
+		"Leave":                       call(log, p.leave),
+		"ProgramExternalConnectivity": call(log, p.publish),
+		"RevokeExternalConnectivity":  call(log, ignore[externalConnectivity]), // there is none
+		"DiscoverNew":                 call(log, ignore[map[string]any]),       // of other hosts we know by the datastore
+		"DiscoverDelete":              call(log, ignore[map[string]any]),
+	} {
+		mux.Handle("POST /NetworkDriver."+method, handler)
+	}
+	mux.Handle("/", call(log, unknown))
+	return mux
+}
+
+func (p *plugin) ipamCalls() http.Handler {
+	mux, log := http.NewServeMux(), p.cfg.Log
+	mux.Handle("POST /Plugin.Activate", activate("IpamDriver"))
+	for method, handler := range map[string]http.HandlerFunc{
+		"GetCapabilities":         call(log, p.ipamCapabilities),
+		"GetDefaultAddressSpaces": call(log, p.addressSpaces),
+		"RequestPool":             call(log, p.requestPool),
+		"ReleasePool":             call(log, ignore[poolID]), // it is an IPPool, and stays
+		"RequestAddress":          call(log, p.requestAddress),
+		"ReleaseAddress":          call(log, p.releaseAddress),
+	} {
+		mux.Handle("POST /IpamDriver."+method, handler)
+	}
+	mux.Handle("/", call(log, unknown))
+	return mux
+}
+
+func ignore[In any](context.Context, In) (nothing, error) { return nothing{}, nil }
+
+func unknown(context.Context, map[string]any) (nothing, error) {
+	return nothing{}, errors.New("this driver has no such call")
+}

@@ -36,7 +36,20 @@ type dockerd struct {
 	names  *sync.Map // of networks, by ID
 }
 
-func newDockerds(t testing.TB) (out []*dockerd) {
+func newDockerds(t testing.TB) []*dockerd {
+	out := newPlugins(t)
+	for _, d := range out {
+		listener, err := net.Listen("unix", filepath.Join(d.dir, "docker.sock"))
+		must(t, err)
+		api := &http.Server{Handler: http.HandlerFunc(d.api)} //nolint:gosec // of a test
+		t.Cleanup(func() { api.Close() })
+		go func() { _ = api.Serve(listener) }()
+	}
+	return out
+}
+
+// newPlugins makes two hosts with plugins.
+func newPlugins(t testing.TB) (out []*dockerd) {
 	s := Spec{Hosts: Demo().Hosts[:2], Manifests: []byte(cniPools)}
 	l, ids := testLab(t, s), new(int)
 	for i := range l.Spec.Hosts {
@@ -47,11 +60,6 @@ func newDockerds(t testing.TB) (out []*dockerd) {
 		d.host, err = open(l.Spec.hostNS(l.Spec.Hosts[i]))
 		must(t, err)
 		t.Cleanup(d.host.close)
-		listener, err := net.Listen("unix", filepath.Join(dir, "docker.sock"))
-		must(t, err)
-		api := &http.Server{Handler: http.HandlerFunc(d.api)} //nolint:gosec // of a test
-		t.Cleanup(func() { api.Close() })
-		go func() { _ = api.Serve(listener) }()
 		d.start()
 		t.Cleanup(d.stop)
 		out = append(out, d)
@@ -94,8 +102,10 @@ type fields = map[string]any
 
 // ask makes one call, and returns the reason of a failure as an error.
 func (d *dockerd) ask(driver, method string, in any) (out fields, err error) {
-	body, err := json.Marshal(in)
-	must(d.t, err)
+	var body []byte
+	if in != nil { // else it has none, as dockerd sends it
+		body = must2(json.Marshal(in))(d.t)
+	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(d.dir, driver+".sock"))
 	}}}

@@ -35,11 +35,11 @@ func (d *docker) get(ctx context.Context, path string, out any) error {
 	}
 	answer, err := d.client.Do(r)
 	if err != nil {
-		return fmt.Errorf("Docker's API at %s: %w", d.socket, err) //nolint:staticcheck // a name
+		return fmt.Errorf("Docker's API at %s: %w", d.socket, err)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("Docker's API at %s answers %s to %s", d.socket, answer.Status, path) //nolint:staticcheck // a name
+		return fmt.Errorf("Docker's API at %s answers %s to %s", d.socket, answer.Status, path)
 	}
 	return json.NewDecoder(answer.Body).Decode(out)
 }

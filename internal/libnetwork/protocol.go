@@ -3,7 +3,9 @@ package libnetwork
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 )
@@ -29,6 +31,9 @@ func call[In, Out any](log *slog.Logger, f func(context.Context, In) (Out, error
 		var in In
 		var out any
 		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCall)).Decode(&in)
+		if errors.Is(err, io.EOF) {
+			err = nil // a question without fields has no body
+		}
 		if err != nil {
 			err = fmt.Errorf("the question cannot be read: %w", err)
 		} else {

@@ -76,6 +76,16 @@ func Cluster(t testing.TB) {
 	Root(t)
 }
 
+// Docker is for tests with Debian's dockerd, which take minutes: they run where REQUIRE_DOCKER=1 asks for them, as make docker does.
+func Docker(t testing.TB) {
+	t.Helper()
+	if os.Getenv("REQUIRE_DOCKER") != "1" {
+		t.Skip("runs dockerd: make docker")
+	}
+	Root(t)
+	Program(t, "dockerd")
+}
+
 func missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("REQUIRE_ROOT") == "1" {

@@ -1,6 +1,7 @@
 package endpointapi
 
 import (
+	"errors"
 	"time"
 
 	"github.com/twillnet/twill/api"
@@ -9,20 +10,21 @@ import (
 
 // claim is an interface that has an endpoint of a plugin, or is about to.
 type claim struct {
-	plugin  string // its name: the connection may be gone
-	conn    Conn   // over which it was last named
-	link    string
-	want    *api.WorkloadEndpoint // nil: it is taken back
-	key     string                // of want
-	keys    map[string]bool       // which may be in the datastore
-	state   State
-	reason  string
-	since   time.Time
-	version uint64 // of want
-	job     uint64 // the version that is being made; zero: none is
-	dirty   bool   // something is to be done
-	tries   int
-	retry   time.Time
+	plugin   string // its name: the connection may be gone
+	conn     Conn   // over which it was last named
+	link     string
+	want     *api.WorkloadEndpoint // nil: it is taken back
+	key      string                // of want
+	keys     map[string]bool       // which may be in the datastore
+	state    State
+	reason   string
+	since    time.Time
+	version  uint64 // of want
+	job      *Job   // that is under way
+	canceled bool   // it was told to end
+	dirty    bool   // something is to be done
+	tries    int
+	retry    time.Time
 }
 
 // State is what has become of an interface.
@@ -109,13 +111,13 @@ func (c *Core) tell(cl *claim) {
 	}
 }
 
-// Done takes over how a job ended. Later: the agent is not ready, which a plugin is told only if it lasts.
-func (c *Core) Done(now time.Time, j *Job, err error, later bool) {
+// Done takes over how a job ended.
+func (c *Core) Done(now time.Time, j *Job, err error) {
 	cl := c.claims[j.Link]
-	if cl == nil || cl.job != j.Number {
+	if cl == nil || cl.job != j {
 		return
 	}
-	cl.job = 0
+	cl.job = nil
 	if err == nil {
 		for _, k := range j.Remove {
 			delete(cl.keys, k)
@@ -124,14 +126,7 @@ func (c *Core) Done(now time.Time, j *Job, err error, later bool) {
 	switch {
 	case cl.version != j.Number: // something else is wanted by now
 	case err != nil:
-		cl.dirty, cl.retry = true, now.Add(backOff(cl.tries))
-		cl.tries++
-		news := cl.state != Failed || cl.reason != err.Error()
-		cl.reason = err.Error()
-		if news && cl.want != nil && (!later || now.Sub(cl.since) >= inForceWait) {
-			cl.state, cl.since = Failed, now
-			c.tell(cl)
-		}
+		c.failed(now, cl, err)
 	case cl.want == nil:
 		delete(c.claims, cl.link)
 		if p := c.named(cl.plugin); p != nil {
@@ -141,6 +136,22 @@ func (c *Core) Done(now time.Time, j *Job, err error, later bool) {
 	default:
 		cl.dirty, cl.tries = false, 0
 		cl.state, cl.reason, cl.since = Provisioned, "", now
+		c.tell(cl)
+	}
+}
+
+// failed has a job tried again. What is waited for is waited for without a break; that the agent is not ready is told only if it lasts.
+func (c *Core) failed(now time.Time, cl *claim, err error) {
+	_, later := errors.AsType[errLater](err)
+	_, waits := errors.AsType[errNotYet](err)
+	if cl.dirty, cl.retry = true, now; !waits {
+		cl.retry = now.Add(backOff(cl.tries))
+		cl.tries++
+	}
+	news := cl.state != Failed || cl.reason != err.Error()
+	cl.reason = err.Error()
+	if news && cl.want != nil && (!later || now.Sub(cl.since) >= inForceWait) {
+		cl.state, cl.since = Failed, now
 		c.tell(cl)
 	}
 }

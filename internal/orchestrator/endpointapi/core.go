@@ -21,7 +21,6 @@ const (
 	MaxPlugins   = 16
 	maxAsked     = 64   // questions to a plugin that it has not answered yet
 	maxClaims    = 4096 // interfaces that have an endpoint of a plugin
-	maxJobs      = 16   // endpoints being written, or awaited, at once
 	askWait      = 10 * time.Second
 	firstBackOff = time.Second
 	lastBackOff  = time.Minute
@@ -133,9 +132,10 @@ func New(node, version string) *Core {
 
 // Action is something to be done: one of its fields is set.
 type Action struct {
-	Send  *Send
-	Close *Close
-	Job   *Job
+	Send   *Send
+	Close  *Close
+	Job    *Job
+	Cancel *Job // what it would bring is not wanted any more
 }
 
 // Send is a message to a plugin.
@@ -187,6 +187,9 @@ func (c *Core) Links(now time.Time, changes []ifmon.Change) {
 			c.own[ch.Name] = as
 		}
 		if l := c.links[ch.Name]; l != nil {
+			if l.MAC != ch.MAC || l.Alias != ch.Alias { // by which plugins know it
+				l.next, l.tries = now, 0
+			}
 			l.MAC, l.Alias = ch.MAC, ch.Alias
 		} else {
 			c.links[ch.Name] = &link{Interface: Interface{ch.Name, ch.Index, ch.MAC, ch.Alias}, since: now, next: now}

@@ -1,10 +1,9 @@
 package endpointapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,181 +13,6 @@ import (
 	"github.com/twillnet/twill/internal/ifmon"
 	"github.com/twillnet/twill/internal/resources"
 )
-
-// bench is a Core in virtual time, and what it has done since that was looked at.
-type bench struct {
-	t    *testing.T
-	c    *Core
-	now  time.Time
-	next time.Time
-	jobs map[string]*Job
-	log  []string
-	keys []uint64 // numbers of questions, in the order in which they were asked
-}
-
-// start returns a bench whose agent knows the host's interfaces, an uplink among them, and a datastore that holds some endpoints.
-func start(t *testing.T, has ...*api.WorkloadEndpoint) *bench {
-	t.Helper()
-	b := &bench{t: t, c: New("h1", "v1"), now: time.Unix(1e9, 0), jobs: map[string]*Job{}}
-	b.c.Configure([]string{"tap", "cali"})
-	up := ifmon.Change{Link: ifmon.Link{Index: 1, Name: "eth0", Addrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}}}
-	b.c.Links(b.now, []ifmon.Change{up})
-	b.stored(has...)
-	return b
-}
-
-func (b *bench) stored(has ...*api.WorkloadEndpoint) {
-	b.t.Helper()
-	var us []api.Update
-	for _, w := range has {
-		u, err := resources.Stored(w)
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		us = append(us, u)
-	}
-	b.c.Stored(b.now, us, true)
-	b.step()
-}
-
-// step does what is due.
-func (b *bench) step() {
-	var do []Action
-	do, b.next = b.c.Step(b.now)
-	for _, a := range do {
-		switch {
-		case a.Close != nil:
-			b.logf("%d closed: %s", a.Close.Conn, a.Close.Reason)
-		case a.Job != nil:
-			b.jobs[a.Job.Link] = a.Job
-			line := "write " + a.Job.Link
-			if a.Job.Want == nil {
-				line = "delete of " + a.Job.Link
-			} else {
-				line += " " + nameOf(a.Job.Want) + " " + strings.Join(a.Job.Want.Spec.IPNetworks, ",")
-			}
-			if len(a.Job.Remove) > 0 && a.Job.Want != nil {
-				line += fmt.Sprintf(" and delete %d", len(a.Job.Remove))
-			}
-			b.logf("%s", line)
-		default:
-			b.message(a.Send)
-		}
-	}
-}
-
-func (b *bench) message(s *Send) {
-	switch m := s.Say.GetSay().(type) {
-	case *endpointpb.FromAgent_Ask:
-		b.keys = append(b.keys, m.Ask.GetNumber())
-		line := fmt.Sprintf("%d asked %s", s.To, m.Ask.GetInterface().GetName())
-		if m.Ask.GetEndpoint() != "" {
-			line += " has " + m.Ask.GetEndpoint()
-		}
-		b.logf("%s", line)
-	case *endpointpb.FromAgent_Event:
-		e := m.Event
-		b.logf("%d %s %s", s.To, strings.ToLower(e.GetKind().String()), strings.TrimSpace(e.GetInterface()+" "+e.GetReason()))
-	}
-}
-
-func (b *bench) logf(format string, args ...any) { b.log = append(b.log, fmt.Sprintf(format, args...)) }
-
-// wait lets time pass, in steps in which something is due.
-func (b *bench) wait(d time.Duration) {
-	for end := b.now.Add(d); ; {
-		if b.next.IsZero() || b.next.After(end) {
-			b.now = end
-			b.step()
-			return
-		}
-		b.now = b.next
-		b.step()
-		if b.next.Equal(b.now) {
-			b.t.Fatalf("something is due and not done; so far %q", b.log)
-		}
-	}
-}
-
-func (b *bench) link(name string, index int) {
-	b.c.Links(b.now, []ifmon.Change{{Link: ifmon.Link{Index: index, Name: name}}})
-	b.step()
-}
-
-func (b *bench) unlink(name string) {
-	b.c.Links(b.now, []ifmon.Change{{Link: ifmon.Link{Name: name}, Gone: true}})
-	b.step()
-}
-
-func (b *bench) register(conn Conn, name string) {
-	b.t.Helper()
-	if err := b.c.Register(b.now, conn, &endpointpb.Register{Name: name, Orchestrator: "demo"}); err != nil {
-		b.t.Fatal(err)
-	}
-	b.step()
-}
-
-// answer answers the question of a number, of those that were asked so far; nil: not mine.
-func (b *bench) answer(conn Conn, question int, e *endpointpb.Endpoint) {
-	b.c.Answer(b.now, conn, &endpointpb.Answer{Number: b.keys[question], Endpoint: e})
-	b.step()
-}
-
-func (b *bench) hand(conn Conn, name string, e *endpointpb.Endpoint) {
-	b.c.HandOver(b.now, conn, &endpointpb.HandOver{Interface: name, Endpoint: e})
-	b.step()
-}
-
-func (b *bench) withdraw(conn Conn, name string) {
-	b.c.Withdraw(b.now, conn, name)
-	b.step()
-}
-
-// done ends the job of an interface.
-func (b *bench) done(name string, err error) {
-	b.t.Helper()
-	j := b.jobs[name]
-	if j == nil {
-		b.t.Fatalf("no job of %s; so far %q", name, b.log)
-	}
-	delete(b.jobs, name)
-	_, later := errors.AsType[errLater](err)
-	b.c.Done(b.now, j, err, later)
-	b.step()
-}
-
-// want compares what was done since the last call.
-func (b *bench) want(lines ...string) {
-	b.t.Helper()
-	if !slices.Equal(b.log, lines) {
-		b.t.Errorf("done was\n  %s\nwant\n  %s", strings.Join(b.log, "\n  "), strings.Join(lines, "\n  "))
-	}
-	b.log = nil
-}
-
-func vm(workload string, addresses ...string) *endpointpb.Endpoint {
-	return &endpointpb.Endpoint{Workload: workload, Endpoint: "eth0", Addresses: addresses}
-}
-
-// others is an endpoint that somebody else wrote.
-func others(link, address string) *api.WorkloadEndpoint {
-	p := &plugin{name: "", orchestrator: "others"}
-	w, err := workload("h1", p, link, vm("x", address))
-	if err != nil {
-		panic(err)
-	}
-	w.Metadata.Annotations = nil
-	return w
-}
-
-// of is an endpoint that a plugin had written.
-func of(name, link, workloadName, address string) *api.WorkloadEndpoint {
-	w, err := workload("h1", &plugin{name: name, orchestrator: "demo"}, link, vm(workloadName, address))
-	if err != nil {
-		panic(err)
-	}
-	return w
-}
 
 func TestAnInterfaceIsAskedAboutAndProvisionedLast(t *testing.T) {
 	b := start(t)
@@ -248,6 +72,13 @@ func TestWhoIsAskedWhen(t *testing.T) {
 			b.wait(time.Hour)
 			b.log = nil
 			b.wait(140 * time.Second)
+		}, []string{"1 asked tap1", "1 asked tap1"}},
+		{"an interface that has another alias by now, at once", func(b *bench) {
+			b.register(1, "p")
+			b.link("tap1", 7)
+			b.answer(1, 0, nil)
+			b.c.Links(b.now, []ifmon.Change{{Link: ifmon.Link{Name: "tap1", Index: 7, Alias: "vm1"}}})
+			b.step()
 		}, []string{"1 asked tap1", "1 asked tap1"}},
 		{"an interface that is another one by now", func(b *bench) {
 			b.register(1, "p")
@@ -350,14 +181,20 @@ func TestWhatAPluginSaysLater(t *testing.T) {
 			b.hand(1, "tap1", vm("vm1", "10.0.0.1"))
 			b.done("tap1", nil)
 			b.done("tap1", nil)
-		}, []string{"delete of tap1", "write tap1 default/h1-demo-vm1-eth0 10.0.0.1/32", "1 provisioned tap1"}},
+		}, []string{"delete of tap1", "cancel tap1", "write tap1 default/h1-demo-vm1-eth0 10.0.0.1/32", "1 provisioned tap1"}},
+		{"withdrawn while it is awaited", func(b *bench) {
+			b.hand(1, "tap1", vm("vm1", "10.0.0.2"))
+			b.withdraw(1, "tap1")
+			b.done("tap1", context.Canceled)
+			b.done("tap1", nil)
+		}, []string{"write tap1 default/h1-demo-vm1-eth0 10.0.0.2/32", "cancel tap1", "delete of tap1", "1 gone tap1 withdrawn"}},
 		{"two changes while the first is written", func(b *bench) {
 			b.hand(1, "tap1", vm("vm1", "10.0.0.2"))
 			b.hand(1, "tap1", vm("vm1", "10.0.0.3"))
 			b.hand(1, "tap1", vm("vm1", "10.0.0.4"))
+			b.done("tap1", context.Canceled)
 			b.done("tap1", nil)
-			b.done("tap1", nil)
-		}, []string{"write tap1 default/h1-demo-vm1-eth0 10.0.0.2/32", "write tap1 default/h1-demo-vm1-eth0 10.0.0.4/32", "1 provisioned tap1"}},
+		}, []string{"write tap1 default/h1-demo-vm1-eth0 10.0.0.2/32", "cancel tap1", "write tap1 default/h1-demo-vm1-eth0 10.0.0.4/32", "1 provisioned tap1"}},
 		{"handed over before the interface is there", func(b *bench) {
 			b.hand(1, "tap2", vm("vm2", "10.0.0.2"))
 			b.wait(time.Hour)
@@ -442,6 +279,20 @@ func TestWhatCannotBeWrittenIsTriedAgain(t *testing.T) {
 	b.wait(time.Minute)
 	b.done("tap1", nil)
 	b.want("write tap1 default/h1-demo-vm1-eth0 10.0.0.1/32", "1 provisioned tap1")
+}
+
+func TestWhatIsNotInForceYetIsAwaitedWithoutABreak(t *testing.T) {
+	b := start(t)
+	b.register(1, "p")
+	b.link("tap1", 7)
+	b.answer(1, 0, vm("vm1", "10.0.0.1"))
+	b.log = nil
+	b.done("tap1", errNotYet{"the interface is down"})
+	b.want("1 failed tap1 the interface is down", "write tap1 default/h1-demo-vm1-eth0 10.0.0.1/32")
+	b.done("tap1", errNotYet{"the interface is down"})
+	b.want("write tap1 default/h1-demo-vm1-eth0 10.0.0.1/32")
+	b.done("tap1", nil)
+	b.want("1 provisioned tap1")
 }
 
 func TestWhatOthersDeleteIsWrittenAgain(t *testing.T) {

@@ -59,7 +59,7 @@ func (c *Core) judge(p *plugin, name string, e *endpointpb.Endpoint) (*api.Workl
 		return nil, err
 	}
 	if s, is := c.stored[key]; is && s.plugin != p.name {
-		return nil, fmt.Errorf("WorkloadEndpoint %s is not this plugin's", nameOf(w))
+		return nil, notThePlugins(w)
 	}
 	for _, o := range c.claims {
 		if o.link != name && o.want != nil && o.key == key {
@@ -163,6 +163,10 @@ func workload(node string, p *plugin, name string, e *endpointpb.Endpoint) (*api
 	w.TypeMeta = api.TypeMeta{Kind: api.KindWorkloadEndpoint, APIVersion: api.GroupVersion}
 	w.Metadata = api.ObjectMeta{Name: wepName, Namespace: namespace, Labels: labels, Annotations: map[string]string{annotationPlugin: p.name}}
 	return w, api.Validate(w).Err()
+}
+
+func notThePlugins(w *api.WorkloadEndpoint) error {
+	return fmt.Errorf("WorkloadEndpoint %s is not this plugin's", nameOf(w))
 }
 
 func nameOf(w *api.WorkloadEndpoint) string { return w.Metadata.Namespace + "/" + w.Metadata.Name }

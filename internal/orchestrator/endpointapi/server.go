@@ -18,6 +18,7 @@ import (
 	"github.com/twillnet/twill/api/endpointpb"
 	"github.com/twillnet/twill/internal/config"
 	"github.com/twillnet/twill/internal/ifmon"
+	"github.com/twillnet/twill/internal/kernel/rtnl"
 	"github.com/twillnet/twill/internal/serve"
 )
 
@@ -26,6 +27,7 @@ type Config struct {
 	Node, Version string
 	Socket        string // path of the socket for plugins; empty: none
 	Interfaces    *ifmon.Monitor
+	Link          func(name string) (rtnl.Link, error)
 	Do            func(ctx context.Context, j *Job) error // [Writer.Do]
 	Log           *slog.Logger
 }
@@ -39,6 +41,7 @@ type Server struct {
 	core  *Core
 	conns map[Conn]*conn
 	last  Conn
+	jobs  map[*Job]context.CancelFunc
 	wake  chan struct{}
 }
 
@@ -62,7 +65,7 @@ func (c *conn) end(why error) {
 
 // NewServer returns a server that Run runs.
 func NewServer(cfg Config) *Server {
-	return &Server{cfg: cfg, core: New(cfg.Node, cfg.Version), conns: map[Conn]*conn{}, wake: make(chan struct{}, 1)}
+	return &Server{cfg: cfg, core: New(cfg.Node, cfg.Version), conns: map[Conn]*conn{}, jobs: map[*Job]context.CancelFunc{}, wake: make(chan struct{}, 1)}
 }
 
 // happens has the core take over something, and what follows from it done.
@@ -142,20 +145,29 @@ func (s *Server) step(ctx context.Context, jobs *sync.WaitGroup) time.Time {
 				c.end(status.Error(codes.Aborted, a.Close.Reason))
 			}
 		case a.Job != nil:
-			jobs.Go(func() {
-				err := s.cfg.Do(ctx, a.Job)
-				if ctx.Err() != nil {
-					return
-				}
-				if err != nil {
-					s.cfg.Log.Warn("an interface's endpoint is not as its plugin says", "interface", a.Job.Link, "plugin", a.Job.Plugin, "err", err)
-				}
-				_, later := errors.AsType[errLater](err)
-				s.happens(func(c *Core, now time.Time) { c.Done(now, a.Job, err, later) })
-			})
+			s.do(ctx, jobs, a.Job)
+		case a.Cancel != nil:
+			s.jobs[a.Cancel]()
 		}
 	}
 	return next
+}
+
+// do has a job done, and its end taken over.
+func (s *Server) do(ctx context.Context, jobs *sync.WaitGroup, j *Job) {
+	ctx, cancel := context.WithCancel(ctx)
+	s.jobs[j] = cancel
+	jobs.Go(func() {
+		defer cancel()
+		err := s.cfg.Do(ctx, j)
+		if err != nil && ctx.Err() == nil {
+			s.cfg.Log.Warn("an interface's endpoint is not as its plugin wants it", "interface", j.Link, "plugin", j.Plugin, "err", err)
+		}
+		s.happens(func(c *Core, now time.Time) {
+			delete(s.jobs, j)
+			c.Done(now, j, err)
+		})
+	})
 }
 
 // send has a message sent. Who does not take it is disconnected: when it comes again, it is told all that counts.
@@ -163,6 +175,12 @@ func (s *Server) send(m *Send) {
 	c := s.conns[m.To]
 	if c == nil {
 		return
+	}
+	if i := m.Say.GetAsk().GetInterface(); i != nil {
+		// The kernel says nothing of another alias while a link is down [tried].
+		if l, err := s.cfg.Link(i.GetName()); err == nil && uint32(l.Index) == i.GetIndex() {
+			i.Mac, i.Alias = l.MAC, l.Alias
+		}
 	}
 	select {
 	case c.out <- m.Say:

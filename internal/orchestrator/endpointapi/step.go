@@ -37,14 +37,8 @@ func (c *Core) next() (at time.Time) {
 	if !c.linked || !c.synced {
 		return at
 	}
-	busy := 0
 	for _, cl := range c.claims {
-		if cl.job != 0 {
-			busy++
-		}
-	}
-	for _, cl := range c.claims {
-		if c.workable(cl) && busy < maxJobs {
+		if c.workable(cl) {
 			sooner(cl.retry)
 		}
 	}
@@ -65,23 +59,20 @@ func (c *Core) next() (at time.Time) {
 
 // workable reports whether a claim waits for nothing but its time.
 func (c *Core) workable(cl *claim) bool {
-	return cl.dirty && cl.job == 0 && (cl.want == nil || c.links[cl.link] != nil)
+	return cl.dirty && cl.job == nil && (cl.want == nil || c.links[cl.link] != nil)
 }
 
 // jobs has what is wanted made so.
 func (c *Core) jobs(now time.Time) {
-	busy := 0
-	for _, cl := range c.claims {
-		if cl.job != 0 {
-			busy++
-		}
-	}
 	for _, name := range slices.Sorted(maps.Keys(c.claims)) {
 		cl := c.claims[name]
-		if !c.workable(cl) || now.Before(cl.retry) || busy >= maxJobs {
+		if cl.job != nil && cl.job.Number != cl.version && !cl.canceled {
+			cl.canceled = true
+			c.out = append(c.out, Action{Cancel: cl.job})
+		}
+		if !c.workable(cl) || now.Before(cl.retry) {
 			continue
 		}
-		busy++
 		j := &Job{Link: name, Number: cl.version, Plugin: cl.plugin, Want: cl.want}
 		for _, k := range slices.Sorted(maps.Keys(cl.keys)) {
 			if cl.keys[k] && k != cl.key {
@@ -91,7 +82,7 @@ func (c *Core) jobs(now time.Time) {
 		if cl.want != nil {
 			cl.keys[cl.key] = true
 		}
-		cl.job, cl.dirty = cl.version, false
+		cl.job, cl.canceled, cl.dirty = j, false, false
 		c.out = append(c.out, Action{Job: j})
 	}
 }

@@ -32,42 +32,71 @@ type Writer struct {
 	Know func(ctx context.Context, keys ...string) error
 	// Address returns what is known of an address. May be nil.
 	Address func(ctx context.Context, a netip.Addr) (ipam.Lease, error)
+
+	slots chan struct{} // bounds what is written at once
 }
+
+// NewWriter returns a Writer that reads and writes a few endpoints at once.
+func NewWriter(w Writer) *Writer {
+	w.slots = make(chan struct{}, atOnce)
+	return &w
+}
+
+const atOnce = 16
 
 // errLater is why something is not done now, although nothing is wrong with it.
 type errLater struct{ why string }
 
 func (e errLater) Error() string { return e.why }
 
+// errNotYet is why something that was written is not in force yet.
+type errNotYet struct{ why string }
+
+func (e errNotYet) Error() string { return e.why }
+
 // inForceWait is how long a plugin waits for policy and routes before it is told why they are not in the kernel.
 const inForceWait = 20 * time.Second
 
 // Do does a job.
 func (w *Writer) Do(ctx context.Context, j *Job) error {
+	now, err := w.make(ctx, j)
+	if err != nil || j.Want == nil {
+		return err
+	}
+	waits, cancel := context.WithTimeout(ctx, inForceWait)
+	defer cancel()
+	if err = w.Kernel.Overlay(waits, []api.Update{now}); err == nil {
+		err = w.Kernel.InForce(waits, intent.EndpointID{Kind: intent.Workload, Namespace: j.Want.Metadata.Namespace, Name: j.Want.Metadata.Name})
+	}
+	if err != nil && waits.Err() != nil {
+		return errNotYet{err.Error()}
+	}
+	return err
+}
+
+// make brings into the datastore what is wanted, and returns it.
+func (w *Writer) make(ctx context.Context, j *Job) (now api.Update, err error) {
+	select {
+	case w.slots <- struct{}{}:
+		defer func() { <-w.slots }()
+	case <-ctx.Done():
+		return now, ctx.Err()
+	}
 	if why := w.Kernel.NotReady(); len(why) > 0 {
-		return errLater{"the agent is not ready: " + why[0]}
+		return now, errLater{"the agent is not ready: " + why[0]}
 	}
 	for _, key := range j.Remove {
 		if err := w.remove(ctx, j.Plugin, key); err != nil {
-			return err
+			return now, err
 		}
 	}
 	if j.Want == nil {
-		return nil
+		return now, nil
 	}
 	if err := w.mayHave(ctx, j.Want); err != nil {
-		return err
+		return now, err
 	}
-	now, err := w.write(ctx, j)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, inForceWait)
-	defer cancel()
-	if err := w.Kernel.Overlay(ctx, []api.Update{now}); err != nil {
-		return err
-	}
-	return w.Kernel.InForce(ctx, intent.EndpointID{Kind: intent.Workload, Namespace: j.Want.Metadata.Namespace, Name: j.Want.Metadata.Name})
+	return w.write(ctx, j)
 }
 
 // mayHave returns an error if IPAM has given one of an endpoint's addresses to somebody.
@@ -103,11 +132,18 @@ func (w *Writer) write(ctx context.Context, j *Job) (api.Update, error) {
 	case err != nil:
 		return api.Update{}, err
 	}
-	if mine, err := ofPlugin(seen, j.Plugin); err != nil || !mine {
-		return api.Update{}, errors.Join(err, fmt.Errorf("WorkloadEndpoint %s is not this plugin's", nameOf(j.Want)))
+	if mine, err := ofPlugin(seen, j.Plugin); err != nil {
+		return api.Update{}, err
+	} else if !mine {
+		return api.Update{}, notThePlugins(j.Want)
 	}
 	copied := *j.Want // the datastore's fields are filled in
 	done, err := resources.Over(ctx, w.Store, seen, &copied)
+	for _, faster := range []error{datastore.ErrConflict, datastore.ErrExists, datastore.ErrNotFound} {
+		if errors.Is(err, faster) {
+			return api.Update{}, errLater{err.Error()}
+		}
+	}
 	return done.Now, err
 }
 

@@ -95,18 +95,26 @@ func (a *addresses) Free(ctx context.Context, leases []ipam.Lease) error {
 }
 
 func (a *addresses) OfNetwork(ctx context.Context, network string) ([]ipam.Lease, error) {
+	return a.ofNode(ctx, func(l ipam.Allocation) bool {
+		_, machines := l.Machine()
+		return !machines && l.Attr.Owner[api.AttributeNote] != ipam.NoteDocker && strings.HasPrefix(ipam.HandleOf(l), network+".")
+	})
+}
+
+func (a *addresses) OfDocker(ctx context.Context) ([]ipam.Lease, error) {
+	return a.ofNode(ctx, func(l ipam.Allocation) bool { return l.Attr.Owner[api.AttributeNote] == ipam.NoteDocker })
+}
+
+// ofNode returns this node's addresses in use that which selects.
+func (a *addresses) ofNode(ctx context.Context, which func(ipam.Allocation) bool) (out []ipam.Lease, err error) {
 	all, err := a.ReadSurvey(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var out []ipam.Lease
 	for _, b := range all.Blocks {
 		for _, l := range ipam.Allocations(b) {
-			if _, machines := l.Machine(); machines || l.Attr.Owner[api.AttributeNote] == ipam.NoteDocker {
-				continue // no container's, or Docker's to give back
-			}
-			if h := ipam.HandleOf(l); l.InUse() && strings.HasPrefix(h, network+".") && l.Attr.Owner[api.AttributeNode] == a.node {
-				out = append(out, ipam.Lease{Addr: l.Addr, Handle: h, Owner: l.Attr.Owner})
+			if l.InUse() && l.Attr.Owner[api.AttributeNode] == a.node && which(l) {
+				out = append(out, ipam.Lease{Addr: l.Addr, Handle: ipam.HandleOf(l), Sequence: l.Sequence(), Owner: l.Attr.Owner})
 			}
 		}
 	}

@@ -55,6 +55,8 @@ type Addresses interface {
 	QueryIP(ctx context.Context, addr netip.Addr) (ipam.Lease, error)
 	// OfNetwork returns addresses in use of this node whose handle may be one of a network's, without those of virtual machines.
 	OfNetwork(ctx context.Context, network string) ([]ipam.Lease, error)
+	// OfDocker returns addresses in use that Docker of this node asked for.
+	OfDocker(ctx context.Context) ([]ipam.Lease, error)
 	// SetOwners changes owners of a handle's addresses.
 	SetOwners(ctx context.Context, handle string, to func(netip.Addr, ipam.Owners) ipam.Owners) error
 	// Sweep releases addresses that this node's containers leaked, if the last call found them, too.
@@ -354,6 +356,7 @@ func (s *Server) Serve(mux *http.ServeMux) {
 	mux.Handle("POST "+wire.PathRelease, wire.Answer(s.Release))
 	mux.Handle("POST "+wire.PathPool, wire.Answer(s.Pool))
 	mux.Handle("POST "+wire.PathFree, wire.Answer(s.Free))
+	mux.Handle("POST "+wire.PathLabels, wire.Answer(s.Label))
 }
 
 // Status returns whether containers can be attached.

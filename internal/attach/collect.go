@@ -12,7 +12,7 @@ import (
 )
 
 // Collect detaches a network's attachments on this node that are not among the valid ones. It touches
-// only what the plugin made, and no container with a request under way.
+// only what the plugin made, and no container with a request under way. Of Docker's it takes those of all networks, and addresses.
 func (s *Server) Collect(ctx context.Context, v wire.Valid) (struct{}, error) {
 	valid, containers := map[string]bool{}, map[string]bool{}
 	for _, r := range v.Refs {
@@ -31,16 +31,19 @@ func (s *Server) Collect(ctx context.Context, v wire.Valid) (struct{}, error) {
 			continue // not written by us
 		}
 		w, ok := st.Resource.(*api.WorkloadEndpoint)
-		if !ok || w.Spec.Node != s.cfg.Node || w.Metadata.Annotations[annotationNetwork] != v.Network || valid[w.Spec.ContainerID+" "+ifnameOf(w)] {
+		if !ok || w.Spec.Node != s.cfg.Node || !collects(v, w) || valid[w.Spec.ContainerID+" "+ifnameOf(w)] {
 			continue
 		}
-		r := wire.Ref{Network: v.Network, ContainerID: w.Spec.ContainerID, Ifname: ifnameOf(w), Docker: w.Spec.Orchestrator == orchestratorDocker}
+		r := wire.Ref{Network: network(w), ContainerID: w.Spec.ContainerID, Ifname: ifnameOf(w), Docker: w.Spec.Orchestrator == orchestratorDocker}
 		if w.Spec.Orchestrator == orchestratorKubernetes {
 			r.Pod = &wire.Pod{Namespace: w.Metadata.Namespace, Name: w.Spec.Pod}
 		}
 		if _, err = s.Detach(ctx, r); err != nil {
 			failed, stay = append(failed, err), append(stay, addrsOf(w)...)
 		}
+	}
+	if v.Docker {
+		return struct{}{}, errors.Join(append(failed, s.collectDockers(ctx, v))...)
 	}
 	failed = append(failed, s.collectAddresses(ctx, v.Network, stay, func(r wire.Ref) bool {
 		return r.Ifname == "" && containers[r.ContainerID] || valid[r.ContainerID+" "+r.Ifname] || s.attaching(r.ContainerID)

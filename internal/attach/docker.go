@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"time"
 
 	"github.com/twillnet/twill/api"
 	"github.com/twillnet/twill/internal/attach/wire"
+	"github.com/twillnet/twill/internal/datastore"
 	"github.com/twillnet/twill/internal/ipam"
+	"github.com/twillnet/twill/internal/resources"
 )
 
 // ofDocker makes an endpoint one of Docker's, as upstream names it.
@@ -72,4 +77,109 @@ func (s *Server) free(ctx context.Context, network string, addr netip.Addr) erro
 		return nil
 	}
 	return s.cfg.Addresses.Free(ctx, []ipam.Lease{l})
+}
+
+// Label gives an attached container labels, in place of those that it had. What no label can be is left out, and said.
+func (s *Server) Label(ctx context.Context, q wire.Labels) (out wire.Labelled, err error) {
+	if err := s.ready(); err != nil {
+		return out, err
+	}
+	done, err := s.lock(ctx, q.Ref)
+	if err != nil {
+		return out, err
+	}
+	defer done()
+	one, err := s.endpoint(wire.Request{Ref: q.Ref}, nil)
+	if err != nil {
+		return out, err
+	}
+	key, err := api.Key(one)
+	if err != nil {
+		return out, err
+	}
+	for range labelTries {
+		if out.Wrong, err = s.label(ctx, key, q); !errors.Is(err, datastore.ErrConflict) {
+			break
+		}
+	}
+	return out, err
+}
+
+const labelTries = 5
+
+func (s *Server) label(ctx context.Context, key string, q wire.Labels) (wrong []string, err error) {
+	u, err := s.cfg.Store.Get(ctx, key)
+	if errors.Is(err, datastore.ErrNotFound) {
+		return nil, nil // it was detached
+	}
+	if err != nil {
+		return nil, err
+	}
+	st, err := api.DecodeStored(u)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	w, ok := st.Resource.(*api.WorkloadEndpoint)
+	if !ok || w.Spec.ContainerID != q.Ref.ContainerID {
+		return nil, fmt.Errorf("%s is another container's", key)
+	}
+	labels := map[string]string{api.LabelNamespace: w.Metadata.Namespace, api.LabelOrchestrator: w.Spec.Orchestrator}
+	for _, name := range slices.Sorted(maps.Keys(q.Labels)) {
+		if _, ours := labels[name]; ours {
+			wrong = append(wrong, name+" is not a container's to say")
+			continue
+		}
+		w.Metadata.Labels = map[string]string{name: q.Labels[name]}
+		if err := api.Validate(w).Err(); err != nil {
+			wrong = append(wrong, err.Error())
+			continue
+		}
+		labels[name] = q.Labels[name]
+	}
+	w.Metadata.Labels = labels
+	_, err = resources.Over(ctx, s.cfg.Store, u, w)
+	return wrong, err
+}
+
+// collects reports whether an endpoint is one of those among which the valid ones are.
+func collects(v wire.Valid, w *api.WorkloadEndpoint) bool {
+	if !v.Docker {
+		return network(w) == v.Network
+	}
+	return w.Spec.Orchestrator == orchestratorDocker && network(w) != "" && old(w.Metadata.CreationTimestamp, v.Age)
+}
+
+// old reports whether what has a time of RFC 3339 is of that age.
+func old(text string, age time.Duration) bool {
+	at, err := time.Parse(time.RFC3339, text)
+	return err == nil && time.Since(at) >= age
+}
+
+// collectDockers frees addresses of Docker's on this node that no endpoint has, and Docker neither.
+func (s *Server) collectDockers(ctx context.Context, v wire.Valid) error {
+	leases, err := s.cfg.Addresses.OfDocker(ctx)
+	if err != nil {
+		return err
+	}
+	snap, err := s.cfg.Store.List(ctx, api.KeyPrefix(api.KindWorkloadEndpoint, "")+defaultNamespace+"/")
+	if err != nil {
+		return err
+	}
+	used := slices.Clone(v.Addrs)
+	for _, u := range snap.Items {
+		st, err := api.DecodeStored(u)
+		if err != nil {
+			return fmt.Errorf("%s: %w", u.Key, err) // which may have any address
+		}
+		if w, ok := st.Resource.(*api.WorkloadEndpoint); ok {
+			used = append(used, addrsOf(w)...)
+		}
+	}
+	leases = slices.DeleteFunc(leases, func(l ipam.Lease) bool {
+		return slices.Contains(used, l.Addr) || !old(l.Owner[api.AttributeTimestamp], v.Age)
+	})
+	if len(leases) > 0 {
+		s.cfg.Log.Info("freed addresses that Docker does not have any more", "addresses", leases)
+	}
+	return s.cfg.Addresses.Free(ctx, leases)
 }

@@ -117,19 +117,68 @@ func TestAnAddressOfDockersIsNoLeakWhileItsNodeIsThere(t *testing.T) {
 	}
 }
 
-func TestCollectTakesDockersEndpointsThatAreNotValid(t *testing.T) {
+// TestCollectTakesWhatDockerHasNoMore: endpoints and addresses of Docker's that are old enough, and nobody else's.
+func TestCollectTakesWhatDockerHasNoMore(t *testing.T) {
 	b := newBed(t)
+	b.must(second(b.Attach(t.Context(), request("c1"))))
 	kept, gone := dockersID, strings.Repeat("f", 64)
 	for _, id := range []string{kept, gone} {
 		got, err := b.Assign(t.Context(), ofDockers(id))
 		b.must(err)
 		b.must(second(b.Attach(t.Context(), b.dockersEndpoint(id, "front", got.Addrs))))
 	}
-	b.must(second(b.Collect(t.Context(), wire.Valid{Network: "aaaabbbbcccc", Refs: []wire.Ref{{ContainerID: kept, Ifname: wire.FirstInterface}}})))
-	left := strings.Join(b.left(), " ")
-	if !strings.Contains(left, kept+" ") || strings.Contains(left, "libnetwork-"+gone) {
-		t.Errorf("left: %s", left)
+	router, err := b.Assign(t.Context(), ofDockers("router"))
+	b.must(err)
+	b.must(second(b.Assign(t.Context(), ofDockers("lost"))))
+	v := wire.Valid{Docker: true, Age: time.Hour, Addrs: router.Addrs, Refs: []wire.Ref{b.dockersEndpoint(kept, "", nil).Ref}}
+	was := b.left()
+	b.must(second(b.Collect(t.Context(), v)))
+	if left := b.left(); !slices.Equal(left, was) {
+		t.Errorf("what is young was collected: %v of %v", left, was)
 	}
+	v.Age = 0
+	b.must(second(b.Collect(t.Context(), v)))
+	left := strings.Join(b.left(), " ")
+	for _, want := range []string{"h1-cni-c1-eth0", "net.c1", "libnetwork-" + kept, "libnetwork." + kept, "libnetwork.router"} {
+		if !strings.Contains(left, want) {
+			t.Errorf("%s was collected: left %s", want, left)
+		}
+	}
+	for _, not := range []string{gone, "lost"} {
+		if strings.Contains(left, not) {
+			t.Errorf("%s was not: left %s", not, left)
+		}
+	}
+}
+
+func TestLabelsOfAContainerComeLater(t *testing.T) {
+	b := newBed(t)
+	got, err := b.Assign(t.Context(), ofDockers("ask1"))
+	b.must(err)
+	r := b.dockersEndpoint(dockersID, "front", got.Addrs)
+	attached, err := b.Attach(t.Context(), r)
+	b.must(err)
+	for _, given := range []map[string]string{
+		{"role": "db", "bad": "not a value", "/": "x", api.LabelNamespace: "prod", api.LabelOrchestrator: "k8s"},
+		{"tier": "front"}, // in place of the former
+	} {
+		out, err := b.Label(t.Context(), wire.Labels{Ref: r.Ref, Labels: given})
+		b.must(err)
+		want := map[string]string{api.LabelNamespace: "default", api.LabelOrchestrator: "libnetwork"}
+		wrong := 0
+		for name, value := range given {
+			if name == "role" || name == "tier" {
+				want[name] = value
+			} else {
+				wrong++
+			}
+		}
+		if w := b.endpointOf(attached.Endpoint); !maps.Equal(w.Metadata.Labels, want) || len(out.Wrong) != wrong || w.Spec.InterfaceName != r.Link {
+			t.Errorf("given %v it has %v, left out %v", given, w.Metadata.Labels, out.Wrong)
+		}
+	}
+	b.must(second(b.Detach(t.Context(), r.Ref)))
+	b.must(second(b.Label(t.Context(), wire.Labels{Ref: r.Ref, Labels: map[string]string{"a": "b"}}))) // it went meanwhile
 }
 
 func TestAPoolIsKnownByItsCIDR(t *testing.T) {

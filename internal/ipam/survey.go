@@ -151,6 +151,9 @@ type Allocation struct {
 	Attr  *api.BlockAttribute
 }
 
+// Sequence is that of the assignment: another one of the same address has another.
+func (l Allocation) Sequence() uint64 { return l.Block.SequenceOf(l.ord) }
+
 // Borrowed returns the node that uses an address of another node's block.
 func (l Allocation) Borrowed() (node string, yes bool) {
 	own, ok := l.Block.Owner()

@@ -37,6 +37,8 @@ const (
 	// PathPool asks whether there is a pool, PathFree returns addresses of Docker's by themselves.
 	PathPool = "/ipam/pool"
 	PathFree = "/ipam/free"
+	// PathLabels says what labels an attached container has, of which the plugin knew nothing before.
+	PathLabels = "/docker/labels"
 )
 
 // DefaultSocket is where the agent of a host answers.
@@ -138,10 +140,26 @@ type Addresses struct {
 	Addrs   []netip.Addr `json:"addrs"`
 }
 
-// Valid are the attachments of a network that still have a container.
+// Labels are those that a container has, in place of what was known before.
+type Labels struct {
+	Ref    Ref               `json:"ref"`
+	Labels map[string]string `json:"labels"`
+}
+
+// Labelled is what came of Labels.
+type Labelled struct {
+	Wrong []string `json:"wrong,omitempty"` // why some are left out
+}
+
+// Valid are the attachments of a network that still have a container; or those of Docker's, of whichever network.
 type Valid struct {
 	Network string `json:"network"`
 	Refs    []Ref  `json:"refs"`
+	Docker  bool   `json:"docker,omitempty"`
+	// Addrs are addresses that Docker has without an endpoint, and Age is how old what is collected of Docker's must be: what is being made
+	// is not in its list yet.
+	Addrs []netip.Addr  `json:"addrs,omitempty"`
+	Age   time.Duration `json:"age,omitempty"`
 }
 
 // Refusal is why the agent did not do what it was asked for. Nothing of it is left.

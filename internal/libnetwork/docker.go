@@ -3,15 +3,11 @@ package libnetwork
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
-	"regexp"
-	"time"
+	"net/url"
 )
 
 // docker is Docker's API, of which this plugin reads what dockerd's calls do not say.
@@ -29,61 +25,102 @@ func newDocker(socket string) *docker {
 
 // get reads an object.
 func (d *docker) get(ctx context.Context, path string, out any) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker"+path, http.NoBody)
+	body, err := d.ask(ctx, path)
 	if err != nil {
 		return err
+	}
+	defer body.Close()
+	return json.NewDecoder(body).Decode(out)
+}
+
+func (d *docker) ask(ctx context.Context, path string) (io.ReadCloser, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://docker"+path, http.NoBody)
+	if err != nil {
+		return nil, err
 	}
 	answer, err := d.client.Do(r)
 	if err != nil {
-		return fmt.Errorf("Docker's API at %s: %w", d.socket, err)
+		return nil, fmt.Errorf("Docker's API at %s: %w", d.socket, err)
 	}
-	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("Docker's API at %s answers %s to %s", d.socket, answer.Status, path)
+		answer.Body.Close()
+		return nil, fmt.Errorf("Docker's API at %s answers %s to %s", d.socket, answer.Status, path)
 	}
-	return json.NewDecoder(answer.Body).Decode(out)
+	return answer.Body, nil
 }
 
-// networks knows the names of networks, which dockerd's calls do not say. They are kept on disk: when dockerd starts, it starts containers
-// before its API answers.
-type networks struct {
-	dir    string
-	docker *docker
+// filters are a parameter of Docker's API: the values that a field may have.
+func filters(of map[string][]string) string {
+	text, err := json.Marshal(of)
+	if err != nil {
+		panic(err) // it is made of plain values
+	}
+	return "filters=" + url.QueryEscape(string(text))
 }
 
-// apiTimeout bounds a question in the midst of one of dockerd's calls.
-const apiTimeout = 10 * time.Second
-
-// validID holds what becomes a name of a file and of links to what dockerd calls an ID.
-var validID = regexp.MustCompile(`^[0-9a-f]{12,64}$`)
-
-// name returns the name of a network.
-func (n networks) name(ctx context.Context, id string) (string, error) {
-	text, err := os.ReadFile(filepath.Join(n.dir, id))
-	if !errors.Is(err, fs.ErrNotExist) {
-		return string(text), err
+// event is one of a network's.
+type event struct {
+	Action string // create, connect, destroy
+	Actor  struct {
+		ID         string // the network's
+		Attributes struct {
+			Name, Type, Container string
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	var is struct{ Name string }
-	if err := n.docker.get(ctx, "/networks/"+id, &is); err != nil {
-		return "", fmt.Errorf("the name of the network is not known: %w", err)
-	}
-	return is.Name, n.keep(id, is.Name)
 }
 
-func (n networks) keep(id, name string) error {
-	file := filepath.Join(n.dir, id)
-	if err := os.WriteFile(file+".new", []byte(name), 0o600); err != nil {
-		return err
+// events are those of networks, until the context ends or dockerd goes; then the channel is closed.
+func (d *docker) events(ctx context.Context) (<-chan event, error) {
+	body, err := d.ask(ctx, "/events?"+filters(map[string][]string{"type": {"network"}}))
+	if err != nil {
+		return nil, err
 	}
-	return os.Rename(file+".new", file)
+	out := make(chan event)
+	go func() {
+		defer close(out)
+		defer body.Close()
+		for decoder := json.NewDecoder(body); ; {
+			var e event
+			if decoder.Decode(&e) != nil {
+				return
+			}
+			select {
+			case out <- e:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out, nil
 }
 
-func (n networks) forget(id string) error {
-	err := os.Remove(filepath.Join(n.dir, id))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// dockerNetwork is a network, as far as this plugin looks at it.
+type dockerNetwork struct {
+	ID, Name   string
+	Containers map[string]struct{ EndpointID string } // by the container's ID; another text, where there is none
+	IPAM       struct {
+		Config []struct{ AuxiliaryAddresses map[string]string }
 	}
-	return err
+}
+
+// networks returns those of this driver.
+func (d *docker) networks(ctx context.Context) ([]dockerNetwork, error) {
+	var all []dockerNetwork
+	if err := d.get(ctx, "/networks?"+filters(map[string][]string{"driver": {networkDriver}}), &all); err != nil {
+		return nil, err
+	}
+	for i := range all { // the list has no containers
+		if err := d.get(ctx, "/networks/"+all[i].ID, &all[i]); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// dockerContainer is a container, as far as this plugin looks at it.
+type dockerContainer struct {
+	Config          struct{ Labels map[string]string }
+	NetworkSettings struct {
+		Networks map[string]struct{ NetworkID, EndpointID string }
+	}
 }

@@ -35,7 +35,10 @@ type Config struct {
 	// NoProfiles: endpoints have no profile, so that nothing reaches them, or leaves them, but by policy. Else they have that of their network's
 	// name, which is made if it is not there.
 	NoProfiles bool
-	Log        *slog.Logger
+	Labels     bool // endpoints get those of their containers that begin with org.projectcalico.label.
+	// CollectAfter is how old what is left of an endpoint that Docker has no more must be to be taken away, and how often that is looked for.
+	CollectAfter time.Duration
+	Log          *slog.Logger
 }
 
 // DefaultDir is where dockerd looks.
@@ -47,6 +50,7 @@ type plugin struct {
 	docker   *docker
 	networks networks
 	made     made
+	stale    map[string]time.Time // links of endpoints that Docker has no more, and since when
 }
 
 // callTimeout bounds one call; dockerd would wait for ever.
@@ -55,7 +59,7 @@ const callTimeout = 60 * time.Second
 // Run serves both drivers until the context ends.
 func Run(ctx context.Context, cfg Config) error {
 	p := &plugin{cfg: cfg, docker: newDocker(cfg.Docker)}
-	p.networks = networks{dir: filepath.Join(cfg.State, "networks"), docker: p.docker}
+	p.networks.dir, p.networks.docker = filepath.Join(cfg.State, "networks"), p.docker
 	if err := os.MkdirAll(p.networks.dir, 0o700); err != nil {
 		return err
 	}
@@ -73,6 +77,9 @@ func Run(ctx context.Context, cfg Config) error {
 		go func() { failed <- s.Serve(listener) }()
 		cfg.Log.Info("answers dockerd", "driver", name, "socket", listener.Addr())
 	}
+	following, end := context.WithCancel(ctx)
+	defer end()
+	go p.follow(following)
 	select {
 	case err := <-failed:
 		return err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +15,7 @@ import (
 
 func (c *command) dockerCmd() *cobra.Command {
 	var cfg libnetwork.Config
-	var mtu, profiles string
+	var texts dockerTexts
 	cmd := &cobra.Command{
 		Use:   "docker-plugin",
 		Short: "Attach Docker's containers to this host's agent",
@@ -30,7 +31,7 @@ any time: containers that run do not notice.`,
 		Args: console.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			conn.IgnoreHangup()
-			if err := fromTexts(&cfg, mtu, profiles); err != nil {
+			if err := texts.into(&cfg); err != nil {
 				return err
 			}
 			cfg.Log = c.Log()
@@ -44,23 +45,34 @@ any time: containers that run do not notice.`,
 	f.StringVar(&cfg.Docker, "docker-socket", "/var/run/docker.sock", "the socket of Docker's API, which knows networks' names")
 	f.StringVar(&cfg.State, "state-dir", "/var/lib/twill/docker", "where it keeps what it must know after a restart")
 	f.StringVar(&cfg.IfPrefix, "interface-prefix", cmp.Or(env("CALICO_LIBNETWORK_IFPREFIX"), "cali"), "what the name of a container's interface begins with (CALICO_LIBNETWORK_IFPREFIX)")
-	f.StringVar(&mtu, "mtu", env("CALICO_LIBNETWORK_VETH_MTU"), "of containers' interfaces, in bytes (CALICO_LIBNETWORK_VETH_MTU; default what the agent says)")
-	f.StringVar(&profiles, "profiles", cmp.Or(env("CALICO_LIBNETWORK_CREATE_PROFILES"), "true"), "endpoints have the profile of their network's name, which is made if it is not there (CALICO_LIBNETWORK_CREATE_PROFILES)")
+	f.StringVar(&texts.mtu, "mtu", env("CALICO_LIBNETWORK_VETH_MTU"), "of containers' interfaces, in bytes (CALICO_LIBNETWORK_VETH_MTU; default what the agent says)")
+	f.StringVar(&texts.profiles, "profiles", cmp.Or(env("CALICO_LIBNETWORK_CREATE_PROFILES"), "true"), "endpoints have the profile of their network's name, which is made if it is not there (CALICO_LIBNETWORK_CREATE_PROFILES)")
+	f.StringVar(&texts.labels, "labels", cmp.Or(env("CALICO_LIBNETWORK_LABEL_ENDPOINTS"), "false"), "endpoints get the labels of their containers that begin with org.projectcalico.label. (CALICO_LIBNETWORK_LABEL_ENDPOINTS)")
+	f.DurationVar(&cfg.CollectAfter, "collect-after", 5*time.Minute, "after how long what is left of an endpoint that Docker has no more is taken away")
 	return cmd
 }
 
-// fromTexts reads what may be of the environment, and refuses what upstream's plugin has and this one has not.
-func fromTexts(cfg *libnetwork.Config, mtu, profiles string) (err error) {
-	if mtu != "" {
-		if cfg.MTU, err = strconv.Atoi(mtu); err != nil || cfg.MTU < 68 || cfg.MTU > 65535 {
-			return console.Usage("--mtu (CALICO_LIBNETWORK_VETH_MTU) is %q: want 68 to 65535", mtu)
+// dockerTexts are flags that may be of the environment.
+type dockerTexts struct{ mtu, profiles, labels string }
+
+// into reads them, and refuses what upstream's plugin has and this one has not.
+func (d dockerTexts) into(cfg *libnetwork.Config) (err error) {
+	if d.mtu != "" {
+		if cfg.MTU, err = strconv.Atoi(d.mtu); err != nil || cfg.MTU < 68 || cfg.MTU > 65535 {
+			return console.Usage("--mtu (CALICO_LIBNETWORK_VETH_MTU) is %q: want 68 to 65535", d.mtu)
 		}
 	}
-	with, err := strconv.ParseBool(profiles)
+	with, err := strconv.ParseBool(d.profiles)
 	if err != nil {
-		return console.Usage("--profiles (CALICO_LIBNETWORK_CREATE_PROFILES) is %q: want true or false", profiles)
+		return console.Usage("--profiles (CALICO_LIBNETWORK_CREATE_PROFILES) is %q: want true or false", d.profiles)
 	}
 	cfg.NoProfiles = !with
+	if cfg.Labels, err = strconv.ParseBool(d.labels); err != nil {
+		return console.Usage("--labels (CALICO_LIBNETWORK_LABEL_ENDPOINTS) is %q: want true or false", d.labels)
+	}
+	if cfg.CollectAfter < time.Second {
+		return console.Usage("--collect-after is %s: want 1s at least", cfg.CollectAfter)
+	}
 	if ns := os.Getenv("CALICO_LIBNETWORK_NAMESPACE"); ns != "" && ns != "default" {
 		return console.Usage("CALICO_LIBNETWORK_NAMESPACE is %q: endpoints of Docker's are in the namespace default, and in no other", ns)
 	}

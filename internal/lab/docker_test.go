@@ -80,7 +80,7 @@ func (d *dockerd) api(w http.ResponseWriter, r *http.Request) {
 // start starts the plugin.
 func (d *dockerd) start() {
 	d.t.Helper()
-	d.plugin = exec.Command(d.Exe, "docker-plugin", "--socket", d.AgentSocket(d.name), "--plugins-dir", d.dir, "--docker-socket", filepath.Join(d.dir, "docker.sock"), "--state-dir", d.dir)
+	d.plugin = exec.Command(d.Exe, "docker-plugin", "--socket", d.AgentSocket(d.name), "--plugins-dir", d.dir, "--docker-socket", filepath.Join(d.dir, "docker.sock"), "--state-dir", d.dir, "--labels", "true", "--collect-after", "4s")
 	log, err := os.OpenFile(filepath.Join(d.Dir, d.name, "docker-plugin.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	must(d.t, err)
 	defer log.Close()

@@ -1,11 +1,13 @@
 package lab
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,7 +18,9 @@ import (
 // engine is a host's dockerd, Debian's, with namespaces of its own for mounts: it finds our plugin alone.
 type engine struct {
 	*dockerd
+	holder *exec.Cmd // has the namespace
 	daemon *exec.Cmd
+	live   bool // containers go on while it is away
 }
 
 // engineScript hides what dockerd would write on this machine outside its directories (/run, /etc/docker, /opt/containerd).
@@ -26,8 +30,8 @@ mkdir -p /run/docker/plugins
 mount --bind "$DIR" /run/docker/plugins
 mount -t overlay -o lowerdir=/etc,upperdir="$DIR/etc",workdir="$DIR/work" overlay /etc
 mount -t tmpfs tmpfs /opt
-exec dockerd --data-root "$DIR/data" --exec-root "$DIR/exec" -p "$DIR/dockerd.pid" -H "unix://$DIR/docker.sock" --cgroup-parent "/$CGROUP" \
-	--bridge none --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false
+echo ready
+exec sleep infinity
 `
 
 // image has one program, hack/kubecluster/probe.
@@ -43,10 +47,11 @@ func newEngines(t testing.TB) (out []*engine) {
 	machinetest.Docker(t)
 	tar := image(t)
 	for _, d := range newPlugins(t) {
-		e := &engine{dockerd: d}
+		e := &engine{dockerd: d, live: d.name == "h2"}
 		for _, sub := range []string{"etc", "work"} {
 			must(t, os.Mkdir(filepath.Join(d.dir, sub), 0o755))
 		}
+		e.hold()
 		e.begin()
 		t.Cleanup(e.down)
 		load := e.command("import", "-c", `ENTRYPOINT ["/probe"]`, "-", "probe:1")
@@ -61,13 +66,28 @@ func newEngines(t testing.TB) (out []*engine) {
 
 func (e *engine) cgroup() string { return e.Spec.Prefix + e.name }
 
+// hold makes the namespace.
+func (e *engine) hold() {
+	e.t.Helper()
+	e.holder = exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-euc", engineScript)
+	e.holder.Env = append(os.Environ(), "DIR="+e.dir)
+	out := must2(e.holder.StdoutPipe())(e.t)
+	must(e.t, e.host.ns.Start(e.holder))
+	e.t.Cleanup(func() { _ = e.holder.Process.Kill(); _ = e.holder.Wait() })
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		e.t.Fatalf("the namespace of dockerd is not ready: %q, %v", line, err)
+	}
+}
+
 // begin starts dockerd.
 func (e *engine) begin() {
 	e.t.Helper()
 	log := must2(os.OpenFile(filepath.Join(e.Dir, e.name, "dockerd.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(e.t)
 	defer log.Close()
-	e.daemon = exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-euc", engineScript)
-	e.daemon.Env = append(os.Environ(), "DIR="+e.dir, "CGROUP="+e.cgroup())
+	in := func(name string) string { return filepath.Join(e.dir, name) }
+	e.daemon = exec.Command("nsenter", "-t", strconv.Itoa(e.holder.Process.Pid), "-m", "dockerd", "--data-root", in("data"), "--exec-root", in("exec"), "-p", in("dockerd.pid"),
+		"-H", "unix://"+in("docker.sock"), "--cgroup-parent", "/"+e.cgroup(), "--live-restore="+strconv.FormatBool(e.live),
+		"--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false")
 	e.daemon.Stdout, e.daemon.Stderr = log, log
 	must(e.t, e.host.ns.Start(e.daemon))
 	await(e.t, "dockerd answers", func() bool { return e.command("version").Run() == nil })
@@ -81,7 +101,7 @@ func (e *engine) end(how syscall.Signal) {
 
 func (e *engine) down() {
 	if e.t.Failed() {
-		log, _ := os.ReadFile(filepath.Join(e.Dir, e.name, "dockerd.log"))
+		log, _ := exec.Command("grep", "-v", "module=grpc\\|loading plugin\\|skip loading", filepath.Join(e.Dir, e.name, "dockerd.log")).Output()
 		plugin, _ := os.ReadFile(filepath.Join(e.Dir, e.name, "docker-plugin.log"))
 		e.t.Logf("%s: dockerd\n%s\nplugin\n%s", e.name, log[max(0, len(log)-3000):], plugin[max(0, len(plugin)-3000):])
 	}
@@ -89,9 +109,23 @@ func (e *engine) down() {
 		_ = e.command(append([]string{"rm", "-f"}, strings.Fields(string(ids))...)...).Run()
 	}
 	e.end(syscall.SIGTERM)
+	e.killRest()
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + e.cgroup())
 	for _, dir := range append(groups, "/sys/fs/cgroup/"+e.cgroup()) {
 		_ = os.Remove(dir) // empty ones alone go
+	}
+}
+
+// killRest kills what a dockerd that did not end as asked left of its containers: the processes below this host's directory and cgroup.
+func (e *engine) killRest() {
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range all {
+		args, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		groups, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err == nil && (bytes.Contains(args, []byte(filepath.Join(e.dir, "exec")+"/")) || bytes.Contains(groups, []byte("/"+e.cgroup()+"/"))) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
 	}
 }
 
@@ -143,15 +177,19 @@ func (e *engine) create(args ...string) { e.t.Helper(); e.docker(append(dockerCr
 func TestDockerdsContainers(t *testing.T) {
 	engines := newEngines(t)
 	for name, test := range map[string]func(*testing.T, []*engine){
-		"two hosts": engineTwoHosts,
-		"refused":   engineRefuses,
+		"two hosts":                      engineTwoHosts,
+		"refused":                        engineRefuses,
+		"labels":                         engineLabels,
+		"plugin and dockerd are killed":  engineKilled,
+		"dockerd lost its data":          engineForgets,
+		"fifty containers leave nothing": engineFifty,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var ours []*engine
 			for _, e := range engines {
 				d := *e.dockerd
 				d.t = t
-				ours = append(ours, &engine{dockerd: &d, daemon: e.daemon})
+				ours = append(ours, &engine{dockerd: &d, holder: e.holder, daemon: e.daemon, live: e.live})
 			}
 			test(t, ours)
 			for i, e := range ours {
@@ -209,4 +247,100 @@ func engineRefuses(_ *testing.T, all []*engine) {
 	e.refuses("My_Net", "run", "--network", "My_Net", "probe:1")
 	e.docker("rm", "-f", e.docker("ps", "-aq", "-l"))
 	e.docker("network", "rm", "n", "My_Net")
+}
+
+// engineLabels: policy selects a container by its labels, also if they were said while no plugin ran.
+func engineLabels(t *testing.T, all []*engine) {
+	e := all[0]
+	e.create("front")
+	e.docker("run", "-d", "--name", "client", "--network", "front", "probe:1")
+	e.docker("run", "-d", "--name", "db", "--network", "front", "--label", "org.projectcalico.label.role=db", "--label", "org.projectcalico.label.x=not a value", "--label", "other=x", "probe:1", "serve")
+	db := e.address("db", "IPAddress")
+	must(t, e.gets("client", db))
+	e.does(t, `{apiVersion: projectcalico.org/v3, kind: GlobalNetworkPolicy, metadata: {name: closed}, spec: {selector: role == "db", types: [Ingress]}}`, "apply", "-f", "-")
+	await(t, "the container is closed by its label", func() bool { return e.gets("client", db) != nil })
+	out := e.does(t, "", "get", "workloadendpoints", "-o", "json")
+	if !strings.Contains(out, `"role": "db"`) || strings.Contains(out, `"x":`) || strings.Contains(out, `"other"`) {
+		t.Errorf("endpoints: %s", out)
+	}
+	e.stop()
+	e.docker("rename", "client", "still") // dockerd does not wait for the plugin
+	e.start()
+	if e.gets("still", db) == nil {
+		t.Error("with another plugin the label is gone")
+	}
+	e.does(t, "", "delete", "globalnetworkpolicy", "closed")
+	await(t, "the container is open again", func() bool { return e.gets("still", db) == nil })
+	e.docker("rm", "-f", "still", "db")
+	e.docker("network", "rm", "front")
+}
+
+// engineKilled: containers that run do not notice that dockerd and the plugin are killed, and those that dockerd starts again when it starts itself,
+// before its API answers, have their network.
+func engineKilled(t *testing.T, all []*engine) {
+	a, b := all[0], all[1]
+	for _, e := range all {
+		e.create("--subnet", "10.66.0.0/16", "front")
+	}
+	a.docker("run", "-d", "--name", "client", "--network", "front", "--restart", "always", "probe:1")
+	b.docker("run", "-d", "--name", "web", "--network", "front", "--ip", "10.66.77.8", "probe:1", "serve")
+	await(t, "client reaches web", func() bool { return a.gets("client", "10.66.77.8") == nil })
+	b.end(syscall.SIGKILL)
+	_ = os.Remove(filepath.Join(b.dir, "exec", "containerd", "containerd.pid")) // which dies with it, and which dockerd takes for alive until somebody has reaped it
+	must(t, b.plugin.Process.Kill())
+	_ = b.plugin.Wait()
+	must(t, a.gets("client", "10.66.77.8"))
+	b.start()
+	b.begin()
+	must(t, a.gets("client", "10.66.77.8"))
+	a.end(syscall.SIGTERM)
+	a.stop()
+	a.start()
+	a.begin()
+	await(t, "client, which is started again, reaches web", func() bool { return a.gets("client", "10.66.77.8") == nil })
+	a.docker("rm", "-f", "client")
+	b.docker("rm", "-f", "web")
+	for _, e := range all {
+		e.docker("network", "rm", "front")
+	}
+}
+
+// engineForgets: what Docker does not know any more goes.
+func engineForgets(t *testing.T, all []*engine) {
+	e := all[0]
+	e.create("--subnet", "10.66.0.0/16", "--aux-address", "router=10.66.77.1", "front")
+	e.docker("run", "-d", "--name", "web", "--network", "front", "probe:1", "serve")
+	if out := e.does(t, "", "ipam", "show", "--ip", "10.66.77.1"); !strings.Contains(out, "is in use") {
+		t.Errorf("an auxiliary address: %s", out)
+	}
+	was := len(e.left())
+	e.docker("kill", "web") // its endpoint goes with it; then one that is as if dockerd had died between two steps
+	await(t, "the endpoint is gone", func() bool { return len(e.left()) < was })
+	d := e.dockerd
+	n := dockerNet{id: d.id(), pools: []string{"CalicoPoolIPv4"}}
+	must(t, os.WriteFile(filepath.Join(d.dir, "networks", n.id), []byte("front"), 0o600))
+	d.run(n, "")
+	if left := strings.Join(d.left(), " "); !strings.Contains(left, "libnetwork-") || !strings.Contains(left, "link cali") {
+		t.Errorf("the endpoint was not made: %s", left)
+	}
+	await(t, "what Docker does not know is gone", func() bool {
+		left := strings.Join(d.left(), " ")
+		return !strings.Contains(left, "workloadendpoints") && !strings.Contains(left, "link cali")
+	})
+	if out := e.does(t, "", "ipam", "show", "--ip", "10.66.77.1"); !strings.Contains(out, "is in use") {
+		t.Errorf("an auxiliary address was collected: %s", out)
+	}
+	e.docker("rm", "-f", "web")
+	e.docker("network", "rm", "front")
+}
+
+func engineFifty(_ *testing.T, all []*engine) {
+	e := all[0]
+	e.create("--ipv6", "--subnet", "10.66.0.0/16", "--subnet", "fd66::/48", "front")
+	e.docker("run", "-d", "--name", "web", "--network", "front", "probe:1", "serve")
+	for range 50 {
+		e.docker("run", "--rm", "--network", "front", "probe:1", "get", "http://"+e.address("web", "IPAddress")+":8080")
+	}
+	e.docker("rm", "-f", "web")
+	e.docker("network", "rm", "front")
 }

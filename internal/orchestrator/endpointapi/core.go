@@ -216,7 +216,10 @@ func (c *Core) Stored(now time.Time, us []api.Update, inSync bool) (news bool) {
 			continue
 		}
 		news = true
-		delete(c.on[c.stored[u.Key].link], u.Key)
+		was := c.stored[u.Key]
+		if delete(c.on[was.link], u.Key); len(c.on[was.link]) == 0 {
+			delete(c.on, was.link)
+		}
 		delete(c.stored, u.Key)
 		if s.resource != nil {
 			c.stored[u.Key] = s
@@ -262,7 +265,7 @@ func (c *Core) adopt(now time.Time) {
 	c.adopted = true
 	for _, key := range slices.Sorted(maps.Keys(c.stored)) {
 		s := c.stored[key]
-		if s.plugin == "" || c.claims[s.link] != nil {
+		if s.plugin == "" || !c.likely(s.link) || c.claims[s.link] != nil {
 			continue
 		}
 		c.known = true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -250,7 +251,7 @@ func TestAPluginThatRestartsIsAskedWhatItHas(t *testing.T) {
 func TestAnAgentThatStartsTakesOverWhatPluginsHad(t *testing.T) {
 	b := &bench{t: t, c: New("h1", "v1"), now: time.Unix(1e9, 0), jobs: map[string]*Job{}}
 	b.c.Configure([]string{"tap"})
-	b.stored(of("p", "tap1", "vm1", "10.0.0.1"), of("p", "tap2", "vm2", "10.0.0.2"), others("tap3", "10.0.0.3"))
+	b.stored(of("p", "tap1", "vm1", "10.0.0.1"), of("p", "tap2", "vm2", "10.0.0.2"), others("tap3", "10.0.0.3"), of("p", "eth0", "vm4", "10.0.0.4"))
 	b.want() // before it knows the interfaces
 	b.c.Links(b.now, []ifmon.Change{{Link: ifmon.Link{Name: "tap1", Index: 7}}, {Link: ifmon.Link{Name: "tap3", Index: 8}}})
 	b.step()
@@ -322,5 +323,34 @@ func TestAPluginThatAnswersNothingIsAskedLittle(t *testing.T) {
 	b.wait(askWait)
 	if len(b.log) != 2*maxAsked {
 		t.Errorf("asked %d times after %v, want %d", len(b.log), askWait, 2*maxAsked)
+	}
+}
+
+// TestWhatIsReportedOfInterfaces: who was asked, what each said, and what a plugin has.
+func TestWhatIsReportedOfInterfaces(t *testing.T) {
+	b := start(t)
+	b.link("tap1", 7)
+	if r := b.c.Report(); r != nil {
+		t.Errorf("without a plugin: %+v", r)
+	}
+	b.register(1, "p")
+	b.register(2, "q")
+	b.link("tap2", 8)
+	b.link("tap3", 9)
+	b.answer(1, 0, nil) // of tap1
+	b.hand(2, "tap2", vm("vm2", "10.0.0.2"))
+	b.done("tap2", nil)
+	b.hand(1, "tap3", vm("vm3", "10.0.0.3"))
+	b.done("tap3", errors.New("the datastore is away"))
+	b.hand(1, "tap4", vm("vm4", "10.0.0.4"))
+	b.wait(askWait)
+	b.c.Leave(1)
+	var got []string
+	for _, i := range b.c.Report().Interfaces {
+		got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", i.Interface, i.State, i.Plugin, i.Reason)))
+	}
+	want := []string{"tap1 nobody's  q did not answer", "tap2 provisioned q", "tap3 failed p the datastore is away", "tap4 awaited p there is no such interface yet"}
+	if !slices.Equal(got, want) {
+		t.Errorf("the report is\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
 }

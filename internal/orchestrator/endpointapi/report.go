@@ -53,7 +53,7 @@ func (c *Core) Report() *Report {
 		if c.links[cl.link] == nil && cl.want != nil {
 			r.State, r.Reason = Awaited, "there is no such interface yet"
 		} else if cl.dirty {
-			r.Next = &cl.retry
+			r.Next = new(cl.retry)
 		}
 		out.Interfaces = append(out.Interfaces, r)
 	}
@@ -65,7 +65,7 @@ func (c *Core) Report() *Report {
 		if l.open {
 			r.State = Asked
 		} else if len(c.plugins) > 0 {
-			r.Next = &l.next
+			r.Next = new(l.next)
 		}
 		out.Interfaces = append(out.Interfaces, r)
 	}

@@ -86,7 +86,7 @@ kube-test: deps build ## tests on such a cluster, which they start and take down
 	$(CLUSTER) && REQUIRE_CLUSTER=1 go test -count=1 -timeout 20m -v ./internal/kubecluster
 
 docker: deps ## two hosts with Debian's dockerd, and our drivers for its networks (docs/docker.md)
-	@sh scripts/deps.sh dockerd
+	@sh scripts/deps.sh dockerd docker-compose
 	REQUIRE_DOCKER=1 REQUIRE_ROOT=1 go test -count=1 -timeout 10m -v -run TestDocker ./internal/lab
 
 CHAOS ?= 3m

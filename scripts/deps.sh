@@ -32,6 +32,7 @@ for program in "$@"; do
 	containerd) package=containerd ;;
 	runc) package=runc ;;
 	dockerd) package=docker.io ;;
+	docker-compose) package=docker-compose ;;
 	*) echo "$0: no package is known for $program" >&2; exit 2 ;;
 	esac
 	echo "installing $package (apt-get)"

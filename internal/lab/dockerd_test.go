@@ -177,12 +177,12 @@ func (e *engine) create(args ...string) { e.t.Helper(); e.docker(append(dockerCr
 func TestDockerdsContainers(t *testing.T) {
 	engines := newEngines(t)
 	for name, test := range map[string]func(*testing.T, []*engine){
-		"two hosts":                      engineTwoHosts,
-		"refused":                        engineRefuses,
-		"labels":                         engineLabels,
-		"plugin and dockerd are killed":  engineKilled,
-		"dockerd lost its data":          engineForgets,
-		"fifty containers leave nothing": engineFifty,
+		"two hosts":                     engineTwoHosts,
+		"refused":                       engineRefuses,
+		"labels":                        engineLabels,
+		"plugin and dockerd are killed": engineKilled,
+		"dockerd lost its data":         engineForgets,
+		"a compose file fifty times":    engineCompose,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var ours []*engine
@@ -334,13 +334,26 @@ func engineForgets(t *testing.T, all []*engine) {
 	e.docker("network", "rm", "front")
 }
 
-func engineFifty(_ *testing.T, all []*engine) {
+// engineCompose takes the guide's file up and down, with images of the test's.
+func engineCompose(t *testing.T, all []*engine) {
 	e := all[0]
-	e.create("--ipv6", "--subnet", "10.66.0.0/16", "--subnet", "fd66::/48", "front")
-	e.docker("run", "-d", "--name", "web", "--network", "front", "probe:1", "serve")
-	for range 50 {
-		e.docker("run", "--rm", "--network", "front", "probe:1", "get", "http://"+e.address("web", "IPAddress")+":8080")
+	page := string(must2(os.ReadFile("../../docs/docker.md"))(t))
+	_, page, _ = strings.Cut(page, "## Compose\n")
+	page, _, _ = strings.Cut(page, "\nAfter")
+	text := strings.NewReplacer("image: nginx", `image: "probe:1"`+"\n        command: serve", "image: busybox", `image: "probe:1"`, "        command: sleep infinity\n", "").Replace(page)
+	file := filepath.Join(e.dir, "compose.yaml")
+	must(t, os.WriteFile(file, []byte(text), 0o600))
+	compose := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "docker-compose", append([]string{"-p", "guide", "-f", file}, args...)...)
+		cmd.Env = append(os.Environ(), "DOCKER_HOST=unix://"+filepath.Join(e.dir, "docker.sock"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("docker-compose %v: %v\n%s", args, err, out)
+		}
 	}
-	e.docker("rm", "-f", "web")
-	e.docker("network", "rm", "front")
+	for range 50 {
+		compose("up", "-d")
+		await(t, "the client gets an answer", func() bool { return e.gets("guide_client_1", "10.66.0.7") == nil })
+		compose("down", "-t", "0")
+	}
 }

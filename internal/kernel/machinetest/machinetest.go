@@ -84,6 +84,7 @@ func Docker(t testing.TB) {
 	}
 	Root(t)
 	Program(t, "dockerd")
+	Program(t, "docker-compose")
 }
 
 func missing(t testing.TB, what string) {

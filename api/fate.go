@@ -43,7 +43,7 @@ type Unhonoured struct {
 	Type  reflect.Type // the struct that has it
 	Field string       // its JSON name
 	// Quiet are the values that ask for nothing else than what happens, and upstream's default, which its tools fill in: JSON,
-	// or text of a string in any case. They are accepted without a word, as are null, "", [] and {}.
+	// or text of a string in any case, of which a * at the end is any text. They are accepted without a word, as are null, "", [] and {}.
 	Quiet []string
 	Fate  Fate
 	Why   string // what does not happen, or what happens instead
@@ -112,7 +112,7 @@ func (u *Unhonoured) quiet(v reflect.Value) bool {
 	if s := ""; json.Unmarshal(raw, &s) == nil {
 		text = s
 	}
-	return slices.ContainsFunc(u.Quiet, func(q string) bool { return strings.EqualFold(q, text) })
+	return slices.ContainsFunc(u.Quiet, func(q string) bool { return quiet(q, text) })
 }
 
 // step is a field of a struct on which Twill does not act, or below which there is such a field.
@@ -165,3 +165,10 @@ func planSteps() map[reflect.Type][]step {
 
 // AllUnhonoured is the table of the fields on which Twill does not act.
 func AllUnhonoured() []Unhonoured { return slices.Clone(unhonoured) }
+
+func quiet(value, text string) bool {
+	if begin, is := strings.CutSuffix(value, "*"); is {
+		return strings.HasPrefix(text, begin)
+	}
+	return strings.EqualFold(value, text)
+}

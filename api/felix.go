@@ -55,8 +55,11 @@ type FelixConfigurationSpec struct {
 	EndpointReportingDelay   *string `json:"endpointReportingDelay,omitempty"`
 	OpenstackRegion          string  `json:"openstackRegion,omitempty"`
 
-	NftablesMode             *string `json:"nftablesMode,omitempty"`    // Enabled, Disabled, Auto
-	IptablesBackend          *string `json:"iptablesBackend,omitempty"` // Auto, NFT, Legacy
+	NftablesMode    *string `json:"nftablesMode,omitempty"`    // Enabled, Disabled, Auto
+	IptablesBackend *string `json:"iptablesBackend,omitempty"` // Auto, NFT, Legacy
+
+	UseInternalDataplaneDriver *bool `json:"useInternalDataplaneDriver,omitempty"`
+
 	NftablesRefreshInterval  *string `json:"nftablesRefreshInterval,omitempty"`
 	RouteRefreshInterval     *string `json:"routeRefreshInterval,omitempty"`
 	InterfaceRefreshInterval *string `json:"interfaceRefreshInterval,omitempty"`

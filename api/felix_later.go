@@ -110,7 +110,6 @@ type LaterSettings struct {
 	UsageReportingEnabled                    Later `json:"usageReportingEnabled,omitempty"`
 	UsageReportingInitialDelay               Later `json:"usageReportingInitialDelay,omitempty"`
 	UsageReportingInterval                   Later `json:"usageReportingInterval,omitempty"`
-	UseInternalDataplaneDriver               Later `json:"useInternalDataplaneDriver,omitempty"`
 	WindowsManageFirewallRules               Later `json:"windowsManageFirewallRules,omitempty"`
 	WindowsNetworkName                       Later `json:"windowsNetworkName,omitempty"`
 	WireguardHostEncryptionEnabled           Later `json:"wireguardHostEncryptionEnabled,omitempty"`

@@ -83,7 +83,7 @@ func run(ctx context.Context, cfg Config, in backend) error {
 	source := syncer.New(read, syncer.Config{Prefixes: watchedPrefixes, Logger: cfg.Log.With("part", "syncer")})
 	links, names := ifmon.New(handles.rtnl), attribution.New()
 	handles.probeOwner(cfg.Log, graph.Settings().Settings)
-	policy, watchPolicy := handles.policy(in, graph.Settings().Settings.InterfacePrefixes, names)
+	policy, watchPolicy := handles.policy(in, cfg, graph.Settings().Settings.InterfacePrefixes, names)
 	interfaces := host.New(handles.rtnl, handles.sysctl, host.Config{})
 	routes := fib.New(handles.rtnl)
 	live := revoke.New(revoke.Config{Table: handles.conntrack, Local: handles.addrs, Log: cfg.Log.With("part", "revoke")})
@@ -91,8 +91,9 @@ func run(ctx context.Context, cfg Config, in backend) error {
 	arrived := &arrival{all: make(chan struct{})}
 	tunnels := tunneladdr.New(tunneladdr.Config{Node: cfg.Node, Store: store, Know: source.Know, Log: cfg.Log.With("part", "tunnels")})
 	devices := tunnel.New(handles.rtnl, tunnel.Config{MTUFile: mtuFile(cfg.Socket), Notify: watch.sized, WireGuard: handles.wireguard(cfg.Socket), Keys: tunnels.Key})
+	forwarding, followers := in.parts([]dataplane.Driver{interfaces, devices, routes, shape.New(handles.rtnl), proxy.New(handles.rtnl, handles.sysctl)}, []dataplane.Follower{live, dropped, logged}, arrived)
 	loop := dataplane.New(dataplane.Config{
-		Policy: policy, Forwarding: []dataplane.Driver{interfaces, devices, routes, shape.New(handles.rtnl), proxy.New(handles.rtnl, handles.sysctl)}, Followers: []dataplane.Follower{live, dropped, logged, arrived},
+		Policy: policy, Forwarding: forwarding, Followers: followers,
 		Outcomes: watch.outcomes, Observer: watch, Log: cfg.Log.With("part", "dataplane"),
 	})
 	batches := make(chan intent.Batch)
@@ -117,7 +118,7 @@ func run(ctx context.Context, cfg Config, in backend) error {
 		"syncer": source.Run, "ifmon": links.Run, "fib": routes.Run, "host": interfaces.Run, "calc": d.run, "revoke": live.Run, "flows": dropped.Run, "logs": logged.Run, "attach": plugins.Run, "feedback": report, "leftovers": watch.leftovers.run,
 		"endpoint plugins": claims.Run, "status": watch.run, "upkeep": keep.Run, "tunnels": tunnels.Run, "socket": listen.socket.Run, "health": listen.health.Run, "metrics": listen.metrics.Run, "profiles": listen.debug.Run,
 		"policy":    watchPolicy,
-		"backends":  func(ctx context.Context) error { return handles.leaveOthers(ctx, in, arrived, cfg.Log) },
+		"backends":  func(ctx context.Context) error { return handles.leaveOthers(ctx, in, policy, arrived, cfg.Log) },
 		"overlay":   func(ctx context.Context) error { return d.overlay.Verify(ctx, store, d.apply) },
 		"dataplane": func(ctx context.Context) error { return loop.Run(ctx, batches, links.Changes()) },
 	}, func() { cfg.Log.Info("agent runs", "node", cfg.Node, "version", cfg.Version) })
@@ -232,7 +233,10 @@ func begin(cfg Config, in backend) (kernelHandles, *calc.Graph, backend, error) 
 	}
 	g, err := d.graph(cfg)
 	if err == nil && in == "" {
-		in, err = d.begins(g.Settings().Settings)
+		in, err = d.begins(g.Settings().Settings, noted(cfg.Socket))
+	}
+	if err == nil {
+		err = in.note(cfg.Socket)
 	}
 	if err != nil {
 		d.close()

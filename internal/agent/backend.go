@@ -1,10 +1,13 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -15,12 +18,14 @@ import (
 	"github.com/twillnet/twill/internal/dataplane/attribution"
 	"github.com/twillnet/twill/internal/dataplane/iptables"
 	"github.com/twillnet/twill/internal/dataplane/nft"
+	"github.com/twillnet/twill/internal/dataplane/remote"
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/kernel/nftables"
 	"github.com/twillnet/twill/internal/kernel/xtables"
 )
 
-// backend is the part of the kernel in which policy is.
+// backend is where policy is: a part of the kernel, or the address of a driver in another process, which then has all that the drivers for the kernel
+// have else, too.
 type backend string
 
 // Backends.
@@ -29,6 +34,9 @@ const (
 	inNFT      backend = "iptables-nft"
 	inLegacy   backend = "iptables-legacy"
 )
+
+// remote reports whether it is another process.
+func (b backend) remote() bool { return remote.Address(string(b)) == nil }
 
 // tools are the programs of a backend of iptables.
 func (b backend) tools() iptables.Host {
@@ -49,8 +57,12 @@ type policyPart interface {
 	dataplane.LinkAware
 }
 
-// policy returns the driver of a backend, and the function that receives the kernel's notifications for it, to be run in a goroutine of its own.
-func (d kernelHandles) policy(b backend, prefixes []string, names *attribution.Table) (policyPart, func(context.Context) error) {
+// policy returns the driver of a backend, and the function that receives notifications for it, to be run in a goroutine of its own.
+func (d kernelHandles) policy(b backend, cfg Config, prefixes []string, names *attribution.Table) (policyPart, func(context.Context) error) {
+	if b.remote() {
+		driver := remote.New(remote.Config{Address: string(b), Node: cfg.Node, Version: cfg.Version, Log: cfg.Log.With("part", "remote")})
+		return driver, driver.Run
+	}
 	if b == inNftables {
 		driver := nft.New(d.nft, nft.Config{Prefixes: prefixes, Names: names, Reader: d.readConn, Recheck: true})
 		return driver, func(ctx context.Context) error { return driver.Run(ctx, d.nftEvents) }
@@ -83,11 +95,16 @@ func (d kernelHandles) present() (out []backend, err error) {
 }
 
 // begins is the backend with which an agent begins: the one that has policy of ours, so that what an earlier agent left decides until all is known;
-// else the one that settings of this host want, if its programs are installed.
-func (d kernelHandles) begins(s config.Settings) (backend, error) {
+// else the one that settings of this host want, if its programs are installed. One in another process goes before all, also if only the datastore said so,
+// to an earlier agent, which left a note: that process may have what is in the kernel.
+func (d kernelHandles) begins(s config.Settings, noted backend) (backend, error) {
 	there, err := d.present()
 	w := d.wanted(s)
 	switch {
+	case w.remote():
+		return w, nil
+	case noted.remote():
+		return noted, nil
 	case slices.Contains(there, w) || err != nil:
 		return w, err
 	case len(there) > 0:
@@ -98,6 +115,34 @@ func (d kernelHandles) begins(s config.Settings) (backend, error) {
 	return w, nil
 }
 
+// noted is the driver in another process that the note next to a socket names; empty: none.
+func noted(socket string) backend {
+	if socket == "" {
+		return ""
+	}
+	text, err := os.ReadFile(noteOf(socket))
+	if err != nil {
+		return ""
+	}
+	return backend(text)
+}
+
+// note leaves that note for the next agent, or takes it away.
+func (b backend) note(socket string) error {
+	switch {
+	case socket == "":
+		return nil
+	case b.remote():
+		return os.WriteFile(noteOf(socket), []byte(b), 0o600)
+	}
+	if err := os.Remove(noteOf(socket)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func noteOf(socket string) string { return socket + ".dataplane" }
+
 // elsewhere reports whether policy of ours is in other backends than this one. To close the host in this one until the datastore has been read would cut what
 // they allow: it comes into force when all is known.
 func (d kernelHandles) elsewhere(b backend) bool {
@@ -107,6 +152,9 @@ func (d kernelHandles) elsewhere(b backend) bool {
 
 // wanted is the backend that settings want.
 func (d kernelHandles) wanted(s config.Settings) backend {
+	if there := backend(s.DataplaneDriver); !s.InternalDataplane && there.remote() {
+		return there
+	}
 	if s.Nftables != "Disabled" {
 		return inNftables
 	}
@@ -134,6 +182,15 @@ func (d kernelHandles) used() backend {
 	return inNFT
 }
 
+// parts are the drivers and followers of an agent's loop in the kernel. Where policy is in another process, all else is, too, and it hears
+// of established flows itself.
+func (b backend) parts(drivers []dataplane.Driver, followers []dataplane.Follower, arrived *arrival) ([]dataplane.Driver, []dataplane.Follower) {
+	if b.remote() {
+		return nil, []dataplane.Follower{arrived}
+	}
+	return drivers, append(followers, arrived)
+}
+
 // choosing returns what ends an agent once settings want another backend than the one that it has. One whose programs are not there is not gone to: policy
 // stays where it is, and the log says why.
 func (d *calcLoop) choosing(k kernelHandles, has backend, end context.CancelCauseFunc) func(config.Settings) {
@@ -158,7 +215,7 @@ func (d *calcLoop) choosing(k kernelHandles, has backend, end context.CancelCaus
 // missing says what a backend lacks on this host; empty: nothing.
 func missing(b backend) string {
 	switch {
-	case b == inNftables:
+	case b == inNftables, b.remote():
 		return ""
 	case !xtables.Installed(xtables.Backend(b.tools())):
 		return "iptables-restore and ip6tables-restore of backend " + string(b.tools()) + " are not installed: install the package iptables"
@@ -182,11 +239,15 @@ func (a *arrival) InForce(changed intent.Batch, _ bool) {
 }
 
 // leaveOthers removes what other backends have, once all policy is in force in one. It tries until it succeeds.
-func (d kernelHandles) leaveOthers(ctx context.Context, has backend, arrived *arrival, log *slog.Logger) error {
+func (d kernelHandles) leaveOthers(ctx context.Context, has backend, policy policyPart, arrived *arrival, log *slog.Logger) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-arrived.all:
+	}
+	if r, is := policy.(*remote.Driver); is && r.Kernel() { // what is there is that driver's
+		<-ctx.Done()
+		return ctx.Err()
 	}
 	for {
 		there, err := d.present()
@@ -245,10 +306,17 @@ type policyComparer interface {
 }
 
 // policyOf is a driver that compares, and its name: that of the backend which has policy of ours.
-func (d kernelHandles) policyOf() (name string, driver policyComparer, err error) {
-	b, err := d.begins(config.Settings{})
+func (d kernelHandles) policyOf(socket string) (name string, driver policyComparer, err error) {
+	b, err := d.begins(config.Settings{}, noted(socket))
 	if err != nil {
 		return "", nil, err
+	}
+	if b.remote() {
+		there, err := d.present()
+		if !slices.Contains(there, inNftables) {
+			return "", nil, cmp.Or(err, fmt.Errorf("what this host should be is programmed by the driver at %s, and nothing of it is in this kernel: only the driver can compare", b))
+		}
+		b = inNftables
 	}
 	if b == inNftables {
 		return "nft", nft.New(d.nft, nft.Config{Recheck: true}), nil

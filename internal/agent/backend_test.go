@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"path/filepath"
 	"testing"
 
 	"github.com/twillnet/twill/internal/config"
@@ -10,23 +11,29 @@ import (
 )
 
 func TestWherePolicyGoes(t *testing.T) {
+	const there = "unix:///run/driver.sock"
 	off := config.Settings{Nftables: "Disabled", IptablesBackend: "Auto"}
 	for _, tt := range []struct {
 		name, plant  string
 		settings     config.Settings
 		wants, first backend
+		noted        backend
 	}{
-		{"nothing is there", "true", config.Settings{Nftables: "Enabled"}, inNftables, inNftables},
-		{"the kernel's choice", "true", config.Settings{Nftables: "Auto", IptablesBackend: "Legacy"}, inNftables, inNftables},
-		{"legacy by name", "true", config.Settings{Nftables: "Disabled", IptablesBackend: "Legacy"}, inLegacy, inLegacy},
-		{"nft by name", "iptables-legacy -N KUBE-FORWARD", config.Settings{Nftables: "Disabled", IptablesBackend: "NFT"}, inNFT, inNFT},
-		{"a host that uses neither", "true", off, inNFT, inNFT},
-		{"a host that uses the legacy one", "ip6tables-legacy -N KUBE-FORWARD", off, inLegacy, inLegacy},
-		{"a host that uses both", "iptables-legacy -N KUBE-FORWARD; iptables-nft -t nat -N KUBE-NODES", off, inNFT, inNFT},
-		{"chains of ours are nobody else's", "iptables-legacy -N " + iptables.Root, off, inNFT, inLegacy},
-		{"an agent left policy in nftables", "nft add table inet twill", off, inNFT, inNftables},
-		{"an agent left policy in iptables", "iptables-nft -N " + iptables.Root, config.Settings{Nftables: "Enabled"}, inNftables, inNFT},
-		{"a change of settings was cut short", "nft add table inet twill; iptables-nft -N " + iptables.Root, off, inNFT, inNFT},
+		{"nothing is there", "true", config.Settings{Nftables: "Enabled"}, inNftables, inNftables, ""},
+		{"the kernel's choice", "true", config.Settings{Nftables: "Auto", IptablesBackend: "Legacy"}, inNftables, inNftables, ""},
+		{"legacy by name", "true", config.Settings{Nftables: "Disabled", IptablesBackend: "Legacy"}, inLegacy, inLegacy, ""},
+		{"nft by name", "iptables-legacy -N KUBE-FORWARD", config.Settings{Nftables: "Disabled", IptablesBackend: "NFT"}, inNFT, inNFT, ""},
+		{"a host that uses neither", "true", off, inNFT, inNFT, ""},
+		{"a host that uses the legacy one", "ip6tables-legacy -N KUBE-FORWARD", off, inLegacy, inLegacy, ""},
+		{"a host that uses both", "iptables-legacy -N KUBE-FORWARD; iptables-nft -t nat -N KUBE-NODES", off, inNFT, inNFT, ""},
+		{"chains of ours are nobody else's", "iptables-legacy -N " + iptables.Root, off, inNFT, inLegacy, ""},
+		{"an agent left policy in nftables", "nft add table inet twill", off, inNFT, inNftables, ""},
+		{"an agent left policy in iptables", "iptables-nft -N " + iptables.Root, config.Settings{Nftables: "Enabled"}, inNftables, inNFT, ""},
+		{"a change of settings was cut short", "nft add table inet twill; iptables-nft -N " + iptables.Root, off, inNFT, inNFT, ""},
+		{"another process, by settings of this host", "nft add table inet twill", config.Settings{DataplaneDriver: there}, there, there, ""},
+		{"another process, as the datastore said once", "nft add table inet twill", config.Settings{InternalDataplane: true}, inNftables, there, there},
+		{"a process of no address", "true", config.Settings{DataplaneDriver: "/usr/bin/driver"}, inNftables, inNftables, ""},
+		{"the address alone", "true", config.Settings{DataplaneDriver: there, InternalDataplane: true}, inNftables, inNftables, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			machinetest.Program(t, "iptables-legacy-restore")
@@ -43,7 +50,7 @@ func TestWherePolicyGoes(t *testing.T) {
 				if got := d.wanted(tt.settings); got != tt.wants {
 					t.Errorf("settings want %s, not %s", got, tt.wants)
 				}
-				if got, err := d.begins(tt.settings); err != nil || got != tt.first {
+				if got, err := d.begins(tt.settings, tt.noted); err != nil || got != tt.first {
 					t.Errorf("an agent begins with %s (%v), not %s", got, err, tt.first)
 				}
 			})
@@ -68,7 +75,7 @@ func TestABackendWithoutItsProgramsIsNotGoneTo(t *testing.T) {
 			return
 		}
 		defer d.close()
-		if got, err := d.begins(config.Settings{Nftables: "Disabled", IptablesBackend: "NFT"}); got != inNftables || err != nil {
+		if got, err := d.begins(config.Settings{Nftables: "Disabled", IptablesBackend: "NFT"}, ""); got != inNftables || err != nil {
 			t.Errorf("an agent begins with %s, %v", got, err)
 		}
 	})
@@ -76,5 +83,21 @@ func TestABackendWithoutItsProgramsIsNotGoneTo(t *testing.T) {
 		if why := missing(b); (why != "") != lacks {
 			t.Errorf("%s lacks %q", b, why)
 		}
+	}
+}
+
+// TestTheNoteOfAnotherProcess: the next agent begins with it, until one has policy in the kernel again.
+func TestTheNoteOfAnotherProcess(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	for _, b := range []backend{"unix:///run/a.sock", "unix:///run/b.sock", inNftables, inNFT} {
+		if err := b.note(socket); err != nil {
+			t.Fatal(err)
+		}
+		if got := noted(socket); got.remote() != b.remote() || got.remote() && got != b {
+			t.Errorf("%s is noted as %q", b, got)
+		}
+	}
+	if err := backend("unix:///run/a.sock").note(""); err != nil || noted("") != "" {
+		t.Error(err)
 	}
 }

@@ -54,7 +54,7 @@ func Verify(ctx context.Context, cfg Config, store datastore.Store) (out Verifie
 	if err != nil {
 		return out, err
 	}
-	where, policy, err := d.policyOf()
+	where, policy, err := d.policyOf(cfg.Socket)
 	if err != nil {
 		return out, err
 	}

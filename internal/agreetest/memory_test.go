@@ -48,18 +48,35 @@ type memoryNode struct {
 	good    calctest.LastGood
 	graph   *calc.Graph
 	node    *sim.Dataplane
+	take    func(intent.Batch) *sim.Dataplane // the node after a batch
 	verdict verdict.State
 	routes  map[string]intent.Route
 }
 
 func newMemory(t *testing.T, rng *rand.Rand) *memoryNode {
+	node := sim.NewDataplane(desired.Config{})
+	node.Links(ownLinks())
+	return memoryOf(t, rng, func(b intent.Batch) *sim.Dataplane {
+		node.Merge(b)
+		_, err := node.Apply(t.Context())
+		must(t, err)
+		return node
+	})
+}
+
+// ownLinks are the host's interfaces.
+func ownLinks() []desired.Addrs {
+	return []desired.Addrs{{Link: uplink, Addrs: []netip.Addr{netip.MustParseAddr(ownV4), netip.MustParseAddr(ownV6)}}}
+}
+
+func memoryOf(t *testing.T, rng *rand.Rand, take func(intent.Batch) *sim.Dataplane) *memoryNode {
 	m := &memoryNode{
 		rng: rng, world: calctest.Random(rng, calctest.Config{Workloads: workloads, Unlimited: true}), good: calctest.LastGood{}, graph: calc.New(nodeName),
-		node: sim.NewDataplane(desired.Config{}), routes: map[string]intent.Route{},
+		take: take, routes: map[string]intent.Route{},
 	}
-	own := []netip.Addr{netip.MustParseAddr(ownV4), netip.MustParseAddr(ownV6)}
-	m.node.Links([]desired.Addrs{{Link: uplink, Addrs: own}})
-	m.verdict.SetLink(uplink, own)
+	for _, l := range ownLinks() {
+		m.verdict.SetLink(l.Link, l.Addrs)
+	}
 	m.graph.Update(m.good.Keep(m.world.State()))
 	m.graph.SetInSync()
 	m.apply(t)
@@ -80,10 +97,8 @@ func (m *memoryNode) walk(t *testing.T) {
 func (m *memoryNode) apply(t *testing.T) {
 	t.Helper()
 	b := m.graph.Flush()
-	m.node.Merge(b)
+	m.node = m.take(b)
 	m.verdict.Merge(b)
-	_, err := m.node.Apply(t.Context())
-	must(t, err)
 	follow(m.routes, b)
 }
 

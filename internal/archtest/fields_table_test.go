@@ -32,6 +32,7 @@ var proofs = []proof{
 	{"agent.TestListenersAreWhereSettingsSay, serve.TestTLSWithClientsThatMustShowACertificate", "FelixConfigurationSpec", "prometheusMetricsCertFile prometheusMetricsKeyFile prometheusMetricsCAFile"},
 	{"testdata/script/compiled.txt, nft.TestAnyPathMakesTheTableOfAFreshStart, agreetest.TestKernelAgrees, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "policyRendering"},
 	{"testdata/script/iptables.txt, lab.TestEverySettingIsLive, agent.TestWherePolicyGoes", "FelixConfigurationSpec", "nftablesMode iptablesBackend"},
+	{"testdata/script/remote.txt, agent.TestWherePolicyGoes", "FelixConfigurationSpec", "useInternalDataplaneDriver"},
 	{"nft.TestTheSettingChangesWhoMayChangeTheTable, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "nftablesTableOwnerEnabled"},
 	{"nft.TestSettingsLetPassWhatIsElseDropped, calc.TestEachSettingReachesTheIntent", "FelixConfigurationSpec", "allowVXLANPacketsFromWorkloads allowIPIPPacketsFromWorkloads disableConntrackInvalidCheck"},
 	{"calc.TestWhoHasAFloatingAddress", "FelixConfigurationSpec", "floatingIPs"},

